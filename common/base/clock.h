@@ -1,0 +1,18 @@
+/* Time. Pure code takes `now_ns` as an argument; only loops and threads ask the clock. */
+#ifndef ZPS_BASE_CLOCK_H
+#define ZPS_BASE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+#define ZPS_NS_PER_MS 1000000ull
+#define ZPS_NS_PER_S 1000000000ull
+#define ZPS_NEVER UINT64_MAX /* a deadline that does not come */
+
+static inline uint64_t zps_clock_ns(void) {
+  struct timespec ts;
+  clock_gettime(CLOCK_MONOTONIC, &ts);
+  return (uint64_t)ts.tv_sec * ZPS_NS_PER_S + (uint64_t)ts.tv_nsec;
+}
+
+#endif

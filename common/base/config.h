@@ -1,0 +1,83 @@
+/*
+ * Program options from one table: configuration file (INI), environment and command line flags.
+ *
+ * Every option is one row. From the row come the flag (--control-listen), the environment variable
+ * (ZENPS_CONTROL_LISTEN), the file's key (listen = in section [control]), the text of --help, and by it the man page.
+ * Precedence: flag, environment, file, default. A value that does not parse is refused with its origin (file and line,
+ * variable, or flag), what was found and what would be right. An unknown key in a file is an error, so that a typo
+ * cannot pass for a setting.
+ */
+#ifndef ZPS_BASE_CONFIG_H
+#define ZPS_BASE_CONFIG_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+enum zps_opt_type {
+  ZPS_OPT_STRING,   /* char *, owned by the configuration; NULL when unset and without default */
+  ZPS_OPT_BOOL,     /* bool: yes/no, true/false, on/off, 1/0; as a flag also without a value */
+  ZPS_OPT_UINT,     /* uint64_t within [min, max] */
+  ZPS_OPT_DOUBLE,   /* double within [min, max] */
+  ZPS_OPT_BYTES,    /* uint64_t; suffixes K, M, G are powers of 1024 */
+  ZPS_OPT_DURATION, /* uint64_t milliseconds; suffixes ms, s, m, h; a bare number is seconds */
+  ZPS_OPT_ENUM,     /* int: index into `values` */
+};
+
+enum zps_opt_flags {
+  ZPS_OPT_RELOADABLE = 1 << 0, /* taken over by a running daemon on reload */
+  ZPS_OPT_NO_FILE = 1 << 1,    /* not in the file (such as the path of the file) */
+  ZPS_OPT_NO_ENV = 1 << 2,     /* not in the environment */
+  ZPS_OPT_REQUIRED = 1 << 3,   /* an error when no source sets it */
+};
+
+struct zps_opt {
+  const char *name;   /* "control.listen"; without a dot for options without a section */
+  char short_flag;    /* '\0' for none */
+  enum zps_opt_type type;
+  size_t offset;      /* of the field in the configuration struct */
+  const char *def;    /* default, in the form a user would write; NULL for zero/unset */
+  const char *arg;    /* placeholder in --help, such as "HOST:PORT" */
+  const char *help;   /* one sentence, with the unit */
+  double min, max;    /* UINT and DOUBLE; both 0: unbounded */
+  const char *const *values; /* ENUM: NULL-terminated */
+  unsigned flags;
+  const char *env_fallback; /* a foreign variable asked last, such as "WORLD_SIZE"; NULL for none */
+};
+
+struct zps_opt_table {
+  const char *program;     /* "zenpsd" */
+  const char *summary;     /* one line */
+  const char *args;        /* positional arguments in --help, such as "-- PROGRAM [ARG...]"; NULL for none */
+  const char *description; /* paragraphs after the options in --help; NULL for none */
+  const struct zps_opt *opts; /* ends with a row whose name is NULL */
+  size_t config_size;
+  unsigned min_args, max_args; /* positional arguments */
+  bool stop_at_first_arg;      /* leave everything from the first positional argument on alone (zenpsrun) */
+};
+
+/* What zps_config_load leaves of the command line. `argv` points into the caller's argv. */
+struct zps_config_rest {
+  int argc;
+  char **argv;
+  bool exit_now; /* --help or --version was served on stdout: exit with status 0 */
+};
+
+/* Fills `config` (config_size bytes, zeroed by this call) from all sources. `file` (may be NULL) is the file's path;
+ * when the table has an option "config" of type STRING, its value is taken instead. On failure `config` holds nothing
+ * to free. Prints only for --help and --version. argc 0 means: no command line. */
+zps_err_t zps_config_load(const struct zps_opt_table *table, int argc, char **argv, const char *file, void *config,
+                          struct zps_config_rest *rest_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* Frees the strings in `config` and zeroes it. */
+void zps_config_fini(const struct zps_opt_table *table, void *config);
+/* Takes over from `fresh` into `running` every RELOADABLE option; calls changed(ctx, name, reloadable) for each option
+ * that differs, so that the caller can log what took effect and what needs a restart. */
+zps_err_t zps_config_reload(const struct zps_opt_table *table, void *running, const void *fresh,
+                            void (*changed)(void *ctx, const char *name, bool taken), void *ctx) ZPS_MUSTCHECK;
+
+/* "HOST:PORT", "[V6]:PORT" -> host and port; the buffer of `host` has `host_size` bytes. */
+zps_err_t zps_hostport_parse(const char *text, char *host, size_t host_size, uint16_t *port_p,
+                             struct zps_error *error) ZPS_MUSTCHECK;
+
+#endif

@@ -1,0 +1,117 @@
+#include "common/base/log.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/clock.h"
+
+_Atomic int zps_log_threshold = ZPS_LOG_WARN;
+
+static struct {
+  pthread_mutex_t lock;
+  enum zps_log_format format;
+  zps_log_sink_fn sink;
+  void *ctx;
+} state = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static const char *const level_names[] = {"error", "warn", "info", "debug", "trace"};
+
+void zps_log_set_level(enum zps_log_level level) { zps_log_threshold = (int)level; }
+
+void zps_log_set_format(enum zps_log_format format) {
+  pthread_mutex_lock(&state.lock);
+  state.format = format;
+  pthread_mutex_unlock(&state.lock);
+}
+
+void zps_log_set_sink(zps_log_sink_fn sink, void *ctx) {
+  pthread_mutex_lock(&state.lock);
+  state.sink = sink;
+  state.ctx = ctx;
+  pthread_mutex_unlock(&state.lock);
+}
+
+zps_err_t zps_log_level_parse(const char *name, enum zps_log_level *level_p) {
+  for (unsigned i = 0; i < sizeof level_names / sizeof level_names[0]; i++) {
+    if (strcmp(name, level_names[i]) == 0) {
+      *level_p = (enum zps_log_level)i;
+      return ZPS_OK;
+    }
+  }
+  return ZPS_ERR_INVALID;
+}
+
+const char *zps_log_level_name(enum zps_log_level level) {
+  return level <= ZPS_LOG_TRACE ? level_names[level] : "?";
+}
+
+static void print_json_string(FILE *out, const char *text) {
+  putc('"', out);
+  for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+    if (*c == '"' || *c == '\\') {
+      fprintf(out, "\\%c", *c);
+    } else if (*c < 0x20) {
+      fprintf(out, "\\u%04x", *c);
+    } else {
+      putc(*c, out);
+    }
+  }
+  putc('"', out);
+}
+
+static void default_sink(enum zps_log_level level, const char *component, const char *text) {
+  static const char priorities[] = {'3', '4', '6', '7', '7'}; /* syslog's, which the journal reads from "<N>" */
+  struct timespec now;
+  struct tm tm;
+  char stamp[32];
+  clock_gettime(CLOCK_REALTIME, &now);
+  gmtime_r(&now.tv_sec, &tm);
+  strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &tm);
+  const int ms = (int)(now.tv_nsec / 1000000);
+  flockfile(stderr);
+  if (state.format == ZPS_LOG_JSON) {
+    fprintf(stderr, "{\"time\":\"%s.%03dZ\",\"level\":\"%s\",\"component\":\"%s\",\"text\":", stamp, ms,
+            level_names[level], component);
+    print_json_string(stderr, text);
+    fputs("}\n", stderr);
+  } else if (getenv("JOURNAL_STREAM")) {
+    fprintf(stderr, "<%c>%s: %s\n", priorities[level], component, text);
+  } else {
+    fprintf(stderr, "%s.%03dZ %-5s %s: %s\n", stamp, ms, level_names[level], component, text);
+  }
+  funlockfile(stderr);
+}
+
+void zps_log_write(enum zps_log_level level, const char *component, const char *fmt, ...) {
+  char text[1024];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text, sizeof text, fmt, args);
+  va_end(args);
+  pthread_mutex_lock(&state.lock);
+  if (state.sink) {
+    state.sink(state.ctx, level, component, text);
+  } else {
+    default_sink(level, component, text);
+  }
+  pthread_mutex_unlock(&state.lock);
+}
+
+bool zps_log_limit_pass(struct zps_log_limit *limit, unsigned *suppressed_p) {
+  const long long now_ms = (long long)(zps_clock_ns() / ZPS_NS_PER_MS);
+  long long last_ms = atomic_load(&limit->last_ms);
+  if (last_ms != 0 && now_ms - last_ms < 1000) {
+    atomic_fetch_add(&limit->suppressed, 1);
+    return false;
+  }
+  if (!atomic_compare_exchange_strong(&limit->last_ms, &last_ms, now_ms)) {
+    atomic_fetch_add(&limit->suppressed, 1);
+    return false;
+  }
+  *suppressed_p = atomic_exchange(&limit->suppressed, 0);
+  return true;
+}

@@ -1,0 +1,58 @@
+/*
+ * Logging. One line per event: time, level, component, text (lower case, exact cause).
+ *
+ * Each .c file that logs defines ZPS_LOG_COMPONENT before it includes this header. The level is checked before the
+ * arguments are evaluated. The sink is process-wide (the only global of the code base): the default writes text to
+ * stderr; a daemon sets format and level from its configuration, the worker library forwards to the caller's callback.
+ * Thread-safe. zps_log_data() is compiled out unless ZPS_LOG_DATA is defined.
+ */
+#ifndef ZPS_BASE_LOG_H
+#define ZPS_BASE_LOG_H
+
+#include "common/base/err.h"
+
+enum zps_log_level { ZPS_LOG_ERROR, ZPS_LOG_WARN, ZPS_LOG_INFO, ZPS_LOG_DEBUG, ZPS_LOG_TRACE };
+enum zps_log_format { ZPS_LOG_TEXT, ZPS_LOG_JSON };
+
+/* `text` is borrowed during the call. Called under the log's lock: it must not log. */
+typedef void (*zps_log_sink_fn)(void *ctx, enum zps_log_level level, const char *component, const char *text);
+
+void zps_log_set_level(enum zps_log_level level);
+void zps_log_set_format(enum zps_log_format format);
+/* NULL restores the default sink (stderr; with "<N>" priorities when stderr is the journal). */
+void zps_log_set_sink(zps_log_sink_fn sink, void *ctx);
+/* "error".."trace" -> level. */
+zps_err_t zps_log_level_parse(const char *name, enum zps_log_level *level_p) ZPS_MUSTCHECK;
+const char *zps_log_level_name(enum zps_log_level level);
+
+extern _Atomic int zps_log_threshold; /* read by the macros only */
+void zps_log_write(enum zps_log_level level, const char *component, const char *fmt, ...) ZPS_PRINTF(3, 4);
+
+#define ZPS_LOG_AT(level, ...) \
+  do { \
+    if ((int)(level) <= zps_log_threshold) zps_log_write((level), ZPS_LOG_COMPONENT, __VA_ARGS__); \
+  } while (0)
+#define zps_log_error(...) ZPS_LOG_AT(ZPS_LOG_ERROR, __VA_ARGS__)
+#define zps_log_warn(...) ZPS_LOG_AT(ZPS_LOG_WARN, __VA_ARGS__)
+#define zps_log_info(...) ZPS_LOG_AT(ZPS_LOG_INFO, __VA_ARGS__)
+#define zps_log_debug(...) ZPS_LOG_AT(ZPS_LOG_DEBUG, __VA_ARGS__)
+#define zps_log_trace(...) ZPS_LOG_AT(ZPS_LOG_TRACE, __VA_ARGS__)
+
+/* For events that a peer can cause at will: lets through the first of every second per call site and counts the rest,
+ * which the next line reports ("... (17 more in between)"). */
+struct zps_log_limit {
+  _Atomic long long last_ms;
+  _Atomic unsigned suppressed;
+};
+bool zps_log_limit_pass(struct zps_log_limit *limit, unsigned *suppressed_p);
+#define zps_log_warn_limited(...) \
+  do { \
+    static struct zps_log_limit limit_; \
+    unsigned suppressed_; \
+    if (zps_log_limit_pass(&limit_, &suppressed_)) { \
+      zps_log_warn(__VA_ARGS__); \
+      if (suppressed_) zps_log_warn("(%u similar lines left out before this one)", suppressed_); \
+    } \
+  } while (0)
+
+#endif

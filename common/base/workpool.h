@@ -1,0 +1,30 @@
+/*
+ * A small pool of threads for work that is heavier than a message: encode, reduce, decode.
+ *
+ * Jobs are embedded in the caller's objects (no allocation per job). run() executes on a pool thread; done() follows on
+ * the same thread and normally pushes the object onto the owner's completion queue. Jobs start in the order submitted.
+ */
+#ifndef ZPS_BASE_WORKPOOL_H
+#define ZPS_BASE_WORKPOOL_H
+
+#include "common/base/err.h"
+
+struct zps_work {
+  void (*run)(struct zps_work *work);
+  struct zps_work *next; /* the pool's */
+};
+
+struct zps_workpool;
+
+/* `n_threads` >= 1; `name` prefixes the threads' names (at most 10 characters are kept). */
+zps_err_t zps_workpool_create(unsigned n_threads, const char *name, struct zps_workpool **pool_p) ZPS_MUSTCHECK;
+/* Runs what was submitted, then joins the threads. NULL is allowed. */
+void zps_workpool_destroy(struct zps_workpool *pool);
+/* `work` is borrowed until its run() returns. Never fails, never blocks. */
+void zps_workpool_submit(struct zps_workpool *pool, struct zps_work *work);
+unsigned zps_workpool_threads(const struct zps_workpool *pool);
+/* Runs fn(ctx, i) for i in [0, n) on the pool's threads and on the caller's, and returns when all are done.
+ * Must not be called from a pool thread. */
+void zps_workpool_for(struct zps_workpool *pool, unsigned n, void (*fn)(void *ctx, unsigned i), void *ctx);
+
+#endif

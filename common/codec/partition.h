@@ -1,0 +1,56 @@
+/*
+ * Which partition a row belongs to, and where inside it: Zen's h0, stratified.
+ *
+ * Rows are cut into blocks of 2^block_bits, blocks into groups of n_parts consecutive ones. Group g is dealt out, one
+ * block to each partition, starting at a rotation drawn by MurmurHash3's finaliser from (g, seed):
+ *
+ *     q = row >> block_bits;  g = q / n_parts;  partition = (q % n_parts + rot(g)) % n_parts
+ *     local rank = (g << block_bits) + (row & mask)
+ *
+ * Every row's partition is uniform over the seeds, rows of different groups fall independently, and rows of one group
+ * never collide: so Zen's theorem 2 holds with room to spare (the codec README has the measurements). And because each
+ * partition gets exactly one block of each group, local ranks ascend with rows and cost no table, in either direction.
+ */
+#ifndef ZPS_CODEC_PARTITION_H
+#define ZPS_CODEC_PARTITION_H
+
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/hash.h"
+
+#define ZPS_PARTITION_ROWS_MAX (1ull << 40)
+#define ZPS_PARTITION_PARTS_MAX 65536u
+#define ZPS_PARTITION_BLOCK_BITS_MAX 20u
+
+struct zps_partition {
+  uint64_t rows;
+  uint64_t seed;
+  uint32_t n_parts;
+  uint32_t block_bits;
+  uint64_t n_blocks; /* ceil(rows / 2^block_bits) */
+  uint64_t n_groups; /* ceil(n_blocks / n_parts) */
+};
+
+/* Refuses what cannot work: rows 0 or over the limit, n_parts 0 or over the limit, a partition of 2^32 or more rows. */
+zps_err_t zps_partition_init(struct zps_partition *part, uint64_t rows, uint32_t n_parts, uint32_t block_bits,
+                             uint64_t seed, struct zps_error *error) ZPS_MUSTCHECK;
+/* Number of rows in partition `p` (m); may be 0 when there are fewer blocks than partitions. */
+uint32_t zps_partition_size(const struct zps_partition *part, uint32_t p);
+/* The row at local rank `local` (< size) of partition `p`. */
+uint64_t zps_partition_row(const struct zps_partition *part, uint32_t p, uint32_t local);
+
+static inline uint32_t zps_partition_rotation(const struct zps_partition *part, uint64_t group) {
+  return zps_hash_reduce(zps_hash_mix64(group ^ part->seed), part->n_parts);
+}
+
+/* Partition and local rank of `row` (< rows). */
+static inline uint32_t zps_partition_of(const struct zps_partition *part, uint64_t row, uint32_t *local_p) {
+  const uint64_t block = row >> part->block_bits, group = block / part->n_parts;
+  uint32_t p = (uint32_t)(block - group * part->n_parts) + zps_partition_rotation(part, group);
+  if (p >= part->n_parts) p -= part->n_parts;
+  *local_p = (uint32_t)((group << part->block_bits) | (row & ((1ull << part->block_bits) - 1)));
+  return p;
+}
+
+#endif

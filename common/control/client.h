@@ -1,0 +1,35 @@
+/*
+ * A control-plane client for programs without a loop of their own (the worker library, zenpsctl): a thread that runs the
+ * loop, with calls that block their caller up to a deadline. Thread-safe.
+ */
+#ifndef ZPS_CONTROL_CLIENT_H
+#define ZPS_CONTROL_CLIENT_H
+
+#include "common/control/json.h"
+
+struct zps_client;
+
+struct zps_client_handler {
+  void *ctx;
+  /* On the client's thread. `params` is borrowed during the call. */
+  void (*on_notify)(void *ctx, const char *method, const zps_json *params);
+  /* The connection was lost, not closed by us. */
+  void (*on_lost)(void *ctx, const char *reason);
+};
+
+/* Connects (retrying name resolution and refused connections until the deadline: servers may come up later than
+ * clients) and says hello. `heartbeat_ms` 0: none; otherwise a "heartbeat" notification is sent so often. */
+zps_err_t zps_client_open(const char *address, const char *role, uint64_t timeout_ms, const struct zps_client_handler *handler,
+                          struct zps_client **client_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* Must not be called from the client's own thread. NULL is allowed. */
+void zps_client_close(struct zps_client *client);
+/* Waits for the answer. `params` is consumed; *result_p (may be NULL) is the caller's to unref. Must not be called from the
+ * client's own thread. */
+zps_err_t zps_client_call(struct zps_client *client, const char *method, zps_json *params, uint64_t timeout_ms,
+                          zps_json **result_p, struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_client_notify(struct zps_client *client, const char *method, zps_json *params) ZPS_MUSTCHECK;
+/* Starts sending "heartbeat" notifications every `interval_ms`, and calls on_lost when the peer was not heard of for
+ * `dead_ms`. */
+void zps_client_heartbeat(struct zps_client *client, uint64_t interval_ms, uint64_t dead_ms);
+
+#endif

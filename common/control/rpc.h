@@ -1,0 +1,74 @@
+/*
+ * JSON-RPC 2.0 over TCP or Unix sockets, one object a line, on a libuv loop. Both ends may call, answer and notify.
+ *
+ * Everything here belongs to the loop's thread. A connection starts with `hello` in both directions of trust: the client
+ * sends protocol version, program version and role; the server answers with its own or refuses naming both versions.
+ * Lines are limited (ZPS_RPC_LINE_MAX), calls have deadlines, TCP_USER_TIMEOUT and keepalive are set, and a peer that
+ * sends garbage gets a JSON-RPC error and is closed.
+ *
+ * Errors travel as {"code": <zps_err number>, "message": text, "data": {"name": "ERR_..."}} (JSON-RPC's own codes -32700,
+ * -32600, -32601, -32602 for what they mean).
+ */
+#ifndef ZPS_CONTROL_RPC_H
+#define ZPS_CONTROL_RPC_H
+
+#include <uv.h>
+
+#include "common/control/json.h"
+
+#define ZPS_RPC_LINE_MAX (4u << 20)
+#define ZPS_RPC_PENDING_MAX 1024u /* calls in flight per connection */
+
+struct zps_rpc_conn;
+struct zps_rpc_listener;
+struct zps_rpc_request; /* a call from the peer that is waiting for our answer */
+
+struct zps_rpc_handler {
+  void *ctx;
+  /* The peer connected (server side) and said hello. NULL: not interested. */
+  void (*on_open)(void *ctx, struct zps_rpc_conn *conn);
+  /* A call (request != NULL: answer it, now or later, exactly once) or a notification (request == NULL). `params` is
+   * borrowed during the call. */
+  void (*on_message)(void *ctx, struct zps_rpc_conn *conn, const char *method, const zps_json *params,
+                     struct zps_rpc_request *request);
+  /* The connection is gone; `reason` says why. All pending calls were failed before. The handle is invalid afterwards. */
+  void (*on_close)(void *ctx, struct zps_rpc_conn *conn, zps_err_t code, const char *reason);
+};
+
+/* `result` is borrowed (NULL on failure); `error->text` is the peer's sentence or ours. */
+typedef void (*zps_rpc_result_fn)(void *ctx, const zps_json *result, const struct zps_error *error);
+
+/* Listens on "HOST:PORT", "[V6]:PORT" or "unix:/path" (port 0: any; a stale Unix socket file is replaced). */
+zps_err_t zps_rpc_listen(uv_loop_t *loop, const char *address, const char *role, const struct zps_rpc_handler *handler,
+                         struct zps_rpc_listener **listener_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* The address really bound, "HOST:PORT". */
+const char *zps_rpc_listener_address(const struct zps_rpc_listener *listener);
+/* Closes the listener and its connections; frees when the loop has run their close callbacks. NULL is allowed. */
+void zps_rpc_listener_close(struct zps_rpc_listener *listener);
+
+/* Resolves, connects and says hello within `timeout_ms`; `connected` is called once. On failure the connection is gone and
+ * on_close is not called. */
+zps_err_t zps_rpc_connect(uv_loop_t *loop, const char *address, const char *role, uint64_t timeout_ms,
+                          const struct zps_rpc_handler *handler,
+                          void (*connected)(void *ctx, struct zps_rpc_conn *conn, const struct zps_error *error),
+                          struct zps_rpc_conn **conn_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* Closes; on_close follows from the loop. Pending writes are sent first when `flush`. */
+void zps_rpc_close(struct zps_rpc_conn *conn, bool flush);
+
+/* `params` is consumed. `done` (may be NULL) is called exactly once: result, the peer's error, ZPS_ERR_TIMEOUT or
+ * ZPS_ERR_CLOSED. */
+zps_err_t zps_rpc_call(struct zps_rpc_conn *conn, const char *method, zps_json *params, uint64_t timeout_ms,
+                       zps_rpc_result_fn done, void *ctx) ZPS_MUSTCHECK;
+zps_err_t zps_rpc_notify(struct zps_rpc_conn *conn, const char *method, zps_json *params) ZPS_MUSTCHECK;
+/* `result` is consumed (NULL: an empty object). Safe when the connection has closed meanwhile: the answer is dropped. */
+void zps_rpc_reply(struct zps_rpc_request *request, zps_json *result);
+void zps_rpc_reply_error(struct zps_rpc_request *request, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
+
+void zps_rpc_conn_set_ctx(struct zps_rpc_conn *conn, void *ctx); /* the owner's object behind this connection */
+void *zps_rpc_conn_ctx(const struct zps_rpc_conn *conn);
+const char *zps_rpc_conn_peer(const struct zps_rpc_conn *conn);  /* "10.0.0.7:41234" or "unix" */
+const char *zps_rpc_conn_role(const struct zps_rpc_conn *conn);  /* what the peer said in hello */
+const char *zps_rpc_conn_version(const struct zps_rpc_conn *conn);
+uint64_t zps_rpc_conn_heard_ns(const struct zps_rpc_conn *conn); /* when the peer was last heard of */
+
+#endif

@@ -1,0 +1,50 @@
+/*
+ * Receiver-driven bulk transfer: reads announced payloads in pieces, round-robin over peers, within a byte budget.
+ *
+ * A transfer is queued at its peer; every turn takes one piece (default 1 MiB) from the next peer in the ring, as long as
+ * the bytes in flight stay under the budget and under the per-peer limit. So one slow or huge sender never starves the
+ * others, and control messages never wait behind more than a few pieces.
+ */
+#ifndef ZPS_NET_BULK_H
+#define ZPS_NET_BULK_H
+
+#include "common/net/net.h"
+
+struct zps_bulk;
+struct zps_bulk_peer;
+
+struct zps_bulk_config {
+  size_t piece_bytes;          /* default 1 MiB */
+  uint64_t budget_bytes;       /* in flight over all peers; default 64 MiB */
+  uint64_t peer_budget_bytes;  /* in flight per peer; default 8 MiB */
+};
+
+/* Embedded in the caller's object; must live until `done`, and if `done` reports a lost peer until `release`. */
+struct zps_bulk_read {
+  void *local;
+  const struct zps_net_mem *mem;
+  uint64_t len;
+  uint64_t addr, key;
+  void (*done)(struct zps_bulk_read *read, zps_err_t code); /* once, when every piece has landed or one has failed */
+  void (*release)(struct zps_bulk_read *read); /* may be NULL; after done: the fabric holds no piece any more */
+  void *ctx;
+  struct zps_bulk_read *next; /* private from here on */
+  struct zps_bulk_peer *peer;
+  uint64_t issued, landed;
+  unsigned in_flight, quarantined;
+  zps_err_t code;
+  bool finished;
+};
+
+zps_err_t zps_bulk_create(struct zps_net *net, const struct zps_bulk_config *config, struct zps_bulk **bulk_p) ZPS_MUSTCHECK;
+void zps_bulk_destroy(struct zps_bulk *bulk);
+zps_err_t zps_bulk_peer_add(struct zps_bulk *bulk, struct zps_net_peer *net_peer, struct zps_bulk_peer **peer_p) ZPS_MUSTCHECK;
+/* Call right after zps_net_peer_evict(): transfers still queued fail with ZPS_ERR_PEER_LOST. NULL is allowed. */
+void zps_bulk_peer_remove(struct zps_bulk_peer *peer);
+/* Queues a transfer; never blocks, `done` always follows (for len 0 from the next zps_bulk_progress()). */
+void zps_bulk_start(struct zps_bulk_peer *peer, struct zps_bulk_read *read);
+/* Issues pieces while the budget allows; call after zps_net_progress(). The number issued. */
+unsigned zps_bulk_progress(struct zps_bulk *bulk);
+uint64_t zps_bulk_in_flight(const struct zps_bulk *bulk);
+
+#endif

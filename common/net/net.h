@@ -1,0 +1,134 @@
+/*
+ * The fabric: reliable datagrams of up to max_msg bytes between peers, and one-sided reads of registered memory.
+ *
+ * Backends: libfabric (ofi_*.c), an in-process one for tests (loop.c), and a wrapper that injects faults and checks the
+ * rules below over any of them (fault.c).
+ *
+ * Threads: one thread, the progress thread, makes every call on a `struct zps_net` and on what belongs to it
+ * (FI_THREAD_DOMAIN). Only zps_net_wake() may come from elsewhere. Callbacks run inside zps_net_progress().
+ *
+ * Death: the fabric may never report it. zps_net_peer_evict() is how the control plane's verdict reaches this layer:
+ * from then on nothing is posted to the peer, its queued sends are dropped, and its reads in flight are called back at
+ * once with ZPS_ERR_PEER_LOST, while their local buffers stay in quarantine until the fabric is really done with them
+ * (zps_net_read.release tells).
+ */
+#ifndef ZPS_NET_NET_H
+#define ZPS_NET_NET_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+#define ZPS_NET_ADDR_MAX 256u
+
+struct zps_net;
+struct zps_net_peer;
+
+struct zps_net_config {
+  const char *provider;   /* "auto", a name of the preference list, or "loop"; prefix "fault+" wraps it */
+  const char *interface;  /* "eth0,ib0", "^docker0,lo": use these, or all but these; NULL: any */
+  const char *subnet;     /* "10.0.0.0/8,fd00::/8": the address must be inside; NULL: any */
+  uint16_t port_low, port_high; /* listening ports of tcp-like providers; 0: any */
+  size_t max_msg;         /* largest message, both ways */
+  unsigned n_recv;        /* receives posted at start, shared by all peers; zps_net_reserve() adds more */
+  unsigned spin_us;       /* how long zps_net_wait() spins before it blocks; 0 when cores are oversubscribed */
+  unsigned connect_timeout_ms; /* a send that the fabric will not take for so long fails the peer */
+  const char *fault;      /* "fault+": rules such as "seed=1,again=0.1,delay=0.05:3ms,drop=0.01,kill=200"; see fault.h */
+};
+
+struct zps_net_handler {
+  void *ctx;
+  /* A whole message; `data` is borrowed during the call. The sender is in the message's own header. */
+  void (*on_message)(void *ctx, const void *data, size_t len);
+  /* Sends to `peer` fail, with why. Called at most once per peer; the owner should evict it. */
+  void (*on_peer_error)(void *ctx, struct zps_net_peer *peer, zps_err_t code, const char *text);
+};
+
+struct zps_net_info {
+  char provider[64];  /* as libfabric calls it */
+  char protocol[48];
+  char addr_format[32];
+  char domain[64];    /* interface or device */
+  char address[96];   /* printable */
+  uint8_t addr[ZPS_NET_ADDR_MAX]; /* opaque, for the peers' zps_net_peer_add() */
+  size_t addr_len;
+  size_t max_read;    /* bytes of one read */
+};
+
+/* Registered memory. `addr` and `key` are what a peer needs to read it from its first byte on. */
+struct zps_net_mem {
+  void *base;
+  size_t len;
+  uint64_t addr;
+  uint64_t key;
+  void *desc;    /* the fabric's local descriptor */
+  void *handle;  /* the backend's */
+};
+
+/* One read in flight; embedded in the caller's object, which must not move or die until `done` (or, where `done` said
+ * ZPS_ERR_PEER_LOST after an eviction, `release`) was called. */
+struct zps_net_read {
+  void *local;
+  const struct zps_net_mem *mem; /* registration that contains [local, local + len) */
+  size_t len;                    /* 1..max_read */
+  uint64_t addr, key;            /* at the peer */
+  void (*done)(struct zps_net_read *read, zps_err_t code);
+  void (*release)(struct zps_net_read *read); /* may be NULL: the buffer and this struct are free again; always after done */
+  void *ctx;
+  struct zps_net_read *next, *prev; /* the backend's */
+  struct zps_net_peer *peer;        /* the backend's */
+  void *op;                         /* the backend's */
+  uint8_t state;                    /* the backend's */
+};
+
+zps_err_t zps_net_open(const struct zps_net_config *config, const struct zps_net_handler *handler, struct zps_net **net_p,
+                       struct zps_error *error) ZPS_MUSTCHECK;
+/* Calls back what is outstanding with ZPS_ERR_CLOSED, then frees. All peers and registrations are gone afterwards.
+ * Never blocks for long: what a provider will not let go is logged and leaked. NULL is allowed. */
+void zps_net_close(struct zps_net *net);
+const struct zps_net_info *zps_net_info(const struct zps_net *net);
+
+/* Posts `count` more receives (negative: that many fewer again): what the credits granted to a peer need. */
+zps_err_t zps_net_reserve(struct zps_net *net, int count) ZPS_MUSTCHECK;
+
+zps_err_t zps_net_peer_add(struct zps_net *net, const void *addr, size_t len, void *ctx, struct zps_net_peer **peer_p,
+                           struct zps_error *error) ZPS_MUSTCHECK;
+void *zps_net_peer_ctx(const struct zps_net_peer *peer);
+/* See "Death" above; also how a peer that leaves in peace is removed. The handle is invalid afterwards. NULL allowed. */
+void zps_net_peer_evict(struct zps_net_peer *peer);
+
+/* Registers [base, base+len) for being read by peers and as target of our reads. Not for the data path: registrations
+ * are cached in slabs (slab.h). */
+zps_err_t zps_net_mem_register(struct zps_net *net, void *base, size_t len, struct zps_net_mem *mem_p,
+                               struct zps_error *error) ZPS_MUSTCHECK;
+void zps_net_mem_release(struct zps_net *net, struct zps_net_mem *mem);
+
+/* Sends a copy of `data` (len <= max_msg), in order per peer. Queued when the fabric pushes back; ZPS_ERR_AGAIN when
+ * even the queue is full; ZPS_ERR_PEER_LOST after on_peer_error. */
+zps_err_t zps_net_send(struct zps_net_peer *peer, const void *data, size_t len) ZPS_MUSTCHECK;
+/* Starts a read; `done` is called exactly once, from progress, also on failure. Returns an error only for arguments
+ * that cannot be right; then `done` is not called. */
+zps_err_t zps_net_read(struct zps_net_peer *peer, struct zps_net_read *read) ZPS_MUSTCHECK;
+
+/* Handles what is ready, without blocking; the number of events handled. */
+unsigned zps_net_progress(struct zps_net *net);
+/* Blocks until there may be something to do, zps_net_wake() is called, or `timeout_ns` has passed. */
+void zps_net_wait(struct zps_net *net, uint64_t timeout_ns);
+/* From any thread: makes the current or next zps_net_wait() return. */
+void zps_net_wake(struct zps_net *net);
+
+/* Bytes handed to and taken from the fabric since open, frames and reads (a read counts where it lands). */
+struct zps_net_counters {
+  uint64_t msgs_sent, msgs_received, msg_bytes_sent, msg_bytes_received;
+  uint64_t reads, read_bytes;
+  uint64_t mem_registered_bytes;
+  uint64_t again;       /* times the fabric pushed back */
+  uint64_t quarantined; /* reads given up on whose buffers the fabric still holds */
+};
+const struct zps_net_counters *zps_net_counters(const struct zps_net *net);
+
+/* One line per usable provider/domain/address of this host, for --list-providers and for error texts. */
+void zps_net_list(const struct zps_net_config *config, void (*line)(void *ctx, const char *text), void *ctx);
+
+#endif

@@ -1,0 +1,36 @@
+/*
+ * Registered buffers in size classes, so that nothing on the data path registers memory.
+ *
+ * get/put belong to the progress thread; the bytes may be used by any thread in between. Classes are powers of two from
+ * 4 KiB up (small ones carved out of 1 MiB slabs, large ones registered alone). Freed large buffers are kept up to `cache_bytes`
+ * and then released; the total never exceeds `limit_bytes` (ZPS_ERR_AGAIN: come back when something was put).
+ */
+#ifndef ZPS_NET_SLAB_H
+#define ZPS_NET_SLAB_H
+
+#include "common/net/net.h"
+
+struct zps_slab;
+
+struct zps_buf {
+  void *data;                    /* 64-byte aligned */
+  size_t cap;                    /* at least what was asked for */
+  const struct zps_net_mem *mem; /* contains data */
+  uint64_t addr;                 /* what a peer passes to read `data` */
+  uint64_t key;
+  void *owner;                   /* the slab's */
+};
+
+struct zps_slab_stats {
+  uint64_t in_use_bytes, cached_bytes, high_water_bytes;
+};
+
+zps_err_t zps_slab_create(struct zps_net *net, uint64_t limit_bytes, uint64_t cache_bytes, struct zps_slab **slab_p) ZPS_MUSTCHECK;
+/* All buffers must have been put, except quarantined ones, which are leaked with a warning. NULL is allowed. */
+void zps_slab_destroy(struct zps_slab *slab);
+zps_err_t zps_slab_get(struct zps_slab *slab, size_t len, struct zps_buf *buf_p) ZPS_MUSTCHECK;
+/* Zeroes *buf; a zeroed buf is allowed. */
+void zps_slab_put(struct zps_slab *slab, struct zps_buf *buf);
+void zps_slab_stats(const struct zps_slab *slab, struct zps_slab_stats *stats_p);
+
+#endif

@@ -1,0 +1,56 @@
+/*
+ * The progress thread that daemon and library share: it owns one fabric endpoint with its slab and bulk engine, takes
+ * commands from other threads, and hands decoded frames and timer ticks to its handler. Everything in a handler runs on
+ * this thread, so the state behind it needs no locks.
+ */
+#ifndef ZPS_SESSION_ENGINE_H
+#define ZPS_SESSION_ENGINE_H
+
+#include "common/net/bulk.h"
+#include "common/net/net.h"
+#include "common/net/slab.h"
+#include "proto/wire.h"
+
+struct zps_engine;
+
+/* A request to the engine thread, embedded in the caller's object and run in the order posted. */
+struct zps_command {
+  void (*run)(struct zps_command *command, void *handler_ctx);
+};
+
+struct zps_engine_handler {
+  void *ctx;
+  /* A frame that decoded cleanly. Malformed ones are logged (rate-limited), counted and dropped by the engine. */
+  void (*on_frame)(void *ctx, const struct zps_frame *frame);
+  void (*on_peer_error)(void *ctx, struct zps_net_peer *peer, zps_err_t code, const char *text);
+  /* After each batch of events and when the time last returned has come: flush links, check deadlines. Returns the next
+   * deadline, or ZPS_NEVER. */
+  uint64_t (*on_tick)(void *ctx, uint64_t now_ns);
+};
+
+struct zps_engine_config {
+  const char *name;               /* of the thread */
+  struct zps_net_config net;      /* strings are borrowed during create */
+  struct zps_bulk_config bulk;
+  uint64_t memory_limit_bytes;    /* of the slab */
+  uint64_t memory_cache_bytes;
+};
+
+/* Opens the fabric, then starts the thread. */
+zps_err_t zps_engine_create(const struct zps_engine_config *config, const struct zps_engine_handler *handler,
+                            struct zps_engine **engine_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* Stops and joins the thread, then closes the fabric; commands not yet run are run first. The handler may be called until
+ * this returns. NULL is allowed. */
+void zps_engine_destroy(struct zps_engine *engine);
+
+/* From any thread: runs `command` on the engine thread. ZPS_ERR_AGAIN when the queue is full. */
+zps_err_t zps_engine_post(struct zps_engine *engine, struct zps_command *command) ZPS_MUSTCHECK;
+/* From any thread but the engine's: the same, and waits until it has run. */
+zps_err_t zps_engine_call(struct zps_engine *engine, struct zps_command *command) ZPS_MUSTCHECK;
+
+struct zps_net *zps_engine_net(struct zps_engine *engine);   /* zps_net_info() of it is readable from any thread */
+struct zps_slab *zps_engine_slab(struct zps_engine *engine);
+struct zps_bulk *zps_engine_bulk(struct zps_engine *engine);
+uint64_t zps_engine_malformed(const struct zps_engine *engine); /* frames dropped because they did not decode */
+
+#endif

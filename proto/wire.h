@@ -1,0 +1,103 @@
+/*
+ * Data-plane frames: struct <-> bytes, with every bounds check. PROTOCOL.md (this folder) describes each byte.
+ *
+ * A frame is a fixed header, a protobuf body (zenps.proto; only wire.c sees protobuf-c) and inline payload. All body
+ * fields have fixed width, so that a frame's size follows from its type and counts alone. Bulk payloads do not travel
+ * in frames: a slice either carries its bytes inline or names the sender's registered memory for the receiver to read.
+ */
+#ifndef ZPS_PROTO_WIRE_H
+#define ZPS_PROTO_WIRE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+#define ZPS_WIRE_VERSION 1u         /* of frames and of the control plane's methods */
+#define ZPS_WIRE_MAGIC 0x3153505au  /* "ZPS1", little-endian */
+#define ZPS_WIRE_HEADER_BYTES 36u
+#define ZPS_WIRE_FRAME_MAX 8192u    /* header + body + inline payload */
+#define ZPS_WIRE_INLINE_MAX 4096u   /* inline payload of one frame, all slices together */
+#define ZPS_WIRE_SLICES_MAX 48u     /* slices in one frame */
+#define ZPS_WIRE_RANKS_MAX 256u     /* ranks named by one abort */
+#define ZPS_WIRE_TEXT_MAX 400u      /* bytes of an abort's text */
+
+enum zps_frame_type {
+  ZPS_FRAME_PUSH = 1,   /* worker -> owner: contributions to partitions are ready */
+  ZPS_FRAME_RESULT = 2, /* owner -> worker: sums of partitions are ready */
+  ZPS_FRAME_DONE = 3,   /* worker -> owner: this round's results from you are read; retire it for me */
+  ZPS_FRAME_ABORT = 4,  /* either way: the round failed, and why */
+  ZPS_FRAME_CREDIT = 5, /* either way: no content, returns credits in the header */
+};
+
+/* Who sent a frame: a rank, or a server (its index in the job's server list) with the top bit set. */
+#define ZPS_WIRE_SRC_SERVER 0x80000000u
+
+struct zps_frame_header {
+  uint8_t type;      /* enum zps_frame_type */
+  uint64_t job;      /* random id issued by the coordinator */
+  uint32_t epoch;    /* membership epoch the sender lives in */
+  uint32_t src;
+  uint32_t seq;      /* per (src, receiver), from 0, without gaps */
+  uint16_t credits;  /* receive credits returned to the receiver of this frame */
+};
+
+/* One partition's contribution or sum. Its payload: values in ascending order of local rank (nnz * width * value size),
+ * then the coded index set. */
+struct zps_slice {
+  uint32_t partition;
+  uint8_t codec;       /* enum zps_codec of common/codec */
+  bool is_inline;
+  uint32_t nnz;        /* rows */
+  uint64_t len_bytes;  /* payload; 0 is legal and always inline */
+  uint64_t addr;       /* remote: what the receiver passes to its read */
+  uint64_t key;        /* remote: memory key */
+  const void *data;    /* inline: encode borrows it, decode points it into the frame */
+};
+
+struct zps_frame_round { /* PUSH, RESULT */
+  uint32_t tensor;
+  uint64_t step;
+  uint64_t total_nnz;   /* PUSH: the rank's rows over all partitions; RESULT: 0 */
+  uint32_t timeout_ms;  /* PUSH: what is left of the sender's deadline; RESULT: 0 */
+  uint32_t n_slices;
+  struct zps_slice slices[ZPS_WIRE_SLICES_MAX];
+};
+
+struct zps_frame_done {
+  uint32_t tensor;
+  uint64_t step;
+};
+
+struct zps_frame_abort {
+  uint32_t tensor;
+  uint64_t step;
+  zps_err_t code;
+  uint32_t n_ranks;
+  uint32_t ranks[ZPS_WIRE_RANKS_MAX]; /* missing or lost */
+  char text[ZPS_WIRE_TEXT_MAX + 1];   /* printable, NUL-terminated */
+};
+
+struct zps_frame {
+  struct zps_frame_header header;
+  union {
+    struct zps_frame_round round;
+    struct zps_frame_done done;
+    struct zps_frame_abort abort;
+  } u;
+};
+
+/* Writes `frame` to `buf` (at least ZPS_WIRE_FRAME_MAX bytes). ZPS_ERR_INVALID when a count or size exceeds the limits
+ * above: a bug of the caller's. No allocation. */
+zps_err_t zps_wire_encode(const struct zps_frame *frame, void *buf, size_t cap, size_t *len_p) ZPS_MUSTCHECK;
+/* Checks `buf` completely and fills `frame`; inline data points into `buf`. ZPS_ERR_VERSION for another version (the
+ * text names both), ZPS_ERR_PROTOCOL with what and where for anything else. What cannot be known here (is the tensor
+ * registered, is the partition in range) is the caller's to check. No allocation beyond a fixed arena on the stack. */
+zps_err_t zps_wire_decode(const void *buf, size_t len, struct zps_frame *frame, struct zps_error *error) ZPS_MUSTCHECK;
+/* The size of a frame with these counts, without encoding it. PUSH/RESULT: slices and inline bytes; ABORT: ranks, text. */
+size_t zps_wire_round_bytes(unsigned n_slices, size_t inline_bytes);
+/* Only patches header fields of an encoded frame: the link fills seq and credits when the frame really leaves. */
+void zps_wire_stamp(void *buf, uint32_t seq, uint16_t credits);
+const char *zps_frame_type_name(uint8_t type);
+
+#endif

@@ -1,0 +1,208 @@
+/*
+ * zenps: sparse gradient synchronisation for data-parallel training.
+ *
+ * A process opens a connection to a job as one of `world` ranks, opens its tensors by name, and calls zenps_allreduce()
+ * once per tensor and step: every rank gets the same sum, bit for bit, of all ranks' gradients (Zen, Balanced
+ * Parallelism: rows are hashed to partitions, partitions live on servers; see zenps(7)).
+ *
+ * Shapes: a tensor is `rows` x `width` values of one dtype; the sparse unit is the row. Gradients come dense, or as
+ * rows (COO: row numbers in any order, repeated or none at all).
+ *
+ * Result: exactly the floating-point sum in rank order, each accumulator starting at +0.0, a rank's own repeated rows first
+ * added in order of appearance. Rows whose values are all +0.0 or -0.0 are not sent. NaN and Inf are values and travel.
+ * ZENPS_OP_MEAN is that sum times 1/world.
+ *
+ * Threads: every function may be called from any thread; a zenps_request_t by one thread at a time. The library never
+ * exits, prints (except through the log callback, by default warnings on stderr) or installs signal handlers. In a child
+ * after fork() every call returns ZENPS_ERR_FORKED.
+ *
+ * Errors: zero is success, ZENPS_IN_PROGRESS is positive, errors are negative. zenps_last_error() and
+ * zenps_request_error() give the sentence: job, tensor, step, ranks. No call waits without a deadline.
+ */
+#ifndef ZENPS_ZENPS_H
+#define ZENPS_ZENPS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__GNUC__)
+#define ZENPS_API __attribute__((visibility("default")))
+#else
+#define ZENPS_API
+#endif
+
+#define ZENPS_VERSION_MAJOR 0
+#define ZENPS_VERSION_MINOR 1
+#define ZENPS_VERSION_PATCH 0
+
+typedef enum zenps_status {
+  ZENPS_IN_PROGRESS = 1,       /* zenps_test(), zenps_wait(): not done yet */
+  ZENPS_OK = 0,
+  ZENPS_ERR_AGAIN = -1,        /* back-pressure: try again */
+  ZENPS_ERR_INVALID = -2,      /* an argument cannot be right */
+  ZENPS_ERR_NOMEM = -3,
+  ZENPS_ERR_TIMEOUT = -4,      /* a deadline passed and nobody can be blamed by name */
+  ZENPS_ERR_CANCELED = -5,     /* by zenps_cancel(), here or on another rank (the text says which) */
+  ZENPS_ERR_CLOSED = -6,       /* the job was closed, here or by a rank that left */
+  ZENPS_ERR_CONNECT = -7,      /* the coordinator cannot be reached */
+  ZENPS_ERR_REFUSED = -8,      /* the coordinator or a server said no */
+  ZENPS_ERR_VERSION = -9,      /* library and daemon speak different protocol versions */
+  ZENPS_ERR_PROTOCOL = -10,    /* a peer sent what cannot be right */
+  ZENPS_ERR_SHAPE = -11,       /* another rank opened this tensor with another shape, dtype or option */
+  ZENPS_ERR_UNKNOWN = -12,     /* no such job or tensor */
+  ZENPS_ERR_RANK_TAKEN = -13,  /* another live process has this rank */
+  ZENPS_ERR_MISSING = -14,     /* ranks had not arrived at the deadline: see missing_ranks */
+  ZENPS_ERR_PEER_LOST = -15,   /* a rank died: see missing_ranks */
+  ZENPS_ERR_SERVER_LOST = -16, /* a server died */
+  ZENPS_ERR_STALE = -17,       /* a message of an older membership epoch */
+  ZENPS_ERR_TRUNCATED = -18,   /* the result needs more room: see `needed` */
+  ZENPS_ERR_UNSUPPORTED = -19,
+  ZENPS_ERR_IO = -20,
+  ZENPS_ERR_FABRIC = -21,      /* libfabric failed, or nothing matches what was asked for */
+  ZENPS_ERR_FORKED = -22,
+  ZENPS_ERR_BUSY = -23,        /* this step of the tensor is already in flight here */
+  ZENPS_ERR_INTERNAL = -24
+} zenps_status_t;
+
+typedef enum zenps_dtype { ZENPS_F32 = 1, ZENPS_F64 = 2 } zenps_dtype_t;
+typedef enum zenps_op { ZENPS_OP_SUM = 1, ZENPS_OP_MEAN = 2 } zenps_op_t;
+typedef enum zenps_layout {
+  ZENPS_DENSE = 1, /* `values`: rows * width, row-major */
+  ZENPS_ROWS = 2   /* `row_ids`: nnz row numbers; `values`: nnz * width */
+} zenps_layout_t;
+typedef enum zenps_memory { ZENPS_HOST = 0 } zenps_memory_t;
+
+typedef struct zenps_job zenps_job_t;         /* a process's membership in a job */
+typedef struct zenps_tensor zenps_tensor_t;   /* owned by its job */
+typedef struct zenps_request zenps_request_t; /* one operation in flight, or done and not yet freed */
+
+typedef void (*zenps_log_fn)(void *ctx, int level /* 0 error .. 4 trace */, const char *component, const char *text);
+
+/* What is left zero or NULL comes from the environment (named beside each member), then from torchrun's variables where
+ * given, then from the default. Always initialise with zenps_options_init(). */
+typedef struct zenps_options {
+  size_t struct_size;
+  const char *coordinator; /* "host:port" [ZENPS_COORDINATOR; 127.0.0.1:7077] */
+  const char *job;         /* name of the run [ZENPS_JOB, TORCHELASTIC_RUN_ID; "default"] */
+  int rank;                /* 0..world-1, -1: [ZENPS_RANK, RANK; 0] */
+  int world;               /* number of ranks, 0: [ZENPS_WORLD_SIZE, WORLD_SIZE; 1] */
+  const char *provider;    /* fabric provider [ZENPS_PROVIDER; "auto"] */
+  const char *interface;   /* "eth0,ib0" or "^docker0" [ZENPS_INTERFACE; any] */
+  const char *subnet;      /* "10.0.0.0/8" [ZENPS_SUBNET; any] */
+  uint64_t join_timeout_ms;  /* for zenps_open(): until all ranks and servers are there [ZENPS_JOIN_TIMEOUT; 60 s] */
+  uint64_t round_timeout_ms; /* for every operation [ZENPS_ROUND_TIMEOUT; 60 s] */
+  int threads;             /* that encode and decode, 0: [ZENPS_THREADS; cores / local world, at least 1] */
+  zenps_log_fn log;        /* NULL: stderr from level ZENPS_LOG_LEVEL on (default warn) */
+  void *log_ctx;
+} zenps_options_t;
+
+typedef struct zenps_tensor_options {
+  size_t struct_size;
+  zenps_op_t op;        /* 0: ZENPS_OP_SUM */
+  uint32_t partitions;  /* 0: four per server, fewer for small tensors */
+  int block_bits;       /* rows are hashed in blocks of 2^block_bits; -1: default (0, as in the paper) */
+  int hierarchical;     /* 1: partition by Zen's Algorithm 1 instead of the ordered walk (same result, same bytes) */
+} zenps_tensor_options_t;
+
+/* A gradient going in, or a result coming out. Initialise with zenps_grad_init(). */
+typedef struct zenps_grad {
+  size_t struct_size;
+  zenps_layout_t layout;
+  zenps_memory_t memory;
+  uint64_t nnz;      /* ZENPS_ROWS: entries; out: set on completion */
+  uint64_t capacity; /* out, ZENPS_ROWS with the caller's buffers: entries they hold */
+  int64_t *row_ids;  /* ZENPS_ROWS; out: NULL for both arrays: the library's, valid until zenps_request_free() */
+  void *values;
+} zenps_grad_t;
+
+typedef struct zenps_error {
+  zenps_status_t status;
+  char text[512];
+  char tensor[128];      /* empty when no tensor is concerned */
+  uint64_t step;
+  uint64_t needed;       /* ZENPS_ERR_TRUNCATED: entries */
+  uint32_t n_missing;
+  uint32_t missing_ranks[64]; /* the first ones */
+} zenps_error_t;
+
+/* What one finished operation cost on this rank. Bytes are those handed to and taken from the fabric for it: payloads and
+ * frames. Times are nanoseconds; phases overlap between partitions and need not add up to `total_ns`. */
+typedef struct zenps_request_stats {
+  size_t struct_size;
+  uint64_t bytes_out, bytes_in;
+  uint64_t payload_out, payload_in; /* without frames */
+  uint64_t nnz_in, nnz_out;         /* rows this rank sent; rows of the union */
+  uint64_t total_ns, encode_ns, push_ns, wait_ns, pull_ns, decode_ns;
+  uint32_t partitions;
+} zenps_request_stats_t;
+
+ZENPS_API void zenps_options_init(zenps_options_t *options, size_t struct_size);
+ZENPS_API void zenps_tensor_options_init(zenps_tensor_options_t *options, size_t struct_size);
+ZENPS_API void zenps_grad_init(zenps_grad_t *grad, size_t struct_size);
+#define ZENPS_OPTIONS_INIT(p) zenps_options_init((p), sizeof *(p))
+#define ZENPS_TENSOR_OPTIONS_INIT(p) zenps_tensor_options_init((p), sizeof *(p))
+#define ZENPS_GRAD_INIT(p) zenps_grad_init((p), sizeof *(p))
+
+/* Joins the job and returns when all ranks have joined and servers own its partitions, or with an error that names who is
+ * missing. `options` may be NULL: everything from the environment. */
+ZENPS_API zenps_status_t zenps_open(const zenps_options_t *options, zenps_job_t **job);
+/* Cancels what is in flight, leaves the job and frees it with its tensors. Requests must have been freed. NULL is allowed. */
+ZENPS_API void zenps_close(zenps_job_t *job);
+ZENPS_API int zenps_rank(const zenps_job_t *job);
+ZENPS_API int zenps_world(const zenps_job_t *job);
+ZENPS_API int zenps_servers(const zenps_job_t *job);
+/* Name of the fabric provider in use, such as "net". Valid until zenps_close(). */
+ZENPS_API const char *zenps_provider(const zenps_job_t *job);
+
+/* Opens a tensor; the first rank to do so registers it, the others must agree in every argument. 1 <= rows <= 2^40,
+ * 1 <= width <= 2^20. `options` may be NULL. Opening the same name again returns the same tensor. */
+ZENPS_API zenps_status_t zenps_tensor_open(zenps_job_t *job, const char *name, uint64_t rows, uint32_t width,
+                                           zenps_dtype_t dtype, const zenps_tensor_options_t *options,
+                                           zenps_tensor_t **tensor);
+/* Number of partitions; the size of the arrays of zenps_request_partition_nnz(). */
+ZENPS_API uint32_t zenps_tensor_partitions(const zenps_tensor_t *tensor);
+
+/* Starts the sum of all ranks' `in` for (tensor, step); returns at once. `in` and its arrays are borrowed until the request is
+ * done. `out` is filled when it is done and stays the caller's; `in->values == out->values` is allowed for dense in and
+ * dense out. Every rank must call it once per step, in any order of tensors and steps; several may be in flight.
+ * The operation fails on all ranks when one of them cancels, dies, or does not come before the deadline. */
+ZENPS_API zenps_status_t zenps_allreduce(zenps_tensor_t *tensor, uint64_t step, const zenps_grad_t *in, zenps_grad_t *out,
+                                         zenps_request_t **request);
+/* Returns when all ranks have called it. Collective: all ranks in the same order. */
+ZENPS_API zenps_status_t zenps_barrier(zenps_job_t *job);
+/* Copies `len` bytes from rank `root` to all, bit for bit. Collective, like zenps_barrier(). Blocks. */
+ZENPS_API zenps_status_t zenps_broadcast(zenps_job_t *job, void *data, size_t len, int root);
+
+/* ZENPS_OK when done, ZENPS_IN_PROGRESS, or the operation's error. */
+ZENPS_API zenps_status_t zenps_test(zenps_request_t *request);
+/* The same, after waiting up to `timeout_ms` (-1: until done; the operation's own deadline still holds). */
+ZENPS_API zenps_status_t zenps_wait(zenps_request_t *request, int timeout_ms);
+/* Gives the operation up, on all ranks. It then completes with ZENPS_ERR_CANCELED, unless it was already done. */
+ZENPS_API zenps_status_t zenps_cancel(zenps_request_t *request);
+/* Frees the request and the result arrays the library owns. Waits for (after canceling) one that is not done. NULL is
+ * allowed. */
+ZENPS_API void zenps_request_free(zenps_request_t *request);
+/* Details of a failed request; NULL when it did not fail. Valid until zenps_request_free(). */
+ZENPS_API const zenps_error_t *zenps_request_error(const zenps_request_t *request);
+/* ZENPS_ERR_BUSY while in progress. `stats->struct_size` must be set. */
+ZENPS_API zenps_status_t zenps_request_stats(const zenps_request_t *request, zenps_request_stats_t *stats);
+/* Rows per partition: sent by this rank, and in the union. Either array may be NULL. */
+ZENPS_API zenps_status_t zenps_request_partition_nnz(const zenps_request_t *request, uint32_t *sent, uint32_t *in_union);
+
+/* An eventfd that becomes readable when requests have completed; read it, then zenps_test() yours. Owned by the job. */
+ZENPS_API int zenps_get_fd(zenps_job_t *job);
+
+/* The last error that a call of this thread returned; never NULL. Valid until this thread's next failing call. */
+ZENPS_API const zenps_error_t *zenps_last_error(void);
+ZENPS_API const char *zenps_strerror(zenps_status_t status);
+/* "0.1.0": the library's, which may differ from the header's. */
+ZENPS_API const char *zenps_version(void);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
