@@ -1,0 +1,47 @@
+/* What a fabric backend provides to net.c. Private to this folder. Every member has the contract that net.h gives its
+ * public namesake; a backend embeds the structs below as first members of its own. */
+#ifndef ZPS_NET_BACKEND_H
+#define ZPS_NET_BACKEND_H
+
+#include "common/net/net.h"
+
+struct zps_net_ops {
+  void (*close)(struct zps_net *net);
+  zps_err_t (*reserve)(struct zps_net *net, int count);
+  zps_err_t (*peer_add)(struct zps_net *net, const void *addr, size_t len, void *ctx, struct zps_net_peer **peer_p,
+                        struct zps_error *error);
+  void (*peer_evict)(struct zps_net_peer *peer);
+  zps_err_t (*mem_register)(struct zps_net *net, void *base, size_t len, struct zps_net_mem *mem_p, struct zps_error *error);
+  void (*mem_release)(struct zps_net *net, struct zps_net_mem *mem);
+  zps_err_t (*send)(struct zps_net_peer *peer, const void *data, size_t len);
+  zps_err_t (*read)(struct zps_net_peer *peer, struct zps_net_read *read);
+  unsigned (*progress)(struct zps_net *net);
+  void (*wait)(struct zps_net *net, uint64_t timeout_ns);
+  void (*wake)(struct zps_net *net);
+};
+
+struct zps_net {
+  const struct zps_net_ops *ops;
+  struct zps_net_handler handler;
+  struct zps_net_info info;
+  struct zps_net_counters counters;
+};
+
+struct zps_net_peer {
+  struct zps_net *net;
+  void *ctx;
+};
+
+/* The backends. `config->provider` has been reduced to what concerns the backend. */
+zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps_net_handler *handler, struct zps_net **net_p,
+                           struct zps_error *error) ZPS_MUSTCHECK;
+void zps_net_ofi_list(const struct zps_net_config *config, void (*line)(void *ctx, const char *text), void *ctx);
+/* In-process, for tests: endpoints of one process find each other by an id in their address; each may be driven by its
+ * own thread. */
+zps_err_t zps_net_loop_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
+                            struct zps_net **net_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* Wraps the backend that `config->provider` (without "fault+") names. */
+zps_err_t zps_net_fault_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
+                             struct zps_net **net_p, struct zps_error *error) ZPS_MUSTCHECK;
+
+#endif
