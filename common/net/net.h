@@ -21,6 +21,7 @@
 #include "common/base/err.h"
 
 #define ZPS_NET_ADDR_MAX 256u
+#define ZPS_NET_MSG_MAX 16384u /* what every provider sends eagerly; a rendezvous with a dead peer may never end */
 
 struct zps_net;
 struct zps_net_peer;
@@ -53,6 +54,7 @@ struct zps_net_info {
   char address[96];   /* printable */
   uint8_t addr[ZPS_NET_ADDR_MAX]; /* opaque, for the peers' zps_net_peer_add() */
   size_t addr_len;
+  size_t max_msg;     /* bytes of one message, as configured */
   size_t max_read;    /* bytes of one read */
 };
 
@@ -63,18 +65,20 @@ struct zps_net_mem {
   uint64_t addr;
   uint64_t key;
   void *desc;    /* the fabric's local descriptor */
-  void *handle;  /* the backend's */
+  void *handle;  /* the backend's; not NULL while registered */
 };
 
 /* One read in flight; embedded in the caller's object, which must not move or die until `done` (or, where `done` said
- * ZPS_ERR_PEER_LOST after an eviction, `release`) was called. */
+ * ZPS_ERR_PEER_LOST, `release`) was called. */
 struct zps_net_read {
   void *local;
   const struct zps_net_mem *mem; /* registration that contains [local, local + len) */
   size_t len;                    /* 1..max_read */
   uint64_t addr, key;            /* at the peer */
   void (*done)(struct zps_net_read *read, zps_err_t code);
-  void (*release)(struct zps_net_read *read); /* may be NULL: the buffer and this struct are free again; always after done */
+  /* May be NULL. Called once after a `done` with ZPS_ERR_PEER_LOST, at once or much later, and after no other: the fabric
+   * is through with the buffer, and this struct is the caller's again. */
+  void (*release)(struct zps_net_read *read);
   void *ctx;
   struct zps_net_read *next, *prev; /* the backend's */
   struct zps_net_peer *peer;        /* the backend's */
@@ -107,8 +111,8 @@ void zps_net_mem_release(struct zps_net *net, struct zps_net_mem *mem);
 /* Sends a copy of `data` (len <= max_msg), in order per peer. Queued when the fabric pushes back; ZPS_ERR_AGAIN when
  * even the queue is full; ZPS_ERR_PEER_LOST after on_peer_error. */
 zps_err_t zps_net_send(struct zps_net_peer *peer, const void *data, size_t len) ZPS_MUSTCHECK;
-/* Starts a read; `done` is called exactly once, from progress, also on failure. Returns an error only for arguments
- * that cannot be right; then `done` is not called. */
+/* Starts a read; `done` is called exactly once, from progress (evict and close where they say so), also on failure.
+ * Returns an error only for arguments that cannot be right; then `done` is not called. */
 zps_err_t zps_net_read(struct zps_net_peer *peer, struct zps_net_read *read) ZPS_MUSTCHECK;
 
 /* Handles what is ready, without blocking; the number of events handled. */

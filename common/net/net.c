@@ -1,0 +1,116 @@
+#include "common/net/net.h"
+
+#include <string.h>
+
+#include "common/net/backend.h"
+
+static const char fault_prefix[] = "fault+";
+
+static zps_err_t config_check(const struct zps_net_config *config, struct zps_error *error) {
+  if (!config->provider || !config->provider[0])
+    return zps_fail(
+        error, ZPS_ERR_INVALID,
+        "the fabric's provider is not set: give \"auto\", \"loop\" or a libfabric provider such as \"net\"");
+  if (config->max_msg < 1 || config->max_msg > ZPS_NET_MSG_MAX)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "the fabric's largest message is %zu bytes: it must be 1 to %u; larger payloads are read",
+                    config->max_msg, ZPS_NET_MSG_MAX);
+  if (config->port_low > config->port_high || (config->port_low == 0) != (config->port_high == 0))
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "the fabric's port range %u-%u is not one: give low-high, or 0-0 for any port", config->port_low,
+                    config->port_high);
+  return ZPS_OK;
+}
+
+zps_err_t zps_net_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
+                       struct zps_net **net_p, struct zps_error *error) {
+  zps_err_t code = config_check(config, error);
+  if (code != ZPS_OK) return code;
+  if (!handler->on_message || !handler->on_peer_error)
+    return zps_fail(error, ZPS_ERR_INVALID, "a fabric needs both handlers, for messages and for peers' errors");
+  if (strncmp(config->provider, fault_prefix, sizeof fault_prefix - 1) == 0) {
+    struct zps_net_config inner = *config;
+    inner.provider += sizeof fault_prefix - 1;
+    code = config_check(&inner, error);
+    if (code == ZPS_OK) code = zps_net_fault_open(&inner, handler, net_p, error);
+  } else if (strcmp(config->provider, "loop") == 0) {
+    code = zps_net_loop_open(config, handler, net_p, error);
+  } else {
+    code = zps_net_ofi_open(config, handler, net_p, error);
+  }
+  if (code == ZPS_OK) (*net_p)->info.max_msg = config->max_msg;
+  return code;
+}
+
+void zps_net_close(struct zps_net *net) {
+  if (net) net->ops->close(net);
+}
+
+const struct zps_net_info *zps_net_info(const struct zps_net *net) {
+  return &net->info;
+}
+
+const struct zps_net_counters *zps_net_counters(const struct zps_net *net) {
+  return &net->counters;
+}
+
+zps_err_t zps_net_reserve(struct zps_net *net, int count) {
+  return net->ops->reserve(net, count);
+}
+
+zps_err_t zps_net_peer_add(struct zps_net *net, const void *addr, size_t len, void *ctx, struct zps_net_peer **peer_p,
+                           struct zps_error *error) {
+  if (!addr || len == 0 || len > ZPS_NET_ADDR_MAX)
+    return zps_fail(error, ZPS_ERR_INVALID, "a peer's fabric address has %zu bytes: it must have 1 to %u",
+                    addr ? len : 0, ZPS_NET_ADDR_MAX);
+  return net->ops->peer_add(net, addr, len, ctx, peer_p, error);
+}
+
+void *zps_net_peer_ctx(const struct zps_net_peer *peer) {
+  return peer->ctx;
+}
+
+void zps_net_peer_evict(struct zps_net_peer *peer) {
+  if (peer) peer->net->ops->peer_evict(peer);
+}
+
+zps_err_t zps_net_mem_register(struct zps_net *net, void *base, size_t len, struct zps_net_mem *mem_p,
+                               struct zps_error *error) {
+  if (!base || len == 0)
+    return zps_fail(error, ZPS_ERR_INVALID, "cannot register %zu bytes at %p: there must be memory", len, base);
+  return net->ops->mem_register(net, base, len, mem_p, error);
+}
+
+void zps_net_mem_release(struct zps_net *net, struct zps_net_mem *mem) {
+  if (mem->handle) net->ops->mem_release(net, mem);
+}
+
+zps_err_t zps_net_send(struct zps_net_peer *peer, const void *data, size_t len) {
+  if (len > peer->net->info.max_msg || (!data && len > 0)) return ZPS_ERR_INVALID;
+  return peer->net->ops->send(peer, data, len);
+}
+
+zps_err_t zps_net_read(struct zps_net_peer *peer, struct zps_net_read *read) {
+  const struct zps_net_mem *mem = read->mem;
+  if (!read->done || !mem || !mem->handle || read->len == 0 || read->len > peer->net->info.max_read)
+    return ZPS_ERR_INVALID;
+  const uintptr_t local = (uintptr_t)read->local, base = (uintptr_t)mem->base;
+  if (local < base || local - base > mem->len || read->len > mem->len - (local - base)) return ZPS_ERR_INVALID;
+  return peer->net->ops->read(peer, read);
+}
+
+unsigned zps_net_progress(struct zps_net *net) {
+  return net->ops->progress(net);
+}
+
+void zps_net_wait(struct zps_net *net, uint64_t timeout_ns) {
+  net->ops->wait(net, timeout_ns);
+}
+
+void zps_net_wake(struct zps_net *net) {
+  net->ops->wake(net);
+}
+
+void zps_net_list(const struct zps_net_config *config, void (*line)(void *ctx, const char *text), void *ctx) {
+  zps_net_ofi_list(config, line, ctx);
+}
