@@ -8,9 +8,9 @@
  * (FI_THREAD_DOMAIN). Only zps_net_wake() may come from elsewhere. Callbacks run inside zps_net_progress().
  *
  * Death: the fabric may never report it. zps_net_peer_evict() is how the control plane's verdict reaches this layer:
- * from then on nothing is posted to the peer, its queued sends are dropped, and its reads in flight are called back at
- * once with ZPS_ERR_PEER_LOST, while their local buffers stay in quarantine until the fabric is really done with them
- * (zps_net_read.release tells).
+ * from then on nothing is posted to the peer, its queued sends are dropped, and its reads in flight are called back by
+ * the next zps_net_progress() with ZPS_ERR_PEER_LOST, while their local buffers stay in quarantine until the fabric is
+ * really done with them (zps_net_read.release tells).
  */
 #ifndef ZPS_NET_NET_H
 #define ZPS_NET_NET_H
@@ -88,7 +88,8 @@ struct zps_net_read {
 
 zps_err_t zps_net_open(const struct zps_net_config *config, const struct zps_net_handler *handler, struct zps_net **net_p,
                        struct zps_error *error) ZPS_MUSTCHECK;
-/* Calls back what is outstanding with ZPS_ERR_CLOSED, then frees. All peers and registrations are gone afterwards.
+/* Calls back what is outstanding with ZPS_ERR_CLOSED (and releases what is in quarantine), then frees; those callbacks may
+ * still evict peers and release memory, and what they try to send or read is refused with ZPS_ERR_CLOSED. All peers and registrations are gone afterwards.
  * Never blocks for long: what a provider will not let go is logged and leaked. NULL is allowed. */
 void zps_net_close(struct zps_net *net);
 const struct zps_net_info *zps_net_info(const struct zps_net *net);
@@ -111,7 +112,7 @@ void zps_net_mem_release(struct zps_net *net, struct zps_net_mem *mem);
 /* Sends a copy of `data` (len <= max_msg), in order per peer. Queued when the fabric pushes back; ZPS_ERR_AGAIN when
  * even the queue is full; ZPS_ERR_PEER_LOST after on_peer_error. */
 zps_err_t zps_net_send(struct zps_net_peer *peer, const void *data, size_t len) ZPS_MUSTCHECK;
-/* Starts a read; `done` is called exactly once, from progress (evict and close where they say so), also on failure.
+/* Starts a read; `done` is called exactly once, from progress (or close), also on failure.
  * Returns an error only for arguments that cannot be right; then `done` is not called. */
 zps_err_t zps_net_read(struct zps_net_peer *peer, struct zps_net_read *read) ZPS_MUSTCHECK;
 
@@ -129,6 +130,7 @@ struct zps_net_counters {
   uint64_t mem_registered_bytes;
   uint64_t again;       /* times the fabric pushed back */
   uint64_t quarantined; /* reads given up on whose buffers the fabric still holds */
+  uint64_t unmatched;   /* messages that found no receive posted; only the in-process backend can tell */
 };
 const struct zps_net_counters *zps_net_counters(const struct zps_net *net);
 
