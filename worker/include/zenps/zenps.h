@@ -165,6 +165,8 @@ ZENPS_API zenps_status_t zenps_tensor_open(zenps_job_t *job, const char *name, u
                                            zenps_tensor_t **tensor);
 /* Number of partitions; the size of the arrays of zenps_request_partition_nnz(). */
 ZENPS_API uint32_t zenps_tensor_partitions(const zenps_tensor_t *tensor);
+/* The server (0..zenps_servers()-1) that owns a partition; -1 for a partition that the tensor does not have. */
+ZENPS_API int zenps_tensor_owner(const zenps_tensor_t *tensor, uint32_t partition);
 
 /* Starts the sum of all ranks' `in` for (tensor, step); returns at once. `in` and its arrays are borrowed until the request is
  * done. `out` is filled when it is done and stays the caller's; `in->values == out->values` is allowed for dense in and
