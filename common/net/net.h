@@ -89,8 +89,9 @@ struct zps_net_read {
 zps_err_t zps_net_open(const struct zps_net_config *config, const struct zps_net_handler *handler, struct zps_net **net_p,
                        struct zps_error *error) ZPS_MUSTCHECK;
 /* Calls back what is outstanding with ZPS_ERR_CLOSED (and releases what is in quarantine), then frees; those callbacks may
- * still evict peers and release memory, and what they try to send or read is refused with ZPS_ERR_CLOSED. All peers and registrations are gone afterwards.
- * Never blocks for long: what a provider will not let go is logged and leaked. NULL is allowed. */
+ * still evict peers and release memory, and what they try to send or read is refused with ZPS_ERR_CLOSED. All peers and
+ * registrations are gone afterwards. Never blocks for long: what a provider will not let go is logged and leaked. NULL is
+ * allowed. */
 void zps_net_close(struct zps_net *net);
 const struct zps_net_info *zps_net_info(const struct zps_net *net);
 
@@ -110,10 +111,11 @@ zps_err_t zps_net_mem_register(struct zps_net *net, void *base, size_t len, stru
 void zps_net_mem_release(struct zps_net *net, struct zps_net_mem *mem);
 
 /* Sends a copy of `data` (len <= max_msg), in order per peer. Queued when the fabric pushes back; ZPS_ERR_AGAIN when
- * even the queue is full; ZPS_ERR_PEER_LOST after on_peer_error. */
+ * even the queue is full: the next zps_net_wait() is then short, and the zps_net_progress() after it counts one event
+ * more, so that a loop which acts on events tries again. ZPS_ERR_PEER_LOST after on_peer_error. */
 zps_err_t zps_net_send(struct zps_net_peer *peer, const void *data, size_t len) ZPS_MUSTCHECK;
-/* Starts a read; `done` is called exactly once, from progress (or close), also on failure.
- * Returns an error only for arguments that cannot be right; then `done` is not called. */
+/* Starts a read; `done` is called exactly once, from progress (or close), also on failure. Returns
+ * an error only for arguments that cannot be right; then `done` is not called. */
 zps_err_t zps_net_read(struct zps_net_peer *peer, struct zps_net_read *read) ZPS_MUSTCHECK;
 
 /* Handles what is ready, without blocking; the number of events handled. */
