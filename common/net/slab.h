@@ -3,7 +3,8 @@
  *
  * get/put belong to the progress thread; the bytes may be used by any thread in between. Classes are powers of two from
  * 4 KiB up (small ones carved out of 1 MiB slabs, large ones registered alone). Freed large buffers are kept up to `cache_bytes`
- * and then released; the total never exceeds `limit_bytes` (ZPS_ERR_AGAIN: come back when something was put).
+ * and then released; the total never exceeds `limit_bytes` (ZPS_ERR_AGAIN: come back when something was put;
+ * ZPS_ERR_NOMEM: it will not fit even then).
  */
 #ifndef ZPS_NET_SLAB_H
 #define ZPS_NET_SLAB_H
@@ -22,10 +23,14 @@ struct zps_buf {
 };
 
 struct zps_slab_stats {
-  uint64_t in_use_bytes, cached_bytes, high_water_bytes;
+  uint64_t in_use_bytes, cached_bytes; /* together: what is registered */
+  uint64_t high_water_bytes;           /* the most that was ever registered */
 };
 
 zps_err_t zps_slab_create(struct zps_net *net, uint64_t limit_bytes, uint64_t cache_bytes, struct zps_slab **slab_p) ZPS_MUSTCHECK;
+/* The net was closed, and the registrations with it: from here on buffers are only put back, never handed out. Without
+ * this call zps_slab_destroy() comes before zps_net_close(). */
+void zps_slab_net_closed(struct zps_slab *slab);
 /* All buffers must have been put, except quarantined ones, which are leaked with a warning. NULL is allowed. */
 void zps_slab_destroy(struct zps_slab *slab);
 zps_err_t zps_slab_get(struct zps_slab *slab, size_t len, struct zps_buf *buf_p) ZPS_MUSTCHECK;

@@ -1,0 +1,215 @@
+#include "common/net/slab.h"
+
+#include <assert.h>
+#include <stdlib.h>
+
+#define ZPS_LOG_COMPONENT "slab"
+#include "common/base/log.h"
+
+enum {
+  MIN_SHIFT = 12,                 /* 4 KiB */
+  SLAB_SHIFT = 20,                /* 1 MiB: smaller classes share a registration of this size */
+  N_CLASSES = 64 - MIN_SHIFT - 1, /* up to 2^62 */
+  MAX_CHUNKS = 1 << (SLAB_SHIFT - MIN_SHIFT),
+  MAP_WORDS = MAX_CHUNKS / 64,
+  ALIGNMENT = 4096,
+};
+
+/* One registration, cut into 1 (large classes) to 256 chunks. */
+struct region {
+  struct zps_net_mem mem;
+  struct zps_slab *slab;
+  struct region *next, *prev; /* of its class: those with a free chunk come first */
+  unsigned class, n_chunks, n_free;
+  uint64_t free_map[MAP_WORDS];
+};
+
+struct zps_slab {
+  struct zps_net *net; /* NULL once it is closed */
+  uint64_t limit_bytes, cache_bytes;
+  uint64_t total_bytes; /* registered */
+  uint64_t idle_large_bytes;
+  struct zps_slab_stats stats;
+  struct {
+    struct region *head, *tail;
+  } classes[N_CLASSES];
+};
+
+static size_t chunk_bytes(unsigned class) {
+  return (size_t)1 << (MIN_SHIFT + class);
+}
+static bool is_large(unsigned class) {
+  return MIN_SHIFT + class >= SLAB_SHIFT;
+}
+static size_t region_bytes(unsigned class) {
+  return is_large(class) ? chunk_bytes(class) : (size_t)1 << SLAB_SHIFT;
+}
+static bool is_idle(const struct region *region) {
+  return region->n_free == region->n_chunks;
+}
+
+static void unlink_region(struct zps_slab *slab, struct region *region) {
+  *(region->prev ? &region->prev->next : &slab->classes[region->class].head) = region->next;
+  *(region->next ? &region->next->prev : &slab->classes[region->class].tail) = region->prev;
+}
+
+static void link_first(struct zps_slab *slab, struct region *region) {
+  region->prev = NULL;
+  region->next = slab->classes[region->class].head;
+  *(region->next ? &region->next->prev : &slab->classes[region->class].tail) = region;
+  slab->classes[region->class].head = region;
+}
+
+static void link_last(struct zps_slab *slab, struct region *region) {
+  region->next = NULL;
+  region->prev = slab->classes[region->class].tail;
+  *(region->prev ? &region->prev->next : &slab->classes[region->class].head) = region;
+  slab->classes[region->class].tail = region;
+}
+
+static void region_destroy(struct region *region) {
+  struct zps_slab *slab = region->slab;
+  void *base = region->mem.base;
+  unlink_region(slab, region);
+  slab->total_bytes -= region_bytes(region->class);
+  if (is_large(region->class)) slab->idle_large_bytes -= region_bytes(region->class);
+  if (slab->net) zps_net_mem_release(slab->net, &region->mem);
+  free(base);
+  free(region);
+}
+
+static void destroy_idle(struct zps_slab *slab, unsigned class, uint64_t until_total) {
+  struct region *next;
+  for (struct region *region = slab->classes[class].head; region && region->n_free > 0; region = next) {
+    if (slab->total_bytes <= until_total) return;
+    next = region->next;
+    if (is_idle(region)) region_destroy(region);
+  }
+}
+
+/* Makes room for `bytes` more under the limit by giving up idle regions, largest first. */
+static bool make_room(struct zps_slab *slab, uint64_t bytes) {
+  const uint64_t until_total = slab->limit_bytes - bytes;
+  for (unsigned class = N_CLASSES; class -- > 0 && slab->total_bytes > until_total;)
+    destroy_idle(slab, class, until_total);
+  return slab->total_bytes <= until_total;
+}
+
+static zps_err_t region_create(struct zps_slab *slab, unsigned class) {
+  const size_t bytes = region_bytes(class);
+  if (bytes > slab->limit_bytes) {
+    zps_log_warn(
+        "a buffer of %zu bytes needs %zu bytes registered, more than the limit of %llu: raise the memory limit",
+        chunk_bytes(class), bytes, (unsigned long long)slab->limit_bytes);
+    return ZPS_ERR_NOMEM;
+  }
+  if (!make_room(slab, bytes)) return ZPS_ERR_AGAIN;
+  struct region *region = calloc(1, sizeof *region);
+  if (!region) return ZPS_ERR_NOMEM;
+  void *base = aligned_alloc(ALIGNMENT, bytes);
+  if (!base) goto err_free_region;
+  struct zps_error error;
+  if (zps_net_mem_register(slab->net, base, bytes, &region->mem, &error) != ZPS_OK) {
+    zps_log_warn("cannot register %zu bytes: %s", bytes, error.text);
+    goto err_free_base;
+  }
+  region->slab = slab;
+  region->class = class;
+  region->n_chunks = region->n_free = (unsigned)(bytes / chunk_bytes(class));
+  for (unsigned i = 0; i < region->n_chunks; i++) region->free_map[i / 64] |= 1ull << (i % 64);
+  slab->total_bytes += bytes;
+  if (is_large(class)) slab->idle_large_bytes += bytes;
+  if (slab->total_bytes > slab->stats.high_water_bytes) slab->stats.high_water_bytes = slab->total_bytes;
+  link_first(slab, region);
+  return ZPS_OK;
+
+err_free_base:
+  free(base);
+err_free_region:
+  free(region);
+  return ZPS_ERR_NOMEM;
+}
+
+zps_err_t zps_slab_create(struct zps_net *net, uint64_t limit_bytes, uint64_t cache_bytes, struct zps_slab **slab_p) {
+  struct zps_slab *slab = calloc(1, sizeof *slab);
+  if (!slab) return ZPS_ERR_NOMEM;
+  slab->net = net;
+  slab->limit_bytes = limit_bytes;
+  slab->cache_bytes = cache_bytes;
+  *slab_p = slab;
+  return ZPS_OK;
+}
+
+void zps_slab_net_closed(struct zps_slab *slab) {
+  slab->net = NULL;
+}
+
+void zps_slab_destroy(struct zps_slab *slab) {
+  if (!slab) return;
+  if (slab->stats.in_use_bytes > 0)
+    zps_log_warn("%llu bytes of registered buffers are still in use and stay allocated: the fabric may hold them",
+                 (unsigned long long)slab->stats.in_use_bytes);
+  for (unsigned class = 0; class < N_CLASSES; class ++) destroy_idle(slab, class, 0);
+  free(slab);
+}
+
+static unsigned chunk_take(struct region *region) {
+  for (unsigned word = 0; word < MAP_WORDS; word++) {
+    if (region->free_map[word] == 0) continue;
+    const unsigned bit = (unsigned)__builtin_ctzll(region->free_map[word]);
+    region->free_map[word] &= region->free_map[word] - 1;
+    region->n_free--;
+    return word * 64 + bit;
+  }
+  assert(!"a region with free chunks has none");
+  return 0;
+}
+
+zps_err_t zps_slab_get(struct zps_slab *slab, size_t len, struct zps_buf *buf_p) {
+  unsigned class = 0;
+  while (class < N_CLASSES && chunk_bytes(class) < len) class ++;
+  if (class == N_CLASSES) return ZPS_ERR_NOMEM;
+  if (!slab->net) return ZPS_ERR_CLOSED;
+  struct region *region = slab->classes[class].head;
+  if (!region || region->n_free == 0) {
+    const zps_err_t code = region_create(slab, class);
+    if (code != ZPS_OK) return code;
+    region = slab->classes[class].head;
+  }
+  if (is_large(class)) slab->idle_large_bytes -= region_bytes(class);
+  const size_t offset = chunk_take(region) * chunk_bytes(class);
+  if (region->n_free == 0) {
+    unlink_region(slab, region);
+    link_last(slab, region);
+  }
+  slab->stats.in_use_bytes += chunk_bytes(class);
+  *buf_p = (struct zps_buf){.data = (uint8_t *)region->mem.base + offset,
+                            .cap = chunk_bytes(class),
+                            .mem = &region->mem,
+                            .addr = region->mem.addr + offset,
+                            .key = region->mem.key,
+                            .owner = region};
+  return ZPS_OK;
+}
+
+void zps_slab_put(struct zps_slab *slab, struct zps_buf *buf) {
+  struct region *region = buf->owner;
+  if (!region) return;
+  assert(region->slab == slab);
+  const size_t chunk = (size_t)((uint8_t *)buf->data - (uint8_t *)region->mem.base) / chunk_bytes(region->class);
+  assert(!(region->free_map[chunk / 64] & 1ull << (chunk % 64)));
+  region->free_map[chunk / 64] |= 1ull << (chunk % 64);
+  region->n_free++;
+  slab->stats.in_use_bytes -= chunk_bytes(region->class);
+  *buf = (struct zps_buf){0};
+  unlink_region(slab, region);
+  link_first(slab, region);
+  if (!is_large(region->class)) return;
+  slab->idle_large_bytes += region_bytes(region->class);
+  if (slab->idle_large_bytes > slab->cache_bytes) region_destroy(region);
+}
+
+void zps_slab_stats(const struct zps_slab *slab, struct zps_slab_stats *stats_p) {
+  *stats_p = slab->stats;
+  stats_p->cached_bytes = slab->total_bytes - slab->stats.in_use_bytes;
+}
