@@ -19,14 +19,19 @@ struct zps_bulk_config {
   uint64_t peer_budget_bytes;  /* in flight per peer; default 8 MiB */
 };
 
-/* Embedded in the caller's object; must live until `done`, and if `done` reports a lost peer until `release`. */
+/* Embedded in the caller's object; must live until `done`, and if `done` reports a lost peer until `release`. Both are
+ * called by zps_net_progress() (or close) or zps_bulk_progress() (or destroy), never by the call that starts or removes.
+ * A failed transfer is done when none of its pieces is in flight any more, so that its buffer is free again; only a lost
+ * peer's pieces may be held by the fabric for longer. */
 struct zps_bulk_read {
   void *local;
   const struct zps_net_mem *mem;
   uint64_t len;
   uint64_t addr, key;
-  void (*done)(struct zps_bulk_read *read, zps_err_t code); /* once, when every piece has landed or one has failed */
-  void (*release)(struct zps_bulk_read *read); /* may be NULL; after done: the fabric holds no piece any more */
+  void (*done)(struct zps_bulk_read *read, zps_err_t code); /* once; the code of the first piece that failed, but
+                                                             * ZPS_ERR_PEER_LOST if any piece was lost by eviction */
+  void (*release)(struct zps_bulk_read *read); /* may be NULL; after done with ZPS_ERR_PEER_LOST and no other: the fabric
+                                                * holds no piece any more */
   void *ctx;
   struct zps_bulk_read *next; /* private from here on */
   struct zps_bulk_peer *peer;
@@ -37,13 +42,16 @@ struct zps_bulk_read {
 };
 
 zps_err_t zps_bulk_create(struct zps_net *net, const struct zps_bulk_config *config, struct zps_bulk **bulk_p) ZPS_MUSTCHECK;
+/* Transfers still queued are done with ZPS_ERR_CLOSED. Where pieces are in flight, zps_net_close() comes first. NULL is
+ * allowed. */
 void zps_bulk_destroy(struct zps_bulk *bulk);
 zps_err_t zps_bulk_peer_add(struct zps_bulk *bulk, struct zps_net_peer *net_peer, struct zps_bulk_peer **peer_p) ZPS_MUSTCHECK;
 /* Call right after zps_net_peer_evict(): transfers still queued fail with ZPS_ERR_PEER_LOST. NULL is allowed. */
 void zps_bulk_peer_remove(struct zps_bulk_peer *peer);
 /* Queues a transfer; never blocks, `done` always follows (for len 0 from the next zps_bulk_progress()). */
 void zps_bulk_start(struct zps_bulk_peer *peer, struct zps_bulk_read *read);
-/* Issues pieces while the budget allows; call after zps_net_progress(). The number issued. */
+/* Issues pieces while the budget allows; call after zps_net_progress(). The number of pieces issued and of transfers
+ * called back. */
 unsigned zps_bulk_progress(struct zps_bulk *bulk);
 uint64_t zps_bulk_in_flight(const struct zps_bulk *bulk);
 

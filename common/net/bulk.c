@@ -1,0 +1,319 @@
+#include "common/net/bulk.h"
+
+#include <stdlib.h>
+
+#define ZPS_LOG_COMPONENT "bulk"
+#include "common/base/log.h"
+
+enum {
+  DEFAULT_PIECE = 1 << 20,
+  DEFAULT_BUDGET = 64 << 20,
+  DEFAULT_PEER_BUDGET = 8 << 20,
+  PIECES_PER_BLOCK = 64,
+  MAX_PIECES = 1024, /* in flight, however small they are */
+};
+
+struct piece {
+  struct zps_net_read net;
+  struct zps_bulk *bulk;
+  struct zps_bulk_read *read;
+  struct zps_bulk_peer *peer; /* valid until the piece is done */
+  struct piece *next_free;
+};
+
+struct piece_block {
+  struct piece_block *next;
+  struct piece pieces[PIECES_PER_BLOCK];
+};
+
+struct zps_bulk_peer {
+  struct zps_bulk *bulk;
+  struct zps_net_peer *net_peer;
+  struct zps_bulk_peer *next, *prev;           /* all peers */
+  struct zps_bulk_peer *ring_next, *ring_prev; /* those with something to issue; NULL when not in the ring */
+  struct zps_bulk_read *queue, **queue_tail;   /* transfers with something left to issue */
+  uint64_t in_flight;
+  unsigned n_pieces;
+  bool removed;
+};
+
+struct zps_bulk {
+  struct zps_net *net;
+  struct zps_bulk_config config;
+  struct zps_bulk_peer *peers;
+  struct zps_bulk_peer *turn;                      /* whose turn it is in the ring; NULL: the ring is empty */
+  struct zps_bulk_read *finished, **finished_tail; /* done() is called by the next zps_bulk_progress() */
+  struct piece *free_pieces;
+  struct piece_block *blocks;
+  uint64_t in_flight;
+  unsigned n_pieces, n_quarantined;
+};
+
+static bool pieces_grow(struct zps_bulk *bulk) {
+  struct piece_block *block = calloc(1, sizeof *block);
+  if (!block) return false;
+  block->next = bulk->blocks;
+  bulk->blocks = block;
+  for (unsigned i = 0; i < PIECES_PER_BLOCK; i++) {
+    block->pieces[i].bulk = bulk;
+    block->pieces[i].next_free = bulk->free_pieces;
+    bulk->free_pieces = &block->pieces[i];
+  }
+  return true;
+}
+
+static void piece_free(struct piece *piece) {
+  piece->next_free = piece->bulk->free_pieces;
+  piece->bulk->free_pieces = piece;
+}
+
+static void ring_add(struct zps_bulk_peer *peer) {
+  struct zps_bulk *bulk = peer->bulk;
+  if (peer->ring_next) return;
+  if (!bulk->turn) {
+    bulk->turn = peer->ring_next = peer->ring_prev = peer;
+    return;
+  }
+  peer->ring_next = bulk->turn; /* last in turn: before the one whose turn it is */
+  peer->ring_prev = bulk->turn->ring_prev;
+  peer->ring_prev->ring_next = peer->ring_next->ring_prev = peer;
+}
+
+static void ring_remove(struct zps_bulk_peer *peer) {
+  struct zps_bulk *bulk = peer->bulk;
+  if (!peer->ring_next) return;
+  if (bulk->turn == peer) bulk->turn = peer->ring_next == peer ? NULL : peer->ring_next;
+  peer->ring_next->ring_prev = peer->ring_prev;
+  peer->ring_prev->ring_next = peer->ring_next;
+  peer->ring_next = peer->ring_prev = NULL;
+}
+
+static void queue_pop(struct zps_bulk_peer *peer) {
+  peer->queue = peer->queue->next;
+  if (peer->queue) return;
+  peer->queue_tail = &peer->queue;
+  ring_remove(peer);
+}
+
+static void peer_free(struct zps_bulk_peer *peer) {
+  *(peer->prev ? &peer->prev->next : &peer->bulk->peers) = peer->next;
+  if (peer->next) peer->next->prev = peer->prev;
+  free(peer);
+}
+
+/* Calls back a transfer of which nothing is in flight any more. Where release() does not follow, it is gone afterwards.
+ */
+static void read_finish(struct zps_bulk_read *read) {
+  const bool lost = read->code == ZPS_ERR_PEER_LOST;
+  read->finished = true;
+  read->done(read, read->code);
+  if (lost && read->quarantined == 0 && read->release) read->release(read);
+}
+
+static void finish_later(struct zps_bulk *bulk, struct zps_bulk_read *read) {
+  read->next = NULL;
+  *bulk->finished_tail = read;
+  bulk->finished_tail = &read->next;
+}
+
+static unsigned finish_queued(struct zps_bulk *bulk) {
+  unsigned n = 0;
+  for (struct zps_bulk_read *read; (read = bulk->finished) != NULL; n++) {
+    bulk->finished = read->next;
+    if (!bulk->finished) bulk->finished_tail = &bulk->finished;
+    read_finish(read);
+  }
+  return n;
+}
+
+/* A loss outranks other failures: it tells the owner to wait for release(). */
+static void read_fail(struct zps_bulk_read *read, zps_err_t code) {
+  if (read->code == ZPS_OK || code == ZPS_ERR_PEER_LOST) read->code = code;
+}
+
+static void piece_done(struct zps_net_read *net_read, zps_err_t code) {
+  struct piece *piece = net_read->ctx;
+  struct zps_bulk *bulk = piece->bulk;
+  struct zps_bulk_peer *peer = piece->peer;
+  struct zps_bulk_read *read = piece->read;
+  bulk->in_flight -= net_read->len;
+  bulk->n_pieces--;
+  peer->in_flight -= net_read->len;
+  peer->n_pieces--;
+  read->in_flight--;
+  if (code == ZPS_OK) {
+    read->landed += net_read->len;
+  } else {
+    read_fail(read, code);
+    if (peer->queue == read) { /* the rest of it is not worth reading */
+      queue_pop(peer);
+      read->issued = read->len;
+    }
+  }
+  if (code == ZPS_ERR_PEER_LOST) {
+    read->quarantined++;
+    bulk->n_quarantined++;
+  } else {
+    piece_free(piece);
+  }
+  if (peer->removed && peer->n_pieces == 0) peer_free(peer);
+  if (read->in_flight == 0 && read->issued == read->len) read_finish(read);
+}
+
+static void piece_release(struct zps_net_read *net_read) {
+  struct piece *piece = net_read->ctx;
+  struct zps_bulk_read *read = piece->read;
+  piece->bulk->n_quarantined--;
+  piece_free(piece);
+  read->quarantined--;
+  if (read->finished && read->quarantined == 0 && read->release) read->release(read);
+}
+
+zps_err_t zps_bulk_create(struct zps_net *net, const struct zps_bulk_config *config, struct zps_bulk **bulk_p) {
+  struct zps_bulk *bulk = calloc(1, sizeof *bulk);
+  if (!bulk) return ZPS_ERR_NOMEM;
+  if (!pieces_grow(bulk)) {
+    free(bulk);
+    return ZPS_ERR_NOMEM;
+  }
+  bulk->net = net;
+  bulk->config = *config;
+  bulk->finished_tail = &bulk->finished;
+  struct zps_bulk_config *c = &bulk->config;
+  if (c->piece_bytes == 0) c->piece_bytes = DEFAULT_PIECE;
+  if (c->budget_bytes == 0) c->budget_bytes = DEFAULT_BUDGET;
+  if (c->peer_budget_bytes == 0) c->peer_budget_bytes = DEFAULT_PEER_BUDGET;
+  /* A piece must fit into the budgets, or nothing would ever be issued. */
+  if (c->peer_budget_bytes > c->budget_bytes) c->peer_budget_bytes = c->budget_bytes;
+  if (c->piece_bytes > c->peer_budget_bytes) c->piece_bytes = c->peer_budget_bytes;
+  if (c->piece_bytes > zps_net_info(net)->max_read) c->piece_bytes = zps_net_info(net)->max_read;
+  *bulk_p = bulk;
+  return ZPS_OK;
+}
+
+static void fail_queue(struct zps_bulk_peer *peer, zps_err_t code) {
+  while (peer->queue) {
+    struct zps_bulk_read *read = peer->queue;
+    queue_pop(peer);
+    read_fail(read, code);
+    read->issued = read->len;
+    if (read->in_flight == 0) finish_later(peer->bulk, read); /* otherwise its last piece finishes it */
+  }
+}
+
+void zps_bulk_destroy(struct zps_bulk *bulk) {
+  if (!bulk) return;
+  /* Callbacks may queue again what is failed right away. */
+  do {
+    for (struct zps_bulk_peer *peer = bulk->peers; peer; peer = peer->next) fail_queue(peer, ZPS_ERR_CLOSED);
+  } while (finish_queued(bulk) > 0);
+  if (bulk->n_pieces + bulk->n_quarantined > 0) {
+    zps_log_warn("%u reads are still held by the fabric: their records stay allocated",
+                 bulk->n_pieces + bulk->n_quarantined);
+    return;
+  }
+  while (bulk->peers) peer_free(bulk->peers);
+  for (struct piece_block *block = bulk->blocks, *next; block; block = next) {
+    next = block->next;
+    free(block);
+  }
+  free(bulk);
+}
+
+zps_err_t zps_bulk_peer_add(struct zps_bulk *bulk, struct zps_net_peer *net_peer, struct zps_bulk_peer **peer_p) {
+  struct zps_bulk_peer *peer = calloc(1, sizeof *peer);
+  if (!peer) return ZPS_ERR_NOMEM;
+  peer->bulk = bulk;
+  peer->net_peer = net_peer;
+  peer->queue_tail = &peer->queue;
+  peer->next = bulk->peers;
+  if (peer->next) peer->next->prev = peer;
+  bulk->peers = peer;
+  *peer_p = peer;
+  return ZPS_OK;
+}
+
+void zps_bulk_peer_remove(struct zps_bulk_peer *peer) {
+  if (!peer) return;
+  fail_queue(peer, ZPS_ERR_PEER_LOST);
+  peer->removed = true;
+  if (peer->n_pieces == 0) peer_free(peer);
+}
+
+void zps_bulk_start(struct zps_bulk_peer *peer, struct zps_bulk_read *read) {
+  read->next = NULL;
+  read->peer = peer;
+  read->issued = read->landed = 0;
+  read->in_flight = read->quarantined = 0;
+  read->code = ZPS_OK;
+  read->finished = false;
+  if (read->len == 0) {
+    finish_later(peer->bulk, read);
+    return;
+  }
+  *peer->queue_tail = read;
+  peer->queue_tail = &read->next;
+  ring_add(peer);
+}
+
+static size_t piece_bytes(const struct zps_bulk *bulk, const struct zps_bulk_peer *peer) {
+  const uint64_t left = peer->queue->len - peer->queue->issued;
+  return left < bulk->config.piece_bytes ? (size_t)left : bulk->config.piece_bytes;
+}
+
+/* Issues the next piece of the peer's first transfer. */
+static void issue(struct zps_bulk *bulk, struct zps_bulk_peer *peer, size_t len) {
+  struct zps_bulk_read *read = peer->queue;
+  struct piece *piece = bulk->free_pieces;
+  bulk->free_pieces = piece->next_free;
+  piece->read = read;
+  piece->peer = peer;
+  piece->net = (struct zps_net_read){.local = (uint8_t *)read->local + read->issued,
+                                     .mem = read->mem,
+                                     .len = len,
+                                     .addr = read->addr + read->issued,
+                                     .key = read->key,
+                                     .done = piece_done,
+                                     .release = piece_release,
+                                     .ctx = piece};
+  const zps_err_t code = zps_net_read(peer->net_peer, &piece->net);
+  if (code != ZPS_OK) {
+    piece_free(piece);
+    queue_pop(peer);
+    read_fail(read, code);
+    read->issued = read->len;
+    if (read->in_flight == 0) finish_later(bulk, read);
+    return;
+  }
+  bulk->in_flight += len;
+  bulk->n_pieces++;
+  peer->in_flight += len;
+  peer->n_pieces++;
+  read->in_flight++;
+  read->issued += len;
+  if (read->issued == read->len) queue_pop(peer);
+}
+
+unsigned zps_bulk_progress(struct zps_bulk *bulk) {
+  unsigned events = finish_queued(bulk);
+  const struct zps_bulk_peer *first_refused = NULL; /* the ring was walked since the last piece was issued */
+  while (bulk->turn && bulk->turn != first_refused) {
+    struct zps_bulk_peer *peer = bulk->turn;
+    const size_t len = piece_bytes(bulk, peer);
+    if (bulk->in_flight + len > bulk->config.budget_bytes || bulk->n_pieces >= MAX_PIECES) break;
+    if (!bulk->free_pieces && !pieces_grow(bulk)) break;
+    bulk->turn = peer->ring_next;
+    if (peer->in_flight + len > bulk->config.peer_budget_bytes) {
+      if (!first_refused) first_refused = peer;
+      continue;
+    }
+    issue(bulk, peer, len);
+    events++;
+    first_refused = NULL;
+  }
+  return events + finish_queued(bulk);
+}
+
+uint64_t zps_bulk_in_flight(const struct zps_bulk *bulk) {
+  return bulk->in_flight;
+}
