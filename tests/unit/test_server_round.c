@@ -1,0 +1,403 @@
+/* The server's round machine, driven by a model of ranks, fabric and pool: every order of events for small rounds,
+ * random orders for larger ones, with and without trouble. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "common/base/rng.h"
+#include "server/round.h"
+
+enum { RANKS = 5, PARTS = 5, DEPTH = 80, DEADLINE = 1000 };
+
+/* Where the next choice comes from: a generator, or an odometer that runs through all of them. */
+struct chooser {
+  struct zps_rng *rng;
+  unsigned depth, used[DEPTH], limit[DEPTH];
+};
+
+static unsigned choose(struct chooser *chooser, unsigned n) {
+  if (chooser->rng) return (unsigned)zps_rng_below(chooser->rng, n);
+  assert_true(chooser->depth < DEPTH);
+  chooser->limit[chooser->depth] = n;
+  return chooser->used[chooser->depth++];
+}
+
+/* On to the next sequence of choices; false after the last. */
+static bool choose_next(struct chooser *chooser) {
+  while (chooser->depth > 0) {
+    const unsigned last = --chooser->depth;
+    if (++chooser->used[last] < chooser->limit[last]) {
+      chooser->depth = 0;
+      return true;
+    }
+    chooser->used[last] = 0;
+  }
+  return false;
+}
+
+enum progress { NONE, READING, HERE };
+
+struct model {
+  struct zps_round *round;
+  uint32_t world, n_parts;
+  unsigned trouble; /* events of trouble still to come */
+  unsigned remote;  /* bit (part * world + rank): the contribution has to be read */
+  enum progress slots[PARTS][RANKS];
+  bool reducing[PARTS], published[PARTS], done[RANKS], gone[RANKS];
+  bool retired, aborted;
+  zps_err_t expected; /* of the abort that must come now */
+  zps_err_t code;
+};
+
+static const uint32_t partitions[PARTS] = {3, 8, 13, 18, 23};
+
+static bool all_published(const struct model *model) {
+  for (uint32_t part = 0; part < model->n_parts; part++)
+    if (!model->published[part]) return false;
+  return true;
+}
+
+static bool all_here(const struct model *model, uint32_t rank) {
+  for (uint32_t part = 0; part < model->n_parts; part++)
+    if (model->slots[part][rank] != HERE) return false;
+  return true;
+}
+
+static void act(struct model *model, const struct zps_round_action *action, const struct zps_frame_abort *abort) {
+  assert_false(model->retired || model->aborted);
+  switch (action->type) {
+    case ZPS_ROUND_READ:
+      assert_int_equal(model->slots[action->part][action->rank], NONE);
+      model->slots[action->part][action->rank] = READING;
+      break;
+    case ZPS_ROUND_REDUCE:
+      assert_false(model->reducing[action->part] || model->published[action->part]);
+      for (uint32_t rank = 0; rank < model->world; rank++) assert_int_equal(model->slots[action->part][rank], HERE);
+      model->reducing[action->part] = true;
+      break;
+    case ZPS_ROUND_PUBLISH:
+      assert_true(model->reducing[action->part]);
+      assert_false(model->published[action->part]);
+      model->published[action->part] = true;
+      break;
+    case ZPS_ROUND_RETIRE:
+      assert_true(all_published(model));
+      for (uint32_t rank = 0; rank < model->world; rank++) assert_true(model->done[rank] || model->gone[rank]);
+      model->retired = true;
+      break;
+    case ZPS_ROUND_ABORT:
+      model->aborted = true;
+      model->code = abort->code;
+      assert_true(abort->step == 7);
+      assert_non_null(strstr(abort->text, "job j, tensor t, step 7: "));
+      assert_true(strlen(abort->text) > strlen("job j, tensor t, step 7: "));
+      break;
+  }
+}
+
+static void step(struct model *model, const struct zps_round_event *event) {
+  struct zps_round_actions actions;
+  zps_round_step(model->round, event, &actions);
+  assert_true(actions.n <= ZPS_ROUND_ACTIONS_MAX);
+  for (unsigned i = 0; i < actions.n; i++) act(model, &actions.list[i], &actions.abort);
+  assert_int_equal(model->retired, model->round->state == ZPS_ROUND_RETIRED);
+  assert_int_equal(model->aborted, model->round->state == ZPS_ROUND_ABORTED);
+  if (model->expected != ZPS_OK) {
+    assert_true(model->aborted);
+    assert_int_equal(model->code, model->expected);
+  }
+}
+
+static void do_event(struct model *model, const struct zps_round_event *event) {
+  if (event->type == ZPS_ROUND_LANDED || (event->type == ZPS_ROUND_ANNOUNCED && event->is_here))
+    model->slots[event->part][event->rank] = HERE;
+  if (event->type == ZPS_ROUND_DONE) model->done[event->rank] = true;
+  if (event->type == ZPS_ROUND_GONE) {
+    model->gone[event->rank] = true;
+    if (!all_here(model, event->rank)) model->expected = event->code;
+  }
+  if (event->type == ZPS_ROUND_CANCEL) {
+    if (all_published(model))
+      model->done[event->rank] = true;
+    else
+      model->expected = event->code;
+  }
+  step(model, event);
+  if (event->type == ZPS_ROUND_ANNOUNCED && !event->is_here)
+    assert_int_equal(model->slots[event->part][event->rank], READING);
+}
+
+static zps_err_t expected_at_deadline(const struct model *model) {
+  bool any = false, missing = false;
+  for (uint32_t part = 0; part < model->n_parts; part++)
+    for (uint32_t rank = 0; rank < model->world; rank++) {
+      any |= model->slots[part][rank] != NONE;
+      missing |= model->slots[part][rank] == NONE;
+    }
+  if (!any || all_published(model)) return ZPS_OK;
+  return missing ? ZPS_ERR_MISSING : ZPS_ERR_TIMEOUT;
+}
+
+/* One event of trouble. */
+static void make_trouble(struct model *model, struct chooser *chooser) {
+  const uint32_t rank = choose(chooser, model->world);
+  struct zps_round_event event = {.rank = rank, .code = ZPS_ERR_PEER_LOST, .text = "why", .deadline_ns = DEADLINE};
+  model->trouble--;
+  switch (choose(chooser, 6)) {
+    case 0:
+      event.type = ZPS_ROUND_GONE;
+      if (!model->gone[rank]) do_event(model, &event);
+      break;
+    case 1:
+      event.type = ZPS_ROUND_CANCEL;
+      event.code = ZPS_ERR_CANCELED;
+      if (!model->gone[rank] && !model->done[rank]) do_event(model, &event);
+      break;
+    case 2:
+      event.type = ZPS_ROUND_FAIL;
+      event.rank = choose(chooser, 2) ? rank : ZPS_ROUND_NO_RANK;
+      event.code = model->expected = ZPS_ERR_NOMEM;
+      do_event(model, &event);
+      break;
+    case 3:
+      event.type = ZPS_ROUND_TICK;
+      event.now_ns = DEADLINE + RANKS;
+      model->expected = expected_at_deadline(model);
+      do_event(model, &event);
+      break;
+    case 4: /* a second push */
+      if (model->n_parts == 0 || model->gone[rank] || model->slots[0][rank] == NONE) break;
+      event.type = ZPS_ROUND_ANNOUNCED;
+      model->expected = ZPS_ERR_PROTOCOL;
+      step(model, &event);
+      break;
+    case 5: /* done before there was anything to read */
+      if (all_published(model) || model->gone[rank]) break;
+      event.type = ZPS_ROUND_DONE;
+      model->expected = ZPS_ERR_PROTOCOL;
+      step(model, &event);
+      break;
+  }
+}
+
+/* Everything that may happen next, in a fixed order; runs the one chosen. False: nothing is left to happen. */
+static bool advance(struct model *model, struct chooser *chooser) {
+  struct zps_round_event options[RANKS * PARTS + PARTS + RANKS];
+  unsigned n = 0;
+  for (uint32_t part = 0; part < model->n_parts; part++) {
+    if (model->reducing[part] && !model->published[part])
+      options[n++] = (struct zps_round_event){.type = ZPS_ROUND_REDUCED, .part = part};
+    for (uint32_t rank = 0; rank < model->world; rank++) {
+      const bool is_here = !(model->remote >> (part * model->world + rank) & 1);
+      if (model->gone[rank] || model->slots[part][rank] == HERE) continue;
+      options[n++] =
+          (struct zps_round_event){.type = model->slots[part][rank] == READING ? ZPS_ROUND_LANDED : ZPS_ROUND_ANNOUNCED,
+                                   .rank = rank,
+                                   .part = part,
+                                   .is_here = is_here,
+                                   .deadline_ns = DEADLINE + rank};
+    }
+  }
+  for (uint32_t rank = 0; rank < model->world && all_published(model); rank++)
+    if (!model->done[rank] && !model->gone[rank])
+      options[n++] = (struct zps_round_event){.type = ZPS_ROUND_DONE, .rank = rank};
+  if (n == 0) return false;
+  const unsigned chosen = choose(chooser, n + (model->trouble > 0));
+  if (chosen == n)
+    make_trouble(model, chooser);
+  else
+    do_event(model, &options[chosen]);
+  return true;
+}
+
+/* After the end nothing happens any more. */
+static void check_quiet(struct model *model) {
+  for (int type = ZPS_ROUND_ANNOUNCED; type <= (model->n_parts ? (int)ZPS_ROUND_TICK : -1); type++) {
+    const struct zps_round_event event = {
+        .type = (enum zps_round_event_type)type, .code = ZPS_ERR_CANCELED, .text = "late", .now_ns = UINT64_MAX};
+    struct zps_round_actions actions;
+    zps_round_step(model->round, &event, &actions);
+    assert_int_equal(actions.n, 0);
+  }
+}
+
+static void play(struct zps_round *round, unsigned remote, unsigned trouble, struct chooser *chooser) {
+  struct model model = {
+      .round = round, .world = round->world, .n_parts = round->n_parts, .remote = remote, .trouble = trouble};
+  zps_round_start(round, &(struct zps_round_config){.job = "j", .tensor = "t", .step = 7, .partitions = partitions});
+  while (!model.retired && !model.aborted) assert_true(advance(&model, chooser));
+  if (trouble == 0) assert_true(model.retired);
+  check_quiet(&model);
+}
+
+static unsigned play_all(uint32_t world, uint32_t n_parts, unsigned trouble) {
+  struct zps_round *round;
+  unsigned n = 0;
+  assert_int_equal(zps_round_create(world, n_parts, &round), ZPS_OK);
+  for (unsigned remote = 0; remote < 1u << (world * n_parts); remote++) {
+    struct chooser chooser = {0};
+    do {
+      play(round, remote, trouble, &chooser);
+      n++;
+    } while (choose_next(&chooser));
+  }
+  zps_round_destroy(round);
+  return n;
+}
+
+static void test_every_order(void **state) {
+  (void)state;
+  assert_int_equal(play_all(1, 0, 0), 1);
+  assert_int_equal(play_all(1, 1, 0), 2);
+  assert_int_equal(play_all(3, 0, 0), 6);
+  assert_true(play_all(2, 1, 0) > 10);
+  assert_true(play_all(1, 2, 0) > 10);
+  assert_true(play_all(3, 1, 0) > 1000);
+  assert_true(play_all(2, 2, 0) > 10000);
+}
+
+static void test_every_order_with_trouble(void **state) {
+  (void)state;
+  assert_true(play_all(1, 1, 2) > 100);
+  assert_true(play_all(2, 0, 2) > 100);
+  assert_true(play_all(2, 1, 2) > 1000);
+  assert_true(play_all(1, 2, 1) > 100);
+  assert_true(play_all(3, 1, 1) > 10000);
+}
+
+static void test_random_orders(void **state) {
+  (void)state;
+  struct zps_rng rng = {.state = 42};
+  struct chooser chooser = {.rng = &rng};
+  for (uint32_t world = 1; world <= RANKS; world++) {
+    for (uint32_t n_parts = 0; n_parts <= PARTS; n_parts++) {
+      struct zps_round *round;
+      assert_int_equal(zps_round_create(world, n_parts, &round), ZPS_OK);
+      for (unsigned trial = 0; trial < 1000; trial++) play(round, (unsigned)zps_rng_u64(&rng), trial % 4, &chooser);
+      zps_round_destroy(round);
+    }
+  }
+}
+
+/* ---- what the texts say ---- */
+
+struct scene {
+  struct zps_round *round;
+  struct zps_round_actions actions;
+};
+
+static void scene_open(struct scene *scene, uint32_t world, uint32_t n_parts) {
+  assert_int_equal(zps_round_create(world, n_parts, &scene->round), ZPS_OK);
+  zps_round_start(scene->round,
+                  &(struct zps_round_config){.job = "news", .tensor = "emb", .step = 12, .partitions = partitions});
+}
+
+static void scene_push(struct scene *scene, uint32_t rank, uint32_t part, uint64_t deadline_ns) {
+  const struct zps_round_event event = {
+      .type = ZPS_ROUND_ANNOUNCED, .rank = rank, .part = part, .is_here = true, .deadline_ns = deadline_ns};
+  zps_round_step(scene->round, &event, &scene->actions);
+}
+
+static void scene_tick(struct scene *scene, uint64_t now_ns) {
+  zps_round_step(scene->round, &(struct zps_round_event){.type = ZPS_ROUND_TICK, .now_ns = now_ns}, &scene->actions);
+}
+
+static void test_deadline_names_missing_ranks(void **state) {
+  (void)state;
+  struct scene scene;
+  scene_open(&scene, 4, 2);
+  scene_push(&scene, 0, 0, 500);
+  scene_push(&scene, 0, 1, 500);
+  scene_push(&scene, 2, 0, 400); /* the earliest counts */
+  scene_tick(&scene, 399);
+  assert_int_equal(scene.actions.n, 0);
+  scene_tick(&scene, 400);
+  assert_int_equal(scene.actions.n, 1);
+  assert_int_equal(scene.actions.list[0].type, ZPS_ROUND_ABORT);
+  const struct zps_frame_abort *abort = &scene.actions.abort;
+  assert_int_equal(abort->code, ZPS_ERR_MISSING);
+  assert_int_equal(abort->n_ranks, 3);
+  assert_int_equal(abort->ranks[0], 1);
+  assert_int_equal(abort->ranks[1], 2);
+  assert_int_equal(abort->ranks[2], 3);
+  assert_string_equal(abort->text,
+                      "job news, tensor emb, step 12: the deadline passed without the push of rank 1, "
+                      "2 (partition 8), 3 (1 of 4 ranks are here)");
+  assert_true(zps_round_wants_abort(scene.round, 0));
+  assert_true(zps_round_wants_abort(scene.round, 2));
+  assert_false(zps_round_wants_abort(scene.round, 1));
+  zps_round_destroy(scene.round);
+}
+
+static void test_deadline_with_thousands_missing(void **state) {
+  (void)state;
+  struct scene scene;
+  scene_open(&scene, 4096, 1);
+  scene_push(&scene, 4095, 0, 1);
+  scene_tick(&scene, 1);
+  assert_int_equal(scene.actions.abort.n_ranks, ZPS_WIRE_RANKS_MAX);
+  assert_non_null(strstr(scene.actions.abort.text,
+                         "rank 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 4083 more (1 of 4096 ranks are here)"));
+  zps_round_destroy(scene.round);
+}
+
+static void test_deadline_while_reading_is_a_timeout(void **state) {
+  (void)state;
+  struct scene scene;
+  scene_open(&scene, 1, 2);
+  scene_push(&scene, 0, 0, 100);
+  zps_round_step(scene.round, &(struct zps_round_event){.type = ZPS_ROUND_ANNOUNCED, .part = 1, .deadline_ns = 100},
+                 &scene.actions);
+  assert_int_equal(scene.actions.list[0].type, ZPS_ROUND_READ);
+  scene_tick(&scene, 100);
+  assert_int_equal(scene.actions.abort.code, ZPS_ERR_TIMEOUT);
+  assert_non_null(strstr(scene.actions.abort.text, "1 of 2 contributions read and 0 of 2 partitions summed"));
+  assert_int_equal(scene.actions.abort.n_ranks, 0);
+  zps_round_destroy(scene.round);
+}
+
+static void test_gone_rank_is_needed_or_not(void **state) {
+  (void)state;
+  const struct zps_round_event gone = {
+      .type = ZPS_ROUND_GONE, .rank = 1, .code = ZPS_ERR_PEER_LOST, .text = "no heartbeat for 5 s"};
+  struct scene scene;
+  scene_open(&scene, 2, 1);
+  scene_push(&scene, 0, 0, 100);
+  zps_round_step(scene.round, &gone, &scene.actions);
+  assert_int_equal(scene.actions.abort.code, ZPS_ERR_PEER_LOST);
+  assert_string_equal(scene.actions.abort.text,
+                      "job news, tensor emb, step 12: rank 1 is needed and gone: no heartbeat for 5 s");
+  zps_round_destroy(scene.round);
+
+  scene_open(&scene, 2, 1);
+  scene_push(&scene, 0, 0, 100);
+  scene_push(&scene, 1, 0, 100);
+  assert_int_equal(scene.actions.list[0].type, ZPS_ROUND_REDUCE);
+  zps_round_step(scene.round, &gone, &scene.actions);
+  assert_int_equal(scene.actions.n, 0);
+  assert_true(zps_round_rank_gone(scene.round, 1));
+  zps_round_step(scene.round, &(struct zps_round_event){.type = ZPS_ROUND_REDUCED}, &scene.actions);
+  assert_int_equal(scene.actions.list[0].type, ZPS_ROUND_PUBLISH);
+  assert_int_equal(scene.actions.n, 1);
+  zps_round_step(scene.round, &(struct zps_round_event){.type = ZPS_ROUND_DONE}, &scene.actions);
+  assert_int_equal(scene.actions.list[0].type, ZPS_ROUND_RETIRE);
+  assert_string_equal(zps_round_state_name(scene.round->state), "retired");
+  zps_round_destroy(scene.round);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_every_order),
+      cmocka_unit_test(test_every_order_with_trouble),
+      cmocka_unit_test(test_random_orders),
+      cmocka_unit_test(test_deadline_names_missing_ranks),
+      cmocka_unit_test(test_deadline_with_thousands_missing),
+      cmocka_unit_test(test_deadline_while_reading_is_a_timeout),
+      cmocka_unit_test(test_gone_rank_is_needed_or_not),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
