@@ -1,0 +1,212 @@
+#include "common/session/engine.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/base/queue.h"
+#define ZPS_LOG_COMPONENT "engine"
+#include "common/base/log.h"
+
+enum {
+  QUEUE_CAPACITY = 1024,
+  COMMANDS_PER_TURN = 256, /* so that a command that posts itself again cannot starve the fabric */
+};
+
+struct zps_engine {
+  struct zps_engine_handler handler;
+  struct zps_net *net;
+  struct zps_slab *slab;
+  struct zps_bulk *bulk;
+  struct zps_queue *commands;
+  pthread_t thread;
+  pthread_mutex_t
+      stop_lock; /* held while the thread is told to stop, so that it cannot close the fabric under the wake */
+  atomic_bool stopping;
+  _Atomic uint64_t malformed;
+};
+
+static _Thread_local const struct zps_engine *engine_here; /* the engine whose thread this is */
+
+static void on_message(void *ctx, const void *data, size_t len) {
+  struct zps_engine *engine = ctx;
+  struct zps_frame frame;
+  struct zps_error error;
+  if (zps_wire_decode(data, len, &frame, &error) == ZPS_OK) {
+    engine->handler.on_frame(engine->handler.ctx, &frame);
+    return;
+  }
+  atomic_fetch_add(&engine->malformed, 1);
+  zps_log_warn_limited("dropped a frame of %zu bytes: %s", len, error.text);
+}
+
+static void on_peer_error(void *ctx, struct zps_net_peer *peer, zps_err_t code, const char *text) {
+  struct zps_engine *engine = ctx;
+  engine->handler.on_peer_error(engine->handler.ctx, peer, code, text);
+}
+
+static void wake(void *ctx) {
+  struct zps_engine *engine = ctx;
+  zps_net_wake(engine->net);
+}
+
+static unsigned run_commands(struct zps_engine *engine) {
+  unsigned n = 0;
+  struct zps_command *command;
+  for (; n < COMMANDS_PER_TURN && (command = zps_queue_pop(engine->commands)) != NULL; n++)
+    command->run(command, engine->handler.ctx);
+  return n;
+}
+
+static void run_until_stopped(struct zps_engine *engine) {
+  uint64_t deadline_ns = 0;
+  unsigned carried = 0; /* what the bulk engine did after the last tick may have given the handler something to send */
+  for (;;) {
+    const bool stopping =
+        atomic_load(&engine->stopping); /* read first: what was posted before it was set is run below */
+    const unsigned commands = run_commands(engine);
+    const unsigned events = commands + zps_net_progress(engine->net);
+    uint64_t now_ns = zps_clock_ns();
+    if (events + carried > 0 || now_ns >= deadline_ns) {
+      deadline_ns = engine->handler.on_tick(engine->handler.ctx, now_ns);
+      now_ns = zps_clock_ns();
+    }
+    carried = zps_bulk_progress(engine->bulk);
+    if (stopping && commands == 0) return;
+    if (events + carried == 0 && now_ns < deadline_ns)
+      zps_net_wait(engine->net, deadline_ns == ZPS_NEVER ? ZPS_NEVER : deadline_ns - now_ns);
+  }
+}
+
+/* Closing the fabric first calls back all reads, while the handler's buffers and transfers still stand. */
+static void close_all(struct zps_engine *engine) {
+  zps_net_close(engine->net);
+  zps_slab_net_closed(engine->slab);
+  zps_bulk_destroy(engine->bulk);
+  zps_slab_destroy(engine->slab);
+}
+
+static void *thread_main(void *arg) {
+  struct zps_engine *engine = arg;
+  engine_here = engine;
+  run_until_stopped(engine);
+  pthread_mutex_lock(&engine->stop_lock);
+  pthread_mutex_unlock(&engine->stop_lock);
+  close_all(engine);
+  return NULL;
+}
+
+/* Signals are the program's business: none is delivered to this thread. */
+static int thread_start(struct zps_engine *engine, const char *name) {
+  sigset_t all, before;
+  char short_name[16];
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  const int failed = pthread_create(&engine->thread, NULL, thread_main, engine);
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  if (failed) return failed;
+  snprintf(short_name, sizeof short_name, "%s", name);
+  pthread_setname_np(engine->thread, short_name);
+  return 0;
+}
+
+zps_err_t zps_engine_create(const struct zps_engine_config *config, const struct zps_engine_handler *handler,
+                            struct zps_engine **engine_p, struct zps_error *error) {
+  struct zps_engine *engine = calloc(1, sizeof *engine);
+  if (!engine) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the progress engine");
+  engine->handler = *handler;
+  pthread_mutex_init(&engine->stop_lock, NULL);
+  const struct zps_net_handler net_handler = {.ctx = engine, .on_message = on_message, .on_peer_error = on_peer_error};
+  zps_err_t code = zps_net_open(&config->net, &net_handler, &engine->net, error);
+  if (code != ZPS_OK) goto err_free;
+  code = zps_slab_create(engine->net, config->memory_limit_bytes, config->memory_cache_bytes, &engine->slab);
+  if (code == ZPS_OK) code = zps_bulk_create(engine->net, &config->bulk, &engine->bulk);
+  if (code == ZPS_OK) code = zps_queue_create(QUEUE_CAPACITY, wake, engine, &engine->commands);
+  if (code != ZPS_OK) {
+    zps_fail(error, code, "no memory for the progress engine");
+    goto err_close;
+  }
+  const int failed = thread_start(engine, config->name);
+  if (failed) {
+    code = zps_fail_errno(error, ZPS_ERR_NOMEM, failed, "cannot start the progress thread '%s'", config->name);
+    goto err_close;
+  }
+  *engine_p = engine;
+  return ZPS_OK;
+
+err_close:
+  zps_bulk_destroy(engine->bulk);
+  zps_slab_destroy(engine->slab);
+  zps_net_close(engine->net);
+  zps_queue_destroy(engine->commands);
+err_free:
+  pthread_mutex_destroy(&engine->stop_lock);
+  free(engine);
+  return code;
+}
+
+void zps_engine_destroy(struct zps_engine *engine) {
+  if (!engine) return;
+  pthread_mutex_lock(&engine->stop_lock);
+  atomic_store(&engine->stopping, true);
+  zps_net_wake(engine->net);
+  pthread_mutex_unlock(&engine->stop_lock);
+  pthread_join(engine->thread, NULL);
+  zps_queue_destroy(engine->commands);
+  pthread_mutex_destroy(&engine->stop_lock);
+  free(engine);
+}
+
+zps_err_t zps_engine_post(struct zps_engine *engine, struct zps_command *command) {
+  return zps_queue_push(engine->commands, command);
+}
+
+struct call {
+  struct zps_command command;
+  struct zps_command *wrapped;
+  pthread_mutex_t lock;
+  pthread_cond_t has_run;
+  bool done;
+};
+
+static void call_run(struct zps_command *command, void *handler_ctx) {
+  struct call *call = (struct call *)command;
+  call->wrapped->run(call->wrapped, handler_ctx);
+  pthread_mutex_lock(&call->lock);
+  call->done = true;
+  pthread_cond_signal(&call->has_run);
+  pthread_mutex_unlock(&call->lock);
+}
+
+zps_err_t zps_engine_call(struct zps_engine *engine, struct zps_command *command) {
+  if (engine_here == engine) return ZPS_ERR_INVALID; /* it would wait for itself */
+  struct call call = {.command.run = call_run,
+                      .wrapped = command,
+                      .lock = PTHREAD_MUTEX_INITIALIZER,
+                      .has_run = PTHREAD_COND_INITIALIZER};
+  const zps_err_t code = zps_engine_post(engine, &call.command);
+  if (code == ZPS_OK) {
+    pthread_mutex_lock(&call.lock);
+    while (!call.done) pthread_cond_wait(&call.has_run, &call.lock);
+    pthread_mutex_unlock(&call.lock);
+  }
+  pthread_cond_destroy(&call.has_run);
+  pthread_mutex_destroy(&call.lock);
+  return code;
+}
+
+struct zps_net *zps_engine_net(struct zps_engine *engine) {
+  return engine->net;
+}
+struct zps_slab *zps_engine_slab(struct zps_engine *engine) {
+  return engine->slab;
+}
+struct zps_bulk *zps_engine_bulk(struct zps_engine *engine) {
+  return engine->bulk;
+}
+uint64_t zps_engine_malformed(const struct zps_engine *engine) {
+  return atomic_load(&engine->malformed);
+}
