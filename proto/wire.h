@@ -12,15 +12,16 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/base/version.h"
 
-#define ZPS_WIRE_VERSION 1u         /* of frames and of the control plane's methods */
-#define ZPS_WIRE_MAGIC 0x3153505au  /* "ZPS1", little-endian */
+#define ZPS_WIRE_VERSION ZPS_PROTOCOL_VERSION
+#define ZPS_WIRE_MAGIC 0x3153505au /* "ZPS1", little-endian */
 #define ZPS_WIRE_HEADER_BYTES 36u
-#define ZPS_WIRE_FRAME_MAX 8192u    /* header + body + inline payload */
-#define ZPS_WIRE_INLINE_MAX 4096u   /* inline payload of one frame, all slices together */
-#define ZPS_WIRE_SLICES_MAX 48u     /* slices in one frame */
-#define ZPS_WIRE_RANKS_MAX 256u     /* ranks named by one abort */
-#define ZPS_WIRE_TEXT_MAX 400u      /* bytes of an abort's text */
+#define ZPS_WIRE_FRAME_MAX 8192u  /* header + body + inline payload */
+#define ZPS_WIRE_INLINE_MAX 4096u /* inline payload of one frame, all slices together */
+#define ZPS_WIRE_SLICES_MAX 48u   /* slices in one frame */
+#define ZPS_WIRE_RANKS_MAX 256u   /* ranks named by one abort */
+#define ZPS_WIRE_TEXT_MAX 400u    /* bytes of an abort's text */
 
 enum zps_frame_type {
   ZPS_FRAME_PUSH = 1,   /* worker -> owner: contributions to partitions are ready */
@@ -34,32 +35,32 @@ enum zps_frame_type {
 #define ZPS_WIRE_SRC_SERVER 0x80000000u
 
 struct zps_frame_header {
-  uint8_t type;      /* enum zps_frame_type */
-  uint64_t job;      /* random id issued by the coordinator */
-  uint32_t epoch;    /* membership epoch the sender lives in */
+  uint8_t type;   /* enum zps_frame_type */
+  uint64_t job;   /* random id issued by the coordinator */
+  uint32_t epoch; /* membership epoch the sender lives in */
   uint32_t src;
-  uint32_t seq;      /* per (src, receiver), from 0, without gaps */
-  uint16_t credits;  /* receive credits returned to the receiver of this frame */
+  uint32_t seq;     /* per (src, receiver), from 0, without gaps */
+  uint16_t credits; /* receive credits returned to the receiver of this frame */
 };
 
 /* One partition's contribution or sum. Its payload: values in ascending order of local rank (nnz * width * value size),
  * then the coded index set. */
 struct zps_slice {
   uint32_t partition;
-  uint8_t codec;       /* enum zps_codec of common/codec */
+  uint8_t codec; /* enum zps_codec of common/codec */
   bool is_inline;
-  uint32_t nnz;        /* rows */
-  uint64_t len_bytes;  /* payload; 0 is legal and always inline */
-  uint64_t addr;       /* remote: what the receiver passes to its read */
-  uint64_t key;        /* remote: memory key */
-  const void *data;    /* inline: encode borrows it, decode points it into the frame */
+  uint32_t nnz;       /* rows */
+  uint64_t len_bytes; /* payload; 0 is legal and always inline */
+  uint64_t addr;      /* remote: what the receiver passes to its read */
+  uint64_t key;       /* remote: memory key */
+  const void *data;   /* inline: encode borrows it, decode points it into the frame, at any alignment */
 };
 
-struct zps_frame_round { /* PUSH, RESULT */
+struct zps_frame_round { /* PUSH, RESULT: at least one slice */
   uint32_t tensor;
   uint64_t step;
-  uint64_t total_nnz;   /* PUSH: the rank's rows over all partitions; RESULT: 0 */
-  uint32_t timeout_ms;  /* PUSH: what is left of the sender's deadline; RESULT: 0 */
+  uint64_t total_nnz;  /* PUSH: the rank's rows over all partitions, so no less than the slices' nnz; RESULT: 0 */
+  uint32_t timeout_ms; /* PUSH: what is left of the sender's deadline; RESULT: 0 */
   uint32_t n_slices;
   struct zps_slice slices[ZPS_WIRE_SLICES_MAX];
 };
@@ -75,7 +76,7 @@ struct zps_frame_abort {
   zps_err_t code;
   uint32_t n_ranks;
   uint32_t ranks[ZPS_WIRE_RANKS_MAX]; /* missing or lost */
-  char text[ZPS_WIRE_TEXT_MAX + 1];   /* printable, NUL-terminated */
+  char text[ZPS_WIRE_TEXT_MAX + 1]; /* printable UTF-8, NUL-terminated; encode replaces what is not printable by '?' */
 };
 
 struct zps_frame {
@@ -94,8 +95,10 @@ zps_err_t zps_wire_encode(const struct zps_frame *frame, void *buf, size_t cap, 
  * text names both), ZPS_ERR_PROTOCOL with what and where for anything else. What cannot be known here (is the tensor
  * registered, is the partition in range) is the caller's to check. No allocation beyond a fixed arena on the stack. */
 zps_err_t zps_wire_decode(const void *buf, size_t len, struct zps_frame *frame, struct zps_error *error) ZPS_MUSTCHECK;
-/* The size of a frame with these counts, without encoding it. PUSH/RESULT: slices and inline bytes; ABORT: ranks, text. */
+/* The size of a frame with these counts, without encoding it. PUSH/RESULT: slices and inline bytes; ABORT: ranks, text.
+ */
 size_t zps_wire_round_bytes(unsigned n_slices, size_t inline_bytes);
+size_t zps_wire_abort_bytes(unsigned n_ranks, size_t text_len);
 /* Only patches header fields of an encoded frame: the link fills seq and credits when the frame really leaves. */
 void zps_wire_stamp(void *buf, uint32_t seq, uint16_t credits);
 const char *zps_frame_type_name(uint8_t type);
