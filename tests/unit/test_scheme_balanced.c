@@ -1,0 +1,367 @@
+/* The balanced scheme's state machine, without a network: every order of events of a small round, and every failure at
+ * every point of every order. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "worker/schemes/scheme.h"
+
+enum { N_PARTS = 3, N_SERVERS = 3, MAX_EVENTS = 16 };
+#define DEADLINE 1000u
+
+/* Server 2 owns nothing, and must never hear of the round. */
+static const uint32_t owners[N_PARTS] = {0, 1, 0};
+static const struct zps_scheme_plan plan = {
+    .n_parts = N_PARTS, .n_servers = N_SERVERS, .owners = owners, .tensor = "t"};
+
+/* What a driver would know: which events may come next, and what the machine has asked for so far. */
+struct model {
+  struct zps_scheme *scheme;
+  bool whole, scanned;
+  unsigned progress[N_PARTS]; /* 0 encoding, 1 written, 2 result, 3 landed, 4 decoded */
+  unsigned writes, completes;
+  bool announce[N_PARTS], read[N_PARTS], decode[N_PARTS], clear, cleared, decode_all, decoded_all;
+  unsigned retired[N_SERVERS], aborted[N_SERVERS];
+};
+
+static bool all_at_least(const struct model *model, unsigned progress) {
+  for (unsigned p = 0; p < N_PARTS; p++) {
+    if (model->progress[p] < progress) return false;
+  }
+  return true;
+}
+
+static void check_actions(struct model *model) {
+  for (uint32_t i = 0; i < model->scheme->n_actions; i++) {
+    const struct zps_scheme_action *action = &model->scheme->actions[i];
+    const uint32_t arg = action->arg;
+    assert_int_equal(model->completes, 0); /* nothing after COMPLETE */
+    switch (action->type) {
+      case ZPS_SCHEME_DO_WRITE:
+        model->writes++;
+        break;
+      case ZPS_SCHEME_DO_ANNOUNCE:
+        assert_false(model->announce[arg]);
+        assert_int_equal(model->progress[arg], 1);
+        model->announce[arg] = true;
+        break;
+      case ZPS_SCHEME_DO_READ:
+        assert_false(model->read[arg]);
+        assert_int_equal(model->progress[arg], 2);
+        model->read[arg] = true;
+        break;
+      case ZPS_SCHEME_DO_CLEAR:
+        assert_true(all_at_least(model, 1)); /* the gradient's memory may be the result's */
+        assert_false(model->clear || model->whole);
+        model->clear = true;
+        break;
+      case ZPS_SCHEME_DO_DECODE:
+        if (model->whole) {
+          assert_int_equal(arg, ZPS_SCHEME_ALL);
+          assert_true(all_at_least(model, 3));
+          assert_false(model->decode_all);
+          model->decode_all = true;
+        } else {
+          assert_true(model->cleared);
+          assert_int_equal(model->progress[arg], 3);
+          assert_false(model->decode[arg]);
+          model->decode[arg] = true;
+        }
+        break;
+      case ZPS_SCHEME_DO_RETIRE:
+        for (unsigned p = 0; p < N_PARTS; p++) assert_true(owners[p] != arg || model->progress[p] >= 3);
+        model->retired[arg]++;
+        break;
+      case ZPS_SCHEME_DO_ABORT:
+        assert_int_equal(model->retired[arg], 0);
+        model->aborted[arg]++;
+        break;
+      case ZPS_SCHEME_DO_COMPLETE:
+        assert_true(zps_scheme_over(model->scheme));
+        model->completes++;
+        break;
+    }
+  }
+}
+
+static void feed(struct model *model, struct zps_scheme_event event, uint64_t now) {
+  switch (event.type) {
+    case ZPS_SCHEME_SCANNED:
+      model->scanned = true;
+      break;
+    case ZPS_SCHEME_WRITTEN:
+      model->progress[event.partition] = 1;
+      break;
+    case ZPS_SCHEME_RESULT:
+      model->progress[event.partition] = 2;
+      break;
+    case ZPS_SCHEME_LANDED:
+      model->progress[event.partition] = 3;
+      break;
+    case ZPS_SCHEME_DECODED:
+      if (event.partition == ZPS_SCHEME_ALL) {
+        model->decoded_all = true;
+      } else {
+        model->progress[event.partition] = 4;
+      }
+      break;
+    default:
+      break;
+  }
+  zps_scheme_step(model->scheme, &event, now);
+  check_actions(model);
+}
+
+static void begin(struct model *model, struct zps_scheme *scheme, bool whole) {
+  memset(model, 0, sizeof *model);
+  model->scheme = scheme;
+  model->whole = whole;
+  zps_scheme_reset(scheme, &(struct zps_scheme_round){.step = 7, .deadline_ns = DEADLINE, .whole = whole});
+  assert_int_equal(scheme->state, ZPS_SCHEME_IDLE);
+  feed(model, (struct zps_scheme_event){.type = ZPS_SCHEME_START}, 0);
+  assert_int_equal(scheme->state, ZPS_SCHEME_ENCODING);
+}
+
+/* The events that a correct driver and correct peers can produce next. */
+static unsigned enabled(const struct model *model, struct zps_scheme_event *events) {
+  unsigned n = 0;
+  if (!model->scanned) events[n++] = (struct zps_scheme_event){.type = ZPS_SCHEME_SCANNED};
+  for (uint32_t p = 0; p < N_PARTS; p++) {
+    struct zps_scheme_event event = {.partition = p, .server = owners[p]};
+    switch (model->progress[p]) {
+      case 0:
+        if (model->writes == 0) continue;
+        event.type = ZPS_SCHEME_WRITTEN;
+        break;
+      case 1:
+        if (!model->announce[p]) continue;
+        event.type = ZPS_SCHEME_RESULT;
+        break;
+      case 2:
+        if (!model->read[p]) continue;
+        event.type = ZPS_SCHEME_LANDED;
+        break;
+      case 3:
+        if (!model->decode[p]) continue;
+        event.type = ZPS_SCHEME_DECODED;
+        break;
+      default:
+        continue;
+    }
+    events[n++] = event;
+  }
+  if (model->clear && !model->cleared) events[n++] = (struct zps_scheme_event){.type = ZPS_SCHEME_CLEARED};
+  if (model->decode_all && !model->decoded_all) {
+    events[n++] = (struct zps_scheme_event){.type = ZPS_SCHEME_DECODED, .partition = ZPS_SCHEME_ALL};
+  }
+  return n;
+}
+
+struct walk {
+  struct zps_scheme *scheme;
+  bool whole;
+  struct zps_scheme_event path[MAX_EVENTS];
+  unsigned long complete, faults;
+};
+
+static void replay(const struct walk *walk, unsigned depth, struct model *model) {
+  begin(model, walk->scheme, walk->whole);
+  for (unsigned i = 0; i < depth; i++) feed(model, walk->path[i], 1);
+}
+
+static void expect_failure(const struct model *model, zps_err_t code, uint32_t silent_server) {
+  assert_int_equal(model->scheme->state, ZPS_SCHEME_FAILED);
+  assert_int_equal(model->scheme->code, code);
+  assert_int_equal(model->completes, 1);
+  for (uint32_t s = 0; s < N_SERVERS; s++) {
+    const bool tell = s != 2 && s != silent_server && model->retired[s] == 0;
+    assert_int_equal(model->aborted[s], tell);
+  }
+}
+
+/* Every failure that can strike the round at this point. */
+static void strike(struct walk *walk, unsigned depth) {
+  const struct {
+    struct zps_scheme_event event;
+    uint64_t now;
+    zps_err_t code;
+    uint32_t silent;
+  } faults[] = {
+      {{.type = ZPS_SCHEME_FAIL, .code = ZPS_ERR_CANCELED}, 1, ZPS_ERR_CANCELED, ZPS_SCHEME_ALL},
+      {{.type = ZPS_SCHEME_ABORTED, .server = 1, .code = ZPS_ERR_MISSING}, 1, ZPS_ERR_MISSING, 1},
+      {{.type = ZPS_SCHEME_TICK}, DEADLINE, ZPS_ERR_TIMEOUT, ZPS_SCHEME_ALL},
+      {{.type = ZPS_SCHEME_RESULT, .partition = N_PARTS, .server = 0}, 1, ZPS_ERR_PROTOCOL, ZPS_SCHEME_ALL},
+  };
+  struct model model;
+  for (unsigned i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+    replay(walk, depth, &model);
+    zps_scheme_step(model.scheme, &faults[i].event, faults[i].now);
+    check_actions(&model);
+    expect_failure(&model, faults[i].code, faults[i].silent);
+    /* What arrives late changes nothing. */
+    struct zps_scheme_event events[MAX_EVENTS];
+    const unsigned n = enabled(&model, events);
+    for (unsigned e = 0; e < n; e++) {
+      zps_scheme_step(model.scheme, &events[e], 2);
+      assert_int_equal(model.scheme->n_actions, 0);
+    }
+    walk->faults++;
+  }
+  /* A result twice, or before the partition was announced. */
+  for (uint32_t p = 0; p < N_PARTS; p++) {
+    replay(walk, depth, &model);
+    if (model.announce[p] && model.progress[p] == 1) continue;
+    zps_scheme_step(model.scheme,
+                    &(struct zps_scheme_event){.type = ZPS_SCHEME_RESULT, .partition = p, .server = owners[p]}, 1);
+    check_actions(&model);
+    expect_failure(&model, ZPS_ERR_PROTOCOL, ZPS_SCHEME_ALL);
+    assert_int_equal(model.scheme->blame, owners[p]);
+  }
+  /* A lost server matters as long as its sums are needed. */
+  for (uint32_t s = 0; s < N_SERVERS; s++) {
+    replay(walk, depth, &model);
+    const bool needed = zps_scheme_needs(model.scheme, s);
+    assert_int_equal(needed, s != 2 && model.retired[s] == 0);
+    zps_scheme_step(model.scheme, &(struct zps_scheme_event){.type = ZPS_SCHEME_SERVER_LOST, .server = s}, 1);
+    check_actions(&model);
+    if (needed) {
+      expect_failure(&model, ZPS_ERR_SERVER_LOST, s);
+      assert_int_equal(model.scheme->blame, s);
+    } else {
+      assert_false(zps_scheme_over(model.scheme));
+    }
+  }
+  /* Time that passes before the deadline. */
+  replay(walk, depth, &model);
+  zps_scheme_step(model.scheme, &(struct zps_scheme_event){.type = ZPS_SCHEME_TICK}, DEADLINE - 1);
+  assert_int_equal(model.scheme->n_actions, 0);
+  assert_false(zps_scheme_over(model.scheme));
+}
+
+/* Depth first over all orders; failures strike once per set of events seen, which is what the machine remembers. */
+static void explore(struct walk *walk, unsigned depth, bool *seen, size_t n_seen) {
+  struct model model;
+  replay(walk, depth, &model);
+  if (zps_scheme_over(walk->scheme)) {
+    assert_int_equal(walk->scheme->state, ZPS_SCHEME_DONE);
+    assert_int_equal(model.completes, 1);
+    assert_int_equal(model.writes, 1);
+    for (uint32_t s = 0; s < N_SERVERS; s++) assert_int_equal(model.retired[s], s != 2);
+    walk->complete++;
+    return;
+  }
+  size_t key = model.scanned;
+  for (unsigned p = 0; p < N_PARTS; p++) key = key * 5 + model.progress[p];
+  key = key * 2 + (model.whole ? model.decode_all : model.cleared);
+  assert_true(key < n_seen);
+  if (!seen[key]) strike(walk, depth);
+  seen[key] = true;
+
+  replay(walk, depth, &model);
+  struct zps_scheme_event events[MAX_EVENTS];
+  const unsigned n = enabled(&model, events);
+  assert_true(n > 0); /* a round never gets stuck */
+  for (unsigned i = 0; i < n; i++) {
+    walk->path[depth] = events[i];
+    explore(walk, depth + 1, seen, n_seen);
+  }
+}
+
+static void explore_all(bool whole, unsigned long n_orders) {
+  static bool seen[2 * 2 * 125 * 5];
+  memset(seen, 0, sizeof seen);
+  struct walk walk = {.whole = whole};
+  assert_int_equal(zps_scheme_create(&zps_scheme_balanced, &plan, &walk.scheme), ZPS_OK);
+  explore(&walk, 0, seen, sizeof seen / sizeof seen[0]);
+  zps_scheme_destroy(walk.scheme);
+  assert_true(walk.faults > 0);
+  assert_int_equal(walk.complete, n_orders);
+}
+
+/* Three chains of written, result, landed, decoded, and one `cleared` after the last written and before the first
+ * decoded: counted here without the machine. */
+static unsigned long count_orders(unsigned at[N_PARTS], bool cleared) {
+  unsigned long orders = 0;
+  unsigned written = 0, done = 0;
+  for (unsigned p = 0; p < N_PARTS; p++) {
+    written += at[p] >= 1;
+    done += at[p] == 4;
+    if (at[p] == 4 || (at[p] == 3 && !cleared)) continue;
+    at[p]++;
+    orders += count_orders(at, cleared);
+    at[p]--;
+  }
+  if (written == N_PARTS && !cleared) orders += count_orders(at, true);
+  return done == N_PARTS ? 1 : orders;
+}
+
+static void test_orders_by_partition(void **state) {
+  (void)state;
+  explore_all(false, count_orders((unsigned[N_PARTS]){0}, false));
+}
+
+static void test_orders_whole(void **state) {
+  (void)state;
+  explore_all(true, 1680); /* 9! / (3! 3! 3!) */
+}
+
+static void test_driver_bugs(void **state) {
+  (void)state;
+  struct zps_scheme *scheme;
+  struct model model;
+  assert_int_equal(zps_scheme_create(&zps_scheme_balanced, &plan, &scheme), ZPS_OK);
+  const struct zps_scheme_event wrong[] = {
+      {.type = ZPS_SCHEME_WRITTEN, .partition = 0}, /* before the scan */
+      {.type = ZPS_SCHEME_CLEARED},                 /* before the gradient is encoded */
+      {.type = ZPS_SCHEME_LANDED, .partition = 0},
+      {.type = ZPS_SCHEME_DECODED, .partition = 0},
+      {.type = ZPS_SCHEME_DECODED, .partition = ZPS_SCHEME_ALL},
+  };
+  for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    begin(&model, scheme, false);
+    zps_scheme_step(scheme, &wrong[i], 1);
+    assert_int_equal(scheme->state, ZPS_SCHEME_FAILED);
+    assert_int_equal(scheme->code, ZPS_ERR_INTERNAL);
+  }
+  begin(&model, scheme, false);
+  feed(&model, (struct zps_scheme_event){.type = ZPS_SCHEME_SCANNED}, 1);
+  feed(&model, (struct zps_scheme_event){.type = ZPS_SCHEME_SCANNED}, 1);
+  assert_int_equal(model.writes, 1);
+  zps_scheme_destroy(scheme);
+  zps_scheme_destroy(NULL);
+}
+
+static void test_events_before_start(void **state) {
+  (void)state;
+  struct zps_scheme *scheme;
+  assert_int_equal(zps_scheme_create(&zps_scheme_balanced, &plan, &scheme), ZPS_OK);
+  zps_scheme_reset(scheme, &(struct zps_scheme_round){.deadline_ns = DEADLINE});
+  zps_scheme_step(scheme, &(struct zps_scheme_event){.type = ZPS_SCHEME_TICK}, 2 * DEADLINE);
+  assert_int_equal(scheme->state, ZPS_SCHEME_IDLE);
+  assert_int_equal(scheme->n_actions, 0);
+  zps_scheme_destroy(scheme);
+}
+
+static void test_names(void **state) {
+  (void)state;
+  assert_string_equal(zps_scheme_state_name(ZPS_SCHEME_PULLING), "pulling");
+  assert_string_equal(zps_scheme_state_name((enum zps_scheme_state)99), "?");
+  for (int type = ZPS_SCHEME_START; type <= ZPS_SCHEME_TICK; type++) {
+    assert_non_null(zps_scheme_event_name((enum zps_scheme_event_type)type));
+  }
+  assert_string_equal(zps_scheme_event_name((enum zps_scheme_event_type)99), "?");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_orders_by_partition),
+      cmocka_unit_test(test_orders_whole),
+      cmocka_unit_test(test_driver_bugs),
+      cmocka_unit_test(test_events_before_start),
+      cmocka_unit_test(test_names),
+  };
+  return cmocka_run_group_tests_name("scheme balanced", tests, NULL, NULL);
+}

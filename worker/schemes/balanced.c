@@ -1,0 +1,240 @@
+/* Zen's Balanced Parallelism: every partition goes to its owner, the sum comes back from there. */
+#include <stdlib.h>
+
+#include "worker/schemes/scheme.h"
+
+enum part_state {
+  PART_ENCODING,
+  PART_ANNOUNCED, /* the owner may read it */
+  PART_READING,   /* the owner has announced its sum */
+  PART_LANDED,
+  PART_DECODING,
+  PART_DECODED,
+};
+
+struct balanced {
+  struct zps_scheme base;
+  bool scanned, cleared;
+  uint32_t n_announced, n_results, n_landed, n_decoded;
+  uint32_t *parts_of;  /* per server: partitions it owns */
+  uint32_t *to_read;   /* per server: those not landed yet */
+  uint8_t *part_state; /* enum part_state, per partition */
+};
+
+static void balanced_destroy(struct zps_scheme *scheme) {
+  struct balanced *self = (struct balanced *)scheme;
+  zps_scheme_fini(scheme);
+  free(self->parts_of);
+  free(self->to_read);
+  free(self->part_state);
+  free(self);
+}
+
+static zps_err_t balanced_create(const struct zps_scheme_plan *plan, struct zps_scheme **scheme_p) {
+  struct balanced *self = calloc(1, sizeof *self);
+  if (!self) return ZPS_ERR_NOMEM;
+  self->parts_of = calloc(plan->n_servers, sizeof *self->parts_of);
+  self->to_read = calloc(plan->n_servers, sizeof *self->to_read);
+  self->part_state = calloc(plan->n_parts, sizeof *self->part_state);
+  /* The longest answer: a failure told to every server, or every partition decoded when the result is cleared. */
+  const uint32_t cap_actions = plan->n_parts + plan->n_servers + 2;
+  if (!self->parts_of || !self->to_read || !self->part_state ||
+      zps_scheme_init(&self->base, &zps_scheme_balanced, plan, cap_actions) != ZPS_OK) {
+    balanced_destroy(&self->base);
+    return ZPS_ERR_NOMEM;
+  }
+  for (uint32_t p = 0; p < plan->n_parts; p++) self->parts_of[plan->owners[p]]++;
+  *scheme_p = &self->base;
+  return ZPS_OK;
+}
+
+static void balanced_reset(struct zps_scheme *scheme) {
+  struct balanced *self = (struct balanced *)scheme;
+  self->scanned = self->cleared = false;
+  self->n_announced = self->n_results = self->n_landed = self->n_decoded = 0;
+  for (uint32_t s = 0; s < scheme->plan.n_servers; s++) self->to_read[s] = self->parts_of[s];
+  for (uint32_t p = 0; p < scheme->plan.n_parts; p++) self->part_state[p] = PART_ENCODING;
+}
+
+static bool balanced_needs(const struct zps_scheme *scheme, uint32_t server) {
+  const struct balanced *self = (const struct balanced *)scheme;
+  return server < scheme->plan.n_servers && self->to_read[server] > 0;
+}
+
+/* Tells every server that may still wait for us. A server whose sums we have all read has been told so: for it the
+ * round is over. */
+static void fail(struct balanced *self, zps_err_t code, uint32_t server, uint64_t now_ns) {
+  self->base.code = code;
+  self->base.blame = server;
+  zps_scheme_set_state(&self->base, ZPS_SCHEME_FAILED, now_ns);
+  for (uint32_t s = 0; s < self->base.plan.n_servers; s++) {
+    if (s != server && self->to_read[s] > 0) zps_scheme_act(&self->base, ZPS_SCHEME_DO_ABORT, s);
+  }
+  zps_scheme_act(&self->base, ZPS_SCHEME_DO_COMPLETE, 0);
+}
+
+static void decode(struct balanced *self, uint32_t p) {
+  self->part_state[p] = PART_DECODING;
+  zps_scheme_act(&self->base, ZPS_SCHEME_DO_DECODE, p);
+}
+
+/* The result may share memory with the gradient: nothing is cleared or decoded before everything is encoded. */
+static void decode_landed(struct balanced *self) {
+  const uint32_t n_parts = self->base.plan.n_parts;
+  if (self->base.round.whole) {
+    if (self->n_announced < n_parts || self->n_landed < n_parts) return;
+    for (uint32_t p = 0; p < n_parts; p++) self->part_state[p] = PART_DECODING;
+    zps_scheme_act(&self->base, ZPS_SCHEME_DO_DECODE, ZPS_SCHEME_ALL);
+    return;
+  }
+  if (!self->cleared) return;
+  for (uint32_t p = 0; p < n_parts; p++) {
+    if (self->part_state[p] == PART_LANDED) decode(self, p);
+  }
+}
+
+static void on_written(struct balanced *self, uint32_t p, uint64_t now_ns) {
+  struct zps_scheme *scheme = &self->base;
+  self->part_state[p] = PART_ANNOUNCED;
+  self->n_announced++;
+  zps_scheme_act(scheme, ZPS_SCHEME_DO_ANNOUNCE, p);
+  if (scheme->state == ZPS_SCHEME_ENCODING) zps_scheme_set_state(scheme, ZPS_SCHEME_PUSHING, now_ns);
+  if (self->n_announced < scheme->plan.n_parts) return;
+  zps_scheme_set_state(scheme, ZPS_SCHEME_WAITING, now_ns);
+  if (self->n_results > 0) zps_scheme_set_state(scheme, ZPS_SCHEME_PULLING, now_ns);
+  if (scheme->round.whole) {
+    decode_landed(self);
+  } else {
+    zps_scheme_act(scheme, ZPS_SCHEME_DO_CLEAR, 0);
+  }
+}
+
+static void on_cleared(struct balanced *self, uint64_t now_ns) {
+  if (self->cleared || self->base.round.whole || self->n_announced < self->base.plan.n_parts) {
+    fail(self, ZPS_ERR_INTERNAL, ZPS_SCHEME_ALL, now_ns);
+    return;
+  }
+  self->cleared = true;
+  decode_landed(self);
+}
+
+static void on_result(struct balanced *self, uint32_t p, uint64_t now_ns) {
+  struct zps_scheme *scheme = &self->base;
+  self->part_state[p] = PART_READING;
+  self->n_results++;
+  if (scheme->state == ZPS_SCHEME_WAITING) zps_scheme_set_state(scheme, ZPS_SCHEME_PULLING, now_ns);
+  zps_scheme_act(scheme, ZPS_SCHEME_DO_READ, p);
+}
+
+static void on_landed(struct balanced *self, uint32_t p) {
+  const uint32_t server = self->base.plan.owners[p];
+  self->part_state[p] = PART_LANDED;
+  self->n_landed++;
+  if (--self->to_read[server] == 0) zps_scheme_act(&self->base, ZPS_SCHEME_DO_RETIRE, server);
+  if (self->base.round.whole) {
+    decode_landed(self);
+  } else if (self->cleared) {
+    decode(self, p);
+  }
+}
+
+static void on_decoded(struct balanced *self, uint32_t p, uint64_t now_ns) {
+  const uint32_t n_parts = self->base.plan.n_parts;
+  if (p == ZPS_SCHEME_ALL) {
+    for (uint32_t i = 0; i < n_parts; i++) self->part_state[i] = PART_DECODED;
+    self->n_decoded = n_parts;
+  } else {
+    self->part_state[p] = PART_DECODED;
+    self->n_decoded++;
+  }
+  if (self->n_decoded < n_parts) return;
+  zps_scheme_set_state(&self->base, ZPS_SCHEME_DONE, now_ns);
+  zps_scheme_act(&self->base, ZPS_SCHEME_DO_COMPLETE, 0);
+}
+
+/* Is this what should happen next to the partition? Only `result` comes from a peer; for the others a mismatch would be
+ * a bug of the driver's, and fails the round all the same. */
+static bool expected(const struct balanced *self, const struct zps_scheme_event *event) {
+  const uint32_t p = event->partition;
+  const bool whole = self->base.round.whole;
+  if (event->type == ZPS_SCHEME_DECODED && whole) return p == ZPS_SCHEME_ALL && self->part_state[0] == PART_DECODING;
+  if (p >= self->base.plan.n_parts) return false;
+  switch (event->type) {
+    case ZPS_SCHEME_WRITTEN:
+      return self->scanned && self->part_state[p] == PART_ENCODING;
+    case ZPS_SCHEME_RESULT:
+      return self->part_state[p] == PART_ANNOUNCED;
+    case ZPS_SCHEME_LANDED:
+      return self->part_state[p] == PART_READING;
+    case ZPS_SCHEME_DECODED:
+      return self->part_state[p] == PART_DECODING;
+    default:
+      return false;
+  }
+}
+
+static void on_partition(struct balanced *self, const struct zps_scheme_event *event, uint64_t now_ns) {
+  if (!expected(self, event)) {
+    const bool peer = event->type == ZPS_SCHEME_RESULT;
+    fail(self, peer ? ZPS_ERR_PROTOCOL : ZPS_ERR_INTERNAL, ZPS_SCHEME_ALL, now_ns);
+    if (peer) self->base.blame = event->server;
+    return;
+  }
+  switch (event->type) {
+    case ZPS_SCHEME_WRITTEN:
+      on_written(self, event->partition, now_ns);
+      break;
+    case ZPS_SCHEME_RESULT:
+      on_result(self, event->partition, now_ns);
+      break;
+    case ZPS_SCHEME_LANDED:
+      on_landed(self, event->partition);
+      break;
+    default:
+      on_decoded(self, event->partition, now_ns);
+      break;
+  }
+}
+
+static void balanced_step(struct zps_scheme *scheme, const struct zps_scheme_event *event, uint64_t now_ns) {
+  struct balanced *self = (struct balanced *)scheme;
+  if (scheme->state == ZPS_SCHEME_IDLE) {
+    if (event->type == ZPS_SCHEME_START) zps_scheme_set_state(scheme, ZPS_SCHEME_ENCODING, now_ns);
+    return;
+  }
+  switch (event->type) {
+    case ZPS_SCHEME_START:
+      break;
+    case ZPS_SCHEME_SCANNED:
+      if (!self->scanned) zps_scheme_act(scheme, ZPS_SCHEME_DO_WRITE, 0);
+      self->scanned = true;
+      break;
+    case ZPS_SCHEME_CLEARED:
+      on_cleared(self, now_ns);
+      break;
+    case ZPS_SCHEME_ABORTED:
+      fail(self, event->code, event->server, now_ns);
+      break;
+    case ZPS_SCHEME_FAIL:
+      fail(self, event->code, ZPS_SCHEME_ALL, now_ns);
+      break;
+    case ZPS_SCHEME_SERVER_LOST:
+      if (balanced_needs(scheme, event->server)) fail(self, ZPS_ERR_SERVER_LOST, event->server, now_ns);
+      break;
+    case ZPS_SCHEME_TICK:
+      if (now_ns >= scheme->round.deadline_ns) fail(self, ZPS_ERR_TIMEOUT, ZPS_SCHEME_ALL, now_ns);
+      break;
+    default:
+      on_partition(self, event, now_ns);
+      break;
+  }
+}
+
+const struct zps_scheme_ops zps_scheme_balanced = {
+    .name = "balanced",
+    .create = balanced_create,
+    .destroy = balanced_destroy,
+    .reset = balanced_reset,
+    .step = balanced_step,
+    .needs = balanced_needs,
+};
