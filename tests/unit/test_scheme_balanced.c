@@ -92,6 +92,9 @@ static void feed(struct model *model, struct zps_scheme_event event, uint64_t no
     case ZPS_SCHEME_SCANNED:
       model->scanned = true;
       break;
+    case ZPS_SCHEME_CLEARED:
+      model->cleared = true;
+      break;
     case ZPS_SCHEME_WRITTEN:
       model->progress[event.partition] = 1;
       break;
