@@ -1,0 +1,194 @@
+/* What the files of the libfabric backend share. Everything runs on the progress thread, but for `wake_fd`. */
+#ifndef ZPS_NET_OFI_IMPL_H
+#define ZPS_NET_OFI_IMPL_H
+
+#include <rdma/fabric.h>
+#include <rdma/fi_cm.h>
+#include <rdma/fi_domain.h>
+#include <rdma/fi_endpoint.h>
+#include <rdma/fi_errno.h>
+#include <rdma/fi_rma.h>
+#include <rdma/fi_tagged.h>
+#include <stdatomic.h>
+#include <sys/queue.h>
+
+#include "common/net/backend.h"
+
+#define OFI_TAG 1u
+#define OFI_SENDS_PER_PEER 64u /* send buffers that one peer may hold, queued or at the fabric */
+#define OFI_CQ_BATCH 32
+#define OFI_RETRY_WAIT_NS (2 * 1000000ull) /* a connection that comes up does not wake the completion queue */
+
+struct ofi_net;
+struct ofi_peer;
+
+enum ofi_op_kind { OFI_OP_RECV, OFI_OP_SEND, OFI_OP_READ };
+
+/* What the fabric knows of an operation. Outlives peer and read for as long as the fabric holds it. */
+struct ofi_op {
+  struct fi_context2 context; /* the provider's scratch space; first, so that its address is the op's */
+  STAILQ_ENTRY(ofi_op) link;  /* in the pool, or in the queue where it waits to be posted */
+  struct ofi_peer *peer;
+  struct zps_net_read *read;
+  void *desc;
+  uint8_t *buffer;
+  size_t len;
+  enum ofi_op_kind kind;
+};
+STAILQ_HEAD(ofi_op_queue, ofi_op);
+
+/* Operations of one kind with their buffers, in blocks that are freed together. */
+struct ofi_pool {
+  enum ofi_op_kind kind;
+  size_t buffer_size; /* 0: operations without a buffer */
+  size_t n_ops;
+  struct ofi_op_queue free;
+  SLIST_HEAD(, ofi_block) blocks;
+};
+
+/* An entry of the address vector. Peers that come back at the same address share it. */
+struct ofi_addr {
+  SLIST_ENTRY(ofi_addr) link;
+  fi_addr_t fi_addr;
+  unsigned refs;
+  size_t len;
+  uint8_t bytes[ZPS_NET_ADDR_MAX];
+  char text[96];
+};
+
+enum ofi_read_state { OFI_READ_POSTED = 1, OFI_READ_QUEUED, OFI_READ_LOST, OFI_READ_BROKEN, OFI_READ_QUARANTINED };
+
+struct ofi_read_list {
+  struct zps_net_read *first, *last;
+};
+
+enum ofi_peer_state { OFI_PEER_LIVE, OFI_PEER_FAILED, OFI_PEER_EVICTED };
+
+struct ofi_peer {
+  struct zps_net_peer base;
+  struct ofi_addr *addr;
+  enum ofi_peer_state state;
+  bool in_retry, in_errors;
+  unsigned n_posted;         /* operations at the fabric, and guards: the peer is freed once evicted and at 0 */
+  unsigned n_sends;          /* send buffers held */
+  struct ofi_op_queue sends; /* waiting to be posted, in order */
+  struct ofi_read_list queued, posted;
+  uint64_t blocked_since_ns;
+  zps_err_t error;
+  char error_text[200];
+  LIST_ENTRY(ofi_peer) all_link;
+  TAILQ_ENTRY(ofi_peer) retry_link;
+  TAILQ_ENTRY(ofi_peer) error_link;
+};
+
+struct ofi_region {
+  LIST_ENTRY(ofi_region) link;
+  struct fid_mr *mr;
+  size_t len;
+};
+
+struct ofi_net {
+  struct zps_net base;
+  uint64_t connect_timeout_ns, spin_ns;
+  struct fi_info *info;
+  struct fid_fabric *fabric;
+  struct fid_domain *domain;
+  struct fid_av *av;
+  struct fid_cq *cq;
+  struct fid_ep *ep;
+  int cq_fd; /* -1: the provider has none, so that waiting is polling */
+  int wake_fd;
+  _Atomic bool woken;
+  bool stale_fd; /* cq_fd stays readable after a completion until fi_cq_sread() has slept on it */
+  bool closing;
+  bool keep_addrs; /* fi_av_remove() of a connected peer is not safe */
+  uint64_t max_block_ns;
+  uint64_t next_key;
+  struct fi_cq_msg_entry stash[OFI_CQ_BATCH]; /* completions that waiting came across */
+  size_t n_stash;
+  bool cq_error; /* waiting came across an error entry */
+  struct ofi_pool recvs, sends, reads;
+  struct ofi_op_queue unposted; /* receives that the fabric did not take */
+  size_t n_unposted;
+  size_t recvs_posted, recvs_target;
+  size_t n_live;        /* peers not evicted */
+  size_t n_sends_stuck; /* send buffers held by evicted peers */
+  size_t n_reads;       /* at the fabric, quarantined ones included */
+  size_t n_sends;       /* at the fabric */
+  uint64_t retry_at_ns, last_event_ns;
+  LIST_HEAD(, ofi_region) regions;
+  SLIST_HEAD(, ofi_addr) addrs;
+  LIST_HEAD(, ofi_peer) peers;
+  TAILQ_HEAD(, ofi_peer) retry, errors;
+  struct ofi_read_list failed;     /* called back by the next progress */
+  struct ofi_read_list quarantine; /* done, but not released */
+};
+
+static inline struct ofi_net *ofi_net_of(struct zps_net *net) {
+  return (struct ofi_net *)net;
+}
+static inline struct ofi_peer *ofi_peer_of(struct zps_net_peer *peer) {
+  return (struct ofi_peer *)peer;
+}
+
+/* ofi_discover.c */
+/* The fabric to use, for the caller to fi_freeinfo(). */
+zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct fi_info **info_p,
+                           struct zps_error *error) ZPS_MUSTCHECK;
+/* A failed call of libfabric as an error: `rc` is what it returned, `info` (may be NULL) where. */
+zps_err_t zps_ofi_fail(struct zps_error *error, int rc, const char *call, const struct fi_info *info);
+/* Does this errno say that the connection is gone, rather than that one operation was wrong? */
+bool zps_ofi_errno_is_loss(int err);
+
+/* ofi_mem.c */
+zps_err_t zps_ofi_region_create(struct ofi_net *net, void *base, size_t len, uint64_t access,
+                                struct ofi_region **region_p, struct zps_error *error) ZPS_MUSTCHECK;
+void zps_ofi_region_destroy(struct ofi_region *region);
+/* Takes the memory away from the fabric; the region itself stays until it is destroyed. */
+void zps_ofi_region_revoke(struct ofi_region *region);
+zps_err_t zps_ofi_mem_register(struct zps_net *net, void *base, size_t len, struct zps_net_mem *mem_p,
+                               struct zps_error *error) ZPS_MUSTCHECK;
+void zps_ofi_mem_release(struct zps_net *net, struct zps_net_mem *mem);
+void zps_ofi_pool_init(struct ofi_pool *pool, enum ofi_op_kind kind, size_t buffer_size);
+zps_err_t zps_ofi_pool_grow(struct ofi_net *net, struct ofi_pool *pool, size_t count) ZPS_MUSTCHECK;
+/* NULL when the pool is empty. */
+struct ofi_op *zps_ofi_pool_get(struct ofi_pool *pool);
+void zps_ofi_pool_put(struct ofi_pool *pool, struct ofi_op *op);
+void zps_ofi_pool_fini(struct ofi_pool *pool);
+
+/* ofi_peer.c */
+zps_err_t zps_ofi_peer_add(struct zps_net *net, const void *addr, size_t len, void *ctx, struct zps_net_peer **peer_p,
+                           struct zps_error *error) ZPS_MUSTCHECK;
+void zps_ofi_peer_evict(struct zps_net_peer *peer);
+/* Marks the peer as lost, unless it is already; its owner is told by the next zps_ofi_peer_report(). */
+void zps_ofi_peer_fail(struct ofi_peer *peer, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
+unsigned zps_ofi_peer_report(struct ofi_net *net);
+/* An operation of the peer has left the fabric. */
+void zps_ofi_peer_unref(struct ofi_peer *peer);
+/* Frees a peer without looking at what it has outstanding. */
+void zps_ofi_peer_free(struct ofi_peer *peer);
+
+/* ofi_ops.c */
+zps_err_t zps_ofi_reserve(struct zps_net *net, int count) ZPS_MUSTCHECK;
+zps_err_t zps_ofi_send(struct zps_net_peer *peer, const void *data, size_t len) ZPS_MUSTCHECK;
+zps_err_t zps_ofi_read(struct zps_net_peer *peer, struct zps_net_read *read) ZPS_MUSTCHECK;
+void zps_ofi_read_push(struct ofi_read_list *list, struct zps_net_read *read);
+struct zps_net_read *zps_ofi_read_pop(struct ofi_read_list *list);
+void zps_ofi_read_unlink(struct ofi_read_list *list, struct zps_net_read *read);
+/* done(), and release() where that follows. */
+void zps_ofi_read_finish(struct zps_net_read *read, zps_err_t code);
+/* Posts what waits at peers whose fabric pushed back; fails those it has pushed back for too long. */
+void zps_ofi_retry(struct ofi_net *net);
+/* Gives a receive back to the fabric, or to the pool where there are more than were asked for. */
+void zps_ofi_recv_repost(struct ofi_net *net, struct ofi_op *op);
+
+/* ofi_cq.c */
+unsigned zps_ofi_progress(struct zps_net *net);
+/* Handles completions alone. */
+unsigned zps_ofi_cq_drain(struct ofi_net *net);
+
+/* ofi_wait.c */
+void zps_ofi_wait(struct zps_net *net, uint64_t timeout_ns);
+void zps_ofi_wake(struct zps_net *net);
+
+#endif

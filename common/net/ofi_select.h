@@ -1,0 +1,36 @@
+/*
+ * Which of the fabrics that libfabric offers is used: provider by preference or name, then interface and subnet.
+ *
+ * Pure, so that it can be tested with made-up lists: libfabric 1.17 ignores the domain's name in its hints for socket
+ * providers, hence the list is walked here.
+ */
+#ifndef ZPS_NET_OFI_SELECT_H
+#define ZPS_NET_OFI_SELECT_H
+
+#include <rdma/fabric.h>
+#include <sys/socket.h>
+
+#include "common/net/net.h"
+
+/* An address of this host and the interface that has it. */
+struct ofi_iface {
+  char name[32];
+  struct sockaddr_storage addr;
+};
+
+struct ofi_wish {
+  const char *provider;  /* "auto" or a name */
+  const char *interface; /* as in struct zps_net_config */
+  const char *subnet;
+};
+
+/* The element of `list` to use. An error names the wish and lists what there is. */
+zps_err_t zps_ofi_select(const struct fi_info *list, const struct ofi_iface *ifaces, size_t n_ifaces,
+                         const struct ofi_wish *wish, const struct fi_info **info_p,
+                         struct zps_error *error) ZPS_MUSTCHECK;
+/* "net eth0 192.0.2.2": provider, domain and address. Returns `text`. */
+const char *zps_ofi_info_text(const struct fi_info *info, char *text, size_t size);
+/* May be used at all: not a layering that only loses against its lower half. */
+bool zps_ofi_info_usable(const struct fi_info *info);
+
+#endif
