@@ -1,0 +1,151 @@
+#include "worker/examples/train.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "worker/tools/gather.h"
+
+static const char *program_name = "example";
+
+static bool fail(const char *what) {
+  fprintf(stderr, "%s: %s: %s\n", program_name, what, zenps_last_error()->text);
+  return false;
+}
+
+double train_seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+bool train_open(struct train *train, const char *program, bool json) {
+  program_name = program;
+  *train = (struct train){.json = json};
+  if (zenps_open(NULL, &train->job) != ZENPS_OK) return fail("cannot join the job");
+  train->rank = zenps_rank(train->job);
+  train->world = zenps_world(train->job);
+  train->start_s = train_seconds();
+  return true;
+}
+
+void train_close(struct train *train) {
+  zenps_close(train->job);
+}
+
+bool train_tensor_open(struct train *train, struct train_tensor *tensor, const char *name, uint64_t rows,
+                       uint32_t width) {
+  struct grad *grad = &tensor->grad;
+  *tensor = (struct train_tensor){.grad = {.rows = rows, .width = width}};
+  if (zenps_tensor_open(train->job, name, rows, width, ZENPS_F32, NULL, &tensor->tensor) != ZENPS_OK)
+    return fail("cannot open a tensor");
+  grad->slot_of_row = malloc(rows * sizeof *grad->slot_of_row);
+  if (!grad->slot_of_row) {
+    fprintf(stderr, "%s: out of memory for %llu rows\n", program_name, (unsigned long long)rows);
+    return false;
+  }
+  for (uint64_t i = 0; i < rows; i++) grad->slot_of_row[i] = -1;
+  return true;
+}
+
+void train_tensor_close(struct train_tensor *tensor) {
+  train_sync_done(tensor);
+  free(tensor->grad.slot_of_row);
+  free(tensor->grad.row_ids);
+  free(tensor->grad.values);
+}
+
+float *grad_row(struct grad *grad, uint64_t row) {
+  int64_t slot = grad->slot_of_row[row];
+  if (slot < 0) {
+    if (grad->n == grad->capacity) {
+      const uint64_t capacity = grad->capacity ? 2 * grad->capacity : 1024;
+      int64_t *row_ids = realloc(grad->row_ids, capacity * sizeof *row_ids);
+      if (row_ids) grad->row_ids = row_ids;
+      float *values = realloc(grad->values, capacity * grad->width * sizeof *values);
+      if (values) grad->values = values;
+      if (!row_ids || !values) return NULL;
+      grad->capacity = capacity;
+    }
+    slot = grad->slot_of_row[row] = (int64_t)grad->n++;
+    grad->row_ids[slot] = (int64_t)row;
+    memset(grad->values + (uint64_t)slot * grad->width, 0, grad->width * sizeof *grad->values);
+  }
+  return grad->values + (uint64_t)slot * grad->width;
+}
+
+bool train_sync_start(struct train *train, struct train_tensor *tensor, uint64_t step) {
+  const double start_s = train_seconds();
+  zenps_grad_t in;
+  ZENPS_GRAD_INIT(&in);
+  in.layout = ZENPS_ROWS;
+  in.nnz = tensor->grad.n;
+  in.row_ids = tensor->grad.row_ids;
+  in.values = tensor->grad.values;
+  ZENPS_GRAD_INIT(&tensor->sum);
+  tensor->sum.layout = ZENPS_ROWS; /* arrays left NULL: the library's */
+  if (zenps_allreduce(tensor->tensor, step, &in, &tensor->sum, &tensor->request) != ZENPS_OK)
+    return fail("cannot start a sum");
+  train->sync_s += train_seconds() - start_s;
+  return true;
+}
+
+bool train_sync_wait(struct train *train, struct train_tensor *tensor) {
+  const double start_s = train_seconds();
+  zenps_request_stats_t stats = {.struct_size = sizeof stats};
+  if (zenps_wait(tensor->request, -1) != ZENPS_OK) return fail("a sum failed");
+  if (zenps_request_stats(tensor->request, &stats) != ZENPS_OK) return fail("no statistics");
+  train->sync_s += train_seconds() - start_s;
+  train->bytes_moved += stats.bytes_out + stats.bytes_in;
+  /* A dense ring allreduce sends and receives 2 (n - 1) / n times the tensor, each. */
+  train->dense_bytes += 4 * (uint64_t)(train->world - 1) * tensor->grad.rows * tensor->grad.width * sizeof(float) /
+                        (uint64_t)train->world;
+  return true;
+}
+
+void train_sync_done(struct train_tensor *tensor) {
+  struct grad *grad = &tensor->grad;
+  zenps_request_free(tensor->request);
+  tensor->request = NULL;
+  for (uint64_t i = 0; i < grad->n; i++) grad->slot_of_row[grad->row_ids[i]] = -1;
+  grad->n = 0;
+}
+
+bool train_sum(struct train *train, double *values, uint32_t n) {
+  double *all;
+  char name[32];
+  snprintf(name, sizeof name, "metrics.%u", n);
+  if (zps_gather(train->job, name, train->gathers++, n, values, &all) != ZENPS_OK) return fail("cannot add up metrics");
+  for (uint32_t i = 0; i < n; i++) {
+    values[i] = 0;
+    for (int rank = 0; rank < train->world; rank++) values[i] += all[(uint32_t)rank * n + i];
+  }
+  free(all);
+  return true;
+}
+
+bool train_report(struct train *train, unsigned epoch, double loss, const char *metric_name, double metric,
+                  const char *unit) {
+  const double now_s = train_seconds(), seconds = now_s - train->start_s;
+  double sums[] = {(double)train->samples, (double)train->bytes_moved, (double)train->dense_bytes};
+  const double sync_s = train->sync_s;
+  if (!train_sum(train, sums, 3)) return false;
+  if (train->rank == 0 && train->json) {
+    printf(
+        "{\"epoch\": %u, \"loss\": %.9g, \"%s\": %.9g, \"%s_per_s\": %.1f, \"compute_s\": %.3f, \"sync_s\": %.3f, "
+        "\"bytes_moved\": %.0f, \"dense_bytes\": %.0f, \"world\": %d}\n",
+        epoch, loss, metric_name, metric, unit, sums[0] / seconds, seconds - sync_s, sync_s, sums[1], sums[2],
+        train->world);
+  } else if (train->rank == 0) {
+    printf("epoch %2u  loss %.5f  held-out %s %.4f  %.0f %s/s  computing %.2f s, synchronising %.2f s  moved %.1f MB",
+           epoch, loss, metric_name, metric, sums[0] / seconds, unit, seconds - sync_s, sync_s, sums[1] / 1e6);
+    if (sums[1] > 0 && sums[2] > 0) printf(" instead of %.0f MB dense (%.1fx less)", sums[2] / 1e6, sums[2] / sums[1]);
+    putchar('\n');
+  }
+  fflush(stdout);
+  train->samples = train->bytes_moved = train->dense_bytes = 0;
+  train->sync_s = 0;
+  train->start_s = train_seconds();
+  return true;
+}

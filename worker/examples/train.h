@@ -1,0 +1,65 @@
+/*
+ * What the example trainers share: the job, sparse gradients, and the account of what synchronising them costs.
+ *
+ * A training step is always the same: accumulate gradients row by row (grad_row), start the sums of all tensors
+ * (train_sync_start), wait for each (train_sync_wait), apply the rows that come back, clear.
+ */
+#ifndef ZPS_EXAMPLES_TRAIN_H
+#define ZPS_EXAMPLES_TRAIN_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <zenps/zenps.h>
+
+/* A gradient with few non-zero rows: the rows in order of first touch, and their values. */
+struct grad {
+  uint64_t rows, n;
+  uint32_t width;
+  uint64_t capacity;
+  int64_t *row_ids;
+  float *values;
+  int64_t *slot_of_row; /* -1: not touched in this step */
+};
+
+/* A parameter tensor's gradient and its sum over the ranks. */
+struct train_tensor {
+  zenps_tensor_t *tensor;
+  struct grad grad;
+  zenps_grad_t sum; /* after train_sync_wait(): rows of the union, until train_sync_done() */
+  zenps_request_t *request;
+};
+
+struct train {
+  zenps_job_t *job;
+  int rank, world;
+  bool json;
+  /* since the last train_report() */
+  double start_s, sync_s;
+  uint64_t bytes_moved, dense_bytes, samples;
+  uint64_t gathers;
+};
+
+double train_seconds(void);
+/* All of these say on stderr what failed and return false. */
+bool train_open(struct train *train, const char *program, bool json);
+void train_close(struct train *train);
+bool train_tensor_open(struct train *train, struct train_tensor *tensor, const char *name, uint64_t rows,
+                       uint32_t width);
+void train_tensor_close(struct train_tensor *tensor);
+
+/* The accumulator of `row`: `width` values, zero at first touch in a step. NULL when memory is short. */
+float *grad_row(struct grad *grad, uint64_t row);
+
+bool train_sync_start(struct train *train, struct train_tensor *tensor, uint64_t step);
+bool train_sync_wait(struct train *train, struct train_tensor *tensor);
+void train_sync_done(struct train_tensor *tensor);
+
+/* Adds up `n` numbers over all ranks, in place. Collective. */
+bool train_sum(struct train *train, double *values, uint32_t n);
+
+/* Rank 0 prints an epoch: loss, held-out metric, and the costs since the last report, which are then counted afresh.
+ * `unit` names the samples ("documents", "words"). Collective. */
+bool train_report(struct train *train, unsigned epoch, double loss, const char *metric_name, double metric,
+                  const char *unit);
+
+#endif

@@ -1,0 +1,50 @@
+/*
+ * Child processes of one run: started, their output forwarded line by line with a label, their ends collected.
+ *
+ * Single-threaded: zps_launch_pump() does everything. Children die with us (PR_SET_PDEATHSIG), start with the signal
+ * mask and dispositions of a fresh process, and each leads a process group, so that a stop reaches what they started.
+ */
+#ifndef ZPS_TOOLS_LAUNCH_H
+#define ZPS_TOOLS_LAUNCH_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "common/base/err.h"
+
+struct zps_launch;
+
+enum zps_child_kind { ZPS_CHILD_DAEMON, ZPS_CHILD_RANK };
+
+struct zps_child {
+  enum zps_child_kind kind;
+  unsigned number; /* rank, or server number */
+  char label[24];  /* in front of every line */
+  pid_t pid;
+  bool running;
+  int status;     /* as wait() gives it, once it is not running */
+  uint64_t ended; /* 1 for the first child that ended, 2 for the second, ... */
+};
+
+/* `prefix`: put "[label] " in front of each line. */
+zps_err_t zps_launch_create(bool prefix, struct zps_launch **launch_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* Kills what still runs, without mercy, and frees. NULL is allowed. */
+void zps_launch_destroy(struct zps_launch *launch);
+/* Runs argv[0] (searched in PATH) with the environment plus `env` (NULL-terminated "NAME=VALUE"s). */
+zps_err_t zps_launch_start(struct zps_launch *launch, enum zps_child_kind kind, unsigned number, const char *label,
+                           char *const *argv, const char *const *env, const struct zps_child **child_p,
+                           struct zps_error *error) ZPS_MUSTCHECK;
+/* Waits up to `timeout_ms` (-1: for ever) for output, an end or a signal, and handles it. Returns the signal that this
+ * process was asked to stop with (SIGINT, SIGTERM, SIGHUP), or 0. */
+int zps_launch_pump(struct zps_launch *launch, int timeout_ms);
+void zps_launch_signal(struct zps_launch *launch, enum zps_child_kind kind, int signal_number);
+/* Pumps until no child of the kind runs, at most `grace_ms`, then kills the rest. */
+void zps_launch_stop(struct zps_launch *launch, enum zps_child_kind kind, unsigned grace_ms);
+unsigned zps_launch_running(const struct zps_launch *launch, enum zps_child_kind kind);
+/* The first child of the kind that ended otherwise than with status 0, or NULL. */
+const struct zps_child *zps_launch_first_failure(const struct zps_launch *launch, enum zps_child_kind kind);
+/* "exited with code 3" or "was killed by signal 9 (Killed)". */
+const char *zps_child_end_text(const struct zps_child *child, char *buf, size_t size);
+
+#endif

@@ -1,0 +1,20 @@
+/* Reads a text file line by line; files whose name ends in .xz are decompressed on the way (where built with liblzma).
+ * Shared by zenps-perf (traces) and the examples (libsvm files, corpora). */
+#ifndef ZPS_TOOLS_LINES_H
+#define ZPS_TOOLS_LINES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+struct zps_lines;
+
+zps_err_t zps_lines_open(const char *path, struct zps_lines **lines_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* The next line without its newline, NUL-terminated, valid until the next call; the caller may change it.
+ * ZPS_ERR_CLOSED at the end of the file (then `error` is untouched). */
+zps_err_t zps_lines_next(struct zps_lines *lines, char **line_p, size_t *len_p, struct zps_error *error) ZPS_MUSTCHECK;
+uint64_t zps_lines_number(const struct zps_lines *lines); /* of the line last returned, from 1 */
+void zps_lines_close(struct zps_lines *lines);            /* NULL is allowed */
+
+#endif

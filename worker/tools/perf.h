@@ -1,0 +1,54 @@
+/* zenps-perf: what its parts share. perf.c runs the steps, perf_check.c verifies them, perf_report.c gathers and
+ * prints. */
+#ifndef ZPS_TOOLS_PERF_H
+#define ZPS_TOOLS_PERF_H
+
+#include <zenps/zenps.h>
+
+#include "common/base/err.h"
+#include "worker/tools/perf_input.h"
+
+struct perf_options {
+  uint64_t rows, width, batch, steps, warmup, threads, empty, seed, partitions, duplicates;
+  double density, skew;
+  char *trace;
+  uint64_t block_bits;
+  int dtype, layout, out_layout, op; /* indices into the option's values */
+  bool hierarchical, verify, json;
+};
+
+/* One rank's measurements; arrays have one entry per measured step unless said otherwise. */
+struct perf_result {
+  uint64_t steps;
+  double *ms, *encode_ms, *push_ms, *wait_ms, *pull_ms, *decode_ms;
+  uint64_t bytes_out, bytes_in, payload_out, payload_in; /* all measured steps */
+  uint64_t nnz_in, nnz_out;
+  uint32_t partitions;
+  uint64_t *sent, *in_union;     /* per partition, all measured steps */
+  double worst_push, worst_pull; /* sums over steps of each step's own imbalance */
+  bool verified;
+};
+
+struct perf {
+  struct perf_options options;
+  zenps_job_t *job;
+  zenps_tensor_t *tensor;
+  struct perf_input *input;
+  uint64_t rows;
+  size_t value_bytes;
+  struct perf_result result;
+};
+
+/* perf_check.c: the reference sum, kept between calls. */
+struct perf_check;
+zps_err_t perf_check_create(struct perf *perf, struct perf_check **check_p, struct zps_error *error) ZPS_MUSTCHECK;
+void perf_check_destroy(struct perf_check *check);
+/* Compares a result of `step` with the sum of all ranks' regenerated inputs, bit by bit. ZPS_ERR_INTERNAL says where
+ * the first difference is. */
+zps_err_t perf_check_step(struct perf_check *check, uint64_t step, const zenps_grad_t *out,
+                          struct zps_error *error) ZPS_MUSTCHECK;
+
+/* perf_report.c: gathers every rank's figures through the job itself; rank 0 prints. */
+zenps_status_t perf_report(struct perf *perf);
+
+#endif

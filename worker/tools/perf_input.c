@@ -1,0 +1,170 @@
+#include "worker/tools/perf_input.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/rng.h"
+#include "worker/tools/lines.h"
+
+struct perf_input {
+  struct perf_input_config config;
+  uint64_t rows, per_rank;
+  int64_t *touched;
+  uint64_t *seen; /* bitmap over the rows */
+  /* trace: sample i is ids[starts[i] .. starts[i + 1]) */
+  int64_t *ids;
+  uint64_t *starts, n_samples, n_ids, cap_samples, cap_ids, longest;
+};
+
+/* Makes room for one more element. */
+static zps_err_t grow(void **array, uint64_t *cap, uint64_t used, size_t size) {
+  if (used < *cap) return ZPS_OK;
+  const uint64_t fresh = *cap ? *cap * 2 : 1024;
+  void *grown = realloc(*array, fresh * size);
+  if (!grown) return ZPS_ERR_NOMEM;
+  *array = grown;
+  *cap = fresh;
+  return ZPS_OK;
+}
+
+static zps_err_t add_sample(struct perf_input *input, char *line, uint64_t number, struct zps_error *error) {
+  const char *path = input->config.trace;
+  if (grow((void **)&input->starts, &input->cap_samples, input->n_samples + 1, sizeof *input->starts) != ZPS_OK)
+    return zps_fail(error, ZPS_ERR_NOMEM, "out of memory reading %s", path);
+  const uint64_t first = input->n_ids;
+  input->starts[input->n_samples] = first;
+  for (char *at = line;;) {
+    at += strspn(at, " \t");
+    if (*at == '\0') break;
+    char *end;
+    errno = 0;
+    const long long id = strtoll(at, &end, 10);
+    if (end == at || errno != 0 || id < 0 || (*end != ' ' && *end != '\t' && *end != '\0'))
+      return zps_fail(error, ZPS_ERR_INVALID,
+                      "%s, line %llu: '%.20s' is no row id: must be numbers from 0 on, separated by spaces", path,
+                      (unsigned long long)number, at);
+    if (input->config.rows > 0 && (uint64_t)id >= input->config.rows)
+      return zps_fail(error, ZPS_ERR_INVALID, "%s, line %llu: row id %lld is not below --rows %llu", path,
+                      (unsigned long long)number, id, (unsigned long long)input->config.rows);
+    if (grow((void **)&input->ids, &input->cap_ids, input->n_ids, sizeof *input->ids) != ZPS_OK)
+      return zps_fail(error, ZPS_ERR_NOMEM, "out of memory reading %s", path);
+    input->ids[input->n_ids++] = id;
+    if ((uint64_t)id >= input->rows) input->rows = (uint64_t)id + 1;
+    at = end;
+  }
+  if (input->n_ids == first) return ZPS_OK; /* an empty line is no sample */
+  if (input->n_ids - first > input->longest) input->longest = input->n_ids - first;
+  input->starts[++input->n_samples] = input->n_ids;
+  return ZPS_OK;
+}
+
+static zps_err_t read_trace(struct perf_input *input, struct zps_error *error) {
+  struct zps_lines *lines;
+  zps_err_t code = zps_lines_open(input->config.trace, &lines, error);
+  if (code != ZPS_OK) return code;
+  char *line;
+  size_t len;
+  while ((code = zps_lines_next(lines, &line, &len, error)) == ZPS_OK) {
+    code = add_sample(input, line, zps_lines_number(lines), error);
+    if (code != ZPS_OK) break;
+  }
+  zps_lines_close(lines);
+  if (code != ZPS_ERR_CLOSED) return code;
+  if (input->n_samples == 0) return zps_fail(error, ZPS_ERR_INVALID, "%s holds no samples", input->config.trace);
+  return ZPS_OK;
+}
+
+zps_err_t perf_input_create(const struct perf_input_config *config, struct perf_input **input_p,
+                            struct zps_error *error) {
+  struct perf_input *input = calloc(1, sizeof *input);
+  if (!input) return zps_fail(error, ZPS_ERR_NOMEM, "out of memory");
+  input->config = *config;
+  input->rows = config->rows;
+  zps_err_t code = ZPS_OK;
+  uint64_t most;
+  if (config->trace) {
+    code = read_trace(input, error);
+    if (code != ZPS_OK) goto err_destroy;
+    most = config->batch * input->longest;
+    if (most > input->rows) most = input->rows;
+  } else {
+    most = input->per_rank = (uint64_t)llround(config->density * (double)config->rows);
+    if (config->density > 0 && most == 0) most = input->per_rank = 1;
+  }
+  input->touched = malloc((most ? most : 1) * sizeof *input->touched);
+  input->seen = calloc((input->rows + 63) / 64, sizeof *input->seen);
+  if (!input->touched || !input->seen) {
+    code = zps_fail(error, ZPS_ERR_NOMEM, "out of memory for %llu rows", (unsigned long long)input->rows);
+    goto err_destroy;
+  }
+  *input_p = input;
+  return ZPS_OK;
+
+err_destroy:
+  perf_input_destroy(input);
+  return code;
+}
+
+void perf_input_destroy(struct perf_input *input) {
+  if (!input) return;
+  free(input->touched);
+  free(input->seen);
+  free(input->ids);
+  free(input->starts);
+  free(input);
+}
+
+uint64_t perf_input_rows(const struct perf_input *input) {
+  return input->rows;
+}
+
+/* Adds `row` to the set unless it is there. */
+static void touch(struct perf_input *input, uint64_t row, uint64_t *n) {
+  const uint64_t bit = 1ull << (row % 64);
+  if (input->seen[row / 64] & bit) return;
+  input->seen[row / 64] |= bit;
+  input->touched[(*n)++] = (int64_t)row;
+}
+
+/* One row by the power law: the inverse of its continuous distribution function, so low row numbers are the hot ones.
+ */
+static uint64_t draw(const struct perf_input *input, struct zps_rng *rng) {
+  const double u = zps_rng_unit(rng), s = input->config.skew, rows = (double)input->rows;
+  if (s == 0) return zps_rng_below(rng, input->rows);
+  const double x = fabs(s - 1) < 1e-9 ? pow(rows + 1, u) : pow(u * (pow(rows + 1, 1 - s) - 1) + 1, 1 / (1 - s));
+  const uint64_t row = (uint64_t)(x - 1);
+  return row < input->rows ? row : input->rows - 1;
+}
+
+static void touch_random(struct perf_input *input, struct zps_rng *rng, uint64_t *n) {
+  const uint64_t wanted = input->per_rank;
+  if (wanted > input->rows / 2) { /* selection sampling: one pass, exactly `wanted` */
+    for (uint64_t row = 0; row < input->rows; row++)
+      if (zps_rng_below(rng, input->rows - row) < wanted - *n) input->touched[(*n)++] = (int64_t)row;
+    return;
+  }
+  for (uint64_t tries = 0; *n < wanted; tries++) /* a steep law runs out of hot rows: the rest falls evenly */
+    touch(input, tries < 16 * wanted ? draw(input, rng) : zps_rng_below(rng, input->rows), n);
+}
+
+const int64_t *perf_input_touched(struct perf_input *input, uint64_t step, uint32_t rank, uint64_t *n_p) {
+  const struct perf_input_config *config = &input->config;
+  uint64_t n = 0;
+  if (rank + config->empty < config->world || config->empty == 0) {
+    if (config->trace) {
+      for (uint64_t i = 0; i < config->batch; i++) {
+        const uint64_t sample = ((step * config->world + rank) * config->batch + i) % input->n_samples;
+        for (uint64_t k = input->starts[sample]; k < input->starts[sample + 1]; k++)
+          touch(input, (uint64_t)input->ids[k], &n);
+      }
+    } else {
+      struct zps_rng rng = {zps_hash_mix64(config->seed ^ zps_hash_mix64(step * config->world + rank + 1))};
+      touch_random(input, &rng, &n);
+    }
+  }
+  for (uint64_t i = 0; i < n; i++) input->seen[input->touched[i] / 64] = 0;
+  *n_p = n;
+  return input->touched;
+}

@@ -1,0 +1,184 @@
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/control/json.h"
+#include "worker/tools/gather.h"
+#include "worker/tools/perf.h"
+
+/* What every rank contributes to the summary, in this order. */
+enum { BYTES_OUT, BYTES_IN, PAYLOAD_OUT, PAYLOAD_IN, NNZ_IN, NNZ_OUT, WORST_PUSH, VERIFIED, N_FIELDS };
+
+static int by_value(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* The q-quantile of n values, which get sorted. */
+static double quantile(double *values, uint64_t n, double q) {
+  qsort(values, n, sizeof *values, by_value);
+  const uint64_t at = (uint64_t)ceil(q * (double)n);
+  return values[at > 0 ? at - 1 : 0];
+}
+
+struct summary {
+  double fields[N_FIELDS]; /* means over ranks, per step */
+  double median_ms, p99_ms;
+  double imbalance_push, imbalance_pull, imbalance_push_step, imbalance_pull_step;
+  double max_host_bytes;
+  bool verified;
+};
+
+/* Imbalance by Zen's definition 8, with each rank's rows per partition accumulated over the steps; and the load of the
+ * busiest process, a rank or a server, each counted as a host of its own, in its busier direction. */
+static void find_imbalance(const struct perf *perf, const double *sent, const double *fields, struct summary *summary) {
+  const struct perf_result *result = &perf->result;
+  const uint32_t n_parts = result->partitions;
+  const int world = zenps_world(perf->job), n_servers = zenps_servers(perf->job);
+  const double steps = (double)result->steps, value_bytes = (double)(perf->options.width * perf->value_bytes);
+  for (int rank = 0; rank < world; rank++) {
+    double total = 0, most = 0;
+    for (uint32_t p = 0; p < n_parts; p++) {
+      total += sent[(size_t)rank * n_parts + p];
+      most = fmax(most, sent[(size_t)rank * n_parts + p]);
+    }
+    if (total > 0) summary->imbalance_push = fmax(summary->imbalance_push, n_parts * most / total);
+    summary->imbalance_push_step = fmax(summary->imbalance_push_step, fields[rank * N_FIELDS + WORST_PUSH] / steps);
+    summary->max_host_bytes = fmax(
+        summary->max_host_bytes, fmax(fields[rank * N_FIELDS + BYTES_IN], fields[rank * N_FIELDS + BYTES_OUT]) / steps);
+  }
+  double most = 0;
+  for (uint32_t p = 0; p < n_parts; p++) most = fmax(most, (double)result->in_union[p]);
+  if (result->nnz_out > 0) summary->imbalance_pull = n_parts * most / (double)result->nnz_out;
+  summary->imbalance_pull_step = result->worst_pull / steps;
+
+  const double push_row = summary->fields[NNZ_IN] > 0 ? summary->fields[PAYLOAD_OUT] / summary->fields[NNZ_IN] : 0;
+  const double index_bytes = ((double)result->payload_in - (double)result->nnz_out * value_bytes) / steps / n_parts;
+  for (int server = 0; server < n_servers; server++) {
+    double in = 0, out = 0;
+    for (uint32_t p = 0; p < n_parts; p++) {
+      if (zenps_tensor_owner(perf->tensor, p) != server) continue;
+      for (int rank = 0; rank < world; rank++) in += sent[(size_t)rank * n_parts + p] / steps * push_row;
+      out += world * ((double)result->in_union[p] / steps * value_bytes + index_bytes);
+    }
+    summary->max_host_bytes = fmax(summary->max_host_bytes, fmax(in, out));
+  }
+}
+
+static zenps_status_t summarise(struct perf *perf, struct summary *summary) {
+  struct perf_result *result = &perf->result;
+  const int world = zenps_world(perf->job);
+  const uint64_t steps = result->steps;
+  const double own[N_FIELDS] = {(double)result->bytes_out,  (double)result->bytes_in, (double)result->payload_out,
+                                (double)result->payload_in, (double)result->nnz_in,   (double)result->nnz_out,
+                                result->worst_push,         result->verified};
+  double *fields = NULL, *ms = NULL, *sent = NULL, *own_sent = calloc(result->partitions, sizeof *own_sent);
+  zenps_status_t status = own_sent ? zps_gather(perf->job, "perf.fields", 0, N_FIELDS, own, &fields) : ZENPS_ERR_NOMEM;
+  if (status == ZENPS_OK) status = zps_gather(perf->job, "perf.ms", 0, (uint32_t)steps, result->ms, &ms);
+  if (status == ZENPS_OK) {
+    for (uint32_t p = 0; p < result->partitions; p++) own_sent[p] = (double)result->sent[p];
+    status = zps_gather(perf->job, "perf.sent", 0, result->partitions, own_sent, &sent);
+  }
+  if (status == ZENPS_OK) {
+    summary->verified = true;
+    for (int rank = 0; rank < world; rank++) {
+      for (int i = 0; i < N_FIELDS; i++) summary->fields[i] += fields[rank * N_FIELDS + i] / world / (double)steps;
+      summary->verified &= fields[rank * N_FIELDS + VERIFIED] != 0;
+      for (uint64_t k = 0; k < steps; k++)
+        ms[k] = fmax(ms[k], ms[(uint64_t)rank * steps + k]); /* a step takes as long as its slowest rank */
+    }
+    summary->median_ms = quantile(ms, steps, 0.5);
+    summary->p99_ms = quantile(ms, steps, 0.99);
+    find_imbalance(perf, sent, fields, summary);
+    perf->result.verified = summary->verified;
+  }
+  free(own_sent);
+  free(fields);
+  free(ms);
+  free(sent);
+  return status;
+}
+
+static void print_json(const struct perf *perf, const struct summary *summary) {
+  const struct perf_options *options = &perf->options;
+  struct perf_result result = perf->result;
+  const double rows = (double)perf->rows, *mean = summary->fields;
+  zps_json *phases = zps_json_object();
+  phases = zps_json_set_real(phases, "encode_ms", quantile(result.encode_ms, result.steps, 0.5));
+  phases = zps_json_set_real(phases, "push_ms", quantile(result.push_ms, result.steps, 0.5));
+  phases = zps_json_set_real(phases, "wait_ms", quantile(result.wait_ms, result.steps, 0.5));
+  phases = zps_json_set_real(phases, "pull_ms", quantile(result.pull_ms, result.steps, 0.5));
+  phases = zps_json_set_real(phases, "decode_ms", quantile(result.decode_ms, result.steps, 0.5));
+  zps_json *line = zps_json_object();
+  line = zps_json_set_str(line, "system", "zenps");
+  line = zps_json_set_u64(line, "n", (uint64_t)zenps_world(perf->job));
+  line = zps_json_set_u64(line, "servers", (uint64_t)zenps_servers(perf->job));
+  line = zps_json_set_u64(line, "rows", perf->rows);
+  line = zps_json_set_u64(line, "width", options->width);
+  line = zps_json_set_str(line, "dtype", perf->value_bytes == 4 ? "f32" : "f64");
+  line = zps_json_set_u64(line, "partitions", result.partitions);
+  if (options->trace) line = zps_json_set_str(line, "trace", options->trace);
+  if (options->trace) line = zps_json_set_u64(line, "batch", options->batch);
+  line = zps_json_set_real(line, "density", mean[NNZ_IN] / rows);
+  line = zps_json_set_real(line, "union_density", mean[NNZ_OUT] / rows);
+  line = zps_json_set_str(line, "scheme", "balanced");
+  line = zps_json_set_str(line, "provider", zenps_provider(perf->job));
+  line = zps_json_set_u64(line, "steps", result.steps);
+  line = zps_json_set_real(line, "median_ms", summary->median_ms);
+  line = zps_json_set_real(line, "p99_ms", summary->p99_ms);
+  line = zps_json_set_real(line, "bytes_in", mean[BYTES_IN]);
+  line = zps_json_set_real(line, "bytes_out", mean[BYTES_OUT]);
+  line = zps_json_set_real(line, "payload_in", mean[PAYLOAD_IN]);
+  line = zps_json_set_real(line, "payload_out", mean[PAYLOAD_OUT]);
+  line = zps_json_set_real(line, "max_host_bytes", summary->max_host_bytes);
+  line = zps_json_set_real(line, "dense_bytes", rows * (double)(options->width * perf->value_bytes));
+  line = zps_json_set_real(line, "imbalance_push", summary->imbalance_push);
+  line = zps_json_set_real(line, "imbalance_pull", summary->imbalance_pull);
+  line = zps_json_set_real(line, "imbalance_push_step", summary->imbalance_push_step);
+  line = zps_json_set_real(line, "imbalance_pull_step", summary->imbalance_pull_step);
+  line = zps_json_set(line, "phases", phases);
+  line = options->verify ? zps_json_set_bool(line, "verified", summary->verified)
+                         : zps_json_set_str(line, "verified", "not asked");
+  char *text = zps_json_dump(line);
+  puts(text ? text : "{}");
+  free(text);
+  zps_json_unref(line);
+}
+
+static void print_table(const struct perf *perf, const struct summary *summary) {
+  const struct perf_options *options = &perf->options;
+  struct perf_result result = perf->result;
+  const double rows = (double)perf->rows, *mean = summary->fields;
+  const double dense = rows * (double)(options->width * perf->value_bytes);
+  printf("ranks %d, servers %d, provider %s, scheme balanced, %u partitions\n", zenps_world(perf->job),
+         zenps_servers(perf->job), zenps_provider(perf->job), result.partitions);
+  printf("tensor %llu x %llu %s (%.1f MB dense), density %.4g%%, of the union %.4g%%\n", (unsigned long long)perf->rows,
+         (unsigned long long)options->width, perf->value_bytes == 4 ? "f32" : "f64", dense / 1e6,
+         100 * mean[NNZ_IN] / rows, 100 * mean[NNZ_OUT] / rows);
+  printf("step   median %.3f ms, 99th percentile %.3f ms, over %llu steps\n", summary->median_ms, summary->p99_ms,
+         (unsigned long long)result.steps);
+  printf("phases encode %.3f, push %.3f, wait %.3f, pull %.3f, decode %.3f ms (medians of rank 0)\n",
+         quantile(result.encode_ms, result.steps, 0.5), quantile(result.push_ms, result.steps, 0.5),
+         quantile(result.wait_ms, result.steps, 0.5), quantile(result.pull_ms, result.steps, 0.5),
+         quantile(result.decode_ms, result.steps, 0.5));
+  printf("bytes  out %.0f, in %.0f per rank and step; busiest process %.0f\n", mean[BYTES_OUT], mean[BYTES_IN],
+         summary->max_host_bytes);
+  printf("imbalance push %.3f, pull %.3f (in single steps %.3f, %.3f)\n", summary->imbalance_push,
+         summary->imbalance_pull, summary->imbalance_push_step, summary->imbalance_pull_step);
+  if (options->verify)
+    printf("verified: %s\n", summary->verified ? "every step equals the reference sum, bit for bit" : "NO");
+}
+
+zenps_status_t perf_report(struct perf *perf) {
+  struct summary summary = {.verified = false};
+  const zenps_status_t status = summarise(perf, &summary);
+  if (status == ZENPS_OK && zenps_rank(perf->job) == 0) {
+    if (perf->options.json) {
+      print_json(perf, &summary);
+    } else {
+      print_table(perf, &summary);
+    }
+  }
+  return status;
+}

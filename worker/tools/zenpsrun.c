@@ -1,0 +1,335 @@
+/*
+ * zenpsrun: one command for a whole run on one machine: a coordinator, servers, and n ranks of a program.
+ *
+ * Two ways in. With -n it starts everything itself, as mpirun does. Without -n, inside torchrun (RANK and WORLD_SIZE
+ * are set), it stands in front of one rank: the one with RANK 0 starts coordinator and servers at MASTER_ADDR on a port
+ * of its own, and all of them run their program against it.
+ */
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/config.h"
+#include "worker/tools/launch.h"
+
+struct options {
+  uint64_t ranks, servers, port, grace_ms, start_timeout_ms;
+  char *provider, *interface, *zenpsd, *coordinator, *job, *log_level;
+  bool prefix;
+};
+
+#define OPT(type_, field, ...) \
+  { .type = (type_), .offset = offsetof(struct options, field), .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, __VA_ARGS__ }
+static const struct zps_opt opts[] = {
+    OPT(ZPS_OPT_UINT, ranks, .name = "ranks", .short_flag = 'n', .arg = "N", .min = 0, .max = 4096,
+        .help = "number of ranks to start; without it, torchrun's RANK and WORLD_SIZE tell which one rank this is"),
+    OPT(ZPS_OPT_UINT, servers, .name = "servers", .short_flag = 's', .arg = "S", .def = "1", .min = 1, .max = 256,
+        .help = "number of server processes to start"),
+    OPT(ZPS_OPT_STRING, coordinator, .name = "coordinator", .arg = "HOST:PORT",
+        .help = "use the coordinator and servers that run there instead of starting some"),
+    OPT(ZPS_OPT_STRING, provider, .name = "provider", .short_flag = 'p', .arg = "NAME", .def = "auto",
+        .help = "fabric provider of servers and ranks"),
+    OPT(ZPS_OPT_STRING, interface, .name = "interface", .short_flag = 'i', .arg = "NAMES",
+        .help = "network interfaces for the fabric, such as eth0,ib0 or ^docker0"),
+    OPT(ZPS_OPT_STRING, job, .name = "job", .arg = "NAME", .def = "zenpsrun", .help = "name of the job"),
+    OPT(ZPS_OPT_UINT, port, .name = "port", .arg = "PORT", .def = "7077", .min = 1, .max = 65535,
+        .help = "coordinator's port at MASTER_ADDR under torchrun (with -n: any free port of the loopback interface)"),
+    OPT(ZPS_OPT_BOOL, prefix, .name = "prefix", .def = "yes", .help = "put the rank in front of every line of output"),
+    OPT(ZPS_OPT_STRING, log_level, .name = "log-level", .arg = "LEVEL", .def = "warn",
+        .help = "log level of the daemons"),
+    OPT(ZPS_OPT_DURATION, grace_ms, .name = "grace", .arg = "TIME", .def = "5s",
+        .help = "time between the request to stop (SIGTERM) and the kill"),
+    OPT(ZPS_OPT_DURATION, start_timeout_ms, .name = "start-timeout", .arg = "TIME", .def = "20s",
+        .help = "time for the daemons to come up"),
+    OPT(ZPS_OPT_STRING, zenpsd, .name = "zenpsd", .arg = "PATH",
+        .help = "the daemon's program (default: beside zenpsrun, else from PATH)"),
+    {0},
+};
+
+static const struct zps_opt_table table = {
+    .program = "zenpsrun",
+    .summary = "run N ranks of a program with a local zenps coordinator and servers",
+    .args = "-- PROGRAM [ARG...]",
+    .description =
+        "The ranks find the job in ZENPS_COORDINATOR, ZENPS_JOB, ZENPS_RANK, ZENPS_WORLD_SIZE, ZENPS_LOCAL_RANK and "
+        "ZENPS_LOCAL_WORLD_SIZE; RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE are set as well.\n"
+        "The first rank that fails stops the others; zenpsrun then says which it was and exits with its code "
+        "(128 plus the number of a signal).",
+    .opts = opts,
+    .config_size = sizeof(struct options),
+    .min_args = 1,
+    .max_args = UINT_MAX,
+    .stop_at_first_arg = true,
+};
+
+/* Everything of one run. */
+struct run {
+  const struct options *options;
+  struct zps_launch *launch;
+  char dir[64]; /* holds the coordinator's address file */
+  char zenpsd[PATH_MAX];
+  char coordinator[300];
+  unsigned world, first_rank, local_ranks;
+  bool starts_daemons;
+  int asked_to_stop;
+};
+
+/* A short list of formatted strings, for arguments and environment. */
+struct strings {
+  char *items[20]; /* NULL-terminated */
+  unsigned n;
+  bool failed; /* memory was short for one of them */
+};
+
+ZPS_PRINTF(2, 3) static void strings_add(struct strings *strings, const char *fmt, ...) {
+  va_list args;
+  va_start(args, fmt);
+  if (vasprintf(&strings->items[strings->n], fmt, args) >= 0) {
+    strings->n++;
+  } else {
+    strings->failed = true;
+  }
+  va_end(args);
+  strings->items[strings->n] = NULL;
+}
+
+static void strings_fini(struct strings *strings) {
+  for (unsigned i = 0; i < strings->n; i++) free(strings->items[i]);
+}
+
+/* zenpsd beside this program (installed: ../sbin; build tree: the same folder), else from PATH. */
+static void find_zenpsd(struct run *run) {
+  if (run->options->zenpsd) {
+    snprintf(run->zenpsd, sizeof run->zenpsd, "%s", run->options->zenpsd);
+    return;
+  }
+  char self[PATH_MAX];
+  const ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
+  static const char *const beside[] = {"zenpsd", "../sbin/zenpsd", "../../sbin/zenpsd"};
+  if (len > 0) {
+    self[len] = '\0';
+    char *slash = strrchr(self, '/');
+    const int dir_len = slash ? (int)(slash - self) : 0;
+    /* A libtool build runs from .libs; the daemon's wrapper script is one folder up. */
+    const bool in_libs = dir_len >= 6 && strncmp(self + dir_len - 6, "/.libs", 6) == 0;
+    for (unsigned i = 0; i < sizeof beside / sizeof beside[0]; i++) {
+      snprintf(run->zenpsd, sizeof run->zenpsd, "%.*s/%s", in_libs ? dir_len - 6 : dir_len, self, beside[i]);
+      if (access(run->zenpsd, X_OK) == 0) return;
+    }
+  }
+  snprintf(run->zenpsd, sizeof run->zenpsd, "zenpsd");
+}
+
+static zps_err_t start_daemon(struct run *run, unsigned number, bool coordinator, struct zps_error *error) {
+  const struct options *options = run->options;
+  struct strings args = {.n = 0};
+  char label[24];
+  strings_add(&args, "%s", run->zenpsd);
+  strings_add(&args, "--log-level=%s", options->log_level);
+  if (coordinator) {
+    strings_add(&args, "--roles=coordinator");
+    if (run->coordinator[0]) {
+      strings_add(&args, "--control-listen=%s", run->coordinator);
+    } else {
+      strings_add(&args, "--control-listen=127.0.0.1:0");
+    }
+    strings_add(&args, "--control-address-file=%s/address", run->dir);
+    strings_add(&args, "--coordinator-min-servers=%llu", (unsigned long long)options->servers);
+    snprintf(label, sizeof label, "coordinator");
+  } else {
+    strings_add(&args, "--roles=server");
+    strings_add(&args, "--control-coordinator=%s", run->coordinator);
+    strings_add(&args, "--server-name=server%u", number);
+    strings_add(&args, "--fabric-provider=%s", options->provider);
+    if (options->interface) strings_add(&args, "--fabric-interface=%s", options->interface);
+    snprintf(label, sizeof label, "server %u", number);
+  }
+  static const char *const env[] = {NULL};
+  const zps_err_t code =
+      args.failed ? zps_fail(error, ZPS_ERR_NOMEM, "out of memory starting %s", label)
+                  : zps_launch_start(run->launch, ZPS_CHILD_DAEMON, number, label, args.items, env, NULL, error);
+  strings_fini(&args);
+  return code;
+}
+
+static zps_err_t daemon_failure(const struct run *run, struct zps_error *error) {
+  const struct zps_child *child = zps_launch_first_failure(run->launch, ZPS_CHILD_DAEMON);
+  char end[80];
+  if (!child) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_SERVER_LOST, "the %s (pid %d) %s", child->label, (int)child->pid,
+                  zps_child_end_text(child, end, sizeof end));
+}
+
+/* Waits for the address file, which the coordinator writes once it listens. */
+static zps_err_t await_coordinator(struct run *run, struct zps_error *error) {
+  char path[100];
+  snprintf(path, sizeof path, "%s/address", run->dir);
+  const uint64_t deadline_ns = zps_clock_ns() + run->options->start_timeout_ms * ZPS_NS_PER_MS;
+  for (;;) {
+    FILE *file = fopen(path, "r");
+    const bool got = file && fgets(run->coordinator, sizeof run->coordinator, file) && strchr(run->coordinator, '\n');
+    if (file) fclose(file);
+    if (got) {
+      run->coordinator[strcspn(run->coordinator, "\n")] = '\0';
+      return ZPS_OK;
+    }
+    if ((run->asked_to_stop = zps_launch_pump(run->launch, 5)) != 0)
+      return zps_fail(error, ZPS_ERR_CANCELED, "stopped by signal %d", run->asked_to_stop);
+    const zps_err_t code = daemon_failure(run, error);
+    if (code != ZPS_OK) return code;
+    if (zps_clock_ns() > deadline_ns)
+      return zps_fail(error, ZPS_ERR_TIMEOUT, "the coordinator did not come up within %llu ms (program %s)",
+                      (unsigned long long)run->options->start_timeout_ms, run->zenpsd);
+  }
+}
+
+static zps_err_t start_rank(struct run *run, unsigned index, char **program, struct zps_error *error) {
+  struct strings env = {.n = 0};
+  char label[24];
+  const unsigned rank = run->first_rank + index;
+  strings_add(&env, "ZENPS_COORDINATOR=%s", run->coordinator);
+  strings_add(&env, "ZENPS_JOB=%s", run->options->job);
+  strings_add(&env, "ZENPS_RANK=%u", rank);
+  strings_add(&env, "ZENPS_WORLD_SIZE=%u", run->world);
+  strings_add(&env, "ZENPS_PROVIDER=%s", run->options->provider);
+  if (run->options->interface) strings_add(&env, "ZENPS_INTERFACE=%s", run->options->interface);
+  if (run->options->ranks > 0) { /* under torchrun these are there already */
+    strings_add(&env, "ZENPS_LOCAL_RANK=%u", index);
+    strings_add(&env, "ZENPS_LOCAL_WORLD_SIZE=%u", run->local_ranks);
+    strings_add(&env, "RANK=%u", rank);
+    strings_add(&env, "WORLD_SIZE=%u", run->world);
+    strings_add(&env, "LOCAL_RANK=%u", index);
+    strings_add(&env, "LOCAL_WORLD_SIZE=%u", run->local_ranks);
+  }
+  snprintf(label, sizeof label, "%u", rank);
+  const zps_err_t code = env.failed ? zps_fail(error, ZPS_ERR_NOMEM, "out of memory starting rank %s", label)
+                                    : zps_launch_start(run->launch, ZPS_CHILD_RANK, rank, label, program,
+                                                       (const char *const *)env.items, NULL, error);
+  strings_fini(&env);
+  return code;
+}
+
+/* Which ranks are ours: -n of our own, or the one that torchrun's environment names. */
+static zps_err_t find_place(struct run *run, struct zps_error *error) {
+  const struct options *options = run->options;
+  run->starts_daemons = options->coordinator == NULL;
+  if (options->coordinator) snprintf(run->coordinator, sizeof run->coordinator, "%s", options->coordinator);
+  if (options->ranks > 0) {
+    run->world = run->local_ranks = (unsigned)options->ranks;
+    return ZPS_OK;
+  }
+  const char *rank = getenv("RANK"), *world = getenv("WORLD_SIZE"), *master = getenv("MASTER_ADDR");
+  if (!rank || !world)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "how many ranks? give -n N, or start zenpsrun from torchrun (RANK and WORLD_SIZE set)");
+  char *end_rank, *end_world;
+  const unsigned long r = strtoul(rank, &end_rank, 10), w = strtoul(world, &end_world, 10);
+  if (*end_rank || *end_world || !*rank || w == 0 || w > 4096 || r >= w)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "RANK=%s, WORLD_SIZE=%s: must be numbers with 0 <= RANK < WORLD_SIZE <= 4096", rank, world);
+  run->world = (unsigned)w;
+  run->first_rank = (unsigned)r;
+  run->local_ranks = 1;
+  if (!options->coordinator) {
+    const char *host = master ? master : "127.0.0.1";
+    snprintf(run->coordinator, sizeof run->coordinator, strchr(host, ':') ? "[%.200s]:%llu" : "%.200s:%llu", host,
+             (unsigned long long)options->port);
+    run->starts_daemons = r == 0;
+  }
+  return ZPS_OK;
+}
+
+static zps_err_t start_daemons(struct run *run, struct zps_error *error) {
+  if (!run->starts_daemons) return ZPS_OK;
+  const char *tmp = getenv("TMPDIR");
+  snprintf(run->dir, sizeof run->dir, "%.40s/zenpsrun.XXXXXX", tmp && *tmp ? tmp : "/tmp");
+  if (!mkdtemp(run->dir)) {
+    const zps_err_t code = zps_fail_errno(error, ZPS_ERR_IO, errno,
+                                          "cannot create a folder for the run (%s; TMPDIR says where)", run->dir);
+    run->dir[0] = '\0';
+    return code;
+  }
+  find_zenpsd(run);
+  zps_err_t code = start_daemon(run, 0, true, error);
+  if (code == ZPS_OK) code = await_coordinator(run, error);
+  for (unsigned i = 0; code == ZPS_OK && i < run->options->servers; i++) code = start_daemon(run, i, false, error);
+  return code;
+}
+
+/* Until every rank has ended, one has failed, a daemon has, or somebody stops us; then stops what is left. */
+static int supervise(struct run *run) {
+  struct zps_error error;
+  const struct zps_child *failed = NULL;
+  zps_err_t lost = ZPS_OK;
+  while (zps_launch_running(run->launch, ZPS_CHILD_RANK) > 0 && !failed && lost == ZPS_OK && !run->asked_to_stop) {
+    run->asked_to_stop = zps_launch_pump(run->launch, -1);
+    failed = zps_launch_first_failure(run->launch, ZPS_CHILD_RANK);
+    lost = daemon_failure(run, &error);
+  }
+  if (!failed) failed = zps_launch_first_failure(run->launch, ZPS_CHILD_RANK);
+  if (lost != ZPS_OK && !failed) {
+    /* The ranks learn of it themselves, with a better error than ours. */
+    fprintf(stderr, "zenpsrun: %s\n", error.text);
+    zps_launch_stop(run->launch, ZPS_CHILD_RANK, (unsigned)run->options->grace_ms);
+    return EXIT_FAILURE;
+  }
+  if (failed || run->asked_to_stop) {
+    zps_launch_signal(run->launch, ZPS_CHILD_RANK, SIGTERM);
+    zps_launch_stop(run->launch, ZPS_CHILD_RANK, (unsigned)run->options->grace_ms);
+  }
+  if (failed) {
+    char end[80];
+    fprintf(stderr, "zenpsrun: rank %u (pid %d) %s\n", failed->number, (int)failed->pid,
+            zps_child_end_text(failed, end, sizeof end));
+    return WIFSIGNALED(failed->status) ? 128 + WTERMSIG(failed->status) : WEXITSTATUS(failed->status);
+  }
+  if (run->asked_to_stop) {
+    fprintf(stderr, "zenpsrun: stopped by signal %d (%s)\n", run->asked_to_stop, strsignal(run->asked_to_stop));
+    return 128 + run->asked_to_stop;
+  }
+  return EXIT_SUCCESS;
+}
+
+static void clean_up(struct run *run) {
+  zps_launch_signal(run->launch, ZPS_CHILD_DAEMON, SIGTERM);
+  zps_launch_stop(run->launch, ZPS_CHILD_DAEMON, (unsigned)run->options->grace_ms);
+  zps_launch_destroy(run->launch);
+  if (!run->dir[0]) return;
+  char path[100];
+  snprintf(path, sizeof path, "%s/address", run->dir);
+  unlink(path);
+  rmdir(run->dir);
+}
+
+int main(int argc, char **argv) {
+  struct options options;
+  struct zps_config_rest rest;
+  struct zps_error error;
+  struct run run = {.options = &options};
+  if (zps_config_load(&table, argc, argv, NULL, &options, &rest, &error) != ZPS_OK) {
+    fprintf(stderr, "zenpsrun: %s\n", error.text);
+    return 2;
+  }
+  if (rest.exit_now) return EXIT_SUCCESS;
+  int status = EXIT_FAILURE;
+  zps_err_t code = find_place(&run, &error);
+  if (code == ZPS_OK) code = zps_launch_create(options.prefix, &run.launch, &error);
+  if (code == ZPS_OK) {
+    code = start_daemons(&run, &error);
+    for (unsigned i = 0; code == ZPS_OK && i < run.local_ranks; i++) code = start_rank(&run, i, rest.argv, &error);
+    if (code == ZPS_OK) status = supervise(&run);
+    clean_up(&run);
+  }
+  if (code != ZPS_OK) {
+    fprintf(stderr, "zenpsrun: %s\n", error.text);
+    status = code == ZPS_ERR_INVALID ? 2 : EXIT_FAILURE;
+  }
+  zps_config_fini(&table, &options);
+  return status;
+}
