@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Installs what Debian 12 needs for a purpose; asks apt only when something is missing.
+#   deploy/install-deps.sh build|test|quickstart ...
+set -euo pipefail
+
+build="build-essential autoconf automake libtool pkg-config protobuf-c-compiler libprotobuf-c-dev libfabric-dev libuv1-dev
+  libjansson-dev libinih-dev liblzma-dev libsystemd-dev libcmocka-dev help2man"
+test="$build clang libclang-rt-14-dev iproute2 procps xz-utils man-db systemd git"
+quickstart="wordnet-base"
+
+[ $# -gt 0 ] || { echo "usage: $0 build|test|quickstart ..." >&2; exit 2; }
+wanted=""
+for purpose in "$@"; do
+  case $purpose in
+    build) wanted="$wanted $build" ;;
+    test) wanted="$wanted $test" ;;
+    quickstart) wanted="$wanted $quickstart" ;;
+    *) echo "$0: '$purpose' is no purpose: must be build, test or quickstart" >&2; exit 2 ;;
+  esac
+done
+
+missing=""
+for package in $(printf '%s\n' $wanted | sort -u); do
+  [ "$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null)" = installed ] || missing="$missing $package"
+done
+if [ -z "$missing" ]; then
+  echo "everything is installed"
+  exit 0
+fi
+echo "installing:$missing"
+export DEBIAN_FRONTEND=noninteractive
+apt-get update -qq
+# shellcheck disable=SC2086
+apt-get install -y -qq --no-install-recommends $missing >/dev/null
