@@ -1,0 +1,248 @@
+/* The life of a job from its first join to its end. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/coordinator/members_impl.h"
+
+#define ZPS_LOG_COMPONENT "members"
+#include "common/base/log.h"
+
+static const char *const job_state_names[] = {[ZPS_JOB_JOINING] = "joining",
+                                              [ZPS_JOB_OPENING] = "opening",
+                                              [ZPS_JOB_RUNNING] = "running",
+                                              [ZPS_JOB_CLOSING] = "closing"};
+static const char *const rank_state_names[] = {
+    [ZPS_RANK_JOINING] = "joining", [ZPS_RANK_IN] = "in", [ZPS_RANK_LEFT] = "left", [ZPS_RANK_LOST] = "lost"};
+
+const char *zps_job_state_name(enum zps_job_state state) {
+  return job_state_names[state];
+}
+const char *zps_rank_state_name(enum zps_rank_state state) {
+  return rank_state_names[state];
+}
+
+static void job_set_state(struct zps_member_job *job, enum zps_job_state state) {
+  zps_log_info("job '%s' 0x%016llx: %s > %s, %u of %u ranks", job->name, (unsigned long long)job->job_id,
+               job_state_names[job->state], job_state_names[state], job->n_joined, job->world);
+  job->state = state;
+}
+
+zps_err_t zps_members_job_create(struct zps_members *members, const struct zps_join_spec *spec, uint64_t now_ns,
+                                 struct zps_member_job **job_p, struct zps_error *error) {
+  if (members->n_jobs >= members->config.max_jobs)
+    return zps_fail(error, ZPS_ERR_REFUSED, "there are %u jobs already, the most there can be", members->n_jobs);
+  struct zps_member_job *job = calloc(1, sizeof *job);
+  struct zps_member_rank **ranks = calloc(spec->world, sizeof *ranks);
+  if (!job || !ranks) {
+    free(job);
+    free(ranks);
+    return zps_fail(error, ZPS_ERR_NOMEM, "no memory for job '%s'", spec->job);
+  }
+  strcpy(job->name, spec->job);
+  job->world = spec->world;
+  job->ranks = ranks;
+  job->started_ns = now_ns;
+  job->seed = members->config.random(members->config.ctx);
+  do {
+    job->job_id = members->config.random(members->config.ctx);
+  } while (job->job_id == 0 || zps_members_job_find(members, job->job_id));
+  struct zps_member_job **link = &members->jobs;
+  while (*link) link = &(*link)->next;
+  *link = job;
+  members->n_jobs++;
+  *job_p = job;
+  return ZPS_OK;
+}
+
+void zps_members_job_close(struct zps_members *members, struct zps_member_job *job, const char *reason) {
+  for (uint32_t i = 0; i < job->n_servers; i++) {
+    if (!job->servers[i]) continue;
+    job->servers[i]->n_jobs--;
+    zps_members_act(
+        members,
+        &(struct zps_action){
+            .type = ZPS_ACT_JOB_CLOSE, .client = job->servers[i]->client, .job = job, .position = i, .text = reason});
+  }
+  struct zps_member_job **link = &members->jobs;
+  while (*link != job) link = &(*link)->next;
+  *link = job->next;
+  members->n_jobs--;
+  if (job->state != ZPS_JOB_JOINING)
+    zps_log_info("job '%s' 0x%016llx is closed: %s", job->name, (unsigned long long)job->job_id, reason);
+  for (uint32_t i = 0; i < job->world; i++) free(job->ranks[i]);
+  zps_members_tensors_free(job);
+  free(job->ranks);
+  free(job->servers);
+  free(job);
+}
+
+/* A running job fails: whoever is still in hears why, once. */
+static void job_fail(struct zps_members *members, struct zps_member_job *job, zps_err_t code, uint32_t lost_rank,
+                     const char *text) {
+  if (job->state != ZPS_JOB_RUNNING) return;
+  zps_fail(&job->error, code, "%s", text);
+  job_set_state(job, ZPS_JOB_CLOSING);
+  zps_members_tensors_fail(members, job, NULL, code, text);
+  for (uint32_t r = 0; r < job->world; r++) {
+    if (job->ranks[r]->state != ZPS_RANK_IN) continue;
+    zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_JOB_FAILED,
+                                                  .client = job->ranks[r]->client,
+                                                  .job = job,
+                                                  .rank = lost_rank,
+                                                  .code = code,
+                                                  .text = text});
+  }
+}
+
+static void job_open(struct zps_members *members, struct zps_member_job *job) {
+  unsigned n = 0;
+  for (unsigned i = 0; i < members->n_servers; i++) n += !members->servers[i]->draining;
+  struct zps_member_server **servers = calloc(n, sizeof *servers);
+  if (!servers) {
+    zps_members_job_drop_joins(members, job, ZPS_ERR_NOMEM, "the coordinator has no memory to open the job");
+    return;
+  }
+  job->servers = servers;
+  for (unsigned i = 0; i < members->n_servers; i++) {
+    if (members->servers[i]->draining) continue;
+    members->servers[i]->n_jobs++;
+    servers[job->n_servers++] = members->servers[i];
+  }
+  job->n_pending = n;
+  job->epoch = ++members->epoch;
+  job_set_state(job, ZPS_JOB_OPENING);
+  for (uint32_t i = 0; i < n; i++)
+    zps_members_act(members, &(struct zps_action){
+                                 .type = ZPS_ACT_JOB_OPEN, .client = servers[i]->client, .job = job, .position = i});
+}
+
+void zps_members_job_try_open(struct zps_members *members, struct zps_member_job *job) {
+  unsigned n = 0;
+  const struct zps_member_server *server = NULL;
+  for (unsigned i = 0; i < members->n_servers; i++) {
+    if (members->servers[i]->draining) continue;
+    server = members->servers[i];
+    n++;
+  }
+  if (job->state != ZPS_JOB_JOINING || job->n_joined < job->world || n == 0 || n < members->config.min_servers) return;
+  /* The ranks agree with each other, and the servers too, since they were let in. */
+  struct zps_error error;
+  char who[ZPS_NAME_MAX + 64];
+  snprintf(who, sizeof who, "job '%s'", job->name);
+  if (zps_members_fabric_check(&job->ranks[0]->fabric, who, &server->fabric, server->name, &error)) {
+    zps_log_warn("%s", error.text);
+    zps_members_job_drop_joins(members, job, error.code, error.text);
+    return;
+  }
+  job_open(members, job);
+}
+
+void zps_members_jobs_try_open(struct zps_members *members) {
+  for (struct zps_member_job *job = members->jobs, *next; job; job = next) {
+    next = job->next;
+    zps_members_job_try_open(members, job);
+  }
+}
+
+void zps_members_job_opened(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
+                            zps_err_t code, const char *text, uint64_t now_ns) {
+  struct zps_member_job *job = zps_members_job_find(members, job_id);
+  const struct zps_member_server *server = client->server;
+  if (!job || job->state != ZPS_JOB_OPENING || !server) return;
+  if (code) {
+    struct zps_error error;
+    zps_fail(&error, code, "job '%.60s': server '%.60s' (host %.60s) did not open it: %s", job->name, server->name,
+             server->host, text);
+    zps_log_warn("%s", error.text);
+    zps_members_job_drop_joins(members, job, error.code, error.text);
+    return;
+  }
+  if (--job->n_pending) return;
+  job->started_ns = now_ns;
+  job_set_state(job, ZPS_JOB_RUNNING);
+  for (uint32_t r = 0; r < job->world; r++) {
+    job->ranks[r]->state = ZPS_RANK_IN;
+    zps_members_join_answer(members, job, job->ranks[r], ZPS_OK, NULL);
+  }
+}
+
+void zps_members_job_server_lost(struct zps_members *members, struct zps_member_job *job,
+                                 const struct zps_member_server *server, const char *reason) {
+  for (uint32_t i = 0; i < job->n_servers; i++) {
+    if (job->servers[i] != server) continue;
+    job->servers[i] = NULL;
+    struct zps_error error;
+    zps_fail(&error, ZPS_ERR_SERVER_LOST, "job '%s': server %u '%s' (host %s, pid %u) was lost: %s", job->name,
+             server->index, server->name, server->host, server->pid, reason);
+    if (job->state == ZPS_JOB_OPENING) {
+      zps_members_job_drop_joins(members, job, error.code, error.text);
+    } else {
+      job_fail(members, job, error.code, ZPS_NO_RANK, error.text);
+    }
+    return;
+  }
+}
+
+/* A rank of a job that has run is gone, in peace or not. */
+static void rank_gone(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
+                      zps_err_t code, const char *text) {
+  rank->state = code == ZPS_ERR_CLOSED ? ZPS_RANK_LEFT : ZPS_RANK_LOST;
+  *(code == ZPS_ERR_CLOSED ? &job->n_left : &job->n_lost) += 1;
+  job->n_joined--;
+  zps_members_tensors_fail(members, job, rank->client, code, text);
+  rank->client->job = NULL;
+  rank->client = NULL;
+  if (job->n_joined) {
+    for (uint32_t i = 0; i < job->n_servers; i++) {
+      if (!job->servers[i]) continue;
+      zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_RANK_GONE,
+                                                    .client = job->servers[i]->client,
+                                                    .job = job,
+                                                    .position = i,
+                                                    .rank = rank->rank,
+                                                    .code = code,
+                                                    .text = text});
+    }
+  }
+}
+
+void zps_members_rank_lost(struct zps_members *members, struct zps_member_client *client, const char *reason) {
+  struct zps_member_job *job = client->job;
+  struct zps_member_rank *rank = job->ranks[client->rank];
+  struct zps_error error;
+  zps_fail(&error, ZPS_ERR_PEER_LOST, "job '%s': rank %u (host %s, pid %u) was lost: %s", job->name, rank->rank,
+           rank->host, rank->pid, reason);
+  zps_log_warn("%s", error.text);
+  if (job->state == ZPS_JOB_JOINING) {
+    zps_members_join_drop(members, job, rank->rank, error.code, error.text);
+  } else if (job->state == ZPS_JOB_OPENING) {
+    zps_members_job_drop_joins(members, job, error.code, error.text);
+  } else {
+    rank_gone(members, job, rank, error.code, error.text);
+    job_fail(members, job, error.code, rank->rank, error.text);
+    if (job->n_joined == 0) zps_members_job_close(members, job, job->error.text);
+  }
+}
+
+zps_err_t zps_members_leave(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
+                            struct zps_error *error) {
+  struct zps_member_job *job = client->job;
+  if (!job || job->job_id != job_id || job->state < ZPS_JOB_RUNNING)
+    return zps_fail(error, ZPS_ERR_UNKNOWN, "this connection has not joined job 0x%016llx", (unsigned long long)job_id);
+  struct zps_member_rank *rank = job->ranks[client->rank];
+  char text[ZPS_NAME_MAX * 2 + 64];
+  snprintf(text, sizeof text, "rank %u (host %s, pid %u) left the job", rank->rank, rank->host, rank->pid);
+  rank_gone(members, job, rank, ZPS_ERR_CLOSED, text);
+  if (job->n_joined == 0) {
+    zps_members_job_close(members, job, job->state == ZPS_JOB_CLOSING ? job->error.text : "all ranks have left");
+    return ZPS_OK;
+  }
+  for (uint32_t r = 0; r < job->world && job->state == ZPS_JOB_RUNNING; r++) {
+    if (job->ranks[r]->state != ZPS_RANK_IN) continue;
+    zps_members_act(members,
+                    &(struct zps_action){
+                        .type = ZPS_ACT_RANK_LEFT, .client = job->ranks[r]->client, .job = job, .rank = rank->rank});
+  }
+  return ZPS_OK;
+}

@@ -1,0 +1,180 @@
+/*
+ * Who is in: servers, jobs, ranks and tensors, as a pure module. Events come in as calls, actions go out through one
+ * function; there is no network, no clock and no JSON here. coordinator.c connects it to the control plane.
+ *
+ * A job's life: JOINING (ranks arrive) > OPENING (complete; every server was sent job.open) > RUNNING > CLOSING (it
+ * failed; waits until its ranks are gone) > freed. A job that a rank has left, or that failed, no longer takes joins:
+ * the next join of its name starts a new job, so that a run can be repeated without waiting for stragglers.
+ *
+ * Every request handed in with a token is answered exactly once, by one of the _DONE or _FAILED actions, also when its
+ * client is lost; unless the call itself returned an error, then the caller answers it.
+ */
+#ifndef ZPS_SERVER_COORDINATOR_MEMBERS_H
+#define ZPS_SERVER_COORDINATOR_MEMBERS_H
+
+#include "common/codec/partition.h"
+#include "server/shard.h"
+
+#define ZPS_JOBS_MAX 1024u
+#define ZPS_TENSORS_MAX 4096u /* of one job */
+
+struct zps_members;
+struct zps_member_job;
+
+/* A connected client as this module knows it; embedded in the owner's connection object, zeroed at first, and valid
+ * until zps_members_client_lost(). A client is a server, or one rank of one job. */
+struct zps_member_client {
+  struct zps_member_server *server;
+  struct zps_member_job *job;
+  uint32_t rank;
+};
+
+struct zps_member_server {
+  uint32_t index; /* issued once, never again */
+  uint32_t pid;
+  char name[ZPS_NAME_MAX + 1], host[ZPS_NAME_MAX + 1];
+  struct zps_net_info fabric;
+  bool draining;
+  unsigned n_jobs; /* placed here and not yet closed */
+  struct zps_member_client *client;
+};
+
+enum zps_rank_state { ZPS_RANK_JOINING, ZPS_RANK_IN, ZPS_RANK_LEFT, ZPS_RANK_LOST };
+
+struct zps_member_rank {
+  enum zps_rank_state state;
+  uint32_t rank, pid;
+  char host[ZPS_NAME_MAX + 1];
+  struct zps_net_info fabric;
+  uint64_t deadline_ns, timeout_ms; /* JOINING */
+  void *token;                      /* JOINING: the join request */
+  struct zps_member_client *client; /* JOINING, IN */
+};
+
+enum zps_tensor_state { ZPS_TENSOR_OPENING, ZPS_TENSOR_OPEN, ZPS_TENSOR_FAILED };
+
+struct zps_member_waiter;
+struct zps_member_tensor {
+  struct zps_tensor_spec spec; /* owners are this struct's */
+  enum zps_tensor_state state;
+  uint32_t first_rank;    /* that registered it */
+  unsigned n_pending;     /* servers that have not answered tensor.open */
+  struct zps_error error; /* FAILED */
+  struct zps_member_waiter *waiters;
+};
+
+enum zps_job_state { ZPS_JOB_JOINING, ZPS_JOB_OPENING, ZPS_JOB_RUNNING, ZPS_JOB_CLOSING };
+
+struct zps_member_job {
+  enum zps_job_state state;
+  char name[ZPS_NAME_MAX + 1];
+  uint64_t job_id, seed;
+  uint32_t epoch; /* from OPENING on */
+  uint32_t world;
+  struct zps_member_rank **ranks;     /* world of them; NULL: not there yet */
+  uint32_t n_joined, n_left, n_lost;  /* n_joined: JOINING or IN */
+  struct zps_member_server **servers; /* from OPENING on; NULL: lost */
+  uint32_t n_servers;
+  unsigned n_pending;                 /* OPENING: servers that have not answered job.open */
+  struct zps_member_tensor **tensors; /* by number */
+  uint32_t n_tensors, cap_tensors;
+  uint64_t started_ns;    /* of the state JOINING, later of RUNNING */
+  struct zps_error error; /* CLOSING: why it failed */
+  struct zps_member_job *next;
+};
+
+enum zps_action_type {
+  ZPS_ACT_JOB_OPEN,      /* server, job, position */
+  ZPS_ACT_JOB_CLOSE,     /* server, job, text */
+  ZPS_ACT_RANK_GONE,     /* server, job, rank, code, text */
+  ZPS_ACT_TENSOR_OPEN,   /* server, job, tensor */
+  ZPS_ACT_JOIN_DONE,     /* client, token, job */
+  ZPS_ACT_JOIN_FAILED,   /* client, token, code, text */
+  ZPS_ACT_TENSOR_DONE,   /* client, token, job, tensor */
+  ZPS_ACT_TENSOR_FAILED, /* client, token, code, text */
+  ZPS_ACT_JOB_FAILED,    /* client, job, code, text, rank (or ZPS_NO_RANK) */
+  ZPS_ACT_RANK_LEFT,     /* client, job, rank */
+};
+#define ZPS_NO_RANK UINT32_MAX
+
+/* Pointers are borrowed during the call. */
+struct zps_action {
+  enum zps_action_type type;
+  struct zps_member_client *client; /* to whom */
+  void *token;
+  const struct zps_member_job *job;
+  const struct zps_member_tensor *tensor;
+  uint32_t position; /* of the server in the job */
+  uint32_t rank;
+  zps_err_t code;
+  const char *text;
+};
+
+struct zps_members_config {
+  uint32_t min_servers; /* a job starts on all servers there are, when there are at least so many */
+  uint32_t max_jobs, max_tensors;
+  void *ctx;
+  /* Must not call into this module. What it cannot deliver it reports later, as a lost client. */
+  void (*act)(void *ctx, const struct zps_action *action);
+  /* Job ids and seeds. */
+  uint64_t (*random)(void *ctx);
+};
+
+zps_err_t zps_members_create(const struct zps_members_config *config, struct zps_members **members_p) ZPS_MUSTCHECK;
+/* Every client must have been reported lost. NULL is allowed. */
+void zps_members_destroy(struct zps_members *members);
+void zps_members_set_min_servers(struct zps_members *members, uint32_t min_servers);
+
+struct zps_server_spec {
+  const char *name, *host;
+  uint32_t pid;
+  const struct zps_net_info *fabric;
+};
+/* ZPS_ERR_BUSY: a live server has this name. ZPS_ERR_REFUSED: its fabric cannot talk with the other servers'. A server
+ * that registers again from the same process replaces its former self, which is lost by that. */
+zps_err_t zps_members_server_register(struct zps_members *members, struct zps_member_client *client,
+                                      const struct zps_server_spec *spec, struct zps_error *error) ZPS_MUSTCHECK;
+/* No new jobs for this server. The number of jobs that are still on it. */
+zps_err_t zps_members_server_drain(struct zps_members *members, struct zps_member_client *client, unsigned *jobs_p,
+                                   struct zps_error *error) ZPS_MUSTCHECK;
+/* The connection ended, or nothing was heard on it for too long; `reason` goes into the texts that others see. */
+void zps_members_client_lost(struct zps_members *members, struct zps_member_client *client, const char *reason);
+
+struct zps_join_spec {
+  const char *job, *host;
+  uint32_t world, rank, pid;
+  uint64_t timeout_ms;
+  const struct zps_net_info *fabric;
+};
+/* On success the answer follows as an action, maybe before this returns. */
+zps_err_t zps_members_join(struct zps_members *members, struct zps_member_client *client,
+                           const struct zps_join_spec *spec, void *token, uint64_t now_ns,
+                           struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_members_leave(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
+                            struct zps_error *error) ZPS_MUSTCHECK;
+/* A server answered job.open; `code` with `text` when it refused or did not answer in time. */
+void zps_members_job_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
+                            zps_err_t code, const char *text, uint64_t now_ns);
+
+/* `spec`: n_parts 0 and block_bits UINT32_MAX ask for the defaults; tensor and owners are ignored. As for join. */
+zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_member_client *client,
+                                      const struct zps_tensor_spec *spec, void *token,
+                                      struct zps_error *error) ZPS_MUSTCHECK;
+void zps_members_tensor_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
+                               uint32_t tensor, zps_err_t code, const char *text);
+
+/* Fails joins whose deadline has passed; the next deadline, or ZPS_NEVER. */
+uint64_t zps_members_tick(struct zps_members *members, uint64_t now_ns);
+/* The coordinator is going down: refuses joins, those waiting too. */
+void zps_members_drain(struct zps_members *members);
+
+/* For tables: servers in order of their index (`index` < n_servers), and the list of jobs, oldest first. */
+unsigned zps_members_servers(const struct zps_members *members);
+const struct zps_member_server *zps_members_server(const struct zps_members *members, unsigned index);
+unsigned zps_members_jobs(const struct zps_members *members);
+const struct zps_member_job *zps_members_job_first(const struct zps_members *members);
+uint32_t zps_members_epoch(const struct zps_members *members);
+const char *zps_job_state_name(enum zps_job_state state);
+const char *zps_rank_state_name(enum zps_rank_state state);
+
+#endif

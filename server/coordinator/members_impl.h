@@ -1,0 +1,63 @@
+/* What the files of the membership module share with each other. */
+#ifndef ZPS_SERVER_COORDINATOR_MEMBERS_IMPL_H
+#define ZPS_SERVER_COORDINATOR_MEMBERS_IMPL_H
+
+#include "common/base/clock.h"
+#include "server/coordinator/members.h"
+
+struct zps_member_waiter {
+  struct zps_member_client *client;
+  void *token;
+  struct zps_member_waiter *next;
+};
+
+struct zps_members {
+  struct zps_members_config config;
+  struct zps_member_server **servers; /* by ascending index */
+  unsigned n_servers, cap_servers;
+  struct zps_member_job *jobs; /* oldest first */
+  unsigned n_jobs;
+  uint32_t next_server;
+  uint32_t epoch;
+  bool draining;
+};
+
+static inline void zps_members_act(struct zps_members *members, const struct zps_action *action) {
+  members->config.act(members->config.ctx, action);
+}
+struct zps_member_job *zps_members_job_find(struct zps_members *members, uint64_t job_id);
+bool zps_members_name_ok(const char *name);
+/* Refuses two fabrics that cannot talk with each other. */
+zps_err_t zps_members_fabric_check(const struct zps_net_info *a, const char *who_a, const struct zps_net_info *b,
+                                   const char *who_b, struct zps_error *error) ZPS_MUSTCHECK;
+
+/* jobs.c */
+zps_err_t zps_members_job_create(struct zps_members *members, const struct zps_join_spec *spec, uint64_t now_ns,
+                                 struct zps_member_job **job_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* Tells the servers and frees the job. No rank is in it any more. */
+void zps_members_job_close(struct zps_members *members, struct zps_member_job *job, const char *reason);
+/* Places a complete job on the servers, if there are enough. May free it. */
+void zps_members_job_try_open(struct zps_members *members, struct zps_member_job *job);
+void zps_members_jobs_try_open(struct zps_members *members);
+void zps_members_job_server_lost(struct zps_members *members, struct zps_member_job *job,
+                                 const struct zps_member_server *server, const char *reason);
+void zps_members_rank_lost(struct zps_members *members, struct zps_member_client *client, const char *reason);
+
+/* joins.c */
+void zps_members_join_answer(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
+                             zps_err_t code, const char *text);
+/* Takes rank `r`, which is still waiting, out of its job, which is freed when it was the last. */
+void zps_members_join_drop(struct zps_members *members, struct zps_member_job *job, uint32_t r, zps_err_t code,
+                           const char *text);
+/* The same for all ranks of a job that has not run yet, which frees it. */
+void zps_members_job_drop_joins(struct zps_members *members, struct zps_member_job *job, zps_err_t code,
+                                const char *text);
+uint64_t zps_members_job_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
+
+/* tensors.c */
+/* Answers the waiting requests of `client`, or of all when NULL, with this failure. */
+void zps_members_tensors_fail(struct zps_members *members, struct zps_member_job *job,
+                              const struct zps_member_client *client, zps_err_t code, const char *text);
+void zps_members_tensors_free(struct zps_member_job *job);
+
+#endif

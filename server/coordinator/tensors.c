@@ -1,0 +1,192 @@
+/* The tensors of a job: registered by the first rank that asks, the same for all others, opened on every server. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "server/coordinator/layout.h"
+#include "server/coordinator/members_impl.h"
+
+#define ZPS_LOG_COMPONENT "members"
+#include "common/base/log.h"
+
+#define WIDTH_MAX (1u << 20)
+
+static void tensor_free(struct zps_member_tensor *tensor) {
+  free((void *)tensor->spec.owners);
+  free(tensor);
+}
+
+void zps_members_tensors_free(struct zps_member_job *job) {
+  for (uint32_t i = 0; i < job->n_tensors; i++) tensor_free(job->tensors[i]);
+  free(job->tensors);
+}
+
+static void answer(struct zps_members *members, struct zps_member_job *job, struct zps_member_tensor *tensor,
+                   const struct zps_member_client *client, void *token, zps_err_t code, const char *text) {
+  zps_members_act(members, &(struct zps_action){.type = code ? ZPS_ACT_TENSOR_FAILED : ZPS_ACT_TENSOR_DONE,
+                                                .client = (struct zps_member_client *)client,
+                                                .token = token,
+                                                .job = job,
+                                                .tensor = tensor,
+                                                .code = code,
+                                                .text = text});
+}
+
+static void answer_waiters(struct zps_members *members, struct zps_member_job *job, struct zps_member_tensor *tensor,
+                           const struct zps_member_client *client, zps_err_t code, const char *text) {
+  struct zps_member_waiter **link = &tensor->waiters;
+  while (*link) {
+    struct zps_member_waiter *waiter = *link;
+    if (client && waiter->client != client) {
+      link = &waiter->next;
+      continue;
+    }
+    *link = waiter->next;
+    answer(members, job, tensor, waiter->client, waiter->token, code, text);
+    free(waiter);
+  }
+}
+
+void zps_members_tensors_fail(struct zps_members *members, struct zps_member_job *job,
+                              const struct zps_member_client *client, zps_err_t code, const char *text) {
+  for (uint32_t i = 0; i < job->n_tensors; i++) answer_waiters(members, job, job->tensors[i], client, code, text);
+}
+
+/* Fills in the defaults and checks what one rank asks for. */
+static zps_err_t complete(const struct zps_member_job *job, const struct zps_tensor_spec *asked,
+                          struct zps_tensor_spec *spec, struct zps_error *error) {
+  *spec = *asked;
+  spec->owners = NULL;
+  if (!zps_members_name_ok(spec->name))
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor names are 1 to %u printable bytes", ZPS_NAME_MAX);
+  if (spec->rows == 0 || spec->rows > ZPS_PARTITION_ROWS_MAX || spec->width == 0 || spec->width > WIDTH_MAX)
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor '%s': %llu rows of width %u; rows are 1 to 2^40, widths 1 to 2^20",
+                    spec->name, (unsigned long long)spec->rows, spec->width);
+  if (spec->n_parts > ZPS_PARTITION_PARTS_MAX)
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor '%s': %u partitions asked for, at most %u are possible", spec->name,
+                    spec->n_parts, ZPS_PARTITION_PARTS_MAX);
+  spec->n_parts = zps_layout_parts(spec->rows, job->n_servers, spec->n_parts);
+  if (spec->block_bits == UINT32_MAX) spec->block_bits = 0;
+  struct zps_partition part;
+  return zps_partition_init(&part, spec->rows, spec->n_parts, spec->block_bits, job->seed, error);
+}
+
+static void describe(const struct zps_tensor_spec *spec, char *buf, size_t size) {
+  snprintf(buf, size, "%llu x %u %s %s in %u partitions, block_bits %u", (unsigned long long)spec->rows, spec->width,
+           zps_dtype_name(spec->dtype), zps_op_name(spec->op), spec->n_parts, spec->block_bits);
+}
+
+static zps_err_t compare(const struct zps_member_job *job, const struct zps_member_tensor *tensor,
+                         const struct zps_tensor_spec *spec, uint32_t rank, struct zps_error *error) {
+  const struct zps_tensor_spec *first = &tensor->spec;
+  if (first->rows == spec->rows && first->width == spec->width && first->dtype == spec->dtype &&
+      first->op == spec->op && first->n_parts == spec->n_parts && first->block_bits == spec->block_bits)
+    return ZPS_OK;
+  char theirs[128], ours[128];
+  describe(first, theirs, sizeof theirs);
+  describe(spec, ours, sizeof ours);
+  return zps_fail(
+      error, ZPS_ERR_SHAPE, "tensor '%s' is %s since rank %u (host %.40s) registered it, rank %u (host %.40s) says %s",
+      spec->name, theirs, tensor->first_rank, job->ranks[tensor->first_rank]->host, rank, job->ranks[rank]->host, ours);
+}
+
+static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *job, const struct zps_tensor_spec *spec,
+                            uint32_t rank, struct zps_member_tensor **tensor_p, struct zps_error *error) {
+  if (job->n_tensors >= members->config.max_tensors)
+    return zps_fail(error, ZPS_ERR_REFUSED, "job '%s' has %u tensors, the most a job can have", job->name,
+                    job->n_tensors);
+  if (job->n_tensors == job->cap_tensors) {
+    const uint32_t cap = job->cap_tensors ? 2 * job->cap_tensors : 8;
+    struct zps_member_tensor **grown = realloc(job->tensors, cap * sizeof *grown);
+    if (!grown) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor '%s'", spec->name);
+    job->tensors = grown;
+    job->cap_tensors = cap;
+  }
+  struct zps_member_tensor *tensor = calloc(1, sizeof *tensor);
+  uint32_t *owners = calloc(spec->n_parts, sizeof *owners);
+  if (!tensor || !owners) {
+    free(tensor);
+    free(owners);
+    return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor '%s'", spec->name);
+  }
+  tensor->spec = *spec;
+  tensor->spec.job_id = job->job_id;
+  tensor->spec.tensor = job->n_tensors;
+  zps_layout_owners(tensor->spec.tensor, job->n_servers, spec->n_parts, owners);
+  tensor->spec.owners = owners;
+  tensor->first_rank = rank;
+  tensor->n_pending = job->n_servers;
+  job->tensors[job->n_tensors++] = tensor;
+  *tensor_p = tensor;
+  return ZPS_OK;
+}
+
+zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_member_client *client,
+                                      const struct zps_tensor_spec *asked, void *token, struct zps_error *error) {
+  struct zps_member_job *job = client->job;
+  if (!job || job->job_id != asked->job_id)
+    return zps_fail(error, ZPS_ERR_UNKNOWN, "this connection has not joined job 0x%016llx",
+                    (unsigned long long)asked->job_id);
+  if (job->state == ZPS_JOB_CLOSING) return zps_fail(error, job->error.code, "%s", job->error.text);
+  if (job->state != ZPS_JOB_RUNNING)
+    return zps_fail(error, ZPS_ERR_UNKNOWN, "job '%s' is %s: tensors follow the answer to job.join", job->name,
+                    zps_job_state_name(job->state));
+  struct zps_tensor_spec spec;
+  zps_err_t err = complete(job, asked, &spec, error);
+  if (err) return err;
+  struct zps_member_tensor *tensor = NULL;
+  for (uint32_t i = 0; i < job->n_tensors && !tensor; i++) {
+    if (strcmp(job->tensors[i]->spec.name, spec.name) == 0) tensor = job->tensors[i];
+  }
+  if (tensor) {
+    err = compare(job, tensor, &spec, client->rank, error);
+    if (err) return err;
+    if (tensor->state == ZPS_TENSOR_FAILED) return zps_fail(error, tensor->error.code, "%s", tensor->error.text);
+    if (tensor->state == ZPS_TENSOR_OPEN) {
+      answer(members, job, tensor, client, token, ZPS_OK, NULL);
+      return ZPS_OK;
+    }
+  }
+  struct zps_member_waiter *waiter = calloc(1, sizeof *waiter);
+  if (!waiter) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor '%s'", spec.name);
+  waiter->client = client;
+  waiter->token = token;
+  if (tensor) {
+    waiter->next = tensor->waiters;
+    tensor->waiters = waiter;
+    return ZPS_OK;
+  }
+  err = tensor_add(members, job, &spec, client->rank, &tensor, error);
+  if (err) {
+    free(waiter);
+    return err;
+  }
+  tensor->waiters = waiter;
+  zps_log_info("job '%s': tensor %u '%s', %llu x %u %s in %u partitions", job->name, tensor->spec.tensor, spec.name,
+               (unsigned long long)spec.rows, spec.width, zps_dtype_name(spec.dtype), spec.n_parts);
+  for (uint32_t i = 0; i < job->n_servers; i++)
+    zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_TENSOR_OPEN,
+                                                  .client = job->servers[i]->client,
+                                                  .job = job,
+                                                  .tensor = tensor,
+                                                  .position = i});
+  return ZPS_OK;
+}
+
+void zps_members_tensor_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
+                               uint32_t number, zps_err_t code, const char *text) {
+  struct zps_member_job *job = zps_members_job_find(members, job_id);
+  if (!job || job->state != ZPS_JOB_RUNNING || !server->server || number >= job->n_tensors) return;
+  struct zps_member_tensor *tensor = job->tensors[number];
+  if (tensor->state != ZPS_TENSOR_OPENING) return;
+  if (code) {
+    tensor->state = ZPS_TENSOR_FAILED;
+    zps_fail(&tensor->error, code, "tensor '%s' of job '%s': server '%s' (host %.40s): %s", tensor->spec.name,
+             job->name, server->server->name, server->server->host, text);
+    zps_log_warn("%s", tensor->error.text);
+    answer_waiters(members, job, tensor, NULL, tensor->error.code, tensor->error.text);
+  } else if (--tensor->n_pending == 0) {
+    tensor->state = ZPS_TENSOR_OPEN;
+    answer_waiters(members, job, tensor, NULL, ZPS_OK, NULL);
+  }
+}
