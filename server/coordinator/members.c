@@ -5,6 +5,7 @@
 
 #define ZPS_LOG_COMPONENT "members"
 #include "common/base/log.h"
+#include "common/base/text.h"
 
 zps_err_t zps_members_create(const struct zps_members_config *config, struct zps_members **members_p) {
   struct zps_members *members = calloc(1, sizeof *members);
@@ -23,11 +24,7 @@ void zps_members_destroy(struct zps_members *members) {
 
 bool zps_members_name_ok(const char *name) {
   const size_t len = strnlen(name, ZPS_NAME_MAX + 1);
-  if (len == 0 || len > ZPS_NAME_MAX) return false;
-  for (size_t i = 0; i < len; i++) {
-    if ((unsigned char)name[i] < 0x20 || name[i] == 0x7f) return false;
-  }
-  return true;
+  return len > 0 && len <= ZPS_NAME_MAX && zps_text_printable(name, len) == len;
 }
 
 /* libfabric renamed its "net" provider to "tcp" without changing what it speaks. */

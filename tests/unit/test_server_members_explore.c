@@ -1,0 +1,371 @@
+/*
+ * Every short sequence of events, and many long random ones, against invariants of the membership module: no request is
+ * answered twice or never, servers hear a consistent story of every job, nothing is left over.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/rng.h"
+#include "server/coordinator/members.h"
+
+enum { N_SERVERS = 2, N_WORKERS = 4, TOKENS_MAX = 512, HELD_MAX = 16, OPEN_MAX = 64 };
+
+/* Workers 0 and 1 are a job of two; 2 wants the rank of 0; 3 says the world is three. */
+static const struct { uint32_t rank, world; } workers[N_WORKERS] = {{0, 2}, {1, 2}, {0, 2}, {1, 3}};
+
+struct held { /* a server's view of a job */
+  uint64_t job_id;
+  bool answered;
+};
+
+struct fake {
+  struct zps_member_client client;
+  bool up;
+  struct held held[HELD_MAX]; /* servers: jobs opened here */
+  unsigned n_held;
+  uint64_t job_id; /* workers: of the last JOIN_DONE */
+  bool in, failed;
+};
+
+struct request { /* tensor.open a server has to answer */
+  unsigned server;
+  uint64_t job_id;
+  uint32_t tensor;
+};
+
+struct world {
+  struct zps_members *members;
+  struct fake fakes[N_SERVERS + N_WORKERS];
+  int tokens[TOKENS_MAX]; /* times answered */
+  unsigned n_tokens;
+  struct request open[OPEN_MAX];
+  unsigned n_open;
+  struct zps_rng rng;
+  uint64_t now_ns;
+};
+
+static unsigned fake_of(struct world *world, const struct zps_member_client *client) {
+  for (unsigned i = 0; i < N_SERVERS + N_WORKERS; i++) {
+    if (&world->fakes[i].client == client) return i;
+  }
+  fail_msg("action for an unknown client");
+  return 0;
+}
+
+static struct held *held_find(struct fake *server, uint64_t job_id) {
+  for (unsigned i = 0; i < server->n_held; i++) {
+    if (server->held[i].job_id == job_id) return &server->held[i];
+  }
+  return NULL;
+}
+
+static void on_act(void *ctx, const struct zps_action *action) {
+  struct world *world = ctx;
+  const unsigned who = fake_of(world, action->client);
+  struct fake *fake = &world->fakes[who];
+  struct held *held = NULL;
+  if (action->type <= ZPS_ACT_TENSOR_OPEN) {
+    assert_true(who < N_SERVERS && fake->up);
+    held = held_find(fake, action->job->job_id);
+    assert_int_equal(held != NULL, action->type != ZPS_ACT_JOB_OPEN);
+  } else {
+    assert_true(who >= N_SERVERS);
+  }
+  switch (action->type) {
+    case ZPS_ACT_JOB_OPEN:
+      assert_true(fake->n_held < HELD_MAX && action->job->servers[action->position] == fake->client.server);
+      fake->held[fake->n_held++] = (struct held){.job_id = action->job->job_id};
+      break;
+    case ZPS_ACT_JOB_CLOSE:
+      *held = fake->held[--fake->n_held];
+      break;
+    case ZPS_ACT_RANK_GONE:
+      assert_true(action->code == ZPS_ERR_CLOSED || action->code == ZPS_ERR_PEER_LOST);
+      break;
+    case ZPS_ACT_TENSOR_OPEN:
+      assert_true(held->answered && world->n_open < OPEN_MAX);
+      world->open[world->n_open++] =
+          (struct request){.server = who, .job_id = action->job->job_id, .tensor = action->tensor->spec.tensor};
+      break;
+    case ZPS_ACT_JOIN_DONE:
+      assert_int_equal(action->job->state, ZPS_JOB_RUNNING);
+      for (uint32_t i = 0; i < action->job->n_servers; i++) {
+        const struct held *at =
+            held_find(&world->fakes[fake_of(world, action->job->servers[i]->client)], action->job->job_id);
+        assert_true(at && at->answered);
+      }
+      assert_true(fake->up && !fake->in);
+      fake->in = true;
+      fake->failed = false;
+      fake->job_id = action->job->job_id;
+      break;
+    case ZPS_ACT_TENSOR_DONE:
+      assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id);
+      assert_int_equal(action->tensor->state, ZPS_TENSOR_OPEN);
+      break;
+    case ZPS_ACT_JOIN_FAILED:
+      assert_false(fake->in);
+      break;
+    case ZPS_ACT_TENSOR_FAILED:
+      break;
+    case ZPS_ACT_JOB_FAILED:
+      assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id && action->code);
+      fake->failed = true;
+      break;
+    case ZPS_ACT_RANK_LEFT:
+      assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id);
+      break;
+  }
+  if (action->type >= ZPS_ACT_JOIN_DONE && action->type <= ZPS_ACT_TENSOR_FAILED) {
+    assert_true((action->type == ZPS_ACT_JOIN_FAILED || action->type == ZPS_ACT_TENSOR_FAILED) ==
+                (action->code != ZPS_OK));
+    if (action->code) assert_non_null(action->text);
+    ++*(int *)action->token;
+  }
+}
+
+static uint64_t on_random(void *ctx) {
+  return zps_rng_u64(&((struct world *)ctx)->rng);
+}
+
+static void check_job(struct world *world, const struct zps_member_job *job) {
+  uint32_t n_in = 0, n_left = 0, n_lost = 0, present = 0;
+  for (uint32_t r = 0; r < job->world; r++) {
+    const struct zps_member_rank *rank = job->ranks[r];
+    if (!rank) continue;
+    present++;
+    n_in += rank->state == ZPS_RANK_JOINING || rank->state == ZPS_RANK_IN;
+    n_left += rank->state == ZPS_RANK_LEFT;
+    n_lost += rank->state == ZPS_RANK_LOST;
+    assert_int_equal(rank->client != NULL, rank->state <= ZPS_RANK_IN);
+    if (rank->client) assert_true(rank->client->job == job && rank->client->rank == r);
+    assert_int_equal(rank->state == ZPS_RANK_JOINING, job->state <= ZPS_JOB_OPENING);
+  }
+  assert_true(n_in > 0 && n_in == job->n_joined && n_left == job->n_left && n_lost == job->n_lost);
+  if (job->state > ZPS_JOB_JOINING) assert_int_equal(present, job->world);
+  if (job->state == ZPS_JOB_OPENING || job->state == ZPS_JOB_RUNNING) {
+    assert_int_equal(n_lost, 0);
+    for (uint32_t i = 0; i < job->n_servers; i++) assert_non_null(job->servers[i]);
+  }
+  if (job->state == ZPS_JOB_JOINING && present == job->world) {
+    for (unsigned i = 0; i < zps_members_servers(world->members); i++)
+      assert_true(zps_members_server(world->members, i)->draining);
+  }
+}
+
+static void check(struct world *world) {
+  unsigned joining = 0, n_jobs = 0;
+  for (const struct zps_member_job *job = zps_members_job_first(world->members); job; job = job->next, n_jobs++) {
+    check_job(world, job);
+    joining += job->state == ZPS_JOB_JOINING;
+  }
+  assert_int_equal(n_jobs, zps_members_jobs(world->members));
+  assert_true(joining <= 1);
+  for (unsigned i = 0; i < zps_members_servers(world->members); i++) {
+    const struct zps_member_server *server = zps_members_server(world->members, i);
+    assert_int_equal(server->n_jobs, world->fakes[fake_of(world, server->client)].n_held);
+  }
+}
+
+static void register_tensor(struct world *world, struct fake *fake, uint64_t rows) {
+  const struct zps_tensor_spec spec = {.job_id = fake->job_id,
+                                       .name = "t",
+                                       .rows = rows,
+                                       .width = 1,
+                                       .dtype = ZPS_DTYPE_F32,
+                                       .op = ZPS_OP_SUM,
+                                       .block_bits = UINT32_MAX};
+  int *token = &world->tokens[world->n_tokens++];
+  if (zps_members_tensor_register(world->members, &fake->client, &spec, token, NULL)) ++*token;
+}
+
+static void go_down(struct world *world, unsigned who) {
+  struct fake *fake = &world->fakes[who];
+  for (unsigned i = 0; i < world->n_open;) { /* the connection's pending calls fail with it, before it is gone */
+    if (world->open[i].server != who) {
+      i++;
+      continue;
+    }
+    const struct request request = world->open[i];
+    world->open[i] = world->open[--world->n_open];
+    zps_members_tensor_opened(world->members, &fake->client, request.job_id, request.tensor, ZPS_ERR_CLOSED, "closed");
+  }
+  fake->up = false;
+  zps_members_client_lost(world->members, &fake->client, "gone");
+  assert_true(!fake->client.job && !fake->client.server);
+  fake->in = false;
+  fake->n_held = 0;
+}
+
+static void toggle(struct world *world, unsigned who) {
+  static const struct zps_net_info fabric = {.provider = "tcp", .addr_format = "FI_SOCKADDR_IN"};
+  struct fake *fake = &world->fakes[who];
+  if (fake->up) {
+    go_down(world, who);
+  } else if (who < N_SERVERS) {
+    const struct zps_server_spec spec = {.name = who ? "s1" : "s0", .host = "h", .pid = who, .fabric = &fabric};
+    fake->up = true;
+    assert_int_equal(zps_members_server_register(world->members, &fake->client, &spec, NULL), ZPS_OK);
+  } else {
+    const struct zps_join_spec spec = {.job = "j",
+                                       .host = "h",
+                                       .world = workers[who - N_SERVERS].world,
+                                       .pid = who,
+                                       .rank = workers[who - N_SERVERS].rank,
+                                       .timeout_ms = 10,
+                                       .fabric = &fabric};
+    int *token = &world->tokens[world->n_tokens++];
+    fake->up = true;
+    if (zps_members_join(world->members, &fake->client, &spec, token, world->now_ns, NULL)) ++*token;
+  }
+}
+
+static void answer_all(struct world *world, zps_err_t code) {
+  for (unsigned s = 0; s < N_SERVERS; s++) {
+    for (unsigned i = 0; i < world->fakes[s].n_held; i++) {
+      struct held *held = &world->fakes[s].held[i];
+      if (held->answered) continue;
+      held->answered = true;
+      zps_members_job_opened(world->members, &world->fakes[s].client, held->job_id, code, code ? "no" : NULL,
+                             world->now_ns);
+      i = UINT32_MAX; /* the list may have changed */
+    }
+  }
+  while (world->n_open) {
+    const struct request request = world->open[--world->n_open];
+    zps_members_tensor_opened(world->members, &world->fakes[request.server].client, request.job_id, request.tensor,
+                              code, code ? "no" : NULL);
+  }
+}
+
+enum { N_EVENTS = N_SERVERS + N_WORKERS + 8 };
+
+static void event(struct world *world, unsigned what) {
+  struct fake *w0 = &world->fakes[N_SERVERS], *w1 = &world->fakes[N_SERVERS + 1];
+  unsigned jobs;
+  world->now_ns += ZPS_NS_PER_MS;
+  switch (what) {
+    case N_SERVERS + N_WORKERS:
+      answer_all(world, ZPS_OK);
+      break;
+    case N_SERVERS + N_WORKERS + 1:
+      answer_all(world, ZPS_ERR_NOMEM);
+      break;
+    case N_SERVERS + N_WORKERS + 2:
+      register_tensor(world, w0, 1000);
+      break;
+    case N_SERVERS + N_WORKERS + 3:
+      register_tensor(world, w1, 1000);
+      break;
+    case N_SERVERS + N_WORKERS + 4:
+      register_tensor(world, w1, 999);
+      break;
+    case N_SERVERS + N_WORKERS + 5:
+    case N_SERVERS + N_WORKERS + 6: {
+      struct fake *fake = what == N_SERVERS + N_WORKERS + 5 ? w0 : w1;
+      if (zps_members_leave(world->members, &fake->client, fake->job_id, NULL) == ZPS_OK) {
+        assert_true(fake->in);
+        fake->in = fake->up = false;
+      }
+      break;
+    }
+    case N_SERVERS + N_WORKERS + 7:
+      world->now_ns += 20 * ZPS_NS_PER_MS;
+      assert_true(zps_members_tick(world->members, world->now_ns) > world->now_ns);
+      if (world->fakes[0].up)
+        assert_int_equal(zps_members_server_drain(world->members, &world->fakes[0].client, &jobs, NULL), 0);
+      break;
+    default:
+      toggle(world, what);
+  }
+  /* Who was refused is still connected, and may ask again after it has gone. */
+  check(world);
+}
+
+static void world_init(struct world *world, uint64_t seed) {
+  *world = (struct world){.rng = {seed}};
+  const struct zps_members_config config = {
+      .min_servers = 1, .max_jobs = 8, .max_tensors = 2, .ctx = world, .act = on_act, .random = on_random};
+  assert_int_equal(zps_members_create(&config, &world->members), ZPS_OK);
+}
+
+static void world_fini(struct world *world) {
+  for (unsigned i = N_SERVERS + N_WORKERS; i-- > 0;) {
+    if (world->fakes[i].up) toggle(world, i);
+    check(world);
+    if (i == N_SERVERS) {
+      for (unsigned s = 0; s < N_SERVERS; s++) assert_int_equal(world->fakes[s].n_held, 0);
+    }
+  }
+  assert_int_equal(zps_members_jobs(world->members), 0);
+  assert_int_equal(zps_members_servers(world->members), 0);
+  for (unsigned i = 0; i < world->n_tokens; i++) assert_int_equal(world->tokens[i], 1);
+  zps_members_destroy(world->members);
+}
+
+static void test_every_sequence(void **state) {
+  (void)state;
+  enum { DEPTH = 5 };
+  unsigned long total = 1;
+  for (unsigned i = 0; i < DEPTH; i++) total *= N_EVENTS;
+  static struct world world;
+  for (unsigned long sequence = 0; sequence < total; sequence++) {
+    world_init(&world, 1);
+    for (unsigned long rest = sequence, i = 0; i < DEPTH; i++, rest /= N_EVENTS)
+      event(&world, (unsigned)(rest % N_EVENTS));
+    world_fini(&world);
+  }
+}
+
+/* What follows once a job of two runs on two servers: every continuation. */
+static void test_every_sequence_of_a_running_job(void **state) {
+  (void)state;
+  enum { DEPTH = 5 };
+  unsigned long total = 1;
+  for (unsigned i = 0; i < DEPTH; i++) total *= N_EVENTS;
+  static struct world world;
+  for (unsigned long sequence = 0; sequence < total; sequence++) {
+    world_init(&world, 1);
+    for (unsigned i = 0; i < N_SERVERS + 2; i++) event(&world, i);
+    event(&world, N_SERVERS + N_WORKERS);
+    assert_true(world.fakes[N_SERVERS].in && world.fakes[N_SERVERS + 1].in);
+    for (unsigned long rest = sequence, i = 0; i < DEPTH; i++, rest /= N_EVENTS)
+      event(&world, (unsigned)(rest % N_EVENTS));
+    world_fini(&world);
+  }
+}
+
+static void test_random_sequences(void **state) {
+  (void)state;
+  static struct world world;
+  for (uint64_t seed = 0; seed < 5000; seed++) {
+    struct zps_rng rng = {seed};
+    world_init(&world, seed);
+    for (unsigned i = 0; i < 200; i++) event(&world, (unsigned)zps_rng_below(&rng, N_EVENTS));
+    world_fini(&world);
+  }
+}
+
+static void sink(void *ctx, enum zps_log_level level, const char *component, const char *text) {
+  (void)ctx, (void)component, (void)text;
+  assert_true(level > ZPS_LOG_ERROR); /* losing peers is for warnings */
+}
+
+int main(void) {
+  zps_log_set_sink(sink, NULL);
+  zps_log_set_level(ZPS_LOG_ERROR);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_every_sequence),
+      cmocka_unit_test(test_every_sequence_of_a_running_job),
+      cmocka_unit_test(test_random_sequences),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
