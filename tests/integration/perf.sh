@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# zenps-perf --verify through real daemons: every shape, density and layout that matters, results checked bit by bit.
+. "$(dirname "$0")/../support/tap.sh"
+
+verified() { # RANKS SERVERS zenps-perf arguments...
+  local n=$1 servers=$2
+  shift 2
+  timeout 120 zenpsrun -n "$n" --servers "$servers" --prefix no -- zenps-perf --steps 3 --warmup 1 --verify --json "$@" >"$scratch/json" 2>"$scratch/err" || {
+    cat "$scratch/json" "$scratch/err"
+    return 1
+  }
+  cat "$scratch/json"
+  grep -q '"verified": *true' "$scratch/json"
+}
+field() { sed -n "s/.*\"$1\": *\([-0-9.e+]*\).*/\1/p" "$scratch/json"; }
+
+ok "4 ranks, 2 servers, 1%" verified 4 2 --rows 262144 --density 0.01
+ok "1 rank" verified 1 1 --rows 65536 --density 0.05
+ok "5 ranks, 3 servers, f64" verified 5 3 --rows 50021 --density 0.03 --dtype f64
+ok "16 ranks" verified 16 2 --rows 65536 --density 0.02
+ok "width 64" verified 3 2 --rows 20000 --width 64 --density 0.01
+ok "density 1" verified 3 2 --rows 40000 --density 1
+ok "density 0.00001 of a large tensor" verified 3 2 --rows 1000000 --density 0.00001
+ok "no rank touches anything" verified 3 2 --rows 10000 --density 0
+ok "some ranks touch nothing" verified 4 2 --rows 10000 --density 0.1 --empty 2
+ok "more workers than partitions" verified 5 1 --rows 30000 --partitions 2 --density 0.1
+ok "more partitions than workers and rows" verified 2 2 --rows 40 --partitions 64 --density 0.5
+ok "one row" verified 3 2 --rows 1 --density 1
+ok "unsorted repeated rows in, rows out" verified 3 2 --rows 30000 --layout rows --out rows --duplicates 3 --density 0.05
+ok "dense in, rows out, width 3, f64" verified 3 2 --rows 30000 --width 3 --out rows --density 0.05 --dtype f64
+ok "mean" verified 3 2 --rows 30000 --op mean --density 0.05
+ok "blocks of 8 rows" verified 3 2 --rows 100003 --block-bits 3 --density 0.02
+ok "skewed rows" verified 3 2 --rows 100000 --skew 1.1 --density 0.02
+ok "Algorithm 1 instead of the ordered walk" verified 3 2 --rows 100000 --hierarchical --density 0.02
+for provider in "tcp;ofi_rxm" shm sockets; do
+  ok "provider $provider" timeout 120 zenpsrun -n 2 --servers 1 --provider "$provider" -- zenps-perf --rows 200000 --density 0.05 --steps 2 --verify
+done
+
+# Sizes on the wire: COO in push is 4 + 4 bytes per non-zero; the hash bitmap in pull is ceil(m / 32) words a partition.
+rows=1048576 parts=16
+ok "a million rows of 5%" verified 2 4 --rows $rows --density 0.05 --partitions $parts --steps 4
+nnz=52429
+is "push payload is 8 bytes per non-zero" "$(printf '%.0f' "$(field payload_out)")" $((8 * nnz))
+union=$(awk -v d="$(field union_density)" -v r=$rows 'BEGIN { printf "%.0f", d * r }')
+# Partitions of 65536 rows each: every group of 16 rows deals one to each.
+is "pull payload is the bitmap and 4 bytes per row of the union" "$(printf '%.0f' "$(field payload_in)")" $((rows / 8 + 4 * union))
+ok "frames cost under 0.1% at a million non-zeros" verified 1 4 --rows 4000000 --density 0.25 --steps 2
+over=$(awk -v o="$(field bytes_out)" -v p="$(field payload_out)" 'BEGIN { print (o - p) / p < 0.001 ? "yes" : (o - p) / p }')
+is "overhead of push" "$over" yes
+
+# A trace: samples of row ids, dealt out to ranks and steps.
+awk 'BEGIN { srand(7); for (i = 0; i < 2000; i++) { n = 5 + int(rand() * 40); for (k = 0; k < n; k++) printf "%d ", int(5000 * rand() ^ 3); print "" } }' >"$scratch/small.ids"
+ok "a trace, width 64" verified 4 2 --trace "$scratch/small.ids" --batch 32 --width 64
+xz -k "$scratch/small.ids"
+ok "the same trace, compressed" verified 4 2 --trace "$scratch/small.ids.xz" --batch 32
+echo "1 2 x" >"$scratch/bad.ids"
+zenpsrun -n 1 -- zenps-perf --trace "$scratch/bad.ids" >"$scratch/out" 2>&1
+ok "a bad trace is refused with file and line" grep -q "bad.ids, line 1: 'x' is no row id" "$scratch/out"
+
+done_testing

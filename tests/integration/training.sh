@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# The example trainers: n ranks with batch B/n follow the loss curve of one rank with batch B, and training works.
+. "$(dirname "$0")/../support/tap.sh"
+
+# Two overlapping topics, 40 words a document out of 3000 with a power law: linearly separable for the most part.
+awk 'BEGIN { srand(3); for (i = 0; i < 3000; i++) { y = rand() < 0.5 ? 1 : -1; printf "%d", y; delete seen;
+  for (k = 0; k < 40; k++) { f = 1 + int(3000 * rand() ^ 2.5); if (rand() < 0.3) f = y > 0 ? 1 + (f * 7) % 3000 : 1 + (f * 11) % 3000; seen[f] = 1 }
+  n = asorti(seen, order, "@ind_num_asc"); for (k = 1; k <= n; k++) printf " %d:0.2", order[k]; print "" } }' >"$scratch/docs.libsvm" 2>"$scratch/awk.err" ||
+  perl -e 'srand 3; for (1..3000) { my $y = rand() < 0.5 ? 1 : -1; my %s; for (1..40) { my $f = 1 + int(3000 * rand() ** 2.5);
+    $f = $y > 0 ? 1 + ($f * 7) % 3000 : 1 + ($f * 11) % 3000 if rand() < 0.3; $s{$f} = 1 } print join(" ", $y, map { "$_:0.2" } sort { $a <=> $b } keys %s), "\n" }' >"$scratch/docs.libsvm"
+cat "$top"/LICENSE "$top"/README.md "$top"/proto/PROTOCOL.md "$top"/worker/include/zenps/zenps.h "$top"/server/*.c "$top"/common/*/*.h >"$scratch/text"
+
+curve() { # RANKS SERVERS PROGRAM arguments... -> "loss metric" of every epoch
+  local n=$1 servers=$2
+  shift 2
+  timeout 300 zenpsrun -n "$n" --servers "$servers" --prefix no -- "$@" --json 2>"$scratch/err" >"$scratch/json" || { cat "$scratch/err"; return 1; }
+  sed -n 's/.*"loss": \([^,]*\), "[a-z]*": \([^,]*\),.*/\1 \2/p' "$scratch/json"
+}
+same_curve() { # A B TOLERANCE: losses within the relative tolerance, held-out metrics within 0.01
+  paste "$1" "$2" | awk -v tol="$3" '
+    { d = ($1 - $3) / $1; if (d < 0) d = -d; m = $2 - $4; if (m < 0) m = -m; if (d > tol || m > 0.01) { print "epoch " NR ": " $0; bad = 1 } n++ }
+    END { exit bad || n == 0 }'
+}
+
+for loss in logistic hinge; do
+  ok "linear, $loss: one rank" eval "curve 1 1 zenps-linear --loss $loss --epochs 3 --batch 128 $scratch/docs.libsvm >$scratch/one"
+  ok "linear, $loss: three ranks" eval "curve 3 2 zenps-linear --loss $loss --epochs 3 --batch 128 $scratch/docs.libsvm >$scratch/three"
+  ok "linear, $loss: the curves agree" same_curve "$scratch/one" "$scratch/three" 0.0005
+done
+ok "linear: it learns" awk 'NR == 1 { first = $1 } { last = $1; accuracy = $2 } END { exit !(last < 0.8 * first && accuracy > 0.75) }' "$scratch/three"
+
+for mode in skipgram cbow; do
+  ok "embed, $mode: one rank" eval "curve 1 1 zenps-embed --mode $mode --epochs 2 --dim 16 --batch 512 $scratch/text >$scratch/one"
+  ok "embed, $mode: four ranks" eval "curve 4 2 zenps-embed --mode $mode --epochs 2 --dim 16 --batch 512 $scratch/text >$scratch/four"
+  ok "embed, $mode: the curves agree" same_curve "$scratch/one" "$scratch/four" 0.002
+done
+ok "embed: it learns" awk 'NR == 1 { first = $1 } { last = $1; ranking = $2 } END { exit !(last < first && ranking > 0.55) }' "$scratch/four"
+
+echo "1 3:x" >"$scratch/bad.libsvm"
+zenpsrun -n 1 -- zenps-linear "$scratch/bad.libsvm" >"$scratch/out" 2>&1
+ok "a bad feature is refused with file and line" grep -q "bad.libsvm, line 1: feature 3 has no value" "$scratch/out"
+zenpsrun -n 1 -- zenps-embed "$scratch/missing" >"$scratch/out" 2>&1
+ok "a missing text is refused by name" grep -q "cannot open $scratch/missing: No such file" "$scratch/out"
+
+done_testing

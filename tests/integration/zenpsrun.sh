@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# zenpsrun: prefixes, environment, failures, signals, torchrun's environment.
+. "$(dirname "$0")/../support/tap.sh"
+
+zenpsrun -n 3 -- sh -c 'echo "hello from $ZENPS_RANK of $ZENPS_WORLD_SIZE, $RANK $WORLD_SIZE $LOCAL_RANK"' 2>&1 | sort >"$scratch/out"
+is "every line carries its rank" "$(cat "$scratch/out")" "[0] hello from 0 of 3, 0 3 0
+[1] hello from 1 of 3, 1 3 1
+[2] hello from 2 of 3, 2 3 2"
+is "no prefix on request" "$(zenpsrun -n 1 --prefix no -- echo plain)" plain
+
+start=$SECONDS
+zenpsrun -n 3 -- sh -c '[ "$RANK" = 1 ] && exit 7; sleep 60' >"$scratch/out" 2>&1
+is "the failing rank's code" $? 7
+ok "the failing rank is named" grep -Eq 'rank 1 \(pid [0-9]+\) exited with code 7' "$scratch/out"
+ok "the others are stopped at once" [ $((SECONDS - start)) -lt 20 ]
+zenpsrun -n 2 -- sh -c '[ "$RANK" = 0 ] && kill -SEGV $$; sleep 60' >"$scratch/out" 2>&1
+is "a signal's code" $? 139
+ok "a signal is named" grep -q 'was killed by signal 11' "$scratch/out"
+
+zenpsrun -n 2 -- sleep 60 >"$scratch/out" 2>&1 &
+run=$!
+for _ in $(seq 100); do pgrep -P "$run" sleep >/dev/null && break; sleep 0.1; done
+kill -TERM "$run"
+wait "$run"
+is "stopped by SIGTERM" $? 143
+ok "nothing is left behind" eval '! pgrep -P "$run"'
+
+env -u RANK -u WORLD_SIZE zenpsrun -- true >"$scratch/out" 2>&1
+is "no number of ranks: a usage error" $? 2
+ok "which says what to give" grep -q 'give -n N' "$scratch/out"
+zenpsrun -n 1 -- "$scratch/no-such-program" >"$scratch/out" 2>&1
+is "a program that is not there" $? 127
+zenpsrun -n 1 --zenpsd /nonexistent -- true >"$scratch/out" 2>&1
+is "a daemon that is not there" $? 1
+ok "is named" grep -q 'nonexistent' "$scratch/out"
+
+# Two processes as torchrun would start them; rank 0 brings up the daemons, on a port that is free here.
+port=$((20000 + RANDOM % 20000))
+torchrun_rank() { RANK=$1 WORLD_SIZE=2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 zenpsrun --port "$port" --servers 1 -- \
+  zenps-perf --rows 10000 --density 0.1 --steps 2 --verify; }
+torchrun_rank 1 >"$scratch/rank1" 2>&1 &
+other=$!
+ok "under torchrun: rank 0" torchrun_rank 0
+wait "$other"
+is "under torchrun: rank 1" $? 0
+ok "under torchrun: verified" grep -q 'bit for bit' "$scratch/out"
+
+done_testing

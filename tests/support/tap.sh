@@ -1,0 +1,53 @@
+# Sourced by test scripts: TAP output, programs of the build tree, a scratch folder, and an end that leaves nothing running.
+#   . "$(dirname "$0")/../support/tap.sh"
+# Gives: $top, $build, $scratch; ok NAME COMMAND..., is NAME GOT WANTED, skip NAME WHY, done_testing.
+set -u
+top=${ZPS_TOP_SRCDIR:-$(cd "$(dirname "$0")/../.." && pwd)}
+build=${ZPS_TOP_BUILDDIR:-$PWD}
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/zenps-test.XXXXXX")
+tap_n=0 tap_failed=0
+export PATH="$build:$PATH"
+
+tap_end() {
+  local pids
+  pids=$(jobs -p)
+  [ -z "$pids" ] || kill $pids 2>/dev/null
+  wait 2>/dev/null
+  rm -rf "$scratch"
+}
+trap tap_end EXIT
+trap 'exit 1' INT TERM
+
+# tap_result STATUS NAME: one line of TAP; a failure shows what the command left in $scratch/out.
+tap_result() {
+  tap_n=$((tap_n + 1))
+  if [ "$1" -eq 0 ]; then
+    echo "ok $tap_n - $2"
+  else
+    tap_failed=$((tap_failed + 1))
+    echo "not ok $tap_n - $2"
+    [ -f "$scratch/out" ] && tail -n 20 "$scratch/out" | sed 's/^/# /'
+  fi
+}
+# ok NAME COMMAND...: passes when the command succeeds; its output is kept in $scratch/out.
+ok() {
+  local name=$1 status
+  shift
+  "$@" >"$scratch/out" 2>&1
+  status=$?
+  tap_result "$status" "$name"
+  return "$status"
+}
+is() { # NAME GOT WANTED
+  [ "$2" = "$3" ]
+  tap_result $? "$1"
+  [ "$2" = "$3" ] || printf '#   got:    %s\n#   wanted: %s\n' "$2" "$3"
+}
+skip() { # NAME WHY
+  tap_n=$((tap_n + 1))
+  echo "ok $tap_n - $1 # SKIP $2"
+}
+done_testing() {
+  echo "1..$tap_n"
+  [ "$tap_failed" -eq 0 ]
+}
