@@ -8,6 +8,7 @@
 #ifndef ZPS_CODEC_CODEC_H
 #define ZPS_CODEC_CODEC_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,7 +36,7 @@ const char *zps_op_name(enum zps_op op);
 bool zps_dtype_parse(const char *name, enum zps_dtype *dtype_p);
 bool zps_op_parse(const char *name, enum zps_op *op_p);
 
-/* Bytes of the coded set of z ranks out of m, and of a whole slice. */
+/* Bytes of the coded set of z ranks out of m, and of a whole slice (UINT64_MAX when 64 bits cannot hold it). */
 uint64_t zps_codec_index_bytes(enum zps_codec codec, uint32_t m, uint32_t z);
 uint64_t zps_codec_slice_bytes(enum zps_codec codec, uint32_t m, uint32_t z, uint32_t width, enum zps_dtype dtype);
 
@@ -64,10 +65,12 @@ zps_err_t zps_slice_check_sizes(uint32_t codec, uint32_t m, uint32_t nnz, uint32
 struct zps_rank_cursor {
   const struct zps_slice_view *view;
   uint32_t next;      /* position among the z ranks */
-  uint32_t word;      /* BITMAP: next word, and what is left of it */
+  uint32_t word;      /* BITMAP: word being read, and what is left of it */
   uint32_t bits;
 };
 void zps_rank_cursor_init(struct zps_rank_cursor *cursor, const struct zps_slice_view *view);
 uint32_t zps_rank_cursor_read(struct zps_rank_cursor *cursor, uint32_t limit, uint32_t *ranks, uint32_t cap);
+/* The rank that is read next, or UINT32_MAX (which is no rank) at the end. */
+uint32_t zps_rank_cursor_peek(struct zps_rank_cursor *cursor);
 
 #endif

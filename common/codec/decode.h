@@ -1,10 +1,10 @@
 /*
  * From the partitions' sums to the trainer's result: a dense array, or ascending unique COO rows.
  *
- * Dense takes two steps, so that the zeros are written while the sums are still on their way: clear() the array, in pieces that
- * any threads may take, then write each partition's rows over it as its sum arrives. With the gradient in the same
- * array (in place) the clearing must wait for the last zps_encoder_write(). Between clear() and the last partition the array
- * holds neither gradient nor result; so it does after a round that failed in between.
+ * Dense takes two steps, so that the zeros are written while the sums are still on their way: clear() the array, in
+ * pieces that any threads may take, then write each partition's rows over it as its sum arrives. With the gradient in
+ * the same array (in place) the clearing must wait for the last zps_encoder_write(). Between clear() and the last
+ * partition the array holds neither gradient nor result; so it does after a round that failed in between.
  */
 #ifndef ZPS_CODEC_DECODE_H
 #define ZPS_CODEC_DECODE_H
@@ -12,15 +12,15 @@
 #include "common/codec/codec.h"
 #include "common/codec/partition.h"
 
-/* Zeroes piece `piece` of `n_pieces` equal ones (cut at 4 KiB) of the dense array's `len_bytes`. All pieces must be done
- * before the first zps_decode_dense(). */
+/* Zeroes piece `piece` of `n_pieces` equal ones (cut at 4 KiB) of the dense array's `len_bytes`. All pieces must be
+ * done before the first zps_decode_dense(). */
 void zps_decode_dense_clear(void *dense, uint64_t len_bytes, unsigned piece, unsigned n_pieces);
 /* Writes the rows that partition `p`'s view holds into the cleared dense array. Different partitions may be written at
  * once. */
 void zps_decode_dense(const struct zps_partition *part, uint32_t p, const struct zps_slice_view *view, void *dense);
 
-/* Merges all partitions (views[p], part->n_parts of them) into COO rows in ascending order. `rows` and `values` have room
- * for the sum of the views' z. */
+/* Merges all partitions (views[p], part->n_parts of them) into COO rows in ascending order. `rows` and `values` have
+ * room for the sum of the views' z. */
 zps_err_t zps_decode_rows(const struct zps_partition *part, const struct zps_slice_view *views, int64_t *rows,
                           void *values) ZPS_MUSTCHECK;
 

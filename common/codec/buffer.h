@@ -1,0 +1,34 @@
+/* Scratch memory that grows and is kept from round to round. Its contents do not survive growing. */
+#ifndef ZPS_CODEC_BUFFER_H
+#define ZPS_CODEC_BUFFER_H
+
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "common/base/err.h"
+
+struct zps_buffer {
+  void *data;
+  uint64_t size_bytes;
+};
+
+static inline void zps_buffer_fini(struct zps_buffer *buffer) {
+  free(buffer->data);
+  *buffer = (struct zps_buffer){0};
+}
+
+/* At least `n` elements of `elem_bytes`. An eighth more than asked is allocated, so that sizes which creep upwards from
+ * round to round do not allocate each time. */
+ZPS_MUSTCHECK static inline zps_err_t zps_buffer_need(struct zps_buffer *buffer, uint64_t n, uint64_t elem_bytes) {
+  uint64_t size_bytes;
+  if (__builtin_mul_overflow(n, elem_bytes, &size_bytes) || size_bytes > SIZE_MAX / 2) return ZPS_ERR_NOMEM;
+  if (size_bytes <= buffer->size_bytes && buffer->data) return ZPS_OK;
+  zps_buffer_fini(buffer);
+  size_bytes = (size_bytes + size_bytes / 8 + 64) & ~63ull;
+  buffer->data = malloc(size_bytes);
+  if (!buffer->data) return ZPS_ERR_NOMEM;
+  buffer->size_bytes = size_bytes;
+  return ZPS_OK;
+}
+
+#endif

@@ -1,0 +1,149 @@
+#include <string.h>
+
+#include "common/codec/encode_internal.h"
+#include "gpu/hierarchical.h"
+
+zps_err_t zps_encoder_create(enum zps_partitioner partitioner, struct zps_encoder **encoder_p) {
+  struct zps_encoder *const encoder = calloc(1, sizeof *encoder);
+  if (!encoder) return ZPS_ERR_NOMEM;
+  encoder->partitioner = partitioner;
+  *encoder_p = encoder;
+  return ZPS_OK;
+}
+
+void zps_encoder_destroy(struct zps_encoder *encoder) {
+  if (!encoder) return;
+  struct zps_buffer *const buffers[] = {&encoder->starts,  &encoder->nnz,        &encoder->ranks,  &encoder->sources,
+                                        &encoder->staged,  &encoder->sums,       &encoder->counts, &encoder->bitmap,
+                                        &encoder->pairs,   &encoder->scratch,    &encoder->bad,    &encoder->repeats,
+                                        &encoder->indices, &encoder->partitioned};
+  for (unsigned i = 0; i < sizeof buffers / sizeof buffers[0]; i++) zps_buffer_fini(buffers[i]);
+  free(encoder);
+}
+
+zps_err_t zps_encoder_cut(struct zps_encoder *encoder, uint64_t len, uint64_t item_bytes) {
+  enum { RANGE_BYTES_MIN = 256 << 10, RANGES_PER_THREAD = 4, RANGES_MAX = 256 };
+  const unsigned n_threads = 1 + (encoder->pool ? zps_workpool_threads(encoder->pool) : 0);
+  uint64_t n_ranges = n_threads == 1 ? 1 : n_threads * (uint64_t)RANGES_PER_THREAD;
+  if (n_ranges > RANGES_MAX) n_ranges = RANGES_MAX;
+  if (n_ranges > len * item_bytes / RANGE_BYTES_MIN) n_ranges = len * item_bytes / RANGE_BYTES_MIN;
+  if (n_ranges == 0) n_ranges = 1;
+  encoder->range_len = ((len / n_ranges + 1) + 63) & ~63ull;
+  encoder->n_ranges = (unsigned)(len / encoder->range_len + 1);
+  const uint64_t n_counts = (uint64_t)encoder->n_ranges * encoder->n_parts;
+  const zps_err_t code = zps_buffer_need(&encoder->counts, n_counts, sizeof(uint64_t));
+  if (code == ZPS_OK) memset(encoder->counts.data, 0, n_counts * sizeof(uint64_t));
+  return code;
+}
+
+uint64_t zps_encoder_place(struct zps_encoder *encoder) {
+  uint64_t *const starts = encoder->starts.data, place = 0;
+  for (uint32_t p = 0; p < encoder->n_parts; p++) {
+    starts[p] = place;
+    for (unsigned range = 0; range < encoder->n_ranges; range++) {
+      uint64_t *const count = &zps_encoder_counts(encoder, range)[p];
+      const uint64_t n = *count;
+      *count = place;
+      place += n;
+    }
+  }
+  return starts[encoder->n_parts] = place;
+}
+
+static uint32_t partition_of_index(void *ctx, uint64_t index) {
+  const struct zps_encode_input *const input = ctx;
+  uint32_t local;
+  return zps_partition_of(input->part, input->rows ? (uint64_t)input->rows[index] : index, &local);
+}
+
+static void sort_partition(void *ctx, unsigned p) {
+  struct zps_encoder *const encoder = ctx;
+  const uint64_t *const starts = encoder->starts.data, *const indices = encoder->partitioned.data;
+  struct zps_sort_pair *const pairs = encoder->pairs.data, *const scratch = encoder->scratch.data;
+  for (uint64_t i = starts[p]; i < starts[p + 1]; i++) pairs[i] = (struct zps_sort_pair){.key = indices[i]};
+  zps_sort_pairs(pairs + starts[p], scratch + starts[p], starts[p + 1] - starts[p]);
+}
+
+zps_err_t zps_encoder_hierarchical(struct zps_encoder *encoder, const uint64_t *indices, uint64_t n) {
+  const struct zps_hier_config config = {.n_parts = encoder->n_parts,
+                                         .seed = ~encoder->input.part->seed, /* h_1.. independent of h0 */
+                                         .h0 = partition_of_index,
+                                         .h0_ctx = &encoder->input};
+  zps_err_t code = zps_buffer_need(&encoder->partitioned, n, sizeof(uint64_t));
+  if (code == ZPS_OK) code = zps_buffer_need(&encoder->pairs, n, sizeof(struct zps_sort_pair));
+  if (code == ZPS_OK) code = zps_buffer_need(&encoder->scratch, n, sizeof(struct zps_sort_pair));
+  if (code == ZPS_OK)
+    code =
+        zps_hier_partition(&config, indices, n, encoder->pool, encoder->partitioned.data, encoder->starts.data, NULL);
+  if (code == ZPS_OK) zps_workpool_for(encoder->pool, encoder->n_parts, sort_partition, encoder);
+  return code;
+}
+
+zps_err_t zps_encoder_scan(struct zps_encoder *encoder, const struct zps_encode_input *input, struct zps_workpool *pool,
+                           struct zps_error *error) {
+  encoder->input = *input;
+  encoder->pool = pool;
+  encoder->row_bytes = input->width * (uint64_t)zps_dtype_size(input->dtype);
+  encoder->total_nnz = 0;
+  encoder->n_parts = 0;
+  if (encoder->row_bytes == 0)
+    return zps_fail(error, ZPS_ERR_INVALID, "rows of %u elements of dtype %d: there must be a dtype and an element",
+                    input->width, (int)input->dtype);
+  const uint32_t n_parts = input->part->n_parts;
+  zps_err_t code = zps_buffer_need(&encoder->starts, n_parts + 1ull, sizeof(uint64_t));
+  if (code == ZPS_OK) code = zps_buffer_need(&encoder->nnz, n_parts, sizeof(uint32_t));
+  if (code == ZPS_OK) {
+    memset(encoder->nnz.data, 0, n_parts * sizeof(uint32_t));
+    encoder->n_parts = n_parts;
+    code = input->rows ? zps_encoder_scan_coo(encoder, error) : zps_encoder_scan_dense(encoder);
+  }
+  if (code == ZPS_ERR_NOMEM) zps_fail(error, code, "no memory to sort a gradient's rows into %u partitions", n_parts);
+  if (code != ZPS_OK) {
+    encoder->n_parts = 0;
+    return code;
+  }
+  for (uint32_t p = 0; p < n_parts; p++) encoder->total_nnz += zps_encoder_nnz(encoder, p);
+  return ZPS_OK;
+}
+
+uint32_t zps_encoder_nnz(const struct zps_encoder *encoder, uint32_t p) {
+  return p < encoder->n_parts ? ((const uint32_t *)encoder->nnz.data)[p] : 0;
+}
+
+uint64_t zps_encoder_total_nnz(const struct zps_encoder *encoder) {
+  return encoder->total_nnz;
+}
+
+static inline __attribute__((always_inline)) void gather(const struct zps_encoder *encoder, const uint64_t *sources,
+                                                         uint32_t z, uint64_t row_bytes, char *out) {
+  const char *const values = encoder->input.values, *const sums = encoder->sums.data;
+  for (uint32_t i = 0; i < z; i++, out += row_bytes) {
+    const char *const from = sources[i] & ZPS_ENCODE_SUM_BIT ? sums + (sources[i] ^ ZPS_ENCODE_SUM_BIT) * row_bytes
+                                                             : values + sources[i] * row_bytes;
+    memcpy(out, from, row_bytes);
+  }
+}
+
+void zps_encoder_write(const struct zps_encoder *encoder, uint32_t p, enum zps_codec codec, void *out) {
+  const uint32_t m = zps_partition_size(encoder->input.part, p), z = zps_encoder_nnz(encoder, p);
+  const uint64_t start = ((const uint64_t *)encoder->starts.data)[p], row_bytes = encoder->row_bytes;
+  const uint32_t *const ranks = z ? (const uint32_t *)encoder->ranks.data + start : NULL;
+  if (z == 0) {
+    /* nothing to copy: the buffers may not exist */
+  } else if (encoder->is_staged) {
+    memcpy(out, (const char *)encoder->staged.data + start * row_bytes, z * row_bytes);
+  } else {
+    const uint64_t *const sources = (const uint64_t *)encoder->sources.data + start;
+    switch (row_bytes) {
+      case 4:
+        gather(encoder, sources, z, 4, out);
+        break;
+      case 8:
+        gather(encoder, sources, z, 8, out);
+        break;
+      default:
+        gather(encoder, sources, z, row_bytes, out);
+    }
+  }
+  zps_codec_index_encode(codec, m, ranks, z, (char *)out + z * row_bytes);
+}

@@ -1,0 +1,162 @@
+/* COO gradients: entries are dealt to their partitions in order of appearance, sorted there by rank (stably), and
+ * repeats added up. Partitions are independent of each other from the deal on. */
+#include <string.h>
+
+#include "common/codec/accumulate.h"
+#include "common/codec/encode_internal.h"
+#include "common/codec/rowscan.h"
+
+static uint64_t range_end(const struct zps_encoder *encoder, unsigned i) {
+  const uint64_t end = (i + 1) * encoder->range_len;
+  return end < encoder->input.n_entries ? end : encoder->input.n_entries;
+}
+
+static void count_range(void *ctx, unsigned i) {
+  struct zps_encoder *const encoder = ctx;
+  const struct zps_encode_input *const input = &encoder->input;
+  uint64_t *const counts = zps_encoder_counts(encoder, i), *const bad = &((uint64_t *)encoder->bad.data)[i];
+  *bad = UINT64_MAX;
+  for (uint64_t entry = i * encoder->range_len; entry < range_end(encoder, i); entry++) {
+    const uint64_t row = (uint64_t)input->rows[entry];
+    uint32_t local;
+    if (row >= input->part->rows) {
+      *bad = entry;
+      return;
+    }
+    counts[zps_partition_of(input->part, row, &local)]++;
+  }
+}
+
+static void deal_range(void *ctx, unsigned i) {
+  struct zps_encoder *const encoder = ctx;
+  const struct zps_encode_input *const input = &encoder->input;
+  uint64_t *const places = zps_encoder_counts(encoder, i);
+  struct zps_sort_pair *const pairs = encoder->pairs.data;
+  for (uint64_t entry = i * encoder->range_len; entry < range_end(encoder, i); entry++) {
+    uint32_t local;
+    const uint32_t p = zps_partition_of(input->part, (uint64_t)input->rows[entry], &local);
+    pairs[places[p]++] = (struct zps_sort_pair){.key = local, .value = entry};
+  }
+}
+
+/* Algorithm 1 left entries as keys, in order of appearance: what deal_range() leaves, seen from the other side. */
+static void deal_from_pairs(void *ctx, unsigned p) {
+  struct zps_encoder *const encoder = ctx;
+  const uint64_t *const starts = encoder->starts.data;
+  struct zps_sort_pair *const pairs = encoder->pairs.data;
+  for (uint64_t i = starts[p]; i < starts[p + 1]; i++) {
+    uint32_t local;
+    pairs[i].value = pairs[i].key;
+    zps_partition_of(encoder->input.part, (uint64_t)encoder->input.rows[pairs[i].value], &local);
+    pairs[i].key = local;
+  }
+}
+
+/* The end of the run of entries with the rank of the entry at `i`. */
+static uint64_t run_end(const struct zps_sort_pair *pairs, uint64_t i, uint64_t end) {
+  const uint64_t rank = pairs[i].key;
+  while (++i < end && pairs[i].key == rank) continue;
+  return i;
+}
+
+static void sort_partition(void *ctx, unsigned p) {
+  struct zps_encoder *const encoder = ctx;
+  const uint64_t *const starts = encoder->starts.data, end = starts[p + 1];
+  struct zps_sort_pair *const pairs = encoder->pairs.data, *const scratch = encoder->scratch.data;
+  zps_sort_pairs(pairs + starts[p], scratch + starts[p], end - starts[p]);
+  uint64_t n_repeated = 0;
+  for (uint64_t i = starts[p], next; i < end; i = next) {
+    next = run_end(pairs, i, end);
+    n_repeated += next - i > 1;
+  }
+  ((uint64_t *)encoder->repeats.data)[p] = n_repeated;
+}
+
+/* Adds up repeated rows and drops those that are all zero. */
+static void merge_partition(void *ctx, unsigned p) {
+  struct zps_encoder *const encoder = ctx;
+  const struct zps_encode_input *const input = &encoder->input;
+  const uint64_t *const starts = encoder->starts.data, end = starts[p + 1], row_bytes = encoder->row_bytes;
+  const struct zps_sort_pair *const pairs = encoder->pairs.data;
+  const char *const values = input->values;
+  char *const sums = encoder->sums.data;
+  uint64_t place = starts[p], sum = ((const uint64_t *)encoder->repeats.data)[p];
+  for (uint64_t i = starts[p], next; i < end; i = next) {
+    next = run_end(pairs, i, end);
+    uint64_t source = pairs[i].value;
+    const char *row = values + source * row_bytes;
+    if (next - i > 1) {
+      char *const to = sums + sum * row_bytes;
+      memset(to, 0, row_bytes);
+      for (uint64_t j = i; j < next; j++)
+        zps_accumulate(input->dtype, to, values + pairs[j].value * row_bytes, input->width);
+      source = sum++ | ZPS_ENCODE_SUM_BIT;
+      row = to;
+    }
+    if (zps_rowscan_is_zero(input->dtype, input->width, row)) continue;
+    ((uint32_t *)encoder->ranks.data)[place] = (uint32_t)pairs[i].key;
+    ((uint64_t *)encoder->sources.data)[place++] = source;
+  }
+  ((uint32_t *)encoder->nnz.data)[p] = (uint32_t)(place - starts[p]);
+}
+
+static zps_err_t check_rows(const struct zps_encoder *encoder, struct zps_error *error) {
+  const struct zps_encode_input *const input = &encoder->input;
+  for (unsigned i = 0; i < encoder->n_ranges; i++) {
+    const uint64_t bad = ((const uint64_t *)encoder->bad.data)[i];
+    if (bad == UINT64_MAX) continue;
+    return zps_fail(error, ZPS_ERR_INVALID, "row number %lld at position %llu of %llu: the tensor has rows 0 to %llu",
+                    (long long)input->rows[bad], (unsigned long long)bad, (unsigned long long)input->n_entries,
+                    (unsigned long long)input->part->rows - 1);
+  }
+  return ZPS_OK;
+}
+
+static zps_err_t partition_hierarchically(struct zps_encoder *encoder) {
+  const uint64_t n = encoder->input.n_entries;
+  zps_err_t code = zps_buffer_need(&encoder->indices, n, sizeof(uint64_t));
+  if (code != ZPS_OK) return code;
+  for (uint64_t entry = 0; entry < n; entry++) ((uint64_t *)encoder->indices.data)[entry] = entry;
+  code = zps_encoder_hierarchical(encoder, encoder->indices.data, n);
+  if (code == ZPS_OK) zps_workpool_for(encoder->pool, encoder->n_parts, deal_from_pairs, encoder);
+  return code;
+}
+
+/* Gives every partition its part of `sums`, and makes room. */
+static zps_err_t place_sums(struct zps_encoder *encoder) {
+  uint64_t *const repeats = encoder->repeats.data, total = 0;
+  for (uint32_t p = 0; p < encoder->n_parts; p++) {
+    const uint64_t n = repeats[p];
+    repeats[p] = total;
+    total += n;
+  }
+  return zps_buffer_need(&encoder->sums, total, encoder->row_bytes);
+}
+
+zps_err_t zps_encoder_scan_coo(struct zps_encoder *encoder, struct zps_error *error) {
+  const uint64_t n = encoder->input.n_entries;
+  zps_err_t code = zps_encoder_cut(encoder, n, sizeof(struct zps_sort_pair));
+  if (code == ZPS_OK) code = zps_buffer_need(&encoder->bad, encoder->n_ranges, sizeof(uint64_t));
+  if (code == ZPS_OK) code = zps_buffer_need(&encoder->repeats, encoder->n_parts, sizeof(uint64_t));
+  if (code == ZPS_OK) code = zps_buffer_need(&encoder->pairs, n, sizeof(struct zps_sort_pair));
+  if (code == ZPS_OK) code = zps_buffer_need(&encoder->scratch, n, sizeof(struct zps_sort_pair));
+  if (code == ZPS_OK) code = zps_buffer_need(&encoder->ranks, n, sizeof(uint32_t));
+  if (code == ZPS_OK) code = zps_buffer_need(&encoder->sources, n, sizeof(uint64_t));
+  if (code != ZPS_OK) return code;
+
+  zps_workpool_for(encoder->pool, encoder->n_ranges, count_range, encoder);
+  code = check_rows(encoder, error);
+  if (code != ZPS_OK) return code;
+  encoder->is_staged = false;
+  if (encoder->partitioner == ZPS_PARTITIONER_ORDERED) {
+    zps_encoder_place(encoder);
+    zps_workpool_for(encoder->pool, encoder->n_ranges, deal_range, encoder);
+  } else {
+    code = partition_hierarchically(encoder);
+    if (code != ZPS_OK) return code;
+  }
+  zps_workpool_for(encoder->pool, encoder->n_parts, sort_partition, encoder);
+  code = place_sums(encoder);
+  if (code == ZPS_OK) zps_workpool_for(encoder->pool, encoder->n_parts, merge_partition, encoder);
+  return code;
+}

@@ -1,0 +1,60 @@
+/* The encoder's parts: encode.c owns the object and writes slices, encode_dense.c and encode_coo.c find the rows. */
+#ifndef ZPS_CODEC_ENCODE_INTERNAL_H
+#define ZPS_CODEC_ENCODE_INTERNAL_H
+
+#include "common/codec/buffer.h"
+#include "common/codec/encode.h"
+#include "common/codec/sort.h"
+
+/* Rows of fewer bytes are copied while the scan has them in cache: gathered later, one by one from the whole array,
+ * each would cost a cache line. */
+#define ZPS_ENCODE_STAGE_BELOW_BYTES 64u
+/* A source with this bit is a place in `sums`; without, an entry of the input (dense: a row). */
+#define ZPS_ENCODE_SUM_BIT (1ull << 63)
+
+struct zps_encoder {
+  enum zps_partitioner partitioner;
+  struct zps_encode_input input;
+  uint64_t row_bytes;
+
+  /* What was found: partition p's rows are at places starts[p] to starts[p] + nnz[p], ascending. Either `staged` holds
+   * their values or `sources` says where these are. */
+  uint64_t total_nnz;
+  uint32_t n_parts;
+  bool is_staged;
+  struct zps_buffer starts;  /* uint64_t[n_parts + 1] */
+  struct zps_buffer nnz;     /* uint32_t[n_parts] */
+  struct zps_buffer ranks;   /* uint32_t[places] */
+  struct zps_buffer sources; /* uint64_t[places] */
+  struct zps_buffer staged;  /* row_bytes x places */
+  struct zps_buffer sums;    /* row_bytes x repeated rows */
+
+  /* While scanning: the input is cut into ranges, whatever the number of threads. */
+  struct zps_workpool *pool;
+  unsigned n_ranges;
+  uint64_t range_len;                     /* rows (dense) or entries (COO) */
+  struct zps_buffer counts;               /* uint64_t[n_ranges][n_parts]: how many, then where the next one goes */
+  struct zps_buffer bitmap;               /* dense: a bit per row */
+  struct zps_buffer pairs;                /* COO, hierarchical: zps_sort_pair[entries] */
+  struct zps_buffer scratch;              /* as many */
+  struct zps_buffer bad;                  /* COO: uint64_t[n_ranges], the first bad entry */
+  struct zps_buffer repeats;              /* COO: uint64_t[n_parts + 1], places in `sums` */
+  struct zps_buffer indices, partitioned; /* hierarchical: uint64_t[entries] */
+};
+
+/* Cuts `len` items of `item_bytes` into ranges of a multiple of 64 items and clears the counts. */
+zps_err_t zps_encoder_cut(struct zps_encoder *encoder, uint64_t len, uint64_t item_bytes) ZPS_MUSTCHECK;
+static inline uint64_t *zps_encoder_counts(const struct zps_encoder *encoder, unsigned range) {
+  return (uint64_t *)encoder->counts.data + (uint64_t)range * encoder->n_parts;
+}
+/* Turns the ranges' counts into places, partition by partition and within it range by range; fills `starts`, returns
+ * the number of places. */
+uint64_t zps_encoder_place(struct zps_encoder *encoder);
+/* Partitions the entries (COO) or non-zero rows (dense) by Algorithm 1 into `pairs`: partition p's at places starts[p]
+ * on, with ascending keys. */
+zps_err_t zps_encoder_hierarchical(struct zps_encoder *encoder, const uint64_t *indices, uint64_t n) ZPS_MUSTCHECK;
+
+zps_err_t zps_encoder_scan_dense(struct zps_encoder *encoder) ZPS_MUSTCHECK;
+zps_err_t zps_encoder_scan_coo(struct zps_encoder *encoder, struct zps_error *error) ZPS_MUSTCHECK;
+
+#endif

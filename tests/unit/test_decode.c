@@ -1,0 +1,141 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/codec/decode.h"
+#include "tests/unit/codec_reference.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+static void check_dense(const struct zps_partition *part, const struct zps_slice_view *views,
+                        const struct ref_gradient *gradient) {
+  const uint64_t len = gradient->rows * ref_row_bytes(gradient);
+  char *const dense = malloc(len + 1);
+  assert_non_null(dense);
+  memset(dense, 0xee, len + 1);
+  for (unsigned piece = 0; piece < 3; piece++) zps_decode_dense_clear(dense, len, piece, 3);
+  for (uint64_t i = 0; i < len; i++) assert_int_equal(dense[i], 0);
+  for (uint32_t p = 0; p < part->n_parts; p++) zps_decode_dense(part, p, &views[p], dense);
+  assert_int_equal((unsigned char)dense[len], 0xee);
+  for (uint64_t row = 0; row < gradient->rows; row++) {
+    const uint64_t at = row * ref_row_bytes(gradient);
+    if (gradient->present[row])
+      assert_memory_equal(dense + at, (const char *)gradient->dense + at, ref_row_bytes(gradient));
+    else
+      assert_true(ref_is_zero(gradient->dtype, dense + at, gradient->width));
+  }
+  free(dense);
+}
+
+static void check_rows(const struct zps_partition *part, const struct zps_slice_view *views,
+                       const struct ref_gradient *gradient) {
+  const size_t row_bytes = ref_row_bytes(gradient);
+  uint64_t n = 0, at = 0;
+  for (uint32_t p = 0; p < part->n_parts; p++) n += views[p].z;
+  int64_t *const rows = malloc(n * sizeof *rows + 1);
+  char *const values = malloc(n * row_bytes + 1);
+  assert_true(rows && values);
+  assert_int_equal(zps_decode_rows(part, views, rows, values), ZPS_OK);
+  for (uint64_t row = 0; row < gradient->rows; row++) {
+    if (!gradient->present[row]) continue;
+    assert_true(at < n);
+    assert_int_equal(rows[at], row);
+    assert_memory_equal(values + at * row_bytes, (const char *)gradient->dense + row * row_bytes, row_bytes);
+    at++;
+  }
+  assert_int_equal(at, n);
+  free(rows);
+  free(values);
+}
+
+static void check(struct zps_encoder *encoder, const struct ref_gradient *gradient, uint32_t n_parts,
+                  uint32_t block_bits, enum zps_codec codec) {
+  struct zps_partition part;
+  assert_int_equal(zps_partition_init(&part, gradient->rows, n_parts, block_bits, n_parts, NULL), ZPS_OK);
+  const struct zps_encode_input input = ref_input(gradient, &part);
+  assert_int_equal(zps_encoder_scan(encoder, &input, NULL, NULL), ZPS_OK);
+  struct zps_slice_view *const views = calloc(n_parts, sizeof *views);
+  void **const slices = calloc(n_parts, sizeof *slices);
+  assert_true(views && slices);
+  for (uint32_t p = 0; p < n_parts; p++) {
+    const uint32_t m = zps_partition_size(&part, p), z = zps_encoder_nnz(encoder, p);
+    const uint64_t len = zps_codec_slice_bytes(codec, m, z, gradient->width, gradient->dtype);
+    slices[p] = malloc(len + 1);
+    assert_non_null(slices[p]);
+    zps_encoder_write(encoder, p, codec, slices[p]);
+    assert_int_equal(
+        zps_slice_view_init(&views[p], codec, m, z, gradient->width, gradient->dtype, slices[p], len, NULL), ZPS_OK);
+  }
+  check_dense(&part, views, gradient);
+  check_rows(&part, views, gradient);
+  for (uint32_t p = 0; p < n_parts; p++) free(slices[p]);
+  free(slices);
+  free(views);
+}
+
+static void results_equal_what_was_encoded(void **state) {
+  static const double densities[] = {0, 1e-4, 0.01, 0.3, 1};
+  static const uint32_t widths[] = {1, 3, 64};
+  static const uint64_t sizes[] = {1, 200, 6000};
+  struct zps_rng rng = {.state = 3};
+  for (unsigned s = 0; s < COUNT(sizes); s++) {
+    for (unsigned d = 0; d < COUNT(densities); d++) {
+      for (unsigned w = 0; w < COUNT(widths); w++) {
+        for (enum zps_dtype dtype = ZPS_DTYPE_F32; dtype <= ZPS_DTYPE_U8; dtype++) {
+          struct ref_gradient gradient = ref_dense(&rng, sizes[s], widths[w], dtype, densities[d]);
+          for (enum zps_codec codec = ZPS_CODEC_COO; codec <= ZPS_CODEC_BITMAP; codec++) {
+            check(*state, &gradient, 1, 0, codec);
+            check(*state, &gradient, 16, 3, codec);
+            check(*state, &gradient, 11, 10, codec);
+            check(*state, &gradient, 257, 0, codec);
+          }
+          ref_free(&gradient);
+        }
+      }
+    }
+  }
+}
+
+static void clearing_covers_every_byte_once(void **state) {
+  (void)state;
+  enum { LEN = 5 * 4096 + 17 };
+  static char bytes[LEN + 1];
+  static const unsigned pieces[] = {1, 2, 5, 6, 100};
+  for (unsigned i = 0; i < COUNT(pieces); i++) {
+    static char before[LEN + 1];
+    memset(bytes, 1, sizeof bytes);
+    for (unsigned piece = 0; piece < pieces[i]; piece++) {
+      memcpy(before, bytes, sizeof bytes);
+      zps_decode_dense_clear(bytes, LEN, piece, pieces[i]);
+      for (unsigned at = 0; at <= LEN; at++) {
+        if (bytes[at] == before[at]) continue;
+        assert_int_equal(bytes[at], 0);
+        assert_int_equal(before[at], 1); /* not cleared before */
+        bytes[at] = 2;
+      }
+    }
+    for (unsigned at = 0; at < LEN; at++) assert_int_equal(bytes[at], 2);
+    assert_int_equal(bytes[LEN], 1);
+  }
+  zps_decode_dense_clear(NULL, 0, 0, 1);
+}
+
+static int setup(void **state) {
+  return zps_encoder_create(ZPS_PARTITIONER_ORDERED, (struct zps_encoder **)state) == ZPS_OK ? 0 : -1;
+}
+
+static int teardown(void **state) {
+  zps_encoder_destroy(*state);
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(results_equal_what_was_encoded),
+      cmocka_unit_test(clearing_covers_every_byte_once),
+  };
+  return cmocka_run_group_tests_name("decode", tests, setup, teardown);
+}

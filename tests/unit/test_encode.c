@@ -1,0 +1,220 @@
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/codec_reference.h"
+
+static const double densities[] = {0, 1e-4, 0.01, 0.3, 1};
+static const uint32_t widths[] = {1, 3, 64};
+static const enum zps_dtype dtypes[] = {ZPS_DTYPE_F32, ZPS_DTYPE_F64, ZPS_DTYPE_U8};
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* The encoded slices of all partitions, one behind another. */
+static void *encode_all(struct zps_encoder *encoder, const struct zps_encode_input *input, struct zps_workpool *pool,
+                        enum zps_codec codec, uint64_t *len_p) {
+  struct zps_error error;
+  uint64_t len = 0, total = 0;
+  assert_int_equal(zps_encoder_scan(encoder, input, pool, &error), ZPS_OK);
+  for (uint32_t p = 0; p < input->part->n_parts; p++) {
+    total += zps_encoder_nnz(encoder, p);
+    len += (zps_codec_slice_bytes(codec, zps_partition_size(input->part, p), zps_encoder_nnz(encoder, p), input->width,
+                                  input->dtype) +
+            7) &
+           ~7ull;
+  }
+  assert_int_equal(total, zps_encoder_total_nnz(encoder));
+  char *const bytes = malloc(len + 1);
+  assert_non_null(bytes);
+  memset(bytes, 0xee, len + 1);
+  uint64_t at = 0;
+  for (uint32_t p = 0; p < input->part->n_parts; p++) {
+    zps_encoder_write(encoder, p, codec, bytes + at);
+    at += (zps_codec_slice_bytes(codec, zps_partition_size(input->part, p), zps_encoder_nnz(encoder, p), input->width,
+                                 input->dtype) +
+           7) &
+          ~7ull;
+  }
+  assert_int_equal((unsigned char)bytes[len], 0xee);
+  *len_p = len;
+  return bytes;
+}
+
+static void check_all(const struct ref_gradient *gradient, const struct zps_partition *part,
+                      struct zps_encoder *encoder, enum zps_codec codec, const char *bytes) {
+  struct zps_error error;
+  for (uint32_t p = 0; p < part->n_parts; p++) {
+    struct zps_slice_view view;
+    const uint32_t m = zps_partition_size(part, p), z = zps_encoder_nnz(encoder, p);
+    const uint64_t len = zps_codec_slice_bytes(codec, m, z, gradient->width, gradient->dtype);
+    assert_int_equal(zps_slice_view_init(&view, codec, m, z, gradient->width, gradient->dtype, bytes, len, &error),
+                     ZPS_OK);
+    ref_assert_slice(part, p, &view, gradient->present, gradient->dense);
+    bytes += (len + 7) & ~7ull;
+  }
+}
+
+struct encoders {
+  struct zps_encoder *ordered, *hierarchical;
+  struct zps_workpool *pool;
+};
+
+static int setup(void **state) {
+  static struct encoders encoders;
+  assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_ORDERED, &encoders.ordered), ZPS_OK);
+  assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_HIERARCHICAL, &encoders.hierarchical), ZPS_OK);
+  assert_int_equal(zps_workpool_create(3, "encode", &encoders.pool), ZPS_OK);
+  *state = &encoders;
+  return 0;
+}
+
+static int teardown(void **state) {
+  struct encoders *const encoders = *state;
+  zps_encoder_destroy(encoders->ordered);
+  zps_encoder_destroy(encoders->hierarchical);
+  zps_encoder_destroy(NULL);
+  zps_workpool_destroy(encoders->pool);
+  return 0;
+}
+
+/* The slices equal the reference, and are the same bytes from both partitioners with any number of threads. */
+static void check_gradient(struct encoders *encoders, const struct ref_gradient *gradient, uint32_t n_parts,
+                           uint32_t block_bits, uint64_t seed) {
+  struct zps_partition part;
+  assert_int_equal(zps_partition_init(&part, gradient->rows, n_parts, block_bits, seed, NULL), ZPS_OK);
+  const struct zps_encode_input input = ref_input(gradient, &part);
+  for (enum zps_codec codec = ZPS_CODEC_COO; codec <= ZPS_CODEC_BITMAP; codec++) {
+    uint64_t len, other_len;
+    void *const bytes = encode_all(encoders->ordered, &input, NULL, codec, &len);
+    check_all(gradient, &part, encoders->ordered, codec, bytes);
+    struct {
+      struct zps_encoder *encoder;
+      struct zps_workpool *pool;
+    } const others[] = {
+        {encoders->ordered, encoders->pool}, {encoders->hierarchical, NULL}, {encoders->hierarchical, encoders->pool}};
+    for (unsigned i = 0; i < COUNT(others); i++) {
+      void *const same = encode_all(others[i].encoder, &input, others[i].pool, codec, &other_len);
+      assert_int_equal(len, other_len);
+      if (len) assert_memory_equal(bytes, same, len);
+      free(same);
+    }
+    free(bytes);
+  }
+}
+
+static void check_shapes(struct encoders *encoders, uint64_t rows, bool coo) {
+  struct zps_rng rng = {.state = rows + coo};
+  for (unsigned d = 0; d < COUNT(densities); d++) {
+    for (unsigned w = 0; w < COUNT(widths); w++) {
+      for (unsigned t = 0; t < COUNT(dtypes); t++) {
+        struct ref_gradient gradient = (coo ? ref_coo : ref_dense)(&rng, rows, widths[w], dtypes[t], densities[d]);
+        check_gradient(encoders, &gradient, 1, 0, 1);
+        check_gradient(encoders, &gradient, 16, 3, 2);
+        check_gradient(encoders, &gradient, 7, 0, 3);
+        check_gradient(encoders, &gradient, 300, d % 2 ? 0 : 10, 4);
+        ref_free(&gradient);
+      }
+    }
+  }
+}
+
+static void dense_equals_the_reference(void **state) {
+  check_shapes(*state, 1, false);
+  check_shapes(*state, 130, false);
+  check_shapes(*state, 5000, false);
+}
+
+static void coo_equals_the_reference(void **state) {
+  check_shapes(*state, 1, true);
+  check_shapes(*state, 130, true);
+  check_shapes(*state, 5000, true);
+}
+
+/* Long enough to be cut into ranges: several threads take part. */
+static void long_gradients_equal_the_reference(void **state) {
+  struct zps_rng rng = {.state = 9};
+  struct ref_gradient gradient = ref_dense(&rng, 400000, 1, ZPS_DTYPE_F32, 0.02);
+  check_gradient(*state, &gradient, 12, 0, 5);
+  ref_free(&gradient);
+  gradient = ref_coo(&rng, 100000, 2, ZPS_DTYPE_F64, 1.5);
+  check_gradient(*state, &gradient, 5, 2, 6);
+  ref_free(&gradient);
+}
+
+static void bad_rows_are_named(void **state) {
+  struct encoders *const encoders = *state;
+  enum { N = 100000 };
+  static int64_t rows[N];
+  static float values[N];
+  struct zps_partition part;
+  struct zps_error error;
+  assert_int_equal(zps_partition_init(&part, 1000, 4, 0, 1, NULL), ZPS_OK);
+  const struct zps_encode_input input = {
+      .part = &part, .width = 1, .dtype = ZPS_DTYPE_F32, .values = values, .rows = rows, .n_entries = N};
+  for (unsigned i = 0; i < N; i++) rows[i] = i % 1000;
+  rows[99990] = -1;
+  rows[60001] = 1000;
+  rows[70002] = INT64_MIN;
+  for (unsigned threaded = 0; threaded < 2; threaded++) {
+    struct zps_workpool *const pool = threaded ? encoders->pool : NULL;
+    assert_int_equal(zps_encoder_scan(encoders->ordered, &input, pool, &error), ZPS_ERR_INVALID);
+    assert_string_equal(error.text, "row number 1000 at position 60001 of 100000: the tensor has rows 0 to 999");
+    assert_int_equal(zps_encoder_scan(encoders->hierarchical, &input, pool, &error), ZPS_ERR_INVALID);
+    assert_string_equal(error.text, "row number 1000 at position 60001 of 100000: the tensor has rows 0 to 999");
+    assert_int_equal(zps_encoder_total_nnz(encoders->ordered), 0);
+    assert_int_equal(zps_encoder_nnz(encoders->ordered, 0), 0);
+  }
+  rows[60001] = 999;
+  rows[70002] = 0;
+  assert_int_equal(zps_encoder_scan(encoders->ordered, &input, NULL, &error), ZPS_ERR_INVALID);
+  assert_string_equal(error.text, "row number -1 at position 99990 of 100000: the tensor has rows 0 to 999");
+}
+
+static void repeats_add_up_in_order_of_appearance(void **state) {
+  struct encoders *const encoders = *state;
+  struct zps_partition part;
+  struct zps_slice_view view;
+  assert_int_equal(zps_partition_init(&part, 10, 1, 0, 1, NULL), ZPS_OK);
+  /* (0 + 1e8) + 1 - 1e8 is 0 in float; any other order gives 1. Row 2: 1 + -1 is dropped; row 3: -0.0 is dropped. */
+  int64_t rows[] = {7, 2, 7, 3, 2, 7, 0};
+  const float values[] = {1e8f, 1, 1, -0.0f, -1, -1e8f, 5};
+  const struct zps_encode_input input = {
+      .part = &part, .width = 1, .dtype = ZPS_DTYPE_F32, .values = values, .rows = rows, .n_entries = 7};
+  uint64_t slice[8], len;
+  assert_int_equal(zps_encoder_scan(encoders->ordered, &input, NULL, NULL), ZPS_OK);
+  assert_int_equal(zps_encoder_nnz(encoders->ordered, 0), 1);
+  len = zps_codec_slice_bytes(ZPS_CODEC_COO, 10, 1, 1, ZPS_DTYPE_F32);
+  assert_int_equal(len, 8);
+  zps_encoder_write(encoders->ordered, 0, ZPS_CODEC_COO, slice);
+  assert_int_equal(zps_slice_view_init(&view, ZPS_CODEC_COO, 10, 1, 1, ZPS_DTYPE_F32, slice, len, NULL), ZPS_OK);
+  assert_true(*(const float *)view.values == 5.0f);
+  rows[5] = 8; /* row 7 is 1e8 + 1, row 8 is -1e8 */
+  assert_int_equal(zps_encoder_scan(encoders->ordered, &input, NULL, NULL), ZPS_OK);
+  assert_int_equal(zps_encoder_nnz(encoders->ordered, 0), 3);
+}
+
+static void no_element_is_an_error(void **state) {
+  struct encoders *const encoders = *state;
+  struct zps_partition part;
+  struct zps_error error;
+  assert_int_equal(zps_partition_init(&part, 10, 1, 0, 1, NULL), ZPS_OK);
+  struct zps_encode_input input = {.part = &part, .width = 0, .dtype = ZPS_DTYPE_F32};
+  assert_int_equal(zps_encoder_scan(encoders->ordered, &input, NULL, &error), ZPS_ERR_INVALID);
+  input.width = 1;
+  input.dtype = (enum zps_dtype)9;
+  assert_int_equal(zps_encoder_scan(encoders->ordered, &input, NULL, &error), ZPS_ERR_INVALID);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(dense_equals_the_reference),
+      cmocka_unit_test(coo_equals_the_reference),
+      cmocka_unit_test(long_gradients_equal_the_reference),
+      cmocka_unit_test(bad_rows_are_named),
+      cmocka_unit_test(repeats_add_up_in_order_of_appearance),
+      cmocka_unit_test(no_element_is_an_error),
+  };
+  return cmocka_run_group_tests_name("encode", tests, setup, teardown);
+}

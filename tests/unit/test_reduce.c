@@ -1,0 +1,215 @@
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/codec/reduce.h"
+#include "tests/unit/codec_reference.h"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* One contribution: its slice in memory and a checked view of it. */
+struct contribution {
+  void *bytes;
+  struct zps_slice_view view;
+};
+
+static struct contribution contribute(const struct ref_gradient *gradient, const struct zps_partition *part,
+                                      enum zps_codec codec) {
+  struct contribution contribution;
+  struct zps_encoder *encoder;
+  const struct zps_encode_input input = ref_input(gradient, part);
+  assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_ORDERED, &encoder), ZPS_OK);
+  assert_int_equal(zps_encoder_scan(encoder, &input, NULL, NULL), ZPS_OK);
+  const uint32_t m = zps_partition_size(part, 0), z = zps_encoder_nnz(encoder, 0);
+  const uint64_t len = zps_codec_slice_bytes(codec, m, z, gradient->width, gradient->dtype);
+  contribution.bytes = malloc(len + 1);
+  assert_non_null(contribution.bytes);
+  zps_encoder_write(encoder, 0, codec, contribution.bytes);
+  assert_int_equal(zps_slice_view_init(&contribution.view, codec, m, z, gradient->width, gradient->dtype,
+                                       contribution.bytes, len, NULL),
+                   ZPS_OK);
+  zps_encoder_destroy(encoder);
+  return contribution;
+}
+
+static void scale(enum zps_dtype dtype, void *values, uint64_t n, unsigned divisor) {
+  for (uint64_t i = 0; i < n; i++) {
+    if (dtype == ZPS_DTYPE_F32)
+      ((float *)values)[i] *= 1.0f / (float)divisor;
+    else
+      ((double *)values)[i] *= 1.0 / divisor;
+  }
+}
+
+/* Sums n gradients of one partition in both output codecs and holds them against the sum in rank order. */
+static void check(struct zps_reduce_scratch *scratch, uint64_t rows, uint32_t width, enum zps_dtype dtype,
+                  const double *density, unsigned n, uint64_t seed) {
+  struct zps_rng rng = {.state = seed};
+  struct zps_partition part;
+  assert_int_equal(zps_partition_init(&part, rows, 1, 0, seed, NULL), ZPS_OK);
+  struct zps_slice_view *const views = calloc(n, sizeof *views);
+  struct contribution *const contributions = calloc(n, sizeof *contributions);
+  bool *const present = calloc(rows, sizeof *present);
+  const size_t row_bytes = width * zps_dtype_size(dtype);
+  char *const sums = calloc(rows, row_bytes);
+  assert_true(views && contributions && present && sums);
+  for (unsigned i = 0; i < n; i++) {
+    struct ref_gradient gradient = ref_dense(&rng, rows, width, dtype, density[i % 3]);
+    contributions[i] = contribute(&gradient, &part, i % 4 == 3 ? ZPS_CODEC_BITMAP : ZPS_CODEC_COO);
+    views[i] = contributions[i].view;
+    for (uint64_t row = 0; row < rows; row++) {
+      if (!gradient.present[row]) continue;
+      present[row] = true;
+      ref_add(dtype, sums + row * row_bytes, (const char *)gradient.dense + row * row_bytes, width);
+    }
+    ref_free(&gradient);
+  }
+  for (enum zps_op op = ZPS_OP_SUM; op <= ZPS_OP_MEAN; op++) {
+    for (enum zps_codec codec = ZPS_CODEC_COO; codec <= ZPS_CODEC_BITMAP; codec++) {
+      const uint64_t bound = zps_reduce_bound(views, n, codec);
+      char *const out = malloc(bound + 1);
+      struct zps_slice_view result;
+      uint32_t nnz = 7;
+      uint64_t len = 7;
+      assert_non_null(out);
+      out[bound] = 0x5a;
+      if (op == ZPS_OP_MEAN && dtype == ZPS_DTYPE_U8) {
+        assert_int_equal(zps_reduce(scratch, views, n, op, codec, out, &nnz, &len), ZPS_ERR_UNSUPPORTED);
+        free(out);
+        continue;
+      }
+      assert_int_equal(zps_reduce(scratch, views, n, op, codec, out, &nnz, &len), ZPS_OK);
+      assert_true(len <= bound);
+      assert_int_equal(out[bound], 0x5a);
+      assert_int_equal(zps_slice_view_init(&result, codec, (uint32_t)rows, nnz, width, dtype, out, len, NULL), ZPS_OK);
+      ref_assert_slice(&part, 0, &result, present, sums);
+      free(out);
+    }
+    if (dtype != ZPS_DTYPE_U8) scale(dtype, sums, rows * width, n);
+  }
+  for (unsigned i = 0; i < n; i++) free(contributions[i].bytes);
+  free(contributions);
+  free(views);
+  free(present);
+  free(sums);
+}
+
+static int setup(void **state) {
+  return zps_reduce_scratch_create((struct zps_reduce_scratch **)state) == ZPS_OK ? 0 : -1;
+}
+
+static int teardown(void **state) {
+  zps_reduce_scratch_destroy(*state);
+  zps_reduce_scratch_destroy(NULL);
+  return 0;
+}
+
+static void sums_equal_the_reference(void **state) {
+  static const double densities[][3] = {{0, 0, 0}, {1e-4, 0.01, 0}, {0.01, 0.01, 0.3}, {0.3, 0, 1}, {1, 1, 1}};
+  static const uint32_t widths[] = {1, 3, 64};
+  for (unsigned d = 0; d < COUNT(densities); d++) {
+    for (unsigned w = 0; w < COUNT(widths); w++) {
+      for (enum zps_dtype dtype = ZPS_DTYPE_F32; dtype <= ZPS_DTYPE_U8; dtype++) {
+        check(*state, 1, widths[w], dtype, densities[d], 2, d + 1);
+        check(*state, 4001, widths[w], dtype, densities[d], 5, d + 2);
+      }
+    }
+  }
+}
+
+/* Several chunks: many narrow rows, and rows so wide that chunks share a word of the bitmap. */
+static void chunks_join_without_a_seam(void **state) {
+  check(*state, 150000, 1, ZPS_DTYPE_F32, (const double[]){0.05, 0.6, 0.001}, 4, 1);
+  check(*state, 70000, 1, ZPS_DTYPE_U8, (const double[]){0.05, 0.6, 0.001}, 4, 2);
+  check(*state, 100, 5000, ZPS_DTYPE_F64, (const double[]){0.3, 0.1, 0}, 4, 3);
+  check(*state, 70, 40000, ZPS_DTYPE_F32, (const double[]){0.3, 0.1, 1}, 3, 4);
+}
+
+static void many_ranks(void **state) {
+  check(*state, 300, 1, ZPS_DTYPE_F32, (const double[]){0.1, 0, 0.01}, 4096, 5);
+}
+
+static void an_empty_partition_has_an_empty_sum(void **state) {
+  struct zps_slice_view views[2];
+  uint64_t out;
+  uint32_t nnz;
+  uint64_t len;
+  for (unsigned i = 0; i < 2; i++)
+    assert_int_equal(zps_slice_view_init(&views[i], ZPS_CODEC_COO, 0, 0, 3, ZPS_DTYPE_F32, NULL, 0, NULL), ZPS_OK);
+  for (enum zps_codec codec = ZPS_CODEC_COO; codec <= ZPS_CODEC_BITMAP; codec++) {
+    assert_int_equal(zps_reduce_bound(views, 2, codec), 0);
+    assert_int_equal(zps_reduce(*state, views, 2, ZPS_OP_SUM, codec, &out, &nnz, &len), ZPS_OK);
+    assert_int_equal(nnz, 0);
+    assert_int_equal(len, 0);
+  }
+}
+
+/* Ranks near the end of the largest partition there can be, with nothing between them. */
+static void sparse_sums_skip_empty_chunks(void **state) {
+  const uint32_t m = UINT32_MAX;
+  const struct {
+    float values[3];
+    uint32_t ranks[3];
+  } slices[2] = {{{1, 2, 3}, {0, 1u << 31, m - 1}}, {{10, 20, 30}, {1, 1u << 31, m - 2}}};
+  static const float sums[] = {1, 10, 22, 30, 3};
+  static const uint32_t ranks[] = {0, 1, 1u << 31, UINT32_MAX - 2, UINT32_MAX - 1};
+  struct zps_slice_view views[2];
+  struct {
+    float values[5];
+    uint32_t ranks[6];
+  } out;
+  uint32_t nnz;
+  uint64_t len;
+  for (unsigned i = 0; i < 2; i++)
+    assert_int_equal(zps_slice_view_init(&views[i], ZPS_CODEC_COO, m, 3, 1, ZPS_DTYPE_F32, &slices[i], 24, NULL),
+                     ZPS_OK);
+  assert_int_equal(zps_reduce_bound(views, 2, ZPS_CODEC_COO), 48);
+  void *const result = malloc(48);
+  assert_int_equal(zps_reduce(*state, views, 2, ZPS_OP_SUM, ZPS_CODEC_COO, result, &nnz, &len), ZPS_OK);
+  assert_int_equal(nnz, 5);
+  assert_int_equal(len, 40);
+  memcpy(&out, result, len);
+  assert_memory_equal(out.values, sums, sizeof sums);
+  assert_memory_equal(out.ranks, ranks, sizeof ranks);
+  free(result);
+}
+
+/* The sum is over ranks in order: (1e8 + 1) - 1e8 is 0 in float, and stays in the result. */
+static void order_is_kept_and_zero_sums_stay(void **state) {
+  const struct {
+    float value;
+    uint32_t rank;
+  } slices[3] = {{1e8f, 5}, {1, 5}, {-1e8f, 5}};
+  struct zps_slice_view views[3];
+  struct {
+    float value;
+    uint32_t rank;
+  } out[2];
+  uint32_t nnz;
+  uint64_t len;
+  for (unsigned i = 0; i < 3; i++)
+    assert_int_equal(zps_slice_view_init(&views[i], ZPS_CODEC_COO, 9, 1, 1, ZPS_DTYPE_F32, &slices[i], 8, NULL),
+                     ZPS_OK);
+  uint64_t result[4];
+  assert_int_equal(zps_reduce(*state, views, 3, ZPS_OP_SUM, ZPS_CODEC_COO, result, &nnz, &len), ZPS_OK);
+  memcpy(out, result, sizeof out);
+  assert_int_equal(nnz, 1);
+  assert_int_equal(out[0].rank, 5);
+  assert_true(out[0].value == 0 && !signbit(out[0].value));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(sums_equal_the_reference),
+      cmocka_unit_test(chunks_join_without_a_seam),
+      cmocka_unit_test(many_ranks),
+      cmocka_unit_test(an_empty_partition_has_an_empty_sum),
+      cmocka_unit_test(sparse_sums_skip_empty_chunks),
+      cmocka_unit_test(order_is_kept_and_zero_sums_stay),
+  };
+  return cmocka_run_group_tests_name("reduce", tests, setup, teardown);
+}
