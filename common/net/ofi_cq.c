@@ -37,11 +37,16 @@ static void read_done(struct ofi_net *net, struct ofi_op *op, int err, const cha
   struct zps_net_read *read = op->read;
   const size_t len = op->len;
   net->n_reads--;
+  peer->n_reads--;
   zps_ofi_pool_put(&net->reads, op);
-  if (read->state == OFI_READ_QUARANTINED) {
+  if (read->state == OFI_READ_LOST_IN_FLIGHT || read->state == OFI_READ_QUARANTINED) {
     net->base.counters.quarantined--;
-    zps_ofi_read_unlink(&net->quarantine, read);
-    if (read->release) read->release(read);
+    if (read->state == OFI_READ_LOST_IN_FLIGHT) {
+      read->state = OFI_READ_LOST;
+    } else {
+      zps_ofi_read_unlink(&net->quarantine, read);
+      if (read->release) read->release(read);
+    }
     zps_ofi_peer_unref(peer);
     return;
   }
@@ -132,12 +137,7 @@ unsigned zps_ofi_progress(struct zps_net *base) {
   unsigned n_events = zps_ofi_cq_drain(net);
   if (n_events > 0) net->retry_at_ns = 0; /* what has completed may have made room */
   zps_ofi_retry(net);
-  struct zps_net_read *read;
-  /* Bounded: a callback may start the next read that fails. */
-  for (int i = 0; i < EVENTS_PER_PROGRESS && (read = zps_ofi_read_pop(&net->failed)); i++) {
-    zps_ofi_read_finish(read, read->state == OFI_READ_LOST ? ZPS_ERR_PEER_LOST : ZPS_ERR_FABRIC);
-    n_events++;
-  }
+  n_events += zps_ofi_read_report(net);
   n_events += zps_ofi_peer_report(net);
   if (n_events > 0) net->last_event_ns = zps_clock_ns();
   return n_events;

@@ -56,7 +56,14 @@ struct ofi_addr {
   char text[96];
 };
 
-enum ofi_read_state { OFI_READ_POSTED = 1, OFI_READ_QUEUED, OFI_READ_LOST, OFI_READ_BROKEN, OFI_READ_QUARANTINED };
+enum ofi_read_state {
+  OFI_READ_QUEUED = 1,     /* in the peer's `queued`: the fabric would not take it */
+  OFI_READ_POSTED,         /* in the peer's `posted` */
+  OFI_READ_LOST,           /* in `failed`: to be called back with ZPS_ERR_PEER_LOST, then released */
+  OFI_READ_LOST_IN_FLIGHT, /* in `failed`: to be called back so, and the fabric still has it */
+  OFI_READ_BROKEN,         /* in `failed`: to be called back with ZPS_ERR_FABRIC */
+  OFI_READ_QUARANTINED,    /* in `quarantine`: called back, and the fabric still has it */
+};
 
 struct ofi_read_list {
   struct zps_net_read *first, *last;
@@ -69,7 +76,8 @@ struct ofi_peer {
   struct ofi_addr *addr;
   enum ofi_peer_state state;
   bool in_retry, in_errors;
-  unsigned n_posted;         /* operations at the fabric, and guards: the peer is freed once evicted and at 0 */
+  unsigned n_posted;         /* operations at the fabric: the peer is freed once evicted and at 0 */
+  unsigned n_reads;          /* of them reads */
   unsigned n_sends;          /* send buffers held */
   struct ofi_op_queue sends; /* waiting to be posted, in order */
   struct ofi_read_list queued, posted;
@@ -177,6 +185,8 @@ struct zps_net_read *zps_ofi_read_pop(struct ofi_read_list *list);
 void zps_ofi_read_unlink(struct ofi_read_list *list, struct zps_net_read *read);
 /* done(), and release() where that follows. */
 void zps_ofi_read_finish(struct zps_net_read *read, zps_err_t code);
+/* Calls back the reads that failed without the fabric; how many. */
+unsigned zps_ofi_read_report(struct ofi_net *net);
 /* Posts what waits at peers whose fabric pushed back; fails those it has pushed back for too long. */
 void zps_ofi_retry(struct ofi_net *net);
 /* Gives a receive back to the fabric, or to the pool where there are more than were asked for. */

@@ -7,7 +7,7 @@
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
-enum { READ_POOL_STEP = 64, RETRY_INTERVAL_NS = 100000 };
+enum { READ_POOL_STEP = 64, REPORTS_PER_PROGRESS = 256, RETRY_INTERVAL_NS = 100000 };
 
 /* ---- receives ---- */
 
@@ -90,6 +90,7 @@ zps_err_t zps_ofi_send(struct zps_net_peer *net_peer, const void *data, size_t l
   struct ofi_peer *peer = ofi_peer_of(net_peer);
   struct ofi_net *net = ofi_net_of(net_peer->net);
   if (net->closing) return ZPS_ERR_CLOSED;
+  if (peer->state == OFI_PEER_FAILED && peer->in_errors) return ZPS_OK; /* its owner is about to hear of it */
   if (peer->state != OFI_PEER_LIVE) return ZPS_ERR_PEER_LOST;
   struct ofi_op *op = peer->n_sends < OFI_SENDS_PER_PEER ? zps_ofi_pool_get(&net->sends) : NULL;
   if (!op) return ZPS_ERR_AGAIN;
@@ -106,7 +107,7 @@ zps_err_t zps_ofi_send(struct zps_net_peer *net_peer, const void *data, size_t l
   } else {
     zps_ofi_peer_fail(peer, ZPS_ERR_CONNECT, "cannot send: %s", fi_strerror(-rc));
   }
-  return rc == -FI_EAGAIN ? ZPS_OK : ZPS_ERR_PEER_LOST;
+  return ZPS_OK;
 }
 
 /* ---- reads ---- */
@@ -148,6 +149,22 @@ void zps_ofi_read_finish(struct zps_net_read *read, zps_err_t code) {
   if (release) release(read); /* after any other code the struct may be gone */
 }
 
+unsigned zps_ofi_read_report(struct ofi_net *net) {
+  struct zps_net_read *read;
+  unsigned n = 0;
+  /* Bounded: a callback may start the next read that fails. */
+  for (; n < REPORTS_PER_PROGRESS && (read = zps_ofi_read_pop(&net->failed)); n++) {
+    if (read->state == OFI_READ_LOST_IN_FLIGHT) {
+      read->state = OFI_READ_QUARANTINED;
+      zps_ofi_read_push(&net->quarantine, read);
+      read->done(read, ZPS_ERR_PEER_LOST);
+    } else {
+      zps_ofi_read_finish(read, read->state == OFI_READ_LOST ? ZPS_ERR_PEER_LOST : ZPS_ERR_FABRIC);
+    }
+  }
+  return n;
+}
+
 static void read_defer(struct ofi_net *net, struct zps_net_read *read, enum ofi_read_state state) {
   read->state = (uint8_t)state;
   zps_ofi_read_push(&net->failed, read);
@@ -168,6 +185,7 @@ static bool read_post(struct ofi_peer *peer, struct zps_net_read *read) {
     read->state = OFI_READ_POSTED;
     zps_ofi_read_push(&peer->posted, read);
     peer->n_posted++;
+    peer->n_reads++;
     net->n_reads++;
     return true;
   }

@@ -104,6 +104,14 @@ static void peer_silence(struct ofi_peer *peer) {
   peer->in_retry = false;
 }
 
+static void reads_lose(struct ofi_net *net, struct ofi_read_list *list, enum ofi_read_state state) {
+  struct zps_net_read *read;
+  while ((read = zps_ofi_read_pop(list))) {
+    read->state = (uint8_t)state;
+    zps_ofi_read_push(&net->failed, read);
+  }
+}
+
 void zps_ofi_peer_fail(struct ofi_peer *peer, zps_err_t code, const char *fmt, ...) {
   struct ofi_net *net = ofi_net_of(peer->base.net);
   if (peer->state != OFI_PEER_LIVE) return;
@@ -116,11 +124,7 @@ void zps_ofi_peer_fail(struct ofi_peer *peer, zps_err_t code, const char *fmt, .
   va_end(args);
   zps_log_debug("%s", peer->error_text);
   peer_silence(peer);
-  struct zps_net_read *read;
-  while ((read = zps_ofi_read_pop(&peer->queued))) {
-    read->state = OFI_READ_LOST;
-    zps_ofi_read_push(&net->failed, read);
-  }
+  reads_lose(net, &peer->queued, OFI_READ_LOST);
   TAILQ_INSERT_TAIL(&net->errors, peer, error_link);
   peer->in_errors = true;
 }
@@ -137,19 +141,6 @@ unsigned zps_ofi_peer_report(struct ofi_net *net) {
   return n;
 }
 
-static void fail_deferred(struct ofi_net *net, struct ofi_peer *peer) {
-  struct zps_net_read *read = net->failed.first;
-  while (read) {
-    if (read->peer != &peer->base) {
-      read = read->next;
-      continue;
-    }
-    zps_ofi_read_unlink(&net->failed, read);
-    zps_ofi_read_finish(read, read->state == OFI_READ_LOST ? ZPS_ERR_PEER_LOST : ZPS_ERR_FABRIC);
-    read = net->failed.first; /* the callback may have changed the list */
-  }
-}
-
 void zps_ofi_peer_evict(struct zps_net_peer *net_peer) {
   struct ofi_peer *peer = ofi_peer_of(net_peer);
   struct ofi_net *net = ofi_net_of(net_peer->net);
@@ -157,19 +148,12 @@ void zps_ofi_peer_evict(struct zps_net_peer *net_peer) {
   if (peer->in_errors) TAILQ_REMOVE(&net->errors, peer, error_link);
   peer->in_errors = false;
   peer->state = OFI_PEER_EVICTED;
-  peer->n_posted++; /* the peer must outlive the callbacks below */
   peer_silence(peer);
   net->n_live--;
   net->n_sends_stuck += peer->n_sends;
-  zps_log_debug("peer %s evicted with %u operations at the fabric", peer->addr->text, peer->n_posted - 1);
-  struct zps_net_read *read;
-  while ((read = zps_ofi_read_pop(&peer->queued))) zps_ofi_read_finish(read, ZPS_ERR_PEER_LOST);
-  fail_deferred(net, peer);
-  while ((read = zps_ofi_read_pop(&peer->posted))) {
-    read->state = OFI_READ_QUARANTINED;
-    zps_ofi_read_push(&net->quarantine, read);
-    net->base.counters.quarantined++;
-    read->done(read, ZPS_ERR_PEER_LOST);
-  }
-  zps_ofi_peer_unref(peer);
+  zps_log_debug("peer %s evicted with %u operations at the fabric", peer->addr->text, peer->n_posted);
+  reads_lose(net, &peer->queued, OFI_READ_LOST);
+  net->base.counters.quarantined += peer->n_reads;
+  reads_lose(net, &peer->posted, OFI_READ_LOST_IN_FLIGHT);
+  if (peer->n_posted == 0) zps_ofi_peer_free(peer);
 }
