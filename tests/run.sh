@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# Every test, from a clean checkout on Debian 12: installs what it needs, builds several ways, and ends with one line
+#   N passed, N failed, N skipped
+#
+#   tests/run.sh [PART...]    parts: unit integration sanitize clang dist; none: all of them
+#
+# env: BUILD_DIR (default build/test), JOBS (number of cores), NO_INSTALL=1 (apt is left alone)
+set -u
+top=$(cd "$(dirname "$0")/.." && pwd)
+work=${BUILD_DIR:-$top/build/test}
+jobs=${JOBS:-$(nproc)}
+passed=0 failed=0 skipped=0 failures=""
+parts=${*:-unit integration sanitize clang dist}
+
+say() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
+one() { # STATUS NAME: counts a step that is one test of its own
+  if [ "$1" -eq 0 ]; then passed=$((passed + 1)); echo "passed: $2"; else failed=$((failed + 1)); failures="$failures\n  $2"; echo "FAILED: $2"; fi
+}
+# Adds up the TAP lines of a file.
+count_tap() { # FILE NAME STATUS
+  local ok not_ok skip
+  skip=$(grep -Eic '^ok .*# *skip' "$1")
+  ok=$(($(grep -c '^ok ' "$1") - skip))
+  not_ok=$(grep -c '^not ok ' "$1")
+  [ "$3" -eq 0 ] || [ "$not_ok" -gt 0 ] || not_ok=1 # it died
+  passed=$((passed + ok)) failed=$((failed + not_ok)) skipped=$((skipped + skip))
+  echo "$2: $ok passed, $not_ok failed, $skip skipped"
+  if [ "$not_ok" -gt 0 ]; then
+    failures="$failures\n  $2"
+    grep -A 20 '^not ok ' "$1" | head -60
+    tail -n 5 "$1"
+  fi
+}
+# Configures and builds in $work/NAME with configure's arguments.
+build_in() { # NAME ARGUMENTS...
+  local dir=$work/$1
+  shift
+  mkdir -p "$dir"
+  (cd "$dir" && { [ -f Makefile ] || "$top/configure" "$@"; } && make -j"$jobs") >"$dir/build.log" 2>&1 || { tail -n 30 "$dir/build.log"; return 1; }
+}
+# Runs make check in $work/NAME and adds up automake's totals.
+check_in() { # NAME MAKE-ARGUMENTS...
+  local name=$1 log=$work/$1/check.log
+  shift
+  make -C "$work/$name" -j"$jobs" check "$@" >"$log" 2>&1
+  local status=$? totals
+  totals=$(sed -n 's/^# *\(PASS\|SKIP\|FAIL\|ERROR\|XFAIL\|XPASS\): *\([0-9]*\)$/\1 \2/p' "$log" | sed 's/\x1b\[[0-9;]*m//g')
+  local p s f
+  p=$(awk '$1 == "PASS" || $1 == "XFAIL" { n += $2 } END { print n + 0 }' <<<"$totals")
+  s=$(awk '$1 == "SKIP" { n += $2 } END { print n + 0 }' <<<"$totals")
+  f=$(awk '$1 == "FAIL" || $1 == "ERROR" || $1 == "XPASS" { n += $2 } END { print n + 0 }' <<<"$totals")
+  [ "$status" -eq 0 ] || [ "$f" -gt 0 ] || f=1
+  passed=$((passed + p)) failed=$((failed + f)) skipped=$((skipped + s))
+  echo "make check ($name): $p passed, $f failed, $s skipped"
+  if [ "$f" -gt 0 ]; then
+    failures="$failures\n  make check ($name)"
+    grep -E '^(FAIL|ERROR|XPASS):' "$log" | head -40
+    tail -n 60 "$work/$name/test-suite.log" 2>/dev/null
+  fi
+}
+
+part_unit() {
+  say "build with gcc, unit tests"
+  build_in gcc && check_in gcc || one 1 "build with gcc"
+}
+part_integration() {
+  local script name
+  say "integration: real daemons in real processes"
+  build_in gcc || { one 1 "build with gcc"; return; }
+  for script in "$top"/tests/integration/*.sh; do
+    name=$(basename "$script")
+    (cd "$work/gcc" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/gcc timeout 600 bash "$script") >"$work/$name.tap" 2>&1
+    count_tap "$work/$name.tap" "integration/$name" $?
+  done
+}
+part_sanitize() {
+  say "address and undefined-behaviour sanitizers, all unit tests"
+  build_in asan --enable-sanitize=address,undefined CFLAGS="-O1 -g" && check_in asan || one 1 "build with asan"
+  say "thread sanitizer, the tests of what has threads"
+  build_in tsan --enable-sanitize=thread CFLAGS="-O1 -g" && check_in tsan check_SUBSET=threaded || one 1 "build with tsan"
+}
+part_clang() {
+  say "build with clang"
+  build_in clang CC=clang
+  one $? "clang builds without a warning"
+}
+part_dist() {
+  say "release tarball: built, tested and uninstalled from a read-only tree"
+  build_in gcc && make -C "$work/gcc" -j"$jobs" distcheck >"$work/distcheck.log" 2>&1
+  local status=$?
+  [ "$status" -eq 0 ] || tail -n 30 "$work/distcheck.log"
+  one "$status" "make distcheck"
+}
+
+for part in $parts; do
+  case $part in
+    unit | integration | sanitize | clang | dist) ;;
+    *) echo "tests/run.sh: '$part' is no part: must be unit, integration, sanitize, clang or dist" >&2; exit 2 ;;
+  esac
+done
+mkdir -p "$work"
+if [ "${NO_INSTALL:-0}" != 1 ]; then
+  say "packages"
+  "$top/deploy/install-deps.sh" test || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
+fi
+[ -x "$top/configure" ] || (cd "$top" && autoreconf -fi) >"$work/autoreconf.log" 2>&1 || {
+  tail -n 20 "$work/autoreconf.log"
+  echo "0 passed, 1 failed, 0 skipped"
+  exit 1
+}
+for part in $parts; do "part_$part"; done
+say "done"
+[ -z "$failures" ] || printf 'failed:%b\n' "$failures"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]
