@@ -78,6 +78,10 @@ static uint8_t *slot_of(const struct zps_round *round, uint32_t part, uint32_t r
   return &round->slots[(size_t)part * round->world + rank];
 }
 
+bool zps_round_has(const struct zps_round *round, uint32_t rank, uint32_t part) {
+  return *slot_of(round, part, rank) != SLOT_NONE;
+}
+
 static void add_action(struct zps_round_actions *actions, enum zps_round_action_type type, uint32_t rank,
                        uint32_t part) {
   actions->list[actions->n++] = (struct zps_round_action){.type = type, .rank = rank, .part = part};

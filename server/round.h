@@ -93,6 +93,8 @@ bool zps_round_over(const struct zps_round *round);
 /* The rank takes part in this round, is there and has not said DONE. */
 bool zps_round_wants_abort(const struct zps_round *round, uint32_t rank);
 bool zps_round_rank_gone(const struct zps_round *round, uint32_t rank);
+/* The rank has announced its contribution to the partition. */
+bool zps_round_has(const struct zps_round *round, uint32_t rank, uint32_t part);
 bool zps_round_part_reduced(const struct zps_round *round, uint32_t part);
 const char *zps_round_state_name(enum zps_round_state state);
 

@@ -1,7 +1,7 @@
 /*
- * The data plane of one server process: the shards it owns, of all jobs, behind one progress thread (zps_engine) and one
- * reduce pool. The control side (agent.c) drives it through these calls, which run on the engine's thread and return
- * when done (microseconds to milliseconds); none of them waits for a peer.
+ * The data plane of one server process: the shards it owns, of all jobs, behind one progress thread (zps_engine) and
+ * one reduce pool. The control side (agent.c) drives it through these calls, which run on the engine's thread and
+ * return when done (microseconds to milliseconds); none of them waits for a peer.
  */
 #ifndef ZPS_SERVER_SHARD_H
 #define ZPS_SERVER_SHARD_H
@@ -20,7 +20,7 @@ struct zps_shard_config {
   struct zps_net_config net;
   uint64_t memory_limit_bytes; /* registered buffers, all jobs */
   unsigned reduce_threads;
-  uint64_t read_budget_bytes;  /* bulk reads in flight */
+  uint64_t read_budget_bytes; /* bulk reads in flight */
 };
 
 struct zps_member_spec {
@@ -62,25 +62,29 @@ struct zps_tensor_stats {
   enum zps_dtype dtype;
   enum zps_op op;
   uint64_t rounds, aborted;
-  uint64_t bytes_in, bytes_out;        /* payload read from and served to ranks */
-  uint64_t push_rows, union_rows;      /* rows received; rows published */
-  double imbalance_push;               /* worst n_parts * rows of a (rank, partition) / rows of that rank, accumulated over rounds */
-  uint64_t union_rows_max_part;        /* union rows of this server's heaviest partition, accumulated */
+  uint64_t bytes_in, bytes_out;   /* payload read from and served to ranks */
+  uint64_t push_rows, union_rows; /* rows received; rows published */
+  double imbalance_push; /* worst n_parts * rows of a (rank, partition) / rows of that rank, accumulated over rounds */
+  uint64_t union_rows_max_part;               /* union rows of this server's heaviest partition, accumulated */
   uint64_t collect_ns, reduce_ns, publish_ns; /* first push -> all here; summing; first result -> all ranks done */
-  const uint64_t *lag_ns;              /* per rank: how long after the first rank its push came, summed over rounds */
+  const uint64_t *lag_ns; /* per rank: how long after the first rank its push came, summed over rounds */
   uint32_t world;
 };
 
-zps_err_t zps_shard_create(const struct zps_shard_config *config, struct zps_shard **shard_p, struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_shard_create(const struct zps_shard_config *config, struct zps_shard **shard_p,
+                           struct zps_error *error) ZPS_MUSTCHECK;
 void zps_shard_destroy(struct zps_shard *shard);
 const struct zps_net_info *zps_shard_net_info(const struct zps_shard *shard);
 
-zps_err_t zps_shard_job_open(struct zps_shard *shard, const struct zps_job_spec *spec, struct zps_error *error) ZPS_MUSTCHECK;
-zps_err_t zps_shard_tensor_open(struct zps_shard *shard, const struct zps_tensor_spec *spec, struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_shard_job_open(struct zps_shard *shard, const struct zps_job_spec *spec,
+                             struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_shard_tensor_open(struct zps_shard *shard, const struct zps_tensor_spec *spec,
+                                struct zps_error *error) ZPS_MUSTCHECK;
 /* Aborts what is in flight (ranks that are still there are told `reason`) and frees the job. ZPS_ERR_UNKNOWN. */
 zps_err_t zps_shard_job_close(struct zps_shard *shard, uint64_t job_id, const char *reason) ZPS_MUSTCHECK;
 /* The rank is dead (ZPS_ERR_PEER_LOST) or has left (ZPS_ERR_CLOSED). */
-zps_err_t zps_shard_rank_gone(struct zps_shard *shard, uint64_t job_id, uint32_t rank, zps_err_t code, const char *text) ZPS_MUSTCHECK;
+zps_err_t zps_shard_rank_gone(struct zps_shard *shard, uint64_t job_id, uint32_t rank, zps_err_t code,
+                              const char *text) ZPS_MUSTCHECK;
 unsigned zps_shard_jobs(struct zps_shard *shard);
 
 struct zps_shard_totals {

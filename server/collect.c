@@ -1,0 +1,192 @@
+/* Frames from ranks: every number in them is checked here before it becomes an event of a round. */
+#include "server/plane.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define ZPS_LOG_COMPONENT "shard"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+static void reply(struct zps_member *member, const struct zps_frame_abort *abort) {
+  struct zps_frame frame = {.header.type = ZPS_FRAME_ABORT};
+  frame.u.abort = *abort;
+  zps_member_send(member, &frame);
+}
+
+static struct zps_frame_abort refusal(uint32_t tensor, uint64_t step, zps_err_t code) {
+  return (struct zps_frame_abort){.tensor = tensor, .step = step, .code = code};
+}
+
+/* Tells a rank that comes late how the round ended. */
+static void reply_tombstone(struct zps_member *member, const struct zps_tensor *tensor, uint64_t step) {
+  const struct zps_tombstone *tombstone = zps_tensor_tombstone(tensor, step);
+  if (tombstone && tombstone->abort) {
+    reply(member, tombstone->abort);
+    return;
+  }
+  const bool is_completed = tombstone && tombstone->is_completed;
+  struct zps_frame_abort abort = refusal(tensor->id, step, is_completed ? ZPS_ERR_INVALID : ZPS_ERR_NOMEM);
+  snprintf(abort.text, sizeof abort.text, "job %s, tensor %s, step %" PRIu64 ": %s", tensor->job->name, tensor->name,
+           step, is_completed ? "it was already completed; every round of a tensor needs a new step" : "out of memory");
+  reply(member, &abort);
+}
+
+static void refuse_step(struct zps_tensor *tensor, uint64_t step, zps_err_t code, const char *fmt, ...)
+    ZPS_PRINTF(4, 5);
+static void refuse_step(struct zps_tensor *tensor, uint64_t step, zps_err_t code, const char *fmt, ...) {
+  struct zps_frame_abort abort = refusal(tensor->id, step, code);
+  const int len = snprintf(abort.text, sizeof abort.text, "job %s, tensor %s, step %" PRIu64 ": ", tensor->job->name,
+                           tensor->name, step);
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(abort.text + len, sizeof abort.text - (size_t)len, fmt, args); /* names are short enough to leave room */
+  va_end(args);
+  zps_tensor_bury(tensor, step, &abort);
+}
+
+/* The round of this step, opened by its first push; NULL when it has ended already, which a tombstone tells. */
+static struct zps_live *find_or_open(struct zps_tensor *tensor, uint64_t step, uint64_t now_ns) {
+  struct zps_live *live = zps_live_find(tensor, step);
+  if (live || zps_tensor_tombstone(tensor, step)) return live;
+  if (tensor->n_lives >= ZPS_LIVE_MAX) {
+    refuse_step(tensor, step, ZPS_ERR_BUSY, "%u rounds of it are in flight already, which is the most", ZPS_LIVE_MAX);
+    return NULL;
+  }
+  if (zps_live_open(tensor, step, now_ns, &live) != ZPS_OK) {
+    refuse_step(tensor, step, ZPS_ERR_NOMEM, "the server is out of memory");
+    return NULL;
+  }
+  struct zps_job *job = tensor->job;
+  for (uint32_t rank = 0; job->n_gone > 0 && rank < job->world; rank++) {
+    const struct zps_member *member = &job->members[rank];
+    if (member->link) continue;
+    const struct zps_round_event gone = {
+        .type = ZPS_ROUND_GONE,
+        .rank = rank,
+        .code = member->gone_code,
+        .text = member->gone_text ? member->gone_text : zps_err_str(member->gone_code)};
+    if (!zps_live_step(live, &gone)) return NULL;
+  }
+  return live;
+}
+
+static bool take_slice(struct zps_live *live, uint32_t rank, const struct zps_slice *slice, uint64_t deadline_ns) {
+  struct zps_tensor *tensor = live->tensor;
+  struct zps_shard *shard = tensor->job->shard;
+  struct zps_error error;
+  if (slice->partition >= tensor->partition.n_parts)
+    return zps_live_fail(live, rank, ZPS_ERR_PROTOCOL, "it pushed partition %u, but there are %u", slice->partition,
+                         tensor->partition.n_parts);
+  const uint32_t part = tensor->positions[slice->partition];
+  if (part == UINT32_MAX)
+    return zps_live_fail(live, rank, ZPS_ERR_PROTOCOL, "it pushed partition %u, which is not this server's",
+                         slice->partition);
+  const zps_err_t code = zps_slice_check_sizes(slice->codec, tensor->sizes[part], slice->nnz, tensor->width,
+                                               tensor->dtype, slice->len_bytes, &error);
+  if (code != ZPS_OK) return zps_live_fail(live, rank, code, "partition %u: %s", slice->partition, error.text);
+  const struct zps_round_event event = {
+      .type = ZPS_ROUND_ANNOUNCED, .rank = rank, .part = part, .is_here = slice->is_inline, .deadline_ns = deadline_ns};
+  if (zps_round_has(live->round, rank, part)) return zps_live_step(live, &event); /* which refuses it */
+
+  struct zps_contribution *contribution = zps_contribution_get(shard, slice->is_inline && slice->len_bytes > 0);
+  if (!contribution) return zps_live_fail(live, ZPS_ROUND_NO_RANK, ZPS_ERR_NOMEM, "the server is out of memory");
+  contribution->live = live;
+  contribution->part = part;
+  contribution->rank = rank;
+  contribution->codec = slice->codec;
+  contribution->nnz = slice->nnz;
+  contribution->len_bytes = slice->len_bytes;
+  contribution->is_here = slice->is_inline;
+  contribution->data = contribution->store;
+  contribution->read.addr = slice->addr;
+  contribution->read.key = slice->key;
+  if (contribution->has_store) memcpy(contribution->store, slice->data, slice->len_bytes);
+  if (slice->is_inline) tensor->sums.bytes_in += slice->len_bytes;
+  const size_t slot = (size_t)part * tensor->job->world + rank;
+  live->slots[slot] = contribution;
+  live->nnz[slot] = slice->nnz;
+  return zps_live_step(live, &event);
+}
+
+static void on_push(struct zps_member *member, const struct zps_frame_round *push) {
+  const struct zps_job *job = member->job;
+  const uint64_t now_ns = zps_clock_ns(), deadline_ns = now_ns + push->timeout_ms * ZPS_NS_PER_MS;
+  struct zps_tensor *tensor = zps_tensor_find(job, push->tensor);
+  if (!tensor) {
+    struct zps_frame_abort abort = refusal(push->tensor, push->step, ZPS_ERR_UNKNOWN);
+    snprintf(abort.text, sizeof abort.text, "job %s, step %" PRIu64 ": tensor %u is not registered on this server",
+             job->name, push->step, push->tensor);
+    reply(member, &abort);
+    return;
+  }
+  struct zps_live *live = find_or_open(tensor, push->step, now_ns);
+  if (!live) {
+    reply_tombstone(member, tensor, push->step);
+    return;
+  }
+  if (live->first_push_ns[member->rank] == 0) {
+    live->first_push_ns[member->rank] = now_ns;
+    live->total_nnz[member->rank] = push->total_nnz;
+  }
+  if (deadline_ns < job->shard->next_deadline_ns) job->shard->next_deadline_ns = deadline_ns;
+  for (uint32_t i = 0; i < push->n_slices; i++) {
+    if (take_slice(live, member->rank, &push->slices[i], deadline_ns)) continue;
+    if (!zps_round_wants_abort(live->round, member->rank)) reply_tombstone(member, tensor, push->step);
+    return;
+  }
+}
+
+static void on_done(struct zps_member *member, const struct zps_frame_done *done) {
+  const struct zps_tensor *tensor = zps_tensor_find(member->job, done->tensor);
+  struct zps_live *live = tensor ? zps_live_find(tensor, done->step) : NULL;
+  if (live) zps_live_step(live, &(struct zps_round_event){.type = ZPS_ROUND_DONE, .rank = member->rank});
+}
+
+static void on_abort(struct zps_member *member, const struct zps_frame_abort *abort) {
+  struct zps_tensor *tensor = zps_tensor_find(member->job, abort->tensor);
+  if (!tensor) return;
+  struct zps_live *live = zps_live_find(tensor, abort->step);
+  if (live) {
+    zps_live_step(live, &(struct zps_round_event){
+                            .type = ZPS_ROUND_CANCEL, .rank = member->rank, .code = abort->code, .text = abort->text});
+  } else if (!zps_tensor_tombstone(tensor, abort->step)) { /* the others need not wait for what will not come */
+    refuse_step(tensor, abort->step, abort->code, "rank %u gave it up: %s", member->rank, abort->text);
+  }
+}
+
+void zps_collect_frame(struct zps_shard *shard, const struct zps_frame *frame) {
+  const struct zps_frame_header *header = &frame->header;
+  struct zps_job *job = zps_job_find(shard, header->job);
+  if (!job || header->src >= job->world) {
+    zps_log_warn_limited("dropped a %s frame of job 0x%016" PRIx64 " from 0x%x: %s", zps_frame_type_name(header->type),
+                         header->job, header->src, job ? "no such rank" : "no such job here");
+    return;
+  }
+  struct zps_member *member = &job->members[header->src];
+  if (!member->link || member->is_failing) return;
+  struct zps_error error;
+  const zps_err_t code = zps_link_received(member->link, header, &error);
+  if (code != ZPS_OK) {
+    zps_log_warn_limited("job %s: rank %u: %s", job->name, member->rank, error.text);
+    if (code != ZPS_ERR_STALE) zps_member_fail(member, code, error.text);
+    return;
+  }
+  switch (header->type) {
+    case ZPS_FRAME_PUSH:
+      on_push(member, &frame->u.round);
+      break;
+    case ZPS_FRAME_DONE:
+      on_done(member, &frame->u.done);
+      break;
+    case ZPS_FRAME_ABORT:
+      on_abort(member, &frame->u.abort);
+      break;
+    case ZPS_FRAME_CREDIT:
+      break;
+    default:
+      zps_log_warn_limited("job %s: rank %u sent a %s frame, which only servers send", job->name, member->rank,
+                           zps_frame_type_name(header->type));
+  }
+}

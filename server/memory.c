@@ -1,0 +1,99 @@
+/*
+ * Who gets registered memory when it is short.
+ *
+ * Requests are served in order of (round, partition), oldest first. The oldest partition that is not summed yet may use
+ * all of the limit; the others stop at half of it. So what is ahead of its time never keeps out what everything else
+ * waits for, and the oldest partition always finds at least half of the limit. When even that is too little and nothing
+ * is about to be freed, its round fails with the limit it would need.
+ */
+#include "server/plane.h"
+
+#include <inttypes.h>
+
+static bool is_before(const struct zps_memory_wait *a, const struct zps_memory_wait *b) {
+  return a->live != b->live ? a->live->age < b->live->age : a->part < b->part;
+}
+
+static void insert(struct zps_shard *shard, struct zps_memory_wait *wait) {
+  struct zps_memory_wait *after = shard->wait_last;
+  while (after && is_before(wait, after)) after = after->prev;
+  wait->prev = after;
+  wait->next = after ? after->next : shard->wait_first;
+  *(after ? &after->next : &shard->wait_first) = wait;
+  *(wait->next ? &wait->next->prev : &shard->wait_last) = wait;
+  wait->is_queued = true;
+}
+
+void zps_memory_cancel(struct zps_shard *shard, struct zps_memory_wait *wait) {
+  if (!wait->is_queued) return;
+  *(wait->prev ? &wait->prev->next : &shard->wait_first) = wait->next;
+  *(wait->next ? &wait->next->prev : &shard->wait_last) = wait->prev;
+  wait->is_queued = false;
+}
+
+static bool is_oldest(const struct zps_shard *shard, const struct zps_memory_wait *wait) {
+  const struct zps_live *live = shard->oldest;
+  while (live && live->round->state >= ZPS_ROUND_PUBLISHED) live = live->younger;
+  if (live != wait->live) return false;
+  for (uint32_t part = 0; part < wait->part; part++)
+    if (!zps_round_part_reduced(live->round, part)) return false;
+  return true;
+}
+
+static zps_err_t try_get(struct zps_shard *shard, struct zps_memory_wait *wait) {
+  if (!is_oldest(shard, wait)) {
+    struct zps_slab_stats stats;
+    zps_slab_stats(shard->slab, &stats);
+    if (stats.in_use_bytes + wait->len_bytes > shard->memory_limit_bytes / 2) return ZPS_ERR_AGAIN;
+  }
+  return zps_slab_get(shard->slab, wait->len_bytes, wait->buf_p);
+}
+
+/* Whether memory will come back without anyone pushing anything. */
+static bool is_more_to_come(const struct zps_shard *shard) {
+  if (shard->n_reducing > 0 || shard->n_orphans > 0) return true;
+  for (const struct zps_live *live = shard->oldest; live; live = live->younger)
+    if (live->round->state == ZPS_ROUND_PUBLISHED) return true;
+  return false;
+}
+
+static uint64_t bytes_wanted(const struct zps_live *live) {
+  uint64_t bytes = 0;
+  for (uint32_t part = 0; part < live->round->n_parts; part++) {
+    const struct zps_part_run *run = &live->parts[part];
+    bytes += run->result.cap + (run->wait.is_queued ? run->wait.len_bytes : 0);
+    for (uint32_t rank = 0; rank < live->round->world; rank++) {
+      const struct zps_contribution *contribution = live->slots[(size_t)part * live->round->world + rank];
+      if (!contribution) continue;
+      bytes += contribution->buf.cap + (contribution->wait.is_queued ? contribution->wait.len_bytes : 0);
+    }
+  }
+  return bytes;
+}
+
+static void refuse(struct zps_shard *shard, struct zps_memory_wait *wait) {
+  const uint64_t bytes = bytes_wanted(wait->live);
+  zps_live_fail(wait->live, ZPS_ROUND_NO_RANK, ZPS_ERR_NOMEM,
+                "the server has no memory for %" PRIu64 " bytes of partition %u: the round needs at least %" PRIu64
+                " bytes of its memory.limit of %" PRIu64 "; set it to %" PRIu64 " or more",
+                wait->len_bytes, wait->live->tensor->partitions[wait->part], bytes, shard->memory_limit_bytes,
+                2 * (bytes > shard->memory_limit_bytes ? bytes : shard->memory_limit_bytes));
+}
+
+void zps_memory_want(struct zps_shard *shard, struct zps_memory_wait *wait) {
+  insert(shard, wait);
+  zps_memory_serve(shard);
+}
+
+void zps_memory_serve(struct zps_shard *shard) {
+  for (struct zps_memory_wait *wait; (wait = shard->wait_first) != NULL;) {
+    const zps_err_t code = try_get(shard, wait);
+    if (code == ZPS_OK) {
+      zps_memory_cancel(shard, wait);
+      wait->granted(wait);
+      continue;
+    }
+    if (code == ZPS_ERR_AGAIN && (!is_oldest(shard, wait) || is_more_to_come(shard))) return;
+    refuse(shard, wait);
+  }
+}

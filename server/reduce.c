@@ -1,0 +1,208 @@
+/* The reduce pool: one job per partition whose contributions are all here. The job owns them until it is done; the
+ * pool's threads see nothing else of the data plane. */
+#include "server/plane.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+#define ZPS_LOG_COMPONENT "shard"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+struct zps_reduce_job {
+  struct zps_work work;
+  struct zps_reduce_job *next; /* done, or free */
+  struct zps_shard *shard;
+  struct zps_live *live; /* NULL: the round is over */
+  uint32_t part, world, m, width;
+  enum zps_dtype dtype;
+  enum zps_op op;
+  struct zps_buf result;
+  struct zps_contribution **contributions; /* by rank */
+  struct zps_slice_view *views;
+  /* the pool's answer */
+  zps_err_t code;
+  uint32_t bad_rank;
+  struct zps_error error;
+  uint32_t nnz;
+  uint64_t len_bytes, took_ns;
+};
+
+static struct zps_reduce_job *job_create(struct zps_shard *shard, uint32_t world) {
+  struct zps_reduce_job *job = calloc(1, sizeof *job);
+  if (!job) return NULL;
+  job->shard = shard;
+  job->world = world;
+  job->contributions = calloc(world, sizeof(void *));
+  job->views = calloc(world, sizeof job->views[0]);
+  if (job->contributions && job->views) return job;
+  free(job->contributions);
+  free(job->views);
+  free(job);
+  return NULL;
+}
+
+static void job_free(struct zps_reduce_job *job) {
+  free(job->contributions);
+  free(job->views);
+  free(job);
+}
+
+void zps_reduce_jobs_free(struct zps_tensor *tensor) {
+  for (struct zps_reduce_job *job; (job = tensor->free_jobs) != NULL;) {
+    tensor->free_jobs = job->next;
+    job_free(job);
+  }
+}
+
+void zps_reduce_forget(struct zps_reduce_job *job) {
+  job->live = NULL;
+}
+
+/* ---- on a pool thread ---- */
+
+static void sum(struct zps_reduce_job *job, struct zps_reduce_scratch *scratch) {
+  for (uint32_t rank = 0; rank < job->world; rank++) {
+    const struct zps_contribution *contribution = job->contributions[rank];
+    job->code = zps_slice_view_init(&job->views[rank], contribution->codec, job->m, contribution->nnz, job->width,
+                                    job->dtype, contribution->data, contribution->len_bytes, &job->error);
+    job->bad_rank = rank;
+    if (job->code != ZPS_OK) return;
+  }
+  job->bad_rank = ZPS_ROUND_NO_RANK;
+  job->code = zps_reduce(scratch, job->views, job->world, job->op, ZPS_CODEC_BITMAP, job->result.data, &job->nnz,
+                         &job->len_bytes);
+  if (job->code != ZPS_OK) zps_fail(&job->error, job->code, "cannot sum: %s", zps_err_str(job->code));
+}
+
+static void run(struct zps_work *work) {
+  struct zps_reduce_job *job = (struct zps_reduce_job *)((char *)work - offsetof(struct zps_reduce_job, work));
+  struct zps_shard *shard = job->shard;
+  const uint64_t start_ns = zps_clock_ns();
+  pthread_mutex_lock(&shard->scratch_lock);
+  struct zps_reduce_scratch *scratch = shard->scratches[--shard->n_scratches]; /* one for each thread */
+  pthread_mutex_unlock(&shard->scratch_lock);
+  sum(job, scratch);
+  pthread_mutex_lock(&shard->scratch_lock);
+  shard->scratches[shard->n_scratches++] = scratch;
+  pthread_mutex_unlock(&shard->scratch_lock);
+  job->took_ns = zps_clock_ns() - start_ns;
+
+  job->next = atomic_load(&shard->reduced);
+  while (!atomic_compare_exchange_weak(&shard->reduced, &job->next, job)) {
+  }
+  /* The job may be gone from here on; the shard is not, it joins this pool first. */
+  if (atomic_exchange(&shard->is_collect_posted, true)) return;
+  while (zps_engine_post(shard->engine, &shard->collect_command) == ZPS_ERR_AGAIN) sched_yield();
+}
+
+/* ---- on the engine's thread ---- */
+
+static void finish(struct zps_reduce_job *job) {
+  struct zps_shard *shard = job->shard;
+  struct zps_live *live = job->live;
+  shard->n_reducing--;
+  for (uint32_t rank = 0; rank < job->world; rank++) zps_contribution_put(job->contributions[rank]);
+  if (!live) {
+    zps_slab_put(shard->slab, &job->result);
+    job_free(job);
+    return;
+  }
+  struct zps_part_run *part_run = &live->parts[job->part];
+  part_run->job = NULL;
+  part_run->result = job->result;
+  part_run->nnz = job->nnz;
+  part_run->len_bytes = job->len_bytes;
+  live->reduce_ns += job->took_ns;
+  job->next = live->tensor->free_jobs;
+  live->tensor->free_jobs = job;
+  if (job->code == ZPS_OK) {
+    zps_live_step(live, &(struct zps_round_event){.type = ZPS_ROUND_REDUCED, .part = job->part});
+  } else {
+    zps_live_fail(live, job->bad_rank, job->code, "partition %u: %s", live->tensor->partitions[job->part],
+                  job->error.text);
+  }
+}
+
+static void collect(struct zps_command *command, void *handler_ctx) {
+  struct zps_shard *shard = handler_ctx;
+  (void)command;
+  atomic_store(&shard->is_collect_posted, false);
+  struct zps_reduce_job *job = atomic_exchange(&shard->reduced, NULL), *next;
+  for (; job; job = next) {
+    next = job->next;
+    finish(job);
+  }
+  zps_shard_settle(shard);
+}
+
+static void submit(struct zps_memory_wait *wait) {
+  struct zps_live *live = wait->live;
+  const uint32_t part = wait->part;
+  struct zps_tensor *tensor = live->tensor;
+  struct zps_shard *shard = tensor->job->shard;
+  struct zps_part_run *part_run = &live->parts[part];
+  struct zps_reduce_job *job = tensor->free_jobs;
+  if (job)
+    tensor->free_jobs = job->next;
+  else if (!(job = job_create(shard, tensor->job->world))) {
+    zps_live_fail(live, ZPS_ROUND_NO_RANK, ZPS_ERR_NOMEM, "out of memory");
+    return;
+  }
+  job->work.run = run;
+  job->live = live;
+  job->part = part;
+  job->m = tensor->sizes[part];
+  job->width = tensor->width;
+  job->dtype = tensor->dtype;
+  job->op = tensor->op;
+  job->result = part_run->result;
+  part_run->result = (struct zps_buf){0};
+  part_run->job = job;
+  for (uint32_t rank = 0; rank < job->world; rank++) {
+    struct zps_contribution **slot = &live->slots[(size_t)part * job->world + rank];
+    job->contributions[rank] = *slot;
+    *slot = NULL;
+  }
+  shard->n_reducing++;
+  zps_workpool_submit(shard->pool, &job->work);
+}
+
+void zps_reduce_start(struct zps_live *live, uint32_t part) {
+  struct zps_tensor *tensor = live->tensor;
+  const uint32_t m = tensor->sizes[part];
+  uint64_t nnz = 0;
+  for (uint32_t rank = 0; rank < tensor->job->world; rank++)
+    nnz += live->slots[(size_t)part * tensor->job->world + rank]->nnz;
+  struct zps_part_run *part_run = &live->parts[part];
+  part_run->wait =
+      (struct zps_memory_wait){.live = live,
+                               .part = part,
+                               .len_bytes = zps_codec_slice_bytes(ZPS_CODEC_BITMAP, m, nnz < m ? (uint32_t)nnz : m,
+                                                                  tensor->width, tensor->dtype),
+                               .buf_p = &part_run->result,
+                               .granted = submit};
+  zps_memory_want(tensor->job->shard, &part_run->wait);
+}
+
+/* ---- life ---- */
+
+zps_err_t zps_reduce_init(struct zps_shard *shard) {
+  shard->collect_command.run = collect;
+  const unsigned n = zps_workpool_threads(shard->pool);
+  pthread_mutex_init(&shard->scratch_lock, NULL);
+  shard->scratches = calloc(n, sizeof(void *));
+  if (!shard->scratches) return ZPS_ERR_NOMEM;
+  for (; shard->n_scratches < n; shard->n_scratches++) {
+    const zps_err_t code = zps_reduce_scratch_create(&shard->scratches[shard->n_scratches]);
+    if (code != ZPS_OK) return code;
+  }
+  return ZPS_OK;
+}
+
+void zps_reduce_fini(struct zps_shard *shard) {
+  if (!shard->scratches) return;
+  while (shard->n_scratches > 0) zps_reduce_scratch_destroy(shard->scratches[--shard->n_scratches]);
+  free(shard->scratches);
+  pthread_mutex_destroy(&shard->scratch_lock);
+}
