@@ -2,8 +2,8 @@
  * Zen's Algorithm 1, hierarchical hashing, on CPU threads: the reference for the device kernels.
  *
  * Every index picks its partition p by h0 (given by the caller: it is the job's), then tries slots h_1..h_k of p's
- * parallel memory of r1 slots: an empty slot is claimed with an atomic write that is read back (a lost race means: next
- * hash). After k failures it takes the next place of p's serial memory (r2 places, an atomic counter). A serial memory that
+ * parallel memory of r1 slots: an empty slot is claimed with an atomic write that is read back once nobody can write to it
+ * any more (a lost race means: next hash). After k failures it takes the next place of p's serial memory (r2 places, an atomic counter). A serial memory that
  * overflows is grown and the whole pass redone: nothing is lost. Finally the non-empty slots of each partition are
  * collected. The order inside a partition is arbitrary. The empty marker is UINT64_MAX, so that index 0 survives.
  */
