@@ -1,0 +1,189 @@
+/* What the tools are built on: line reading, reproducible inputs. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "worker/tools/lines.h"
+#include "worker/tools/perf_input.h"
+
+/* A file with this content; the name is valid until the next call. */
+static const char *file_of(const char *text, size_t len) {
+  static char path[64];
+  if (path[0]) unlink(path);
+  snprintf(path, sizeof path, "test_tools.XXXXXX");
+  const int fd = mkstemp(path);
+  assert_true(fd >= 0);
+  assert_int_equal(write(fd, text, len), (ssize_t)len);
+  close(fd);
+  return path;
+}
+
+static void lines_are_split(void **state) {
+  (void)state;
+  static const char *const wanted[] = {"one", "", "three", "no newline"};
+  const char text[] = "one\n\nthree\r\nno newline";
+  struct zps_lines *lines;
+  char *line;
+  size_t len;
+  assert_int_equal(zps_lines_open(file_of(text, sizeof text - 1), &lines, NULL), ZPS_OK);
+  for (unsigned i = 0; i < 4; i++) {
+    assert_int_equal(zps_lines_next(lines, &line, &len, NULL), ZPS_OK);
+    assert_string_equal(line, wanted[i]);
+    assert_int_equal(len, strlen(wanted[i]));
+    assert_int_equal(zps_lines_number(lines), i + 1);
+  }
+  assert_int_equal(zps_lines_next(lines, &line, &len, NULL), ZPS_ERR_CLOSED);
+  zps_lines_close(lines);
+}
+
+static void long_lines_grow_the_buffer(void **state) {
+  (void)state;
+  enum { LEN = 300000 };
+  char *text = malloc(LEN + 3);
+  memset(text, 'x', LEN);
+  memcpy(text + LEN, "\ny\n", 3);
+  struct zps_lines *lines;
+  char *line;
+  size_t len;
+  assert_int_equal(zps_lines_open(file_of(text, LEN + 3), &lines, NULL), ZPS_OK);
+  assert_int_equal(zps_lines_next(lines, &line, &len, NULL), ZPS_OK);
+  assert_int_equal(len, LEN);
+  assert_int_equal(zps_lines_next(lines, &line, &len, NULL), ZPS_OK);
+  assert_string_equal(line, "y");
+  zps_lines_close(lines);
+  free(text);
+}
+
+static void missing_files_are_named(void **state) {
+  (void)state;
+  struct zps_lines *lines;
+  struct zps_error error;
+  assert_int_equal(zps_lines_open("no/such/file", &lines, &error), ZPS_ERR_IO);
+  assert_non_null(strstr(error.text, "no/such/file"));
+}
+
+static struct perf_input *input_of(struct perf_input_config config) {
+  struct perf_input *input;
+  assert_int_equal(perf_input_create(&config, &input, NULL), ZPS_OK);
+  return input;
+}
+
+static void random_rows_are_distinct_and_repeatable(void **state) {
+  (void)state;
+  static const double densities[] = {0, 0.001, 0.3, 0.8, 1}, skews[] = {0, 1, 1.4};
+  enum { ROWS = 2000 };
+  for (int i = 0; i < 15; i++) {
+    const double density = densities[i % 5];
+    struct perf_input *input = input_of(
+        (struct perf_input_config){.rows = ROWS, .density = density, .skew = skews[i / 5], .world = 3, .seed = 5});
+    int64_t first[ROWS];
+    uint64_t n, again;
+    bool seen[ROWS] = {false};
+    const int64_t *rows = perf_input_touched(input, 4, 2, &n);
+    assert_int_equal(n, (uint64_t)(density * ROWS + 0.5));
+    for (uint64_t k = 0; k < n; k++) {
+      assert_in_range(rows[k], 0, ROWS - 1);
+      assert_false(seen[rows[k]]);
+      seen[rows[k]] = true;
+    }
+    memcpy(first, rows, n * sizeof *rows);
+    perf_input_touched(input, 5, 2, &again);
+    rows = perf_input_touched(input, 4, 2, &again);
+    assert_int_equal(again, n);
+    assert_memory_equal(first, rows, n * sizeof *rows);
+    perf_input_destroy(input);
+  }
+}
+
+static void the_last_ranks_can_be_empty(void **state) {
+  (void)state;
+  struct perf_input *input =
+      input_of((struct perf_input_config){.rows = 100, .density = 0.5, .world = 3, .empty = 2, .seed = 5});
+  uint64_t n;
+  perf_input_touched(input, 0, 0, &n);
+  assert_int_equal(n, 50);
+  for (uint32_t rank = 1; rank < 3; rank++) {
+    perf_input_touched(input, 0, rank, &n);
+    assert_int_equal(n, 0);
+  }
+  perf_input_destroy(input);
+}
+
+static void traces_deal_samples_to_ranks(void **state) {
+  (void)state;
+  const char text[] = "1 2 3\n3 4\n\n7\n0 7\n";
+  struct perf_input *input =
+      input_of((struct perf_input_config){.trace = file_of(text, sizeof text - 1), .batch = 2, .world = 2, .seed = 5});
+  uint64_t n;
+  assert_int_equal(perf_input_rows(input), 8);
+  const int64_t *rows = perf_input_touched(input, 0, 0, &n);
+  assert_int_equal(n, 4); /* 1 2 3 and 3 4 */
+  assert_int_equal(rows[3], 4);
+  rows = perf_input_touched(input, 0, 1, &n);
+  assert_int_equal(n, 2); /* 7 and 0 7 */
+  assert_int_equal(rows[1], 0);
+  perf_input_touched(input, 1, 0, &n); /* from the start again */
+  assert_int_equal(n, 4);
+  perf_input_destroy(input);
+}
+
+static void bad_traces_are_refused(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *wanted;
+    uint64_t rows;
+  } cases[] = {
+      {"1 2\n3 -4\n", "line 2: '-4' is no row id", 0},
+      {"1 2x\n", "line 1: '2x' is no row id", 0},
+      {"\n\n", "holds no samples", 0},
+      {"1\n9\n", "line 2: row id 9 is not below --rows 9", 9},
+      {"99999999999999999999\n", "is no row id", 0},
+  };
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    struct perf_input *input;
+    struct zps_error error;
+    const struct perf_input_config config = {
+        .trace = file_of(cases[i].text, strlen(cases[i].text)), .rows = cases[i].rows, .batch = 1, .world = 1};
+    assert_int_equal(perf_input_create(&config, &input, &error), ZPS_ERR_INVALID);
+    assert_non_null(strstr(error.text, cases[i].wanted));
+  }
+}
+
+static void values_are_never_zero_and_exact_in_a_float(void **state) {
+  (void)state;
+  double sum = 0;
+  for (uint64_t i = 0; i < 100000; i++) {
+    const double value = perf_value(perf_value_key(1, 2, 3, 0), i);
+    assert_true(value != 0 && value > -1 && value < 1);
+    assert_true((double)(float)value == value);
+    sum += value;
+  }
+  assert_true(sum > -1000 && sum < 1000);
+}
+
+static int clean(void **state) {
+  (void)state;
+  unlink(file_of("", 0));
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(lines_are_split),
+      cmocka_unit_test(long_lines_grow_the_buffer),
+      cmocka_unit_test(missing_files_are_named),
+      cmocka_unit_test(random_rows_are_distinct_and_repeatable),
+      cmocka_unit_test(the_last_ranks_can_be_empty),
+      cmocka_unit_test(traces_deal_samples_to_ranks),
+      cmocka_unit_test(bad_traces_are_refused),
+      cmocka_unit_test(values_are_never_zero_and_exact_in_a_float),
+  };
+  return cmocka_run_group_tests_name("tools", tests, NULL, clean);
+}
