@@ -1,0 +1,226 @@
+/* Credits, sequence and queueing of links, over the in-process fabric, driven step by step. */
+#include "tests/support/net_pair.h"
+
+#include "common/base/rng.h"
+#include "common/session/link.h"
+
+enum { JOB = 9, EPOCH = 4 };
+
+/* A link per end, and what the other end sent over it. */
+struct linked {
+  struct end ends[2];
+  struct zps_link *links[2];
+  unsigned n_done[2], n_credit[2];
+  zps_err_t code[2];
+  struct zps_error error[2];
+};
+
+static void on_frame_bytes(struct end *end, const void *data, size_t len) {
+  struct linked *linked = end->ctx;
+  const int i = end == &linked->ends[1];
+  struct zps_frame frame;
+  struct zps_error error;
+  assert_int_equal(zps_wire_decode(data, len, &frame, &error), ZPS_OK);
+  assert_int_equal(frame.header.src, 1 - i);
+  const zps_err_t code = zps_link_received(linked->links[i], &frame.header, &linked->error[i]);
+  if (code != ZPS_OK) {
+    linked->code[i] = code;
+    return;
+  }
+  if (frame.header.type == ZPS_FRAME_CREDIT) {
+    linked->n_credit[i]++;
+  } else {
+    assert_int_equal(frame.u.done.step, linked->n_done[i]++);
+  }
+}
+
+static void linked_open(struct linked *linked, const char *provider, const char *fault) {
+  memset(linked, 0, sizeof *linked);
+  pair_open(linked->ends, provider, fault, 0);
+  for (int i = 0; i < 2; i++) {
+    linked->ends[i].on_message = on_frame_bytes;
+    linked->ends[i].ctx = linked;
+    assert_int_equal(
+        zps_link_create(linked->ends[i].net, linked->ends[i].peer, JOB, EPOCH, (uint32_t)i, &linked->links[i]), ZPS_OK);
+  }
+}
+
+static void linked_close(struct linked *linked) {
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(zps_net_counters(linked->ends[i].net)->unmatched, 0);
+    assert_int_equal(linked->code[i], ZPS_OK);
+    zps_link_destroy(linked->links[i]);
+  }
+  pair_close(linked->ends);
+}
+
+static zps_err_t send_done(struct linked *linked, int from, unsigned step) {
+  struct zps_frame frame = {.header.type = ZPS_FRAME_DONE, .u.done = {.tensor = 1, .step = step}};
+  return zps_link_send(linked->links[from], &frame);
+}
+
+static unsigned turn(struct linked *linked) {
+  unsigned events = 0;
+  for (int i = 0; i < 2; i++) events += zps_net_progress(linked->ends[i].net) + zps_link_progress(linked->links[i]);
+  return events;
+}
+
+static void test_one_way_stream_lives_on_credit_frames(void **state) {
+  (void)state;
+  struct linked linked;
+  linked_open(&linked, "loop", NULL);
+  for (unsigned i = 0; i < 5000; i++) {
+    assert_int_equal(send_done(&linked, 0, i), ZPS_OK);
+    turn(&linked);
+  }
+  while (turn(&linked) > 0) continue;
+  assert_int_equal(linked.n_done[1], 5000);
+  assert_in_range(linked.n_credit[0], 5000 / ZPS_LINK_CREDITS, 2 * 5000 / ZPS_LINK_CREDITS + 1);
+  assert_int_equal(linked.n_credit[1], 0); /* what CREDIT frames cost goes back with frames that are sent anyway */
+  linked_close(&linked);
+}
+
+static void test_frames_wait_for_credit(void **state) {
+  (void)state;
+  struct linked linked;
+  linked_open(&linked, "loop", NULL);
+  for (unsigned i = 0; i < ZPS_LINK_CREDITS + ZPS_LINK_QUEUE_MAX; i++)
+    assert_int_equal(send_done(&linked, 0, i), ZPS_OK);
+  assert_int_equal(send_done(&linked, 0, 0), ZPS_ERR_AGAIN);
+  assert_int_equal(zps_net_counters(linked.ends[0].net)->msgs_sent, ZPS_LINK_CREDITS);
+  while (turn(&linked) > 0) continue;
+  assert_int_equal(linked.n_done[1], ZPS_LINK_CREDITS + ZPS_LINK_QUEUE_MAX);
+  linked_close(&linked);
+}
+
+static void test_full_ends_do_not_lock_up(void **state) {
+  (void)state;
+  struct linked linked;
+  linked_open(&linked, "loop", NULL);
+  /* Both ends spend all their credit before either looks at what came. */
+  for (unsigned i = 0; i < 500; i++)
+    for (int from = 0; from < 2; from++) assert_int_equal(send_done(&linked, from, i), ZPS_OK);
+  while (turn(&linked) > 0) continue;
+  for (int i = 0; i < 2; i++) assert_int_equal(linked.n_done[i], 500);
+  linked_close(&linked);
+}
+
+static void exchange_at_random(const char *provider, const char *fault, uint64_t seed) {
+  struct linked linked;
+  struct zps_rng rng = {.state = seed};
+  unsigned sent[2] = {0, 0};
+  const unsigned total[2] = {1000 + (unsigned)zps_rng_below(&rng, 1000), (unsigned)zps_rng_below(&rng, 2000)};
+  const uint64_t give_up = zps_clock_ns() + 20 * ZPS_NS_PER_S;
+  linked_open(&linked, provider, fault);
+  while (linked.n_done[1] < total[0] || linked.n_done[0] < total[1]) {
+    if (zps_clock_ns() > give_up) fail_msg("seed %llu: stuck", (unsigned long long)seed);
+    const int i = (int)zps_rng_below(&rng, 2);
+    switch (zps_rng_below(&rng, 4)) {
+      case 0:
+        for (uint64_t n = zps_rng_below(&rng, 60); n > 0 && sent[i] < total[i]; n--)
+          assert_int_equal(send_done(&linked, i, sent[i]++), ZPS_OK);
+        break;
+      case 1:
+        zps_link_progress(linked.links[i]);
+        break;
+      default:
+        zps_net_progress(linked.ends[i].net);
+    }
+  }
+  linked_close(&linked);
+}
+
+static void test_random_traffic(void **state) {
+  (void)state;
+  for (uint64_t seed = 1; seed <= 30; seed++) exchange_at_random("loop", NULL, seed);
+}
+
+static void test_random_traffic_under_push_back_and_delay(void **state) {
+  (void)state;
+  for (uint64_t seed = 1; seed <= 3; seed++) exchange_at_random("fault+loop", "again=0.2,delay=0.002:100us", seed);
+}
+
+static void test_broken_streams_are_refused(void **state) {
+  (void)state;
+  struct linked linked;
+  struct zps_error error;
+  linked_open(&linked, "loop", NULL);
+  struct zps_link *link = linked.links[0];
+  struct zps_frame_header header = {.type = ZPS_FRAME_DONE, .job = JOB, .epoch = EPOCH, .src = 1};
+  header.seq = 1;
+  assert_int_equal(zps_link_received(link, &header, &error), ZPS_ERR_PROTOCOL);
+  assert_non_null(strstr(error.text, "sequence number 1: 0 was expected"));
+  header.seq = 0;
+  header.job = JOB + 1;
+  assert_int_equal(zps_link_received(link, &header, &error), ZPS_ERR_PROTOCOL);
+  header.job = JOB;
+  header.credits = 1; /* nothing was sent that could be returned */
+  assert_int_equal(zps_link_received(link, &header, &error), ZPS_ERR_PROTOCOL);
+  assert_non_null(strstr(error.text, "returns 1 credits"));
+  header.credits = 0;
+  header.epoch = EPOCH + 1; /* another life of the peer: its sequence says nothing */
+  header.seq = 17;
+  assert_int_equal(zps_link_received(link, &header, &error), ZPS_ERR_STALE);
+  header.seq = 0;
+  assert_int_equal(zps_link_received(link, &header, &error), ZPS_ERR_STALE);
+  zps_link_set_epoch(link, EPOCH + 1);
+  for (header.seq = 1; header.seq <= ZPS_LINK_CREDITS; header.seq++)
+    assert_int_equal(zps_link_received(link, &header, &error), ZPS_OK);
+  assert_int_equal(zps_link_received(link, &header, &error), ZPS_ERR_PROTOCOL);
+  assert_non_null(strstr(error.text, "without credit"));
+  linked_close(&linked);
+}
+
+static void test_a_lost_frame_shows(void **state) {
+  (void)state;
+  struct linked linked;
+  linked_open(&linked, "fault+loop", "drop=0.2");
+  for (unsigned i = 0; i < 30; i++) assert_int_equal(send_done(&linked, 0, i), ZPS_OK);
+  while (turn(&linked) > 0) continue;
+  assert_int_equal(linked.code[1], ZPS_ERR_PROTOCOL);
+  linked.code[0] = linked.code[1] = ZPS_OK;
+  linked_close(&linked);
+}
+
+static void test_sending_to_the_dead_fails(void **state) {
+  (void)state;
+  struct linked linked;
+  linked_open(&linked, "loop", NULL);
+  zps_link_destroy(linked.links[1]);
+  zps_net_close(linked.ends[1].net);
+  assert_int_equal(send_done(&linked, 0, 0), ZPS_OK);
+  zps_net_progress(linked.ends[0].net);
+  assert_int_equal(linked.ends[0].n_errors, 1);
+  assert_int_equal(send_done(&linked, 0, 1), ZPS_ERR_PEER_LOST);
+  assert_int_equal(send_done(&linked, 0, 2), ZPS_ERR_PEER_LOST);
+  assert_int_equal(zps_link_progress(linked.links[0]), 0);
+  zps_link_destroy(linked.links[0]);
+  zps_net_close(linked.ends[0].net);
+}
+
+static void test_what_is_no_frame_is_refused(void **state) {
+  (void)state;
+  struct linked linked;
+  linked_open(&linked, "loop", NULL);
+  struct zps_frame frame = {.header.type = ZPS_FRAME_PUSH, .u.round.n_slices = ZPS_WIRE_SLICES_MAX + 1};
+  assert_int_equal(zps_link_send(linked.links[0], &frame), ZPS_ERR_INVALID);
+  assert_int_equal(send_done(&linked, 0, 0), ZPS_OK);
+  while (turn(&linked) > 0) continue;
+  assert_int_equal(linked.n_done[1], 1);
+  linked_close(&linked);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_one_way_stream_lives_on_credit_frames),
+      cmocka_unit_test(test_frames_wait_for_credit),
+      cmocka_unit_test(test_full_ends_do_not_lock_up),
+      cmocka_unit_test(test_random_traffic),
+      cmocka_unit_test(test_random_traffic_under_push_back_and_delay),
+      cmocka_unit_test(test_broken_streams_are_refused),
+      cmocka_unit_test(test_a_lost_frame_shows),
+      cmocka_unit_test(test_sending_to_the_dead_fails),
+      cmocka_unit_test(test_what_is_no_frame_is_refused),
+  };
+  return cmocka_run_group_tests_name("link", tests, NULL, NULL);
+}
