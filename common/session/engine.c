@@ -62,7 +62,7 @@ static unsigned run_commands(struct zps_engine *engine) {
 }
 
 static void run_until_stopped(struct zps_engine *engine) {
-  uint64_t deadline_ns = 0;
+  uint64_t deadline_ns = ZPS_NEVER; /* the handler may still be waiting for what zps_engine_create() returns */
   unsigned carried = 0; /* what the bulk engine did after the last tick may have given the handler something to send */
   for (;;) {
     const bool stopping =

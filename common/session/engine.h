@@ -36,7 +36,7 @@ struct zps_engine_config {
   uint64_t memory_cache_bytes;
 };
 
-/* Opens the fabric, then starts the thread. */
+/* Opens the fabric, then starts the thread, which calls the handler from the first command or event on. */
 zps_err_t zps_engine_create(const struct zps_engine_config *config, const struct zps_engine_handler *handler,
                             struct zps_engine **engine_p, struct zps_error *error) ZPS_MUSTCHECK;
 /* Stops and joins the thread, then closes the fabric; commands not yet run are run first. The handler may be called until
