@@ -10,6 +10,14 @@
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
+/* An address in text starts with a scheme, as ours does, and ends with a zero; the others all have one length. */
+static bool addr_looks_right(const struct ofi_net *net, const char *bytes, size_t len) {
+  const char *ours = (const char *)net->base.info.addr;
+  if (net->info->addr_format != FI_ADDR_STR) return len == net->base.info.addr_len;
+  const size_t scheme_len = strcspn(ours, ":") + 1;
+  return len > scheme_len && bytes[len - 1] == '\0' && memcmp(bytes, ours, scheme_len) == 0;
+}
+
 static zps_err_t addr_get(struct ofi_net *net, const void *bytes, size_t len, struct ofi_addr **addr_p,
                           struct zps_error *error) {
   struct ofi_addr *addr;
@@ -20,7 +28,7 @@ static zps_err_t addr_get(struct ofi_net *net, const void *bytes, size_t len, st
       return ZPS_OK;
     }
   }
-  if (len != net->base.info.addr_len)
+  if (!addr_looks_right(net, bytes, len))
     return zps_fail(error, ZPS_ERR_INVALID,
                     "a peer's fabric address has %zu bytes where %s (%s) has %zu: do both use the same provider?", len,
                     net->base.info.provider, net->base.info.addr_format, net->base.info.addr_len);

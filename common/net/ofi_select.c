@@ -184,20 +184,44 @@ static const struct fi_info *best_of_provider(const struct fi_info *list, const 
   return best;
 }
 
+/* Was the same provider, domain and address listed before `info`? libfabric repeats them with other features. */
+static bool is_repeated(const struct fi_info *list, const struct fi_info *info) {
+  char text[160], earlier[160];
+  zps_ofi_info_text(info, text, sizeof text);
+  for (; list != info; list = list->next)
+    if (strcmp(zps_ofi_info_text(list, earlier, sizeof earlier), text) == 0) return true;
+  return false;
+}
+
+static bool is_first_of_provider(const struct fi_info *list, const struct fi_info *info) {
+  for (; list != info; list = list->next)
+    if (zps_ofi_info_usable(list) && strcmp(provider_name(list), provider_name(info)) == 0) return false;
+  return true;
+}
+
+/* "net (eth0 192.0.2.2, lo 127.0.0.1), shm (shm)"; link-local addresses are left out, and "..." ends a list too long.
+ */
 static void list_what_is_there(const struct fi_info *list, char *text, size_t size) {
   char line[160];
   size_t used = 0;
-  for (const struct fi_info *info = list; info; info = info->next) {
-    if (!zps_ofi_info_usable(info)) continue;
-    zps_ofi_info_text(info, line, sizeof line);
-    if (strstr(text, line)) continue;
-    if (used + strlen(line) + 8 > size) {
-      snprintf(text + used, size - used, ", ...");
-      return;
+  snprintf(text, size, "nothing with reliable datagrams and remote reads");
+  for (const struct fi_info *first = list; first; first = first->next) {
+    if (!zps_ofi_info_usable(first) || !is_first_of_provider(list, first)) continue;
+    const char *provider = provider_name(first), *separator = " (";
+    used += (size_t)snprintf(text + used, size - used, "%s%s", used > 0 ? ", " : "", provider);
+    for (const struct fi_info *info = first; info; info = info->next) {
+      if (strcmp(provider_name(info), provider) != 0 || !zps_ofi_info_usable(info) || is_repeated(list, info)) continue;
+      if (address_class(info) == ADDRESS_LINK_LOCAL) continue;
+      const char *where = zps_ofi_info_text(info, line, sizeof line) + strlen(provider) + 1;
+      if (used + strlen(where) + 80 > size) { /* room for the longest name of a provider, too */
+        snprintf(text + used, size - used, ", ...");
+        return;
+      }
+      used += (size_t)snprintf(text + used, size - used, "%s%s", separator, where);
+      separator = ", ";
     }
-    used += (size_t)snprintf(text + used, size - used, "%s%s", used ? ", " : "", line);
+    if (strcmp(separator, ", ") == 0) used += (size_t)snprintf(text + used, size - used, ")");
   }
-  if (used == 0) snprintf(text, size, "nothing with reliable datagrams and remote reads");
 }
 
 zps_err_t zps_ofi_select(const struct fi_info *list, const struct ofi_iface *ifaces, size_t n_ifaces,

@@ -1,0 +1,6 @@
+#include "tests/conform/conform.h"
+
+int main(int argc, char **argv) {
+  static const struct conform_target target = {.provider = "net", .interface = "lo"};
+  return conform_main(argc, argv, &target);
+}

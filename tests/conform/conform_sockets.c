@@ -1,0 +1,7 @@
+#include "tests/conform/conform.h"
+
+int main(int argc, char **argv) {
+  static const struct conform_target target = {
+      .provider = "sockets", .interface = "lo", .owns_threads = true, .silent_death = true, .slowness = 20};
+  return conform_main(argc, argv, &target);
+}

@@ -1,0 +1,113 @@
+/* Waiting: it sleeps, and it wakes. */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
+
+#include "tests/conform/conform.h"
+
+enum { N_WAKES = 200 };
+
+struct waker {
+  struct zps_net *net;
+  _Atomic unsigned asked, served;
+};
+
+static void *waker_run(void *arg) {
+  struct waker *waker = arg;
+  for (unsigned i = 1; i <= N_WAKES; i++) {
+    while (atomic_load(&waker->asked) < i) sched_yield();
+    atomic_store(&waker->served, i);
+    zps_net_wake(waker->net);
+  }
+  return NULL;
+}
+
+void conform_wake_thread(void **state) {
+  (void)state;
+  const struct zps_net_config config = conform_config();
+  struct conform_node node;
+  pthread_t thread;
+  conform_node_open(&node, &config);
+  zps_net_progress(node.net);
+  struct waker waker = {.net = node.net};
+  assert_int_equal(pthread_create(&thread, NULL, waker_run, &waker), 0);
+  const uint64_t start = zps_clock_ns();
+  for (unsigned i = 1; i <= N_WAKES; i++) {
+    atomic_store(&waker.asked, i);
+    while (atomic_load(&waker.served) < i) {
+      zps_net_wait(node.net, 20 * ZPS_NS_PER_S);
+      zps_net_progress(node.net);
+    }
+  }
+  assert_true(zps_clock_ns() - start < 10 * ZPS_NS_PER_S);
+  pthread_join(thread, NULL);
+  conform_node_close(&node);
+}
+
+void conform_wake_early(void **state) {
+  (void)state;
+  const struct zps_net_config config = conform_config();
+  struct conform_node node;
+  conform_node_open(&node, &config);
+  zps_net_progress(node.net);
+  for (int i = 0; i < 50; i++) {
+    zps_net_wake(node.net);
+    zps_net_wake(node.net);
+    const uint64_t start = zps_clock_ns();
+    zps_net_wait(node.net, 20 * ZPS_NS_PER_S);
+    assert_true(zps_clock_ns() - start < 5 * ZPS_NS_PER_S);
+  }
+  conform_node_close(&node);
+}
+
+/* A wait without events ends, no earlier than by a rounding. */
+void conform_wait_timeout(void **state) {
+  (void)state;
+  const struct zps_net_config config = conform_config();
+  struct conform_node node;
+  conform_node_open(&node, &config);
+  while (zps_net_progress(node.net) > 0) continue;
+  zps_net_wait(node.net, 0);
+  const uint64_t start = zps_clock_ns();
+  while (zps_clock_ns() - start < 30 * ZPS_NS_PER_MS) {
+    zps_net_wait(node.net, 10 * ZPS_NS_PER_MS);
+    assert_int_equal(zps_net_progress(node.net), 0);
+  }
+  assert_true(zps_clock_ns() - start < 5 * ZPS_NS_PER_S);
+  conform_node_close(&node);
+}
+
+static uint64_t cpu_ns(int who) {
+  struct rusage usage;
+  getrusage(who, &usage);
+  return (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * ZPS_NS_PER_S +
+         (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000;
+}
+
+/* A connected endpoint that has seen messages and reads uses no processor while nothing happens. */
+void conform_idle_cpu(void **state) {
+  (void)state;
+  const struct zps_net_config config = conform_config();
+  const uint64_t span_ns = 400 * ZPS_NS_PER_MS;
+  struct conform_pair pair;
+  static uint8_t memory[2][4096];
+  struct conform_read read;
+  conform_pair_open(&pair, &config);
+  struct zps_net_mem mine = conform_register(&pair.a, memory[0], sizeof memory[0]);
+  struct zps_net_mem theirs = conform_register(&pair.b, memory[1], sizeof memory[1]);
+  conform_send(pair.a_to_b, "there", 5, CONFORM_NODES(&pair.a, &pair.b));
+  conform_send(pair.b_to_a, "back", 4, CONFORM_NODES(&pair.a, &pair.b));
+  conform_read_start(&read, pair.a_to_b, memory[0], &mine, sizeof memory[0], theirs.addr, theirs.key);
+  conform_until(read.n_done && pair.a.n_messages && pair.b.n_messages, CONFORM_LIMIT_MS, &pair.a, &pair.b);
+  for (int i = 0; i < 10; i++) conform_step(CONFORM_NODES(&pair.a, &pair.b)); /* what the messages leave behind */
+  const int who = conform_target->owns_threads ? RUSAGE_SELF : RUSAGE_THREAD;
+  const uint64_t start = zps_clock_ns(), cpu = cpu_ns(who);
+  while (zps_clock_ns() - start < span_ns) {
+    zps_net_wait(pair.a.net, span_ns);
+    zps_net_progress(pair.a.net);
+  }
+  const double share = (double)(cpu_ns(who) - cpu) / (double)(zps_clock_ns() - start);
+  const double limit = conform_target->polls || conform_target->owns_threads ? 0.1 : 0.005;
+  if (share > limit) fail_msg("%.2f%% of a core while idle, more than %.2f%%", share * 100, limit * 100);
+  conform_pair_close(&pair);
+}
