@@ -1,6 +1,7 @@
 /* Receiver-driven bulk reads: order, budgets, failures, eviction. One reader and several sources over the in-process
  * fabric, driven step by step. */
 #include "tests/support/net_pair.h"
+#include "tests/support/oom.h"
 
 #include "common/base/rng.h"
 #include "common/net/bulk.h"
@@ -324,6 +325,29 @@ static void test_random_transfers(void **state) {
   for (uint64_t seed = 1; seed <= 20; seed++) run_at_random("delay=0.05:100us,hold=200us", seed, seed % 2 == 0);
 }
 
+static zps_err_t sweep_create(void *ctx) {
+  struct end *end = ctx;
+  struct zps_bulk_peer *peer;
+  zps_err_t code = zps_bulk_create(end->net, &(struct zps_bulk_config){0}, &reader.bulk);
+  if (code != ZPS_OK) return code;
+  code = zps_bulk_peer_add(reader.bulk, end->peer, &peer);
+  if (code != ZPS_OK) zps_bulk_destroy(reader.bulk);
+  return code;
+}
+
+static void sweep_destroy(void *ctx) {
+  (void)ctx;
+  zps_bulk_destroy(reader.bulk);
+}
+
+static void test_out_of_memory(void **state) {
+  (void)state;
+  struct end ends[2];
+  pair_open(ends, "loop", NULL, 0);
+  oom_sweep(sweep_create, sweep_destroy, &ends[0], 3);
+  pair_close(ends);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_pieces_go_round_the_peers),
@@ -337,6 +361,7 @@ int main(void) {
       cmocka_unit_test(test_a_silent_peer_does_not_hold_the_budget),
       cmocka_unit_test(test_closing_ends_everything),
       cmocka_unit_test(test_random_transfers),
+      cmocka_unit_test(test_out_of_memory),
   };
   return cmocka_run_group_tests_name("bulk", tests, NULL, NULL);
 }

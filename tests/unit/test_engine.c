@@ -16,6 +16,7 @@
 #include "common/base/rng.h"
 #include "common/session/engine.h"
 #include "common/session/link.h"
+#include "tests/support/oom.h"
 
 enum { JOB = 77, FRAMES = 4000, PAYLOAD = 3000 };
 
@@ -362,6 +363,20 @@ static void test_create_fails_as_the_fabric_does(void **state) {
   zps_engine_destroy(NULL);
 }
 
+static zps_err_t sweep_create(void *ctx) {
+  return side_open(ctx, 0, "loop", NULL);
+}
+
+static void sweep_destroy(void *ctx) {
+  zps_engine_destroy(((struct side *)ctx)->engine);
+}
+
+static void test_out_of_memory(void **state) {
+  (void)state;
+  struct side side;
+  oom_sweep(sweep_create, sweep_destroy, &side, 6);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_engines_exchange_frames),
@@ -374,6 +389,7 @@ int main(void) {
       cmocka_unit_test(test_bulk_reads_run_by_themselves),
       cmocka_unit_test(test_destroy_ends_reads_in_flight),
       cmocka_unit_test(test_create_fails_as_the_fabric_does),
+      cmocka_unit_test(test_out_of_memory),
   };
   return cmocka_run_group_tests_name("engine", tests, NULL, NULL);
 }

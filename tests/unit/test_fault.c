@@ -1,5 +1,6 @@
 /* The fault injector: its rules, its faults, and that it catches what breaks the rules of net.h. */
 #include "tests/support/net_pair.h"
+#include "tests/support/oom.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -272,6 +273,37 @@ static void test_broken_rules_are_fatal(void **state) {
   assert_int_equal(signal_of(progress_in_a_callback), SIGABRT);
 }
 
+/* An endpoint with a peer (itself) and a registration. */
+struct sweep {
+  struct zps_net *net;
+  uint8_t bytes[16];
+};
+
+static zps_err_t sweep_create(void *ctx) {
+  struct sweep *sweep = ctx;
+  const struct zps_net_config config = {.provider = "fault+loop", .max_msg = 64, .fault = "again=0.5"};
+  const struct zps_net_handler handler = {.on_message = end_on_message, .on_peer_error = end_on_peer_error};
+  struct zps_net_peer *peer;
+  struct zps_net_mem mem;
+  zps_err_t code = zps_net_open(&config, &handler, &sweep->net, NULL);
+  if (code != ZPS_OK) return code;
+  const struct zps_net_info *info = zps_net_info(sweep->net);
+  code = zps_net_peer_add(sweep->net, info->addr, info->addr_len, NULL, &peer, NULL);
+  if (code == ZPS_OK) code = zps_net_mem_register(sweep->net, sweep->bytes, sizeof sweep->bytes, &mem, NULL);
+  if (code != ZPS_OK) zps_net_close(sweep->net);
+  return code;
+}
+
+static void sweep_destroy(void *ctx) {
+  zps_net_close(((struct sweep *)ctx)->net);
+}
+
+static void test_out_of_memory(void **state) {
+  (void)state;
+  struct sweep sweep;
+  oom_sweep(sweep_create, sweep_destroy, &sweep, 7);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_rules_are_parsed),
@@ -284,6 +316,7 @@ int main(void) {
       cmocka_unit_test(test_close_ends_the_quarantine),
       cmocka_unit_test(test_a_killed_endpoint_is_silent),
       cmocka_unit_test(test_broken_rules_are_fatal),
+      cmocka_unit_test(test_out_of_memory),
   };
   return cmocka_run_group_tests_name("fault", tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* Credits, sequence and queueing of links, over the in-process fabric, driven step by step. */
 #include "tests/support/net_pair.h"
+#include "tests/support/oom.h"
 
 #include "common/base/rng.h"
 #include "common/session/link.h"
@@ -210,6 +211,38 @@ static void test_what_is_no_frame_is_refused(void **state) {
   linked_close(&linked);
 }
 
+static zps_err_t sweep_create(void *ctx) {
+  struct linked *linked = ctx;
+  return zps_link_create(linked->ends[0].net, linked->ends[0].peer, JOB, EPOCH, 0, &linked->links[0]);
+}
+
+static void sweep_destroy(void *ctx) {
+  struct linked *linked = ctx;
+  zps_link_destroy(linked->links[0]);
+}
+
+static void end_nothing(void *ctx) {
+  (void)ctx;
+}
+
+static zps_err_t sweep_queue(void *ctx) {
+  return send_done(ctx, 0, ZPS_LINK_CREDITS);
+}
+
+static void test_out_of_memory(void **state) {
+  (void)state;
+  struct linked linked = {0};
+  pair_open(linked.ends, "loop", NULL, 0);
+  oom_sweep(sweep_create, sweep_destroy, &linked, 1);
+  pair_close(linked.ends);
+  linked_open(&linked, "loop", NULL);
+  for (unsigned i = 0; i < ZPS_LINK_CREDITS; i++) assert_int_equal(send_done(&linked, 0, i), ZPS_OK);
+  oom_sweep(sweep_queue, end_nothing, &linked, 1);
+  while (turn(&linked) > 0) continue;
+  assert_int_equal(linked.n_done[1], ZPS_LINK_CREDITS + 1); /* what was refused was not sent, what was taken was */
+  linked_close(&linked);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_one_way_stream_lives_on_credit_frames),
@@ -221,6 +254,7 @@ int main(void) {
       cmocka_unit_test(test_a_lost_frame_shows),
       cmocka_unit_test(test_sending_to_the_dead_fails),
       cmocka_unit_test(test_what_is_no_frame_is_refused),
+      cmocka_unit_test(test_out_of_memory),
   };
   return cmocka_run_group_tests_name("link", tests, NULL, NULL);
 }

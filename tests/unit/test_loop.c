@@ -1,5 +1,6 @@
 /* The in-process fabric: what it does beyond the conformance suite, which runs over it too. */
 #include "tests/support/net_pair.h"
+#include "tests/support/oom.h"
 
 #include <pthread.h>
 
@@ -234,6 +235,37 @@ static void test_wake_ends_a_wait(void **state) {
   zps_net_close(end.net);
 }
 
+/* An endpoint with a peer (itself) and a registration. */
+struct sweep {
+  struct zps_net *net;
+  uint8_t bytes[16];
+};
+
+static zps_err_t sweep_create(void *ctx) {
+  struct sweep *sweep = ctx;
+  const struct zps_net_config config = {.provider = "loop", .max_msg = 64};
+  const struct zps_net_handler handler = {.on_message = end_on_message, .on_peer_error = end_on_peer_error};
+  struct zps_net_peer *peer;
+  struct zps_net_mem mem;
+  zps_err_t code = zps_net_open(&config, &handler, &sweep->net, NULL);
+  if (code != ZPS_OK) return code;
+  const struct zps_net_info *info = zps_net_info(sweep->net);
+  code = zps_net_peer_add(sweep->net, info->addr, info->addr_len, NULL, &peer, NULL);
+  if (code == ZPS_OK) code = zps_net_mem_register(sweep->net, sweep->bytes, sizeof sweep->bytes, &mem, NULL);
+  if (code != ZPS_OK) zps_net_close(sweep->net);
+  return code;
+}
+
+static void sweep_destroy(void *ctx) {
+  zps_net_close(((struct sweep *)ctx)->net);
+}
+
+static void test_out_of_memory(void **state) {
+  (void)state;
+  struct sweep sweep;
+  oom_sweep(sweep_create, sweep_destroy, &sweep, 3);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_messages_keep_their_order),
@@ -246,6 +278,7 @@ int main(void) {
       cmocka_unit_test(test_foreign_addresses_are_refused),
       cmocka_unit_test(test_each_endpoint_has_its_thread),
       cmocka_unit_test(test_wake_ends_a_wait),
+      cmocka_unit_test(test_out_of_memory),
   };
   return cmocka_run_group_tests_name("loop", tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* Registered buffers: classes, sharing of registrations, limit, cache, shutdown. */
 #include "tests/support/net_pair.h"
+#include "tests/support/oom.h"
 
 #include "common/base/rng.h"
 #include "common/net/slab.h"
@@ -174,12 +175,47 @@ static void test_what_the_fabric_keeps_is_left_to_it(void **state) {
   zps_slab_destroy(NULL);
 }
 
+static zps_err_t sweep_create(void *ctx) {
+  struct zps_slab **slab_p = ctx;
+  struct zps_buf buf;
+  zps_err_t code = zps_slab_create(end.net, 64 * MIB, 0, slab_p);
+  if (code != ZPS_OK) return code;
+  code = zps_slab_get(*slab_p, MIB, &buf);
+  if (code == ZPS_OK) {
+    zps_slab_put(*slab_p, &buf);
+  } else {
+    zps_slab_destroy(*slab_p);
+  }
+  return code;
+}
+
+static void sweep_destroy(void *ctx) {
+  zps_slab_destroy(*(struct zps_slab **)ctx);
+}
+
+static void test_out_of_memory(void **state) {
+  (void)state;
+  unsigned logged = 0;
+  struct zps_slab *slab;
+  end_open(&end, "loop", NULL, 0);
+  zps_log_set_sink(log_count, &logged);
+  oom_sweep(sweep_create, sweep_destroy, &slab, 4);
+  zps_log_set_sink(NULL, NULL);
+  assert_int_equal(logged, 1); /* what the fabric refused to register */
+  zps_net_close(end.net);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_buffers_are_as_described), cmocka_unit_test(test_small_buffers_share_a_registration),
-      cmocka_unit_test(test_the_limit_pushes_back),    cmocka_unit_test(test_what_can_never_fit_is_refused),
-      cmocka_unit_test(test_the_cache_is_bounded),     cmocka_unit_test(test_random_use),
-      cmocka_unit_test(test_buffers_outlive_the_net),  cmocka_unit_test(test_what_the_fabric_keeps_is_left_to_it),
+      cmocka_unit_test(test_buffers_are_as_described),
+      cmocka_unit_test(test_small_buffers_share_a_registration),
+      cmocka_unit_test(test_the_limit_pushes_back),
+      cmocka_unit_test(test_what_can_never_fit_is_refused),
+      cmocka_unit_test(test_the_cache_is_bounded),
+      cmocka_unit_test(test_random_use),
+      cmocka_unit_test(test_buffers_outlive_the_net),
+      cmocka_unit_test(test_what_the_fabric_keeps_is_left_to_it),
+      cmocka_unit_test(test_out_of_memory),
   };
   return cmocka_run_group_tests_name("slab", tests, NULL, NULL);
 }
