@@ -60,6 +60,7 @@ struct zps_member_tensor {
   uint32_t first_rank;    /* that registered it */
   unsigned n_pending;     /* servers that have not answered tensor.open */
   struct zps_error error; /* FAILED */
+  uint64_t opened_ns;     /* OPEN */
   struct zps_member_waiter *waiters;
 };
 
@@ -161,7 +162,7 @@ zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_me
                                       const struct zps_tensor_spec *spec, void *token,
                                       struct zps_error *error) ZPS_MUSTCHECK;
 void zps_members_tensor_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
-                               uint32_t tensor, zps_err_t code, const char *text);
+                               uint32_t tensor, zps_err_t code, const char *text, uint64_t now_ns);
 
 /* Fails joins whose deadline has passed; the next deadline, or ZPS_NEVER. */
 uint64_t zps_members_tick(struct zps_members *members, uint64_t now_ns);

@@ -174,7 +174,7 @@ zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_me
 }
 
 void zps_members_tensor_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
-                               uint32_t number, zps_err_t code, const char *text) {
+                               uint32_t number, zps_err_t code, const char *text, uint64_t now_ns) {
   struct zps_member_job *job = zps_members_job_find(members, job_id);
   if (!job || job->state != ZPS_JOB_RUNNING || !server->server || number >= job->n_tensors) return;
   struct zps_member_tensor *tensor = job->tensors[number];
@@ -187,6 +187,7 @@ void zps_members_tensor_opened(struct zps_members *members, struct zps_member_cl
     answer_waiters(members, job, tensor, NULL, tensor->error.code, tensor->error.text);
   } else if (--tensor->n_pending == 0) {
     tensor->state = ZPS_TENSOR_OPEN;
+    tensor->opened_ns = now_ns;
     answer_waiters(members, job, tensor, NULL, ZPS_OK, NULL);
   }
 }

@@ -232,9 +232,9 @@ static void test_tensor_is_opened_once_and_answered_to_all(void **state) {
   assert_int_equal(count(ZPS_ACT_TENSOR_OPEN, 0, &seen), 1);
   assert_int_equal(count(ZPS_ACT_TENSOR_OPEN, 1, NULL), 1);
   assert_int_equal(seen->n_parts, 8);
-  zps_members_tensor_opened(t.members, &t.clients[0], job_id, 0, ZPS_OK, NULL);
+  zps_members_tensor_opened(t.members, &t.clients[0], job_id, 0, ZPS_OK, NULL, 0);
   assert_int_equal(count(ZPS_ACT_TENSOR_DONE, 2, NULL), 0);
-  zps_members_tensor_opened(t.members, &t.clients[1], job_id, 0, ZPS_OK, NULL);
+  zps_members_tensor_opened(t.members, &t.clients[1], job_id, 0, ZPS_OK, NULL, 0);
   assert_int_equal(count(ZPS_ACT_TENSOR_DONE, 2, NULL), 1);
   assert_int_equal(count(ZPS_ACT_TENSOR_DONE, 3, NULL), 1);
   assert_int_equal(tensor(3, job_id, "w", 100000, 0), ZPS_OK); /* again: answered at once */
@@ -254,7 +254,7 @@ static void test_tensor_that_a_server_refuses_stays_refused(void **state) {
   const struct seen *seen = NULL;
   const uint64_t job_id = running_job();
   assert_int_equal(tensor(2, job_id, "w", 10, 0), ZPS_OK);
-  zps_members_tensor_opened(t.members, &t.clients[1], job_id, 0, ZPS_ERR_NOMEM, "full");
+  zps_members_tensor_opened(t.members, &t.clients[1], job_id, 0, ZPS_ERR_NOMEM, "full", 0);
   assert_int_equal(count(ZPS_ACT_TENSOR_FAILED, 2, &seen), 1);
   assert_string_equal(seen->text, "tensor 'w' of job 'x': server 'b' (host node): full");
   assert_int_equal(tensor(3, job_id, "w", 10, 0), ZPS_ERR_NOMEM);

@@ -196,7 +196,7 @@ static void go_down(struct world *world, unsigned who) {
     }
     const struct request request = world->open[i];
     world->open[i] = world->open[--world->n_open];
-    zps_members_tensor_opened(world->members, &fake->client, request.job_id, request.tensor, ZPS_ERR_CLOSED, "closed");
+    zps_members_tensor_opened(world->members, &fake->client, request.job_id, request.tensor, ZPS_ERR_CLOSED, "closed", world->now_ns);
   }
   fake->up = false;
   zps_members_client_lost(world->members, &fake->client, "gone");
@@ -242,7 +242,7 @@ static void answer_all(struct world *world, zps_err_t code) {
   while (world->n_open) {
     const struct request request = world->open[--world->n_open];
     zps_members_tensor_opened(world->members, &world->fakes[request.server].client, request.job_id, request.tensor,
-                              code, code ? "no" : NULL);
+                              code, code ? "no" : NULL, world->now_ns);
   }
 }
 

@@ -1,0 +1,250 @@
+#include "server/coordinator/coordinator.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "common/base/clock.h"
+#include "server/coordinator/coordinator_impl.h"
+
+#define ZPS_LOG_COMPONENT "coordinator"
+#include "common/base/log.h"
+
+static bool random_bytes(void *out, size_t len) {
+  ssize_t n;
+  do {
+    n = getrandom(out, len, 0);
+  } while (n < 0 && errno == EINTR);
+  return n == (ssize_t)len;
+}
+
+static uint64_t on_random(void *ctx) {
+  (void)ctx;
+  uint64_t word = 0;
+  while (!random_bytes(&word, sizeof word)) { /* worked at start, so it does not fail for good */
+  }
+  return word;
+}
+
+/* ---- Events ---- */
+
+void zps_coordinator_enter(struct zps_coordinator *coordinator) {
+  coordinator->depth++;
+}
+
+static void on_deadline(uv_timer_t *timer) {
+  zps_coordinator_enter(timer->data);
+  zps_coordinator_leave(timer->data);
+}
+
+static void answered(struct zps_coordinator *coordinator, struct zps_coordinator_call *call) {
+  if (call->is_tensor) {
+    zps_members_tensor_opened(coordinator->members, &call->conn->client, call->job_id, call->tensor, call->error.code,
+                              call->error.text, zps_clock_ns());
+  } else {
+    zps_members_job_opened(coordinator->members, &call->conn->client, call->job_id, call->error.code, call->error.text,
+                           zps_clock_ns());
+  }
+  free(call);
+}
+
+void zps_coordinator_leave(struct zps_coordinator *coordinator) {
+  if (coordinator->depth > 1) {
+    coordinator->depth--;
+    return;
+  }
+  uint64_t now_ns, deadline_ns;
+  do {
+    while (coordinator->late) {
+      struct zps_coordinator_call *call = coordinator->late;
+      coordinator->late = call->next;
+      answered(coordinator, call);
+    }
+    now_ns = zps_clock_ns();
+    deadline_ns = zps_members_tick(coordinator->members, now_ns);
+  } while (coordinator->late);
+  coordinator->depth--;
+  if (coordinator->closing) return;
+  if (deadline_ns == ZPS_NEVER) {
+    uv_timer_stop(&coordinator->deadline);
+  } else {
+    uv_update_time(coordinator->deadline.loop);
+    uv_timer_start(&coordinator->deadline, on_deadline, (deadline_ns - now_ns) / ZPS_NS_PER_MS + 1, 0);
+  }
+}
+
+/* ---- Connections ---- */
+
+static void free_when_done(struct zps_coordinator *coordinator) {
+  if (!coordinator->closing || coordinator->n_conns || coordinator->n_handles) return;
+  zps_members_destroy(coordinator->members);
+  free(coordinator);
+}
+
+static enum zps_conn_role role_parse(const char *role) {
+  if (strcmp(role, "server") == 0) return ZPS_CONN_SERVER;
+  return strcmp(role, "worker") == 0 ? ZPS_CONN_WORKER : ZPS_CONN_CTL;
+}
+
+static void on_open(void *ctx, struct zps_rpc_conn *rpc) {
+  struct zps_coordinator *coordinator = ctx;
+  struct zps_coordinator_conn *conn = coordinator->n_conns < ZPS_COORDINATOR_CONNS_MAX ? calloc(1, sizeof *conn) : NULL;
+  if (!conn) {
+    zps_log_warn_limited("%s: refused: %u connections, the most there can be", zps_rpc_conn_peer(rpc),
+                         coordinator->n_conns);
+    zps_rpc_close(rpc, false);
+    return;
+  }
+  conn->coordinator = coordinator;
+  conn->rpc = rpc;
+  conn->role = role_parse(zps_rpc_conn_role(rpc));
+  conn->next = coordinator->conns;
+  if (conn->next) conn->next->prev = conn;
+  coordinator->conns = conn;
+  coordinator->n_conns++;
+  zps_rpc_conn_set_ctx(rpc, conn);
+  zps_log_debug("%s: connected: %s, version %s", zps_rpc_conn_peer(rpc), zps_rpc_conn_role(rpc),
+                zps_rpc_conn_version(rpc));
+}
+
+static void on_close(void *ctx, struct zps_rpc_conn *rpc, zps_err_t code, const char *reason) {
+  (void)ctx, (void)code;
+  struct zps_coordinator_conn *conn = zps_rpc_conn_ctx(rpc);
+  if (!conn) return; /* refused in on_open() */
+  struct zps_coordinator *coordinator = conn->coordinator;
+  conn->rpc = NULL;
+  zps_coordinator_enter(coordinator);
+  zps_members_client_lost(coordinator->members, &conn->client, reason);
+  zps_coordinator_leave(coordinator);
+  if (conn->next) conn->next->prev = conn->prev;
+  *(conn->prev ? &conn->prev->next : &coordinator->conns) = conn->next;
+  coordinator->n_conns--;
+  free(conn);
+  free_when_done(coordinator);
+}
+
+void zps_coordinator_watch(struct zps_coordinator_conn *conn) {
+  if (!conn->watched_ns) conn->watched_ns = zps_clock_ns();
+}
+
+static void conn_beat(struct zps_coordinator *coordinator, struct zps_coordinator_conn *conn, uint64_t now_ns) {
+  const uint64_t heard_ns = zps_rpc_conn_heard_ns(conn->rpc);
+  const uint64_t since_ns = heard_ns > conn->watched_ns ? heard_ns : conn->watched_ns;
+  if (conn->watched_ns && now_ns > since_ns && now_ns - since_ns > coordinator->config.dead_ms * ZPS_NS_PER_MS) {
+    char reason[80];
+    snprintf(reason, sizeof reason, "nothing heard for %.1f s", (double)(now_ns - since_ns) / (double)ZPS_NS_PER_S);
+    zps_members_client_lost(coordinator->members, &conn->client, reason);
+    zps_rpc_close(conn->rpc, false);
+  } else if (zps_rpc_notify(conn->rpc, "heartbeat", zps_json_object())) {
+    zps_rpc_close(conn->rpc, false);
+  }
+}
+
+static void on_heartbeat(uv_timer_t *timer) {
+  struct zps_coordinator *coordinator = timer->data;
+  const uint64_t now_ns = zps_clock_ns();
+  /* When this process itself was stopped for a while, peers look silent whose heartbeats wait to be read. */
+  const bool slept = now_ns - coordinator->last_beat_ns >
+                     coordinator->config.dead_ms * ZPS_NS_PER_MS / 2 + coordinator->config.heartbeat_ms * ZPS_NS_PER_MS;
+  coordinator->last_beat_ns = now_ns;
+  zps_coordinator_enter(coordinator);
+  for (struct zps_coordinator_conn *conn = coordinator->conns; conn; conn = conn->next) {
+    if (slept && conn->watched_ns) conn->watched_ns = now_ns;
+    if (conn->role != ZPS_CONN_CTL) conn_beat(coordinator, conn, now_ns);
+  }
+  zps_coordinator_leave(coordinator);
+}
+
+/* ---- Life ---- */
+
+static zps_err_t listen_on(struct zps_coordinator *coordinator, uv_loop_t *loop, struct zps_error *error) {
+  const struct zps_coordinator_config *config = &coordinator->config;
+  const struct zps_rpc_handler handler = {
+      .ctx = coordinator, .on_open = on_open, .on_message = zps_coordinator_message, .on_close = on_close};
+  zps_err_t err = zps_rpc_listen(loop, config->listen, "coordinator", &handler, &coordinator->listener, error);
+  if (err || !config->socket) return err;
+  char path[256];
+  snprintf(path, sizeof path, "unix:%s", config->socket);
+  err = zps_rpc_listen(loop, path, "coordinator", &handler, &coordinator->socket, error);
+  if (err) zps_rpc_listener_close(coordinator->listener);
+  return err;
+}
+
+zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_config *config,
+                                 struct zps_coordinator **coordinator_p, struct zps_error *error) {
+  uint64_t word;
+  if (!random_bytes(&word, sizeof word))
+    return zps_fail_errno(error, ZPS_ERR_UNSUPPORTED, errno,
+                          "getrandom() does not work, which job ids and seeds come from");
+  struct zps_coordinator *coordinator = calloc(1, sizeof *coordinator);
+  if (!coordinator) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the coordinator");
+  coordinator->config = *config;
+  const struct zps_members_config members = {.min_servers = config->min_servers,
+                                             .max_jobs = ZPS_JOBS_MAX,
+                                             .max_tensors = ZPS_TENSORS_MAX,
+                                             .ctx = coordinator,
+                                             .act = zps_coordinator_act,
+                                             .random = on_random};
+  zps_err_t err = zps_members_create(&members, &coordinator->members);
+  if (err) {
+    zps_fail(error, err, "no memory for the coordinator");
+    goto err_free;
+  }
+  err = listen_on(coordinator, loop, error);
+  if (err) goto err_members;
+  coordinator->started_ns = coordinator->last_beat_ns = zps_clock_ns();
+  uv_timer_init(loop, &coordinator->heartbeat);
+  uv_timer_init(loop, &coordinator->deadline);
+  coordinator->n_handles = 2;
+  coordinator->heartbeat.data = coordinator->deadline.data = coordinator;
+  uv_timer_start(&coordinator->heartbeat, on_heartbeat, config->heartbeat_ms, config->heartbeat_ms);
+  /* Strings were borrowed. */
+  coordinator->config.listen = coordinator->config.socket = NULL;
+  *coordinator_p = coordinator;
+  return ZPS_OK;
+
+err_members:
+  zps_members_destroy(coordinator->members);
+err_free:
+  free(coordinator);
+  return err;
+}
+
+static void on_timer_closed(uv_handle_t *handle) {
+  struct zps_coordinator *coordinator = handle->data;
+  coordinator->n_handles--;
+  free_when_done(coordinator);
+}
+
+void zps_coordinator_close(struct zps_coordinator *coordinator) {
+  if (!coordinator) return;
+  coordinator->closing = true;
+  zps_rpc_listener_close(coordinator->listener);
+  zps_rpc_listener_close(coordinator->socket);
+  uv_close((uv_handle_t *)&coordinator->heartbeat, on_timer_closed);
+  uv_close((uv_handle_t *)&coordinator->deadline, on_timer_closed);
+}
+
+const char *zps_coordinator_address(const struct zps_coordinator *coordinator) {
+  return zps_rpc_listener_address(coordinator->listener);
+}
+
+void zps_coordinator_reload(struct zps_coordinator *coordinator, const struct zps_coordinator_config *config) {
+  coordinator->config.call_timeout_ms = config->call_timeout_ms;
+  zps_coordinator_enter(coordinator);
+  zps_members_set_min_servers(coordinator->members, config->min_servers);
+  zps_coordinator_leave(coordinator);
+}
+
+void zps_coordinator_drain(struct zps_coordinator *coordinator) {
+  coordinator->draining = true;
+  zps_coordinator_enter(coordinator);
+  zps_members_drain(coordinator->members);
+  zps_coordinator_leave(coordinator);
+}
+
+unsigned zps_coordinator_jobs(const struct zps_coordinator *coordinator) {
+  return zps_members_jobs(coordinator->members);
+}

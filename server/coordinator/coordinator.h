@@ -1,0 +1,33 @@
+/*
+ * The coordinator: membership (members.h) on the control plane. Everything here runs on the loop's thread.
+ */
+#ifndef ZPS_SERVER_COORDINATOR_COORDINATOR_H
+#define ZPS_SERVER_COORDINATOR_COORDINATOR_H
+
+#include <uv.h>
+
+#include "common/base/err.h"
+
+struct zps_coordinator;
+
+struct zps_coordinator_config {
+  const char *listen; /* HOST:PORT */
+  const char *socket; /* path of a Unix socket as well, or NULL */
+  uint64_t heartbeat_ms, dead_ms, call_timeout_ms;
+  uint32_t min_servers;
+};
+
+/* Strings are borrowed during the call. */
+zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_config *config,
+                                 struct zps_coordinator **coordinator_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* Closes listeners and connections; frees once the loop has run their close callbacks. NULL is allowed. */
+void zps_coordinator_close(struct zps_coordinator *coordinator);
+/* "HOST:PORT", the port being the one really bound. */
+const char *zps_coordinator_address(const struct zps_coordinator *coordinator);
+/* Takes over min_servers and call_timeout_ms. */
+void zps_coordinator_reload(struct zps_coordinator *coordinator, const struct zps_coordinator_config *config);
+/* Refuses new jobs from now on. */
+void zps_coordinator_drain(struct zps_coordinator *coordinator);
+unsigned zps_coordinator_jobs(const struct zps_coordinator *coordinator);
+
+#endif

@@ -1,0 +1,65 @@
+/* What the files that connect membership to the control plane share with each other. */
+#ifndef ZPS_SERVER_COORDINATOR_COORDINATOR_IMPL_H
+#define ZPS_SERVER_COORDINATOR_COORDINATOR_IMPL_H
+
+#include "common/control/rpc.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/members.h"
+
+#define ZPS_COORDINATOR_CONNS_MAX 16384u
+
+enum zps_conn_role { ZPS_CONN_SERVER = 1, ZPS_CONN_WORKER = 2, ZPS_CONN_CTL = 4 };
+
+struct zps_coordinator_conn {
+  struct zps_member_client client; /* first: actions name it */
+  struct zps_coordinator *coordinator;
+  struct zps_rpc_conn *rpc; /* NULL once it is gone */
+  enum zps_conn_role role;
+  uint64_t watched_ns; /* silence counts from here on at the earliest; 0: it does not count yet */
+  struct zps_coordinator_conn *next, *prev;
+};
+
+/* One call to a server that is on its way. */
+struct zps_coordinator_call {
+  struct zps_coordinator_conn *conn;
+  bool is_tensor;
+  uint64_t job_id;
+  uint32_t tensor;
+  struct zps_error error;
+  struct zps_coordinator_call *next;
+};
+
+struct zps_coordinator {
+  struct zps_coordinator_config config;
+  struct zps_members *members;
+  struct zps_rpc_listener *listener, *socket;
+  uv_timer_t heartbeat, deadline;
+  struct zps_coordinator_conn *conns;
+  unsigned n_conns;
+  unsigned depth;                    /* inside the membership module */
+  struct zps_coordinator_call *late; /* answers that came meanwhile, last first */
+  uint64_t started_ns, last_beat_ns;
+  unsigned n_handles; /* timers not yet closed */
+  bool draining, closing;
+};
+
+/* Around every event: the membership module is not entered twice. zps_coordinator_leave() handles answers that came in
+ * between and arms the deadline timer. */
+void zps_coordinator_enter(struct zps_coordinator *coordinator);
+void zps_coordinator_leave(struct zps_coordinator *coordinator);
+void zps_coordinator_watch(struct zps_coordinator_conn *conn);
+
+/* methods.c */
+void zps_coordinator_message(void *ctx, struct zps_rpc_conn *rpc, const char *method, const zps_json *params,
+                             struct zps_rpc_request *request);
+/* actions.c */
+void zps_coordinator_act(void *ctx, const struct zps_action *action);
+/* tables.c: results of the admin's methods; NULL when memory is short. */
+zps_json *zps_coordinator_status(const struct zps_coordinator *coordinator);
+zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator);
+zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator);
+zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator);
+/* gather.c: asks every server, then answers. */
+void zps_coordinator_stats(struct zps_coordinator *coordinator, struct zps_rpc_request *request);
+
+#endif

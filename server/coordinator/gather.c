@@ -1,0 +1,112 @@
+/* `stats`: every server is asked, and the answers are put under one another with the server's name in front. A server
+ * that does not answer in time has a row that says so. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "server/coordinator/coordinator_impl.h"
+
+#define GATHER_TIMEOUT_MS 2000u
+#define TENSOR_ROWS_MAX 4096u /* a row is some 600 bytes, and a line 4 MiB */
+#define LAG_ROWS_MAX 8192u
+
+struct gather {
+  struct zps_coordinator *coordinator;
+  struct zps_rpc_request *request;
+  unsigned n_pending;
+  zps_json *servers, *tensors, *lags;
+  unsigned long n_out;
+};
+
+struct gather_call {
+  struct gather *gather;
+  char server[ZPS_NAME_MAX + 1], host[ZPS_NAME_MAX + 1];
+};
+
+static void finish(struct gather *gather) {
+  zps_json *result = zps_json_set(zps_json_object(), "servers", gather->servers);
+  result = zps_json_set(result, "tensors", gather->tensors);
+  result = zps_json_set(result, "lags", gather->lags);
+  if (gather->n_out) result = zps_json_set_u64(result, "left_out", gather->n_out);
+  if (result) {
+    zps_rpc_reply(gather->request, result);
+  } else {
+    zps_rpc_reply_error(gather->request, ZPS_ERR_NOMEM, "the coordinator has no memory to answer");
+  }
+  free(gather);
+}
+
+static void copy_member(void *ctx, const char *key, const zps_json *value) {
+  zps_json **row = ctx;
+  *row = zps_json_set(*row, key, zps_json_ref((zps_json *)(uintptr_t)value)); /* only its reference count changes */
+}
+
+/* How long ago the tensor of this row was opened: what rates since then are divided by. */
+static zps_json *set_age(const struct zps_coordinator *coordinator, zps_json *row) {
+  uint64_t job_id, tensor;
+  if (!row || zps_json_get_hex(row, "job_id", &job_id, NULL) ||
+      zps_json_get_u64(row, "tensor", 0, UINT32_MAX, &tensor, NULL))
+    return row;
+  for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); job; job = job->next) {
+    if (job->job_id != job_id || tensor >= job->n_tensors || job->tensors[tensor]->state != ZPS_TENSOR_OPEN) continue;
+    return zps_json_set_real(row, "age_s",
+                             (double)(zps_clock_ns() - job->tensors[tensor]->opened_ns) / (double)ZPS_NS_PER_S);
+  }
+  return row;
+}
+
+static void append_rows(struct gather_call *call, zps_json **to_p, const zps_json *from, size_t max) {
+  for (size_t i = 0; i < zps_json_array_len(from); i++) {
+    if (zps_json_array_len(*to_p) >= max) {
+      call->gather->n_out++;
+      continue;
+    }
+    zps_json *row = zps_json_set_str(zps_json_object(), "server", call->server);
+    zps_json_each(zps_json_at(from, i), copy_member, &row);
+    *to_p = zps_json_append(*to_p, set_age(call->gather->coordinator, row));
+  }
+}
+
+static void on_stats(void *ctx, const zps_json *result, const struct zps_error *error) {
+  struct gather_call *call = ctx;
+  struct gather *gather = call->gather;
+  zps_json *row = zps_json_set_str(zps_json_object(), "server", call->server);
+  row = zps_json_set_str(row, "host", call->host);
+  row = zps_json_set_str(row, "answer", error ? error->text : "ok");
+  if (result) {
+    zps_json_each(zps_json_get(result, "totals"), copy_member, &row);
+    append_rows(call, &gather->tensors, zps_json_get(result, "tensors"), TENSOR_ROWS_MAX);
+    append_rows(call, &gather->lags, zps_json_get(result, "lags"), LAG_ROWS_MAX);
+    gather->n_out += zps_json_opt_u64(result, "left_out", 0);
+  }
+  gather->servers = zps_json_append(gather->servers, row);
+  free(call);
+  if (--gather->n_pending == 0) finish(gather);
+}
+
+void zps_coordinator_stats(struct zps_coordinator *coordinator, struct zps_rpc_request *request) {
+  struct gather *gather = calloc(1, sizeof *gather);
+  if (!gather) {
+    zps_rpc_reply_error(request, ZPS_ERR_NOMEM, "the coordinator has no memory to ask its servers");
+    return;
+  }
+  *gather = (struct gather){.coordinator = coordinator,
+                            .request = request,
+                            .n_pending = 1,
+                            .servers = zps_json_array(),
+                            .tensors = zps_json_array(),
+                            .lags = zps_json_array()};
+  for (unsigned i = 0; i < zps_members_servers(coordinator->members); i++) {
+    const struct zps_member_server *server = zps_members_server(coordinator->members, i);
+    struct gather_call *call = calloc(1, sizeof *call);
+    if (!call) continue;
+    call->gather = gather;
+    strcpy(call->server, server->name);
+    strcpy(call->host, server->host);
+    gather->n_pending++;
+    const zps_err_t err = zps_rpc_call(((struct zps_coordinator_conn *)server->client)->rpc, "stats.get",
+                                       zps_json_object(), GATHER_TIMEOUT_MS, on_stats, call);
+    if (err) on_stats(call, NULL, &(struct zps_error){.code = err, .text = "cannot be asked"});
+  }
+  if (--gather->n_pending == 0) finish(gather);
+}

@@ -1,0 +1,199 @@
+/* What clients call, as events of the membership module. */
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "server/coordinator/coordinator_impl.h"
+#include "server/fabric_json.h"
+
+#define ZPS_LOG_COMPONENT "coordinator"
+#include "common/base/log.h"
+
+#define TIMEOUT_MAX_MS (7ull * 24 * 3600 * 1000)
+
+static void refuse(struct zps_rpc_request *request, const struct zps_error *error) {
+  zps_rpc_reply_error(request, error->code, "%s", error->text);
+}
+
+static void server_register(struct zps_coordinator_conn *conn, const zps_json *params,
+                            struct zps_rpc_request *request) {
+  struct zps_coordinator *coordinator = conn->coordinator;
+  struct zps_server_spec spec;
+  struct zps_net_info fabric;
+  uint64_t pid = 0;
+  struct zps_error error;
+  zps_err_t err = zps_json_get_str(params, "name", &spec.name, &error);
+  if (!err) err = zps_json_get_str(params, "host", &spec.host, &error);
+  if (!err) err = zps_json_get_u64(params, "pid", 0, UINT32_MAX, &pid, &error);
+  if (!err) err = zps_fabric_from_json(params, &fabric, &error);
+  spec.pid = (uint32_t)pid;
+  spec.fabric = &fabric;
+  if (!err) err = zps_members_server_register(coordinator->members, &conn->client, &spec, &error);
+  if (err) {
+    refuse(request, &error);
+    return;
+  }
+  zps_coordinator_watch(conn);
+  zps_json *result = zps_json_set_u64(zps_json_object(), "server", conn->client.server->index);
+  result = zps_json_set_u64(result, "epoch", zps_members_epoch(coordinator->members));
+  result = zps_json_set_u64(result, "heartbeat_ms", coordinator->config.heartbeat_ms);
+  zps_rpc_reply(request, zps_json_set_u64(result, "dead_ms", coordinator->config.dead_ms));
+}
+
+static void server_drain(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request) {
+  (void)params;
+  unsigned jobs;
+  struct zps_error error;
+  if (zps_members_server_drain(conn->coordinator->members, &conn->client, &jobs, &error)) {
+    refuse(request, &error);
+  } else {
+    zps_rpc_reply(request, zps_json_set_u64(zps_json_object(), "jobs", jobs));
+  }
+}
+
+static void job_join(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request) {
+  struct zps_join_spec spec = {.job = NULL};
+  struct zps_net_info fabric;
+  uint64_t world = 0, rank = 0, pid = 0;
+  struct zps_error error;
+  zps_err_t err = zps_json_get_str(params, "job", &spec.job, &error);
+  if (!err) err = zps_json_get_str(params, "host", &spec.host, &error);
+  if (!err) err = zps_json_get_u64(params, "world", 1, ZPS_WORLD_MAX, &world, &error);
+  if (!err) err = zps_json_get_u64(params, "rank", 0, ZPS_WORLD_MAX - 1, &rank, &error);
+  if (!err) err = zps_json_get_u64(params, "pid", 0, UINT32_MAX, &pid, &error);
+  if (!err) err = zps_json_get_u64(params, "timeout_ms", 0, TIMEOUT_MAX_MS, &spec.timeout_ms, &error);
+  if (!err) err = zps_fabric_from_json(params, &fabric, &error);
+  spec.world = (uint32_t)world;
+  spec.rank = (uint32_t)rank;
+  spec.pid = (uint32_t)pid;
+  spec.fabric = &fabric;
+  if (!err) err = zps_members_join(conn->coordinator->members, &conn->client, &spec, request, zps_clock_ns(), &error);
+  if (err) {
+    zps_log_info("%s: join refused: %s", zps_rpc_conn_peer(conn->rpc), error.text);
+    refuse(request, &error);
+  }
+}
+
+static void job_leave(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request) {
+  uint64_t job_id = 0;
+  struct zps_error error;
+  zps_err_t err = zps_json_get_hex(params, "job_id", &job_id, &error);
+  if (!err) err = zps_members_leave(conn->coordinator->members, &conn->client, job_id, &error);
+  if (err) {
+    refuse(request, &error);
+  } else {
+    zps_rpc_reply(request, NULL);
+  }
+}
+
+static zps_err_t get_kind(const zps_json *params, struct zps_tensor_spec *spec, struct zps_error *error) {
+  const char *dtype, *op;
+  zps_err_t err = zps_json_get_str(params, "dtype", &dtype, error);
+  if (!err) err = zps_json_get_str(params, "op", &op, error);
+  if (!err && !zps_dtype_parse(dtype, &spec->dtype))
+    err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such dtype: '%.40s' (there are f32, f64 and u8)", dtype);
+  if (!err && !zps_op_parse(op, &spec->op))
+    err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such operation: '%.40s' (there are sum and mean)", op);
+  return err;
+}
+
+static void tensor_register(struct zps_coordinator_conn *conn, const zps_json *params,
+                            struct zps_rpc_request *request) {
+  struct zps_tensor_spec spec = {.block_bits = UINT32_MAX};
+  uint64_t width = 0, n_parts = 0;
+  const char *name = "";
+  struct zps_error error;
+  zps_err_t err = zps_json_get_hex(params, "job_id", &spec.job_id, &error);
+  if (!err) err = zps_json_get_str(params, "name", &name, &error);
+  if (!err) err = zps_json_get_u64(params, "rows", 0, UINT64_MAX, &spec.rows, &error);
+  if (!err) err = zps_json_get_u64(params, "width", 0, UINT32_MAX, &width, &error);
+  if (!err) err = get_kind(params, &spec, &error);
+  if (!err) err = zps_json_get_u64(params, "partitions", 0, UINT32_MAX, &n_parts, &error);
+  if (!err && strlen(name) > ZPS_NAME_MAX)
+    err = zps_fail(&error, ZPS_ERR_INVALID, "tensor name of %zu bytes; %u is the most", strlen(name), ZPS_NAME_MAX);
+  if (!err) {
+    /* -1, the default, is no u64. */
+    const uint64_t bits = zps_json_opt_u64(params, "block_bits", UINT32_MAX);
+    spec.block_bits = bits > UINT32_MAX ? UINT32_MAX : (uint32_t)bits;
+    spec.width = (uint32_t)width;
+    spec.n_parts = (uint32_t)n_parts;
+    strcpy(spec.name, name);
+    err = zps_members_tensor_register(conn->coordinator->members, &conn->client, &spec, request, &error);
+  }
+  if (err) {
+    zps_log_info("%s: tensor refused: %s", zps_rpc_conn_peer(conn->rpc), error.text);
+    refuse(request, &error);
+  }
+}
+
+static void answer_table(struct zps_rpc_request *request, zps_json *table) {
+  if (table) {
+    zps_rpc_reply(request, table);
+  } else {
+    zps_rpc_reply_error(request, ZPS_ERR_NOMEM, "the coordinator has no memory to answer");
+  }
+}
+
+static void status(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request) {
+  (void)params;
+  answer_table(request, zps_coordinator_status(conn->coordinator));
+}
+
+static void members(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request) {
+  (void)params;
+  answer_table(request, zps_coordinator_members(conn->coordinator));
+}
+
+static void jobs(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request) {
+  (void)params;
+  answer_table(request, zps_coordinator_jobs_table(conn->coordinator));
+}
+
+static void tensors(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request) {
+  (void)params;
+  answer_table(request, zps_coordinator_tensors(conn->coordinator));
+}
+
+static void stats(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request) {
+  (void)params;
+  zps_coordinator_stats(conn->coordinator, request);
+}
+
+#define ANY_ROLE (ZPS_CONN_SERVER | ZPS_CONN_WORKER | ZPS_CONN_CTL)
+static const struct {
+  const char *name;
+  int roles;
+  void (*run)(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request);
+} methods[] = {
+    {"server.register", ZPS_CONN_SERVER, server_register},
+    {"server.drain", ZPS_CONN_SERVER, server_drain},
+    {"job.join", ZPS_CONN_WORKER, job_join},
+    {"job.leave", ZPS_CONN_WORKER, job_leave},
+    {"tensor.register", ZPS_CONN_WORKER, tensor_register},
+    {"status", ANY_ROLE, status},
+    {"members", ANY_ROLE, members},
+    {"jobs", ANY_ROLE, jobs},
+    {"tensors", ANY_ROLE, tensors},
+    {"stats", ANY_ROLE, stats},
+};
+
+void zps_coordinator_message(void *ctx, struct zps_rpc_conn *rpc, const char *method, const zps_json *params,
+                             struct zps_rpc_request *request) {
+  struct zps_coordinator *coordinator = ctx;
+  struct zps_coordinator_conn *conn = zps_rpc_conn_ctx(rpc);
+  if (!request) { /* heartbeats: that something came is all they say */
+    if (conn && conn->role != ZPS_CONN_CTL) zps_coordinator_watch(conn);
+    return;
+  }
+  for (unsigned i = 0; conn && i < sizeof methods / sizeof methods[0]; i++) {
+    if (strcmp(methods[i].name, method) != 0) continue;
+    if (!(methods[i].roles & (int)conn->role)) {
+      zps_rpc_reply_error(request, ZPS_ERR_REFUSED, "'%s' is not for role '%s'", method, zps_rpc_conn_role(rpc));
+      return;
+    }
+    zps_coordinator_enter(coordinator);
+    methods[i].run(conn, params, request);
+    zps_coordinator_leave(coordinator);
+    return;
+  }
+  zps_rpc_reply_error(request, ZPS_ERR_UNSUPPORTED, "the coordinator has no method '%.100s'", method);
+}

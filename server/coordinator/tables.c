@@ -1,0 +1,141 @@
+/* The admin's tables. Each is an object of arrays of flat rows; a table that would outgrow a line is cut, and says so
+ * in "left_out". */
+#include <stdio.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/version.h"
+#include "config.h"
+#include "server/coordinator/coordinator_impl.h"
+
+#define ROWS_MAX 8192u
+
+static double seconds_since(uint64_t then_ns) {
+  return (double)((zps_clock_ns() - then_ns) / ZPS_NS_PER_MS) / 1000;
+}
+
+static zps_json *set_silence(zps_json *row, const struct zps_member_client *client) {
+  const struct zps_coordinator_conn *conn = (const struct zps_coordinator_conn *)client;
+  const uint64_t now_ns = zps_clock_ns(), heard_ns = conn && conn->rpc ? zps_rpc_conn_heard_ns(conn->rpc) : now_ns;
+  return zps_json_set_u64(row, "silent_ms", now_ns > heard_ns ? (now_ns - heard_ns) / ZPS_NS_PER_MS : 0);
+}
+
+static zps_json *left_out(zps_json *table, unsigned long n) {
+  return n ? zps_json_set_u64(table, "left_out", n) : table;
+}
+
+zps_json *zps_coordinator_status(const struct zps_coordinator *coordinator) {
+  const struct zps_members *members = coordinator->members;
+  unsigned draining = 0;
+  uint64_t ranks = 0, tensors = 0;
+  for (unsigned i = 0; i < zps_members_servers(members); i++) draining += zps_members_server(members, i)->draining;
+  for (const struct zps_member_job *job = zps_members_job_first(members); job; job = job->next) {
+    ranks += job->n_joined;
+    tensors += job->n_tensors;
+  }
+  zps_json *row = zps_json_set_str(zps_json_object(), "address", zps_coordinator_address(coordinator));
+  row = zps_json_set_str(row, "state", coordinator->draining ? "draining" : "running");
+  row = zps_json_set_str(row, "version", PACKAGE_VERSION);
+  row = zps_json_set_u64(row, "protocol", ZPS_PROTOCOL_VERSION);
+  row = zps_json_set_u64(row, "pid", (uint64_t)getpid());
+  row = zps_json_set_real(row, "uptime_s", seconds_since(coordinator->started_ns));
+  row = zps_json_set_u64(row, "epoch", zps_members_epoch(members));
+  row = zps_json_set_u64(row, "servers", zps_members_servers(members));
+  row = zps_json_set_u64(row, "servers_draining", draining);
+  row = zps_json_set_u64(row, "jobs", zps_members_jobs(members));
+  row = zps_json_set_u64(row, "ranks", ranks);
+  row = zps_json_set_u64(row, "tensors", tensors);
+  return zps_json_set(zps_json_object(), "coordinator", zps_json_append(zps_json_array(), row));
+}
+
+static zps_json *set_place(zps_json *row, const char *host, uint32_t pid, const struct zps_net_info *fabric) {
+  row = zps_json_set_str(row, "host", host);
+  row = zps_json_set_u64(row, "pid", pid);
+  row = zps_json_set_str(row, "provider", fabric->provider);
+  return zps_json_set_str(row, "address", fabric->address);
+}
+
+zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator) {
+  const struct zps_members *members = coordinator->members;
+  zps_json *servers = zps_json_array(), *ranks = zps_json_array();
+  for (unsigned i = 0; i < zps_members_servers(members); i++) {
+    const struct zps_member_server *server = zps_members_server(members, i);
+    zps_json *row = zps_json_set_u64(zps_json_object(), "server", server->index);
+    row = zps_json_set_str(row, "name", server->name);
+    row = zps_json_set_str(row, "state", server->draining ? "draining" : "in");
+    row = set_place(row, server->host, server->pid, &server->fabric);
+    row = zps_json_set_u64(row, "jobs", server->n_jobs);
+    servers = zps_json_append(servers, set_silence(row, server->client));
+  }
+  unsigned long n = 0, n_out = 0;
+  for (const struct zps_member_job *job = zps_members_job_first(members); job; job = job->next) {
+    for (uint32_t r = 0; r < job->world; r++) {
+      const struct zps_member_rank *rank = job->ranks[r];
+      if (!rank) continue;
+      if (n++ >= ROWS_MAX) {
+        n_out++;
+        continue;
+      }
+      zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
+      row = zps_json_set_hex(row, "job_id", job->job_id);
+      row = zps_json_set_u64(row, "rank", r);
+      row = zps_json_set_str(row, "state", zps_rank_state_name(rank->state));
+      row = set_place(row, rank->host, rank->pid, &rank->fabric);
+      ranks = zps_json_append(ranks, set_silence(row, rank->client));
+    }
+  }
+  return left_out(zps_json_set(zps_json_set(zps_json_object(), "servers", servers), "ranks", ranks), n_out);
+}
+
+zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator) {
+  zps_json *rows = zps_json_array();
+  for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); job; job = job->next) {
+    zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
+    row = zps_json_set_hex(row, "job_id", job->job_id);
+    row = zps_json_set_str(row, "state", zps_job_state_name(job->state));
+    row = zps_json_set_u64(row, "world", job->world);
+    row = zps_json_set_u64(row, "joined", job->n_joined);
+    row = zps_json_set_u64(row, "left", job->n_left);
+    row = zps_json_set_u64(row, "lost", job->n_lost);
+    row = zps_json_set_u64(row, "servers", job->n_servers);
+    row = zps_json_set_u64(row, "tensors", job->n_tensors);
+    row = zps_json_set_u64(row, "epoch", job->epoch);
+    row = zps_json_set_real(row, "age_s", seconds_since(job->started_ns));
+    rows = zps_json_append(rows, zps_json_set_str(row, "failure", job->error.text));
+  }
+  return zps_json_set(zps_json_object(), "jobs", rows);
+}
+
+static const char *tensor_state(const struct zps_member_tensor *tensor) {
+  static const char *const names[] = {
+      [ZPS_TENSOR_OPENING] = "opening", [ZPS_TENSOR_OPEN] = "open", [ZPS_TENSOR_FAILED] = "failed"};
+  return names[tensor->state];
+}
+
+zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator) {
+  zps_json *rows = zps_json_array();
+  unsigned long n = 0, n_out = 0;
+  for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); job; job = job->next) {
+    for (uint32_t i = 0; i < job->n_tensors; i++) {
+      const struct zps_tensor_spec *spec = &job->tensors[i]->spec;
+      if (n++ >= ROWS_MAX) {
+        n_out++;
+        continue;
+      }
+      zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
+      row = zps_json_set_hex(row, "job_id", job->job_id);
+      row = zps_json_set_u64(row, "tensor", spec->tensor);
+      row = zps_json_set_str(row, "name", spec->name);
+      row = zps_json_set_str(row, "state", tensor_state(job->tensors[i]));
+      row = zps_json_set_u64(row, "rows", spec->rows);
+      row = zps_json_set_u64(row, "width", spec->width);
+      row = zps_json_set_str(row, "dtype", zps_dtype_name(spec->dtype));
+      row = zps_json_set_str(row, "op", zps_op_name(spec->op));
+      row = zps_json_set_u64(row, "partitions", spec->n_parts);
+      row = zps_json_set_u64(row, "block_bits", spec->block_bits);
+      row = zps_json_set_u64(row, "servers", job->n_servers);
+      rows = zps_json_append(rows, zps_json_set_u64(row, "first_rank", job->tensors[i]->first_rank));
+    }
+  }
+  return left_out(zps_json_set(zps_json_object(), "tensors", rows), n_out);
+}

@@ -1,0 +1,158 @@
+#include "server/options.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "server/shard.h"
+
+#define REDUCE_THREADS_DEFAULT_MAX 8u
+
+static const char *const roles[] = {"server,coordinator", "server", "coordinator", NULL};
+static const char *const levels[] = {"error", "warn", "info", "debug", "trace", NULL};
+static const char *const formats[] = {"text", "json", NULL};
+
+#define OPT(type_, field, ...) \
+  { .type = (type_), .offset = offsetof(struct zps_options, field), __VA_ARGS__ }
+static const struct zps_opt opts[] = {
+    OPT(ZPS_OPT_STRING, config, .name = "config", .short_flag = 'c', .arg = "FILE", .flags = ZPS_OPT_NO_FILE,
+        .help = "read options from this file (INI)"),
+    OPT(ZPS_OPT_BOOL, list_providers, .name = "list-providers", .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV,
+        .help = "list the fabric providers, devices and addresses of this host and exit"),
+    OPT(ZPS_OPT_ENUM, roles, .name = "roles", .arg = "ROLES", .def = "server,coordinator", .values = roles,
+        .help = "what this process does: server (holds shards), coordinator (membership), or both"),
+
+    OPT(ZPS_OPT_STRING, control_listen, .name = "control.listen", .arg = "HOST:PORT", .def = "127.0.0.1:7077",
+        .help = "where the coordinator listens; port 0 takes any free one"),
+    OPT(ZPS_OPT_STRING, control_coordinator, .name = "control.coordinator", .arg = "HOST:PORT",
+        .help = "where a server finds the coordinator (default: this process, when it is both)"),
+    OPT(ZPS_OPT_STRING, control_socket, .name = "control.socket", .arg = "PATH",
+        .help = "Unix socket on which the coordinator listens as well, for zenpsctl"),
+    OPT(ZPS_OPT_STRING, control_address_file, .name = "control.address_file", .arg = "FILE",
+        .help = "file to which the coordinator writes the address it listens at"),
+    OPT(ZPS_OPT_DURATION, control_heartbeat_ms, .name = "control.heartbeat", .arg = "TIME", .def = "1s",
+        .help = "time between heartbeats; the coordinator tells its peers"),
+    OPT(ZPS_OPT_DURATION, control_dead_ms, .name = "control.dead", .arg = "TIME", .def = "5s",
+        .help = "a peer that was silent for so long is dead"),
+
+    OPT(ZPS_OPT_UINT, coordinator_min_servers, .name = "coordinator.min_servers", .arg = "N", .def = "1", .min = 1,
+        .max = ZPS_SERVERS_MAX, .flags = ZPS_OPT_RELOADABLE, .help = "jobs wait until so many servers are in"),
+    OPT(ZPS_OPT_DURATION, coordinator_call_timeout_ms, .name = "coordinator.call_timeout", .arg = "TIME", .def = "10s",
+        .flags = ZPS_OPT_RELOADABLE, .help = "time for a server to answer the coordinator"),
+
+    OPT(ZPS_OPT_STRING, server_name, .name = "server.name", .arg = "NAME",
+        .help = "this server's name, unique among its coordinator's servers (default: the host's name)"),
+    OPT(ZPS_OPT_STRING, server_host, .name = "server.host", .arg = "NAME",
+        .help = "this host's name in tables and error texts (default: the host's name)"),
+    OPT(ZPS_OPT_BYTES, server_memory_limit_bytes, .name = "server.memory_limit", .arg = "SIZE",
+        .help = "most memory for gradients of all jobs (default: half of the machine's or container's)"),
+    OPT(ZPS_OPT_UINT, server_reduce_threads, .name = "server.reduce_threads", .arg = "N", .max = 256,
+        .help = "threads that sum gradients (default: one per core, at most 8)"),
+    OPT(ZPS_OPT_BYTES, server_read_budget_bytes, .name = "server.read_budget", .arg = "SIZE", .def = "64M",
+        .help = "most bytes being read from ranks at a time"),
+    OPT(ZPS_OPT_DURATION, drain_timeout_ms, .name = "drain.timeout", .arg = "TIME", .def = "5m",
+        .flags = ZPS_OPT_RELOADABLE, .help = "after SIGTERM, time for running jobs to end"),
+
+    OPT(ZPS_OPT_STRING, fabric_provider, .name = "fabric.provider", .arg = "NAME", .def = "auto",
+        .env_fallback = "ZENPS_PROVIDER", .help = "fabric provider, such as net, tcp, verbs, efa, shm"),
+    OPT(ZPS_OPT_STRING, fabric_interface, .name = "fabric.interface", .arg = "NAMES", .env_fallback = "ZENPS_INTERFACE",
+        .help = "network interfaces to use (eth0,ib0), or those not to use (^docker0,lo)"),
+    OPT(ZPS_OPT_STRING, fabric_subnet, .name = "fabric.subnet", .arg = "CIDR", .env_fallback = "ZENPS_SUBNET",
+        .help = "use an address inside one of these (10.0.0.0/8,fd00::/8)"),
+    OPT(ZPS_OPT_UINT, fabric_port_low, .name = "fabric.port_low", .arg = "PORT", .max = 65535,
+        .help = "lowest port for gradients, of providers that have ports (default: any)"),
+    OPT(ZPS_OPT_UINT, fabric_port_high, .name = "fabric.port_high", .arg = "PORT", .max = 65535,
+        .help = "highest port for gradients"),
+    OPT(ZPS_OPT_UINT, fabric_spin_us, .name = "fabric.spin_us", .arg = "N", .def = "0", .max = 10000,
+        .help = "microseconds to poll the fabric before blocking; 20 saves a wake-up where a core is free"),
+    OPT(ZPS_OPT_DURATION, fabric_connect_timeout_ms, .name = "fabric.connect_timeout", .arg = "TIME", .def = "10s",
+        .help = "a peer that cannot be sent to for so long has failed"),
+    OPT(ZPS_OPT_STRING, fabric_fault, .name = "fabric.fault", .arg = "RULES",
+        .help = "for tests, with provider fault+NAME: faults to inject (seed=1,again=0.1,delay=0.05:3ms)"),
+
+    OPT(ZPS_OPT_ENUM, log_level, .name = "log.level", .arg = "LEVEL", .def = "info", .values = levels,
+        .flags = ZPS_OPT_RELOADABLE, .help = "what to log: error, warn, info, debug or trace"),
+    OPT(ZPS_OPT_ENUM, log_format, .name = "log.format", .arg = "FORMAT", .def = "text", .values = formats,
+        .flags = ZPS_OPT_RELOADABLE, .help = "text, or one JSON object a line"),
+    {0},
+};
+
+const struct zps_opt_table zps_options_table = {
+    .program = "zenpsd",
+    .summary = "parameter server for sparse gradients: holds shards of tensors, or coordinates who does",
+    .description =
+        "Without options, one process is coordinator and server of this host, at 127.0.0.1:7077.\n"
+        "SIGTERM stops taking jobs, waits for the running ones (drain.timeout) and exits with status 0; a second one "
+        "exits at once. SIGHUP reads the file again and takes over what can be changed while running.",
+    .opts = opts,
+    .config_size = sizeof(struct zps_options),
+};
+
+/* The smaller of the machine's memory and the container's limit. */
+static uint64_t memory_bytes(void) {
+  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+  uint64_t bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : (1ull << 30);
+  FILE *file = fopen("/sys/fs/cgroup/memory.max", "re");
+  unsigned long long limit;
+  if (file) {
+    if (fscanf(file, "%llu", &limit) == 1 && limit < bytes) bytes = limit;
+    fclose(file);
+  }
+  return bytes;
+}
+
+static uint64_t cores(void) {
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
+  const int n = CPU_COUNT(&set);
+  return n < 1 ? 1 : (uint64_t)n;
+}
+
+static zps_err_t complete_names(struct zps_options *options, struct zps_error *error) {
+  char host[HOST_NAME_MAX + 1];
+  if (gethostname(host, sizeof host) != 0 || !host[0]) strcpy(host, "localhost");
+  if (!options->server_host) options->server_host = strdup(host);
+  if (!options->server_name) options->server_name = strdup(host);
+  if (!options->server_host || !options->server_name) return zps_fail(error, ZPS_ERR_NOMEM, "out of memory");
+  if (strlen(options->server_name) > ZPS_NAME_MAX || strlen(options->server_host) > ZPS_NAME_MAX)
+    return zps_fail(error, ZPS_ERR_INVALID, "server.name and server.host are at most %u bytes", ZPS_NAME_MAX);
+  return ZPS_OK;
+}
+
+zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *error) {
+  char host[256];
+  uint16_t port;
+  zps_err_t err = ZPS_OK;
+  if (zps_options_is_coordinator(options)) {
+    err = zps_hostport_parse(options->control_listen, host, sizeof host, &port, error);
+    if (err) return err;
+    if (options->control_coordinator)
+      return zps_fail(error, ZPS_ERR_INVALID,
+                      "control.coordinator (%s) is for roles = server; with roles = %s the coordinator is this process",
+                      options->control_coordinator, roles[options->roles]);
+  } else {
+    if (!options->control_coordinator)
+      return zps_fail(error, ZPS_ERR_INVALID, "roles = server needs control.coordinator = HOST:PORT");
+    err = zps_hostport_parse(options->control_coordinator, host, sizeof host, &port, error);
+    if (err) return err;
+  }
+  if (options->control_heartbeat_ms < 10 || options->control_dead_ms < 2 * options->control_heartbeat_ms)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "control.heartbeat is %llu ms and control.dead %llu ms: a heartbeat takes 10 ms or more, and death "
+                    "at least two heartbeats",
+                    (unsigned long long)options->control_heartbeat_ms, (unsigned long long)options->control_dead_ms);
+  if (options->fabric_port_low > options->fabric_port_high && options->fabric_port_high)
+    return zps_fail(error, ZPS_ERR_INVALID, "fabric.port_low (%llu) is above fabric.port_high (%llu)",
+                    (unsigned long long)options->fabric_port_low, (unsigned long long)options->fabric_port_high);
+  if (!options->server_memory_limit_bytes) options->server_memory_limit_bytes = memory_bytes() / 2;
+  if (!options->server_reduce_threads) {
+    options->server_reduce_threads = cores();
+    if (options->server_reduce_threads > REDUCE_THREADS_DEFAULT_MAX)
+      options->server_reduce_threads = REDUCE_THREADS_DEFAULT_MAX;
+  }
+  return complete_names(options, error);
+}
