@@ -3,18 +3,17 @@
  *
  * It is as strict as the strictest provider: a message that finds no receive posted blocks everything behind it that
  * the same sender wants from this endpoint, its reads too, as it would on one TCP stream. */
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
 #include "common/net/backend.h"
+#include "common/net/loop_port.h"
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
 enum {
-  INBOX_SLACK = 1024,     /* messages an inbox takes beyond the posted receives */
   MESSAGES_PER_TURN = 64, /* handled by one call of progress, so that reads are not starved */
   READS_PER_TURN = 16,
 };
@@ -27,58 +26,25 @@ struct wire_addr {
 };
 static const char addr_magic[8] = "zpsloop";
 
-struct message {
-  struct message *next;
-  uint64_t src;
-  size_t len;
-  uint8_t data[];
-};
-
-struct region {
-  struct region *next;
-  uint64_t key;
-  const uint8_t *base;
-  size_t len;
-};
-
 enum read_state { READ_QUEUED, READ_LOST };
 
 struct loop_peer;
 
 struct endpoint {
   struct zps_net net;
-  uint64_t id;
-  unsigned refs; /* under the registry's lock: the owner and every peer handle that names this endpoint */
-  struct endpoint *next_open;
-
-  /* The owner's thread only. */
+  struct zps_loop_port *port;
   struct loop_peer *peers;
   struct zps_net_read *reads, **reads_tail;
   unsigned n_reads;
   bool closing, pushed_back; /* the owner should try to send again */
-
-  /* Under `lock`, which is never held while another endpoint's is taken. */
-  pthread_mutex_t lock;
-  pthread_cond_t ready;
-  struct message *inbox, **inbox_tail;
-  size_t n_inbox, n_receives;
-  struct region *regions;
-  uint64_t unmatched;
-  bool woken, closed;
 };
 
 struct loop_peer {
   struct zps_net_peer peer;
   struct loop_peer *next;
-  struct endpoint *remote; /* NULL: nobody is there */
-  bool failed, reported;   /* sends fail; the owner has been told */
+  struct zps_loop_port *remote; /* NULL: nobody is there */
+  bool failed, reported;        /* sends fail; the owner has been told */
 };
-
-static struct {
-  pthread_mutex_t lock;
-  struct endpoint *open;
-  uint64_t next_id, next_key;
-} registry = {.lock = PTHREAD_MUTEX_INITIALIZER, .next_id = 1, .next_key = 1};
 
 static struct endpoint *to_endpoint(struct zps_net *net) {
   return (struct endpoint *)net;
@@ -87,37 +53,8 @@ static struct loop_peer *to_peer(struct zps_net_peer *peer) {
   return (struct loop_peer *)peer;
 }
 
-static struct endpoint *endpoint_find(uint64_t id) {
-  pthread_mutex_lock(&registry.lock);
-  struct endpoint *found = registry.open;
-  while (found && found->id != id) found = found->next_open;
-  if (found) found->refs++;
-  pthread_mutex_unlock(&registry.lock);
-  return found;
-}
-
-static void endpoint_unref(struct endpoint *ep) {
-  if (!ep) return;
-  pthread_mutex_lock(&registry.lock);
-  const bool last = --ep->refs == 0;
-  pthread_mutex_unlock(&registry.lock);
-  if (!last) return;
-  pthread_cond_destroy(&ep->ready);
-  pthread_mutex_destroy(&ep->lock);
-  free(ep);
-}
-
 static zps_err_t loop_reserve(struct zps_net *net, int count) {
-  struct endpoint *ep = to_endpoint(net);
-  zps_err_t code = ZPS_OK;
-  pthread_mutex_lock(&ep->lock);
-  if (count < 0 && ep->n_receives < (size_t) - (long)count) {
-    code = ZPS_ERR_INVALID;
-  } else {
-    ep->n_receives += (size_t)(long)count;
-  }
-  pthread_mutex_unlock(&ep->lock);
-  return code;
+  return zps_loop_port_reserve(to_endpoint(net)->port, count);
 }
 
 static zps_err_t loop_peer_add(struct zps_net *net, const void *addr, size_t len, void *ctx,
@@ -134,7 +71,7 @@ static zps_err_t loop_peer_add(struct zps_net *net, const void *addr, size_t len
   if (!peer) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a peer of the in-process fabric");
   peer->peer.net = net;
   peer->peer.ctx = ctx;
-  peer->remote = endpoint_find(wire.id);
+  peer->remote = zps_loop_port_find(wire.id);
   peer->next = ep->peers;
   ep->peers = peer;
   *peer_p = &peer->peer;
@@ -153,60 +90,24 @@ static void loop_peer_evict(struct zps_net_peer *net_peer) {
   struct loop_peer **link = &ep->peers;
   while (*link != peer) link = &(*link)->next;
   *link = peer->next;
-  endpoint_unref(peer->remote);
+  zps_loop_port_unref(peer->remote);
   free(peer);
 }
 
 static zps_err_t loop_mem_register(struct zps_net *net, void *base, size_t len, struct zps_net_mem *mem_p,
                                    struct zps_error *error) {
-  struct endpoint *ep = to_endpoint(net);
-  struct region *region = calloc(1, sizeof *region);
+  uint64_t key;
+  struct zps_loop_region *region = zps_loop_port_expose(to_endpoint(net)->port, base, len, &key);
   if (!region) return zps_fail(error, ZPS_ERR_NOMEM, "no memory to register %zu bytes", len);
-  pthread_mutex_lock(&registry.lock);
-  region->key = registry.next_key++;
-  pthread_mutex_unlock(&registry.lock);
-  region->base = base;
-  region->len = len;
-  pthread_mutex_lock(&ep->lock);
-  region->next = ep->regions;
-  ep->regions = region;
-  pthread_mutex_unlock(&ep->lock);
   net->counters.mem_registered_bytes += len;
-  *mem_p =
-      (struct zps_net_mem){.base = base, .len = len, .addr = (uintptr_t)base, .key = region->key, .handle = region};
+  *mem_p = (struct zps_net_mem){.base = base, .len = len, .addr = (uintptr_t)base, .key = key, .handle = region};
   return ZPS_OK;
 }
 
 static void loop_mem_release(struct zps_net *net, struct zps_net_mem *mem) {
-  struct endpoint *ep = to_endpoint(net);
-  struct region *region = mem->handle;
-  pthread_mutex_lock(&ep->lock);
-  struct region **link = &ep->regions;
-  while (*link != region) link = &(*link)->next;
-  *link = region->next;
-  pthread_mutex_unlock(&ep->lock);
-  net->counters.mem_registered_bytes -= region->len;
-  free(region);
+  zps_loop_port_conceal(to_endpoint(net)->port, mem->handle);
+  net->counters.mem_registered_bytes -= mem->len;
   *mem = (struct zps_net_mem){0};
-}
-
-static zps_err_t inbox_put(struct endpoint *remote, struct message *message) {
-  zps_err_t code = ZPS_OK;
-  pthread_mutex_lock(&remote->lock);
-  if (remote->closed) {
-    code = ZPS_ERR_PEER_LOST;
-  } else if (remote->n_inbox >= remote->n_receives + INBOX_SLACK) {
-    code = ZPS_ERR_AGAIN;
-  } else {
-    if (remote->n_inbox >= remote->n_receives) remote->unmatched++;
-    message->next = NULL;
-    *remote->inbox_tail = message;
-    remote->inbox_tail = &message->next;
-    remote->n_inbox++;
-    pthread_cond_signal(&remote->ready);
-  }
-  pthread_mutex_unlock(&remote->lock);
-  return code;
 }
 
 /* To a peer that is gone the first messages vanish, as they would in a socket's buffer; the error follows by progress.
@@ -218,12 +119,12 @@ static zps_err_t loop_send(struct zps_net_peer *net_peer, const void *data, size
   if (peer->failed) return peer->reported ? ZPS_ERR_PEER_LOST : ZPS_OK;
   zps_err_t code = ZPS_ERR_PEER_LOST;
   if (peer->remote) {
-    struct message *message = malloc(sizeof *message + len);
+    struct zps_loop_message *message = malloc(sizeof *message + len);
     if (!message) return ZPS_ERR_NOMEM;
-    message->src = ep->id;
+    message->src = zps_loop_port_id(ep->port);
     message->len = len;
     if (len > 0) memcpy(message->data, data, len);
-    code = inbox_put(peer->remote, message);
+    code = zps_loop_port_put(peer->remote, message);
     if (code != ZPS_OK) free(message);
   }
   if (code == ZPS_ERR_AGAIN) {
@@ -262,31 +163,8 @@ static zps_err_t loop_read(struct zps_net_peer *net_peer, struct zps_net_read *r
   return ZPS_OK;
 }
 
-/* Called with `remote`'s lock held. */
-static bool stream_is_blocked(const struct endpoint *remote, uint64_t src) {
-  if (remote->n_inbox <= remote->n_receives) return false;
-  const struct message *message = remote->inbox;
-  for (size_t i = 0; i < remote->n_receives; i++) message = message->next;
-  while (message && message->src != src) message = message->next;
-  return message != NULL;
-}
-
-static zps_err_t read_copy(const struct endpoint *ep, struct endpoint *remote, const struct zps_net_read *read) {
-  if (!remote) return ZPS_ERR_FABRIC;
-  zps_err_t code = ZPS_ERR_FABRIC;
-  pthread_mutex_lock(&remote->lock);
-  if (!remote->closed && stream_is_blocked(remote, ep->id)) {
-    code = ZPS_ERR_AGAIN;
-  } else if (!remote->closed) {
-    const struct region *region = remote->regions;
-    while (region && region->key != read->key) region = region->next;
-    const uint64_t offset = region ? read->addr - (uintptr_t)region->base : 0;
-    if (region && offset <= region->len && read->len <= region->len - offset) {
-      memcpy(read->local, region->base + offset, read->len);
-      code = ZPS_OK;
-    }
-  }
-  pthread_mutex_unlock(&remote->lock);
+static zps_err_t read_copy(const struct endpoint *ep, struct zps_loop_port *remote, const struct zps_net_read *read) {
+  const zps_err_t code = remote ? zps_loop_port_read(remote, zps_loop_port_id(ep->port), read) : ZPS_ERR_FABRIC;
   if (code == ZPS_ERR_FABRIC)
     zps_log_debug("a read of %zu bytes at 0x%llx with key %llu failed: the peer is gone or has no such memory",
                   read->len, (unsigned long long)read->addr, (unsigned long long)read->key);
@@ -300,10 +178,9 @@ static void read_finish(struct zps_net_read *read, zps_err_t code) {
 }
 
 static unsigned progress_reads(struct endpoint *ep) {
-  unsigned handled = 0;
-  unsigned turns = ep->n_reads;
-  for (unsigned ok = 0; turns > 0 && ok < READS_PER_TURN; turns--) {
-    struct zps_net_read *read = reads_pop(ep);
+  unsigned handled = 0, copied = 0, turns = ep->n_reads; /* not those that callbacks start */
+  struct zps_net_read *read;
+  while (turns-- > 0 && copied < READS_PER_TURN && (read = reads_pop(ep)) != NULL) {
     zps_err_t code = ZPS_ERR_PEER_LOST;
     if (read->state == READ_QUEUED) code = read_copy(ep, to_peer(read->peer)->remote, read);
     if (code == ZPS_ERR_AGAIN) {
@@ -311,7 +188,7 @@ static unsigned progress_reads(struct endpoint *ep) {
       continue;
     }
     if (code == ZPS_OK) {
-      ok++;
+      copied++;
       ep->net.counters.reads++;
       ep->net.counters.read_bytes += read->len;
     }
@@ -325,23 +202,18 @@ static unsigned progress_reads(struct endpoint *ep) {
  * when it started. */
 static unsigned progress_messages(struct endpoint *ep) {
   unsigned handled = 0;
-  pthread_mutex_lock(&ep->lock);
-  ep->net.counters.unmatched = ep->unmatched;
-  size_t turns = ep->n_receives < MESSAGES_PER_TURN ? ep->n_receives : MESSAGES_PER_TURN;
-  while (turns-- > 0 && ep->inbox) {
-    struct message *message = ep->inbox;
-    ep->inbox = message->next;
-    if (!ep->inbox) ep->inbox_tail = &ep->inbox;
-    pthread_mutex_unlock(&ep->lock);
+  const size_t n_receives = zps_loop_port_receives(ep->port);
+  const size_t turns = n_receives < MESSAGES_PER_TURN ? n_receives : MESSAGES_PER_TURN;
+  struct zps_loop_message *message;
+  while (handled < turns && (message = zps_loop_port_take(ep->port)) != NULL) {
     ep->net.counters.msgs_received++;
     ep->net.counters.msg_bytes_received += message->len;
     ep->net.handler.on_message(ep->net.handler.ctx, message->data, message->len);
     free(message);
+    zps_loop_port_repost(ep->port);
     handled++;
-    pthread_mutex_lock(&ep->lock);
-    ep->n_inbox--;
   }
-  pthread_mutex_unlock(&ep->lock);
+  ep->net.counters.unmatched = zps_loop_port_unmatched(ep->port);
   return handled;
 }
 
@@ -381,57 +253,22 @@ static void loop_wait(struct zps_net *net, uint64_t timeout_ns) {
   uint64_t until = timeout_ns > ZPS_NEVER - now ? ZPS_NEVER : now + timeout_ns;
   /* progress leaves reads behind only where their streams are blocked, or where more are queued than a turn handles. */
   if ((ep->n_reads > 0 || ep->pushed_back) && until > now + STALLED_POLL_NS) until = now + STALLED_POLL_NS;
-  const struct timespec ts = {.tv_sec = (time_t)(until / ZPS_NS_PER_S), .tv_nsec = (long)(until % ZPS_NS_PER_S)};
-  const bool due = errors_due(ep);
-  pthread_mutex_lock(&ep->lock);
-  while (!due && !ep->woken && !(ep->inbox && ep->n_receives > 0)) {
-    if (until == ZPS_NEVER) {
-      pthread_cond_wait(&ep->ready, &ep->lock);
-    } else if (pthread_cond_timedwait(&ep->ready, &ep->lock, &ts) != 0) {
-      break;
-    }
-  }
-  ep->woken = false;
-  pthread_mutex_unlock(&ep->lock);
+  zps_loop_port_wait(ep->port, errors_due(ep) ? 0 : until);
 }
 
 static void loop_wake(struct zps_net *net) {
-  struct endpoint *ep = to_endpoint(net);
-  pthread_mutex_lock(&ep->lock);
-  ep->woken = true;
-  pthread_cond_signal(&ep->ready);
-  pthread_mutex_unlock(&ep->lock);
-}
-
-static void registry_remove(struct endpoint *ep) {
-  pthread_mutex_lock(&registry.lock);
-  struct endpoint **link = &registry.open;
-  while (*link != ep) link = &(*link)->next_open;
-  *link = ep->next_open;
-  pthread_mutex_unlock(&registry.lock);
+  zps_loop_port_wake(to_endpoint(net)->port);
 }
 
 static void loop_close(struct zps_net *net) {
   struct endpoint *ep = to_endpoint(net);
-  registry_remove(ep);
   ep->closing = true;
-  pthread_mutex_lock(&ep->lock);
-  ep->closed = true;
-  struct message *inbox = ep->inbox;
-  ep->inbox = NULL;
-  pthread_mutex_unlock(&ep->lock);
-  for (struct message *next; inbox; inbox = next) {
-    next = inbox->next;
-    free(inbox);
-  }
+  zps_loop_port_close(ep->port);
   for (struct zps_net_read *read; (read = reads_pop(ep)) != NULL;)
     read_finish(read, read->state == READ_LOST ? ZPS_ERR_PEER_LOST : ZPS_ERR_CLOSED);
   while (ep->peers) loop_peer_evict(&ep->peers->peer);
-  for (struct region *region = ep->regions, *next; region; region = next) {
-    next = region->next;
-    free(region);
-  }
-  endpoint_unref(ep);
+  zps_loop_port_unref(ep->port);
+  free(ep);
 }
 
 static const struct zps_net_ops loop_ops = {
@@ -465,26 +302,14 @@ zps_err_t zps_net_loop_open(const struct zps_net_config *config, const struct zp
                             struct zps_net **net_p, struct zps_error *error) {
   struct endpoint *ep = calloc(1, sizeof *ep);
   if (!ep) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for an endpoint of the in-process fabric");
-  pthread_condattr_t attr;
-  pthread_condattr_init(&attr);
-  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  pthread_cond_init(&ep->ready, &attr);
-  pthread_condattr_destroy(&attr);
-  pthread_mutex_init(&ep->lock, NULL);
+  if (zps_loop_port_open(config->n_recv, &ep->port) != ZPS_OK) {
+    free(ep);
+    return zps_fail(error, ZPS_ERR_NOMEM, "no memory for an endpoint of the in-process fabric");
+  }
   ep->net.ops = &loop_ops;
   ep->net.handler = *handler;
   ep->reads_tail = &ep->reads;
-  ep->inbox_tail = &ep->inbox;
-  ep->n_receives = config->n_recv;
-  ep->refs = 1;
-  pthread_mutex_lock(&registry.lock);
-  ep->id = registry.next_id++;
-  pthread_mutex_unlock(&registry.lock);
-  info_fill(&ep->net.info, ep->id);
-  pthread_mutex_lock(&registry.lock);
-  ep->next_open = registry.open;
-  registry.open = ep;
-  pthread_mutex_unlock(&registry.lock);
+  info_fill(&ep->net.info, zps_loop_port_id(ep->port));
   *net_p = &ep->net;
   return ZPS_OK;
 }
