@@ -18,10 +18,11 @@ struct zps_client_handler {
 };
 
 /* Connects (retrying name resolution and refused connections until the deadline: servers may come up later than
- * clients) and says hello. `heartbeat_ms` 0: none; otherwise a "heartbeat" notification is sent so often. */
+ * clients) and says hello. */
 zps_err_t zps_client_open(const char *address, const char *role, uint64_t timeout_ms, const struct zps_client_handler *handler,
                           struct zps_client **client_p, struct zps_error *error) ZPS_MUSTCHECK;
-/* Must not be called from the client's own thread. NULL is allowed. */
+/* What was sent by notify still leaves, if the peer takes it within a second. Calls of other threads fail with
+ * ZPS_ERR_CLOSED, but must have returned before. Must not be called from the client's own thread. NULL is allowed. */
 void zps_client_close(struct zps_client *client);
 /* Waits for the answer. `params` is consumed; *result_p (may be NULL) is the caller's to unref. Must not be called from the
  * client's own thread. */

@@ -18,11 +18,14 @@ zps_json *zps_json_object(void);
 zps_json *zps_json_array(void);
 zps_json *zps_json_ref(zps_json *value);
 void zps_json_unref(zps_json *value); /* NULL is allowed */
+/* A copy that shares nothing: what goes to another thread while this one keeps the original. */
+zps_json *zps_json_copy(const zps_json *value);
 
 /* Setters return the object they were given (NULL in, or no memory: NULL out and the object released). Children passed to
  * zps_json_set() and zps_json_append() are consumed. u64 values above 2^53 travel as hex strings ("0x..."): _hex. */
 zps_json *zps_json_set(zps_json *object, const char *key, zps_json *value);
 zps_json *zps_json_set_str(zps_json *object, const char *key, const char *value);
+zps_json *zps_json_set_int(zps_json *object, const char *key, int64_t value);
 zps_json *zps_json_set_u64(zps_json *object, const char *key, uint64_t value);
 zps_json *zps_json_set_hex(zps_json *object, const char *key, uint64_t value);
 zps_json *zps_json_set_bytes(zps_json *object, const char *key, const void *data, size_t len); /* as lower-case hex */

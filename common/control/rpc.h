@@ -6,8 +6,8 @@
  * Lines are limited (ZPS_RPC_LINE_MAX), calls have deadlines, TCP_USER_TIMEOUT and keepalive are set, and a peer that
  * sends garbage gets a JSON-RPC error and is closed.
  *
- * Errors travel as {"code": <zps_err number>, "message": text, "data": {"name": "ERR_..."}} (JSON-RPC's own codes -32700,
- * -32600, -32601, -32602 for what they mean).
+ * Errors travel as {"code": <zps_err number>, "message": text, "data": {"name": "ERR_..."}}; ZPS_ERR_UNSUPPORTED (no such
+ * method) and ZPS_ERR_PROTOCOL (wrong parameters) as JSON-RPC's own codes -32601 and -32602.
  */
 #ifndef ZPS_CONTROL_RPC_H
 #define ZPS_CONTROL_RPC_H
@@ -25,20 +25,23 @@ struct zps_rpc_request; /* a call from the peer that is waiting for our answer *
 
 struct zps_rpc_handler {
   void *ctx;
-  /* The peer connected (server side) and said hello. NULL: not interested. */
+  /* The peer connected (server side) and said hello. Each of the three may be NULL: not interested; calls are then
+   * refused. */
   void (*on_open)(void *ctx, struct zps_rpc_conn *conn);
   /* A call (request != NULL: answer it, now or later, exactly once) or a notification (request == NULL). `params` is
-   * borrowed during the call. */
+   * borrowed during the call, and NULL when the peer sent none (getters take that as missing members). */
   void (*on_message)(void *ctx, struct zps_rpc_conn *conn, const char *method, const zps_json *params,
                      struct zps_rpc_request *request);
-  /* The connection is gone; `reason` says why. All pending calls were failed before. The handle is invalid afterwards. */
+  /* The connection is gone; `reason` says why, `code` is ZPS_OK when this side closed it. All pending calls were failed
+   * before. The handle is invalid afterwards. */
   void (*on_close)(void *ctx, struct zps_rpc_conn *conn, zps_err_t code, const char *reason);
 };
 
 /* `result` is borrowed (NULL on failure); `error->text` is the peer's sentence or ours. */
 typedef void (*zps_rpc_result_fn)(void *ctx, const zps_json *result, const struct zps_error *error);
 
-/* Listens on "HOST:PORT", "[V6]:PORT" or "unix:/path" (port 0: any; a stale Unix socket file is replaced). */
+/* Listens on "HOST:PORT", "[V6]:PORT" or "unix:/path" (port 0: any; a stale Unix socket file is replaced). The
+ * loop must run once more after a failure, too. */
 zps_err_t zps_rpc_listen(uv_loop_t *loop, const char *address, const char *role, const struct zps_rpc_handler *handler,
                          struct zps_rpc_listener **listener_p, struct zps_error *error) ZPS_MUSTCHECK;
 /* The address really bound, "HOST:PORT". */
@@ -46,17 +49,17 @@ const char *zps_rpc_listener_address(const struct zps_rpc_listener *listener);
 /* Closes the listener and its connections; frees when the loop has run their close callbacks. NULL is allowed. */
 void zps_rpc_listener_close(struct zps_rpc_listener *listener);
 
-/* Resolves, connects and says hello within `timeout_ms`; `connected` is called once. On failure the connection is gone and
- * on_close is not called. */
+/* Resolves, connects and says hello within `timeout_ms`; `connected` is called once, from the loop, with
+ * handler->ctx: `error` is NULL, or `conn` is, the connection is gone and on_close is not called. */
 zps_err_t zps_rpc_connect(uv_loop_t *loop, const char *address, const char *role, uint64_t timeout_ms,
                           const struct zps_rpc_handler *handler,
                           void (*connected)(void *ctx, struct zps_rpc_conn *conn, const struct zps_error *error),
                           struct zps_rpc_conn **conn_p, struct zps_error *error) ZPS_MUSTCHECK;
-/* Closes; on_close follows from the loop. Pending writes are sent first when `flush`. */
+/* Closes; on_close follows from the loop. With `flush`, what was written is sent first, for at most a second. */
 void zps_rpc_close(struct zps_rpc_conn *conn, bool flush);
 
 /* `params` is consumed. `done` (may be NULL) is called exactly once: result, the peer's error, ZPS_ERR_TIMEOUT or
- * ZPS_ERR_CLOSED. */
+ * ZPS_ERR_CLOSED; not when an error is returned (ZPS_ERR_AGAIN: too many in flight). */
 zps_err_t zps_rpc_call(struct zps_rpc_conn *conn, const char *method, zps_json *params, uint64_t timeout_ms,
                        zps_rpc_result_fn done, void *ctx) ZPS_MUSTCHECK;
 zps_err_t zps_rpc_notify(struct zps_rpc_conn *conn, const char *method, zps_json *params) ZPS_MUSTCHECK;

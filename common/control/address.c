@@ -1,0 +1,57 @@
+#include "common/control/address.h"
+
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static zps_err_t bad(const char *text, const char *why, struct zps_error *error) {
+  return zps_fail(error, ZPS_ERR_INVALID, "address '%.300s': %s, want HOST:PORT, [V6]:PORT or unix:/path", text, why);
+}
+
+zps_err_t zps_address_parse(const char *text, struct zps_address *address_p, struct zps_error *error) {
+  struct zps_address address = {0};
+  if (strncmp(text, "unix:", 5) == 0) {
+    const size_t len = strlen(text + 5);
+    if (len == 0) return bad(text, "no path", error);
+    if (len >= sizeof address.path) return bad(text, "path too long for a Unix socket", error);
+    address.is_unix = true;
+    memcpy(address.path, text + 5, len);
+    *address_p = address;
+    return ZPS_OK;
+  }
+  const char *colon = strrchr(text, ':');
+  if (!colon) return bad(text, "no port", error);
+  const char *host = text, *end = colon;
+  if (*text == '[') {
+    if (colon == text + 1 || colon[-1] != ']') return bad(text, "no ']' before the port", error);
+    host++;
+    end--;
+  } else if (memchr(text, ':', (size_t)(colon - text))) {
+    return bad(text, "more than one colon and no brackets", error);
+  }
+  const size_t host_len = (size_t)(end - host), port_len = strlen(colon + 1);
+  if (host_len >= sizeof address.host) return bad(text, "host name too long", error);
+  if (port_len == 0 || port_len != strspn(colon + 1, "0123456789") || port_len > 5 || atoi(colon + 1) > 65535)
+    return bad(text, "port is no number up to 65535", error);
+  memcpy(address.host, host, host_len);
+  memcpy(address.port, colon + 1, port_len);
+  *address_p = address;
+  return ZPS_OK;
+}
+
+void zps_address_print(const struct sockaddr *addr, char *buf, size_t size) {
+  char host[INET6_ADDRSTRLEN] = "?";
+  if (addr->sa_family == AF_INET) {
+    const struct sockaddr_in *v4 = (const struct sockaddr_in *)(const void *)addr;
+    inet_ntop(AF_INET, &v4->sin_addr, host, sizeof host);
+    snprintf(buf, size, "%s:%u", host, ntohs(v4->sin_port));
+  } else if (addr->sa_family == AF_INET6) {
+    const struct sockaddr_in6 *v6 = (const struct sockaddr_in6 *)(const void *)addr;
+    inet_ntop(AF_INET6, &v6->sin6_addr, host, sizeof host);
+    snprintf(buf, size, "[%s]:%u", host, ntohs(v6->sin6_port));
+  } else {
+    snprintf(buf, size, "unix");
+  }
+}

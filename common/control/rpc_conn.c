@@ -1,0 +1,294 @@
+/* A connection's life: bytes in, bytes out, deadlines, the close of its handles. */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ZPS_LOG_COMPONENT "rpc"
+#include "common/base/log.h"
+#include "common/control/rpc_internal.h"
+
+struct write_request {
+  uv_write_t write;
+  char *line;
+};
+
+zps_err_t zps_rpc_conn_create(uv_loop_t *loop, const char *role, const struct zps_rpc_handler *handler,
+                              struct zps_rpc_conn **conn_p) {
+  struct zps_rpc_conn *conn = calloc(1, sizeof *conn);
+  if (!conn) return ZPS_ERR_NOMEM;
+  conn->loop = loop;
+  conn->handler = *handler;
+  conn->deadline_ns = ZPS_NEVER;
+  conn->pending_tail = &conn->pending;
+  snprintf(conn->self_role, sizeof conn->self_role, "%s", role);
+  snprintf(conn->peer, sizeof conn->peer, "?");
+  zps_lines_init(&conn->lines, ZPS_RPC_HELLO_LINE_MAX);
+  uv_timer_init(loop, &conn->timer); /* cannot fail */
+  conn->timer.data = conn;
+  conn->holds = 1;
+  *conn_p = conn;
+  return ZPS_OK;
+}
+
+/* ---- The end ---- */
+
+void zps_rpc_conn_unhold(struct zps_rpc_conn *conn) {
+  if (--conn->holds > 0) return;
+  const zps_err_t code = conn->close_code == ZPS_OK ? ZPS_ERR_CLOSED : conn->close_code;
+  struct zps_error error;
+  zps_fail(&error, code, "%s", conn->close_reason);
+  zps_rpc_abandon(conn, &error);
+  if (conn->announced) {
+    if (conn->handler.on_close) conn->handler.on_close(conn->handler.ctx, conn, conn->close_code, conn->close_reason);
+  } else if (conn->dial) {
+    conn->dial->connected(conn->handler.ctx, NULL, &error);
+  } else {
+    zps_log_debug("%s: closed before its hello: %s", conn->peer, conn->close_reason);
+  }
+  if (conn->listener) zps_rpc_listener_drop(conn->listener, conn);
+  zps_rpc_dial_destroy(conn->dial);
+  zps_lines_fini(&conn->lines);
+  free(conn);
+}
+
+static void on_handle_closed(uv_handle_t *handle) {
+  zps_rpc_conn_unhold(handle->data);
+}
+
+static void end(struct zps_rpc_conn *conn) {
+  conn->state = ZPS_RPC_CLOSED;
+  uv_close((uv_handle_t *)&conn->timer, on_handle_closed);
+  if (conn->dial) zps_rpc_dial_cancel(conn);
+  if (conn->has_socket && !uv_is_closing(&conn->socket.handle)) uv_close(&conn->socket.handle, on_handle_closed);
+}
+
+static void set_reason(struct zps_rpc_conn *conn, zps_err_t code, const char *fmt, va_list args) {
+  conn->close_code = code;
+  vsnprintf(conn->close_reason, sizeof conn->close_reason, fmt, args);
+}
+
+void zps_rpc_conn_fail(struct zps_rpc_conn *conn, zps_err_t code, const char *fmt, ...) {
+  if (conn->state == ZPS_RPC_CLOSED) return;
+  if (conn->state != ZPS_RPC_LINGERING) { /* whose reason is set */
+    va_list args;
+    va_start(args, fmt);
+    set_reason(conn, code, fmt, args);
+    va_end(args);
+  }
+  end(conn);
+}
+
+static void on_shutdown(uv_shutdown_t *request, int status) {
+  struct zps_rpc_conn *conn = request->data;
+  conn->flushed = true;
+  if (conn->state == ZPS_RPC_LINGERING && (status < 0 || conn->peer_done)) end(conn);
+  zps_rpc_conn_unhold(conn);
+}
+
+void zps_rpc_conn_linger(struct zps_rpc_conn *conn, zps_err_t code, const char *fmt, ...) {
+  if (conn->state >= ZPS_RPC_LINGERING) return;
+  va_list args;
+  va_start(args, fmt);
+  set_reason(conn, code, fmt, args);
+  va_end(args);
+  conn->shutdown.data = conn;
+  if (conn->state == ZPS_RPC_CONNECTING || uv_shutdown(&conn->shutdown, &conn->socket.stream, on_shutdown) < 0) {
+    end(conn);
+    return;
+  }
+  conn->holds++;
+  /* Closing with unread bytes in the kernel would reset the connection and destroy what was just written: so read on,
+   * until the peer closes too. */
+  conn->state = ZPS_RPC_LINGERING;
+  conn->deadline_ns = zps_rpc_deadline_ns(ZPS_RPC_LINGER_MS);
+  zps_rpc_conn_arm_timer(conn);
+}
+
+/* ---- Deadlines ---- */
+
+static void on_timer(uv_timer_t *timer) {
+  struct zps_rpc_conn *conn = timer->data;
+  if (conn->deadline_ns <= zps_clock_ns()) {
+    switch (conn->state) {
+      case ZPS_RPC_CONNECTING:
+        zps_rpc_dial_expired(conn);
+        break;
+      case ZPS_RPC_HELLO:
+        zps_rpc_conn_fail(conn, ZPS_ERR_TIMEOUT, "%s: no hello in time", conn->peer);
+        break;
+      default:
+        zps_rpc_conn_fail(conn, ZPS_ERR_TIMEOUT, "%s: does not take the last bytes", conn->peer);
+    }
+  }
+  zps_rpc_conn_arm_timer(conn);
+}
+
+void zps_rpc_conn_arm_timer(struct zps_rpc_conn *conn) {
+  if (conn->state == ZPS_RPC_CLOSED) return;
+  const uint64_t now_ns = zps_clock_ns();
+  uint64_t next_ns = zps_rpc_expire(conn, now_ns);
+  if (conn->state == ZPS_RPC_CLOSED) return; /* a call's owner has closed it */
+  if (conn->deadline_ns < next_ns) next_ns = conn->deadline_ns;
+  uv_timer_stop(&conn->timer);
+  if (next_ns == ZPS_NEVER) return;
+  uv_update_time(conn->loop);
+  const uint64_t wait_ns = next_ns > now_ns ? next_ns - now_ns : 0;
+  uv_timer_start(&conn->timer, on_timer, (wait_ns + ZPS_NS_PER_MS - 1) / ZPS_NS_PER_MS, 0);
+}
+
+/* ---- Reading ---- */
+
+static void on_alloc(uv_handle_t *handle, size_t suggested, uv_buf_t *buf) {
+  (void)suggested;
+  struct zps_rpc_conn *conn = handle->data;
+  size_t room = 0;
+  buf->base = zps_lines_room(&conn->lines, &room);
+  buf->len = room;
+}
+
+static void take_lines(struct zps_rpc_conn *conn) {
+  const char *line;
+  size_t len;
+  while (conn->state == ZPS_RPC_HELLO || conn->state == ZPS_RPC_OPEN) {
+    switch (zps_lines_next(&conn->lines, &line, &len)) {
+      case ZPS_OK:
+        zps_rpc_dispatch(conn, line, len);
+        break;
+      case ZPS_ERR_AGAIN:
+        return;
+      default: {
+        char text[160];
+        snprintf(text, sizeof text, "line of more than %zu bytes", conn->lines.limit);
+        zps_json *message = zps_message_error(NULL, ZPS_MESSAGE_BAD_REQUEST, ZPS_ERR_PROTOCOL, text);
+        if (zps_rpc_conn_write(conn, message) == ZPS_OK)
+          zps_rpc_conn_linger(conn, ZPS_ERR_PROTOCOL, "%s: %s", conn->peer, text);
+        return;
+      }
+    }
+  }
+}
+
+static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf) {
+  (void)buf;
+  struct zps_rpc_conn *conn = stream->data;
+  if (n_read == 0) return;
+  if (n_read == UV_EOF && conn->state == ZPS_RPC_LINGERING && !conn->flushed) {
+    conn->peer_done = true;
+    return;
+  }
+  if (n_read < 0) {
+    if (n_read == UV_EOF)
+      zps_rpc_conn_fail(conn, ZPS_ERR_CLOSED, "%s: closed by the peer", conn->peer);
+    else if (n_read == UV_ENOBUFS)
+      zps_rpc_conn_fail(conn, ZPS_ERR_NOMEM, "%s: out of memory for a line", conn->peer);
+    else
+      zps_rpc_conn_fail(conn, ZPS_ERR_CLOSED, "%s: %s", conn->peer, uv_strerror((int)n_read));
+    return;
+  }
+  if (conn->state == ZPS_RPC_LINGERING) {
+    conn->lines.start = conn->lines.end = conn->lines.scanned = 0;
+    return;
+  }
+  conn->heard_ns = zps_clock_ns();
+  zps_lines_added(&conn->lines, (size_t)n_read);
+  take_lines(conn);
+}
+
+zps_err_t zps_rpc_conn_start(struct zps_rpc_conn *conn, uint64_t deadline_ns, struct zps_error *error) {
+  snprintf(conn->peer, sizeof conn->peer, "unix");
+  if (conn->socket.handle.type == UV_TCP) {
+    struct sockaddr_storage addr;
+    int len = sizeof addr;
+    if (uv_tcp_getpeername(&conn->socket.tcp, (struct sockaddr *)&addr, &len) == 0)
+      zps_address_print((struct sockaddr *)&addr, conn->peer, sizeof conn->peer);
+    uv_os_fd_t fd;
+    const unsigned timeout_ms = ZPS_RPC_USER_TIMEOUT_MS;
+    uv_tcp_nodelay(&conn->socket.tcp, 1);
+    uv_tcp_keepalive(&conn->socket.tcp, 1, ZPS_RPC_KEEPALIVE_S);
+    if (uv_fileno(&conn->socket.handle, &fd) == 0 &&
+        setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms) < 0)
+      zps_log_debug("%s: cannot set TCP_USER_TIMEOUT: dead peers are found by heartbeats alone", conn->peer);
+  }
+  const int status = uv_read_start(&conn->socket.stream, on_alloc, on_read);
+  if (status < 0) return zps_fail(error, ZPS_ERR_IO, "%s: cannot read: %s", conn->peer, uv_strerror(status));
+  conn->state = ZPS_RPC_HELLO;
+  conn->heard_ns = zps_clock_ns();
+  conn->deadline_ns = deadline_ns;
+  zps_rpc_conn_arm_timer(conn);
+  return ZPS_OK;
+}
+
+/* ---- Writing ---- */
+
+static void on_written(uv_write_t *request, int status) {
+  struct write_request *write = request->data;
+  struct zps_rpc_conn *conn = request->handle->data;
+  free(write->line);
+  free(write);
+  if (status < 0 && status != UV_ECANCELED)
+    zps_rpc_conn_fail(conn, ZPS_ERR_CLOSED, "%s: %s", conn->peer, uv_strerror(status));
+}
+
+zps_err_t zps_rpc_conn_write(struct zps_rpc_conn *conn, zps_json *message) {
+  static char newline[] = "\n";
+  if (conn->state != ZPS_RPC_HELLO && conn->state != ZPS_RPC_OPEN) {
+    zps_json_unref(message);
+    return ZPS_ERR_CLOSED;
+  }
+  char *line = message ? zps_json_dump(message) : NULL;
+  zps_json_unref(message);
+  struct write_request *write = line ? malloc(sizeof *write) : NULL;
+  if (!write) {
+    free(line);
+    return ZPS_ERR_NOMEM;
+  }
+  const size_t len = strlen(line);
+  zps_err_t code = ZPS_OK;
+  if (len > ZPS_RPC_LINE_MAX) {
+    code = ZPS_ERR_TRUNCATED;
+  } else if (uv_stream_get_write_queue_size(&conn->socket.stream) + len > ZPS_RPC_WRITE_MAX) {
+    zps_rpc_conn_fail(conn, ZPS_ERR_CLOSED, "%s: does not read: %u bytes are waiting for it", conn->peer,
+                      ZPS_RPC_WRITE_MAX);
+    code = ZPS_ERR_CLOSED;
+  } else {
+    write->line = line;
+    write->write.data = write;
+    const uv_buf_t bufs[] = {uv_buf_init(line, (unsigned)len), uv_buf_init(newline, 1)};
+    const int status = uv_write(&write->write, &conn->socket.stream, bufs, 2, on_written);
+    if (status == 0) return ZPS_OK;
+    zps_rpc_conn_fail(conn, ZPS_ERR_CLOSED, "%s: %s", conn->peer, uv_strerror(status));
+    code = ZPS_ERR_CLOSED;
+  }
+  free(write);
+  free(line);
+  return code;
+}
+
+void zps_rpc_close(struct zps_rpc_conn *conn, bool flush) {
+  if (flush)
+    zps_rpc_conn_linger(conn, ZPS_OK, "closed here");
+  else
+    zps_rpc_conn_fail(conn, ZPS_OK, "closed here");
+}
+
+void zps_rpc_conn_set_ctx(struct zps_rpc_conn *conn, void *ctx) {
+  conn->ctx = ctx;
+}
+void *zps_rpc_conn_ctx(const struct zps_rpc_conn *conn) {
+  return conn->ctx;
+}
+const char *zps_rpc_conn_peer(const struct zps_rpc_conn *conn) {
+  return conn->peer;
+}
+const char *zps_rpc_conn_role(const struct zps_rpc_conn *conn) {
+  return conn->role;
+}
+const char *zps_rpc_conn_version(const struct zps_rpc_conn *conn) {
+  return conn->version;
+}
+uint64_t zps_rpc_conn_heard_ns(const struct zps_rpc_conn *conn) {
+  return conn->heard_ns;
+}

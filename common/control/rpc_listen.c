@@ -1,0 +1,180 @@
+/* The server's side: a listening socket and the connections it accepted. */
+#include <errno.h>
+#include <netdb.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ZPS_LOG_COMPONENT "rpc"
+#include "common/base/log.h"
+#include "common/control/rpc_internal.h"
+
+enum { BACKLOG = 512 };
+
+struct zps_rpc_listener {
+  uv_loop_t *loop;
+  union zps_rpc_socket socket;
+  struct zps_address address;
+  char text[300];
+  char role[32];
+  struct zps_rpc_handler handler;
+  uint64_t hello_ms;
+  struct zps_rpc_conn *conns;
+  bool closing, socket_closed;
+};
+
+static void free_when_unused(struct zps_rpc_listener *listener) {
+  if (listener->socket_closed && !listener->conns) free(listener);
+}
+
+static void on_socket_closed(uv_handle_t *handle) {
+  struct zps_rpc_listener *listener = handle->data;
+  listener->socket_closed = true;
+  free_when_unused(listener);
+}
+
+void zps_rpc_listener_drop(struct zps_rpc_listener *listener, struct zps_rpc_conn *conn) {
+  if (conn->prev)
+    conn->prev->next = conn->next;
+  else
+    listener->conns = conn->next;
+  if (conn->next) conn->next->prev = conn->prev;
+  free_when_unused(listener);
+}
+
+void zps_rpc_listener_close(struct zps_rpc_listener *listener) {
+  if (!listener || listener->closing) return;
+  listener->closing = true;
+  for (struct zps_rpc_conn *conn = listener->conns; conn; conn = conn->next)
+    zps_rpc_conn_fail(conn, ZPS_OK, "the %s is closing", listener->role);
+  uv_close(&listener->socket.handle, on_socket_closed);
+}
+
+const char *zps_rpc_listener_address(const struct zps_rpc_listener *listener) {
+  return listener->text;
+}
+
+void zps_rpc_listener_set_hello_ms(struct zps_rpc_listener *listener, uint64_t hello_ms) {
+  listener->hello_ms = hello_ms;
+}
+
+static int init_socket(uv_loop_t *loop, bool is_unix, union zps_rpc_socket *socket) {
+  return is_unix ? uv_pipe_init(loop, &socket->pipe, 0) : uv_tcp_init(loop, &socket->tcp);
+}
+
+static void on_connection(uv_stream_t *server, int status) {
+  struct zps_rpc_listener *listener = server->data;
+  struct zps_rpc_conn *conn = NULL;
+  struct zps_error error;
+  if (listener->closing) return;
+  if (status < 0) {
+    zps_log_warn_limited("%s: cannot accept: %s", listener->text, uv_strerror(status));
+    return;
+  }
+  if (zps_rpc_conn_create(listener->loop, listener->role, &listener->handler, &conn) != ZPS_OK) {
+    zps_log_warn_limited("%s: cannot accept: out of memory", listener->text);
+    return;
+  }
+  conn->listener = listener;
+  conn->next = listener->conns;
+  if (conn->next) conn->next->prev = conn;
+  listener->conns = conn;
+  status = init_socket(listener->loop, listener->address.is_unix, &conn->socket);
+  if (status == 0) {
+    conn->socket.handle.data = conn;
+    conn->has_socket = true;
+    conn->holds++;
+    status = uv_accept(server, &conn->socket.stream);
+  }
+  if (status < 0)
+    zps_rpc_conn_fail(conn, ZPS_ERR_IO, "%s: cannot accept: %s", listener->text, uv_strerror(status));
+  else if (zps_rpc_conn_start(conn, zps_rpc_deadline_ns(listener->hello_ms), &error) != ZPS_OK)
+    zps_rpc_conn_fail(conn, error.code, "%s", error.text);
+}
+
+/* A daemon that was killed leaves its socket file behind; a file that somebody listens on, or that is no socket, is not
+ * ours to remove. */
+static zps_err_t remove_stale(const char *path, struct zps_error *error) {
+  struct stat st;
+  if (lstat(path, &st) < 0) return ZPS_OK;
+  if (!S_ISSOCK(st.st_mode))
+    return zps_fail(error, ZPS_ERR_INVALID, "unix:%s: a file that is no socket is in the way", path);
+  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (fd < 0) return zps_fail(error, ZPS_ERR_IO, "unix:%s: cannot make a socket", path);
+  struct sockaddr_un addr = {.sun_family = AF_UNIX};
+  memcpy(addr.sun_path, path, strlen(path) + 1);
+  const bool stale = connect(fd, (struct sockaddr *)&addr, sizeof addr) < 0 && errno == ECONNREFUSED;
+  close(fd);
+  if (!stale) return zps_fail(error, ZPS_ERR_BUSY, "unix:%s: another process listens there", path);
+  unlink(path);
+  return ZPS_OK;
+}
+
+static zps_err_t bind_unix(struct zps_rpc_listener *listener, struct zps_error *error) {
+  const char *path = listener->address.path;
+  const zps_err_t code = remove_stale(path, error);
+  if (code != ZPS_OK) return code;
+  const int status = uv_pipe_bind(&listener->socket.pipe, path);
+  if (status < 0) return zps_fail(error, ZPS_ERR_IO, "cannot bind unix:%s: %s", path, uv_strerror(status));
+  snprintf(listener->text, sizeof listener->text, "unix:%s", path);
+  return ZPS_OK;
+}
+
+static zps_err_t bind_tcp(struct zps_rpc_listener *listener, const char *text, struct zps_error *error) {
+  const struct zps_address *address = &listener->address;
+  const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE | AI_NUMERICSERV};
+  struct addrinfo *list = NULL;
+  int status = getaddrinfo(address->host[0] ? address->host : NULL, address->port, &hints, &list);
+  if (status != 0) return zps_fail(error, ZPS_ERR_INVALID, "cannot listen on %s: %s", text, gai_strerror(status));
+  status = uv_tcp_bind(&listener->socket.tcp, list->ai_addr, 0);
+  freeaddrinfo(list);
+  if (status < 0) return zps_fail(error, ZPS_ERR_IO, "cannot bind %s: %s", text, uv_strerror(status));
+  return ZPS_OK;
+}
+
+/* libuv reports an address in use only when it listens. */
+static zps_err_t start(struct zps_rpc_listener *listener, const char *text, struct zps_error *error) {
+  const int status = uv_listen(&listener->socket.stream, BACKLOG, on_connection);
+  if (status == UV_EADDRINUSE) return zps_fail(error, ZPS_ERR_BUSY, "cannot listen on %s: already in use", text);
+  if (status < 0) return zps_fail(error, ZPS_ERR_IO, "cannot listen on %s: %s", text, uv_strerror(status));
+  if (!listener->address.is_unix) {
+    struct sockaddr_storage addr;
+    int len = sizeof addr;
+    if (uv_tcp_getsockname(&listener->socket.tcp, (struct sockaddr *)&addr, &len) == 0)
+      zps_address_print((struct sockaddr *)&addr, listener->text, sizeof listener->text);
+  }
+  return ZPS_OK;
+}
+
+zps_err_t zps_rpc_listen(uv_loop_t *loop, const char *address, const char *role, const struct zps_rpc_handler *handler,
+                         struct zps_rpc_listener **listener_p, struct zps_error *error) {
+  struct zps_rpc_listener *listener = calloc(1, sizeof *listener);
+  if (!listener) return zps_fail(error, ZPS_ERR_NOMEM, "no memory to listen on %s", address);
+  listener->loop = loop;
+  listener->handler = *handler;
+  listener->hello_ms = ZPS_RPC_HELLO_MS;
+  snprintf(listener->role, sizeof listener->role, "%s", role);
+  snprintf(listener->text, sizeof listener->text, "%s", address);
+  zps_err_t code = zps_address_parse(address, &listener->address, error);
+  if (code != ZPS_OK) goto err_free;
+  const int status = init_socket(loop, listener->address.is_unix, &listener->socket);
+  if (status < 0) {
+    code = zps_fail(error, ZPS_ERR_IO, "cannot listen on %s: %s", address, uv_strerror(status));
+    goto err_free;
+  }
+  listener->socket.handle.data = listener;
+  code = listener->address.is_unix ? bind_unix(listener, error) : bind_tcp(listener, address, error);
+  if (code == ZPS_OK) code = start(listener, address, error);
+  if (code != ZPS_OK) {
+    zps_rpc_listener_close(listener); /* frees it from the loop */
+    return code;
+  }
+  *listener_p = listener;
+  return ZPS_OK;
+
+err_free:
+  free(listener);
+  return code;
+}
