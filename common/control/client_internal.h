@@ -1,0 +1,60 @@
+/* What client.c (callers' side) and client_thread.c (the loop's side) share. */
+#ifndef ZPS_CONTROL_CLIENT_INTERNAL_H
+#define ZPS_CONTROL_CLIENT_INTERNAL_H
+
+#include <pthread.h>
+
+#include "common/control/client.h"
+#include "common/control/rpc.h"
+
+#define ZPS_CLIENT_RETRY_MS 100u
+
+/* What another thread asks the loop to send. A notification has nobody waiting. */
+struct zps_client_order {
+  struct zps_client_order *next;
+  char *method;
+  zps_json *params;
+  bool is_call;
+  uint64_t timeout_ms;
+  struct zps_client *client;
+  bool done, abandoned; /* abandoned: the caller has gone; the loop frees */
+  zps_json *result;
+  struct zps_error error;
+};
+
+enum zps_client_phase { ZPS_CLIENT_CONNECTING, ZPS_CLIENT_CONNECTED, ZPS_CLIENT_LOST, ZPS_CLIENT_STOPPED };
+
+struct zps_client {
+  /* Guarded by `lock`. */
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  enum zps_client_phase phase;
+  struct zps_error why; /* LOST, STOPPED */
+  struct zps_client_order *orders, **orders_tail;
+  unsigned n_orders;
+  bool stop, finished; /* finished: the thread will not touch this any more */
+  bool abandoned;      /* nobody waits for the thread: it frees the client */
+  uint64_t heartbeat_ms, dead_ms;
+
+  /* The thread's own. */
+  pthread_t thread;
+  uv_loop_t loop;
+  uv_async_t wake;
+  uv_timer_t retry, heartbeat;
+  bool stopping;
+  struct zps_rpc_conn *conn;
+  uint64_t deadline_ns, beat_ms, silence_ms;
+  struct zps_client_handler handler;
+  char address[300], role[32];
+};
+
+/* The thread's main function; `arg` is the client. */
+void *zps_client_run(void *arg);
+/* On the thread, or before it runs: ends the loop. */
+void zps_client_close_handles(struct zps_client *client);
+/* The loop was told to look: orders, heartbeats, the end. */
+void zps_client_on_wake(uv_async_t *wake);
+void zps_client_destroy(struct zps_client *client);
+void zps_client_order_free(struct zps_client_order *order);
+
+#endif

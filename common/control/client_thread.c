@@ -1,0 +1,201 @@
+/* The client's thread: one loop, one connection, and the orders of other threads. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ZPS_LOG_COMPONENT "client"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/control/client_internal.h"
+
+static void set_phase(struct zps_client *client, enum zps_client_phase phase, zps_err_t code, const char *text) {
+  pthread_mutex_lock(&client->lock);
+  client->phase = phase;
+  zps_fail(&client->why, code, "%s", text);
+  pthread_cond_broadcast(&client->changed);
+  pthread_mutex_unlock(&client->lock);
+}
+
+/* ---- Orders ---- */
+
+void zps_client_order_free(struct zps_client_order *order) {
+  zps_json_unref(order->params);
+  zps_json_unref(order->result);
+  free(order->method);
+  free(order);
+}
+
+/* On the thread. `result` is borrowed. */
+static void complete(struct zps_client_order *order, const zps_json *result, const struct zps_error *error) {
+  struct zps_client *client = order->client;
+  zps_json *copy = error ? NULL : zps_json_copy(result); /* shares nothing with what this thread goes on using */
+  pthread_mutex_lock(&client->lock);
+  const bool abandoned = !order->is_call || order->abandoned;
+  order->result = copy;
+  if (error)
+    order->error = *error;
+  else
+    zps_fail(&order->error, copy ? ZPS_OK : ZPS_ERR_NOMEM, "%s: %s", order->method,
+             copy ? "answered" : "no memory for the answer");
+  order->done = true;
+  pthread_cond_broadcast(&client->changed);
+  pthread_mutex_unlock(&client->lock);
+  if (abandoned) zps_client_order_free(order);
+}
+
+static void on_result(void *ctx, const zps_json *result, const struct zps_error *error) {
+  complete(ctx, result, error);
+}
+
+static void fail_order(struct zps_client *client, struct zps_client_order *order, zps_err_t code) {
+  struct zps_error error;
+  zps_fail(&error, code, "%s: cannot send '%s': %s", client->address, order->method,
+           code == ZPS_ERR_CLOSED ? client->why.text : zps_err_str(code));
+  complete(order, NULL, &error);
+}
+
+static void run_orders(struct zps_client *client) {
+  pthread_mutex_lock(&client->lock);
+  struct zps_client_order *order = client->orders;
+  client->orders = NULL;
+  client->orders_tail = &client->orders;
+  client->n_orders = 0;
+  pthread_mutex_unlock(&client->lock);
+  while (order) {
+    struct zps_client_order *next = order->next;
+    zps_json *params = order->params;
+    order->params = NULL;
+    zps_err_t code = ZPS_ERR_CLOSED;
+    if (!client->conn || client->stopping)
+      zps_json_unref(params);
+    else if (order->is_call)
+      code = zps_rpc_call(client->conn, order->method, params, order->timeout_ms, on_result, order);
+    else
+      code = zps_rpc_notify(client->conn, order->method, params);
+    if (code != ZPS_OK)
+      fail_order(client, order, code);
+    else if (!order->is_call)
+      zps_client_order_free(order);
+    order = next;
+  }
+}
+
+/* ---- The thread's events ---- */
+
+static void try_connect(struct zps_client *client);
+
+static void lose(struct zps_client *client, zps_err_t code, const char *reason) {
+  set_phase(client, ZPS_CLIENT_LOST, code == ZPS_OK ? ZPS_ERR_CLOSED : code, reason);
+  uv_timer_stop(&client->heartbeat);
+  if (!client->stopping && client->handler.on_lost) client->handler.on_lost(client->handler.ctx, reason);
+}
+
+static void on_message(void *ctx, struct zps_rpc_conn *conn, const char *method, const zps_json *params,
+                       struct zps_rpc_request *request) {
+  struct zps_client *client = ctx;
+  (void)conn;
+  if (request) {
+    zps_rpc_reply_error(request, ZPS_ERR_UNSUPPORTED, "no method '%.100s': the %s answers no calls", method,
+                        client->role);
+  } else if (!client->stopping && client->handler.on_notify && strcmp(method, "heartbeat") != 0) {
+    client->handler.on_notify(client->handler.ctx, method, params);
+  }
+}
+
+static void on_close(void *ctx, struct zps_rpc_conn *conn, zps_err_t code, const char *reason) {
+  struct zps_client *client = ctx;
+  (void)conn;
+  client->conn = NULL;
+  if (client->phase == ZPS_CLIENT_CONNECTED) lose(client, code, reason);
+}
+
+static void on_retry(uv_timer_t *timer) {
+  try_connect(timer->data);
+}
+
+static void on_connected(void *ctx, struct zps_rpc_conn *conn, const struct zps_error *error) {
+  struct zps_client *client = ctx;
+  if (!error) {
+    client->conn = conn;
+    set_phase(client, ZPS_CLIENT_CONNECTED, ZPS_OK, "");
+    return;
+  }
+  client->conn = NULL;
+  const bool again = error->code == ZPS_ERR_CONNECT || error->code == ZPS_ERR_CLOSED;
+  if (client->stopping || !again || zps_clock_ns() + ZPS_CLIENT_RETRY_MS * ZPS_NS_PER_MS >= client->deadline_ns)
+    set_phase(client, ZPS_CLIENT_LOST, error->code, error->text);
+  else
+    uv_timer_start(&client->retry, on_retry, ZPS_CLIENT_RETRY_MS, 0);
+}
+
+static void try_connect(struct zps_client *client) {
+  const struct zps_rpc_handler handler = {.ctx = client, .on_message = on_message, .on_close = on_close};
+  struct zps_error error;
+  const uint64_t now_ns = zps_clock_ns();
+  const uint64_t left_ms = client->deadline_ns > now_ns ? (client->deadline_ns - now_ns) / ZPS_NS_PER_MS : 0;
+  if (zps_rpc_connect(&client->loop, client->address, client->role, left_ms, &handler, on_connected, &client->conn,
+                      &error) != ZPS_OK)
+    set_phase(client, ZPS_CLIENT_LOST, error.code, error.text);
+}
+
+static void on_heartbeat(uv_timer_t *timer) {
+  struct zps_client *client = timer->data;
+  if (!client->conn || client->stopping) return;
+  const uint64_t silent_ms = (zps_clock_ns() - zps_rpc_conn_heard_ns(client->conn)) / ZPS_NS_PER_MS;
+  if (client->silence_ms && silent_ms >= client->silence_ms) {
+    char reason[400];
+    snprintf(reason, sizeof reason, "%.300s was not heard of for %llu ms", client->address,
+             (unsigned long long)silent_ms);
+    lose(client, ZPS_ERR_CLOSED, reason);
+    zps_rpc_close(client->conn, false);
+    return;
+  }
+  const zps_err_t code = zps_rpc_notify(client->conn, "heartbeat", zps_json_object());
+  if (code != ZPS_OK) zps_log_debug("%s: no heartbeat sent: %s", client->address, zps_err_str(code));
+}
+
+void zps_client_close_handles(struct zps_client *client) {
+  client->stopping = true;
+  if (client->conn) zps_rpc_close(client->conn, true);
+  uv_close((uv_handle_t *)&client->retry, NULL);
+  uv_close((uv_handle_t *)&client->heartbeat, NULL);
+  uv_close((uv_handle_t *)&client->wake, NULL);
+}
+
+void zps_client_on_wake(uv_async_t *wake) {
+  struct zps_client *client = wake->data;
+  pthread_mutex_lock(&client->lock);
+  const bool stop = client->stop;
+  const uint64_t beat_ms = client->heartbeat_ms;
+  client->silence_ms = client->dead_ms;
+  pthread_mutex_unlock(&client->lock);
+  run_orders(client);
+  if (beat_ms != client->beat_ms) {
+    client->beat_ms = beat_ms;
+    uv_timer_stop(&client->heartbeat);
+    if (beat_ms) uv_timer_start(&client->heartbeat, on_heartbeat, beat_ms, beat_ms);
+  }
+  if (stop) zps_client_close_handles(client);
+}
+
+void zps_client_destroy(struct zps_client *client) {
+  pthread_cond_destroy(&client->changed);
+  pthread_mutex_destroy(&client->lock);
+  free(client);
+}
+
+void *zps_client_run(void *arg) {
+  struct zps_client *client = arg;
+  try_connect(client);
+  uv_run(&client->loop, UV_RUN_DEFAULT);
+  set_phase(client, ZPS_CLIENT_STOPPED, ZPS_ERR_CLOSED, "the client is closed");
+  run_orders(client); /* what came in late */
+  uv_loop_close(&client->loop);
+  pthread_mutex_lock(&client->lock);
+  client->finished = true;
+  const bool abandoned = client->abandoned;
+  pthread_cond_broadcast(&client->changed);
+  pthread_mutex_unlock(&client->lock);
+  if (abandoned) zps_client_destroy(client);
+  return NULL;
+}

@@ -1,0 +1,388 @@
+/* The blocking client against a server in a thread of its own, and against servers that misbehave. */
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "common/control/client.h"
+#include "common/control/rpc.h"
+
+enum { HELD_MAX = 64 };
+
+/* ---- The server ---- */
+
+struct server {
+  pthread_t thread;
+  uv_loop_t loop;
+  uv_async_t stop;
+  struct zps_rpc_listener *listener;
+  struct zps_rpc_request *held[HELD_MAX];
+  int n_held;
+  char address[64];
+  atomic_int n_notified, n_beats, n_closed;
+};
+
+static void on_message(void *ctx, struct zps_rpc_conn *conn, const char *method, const zps_json *params,
+                       struct zps_rpc_request *request) {
+  struct server *server = ctx;
+  const uint64_t x = zps_json_opt_u64(params, "x", 0);
+  if (!request) {
+    if (strcmp(method, "heartbeat") == 0)
+      server->n_beats++;
+    else
+      server->n_notified++;
+  } else if (strcmp(method, "double") == 0) {
+    zps_rpc_reply(request, zps_json_set_u64(zps_json_object(), "y", 2 * x));
+  } else if (strcmp(method, "hold") == 0) {
+    assert_true(server->n_held < HELD_MAX);
+    server->held[server->n_held++] = request;
+  } else if (strcmp(method, "echo_later") == 0) {
+    assert_int_equal(zps_rpc_notify(conn, "echo", zps_json_set_u64(zps_json_object(), "x", x)), ZPS_OK);
+    zps_rpc_reply(request, NULL);
+  } else if (strcmp(method, "die") == 0) {
+    zps_rpc_close(conn, false);
+    zps_rpc_reply(request, NULL);
+  } else {
+    zps_rpc_reply_error(request, ZPS_ERR_REFUSED, "not '%s'", method);
+  }
+}
+
+static void on_close(void *ctx, struct zps_rpc_conn *conn, zps_err_t code, const char *reason) {
+  struct server *server = ctx;
+  (void)conn;
+  (void)code;
+  (void)reason;
+  server->n_closed++;
+}
+
+static void on_stop(uv_async_t *stop) {
+  struct server *server = stop->data;
+  for (int i = 0; i < server->n_held; i++) zps_rpc_reply(server->held[i], NULL);
+  zps_rpc_listener_close(server->listener);
+  uv_close((uv_handle_t *)stop, NULL);
+}
+
+static void *serve(void *arg) {
+  struct server *server = arg;
+  uv_run(&server->loop, UV_RUN_DEFAULT);
+  return NULL;
+}
+
+static void server_start(struct server *server) {
+  struct zps_error error;
+  memset(server, 0, sizeof *server);
+  const struct zps_rpc_handler handler = {.ctx = server, .on_message = on_message, .on_close = on_close};
+  assert_int_equal(uv_loop_init(&server->loop), 0);
+  assert_int_equal(uv_async_init(&server->loop, &server->stop, on_stop), 0);
+  server->stop.data = server;
+  assert_int_equal(zps_rpc_listen(&server->loop, "127.0.0.1:0", "coordinator", &handler, &server->listener, &error),
+                   ZPS_OK);
+  snprintf(server->address, sizeof server->address, "%s", zps_rpc_listener_address(server->listener));
+  assert_int_equal(pthread_create(&server->thread, NULL, serve, server), 0);
+}
+
+static void server_stop(struct server *server) {
+  uv_async_send(&server->stop);
+  pthread_join(server->thread, NULL);
+  assert_int_equal(uv_loop_close(&server->loop), 0);
+}
+
+/* ---- What the client is told ---- */
+
+struct heard {
+  pthread_mutex_t lock;
+  pthread_cond_t changed;
+  int n_notified, n_lost;
+  uint64_t x;
+  char method[32], reason[500];
+};
+
+#define HEARD_INIT \
+  { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER }
+
+static void on_notify(void *ctx, const char *method, const zps_json *params) {
+  struct heard *heard = ctx;
+  pthread_mutex_lock(&heard->lock);
+  heard->n_notified++;
+  heard->x = zps_json_opt_u64(params, "x", 0);
+  snprintf(heard->method, sizeof heard->method, "%s", method);
+  pthread_cond_broadcast(&heard->changed);
+  pthread_mutex_unlock(&heard->lock);
+}
+
+static void on_lost(void *ctx, const char *reason) {
+  struct heard *heard = ctx;
+  pthread_mutex_lock(&heard->lock);
+  heard->n_lost++;
+  snprintf(heard->reason, sizeof heard->reason, "%s", reason);
+  pthread_cond_broadcast(&heard->changed);
+  pthread_mutex_unlock(&heard->lock);
+}
+
+static void wait_lost(struct heard *heard) {
+  pthread_mutex_lock(&heard->lock);
+  while (!heard->n_lost) pthread_cond_wait(&heard->changed, &heard->lock);
+  pthread_mutex_unlock(&heard->lock);
+}
+
+static struct zps_client *client_open(const char *address, struct heard *heard) {
+  const struct zps_client_handler handler = {.ctx = heard, .on_notify = on_notify, .on_lost = on_lost};
+  struct zps_client *client = NULL;
+  struct zps_error error = {.text = ""};
+  const zps_err_t code = zps_client_open(address, "worker", 5000, heard ? &handler : NULL, &client, &error);
+  assert_string_equal(error.text, "");
+  assert_int_equal(code, ZPS_OK);
+  return client;
+}
+
+static zps_json *x_is(uint64_t x) {
+  return zps_json_set_u64(zps_json_object(), "x", x);
+}
+
+static uint64_t ms_since(uint64_t start_ns) {
+  return (zps_clock_ns() - start_ns) / ZPS_NS_PER_MS;
+}
+
+/* ---- Tests ---- */
+
+static void test_calls_and_notifications(void **state) {
+  (void)state;
+  struct server server;
+  struct heard heard = HEARD_INIT;
+  struct zps_error error;
+  zps_json *result = NULL;
+  server_start(&server);
+  struct zps_client *client = client_open(server.address, &heard);
+  assert_int_equal(zps_client_call(client, "double", x_is(21), 5000, &result, &error), ZPS_OK);
+  assert_int_equal(zps_json_opt_u64(result, "y", 0), 42);
+  zps_json_unref(result);
+  assert_int_equal(zps_client_call(client, "double", x_is(1), 5000, NULL, NULL), ZPS_OK);
+  result = NULL;
+  assert_int_equal(zps_client_call(client, "dance", x_is(1), 5000, &result, &error), ZPS_ERR_REFUSED);
+  assert_string_equal(error.text, "not 'dance'");
+  assert_null(result);
+
+  assert_int_equal(zps_client_call(client, "echo_later", x_is(5), 5000, NULL, &error), ZPS_OK);
+  pthread_mutex_lock(&heard.lock); /* it was sent before the answer */
+  assert_int_equal(heard.n_notified, 1);
+  assert_int_equal(heard.x, 5);
+  assert_string_equal(heard.method, "echo");
+  pthread_mutex_unlock(&heard.lock);
+
+  for (int i = 0; i < 100; i++) assert_int_equal(zps_client_notify(client, "note", x_is(1)), ZPS_OK);
+  zps_client_close(client); /* what was sent before still leaves */
+  server_stop(&server);
+  assert_int_equal(server.n_notified, 100);
+  assert_int_equal(server.n_closed, 1);
+  assert_int_equal(heard.n_lost, 0);
+}
+
+static void *call_many(void *arg) {
+  struct zps_client *client = arg;
+  uint64_t wrong = 0;
+  for (uint64_t i = 0; i < 50; i++) {
+    zps_json *result = NULL;
+    if (zps_client_call(client, "double", x_is(i), 10000, &result, NULL) != ZPS_OK) wrong++;
+    if (zps_json_opt_u64(result, "y", 1) != 2 * i) wrong++;
+    zps_json_unref(result);
+  }
+  return (void *)(uintptr_t)wrong;
+}
+
+static void test_many_threads(void **state) {
+  (void)state;
+  enum { N = 8 };
+  struct server server;
+  pthread_t threads[N];
+  server_start(&server);
+  struct zps_client *client = client_open(server.address, NULL);
+  for (int i = 0; i < N; i++) assert_int_equal(pthread_create(&threads[i], NULL, call_many, client), 0);
+  for (int i = 0; i < N; i++) {
+    void *wrong;
+    pthread_join(threads[i], &wrong);
+    assert_null(wrong);
+  }
+  zps_client_close(client);
+  server_stop(&server);
+}
+
+static void test_call_times_out(void **state) {
+  (void)state;
+  struct server server;
+  struct zps_error error;
+  server_start(&server);
+  struct zps_client *client = client_open(server.address, NULL);
+  const uint64_t start_ns = zps_clock_ns();
+  assert_int_equal(zps_client_call(client, "hold", x_is(1), 50, NULL, &error), ZPS_ERR_TIMEOUT);
+  assert_true(ms_since(start_ns) >= 50 && ms_since(start_ns) < 5000);
+  assert_non_null(strstr(error.text, "'hold'"));
+  assert_int_equal(zps_client_call(client, "double", x_is(1), 5000, NULL, &error), ZPS_OK); /* still usable */
+  zps_client_close(client);
+  server_stop(&server);
+}
+
+static void test_server_dies_mid_call(void **state) {
+  (void)state;
+  struct server server;
+  struct heard heard = HEARD_INIT;
+  struct zps_error error;
+  server_start(&server);
+  struct zps_client *client = client_open(server.address, &heard);
+  assert_int_equal(zps_client_call(client, "die", x_is(1), 5000, NULL, &error), ZPS_ERR_CLOSED);
+  wait_lost(&heard);
+  assert_int_equal(zps_client_call(client, "double", x_is(1), 5000, NULL, &error), ZPS_ERR_CLOSED);
+  assert_non_null(strstr(error.text, "closed by the peer"));
+  assert_int_equal(zps_client_notify(client, "note", x_is(1)), ZPS_ERR_CLOSED);
+  zps_client_close(client);
+  assert_int_equal(heard.n_lost, 1);
+  server_stop(&server);
+}
+
+static void test_heartbeats_and_silence(void **state) {
+  (void)state;
+  struct server server;
+  struct heard heard = HEARD_INIT;
+  server_start(&server);
+  struct zps_client *client = client_open(server.address, &heard);
+  zps_client_heartbeat(client, 5, 60); /* this server sends none */
+  wait_lost(&heard);
+  assert_non_null(strstr(heard.reason, "not heard of for"));
+  zps_client_close(client);
+  server_stop(&server);
+  assert_true(server.n_beats >= 2);
+  assert_int_equal(heard.n_lost, 1);
+}
+
+static void test_missing_memory_for_params(void **state) {
+  (void)state;
+  struct server server;
+  struct zps_error error;
+  server_start(&server);
+  struct zps_client *client = client_open(server.address, NULL);
+  assert_int_equal(zps_client_call(client, "double", NULL, 5000, NULL, &error), ZPS_ERR_NOMEM);
+  assert_int_equal(zps_client_notify(client, "double", NULL), ZPS_ERR_NOMEM);
+  zps_client_close(client);
+  server_stop(&server);
+}
+
+/* ---- Servers that are plain sockets ---- */
+
+static int raw_listen(char *address, size_t size) {
+  struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t len = sizeof addr;
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  assert_int_equal(bind(fd, (struct sockaddr *)&addr, sizeof addr), 0);
+  assert_int_equal(listen(fd, 8), 0);
+  assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &len), 0);
+  snprintf(address, size, "127.0.0.1:%u", ntohs(addr.sin_port));
+  return fd;
+}
+
+#define ANSWER(protocol)                                             \
+  "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"protocol\":" protocol \
+  ",\"version\":\"8\",\"role\":\"coordinator\",\"features\":[]}}\n"
+
+struct script {
+  int listener, n_refused;
+  const char *answer;
+  int fd;
+};
+
+/* Closes the first connections, answers the hello of the next one, then neither reads nor writes. */
+static void *play(void *arg) {
+  struct script *script = arg;
+  char line[4096];
+  for (int i = 0; i < script->n_refused; i++) close(accept(script->listener, NULL, NULL));
+  script->fd = accept(script->listener, NULL, NULL);
+  if (recv(script->fd, line, sizeof line, 0) > 0 && script->answer)
+    (void)!send(script->fd, script->answer, strlen(script->answer), MSG_NOSIGNAL);
+  return NULL;
+}
+
+static zps_err_t open_against(const char *answer, int n_refused, uint64_t timeout_ms, bool silent_close,
+                              struct zps_error *error) {
+  char address[64];
+  struct script script = {.listener = raw_listen(address, sizeof address), .n_refused = n_refused, .answer = answer};
+  pthread_t thread;
+  struct zps_client *client = NULL;
+  assert_int_equal(pthread_create(&thread, NULL, play, &script), 0);
+  const zps_err_t code = zps_client_open(address, "worker", timeout_ms, NULL, &client, error);
+  pthread_join(thread, NULL);
+  if (!silent_close) close(script.fd);
+  const uint64_t start_ns = zps_clock_ns();
+  zps_client_close(client);
+  assert_true(ms_since(start_ns) < 5000);
+  if (silent_close) close(script.fd);
+  close(script.listener);
+  return code;
+}
+
+static void test_retries_until_the_server_is_up(void **state) {
+  (void)state;
+  struct zps_error error;
+  assert_int_equal(open_against(ANSWER("1"), 2, 10000, false, &error), ZPS_OK);
+}
+
+static void test_another_version_is_not_retried(void **state) {
+  (void)state;
+  struct zps_error error;
+  const uint64_t start_ns = zps_clock_ns();
+  assert_int_equal(open_against(ANSWER("2"), 0, 60000, false, &error), ZPS_ERR_VERSION);
+  assert_non_null(strstr(error.text, "speaks protocol version 1"));
+  assert_non_null(strstr(error.text, "speaks version 2"));
+  assert_true(ms_since(start_ns) < 10000);
+}
+
+static void test_open_times_out(void **state) {
+  (void)state;
+  struct zps_error error;
+  assert_int_equal(open_against(NULL, 0, 50, false, &error), ZPS_ERR_TIMEOUT);
+  assert_non_null(strstr(error.text, "no hello in time"));
+}
+
+static void test_close_does_not_wait_for_a_hung_server(void **state) {
+  (void)state;
+  struct zps_error error;
+  assert_int_equal(open_against(ANSWER("1"), 0, 5000, true, &error), ZPS_OK);
+}
+
+static void test_nobody_listens(void **state) {
+  (void)state;
+  char address[64];
+  struct zps_error error;
+  struct zps_client *client = NULL;
+  close(raw_listen(address, sizeof address));
+  const uint64_t start_ns = zps_clock_ns();
+  assert_int_equal(zps_client_open(address, "worker", 250, NULL, &client, &error), ZPS_ERR_CONNECT);
+  assert_true(ms_since(start_ns) >= 100); /* it tried more than once */
+  assert_non_null(strstr(error.text, "connection refused"));
+  assert_int_equal(zps_client_open("nowhere", "worker", 250, NULL, &client, &error), ZPS_ERR_INVALID);
+  assert_null(client);
+  zps_client_close(NULL);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_calls_and_notifications),
+      cmocka_unit_test(test_many_threads),
+      cmocka_unit_test(test_call_times_out),
+      cmocka_unit_test(test_server_dies_mid_call),
+      cmocka_unit_test(test_heartbeats_and_silence),
+      cmocka_unit_test(test_missing_memory_for_params),
+      cmocka_unit_test(test_retries_until_the_server_is_up),
+      cmocka_unit_test(test_another_version_is_not_retried),
+      cmocka_unit_test(test_open_times_out),
+      cmocka_unit_test(test_close_does_not_wait_for_a_hung_server),
+      cmocka_unit_test(test_nobody_listens),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
