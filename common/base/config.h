@@ -33,24 +33,24 @@ enum zps_opt_flags {
 };
 
 struct zps_opt {
-  const char *name;   /* "control.listen"; without a dot for options without a section */
-  char short_flag;    /* '\0' for none */
+  const char *name; /* "control.listen"; without a dot for options without a section */
+  char short_flag;  /* '\0' for none */
   enum zps_opt_type type;
-  size_t offset;      /* of the field in the configuration struct */
-  const char *def;    /* default, in the form a user would write; NULL for zero/unset */
-  const char *arg;    /* placeholder in --help, such as "HOST:PORT" */
-  const char *help;   /* one sentence, with the unit */
-  double min, max;    /* UINT and DOUBLE; both 0: unbounded */
+  size_t offset;             /* of the field in the configuration struct */
+  const char *def;           /* default, in the form a user would write; NULL for zero/unset */
+  const char *arg;           /* placeholder in --help, such as "HOST:PORT" */
+  const char *help;          /* one sentence, with the unit */
+  double min, max;           /* UINT and DOUBLE; both 0: unbounded */
   const char *const *values; /* ENUM: NULL-terminated */
   unsigned flags;
   const char *env_fallback; /* a foreign variable asked last, such as "WORLD_SIZE"; NULL for none */
 };
 
 struct zps_opt_table {
-  const char *program;     /* "zenpsd" */
-  const char *summary;     /* one line */
-  const char *args;        /* positional arguments in --help, such as "-- PROGRAM [ARG...]"; NULL for none */
-  const char *description; /* paragraphs after the options in --help; NULL for none */
+  const char *program;        /* "zenpsd" */
+  const char *summary;        /* one line */
+  const char *args;           /* positional arguments in --help, such as "-- PROGRAM [ARG...]"; NULL for none */
+  const char *description;    /* paragraphs after the options in --help; NULL for none */
   const struct zps_opt *opts; /* ends with a row whose name is NULL */
   size_t config_size;
   unsigned min_args, max_args; /* positional arguments */

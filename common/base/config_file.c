@@ -1,0 +1,90 @@
+/* The configuration file. */
+#include <errno.h>
+#include <ini.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/config_impl.h"
+
+struct reader {
+  struct zps_config_load *load;
+  const char *path;
+  FILE *file;
+  bool *seen; /* per option: some line has set it */
+  int line;
+  bool cut;      /* the last piece read had no end of line: the next one belongs to the same line */
+  int too_long;  /* the first line that does not fit inih's buffer */
+  int refused;   /* the line that on_pair() refused first */
+  zps_err_t err; /* and why */
+};
+
+/* inih tells its handler no line numbers, but asks for one line at a time. */
+static char *read_line(char *text, int size, void *stream) {
+  struct reader *reader = stream;
+  if (!fgets(text, size, reader->file)) return NULL;
+  if (!reader->cut)
+    reader->line++;
+  else if (!reader->too_long)
+    reader->too_long = reader->line;
+  reader->cut = !strchr(text, '\n') && strlen(text) + 1 == (size_t)size;
+  return text;
+}
+
+static zps_err_t set(struct reader *reader, const char *section, const char *key, const char *value) {
+  struct zps_config_load *load = reader->load;
+  char name[2 * ZPS_OPT_NAME_SIZE];
+  snprintf(name, sizeof name, "%s%s%s", section, *section ? "." : "", key);
+  for (size_t i = 0; i < load->n_opts; i++) {
+    const struct zps_opt *opt = &load->table->opts[i];
+    if (strcmp(opt->name, name) != 0 || opt->flags & ZPS_OPT_NO_FILE) continue;
+    if (reader->seen[i])
+      return zps_fail(load->error, ZPS_ERR_INVALID, "%s:%d: %s is set a second time: one line must go", reader->path,
+                      reader->line, name);
+    char origin[300];
+    snprintf(origin, sizeof origin, "%.200s:%d: %s", reader->path, reader->line, opt->name);
+    reader->seen[i] = load->set[i] = true;
+    return zps_opt_set(opt, load->config, value, origin, load->error);
+  }
+  return zps_fail(load->error, ZPS_ERR_INVALID, "%s:%d: unknown option '%.60s'%s%.60s%s: %s --help lists what there is",
+                  reader->path, reader->line, key, *section ? " in section [" : " outside of any section", section,
+                  *section ? "]" : "", load->table->program);
+}
+
+static int on_pair(void *ctx, const char *section, const char *key, const char *value) {
+  struct reader *reader = ctx;
+  if (reader->refused) return 0;
+  reader->err = set(reader, section, key, value);
+  if (reader->err) reader->refused = reader->line;
+  return reader->err == ZPS_OK;
+}
+
+zps_err_t zps_config_file(struct zps_config_load *load, const char *path) {
+  struct reader reader = {.load = load, .path = path};
+  zps_err_t err = ZPS_OK;
+  reader.file = fopen(path, "re");
+  if (!reader.file)
+    return zps_fail_errno(load->error, ZPS_ERR_IO, errno, "cannot open the configuration file %.300s", path);
+  reader.seen = calloc(load->n_opts + 1, sizeof *reader.seen);
+  if (!reader.seen) {
+    err = zps_fail(load->error, ZPS_ERR_NOMEM, "out of memory");
+    goto out;
+  }
+  const int bad_line = ini_parse_stream(read_line, &reader, on_pair, &reader);
+  if (ferror(reader.file)) {
+    err = zps_fail_errno(load->error, ZPS_ERR_IO, errno, "cannot read the configuration file %.300s", path);
+  } else if (reader.too_long && (!bad_line || reader.too_long <= bad_line)) {
+    err = zps_fail(load->error, ZPS_ERR_INVALID, "%.300s:%d: the line is too long", path, reader.too_long);
+  } else if (bad_line == -2) {
+    err = zps_fail(load->error, ZPS_ERR_NOMEM, "out of memory");
+  } else if (reader.refused && bad_line >= reader.refused) {
+    err = reader.err;
+  } else if (bad_line) {
+    err = zps_fail(load->error, ZPS_ERR_INVALID, "%.300s:%d: must be 'KEY = VALUE', '[SECTION]' or a comment (#)", path,
+                   bad_line);
+  }
+out:
+  free(reader.seen);
+  fclose(reader.file);
+  return err;
+}

@@ -1,0 +1,35 @@
+/* What the files of the configuration share: names and values of one option, and the sources. */
+#ifndef ZPS_BASE_CONFIG_IMPL_H
+#define ZPS_BASE_CONFIG_IMPL_H
+
+#include "common/base/config.h"
+
+enum { ZPS_OPT_NAME_SIZE = 96 };
+
+/* What the loading of one configuration knows. */
+struct zps_config_load {
+  const struct zps_opt_table *table;
+  size_t n_opts;
+  void *config;
+  const char **flags; /* per option: the text that the command line gives, or NULL */
+  bool *set;          /* per option: some source has set it */
+  struct zps_error *error;
+};
+
+/* "control.memory_limit" -> "control-memory-limit". */
+void zps_opt_flag_name(const struct zps_opt *opt, char name[ZPS_OPT_NAME_SIZE]);
+/* "control.memory_limit" -> "ZENPS_CONTROL_MEMORY_LIMIT". */
+void zps_opt_env_name(const struct zps_opt *opt, char name[ZPS_OPT_NAME_SIZE]);
+/* What would be right for the option, such as "a whole number from 1 to 8". */
+void zps_opt_expected(const struct zps_opt *opt, char *text, size_t size);
+/* Parses `text` into the option's field. `origin` starts the error's text: "--rows", "zenpsd.conf:3: rows". */
+zps_err_t zps_opt_set(const struct zps_opt *opt, void *config, const char *text, const char *origin,
+                      struct zps_error *error) ZPS_MUSTCHECK;
+
+/* Command line: fills load->flags, the rest, and serves --help and --version. */
+zps_err_t zps_config_flags(struct zps_config_load *load, int argc, char **argv,
+                           struct zps_config_rest *rest) ZPS_MUSTCHECK;
+void zps_config_help(const struct zps_opt_table *table, size_t n_opts);
+zps_err_t zps_config_file(struct zps_config_load *load, const char *path) ZPS_MUSTCHECK;
+
+#endif
