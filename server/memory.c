@@ -74,8 +74,8 @@ static uint64_t bytes_wanted(const struct zps_live *live) {
 static void refuse(struct zps_shard *shard, struct zps_memory_wait *wait) {
   const uint64_t bytes = bytes_wanted(wait->live);
   zps_live_fail(wait->live, ZPS_ROUND_NO_RANK, ZPS_ERR_NOMEM,
-                "the server has no memory for %" PRIu64 " bytes of partition %u: the round needs at least %" PRIu64
-                " bytes of its memory.limit of %" PRIu64 "; set it to %" PRIu64 " or more",
+                "no memory for %" PRIu64 " bytes of partition %u: the round takes %" PRIu64
+                " bytes or more and the server's memory.limit is %" PRIu64 "; set it to at least %" PRIu64,
                 wait->len_bytes, wait->live->tensor->partitions[wait->part], bytes, shard->memory_limit_bytes,
                 2 * (bytes > shard->memory_limit_bytes ? bytes : shard->memory_limit_bytes));
 }
