@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "common/codec/bits.h"
+
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values and indices are little-endian on the wire");
 
 static const struct {
@@ -128,19 +130,10 @@ static zps_err_t check_coo(const struct zps_slice_view *view, struct zps_error *
   return ZPS_OK;
 }
 
-/* Counts in parallel fields, which compilers vectorise, because the machine's own instruction is not in every baseline.
- */
-static uint32_t count_bits(uint32_t x) {
-  x -= (x >> 1) & 0x55555555u;
-  x = (x & 0x33333333u) + ((x >> 2) & 0x33333333u);
-  x = (x + (x >> 4)) & 0x0f0f0f0fu;
-  return (x * 0x01010101u) >> 24;
-}
-
 static zps_err_t check_bitmap(const struct zps_slice_view *view, struct zps_error *error) {
   const uint32_t n_words = bitmap_words(view->m);
   uint32_t count = 0; /* at most 32 * n_words: may only wrap to zero, when all of 2^32 bits are set; padding tells */
-  for (uint32_t i = 0; i < n_words; i++) count += count_bits(load_u32(view->index, i));
+  for (uint32_t i = 0; i < n_words; i++) count += zps_bits_count(load_u32(view->index, i));
   if (view->m % 32 != 0 && load_u32(view->index, n_words - 1) >> (view->m % 32) != 0)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "bitmap slice: a bit is set beyond the partition's %u ranks", view->m);
   if (count != view->z)
@@ -199,6 +192,15 @@ static uint32_t read_coo(struct zps_rank_cursor *cursor, uint32_t limit, uint32_
 
 static uint32_t read_bitmap(struct zps_rank_cursor *cursor, uint32_t limit, uint32_t *ranks, uint32_t cap) {
   uint32_t n = 0;
+  /* whole words, while there is room for all that they may hold; a next word exists as long as ranks are left */
+  while (cap - n >= 32) {
+    skip_empty_words(cursor);
+    if (cursor->word * 32 >= limit || limit - cursor->word * 32 < 32) break;
+    n += zps_bits_list(cursor->bits, cursor->word * 32, ranks + n);
+    cursor->bits = 0;
+    if (cursor->next + n == cursor->view->z) return n;
+    cursor->bits = load_u32(cursor->view->index, ++cursor->word);
+  }
   while (n < cap) {
     skip_empty_words(cursor);
     const uint32_t base = cursor->word * 32;

@@ -36,7 +36,7 @@ zps_err_t zps_encoder_cut(struct zps_encoder *encoder, uint64_t len, uint64_t it
   return code;
 }
 
-uint64_t zps_encoder_place(struct zps_encoder *encoder) {
+uint64_t zps_encoder_place(struct zps_encoder *encoder, uint64_t gap) {
   uint64_t *const starts = encoder->starts.data, place = 0;
   for (uint32_t p = 0; p < encoder->n_parts; p++) {
     starts[p] = place;
@@ -46,6 +46,8 @@ uint64_t zps_encoder_place(struct zps_encoder *encoder) {
       *count = place;
       place += n;
     }
+    ((uint32_t *)encoder->nnz.data)[p] = (uint32_t)(place - starts[p]);
+    place += gap;
   }
   return starts[encoder->n_parts] = place;
 }

@@ -149,7 +149,7 @@ zps_err_t zps_encoder_scan_coo(struct zps_encoder *encoder, struct zps_error *er
   if (code != ZPS_OK) return code;
   encoder->is_staged = false;
   if (encoder->partitioner == ZPS_PARTITIONER_ORDERED) {
-    zps_encoder_place(encoder);
+    zps_encoder_place(encoder, 0);
     zps_workpool_for(encoder->pool, encoder->n_ranges, deal_range, encoder);
   } else {
     code = partition_hierarchically(encoder);

@@ -47,9 +47,9 @@ zps_err_t zps_encoder_cut(struct zps_encoder *encoder, uint64_t len, uint64_t it
 static inline uint64_t *zps_encoder_counts(const struct zps_encoder *encoder, unsigned range) {
   return (uint64_t *)encoder->counts.data + (uint64_t)range * encoder->n_parts;
 }
-/* Turns the ranges' counts into places, partition by partition and within it range by range; fills `starts`, returns
- * the number of places. */
-uint64_t zps_encoder_place(struct zps_encoder *encoder);
+/* Turns the ranges' counts into places, partition by partition with `gap` unused places between, and within a partition
+ * range by range; fills `starts` and `nnz`, returns the number of places. */
+uint64_t zps_encoder_place(struct zps_encoder *encoder, uint64_t gap);
 /* Partitions the entries (COO) or non-zero rows (dense) by Algorithm 1 into `pairs`: partition p's at places starts[p]
  * on, with ascending keys. */
 zps_err_t zps_encoder_hierarchical(struct zps_encoder *encoder, const uint64_t *indices, uint64_t n) ZPS_MUSTCHECK;

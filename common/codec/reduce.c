@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/codec/accumulate.h"
+#include "common/codec/bits.h"
 #include "common/codec/buffer.h"
 
 enum {
@@ -71,8 +72,22 @@ ZPS_MUSTCHECK static zps_err_t need_zeroed(struct zps_buffer *buffer, uint64_t n
   return code;
 }
 
+/* Sets n bits from bit `at` on. */
+static void mark_run(uint32_t *touched, uint32_t at, uint32_t n) {
+  while (n > 0) {
+    const uint32_t bit = at % 32, here = n < 32 - bit ? n : 32 - bit;
+    touched[at / 32] |= (UINT32_MAX >> (32 - here)) << bit;
+    at += here;
+    n -= here;
+  }
+}
+
 /* Sets the bits of `ranks` in words that start at rank `first`, a multiple of 32. */
 static void mark(uint32_t *touched, uint32_t first, const uint32_t *ranks, uint32_t n) {
+  if (ranks[n - 1] - ranks[0] == n - 1) { /* without a gap */
+    mark_run(touched, ranks[0] - first, n);
+    return;
+  }
   for (uint32_t i = 0; i < n; i++) touched[(ranks[i] - first) / 32] |= 1u << (ranks[i] % 32);
 }
 
@@ -102,9 +117,10 @@ static void take_chunk(struct reduction *reduction, uint32_t base, uint32_t end,
   const uint32_t first = base & ~31u, n_words = (end - 1 - first) / 32 + 1;
   for (uint32_t w = 0; w < n_words; w++) {
     /* chunks of wide rows may share a word */
-    uint32_t bits = w == 0 ? touched[0] & (UINT32_MAX << (base % 32)) : touched[w];
+    const uint32_t bits = w == 0 ? touched[0] & (UINT32_MAX << (base % 32)) : touched[w];
+    if (bits == 0) continue;
     if (reduction->codec == ZPS_CODEC_COO) touched[w] = 0;
-    for (; bits; bits &= bits - 1) ranks[n++] = first + w * 32 + (uint32_t)__builtin_ctz(bits);
+    n += zps_bits_list(bits, first + w * 32, ranks + n);
     if (n <= BATCH - 32) continue;
     take_batch(reduction, base, ranks, n, index);
     n = 0;
