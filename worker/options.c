@@ -1,0 +1,232 @@
+#include "worker/options.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/config.h"
+#include "common/base/log.h"
+
+#define NAME_MAX_BYTES 127u /* of a job's name, as the coordinator takes it */
+#define WORLD_MAX 4096
+
+#define FIELD(member) offsetof(struct zps_worker_options, member)
+
+static const char *const level_names[] = {"error", "warn", "info", "debug", "trace", NULL};
+
+static const struct zps_opt opts[] = {
+    {.name = "coordinator",
+     .type = ZPS_OPT_STRING,
+     .offset = FIELD(coordinator),
+     .def = "127.0.0.1:7077",
+     .arg = "HOST:PORT",
+     .help = "Address of the coordinator."},
+    {.name = "job",
+     .type = ZPS_OPT_STRING,
+     .offset = FIELD(job),
+     .def = "default",
+     .arg = "NAME",
+     .help = "Name of the training run.",
+     .env_fallback = "TORCHELASTIC_RUN_ID"},
+    {.name = "rank",
+     .type = ZPS_OPT_UINT,
+     .offset = FIELD(rank),
+     .def = "0",
+     .arg = "N",
+     .max = WORLD_MAX - 1,
+     .help = "Rank of this process.",
+     .env_fallback = "RANK"},
+    {.name = "world-size",
+     .type = ZPS_OPT_UINT,
+     .offset = FIELD(world),
+     .def = "1",
+     .arg = "N",
+     .min = 1,
+     .max = WORLD_MAX,
+     .help = "Number of ranks.",
+     .env_fallback = "WORLD_SIZE"},
+    {.name = "local-world-size",
+     .type = ZPS_OPT_UINT,
+     .offset = FIELD(local_world),
+     .def = "1",
+     .arg = "N",
+     .min = 1,
+     .max = WORLD_MAX,
+     .help = "Number of ranks on this host.",
+     .env_fallback = "LOCAL_WORLD_SIZE"},
+    {.name = "provider",
+     .type = ZPS_OPT_STRING,
+     .offset = FIELD(provider),
+     .def = "auto",
+     .arg = "NAME",
+     .help = "Fabric provider."},
+    {.name = "interface",
+     .type = ZPS_OPT_STRING,
+     .offset = FIELD(interface),
+     .arg = "LIST",
+     .help = "Network interfaces to use, or with ^ in front not to use."},
+    {.name = "subnet",
+     .type = ZPS_OPT_STRING,
+     .offset = FIELD(subnet),
+     .arg = "LIST",
+     .help = "Networks that the fabric address must be in."},
+    {.name = "join-timeout",
+     .type = ZPS_OPT_DURATION,
+     .offset = FIELD(join_timeout_ms),
+     .def = "60s",
+     .arg = "TIME",
+     .help = "How long to wait for all ranks and servers."},
+    {.name = "round-timeout",
+     .type = ZPS_OPT_DURATION,
+     .offset = FIELD(round_timeout_ms),
+     .def = "60s",
+     .arg = "TIME",
+     .help = "Deadline of every operation."},
+    {.name = "threads",
+     .type = ZPS_OPT_UINT,
+     .offset = FIELD(threads),
+     .arg = "N",
+     .max = 1024,
+     .help = "Threads that encode and decode; 0: cores divided by ranks on this host."},
+    {.name = "memory-limit",
+     .type = ZPS_OPT_BYTES,
+     .offset = FIELD(memory_limit_bytes),
+     .arg = "BYTES",
+     .help = "Limit of registered buffers; 0: half of the memory."},
+    {.name = "log-level",
+     .type = ZPS_OPT_ENUM,
+     .offset = FIELD(log_level),
+     .def = "warn",
+     .arg = "LEVEL",
+     .values = level_names,
+     .help = "Least important level that is logged."},
+    {.name = NULL},
+};
+
+static const struct zps_opt_table table = {
+    .program = "libzenps",
+    .summary = "client library",
+    .opts = opts,
+    .config_size = sizeof(struct zps_worker_options),
+};
+
+void zenps_options_init(zenps_options_t *options, size_t struct_size) {
+  memset(options, 0, struct_size);
+  options->struct_size = struct_size;
+  if (struct_size >= offsetof(zenps_options_t, rank) + sizeof options->rank) options->rank = -1;
+}
+
+zps_err_t zps_worker_struct_copy(void *to, size_t to_size, const void *from, const char *what,
+                                 struct zps_error *error) {
+  size_t from_size;
+  memcpy(&from_size, from, sizeof from_size);
+  if (from_size < 2 * sizeof from_size || from_size > 4096) {
+    return zps_fail(error, ZPS_ERR_INVALID, "%s: struct_size is %zu; initialise the struct with its ZENPS_*_INIT()",
+                    what, from_size);
+  }
+  const unsigned char *bytes = from;
+  for (size_t i = to_size; i < from_size; i++) {
+    if (bytes[i] != 0) {
+      return zps_fail(error, ZPS_ERR_UNSUPPORTED, "%s: a member is set that this library (%s) does not know", what,
+                      zenps_version());
+    }
+  }
+  memcpy(to, from, from_size < to_size ? from_size : to_size);
+  memcpy(to, &to_size, sizeof to_size);
+  return ZPS_OK;
+}
+
+static zps_err_t replace(char **string_p, const char *given) {
+  if (!given || !*given) return ZPS_OK;
+  char *copy = strdup(given);
+  if (!copy) return ZPS_ERR_NOMEM;
+  free(*string_p);
+  *string_p = copy;
+  return ZPS_OK;
+}
+
+static zps_err_t apply(struct zps_worker_options *options, const zenps_options_t *given, struct zps_error *error) {
+  const struct {
+    char **to;
+    const char *from;
+  } strings[] = {{&options->coordinator, given->coordinator},
+                 {&options->job, given->job},
+                 {&options->provider, given->provider},
+                 {&options->interface, given->interface},
+                 {&options->subnet, given->subnet}};
+  for (unsigned i = 0; i < sizeof strings / sizeof strings[0]; i++) {
+    if (replace(strings[i].to, strings[i].from) != ZPS_OK) return zps_fail(error, ZPS_ERR_NOMEM, "out of memory");
+  }
+  if (given->rank < -1) return zps_fail(error, ZPS_ERR_INVALID, "rank is %d; it must be 0 or more, or -1", given->rank);
+  if (given->world < 0 || given->world > WORLD_MAX) {
+    return zps_fail(error, ZPS_ERR_INVALID, "world is %d; it must be 1 to %d, or 0", given->world, WORLD_MAX);
+  }
+  if (given->threads < 0 || given->threads > 1024) {
+    return zps_fail(error, ZPS_ERR_INVALID, "threads is %d; it must be 1 to 1024, or 0", given->threads);
+  }
+  if (given->rank >= 0) options->rank = (uint64_t)given->rank;
+  if (given->world > 0) options->world = (uint64_t)given->world;
+  if (given->threads > 0) options->threads = (uint64_t)given->threads;
+  if (given->join_timeout_ms) options->join_timeout_ms = given->join_timeout_ms;
+  if (given->round_timeout_ms) options->round_timeout_ms = given->round_timeout_ms;
+  options->log = given->log;
+  options->log_ctx = given->log_ctx;
+  return ZPS_OK;
+}
+
+/* What could not be asked of one value alone. */
+static zps_err_t check(const struct zps_worker_options *options, struct zps_error *error) {
+  const uint64_t day_ms = 24ull * 3600 * 1000;
+  if (options->rank >= options->world) {
+    return zps_fail(error, ZPS_ERR_INVALID, "rank %llu of a world of %llu: ranks are 0 to world - 1",
+                    (unsigned long long)options->rank, (unsigned long long)options->world);
+  }
+  const size_t job_len = options->job ? strlen(options->job) : 0;
+  if (job_len == 0 || job_len > NAME_MAX_BYTES) {
+    return zps_fail(error, ZPS_ERR_INVALID, "the job's name has %zu bytes; it must have 1 to %u", job_len,
+                    NAME_MAX_BYTES);
+  }
+  if (options->join_timeout_ms < 1 || options->join_timeout_ms > day_ms || options->round_timeout_ms < 1 ||
+      options->round_timeout_ms > day_ms) {
+    return zps_fail(error, ZPS_ERR_INVALID, "join timeout %llu ms, round timeout %llu ms: both must be 1 ms to 24 h",
+                    (unsigned long long)options->join_timeout_ms, (unsigned long long)options->round_timeout_ms);
+  }
+  return ZPS_OK;
+}
+
+static void fill_defaults(struct zps_worker_options *options) {
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  if (options->threads == 0) {
+    options->threads = cores > 0 ? (uint64_t)cores / options->local_world : 1;
+    if (options->threads == 0) options->threads = 1;
+  }
+  if (options->memory_limit_bytes == 0) {
+    const long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+    const uint64_t all = pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : 0;
+    options->memory_limit_bytes = all / 2 > (1ull << 30) ? all / 2 : 1ull << 30;
+  }
+}
+
+zps_err_t zps_worker_options_load(const zenps_options_t *given, struct zps_worker_options *options,
+                                  struct zps_error *error) {
+  zenps_options_t copy;
+  zenps_options_init(&copy, sizeof copy);
+  zps_err_t err = ZPS_OK;
+  if (given) err = zps_worker_struct_copy(&copy, sizeof copy, given, "zenps_options_t", error);
+  if (err != ZPS_OK) return err;
+  err = zps_config_load(&table, 0, NULL, NULL, options, NULL, error);
+  if (err != ZPS_OK) return err;
+  err = apply(options, &copy, error);
+  if (err == ZPS_OK) err = check(options, error);
+  if (err != ZPS_OK) {
+    zps_worker_options_fini(options);
+    return err;
+  }
+  fill_defaults(options);
+  return ZPS_OK;
+}
+
+void zps_worker_options_fini(struct zps_worker_options *options) {
+  zps_config_fini(&table, options);
+}
