@@ -1,0 +1,185 @@
+#define ZPS_LOG_COMPONENT "plane"
+#include "worker/plane.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/base/clock.h"
+#include "common/base/hash.h"
+#include "common/base/log.h"
+#include "worker/tensor.h"
+
+/* ------------------------------------------------------------ rounds */
+
+static struct zps_worker_round **bucket_of(struct zps_plane *plane, uint32_t tensor, uint64_t step) {
+  return &plane->table[zps_hash_mix64(step ^ ((uint64_t)tensor << 40)) % ZPS_PLANE_BUCKETS];
+}
+
+static struct zps_worker_round *round_find(struct zps_plane *plane, uint32_t tensor, uint64_t step) {
+  struct zps_worker_round *round = *bucket_of(plane, tensor, step);
+  while (round && (round->tensor->id != tensor || round->step != step)) round = round->hash_next;
+  return round;
+}
+
+void zps_plane_round_add(struct zps_plane *plane, struct zps_worker_round *round) {
+  struct zps_worker_round **bucket = bucket_of(plane, round->tensor->id, round->step);
+  round->hash_next = *bucket;
+  *bucket = round;
+  round->all_next = plane->rounds;
+  round->all_prev_p = &plane->rounds;
+  if (plane->rounds) plane->rounds->all_prev_p = &round->all_next;
+  plane->rounds = round;
+  if (round->deadline_ns < plane->next_deadline_ns) plane->next_deadline_ns = round->deadline_ns;
+}
+
+void zps_plane_round_remove(struct zps_plane *plane, struct zps_worker_round *round) {
+  struct zps_worker_round **at = bucket_of(plane, round->tensor->id, round->step);
+  while (*at != round) at = &(*at)->hash_next;
+  *at = round->hash_next;
+  *round->all_prev_p = round->all_next;
+  if (round->all_next) round->all_next->all_prev_p = round->all_prev_p;
+}
+
+void zps_plane_fail(struct zps_plane *plane, const struct zps_frame_abort *failure) {
+  if (plane->fail_code != ZPS_OK) return;
+  plane->failure = *failure;
+  plane->fail_code = failure->code;
+  for (struct zps_worker_round *round = plane->rounds; round; round = round->all_next) {
+    if (zps_scheme_over(round->scheme)) continue;
+    round->reason = *failure;
+    zps_worker_round_event(round, ZPS_SCHEME_FAIL, 0, 0, failure->code);
+  }
+}
+
+/* ------------------------------------------------------------ servers */
+
+void zps_plane_server_lost(struct zps_plane *plane, uint32_t server, const char *why) {
+  struct zps_server *lost = &plane->servers[server];
+  if (lost->lost) return;
+  lost->lost = true;
+  if (!plane->closed) zps_log_warn("server %" PRIu32 " (%s) is lost: %s", server, lost->name, why);
+  for (struct zps_worker_round *round = plane->rounds; round; round = round->all_next) {
+    if (!zps_scheme_over(round->scheme) && zps_scheme_needs(round->scheme, server)) {
+      snprintf(round->reason.text, sizeof round->reason.text, "server %" PRIu32 " (%s) is lost: %s", server, lost->name,
+               why);
+    }
+    zps_worker_round_event(round, ZPS_SCHEME_SERVER_LOST, 0, server, ZPS_OK);
+  }
+}
+
+/* Apart from server_lost(), which is called from inside the fabric's callbacks. */
+void zps_plane_drop_lost(struct zps_plane *plane) {
+  for (uint32_t s = 0; s < plane->n_servers; s++) {
+    struct zps_server *server = &plane->servers[s];
+    if (!server->lost || !server->peer) continue;
+    zps_net_peer_evict(server->peer);
+    zps_bulk_peer_remove(server->bulk);
+    zps_link_destroy(server->link);
+    server->peer = NULL;
+    server->bulk = NULL;
+    server->link = NULL;
+  }
+}
+
+static void on_peer_error(void *ctx, struct zps_net_peer *peer, zps_err_t code, const char *text) {
+  struct zps_plane *plane = ctx;
+  const struct zps_server *server = zps_net_peer_ctx(peer);
+  char why[256];
+  snprintf(why, sizeof why, "%s (%s)", text, zps_err_str(code));
+  zps_plane_server_lost(plane, server->index, why);
+}
+
+/* ------------------------------------------------------------ frames */
+
+static void on_abort(struct zps_plane *plane, uint32_t server, const struct zps_frame_abort *abort) {
+  struct zps_worker_round *round = round_find(plane, abort->tensor, abort->step);
+  if (!round) return;
+  round->servers[server].over = true;
+  zps_worker_round_touch(round);
+  if (zps_scheme_over(round->scheme)) return;
+  round->reason = *abort;
+  zps_worker_round_event(round, ZPS_SCHEME_ABORTED, 0, server, abort->code < ZPS_OK ? abort->code : ZPS_ERR_INTERNAL);
+}
+
+static void on_frame(void *ctx, const struct zps_frame *frame) {
+  struct zps_plane *plane = ctx;
+  const struct zps_frame_header *header = &frame->header;
+  const uint32_t index = header->src & ~ZPS_WIRE_SRC_SERVER;
+  if (header->job != plane->job_id || !(header->src & ZPS_WIRE_SRC_SERVER) || index >= plane->n_servers) {
+    zps_log_warn_limited("dropped a %s frame of job 0x%016" PRIx64 " from 0x%" PRIx32 ": no server of ours",
+                         zps_frame_type_name(header->type), header->job, header->src);
+    return;
+  }
+  struct zps_server *server = &plane->servers[index];
+  struct zps_error error;
+  if (server->lost || !server->link) return;
+  const zps_err_t err = zps_link_received(server->link, header, &error);
+  if (err == ZPS_ERR_STALE) {
+    zps_log_warn_limited("dropped a frame of server %" PRIu32 " (%s): %s", index, server->name, error.text);
+    return;
+  }
+  if (err != ZPS_OK) {
+    zps_plane_server_lost(plane, index, error.text);
+    return;
+  }
+  if (header->type == ZPS_FRAME_RESULT) {
+    struct zps_worker_round *round = round_find(plane, frame->u.round.tensor, frame->u.round.step);
+    if (round) zps_worker_round_result(round, index, &frame->u.round);
+  } else if (header->type == ZPS_FRAME_ABORT) {
+    on_abort(plane, index, &frame->u.abort);
+  } else if (header->type != ZPS_FRAME_CREDIT) {
+    zps_log_warn_limited("dropped a %s frame of server %" PRIu32 " (%s): servers send none",
+                         zps_frame_type_name(header->type), index, server->name);
+  }
+}
+
+/* ------------------------------------------------------------ the tick */
+
+static void check_deadlines(struct zps_plane *plane, uint64_t now_ns) {
+  if (now_ns < plane->next_deadline_ns) return;
+  uint64_t next_ns = ZPS_NEVER;
+  for (struct zps_worker_round *round = plane->rounds; round; round = round->all_next) {
+    const uint64_t at_ns = zps_worker_round_tick(round, now_ns);
+    if (at_ns < next_ns) next_ns = at_ns;
+  }
+  plane->next_deadline_ns = next_ns;
+}
+
+static void settle_dirty(struct zps_plane *plane, uint64_t now_ns) {
+  struct zps_worker_round *again = NULL;
+  struct zps_worker_round *round;
+  while ((round = plane->dirty) != NULL) {
+    plane->dirty = round->dirty_next;
+    if (!plane->dirty) plane->dirty_tail = &plane->dirty;
+    round->dirty = false;
+    if (zps_worker_round_settle(round, now_ns) && !round->dirty) {
+      round->dirty = true;
+      round->dirty_next = again;
+      again = round;
+    }
+  }
+  while (again) { /* their frames wait for credit: the next tick */
+    round = again;
+    again = round->dirty_next;
+    round->dirty = false;
+    zps_worker_round_touch(round);
+  }
+}
+
+static uint64_t on_tick(void *ctx, uint64_t now_ns) {
+  struct zps_plane *plane = ctx;
+  zps_inbox_drain(&plane->inbox);
+  check_deadlines(plane, now_ns);
+  zps_plane_pump(plane);
+  settle_dirty(plane, now_ns);
+  zps_plane_drop_lost(plane);
+  for (uint32_t s = 0; s < plane->n_servers; s++) {
+    if (!plane->servers[s].lost && plane->servers[s].link) zps_link_progress(plane->servers[s].link);
+  }
+  return plane->next_deadline_ns;
+}
+
+struct zps_engine_handler zps_plane_handler(struct zps_plane *plane) {
+  return (struct zps_engine_handler){
+      .ctx = plane, .on_frame = on_frame, .on_peer_error = on_peer_error, .on_tick = on_tick};
+}

@@ -1,0 +1,83 @@
+/*
+ * The data plane of one connection: the engine with a link and a bulk peer per server, the rounds in flight, and the
+ * order in which they get registered memory. Except where said, everything belongs to the engine thread.
+ */
+#ifndef ZPS_WORKER_PLANE_H
+#define ZPS_WORKER_PLANE_H
+
+#include "common/base/workpool.h"
+#include "common/session/engine.h"
+#include "common/session/link.h"
+#include "worker/inbox.h"
+#include "worker/options.h"
+#include "worker/round.h"
+
+#define ZPS_PLANE_BUCKETS 256u
+
+struct zps_join;
+
+struct zps_server {
+  struct zps_plane *plane;
+  uint32_t index;
+  char name[128];
+  struct zps_net_peer *peer;
+  struct zps_bulk_peer *bulk;
+  struct zps_link *link;
+  bool lost; /* nothing goes there any more; the next tick drops the peer */
+};
+
+struct zps_plane {
+  struct zps_engine *engine;
+  struct zps_inbox inbox;
+  struct zps_workpool *pool;      /* encodes and decodes */
+  struct zps_workpool *scan_pool; /* one thread, which spreads a scan over `pool` */
+  uint64_t memory_limit_bytes;
+  uint64_t job_id;
+  uint32_t rank, n_servers;
+  struct zps_server *servers;
+
+  struct zps_worker_round *table[ZPS_PLANE_BUCKETS]; /* by tensor and step */
+  struct zps_worker_round *rounds;                   /* all of them */
+  struct zps_worker_round *dirty, **dirty_tail;
+  uint64_t next_deadline_ns;
+  bool closed;         /* no round begins any more */
+  zps_err_t fail_code; /* set: every round fails with it at once */
+  struct zps_frame_abort failure;
+
+  /* Those who wait for memory, in order. Sums come first: they end rounds, which frees memory. */
+  struct zps_worker_part *pulls, **pulls_tail;
+  struct zps_worker_round *pushes, **pushes_tail;
+  uint64_t push_held, pull_held;
+  bool pump;         /* somebody came to wait, or memory was freed */
+  size_t done_bytes; /* of a DONE frame */
+};
+
+/* Opens the fabric and starts the threads. */
+zps_err_t zps_plane_open(const struct zps_worker_options *options, struct zps_plane *plane,
+                         struct zps_error *error) ZPS_MUSTCHECK;
+/* Connects to the job's servers. Not on the engine thread. */
+zps_err_t zps_plane_connect(struct zps_plane *plane, const struct zps_join *join, uint32_t rank,
+                            struct zps_error *error) ZPS_MUSTCHECK;
+/* In this order, not on the engine thread. Fails what is in flight with ZPS_ERR_CLOSED, and tells the servers. */
+void zps_plane_quiesce(struct zps_plane *plane);
+/* Drops the servers: reads from them end. */
+void zps_plane_disconnect(struct zps_plane *plane);
+/* Stops the threads and closes the fabric. */
+void zps_plane_close(struct zps_plane *plane);
+
+void zps_plane_round_add(struct zps_plane *plane, struct zps_worker_round *round);
+void zps_plane_round_remove(struct zps_plane *plane, struct zps_worker_round *round);
+void zps_plane_server_lost(struct zps_plane *plane, uint32_t server, const char *why);
+/* Every round, in flight and to come, fails. `failure->code` says how. */
+void zps_plane_fail(struct zps_plane *plane, const struct zps_frame_abort *failure);
+void zps_plane_wait_pull(struct zps_plane *plane, struct zps_worker_part *part);
+void zps_plane_wait_push(struct zps_plane *plane, struct zps_worker_round *round);
+void zps_plane_forget_waiting(struct zps_plane *plane, struct zps_worker_round *round);
+
+/* For the files of the plane. */
+struct zps_engine_handler zps_plane_handler(struct zps_plane *plane);
+void zps_plane_drop_lost(struct zps_plane *plane);
+/* Hands memory to those who wait. */
+void zps_plane_pump(struct zps_plane *plane);
+
+#endif

@@ -1,0 +1,149 @@
+#define ZPS_LOG_COMPONENT "plane"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "worker/membership.h"
+#include "worker/plane.h"
+
+static size_t done_frame_bytes(void) {
+  const struct zps_frame frame = {.header.type = ZPS_FRAME_DONE};
+  uint8_t bytes[ZPS_WIRE_FRAME_MAX];
+  size_t len = 0;
+  return zps_wire_encode(&frame, bytes, sizeof bytes, &len) == ZPS_OK ? len : 0;
+}
+
+zps_err_t zps_plane_open(const struct zps_worker_options *options, struct zps_plane *plane, struct zps_error *error) {
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  const struct zps_engine_handler handler = zps_plane_handler(plane);
+  const struct zps_engine_config config = {
+      .name = "zenps-net",
+      .net = {.provider = options->provider,
+              .interface = options->interface,
+              .subnet = options->subnet,
+              .max_msg = ZPS_WIRE_FRAME_MAX,
+              .n_recv = 8,
+              /* A core to spin on, beside the trainer's: never where ranks share cores. */
+              .spin_us = cores > 0 && (uint64_t)cores >= 4 * options->local_world ? 20 : 0,
+              .connect_timeout_ms = 10000},
+      .memory_limit_bytes = options->memory_limit_bytes,
+      .memory_cache_bytes = options->memory_limit_bytes / 4,
+  };
+  plane->memory_limit_bytes = options->memory_limit_bytes;
+  plane->next_deadline_ns = ZPS_NEVER;
+  plane->dirty_tail = &plane->dirty;
+  plane->pulls_tail = &plane->pulls;
+  plane->pushes_tail = &plane->pushes;
+  plane->done_bytes = done_frame_bytes();
+  zps_inbox_init(&plane->inbox);
+  zps_err_t err = zps_workpool_create((unsigned)options->threads, "zenps-work", &plane->pool);
+  if (err == ZPS_OK) err = zps_workpool_create(1, "zenps-scan", &plane->scan_pool);
+  if (err != ZPS_OK) {
+    zps_fail(error, err, "cannot start %" PRIu64 " threads: %s", options->threads + 1, zps_err_str(err));
+  } else {
+    err = zps_engine_create(&config, &handler, &plane->engine, error);
+  }
+  if (err == ZPS_OK) {
+    plane->inbox.engine = plane->engine;
+  } else {
+    zps_plane_close(plane);
+  }
+  return err;
+}
+
+struct connect {
+  struct zps_command command;
+  struct zps_plane *plane;
+  const struct zps_join *join;
+  uint32_t rank;
+  zps_err_t code;
+  struct zps_error error;
+};
+
+static zps_err_t connect_server(struct zps_server *server, const struct connect *connect, struct zps_error *error) {
+  struct zps_plane *plane = connect->plane;
+  const struct zps_join_server *to = &connect->join->servers[server->index];
+  struct zps_net *net = zps_engine_net(plane->engine);
+  server->plane = plane;
+  snprintf(server->name, sizeof server->name, "%s", to->name);
+  zps_err_t err = zps_net_peer_add(net, to->addr, to->addr_len, server, &server->peer, error);
+  if (err != ZPS_OK) return err;
+  err = zps_bulk_peer_add(zps_engine_bulk(plane->engine), server->peer, &server->bulk);
+  if (err == ZPS_OK) {
+    err = zps_link_create(net, server->peer, connect->join->job_id, connect->join->epoch, connect->rank, &server->link);
+  }
+  return err == ZPS_OK ? err : zps_fail(error, err, "%s", zps_err_str(err));
+}
+
+static void connect_run(struct zps_command *command, void *handler_ctx) {
+  struct connect *connect = (struct connect *)command;
+  struct zps_plane *plane = handler_ctx;
+  const struct zps_join *join = connect->join;
+  plane->job_id = join->job_id;
+  plane->rank = connect->rank;
+  plane->servers = calloc(join->n_servers, sizeof *plane->servers);
+  if (!plane->servers) {
+    connect->code = zps_fail(&connect->error, ZPS_ERR_NOMEM, "no memory for %" PRIu32 " servers", join->n_servers);
+    return;
+  }
+  plane->n_servers = join->n_servers;
+  for (uint32_t s = 0; s < join->n_servers; s++) {
+    struct zps_error why;
+    plane->servers[s].index = s;
+    connect->code = connect_server(&plane->servers[s], connect, &why);
+    if (connect->code == ZPS_OK) continue;
+    zps_fail(&connect->error, connect->code, "cannot reach server %" PRIu32 " (%s): %s", s, join->servers[s].name,
+             why.text);
+    return;
+  }
+}
+
+zps_err_t zps_plane_connect(struct zps_plane *plane, const struct zps_join *join, uint32_t rank,
+                            struct zps_error *error) {
+  struct connect connect = {.command.run = connect_run, .plane = plane, .join = join, .rank = rank};
+  const zps_err_t err = zps_engine_call(plane->engine, &connect.command);
+  if (err != ZPS_OK) return zps_fail(error, err, "the progress thread does not answer: %s", zps_err_str(err));
+  if (connect.code != ZPS_OK && error) *error = connect.error;
+  return connect.code;
+}
+
+static void quiesce_run(struct zps_command *command, void *handler_ctx) {
+  (void)command;
+  struct zps_plane *plane = handler_ctx;
+  struct zps_frame_abort closed = {.code = ZPS_ERR_CLOSED};
+  snprintf(closed.text, sizeof closed.text, "rank %" PRIu32 " closed the job", plane->rank);
+  plane->closed = true;
+  zps_plane_fail(plane, &closed);
+  for (struct zps_worker_round *round = plane->rounds; round; round = round->all_next) zps_worker_round_touch(round);
+}
+
+static void drop_all_run(struct zps_command *command, void *handler_ctx) {
+  (void)command;
+  struct zps_plane *plane = handler_ctx;
+  for (uint32_t s = 0; s < plane->n_servers; s++) zps_plane_server_lost(plane, s, "the job is closed");
+  zps_plane_drop_lost(plane);
+}
+
+void zps_plane_quiesce(struct zps_plane *plane) {
+  struct zps_command quiesce = {.run = quiesce_run};
+  if (zps_engine_call(plane->engine, &quiesce) != ZPS_OK) zps_log_warn("closing without telling the servers");
+}
+
+void zps_plane_disconnect(struct zps_plane *plane) {
+  struct zps_command drop = {.run = drop_all_run};
+  if (zps_engine_call(plane->engine, &drop) != ZPS_OK) zps_log_warn("closing with peers still connected");
+}
+
+void zps_plane_close(struct zps_plane *plane) {
+  /* The pools first: a task's end is reported to the engine. A scan uses both. */
+  zps_workpool_destroy(plane->scan_pool);
+  zps_workpool_destroy(plane->pool);
+  zps_engine_destroy(plane->engine);
+  zps_inbox_fini(&plane->inbox);
+  free(plane->servers);
+  memset(plane, 0, sizeof *plane);
+}

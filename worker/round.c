@@ -1,0 +1,279 @@
+#include "worker/round.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "worker/job.h"
+#include "worker/plane.h"
+#include "worker/tensor.h"
+
+/* How long the buffers of a failed round are left alone: a server that has not said what became of the round may still
+ * be reading them, and must not find another round's bytes there. */
+#define LINGER_NS (10 * ZPS_NS_PER_S)
+
+static void on_begin(struct zps_mail *mail);
+static void on_cancel(struct zps_mail *mail);
+
+void zps_worker_round_destroy(struct zps_worker_round *round) {
+  if (!round) return;
+  zps_scheme_destroy(round->scheme);
+  zps_encoder_destroy(round->encoder);
+  zps_arena_fini(&round->arena);
+  free(round->parts);
+  free(round->servers);
+  free(round->views);
+  free(round->clears);
+  free(round);
+}
+
+zps_err_t zps_worker_round_create(struct zenps_tensor *tensor, struct zps_worker_round **round_p) {
+  struct zps_plane *plane = &tensor->job->plane;
+  const struct zps_scheme_plan plan = {
+      .n_parts = tensor->part.n_parts, .n_servers = plane->n_servers, .owners = tensor->owners, .tensor = tensor->name};
+  struct zps_worker_round *round = calloc(1, sizeof *round);
+  if (!round) return ZPS_ERR_NOMEM;
+  round->tensor = tensor;
+  round->plane = plane;
+  round->parts = calloc(plan.n_parts, sizeof *round->parts);
+  round->servers = calloc(plan.n_servers, sizeof *round->servers);
+  round->views = calloc(plan.n_parts, sizeof *round->views);
+  round->clears = calloc(zps_workpool_threads(plane->pool), sizeof *round->clears);
+  if (!round->parts || !round->servers || !round->views || !round->clears ||
+      zps_scheme_create(&zps_scheme_balanced, &plan, &round->scheme) != ZPS_OK ||
+      zps_encoder_create(tensor->partitioner, &round->encoder) != ZPS_OK) {
+    zps_worker_round_destroy(round);
+    return ZPS_ERR_NOMEM;
+  }
+  for (uint32_t p = 0; p < plan.n_parts; p++) {
+    round->parts[p].task.round = round;
+    round->parts[p].task.arg = p;
+    round->parts[p].m = zps_partition_size(&tensor->part, p);
+  }
+  round->begin.run = on_begin;
+  round->cancel.run = on_cancel;
+  round->whole.round = round;
+  zps_worker_round_push_init(round);
+  zps_worker_round_pull_init(round);
+  *round_p = round;
+  return ZPS_OK;
+}
+
+/* ------------------------------------------------------------ tasks */
+
+static void task_done(struct zps_mail *mail) {
+  struct zps_worker_task *task = zps_owner_of(mail, struct zps_worker_task, mail);
+  struct zps_worker_round *round = task->round;
+  round->n_tasks--;
+  zps_worker_round_touch(round);
+  if (round->has_work_error) {
+    zps_worker_round_fail(round, round->work_error.code, "%s", round->work_error.text);
+  } else if (task->done) {
+    task->done(task);
+  }
+}
+
+static void task_run(struct zps_work *work) {
+  struct zps_worker_task *task = zps_owner_of(work, struct zps_worker_task, work);
+  task->run(task);
+  task->mail.run = task_done;
+  zps_inbox_send(&task->round->plane->inbox, &task->mail);
+}
+
+void zps_worker_task_start(struct zps_worker_task *task, struct zps_workpool *pool) {
+  task->round->n_tasks++;
+  task->work.run = task_run;
+  zps_workpool_submit(pool, &task->work);
+}
+
+void zps_worker_task_fail(struct zps_worker_task *task, const struct zps_error *error) {
+  struct zps_worker_round *round = task->round;
+  if (atomic_flag_test_and_set(&round->work_failed)) return;
+  round->work_error = *error;
+  round->has_work_error = true;
+}
+
+/* ------------------------------------------------------------ life */
+
+void zps_worker_round_start(struct zps_worker_round *round, zenps_request_t *request, uint64_t step,
+                            const zenps_grad_t *in, zenps_grad_t *out, uint64_t timeout_ms) {
+  const uint64_t now_ns = zps_clock_ns();
+  round->request = request;
+  round->step = step;
+  round->in = *in;
+  round->out = out;
+  round->start_ns = now_ns;
+  round->deadline_ns = now_ns + timeout_ms * ZPS_NS_PER_MS;
+  round->linger_until_ns = 0;
+  round->next_buffer = 0;
+  round->finished = round->cancel_sent = round->cancel_run = false;
+  round->deferred = ZPS_OK;
+  round->reason.n_ranks = 0;
+  round->reason.text[0] = '\0';
+  round->has_work_error = false;
+  atomic_flag_clear(&round->work_failed);
+  round->needed = 0;
+  round->announced_first_ns = round->announced_last_ns = round->result_first_ns = round->landed_last_ns = 0;
+  memset(&round->stats, 0, sizeof round->stats);
+  zps_arena_reset(&round->arena);
+  for (uint32_t s = 0; s < round->plane->n_servers; s++) {
+    round->servers[s] = (struct zps_worker_round_server){.ready_tail = &round->servers[s].ready};
+  }
+  for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) {
+    round->parts[p].wanted = round->parts[p].told = false;
+    round->parts[p].nnz = 0;
+    round->parts[p].push_bytes = 0;
+  }
+  zps_scheme_reset(
+      round->scheme,
+      &(struct zps_scheme_round){.step = step, .deadline_ns = round->deadline_ns, .whole = out->layout == ZENPS_ROWS});
+  zps_inbox_send(&round->plane->inbox, &round->begin);
+}
+
+/* The scan follows `begin` from the engine thread, so that it never reports to a round that has not begun. */
+static void on_begin(struct zps_mail *mail) {
+  struct zps_worker_round *round = zps_owner_of(mail, struct zps_worker_round, begin);
+  struct zps_plane *plane = round->plane;
+  zps_plane_round_add(plane, round);
+  zps_worker_round_event(round, ZPS_SCHEME_START, 0, 0, ZPS_OK);
+  if (plane->fail_code != ZPS_OK) {
+    round->reason = plane->failure;
+    zps_worker_round_event(round, ZPS_SCHEME_FAIL, 0, 0, plane->fail_code);
+    return;
+  }
+  for (uint32_t s = 0; s < plane->n_servers; s++) {
+    if (plane->servers[s].lost) zps_worker_round_event(round, ZPS_SCHEME_SERVER_LOST, 0, s, ZPS_OK);
+  }
+  if (!zps_scheme_over(round->scheme)) zps_worker_task_start(&round->scan, plane->scan_pool);
+}
+
+void zps_worker_round_cancel(struct zps_worker_round *round) {
+  if (round->cancel_sent) return;
+  round->cancel_sent = true;
+  zps_inbox_send(&round->plane->inbox, &round->cancel);
+}
+
+static void on_cancel(struct zps_mail *mail) {
+  struct zps_worker_round *round = zps_owner_of(mail, struct zps_worker_round, cancel);
+  round->cancel_run = true;
+  zps_worker_round_fail(round, ZPS_ERR_CANCELED, "rank %u canceled it", round->plane->rank);
+  zps_worker_round_touch(round);
+}
+
+static void put_buf(struct zps_worker_round *round, struct zps_buf *buf, uint64_t *round_held, uint64_t *plane_held) {
+  if (!buf->owner) return;
+  *round_held -= buf->cap;
+  *plane_held -= buf->cap;
+  zps_slab_put(zps_engine_slab(round->plane->engine), buf);
+  round->plane->pump = true;
+}
+
+/* Nobody refers to the round any more: back to its tensor. */
+static void release(struct zps_worker_round *round) {
+  struct zps_plane *plane = round->plane;
+  for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) {
+    put_buf(round, &round->parts[p].push_buf, &round->push_held, &plane->push_held);
+    put_buf(round, &round->parts[p].pull_buf, &round->pull_held, &plane->pull_held);
+  }
+  zps_plane_round_remove(plane, round);
+  zps_worker_tensor_round_put(round->tensor, round);
+}
+
+bool zps_worker_round_settle(struct zps_worker_round *round, uint64_t now_ns) {
+  struct zps_plane *plane = round->plane;
+  bool left = false;
+  for (uint32_t s = 0; s < plane->n_servers; s++) {
+    if (zps_worker_round_send_ready(round, s, now_ns) == ZPS_ERR_AGAIN) left = true;
+  }
+  if (!zps_scheme_over(round->scheme)) return left;
+  if (!round->finished && round->n_tasks == 0) {
+    zps_worker_round_finish(round, now_ns);
+    if (round->scheme->state == ZPS_SCHEME_FAILED) {
+      round->linger_until_ns = now_ns + LINGER_NS;
+      if (round->linger_until_ns < plane->next_deadline_ns) plane->next_deadline_ns = round->linger_until_ns;
+    }
+  }
+  /* A cancel is sent under the job's lock and never after the request is done: what is seen here stays. */
+  if (!round->finished || round->n_reads > 0 || left || round->cancel_sent != round->cancel_run) return left;
+  if (round->dirty) return false; /* it is in line again */
+  if (round->scheme->state == ZPS_SCHEME_FAILED && !plane->closed && now_ns < round->linger_until_ns &&
+      !zps_worker_round_quiet(round)) {
+    return left;
+  }
+  release(round);
+  return false;
+}
+
+uint64_t zps_worker_round_tick(struct zps_worker_round *round, uint64_t now_ns) {
+  if (!zps_scheme_over(round->scheme) && now_ns >= round->deadline_ns) {
+    zps_worker_round_event(round, ZPS_SCHEME_TICK, 0, 0, ZPS_OK);
+  }
+  if (!zps_scheme_over(round->scheme)) return round->deadline_ns;
+  if (round->finished && now_ns >= round->linger_until_ns) zps_worker_round_touch(round);
+  return round->finished && now_ns < round->linger_until_ns ? round->linger_until_ns : ZPS_NEVER;
+}
+
+void zps_worker_round_touch(struct zps_worker_round *round) {
+  struct zps_plane *plane = round->plane;
+  if (round->dirty) return;
+  round->dirty = true;
+  round->dirty_next = NULL;
+  *plane->dirty_tail = round;
+  plane->dirty_tail = &round->dirty_next;
+}
+
+/* ------------------------------------------------------------ events and actions */
+
+static void act(struct zps_worker_round *round, const struct zps_scheme_action *action) {
+  struct zps_plane *plane = round->plane;
+  switch (action->type) {
+    case ZPS_SCHEME_DO_WRITE:
+      zps_worker_round_write(round);
+      break;
+    case ZPS_SCHEME_DO_ANNOUNCE:
+      zps_worker_round_announce(round, action->arg);
+      break;
+    case ZPS_SCHEME_DO_READ:
+      round->parts[action->arg].wanted = true;
+      break;
+    case ZPS_SCHEME_DO_CLEAR:
+      zps_worker_round_clear(round);
+      break;
+    case ZPS_SCHEME_DO_DECODE:
+      zps_worker_round_decode(round, action->arg);
+      break;
+    case ZPS_SCHEME_DO_RETIRE:
+      round->servers[action->arg].owes_done = true;
+      break;
+    case ZPS_SCHEME_DO_ABORT:
+      round->servers[action->arg].owes_abort = true;
+      break;
+    case ZPS_SCHEME_DO_COMPLETE:
+      zps_plane_forget_waiting(plane, round);
+      break;
+  }
+}
+
+void zps_worker_round_event(struct zps_worker_round *round, enum zps_scheme_event_type type, uint32_t partition,
+                            uint32_t server, zps_err_t code) {
+  struct zps_scheme *scheme = round->scheme;
+  struct zps_scheme_event event = {.type = type, .partition = partition, .server = server, .code = code};
+  zps_worker_round_touch(round);
+  for (;;) {
+    zps_scheme_step(scheme, &event, zps_clock_ns());
+    for (uint32_t i = 0; i < scheme->n_actions; i++) act(round, &scheme->actions[i]);
+    if (round->deferred == ZPS_OK) return;
+    event = (struct zps_scheme_event){.type = ZPS_SCHEME_FAIL, .code = round->deferred};
+    round->deferred = ZPS_OK;
+  }
+}
+
+void zps_worker_round_fail(struct zps_worker_round *round, zps_err_t code, const char *fmt, ...) {
+  if (zps_scheme_over(round->scheme)) return;
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(round->reason.text, sizeof round->reason.text, fmt, args);
+  va_end(args);
+  zps_worker_round_event(round, ZPS_SCHEME_FAIL, 0, 0, code);
+}

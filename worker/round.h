@@ -1,0 +1,153 @@
+/*
+ * One rank's part in one round: drives a scheme's state machine with what pools, memory and fabric do.
+ *
+ * The trainer's thread sets a round up and starts the scan; from then on all of it belongs to the engine thread, except
+ * what a running task is working on. Rounds are reused: one that is over goes back to its tensor when no task, no read
+ * and no server can touch its buffers any more.
+ *
+ * round.c: life and actions; round_push.c: encode and announce; round_pull.c: results; round_end.c: outcome and texts.
+ */
+#ifndef ZPS_WORKER_ROUND_H
+#define ZPS_WORKER_ROUND_H
+
+#include <stdatomic.h>
+
+#include "common/base/workpool.h"
+#include "common/codec/codec.h"
+#include "common/codec/encode.h"
+#include "common/net/bulk.h"
+#include "common/net/slab.h"
+#include "proto/wire.h"
+#include "worker/arena.h"
+#include "worker/inbox.h"
+#include "worker/schemes/scheme.h"
+#include "zenps/zenps.h"
+
+struct zps_plane;
+struct zps_worker_round;
+
+#define zps_owner_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
+
+/* Work on a pool thread, reported back to the engine thread. */
+struct zps_worker_task {
+  struct zps_work work;
+  struct zps_mail mail;
+  struct zps_worker_round *round;
+  void (*run)(struct zps_worker_task *task);  /* on the pool */
+  void (*done)(struct zps_worker_task *task); /* on the engine thread; NULL: nothing to do */
+  uint32_t arg;
+};
+
+struct zps_worker_part {
+  struct zps_worker_task task; /* write, later decode */
+  uint32_t m;                  /* rows of the partition */
+  uint32_t nnz;                /* rows pushed */
+  uint64_t push_bytes;
+  void *push_data; /* in `arena` where inline, in `push_buf` otherwise */
+  struct zps_buf push_buf;
+  struct zps_worker_part *next_ready;
+  bool wanted; /* the scheme asked for the sum */
+  bool told;   /* the owner announced its sum: it has read our contribution */
+  struct zps_slice result;
+  void *sum; /* like push_data, of `pull_buf` */
+  struct zps_buf pull_buf;
+  struct zps_worker_part *next_pull;
+  struct zps_bulk_read read;
+};
+
+struct zps_worker_round_server {
+  struct zps_worker_part *ready, **ready_tail; /* written, to be announced */
+  bool announced;                              /* it was told of partitions */
+  bool over;                                   /* it gave the round up itself */
+  bool owes_done, owes_abort;                  /* frames to be sent */
+};
+
+struct zps_worker_round {
+  struct zenps_tensor *tensor;
+  struct zps_plane *plane;
+  struct zps_scheme *scheme;
+  struct zps_encoder *encoder;
+  struct zps_worker_part *parts;
+  struct zps_worker_round_server *servers;
+  struct zps_slice_view *views; /* of the sums, for decoding rows */
+  struct zps_worker_task scan, small, whole, *clears;
+  struct zps_mail begin, cancel;
+  struct zps_arena arena;
+
+  /* Of the current round. */
+  zenps_request_t *request;
+  uint64_t step, start_ns, deadline_ns, linger_until_ns;
+  zenps_grad_t in;
+  zenps_grad_t *out;
+  unsigned n_tasks;              /* on the pools */
+  unsigned n_reads;              /* transfers that hold a buffer */
+  unsigned n_clears;             /* tasks of the clearing that are left */
+  uint32_t next_buffer;          /* partition that gets its push buffer next */
+  uint64_t push_held, pull_held; /* bytes of slab buffers */
+  bool finished;                 /* the request is done */
+  bool cancel_sent, cancel_run;  /* cancel_sent: guarded by the job's lock */
+  zps_err_t deferred;            /* an action failed: the round does when the actions are done */
+  struct zps_frame_abort reason; /* why it failed: ranks and text, empty where the code says it all */
+  atomic_flag work_failed;       /* the first task to fail writes work_error */
+  atomic_bool has_work_error;    /* work_error is written */
+  struct zps_error work_error;
+  int64_t *rows; /* result of ZPS_ROWS, the library's */
+  void *row_values;
+  uint64_t needed; /* ZPS_ERR_TRUNCATED */
+  zenps_request_stats_t stats;
+  uint64_t announced_first_ns, announced_last_ns, result_first_ns, landed_last_ns;
+
+  struct zps_worker_round *hash_next;                    /* engine thread: rounds by tensor and step */
+  struct zps_worker_round *all_next, **all_prev_p;       /* engine thread */
+  struct zps_worker_round *dirty_next;                   /* engine thread: to be looked at by the tick */
+  struct zps_worker_round *memory_next;                  /* engine thread: waits for push buffers */
+  struct zps_worker_round *tensor_next, **tensor_prev_p; /* job's lock: active or free rounds of the tensor */
+  bool dirty, waits_memory;
+};
+
+zps_err_t zps_worker_round_create(struct zenps_tensor *tensor, struct zps_worker_round **round_p) ZPS_MUSTCHECK;
+void zps_worker_round_destroy(struct zps_worker_round *round);
+/* On the trainer's thread: arguments are checked, nothing can fail any more. */
+void zps_worker_round_start(struct zps_worker_round *round, zenps_request_t *request, uint64_t step,
+                            const zenps_grad_t *in, zenps_grad_t *out, uint64_t timeout_ms);
+/* Under the job's lock, any thread. */
+void zps_worker_round_cancel(struct zps_worker_round *round);
+
+/* The rest: engine thread. */
+void zps_worker_round_event(struct zps_worker_round *round, enum zps_scheme_event_type type, uint32_t partition,
+                            uint32_t server, zps_err_t code);
+void zps_worker_round_fail(struct zps_worker_round *round, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
+/* What the tick does with a round that something happened to: sends frames, tells the request, lets the round go. True:
+ * frames are left for the next tick. */
+bool zps_worker_round_settle(struct zps_worker_round *round, uint64_t now_ns);
+/* Fails at the deadline, ends lingering. The next time this round wants to be looked at. */
+uint64_t zps_worker_round_tick(struct zps_worker_round *round, uint64_t now_ns);
+void zps_worker_round_touch(struct zps_worker_round *round); /* let the next tick settle it */
+void zps_worker_task_start(struct zps_worker_task *task, struct zps_workpool *pool);
+/* On a pool thread: the round fails with this when the task is back. */
+void zps_worker_task_fail(struct zps_worker_task *task, const struct zps_error *error);
+
+/* round_push.c */
+void zps_worker_round_push_init(struct zps_worker_round *round);
+void zps_worker_round_write(struct zps_worker_round *round);
+void zps_worker_round_announce(struct zps_worker_round *round, uint32_t partition);
+/* Takes push buffers in order and has them written. ZPS_ERR_AGAIN: must wait for memory. */
+zps_err_t zps_worker_round_take_buffers(struct zps_worker_round *round) ZPS_MUSTCHECK;
+/* Sends PUSH frames to a server. ZPS_ERR_AGAIN: some are left. */
+zps_err_t zps_worker_round_send_ready(struct zps_worker_round *round, uint32_t server, uint64_t now_ns) ZPS_MUSTCHECK;
+
+/* round_pull.c */
+void zps_worker_round_pull_init(struct zps_worker_round *round);
+void zps_worker_round_result(struct zps_worker_round *round, uint32_t server, const struct zps_frame_round *frame);
+/* Takes a buffer for the sum and starts to read it. ZPS_ERR_AGAIN: must wait for memory. */
+zps_err_t zps_worker_part_read(struct zps_worker_part *part) ZPS_MUSTCHECK;
+void zps_worker_round_clear(struct zps_worker_round *round);
+void zps_worker_round_decode(struct zps_worker_round *round, uint32_t partition); /* or ZPS_SCHEME_ALL */
+
+/* round_end.c */
+/* Fills the request: outcome, result, costs. */
+void zps_worker_round_finish(struct zps_worker_round *round, uint64_t now_ns);
+/* No server can be reading our buffers any more. */
+bool zps_worker_round_quiet(const struct zps_worker_round *round);
+
+#endif

@@ -1,0 +1,135 @@
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "worker/job.h"
+#include "worker/plane.h"
+#include "worker/request.h"
+#include "worker/round.h"
+#include "worker/tensor.h"
+
+/* A text that grows; what does not fit is cut off. */
+static void say(char *text, size_t size, const char *fmt, ...) ZPS_PRINTF(3, 4);
+static void say(char *text, size_t size, const char *fmt, ...) {
+  const size_t len = strlen(text);
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text + len, size - len, fmt, args);
+  va_end(args);
+}
+
+static void say_silent(const struct zps_worker_round *round, char *text, size_t size) {
+  const struct zps_plane *plane = round->plane;
+  bool any_announced = false, first = true;
+  for (uint32_t s = 0; s < plane->n_servers; s++) any_announced |= round->servers[s].announced;
+  say(text, size, "the deadline of %" PRIu64 " ms passed ",
+      (uint64_t)((round->deadline_ns - round->start_ns) / ZPS_NS_PER_MS));
+  if (!any_announced) {
+    say(text, size, "before the gradient was encoded");
+    return;
+  }
+  say(text, size, "without the sums of");
+  for (uint32_t s = 0; s < plane->n_servers; s++) {
+    if (!zps_scheme_needs(round->scheme, s)) continue;
+    say(text, size, "%s server %" PRIu32 " (%s)", first ? "" : ",", s, plane->servers[s].name);
+    first = false;
+  }
+  if (first) say(text, size, " no server: they are here, but not decoded");
+}
+
+static void describe(const struct zps_worker_round *round, zenps_error_t *error) {
+  const struct zenps_tensor *tensor = round->tensor;
+  const zps_err_t code = round->scheme->code;
+  const uint32_t blame = round->scheme->blame;
+  const char *reason = round->reason.text;
+  memset(error, 0, sizeof *error);
+  error->status = (zenps_status_t)code;
+  error->step = round->step;
+  error->needed = round->needed;
+  snprintf(error->tensor, sizeof error->tensor, "%s", tensor->name);
+  for (uint32_t i = 0; i < round->reason.n_ranks && i < sizeof error->missing_ranks / sizeof error->missing_ranks[0];
+       i++) {
+    error->missing_ranks[error->n_missing++] = round->reason.ranks[i];
+  }
+  /* What a server says names job, tensor and step itself. */
+  const bool named = strncmp(reason, "job ", 4) == 0 && strstr(reason, ", step ") != NULL;
+  if (!named) {
+    say(error->text, sizeof error->text, "job %s, tensor %s, step %" PRIu64 ": ", tensor->job->options.job,
+        tensor->name, round->step);
+  }
+  if (reason[0] != '\0') {
+    say(error->text, sizeof error->text, "%s", reason);
+  } else if (code == ZPS_ERR_TIMEOUT) {
+    say_silent(round, error->text, sizeof error->text);
+  } else if (blame != ZPS_SCHEME_ALL) {
+    say(error->text, sizeof error->text, "server %" PRIu32 " (%s): %s", blame, round->plane->servers[blame].name,
+        zps_err_str(code));
+  } else {
+    say(error->text, sizeof error->text, "%s", zps_err_str(code));
+  }
+}
+
+static uint64_t span(uint64_t from_ns, uint64_t to_ns) {
+  return from_ns && to_ns > from_ns ? to_ns - from_ns : 0;
+}
+
+static void fill_stats(struct zps_worker_round *round, uint64_t now_ns) {
+  zenps_request_stats_t *stats = &round->stats;
+  stats->struct_size = sizeof *stats;
+  stats->partitions = round->tensor->part.n_parts;
+  stats->total_ns = now_ns - round->start_ns;
+  stats->encode_ns = span(round->start_ns, round->announced_first_ns);
+  stats->push_ns = span(round->announced_first_ns, round->announced_last_ns);
+  stats->wait_ns = span(round->announced_last_ns, round->result_first_ns);
+  stats->pull_ns = span(round->result_first_ns, round->landed_last_ns);
+  stats->decode_ns = span(round->landed_last_ns, now_ns);
+}
+
+void zps_worker_round_finish(struct zps_worker_round *round, uint64_t now_ns) {
+  struct zenps_job *job = round->tensor->job;
+  struct zenps_request *request = round->request;
+  const bool ok = round->scheme->state == ZPS_SCHEME_DONE;
+  zenps_error_t error = {0};
+  fill_stats(round, now_ns);
+  if (!ok) {
+    describe(round, &error);
+    free(round->rows);
+    free(round->row_values);
+    round->rows = NULL;
+    round->row_values = NULL;
+  } else {
+    round->out->nnz = round->stats.nnz_out;
+    if (round->rows) {
+      round->out->row_ids = round->rows;
+      round->out->values = round->row_values;
+    }
+  }
+  pthread_mutex_lock(&job->lock);
+  request->error = error;
+  request->stats = round->stats;
+  request->rows = round->rows;
+  request->values = round->row_values;
+  request->round = NULL;
+  request->done = true;
+  zps_worker_request_signal(job);
+  pthread_mutex_unlock(&job->lock);
+  round->rows = NULL;
+  round->row_values = NULL;
+  round->request = NULL;
+  round->finished = true;
+}
+
+bool zps_worker_round_quiet(const struct zps_worker_round *round) {
+  const struct zps_plane *plane = round->plane;
+  for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) {
+    const struct zps_worker_part *part = &round->parts[p];
+    const uint32_t server = round->tensor->owners[p];
+    const struct zps_worker_round_server *state = &round->servers[server];
+    if (part->push_buf.owner && !part->told && state->announced && !state->over && !plane->servers[server].lost) {
+      return false;
+    }
+  }
+  return true;
+}

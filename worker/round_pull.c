@@ -1,0 +1,255 @@
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/codec/decode.h"
+#include "worker/job.h"
+#include "worker/plane.h"
+#include "worker/request.h"
+#include "worker/round.h"
+#include "worker/tensor.h"
+
+/* ------------------------------------------------------------ results */
+
+static void landed(struct zps_worker_part *part) {
+  struct zps_worker_round *round = part->task.round;
+  round->landed_last_ns = zps_clock_ns();
+  round->stats.payload_in += part->result.len_bytes;
+  zps_worker_round_event(round, ZPS_SCHEME_LANDED, part->task.arg, 0, ZPS_OK);
+}
+
+/* One sum that a server announces. Its inline bytes live as long as the frame, so they are copied. */
+static void take_slice(struct zps_worker_round *round, uint32_t server, const struct zps_slice *slice) {
+  const struct zenps_tensor *tensor = round->tensor;
+  const char *name = round->plane->servers[server].name;
+  const uint32_t p = slice->partition;
+  if (p >= tensor->part.n_parts || tensor->owners[p] != server) {
+    zps_worker_round_fail(round, ZPS_ERR_PROTOCOL,
+                          "server %u (%s) announces the sum of partition %" PRIu32 ", which it does not own", server,
+                          name, p);
+    return;
+  }
+  struct zps_worker_part *part = &round->parts[p];
+  struct zps_error error;
+  if (zps_slice_check_sizes(slice->codec, part->m, slice->nnz, tensor->width, tensor->dtype, slice->len_bytes,
+                            &error) != ZPS_OK) {
+    zps_worker_round_fail(round, ZPS_ERR_PROTOCOL,
+                          "server %u (%s) announces an impossible sum of partition %" PRIu32 ": %s", server, name, p,
+                          error.text);
+    return;
+  }
+  part->told = true;
+  zps_worker_round_event(round, ZPS_SCHEME_RESULT, p, server, ZPS_OK);
+  if (zps_scheme_over(round->scheme) || !part->wanted) return;
+  part->result = *slice;
+  part->result.data = NULL;
+  round->request->in_union[p] = slice->nnz;
+  round->stats.nnz_out += slice->nnz;
+  if (!slice->is_inline) {
+    zps_plane_wait_pull(round->plane, part);
+    return;
+  }
+  part->sum = zps_arena_get(&round->arena, (size_t)slice->len_bytes);
+  if (!part->sum) {
+    zps_worker_round_fail(round, ZPS_ERR_NOMEM, "no memory for a sum of %" PRIu64 " bytes", slice->len_bytes);
+    return;
+  }
+  if (slice->len_bytes > 0) memcpy(part->sum, slice->data, (size_t)slice->len_bytes);
+  landed(part);
+}
+
+void zps_worker_round_result(struct zps_worker_round *round, uint32_t server, const struct zps_frame_round *frame) {
+  size_t inline_bytes = 0;
+  for (uint32_t i = 0; i < frame->n_slices; i++) {
+    if (frame->slices[i].is_inline) inline_bytes += (size_t)frame->slices[i].len_bytes;
+  }
+  if (round->result_first_ns == 0) round->result_first_ns = zps_clock_ns();
+  round->stats.bytes_in += zps_wire_round_bytes(frame->n_slices, inline_bytes);
+  for (uint32_t i = 0; i < frame->n_slices; i++) {
+    const struct zps_slice *slice = &frame->slices[i];
+    if (!zps_scheme_over(round->scheme)) {
+      take_slice(round, server, slice);
+    } else if (slice->partition < round->tensor->part.n_parts && round->tensor->owners[slice->partition] == server) {
+      round->parts[slice->partition].told = true; /* it has read what we pushed, and may stop lingering */
+    }
+  }
+  zps_worker_round_touch(round);
+}
+
+/* ------------------------------------------------------------ reads */
+
+static void put_pull_buf(struct zps_worker_part *part) {
+  struct zps_worker_round *round = part->task.round;
+  if (!part->pull_buf.owner) return;
+  round->pull_held -= part->pull_buf.cap;
+  round->plane->pull_held -= part->pull_buf.cap;
+  zps_slab_put(zps_engine_slab(round->plane->engine), &part->pull_buf);
+  round->plane->pump = true;
+}
+
+static void read_done(struct zps_bulk_read *read, zps_err_t code) {
+  struct zps_worker_part *part = zps_owner_of(read, struct zps_worker_part, read);
+  struct zps_worker_round *round = part->task.round;
+  const uint32_t server = round->tensor->owners[part->task.arg];
+  zps_worker_round_touch(round);
+  if (code == ZPS_ERR_PEER_LOST) { /* the buffer comes back with the release */
+    zps_plane_server_lost(round->plane, server, "reading a sum from it failed");
+    return;
+  }
+  round->n_reads--;
+  if (code == ZPS_OK) {
+    round->stats.bytes_in += part->result.len_bytes;
+    if (!zps_scheme_over(round->scheme)) landed(part);
+  } else {
+    zps_worker_round_fail(round, code, "reading the sum of partition %" PRIu32 " from server %u (%s) failed: %s",
+                          part->task.arg, server, round->plane->servers[server].name, zps_err_str(code));
+  }
+}
+
+static void read_release(struct zps_bulk_read *read) {
+  struct zps_worker_part *part = zps_owner_of(read, struct zps_worker_part, read);
+  part->task.round->n_reads--;
+  zps_worker_round_touch(part->task.round);
+}
+
+zps_err_t zps_worker_part_read(struct zps_worker_part *part) {
+  struct zps_worker_round *round = part->task.round;
+  struct zps_plane *plane = round->plane;
+  struct zps_server *server = &plane->servers[round->tensor->owners[part->task.arg]];
+  if (server->lost) return ZPS_OK; /* the round fails for it */
+  const zps_err_t err = zps_slab_get(zps_engine_slab(plane->engine), (size_t)part->result.len_bytes, &part->pull_buf);
+  if (err != ZPS_OK) {
+    const bool alone = plane->push_held == round->push_held && plane->pull_held == round->pull_held;
+    return err == ZPS_ERR_AGAIN && alone && round->n_reads == 0 && round->n_tasks == 0 ? ZPS_ERR_NOMEM : err;
+  }
+  round->pull_held += part->pull_buf.cap;
+  plane->pull_held += part->pull_buf.cap;
+  part->sum = part->pull_buf.data;
+  part->read = (struct zps_bulk_read){.local = part->pull_buf.data,
+                                      .mem = part->pull_buf.mem,
+                                      .len = part->result.len_bytes,
+                                      .addr = part->result.addr,
+                                      .key = part->result.key,
+                                      .done = read_done,
+                                      .release = read_release};
+  round->n_reads++;
+  zps_bulk_start(server->bulk, &part->read);
+  return ZPS_OK;
+}
+
+/* ------------------------------------------------------------ decode */
+
+static size_t row_bytes(const struct zenps_tensor *tensor) {
+  return tensor->width * zps_dtype_size(tensor->dtype);
+}
+
+static void clear_run(struct zps_worker_task *task) {
+  const struct zps_worker_round *round = task->round;
+  const unsigned n_pieces = zps_workpool_threads(round->plane->pool);
+  zps_decode_dense_clear(round->out->values, round->tensor->part.rows * row_bytes(round->tensor), task->arg, n_pieces);
+}
+
+static void clear_done(struct zps_worker_task *task) {
+  struct zps_worker_round *round = task->round;
+  if (--round->n_clears == 0) zps_worker_round_event(round, ZPS_SCHEME_CLEARED, 0, 0, ZPS_OK);
+}
+
+void zps_worker_round_clear(struct zps_worker_round *round) {
+  round->n_clears = zps_workpool_threads(round->plane->pool);
+  for (unsigned i = 0; i < zps_workpool_threads(round->plane->pool); i++) {
+    zps_worker_task_start(&round->clears[i], round->plane->pool);
+  }
+}
+
+/* The payload is a peer's: nothing of it is used before it was checked. */
+static bool view(struct zps_worker_task *task, uint32_t p) {
+  struct zps_worker_round *round = task->round;
+  const struct zps_worker_part *part = &round->parts[p];
+  const struct zenps_tensor *tensor = round->tensor;
+  struct zps_error error;
+  const zps_err_t err = zps_slice_view_init(&round->views[p], part->result.codec, part->m, part->result.nnz,
+                                            tensor->width, tensor->dtype, part->sum, part->result.len_bytes, &error);
+  if (err == ZPS_OK) return true;
+  struct zps_error named;
+  const uint32_t server = tensor->owners[p];
+  zps_fail(&named, err, "the sum of partition %" PRIu32 " from server %u (%s) is malformed: %s", p, server,
+           round->plane->servers[server].name, error.text);
+  zps_worker_task_fail(task, &named);
+  return false;
+}
+
+static void dense_run(struct zps_worker_task *task) {
+  struct zps_worker_round *round = task->round;
+  if (view(task, task->arg)) {
+    zps_decode_dense(&round->tensor->part, task->arg, &round->views[task->arg], round->out->values);
+  }
+}
+
+static void dense_done(struct zps_worker_task *task) {
+  put_pull_buf(&task->round->parts[task->arg]);
+  zps_worker_round_event(task->round, ZPS_SCHEME_DECODED, task->arg, 0, ZPS_OK);
+}
+
+/* Finds the arrays for the result's rows: the caller's, or ours. */
+static bool rows_get(struct zps_worker_task *task, uint64_t nnz, int64_t **rows_p, void **values_p) {
+  struct zps_worker_round *round = task->round;
+  const zenps_grad_t *out = round->out;
+  struct zps_error error;
+  if (out->row_ids) {
+    *rows_p = out->row_ids;
+    *values_p = out->values;
+    if (nnz <= out->capacity) return true;
+    round->needed = nnz;
+    zps_fail(&error, ZPS_ERR_TRUNCATED, "the result has %" PRIu64 " rows, but the caller's arrays hold %" PRIu64, nnz,
+             out->capacity);
+  } else {
+    const size_t n = nnz ? (size_t)nnz : 1;
+    *rows_p = round->rows = malloc(n * sizeof **rows_p);
+    *values_p = round->row_values = malloc(n * row_bytes(round->tensor));
+    if (*rows_p && *values_p) return true;
+    zps_fail(&error, ZPS_ERR_NOMEM, "no memory for a result of %" PRIu64 " rows", nnz);
+  }
+  zps_worker_task_fail(task, &error);
+  return false;
+}
+
+static void rows_run(struct zps_worker_task *task) {
+  struct zps_worker_round *round = task->round;
+  const uint32_t n_parts = round->tensor->part.n_parts;
+  int64_t *rows;
+  void *values;
+  for (uint32_t p = 0; p < n_parts; p++) {
+    if (!view(task, p)) return;
+  }
+  if (!rows_get(task, round->stats.nnz_out, &rows, &values)) return;
+  if (zps_decode_rows(&round->tensor->part, round->views, rows, values) != ZPS_OK) {
+    struct zps_error error;
+    zps_fail(&error, ZPS_ERR_NOMEM, "no memory to merge the sums of %" PRIu32 " partitions", n_parts);
+    zps_worker_task_fail(task, &error);
+  }
+}
+
+static void rows_done(struct zps_worker_task *task) {
+  struct zps_worker_round *round = task->round;
+  for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) put_pull_buf(&round->parts[p]);
+  zps_worker_round_event(round, ZPS_SCHEME_DECODED, ZPS_SCHEME_ALL, 0, ZPS_OK);
+}
+
+void zps_worker_round_decode(struct zps_worker_round *round, uint32_t partition) {
+  if (partition == ZPS_SCHEME_ALL) {
+    zps_worker_task_start(&round->whole, round->plane->pool);
+    return;
+  }
+  struct zps_worker_task *task = &round->parts[partition].task;
+  task->run = dense_run;
+  task->done = dense_done;
+  zps_worker_task_start(task, round->plane->pool);
+}
+
+void zps_worker_round_pull_init(struct zps_worker_round *round) {
+  round->whole = (struct zps_worker_task){.round = round, .run = rows_run, .done = rows_done};
+  for (unsigned i = 0; i < zps_workpool_threads(round->plane->pool); i++) {
+    round->clears[i] = (struct zps_worker_task){.round = round, .run = clear_run, .done = clear_done, .arg = i};
+  }
+}

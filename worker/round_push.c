@@ -1,0 +1,215 @@
+#include "common/base/clock.h"
+#include "worker/job.h"
+#include "worker/plane.h"
+#include "worker/request.h"
+#include "worker/round.h"
+#include "worker/tensor.h"
+
+/* The servers' deadline is a little before ours: they know who is missing, we do not. */
+static uint32_t push_timeout_ms(const struct zps_worker_round *round, uint64_t now_ns) {
+  if (now_ns >= round->deadline_ns) return 1;
+  const uint64_t left_ms = (round->deadline_ns - now_ns) / ZPS_NS_PER_MS;
+  const uint64_t margin_ms = left_ms / 4 < 1000 ? left_ms / 4 : 1000;
+  const uint64_t timeout_ms = left_ms - margin_ms;
+  return timeout_ms < 1 ? 1 : timeout_ms > UINT32_MAX ? UINT32_MAX : (uint32_t)timeout_ms;
+}
+
+static bool goes_inline(const struct zps_worker_part *part) {
+  return part->push_bytes <= ZPS_WIRE_INLINE_MAX;
+}
+
+/* ------------------------------------------------------------ encode */
+
+static void scan_run(struct zps_worker_task *task) {
+  static const int64_t no_rows[1];
+  struct zps_worker_round *round = task->round;
+  const struct zenps_tensor *tensor = round->tensor;
+  struct zps_encode_input input = {
+      .part = &tensor->part, .width = tensor->width, .dtype = tensor->dtype, .values = round->in.values};
+  if (round->in.layout == ZENPS_ROWS) {
+    input.rows = round->in.nnz ? round->in.row_ids : no_rows;
+    input.n_entries = round->in.nnz;
+  }
+  struct zps_workpool *pool = round->plane->pool;
+  struct zps_error error;
+  if (zps_encoder_scan(round->encoder, &input, zps_workpool_threads(pool) > 1 ? pool : NULL, &error) != ZPS_OK) {
+    zps_worker_task_fail(task, &error);
+  }
+}
+
+static void scan_done(struct zps_worker_task *task) {
+  zps_worker_round_event(task->round, ZPS_SCHEME_SCANNED, 0, 0, ZPS_OK);
+}
+
+static void write_run(struct zps_worker_task *task) {
+  const struct zps_worker_part *part = &task->round->parts[task->arg];
+  zps_encoder_write(task->round->encoder, task->arg, ZPS_CODEC_COO, part->push_data);
+}
+
+static void write_done(struct zps_worker_task *task) {
+  zps_worker_round_event(task->round, ZPS_SCHEME_WRITTEN, task->arg, 0, ZPS_OK);
+}
+
+/* Partitions that travel inside frames: many and small, so one task for all of them. */
+static void small_run(struct zps_worker_task *task) {
+  struct zps_worker_round *round = task->round;
+  for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) {
+    const struct zps_worker_part *part = &round->parts[p];
+    if (goes_inline(part) && part->nnz > 0) zps_encoder_write(round->encoder, p, ZPS_CODEC_COO, part->push_data);
+  }
+}
+
+static void small_done(struct zps_worker_task *task) {
+  struct zps_worker_round *round = task->round;
+  for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) {
+    if (goes_inline(&round->parts[p])) zps_worker_round_event(round, ZPS_SCHEME_WRITTEN, p, 0, ZPS_OK);
+  }
+}
+
+void zps_worker_round_push_init(struct zps_worker_round *round) {
+  round->scan = (struct zps_worker_task){.round = round, .run = scan_run, .done = scan_done};
+  round->small = (struct zps_worker_task){.round = round, .run = small_run, .done = small_done};
+}
+
+/* Sizes are known: sorts the partitions into those that travel inside frames and those that need registered memory. */
+void zps_worker_round_write(struct zps_worker_round *round) {
+  const struct zenps_tensor *tensor = round->tensor;
+  bool any_inline = false, any_bulk = false;
+  for (uint32_t p = 0; p < tensor->part.n_parts; p++) {
+    struct zps_worker_part *part = &round->parts[p];
+    part->nnz = zps_encoder_nnz(round->encoder, p);
+    part->push_bytes = zps_codec_slice_bytes(ZPS_CODEC_COO, part->m, part->nnz, tensor->width, tensor->dtype);
+    part->push_data = NULL;
+    round->request->sent[p] = part->nnz;
+    round->stats.payload_out += part->push_bytes;
+    round->stats.nnz_in += part->nnz;
+    if (!goes_inline(part)) {
+      any_bulk = true;
+      continue;
+    }
+    any_inline = true;
+    if (part->push_bytes == 0) continue;
+    part->push_data = zps_arena_get(&round->arena, (size_t)part->push_bytes);
+    if (!part->push_data) {
+      round->deferred = ZPS_ERR_NOMEM;
+      return;
+    }
+  }
+  if (any_inline) zps_worker_task_start(&round->small, round->plane->pool);
+  if (any_bulk) zps_plane_wait_push(round->plane, round);
+}
+
+zps_err_t zps_worker_round_take_buffers(struct zps_worker_round *round) {
+  struct zps_plane *plane = round->plane;
+  for (; round->next_buffer < round->tensor->part.n_parts; round->next_buffer++) {
+    struct zps_worker_part *part = &round->parts[round->next_buffer];
+    if (goes_inline(part)) continue;
+    /* Half of the memory is kept for sums, unless this round is the only one that pushes. */
+    const bool alone = plane->push_held == round->push_held;
+    if (!alone && plane->push_held + part->push_bytes > plane->memory_limit_bytes / 2) return ZPS_ERR_AGAIN;
+    const zps_err_t err = zps_slab_get(zps_engine_slab(plane->engine), (size_t)part->push_bytes, &part->push_buf);
+    if (err != ZPS_OK) return err == ZPS_ERR_AGAIN && alone && plane->pull_held == 0 ? ZPS_ERR_NOMEM : err;
+    round->push_held += part->push_buf.cap;
+    plane->push_held += part->push_buf.cap;
+    part->push_data = part->push_buf.data;
+    part->task.run = write_run;
+    part->task.done = write_done;
+    zps_worker_task_start(&part->task, plane->pool);
+  }
+  return ZPS_OK;
+}
+
+/* ------------------------------------------------------------ announce */
+
+void zps_worker_round_announce(struct zps_worker_round *round, uint32_t partition) {
+  struct zps_worker_round_server *server = &round->servers[round->tensor->owners[partition]];
+  struct zps_worker_part *part = &round->parts[partition];
+  part->next_ready = NULL;
+  *server->ready_tail = part;
+  server->ready_tail = &part->next_ready;
+}
+
+static void fill_slice(const struct zps_worker_part *part, struct zps_slice *slice) {
+  *slice = (struct zps_slice){.partition = part->task.arg,
+                              .codec = ZPS_CODEC_COO,
+                              .is_inline = goes_inline(part),
+                              .nnz = part->nnz,
+                              .len_bytes = part->push_bytes};
+  if (slice->is_inline) {
+    slice->data = part->push_data;
+  } else {
+    slice->addr = part->push_buf.addr;
+    slice->key = part->push_buf.key;
+  }
+}
+
+/* One frame of as many slices as fit; returns the first partition that did not. */
+static struct zps_worker_part *fill_push(const struct zps_worker_round *round, struct zps_worker_part *ready,
+                                         uint64_t now_ns, struct zps_frame *frame, size_t *bytes_p) {
+  struct zps_frame_round *push = &frame->u.round;
+  size_t inline_bytes = 0;
+  frame->header = (struct zps_frame_header){.type = ZPS_FRAME_PUSH};
+  push->tensor = round->tensor->id;
+  push->step = round->step;
+  push->total_nnz = zps_encoder_total_nnz(round->encoder);
+  push->timeout_ms = push_timeout_ms(round, now_ns);
+  push->n_slices = 0;
+  for (; ready && push->n_slices < ZPS_WIRE_SLICES_MAX; ready = ready->next_ready) {
+    const size_t more = goes_inline(ready) ? (size_t)ready->push_bytes : 0;
+    if (inline_bytes + more > ZPS_WIRE_INLINE_MAX) break;
+    inline_bytes += more;
+    fill_slice(ready, &push->slices[push->n_slices++]);
+  }
+  *bytes_p = zps_wire_round_bytes(push->n_slices, inline_bytes);
+  return ready;
+}
+
+/* The frame that ends the round for this server, whichever way. */
+static zps_err_t send_end(struct zps_worker_round *round, uint32_t server, struct zps_frame *frame) {
+  struct zps_worker_round_server *state = &round->servers[server];
+  struct zps_plane *plane = round->plane;
+  if (state->owes_done) {
+    frame->header = (struct zps_frame_header){.type = ZPS_FRAME_DONE};
+    frame->u.done = (struct zps_frame_done){.tensor = round->tensor->id, .step = round->step};
+  } else {
+    frame->header = (struct zps_frame_header){.type = ZPS_FRAME_ABORT};
+    frame->u.abort = round->reason;
+    frame->u.abort.tensor = round->tensor->id;
+    frame->u.abort.step = round->step;
+    frame->u.abort.code = round->scheme->code;
+  }
+  const zps_err_t err = zps_link_send(plane->servers[server].link, frame);
+  if (err == ZPS_ERR_AGAIN) return err;
+  if (err == ZPS_OK && state->owes_done) round->stats.bytes_out += plane->done_bytes;
+  state->owes_done = state->owes_abort = false;
+  return err;
+}
+
+zps_err_t zps_worker_round_send_ready(struct zps_worker_round *round, uint32_t server, uint64_t now_ns) {
+  struct zps_worker_round_server *state = &round->servers[server];
+  struct zps_server *peer = &round->plane->servers[server];
+  struct zps_frame frame;
+  zps_err_t err = ZPS_OK;
+  if (peer->lost) state->ready = NULL, state->owes_done = state->owes_abort = false;
+  if (zps_scheme_over(round->scheme)) state->ready = NULL;
+  while (state->ready && err == ZPS_OK) {
+    size_t bytes;
+    struct zps_worker_part *rest = fill_push(round, state->ready, now_ns, &frame, &bytes);
+    err = zps_link_send(peer->link, &frame);
+    if (err != ZPS_OK) break;
+    state->announced = true;
+    state->ready = rest;
+    round->stats.bytes_out += bytes;
+    if (round->announced_first_ns == 0) round->announced_first_ns = now_ns;
+    round->announced_last_ns = now_ns;
+  }
+  if (!state->ready) state->ready_tail = &state->ready;
+  if (err == ZPS_OK && !state->ready && (state->owes_done || state->owes_abort)) err = send_end(round, server, &frame);
+  if (err == ZPS_OK || err == ZPS_ERR_AGAIN) return err;
+  if (err == ZPS_ERR_PEER_LOST) {
+    zps_plane_server_lost(round->plane, server, "the fabric cannot reach it");
+  } else {
+    zps_worker_round_fail(round, err, "cannot send to server %u (%s): %s", server, peer->name, zps_err_str(err));
+  }
+  return ZPS_OK;
+}
