@@ -1,0 +1,220 @@
+/* What zenps_open() makes of its options and the environment, and what in zenps.h must agree with the rest. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/codec/codec.h"
+#include "worker/error.h"
+#include "worker/options.h"
+
+#define SAME(name) _Static_assert((int)ZENPS_##name == (int)ZPS_##name, #name)
+SAME(OK);
+SAME(ERR_AGAIN);
+SAME(ERR_INVALID);
+SAME(ERR_NOMEM);
+SAME(ERR_TIMEOUT);
+SAME(ERR_CANCELED);
+SAME(ERR_CLOSED);
+SAME(ERR_CONNECT);
+SAME(ERR_REFUSED);
+SAME(ERR_VERSION);
+SAME(ERR_PROTOCOL);
+SAME(ERR_SHAPE);
+SAME(ERR_UNKNOWN);
+SAME(ERR_RANK_TAKEN);
+SAME(ERR_MISSING);
+SAME(ERR_PEER_LOST);
+SAME(ERR_SERVER_LOST);
+SAME(ERR_STALE);
+SAME(ERR_TRUNCATED);
+SAME(ERR_UNSUPPORTED);
+SAME(ERR_IO);
+SAME(ERR_FABRIC);
+SAME(ERR_FORKED);
+SAME(ERR_BUSY);
+SAME(ERR_INTERNAL);
+_Static_assert((int)ZENPS_F32 == (int)ZPS_DTYPE_F32 && (int)ZENPS_F64 == (int)ZPS_DTYPE_F64, "dtypes");
+_Static_assert((int)ZENPS_OP_SUM == (int)ZPS_OP_SUM && (int)ZENPS_OP_MEAN == (int)ZPS_OP_MEAN, "operations");
+
+static const char *const variables[] = {"ZENPS_COORDINATOR",  "ZENPS_JOB",           "ZENPS_RANK",
+                                        "ZENPS_WORLD_SIZE",   "ZENPS_PROVIDER",      "ZENPS_INTERFACE",
+                                        "ZENPS_SUBNET",       "ZENPS_JOIN_TIMEOUT",  "ZENPS_ROUND_TIMEOUT",
+                                        "ZENPS_THREADS",      "ZENPS_LOG_LEVEL",     "ZENPS_LOCAL_WORLD_SIZE",
+                                        "ZENPS_MEMORY_LIMIT", "TORCHELASTIC_RUN_ID", "RANK",
+                                        "WORLD_SIZE",         "LOCAL_WORLD_SIZE"};
+
+static int clean_environment(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < sizeof variables / sizeof variables[0]; i++) unsetenv(variables[i]);
+  return 0;
+}
+
+static void test_every_code_has_a_text(void **state) {
+  (void)state;
+  for (int code = ZENPS_ERR_INTERNAL; code <= ZENPS_IN_PROGRESS; code++) {
+    assert_non_null(zenps_strerror((zenps_status_t)code));
+  }
+  assert_string_equal(zenps_strerror(ZENPS_IN_PROGRESS), "in progress");
+  assert_string_equal(zenps_strerror(ZENPS_ERR_RANK_TAKEN), zps_err_str(ZPS_ERR_RANK_TAKEN));
+}
+
+static void test_last_error(void **state) {
+  (void)state;
+  assert_int_equal(zps_worker_fail(ZPS_ERR_BUSY, "step %d", 7), ZENPS_ERR_BUSY);
+  assert_int_equal(zenps_last_error()->status, ZENPS_ERR_BUSY);
+  assert_string_equal(zenps_last_error()->text, "step 7");
+  const struct zps_error error = {ZPS_ERR_IO, "disk"};
+  assert_int_equal(zps_worker_raise(&error), ZENPS_ERR_IO);
+  assert_string_equal(zenps_last_error()->text, "disk");
+}
+
+static void test_defaults(void **state) {
+  (void)state;
+  struct zps_worker_options options;
+  struct zps_error error;
+  assert_int_equal(zps_worker_options_load(NULL, &options, &error), ZPS_OK);
+  assert_string_equal(options.coordinator, "127.0.0.1:7077");
+  assert_string_equal(options.job, "default");
+  assert_string_equal(options.provider, "auto");
+  assert_null(options.interface);
+  assert_null(options.subnet);
+  assert_int_equal(options.rank, 0);
+  assert_int_equal(options.world, 1);
+  assert_int_equal(options.join_timeout_ms, 60000);
+  assert_int_equal(options.round_timeout_ms, 60000);
+  assert_true(options.threads >= 1);
+  assert_true(options.memory_limit_bytes >= 1u << 30);
+  assert_int_equal(options.log_level, 1);
+  zps_worker_options_fini(&options);
+}
+
+static void test_torchrun(void **state) {
+  (void)state;
+  struct zps_worker_options options;
+  struct zps_error error;
+  setenv("RANK", "3", 1);
+  setenv("WORLD_SIZE", "8", 1);
+  setenv("LOCAL_WORLD_SIZE", "4096", 1);
+  setenv("TORCHELASTIC_RUN_ID", "run-17", 1);
+  assert_int_equal(zps_worker_options_load(NULL, &options, &error), ZPS_OK);
+  assert_string_equal(options.job, "run-17");
+  assert_int_equal(options.rank, 3);
+  assert_int_equal(options.world, 8);
+  assert_int_equal(options.threads, 1);
+  zps_worker_options_fini(&options);
+}
+
+static void test_precedence(void **state) {
+  (void)state;
+  struct zps_worker_options options;
+  struct zps_error error;
+  zenps_options_t given;
+  ZENPS_OPTIONS_INIT(&given);
+  setenv("RANK", "3", 1);
+  setenv("ZENPS_RANK", "4", 1);
+  setenv("ZENPS_WORLD_SIZE", "8", 1);
+  setenv("ZENPS_JOB", "from-environment", 1);
+  setenv("ZENPS_ROUND_TIMEOUT", "1500ms", 1);
+  assert_int_equal(zps_worker_options_load(&given, &options, &error), ZPS_OK);
+  assert_int_equal(options.rank, 4);
+  assert_string_equal(options.job, "from-environment");
+  assert_int_equal(options.round_timeout_ms, 1500);
+  zps_worker_options_fini(&options);
+
+  given.rank = 5;
+  given.job = "given";
+  given.round_timeout_ms = 2500;
+  given.threads = 3;
+  given.subnet = "10.0.0.0/8";
+  assert_int_equal(zps_worker_options_load(&given, &options, &error), ZPS_OK);
+  assert_int_equal(options.rank, 5);
+  assert_int_equal(options.world, 8);
+  assert_string_equal(options.job, "given");
+  assert_string_equal(options.subnet, "10.0.0.0/8");
+  assert_int_equal(options.round_timeout_ms, 2500);
+  assert_int_equal(options.threads, 3);
+  zps_worker_options_fini(&options);
+}
+
+static void refused(const zenps_options_t *given, zps_err_t code, const char *says) {
+  struct zps_worker_options options;
+  struct zps_error error;
+  assert_int_equal(zps_worker_options_load(given, &options, &error), code);
+  if (!strstr(error.text, says)) fail_msg("\"%s\" does not say \"%s\"", error.text, says);
+}
+
+static void test_refused(void **state) {
+  (void)state;
+  zenps_options_t given;
+  char long_name[200];
+  memset(long_name, 'x', sizeof long_name - 1);
+  long_name[sizeof long_name - 1] = '\0';
+
+  ZENPS_OPTIONS_INIT(&given);
+  given.rank = 2;
+  given.world = 2;
+  refused(&given, ZPS_ERR_INVALID, "rank 2 of a world of 2");
+  given.rank = -2;
+  refused(&given, ZPS_ERR_INVALID, "-2");
+  ZENPS_OPTIONS_INIT(&given);
+  given.world = 5000;
+  refused(&given, ZPS_ERR_INVALID, "5000");
+  ZENPS_OPTIONS_INIT(&given);
+  given.threads = -1;
+  refused(&given, ZPS_ERR_INVALID, "threads");
+  ZENPS_OPTIONS_INIT(&given);
+  given.job = long_name;
+  refused(&given, ZPS_ERR_INVALID, "199 bytes");
+  ZENPS_OPTIONS_INIT(&given);
+  given.round_timeout_ms = UINT64_MAX;
+  refused(&given, ZPS_ERR_INVALID, "24 h");
+
+  setenv("ZENPS_ROUND_TIMEOUT", "soon", 1);
+  refused(NULL, ZPS_ERR_INVALID, "ZENPS_ROUND_TIMEOUT");
+}
+
+/* A caller compiled with an older or a newer header. */
+static void test_struct_sizes(void **state) {
+  (void)state;
+  struct zps_worker_options options;
+  struct zps_error error;
+  struct {
+    zenps_options_t known;
+    uint64_t later;
+  } newer;
+  zenps_options_t given = {0};
+  refused(&given, ZPS_ERR_INVALID, "struct_size");
+
+  zenps_options_init(&given, offsetof(zenps_options_t, round_timeout_ms));
+  given.world = 2;
+  given.round_timeout_ms = 77; /* not there, as far as the caller's header goes */
+  assert_int_equal(zps_worker_options_load(&given, &options, &error), ZPS_OK);
+  assert_int_equal(options.world, 2);
+  assert_int_equal(options.round_timeout_ms, 60000);
+  zps_worker_options_fini(&options);
+
+  zenps_options_init(&newer.known, sizeof newer);
+  newer.known.world = 2;
+  assert_int_equal(zps_worker_options_load(&newer.known, &options, &error), ZPS_OK);
+  assert_int_equal(options.world, 2);
+  zps_worker_options_fini(&options);
+  newer.later = 1;
+  refused(&newer.known, ZPS_ERR_UNSUPPORTED, "0.1.0");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_every_code_has_a_text),
+      cmocka_unit_test(test_last_error),
+      cmocka_unit_test_setup(test_defaults, clean_environment),
+      cmocka_unit_test_setup(test_torchrun, clean_environment),
+      cmocka_unit_test_setup(test_precedence, clean_environment),
+      cmocka_unit_test_setup(test_refused, clean_environment),
+      cmocka_unit_test_setup(test_struct_sizes, clean_environment),
+  };
+  return cmocka_run_group_tests_name("worker options", tests, NULL, NULL);
+}

@@ -1,0 +1,100 @@
+#include <inttypes.h>
+#include <stdlib.h>
+
+#include "worker/job.h"
+#include "worker/request.h"
+#include "worker/tensor.h"
+
+static zps_err_t check_common(const zenps_grad_t *grad, const char *which, const struct zenps_tensor *tensor,
+                              struct zps_error *error) {
+  if (grad->struct_size < sizeof *grad) {
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: %s->struct_size is %zu; initialise it with ZENPS_GRAD_INIT()",
+                    tensor->name, which, grad->struct_size);
+  }
+  if (grad->memory != ZENPS_HOST) {
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "tensor %s: %s->memory is %d; this release knows ZENPS_HOST",
+                    tensor->name, which, (int)grad->memory);
+  }
+  if (grad->layout != ZENPS_DENSE && grad->layout != ZENPS_ROWS) {
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: %s->layout is %d, none of ZENPS_DENSE, ZENPS_ROWS",
+                    tensor->name, which, (int)grad->layout);
+  }
+  if (grad->layout == ZENPS_DENSE && !grad->values) {
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tensor %s: %s->values is NULL; dense needs %" PRIu64 " x %" PRIu32 " values", tensor->name, which,
+                    tensor->part.rows, tensor->width);
+  }
+  return ZPS_OK;
+}
+
+static zps_err_t check_grads(const struct zenps_tensor *tensor, const zenps_grad_t *in, const zenps_grad_t *out,
+                             struct zps_error *error) {
+  zps_err_t err = check_common(in, "in", tensor, error);
+  if (err == ZPS_OK) err = check_common(out, "out", tensor, error);
+  if (err != ZPS_OK) return err;
+  if (in->layout == ZENPS_ROWS && in->nnz > 0 && (!in->row_ids || !in->values)) {
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: in->nnz is %" PRIu64 ", but row_ids or values is NULL",
+                    tensor->name, in->nnz);
+  }
+  if (out->layout == ZENPS_ROWS && !out->row_ids != !out->values) {
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tensor %s: of out->row_ids and out->values one is NULL; give both arrays, or none", tensor->name);
+  }
+  if (out->values && out->values == in->values && (in->layout == ZENPS_ROWS) != (out->layout == ZENPS_ROWS)) {
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: in and out share their values, but not their layout",
+                    tensor->name);
+  }
+  return ZPS_OK;
+}
+
+/* Under the job's lock. */
+static zenps_status_t begin(struct zenps_tensor *tensor, uint64_t step, struct zenps_request *request,
+                            const zenps_grad_t *in, zenps_grad_t *out) {
+  struct zenps_job *job = tensor->job;
+  struct zps_worker_round *round;
+  const zenps_status_t status = zps_worker_job_check(job);
+  if (status != ZENPS_OK) return status;
+  const zps_err_t err = zps_worker_tensor_round_get(tensor, step, &round);
+  if (err == ZPS_ERR_BUSY) {
+    return zps_worker_fail(
+        err, "job %s, tensor %s: step %" PRIu64 " is in flight here, or failed and is still being given up",
+        job->options.job, tensor->name, step);
+  }
+  if (err == ZPS_ERR_AGAIN) {
+    return zps_worker_fail(err, "job %s, tensor %s: %u steps are in flight, as many as may be", job->options.job,
+                           tensor->name, ZPS_TENSOR_ROUNDS_MAX);
+  }
+  if (err != ZPS_OK)
+    return zps_worker_fail(err, "tensor %s, step %" PRIu64 ": %s", tensor->name, step, zps_err_str(err));
+  request->round = round;
+  zps_worker_round_start(round, request, step, in, out, job->options.round_timeout_ms);
+  return ZENPS_OK;
+}
+
+zenps_status_t zps_worker_allreduce(struct zenps_tensor *tensor, uint64_t step, const zenps_grad_t *in,
+                                    zenps_grad_t *out, zenps_request_t **request_p) {
+  struct zenps_request *request;
+  if (zps_worker_request_create(tensor, &request) != ZPS_OK) {
+    return zps_worker_fail(ZPS_ERR_NOMEM, "tensor %s, step %" PRIu64 ": no memory for a request", tensor->name, step);
+  }
+  pthread_mutex_lock(&tensor->job->lock);
+  const zenps_status_t status = begin(tensor, step, request, in, out);
+  pthread_mutex_unlock(&tensor->job->lock);
+  if (status != ZENPS_OK) {
+    zps_worker_request_destroy(request);
+    return status;
+  }
+  *request_p = request;
+  return ZENPS_OK;
+}
+
+zenps_status_t zenps_allreduce(zenps_tensor_t *tensor, uint64_t step, const zenps_grad_t *in, zenps_grad_t *out,
+                               zenps_request_t **request) {
+  struct zps_error error;
+  if (!tensor || !in || !out || !request) {
+    return zps_worker_fail(ZPS_ERR_INVALID, "zenps_allreduce: tensor, in, out or request is NULL");
+  }
+  if (zps_worker_forked(tensor->job)) return zps_worker_fail_forked();
+  if (check_grads(tensor, in, out, &error) != ZPS_OK) return zps_worker_raise(&error);
+  return zps_worker_allreduce(tensor, step, in, out, request);
+}

@@ -1,0 +1,48 @@
+/*
+ * A process's membership in a job: ties the control side (membership.c) to the data plane (plane.c), and owns tensors.
+ *
+ * Locks, outer first: collective, open, lock. `lock` guards what requests and rounds share with the trainer's threads,
+ * and is never held while waiting for a peer.
+ */
+#ifndef ZPS_WORKER_JOB_H
+#define ZPS_WORKER_JOB_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "worker/error.h"
+#include "worker/membership.h"
+#include "worker/options.h"
+#include "worker/plane.h"
+#include "worker/tensor.h"
+
+struct zenps_job {
+  pid_t pid; /* of the process that opened it: a child has no threads behind it */
+  struct zps_worker_options options;
+  struct zps_membership membership;
+  struct zps_plane plane;
+  struct zps_join join;
+  int event_fd;
+
+  pthread_mutex_t collective; /* one at a time */
+  uint64_t barrier_step, broadcast_step;
+
+  pthread_mutex_t open; /* one tensor is opened at a time */
+
+  pthread_mutex_t lock;
+  pthread_cond_t done; /* a request is done, or a round over */
+  struct zenps_tensor *tensors;
+  bool failed;
+  struct zps_frame_abort failure;
+  struct zps_mail failure_mail;
+};
+
+bool zps_worker_forked(const struct zenps_job *job);
+/* The error every call returns in a child. */
+zenps_status_t zps_worker_fail_forked(void);
+/* Records the first failure of the job and tells the data plane. From any thread but those that hold the job's lock. */
+void zps_worker_job_fail(struct zenps_job *job, const struct zps_frame_abort *failure);
+/* Under the job's lock: fails with the job's failure if it has one. */
+zenps_status_t zps_worker_job_check(struct zenps_job *job);
+
+#endif

@@ -1,0 +1,25 @@
+/* What the trainer holds of an operation: its outcome and costs. */
+#ifndef ZPS_WORKER_REQUEST_H
+#define ZPS_WORKER_REQUEST_H
+
+#include "worker/round.h"
+#include "worker/tensor.h"
+
+struct zenps_request {
+  struct zenps_tensor *tensor;
+  /* Guarded by the job's lock; final once `done`. */
+  bool done;
+  struct zps_worker_round *round; /* while not done */
+  zenps_error_t error;            /* status, and why */
+  zenps_request_stats_t stats;
+  int64_t *rows; /* the library's result arrays */
+  void *values;
+  uint32_t *sent, *in_union; /* per partition */
+};
+
+zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_request **request_p) ZPS_MUSTCHECK;
+void zps_worker_request_destroy(struct zenps_request *request);
+/* Under the job's lock: one of its requests is done. */
+void zps_worker_request_signal(struct zenps_job *job);
+
+#endif

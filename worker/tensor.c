@@ -1,0 +1,231 @@
+#include "worker/tensor.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/job.h"
+#include "worker/request.h"
+
+void zenps_tensor_options_init(zenps_tensor_options_t *options, size_t struct_size) {
+  memset(options, 0, struct_size);
+  options->struct_size = struct_size;
+  if (struct_size >= offsetof(zenps_tensor_options_t, block_bits) + sizeof options->block_bits)
+    options->block_bits = -1;
+}
+
+void zenps_grad_init(zenps_grad_t *grad, size_t struct_size) {
+  memset(grad, 0, struct_size);
+  grad->struct_size = struct_size;
+}
+
+/* ------------------------------------------------------------ open */
+
+struct ask {
+  struct zps_tensor_ask ask;
+  enum zps_partitioner partitioner;
+};
+
+static zps_err_t make_ask(const char *name, uint64_t rows, uint32_t width, enum zps_dtype dtype,
+                          const zenps_tensor_options_t *given, struct ask *out, struct zps_error *error) {
+  zenps_tensor_options_t options;
+  zenps_tensor_options_init(&options, sizeof options);
+  if (given) {
+    const zps_err_t err = zps_worker_struct_copy(&options, sizeof options, given, "zenps_tensor_options_t", error);
+    if (err != ZPS_OK) return err;
+  }
+  if (rows < 1 || rows > ZPS_PARTITION_ROWS_MAX || width < 1 || width > 1u << 20) {
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tensor %s: %" PRIu64 " x %" PRIu32 "; rows must be 1 to 2^40, width 1 to 2^20", name, rows, width);
+  }
+  if (zps_dtype_size(dtype) == 0) {
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: dtype %d is none of ZENPS_F32, ZENPS_F64", name, (int)dtype);
+  }
+  if (options.op != 0 && options.op != ZENPS_OP_SUM && options.op != ZENPS_OP_MEAN) {
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: op %d is none of ZENPS_OP_SUM, ZENPS_OP_MEAN", name,
+                    (int)options.op);
+  }
+  if (options.partitions > ZPS_PARTITION_PARTS_MAX || options.block_bits < -1 ||
+      options.block_bits > (int)ZPS_PARTITION_BLOCK_BITS_MAX) {
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tensor %s: %" PRIu32 " partitions of blocks of 2^%d rows; at most %u and 2^%u", name,
+                    options.partitions, options.block_bits, ZPS_PARTITION_PARTS_MAX, ZPS_PARTITION_BLOCK_BITS_MAX);
+  }
+  out->ask = (struct zps_tensor_ask){.name = name,
+                                     .rows = rows,
+                                     .width = width,
+                                     .dtype = dtype,
+                                     .op = options.op ? (enum zps_op)options.op : ZPS_OP_SUM,
+                                     .partitions = options.partitions,
+                                     .block_bits = options.block_bits};
+  out->partitioner = options.hierarchical ? ZPS_PARTITIONER_HIERARCHICAL : ZPS_PARTITIONER_ORDERED;
+  return ZPS_OK;
+}
+
+/* The same question again has the same answer; another one is an error, as it would be between ranks. */
+static zps_err_t compare(const struct zenps_tensor *tensor, const struct ask *asked, struct zps_error *error) {
+  const struct zps_tensor_ask *ask = &asked->ask;
+  if (tensor->part.rows == ask->rows && tensor->width == ask->width && tensor->dtype == ask->dtype &&
+      tensor->op == ask->op && tensor->asked_partitions == ask->partitions &&
+      tensor->asked_block_bits == ask->block_bits && tensor->partitioner == asked->partitioner) {
+    return ZPS_OK;
+  }
+  return zps_fail(error, ZPS_ERR_SHAPE,
+                  "tensor %s is open as %" PRIu64 " x %" PRIu32 " %s, %s, %" PRIu32
+                  " partitions asked for, blocks 2^%d; "
+                  "it cannot be opened as %" PRIu64 " x %" PRIu32 " %s, %s, %" PRIu32 " partitions, blocks 2^%d",
+                  tensor->name, tensor->part.rows, tensor->width, zps_dtype_name(tensor->dtype),
+                  zps_op_name(tensor->op), tensor->asked_partitions, tensor->asked_block_bits, ask->rows, ask->width,
+                  zps_dtype_name(ask->dtype), zps_op_name(ask->op), ask->partitions, ask->block_bits);
+}
+
+static zps_err_t tensor_create(struct zenps_job *job, const struct ask *asked, struct zenps_tensor **tensor_p,
+                               struct zps_error *error) {
+  const struct zps_tensor_ask *ask = &asked->ask;
+  struct zps_tensor_answer answer;
+  zps_err_t err = zps_membership_register(&job->membership, ask, job->join.n_servers, job->options.round_timeout_ms,
+                                          &answer, error);
+  if (err != ZPS_OK) return err;
+  struct zenps_tensor *tensor = calloc(1, sizeof *tensor);
+  if (!tensor) {
+    free(answer.owners);
+    return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor %s", ask->name);
+  }
+  tensor->job = job;
+  snprintf(tensor->name, sizeof tensor->name, "%s", ask->name);
+  tensor->id = answer.id;
+  tensor->width = ask->width;
+  tensor->dtype = ask->dtype;
+  tensor->op = ask->op;
+  tensor->partitioner = asked->partitioner;
+  tensor->asked_partitions = ask->partitions;
+  tensor->asked_block_bits = ask->block_bits;
+  tensor->owners = answer.owners;
+  err = zps_partition_init(&tensor->part, ask->rows, answer.partitions, answer.block_bits, job->join.seed, error);
+  if (err != ZPS_OK) {
+    zps_worker_tensor_destroy(tensor);
+    return err;
+  }
+  *tensor_p = tensor;
+  return ZPS_OK;
+}
+
+static struct zenps_tensor *find(struct zenps_job *job, const char *name) {
+  struct zenps_tensor *tensor = job->tensors;
+  while (tensor && strcmp(tensor->name, name) != 0) tensor = tensor->next;
+  return tensor;
+}
+
+zenps_status_t zps_worker_tensor_open(struct zenps_job *job, const char *name, uint64_t rows, uint32_t width,
+                                      enum zps_dtype dtype, const zenps_tensor_options_t *options,
+                                      struct zenps_tensor **tensor_p) {
+  struct ask asked;
+  struct zps_error error;
+  if (make_ask(name, rows, width, dtype, options, &asked, &error) != ZPS_OK) return zps_worker_raise(&error);
+  pthread_mutex_lock(&job->open);
+  pthread_mutex_lock(&job->lock);
+  const zenps_status_t status = zps_worker_job_check(job);
+  pthread_mutex_unlock(&job->lock);
+  zps_err_t err = ZPS_OK;
+  if (status == ZENPS_OK) { /* only this function changes the list, one call at a time */
+    struct zenps_tensor *tensor = find(job, name);
+    if (tensor) {
+      err = compare(tensor, &asked, &error);
+    } else {
+      err = tensor_create(job, &asked, &tensor, &error);
+      if (err == ZPS_OK) {
+        pthread_mutex_lock(&job->lock);
+        tensor->next = job->tensors;
+        job->tensors = tensor;
+        pthread_mutex_unlock(&job->lock);
+      }
+    }
+    if (err == ZPS_OK) *tensor_p = tensor;
+  }
+  pthread_mutex_unlock(&job->open);
+  if (status != ZENPS_OK) return status;
+  return err == ZPS_OK ? ZENPS_OK : zps_worker_raise(&error);
+}
+
+zenps_status_t zenps_tensor_open(zenps_job_t *job, const char *name, uint64_t rows, uint32_t width, zenps_dtype_t dtype,
+                                 const zenps_tensor_options_t *options, zenps_tensor_t **tensor) {
+  if (!job || !name || !tensor)
+    return zps_worker_fail(ZPS_ERR_INVALID, "zenps_tensor_open: job, name or tensor is NULL");
+  if (zps_worker_forked(job)) return zps_worker_fail_forked();
+  const size_t len = strlen(name);
+  if (len == 0 || len > 127 || name[0] == '@') {
+    return zps_worker_fail(ZPS_ERR_INVALID,
+                           "zenps_tensor_open: \"%.130s\" cannot name a tensor: 1 to 127 bytes, not starting with '@'",
+                           name);
+  }
+  if (dtype != ZENPS_F32 && dtype != ZENPS_F64) {
+    return zps_worker_fail(ZPS_ERR_INVALID, "tensor %s: dtype %d is none of ZENPS_F32, ZENPS_F64", name, (int)dtype);
+  }
+  return zps_worker_tensor_open(job, name, rows, width, (enum zps_dtype)dtype, options, tensor);
+}
+
+uint32_t zenps_tensor_partitions(const zenps_tensor_t *tensor) {
+  return tensor ? tensor->part.n_parts : 0;
+}
+
+int zenps_tensor_owner(const zenps_tensor_t *tensor, uint32_t partition) {
+  return tensor && partition < tensor->part.n_parts ? (int)tensor->owners[partition] : -1;
+}
+
+/* ------------------------------------------------------------ rounds */
+
+static void destroy_rounds(struct zps_worker_round *round) {
+  for (struct zps_worker_round *next; round; round = next) {
+    next = round->tensor_next;
+    zps_worker_round_destroy(round);
+  }
+}
+
+void zps_worker_tensor_destroy(struct zenps_tensor *tensor) {
+  if (!tensor) return;
+  destroy_rounds(tensor->active);
+  destroy_rounds(tensor->spare);
+  free(tensor->owners);
+  free(tensor);
+}
+
+static void list_add(struct zps_worker_round **list, struct zps_worker_round *round) {
+  round->tensor_next = *list;
+  round->tensor_prev_p = list;
+  if (*list) (*list)->tensor_prev_p = &round->tensor_next;
+  *list = round;
+}
+
+static void list_remove(struct zps_worker_round *round) {
+  *round->tensor_prev_p = round->tensor_next;
+  if (round->tensor_next) round->tensor_next->tensor_prev_p = round->tensor_prev_p;
+}
+
+zps_err_t zps_worker_tensor_round_get(struct zenps_tensor *tensor, uint64_t step, struct zps_worker_round **round_p) {
+  for (const struct zps_worker_round *round = tensor->active; round; round = round->tensor_next) {
+    if (round->step == step) return ZPS_ERR_BUSY;
+  }
+  if (tensor->n_active >= ZPS_TENSOR_ROUNDS_MAX) return ZPS_ERR_AGAIN;
+  struct zps_worker_round *round = tensor->spare;
+  if (round) {
+    list_remove(round);
+  } else {
+    const zps_err_t err = zps_worker_round_create(tensor, &round);
+    if (err != ZPS_OK) return err;
+  }
+  round->step = step;
+  list_add(&tensor->active, round);
+  tensor->n_active++;
+  *round_p = round;
+  return ZPS_OK;
+}
+
+void zps_worker_tensor_round_put(struct zenps_tensor *tensor, struct zps_worker_round *round) {
+  pthread_mutex_lock(&tensor->job->lock);
+  list_remove(round);
+  list_add(&tensor->spare, round);
+  tensor->n_active--;
+  pthread_cond_broadcast(&tensor->job->done);
+  pthread_mutex_unlock(&tensor->job->lock);
+}

@@ -1,0 +1,49 @@
+/* An opened tensor: its registration, who owns which partition, and its rounds, in flight and spare. */
+#ifndef ZPS_WORKER_TENSOR_H
+#define ZPS_WORKER_TENSOR_H
+
+#include "common/codec/codec.h"
+#include "common/codec/encode.h"
+#include "common/codec/partition.h"
+#include "worker/round.h"
+#include "zenps/zenps.h"
+
+#define ZPS_TENSOR_ROUNDS_MAX 32u /* in flight, per tensor */
+
+struct zenps_tensor {
+  struct zenps_job *job;
+  struct zenps_tensor *next;
+  char name[128];
+  uint32_t id;
+  uint32_t width;
+  enum zps_dtype dtype;
+  enum zps_op op;
+  enum zps_partitioner partitioner;
+  uint32_t asked_partitions; /* as the caller asked for: opening again must ask for the same */
+  int asked_block_bits;
+  struct zps_partition part;
+  uint32_t *owners; /* per partition: position of the owning server */
+
+  /* Guarded by the job's lock. */
+  struct zps_worker_round *active; /* in flight, or lingering after a failure */
+  struct zps_worker_round *spare;
+  unsigned n_active;
+};
+
+/* zenps_tensor_open(), for names of the library's own too. */
+zenps_status_t zps_worker_tensor_open(struct zenps_job *job, const char *name, uint64_t rows, uint32_t width,
+                                      enum zps_dtype dtype, const zenps_tensor_options_t *options,
+                                      struct zenps_tensor **tensor_p);
+/* No round may be in flight. */
+void zps_worker_tensor_destroy(struct zenps_tensor *tensor);
+/* The caller holds the job's lock. A round for `step`, spare or new: ZPS_ERR_BUSY when the step is in flight,
+ * ZPS_ERR_AGAIN when too many are. */
+zps_err_t zps_worker_tensor_round_get(struct zenps_tensor *tensor, uint64_t step,
+                                      struct zps_worker_round **round_p) ZPS_MUSTCHECK;
+/* The caller does not. */
+void zps_worker_tensor_round_put(struct zenps_tensor *tensor, struct zps_worker_round *round);
+/* Starts a round, as zenps_allreduce(); arguments were checked, except for `step`. */
+zenps_status_t zps_worker_allreduce(struct zenps_tensor *tensor, uint64_t step, const zenps_grad_t *in,
+                                    zenps_grad_t *out, zenps_request_t **request_p);
+
+#endif
