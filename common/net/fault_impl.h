@@ -1,0 +1,99 @@
+/* What the files of the fault injector share: fault.c (the endpoint, its peers and messages) and fault_read.c (memory
+ * and reads). */
+#ifndef ZPS_NET_FAULT_IMPL_H
+#define ZPS_NET_FAULT_IMPL_H
+
+#include <pthread.h>
+
+#include "common/base/rng.h"
+#include "common/net/backend.h"
+#include "common/net/fault.h"
+
+struct delayed;
+
+struct fault_peer {
+  struct zps_net_peer peer;
+  struct zps_net_peer *inner;
+  struct fault_peer *next;
+  struct delayed *queue, **queue_tail;
+  uint64_t last_due_ns;
+  unsigned n_queue;
+};
+
+struct fault_mem {
+  struct fault_mem *next;
+  struct zps_net_mem inner;
+  unsigned reads;
+};
+
+struct fault;
+
+enum op_state {
+  OP_FLYING,
+  OP_LANDED,      /* done() comes at due_ns */
+  OP_LOST,        /* its peer was evicted; done() comes with the next progress */
+  OP_QUARANTINED, /* done() was called; release() comes at due_ns, when the wrapped backend has let go as well */
+};
+
+struct fault_op {
+  struct fault *fault;
+  struct fault_op *next;
+  struct zps_net_read inner;
+  struct zps_net_read *outer;
+  struct zps_net_read copy; /* of *outer as it must stay */
+  struct fault_mem *mem;
+  struct fault_peer *peer; /* NULL once evicted */
+  enum op_state state;
+  bool inner_busy; /* the wrapped backend holds `inner` */
+  uint64_t due_ns;
+  zps_err_t code;
+};
+
+struct fault {
+  struct zps_net net;
+  struct zps_net *inner;
+  struct zps_fault_rules rules;
+  struct zps_rng rng;
+  struct fault_peer *peers;
+  struct fault_mem *mems;
+  struct fault_op *ops, **ops_tail; /* oldest first */
+  uint64_t n_posted, own_again;
+  bool silent, pushed_back, in_progress, closing, owned;
+  pthread_t owner;
+};
+
+static inline struct fault *to_fault(struct zps_net *net) {
+  return (struct fault *)net;
+}
+static inline struct fault_peer *to_peer(struct zps_net_peer *peer) {
+  return (struct fault_peer *)peer;
+}
+
+/* fault.c */
+
+void zps_fault_violation(const char *what) __attribute__((noreturn));
+void zps_fault_check_thread(const struct fault *fault);
+void zps_fault_check_callback(const struct fault *fault);
+/* How long to hold back what happens next; mostly 0. */
+uint64_t zps_fault_delay_ns(struct fault *fault);
+/* Counts a send or read; true from the one on that the endpoint does not survive. */
+bool zps_fault_count_posted(struct fault *fault);
+void zps_fault_copy_counters(struct fault *fault);
+
+/* fault_read.c */
+
+zps_err_t zps_fault_mem_register(struct zps_net *net, void *base, size_t len, struct zps_net_mem *mem_p,
+                                 struct zps_error *error);
+void zps_fault_mem_release(struct zps_net *net, struct zps_net_mem *mem);
+zps_err_t zps_fault_read(struct zps_net_peer *net_peer, struct zps_net_read *read);
+/* Calls back what is due. */
+unsigned zps_fault_reads_complete(struct fault *fault, uint64_t now_ns);
+uint64_t zps_fault_reads_next_due_ns(const struct fault *fault);
+void zps_fault_reads_evict(struct fault *fault, const struct fault_peer *peer);
+/* Before the wrapped backend is closed: ends what only the wrapper held back, while callbacks can still use the
+ * backend. */
+void zps_fault_reads_close(struct fault *fault);
+/* Afterwards: ends what the backend would not let go, and frees everything. */
+void zps_fault_reads_fini(struct fault *fault);
+
+#endif
