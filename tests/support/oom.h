@@ -2,8 +2,8 @@
  * Out-of-memory sweeps: a create function is called with 0, 1, 2, ... allocations granted until it succeeds; each
  * failure must be ZPS_ERR_NOMEM and leave nothing behind (the sanitizers see what is).
  *
- * Include it in one file of a test program that is linked with $(OOM_LDFLAGS): only allocations of our own code are
- * counted, not the C library's. A name that is not defined here must not be in OOM_LDFLAGS.
+ * Include it in one file of a test program that is linked with $(OOM_WRAP): only allocations of our own code are
+ * counted, not the C library's. A name that is not defined here must not be in OOM_WRAP.
  */
 #ifndef ZPS_TESTS_OOM_H
 #define ZPS_TESTS_OOM_H
