@@ -101,7 +101,7 @@ static void retry_later(struct zps_agent *agent) {
 static void on_drained(void *ctx, const zps_json *result, const struct zps_error *error) {
   (void)ctx;
   if (error) {
-    zps_log_warn("drain: %s", error->text);
+    if (error->code != ZPS_ERR_CLOSED) zps_log_warn("drain: %s", error->text);
   } else {
     zps_log_info("draining: the coordinator has %llu jobs here",
                  (unsigned long long)zps_json_opt_u64(result, "jobs", 0));

@@ -185,7 +185,6 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
   if (err) return err;
   /* "auto" has become a provider by here. */
   const struct zps_net_info *info = zps_shard_net_info(daemon->shard);
-  zps_log_info("fabric: provider %s at %s (%s)", info->provider, info->address, info->domain);
   return zps_memlock_check(info->provider, options->server_memory_limit_bytes, error);
 }
 

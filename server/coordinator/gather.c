@@ -41,18 +41,18 @@ static void copy_member(void *ctx, const char *key, const zps_json *value) {
   *row = zps_json_set(*row, key, zps_json_ref((zps_json *)(uintptr_t)value)); /* only its reference count changes */
 }
 
-/* How long ago the tensor of this row was opened: what rates since then are divided by. */
-static zps_json *set_age(const struct zps_coordinator *coordinator, zps_json *row) {
+/* Adds the job's name and, for a tensor, how long ago it was opened: what rates since then are divided by. */
+static zps_json *set_job(const struct zps_coordinator *coordinator, zps_json *row) {
   uint64_t job_id, tensor;
-  if (!row || zps_json_get_hex(row, "job_id", &job_id, NULL) ||
-      zps_json_get_u64(row, "tensor", 0, UINT32_MAX, &tensor, NULL))
-    return row;
-  for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); job; job = job->next) {
-    if (job->job_id != job_id || tensor >= job->n_tensors || job->tensors[tensor]->state != ZPS_TENSOR_OPEN) continue;
-    return zps_json_set_real(row, "age_s",
-                             (double)(zps_clock_ns() - job->tensors[tensor]->opened_ns) / (double)ZPS_NS_PER_S);
-  }
-  return row;
+  if (!row || zps_json_get_hex(row, "job_id", &job_id, NULL)) return row;
+  const struct zps_member_job *job = zps_members_job_first(coordinator->members);
+  while (job && job->job_id != job_id) job = job->next;
+  if (!job) return row;
+  row = zps_json_set_str(row, "job", job->name);
+  if (!row || zps_json_get_u64(row, "tensor", 0, UINT32_MAX, &tensor, NULL)) return row;
+  if (tensor >= job->n_tensors || job->tensors[tensor]->state != ZPS_TENSOR_OPEN) return row;
+  const uint64_t age_ns = zps_clock_ns() - job->tensors[tensor]->opened_ns;
+  return zps_json_set_real(row, "age_s", (double)age_ns / (double)ZPS_NS_PER_S);
 }
 
 static void append_rows(struct gather_call *call, zps_json **to_p, const zps_json *from, size_t max) {
@@ -63,7 +63,7 @@ static void append_rows(struct gather_call *call, zps_json **to_p, const zps_jso
     }
     zps_json *row = zps_json_set_str(zps_json_object(), "server", call->server);
     zps_json_each(zps_json_at(from, i), copy_member, &row);
-    *to_p = zps_json_append(*to_p, set_age(call->gather->coordinator, row));
+    *to_p = zps_json_append(*to_p, set_job(call->gather->coordinator, row));
   }
 }
 

@@ -114,7 +114,7 @@ static void server_lost(struct zps_members *members, struct zps_member_client *c
   members->n_servers--;
   members->epoch++;
   client->server = NULL;
-  if (server->draining && server->n_jobs == 0) {
+  if ((server->draining || members->draining) && server->n_jobs == 0) {
     zps_log_info("server '%s' has left", server->name);
   } else {
     zps_log_warn("server %u '%s' (host %s, pid %u) is lost: %s", server->index, server->name, server->host, server->pid,

@@ -1,0 +1,94 @@
+#include "server/ctl/derive.h"
+
+#include <string.h>
+
+static double number(const zps_json *row, const char *key) {
+  return row ? zps_json_opt_real(row, key, 0) : 0;
+}
+
+static bool same(const zps_json *a, const zps_json *b, const char *key) {
+  return strcmp(zps_json_opt_str(a, key, ""), zps_json_opt_str(b, key, "")) == 0;
+}
+
+/* The row of the earlier sample about the same thing; NULL when there is none. */
+static const zps_json *earlier(const zps_json *before, const char *array, const zps_json *row) {
+  const zps_json *rows = before ? zps_json_get(before, array) : NULL;
+  for (size_t i = 0; i < zps_json_array_len(rows); i++) {
+    const zps_json *other = zps_json_at(rows, i);
+    if (same(row, other, "server") && same(row, other, "job_id") && same(row, other, "name") &&
+        number(row, "rank") == number(other, "rank"))
+      return other;
+  }
+  return NULL;
+}
+
+static double ratio(double part, double whole) {
+  return whole > 0 ? part / whole : 0;
+}
+
+struct window {
+  const zps_json *row, *before;
+};
+
+static double grown(const struct window *window, const char *key) {
+  return number(window->row, key) - number(window->before, key);
+}
+
+/* A tensor's heaviest partition over its mean one, over all its servers: each knows only its own. */
+static double imbalance_pull(const zps_json *now, const zps_json *before, const zps_json *row) {
+  const zps_json *rows = zps_json_get(now, "tensors");
+  double heaviest = 0, sum = 0;
+  for (size_t i = 0; i < zps_json_array_len(rows); i++) {
+    const zps_json *other = zps_json_at(rows, i);
+    if (!same(row, other, "job_id") || !same(row, other, "name")) continue;
+    const struct window window = {other, earlier(before, "tensors", other)};
+    const double here = grown(&window, "union_rows_max_part");
+    if (here > heaviest) heaviest = here;
+    sum += grown(&window, "union_rows");
+  }
+  return ratio(heaviest * number(row, "partitions"), sum);
+}
+
+static void copy_member(void *ctx, const char *key, const zps_json *value) {
+  zps_json **to = ctx;
+  *to = zps_json_set(*to, key, zps_json_ref((zps_json *)(uintptr_t)value)); /* only its reference count changes */
+}
+
+static zps_json *copy(const zps_json *row) {
+  zps_json *to = zps_json_object();
+  zps_json_each(row, copy_member, &to);
+  return to;
+}
+
+static zps_json *derive_tensor(const zps_json *now, const zps_json *before, double seconds, const zps_json *row) {
+  const struct window window = {row, earlier(before, "tensors", row)};
+  const double span = window.before ? seconds : number(row, "age_s"), rounds = grown(&window, "rounds");
+  const double parts = number(row, "partitions");
+  const double rows_here = number(row, "rows") * ratio(number(row, "partitions_here"), parts > 0 ? parts : 1);
+  zps_json *to = zps_json_set_real(copy(row), "rounds_per_s", ratio(rounds, span));
+  to = zps_json_set_real(to, "bytes_in_per_s", ratio(grown(&window, "bytes_in"), span));
+  to = zps_json_set_real(to, "bytes_out_per_s", ratio(grown(&window, "bytes_out"), span));
+  to = zps_json_set_real(to, "density", ratio(grown(&window, "push_rows"), rounds * number(row, "world") * rows_here));
+  to = zps_json_set_real(to, "union_density", ratio(grown(&window, "union_rows"), rounds * rows_here));
+  to = zps_json_set_real(to, "imbalance_push", ratio(grown(&window, "imbalance_push_sum"), rounds));
+  to = zps_json_set_real(to, "imbalance_pull", imbalance_pull(now, before, row));
+  to = zps_json_set_real(to, "collect_ms", ratio(grown(&window, "collect_ns"), rounds) / 1e6);
+  to = zps_json_set_real(to, "reduce_ms", ratio(grown(&window, "reduce_ns"), rounds) / 1e6);
+  return zps_json_set_real(to, "publish_ms", ratio(grown(&window, "publish_ns"), rounds) / 1e6);
+}
+
+static zps_json *derive_lag(const zps_json *before, const zps_json *row) {
+  const struct window window = {row, earlier(before, "lags", row)};
+  return zps_json_set_real(copy(row), "lag_ms", ratio(grown(&window, "lag_ns"), grown(&window, "rounds")) / 1e6);
+}
+
+zps_json *zps_ctl_derive(const zps_json *now, const zps_json *before, double seconds) {
+  zps_json *tensors = zps_json_array(), *lags = zps_json_array();
+  const zps_json *rows = zps_json_get(now, "tensors");
+  for (size_t i = 0; i < zps_json_array_len(rows); i++)
+    tensors = zps_json_append(tensors, derive_tensor(now, before, seconds, zps_json_at(rows, i)));
+  rows = zps_json_get(now, "lags");
+  for (size_t i = 0; i < zps_json_array_len(rows); i++)
+    lags = zps_json_append(lags, derive_lag(before, zps_json_at(rows, i)));
+  return zps_json_set(zps_json_set(copy(now), "tensors", tensors), "lags", lags);
+}

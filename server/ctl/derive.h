@@ -1,0 +1,17 @@
+/* Rates, densities and means out of two samples of the counters that `stats` returns (or of one, since a tensor was
+ * opened). */
+#ifndef ZPS_SERVER_CTL_DERIVE_H
+#define ZPS_SERVER_CTL_DERIVE_H
+
+#include "common/control/json.h"
+
+/* Adds to the rows of `now` (the result of `stats`) what follows from them; `before` (an earlier result, `seconds`
+ * older) may be NULL. A new value, or NULL when memory is short.
+ *
+ * Of a tensor at a server: rounds_per_s; bytes_in_per_s, bytes_out_per_s; density: rows a rank pushed of those it could
+ * have; union_density: rows in the sum; imbalance_push: a rank's heaviest partition over the mean one, worst rank, mean
+ * over rounds; imbalance_pull: the sum's heaviest partition over the mean one, over all servers; collect_ms, reduce_ms,
+ * publish_ms: mean over rounds. Of a rank: lag_ms: mean time by which its push came after the first one. */
+zps_json *zps_ctl_derive(const zps_json *now, const zps_json *before, double seconds);
+
+#endif

@@ -1,0 +1,142 @@
+/* What zenpsctl prints, and what it derives from counters. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/ctl/derive.h"
+#include "server/ctl/table.h"
+
+static zps_json *parse(const char *text) {
+  zps_json *value = NULL;
+  struct zps_error error = {.text = ""};
+  if (zps_json_parse(text, strlen(text), &value, &error)) fail_msg("%s", error.text);
+  return value;
+}
+
+static char *print(const char *noun, const char *result) {
+  char *text = NULL;
+  size_t len = 0;
+  FILE *out = open_memstream(&text, &len);
+  zps_json *value = parse(result);
+  assert_int_equal(zps_ctl_table_print(out, noun, value), ZPS_OK);
+  fclose(out);
+  zps_json_unref(value);
+  return text;
+}
+
+static void test_columns_are_aligned(void **state) {
+  (void)state;
+  char *text =
+      print("jobs",
+            "{\"jobs\": [{\"job\": \"a\", \"job_id\": \"0x01\", \"state\": \"running\", \"world\": 16, \"joined\": 16, "
+            "\"left\": 0, \"lost\": 0, \"servers\": 4, \"tensors\": 2, \"age_s\": 12.3456, \"failure\": \"\"},"
+            "{\"job\": \"größer\", \"job_id\": \"0x02\", \"state\": \"closing\", \"world\": 2, \"joined\": 1, "
+            "\"left\": 0, \"lost\": 1, \"servers\": 4, \"tensors\": 2, \"age_s\": 2, \"failure\": \"rank 1\"}]}");
+  assert_string_equal(text,
+                      "JOB     ID    STATE    WORLD  JOINED  LEFT  LOST  SERVERS  TENSORS  AGE/s  FAILURE\n"
+                      "a       0x01  running     16      16     0     0        4        2  12.35  -\n"
+                      "größer  0x02  closing      2       1     0     1        4        2      2  rank 1\n");
+  free(text);
+}
+
+static void test_empty_tables_have_titles(void **state) {
+  (void)state;
+  char *text = print("members", "{\"servers\": [], \"ranks\": [], \"left_out\": 7}");
+  assert_string_equal(text,
+                      "SERVER  NAME  STATE  HOST  PID  PROVIDER  ADDRESS  JOBS  SILENT/ms\n\n"
+                      "JOB  RANK  STATE  HOST  PID  PROVIDER  ADDRESS  SILENT/ms\n\n(7 more rows are left out)\n");
+  free(text);
+}
+
+static void test_hostile_cells(void **state) {
+  (void)state;
+  char *text = print("jobs", "{\"jobs\": [{\"job\": \"a\\u001b[31m\\nb\", \"world\": {\"x\": 1}}, 5, null]}");
+  assert_null(strchr(text, '\033'));
+  unsigned lines = 0;
+  for (const char *c = text; *c; c++) lines += *c == '\n';
+  assert_int_equal(lines, 4);
+  free(text);
+}
+
+static void test_bytes_are_short(void **state) {
+  (void)state;
+  char *text =
+      print("stats",
+            "{\"servers\": [{\"server\": \"s\", \"memory_in_use_bytes\": 1023, \"memory_high_water_bytes\": 1536, "
+            "\"read_bytes\": 5368709120}], \"tensors\": [], \"lags\": []}");
+  assert_non_null(strstr(text, " 1023 "));
+  assert_non_null(strstr(text, " 1.5K "));
+  assert_non_null(strstr(text, " 5.0G "));
+  free(text);
+}
+
+#define TENSOR(server, rounds, bytes, push, union_, max, imbalance, collect)                                         \
+  "{\"server\": \"" server                                                                                           \
+  "\", \"job_id\": \"0x1\", \"name\": \"w\", \"rows\": 1000, \"world\": 2, \"partitions\": 4, \"partitions_here\": " \
+  "2, "                                                                                                              \
+  "\"age_s\": 10, \"rounds\": " #rounds ", \"bytes_in\": " #bytes ", \"bytes_out\": 0, \"push_rows\": " #push        \
+  ", \"union_rows\": " #union_ ", \"union_rows_max_part\": " #max ", \"imbalance_push_sum\": " #imbalance            \
+  ", \"collect_ns\": " #collect ", \"reduce_ns\": 0, \"publish_ns\": 0}"
+
+static double of(const zps_json *result, const char *array, size_t index, const char *key) {
+  return zps_json_opt_real(zps_json_at(zps_json_get(result, array), index), key, -1);
+}
+
+static void test_since_open(void **state) {
+  (void)state;
+  zps_json
+      *now = parse("{\"servers\": [], \"tensors\": [" TENSOR("a", 20, 4000, 2000, 1800, 1000, 22, 40000000) "," TENSOR(
+          "b", 20, 4000, 2000, 2200, 1200, 22,
+          40000000) "], \"lags\": ["
+                    "{\"server\": \"a\", \"job_id\": \"0x1\", \"name\": \"w\", \"rank\": 1, \"rounds\": 20, "
+                    "\"lag_ns\": 60000000}]}");
+  zps_json *derived = zps_ctl_derive(now, NULL, 0);
+  assert_float_equal(of(derived, "tensors", 0, "rounds_per_s"), 2, 1e-9);
+  assert_float_equal(of(derived, "tensors", 0, "bytes_in_per_s"), 400, 1e-9);
+  assert_float_equal(of(derived, "tensors", 0, "density"), 0.1, 1e-9); /* 2000 of 20 x 2 x 500 */
+  assert_float_equal(of(derived, "tensors", 0, "union_density"), 0.18, 1e-9);
+  assert_float_equal(of(derived, "tensors", 0, "imbalance_push"), 1.1, 1e-9);
+  assert_float_equal(of(derived, "tensors", 0, "imbalance_pull"), 1.2, 1e-9); /* 4 x 1200 of 4000, at both servers */
+  assert_float_equal(of(derived, "tensors", 1, "imbalance_pull"), 1.2, 1e-9);
+  assert_float_equal(of(derived, "tensors", 0, "collect_ms"), 2, 1e-9);
+  assert_float_equal(of(derived, "lags", 0, "lag_ms"), 3, 1e-9);
+  assert_float_equal(of(derived, "tensors", 0, "rounds"), 20, 1e-9); /* what was there stays */
+  zps_json_unref(derived);
+  zps_json_unref(now);
+}
+
+static void test_between_samples(void **state) {
+  (void)state;
+  zps_json *before = parse("{\"tensors\": [" TENSOR("a", 20, 4000, 2000, 1800, 1000, 22, 40000000) "]}");
+  zps_json *now = parse("{\"tensors\": [" TENSOR("a", 30, 9000, 12000, 6800, 2250, 37, 50000000) "]}");
+  zps_json *derived = zps_ctl_derive(now, before, 2);
+  assert_float_equal(of(derived, "tensors", 0, "rounds_per_s"), 5, 1e-9);
+  assert_float_equal(of(derived, "tensors", 0, "bytes_in_per_s"), 2500, 1e-9);
+  assert_float_equal(of(derived, "tensors", 0, "density"), 1, 1e-9);
+  assert_float_equal(of(derived, "tensors", 0, "union_density"), 1, 1e-9);
+  assert_float_equal(of(derived, "tensors", 0, "imbalance_push"), 1.5, 1e-9);
+  assert_float_equal(of(derived, "tensors", 0, "imbalance_pull"), 1, 1e-9);
+  assert_float_equal(of(derived, "tensors", 0, "collect_ms"), 1, 1e-9);
+  zps_json_unref(derived);
+  derived = zps_ctl_derive(before, before, 2); /* nothing happened: no division by zero */
+  assert_float_equal(of(derived, "tensors", 0, "density"), 0, 1e-9);
+  assert_float_equal(of(derived, "tensors", 0, "rounds_per_s"), 0, 1e-9);
+  zps_json_unref(derived);
+  zps_json_unref(before);
+  zps_json_unref(now);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_columns_are_aligned), cmocka_unit_test(test_empty_tables_have_titles),
+      cmocka_unit_test(test_hostile_cells),       cmocka_unit_test(test_bytes_are_short),
+      cmocka_unit_test(test_since_open),          cmocka_unit_test(test_between_samples),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
