@@ -12,8 +12,8 @@
 
 enum { LINGER_MS = 1000 };
 
-struct zps_job *zps_job_find(const struct zps_shard *shard, uint64_t id) {
-  struct zps_job *job = shard->jobs;
+struct zps_job *zps_job_find(struct zps_job *jobs, uint64_t id) {
+  struct zps_job *job = jobs;
   while (job && job->id != id) job = job->next;
   return job;
 }
@@ -91,7 +91,7 @@ zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec,
   if (spec->world == 0 || spec->world > ZPS_WORLD_MAX)
     return zps_fail(error, ZPS_ERR_INVALID, "job %s: a world of %u ranks; it must be 1 to %u", spec->name, spec->world,
                     ZPS_WORLD_MAX);
-  if (zps_job_find(shard, spec->job_id))
+  if (zps_job_find(shard->jobs, spec->job_id))
     return zps_fail(error, ZPS_ERR_BUSY, "job %s (0x%016" PRIx64 ") is already open here", spec->name, spec->job_id);
   struct zps_job *job = calloc(1, sizeof *job + spec->world * sizeof job->members[0]);
   if (!job) return zps_fail(error, ZPS_ERR_NOMEM, "job %s: out of memory", spec->name);
@@ -118,12 +118,16 @@ zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec,
   return ZPS_OK;
 }
 
-void zps_job_free(struct zps_job *job) {
-  if (!job) return;
+static void free_tensors(struct zps_job *job) {
   for (struct zps_tensor *tensor; (tensor = job->tensors) != NULL;) {
     job->tensors = tensor->next;
     zps_tensor_free(tensor);
   }
+}
+
+void zps_job_free(struct zps_job *job) {
+  if (!job) return;
+  free_tensors(job);
   for (uint32_t rank = 0; rank < job->world; rank++) {
     member_disconnect(&job->members[rank]);
     free(job->members[rank].gone_text);
@@ -133,24 +137,15 @@ void zps_job_free(struct zps_job *job) {
 
 void zps_job_close(struct zps_job *job, uint64_t now_ns, const char *reason) {
   struct zps_shard *shard = job->shard;
-  unsigned n_aborted = 0;
-  for (struct zps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) {
-    for (; tensor->lives; n_aborted++)
+  for (struct zps_tensor *tensor = job->tensors; tensor; tensor = tensor->next)
+    while (tensor->lives)
       zps_live_fail(tensor->lives, ZPS_ROUND_NO_RANK, ZPS_ERR_CLOSED, "the job was closed: %s", reason);
-  }
   zps_live_bury(shard);
+  free_tensors(job);
   zps_log_info("job %s: closed: %s", job->name, reason);
   struct zps_job **link = &shard->jobs;
   while (*link != job) link = &(*link)->next;
   *link = job->next;
-  if (n_aborted == 0) {
-    zps_job_free(job);
-    return;
-  }
-  for (struct zps_tensor *tensor; (tensor = job->tensors) != NULL;) {
-    job->tensors = tensor->next;
-    zps_tensor_free(tensor);
-  }
   job->linger_until_ns = now_ns + LINGER_MS * ZPS_NS_PER_MS;
   job->next = shard->lingering;
   shard->lingering = job;

@@ -135,7 +135,7 @@ struct zps_job {
   uint32_t n_gone;
   char name[ZPS_NAME_MAX + 1];
   struct zps_tensor *tensors;
-  uint64_t linger_until_ns; /* closed: its links live on until what they were told is sent */
+  uint64_t linger_until_ns; /* closed: its links live on until what was sent last has arrived */
   struct zps_member members[];
 };
 
@@ -175,10 +175,10 @@ struct zps_tensor {
 };
 
 zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec, struct zps_error *error) ZPS_MUSTCHECK;
-/* Takes the job off the shard; its links stay until the ranks have been told why. */
+/* Tells the ranks of rounds in flight and takes the job off the shard; its links linger. */
 void zps_job_close(struct zps_job *job, uint64_t now_ns, const char *reason);
 void zps_job_free(struct zps_job *job);
-struct zps_job *zps_job_find(const struct zps_shard *shard, uint64_t id);
+struct zps_job *zps_job_find(struct zps_job *jobs, uint64_t id);
 /* A rank is dead or has left: rounds that need it fail, and nothing more is said to it. */
 void zps_member_gone(struct zps_member *member, zps_err_t code, const char *text);
 /* The rank cannot be talked to; takes effect with the next tick, because it may be found out in the middle of anything.

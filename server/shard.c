@@ -43,7 +43,7 @@ static void check_deadlines(struct zps_shard *shard, uint64_t now_ns) {
   }
 }
 
-/* Frees closed jobs once what their ranks were told has had time to leave. The time of the next one. */
+/* Frees closed jobs once what was under way has had time to arrive, both ways. The time of the next one. */
 static uint64_t free_lingering(struct zps_shard *shard, uint64_t now_ns) {
   uint64_t next_ns = ZPS_NEVER;
   for (struct zps_job **link = &shard->lingering, *job; (job = *link) != NULL;) {
@@ -105,7 +105,7 @@ static void run_call(struct call *call, struct zps_shard *shard, void (*run)(str
 }
 
 static struct zps_job *find_job(struct call *call) {
-  struct zps_job *job = zps_job_find(call->shard, call->job_id);
+  struct zps_job *job = zps_job_find(call->shard->jobs, call->job_id);
   if (!job)
     call->code = zps_fail(call->error, ZPS_ERR_UNKNOWN, "job 0x%016llx is not open on this server",
                           (unsigned long long)call->job_id);

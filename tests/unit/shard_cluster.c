@@ -13,9 +13,10 @@
 #include "common/base/rng.h"
 
 struct zps_shard *cluster_shard(const char *provider, const char *fault, uint64_t memory_limit_bytes) {
-  const struct zps_shard_config config = {.net = {.provider = provider, .fault = fault, .n_recv = 4},
-                                          .memory_limit_bytes = memory_limit_bytes,
-                                          .reduce_threads = 2};
+  const struct zps_shard_config config = {
+      .net = {.provider = provider, .fault = fault, .n_recv = 4, .connect_timeout_ms = 5000},
+      .memory_limit_bytes = memory_limit_bytes,
+      .reduce_threads = 2};
   struct zps_shard *shard = NULL;
   struct zps_error error = {0};
   if (zps_shard_create(&config, &shard, &error) != ZPS_OK) fail_msg("%s", error.text);

@@ -164,11 +164,14 @@ struct rig_rank *rig_rank_open(const char *provider, const char *fault) {
   pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
   pthread_cond_init(&rank->more, &attr);
   pthread_condattr_destroy(&attr);
-  const struct zps_engine_config config = {
-      .name = "rig",
-      .net = {.provider = provider, .fault = fault, .max_msg = ZPS_WIRE_FRAME_MAX, .n_recv = 4},
-      .memory_limit_bytes = 1ull << 30,
-      .memory_cache_bytes = 1ull << 26};
+  const struct zps_engine_config config = {.name = "rig",
+                                           .net = {.provider = provider,
+                                                   .fault = fault,
+                                                   .max_msg = ZPS_WIRE_FRAME_MAX,
+                                                   .n_recv = 4,
+                                                   .connect_timeout_ms = 5000},
+                                           .memory_limit_bytes = 1ull << 30,
+                                           .memory_cache_bytes = 1ull << 26};
   const struct zps_engine_handler handler = {
       .ctx = rank, .on_frame = on_frame, .on_peer_error = on_peer_error, .on_tick = on_tick};
   struct zps_error error = {0};

@@ -116,6 +116,49 @@ static void test_rank_lost_while_it_is_read(void **state) {
   }
 }
 
+/* Somebody else speaks for rank 1: its stream of frames has a gap, and nothing of it can be trusted any more. */
+static void test_broken_stream(void **state) {
+  (void)state;
+  struct scene scene;
+  open_scene(&scene);
+  cluster_round(&scene.cluster, scene.tensor, 0);
+  push(&scene, 1, 0);
+  push(&scene, 1, 2);
+  struct rig_rank *impostor = rig_rank_open(provider, fault);
+  const struct rig_slice slice = {.partition = 1};
+  rig_rank_connect(impostor, zps_shard_net_info(scene.shard), 77, 1);
+  rig_push(impostor, scene.tensor->spec.tensor, 1, 60000, 0, &slice, 1);
+  for (uint32_t rank = 0; rank < RANKS; rank += 2)
+    expect_abort(&scene, 1, rank, ZPS_ERR_PROTOCOL,
+                 "rank 1 is needed and gone: PUSH frame from 0x1 has sequence number 0");
+  rig_rank_close(impostor);
+  cluster_close(&scene.cluster);
+  zps_shard_destroy(scene.shard);
+}
+
+/* A rank vanishes without a word after its push: the others get their sums, and the rest is the control plane's. */
+static void test_vanished_rank(void **state) {
+  (void)state;
+  struct scene scene;
+  open_scene(&scene);
+  cluster_round(&scene.cluster, scene.tensor, 0);
+  for (uint32_t rank = 0; rank < RANKS; rank++) push(&scene, 1, rank);
+  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_check(&scene.cluster, scene.tensor, 1, rank);
+  push(&scene, 2, 2);
+  rig_rank_close(scene.cluster.ranks[2]);
+  for (uint32_t rank = 0; rank < 2; rank++) cluster_done(&scene.cluster, scene.tensor, 1, rank);
+  assert_int_equal(zps_shard_rank_gone(scene.shard, 77, 2, ZPS_ERR_PEER_LOST, "connection closed"), ZPS_OK);
+  push(&scene, 2, 0);
+  struct zps_frame_abort *abort = rig_take_abort(scene.cluster.ranks[0], scene.tensor->spec.tensor, 2);
+  assert_non_null(strstr(abort->text, "rank 2")); /* which of the two noticed first is chance */
+  free(abort);
+  cluster_drain(scene.shard);
+  assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).rounds, 2);
+  scene.cluster.world = 2;
+  cluster_close(&scene.cluster);
+  zps_shard_destroy(scene.shard);
+}
+
 static void test_cancel(void **state) {
   (void)state;
   struct scene scene;
@@ -143,7 +186,10 @@ static void test_job_closed_in_a_round(void **state) {
   open_scene(&scene);
   push(&scene, 5, 0);
   push(&scene, 5, 2);
-  while (cluster_totals(scene.shard).rounds_in_flight == 0) {
+  for (uint32_t rank = 0; rank < RANKS; rank++) { /* an answer to something else shows that the pushes are there */
+    const struct rig_slice slice = {.partition = 0};
+    rig_push(scene.cluster.ranks[rank], 99, 1, 60000, 0, &slice, 1);
+    free(rig_take_abort(scene.cluster.ranks[rank], 99, 1));
   }
   assert_int_equal(zps_shard_job_close(scene.shard, 77, "rank 1 failed"), ZPS_OK);
   assert_int_equal(zps_shard_job_close(scene.shard, 77, "again"), ZPS_ERR_UNKNOWN);
@@ -312,6 +358,8 @@ int main(void) {
       ON_BOTH(test_missing_partition),
       ON_BOTH(test_rank_lost_in_a_round),
       ON_BOTH(test_rank_lost_while_it_is_read),
+      ON_BOTH(test_broken_stream),
+      ON_BOTH(test_vanished_rank),
       ON_BOTH(test_cancel),
       ON_BOTH(test_job_closed_in_a_round),
       ON_BOTH(test_hostile_slices),
