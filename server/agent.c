@@ -77,7 +77,7 @@ static void job_forgotten(struct zps_agent *agent, const zps_json *params) {
   }
 }
 
-/* A coordinator that we register with anew counts us as lost, and all jobs that were here as failed. */
+/* To the coordinator the server was lost with its connection, and with it the jobs it had. */
 static void close_orphans(struct zps_agent *agent) {
   while (agent->jobs) {
     struct known_job *job = agent->jobs;
@@ -129,7 +129,6 @@ static void on_registered(void *ctx, const zps_json *result, const struct zps_er
   agent->dead_ms = zps_json_opt_u64(result, "dead_ms", 5 * HEARTBEAT_UNTIL_TOLD_MS);
   agent->last_beat_ns = zps_clock_ns();
   uv_timer_start(&agent->timer, on_timer, agent->heartbeat_ms, agent->heartbeat_ms);
-  close_orphans(agent);
   char text[200];
   snprintf(text, sizeof text, "registered with the coordinator at %s as server %llu", agent->coordinator,
            (unsigned long long)zps_json_opt_u64(result, "server", 0));
@@ -197,6 +196,7 @@ static void on_connected(void *ctx, struct zps_rpc_conn *conn, const struct zps_
     zps_rpc_close(conn, false);
     return;
   }
+  close_orphans(agent); /* before registering: new jobs may come ahead of the answer */
   zps_json *params = zps_json_set_str(zps_json_object(), "name", agent->name);
   params = zps_json_set_str(params, "host", agent->host);
   params = zps_json_set_u64(params, "pid", (uint64_t)getpid());

@@ -1,0 +1,260 @@
+#!/usr/bin/env bash
+# The control plane with real processes: zenpsd's start, options, signals and logs; zenpsctl; what the coordinator says to
+# clients that are early, late, wrong or gone.
+. "$(dirname "$0")/../support/tap.sh"
+
+address=""
+# start NAME ARGUMENTS...: a daemon in the background, its log in $scratch/NAME.log, its pid in $pid.
+start() {
+  local name=$1
+  shift
+  zenpsd --fabric-provider=net --fabric-interface=lo "$@" 2>"$scratch/$name.log" 10>&- 11>&- &
+  pid=$!
+}
+# coordinator NAME ARGUMENTS...: the same for one that listens; its address is in $address once it does.
+coordinator() {
+  local name=$1
+  rm -f "$scratch/$name.address"
+  start "$@" --control-listen=127.0.0.1:0 --control-address-file="$scratch/$name.address"
+  until_true [ -s "$scratch/$name.address" ] && address=$(cat "$scratch/$name.address")
+}
+# Waits for a condition, not for a time: fails after 20 s.
+until_true() {
+  local i
+  for i in $(seq 400); do
+    "$@" >/dev/null 2>&1 && return 0
+    sleep 0.05
+  done
+  return 1
+}
+ctl() { zenpsctl --endpoint "$address" "$@"; }
+servers_are() { [ "$(ctl -o json members | grep -c '"silent_ms"')" -eq "$1" ]; }
+logged() { grep -q -- "$2" "$scratch/$1.log"; }
+# stop NAME PID: SIGTERM, and its status.
+stop() {
+  kill -TERM "$2" && wait "$2"
+}
+
+# said NAME PATTERN: about what the last command that was run for its status, or by ok, printed.
+said() {
+  grep -qE -- "$2" "$scratch/out"
+  tap_result $? "$1"
+}
+
+# ---- options ----
+zenpsd --control-listen=nonsense >"$scratch/out" 2>&1
+is "a bad option: status 2" $? 2
+said "and it is named" nonsense
+printf '[control]\nlisten = 127.0.0.1:0\n\n[log]\nlevel = lous\n' >"$scratch/bad.conf"
+zenpsd --config="$scratch/bad.conf" >"$scratch/out" 2>&1
+is "a bad value in the file: status 2" $? 2
+said "file and line are named" 'bad.conf:5'
+printf '[control]\nlissten = 127.0.0.1:0\n' >"$scratch/bad.conf"
+zenpsd --config="$scratch/bad.conf" >"$scratch/out" 2>&1
+is "an unknown key: status 2" $? 2
+said "file, line and key are named" 'bad.conf:2.*lissten'
+zenpsd --roles=server >"$scratch/out" 2>&1
+is "a server without coordinator: status 2" $? 2
+said "and what it needs" 'control.coordinator = HOST:PORT'
+zenpsd --fabric-provider=nonesuch --control-listen=127.0.0.1:0 >"$scratch/out" 2>&1
+is "a provider that is not there: status 1" $? 1
+said "and it is named" nonesuch
+ok "--help" zenpsd --help
+said "has every section" 'fabric-provider'
+ok "--version" zenpsd --version
+
+# ---- one process with both roles, and zenpsctl ----
+printf 'roles = server,coordinator\n[log]\nlevel = info\n[coordinator]\nmin_servers = 1\n' >"$scratch/both.conf"
+coordinator both --config="$scratch/both.conf" --control-socket="$scratch/both.sock" --log-format=json --server-name=alpha
+both=$pid
+ok "a process with both roles registers with itself" until_true servers_are 1
+ok "status" ctl status
+said "is a table with a title" '^ADDRESS .*SERVERS'
+ok "members names the server" eval 'ctl members | grep -q "alpha.*net"'
+for noun in jobs tensors stats version; do ok "$noun" ctl "$noun"; done
+ok "over the Unix socket" zenpsctl --endpoint "unix:$scratch/both.sock" status
+is "ZENPS_ENDPOINT is heard" "$(ZENPS_ENDPOINT=$address zenpsctl -o json status | grep -c '"address"')" 1
+ok "JSON of stats" eval 'ctl -o json stats | grep -q "\"answer\": \"ok\""'
+ctl >"$scratch/out" 2>&1
+is "without a noun: status 1" $? 1
+ctl gizmos >"$scratch/out" 2>&1
+is "an unknown noun: status 1" $? 1
+zenpsctl --endpoint 127.0.0.1:1 --timeout 1s status >"$scratch/out" 2>&1
+is "nobody at the endpoint: status 2" $? 2
+said "and the endpoint is named" '127.0.0.1:1'
+ctl --watch=0.1s -o json status >"$scratch/watch" &
+watcher=$!
+ok "--watch asks again and again" until_true eval '[ $(wc -l <"$scratch/watch") -ge 3 ]'
+kill "$watcher"
+wait "$watcher" 2>/dev/null
+
+ok "every log line is JSON" eval '! grep -vE "^\{.*\"level\":.*\}$" "$scratch/both.log"'
+sed -i 's/level = info/level = debug/; s/min_servers = 1/min_servers = 3/' "$scratch/both.conf"
+kill -HUP "$both"
+ok "SIGHUP takes over the level" until_true logged both 'log.level has changed'
+ok "and min_servers" until_true logged both 'coordinator.min_servers has changed'
+printf '[server]\nread_budget = 1M\n[log]\nlevel = debug\n' >"$scratch/both.conf"
+kill -HUP "$both"
+ok "SIGHUP says what needs a restart" until_true logged both 'server.read_budget .*restart'
+echo '[log' >"$scratch/both.conf"
+kill -HUP "$both"
+ok "SIGHUP with a broken file keeps the configuration" until_true logged both 'the running configuration stays'
+ok "and the daemon" ctl status
+stop both "$both"
+is "SIGTERM: status 0" $? 0
+ok "the address file is gone" [ ! -e "$scratch/both.address" ]
+ok "the Unix socket is gone" [ ! -e "$scratch/both.sock" ]
+
+# ---- raw clients: one JSON object a line ----
+coordinator c --roles=coordinator --control-heartbeat=0.1s --control-dead=0.6s --log-level=info
+c=$pid
+fabric='{"provider":"net","protocol":"FI_PROTO_XNET","addr_format":"FI_SOCKADDR_IN","domain":"lo","address":"020000017f0000010000000000000000","printable":"x"}'
+# client FD: a worker's connection that has said hello and goes on sending heartbeats. hush FD: no more of them. hang_up FD.
+# say FD LINE; hear FD: the next line that is no heartbeat.
+declare -A beats
+beat() { while say "$1" '{"jsonrpc":"2.0","method":"heartbeat","params":{}}' 2>/dev/null; do sleep 0.1; done; }
+client() {
+  eval "exec $1<>/dev/tcp/${address%:*}/${address##*:}"
+  say "$1" '{"jsonrpc":"2.0","id":1,"method":"hello","params":{"protocol":1,"version":"test","role":"worker"}}'
+  hear "$1" >/dev/null
+  case $1 in 10) beat 10 11>&- & ;; 11) beat 11 10>&- & ;; esac
+  beats[$1]=$!
+}
+hush() {
+  kill "${beats[$1]}"
+  wait "${beats[$1]}" 2>/dev/null
+}
+hang_up() {
+  hush "$1"
+  eval "exec $1>&-"
+}
+say() { printf '%s\n' "$2" >&"$1"; }
+hear() {
+  local line
+  while IFS= read -r -t 10 line <&"$1"; do
+    case $line in *'"heartbeat"'*) ;; *)
+      printf '%s\n' "$line"
+      return 0 ;;
+    esac
+  done
+  return 1
+}
+join() { # FD RANK WORLD TIMEOUT-MS [JOB]
+  say "$1" '{"jsonrpc":"2.0","id":2,"method":"job.join","params":{"job":"'"${5:-j}"'","world":'"$3"',"rank":'"$2"',"host":"h'"$1"'","pid":1'"$1"',"timeout_ms":'"$4"',"fabric":'"$fabric"'}}'
+}
+has() { # NAME TEXT PATTERN
+  printf '%s\n' "$2" >"$scratch/out"
+  said "$1" "$3"
+}
+
+client 10
+say 10 '{"jsonrpc":"2.0","id":2,"method":"no.such","params":{}}'
+has "an unknown method" "$(hear 10)" '-32601'
+say 10 '{"jsonrpc":"2.0","id":2,"method":"job.join","params":{"job":"j"}}'
+has "missing parameters are named" "$(hear 10)" "-32602.*'?host"
+say 10 '{"jsonrpc":"2.0","id":2,"method":"server.drain","params":{}}'
+has "a worker is no server" "$(hear 10)" 'ERR_REFUSED'
+join 10 3 3 1000
+has "a rank outside the world" "$(hear 10)" 'ERR_INVALID'
+join 10 0 3 300
+has "ranks that do not come are named" "$(hear 10)" 'ERR_MISSING.*|.*had not joined: 1-2'
+client 11
+join 10 0 2 10000
+join 11 0 2 10000
+has "a taken rank names host and pid of its holder" "$(hear 11)" 'held by host h10, pid 110.*ERR_RANK_TAKEN|ERR_RANK_TAKEN.*held by host h10, pid 110'
+join 11 1 3 10000
+has "another world size" "$(hear 11)" 'ERR_SHAPE'
+join 11 1 2 400
+has "servers that do not come are counted" "$(hear 11)" '0 servers of the 1 needed'
+start s --roles=server --control-coordinator="$address" --server-name=s
+s=$pid
+ok "a server joins" until_true servers_are 1
+join 11 1 2 10000
+first=$(hear 10)
+second=$(hear 11)
+has "both ranks are answered" "$first$second" '"servers".*"servers"'
+job=$(printf '%s' "$first" | grep -oE '"job_id": ?"0x[0-9a-f]{16}"' | grep -oE '0x[0-9a-f]+')
+same_seed() { [ "$(grep -oE '"seed": ?"[^"]*"' <<<"$first")" = "$(grep -oE '"seed": ?"[^"]*"' <<<"$second")" ]; }
+ok "with one seed" same_seed
+tensor() { # FD ROWS
+  say "$1" '{"jsonrpc":"2.0","id":3,"method":"tensor.register","params":{"job_id":"'"$job"'","name":"w","rows":'"$2"',"width":4,"dtype":"f32","op":"sum","partitions":0,"block_bits":-1}}'
+}
+tensor 10 4096
+has "a tensor gets four partitions a server" "$(hear 10)" '"partitions": ?4,.*"owners": ?\[0, ?0, ?0, ?0\]'
+tensor 11 4097
+has "another shape names both and who was first" "$(hear 11)" '4096 x 4 .*rank 0 \(host h10\).*rank 1 \(host h11\) says 4097 x 4'
+ok "jobs shows it" eval 'ctl jobs | grep -q "^j .*running"'
+ok "tensors shows it" eval 'ctl tensors | grep -q "w .*open"'
+ok "stats shows it" eval 'ctl stats | grep -q "^s  *j  *w"'
+
+# Rank 1 goes without a word; rank 0 hears of it by name and leaves; then the job is over.
+hang_up 11
+has "a lost rank is reported to the others" "$(hear 10)" 'job.failed.*ERR_PEER_LOST.*rank 1 \(host h11, pid 111\) was lost'
+say 10 '{"jsonrpc":"2.0","id":4,"method":"job.leave","params":{"job_id":"'"$job"'"}}'
+hear 10 >/dev/null
+hang_up 10
+ok "the job is closed" until_true eval '! ctl jobs | grep -q "^j "'
+ok "at the server too" until_true eval 'ctl stats | grep -qE "^s +[^ ]+ +ok +0 "'
+
+# The same name again. Rank 0 falls silent: as dead as one whose connection ended.
+client 10
+client 11
+join 10 0 2 10000
+join 11 1 2 10000
+hear 10 >/dev/null
+ok "the name of a closed job can be used again" hear 11
+hush 10
+has "a silent rank is lost" "$(hear 11)" 'ERR_PEER_LOST.*rank 0 .*nothing heard for'
+exec 10>&-
+hang_up 11
+
+# A server that is stopped is as dead as one that was killed.
+client 10
+join 10 0 1 10000
+ok "a job of one" hear 10
+kill -STOP "$s"
+has "a stopped server is lost by name" "$(hear 10)" "ERR_SERVER_LOST.*server 0 's'"
+kill -CONT "$s"
+ok "it comes back" until_true servers_are 1
+hang_up 10
+ok "and has closed the lost job" until_true eval 'ctl stats | grep -qE "^s +[^ ]+ +ok +0 "'
+
+# Two servers of one name; a server whose coordinator goes and comes back.
+start twin --roles=server --control-coordinator="$address" --server-name=s
+ok "a second server of that name is refused" until_true logged twin "server name 's' is held by host"
+kill -TERM "$pid"
+wait "$pid"
+is "and stops when told to" $? 0
+kill -KILL "$c"
+wait "$c" 2>/dev/null
+ok "the server sees its coordinator go" until_true logged s 'connection to the coordinator .* is lost'
+start c2 --roles=coordinator --control-listen="$address"
+c=$pid
+ok "and registers with the next one" until_true servers_are 1
+
+# SIGTERM with a job running: waits for it, unless told twice.
+client 10
+join 10 0 1 10000
+hear 10 >/dev/null
+kill -TERM "$s"
+ok "a draining server says so" until_true eval 'ctl members | grep -q "s  *draining"'
+kill -TERM "$s"
+wait "$s"
+is "a second SIGTERM ends it at once, status 0" $? 0
+has "whereupon its job fails" "$(hear 10)" 'ERR_SERVER_LOST'
+hang_up 10
+stop c2 "$c"
+is "the coordinator drains, status 0" $? 0
+
+# ---- an idle daemon ----
+coordinator idle
+idle=$pid
+until_true servers_are 1
+ticks() { awk '{ print $14 + $15 }' "/proc/$idle/stat"; }
+before=$(ticks)
+sleep 4
+used=$(($(ticks) - before))
+ok "an idle daemon uses less than 0.5% of a core ($used ticks of 10 ms in 4 s)" [ "$used" -le 2 ]
+stop idle "$idle"
+
+done_testing
