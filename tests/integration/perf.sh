@@ -5,7 +5,7 @@
 verified() { # RANKS SERVERS zenps-perf arguments...
   local n=$1 servers=$2
   shift 2
-  timeout 120 zenpsrun -n "$n" --servers "$servers" --prefix no -- zenps-perf --steps 3 --warmup 1 --verify --json "$@" >"$scratch/json" 2>"$scratch/err" || {
+  timeout 120 zenpsrun -n "$n" --servers "$servers" --prefix=no -- zenps-perf --steps 3 --warmup 1 --verify --json "$@" >"$scratch/json" 2>"$scratch/err" || {
     cat "$scratch/json" "$scratch/err"
     return 1
   }

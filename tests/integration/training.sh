@@ -11,7 +11,7 @@ cat "$top"/LICENSE "$top"/README.md "$top"/proto/PROTOCOL.md "$top"/worker/inclu
 curve() { # RANKS SERVERS PROGRAM arguments... -> "loss metric" of every epoch
   local n=$1 servers=$2
   shift 2
-  timeout 300 zenpsrun -n "$n" --servers "$servers" --prefix no -- "$@" --json 2>"$scratch/err" >"$scratch/json" || { cat "$scratch/err"; return 1; }
+  timeout 300 zenpsrun -n "$n" --servers "$servers" --prefix=no -- "$@" --json 2>"$scratch/err" >"$scratch/json" || { cat "$scratch/err"; return 1; }
   sed -n 's/.*"loss": \([^,]*\), "[a-z]*": \([^,]*\),.*/\1 \2/p' "$scratch/json"
 }
 same_curve() { # A B TOLERANCE: losses within the relative tolerance, held-out metrics within 0.01

@@ -6,7 +6,7 @@ zenpsrun -n 3 -- sh -c 'echo "hello from $ZENPS_RANK of $ZENPS_WORLD_SIZE, $RANK
 is "every line carries its rank" "$(cat "$scratch/out")" "[0] hello from 0 of 3, 0 3 0
 [1] hello from 1 of 3, 1 3 1
 [2] hello from 2 of 3, 2 3 2"
-is "no prefix on request" "$(zenpsrun -n 1 --prefix no -- echo plain)" plain
+is "no prefix on request" "$(zenpsrun -n 1 --prefix=no -- echo plain)" plain
 
 start=$SECONDS
 zenpsrun -n 3 -- sh -c '[ "$RANK" = 1 ] && exit 7; sleep 60' >"$scratch/out" 2>&1

@@ -254,7 +254,7 @@ const char *zps_child_end_text(const struct zps_child *child, char *buf, size_t 
 
 void zps_launch_destroy(struct zps_launch *launch) {
   if (!launch) return;
-  for (int kind = ZPS_CHILD_DAEMON; kind <= ZPS_CHILD_RANK; kind++) {
+  for (int kind = ZPS_CHILD_RANK; kind <= ZPS_CHILD_COORDINATOR; kind++) {
     zps_launch_signal(launch, (enum zps_child_kind)kind, SIGKILL);
     zps_launch_stop(launch, (enum zps_child_kind)kind, 0);
   }

@@ -15,7 +15,8 @@
 
 struct zps_launch;
 
-enum zps_child_kind { ZPS_CHILD_DAEMON, ZPS_CHILD_RANK };
+/* In the order in which they are stopped. */
+enum zps_child_kind { ZPS_CHILD_RANK, ZPS_CHILD_SERVER, ZPS_CHILD_COORDINATOR };
 
 struct zps_child {
   enum zps_child_kind kind;

@@ -151,15 +151,17 @@ static zps_err_t start_daemon(struct run *run, unsigned number, bool coordinator
     snprintf(label, sizeof label, "server %u", number);
   }
   static const char *const env[] = {NULL};
-  const zps_err_t code =
-      args.failed ? zps_fail(error, ZPS_ERR_NOMEM, "out of memory starting %s", label)
-                  : zps_launch_start(run->launch, ZPS_CHILD_DAEMON, number, label, args.items, env, NULL, error);
+  const zps_err_t code = args.failed
+                             ? zps_fail(error, ZPS_ERR_NOMEM, "out of memory starting %s", label)
+                             : zps_launch_start(run->launch, coordinator ? ZPS_CHILD_COORDINATOR : ZPS_CHILD_SERVER,
+                                                number, label, args.items, env, NULL, error);
   strings_fini(&args);
   return code;
 }
 
 static zps_err_t daemon_failure(const struct run *run, struct zps_error *error) {
-  const struct zps_child *child = zps_launch_first_failure(run->launch, ZPS_CHILD_DAEMON);
+  const struct zps_child *child = zps_launch_first_failure(run->launch, ZPS_CHILD_COORDINATOR);
+  if (!child) child = zps_launch_first_failure(run->launch, ZPS_CHILD_SERVER);
   char end[80];
   if (!child) return ZPS_OK;
   return zps_fail(error, ZPS_ERR_SERVER_LOST, "the %s (pid %d) %s", child->label, (int)child->pid,
@@ -297,8 +299,10 @@ static int supervise(struct run *run) {
 }
 
 static void clean_up(struct run *run) {
-  zps_launch_signal(run->launch, ZPS_CHILD_DAEMON, SIGTERM);
-  zps_launch_stop(run->launch, ZPS_CHILD_DAEMON, (unsigned)run->options->grace_ms);
+  for (int kind = ZPS_CHILD_SERVER; kind <= ZPS_CHILD_COORDINATOR; kind++) {
+    zps_launch_signal(run->launch, (enum zps_child_kind)kind, SIGTERM);
+    zps_launch_stop(run->launch, (enum zps_child_kind)kind, (unsigned)run->options->grace_ms);
+  }
   zps_launch_destroy(run->launch);
   if (!run->dir[0]) return;
   char path[100];
