@@ -22,11 +22,13 @@ struct zps_rpc_listener {
   struct zps_rpc_handler handler;
   uint64_t hello_ms;
   struct zps_rpc_conn *conns;
+  union zps_rpc_socket refused; /* takes what there is no memory for */
+  bool refusing, has_refused;
   bool closing, socket_closed;
 };
 
 static void free_when_unused(struct zps_rpc_listener *listener) {
-  if (listener->socket_closed && !listener->conns) free(listener);
+  if (listener->socket_closed && !listener->conns && !listener->refusing) free(listener);
 }
 
 static void on_socket_closed(uv_handle_t *handle) {
@@ -64,6 +66,26 @@ static int init_socket(uv_loop_t *loop, bool is_unix, union zps_rpc_socket *sock
   return is_unix ? uv_pipe_init(loop, &socket->pipe, 0) : uv_tcp_init(loop, &socket->tcp);
 }
 
+static void refuse(struct zps_rpc_listener *listener);
+
+static void on_refused_closed(uv_handle_t *handle) {
+  struct zps_rpc_listener *listener = handle->data;
+  listener->refusing = false;
+  if (listener->closing)
+    free_when_unused(listener);
+  else if (listener->has_refused)
+    refuse(listener);
+}
+
+/* Takes a connection and closes it: libuv accepts no other before this one is taken. More may have come meanwhile. */
+static void refuse(struct zps_rpc_listener *listener) {
+  if (listener->refusing || init_socket(listener->loop, listener->address.is_unix, &listener->refused) < 0) return;
+  listener->refusing = true;
+  listener->refused.handle.data = listener;
+  listener->has_refused = uv_accept(&listener->socket.stream, &listener->refused.stream) == 0;
+  uv_close(&listener->refused.handle, on_refused_closed);
+}
+
 static void on_connection(uv_stream_t *server, int status) {
   struct zps_rpc_listener *listener = server->data;
   struct zps_rpc_conn *conn = NULL;
@@ -74,7 +96,8 @@ static void on_connection(uv_stream_t *server, int status) {
     return;
   }
   if (zps_rpc_conn_create(listener->loop, listener->role, &listener->handler, &conn) != ZPS_OK) {
-    zps_log_warn_limited("%s: cannot accept: out of memory", listener->text);
+    zps_log_warn_limited("%s: a connection is refused: out of memory", listener->text);
+    refuse(listener);
     return;
   }
   conn->listener = listener;

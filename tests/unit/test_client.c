@@ -15,6 +15,7 @@
 #include "common/base/clock.h"
 #include "common/control/client.h"
 #include "common/control/rpc.h"
+#include "tests/support/oom.h"
 
 enum { HELD_MAX = 64 };
 
@@ -370,6 +371,32 @@ static void test_nobody_listens(void **state) {
   zps_client_close(NULL);
 }
 
+struct sweep {
+  struct server server;
+  struct zps_client *client;
+};
+
+static zps_err_t sweep_open(void *ctx) {
+  struct sweep *sweep = ctx;
+  return zps_client_open(sweep->server.address, "worker", 20000, NULL, &sweep->client, NULL);
+}
+
+static void sweep_close(void *ctx) {
+  struct sweep *sweep = ctx;
+  assert_int_equal(zps_client_call(sweep->client, "double", x_is(1), 5000, NULL, NULL), ZPS_OK);
+  zps_client_close(sweep->client);
+}
+
+/* The server has no memory either: it drops connections, and the client tries again until it is out of memory itself.
+ */
+static void test_out_of_memory(void **state) {
+  (void)state;
+  struct sweep sweep;
+  server_start(&sweep.server);
+  oom_sweep(sweep_open, sweep_close, &sweep, 5);
+  server_stop(&sweep.server);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_calls_and_notifications),
@@ -383,6 +410,7 @@ int main(void) {
       cmocka_unit_test(test_open_times_out),
       cmocka_unit_test(test_close_does_not_wait_for_a_hung_server),
       cmocka_unit_test(test_nobody_listens),
+      cmocka_unit_test(test_out_of_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@
 
 #include "common/base/clock.h"
 #include "common/control/rpc_internal.h"
+#include "tests/support/oom.h"
 
 #define GUARD_MS 10000u /* nothing here takes that long: a hang fails instead */
 
@@ -638,6 +639,59 @@ static void test_close_from_inside_a_result(void **state) {
   world_close(&world);
 }
 
+/* ---- Without memory ---- */
+
+static zps_err_t sweep_listen(void *ctx) {
+  struct world *world = ctx;
+  const struct zps_rpc_handler handler = handler_of(&world->server);
+  struct zps_error error;
+  return zps_rpc_listen(&world->loop, "127.0.0.1:0", "coordinator", &handler, &world->listener, &error);
+}
+
+static void sweep_listen_end(void *ctx) {
+  world_close(ctx);
+}
+
+static zps_err_t sweep_connect(void *ctx) {
+  struct world *world = ctx;
+  return dial(world, zps_rpc_listener_address(world->listener), 5000);
+}
+
+static void sweep_connect_end(void *ctx) {
+  struct world *world = ctx;
+  SPIN_UNTIL(world, world->client.n_connected);
+  assert_int_equal(world->client.connect_code, ZPS_OK);
+  world_close(world);
+}
+
+static void test_out_of_memory(void **state) {
+  (void)state;
+  struct world world = {0};
+  assert_int_equal(uv_loop_init(&world.loop), 0);
+  oom_sweep(sweep_listen, sweep_listen_end, &world, 1);
+  world_open(&world);
+  oom_sweep(sweep_connect, sweep_connect_end, &world, 2);
+}
+
+static void test_connections_without_memory_are_refused_one_by_one(void **state) {
+  (void)state;
+  enum { N = 3 };
+  struct world world;
+  char answer[64];
+  int fds[N];
+  world_open(&world);
+  for (int i = 0; i < N; i++) fds[i] = raw_connect(&world);
+  atomic_store(&oom_granted, 0);
+  for (int i = 0; i < N; i++) {
+    raw_read_to_end(&world, fds[i], answer, sizeof answer);
+    assert_string_equal(answer, "");
+    close(fds[i]);
+  }
+  atomic_store(&oom_granted, OOM_UNLIMITED);
+  world_connect(&world); /* and then it goes on */
+  world_close(&world);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_exchange_v4),
@@ -660,6 +714,8 @@ int main(void) {
       cmocka_unit_test(test_client_refuses_odd_servers),
       cmocka_unit_test(test_connect_refused_and_bad_addresses),
       cmocka_unit_test(test_close_while_connecting),
+      cmocka_unit_test(test_out_of_memory),
+      cmocka_unit_test(test_connections_without_memory_are_refused_one_by_one),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
