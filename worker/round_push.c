@@ -143,11 +143,13 @@ static void fill_slice(const struct zps_worker_part *part, struct zps_slice *sli
   }
 }
 
-/* One frame of as many slices as fit; returns the first partition that did not. */
+/* One frame of as many slices as fit; returns the first partition that did not. *bytes_p: what goes over the fabric for
+ * it, the frame and what the server reads. */
 static struct zps_worker_part *fill_push(const struct zps_worker_round *round, struct zps_worker_part *ready,
-                                         uint64_t now_ns, struct zps_frame *frame, size_t *bytes_p) {
+                                         uint64_t now_ns, struct zps_frame *frame, uint64_t *bytes_p) {
   struct zps_frame_round *push = &frame->u.round;
   size_t inline_bytes = 0;
+  uint64_t bulk_bytes = 0;
   frame->header = (struct zps_frame_header){.type = ZPS_FRAME_PUSH};
   push->tensor = round->tensor->id;
   push->step = round->step;
@@ -158,9 +160,10 @@ static struct zps_worker_part *fill_push(const struct zps_worker_round *round, s
     const size_t more = goes_inline(ready) ? (size_t)ready->push_bytes : 0;
     if (inline_bytes + more > ZPS_WIRE_INLINE_MAX) break;
     inline_bytes += more;
+    bulk_bytes += ready->push_bytes - more;
     fill_slice(ready, &push->slices[push->n_slices++]);
   }
-  *bytes_p = zps_wire_round_bytes(push->n_slices, inline_bytes);
+  *bytes_p = zps_wire_round_bytes(push->n_slices, inline_bytes) + bulk_bytes;
   return ready;
 }
 
@@ -190,10 +193,10 @@ zps_err_t zps_worker_round_send_ready(struct zps_worker_round *round, uint32_t s
   struct zps_server *peer = &round->plane->servers[server];
   struct zps_frame frame;
   zps_err_t err = ZPS_OK;
-  if (peer->lost) state->ready = NULL, state->owes_done = state->owes_abort = false;
-  if (zps_scheme_over(round->scheme)) state->ready = NULL;
+  if (peer->lost) state->owes_done = state->owes_abort = false;
+  if (peer->lost || zps_scheme_over(round->scheme)) state->ready = NULL;
   while (state->ready && err == ZPS_OK) {
-    size_t bytes;
+    uint64_t bytes;
     struct zps_worker_part *rest = fill_push(round, state->ready, now_ns, &frame, &bytes);
     err = zps_link_send(peer->link, &frame);
     if (err != ZPS_OK) break;
