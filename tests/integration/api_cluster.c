@@ -1,0 +1,204 @@
+#include "tests/integration/api_test.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+
+#define START_MS 20000u
+#define RANK_SECONDS 90u /* the longest a rank may run */
+
+uint64_t now_ms(void) {
+  struct timespec ts;
+  clock_gettime(CLOCK_MONOTONIC, &ts);
+  return (uint64_t)ts.tv_sec * 1000 + (uint64_t)ts.tv_nsec / 1000000;
+}
+
+static void pause_ms(unsigned ms) {
+  const struct timespec ts = {.tv_nsec = (long)ms * 1000000};
+  nanosleep(&ts, NULL);
+}
+
+/* ------------------------------------------------------------ daemons */
+
+static pid_t daemon_start(const char *const *args) {
+  const char *path = getenv("ZENPSD");
+  char log_path[512];
+  snprintf(log_path, sizeof log_path, "%s/zenpsd.log", getenv("ZENPS_TEST_DIR") ? getenv("ZENPS_TEST_DIR") : "/tmp");
+  const pid_t pid = fork();
+  assert_true(pid >= 0);
+  if (pid > 0) return pid;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  const int log = open(log_path, O_WRONLY | O_CREAT | O_APPEND, 0644);
+  if (log >= 0) {
+    dup2(log, STDOUT_FILENO);
+    dup2(log, STDERR_FILENO);
+  }
+  execvp(path ? path : "zenpsd", (char *const *)args);
+  _exit(127);
+}
+
+static void wait_for_address(struct cluster *cluster, const char *file) {
+  const uint64_t until = now_ms() + START_MS;
+  for (;;) {
+    FILE *in = fopen(file, "re");
+    if (in) {
+      const bool read = fgets(cluster->address, sizeof cluster->address, in) != NULL;
+      fclose(in);
+      char *end = read ? strchr(cluster->address, '\n') : NULL;
+      if (end) *end = '\0';
+      if (read && (end || strlen(cluster->address) > 4)) return;
+    }
+    if (now_ms() > until) fail_msg("the coordinator did not start: no %s", file);
+    pause_ms(5);
+  }
+}
+
+void cluster_start(struct cluster *cluster, unsigned n_servers) {
+  static unsigned count;
+  char file[600], min[16];
+  memset(cluster, 0, sizeof *cluster);
+  snprintf(file, sizeof file, "%s/coordinator.%d.%u", getenv("ZENPS_TEST_DIR") ? getenv("ZENPS_TEST_DIR") : "/tmp",
+           (int)getpid(), count++);
+  snprintf(min, sizeof min, "%u", n_servers);
+  unlink(file);
+  cluster->n_servers = n_servers;
+  cluster->coordinator =
+      daemon_start((const char *const[]){"zenpsd", "--roles", "coordinator", "--control-listen", "127.0.0.1:0",
+                                         "--control-address-file", file, "--coordinator-min-servers", min, NULL});
+  wait_for_address(cluster, file);
+  for (unsigned i = 0; i < n_servers; i++) {
+    char name[16];
+    snprintf(name, sizeof name, "s%u", i);
+    cluster->servers[i] = daemon_start((const char *const[]){"zenpsd", "--roles", "server", "--control-coordinator",
+                                                             cluster->address, "--server-name", name, NULL});
+  }
+}
+
+void cluster_stop(struct cluster *cluster) {
+  for (unsigned i = 0; i < cluster->n_servers; i++) {
+    kill(cluster->servers[i], SIGKILL);
+    waitpid(cluster->servers[i], NULL, 0);
+  }
+  kill(cluster->coordinator, SIGKILL);
+  waitpid(cluster->coordinator, NULL, 0);
+}
+
+static struct cluster shared;
+static bool shared_running;
+
+struct cluster *cluster_shared(void) {
+  if (!shared_running) cluster_start(&shared, 3);
+  shared_running = true;
+  return &shared;
+}
+
+void cluster_shared_stop(void) {
+  if (shared_running) cluster_stop(&shared);
+  shared_running = false;
+}
+
+/* ------------------------------------------------------------ ranks */
+
+void ranks_start(struct ranks *ranks, const struct cluster *cluster, int world, rank_fn fn, const void *arg) {
+  static unsigned count;
+  struct rank rank = {
+      .cluster = cluster, .world = world, .arg = arg, .join_timeout_ms = 30000, .round_timeout_ms = 30000};
+  snprintf(rank.job, sizeof rank.job, "test-%d-%u", (int)getpid(), count++);
+  rank.words = mmap(NULL, WORDS * sizeof *rank.words, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  assert_true(rank.words != MAP_FAILED);
+  ranks->words = rank.words;
+  ranks->world = world;
+  fflush(NULL);
+  for (int r = 0; r < world; r++) {
+    ranks->pids[r] = fork();
+    assert_true(ranks->pids[r] >= 0);
+    if (ranks->pids[r] > 0) continue;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    alarm(RANK_SECONDS);
+    rank.rank = r;
+    fn(&rank);
+    fflush(NULL);
+    _exit(0);
+  }
+}
+
+void ranks_wait(struct ranks *ranks, unsigned killed) {
+  unsigned bad = 0;
+  for (int r = 0; r < ranks->world; r++) {
+    int status = 0;
+    while (waitpid(ranks->pids[r], &status, 0) < 0 && errno == EINTR) continue;
+    const bool expected_kill = (killed >> r & 1) && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+    if (expected_kill || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) continue;
+    bad++;
+    if (WIFSIGNALED(status)) print_error("rank %d was ended by signal %d\n", r, WTERMSIG(status));
+  }
+  munmap(ranks->words, WORDS * sizeof *ranks->words);
+  assert_int_equal(bad, 0);
+}
+
+void ranks_run(const struct cluster *cluster, int world, rank_fn fn, const void *arg, unsigned killed) {
+  struct ranks ranks;
+  ranks_start(&ranks, cluster, world, fn, arg);
+  ranks_wait(&ranks, killed);
+}
+
+/* ------------------------------------------------------------ in a rank's process */
+
+void rank_fail(const char *file, int line, const char *what) {
+  fprintf(stderr, "# %s:%d (process %d): %s; last error: %s\n", file, line, (int)getpid(), what,
+          zenps_last_error()->text);
+  _exit(1);
+}
+
+void rank_check_status(const char *file, int line, const char *call, zenps_status_t got, zenps_status_t wanted) {
+  char text[512];
+  if (got == wanted) return;
+  snprintf(text, sizeof text, "%.300s is %d (%s), not %d (%s)", call, got, zenps_strerror(got), wanted,
+           zenps_strerror(wanted));
+  rank_fail(file, line, text);
+}
+
+void rank_check_says(const char *file, int line, const char *text, const char *part) {
+  char what[1024];
+  if (strstr(text, part)) return;
+  snprintf(what, sizeof what, "\"%.600s\" does not say \"%.100s\"", text, part);
+  rank_fail(file, line, what);
+}
+
+void rank_options(const struct rank *rank, zenps_options_t *options) {
+  ZENPS_OPTIONS_INIT(options);
+  options->coordinator = rank->cluster->address;
+  options->job = rank->job;
+  options->rank = rank->rank;
+  options->world = rank->world;
+  options->join_timeout_ms = rank->join_timeout_ms;
+  options->round_timeout_ms = rank->round_timeout_ms;
+  options->threads = 2;
+}
+
+void rank_open(struct rank *rank) {
+  zenps_options_t options;
+  rank_options(rank, &options);
+  CHECK_OK(zenps_open(&options, &rank->zenps));
+  CHECK(zenps_rank(rank->zenps) == rank->rank);
+  CHECK(zenps_world(rank->zenps) == rank->world);
+}
+
+void rank_close(struct rank *rank) {
+  const uint64_t before = now_ms();
+  zenps_close(rank->zenps);
+  CHECK(now_ms() - before < 8000);
+  rank->zenps = NULL;
+}
+
+void rank_await(const struct rank *rank, unsigned word, unsigned value) {
+  const uint64_t until = now_ms() + 30000;
+  while (atomic_load(&rank->words[word]) < value) {
+    CHECK(now_ms() < until);
+    pause_ms(1);
+  }
+}

@@ -1,0 +1,211 @@
+#include "tests/integration/api_test.h"
+
+#include <math.h>
+
+#include "common/base/hash.h"
+#include "common/base/rng.h"
+
+static size_t value_bytes(const struct spec *spec) {
+  return spec->dtype == ZENPS_F32 ? 4 : 8;
+}
+
+static size_t row_bytes(const struct spec *spec) {
+  return spec->width * value_bytes(spec);
+}
+
+static void *must(void *memory) {
+  CHECK(memory != NULL);
+  return memory;
+}
+
+static void put(const struct spec *spec, void *values, uint64_t at, double value) {
+  if (spec->dtype == ZENPS_F32) {
+    ((float *)values)[at] = (float)value;
+  } else {
+    ((double *)values)[at] = value;
+  }
+}
+
+static double draw(const struct spec *spec, struct zps_rng *rng) {
+  static const double odd[] = {-0.0, 0.0, INFINITY, -INFINITY, NAN};
+  if (spec->odd_values && zps_rng_below(rng, 4) == 0) return odd[zps_rng_below(rng, 5)];
+  return (zps_rng_unit(rng) - 0.5) * (double)(1u << zps_rng_below(rng, 20)); /* so that the order of a sum shows */
+}
+
+static void make_dense(const struct spec *spec, struct zps_rng *rng, bool empty, zenps_grad_t *grad) {
+  grad->layout = ZENPS_DENSE;
+  grad->values = must(calloc(spec->rows, row_bytes(spec)));
+  for (uint64_t row = 0; row < spec->rows && !empty; row++) {
+    if (zps_rng_unit(rng) >= spec->density) continue;
+    for (uint32_t i = 0; i < spec->width; i++) put(spec, grad->values, row * spec->width + i, draw(spec, rng));
+  }
+}
+
+static void make_rows(const struct spec *spec, struct zps_rng *rng, bool empty, zenps_grad_t *grad) {
+  const uint64_t n = empty ? 0 : (uint64_t)(spec->density * (double)spec->rows) + 1;
+  const uint64_t repeats = spec->repeats ? spec->repeats : 1;
+  grad->layout = ZENPS_ROWS;
+  if (n == 0) return;
+  grad->row_ids = must(malloc(n * repeats * sizeof *grad->row_ids));
+  grad->values = must(malloc(n * repeats * row_bytes(spec)));
+  for (uint64_t i = 0; i < n; i++) {
+    const int64_t row = (int64_t)zps_rng_below(rng, spec->rows);
+    for (uint64_t k = 0; k <= zps_rng_below(rng, repeats); k++) {
+      /* Repeats are spread: a new one takes the place of an earlier entry, which moves to the end. */
+      const uint64_t at = zps_rng_below(rng, grad->nnz + 1);
+      if (at < grad->nnz) {
+        grad->row_ids[grad->nnz] = grad->row_ids[at];
+        memcpy((char *)grad->values + grad->nnz * row_bytes(spec), (char *)grad->values + at * row_bytes(spec),
+               row_bytes(spec));
+      }
+      grad->row_ids[at] = row;
+      for (uint32_t j = 0; j < spec->width; j++) put(spec, grad->values, at * spec->width + j, draw(spec, rng));
+      grad->nnz++;
+    }
+  }
+}
+
+void grad_make(const struct spec *spec, int rank, uint64_t step, zenps_grad_t *grad) {
+  struct zps_rng rng = {zps_hash_mix64((uint64_t)rank * 1000003 + step * 7919 + spec->rows)};
+  const bool empty = spec->empty && (unsigned)rank % spec->empty != 0;
+  ZENPS_GRAD_INIT(grad);
+  if (spec->rows_in) {
+    make_rows(spec, &rng, empty, grad);
+  } else {
+    make_dense(spec, &rng, empty, grad);
+  }
+}
+
+void grad_free(zenps_grad_t *grad) {
+  free(grad->row_ids);
+  free(grad->values);
+}
+
+void out_make(const struct spec *spec, const zenps_grad_t *in, zenps_grad_t *out) {
+  ZENPS_GRAD_INIT(out);
+  out->layout = spec->rows_out ? ZENPS_ROWS : ZENPS_DENSE;
+  if (spec->in_place) {
+    out->values = in->values;
+  } else if (!spec->rows_out) {
+    out->values = must(malloc(spec->rows * row_bytes(spec)));
+    memset(out->values, 0xa5, spec->rows * row_bytes(spec));
+  } else if (spec->own_arrays) {
+    out->capacity = spec->rows;
+    out->row_ids = must(malloc(spec->rows * sizeof *out->row_ids));
+    out->values = must(malloc(spec->rows * row_bytes(spec)));
+  }
+}
+
+void out_free(const struct spec *spec, const zenps_grad_t *in, zenps_grad_t *out) {
+  if (out->values != in->values && (!spec->rows_out || spec->own_arrays)) grad_free(out);
+}
+
+/* ------------------------------------------------------------ the plain sum */
+
+struct sum {
+  void *values;  /* rows * width */
+  bool *present; /* rows that some rank sends */
+};
+
+#define DEFINE_ADD(type)                                                                                     \
+  /* The rank's own entries first, then onto the sum, unless nothing is left of the row. */                  \
+  static void add_##type(const struct spec *spec, const zenps_grad_t *grad, struct sum *sum) {               \
+    type *own = must(calloc(spec->rows * spec->width, sizeof(type))), *total = sum->values;                  \
+    const type *values = grad->values;                                                                       \
+    const uint64_t n = grad->layout == ZENPS_ROWS ? grad->nnz : spec->rows;                                  \
+    for (uint64_t i = 0; i < n; i++) {                                                                       \
+      const uint64_t row = grad->layout == ZENPS_ROWS ? (uint64_t)grad->row_ids[i] : i;                      \
+      for (uint32_t j = 0; j < spec->width; j++) own[row * spec->width + j] += values[i * spec->width + j];  \
+    }                                                                                                        \
+    for (uint64_t row = 0; row < spec->rows; row++) {                                                        \
+      bool any = false;                                                                                      \
+      for (uint32_t j = 0; j < spec->width; j++) any |= own[row * spec->width + j] != 0;                     \
+      if (!any) continue;                                                                                    \
+      sum->present[row] = true;                                                                              \
+      for (uint32_t j = 0; j < spec->width; j++) total[row * spec->width + j] += own[row * spec->width + j]; \
+    }                                                                                                        \
+    free(own);                                                                                               \
+  }
+DEFINE_ADD(float)
+DEFINE_ADD(double)
+
+static void scale(const struct spec *spec, int world, struct sum *sum) {
+  for (uint64_t i = 0; i < spec->rows * spec->width; i++) {
+    if (spec->dtype == ZENPS_F32) {
+      ((float *)sum->values)[i] *= 1.0f / (float)world;
+    } else {
+      ((double *)sum->values)[i] *= 1.0 / world;
+    }
+  }
+}
+
+static bool same_value(const struct spec *spec, const void *a, const void *b, uint64_t at) {
+  const size_t n = value_bytes(spec);
+  if (memcmp((const char *)a + at * n, (const char *)b + at * n, n) == 0) return true;
+  /* Which NaN comes of two is the processor's choice. */
+  return spec->odd_values &&
+         (spec->dtype == ZENPS_F32 ? isnan(((const float *)a)[at]) && isnan(((const float *)b)[at])
+                                   : isnan(((const double *)a)[at]) && isnan(((const double *)b)[at]));
+}
+
+static void check_row(const struct spec *spec, const struct sum *sum, uint64_t row, const void *values, uint64_t at) {
+  for (uint32_t j = 0; j < spec->width; j++) {
+    const void *wanted = (const char *)sum->values + row * row_bytes(spec);
+    const void *got = (const char *)values + at * row_bytes(spec);
+    if (same_value(spec, got, wanted, j)) continue;
+    char text[128];
+    snprintf(text, sizeof text, "row %llu, column %u differs", (unsigned long long)row, j);
+    rank_fail(__FILE__, __LINE__, text);
+  }
+}
+
+void out_check(const struct spec *spec, int world, uint64_t step, const zenps_grad_t *out) {
+  struct sum sum = {must(calloc(spec->rows, row_bytes(spec))), must(calloc(spec->rows, sizeof(bool)))};
+  uint64_t n = 0;
+  for (int r = 0; r < world; r++) {
+    zenps_grad_t grad;
+    grad_make(spec, r, step, &grad);
+    if (spec->dtype == ZENPS_F32) {
+      add_float(spec, &grad, &sum);
+    } else {
+      add_double(spec, &grad, &sum);
+    }
+    grad_free(&grad);
+  }
+  if (spec->options.op == ZENPS_OP_MEAN) scale(spec, world, &sum);
+  for (uint64_t row = 0; row < spec->rows; row++) {
+    if (!spec->rows_out) {
+      check_row(spec, &sum, row, out->values, row);
+      n += sum.present[row];
+    } else if (sum.present[row]) {
+      CHECK(n < out->nnz && out->row_ids[n] == (int64_t)row);
+      check_row(spec, &sum, row, out->values, n++);
+    }
+  }
+  CHECK(out->nnz == n);
+  free(sum.values);
+  free(sum.present);
+}
+
+/* ------------------------------------------------------------ a step */
+
+zenps_tensor_t *tensor_open(const struct rank *rank, const char *name, const struct spec *spec) {
+  zenps_tensor_t *tensor;
+  CHECK_OK(zenps_tensor_open(rank->zenps, name, spec->rows, spec->width, spec->dtype,
+                             spec->options.struct_size ? &spec->options : NULL, &tensor));
+  return tensor;
+}
+
+void step_run(zenps_tensor_t *tensor, const struct spec *spec, const struct rank *rank, uint64_t step) {
+  zenps_grad_t in, out;
+  zenps_request_t *request;
+  grad_make(spec, rank->rank, step, &in);
+  out_make(spec, &in, &out);
+  CHECK_OK(zenps_allreduce(tensor, step, &in, &out, &request));
+  CHECK_OK(zenps_wait(request, -1));
+  CHECK(zenps_request_error(request) == NULL);
+  out_check(spec, rank->world, step, &out);
+  zenps_request_free(request);
+  out_free(spec, &in, &out);
+  grad_free(&in);
+}

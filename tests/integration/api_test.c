@@ -1,0 +1,13 @@
+/* Runs the library's tests, or those whose name contains the argument. See api.sh. */
+#include "tests/integration/api_test.h"
+
+int main(int argc, char **argv) {
+  struct CMUnitTest tests[64];
+  size_t n = 0;
+  if (argc > 1) cmocka_set_test_filter(argv[1]);
+  for (size_t i = 0; i < n_api_round_tests; i++) tests[n++] = api_round_tests[i];
+  for (size_t i = 0; i < n_api_failure_tests; i++) tests[n++] = api_failure_tests[i];
+  const int failed = _cmocka_run_group_tests("api", tests, n, NULL, NULL);
+  cluster_shared_stop();
+  return failed;
+}

@@ -1,0 +1,114 @@
+/* The library's tests: real ranks (processes) against real daemons. */
+#ifndef ZPS_TESTS_API_TEST_H
+#define ZPS_TESTS_API_TEST_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include <zenps/zenps.h>
+
+/* ------------------------------------------------------------ daemons and ranks (api_cluster.c) */
+
+enum { SERVERS_MAX = 4, RANKS_MAX = 16, WORDS = 64 };
+
+struct cluster {
+  pid_t coordinator, servers[SERVERS_MAX];
+  unsigned n_servers;
+  char address[64]; /* of the coordinator */
+};
+
+/* Coordinator and servers, each a process. */
+void cluster_start(struct cluster *cluster, unsigned n_servers);
+void cluster_stop(struct cluster *cluster);
+/* The cluster that tests share which leave it as it was; started on first use. */
+struct cluster *cluster_shared(void);
+void cluster_shared_stop(void);
+
+/* What a rank's process works with. */
+struct rank {
+  const struct cluster *cluster;
+  int rank, world;
+  char job[64];
+  uint64_t join_timeout_ms, round_timeout_ms;
+  atomic_uint *words; /* shared by all ranks of the run, zero at its start */
+  const void *arg;
+  zenps_job_t *zenps; /* after rank_open() */
+};
+
+typedef void (*rank_fn)(struct rank *rank);
+
+/* Runs `fn` in `world` processes. The test fails unless every one ends with status 0, or is named in `killed` (a bit
+ * per rank) and ends by SIGKILL. */
+void ranks_run(const struct cluster *cluster, int world, rank_fn fn, const void *arg, unsigned killed);
+/* Starts one more job and returns at once; ranks_wait() does the rest. */
+struct ranks {
+  pid_t pids[RANKS_MAX];
+  int world;
+  atomic_uint *words;
+};
+void ranks_start(struct ranks *ranks, const struct cluster *cluster, int world, rank_fn fn, const void *arg);
+void ranks_wait(struct ranks *ranks, unsigned killed);
+
+/* In a rank's process: says what is wrong and ends it. */
+#define CHECK(what)                                    \
+  do {                                                 \
+    if (!(what)) rank_fail(__FILE__, __LINE__, #what); \
+  } while (0)
+#define CHECK_STATUS(call, wanted) rank_check_status(__FILE__, __LINE__, #call, (call), (wanted))
+#define CHECK_OK(call) CHECK_STATUS(call, ZENPS_OK)
+#define CHECK_SAYS(text, part) rank_check_says(__FILE__, __LINE__, (text), (part))
+void rank_fail(const char *file, int line, const char *what) __attribute__((noreturn));
+void rank_check_status(const char *file, int line, const char *call, zenps_status_t got, zenps_status_t wanted);
+void rank_check_says(const char *file, int line, const char *text, const char *part);
+void rank_options(const struct rank *rank, zenps_options_t *options);
+void rank_open(struct rank *rank);
+void rank_close(struct rank *rank);
+/* Waits until the shared word has at least this value. */
+void rank_await(const struct rank *rank, unsigned word, unsigned value);
+uint64_t now_ms(void);
+
+/* ------------------------------------------------------------ gradients (api_grads.c) */
+
+struct spec {
+  uint64_t rows;
+  uint32_t width;
+  zenps_dtype_t dtype;
+  bool rows_in;     /* COO, unsorted */
+  bool rows_out;    /* COO */
+  unsigned repeats; /* COO: times a row may come */
+  double density;
+  unsigned empty;  /* ranks r with r % empty != 0 have nothing; 0: all have */
+  bool odd_values; /* -0.0, NaN, Inf among them */
+  bool in_place;
+  bool own_arrays; /* COO out: the caller's */
+  zenps_tensor_options_t options;
+};
+
+/* A gradient that depends on nothing but its arguments. Free its arrays. */
+void grad_make(const struct spec *spec, int rank, uint64_t step, zenps_grad_t *grad);
+void grad_free(zenps_grad_t *grad);
+void out_make(const struct spec *spec, const zenps_grad_t *in, zenps_grad_t *out);
+void out_free(const struct spec *spec, const zenps_grad_t *in, zenps_grad_t *out);
+/* Compares a result with the sum of all ranks' gradients, added in rank order: bit for bit. */
+void out_check(const struct spec *spec, int world, uint64_t step, const zenps_grad_t *out);
+/* One step, from gradient to checked result. */
+void step_run(zenps_tensor_t *tensor, const struct spec *spec, const struct rank *rank, uint64_t step);
+zenps_tensor_t *tensor_open(const struct rank *rank, const char *name, const struct spec *spec);
+
+/* ------------------------------------------------------------ the tests */
+
+extern const struct CMUnitTest api_round_tests[], api_failure_tests[];
+extern const size_t n_api_round_tests, n_api_failure_tests;
+
+#endif
