@@ -1,0 +1,150 @@
+/* Errors, hash, generator, addresses and text: the small parts of common/base. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/base/config.h"
+#include "common/base/err.h"
+#include "common/base/hash.h"
+#include "common/base/rng.h"
+#include "common/base/text.h"
+#include "zenps/zenps.h"
+
+static void codes_have_names_and_texts(void **state) {
+  (void)state;
+  for (int code = 0; code >= ZPS_ERR_INTERNAL; code--) {
+    assert_string_not_equal(zps_err_str((zps_err_t)code), "unknown error");
+    assert_int_equal(zps_err_from_name(zps_err_name((zps_err_t)code)), code);
+  }
+  assert_string_equal(zps_err_str((zps_err_t)-1000), "unknown error");
+  assert_string_equal(zps_err_name((zps_err_t)1), "ERR_?");
+  assert_int_equal(zps_err_from_name("ERR_BOGUS"), ZPS_ERR_INTERNAL);
+  assert_int_equal(zps_err_from_name(NULL), ZPS_ERR_INTERNAL);
+  assert_true(zps_err_retryable(ZPS_ERR_AGAIN));
+  assert_false(zps_err_retryable(ZPS_ERR_SHAPE));
+  assert_false(zps_err_retryable((zps_err_t)-1000));
+}
+
+static void fail_writes_code_and_text(void **state) {
+  (void)state;
+  struct zps_error error;
+  assert_int_equal(zps_fail(&error, ZPS_ERR_SHAPE, "tensor %s", "emb"), ZPS_ERR_SHAPE);
+  assert_int_equal(error.code, ZPS_ERR_SHAPE);
+  assert_string_equal(error.text, "tensor emb");
+  zps_fail(&error, ZPS_ERR_IO, "job j: %s", error.text); /* the old text as argument of the new one */
+  assert_string_equal(error.text, "job j: tensor emb");
+  assert_int_equal(zps_fail(NULL, ZPS_ERR_IO, "x"), ZPS_ERR_IO);
+}
+
+static void fail_errno_appends_the_cause(void **state) {
+  (void)state;
+  struct zps_error error;
+  char path[2000], wanted[100];
+  assert_int_equal(zps_fail_errno(&error, ZPS_ERR_IO, ENOENT, "cannot open %s", "/x"), ZPS_ERR_IO);
+  snprintf(wanted, sizeof wanted, "cannot open /x: %s", strerror(ENOENT));
+  assert_string_equal(error.text, wanted);
+  memset(path, 'p', sizeof path);
+  path[sizeof path - 1] = '\0';
+  zps_fail_errno(&error, ZPS_ERR_IO, ENOENT, "cannot open %s", path);
+  assert_non_null(strstr(error.text, strerror(ENOENT))); /* a long text does not push the cause out */
+  assert_int_equal(zps_fail_errno(NULL, ZPS_ERR_IO, ENOENT, "x"), ZPS_ERR_IO);
+}
+
+/* Values of MurmurHash3's fmix64, and of splitmix64 from seed 1234567, as published. */
+static void hash_and_generator_give_known_answers(void **state) {
+  (void)state;
+  assert_true(zps_hash_mix64(0) == 0);
+  assert_true(zps_hash_mix64(1) == 0xb456bcfc34c2cb2cull);
+  assert_true(zps_hash_mix64(UINT64_MAX) == 0x64b5720b4b825f21ull);
+  struct zps_rng rng = {1234567};
+  assert_true(zps_rng_u64(&rng) == 6457827717110365317ull);
+  assert_true(zps_rng_u64(&rng) == 3203168211198807973ull);
+}
+
+static void reduction_stays_in_range_and_spreads(void **state) {
+  (void)state;
+  unsigned count[7] = {0};
+  assert_int_equal(zps_hash_reduce(UINT64_MAX, 7), 6);
+  assert_int_equal(zps_hash_reduce(0, 7), 0);
+  for (uint64_t i = 0; i < 70000; i++) count[zps_hash_reduce(zps_hash_mix64(i), 7)]++;
+  for (int i = 0; i < 7; i++) assert_in_range(count[i], 9500, 10500);
+  struct zps_rng rng = {1};
+  for (int i = 0; i < 1000; i++) {
+    assert_true(zps_rng_below(&rng, 3) < 3);
+    const double unit = zps_rng_unit(&rng);
+    assert_true(unit >= 0 && unit < 1);
+  }
+}
+
+static void addresses_are_parsed(void **state) {
+  (void)state;
+  static const struct {
+    const char *text, *host;
+    unsigned port;
+  } good[] = {{"host:1", "host", 1},
+              {"10.0.0.1:65535", "10.0.0.1", 65535},
+              {"[::1]:80", "::1", 80},
+              {"[fe80::1%eth0]:0", "fe80::1%eth0", 0}};
+  for (unsigned i = 0; i < sizeof good / sizeof good[0]; i++) {
+    char host[64];
+    uint16_t port;
+    struct zps_error error;
+    assert_int_equal(zps_hostport_parse(good[i].text, host, sizeof host, &port, &error), ZPS_OK);
+    assert_string_equal(host, good[i].host);
+    assert_int_equal(port, good[i].port);
+  }
+}
+
+static void wrong_addresses_are_refused(void **state) {
+  (void)state;
+  static const char *const bad[] = {"",       "host",  ":1",      "host:",   "host:x",      "host:1x", "host:65536",
+                                    "::1:80", "[::1]", "[::1]80", "[::1:80", "host:999999", "[]:1",    "host: 1"};
+  for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    char host[64] = "untouched", quoted[32];
+    uint16_t port = 7;
+    struct zps_error error;
+    assert_int_equal(zps_hostport_parse(bad[i], host, sizeof host, &port, &error), ZPS_ERR_INVALID);
+    assert_string_equal(host, "untouched");
+    assert_int_equal(port, 7);
+    snprintf(quoted, sizeof quoted, "'%s'", bad[i]);
+    assert_non_null(strstr(error.text, quoted));
+    assert_non_null(strstr(error.text, "HOST:PORT"));
+  }
+  char small[4];
+  uint16_t port;
+  struct zps_error error;
+  assert_int_equal(zps_hostport_parse("abc:1", small, sizeof small, &port, &error), ZPS_OK);
+  assert_int_equal(zps_hostport_parse("abcd:1", small, sizeof small, &port, &error), ZPS_ERR_INVALID);
+  assert_string_equal(error.text, "the host in 'abcd:1' is 4 bytes long: at most 3 fit");
+}
+
+static void text_of_peers_is_checked(void **state) {
+  (void)state;
+  static const struct {
+    const char *text;
+    size_t printable;
+  } cases[] = {
+      {"", 0},         {"plain", 5},         {"a\nb", 1},         {"caf\xc3\xa9", 5},      {"x\xc3", 1},
+      {"\xc0\x80", 0}, {"\xe0\x80\x80", 0},  {"\xed\xa0\x80", 0}, {"\xf0\x9f\x98\x80", 4}, {"\xf5\x80\x80\x80", 0},
+      {"a\x7f", 1},    {"\xe2\x82\xac!", 4}, {"\x80", 0}};
+  for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++)
+    assert_int_equal(zps_text_printable(cases[i].text, strlen(cases[i].text)), cases[i].printable);
+  char text[] = "ok\x01\xc3\xa9\xff.";
+  zps_text_sanitize(text, strlen(text));
+  assert_string_equal(text, "ok?\xc3\xa9?.");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(codes_have_names_and_texts),           cmocka_unit_test(fail_writes_code_and_text),
+      cmocka_unit_test(fail_errno_appends_the_cause),         cmocka_unit_test(hash_and_generator_give_known_answers),
+      cmocka_unit_test(reduction_stays_in_range_and_spreads), cmocka_unit_test(addresses_are_parsed),
+      cmocka_unit_test(wrong_addresses_are_refused),          cmocka_unit_test(text_of_peers_is_checked),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
