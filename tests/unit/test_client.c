@@ -15,6 +15,7 @@
 #include "common/base/clock.h"
 #include "common/control/client.h"
 #include "common/control/rpc.h"
+#include "tests/support/logs.h"
 #include "tests/support/oom.h"
 
 enum { HELD_MAX = 64 };
@@ -397,6 +398,19 @@ static void test_out_of_memory(void **state) {
   server_stop(&sweep.server);
 }
 
+static int expect_warnings(void **state) {
+  (void)state;
+  logs_start();
+  logs_expect(ZPS_LOG_WARN, "a connection is refused: out of memory");
+  return 0;
+}
+
+static int check_warnings(void **state) {
+  (void)state;
+  logs_finish();
+  return 0;
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_calls_and_notifications),
@@ -412,5 +426,5 @@ int main(void) {
       cmocka_unit_test(test_nobody_listens),
       cmocka_unit_test(test_out_of_memory),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests(tests, expect_warnings, check_warnings);
 }

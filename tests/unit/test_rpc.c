@@ -15,6 +15,7 @@
 
 #include "common/base/clock.h"
 #include "common/control/rpc_internal.h"
+#include "tests/support/logs.h"
 #include "tests/support/oom.h"
 
 #define GUARD_MS 10000u /* nothing here takes that long: a hang fails instead */
@@ -692,6 +693,21 @@ static void test_connections_without_memory_are_refused_one_by_one(void **state)
   world_close(&world);
 }
 
+static int expect_warnings(void **state) {
+  (void)state;
+  logs_start();
+  logs_expect(ZPS_LOG_WARN, "speaks protocol version 1");
+  logs_expect(ZPS_LOG_WARN, "not JSON at byte");
+  logs_expect(ZPS_LOG_WARN, "a connection is refused: out of memory");
+  return 0;
+}
+
+static int check_warnings(void **state) {
+  (void)state;
+  logs_finish();
+  return 0;
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_exchange_v4),
@@ -717,5 +733,5 @@ int main(void) {
       cmocka_unit_test(test_out_of_memory),
       cmocka_unit_test(test_connections_without_memory_are_refused_one_by_one),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests(tests, expect_warnings, check_warnings);
 }

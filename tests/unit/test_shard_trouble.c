@@ -7,6 +7,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "tests/support/logs.h"
 #include "tests/unit/shard_cluster.h"
 
 enum { MIB = 1 << 20, RANKS = 3 };
@@ -349,6 +350,19 @@ static const char *loop[] = {"loop", NULL}, *faulty[] = {"fault+loop", "seed=5,a
 #test " with faults", test, use_fabric, NULL, faulty \
   }
 
+static int expect_warnings(void **state) {
+  (void)state;
+  logs_start();
+  logs_expect(ZPS_LOG_WARN, "has sequence number 0: 5 was expected");
+  return 0;
+}
+
+static int check_warnings(void **state) {
+  (void)state;
+  logs_finish();
+  return 0;
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       ON_BOTH(test_missing_rank),
@@ -365,5 +379,5 @@ int main(void) {
       ON_BOTH(test_too_many_rounds),
       ON_BOTH(test_refused_jobs_and_tensors),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests(tests, expect_warnings, check_warnings);
 }
