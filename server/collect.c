@@ -19,18 +19,28 @@ static struct zps_frame_abort refusal(uint32_t tensor, uint64_t step, zps_err_t 
   return (struct zps_frame_abort){.tensor = tensor, .step = step, .code = code};
 }
 
+static void reply_text(struct zps_member *member, const struct zps_tensor *tensor, uint64_t step, zps_err_t code,
+                       const char *text) {
+  struct zps_frame_abort abort = refusal(tensor->id, step, code);
+  snprintf(abort.text, sizeof abort.text, "job %s, tensor %s, step %" PRIu64 ": %s", tensor->job->name, tensor->name,
+           step, text);
+  reply(member, &abort);
+}
+
+static void reply_completed(struct zps_member *member, const struct zps_tensor *tensor, uint64_t step) {
+  reply_text(member, tensor, step, ZPS_ERR_INVALID,
+             "it was already completed; every round of a tensor needs a new step");
+}
+
 /* Tells a rank that comes late how the round ended. */
 static void reply_tombstone(struct zps_member *member, const struct zps_tensor *tensor, uint64_t step) {
   const struct zps_tombstone *tombstone = zps_tensor_tombstone(tensor, step);
-  if (tombstone && tombstone->abort) {
+  if (tombstone && tombstone->is_completed)
+    reply_completed(member, tensor, step);
+  else if (tombstone && tombstone->abort)
     reply(member, tombstone->abort);
-    return;
-  }
-  const bool is_completed = tombstone && tombstone->is_completed;
-  struct zps_frame_abort abort = refusal(tensor->id, step, is_completed ? ZPS_ERR_INVALID : ZPS_ERR_NOMEM);
-  snprintf(abort.text, sizeof abort.text, "job %s, tensor %s, step %" PRIu64 ": %s", tensor->job->name, tensor->name,
-           step, is_completed ? "it was already completed; every round of a tensor needs a new step" : "out of memory");
-  reply(member, &abort);
+  else
+    reply_text(member, tensor, step, ZPS_ERR_NOMEM, "the server is out of memory");
 }
 
 static void refuse_step(struct zps_tensor *tensor, uint64_t step, zps_err_t code, const char *fmt, ...)
@@ -124,6 +134,10 @@ static void on_push(struct zps_member *member, const struct zps_frame_round *pus
   struct zps_live *live = find_or_open(tensor, push->step, now_ns);
   if (!live) {
     reply_tombstone(member, tensor, push->step);
+    return;
+  }
+  if (live->round->state == ZPS_ROUND_PUBLISHED) { /* a repeated step: the others' results are none the worse for it */
+    reply_completed(member, tensor, push->step);
     return;
   }
   if (live->first_push_ns[member->rank] == 0) {

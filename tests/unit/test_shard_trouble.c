@@ -269,6 +269,15 @@ static void test_wrong_tensor_step_and_time(void **state) {
   cluster_round(&scene.cluster, scene.tensor, 8);
   push(&scene, 8, 1);
   expect_abort(&scene, 8, 1, ZPS_ERR_INVALID, "step 8: it was already completed");
+  for (uint32_t rank = 0; rank < RANKS; rank++) push(&scene, 5, rank);
+  cluster_check(&scene.cluster, scene.tensor, 5, 1);
+  cluster_done(&scene.cluster, scene.tensor, 5, 1);
+  push(&scene, 5, 1); /* while the others still read */
+  expect_abort(&scene, 5, 1, ZPS_ERR_INVALID, "step 5: it was already completed");
+  for (uint32_t rank = 0; rank < RANKS; rank += 2) {
+    cluster_check(&scene.cluster, scene.tensor, 5, rank);
+    cluster_done(&scene.cluster, scene.tensor, 5, rank);
+  }
   push(&scene, 9, 0);
   push(&scene, 9, 2);
   cluster_done(&scene.cluster, scene.tensor, 9, 2);
