@@ -43,17 +43,39 @@ static zps_json *lag_row(const struct zps_tensor_stats *stats, uint32_t rank) {
   return zps_json_set_u64(row, "lag_ns", stats->lag_ns[rank]);
 }
 
-/* The lag that exactly the LAGS_PER_TENSOR slowest ranks (more on a tie) have or exceed, by bisection. */
+static uint32_t slower_than(const struct zps_tensor_stats *stats, uint64_t lag_ns) {
+  uint32_t n = 0;
+  for (uint32_t r = 0; r < stats->world; r++) n += stats->lag_ns[r] > lag_ns;
+  return n;
+}
+
+/* The smallest lag that fewer than LAGS_PER_TENSOR ranks exceed, by bisection. */
 static uint64_t lag_threshold(const struct zps_tensor_stats *stats) {
-  uint64_t low = 0, high = UINT64_MAX; /* at least that many ranks >= low; fewer >= high */
-  if (stats->world <= LAGS_PER_TENSOR) return 0;
-  while (high - low > 1) {
+  uint64_t low = 0, high = UINT64_MAX;
+  while (low < high) {
     const uint64_t middle = low + (high - low) / 2;
-    uint32_t n = 0;
-    for (uint32_t r = 0; r < stats->world; r++) n += stats->lag_ns[r] >= middle;
-    *(n >= LAGS_PER_TENSOR ? &low : &high) = middle;
+    if (slower_than(stats, middle) < LAGS_PER_TENSOR) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
   }
   return low;
+}
+
+static void add_lags(struct rows *rows, const struct zps_tensor_stats *stats) {
+  const uint64_t threshold = lag_threshold(stats);
+  uint32_t room = LAGS_PER_TENSOR - slower_than(stats, threshold); /* for those at the threshold */
+  for (uint32_t r = 0; r < stats->world; r++) {
+    const bool slow = stats->lag_ns[r] > threshold;
+    const bool shown = slow || (stats->lag_ns[r] == threshold && room > 0);
+    if (!shown || zps_json_array_len(rows->lags) >= LAG_ROWS_MAX) {
+      rows->n_out++;
+      continue;
+    }
+    if (!slow) room--;
+    rows->lags = zps_json_append(rows->lags, lag_row(stats, r));
+  }
 }
 
 static void visit(void *ctx, const struct zps_tensor_stats *stats) {
@@ -63,16 +85,7 @@ static void visit(void *ctx, const struct zps_tensor_stats *stats) {
     return;
   }
   rows->tensors = zps_json_append(rows->tensors, tensor_row(stats));
-  const uint64_t threshold = lag_threshold(stats);
-  uint32_t n = 0;
-  for (uint32_t r = 0; r < stats->world; r++) {
-    if (stats->lag_ns[r] < threshold || n >= LAGS_PER_TENSOR || zps_json_array_len(rows->lags) >= LAG_ROWS_MAX) {
-      rows->n_out++;
-    } else {
-      rows->lags = zps_json_append(rows->lags, lag_row(stats, r));
-      n++;
-    }
-  }
+  add_lags(rows, stats);
 }
 
 zps_json *zps_agent_stats(struct zps_shard *shard) {

@@ -35,12 +35,6 @@ stop() {
   kill -TERM "$2" && wait "$2"
 }
 
-# said NAME PATTERN: about what the last command that was run for its status, or by ok, printed.
-said() {
-  grep -qE -- "$2" "$scratch/out"
-  tap_result $? "$1"
-}
-
 # ---- options ----
 zenpsd --control-listen=nonsense >"$scratch/out" 2>&1
 is "a bad option: status 2" $? 2

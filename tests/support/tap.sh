@@ -1,6 +1,6 @@
 # Sourced by test scripts: TAP output, programs of the build tree, a scratch folder, and an end that leaves nothing running.
 #   . "$(dirname "$0")/../support/tap.sh"
-# Gives: $top, $build, $scratch; ok NAME COMMAND..., is NAME GOT WANTED, skip NAME WHY, done_testing.
+# Gives: $top, $build, $scratch; ok NAME COMMAND..., said NAME PATTERN, is NAME GOT WANTED, skip NAME WHY, done_testing.
 set -u
 top=${ZPS_TOP_SRCDIR:-$(cd "$(dirname "$0")/../.." && pwd)}
 build=${ZPS_TOP_BUILDDIR:-$PWD}
@@ -37,6 +37,11 @@ ok() {
   status=$?
   tap_result "$status" "$name"
   return "$status"
+}
+# said NAME PATTERN: passes when $scratch/out, by ok or by the script, matches the extended regular expression.
+said() {
+  grep -qE -- "$2" "$scratch/out"
+  tap_result $? "$1"
 }
 is() { # NAME GOT WANTED
   [ "$2" = "$3" ]
