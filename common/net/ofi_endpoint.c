@@ -46,24 +46,47 @@ static bool wakes_for_everything(const struct fi_info *info) {
   return false;
 }
 
+static bool needs_wait_set(const struct fi_info *info) {
+  return provider_is(info, "net") || (provider_is(info, "tcp") && provider_older_than(info, 118, 1));
+}
+
+/* A queue with a descriptor to sleep on. */
+static int cq_open_with_fd(struct ofi_net *net) {
+  struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_FD};
+  int rc = 0;
+#ifdef OFI_WAIT_SETS
+  if (needs_wait_set(net->info)) {
+    struct fi_wait_attr wait_attr = {.wait_obj = FI_WAIT_FD};
+    rc = fi_wait_open(net->fabric, &wait_attr, &net->wait_set);
+    attr.wait_obj = FI_WAIT_SET;
+    attr.wait_set = net->wait_set;
+  }
+#else
+  if (needs_wait_set(net->info)) rc = -FI_ENOSYS;
+#endif
+  if (rc == 0) rc = fi_cq_open(net->domain, &attr, &net->cq, net);
+  if (rc == 0) rc = fi_control(net->wait_set ? &net->wait_set->fid : &net->cq->fid, FI_GETWAIT, &net->cq_fd);
+  return rc;
+}
+
 static void fid_close(struct fid *fid, const char *what) {
   if (!fid) return;
   const int rc = fi_close(fid);
   if (rc != 0) zps_log_warn("the fabric does not let go of its %s: %s", what, fi_strerror(-rc));
 }
 
-static int cq_open(struct ofi_net *net) {
-  struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_FD};
+static void cq_close(struct ofi_net *net) {
+  fid_close(net->cq ? &net->cq->fid : NULL, "completion queue");
+  fid_close(net->wait_set ? &net->wait_set->fid : NULL, "wait set");
+  net->cq = NULL;
+  net->wait_set = NULL;
   net->cq_fd = -1;
-  int rc = fi_cq_open(net->domain, &attr, &net->cq, net);
-  if (rc == 0) {
-    rc = fi_control(&net->cq->fid, FI_GETWAIT, &net->cq_fd);
-    if (rc == 0) return 0;
-    fi_close(&net->cq->fid);
-    net->cq = NULL;
-    net->cq_fd = -1;
-  }
-  attr.wait_obj = FI_WAIT_NONE;
+}
+
+static int cq_open(struct ofi_net *net) {
+  struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_NONE};
+  if (cq_open_with_fd(net) == 0) return 0;
+  cq_close(net);
   return fi_cq_open(net->domain, &attr, &net->cq, net);
 }
 
@@ -116,7 +139,7 @@ static void endpoint_close(struct ofi_net *net) {
 }
 
 static void domain_close(struct ofi_net *net) {
-  fid_close(net->cq ? &net->cq->fid : NULL, "completion queue");
+  cq_close(net);
   fid_close(net->av ? &net->av->fid : NULL, "address vector");
   fid_close(net->domain ? &net->domain->fid : NULL, "domain");
   fid_close(net->fabric ? &net->fabric->fid : NULL, "fabric");
@@ -168,8 +191,6 @@ zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps
   code = endpoint_open(net, error);
   if (code != ZPS_OK) goto err_endpoint;
   info_fill(net);
-  net->stale_fd =
-      provider_is(net->info, "net") || (provider_is(net->info, "tcp") && provider_older_than(net->info, 118, 1));
   net->max_block_ns = wakes_for_everything(net->info) ? UINT64_MAX : CAUTIOUS_BLOCK_NS;
   net->keep_addrs = strstr(net->info->fabric_attr->prov_name, "ofi_rxm") && provider_older_than(net->info, 200, 0);
   net->last_event_ns = zps_clock_ns();

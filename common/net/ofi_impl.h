@@ -19,6 +19,12 @@
 #define OFI_CQ_BATCH 32
 #define OFI_RETRY_WAIT_NS (2 * 1000000ull) /* a connection that comes up does not wake the completion queue */
 
+/* The completion queue's descriptor of net 1.16 to tcp 1.18.0 stays readable after a completion, and fi_trywait() does
+ * not quiet it. fi_wait() on a wait set does; later headers and providers need and have none of this. */
+#if FI_MAJOR_VERSION == 1 && FI_MINOR_VERSION <= 18
+#define OFI_WAIT_SETS 1
+#endif
+
 struct ofi_net;
 struct ofi_peer;
 
@@ -102,12 +108,12 @@ struct ofi_net {
   struct fid_fabric *fabric;
   struct fid_domain *domain;
   struct fid_av *av;
+  struct fid_wait *wait_set; /* of the queue, where its descriptor needs one; else NULL */
   struct fid_cq *cq;
   struct fid_ep *ep;
   int cq_fd; /* -1: the provider has none, so that waiting is polling */
   int wake_fd;
   _Atomic bool woken;
-  bool stale_fd; /* cq_fd stays readable after a completion until fi_cq_sread() has slept on it */
   bool closing;
   bool keep_addrs; /* fi_av_remove() of a connected peer is not safe */
   uint64_t max_block_ns;

@@ -15,7 +15,7 @@
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
 
-enum { NAP_MIN_NS = 20000, NAP_MAX_NS = 5000000, NAP_FRACTION = 64, STALE_SLEEP_MS = 1 };
+enum { NAP_MIN_NS = 20000, NAP_MAX_NS = 5000000, NAP_FRACTION = 64 };
 
 void zps_ofi_wake(struct zps_net *base) {
   struct ofi_net *net = ofi_net_of(base);
@@ -67,23 +67,17 @@ static bool sleep_on_fds(struct ofi_net *net, bool with_cq, uint64_t timeout_ns)
   return false;
 }
 
-/* Quiets a descriptor that stays readable though the queue is empty. True when completions came along. */
-static bool stale_clear(struct ofi_net *net) {
-  struct pollfd fd = {.fd = net->cq_fd, .events = POLLIN};
-  if (poll(&fd, 1, 0) <= 0) return false;
-  const ssize_t n = fi_cq_sread(net->cq, net->stash, OFI_CQ_BATCH, NULL, STALE_SLEEP_MS);
-  if (n > 0) net->n_stash = (size_t)n;
-  if (n == -FI_EAVAIL) net->cq_error = true;
-  if (n > 0 || n == -FI_EAVAIL) return true;
+/* May the thread sleep on the completion queue's descriptor? Not when there are completions. */
+static bool may_sleep(struct ofi_net *net) {
   struct fid *fid = &net->cq->fid;
-  return fi_trywait(net->fabric, &fid, 1) != 0;
+#ifdef OFI_WAIT_SETS
+  if (net->wait_set) return fi_wait(net->wait_set, 0) == -FI_ETIMEDOUT;
+#endif
+  return fi_trywait(net->fabric, &fid, 1) == 0;
 }
 
 static void wait_on_fd(struct ofi_net *net, uint64_t timeout_ns) {
-  struct fid *fid = &net->cq->fid;
-  if (fi_trywait(net->fabric, &fid, 1) != 0) return;
-  if (net->stale_fd && stale_clear(net)) return;
-  sleep_on_fds(net, true, timeout_ns < net->max_block_ns ? timeout_ns : net->max_block_ns);
+  if (may_sleep(net)) sleep_on_fds(net, true, timeout_ns < net->max_block_ns ? timeout_ns : net->max_block_ns);
 }
 
 /* The longer nothing has come, the longer the naps: what comes is late by a small part of the time it took, at most. */

@@ -78,6 +78,8 @@ void conform_step(struct conform_node *const *nodes, size_t n);
 void conform_send(struct zps_net_peer *peer, const void *data, size_t len, struct conform_node *const *nodes, size_t n);
 void conform_read_start(struct conform_read *read, struct zps_net_peer *peer, void *local,
                         const struct zps_net_mem *mem, size_t len, uint64_t addr, uint64_t key);
+/* Fails when waiting for nothing takes more of the processor than a provider of this kind must. */
+void conform_assert_idle(struct conform_node *node);
 struct zps_net_mem conform_register(struct conform_node *node, void *base, size_t len);
 /* Byte `i` of everything that the suite sends or lets others read. */
 static inline uint8_t conform_byte(uint64_t seed, size_t i) {
@@ -129,6 +131,7 @@ bool conform_check(const void *data, uint64_t seed, size_t offset, size_t len);
   X(process_killed_reading, PROCESSES) \
   X(process_killed_sending, PROCESSES) \
   X(process_hung_close, PROCESSES)     \
+  X(process_dead_idle_cpu, PROCESSES)  \
   X(process_rejoin, PROCESSES)
 
 #define X(name, needs) void conform_##name(void **state);

@@ -129,6 +129,19 @@ void conform_process_hung_close(void **state) {
   free(fixture.target);
 }
 
+/* What a dead peer leaves behind at a provider must not keep the endpoint busy. */
+void conform_process_dead_idle_cpu(void **state) {
+  (void)state;
+  struct process_fixture fixture;
+  fixture_open(&fixture);
+  conform_child_signal(&fixture.child, SIGKILL);
+  for (int i = 0; i < 20; i++) conform_step(CONFORM_NODES(&fixture.node));
+  conform_assert_idle(&fixture.node);
+  zps_net_peer_evict(fixture.child.peer);
+  conform_assert_idle(&fixture.node);
+  fixture_close(&fixture);
+}
+
 void conform_process_rejoin(void **state) {
   (void)state;
   struct process_fixture fixture;
