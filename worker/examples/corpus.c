@@ -1,10 +1,13 @@
 #include "worker/examples/corpus.h"
 
 #include <ctype.h>
+#include <math.h>
 #include <search.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/hash.h"
+#include "common/base/rng.h"
 #include "worker/tools/lines.h"
 
 enum { WORD_BYTES = 64 };
@@ -147,10 +150,56 @@ zps_err_t corpus_read(const char *path, uint64_t min_count, uint64_t max_words, 
   return code;
 }
 
+void corpus_subsample(struct corpus *corpus, double threshold, uint64_t seed) {
+  const uint64_t n = corpus->n_tokens;
+  if (threshold == 0) return;
+  corpus->n_tokens = 0;
+  for (uint64_t i = 0; i < n; i++) {
+    struct zps_rng rng = {zps_hash_mix64(seed) + i};
+    const double share = (double)corpus->counts[corpus->tokens[i]] / (double)n;
+    if (zps_rng_unit(&rng) < sqrt(threshold / share)) corpus->tokens[corpus->n_tokens++] = corpus->tokens[i];
+  }
+}
+
+bool corpus_hold_out(struct corpus *corpus) {
+  enum { STRETCH = 200, EVERY = 20 };
+  uint32_t *held = malloc((corpus->n_tokens / EVERY + STRETCH) * sizeof *held);
+  uint64_t n_held = 0;
+  if (!held) return false;
+  corpus->n_training = 0;
+  for (uint64_t i = 0; i < corpus->n_tokens; i++) {
+    if (i / STRETCH % EVERY == EVERY - 1) {
+      held[n_held++] = corpus->tokens[i];
+    } else {
+      corpus->tokens[corpus->n_training++] = corpus->tokens[i];
+    }
+  }
+  memcpy(corpus->tokens + corpus->n_training, held, n_held * sizeof *held);
+  free(held);
+  return true;
+}
+
+bool corpus_draw_table(struct corpus *corpus) {
+  double total = 0, cumulative = 0;
+  corpus->n_drawn = 16ull * corpus->n_words < (1u << 20) ? 1u << 20 : 16ull * corpus->n_words;
+  corpus->drawn = malloc(corpus->n_drawn * sizeof *corpus->drawn);
+  if (!corpus->drawn) return false;
+  for (uint32_t word = 0; word < corpus->n_words; word++) total += pow((double)corpus->counts[word], 0.75);
+  uint64_t at = 0;
+  for (uint32_t word = 0; word < corpus->n_words; word++) {
+    cumulative += pow((double)corpus->counts[word], 0.75);
+    const uint64_t end =
+        word + 1 == corpus->n_words ? corpus->n_drawn : (uint64_t)(cumulative / total * (double)corpus->n_drawn);
+    while (at < end) corpus->drawn[at++] = word;
+  }
+  return true;
+}
+
 void corpus_free(struct corpus *corpus) {
   for (uint32_t i = 0; corpus->words && i < corpus->n_words; i++) free(corpus->words[i]);
   free(corpus->words);
   free(corpus->counts);
   free(corpus->tokens);
+  free(corpus->drawn);
   *corpus = (struct corpus){.n_tokens = 0};
 }

@@ -45,7 +45,7 @@ static const struct zps_opt opts[] = {
         .help = "words of a step, over all ranks together"),
     OPT(ZPS_OPT_UINT, max_steps, .name = "max-steps", .arg = "N", .def = "0", .min = 0, .max = 1e12,
         .help = "end an epoch after N steps (0: at the end of the text)"),
-    OPT(ZPS_OPT_DOUBLE, rate, .name = "rate", .short_flag = 'r', .arg = "ETA", .def = "0.05", .min = 0, .max = 100,
+    OPT(ZPS_OPT_DOUBLE, rate, .name = "rate", .short_flag = 'r', .arg = "ETA", .def = "0.15", .min = 0, .max = 100,
         .help = "learning rate of Adagrad"),
     OPT(ZPS_OPT_DOUBLE, subsample, .name = "subsample", .arg = "T", .def = "0.0003", .min = 0, .max = 1,
         .help = "words of a larger share than T are dropped at random (0: none)"),
@@ -67,7 +67,7 @@ static const struct zps_opt_table table = {
     .args = "FILE",
     .description =
         "Example: zenpsrun -n 4 --servers 2 -- zenps-embed --epochs 2 --show water,king book.txt\n"
-        "FILE may be .xz. The last twentieth of the text is held out for evaluation.",
+        "FILE may be .xz. A twentieth of the text is held out for evaluation.",
     .opts = opts,
     .config_size = sizeof(struct options),
     .min_args = 1,
@@ -85,9 +85,6 @@ struct model {
   struct options options;
   struct train train;
   struct corpus corpus;
-  uint64_t n_training; /* tokens before the held-out part */
-  uint32_t *drawn;     /* table of words in proportion to count^0.75, for negatives */
-  uint64_t n_drawn;
   struct vectors centres, contexts;
   double loss;
   uint64_t n_predictions;
@@ -110,7 +107,7 @@ static struct zps_rng rng_at(const struct model *model, uint64_t position, uint6
 }
 
 static uint32_t draw_negative(const struct model *model, struct zps_rng *rng) {
-  return model->drawn[zps_rng_below(rng, model->n_drawn)];
+  return model->corpus.drawn[zps_rng_below(rng, model->corpus.n_drawn)];
 }
 
 /* Predicts `word` (a true one or a negative) from `input`: adds the loss, the context row's gradient, and what falls on
@@ -158,7 +155,7 @@ static void train_position(struct model *model, uint64_t position) {
   struct zps_rng rng = rng_at(model, position, 1);
   const uint64_t window = 1 + zps_rng_below(&rng, options->window);
   const uint64_t first = position > window ? position - window : 0;
-  const uint64_t last = position + window < model->n_training ? position + window : model->n_training - 1;
+  const uint64_t last = position + window < model->corpus.n_training ? position + window : model->corpus.n_training - 1;
   float input[DIM_MAX] = {0}, input_gradient[DIM_MAX] = {0};
   if (options->mode == 0) {
     const float *centre = model->centres.rows + tokens[position] * dim;
@@ -217,13 +214,14 @@ static bool run_epoch(struct model *model, unsigned epoch, uint64_t *step) {
   uint64_t steps = 0;
   model->loss = 0;
   model->n_predictions = 0;
-  for (uint64_t start = 0; start < model->n_training && (options->max_steps == 0 || steps < options->max_steps);
+  for (uint64_t start = 0; start < model->corpus.n_training && (options->max_steps == 0 || steps < options->max_steps);
        start += options->batch, steps++) {
-    const uint64_t end = start + options->batch < model->n_training ? start + options->batch : model->n_training;
+    const uint64_t end =
+        start + options->batch < model->corpus.n_training ? start + options->batch : model->corpus.n_training;
     if (!take_step(model, start, end, (*step)++)) return false;
     if (model->train.rank == 0 && !model->train.json && train_seconds() - shown_s > PROGRESS_S) {
       shown_s = train_seconds();
-      printf("epoch %2u  %3.0f%%  loss %.4f\n", epoch, 100.0 * (double)end / (double)model->n_training,
+      printf("epoch %2u  %3.0f%%  loss %.4f\n", epoch, 100.0 * (double)end / (double)model->corpus.n_training,
              model->n_predictions ? model->loss / (double)model->n_predictions : 0.0);
       fflush(stdout);
     }
@@ -234,7 +232,7 @@ static bool run_epoch(struct model *model, unsigned epoch, uint64_t *step) {
 /* Share of held-out neighbour pairs whose true word scores above a random one; this rank's part of them. */
 static void evaluate(const struct model *model, double *ranked_right, double *n_pairs) {
   const uint64_t dim = model->options.dim, n = model->corpus.n_tokens, world = (uint64_t)model->train.world;
-  for (uint64_t i = model->n_training + 1; i < n; i++) {
+  for (uint64_t i = model->corpus.n_training + 1; i < n; i++) {
     if (i % world != (uint64_t)model->train.rank) continue;
     struct zps_rng rng = rng_at(model, i, 2);
     const uint32_t negative = draw_negative(model, &rng), word = model->corpus.tokens[i];
@@ -244,37 +242,6 @@ static void evaluate(const struct model *model, double *ranked_right, double *n_
     *ranked_right +=
         dot(centre, model->contexts.rows + word * dim, dim) > dot(centre, model->contexts.rows + negative * dim, dim);
   }
-}
-
-/* Drops occurrences of very frequent words, each by its own draw; the same ones on every rank and in every epoch. */
-static void subsample(struct model *model) {
-  struct corpus *corpus = &model->corpus;
-  const uint64_t n = corpus->n_tokens;
-  if (model->options.subsample == 0) return;
-  corpus->n_tokens = 0;
-  for (uint64_t i = 0; i < n; i++) {
-    struct zps_rng rng = rng_at(model, i, 3);
-    const double share = (double)corpus->counts[corpus->tokens[i]] / (double)n;
-    if (zps_rng_unit(&rng) < sqrt(model->options.subsample / share))
-      corpus->tokens[corpus->n_tokens++] = corpus->tokens[i];
-  }
-}
-
-static bool build_draw_table(struct model *model) {
-  const struct corpus *corpus = &model->corpus;
-  double total = 0, cumulative = 0;
-  model->n_drawn = 16ull * corpus->n_words < (1u << 20) ? 1u << 20 : 16ull * corpus->n_words;
-  model->drawn = malloc(model->n_drawn * sizeof *model->drawn);
-  if (!model->drawn) return false;
-  for (uint32_t word = 0; word < corpus->n_words; word++) total += pow((double)corpus->counts[word], 0.75);
-  uint64_t at = 0;
-  for (uint32_t word = 0; word < corpus->n_words; word++) {
-    cumulative += pow((double)corpus->counts[word], 0.75);
-    const uint64_t end =
-        word + 1 == corpus->n_words ? model->n_drawn : (uint64_t)(cumulative / total * (double)model->n_drawn);
-    while (at < end) model->drawn[at++] = word;
-  }
-  return true;
 }
 
 static bool vectors_open(struct model *model, struct vectors *vectors, const char *name, bool random) {
@@ -336,17 +303,16 @@ static bool load(struct model *model, const char *path) {
     fprintf(stderr, "zenps-embed: %s\n", error.text);
     return false;
   }
-  subsample(model);
-  model->n_training = model->corpus.n_tokens - model->corpus.n_tokens / 20;
-  if (!build_draw_table(model)) {
+  corpus_subsample(&model->corpus, model->options.subsample, model->options.seed);
+  if (!corpus_hold_out(&model->corpus) || !corpus_draw_table(&model->corpus)) {
     fprintf(stderr, "zenps-embed: out of memory for %u words\n", model->corpus.n_words);
     return false;
   }
   if (model->train.rank == 0 && !model->train.json)
     printf("%llu words of text (%llu held out), %u different ones, vectors of %llu, %d ranks over %s\n",
-           (unsigned long long)model->corpus.n_tokens, (unsigned long long)(model->corpus.n_tokens - model->n_training),
-           model->corpus.n_words, (unsigned long long)model->options.dim, model->train.world,
-           zenps_provider(model->train.job));
+           (unsigned long long)model->corpus.n_tokens,
+           (unsigned long long)(model->corpus.n_tokens - model->corpus.n_training), model->corpus.n_words,
+           (unsigned long long)model->options.dim, model->train.world, zenps_provider(model->train.job));
   return vectors_open(model, &model->centres, "centres", true) &&
          vectors_open(model, &model->contexts, "contexts", false);
 }
@@ -385,7 +351,6 @@ int main(int argc, char **argv) {
   vectors_close(&model.contexts);
   train_close(&model.train);
   corpus_free(&model.corpus);
-  free(model.drawn);
   zps_config_fini(&table, &model.options);
   return ok ? EXIT_SUCCESS : EXIT_FAILURE;
 }
