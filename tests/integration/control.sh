@@ -141,6 +141,8 @@ has() { # NAME TEXT PATTERN
   said "$1" "$3"
 }
 
+waits() { ctl members | grep -qE "^j +$1 +joining"; } # RANK
+
 client 10
 say 10 '{"jsonrpc":"2.0","id":2,"method":"no.such","params":{}}'
 has "an unknown method" "$(hear 10)" '-32601'
@@ -154,6 +156,7 @@ join 10 0 3 300
 has "ranks that do not come are named" "$(hear 10)" 'ERR_MISSING.*|.*had not joined: 1-2'
 client 11
 join 10 0 2 10000
+until_true waits 0 # what comes over two connections comes in any order
 join 11 0 2 10000
 has "a taken rank names host and pid of its holder" "$(hear 11)" 'held by host h10, pid 110.*ERR_RANK_TAKEN|ERR_RANK_TAKEN.*held by host h10, pid 110'
 join 11 1 3 10000
@@ -195,7 +198,7 @@ client 10
 client 11
 join 10 0 2 10000
 join 11 1 2 10000
-hear 10 >/dev/null
+hear 10 >/dev/null # the answer to one rank comes when all are in
 ok "the name of a closed job can be used again" hear 11
 hush 10
 has "a silent rank is lost" "$(hear 11)" 'ERR_PEER_LOST.*rank 0 .*nothing heard for'
