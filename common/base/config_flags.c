@@ -103,38 +103,50 @@ static const char *source_text(const struct zps_opt_table *table) {
   }
   if (file)
     return "Each option is taken from its flag, else from its environment variable, else from the configuration file, "
-           "where '[SECTION]' and 'NAME = VALUE' lines leave the section out of the name and have _ for -.\n";
-  return env ? "Each option is taken from its flag, else from its environment variable.\n" : "";
+           "where the lines '[SECTION]' and 'NAME = VALUE' set --SECTION-NAME (in NAME, _ stands for -).";
+  return env ? "Each option is taken from its flag, else from its environment variable." : "";
 }
 
-void zps_config_help(const struct zps_opt_table *table, size_t n_opts) {
-  struct help help = {0};
-  char *doc = NULL;
-  help.rows = calloc(2 * n_opts + 3, sizeof *help.rows);
-  help.strings = calloc(4 * n_opts + 1, sizeof *help.strings);
-  if (asprintf(&doc, "%s\v%s%s", table->summary, table->description ? table->description : "",
-               table->description && *source_text(table) ? "\n" : "") < 0)
-    doc = NULL;
-  char *full = NULL;
-  if (doc && asprintf(&full, "%s%s", doc, source_text(table)) < 0) full = NULL;
-  if (help.rows && help.strings && full) {
-    /* argp's groups follow the order of the rows; those without a section need no title and so come first. */
-    for (int titled = 0; titled < 2; titled++) {
-      for (size_t i = 0; i < n_opts; i++) {
-        size_t len;
-        section_of(&table->opts[i], &len);
-        if ((len > 0) == titled && first_of_section(table, i)) add_section(&help, table, n_opts, i);
-      }
+/* The text around the options: the summary before, paragraphs after, a blank line between them. NULL: out of memory. */
+static char *surrounding_text(const struct zps_opt_table *table) {
+  char *text = NULL;
+  size_t size;
+  FILE *out = open_memstream(&text, &size);
+  if (!out) return NULL;
+  fprintf(out, "%s\v", table->summary);
+  for (const char *c = table->description; c && *c; c++) fputs(*c == '\n' ? "\n\n" : (char[]){*c, '\0'}, out);
+  if (table->description) fputs("\n\n", out);
+  fputs(source_text(table), out);
+  if (fclose(out) == 0) return text;
+  free(text);
+  return NULL;
+}
+
+/* Those without a section first, for they need no title; argp keeps the order of titled groups. */
+static void add_options(struct help *help, const struct zps_opt_table *table, size_t n_opts) {
+  for (int titled = 0; titled < 2; titled++) {
+    for (size_t i = 0; i < n_opts; i++) {
+      size_t len;
+      section_of(&table->opts[i], &len);
+      if ((len > 0) == titled && first_of_section(table, i)) add_section(help, table, n_opts, i);
     }
-    help.rows[help.n_rows++] =
-        (struct argp_option){.name = "help", .key = KEY_HELP, .doc = "give this list", .group = -1};
-    help.rows[help.n_rows++] =
-        (struct argp_option){.name = "version", .key = KEY_VERSION, .doc = "print the version", .group = -1};
   }
-  if (!help.rows || !help.strings || !full || help.failed) {
-    puts("out of memory");
-  } else {
-    const struct argp argp = {.options = help.rows, .args_doc = table->args, .doc = full};
+  help->rows[help->n_rows++] =
+      (struct argp_option){.name = "help", .key = KEY_HELP, .doc = "give this list", .group = -1};
+  help->rows[help->n_rows++] =
+      (struct argp_option){.name = "version", .key = KEY_VERSION, .doc = "print the version", .group = -1};
+}
+
+static zps_err_t print_help(const struct zps_config_load *load) {
+  const struct zps_opt_table *table = load->table;
+  struct help help = {0};
+  char *text = surrounding_text(table);
+  help.rows = calloc(2 * load->n_opts + 3, sizeof *help.rows);
+  help.strings = calloc(4 * load->n_opts + 1, sizeof *help.strings);
+  help.failed = !text || !help.rows || !help.strings;
+  if (!help.failed) add_options(&help, table, load->n_opts);
+  if (!help.failed) {
+    const struct argp argp = {.options = help.rows, .args_doc = table->args, .doc = text};
     char name[ZPS_OPT_NAME_SIZE];
     snprintf(name, sizeof name, "%s", table->program);
     argp_help(&argp, stdout, ARGP_HELP_STD_HELP, name);
@@ -142,8 +154,12 @@ void zps_config_help(const struct zps_opt_table *table, size_t n_opts) {
   for (size_t i = 0; i < help.n_strings; i++) free(help.strings[i]);
   free(help.strings);
   free(help.rows);
-  free(full);
-  free(doc);
+  free(text);
+  return help.failed ? zps_fail(load->error, ZPS_ERR_NOMEM, "out of memory") : ZPS_OK;
+}
+
+static void print_version(const struct zps_opt_table *table) {
+  printf("%s (zenps) %s\n", table->program, PACKAGE_VERSION);
 }
 
 /* getopt_long()'s tables. A letter of a BOOL takes no value, so that letters can be joined (-vj). */
@@ -221,12 +237,12 @@ zps_err_t zps_config_flags(struct zps_config_load *load, int argc, char **argv, 
   opterr = 0;
   int key;
   while (!err && !rest->exit_now && (key = getopt_long(argc, argv, syntax.shorts, syntax.longs, NULL)) != -1) {
-    if (key == KEY_HELP || key == KEY_VERSION) {
-      if (key == KEY_HELP)
-        zps_config_help(load->table, load->n_opts);
-      else
-        printf("%s (zenps) %s\n", load->table->program, PACKAGE_VERSION);
+    if (key == KEY_HELP) {
       rest->exit_now = true;
+      err = print_help(load);
+    } else if (key == KEY_VERSION) {
+      rest->exit_now = true;
+      print_version(load->table);
     } else if (key == '?' || key == ':') {
       err = refuse(load, key, argv);
     } else {
