@@ -43,17 +43,17 @@ static void reply_tombstone(struct zps_member *member, const struct zps_tensor *
     reply_text(member, tensor, step, ZPS_ERR_NOMEM, "the server is out of memory");
 }
 
-static void refuse_step(struct zps_tensor *tensor, uint64_t step, zps_err_t code, const char *fmt, ...)
-    ZPS_PRINTF(4, 5);
-static void refuse_step(struct zps_tensor *tensor, uint64_t step, zps_err_t code, const char *fmt, ...) {
-  struct zps_frame_abort abort = refusal(tensor->id, step, code);
-  const int len = snprintf(abort.text, sizeof abort.text, "job %s, tensor %s, step %" PRIu64 ": ", tensor->job->name,
-                           tensor->name, step);
+static void refuse_step(struct zps_tensor *tensor, struct zps_frame_abort refused, const char *fmt, ...)
+    ZPS_PRINTF(3, 4);
+static void refuse_step(struct zps_tensor *tensor, struct zps_frame_abort refused, const char *fmt, ...) {
+  const int len = snprintf(refused.text, sizeof refused.text, "job %s, tensor %s, step %" PRIu64 ": ",
+                           tensor->job->name, tensor->name, refused.step);
   va_list args;
   va_start(args, fmt);
-  vsnprintf(abort.text + len, sizeof abort.text - (size_t)len, fmt, args); /* names are short enough to leave room */
+  vsnprintf(refused.text + len, sizeof refused.text - (size_t)len, fmt,
+            args); /* names are short enough to leave room */
   va_end(args);
-  zps_tensor_bury(tensor, step, &abort);
+  zps_tensor_bury(tensor, refused.step, &refused);
 }
 
 /* The round of this step, opened by its first push; NULL when it has ended already, which a tombstone tells. */
@@ -61,11 +61,12 @@ static struct zps_live *find_or_open(struct zps_tensor *tensor, uint64_t step, u
   struct zps_live *live = zps_live_find(tensor, step);
   if (live || zps_tensor_tombstone(tensor, step)) return live;
   if (tensor->n_lives >= ZPS_LIVE_MAX) {
-    refuse_step(tensor, step, ZPS_ERR_BUSY, "%u rounds of it are in flight already, which is the most", ZPS_LIVE_MAX);
+    refuse_step(tensor, refusal(tensor->id, step, ZPS_ERR_BUSY),
+                "%u rounds of it are in flight already, which is the most", ZPS_LIVE_MAX);
     return NULL;
   }
   if (zps_live_open(tensor, step, now_ns, &live) != ZPS_OK) {
-    refuse_step(tensor, step, ZPS_ERR_NOMEM, "the server is out of memory");
+    refuse_step(tensor, refusal(tensor->id, step, ZPS_ERR_NOMEM), "the server is out of memory");
     return NULL;
   }
   struct zps_job *job = tensor->job;
@@ -163,10 +164,18 @@ static void on_abort(struct zps_member *member, const struct zps_frame_abort *ab
   if (!tensor) return;
   struct zps_live *live = zps_live_find(tensor, abort->step);
   if (live) {
-    zps_live_step(live, &(struct zps_round_event){
-                            .type = ZPS_ROUND_CANCEL, .rank = member->rank, .code = abort->code, .text = abort->text});
+    zps_live_step(live, &(struct zps_round_event){.type = ZPS_ROUND_CANCEL,
+                                                  .rank = member->rank,
+                                                  .code = abort->code,
+                                                  .text = abort->text,
+                                                  .blamed = abort->ranks,
+                                                  .n_blamed = abort->n_ranks});
   } else if (!zps_tensor_tombstone(tensor, abort->step)) { /* the others need not wait for what will not come */
-    refuse_step(tensor, abort->step, abort->code, "rank %u gave it up: %s", member->rank, abort->text);
+    struct zps_frame_abort refused = refusal(tensor->id, abort->step, abort->code);
+    refused.n_ranks = abort->n_ranks > 0 ? abort->n_ranks : 1;
+    refused.ranks[0] = member->rank;
+    if (abort->n_ranks > 0) memcpy(refused.ranks, abort->ranks, abort->n_ranks * sizeof abort->ranks[0]);
+    refuse_step(tensor, refused, "rank %u gave it up: %s", member->rank, abort->text);
   }
 }
 

@@ -230,7 +230,8 @@ static void cancel(struct zps_round *round, const struct zps_round_event *event,
   }
   struct zps_frame_abort *abort = begin_abort(round, actions, event->code);
   say(abort, "rank %u gave it up: %s", event->rank, event->text);
-  name_rank(abort, event->rank);
+  for (uint32_t i = 0; i < event->n_blamed; i++) name_rank(abort, event->blamed[i]);
+  if (event->n_blamed == 0) name_rank(abort, event->rank);
 }
 
 static void fail(struct zps_round *round, const struct zps_round_event *event, struct zps_round_actions *actions) {

@@ -41,6 +41,8 @@ struct zps_round_event {
   uint64_t deadline_ns, now_ns;
   zps_err_t code;
   const char *text;
+  const uint32_t *blamed; /* CANCEL: the ranks that made this one give up; none: itself */
+  uint32_t n_blamed;
 };
 
 enum zps_round_action_type {

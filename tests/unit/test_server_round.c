@@ -333,6 +333,28 @@ static void test_deadline_names_missing_ranks(void **state) {
   zps_round_destroy(scene.round);
 }
 
+static void test_cancel_names_who_is_to_blame(void **state) {
+  (void)state;
+  static const uint32_t lost[] = {3, 1};
+  struct scene scene;
+  struct zps_round_event event = {.type = ZPS_ROUND_CANCEL, .rank = 2, .code = ZPS_ERR_PEER_LOST, .text = "why"};
+  const struct zps_frame_abort *abort = &scene.actions.abort;
+  scene_open(&scene, 4, 2);
+  zps_round_step(scene.round, &event, &scene.actions);
+  assert_int_equal(abort->n_ranks, 1);
+  assert_int_equal(abort->ranks[0], 2);
+  zps_round_destroy(scene.round);
+  scene_open(&scene, 4, 2);
+  event.blamed = lost;
+  event.n_blamed = 2;
+  zps_round_step(scene.round, &event, &scene.actions);
+  assert_string_equal(abort->text, "job news, tensor emb, step 12: rank 2 gave it up: why");
+  assert_int_equal(abort->n_ranks, 2);
+  assert_int_equal(abort->ranks[0], 3);
+  assert_int_equal(abort->ranks[1], 1);
+  zps_round_destroy(scene.round);
+}
+
 static void test_deadline_with_thousands_missing(void **state) {
   (void)state;
   struct scene scene;
@@ -395,6 +417,7 @@ int main(void) {
       cmocka_unit_test(test_every_order_with_trouble),
       cmocka_unit_test(test_random_orders),
       cmocka_unit_test(test_deadline_names_missing_ranks),
+      cmocka_unit_test(test_cancel_names_who_is_to_blame),
       cmocka_unit_test(test_deadline_with_thousands_missing),
       cmocka_unit_test(test_deadline_while_reading_is_a_timeout),
       cmocka_unit_test(test_gone_rank_is_needed_or_not),
