@@ -3,6 +3,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/hash.h"
@@ -91,6 +92,13 @@ static void on_peer_error(void *ctx, struct zps_net_peer *peer, zps_err_t code, 
 
 /* ------------------------------------------------------------ frames */
 
+/* Servers begin with job, tensor and step, as we do: what follows is the reason. */
+static const char *reason_in(const char *text) {
+  const char *step = strncmp(text, "job ", 4) == 0 ? strstr(text, ", step ") : NULL;
+  const char *reason = step ? strstr(step, ": ") : NULL;
+  return reason ? reason + 2 : text;
+}
+
 static void on_abort(struct zps_plane *plane, uint32_t server, const struct zps_frame_abort *abort) {
   struct zps_worker_round *round = round_find(plane, abort->tensor, abort->step);
   if (!round) return;
@@ -98,6 +106,7 @@ static void on_abort(struct zps_plane *plane, uint32_t server, const struct zps_
   zps_worker_round_touch(round);
   if (zps_scheme_over(round->scheme)) return;
   round->reason = *abort;
+  snprintf(round->reason.text, sizeof round->reason.text, "%s", reason_in(abort->text));
   zps_worker_round_event(round, ZPS_SCHEME_ABORTED, 0, server, abort->code < ZPS_OK ? abort->code : ZPS_ERR_INTERNAL);
 }
 

@@ -250,6 +250,7 @@ static void act(struct zps_worker_round *round, const struct zps_scheme_action *
       round->servers[action->arg].owes_abort = true;
       break;
     case ZPS_SCHEME_DO_COMPLETE:
+      zps_worker_round_explain(round);
       zps_plane_forget_waiting(plane, round);
       break;
   }

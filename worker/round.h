@@ -145,6 +145,8 @@ void zps_worker_round_clear(struct zps_worker_round *round);
 void zps_worker_round_decode(struct zps_worker_round *round, uint32_t partition); /* or ZPS_SCHEME_ALL */
 
 /* round_end.c */
+/* Completes the reason of a failure by what the scheme knows. */
+void zps_worker_round_explain(struct zps_worker_round *round);
 /* Fills the request: outcome, result, costs. */
 void zps_worker_round_finish(struct zps_worker_round *round, uint64_t now_ns);
 /* No server can be reading our buffers any more. */

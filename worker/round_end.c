@@ -39,11 +39,23 @@ static void say_silent(const struct zps_worker_round *round, char *text, size_t 
   if (first) say(text, size, " no server: they are here, but not decoded");
 }
 
+void zps_worker_round_explain(struct zps_worker_round *round) {
+  char *text = round->reason.text;
+  const uint32_t blame = round->scheme->blame;
+  if (text[0] != '\0' || round->scheme->code == ZPS_OK) return;
+  if (round->scheme->code == ZPS_ERR_TIMEOUT) {
+    say_silent(round, text, sizeof round->reason.text);
+    return;
+  }
+  if (blame != ZPS_SCHEME_ALL) {
+    say(text, sizeof round->reason.text, "server %" PRIu32 " (%s): ", blame, round->plane->servers[blame].name);
+  }
+  say(text, sizeof round->reason.text, "%s", zps_err_str(round->scheme->code));
+}
+
 static void describe(const struct zps_worker_round *round, zenps_error_t *error) {
   const struct zenps_tensor *tensor = round->tensor;
   const zps_err_t code = round->scheme->code;
-  const uint32_t blame = round->scheme->blame;
-  const char *reason = round->reason.text;
   memset(error, 0, sizeof *error);
   error->status = (zenps_status_t)code;
   error->step = round->step;
@@ -53,22 +65,9 @@ static void describe(const struct zps_worker_round *round, zenps_error_t *error)
        i++) {
     error->missing_ranks[error->n_missing++] = round->reason.ranks[i];
   }
-  /* What a server says names job, tensor and step itself. */
-  const bool named = strncmp(reason, "job ", 4) == 0 && strstr(reason, ", step ") != NULL;
-  if (!named) {
-    say(error->text, sizeof error->text, "job %s, tensor %s, step %" PRIu64 ": ", tensor->job->options.job,
-        tensor->name, round->step);
-  }
-  if (reason[0] != '\0') {
-    say(error->text, sizeof error->text, "%s", reason);
-  } else if (code == ZPS_ERR_TIMEOUT) {
-    say_silent(round, error->text, sizeof error->text);
-  } else if (blame != ZPS_SCHEME_ALL) {
-    say(error->text, sizeof error->text, "server %" PRIu32 " (%s): %s", blame, round->plane->servers[blame].name,
-        zps_err_str(code));
-  } else {
-    say(error->text, sizeof error->text, "%s", zps_err_str(code));
-  }
+  say(error->text, sizeof error->text, "job %s, tensor %s, step %" PRIu64 ": ", tensor->job->options.job, tensor->name,
+      round->step);
+  say(error->text, sizeof error->text, "%s", round->reason.text);
 }
 
 static uint64_t span(uint64_t from_ns, uint64_t to_ns) {
