@@ -8,4 +8,5 @@ if [ ! -x "$build/tests/integration/api_test" ]; then
   exit
 fi
 export ZENPSD="$build/zenpsd" ZENPS_TEST_DIR="$scratch" CMOCKA_MESSAGE_OUTPUT=TAP
+export LSAN_OPTIONS="${LSAN_OPTIONS:-print_suppressions=0}"
 "$build/tests/integration/api_test" "$@"

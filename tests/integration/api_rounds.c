@@ -192,7 +192,11 @@ static void many_rounds(struct rank *rank) {
     CHECK_OK(zenps_wait(request, -1));
     zenps_request_free(request);
   }
+#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ /* which keep what was freed */
   CHECK(resident_kib() < before + 1024);
+#else
+  CHECK(resident_kib() > before / 2);
+#endif
   grad_free(&in);
   rank_close(rank);
 }
