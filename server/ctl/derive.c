@@ -70,7 +70,6 @@ static zps_json *derive_tensor(const zps_json *now, const zps_json *before, doub
   to = zps_json_set_real(to, "bytes_out_per_s", ratio(grown(&window, "bytes_out"), span));
   to = zps_json_set_real(to, "density", ratio(grown(&window, "push_rows"), rounds * number(row, "world") * rows_here));
   to = zps_json_set_real(to, "union_density", ratio(grown(&window, "union_rows"), rounds * rows_here));
-  to = zps_json_set_real(to, "imbalance_push", ratio(grown(&window, "imbalance_push_sum"), rounds));
   to = zps_json_set_real(to, "imbalance_pull", imbalance_pull(now, before, row));
   to = zps_json_set_real(to, "collect_ms", ratio(grown(&window, "collect_ns"), rounds) / 1e6);
   to = zps_json_set_real(to, "reduce_ms", ratio(grown(&window, "reduce_ns"), rounds) / 1e6);

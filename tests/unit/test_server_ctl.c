@@ -81,7 +81,7 @@ static void test_bytes_are_short(void **state) {
   "\", \"job_id\": \"0x1\", \"name\": \"w\", \"rows\": 1000, \"world\": 2, \"partitions\": 4, \"partitions_here\": " \
   "2, "                                                                                                              \
   "\"age_s\": 10, \"rounds\": " #rounds ", \"bytes_in\": " #bytes ", \"bytes_out\": 0, \"push_rows\": " #push        \
-  ", \"union_rows\": " #union_ ", \"union_rows_max_part\": " #max ", \"imbalance_push_sum\": " #imbalance            \
+  ", \"union_rows\": " #union_ ", \"union_rows_max_part\": " #max ", \"imbalance_push\": " #imbalance                \
   ", \"collect_ns\": " #collect ", \"reduce_ns\": 0, \"publish_ns\": 0}"
 
 static double of(const zps_json *result, const char *array, size_t index, const char *key) {
@@ -91,7 +91,7 @@ static double of(const zps_json *result, const char *array, size_t index, const 
 static void test_since_open(void **state) {
   (void)state;
   zps_json
-      *now = parse("{\"servers\": [], \"tensors\": [" TENSOR("a", 20, 4000, 2000, 1800, 1000, 22, 40000000) "," TENSOR(
+      *now = parse("{\"servers\": [], \"tensors\": [" TENSOR("a", 20, 4000, 2000, 1800, 1000, 1.1, 40000000) "," TENSOR(
           "b", 20, 4000, 2000, 2200, 1200, 22,
           40000000) "], \"lags\": ["
                     "{\"server\": \"a\", \"job_id\": \"0x1\", \"name\": \"w\", \"rank\": 1, \"rounds\": 20, "
@@ -113,8 +113,8 @@ static void test_since_open(void **state) {
 
 static void test_between_samples(void **state) {
   (void)state;
-  zps_json *before = parse("{\"tensors\": [" TENSOR("a", 20, 4000, 2000, 1800, 1000, 22, 40000000) "]}");
-  zps_json *now = parse("{\"tensors\": [" TENSOR("a", 30, 9000, 12000, 6800, 2250, 37, 50000000) "]}");
+  zps_json *before = parse("{\"tensors\": [" TENSOR("a", 20, 4000, 2000, 1800, 1000, 1.1, 40000000) "]}");
+  zps_json *now = parse("{\"tensors\": [" TENSOR("a", 30, 9000, 12000, 6800, 2250, 1.5, 50000000) "]}");
   zps_json *derived = zps_ctl_derive(now, before, 2);
   assert_float_equal(of(derived, "tensors", 0, "rounds_per_s"), 5, 1e-9);
   assert_float_equal(of(derived, "tensors", 0, "bytes_in_per_s"), 2500, 1e-9);
