@@ -9,9 +9,9 @@
  * older) may be NULL. A new value, or NULL when memory is short.
  *
  * Of a tensor at a server: rounds_per_s; bytes_in_per_s, bytes_out_per_s; density: rows a rank pushed of those it could
- * have; union_density: rows in the sum; imbalance_push: a rank's heaviest partition over the mean one, worst rank, mean
- * over rounds; imbalance_pull: the sum's heaviest partition over the mean one, over all servers; collect_ms, reduce_ms,
- * publish_ms: mean over rounds. Of a rank: lag_ms: mean time by which its push came after the first one. */
+ * have; union_density: rows in the sum; imbalance_pull: the sum's heaviest partition over the
+ * mean one, over all servers (imbalance_push, of a rank's, comes from the server, of all rounds); collect_ms,
+ * reduce_ms, publish_ms: mean over rounds. Of a rank: lag_ms: mean time by which its push came after the first one. */
 zps_json *zps_ctl_derive(const zps_json *now, const zps_json *before, double seconds);
 
 #endif
