@@ -53,6 +53,7 @@ words=$(sed -n 's/.* \([0-9]*\) different ones.*/\1/p' training.log | head -1)
 say "for comparison: the same two tensors sent dense, 5 steps through the same daemons"
 dense_ms=$(./zenpsrun -n "$workers" --servers "$servers" --prefix=no -- ./zenps-perf --rows "$words" --width 64 --density 1 \
   --steps 5 --warmup 1 --json | sed -n 's/.*"median_ms": *\([0-9.]*\).*/\1/p')
+dense_ms=$(printf %.1f "$dense_ms")
 echo "$dense_ms ms per tensor and step"
 
 say "what happened"

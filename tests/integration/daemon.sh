@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# A daemon that has nothing to do does nothing, and one that has worked for long is no bigger than before.
+. "$(dirname "$0")/../support/tap.sh"
+
+address_file=$scratch/address
+zenpsd --control-listen=127.0.0.1:0 --control-address-file="$address_file" --log-level=warn >"$scratch/log" 2>&1 &
+daemon=$!
+for _ in $(seq 100); do [ -s "$address_file" ] && break; sleep 0.1; done
+ok "a daemon with both roles comes up" test -s "$address_file"
+address=$(cat "$address_file")
+# The libtool wrapper of a build tree replaces itself by the program, so this is the daemon's own pid.
+ticks() { awk '{ print $14 + $15 }' "/proc/$daemon/stat"; }
+rss_kib() { awk '$1 == "VmRSS:" { print $2 }' "/proc/$daemon/status"; }
+rounds() { # STEPS: so many rounds of two ranks
+  zenpsrun -n 2 --coordinator "$address" --prefix=no -- zenps-perf --rows 20000 --density 0.02 --steps "$1" --warmup 0 --verify
+}
+
+idle() { # SECONDS -> CPU share in thousandths of a core
+  local before
+  before=$(ticks)
+  sleep "$1"
+  echo $((($(ticks) - before) * 1000 / ($(getconf CLK_TCK) * $1)))
+}
+share=$(idle 4)
+ok "idle, it uses under 0.5% of a core ($share thousandths)" [ "$share" -lt 5 ]
+
+# Buffers, threads' heaps and the fabric's tables reach their size in the first jobs.
+for _ in 1 2 3; do ok "10,000 rounds, to have held everything once" rounds 10000; done
+small=$(rss_kib)
+ok "10,000 rounds more, every one verified" rounds 10000
+large=$(rss_kib)
+ok "its memory is flat over them ($small KiB before, $large KiB after)" [ "$large" -le $((small + 512)) ]
+share=$(idle 4)
+ok "idle again ($share thousandths of a core)" [ "$share" -lt 5 ]
+is "it has said nothing to worry about" "$(cat "$scratch/log")" ""
+kill -TERM "$daemon"
+wait "$daemon"
+is "SIGTERM ends it with status 0" $? 0
+done_testing
