@@ -42,7 +42,7 @@ int main(int argc, char **argv) {
     status = EXIT_USAGE;
   } else if (!rest.exit_now && options.list_providers) {
     list_providers(&options);
-  } else if (!rest.exit_now) {
+  } else if (!rest.exit_now && !options.check) {
     zps_log_set_level((enum zps_log_level)options.log_level);
     zps_log_set_format((enum zps_log_format)options.log_format);
     err = zps_daemon_run(&options, argc, argv, &error);

@@ -21,6 +21,8 @@ static const char *const formats[] = {"text", "json", NULL};
 static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_STRING, config, .name = "config", .short_flag = 'c', .arg = "FILE", .flags = ZPS_OPT_NO_FILE,
         .help = "read options from this file (INI)"),
+    OPT(ZPS_OPT_BOOL, check, .name = "check", .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV,
+        .help = "check the options, from all their sources, and exit"),
     OPT(ZPS_OPT_BOOL, list_providers, .name = "list-providers", .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV,
         .help = "list the fabric providers, devices and addresses of this host and exit"),
     OPT(ZPS_OPT_ENUM, roles, .name = "roles", .arg = "ROLES", .def = "server,coordinator", .values = roles,

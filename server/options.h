@@ -9,6 +9,7 @@ enum zps_roles { ZPS_ROLES_BOTH, ZPS_ROLES_SERVER, ZPS_ROLES_COORDINATOR };
 
 struct zps_options {
   char *config;
+  bool check;
   bool list_providers;
   int roles; /* enum zps_roles */
 
