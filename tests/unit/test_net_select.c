@@ -182,7 +182,7 @@ static void test_error_text_fits(void **state) {
   (void)state;
   enum { N = 100 };
   struct offer offers[N];
-  char names[N][8];
+  char names[N][16];
   for (int i = 0; i < N; i++) {
     snprintf(names[i], sizeof names[i], "if%d", i);
     offers[i] = (struct offer){"net", names[i], "192.0.2.2"};
