@@ -182,7 +182,8 @@ static void on_abort(struct zps_member *member, const struct zps_frame_abort *ab
 void zps_collect_frame(struct zps_shard *shard, const struct zps_frame *frame) {
   const struct zps_frame_header *header = &frame->header;
   struct zps_job *job = zps_job_find(shard->jobs, header->job);
-  if (!job && zps_job_find(shard->lingering, header->job)) return; /* a last DONE crosses the closing of its job */
+  /* A last DONE crosses the closing of its job, however late. */
+  if (!job && (header->type == ZPS_FRAME_DONE || zps_job_find(shard->lingering, header->job))) return;
   if (!job || header->src >= job->world) {
     zps_log_warn_limited("dropped a %s frame of job 0x%016" PRIx64 " from 0x%x: %s", zps_frame_type_name(header->type),
                          header->job, header->src, job ? "no such rank" : "no such job here");
