@@ -9,6 +9,7 @@
 
 struct zps_worker_options {
   char *coordinator, *job, *provider, *interface, *subnet;
+  char *fault; /* for tests */
   uint64_t rank, world;
   uint64_t local_world; /* ranks on this host: they share its cores */
   uint64_t threads;

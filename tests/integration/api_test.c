@@ -1,4 +1,4 @@
-/* Runs the library's tests, or those whose name contains the argument. See api.sh. */
+/* Runs the library's tests, or those whose name contains the argument. See api.sh and api_faults.sh. */
 #include "tests/integration/api_test.h"
 
 int main(int argc, char **argv) {

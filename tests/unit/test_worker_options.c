@@ -40,12 +40,12 @@ SAME(ERR_INTERNAL);
 _Static_assert((int)ZENPS_F32 == (int)ZPS_DTYPE_F32 && (int)ZENPS_F64 == (int)ZPS_DTYPE_F64, "dtypes");
 _Static_assert((int)ZENPS_OP_SUM == (int)ZPS_OP_SUM && (int)ZENPS_OP_MEAN == (int)ZPS_OP_MEAN, "operations");
 
-static const char *const variables[] = {"ZENPS_COORDINATOR",  "ZENPS_JOB",           "ZENPS_RANK",
-                                        "ZENPS_WORLD_SIZE",   "ZENPS_PROVIDER",      "ZENPS_INTERFACE",
-                                        "ZENPS_SUBNET",       "ZENPS_JOIN_TIMEOUT",  "ZENPS_ROUND_TIMEOUT",
-                                        "ZENPS_THREADS",      "ZENPS_LOG_LEVEL",     "ZENPS_LOCAL_WORLD_SIZE",
-                                        "ZENPS_MEMORY_LIMIT", "TORCHELASTIC_RUN_ID", "RANK",
-                                        "WORLD_SIZE",         "LOCAL_WORLD_SIZE"};
+static const char *const variables[] = {
+    "ZENPS_COORDINATOR",   "ZENPS_JOB",          "ZENPS_RANK",          "ZENPS_WORLD_SIZE",
+    "ZENPS_PROVIDER",      "ZENPS_INTERFACE",    "ZENPS_SUBNET",        "ZENPS_JOIN_TIMEOUT",
+    "ZENPS_ROUND_TIMEOUT", "ZENPS_THREADS",      "ZENPS_LOG_LEVEL",     "ZENPS_LOCAL_WORLD_SIZE",
+    "ZENPS_MEMORY_LIMIT",  "ZENPS_FABRIC_FAULT", "TORCHELASTIC_RUN_ID", "RANK",
+    "WORLD_SIZE",          "LOCAL_WORLD_SIZE"};
 
 static int clean_environment(void **state) {
   (void)state;
