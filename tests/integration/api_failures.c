@@ -1,48 +1,5 @@
 /* What must come out when something is wrong: a typed error that names what is, in time, on every rank. */
-#include <arpa/inet.h>
-#include <netinet/in.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-
 #include "tests/integration/api_test.h"
-
-static const struct spec plain = {.rows = 5000, .width = 2, .dtype = ZENPS_F32, .density = 0.2};
-
-struct flight {
-  zenps_tensor_t *tensor;
-  zenps_grad_t in, out;
-  zenps_request_t *request;
-};
-
-static void flight_start(struct flight *flight, const struct spec *spec, const struct rank *rank, uint64_t step) {
-  grad_make(spec, rank->rank, step, &flight->in);
-  out_make(spec, &flight->in, &flight->out);
-  CHECK_OK(zenps_allreduce(flight->tensor, step, &flight->in, &flight->out, &flight->request));
-}
-
-static void flight_end(struct flight *flight, const struct spec *spec) {
-  zenps_request_free(flight->request);
-  out_free(spec, &flight->in, &flight->out);
-  grad_free(&flight->in);
-}
-
-/* The request fails within the time, and its error names job, tensor and step. */
-static const zenps_error_t *expect_error(const struct flight *flight, const struct rank *rank, zenps_status_t status,
-                                         uint64_t step, int within_ms) {
-  char text[64];
-  const zenps_status_t got = zenps_wait(flight->request, within_ms);
-  const zenps_error_t *error = zenps_request_error(flight->request);
-  CHECK_STATUS(got, status);
-  CHECK(error != NULL && error->status == status && error->step == step);
-  CHECK(strcmp(error->tensor, "t") == 0);
-  CHECK(strcmp(error->text, zenps_last_error()->text) == 0);
-  snprintf(text, sizeof text, "step %llu", (unsigned long long)step);
-  CHECK_SAYS(error->text, rank->job);
-  CHECK_SAYS(error->text, "tensor t");
-  CHECK_SAYS(error->text, text);
-  return error;
-}
 
 /* ------------------------------------------------------------ ranks */
 
@@ -50,22 +7,22 @@ static void one_is_missing(struct rank *rank) {
   struct flight flight;
   rank->round_timeout_ms = 3000;
   rank_open(rank);
-  flight.tensor = tensor_open(rank, "t", &plain);
-  step_run(flight.tensor, &plain, rank, 1);
+  flight.tensor = tensor_open(rank, "t", &plain_spec);
+  step_run(flight.tensor, &plain_spec, rank, 1);
   if (rank->rank == 2) {
     rank_await(rank, 0, 3);
   } else {
     const uint64_t before = now_ms();
-    flight_start(&flight, &plain, rank, 2);
-    const zenps_error_t *error = expect_error(&flight, rank, ZENPS_ERR_MISSING, 2, 5000);
+    flight_start(&flight, &plain_spec, rank, 2);
+    const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_MISSING, 2, 5000);
     CHECK(now_ms() - before < 3500);
     CHECK(error->n_missing == 1 && error->missing_ranks[0] == 2);
     CHECK_SAYS(error->text, "rank 2");
-    flight_end(&flight, &plain);
+    flight_end(&flight, &plain_spec);
     atomic_fetch_add(&rank->words[0], 1);
   }
   if (rank->rank != 2) rank_await(rank, 0, 3);
-  step_run(flight.tensor, &plain, rank, 3); /* nothing is broken by it */
+  step_run(flight.tensor, &plain_spec, rank, 3); /* nothing is broken by it */
   rank_close(rank);
 }
 
@@ -152,54 +109,19 @@ static void test_other_world(void **state) {
   ranks_run(cluster_shared(), 2, other_world, NULL, 0);
 }
 
-static void dies(struct rank *rank) {
-  struct flight flight;
-  rank_open(rank);
-  flight.tensor = tensor_open(rank, "t", &plain);
-  step_run(flight.tensor, &plain, rank, 1);
-  if (rank->rank == 1) {
-    rank_await(rank, 0, 2);
-    raise(SIGKILL);
-  }
-  flight_start(&flight, &plain, rank, 2);
-  atomic_fetch_add(&rank->words[0], 1);
-  const zenps_error_t *error = expect_error(&flight, rank, ZENPS_ERR_PEER_LOST, 2, 4000);
-  CHECK(error->n_missing == 1 && error->missing_ranks[0] == 1);
-  CHECK_SAYS(error->text, "rank 1");
-  zenps_request_t *request; /* and so does every later call, once the coordinator has said so */
-  zenps_status_t status = ZENPS_OK;
-  for (uint64_t step = 3; status == ZENPS_OK && step < 200; step++) {
-    status = zenps_allreduce(flight.tensor, step, &flight.in, &flight.out, &request);
-    if (status == ZENPS_OK) {
-      status = zenps_wait(request, 4000);
-      CHECK_STATUS(status, ZENPS_ERR_PEER_LOST);
-      zenps_request_free(request);
-    }
-  }
-  CHECK_STATUS(status, ZENPS_ERR_PEER_LOST);
-  CHECK(zenps_last_error()->n_missing == 1 && zenps_last_error()->missing_ranks[0] == 1);
-  flight_end(&flight, &plain);
-  rank_close(rank);
-}
-
-static void test_killed_rank(void **state) {
-  (void)state;
-  ranks_run(cluster_shared(), 3, dies, NULL, 1u << 1);
-}
-
 static void leaves(struct rank *rank) {
   struct flight flight;
   rank_open(rank);
-  flight.tensor = tensor_open(rank, "t", &plain);
-  step_run(flight.tensor, &plain, rank, 1);
+  flight.tensor = tensor_open(rank, "t", &plain_spec);
+  step_run(flight.tensor, &plain_spec, rank, 1);
   if (rank->rank == 0) {
     rank_close(rank);
     return;
   }
-  flight_start(&flight, &plain, rank, 2);
-  const zenps_error_t *error = expect_error(&flight, rank, ZENPS_ERR_CLOSED, 2, 10000);
+  flight_start(&flight, &plain_spec, rank, 2);
+  const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_CLOSED, 2, 10000);
   CHECK_SAYS(error->text, "rank 0");
-  flight_end(&flight, &plain);
+  flight_end(&flight, &plain_spec);
   rank_close(rank);
 }
 
@@ -211,22 +133,22 @@ static void test_rank_leaves(void **state) {
 static void cancels(struct rank *rank) {
   struct flight flight;
   rank_open(rank);
-  flight.tensor = tensor_open(rank, "t", &plain);
+  flight.tensor = tensor_open(rank, "t", &plain_spec);
   if (rank->rank == 0) { /* before the others' push, or after it */
-    flight_start(&flight, &plain, rank, 1);
+    flight_start(&flight, &plain_spec, rank, 1);
     CHECK_OK(zenps_cancel(flight.request));
     CHECK_OK(zenps_cancel(flight.request));
-    expect_error(&flight, rank, ZENPS_ERR_CANCELED, 1, 4000);
-    flight_end(&flight, &plain);
+    flight_expect_error(&flight, rank, ZENPS_ERR_CANCELED, 1, 4000);
+    flight_end(&flight, &plain_spec);
     rank_await(rank, 0, 2);
-    step_run(flight.tensor, &plain, rank, 2);
+    step_run(flight.tensor, &plain_spec, rank, 2);
   } else {
-    flight_start(&flight, &plain, rank, 1);
-    const zenps_error_t *error = expect_error(&flight, rank, ZENPS_ERR_CANCELED, 1, 10000);
+    flight_start(&flight, &plain_spec, rank, 1);
+    const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_CANCELED, 1, 10000);
     CHECK_SAYS(error->text, "rank 0");
-    flight_end(&flight, &plain);
+    flight_end(&flight, &plain_spec);
     atomic_fetch_add(&rank->words[0], 1);
-    step_run(flight.tensor, &plain, rank, 2);
+    step_run(flight.tensor, &plain_spec, rank, 2);
   }
   rank_close(rank);
 }
@@ -240,10 +162,10 @@ static void test_cancel(void **state) {
 static void gives_up(struct rank *rank) {
   struct flight flight;
   rank_open(rank);
-  flight.tensor = tensor_open(rank, "t", &plain);
+  flight.tensor = tensor_open(rank, "t", &plain_spec);
   if (rank->rank == 0) {
-    flight_start(&flight, &plain, rank, 1);
-    flight_end(&flight, &plain);
+    flight_start(&flight, &plain_spec, rank, 1);
+    flight_end(&flight, &plain_spec);
   }
   rank_close(rank);
 }
@@ -343,7 +265,7 @@ static void small_arrays(struct rank *rank) {
   flight.out.capacity = rank->rank == 0 ? 10 : 1000;
   CHECK_OK(zenps_allreduce(flight.tensor, 1, &flight.in, &flight.out, &flight.request));
   if (rank->rank == 0) { /* the others have their result */
-    const zenps_error_t *error = expect_error(&flight, rank, ZENPS_ERR_TRUNCATED, 1, 10000);
+    const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_TRUNCATED, 1, 10000);
     CHECK(error->needed > 500 && error->needed <= 1000);
   } else {
     CHECK_OK(zenps_wait(flight.request, 10000));
@@ -360,217 +282,10 @@ static void test_truncated(void **state) {
   ranks_run(cluster_shared(), 2, small_arrays, NULL, 0);
 }
 
-/* ------------------------------------------------------------ processes */
-
-static void forks(struct rank *rank) {
-  struct flight flight;
-  zenps_tensor_t *other;
-  rank_open(rank);
-  flight.tensor = tensor_open(rank, "t", &plain);
-  flight_start(&flight, &plain, rank, 1);
-  const pid_t child = fork();
-  CHECK(child >= 0);
-  if (child == 0) {
-    alarm(10);
-    CHECK_STATUS(zenps_test(flight.request), ZENPS_ERR_FORKED);
-    CHECK_STATUS(zenps_wait(flight.request, -1), ZENPS_ERR_FORKED);
-    CHECK_STATUS(zenps_cancel(flight.request), ZENPS_ERR_FORKED);
-    CHECK_STATUS(zenps_barrier(rank->zenps), ZENPS_ERR_FORKED);
-    CHECK_STATUS(zenps_tensor_open(rank->zenps, "u", 1, 1, ZENPS_F32, NULL, &other), ZENPS_ERR_FORKED);
-    CHECK_STATUS(zenps_allreduce(flight.tensor, 2, &flight.in, &flight.out, &flight.request), ZENPS_ERR_FORKED);
-    CHECK_SAYS(zenps_last_error()->text, "fork");
-    zenps_request_free(flight.request);
-    zenps_close(rank->zenps);
-    _exit(0);
-  }
-  int status;
-  CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  CHECK_OK(zenps_wait(flight.request, -1));
-  out_check(&plain, rank->world, 1, &flight.out);
-  flight_end(&flight, &plain);
-  step_run(flight.tensor, &plain, rank, 2);
-  rank_close(rank);
-}
-
-static void test_fork(void **state) {
-  (void)state;
-  ranks_run(cluster_shared(), 2, forks, NULL, 0);
-}
-
-static void server_dies(struct rank *rank) {
-  struct flight flight;
-  rank_open(rank);
-  flight.tensor = tensor_open(rank, "t", &plain);
-  step_run(flight.tensor, &plain, rank, 1);
-  if (rank->rank == 0) {
-    rank_await(rank, 0, 1);
-    kill(rank->cluster->servers[0], SIGKILL);
-  }
-  if (rank->rank != 2) { /* in flight: rank 2 comes too late */
-    flight_start(&flight, &plain, rank, 2);
-    atomic_store(&rank->words[0], 1);
-    const zenps_error_t *error = expect_error(&flight, rank, ZENPS_ERR_SERVER_LOST, 2, 6000);
-    CHECK_SAYS(error->text, "s0");
-    flight_end(&flight, &plain);
-    atomic_fetch_add(&rank->words[1], 1);
-  } else {
-    rank_await(rank, 1, 2);
-    flight_start(&flight, &plain, rank, 2);
-    expect_error(&flight, rank, ZENPS_ERR_SERVER_LOST, 2, 6000);
-    flight_end(&flight, &plain);
-  }
-  rank_close(rank);
-}
-
-static void test_killed_server(void **state) {
-  (void)state;
-  struct cluster cluster;
-  cluster_start(&cluster, 2);
-  ranks_run(&cluster, 2, server_dies, NULL, 0);
-  cluster_stop(&cluster);
-}
-
-static void server_hangs(struct rank *rank) {
-  struct flight flight;
-  rank->round_timeout_ms = 2000; /* before anybody is declared dead */
-  rank_open(rank);
-  flight.tensor = tensor_open(rank, "t", &plain);
-  step_run(flight.tensor, &plain, rank, 1);
-  atomic_fetch_add(&rank->words[0], 1);
-  rank_await(rank, 0, 2);
-  if (rank->rank == 0) {
-    kill(rank->cluster->servers[1], SIGSTOP);
-    atomic_store(&rank->words[1], 1);
-  }
-  rank_await(rank, 1, 1);
-  const uint64_t before = now_ms();
-  flight_start(&flight, &plain, rank, 2);
-  const zenps_error_t *error = expect_error(&flight, rank, ZENPS_ERR_TIMEOUT, 2, 4000);
-  CHECK(now_ms() - before < 2500);
-  CHECK_SAYS(error->text, "s1");
-  flight_end(&flight, &plain);
-  rank_close(rank);
-}
-
-static void test_hung_server(void **state) {
-  (void)state;
-  struct cluster cluster;
-  cluster_start(&cluster, 2);
-  ranks_run(&cluster, 2, server_hangs, NULL, 0);
-  cluster_stop(&cluster);
-}
-
-static void quiet(void *ctx, int level, const char *component, const char *text) {
-  struct rank *rank = ctx;
-  (void)level;
-  (void)component;
-  if (strstr(text, "coordinator")) atomic_store(&rank->words[10 + rank->rank], 1);
-}
-
-static void coordinator_dies(struct rank *rank) {
-  zenps_options_t options;
-  zenps_tensor_t *other;
-  rank_options(rank, &options);
-  options.log = quiet;
-  options.log_ctx = rank;
-  CHECK_OK(zenps_open(&options, &rank->zenps));
-  zenps_tensor_t *tensor = tensor_open(rank, "t", &plain);
-  step_run(tensor, &plain, rank, 1);
-  atomic_fetch_add(&rank->words[0], 1);
-  rank_await(rank, 0, 2);
-  if (rank->rank == 0) kill(rank->cluster->coordinator, SIGKILL);
-  rank_await(rank, 10 + (unsigned)rank->rank, 1); /* the warning */
-  step_run(tensor, &plain, rank, 2);
-  CHECK_STATUS(zenps_tensor_open(rank->zenps, "u", 10, 1, ZENPS_F32, NULL, &other), ZENPS_ERR_CONNECT);
-  rank_close(rank);
-}
-
-static void test_killed_coordinator(void **state) {
-  (void)state;
-  struct cluster cluster;
-  cluster_start(&cluster, 2);
-  ranks_run(&cluster, 2, coordinator_dies, NULL, 0);
-  cluster_stop(&cluster);
-}
-
-/* ------------------------------------------------------------ the coordinator at open */
-
-/* A socket that listens on any port of 127.0.0.1. */
-static int listen_any(char *address, size_t size) {
-  struct sockaddr_in name = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  socklen_t len = sizeof name;
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  assert_true(fd >= 0);
-  assert_int_equal(bind(fd, (struct sockaddr *)&name, sizeof name), 0);
-  assert_int_equal(listen(fd, 4), 0);
-  assert_int_equal(getsockname(fd, (struct sockaddr *)&name, &len), 0);
-  snprintf(address, size, "127.0.0.1:%u", ntohs(name.sin_port));
-  return fd;
-}
-
-static void opens(struct rank *rank) {
-  const zenps_status_t *wanted = rank->arg;
-  zenps_options_t options;
-  zenps_job_t *job;
-  rank->join_timeout_ms = 1500;
-  rank_options(rank, &options);
-  const uint64_t before = now_ms();
-  CHECK_STATUS(zenps_open(&options, &job), *wanted);
-  CHECK(now_ms() - before < 2500);
-  CHECK_SAYS(zenps_last_error()->text, *wanted == ZENPS_ERR_VERSION ? "protocol 99" : rank->cluster->address);
-}
-
-static void test_other_version(void **state) {
-  (void)state;
-  static const zenps_status_t wanted = ZENPS_ERR_VERSION;
-  struct cluster cluster = {0};
-  struct ranks ranks;
-  char line[4096];
-  const int fd = listen_any(cluster.address, sizeof cluster.address);
-  ranks_start(&ranks, &cluster, 1, opens, &wanted);
-  const int conn = accept(fd, NULL, NULL);
-  assert_true(conn >= 0);
-  const ssize_t len = read(conn, line, sizeof line - 1);
-  assert_true(len > 0);
-  line[len] = '\0';
-  const char *id = strstr(line, "\"id\":");
-  assert_non_null(id);
-  char answer[512];
-  const int n = snprintf(answer, sizeof answer,
-                         "{\"jsonrpc\":\"2.0\",\"id\":%ld,\"error\":{\"code\":-9,\"message\":\"this coordinator speaks "
-                         "protocol 99, the worker protocol 1\",\"data\":{\"name\":\"ERR_VERSION\"}}}\n",
-                         strtol(id + 5, NULL, 10));
-  assert_int_equal(write(conn, answer, (size_t)n), n);
-  ranks_wait(&ranks, 0);
-  close(conn);
-  close(fd);
-}
-
-static void test_nobody_there(void **state) {
-  (void)state;
-  static const zenps_status_t wanted = ZENPS_ERR_CONNECT;
-  struct cluster cluster = {0};
-  close(listen_any(cluster.address, sizeof cluster.address));
-  ranks_run(&cluster, 1, opens, &wanted, 0);
-}
-
 const struct CMUnitTest api_failure_tests[] = {
-    cmocka_unit_test(test_missing_rank),
-    cmocka_unit_test(test_open_without_all),
-    cmocka_unit_test(test_rank_taken),
-    cmocka_unit_test(test_other_world),
-    cmocka_unit_test(test_killed_rank),
-    cmocka_unit_test(test_rank_leaves),
-    cmocka_unit_test(test_cancel),
-    cmocka_unit_test(test_free_in_flight),
-    cmocka_unit_test(test_shapes),
-    cmocka_unit_test(test_arguments),
+    cmocka_unit_test(test_missing_rank),   cmocka_unit_test(test_open_without_all), cmocka_unit_test(test_rank_taken),
+    cmocka_unit_test(test_other_world),    cmocka_unit_test(test_rank_leaves),      cmocka_unit_test(test_cancel),
+    cmocka_unit_test(test_free_in_flight), cmocka_unit_test(test_shapes),           cmocka_unit_test(test_arguments),
     cmocka_unit_test(test_truncated),
-    cmocka_unit_test(test_fork),
-    cmocka_unit_test(test_killed_server),
-    cmocka_unit_test(test_hung_server),
-    cmocka_unit_test(test_killed_coordinator),
-    cmocka_unit_test(test_other_version),
-    cmocka_unit_test(test_nobody_there),
 };
 const size_t n_api_failure_tests = sizeof api_failure_tests / sizeof api_failure_tests[0];

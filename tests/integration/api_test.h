@@ -106,9 +106,25 @@ void out_check(const struct spec *spec, int world, uint64_t step, const zenps_gr
 void step_run(zenps_tensor_t *tensor, const struct spec *spec, const struct rank *rank, uint64_t step);
 zenps_tensor_t *tensor_open(const struct rank *rank, const char *name, const struct spec *spec);
 
+/* ------------------------------------------------------------ one operation in flight (api_flight.c) */
+
+extern const struct spec plain_spec;
+
+struct flight {
+  zenps_tensor_t *tensor;
+  zenps_grad_t in, out;
+  zenps_request_t *request;
+};
+
+void flight_start(struct flight *flight, const struct spec *spec, const struct rank *rank, uint64_t step);
+void flight_end(struct flight *flight, const struct spec *spec);
+/* The request fails within the time, and its error names job, tensor (which must be "t") and step. */
+const zenps_error_t *flight_expect_error(const struct flight *flight, const struct rank *rank, zenps_status_t status,
+                                         uint64_t step, int within_ms);
+
 /* ------------------------------------------------------------ the tests */
 
-extern const struct CMUnitTest api_round_tests[], api_failure_tests[];
-extern const size_t n_api_round_tests, n_api_failure_tests;
+extern const struct CMUnitTest api_round_tests[], api_failure_tests[], api_death_tests[];
+extern const size_t n_api_round_tests, n_api_failure_tests, n_api_death_tests;
 
 #endif

@@ -1,0 +1,31 @@
+#include "tests/integration/api_test.h"
+
+const struct spec plain_spec = {.rows = 5000, .width = 2, .dtype = ZENPS_F32, .density = 0.2};
+
+void flight_start(struct flight *flight, const struct spec *spec, const struct rank *rank, uint64_t step) {
+  grad_make(spec, rank->rank, step, &flight->in);
+  out_make(spec, &flight->in, &flight->out);
+  CHECK_OK(zenps_allreduce(flight->tensor, step, &flight->in, &flight->out, &flight->request));
+}
+
+void flight_end(struct flight *flight, const struct spec *spec) {
+  zenps_request_free(flight->request);
+  out_free(spec, &flight->in, &flight->out);
+  grad_free(&flight->in);
+}
+
+const zenps_error_t *flight_expect_error(const struct flight *flight, const struct rank *rank, zenps_status_t status,
+                                         uint64_t step, int within_ms) {
+  char text[64];
+  const zenps_status_t got = zenps_wait(flight->request, within_ms);
+  const zenps_error_t *error = zenps_request_error(flight->request);
+  CHECK_STATUS(got, status);
+  CHECK(error != NULL && error->status == status && error->step == step);
+  CHECK(strcmp(error->tensor, "t") == 0);
+  CHECK(strcmp(error->text, zenps_last_error()->text) == 0);
+  snprintf(text, sizeof text, "step %llu", (unsigned long long)step);
+  CHECK_SAYS(error->text, rank->job);
+  CHECK_SAYS(error->text, "tensor t");
+  CHECK_SAYS(error->text, text);
+  return error;
+}
