@@ -401,7 +401,7 @@ static void test_out_of_memory(void **state) {
 static int expect_warnings(void **state) {
   (void)state;
   logs_start();
-  logs_expect(ZPS_LOG_WARN, "a connection is refused: out of memory");
+  logs_allow(ZPS_LOG_WARN, "a connection is refused: out of memory"); /* where the sweep hits the server */
   return 0;
 }
 

@@ -698,7 +698,7 @@ static int expect_warnings(void **state) {
   logs_start();
   logs_expect(ZPS_LOG_WARN, "speaks protocol version 1");
   logs_expect(ZPS_LOG_WARN, "not JSON at byte");
-  logs_expect(ZPS_LOG_WARN, "a connection is refused: out of memory");
+  logs_allow(ZPS_LOG_WARN, "a connection is refused: out of memory"); /* where the sweep hits the server */
   return 0;
 }
 
