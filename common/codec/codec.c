@@ -1,8 +1,10 @@
 #include "common/codec/codec.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "common/codec/bits.h"
+#include "common/codec/codec_impl.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values and indices are little-endian on the wire");
 
@@ -10,12 +12,12 @@ static const struct {
   const char *name;
   size_t size;
 } dtypes[] = {[ZPS_DTYPE_F32] = {"f32", 4}, [ZPS_DTYPE_F64] = {"f64", 8}, [ZPS_DTYPE_U8] = {"u8", 1}};
-static const char *const codecs[] = {[ZPS_CODEC_COO] = "coo", [ZPS_CODEC_BITMAP] = "bitmap"};
+static const char *const codecs[] = {
+    [ZPS_CODEC_COO] = "coo", [ZPS_CODEC_BITMAP] = "bitmap", [ZPS_CODEC_RICE] = "rice", [ZPS_CODEC_HOLES] = "holes"};
 static const char *const ops[] = {[ZPS_OP_SUM] = "sum", [ZPS_OP_MEAN] = "mean"};
 
 enum {
   N_DTYPES = sizeof dtypes / sizeof dtypes[0],
-  N_CODECS = sizeof codecs / sizeof codecs[0],
   N_OPS = sizeof ops / sizeof ops[0],
 };
 
@@ -28,7 +30,7 @@ const char *zps_dtype_name(enum zps_dtype dtype) {
 }
 
 const char *zps_codec_name(enum zps_codec codec) {
-  return (unsigned)codec < N_CODECS ? codecs[codec] : "?";
+  return (unsigned)codec < ZPS_CODEC_COUNT ? codecs[codec] : "?";
 }
 
 const char *zps_op_name(enum zps_op op) {
@@ -53,13 +55,27 @@ bool zps_op_parse(const char *name, enum zps_op *op_p) {
   return false;
 }
 
-/* Words of a bitmap over m ranks; m may be close to 2^32. */
-static uint32_t bitmap_words(uint32_t m) {
-  return m / 32 + (m % 32 != 0);
+uint64_t zps_codec_index_bytes(enum zps_codec codec, uint32_t m, uint32_t z) {
+  switch (codec) {
+    case ZPS_CODEC_BITMAP:
+      return 4 * (uint64_t)zps_bitmap_words(m);
+    case ZPS_CODEC_RICE:
+      return zps_rice_bytes_max(m, z);
+    case ZPS_CODEC_HOLES:
+      return zps_rice_bytes_max(m, m - z);
+    default:
+      return 4 * (uint64_t)z;
+  }
 }
 
-uint64_t zps_codec_index_bytes(enum zps_codec codec, uint32_t m, uint32_t z) {
-  return 4 * (uint64_t)(codec == ZPS_CODEC_BITMAP ? bitmap_words(m) : z);
+static struct zps_rice_set rice_set(enum zps_codec codec, uint32_t m, const uint32_t *ranks, uint32_t z) {
+  return (struct zps_rice_set){.m = m, .ranks = ranks, .z = z, .holes = codec == ZPS_CODEC_HOLES};
+}
+
+uint64_t zps_codec_index_exact(enum zps_codec codec, uint32_t m, const uint32_t *ranks, uint32_t z) {
+  if (codec != ZPS_CODEC_RICE && codec != ZPS_CODEC_HOLES) return zps_codec_index_bytes(codec, m, z);
+  const struct zps_rice_set set = rice_set(codec, m, ranks, z);
+  return zps_rice_bytes(&set);
 }
 
 uint64_t zps_codec_slice_bytes(enum zps_codec codec, uint32_t m, uint32_t z, uint32_t width, enum zps_dtype dtype) {
@@ -70,23 +86,12 @@ uint64_t zps_codec_slice_bytes(enum zps_codec codec, uint32_t m, uint32_t z, uin
   return bytes;
 }
 
-/* The coded set follows the values and need not be aligned when these are bytes. */
-static uint32_t load_u32(const void *base, uint64_t i) {
-  uint32_t word;
-  memcpy(&word, (const char *)base + 4 * i, sizeof word);
-  return word;
-}
-
 static void store_u32(void *base, uint64_t i, uint32_t word) {
   memcpy((char *)base + 4 * i, &word, sizeof word);
 }
 
-void zps_codec_index_encode(enum zps_codec codec, uint32_t m, const uint32_t *ranks, uint32_t z, void *out) {
-  if (codec == ZPS_CODEC_COO) {
-    if (z) memcpy(out, ranks, 4 * (uint64_t)z);
-    return;
-  }
-  memset(out, 0, zps_codec_index_bytes(codec, m, z));
+static void encode_bitmap(uint32_t m, const uint32_t *ranks, uint32_t z, void *out) {
+  memset(out, 0, 4 * (uint64_t)zps_bitmap_words(m));
   for (uint32_t i = 0; i < z;) {
     const uint32_t at = ranks[i] / 32;
     uint32_t word = 0;
@@ -97,33 +102,56 @@ void zps_codec_index_encode(enum zps_codec codec, uint32_t m, const uint32_t *ra
   }
 }
 
+uint64_t zps_codec_index_encode(enum zps_codec codec, uint32_t m, const uint32_t *ranks, uint32_t z, void *out) {
+  switch (codec) {
+    case ZPS_CODEC_RICE:
+    case ZPS_CODEC_HOLES: {
+      const struct zps_rice_set set = rice_set(codec, m, ranks, z);
+      return zps_rice_encode(&set, out);
+    }
+    case ZPS_CODEC_BITMAP:
+      encode_bitmap(m, ranks, z, out);
+      break;
+    default:
+      if (z) memcpy(out, ranks, 4 * (uint64_t)z);
+  }
+  return zps_codec_index_bytes(codec, m, z);
+}
+
 zps_err_t zps_slice_check_sizes(uint32_t codec, uint32_t m, uint32_t nnz, uint32_t width, enum zps_dtype dtype,
                                 uint64_t len_bytes, struct zps_error *error) {
   if (zps_dtype_size(dtype) == 0 || width == 0)
     return zps_fail(error, ZPS_ERR_INVALID, "rows of %u elements of dtype %d: there must be a dtype and an element",
                     width, (int)dtype);
-  if (codec >= N_CODECS)
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "slice in codec %u: must be 0 (coo) or 1 (bitmap)", codec);
+  if (codec >= ZPS_CODEC_COUNT)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "slice in codec %u: must be 0 (coo), 1 (bitmap), 2 (rice) or 3 (holes)",
+                    codec);
   if (nnz > m) return zps_fail(error, ZPS_ERR_PROTOCOL, "slice of %u rows in a partition of %u", nnz, m);
-  const uint64_t right = zps_codec_slice_bytes((enum zps_codec)codec, m, nnz, width, dtype);
-  if (len_bytes != right)
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "slice of %llu bytes: %u of %u rows of %u x %s as %s take %llu",
-                    (unsigned long long)len_bytes, nnz, m, width, zps_dtype_name(dtype), codecs[codec],
-                    (unsigned long long)right);
-  return ZPS_OK;
+  const uint64_t most = zps_codec_slice_bytes((enum zps_codec)codec, m, nnz, width, dtype);
+  uint64_t least = most;
+  if (codec == ZPS_CODEC_RICE || codec == ZPS_CODEC_HOLES) {
+    const uint32_t n = codec == ZPS_CODEC_RICE ? nnz : m - nnz;
+    least -= zps_rice_bytes_max(m, n) - zps_rice_bytes_min(n);
+  }
+  if (len_bytes >= least && len_bytes <= most) return ZPS_OK;
+  char range[64];
+  snprintf(range, sizeof range, least < most ? "%llu to %llu" : "%llu", (unsigned long long)least,
+           (unsigned long long)most);
+  return zps_fail(error, ZPS_ERR_PROTOCOL, "slice of %llu bytes: %u of %u rows of %u x %s as %s take %s",
+                  (unsigned long long)len_bytes, nnz, m, width, zps_dtype_name(dtype), codecs[codec], range);
 }
 
 static zps_err_t check_coo(const struct zps_slice_view *view, struct zps_error *error) {
   const uint32_t z = view->z;
   if (z == 0) return ZPS_OK;
   unsigned bad = 0;
-  for (uint32_t i = 1; i < z; i++) bad |= load_u32(view->index, i - 1) >= load_u32(view->index, i);
+  for (uint32_t i = 1; i < z; i++) bad |= zps_load_u32(view->index, i - 1) >= zps_load_u32(view->index, i);
   for (uint32_t i = 1; bad && i < z; i++) {
-    if (load_u32(view->index, i - 1) >= load_u32(view->index, i))
+    if (zps_load_u32(view->index, i - 1) >= zps_load_u32(view->index, i))
       return zps_fail(error, ZPS_ERR_PROTOCOL, "coo slice: rank %u at position %u follows %u: ranks must ascend",
-                      load_u32(view->index, i), i, load_u32(view->index, i - 1));
+                      zps_load_u32(view->index, i), i, zps_load_u32(view->index, i - 1));
   }
-  const uint32_t last = load_u32(view->index, z - 1);
+  const uint32_t last = zps_load_u32(view->index, z - 1);
   if (last >= view->m)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "coo slice: rank %u at position %u: the partition has ranks 0 to %u", last,
                     z - 1, view->m - 1);
@@ -131,13 +159,34 @@ static zps_err_t check_coo(const struct zps_slice_view *view, struct zps_error *
 }
 
 static zps_err_t check_bitmap(const struct zps_slice_view *view, struct zps_error *error) {
-  const uint32_t n_words = bitmap_words(view->m);
+  const uint32_t n_words = zps_bitmap_words(view->m);
   uint32_t count = 0; /* at most 32 * n_words: may only wrap to zero, when all of 2^32 bits are set; padding tells */
-  for (uint32_t i = 0; i < n_words; i++) count += zps_bits_count(load_u32(view->index, i));
-  if (view->m % 32 != 0 && load_u32(view->index, n_words - 1) >> (view->m % 32) != 0)
+  for (uint32_t i = 0; i < n_words; i++) count += zps_bits_count(zps_load_u32(view->index, i));
+  if (view->m % 32 != 0 && zps_load_u32(view->index, n_words - 1) >> (view->m % 32) != 0)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "bitmap slice: a bit is set beyond the partition's %u ranks", view->m);
   if (count != view->z)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "bitmap slice: %u bits are set, %u rows were announced", count, view->z);
+  return ZPS_OK;
+}
+
+/* The ranks of RICE, the holes of HOLES. */
+static zps_err_t check_rice(const struct zps_slice_view *view, struct zps_error *error) {
+  const char *const name = codecs[view->codec];
+  const uint32_t n = view->codec == ZPS_CODEC_RICE ? view->z : view->m - view->z;
+  struct zps_rice_reader reader;
+  uint32_t numbers[ZPS_RICE_BLOCK];
+  zps_rice_reader_init(&reader, view->m, n, view->index, view->index_bytes);
+  while (zps_rice_read(&reader, numbers) > 0) {
+  }
+  if (reader.left > 0)
+    return zps_fail(error, ZPS_ERR_PROTOCOL,
+                    "%s slice: the block at position %u of %u leads beyond the partition's %u ranks or the %llu bytes",
+                    name, n - reader.left, n, view->m, (unsigned long long)view->index_bytes);
+  if (!zps_rice_at_end(&reader))
+    return zps_fail(error, ZPS_ERR_PROTOCOL,
+                    "%s slice: the code ends at bit %llu: its %llu bytes must end there, "
+                    "padded with zeros",
+                    name, (unsigned long long)reader.bit, (unsigned long long)view->index_bytes);
   return ZPS_OK;
 }
 
@@ -145,82 +194,18 @@ zps_err_t zps_slice_view_init(struct zps_slice_view *view, uint32_t codec, uint3
                               enum zps_dtype dtype, const void *payload, uint64_t len_bytes, struct zps_error *error) {
   zps_err_t code = zps_slice_check_sizes(codec, m, nnz, width, dtype, len_bytes, error);
   if (code != ZPS_OK) return code;
-  const struct zps_slice_view checked = {
-      .codec = (enum zps_codec)codec,
-      .dtype = dtype,
-      .m = m,
-      .z = nnz,
-      .width = width,
-      .values = payload,
-      .index = len_bytes ? (const char *)payload + (uint64_t)nnz * width * zps_dtype_size(dtype) : payload};
-  code = codec == ZPS_CODEC_COO ? check_coo(&checked, error) : check_bitmap(&checked, error);
+  const uint64_t values_bytes = (uint64_t)nnz * width * zps_dtype_size(dtype);
+  const struct zps_slice_view checked = {.codec = (enum zps_codec)codec,
+                                         .dtype = dtype,
+                                         .m = m,
+                                         .z = nnz,
+                                         .width = width,
+                                         .values = payload,
+                                         .index = len_bytes ? (const char *)payload + values_bytes : payload,
+                                         .index_bytes = len_bytes - values_bytes};
+  code = codec == ZPS_CODEC_COO      ? check_coo(&checked, error)
+         : codec == ZPS_CODEC_BITMAP ? check_bitmap(&checked, error)
+                                     : check_rice(&checked, error);
   if (code == ZPS_OK) *view = checked;
   return code;
-}
-
-void zps_rank_cursor_init(struct zps_rank_cursor *cursor, const struct zps_slice_view *view) {
-  *cursor = (struct zps_rank_cursor){.view = view};
-  if (view->codec == ZPS_CODEC_BITMAP && view->m > 0) cursor->bits = load_u32(view->index, 0);
-}
-
-/* Moves on to the next word with a bit; the caller knows that there is one. */
-static void skip_empty_words(struct zps_rank_cursor *cursor) {
-  while (cursor->bits == 0) cursor->bits = load_u32(cursor->view->index, ++cursor->word);
-}
-
-uint32_t zps_rank_cursor_peek(struct zps_rank_cursor *cursor) {
-  const struct zps_slice_view *const view = cursor->view;
-  if (cursor->next == view->z) return UINT32_MAX;
-  if (view->codec == ZPS_CODEC_COO) return load_u32(view->index, cursor->next);
-  skip_empty_words(cursor);
-  return cursor->word * 32 + (uint32_t)__builtin_ctz(cursor->bits);
-}
-
-static uint32_t read_coo(struct zps_rank_cursor *cursor, uint32_t limit, uint32_t *ranks, uint32_t cap) {
-  memcpy(ranks, (const char *)cursor->view->index + 4 * (uint64_t)cursor->next, 4 * (uint64_t)cap);
-  uint32_t low = 0, high = cap;
-  if (ranks[cap - 1] < limit) low = cap;
-  while (low < high) {
-    const uint32_t middle = low + (high - low) / 2;
-    if (ranks[middle] < limit)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low;
-}
-
-static uint32_t read_bitmap(struct zps_rank_cursor *cursor, uint32_t limit, uint32_t *ranks, uint32_t cap) {
-  uint32_t n = 0;
-  /* whole words, while there is room for all that they may hold; a next word exists as long as ranks are left */
-  while (cap - n >= 32) {
-    skip_empty_words(cursor);
-    if (cursor->word * 32 >= limit || limit - cursor->word * 32 < 32) break;
-    n += zps_bits_list(cursor->bits, cursor->word * 32, ranks + n);
-    cursor->bits = 0;
-    if (cursor->next + n == cursor->view->z) return n;
-    cursor->bits = load_u32(cursor->view->index, ++cursor->word);
-  }
-  while (n < cap) {
-    skip_empty_words(cursor);
-    const uint32_t base = cursor->word * 32;
-    if (base >= limit) break;
-    uint32_t bits = cursor->bits;
-    if (limit - base < 32) bits &= (1u << (limit - base)) - 1;
-    const uint32_t beyond = cursor->bits ^ bits;
-    for (; bits && n < cap; bits &= bits - 1) ranks[n++] = base + (uint32_t)__builtin_ctz(bits);
-    cursor->bits = bits | beyond;
-    if (beyond) break;
-  }
-  return n;
-}
-
-uint32_t zps_rank_cursor_read(struct zps_rank_cursor *cursor, uint32_t limit, uint32_t *ranks, uint32_t cap) {
-  const struct zps_slice_view *const view = cursor->view;
-  if (cap > view->z - cursor->next) cap = view->z - cursor->next;
-  if (cap == 0) return 0;
-  const uint32_t n =
-      view->codec == ZPS_CODEC_COO ? read_coo(cursor, limit, ranks, cap) : read_bitmap(cursor, limit, ranks, cap);
-  cursor->next += n;
-  return n;
 }

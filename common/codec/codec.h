@@ -13,14 +13,19 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/codec/codec_rice.h"
 
 enum zps_codec {
   ZPS_CODEC_COO = 0,    /* z x u32 little-endian, strictly ascending: Zen's push */
   ZPS_CODEC_BITMAP = 1, /* ceil(m / 32) x u32 little-endian, bit r%32 of word r/32: Zen's hash bitmap (its pull);
                            bits from m on are zero */
+  ZPS_CODEC_RICE = 2,  /* the gaps between ranks in blocks of Rice codes (codec_rice.h): near the entropy up to m / 2 */
+  ZPS_CODEC_HOLES = 3, /* the same for the m - z ranks that are absent: nothing at all when there are none */
+  ZPS_CODEC_COUNT
 };
 
-enum zps_dtype { /* numbers are ABI (zenps.h) and wire */
+/* Numbers are ABI (zenps.h) and wire. */
+enum zps_dtype {
   ZPS_DTYPE_F32 = 1,
   ZPS_DTYPE_F64 = 2,
   ZPS_DTYPE_U8 = 3, /* bytes, added modulo 256: carries zenps_broadcast() */
@@ -36,12 +41,15 @@ const char *zps_op_name(enum zps_op op);
 bool zps_dtype_parse(const char *name, enum zps_dtype *dtype_p);
 bool zps_op_parse(const char *name, enum zps_op *op_p);
 
-/* Bytes of the coded set of z ranks out of m, and of a whole slice (UINT64_MAX when 64 bits cannot hold it). */
+/* Bytes of the coded set of z ranks out of m, and of a whole slice (UINT64_MAX when 64 bits cannot hold it). They
+ * depend on m and z alone for COO and BITMAP; for RICE and HOLES they are the most that any set takes. */
 uint64_t zps_codec_index_bytes(enum zps_codec codec, uint32_t m, uint32_t z);
 uint64_t zps_codec_slice_bytes(enum zps_codec codec, uint32_t m, uint32_t z, uint32_t width, enum zps_dtype dtype);
 
-/* Writes the coded set of `z` strictly ascending `ranks` (all below m): exactly zps_codec_index_bytes(). */
-void zps_codec_index_encode(enum zps_codec codec, uint32_t m, const uint32_t *ranks, uint32_t z, void *out);
+/* Bytes that the coded set of these `z` strictly ascending `ranks` (all below m) takes, exactly. */
+uint64_t zps_codec_index_exact(enum zps_codec codec, uint32_t m, const uint32_t *ranks, uint32_t z);
+/* Writes the coded set: exactly zps_codec_index_exact() bytes, which is what it returns. */
+uint64_t zps_codec_index_encode(enum zps_codec codec, uint32_t m, const uint32_t *ranks, uint32_t z, void *out);
 
 /* A checked, borrowed view of a slice's payload. */
 struct zps_slice_view {
@@ -50,6 +58,7 @@ struct zps_slice_view {
   uint32_t m, z, width;
   const void *values; /* z * width elements */
   const void *index;  /* the coded set */
+  uint64_t index_bytes;
 };
 
 /* Checks codec, sizes and the whole index set (order, range, counts, padding) of a payload that a peer announced as
@@ -64,9 +73,13 @@ zps_err_t zps_slice_check_sizes(uint32_t codec, uint32_t m, uint32_t nnz, uint32
 /* A cursor over a view's ranks, ascending, in batches: fills up to `cap` ranks below `limit`, returns how many. */
 struct zps_rank_cursor {
   const struct zps_slice_view *view;
-  uint32_t next;      /* position among the z ranks */
-  uint32_t word;      /* BITMAP: word being read, and what is left of it */
+  uint32_t next; /* position among the z ranks */
+  uint32_t word; /* BITMAP: word being read, and what is left of it */
   uint32_t bits;
+  uint32_t rank;                /* HOLES: where the next rank may be */
+  uint32_t block_at, block_len; /* RICE, HOLES: what of `block` is still to be used */
+  struct zps_rice_reader reader;
+  uint32_t block[ZPS_RICE_BLOCK];
 };
 void zps_rank_cursor_init(struct zps_rank_cursor *cursor, const struct zps_slice_view *view);
 uint32_t zps_rank_cursor_read(struct zps_rank_cursor *cursor, uint32_t limit, uint32_t *ranks, uint32_t cap);

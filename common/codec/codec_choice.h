@@ -1,0 +1,34 @@
+/* Which codec a slice travels in: the smallest of those that are allowed. */
+#ifndef ZPS_CODEC_CHOICE_H
+#define ZPS_CODEC_CHOICE_H
+
+#include "common/codec/buffer.h"
+#include "common/codec/codec.h"
+
+/* Numbers are ABI (zenps.h). */
+enum zps_codec_policy {
+  ZPS_CODEC_AUTO = 1,  /* whatever is smallest, in both directions */
+  ZPS_CODEC_PAPER = 2, /* as in Zen: COO to the servers, the hash bitmap back */
+};
+
+const char *zps_codec_policy_name(enum zps_codec_policy policy);
+bool zps_codec_policy_parse(const char *name, enum zps_codec_policy *policy_p);
+
+/* Sets of codecs: bit 1u << codec. */
+unsigned zps_codec_push_set(enum zps_codec_policy policy);
+unsigned zps_codec_result_set(enum zps_codec_policy policy);
+
+/* The codec out of `allowed` (not empty) that takes the fewest bytes for this set, and how many these are. */
+enum zps_codec zps_codec_choose(unsigned allowed, uint32_t m, const uint32_t *ranks, uint32_t z,
+                                uint64_t *index_bytes_p);
+/* Of two allowed codecs whose size follows from m and z, COO and BITMAP, the smaller; the other where only one is. For
+ * sums, whose ranks are not known before they are made. */
+enum zps_codec zps_codec_plain(unsigned allowed, uint32_t m, uint32_t z);
+/* Codes the index set of a slice that this process has made anew, in place, as the smallest out of `allowed`. The bytes
+ * never get more. `scratch` is the caller's, kept from call to call. */
+zps_err_t zps_slice_recode(struct zps_slice_view *view, unsigned allowed, struct zps_buffer *scratch) ZPS_MUSTCHECK;
+
+/* The least bytes that a random set of z rows out of m takes: their values, and m * H(z / m) bits. */
+double zps_codec_bound_bytes(uint32_t m, uint32_t z, uint32_t width, enum zps_dtype dtype);
+
+#endif

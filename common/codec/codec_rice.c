@@ -1,0 +1,226 @@
+#include "common/codec/codec_rice.h"
+
+#include <string.h>
+
+#include "common/codec/bits.h"
+
+enum { K_MAX = 31, K_BITS = 5, HEADER_BITS_MAX = 1 + K_BITS, WINDOW_BITS = 56 };
+
+static uint32_t count_of(const struct zps_rice_set *set) {
+  return set->holes ? set->m - set->z : set->z;
+}
+
+unsigned zps_rice_parameter(uint32_t m, uint32_t z) {
+  /* One more low bit pays while it saves a zero per gap: while 2^k is below about half the mean distance. */
+  const uint64_t wanted = 2 * (uint64_t)m > z ? 2 * (uint64_t)m - z : 0;
+  unsigned k = 0;
+  while (k < K_MAX && (uint64_t)z << (k + 2) < wanted) k++;
+  return k;
+}
+
+uint64_t zps_rice_bytes_max(uint32_t m, uint32_t z) {
+  if (z == 0) return 0;
+  /* No block is dearer than with the first one's parameter, written out. */
+  const unsigned k = zps_rice_parameter(m, z);
+  const uint64_t n_blocks = ((uint64_t)z + ZPS_RICE_BLOCK - 1) / ZPS_RICE_BLOCK;
+  return (n_blocks * HEADER_BITS_MAX + (uint64_t)z * (k + 1) + ((m - z) >> k) + 7) / 8;
+}
+
+uint64_t zps_rice_bytes_min(uint32_t z) {
+  const uint64_t n_blocks = ((uint64_t)z + ZPS_RICE_BLOCK - 1) / ZPS_RICE_BLOCK;
+  return (n_blocks + z + 7) / 8;
+}
+
+/* ------------------------------------------------------------ encoding */
+
+/* Where the next block's gaps begin. */
+struct source {
+  const struct zps_rice_set *set;
+  uint32_t left; /* numbers */
+  uint32_t at;   /* ranks used */
+  uint32_t next; /* the least number that may follow */
+};
+
+static struct source source_of(const struct zps_rice_set *set) {
+  return (struct source){.set = set, .left = count_of(set)};
+}
+
+static void holes_gaps(struct source *source, uint32_t *gaps, uint32_t n) {
+  const struct zps_rice_set *const set = source->set;
+  uint32_t at = source->at, next = source->next;
+  for (uint32_t i = 0; i < n; i++) {
+    const uint32_t first = at;
+    while (at < set->z && set->ranks[at] == next) at++, next++;
+    gaps[i] = at - first;
+    next++;
+  }
+  source->at = at;
+  source->next = next;
+}
+
+static uint32_t next_gaps(struct source *source, uint32_t *gaps) {
+  const uint32_t n = source->left < ZPS_RICE_BLOCK ? source->left : ZPS_RICE_BLOCK;
+  source->left -= n;
+  if (source->set->holes) {
+    holes_gaps(source, gaps, n);
+    return n;
+  }
+  const uint32_t *const ranks = source->set->ranks + source->at;
+  if (n > 0) gaps[0] = ranks[0] - source->next;
+  for (uint32_t i = 1; i < n; i++) gaps[i] = ranks[i] - ranks[i - 1] - 1;
+  source->at += n;
+  if (n > 0) source->next = ranks[n - 1] + 1;
+  return n;
+}
+
+/* Bits of the gaps with parameter k. */
+static uint64_t cost(const uint32_t *gaps, uint32_t n, unsigned k) {
+  uint64_t sum = (uint64_t)n * (k + 1);
+  for (uint32_t i = 0; i < n; i++) sum += gaps[i] >> k;
+  return sum;
+}
+
+/* The block's parameter and bits, header included. The cost is convex in k: the first k that no neighbour beats is the
+ * best. */
+static uint64_t plan(const uint32_t *gaps, uint32_t n, unsigned before, unsigned *k_p) {
+  const uint64_t kept = cost(gaps, n, before);
+  uint64_t best = kept;
+  unsigned k = before;
+  for (uint64_t other; k < K_MAX && (other = cost(gaps, n, k + 1)) < best; k++) best = other;
+  if (k == before) {
+    for (uint64_t other; k > 0 && (other = cost(gaps, n, k - 1)) < best; k--) best = other;
+  }
+  if (kept <= best + K_BITS) {
+    *k_p = before;
+    return 1 + kept;
+  }
+  *k_p = k;
+  return HEADER_BITS_MAX + best;
+}
+
+uint64_t zps_rice_bytes(const struct zps_rice_set *set) {
+  struct source source = source_of(set);
+  uint32_t gaps[ZPS_RICE_BLOCK];
+  uint64_t n_bits = 0;
+  unsigned k = source.left ? zps_rice_parameter(set->m, source.left) : 0;
+  for (uint32_t n; (n = next_gaps(&source, gaps)) > 0;) n_bits += plan(gaps, n, k, &k);
+  return (n_bits + 7) / 8;
+}
+
+struct writer {
+  unsigned char *at;
+  uint64_t bits;
+  unsigned n_bits; /* below 32 */
+};
+
+static inline void put(struct writer *writer, uint64_t bits, unsigned n_bits /* up to 32 */) {
+  writer->bits |= bits << writer->n_bits;
+  writer->n_bits += n_bits;
+  if (writer->n_bits < 32) return;
+  const uint32_t word = (uint32_t)writer->bits;
+  memcpy(writer->at, &word, sizeof word);
+  writer->at += sizeof word;
+  writer->bits >>= 32;
+  writer->n_bits -= 32;
+}
+
+static void put_block(struct writer *writer, const uint32_t *gaps, uint32_t n, unsigned before, unsigned k) {
+  if (k == before)
+    put(writer, 0, 1);
+  else
+    put(writer, 1 | k << 1, HEADER_BITS_MAX);
+  const uint32_t mask = (1u << k) - 1;
+  if (k > 0) {
+    for (uint32_t i = 0; i < n; i++) put(writer, gaps[i] & mask, k);
+  }
+  for (uint32_t i = 0; i < n; i++) {
+    uint32_t zeros = gaps[i] >> k;
+    for (; zeros > 31; zeros -= 32) put(writer, 0, 32);
+    put(writer, 1ull << zeros, zeros + 1);
+  }
+}
+
+uint64_t zps_rice_encode(const struct zps_rice_set *set, void *out) {
+  struct source source = source_of(set);
+  struct writer writer = {.at = out};
+  uint32_t gaps[ZPS_RICE_BLOCK];
+  unsigned k = source.left ? zps_rice_parameter(set->m, source.left) : 0;
+  for (uint32_t n; (n = next_gaps(&source, gaps)) > 0;) {
+    const unsigned before = k;
+    plan(gaps, n, before, &k);
+    put_block(&writer, gaps, n, before, k);
+  }
+  const unsigned tail = (writer.n_bits + 7) / 8;
+  if (tail) memcpy(writer.at, &writer.bits, tail);
+  return (uint64_t)(writer.at + tail - (unsigned char *)out);
+}
+
+/* ------------------------------------------------------------ decoding */
+
+void zps_rice_reader_init(struct zps_rice_reader *reader, uint32_t m, uint32_t z, const void *data,
+                          uint64_t len_bytes) {
+  *reader = (struct zps_rice_reader){
+      .data = data, .len_bytes = len_bytes, .m = m, .left = z, .k = z ? zps_rice_parameter(m, z) : 0};
+}
+
+/* At least WINDOW_BITS + 1 bits from `bit` on; zeros beyond the end. */
+static inline uint64_t window(const struct zps_rice_reader *reader, uint64_t bit) {
+  const uint64_t at = bit / 8;
+  uint64_t bits = 0;
+  if (at + 8 <= reader->len_bytes)
+    memcpy(&bits, reader->data + at, 8);
+  else if (at < reader->len_bytes)
+    memcpy(&bits, reader->data + at, reader->len_bytes - at);
+  return bits >> (bit % 8);
+}
+
+/* Places of the block's ones, counted from `bit` on. False: they end too early, or count more zeros than m allows. */
+static bool find_ones(const struct zps_rice_reader *reader, uint64_t bit, uint32_t n, uint32_t *places) {
+  const uint64_t end = 8 * reader->len_bytes, limit = (uint64_t)(reader->m >> reader->k) + n;
+  uint64_t base = 0;
+  for (uint32_t found = 0; found < n; base += WINDOW_BITS) {
+    if (base >= limit || bit + base >= end) return false;
+    const uint64_t bits = window(reader, bit + base) & ((1ull << WINDOW_BITS) - 1);
+    found += zps_bits_list(bits, (uint32_t)base, places + found);
+  }
+  return true;
+}
+
+uint32_t zps_rice_read(struct zps_rice_reader *reader, uint32_t *numbers) {
+  uint32_t places[ZPS_RICE_BLOCK + 64];
+  const uint32_t n = reader->left < ZPS_RICE_BLOCK ? reader->left : ZPS_RICE_BLOCK;
+  if (n == 0) return 0;
+  const uint64_t header = window(reader, reader->bit);
+  if (header & 1) reader->k = header >> 1 & ((1u << K_BITS) - 1);
+  const unsigned k = reader->k;
+  uint64_t low = reader->bit + (header & 1 ? HEADER_BITS_MAX : 1);
+  const uint64_t high = low + (uint64_t)n * k;
+  if (!find_ones(reader, high, n, places)) return 0;
+  const uint32_t mask = (1u << k) - 1;
+  uint64_t next = reader->next;
+  uint32_t place = 0; /* after the one before */
+  if (high / 8 + 8 <= reader->len_bytes) {
+    for (uint32_t i = 0; i < n; i++, low += k) {
+      uint64_t bits;
+      memcpy(&bits, reader->data + low / 8, sizeof bits);
+      next += ((uint64_t)(places[i] - place) << k) + (bits >> (low % 8) & mask);
+      place = places[i] + 1;
+      numbers[i] = (uint32_t)next++;
+    }
+  } else {
+    for (uint32_t i = 0; i < n; i++, low += k) {
+      next += ((uint64_t)(places[i] - place) << k) + (window(reader, low) & mask);
+      place = places[i] + 1;
+      numbers[i] = (uint32_t)next++;
+    }
+  }
+  if (next > reader->m) return 0;
+  reader->next = next;
+  reader->bit = high + place;
+  reader->left -= n;
+  return n;
+}
+
+bool zps_rice_at_end(const struct zps_rice_reader *reader) {
+  return (reader->bit + 7) / 8 == reader->len_bytes && window(reader, reader->bit) == 0;
+}
