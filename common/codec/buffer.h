@@ -1,4 +1,4 @@
-/* Scratch memory that grows and is kept from round to round. Its contents do not survive growing. */
+/* Scratch memory that grows and is kept from round to round. */
 #ifndef ZPS_CODEC_BUFFER_H
 #define ZPS_CODEC_BUFFER_H
 
@@ -18,7 +18,7 @@ static inline void zps_buffer_fini(struct zps_buffer *buffer) {
 }
 
 /* At least `n` elements of `elem_bytes`. An eighth more than asked is allocated, so that sizes which creep upwards from
- * round to round do not allocate each time. */
+ * round to round do not allocate each time. The contents do not survive growing. */
 ZPS_MUSTCHECK static inline zps_err_t zps_buffer_need(struct zps_buffer *buffer, uint64_t n, uint64_t elem_bytes) {
   uint64_t size_bytes;
   if (__builtin_mul_overflow(n, elem_bytes, &size_bytes) || size_bytes > SIZE_MAX / 2) return ZPS_ERR_NOMEM;
@@ -28,6 +28,18 @@ ZPS_MUSTCHECK static inline zps_err_t zps_buffer_need(struct zps_buffer *buffer,
   buffer->data = malloc(size_bytes);
   if (!buffer->data) return ZPS_ERR_NOMEM;
   buffer->size_bytes = size_bytes;
+  return ZPS_OK;
+}
+
+/* At least `n` elements, where those that are there stay: for lists whose length shows while they are made. */
+ZPS_MUSTCHECK static inline zps_err_t zps_buffer_extend(struct zps_buffer *buffer, uint64_t n, uint64_t elem_bytes) {
+  uint64_t size_bytes;
+  if (__builtin_mul_overflow(n, elem_bytes, &size_bytes) || size_bytes > SIZE_MAX / 4) return ZPS_ERR_NOMEM;
+  if (size_bytes <= buffer->size_bytes && buffer->data) return ZPS_OK;
+  size_bytes = (size_bytes + size_bytes / 2 + 64) & ~63ull;
+  void *const data = realloc(buffer->data, size_bytes);
+  if (!data) return ZPS_ERR_NOMEM;
+  *buffer = (struct zps_buffer){.data = data, .size_bytes = size_bytes};
   return ZPS_OK;
 }
 

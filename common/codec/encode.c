@@ -13,21 +13,27 @@ zps_err_t zps_encoder_create(enum zps_partitioner partitioner, struct zps_encode
 
 void zps_encoder_destroy(struct zps_encoder *encoder) {
   if (!encoder) return;
-  struct zps_buffer *const buffers[] = {&encoder->starts,  &encoder->nnz,        &encoder->ranks,  &encoder->sources,
-                                        &encoder->staged,  &encoder->sums,       &encoder->counts, &encoder->bitmap,
-                                        &encoder->pairs,   &encoder->scratch,    &encoder->bad,    &encoder->repeats,
-                                        &encoder->indices, &encoder->partitioned};
+  struct zps_buffer *const buffers[] = {&encoder->starts,     &encoder->nnz,     &encoder->ranks,   &encoder->sources,
+                                        &encoder->staged,     &encoder->sums,    &encoder->counts,  &encoder->bad,
+                                        &encoder->pairs,      &encoder->scratch, &encoder->repeats, &encoder->indices,
+                                        &encoder->partitioned};
   for (unsigned i = 0; i < sizeof buffers / sizeof buffers[0]; i++) zps_buffer_fini(buffers[i]);
+  for (unsigned i = 0; i < encoder->n_found; i++) {
+    zps_buffer_fini(&encoder->found[i].parts);
+    zps_buffer_fini(&encoder->found[i].ranks);
+    zps_buffer_fini(&encoder->found[i].items);
+  }
+  free(encoder->found);
   free(encoder);
 }
 
 zps_err_t zps_encoder_cut(struct zps_encoder *encoder, uint64_t len, uint64_t item_bytes) {
-  enum { RANGE_BYTES_MIN = 256 << 10, RANGES_PER_THREAD = 4, RANGES_MAX = 256 };
+  enum { RANGE_BYTES_MIN = 256 << 10, RANGES_PER_THREAD = 4, RANGES_MAX = 256, RANGE_LEN_MAX_BITS = 31 };
   const unsigned n_threads = 1 + (encoder->pool ? zps_workpool_threads(encoder->pool) : 0);
   uint64_t n_ranges = n_threads == 1 ? 1 : n_threads * (uint64_t)RANGES_PER_THREAD;
   if (n_ranges > RANGES_MAX) n_ranges = RANGES_MAX;
   if (n_ranges > len * item_bytes / RANGE_BYTES_MIN) n_ranges = len * item_bytes / RANGE_BYTES_MIN;
-  if (n_ranges == 0) n_ranges = 1;
+  if (n_ranges <= len >> RANGE_LEN_MAX_BITS) n_ranges = (len >> RANGE_LEN_MAX_BITS) + 1;
   encoder->range_len = ((len / n_ranges + 1) + 63) & ~63ull;
   encoder->n_ranges = (unsigned)(len / encoder->range_len + 1);
   const uint64_t n_counts = (uint64_t)encoder->n_ranges * encoder->n_parts;

@@ -1,142 +1,152 @@
-/* Dense gradients: one look at all values leaves a bit per row; everything after works on the bits. */
+/* Dense gradients: one look at the values lists the rows that are not zero, with partition, rank and bytes, while they
+ * are in cache; then the list, not the gradient, is dealt out to the partitions. */
 #include <string.h>
 
-#include "common/codec/bits.h"
 #include "common/codec/encode_internal.h"
 #include "common/codec/rowscan.h"
+#include "common/codec/simd.h"
 
-/* The rows of one range, as words of the bitmap. */
+/* Rows are looked at in blocks whose lists stay in the first-level cache. */
+enum { BLOCK_ROWS = 2048, LINE_PLACES = 16 };
+
 struct range {
   uint64_t first_row, n_rows;
-  uint64_t *bits;
-  uint64_t n_words;
 };
 
 static struct range range_of(const struct zps_encoder *encoder, unsigned i) {
   const uint64_t rows = encoder->input.part->rows, first = i * encoder->range_len;
   if (first >= rows) return (struct range){0};
-  const uint64_t n_rows = rows - first < encoder->range_len ? rows - first : encoder->range_len;
-  return (struct range){first, n_rows, (uint64_t *)encoder->bitmap.data + first / 64, (n_rows + 63) / 64};
+  return (struct range){first, rows - first < encoder->range_len ? rows - first : encoder->range_len};
 }
 
-enum { PIECE_WORDS = 32, PIECE_ROWS = PIECE_WORDS * 64, LINE_PLACES = 16 };
-
-/* Lists the rows of up to PIECE_WORDS words from word `w` on, counted from the first row of that word. */
-static inline uint32_t list_piece(const struct range *range, uint64_t w, uint32_t *rows) {
-  const uint64_t n_words = range->n_words - w < PIECE_WORDS ? range->n_words - w : PIECE_WORDS;
-  uint32_t n = 0;
-  for (uint64_t i = 0; i < n_words; i++)
-    if (range->bits[w + i]) n += zps_bits_list(range->bits[w + i], (uint32_t)i * 64, rows + n);
+/* Lists the rows that are not zero among `n_rows` from `row` on, and appends their bytes or numbers to `items`. */
+static uint32_t list_block(const struct zps_encoder *encoder, uint64_t row, uint32_t n_rows, uint32_t *positions,
+                           char *items) {
+  const struct zps_encode_input *const input = &encoder->input;
+  const uint64_t row_bytes = encoder->row_bytes;
+  const char *const values = (const char *)input->values + row * row_bytes;
+  if (row_bytes == 4 && encoder->is_staged)
+    return zps_simd()->compact(values, n_rows, zps_rowscan_mask(input->dtype), positions, (uint32_t *)items);
+  uint64_t bits[BLOCK_ROWS / 64];
+  zps_rowscan(input->dtype, input->width, values, n_rows, bits);
+  const uint32_t n = zps_simd()->list(bits, (n_rows + 63) / 64, 0, positions);
+  if (!encoder->is_staged)
+    for (uint32_t j = 0; j < n; j++) ((uint64_t *)items)[j] = row + positions[j];
+  else if (row_bytes == 8)
+    for (uint32_t j = 0; j < n; j++) memcpy(items + j * 8ull, values + positions[j] * 8ull, 8);
+  else
+    for (uint32_t j = 0; j < n; j++) memcpy(items + j * row_bytes, values + positions[j] * row_bytes, row_bytes);
   return n;
 }
 
 static void scan_range(void *ctx, unsigned i) {
   struct zps_encoder *const encoder = ctx;
-  const struct zps_encode_input *const input = &encoder->input;
+  const struct zps_partition *const part = encoder->input.part;
   const struct range range = range_of(encoder, i);
+  struct zps_encode_found *const found = &encoder->found[i];
   uint64_t *const counts = zps_encoder_counts(encoder, i);
-  if (range.n_rows == 0) return;
-  zps_rowscan(input->dtype, input->width, (const char *)input->values + range.first_row * encoder->row_bytes,
-              range.n_rows, range.bits);
-  const struct zps_partition part = *input->part; /* a copy that counting cannot change */
-  for (uint64_t w = 0; w < range.n_words; w += PIECE_WORDS) {
-    uint32_t rows[PIECE_ROWS + 4], local;
-    const uint32_t n = list_piece(&range, w, rows);
-    for (uint32_t j = 0; j < n; j++) counts[zps_partition_of(&part, range.first_row + w * 64 + rows[j], &local)]++;
+  uint32_t positions[BLOCK_ROWS + ZPS_SIMD_SLACK] = {0};
+  found->n = 0;
+  found->code = ZPS_OK;
+  for (uint64_t at = 0; at < range.n_rows; at += BLOCK_ROWS) {
+    const uint64_t row = range.first_row + at, need = found->n + BLOCK_ROWS + ZPS_SIMD_SLACK;
+    found->code = zps_buffer_extend(&found->parts, need, sizeof(uint16_t));
+    if (found->code == ZPS_OK) found->code = zps_buffer_extend(&found->ranks, need, sizeof(uint32_t));
+    if (found->code == ZPS_OK) found->code = zps_buffer_extend(&found->items, need, encoder->item_bytes);
+    if (found->code != ZPS_OK) return;
+    uint16_t *const parts = (uint16_t *)found->parts.data + found->n;
+    const uint32_t n_rows = range.n_rows - at < BLOCK_ROWS ? (uint32_t)(range.n_rows - at) : BLOCK_ROWS;
+    const uint32_t n =
+        list_block(encoder, row, n_rows, positions, (char *)found->items.data + found->n * encoder->item_bytes);
+    zps_simd()->locate(part, row, positions, n, parts, (uint32_t *)found->ranks.data + found->n);
+    for (uint32_t j = 0; j < n; j++) counts[parts[j]]++;
+    found->n += n;
   }
 }
 
-static inline __attribute__((always_inline)) void fill(struct zps_encoder *encoder, const struct range *range,
-                                                       uint64_t *places, uint64_t row_bytes, bool stage) {
-  const struct zps_partition part = *encoder->input.part;
-  const char *const values = encoder->input.values;
-  uint32_t *const ranks = encoder->ranks.data;
-  uint64_t *const sources = encoder->sources.data;
-  char *const staged = encoder->staged.data;
-  for (uint64_t w = 0; w < range->n_words; w += PIECE_WORDS) {
-    uint32_t rows[PIECE_ROWS + 4];
-    const uint32_t n = list_piece(range, w, rows);
-    for (uint32_t j = 0; j < n; j++) {
-      const uint64_t row = range->first_row + w * 64 + rows[j];
-      uint32_t local;
-      const uint64_t place = places[zps_partition_of(&part, row, &local)]++;
-      ranks[place] = local;
-      if (stage)
-        memcpy(staged + place * row_bytes, values + row * row_bytes, row_bytes);
-      else
-        sources[place] = row;
-    }
+static inline __attribute__((always_inline)) void deal(const struct zps_encode_found *found, uint64_t *places,
+                                                       uint32_t *ranks_out, char *items_out, uint64_t item_bytes) {
+  const uint16_t *const parts = found->parts.data;
+  const uint32_t *const ranks = found->ranks.data;
+  const char *items = found->items.data;
+  for (uint64_t j = 0; j < found->n; j++, items += item_bytes) {
+    const uint64_t place = places[parts[j]]++;
+    ranks_out[place] = ranks[j];
+    memcpy(items_out + place * item_bytes, items, item_bytes);
   }
 }
 
-static void fill_range(void *ctx, unsigned i) {
+static void deal_range(void *ctx, unsigned i) {
   struct zps_encoder *const encoder = ctx;
-  const struct range range = range_of(encoder, i);
+  const struct zps_encode_found *const found = &encoder->found[i];
   uint64_t *const places = zps_encoder_counts(encoder, i);
-  if (!encoder->is_staged)
-    fill(encoder, &range, places, encoder->row_bytes, false);
-  else if (encoder->row_bytes == 4)
-    fill(encoder, &range, places, 4, true);
-  else if (encoder->row_bytes == 8)
-    fill(encoder, &range, places, 8, true);
+  uint32_t *const ranks = encoder->ranks.data;
+  char *const items = encoder->is_staged ? encoder->staged.data : encoder->sources.data;
+  if (encoder->item_bytes == 4)
+    deal(found, places, ranks, items, 4);
+  else if (encoder->item_bytes == 8)
+    deal(found, places, ranks, items, 8);
   else
-    fill(encoder, &range, places, encoder->row_bytes, true);
+    deal(found, places, ranks, items, encoder->item_bytes);
 }
 
 /* Takes the rows of partition `p` from the sorted result of Algorithm 1. */
-static void fill_from_pairs(void *ctx, unsigned p) {
+static void deal_from_pairs(void *ctx, unsigned p) {
   struct zps_encoder *const encoder = ctx;
-  const uint64_t *const starts = encoder->starts.data, row_bytes = encoder->row_bytes;
+  const uint64_t *const starts = encoder->starts.data;
   const struct zps_sort_pair *const pairs = encoder->pairs.data;
   for (uint64_t i = starts[p]; i < starts[p + 1]; i++) {
-    const uint64_t row = pairs[i].key;
-    zps_partition_of(encoder->input.part, row, (uint32_t *)encoder->ranks.data + i);
-    if (encoder->is_staged)
-      memcpy((char *)encoder->staged.data + i * row_bytes, (const char *)encoder->input.values + row * row_bytes,
-             row_bytes);
-    else
-      ((uint64_t *)encoder->sources.data)[i] = row;
+    zps_partition_of(encoder->input.part, pairs[i].key, (uint32_t *)encoder->ranks.data + i);
+    ((uint64_t *)encoder->sources.data)[i] = pairs[i].key;
   }
 }
 
 static zps_err_t partition_hierarchically(struct zps_encoder *encoder) {
   uint64_t total = 0;
-  for (uint32_t p = 0; p < encoder->n_parts; p++) total += ((const uint32_t *)encoder->nnz.data)[p];
-  const zps_err_t code = zps_buffer_need(&encoder->indices, total, sizeof(uint64_t));
+  for (unsigned i = 0; i < encoder->n_ranges; i++) total += encoder->found[i].n;
+  zps_err_t code = zps_buffer_need(&encoder->indices, total, sizeof(uint64_t));
   if (code != ZPS_OK) return code;
   uint64_t *rows = encoder->indices.data;
   for (unsigned i = 0; i < encoder->n_ranges; i++) {
-    const struct range range = range_of(encoder, i);
-    for (uint64_t w = 0; w < range.n_words; w += PIECE_WORDS) {
-      uint32_t piece[PIECE_ROWS + 4];
-      const uint32_t n = list_piece(&range, w, piece);
-      for (uint32_t j = 0; j < n; j++) *rows++ = range.first_row + w * 64 + piece[j];
-    }
+    const struct zps_encode_found *const found = &encoder->found[i];
+    if (found->n) memcpy(rows, found->items.data, found->n * sizeof *rows);
+    rows += found->n;
   }
-  return zps_encoder_hierarchical(encoder, encoder->indices.data, total);
+  code = zps_encoder_hierarchical(encoder, encoder->indices.data, total);
+  if (code == ZPS_OK) zps_workpool_for(encoder->pool, encoder->n_parts, deal_from_pairs, encoder);
+  return code;
+}
+
+/* A list for each range; those that are there keep their memory. */
+static zps_err_t need_found(struct zps_encoder *encoder) {
+  if (encoder->n_found >= encoder->n_ranges) return ZPS_OK;
+  struct zps_encode_found *const found = realloc(encoder->found, encoder->n_ranges * sizeof *found);
+  if (!found) return ZPS_ERR_NOMEM;
+  memset(found + encoder->n_found, 0, (encoder->n_ranges - encoder->n_found) * sizeof *found);
+  encoder->found = found;
+  encoder->n_found = encoder->n_ranges;
+  return ZPS_OK;
 }
 
 zps_err_t zps_encoder_scan_dense(struct zps_encoder *encoder) {
-  const struct zps_encode_input *const input = &encoder->input;
-  zps_err_t code = zps_buffer_need(&encoder->bitmap, (input->part->rows + 63) / 64, sizeof(uint64_t));
-  if (code == ZPS_OK) code = zps_encoder_cut(encoder, input->part->rows, encoder->row_bytes);
+  const bool ordered = encoder->partitioner == ZPS_PARTITIONER_ORDERED;
+  encoder->is_staged = ordered && encoder->row_bytes < ZPS_ENCODE_STAGE_BELOW_BYTES;
+  encoder->item_bytes = encoder->is_staged ? encoder->row_bytes : sizeof(uint64_t);
+  zps_err_t code = zps_encoder_cut(encoder, encoder->input.part->rows, encoder->row_bytes);
+  if (code == ZPS_OK) code = need_found(encoder);
   if (code != ZPS_OK) return code;
   zps_workpool_for(encoder->pool, encoder->n_ranges, scan_range, encoder);
+  for (unsigned i = 0; i < encoder->n_ranges; i++)
+    if (encoder->found[i].code != ZPS_OK) return encoder->found[i].code;
 
   /* Partitions are filled side by side. A cache line between them keeps those of 2^k rows, whose places would lie a
    * power of two apart, from contending for the same cache sets. */
   const uint64_t n_places = zps_encoder_place(encoder, LINE_PLACES);
-  encoder->is_staged = encoder->row_bytes < ZPS_ENCODE_STAGE_BELOW_BYTES;
   code = zps_buffer_need(&encoder->ranks, n_places, sizeof(uint32_t));
   if (code == ZPS_OK)
-    code = encoder->is_staged ? zps_buffer_need(&encoder->staged, n_places, encoder->row_bytes)
-                              : zps_buffer_need(&encoder->sources, n_places, sizeof(uint64_t));
+    code = zps_buffer_need(encoder->is_staged ? &encoder->staged : &encoder->sources, n_places, encoder->item_bytes);
   if (code != ZPS_OK) return code;
-  if (encoder->partitioner == ZPS_PARTITIONER_ORDERED) {
-    zps_workpool_for(encoder->pool, encoder->n_ranges, fill_range, encoder);
-    return ZPS_OK;
-  }
-  code = partition_hierarchically(encoder);
-  if (code == ZPS_OK) zps_workpool_for(encoder->pool, encoder->n_parts, fill_from_pairs, encoder);
-  return code;
+  if (!ordered) return partition_hierarchically(encoder);
+  zps_workpool_for(encoder->pool, encoder->n_ranges, deal_range, encoder);
+  return ZPS_OK;
 }

@@ -12,6 +12,16 @@
 /* A source with this bit is a place in `sums`; without, an entry of the input (dense: a row). */
 #define ZPS_ENCODE_SUM_BIT (1ull << 63)
 
+/* Dense: what one range found, in order of rows. An item is the row's bytes, or its number where rows stay where they
+ * are until they are written. */
+struct zps_encode_found {
+  uint64_t n;
+  zps_err_t code;
+  struct zps_buffer parts; /* uint16_t */
+  struct zps_buffer ranks; /* uint32_t */
+  struct zps_buffer items; /* item_bytes each */
+};
+
 struct zps_encoder {
   enum zps_partitioner partitioner;
   struct zps_encode_input input;
@@ -32,9 +42,11 @@ struct zps_encoder {
   /* While scanning: the input is cut into ranges, whatever the number of threads. */
   struct zps_workpool *pool;
   unsigned n_ranges;
-  uint64_t range_len;                     /* rows (dense) or entries (COO) */
-  struct zps_buffer counts;               /* uint64_t[n_ranges][n_parts]: how many, then where the next one goes */
-  struct zps_buffer bitmap;               /* dense: a bit per row */
+  uint64_t range_len;             /* rows (dense) or entries (COO) */
+  struct zps_buffer counts;       /* uint64_t[n_ranges][n_parts]: how many, then where the next one goes */
+  struct zps_encode_found *found; /* dense: [n_found], the first n_ranges used */
+  unsigned n_found;
+  uint64_t item_bytes;
   struct zps_buffer pairs;                /* COO, hierarchical: zps_sort_pair[entries] */
   struct zps_buffer scratch;              /* as many */
   struct zps_buffer bad;                  /* COO: uint64_t[n_ranges], the first bad entry */
@@ -42,7 +54,7 @@ struct zps_encoder {
   struct zps_buffer indices, partitioned; /* hierarchical: uint64_t[entries] */
 };
 
-/* Cuts `len` items of `item_bytes` into ranges of a multiple of 64 items and clears the counts. */
+/* Cuts `len` items of `item_bytes` into ranges of a multiple of 64 items (fewer than 2^32) and clears the counts. */
 zps_err_t zps_encoder_cut(struct zps_encoder *encoder, uint64_t len, uint64_t item_bytes) ZPS_MUSTCHECK;
 static inline uint64_t *zps_encoder_counts(const struct zps_encoder *encoder, unsigned range) {
   return (uint64_t *)encoder->counts.data + (uint64_t)range * encoder->n_parts;

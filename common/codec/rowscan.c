@@ -5,9 +5,6 @@
 #include "common/codec/rowscan.h"
 
 #include <string.h>
-#ifdef __SSE2__
-#include <emmintrin.h>
-#endif
 
 enum { LINE_BYTES = 64, GROUP_ROWS = 16 };
 
@@ -61,28 +58,6 @@ static inline uint64_t scan_word(const char *at, uint64_t n_rows, uint64_t row_b
   return i < n_rows ? bits | scan_rows(at, n_rows - i, row_bytes, mask) << i : bits;
 }
 
-#ifdef __SSE2__
-/* Rows of four bytes without a branch: at 1% density every third branch on a line of 16 would go unpredicted. */
-static unsigned scan_16_rows_of_4(const char *at, __m128i mask) {
-  const __m128i zero = _mm_setzero_si128();
-  __m128i is[4];
-  for (unsigned i = 0; i < 4; i++)
-    is[i] = _mm_cmpeq_epi32(_mm_and_si128(_mm_loadu_si128((const __m128i *)at + i), mask), zero);
-  const __m128i all = _mm_packs_epi16(_mm_packs_epi32(is[0], is[1]), _mm_packs_epi32(is[2], is[3]));
-  return (unsigned)_mm_movemask_epi8(all) ^ 0xffff;
-}
-
-static void scan_rows_of_4(const char *at, uint64_t n_rows, uint64_t mask, uint64_t *bits) {
-  const __m128i mask16 = _mm_set1_epi64x((long long)mask);
-  for (; n_rows >= 64; n_rows -= 64, at += 64 * 4) {
-    uint64_t word = 0;
-    for (unsigned i = 0; i < 64; i += 16) word |= (uint64_t)scan_16_rows_of_4(at + i * 4, mask16) << i;
-    *bits++ = word;
-  }
-  if (n_rows) *bits = scan_word(at, n_rows, 4, mask);
-}
-#endif
-
 /* Inlined with a constant row size where the size is common. */
 static inline __attribute__((always_inline)) void scan(const char *at, uint64_t n_rows, uint64_t row_bytes,
                                                        uint64_t mask, uint64_t *bits) {
@@ -94,15 +69,15 @@ static inline __attribute__((always_inline)) void scan(const char *at, uint64_t 
   }
 }
 
+uint32_t zps_rowscan_mask(enum zps_dtype dtype) {
+  return (uint32_t)value_bits(dtype);
+}
+
 void zps_rowscan(enum zps_dtype dtype, uint32_t width, const void *values, uint64_t n_rows, uint64_t *bits) {
   const uint64_t row_bytes = width * (uint64_t)zps_dtype_size(dtype), mask = value_bits(dtype);
   switch (row_bytes) {
     case 4:
-#ifdef __SSE2__
-      scan_rows_of_4(values, n_rows, mask, bits);
-#else
       scan(values, n_rows, 4, mask, bits);
-#endif
       break;
     case 8:
       scan(values, n_rows, 8, mask, bits);

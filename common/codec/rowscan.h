@@ -8,5 +8,7 @@
  * last word are cleared. */
 void zps_rowscan(enum zps_dtype dtype, uint32_t width, const void *values, uint64_t n_rows, uint64_t *bits);
 bool zps_rowscan_is_zero(enum zps_dtype dtype, uint32_t width, const void *row);
+/* The bits that make a row of four bytes other than zero, when one of them is set. */
+uint32_t zps_rowscan_mask(enum zps_dtype dtype);
 
 #endif

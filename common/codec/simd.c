@@ -1,0 +1,103 @@
+#include "common/codec/simd.h"
+
+#include <stdatomic.h>
+#include <stddef.h>
+
+#include "common/codec/simd_body.h"
+#include "common/codec/simd_internal.h"
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+
+/* Bit i: value i has bits in common with the mask, or, on demand, differs from it. */
+static inline uint64_t word_of(const void *values, uint32_t mask, bool differs) {
+  const __m128i mask4 = _mm_set1_epi32((int)mask), compare = differs ? mask4 : _mm_setzero_si128();
+  uint64_t word = 0;
+  for (unsigned i = 0; i < 64; i += 16) {
+    __m128i is[4];
+    for (unsigned j = 0; j < 4; j++) {
+      const __m128i lanes = _mm_loadu_si128((const __m128i *)((const char *)values + 4 * i) + j);
+      is[j] = _mm_cmpeq_epi32(differs ? lanes : _mm_and_si128(lanes, mask4), compare);
+    }
+    const __m128i all = _mm_packs_epi16(_mm_packs_epi32(is[0], is[1]), _mm_packs_epi32(is[2], is[3]));
+    word |= (uint64_t)((unsigned)_mm_movemask_epi8(all) ^ 0xffff) << i;
+  }
+  return word;
+}
+#else
+static inline uint64_t word_of(const void *values, uint32_t mask, bool differs) {
+  uint64_t word = 0;
+  for (unsigned i = 0; i < 64; i++) {
+    uint32_t value;
+    memcpy(&value, (const char *)values + 4 * i, sizeof value);
+    word |= (uint64_t)(differs ? value != mask : (value & mask) != 0) << i;
+  }
+  return word;
+}
+#endif
+
+static uint32_t compact(const void *values, uint32_t n, uint32_t mask, uint32_t *positions, uint32_t *kept) {
+  const uint32_t whole = n & ~63u;
+  uint32_t at = 0;
+  for (uint32_t i = 0; i < whole; i += 64)
+    at += zps_simd_pick(values, word_of((const char *)values + 4 * (uint64_t)i, mask, false), i, positions + at,
+                        kept + at);
+  return at + zps_simd_compact_rest(values, whole, n, mask, positions + at, kept + at);
+}
+
+static uint32_t take(float *sums, uint32_t n_words, float *out, uint64_t *bits) {
+  uint32_t n = 0;
+  for (uint32_t w = 0; w < n_words; w++) {
+    bits[w] = word_of(sums + 64 * (uint64_t)w, ZPS_SIMD_NEGATIVE_ZERO, true);
+    n += zps_simd_take_word(sums + 64 * (uint64_t)w, bits[w], out + n);
+  }
+  return n;
+}
+
+static void locate(const struct zps_partition *part, uint64_t first, const uint32_t *positions, uint32_t n,
+                   uint16_t *parts, uint32_t *locals) {
+  zps_simd_body_locate(part, first, positions, n, parts, locals);
+}
+
+static bool locate_rows(const struct zps_partition *part, const int64_t *rows, uint32_t n, uint16_t *parts,
+                        uint32_t *locals) {
+  return zps_simd_body_locate_rows(part, rows, n, parts, locals);
+}
+
+static void rows_of(const struct zps_partition *part, uint32_t p, const uint32_t *ranks, uint32_t n, uint64_t *rows) {
+  zps_simd_body_rows_of(part, p, ranks, n, rows);
+}
+
+static uint32_t list(const uint64_t *bits, uint32_t n_words, uint32_t base, uint32_t *out) {
+  return zps_simd_body_list(bits, n_words, base, out);
+}
+
+static const struct zps_simd baseline = {"baseline", compact, locate, locate_rows, rows_of, take, list};
+
+const struct zps_simd *zps_simd_variant(unsigned i) {
+  const struct zps_simd *variants[3] = {&baseline};
+  unsigned n = 1;
+#ifdef __x86_64__
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("popcnt"))
+    variants[n++] = &zps_simd_avx2;
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("popcnt"))
+    variants[n++] = &zps_simd_avx512;
+#endif
+  return i < n ? variants[i] : NULL;
+}
+
+static _Atomic(const struct zps_simd *) used; /* whoever finds it empty finds the same */
+
+const struct zps_simd *zps_simd(void) {
+  const struct zps_simd *simd = atomic_load_explicit(&used, memory_order_relaxed);
+  if (simd) return simd;
+  const struct zps_simd *better;
+  for (unsigned i = 0; (better = zps_simd_variant(i)) != NULL; i++) simd = better;
+  atomic_store_explicit(&used, simd, memory_order_relaxed);
+  return simd;
+}
+
+void zps_simd_use(const struct zps_simd *simd) {
+  atomic_store_explicit(&used, simd, memory_order_relaxed);
+}

@@ -1,0 +1,43 @@
+/*
+ * The inner loops that vector instructions speed up, one table of functions for each instruction set. All tables yield
+ * the same bytes: they differ in time alone, and the tests run every one that the machine has.
+ *
+ * Arrays that are written may be written beyond what is asked for, up to ZPS_SIMD_SLACK elements.
+ */
+#ifndef ZPS_CODEC_SIMD_H
+#define ZPS_CODEC_SIMD_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/codec/partition.h"
+
+enum { ZPS_SIMD_SLACK = 16 };
+
+struct zps_simd {
+  const char *name;
+  /* Lists which of `n` values have a bit of `mask` set: their positions and themselves. Returns how many. */
+  uint32_t (*compact)(const void *values, uint32_t n, uint32_t mask, uint32_t *positions, uint32_t *kept);
+  /* Partitions and local ranks of rows first + positions[i]; `positions` can be read up to the slack. */
+  void (*locate)(const struct zps_partition *part, uint64_t first, const uint32_t *positions, uint32_t n,
+                 uint16_t *parts, uint32_t *locals);
+  /* The same for row numbers as they came. False when one is not below part->rows. */
+  bool (*locate_rows)(const struct zps_partition *part, const int64_t *rows, uint32_t n, uint16_t *parts,
+                      uint32_t *locals);
+  /* Rows at local ranks `ranks` of partition `p`; `ranks` can be read up to the slack. */
+  void (*rows_of)(const struct zps_partition *part, uint32_t p, const uint32_t *ranks, uint32_t n, uint64_t *rows);
+  /* Moves the floats of 64 * n_words `sums` that are not -0.0 to `out` and sets their bits, with -0.0 left behind.
+   * Returns how many. */
+  uint32_t (*take)(float *sums, uint32_t n_words, float *out, uint64_t *bits);
+  /* Lists base + position of each bit, ascending, and returns how many there are. */
+  uint32_t (*list)(const uint64_t *bits, uint32_t n_words, uint32_t base, uint32_t *out);
+};
+
+/* The fastest that this machine has, or what zps_simd_use() said. */
+const struct zps_simd *zps_simd(void);
+/* Variant `i` of those that this machine has, 0 is the plainest; NULL beyond the last. */
+const struct zps_simd *zps_simd_variant(unsigned i);
+/* For tests and benchmarks: `simd` from here on, NULL for the fastest. Not while others are at work. */
+void zps_simd_use(const struct zps_simd *simd);
+
+#endif

@@ -1,0 +1,156 @@
+/* Loops of simd.h that are the same text for every instruction set: the compiler makes of their vectors what the
+ * function that they are inlined into may use. */
+#ifndef ZPS_CODEC_SIMD_BODY_H
+#define ZPS_CODEC_SIMD_BODY_H
+
+#include <string.h>
+
+#include "common/codec/bits.h"
+#include "common/codec/simd.h"
+
+#define ZPS_SIMD_BODY static inline __attribute__((always_inline))
+enum { ZPS_SIMD_LANES = 8 };
+
+typedef uint64_t zps_vec_u64 __attribute__((vector_size(64)));
+typedef int64_t zps_vec_i64 __attribute__((vector_size(64)));
+typedef double zps_vec_f64 __attribute__((vector_size(64)));
+typedef uint32_t zps_vec_u32 __attribute__((vector_size(32)));
+typedef uint16_t zps_vec_u16 __attribute__((vector_size(16)));
+
+ZPS_SIMD_BODY void zps_simd_load_positions(uint64_t first, const uint32_t *positions, zps_vec_u64 *rows) {
+  zps_vec_u32 narrow;
+  memcpy(&narrow, positions, sizeof narrow);
+  *rows = __builtin_convertvector(narrow, zps_vec_u64) + first;
+}
+
+/* zps_hash_mix64(), reduced to n_parts: the rotation of each group. */
+ZPS_SIMD_BODY void zps_simd_rotations(const struct zps_partition *part, const zps_vec_u64 *groups,
+                                      zps_vec_u64 *rotations) {
+  zps_vec_u64 x = *groups ^ part->seed;
+  x ^= x >> 33;
+  x *= 0xff51afd7ed558ccdull;
+  x ^= x >> 33;
+  x *= 0xc4ceb9fe1a85ec53ull;
+  x ^= x >> 33;
+  *rotations = ((x >> 32) * part->n_parts) >> 32;
+}
+
+/* zps_partition_of(), for eight rows. Blocks are divided in doubles, which hold every block number (below 2^40), and
+ * the quotient, which may be one too small or too large in any rounding mode, is put right. */
+ZPS_SIMD_BODY void zps_simd_locate(const struct zps_partition *part, const zps_vec_u64 *rows, uint16_t *parts,
+                                   uint32_t *locals) {
+  const uint64_t bits_of_2_52 = 0x4330000000000000ull, n_parts = part->n_parts;
+  const uint64_t in_block = ((uint64_t)1 << part->block_bits) - 1;
+  const double two_52 = 0x1.0p52, inverse = 1.0 / (double)part->n_parts;
+  const zps_vec_u64 blocks = *rows >> part->block_bits;
+  const zps_vec_f64 quotients = ((zps_vec_f64)(blocks | bits_of_2_52) - two_52) * inverse + two_52;
+  zps_vec_u64 groups = (zps_vec_u64)quotients - bits_of_2_52, rotations;
+  zps_vec_u64 rest = blocks - groups * n_parts;
+  const zps_vec_u64 below = (zps_vec_u64)((zps_vec_i64)rest < 0); /* all ones where true */
+  groups += below;
+  rest += below & n_parts;
+  const zps_vec_u64 above = (zps_vec_u64)((zps_vec_i64)rest >= (int64_t)n_parts);
+  groups -= above;
+  rest -= above & n_parts;
+  zps_simd_rotations(part, &groups, &rotations);
+  rest += rotations;
+  rest -= (zps_vec_u64)((zps_vec_i64)rest >= (int64_t)n_parts) & n_parts;
+  const zps_vec_u16 narrow_parts = __builtin_convertvector(rest, zps_vec_u16);
+  const zps_vec_u64 ranks = groups << part->block_bits | (*rows & in_block);
+  const zps_vec_u32 narrow_ranks = __builtin_convertvector(ranks, zps_vec_u32);
+  memcpy(parts, &narrow_parts, sizeof narrow_parts);
+  memcpy(locals, &narrow_ranks, sizeof narrow_ranks);
+}
+
+ZPS_SIMD_BODY void zps_simd_body_locate(const struct zps_partition *part, uint64_t first, const uint32_t *positions,
+                                        uint32_t n, uint16_t *parts, uint32_t *locals) {
+  const struct zps_partition local = *part; /* a copy that stores cannot change */
+  for (uint32_t i = 0; i < n; i += ZPS_SIMD_LANES) {
+    zps_vec_u64 rows;
+    zps_simd_load_positions(first, positions + i, &rows);
+    zps_simd_locate(&local, &rows, parts + i, locals + i);
+  }
+}
+
+ZPS_SIMD_BODY bool zps_simd_body_locate_rows(const struct zps_partition *part, const int64_t *rows, uint32_t n,
+                                             uint16_t *parts, uint32_t *locals) {
+  const struct zps_partition local = *part;
+  zps_vec_u64 bad = {0};
+  uint32_t i = 0;
+  for (; i + ZPS_SIMD_LANES <= n; i += ZPS_SIMD_LANES) {
+    zps_vec_u64 eight;
+    memcpy(&eight, rows + i, sizeof eight);
+    bad |= (zps_vec_u64)(eight >= local.rows);
+    zps_simd_locate(&local, &eight, parts + i, locals + i);
+  }
+  if (i < n) {
+    zps_vec_u64 last = {0};
+    memcpy(&last, rows + i, (n - i) * sizeof *rows);
+    bad |= (zps_vec_u64)(last >= local.rows);
+    zps_simd_locate(&local, &last, parts + i, locals + i);
+  }
+  uint64_t any = 0;
+  for (unsigned lane = 0; lane < ZPS_SIMD_LANES; lane++) any |= bad[lane];
+  return any == 0;
+}
+
+/* zps_partition_row(), for eight ranks at a time. */
+ZPS_SIMD_BODY void zps_simd_body_rows_of(const struct zps_partition *part, uint32_t p, const uint32_t *ranks,
+                                         uint32_t n, uint64_t *rows) {
+  const struct zps_partition local = *part;
+  const uint64_t n_parts = local.n_parts, mask = ((uint64_t)1 << local.block_bits) - 1;
+  for (uint32_t i = 0; i < n; i += ZPS_SIMD_LANES) {
+    zps_vec_u64 wide, rotations;
+    zps_simd_load_positions(0, ranks + i, &wide);
+    const zps_vec_u64 groups = wide >> local.block_bits;
+    zps_simd_rotations(&local, &groups, &rotations);
+    zps_vec_u64 position = (uint64_t)p - rotations;
+    position += (zps_vec_u64)((zps_vec_i64)position < 0) & n_parts;
+    const zps_vec_u64 result = (groups * n_parts + position) << local.block_bits | (wide & mask);
+    memcpy(rows + i, &result, sizeof result);
+  }
+}
+
+ZPS_SIMD_BODY uint32_t zps_simd_body_list(const uint64_t *bits, uint32_t n_words, uint32_t base, uint32_t *out) {
+  uint32_t n = 0;
+  for (uint32_t w = 0; w < n_words; w++)
+    if (bits[w]) n += zps_bits_list(bits[w], base + w * 64, out + n);
+  return n;
+}
+
+/* What remains of compact() once `word` says which of 64 values are kept. */
+ZPS_SIMD_BODY uint32_t zps_simd_pick(const char *values, uint64_t word, uint32_t base, uint32_t *positions,
+                                     uint32_t *kept) {
+  if (word == 0) return 0;
+  const uint32_t n = zps_bits_list(word, base, positions);
+  for (uint32_t i = 0; i < n; i++) memcpy(&kept[i], values + 4 * (uint64_t)positions[i], sizeof kept[i]);
+  return n;
+}
+
+/* compact() for fewer than 64 values from `base` on. */
+ZPS_SIMD_BODY uint32_t zps_simd_compact_rest(const char *values, uint32_t base, uint32_t end, uint32_t mask,
+                                             uint32_t *positions, uint32_t *kept) {
+  uint32_t n = 0;
+  for (uint32_t i = base; i < end; i++) {
+    uint32_t value;
+    memcpy(&value, values + 4 * (uint64_t)i, sizeof value);
+    positions[n] = i;
+    kept[n] = value;
+    n += (value & mask) != 0;
+  }
+  return n;
+}
+
+/* What remains of take() once `word` says which of 64 sums are taken. */
+ZPS_SIMD_BODY uint32_t zps_simd_take_word(float *sums, uint64_t word, float *out) {
+  uint32_t positions[64 + ZPS_SIMD_SLACK];
+  if (word == 0) return 0;
+  const uint32_t n = zps_bits_list(word, 0, positions);
+  for (uint32_t i = 0; i < n; i++) {
+    out[i] = sums[positions[i]];
+    sums[positions[i]] = -0.0f;
+  }
+  return n;
+}
+
+#endif

@@ -1,0 +1,308 @@
+/*
+ * What encoding, summing and decoding cost on one machine, beside a memcpy() of the dense tensor in the same run: the
+ * time that merely touching the data takes. Times are the best of several runs; copy and stage take turns, so that both
+ * see the same machine.
+ */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/codec/decode.h"
+#include "common/codec/encode.h"
+#include "common/codec/reduce.h"
+#include "tests/bench/codec_bench.h"
+
+enum { FAILED = 1, ALIGN = 63 };
+
+/* One tensor's shape, and everything measured on it. */
+struct bench {
+  const struct bench_options *options;
+  struct zps_workpool *pool;
+  struct zps_partition part, sum_part;
+  uint32_t width;
+  double density;
+  uint64_t rows, dense_bytes;
+  float *dense, *copy;
+  int64_t *coo_rows;
+  float *coo_values;
+  uint64_t n_entries;
+  struct zps_encoder *encoder;
+  char *encoded; /* all partitions' slices, one behind another */
+  uint64_t encoded_bytes;
+  uint64_t *offsets;                     /* [part.n_parts + 1] */
+  struct bench_slice *pushes;            /* [sum_part.n_parts][ranks] */
+  struct zps_slice_view *views;          /* the same, checked */
+  struct bench_slice *sums;              /* [sum_part.n_parts] */
+  struct zps_reduce_scratch **scratches; /* [sum_part.n_parts] */
+  struct bench_slice *results;           /* [part.n_parts] */
+  struct zps_slice_view *result_views;
+  int64_t *out_rows;
+  uint64_t nnz; /* all contributions' */
+  bool failed;
+};
+
+static void *need(struct bench *bench, uint64_t n, uint64_t size) {
+  void *const memory = aligned_alloc(ALIGN + 1, (n * size + ALIGN + 1) & ~(uint64_t)ALIGN);
+  if (!memory) {
+    fprintf(stderr, "codec-bench: no memory for %llu bytes\n", (unsigned long long)(n * size));
+    bench->failed = true;
+    return NULL;
+  }
+  memset(memory, 0, n * size); /* touched: page faults are not what is measured */
+  return memory;
+}
+
+/* Draws about density * m ascending ranks below m. */
+static uint32_t draw_ranks(struct zps_rng *rng, double density, uint64_t m, uint32_t *ranks) {
+  const double scale = density < 1 ? 1 / log1p(-density) : 0;
+  uint32_t z = 0;
+  for (double at = 0;; at += 1) {
+    at += floor(log1p(-zps_rng_unit(rng)) * scale);
+    if (!(at < (double)m)) return z;
+    ranks[z++] = (uint32_t)at;
+  }
+}
+
+static void draw_values(struct zps_rng *rng, float *values, uint64_t n) {
+  for (uint64_t i = 0; i < n; i++) values[i] = (float)zps_rng_unit(rng) - 0.5f;
+}
+
+/* The most ranks that draw_ranks() may find, by any chance worth counting. */
+static uint64_t draw_bound(double density, uint64_t m) {
+  const double mean = density * (double)m, bound = mean + 10 * sqrt(mean) + 64;
+  return bound < (double)m ? (uint64_t)bound : m;
+}
+
+/* A slice of drawn rows, as a rank would send it. */
+static void draw_slice(struct bench *bench, struct zps_rng *rng, const struct zps_partition *part, uint32_t p,
+                       double density, struct bench_slice *slice) {
+  const uint32_t m = zps_partition_size(part, p);
+  uint32_t *const ranks = need(bench, draw_bound(density, m) + 1, sizeof *ranks);
+  if (!ranks) return;
+  slice->m = m;
+  slice->nnz = draw_ranks(rng, density, m, ranks);
+  slice->codec = bench->options->codec;
+  slice->len_bytes = zps_codec_slice_bytes(slice->codec, m, slice->nnz, bench->width, ZPS_DTYPE_F32);
+  slice->data = need(bench, slice->len_bytes, 1);
+  if (slice->data) {
+    const uint64_t n_values = (uint64_t)slice->nnz * bench->width;
+    draw_values(rng, slice->data, n_values);
+    zps_codec_index_encode(slice->codec, m, ranks, slice->nnz, (float *)slice->data + n_values);
+  }
+  free(ranks);
+}
+
+static void check_slice(struct bench *bench, const struct bench_slice *slice, struct zps_slice_view *view) {
+  struct zps_error error;
+  if (zps_slice_view_init(view, slice->codec, slice->m, slice->nnz, bench->width, ZPS_DTYPE_F32, slice->data,
+                          slice->len_bytes, &error) == ZPS_OK)
+    return;
+  fprintf(stderr, "codec-bench: %s\n", error.text);
+  bench->failed = true;
+}
+
+static void run_memcpy(struct bench *bench) {
+  memcpy(bench->copy, bench->dense, bench->dense_bytes);
+}
+
+static void write_part(void *ctx, unsigned p) {
+  struct bench *const bench = ctx;
+  zps_encoder_write(bench->encoder, p, bench->options->codec, bench->encoded + bench->offsets[p]);
+}
+
+/* From a gradient to all slices. */
+static void encode(struct bench *bench, const struct zps_encode_input *input) {
+  struct zps_error error;
+  if (zps_encoder_scan(bench->encoder, input, bench->pool, &error) != ZPS_OK) {
+    fprintf(stderr, "codec-bench: %s\n", error.text);
+    bench->failed = true;
+    return;
+  }
+  uint64_t end = 0;
+  for (uint32_t p = 0; p < bench->part.n_parts; p++) {
+    bench->offsets[p] = end;
+    end += zps_codec_slice_bytes(bench->options->codec, zps_partition_size(&bench->part, p),
+                                 zps_encoder_nnz(bench->encoder, p), bench->width, ZPS_DTYPE_F32);
+    end = (end + ALIGN) & ~(uint64_t)ALIGN;
+  }
+  if (end > bench->encoded_bytes) { /* the first time */
+    free(bench->encoded);
+    bench->encoded = need(bench, end, 1);
+    if (!bench->encoded) return;
+    bench->encoded_bytes = end;
+  }
+  if (bench->pool)
+    zps_workpool_for(bench->pool, bench->part.n_parts, write_part, bench);
+  else
+    for (uint32_t p = 0; p < bench->part.n_parts; p++) write_part(bench, p);
+}
+
+static void run_encode(struct bench *bench) {
+  encode(bench, &(struct zps_encode_input){
+                    .part = &bench->part, .width = bench->width, .dtype = ZPS_DTYPE_F32, .values = bench->dense});
+}
+
+static void run_coo(struct bench *bench) {
+  encode(bench, &(struct zps_encode_input){.part = &bench->part,
+                                           .width = bench->width,
+                                           .dtype = ZPS_DTYPE_F32,
+                                           .values = bench->coo_values,
+                                           .rows = bench->coo_rows,
+                                           .n_entries = bench->n_entries});
+}
+
+/* As a server does when the last contribution to a partition is in: check all, then sum. */
+static void sum_part(void *ctx, unsigned p) {
+  struct bench *const bench = ctx;
+  const unsigned n = (unsigned)bench->options->ranks;
+  struct zps_slice_view *const views = &bench->views[p * n];
+  struct bench_slice *const sum = &bench->sums[p];
+  for (unsigned i = 0; i < n; i++) check_slice(bench, &bench->pushes[p * n + i], &views[i]);
+  if (zps_reduce(bench->scratches[p], views, n, ZPS_OP_SUM, sum->codec, sum->data, &sum->nnz, &sum->len_bytes) !=
+      ZPS_OK)
+    bench->failed = true;
+}
+
+static void run_reduce(struct bench *bench) {
+  if (bench->pool)
+    zps_workpool_for(bench->pool, bench->sum_part.n_parts, sum_part, bench);
+  else
+    for (uint32_t p = 0; p < bench->sum_part.n_parts; p++) sum_part(bench, p);
+}
+
+static void scatter_part(void *ctx, unsigned p) {
+  struct bench *const bench = ctx;
+  zps_decode_dense(&bench->part, p, &bench->result_views[p], bench->copy);
+}
+
+static void run_scatter(struct bench *bench) {
+  zps_decode_dense_clear(bench->copy, bench->dense_bytes, 0, 1);
+  if (bench->pool)
+    zps_workpool_for(bench->pool, bench->part.n_parts, scatter_part, bench);
+  else
+    for (uint32_t p = 0; p < bench->part.n_parts; p++) scatter_part(bench, p);
+}
+
+static void run_rows(struct bench *bench) {
+  if (zps_decode_rows(&bench->part, bench->result_views, bench->out_rows, bench->copy) != ZPS_OK) bench->failed = true;
+}
+
+static double time_ns(struct bench *bench, void (*run)(struct bench *bench)) {
+  const uint64_t start = zps_clock_ns();
+  run(bench);
+  return (double)(zps_clock_ns() - start);
+}
+
+/* Every stage but the first knows how many values it handles: those of its input. */
+static void measure(struct bench *bench, struct bench_result *result) {
+  const uint64_t n_coo = bench->n_entries * bench->width, n_dense = bench->rows * bench->width;
+  uint64_t n_result = 0;
+  for (uint32_t p = 0; p < bench->part.n_parts; p++) n_result += (uint64_t)bench->results[p].nnz * bench->width;
+  const struct {
+    enum bench_stage stage;
+    void (*run)(struct bench *bench);
+    uint64_t n_values;
+  } stages[] = {{BENCH_ENCODE, run_encode, n_dense},
+                {BENCH_COO, run_coo, n_coo},
+                {BENCH_REDUCE, run_reduce, bench->nnz * bench->width},
+                {BENCH_SCATTER, run_scatter, n_dense},
+                {BENCH_ROWS, run_rows, n_result}};
+  result->copy_ns = INFINITY;
+  double best[N_BENCH_STAGES];
+  for (unsigned i = 0; i < N_BENCH_STAGES; i++) best[i] = INFINITY;
+  for (uint64_t run = 0; run <= bench->options->runs && !bench->failed; run++) {
+    for (unsigned i = 0; i < sizeof stages / sizeof stages[0]; i++) {
+      if (!(bench->options->stages & 1u << stages[i].stage)) continue;
+      const double copy_ns = time_ns(bench, run_memcpy), ns = time_ns(bench, stages[i].run);
+      if (run == 0) continue; /* warms up */
+      if (copy_ns < result->copy_ns) result->copy_ns = copy_ns;
+      if (ns < best[stages[i].stage]) best[stages[i].stage] = ns;
+    }
+  }
+  for (unsigned i = 0; i < sizeof stages / sizeof stages[0]; i++) {
+    struct bench_figure *const figure = &result->stages[stages[i].stage];
+    if (!isfinite(best[stages[i].stage]) || stages[i].n_values == 0) continue;
+    figure->ns = best[stages[i].stage];
+    figure->ns_per_value = figure->ns / (double)stages[i].n_values;
+    figure->per_float_copied = result->copy_ns / (double)n_dense / figure->ns_per_value;
+  }
+}
+
+static void draw(struct bench *bench) {
+  struct zps_rng rng = {.state = 20240607};
+  const unsigned n_ranks = (unsigned)bench->options->ranks;
+  bench->dense = need(bench, bench->dense_bytes, 1);
+  bench->copy = need(bench, bench->dense_bytes, 1);
+  uint32_t *const ranks = need(bench, draw_bound(bench->density, bench->rows) + 1, sizeof *ranks);
+  if (bench->failed) return;
+  const uint32_t z = draw_ranks(&rng, bench->density, bench->rows, ranks);
+  for (uint32_t i = 0; i < z; i++) draw_values(&rng, bench->dense + (uint64_t)ranks[i] * bench->width, bench->width);
+
+  /* A quarter repeat a row that is among the others. */
+  bench->n_entries = z;
+  bench->coo_rows = need(bench, z + 1ull, sizeof *bench->coo_rows);
+  bench->coo_values = need(bench, (uint64_t)z * bench->width + 1, sizeof(float));
+  bench->out_rows = need(bench, draw_bound(bench->density, bench->rows) + 64ull * bench->part.n_parts, sizeof(int64_t));
+  if (!bench->failed) {
+    draw_values(&rng, bench->coo_values, (uint64_t)z * bench->width);
+    for (uint32_t i = 0; i < z; i++)
+      bench->coo_rows[i] = ranks[zps_rng_below(&rng, i % 4 == 3 && i > 1000 ? z / 1000 + 1 : z)];
+  }
+  free(ranks);
+
+  for (uint32_t p = 0; p < bench->sum_part.n_parts && !bench->failed; p++) {
+    struct bench_slice *const pushes = &bench->pushes[p * n_ranks];
+    for (unsigned i = 0; i < n_ranks && !bench->failed; i++) {
+      draw_slice(bench, &rng, &bench->sum_part, p, bench->density, &pushes[i]);
+      bench->nnz += pushes[i].nnz;
+      if (!bench->failed) check_slice(bench, &pushes[i], &bench->views[p * n_ranks + i]);
+    }
+    if (bench->failed) return;
+    bench->sums[p].codec = bench->options->sum_codec;
+    bench->sums[p].data =
+        need(bench, zps_reduce_bound(&bench->views[p * n_ranks], n_ranks, bench->options->sum_codec), 1);
+    if (zps_reduce_scratch_create(&bench->scratches[p]) != ZPS_OK) bench->failed = true;
+  }
+  for (uint32_t p = 0; p < bench->part.n_parts && !bench->failed; p++) {
+    draw_slice(bench, &rng, &bench->part, p, bench->density, &bench->results[p]);
+    if (!bench->failed) check_slice(bench, &bench->results[p], &bench->result_views[p]);
+  }
+}
+
+int bench_run(const struct bench_options *options, struct zps_workpool *pool, uint32_t width, double density,
+              struct bench_result *result) {
+  struct bench bench = {.options = options, .pool = pool, .width = width, .density = density};
+  const uint32_t n_sums = pool ? (zps_workpool_threads(pool) + 1) * 4 : 1;
+  const uint64_t n_pushes = n_sums * options->ranks;
+  struct zps_error error;
+  bench.rows = options->dense_bytes / (4ull * width);
+  bench.dense_bytes = bench.rows * width * 4;
+  if (zps_partition_init(&bench.part, bench.rows, (uint32_t)options->partitions, (uint32_t)options->block_bits, 12345,
+                         &error) != ZPS_OK ||
+      zps_partition_init(&bench.sum_part, bench.rows, n_sums, 0, 12345, &error) != ZPS_OK) {
+    fprintf(stderr, "codec-bench: %s\n", error.text);
+    return FAILED;
+  }
+  bench.offsets = need(&bench, bench.part.n_parts + 1, sizeof *bench.offsets);
+  bench.pushes = need(&bench, n_pushes, sizeof *bench.pushes);
+  bench.views = need(&bench, n_pushes, sizeof *bench.views);
+  bench.sums = need(&bench, n_sums, sizeof *bench.sums);
+  bench.scratches = need(&bench, n_sums, sizeof *bench.scratches);
+  bench.results = need(&bench, bench.part.n_parts, sizeof *bench.results);
+  bench.result_views = need(&bench, bench.part.n_parts, sizeof *bench.result_views);
+  if (!bench.failed && zps_encoder_create(ZPS_PARTITIONER_ORDERED, &bench.encoder) != ZPS_OK) bench.failed = true;
+  if (!bench.failed) draw(&bench);
+  if (!bench.failed) measure(&bench, result);
+  for (uint64_t i = 0; bench.pushes && i < n_pushes; i++) free(bench.pushes[i].data);
+  for (uint32_t p = 0; bench.sums && p < n_sums; p++) free(bench.sums[p].data);
+  for (uint32_t p = 0; bench.scratches && p < n_sums; p++) zps_reduce_scratch_destroy(bench.scratches[p]);
+  for (uint32_t p = 0; bench.results && p < bench.part.n_parts; p++) free(bench.results[p].data);
+  zps_encoder_destroy(bench.encoder);
+  void *const memory[] = {bench.dense,   bench.copy,         bench.coo_rows, bench.coo_values, bench.encoded,
+                          bench.offsets, bench.pushes,       bench.views,    bench.sums,       bench.scratches,
+                          bench.results, bench.result_views, bench.out_rows};
+  for (unsigned i = 0; i < sizeof memory / sizeof memory[0]; i++) free(memory[i]);
+  return bench.failed ? FAILED : 0;
+}

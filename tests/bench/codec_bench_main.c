@@ -1,0 +1,231 @@
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/config.h"
+#include "tests/bench/codec_bench.h"
+
+enum { LIST_MAX = 32 };
+
+static const char *const stage_names[N_BENCH_STAGES] = {
+    [BENCH_ENCODE] = "encode",   [BENCH_COO] = "coo",   [BENCH_REDUCE] = "reduce",
+    [BENCH_SCATTER] = "scatter", [BENCH_ROWS] = "rows",
+};
+
+struct options {
+  bool json;
+  char *widths, *densities, *stages, *codec, *sum_codec;
+  uint64_t threads;
+  struct bench_options bench;
+};
+
+#define OPT_BENCH(FIELD) offsetof(struct options, bench) + offsetof(struct bench_options, FIELD)
+static const struct zps_opt opts[] = {{.name = "json",
+                                       .type = ZPS_OPT_BOOL,
+                                       .offset = offsetof(struct options, json),
+                                       .def = "no",
+                                       .help = "one JSON object per line instead of a table"},
+                                      {.name = "width",
+                                       .type = ZPS_OPT_STRING,
+                                       .offset = offsetof(struct options, widths),
+                                       .def = "1,16,64,512",
+                                       .arg = "LIST",
+                                       .help = "values of a row"},
+                                      {.name = "density",
+                                       .type = ZPS_OPT_STRING,
+                                       .offset = offsetof(struct options, densities),
+                                       .def = "0.0001,0.001,0.01,0.028,0.05,0.2,0.5,0.95",
+                                       .arg = "LIST",
+                                       .help = "part of the rows that is not zero"},
+                                      {.name = "stage",
+                                       .type = ZPS_OPT_STRING,
+                                       .offset = offsetof(struct options, stages),
+                                       .def = "encode,coo,reduce,scatter,rows",
+                                       .arg = "LIST",
+                                       .help = "what to time"},
+                                      {.name = "codec",
+                                       .type = ZPS_OPT_STRING,
+                                       .offset = offsetof(struct options, codec),
+                                       .def = "coo",
+                                       .arg = "CODEC",
+                                       .help = "index codec of contributions"},
+                                      {.name = "sum-codec",
+                                       .type = ZPS_OPT_STRING,
+                                       .offset = offsetof(struct options, sum_codec),
+                                       .def = "bitmap",
+                                       .arg = "CODEC",
+                                       .help = "index codec of sums"},
+                                      {.name = "dense-bytes",
+                                       .type = ZPS_OPT_BYTES,
+                                       .offset = OPT_BENCH(dense_bytes),
+                                       .def = "128M",
+                                       .arg = "SIZE",
+                                       .min = 65536,
+                                       .max = 1e12,
+                                       .help = "bytes of the dense tensor: more than caches hold"},
+                                      {.name = "partitions",
+                                       .type = ZPS_OPT_UINT,
+                                       .offset = OPT_BENCH(partitions),
+                                       .def = "16",
+                                       .arg = "P",
+                                       .min = 1,
+                                       .max = 65536,
+                                       .help = "partitions of the tensor"},
+                                      {.name = "block-bits",
+                                       .type = ZPS_OPT_UINT,
+                                       .offset = OPT_BENCH(block_bits),
+                                       .def = "0",
+                                       .arg = "B",
+                                       .min = 0,
+                                       .max = 20,
+                                       .help = "blocks of 2^B rows stay together"},
+                                      {.name = "ranks",
+                                       .type = ZPS_OPT_UINT,
+                                       .offset = OPT_BENCH(ranks),
+                                       .def = "8",
+                                       .arg = "N",
+                                       .min = 1,
+                                       .max = 4096,
+                                       .help = "contributions to each sum"},
+                                      {.name = "threads",
+                                       .type = ZPS_OPT_UINT,
+                                       .offset = offsetof(struct options, threads),
+                                       .def = "1",
+                                       .arg = "T",
+                                       .min = 1,
+                                       .max = 64,
+                                       .help = "threads; one sums one partition, more sum four each"},
+                                      {.name = "runs",
+                                       .type = ZPS_OPT_UINT,
+                                       .offset = OPT_BENCH(runs),
+                                       .def = "5",
+                                       .arg = "R",
+                                       .min = 1,
+                                       .max = 1000,
+                                       .help = "runs, of which the best counts"},
+                                      {0}};
+
+static const struct zps_opt_table table = {.program = "codec-bench",
+                                           .summary = "time the codecs against memcpy()",
+                                           .opts = opts,
+                                           .config_size = sizeof(struct options)};
+
+static bool parse_numbers(const char *option, const char *list, double min, double max, double *numbers,
+                          unsigned *n_p) {
+  char *end;
+  *n_p = 0;
+  for (const char *at = list;; at = end + 1) {
+    const double number = strtod(at, &end);
+    if (end == at || (*end != ',' && *end != '\0') || !(number >= min && number <= max) || *n_p == LIST_MAX) {
+      fprintf(stderr, "codec-bench: --%s %s: must be up to %d numbers from %g to %g with commas between\n", option,
+              list, LIST_MAX, min, max);
+      return false;
+    }
+    numbers[(*n_p)++] = number;
+    if (*end == '\0') return true;
+  }
+}
+
+static bool parse_stages(const char *list, unsigned *stages_p) {
+  *stages_p = 0;
+  for (const char *at = list; *at;) {
+    const size_t len = strcspn(at, ",");
+    unsigned stage = 0;
+    while (stage < N_BENCH_STAGES && !(strlen(stage_names[stage]) == len && strncmp(at, stage_names[stage], len) == 0))
+      stage++;
+    if (stage == N_BENCH_STAGES) {
+      fprintf(stderr,
+              "codec-bench: --stage %s: must be of encode, coo, reduce, scatter and rows, with commas between\n", list);
+      return false;
+    }
+    *stages_p |= 1u << stage;
+    at += len + (at[len] == ',');
+  }
+  return true;
+}
+
+static bool parse_codec(const char *option, const char *name, enum zps_codec *codec_p) {
+  for (enum zps_codec codec = 0; strcmp(zps_codec_name(codec), "?") != 0; codec++) {
+    if (strcmp(zps_codec_name(codec), name) != 0) continue;
+    *codec_p = codec;
+    return true;
+  }
+  fprintf(stderr, "codec-bench: --%s %s: must be the name of an index codec, such as coo or bitmap\n", option, name);
+  return false;
+}
+
+/* What no coding of index sets of this density can go below, in bits per index. */
+static double entropy_bits(double density) {
+  if (density >= 1) return 0;
+  return -log2(density) - (1 - density) / density * log2(1 - density);
+}
+
+static void print(const struct options *options, uint32_t width, double density, const struct bench_result *result) {
+  const uint32_t m = 1u << 20, z = (uint32_t)(density * m);
+  const double bits = z ? 8.0 * (double)zps_codec_index_bytes(options->bench.codec, m, z) / z : 0;
+  if (options->json)
+    printf(
+        "{\"width\":%u,\"density\":%g,\"dense_bytes\":%llu,\"threads\":%llu,\"codec\":\"%s\",\"bits_per_index\":%.3f,"
+        "\"entropy_bits\":%.3f,\"memcpy_ms\":%.3f",
+        width, density, (unsigned long long)options->bench.dense_bytes, (unsigned long long)options->threads,
+        zps_codec_name(options->bench.codec), bits, entropy_bits(density), result->copy_ns / 1e6);
+  else
+    printf("%5u  %7g  %9.2f  %5.2f  %5.2f", width, density, result->copy_ns / 1e6, bits, entropy_bits(density));
+  for (unsigned i = 0; i < N_BENCH_STAGES; i++) {
+    const struct bench_figure *const figure = &result->stages[i];
+    if (!(options->bench.stages & 1u << i)) continue;
+    if (options->json)
+      printf(",\"%s\":{\"ms\":%.3f,\"ns_per_value\":%.3f,\"values_per_float_copied\":%.4f}", stage_names[i],
+             figure->ns / 1e6, figure->ns_per_value, figure->per_float_copied);
+    else
+      printf("  %8.2f %6.3f", figure->ns / 1e6, figure->per_float_copied);
+  }
+  puts(options->json ? "}" : "");
+  fflush(stdout);
+}
+
+static int run(struct options *options) {
+  double widths[LIST_MAX], densities[LIST_MAX];
+  unsigned n_widths, n_densities;
+  struct zps_workpool *pool = NULL;
+  if (!parse_numbers("width", options->widths, 1, 1 << 20, widths, &n_widths) ||
+      !parse_numbers("density", options->densities, 1e-9, 1, densities, &n_densities) ||
+      !parse_stages(options->stages, &options->bench.stages) ||
+      !parse_codec("codec", options->codec, &options->bench.codec) ||
+      !parse_codec("sum-codec", options->sum_codec, &options->bench.sum_codec))
+    return EXIT_FAILURE;
+  if (options->threads > 1 && zps_workpool_create((unsigned)options->threads - 1, "bench", &pool) != ZPS_OK) {
+    fprintf(stderr, "codec-bench: cannot start %llu threads\n", (unsigned long long)options->threads - 1);
+    return EXIT_FAILURE;
+  }
+  if (!options->json) {
+    printf("width  density  memcpy_ms   bits  bound");
+    for (unsigned i = 0; i < N_BENCH_STAGES; i++)
+      if (options->bench.stages & 1u << i) printf("  %5s_ms  ratio", stage_names[i]);
+    puts("");
+  }
+  int status = 0;
+  for (unsigned w = 0; status == 0 && w < n_widths; w++) {
+    for (unsigned d = 0; status == 0 && d < n_densities; d++) {
+      struct bench_result result = {0};
+      status = bench_run(&options->bench, pool, (uint32_t)widths[w], densities[d], &result);
+      if (status == 0) print(options, (uint32_t)widths[w], densities[d], &result);
+    }
+  }
+  zps_workpool_destroy(pool);
+  return status == 0 ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+int main(int argc, char **argv) {
+  struct options options;
+  struct zps_config_rest rest;
+  struct zps_error error;
+  if (zps_config_load(&table, argc, argv, NULL, &options, &rest, &error) != ZPS_OK) {
+    fprintf(stderr, "codec-bench: %s\n", error.text);
+    return EXIT_FAILURE;
+  }
+  const int status = rest.exit_now ? EXIT_SUCCESS : run(&options);
+  zps_config_fini(&table, &options);
+  return status;
+}
