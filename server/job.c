@@ -169,6 +169,9 @@ static zps_err_t check_spec(const struct zps_job *job, const struct zps_tensor_s
   if (spec->op != ZPS_OP_SUM && spec->op != ZPS_OP_MEAN)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "job %s, tensor %s: %d is no operation", job->name, spec->name,
                     (int)spec->op);
+  if (zps_codec_result_set(spec->codec) == 0)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "job %s, tensor %s: %d is no choice of codecs", job->name, spec->name,
+                    (int)spec->codec);
   if (spec->op == ZPS_OP_MEAN && spec->dtype == ZPS_DTYPE_U8)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "job %s, tensor %s: bytes have no mean; use sum", job->name,
                     spec->name);
@@ -211,6 +214,7 @@ zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spe
   tensor->width = spec->width;
   tensor->dtype = spec->dtype;
   tensor->op = spec->op;
+  tensor->codecs = zps_codec_result_set(spec->codec);
   tensor->partition = partition;
   memcpy(tensor->name, spec->name, sizeof tensor->name);
   tensor->positions = calloc(spec->n_parts, sizeof tensor->positions[0]);

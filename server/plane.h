@@ -65,6 +65,7 @@ struct zps_part_run {
   struct zps_memory_wait wait; /* for `result` */
   struct zps_reduce_job *job;  /* while the pool sums */
   struct zps_buf result;
+  enum zps_codec codec;
   uint32_t nnz;
   uint64_t len_bytes;
 };
@@ -161,6 +162,7 @@ struct zps_tensor {
   char name[ZPS_NAME_MAX + 1];
   enum zps_dtype dtype;
   enum zps_op op;
+  unsigned codecs; /* that results may travel in: a set */
   struct zps_partition partition;
   uint32_t parts_here;
   uint32_t *positions;  /* by partition number: position among those here, or UINT32_MAX */

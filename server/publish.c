@@ -46,7 +46,7 @@ static void publish(struct zps_live *live) {
       inline_bytes = more;
       payload_bytes += run->len_bytes;
       body->slices[body->n_slices++] = (struct zps_slice){.partition = tensor->partitions[live->ready[sent]],
-                                                          .codec = ZPS_CODEC_BITMAP,
+                                                          .codec = run->codec,
                                                           .is_inline = is_inline,
                                                           .nnz = run->nnz,
                                                           .len_bytes = run->len_bytes,

@@ -17,13 +17,16 @@ struct zps_reduce_job {
   uint32_t part, world, m, width;
   enum zps_dtype dtype;
   enum zps_op op;
+  unsigned codecs;
   struct zps_buf result;
   struct zps_contribution **contributions; /* by rank */
   struct zps_slice_view *views;
+  struct zps_buffer ranks; /* scratch */
   /* the pool's answer */
   zps_err_t code;
   uint32_t bad_rank;
   struct zps_error error;
+  enum zps_codec codec;
   uint32_t nnz;
   uint64_t len_bytes, took_ns;
 };
@@ -45,6 +48,7 @@ static struct zps_reduce_job *job_create(struct zps_shard *shard, uint32_t world
 static void job_free(struct zps_reduce_job *job) {
   free(job->contributions);
   free(job->views);
+  zps_buffer_fini(&job->ranks);
   free(job);
 }
 
@@ -59,7 +63,29 @@ void zps_reduce_forget(struct zps_reduce_job *job) {
   job->live = NULL;
 }
 
+/* In what the sum of `nnz` contributed rows is coded while it is made. */
+static enum zps_codec plain_codec(unsigned codecs, uint32_t m, uint64_t nnz) {
+  return zps_codec_plain(codecs, m, nnz < m ? (uint32_t)nnz : m);
+}
+
 /* ---- on a pool thread ---- */
+
+/* Only the sum tells which code of its rows is the smallest. */
+static zps_err_t recode(struct zps_reduce_job *job) {
+  const uint64_t values_bytes = (uint64_t)job->nnz * job->width * zps_dtype_size(job->dtype);
+  struct zps_slice_view view = {.codec = job->codec,
+                                .dtype = job->dtype,
+                                .m = job->m,
+                                .z = job->nnz,
+                                .width = job->width,
+                                .values = job->result.data,
+                                .index = (const char *)job->result.data + values_bytes,
+                                .index_bytes = job->len_bytes - values_bytes};
+  const zps_err_t code = zps_slice_recode(&view, job->codecs, &job->ranks);
+  job->codec = view.codec;
+  job->len_bytes = values_bytes + view.index_bytes;
+  return code;
+}
 
 static void sum(struct zps_reduce_job *job, struct zps_reduce_scratch *scratch) {
   for (uint32_t rank = 0; rank < job->world; rank++) {
@@ -70,8 +96,12 @@ static void sum(struct zps_reduce_job *job, struct zps_reduce_scratch *scratch) 
     if (job->code != ZPS_OK) return;
   }
   job->bad_rank = ZPS_ROUND_NO_RANK;
-  job->code = zps_reduce(scratch, job->views, job->world, job->op, ZPS_CODEC_BITMAP, job->result.data, &job->nnz,
-                         &job->len_bytes);
+  uint64_t most = 0;
+  for (uint32_t rank = 0; rank < job->world; rank++) most += job->views[rank].z;
+  job->codec = plain_codec(job->codecs, job->m, most);
+  job->code =
+      zps_reduce(scratch, job->views, job->world, job->op, job->codec, job->result.data, &job->nnz, &job->len_bytes);
+  if (job->code == ZPS_OK) job->code = recode(job);
   if (job->code != ZPS_OK) zps_fail(&job->error, job->code, "cannot sum: %s", zps_err_str(job->code));
 }
 
@@ -111,6 +141,7 @@ static void finish(struct zps_reduce_job *job) {
   struct zps_part_run *part_run = &live->parts[job->part];
   part_run->job = NULL;
   part_run->result = job->result;
+  part_run->codec = job->codec;
   part_run->nnz = job->nnz;
   part_run->len_bytes = job->len_bytes;
   live->reduce_ns += job->took_ns;
@@ -156,6 +187,7 @@ static void submit(struct zps_memory_wait *wait) {
   job->width = tensor->width;
   job->dtype = tensor->dtype;
   job->op = tensor->op;
+  job->codecs = tensor->codecs;
   job->result = part_run->result;
   part_run->result = (struct zps_buf){0};
   part_run->job = job;
@@ -175,13 +207,13 @@ void zps_reduce_start(struct zps_live *live, uint32_t part) {
   for (uint32_t rank = 0; rank < tensor->job->world; rank++)
     nnz += live->slots[(size_t)part * tensor->job->world + rank]->nnz;
   struct zps_part_run *part_run = &live->parts[part];
-  part_run->wait =
-      (struct zps_memory_wait){.live = live,
-                               .part = part,
-                               .len_bytes = zps_codec_slice_bytes(ZPS_CODEC_BITMAP, m, nnz < m ? (uint32_t)nnz : m,
-                                                                  tensor->width, tensor->dtype),
-                               .buf_p = &part_run->result,
-                               .granted = submit};
+  part_run->wait = (struct zps_memory_wait){
+      .live = live,
+      .part = part,
+      .len_bytes = zps_codec_slice_bytes(plain_codec(tensor->codecs, m, nnz), m, nnz < m ? (uint32_t)nnz : m,
+                                         tensor->width, tensor->dtype),
+      .buf_p = &part_run->result,
+      .granted = submit};
   zps_memory_want(tensor->job->shard, &part_run->wait);
 }
 

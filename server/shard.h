@@ -6,7 +6,7 @@
 #ifndef ZPS_SERVER_SHARD_H
 #define ZPS_SERVER_SHARD_H
 
-#include "common/codec/codec.h"
+#include "common/codec/codec_choice.h"
 #include "common/net/net.h"
 #include "common/session/engine.h"
 
@@ -49,6 +49,7 @@ struct zps_tensor_spec {
   enum zps_dtype dtype;
   enum zps_op op;
   uint32_t n_parts, block_bits;
+  enum zps_codec_policy codec;
   const uint32_t *owners; /* n_parts of them: position of the owning server */
 };
 

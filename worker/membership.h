@@ -4,7 +4,7 @@
 
 #include <stdatomic.h>
 
-#include "common/codec/codec.h"
+#include "common/codec/codec_choice.h"
 #include "common/control/client.h"
 #include "common/net/net.h"
 #include "proto/wire.h"
@@ -45,6 +45,7 @@ struct zps_tensor_ask {
   enum zps_dtype dtype;
   enum zps_op op;
   int block_bits;
+  enum zps_codec_policy codec;
 };
 
 struct zps_tensor_answer {

@@ -15,6 +15,8 @@
 
 static const char *const level_names[] = {"error", "warn", "info", "debug", "trace", NULL};
 
+static const char *const codec_names[] = {"auto", "paper", NULL};
+
 static const struct zps_opt opts[] = {
     {.name = "coordinator",
      .type = ZPS_OPT_STRING,
@@ -99,6 +101,13 @@ static const struct zps_opt opts[] = {
      .offset = FIELD(memory_limit_bytes),
      .arg = "BYTES",
      .help = "Limit of registered buffers; 0: half of the memory."},
+    {.name = "codec",
+     .type = ZPS_OPT_ENUM,
+     .offset = FIELD(codec),
+     .def = "auto",
+     .arg = "CODEC",
+     .values = codec_names,
+     .help = "How row numbers are coded: as small as can be, or as in the paper."},
     {.name = "log-level",
      .type = ZPS_OPT_ENUM,
      .offset = FIELD(log_level),

@@ -116,6 +116,7 @@ void zps_worker_round_start(struct zps_worker_round *round, zenps_request_t *req
   round->needed = 0;
   round->announced_first_ns = round->announced_last_ns = round->result_first_ns = round->landed_last_ns = 0;
   memset(&round->stats, 0, sizeof round->stats);
+  round->bound_bytes = 0;
   zps_arena_reset(&round->arena);
   for (uint32_t s = 0; s < round->plane->n_servers; s++) {
     round->servers[s] = (struct zps_worker_round_server){.ready_tail = &round->servers[s].ready};

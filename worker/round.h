@@ -43,6 +43,7 @@ struct zps_worker_part {
   uint32_t m;                  /* rows of the partition */
   uint32_t nnz;                /* rows pushed */
   uint64_t push_bytes;
+  enum zps_codec push_codec;
   void *push_data; /* in `arena` where inline, in `push_buf` otherwise */
   struct zps_buf push_buf;
   struct zps_worker_part *next_ready;
@@ -95,6 +96,7 @@ struct zps_worker_round {
   void *row_values;
   uint64_t needed; /* ZPS_ERR_TRUNCATED */
   zenps_request_stats_t stats;
+  double bound_bytes; /* of the slices so far */
   uint64_t announced_first_ns, announced_last_ns, result_first_ns, landed_last_ns;
 
   struct zps_worker_round *hash_next;                    /* engine thread: rounds by tensor and step */

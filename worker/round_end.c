@@ -78,6 +78,7 @@ static void fill_stats(struct zps_worker_round *round, uint64_t now_ns) {
   zenps_request_stats_t *stats = &round->stats;
   stats->struct_size = sizeof *stats;
   stats->partitions = round->tensor->part.n_parts;
+  stats->bound_bytes = (uint64_t)(round->bound_bytes + 0.5);
   stats->total_ns = now_ns - round->start_ns;
   stats->encode_ns = span(round->start_ns, round->announced_first_ns);
   stats->push_ns = span(round->announced_first_ns, round->announced_last_ns);

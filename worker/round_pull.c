@@ -46,6 +46,7 @@ static void take_slice(struct zps_worker_round *round, uint32_t server, const st
   part->result.data = NULL;
   round->request->in_union[p] = slice->nnz;
   round->stats.nnz_out += slice->nnz;
+  round->bound_bytes += zps_codec_bound_bytes(part->m, slice->nnz, tensor->width, tensor->dtype);
   if (!slice->is_inline) {
     zps_plane_wait_pull(round->plane, part);
     return;

@@ -20,6 +20,13 @@ static bool goes_inline(const struct zps_worker_part *part) {
 
 /* ------------------------------------------------------------ encode */
 
+static void choose(void *ctx, unsigned p) {
+  struct zps_worker_round *round = ctx;
+  struct zps_worker_part *part = &round->parts[p];
+  part->nnz = zps_encoder_nnz(round->encoder, p);
+  part->push_codec = zps_encoder_choose(round->encoder, p, zps_codec_push_set(round->tensor->codec), &part->push_bytes);
+}
+
 static void scan_run(struct zps_worker_task *task) {
   static const int64_t no_rows[1];
   struct zps_worker_round *round = task->round;
@@ -30,11 +37,13 @@ static void scan_run(struct zps_worker_task *task) {
     input.rows = round->in.nnz ? round->in.row_ids : no_rows;
     input.n_entries = round->in.nnz;
   }
-  struct zps_workpool *pool = round->plane->pool;
+  struct zps_workpool *pool = zps_workpool_threads(round->plane->pool) > 1 ? round->plane->pool : NULL;
   struct zps_error error;
-  if (zps_encoder_scan(round->encoder, &input, zps_workpool_threads(pool) > 1 ? pool : NULL, &error) != ZPS_OK) {
+  if (zps_encoder_scan(round->encoder, &input, pool, &error) != ZPS_OK) {
     zps_worker_task_fail(task, &error);
+    return;
   }
+  zps_workpool_for(pool, tensor->part.n_parts, choose, round);
 }
 
 static void scan_done(struct zps_worker_task *task) {
@@ -43,7 +52,7 @@ static void scan_done(struct zps_worker_task *task) {
 
 static void write_run(struct zps_worker_task *task) {
   const struct zps_worker_part *part = &task->round->parts[task->arg];
-  zps_encoder_write(task->round->encoder, task->arg, ZPS_CODEC_COO, part->push_data);
+  zps_encoder_write(task->round->encoder, task->arg, part->push_codec, part->push_data);
 }
 
 static void write_done(struct zps_worker_task *task) {
@@ -55,7 +64,7 @@ static void small_run(struct zps_worker_task *task) {
   struct zps_worker_round *round = task->round;
   for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) {
     const struct zps_worker_part *part = &round->parts[p];
-    if (goes_inline(part) && part->nnz > 0) zps_encoder_write(round->encoder, p, ZPS_CODEC_COO, part->push_data);
+    if (goes_inline(part) && part->nnz > 0) zps_encoder_write(round->encoder, p, part->push_codec, part->push_data);
   }
 }
 
@@ -77,12 +86,11 @@ void zps_worker_round_write(struct zps_worker_round *round) {
   bool any_inline = false, any_bulk = false;
   for (uint32_t p = 0; p < tensor->part.n_parts; p++) {
     struct zps_worker_part *part = &round->parts[p];
-    part->nnz = zps_encoder_nnz(round->encoder, p);
-    part->push_bytes = zps_codec_slice_bytes(ZPS_CODEC_COO, part->m, part->nnz, tensor->width, tensor->dtype);
     part->push_data = NULL;
     round->request->sent[p] = part->nnz;
     round->stats.payload_out += part->push_bytes;
     round->stats.nnz_in += part->nnz;
+    round->bound_bytes += zps_codec_bound_bytes(part->m, part->nnz, tensor->width, tensor->dtype);
     if (!goes_inline(part)) {
       any_bulk = true;
       continue;
@@ -131,7 +139,7 @@ void zps_worker_round_announce(struct zps_worker_round *round, uint32_t partitio
 
 static void fill_slice(const struct zps_worker_part *part, struct zps_slice *slice) {
   *slice = (struct zps_slice){.partition = part->task.arg,
-                              .codec = ZPS_CODEC_COO,
+                              .codec = part->push_codec,
                               .is_inline = goes_inline(part),
                               .nnz = part->nnz,
                               .len_bytes = part->push_bytes};

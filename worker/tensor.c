@@ -27,8 +27,9 @@ struct ask {
   enum zps_partitioner partitioner;
 };
 
-static zps_err_t make_ask(const char *name, uint64_t rows, uint32_t width, enum zps_dtype dtype,
-                          const zenps_tensor_options_t *given, struct ask *out, struct zps_error *error) {
+static zps_err_t make_ask(const struct zenps_job *job, const char *name, uint64_t rows, uint32_t width,
+                          enum zps_dtype dtype, const zenps_tensor_options_t *given, struct ask *out,
+                          struct zps_error *error) {
   zenps_tensor_options_t options;
   zenps_tensor_options_init(&options, sizeof options);
   if (given) {
@@ -46,19 +47,25 @@ static zps_err_t make_ask(const char *name, uint64_t rows, uint32_t width, enum 
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: op %d is none of ZENPS_OP_SUM, ZENPS_OP_MEAN", name,
                     (int)options.op);
   }
+  if (options.codec != 0 && options.codec != ZENPS_CODEC_AUTO && options.codec != ZENPS_CODEC_PAPER) {
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: codec %d is none of ZENPS_CODEC_AUTO, ZENPS_CODEC_PAPER", name,
+                    (int)options.codec);
+  }
   if (options.partitions > ZPS_PARTITION_PARTS_MAX || options.block_bits < -1 ||
       options.block_bits > (int)ZPS_PARTITION_BLOCK_BITS_MAX) {
     return zps_fail(error, ZPS_ERR_INVALID,
                     "tensor %s: %" PRIu32 " partitions of blocks of 2^%d rows; at most %u and 2^%u", name,
                     options.partitions, options.block_bits, ZPS_PARTITION_PARTS_MAX, ZPS_PARTITION_BLOCK_BITS_MAX);
   }
-  out->ask = (struct zps_tensor_ask){.name = name,
-                                     .rows = rows,
-                                     .width = width,
-                                     .dtype = dtype,
-                                     .op = options.op ? (enum zps_op)options.op : ZPS_OP_SUM,
-                                     .partitions = options.partitions,
-                                     .block_bits = options.block_bits};
+  out->ask = (struct zps_tensor_ask){
+      .name = name,
+      .rows = rows,
+      .width = width,
+      .dtype = dtype,
+      .op = options.op ? (enum zps_op)options.op : ZPS_OP_SUM,
+      .partitions = options.partitions,
+      .block_bits = options.block_bits,
+      .codec = (enum zps_codec_policy)(options.codec ? (int)options.codec : job->options.codec + 1)};
   out->partitioner = options.hierarchical ? ZPS_PARTITIONER_HIERARCHICAL : ZPS_PARTITIONER_ORDERED;
   return ZPS_OK;
 }
@@ -68,16 +75,19 @@ static zps_err_t compare(const struct zenps_tensor *tensor, const struct ask *as
   const struct zps_tensor_ask *ask = &asked->ask;
   if (tensor->part.rows == ask->rows && tensor->width == ask->width && tensor->dtype == ask->dtype &&
       tensor->op == ask->op && tensor->asked_partitions == ask->partitions &&
-      tensor->asked_block_bits == ask->block_bits && tensor->partitioner == asked->partitioner) {
+      tensor->asked_block_bits == ask->block_bits && tensor->partitioner == asked->partitioner &&
+      tensor->codec == ask->codec) {
     return ZPS_OK;
   }
   return zps_fail(error, ZPS_ERR_SHAPE,
                   "tensor %s is open as %" PRIu64 " x %" PRIu32 " %s, %s, %" PRIu32
-                  " partitions asked for, blocks 2^%d; "
-                  "it cannot be opened as %" PRIu64 " x %" PRIu32 " %s, %s, %" PRIu32 " partitions, blocks 2^%d",
+                  " partitions asked for, blocks 2^%d, codec %s; "
+                  "it cannot be opened as %" PRIu64 " x %" PRIu32 " %s, %s, %" PRIu32
+                  " partitions, blocks 2^%d, codec %s",
                   tensor->name, tensor->part.rows, tensor->width, zps_dtype_name(tensor->dtype),
-                  zps_op_name(tensor->op), tensor->asked_partitions, tensor->asked_block_bits, ask->rows, ask->width,
-                  zps_dtype_name(ask->dtype), zps_op_name(ask->op), ask->partitions, ask->block_bits);
+                  zps_op_name(tensor->op), tensor->asked_partitions, tensor->asked_block_bits,
+                  zps_codec_policy_name(tensor->codec), ask->rows, ask->width, zps_dtype_name(ask->dtype),
+                  zps_op_name(ask->op), ask->partitions, ask->block_bits, zps_codec_policy_name(ask->codec));
 }
 
 static zps_err_t tensor_create(struct zenps_job *job, const struct ask *asked, struct zenps_tensor **tensor_p,
@@ -99,6 +109,7 @@ static zps_err_t tensor_create(struct zenps_job *job, const struct ask *asked, s
   tensor->dtype = ask->dtype;
   tensor->op = ask->op;
   tensor->partitioner = asked->partitioner;
+  tensor->codec = ask->codec;
   tensor->asked_partitions = ask->partitions;
   tensor->asked_block_bits = ask->block_bits;
   tensor->owners = answer.owners;
@@ -122,7 +133,7 @@ zenps_status_t zps_worker_tensor_open(struct zenps_job *job, const char *name, u
                                       struct zenps_tensor **tensor_p) {
   struct ask asked;
   struct zps_error error;
-  if (make_ask(name, rows, width, dtype, options, &asked, &error) != ZPS_OK) return zps_worker_raise(&error);
+  if (make_ask(job, name, rows, width, dtype, options, &asked, &error) != ZPS_OK) return zps_worker_raise(&error);
   pthread_mutex_lock(&job->open);
   pthread_mutex_lock(&job->lock);
   const zenps_status_t status = zps_worker_job_check(job);

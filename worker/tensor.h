@@ -3,6 +3,7 @@
 #define ZPS_WORKER_TENSOR_H
 
 #include "common/codec/codec.h"
+#include "common/codec/codec_choice.h"
 #include "common/codec/encode.h"
 #include "common/codec/partition.h"
 #include "worker/round.h"
@@ -19,6 +20,7 @@ struct zenps_tensor {
   enum zps_dtype dtype;
   enum zps_op op;
   enum zps_partitioner partitioner;
+  enum zps_codec_policy codec;
   uint32_t asked_partitions; /* as the caller asked for: opening again must ask for the same */
   int asked_block_bits;
   struct zps_partition part;

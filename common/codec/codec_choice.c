@@ -31,11 +31,11 @@ bool zps_codec_policy_parse(const char *name, enum zps_codec_policy *policy_p) {
 }
 
 unsigned zps_codec_push_set(enum zps_codec_policy policy) {
-  return policies[policy].push;
+  return (unsigned)policy < N_POLICIES ? policies[policy].push : 0;
 }
 
 unsigned zps_codec_result_set(enum zps_codec_policy policy) {
-  return policies[policy].result;
+  return (unsigned)policy < N_POLICIES ? policies[policy].result : 0;
 }
 
 enum zps_codec zps_codec_choose(unsigned allowed, uint32_t m, const uint32_t *ranks, uint32_t z,

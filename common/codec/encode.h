@@ -6,14 +6,16 @@
  * run on pool threads; write() of different partitions may run at once. The object is reused from round to round and
  * keeps its memory.
  *
- * Dense: a row counts as zero when all its values are +0.0 or -0.0. COO rows may come unsorted and repeated: repeats are added
- * in order of appearance, starting from +0.0, and rows that end up all zero are left out. NaN and Inf are values.
+ * Dense: a row counts as zero when all its values are +0.0 or -0.0. COO rows may come unsorted and repeated: repeats
+ * are added in order of appearance, starting from +0.0, and rows that end up all zero are left out. NaN and Inf are
+ * values.
  */
 #ifndef ZPS_CODEC_ENCODE_H
 #define ZPS_CODEC_ENCODE_H
 
 #include "common/base/workpool.h"
 #include "common/codec/codec.h"
+#include "common/codec/codec_choice.h"
 #include "common/codec/partition.h"
 
 enum zps_partitioner {
@@ -25,23 +27,27 @@ struct zps_encode_input {
   const struct zps_partition *part;
   uint32_t width;
   enum zps_dtype dtype;
-  const void *values;   /* dense: rows * width; COO: n_entries * width */
-  const int64_t *rows;  /* COO: n_entries row numbers; NULL: dense */
-  uint64_t n_entries;   /* COO */
+  const void *values;  /* dense: rows * width; COO: n_entries * width */
+  const int64_t *rows; /* COO: n_entries row numbers; NULL: dense */
+  uint64_t n_entries;  /* COO */
 };
 
 struct zps_encoder;
 
 zps_err_t zps_encoder_create(enum zps_partitioner partitioner, struct zps_encoder **encoder_p) ZPS_MUSTCHECK;
 void zps_encoder_destroy(struct zps_encoder *encoder);
-/* Finds the rows to send. `input` and what it points to are borrowed until the last write(). `pool` (may be NULL) spreads
- * the scan over threads; the caller must not be one of its threads. ZPS_ERR_INVALID names the first bad row number. */
+/* Finds the rows to send. `input` and what it points to are borrowed until the last write(). `pool` (may be NULL)
+ * spreads the scan over threads; the caller must not be one of its threads. ZPS_ERR_INVALID names the first bad row
+ * number. */
 zps_err_t zps_encoder_scan(struct zps_encoder *encoder, const struct zps_encode_input *input, struct zps_workpool *pool,
                            struct zps_error *error) ZPS_MUSTCHECK;
 uint32_t zps_encoder_nnz(const struct zps_encoder *encoder, uint32_t p);
 uint64_t zps_encoder_total_nnz(const struct zps_encoder *encoder);
-/* Writes partition `p` as `codec`: exactly zps_codec_slice_bytes(codec, m, nnz, width, dtype) bytes at `out` (8-byte
- * aligned). */
+/* After the scan: the codec out of `allowed` that codes partition `p` in the fewest bytes, and the slice's bytes.
+ * Different partitions may be asked for at once. */
+enum zps_codec zps_encoder_choose(const struct zps_encoder *encoder, uint32_t p, unsigned allowed,
+                                  uint64_t *slice_bytes_p);
+/* Writes partition `p` as `codec` at `out` (8-byte aligned): its values and zps_codec_index_exact() bytes. */
 void zps_encoder_write(const struct zps_encoder *encoder, uint32_t p, enum zps_codec codec, void *out);
 
 #endif

@@ -93,6 +93,9 @@ static zps_err_t get_kind(const zps_json *params, struct zps_tensor_spec *spec, 
     err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such dtype: '%.40s' (there are f32, f64 and u8)", dtype);
   if (!err && !zps_op_parse(op, &spec->op))
     err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such operation: '%.40s' (there are sum and mean)", op);
+  const char *codec = zps_json_opt_str(params, "codec", "auto");
+  if (!err && !zps_codec_policy_parse(codec, &spec->codec))
+    err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such codec: '%.40s' (there are auto and paper)", codec);
   return err;
 }
 

@@ -72,15 +72,17 @@ static zps_err_t complete(const struct zps_member_job *job, const struct zps_ten
 }
 
 static void describe(const struct zps_tensor_spec *spec, char *buf, size_t size) {
-  snprintf(buf, size, "%llu x %u %s %s in %u partitions, block_bits %u", (unsigned long long)spec->rows, spec->width,
-           zps_dtype_name(spec->dtype), zps_op_name(spec->op), spec->n_parts, spec->block_bits);
+  snprintf(buf, size, "%llu x %u %s %s in %u partitions, block_bits %u, codec %s", (unsigned long long)spec->rows,
+           spec->width, zps_dtype_name(spec->dtype), zps_op_name(spec->op), spec->n_parts, spec->block_bits,
+           zps_codec_policy_name(spec->codec));
 }
 
 static zps_err_t compare(const struct zps_member_job *job, const struct zps_member_tensor *tensor,
                          const struct zps_tensor_spec *spec, uint32_t rank, struct zps_error *error) {
   const struct zps_tensor_spec *first = &tensor->spec;
   if (first->rows == spec->rows && first->width == spec->width && first->dtype == spec->dtype &&
-      first->op == spec->op && first->n_parts == spec->n_parts && first->block_bits == spec->block_bits)
+      first->op == spec->op && first->n_parts == spec->n_parts && first->block_bits == spec->block_bits &&
+      first->codec == spec->codec)
     return ZPS_OK;
   char theirs[128], ours[128];
   describe(first, theirs, sizeof theirs);

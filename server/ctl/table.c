@@ -81,6 +81,7 @@ static const struct view views[] = {
       {"op", "OP", PLAIN},
       {"partitions", "PARTITIONS", PLAIN},
       {"block_bits", "BLOCK-BITS", PLAIN},
+      {"codec", "CODEC", PLAIN},
       {"servers", "SERVERS", PLAIN}}},
     {"stats",
      "servers",

@@ -1,5 +1,5 @@
-/* Runs a fuzz target over the golden frames, every prefix of them, and many mutations of them, without a fuzzer: a TAP
- * test. Under sanitizers it finds most of what a fuzzer would find first. */
+/* Runs a fuzz target over a corpus of .hex files, every prefix of them, and many mutations of them, without a fuzzer: a
+ * TAP test. Under sanitizers it finds most of what a fuzzer would find first. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,7 +55,7 @@ int main(void) {
   static uint8_t bytes[MAX_BYTES];
   struct zps_rng rng = {.state = 1};
   unsigned n = 0;
-  snprintf(dir, sizeof dir, "%s/proto/golden", top ? top : ".");
+  snprintf(dir, sizeof dir, "%s/" ZPS_FUZZ_CORPUS, top ? top : ".");
   DIR *corpus = opendir(dir);
   if (!corpus) {
     printf("1..1\nnot ok 1 - cannot open %s\n", dir);

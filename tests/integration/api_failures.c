@@ -194,6 +194,14 @@ static void shapes(struct rank *rank) {
     CHECK_STATUS(zenps_tensor_open(rank->zenps, "t", 100, 4, ZENPS_F64, NULL, &tensor), ZENPS_ERR_SHAPE);
     CHECK_SAYS(zenps_last_error()->text, "f32");
     CHECK_SAYS(zenps_last_error()->text, "f64");
+    zenps_tensor_options_t options;
+    ZENPS_TENSOR_OPTIONS_INIT(&options);
+    options.codec = ZENPS_CODEC_PAPER;
+    CHECK_STATUS(zenps_tensor_open(rank->zenps, "t", 100, 4, ZENPS_F32, &options, &tensor), ZENPS_ERR_SHAPE);
+    CHECK_SAYS(zenps_last_error()->text, "codec auto");
+    CHECK_SAYS(zenps_last_error()->text, "codec paper");
+    options.codec = (zenps_codec_t)7;
+    CHECK_STATUS(zenps_tensor_open(rank->zenps, "t2", 100, 4, ZENPS_F32, &options, &tensor), ZENPS_ERR_INVALID);
     CHECK_OK(zenps_tensor_open(rank->zenps, "t", 100, 4, ZENPS_F32, NULL, &tensor));
     atomic_store(&rank->words[1], 1);
   }

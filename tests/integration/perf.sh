@@ -38,12 +38,20 @@ done
 
 # Sizes on the wire: COO in push is 4 + 4 bytes per non-zero; the hash bitmap in pull is ceil(m / 32) words a partition.
 rows=1048576 parts=16
-ok "a million rows of 5%" verified 2 4 --rows $rows --density 0.05 --partitions $parts --steps 4
+ok "a million rows of 5%" verified 2 4 --rows $rows --density 0.05 --partitions $parts --steps 4 --codec paper
 nnz=52429
 is "push payload is 8 bytes per non-zero" "$(printf '%.0f' "$(field payload_out)")" $((8 * nnz))
 union=$(awk -v d="$(field union_density)" -v r=$rows 'BEGIN { printf "%.0f", d * r }')
 # Partitions of 65536 rows each: every group of 16 rows deals one to each.
 is "pull payload is the bitmap and 4 bytes per row of the union" "$(printf '%.0f' "$(field payload_in)")" $((rows / 8 + 4 * union))
+ok "the same in the smallest codes" verified 2 4 --rows $rows --density 0.05 --partitions $parts --steps 4
+over=$(awk -v r="$(field bytes_over_bound)" 'BEGIN { print (r >= 0.99 && r <= 1.02 ? "yes" : r) }')
+is "within 2% of the values and the rows' entropy" "$over" yes
+for density in 0.2 0.5 0.95 1; do
+  ok "density $density, 3 ranks" verified 3 2 --rows 300000 --density $density
+  over=$(awk -v r="$(field bytes_over_bound)" 'BEGIN { print (r >= 0.99 && r <= 1.02 ? "yes" : r) }')
+  is "within 2% of the bound at density $density" "$over" yes
+done
 ok "frames cost under 0.1% at a million non-zeros" verified 1 4 --rows 4000000 --density 0.25 --steps 2
 over=$(awk -v o="$(field bytes_out)" -v p="$(field payload_out)" 'BEGIN { print (o - p) / p < 0.001 ? "yes" : (o - p) / p }')
 is "overhead of push" "$over" yes

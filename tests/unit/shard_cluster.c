@@ -54,6 +54,7 @@ struct cluster_tensor *cluster_tensor(struct cluster *cluster, uint64_t rows, ui
                                           .width = width,
                                           .dtype = dtype,
                                           .op = op,
+                                          .codec = dtype == ZPS_DTYPE_F64 ? ZPS_CODEC_PAPER : ZPS_CODEC_AUTO,
                                           .n_parts = n_parts,
                                           .block_bits = 2,
                                           .owners = tensor->owners};
@@ -181,9 +182,9 @@ static void divide(enum zps_dtype dtype, uint8_t *sum, unsigned n) {
   }
 }
 
-/* The bytes that the result of the partition must have; `*nnz_p` rows. */
+/* The bytes that the result of the partition must have: `*nnz_p` rows as `*codec_p`. */
 static uint8_t *expected_make(const struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step,
-                              uint32_t p, uint32_t *nnz_p, uint64_t *len_bytes_p) {
+                              uint32_t p, uint32_t *nnz_p, enum zps_codec *codec_p, uint64_t *len_bytes_p) {
   const enum zps_dtype dtype = tensor->spec.dtype;
   const uint32_t m = zps_partition_size(&tensor->part, p), width = tensor->spec.width;
   const size_t size = zps_dtype_size(dtype), row_bytes = size * width;
@@ -201,14 +202,16 @@ static uint8_t *expected_make(const struct cluster *cluster, const struct cluste
   for (uint32_t local = 0; local < m; local++)
     if (touched[local]) ranks[nnz++] = local;
   *nnz_p = nnz;
-  *len_bytes_p = zps_codec_slice_bytes(ZPS_CODEC_BITMAP, m, nnz, width, dtype);
+  uint64_t index_bytes;
+  *codec_p = zps_codec_choose(zps_codec_result_set(tensor->spec.codec), m, ranks, nnz, &index_bytes);
+  *len_bytes_p = nnz * row_bytes + index_bytes;
   uint8_t *payload = malloc(*len_bytes_p + 1);
   for (uint32_t i = 0; i < nnz; i++) {
     memcpy(payload + i * row_bytes, sums + ranks[i] * row_bytes, row_bytes);
     for (uint32_t j = 0; tensor->spec.op == ZPS_OP_MEAN && j < width; j++)
       divide(dtype, payload + i * row_bytes + j * size, cluster->world);
   }
-  zps_codec_index_encode(ZPS_CODEC_BITMAP, m, ranks, nnz, payload + nnz * row_bytes);
+  zps_codec_index_encode(*codec_p, m, ranks, nnz, payload + nnz * row_bytes);
   free(sums);
   free(touched);
   free(ranks);
@@ -219,10 +222,11 @@ void cluster_check(struct cluster *cluster, const struct cluster_tensor *tensor,
   for (uint32_t p = 0; p < tensor->spec.n_parts; p++) {
     if (!cluster_owned(tensor, p)) continue;
     uint32_t nnz;
+    enum zps_codec codec;
     uint64_t len_bytes;
-    uint8_t *expected = expected_make(cluster, tensor, step, p, &nnz, &len_bytes);
+    uint8_t *expected = expected_make(cluster, tensor, step, p, &nnz, &codec, &len_bytes);
     struct rig_result *result = rig_take_result(cluster->ranks[rank], tensor->spec.tensor, step, p);
-    assert_int_equal(result->codec, ZPS_CODEC_BITMAP);
+    assert_int_equal(result->codec, codec);
     assert_int_equal(result->nnz, nnz);
     assert_int_equal(result->len_bytes, len_bytes);
     assert_int_equal(result->was_inline, len_bytes <= ZPS_WIRE_INLINE_MAX);

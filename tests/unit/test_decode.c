@@ -62,7 +62,8 @@ static void check(struct zps_encoder *encoder, const struct ref_gradient *gradie
   assert_true(views && slices);
   for (uint32_t p = 0; p < n_parts; p++) {
     const uint32_t m = zps_partition_size(&part, p), z = zps_encoder_nnz(encoder, p);
-    const uint64_t len = zps_codec_slice_bytes(codec, m, z, gradient->width, gradient->dtype);
+    uint64_t len;
+    assert_int_equal(zps_encoder_choose(encoder, p, 1u << codec, &len), codec);
     slices[p] = malloc(len + 1);
     assert_non_null(slices[p]);
     zps_encoder_write(encoder, p, codec, slices[p]);
@@ -86,7 +87,7 @@ static void results_equal_what_was_encoded(void **state) {
       for (unsigned w = 0; w < COUNT(widths); w++) {
         for (enum zps_dtype dtype = ZPS_DTYPE_F32; dtype <= ZPS_DTYPE_U8; dtype++) {
           struct ref_gradient gradient = ref_dense(&rng, sizes[s], widths[w], dtype, densities[d]);
-          for (enum zps_codec codec = ZPS_CODEC_COO; codec <= ZPS_CODEC_BITMAP; codec++) {
+          for (enum zps_codec codec = ZPS_CODEC_COO; codec < ZPS_CODEC_COUNT; codec++) {
             check(*state, &gradient, 1, 0, codec);
             check(*state, &gradient, 16, 3, codec);
             check(*state, &gradient, 11, 10, codec);

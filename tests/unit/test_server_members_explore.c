@@ -182,6 +182,7 @@ static void register_tensor(struct world *world, struct fake *fake, uint64_t row
                                        .width = 1,
                                        .dtype = ZPS_DTYPE_F32,
                                        .op = ZPS_OP_SUM,
+                                       .codec = ZPS_CODEC_AUTO,
                                        .block_bits = UINT32_MAX};
   int *token = &world->tokens[world->n_tokens++];
   if (zps_members_tensor_register(world->members, &fake->client, &spec, token, NULL)) ++*token;

@@ -59,6 +59,7 @@ static zps_err_t play(struct scene *scene) {
                                    .width = 1,
                                    .dtype = ZPS_DTYPE_F32,
                                    .op = ZPS_OP_SUM,
+                                   .codec = ZPS_CODEC_AUTO,
                                    .block_bits = UINT32_MAX};
     spec.name[1] = (char)('0' + i);
     err = zps_members_tensor_register(scene->members, &scene->ranks[i % 2], &spec, scene, NULL);

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "common/codec/codec.h"
+#include "common/codec/codec_choice.h"
 #include "worker/error.h"
 #include "worker/options.h"
 
@@ -39,13 +39,15 @@ SAME(ERR_BUSY);
 SAME(ERR_INTERNAL);
 _Static_assert((int)ZENPS_F32 == (int)ZPS_DTYPE_F32 && (int)ZENPS_F64 == (int)ZPS_DTYPE_F64, "dtypes");
 _Static_assert((int)ZENPS_OP_SUM == (int)ZPS_OP_SUM && (int)ZENPS_OP_MEAN == (int)ZPS_OP_MEAN, "operations");
+_Static_assert((int)ZENPS_CODEC_AUTO == (int)ZPS_CODEC_AUTO && (int)ZENPS_CODEC_PAPER == (int)ZPS_CODEC_PAPER,
+               "codecs");
 
 static const char *const variables[] = {
     "ZENPS_COORDINATOR",   "ZENPS_JOB",          "ZENPS_RANK",          "ZENPS_WORLD_SIZE",
     "ZENPS_PROVIDER",      "ZENPS_INTERFACE",    "ZENPS_SUBNET",        "ZENPS_JOIN_TIMEOUT",
     "ZENPS_ROUND_TIMEOUT", "ZENPS_THREADS",      "ZENPS_LOG_LEVEL",     "ZENPS_LOCAL_WORLD_SIZE",
     "ZENPS_MEMORY_LIMIT",  "ZENPS_FABRIC_FAULT", "TORCHELASTIC_RUN_ID", "RANK",
-    "WORLD_SIZE",          "LOCAL_WORLD_SIZE"};
+    "WORLD_SIZE",          "LOCAL_WORLD_SIZE",   "ZENPS_CODEC"};
 
 static int clean_environment(void **state) {
   (void)state;
@@ -119,10 +121,12 @@ static void test_precedence(void **state) {
   setenv("ZENPS_WORLD_SIZE", "8", 1);
   setenv("ZENPS_JOB", "from-environment", 1);
   setenv("ZENPS_ROUND_TIMEOUT", "1500ms", 1);
+  setenv("ZENPS_CODEC", "paper", 1);
   assert_int_equal(zps_worker_options_load(&given, &options, &error), ZPS_OK);
   assert_int_equal(options.rank, 4);
   assert_string_equal(options.job, "from-environment");
   assert_int_equal(options.round_timeout_ms, 1500);
+  assert_int_equal(options.codec + 1, ZENPS_CODEC_PAPER);
   zps_worker_options_fini(&options);
 
   given.rank = 5;

@@ -14,6 +14,7 @@
 static const char *const dtype_values[] = {"f32", "f64", NULL};
 static const char *const layout_values[] = {"dense", "rows", NULL};
 static const char *const op_values[] = {"sum", "mean", NULL};
+static const char *const codec_values[] = {"auto", "paper", NULL};
 
 #define OPT(type_, field, ...)                                                                                  \
   {                                                                                                             \
@@ -42,6 +43,8 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_ENUM, dtype, .name = "dtype", .def = "f32", .values = dtype_values, .help = "type of the values"),
     OPT(ZPS_OPT_ENUM, op, .name = "op", .def = "sum", .values = op_values,
         .help = "what is made of the ranks' gradients"),
+    OPT(ZPS_OPT_ENUM, codec, .name = "codec", .def = "auto", .values = codec_values,
+        .help = "how row numbers travel: as small as can be, or as in the Zen paper"),
     OPT(ZPS_OPT_ENUM, layout, .name = "layout", .def = "dense", .values = layout_values,
         .help = "how gradients go in: a dense array, or a list of rows"),
     OPT(ZPS_OPT_ENUM, out_layout, .name = "out", .def = "dense", .values = layout_values,
@@ -132,6 +135,7 @@ static zenps_status_t record(struct perf *perf, const zenps_request_t *request, 
     result->bytes_in += stats.bytes_in;
     result->payload_out += stats.payload_out;
     result->payload_in += stats.payload_in;
+    result->bound_bytes += stats.bound_bytes;
     result->nnz_in += stats.nnz_in;
     result->nnz_out += stats.nnz_out;
   }
@@ -252,6 +256,7 @@ static int run(struct perf *perf) {
   tensor_options.partitions = (uint32_t)options->partitions;
   tensor_options.block_bits = (int)options->block_bits;
   tensor_options.hierarchical = options->hierarchical;
+  tensor_options.codec = options->codec == 0 ? ZENPS_CODEC_AUTO : ZENPS_CODEC_PAPER;
   perf->value_bytes = options->dtype == 0 ? sizeof(float) : sizeof(double);
   if (open_input(perf, &error) != ZPS_OK) goto err;
   if (zenps_tensor_open(perf->job, "perf", perf->rows, (uint32_t)options->width,

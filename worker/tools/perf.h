@@ -13,7 +13,7 @@ struct perf_options {
   double density, skew;
   char *trace;
   uint64_t block_bits;
-  int dtype, layout, out_layout, op; /* indices into the option's values */
+  int dtype, layout, out_layout, op, codec; /* indices into the option's values */
   bool hierarchical, verify, json;
 };
 
@@ -22,6 +22,7 @@ struct perf_result {
   uint64_t steps;
   double *ms, *encode_ms, *push_ms, *wait_ms, *pull_ms, *decode_ms;
   uint64_t bytes_out, bytes_in, payload_out, payload_in; /* all measured steps */
+  uint64_t bound_bytes;
   uint64_t nnz_in, nnz_out;
   uint32_t partitions;
   uint64_t *sent, *in_union;     /* per partition, all measured steps */

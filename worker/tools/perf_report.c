@@ -8,7 +8,7 @@
 #include "worker/tools/perf.h"
 
 /* What every rank contributes to the summary, in this order. */
-enum { BYTES_OUT, BYTES_IN, PAYLOAD_OUT, PAYLOAD_IN, NNZ_IN, NNZ_OUT, WORST_PUSH, VERIFIED, N_FIELDS };
+enum { BYTES_OUT, BYTES_IN, PAYLOAD_OUT, PAYLOAD_IN, BOUND, NNZ_IN, NNZ_OUT, WORST_PUSH, VERIFIED, N_FIELDS };
 
 static int by_value(const void *a, const void *b) {
   const double x = *(const double *)a, y = *(const double *)b;
@@ -70,9 +70,9 @@ static zenps_status_t summarise(struct perf *perf, struct summary *summary) {
   struct perf_result *result = &perf->result;
   const int world = zenps_world(perf->job);
   const uint64_t steps = result->steps;
-  const double own[N_FIELDS] = {(double)result->bytes_out,  (double)result->bytes_in, (double)result->payload_out,
-                                (double)result->payload_in, (double)result->nnz_in,   (double)result->nnz_out,
-                                result->worst_push,         result->verified};
+  const double own[N_FIELDS] = {(double)result->bytes_out,  (double)result->bytes_in,    (double)result->payload_out,
+                                (double)result->payload_in, (double)result->bound_bytes, (double)result->nnz_in,
+                                (double)result->nnz_out,    result->worst_push,          result->verified};
   double *fields = NULL, *ms = NULL, *sent = NULL, *own_sent = calloc(result->partitions, sizeof *own_sent);
   zenps_status_t status = own_sent ? zps_gather(perf->job, "perf.fields", 0, N_FIELDS, own, &fields) : ZENPS_ERR_NOMEM;
   if (status == ZENPS_OK) status = zps_gather(perf->job, "perf.ms", 0, (uint32_t)steps, result->ms, &ms);
@@ -98,6 +98,11 @@ static zenps_status_t summarise(struct perf *perf, struct summary *summary) {
   free(ms);
   free(sent);
   return status;
+}
+
+/* How many times the least bytes that random rows take; 1 where there is nothing to send. */
+static double over_bound(const struct summary *summary, double bytes) {
+  return summary->fields[BOUND] > 0 ? bytes / summary->fields[BOUND] : 1;
 }
 
 static void print_json(const struct perf *perf, const struct summary *summary) {
@@ -131,6 +136,10 @@ static void print_json(const struct perf *perf, const struct summary *summary) {
   line = zps_json_set_real(line, "bytes_out", mean[BYTES_OUT]);
   line = zps_json_set_real(line, "payload_in", mean[PAYLOAD_IN]);
   line = zps_json_set_real(line, "payload_out", mean[PAYLOAD_OUT]);
+  line = zps_json_set_str(line, "codec", options->codec == 0 ? "auto" : "paper");
+  line = zps_json_set_real(line, "bound_bytes", mean[BOUND]);
+  line = zps_json_set_real(line, "bytes_over_bound", over_bound(summary, mean[BYTES_IN] + mean[BYTES_OUT]));
+  line = zps_json_set_real(line, "payload_over_bound", over_bound(summary, mean[PAYLOAD_IN] + mean[PAYLOAD_OUT]));
   line = zps_json_set_real(line, "max_host_bytes", summary->max_host_bytes);
   line = zps_json_set_real(line, "dense_bytes", rows * (double)(options->width * perf->value_bytes));
   line = zps_json_set_real(line, "imbalance_push", summary->imbalance_push);
@@ -164,6 +173,9 @@ static void print_table(const struct perf *perf, const struct summary *summary) 
          quantile(result.decode_ms, result.steps, 0.5));
   printf("bytes  out %.0f, in %.0f per rank and step; busiest process %.0f\n", mean[BYTES_OUT], mean[BYTES_IN],
          summary->max_host_bytes);
+  printf("bound  %.0f bytes (values and the entropy of their rows), of which %.4f are sent, %.4f without frames\n",
+         mean[BOUND], over_bound(summary, mean[BYTES_IN] + mean[BYTES_OUT]),
+         over_bound(summary, mean[PAYLOAD_IN] + mean[PAYLOAD_OUT]));
   printf("imbalance push %.3f, pull %.3f (in single steps %.3f, %.3f)\n", summary->imbalance_push,
          summary->imbalance_pull, summary->imbalance_push_step, summary->imbalance_pull_step);
   if (options->verify)

@@ -70,6 +70,10 @@ typedef enum zenps_status {
 
 typedef enum zenps_dtype { ZENPS_F32 = 1, ZENPS_F64 = 2 } zenps_dtype_t;
 typedef enum zenps_op { ZENPS_OP_SUM = 1, ZENPS_OP_MEAN = 2 } zenps_op_t;
+typedef enum zenps_codec {
+  ZENPS_CODEC_AUTO = 1, /* row numbers travel in the smallest code, in both directions */
+  ZENPS_CODEC_PAPER = 2 /* as in the Zen paper: COO to the servers, a bitmap back */
+} zenps_codec_t;
 typedef enum zenps_layout {
   ZENPS_DENSE = 1, /* `values`: rows * width, row-major */
   ZENPS_ROWS = 2   /* `row_ids`: nnz row numbers; `values`: nnz * width */
@@ -106,6 +110,7 @@ typedef struct zenps_tensor_options {
   uint32_t partitions;  /* 0: four per server, fewer for small tensors */
   int block_bits;       /* rows are hashed in blocks of 2^block_bits; -1: default (0, as in the paper) */
   int hierarchical;     /* 1: partition by Zen's Algorithm 1 instead of the ordered walk (same result, same bytes) */
+  zenps_codec_t codec;  /* 0: [ZENPS_CODEC; auto] */
 } zenps_tensor_options_t;
 
 /* A gradient going in, or a result coming out. Initialise with zenps_grad_init(). */
@@ -138,6 +143,8 @@ typedef struct zenps_request_stats {
   uint64_t nnz_in, nnz_out;         /* rows this rank sent; rows of the union */
   uint64_t total_ns, encode_ns, push_ns, wait_ns, pull_ns, decode_ns;
   uint32_t partitions;
+  uint64_t bound_bytes; /* the least that payloads of random rows take, in and out: values, and m * H(z / m) bits for the z
+                           of m rows of each partition */
 } zenps_request_stats_t;
 
 ZENPS_API void zenps_options_init(zenps_options_t *options, size_t struct_size);

@@ -1,0 +1,13 @@
+/* What a partition's slice will cost: the only pass over the ranks between finding and writing them. */
+#include "common/codec/encode_internal.h"
+
+enum zps_codec zps_encoder_choose(const struct zps_encoder *encoder, uint32_t p, unsigned allowed,
+                                  uint64_t *slice_bytes_p) {
+  const uint32_t m = zps_partition_size(encoder->input.part, p), z = zps_encoder_nnz(encoder, p);
+  const uint64_t start = ((const uint64_t *)encoder->starts.data)[p];
+  const uint32_t *const ranks = z ? (const uint32_t *)encoder->ranks.data + start : NULL;
+  uint64_t index_bytes;
+  const enum zps_codec codec = zps_codec_choose(allowed, m, ranks, z, &index_bytes);
+  *slice_bytes_p = z * encoder->row_bytes + index_bytes;
+  return codec;
+}

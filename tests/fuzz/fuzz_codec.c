@@ -1,0 +1,61 @@
+/* Takes arbitrary bytes for a slice that a peer announced and sent: codec, m, z, width, and the payload. What is
+ * accepted must yield z ascending ranks below m, and those must survive coding as anything else. */
+#include "tests/fuzz/fuzz.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/codec/codec_choice.h"
+
+enum { HEAD_BYTES = 6, RANKS_MAX = 1 << 16 };
+
+static void check(const struct zps_slice_view *view, uint32_t *ranks, uint32_t limit_step, uint32_t cap) {
+  struct zps_rank_cursor cursor;
+  uint32_t n = 0;
+  zps_rank_cursor_init(&cursor, view);
+  for (uint64_t limit = limit_step;; limit += limit_step) {
+    const uint32_t end = limit < view->m ? (uint32_t)limit : view->m;
+    for (uint32_t got; (got = zps_rank_cursor_read(&cursor, end, ranks + n, cap)) > 0; n += got) {
+      if (ranks[n + got - 1] >= end) abort();
+    }
+    if (end == view->m) break;
+  }
+  if (n != view->z || zps_rank_cursor_peek(&cursor) != UINT32_MAX) abort();
+  for (uint32_t i = 1; i < n; i++) {
+    if (ranks[i - 1] >= ranks[i]) abort();
+  }
+}
+
+static void code_again(const struct zps_slice_view *view, const uint32_t *ranks) {
+  uint64_t bytes;
+  struct zps_slice_view again;
+  const enum zps_codec codec = zps_codec_choose(zps_codec_push_set(ZPS_CODEC_AUTO), view->m, ranks, view->z, &bytes);
+  char *const payload = malloc(view->z + bytes + 1);
+  if (!payload) abort();
+  memset(payload, 0, view->z);
+  if (zps_codec_index_encode(codec, view->m, ranks, view->z, payload + view->z) != bytes) abort();
+  if (zps_slice_view_init(&again, codec, view->m, view->z, 1, ZPS_DTYPE_U8, payload, view->z + bytes, NULL) != ZPS_OK)
+    abort();
+  uint32_t *const decoded = malloc((view->z + 64ull) * sizeof *decoded);
+  if (!decoded) abort();
+  check(&again, decoded, view->m, view->z + 1);
+  if (view->z && memcmp(decoded, ranks, view->z * sizeof *ranks) != 0) abort();
+  free(decoded);
+  free(payload);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  struct zps_slice_view view;
+  struct zps_error error;
+  if (size < HEAD_BYTES) return 0;
+  /* small numbers, so that lengths fit now and then */
+  const uint32_t codec = data[0] % 5, m = data[1] | (uint32_t)data[2] << 8, z = data[3] | (uint32_t)data[4] << 8;
+  const enum zps_dtype dtype = data[5] & 1 ? ZPS_DTYPE_F32 : ZPS_DTYPE_U8;
+  if (zps_slice_view_init(&view, codec, m, z, 1, dtype, data + HEAD_BYTES, size - HEAD_BYTES, &error) != ZPS_OK)
+    return 0;
+  static uint32_t ranks[RANKS_MAX + 64];
+  check(&view, ranks, m / 7 + 1, 5);
+  check(&view, ranks, m ? m : 1, RANKS_MAX);
+  code_again(&view, ranks);
+  return 0;
+}
