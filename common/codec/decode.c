@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/codec/simd.h"
 #include "common/codec/sort.h"
 
 enum { BATCH = 512, PAGE_BYTES = 4096 };
@@ -16,41 +17,41 @@ void zps_decode_dense_clear(void *dense, uint64_t len_bytes, unsigned piece, uns
 }
 
 /* Copies one batch of rows to their places. */
-static inline __attribute__((always_inline)) void scatter(const struct zps_partition *part, uint32_t p,
-                                                          const uint32_t *ranks, uint32_t n, const char *values,
+static inline __attribute__((always_inline)) void scatter(const uint64_t *rows, uint32_t n, const char *values,
                                                           uint64_t row_bytes, char *dense) {
-  for (uint32_t i = 0; i < n; i++, values += row_bytes)
-    memcpy(dense + zps_partition_row(part, p, ranks[i]) * row_bytes, values, row_bytes);
+  for (uint32_t i = 0; i < n; i++, values += row_bytes) memcpy(dense + rows[i] * row_bytes, values, row_bytes);
 }
 
 void zps_decode_dense(const struct zps_partition *part, uint32_t p, const struct zps_slice_view *view, void *dense) {
-  const struct zps_partition local_part = *part; /* a copy that stores to `dense` cannot change */
   const uint64_t row_bytes = view->width * (uint64_t)zps_dtype_size(view->dtype);
   const char *values = view->values;
   struct zps_rank_cursor cursor;
-  uint32_t ranks[BATCH];
+  uint32_t ranks[BATCH + ZPS_SIMD_SLACK] = {0};
+  uint64_t rows[BATCH + ZPS_SIMD_SLACK];
   zps_rank_cursor_init(&cursor, view);
   for (uint32_t n; (n = zps_rank_cursor_read(&cursor, view->m, ranks, BATCH)) > 0; values += n * row_bytes) {
+    zps_simd()->rows_of(part, p, ranks, n, rows);
     if (row_bytes == 4)
-      scatter(&local_part, p, ranks, n, values, 4, dense);
+      scatter(rows, n, values, 4, dense);
     else if (row_bytes == 8)
-      scatter(&local_part, p, ranks, n, values, 8, dense);
+      scatter(rows, n, values, 8, dense);
     else
-      scatter(&local_part, p, ranks, n, values, row_bytes, dense);
+      scatter(rows, n, values, row_bytes, dense);
   }
 }
 
 /* Lists (row, partition and position) of all views' rows. */
 static void list_rows(const struct zps_partition *part, const struct zps_slice_view *views,
                       struct zps_sort_pair *pairs) {
-  uint32_t ranks[BATCH];
+  uint32_t ranks[BATCH + ZPS_SIMD_SLACK] = {0};
+  uint64_t rows[BATCH + ZPS_SIMD_SLACK];
   for (uint32_t p = 0; p < part->n_parts; p++) {
     struct zps_rank_cursor cursor;
     zps_rank_cursor_init(&cursor, &views[p]);
     for (uint32_t n; (n = zps_rank_cursor_read(&cursor, views[p].m, ranks, BATCH)) > 0;) {
+      zps_simd()->rows_of(part, p, ranks, n, rows);
       for (uint32_t i = 0; i < n; i++)
-        *pairs++ = (struct zps_sort_pair){.key = zps_partition_row(part, p, ranks[i]),
-                                          .value = (uint64_t)p << 32 | (cursor.next - n + i)};
+        *pairs++ = (struct zps_sort_pair){.key = rows[i], .value = (uint64_t)p << 32 | (cursor.next - n + i)};
     }
   }
 }

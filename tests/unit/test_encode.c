@@ -5,6 +5,7 @@
 
 #include <cmocka.h>
 
+#include "common/codec/simd.h"
 #include "tests/unit/codec_reference.h"
 
 static const double densities[] = {0, 1e-4, 0.01, 0.3, 1};
@@ -79,7 +80,8 @@ static int teardown(void **state) {
   return 0;
 }
 
-/* The slices equal the reference, and are the same bytes from both partitioners with any number of threads. */
+/* The slices equal the reference, and are the same bytes from both partitioners with any number of threads and all
+ * vector instructions. */
 static void check_gradient(struct encoders *encoders, const struct ref_gradient *gradient, uint32_t n_parts,
                            uint32_t block_bits, uint64_t seed) {
   struct zps_partition part;
@@ -100,6 +102,15 @@ static void check_gradient(struct encoders *encoders, const struct ref_gradient 
       if (len) assert_memory_equal(bytes, same, len);
       free(same);
     }
+    const struct zps_simd *simd;
+    for (unsigned i = 0; (simd = zps_simd_variant(i)) != NULL; i++) {
+      zps_simd_use(simd);
+      void *const same = encode_all(encoders->ordered, &input, NULL, codec, &other_len);
+      assert_int_equal(len, other_len);
+      if (len) assert_memory_equal(bytes, same, len);
+      free(same);
+    }
+    zps_simd_use(NULL);
     free(bytes);
   }
 }

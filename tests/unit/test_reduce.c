@@ -7,6 +7,7 @@
 #include <cmocka.h>
 
 #include "common/codec/reduce.h"
+#include "common/codec/simd.h"
 #include "tests/unit/codec_reference.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -87,6 +88,16 @@ static void check(struct zps_reduce_scratch *scratch, uint64_t rows, uint32_t wi
       assert_int_equal(out[bound], 0x5a);
       assert_int_equal(zps_slice_view_init(&result, codec, (uint32_t)rows, nnz, width, dtype, out, len, NULL), ZPS_OK);
       ref_assert_slice(&part, 0, &result, present, sums);
+      const struct zps_simd *simd;
+      for (unsigned i = 0; (simd = zps_simd_variant(i)) != NULL; i++) {
+        char *const same = malloc(bound + 1);
+        assert_non_null(same);
+        zps_simd_use(simd);
+        assert_int_equal(zps_reduce(scratch, views, n, op, codec, same, &nnz, &len), ZPS_OK);
+        if (len) assert_memory_equal(out, same, len);
+        free(same);
+      }
+      zps_simd_use(NULL);
       free(out);
     }
     if (dtype != ZPS_DTYPE_U8) scale(dtype, sums, rows * width, n);
