@@ -1,6 +1,6 @@
 /*
  * Rice codes of ascending numbers in blocks, each block with its own parameter: Elias-Fano whose high bits restart at
- * every number. Within 0.05 bits per number of the entropy of a random set (Elias-Fano: half a bit), and below it where
+ * every number. Within 0.1 bits per number of the entropy of a random set (Elias-Fano: half a bit), and below it where
  * dense and sparse stretches take turns.
  *
  * The numbers are n_1 < n_2 < ... < n_z < m, the gaps g_1 = n_1 and g_i = n_i - n_(i-1) - 1. One stream of bits, the
