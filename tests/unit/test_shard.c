@@ -173,7 +173,8 @@ static void test_memory_is_flat(void **state) {
   }
   cluster_drain(shard);
   assert_true(warm_slab > 0 && cluster_totals(shard).slab.high_water_bytes <= warm_slab + MIB);
-  assert_true(heap_bytes() < warm_heap + (256 << 10) || heap_bytes() == 0); /* under 160 bytes a round */
+  /* Under 320 bytes a round; a thread of the pool that sums for the first time takes half of that for itself. */
+  assert_true(heap_bytes() < warm_heap + (512 << 10) || heap_bytes() == 0);
   assert_int_equal(cluster_stats(&cluster, tensor).rounds, ROUNDS);
   cluster_close(&cluster);
   zps_shard_destroy(shard);
