@@ -100,7 +100,7 @@ static void merge_partition(void *ctx, unsigned p) {
   ((uint32_t *)encoder->nnz.data)[p] = (uint32_t)(place - starts[p]);
 }
 
-static zps_err_t check_rows(const struct zps_encoder *encoder, struct zps_error *error) {
+zps_err_t zps_encoder_check_rows(const struct zps_encoder *encoder, struct zps_error *error) {
   const struct zps_encode_input *const input = &encoder->input;
   for (unsigned i = 0; i < encoder->n_ranges; i++) {
     const uint64_t bad = ((const uint64_t *)encoder->bad.data)[i];
@@ -137,6 +137,7 @@ zps_err_t zps_encoder_scan_coo(struct zps_encoder *encoder, struct zps_error *er
   const uint64_t n = encoder->input.n_entries;
   zps_err_t code = zps_encoder_cut(encoder, n, sizeof(struct zps_sort_pair));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->bad, encoder->n_ranges, sizeof(uint64_t));
+  if (code == ZPS_OK && zps_encoder_is_singles(encoder)) return zps_encoder_scan_singles(encoder, error);
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->repeats, encoder->n_parts, sizeof(uint64_t));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->pairs, n, sizeof(struct zps_sort_pair));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->scratch, n, sizeof(struct zps_sort_pair));
@@ -145,7 +146,7 @@ zps_err_t zps_encoder_scan_coo(struct zps_encoder *encoder, struct zps_error *er
   if (code != ZPS_OK) return code;
 
   zps_workpool_for(encoder->pool, encoder->n_ranges, count_range, encoder);
-  code = check_rows(encoder, error);
+  code = zps_encoder_check_rows(encoder, error);
   if (code != ZPS_OK) return code;
   encoder->is_staged = false;
   if (encoder->partitioner == ZPS_PARTITIONER_ORDERED) {

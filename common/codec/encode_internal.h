@@ -51,6 +51,9 @@ struct zps_encoder {
   struct zps_buffer scratch;              /* as many */
   struct zps_buffer bad;                  /* COO: uint64_t[n_ranges], the first bad entry */
   struct zps_buffer repeats;              /* COO: uint64_t[n_parts + 1], places in `sums` */
+  struct zps_buffer buckets;              /* single floats: uint64_t[n_ranges][n_parts][n_chunks], as counts */
+  uint32_t n_chunks;                      /* of 2^chunk_bits ranks, in a partition */
+  unsigned chunk_bits, n_slots;
   struct zps_buffer indices, partitioned; /* hierarchical: uint64_t[entries] */
 };
 
@@ -67,6 +70,12 @@ uint64_t zps_encoder_place(struct zps_encoder *encoder, uint64_t gap);
 zps_err_t zps_encoder_hierarchical(struct zps_encoder *encoder, const uint64_t *indices, uint64_t n) ZPS_MUSTCHECK;
 
 zps_err_t zps_encoder_scan_dense(struct zps_encoder *encoder) ZPS_MUSTCHECK;
+/* Whether entries of COO gradients are single floats and enough of them for zps_encoder_scan_singles(); prepares it. */
+bool zps_encoder_is_singles(struct zps_encoder *encoder);
+/* Names the first bad row number that the ranges noted. */
+zps_err_t zps_encoder_check_rows(const struct zps_encoder *encoder, struct zps_error *error) ZPS_MUSTCHECK;
+/* Expects the cut and `bad`. */
+zps_err_t zps_encoder_scan_singles(struct zps_encoder *encoder, struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_encoder_scan_coo(struct zps_encoder *encoder, struct zps_error *error) ZPS_MUSTCHECK;
 
 #endif
