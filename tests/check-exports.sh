@@ -2,7 +2,7 @@
 # The library exports its API and nothing else, under the version it promises. TAP.
 set -u
 build=${ZPS_TOP_BUILDDIR:-$PWD}
-header=${ZPS_TOP_SRCDIR:-$(dirname "$0")/..}/worker/include/zenps/zenps.h
+headers=${ZPS_TOP_SRCDIR:-$(dirname "$0")/..}/worker/include/zenps
 lib=$build/.libs/libzenps.so
 echo 1..3
 if [ ! -e "$lib" ]; then
@@ -10,7 +10,7 @@ if [ ! -e "$lib" ]; then
   exit 0
 fi
 exported=$(nm -D --defined-only "$lib" | awk '$2 != "A" { print $3 }' | sed 's/@.*//' | sort -u)
-declared=$(grep -oE '^ZENPS_API .*' "$header" | grep -oE '\bzenps_[a-z_]+ *\(' | tr -d '( ' | sort -u)
+declared=$(cat "$headers"/*.h | grep -oE '^ZENPS_API .*' | grep -oE '\bzenps_[a-z_]+ *\(' | tr -d '( ' | sort -u)
 status=0
 check() { # NUMBER NAME GOT WANTED
   if [ "$3" = "$4" ]; then
@@ -21,7 +21,7 @@ check() { # NUMBER NAME GOT WANTED
     status=1
   fi
 }
-check 1 "exports are exactly the functions of zenps.h" "$(grep '^zenps_' <<<"$exported")" "$declared"
+check 1 "exports are exactly the functions of the installed headers" "$(grep '^zenps_' <<<"$exported")" "$declared"
 check 2 "nothing else is exported" "$(grep -v '^zenps_' <<<"$exported" | grep -vE '^(__asan|__ubsan|__tsan)')" ""
 check 3 "the soname carries the ABI version" "$(objdump -p "$lib" | awk '$1 == "SONAME" { print $2 }')" "libzenps.so.0"
 exit $status

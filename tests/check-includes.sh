@@ -44,9 +44,9 @@ only '^common/base/config' '(ini\.h|argp\.h)' "option files and flags are parsed
 only '^gpu/cuda/' 'cuda' "CUDA is seen by gpu/cuda alone"
 only '^(server)/' 'systemd/' "libsystemd is seen by the daemon alone"
 
-# The public header stands alone.
-result "the public header includes only standard headers" \
-  "$(grep -Hn '^ *# *include' worker/include/zenps/*.h | grep -vE '<(stddef|stdint|stdbool)\.h>')"
+# The public headers stand alone.
+result "public headers include only standard headers and each other" \
+  "$(grep -Hn '^ *# *include' worker/include/zenps/*.h | grep -vE '<(stddef\.h|stdint\.h|stdbool\.h|zenps/[a-z_]+\.h)>')"
 
 # Cycles between headers would make the order of includes matter.
 result "every header has a guard" "$(for f in $(find common proto gpu server worker -name '*.h' ! -name '*.pb-c.h'); do

@@ -1,0 +1,167 @@
+/*
+ * The selections. Whatever the kind, a threshold is guessed first, so that one pass over memory adds the gradient and
+ * picks what stands out while it is in the cache; what was picked then decides whether that is the answer, contains it,
+ * or has to be done again.
+ */
+#include "worker/sparsify/bucket.h"
+#include "worker/sparsify/estimate.h"
+#include "worker/sparsify/magnitude.h"
+#include "worker/sparsify/rank.h"
+#include "worker/sparsify/sparsifier.h"
+
+/* A guess for an exact selection misses about once in 30000. */
+static const double SAFE_DEVIATIONS = 4;
+/* How far from k a threshold may come out, as multiples of it. */
+static const double SAMPLED_LEAST = 0.8, SAMPLED_MOST = 1.3, REUSED_LEAST = 0.5, GAUSSIAN_LEAST = 0.75, MOST = 2;
+
+uint64_t zps_sparsifier_total_k(const struct zenps_sparsifier *sparsifier) {
+  const uint64_t k = sparsifier->options.k, bucket = sparsifier->options.bucket;
+  if (sparsifier->options.kind != ZENPS_SPARSIFY_BUCKETS) return k;
+  return sparsifier->n / bucket * k + (sparsifier->n % bucket * k + bucket - 1) / bucket;
+}
+
+/* Adds the gradient and picks all from `magnitude` on; false when that is more than there is room for. */
+static bool add_and_pick(struct zenps_sparsifier *sparsifier, const void *gradient, double factor, uint64_t magnitude) {
+  bool fits = true;
+  uint64_t ties = UINT64_MAX;
+  for (uint64_t begin = 0, end; begin < sparsifier->n; begin = end) {
+    end = sparsifier->n - begin < ZPS_SCAN_BLOCK ? sparsifier->n : begin + ZPS_SCAN_BLOCK;
+    zps_feedback_add(&sparsifier->feedback, gradient, factor, begin, end);
+    fits = fits && zps_scan_pick(sparsifier->dtype, sparsifier->feedback.residual, begin, end, magnitude, &ties,
+                                 &sparsifier->picks);
+  }
+  return fits;
+}
+
+/* The k greatest, from the residual alone and whatever it looks like. */
+static uint64_t pick_again(struct zenps_sparsifier *sparsifier) {
+  const uint64_t k = sparsifier->options.k;
+  struct zps_rank rank = {0};
+  if (k < sparsifier->n) rank = zps_rank_select(sparsifier->dtype, sparsifier->feedback.residual, sparsifier->n, k);
+  uint64_t ties = rank.magnitude ? k - rank.n_above : UINT64_MAX;
+  if (rank.magnitude == 0) rank.magnitude = 1;
+  sparsifier->picks.n = 0;
+  /* It fits: at most k are picked. */
+  const bool fits = zps_scan_pick(sparsifier->dtype, sparsifier->feedback.residual, 0, sparsifier->n, rank.magnitude,
+                                  &ties, &sparsifier->picks);
+  if (!fits) sparsifier->picks.n = 0;
+  return rank.magnitude;
+}
+
+/* Makes the k greatest out of what was picked from `magnitude` on, and returns the smallest kept magnitude. */
+static uint64_t refine(struct zenps_sparsifier *sparsifier, bool fits, uint64_t magnitude) {
+  struct zps_picks *const picks = &sparsifier->picks;
+  if (fits && picks->n >= sparsifier->options.k) return zps_picks_keep(sparsifier->dtype, picks, sparsifier->options.k);
+  return fits && magnitude == 1 ? magnitude : pick_again(sparsifier); /* 1: nothing is left out but zeros */
+}
+
+/* Takes what was picked from `magnitude` on when it is between `least` and `most` of k, and refines it otherwise. */
+static bool accept(struct zenps_sparsifier *sparsifier, bool fits, uint64_t magnitude, double least, double most) {
+  const double n = (double)sparsifier->picks.n, k = (double)sparsifier->options.k;
+  if (sparsifier->options.unrefined) {
+    least = 0;
+    most = MOST;
+  }
+  if (fits && n <= most * k && (n >= least * k || magnitude == 1)) return true;
+  sparsifier->threshold = refine(sparsifier, fits, magnitude);
+  sparsifier->refined++;
+  return false;
+}
+
+/* What a sample says, with a margin towards too many. */
+static uint64_t sampled(struct zenps_sparsifier *sparsifier, const void *gradient, double factor, double deviations) {
+  const zenps_sparsifier_options_t *const options = &sparsifier->options;
+  zps_estimate_sample(&sparsifier->feedback, gradient, factor, options->seed, sparsifier->steps, sparsifier->sample,
+                      options->sample);
+  return zps_estimate_quantile(sparsifier->dtype, sparsifier->sample, options->sample, sparsifier->n, options->k,
+                               deviations);
+}
+
+static void run_topk(struct zenps_sparsifier *sparsifier, const void *gradient, double factor) {
+  const uint64_t guess = sampled(sparsifier, gradient, factor, SAFE_DEVIATIONS);
+  const bool fits = add_and_pick(sparsifier, gradient, factor, guess);
+  sparsifier->threshold = refine(sparsifier, fits, guess);
+}
+
+static void run_sampled(struct zenps_sparsifier *sparsifier, const void *gradient, double factor) {
+  sparsifier->threshold = sampled(sparsifier, gradient, factor, 0);
+  const bool fits = add_and_pick(sparsifier, gradient, factor, sparsifier->threshold);
+  (void)accept(sparsifier, fits, sparsifier->threshold, SAMPLED_LEAST, SAMPLED_MOST);
+}
+
+static void run_reused(struct zenps_sparsifier *sparsifier, const void *gradient, double factor) {
+  if (sparsifier->age == 0) {
+    run_topk(sparsifier, gradient, factor);
+  } else {
+    const bool fits = add_and_pick(sparsifier, gradient, factor, sparsifier->threshold);
+    if (!accept(sparsifier, fits, sparsifier->threshold, REUSED_LEAST, MOST)) sparsifier->age = 0;
+  }
+  sparsifier->age = (sparsifier->age + 1) % sparsifier->options.period;
+}
+
+static void run_gaussian(struct zenps_sparsifier *sparsifier, const void *gradient, double factor) {
+  const struct zps_feedback *const feedback = &sparsifier->feedback;
+  const uint64_t n = sparsifier->n, size = zps_dtype_size(sparsifier->dtype);
+  struct zps_moments moments = {0};
+  for (uint64_t begin = 0, end; begin < n; begin = end) {
+    end = n - begin < ZPS_SCAN_BLOCK ? n : begin + ZPS_SCAN_BLOCK;
+    zps_feedback_add(&sparsifier->feedback, gradient, factor, begin, end);
+    zps_scan_moments(sparsifier->dtype, (const char *)feedback->residual + begin * size, end - begin, &moments);
+  }
+  double mean, deviation;
+  bool fits = zps_estimate_spread(sparsifier->dtype, feedback->residual, n, &moments, &mean, &deviation);
+  if (fits) {
+    const double t = zps_estimate_normal(mean, deviation, (double)sparsifier->options.k / (double)n);
+    const uint64_t magnitude = zps_magnitude_from(sparsifier->dtype, t);
+    uint64_t ties = UINT64_MAX;
+    sparsifier->threshold = magnitude ? magnitude : 1;
+    fits = zps_scan_pick(sparsifier->dtype, feedback->residual, 0, n, sparsifier->threshold, &ties, &sparsifier->picks);
+  }
+  (void)accept(sparsifier, fits, sparsifier->threshold, GAUSSIAN_LEAST, MOST);
+}
+
+static void run_threshold(struct zenps_sparsifier *sparsifier, const void *gradient, double factor) {
+  const uint64_t given = zps_magnitude_from(sparsifier->dtype, sparsifier->options.threshold);
+  sparsifier->threshold = given ? given : 1;
+  const bool fits = add_and_pick(sparsifier, gradient, factor, sparsifier->threshold);
+  if (fits && sparsifier->picks.n <= sparsifier->options.k) return;
+  sparsifier->threshold = refine(sparsifier, fits, sparsifier->threshold);
+  sparsifier->refined++;
+}
+
+static void run_buckets(struct zenps_sparsifier *sparsifier, const void *gradient, double factor) {
+  const uint64_t bucket = sparsifier->options.bucket;
+  for (uint64_t begin = 0, end; begin < sparsifier->n; begin = end) {
+    end = sparsifier->n - begin < bucket ? sparsifier->n : begin + bucket;
+    zps_feedback_add(&sparsifier->feedback, gradient, factor, begin, end);
+    zps_bucket_pick(sparsifier->dtype, sparsifier->feedback.residual, begin, end,
+                    ((end - begin) * sparsifier->options.k + bucket - 1) / bucket, &sparsifier->picks);
+  }
+  sparsifier->threshold = 0;
+}
+
+void zps_sparsifier_run(struct zenps_sparsifier *sparsifier, const void *gradient) {
+  const double factor = zps_feedback_clip(&sparsifier->feedback, gradient);
+  sparsifier->picks.n = 0;
+  switch (sparsifier->options.kind) {
+    case ZENPS_SPARSIFY_TOPK:
+      run_topk(sparsifier, gradient, factor);
+      break;
+    case ZENPS_SPARSIFY_SAMPLED:
+      run_sampled(sparsifier, gradient, factor);
+      break;
+    case ZENPS_SPARSIFY_REUSED:
+      run_reused(sparsifier, gradient, factor);
+      break;
+    case ZENPS_SPARSIFY_GAUSSIAN:
+      run_gaussian(sparsifier, gradient, factor);
+      break;
+    case ZENPS_SPARSIFY_BUCKETS:
+      run_buckets(sparsifier, gradient, factor);
+      break;
+    case ZENPS_SPARSIFY_THRESHOLD:
+      run_threshold(sparsifier, gradient, factor);
+      break;
+  }
+  sparsifier->steps++;
+}
