@@ -25,7 +25,6 @@ struct conform_target {
   bool shares_regions;   /* using an endpoint of this process that is closed crashes in the provider */
   bool silent_death;     /* a read from a process that dies may stay without a completion */
   bool trusts_keys;      /* a read with a wrong key may succeed */
-  bool owns_threads;     /* its threads run on while we sleep, so that idling costs something */
   bool polls;            /* no descriptor to sleep on */
   bool leaks_when_stuck; /* leaves an endpoint open, with a warning, that has reads pending at a hung peer */
   unsigned slowness;     /* divides the number of iterations; 0 is 1 */

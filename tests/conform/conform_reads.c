@@ -61,16 +61,17 @@ void conform_read_sizes(void **state) {
 
 void conform_read_many(void **state) {
   (void)state;
-  enum { N = 500, LEN = 8192, STEP = 16384 };
-  static struct conform_read reads[N];
+  enum { N_MAX = 500, LEN = 8192, STEP = 16384 };
+  static struct conform_read reads[N_MAX];
+  const size_t n = conform_scale(N_MAX);
   struct read_fixture fixture;
   fixture_open(&fixture);
-  for (size_t i = 0; i < N; i++) read_start(&fixture, &reads[i], i * STEP, (N - 1 - i) * STEP + i, LEN + i);
-  for (size_t i = 0; i < N; i++) conform_until(reads[i].n_done, CONFORM_LIMIT_MS, &fixture.pair.a, &fixture.pair.b);
-  for (size_t i = 0; i < N; i++) {
+  for (size_t i = 0; i < n; i++) read_start(&fixture, &reads[i], i * STEP, (n - 1 - i) * STEP + i, LEN + i);
+  for (size_t i = 0; i < n; i++) conform_until(reads[i].n_done, CONFORM_LIMIT_MS, &fixture.pair.a, &fixture.pair.b);
+  for (size_t i = 0; i < n; i++) {
     assert_int_equal(reads[i].n_done, 1);
     assert_int_equal(reads[i].code, ZPS_OK);
-    assert_true(conform_check(fixture.target + i * STEP, SEED, (N - 1 - i) * STEP + i, LEN + i));
+    assert_true(conform_check(fixture.target + i * STEP, SEED, (n - 1 - i) * STEP + i, LEN + i));
   }
   fixture_close(&fixture);
 }

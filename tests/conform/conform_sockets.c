@@ -2,6 +2,6 @@
 
 int main(int argc, char **argv) {
   static const struct conform_target target = {
-      .provider = "sockets", .interface = "lo", .owns_threads = true, .silent_death = true, .slowness = 20};
+      .provider = "sockets", .interface = "lo", .silent_death = true, .slowness = 20};
   return conform_main(argc, argv, &target);
 }
