@@ -22,7 +22,8 @@ if command -v kubectl >/dev/null; then
 else
   skip "kubernetes: the base" "kubectl is not installed"
 fi
-# The daemon itself must take what the config maps say; it is stopped again as soon as it listens.
+ok "systemd: zenpsd accepts the sample configuration" zenpsd --config="$top/deploy/systemd/zenpsd.conf" --check
+# The daemon itself must take what the config maps say.
 for role in coordinator server; do
   ok "kubernetes: zenpsd accepts $role.conf" zenpsd --config="$top/deploy/k8s/base/$role.conf" --check
 done
