@@ -148,7 +148,7 @@ static void print_json(const struct perf *perf, const struct summary *summary) {
   line = zps_json_set_real(line, "imbalance_pull_step", summary->imbalance_pull_step);
   line = zps_json_set(line, "phases", phases);
   line = options->verify ? zps_json_set_bool(line, "verified", summary->verified)
-                         : zps_json_set_str(line, "verified", "not asked");
+                         : zps_json_set_str(line, "verified", NULL);
   char *text = zps_json_dump(line);
   puts(text ? text : "{}");
   free(text);
