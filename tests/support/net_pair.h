@@ -129,4 +129,29 @@ static inline void log_count(void *ctx, enum zps_log_level level, const char *co
   if (level <= ZPS_LOG_WARN) ++*(unsigned *)ctx;
 }
 
+/* For sweeps of missing memory: an endpoint of `config` with a peer, itself, and a registration. */
+struct net_sweep {
+  struct zps_net_config config;
+  struct zps_net *net;
+  uint8_t bytes[16];
+};
+
+static inline zps_err_t net_sweep_create(void *ctx) {
+  struct net_sweep *sweep = ctx;
+  const struct zps_net_handler handler = {.on_message = end_on_message, .on_peer_error = end_on_peer_error};
+  struct zps_net_peer *peer;
+  struct zps_net_mem mem;
+  zps_err_t code = zps_net_open(&sweep->config, &handler, &sweep->net, NULL);
+  if (code != ZPS_OK) return code;
+  const struct zps_net_info *info = zps_net_info(sweep->net);
+  code = zps_net_peer_add(sweep->net, info->addr, info->addr_len, NULL, &peer, NULL);
+  if (code == ZPS_OK) code = zps_net_mem_register(sweep->net, sweep->bytes, sizeof sweep->bytes, &mem, NULL);
+  if (code != ZPS_OK) zps_net_close(sweep->net);
+  return code;
+}
+
+static inline void net_sweep_destroy(void *ctx) {
+  zps_net_close(((struct net_sweep *)ctx)->net);
+}
+
 #endif

@@ -236,34 +236,10 @@ static void test_wake_ends_a_wait(void **state) {
 }
 
 /* An endpoint with a peer (itself) and a registration. */
-struct sweep {
-  struct zps_net *net;
-  uint8_t bytes[16];
-};
-
-static zps_err_t sweep_create(void *ctx) {
-  struct sweep *sweep = ctx;
-  const struct zps_net_config config = {.provider = "loop", .max_msg = 64};
-  const struct zps_net_handler handler = {.on_message = end_on_message, .on_peer_error = end_on_peer_error};
-  struct zps_net_peer *peer;
-  struct zps_net_mem mem;
-  zps_err_t code = zps_net_open(&config, &handler, &sweep->net, NULL);
-  if (code != ZPS_OK) return code;
-  const struct zps_net_info *info = zps_net_info(sweep->net);
-  code = zps_net_peer_add(sweep->net, info->addr, info->addr_len, NULL, &peer, NULL);
-  if (code == ZPS_OK) code = zps_net_mem_register(sweep->net, sweep->bytes, sizeof sweep->bytes, &mem, NULL);
-  if (code != ZPS_OK) zps_net_close(sweep->net);
-  return code;
-}
-
-static void sweep_destroy(void *ctx) {
-  zps_net_close(((struct sweep *)ctx)->net);
-}
-
 static void test_out_of_memory(void **state) {
   (void)state;
-  struct sweep sweep;
-  oom_sweep(sweep_create, sweep_destroy, &sweep, 3);
+  struct net_sweep sweep = {.config = {.provider = "loop", .max_msg = 64}};
+  oom_sweep(net_sweep_create, net_sweep_destroy, &sweep, 3);
 }
 
 int main(void) {
