@@ -76,6 +76,16 @@ is "an unknown noun: status 1" $? 1
 zenpsctl --endpoint 127.0.0.1:1 --timeout 1s status >"$scratch/out" 2>&1
 is "nobody at the endpoint: status 2" $? 2
 said "and the endpoint is named" '127.0.0.1:1'
+# A coordinator of another protocol, which answers hello with what a real one would say.
+perl -MIO::Socket::INET -e '
+  my $server = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1") or die; $| = 1; print $server->sockport, "\n";
+  my $peer = $server->accept; my $hello = <$peer>; my ($id) = $hello =~ /"id": *(\d+)/;
+  print $peer qq({"jsonrpc":"2.0","id":$id,"error":{"code":-9,"message":"this coordinator speaks protocol 9, you speak 1","data":{"name":"ERR_VERSION"}}}\n);
+  sleep 1' >"$scratch/refusing.port" &
+until_true test -s "$scratch/refusing.port"
+zenpsctl --endpoint "127.0.0.1:$(cat "$scratch/refusing.port")" --timeout 3s status >"$scratch/out" 2>&1
+is "a coordinator that refuses: status 3" $? 3
+said "and its reason is passed on" 'speaks protocol 9, you speak 1'
 ctl --watch=0.1s -o json status >"$scratch/watch" &
 watcher=$!
 ok "--watch asks again and again" until_true eval '[ $(wc -l <"$scratch/watch") -ge 3 ]'
