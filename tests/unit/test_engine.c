@@ -187,8 +187,9 @@ static void test_an_idle_engine_sleeps(void **state) {
   assert_int_equal(atomic_load(&side.ticks), 0);
   const unsigned calls = 50;
   for (unsigned i = 0; i < calls; i++) assert_int_equal(zps_engine_call(side.engine, &nothing.command), ZPS_OK);
-  assert_in_range(atomic_load(&side.ticks), 1, calls); /* one per batch of commands */
+  assert_true(atomic_load(&side.ticks) <= calls); /* one per batch of commands, and the last may still be to come */
   zps_engine_destroy(side.engine);
+  assert_true(atomic_load(&side.ticks) >= 1);
 }
 
 struct counted {
