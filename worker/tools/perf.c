@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "common/base/clock.h"
 #include "common/base/config.h"
@@ -108,6 +109,12 @@ static void fill_input(struct perf *perf, uint64_t step, zenps_grad_t *in, bool 
   }
 }
 
+static double process_cpu_ms(void) {
+  struct timespec used = {0};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+  return (double)used.tv_sec * 1e3 + (double)used.tv_nsec / 1e6;
+}
+
 static zenps_status_t record(struct perf *perf, const zenps_request_t *request, uint64_t index, double ms) {
   struct perf_result *result = &perf->result;
   zenps_request_stats_t stats = {.struct_size = sizeof stats};
@@ -149,18 +156,23 @@ static int run_step(struct perf *perf, uint64_t step, zenps_grad_t *in, zenps_gr
   zenps_request_t *request = NULL;
   fill_input(perf, step, in, false);
   if (zenps_barrier(perf->job) != ZENPS_OK) return fail_zenps("barrier");
+  const double start_cpu_ms = process_cpu_ms();
   const uint64_t start_ns = zps_clock_ns();
   zenps_status_t status = zenps_allreduce(perf->tensor, step, in, out, &request);
   if (status == ZENPS_OK) status = zenps_wait(request, -1);
-  const double ms = (double)(zps_clock_ns() - start_ns) / 1e6;
+  const double ms = (double)(zps_clock_ns() - start_ns) / 1e6, cpu_ms = process_cpu_ms() - start_cpu_ms;
   if (status != ZENPS_OK) {
     zenps_request_free(request);
     return fail_zenps("allreduce");
   }
   int failed = EXIT_SUCCESS;
   struct zps_error error;
-  if (step >= options->warmup && record(perf, request, step - options->warmup, ms) != ZENPS_OK)
-    failed = fail_zenps("statistics");
+  if (step >= options->warmup) {
+    const uint64_t index = step - options->warmup;
+    perf->result.start_s[index] = (double)start_ns / 1e9;
+    perf->result.cpu_ms += cpu_ms;
+    if (record(perf, request, index, ms) != ZENPS_OK) failed = fail_zenps("statistics");
+  }
   if (check && perf_check_step(check, step, out, &error) != ZPS_OK) {
     fprintf(stderr, "zenps-perf: rank %d: %s\n", zenps_rank(perf->job), error.text);
     perf->result.verified = false;
@@ -204,8 +216,8 @@ static int run_steps(struct perf *perf, struct perf_check *check) {
 
 static zps_err_t result_init(struct perf *perf, struct zps_error *error) {
   struct perf_result *result = &perf->result;
-  double **arrays[] = {&result->ms,      &result->encode_ms, &result->push_ms,
-                       &result->wait_ms, &result->pull_ms,   &result->decode_ms};
+  double **arrays[] = {&result->start_s, &result->ms,      &result->encode_ms, &result->push_ms,
+                       &result->wait_ms, &result->pull_ms, &result->decode_ms};
   result->steps = perf->options.steps;
   result->partitions = zenps_tensor_partitions(perf->tensor);
   result->verified = true;
@@ -220,6 +232,7 @@ static zps_err_t result_init(struct perf *perf, struct zps_error *error) {
 }
 
 static void result_fini(struct perf_result *result) {
+  free(result->start_s);
   free(result->ms);
   free(result->encode_ms);
   free(result->push_ms);

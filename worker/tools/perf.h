@@ -20,7 +20,9 @@ struct perf_options {
 /* One rank's measurements; arrays have one entry per measured step unless said otherwise. */
 struct perf_result {
   uint64_t steps;
+  double *start_s; /* on the machine's monotonic clock */
   double *ms, *encode_ms, *push_ms, *wait_ms, *pull_ms, *decode_ms;
+  double cpu_ms; /* of the whole process inside the timed parts of all measured steps */
   uint64_t bytes_out, bytes_in, payload_out, payload_in; /* all measured steps */
   uint64_t bound_bytes;
   uint64_t nnz_in, nnz_out;

@@ -8,7 +8,7 @@
 #include "worker/tools/perf.h"
 
 /* What every rank contributes to the summary, in this order. */
-enum { BYTES_OUT, BYTES_IN, PAYLOAD_OUT, PAYLOAD_IN, BOUND, NNZ_IN, NNZ_OUT, WORST_PUSH, VERIFIED, N_FIELDS };
+enum { BYTES_OUT, BYTES_IN, PAYLOAD_OUT, PAYLOAD_IN, BOUND, NNZ_IN, NNZ_OUT, WORST_PUSH, CPU_MS, VERIFIED, N_FIELDS };
 
 static int by_value(const void *a, const void *b) {
   const double x = *(const double *)a, y = *(const double *)b;
@@ -70,9 +70,16 @@ static zenps_status_t summarise(struct perf *perf, struct summary *summary) {
   struct perf_result *result = &perf->result;
   const int world = zenps_world(perf->job);
   const uint64_t steps = result->steps;
-  const double own[N_FIELDS] = {(double)result->bytes_out,  (double)result->bytes_in,    (double)result->payload_out,
-                                (double)result->payload_in, (double)result->bound_bytes, (double)result->nnz_in,
-                                (double)result->nnz_out,    result->worst_push,          result->verified};
+  const double own[N_FIELDS] = {(double)result->bytes_out,
+                                (double)result->bytes_in,
+                                (double)result->payload_out,
+                                (double)result->payload_in,
+                                (double)result->bound_bytes,
+                                (double)result->nnz_in,
+                                (double)result->nnz_out,
+                                result->worst_push,
+                                result->cpu_ms,
+                                result->verified};
   double *fields = NULL, *ms = NULL, *sent = NULL, *own_sent = calloc(result->partitions, sizeof *own_sent);
   zenps_status_t status = own_sent ? zps_gather(perf->job, "perf.fields", 0, N_FIELDS, own, &fields) : ZENPS_ERR_NOMEM;
   if (status == ZENPS_OK) status = zps_gather(perf->job, "perf.ms", 0, (uint32_t)steps, result->ms, &ms);
@@ -105,10 +112,21 @@ static double over_bound(const struct summary *summary, double bytes) {
   return summary->fields[BOUND] > 0 ? bytes / summary->fields[BOUND] : 1;
 }
 
+/* When each step began, for those who watch the machine meanwhile, and how long it took there. */
+static zps_json *timeline(const struct perf_result *result) {
+  zps_json *steps = zps_json_array();
+  for (uint64_t k = 0; k < result->steps; k++) {
+    zps_json *step = zps_json_set_real(zps_json_object(), "start_s", result->start_s[k]);
+    steps = zps_json_append(steps, zps_json_set_real(step, "ms", result->ms[k]));
+  }
+  return steps;
+}
+
 static void print_json(const struct perf *perf, const struct summary *summary) {
   const struct perf_options *options = &perf->options;
   struct perf_result result = perf->result;
   const double rows = (double)perf->rows, *mean = summary->fields;
+  zps_json *steps = timeline(&result); /* before the medians sort what it reads */
   zps_json *phases = zps_json_object();
   phases = zps_json_set_real(phases, "encode_ms", quantile(result.encode_ms, result.steps, 0.5));
   phases = zps_json_set_real(phases, "push_ms", quantile(result.push_ms, result.steps, 0.5));
@@ -132,6 +150,7 @@ static void print_json(const struct perf *perf, const struct summary *summary) {
   line = zps_json_set_u64(line, "steps", result.steps);
   line = zps_json_set_real(line, "median_ms", summary->median_ms);
   line = zps_json_set_real(line, "p99_ms", summary->p99_ms);
+  line = zps_json_set_real(line, "cpu_ms", mean[CPU_MS]);
   line = zps_json_set_real(line, "bytes_in", mean[BYTES_IN]);
   line = zps_json_set_real(line, "bytes_out", mean[BYTES_OUT]);
   line = zps_json_set_real(line, "payload_in", mean[PAYLOAD_IN]);
@@ -147,6 +166,7 @@ static void print_json(const struct perf *perf, const struct summary *summary) {
   line = zps_json_set_real(line, "imbalance_push_step", summary->imbalance_push_step);
   line = zps_json_set_real(line, "imbalance_pull_step", summary->imbalance_pull_step);
   line = zps_json_set(line, "phases", phases);
+  line = zps_json_set(line, "timeline", steps);
   line = options->verify ? zps_json_set_bool(line, "verified", summary->verified)
                          : zps_json_set_str(line, "verified", NULL);
   char *text = zps_json_dump(line);
