@@ -5,7 +5,9 @@
 
 #include <stdint.h>
 
-static inline uint64_t zps_hash_mix64(uint64_t x) {
+#include "common/base/inline.h"
+
+ZPS_INLINE uint64_t zps_hash_mix64(uint64_t x) {
   x ^= x >> 33;
   x *= 0xff51afd7ed558ccdull;
   x ^= x >> 33;
@@ -15,7 +17,7 @@ static inline uint64_t zps_hash_mix64(uint64_t x) {
 }
 
 /* `hash` spread evenly over [0, range): the high word of a 64 x 32 bit product. */
-static inline uint32_t zps_hash_reduce(uint64_t hash, uint32_t range) {
+ZPS_INLINE uint32_t zps_hash_reduce(uint64_t hash, uint32_t range) {
   return (uint32_t)(((hash >> 32) * range) >> 32);
 }
 

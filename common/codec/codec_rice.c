@@ -4,18 +4,10 @@
 
 #include "common/codec/bits.h"
 
-enum { K_MAX = 31, K_BITS = 5, HEADER_BITS_MAX = 1 + K_BITS, WINDOW_BITS = 56 };
+enum { K_MAX = ZPS_RICE_K_MAX, K_BITS = ZPS_RICE_K_BITS, HEADER_BITS_MAX = 1 + K_BITS, WINDOW_BITS = 56 };
 
 static uint32_t count_of(const struct zps_rice_set *set) {
   return set->holes ? set->m - set->z : set->z;
-}
-
-unsigned zps_rice_parameter(uint32_t m, uint32_t z) {
-  /* One more low bit pays while it saves a zero per gap: while 2^k is below about half the mean distance. */
-  const uint64_t wanted = 2 * (uint64_t)m > z ? 2 * (uint64_t)m - z : 0;
-  unsigned k = 0;
-  while (k < K_MAX && (uint64_t)z << (k + 2) < wanted) k++;
-  return k;
 }
 
 uint64_t zps_rice_bytes_max(uint32_t m, uint32_t z) {

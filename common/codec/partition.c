@@ -22,11 +22,3 @@ zps_err_t zps_partition_init(struct zps_partition *part, uint64_t rows, uint32_t
                                  .inverse = UINT64_MAX / n_parts};
   return ZPS_OK;
 }
-
-uint32_t zps_partition_size(const struct zps_partition *part, uint32_t p) {
-  const uint64_t full = (part->n_groups - 1) << part->block_bits;
-  const uint64_t block = zps_partition_block(part, part->n_groups - 1, p);
-  if (block >= part->n_blocks) return (uint32_t)full;
-  const uint64_t first = block << part->block_bits, block_rows = 1ull << part->block_bits;
-  return (uint32_t)(full + (part->rows - first < block_rows ? part->rows - first : block_rows));
-}

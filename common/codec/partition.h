@@ -36,27 +36,34 @@ struct zps_partition {
 /* Refuses what cannot work: rows 0 or over the limit, n_parts 0 or over the limit, a partition of 2^32 or more rows. */
 zps_err_t zps_partition_init(struct zps_partition *part, uint64_t rows, uint32_t n_parts, uint32_t block_bits,
                              uint64_t seed, struct zps_error *error) ZPS_MUSTCHECK;
-/* Number of rows in partition `p` (m); may be 0 when there are fewer blocks than partitions. */
-uint32_t zps_partition_size(const struct zps_partition *part, uint32_t p);
-static inline uint32_t zps_partition_rotation(const struct zps_partition *part, uint64_t group) {
+ZPS_INLINE uint32_t zps_partition_rotation(const struct zps_partition *part, uint64_t group) {
   return zps_hash_reduce(zps_hash_mix64(group ^ part->seed), part->n_parts);
 }
 
 /* The block that group `group` deals to partition `p`; may lie beyond the last block in the last group. */
-static inline uint64_t zps_partition_block(const struct zps_partition *part, uint64_t group, uint32_t p) {
+ZPS_INLINE uint64_t zps_partition_block(const struct zps_partition *part, uint64_t group, uint32_t p) {
   const uint32_t rotation = zps_partition_rotation(part, group);
   const uint32_t position = p >= rotation ? p - rotation : p + part->n_parts - rotation;
   return group * part->n_parts + position;
 }
 
+/* Number of rows in partition `p` (m); may be 0 when there are fewer blocks than partitions. */
+ZPS_INLINE uint32_t zps_partition_size(const struct zps_partition *part, uint32_t p) {
+  const uint64_t full = (part->n_groups - 1) << part->block_bits;
+  const uint64_t block = zps_partition_block(part, part->n_groups - 1, p);
+  if (block >= part->n_blocks) return (uint32_t)full;
+  const uint64_t first = block << part->block_bits, block_rows = 1ull << part->block_bits;
+  return (uint32_t)(full + (part->rows - first < block_rows ? part->rows - first : block_rows));
+}
+
 /* The row at local rank `local` (< size) of partition `p`. */
-static inline uint64_t zps_partition_row(const struct zps_partition *part, uint32_t p, uint32_t local) {
+ZPS_INLINE uint64_t zps_partition_row(const struct zps_partition *part, uint32_t p, uint32_t local) {
   const uint64_t mask = (1ull << part->block_bits) - 1;
   return (zps_partition_block(part, local >> part->block_bits, p) << part->block_bits) | (local & mask);
 }
 
 /* Partition and local rank of `row` (< rows). */
-static inline uint32_t zps_partition_of(const struct zps_partition *part, uint64_t row, uint32_t *local_p) {
+ZPS_INLINE uint32_t zps_partition_of(const struct zps_partition *part, uint64_t row, uint32_t *local_p) {
   const uint64_t block = row >> part->block_bits;
   /* block / n_parts, exactly: (block + 1) * inverse falls short of (block + 1) * 2^64 / n_parts by less than 2^64 /
    * n_parts as long as block + 1 <= 2^40 and n_parts <= 2^16, and by more than nothing. */
