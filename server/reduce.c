@@ -75,6 +75,7 @@ static zps_err_t recode(struct zps_reduce_job *job) {
   const uint64_t values_bytes = (uint64_t)job->nnz * job->width * zps_dtype_size(job->dtype);
   struct zps_slice_view view = {.codec = job->codec,
                                 .dtype = job->dtype,
+                                .value_codec = ZPS_VALUES_RAW,
                                 .m = job->m,
                                 .z = job->nnz,
                                 .width = job->width,
@@ -90,8 +91,9 @@ static zps_err_t recode(struct zps_reduce_job *job) {
 static void sum(struct zps_reduce_job *job, struct zps_reduce_scratch *scratch) {
   for (uint32_t rank = 0; rank < job->world; rank++) {
     const struct zps_contribution *contribution = job->contributions[rank];
-    job->code = zps_slice_view_init(&job->views[rank], contribution->codec, job->m, contribution->nnz, job->width,
-                                    job->dtype, contribution->data, contribution->len_bytes, &job->error);
+    job->code =
+        zps_slice_view_init(&job->views[rank], contribution->codec, job->m, contribution->nnz, job->width, job->dtype,
+                            ZPS_VALUES_RAW, contribution->data, contribution->len_bytes, &job->error);
     job->bad_rank = rank;
     if (job->code != ZPS_OK) return;
   }
@@ -211,7 +213,7 @@ void zps_reduce_start(struct zps_live *live, uint32_t part) {
       .live = live,
       .part = part,
       .len_bytes = zps_codec_slice_bytes(plain_codec(tensor->codecs, m, nnz), m, nnz < m ? (uint32_t)nnz : m,
-                                         tensor->width, tensor->dtype),
+                                         tensor->width, tensor->dtype, ZPS_VALUES_RAW),
       .buf_p = &part_run->result,
       .granted = submit};
   zps_memory_want(tensor->job->shard, &part_run->wait);

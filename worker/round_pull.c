@@ -32,8 +32,8 @@ static void take_slice(struct zps_worker_round *round, uint32_t server, const st
   }
   struct zps_worker_part *part = &round->parts[p];
   struct zps_error error;
-  if (zps_slice_check_sizes(slice->codec, part->m, slice->nnz, tensor->width, tensor->dtype, slice->len_bytes,
-                            &error) != ZPS_OK) {
+  if (zps_slice_check_sizes(slice->codec, part->m, slice->nnz, tensor->width, tensor->dtype, ZPS_VALUES_RAW,
+                            slice->len_bytes, &error) != ZPS_OK) {
     zps_worker_round_fail(round, ZPS_ERR_PROTOCOL,
                           "server %u (%s) announces an impossible sum of partition %" PRIu32 ": %s", server, name, p,
                           error.text);
@@ -46,7 +46,7 @@ static void take_slice(struct zps_worker_round *round, uint32_t server, const st
   part->result.data = NULL;
   round->request->in_union[p] = slice->nnz;
   round->stats.nnz_out += slice->nnz;
-  round->bound_bytes += zps_codec_bound_bytes(part->m, slice->nnz, tensor->width, tensor->dtype);
+  round->bound_bytes += zps_codec_bound_bytes(part->m, slice->nnz, tensor->width, tensor->dtype, ZPS_VALUES_RAW);
   if (!slice->is_inline) {
     zps_plane_wait_pull(round->plane, part);
     return;
@@ -169,8 +169,9 @@ static bool view(struct zps_worker_task *task, uint32_t p) {
   const struct zps_worker_part *part = &round->parts[p];
   const struct zenps_tensor *tensor = round->tensor;
   struct zps_error error;
-  const zps_err_t err = zps_slice_view_init(&round->views[p], part->result.codec, part->m, part->result.nnz,
-                                            tensor->width, tensor->dtype, part->sum, part->result.len_bytes, &error);
+  const zps_err_t err =
+      zps_slice_view_init(&round->views[p], part->result.codec, part->m, part->result.nnz, tensor->width, tensor->dtype,
+                          ZPS_VALUES_RAW, part->sum, part->result.len_bytes, &error);
   if (err == ZPS_OK) return true;
   struct zps_error named;
   const uint32_t server = tensor->owners[p];

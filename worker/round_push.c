@@ -90,7 +90,7 @@ void zps_worker_round_write(struct zps_worker_round *round) {
     round->request->sent[p] = part->nnz;
     round->stats.payload_out += part->push_bytes;
     round->stats.nnz_in += part->nnz;
-    round->bound_bytes += zps_codec_bound_bytes(part->m, part->nnz, tensor->width, tensor->dtype);
+    round->bound_bytes += zps_codec_bound_bytes(part->m, part->nnz, tensor->width, tensor->dtype, ZPS_VALUES_RAW);
     if (!goes_inline(part)) {
       any_bulk = true;
       continue;

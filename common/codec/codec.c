@@ -8,26 +8,11 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values and indices are little-endian on the wire");
 
-static const struct {
-  const char *name;
-  size_t size;
-} dtypes[] = {[ZPS_DTYPE_F32] = {"f32", 4}, [ZPS_DTYPE_F64] = {"f64", 8}, [ZPS_DTYPE_U8] = {"u8", 1}};
 static const char *const codecs[] = {
     [ZPS_CODEC_COO] = "coo", [ZPS_CODEC_BITMAP] = "bitmap", [ZPS_CODEC_RICE] = "rice", [ZPS_CODEC_HOLES] = "holes"};
 static const char *const ops[] = {[ZPS_OP_SUM] = "sum", [ZPS_OP_MEAN] = "mean"};
 
-enum {
-  N_DTYPES = sizeof dtypes / sizeof dtypes[0],
-  N_OPS = sizeof ops / sizeof ops[0],
-};
-
-size_t zps_dtype_size(enum zps_dtype dtype) {
-  return (unsigned)dtype < N_DTYPES ? dtypes[dtype].size : 0;
-}
-
-const char *zps_dtype_name(enum zps_dtype dtype) {
-  return zps_dtype_size(dtype) ? dtypes[dtype].name : "?";
-}
+enum { N_OPS = sizeof ops / sizeof ops[0] };
 
 const char *zps_codec_name(enum zps_codec codec) {
   return (unsigned)codec < ZPS_CODEC_COUNT ? codecs[codec] : "?";
@@ -35,15 +20,6 @@ const char *zps_codec_name(enum zps_codec codec) {
 
 const char *zps_op_name(enum zps_op op) {
   return (unsigned)op < N_OPS && ops[op] ? ops[op] : "?";
-}
-
-bool zps_dtype_parse(const char *name, enum zps_dtype *dtype_p) {
-  for (unsigned i = 0; i < N_DTYPES; i++) {
-    if (!dtypes[i].name || strcmp(dtypes[i].name, name) != 0) continue;
-    *dtype_p = (enum zps_dtype)i;
-    return true;
-  }
-  return false;
 }
 
 bool zps_op_parse(const char *name, enum zps_op *op_p) {
@@ -78,11 +54,10 @@ uint64_t zps_codec_index_exact(enum zps_codec codec, uint32_t m, const uint32_t 
   return zps_rice_bytes(&set);
 }
 
-uint64_t zps_codec_slice_bytes(enum zps_codec codec, uint32_t m, uint32_t z, uint32_t width, enum zps_dtype dtype) {
-  uint64_t bytes;
-  if (__builtin_mul_overflow((uint64_t)z * width, (uint64_t)zps_dtype_size(dtype), &bytes) ||
-      __builtin_add_overflow(bytes, zps_codec_index_bytes(codec, m, z), &bytes))
-    return UINT64_MAX;
+uint64_t zps_codec_slice_bytes(enum zps_codec codec, uint32_t m, uint32_t z, uint32_t width, enum zps_dtype dtype,
+                               enum zps_value_codec value_codec) {
+  uint64_t bytes = zps_values_bytes(value_codec, dtype, (uint64_t)z * width);
+  if (__builtin_add_overflow(bytes, zps_codec_index_bytes(codec, m, z), &bytes)) return UINT64_MAX;
   return bytes;
 }
 
@@ -119,15 +94,16 @@ uint64_t zps_codec_index_encode(enum zps_codec codec, uint32_t m, const uint32_t
 }
 
 zps_err_t zps_slice_check_sizes(uint32_t codec, uint32_t m, uint32_t nnz, uint32_t width, enum zps_dtype dtype,
-                                uint64_t len_bytes, struct zps_error *error) {
-  if (zps_dtype_size(dtype) == 0 || width == 0)
-    return zps_fail(error, ZPS_ERR_INVALID, "rows of %u elements of dtype %d: there must be a dtype and an element",
-                    width, (int)dtype);
+                                enum zps_value_codec value_codec, uint64_t len_bytes, struct zps_error *error) {
+  if (!zps_values_suit(value_codec, dtype) || width == 0)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "rows of %u elements of dtype %d as %s: there must be an element, a dtype, and a codec for it",
+                    width, (int)dtype, zps_values_name(value_codec));
   if (codec >= ZPS_CODEC_COUNT)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "slice in codec %u: must be 0 (coo), 1 (bitmap), 2 (rice) or 3 (holes)",
                     codec);
   if (nnz > m) return zps_fail(error, ZPS_ERR_PROTOCOL, "slice of %u rows in a partition of %u", nnz, m);
-  const uint64_t most = zps_codec_slice_bytes((enum zps_codec)codec, m, nnz, width, dtype);
+  const uint64_t most = zps_codec_slice_bytes((enum zps_codec)codec, m, nnz, width, dtype, value_codec);
   uint64_t least = most;
   if (codec == ZPS_CODEC_RICE || codec == ZPS_CODEC_HOLES) {
     const uint32_t n = codec == ZPS_CODEC_RICE ? nnz : m - nnz;
@@ -137,8 +113,10 @@ zps_err_t zps_slice_check_sizes(uint32_t codec, uint32_t m, uint32_t nnz, uint32
   char range[64];
   snprintf(range, sizeof range, least < most ? "%llu to %llu" : "%llu", (unsigned long long)least,
            (unsigned long long)most);
-  return zps_fail(error, ZPS_ERR_PROTOCOL, "slice of %llu bytes: %u of %u rows of %u x %s as %s take %s",
-                  (unsigned long long)len_bytes, nnz, m, width, zps_dtype_name(dtype), codecs[codec], range);
+  return zps_fail(error, ZPS_ERR_PROTOCOL, "slice of %llu bytes: %u of %u rows of %u x %s as %s%s%s take %s",
+                  (unsigned long long)len_bytes, nnz, m, width, zps_dtype_name(dtype), codecs[codec],
+                  value_codec == ZPS_VALUES_RAW ? "" : " and ",
+                  value_codec == ZPS_VALUES_RAW ? "" : zps_values_name(value_codec), range);
 }
 
 static zps_err_t check_coo(const struct zps_slice_view *view, struct zps_error *error) {
@@ -199,12 +177,14 @@ static zps_err_t check_rice(const struct zps_slice_view *view, struct zps_error 
 }
 
 zps_err_t zps_slice_view_init(struct zps_slice_view *view, uint32_t codec, uint32_t m, uint32_t nnz, uint32_t width,
-                              enum zps_dtype dtype, const void *payload, uint64_t len_bytes, struct zps_error *error) {
-  zps_err_t code = zps_slice_check_sizes(codec, m, nnz, width, dtype, len_bytes, error);
+                              enum zps_dtype dtype, enum zps_value_codec value_codec, const void *payload,
+                              uint64_t len_bytes, struct zps_error *error) {
+  zps_err_t code = zps_slice_check_sizes(codec, m, nnz, width, dtype, value_codec, len_bytes, error);
   if (code != ZPS_OK) return code;
-  const uint64_t values_bytes = (uint64_t)nnz * width * zps_dtype_size(dtype);
+  const uint64_t n_values = (uint64_t)nnz * width, values_bytes = zps_values_bytes(value_codec, dtype, n_values);
   const struct zps_slice_view checked = {.codec = (enum zps_codec)codec,
                                          .dtype = dtype,
+                                         .value_codec = value_codec,
                                          .m = m,
                                          .z = nnz,
                                          .width = width,
@@ -214,6 +194,14 @@ zps_err_t zps_slice_view_init(struct zps_slice_view *view, uint32_t codec, uint3
   code = codec == ZPS_CODEC_COO      ? check_coo(&checked, error)
          : codec == ZPS_CODEC_BITMAP ? check_bitmap(&checked, error)
                                      : check_rice(&checked, error);
+  if (code == ZPS_OK) code = zps_values_check(value_codec, dtype, payload, n_values, error);
   if (code == ZPS_OK) *view = checked;
   return code;
+}
+
+const void *zps_slice_values(const struct zps_slice_view *view, uint32_t first, uint32_t n, void *room) {
+  const uint64_t at = (uint64_t)first * view->width, n_values = (uint64_t)view->z * view->width;
+  if (view->value_codec == ZPS_VALUES_RAW) return (const char *)view->values + at * zps_dtype_size(view->dtype);
+  zps_values_decode(view->value_codec, view->dtype, view->values, n_values, at, (uint64_t)n * view->width, room);
+  return room;
 }

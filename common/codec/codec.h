@@ -1,9 +1,9 @@
 /*
- * Index codecs and element types: exact sizes, encoding, checked decoding.
+ * Slices and index codecs: exact sizes, encoding, checked decoding.
  *
  * An index set is z ascending local ranks below m. A slice's payload is: the values of those rows in the same order
- * (z * width * element size), then the coded set, so that values are always aligned. Sizes are exact and known before
- * encoding; every decoder checks everything it reads (a peer wrote it).
+ * (z * width of them, coded as values.h says), then the coded set, so that values are always aligned. Sizes are exact
+ * and known before encoding; every decoder checks everything it reads (a peer wrote it).
  */
 #ifndef ZPS_CODEC_CODEC_H
 #define ZPS_CODEC_CODEC_H
@@ -14,6 +14,7 @@
 
 #include "common/base/err.h"
 #include "common/codec/codec_rice.h"
+#include "common/codec/values.h"
 
 enum zps_codec {
   ZPS_CODEC_COO = 0,    /* z x u32 little-endian, strictly ascending: Zen's push */
@@ -24,27 +25,18 @@ enum zps_codec {
   ZPS_CODEC_COUNT
 };
 
-/* Numbers are ABI (zenps.h) and wire. */
-enum zps_dtype {
-  ZPS_DTYPE_F32 = 1,
-  ZPS_DTYPE_F64 = 2,
-  ZPS_DTYPE_U8 = 3, /* bytes, added modulo 256: carries zenps_broadcast() */
-};
-
 enum zps_op { ZPS_OP_SUM = 1, ZPS_OP_MEAN = 2 };
 
-size_t zps_dtype_size(enum zps_dtype dtype); /* 0 for a number that is no dtype */
-const char *zps_dtype_name(enum zps_dtype dtype);
 const char *zps_codec_name(enum zps_codec codec);
 const char *zps_op_name(enum zps_op op);
-/* "f32" -> ZPS_DTYPE_F32 and so on; false for unknown names. */
-bool zps_dtype_parse(const char *name, enum zps_dtype *dtype_p);
+/* "sum" -> ZPS_OP_SUM and so on; false for unknown names. */
 bool zps_op_parse(const char *name, enum zps_op *op_p);
 
 /* Bytes of the coded set of z ranks out of m, and of a whole slice (UINT64_MAX when 64 bits cannot hold it). They
  * depend on m and z alone for COO and BITMAP; for RICE and HOLES they are the most that any set takes. */
 uint64_t zps_codec_index_bytes(enum zps_codec codec, uint32_t m, uint32_t z);
-uint64_t zps_codec_slice_bytes(enum zps_codec codec, uint32_t m, uint32_t z, uint32_t width, enum zps_dtype dtype);
+uint64_t zps_codec_slice_bytes(enum zps_codec codec, uint32_t m, uint32_t z, uint32_t width, enum zps_dtype dtype,
+                               enum zps_value_codec value_codec);
 
 /* Bytes that the coded set of these `z` strictly ascending `ranks` (all below m) takes, exactly. */
 uint64_t zps_codec_index_exact(enum zps_codec codec, uint32_t m, const uint32_t *ranks, uint32_t z);
@@ -55,20 +47,25 @@ uint64_t zps_codec_index_encode(enum zps_codec codec, uint32_t m, const uint32_t
 struct zps_slice_view {
   enum zps_codec codec;
   enum zps_dtype dtype;
+  enum zps_value_codec value_codec;
   uint32_t m, z, width;
-  const void *values; /* z * width elements */
+  const void *values; /* the coded z * width values: elements of the dtype when raw */
   const void *index;  /* the coded set */
   uint64_t index_bytes;
 };
 
-/* Checks codec, sizes and the whole index set (order, range, counts, padding) of a payload that a peer announced as
- * `codec`, `nnz`, `len_bytes`. ZPS_ERR_PROTOCOL says what is wrong and where. */
+/* Checks codec, sizes, the whole index set (order, range, counts, padding) and the coded values of a payload that a
+ * peer announced as `codec`, `nnz`, `len_bytes`. ZPS_ERR_PROTOCOL says what is wrong and where. */
 zps_err_t zps_slice_view_init(struct zps_slice_view *view, uint32_t codec, uint32_t m, uint32_t nnz, uint32_t width,
-                              enum zps_dtype dtype, const void *payload, uint64_t len_bytes,
-                              struct zps_error *error) ZPS_MUSTCHECK;
+                              enum zps_dtype dtype, enum zps_value_codec value_codec, const void *payload,
+                              uint64_t len_bytes, struct zps_error *error) ZPS_MUSTCHECK;
 /* Only the sizes: what can be checked when a payload is announced and before it is read. */
 zps_err_t zps_slice_check_sizes(uint32_t codec, uint32_t m, uint32_t nnz, uint32_t width, enum zps_dtype dtype,
-                                uint64_t len_bytes, struct zps_error *error) ZPS_MUSTCHECK;
+                                enum zps_value_codec value_codec, uint64_t len_bytes,
+                                struct zps_error *error) ZPS_MUSTCHECK;
+/* The values of rows [first, first + n) of the z: where they lie when raw, else decoded to `room` (n * width elements,
+ * aligned). */
+const void *zps_slice_values(const struct zps_slice_view *view, uint32_t first, uint32_t n, void *room);
 
 /* A cursor over a view's ranks, ascending, in batches: fills up to `cap` ranks below `limit`, returns how many. */
 struct zps_rank_cursor {

@@ -79,11 +79,12 @@ zps_err_t zps_slice_recode(struct zps_slice_view *view, unsigned allowed, struct
   return ZPS_OK;
 }
 
-double zps_codec_bound_bytes(uint32_t m, uint32_t z, uint32_t width, enum zps_dtype dtype) {
+double zps_codec_bound_bytes(uint32_t m, uint32_t z, uint32_t width, enum zps_dtype dtype,
+                             enum zps_value_codec value_codec) {
   double bits = 0;
   if (z > 0 && z < m) {
     const double n = m, ones = z, zeros = n - ones;
     bits = ones * log2(n / ones) + zeros * log2(n / zeros);
   }
-  return (double)z * width * (double)zps_dtype_size(dtype) + bits / 8;
+  return (double)zps_values_bytes(value_codec, dtype, (uint64_t)z * width) + bits / 8;
 }

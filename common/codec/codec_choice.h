@@ -28,7 +28,9 @@ enum zps_codec zps_codec_plain(unsigned allowed, uint32_t m, uint32_t z);
  * never get more. `scratch` is the caller's, kept from call to call. */
 zps_err_t zps_slice_recode(struct zps_slice_view *view, unsigned allowed, struct zps_buffer *scratch) ZPS_MUSTCHECK;
 
-/* The least bytes that a random set of z rows out of m takes: their values, and m * H(z / m) bits. */
-double zps_codec_bound_bytes(uint32_t m, uint32_t z, uint32_t width, enum zps_dtype dtype);
+/* The least bytes that a random set of z rows out of m takes: their values, at the width that they travel in, and
+ * m * H(z / m) bits. */
+double zps_codec_bound_bytes(uint32_t m, uint32_t z, uint32_t width, enum zps_dtype dtype,
+                             enum zps_value_codec value_codec);
 
 #endif

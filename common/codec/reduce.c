@@ -62,7 +62,8 @@ static uint32_t union_bound(const struct zps_slice_view *views, unsigned n_views
 }
 
 uint64_t zps_reduce_bound(const struct zps_slice_view *views, unsigned n_views, enum zps_codec codec) {
-  return zps_codec_slice_bytes(codec, views->m, union_bound(views, n_views), views->width, views->dtype);
+  return zps_codec_slice_bytes(codec, views->m, union_bound(views, n_views), views->width, views->dtype,
+                               ZPS_VALUES_RAW);
 }
 
 static uint32_t chunk_rows_of(uint64_t row_bytes) {

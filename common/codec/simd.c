@@ -72,7 +72,8 @@ static uint32_t list(const uint64_t *bits, uint32_t n_words, uint32_t base, uint
   return zps_simd_body_list(bits, n_words, base, out);
 }
 
-static const struct zps_simd baseline = {"baseline", compact, locate, locate_rows, rows_of, take, list};
+static const struct zps_simd baseline = {"baseline", compact, locate, locate_rows,
+                                         rows_of,    take,    list,   &zps_values_loops_baseline};
 
 const struct zps_simd *zps_simd_variant(unsigned i) {
   const struct zps_simd *variants[3] = {&baseline};

@@ -23,15 +23,20 @@ ZPS_SIMD_BODY void zps_simd_load_positions(uint64_t first, const uint32_t *posit
   *rows = __builtin_convertvector(narrow, zps_vec_u64) + first;
 }
 
-/* zps_hash_mix64(), reduced to n_parts: the rotation of each group. */
+/* zps_hash_mix64() */
+ZPS_SIMD_BODY void zps_simd_mix64(zps_vec_u64 *x) {
+  *x ^= *x >> 33;
+  *x *= 0xff51afd7ed558ccdull;
+  *x ^= *x >> 33;
+  *x *= 0xc4ceb9fe1a85ec53ull;
+  *x ^= *x >> 33;
+}
+
+/* The rotation of each group: its hash, reduced to n_parts. */
 ZPS_SIMD_BODY void zps_simd_rotations(const struct zps_partition *part, const zps_vec_u64 *groups,
                                       zps_vec_u64 *rotations) {
   zps_vec_u64 x = *groups ^ part->seed;
-  x ^= x >> 33;
-  x *= 0xff51afd7ed558ccdull;
-  x ^= x >> 33;
-  x *= 0xc4ceb9fe1a85ec53ull;
-  x ^= x >> 33;
+  zps_simd_mix64(&x);
   *rotations = ((x >> 32) * part->n_parts) >> 32;
 }
 

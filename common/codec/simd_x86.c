@@ -60,7 +60,8 @@ AVX2 static uint32_t avx2_list(const uint64_t *bits, uint32_t n_words, uint32_t 
 }
 
 /* Compressed in a register and stored whole: compressing stores are microcode on some processors. */
-AVX512 static inline uint32_t avx512_keep(__mmask16 is, __m512i at, __m512i lanes, uint32_t *positions, uint32_t *kept) {
+AVX512 static inline uint32_t avx512_keep(__mmask16 is, __m512i at, __m512i lanes, uint32_t *positions,
+                                          uint32_t *kept) {
   _mm512_storeu_si512(positions, _mm512_maskz_compress_epi32(is, at));
   _mm512_storeu_si512(kept, _mm512_maskz_compress_epi32(is, lanes));
   return (uint32_t)__builtin_popcount(is);
@@ -128,7 +129,7 @@ AVX512 static uint32_t avx512_list(const uint64_t *bits, uint32_t n_words, uint3
 }
 
 const struct zps_simd zps_simd_avx2 = {"avx2",       avx2_compact, avx2_locate, avx2_locate_rows,
-                                       avx2_rows_of, avx2_take,    avx2_list};
+                                       avx2_rows_of, avx2_take,    avx2_list,   &zps_values_loops_avx2};
 const struct zps_simd zps_simd_avx512 = {"avx512",       avx512_compact, avx512_locate, avx512_locate_rows,
-                                         avx512_rows_of, avx512_take,    avx512_list};
+                                         avx512_rows_of, avx512_take,    avx512_list,   &zps_values_loops_avx512};
 #endif

@@ -84,7 +84,7 @@ static void draw_slice(struct bench *bench, struct zps_rng *rng, const struct zp
   slice->m = m;
   slice->nnz = draw_ranks(rng, density, m, ranks);
   slice->codec = bench->options->codec;
-  slice->len_bytes = zps_codec_slice_bytes(slice->codec, m, slice->nnz, bench->width, ZPS_DTYPE_F32);
+  slice->len_bytes = zps_codec_slice_bytes(slice->codec, m, slice->nnz, bench->width, ZPS_DTYPE_F32, ZPS_VALUES_RAW);
   slice->data = need(bench, slice->len_bytes, 1);
   if (slice->data) {
     const uint64_t n_values = (uint64_t)slice->nnz * bench->width;
@@ -96,8 +96,8 @@ static void draw_slice(struct bench *bench, struct zps_rng *rng, const struct zp
 
 static void check_slice(struct bench *bench, const struct bench_slice *slice, struct zps_slice_view *view) {
   struct zps_error error;
-  if (zps_slice_view_init(view, slice->codec, slice->m, slice->nnz, bench->width, ZPS_DTYPE_F32, slice->data,
-                          slice->len_bytes, &error) == ZPS_OK)
+  if (zps_slice_view_init(view, slice->codec, slice->m, slice->nnz, bench->width, ZPS_DTYPE_F32, ZPS_VALUES_RAW,
+                          slice->data, slice->len_bytes, &error) == ZPS_OK)
     return;
   fprintf(stderr, "codec-bench: %s\n", error.text);
   bench->failed = true;
@@ -124,7 +124,7 @@ static void encode(struct bench *bench, const struct zps_encode_input *input) {
   for (uint32_t p = 0; p < bench->part.n_parts; p++) {
     bench->offsets[p] = end;
     end += zps_codec_slice_bytes(bench->options->codec, zps_partition_size(&bench->part, p),
-                                 zps_encoder_nnz(bench->encoder, p), bench->width, ZPS_DTYPE_F32);
+                                 zps_encoder_nnz(bench->encoder, p), bench->width, ZPS_DTYPE_F32, ZPS_VALUES_RAW);
     end = (end + ALIGN) & ~(uint64_t)ALIGN;
   }
   if (end > bench->encoded_bytes) { /* the first time */

@@ -34,7 +34,8 @@ static void code_again(const struct zps_slice_view *view, const uint32_t *ranks)
   if (!payload) abort();
   memset(payload, 0, view->z);
   if (zps_codec_index_encode(codec, view->m, ranks, view->z, payload + view->z) != bytes) abort();
-  if (zps_slice_view_init(&again, codec, view->m, view->z, 1, ZPS_DTYPE_U8, payload, view->z + bytes, NULL) != ZPS_OK)
+  if (zps_slice_view_init(&again, codec, view->m, view->z, 1, ZPS_DTYPE_U8, ZPS_VALUES_RAW, payload, view->z + bytes,
+                          NULL) != ZPS_OK)
     abort();
   uint32_t *const decoded = malloc((view->z + 64ull) * sizeof *decoded);
   if (!decoded) abort();
@@ -51,7 +52,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   /* small numbers, so that lengths fit now and then */
   const uint32_t codec = data[0] % 5, m = data[1] | (uint32_t)data[2] << 8, z = data[3] | (uint32_t)data[4] << 8;
   const enum zps_dtype dtype = data[5] & 1 ? ZPS_DTYPE_F32 : ZPS_DTYPE_U8;
-  if (zps_slice_view_init(&view, codec, m, z, 1, dtype, data + HEAD_BYTES, size - HEAD_BYTES, &error) != ZPS_OK)
+  if (zps_slice_view_init(&view, codec, m, z, 1, dtype, ZPS_VALUES_RAW, data + HEAD_BYTES, size - HEAD_BYTES, &error) !=
+      ZPS_OK)
     return 0;
   static uint32_t ranks[RANKS_MAX + 64];
   check(&view, ranks, m / 7 + 1, 5);

@@ -102,8 +102,8 @@ static struct contribution contribution_make(const struct cluster_tensor *tensor
   for (uint32_t local = 0; local < made.m; local++)
     if (zps_rng_unit(&rng) < tensor->density) made.ranks[made.nnz++] = local;
   made.len_bytes = made.nnz * row_bytes + zps_codec_index_bytes(ZPS_CODEC_COO, made.m, made.nnz);
-  assert_true(made.len_bytes ==
-              zps_codec_slice_bytes(ZPS_CODEC_COO, made.m, made.nnz, tensor->spec.width, tensor->spec.dtype));
+  assert_true(made.len_bytes == zps_codec_slice_bytes(ZPS_CODEC_COO, made.m, made.nnz, tensor->spec.width,
+                                                      tensor->spec.dtype, ZPS_VALUES_RAW));
   made.payload = malloc(made.len_bytes + 1);
   const size_t size = zps_dtype_size(tensor->spec.dtype);
   for (uint64_t i = 0; i < (uint64_t)made.nnz * tensor->spec.width; i++)

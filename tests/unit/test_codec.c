@@ -58,9 +58,11 @@ static void wire_sizes(void **state) {
   assert_int_equal(zps_codec_index_bytes(ZPS_CODEC_BITMAP, 32, 7), 4);
   assert_int_equal(zps_codec_index_bytes(ZPS_CODEC_BITMAP, 33, 33), 8);
   assert_int_equal(zps_codec_index_bytes(ZPS_CODEC_BITMAP, UINT32_MAX, 1), 1ull << 29);
-  assert_int_equal(zps_codec_slice_bytes(ZPS_CODEC_COO, 1000, 10, 64, ZPS_DTYPE_F32), 10 * 64 * 4 + 40);
-  assert_int_equal(zps_codec_slice_bytes(ZPS_CODEC_BITMAP, 100, 10, 3, ZPS_DTYPE_F64), 10 * 3 * 8 + 16);
-  assert_int_equal(zps_codec_slice_bytes(ZPS_CODEC_COO, UINT32_MAX, UINT32_MAX, UINT32_MAX, ZPS_DTYPE_F64), UINT64_MAX);
+  assert_int_equal(zps_codec_slice_bytes(ZPS_CODEC_COO, 1000, 10, 64, ZPS_DTYPE_F32, ZPS_VALUES_RAW), 10 * 64 * 4 + 40);
+  assert_int_equal(zps_codec_slice_bytes(ZPS_CODEC_BITMAP, 100, 10, 3, ZPS_DTYPE_F64, ZPS_VALUES_RAW), 10 * 3 * 8 + 16);
+  assert_int_equal(
+      zps_codec_slice_bytes(ZPS_CODEC_COO, UINT32_MAX, UINT32_MAX, UINT32_MAX, ZPS_DTYPE_F64, ZPS_VALUES_RAW),
+      UINT64_MAX);
 }
 
 /* z ascending ranks below m. */
@@ -105,14 +107,16 @@ static void sets_survive_coding(void **state) {
         uint32_t *const ranks = draw_ranks(&rng, sizes[s], densities[d], &z);
         /* bytes as values put the index at an odd address */
         const uint64_t len = z + zps_codec_index_exact(codec, sizes[s], ranks, z);
-        assert_true(len <= zps_codec_slice_bytes(codec, sizes[s], z, 1, ZPS_DTYPE_U8));
+        assert_true(len <= zps_codec_slice_bytes(codec, sizes[s], z, 1, ZPS_DTYPE_U8, ZPS_VALUES_RAW));
         char *const payload = malloc(len + 1);
         struct zps_slice_view view;
         assert_non_null(payload);
         memset(payload, 0xee, len + 1);
         assert_int_equal(zps_codec_index_encode(codec, sizes[s], ranks, z, payload + z), len - z);
         assert_int_equal((unsigned char)payload[len], 0xee);
-        assert_int_equal(zps_slice_view_init(&view, codec, sizes[s], z, 1, ZPS_DTYPE_U8, payload, len, NULL), ZPS_OK);
+        assert_int_equal(
+            zps_slice_view_init(&view, codec, sizes[s], z, 1, ZPS_DTYPE_U8, ZPS_VALUES_RAW, payload, len, NULL),
+            ZPS_OK);
         check_cursor(&view, ranks, 1, 64);
         check_cursor(&view, ranks, 7, 3);
         check_cursor(&view, ranks, 32, 64);
@@ -129,7 +133,8 @@ static void expect_refused(uint32_t codec, uint32_t m, uint32_t nnz, const void 
                            const char *text) {
   struct zps_slice_view view = {.z = 77};
   struct zps_error error = {.code = ZPS_OK};
-  assert_int_equal(zps_slice_view_init(&view, codec, m, nnz, 1, ZPS_DTYPE_F32, payload, len, &error), ZPS_ERR_PROTOCOL);
+  assert_int_equal(zps_slice_view_init(&view, codec, m, nnz, 1, ZPS_DTYPE_F32, ZPS_VALUES_RAW, payload, len, &error),
+                   ZPS_ERR_PROTOCOL);
   assert_string_equal(error.text, text);
   assert_int_equal(view.z, 77);
 }
@@ -148,9 +153,11 @@ static void wrong_slices_are_named(void **state) {
   expect_refused(1, 10, 3, few, 16, "bitmap slice: 2 bits are set, 3 rows were announced");
   expect_refused(1, 10, 3, padding, 16, "bitmap slice: a bit is set beyond the partition's 10 ranks");
   struct zps_slice_view view;
-  assert_int_equal(zps_slice_view_init(&view, 0, 10, 0, 0, ZPS_DTYPE_F32, NULL, 0, NULL), ZPS_ERR_INVALID);
-  assert_int_equal(zps_slice_view_init(&view, 0, 10, 0, 1, (enum zps_dtype)0, NULL, 0, NULL), ZPS_ERR_INVALID);
-  assert_int_equal(zps_slice_check_sizes(0, UINT32_MAX, UINT32_MAX, UINT32_MAX, ZPS_DTYPE_F64, 5, NULL),
+  assert_int_equal(zps_slice_view_init(&view, 0, 10, 0, 0, ZPS_DTYPE_F32, ZPS_VALUES_RAW, NULL, 0, NULL),
+                   ZPS_ERR_INVALID);
+  assert_int_equal(zps_slice_view_init(&view, 0, 10, 0, 1, (enum zps_dtype)0, ZPS_VALUES_RAW, NULL, 0, NULL),
+                   ZPS_ERR_INVALID);
+  assert_int_equal(zps_slice_check_sizes(0, UINT32_MAX, UINT32_MAX, UINT32_MAX, ZPS_DTYPE_F64, ZPS_VALUES_RAW, 5, NULL),
                    ZPS_ERR_PROTOCOL);
 }
 
@@ -196,8 +203,8 @@ static void hostile_payloads_do_no_harm(void **state) {
       default:
         break;
     }
-    const zps_err_t code =
-        zps_slice_view_init(&view, said_codec, said_m, said_z, 1, ZPS_DTYPE_F32, payload, said_len, &error);
+    const zps_err_t code = zps_slice_view_init(&view, said_codec, said_m, said_z, 1, ZPS_DTYPE_F32, ZPS_VALUES_RAW,
+                                               payload, said_len, &error);
     if (code == ZPS_OK) {
       struct zps_rank_cursor cursor;
       uint32_t rank, n = 0;

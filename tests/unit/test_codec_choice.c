@@ -24,7 +24,8 @@ static uint64_t round_trip(enum zps_codec codec, uint32_t m, const uint32_t *ran
   assert_int_equal(payload[z + len], 0x5a);
   struct zps_slice_view view;
   struct zps_rank_cursor cursor;
-  assert_int_equal(zps_slice_view_init(&view, codec, m, z, 1, ZPS_DTYPE_U8, payload, z + len, NULL), ZPS_OK);
+  assert_int_equal(zps_slice_view_init(&view, codec, m, z, 1, ZPS_DTYPE_U8, ZPS_VALUES_RAW, payload, z + len, NULL),
+                   ZPS_OK);
   zps_rank_cursor_init(&cursor, &view);
   assert_int_equal(zps_rank_cursor_peek(&cursor), z ? ranks[0] : UINT32_MAX);
   assert_int_equal(zps_rank_cursor_read(&cursor, m, decoded, z + 64), z);
@@ -127,7 +128,7 @@ static void random_sets_cost_their_entropy(void **state) {
     uint64_t bytes;
     const enum zps_codec codec = zps_codec_choose(zps_codec_push_set(ZPS_CODEC_AUTO), m, ranks, z, &bytes);
     assert_int_equal(round_trip(codec, m, ranks, z), bytes);
-    const double bound = zps_codec_bound_bytes(m, z, 1, ZPS_DTYPE_F32), sum = 4.0 * z + (double)bytes;
+    const double bound = zps_codec_bound_bytes(m, z, 1, ZPS_DTYPE_F32, ZPS_VALUES_RAW), sum = 4.0 * z + (double)bytes;
     assert_true(sum < 1.006 * bound);
     /* the index alone */
     assert_true((double)bytes < 1.04 * (bound - 4.0 * z) + 4);
@@ -158,7 +159,7 @@ static void skewed_sets_are_cheap(void **state) {
     const unsigned k = zps_rice_parameter(m, rare);
     assert_true(bytes <= zps_codec_index_bytes(ZPS_CODEC_BITMAP, m, z));
     assert_true(bytes <= (rare * (k + 1ull) + (m >> k) + 6 * (rare / ZPS_RICE_BLOCK + 1)) / 8 + 1);
-    assert_true(4.0 * z + (double)bytes < 1.02 * zps_codec_bound_bytes(m, z, 1, ZPS_DTYPE_F32));
+    assert_true(4.0 * z + (double)bytes < 1.02 * zps_codec_bound_bytes(m, z, 1, ZPS_DTYPE_F32, ZPS_VALUES_RAW));
     for (enum zps_codec other = ZPS_CODEC_COO; other < ZPS_CODEC_COUNT; other++) round_trip(other, m, ranks, z);
   }
   free(ranks);
@@ -216,13 +217,14 @@ static void wrong_codes_are_named(void **state) {
     struct zps_slice_view view;
     struct zps_error error = {.code = ZPS_OK};
     memcpy(payload + wrongs[i].z, wrongs[i].bytes, wrongs[i].len);
-    assert_int_equal(zps_slice_view_init(&view, ZPS_CODEC_RICE, wrongs[i].m, wrongs[i].z, 1, ZPS_DTYPE_U8, payload,
-                                         wrongs[i].z + wrongs[i].len, &error),
+    assert_int_equal(zps_slice_view_init(&view, ZPS_CODEC_RICE, wrongs[i].m, wrongs[i].z, 1, ZPS_DTYPE_U8,
+                                         ZPS_VALUES_RAW, payload, wrongs[i].z + wrongs[i].len, &error),
                      ZPS_ERR_PROTOCOL);
     assert_string_equal(error.text, wrongs[i].text);
   }
   struct zps_error error;
-  assert_int_equal(zps_slice_check_sizes(ZPS_CODEC_RICE, 1000, 3, 1, ZPS_DTYPE_U8, 3, &error), ZPS_ERR_PROTOCOL);
+  assert_int_equal(zps_slice_check_sizes(ZPS_CODEC_RICE, 1000, 3, 1, ZPS_DTYPE_U8, ZPS_VALUES_RAW, 3, &error),
+                   ZPS_ERR_PROTOCOL);
   assert_string_equal(error.text, "slice of 3 bytes: 3 of 1000 rows of 1 x u8 as rice take 4 to 8");
 }
 
@@ -246,9 +248,9 @@ static void policies(void **state) {
   assert_int_equal(zps_codec_plain(zps_codec_push_set(ZPS_CODEC_PAPER), 4000, 3999), ZPS_CODEC_COO);
   assert_int_equal(zps_codec_plain(zps_codec_result_set(ZPS_CODEC_AUTO), 4000, 1), ZPS_CODEC_COO);
   assert_int_equal(zps_codec_plain(zps_codec_result_set(ZPS_CODEC_AUTO), 4000, 3999), ZPS_CODEC_BITMAP);
-  assert_true(zps_codec_bound_bytes(1000, 0, 3, ZPS_DTYPE_F64) == 0);
-  assert_true(zps_codec_bound_bytes(1000, 1000, 3, ZPS_DTYPE_F64) == 24000);
-  assert_true(zps_codec_bound_bytes(1000, 500, 1, ZPS_DTYPE_F32) == 2125);
+  assert_true(zps_codec_bound_bytes(1000, 0, 3, ZPS_DTYPE_F64, ZPS_VALUES_RAW) == 0);
+  assert_true(zps_codec_bound_bytes(1000, 1000, 3, ZPS_DTYPE_F64, ZPS_VALUES_RAW) == 24000);
+  assert_true(zps_codec_bound_bytes(1000, 500, 1, ZPS_DTYPE_F32, ZPS_VALUES_RAW) == 2125);
 }
 
 static void slices_are_recoded_in_place(void **state) {
@@ -262,7 +264,7 @@ static void slices_are_recoded_in_place(void **state) {
     const uint32_t m = sizes[i % COUNT(sizes)];
     uint32_t *const ranks = draw(&rng, m, densities[i / COUNT(sizes)], &z);
     for (enum zps_codec from = ZPS_CODEC_COO; from <= ZPS_CODEC_BITMAP; from++) {
-      const uint64_t len = zps_codec_slice_bytes(from, m, z, 1, ZPS_DTYPE_U8);
+      const uint64_t len = zps_codec_slice_bytes(from, m, z, 1, ZPS_DTYPE_U8, ZPS_VALUES_RAW);
       char *const payload = malloc(len + 1);
       uint32_t *const decoded = malloc((z + 64ull) * sizeof *decoded);
       assert_true(payload && decoded);
@@ -271,12 +273,14 @@ static void slices_are_recoded_in_place(void **state) {
       struct zps_slice_view view, again;
       struct zps_rank_cursor cursor;
       uint64_t least;
-      assert_int_equal(zps_slice_view_init(&view, from, m, z, 1, ZPS_DTYPE_U8, payload, len, NULL), ZPS_OK);
+      assert_int_equal(zps_slice_view_init(&view, from, m, z, 1, ZPS_DTYPE_U8, ZPS_VALUES_RAW, payload, len, NULL),
+                       ZPS_OK);
       assert_int_equal(zps_slice_recode(&view, zps_codec_result_set(ZPS_CODEC_AUTO), &scratch), ZPS_OK);
       zps_codec_choose(zps_codec_result_set(ZPS_CODEC_AUTO), m, ranks, z, &least);
       assert_int_equal(view.index_bytes, least);
-      assert_int_equal(
-          zps_slice_view_init(&again, view.codec, m, z, 1, ZPS_DTYPE_U8, payload, z + view.index_bytes, NULL), ZPS_OK);
+      assert_int_equal(zps_slice_view_init(&again, view.codec, m, z, 1, ZPS_DTYPE_U8, ZPS_VALUES_RAW, payload,
+                                           z + view.index_bytes, NULL),
+                       ZPS_OK);
       zps_rank_cursor_init(&cursor, &again);
       assert_int_equal(zps_rank_cursor_read(&cursor, m, decoded, z + 64), z);
       if (z) assert_memory_equal(decoded, ranks, z * sizeof *ranks);

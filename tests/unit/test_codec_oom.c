@@ -93,7 +93,7 @@ static const struct {
 
 static void view_slice(struct zps_slice_view *view, const struct made *made) {
   assert_int_equal(zps_slice_view_init(view, ZPS_CODEC_COO, zps_partition_size(&made->part, 0), 2, 1, ZPS_DTYPE_F32,
-                                       &slice, sizeof slice, NULL),
+                                       ZPS_VALUES_RAW, &slice, sizeof slice, NULL),
                    ZPS_OK);
 }
 

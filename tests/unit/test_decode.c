@@ -67,8 +67,9 @@ static void check(struct zps_encoder *encoder, const struct ref_gradient *gradie
     slices[p] = malloc(len + 1);
     assert_non_null(slices[p]);
     zps_encoder_write(encoder, p, codec, slices[p]);
-    assert_int_equal(
-        zps_slice_view_init(&views[p], codec, m, z, gradient->width, gradient->dtype, slices[p], len, NULL), ZPS_OK);
+    assert_int_equal(zps_slice_view_init(&views[p], codec, m, z, gradient->width, gradient->dtype, ZPS_VALUES_RAW,
+                                         slices[p], len, NULL),
+                     ZPS_OK);
   }
   check_dense(&part, views, gradient);
   check_rows(&part, views, gradient);

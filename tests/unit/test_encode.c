@@ -22,7 +22,7 @@ static void *encode_all(struct zps_encoder *encoder, const struct zps_encode_inp
   for (uint32_t p = 0; p < input->part->n_parts; p++) {
     total += zps_encoder_nnz(encoder, p);
     len += (zps_codec_slice_bytes(codec, zps_partition_size(input->part, p), zps_encoder_nnz(encoder, p), input->width,
-                                  input->dtype) +
+                                  input->dtype, ZPS_VALUES_RAW) +
             7) &
            ~7ull;
   }
@@ -34,7 +34,7 @@ static void *encode_all(struct zps_encoder *encoder, const struct zps_encode_inp
   for (uint32_t p = 0; p < input->part->n_parts; p++) {
     zps_encoder_write(encoder, p, codec, bytes + at);
     at += (zps_codec_slice_bytes(codec, zps_partition_size(input->part, p), zps_encoder_nnz(encoder, p), input->width,
-                                 input->dtype) +
+                                 input->dtype, ZPS_VALUES_RAW) +
            7) &
           ~7ull;
   }
@@ -49,9 +49,10 @@ static void check_all(const struct ref_gradient *gradient, const struct zps_part
   for (uint32_t p = 0; p < part->n_parts; p++) {
     struct zps_slice_view view;
     const uint32_t m = zps_partition_size(part, p), z = zps_encoder_nnz(encoder, p);
-    const uint64_t len = zps_codec_slice_bytes(codec, m, z, gradient->width, gradient->dtype);
-    assert_int_equal(zps_slice_view_init(&view, codec, m, z, gradient->width, gradient->dtype, bytes, len, &error),
-                     ZPS_OK);
+    const uint64_t len = zps_codec_slice_bytes(codec, m, z, gradient->width, gradient->dtype, ZPS_VALUES_RAW);
+    assert_int_equal(
+        zps_slice_view_init(&view, codec, m, z, gradient->width, gradient->dtype, ZPS_VALUES_RAW, bytes, len, &error),
+        ZPS_OK);
     ref_assert_slice(part, p, &view, gradient->present, gradient->dense);
     bytes += (len + 7) & ~7ull;
   }
@@ -196,10 +197,11 @@ static void repeats_add_up_in_order_of_appearance(void **state) {
   uint64_t slice[8], len;
   assert_int_equal(zps_encoder_scan(encoders->ordered, &input, NULL, NULL), ZPS_OK);
   assert_int_equal(zps_encoder_nnz(encoders->ordered, 0), 1);
-  len = zps_codec_slice_bytes(ZPS_CODEC_COO, 10, 1, 1, ZPS_DTYPE_F32);
+  len = zps_codec_slice_bytes(ZPS_CODEC_COO, 10, 1, 1, ZPS_DTYPE_F32, ZPS_VALUES_RAW);
   assert_int_equal(len, 8);
   zps_encoder_write(encoders->ordered, 0, ZPS_CODEC_COO, slice);
-  assert_int_equal(zps_slice_view_init(&view, ZPS_CODEC_COO, 10, 1, 1, ZPS_DTYPE_F32, slice, len, NULL), ZPS_OK);
+  assert_int_equal(zps_slice_view_init(&view, ZPS_CODEC_COO, 10, 1, 1, ZPS_DTYPE_F32, ZPS_VALUES_RAW, slice, len, NULL),
+                   ZPS_OK);
   assert_true(*(const float *)view.values == 5.0f);
   rows[5] = 8; /* row 7 is 1e8 + 1, row 8 is -1e8 */
   assert_int_equal(zps_encoder_scan(encoders->ordered, &input, NULL, NULL), ZPS_OK);

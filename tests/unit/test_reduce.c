@@ -26,12 +26,12 @@ static struct contribution contribute(const struct ref_gradient *gradient, const
   assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_ORDERED, &encoder), ZPS_OK);
   assert_int_equal(zps_encoder_scan(encoder, &input, NULL, NULL), ZPS_OK);
   const uint32_t m = zps_partition_size(part, 0), z = zps_encoder_nnz(encoder, 0);
-  const uint64_t len = zps_codec_slice_bytes(codec, m, z, gradient->width, gradient->dtype);
+  const uint64_t len = zps_codec_slice_bytes(codec, m, z, gradient->width, gradient->dtype, ZPS_VALUES_RAW);
   contribution.bytes = malloc(len + 1);
   assert_non_null(contribution.bytes);
   zps_encoder_write(encoder, 0, codec, contribution.bytes);
   assert_int_equal(zps_slice_view_init(&contribution.view, codec, m, z, gradient->width, gradient->dtype,
-                                       contribution.bytes, len, NULL),
+                                       ZPS_VALUES_RAW, contribution.bytes, len, NULL),
                    ZPS_OK);
   zps_encoder_destroy(encoder);
   return contribution;
@@ -86,7 +86,9 @@ static void check(struct zps_reduce_scratch *scratch, uint64_t rows, uint32_t wi
       assert_int_equal(zps_reduce(scratch, views, n, op, codec, out, &nnz, &len), ZPS_OK);
       assert_true(len <= bound);
       assert_int_equal(out[bound], 0x5a);
-      assert_int_equal(zps_slice_view_init(&result, codec, (uint32_t)rows, nnz, width, dtype, out, len, NULL), ZPS_OK);
+      assert_int_equal(
+          zps_slice_view_init(&result, codec, (uint32_t)rows, nnz, width, dtype, ZPS_VALUES_RAW, out, len, NULL),
+          ZPS_OK);
       ref_assert_slice(&part, 0, &result, present, sums);
       const struct zps_simd *simd;
       for (unsigned i = 0; (simd = zps_simd_variant(i)) != NULL; i++) {
@@ -150,7 +152,8 @@ static void an_empty_partition_has_an_empty_sum(void **state) {
   uint32_t nnz;
   uint64_t len;
   for (unsigned i = 0; i < 2; i++)
-    assert_int_equal(zps_slice_view_init(&views[i], ZPS_CODEC_COO, 0, 0, 3, ZPS_DTYPE_F32, NULL, 0, NULL), ZPS_OK);
+    assert_int_equal(
+        zps_slice_view_init(&views[i], ZPS_CODEC_COO, 0, 0, 3, ZPS_DTYPE_F32, ZPS_VALUES_RAW, NULL, 0, NULL), ZPS_OK);
   for (enum zps_codec codec = ZPS_CODEC_COO; codec <= ZPS_CODEC_BITMAP; codec++) {
     assert_int_equal(zps_reduce_bound(views, 2, codec), 0);
     assert_int_equal(zps_reduce(*state, views, 2, ZPS_OP_SUM, codec, &out, &nnz, &len), ZPS_OK);
@@ -176,8 +179,9 @@ static void sparse_sums_skip_empty_chunks(void **state) {
   uint32_t nnz;
   uint64_t len;
   for (unsigned i = 0; i < 2; i++)
-    assert_int_equal(zps_slice_view_init(&views[i], ZPS_CODEC_COO, m, 3, 1, ZPS_DTYPE_F32, &slices[i], 24, NULL),
-                     ZPS_OK);
+    assert_int_equal(
+        zps_slice_view_init(&views[i], ZPS_CODEC_COO, m, 3, 1, ZPS_DTYPE_F32, ZPS_VALUES_RAW, &slices[i], 24, NULL),
+        ZPS_OK);
   assert_int_equal(zps_reduce_bound(views, 2, ZPS_CODEC_COO), 48);
   void *const result = malloc(48);
   assert_int_equal(zps_reduce(*state, views, 2, ZPS_OP_SUM, ZPS_CODEC_COO, result, &nnz, &len), ZPS_OK);
@@ -203,8 +207,9 @@ static void order_is_kept_and_zero_sums_stay(void **state) {
   uint32_t nnz;
   uint64_t len;
   for (unsigned i = 0; i < 3; i++)
-    assert_int_equal(zps_slice_view_init(&views[i], ZPS_CODEC_COO, 9, 1, 1, ZPS_DTYPE_F32, &slices[i], 8, NULL),
-                     ZPS_OK);
+    assert_int_equal(
+        zps_slice_view_init(&views[i], ZPS_CODEC_COO, 9, 1, 1, ZPS_DTYPE_F32, ZPS_VALUES_RAW, &slices[i], 8, NULL),
+        ZPS_OK);
   uint64_t result[4];
   assert_int_equal(zps_reduce(*state, views, 3, ZPS_OP_SUM, ZPS_CODEC_COO, result, &nnz, &len), ZPS_OK);
   memcpy(out, result, sizeof out);

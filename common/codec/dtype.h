@@ -1,0 +1,20 @@
+/* Types of a tensor's elements. */
+#ifndef ZPS_CODEC_DTYPE_H
+#define ZPS_CODEC_DTYPE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Numbers are ABI (zenps.h) and wire. */
+enum zps_dtype {
+  ZPS_DTYPE_F32 = 1,
+  ZPS_DTYPE_F64 = 2,
+  ZPS_DTYPE_U8 = 3, /* bytes, added modulo 256: carries zenps_broadcast() */
+};
+
+size_t zps_dtype_size(enum zps_dtype dtype); /* 0 for a number that is no dtype */
+const char *zps_dtype_name(enum zps_dtype dtype);
+/* "f32" -> ZPS_DTYPE_F32 and so on; false for unknown names. */
+bool zps_dtype_parse(const char *name, enum zps_dtype *dtype_p);
+
+#endif

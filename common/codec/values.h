@@ -1,0 +1,89 @@
+/*
+ * Value codecs: what the values of a slice travel as. A list of n values takes (padded with zeros to 4 bytes, but for
+ * raw):
+ *
+ *   raw      the values, whatever they are (the only one for bytes)
+ *   bf16     2 bytes each: the upper half of a float
+ *   f16      2 bytes each: IEEE 754 binary16
+ *   qsgdB    B = 2, 4 or 8 bits each, in buckets of 1024: first all buckets' scales (f32), then all levels
+ *
+ * bf16 and f16 round to nearest, ties to even; what is too large becomes infinite, a NaN stays one and becomes quiet.
+ * Doubles are rounded once: they pass through a float that is rounded to odd.
+ *
+ * QSGD: a bucket's scale is its largest magnitude (of doubles: rounded up to a float), s = 2^(B - 1) - 1, and a value v
+ * becomes the level floor(|v| * (s / scale) + u) with v's sign, in double precision. u = (r + 0.5) / 2^32 is drawn for
+ * every value: of the key and the value's position i in the list,
+ *
+ *   h = mix64(key + 8 * (i / 16) + i % 8);  r = i % 16 < 8 ? low 32 bits of h : high 32 bits of h
+ *
+ * so the expected level is the exact quotient, the same key draws the same, and zero stays zero. Levels are two's
+ * complement numbers of B bits, value i's in bits i * B and up of the list's levels, least significant first; -2^(B -
+ * 1) is no level. Level l stands for l * (scale / s), computed in double precision and rounded to a float: at most
+ * scale / s, and that rounding, from v. In a bucket with a value that is not finite (of doubles: not finite as a float)
+ * the scale is NaN and all levels are 0: it is NaN throughout.
+ *
+ * Whatever is decoded is a float, which doubles widen. Who encodes loses the difference to its values; whoever wants to
+ * keep it, as a residual for the next step, can decode what it has encoded. The trainer's interface does not.
+ */
+#ifndef ZPS_CODEC_VALUES_H
+#define ZPS_CODEC_VALUES_H
+
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/codec/dtype.h"
+
+/* Numbers are ABI (zenps.h). */
+enum zps_value_codec {
+  ZPS_VALUES_RAW = 1,
+  ZPS_VALUES_BF16 = 2,
+  ZPS_VALUES_F16 = 3,
+  ZPS_VALUES_QSGD2 = 4,
+  ZPS_VALUES_QSGD4 = 5,
+  ZPS_VALUES_QSGD8 = 6,
+};
+
+#define ZPS_VALUES_BUCKET 1024u
+
+const char *zps_values_name(enum zps_value_codec codec);
+/* "raw" -> ZPS_VALUES_RAW and so on; false for unknown names. */
+bool zps_values_parse(const char *name, enum zps_value_codec *codec_p);
+/* What zps_values_parse() takes, for error texts. */
+#define ZPS_VALUES_NAMES "raw, bf16, f16, qsgd2, qsgd4 and qsgd8"
+/* Whether values of this dtype can travel so; false for numbers that are no codec. */
+bool zps_values_suit(enum zps_value_codec codec, enum zps_dtype dtype);
+/* Bits of a QSGD level, 0 for the other codecs. */
+unsigned zps_values_level_bits(enum zps_value_codec codec);
+
+/* Bytes of a list of n values; UINT64_MAX when 64 bits cannot hold it. */
+uint64_t zps_values_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint64_t n);
+/* The key of what `rank` sends for a partition in a step; sums are sent by "rank" world. */
+uint64_t zps_values_key(uint64_t seed, uint32_t tensor, uint32_t partition, uint64_t step, uint32_t rank);
+
+/* Writes a list piece by piece. */
+struct zps_values_writer {
+  enum zps_value_codec codec;
+  enum zps_dtype dtype;
+  uint64_t key, n, at; /* values of the list, values written */
+  unsigned char *out;
+  uint32_t n_held; /* values in `bucket` */
+  double bucket[ZPS_VALUES_BUCKET];
+};
+/* A list of `n` values, to zps_values_bytes() at `out`, which must not overlap what is put. */
+void zps_values_writer_init(struct zps_values_writer *writer, enum zps_value_codec codec, enum zps_dtype dtype,
+                            uint64_t n, uint64_t key, void *out);
+void zps_values_writer_put(struct zps_values_writer *writer, const void *values, uint64_t n);
+/* After the last of the values. */
+void zps_values_writer_end(struct zps_values_writer *writer);
+/* All at once. */
+void zps_values_encode(enum zps_value_codec codec, enum zps_dtype dtype, const void *values, uint64_t n, uint64_t key,
+                       void *out);
+
+/* Checks zps_values_bytes() that a peer wrote: scales, levels, padding. ZPS_ERR_PROTOCOL says what is wrong. */
+zps_err_t zps_values_check(enum zps_value_codec codec, enum zps_dtype dtype, const void *list, uint64_t n,
+                           struct zps_error *error) ZPS_MUSTCHECK;
+/* Decodes values [first, first + count) of a checked list of n to `out` (of the dtype). */
+void zps_values_decode(enum zps_value_codec codec, enum zps_dtype dtype, const void *list, uint64_t n, uint64_t first,
+                       uint64_t count, void *out);
+
+#endif
