@@ -1,21 +1,23 @@
 #!/usr/bin/env bash
 # Installs what Debian 12 needs for a purpose; asks apt only when something is missing.
-#   deploy/install-deps.sh build|test|quickstart ...
+#   deploy/install-deps.sh build|test|bench|quickstart ...
 set -euo pipefail
 
 build="build-essential autoconf automake libtool pkg-config protobuf-c-compiler libprotobuf-c-dev libfabric-dev libuv1-dev
   libjansson-dev libinih-dev liblzma-dev libsystemd-dev libcmocka-dev help2man"
-test="$build clang libclang-rt-14-dev iproute2 procps xz-utils man-db systemd git"
+test="$build clang libclang-rt-14-dev iproute2 procps xz-utils man-db systemd git python3"
+bench="$test gnuplot-nox openmpi-bin libopenmpi-dev python3-torch python3-numpy" # plots, and what zenps is compared with
 quickstart="wordnet-base"
 
-[ $# -gt 0 ] || { echo "usage: $0 build|test|quickstart ..." >&2; exit 2; }
+[ $# -gt 0 ] || { echo "usage: $0 build|test|bench|quickstart ..." >&2; exit 2; }
 wanted=""
 for purpose in "$@"; do
   case $purpose in
     build) wanted="$wanted $build" ;;
     test) wanted="$wanted $test" ;;
+    bench) wanted="$wanted $bench" ;;
     quickstart) wanted="$wanted $quickstart" ;;
-    *) echo "$0: '$purpose' is no purpose: must be build, test or quickstart" >&2; exit 2 ;;
+    *) echo "$0: '$purpose' is no purpose: must be build, test, bench or quickstart" >&2; exit 2 ;;
   esac
 done
 

@@ -2,7 +2,7 @@
 # Every test, from a clean checkout on Debian 12: installs what it needs, builds several ways, and ends with one line
 #   N passed, N failed, N skipped
 #
-#   tests/run.sh [PART...]    parts: unit integration sanitize clang dist; none: all of them
+#   tests/run.sh [PART...]    parts: unit integration cluster sanitize clang dist; none: all of them
 #
 # env: BUILD_DIR (default build/test), JOBS (number of cores), NO_INSTALL=1 (apt is left alone)
 set -u
@@ -10,7 +10,7 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 work=${BUILD_DIR:-$top/build/test}
 jobs=${JOBS:-$(nproc)}
 passed=0 failed=0 skipped=0 failures=""
-parts=${*:-unit integration sanitize clang dist}
+parts=${*:-unit integration cluster sanitize clang dist}
 
 say() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
 one() { # STATUS NAME: counts a step that is one test of its own
@@ -73,6 +73,14 @@ part_integration() {
     count_tap "$work/$name.tap" "integration/$name" $?
   done
 }
+part_cluster() {
+  say "cluster: hosts as namespaces with shaped links, and a quick benchmark"
+  build_in gcc || { one 1 "build with gcc"; return; }
+  (cd "$work/gcc" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/gcc timeout 600 bash "$top/tests/cluster/cluster.sh") >"$work/cluster.tap" 2>&1
+  count_tap "$work/cluster.tap" "cluster" $?
+  grep '# SKIP' "$work/cluster.tap"
+  cat "$work/gcc/cluster-quick.md" 2>/dev/null
+}
 part_sanitize() {
   say "address and undefined-behaviour sanitizers, all unit tests"
   build_in asan --enable-sanitize=address,undefined CFLAGS="-O1 -g" && check_in asan || one 1 "build with asan"
@@ -96,8 +104,8 @@ part_dist() {
 
 for part in $parts; do
   case $part in
-    unit | integration | sanitize | clang | dist) ;;
-    *) echo "tests/run.sh: '$part' is no part: must be unit, integration, sanitize, clang or dist" >&2; exit 2 ;;
+    unit | integration | cluster | sanitize | clang | dist) ;;
+    *) echo "tests/run.sh: '$part' is no part: must be unit, integration, cluster, sanitize, clang or dist" >&2; exit 2 ;;
   esac
 done
 mkdir -p "$work"

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# The lab: what it makes, what it leaves alone, what an interrupted one leaves behind; and a quick benchmark in it.
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../support/tap.sh"
+lab=$here/lab
+
+if ! why=$("$lab" allowed); then
+  skip "the lab and the quick benchmark" "$why"
+  done_testing
+  exit
+fi
+export LAB_NAME=t$$
+trap '"$lab" down; tap_end' EXIT
+spaces() { ip netns list | awk '{ print $1 }' | grep -c "^$LAB_NAME-" || true; }
+refused() { ! "$@"; }
+
+ok "four hosts" "$lab" up 4 50mbit
+is "and a switch are there" "$(spaces)" 5
+ok "a command on a host" "$lab" exec 2 hostname
+said "runs under the host's name" "^$LAB_NAME-2\$"
+ok "a host is known by its address" "$lab" exec 10.77.0.3 hostname
+ok "a command on each" "$lab" each sh -c 'echo "on $LAB_HOST"'
+said "runs on the last, too" "on 3"
+ok "a failure on one of them" refused "$lab" each sh -c '[ $LAB_HOST != 1 ]'
+ok "links carry what they should" "$lab" check 1
+said "which is said" "the shaping is real"
+ok "counters" "$lab" stat
+said "of every host" "^host 3 out [1-9]"
+"$lab" exec 0 sleep 1000 &
+sleeper=$!
+ok "taken down" "$lab" down
+is "nothing is left" "$(spaces)" 0
+wait $sleeper 2>/dev/null
+is "its processes were ended" $? 143
+
+ip netns add "$LAB_NAME-1"
+ok "a namespace that is there already" refused "$lab" up 4 50mbit
+said "is not touched" "a namespace $LAB_NAME-1 is there already"
+is "and nothing else is left" "$(spaces)" 1
+ip netns del "$LAB_NAME-1"
+ok "one host, its namespace swapped for another" "$lab" up 1 none
+ip netns del "$LAB_NAME-0" && ip netns add "$LAB_NAME-0"
+ok "is taken down" "$lab" down
+is "but for what it did not make" "$(spaces)" 1
+ip netns del "$LAB_NAME-0"
+
+"$lab" run 3 10mbit -- sleep 1000 >"$scratch/out" 2>&1 &
+runner=$!
+for ((i = 0; i < 100; i++)); do [ "$(spaces)" = 4 ] && [ -f "/run/zenps-lab/$LAB_NAME/topology" ] && break; sleep 0.1; done
+is "a lab for one command" "$(spaces)" 4
+kill $runner
+wait $runner 2>/dev/null
+is "is gone when it is interrupted" "$(spaces)" 0
+"$lab" up 60 10mbit >"$scratch/out" 2>&1 &
+upping=$!
+for ((i = 0; i < 100; i++)); do [ "$(spaces)" -ge 3 ] && break; sleep 0.02; done
+kill $upping
+wait $upping 2>/dev/null
+is "one that is interrupted on its way up leaves nothing" "$(spaces)" 0
+ok "an unknown rate" refused "$lab" up 2 50mb
+said "says what would be right" "must end in kbit, mbit or gbit"
+ok "two racks behind slow links" "$lab" run 4 50mbit --racks 2 --uplink 20mbit -- "$lab" check 1
+said "carry what they should" "2 hosts of a rack to another: (18|19|20|21)\."
+
+data=()
+[ -z "${ZENPS_DATA:-}" ] || data=(--data "$ZENPS_DATA")
+ok "the quick benchmark" timeout 400 "$here/bench" --quick --json --build "$build" --out "$scratch/bench" "${data[@]}"
+cp "$scratch/bench/report.md" "$build/cluster-quick.md" 2>/dev/null
+said "measures zenps" '"system": "zenps", "scheme": "balanced"'
+is "every result is verified" "$(grep -vc -e '"verified": true' -e '"system": "fabric"' "$scratch/bench/rows.jsonl")" 0
+ok "done again" timeout 60 "$here/bench" --quick --json --build "$build" --out "$scratch/bench" "${data[@]}"
+is "it measures nothing again" "$(grep -c '"system"' "$scratch/out")" 0
+done_testing

@@ -1,0 +1,162 @@
+"""Which rows each grid has. A row is a dictionary; `key` says what makes two rows the same measurement."""
+import functools
+import os
+import subprocess
+
+from .lab import bits
+from .zenps import environment, program
+
+TRACES = ["news20_lm", "tatoeba_nmt", "movie_lm", "text8_lm"]
+DENSE_RIVALS = [("mpi", "dense-ring"), ("mpi", "dense-inplace"), ("gloo", "dense")]
+ALL_RIVALS = DENSE_RIVALS + [("mpi", "dense-default"), ("mpi", "allgather"), ("gloo", "sparse")]
+M16 = 1 << 24
+KEY = ("system", "scheme", "n", "rate", "rows", "width", "density", "trace", "batch", "codec", "servers", "racks", "uplink", "size")
+
+
+def key(row):
+    """Of a row as asked for; a finished one carries its own."""
+    return "/".join(f"{name}={os.path.basename(str(row[name]))}" for name in KEY if row.get(name) not in (None, "", 0))
+
+
+class Grids:
+    def __init__(self, build, data):
+        self.build, self.data = build, data
+
+    @functools.lru_cache(None)
+    def options(self):
+        done = subprocess.run([program(self.build, "zenps-perf"), "--help"], capture_output=True, text=True,
+                              env={**os.environ, **environment(self.build)})
+        return done.stdout
+
+    @functools.lru_cache(None)
+    def trace(self, name):
+        """The trace's file, or None where there are no data."""
+        for folder, _, files in os.walk(self.data or "/nonexistent"):
+            for end in (".ids.xz", ".ids"):
+                if name + end in files:
+                    return os.path.join(folder, name + end)
+        return None
+
+    def zenps(self, scheme, **row):
+        """`scheme` balanced, dense, auto or whatever else this build has; codec auto, paper or coo."""
+        args = []
+        if "--scheme" in self.options():
+            args += ["--scheme", scheme]
+        elif scheme == "dense":
+            row["density"], args = 1.0, []
+        if row.get("codec"):
+            args += ["--codec", row["codec"]]
+        return self.complete(system="zenps", scheme=scheme, args=args, **row)
+
+    def rival(self, system, scheme, **row):
+        return self.complete(system=system, scheme=scheme, **row)
+
+    def complete(self, **row):
+        row.setdefault("width", 1)
+        row.setdefault("steps", 5)
+        row.setdefault("warmup", 1)
+        if row.get("trace"):
+            row.setdefault("batch", 128)
+            row["trace_file"] = self.trace(row["trace"])
+        # A step of a dense rival that runs at a third of the link, and something for input and verification.
+        values = (row.get("rows") or 140000) * row["width"]
+        rate = bits(row["rate"]) or 5e8
+        row.setdefault("timeout_s", 120 + (row["steps"] + row["warmup"]) * (values * 32 * 6 / rate + row["n"] ** 2 * values / 5e7))
+        return row
+
+    def quick(self):
+        """Minutes: every system once, small, shaped so that two cores do not matter."""
+        base = {"n": 4, "rate": "50mbit", "rows": 1 << 20, "steps": 3}
+        yield self.zenps("dense", **base, density=1.0)
+        for density in (0.01, 0.05):
+            yield self.zenps("balanced", **base, density=density)
+        yield self.zenps("balanced", **base, density=0.05, codec="paper")
+        for system, scheme in DENSE_RIVALS + [("mpi", "allgather"), ("gloo", "sparse")]:
+            yield self.rival(system, scheme, **base, density=0.05)
+        if self.trace("text8_lm"):
+            for one in self.traces(n=4, rate="50mbit", names=["text8_lm"], steps=3):
+                yield one
+        yield from self.small(sizes=(4,))
+
+    def limits(self, nodes=(8, 16), rate="100mbit"):
+        """How near the links' limit: dense and balanced, 16M floats."""
+        for n in nodes:
+            base = {"n": n, "rate": rate, "rows": M16}
+            yield self.zenps("dense", **base, density=1.0)
+            for density in (0.01, 0.028, 0.05):
+                yield self.zenps("balanced", **base, density=density)
+            for system, scheme in DENSE_RIVALS:
+                yield self.rival(system, scheme, **base, density=0.01, steps=3)
+
+    def gigabit(self):
+        yield from self.limits(nodes=(4,), rate="1gbit")
+
+    def traces(self, n=16, rate="25mbit", names=TRACES, steps=5):
+        """Zen's figure 13: the gradients of embeddings, against the best dense rival."""
+        for name in names:
+            base = {"n": n, "rate": rate, "trace": name, "width": 64}
+            yield self.zenps("balanced", **base, steps=steps)
+            for system, scheme in DENSE_RIVALS:
+                yield self.rival(system, scheme, **base, steps=2)
+            yield self.rival("mpi", "allgather", **base, steps=steps)
+
+    def nodes(self, rate="25mbit"):
+        """Zen's figure 8: time over the number of hosts."""
+        for n in (2, 4, 8, 16):
+            base = {"n": n, "rate": rate, "rows": 1 << 22, "density": 0.01, "steps": 3}
+            yield self.zenps("balanced", **base)
+            for system, scheme in DENSE_RIVALS + [("mpi", "allgather"), ("gloo", "sparse")]:
+                yield self.rival(system, scheme, **base)
+
+    def planner(self, nodes=(4, 8, 16), rates=("100mbit", "none")):
+        """SparCML's figure 3: time over density and hosts, the planner choosing, against every rival."""
+        scheme = "auto" if "--scheme" in self.options() else "balanced"
+        for rate in rates:
+            for n in nodes:
+                base = {"n": n, "rate": rate, "rows": M16 if rate == "none" else 1 << 22, "steps": 3}
+                for density in (0.001, 0.01, 0.028, 0.05, 0.2, 0.5):
+                    yield self.zenps(scheme, **base, density=density)
+                    for system, how in ALL_RIVALS:
+                        # What a dense allreduce takes does not depend on what is zero.
+                        if not how.startswith("dense") or density == 0.01:
+                            yield self.rival(system, how, **base, density=density)
+
+    def breakdown(self, n=8, rate="25mbit"):
+        """Zen's figure 15b: what each feature gains, on the gradients of an embedding."""
+        base = {"n": n, "rate": rate, "trace": "text8_lm", "steps": 3}
+        if "coo" in self.options():
+            yield self.zenps("balanced", **base, width=16, codec="coo", elements=True)
+        yield self.zenps("balanced", **base, width=16, codec="paper", elements=True)
+        yield self.zenps("balanced", **base, width=16, codec="auto", elements=True)
+        yield self.zenps("balanced", **base, width=16, codec="auto")
+        for system, scheme in DENSE_RIVALS:
+            yield self.rival(system, scheme, **base, width=16)
+
+    def small(self, sizes=(2, 4, 8, 16)):
+        """Rounds of 1,000 rows, unshaped, beside an echo over the raw fabric."""
+        yield self.complete(system="fabric", scheme="echo", n=2, rate="none", rows=0, size=64, count=5000, read_mb=256)
+        for n in sizes:
+            yield self.zenps("balanced", n=n, rate="none", rows=100000, density=0.01, steps=300, warmup=50)
+
+    def scale(self, rate="10mbit"):
+        """Up to 64 hosts: time, imbalance, memory."""
+        for n in (2, 4, 8, 16, 32, 64):
+            yield self.zenps("balanced", n=n, rate=rate, rows=1 << 20, density=0.01, steps=3)
+
+    def dedicated(self, rate="25mbit"):
+        """Servers on hosts of their own."""
+        for servers in (4, 8):
+            yield self.zenps("balanced", n=8, rate=rate, rows=1 << 22, density=0.01, servers=servers, steps=3)
+
+    def racks(self, rate="100mbit", uplink="100mbit"):
+        """Four racks of four hosts, whose uplinks are four times too slow for them."""
+        base = {"n": 16, "rate": rate, "rows": 1 << 20, "density": 0.05, "racks": 4, "uplink": uplink, "steps": 3}
+        yield self.zenps("balanced", **base)
+        for scheme in ("blueconnect", "hierarchical"):
+            if scheme in self.options():
+                yield self.zenps(scheme, **base)
+        for system, scheme in DENSE_RIVALS:
+            yield self.rival(system, scheme, **base)
+
+
+NAMES = ["quick", "limits", "gigabit", "traces", "nodes", "planner", "breakdown", "small", "scale", "dedicated", "racks"]

@@ -1,0 +1,198 @@
+"""A lab for one run: hosts, processes on them, and what their links and processors did meanwhile."""
+import bisect
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+
+HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+HEADERS = 66  # bytes of Ethernet, IP and TCP (with timestamps) around each packet's payload
+TICK = os.sysconf("SC_CLK_TCK")
+CORES = len(os.sched_getaffinity(0))
+
+
+class Failure(Exception):
+    """A run that did not happen or did not end well; its text says why."""
+
+
+def bits(rate):
+    units = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
+    return None if rate == "none" else float(rate[:-4]) * units[rate[-4:]]
+
+
+def cpu_s(pid):
+    """Processor seconds of a process until now."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            fields = stat.read().rsplit(") ", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / TICK
+    except OSError:
+        return 0.0
+
+
+def peak_rss_mb(pid):
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
+    except (OSError, StopIteration):
+        return 0.0
+
+
+class Watch(threading.Thread):
+    """Samples how busy the machine and some processes are, and, where asked for, the interface counters of their hosts."""
+
+    def __init__(self, pids=(), interfaces=False):
+        super().__init__(daemon=True)
+        self.pids, self.interfaces, self.done = pids, interfaces, threading.Event()
+        self.busy, self.cpu, self.series = [], [], []
+        self.period_s = 0.01 if interfaces else 0.05
+
+    def run(self):
+        while not self.done.wait(self.period_s):
+            with open("/proc/stat") as stat:
+                ticks = [int(field) for field in stat.readline().split()[1:9]]
+            now = time.monotonic()
+            self.busy.append((now, sum(ticks) - ticks[3] - ticks[4]))
+            self.cpu.append((now, sum(cpu_s(pid) for pid in self.pids)))
+            if self.interfaces:
+                self.series.append((now, [self.interface(pid) for pid in self.pids]))
+
+    @staticmethod
+    def interface(pid):
+        try:
+            with open(f"/proc/{pid}/net/dev") as dev:
+                fields = next(line for line in dev if "eth0:" in line).split()
+            return int(fields[1]), int(fields[9])
+        except (OSError, StopIteration):
+            return 0, 0
+
+    @staticmethod
+    def at(samples, t):
+        """What a growing count was at a time; None outside of the samples."""
+        i = bisect.bisect(samples, (t, 0))
+        if i == 0 or i == len(samples):
+            return None
+        (t0, b0), (t1, b1) = samples[i - 1], samples[i]
+        return b0 + (b1 - b0) * (t - t0) / (t1 - t0)
+
+    def cpu_per_step_ms(self, timeline):
+        """What the processes computed for a step; they are idle between steps."""
+        begin, end = timeline[0]["start_s"], timeline[-1]["start_s"] + timeline[-1]["ms"] / 1000
+        first, last = self.at(self.cpu, begin), self.at(self.cpu, end)
+        if not self.cpu:
+            return 0.0
+        first, last = self.cpu[0][1] if first is None else first, self.cpu[-1][1] if last is None else last
+        return (last - first) * 1000 / len(timeline)
+
+    def utilisation(self, timeline):
+        """Share of all cores that were busy, with anything, during the timed steps; None if too short to tell."""
+        busy = total = 0.0
+        for step in timeline:
+            ends = [self.at(self.busy, step["start_s"] + dt) for dt in (0, step["ms"] / 1000)]
+            if None not in ends:
+                busy, total = busy + (ends[1] - ends[0]) / TICK, total + step["ms"] / 1000 * CORES
+        return busy / total if total > 0.1 else None
+
+
+class Lab:
+    """`with Lab(9, "100mbit") as lab:` hosts 0..8; the last is by convention the one of coordinators and launchers."""
+
+    def __init__(self, hosts, rate, racks=1, uplink="none"):
+        self.hosts, self.rate, self.racks, self.uplink = hosts, rate, racks, uplink
+        self.name = f"b{os.getpid() % 10**8}"
+        self.script = os.path.join(HERE, "lab")
+        self.env = dict(os.environ, LAB_NAME=self.name, LAB_OWNER=str(os.getpid()))
+        self.running = []
+
+    def call(self, *args):
+        done = subprocess.run([self.script, *map(str, args)], env=self.env, capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Failure(done.stderr.strip() or done.stdout.strip())
+        return done.stdout
+
+    def __enter__(self):
+        self.scratch = tempfile.mkdtemp(prefix="zenps-bench.")
+        racks = ["--racks", self.racks, "--uplink", self.uplink] if self.racks > 1 else []
+        try:
+            self.call("up", self.hosts, self.rate, *racks)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        try:
+            for process in self.running:
+                if process.poll() is None:
+                    process.send_signal(signal.SIGTERM)
+            self.call("down")
+            for process in self.running:
+                process.wait()
+        finally:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def address(self, host):
+        return f"10.77.0.{host + 1}"
+
+    def spawn(self, host, command, name, env=None, capture=False):
+        """Starts a command; its pid is the process's own. What it says goes to a file, or stdout to a pipe."""
+        with open(os.path.join(self.scratch, name + ".log"), "w") as log:
+            process = subprocess.Popen([self.script, "exec", str(host), *map(str, command)], env={**self.env, **(env or {})},
+                                       stdin=subprocess.DEVNULL, stderr=log, text=True, stdout=subprocess.PIPE if capture else log)
+        process.name = name
+        self.running.append(process)
+        return process
+
+    def said(self, process):
+        """The last lines that a process wrote to its log."""
+        with open(os.path.join(self.scratch, process.name + ".log")) as log:
+            return " | ".join(log.read().strip().splitlines()[-4:])
+
+    def await_end(self, processes, timeout_s):
+        """Until all have ended; (stdout, rusage) of each. Failure, when one fails, names it."""
+        outputs, usages = [""] * len(processes), [None] * len(processes)
+        readers = [threading.Thread(target=lambda i=i, p=p: outputs.__setitem__(i, p.stdout.read() if p.stdout else ""))
+                   for i, p in enumerate(processes)]
+        for reader in readers:
+            reader.start()
+        deadline = time.monotonic() + timeout_s
+        left = set(range(len(processes)))
+        while left:
+            for i in sorted(left):
+                process = processes[i]
+                pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+                if pid == 0:
+                    continue
+                process.returncode = os.waitstatus_to_exitcode(status)
+                usages[i] = usage
+                left.discard(i)
+                if process.returncode != 0:
+                    raise Failure(f"{process.name} ended with {process.returncode}: {self.said(process)}")
+            if left and time.monotonic() > deadline:
+                raise Failure(f"not over after {timeout_s:.0f} s: {', '.join(processes[i].name for i in sorted(left)[:4])}")
+            time.sleep(0.01)
+        for reader in readers:
+            reader.join()
+        return list(zip(outputs, usages))
+
+    def counters(self):
+        """Per host (bytes out, packets out, bytes in, packets in) on the wire since the lab is up."""
+        rows = []
+        for line in self.call("stat").splitlines():
+            f = line.split()
+            rows.append((int(f[3]), int(f[5]), int(f[10]), int(f[12])))
+        return rows
+
+    def traffic(self, before, rounds, hosts):
+        """Per round: payload of the busiest of the first `hosts` hosts in each direction, and of all of them out."""
+        after = self.counters()
+        out = [max(0, a[0] - b[0] - HEADERS * (a[1] - b[1])) / rounds for a, b in zip(after, before)][:hosts]
+        into = [max(0, a[2] - b[2] - HEADERS * (a[3] - b[3])) / rounds for a, b in zip(after, before)][:hosts]
+        if self.rate == "none":  # no queue counts there
+            return {"bytes_in": None, "bytes_out": None, "limit_ms": None}
+        busiest = max(max(out), max(into))
+        return {"bytes_in": round(max(into)), "bytes_out": round(max(out)),
+                "limit_ms": busiest * 8000 / bits(self.rate)}

@@ -1,0 +1,109 @@
+"""Runs zenps-perf over daemons in a lab: one worker and one server to a host, or servers on hosts of their own."""
+import json
+import os
+import time
+
+from .lab import CORES, Failure, Lab, Watch, peak_rss_mb
+
+PORT = 7077
+
+
+def program(build, name):
+    """A program of a build tree: past libtool's wrapper, whose library path `environment` gives."""
+    real = os.path.join(build, ".libs", name)
+    return real if os.access(real, os.X_OK) else os.path.join(build, name)
+
+
+def environment(build):
+    libs = os.path.join(build, ".libs")
+    return {"LD_LIBRARY_PATH": libs + (":" + os.environ["LD_LIBRARY_PATH"] if "LD_LIBRARY_PATH" in os.environ else "")}
+
+
+def input_args(spec):
+    """What zenps-perf and the rivals' programs alike take to make the same gradients."""
+    args = ["--rows", spec["rows"]] if spec.get("rows") else []
+    args += ["--width", spec["width"], "--steps", spec["steps"], "--warmup", spec["warmup"], "--seed", spec.get("seed", 1)]
+    if spec.get("trace"):
+        return args + ["--trace", spec["trace"], "--batch", spec["batch"]]
+    return args + ["--density", spec["density"]]
+
+
+def run(spec, build, series=None):
+    """One row: `spec` completed by what was measured."""
+    n = spec["n"]
+    n_servers = spec.get("servers") or n
+    shared = not spec.get("servers")
+    hosts = n if shared else n + n_servers
+    with Lab(hosts + 1, spec["rate"], spec.get("racks", 1), spec.get("uplink", "none")) as lab:
+        address = f"{lab.address(hosts)}:{PORT}"
+        env = {**environment(build), **spec.get("env", {})}
+        daemon = program(build, "zenpsd")
+        listening = os.path.join(lab.scratch, "address")
+        coordinator = lab.spawn(hosts, [daemon, "--roles=coordinator", f"--control-listen={address}", "--log-level=warn",
+                                        f"--control-address-file={listening}", f"--coordinator-min-servers={n_servers}"],
+                                "coordinator", env)
+        deadline = time.monotonic() + 20
+        while not os.path.exists(listening):
+            if coordinator.poll() is not None or time.monotonic() > deadline:
+                raise Failure(f"the coordinator did not come up: {lab.said(coordinator)}")
+            time.sleep(0.01)
+        servers = [lab.spawn(i if shared else n + i,
+                             [daemon, "--roles=server", f"--control-coordinator={address}", f"--server-name=server{i}",
+                              "--fabric-interface=eth0", "--log-level=warn"], f"server{i}", env) for i in range(n_servers)]
+        before = lab.counters()
+        watch = Watch([p.pid for p in servers], interfaces=bool(series))
+        watch.start()
+        command = [program(build, "zenps-perf"), "--json", *input_args(spec), *spec.get("args", [])]
+        if spec.get("verify", True):
+            command.append("--verify")
+        ranks = [lab.spawn(i, command, f"rank{i}",
+                           {**env, "ZENPS_COORDINATOR": address, "ZENPS_JOB": "bench", "ZENPS_RANK": str(i),
+                            "ZENPS_WORLD_SIZE": str(n), "ZENPS_INTERFACE": "eth0", "ZENPS_ROUND_TIMEOUT": "600s",
+                            "ZENPS_JOIN_TIMEOUT": "120s"}, capture=True) for i in range(n)]
+        ended = lab.await_end(ranks, spec["timeout_s"])
+        watch.done.set()
+        rounds = spec["warmup"] + spec["steps"]
+        server_rss = [peak_rss_mb(p.pid) for p in servers]
+        traffic = lab.traffic(before, rounds, hosts)
+    got = json.loads(ended[0][0])
+    if series:
+        write_series(series, watch.series, got["timeline"])
+    server_cpu_ms = watch.cpu_per_step_ms(got["timeline"])
+    cpu_ms = got["cpu_ms"] * n + server_cpu_ms
+    if traffic["bytes_in"] is None:  # unshaped: what the ranks themselves counted
+        traffic["bytes_in"], traffic["bytes_out"] = got["bytes_in"], got["bytes_out"]
+    return {"rows": got["rows"], "density": got["density"], "union_density": got["union_density"], "scheme": got["scheme"],
+            "median_ms": got["median_ms"], **traffic, "cpu_util": cpu_ms / (got["median_ms"] * CORES),
+            "machine_util": watch.utilisation(got["timeline"]), "cpu_ms": cpu_ms, "server_cpu_ms": server_cpu_ms,
+            "verified": got["verified"], "codec": got["codec"], "provider": got["provider"], "partitions": got["partitions"],
+            "payload_in": got["payload_in"], "payload_out": got["payload_out"], "bytes_over_bound": got["bytes_over_bound"],
+            "imbalance_push": got["imbalance_push"], "imbalance_pull": got["imbalance_pull"], "phases": got["phases"],
+            "timeline": got["timeline"], "rss_worker_mb": max(usage.ru_maxrss for _, usage in ended) / 1024,
+            "rss_server_mb": max(server_rss), "dense_bytes": got["dense_bytes"]}
+
+
+def write_series(path, series, timeline):
+    """Interface counters over time, a line a sample: seconds, then payload-like bytes in and out of each host."""
+    with open(path, "w") as out:
+        out.write("# steps (start, ms): " + json.dumps([(s["start_s"], s["ms"]) for s in timeline]) + "\n")
+        for now, hosts in series:
+            out.write(f"{now:.4f} " + " ".join(f"{i} {o}" for i, o in hosts) + "\n")
+
+
+def as_elements(spec):
+    """The same gradients element by element: a trace in which every row id is `width` ids, of a tensor of width 1."""
+    import lzma
+    import tempfile
+    width, wanted = spec["width"], spec["n"] * spec["batch"] * (spec["steps"] + spec["warmup"])
+    opener = lzma.open if spec["trace"].endswith(".xz") else open
+    largest, written = 0, 0
+    out = tempfile.NamedTemporaryFile("w", prefix="zenps-elements.", suffix=".ids")  # gone when the row is
+    with opener(spec["trace"], "rt") as lines:
+        for line in lines:
+            ids = [int(word) for word in line.split()]
+            largest = max([largest, *ids])
+            if ids and written < wanted:
+                written += 1
+                out.write(" ".join(str(i * width + c) for i in dict.fromkeys(ids) for c in range(width)) + "\n")
+    out.flush()
+    return dict(spec, trace=out.name, rows=(largest + 1) * width, width=1, keep=out)
