@@ -62,7 +62,7 @@ static zps_err_t job_open(struct zps_shard *shard, const zps_json *params, struc
 }
 
 static zps_err_t get_kind(const zps_json *params, struct zps_tensor_spec *spec, struct zps_error *error) {
-  const char *dtype, *op, *codec;
+  const char *dtype, *op, *codec, *values;
   zps_err_t err = zps_json_get_str(params, "dtype", &dtype, error);
   if (!err) err = zps_json_get_str(params, "op", &op, error);
   if (!err && (!zps_dtype_parse(dtype, &spec->dtype) || !zps_op_parse(op, &spec->op)))
@@ -71,6 +71,9 @@ static zps_err_t get_kind(const zps_json *params, struct zps_tensor_spec *spec, 
   if (!err) err = zps_json_get_str(params, "codec", &codec, error);
   if (!err && !zps_codec_policy_parse(codec, &spec->codec))
     err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "codec '%.40s' is not known to this server", codec);
+  if (!err) err = zps_json_get_str(params, "values", &values, error);
+  if (!err && !zps_values_parse(values, &spec->value_codec))
+    err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "values as '%.40s' are not known to this server", values);
   return err;
 }
 

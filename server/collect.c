@@ -95,7 +95,7 @@ static bool take_slice(struct zps_live *live, uint32_t rank, const struct zps_sl
     return zps_live_fail(live, rank, ZPS_ERR_PROTOCOL, "it pushed partition %u, which is not this server's",
                          slice->partition);
   const zps_err_t code = zps_slice_check_sizes(slice->codec, tensor->sizes[part], slice->nnz, tensor->width,
-                                               tensor->dtype, ZPS_VALUES_RAW, slice->len_bytes, &error);
+                                               tensor->dtype, tensor->value_codec, slice->len_bytes, &error);
   if (code != ZPS_OK) return zps_live_fail(live, rank, code, "partition %u: %s", slice->partition, error.text);
   const struct zps_round_event event = {
       .type = ZPS_ROUND_ANNOUNCED, .rank = rank, .part = part, .is_here = slice->is_inline, .deadline_ns = deadline_ns};

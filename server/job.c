@@ -172,6 +172,10 @@ static zps_err_t check_spec(const struct zps_job *job, const struct zps_tensor_s
   if (zps_codec_result_set(spec->codec) == 0)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "job %s, tensor %s: %d is no choice of codecs", job->name, spec->name,
                     (int)spec->codec);
+  if (!zps_values_suit(spec->value_codec, spec->dtype))
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "job %s, tensor %s: values of dtype %s do not travel as %d (%s)",
+                    job->name, spec->name, zps_dtype_name(spec->dtype), (int)spec->value_codec,
+                    zps_values_name(spec->value_codec));
   if (spec->op == ZPS_OP_MEAN && spec->dtype == ZPS_DTYPE_U8)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "job %s, tensor %s: bytes have no mean; use sum", job->name,
                     spec->name);
@@ -215,6 +219,7 @@ zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spe
   tensor->dtype = spec->dtype;
   tensor->op = spec->op;
   tensor->codecs = zps_codec_result_set(spec->codec);
+  tensor->value_codec = spec->value_codec;
   tensor->partition = partition;
   memcpy(tensor->name, spec->name, sizeof tensor->name);
   tensor->positions = calloc(spec->n_parts, sizeof tensor->positions[0]);

@@ -163,6 +163,7 @@ struct zps_tensor {
   enum zps_dtype dtype;
   enum zps_op op;
   unsigned codecs; /* that results may travel in: a set */
+  enum zps_value_codec value_codec;
   struct zps_partition partition;
   uint32_t parts_here;
   uint32_t *positions;  /* by partition number: position among those here, or UINT32_MAX */

@@ -4,6 +4,7 @@
 
 #include <sched.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define ZPS_LOG_COMPONENT "shard"
 #include "common/base/clock.h"
@@ -16,12 +17,14 @@ struct zps_reduce_job {
   struct zps_live *live; /* NULL: the round is over */
   uint32_t part, world, m, width;
   enum zps_dtype dtype;
+  enum zps_value_codec value_codec;
+  uint64_t key; /* of the sum's values */
   enum zps_op op;
   unsigned codecs;
   struct zps_buf result;
   struct zps_contribution **contributions; /* by rank */
   struct zps_slice_view *views;
-  struct zps_buffer ranks; /* scratch */
+  struct zps_buffer ranks, raw; /* scratch */
   /* the pool's answer */
   zps_err_t code;
   uint32_t bad_rank;
@@ -49,6 +52,7 @@ static void job_free(struct zps_reduce_job *job) {
   free(job->contributions);
   free(job->views);
   zps_buffer_fini(&job->ranks);
+  zps_buffer_fini(&job->raw);
   free(job);
 }
 
@@ -70,8 +74,8 @@ static enum zps_codec plain_codec(unsigned codecs, uint32_t m, uint64_t nnz) {
 
 /* ---- on a pool thread ---- */
 
-/* Only the sum tells which code of its rows is the smallest. */
-static zps_err_t recode(struct zps_reduce_job *job) {
+/* Only the sum tells which code of its rows is the smallest. Values that are narrowed go to the result with it. */
+static zps_err_t recode(struct zps_reduce_job *job, void *sum) {
   const uint64_t values_bytes = (uint64_t)job->nnz * job->width * zps_dtype_size(job->dtype);
   struct zps_slice_view view = {.codec = job->codec,
                                 .dtype = job->dtype,
@@ -79,12 +83,17 @@ static zps_err_t recode(struct zps_reduce_job *job) {
                                 .m = job->m,
                                 .z = job->nnz,
                                 .width = job->width,
-                                .values = job->result.data,
-                                .index = (const char *)job->result.data + values_bytes,
+                                .values = sum,
+                                .index = (const char *)sum + values_bytes,
                                 .index_bytes = job->len_bytes - values_bytes};
   const zps_err_t code = zps_slice_recode(&view, job->codecs, &job->ranks);
   job->codec = view.codec;
   job->len_bytes = values_bytes + view.index_bytes;
+  if (job->value_codec == ZPS_VALUES_RAW || code != ZPS_OK) return code;
+  const uint64_t n = (uint64_t)job->nnz * job->width, coded_bytes = zps_values_bytes(job->value_codec, job->dtype, n);
+  zps_values_encode(job->value_codec, job->dtype, sum, n, job->key, job->result.data);
+  if (view.index_bytes > 0) memcpy((char *)job->result.data + coded_bytes, view.index, view.index_bytes);
+  job->len_bytes = coded_bytes + view.index_bytes;
   return code;
 }
 
@@ -93,7 +102,7 @@ static void sum(struct zps_reduce_job *job, struct zps_reduce_scratch *scratch) 
     const struct zps_contribution *contribution = job->contributions[rank];
     job->code =
         zps_slice_view_init(&job->views[rank], contribution->codec, job->m, contribution->nnz, job->width, job->dtype,
-                            ZPS_VALUES_RAW, contribution->data, contribution->len_bytes, &job->error);
+                            job->value_codec, contribution->data, contribution->len_bytes, &job->error);
     job->bad_rank = rank;
     if (job->code != ZPS_OK) return;
   }
@@ -101,9 +110,14 @@ static void sum(struct zps_reduce_job *job, struct zps_reduce_scratch *scratch) 
   uint64_t most = 0;
   for (uint32_t rank = 0; rank < job->world; rank++) most += job->views[rank].z;
   job->codec = plain_codec(job->codecs, job->m, most);
-  job->code =
-      zps_reduce(scratch, job->views, job->world, job->op, job->codec, job->result.data, &job->nnz, &job->len_bytes);
-  if (job->code == ZPS_OK) job->code = recode(job);
+  void *out = job->result.data;
+  if (job->value_codec != ZPS_VALUES_RAW) {
+    job->code = zps_buffer_need(&job->raw, zps_reduce_bound(job->views, job->world, job->codec), 1);
+    out = job->raw.data;
+  }
+  if (job->code == ZPS_OK)
+    job->code = zps_reduce(scratch, job->views, job->world, job->op, job->codec, out, &job->nnz, &job->len_bytes);
+  if (job->code == ZPS_OK) job->code = recode(job, out);
   if (job->code != ZPS_OK) zps_fail(&job->error, job->code, "cannot sum: %s", zps_err_str(job->code));
 }
 
@@ -188,6 +202,12 @@ static void submit(struct zps_memory_wait *wait) {
   job->m = tensor->sizes[part];
   job->width = tensor->width;
   job->dtype = tensor->dtype;
+  job->value_codec = tensor->value_codec;
+  job->key = zps_values_key(&(struct zps_values_origin){.seed = tensor->partition.seed,
+                                                        .step = live->round->config.step,
+                                                        .tensor = tensor->id,
+                                                        .rank = tensor->job->world},
+                            tensor->partitions[part]);
   job->op = tensor->op;
   job->codecs = tensor->codecs;
   job->result = part_run->result;
@@ -213,7 +233,7 @@ void zps_reduce_start(struct zps_live *live, uint32_t part) {
       .live = live,
       .part = part,
       .len_bytes = zps_codec_slice_bytes(plain_codec(tensor->codecs, m, nnz), m, nnz < m ? (uint32_t)nnz : m,
-                                         tensor->width, tensor->dtype, ZPS_VALUES_RAW),
+                                         tensor->width, tensor->dtype, tensor->value_codec),
       .buf_p = &part_run->result,
       .granted = submit};
   zps_memory_want(tensor->job->shard, &part_run->wait);

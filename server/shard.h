@@ -50,6 +50,7 @@ struct zps_tensor_spec {
   enum zps_op op;
   uint32_t n_parts, block_bits;
   enum zps_codec_policy codec;
+  enum zps_value_codec value_codec;
   const uint32_t *owners; /* n_parts of them: position of the owning server */
 };
 

@@ -198,6 +198,7 @@ zps_err_t zps_membership_register(struct zps_membership *membership, const struc
   params = zps_json_set_str(params, "op", zps_op_name(ask->op));
   params = zps_json_set_u64(params, "partitions", ask->partitions);
   params = zps_json_set_str(params, "codec", zps_codec_policy_name(ask->codec));
+  params = zps_json_set_str(params, "values", zps_values_name(ask->value_codec));
   if (ask->block_bits >= 0) params = zps_json_set_u64(params, "block_bits", (uint64_t)ask->block_bits);
   zps_json *result = NULL;
   zps_err_t err = zps_client_call(membership->client, "tensor.register", params, timeout_ms, &result, error);

@@ -46,6 +46,7 @@ struct zps_tensor_ask {
   enum zps_op op;
   int block_bits;
   enum zps_codec_policy codec;
+  enum zps_value_codec value_codec;
 };
 
 struct zps_tensor_answer {

@@ -7,6 +7,7 @@
 
 #include "common/base/config.h"
 #include "common/base/log.h"
+#include "common/codec/values.h"
 
 #define NAME_MAX_BYTES 127u /* of a job's name, as the coordinator takes it */
 #define WORLD_MAX 4096
@@ -16,6 +17,7 @@
 static const char *const level_names[] = {"error", "warn", "info", "debug", "trace", NULL};
 
 static const char *const codec_names[] = {"auto", "paper", NULL};
+static const char *const values_names[] = {ZPS_VALUES_NAME_LIST, NULL};
 
 static const struct zps_opt opts[] = {
     {.name = "coordinator",
@@ -108,6 +110,13 @@ static const struct zps_opt opts[] = {
      .arg = "CODEC",
      .values = codec_names,
      .help = "How row numbers are coded: as small as can be, or as in the paper."},
+    {.name = "values",
+     .type = ZPS_OPT_ENUM,
+     .offset = FIELD(values),
+     .def = "raw",
+     .arg = "CODEC",
+     .values = values_names,
+     .help = "What values travel as: as they are, or rounded to 16 bits or to QSGD levels."},
     {.name = "log-level",
      .type = ZPS_OPT_ENUM,
      .offset = FIELD(log_level),

@@ -32,7 +32,7 @@ static void take_slice(struct zps_worker_round *round, uint32_t server, const st
   }
   struct zps_worker_part *part = &round->parts[p];
   struct zps_error error;
-  if (zps_slice_check_sizes(slice->codec, part->m, slice->nnz, tensor->width, tensor->dtype, ZPS_VALUES_RAW,
+  if (zps_slice_check_sizes(slice->codec, part->m, slice->nnz, tensor->width, tensor->dtype, tensor->value_codec,
                             slice->len_bytes, &error) != ZPS_OK) {
     zps_worker_round_fail(round, ZPS_ERR_PROTOCOL,
                           "server %u (%s) announces an impossible sum of partition %" PRIu32 ": %s", server, name, p,
@@ -46,7 +46,7 @@ static void take_slice(struct zps_worker_round *round, uint32_t server, const st
   part->result.data = NULL;
   round->request->in_union[p] = slice->nnz;
   round->stats.nnz_out += slice->nnz;
-  round->bound_bytes += zps_codec_bound_bytes(part->m, slice->nnz, tensor->width, tensor->dtype, ZPS_VALUES_RAW);
+  round->bound_bytes += zps_codec_bound_bytes(part->m, slice->nnz, tensor->width, tensor->dtype, tensor->value_codec);
   if (!slice->is_inline) {
     zps_plane_wait_pull(round->plane, part);
     return;
@@ -171,7 +171,7 @@ static bool view(struct zps_worker_task *task, uint32_t p) {
   struct zps_error error;
   const zps_err_t err =
       zps_slice_view_init(&round->views[p], part->result.codec, part->m, part->result.nnz, tensor->width, tensor->dtype,
-                          ZPS_VALUES_RAW, part->sum, part->result.len_bytes, &error);
+                          tensor->value_codec, part->sum, part->result.len_bytes, &error);
   if (err == ZPS_OK) return true;
   struct zps_error named;
   const uint32_t server = tensor->owners[p];

@@ -32,7 +32,12 @@ static void scan_run(struct zps_worker_task *task) {
   struct zps_worker_round *round = task->round;
   const struct zenps_tensor *tensor = round->tensor;
   struct zps_encode_input input = {
-      .part = &tensor->part, .width = tensor->width, .dtype = tensor->dtype, .values = round->in.values};
+      .part = &tensor->part,
+      .width = tensor->width,
+      .dtype = tensor->dtype,
+      .value_codec = tensor->value_codec,
+      .origin = {.seed = tensor->part.seed, .step = round->step, .tensor = tensor->id, .rank = round->plane->rank},
+      .values = round->in.values};
   if (round->in.layout == ZENPS_ROWS) {
     input.rows = round->in.nnz ? round->in.row_ids : no_rows;
     input.n_entries = round->in.nnz;
@@ -90,7 +95,7 @@ void zps_worker_round_write(struct zps_worker_round *round) {
     round->request->sent[p] = part->nnz;
     round->stats.payload_out += part->push_bytes;
     round->stats.nnz_in += part->nnz;
-    round->bound_bytes += zps_codec_bound_bytes(part->m, part->nnz, tensor->width, tensor->dtype, ZPS_VALUES_RAW);
+    round->bound_bytes += zps_codec_bound_bytes(part->m, part->nnz, tensor->width, tensor->dtype, tensor->value_codec);
     if (!goes_inline(part)) {
       any_bulk = true;
       continue;

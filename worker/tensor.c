@@ -51,6 +51,13 @@ static zps_err_t make_ask(const struct zenps_job *job, const char *name, uint64_
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: codec %d is none of ZENPS_CODEC_AUTO, ZENPS_CODEC_PAPER", name,
                     (int)options.codec);
   }
+  enum zps_value_codec value_codec = ZPS_VALUES_RAW; /* the library's own bytes, whatever the environment says */
+  if (dtype != ZPS_DTYPE_U8 || options.values != 0)
+    value_codec = (enum zps_value_codec)(options.values ? (int)options.values : job->options.values + 1);
+  if (!zps_values_suit(value_codec, dtype)) {
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: values %d is none of ZENPS_VALUES_RAW to ZENPS_VALUES_QSGD8",
+                    name, (int)options.values);
+  }
   if (options.partitions > ZPS_PARTITION_PARTS_MAX || options.block_bits < -1 ||
       options.block_bits > (int)ZPS_PARTITION_BLOCK_BITS_MAX) {
     return zps_fail(error, ZPS_ERR_INVALID,
@@ -65,7 +72,8 @@ static zps_err_t make_ask(const struct zenps_job *job, const char *name, uint64_
       .op = options.op ? (enum zps_op)options.op : ZPS_OP_SUM,
       .partitions = options.partitions,
       .block_bits = options.block_bits,
-      .codec = (enum zps_codec_policy)(options.codec ? (int)options.codec : job->options.codec + 1)};
+      .codec = (enum zps_codec_policy)(options.codec ? (int)options.codec : job->options.codec + 1),
+      .value_codec = value_codec};
   out->partitioner = options.hierarchical ? ZPS_PARTITIONER_HIERARCHICAL : ZPS_PARTITIONER_ORDERED;
   return ZPS_OK;
 }
@@ -76,18 +84,19 @@ static zps_err_t compare(const struct zenps_tensor *tensor, const struct ask *as
   if (tensor->part.rows == ask->rows && tensor->width == ask->width && tensor->dtype == ask->dtype &&
       tensor->op == ask->op && tensor->asked_partitions == ask->partitions &&
       tensor->asked_block_bits == ask->block_bits && tensor->partitioner == asked->partitioner &&
-      tensor->codec == ask->codec) {
+      tensor->codec == ask->codec && tensor->value_codec == ask->value_codec) {
     return ZPS_OK;
   }
   return zps_fail(error, ZPS_ERR_SHAPE,
                   "tensor %s is open as %" PRIu64 " x %" PRIu32 " %s, %s, %" PRIu32
-                  " partitions asked for, blocks 2^%d, codec %s; "
+                  " partitions asked for, blocks 2^%d, codec %s, values %s; "
                   "it cannot be opened as %" PRIu64 " x %" PRIu32 " %s, %s, %" PRIu32
-                  " partitions, blocks 2^%d, codec %s",
+                  " partitions, blocks 2^%d, codec %s, values %s",
                   tensor->name, tensor->part.rows, tensor->width, zps_dtype_name(tensor->dtype),
                   zps_op_name(tensor->op), tensor->asked_partitions, tensor->asked_block_bits,
-                  zps_codec_policy_name(tensor->codec), ask->rows, ask->width, zps_dtype_name(ask->dtype),
-                  zps_op_name(ask->op), ask->partitions, ask->block_bits, zps_codec_policy_name(ask->codec));
+                  zps_codec_policy_name(tensor->codec), zps_values_name(tensor->value_codec), ask->rows, ask->width,
+                  zps_dtype_name(ask->dtype), zps_op_name(ask->op), ask->partitions, ask->block_bits,
+                  zps_codec_policy_name(ask->codec), zps_values_name(ask->value_codec));
 }
 
 static zps_err_t tensor_create(struct zenps_job *job, const struct ask *asked, struct zenps_tensor **tensor_p,
@@ -110,6 +119,7 @@ static zps_err_t tensor_create(struct zenps_job *job, const struct ask *asked, s
   tensor->op = ask->op;
   tensor->partitioner = asked->partitioner;
   tensor->codec = ask->codec;
+  tensor->value_codec = ask->value_codec;
   tensor->asked_partitions = ask->partitions;
   tensor->asked_block_bits = ask->block_bits;
   tensor->owners = answer.owners;
@@ -174,6 +184,27 @@ zenps_status_t zenps_tensor_open(zenps_job_t *job, const char *name, uint64_t ro
     return zps_worker_fail(ZPS_ERR_INVALID, "tensor %s: dtype %d is none of ZENPS_F32, ZENPS_F64", name, (int)dtype);
   }
   return zps_worker_tensor_open(job, name, rows, width, (enum zps_dtype)dtype, options, tensor);
+}
+
+zenps_status_t zenps_tensor_info(const zenps_tensor_t *tensor, zenps_tensor_info_t *info) {
+  if (!tensor || !info || info->struct_size < sizeof(size_t)) {
+    return zps_worker_fail(ZPS_ERR_INVALID, "zenps_tensor_info: tensor or info is NULL, or its struct_size is not set");
+  }
+  const size_t size = info->struct_size;
+  const zenps_tensor_info_t known = {.struct_size = size,
+                                     .rows = tensor->part.rows,
+                                     .seed = tensor->part.seed,
+                                     .id = tensor->id,
+                                     .width = tensor->width,
+                                     .partitions = tensor->part.n_parts,
+                                     .block_bits = tensor->part.block_bits,
+                                     .dtype = (zenps_dtype_t)tensor->dtype,
+                                     .op = (zenps_op_t)tensor->op,
+                                     .codec = (zenps_codec_t)tensor->codec,
+                                     .values = (zenps_values_t)tensor->value_codec};
+  memset(info, 0, size);
+  memcpy(info, &known, size < sizeof known ? size : sizeof known);
+  return ZENPS_OK;
 }
 
 uint32_t zenps_tensor_partitions(const zenps_tensor_t *tensor) {

@@ -21,6 +21,7 @@ struct zenps_tensor {
   enum zps_op op;
   enum zps_partitioner partitioner;
   enum zps_codec_policy codec;
+  enum zps_value_codec value_codec;
   uint32_t asked_partitions; /* as the caller asked for: opening again must ask for the same */
   int asked_block_bits;
   struct zps_partition part;

@@ -22,15 +22,26 @@ static inline __attribute__((always_inline)) void scatter(const uint64_t *rows, 
   for (uint32_t i = 0; i < n; i++, values += row_bytes) memcpy(dense + rows[i] * row_bytes, values, row_bytes);
 }
 
+/* Widens rows to their places. */
+static void widen(const struct zps_slice_view *view, uint32_t first, const uint64_t *rows, uint32_t n,
+                  uint64_t row_bytes, char *dense) {
+  for (uint32_t i = 0; i < n; i++) zps_slice_values(view, first + i, 1, dense + rows[i] * row_bytes);
+}
+
 void zps_decode_dense(const struct zps_partition *part, uint32_t p, const struct zps_slice_view *view, void *dense) {
   const uint64_t row_bytes = view->width * (uint64_t)zps_dtype_size(view->dtype);
-  const char *values = view->values;
   struct zps_rank_cursor cursor;
   uint32_t ranks[BATCH + ZPS_SIMD_SLACK] = {0};
   uint64_t rows[BATCH + ZPS_SIMD_SLACK];
   zps_rank_cursor_init(&cursor, view);
-  for (uint32_t n; (n = zps_rank_cursor_read(&cursor, view->m, ranks, BATCH)) > 0; values += n * row_bytes) {
+  for (uint32_t n; (n = zps_rank_cursor_read(&cursor, view->m, ranks, BATCH)) > 0;) {
     zps_simd()->rows_of(part, p, ranks, n, rows);
+    if (view->value_codec != ZPS_VALUES_RAW && view->width > 1) {
+      widen(view, cursor.next - n, rows, n, row_bytes, dense);
+      continue;
+    }
+    double room[BATCH];
+    const char *const values = zps_slice_values(view, cursor.next - n, n, room);
     if (row_bytes == 4)
       scatter(rows, n, values, 4, dense);
     else if (row_bytes == 8)
@@ -70,8 +81,9 @@ zps_err_t zps_decode_rows(const struct zps_partition *part, const struct zps_sli
   for (uint64_t i = 0; i < n; i++) {
     const struct zps_slice_view *const view = &views[pairs[i].value >> 32];
     rows[i] = (int64_t)pairs[i].key;
-    memcpy((char *)values + i * row_bytes, (const char *)view->values + (pairs[i].value & UINT32_MAX) * row_bytes,
-           row_bytes);
+    char *const to = (char *)values + i * row_bytes;
+    const void *const from = zps_slice_values(view, (uint32_t)pairs[i].value, 1, to);
+    if (from != to) memcpy(to, from, row_bytes);
   }
   free(pairs);
   return ZPS_OK;

@@ -94,9 +94,10 @@ zps_err_t zps_encoder_scan(struct zps_encoder *encoder, const struct zps_encode_
   encoder->row_bytes = input->width * (uint64_t)zps_dtype_size(input->dtype);
   encoder->total_nnz = 0;
   encoder->n_parts = 0;
-  if (encoder->row_bytes == 0)
-    return zps_fail(error, ZPS_ERR_INVALID, "rows of %u elements of dtype %d: there must be a dtype and an element",
-                    input->width, (int)input->dtype);
+  if (encoder->row_bytes == 0 || !zps_values_suit(input->value_codec, input->dtype))
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "rows of %u elements of dtype %d as %s: there must be an element, a dtype, and a codec for it",
+                    input->width, (int)input->dtype, zps_values_name(input->value_codec));
   const uint32_t n_parts = input->part->n_parts;
   zps_err_t code = zps_buffer_need(&encoder->starts, n_parts + 1ull, sizeof(uint64_t));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->nnz, n_parts, sizeof(uint32_t));
@@ -122,36 +123,72 @@ uint64_t zps_encoder_total_nnz(const struct zps_encoder *encoder) {
   return encoder->total_nnz;
 }
 
+static inline __attribute__((always_inline)) const char *row_at(const struct zps_encoder *encoder, uint64_t source,
+                                                                uint64_t row_bytes) {
+  const char *const values = encoder->input.values, *const sums = encoder->sums.data;
+  return source & ZPS_ENCODE_SUM_BIT ? sums + (source ^ ZPS_ENCODE_SUM_BIT) * row_bytes : values + source * row_bytes;
+}
+
 static inline __attribute__((always_inline)) void gather(const struct zps_encoder *encoder, const uint64_t *sources,
                                                          uint32_t z, uint64_t row_bytes, char *out) {
-  const char *const values = encoder->input.values, *const sums = encoder->sums.data;
-  for (uint32_t i = 0; i < z; i++, out += row_bytes) {
-    const char *const from = sources[i] & ZPS_ENCODE_SUM_BIT ? sums + (sources[i] ^ ZPS_ENCODE_SUM_BIT) * row_bytes
-                                                             : values + sources[i] * row_bytes;
-    memcpy(out, from, row_bytes);
+  for (uint32_t i = 0; i < z; i++, out += row_bytes) memcpy(out, row_at(encoder, sources[i], row_bytes), row_bytes);
+}
+
+/* Copies rows [first, first + n) of a partition's list that starts at `start`; n > 0. */
+static void copy_rows(const struct zps_encoder *encoder, uint64_t start, uint32_t first, uint32_t n, char *out) {
+  const uint64_t row_bytes = encoder->row_bytes;
+  if (encoder->is_staged) {
+    memcpy(out, (const char *)encoder->staged.data + (start + first) * row_bytes, n * row_bytes);
+    return;
   }
+  const uint64_t *const sources = (const uint64_t *)encoder->sources.data + start + first;
+  switch (row_bytes) {
+    case 4:
+      gather(encoder, sources, n, 4, out);
+      break;
+    case 8:
+      gather(encoder, sources, n, 8, out);
+      break;
+    default:
+      gather(encoder, sources, n, row_bytes, out);
+  }
+}
+
+/* Codes the values on the way, as many rows at a time as fit here, or single ones. */
+static void code_rows(const struct zps_encoder *encoder, uint32_t p, uint64_t start, uint32_t z, void *out) {
+  enum { ROOM = 4096 };
+  const struct zps_encode_input *const input = &encoder->input;
+  const uint64_t row_bytes = encoder->row_bytes;
+  struct zps_values_writer writer;
+  double room[ROOM / sizeof(double)];
+  zps_values_writer_init(&writer, input->value_codec, input->dtype, (uint64_t)z * input->width,
+                         zps_values_key(&input->origin, p), out);
+  if (encoder->is_staged) {
+    zps_values_writer_put(&writer, (const char *)encoder->staged.data + start * row_bytes, (uint64_t)z * input->width);
+  } else if (row_bytes <= ROOM / 16) {
+    const uint32_t at_once = (uint32_t)(ROOM / row_bytes);
+    for (uint32_t i = 0, n; i < z; i += n) {
+      n = z - i < at_once ? z - i : at_once;
+      copy_rows(encoder, start, i, n, (char *)room);
+      zps_values_writer_put(&writer, room, (uint64_t)n * input->width);
+    }
+  } else {
+    for (uint32_t i = 0; i < z; i++)
+      zps_values_writer_put(&writer, row_at(encoder, ((const uint64_t *)encoder->sources.data)[start + i], row_bytes),
+                            input->width);
+  }
+  zps_values_writer_end(&writer);
 }
 
 void zps_encoder_write(const struct zps_encoder *encoder, uint32_t p, enum zps_codec codec, void *out) {
   const uint32_t m = zps_partition_size(encoder->input.part, p), z = zps_encoder_nnz(encoder, p);
-  const uint64_t start = ((const uint64_t *)encoder->starts.data)[p], row_bytes = encoder->row_bytes;
+  const uint64_t start = ((const uint64_t *)encoder->starts.data)[p];
   const uint32_t *const ranks = z ? (const uint32_t *)encoder->ranks.data + start : NULL;
-  if (z == 0) {
-    /* nothing to copy: the buffers may not exist */
-  } else if (encoder->is_staged) {
-    memcpy(out, (const char *)encoder->staged.data + start * row_bytes, z * row_bytes);
-  } else {
-    const uint64_t *const sources = (const uint64_t *)encoder->sources.data + start;
-    switch (row_bytes) {
-      case 4:
-        gather(encoder, sources, z, 4, out);
-        break;
-      case 8:
-        gather(encoder, sources, z, 8, out);
-        break;
-      default:
-        gather(encoder, sources, z, row_bytes, out);
-    }
-  }
-  zps_codec_index_encode(codec, m, ranks, z, (char *)out + z * row_bytes);
+  const enum zps_value_codec value_codec = encoder->input.value_codec;
+  if (z > 0 && value_codec == ZPS_VALUES_RAW) /* without rows the buffers may not exist */
+    copy_rows(encoder, start, 0, z, out);
+  else if (z > 0)
+    code_rows(encoder, p, start, z, out);
+  const uint64_t values_bytes = zps_values_bytes(value_codec, encoder->input.dtype, (uint64_t)z * encoder->input.width);
+  zps_codec_index_encode(codec, m, ranks, z, (char *)out + values_bytes);
 }

@@ -27,6 +27,8 @@ struct zps_encode_input {
   const struct zps_partition *part;
   uint32_t width;
   enum zps_dtype dtype;
+  enum zps_value_codec value_codec; /* what the slices' values travel as */
+  struct zps_values_origin origin;
   const void *values;  /* dense: rows * width; COO: n_entries * width */
   const int64_t *rows; /* COO: n_entries row numbers; NULL: dense */
   uint64_t n_entries;  /* COO */
@@ -47,7 +49,7 @@ uint64_t zps_encoder_total_nnz(const struct zps_encoder *encoder);
  * Different partitions may be asked for at once. */
 enum zps_codec zps_encoder_choose(const struct zps_encoder *encoder, uint32_t p, unsigned allowed,
                                   uint64_t *slice_bytes_p);
-/* Writes partition `p` as `codec` at `out` (8-byte aligned): its values and zps_codec_index_exact() bytes. */
+/* Writes partition `p` as `codec` at `out` (8-byte aligned): its coded values and zps_codec_index_exact() bytes. */
 void zps_encoder_write(const struct zps_encoder *encoder, uint32_t p, enum zps_codec codec, void *out);
 
 #endif

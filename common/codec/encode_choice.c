@@ -8,6 +8,7 @@ enum zps_codec zps_encoder_choose(const struct zps_encoder *encoder, uint32_t p,
   const uint32_t *const ranks = z ? (const uint32_t *)encoder->ranks.data + start : NULL;
   uint64_t index_bytes;
   const enum zps_codec codec = zps_codec_choose(allowed, m, ranks, z, &index_bytes);
-  *slice_bytes_p = z * encoder->row_bytes + index_bytes;
+  const struct zps_encode_input *const input = &encoder->input;
+  *slice_bytes_p = zps_values_bytes(input->value_codec, input->dtype, (uint64_t)z * input->width) + index_bytes;
   return codec;
 }

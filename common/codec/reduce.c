@@ -20,6 +20,7 @@ struct zps_reduce_scratch {
   struct zps_buffer taken;   /* single floats: one chunk's sums and bits, where the result has no room to spare */
   struct zps_buffer index;   /* the result's coded set, until its place is known */
   struct zps_buffer cursors;
+  struct zps_buffer room; /* a batch of widened values */
 };
 
 /* One call's constants and progress. */
@@ -30,6 +31,7 @@ struct reduction {
   uint64_t row_bytes;
   uint32_t chunk_rows; /* a power of two */
   void *sums;
+  void *room; /* widened values */
   char *out;
   uint32_t z, rows_max;
 };
@@ -51,6 +53,7 @@ void zps_reduce_scratch_destroy(struct zps_reduce_scratch *scratch) {
   zps_buffer_fini(&scratch->taken);
   zps_buffer_fini(&scratch->index);
   zps_buffer_fini(&scratch->cursors);
+  zps_buffer_fini(&scratch->room);
   free(scratch);
 }
 
@@ -102,10 +105,11 @@ static void mark(uint32_t *touched, uint32_t first, const uint32_t *ranks, uint3
 static void add_chunk(const struct reduction *reduction, struct zps_rank_cursor *cursors, unsigned n_views,
                       uint32_t base, uint32_t end, uint32_t *touched) {
   uint32_t ranks[BATCH];
+  const uint32_t at_once = reduction->chunk_rows < BATCH ? reduction->chunk_rows : BATCH;
   for (unsigned i = 0; i < n_views; i++) {
     const struct zps_slice_view *const view = cursors[i].view;
-    for (uint32_t n; (n = zps_rank_cursor_read(&cursors[i], end, ranks, BATCH)) > 0;) {
-      const char *const values = (const char *)view->values + (cursors[i].next - n) * reduction->row_bytes;
+    for (uint32_t n; (n = zps_rank_cursor_read(&cursors[i], end, ranks, at_once)) > 0;) {
+      const void *const values = zps_slice_values(view, cursors[i].next - n, n, reduction->room);
       zps_accumulate_rows(view->dtype, reduction->sums, base, ranks, n, view->width, values);
       mark(touched, base & ~31u, ranks, n);
     }
@@ -144,7 +148,8 @@ static void add_singles(struct zps_rank_cursor *cursors, unsigned n_views, uint3
   uint32_t ranks[BATCH];
   for (unsigned i = 0; i < n_views; i++) {
     for (uint32_t n; (n = zps_rank_cursor_read(&cursors[i], end, ranks, BATCH)) > 0;) {
-      const any_float *const values = (const any_float *)cursors[i].view->values + (cursors[i].next - n);
+      float room[BATCH];
+      const any_float *const values = zps_slice_values(cursors[i].view, cursors[i].next - n, n, room);
       /* +0.0 + value is the value, and +0.0 for -0.0 */
       for (uint32_t j = 0; j < n; j++) sums[ranks[j] - base] += 0.0f + values[j];
     }
@@ -210,12 +215,16 @@ zps_err_t zps_reduce(struct zps_reduce_scratch *scratch, const struct zps_slice_
       singles ? need_singles(scratch) : need_zeroed(&scratch->sums, reduction.chunk_rows, reduction.row_bytes);
   if (code == ZPS_OK) code = need_zeroed(&scratch->touched, reduction.chunk_rows / 32 + 1, sizeof(uint32_t));
   if (code == ZPS_OK) code = zps_buffer_need(&scratch->index, index_bytes + ZPS_SIMD_SLACK * sizeof(uint32_t), 1);
+  if (code == ZPS_OK && views->value_codec != ZPS_VALUES_RAW && !singles)
+    code = zps_buffer_need(&scratch->room, reduction.chunk_rows < BATCH ? reduction.chunk_rows : BATCH,
+                           reduction.row_bytes);
   if (code == ZPS_OK) code = zps_buffer_need(&scratch->cursors, n_views, sizeof(struct zps_rank_cursor));
   if (code != ZPS_OK) return code;
 
   struct zps_rank_cursor *const cursors = scratch->cursors.data;
   for (unsigned i = 0; i < n_views; i++) zps_rank_cursor_init(&cursors[i], &views[i]);
   reduction.sums = scratch->sums.data;
+  reduction.room = scratch->room.data;
   uint32_t *const index = scratch->index.data;
   if (codec == ZPS_CODEC_BITMAP) memset(index, 0, index_bytes);
   for (uint32_t base; next_chunk(&reduction, cursors, n_views, &base);) {

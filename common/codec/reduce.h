@@ -1,10 +1,10 @@
 /*
  * The sum of n contributions to one partition, in rank order, coded as one slice.
  *
- * Works through the partition in chunks of local ranks that fit the cache: for each chunk the contributions are added in
- * the order given (rank order), each accumulator starting at +0.0, so the result is the same bits whatever the arrival order,
- * the chunk size or the number of threads. A row is in the result when at least one contribution holds it, also when
- * its sum is zero.
+ * Works through the partition in chunks of local ranks that fit the cache: for each chunk the contributions are added
+ * in the order given (rank order), each accumulator starting at +0.0, so the result is the same bits whatever the
+ * arrival order, the chunk size or the number of threads. A row is in the result when at least one contribution holds
+ * it, also when its sum is zero.
  */
 #ifndef ZPS_CODEC_REDUCE_H
 #define ZPS_CODEC_REDUCE_H
@@ -16,11 +16,12 @@ struct zps_reduce_scratch;
 zps_err_t zps_reduce_scratch_create(struct zps_reduce_scratch **scratch_p) ZPS_MUSTCHECK;
 void zps_reduce_scratch_destroy(struct zps_reduce_scratch *scratch);
 
-/* An upper bound of the result's bytes, for its buffer: at most min(m, sum of z) rows. */
+/* An upper bound of the result's bytes, for its buffer (values raw): at most min(m, sum of z) rows. */
 uint64_t zps_reduce_bound(const struct zps_slice_view *views, unsigned n_views, enum zps_codec codec);
-/* Adds `n_views` >= 1 contributions (same m, width, dtype) and writes the coded result to `out` (8-byte aligned, at least
- * the bound). ZPS_OP_MEAN multiplies each sum by 1/n_views in the tensor's dtype. */
+/* Adds `n_views` >= 1 contributions (same m, width, dtype and value codec) and writes the coded result, its values raw,
+ * to `out` (8-byte aligned, at least the bound). ZPS_OP_MEAN multiplies each sum by 1/n_views in the tensor's dtype. */
 zps_err_t zps_reduce(struct zps_reduce_scratch *scratch, const struct zps_slice_view *views, unsigned n_views,
-                     enum zps_op op, enum zps_codec codec, void *out, uint32_t *nnz_p, uint64_t *len_bytes_p) ZPS_MUSTCHECK;
+                     enum zps_op op, enum zps_codec codec, void *out, uint32_t *nnz_p,
+                     uint64_t *len_bytes_p) ZPS_MUSTCHECK;
 
 #endif

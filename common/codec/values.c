@@ -57,9 +57,9 @@ uint64_t zps_values_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint
   return bits ? 4 * buckets(n) + level_bytes(bits, n) : 4 * (n / 2 + n % 2);
 }
 
-uint64_t zps_values_key(uint64_t seed, uint32_t tensor, uint32_t partition, uint64_t step, uint32_t rank) {
-  const uint64_t of_slice = zps_hash_mix64(seed ^ ((uint64_t)tensor << 32 | partition));
-  return zps_hash_mix64(zps_hash_mix64(of_slice ^ step) ^ rank);
+uint64_t zps_values_key(const struct zps_values_origin *origin, uint32_t partition) {
+  const uint64_t of_slice = zps_hash_mix64(origin->seed ^ ((uint64_t)origin->tensor << 32 | partition));
+  return zps_hash_mix64(zps_hash_mix64(of_slice ^ origin->step) ^ origin->rank);
 }
 
 /* ---- writing ---- */

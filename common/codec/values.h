@@ -48,7 +48,9 @@ enum zps_value_codec {
 const char *zps_values_name(enum zps_value_codec codec);
 /* "raw" -> ZPS_VALUES_RAW and so on; false for unknown names. */
 bool zps_values_parse(const char *name, enum zps_value_codec *codec_p);
-/* What zps_values_parse() takes, for error texts. */
+/* All names in the order of their numbers, which start at 1: for tables of options. */
+#define ZPS_VALUES_NAME_LIST "raw", "bf16", "f16", "qsgd2", "qsgd4", "qsgd8"
+/* The same for error texts. */
 #define ZPS_VALUES_NAMES "raw, bf16, f16, qsgd2, qsgd4 and qsgd8"
 /* Whether values of this dtype can travel so; false for numbers that are no codec. */
 bool zps_values_suit(enum zps_value_codec codec, enum zps_dtype dtype);
@@ -57,8 +59,14 @@ unsigned zps_values_level_bits(enum zps_value_codec codec);
 
 /* Bytes of a list of n values; UINT64_MAX when 64 bits cannot hold it. */
 uint64_t zps_values_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint64_t n);
-/* The key of what `rank` sends for a partition in a step; sums are sent by "rank" world. */
-uint64_t zps_values_key(uint64_t seed, uint32_t tensor, uint32_t partition, uint64_t step, uint32_t rank);
+/* Who sends values: sums are sent by "rank" world. */
+struct zps_values_origin {
+  uint64_t seed; /* of the job */
+  uint64_t step;
+  uint32_t tensor, rank;
+};
+/* The key of what is sent for a partition. */
+uint64_t zps_values_key(const struct zps_values_origin *origin, uint32_t partition);
 
 /* Writes a list piece by piece. */
 struct zps_values_writer {

@@ -114,6 +114,7 @@ static zps_json *tensor_open_params(const struct zps_action *action) {
   params = zps_json_set_u64(params, "partitions", spec->n_parts);
   params = zps_json_set_u64(params, "block_bits", spec->block_bits);
   params = zps_json_set_str(params, "codec", zps_codec_policy_name(spec->codec));
+  params = zps_json_set_str(params, "values", zps_values_name(spec->value_codec));
   return zps_json_set(params, "owners", owners_array(spec));
 }
 

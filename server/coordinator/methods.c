@@ -85,6 +85,30 @@ static void job_leave(struct zps_coordinator_conn *conn, const zps_json *params,
   }
 }
 
+/* A name that may be left out, but must be a name. */
+static zps_err_t get_choice(const zps_json *params, const char *key, const char *def, const char *choices,
+                            const char **value_p, struct zps_error *error) {
+  *value_p = def;
+  if (!zps_json_get(params, key) || zps_json_get_str(params, key, value_p, NULL) == ZPS_OK) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_PROTOCOL, "member '%s' is no string (there are %s; %s when left out)", key, choices,
+                  def);
+}
+
+static zps_err_t get_codecs(const zps_json *params, struct zps_tensor_spec *spec, struct zps_error *error) {
+  const char *codec, *values;
+  zps_err_t err = get_choice(params, "codec", "auto", "auto and paper", &codec, error);
+  if (!err && !zps_codec_policy_parse(codec, &spec->codec))
+    err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such codec: '%.40s' (there are auto and paper)", codec);
+  if (!err) err = get_choice(params, "values", "raw", ZPS_VALUES_NAMES, &values, error);
+  if (!err && !zps_values_parse(values, &spec->value_codec))
+    err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such codec of values: '%.40s' (there are " ZPS_VALUES_NAMES ")",
+                   values);
+  if (!err && !zps_values_suit(spec->value_codec, spec->dtype))
+    err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "values of dtype %s do not travel as %s; use raw",
+                   zps_dtype_name(spec->dtype), values);
+  return err;
+}
+
 static zps_err_t get_kind(const zps_json *params, struct zps_tensor_spec *spec, struct zps_error *error) {
   const char *dtype, *op;
   zps_err_t err = zps_json_get_str(params, "dtype", &dtype, error);
@@ -93,10 +117,7 @@ static zps_err_t get_kind(const zps_json *params, struct zps_tensor_spec *spec, 
     err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such dtype: '%.40s' (there are f32, f64 and u8)", dtype);
   if (!err && !zps_op_parse(op, &spec->op))
     err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such operation: '%.40s' (there are sum and mean)", op);
-  const char *codec = zps_json_opt_str(params, "codec", "auto");
-  if (!err && !zps_codec_policy_parse(codec, &spec->codec))
-    err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such codec: '%.40s' (there are auto and paper)", codec);
-  return err;
+  return err ? err : get_codecs(params, spec, error);
 }
 
 static void tensor_register(struct zps_coordinator_conn *conn, const zps_json *params,

@@ -72,9 +72,9 @@ static zps_err_t complete(const struct zps_member_job *job, const struct zps_ten
 }
 
 static void describe(const struct zps_tensor_spec *spec, char *buf, size_t size) {
-  snprintf(buf, size, "%llu x %u %s %s in %u partitions, block_bits %u, codec %s", (unsigned long long)spec->rows,
-           spec->width, zps_dtype_name(spec->dtype), zps_op_name(spec->op), spec->n_parts, spec->block_bits,
-           zps_codec_policy_name(spec->codec));
+  snprintf(buf, size, "%llu x %u %s %s in %u partitions, block_bits %u, codec %s, values %s",
+           (unsigned long long)spec->rows, spec->width, zps_dtype_name(spec->dtype), zps_op_name(spec->op),
+           spec->n_parts, spec->block_bits, zps_codec_policy_name(spec->codec), zps_values_name(spec->value_codec));
 }
 
 static zps_err_t compare(const struct zps_member_job *job, const struct zps_member_tensor *tensor,
@@ -82,9 +82,9 @@ static zps_err_t compare(const struct zps_member_job *job, const struct zps_memb
   const struct zps_tensor_spec *first = &tensor->spec;
   if (first->rows == spec->rows && first->width == spec->width && first->dtype == spec->dtype &&
       first->op == spec->op && first->n_parts == spec->n_parts && first->block_bits == spec->block_bits &&
-      first->codec == spec->codec)
+      first->codec == spec->codec && first->value_codec == spec->value_codec)
     return ZPS_OK;
-  char theirs[128], ours[128];
+  char theirs[160], ours[160];
   describe(first, theirs, sizeof theirs);
   describe(spec, ours, sizeof ours);
   return zps_fail(

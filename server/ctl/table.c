@@ -82,6 +82,7 @@ static const struct view views[] = {
       {"partitions", "PARTITIONS", PLAIN},
       {"block_bits", "BLOCK-BITS", PLAIN},
       {"codec", "CODEC", PLAIN},
+      {"values", "VALUES", PLAIN},
       {"servers", "SERVERS", PLAIN}}},
     {"stats",
      "servers",

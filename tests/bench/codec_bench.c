@@ -140,14 +140,18 @@ static void encode(struct bench *bench, const struct zps_encode_input *input) {
 }
 
 static void run_encode(struct bench *bench) {
-  encode(bench, &(struct zps_encode_input){
-                    .part = &bench->part, .width = bench->width, .dtype = ZPS_DTYPE_F32, .values = bench->dense});
+  encode(bench, &(struct zps_encode_input){.part = &bench->part,
+                                           .width = bench->width,
+                                           .dtype = ZPS_DTYPE_F32,
+                                           .value_codec = ZPS_VALUES_RAW,
+                                           .values = bench->dense});
 }
 
 static void run_coo(struct bench *bench) {
   encode(bench, &(struct zps_encode_input){.part = &bench->part,
                                            .width = bench->width,
                                            .dtype = ZPS_DTYPE_F32,
+                                           .value_codec = ZPS_VALUES_RAW,
                                            .values = bench->coo_values,
                                            .rows = bench->coo_rows,
                                            .n_entries = bench->n_entries});

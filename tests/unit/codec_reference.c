@@ -156,6 +156,7 @@ struct zps_encode_input ref_input(const struct ref_gradient *gradient, const str
   return (struct zps_encode_input){.part = part,
                                    .width = gradient->width,
                                    .dtype = gradient->dtype,
+                                   .value_codec = ZPS_VALUES_RAW,
                                    .values = gradient->row_ids ? gradient->values : gradient->dense,
                                    .rows = gradient->row_ids,
                                    .n_entries = gradient->n_entries};

@@ -55,6 +55,7 @@ struct cluster_tensor *cluster_tensor(struct cluster *cluster, uint64_t rows, ui
                                           .dtype = dtype,
                                           .op = op,
                                           .codec = dtype == ZPS_DTYPE_F64 ? ZPS_CODEC_PAPER : ZPS_CODEC_AUTO,
+                                          .value_codec = ZPS_VALUES_RAW,
                                           .n_parts = n_parts,
                                           .block_bits = 2,
                                           .owners = tensor->owners};

@@ -72,8 +72,8 @@ static void encoding(void **state) {
   struct made *const made = *state;
   for (unsigned i = 0; i < 4; i++) {
     made->partitioner = i % 2 ? ZPS_PARTITIONER_HIERARCHICAL : ZPS_PARTITIONER_ORDERED;
-    made->input =
-        (struct zps_encode_input){.part = &made->part, .width = 1, .dtype = ZPS_DTYPE_F32, .values = made->dense};
+    made->input = (struct zps_encode_input){
+        .part = &made->part, .width = 1, .dtype = ZPS_DTYPE_F32, .value_codec = ZPS_VALUES_RAW, .values = made->dense};
     if (i >= 2) {
       made->input.rows = made->rows;
       made->input.values = made->values;

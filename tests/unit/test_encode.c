@@ -163,8 +163,13 @@ static void bad_rows_are_named(void **state) {
   struct zps_partition part;
   struct zps_error error;
   assert_int_equal(zps_partition_init(&part, 1000, 4, 0, 1, NULL), ZPS_OK);
-  const struct zps_encode_input input = {
-      .part = &part, .width = 1, .dtype = ZPS_DTYPE_F32, .values = values, .rows = rows, .n_entries = N};
+  const struct zps_encode_input input = {.part = &part,
+                                         .width = 1,
+                                         .dtype = ZPS_DTYPE_F32,
+                                         .value_codec = ZPS_VALUES_RAW,
+                                         .values = values,
+                                         .rows = rows,
+                                         .n_entries = N};
   for (unsigned i = 0; i < N; i++) rows[i] = i % 1000;
   rows[99990] = -1;
   rows[60001] = 1000;
@@ -192,8 +197,13 @@ static void repeats_add_up_in_order_of_appearance(void **state) {
   /* (0 + 1e8) + 1 - 1e8 is 0 in float; any other order gives 1. Row 2: 1 + -1 is dropped; row 3: -0.0 is dropped. */
   int64_t rows[] = {7, 2, 7, 3, 2, 7, 0};
   const float values[] = {1e8f, 1, 1, -0.0f, -1, -1e8f, 5};
-  const struct zps_encode_input input = {
-      .part = &part, .width = 1, .dtype = ZPS_DTYPE_F32, .values = values, .rows = rows, .n_entries = 7};
+  const struct zps_encode_input input = {.part = &part,
+                                         .width = 1,
+                                         .dtype = ZPS_DTYPE_F32,
+                                         .value_codec = ZPS_VALUES_RAW,
+                                         .values = values,
+                                         .rows = rows,
+                                         .n_entries = 7};
   uint64_t slice[8], len;
   assert_int_equal(zps_encoder_scan(encoders->ordered, &input, NULL, NULL), ZPS_OK);
   assert_int_equal(zps_encoder_nnz(encoders->ordered, 0), 1);
@@ -213,7 +223,7 @@ static void no_element_is_an_error(void **state) {
   struct zps_partition part;
   struct zps_error error;
   assert_int_equal(zps_partition_init(&part, 10, 1, 0, 1, NULL), ZPS_OK);
-  struct zps_encode_input input = {.part = &part, .width = 0, .dtype = ZPS_DTYPE_F32};
+  struct zps_encode_input input = {.part = &part, .width = 0, .dtype = ZPS_DTYPE_F32, .value_codec = ZPS_VALUES_RAW};
   assert_int_equal(zps_encoder_scan(encoders->ordered, &input, NULL, &error), ZPS_ERR_INVALID);
   input.width = 1;
   input.dtype = (enum zps_dtype)9;

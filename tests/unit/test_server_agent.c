@@ -96,7 +96,8 @@ static const char job_open[] =
     "}, {\"rank\": 1, \"host\": \"b\", \"pid\": 2, " FABRIC "}]}";
 static const char tensor_open[] =
     "{\"job_id\": \"0x0000000000000005\", \"tensor\": 4, \"name\": \"w\", \"rows\": 1099511627776, \"width\": 3, "
-    "\"dtype\": \"f64\", \"op\": \"mean\", \"partitions\": 3, \"block_bits\": 2, \"codec\": \"paper\", "
+    "\"dtype\": \"f64\", \"op\": \"mean\", \"partitions\": 3, \"block_bits\": 2, \"codec\": \"paper\", \"values\": "
+    "\"bf16\", "
     "\"owners\": [0, 1, 2]}";
 static const char rank_gone[] =
     "{\"job_id\": \"0x0000000000000005\", \"rank\": 1, \"code\": \"ERR_PEER_LOST\", \"text\": \"gone\"}";
@@ -113,6 +114,7 @@ static void test_calls_reach_the_shard(void **state) {
   assert_true(fake.tensor.rows == 1ull << 40 && fake.tensor.width == 3 && fake.tensor.tensor == 4 && fake.owner2 == 2);
   assert_true(fake.tensor.dtype == ZPS_DTYPE_F64 && fake.tensor.op == ZPS_OP_MEAN && fake.tensor.block_bits == 2);
   assert_int_equal(fake.tensor.codec, ZPS_CODEC_PAPER);
+  assert_int_equal(fake.tensor.value_codec, ZPS_VALUES_BF16);
   assert_int_equal(call("rank.gone", rank_gone, NULL, &error), ZPS_OK);
   assert_true(fake.rank == 1 && fake.code == ZPS_ERR_PEER_LOST && strcmp(fake.text, "gone") == 0);
   assert_int_equal(call("job.close", "{\"job_id\": \"0x0000000000000005\", \"reason\": \"end\"}", NULL, &error),
@@ -179,7 +181,8 @@ static void test_nothing_else_reaches_the_shard(void **state) {
   assert_int_equal(
       call("tensor.open",
            "{\"job_id\": \"0x05\", \"tensor\": 4, \"name\": \"w\", \"rows\": 5, \"width\": 3, \"dtype\": \"f64\", "
-           "\"op\": \"sum\", \"partitions\": 3, \"block_bits\": 2, \"codec\": \"auto\", \"owners\": [0, 1]}",
+           "\"op\": \"sum\", \"partitions\": 3, \"block_bits\": 2, \"codec\": \"auto\", \"values\": \"raw\", "
+           "\"owners\": [0, 1]}",
            NULL, &error),
       ZPS_ERR_PROTOCOL);
   assert_int_equal(fake.n_calls, 0);

@@ -115,6 +115,7 @@ static uint64_t running_job(void) {
 }
 
 static enum zps_codec_policy tensor_codec = ZPS_CODEC_AUTO;
+static enum zps_value_codec tensor_values = ZPS_VALUES_RAW;
 
 static zps_err_t tensor(unsigned client, uint64_t job_id, const char *name, uint64_t rows, uint32_t parts) {
   struct zps_tensor_spec spec = {.job_id = job_id,
@@ -123,6 +124,7 @@ static zps_err_t tensor(unsigned client, uint64_t job_id, const char *name, uint
                                  .dtype = ZPS_DTYPE_F32,
                                  .op = ZPS_OP_SUM,
                                  .codec = tensor_codec,
+                                 .value_codec = tensor_values,
                                  .n_parts = parts,
                                  .block_bits = UINT32_MAX};
   snprintf(spec.name, sizeof spec.name, "%s", name);
@@ -245,13 +247,19 @@ static void test_tensor_is_opened_once_and_answered_to_all(void **state) {
   assert_int_equal(tensor(3, job_id, "w", 99999, 0), ZPS_ERR_SHAPE);
   assert_string_equal(
       t.error.text,
-      "tensor 'w' is 100000 x 8 f32 sum in 8 partitions, block_bits 0, codec auto since rank 0 (host node) registered "
-      "it, rank 1 (host node) says 99999 x 8 f32 sum in 8 partitions, block_bits 0, codec auto");
+      "tensor 'w' is 100000 x 8 f32 sum in 8 partitions, block_bits 0, codec auto, values raw since rank 0 (host node) "
+      "registered it, rank 1 (host node) says 99999 x 8 f32 sum in 8 partitions, block_bits 0, codec auto, values raw");
   tensor_codec = ZPS_CODEC_PAPER;
   assert_int_equal(tensor(3, job_id, "w", 100000, 0), ZPS_ERR_SHAPE);
-  assert_non_null(strstr(t.error.text, "codec auto since rank 0"));
-  assert_non_null(strstr(t.error.text, "says 100000 x 8 f32 sum in 8 partitions, block_bits 0, codec paper"));
+  assert_non_null(strstr(t.error.text, "codec auto, values raw since rank 0"));
+  assert_non_null(
+      strstr(t.error.text, "says 100000 x 8 f32 sum in 8 partitions, block_bits 0, codec paper, values raw"));
   tensor_codec = ZPS_CODEC_AUTO;
+  tensor_values = ZPS_VALUES_QSGD4;
+  assert_int_equal(tensor(3, job_id, "w", 100000, 0), ZPS_ERR_SHAPE);
+  assert_non_null(strstr(t.error.text, "codec auto, values raw since rank 0"));
+  assert_non_null(strstr(t.error.text, "codec auto, values qsgd4"));
+  tensor_values = ZPS_VALUES_RAW;
   assert_int_equal(tensor(3, job_id + 1, "w", 1, 0), ZPS_ERR_UNKNOWN);
   assert_int_equal(tensor(3, job_id, "w2", 0, 0), ZPS_ERR_INVALID);
   assert_int_equal(tensor(3, job_id, "w2", 1, ZPS_PARTITION_PARTS_MAX + 1), ZPS_ERR_INVALID);

@@ -183,6 +183,7 @@ static void register_tensor(struct world *world, struct fake *fake, uint64_t row
                                        .dtype = ZPS_DTYPE_F32,
                                        .op = ZPS_OP_SUM,
                                        .codec = ZPS_CODEC_AUTO,
+                                       .value_codec = ZPS_VALUES_RAW,
                                        .block_bits = UINT32_MAX};
   int *token = &world->tokens[world->n_tokens++];
   if (zps_members_tensor_register(world->members, &fake->client, &spec, token, NULL)) ++*token;
@@ -197,7 +198,8 @@ static void go_down(struct world *world, unsigned who) {
     }
     const struct request request = world->open[i];
     world->open[i] = world->open[--world->n_open];
-    zps_members_tensor_opened(world->members, &fake->client, request.job_id, request.tensor, ZPS_ERR_CLOSED, "closed", world->now_ns);
+    zps_members_tensor_opened(world->members, &fake->client, request.job_id, request.tensor, ZPS_ERR_CLOSED, "closed",
+                              world->now_ns);
   }
   fake->up = false;
   zps_members_client_lost(world->members, &fake->client, "gone");

@@ -60,6 +60,7 @@ static zps_err_t play(struct scene *scene) {
                                    .dtype = ZPS_DTYPE_F32,
                                    .op = ZPS_OP_SUM,
                                    .codec = ZPS_CODEC_AUTO,
+                                   .value_codec = ZPS_VALUES_RAW,
                                    .block_bits = UINT32_MAX};
     spec.name[1] = (char)('0' + i);
     err = zps_members_tensor_register(scene->members, &scene->ranks[i % 2], &spec, scene, NULL);

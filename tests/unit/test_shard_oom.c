@@ -86,6 +86,7 @@ static void test_jobs_and_tensors(void **state) {
                                          .dtype = ZPS_DTYPE_F32,
                                          .op = ZPS_OP_SUM,
                                          .codec = ZPS_CODEC_AUTO,
+                                         .value_codec = ZPS_VALUES_RAW,
                                          .n_parts = 2,
                                          .owners = owners};
   oom_sweep(tensor_open, nothing, &made, 4);

@@ -349,5 +349,5 @@ int main(void) {
       cmocka_unit_test(pieces_make_the_same_list),
       cmocka_unit_test(slices_carry_them),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests_name("values", tests, NULL, NULL);
 }

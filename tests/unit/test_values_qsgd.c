@@ -148,6 +148,11 @@ static void every_table_follows_the_definition(void **state) {
 
 /* ------------------------------------------------------------ chance */
 
+static uint64_t key_of(uint64_t seed, uint32_t tensor, uint32_t partition, uint64_t step, uint32_t rank) {
+  const struct zps_values_origin origin = {.seed = seed, .step = step, .tensor = tensor, .rank = rank};
+  return zps_values_key(&origin, partition);
+}
+
 /* Over many steps the mean of what a value becomes is the value: within what the binomial distribution allows, each of
  * them, and all of them together. */
 static void levels_are_unbiased(void **state) {
@@ -164,7 +169,7 @@ static void levels_are_unbiased(void **state) {
     const double unit = scale / ((1 << (bits - 1)) - 1);
     memset(sums, 0, sizeof sums);
     for (uint64_t step = 0; step < STEPS; step++) {
-      zps_values_encode(codecs[c], ZPS_DTYPE_F32, values, N, zps_values_key(1, 2, 3, step, 0), list);
+      zps_values_encode(codecs[c], ZPS_DTYPE_F32, values, N, key_of(1, 2, 3, step, 0), list);
       zps_values_decode(codecs[c], ZPS_DTYPE_F32, list, N, 0, N, decoded);
       for (unsigned i = 0; i < N; i++) sums[i] += (double)decoded[i];
     }
@@ -192,9 +197,8 @@ static void keys_decide(void **state) {
   unsigned char lists[7][4 + N];
   (void)state;
   draw(&rng, ZPS_DTYPE_F32, values, N, 3);
-  const uint64_t keys[7] = {zps_values_key(1, 2, 3, 4, 5), zps_values_key(1, 2, 3, 4, 5), zps_values_key(9, 2, 3, 4, 5),
-                            zps_values_key(1, 9, 3, 4, 5), zps_values_key(1, 2, 9, 4, 5), zps_values_key(1, 2, 3, 9, 5),
-                            zps_values_key(1, 2, 3, 4, 9)};
+  const uint64_t keys[7] = {key_of(1, 2, 3, 4, 5), key_of(1, 2, 3, 4, 5), key_of(9, 2, 3, 4, 5), key_of(1, 9, 3, 4, 5),
+                            key_of(1, 2, 9, 4, 5), key_of(1, 2, 3, 9, 5), key_of(1, 2, 3, 4, 9)};
   for (unsigned i = 0; i < 7; i++) zps_values_encode(ZPS_VALUES_QSGD8, ZPS_DTYPE_F32, values, N, keys[i], lists[i]);
   assert_memory_equal(lists[0], lists[1], sizeof lists[0]);
   for (unsigned i = 1; i < 7; i++) {
@@ -296,5 +300,5 @@ int main(void) {
       cmocka_unit_test(bad_padding_is_refused),
       cmocka_unit_test(bad_scales_are_refused),
   };
-  return cmocka_run_group_tests(tests, NULL, NULL);
+  return cmocka_run_group_tests_name("values_qsgd", tests, NULL, NULL);
 }

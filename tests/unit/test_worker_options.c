@@ -41,13 +41,17 @@ _Static_assert((int)ZENPS_F32 == (int)ZPS_DTYPE_F32 && (int)ZENPS_F64 == (int)ZP
 _Static_assert((int)ZENPS_OP_SUM == (int)ZPS_OP_SUM && (int)ZENPS_OP_MEAN == (int)ZPS_OP_MEAN, "operations");
 _Static_assert((int)ZENPS_CODEC_AUTO == (int)ZPS_CODEC_AUTO && (int)ZENPS_CODEC_PAPER == (int)ZPS_CODEC_PAPER,
                "codecs");
+_Static_assert((int)ZENPS_VALUES_RAW == (int)ZPS_VALUES_RAW && (int)ZENPS_VALUES_BF16 == (int)ZPS_VALUES_BF16 &&
+                   (int)ZENPS_VALUES_F16 == (int)ZPS_VALUES_F16 && (int)ZENPS_VALUES_QSGD2 == (int)ZPS_VALUES_QSGD2 &&
+                   (int)ZENPS_VALUES_QSGD4 == (int)ZPS_VALUES_QSGD4 && (int)ZENPS_VALUES_QSGD8 == (int)ZPS_VALUES_QSGD8,
+               "what values travel as");
 
 static const char *const variables[] = {
     "ZENPS_COORDINATOR",   "ZENPS_JOB",          "ZENPS_RANK",          "ZENPS_WORLD_SIZE",
     "ZENPS_PROVIDER",      "ZENPS_INTERFACE",    "ZENPS_SUBNET",        "ZENPS_JOIN_TIMEOUT",
     "ZENPS_ROUND_TIMEOUT", "ZENPS_THREADS",      "ZENPS_LOG_LEVEL",     "ZENPS_LOCAL_WORLD_SIZE",
     "ZENPS_MEMORY_LIMIT",  "ZENPS_FABRIC_FAULT", "TORCHELASTIC_RUN_ID", "RANK",
-    "WORLD_SIZE",          "LOCAL_WORLD_SIZE",   "ZENPS_CODEC"};
+    "WORLD_SIZE",          "LOCAL_WORLD_SIZE",   "ZENPS_CODEC",         "ZENPS_VALUES"};
 
 static int clean_environment(void **state) {
   (void)state;
@@ -122,11 +126,13 @@ static void test_precedence(void **state) {
   setenv("ZENPS_JOB", "from-environment", 1);
   setenv("ZENPS_ROUND_TIMEOUT", "1500ms", 1);
   setenv("ZENPS_CODEC", "paper", 1);
+  setenv("ZENPS_VALUES", "qsgd8", 1);
   assert_int_equal(zps_worker_options_load(&given, &options, &error), ZPS_OK);
   assert_int_equal(options.rank, 4);
   assert_string_equal(options.job, "from-environment");
   assert_int_equal(options.round_timeout_ms, 1500);
   assert_int_equal(options.codec + 1, ZENPS_CODEC_PAPER);
+  assert_int_equal(options.values + 1, ZENPS_VALUES_QSGD8);
   zps_worker_options_fini(&options);
 
   given.rank = 5;

@@ -35,10 +35,13 @@ void train_close(struct train *train) {
 }
 
 bool train_tensor_open(struct train *train, struct train_tensor *tensor, const char *name, uint64_t rows,
-                       uint32_t width) {
+                       uint32_t width, zenps_values_t values) {
+  zenps_tensor_options_t options;
+  ZENPS_TENSOR_OPTIONS_INIT(&options);
+  options.values = values;
   struct grad *grad = &tensor->grad;
   *tensor = (struct train_tensor){.grad = {.rows = rows, .width = width}};
-  if (zenps_tensor_open(train->job, name, rows, width, ZENPS_F32, NULL, &tensor->tensor) != ZENPS_OK)
+  if (zenps_tensor_open(train->job, name, rows, width, ZENPS_F32, &options, &tensor->tensor) != ZENPS_OK)
     return fail("cannot open a tensor");
   grad->slot_of_row = malloc(rows * sizeof *grad->slot_of_row);
   if (!grad->slot_of_row) {

@@ -44,7 +44,7 @@ double train_seconds(void);
 bool train_open(struct train *train, const char *program, bool json);
 void train_close(struct train *train);
 bool train_tensor_open(struct train *train, struct train_tensor *tensor, const char *name, uint64_t rows,
-                       uint32_t width);
+                       uint32_t width, zenps_values_t values);
 void train_tensor_close(struct train_tensor *tensor);
 
 /* The accumulator of `row`: `width` values, zero at first touch in a step. NULL when memory is short. */

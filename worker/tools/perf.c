@@ -11,11 +11,13 @@
 
 #include "common/base/clock.h"
 #include "common/base/config.h"
+#include "common/codec/values.h"
 
 static const char *const dtype_values[] = {"f32", "f64", NULL};
 static const char *const layout_values[] = {"dense", "rows", NULL};
 static const char *const op_values[] = {"sum", "mean", NULL};
 static const char *const codec_values[] = {"auto", "paper", NULL};
+static const char *const values_values[] = {ZPS_VALUES_NAME_LIST, NULL};
 
 #define OPT(type_, field, ...)                                                                                  \
   {                                                                                                             \
@@ -46,6 +48,8 @@ static const struct zps_opt opts[] = {
         .help = "what is made of the ranks' gradients"),
     OPT(ZPS_OPT_ENUM, codec, .name = "codec", .def = "auto", .values = codec_values,
         .help = "how row numbers travel: as small as can be, or as in the Zen paper"),
+    OPT(ZPS_OPT_ENUM, values, .name = "values", .def = "raw", .values = values_values,
+        .help = "what values travel as: as they are, or rounded to 16 bits or to QSGD levels of 2, 4 or 8 bits"),
     OPT(ZPS_OPT_ENUM, layout, .name = "layout", .def = "dense", .values = layout_values,
         .help = "how gradients go in: a dense array, or a list of rows"),
     OPT(ZPS_OPT_ENUM, out_layout, .name = "out", .def = "dense", .values = layout_values,
@@ -63,7 +67,7 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_UINT, seed, .name = "seed", .arg = "S", .def = "1", .min = 0, .max = 1e15,
         .help = "of rows and values"),
     OPT(ZPS_OPT_BOOL, verify, .name = "verify", .short_flag = 'v',
-        .help = "compare every step's result, bit by bit, with the sum of all ranks' inputs"),
+        .help = "compare every step's result, bit by bit, with the sum of all ranks' inputs (rounded as they travel)"),
     OPT(ZPS_OPT_BOOL, json, .name = "json", .short_flag = 'j', .help = "print one line of JSON instead of a table"),
     {0},
 };
@@ -78,6 +82,10 @@ static const struct zps_opt_table table = {
     .opts = opts,
     .config_size = sizeof(struct perf_options),
 };
+
+const char *perf_values_name(const struct perf_options *options) {
+  return values_values[options->values];
+}
 
 static int fail_zenps(const char *what) {
   fprintf(stderr, "zenps-perf: %s: %s\n", what, zenps_last_error()->text);
@@ -270,6 +278,7 @@ static int run(struct perf *perf) {
   tensor_options.block_bits = (int)options->block_bits;
   tensor_options.hierarchical = options->hierarchical;
   tensor_options.codec = options->codec == 0 ? ZENPS_CODEC_AUTO : ZENPS_CODEC_PAPER;
+  tensor_options.values = (zenps_values_t)((int)ZENPS_VALUES_RAW + options->values);
   perf->value_bytes = options->dtype == 0 ? sizeof(float) : sizeof(double);
   if (open_input(perf, &error) != ZPS_OK) goto err;
   if (zenps_tensor_open(perf->job, "perf", perf->rows, (uint32_t)options->width,

@@ -13,7 +13,7 @@ struct perf_options {
   double density, skew;
   char *trace;
   uint64_t block_bits;
-  int dtype, layout, out_layout, op, codec; /* indices into the option's values */
+  int dtype, layout, out_layout, op, codec, values; /* indices into the option's values */
   bool hierarchical, verify, json;
 };
 
@@ -50,6 +50,9 @@ void perf_check_destroy(struct perf_check *check);
  * the first difference is. */
 zps_err_t perf_check_step(struct perf_check *check, uint64_t step, const zenps_grad_t *out,
                           struct zps_error *error) ZPS_MUSTCHECK;
+
+/* perf.c: what values travel as. */
+const char *perf_values_name(const struct perf_options *options);
 
 /* perf_report.c: gathers every rank's figures through the job itself; rank 0 prints. */
 zenps_status_t perf_report(struct perf *perf);

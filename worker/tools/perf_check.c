@@ -2,11 +2,15 @@
 #include <string.h>
 
 #include "worker/tools/perf.h"
+#include "worker/tools/perf_round.h"
 
 struct perf_check {
   struct perf *perf;
-  void *sum;        /* rows * width */
-  uint8_t *touched; /* rows */
+  void *sum;                /* rows * width */
+  uint8_t *touched;         /* rows */
+  struct perf_round *round; /* NULL: values travel as they are */
+  void *own;                /* with `round`: one rank's gradient */
+  uint8_t *own_touched;
 };
 
 zps_err_t perf_check_create(struct perf *perf, struct perf_check **check_p, struct zps_error *error) {
@@ -15,9 +19,18 @@ zps_err_t perf_check_create(struct perf *perf, struct perf_check **check_p, stru
   check->perf = perf;
   check->sum = calloc(perf->rows * perf->options.width, perf->value_bytes);
   check->touched = calloc(perf->rows, 1);
-  if (!check->sum || !check->touched) {
+  zps_err_t code = ZPS_OK;
+  bool ok = check->sum && check->touched;
+  if (perf->options.values != 0) {
+    check->own = calloc(perf->rows * perf->options.width, perf->value_bytes);
+    check->own_touched = calloc(perf->rows, 1);
+    ok &= check->own && check->own_touched;
+    if (ok) code = perf_round_create(perf->tensor, &check->round, error);
+  }
+  if (!ok) code = zps_fail(error, ZPS_ERR_NOMEM, "--verify: out of memory for further copies of the tensor");
+  if (code != ZPS_OK) {
     perf_check_destroy(check);
-    return zps_fail(error, ZPS_ERR_NOMEM, "--verify: out of memory for a second copy of the tensor");
+    return code;
   }
   *check_p = check;
   return ZPS_OK;
@@ -27,6 +40,9 @@ void perf_check_destroy(struct perf_check *check) {
   if (!check) return;
   free(check->sum);
   free(check->touched);
+  free(check->own);
+  free(check->own_touched);
+  perf_round_destroy(check->round);
   free(check);
 }
 
@@ -43,7 +59,8 @@ void perf_check_destroy(struct perf_check *check) {
 DEFINE_ADD_ROW(add_row_f32, float)
 DEFINE_ADD_ROW(add_row_f64, double)
 
-static void add_rank(struct perf_check *check, uint64_t step, uint32_t rank) {
+/* Adds the rank's rows to `sum`, and marks them. */
+static void add_rows(const struct perf_check *check, uint64_t step, uint32_t rank, void *sum, uint8_t *touched) {
   const struct perf *perf = check->perf;
   const struct perf_options *options = &perf->options;
   uint64_t keys[256], n;
@@ -51,13 +68,50 @@ static void add_rank(struct perf_check *check, uint64_t step, uint32_t rank) {
   const int64_t *rows = perf_input_touched(perf->input, step, rank, &n);
   for (uint64_t i = 0; i < n; i++) {
     const uint64_t row = (uint64_t)rows[i];
-    check->touched[row] = 1;
+    touched[row] = 1;
     if (perf->value_bytes == 4) {
-      add_row_f32(check->sum, options->width, row, keys, options->duplicates);
+      add_row_f32(sum, options->width, row, keys, options->duplicates);
     } else {
-      add_row_f64(check->sum, options->width, row, keys, options->duplicates);
+      add_row_f64(sum, options->width, row, keys, options->duplicates);
     }
   }
+}
+
+/* sum += own, where the rank's row is not all zero, and clears it. */
+static void add_own_row(struct perf_check *check, uint64_t row) {
+  const struct perf *perf = check->perf;
+  const uint64_t width = perf->options.width;
+  check->touched[row] = 1;
+  for (uint64_t c = row * width; c < (row + 1) * width; c++) {
+    if (perf->value_bytes == 4) {
+      ((float *)check->sum)[c] += ((float *)check->own)[c];
+    } else {
+      ((double *)check->sum)[c] += ((double *)check->own)[c];
+    }
+  }
+  memset((char *)check->own + row * width * perf->value_bytes, 0, width * perf->value_bytes);
+  check->own_touched[row] = 0;
+}
+
+/* Repetitions that add up to nothing are not sent. */
+static void drop_zero_rows(struct perf_check *check) {
+  const struct perf *perf = check->perf;
+  const uint64_t width = perf->options.width;
+  for (uint64_t row = 0; row < perf->rows; row++) {
+    bool zero = true;
+    for (uint64_t c = row * width; check->own_touched[row] && zero && c < (row + 1) * width; c++)
+      zero = perf->value_bytes == 4 ? ((float *)check->own)[c] == 0 : ((double *)check->own)[c] == 0;
+    if (zero) check->own_touched[row] = 0;
+  }
+}
+
+/* The rank's gradient as the servers get it. */
+static void add_rounded(struct perf_check *check, uint64_t step, uint32_t rank) {
+  add_rows(check, step, rank, check->own, check->own_touched);
+  drop_zero_rows(check);
+  perf_round_rows(check->round, step, rank, check->own_touched, check->own);
+  for (uint64_t row = 0; row < check->perf->rows; row++)
+    if (check->own_touched[row]) add_own_row(check, row);
 }
 
 static void take_mean(struct perf_check *check, uint64_t row) {
@@ -87,13 +141,27 @@ static bool same_row(struct perf_check *check, uint64_t row, const void *got) {
   return same;
 }
 
+/* What all ranks should get. */
+static void make_reference(struct perf_check *check, uint64_t step) {
+  const struct perf *perf = check->perf;
+  const uint32_t world = (uint32_t)zenps_world(perf->job);
+  for (uint32_t rank = 0; rank < world; rank++) {
+    if (check->round)
+      add_rounded(check, step, rank);
+    else
+      add_rows(check, step, rank, check->sum, check->touched);
+  }
+  for (uint64_t row = 0; perf->options.op == 1 && row < perf->rows; row++)
+    if (check->touched[row]) take_mean(check, row);
+  if (check->round) perf_round_rows(check->round, step, world, check->touched, check->sum);
+}
+
 zps_err_t perf_check_step(struct perf_check *check, uint64_t step, const zenps_grad_t *out, struct zps_error *error) {
   const struct perf *perf = check->perf;
   const size_t row_bytes = perf->options.width * perf->value_bytes;
-  for (int rank = 0; rank < zenps_world(perf->job); rank++) add_rank(check, step, (uint32_t)rank);
+  make_reference(check, step);
   uint64_t at = 0, bad = 0, first_bad = 0;
   for (uint64_t row = 0; row < perf->rows; row++) {
-    if (check->touched[row] && perf->options.op == 1) take_mean(check, row);
     const char *got = NULL;
     if (out->layout == ZENPS_DENSE) {
       got = (const char *)out->values + row * row_bytes;

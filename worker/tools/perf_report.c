@@ -156,6 +156,7 @@ static void print_json(const struct perf *perf, const struct summary *summary) {
   line = zps_json_set_real(line, "payload_in", mean[PAYLOAD_IN]);
   line = zps_json_set_real(line, "payload_out", mean[PAYLOAD_OUT]);
   line = zps_json_set_str(line, "codec", options->codec == 0 ? "auto" : "paper");
+  line = zps_json_set_str(line, "values", perf_values_name(options));
   line = zps_json_set_real(line, "bound_bytes", mean[BOUND]);
   line = zps_json_set_real(line, "bytes_over_bound", over_bound(summary, mean[BYTES_IN] + mean[BYTES_OUT]));
   line = zps_json_set_real(line, "payload_over_bound", over_bound(summary, mean[PAYLOAD_IN] + mean[PAYLOAD_OUT]));
@@ -182,9 +183,9 @@ static void print_table(const struct perf *perf, const struct summary *summary) 
   const double dense = rows * (double)(options->width * perf->value_bytes);
   printf("ranks %d, servers %d, provider %s, scheme balanced, %u partitions\n", zenps_world(perf->job),
          zenps_servers(perf->job), zenps_provider(perf->job), result.partitions);
-  printf("tensor %llu x %llu %s (%.1f MB dense), density %.4g%%, of the union %.4g%%\n", (unsigned long long)perf->rows,
-         (unsigned long long)options->width, perf->value_bytes == 4 ? "f32" : "f64", dense / 1e6,
-         100 * mean[NNZ_IN] / rows, 100 * mean[NNZ_OUT] / rows);
+  printf("tensor %llu x %llu %s as %s (%.1f MB dense), density %.4g%%, of the union %.4g%%\n",
+         (unsigned long long)perf->rows, (unsigned long long)options->width, perf->value_bytes == 4 ? "f32" : "f64",
+         perf_values_name(options), dense / 1e6, 100 * mean[NNZ_IN] / rows, 100 * mean[NNZ_OUT] / rows);
   printf("step   median %.3f ms, 99th percentile %.3f ms, over %llu steps\n", summary->median_ms, summary->p99_ms,
          (unsigned long long)result.steps);
   printf("phases encode %.3f, push %.3f, wait %.3f, pull %.3f, decode %.3f ms (medians of rank 0)\n",

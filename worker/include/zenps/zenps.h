@@ -74,6 +74,16 @@ typedef enum zenps_codec {
   ZENPS_CODEC_AUTO = 1, /* row numbers travel in the smallest code, in both directions */
   ZENPS_CODEC_PAPER = 2 /* as in the Zen paper: COO to the servers, a bitmap back */
 } zenps_codec_t;
+/* What values travel as, to the servers and back. Sums are made in the dtype whatever it is, and all ranks get the same
+ * bits; but for raw, what is sent and what comes back is rounded. */
+typedef enum zenps_values {
+  ZENPS_VALUES_RAW = 1,   /* as they are */
+  ZENPS_VALUES_BF16 = 2,  /* 16 bits: the upper half of a float, rounded to nearest, ties to even */
+  ZENPS_VALUES_F16 = 3,   /* 16 bits: IEEE binary16, rounded likewise; infinite beyond 65504 */
+  ZENPS_VALUES_QSGD2 = 4, /* 2, 4 or 8 bits: a multiple of 1, 1/7 or 1/127 of the largest magnitude of 1024 values that */
+  ZENPS_VALUES_QSGD4 = 5, /* travel together, rounded up or down by chance, so that the expected value is exact. The */
+  ZENPS_VALUES_QSGD8 = 6  /* draws follow from job, tensor, step and rank. NaN or infinity make NaN of the 1024 */
+} zenps_values_t;
 typedef enum zenps_layout {
   ZENPS_DENSE = 1, /* `values`: rows * width, row-major */
   ZENPS_ROWS = 2   /* `row_ids`: nnz row numbers; `values`: nnz * width */
@@ -111,7 +121,22 @@ typedef struct zenps_tensor_options {
   int block_bits;       /* rows are hashed in blocks of 2^block_bits; -1: default (0, as in the paper) */
   int hierarchical;     /* 1: partition by Zen's Algorithm 1 instead of the ordered walk (same result, same bytes) */
   zenps_codec_t codec;  /* 0: [ZENPS_CODEC; auto] */
+  zenps_values_t values; /* 0: [ZENPS_VALUES; raw]. What rounding takes from a gradient is lost: who feeds errors back must
+                            round before zenps_allreduce(), the library does not tell what it sent */
 } zenps_tensor_options_t;
+
+/* What a tensor was opened as, with the defaults filled in. */
+typedef struct zenps_tensor_info {
+  size_t struct_size;
+  uint64_t rows;
+  uint64_t seed; /* of the job */
+  uint32_t id;   /* within the job */
+  uint32_t width, partitions, block_bits;
+  zenps_dtype_t dtype;
+  zenps_op_t op;
+  zenps_codec_t codec;
+  zenps_values_t values;
+} zenps_tensor_info_t;
 
 /* A gradient going in, or a result coming out. Initialise with zenps_grad_init(). */
 typedef struct zenps_grad {
@@ -143,8 +168,8 @@ typedef struct zenps_request_stats {
   uint64_t nnz_in, nnz_out;         /* rows this rank sent; rows of the union */
   uint64_t total_ns, encode_ns, push_ns, wait_ns, pull_ns, decode_ns;
   uint32_t partitions;
-  uint64_t bound_bytes; /* the least that payloads of random rows take, in and out: values, and m * H(z / m) bits for the z
-                           of m rows of each partition */
+  uint64_t bound_bytes; /* the least that payloads of random rows take, in and out: values as they travel, and m * H(z / m)
+                           bits for the z of m rows of each partition */
 } zenps_request_stats_t;
 
 ZENPS_API void zenps_options_init(zenps_options_t *options, size_t struct_size);
@@ -170,6 +195,8 @@ ZENPS_API const char *zenps_provider(const zenps_job_t *job);
 ZENPS_API zenps_status_t zenps_tensor_open(zenps_job_t *job, const char *name, uint64_t rows, uint32_t width,
                                            zenps_dtype_t dtype, const zenps_tensor_options_t *options,
                                            zenps_tensor_t **tensor);
+/* `info->struct_size` must be set. */
+ZENPS_API zenps_status_t zenps_tensor_info(const zenps_tensor_t *tensor, zenps_tensor_info_t *info);
 /* Number of partitions; the size of the arrays of zenps_request_partition_nnz(). */
 ZENPS_API uint32_t zenps_tensor_partitions(const zenps_tensor_t *tensor);
 /* The server (0..zenps_servers()-1) that owns a partition; -1 for a partition that the tensor does not have. */
