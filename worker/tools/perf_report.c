@@ -112,10 +112,11 @@ static double over_bound(const struct summary *summary, double bytes) {
   return summary->fields[BOUND] > 0 ? bytes / summary->fields[BOUND] : 1;
 }
 
-/* When each step began, for those who watch the machine meanwhile, and how long it took there. */
+/* When each of the first steps began, for those who watch the machine meanwhile, and how long it took there. No more of
+ * them than keep the line short: launchers cut long ones. */
 static zps_json *timeline(const struct perf_result *result) {
   zps_json *steps = zps_json_array();
-  for (uint64_t k = 0; k < result->steps; k++) {
+  for (uint64_t k = 0; k < result->steps && k < 50; k++) {
     zps_json *step = zps_json_set_real(zps_json_object(), "start_s", result->start_s[k]);
     steps = zps_json_append(steps, zps_json_set_real(step, "ms", result->ms[k]));
   }
