@@ -7,12 +7,10 @@
 
 /* sums[i] += values[i] for n elements; `values` need not be aligned. */
 void zps_accumulate(enum zps_dtype dtype, void *sums, const void *values, uint64_t n);
-/* The same for rows: row i of `values` (`width` elements) is added to row ranks[i] - base of `sums`. */
-void zps_accumulate_rows(enum zps_dtype dtype, void *sums, uint32_t base, const uint32_t *ranks, uint32_t n_rows,
-                         uint32_t width, const void *values);
-/* Moves rows ranks[i] - base of `sums` to rows i of `out` (aligned), each multiplied by 1/divisor in the dtype when
- * `divisor` is not 1, and leaves zeros. Floats only are divided. */
-void zps_accumulate_take_rows(enum zps_dtype dtype, void *sums, uint32_t base, const uint32_t *ranks, uint32_t n_rows,
-                              uint32_t width, unsigned divisor, void *out);
+/* The same for rows of `width` elements: row i of `values` is added to row slots[ranks[i] - base] of `sums`. */
+void zps_accumulate_rows(enum zps_dtype dtype, void *sums, const uint32_t *slots, uint32_t base,
+                         const zps_lent_rank *ranks, uint32_t n_rows, uint32_t width, const void *values);
+/* sums[i] *= 1 / divisor in the dtype, which is of floats. */
+void zps_accumulate_divide(enum zps_dtype dtype, void *sums, uint64_t n, unsigned divisor);
 
 #endif

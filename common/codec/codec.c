@@ -5,6 +5,7 @@
 
 #include "common/codec/bits.h"
 #include "common/codec/codec_impl.h"
+#include "common/codec/simd.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values and indices are little-endian on the wire");
 
@@ -122,16 +123,7 @@ zps_err_t zps_slice_check_sizes(uint32_t codec, uint32_t m, uint32_t nnz, uint32
 static zps_err_t check_coo(const struct zps_slice_view *view, struct zps_error *error) {
   const uint32_t z = view->z;
   if (z == 0) return ZPS_OK;
-  typedef uint32_t vec_t __attribute__((vector_size(32), aligned(1), may_alias)); /* loops may stay scalar at -O2 */
-  enum { LANES = 8 };
-  vec_t any = {0};
-  uint32_t bad = 0, next = 1;
-  for (; z - next >= LANES; next += LANES) {
-    const char *const at = (const char *)view->index + 4 * (uint64_t)next;
-    any |= (vec_t)(*(const vec_t *)(at - 4) >= *(const vec_t *)at);
-  }
-  for (unsigned i = 0; i < LANES; i++) bad |= any[i];
-  for (; next < z; next++) bad |= zps_load_u32(view->index, next - 1) >= zps_load_u32(view->index, next);
+  const bool bad = !zps_simd()->ascends(view->index, z);
   for (uint32_t i = 1; bad && i < z; i++) {
     if (zps_load_u32(view->index, i - 1) >= zps_load_u32(view->index, i))
       return zps_fail(error, ZPS_ERR_PROTOCOL, "coo slice: rank %u at position %u follows %u: ranks must ascend",

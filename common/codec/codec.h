@@ -80,6 +80,15 @@ struct zps_rank_cursor {
 };
 void zps_rank_cursor_init(struct zps_rank_cursor *cursor, const struct zps_slice_view *view);
 uint32_t zps_rank_cursor_read(struct zps_rank_cursor *cursor, uint32_t limit, uint32_t *ranks, uint32_t cap);
+/* Lends the next ranks below `limit` where they lie, which may be anywhere in memory, or in `room`. Returns how many,
+ * 0 at the limit or the end. */
+typedef uint32_t zps_lent_rank __attribute__((aligned(1), may_alias));
+enum { ZPS_RANK_CURSOR_ROOM = 512 };
+uint32_t zps_rank_cursor_lend(struct zps_rank_cursor *cursor, uint32_t limit, uint32_t *room,
+                              const zps_lent_rank **ranks_p);
+/* BITMAP and HOLES: sets bit i % 64 of bits[i / 64] where rank first + i is in the set, clears the others, passes all
+ * of these ranks and returns how many there are. `first` is a multiple of 64; no rank below it is left to be read. */
+uint32_t zps_rank_cursor_bits(struct zps_rank_cursor *cursor, uint32_t first, uint32_t n_words, uint64_t *bits);
 /* The rank that is read next, or UINT32_MAX (which is no rank) at the end. */
 uint32_t zps_rank_cursor_peek(struct zps_rank_cursor *cursor);
 

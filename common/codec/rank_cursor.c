@@ -143,3 +143,95 @@ uint32_t zps_rank_cursor_read(struct zps_rank_cursor *cursor, uint32_t limit, ui
   cursor->next += n;
   return n;
 }
+
+/* How many of 16 ranks are below the limit; without a branch, because which one is the last cannot be foreseen. */
+static uint32_t count_of_16(const zps_lent_rank *ranks, uint32_t limit) {
+  typedef int32_t vec_t __attribute__((vector_size(16)));
+  vec_t four[4], below = {0};
+  memcpy(four, ranks, sizeof four);
+  for (unsigned i = 0; i < 4; i++) below += (four[i] ^ INT32_MIN) < (int32_t)(limit ^ (uint32_t)INT32_MIN);
+  return (uint32_t) - (below[0] + below[1] + below[2] + below[3]);
+}
+
+static uint32_t lend_coo(struct zps_rank_cursor *cursor, uint32_t limit, const zps_lent_rank **ranks_p) {
+  enum { LEAP = 64, STEP = 16 };
+  const zps_lent_rank *const ranks = (const zps_lent_rank *)cursor->view->index + cursor->next;
+  const uint32_t left = cursor->view->z - cursor->next;
+  uint32_t n = 0;
+  *ranks_p = ranks;
+  while (left - n >= LEAP && ranks[n + LEAP - 1] < limit) n += LEAP;
+  while (left - n >= STEP && ranks[n + STEP - 1] < limit) n += STEP;
+  if (left - n >= STEP) return n + count_of_16(ranks + n, limit);
+  while (n < left && ranks[n] < limit) n++;
+  return n;
+}
+
+static uint32_t lend_rice(struct zps_rank_cursor *cursor, uint32_t limit, const zps_lent_rank **ranks_p) {
+  if (!fill_block(cursor)) return 0;
+  *ranks_p = cursor->block + cursor->block_at;
+  const uint32_t n = count_below(*ranks_p, cursor->block_len - cursor->block_at, limit);
+  cursor->block_at += n;
+  return n;
+}
+
+uint32_t zps_rank_cursor_lend(struct zps_rank_cursor *cursor, uint32_t limit, uint32_t *room,
+                              const zps_lent_rank **ranks_p) {
+  if (cursor->next == cursor->view->z) return 0;
+  uint32_t n;
+  switch (cursor->view->codec) {
+    case ZPS_CODEC_COO:
+      n = lend_coo(cursor, limit, ranks_p);
+      break;
+    case ZPS_CODEC_RICE:
+      n = lend_rice(cursor, limit, ranks_p);
+      break;
+    default:
+      *ranks_p = room;
+      return zps_rank_cursor_read(cursor, limit, room, ZPS_RANK_CURSOR_ROOM);
+  }
+  cursor->next += n;
+  return n;
+}
+
+/* The bits of words `first_word` on, zeros beyond the partition. */
+static void bits_of_bitmap(struct zps_rank_cursor *cursor, uint32_t first, uint32_t n_words, uint64_t *bits) {
+  const uint32_t all = zps_bitmap_words(cursor->view->m), at = first / 32;
+  const uint32_t n = all - at < 2 * n_words ? all - at : 2 * n_words;
+  if (n % 2 != 0) bits[n / 2] = 0; /* half of it comes */
+  memcpy(bits, (const char *)cursor->view->index + 4 * (uint64_t)at, 4 * (uint64_t)n);
+  for (uint32_t w = (n + 1) / 2; w < n_words; w++) bits[w] = 0;
+  cursor->word = at + n;
+  cursor->bits = cursor->word < all ? zps_load_u32(cursor->view->index, cursor->word) : 0;
+}
+
+/* Sets the bits from `from` up to `to`, clears the others. */
+static void set_bits(uint64_t *bits, uint32_t n_words, uint32_t from, uint32_t to) {
+  for (uint32_t w = 0; w < n_words; w++) {
+    const uint64_t at = (uint64_t)w * 64;
+    const uint64_t below_from = from <= at ? 0 : from - at < 64 ? ((uint64_t)1 << (from - at)) - 1 : UINT64_MAX;
+    const uint64_t below_to = to <= at ? 0 : to - at < 64 ? ((uint64_t)1 << (to - at)) - 1 : UINT64_MAX;
+    bits[w] = below_to & ~below_from;
+  }
+}
+
+static void bits_of_holes(struct zps_rank_cursor *cursor, uint32_t first, uint32_t n_words, uint64_t *bits) {
+  const uint32_t left = cursor->view->m - first, n = left / 64 < n_words ? left : n_words * 64;
+  while (next_hole(cursor) < first) cursor->block_at++;
+  /* holes below cursor->rank have been passed */
+  set_bits(bits, n_words, cursor->rank > first ? cursor->rank - first : 0, n);
+  for (uint32_t hole; (hole = next_hole(cursor)) - first < n; cursor->block_at++)
+    bits[(hole - first) / 64] &= ~((uint64_t)1 << (hole - first) % 64);
+  if (cursor->rank < first + n) cursor->rank = first + n;
+}
+
+uint32_t zps_rank_cursor_bits(struct zps_rank_cursor *cursor, uint32_t first, uint32_t n_words, uint64_t *bits) {
+  if (cursor->next == cursor->view->z) {
+    memset(bits, 0, n_words * sizeof *bits);
+    return 0;
+  }
+  (cursor->view->codec == ZPS_CODEC_HOLES ? bits_of_holes : bits_of_bitmap)(cursor, first, n_words, bits);
+  uint32_t n = 0;
+  for (uint32_t w = 0; w < n_words; w++) n += zps_bits_count(bits[w]);
+  cursor->next += n;
+  return n;
+}

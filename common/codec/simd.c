@@ -72,18 +72,34 @@ static uint32_t list(const uint64_t *bits, uint32_t n_words, uint32_t base, uint
   return zps_simd_body_list(bits, n_words, base, out);
 }
 
-static const struct zps_simd baseline = {"baseline", compact, locate, locate_rows,
-                                         rows_of,    take,    list,   &zps_values_loops_baseline};
+static bool ascends(const void *numbers, uint32_t n) {
+  return zps_simd_body_ascends(numbers, n);
+}
+
+static void add(float *sums, const uint64_t *bits, uint32_t n_words, const void *values, uint32_t n) {
+  (void)n;
+  zps_simd_body_add(sums, bits, n_words, values);
+}
+
+static void add_rows(float *sums, const uint32_t *slots, uint32_t base, const void *ranks, uint32_t n_rows,
+                     uint32_t width, const void *values) {
+  zps_simd_body_add_rows(sums, slots, base, ranks, n_rows, width, values);
+}
+
+static const struct zps_simd baseline = {
+    "baseline", compact, locate, locate_rows, rows_of, ascends, add, add_rows, take, list, &zps_values_loops_baseline};
 
 const struct zps_simd *zps_simd_variant(unsigned i) {
-  const struct zps_simd *variants[3] = {&baseline};
+  const struct zps_simd *variants[4] = {&baseline};
   unsigned n = 1;
 #ifdef __x86_64__
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("popcnt"))
     variants[n++] = &zps_simd_avx2;
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("popcnt"))
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("popcnt")) {
     variants[n++] = &zps_simd_avx512;
+    if (__builtin_cpu_supports("avx512vbmi2")) variants[n++] = &zps_simd_vbmi2;
+  }
 #endif
   return i < n ? variants[i] : NULL;
 }

@@ -27,6 +27,13 @@ struct zps_simd {
                       uint32_t *locals);
   /* Rows at local ranks `ranks` of partition `p`; `ranks` can be read up to the slack. */
   void (*rows_of)(const struct zps_partition *part, uint32_t p, const uint32_t *ranks, uint32_t n, uint64_t *rows);
+  /* Whether each of `n` numbers, which may lie anywhere in memory, is greater than the one before. */
+  bool (*ascends)(const void *numbers, uint32_t n);
+  /* Adds the `n` values to those of 64 * n_words `sums` whose bits are set, -0.0 as +0.0. */
+  void (*add)(float *sums, const uint64_t *bits, uint32_t n_words, const void *values, uint32_t n);
+  /* Adds rows of `width` floats: row i of `values` to row slots[ranks[i] - base] of `sums`. */
+  void (*add_rows)(float *sums, const uint32_t *slots, uint32_t base, const void *ranks, uint32_t n_rows,
+                   uint32_t width, const void *values);
   /* Moves the floats of 64 * n_words `sums` that are not -0.0 to `out` and sets their bits, with -0.0 left behind.
    * Returns how many. */
   uint32_t (*take)(float *sums, uint32_t n_words, float *out, uint64_t *bits);

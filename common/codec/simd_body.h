@@ -14,7 +14,9 @@ enum { ZPS_SIMD_LANES = 8 };
 typedef uint64_t zps_vec_u64 __attribute__((vector_size(64)));
 typedef int64_t zps_vec_i64 __attribute__((vector_size(64)));
 typedef double zps_vec_f64 __attribute__((vector_size(64)));
+typedef float zps_vec_line __attribute__((vector_size(64)));
 typedef uint32_t zps_vec_u32 __attribute__((vector_size(32)));
+typedef int32_t zps_vec_i32 __attribute__((vector_size(32)));
 typedef uint16_t zps_vec_u16 __attribute__((vector_size(16)));
 
 ZPS_SIMD_BODY void zps_simd_load_positions(uint64_t first, const uint32_t *positions, zps_vec_u64 *rows) {
@@ -121,6 +123,67 @@ ZPS_SIMD_BODY uint32_t zps_simd_body_list(const uint64_t *bits, uint32_t n_words
   for (uint32_t w = 0; w < n_words; w++)
     if (bits[w]) n += zps_bits_list(bits[w], base + w * 64, out + n);
   return n;
+}
+
+ZPS_SIMD_BODY bool zps_simd_body_ascends(const char *numbers, uint32_t n) {
+  enum { AHEAD_BYTES = 4096 }; /* beyond the page, where the machine does not look by itself */
+  zps_vec_i32 all = ~(zps_vec_i32){0};
+  uint32_t i = 1;
+  for (; i + 2 * ZPS_SIMD_LANES <= n; i += 2 * ZPS_SIMD_LANES) {
+    const char *const at = numbers + 4 * (uint64_t)i;
+    __builtin_prefetch(at + AHEAD_BYTES);
+    zps_vec_i32 before[2], here[2];
+    memcpy(before, at - 4, sizeof before);
+    memcpy(here, at, sizeof here);
+    /* every machine compares signed numbers */
+    for (unsigned j = 0; j < 2; j++) all &= (here[j] ^ INT32_MIN) > (before[j] ^ INT32_MIN);
+  }
+  int32_t good = -1;
+  for (unsigned lane = 0; lane < ZPS_SIMD_LANES; lane++) good &= all[lane];
+  for (; i < n; i++) {
+    uint32_t pair[2];
+    memcpy(pair, numbers + 4 * (uint64_t)i - 4, sizeof pair);
+    good &= -(pair[1] > pair[0]);
+  }
+  return good != 0;
+}
+
+ZPS_SIMD_BODY void zps_simd_body_add(float *sums, const uint64_t *bits, uint32_t n_words, const char *values) {
+  uint32_t positions[64 + ZPS_SIMD_SLACK];
+  for (uint32_t w = 0; w < n_words; w++, sums += 64) {
+    if (bits[w] == 0) continue;
+    const uint32_t n = zps_bits_list(bits[w], 0, positions);
+    for (uint32_t i = 0; i < n; i++, values += sizeof(float)) {
+      float value;
+      memcpy(&value, values, sizeof value);
+      sums[positions[i]] += 0.0f + value;
+    }
+  }
+}
+
+ZPS_SIMD_BODY void zps_simd_body_add_rows(float *sums, const uint32_t *slots, uint32_t base, const char *ranks,
+                                          uint32_t n_rows, uint32_t width, const char *values) {
+  enum { LANES = 16, LINE_BYTES = 64, AHEAD_BYTES = 2048 };
+  const uint64_t row_bytes = (uint64_t)width * sizeof *sums;
+  for (uint32_t i = 0; i < n_rows; i++) {
+    uint32_t rank;
+    memcpy(&rank, ranks + 4 * (uint64_t)i, sizeof rank);
+    float *sum = sums + (uint64_t)slots[rank - base] * width;
+    for (uint64_t at = 0; at < row_bytes; at += LINE_BYTES) __builtin_prefetch(values + at + AHEAD_BYTES);
+    uint32_t left = width;
+    for (; left >= LANES; left -= LANES, sum += LANES, values += LINE_BYTES) {
+      zps_vec_line old, added;
+      memcpy(&old, sum, sizeof old);
+      memcpy(&added, values, sizeof added);
+      old += added;
+      memcpy(sum, &old, sizeof old);
+    }
+    for (; left > 0; left--, sum++, values += sizeof *sum) {
+      float added;
+      memcpy(&added, values, sizeof added);
+      *sum += added;
+    }
+  }
 }
 
 /* What remains of compact() once `word` says which of 64 values are kept. */

@@ -7,6 +7,7 @@
 
 #define AVX2 __attribute__((target("avx2,bmi,popcnt")))
 #define AVX512 __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,bmi,popcnt")))
+#define VBMI2 __attribute__((target("avx512vbmi2,avx512f,avx512dq,avx512bw,avx512vl,avx2,bmi,popcnt")))
 
 AVX2 static inline uint64_t avx2_word_of(const void *values, uint32_t mask, bool differs) {
   const __m256i mask8 = _mm256_set1_epi32((int)mask), compare = differs ? mask8 : _mm256_setzero_si256();
@@ -50,10 +51,22 @@ AVX2 static uint32_t avx2_take(float *sums, uint32_t n_words, float *out, uint64
   TARGET static void NAME##_rows_of(const struct zps_partition *part, uint32_t p, const uint32_t *ranks, uint32_t n, \
                                     uint64_t *rows) {                                                                \
     zps_simd_body_rows_of(part, p, ranks, n, rows);                                                                  \
+  }                                                                                                                  \
+  TARGET static bool NAME##_ascends(const void *numbers, uint32_t n) {                                               \
+    return zps_simd_body_ascends(numbers, n);                                                                        \
+  }                                                                                                                  \
+  TARGET static void NAME##_add_rows(float *sums, const uint32_t *slots, uint32_t base, const void *ranks,           \
+                                     uint32_t n_rows, uint32_t width, const void *values) {                          \
+    zps_simd_body_add_rows(sums, slots, base, ranks, n_rows, width, values);                                         \
   }
 
 DEFINE_SHARED(avx2, AVX2)
 DEFINE_SHARED(avx512, AVX512)
+
+AVX2 static void avx2_add(float *sums, const uint64_t *bits, uint32_t n_words, const void *values, uint32_t n) {
+  (void)n;
+  zps_simd_body_add(sums, bits, n_words, values);
+}
 
 AVX2 static uint32_t avx2_list(const uint64_t *bits, uint32_t n_words, uint32_t base, uint32_t *out) {
   return zps_simd_body_list(bits, n_words, base, out);
@@ -94,21 +107,128 @@ AVX512 static uint32_t avx512_compact(const void *values, uint32_t n, uint32_t m
   return found;
 }
 
-AVX512 static uint32_t avx512_take(float *sums, uint32_t n_words, float *out, uint64_t *bits) {
-  const __m512i empty = _mm512_set1_epi32((int)ZPS_SIMD_NEGATIVE_ZERO);
-  uint32_t n = 0;
+AVX512 static void avx512_add(float *sums, const uint64_t *bits, uint32_t n_words, const void *values, uint32_t n) {
+  const char *at = values;
+  uint32_t left = n;
   for (uint32_t w = 0; w < n_words; w++, sums += 64) {
-    uint64_t word = 0;
-    for (unsigned i = 0; i < 64; i += 16) {
-      const __m512i lanes = _mm512_loadu_si512(sums + i);
-      const __mmask16 is = _mm512_cmpneq_epi32_mask(lanes, empty);
-      _mm512_storeu_si512(out + n, _mm512_maskz_compress_epi32(is, lanes));
-      _mm512_storeu_si512(sums + i, empty);
-      n += (uint32_t)__builtin_popcount(is);
-      word |= (uint64_t)is << i;
+    uint64_t word = bits[w];
+    for (float *sum = sums; word != 0; sum += 16, word >>= 16) {
+      const __mmask16 is = (__mmask16)word;
+      const __m512 next = left >= 16 ? _mm512_loadu_ps(at) : _mm512_maskz_loadu_ps((__mmask16)((1u << left) - 1), at);
+      const __m512 added = _mm512_add_ps(_mm512_maskz_expand_ps(is, next), _mm512_setzero_ps());
+      const __m512 old = _mm512_loadu_ps(sum);
+      _mm512_storeu_ps(sum, _mm512_mask_add_ps(old, is, old, added));
+      const uint32_t here = (uint32_t)__builtin_popcount(is);
+      at += here * sizeof(float);
+      left -= here;
     }
-    bits[w] = word;
   }
+}
+
+/* Four times the same, because not every optimisation level unrolls loops, and what is indexed stays in memory. */
+struct avx512_lanes {
+  __m512i at_0, at_16, at_32, at_48;
+};
+
+/* Which of 64 sums, left in `lanes`, something was added to. */
+AVX512 static inline uint64_t avx512_added(const float *sums, struct avx512_lanes *lanes) {
+  const __m512i empty = _mm512_set1_epi32((int)ZPS_SIMD_NEGATIVE_ZERO);
+  lanes->at_0 = _mm512_loadu_si512(sums);
+  lanes->at_16 = _mm512_loadu_si512(sums + 16);
+  lanes->at_32 = _mm512_loadu_si512(sums + 32);
+  lanes->at_48 = _mm512_loadu_si512(sums + 48);
+  const __mmask32 low =
+      _mm512_kunpackw(_mm512_cmpneq_epi32_mask(lanes->at_16, empty), _mm512_cmpneq_epi32_mask(lanes->at_0, empty));
+  const __mmask32 high =
+      _mm512_kunpackw(_mm512_cmpneq_epi32_mask(lanes->at_48, empty), _mm512_cmpneq_epi32_mask(lanes->at_32, empty));
+  return _cvtmask64_u64(_mm512_kunpackd(high, low));
+}
+
+AVX512 static inline void avx512_clear(float *sums) {
+  const __m512i empty = _mm512_set1_epi32((int)ZPS_SIMD_NEGATIVE_ZERO);
+  _mm512_storeu_si512(sums, empty);
+  _mm512_storeu_si512(sums + 16, empty);
+  _mm512_storeu_si512(sums + 32, empty);
+  _mm512_storeu_si512(sums + 48, empty);
+}
+
+AVX512 static inline float *avx512_take_some(__m512i lanes, __mmask16 is, float *out) {
+  _mm512_storeu_si512(out, _mm512_maskz_compress_epi32(is, lanes));
+  return out + __builtin_popcount(is);
+}
+
+AVX512 static inline void avx512_take_word(const struct avx512_lanes *lanes, uint64_t word, float *out) {
+  out = avx512_take_some(lanes->at_0, (__mmask16)word, out);
+  out = avx512_take_some(lanes->at_16, (__mmask16)(word >> 16), out);
+  out = avx512_take_some(lanes->at_32, (__mmask16)(word >> 32), out);
+  avx512_take_some(lanes->at_48, (__mmask16)(word >> 48), out);
+}
+
+AVX512 static uint32_t avx512_take(float *sums, uint32_t n_words, float *out, uint64_t *bits) {
+  float *at = out;
+  for (uint32_t w = 0; w < n_words; w++, sums += 64) {
+    struct avx512_lanes lanes;
+    const uint64_t word = bits[w] = avx512_added(sums, &lanes);
+    if (word == 0) continue;
+    avx512_clear(sums);
+    avx512_take_word(&lanes, word, at);
+    at += __builtin_popcountll(word);
+  }
+  return (uint32_t)(at - out);
+}
+
+VBMI2 static inline void vbmi2_take_some(const struct avx512_lanes *lanes, __m128i places, float *out) {
+  const __m512i at = _mm512_cvtepu8_epi32(places);
+  const __m512i low = _mm512_permutex2var_epi32(lanes->at_0, at, lanes->at_16);
+  const __m512i high = _mm512_permutex2var_epi32(lanes->at_32, at, lanes->at_48);
+  _mm512_storeu_si512(out, _mm512_mask_blend_epi32(_mm512_test_epi32_mask(at, _mm512_set1_epi32(32)), low, high));
+}
+
+/* Moves the sums of one word, with no branch on whether there are any: at densities where one in two has some, a
+ * branch would cost more. */
+VBMI2 static inline uint32_t vbmi2_take_word(float *sums, __m512i places, float *out, uint64_t *word_p) {
+  enum { FEW = 32 };
+  struct avx512_lanes lanes;
+  const uint64_t word = *word_p = avx512_added(sums, &lanes);
+  const unsigned n = (unsigned)__builtin_popcountll(word);
+  avx512_clear(sums);
+  if (n > FEW) { /* out of 64: otherwise they are picked by their places, sixteen at a time */
+    avx512_take_word(&lanes, word, out);
+    return n;
+  }
+  const __m512i kept = _mm512_maskz_compress_epi8(word, places);
+  vbmi2_take_some(&lanes, _mm512_castsi512_si128(kept), out);
+  if (n > 16) vbmi2_take_some(&lanes, _mm512_extracti32x4_epi32(kept, 1), out + 16);
+  return n;
+}
+
+VBMI2 static inline bool vbmi2_is_empty(const float *sums, uint32_t n) {
+  const __m512i empty = _mm512_set1_epi32((int)ZPS_SIMD_NEGATIVE_ZERO);
+  __m512i any = _mm512_setzero_si512();
+  for (uint32_t i = 0; i < n; i += 64) {
+    const __m512i a = _mm512_xor_si512(_mm512_loadu_si512(sums + i), empty);
+    const __m512i b = _mm512_xor_si512(_mm512_loadu_si512(sums + i + 16), empty);
+    const __m512i c = _mm512_xor_si512(_mm512_loadu_si512(sums + i + 32), empty);
+    const __m512i d = _mm512_xor_si512(_mm512_loadu_si512(sums + i + 48), empty);
+    any = _mm512_or_si512(any, _mm512_or_si512(_mm512_or_si512(a, b), _mm512_or_si512(c, d)));
+  }
+  return _mm512_test_epi32_mask(any, any) == 0;
+}
+
+VBMI2 static uint32_t vbmi2_take(float *sums, uint32_t n_words, float *out, uint64_t *bits) {
+  enum { GROUP = 4 };
+  char places[64];
+  for (unsigned i = 0; i < 64; i++) places[i] = (char)i;
+  const __m512i all = _mm512_loadu_si512(places);
+  uint32_t n = 0, w = 0;
+  for (; w + GROUP <= n_words; w += GROUP, sums += GROUP * 64) {
+    if ((w == 0 || bits[w - 1] == 0) && vbmi2_is_empty(sums, GROUP * 64)) {
+      memset(bits + w, 0, GROUP * sizeof *bits);
+      continue;
+    }
+    for (unsigned i = 0; i < GROUP; i++) n += vbmi2_take_word(sums + 64 * i, all, out + n, bits + w + i);
+  }
+  for (; w < n_words; w++, sums += 64) n += vbmi2_take_word(sums, all, out + n, bits + w);
   return n;
 }
 
@@ -128,8 +248,14 @@ AVX512 static uint32_t avx512_list(const uint64_t *bits, uint32_t n_words, uint3
   return n;
 }
 
-const struct zps_simd zps_simd_avx2 = {"avx2",       avx2_compact, avx2_locate, avx2_locate_rows,
-                                       avx2_rows_of, avx2_take,    avx2_list,   &zps_values_loops_avx2};
-const struct zps_simd zps_simd_avx512 = {"avx512",       avx512_compact, avx512_locate, avx512_locate_rows,
-                                         avx512_rows_of, avx512_take,    avx512_list,   &zps_values_loops_avx512};
+#define TABLE(NAME, TITLE, TAKE)                                                                          \
+  {                                                                                                       \
+    .name = TITLE, .compact = NAME##_compact, .locate = NAME##_locate, .locate_rows = NAME##_locate_rows, \
+    .rows_of = NAME##_rows_of, .ascends = NAME##_ascends, .add = NAME##_add, .add_rows = NAME##_add_rows, \
+    .take = TAKE, .list = NAME##_list, .values = &zps_values_loops_##NAME                                 \
+  }
+
+const struct zps_simd zps_simd_avx2 = TABLE(avx2, "avx2", avx2_take);
+const struct zps_simd zps_simd_avx512 = TABLE(avx512, "avx512", avx512_take);
+const struct zps_simd zps_simd_vbmi2 = TABLE(avx512, "avx512-vbmi2", vbmi2_take);
 #endif

@@ -1,0 +1,79 @@
+/* The two ways to sum: reduce.c chooses, reduce_singles.c adds single floats, reduce_rows.c all else. */
+#ifndef ZPS_CODEC_REDUCE_INTERNAL_H
+#define ZPS_CODEC_REDUCE_INTERNAL_H
+
+#include <string.h>
+
+#include "common/codec/buffer.h"
+#include "common/codec/reduce.h"
+
+struct zps_reduce_scratch {
+  struct zps_buffer singles; /* the accumulators of single floats; -0.0 between chunks */
+  struct zps_buffer taken;   /* one chunk's sums of these, where the result has no room to spare */
+  struct zps_buffer slots;   /* rows: the place of each of a chunk's ranks among its sums */
+  struct zps_buffer ranks;   /* rows: of one chunk of the result */
+  struct zps_buffer index;   /* the result's coded set, until its place is known */
+  struct zps_buffer widened; /* values that travel narrow: some rows of one contribution */
+  struct zps_buffer cursors, ahead;
+};
+
+/* One call's constants and progress. */
+struct zps_reduction {
+  struct zps_reduce_scratch *scratch;
+  const struct zps_slice_view *views;
+  struct zps_rank_cursor *cursors; /* one for each view */
+  unsigned n_views;
+  enum zps_dtype dtype;
+  uint32_t width;
+  uint64_t row_bytes;
+  enum zps_codec codec; /* the result's */
+  unsigned divisor;
+  uint32_t chunk_rows;   /* a power of two */
+  uint32_t rows_widened; /* rows: at once */
+  char *out;
+  uint32_t *index;      /* the result's ranks, or its bits */
+  uint32_t index_words; /* BITMAP: how many are written, from the first on */
+  uint32_t z, rows_max;
+};
+
+/* The elements of rows [first, first + n) of a contribution, in the sum's dtype: what travels narrow is widened here, a
+ * part of a chunk at a time. */
+static inline const void *zps_reduction_values(const struct zps_reduction *reduction, const struct zps_slice_view *view,
+                                               uint32_t first, uint32_t n) {
+  return zps_slice_values(view, first, n, reduction->scratch->widened.data);
+}
+
+/* Brings nearer what follows `at`: contributions are read in turn, in pieces too short for the machine to see where it
+ * goes on. */
+static inline void zps_reduction_prefetch(const void *at, uint64_t n_bytes) {
+  enum { LINE_BYTES = 64, BYTES_MAX = 8192 };
+  for (uint64_t i = 0; i < n_bytes && i < BYTES_MAX; i += LINE_BYTES) __builtin_prefetch((const char *)at + i);
+}
+
+/* The values from row `first` on, `n` rows of them. */
+static inline void zps_reduction_prefetch_values(const struct zps_slice_view *view, uint32_t first, uint32_t n) {
+  const uint64_t width = view->width;
+  const uint64_t at = zps_values_bytes(view->value_codec, view->dtype, first * width);
+  zps_reduction_prefetch((const char *)view->values + at, zps_values_bytes(view->value_codec, view->dtype, n * width));
+}
+
+static inline void zps_reduction_prefetch_result(void *at, uint64_t n_bytes) {
+  enum { LINE_BYTES = 64, BYTES_MAX = 8192 };
+  for (uint64_t i = 0; i < n_bytes && i < BYTES_MAX; i += LINE_BYTES) __builtin_prefetch((char *)at + i, 1);
+}
+
+/* Zeroes the bitmap's words up to `n_words` that are not yet written. */
+static inline void zps_reduction_clear_index(struct zps_reduction *reduction, uint32_t n_words) {
+  if (reduction->index_words >= n_words) return;
+  memset(reduction->index + reduction->index_words, 0, (n_words - reduction->index_words) * sizeof *reduction->index);
+  reduction->index_words = n_words;
+}
+
+/* Once the cursors are there. */
+zps_err_t zps_reduction_need_singles(struct zps_reduction *reduction) ZPS_MUSTCHECK;
+zps_err_t zps_reduction_need_rows(struct zps_reduction *reduction) ZPS_MUSTCHECK;
+/* Sums ranks [base, end), of one chunk, of all contributions and appends them to the result. */
+void zps_reduction_sum_singles(struct zps_reduction *reduction, uint32_t base, uint32_t end);
+void zps_reduction_sum_rows(struct zps_reduction *reduction, uint32_t base, uint32_t end);
+
+#endif

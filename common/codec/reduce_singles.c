@@ -1,0 +1,113 @@
+/*
+ * Sums of single floats. An accumulator that nothing was added to is -0.0, which no sum that started at +0.0 can be:
+ * so adding needs no second store to note what was touched, and taking looks at the accumulators in order. A chunk's
+ * accumulators and what is read beside them stay in the first-level cache.
+ */
+#include <string.h>
+
+#include "common/codec/reduce_internal.h"
+#include "common/codec/simd.h"
+
+enum {
+  LINE_BYTES = 64,
+  CHUNK_ROWS_MIN = 8192, /* fit the first-level cache beside what is added */
+  CHUNK_ROWS_MAX = 32768,
+  CHUNK_ADDED_MIN = 128, /* of a contribution: larger chunks where there would be fewer, to have fewer beginnings */
+};
+
+typedef float any_float __attribute__((aligned(1), may_alias));
+
+/* From a cache line's begin on: vectors that lie across two cost twice. */
+static float *accumulators(const struct zps_reduction *reduction) {
+  return (float *)(((uintptr_t)reduction->scratch->singles.data + LINE_BYTES - 1) & ~(uintptr_t)(LINE_BYTES - 1));
+}
+
+zps_err_t zps_reduction_need_singles(struct zps_reduction *reduction) {
+  struct zps_reduce_scratch *const scratch = reduction->scratch;
+  uint64_t added = 0; /* of all contributions to the smallest chunk */
+  for (unsigned i = 0; i < reduction->n_views; i++) added += reduction->views[i].z;
+  added = reduction->views->m > 0 ? added * CHUNK_ROWS_MIN / reduction->views->m : 0;
+  reduction->chunk_rows = CHUNK_ROWS_MIN;
+  for (; reduction->chunk_rows < CHUNK_ROWS_MAX && added < (uint64_t)CHUNK_ADDED_MIN * reduction->n_views; added *= 2)
+    reduction->chunk_rows *= 2;
+  if (scratch->singles.data) return ZPS_OK;
+  zps_err_t code = zps_buffer_need(&scratch->widened, CHUNK_ROWS_MAX, sizeof(float));
+  if (code == ZPS_OK) code = zps_buffer_need(&scratch->taken, CHUNK_ROWS_MAX + ZPS_SIMD_SLACK, sizeof(float));
+  if (code == ZPS_OK) code = zps_buffer_need(&scratch->singles, CHUNK_ROWS_MAX * sizeof(float) + LINE_BYTES, 1);
+  if (code != ZPS_OK) return code;
+  for (uint32_t i = 0; i < CHUNK_ROWS_MAX; i++) accumulators(reduction)[i] = -0.0f;
+  return ZPS_OK;
+}
+
+/* `origin` is where the sum of rank 0 would be. +0.0 + value is the value, and +0.0 for -0.0. */
+static inline void add_one(uintptr_t origin, uint32_t rank, float value) {
+  float *const sum = (float *)(origin + (uint64_t)rank * sizeof *sum);
+  *sum += 0.0f + value;
+}
+
+static void add_list(uintptr_t origin, const zps_lent_rank *ranks, uint32_t n, const any_float *values) {
+  for (; n >= 4; n -= 4, ranks += 4, values += 4) {
+    add_one(origin, ranks[0], values[0]);
+    add_one(origin, ranks[1], values[1]);
+    add_one(origin, ranks[2], values[2]);
+    add_one(origin, ranks[3], values[3]);
+  }
+  for (; n > 0; n--) add_one(origin, *ranks++, *values++);
+}
+
+static void add_lists(const struct zps_reduction *reduction, struct zps_rank_cursor *cursor, uint32_t base,
+                      uint32_t end) {
+  const struct zps_slice_view *const view = cursor->view;
+  const uintptr_t origin = (uintptr_t)accumulators(reduction) - (uint64_t)base * sizeof(float);
+  const uint32_t before = cursor->next;
+  uint32_t room[ZPS_RANK_CURSOR_ROOM];
+  const zps_lent_rank *ranks;
+  for (uint32_t n; (n = zps_rank_cursor_lend(cursor, end, room, &ranks)) > 0;)
+    add_list(origin, ranks, n, zps_reduction_values(reduction, view, cursor->next - n, n));
+  const uint32_t added = cursor->next - before;
+  zps_reduction_prefetch_values(view, cursor->next, added);
+  if (view->codec == ZPS_CODEC_COO)
+    zps_reduction_prefetch((const zps_lent_rank *)view->index + cursor->next, added * sizeof *ranks);
+}
+
+static void add_bits(const struct zps_reduction *reduction, struct zps_rank_cursor *cursor, uint32_t base,
+                     uint32_t n_words) {
+  uint64_t bits[CHUNK_ROWS_MAX / 64];
+  const uint32_t before = cursor->next, n = zps_rank_cursor_bits(cursor, base, n_words, bits);
+  zps_simd()->add(accumulators(reduction), bits, n_words, zps_reduction_values(reduction, cursor->view, before, n), n);
+  zps_reduction_prefetch_values(cursor->view, cursor->next, n);
+}
+
+static void take(struct zps_reduction *reduction, uint32_t base, uint32_t end) {
+  const uint32_t n_words = (end - 1 - base) / 64 + 1;
+  struct zps_reduce_scratch *const scratch = reduction->scratch;
+  uint64_t room[CHUNK_ROWS_MAX / 64], *bits = room;
+  if (reduction->codec == ZPS_CODEC_BITMAP) {
+    zps_reduction_clear_index(reduction, base / 32);
+    bits = (uint64_t *)(void *)(reduction->index + base / 32);
+    reduction->index_words = (end - 1) / 32 + 1;
+  }
+  float *const out = (float *)reduction->out + reduction->z;
+  const bool has_room = reduction->rows_max - reduction->z >= reduction->chunk_rows + ZPS_SIMD_SLACK;
+  float *const taken = has_room ? out : scratch->taken.data;
+  const uint32_t n = zps_simd()->take(accumulators(reduction), n_words, taken, bits);
+  if (reduction->divisor != 1) {
+    const float factor = 1.0f / (float)reduction->divisor;
+    for (uint32_t i = 0; i < n; i++) taken[i] *= factor;
+  }
+  if (!has_room) memcpy(out, taken, n * sizeof *out);
+  zps_reduction_prefetch_result(out + n, n * sizeof *out);
+  if (reduction->codec != ZPS_CODEC_BITMAP) zps_simd()->list(bits, n_words, base, reduction->index + reduction->z);
+  reduction->z += n;
+}
+
+void zps_reduction_sum_singles(struct zps_reduction *reduction, uint32_t base, uint32_t end) {
+  for (unsigned i = 0; i < reduction->n_views; i++) {
+    struct zps_rank_cursor *const cursor = &reduction->cursors[i];
+    if (cursor->view->codec == ZPS_CODEC_BITMAP || cursor->view->codec == ZPS_CODEC_HOLES)
+      add_bits(reduction, cursor, base, (end - 1 - base) / 64 + 1);
+    else
+      add_lists(reduction, cursor, base, end);
+  }
+  take(reduction, base, end);
+}
