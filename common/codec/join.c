@@ -1,0 +1,93 @@
+#include "common/codec/join.h"
+
+#include <string.h>
+
+#include "common/codec/codec_choice.h"
+
+static uint64_t row_bytes_of(uint32_t width, enum zps_dtype dtype) {
+  return width * (uint64_t)zps_dtype_size(dtype);
+}
+
+bool zps_join_fits(uint64_t m, uint64_t nnz, uint32_t width, enum zps_dtype dtype, enum zps_value_codec value_codec) {
+  if (value_codec != ZPS_VALUES_RAW) return false;
+  const uint64_t each = row_bytes_of(width, dtype) + sizeof(uint32_t);
+  return m <= UINT32_MAX && nnz <= ZPS_JOIN_ROWS_MAX && nnz * each <= ZPS_JOIN_BYTES_MAX;
+}
+
+void zps_join_init(struct zps_joined *join, uint32_t width, enum zps_dtype dtype) {
+  join->row_bytes = row_bytes_of(width, dtype);
+  join->m = join->z = 0;
+}
+
+/* All of the view's ranks, each plus `base`. */
+static void read_ranks(const struct zps_slice_view *view, uint32_t base, uint32_t *ranks) {
+  struct zps_rank_cursor cursor;
+  zps_rank_cursor_init(&cursor, view);
+  while (zps_rank_cursor_read(&cursor, view->m, ranks + cursor.next, view->z - cursor.next) > 0) {
+  }
+  for (uint32_t i = 0; i < view->z; i++) ranks[i] += base;
+}
+
+void zps_join_add(struct zps_joined *join, const struct zps_slice_view *view) {
+  const uint64_t each = join->row_bytes;
+  if (view->z > 0) {
+    read_ranks(view, join->m, join->ranks + join->z);
+    memcpy(join->values + join->z * each, view->values, view->z * each);
+  }
+  join->z += view->z;
+  join->m += view->m;
+}
+
+bool zps_join_write(const struct zps_joined *join, unsigned allowed, void *out, uint64_t cap, enum zps_codec *codec_p,
+                    uint64_t *len_bytes_p) {
+  const uint64_t values_bytes = join->z * join->row_bytes;
+  uint64_t index_bytes;
+  const enum zps_codec codec = zps_codec_choose(allowed, join->m, join->ranks, join->z, &index_bytes);
+  if (index_bytes > cap || values_bytes > cap - index_bytes) return false;
+  if (values_bytes + index_bytes > 0) {
+    memcpy(out, join->values, values_bytes);
+    zps_codec_index_encode(codec, join->m, join->ranks, join->z, (char *)out + values_bytes);
+  }
+  *codec_p = codec;
+  *len_bytes_p = values_bytes + index_bytes;
+  return true;
+}
+
+zps_err_t zps_split_init(struct zps_split *split, uint32_t codec, uint64_t m, uint32_t nnz, uint32_t width,
+                         enum zps_dtype dtype, enum zps_value_codec value_codec, const void *payload,
+                         uint64_t len_bytes, struct zps_error *error) {
+  if (!zps_join_fits(m, nnz, width, dtype, value_codec))
+    return zps_fail(
+        error, ZPS_ERR_PROTOCOL,
+        "joined slice of %u of %llu rows of %u x %s: joined are at most %u bytes as coo, of fewer than 2^32 "
+        "rows",
+        nnz, (unsigned long long)m, width, zps_dtype_name(dtype), ZPS_JOIN_BYTES_MAX);
+  const zps_err_t code =
+      zps_slice_view_init(&split->view, codec, (uint32_t)m, nnz, width, dtype, value_codec, payload, len_bytes, error);
+  if (code != ZPS_OK) return code;
+  split->row_bytes = row_bytes_of(width, dtype);
+  read_ranks(&split->view, 0, split->ranks);
+  split->first = split->next = 0;
+  split->base = split->end = 0;
+  return ZPS_OK;
+}
+
+uint32_t zps_split_next(struct zps_split *split, uint32_t m) {
+  split->first = split->next;
+  split->base = split->end;
+  split->end += m;
+  while (split->next < split->view.z && split->ranks[split->next] < split->end) split->next++;
+  return split->next - split->first;
+}
+
+uint64_t zps_split_write(const struct zps_split *split, void *out) {
+  const uint64_t each = split->row_bytes;
+  const uint32_t z = split->next - split->first;
+  if (z == 0) return 0;
+  memcpy(out, (const char *)split->view.values + split->first * each, z * each);
+  for (uint32_t i = 0; i < z; i++) {
+    const uint32_t rank = (uint32_t)(split->ranks[split->first + i] - split->base);
+    memcpy((char *)out + z * each + i * sizeof rank, &rank, sizeof rank);
+  }
+  return z * (each + sizeof(uint32_t));
+}
