@@ -1,9 +1,11 @@
 /*
  * Data-plane frames: struct <-> bytes, with every bounds check. PROTOCOL.md (this folder) describes each byte.
  *
- * A frame is a fixed header, a protobuf body (zenps.proto; only wire.c sees protobuf-c) and inline payload. All body
- * fields have fixed width, so that a frame's size follows from its type and counts alone. Bulk payloads do not travel
- * in frames: a slice either carries its bytes inline or names the sender's registered memory for the receiver to read.
+ * A frame is a header, a body and inline payload. The header comes in two forms: the long one names job, epoch and
+ * sender, the short one only the tag that the receiver gave to the sender's link. Bodies are varints, so that a small
+ * round costs little beside its payload; ABORT is protobuf (zenps.proto; only wire.c sees protobuf-c). Bulk payloads do
+ * not travel in frames: a slice either carries its bytes inline or names the sender's registered memory for the
+ * receiver to read.
  */
 #ifndef ZPS_PROTO_WIRE_H
 #define ZPS_PROTO_WIRE_H
@@ -16,17 +18,19 @@
 
 #define ZPS_WIRE_VERSION ZPS_PROTOCOL_VERSION
 #define ZPS_WIRE_MAGIC 0x3153505au /* "ZPS1", little-endian */
-#define ZPS_WIRE_HEADER_BYTES 36u
-#define ZPS_WIRE_FRAME_MAX 8192u  /* header + body + inline payload */
-#define ZPS_WIRE_INLINE_MAX 4096u /* inline payload of one frame, all slices together */
-#define ZPS_WIRE_SLICES_MAX 48u   /* slices in one frame */
-#define ZPS_WIRE_RANKS_MAX 256u   /* ranks named by one abort */
-#define ZPS_WIRE_TEXT_MAX 400u    /* bytes of an abort's text */
+#define ZPS_WIRE_LONG_BYTES 34u    /* a long header */
+#define ZPS_WIRE_SHORT_BYTES 4u    /* a short header with a tag below 128 */
+#define ZPS_WIRE_FRAME_MAX 8192u   /* header + body + inline payload */
+#define ZPS_WIRE_INLINE_MAX 4096u  /* inline payload of one frame, all slices together */
+#define ZPS_WIRE_SLICES_MAX 48u    /* slices in one frame */
+#define ZPS_WIRE_CODECS 8u         /* numbers that a slice has room for */
+#define ZPS_WIRE_RANKS_MAX 256u    /* ranks named by one abort */
+#define ZPS_WIRE_TEXT_MAX 400u     /* bytes of an abort's text */
 
 enum zps_frame_type {
   ZPS_FRAME_PUSH = 1,   /* worker -> owner: contributions to partitions are ready */
   ZPS_FRAME_RESULT = 2, /* owner -> worker: sums of partitions are ready */
-  ZPS_FRAME_DONE = 3,   /* worker -> owner: this round's results from you are read; retire it for me */
+  ZPS_FRAME_DONE = 3,   /* worker -> owner: your remote results of this round are read; retire it for me */
   ZPS_FRAME_ABORT = 4,  /* either way: the round failed, and why */
   ZPS_FRAME_CREDIT = 5, /* either way: no content, returns credits in the header */
 };
@@ -35,19 +39,23 @@ enum zps_frame_type {
 #define ZPS_WIRE_SRC_SERVER 0x80000000u
 
 struct zps_frame_header {
-  uint8_t type;   /* enum zps_frame_type */
-  uint64_t job;   /* random id issued by the coordinator */
-  uint32_t epoch; /* membership epoch the sender lives in */
-  uint32_t src;
-  uint32_t seq;     /* per (src, receiver), from 0, without gaps */
-  uint16_t credits; /* receive credits returned to the receiver of this frame */
+  uint8_t type; /* enum zps_frame_type */
+  bool is_short;
+  uint64_t job;     /* long: random id issued by the coordinator */
+  uint32_t epoch;   /* long: membership epoch the sender lives in */
+  uint32_t src;     /* long */
+  uint32_t tag;     /* long: what short frames to the sender shall carry; short: what the receiver has asked for */
+  uint32_t seq;     /* per (src, receiver), from 0, without gaps; short: its low 8 bits */
+  uint16_t credits; /* receive credits returned to the receiver of this frame; short: below 256 */
 };
 
-/* One partition's contribution or sum. Its payload: values in ascending order of local rank (nnz * width * value size),
- * then the coded index set. */
+/* A contribution or sum: of one partition, or of several successive ones of the same owner joined
+ * (common/codec/join.h). Its payload: values in ascending order of local rank (nnz * width * value size), then the
+ * coded index set. */
 struct zps_slice {
   uint32_t partition;
-  uint8_t codec; /* enum zps_codec of common/codec */
+  uint32_t n_more; /* inline: so many of the owner's partitions that follow in ascending order are joined to it */
+  uint8_t codec;   /* enum zps_codec of common/codec; below ZPS_WIRE_CODECS */
   bool is_inline;
   uint32_t nnz;       /* rows */
   uint64_t len_bytes; /* payload; 0 is legal and always inline */
@@ -81,6 +89,7 @@ struct zps_frame_abort {
 
 struct zps_frame {
   struct zps_frame_header header;
+  uint32_t len_bytes; /* of the encoded frame: set by decoding, and by the link that sends it */
   union {
     struct zps_frame_round round;
     struct zps_frame_done done;
@@ -95,10 +104,6 @@ zps_err_t zps_wire_encode(const struct zps_frame *frame, void *buf, size_t cap, 
  * text names both), ZPS_ERR_PROTOCOL with what and where for anything else. What cannot be known here (is the tensor
  * registered, is the partition in range) is the caller's to check. No allocation beyond a fixed arena on the stack. */
 zps_err_t zps_wire_decode(const void *buf, size_t len, struct zps_frame *frame, struct zps_error *error) ZPS_MUSTCHECK;
-/* The size of a frame with these counts, without encoding it. PUSH/RESULT: slices and inline bytes; ABORT: ranks, text.
- */
-size_t zps_wire_round_bytes(unsigned n_slices, size_t inline_bytes);
-size_t zps_wire_abort_bytes(unsigned n_ranks, size_t text_len);
 /* Only patches header fields of an encoded frame: the link fills seq and credits when the frame really leaves. */
 void zps_wire_stamp(void *buf, uint32_t seq, uint16_t credits);
 const char *zps_frame_type_name(uint8_t type);

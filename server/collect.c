@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/codec/join.h"
 #define ZPS_LOG_COMPONENT "shard"
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -83,20 +84,10 @@ static struct zps_live *find_or_open(struct zps_tensor *tensor, uint64_t step, u
   return live;
 }
 
-static bool take_slice(struct zps_live *live, uint32_t rank, const struct zps_slice *slice, uint64_t deadline_ns) {
-  struct zps_tensor *tensor = live->tensor;
-  struct zps_shard *shard = tensor->job->shard;
-  struct zps_error error;
-  if (slice->partition >= tensor->partition.n_parts)
-    return zps_live_fail(live, rank, ZPS_ERR_PROTOCOL, "it pushed partition %u, but there are %u", slice->partition,
-                         tensor->partition.n_parts);
-  const uint32_t part = tensor->positions[slice->partition];
-  if (part == UINT32_MAX)
-    return zps_live_fail(live, rank, ZPS_ERR_PROTOCOL, "it pushed partition %u, which is not this server's",
-                         slice->partition);
-  const zps_err_t code = zps_slice_check_sizes(slice->codec, tensor->sizes[part], slice->nnz, tensor->width,
-                                               tensor->dtype, tensor->value_codec, slice->len_bytes, &error);
-  if (code != ZPS_OK) return zps_live_fail(live, rank, code, "partition %u: %s", slice->partition, error.text);
+/* One partition's slice, of which the sizes are checked. */
+static bool take_part(struct zps_live *live, uint32_t rank, uint32_t part, const struct zps_slice *slice,
+                      uint64_t deadline_ns) {
+  struct zps_shard *shard = live->tensor->job->shard;
   const struct zps_round_event event = {
       .type = ZPS_ROUND_ANNOUNCED, .rank = rank, .part = part, .is_here = slice->is_inline, .deadline_ns = deadline_ns};
   if (zps_round_has(live->round, rank, part)) return zps_live_step(live, &event); /* which refuses it */
@@ -114,11 +105,54 @@ static bool take_slice(struct zps_live *live, uint32_t rank, const struct zps_sl
   contribution->read.addr = slice->addr;
   contribution->read.key = slice->key;
   if (contribution->has_store) memcpy(contribution->store, slice->data, slice->len_bytes);
-  if (slice->is_inline) tensor->sums.bytes_in += slice->len_bytes;
-  const size_t slot = (size_t)part * tensor->job->world + rank;
+  const size_t slot = (size_t)part * live->tensor->job->world + rank;
   live->slots[slot] = contribution;
   live->nnz[slot] = slice->nnz;
   return zps_live_step(live, &event);
+}
+
+/* Several partitions' slices joined: checked as a whole, then taken one by one. */
+static bool take_joined(struct zps_live *live, uint32_t rank, uint32_t first, const struct zps_slice *slice,
+                        uint64_t deadline_ns) {
+  _Static_assert(ZPS_JOIN_BYTES_MAX <= ZPS_WIRE_INLINE_MAX, "a contribution has room for what was joined");
+  const struct zps_tensor *tensor = live->tensor;
+  unsigned char coo[ZPS_JOIN_BYTES_MAX];
+  struct zps_split split;
+  struct zps_error error;
+  uint64_t m = 0;
+  if (slice->n_more >= tensor->parts_here - first)
+    return zps_live_fail(live, rank, ZPS_ERR_PROTOCOL,
+                         "it pushed partition %u and the next %u here, but there are %u of them", slice->partition,
+                         slice->n_more, tensor->parts_here - first - 1);
+  for (uint32_t i = 0; i <= slice->n_more; i++) m += tensor->sizes[first + i];
+  const zps_err_t code = zps_split_init(&split, slice->codec, m, slice->nnz, tensor->width, tensor->dtype,
+                                        tensor->value_codec, slice->data, slice->len_bytes, &error);
+  if (code != ZPS_OK) return zps_live_fail(live, rank, code, "partition %u: %s", slice->partition, error.text);
+  for (uint32_t i = 0; i <= slice->n_more; i++) {
+    struct zps_slice one = {.partition = tensor->partitions[first + i], .is_inline = true, .data = coo};
+    one.nnz = zps_split_next(&split, tensor->sizes[first + i]);
+    one.len_bytes = zps_split_write(&split, coo);
+    if (!take_part(live, rank, first + i, &one, deadline_ns)) return false;
+  }
+  return true;
+}
+
+static bool take_slice(struct zps_live *live, uint32_t rank, const struct zps_slice *slice, uint64_t deadline_ns) {
+  struct zps_tensor *tensor = live->tensor;
+  struct zps_error error;
+  if (slice->partition >= tensor->partition.n_parts)
+    return zps_live_fail(live, rank, ZPS_ERR_PROTOCOL, "it pushed partition %u, but there are %u", slice->partition,
+                         tensor->partition.n_parts);
+  const uint32_t part = tensor->positions[slice->partition];
+  if (part == UINT32_MAX)
+    return zps_live_fail(live, rank, ZPS_ERR_PROTOCOL, "it pushed partition %u, which is not this server's",
+                         slice->partition);
+  if (slice->is_inline) tensor->sums.bytes_in += slice->len_bytes;
+  if (slice->n_more > 0) return take_joined(live, rank, part, slice, deadline_ns);
+  const zps_err_t code = zps_slice_check_sizes(slice->codec, tensor->sizes[part], slice->nnz, tensor->width,
+                                               tensor->dtype, tensor->value_codec, slice->len_bytes, &error);
+  if (code != ZPS_OK) return zps_live_fail(live, rank, code, "partition %u: %s", slice->partition, error.text);
+  return take_part(live, rank, part, slice, deadline_ns);
 }
 
 static void on_push(struct zps_member *member, const struct zps_frame_round *push) {
@@ -179,18 +213,30 @@ static void on_abort(struct zps_member *member, const struct zps_frame_abort *ab
   }
 }
 
+/* Who sent it; NULL when that is nobody we know, or nobody whose frames still count. */
+static struct zps_member *find_member(const struct zps_shard *shard, const struct zps_frame_header *header) {
+  const char *type = zps_frame_type_name(header->type);
+  if (header->is_short) {
+    struct zps_member *member = zps_tags_find(&shard->tags, header->tag);
+    if (member) return member->job->is_closed ? NULL : member;
+    /* A last DONE crosses the closing of its job, however late. */
+    if (header->type != ZPS_FRAME_DONE)
+      zps_log_warn_limited("dropped a %s frame of tag %u: no such link here", type, header->tag);
+    return NULL;
+  }
+  struct zps_job *job = zps_job_find(shard->jobs, header->job);
+  if (!job && (header->type == ZPS_FRAME_DONE || zps_job_find(shard->lingering, header->job))) return NULL;
+  if (job && header->src < job->world) return &job->members[header->src];
+  zps_log_warn_limited("dropped a %s frame of job 0x%016" PRIx64 " from 0x%x: %s", type, header->job, header->src,
+                       job ? "no such rank" : "no such job here");
+  return NULL;
+}
+
 void zps_collect_frame(struct zps_shard *shard, const struct zps_frame *frame) {
   const struct zps_frame_header *header = &frame->header;
-  struct zps_job *job = zps_job_find(shard->jobs, header->job);
-  /* A last DONE crosses the closing of its job, however late. */
-  if (!job && (header->type == ZPS_FRAME_DONE || zps_job_find(shard->lingering, header->job))) return;
-  if (!job || header->src >= job->world) {
-    zps_log_warn_limited("dropped a %s frame of job 0x%016" PRIx64 " from 0x%x: %s", zps_frame_type_name(header->type),
-                         header->job, header->src, job ? "no such rank" : "no such job here");
-    return;
-  }
-  struct zps_member *member = &job->members[header->src];
-  if (!member->link || member->is_failing) return;
+  struct zps_member *member = find_member(shard, header);
+  if (!member || !member->link || member->is_failing) return;
+  const struct zps_job *job = member->job;
   struct zps_error error;
   const zps_err_t code = zps_link_received(member->link, header, &error);
   if (code != ZPS_OK) {

@@ -26,10 +26,12 @@ static zps_err_t member_connect(struct zps_member *member, const struct zps_memb
   struct zps_shard *shard = job->shard;
   zps_err_t code = zps_net_peer_add(shard->net, spec->addr, spec->addr_len, member, &member->peer, error);
   if (code != ZPS_OK) return code;
-  code = zps_bulk_peer_add(shard->bulk, member->peer, &member->bulk);
+  code = zps_tags_get(&shard->tags, member, &member->tag);
+  member->has_tag = code == ZPS_OK;
+  if (code == ZPS_OK) code = zps_bulk_peer_add(shard->bulk, member->peer, &member->bulk);
   if (code == ZPS_OK)
     code = zps_link_create(shard->net, member->peer, job->id, job->epoch, job->server | ZPS_WIRE_SRC_SERVER,
-                           &member->link);
+                           member->tag, &member->link);
   if (code != ZPS_OK)
     return zps_fail(error, code, "job %s: cannot open the link to rank %u: %s", job->name, member->rank,
                     zps_err_str(code));
@@ -130,6 +132,7 @@ void zps_job_free(struct zps_job *job) {
   free_tensors(job);
   for (uint32_t rank = 0; rank < job->world; rank++) {
     member_disconnect(&job->members[rank]);
+    if (job->members[rank].has_tag) zps_tags_put(&job->shard->tags, job->members[rank].tag);
     free(job->members[rank].gone_text);
   }
   free(job);
@@ -146,6 +149,7 @@ void zps_job_close(struct zps_job *job, uint64_t now_ns, const char *reason) {
   struct zps_job **link = &shard->jobs;
   while (*link != job) link = &(*link)->next;
   *link = job->next;
+  job->is_closed = true;
   job->linger_until_ns = now_ns + LINGER_MS * ZPS_NS_PER_MS;
   job->next = shard->lingering;
   shard->lingering = job;

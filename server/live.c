@@ -88,7 +88,7 @@ zps_err_t zps_live_open(struct zps_tensor *tensor, uint64_t step, uint64_t now_n
       &(struct zps_round_config){
           .job = tensor->job->name, .tensor = tensor->name, .step = step, .partitions = tensor->partitions});
   live->age = shard->next_age++;
-  live->n_ready = 0;
+  live->n_ready = live->n_small = 0;
   live->is_ready = false;
   live->opened_ns = now_ns;
   live->collected_ns = live->published_ns = live->reduce_ns = 0;
@@ -142,12 +142,7 @@ static void live_close(struct zps_live *live, const struct zps_frame_abort *abor
     zps_slab_put(shard->slab, &run->result);
     drop_slots(live, part);
   }
-  if (live->is_ready) {
-    struct zps_live **link = &shard->ready;
-    while (*link != live) link = &(*link)->next_ready;
-    *link = live->next_ready;
-    live->is_ready = false;
-  }
+  zps_publish_forget(live);
   zps_tensor_bury(tensor, live->round->config.step, abort);
   struct zps_live **link = &tensor->lives;
   while (*link != live) link = &(*link)->next;
@@ -229,6 +224,11 @@ static void send_abort(struct zps_live *live, struct zps_frame_abort *abort) {
   zps_log_info("%s: %s", zps_err_name(abort->code), abort->text);
 }
 
+/* By the most that its sum can take. */
+static bool will_be_small(const struct zps_live *live, uint32_t part) {
+  return live->parts[part].wait.len_bytes <= ZPS_WIRE_INLINE_MAX;
+}
+
 static void act(struct zps_live *live, const struct zps_round_action *action, struct zps_frame_abort *abort) {
   struct zps_tensor *tensor = live->tensor;
   switch (action->type) {
@@ -237,11 +237,14 @@ static void act(struct zps_live *live, const struct zps_round_action *action, st
       break;
     case ZPS_ROUND_REDUCE:
       zps_reduce_start(live, action->part);
+      live->n_small += will_be_small(live, action->part);
       break;
     case ZPS_ROUND_PUBLISH:
+      live->n_small -= will_be_small(live, action->part);
       zps_publish_part(live, action->part);
       break;
     case ZPS_ROUND_RETIRE:
+      zps_publish_all(live);
       tensor->sums.publish_ns += zps_clock_ns() - live->published_ns;
       live_close(live, NULL);
       break;

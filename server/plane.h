@@ -12,6 +12,7 @@
 #include "common/codec/partition.h"
 #include "common/codec/reduce.h"
 #include "common/session/link.h"
+#include "common/session/tags.h"
 #include "server/round.h"
 #include "server/shard.h"
 
@@ -83,6 +84,7 @@ struct zps_live {
   uint32_t *nnz;                   /* [part * world + rank] */
   uint32_t *ready;                 /* parts to publish */
   uint32_t n_ready;
+  uint32_t n_small;                    /* sums that are due and will be small */
   uint64_t *total_nnz, *first_push_ns; /* by rank */
   uint64_t opened_ns, collected_ns, published_ns, reduce_ns;
 };
@@ -113,7 +115,11 @@ void zps_reduce_fini(struct zps_shard *shard);
 /* ---- publish.c ---- */
 
 void zps_publish_part(struct zps_live *live, uint32_t part);
+/* Sends what is ready, but keeps small sums for a moment while more of them are being made: together they cost less. */
 void zps_publish_flush(struct zps_shard *shard);
+/* Sends it without waiting for others, and forgets that there was something. */
+void zps_publish_all(struct zps_live *live);
+void zps_publish_forget(struct zps_live *live);
 
 /* ---- job.c ---- */
 
@@ -123,6 +129,8 @@ struct zps_member {
   struct zps_bulk_peer *bulk;
   struct zps_job *job;
   uint32_t rank;
+  uint32_t tag; /* of its short headers */
+  bool has_tag;
   bool is_failing; /* cannot be talked to; becomes gone with the next tick */
   zps_err_t gone_code;
   char *gone_text;
@@ -136,6 +144,7 @@ struct zps_job {
   uint32_t n_gone;
   char name[ZPS_NAME_MAX + 1];
   struct zps_tensor *tensors;
+  bool is_closed;
   uint64_t linger_until_ns; /* closed: its links live on until what was sent last has arrived */
   struct zps_member members[];
 };
@@ -219,6 +228,7 @@ struct zps_shard {
   struct zps_workpool *pool;
   uint64_t memory_limit_bytes;
   struct zps_job *jobs, *lingering;
+  struct zps_tags tags;               /* of members, also of lingering jobs */
   struct zps_live *oldest, *youngest; /* rounds in flight by age */
   uint64_t next_age;
   unsigned rounds_in_flight;

@@ -164,7 +164,9 @@ static void finish(struct zps_reduce_job *job) {
   job->next = live->tensor->free_jobs;
   live->tensor->free_jobs = job;
   if (job->code == ZPS_OK) {
-    zps_live_step(live, &(struct zps_round_event){.type = ZPS_ROUND_REDUCED, .part = job->part});
+    zps_live_step(live,
+                  &(struct zps_round_event){
+                      .type = ZPS_ROUND_REDUCED, .part = job->part, .is_here = job->len_bytes <= ZPS_WIRE_INLINE_MAX});
   } else {
     zps_live_fail(live, job->bad_rank, job->code, "partition %u: %s", live->tensor->partitions[job->part],
                   job->error.text);

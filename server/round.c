@@ -53,6 +53,7 @@ void zps_round_start(struct zps_round *round, const struct zps_round_config *con
   round->n_here = 0;
   round->n_reduced = 0;
   round->n_reading = round->world;
+  round->n_remote = 0;
   memset(round->part_here, 0, round->n_parts * sizeof round->part_here[0]);
   memset(round->part_reduced, 0, round->n_parts + (size_t)round->world * round->n_parts + round->world);
   if (round->n_parts == 0) set_state(round, ZPS_ROUND_PUBLISHED);
@@ -181,14 +182,15 @@ static void landed(struct zps_round *round, const struct zps_round_event *event,
 }
 
 static void retire_if_read(struct zps_round *round, struct zps_round_actions *actions) {
-  if (round->state != ZPS_ROUND_PUBLISHED || round->n_reading > 0) return;
+  if (round->state != ZPS_ROUND_PUBLISHED || (round->n_reading > 0 && round->n_remote > 0)) return;
   set_state(round, ZPS_ROUND_RETIRED);
   add_action(actions, ZPS_ROUND_RETIRE, ZPS_ROUND_NO_RANK, 0);
 }
 
-static void reduced(struct zps_round *round, uint32_t part, struct zps_round_actions *actions) {
+static void reduced(struct zps_round *round, uint32_t part, bool is_here, struct zps_round_actions *actions) {
   if (round->part_reduced[part] || round->part_here[part] < round->world) return;
   round->part_reduced[part] = 1;
+  round->n_remote += !is_here;
   add_action(actions, ZPS_ROUND_PUBLISH, ZPS_ROUND_NO_RANK, part);
   if (++round->n_reduced == round->n_parts) set_state(round, ZPS_ROUND_PUBLISHED);
   retire_if_read(round, actions);
@@ -258,7 +260,7 @@ void zps_round_step(struct zps_round *round, const struct zps_round_event *event
       landed(round, event, actions);
       break;
     case ZPS_ROUND_REDUCED:
-      reduced(round, event->part, actions);
+      reduced(round, event->part, event->is_here, actions);
       break;
     case ZPS_ROUND_DONE:
       done(round, event->rank, actions);

@@ -17,14 +17,14 @@ enum zps_round_state {
   ZPS_ROUND_COLLECTING, /* contributions are missing */
   ZPS_ROUND_REDUCING,   /* all are here, sums are not */
   ZPS_ROUND_PUBLISHED,  /* all sums are published; ranks read them */
-  ZPS_ROUND_RETIRED,    /* every rank that is still there has read them */
+  ZPS_ROUND_RETIRED,    /* every rank that is still there has read them, or none has to */
   ZPS_ROUND_ABORTED,
 };
 
 enum zps_round_event_type {
   ZPS_ROUND_ANNOUNCED, /* rank, part, is_here (inline or empty), deadline_ns */
   ZPS_ROUND_LANDED,    /* rank, part: the bytes that a READ asked for */
-  ZPS_ROUND_REDUCED,   /* part */
+  ZPS_ROUND_REDUCED,   /* part, is_here (its sum goes to the ranks inline) */
   ZPS_ROUND_DONE,      /* rank */
   ZPS_ROUND_GONE,      /* rank, code, text */
   ZPS_ROUND_CANCEL,    /* rank, code, text: the rank gives the round up */
@@ -77,6 +77,7 @@ struct zps_round {
   uint64_t deadline_ns; /* the earliest of the ranks that pushed, or ZPS_NEVER */
   uint64_t n_here;      /* contributions, of world * n_parts */
   uint32_t n_reduced;   /* partitions */
+  uint32_t n_remote;    /* of these, sums that ranks have to read: only then they say DONE */
   uint32_t n_reading;   /* ranks that are still there and have not said DONE */
   uint32_t *part_here;  /* contributions per partition */
   uint8_t *part_reduced;

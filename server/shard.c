@@ -252,5 +252,6 @@ void zps_shard_destroy(struct zps_shard *shard) {
   zps_engine_destroy(shard->engine);
   zps_contributions_free(shard);
   zps_reduce_fini(shard);
+  zps_tags_fini(&shard->tags);
   free(shard);
 }

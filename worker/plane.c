@@ -113,10 +113,13 @@ static void on_abort(struct zps_plane *plane, uint32_t server, const struct zps_
 static void on_frame(void *ctx, const struct zps_frame *frame) {
   struct zps_plane *plane = ctx;
   const struct zps_frame_header *header = &frame->header;
-  const uint32_t index = header->src & ~ZPS_WIRE_SRC_SERVER;
-  if (header->job != plane->job_id || !(header->src & ZPS_WIRE_SRC_SERVER) || index >= plane->n_servers) {
-    zps_log_warn_limited("dropped a %s frame of job 0x%016" PRIx64 " from 0x%" PRIx32 ": no server of ours",
-                         zps_frame_type_name(header->type), header->job, header->src);
+  /* A server's tag is its number in the job. */
+  const uint32_t index = header->is_short ? header->tag : header->src & ~ZPS_WIRE_SRC_SERVER;
+  const bool ours = header->is_short || (header->job == plane->job_id && header->src & ZPS_WIRE_SRC_SERVER);
+  if (!ours || index >= plane->n_servers) {
+    zps_log_warn_limited("dropped a %s frame of job 0x%016" PRIx64 " from 0x%" PRIx32 ", tag %" PRIu32
+                         ": no server of ours",
+                         zps_frame_type_name(header->type), header->job, header->src, header->tag);
     return;
   }
   struct zps_server *server = &plane->servers[index];
@@ -133,7 +136,7 @@ static void on_frame(void *ctx, const struct zps_frame *frame) {
   }
   if (header->type == ZPS_FRAME_RESULT) {
     struct zps_worker_round *round = round_find(plane, frame->u.round.tensor, frame->u.round.step);
-    if (round) zps_worker_round_result(round, index, &frame->u.round);
+    if (round) zps_worker_round_result(round, index, frame);
   } else if (header->type == ZPS_FRAME_ABORT) {
     on_abort(plane, index, &frame->u.abort);
   } else if (header->type != ZPS_FRAME_CREDIT) {

@@ -48,8 +48,7 @@ struct zps_plane {
   struct zps_worker_part *pulls, **pulls_tail;
   struct zps_worker_round *pushes, **pushes_tail;
   uint64_t push_held, pull_held;
-  bool pump;         /* somebody came to wait, or memory was freed */
-  size_t done_bytes; /* of a DONE frame */
+  bool pump; /* somebody came to wait, or memory was freed */
 };
 
 /* Opens the fabric and starts the threads. */

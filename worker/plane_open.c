@@ -10,13 +10,6 @@
 #include "worker/membership.h"
 #include "worker/plane.h"
 
-static size_t done_frame_bytes(void) {
-  const struct zps_frame frame = {.header.type = ZPS_FRAME_DONE};
-  uint8_t bytes[ZPS_WIRE_FRAME_MAX];
-  size_t len = 0;
-  return zps_wire_encode(&frame, bytes, sizeof bytes, &len) == ZPS_OK ? len : 0;
-}
-
 zps_err_t zps_plane_open(const struct zps_worker_options *options, struct zps_plane *plane, struct zps_error *error) {
   const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   const struct zps_engine_handler handler = zps_plane_handler(plane);
@@ -39,7 +32,6 @@ zps_err_t zps_plane_open(const struct zps_worker_options *options, struct zps_pl
   plane->dirty_tail = &plane->dirty;
   plane->pulls_tail = &plane->pulls;
   plane->pushes_tail = &plane->pushes;
-  plane->done_bytes = done_frame_bytes();
   zps_inbox_init(&plane->inbox);
   zps_err_t err = zps_workpool_create((unsigned)options->threads, "zenps-work", &plane->pool);
   if (err == ZPS_OK) err = zps_workpool_create(1, "zenps-scan", &plane->scan_pool);
@@ -75,7 +67,8 @@ static zps_err_t connect_server(struct zps_server *server, const struct connect 
   if (err != ZPS_OK) return err;
   err = zps_bulk_peer_add(zps_engine_bulk(plane->engine), server->peer, &server->bulk);
   if (err == ZPS_OK) {
-    err = zps_link_create(net, server->peer, connect->join->job_id, connect->join->epoch, connect->rank, &server->link);
+    err = zps_link_create(net, server->peer, connect->join->job_id, connect->join->epoch, connect->rank, server->index,
+                          &server->link);
   }
   return err == ZPS_OK ? err : zps_fail(error, err, "%s", zps_err_str(err));
 }

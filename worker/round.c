@@ -245,7 +245,7 @@ static void act(struct zps_worker_round *round, const struct zps_scheme_action *
       zps_worker_round_decode(round, action->arg);
       break;
     case ZPS_SCHEME_DO_RETIRE:
-      round->servers[action->arg].owes_done = true;
+      round->servers[action->arg].owes_done = round->servers[action->arg].any_remote;
       break;
     case ZPS_SCHEME_DO_ABORT:
       round->servers[action->arg].owes_abort = true;

@@ -5,7 +5,8 @@
  * what a running task is working on. Rounds are reused: one that is over goes back to its tensor when no task, no read
  * and no server can touch its buffers any more.
  *
- * round.c: life and actions; round_push.c: encode and announce; round_pull.c: results; round_end.c: outcome and texts.
+ * round.c: life and actions; round_join.c, round_push.c: encode and announce; round_pull.c: results; round_end.c:
+ * outcome and texts.
  */
 #ifndef ZPS_WORKER_ROUND_H
 #define ZPS_WORKER_ROUND_H
@@ -45,6 +46,12 @@ struct zps_worker_part {
   uint64_t push_bytes;
   enum zps_codec push_codec;
   void *push_data; /* in `arena` where inline, in `push_buf` otherwise */
+  /* Small ones that follow each other at a server are joined: their slice travels with the first one. */
+  struct zps_worker_part *joined_to, *join_next; /* that first one (itself, when alone); the next one joined to it */
+  uint32_t n_more;                               /* joined to this one */
+  uint64_t slice_bytes;                          /* of the slice; before it is written, the most it can take */
+  uint32_t slice_nnz;
+  enum zps_codec slice_codec;
   struct zps_buf push_buf;
   struct zps_worker_part *next_ready;
   bool wanted; /* the scheme asked for the sum */
@@ -57,10 +64,13 @@ struct zps_worker_part {
 };
 
 struct zps_worker_round_server {
-  struct zps_worker_part *ready, **ready_tail; /* written, to be announced */
-  bool announced;                              /* it was told of partitions */
-  bool over;                                   /* it gave the round up itself */
-  bool owes_done, owes_abort;                  /* frames to be sent */
+  struct zps_worker_part *ready, **ready_tail;    /* written, to be announced */
+  bool announced;                                 /* it was told of partitions */
+  bool over;                                      /* it gave the round up itself */
+  bool any_remote;                                /* some of its sums must be read: it waits for our DONE */
+  bool owes_done, owes_abort;                     /* frames to be sent */
+  struct zps_worker_part *join_first, *join_last; /* while partitions are joined: the slice at hand, */
+  uint64_t join_m;                                /* and its rows' domain */
 };
 
 struct zps_worker_round {
@@ -129,6 +139,12 @@ void zps_worker_task_start(struct zps_worker_task *task, struct zps_workpool *po
 /* On a pool thread: the round fails with this when the task is back. */
 void zps_worker_task_fail(struct zps_worker_task *task, const struct zps_error *error);
 
+/* round_join.c */
+/* Sorts the inline partitions into slices, whose bytes and rows are bounds until they are written. */
+void zps_worker_round_join(struct zps_worker_round *round);
+/* On the pool: writes the slice that begins with `part`, or the partitions one by one where that takes fewer bytes. */
+void zps_worker_part_write_joined(struct zps_worker_part *part);
+
 /* round_push.c */
 void zps_worker_round_push_init(struct zps_worker_round *round);
 void zps_worker_round_write(struct zps_worker_round *round);
@@ -140,7 +156,7 @@ zps_err_t zps_worker_round_send_ready(struct zps_worker_round *round, uint32_t s
 
 /* round_pull.c */
 void zps_worker_round_pull_init(struct zps_worker_round *round);
-void zps_worker_round_result(struct zps_worker_round *round, uint32_t server, const struct zps_frame_round *frame);
+void zps_worker_round_result(struct zps_worker_round *round, uint32_t server, const struct zps_frame *frame);
 /* Takes a buffer for the sum and starts to read it. ZPS_ERR_AGAIN: must wait for memory. */
 zps_err_t zps_worker_part_read(struct zps_worker_part *part) ZPS_MUSTCHECK;
 void zps_worker_round_clear(struct zps_worker_round *round);

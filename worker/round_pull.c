@@ -4,6 +4,7 @@
 
 #include "common/base/clock.h"
 #include "common/codec/decode.h"
+#include "common/codec/join.h"
 #include "worker/job.h"
 #include "worker/plane.h"
 #include "worker/request.h"
@@ -15,30 +16,21 @@
 static void landed(struct zps_worker_part *part) {
   struct zps_worker_round *round = part->task.round;
   round->landed_last_ns = zps_clock_ns();
-  round->stats.payload_in += part->result.len_bytes;
   zps_worker_round_event(round, ZPS_SCHEME_LANDED, part->task.arg, 0, ZPS_OK);
 }
 
-/* One sum that a server announces. Its inline bytes live as long as the frame, so they are copied. */
-static void take_slice(struct zps_worker_round *round, uint32_t server, const struct zps_slice *slice) {
+static void refuse(struct zps_worker_round *round, uint32_t server, uint32_t p, const char *why) {
+  zps_worker_round_fail(round, ZPS_ERR_PROTOCOL,
+                        "server %u (%s) announces an impossible sum of partition %" PRIu32 ": %s", server,
+                        round->plane->servers[server].name, p, why);
+}
+
+/* One partition's sum, of which the sizes are checked. Its inline bytes live as long as the frame, so they are copied.
+ */
+static void take_part(struct zps_worker_round *round, uint32_t server, const struct zps_slice *slice) {
   const struct zenps_tensor *tensor = round->tensor;
-  const char *name = round->plane->servers[server].name;
   const uint32_t p = slice->partition;
-  if (p >= tensor->part.n_parts || tensor->owners[p] != server) {
-    zps_worker_round_fail(round, ZPS_ERR_PROTOCOL,
-                          "server %u (%s) announces the sum of partition %" PRIu32 ", which it does not own", server,
-                          name, p);
-    return;
-  }
   struct zps_worker_part *part = &round->parts[p];
-  struct zps_error error;
-  if (zps_slice_check_sizes(slice->codec, part->m, slice->nnz, tensor->width, tensor->dtype, tensor->value_codec,
-                            slice->len_bytes, &error) != ZPS_OK) {
-    zps_worker_round_fail(round, ZPS_ERR_PROTOCOL,
-                          "server %u (%s) announces an impossible sum of partition %" PRIu32 ": %s", server, name, p,
-                          error.text);
-    return;
-  }
   part->told = true;
   zps_worker_round_event(round, ZPS_SCHEME_RESULT, p, server, ZPS_OK);
   if (zps_scheme_over(round->scheme) || !part->wanted) return;
@@ -48,6 +40,7 @@ static void take_slice(struct zps_worker_round *round, uint32_t server, const st
   round->stats.nnz_out += slice->nnz;
   round->bound_bytes += zps_codec_bound_bytes(part->m, slice->nnz, tensor->width, tensor->dtype, tensor->value_codec);
   if (!slice->is_inline) {
+    round->servers[server].any_remote = true;
     zps_plane_wait_pull(round->plane, part);
     return;
   }
@@ -60,20 +53,77 @@ static void take_slice(struct zps_worker_round *round, uint32_t server, const st
   landed(part);
 }
 
-void zps_worker_round_result(struct zps_worker_round *round, uint32_t server, const struct zps_frame_round *frame) {
-  size_t inline_bytes = 0;
-  for (uint32_t i = 0; i < frame->n_slices; i++) {
-    if (frame->slices[i].is_inline) inline_bytes += (size_t)frame->slices[i].len_bytes;
+/* The next partition of the same owner; n_parts when there is none. */
+static uint32_t next_owned(const struct zenps_tensor *tensor, uint32_t p) {
+  const uint32_t server = tensor->owners[p++];
+  while (p < tensor->part.n_parts && tensor->owners[p] != server) p++;
+  return p;
+}
+
+/* Several partitions' sums joined: checked as a whole, then taken one by one. */
+static void take_joined(struct zps_worker_round *round, uint32_t server, const struct zps_slice *slice) {
+  const struct zenps_tensor *tensor = round->tensor;
+  unsigned char coo[ZPS_JOIN_BYTES_MAX];
+  struct zps_split split;
+  struct zps_error error;
+  uint64_t m = 0;
+  uint32_t p = slice->partition, n = 0;
+  for (; n <= slice->n_more && p < tensor->part.n_parts; n++, p = next_owned(tensor, p)) m += round->parts[p].m;
+  if (n <= slice->n_more) {
+    refuse(round, server, slice->partition, "it is joined to more than the server owns");
+    return;
   }
+  if (zps_split_init(&split, slice->codec, m, slice->nnz, tensor->width, tensor->dtype, tensor->value_codec,
+                     slice->data, slice->len_bytes, &error) != ZPS_OK) {
+    refuse(round, server, slice->partition, error.text);
+    return;
+  }
+  p = slice->partition;
+  for (n = 0; n <= slice->n_more && !zps_scheme_over(round->scheme); n++, p = next_owned(tensor, p)) {
+    struct zps_slice one = {.partition = p, .codec = ZPS_CODEC_COO, .is_inline = true, .data = coo};
+    one.nnz = zps_split_next(&split, round->parts[p].m);
+    one.len_bytes = zps_split_write(&split, coo);
+    take_part(round, server, &one);
+  }
+}
+
+static void take_slice(struct zps_worker_round *round, uint32_t server, const struct zps_slice *slice) {
+  const struct zenps_tensor *tensor = round->tensor;
+  const uint32_t p = slice->partition;
+  struct zps_error error;
+  if (slice->is_inline) round->stats.payload_in += slice->len_bytes;
+  if (slice->n_more > 0)
+    take_joined(round, server, slice);
+  else if (zps_slice_check_sizes(slice->codec, round->parts[p].m, slice->nnz, tensor->width, tensor->dtype,
+                                 tensor->value_codec, slice->len_bytes, &error) == ZPS_OK)
+    take_part(round, server, slice);
+  else
+    refuse(round, server, p, error.text);
+}
+
+/* The round is over, but the server has read what we pushed, and may stop lingering. */
+static void note_told(struct zps_worker_round *round, const struct zps_slice *slice) {
+  const struct zenps_tensor *tensor = round->tensor;
+  uint32_t p = slice->partition;
+  for (uint32_t n = 0; n <= slice->n_more && p < tensor->part.n_parts; n++, p = next_owned(tensor, p))
+    round->parts[p].told = true;
+}
+
+void zps_worker_round_result(struct zps_worker_round *round, uint32_t server, const struct zps_frame *frame) {
+  const struct zps_frame_round *result = &frame->u.round;
   if (round->result_first_ns == 0) round->result_first_ns = zps_clock_ns();
-  round->stats.bytes_in += zps_wire_round_bytes(frame->n_slices, inline_bytes);
-  for (uint32_t i = 0; i < frame->n_slices; i++) {
-    const struct zps_slice *slice = &frame->slices[i];
-    if (!zps_scheme_over(round->scheme)) {
+  round->stats.bytes_in += frame->len_bytes;
+  for (uint32_t i = 0; i < result->n_slices; i++) {
+    const struct zps_slice *slice = &result->slices[i];
+    const uint32_t p = slice->partition;
+    if (p >= round->tensor->part.n_parts || round->tensor->owners[p] != server)
+      zps_worker_round_fail(round, ZPS_ERR_PROTOCOL,
+                            "server %u (%s) announces the sum of partition %" PRIu32 ", which it does not own", server,
+                            round->plane->servers[server].name, p);
+    else if (zps_scheme_over(round->scheme))
+      note_told(round, slice);
+    else
       take_slice(round, server, slice);
-    } else if (slice->partition < round->tensor->part.n_parts && round->tensor->owners[slice->partition] == server) {
-      round->parts[slice->partition].told = true; /* it has read what we pushed, and may stop lingering */
-    }
   }
   zps_worker_round_touch(round);
 }
@@ -101,6 +151,7 @@ static void read_done(struct zps_bulk_read *read, zps_err_t code) {
   round->n_reads--;
   if (code == ZPS_OK) {
     round->stats.bytes_in += part->result.len_bytes;
+    round->stats.payload_in += part->result.len_bytes;
     if (!zps_scheme_over(round->scheme)) landed(part);
   } else {
     zps_worker_round_fail(round, code, "reading the sum of partition %" PRIu32 " from server %u (%s) failed: %s",

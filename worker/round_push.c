@@ -68,8 +68,8 @@ static void write_done(struct zps_worker_task *task) {
 static void small_run(struct zps_worker_task *task) {
   struct zps_worker_round *round = task->round;
   for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) {
-    const struct zps_worker_part *part = &round->parts[p];
-    if (goes_inline(part) && part->nnz > 0) zps_encoder_write(round->encoder, p, part->push_codec, part->push_data);
+    struct zps_worker_part *part = &round->parts[p];
+    if (goes_inline(part) && part->joined_to == part) zps_worker_part_write_joined(part);
   }
 }
 
@@ -89,11 +89,11 @@ void zps_worker_round_push_init(struct zps_worker_round *round) {
 void zps_worker_round_write(struct zps_worker_round *round) {
   const struct zenps_tensor *tensor = round->tensor;
   bool any_inline = false, any_bulk = false;
+  zps_worker_round_join(round);
   for (uint32_t p = 0; p < tensor->part.n_parts; p++) {
     struct zps_worker_part *part = &round->parts[p];
     part->push_data = NULL;
     round->request->sent[p] = part->nnz;
-    round->stats.payload_out += part->push_bytes;
     round->stats.nnz_in += part->nnz;
     round->bound_bytes += zps_codec_bound_bytes(part->m, part->nnz, tensor->width, tensor->dtype, tensor->value_codec);
     if (!goes_inline(part)) {
@@ -101,8 +101,8 @@ void zps_worker_round_write(struct zps_worker_round *round) {
       continue;
     }
     any_inline = true;
-    if (part->push_bytes == 0) continue;
-    part->push_data = zps_arena_get(&round->arena, (size_t)part->push_bytes);
+    if (part->joined_to != part || part->slice_bytes == 0) continue;
+    part->push_data = zps_arena_get(&round->arena, (size_t)part->slice_bytes);
     if (!part->push_data) {
       round->deferred = ZPS_ERR_NOMEM;
       return;
@@ -137,6 +137,8 @@ zps_err_t zps_worker_round_take_buffers(struct zps_worker_round *round) {
 void zps_worker_round_announce(struct zps_worker_round *round, uint32_t partition) {
   struct zps_worker_round_server *server = &round->servers[round->tensor->owners[partition]];
   struct zps_worker_part *part = &round->parts[partition];
+  if (part->joined_to != part) return; /* it travels with another one */
+  round->stats.payload_out += part->slice_bytes;
   part->next_ready = NULL;
   *server->ready_tail = part;
   server->ready_tail = &part->next_ready;
@@ -144,10 +146,11 @@ void zps_worker_round_announce(struct zps_worker_round *round, uint32_t partitio
 
 static void fill_slice(const struct zps_worker_part *part, struct zps_slice *slice) {
   *slice = (struct zps_slice){.partition = part->task.arg,
-                              .codec = part->push_codec,
+                              .n_more = part->n_more,
+                              .codec = (uint8_t)part->slice_codec,
                               .is_inline = goes_inline(part),
-                              .nnz = part->nnz,
-                              .len_bytes = part->push_bytes};
+                              .nnz = part->slice_nnz,
+                              .len_bytes = part->slice_bytes};
   if (slice->is_inline) {
     slice->data = part->push_data;
   } else {
@@ -156,13 +159,13 @@ static void fill_slice(const struct zps_worker_part *part, struct zps_slice *sli
   }
 }
 
-/* One frame of as many slices as fit; returns the first partition that did not. *bytes_p: what goes over the fabric for
- * it, the frame and what the server reads. */
+/* One frame of as many slices as fit; returns the first partition that did not. *bulk_bytes_p: what the server reads
+ * for it. */
 static struct zps_worker_part *fill_push(const struct zps_worker_round *round, struct zps_worker_part *ready,
-                                         uint64_t now_ns, struct zps_frame *frame, uint64_t *bytes_p) {
+                                         uint64_t now_ns, struct zps_frame *frame, uint64_t *bulk_bytes_p) {
   struct zps_frame_round *push = &frame->u.round;
   size_t inline_bytes = 0;
-  uint64_t bulk_bytes = 0;
+  *bulk_bytes_p = 0;
   frame->header = (struct zps_frame_header){.type = ZPS_FRAME_PUSH};
   push->tensor = round->tensor->id;
   push->step = round->step;
@@ -170,13 +173,12 @@ static struct zps_worker_part *fill_push(const struct zps_worker_round *round, s
   push->timeout_ms = push_timeout_ms(round, now_ns);
   push->n_slices = 0;
   for (; ready && push->n_slices < ZPS_WIRE_SLICES_MAX; ready = ready->next_ready) {
-    const size_t more = goes_inline(ready) ? (size_t)ready->push_bytes : 0;
+    const size_t more = goes_inline(ready) ? (size_t)ready->slice_bytes : 0;
     if (inline_bytes + more > ZPS_WIRE_INLINE_MAX) break;
     inline_bytes += more;
-    bulk_bytes += ready->push_bytes - more;
+    *bulk_bytes_p += ready->slice_bytes - more;
     fill_slice(ready, &push->slices[push->n_slices++]);
   }
-  *bytes_p = zps_wire_round_bytes(push->n_slices, inline_bytes) + bulk_bytes;
   return ready;
 }
 
@@ -196,7 +198,7 @@ static zps_err_t send_end(struct zps_worker_round *round, uint32_t server, struc
   }
   const zps_err_t err = zps_link_send(plane->servers[server].link, frame);
   if (err == ZPS_ERR_AGAIN) return err;
-  if (err == ZPS_OK && state->owes_done) round->stats.bytes_out += plane->done_bytes;
+  if (err == ZPS_OK && state->owes_done) round->stats.bytes_out += frame->len_bytes;
   state->owes_done = state->owes_abort = false;
   return err;
 }
@@ -209,13 +211,13 @@ zps_err_t zps_worker_round_send_ready(struct zps_worker_round *round, uint32_t s
   if (peer->lost) state->owes_done = state->owes_abort = false;
   if (peer->lost || zps_scheme_over(round->scheme)) state->ready = NULL;
   while (state->ready && err == ZPS_OK) {
-    uint64_t bytes;
-    struct zps_worker_part *rest = fill_push(round, state->ready, now_ns, &frame, &bytes);
+    uint64_t bulk_bytes;
+    struct zps_worker_part *rest = fill_push(round, state->ready, now_ns, &frame, &bulk_bytes);
     err = zps_link_send(peer->link, &frame);
     if (err != ZPS_OK) break;
     state->announced = true;
     state->ready = rest;
-    round->stats.bytes_out += bytes;
+    round->stats.bytes_out += frame.len_bytes + bulk_bytes;
     if (round->announced_first_ns == 0) round->announced_first_ns = now_ns;
     round->announced_last_ns = now_ns;
   }

@@ -22,8 +22,13 @@ struct zps_link {
   struct zps_net *net;
   struct zps_net_peer *peer;
   uint64_t job;
-  uint32_t epoch, self;
+  uint32_t epoch, self, tag;
   uint32_t tx_seq, rx_seq; /* of the next frame */
+  uint32_t peer_tag;       /* what the peer wants its short headers to carry, */
+  bool has_peer_tag;       /* when it has said so */
+  bool introduced;         /* a long header of this epoch is sent or queued, so short ones may follow */
+  bool rx_introduced;      /* a long header has come, */
+  uint32_t rx_epoch;       /* of this epoch: that of the short ones after it */
   unsigned tx_credits;     /* receives the peer has free for us */
   unsigned rx_due;         /* receives free again for the peer that it has not been told of */
   bool lost;
@@ -32,7 +37,7 @@ struct zps_link {
 };
 
 zps_err_t zps_link_create(struct zps_net *net, struct zps_net_peer *peer, uint64_t job, uint32_t epoch, uint32_t self,
-                          struct zps_link **link_p) {
+                          uint32_t tag, struct zps_link **link_p) {
   struct zps_link *link = calloc(1, sizeof *link);
   if (!link) return ZPS_ERR_NOMEM;
   const zps_err_t code = zps_net_reserve(net, RECEIVES);
@@ -45,6 +50,7 @@ zps_err_t zps_link_create(struct zps_net *net, struct zps_net_peer *peer, uint64
   link->job = job;
   link->epoch = epoch;
   link->self = self;
+  link->tag = tag;
   link->tx_credits = RECEIVES;
   link->queue_tail = &link->queue;
   *link_p = link;
@@ -86,53 +92,64 @@ static zps_err_t enqueue(struct zps_link *link, const void *data, size_t len) {
   return ZPS_OK;
 }
 
-static void header_fill(const struct zps_link *link, struct zps_frame_header *header) {
-  header->job = link->job;
-  header->epoch = link->epoch;
-  header->src = link->self;
-  header->seq = 0;
-  header->credits = 0;
+static void header_fill(const struct zps_link *link, bool introduced, struct zps_frame_header *header) {
+  const uint8_t type = header->type;
+  if (link->has_peer_tag && introduced)
+    *header = (struct zps_frame_header){.type = type, .is_short = true, .tag = link->peer_tag};
+  else
+    *header = (struct zps_frame_header){
+        .type = type, .job = link->job, .epoch = link->epoch, .src = link->self, .tag = link->tag};
 }
 
 zps_err_t zps_link_send(struct zps_link *link, struct zps_frame *frame) {
   uint8_t data[ZPS_WIRE_FRAME_MAX];
   size_t len;
   if (link->lost) return ZPS_ERR_PEER_LOST;
-  header_fill(link, &frame->header);
+  header_fill(link, link->introduced, &frame->header);
   zps_err_t code = zps_wire_encode(frame, data, sizeof data, &len);
   if (code != ZPS_OK) return code;
-  if (link->queue || link->tx_credits <= 1) return enqueue(link, data, len);
-  code = transmit(link, data, len);
-  return code == ZPS_ERR_AGAIN ? enqueue(link, data, len) : code;
+  frame->len_bytes = (uint32_t)len;
+  code = link->queue || link->tx_credits <= 1 ? ZPS_ERR_AGAIN : transmit(link, data, len);
+  if (code == ZPS_ERR_AGAIN) code = enqueue(link, data, len);
+  if (code == ZPS_OK) link->introduced = true;
+  return code;
 }
 
 zps_err_t zps_link_received(struct zps_link *link, const struct zps_frame_header *header, struct zps_error *error) {
   const char *type = zps_frame_type_name(header->type);
-  const bool stale = header->epoch != link->epoch;
-  if (header->job != link->job)
+  if (!header->is_short && header->job != link->job)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame of job 0x%016llx from 0x%x on a link of job 0x%016llx", type,
                     (unsigned long long)header->job, header->src, (unsigned long long)link->job);
-  if (header->seq == link->rx_seq) {
+  if (header->is_short && !link->rx_introduced)
+    return zps_fail(error, ZPS_ERR_PROTOCOL,
+                    "%s frame with a short header is the first of its link: a long one must come before it", type);
+  const uint32_t epoch = header->is_short ? link->rx_epoch : header->epoch;
+  const uint32_t expected = header->is_short ? (uint8_t)link->rx_seq : link->rx_seq;
+  const bool stale = epoch != link->epoch;
+  if (header->seq == expected) {
     /* Frames of an earlier epoch that are still in the stream count like others, or the stream would end with them. */
     if (link->tx_credits + header->credits > RECEIVES)
       return zps_fail(error, ZPS_ERR_PROTOCOL,
-                      "%s frame %u from 0x%x returns %u credits: %u of %u were out, so it may return no more", type,
-                      header->seq, header->src, header->credits, (unsigned)RECEIVES - link->tx_credits,
-                      (unsigned)RECEIVES);
+                      "%s frame %u returns %u credits: %u of %u were out, so it may return no more", type, link->rx_seq,
+                      header->credits, (unsigned)RECEIVES - link->tx_credits, (unsigned)RECEIVES);
     if (link->rx_due >= RECEIVES)
-      return zps_fail(error, ZPS_ERR_PROTOCOL,
-                      "%s frame %u from 0x%x was sent without credit: %u frames are unreturned", type, header->seq,
-                      header->src, link->rx_due);
+      return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame %u was sent without credit: %u frames are unreturned", type,
+                      link->rx_seq, link->rx_due);
     link->rx_seq++;
     link->rx_due++;
     link->tx_credits += header->credits;
+    if (!header->is_short) {
+      link->rx_introduced = link->has_peer_tag = true;
+      link->rx_epoch = header->epoch;
+      link->peer_tag = header->tag;
+    }
   } else if (!stale) {
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame from 0x%x has sequence number %u: %u was expected", type,
-                    header->src, header->seq, link->rx_seq);
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame has sequence number %u: %u was expected", type, header->seq,
+                    expected);
   }
   if (stale)
-    return zps_fail(error, ZPS_ERR_STALE, "%s frame %u from 0x%x is of epoch %u: this end lives in epoch %u", type,
-                    header->seq, header->src, header->epoch, link->epoch);
+    return zps_fail(error, ZPS_ERR_STALE, "%s frame %u is of epoch %u: this end lives in epoch %u", type, header->seq,
+                    epoch, link->epoch);
   return ZPS_OK;
 }
 
@@ -140,7 +157,7 @@ static bool send_credits(struct zps_link *link) {
   struct zps_frame frame = {.header.type = ZPS_FRAME_CREDIT};
   uint8_t data[ZPS_WIRE_FRAME_MAX];
   size_t len;
-  header_fill(link, &frame.header);
+  header_fill(link, link->tx_seq > 0, &frame.header); /* it overtakes what waits, also a long header */
   return zps_wire_encode(&frame, data, sizeof data, &len) == ZPS_OK && transmit(link, data, len) == ZPS_OK;
 }
 
@@ -161,4 +178,5 @@ unsigned zps_link_progress(struct zps_link *link) {
 
 void zps_link_set_epoch(struct zps_link *link, uint32_t epoch) {
   link->epoch = epoch;
+  link->introduced = false;
 }

@@ -2,9 +2,12 @@
  * A link: the credit-controlled, sequenced stream of frames between this process and one peer of one job.
  *
  * The receiver posts ZPS_LINK_CREDITS receives per link before the peer may send, so no frame ever arrives unmatched
- * (which on some providers blocks the whole connection). Every frame costs one credit; credits travel back in the header
- * of frames the other way, or in a CREDIT frame when half of them are due and nothing else is being sent. CREDIT frames
- * themselves are paid from a reserve of one. Frames without credit wait in the link's queue, in order.
+ * (which on some providers blocks the whole connection). Every frame costs one credit; credits travel back in the
+ * header of frames the other way, or in a CREDIT frame when half of them are due and nothing else is being sent. CREDIT
+ * frames themselves are paid from a reserve of one. Frames without credit wait in the link's queue, in order.
+ *
+ * The first frame of each end has a long header, which says under which tag the other end shall send: from then on
+ * headers are short.
  */
 #ifndef ZPS_SESSION_LINK_H
 #define ZPS_SESSION_LINK_H
@@ -17,18 +20,21 @@
 
 struct zps_link;
 
-/* `peer` is borrowed until zps_link_destroy(). `job`, `epoch` and `self` (rank or server index | ZPS_WIRE_SRC_SERVER) go
- * into every header. Reserves the receives this link needs. */
+/* `peer` is borrowed until zps_link_destroy(). `job`, `epoch` and `self` (rank or server index | ZPS_WIRE_SRC_SERVER)
+ * go into long headers; short ones from the peer will carry `tag`. Reserves the receives this link needs. */
 zps_err_t zps_link_create(struct zps_net *net, struct zps_net_peer *peer, uint64_t job, uint32_t epoch, uint32_t self,
-                          struct zps_link **link_p) ZPS_MUSTCHECK;
+                          uint32_t tag, struct zps_link **link_p) ZPS_MUSTCHECK;
 void zps_link_destroy(struct zps_link *link);
-/* Encodes and sends (or queues) `frame`; its header is filled in by the link except for `type`. */
+/* Encodes and sends (or queues) `frame`; its header is filled in by the link except for `type`, and
+ * its length. */
 zps_err_t zps_link_send(struct zps_link *link, struct zps_frame *frame) ZPS_MUSTCHECK;
-/* Accounts for a frame that arrived from this peer: sequence, credits. ZPS_ERR_PROTOCOL for a gap or a credit overrun,
- * ZPS_ERR_STALE for another epoch. */
-zps_err_t zps_link_received(struct zps_link *link, const struct zps_frame_header *header, struct zps_error *error) ZPS_MUSTCHECK;
+/* Accounts for a frame that arrived from this peer (found by the header's tag or its job and src): sequence, credits.
+ * ZPS_ERR_PROTOCOL for a gap or a credit overrun, ZPS_ERR_STALE for another epoch. */
+zps_err_t zps_link_received(struct zps_link *link, const struct zps_frame_header *header,
+                            struct zps_error *error) ZPS_MUSTCHECK;
 /* Sends what waits, and a CREDIT frame where one is due; call after zps_net_progress(). The number of frames sent. */
 unsigned zps_link_progress(struct zps_link *link);
+/* The next frame has a long header, which tells the peer. */
 void zps_link_set_epoch(struct zps_link *link, uint32_t epoch);
 
 #endif

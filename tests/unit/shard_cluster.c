@@ -11,6 +11,7 @@
 
 #include "common/base/hash.h"
 #include "common/base/rng.h"
+#include "common/codec/join.h"
 
 struct zps_shard *cluster_shard(const char *provider, const char *fault, uint64_t memory_limit_bytes) {
   const struct zps_shard_config config = {
@@ -62,6 +63,11 @@ struct cluster_tensor *cluster_tensor(struct cluster *cluster, uint64_t rows, ui
   snprintf(tensor->spec.name, sizeof tensor->spec.name, "tensor%u", tensor->spec.tensor);
   assert_int_equal(zps_partition_init(&tensor->part, rows, n_parts, 2, cluster->seed, &error), ZPS_OK);
   if (zps_shard_tensor_open(cluster->shard, &tensor->spec, &error) != ZPS_OK) fail_msg("%s", error.text);
+  for (uint32_t p = 0; p < n_parts; p++)
+    tensor->sizes[p] = cluster_owned(tensor, p) ? zps_partition_size(&tensor->part, p) : UINT32_MAX;
+  tensor->layout = (struct rig_layout){
+      .tensor = tensor->spec.tensor, .n_parts = n_parts, .width = width, .dtype = dtype, .sizes = tensor->sizes};
+  for (uint32_t rank = 0; rank < cluster->world; rank++) rig_rank_layout(cluster->ranks[rank], &tensor->layout);
   return tensor;
 }
 
@@ -118,6 +124,37 @@ static void contribution_free(struct contribution *contribution) {
   free(contribution->payload);
 }
 
+/* One slice of all partitions here. False: they are too large for it. */
+static bool push_joined(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank,
+                        uint32_t timeout_ms, const struct contribution *made, uint64_t total_nnz) {
+  const struct zps_tensor_spec *spec = &tensor->spec;
+  struct zps_joined join;
+  uint64_t m = 0, nnz = 0;
+  uint32_t n = 0;
+  for (uint32_t p = 0; p < spec->n_parts; p++) {
+    if (!cluster_owned(tensor, p)) continue;
+    m += made[p].m, nnz += made[p].nnz, n++;
+  }
+  if (n < 2 || !zps_join_fits(m, nnz, spec->width, spec->dtype, spec->value_codec)) return false;
+  zps_join_init(&join, spec->width, spec->dtype);
+  for (uint32_t p = 0; p < spec->n_parts; p++) {
+    struct zps_slice_view view;
+    struct zps_error error;
+    if (!cluster_owned(tensor, p)) continue;
+    if (zps_slice_view_init(&view, ZPS_CODEC_COO, made[p].m, made[p].nnz, spec->width, spec->dtype, spec->value_codec,
+                            made[p].payload, made[p].len_bytes, &error) != ZPS_OK)
+      fail_msg("%s", error.text);
+    zps_join_add(&join, &view);
+  }
+  uint8_t payload[ZPS_WIRE_INLINE_MAX];
+  enum zps_codec codec;
+  struct rig_slice slice = {.n_more = n - 1, .nnz = (uint32_t)nnz, .payload = payload};
+  assert_true(zps_join_write(&join, ~0u, payload, sizeof payload, &codec, &slice.len_bytes));
+  slice.codec = (uint8_t)codec;
+  rig_push(cluster->ranks[rank], spec->tensor, step, timeout_ms, total_nnz, &slice, 1);
+  return true;
+}
+
 void cluster_push(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank,
                   uint32_t timeout_ms) {
   struct contribution made[CLUSTER_PARTS];
@@ -128,7 +165,8 @@ void cluster_push(struct cluster *cluster, const struct cluster_tensor *tensor, 
     made[p] = contribution_make(tensor, step, rank, p);
     total_nnz += made[p].nnz;
   }
-  for (uint32_t i = 0; i < tensor->spec.n_parts; i++) {
+  const bool joined = step % 4 == 3 && push_joined(cluster, tensor, step, rank, timeout_ms, made, total_nnz);
+  for (uint32_t i = 0; !joined && i < tensor->spec.n_parts; i++) {
     const uint32_t p = (uint32_t)((i + step + rank) % tensor->spec.n_parts);
     if (!cluster_owned(tensor, p)) continue;
     const bool is_remote = made[p].len_bytes > 1000;
@@ -183,9 +221,10 @@ static void divide(enum zps_dtype dtype, uint8_t *sum, unsigned n) {
   }
 }
 
-/* The bytes that the result of the partition must have: `*nnz_p` rows as `*codec_p`. */
+/* The bytes that the result of the partition must have: `*nnz_p` rows as `*codec_p`; after it was joined, as COO. */
 static uint8_t *expected_make(const struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step,
-                              uint32_t p, uint32_t *nnz_p, enum zps_codec *codec_p, uint64_t *len_bytes_p) {
+                              uint32_t p, bool joined, uint32_t *nnz_p, enum zps_codec *codec_p,
+                              uint64_t *len_bytes_p) {
   const enum zps_dtype dtype = tensor->spec.dtype;
   const uint32_t m = zps_partition_size(&tensor->part, p), width = tensor->spec.width;
   const size_t size = zps_dtype_size(dtype), row_bytes = size * width;
@@ -204,7 +243,8 @@ static uint8_t *expected_make(const struct cluster *cluster, const struct cluste
     if (touched[local]) ranks[nnz++] = local;
   *nnz_p = nnz;
   uint64_t index_bytes;
-  *codec_p = zps_codec_choose(zps_codec_result_set(tensor->spec.codec), m, ranks, nnz, &index_bytes);
+  const unsigned codecs = joined ? 1u << ZPS_CODEC_COO : zps_codec_result_set(tensor->spec.codec);
+  *codec_p = zps_codec_choose(codecs, m, ranks, nnz, &index_bytes);
   *len_bytes_p = nnz * row_bytes + index_bytes;
   uint8_t *payload = malloc(*len_bytes_p + 1);
   for (uint32_t i = 0; i < nnz; i++) {
@@ -225,8 +265,8 @@ void cluster_check(struct cluster *cluster, const struct cluster_tensor *tensor,
     uint32_t nnz;
     enum zps_codec codec;
     uint64_t len_bytes;
-    uint8_t *expected = expected_make(cluster, tensor, step, p, &nnz, &codec, &len_bytes);
     struct rig_result *result = rig_take_result(cluster->ranks[rank], tensor->spec.tensor, step, p);
+    uint8_t *expected = expected_make(cluster, tensor, step, p, result->was_joined, &nnz, &codec, &len_bytes);
     assert_int_equal(result->codec, codec);
     assert_int_equal(result->nnz, nnz);
     assert_int_equal(result->len_bytes, len_bytes);

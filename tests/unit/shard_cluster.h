@@ -11,7 +11,8 @@ enum { CLUSTER_RANKS = 8, CLUSTER_TENSORS = 4, CLUSTER_PARTS = 16 };
 struct cluster_tensor {
   struct zps_tensor_spec spec;
   struct zps_partition part;
-  uint32_t owners[CLUSTER_PARTS];
+  uint32_t owners[CLUSTER_PARTS], sizes[CLUSTER_PARTS];
+  struct rig_layout layout;
   double density;
 };
 
@@ -33,7 +34,8 @@ struct cluster_tensor *cluster_tensor(struct cluster *cluster, uint64_t rows, ui
                                       enum zps_op op, uint32_t n_parts, double density);
 void cluster_close(struct cluster *cluster); /* the workers; the job unless it is closed already */
 bool cluster_owned(const struct cluster_tensor *tensor, uint32_t partition);
-/* Pushes the rank's contributions to the partitions here: small ones inline, several to a frame on odd steps. */
+/* Pushes the rank's contributions to the partitions here: small ones inline, several to a frame on odd steps;
+ * on every fourth step joined, when they are small enough. */
 void cluster_push(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank,
                   uint32_t timeout_ms);
 /* Takes the rank's results of the step and compares them with the sum, bit for bit. */

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/codec/join.h"
 #include "common/session/link.h"
 
 enum { BUFS_MAX = 4096, WAIT_S = 20 };
@@ -20,6 +21,8 @@ struct rig_rank {
   struct zps_net_peer *peer;
   struct zps_link *link;
   struct zps_bulk_peer *bulk;
+  const struct rig_layout *layouts[RIG_TENSORS];
+  unsigned n_layouts;
   struct zps_buf bufs[BUFS_MAX];
   unsigned n_bufs;
   pthread_mutex_t lock; /* of what the test takes */
@@ -73,21 +76,58 @@ static void fetch_released(struct zps_bulk_read *read) {
   free(fetch);
 }
 
+static struct rig_result *new_result(const struct zps_frame_round *frame, const struct zps_slice *slice) {
+  struct rig_result *result =
+      aligned_alloc(16, (sizeof *result + (slice->len_bytes > 0 ? slice->len_bytes : 1) + 15) & ~15ull);
+  CHECK(result);
+  *result = (struct rig_result){.tensor = frame->tensor,
+                                .partition = slice->partition,
+                                .nnz = slice->nnz,
+                                .step = frame->step,
+                                .len_bytes = slice->len_bytes,
+                                .codec = slice->codec,
+                                .was_inline = slice->is_inline};
+  if (slice->is_inline && slice->len_bytes > 0) memcpy(result->data, slice->data, slice->len_bytes);
+  return result;
+}
+
+static void take_joined(struct rig_rank *rank, const struct zps_frame_round *frame, const struct zps_slice *slice) {
+  const struct rig_layout *layout = NULL;
+  for (unsigned i = 0; i < rank->n_layouts; i++)
+    if (rank->layouts[i]->tensor == frame->tensor) layout = rank->layouts[i];
+  CHECK(layout);
+  uint32_t parts[ZPS_WIRE_FRAME_MAX], n = 0;
+  uint64_t m = 0;
+  for (uint32_t p = slice->partition; p < layout->n_parts && n <= slice->n_more; p++) {
+    if (layout->sizes[p] == UINT32_MAX) continue;
+    parts[n++] = p;
+    m += layout->sizes[p];
+  }
+  CHECK(n == slice->n_more + 1);
+  struct zps_split split;
+  struct zps_error error;
+  CHECK(zps_split_init(&split, slice->codec, m, slice->nnz, layout->width, layout->dtype, ZPS_VALUES_RAW, slice->data,
+                       slice->len_bytes, &error) == ZPS_OK);
+  for (uint32_t i = 0; i < n; i++) {
+    uint8_t coo[ZPS_JOIN_BYTES_MAX];
+    struct zps_slice one = {.partition = parts[i], .is_inline = true, .data = coo};
+    one.nnz = zps_split_next(&split, layout->sizes[parts[i]]);
+    one.len_bytes = zps_split_write(&split, coo);
+    struct rig_result *result = new_result(frame, &one);
+    result->was_joined = true;
+    keep_result(rank, result);
+  }
+}
+
 static void on_result(struct rig_rank *rank, const struct zps_frame_round *frame) {
   for (uint32_t i = 0; i < frame->n_slices; i++) {
     const struct zps_slice *slice = &frame->slices[i];
-    struct rig_result *result =
-        aligned_alloc(16, (sizeof *result + (slice->len_bytes > 0 ? slice->len_bytes : 1) + 15) & ~15ull);
-    CHECK(result);
-    *result = (struct rig_result){.tensor = frame->tensor,
-                                  .partition = slice->partition,
-                                  .nnz = slice->nnz,
-                                  .step = frame->step,
-                                  .len_bytes = slice->len_bytes,
-                                  .codec = slice->codec,
-                                  .was_inline = slice->is_inline};
+    if (slice->n_more > 0) {
+      take_joined(rank, frame, slice);
+      continue;
+    }
+    struct rig_result *result = new_result(frame, slice);
     if (slice->is_inline) {
-      if (slice->len_bytes > 0) memcpy(result->data, slice->data, slice->len_bytes);
       keep_result(rank, result);
       continue;
     }
@@ -143,6 +183,7 @@ struct call {
   struct zps_command command;
   struct rig_rank *rank;
   const struct zps_net_info *server;
+  const struct rig_layout *layout;
   uint64_t job;
   uint32_t number;
   const struct rig_slice *slices;
@@ -191,12 +232,23 @@ static void run_connect(struct zps_command *command, void *ctx) {
   struct zps_net *net = zps_engine_net(rank->engine);
   CHECK(zps_net_peer_add(net, call->server->addr, call->server->addr_len, rank, &rank->peer, &error) == ZPS_OK);
   CHECK(zps_bulk_peer_add(zps_engine_bulk(rank->engine), rank->peer, &rank->bulk) == ZPS_OK);
-  CHECK(zps_link_create(net, rank->peer, call->job, 1, call->number, &rank->link) == ZPS_OK);
+  CHECK(zps_link_create(net, rank->peer, call->job, 1, call->number, 0, &rank->link) == ZPS_OK);
 }
 
 void rig_rank_connect(struct rig_rank *rank, const struct zps_net_info *server, uint64_t job, uint32_t number) {
   struct call call = {.server = server, .job = job, .number = number};
   run_on(rank, &call, run_connect);
+}
+
+static void run_layout(struct zps_command *command, void *ctx) {
+  struct rig_rank *rank = ctx;
+  CHECK(rank->n_layouts < RIG_TENSORS);
+  rank->layouts[rank->n_layouts++] = ((struct call *)command)->layout;
+}
+
+void rig_rank_layout(struct rig_rank *rank, const struct rig_layout *layout) {
+  struct call call = {.layout = layout};
+  run_on(rank, &call, run_layout);
 }
 
 static void run_release(struct zps_command *command, void *ctx) {
@@ -245,6 +297,7 @@ static void run_push(struct zps_command *command, void *ctx) {
     const struct rig_slice *from = &call->slices[i];
     struct zps_slice *slice = &push->slices[i];
     *slice = (struct zps_slice){.partition = from->partition,
+                                .n_more = from->n_more,
                                 .codec = from->codec,
                                 .is_inline = !from->is_remote,
                                 .nnz = from->nnz,

@@ -3,6 +3,7 @@
 #ifndef ZPS_TESTS_SHARD_RIG_H
 #define ZPS_TESTS_SHARD_RIG_H
 
+#include "common/codec/codec.h"
 #include "common/session/engine.h"
 
 struct rig_rank;
@@ -12,21 +13,32 @@ struct rig_result {
   uint32_t tensor, partition, nnz;
   uint64_t step, len_bytes;
   uint8_t codec;
-  bool was_inline;
+  bool was_inline, was_joined; /* joined: `data` is what was taken out of it, as COO */
   _Alignas(16) uint8_t data[];
 };
 
 struct rig_slice {
-  uint32_t partition, nnz;
+  uint32_t partition, n_more, nnz;
   uint8_t codec;
   bool is_remote;
   const void *payload;
   uint64_t len_bytes;
 };
 
+enum { RIG_TENSORS = 4 };
+
+/* What it takes to take joined results apart. */
+struct rig_layout {
+  uint32_t tensor, n_parts, width;
+  enum zps_dtype dtype;
+  const uint32_t *sizes; /* by partition; those of other servers are UINT32_MAX */
+};
+
 struct rig_rank *rig_rank_open(const char *provider, const char *fault);
 const struct zps_net_info *rig_rank_info(struct rig_rank *rank);
 void rig_rank_connect(struct rig_rank *rank, const struct zps_net_info *server, uint64_t job, uint32_t number);
+/* `layout` is borrowed until the rank is closed; before the tensor's first push. */
+void rig_rank_layout(struct rig_rank *rank, const struct rig_layout *layout);
 void rig_rank_close(struct rig_rank *rank);
 /* One PUSH frame. Remote payloads are copied to registered memory, which lives until rig_release(). */
 void rig_push(struct rig_rank *rank, uint32_t tensor, uint64_t step, uint32_t timeout_ms, uint64_t total_nnz,

@@ -127,7 +127,7 @@ static void run_connect(struct zps_command *command, void *handler_ctx) {
   struct zps_error error;
   assert_int_equal(zps_net_peer_add(net, info->addr, info->addr_len, side, &side->peer, &error), ZPS_OK);
   assert_int_equal(zps_bulk_peer_add(zps_engine_bulk(side->engine), side->peer, &side->bulk_peer), ZPS_OK);
-  assert_int_equal(zps_link_create(net, side->peer, JOB, 1, side->index, &side->link), ZPS_OK);
+  assert_int_equal(zps_link_create(net, side->peer, JOB, 1, side->index, side->index, &side->link), ZPS_OK);
   assert_int_equal(zps_slab_get(zps_engine_slab(side->engine), PAYLOAD, &side->buf), ZPS_OK);
   memset(side->buf.data, (int)side->index + 1, PAYLOAD);
 }

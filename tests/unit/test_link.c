@@ -22,7 +22,10 @@ static void on_frame_bytes(struct end *end, const void *data, size_t len) {
   struct zps_frame frame;
   struct zps_error error;
   assert_int_equal(zps_wire_decode(data, len, &frame, &error), ZPS_OK);
-  assert_int_equal(frame.header.src, 1 - i);
+  if (frame.header.is_short)
+    assert_int_equal(frame.header.tag, 500 + i);
+  else
+    assert_int_equal(frame.header.src, 1 - i);
   const zps_err_t code = zps_link_received(linked->links[i], &frame.header, &linked->error[i]);
   if (code != ZPS_OK) {
     linked->code[i] = code;
@@ -41,8 +44,9 @@ static void linked_open(struct linked *linked, const char *provider, const char 
   for (int i = 0; i < 2; i++) {
     linked->ends[i].on_message = on_frame_bytes;
     linked->ends[i].ctx = linked;
-    assert_int_equal(
-        zps_link_create(linked->ends[i].net, linked->ends[i].peer, JOB, EPOCH, (uint32_t)i, &linked->links[i]), ZPS_OK);
+    assert_int_equal(zps_link_create(linked->ends[i].net, linked->ends[i].peer, JOB, EPOCH, (uint32_t)i,
+                                     (uint32_t)(500 + i), &linked->links[i]),
+                     ZPS_OK);
   }
 }
 
@@ -213,7 +217,7 @@ static void test_what_is_no_frame_is_refused(void **state) {
 
 static zps_err_t sweep_create(void *ctx) {
   struct linked *linked = ctx;
-  return zps_link_create(linked->ends[0].net, linked->ends[0].peer, JOB, EPOCH, 0, &linked->links[0]);
+  return zps_link_create(linked->ends[0].net, linked->ends[0].peer, JOB, EPOCH, 0, 0, &linked->links[0]);
 }
 
 static void sweep_destroy(void *ctx) {

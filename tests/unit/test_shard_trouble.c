@@ -130,8 +130,7 @@ static void test_broken_stream(void **state) {
   rig_rank_connect(impostor, zps_shard_net_info(scene.shard), 77, 1);
   rig_push(impostor, scene.tensor->spec.tensor, 1, 60000, 0, &slice, 1);
   for (uint32_t rank = 0; rank < RANKS; rank += 2)
-    expect_abort(&scene, 1, rank, ZPS_ERR_PROTOCOL,
-                 "rank 1 is needed and gone: PUSH frame from 0x1 has sequence number 0");
+    expect_abort(&scene, 1, rank, ZPS_ERR_PROTOCOL, "rank 1 is needed and gone: PUSH frame has sequence number 0");
   rig_rank_close(impostor);
   cluster_close(&scene.cluster);
   zps_shard_destroy(scene.shard);
@@ -212,7 +211,7 @@ static void test_hostile_slices(void **state) {
       {{.partition = 5}, ZPS_ERR_PROTOCOL, "rank 1: it pushed partition 5, but there are 5"},
       {{.partition = UINT32_MAX}, ZPS_ERR_PROTOCOL, "rank 1: it pushed partition 4294967295, but there are 5"},
       {{.partition = 2}, ZPS_ERR_PROTOCOL, "rank 1: it pushed partition 2, which is not this server's"},
-      {{.partition = 1, .codec = 77}, ZPS_ERR_PROTOCOL, "rank 1: partition 1: "},
+      {{.partition = 1, .codec = 7}, ZPS_ERR_PROTOCOL, "rank 1: partition 1: "},
       {{.partition = 1, .nnz = 1}, ZPS_ERR_PROTOCOL, "rank 1: partition 1: "},
       {{.partition = 1, .nnz = 2, .payload = words, .len_bytes = 20}, ZPS_ERR_PROTOCOL, "rank 1: partition 1: "},
       {{.partition = 1, .nnz = 2, .payload = words, .len_bytes = 24}, ZPS_ERR_PROTOCOL, "rank 1: partition 1: "},

@@ -1,0 +1,180 @@
+/* PUSH and RESULT: heads of slices as varints, then the inline payload. */
+#include <string.h>
+
+#include "proto/wire_impl.h"
+
+/* A slice's first byte. */
+enum {
+  HEAD_CODEC = 7,
+  HEAD_REMOTE = 8,
+  HEAD_SEVERAL = 16, /* n_more follows the partition */
+  HEAD_LAST = 32,    /* of the frame */
+  HEAD_KNOWN = HEAD_CODEC | HEAD_REMOTE | HEAD_SEVERAL | HEAD_LAST,
+};
+_Static_assert(ZPS_WIRE_CODECS == HEAD_CODEC + 1, "codecs fill their bits");
+
+enum { U32_BYTES_MAX = 5, SLICE_BYTES_MAX = 1 + 3 * U32_BYTES_MAX + 3 * ZPS_VARINT_BYTES_MAX };
+_Static_assert(ZPS_WIRE_LONG_BYTES + 2 * U32_BYTES_MAX + 2 * ZPS_VARINT_BYTES_MAX +
+                       SLICE_BYTES_MAX * ZPS_WIRE_SLICES_MAX + ZPS_WIRE_INLINE_MAX <=
+                   ZPS_WIRE_FRAME_MAX,
+               "the largest frame fits");
+
+/* ---- Encoding ---- */
+
+static size_t slice_bytes(const struct zps_slice *slice, bool is_last) {
+  size_t bytes = 1 + zps_varint_bytes(slice->partition) + zps_varint_bytes(slice->nnz);
+  if (slice->n_more) bytes += zps_varint_bytes(slice->n_more);
+  if (!slice->is_inline)
+    return bytes + zps_varint_bytes(slice->len_bytes) + zps_varint_bytes(slice->addr) + zps_varint_bytes(slice->key);
+  return bytes + slice->len_bytes + (is_last ? 0 : zps_varint_bytes(slice->len_bytes));
+}
+
+static bool may_be_encoded(const struct zps_slice *slice) {
+  if (slice->codec >= ZPS_WIRE_CODECS) return false;
+  if (slice->is_inline) return slice->len_bytes <= ZPS_WIRE_INLINE_MAX;
+  return slice->len_bytes > 0 && slice->n_more == 0;
+}
+
+static uint64_t sum_nnz(const struct zps_frame_round *round) {
+  uint64_t nnz = 0;
+  for (uint32_t i = 0; i < round->n_slices; i++) nnz += round->slices[i].nnz;
+  return nnz;
+}
+
+size_t zps_wire_round_bytes(const struct zps_frame_round *round, bool is_push) {
+  if (round->n_slices == 0 || round->n_slices > ZPS_WIRE_SLICES_MAX) return SIZE_MAX;
+  size_t bytes = zps_varint_bytes(round->tensor) + zps_varint_bytes(round->step);
+  if (is_push) {
+    const uint64_t nnz = sum_nnz(round);
+    if (nnz > round->total_nnz) return SIZE_MAX;
+    bytes += zps_varint_bytes(round->timeout_ms) + zps_varint_bytes(round->total_nnz - nnz);
+  } else if (round->total_nnz || round->timeout_ms) {
+    return SIZE_MAX;
+  }
+  uint64_t payload = 0;
+  for (uint32_t i = 0; i < round->n_slices; i++) {
+    const struct zps_slice *slice = &round->slices[i];
+    if (!may_be_encoded(slice)) return SIZE_MAX;
+    payload += slice->is_inline ? slice->len_bytes : 0;
+    bytes += slice_bytes(slice, i + 1 == round->n_slices);
+  }
+  return payload <= ZPS_WIRE_INLINE_MAX ? bytes : SIZE_MAX;
+}
+
+static uint8_t *put_slice(const struct zps_slice *slice, bool is_last, uint8_t *at) {
+  *at++ = (uint8_t)(slice->codec | (slice->is_inline ? 0 : HEAD_REMOTE) | (slice->n_more ? HEAD_SEVERAL : 0) |
+                    (is_last ? HEAD_LAST : 0));
+  at = zps_varint_put(at, slice->partition);
+  if (slice->n_more) at = zps_varint_put(at, slice->n_more);
+  at = zps_varint_put(at, slice->nnz);
+  if (!slice->is_inline || !is_last) at = zps_varint_put(at, slice->len_bytes);
+  if (slice->is_inline) return at;
+  at = zps_varint_put(at, slice->addr);
+  return zps_varint_put(at, slice->key);
+}
+
+uint8_t *zps_wire_round_put(const struct zps_frame_round *round, bool is_push, uint8_t *at) {
+  at = zps_varint_put(at, round->tensor);
+  at = zps_varint_put(at, round->step);
+  if (is_push) {
+    at = zps_varint_put(at, round->timeout_ms);
+    at = zps_varint_put(at, round->total_nnz - sum_nnz(round));
+  }
+  for (uint32_t i = 0; i < round->n_slices; i++) at = put_slice(&round->slices[i], i + 1 == round->n_slices, at);
+  for (uint32_t i = 0; i < round->n_slices; i++) {
+    const struct zps_slice *slice = &round->slices[i];
+    if (!slice->is_inline || slice->len_bytes == 0) continue;
+    memcpy(at, slice->data, slice->len_bytes);
+    at += slice->len_bytes;
+  }
+  return at;
+}
+
+/* ---- Decoding ---- */
+
+static zps_err_t get_u32(struct zps_wire_reader *reader, const char *field, uint32_t *value_p,
+                         struct zps_error *error) {
+  uint64_t value;
+  const zps_err_t code = zps_wire_number(reader, field, UINT32_MAX, &value, error);
+  if (code == ZPS_OK) *value_p = (uint32_t)value;
+  return code;
+}
+
+static zps_err_t get_remote(struct zps_wire_reader *reader, struct zps_slice *slice, struct zps_error *error) {
+  zps_err_t code = zps_wire_number(reader, "a slice's len", UINT64_MAX, &slice->len_bytes, error);
+  if (code == ZPS_OK) code = zps_wire_number(reader, "a slice's addr", UINT64_MAX, &slice->addr, error);
+  if (code == ZPS_OK) code = zps_wire_number(reader, "a slice's key", UINT64_MAX, &slice->key, error);
+  if (code != ZPS_OK || slice->len_bytes > 0) return code;
+  return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: a slice is empty and remote, want inline", reader->type);
+}
+
+/* Where the payload starts is not known yet: `data` stays NULL, and so does the last inline slice's length. */
+static zps_err_t get_slice(struct zps_wire_reader *reader, struct zps_slice *slice, bool *is_last_p,
+                           struct zps_error *error) {
+  *slice = (struct zps_slice){0};
+  if (reader->at == reader->end)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame of %zu bytes ends before its last slice", reader->type,
+                    (size_t)(reader->end - reader->start));
+  const uint8_t head = *reader->at++;
+  if (head & ~HEAD_KNOWN)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: a slice starts with 0x%02x, whose top two bits must be 0",
+                    reader->type, head);
+  slice->codec = head & HEAD_CODEC;
+  slice->is_inline = !(head & HEAD_REMOTE);
+  *is_last_p = head & HEAD_LAST;
+  zps_err_t code = get_u32(reader, "a slice's partition", &slice->partition, error);
+  if (code == ZPS_OK && head & HEAD_SEVERAL) code = get_u32(reader, "a slice's n_more", &slice->n_more, error);
+  if (code == ZPS_OK) code = get_u32(reader, "a slice's nnz", &slice->nnz, error);
+  if (code != ZPS_OK) return code;
+  if (head & HEAD_SEVERAL && (slice->n_more == 0 || !slice->is_inline))
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: a %s slice of partition %u and %u more: %s", reader->type,
+                    slice->is_inline ? "inline" : "remote", slice->partition, slice->n_more,
+                    slice->is_inline ? "want 1 or more" : "want inline");
+  if (!slice->is_inline) return get_remote(reader, slice, error);
+  return *is_last_p ? ZPS_OK
+                    : zps_wire_number(reader, "an inline slice's len", ZPS_WIRE_INLINE_MAX, &slice->len_bytes, error);
+}
+
+static zps_err_t find_payload(struct zps_wire_reader *reader, struct zps_frame_round *round, struct zps_error *error) {
+  const size_t payload = (size_t)(reader->end - reader->at);
+  if (payload > ZPS_WIRE_INLINE_MAX)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: payload of %zu bytes, at most %u are allowed", reader->type,
+                    payload, ZPS_WIRE_INLINE_MAX);
+  for (uint32_t i = 0; i < round->n_slices; i++) {
+    struct zps_slice *slice = &round->slices[i];
+    if (!slice->is_inline) continue;
+    const size_t left = (size_t)(reader->end - reader->at);
+    if (i + 1 == round->n_slices) slice->len_bytes = left;
+    if (slice->len_bytes > left)
+      return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame, slice %u: %llu inline bytes, but %zu are left of %zu",
+                      reader->type, i, (unsigned long long)slice->len_bytes, left, payload);
+    slice->data = reader->at;
+    reader->at += slice->len_bytes;
+  }
+  if (reader->at == reader->end) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: inline slices leave %zu bytes over of a payload of %zu",
+                  reader->type, (size_t)(reader->end - reader->at), payload);
+}
+
+zps_err_t zps_wire_round_get(struct zps_wire_reader *reader, bool is_push, struct zps_frame_round *round,
+                             struct zps_error *error) {
+  uint64_t elsewhere = 0;
+  round->timeout_ms = 0;
+  zps_err_t code = get_u32(reader, "tensor", &round->tensor, error);
+  if (code == ZPS_OK) code = zps_wire_number(reader, "step", UINT64_MAX, &round->step, error);
+  if (code == ZPS_OK && is_push) code = get_u32(reader, "timeout_ms", &round->timeout_ms, error);
+  if (code == ZPS_OK && is_push) code = zps_wire_number(reader, "nnz elsewhere", UINT64_MAX, &elsewhere, error);
+  bool is_last = false;
+  for (round->n_slices = 0; code == ZPS_OK && !is_last; round->n_slices++) {
+    if (round->n_slices == ZPS_WIRE_SLICES_MAX)
+      return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: more than %u slices", reader->type, ZPS_WIRE_SLICES_MAX);
+    code = get_slice(reader, &round->slices[round->n_slices], &is_last, error);
+  }
+  if (code == ZPS_OK) code = find_payload(reader, round, error);
+  if (code != ZPS_OK) return code;
+  round->total_nnz = 0;
+  if (is_push && __builtin_add_overflow(elsewhere, sum_nnz(round), &round->total_nnz))
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "PUSH frame: %llu rows elsewhere and those of its slices, want below 2^64",
+                    (unsigned long long)elsewhere);
+  return ZPS_OK;
+}
