@@ -51,6 +51,7 @@ struct zps_tensor_spec {
   uint32_t n_parts, block_bits;
   enum zps_codec_policy codec;
   enum zps_value_codec value_codec;
+  char scheme[ZPS_NAME_MAX + 1]; /* the workers'; servers have no part in those between workers */
   const uint32_t *owners; /* n_parts of them: position of the owning server */
 };
 

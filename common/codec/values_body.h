@@ -208,32 +208,37 @@ ZPS_SIMD_BODY uint64_t zps_values_unpack(unsigned bits, uint64_t packed) {
   return (packed | packed << 6) & 0x0303030303030303ull;
 }
 
+/* Eight values with eight draws of 32 bits. */
+ZPS_SIMD_BODY void zps_values_quantise_8(unsigned bits, bool is_f64, const char *from, double factor,
+                                         const zps_vec_u64 *draw, char *to) {
+  /* the draw and a half, in units of 2^-32, behind the exponent of 1 */
+  const zps_vec_f64 u = (zps_vec_f64)(*draw << 20 | 0x3ff0000000080000ull) - 1.0;
+  zps_vec_f64 wide;
+  if (is_f64) {
+    memcpy(&wide, from, sizeof wide);
+  } else {
+    zps_vec_f32 narrow;
+    memcpy(&narrow, from, sizeof narrow);
+    wide = __builtin_convertvector(narrow, zps_vec_f64);
+  }
+  const zps_vec_f64 level = (zps_vec_f64)((zps_vec_u64)wide & (uint64_t)INT64_MAX) * factor + u;
+  const zps_vec_i32 negative = __builtin_convertvector((zps_vec_i64)wide < 0, zps_vec_i32);
+  const zps_vec_i32 code = (__builtin_convertvector(level, zps_vec_i32) ^ negative) - negative;
+  const zps_vec_u8 narrow_codes = __builtin_convertvector(code, zps_vec_u8);
+  uint64_t bytes;
+  memcpy(&bytes, &narrow_codes, sizeof bytes);
+  bytes = zps_values_pack(bits, bytes);
+  memcpy(to, &bytes, bits);
+}
+
 /* A block of 16 values: `counter` is what the draws of its positions are hashed from. */
 ZPS_SIMD_BODY void zps_values_quantise_block(unsigned bits, bool is_f64, const char *from, double factor,
                                              uint64_t counter, char *to) {
   zps_vec_u64 hash = (zps_vec_u64){0, 1, 2, 3, 4, 5, 6, 7} + counter;
   zps_simd_mix64(&hash);
-  for (unsigned half = 0; half < 2; half++) {
-    const zps_vec_u64 draw = half == 0 ? hash & UINT32_MAX : hash >> 32;
-    /* the draw and a half, in units of 2^-32, behind the exponent of 1 */
-    const zps_vec_f64 u = (zps_vec_f64)(draw << 20 | 0x3ff0000000080000ull) - 1.0;
-    zps_vec_f64 wide;
-    if (is_f64) {
-      memcpy(&wide, from + 64 * half, sizeof wide);
-    } else {
-      zps_vec_f32 narrow;
-      memcpy(&narrow, from + 32 * half, sizeof narrow);
-      wide = __builtin_convertvector(narrow, zps_vec_f64);
-    }
-    const zps_vec_f64 level = (zps_vec_f64)((zps_vec_u64)wide & (uint64_t)INT64_MAX) * factor + u;
-    const zps_vec_i32 negative = __builtin_convertvector((zps_vec_i64)wide < 0, zps_vec_i32);
-    const zps_vec_i32 code = (__builtin_convertvector(level, zps_vec_i32) ^ negative) - negative;
-    const zps_vec_u8 narrow_codes = __builtin_convertvector(code, zps_vec_u8);
-    uint64_t bytes;
-    memcpy(&bytes, &narrow_codes, sizeof bytes);
-    bytes = zps_values_pack(bits, bytes);
-    memcpy(to + bits * half, &bytes, bits);
-  }
+  const zps_vec_u64 low = hash & UINT32_MAX, high = hash >> 32;
+  zps_values_quantise_8(bits, is_f64, from, factor, &low, to);
+  zps_values_quantise_8(bits, is_f64, from + (is_f64 ? 64 : 32), factor, &high, to + bits);
 }
 
 ZPS_SIMD_BODY float zps_values_quantise_all(unsigned bits, bool is_f64, const char *from, uint32_t n, uint64_t key,

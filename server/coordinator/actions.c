@@ -170,8 +170,12 @@ void zps_coordinator_act(void *ctx, const struct zps_action *action) {
     case ZPS_ACT_TENSOR_DONE:
       reply(action, tensor_result(action));
       break;
+    case ZPS_ACT_LINKED_DONE:
+      zps_rpc_reply(action->token, NULL);
+      break;
     case ZPS_ACT_JOIN_FAILED:
     case ZPS_ACT_TENSOR_FAILED:
+    case ZPS_ACT_LINKED_FAILED:
       zps_rpc_reply_error(action->token, action->code, "%s", action->text);
       break;
     case ZPS_ACT_JOB_FAILED:

@@ -84,6 +84,7 @@ static void job_fail(struct zps_members *members, struct zps_member_job *job, zp
   zps_fail(&job->error, code, "%s", text);
   job_set_state(job, ZPS_JOB_CLOSING);
   zps_members_tensors_fail(members, job, NULL, code, text);
+  zps_members_links_fail(members, job, code, text);
   for (uint32_t r = 0; r < job->world; r++) {
     if (job->ranks[r]->state != ZPS_RANK_IN) continue;
     zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_JOB_FAILED,
@@ -191,6 +192,7 @@ static void rank_gone(struct zps_members *members, struct zps_member_job *job, s
   *(code == ZPS_ERR_CLOSED ? &job->n_left : &job->n_lost) += 1;
   job->n_joined--;
   zps_members_tensors_fail(members, job, rank->client, code, text);
+  zps_members_link_drop(members, job, rank, code, text);
   rank->client->job = NULL;
   rank->client = NULL;
   if (job->n_joined) {
@@ -225,6 +227,12 @@ void zps_members_rank_lost(struct zps_members *members, struct zps_member_client
   }
 }
 
+zps_err_t zps_members_running(const struct zps_member_job *job, uint64_t job_id, struct zps_error *error) {
+  if (!job || job->job_id != job_id || job->state < ZPS_JOB_RUNNING)
+    return zps_fail(error, ZPS_ERR_UNKNOWN, "this connection has not joined job 0x%016llx", (unsigned long long)job_id);
+  return job->state == ZPS_JOB_CLOSING ? zps_fail(error, job->error.code, "%s", job->error.text) : ZPS_OK;
+}
+
 zps_err_t zps_members_leave(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
                             struct zps_error *error) {
   struct zps_member_job *job = client->job;
@@ -234,6 +242,7 @@ zps_err_t zps_members_leave(struct zps_members *members, struct zps_member_clien
   char text[ZPS_NAME_MAX * 2 + 64];
   snprintf(text, sizeof text, "rank %u (host %s, pid %u) left the job", rank->rank, rank->host, rank->pid);
   rank_gone(members, job, rank, ZPS_ERR_CLOSED, text);
+  if (!job->linked) zps_members_links_fail(members, job, ZPS_ERR_MISSING, text);
   if (job->n_joined == 0) {
     zps_members_job_close(members, job, job->state == ZPS_JOB_CLOSING ? job->error.text : "all ranks have left");
     return ZPS_OK;

@@ -57,6 +57,8 @@ static zps_err_t join_check(const struct zps_members *members, const struct zps_
     return zps_fail(error, ZPS_ERR_BUSY, "this connection has joined already: one server or rank a connection");
   if (!zps_members_name_ok(spec->job) || !zps_members_name_ok(spec->host))
     return zps_fail(error, ZPS_ERR_INVALID, "job and host names are 1 to %u printable bytes", ZPS_NAME_MAX);
+  if (spec->rack && spec->rack[0] && !zps_members_name_ok(spec->rack))
+    return zps_fail(error, ZPS_ERR_INVALID, "rack labels are at most %u printable bytes", ZPS_NAME_MAX);
   if (spec->world == 0 || spec->world > ZPS_WORLD_MAX || spec->rank >= spec->world)
     return zps_fail(error, ZPS_ERR_INVALID, "job '%s': rank %u of %u; a job has 1 to %u ranks, numbered from 0",
                     spec->job, spec->rank, spec->world, ZPS_WORLD_MAX);
@@ -111,6 +113,7 @@ zps_err_t zps_members_join(struct zps_members *members, struct zps_member_client
   rank->rank = spec->rank;
   rank->pid = spec->pid;
   strcpy(rank->host, spec->host);
+  if (spec->rack) strcpy(rank->rack, spec->rack);
   rank->fabric = *spec->fabric;
   rank->timeout_ms = spec->timeout_ms;
   rank->deadline_ns = now_ns + spec->timeout_ms * ZPS_NS_PER_MS;

@@ -139,6 +139,10 @@ uint64_t zps_members_tick(struct zps_members *members, uint64_t now_ns) {
     const uint64_t job_deadline = zps_members_job_tick(members, job, now_ns);
     if (job_deadline < deadline) deadline = job_deadline;
   }
+  for (struct zps_member_job *job = members->jobs; job; job = job->next) {
+    const uint64_t links_deadline = zps_members_links_tick(members, job, now_ns);
+    if (links_deadline < deadline) deadline = links_deadline;
+  }
   return deadline;
 }
 

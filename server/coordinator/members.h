@@ -44,11 +44,13 @@ enum zps_rank_state { ZPS_RANK_JOINING, ZPS_RANK_IN, ZPS_RANK_LEFT, ZPS_RANK_LOS
 struct zps_member_rank {
   enum zps_rank_state state;
   uint32_t rank, pid;
-  char host[ZPS_NAME_MAX + 1];
+  char host[ZPS_NAME_MAX + 1], rack[ZPS_NAME_MAX + 1]; /* rack: empty where nobody said */
   struct zps_net_info fabric;
   uint64_t deadline_ns, timeout_ms; /* JOINING */
   void *token;                      /* JOINING: the join request */
   struct zps_member_client *client; /* JOINING, IN */
+  uint64_t link_deadline_ns, link_timeout_ms;
+  void *link_token; /* waits for the other ranks' links */
 };
 
 enum zps_tensor_state { ZPS_TENSOR_OPENING, ZPS_TENSOR_OPEN, ZPS_TENSOR_FAILED };
@@ -77,6 +79,7 @@ struct zps_member_job {
   struct zps_member_server **servers; /* from OPENING on; NULL: lost */
   uint32_t n_servers;
   unsigned n_pending;                 /* OPENING: servers that have not answered job.open */
+  bool linked;                        /* all ranks have made their links to each other */
   struct zps_member_tensor **tensors; /* by number */
   uint32_t n_tensors, cap_tensors;
   uint64_t started_ns;    /* of the state JOINING, later of RUNNING */
@@ -93,6 +96,8 @@ enum zps_action_type {
   ZPS_ACT_JOIN_FAILED,   /* client, token, code, text */
   ZPS_ACT_TENSOR_DONE,   /* client, token, job, tensor */
   ZPS_ACT_TENSOR_FAILED, /* client, token, code, text */
+  ZPS_ACT_LINKED_DONE,   /* client, token */
+  ZPS_ACT_LINKED_FAILED, /* client, token, code, text */
   ZPS_ACT_JOB_FAILED,    /* client, job, code, text, rank (or ZPS_NO_RANK) */
   ZPS_ACT_RANK_LEFT,     /* client, job, rank */
 };
@@ -143,6 +148,7 @@ void zps_members_client_lost(struct zps_members *members, struct zps_member_clie
 
 struct zps_join_spec {
   const char *job, *host;
+  const char *rack; /* may be empty, or NULL */
   uint32_t world, rank, pid;
   uint64_t timeout_ms;
   const struct zps_net_info *fabric;
@@ -153,6 +159,12 @@ zps_err_t zps_members_join(struct zps_members *members, struct zps_member_client
                            struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_members_leave(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
                             struct zps_error *error) ZPS_MUSTCHECK;
+/* This rank has made its links to the others; answered when all have, as for join. ZPS_ERR_MISSING names who has not.
+ */
+zps_err_t zps_members_linked(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
+                             uint64_t timeout_ms, void *token, uint64_t now_ns, struct zps_error *error) ZPS_MUSTCHECK;
+/* The running job of this client: its ranks, for those who want to link to them. */
+zps_err_t zps_members_running(const struct zps_member_job *job, uint64_t job_id, struct zps_error *error) ZPS_MUSTCHECK;
 /* A server answered job.open; `code` with `text` when it refused or did not answer in time. */
 void zps_members_job_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
                             zps_err_t code, const char *text, uint64_t now_ns);
@@ -164,7 +176,7 @@ zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_me
 void zps_members_tensor_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
                                uint32_t tensor, zps_err_t code, const char *text, uint64_t now_ns);
 
-/* Fails joins whose deadline has passed; the next deadline, or ZPS_NEVER. */
+/* Fails joins and waits for links whose deadline has passed; the next deadline, or ZPS_NEVER. */
 uint64_t zps_members_tick(struct zps_members *members, uint64_t now_ns);
 /* The coordinator is going down: refuses joins, those waiting too. */
 void zps_members_drain(struct zps_members *members);

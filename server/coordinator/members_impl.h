@@ -54,6 +54,13 @@ void zps_members_job_drop_joins(struct zps_members *members, struct zps_member_j
                                 const char *text);
 uint64_t zps_members_job_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
 
+/* links.c */
+/* Answers the ranks that wait for links, or this one, if it does, with this failure. */
+void zps_members_links_fail(struct zps_members *members, struct zps_member_job *job, zps_err_t code, const char *text);
+void zps_members_link_drop(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
+                           zps_err_t code, const char *text);
+uint64_t zps_members_links_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
+
 /* tensors.c */
 /* Answers the waiting requests of `client`, or of all when NULL, with this failure. */
 void zps_members_tensors_fail(struct zps_members *members, struct zps_member_job *job,

@@ -14,6 +14,14 @@ static void refuse(struct zps_rpc_request *request, const struct zps_error *erro
   zps_rpc_reply_error(request, error->code, "%s", error->text);
 }
 
+static void answer_table(struct zps_rpc_request *request, zps_json *table) {
+  if (table) {
+    zps_rpc_reply(request, table);
+  } else {
+    zps_rpc_reply_error(request, ZPS_ERR_NOMEM, "the coordinator has no memory to answer");
+  }
+}
+
 static void server_register(struct zps_coordinator_conn *conn, const zps_json *params,
                             struct zps_rpc_request *request) {
   struct zps_coordinator *coordinator = conn->coordinator;
@@ -51,7 +59,7 @@ static void server_drain(struct zps_coordinator_conn *conn, const zps_json *para
 }
 
 static void job_join(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request) {
-  struct zps_join_spec spec = {.job = NULL};
+  struct zps_join_spec spec = {.rack = zps_json_opt_str(params, "rack", "")};
   struct zps_net_info fabric;
   uint64_t world = 0, rank = 0, pid = 0;
   struct zps_error error;
@@ -83,6 +91,38 @@ static void job_leave(struct zps_coordinator_conn *conn, const zps_json *params,
   } else {
     zps_rpc_reply(request, NULL);
   }
+}
+
+static void job_peers(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request) {
+  const struct zps_member_job *job = conn->client.job;
+  uint64_t job_id = 0;
+  struct zps_error error;
+  zps_err_t err = zps_json_get_hex(params, "job_id", &job_id, &error);
+  if (!err) err = zps_members_running(job, job_id, &error);
+  if (err) {
+    refuse(request, &error);
+    return;
+  }
+  zps_json *ranks = zps_json_array();
+  for (uint32_t r = 0; r < job->world; r++) {
+    const struct zps_member_rank *rank = job->ranks[r];
+    zps_json *object = zps_json_set_str(zps_json_object(), "host", rank->host);
+    object = zps_json_set_str(object, "rack", rank->rack);
+    object = zps_json_set_bytes(object, "address", rank->fabric.addr, rank->fabric.addr_len);
+    ranks = zps_json_append(ranks, object);
+  }
+  answer_table(request, zps_json_set(zps_json_object(), "ranks", ranks));
+}
+
+static void job_linked(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request) {
+  uint64_t job_id = 0, timeout_ms = 0;
+  struct zps_error error;
+  zps_err_t err = zps_json_get_hex(params, "job_id", &job_id, &error);
+  if (!err) err = zps_json_get_u64(params, "timeout_ms", 0, TIMEOUT_MAX_MS, &timeout_ms, &error);
+  if (!err)
+    err = zps_members_linked(conn->coordinator->members, &conn->client, job_id, timeout_ms, request, zps_clock_ns(),
+                             &error);
+  if (err) refuse(request, &error);
 }
 
 /* A name that may be left out, but must be a name. */
@@ -124,7 +164,7 @@ static void tensor_register(struct zps_coordinator_conn *conn, const zps_json *p
                             struct zps_rpc_request *request) {
   struct zps_tensor_spec spec = {.block_bits = UINT32_MAX};
   uint64_t width = 0, n_parts = 0;
-  const char *name = "";
+  const char *name = "", *scheme = "balanced";
   struct zps_error error;
   zps_err_t err = zps_json_get_hex(params, "job_id", &spec.job_id, &error);
   if (!err) err = zps_json_get_str(params, "name", &name, &error);
@@ -132,6 +172,9 @@ static void tensor_register(struct zps_coordinator_conn *conn, const zps_json *p
   if (!err) err = zps_json_get_u64(params, "width", 0, UINT32_MAX, &width, &error);
   if (!err) err = get_kind(params, &spec, &error);
   if (!err) err = zps_json_get_u64(params, "partitions", 0, UINT32_MAX, &n_parts, &error);
+  if (!err) err = get_choice(params, "scheme", "balanced", "the worker library's", &scheme, &error);
+  if (!err && strlen(scheme) > ZPS_NAME_MAX)
+    err = zps_fail(&error, ZPS_ERR_INVALID, "scheme of %zu bytes; %u is the most", strlen(scheme), ZPS_NAME_MAX);
   if (!err && strlen(name) > ZPS_NAME_MAX)
     err = zps_fail(&error, ZPS_ERR_INVALID, "tensor name of %zu bytes; %u is the most", strlen(name), ZPS_NAME_MAX);
   if (!err) {
@@ -141,19 +184,12 @@ static void tensor_register(struct zps_coordinator_conn *conn, const zps_json *p
     spec.width = (uint32_t)width;
     spec.n_parts = (uint32_t)n_parts;
     strcpy(spec.name, name);
+    strcpy(spec.scheme, scheme);
     err = zps_members_tensor_register(conn->coordinator->members, &conn->client, &spec, request, &error);
   }
   if (err) {
     zps_log_info("%s: tensor refused: %s", zps_rpc_conn_peer(conn->rpc), error.text);
     refuse(request, &error);
-  }
-}
-
-static void answer_table(struct zps_rpc_request *request, zps_json *table) {
-  if (table) {
-    zps_rpc_reply(request, table);
-  } else {
-    zps_rpc_reply_error(request, ZPS_ERR_NOMEM, "the coordinator has no memory to answer");
   }
 }
 
@@ -192,6 +228,8 @@ static const struct {
     {"server.drain", ZPS_CONN_SERVER, server_drain},
     {"job.join", ZPS_CONN_WORKER, job_join},
     {"job.leave", ZPS_CONN_WORKER, job_leave},
+    {"job.peers", ZPS_CONN_WORKER, job_peers},
+    {"job.linked", ZPS_CONN_WORKER, job_linked},
     {"tensor.register", ZPS_CONN_WORKER, tensor_register},
     {"status", ANY_ROLE, status},
     {"members", ANY_ROLE, members},

@@ -59,6 +59,8 @@ static zps_err_t complete(const struct zps_member_job *job, const struct zps_ten
   spec->owners = NULL;
   if (!zps_members_name_ok(spec->name))
     return zps_fail(error, ZPS_ERR_INVALID, "tensor names are 1 to %u printable bytes", ZPS_NAME_MAX);
+  if (spec->scheme[0] && !zps_members_name_ok(spec->scheme))
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor '%s': its scheme is not printable", spec->name);
   if (spec->rows == 0 || spec->rows > ZPS_PARTITION_ROWS_MAX || spec->width == 0 || spec->width > WIDTH_MAX)
     return zps_fail(error, ZPS_ERR_INVALID, "tensor '%s': %llu rows of width %u; rows are 1 to 2^40, widths 1 to 2^20",
                     spec->name, (unsigned long long)spec->rows, spec->width);
@@ -72,9 +74,10 @@ static zps_err_t complete(const struct zps_member_job *job, const struct zps_ten
 }
 
 static void describe(const struct zps_tensor_spec *spec, char *buf, size_t size) {
-  snprintf(buf, size, "%llu x %u %s %s in %u partitions, block_bits %u, codec %s, values %s",
+  snprintf(buf, size, "%llu x %u %s %s in %u partitions, block_bits %u, codec %s, values %s%s%s",
            (unsigned long long)spec->rows, spec->width, zps_dtype_name(spec->dtype), zps_op_name(spec->op),
-           spec->n_parts, spec->block_bits, zps_codec_policy_name(spec->codec), zps_values_name(spec->value_codec));
+           spec->n_parts, spec->block_bits, zps_codec_policy_name(spec->codec), zps_values_name(spec->value_codec),
+           spec->scheme[0] ? ", scheme " : "", spec->scheme);
 }
 
 static zps_err_t compare(const struct zps_member_job *job, const struct zps_member_tensor *tensor,
@@ -82,14 +85,16 @@ static zps_err_t compare(const struct zps_member_job *job, const struct zps_memb
   const struct zps_tensor_spec *first = &tensor->spec;
   if (first->rows == spec->rows && first->width == spec->width && first->dtype == spec->dtype &&
       first->op == spec->op && first->n_parts == spec->n_parts && first->block_bits == spec->block_bits &&
-      first->codec == spec->codec && first->value_codec == spec->value_codec)
+      first->codec == spec->codec && first->value_codec == spec->value_codec &&
+      strcmp(first->scheme, spec->scheme) == 0)
     return ZPS_OK;
-  char theirs[160], ours[160];
+  char theirs[300], ours[300];
   describe(first, theirs, sizeof theirs);
   describe(spec, ours, sizeof ours);
-  return zps_fail(
-      error, ZPS_ERR_SHAPE, "tensor '%s' is %s since rank %u (host %.40s) registered it, rank %u (host %.40s) says %s",
-      spec->name, theirs, tensor->first_rank, job->ranks[tensor->first_rank]->host, rank, job->ranks[rank]->host, ours);
+  return zps_fail(error, ZPS_ERR_SHAPE,
+                  "tensor '%.60s' is %s since rank %u (host %.40s) registered it, rank %u (host %.40s) says %s",
+                  spec->name, theirs, tensor->first_rank, job->ranks[tensor->first_rank]->host, rank,
+                  job->ranks[rank]->host, ours);
 }
 
 static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *job, const struct zps_tensor_spec *spec,

@@ -83,6 +83,7 @@ static const struct view views[] = {
       {"block_bits", "BLOCK-BITS", PLAIN},
       {"codec", "CODEC", PLAIN},
       {"values", "VALUES", PLAIN},
+      {"scheme", "SCHEME", PLAIN},
       {"servers", "SERVERS", PLAIN}}},
     {"stats",
      "servers",

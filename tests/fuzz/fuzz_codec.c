@@ -1,5 +1,5 @@
-/* Takes arbitrary bytes for a slice that a peer announced and sent: codec, m, z, width, and the payload. What is
- * accepted must yield z ascending ranks below m, and those must survive coding as anything else. */
+/* Takes arbitrary bytes for a slice that a peer announced and sent: codec, m, z, dtype and value codec, and the
+ * payload. What is accepted must yield z ascending ranks below m, and those must survive coding as anything else. */
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
@@ -52,12 +52,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   /* small numbers, so that lengths fit now and then */
   const uint32_t codec = data[0] % 5, m = data[1] | (uint32_t)data[2] << 8, z = data[3] | (uint32_t)data[4] << 8;
   const enum zps_dtype dtype = data[5] & 1 ? ZPS_DTYPE_F32 : ZPS_DTYPE_U8;
-  if (zps_slice_view_init(&view, codec, m, z, 1, dtype, ZPS_VALUES_RAW, data + HEAD_BYTES, size - HEAD_BYTES, &error) !=
+  const enum zps_value_codec value_codec = (enum zps_value_codec)(ZPS_VALUES_RAW + (data[5] >> 1) % 7);
+  if (zps_slice_view_init(&view, codec, m, z, 1, dtype, value_codec, data + HEAD_BYTES, size - HEAD_BYTES, &error) !=
       ZPS_OK)
     return 0;
   static uint32_t ranks[RANKS_MAX + 64];
   check(&view, ranks, m / 7 + 1, 5);
   check(&view, ranks, m ? m : 1, RANKS_MAX);
   code_again(&view, ranks);
+  static float values[RANKS_MAX];
+  if (view.z > 0) zps_slice_values(&view, view.z / 3, view.z - view.z / 3, values);
   return 0;
 }

@@ -202,7 +202,26 @@ static void shapes(struct rank *rank) {
     CHECK_SAYS(zenps_last_error()->text, "codec paper");
     options.codec = (zenps_codec_t)7;
     CHECK_STATUS(zenps_tensor_open(rank->zenps, "t2", 100, 4, ZENPS_F32, &options, &tensor), ZENPS_ERR_INVALID);
+    options.codec = ZENPS_CODEC_AUTO;
+    options.values = ZENPS_VALUES_F16;
+    CHECK_STATUS(zenps_tensor_open(rank->zenps, "t", 100, 4, ZENPS_F32, &options, &tensor), ZENPS_ERR_SHAPE);
+    CHECK_SAYS(zenps_last_error()->text, "values raw");
+    CHECK_SAYS(zenps_last_error()->text, "values f16");
+    options.values = (zenps_values_t)7;
+    CHECK_STATUS(zenps_tensor_open(rank->zenps, "t2", 100, 4, ZENPS_F32, &options, &tensor), ZENPS_ERR_INVALID);
+    CHECK_SAYS(zenps_last_error()->text, "values 7");
     CHECK_OK(zenps_tensor_open(rank->zenps, "t", 100, 4, ZENPS_F32, NULL, &tensor));
+    zenps_tensor_info_t info = {.struct_size = 0};
+    CHECK_STATUS(zenps_tensor_info(tensor, &info), ZENPS_ERR_INVALID);
+    info.struct_size = offsetof(zenps_tensor_info_t, seed); /* an older header's */
+    info.seed = 77;
+    CHECK_OK(zenps_tensor_info(tensor, &info));
+    CHECK(info.rows == 100 && info.seed == 77);
+    info.struct_size = sizeof info;
+    CHECK_OK(zenps_tensor_info(tensor, &info));
+    CHECK(info.rows == 100 && info.width == 4 && info.partitions == zenps_tensor_partitions(tensor));
+    CHECK(info.block_bits == 0 && info.dtype == ZENPS_F32 && info.op == ZENPS_OP_SUM);
+    CHECK(info.codec == ZENPS_CODEC_AUTO && info.values == ZENPS_VALUES_RAW);
     atomic_store(&rank->words[1], 1);
   }
   rank_close(rank);

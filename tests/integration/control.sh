@@ -183,15 +183,25 @@ has "both ranks are answered" "$first$second" '"servers".*"servers"'
 job=$(printf '%s' "$first" | grep -oE '"job_id": ?"0x[0-9a-f]{16}"' | grep -oE '0x[0-9a-f]+')
 same_seed() { [ "$(grep -oE '"seed": ?"[^"]*"' <<<"$first")" = "$(grep -oE '"seed": ?"[^"]*"' <<<"$second")" ]; }
 ok "with one seed" same_seed
-tensor() { # FD ROWS
-  say "$1" '{"jsonrpc":"2.0","id":3,"method":"tensor.register","params":{"job_id":"'"$job"'","name":"w","rows":'"$2"',"width":4,"dtype":"f32","op":"sum","partitions":0,"block_bits":-1}}'
+tensor() { # FD ROWS [MORE-MEMBERS]
+  say "$1" '{"jsonrpc":"2.0","id":3,"method":"tensor.register","params":{"job_id":"'"$job"'","name":"w","rows":'"$2"',"width":4,"dtype":"f32","op":"sum","partitions":0,"block_bits":-1'"${3:-}"'}}'
 }
+tensor 10 4096 ',"codec":7'
+has "a codec that is no name is refused with those that are" "$(hear 10)" "'codec' is no string .there are auto and paper"
+tensor 10 4096 ',"codec":"small"'
+has "so is one that does not exist" "$(hear 10)" "small.*auto and paper"
+tensor 10 4096 ',"values":false'
+has "values that are no name are refused with those that are" "$(hear 10)" "'values' is no string .there are raw, bf16, f16, qsgd2, qsgd4 and qsgd8"
+tensor 10 4096 ',"values":"f8"'
+has "so are those that do not exist" "$(hear 10)" "f8.*raw, bf16, f16, qsgd2, qsgd4 and qsgd8"
 tensor 10 4096
 has "a tensor gets four partitions a server" "$(hear 10)" '"partitions": ?4,.*"owners": ?\[0, ?0, ?0, ?0\]'
 tensor 11 4097
 has "another shape names both and who was first" "$(hear 11)" '4096 x 4 .*rank 0 \(host h10\).*rank 1 \(host h11\) says 4097 x 4'
+tensor 11 4096 ',"values":"qsgd4"'
+has "ranks must agree on what values travel as" "$(hear 11)" 'values raw since rank 0 \(host h10\).*rank 1 \(host h11\) says .*values qsgd4'
 ok "jobs shows it" eval 'ctl jobs | grep -q "^j .*running"'
-ok "tensors shows it" eval 'ctl tensors | grep -q "w .*open"'
+ok "tensors shows it" eval 'ctl tensors | grep -q "w .*open.* auto  *raw "'
 ok "stats shows it" eval 'ctl stats | grep -q "^s  *j  *w"'
 
 # Rank 1 goes without a word; rank 0 hears of it by name and leaves; then the job is over.

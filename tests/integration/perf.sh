@@ -32,6 +32,14 @@ ok "mean" verified 3 2 --rows 30000 --op mean --density 0.05
 ok "blocks of 8 rows" verified 3 2 --rows 100003 --block-bits 3 --density 0.02
 ok "skewed rows" verified 3 2 --rows 100000 --skew 1.1 --density 0.02
 ok "Algorithm 1 instead of the ordered walk" verified 3 2 --rows 100000 --hierarchical --density 0.02
+for values in bf16 f16 qsgd2 qsgd4 qsgd8; do
+  ok "values as $values" verified 3 2 --rows 100003 --density 0.05 --values $values
+done
+ok "values as bf16, width 64, in one partition a server" verified 3 2 --rows 20000 --width 64 --density 0.01 --partitions 2 --values bf16
+ok "values as f16, f64, mean" verified 3 2 --rows 30000 --width 5 --density 0.05 --dtype f64 --op mean --values f16
+ok "values as qsgd4, repeated rows in, rows out" verified 3 2 --rows 30000 --width 3 --layout rows --out rows --duplicates 3 --density 0.05 --values qsgd4
+ok "values as qsgd8, f64, some ranks empty" verified 4 2 --rows 30000 --density 0.2 --dtype f64 --empty 2 --values qsgd8
+ZENPS_VALUES=qsgd2 ok "what says raw stays raw, and so do barriers and gathered figures" verified 3 2 --rows 1000 --density 0.1
 for provider in "tcp;ofi_rxm" shm sockets; do
   ok "provider $provider" timeout 120 zenpsrun -n 2 --servers 1 --provider "$provider" -- zenps-perf --rows 200000 --density 0.05 --steps 2 --verify
 done
@@ -47,6 +55,14 @@ is "pull payload is the bitmap and 4 bytes per row of the union" "$(printf '%.0f
 ok "the same in the smallest codes" verified 2 4 --rows $rows --density 0.05 --partitions $parts --steps 4
 over=$(awk -v r="$(field bytes_over_bound)" 'BEGIN { print (r >= 0.99 && r <= 1.02 ? "yes" : r) }')
 is "within 2% of the values and the rows' entropy" "$over" yes
+# All rows: no byte for the index, and no bit more than the values' formula in either direction.
+for sizes in bf16:2097152 f16:2097152 qsgd2:266240 qsgd4:528384 qsgd8:1052672; do
+  ok "a million rows as ${sizes%:*}" verified 2 4 --rows $rows --density 1 --partitions $parts --values "${sizes%:*}"
+  is "push payload" "$(printf '%.0f' "$(field payload_out)")" "${sizes#*:}"
+  is "pull payload" "$(printf '%.0f' "$(field payload_in)")" "${sizes#*:}"
+  over=$(awk -v r="$(field bytes_over_bound)" 'BEGIN { print (r >= 1 && r <= 1.02 ? "yes" : r) }')
+  is "within 2% of the bound" "$over" yes
+done
 for density in 0.2 0.5 0.95 1; do
   ok "density $density, 3 ranks" verified 3 2 --rows 300000 --density $density
   over=$(awk -v r="$(field bytes_over_bound)" 'BEGIN { print (r >= 0.99 && r <= 1.02 ? "yes" : r) }')

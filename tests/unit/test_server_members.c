@@ -114,6 +114,7 @@ static uint64_t running_job(void) {
   return job_id;
 }
 
+static const char *tensor_scheme = "";
 static enum zps_codec_policy tensor_codec = ZPS_CODEC_AUTO;
 static enum zps_value_codec tensor_values = ZPS_VALUES_RAW;
 
@@ -128,6 +129,7 @@ static zps_err_t tensor(unsigned client, uint64_t job_id, const char *name, uint
                                  .n_parts = parts,
                                  .block_bits = UINT32_MAX};
   snprintf(spec.name, sizeof spec.name, "%s", name);
+  snprintf(spec.scheme, sizeof spec.scheme, "%s", tensor_scheme);
   return zps_members_tensor_register(t.members, &t.clients[client], &spec, &t.clients[client], &t.error);
 }
 
@@ -260,6 +262,13 @@ static void test_tensor_is_opened_once_and_answered_to_all(void **state) {
   assert_non_null(strstr(t.error.text, "codec auto, values raw since rank 0"));
   assert_non_null(strstr(t.error.text, "codec auto, values qsgd4"));
   tensor_values = ZPS_VALUES_RAW;
+  tensor_scheme = "ring chunks=2";
+  assert_int_equal(tensor(3, job_id, "w", 100000, 0), ZPS_ERR_SHAPE);
+  assert_non_null(strstr(t.error.text, "says 100000 x 8 f32 sum in 8 partitions"));
+  assert_non_null(strstr(t.error.text, "values raw, scheme ring chunks=2"));
+  tensor_scheme = "a\nb";
+  assert_int_equal(tensor(3, job_id, "v", 100000, 0), ZPS_ERR_INVALID);
+  tensor_scheme = "";
   assert_int_equal(tensor(3, job_id + 1, "w", 1, 0), ZPS_ERR_UNKNOWN);
   assert_int_equal(tensor(3, job_id, "w2", 0, 0), ZPS_ERR_INVALID);
   assert_int_equal(tensor(3, job_id, "w2", 1, ZPS_PARTITION_PARTS_MAX + 1), ZPS_ERR_INVALID);
@@ -279,17 +288,58 @@ static void test_tensor_that_a_server_refuses_stays_refused(void **state) {
   assert_int_equal(tensor(3, job_id, "w3", 10, 0), ZPS_ERR_REFUSED); /* max_tensors */
 }
 
+static zps_err_t linked(unsigned client, uint64_t job_id, uint64_t now_ns) {
+  return zps_members_linked(t.members, &t.clients[client], job_id, 1500, &t.clients[client], now_ns, &t.error);
+}
+
+static void test_links_are_answered_when_all_have_made_theirs(void **state) {
+  (void)state;
+  const struct seen *seen = NULL;
+  const uint64_t job_id = running_job();
+  assert_int_equal(linked(2, job_id + 1, 0), ZPS_ERR_UNKNOWN);
+  assert_int_equal(linked(2, job_id, 0), ZPS_OK);
+  assert_int_equal(linked(2, job_id, 0), ZPS_ERR_BUSY);
+  assert_int_equal(zps_members_tick(t.members, 1), 1500 * ZPS_NS_PER_MS);
+  assert_int_equal(zps_members_tick(t.members, 1500 * ZPS_NS_PER_MS), ZPS_NEVER);
+  assert_int_equal(count(ZPS_ACT_LINKED_FAILED, 2, &seen), 1);
+  assert_int_equal(seen->action.code, ZPS_ERR_MISSING);
+  assert_string_equal(seen->text,
+                      "job 'x': after 1.5 s these ranks have not opened a tensor with a worker-to-worker scheme: 1");
+  assert_int_equal(linked(3, job_id, 0), ZPS_OK);
+  assert_int_equal(count(ZPS_ACT_LINKED_DONE, 3, NULL), 0);
+  assert_int_equal(linked(2, job_id, 0), ZPS_OK);
+  assert_int_equal(count(ZPS_ACT_LINKED_DONE, 2, NULL), 1);
+  assert_int_equal(count(ZPS_ACT_LINKED_DONE, 3, NULL), 1);
+  assert_int_equal(linked(2, job_id, 0), ZPS_OK); /* again: answered at once */
+  assert_int_equal(count(ZPS_ACT_LINKED_DONE, 2, NULL), 2);
+}
+
+static void test_links_that_cannot_be_any_more(void **state) {
+  (void)state;
+  const struct seen *seen = NULL;
+  const uint64_t job_id = running_job();
+  assert_int_equal(linked(2, job_id, 0), ZPS_OK);
+  assert_int_equal(zps_members_leave(t.members, &t.clients[3], job_id, &t.error), ZPS_OK);
+  assert_int_equal(count(ZPS_ACT_LINKED_FAILED, 2, &seen), 1);
+  assert_string_equal(seen->text, "rank 1 (host node, pid 103) left the job");
+  assert_int_equal(linked(2, job_id, 0), ZPS_OK);
+  assert_int_equal(count(ZPS_ACT_LINKED_FAILED, 2, &seen), 2);
+  assert_string_equal(seen->text, "rank 1 (host node, pid 103) has left job 'x'");
+}
+
 static void test_lost_rank_fails_the_job_by_name(void **state) {
   (void)state;
   const struct seen *seen = NULL;
   const uint64_t job_id = running_job();
   assert_int_equal(tensor(2, job_id, "w", 10, 0), ZPS_OK);
+  assert_int_equal(linked(2, job_id, 0), ZPS_OK);
   zps_members_client_lost(t.members, &t.clients[3], "connection reset");
   assert_int_equal(count(ZPS_ACT_JOB_FAILED, 2, &seen), 1);
   assert_int_equal(seen->action.code, ZPS_ERR_PEER_LOST);
   assert_int_equal(seen->action.rank, 1);
   assert_string_equal(seen->text, "job 'x': rank 1 (host node, pid 103) was lost: connection reset");
   assert_int_equal(count(ZPS_ACT_TENSOR_FAILED, 2, NULL), 1);
+  assert_int_equal(count(ZPS_ACT_LINKED_FAILED, 2, NULL), 1);
   assert_int_equal(count(ZPS_ACT_RANK_GONE, 0, NULL), 1);
   assert_int_equal(count(ZPS_ACT_JOB_CLOSE, 0, NULL), 0);
   assert_int_equal(tensor(2, job_id, "v", 10, 0), ZPS_ERR_PEER_LOST);
@@ -399,6 +449,8 @@ int main(void) {
       CASE(test_server_that_refuses_a_job),
       CASE(test_tensor_is_opened_once_and_answered_to_all),
       CASE(test_tensor_that_a_server_refuses_stays_refused),
+      CASE(test_links_are_answered_when_all_have_made_theirs),
+      CASE(test_links_that_cannot_be_any_more),
       CASE(test_lost_rank_fails_the_job_by_name),
       CASE(test_lost_server_fails_its_jobs_by_name),
       CASE(test_leaving_in_peace),

@@ -111,6 +111,12 @@ static void on_act(void *ctx, const struct zps_action *action) {
       assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id);
       assert_int_equal(action->tensor->state, ZPS_TENSOR_OPEN);
       break;
+    case ZPS_ACT_LINKED_DONE:
+      assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id && action->job->linked);
+      break;
+    case ZPS_ACT_LINKED_FAILED:
+      assert_true(fake->in && action->code);
+      break;
     case ZPS_ACT_JOIN_FAILED:
       assert_false(fake->in);
       break;
@@ -124,9 +130,9 @@ static void on_act(void *ctx, const struct zps_action *action) {
       assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id);
       break;
   }
-  if (action->type >= ZPS_ACT_JOIN_DONE && action->type <= ZPS_ACT_TENSOR_FAILED) {
-    assert_true((action->type == ZPS_ACT_JOIN_FAILED || action->type == ZPS_ACT_TENSOR_FAILED) ==
-                (action->code != ZPS_OK));
+  if (action->type >= ZPS_ACT_JOIN_DONE && action->type <= ZPS_ACT_LINKED_FAILED) {
+    assert_true((action->type == ZPS_ACT_JOIN_FAILED || action->type == ZPS_ACT_TENSOR_FAILED ||
+                 action->type == ZPS_ACT_LINKED_FAILED) == (action->code != ZPS_OK));
     if (action->code) assert_non_null(action->text);
     ++*(int *)action->token;
   }
@@ -249,7 +255,12 @@ static void answer_all(struct world *world, zps_err_t code) {
   }
 }
 
-enum { N_EVENTS = N_SERVERS + N_WORKERS + 8 };
+static void link(struct world *world, struct fake *fake) {
+  int *token = &world->tokens[world->n_tokens++];
+  if (zps_members_linked(world->members, &fake->client, fake->job_id, 10, token, world->now_ns, NULL)) ++*token;
+}
+
+enum { N_EVENTS = N_SERVERS + N_WORKERS + 10 };
 
 static void event(struct world *world, unsigned what) {
   struct fake *w0 = &world->fakes[N_SERVERS], *w1 = &world->fakes[N_SERVERS + 1];
@@ -285,6 +296,12 @@ static void event(struct world *world, unsigned what) {
       assert_true(zps_members_tick(world->members, world->now_ns) > world->now_ns);
       if (world->fakes[0].up)
         assert_int_equal(zps_members_server_drain(world->members, &world->fakes[0].client, &jobs, NULL), 0);
+      break;
+    case N_SERVERS + N_WORKERS + 8:
+      link(world, w0);
+      break;
+    case N_SERVERS + N_WORKERS + 9:
+      link(world, w1);
       break;
     default:
       toggle(world, what);

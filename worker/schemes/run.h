@@ -18,18 +18,21 @@ struct zps_run {
   uint8_t *there;      /* per stream */
   uint32_t *first_reader, *next_reader; /* readers of a stream: entries of program->ins, chained */
   uint32_t *owner;                      /* per entry of program->ins: its instruction */
-  uint32_t *ready;                      /* instructions due since the last zps_run_take() */
+  uint32_t *ready;                      /* instructions in the order in which they became due; the first n_taken of
+                                           n_ready have been given out */
   uint32_t *table;                      /* RECVs by peer and tag: open addressing */
   uint32_t table_size;
-  uint32_t n_known, n_known_streams, n_known_ins; /* what zps_run_grow() has seen of the program */
+  uint32_t n_known, n_known_streams; /* what zps_run_grow() has seen of the program */
   uint32_t cap_instrs, cap_streams, cap_ins;
-  uint32_t n_ready, n_done;
+  uint32_t n_ready, n_taken, n_done, n_calls; /* n_calls: CALLs not carried out */
 };
 
+/* All zeros is a run that zps_run_reset() makes ready. */
 void zps_run_fini(struct zps_run *run);
 /* Before the first instruction. `program` is borrowed until the next reset. */
 void zps_run_reset(struct zps_run *run, const struct zps_program *program);
-/* The program was built, or has grown: what is due at once goes to `ready`. */
+/* The program was built, or has grown: what is due at once goes to `ready`. After a CALL, before its zps_run_done().
+ * ZPS_ERR_INTERNAL: two RECVs of one message. */
 zps_err_t zps_run_grow(struct zps_run *run) ZPS_MUSTCHECK;
 /* The RECV for this message, or UINT32_MAX: none (yet): the message came before the program knew of it. */
 uint32_t zps_run_find(const struct zps_run *run, uint32_t peer, uint32_t tag);
@@ -37,12 +40,13 @@ uint32_t zps_run_find(const struct zps_run *run, uint32_t peer, uint32_t tag);
 bool zps_run_announced(struct zps_run *run, uint32_t instr);
 /* Carried out: its stream is there. */
 void zps_run_done(struct zps_run *run, uint32_t instr);
-/* The next instruction that is due, or UINT32_MAX. Each is given once. */
+/* The next instruction that is due, or UINT32_MAX. Each is given once, first those that were due first, and of those
+ * that became due together first those that stand first in the program. */
 uint32_t zps_run_take(struct zps_run *run);
 bool zps_run_over(const struct zps_run *run);
-/* For error texts: does an instruction still wait for a message of `peer`? */
+/* For error texts: does an instruction still need a message of `peer`? */
 bool zps_run_waits_for(const struct zps_run *run, uint32_t peer);
-/* `stream` has no reader left that is not done. */
+/* `stream` is there and has no reader left that is not done, nor will the scheme add one: no CALL is left. */
 bool zps_run_unused(const struct zps_run *run, uint32_t stream);
 
 #endif
