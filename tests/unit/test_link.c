@@ -4,6 +4,7 @@
 
 #include "common/base/rng.h"
 #include "common/session/link.h"
+#include "common/session/tags.h"
 
 enum { JOB = 9, EPOCH = 4 };
 
@@ -176,6 +177,82 @@ static void test_broken_streams_are_refused(void **state) {
   linked_close(&linked);
 }
 
+static void test_short_headers_follow_long_ones(void **state) {
+  (void)state;
+  struct linked linked;
+  struct zps_error error;
+  linked_open(&linked, "loop", NULL);
+  struct zps_link *link = linked.links[0];
+  struct zps_frame_header early = {.type = ZPS_FRAME_DONE, .is_short = true, .tag = 500};
+  assert_int_equal(zps_link_received(link, &early, &error), ZPS_ERR_PROTOCOL);
+  assert_non_null(strstr(error.text, "a long one must come before it"));
+  /* Long until the other end has said its tag; then short, until the epoch changes. */
+  const uint64_t *sent = &zps_net_counters(linked.ends[0].net)->msg_bytes_sent;
+  uint64_t before = *sent;
+  for (unsigned i = 0; i < 2; i++) {
+    assert_int_equal(send_done(&linked, 0, i), ZPS_OK);
+    assert_int_equal(*sent - before, ZPS_WIRE_LONG_BYTES + 2);
+    before = *sent;
+  }
+  assert_int_equal(send_done(&linked, 1, 0), ZPS_OK);
+  while (turn(&linked) > 0) continue;
+  for (unsigned i = 2; i < 600; i++) { /* the sequence's low byte goes round */
+    before = *sent;
+    assert_int_equal(send_done(&linked, 0, i), ZPS_OK);
+    assert_int_equal(*sent - before, ZPS_WIRE_SHORT_BYTES + 1 + (i < 128 ? 2 : 3)); /* tags here take two bytes */
+    while (turn(&linked) > 0) continue;
+  }
+  assert_int_equal(linked.n_done[1], 600);
+  for (int i = 0; i < 2; i++) zps_link_set_epoch(linked.links[i], EPOCH + 1);
+  before = *sent;
+  assert_int_equal(send_done(&linked, 0, 600), ZPS_OK);
+  assert_int_equal(*sent - before, ZPS_WIRE_LONG_BYTES + 3);
+  while (turn(&linked) > 0) continue;
+  assert_int_equal(linked.n_done[1], 601);
+  zps_link_set_epoch(linked.links[1], EPOCH + 2); /* short ones live in the epoch of the long one before */
+  assert_int_equal(send_done(&linked, 0, 601), ZPS_OK);
+  while (turn(&linked) > 0) continue;
+  assert_int_equal(linked.code[1], ZPS_ERR_STALE);
+  linked.code[1] = ZPS_OK;
+  linked_close(&linked);
+}
+
+static void test_tags(void **state) {
+  (void)state;
+  enum { N = 300 };
+  struct zps_tags tags = {0};
+  int owners[N];
+  uint32_t tag;
+  assert_null(zps_tags_find(&tags, 0));
+  for (unsigned i = 0; i < N; i++) {
+    assert_int_equal(zps_tags_get(&tags, &owners[i], &tag), ZPS_OK);
+    assert_int_equal(tag, i);
+  }
+  for (unsigned i = 0; i < N; i++) assert_ptr_equal(zps_tags_find(&tags, i), &owners[i]);
+  assert_null(zps_tags_find(&tags, N));
+  assert_null(zps_tags_find(&tags, UINT32_MAX));
+  for (unsigned i = 0; i < 65; i++) zps_tags_put(&tags, 200 - i);
+  assert_null(zps_tags_find(&tags, 200));
+  assert_int_equal(zps_tags_get(&tags, &owners[0], &tag), ZPS_OK); /* the one that has rested longest */
+  assert_int_equal(tag, 200);
+  assert_ptr_equal(zps_tags_find(&tags, 200), &owners[0]);
+  assert_int_equal(zps_tags_get(&tags, &owners[1], &tag), ZPS_OK); /* 64 go on resting */
+  assert_int_equal(tag, N);
+  zps_tags_put(&tags, N);
+  assert_int_equal(zps_tags_get(&tags, &owners[1], &tag), ZPS_OK);
+  assert_int_equal(tag, 199);
+  zps_tags_fini(&tags);
+}
+
+static zps_err_t sweep_tags(void *ctx) {
+  uint32_t tag;
+  return zps_tags_get(ctx, ctx, &tag);
+}
+
+static void sweep_tags_end(void *ctx) {
+  zps_tags_fini(ctx);
+}
+
 static void test_a_lost_frame_shows(void **state) {
   (void)state;
   struct linked linked;
@@ -238,6 +315,8 @@ static void test_out_of_memory(void **state) {
   struct linked linked = {0};
   pair_open(linked.ends, "loop", NULL, 0);
   oom_sweep(sweep_create, sweep_destroy, &linked, 1);
+  struct zps_tags tags = {0};
+  oom_sweep(sweep_tags, sweep_tags_end, &tags, 1);
   pair_close(linked.ends);
   linked_open(&linked, "loop", NULL);
   for (unsigned i = 0; i < ZPS_LINK_CREDITS; i++) assert_int_equal(send_done(&linked, 0, i), ZPS_OK);
@@ -255,6 +334,8 @@ int main(void) {
       cmocka_unit_test(test_random_traffic),
       cmocka_unit_test(test_random_traffic_under_push_back_and_delay),
       cmocka_unit_test(test_broken_streams_are_refused),
+      cmocka_unit_test(test_short_headers_follow_long_ones),
+      cmocka_unit_test(test_tags),
       cmocka_unit_test(test_a_lost_frame_shows),
       cmocka_unit_test(test_sending_to_the_dead_fails),
       cmocka_unit_test(test_what_is_no_frame_is_refused),
