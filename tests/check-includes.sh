@@ -29,6 +29,7 @@ may proto common/base
 may gpu common/base
 may common/codec common/base gpu
 may common/session common/base common/net proto
+may common/plan common/base common/codec
 may server common proto gpu
 may worker common proto gpu
 

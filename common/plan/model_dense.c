@@ -1,0 +1,145 @@
+/* Dense schemes from worker to worker: BlueConnect's equations 3, 4 and 7, and Rabenseifner's as SparCML has it. */
+#include <math.h>
+
+#include "common/plan/model_impl.h"
+
+static bool power_of_two(double p) {
+  return exp2(zps_plan_log2(p)) == p;
+}
+
+/* T_r, a ring, and T_c, recursive halving or doubling, of BlueConnect's equation 1: (p-1) or lg(p) latencies, and
+ * (p-1)/p of the bytes. */
+static void pattern(struct zps_plan_round *round, double p, double bytes, const struct zps_plan_link *link,
+                    double steps) {
+  if (p <= 1) return;
+  const double moved = (p - 1) / p * bytes + steps * round->in->calibration.frame_bytes;
+  zps_plan_steps(round, link, steps, bytes / p);
+  zps_plan_wire(round, moved, link->bandwidth);
+  round->cost->rank_out += moved;
+  round->cost->rank_in += moved;
+}
+
+static void ring_pattern(struct zps_plan_round *round, double p, double bytes, const struct zps_plan_link *link) {
+  pattern(round, p, bytes, link, p - 1);
+}
+
+/* T_r/c: recursive where p is a power of two, else a ring. */
+static void best_pattern(struct zps_plan_round *round, double p, double bytes, const struct zps_plan_link *link) {
+  pattern(round, p, bytes, link, power_of_two(p) ? zps_plan_log2(p) : p - 1);
+}
+
+/* The link that a ring over all ranks is as slow as: min W. */
+static struct zps_plan_link slowest(const struct zps_plan_round *round) {
+  const struct zps_plan_cluster *cluster = &round->in->cluster;
+  if (round->hosts <= 1) return cluster->host;
+  struct zps_plan_link link = cluster->net;
+  if (round->per_host > 1) link.bandwidth = fmin(link.bandwidth, cluster->host.bandwidth);
+  if (cluster->hosts_per_rack && round->hosts > cluster->hosts_per_rack)
+    link.bandwidth = fmin(link.bandwidth, cluster->rack.bandwidth);
+  return link;
+}
+
+/* BlueConnect, equation 3: 2 T_r(P, N, alpha, min W). One rank's stream leaves a host. */
+static void ring(struct zps_plan_round *round, double bytes) {
+  const struct zps_plan_link link = slowest(round);
+  ring_pattern(round, round->n, bytes, &link);
+  ring_pattern(round, round->n, bytes, &link);
+  zps_plan_add_dense(round, (double)round->in->tensor.rows * (round->n - 1) / round->n);
+  if (round->hosts > 1) {
+    round->cost->host_out += round->cost->rank_out;
+    round->cost->host_in += round->cost->rank_in;
+  }
+}
+
+/* SparCML's T_ar_rab: 2 log2(P) alpha + 2 (P-1)/P N beta. Neighbours first, so that the greatest messages stay in the
+ * host. Where P is no power of two, the ranks beyond one hand everything to a neighbour, and get the sum back. */
+static void rabenseifner(struct zps_plan_round *round, double bytes) {
+  const double fold = exp2(floor(log2(round->n) + 1e-9));
+  const bool extra = fold < round->n;
+  const struct zps_plan_phase whole = {.messages = 1, .out = bytes, .in = bytes, .local = round->per_host > 1 ? 1 : 0};
+  if (extra) zps_plan_phase(round, &whole);
+  for (double distance = 1; distance < fold; distance *= 2) {
+    const double half = bytes / (2 * distance);
+    const struct zps_plan_phase phase = {
+        .messages = 1, .out = half, .in = half, .local = distance * (extra ? 2 : 1) < round->per_host ? 1 : 0};
+    zps_plan_phase(round, &phase); /* halving */
+    zps_plan_phase(round, &phase); /* doubling */
+    zps_plan_add_dense(round, (double)round->in->tensor.rows / (2 * distance));
+  }
+  if (extra) zps_plan_phase(round, &whole);
+}
+
+/* BlueConnect, equation 4: reduce to a host's master and broadcast from it (equation 2: T_c + T_r each), and the
+ * masters' allreduce in between. */
+static void two_level(struct zps_plan_round *round, double bytes) {
+  const struct zps_plan_link *host = &round->in->cluster.host;
+  const double recursive = zps_plan_log2(round->per_host), ring_steps = round->per_host - 1;
+  for (unsigned i = 0; i < 2; i++) {
+    pattern(round, round->per_host, bytes, host, recursive);
+    pattern(round, round->per_host, bytes, host, ring_steps);
+  }
+  zps_plan_add_dense(round, (double)round->in->tensor.rows * (round->per_host - 1));
+  const double before = round->cost->rank_out;
+  struct zps_plan_link link = slowest(round);
+  if (round->hosts <= 1) return;
+  best_pattern(round, round->hosts, bytes, &link);
+  best_pattern(round, round->hosts, bytes, &link);
+  round->cost->host_out += round->cost->rank_out - before;
+  round->cost->host_in += round->cost->rank_out - before;
+  zps_plan_add_dense(round, (double)round->in->tensor.rows * (round->hosts - 1) / round->hosts);
+}
+
+/*
+ * BlueConnect, equation 7: stage i reduce-scatters N / (p_0 ... p_(i-1)) among p_i ranks, at the least of w_j / (p_0
+ * ... p_(j-1)) for the levels j up to i (as equation 6 has it), and the all-gathers are the same in reverse. Levels:
+ * ranks of a host, hosts (of a rack, and racks). Where they do not factor P, all ranks are one level.
+ */
+static void blueconnect(struct zps_plan_round *round, double bytes) {
+  const struct zps_plan_cluster *cluster = &round->in->cluster;
+  const double racks = cluster->hosts_per_rack ? round->hosts / cluster->hosts_per_rack : 1;
+  const bool racked = racks > 1 && racks == floor(racks);
+  const double p[3] = {round->per_host, racked ? cluster->hosts_per_rack : round->hosts, racked ? racks : 1};
+  const struct zps_plan_link *const links[3] = {&cluster->host, &cluster->net, &cluster->rack};
+  if (p[0] * p[1] * p[2] != round->n) {
+    const struct zps_plan_link link = slowest(round);
+    best_pattern(round, round->n, bytes, &link);
+    best_pattern(round, round->n, bytes, &link);
+    round->cost->host_out += round->hosts > 1 ? round->cost->rank_out : 0;
+    round->cost->host_in += round->hosts > 1 ? round->cost->rank_in : 0;
+    zps_plan_add_dense(round, (double)round->in->tensor.rows * (round->n - 1) / round->n);
+    return;
+  }
+  double below = 1, bandwidth = INFINITY;
+  for (unsigned i = 0; i < 3; i++) {
+    if (p[i] <= 1) continue;
+    bandwidth = fmin(bandwidth, links[i]->bandwidth / below);
+    const struct zps_plan_link link = {.bandwidth = bandwidth, .latency_s = links[i]->latency_s};
+    const double before = round->cost->rank_out;
+    best_pattern(round, p[i], bytes / below, &link);
+    best_pattern(round, p[i], bytes / below, &link);
+    if (i > 0) {
+      round->cost->host_out += round->per_host * (round->cost->rank_out - before);
+      round->cost->host_in += round->per_host * (round->cost->rank_out - before);
+    }
+    zps_plan_add_dense(round, (double)round->in->tensor.rows / below * (p[i] - 1) / p[i]);
+    below *= p[i];
+  }
+}
+
+void zps_plan_dense(struct zps_plan_round *round, enum zps_plan_scheme scheme) {
+  const double bytes = zps_plan_dense_bytes(round, (double)round->in->tensor.rows);
+  if (round->n <= 1) return;
+  switch (scheme) {
+    case ZPS_PLAN_RABENSEIFNER:
+      rabenseifner(round, bytes);
+      break;
+    case ZPS_PLAN_TWO_LEVEL:
+      two_level(round, bytes);
+      break;
+    case ZPS_PLAN_BLUECONNECT:
+      blueconnect(round, bytes);
+      break;
+    default:
+      ring(round, bytes);
+  }
+}

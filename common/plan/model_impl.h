@@ -1,0 +1,53 @@
+/* Shared by model_*.c: what a prediction adds up. */
+#ifndef ZPS_PLAN_MODEL_IMPL_H
+#define ZPS_PLAN_MODEL_IMPL_H
+
+#include "common/plan/model.h"
+
+struct zps_plan_round {
+  const struct zps_plan_input *in;
+  struct zps_plan_cost *cost;
+  double n, per_host, hosts; /* ranks, R but at most n, and hosts of that many */
+};
+
+/* One phase of a scheme from worker to worker. */
+struct zps_plan_phase {
+  double messages; /* one after another, of each rank */
+  double out, in;  /* bytes of the rank with most */
+  double mean;     /* bytes of a rank on average, out or in; 0: as the greater of both */
+  double local;    /* share of them that stays in the host */
+};
+
+void zps_plan_phase(struct zps_plan_round *round, const struct zps_plan_phase *phase);
+/* Latency of `messages` messages, one after another, of `bytes` each. */
+void zps_plan_wait(struct zps_plan_round *round, const struct zps_plan_link *link, double messages, double bytes);
+/* The same where each message waits for the one before: nothing is sent ahead. */
+void zps_plan_steps(struct zps_plan_round *round, const struct zps_plan_link *link, double steps, double bytes);
+void zps_plan_wire(struct zps_plan_round *round, double bytes, double bandwidth);
+
+/* Share of a rank's peers that are on its host. */
+double zps_plan_local(const struct zps_plan_round *round);
+/* Rows in the union of k ranks. */
+double zps_plan_rows(const struct zps_plan_round *round, double k);
+/* Rows of the densest of `parts` even parts in the union of k ranks. */
+double zps_plan_hot_rows(const struct zps_plan_round *round, double k, double parts);
+/* All values of `rows` rows. */
+double zps_plan_dense_bytes(const struct zps_plan_round *round, double rows);
+/* ceil(log2(n)). */
+double zps_plan_log2(double n);
+
+/* Computing at a rank. */
+void zps_plan_encode(struct zps_plan_round *round, double rows);
+void zps_plan_reduce(struct zps_plan_round *round, double rows);
+void zps_plan_decode(struct zps_plan_round *round, double rows);
+void zps_plan_add_dense(struct zps_plan_round *round, double rows);
+
+/* An allgather of blocks of `block` bytes, of which the greatest has `hot` and all together `total`. */
+void zps_plan_allgather(struct zps_plan_round *round, double hot, double total);
+
+void zps_plan_served(struct zps_plan_round *round, enum zps_plan_scheme scheme);
+void zps_plan_dense(struct zps_plan_round *round, enum zps_plan_scheme scheme);
+void zps_plan_sparse(struct zps_plan_round *round, enum zps_plan_scheme scheme);
+void zps_plan_topk(struct zps_plan_round *round, enum zps_plan_scheme scheme);
+
+#endif

@@ -1,0 +1,103 @@
+/* Exact sparse schemes from worker to worker: SparCML's (section 5.3) and AGsparse. */
+#include <math.h>
+
+#include "common/plan/model_impl.h"
+
+static double stream(const struct zps_plan_round *round, double m, double z) {
+  return zps_plan_message_bytes(round->in, ZPS_PLAN_STREAM, m, z);
+}
+
+/*
+ * Zen's equation 2, SparCML's SSAR_Recursive_double: stage i exchanges what 2^(i-1) ranks have together, log2(P)
+ * latencies. Where P is no power of two, the ranks beyond one first hand theirs to a neighbour, and get the sum in the
+ * end; a block then stands for up to twice as many ranks.
+ */
+static void recursive_doubling(struct zps_plan_round *round) {
+  const double m = (double)round->in->tensor.rows;
+  const double fold = exp2(floor(log2(round->n) + 1e-9)), extra = round->n - fold;
+  const double first = zps_plan_rows(round, 1), last = zps_plan_rows(round, round->n);
+  const double near = round->per_host > 1 ? 1 : 0;
+  zps_plan_encode(round, first);
+  if (extra > 0) {
+    const double bytes = stream(round, m, first);
+    const struct zps_plan_phase phase = {.messages = 1, .out = bytes, .in = bytes, .local = near};
+    zps_plan_phase(round, &phase);
+    zps_plan_reduce(round, 2 * first);
+  }
+  for (double distance = 1; distance < fold; distance *= 2) {
+    const double ranks = distance + fmin(extra, distance), rows = zps_plan_rows(round, ranks);
+    const double bytes = stream(round, m, rows);
+    const struct zps_plan_phase phase = {
+        .messages = 1, .out = bytes, .in = bytes, .local = ranks < round->per_host ? 1 : 0};
+    zps_plan_phase(round, &phase);
+    zps_plan_reduce(round, 2 * rows);
+  }
+  if (extra > 0) {
+    const double bytes = stream(round, m, last);
+    const struct zps_plan_phase phase = {.messages = 1, .out = bytes, .in = bytes, .local = near};
+    zps_plan_phase(round, &phase);
+  }
+  zps_plan_decode(round, last);
+}
+
+/* SparCML's split: each rank sends every other the rows of its even range, (P-1) latencies and at most k items; who has
+ * the densest range receives most. */
+static void split(struct zps_plan_round *round) {
+  const double n = round->n, m = (double)round->in->tensor.rows;
+  const double rows = zps_plan_rows(round, 1), hot = zps_plan_hot_rows(round, 1, n);
+  const double total = stream(round, m, rows);
+  const struct zps_plan_phase phase = {.messages = n - 1,
+                                       .out = (n - 1) / n * total,
+                                       .in = (n - 1) * stream(round, m / n, hot),
+                                       .mean = (n - 1) / n * total,
+                                       .local = zps_plan_local(round)};
+  zps_plan_encode(round, rows);
+  zps_plan_phase(round, &phase);
+  zps_plan_reduce(round, n * hot);
+}
+
+/* SSAR_Split_allgather: between 2 (P-1)/P k and P k items. */
+static void split_allgather(struct zps_plan_round *round) {
+  const double n = round->n, m = (double)round->in->tensor.rows;
+  const double rows = zps_plan_rows(round, n), hot = zps_plan_hot_rows(round, n, n);
+  split(round);
+  zps_plan_allgather(round, stream(round, m / n, hot), fmax(stream(round, m, rows), stream(round, m / n, hot)));
+  zps_plan_decode(round, rows);
+}
+
+/* DSAR_Split_allgather: the split, and the sums dense: at most k beta_s + (P-1)/P N beta_d. Levels of `bits` bits come
+ * with a scale per 1024 values (section 6). */
+static void dsar(struct zps_plan_round *round) {
+  const double n = round->n, rows = (double)round->in->tensor.rows, bits = round->in->bits;
+  const double values = rows * round->in->tensor.width;
+  const double total = bits > 0 ? values * (bits / 8 + 4.0 / 1024) : zps_plan_dense_bytes(round, rows);
+  split(round);
+  zps_plan_allgather(round, total / n, total);
+  zps_plan_add_dense(round, rows);
+}
+
+/* One-shot: everyone gets everything, (n-1) 2 M d, and adds it up. */
+static void agsparse(struct zps_plan_round *round) {
+  const double own = zps_plan_rows(round, 1);
+  const double bytes = stream(round, (double)round->in->tensor.rows, own);
+  zps_plan_encode(round, own);
+  zps_plan_allgather(round, bytes, round->n * bytes);
+  zps_plan_reduce(round, round->n * own);
+  zps_plan_decode(round, zps_plan_rows(round, round->n));
+}
+
+void zps_plan_sparse(struct zps_plan_round *round, enum zps_plan_scheme scheme) {
+  switch (scheme) {
+    case ZPS_PLAN_SPLIT_ALLGATHER:
+      split_allgather(round);
+      break;
+    case ZPS_PLAN_DSAR:
+      dsar(round);
+      break;
+    case ZPS_PLAN_AGSPARSE:
+      agsparse(round);
+      break;
+    default:
+      recursive_doubling(round);
+  }
+}
