@@ -1,3 +1,4 @@
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -12,6 +13,14 @@ static const double densities[] = {0, 1e-4, 0.01, 0.3, 1};
 static const uint32_t widths[] = {1, 3, 64};
 static const enum zps_dtype dtypes[] = {ZPS_DTYPE_F32, ZPS_DTYPE_F64, ZPS_DTYPE_U8};
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* Which of two NaNs an addition returns is the processor's affair, and the compiler's: one stands for all. */
+static void unify_nans(enum zps_dtype dtype, void *values, uint64_t n) {
+  for (uint64_t i = 0; i < n; i++) {
+    if (dtype == ZPS_DTYPE_F32 && isnan(((float *)values)[i])) ((float *)values)[i] = NAN;
+    if (dtype == ZPS_DTYPE_F64 && isnan(((double *)values)[i])) ((double *)values)[i] = NAN;
+  }
+}
 
 /* The encoded slices of all partitions, one behind another. */
 static void *encode_all(struct zps_encoder *encoder, const struct zps_encode_input *input, struct zps_workpool *pool,
@@ -33,6 +42,7 @@ static void *encode_all(struct zps_encoder *encoder, const struct zps_encode_inp
   uint64_t at = 0;
   for (uint32_t p = 0; p < input->part->n_parts; p++) {
     zps_encoder_write(encoder, p, codec, bytes + at);
+    unify_nans(input->dtype, bytes + at, (uint64_t)zps_encoder_nnz(encoder, p) * input->width);
     at += (zps_codec_slice_bytes(codec, zps_partition_size(input->part, p), zps_encoder_nnz(encoder, p), input->width,
                                  input->dtype, ZPS_VALUES_RAW) +
            7) &
@@ -49,12 +59,15 @@ static void check_all(const struct ref_gradient *gradient, const struct zps_part
   for (uint32_t p = 0; p < part->n_parts; p++) {
     struct zps_slice_view view;
     const uint32_t m = zps_partition_size(part, p), z = zps_encoder_nnz(encoder, p);
-    const uint64_t len = zps_codec_slice_bytes(codec, m, z, gradient->width, gradient->dtype, ZPS_VALUES_RAW);
+    const uint64_t most = zps_codec_slice_bytes(codec, m, z, gradient->width, gradient->dtype, ZPS_VALUES_RAW);
+    uint64_t len;
+    assert_int_equal(zps_encoder_choose(encoder, p, 1u << codec, &len), codec);
+    assert_true(len <= most);
     assert_int_equal(
         zps_slice_view_init(&view, codec, m, z, gradient->width, gradient->dtype, ZPS_VALUES_RAW, bytes, len, &error),
         ZPS_OK);
     ref_assert_slice(part, p, &view, gradient->present, gradient->dense);
-    bytes += (len + 7) & ~7ull;
+    bytes += (most + 7) & ~7ull;
   }
 }
 
@@ -88,7 +101,7 @@ static void check_gradient(struct encoders *encoders, const struct ref_gradient 
   struct zps_partition part;
   assert_int_equal(zps_partition_init(&part, gradient->rows, n_parts, block_bits, seed, NULL), ZPS_OK);
   const struct zps_encode_input input = ref_input(gradient, &part);
-  for (enum zps_codec codec = ZPS_CODEC_COO; codec <= ZPS_CODEC_BITMAP; codec++) {
+  for (enum zps_codec codec = ZPS_CODEC_COO; codec < ZPS_CODEC_COUNT; codec++) {
     uint64_t len, other_len;
     void *const bytes = encode_all(encoders->ordered, &input, NULL, codec, &len);
     check_all(gradient, &part, encoders->ordered, codec, bytes);
