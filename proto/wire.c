@@ -70,6 +70,8 @@ const char *zps_frame_type_name(uint8_t type) {
       return "ABORT";
     case ZPS_FRAME_CREDIT:
       return "CREDIT";
+    case ZPS_FRAME_PEER:
+      return "PEER";
     default:
       return "?";
   }
@@ -111,7 +113,8 @@ static size_t body_bytes(const struct zps_frame *frame) {
   switch (frame->header.type) {
     case ZPS_FRAME_PUSH:
     case ZPS_FRAME_RESULT:
-      return zps_wire_round_bytes(&frame->u.round, frame->header.type == ZPS_FRAME_PUSH);
+    case ZPS_FRAME_PEER:
+      return zps_wire_round_bytes(&frame->u.round, frame->header.type);
     case ZPS_FRAME_DONE:
       return zps_varint_bytes(frame->u.done.tensor) + zps_varint_bytes(frame->u.done.step);
     case ZPS_FRAME_ABORT: {
@@ -149,7 +152,8 @@ static void put_body(const struct zps_frame *frame, uint8_t *at) {
   switch (frame->header.type) {
     case ZPS_FRAME_PUSH:
     case ZPS_FRAME_RESULT:
-      zps_wire_round_put(&frame->u.round, frame->header.type == ZPS_FRAME_PUSH, at);
+    case ZPS_FRAME_PEER:
+      zps_wire_round_put(&frame->u.round, frame->header.type, at);
       break;
     case ZPS_FRAME_DONE:
       zps_varint_put(zps_varint_put(at, frame->u.done.tensor), frame->u.done.step);
@@ -259,8 +263,8 @@ static zps_err_t get_abort(struct zps_wire_reader *reader, struct zps_frame_abor
 
 static zps_err_t get_type(struct zps_wire_reader *reader, uint8_t type, struct zps_frame_header *header,
                           struct zps_error *error) {
-  if (type < ZPS_FRAME_PUSH || type > ZPS_FRAME_CREDIT)
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "frame of unknown type %u, want 1 to 5", type);
+  if (type < ZPS_FRAME_PUSH || type > ZPS_FRAME_PEER)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "frame of unknown type %u, want 1 to 6", type);
   header->type = type;
   reader->type = zps_frame_type_name(type);
   return ZPS_OK;
@@ -323,7 +327,8 @@ static zps_err_t get_body(struct zps_wire_reader *reader, struct zps_frame *fram
   switch (frame->header.type) {
     case ZPS_FRAME_PUSH:
     case ZPS_FRAME_RESULT:
-      return zps_wire_round_get(reader, frame->header.type == ZPS_FRAME_PUSH, &frame->u.round, error);
+    case ZPS_FRAME_PEER:
+      return zps_wire_round_get(reader, frame->header.type, &frame->u.round, error);
     case ZPS_FRAME_DONE:
       return get_done(reader, &frame->u.done, error);
     case ZPS_FRAME_ABORT:

@@ -24,15 +24,17 @@
 #define ZPS_WIRE_INLINE_MAX 4096u  /* inline payload of one frame, all slices together */
 #define ZPS_WIRE_SLICES_MAX 48u    /* slices in one frame */
 #define ZPS_WIRE_CODECS 8u         /* numbers that a slice has room for */
+#define ZPS_WIRE_VALUES 128u       /* likewise, of value codecs */
 #define ZPS_WIRE_RANKS_MAX 256u    /* ranks named by one abort */
 #define ZPS_WIRE_TEXT_MAX 400u     /* bytes of an abort's text */
 
 enum zps_frame_type {
   ZPS_FRAME_PUSH = 1,   /* worker -> owner: contributions to partitions are ready */
   ZPS_FRAME_RESULT = 2, /* owner -> worker: sums of partitions are ready */
-  ZPS_FRAME_DONE = 3,   /* worker -> owner: your remote results of this round are read; retire it for me */
+  ZPS_FRAME_DONE = 3,   /* worker -> owner or worker: I have read all that is remote of this round; retire it for me */
   ZPS_FRAME_ABORT = 4,  /* either way: the round failed, and why */
   ZPS_FRAME_CREDIT = 5, /* either way: no content, returns credits in the header */
+  ZPS_FRAME_PEER = 6,   /* worker -> worker: streams of a program (worker/schemes/program.h) are ready */
 };
 
 /* Who sent a frame: a rank, or a server (its index in the job's server list) with the top bit set. */
@@ -53,9 +55,10 @@ struct zps_frame_header {
  * (common/codec/join.h). Its payload: values in ascending order of local rank (nnz * width * value size), then the
  * coded index set. */
 struct zps_slice {
-  uint32_t partition;
-  uint32_t n_more; /* inline: so many of the owner's partitions that follow in ascending order are joined to it */
-  uint8_t codec;   /* enum zps_codec of common/codec; below ZPS_WIRE_CODECS */
+  uint32_t partition; /* PEER: the tag */
+  uint32_t n_more;    /* inline: so many of the owner's partitions that follow in ascending order are joined to it */
+  uint8_t codec;      /* enum zps_codec of common/codec; below ZPS_WIRE_CODECS */
+  uint8_t values;     /* PEER: enum zps_value_codec, less 1; below ZPS_WIRE_VALUES */
   bool is_inline;
   uint32_t nnz;       /* rows */
   uint64_t len_bytes; /* payload; 0 is legal and always inline */
@@ -64,11 +67,11 @@ struct zps_slice {
   const void *data;   /* inline: encode borrows it, decode points it into the frame, at any alignment */
 };
 
-struct zps_frame_round { /* PUSH, RESULT: at least one slice */
+struct zps_frame_round { /* PUSH, RESULT, PEER: at least one slice */
   uint32_t tensor;
   uint64_t step;
-  uint64_t total_nnz;  /* PUSH: the rank's rows over all partitions, so no less than the slices' nnz; RESULT: 0 */
-  uint32_t timeout_ms; /* PUSH: what is left of the sender's deadline; RESULT: 0 */
+  uint64_t total_nnz;  /* PUSH: the rank's rows over all partitions, so no less than the slices' nnz; others: 0 */
+  uint32_t timeout_ms; /* PUSH: what is left of the sender's deadline; others: 0 */
   uint32_t n_slices;
   struct zps_slice slices[ZPS_WIRE_SLICES_MAX];
 };

@@ -30,11 +30,12 @@ struct zps_wire_reader {
 zps_err_t zps_wire_number(struct zps_wire_reader *reader, const char *field, uint64_t most, uint64_t *value_p,
                           struct zps_error *error) ZPS_MUSTCHECK;
 
-/* wire_round.c: bodies and payload of PUSH and RESULT. The bytes are SIZE_MAX where the round may not be encoded. */
-size_t zps_wire_round_bytes(const struct zps_frame_round *round, bool is_push);
-uint8_t *zps_wire_round_put(const struct zps_frame_round *round, bool is_push, uint8_t *at);
+/* wire_round.c: bodies and payload of PUSH, RESULT and PEER. The bytes are SIZE_MAX where the round may not be encoded.
+ */
+size_t zps_wire_round_bytes(const struct zps_frame_round *round, uint8_t type);
+uint8_t *zps_wire_round_put(const struct zps_frame_round *round, uint8_t type, uint8_t *at);
 /* Takes everything up to the end. */
-zps_err_t zps_wire_round_get(struct zps_wire_reader *reader, bool is_push, struct zps_frame_round *round,
+zps_err_t zps_wire_round_get(struct zps_wire_reader *reader, uint8_t type, struct zps_frame_round *round,
                              struct zps_error *error) ZPS_MUSTCHECK;
 
 #endif

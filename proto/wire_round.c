@@ -1,4 +1,4 @@
-/* PUSH and RESULT: heads of slices as varints, then the inline payload. */
+/* PUSH, RESULT and PEER: heads of slices as varints, then the inline payload. */
 #include <string.h>
 
 #include "proto/wire_impl.h"
@@ -7,9 +7,9 @@
 enum {
   HEAD_CODEC = 7,
   HEAD_REMOTE = 8,
-  HEAD_SEVERAL = 16, /* n_more follows the partition */
-  HEAD_LAST = 32,    /* of the frame */
-  HEAD_KNOWN = HEAD_CODEC | HEAD_REMOTE | HEAD_SEVERAL | HEAD_LAST,
+  HEAD_MORE = 16, /* PEER: `values` follows the tag; others: n_more follows the partition */
+  HEAD_LAST = 32, /* of the frame */
+  HEAD_KNOWN = HEAD_CODEC | HEAD_REMOTE | HEAD_MORE | HEAD_LAST,
 };
 _Static_assert(ZPS_WIRE_CODECS == HEAD_CODEC + 1, "codecs fill their bits");
 
@@ -21,16 +21,22 @@ _Static_assert(ZPS_WIRE_LONG_BYTES + 2 * U32_BYTES_MAX + 2 * ZPS_VARINT_BYTES_MA
 
 /* ---- Encoding ---- */
 
+/* What follows the partition when it is not 0. */
+static uint32_t more_of(const struct zps_slice *slice) {
+  return slice->n_more + slice->values;
+}
+
 static size_t slice_bytes(const struct zps_slice *slice, bool is_last) {
   size_t bytes = 1 + zps_varint_bytes(slice->partition) + zps_varint_bytes(slice->nnz);
-  if (slice->n_more) bytes += zps_varint_bytes(slice->n_more);
+  if (more_of(slice)) bytes += zps_varint_bytes(more_of(slice));
   if (!slice->is_inline)
     return bytes + zps_varint_bytes(slice->len_bytes) + zps_varint_bytes(slice->addr) + zps_varint_bytes(slice->key);
   return bytes + slice->len_bytes + (is_last ? 0 : zps_varint_bytes(slice->len_bytes));
 }
 
-static bool may_be_encoded(const struct zps_slice *slice) {
-  if (slice->codec >= ZPS_WIRE_CODECS) return false;
+static bool may_be_encoded(const struct zps_slice *slice, bool is_peer) {
+  if (slice->codec >= ZPS_WIRE_CODECS || slice->values >= ZPS_WIRE_VALUES) return false;
+  if (is_peer ? slice->n_more > 0 : slice->values > 0) return false;
   if (slice->is_inline) return slice->len_bytes <= ZPS_WIRE_INLINE_MAX;
   return slice->len_bytes > 0 && slice->n_more == 0;
 }
@@ -41,10 +47,10 @@ static uint64_t sum_nnz(const struct zps_frame_round *round) {
   return nnz;
 }
 
-size_t zps_wire_round_bytes(const struct zps_frame_round *round, bool is_push) {
+size_t zps_wire_round_bytes(const struct zps_frame_round *round, uint8_t type) {
   if (round->n_slices == 0 || round->n_slices > ZPS_WIRE_SLICES_MAX) return SIZE_MAX;
   size_t bytes = zps_varint_bytes(round->tensor) + zps_varint_bytes(round->step);
-  if (is_push) {
+  if (type == ZPS_FRAME_PUSH) {
     const uint64_t nnz = sum_nnz(round);
     if (nnz > round->total_nnz) return SIZE_MAX;
     bytes += zps_varint_bytes(round->timeout_ms) + zps_varint_bytes(round->total_nnz - nnz);
@@ -54,7 +60,7 @@ size_t zps_wire_round_bytes(const struct zps_frame_round *round, bool is_push) {
   uint64_t payload = 0;
   for (uint32_t i = 0; i < round->n_slices; i++) {
     const struct zps_slice *slice = &round->slices[i];
-    if (!may_be_encoded(slice)) return SIZE_MAX;
+    if (!may_be_encoded(slice, type == ZPS_FRAME_PEER)) return SIZE_MAX;
     payload += slice->is_inline ? slice->len_bytes : 0;
     bytes += slice_bytes(slice, i + 1 == round->n_slices);
   }
@@ -62,10 +68,10 @@ size_t zps_wire_round_bytes(const struct zps_frame_round *round, bool is_push) {
 }
 
 static uint8_t *put_slice(const struct zps_slice *slice, bool is_last, uint8_t *at) {
-  *at++ = (uint8_t)(slice->codec | (slice->is_inline ? 0 : HEAD_REMOTE) | (slice->n_more ? HEAD_SEVERAL : 0) |
+  *at++ = (uint8_t)(slice->codec | (slice->is_inline ? 0 : HEAD_REMOTE) | (more_of(slice) ? HEAD_MORE : 0) |
                     (is_last ? HEAD_LAST : 0));
   at = zps_varint_put(at, slice->partition);
-  if (slice->n_more) at = zps_varint_put(at, slice->n_more);
+  if (more_of(slice)) at = zps_varint_put(at, more_of(slice));
   at = zps_varint_put(at, slice->nnz);
   if (!slice->is_inline || !is_last) at = zps_varint_put(at, slice->len_bytes);
   if (slice->is_inline) return at;
@@ -73,10 +79,10 @@ static uint8_t *put_slice(const struct zps_slice *slice, bool is_last, uint8_t *
   return zps_varint_put(at, slice->key);
 }
 
-uint8_t *zps_wire_round_put(const struct zps_frame_round *round, bool is_push, uint8_t *at) {
+uint8_t *zps_wire_round_put(const struct zps_frame_round *round, uint8_t type, uint8_t *at) {
   at = zps_varint_put(at, round->tensor);
   at = zps_varint_put(at, round->step);
-  if (is_push) {
+  if (type == ZPS_FRAME_PUSH) {
     at = zps_varint_put(at, round->timeout_ms);
     at = zps_varint_put(at, round->total_nnz - sum_nnz(round));
   }
@@ -109,7 +115,18 @@ static zps_err_t get_remote(struct zps_wire_reader *reader, struct zps_slice *sl
 }
 
 /* Where the payload starts is not known yet: `data` stays NULL, and so does the last inline slice's length. */
-static zps_err_t get_slice(struct zps_wire_reader *reader, struct zps_slice *slice, bool *is_last_p,
+static zps_err_t get_values(struct zps_wire_reader *reader, struct zps_slice *slice, struct zps_error *error) {
+  uint64_t values;
+  const zps_err_t code = zps_wire_number(reader, "a slice's values", ZPS_WIRE_VALUES - 1, &values, error);
+  if (code != ZPS_OK) return code;
+  if (values == 0)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: a slice's values are said to be 0: left out when 0",
+                    reader->type);
+  slice->values = (uint8_t)values;
+  return ZPS_OK;
+}
+
+static zps_err_t get_slice(struct zps_wire_reader *reader, uint8_t type, struct zps_slice *slice, bool *is_last_p,
                            struct zps_error *error) {
   *slice = (struct zps_slice){0};
   if (reader->at == reader->end)
@@ -123,10 +140,12 @@ static zps_err_t get_slice(struct zps_wire_reader *reader, struct zps_slice *sli
   slice->is_inline = !(head & HEAD_REMOTE);
   *is_last_p = head & HEAD_LAST;
   zps_err_t code = get_u32(reader, "a slice's partition", &slice->partition, error);
-  if (code == ZPS_OK && head & HEAD_SEVERAL) code = get_u32(reader, "a slice's n_more", &slice->n_more, error);
+  const bool several = head & HEAD_MORE && type != ZPS_FRAME_PEER;
+  if (code == ZPS_OK && several) code = get_u32(reader, "a slice's n_more", &slice->n_more, error);
+  if (code == ZPS_OK && head & HEAD_MORE && !several) code = get_values(reader, slice, error);
   if (code == ZPS_OK) code = get_u32(reader, "a slice's nnz", &slice->nnz, error);
   if (code != ZPS_OK) return code;
-  if (head & HEAD_SEVERAL && (slice->n_more == 0 || !slice->is_inline))
+  if (several && (slice->n_more == 0 || !slice->is_inline))
     return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: a %s slice of partition %u and %u more: %s", reader->type,
                     slice->is_inline ? "inline" : "remote", slice->partition, slice->n_more,
                     slice->is_inline ? "want 1 or more" : "want inline");
@@ -156,19 +175,20 @@ static zps_err_t find_payload(struct zps_wire_reader *reader, struct zps_frame_r
                   reader->type, (size_t)(reader->end - reader->at), payload);
 }
 
-zps_err_t zps_wire_round_get(struct zps_wire_reader *reader, bool is_push, struct zps_frame_round *round,
+zps_err_t zps_wire_round_get(struct zps_wire_reader *reader, uint8_t type, struct zps_frame_round *round,
                              struct zps_error *error) {
   uint64_t elsewhere = 0;
   round->timeout_ms = 0;
   zps_err_t code = get_u32(reader, "tensor", &round->tensor, error);
   if (code == ZPS_OK) code = zps_wire_number(reader, "step", UINT64_MAX, &round->step, error);
+  const bool is_push = type == ZPS_FRAME_PUSH;
   if (code == ZPS_OK && is_push) code = get_u32(reader, "timeout_ms", &round->timeout_ms, error);
   if (code == ZPS_OK && is_push) code = zps_wire_number(reader, "nnz elsewhere", UINT64_MAX, &elsewhere, error);
   bool is_last = false;
   for (round->n_slices = 0; code == ZPS_OK && !is_last; round->n_slices++) {
     if (round->n_slices == ZPS_WIRE_SLICES_MAX)
       return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: more than %u slices", reader->type, ZPS_WIRE_SLICES_MAX);
-    code = get_slice(reader, &round->slices[round->n_slices], &is_last, error);
+    code = get_slice(reader, type, &round->slices[round->n_slices], &is_last, error);
   }
   if (code == ZPS_OK) code = find_payload(reader, round, error);
   if (code != ZPS_OK) return code;

@@ -88,6 +88,18 @@ static void make_result(void) {
       .partition = 8, .n_more = 3, .codec = 1, .is_inline = true, .nnz = 1, .len_bytes = sizeof row, .data = row};
 }
 
+static void make_peer(void) {
+  static uint8_t row[8];
+  memcpy(row, &one, 4);
+  row[4] = 3;
+  struct zps_frame_round *round = &new_short(ZPS_FRAME_PEER, 2, 0, 5)->u.round;
+  *round = (struct zps_frame_round){.tensor = 1, .step = 9, .n_slices = 2};
+  round->slices[0] = (struct zps_slice){
+      .partition = 300, .codec = 3, .values = 4, .nnz = 1000, .len_bytes = 1016, .addr = 0x7f0000000000, .key = 1};
+  round->slices[1] =
+      (struct zps_slice){.partition = 8, .is_inline = true, .nnz = 1, .len_bytes = sizeof row, .data = row};
+}
+
 static void make_done(void) {
   new_short(ZPS_FRAME_DONE, 8, 0, 2)->u.done = (struct zps_frame_done){.tensor = 1, .step = 9};
 }
@@ -108,16 +120,21 @@ static const struct {
   void (*make)(void);
 } golden[] = {
     {"push", make_push},   {"push_inline", make_push_inline}, {"result", make_result}, {"done", make_done},
-    {"abort", make_abort}, {"credit", make_credit},
+    {"abort", make_abort}, {"credit", make_credit},           {"peer", make_peer},
 };
 
 enum { N_GOLDEN = sizeof golden / sizeof golden[0] };
+
+static bool is_round(uint8_t type) {
+  return type <= ZPS_FRAME_RESULT || type == ZPS_FRAME_PEER;
+}
 
 static void expect_same_slices(const struct zps_frame_round *a, const struct zps_frame_round *b) {
   for (uint32_t i = 0; i < a->n_slices; i++) {
     const struct zps_slice *x = &a->slices[i], *y = &b->slices[i];
     assert_int_equal(x->partition, y->partition);
     assert_int_equal(x->n_more, y->n_more);
+    assert_int_equal(x->values, y->values);
     assert_int_equal(x->codec, y->codec);
     assert_int_equal(x->is_inline, y->is_inline);
     assert_int_equal(x->nnz, y->nnz);
@@ -140,7 +157,7 @@ static void expect_same(void) {
   if (frame.header.type == ZPS_FRAME_CREDIT) return;
   assert_int_equal(frame.u.done.tensor, back.u.done.tensor);
   assert_true(frame.u.done.step == back.u.done.step);
-  if (frame.header.type <= ZPS_FRAME_RESULT) {
+  if (is_round(frame.header.type)) {
     assert_true(frame.u.round.total_nnz == back.u.round.total_nnz);
     assert_int_equal(frame.u.round.timeout_ms, back.u.round.timeout_ms);
     assert_int_equal(frame.u.round.n_slices, back.u.round.n_slices);
@@ -174,8 +191,7 @@ static void test_golden_bytes(void **state) {
 
 /* The last slice's payload is what is left of the frame: there, more or less of it is another frame. */
 static bool ends_in_payload(size_t len, size_t *payload_p) {
-  const bool is_round = frame.header.type <= ZPS_FRAME_RESULT;
-  const struct zps_slice *last = is_round ? &frame.u.round.slices[frame.u.round.n_slices - 1] : NULL;
+  const struct zps_slice *last = is_round(frame.header.type) ? &frame.u.round.slices[frame.u.round.n_slices - 1] : NULL;
   *payload_p = last && last->is_inline ? len - last->len_bytes : len;
   return last && last->is_inline;
 }
@@ -301,7 +317,11 @@ static void test_encode_limits(void **state) {
   make_abort(), frame.u.abort.code = ZPS_OK, expect_not_encoded();
   make_abort(), memset(frame.u.abort.text, 'x', sizeof frame.u.abort.text), expect_not_encoded();
   make_credit(), frame.header.type = 0, expect_not_encoded();
-  make_credit(), frame.header.type = 6, expect_not_encoded();
+  make_credit(), frame.header.type = 7, expect_not_encoded();
+  make_peer(), frame.u.round.slices[0].n_more = 1, expect_not_encoded();
+  make_peer(), frame.u.round.slices[0].values = ZPS_WIRE_VALUES, expect_not_encoded();
+  make_peer(), frame.u.round.timeout_ms = 1, expect_not_encoded();
+  make_result(), frame.u.round.slices[0].values = 1, expect_not_encoded();
   for (int i = 0; i < N_GOLDEN; i++) {
     golden[i].make();
     const size_t need = encode();
@@ -354,8 +374,8 @@ static void test_bad_headers(void **state) {
   expect_patch_refused(make_credit, 0, 'X', ZPS_ERR_PROTOCOL, "want 0x3153505a: not a zenps peer");
   expect_patch_refused(make_credit, 4, 2, ZPS_ERR_VERSION, "has protocol version 2, this side speaks version 1");
   expect_patch_refused(make_credit, 5, 1, ZPS_ERR_VERSION, "has protocol version 257");
-  expect_patch_refused(make_credit, 6, 0, ZPS_ERR_PROTOCOL, "unknown type 0, want 1 to 5");
-  expect_patch_refused(make_credit, 6, 6, ZPS_ERR_PROTOCOL, "unknown type 6");
+  expect_patch_refused(make_credit, 6, 0, ZPS_ERR_PROTOCOL, "unknown type 0, want 1 to 6");
+  expect_patch_refused(make_credit, 6, 7, ZPS_ERR_PROTOCOL, "unknown type 7");
   expect_patch_refused(make_credit, 7, 1, ZPS_ERR_PROTOCOL, "CREDIT frame: unknown flags 0x01");
   expect_patch_refused(make_done, 0, 0xa3, ZPS_ERR_VERSION, "has protocol version 2, this side speaks version 1");
   expect_patch_refused(make_done, 0, 0x90, ZPS_ERR_PROTOCOL, "unknown type 0");
@@ -401,6 +421,8 @@ static void test_bad_rounds(void **state) {
   expect_patch_refused(make_push, SLICE, 0x38, ZPS_ERR_PROTOCOL, "want inline");
   expect_patch_refused(make_push, SLICE, 0x08, ZPS_ERR_PROTOCOL, "ends before its last slice");
   expect_patch_refused(make_push_inline, INLINE_SLICE + 4 + 2, 0, ZPS_ERR_PROTOCOL, "want 1 or more");
+  expect_patch_refused(make_peer, 4 + 2 + 3, 0, ZPS_ERR_PROTOCOL, "left out when 0");
+  expect_patch_refused(make_peer, 4 + 2 + 3, 0x80, ZPS_ERR_PROTOCOL, "a slice's values is 1");
   make_push();
   frame.u.round.total_nnz = UINT64_MAX;
   frame.u.round.slices[0].nnz = 0;
