@@ -1,0 +1,216 @@
+/* The vtable over CUDA's memory, streams and events. */
+#include <cstdlib>
+#include <new>
+
+#ifndef ZPS_EMU
+#include <dlfcn.h>
+#endif
+
+#include "gpu/cuda/device.cuh"
+
+struct zps_event {
+  cudaEvent_t event;
+};
+
+namespace zps {
+
+namespace {
+
+/* Blocks of THREADS threads for each multiprocessor: as many as can be resident. */
+enum { BLOCKS_PER_MULTIPROCESSOR = 8 };
+
+void close(zps_device *device) {
+  delete device_of(device);
+}
+
+zps_err_t allocate(zps_device *device, enum zps_memory memory, size_t len_bytes, void **memory_p, zps_error *error) {
+  const Current current(device_of(device));
+  void *at = nullptr;
+  cudaError_t code = cudaErrorMemoryAllocation;
+  switch (memory) {
+    case ZPS_MEMORY_HOST:
+      at = std::malloc(len_bytes ? len_bytes : 1);
+      code = at ? cudaSuccess : cudaErrorMemoryAllocation;
+      break;
+    case ZPS_MEMORY_PINNED:
+      code = cudaHostAlloc(&at, len_bytes ? len_bytes : 1, cudaHostAllocDefault);
+      break;
+    case ZPS_MEMORY_DEVICE:
+      code = cudaMalloc(&at, len_bytes ? len_bytes : 1);
+      break;
+  }
+  if (code != cudaSuccess) {
+    (void)cuda_fail(error, code, "memory");
+    static const char *const names[] = {"host", "pinned", "device"};
+    return zps_fail(error, ZPS_ERR_NOMEM, "no %s memory for %zu bytes on GPU %d: %s", names[memory], len_bytes,
+                    device_of(device)->index, cudaGetErrorString(code));
+  }
+  *memory_p = at;
+  return ZPS_OK;
+}
+
+void release(zps_device *device, enum zps_memory memory, void *at) {
+  const Current current(device_of(device));
+  switch (memory) {
+    case ZPS_MEMORY_HOST:
+      std::free(at);
+      break;
+    case ZPS_MEMORY_PINNED:
+      (void)cudaFreeHost(at);
+      break;
+    case ZPS_MEMORY_DEVICE:
+      (void)cudaFree(at);
+      break;
+  }
+}
+
+zps_err_t told(cudaError_t code, zps_error *error, const char *what) {
+  return code == cudaSuccess ? ZPS_OK : cuda_fail(error, code, what);
+}
+
+zps_err_t copy(zps_device *device, void *to, const void *from, size_t len_bytes, zps_stream_t stream,
+               zps_error *error) {
+  const Current current(device_of(device));
+  return told(cudaMemcpyAsync(to, from, len_bytes, cudaMemcpyDefault, static_cast<cudaStream_t>(stream)), error,
+              "copying");
+}
+
+zps_err_t clear(zps_device *device, void *at, size_t len_bytes, zps_stream_t stream, zps_error *error) {
+  const Current current(device_of(device));
+  return told(cudaMemsetAsync(at, 0, len_bytes, static_cast<cudaStream_t>(stream)), error, "clearing");
+}
+
+zps_err_t stream_create(zps_device *device, zps_stream_t *stream_p, zps_error *error) {
+  const Current current(device_of(device));
+  cudaStream_t stream;
+  const cudaError_t code = cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
+  if (code == cudaSuccess) *stream_p = stream;
+  return told(code, error, "a stream");
+}
+
+void stream_destroy(zps_device *device, zps_stream_t stream) {
+  const Current current(device_of(device));
+  if (stream) (void)cudaStreamDestroy(static_cast<cudaStream_t>(stream));
+}
+
+zps_err_t event_create(zps_device *device, zps_event **event_p, zps_error *error) {
+  const Current current(device_of(device));
+  zps_event *const made = new (std::nothrow) zps_event;
+  if (!made) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for an event");
+  const cudaError_t code = cudaEventCreateWithFlags(&made->event, cudaEventDisableTiming);
+  if (code != cudaSuccess) {
+    delete made;
+    return cuda_fail(error, code, "an event");
+  }
+  *event_p = made;
+  return ZPS_OK;
+}
+
+void event_destroy(zps_device *device, zps_event *event) {
+  const Current current(device_of(device));
+  if (!event) return;
+  (void)cudaEventDestroy(event->event);
+  delete event;
+}
+
+zps_err_t event_record(zps_device *device, zps_event *event, zps_stream_t stream, zps_error *error) {
+  const Current current(device_of(device));
+  return told(cudaEventRecord(event->event, static_cast<cudaStream_t>(stream)), error, "recording an event");
+}
+
+zps_err_t event_query(zps_device *device, zps_event *event, zps_error *error) {
+  const Current current(device_of(device));
+  const cudaError_t code = cudaEventQuery(event->event);
+  return code == cudaErrorNotReady ? ZPS_ERR_AGAIN : told(code, error, "work before an event");
+}
+
+zps_err_t event_sync(zps_device *device, zps_event *event, zps_error *error) {
+  const Current current(device_of(device));
+  return told(cudaEventSynchronize(event->event), error, "work before an event");
+}
+
+zps_err_t stream_wait(zps_device *device, zps_stream_t stream, zps_event *event, zps_error *error) {
+  const Current current(device_of(device));
+  return told(cudaStreamWaitEvent(static_cast<cudaStream_t>(stream), event->event, 0), error, "waiting for an event");
+}
+
+#ifdef ZPS_EMU
+zps_err_t export_memory(zps_device *, void *, size_t, zps_device_export *, zps_error *error) {
+  return zps_fail(error, ZPS_ERR_UNSUPPORTED, "emulated device memory cannot be exported: it is staged");
+}
+#else
+/* Of the driver, which exports whole pages; found at run time, because only newer drivers have it. */
+zps_err_t export_memory(zps_device *device, void *base, size_t len_bytes, zps_device_export *export_p,
+                        zps_error *error) {
+  typedef int (*get_handle_t)(void *handle, unsigned long long address, size_t len, int type, unsigned long long flags);
+  typedef int (*get_range_t)(unsigned long long *base, size_t *len, unsigned long long address);
+  enum { DMA_BUF_FD = 1 };
+  const Current current(device_of(device));
+  void *const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  const get_handle_t get_handle =
+      driver ? reinterpret_cast<get_handle_t>(dlsym(driver, "cuMemGetHandleForAddressRange")) : nullptr;
+  const get_range_t get_range =
+      driver ? reinterpret_cast<get_range_t>(dlsym(driver, "cuMemGetAddressRange_v2")) : nullptr;
+  zps_err_t result = ZPS_ERR_UNSUPPORTED;
+  if (!get_handle || !get_range) {
+    zps_fail(error, result, "the driver of GPU %d exports no memory: 11.7 or newer does", device_of(device)->index);
+  } else {
+    unsigned long long start = 0;
+    size_t len = 0;
+    const unsigned long long address = reinterpret_cast<uintptr_t>(base);
+    int fd = -1, code = get_range(&start, &len, address);
+    if (code == 0 && (address - start > len || len_bytes > len - (address - start)))
+      result = zps_fail(error, ZPS_ERR_INVALID, "%zu bytes at %p reach beyond their allocation on GPU %d", len_bytes,
+                        base, device_of(device)->index);
+    else if (code == 0 && (code = get_handle(&fd, start, len, DMA_BUF_FD, 0)) == 0)
+      result = ZPS_OK;
+    if (code != 0)
+      zps_fail(error, result, "GPU %d: its driver refuses to export memory as a dmabuf (error %d)",
+               device_of(device)->index, code);
+    if (result == ZPS_OK) {
+      *export_p = zps_device_export();
+      export_p->dmabuf_fd = fd;
+      export_p->offset = address - start;
+      export_p->len_bytes = len_bytes;
+      export_p->index = device_of(device)->index;
+    }
+  }
+  if (driver) dlclose(driver);
+  return result;
+}
+#endif
+
+const zps_device_ops ops = {
+    "cuda",         close,           allocate,        release,      copy,           clear,          stream_create,
+    stream_destroy, event_create,    event_destroy,   event_record, event_query,    event_sync,     stream_wait,
+    export_memory,  encoder_create,  encoder_destroy, encoder_scan, encoder_merge,  encoder_finish, encoder_write,
+    decoder_create, decoder_destroy, decoder_dense,   decoder_rows, decoder_finish, hash_rows};
+
+}  // namespace
+}  // namespace zps
+
+extern "C" __attribute__((visibility("default"))) zps_err_t zps_cuda_device_open(unsigned abi, unsigned index,
+                                                                                 zps_device **device_p,
+                                                                                 zps_error *error) {
+  if (abi != ZPS_DEVICE_ABI)
+    return zps_fail(error, ZPS_ERR_VERSION,
+                    "libzenps_cuda.so has device interface %d, zenps %u: install both of one release", ZPS_DEVICE_ABI,
+                    abi);
+  int n_devices = 0, n_multiprocessors = 0;
+  cudaError_t code = cudaGetDeviceCount(&n_devices);
+  if (code != cudaSuccess || n_devices == 0) {
+    (void)cudaGetLastError();
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "this host has no usable GPU: %s", cudaGetErrorString(code));
+  }
+  if (index >= static_cast<unsigned>(n_devices))
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "there is no GPU %u: this host has %d", index, n_devices);
+  code = cudaDeviceGetAttribute(&n_multiprocessors, cudaDevAttrMultiProcessorCount, static_cast<int>(index));
+  if (code != cudaSuccess) return zps::cuda_fail(error, code, "asking a device for its size");
+  zps::Device *const made = new (std::nothrow) zps::Device;
+  if (!made) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a device");
+  made->base.ops = &zps::ops;
+  made->index = static_cast<int>(index);
+  made->grid.blocks_max = static_cast<zps::u32>(n_multiprocessors) * zps::BLOCKS_PER_MULTIPROCESSOR;
+  *device_p = &made->base;
+  return ZPS_OK;
+}

@@ -1,0 +1,395 @@
+/* Encoding: scratch memory laid out for a gradient, and the order of the kernels. */
+#include <new>
+
+#include "gpu/cuda/device.cuh"
+#include "gpu/cuda/merge.cuh"
+#include "gpu/cuda/values.cuh"
+
+namespace zps {
+
+enum { DENSITY_GUESS = 16, CAPACITY_MIN = 4096 };
+
+/* What the kernels tell the host; slices follow, in the same pinned memory. */
+struct Report {
+  u64 n_entries; /* the host tells the kernels */
+  u64 count;
+  u64 bad_row;
+  u32 bad_view;
+};
+
+/* Where an encoder's scratch memory holds what, beside the plan. */
+struct Layout {
+  Tickets *tickets; /* TICKETS */
+  u64 *tile_states; /* of the kernel that lists rows */
+  u64 *scan_states;
+  u64 *n_entries;
+  u64 *bad_row;
+  u32 *bits;   /* by row, or by place of a sorted entry */
+  Found other; /* before, or after, the deal */
+  u64 *keys, *other_keys;
+  u32 *entries, *other_entries;
+  RadixScratch radix;
+  /* A merge: */
+  Reading reading;
+  ReadingStates reading_states;
+  Merge merge;
+};
+enum { TICKETS = 4, TICKET_LIST = 0, TICKET_RICE = 1, TICKET_MERGE = 2 };
+
+enum Shape { SHAPE_SINGLES, SHAPE_DENSE, SHAPE_COO, SHAPE_MERGE };
+
+}  // namespace zps
+
+struct zps_device_encoder {
+  zps::Device *device;
+  zps::Scratch scratch;
+  zps::Table outs;   /* where slices go */
+  zps::Table tables; /* of a merge's views */
+  zps::Table word_starts;
+  zps::Report *report; /* pinned; slices follow */
+  zps::u32 slices_max;
+
+  zps::Shape shape;
+  zps::Plan plan;
+  zps::Source source;
+  zps::u64 capacity;      /* rows that dense gradients have had */
+  zps_device_view *views; /* of the last merge, for an error's text */
+};
+
+namespace zps {
+
+zps_err_t encoder_create(zps_device *device, zps_device_encoder **encoder_p, zps_error *error) {
+  zps_device_encoder *const made = new (std::nothrow) zps_device_encoder();
+  if (!made) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for an encoder");
+  made->device = device_of(device);
+  *encoder_p = made;
+  return ZPS_OK;
+}
+
+void encoder_destroy(zps_device_encoder *encoder) {
+  if (!encoder) return;
+  const Current current(encoder->device);
+  scratch_release(&encoder->scratch);
+  table_release(&encoder->outs);
+  table_release(&encoder->tables);
+  table_release(&encoder->word_starts);
+  (void)cudaFreeHost(encoder->report);
+  delete[] encoder->views;
+  delete encoder;
+}
+
+namespace {
+
+zps_device_slice *slices_of(const zps_device_encoder *encoder) {
+  return reinterpret_cast<zps_device_slice *>(encoder->report + 1);
+}
+
+zps_err_t need_report(zps_device_encoder *encoder, u32 n_parts, zps_error *error) {
+  if (encoder->report && n_parts <= encoder->slices_max) return ZPS_OK;
+  (void)cudaFreeHost(encoder->report);
+  encoder->report = nullptr;
+  encoder->slices_max = 0;
+  void *memory;
+  const cudaError_t code =
+      cudaHostAlloc(&memory, sizeof(Report) + n_parts * sizeof(zps_device_slice), cudaHostAllocDefault);
+  if (code != cudaSuccess) return cuda_fail(error, code, "pinned memory");
+  encoder->report = static_cast<Report *>(memory);
+  encoder->slices_max = n_parts;
+  return ZPS_OK;
+}
+
+Found take_found(Pieces *pieces, u64 capacity, bool with_payloads) {
+  Found found = {};
+  found.parts = pieces->take<uint16_t>(capacity);
+  found.ranks = pieces->take<u32>(capacity);
+  found.payloads = with_payloads ? pieces->take<u32>(capacity) : nullptr;
+  found.capacity = capacity;
+  return found;
+}
+
+void take_plan(Plan *plan, u64 capacity, Pieces *pieces) {
+  const u32 n_parts = plan->part.n_parts;
+  const bool is_rice = (plan->allowed & (1u << ZPS_CODEC_RICE | 1u << ZPS_CODEC_HOLES)) != 0;
+  const u64 n_blocks = is_rice ? rice_blocks_max(capacity, n_parts) : 0;
+  const u64 n_chunks = is_rice ? rice_chunks_max(capacity, n_parts) : 0;
+  plan->starts = pieces->take<u64>(n_parts + 1ull);
+  plan->hole_starts = pieces->take<u64>(n_parts + 1ull);
+  plan->block_starts = pieces->take<u64>(n_parts + 1ull);
+  plan->chunk_starts = pieces->take<u64>(n_parts + 1ull);
+  plan->holes = pieces->take<u32>(capacity);
+  plan->functions = pieces->take<u32>(n_blocks);
+  plan->costs = pieces->take<uint16_t>(n_blocks * WARP);
+  plan->parameters = pieces->take<uint8_t>(n_blocks);
+  plan->bits = pieces->take<u32>(n_blocks);
+  plan->bit_starts = pieces->take<u64>(n_blocks + 1);
+  plan->tables = pieces->take<uint8_t>(n_chunks * WARP);
+  plan->chunk_parameters = pieces->take<uint8_t>(n_chunks);
+  plan->slices = pieces->take<zps_device_slice>(n_parts);
+}
+
+/* All of a gradient's scratch memory: first what has to be zero, then the rest. `n` rows or entries are looked at. */
+void take_layout(const zps_device_encoder *encoder, Plan *plan, Layout *layout, u64 n, u64 capacity, Pieces *zeroed,
+                 Pieces *pieces) {
+  const u32 n_parts = plan->part.n_parts;
+  const Shape shape = encoder->shape;
+  u64 *const count = zeroed->take<u64>(1);
+  layout->n_entries = zeroed->take<u64>(1);
+  layout->bad_row = zeroed->take<u64>(1);
+  layout->tickets = zeroed->take<Tickets>(TICKETS);
+  layout->scan_states = zeroed->take<u64>(scan_tiles(rice_blocks_max(capacity, n_parts)));
+  if (shape == SHAPE_MERGE) {
+    reading_take(&layout->reading, &layout->reading_states, zeroed, pieces);
+    layout->merge.bits = zeroed->take<u32>(layout->merge.n_words);
+    layout->merge.sums = zeroed->take<char>(capacity * plan->row_bytes);
+    layout->tile_states = zeroed->take<u64>(list_tiles(layout->merge.n_words * 32) + scan_tiles(layout->merge.n_words));
+    layout->merge.counts = pieces->take<u32>(layout->merge.n_words);
+    layout->merge.word_counts = pieces->take<u64>(layout->merge.n_words + 1);
+  } else {
+    layout->tile_states = zeroed->take<u64>(shape == SHAPE_SINGLES ? extract_tiles(n) : list_tiles(n));
+    if (shape != SHAPE_SINGLES) layout->bits = pieces->take<u32>((n + WARP - 1) / WARP);
+  }
+  plan->found = take_found(pieces, capacity, shape == SHAPE_SINGLES || shape == SHAPE_COO);
+  plan->found.count = count;
+  take_plan(plan, capacity, pieces);
+  if (shape == SHAPE_SINGLES || shape == SHAPE_DENSE) {
+    layout->other = take_found(pieces, capacity, shape == SHAPE_SINGLES);
+    layout->other.count = count;
+  }
+  if (shape == SHAPE_COO) {
+    layout->keys = pieces->take<u64>(n);
+    layout->other_keys = pieces->take<u64>(n);
+    layout->entries = pieces->take<u32>(n);
+    layout->other_entries = pieces->take<u32>(n);
+  }
+  if (shape == SHAPE_MERGE) return;
+  const u64 sorted = shape == SHAPE_COO ? n : capacity;
+  layout->radix.counts = pieces->take<u64>(RADIX_PASSES_MAX * RADIX_BINS);
+  layout->radix.tickets = pieces->take<Tickets>(RADIX_PASSES_MAX);
+  layout->radix.states = pieces->take<u64>(radix_tiles(sorted) * RADIX_BINS);
+}
+
+/* Lays the scratch memory out, clears what has to be zero. */
+zps_err_t lay_out(zps_device_encoder *encoder, Layout *layout, u64 n, u64 capacity, cudaStream_t stream,
+                  zps_error *error) {
+  u64 zeroed_bytes = 0;
+  for (unsigned pass = 0; pass < 2; pass++) { /* the first one only adds up */
+    char *const memory = pass ? static_cast<char *>(encoder->scratch.memory) : nullptr;
+    Pieces zeroed(memory), pieces(pass ? memory + zeroed_bytes : nullptr);
+    take_layout(encoder, &encoder->plan, layout, n, capacity, &zeroed, &pieces);
+    zeroed_bytes = zeroed.used();
+    if (pass) break;
+    const zps_err_t code = scratch_need(&encoder->scratch, zeroed_bytes + pieces.used(), stream, error);
+    if (code != ZPS_OK) return code;
+  }
+  (void)cudaMemsetAsync(encoder->scratch.memory, 0, zeroed_bytes, stream);
+  return ZPS_OK;
+}
+
+void add_digits(RadixDigits *digits, u64 greatest, u32 first_shift) {
+  for (u32 shift = 0; greatest >> shift != 0; shift += RADIX_BITS) digits->shifts[digits->n++] = first_shift + shift;
+}
+
+/* Lists rows in order, and deals them to their partitions. */
+void scan_dense(zps_device_encoder *encoder, const Layout &layout, const zps_encode_input &input, cudaStream_t stream) {
+  const Grid &grid = encoder->device->grid;
+  Plan *const plan = &encoder->plan;
+  Tickets *const tickets = layout.tickets + TICKET_LIST;
+  RadixDigits digits = {};
+  add_digits(&digits, plan->part.n_parts - 1, 0);
+  /* So that the last pass ends in the plan's list. */
+  const Found &listed = digits.n % 2 ? layout.other : plan->found, &other = digits.n % 2 ? plan->found : layout.other;
+  if (encoder->shape == SHAPE_SINGLES) {
+    extract_singles(stream, grid, static_cast<const u32 *>(input.values), MASK_F32, plan->part, listed, tickets,
+                    layout.tile_states);
+  } else {
+    mark_rows(stream, grid, input.dtype, input.values, input.width, plan->part.rows, layout.bits);
+    list_rows(stream, grid, layout.bits, plan->part, listed, tickets, layout.tile_states);
+  }
+  const Columns<uint16_t> from = {listed.parts, listed.ranks, listed.payloads};
+  const Columns<uint16_t> to = {other.parts, other.ranks, other.payloads};
+  (void)radix_sort(stream, grid, from, to, listed.count, listed.capacity, digits, layout.radix);
+}
+
+/* Sorts entries, and lists the runs. */
+void scan_coo(zps_device_encoder *encoder, const Layout &layout, const zps_encode_input &input, cudaStream_t stream) {
+  const Grid &grid = encoder->device->grid;
+  Plan *const plan = &encoder->plan;
+  const u64 n = input.n_entries;
+  RadixDigits digits = {};
+  add_digits(&digits, (plan->part.n_groups << plan->part.block_bits) - 1, 0);
+  add_digits(&digits, plan->part.n_parts - 1, 32);
+  (void)cudaMemcpyAsync(layout.n_entries, &encoder->report->n_entries, sizeof(u64), cudaMemcpyDefault, stream);
+  coo_keys(stream, grid, input.rows, n, plan->part, layout.keys, layout.entries, layout.bad_row);
+  const Columns<u64> from = {layout.keys, layout.entries, nullptr},
+                     to = {layout.other_keys, layout.other_entries, nullptr};
+  const bool moved = radix_sort(stream, grid, from, to, layout.n_entries, n, digits, layout.radix);
+  const CooRuns runs = {moved ? to.keys : from.keys, moved ? to.a : from.a, n};
+  coo_mark(stream, grid, input.dtype, input.values, input.width, runs, layout.bits);
+  coo_list(stream, grid, layout.bits, runs, plan->found, layout.tickets + TICKET_LIST, layout.tile_states);
+  (void)cudaMemcpyAsync(&encoder->report->bad_row, layout.bad_row, sizeof(u64), cudaMemcpyDefault, stream);
+  encoder->source.runs = runs;
+}
+
+/* Sizes and codecs, and the report. */
+zps_err_t plan_slices(zps_device_encoder *encoder, const Layout &layout, cudaStream_t stream, zps_error *error) {
+  const Grid &grid = encoder->device->grid;
+  const Plan &plan = encoder->plan;
+  plan_parts(stream, grid, plan);
+  if (plan.allowed & (1u << ZPS_CODEC_RICE | 1u << ZPS_CODEC_HOLES))
+    rice_plan(stream, grid, plan, layout.tickets + TICKET_RICE, layout.scan_states);
+  plan_choose(stream, grid, plan);
+  (void)cudaMemcpyAsync(&encoder->report->count, plan.found.count, sizeof(u64), cudaMemcpyDefault, stream);
+  (void)cudaMemcpyAsync(slices_of(encoder), plan.slices, plan.part.n_parts * sizeof *plan.slices, cudaMemcpyDefault,
+                        stream);
+  return check_launches(error, "encoding");
+}
+
+zps_err_t check_allowed(unsigned allowed, zps_error *error) {
+  if (allowed & (1u << ZPS_CODEC_COO | 1u << ZPS_CODEC_BITMAP)) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_UNSUPPORTED, "codecs %x: a device writes coo or bitmap where these are smaller",
+                  allowed);
+}
+
+zps_err_t open_plan(zps_device_encoder *encoder, Shape shape, const zps_partition &part, u32 width,
+                    enum zps_dtype dtype, unsigned allowed, zps_error *error) {
+  const u64 value_bytes = dtype == ZPS_DTYPE_F32 ? 4 : dtype == ZPS_DTYPE_F64 ? 8 : dtype == ZPS_DTYPE_U8 ? 1 : 0;
+  if (value_bytes * width == 0)
+    return zps_fail(error, ZPS_ERR_INVALID, "rows of %u elements of dtype %d: there must be a dtype and an element",
+                    width, static_cast<int>(dtype));
+  zps_err_t code = check_allowed(allowed, error);
+  if (code == ZPS_OK) code = need_report(encoder, part.n_parts, error);
+  if (code != ZPS_OK) return code;
+  encoder->shape = shape;
+  encoder->plan = Plan();
+  encoder->plan.part = part;
+  encoder->plan.allowed = allowed;
+  encoder->plan.row_bytes = value_bytes * width;
+  encoder->source = Source();
+  encoder->source.dtype = dtype;
+  encoder->source.width = width;
+  *encoder->report = Report();
+  encoder->report->bad_row = ~0ull;
+  return ZPS_OK;
+}
+
+}  // namespace
+
+zps_err_t encoder_scan(zps_device_encoder *encoder, const zps_encode_input *input, unsigned allowed,
+                       zps_stream_t stream_, zps_error *error) {
+  const Current current(encoder->device);
+  cudaStream_t const stream = static_cast<cudaStream_t>(stream_);
+  const zps_partition &part = *input->part;
+  const bool is_single = input->dtype == ZPS_DTYPE_F32 && input->width == 1;
+  const Shape shape = input->rows ? SHAPE_COO : is_single ? SHAPE_SINGLES : SHAPE_DENSE;
+  zps_err_t code = open_plan(encoder, shape, part, input->width, input->dtype, allowed, error);
+  if (code != ZPS_OK) return code;
+  encoder->source.values = input->values;
+  u64 n = part.rows, capacity = encoder->capacity;
+  if (shape == SHAPE_COO) {
+    if (input->n_entries > UINT32_MAX)
+      return zps_fail(error, ZPS_ERR_UNSUPPORTED, "%llu entries: a GPU sorts up to 2^32 - 1",
+                      static_cast<u64>(input->n_entries));
+    n = capacity = encoder->report->n_entries = input->n_entries;
+    encoder->source.kind = SOURCE_RUNS;
+  } else {
+    if (capacity < n / DENSITY_GUESS) capacity = n / DENSITY_GUESS;
+    if (capacity < CAPACITY_MIN) capacity = CAPACITY_MIN;
+    if (capacity > n) capacity = n;
+    encoder->source.kind = shape == SHAPE_SINGLES ? SOURCE_PAYLOADS : SOURCE_DENSE;
+  }
+  Layout layout = {};
+  code = lay_out(encoder, &layout, n, capacity, stream, error);
+  if (code != ZPS_OK) return code;
+  if (shape == SHAPE_COO)
+    scan_coo(encoder, layout, *input, stream);
+  else
+    scan_dense(encoder, layout, *input, stream);
+  return plan_slices(encoder, layout, stream, error);
+}
+
+zps_err_t encoder_merge(zps_device_encoder *encoder, const zps_partition *part, uint32_t width, enum zps_dtype dtype,
+                        const zps_device_view *views, unsigned n_ranks, unsigned allowed, zps_stream_t stream_,
+                        zps_error *error) {
+  const Current current(encoder->device);
+  cudaStream_t const stream = static_cast<cudaStream_t>(stream_);
+  const u32 n_parts = part->n_parts, n_views = n_ranks * n_parts;
+  if (n_ranks == 0 || n_ranks > UINT32_MAX / n_parts)
+    return zps_fail(error, ZPS_ERR_INVALID, "%u ranks cannot be merged", n_ranks);
+  for (u32 v = 0; v < n_views; v++)
+    if (views[v].partition != v % n_parts)
+      return zps_fail(error, ZPS_ERR_INVALID, "view %u is of partition %u: must be of %u", v, views[v].partition,
+                      v % n_parts);
+  zps_err_t code = open_plan(encoder, SHAPE_MERGE, *part, width, dtype, allowed, error);
+  Layout layout = {};
+  if (code == ZPS_OK)
+    code = reading_open(&layout.reading, &encoder->tables, *part, width, dtype, views, n_views, stream, error);
+  if (code == ZPS_OK) code = table_open(&encoder->word_starts, (n_parts + 1ull) * sizeof(u64), stream, error);
+  if (code != ZPS_OK) return code;
+  delete[] encoder->views;
+  encoder->views = new (std::nothrow) zps_device_view[n_views];
+  if (!encoder->views) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %u views", n_views);
+  for (u32 v = 0; v < n_views; v++) encoder->views[v] = views[v];
+
+  u64 *const word_starts = static_cast<u64 *>(encoder->word_starts.host);
+  u64 n_words = 0;
+  for (u32 p = 0; p < n_parts; p++) {
+    const u32 m = zps_partition_size(part, p);
+    word_starts[p] = n_words;
+    n_words += m / 32 + (m % 32 != 0);
+  }
+  word_starts[n_parts] = n_words;
+  code = table_send(&encoder->word_starts, (n_parts + 1ull) * sizeof(u64), stream, error);
+  if (code != ZPS_OK) return code;
+  layout.merge.word_starts = static_cast<const u64 *>(encoder->word_starts.device.memory);
+  layout.merge.n_words = n_words;
+  const u64 capacity = layout.reading.n_rows < part->rows ? layout.reading.n_rows : part->rows;
+  code = lay_out(encoder, &layout, 0, capacity, stream, error);
+  if (code != ZPS_OK) return code;
+  const Grid &grid = encoder->device->grid;
+  const ReadingStates &states = layout.reading_states;
+  read_ranks(stream, grid, layout.reading, states.tickets, states.words, states.blocks);
+  if (layout.reading.n_rows > 0) {
+    merge_union(stream, grid, layout.merge, layout.reading, encoder->plan.found, layout.tickets + TICKET_MERGE,
+                layout.tile_states, layout.tile_states + scan_tiles(n_words));
+    merge_add(stream, grid, layout.merge, layout.reading, n_ranks);
+  }
+  encoder->source.kind = SOURCE_LIST;
+  encoder->source.values = layout.merge.sums;
+  (void)cudaMemcpyAsync(&encoder->report->bad_view, layout.reading.bad, sizeof(u32), cudaMemcpyDefault, stream);
+  return plan_slices(encoder, layout, stream, error);
+}
+
+zps_err_t encoder_finish(zps_device_encoder *encoder, const zps_device_slice **slices_p, zps_error *error) {
+  const Report *const report = encoder->report;
+  if (report->bad_row != ~0ull)
+    return zps_fail(error, ZPS_ERR_INVALID, "the row number at position %llu of %llu: the tensor has rows 0 to %llu",
+                    report->bad_row, report->n_entries, static_cast<u64>(encoder->plan.part.rows) - 1);
+  if (report->bad_view) return reading_fail(error, encoder->views, report->bad_view);
+  if (report->count > encoder->plan.found.capacity) {
+    encoder->capacity = report->count + report->count / 4;
+    return ZPS_ERR_AGAIN;
+  }
+  *slices_p = slices_of(encoder);
+  return ZPS_OK;
+}
+
+zps_err_t encoder_write(zps_device_encoder *encoder, void *const *outs_on_device, zps_stream_t stream_,
+                        zps_error *error) {
+  const Current current(encoder->device);
+  cudaStream_t const stream = static_cast<cudaStream_t>(stream_);
+  const Grid &grid = encoder->device->grid;
+  const Plan &plan = encoder->plan;
+  const u64 len_bytes = plan.part.n_parts * sizeof(void *);
+  zps_err_t code = table_open(&encoder->outs, len_bytes, stream, error);
+  if (code != ZPS_OK) return code;
+  for (u32 p = 0; p < plan.part.n_parts; p++) static_cast<void **>(encoder->outs.host)[p] = outs_on_device[p];
+  code = table_send(&encoder->outs, len_bytes, stream, error);
+  if (code != ZPS_OK) return code;
+  void *const *const outs = static_cast<void *const *>(encoder->outs.device.memory);
+  if (plan.found.capacity > 0) write_values(stream, grid, plan, encoder->source, outs);
+  write_index(stream, grid, plan, outs);
+  if (plan.allowed & (1u << ZPS_CODEC_RICE | 1u << ZPS_CODEC_HOLES)) rice_write(stream, grid, plan, outs);
+  return check_launches(error, "writing slices");
+}
+
+}  // namespace zps

@@ -1,0 +1,130 @@
+/*
+ * Each hash function is a kernel that writes and a kernel that reads back: a thread that read its slot at once could be
+ * overwritten afterwards by one that had seen the slot empty before, and both would believe they own it. Between two
+ * kernels nobody is left who saw the slot empty.
+ */
+#include "gpu/cuda/hierarchical.cuh"
+
+#include "gpu/cuda/emit.cuh"
+
+namespace zps {
+
+namespace {
+
+enum State : uint8_t { PENDING = 0, WRITTEN = 1, PLACED = 2 };
+
+template <typename Index>
+__device__ __forceinline__ Index *slot_of(const Hashing<Index> &hashing, u64 row, u64 pass_seed) {
+  u32 rank;
+  const u32 p = zps_partition_of(&hashing.part, row, &rank);
+  return hashing.slots + hashing.slot_starts[p] + mul_high(zps_hash_mix64(row ^ pass_seed), hashing.r1);
+}
+
+template <typename Index>
+__global__ void __launch_bounds__(THREADS) hash_write_kernel(Hashing<Index> hashing, u64 pass_seed) {
+  const Index empty = static_cast<Index>(~static_cast<Index>(0));
+  const u64 stride = gridDim.x * static_cast<u64>(THREADS);
+  for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < hashing.n; i += stride) {
+    if (hashing.states[i] != PENDING) continue;
+    Index *const slot = slot_of(hashing, hashing.rows[i], pass_seed);
+    if (racy_load(slot) != empty) continue;
+    racy_store(slot, hashing.rows[i]);
+    hashing.states[i] = WRITTEN;
+  }
+}
+
+template <typename Index>
+__global__ void __launch_bounds__(THREADS) hash_read_back_kernel(Hashing<Index> hashing, u64 pass_seed) {
+  const u64 stride = gridDim.x * static_cast<u64>(THREADS);
+  u32 placed = 0, lost = 0;
+  for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < hashing.n; i += stride) {
+    if (hashing.states[i] != WRITTEN) continue;
+    const bool won = racy_load(slot_of(hashing, hashing.rows[i], pass_seed)) == hashing.rows[i];
+    hashing.states[i] = won ? PLACED : PENDING;
+    placed += won;
+    lost += !won;
+  }
+  placed = warp_sum(placed);
+  lost = warp_sum(lost);
+  if (lane_of_thread() != 0) return;
+  if (placed) atomicAdd(&hashing.counts[HASH_PARALLEL], static_cast<u64>(placed));
+  if (lost) atomicAdd(&hashing.counts[HASH_LOST], static_cast<u64>(lost));
+}
+
+/* Counts on when a serial memory is full: how much would have been enough. */
+template <typename Index>
+__global__ void __launch_bounds__(THREADS) hash_serial_kernel(Hashing<Index> hashing) {
+  const u64 stride = gridDim.x * static_cast<u64>(THREADS);
+  for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < hashing.n; i += stride) {
+    if (hashing.states[i] != PENDING) continue;
+    u32 rank;
+    const u32 p = zps_partition_of(&hashing.part, hashing.rows[i], &rank);
+    const u64 place = hashing.slot_starts[p] + hashing.r1 + atomicAdd(&hashing.counters[p], static_cast<u64>(1));
+    if (place < hashing.slot_starts[p + 1]) hashing.slots[place] = hashing.rows[i];
+  }
+}
+
+template <typename Index>
+__global__ void __launch_bounds__(THREADS) hash_mark_kernel(Hashing<Index> hashing) {
+  const Index empty = static_cast<Index>(~static_cast<Index>(0));
+  const u64 n_words = (hashing.n_slots + WARP - 1) / WARP;
+  for (u64 word = blockIdx.x * static_cast<u64>(WARPS) + warp_of_thread(); word < n_words;
+       word += gridDim.x * static_cast<u64>(WARPS)) {
+    const u64 slot = word * WARP + lane_of_thread();
+    const u32 marks = __ballot_sync(ALL, slot < hashing.n_slots && hashing.slots[slot] != empty);
+    if (lane_of_thread() == 0) hashing.bits[word] = marks;
+  }
+}
+
+template <typename Index>
+struct SlotOfBit {
+  const Index *slots;
+  Index *out;
+  __device__ void operator()(const Found &, u64 at, u64 bit) const { out[at] = slots[bit]; }
+};
+
+template <typename Index>
+__global__ void __launch_bounds__(THREADS) hash_starts_kernel(Hashing<Index> hashing) {
+  const u64 stride = gridDim.x * static_cast<u64>(THREADS);
+  u32 rank;
+  for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i <= hashing.n; i += stride) {
+    const u32 from = i == 0 ? 0 : zps_partition_of(&hashing.part, hashing.out[i - 1], &rank) + 1;
+    const u32 to = i == hashing.n ? hashing.part.n_parts : zps_partition_of(&hashing.part, hashing.out[i], &rank);
+    for (u32 p = from; p <= to; p++) hashing.starts[p] = i;
+  }
+}
+
+}  // namespace
+
+template <typename Index>
+void hash_insert(cudaStream_t stream, const Grid &grid, const Hashing<Index> &hashing) {
+  const u32 blocks = blocks_for(grid, hashing.n, THREADS);
+  (void)cudaMemsetAsync(hashing.slots, 0xff, hashing.n_slots * sizeof(Index), stream);
+  (void)cudaMemsetAsync(hashing.states, PENDING, hashing.n, stream);
+  (void)cudaMemsetAsync(hashing.counters, 0, hashing.part.n_parts * sizeof(u64), stream);
+  (void)cudaMemsetAsync(hashing.counts, 0, HASH_COUNTS * sizeof(u64), stream);
+  for (u32 i = 1; i <= hashing.k; i++) {
+    const u64 pass_seed = zps_hash_mix64(hashing.seed + i * 0x9e3779b97f4a7c15ull);
+    ZPS_LAUNCH(stream, blocks, THREADS, hash_write_kernel<Index>, hashing, pass_seed);
+    ZPS_LAUNCH(stream, blocks, THREADS, hash_read_back_kernel<Index>, hashing, pass_seed);
+  }
+  ZPS_LAUNCH(stream, blocks, THREADS, hash_serial_kernel<Index>, hashing);
+}
+
+template <typename Index>
+void hash_collect(cudaStream_t stream, const Grid &grid, const Hashing<Index> &hashing) {
+  const SlotOfBit<Index> emit = {hashing.slots, hashing.out};
+  Found found = {};
+  found.count = &hashing.counts[HASH_COLLECTED];
+  ZPS_LAUNCH(stream, blocks_for(grid, hashing.n_slots, THREADS), THREADS, hash_mark_kernel<Index>, hashing);
+  ZPS_LAUNCH(stream, blocks_for(grid, hashing.n_slots, LIST_TILE_BITS), THREADS, list_kernel<SlotOfBit<Index> >,
+             hashing.bits, hashing.n_slots, emit, found, hashing.tickets, hashing.tile_states);
+  ZPS_LAUNCH(stream, blocks_for(grid, hashing.n + 1, THREADS), THREADS, hash_starts_kernel<Index>, hashing);
+}
+
+template void hash_insert<u32>(cudaStream_t, const Grid &, const Hashing<u32> &);
+template void hash_insert<u64>(cudaStream_t, const Grid &, const Hashing<u64> &);
+template void hash_collect<u32>(cudaStream_t, const Grid &, const Hashing<u32> &);
+template void hash_collect<u64>(cudaStream_t, const Grid &, const Hashing<u64> &);
+
+}  // namespace zps

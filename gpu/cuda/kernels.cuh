@@ -1,0 +1,197 @@
+/*
+ * What the files of kernels offer to those that string them together. All functions submit to `stream` and return
+ * nothing: a launch that fails shows in cudaGetLastError(). Pointers are to device memory.
+ *
+ * Kernels take how much there is to do from device memory, because nobody on the host knows it yet: their grids are as
+ * large as the device wants, and loop.
+ */
+#ifndef ZPS_GPU_CUDA_KERNELS_CUH
+#define ZPS_GPU_CUDA_KERNELS_CUH
+
+#include "gpu/cuda/scan.cuh"
+
+namespace zps {
+
+/* How many blocks of THREADS threads a grid has at most. */
+struct Grid {
+  u32 blocks_max;
+};
+
+inline u32 blocks_for(const Grid &grid, u64 n, u64 per_block) {
+  const u64 blocks = (n + per_block - 1) / per_block;
+  return blocks < 1 ? 1 : blocks < grid.blocks_max ? static_cast<u32>(blocks) : grid.blocks_max;
+}
+
+/* Lanes that share a row of `width` elements: a power of two, up to a warp. */
+inline u32 lanes_per_row(u32 width) {
+  u32 lanes = 1;
+  while (lanes < WARP && lanes < width) lanes *= 2;
+  return lanes;
+}
+
+/* Rows found, in order: partition, local rank, and where they came with their value or place, that. */
+struct Found {
+  uint16_t *parts;
+  u32 *ranks;
+  u32 *payloads; /* may be NULL */
+  u64 capacity;
+  u64 *count; /* all that there are, also beyond the capacity */
+};
+__device__ __forceinline__ u64 rows_listed(const Found &found) {
+  return *found.count < found.capacity ? *found.count : found.capacity;
+}
+
+/* ------------------------------------------------------------ extract.cu */
+
+u64 extract_tiles(u64 rows);
+/* The rows of single floats (bits & mask) that are not zero, with their bits as payload. */
+void extract_singles(cudaStream_t stream, const Grid &grid, const u32 *values, u32 mask, const zps_partition &part,
+                     const Found &found, Tickets *tickets, u64 *states);
+/* Sets bit r of `bits` where row r is not zero. */
+void mark_rows(cudaStream_t stream, const Grid &grid, enum zps_dtype dtype, const void *values, u32 width, u64 rows,
+               u32 *bits);
+u64 list_tiles(u64 n_bits);
+void list_rows(cudaStream_t stream, const Grid &grid, const u32 *bits, const zps_partition &part, const Found &found,
+               Tickets *tickets, u64 *states);
+
+/* ------------------------------------------------------------ radix.cu */
+
+enum { RADIX_BITS = 8, RADIX_BINS = 1 << RADIX_BITS, RADIX_PASSES_MAX = 8 };
+
+/* What a pass reads and what it writes. */
+template <typename Key>
+struct Columns {
+  Key *keys;
+  u32 *a, *b; /* b may be NULL */
+};
+struct RadixDigits {
+  u32 n;
+  u32 shifts[RADIX_PASSES_MAX];
+};
+struct RadixScratch {
+  u64 *counts;      /* RADIX_PASSES_MAX * RADIX_BINS */
+  Tickets *tickets; /* RADIX_PASSES_MAX */
+  u64 *states;      /* radix_tiles(capacity) * RADIX_BINS */
+};
+u64 radix_tiles(u64 n);
+/* Sorts min(*count, capacity) entries by the digits, the first one last in importance; stable. Returns whether the
+ * result is in `to` instead of `from`. */
+template <typename Key>
+bool radix_sort(cudaStream_t stream, const Grid &grid, const Columns<Key> &from, const Columns<Key> &to,
+                const u64 *count, u64 capacity, const RadixDigits &digits, const RadixScratch &scratch);
+
+/* ------------------------------------------------------------ coo.cu */
+
+struct CooRuns {   /* entries in order of partition, rank and appearance */
+  const u64 *keys; /* partition << 32 | rank */
+  const u32 *entries;
+  u64 n;
+};
+/* Keys of the entries; the first that is no row of the tensor goes to *bad (UINT64_MAX: none). */
+void coo_keys(cudaStream_t stream, const Grid &grid, const int64_t *rows, u64 n, const zps_partition &part, u64 *keys,
+              u32 *entries, u64 *bad);
+/* Sets bit i where a run begins at place i whose sum is not zero. */
+void coo_mark(cudaStream_t stream, const Grid &grid, enum zps_dtype dtype, const void *values, u32 width,
+              const CooRuns &runs, u32 *bits);
+/* Lists the runs: payload is the place. */
+void coo_list(cudaStream_t stream, const Grid &grid, const u32 *bits, const CooRuns &runs, const Found &found,
+              Tickets *tickets, u64 *states);
+
+/* ------------------------------------------------------------ plan.cu, rice.cu, write.cu */
+
+/* What is known of the slices before they are written; arrays by partition have n_parts + 1 entries, which start with
+ * 0 and end with the total. */
+struct Plan {
+  zps_partition part;
+  u32 allowed;
+  u64 row_bytes;
+  Found found; /* in order of partitions, then ranks */
+  u64 *starts; /* of each partition in `found` */
+  u64 *hole_starts, *block_starts, *chunk_starts;
+  u32 *holes; /* the absent ranks of partitions that are mostly there */
+  /* By rice block: */
+  u32 *functions;      /* from the parameter before it to its own */
+  uint16_t *costs;     /* of each parameter, WARP of them; capped */
+  uint8_t *parameters; /* its own */
+  u32 *bits;
+  u64 *bit_starts; /* since the first of all */
+  /* By chunk of rice blocks: */
+  uint8_t *tables;           /* the functions of all of them one after the other, WARP entries */
+  uint8_t *chunk_parameters; /* before the first */
+  zps_device_slice *slices;
+};
+enum { CHUNK_BLOCKS = 64 };
+inline u64 rice_blocks_max(u64 capacity, u32 n_parts) {
+  return capacity / ZPS_RICE_BLOCK + n_parts;
+}
+inline u64 rice_chunks_max(u64 capacity, u32 n_parts) {
+  return capacity / ZPS_RICE_BLOCK / CHUNK_BLOCKS + n_parts;
+}
+u64 scan_tiles(u64 n);
+/* starts of all kinds, from the sorted parts, and the holes. */
+void plan_parts(cudaStream_t stream, const Grid &grid, const Plan &plan);
+/* Parameters, sizes and places of all rice blocks. */
+void rice_plan(cudaStream_t stream, const Grid &grid, const Plan &plan, Tickets *tickets, u64 *states);
+/* The smallest codec for every partition. */
+void plan_choose(cudaStream_t stream, const Grid &grid, const Plan &plan);
+
+/* Where a row's values are. */
+enum SourceKind { SOURCE_PAYLOADS, SOURCE_DENSE, SOURCE_RUNS, SOURCE_LIST };
+struct Source {
+  SourceKind kind;
+  enum zps_dtype dtype;
+  u32 width;
+  const void *values;
+  CooRuns runs;
+};
+void write_values(cudaStream_t stream, const Grid &grid, const Plan &plan, const Source &source, void *const *outs);
+/* After write_values(). */
+void write_index(cudaStream_t stream, const Grid &grid, const Plan &plan, void *const *outs);
+void rice_write(cudaStream_t stream, const Grid &grid, const Plan &plan, void *const *outs);
+
+/* ------------------------------------------------------------ decode.cu, rice_read.cu */
+
+/* Several slices to be read. Arrays by view have n_views + 1 entries where they are starts. */
+struct Reading {
+  zps_partition part;
+  u32 width;
+  enum zps_dtype dtype;
+  u64 value_bytes; /* of an element */
+  u32 n_views;
+  const zps_device_view *views;
+  const u64 *starts;       /* of each view's ranks */
+  const u64 *word_starts;  /* of bitmaps */
+  const u64 *bit_starts;   /* ranks announced by the bitmaps before */
+  const u64 *block_starts; /* of rice blocks */
+  const u64 *hole_starts;
+  u64 n_rows, n_words, n_blocks, n_holes;
+  u32 *ranks;
+  u32 *holes;
+  /* By rice block: */
+  uint8_t *parameters;
+  u64 *bits; /* where its low bits begin, since the beginning of the index */
+  u64 *sums; /* of its gaps, and one for each */
+  u64 *sum_starts;
+  u32 *bad; /* number of a bad view, plus 1; 0: none so far */
+};
+/* All ranks of all views; what is wrong goes to *bad. tickets[2], and states for scan_tiles() of each. */
+void read_ranks(cudaStream_t stream, const Grid &grid, const Reading &reading, Tickets *tickets, u64 *word_states,
+                u64 *block_states);
+void rice_read(cudaStream_t stream, const Grid &grid, const Reading &reading, Tickets *tickets, u64 *states);
+void scatter_rows(cudaStream_t stream, const Grid &grid, const Reading &reading, void *dense);
+/* Keys and places for sorting rows, and the rows once they are sorted. */
+void list_keys(cudaStream_t stream, const Grid &grid, const Reading &reading, u64 *keys, u32 *places);
+void gather_rows(cudaStream_t stream, const Grid &grid, const Reading &reading, const u64 *keys, const u32 *places,
+                 int64_t *rows, void *values);
+
+/* ------------------------------------------------------------ sums.cu */
+
+/* out[i] is the sum of the values before i, as far as *count (or n where that is NULL) goes; out has one more. */
+void scan_u32(cudaStream_t stream, const Grid &grid, const u32 *in, const u64 *count, u64 n, u64 *out, Tickets *tickets,
+              u64 *states);
+void scan_u64(cudaStream_t stream, const Grid &grid, const u64 *in, const u64 *count, u64 n, u64 *out, Tickets *tickets,
+              u64 *states);
+
+}  // namespace zps
+
+#endif

@@ -1,0 +1,80 @@
+#include <cstdlib>
+
+#include "gpu/cuda/device.cuh"
+
+namespace zps {
+
+zps_err_t cuda_fail(zps_error *error, cudaError_t code, const char *what) {
+  (void)cudaGetLastError(); /* it is told here, not to the next one who asks */
+  return zps_fail(error, code == cudaErrorMemoryAllocation ? ZPS_ERR_NOMEM : ZPS_ERR_INTERNAL, "cuda: %s: %s", what,
+                  cudaGetErrorString(code));
+}
+
+zps_err_t check_launches(zps_error *error, const char *what) {
+  const cudaError_t code = cudaGetLastError();
+  return code == cudaSuccess ? ZPS_OK : cuda_fail(error, code, what);
+}
+
+Current::Current(const Device *device) : before_(0) {
+  if (cudaGetDevice(&before_) != cudaSuccess) before_ = device->index;
+  if (before_ != device->index)
+    (void)cudaSetDevice(device->index);
+  else
+    before_ = -1;
+}
+
+Current::~Current() {
+  if (before_ >= 0) (void)cudaSetDevice(before_);
+}
+
+zps_err_t scratch_need(Scratch *scratch, u64 len_bytes, cudaStream_t stream, zps_error *error) {
+  if (len_bytes <= scratch->len_bytes) return ZPS_OK;
+  len_bytes += len_bytes / 8; /* sizes that creep upwards do not allocate each time */
+  if (scratch->memory) (void)cudaFreeAsync(scratch->memory, stream);
+  *scratch = Scratch();
+  void *memory;
+  const cudaError_t code = cudaMallocAsync(&memory, len_bytes, stream);
+  if (code != cudaSuccess) return cuda_fail(error, code, "scratch memory");
+  scratch->memory = memory;
+  scratch->len_bytes = len_bytes;
+  return ZPS_OK;
+}
+
+void scratch_release(Scratch *scratch) {
+  if (scratch->memory) (void)cudaFree(scratch->memory);
+  *scratch = Scratch();
+}
+
+zps_err_t table_open(Table *table, u64 len_bytes, cudaStream_t stream, zps_error *error) {
+  if (!table->copied) {
+    const cudaError_t code = cudaEventCreateWithFlags(&table->copied, cudaEventDisableTiming);
+    if (code != cudaSuccess) return cuda_fail(error, code, "an event");
+  } else {
+    const cudaError_t code = cudaEventSynchronize(table->copied);
+    if (code != cudaSuccess) return cuda_fail(error, code, "copying a table");
+  }
+  if (len_bytes > table->len_bytes) {
+    (void)cudaFreeHost(table->host);
+    table->host = nullptr;
+    table->len_bytes = 0;
+    const cudaError_t code = cudaHostAlloc(&table->host, len_bytes, cudaHostAllocDefault);
+    if (code != cudaSuccess) return cuda_fail(error, code, "pinned memory");
+    table->len_bytes = len_bytes;
+  }
+  return scratch_need(&table->device, len_bytes, stream, error);
+}
+
+zps_err_t table_send(Table *table, u64 len_bytes, cudaStream_t stream, zps_error *error) {
+  cudaError_t code = cudaMemcpyAsync(table->device.memory, table->host, len_bytes, cudaMemcpyDefault, stream);
+  if (code == cudaSuccess) code = cudaEventRecord(table->copied, stream);
+  return code == cudaSuccess ? ZPS_OK : cuda_fail(error, code, "copying a table");
+}
+
+void table_release(Table *table) {
+  if (table->copied) (void)cudaEventDestroy(table->copied);
+  (void)cudaFreeHost(table->host);
+  scratch_release(&table->device);
+  *table = Table();
+}
+
+}  // namespace zps

@@ -1,0 +1,66 @@
+/* The kernels' language: CUDA, or the emulation's C++ (gpu/emu/emu.hpp), where ZPS_EMU says so. */
+#ifndef ZPS_GPU_CUDA_PORT_CUH
+#define ZPS_GPU_CUDA_PORT_CUH
+
+#include <cstdint>
+
+#ifdef ZPS_EMU
+#include "gpu/emu/emu.hpp"
+#define ZPS_UNROLL
+#else
+#include <cuda_runtime.h>
+/* One object of a type without constructors in the block's shared memory. */
+#define ZPS_SHARED(type, name) __shared__ type name
+#define ZPS_UNROLL _Pragma("unroll")
+#define ZPS_LAUNCH(stream, grid, block, kernel, ...) kernel<<<(grid), (block), 0, (stream)>>>(__VA_ARGS__)
+#endif
+
+extern "C" {
+#include "gpu/device.h"
+}
+
+namespace zps {
+
+typedef uint32_t u32;
+typedef unsigned long long u64; /* what atomics take; as wide as uint64_t */
+
+enum { WARP = 32, THREADS = 256, WARPS = THREADS / WARP };
+static constexpr u32 ALL = 0xffffffffu;
+
+__device__ __forceinline__ u32 lane_of_thread() {
+  return threadIdx.x % WARP;
+}
+__device__ __forceinline__ u32 warp_of_thread() {
+  return threadIdx.x / WARP;
+}
+__device__ __forceinline__ u32 lanes_below() {
+  return (1u << lane_of_thread()) - 1;
+}
+
+/* Loads and stores of what other threads change meanwhile: each takes place once, as a whole. */
+template <typename T>
+__device__ __forceinline__ T racy_load(const T *at) {
+#ifdef ZPS_EMU
+  zps_emu::pause();
+#endif
+  return *static_cast<const volatile T *>(at);
+}
+template <typename T>
+__device__ __forceinline__ void racy_store(T *at, T value) {
+#ifdef ZPS_EMU
+  zps_emu::pause();
+#endif
+  *static_cast<volatile T *>(at) = value;
+#ifdef ZPS_EMU
+  zps_emu::pause();
+#endif
+}
+
+/* The upper half of the product. */
+__host__ __device__ __forceinline__ u64 mul_high(u64 a, u64 b) {
+  return static_cast<u64>((static_cast<unsigned __int128>(a) * b) >> 64);
+}
+
+}  // namespace zps
+
+#endif

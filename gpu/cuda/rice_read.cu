@@ -1,0 +1,182 @@
+/*
+ * Rice codes of several views. Where a block begins shows only when the one before it was looked at: a warp for each
+ * view walks along them, counting ones. Then all blocks are taken apart at once.
+ *
+ * The bytes are a peer's: nothing is read beyond a view's end, nothing written beyond its ranks, whatever they say.
+ */
+#include "gpu/cuda/rice.cuh"
+
+namespace zps {
+
+namespace {
+
+struct RiceView {
+  const u32 *words; /* of the whole slice */
+  u64 start, end;   /* bits of the index */
+  u32 m, n;         /* numbers: n below m */
+};
+
+__device__ __forceinline__ RiceView view_of(const Reading &reading, u32 v) {
+  const zps_device_view view = reading.views[v];
+  RiceView rice;
+  rice.words = static_cast<const u32 *>(view.payload_on_device);
+  rice.start = 8 * view.nnz * reading.width * reading.value_bytes;
+  rice.end = 8 * view.len_bytes;
+  rice.m = zps_partition_size(&reading.part, view.partition);
+  rice.n = view.codec == ZPS_CODEC_HOLES ? rice.m - view.nnz : view.nnz;
+  return rice;
+}
+
+/* 32 bits from `bit` on (of the slice); zeros beyond the end. */
+__device__ __forceinline__ u32 window(const RiceView &view, u64 bit) {
+  if (bit >= view.end) return 0;
+  const u64 at = bit / 32;
+  u64 bits = view.words[at];
+  if ((at + 1) * 32 < view.end) bits |= static_cast<u64>(view.words[at + 1]) << 32;
+  bits >>= bit % 32;
+  const u64 left = view.end - bit;
+  return static_cast<u32>(left < 32 ? bits & ((1ull << left) - 1) : bits);
+}
+
+__device__ __forceinline__ u32 nth_one(u32 bits, u32 n) {
+  for (; n > 0; n--) bits &= bits - 1;
+  return static_cast<u32>(__ffs(static_cast<int>(bits))) - 1;
+}
+
+/* The place after the n-th one (n > 0) from `bit` on, or ~0 when the view ends before it. By a whole warp. */
+__device__ __forceinline__ u64 skip_ones(const RiceView &view, u64 bit, u32 n) {
+  for (; bit < view.end; bit += WARP * 32) {
+    const u32 bits = window(view, bit + lane_of_thread() * 32);
+    const u32 count = static_cast<u32>(__popc(bits));
+    u32 total;
+    const u32 before = warp_prefix(count, &total);
+    const u32 has = __ballot_sync(ALL, before < n && n <= before + count);
+    if (has) {
+      const u32 lane = static_cast<u32>(__ffs(static_cast<int>(has))) - 1;
+      const u32 place = n > before && n <= before + count ? nth_one(bits, n - before - 1) : 0;
+      return bit + lane * 32 + __shfl_sync(ALL, place, static_cast<int>(lane)) + 1;
+    }
+    n -= total;
+  }
+  return ~0ull;
+}
+
+/* A warp for each view: where its blocks begin, and that the last one ends where the view does. */
+__global__ void __launch_bounds__(THREADS) rice_walk_kernel(Reading reading) {
+  for (u32 v = blockIdx.x * WARPS + warp_of_thread(); v < reading.n_views; v += gridDim.x * WARPS) {
+    const u64 first = reading.block_starts[v], end = reading.block_starts[v + 1];
+    if (first == end) continue;
+    const RiceView view = view_of(reading, v);
+    u32 k = zps_rice_parameter(view.m, view.n);
+    u64 bit = view.start;
+    for (u64 b = first; b < end; b++) {
+      const u32 left = view.n - static_cast<u32>(b - first) * ZPS_RICE_BLOCK,
+                n = left < ZPS_RICE_BLOCK ? left : ZPS_RICE_BLOCK;
+      if (bit != ~0ull) {
+        const u32 header = window(view, bit);
+        if (header & 1) k = header >> 1 & 31;
+        bit += header & 1 ? +HEADER_BITS : 1;
+      }
+      if (lane_of_thread() == 0) {
+        reading.parameters[b] = static_cast<uint8_t>(k);
+        reading.bits[b] = bit;
+      }
+      if (bit != ~0ull) bit = skip_ones(view, bit + static_cast<u64>(n) * k, n);
+    }
+    /* Up to seven bits of padding, all zero. */
+    const bool ends_here = bit != ~0ull && (bit + 7) / 8 == view.end / 8 && window(view, bit) == 0;
+    if (!ends_here && lane_of_thread() == 0) atomicMax(reading.bad, v + 1);
+  }
+}
+
+struct Places {
+  u32 of_warp[WARPS][ZPS_RICE_BLOCK];
+};
+
+/* What a block holds: number lane * PER_LANE + j is gaps[j] over the one before it. Returns how many there are. */
+__device__ __forceinline__ u32 take_apart(const Reading &reading, u64 b, u32 v, const RiceView &view, u32 *places,
+                                          u32 *gaps) {
+  const u32 lane = lane_of_thread(), k = reading.parameters[b];
+  const u32 left = view.n - static_cast<u32>(b - reading.block_starts[v]) * ZPS_RICE_BLOCK;
+  const u32 n = left < ZPS_RICE_BLOCK ? left : ZPS_RICE_BLOCK;
+  const u64 low = reading.bits[b], high = low + static_cast<u64>(n) * k;
+  for (u32 j = 0; j < PER_LANE; j++) gaps[j] = places[lane + j * WARP] = 0;
+  __syncwarp();
+  if (low == ~0ull) return 0;
+  u32 found = 0;
+  for (u64 bit = high; found < n && bit < view.end; bit += WARP * 32) {
+    u32 bits = window(view, bit + lane * 32), total;
+    u32 at = found + warp_prefix(static_cast<u32>(__popc(bits)), &total);
+    for (; bits && at < n; bits &= bits - 1)
+      places[at++] = static_cast<u32>(bit - high) + lane * 32 + static_cast<u32>(__ffs(static_cast<int>(bits))) - 1;
+    found += total;
+  }
+  __syncwarp();
+  if (found < n) return 0;
+  for (u32 j = 0; j < PER_LANE; j++) {
+    const u32 i = lane * PER_LANE + j;
+    if (i >= n) break;
+    const u32 zeros = places[i] - (i ? places[i - 1] + 1 : 0);
+    const u64 gap = static_cast<u64>(zeros) << k | (window(view, low + static_cast<u64>(i) * k) & ((1u << k) - 1));
+    gaps[j] = gap < view.m ? static_cast<u32>(gap) : view.m; /* which is too much as well */
+  }
+  return n;
+}
+
+/* The sum of a block's gaps and of one for each; a code that says more than there is room for is cut off, and bad. */
+__global__ void __launch_bounds__(THREADS) rice_sums_kernel(Reading reading) {
+  ZPS_SHARED(Places, places);
+  for (u64 b = blockIdx.x * static_cast<u64>(WARPS) + warp_of_thread(); b < reading.n_blocks;
+       b += gridDim.x * static_cast<u64>(WARPS)) {
+    const u32 v = find_start(reading.block_starts, reading.n_views, static_cast<u64>(b));
+    const RiceView view = view_of(reading, v);
+    u32 gaps[PER_LANE];
+    const u32 n = take_apart(reading, b, v, view, places.of_warp[warp_of_thread()], gaps);
+    u64 sum = 0;
+    for (u32 j = 0; j < PER_LANE; j++) sum += gaps[j];
+    sum = warp_sum(sum) + n;
+    if (lane_of_thread() == 0) {
+      reading.sums[b] = sum <= view.m ? sum : view.m + 1ull;
+      if (sum > view.m) atomicMax(reading.bad, v + 1);
+    }
+    __syncwarp();
+  }
+}
+
+__global__ void __launch_bounds__(THREADS) rice_numbers_kernel(Reading reading) {
+  ZPS_SHARED(Places, places);
+  for (u64 b = blockIdx.x * static_cast<u64>(WARPS) + warp_of_thread(); b < reading.n_blocks;
+       b += gridDim.x * static_cast<u64>(WARPS)) {
+    const u32 v = find_start(reading.block_starts, reading.n_views, static_cast<u64>(b));
+    const RiceView view = view_of(reading, v);
+    u32 gaps[PER_LANE];
+    const u32 n = take_apart(reading, b, v, view, places.of_warp[warp_of_thread()], gaps);
+    u64 mine = 0, total;
+    for (u32 j = 0; j < PER_LANE; j++) mine += gaps[j] + (lane_of_thread() * PER_LANE + j < n);
+    u64 next = reading.sum_starts[b] - reading.sum_starts[reading.block_starts[v]] + warp_prefix(mine, &total);
+    const u32 i = static_cast<u32>(b - reading.block_starts[v]) * ZPS_RICE_BLOCK + lane_of_thread() * PER_LANE;
+    const bool holes = reading.views[v].codec == ZPS_CODEC_HOLES;
+    u32 *const numbers = holes ? reading.holes + reading.hole_starts[v] : reading.ranks + reading.starts[v];
+    for (u32 j = 0; j < PER_LANE && lane_of_thread() * PER_LANE + j < n; j++) {
+      next += gaps[j];
+      const bool fits = next < view.m;
+      if (!fits) atomicMax(reading.bad, v + 1);
+      numbers[i + j] = fits ? static_cast<u32>(next) : 0;
+      next++;
+    }
+    __syncwarp();
+  }
+}
+
+}  // namespace
+
+void rice_read(cudaStream_t stream, const Grid &grid, const Reading &reading, Tickets *tickets, u64 *states) {
+  if (reading.n_blocks == 0) return;
+  const u32 blocks = blocks_for(grid, reading.n_blocks, WARPS);
+  ZPS_LAUNCH(stream, blocks_for(grid, reading.n_views, WARPS), THREADS, rice_walk_kernel, reading);
+  ZPS_LAUNCH(stream, blocks, THREADS, rice_sums_kernel, reading);
+  scan_u64(stream, grid, reading.sums, nullptr, reading.n_blocks, reading.sum_starts, tickets, states);
+  ZPS_LAUNCH(stream, blocks, THREADS, rice_numbers_kernel, reading);
+}
+
+}  // namespace zps

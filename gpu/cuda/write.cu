@@ -1,0 +1,107 @@
+/* Writes slices: values, then the index set where it is plain. */
+#include "gpu/cuda/runs.cuh"
+
+namespace zps {
+
+namespace {
+
+template <typename T>
+__device__ __forceinline__ T value_of(const Plan &plan, const Source &source, u64 i, u32 p, u32 c) {
+  const T *const values = static_cast<const T *>(source.values);
+  switch (source.kind) {
+    case SOURCE_DENSE:
+      return values[zps_partition_row(&plan.part, p, plan.found.ranks[i]) * source.width + c];
+    case SOURCE_RUNS:
+      return run_value(values, source.width, source.runs, plan.found.payloads[i], c);
+    default:
+      return values[i * source.width + c];
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS) write_values_kernel(Plan plan, Source source, u32 lanes, void *const *outs) {
+  const u64 n = rows_listed(plan.found), stride = gridDim.x * static_cast<u64>(THREADS) / lanes;
+  const u32 lane = threadIdx.x % lanes;
+  for (u64 i = (blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x) / lanes; i < n; i += stride) {
+    const u32 p = plan.found.parts[i];
+    if (!outs[p]) continue;
+    T *const row = static_cast<T *>(outs[p]) + (i - plan.starts[p]) * source.width;
+    for (u32 c = lane; c < source.width; c += lanes) row[c] = value_of<T>(plan, source, i, p, c);
+  }
+}
+
+__global__ void __launch_bounds__(THREADS) write_payloads_kernel(Plan plan, void *const *outs) {
+  const u64 n = rows_listed(plan.found), stride = gridDim.x * static_cast<u64>(THREADS);
+  for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < n; i += stride) {
+    const u32 p = plan.found.parts[i];
+    if (outs[p]) static_cast<u32 *>(outs[p])[i - plan.starts[p]] = plan.found.payloads[i];
+  }
+}
+
+/* After an odd number of bytes words are not aligned. */
+__device__ __forceinline__ void store_word(uint8_t *at, u32 word) {
+  if (reinterpret_cast<uintptr_t>(at) % sizeof word == 0) {
+    *reinterpret_cast<u32 *>(at) = word;
+    return;
+  }
+  for (u32 i = 0; i < sizeof word; i++) at[i] = static_cast<uint8_t>(word >> 8 * i);
+}
+
+/* Zeros from a slice's values to its end, and on to the next multiple of eight bytes. Columns of blocks take
+ * partitions, rows of blocks pieces of these. */
+__global__ void __launch_bounds__(THREADS) clear_index_kernel(Plan plan, void *const *outs) {
+  for (u32 p = blockIdx.x; p < plan.part.n_parts; p += gridDim.x) {
+    uint8_t *const out = static_cast<uint8_t *>(outs[p]);
+    if (!out) continue;
+    const u64 first = plan.slices[p].nnz * plan.row_bytes, end = (plan.slices[p].len_bytes + 7) & ~7ull;
+    const u64 aligned = (first + 3) & ~3ull, stride = gridDim.y * static_cast<u64>(THREADS);
+    const u64 thread = blockIdx.y * static_cast<u64>(THREADS) + threadIdx.x;
+    if (first + thread < aligned && first + thread < end) out[first + thread] = 0;
+    for (u64 at = aligned + 4 * thread; at < end; at += 4 * stride) *reinterpret_cast<u32 *>(out + at) = 0;
+  }
+}
+
+__global__ void __launch_bounds__(THREADS) write_index_kernel(Plan plan, void *const *outs) {
+  const u64 n = rows_listed(plan.found), stride = gridDim.x * static_cast<u64>(THREADS);
+  for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < n; i += stride) {
+    const u32 p = plan.found.parts[i], rank = plan.found.ranks[i];
+    const zps_device_slice slice = plan.slices[p];
+    if (!outs[p]) continue;
+    uint8_t *const index = static_cast<uint8_t *>(outs[p]) + slice.nnz * plan.row_bytes;
+    const u64 start = plan.starts[p], end = start + slice.nnz;
+    if (slice.codec == ZPS_CODEC_COO) store_word(index + 4 * (i - start), rank);
+    if (slice.codec != ZPS_CODEC_BITMAP) continue;
+    /* The first rank of a word writes all of it. */
+    const u32 word = rank / 32;
+    if (i > start && plan.found.ranks[i - 1] / 32 == word) continue;
+    u32 bits = 0;
+    for (u64 other = i; other < end && plan.found.ranks[other] / 32 == word; other++)
+      bits |= 1u << plan.found.ranks[other] % 32;
+    store_word(index + 4 * static_cast<u64>(word), bits);
+  }
+}
+
+}  // namespace
+
+void write_values(cudaStream_t stream, const Grid &grid, const Plan &plan, const Source &source, void *const *outs) {
+  const u64 n = plan.found.capacity;
+  if (source.kind == SOURCE_PAYLOADS) {
+    ZPS_LAUNCH(stream, blocks_for(grid, n, THREADS), THREADS, write_payloads_kernel, plan, outs);
+    return;
+  }
+  const u32 lanes = lanes_per_row(source.width), blocks = blocks_for(grid, n * lanes, THREADS);
+  by_dtype(source.dtype, [&](auto zero) {
+    typedef decltype(zero) T;
+    ZPS_LAUNCH(stream, blocks, THREADS, write_values_kernel<T>, plan, source, lanes, outs);
+  });
+}
+
+void write_index(cudaStream_t stream, const Grid &grid, const Plan &plan, void *const *outs) {
+  enum { COLUMNS_MAX = 1024, PIECES = 16 };
+  const u32 n_parts = plan.part.n_parts;
+  const dim3 clear_grid(n_parts < COLUMNS_MAX ? n_parts : +COLUMNS_MAX, PIECES);
+  ZPS_LAUNCH(stream, clear_grid, THREADS, clear_index_kernel, plan, outs);
+  ZPS_LAUNCH(stream, blocks_for(grid, plan.found.capacity, THREADS), THREADS, write_index_kernel, plan, outs);
+}
+
+}  // namespace zps

@@ -1,0 +1,32 @@
+#include "gpu/device.h"
+
+#include <dlfcn.h>
+#include <string.h>
+
+#include "gpu/cpu/device_cpu.h"
+
+/* The library stays loaded: CUDA's runtime does not like to be unloaded. */
+static zps_err_t open_cuda(unsigned index, struct zps_device **device_p, struct zps_error *error) {
+  void *const library = dlopen(ZPS_DEVICE_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (!library)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                    "no support for GPUs here: %s; build zenps with --with-cuda, or use host memory", dlerror());
+  zps_device_cuda_open_t open;
+  *(void **)&open = dlsym(library, ZPS_DEVICE_CUDA_OPEN);
+  const zps_err_t code = open ? open(ZPS_DEVICE_ABI, index, device_p, error)
+                              : zps_fail(error, ZPS_ERR_UNSUPPORTED, "%s has no %s: it is not zenps's",
+                                         ZPS_DEVICE_CUDA_LIBRARY, ZPS_DEVICE_CUDA_OPEN);
+  dlclose(library);
+  return code;
+}
+
+zps_err_t zps_device_open(const char *kind, unsigned index, struct zps_workpool *pool, struct zps_device **device_p,
+                          struct zps_error *error) {
+  if (strcmp(kind, "cpu") == 0) return zps_device_cpu_open(pool, device_p, error);
+  if (strcmp(kind, "cuda") == 0) return open_cuda(index, device_p, error);
+  return zps_fail(error, ZPS_ERR_INVALID, "'%s' is no kind of device: must be cpu or cuda", kind);
+}
+
+void zps_device_close(struct zps_device *device) {
+  if (device) device->ops->close(device);
+}

@@ -1,0 +1,171 @@
+/*
+ * Where gradients live and are coded: one vtable, so that the rest of zenps does not know whether it is host memory
+ * (cpu, always there) or a GPU's (cuda, in libzenps_cuda.so, loaded when it is asked for).
+ *
+ * Streams: work is submitted to the stream that the caller gives (cuda: a cudaStream_t; NULL: the default one; cpu: not
+ * looked at, the work is done when the call returns), in the order of the calls, and nothing waits for it. What a
+ * *_finish() function reports is there once the caller knows that the stream got there: by an event, or its own means.
+ * Scratch memory is allocated and freed in the order of the stream, too.
+ *
+ * Pointers named on_device point to memory of the device that the object belongs to (cpu: host memory); all others
+ * point to host memory. Arguments are borrowed during the call, memory on the device and pinned memory until the stream
+ * is through with the work.
+ *
+ * Threads: an object (device, encoder, decoder) is used by one thread at a time, different ones by different threads.
+ *
+ * Bytes: what an encoder writes is what zps_encoder_write() writes, and sums are those of zps_reduce(), bit for bit.
+ */
+#ifndef ZPS_GPU_DEVICE_H
+#define ZPS_GPU_DEVICE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/workpool.h"
+#include "common/codec/codec.h"
+#include "common/codec/encode.h"
+#include "common/codec/partition.h"
+
+enum zps_memory {
+  ZPS_MEMORY_HOST = 0,
+  ZPS_MEMORY_PINNED = 1, /* of the host, and within the device's reach; plain host memory with cpu */
+  ZPS_MEMORY_DEVICE = 2,
+};
+
+typedef void *zps_stream_t;
+struct zps_device;
+struct zps_event;
+
+/* What a fabric needs to reach device memory by itself. */
+struct zps_device_export {
+  int dmabuf_fd;   /* the caller's to close; -1: host memory, registered by its address */
+  uint64_t offset; /* of the memory in the dmabuf */
+  uint64_t len_bytes;
+  int index; /* of the device */
+};
+
+/* One partition's slice, as zps_encoder_choose() tells of it. */
+struct zps_device_slice {
+  uint32_t codec; /* enum zps_codec */
+  uint32_t nnz;
+  uint64_t len_bytes;
+};
+
+/* One slice to be decoded or added: the sizes are checked by zps_slice_check_sizes(), the bytes by the device. */
+struct zps_device_view {
+  uint32_t codec, partition, nnz, reserved;
+  uint64_t len_bytes;
+  const void *payload_on_device; /* 8-byte aligned, and readable up to the next multiple of 8 bytes */
+};
+
+/* Algorithm 1's parameters and what became of it (hierarchical.h). */
+struct zps_device_hashing {
+  uint32_t k;      /* 0: 3 */
+  uint64_t r1, r2; /* slots per partition; 0: 2 * n / n_parts, and r1 / 10 */
+  uint64_t seed;   /* of h_1..h_k */
+};
+struct zps_device_hashed {
+  uint64_t parallel, serial, lost_races;
+};
+
+struct zps_device_encoder;
+struct zps_device_decoder;
+
+struct zps_device_ops {
+  const char *kind; /* "cpu", "cuda" */
+  void (*close)(struct zps_device *device);
+
+  /* Memory. `copy` and `clear` are submitted; host memory that is not pinned may be copied at once. */
+  zps_err_t (*allocate)(struct zps_device *device, enum zps_memory memory, size_t len_bytes, void **memory_p,
+                        struct zps_error *error);
+  void (*release)(struct zps_device *device, enum zps_memory memory, void *at); /* NULL is allowed */
+  zps_err_t (*copy)(struct zps_device *device, void *to, const void *from, size_t len_bytes, zps_stream_t stream,
+                    struct zps_error *error);
+  zps_err_t (*clear)(struct zps_device *device, void *at_on_device, size_t len_bytes, zps_stream_t stream,
+                     struct zps_error *error);
+
+  /* Order. query: ZPS_ERR_AGAIN while the stream has not got there. sync blocks the calling thread alone. */
+  zps_err_t (*stream_create)(struct zps_device *device, zps_stream_t *stream_p, struct zps_error *error);
+  void (*stream_destroy)(struct zps_device *device, zps_stream_t stream);
+  zps_err_t (*event_create)(struct zps_device *device, struct zps_event **event_p, struct zps_error *error);
+  void (*event_destroy)(struct zps_device *device, struct zps_event *event);
+  zps_err_t (*event_record)(struct zps_device *device, struct zps_event *event, zps_stream_t stream,
+                            struct zps_error *error);
+  zps_err_t (*event_query)(struct zps_device *device, struct zps_event *event, struct zps_error *error);
+  zps_err_t (*event_sync)(struct zps_device *device, struct zps_event *event, struct zps_error *error);
+  zps_err_t (*stream_wait)(struct zps_device *device, zps_stream_t stream, struct zps_event *event,
+                           struct zps_error *error);
+
+  /* Registration with the fabric. ZPS_ERR_UNSUPPORTED where neither the driver nor the device can export memory. */
+  zps_err_t (*export_memory)(struct zps_device *device, void *base_on_device, size_t len_bytes,
+                             struct zps_device_export *export_p, struct zps_error *error);
+
+  /* Encoding, in the order scan or merge, finish, write. `allowed` as in zps_codec_choose(), with COO or BITMAP. */
+  zps_err_t (*encoder_create)(struct zps_device *device, struct zps_device_encoder **encoder_p,
+                              struct zps_error *error);
+  void (*encoder_destroy)(struct zps_device_encoder *encoder);
+  /* Finds, partitions and orders the rows of `input` (values and rows on the device), and chooses codecs. */
+  zps_err_t (*encoder_scan)(struct zps_device_encoder *encoder, const struct zps_encode_input *input, unsigned allowed,
+                            zps_stream_t stream, struct zps_error *error);
+  /* Adds up what the ranks of a host contribute, in the order of `views`, which holds those of the first rank in order
+   * of partitions, then those of the second, and so on. */
+  zps_err_t (*encoder_merge)(struct zps_device_encoder *encoder, const struct zps_partition *part, uint32_t width,
+                             enum zps_dtype dtype, const struct zps_device_view *views, unsigned n_ranks,
+                             unsigned allowed, zps_stream_t stream, struct zps_error *error);
+  /* Once the scan is done: part->n_parts slices. ZPS_ERR_AGAIN: its scratch memory was too small for so many rows, and
+   * is larger next time: scan again. ZPS_ERR_INVALID names the first bad row number, ZPS_ERR_PROTOCOL a bad view. */
+  zps_err_t (*encoder_finish)(struct zps_device_encoder *encoder, const struct zps_device_slice **slices_p,
+                              struct zps_error *error);
+  /* Writes partition p's slice to outs_on_device[p] (8-byte aligned, with room up to the next multiple of 8 bytes;
+   * NULL: left out). */
+  zps_err_t (*encoder_write)(struct zps_device_encoder *encoder, void *const *outs_on_device, zps_stream_t stream,
+                             struct zps_error *error);
+
+  /* Decoding: several views of different partitions at once. */
+  zps_err_t (*decoder_create)(struct zps_device *device, struct zps_device_decoder **decoder_p,
+                              struct zps_error *error);
+  void (*decoder_destroy)(struct zps_device_decoder *decoder);
+  /* Writes the views' rows into a dense array, which the caller has cleared; leaves other rows as they are. */
+  zps_err_t (*decoder_dense)(struct zps_device_decoder *decoder, const struct zps_partition *part, uint32_t width,
+                             enum zps_dtype dtype, const struct zps_device_view *views, unsigned n_views,
+                             void *dense_on_device, zps_stream_t stream, struct zps_error *error);
+  /* Writes the views' rows in ascending order; there is room for all of them. */
+  zps_err_t (*decoder_rows)(struct zps_device_decoder *decoder, const struct zps_partition *part, uint32_t width,
+                            enum zps_dtype dtype, const struct zps_device_view *views, unsigned n_views,
+                            int64_t *rows_on_device, void *values_on_device, zps_stream_t stream,
+                            struct zps_error *error);
+  /* Once the work is done: ZPS_ERR_PROTOCOL when a view's bytes are no set of its nnz ranks; the result is then good
+   * for nothing, but nothing else was touched. */
+  zps_err_t (*decoder_finish)(struct zps_device_decoder *decoder, struct zps_error *error);
+
+  /* Zen's Algorithm 1 over n distinct rows of the partition function: partition p's come to lie, in any order, at
+   * out[starts[p] .. starts[p + 1]). Repeated with more serial memory until none overflows, and therefore waits for the
+   * stream: for comparison, not for the data path. `hashed_p` may be NULL. */
+  zps_err_t (*hash)(struct zps_device *device, const struct zps_device_hashing *hashing,
+                    const struct zps_partition *part, const uint64_t *rows_on_device, uint64_t n,
+                    uint64_t *out_on_device, uint64_t *starts_on_device, zps_stream_t stream,
+                    struct zps_device_hashed *hashed_p, struct zps_error *error);
+};
+
+/* An implementation's device begins with this. */
+struct zps_device {
+  const struct zps_device_ops *ops;
+};
+
+/* Opens "cpu", or "cuda" with the number of a GPU. `pool` (may be NULL) is cpu's threads. ZPS_ERR_UNSUPPORTED: this
+ * host has no such device, or no libzenps_cuda.so. */
+zps_err_t zps_device_open(const char *kind, unsigned index, struct zps_workpool *pool, struct zps_device **device_p,
+                          struct zps_error *error) ZPS_MUSTCHECK;
+void zps_device_close(struct zps_device *device); /* NULL is allowed */
+
+/* What libzenps_cuda.so exports, under this name; another version is refused. */
+#define ZPS_DEVICE_CUDA_LIBRARY "libzenps_cuda.so.0"
+#define ZPS_DEVICE_CUDA_OPEN "zps_cuda_device_open"
+#define ZPS_DEVICE_ABI 1
+typedef zps_err_t (*zps_device_cuda_open_t)(unsigned abi, unsigned index, struct zps_device **device_p,
+                                            struct zps_error *error);
+zps_err_t zps_cuda_device_open(unsigned abi, unsigned index, struct zps_device **device_p,
+                               struct zps_error *error) ZPS_MUSTCHECK;
+
+#endif

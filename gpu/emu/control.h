@@ -1,0 +1,30 @@
+/* What tests tell the emulation, and ask it. */
+#ifndef ZPS_GPU_EMU_CONTROL_H
+#define ZPS_GPU_EMU_CONTROL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Starts the generator that chooses who runs next, and how many blocks are resident (1 to 4). */
+void zps_emu_seed(uint64_t seed);
+/* What the kernels did wrong since the last call, or NULL; valid until the next call. */
+const char *zps_emu_take_error(void);
+/* A kernel that takes more turns than this is given up; hundreds of millions at first. */
+void zps_emu_limit_turns(uint64_t n);
+/* Times that another thread was chosen, since the start. */
+uint64_t zps_emu_switches(void);
+/* Whether the host may touch [at, at + 1): false for device memory outside of the kernels and copies that use it. */
+bool zps_emu_is_device(const void *at);
+/* Allocations of device and pinned memory that were not freed. */
+uint64_t zps_emu_allocations(void);
+/* The n-th allocation of device memory from here on fails, as do all after it; UINT64_MAX: none. */
+void zps_emu_fail_allocation(uint64_t n);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

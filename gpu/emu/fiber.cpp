@@ -1,0 +1,124 @@
+#include "gpu/emu/fiber.hpp"
+
+#include <cstdint>
+#include <cstdlib>
+#include <new>
+#include <sys/mman.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#define ZPS_EMU_ASAN 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define ZPS_EMU_ASAN 1
+#endif
+#endif
+#ifdef ZPS_EMU_ASAN
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+#ifndef __x86_64__
+#include <ucontext.h>
+#endif
+
+namespace zps_emu {
+
+Fiber main_fiber;
+
+void fiber_create(Fiber *fiber) {
+  fiber->stack = mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (fiber->stack == MAP_FAILED) throw std::bad_alloc();
+}
+
+#ifdef __x86_64__
+
+/* What a function must preserve, saved on the stack that is left. ucontext would make a system call per switch. */
+extern "C" void zps_emu_switch(void **saved_p, void *to);
+__asm__(
+    ".text\n"
+    ".globl zps_emu_switch\n"
+    ".hidden zps_emu_switch\n"
+    ".type zps_emu_switch, @function\n"
+    "zps_emu_switch:\n"
+    "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
+    "  movq %rsp, (%rdi)\n"
+    "  movq %rsi, %rsp\n"
+    "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
+    "  ret\n"
+    ".size zps_emu_switch, .-zps_emu_switch\n");
+
+void fiber_destroy(Fiber *fiber) {
+  munmap(fiber->stack, STACK_BYTES);
+}
+
+void fiber_prepare(Fiber *fiber, void (*enter)()) {
+  /* Six registers and the address to return to; enter() finds the stack as after a call. */
+  uintptr_t *const top = reinterpret_cast<uintptr_t *>(static_cast<char *>(fiber->stack) + STACK_BYTES) - 8;
+  for (unsigned i = 0; i < 6; i++) top[i] = 0;
+  top[6] = reinterpret_cast<uintptr_t>(enter);
+  top[7] = 0;
+  fiber->saved = top;
+  fiber->fake = nullptr;
+}
+
+static void change(Fiber *from, Fiber *to) {
+  zps_emu_switch(&from->saved, to->saved);
+}
+
+#else
+
+void fiber_destroy(Fiber *fiber) {
+  munmap(fiber->stack, STACK_BYTES);
+  delete static_cast<ucontext_t *>(fiber->saved);
+}
+
+static ucontext_t *context_of(Fiber *fiber) {
+  if (!fiber->saved) fiber->saved = new ucontext_t;
+  return static_cast<ucontext_t *>(fiber->saved);
+}
+
+void fiber_prepare(Fiber *fiber, void (*enter)()) {
+  ucontext_t *const context = context_of(fiber);
+  getcontext(context);
+  context->uc_stack.ss_sp = fiber->stack;
+  context->uc_stack.ss_size = STACK_BYTES;
+  context->uc_link = nullptr;
+  makecontext(context, enter, 0);
+  fiber->fake = nullptr;
+}
+
+static void change(Fiber *from, Fiber *to) {
+  swapcontext(context_of(from), context_of(to));
+}
+
+#endif
+
+#ifdef ZPS_EMU_ASAN
+static const void *main_stack;
+static size_t main_stack_bytes;
+
+void fiber_switch(Fiber *from, Fiber *to, bool last) {
+  const void *const stack = to == &main_fiber ? main_stack : to->stack;
+  __sanitizer_start_switch_fiber(last ? nullptr : &from->fake, stack,
+                                 to == &main_fiber ? main_stack_bytes : static_cast<size_t>(STACK_BYTES));
+  change(from, to);
+  const void *bottom;
+  size_t len_bytes;
+  __sanitizer_finish_switch_fiber(from->fake, &bottom, &len_bytes);
+}
+
+void fiber_entered() {
+  const void *bottom;
+  size_t len_bytes;
+  __sanitizer_finish_switch_fiber(nullptr, &bottom, &len_bytes);
+  main_stack = bottom; /* fibers are entered from there alone */
+  main_stack_bytes = len_bytes;
+}
+#else
+void fiber_switch(Fiber *from, Fiber *to, bool) {
+  change(from, to);
+}
+
+void fiber_entered() {}
+#endif
+
+}  // namespace zps_emu

@@ -1,0 +1,6 @@
+/* What strings the kernels together, over the emulation's runtime. */
+#include "gpu/cuda/decoder.cu"
+#include "gpu/cuda/device.cu"
+#include "gpu/cuda/encoder.cu"
+#include "gpu/cuda/hasher.cu"
+#include "gpu/cuda/memory.cu"

@@ -1,0 +1,310 @@
+/* Memory, streams and events. One lock around all: kernels and copies run under it, on the thread that waits. */
+#include "gpu/emu/runtime.hpp"
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <set>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "gpu/emu/control.h"
+
+struct zps_emu_stream {
+  std::deque<std::function<cudaError_t()>> work;
+  uint64_t n_submitted = 0, n_done = 0;
+  bool is_draining = false;
+};
+
+struct zps_emu_event {
+  zps_emu_stream *stream = nullptr; /* NULL: recorded nowhere */
+  uint64_t after = 0;               /* so much of the stream's work */
+};
+
+namespace {
+
+struct Region { /* of device memory, between its guard pages */
+  char *pages;
+  size_t len_bytes;
+};
+
+std::recursive_mutex lock;
+std::map<const char *, Region> regions; /* by the pointer handed out */
+uint64_t n_pinned, n_granted = UINT64_MAX;
+unsigned n_open; /* nested openings of device memory */
+zps_emu_stream default_stream;
+std::set<const zps_emu_stream *> streams = {&default_stream};
+cudaError_t last_error;
+
+typedef std::lock_guard<std::recursive_mutex> Guard;
+
+size_t page_bytes() {
+  return static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}
+
+size_t whole_pages(size_t len_bytes) {
+  return (len_bytes + page_bytes() - 1) / page_bytes() * page_bytes();
+}
+
+cudaError_t note(cudaError_t error) {
+  if (error != cudaSuccess && error != cudaErrorNotReady) last_error = error;
+  return error;
+}
+
+void protect(const Region &region, int how) {
+  if (mprotect(region.pages + page_bytes(), whole_pages(region.len_bytes), how) != 0) abort();
+}
+
+/* Device memory can be touched while one of these lives. */
+struct Opening {
+  Opening() {
+    if (n_open++ > 0) return;
+    for (const auto &entry : regions) protect(entry.second, PROT_READ | PROT_WRITE);
+  }
+  ~Opening() {
+    if (--n_open > 0) return;
+    for (const auto &entry : regions) protect(entry.second, PROT_NONE);
+  }
+};
+
+zps_emu_stream *stream_of(cudaStream_t stream) {
+  return stream ? stream : &default_stream;
+}
+
+/* Runs the stream's work up to number `until`. Work may wait for events, which runs other streams. */
+cudaError_t drain(zps_emu_stream *stream, uint64_t until) {
+  if (stream->n_done >= until || stream->is_draining) return cudaSuccess;
+  cudaError_t first = cudaSuccess;
+  Opening opening;
+  stream->is_draining = true;
+  while (stream->n_done < until) {
+    const std::function<cudaError_t()> work = std::move(stream->work.front());
+    stream->work.pop_front();
+    const cudaError_t error = work();
+    if (first == cudaSuccess) first = error;
+    stream->n_done++;
+  }
+  stream->is_draining = false;
+  return note(first);
+}
+
+/* What was destroyed is done. */
+bool is_done(const zps_emu_event &event) {
+  return !event.stream || streams.count(event.stream) == 0 || event.stream->n_done >= event.after;
+}
+
+bool take_grant() {
+  if (n_granted == UINT64_MAX) return true;
+  if (n_granted == 0) return false;
+  n_granted--;
+  return true;
+}
+
+}  // namespace
+
+namespace zps_emu {
+
+void submit(cudaStream_t stream, std::function<cudaError_t()> work) {
+  Guard guard(lock);
+  zps_emu_stream *const to = stream_of(stream);
+  to->work.push_back(std::move(work));
+  to->n_submitted++;
+}
+
+}  // namespace zps_emu
+
+bool zps_emu_is_device(const void *at) {
+  Guard guard(lock);
+  const char *const byte = static_cast<const char *>(at);
+  auto next = regions.upper_bound(byte);
+  if (next == regions.begin()) return false;
+  --next;
+  return byte < next->first + next->second.len_bytes;
+}
+
+uint64_t zps_emu_allocations(void) {
+  Guard guard(lock);
+  return regions.size() + n_pinned;
+}
+
+void zps_emu_fail_allocation(uint64_t n) {
+  n_granted = n;
+}
+
+cudaError_t cudaGetDeviceCount(int *count) {
+  *count = 1;
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int device) {
+  return note(device == 0 ? cudaSuccess : cudaErrorInvalidDevice);
+}
+
+cudaError_t cudaGetDevice(int *device) {
+  *device = 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int) {
+  *value = 2;
+  return cudaSuccess;
+}
+
+/* ------------------------------------------------------------ memory */
+
+cudaError_t cudaMalloc(void **memory, size_t len) {
+  Guard guard(lock);
+  const size_t page = page_bytes(), len_bytes = len ? (len + 15) & ~static_cast<size_t>(15) : 16;
+  const size_t pages_bytes = whole_pages(len_bytes);
+  if (!take_grant()) return note(cudaErrorMemoryAllocation);
+  void *const pages = mmap(nullptr, pages_bytes + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (pages == MAP_FAILED) return note(cudaErrorMemoryAllocation);
+  const Region region = {static_cast<char *>(pages), len_bytes};
+  char *const at = region.pages + page + pages_bytes - len_bytes; /* ends where the guard page begins */
+  protect(region, PROT_READ | PROT_WRITE);
+  memset(region.pages + page, 0xa5, pages_bytes);
+  if (n_open == 0) protect(region, PROT_NONE);
+  regions[at] = region;
+  *memory = at;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *memory) {
+  Guard guard(lock);
+  if (!memory) return cudaSuccess;
+  const auto at = regions.find(static_cast<const char *>(memory));
+  if (at == regions.end()) return note(cudaErrorInvalidValue);
+  munmap(at->second.pages, whole_pages(at->second.len_bytes) + 2 * page_bytes());
+  regions.erase(at);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMallocAsync(void **memory, size_t len, cudaStream_t) {
+  return cudaMalloc(memory, len);
+}
+
+cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream) {
+  zps_emu::submit(stream, [=] { return cudaFree(memory); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **memory, size_t len, unsigned) {
+  Guard guard(lock);
+  void *const at = take_grant() ? malloc(len ? len : 1) : nullptr;
+  if (!at) return note(cudaErrorMemoryAllocation);
+  memset(at, 0xa5, len);
+  n_pinned++;
+  *memory = at;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *memory) {
+  Guard guard(lock);
+  if (memory) n_pinned--;
+  free(memory);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t len, cudaMemcpyKind, cudaStream_t stream) {
+  zps_emu::submit(stream, [=] {
+    if (len > 0) memmove(to, from, len);
+    return cudaSuccess;
+  });
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *to, int byte, size_t len, cudaStream_t stream) {
+  zps_emu::submit(stream, [=] {
+    if (len > 0) memset(to, byte, len);
+    return cudaSuccess;
+  });
+  return cudaSuccess;
+}
+
+/* ------------------------------------------------------------ streams and events */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
+  Guard guard(lock);
+  *stream = new zps_emu_stream;
+  streams.insert(*stream);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  Guard guard(lock);
+  const cudaError_t error = drain(stream, stream->n_submitted);
+  streams.erase(stream);
+  delete stream;
+  return error;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  Guard guard(lock);
+  return drain(stream_of(stream), stream_of(stream)->n_submitted);
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  Guard guard(lock);
+  const zps_emu_event now = *event; /* what it stands for at this call, as with CUDA */
+  zps_emu::submit(stream, [=] { return is_done(now) ? cudaSuccess : drain(now.stream, now.after); });
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
+  *event = new zps_emu_event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event) {
+  delete event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  Guard guard(lock);
+  event->stream = stream_of(stream);
+  event->after = event->stream->n_submitted;
+  return cudaSuccess;
+}
+
+/* The first to ask is told to ask again, and finds it done then. */
+cudaError_t cudaEventQuery(cudaEvent_t event) {
+  Guard guard(lock);
+  if (is_done(*event)) return cudaSuccess;
+  const cudaError_t error = drain(event->stream, event->after);
+  return error == cudaSuccess ? cudaErrorNotReady : error;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event) {
+  Guard guard(lock);
+  return is_done(*event) ? cudaSuccess : drain(event->stream, event->after);
+}
+
+cudaError_t cudaGetLastError() {
+  const cudaError_t error = last_error;
+  last_error = cudaSuccess;
+  return error;
+}
+
+const char *cudaGetErrorString(cudaError_t error) {
+  switch (error) {
+    case cudaSuccess:
+      return "no error";
+    case cudaErrorInvalidValue:
+      return "invalid argument";
+    case cudaErrorMemoryAllocation:
+      return "out of memory";
+    case cudaErrorInvalidDevice:
+      return "invalid device ordinal";
+    case cudaErrorNotReady:
+      return "device not ready";
+    case cudaErrorLaunchFailure:
+      return "unspecified launch failure";
+    case cudaErrorNotSupported:
+      return "operation not supported";
+  }
+  return "unknown error";
+}

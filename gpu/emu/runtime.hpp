@@ -1,0 +1,66 @@
+/*
+ * As much of the CUDA runtime as libzenps_cuda.so uses, over host memory.
+ *
+ * Device memory has a page of its own at either end that nobody may touch, and all of it is closed to the host except
+ * while the emulation runs a kernel or copy: dereferencing a device pointer is a fault, as on a machine with a GPU.
+ * Work on a stream runs when somebody waits for the stream or for an event in it, or asks whether it is done.
+ */
+#ifndef ZPS_GPU_EMU_RUNTIME_HPP
+#define ZPS_GPU_EMU_RUNTIME_HPP
+
+#include <cstddef>
+#include <functional>
+
+struct dim3 {
+  unsigned x, y, z;
+  dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+struct uint4 {
+  unsigned x, y, z, w;
+} __attribute__((aligned(16)));
+
+enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorInvalidValue = 1,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorInvalidDevice = 101,
+  cudaErrorNotReady = 600,
+  cudaErrorLaunchFailure = 719,
+  cudaErrorNotSupported = 801
+};
+enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
+enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaHostAllocDefault = 0 };
+typedef struct zps_emu_stream *cudaStream_t;
+typedef struct zps_emu_event *cudaEvent_t;
+
+cudaError_t cudaGetDeviceCount(int *count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int *device);
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device);
+cudaError_t cudaMalloc(void **memory, size_t len);
+cudaError_t cudaFree(void *memory);
+cudaError_t cudaMallocAsync(void **memory, size_t len, cudaStream_t stream);
+cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream);
+cudaError_t cudaHostAlloc(void **memory, size_t len, unsigned flags);
+cudaError_t cudaFreeHost(void *memory);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t len, cudaMemcpyKind kind, cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void *to, int byte, size_t len, cudaStream_t stream);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaEventSynchronize(cudaEvent_t event);
+cudaError_t cudaGetLastError();
+const char *cudaGetErrorString(cudaError_t error);
+
+namespace zps_emu {
+/* Runs on the stream in its turn; what it returns is the stream's error. */
+void submit(cudaStream_t stream, std::function<cudaError_t()> work);
+}  // namespace zps_emu
+
+#endif
