@@ -54,7 +54,7 @@ struct zps_device_slice {
 
 /* One slice to be decoded or added: the sizes are checked by zps_slice_check_sizes(), the bytes by the device. */
 struct zps_device_view {
-  uint32_t codec, partition, nnz, reserved;
+  uint32_t codec, value_codec, partition, nnz; /* enum zps_codec, enum zps_value_codec */
   uint64_t len_bytes;
   const void *payload_on_device; /* 8-byte aligned, and readable up to the next multiple of 8 bytes */
 };
@@ -109,10 +109,10 @@ struct zps_device_ops {
   zps_err_t (*encoder_scan)(struct zps_device_encoder *encoder, const struct zps_encode_input *input, unsigned allowed,
                             zps_stream_t stream, struct zps_error *error);
   /* Adds up what the ranks of a host contribute, in the order of `views`, which holds those of the first rank in order
-   * of partitions, then those of the second, and so on. */
-  zps_err_t (*encoder_merge)(struct zps_device_encoder *encoder, const struct zps_partition *part, uint32_t width,
-                             enum zps_dtype dtype, const struct zps_device_view *views, unsigned n_ranks,
-                             unsigned allowed, zps_stream_t stream, struct zps_error *error);
+   * of partitions, then those of the second, and so on. `shape` has everything but values and rows. */
+  zps_err_t (*encoder_merge)(struct zps_device_encoder *encoder, const struct zps_encode_input *shape,
+                             const struct zps_device_view *views, unsigned n_ranks, unsigned allowed,
+                             zps_stream_t stream, struct zps_error *error);
   /* Once the scan is done: part->n_parts slices. ZPS_ERR_AGAIN: its scratch memory was too small for so many rows, and
    * is larger next time: scan again. ZPS_ERR_INVALID names the first bad row number, ZPS_ERR_PROTOCOL a bad view. */
   zps_err_t (*encoder_finish)(struct zps_device_encoder *encoder, const struct zps_device_slice **slices_p,

@@ -57,11 +57,6 @@ uint64_t zps_values_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint
   return bits ? 4 * buckets(n) + level_bytes(bits, n) : 4 * (n / 2 + n % 2);
 }
 
-uint64_t zps_values_key(const struct zps_values_origin *origin, uint32_t partition) {
-  const uint64_t of_slice = zps_hash_mix64(origin->seed ^ ((uint64_t)origin->tensor << 32 | partition));
-  return zps_hash_mix64(zps_hash_mix64(of_slice ^ origin->step) ^ origin->rank);
-}
-
 /* ---- writing ---- */
 
 void zps_values_writer_init(struct zps_values_writer *writer, enum zps_value_codec codec, enum zps_dtype dtype,

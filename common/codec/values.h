@@ -31,6 +31,7 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
+#include "common/base/hash.h"
 #include "common/codec/dtype.h"
 
 /* Numbers are ABI (zenps.h). */
@@ -66,7 +67,10 @@ struct zps_values_origin {
   uint32_t tensor, rank;
 };
 /* The key of what is sent for a partition. */
-uint64_t zps_values_key(const struct zps_values_origin *origin, uint32_t partition);
+ZPS_INLINE uint64_t zps_values_key(const struct zps_values_origin *origin, uint32_t partition) {
+  const uint64_t of_slice = zps_hash_mix64(origin->seed ^ ((uint64_t)origin->tensor << 32 | partition));
+  return zps_hash_mix64(zps_hash_mix64(of_slice ^ origin->step) ^ origin->rank);
+}
 
 /* Writes a list piece by piece. */
 struct zps_values_writer {

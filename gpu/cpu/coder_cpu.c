@@ -13,8 +13,9 @@ struct zps_device_encoder {
   struct zps_device_cpu *device;
   struct zps_encoder *encoder;
   struct zps_partition part;
-  struct zps_buffer slices; /* struct zps_device_slice[n_parts] */
-  zps_err_t code;           /* of the last merge, and why */
+  struct zps_encode_input shape; /* of a merge */
+  struct zps_buffer slices;      /* struct zps_device_slice[n_parts] */
+  zps_err_t code;                /* of the last merge, and why */
   struct zps_error error;
   /* A merge's sums; NULL offsets none: the slices are the encoder's. */
   bool is_merge;
@@ -71,7 +72,7 @@ zps_err_t zps_cpu_encoder_scan(struct zps_device_encoder *encoder, const struct 
 static zps_err_t open_view(const struct zps_partition *part, uint32_t width, enum zps_dtype dtype,
                            const struct zps_device_view *from, struct zps_slice_view *view, struct zps_error *error) {
   return zps_slice_view_init(view, from->codec, zps_partition_size(part, from->partition), from->nnz, width, dtype,
-                             from->payload_on_device, from->len_bytes, error);
+                             (enum zps_value_codec)from->value_codec, from->payload_on_device, from->len_bytes, error);
 }
 
 /* The codec that the ranks' sum is made in, before its ranks are known. */
@@ -89,20 +90,24 @@ static zps_err_t merge_partition(struct zps_device_encoder *encoder, const struc
   zps_err_t code = zps_reduce(encoder->scratch, views, n_ranks, ZPS_OP_SUM, plain, out, &slice->nnz, &len_bytes);
   if (code != ZPS_OK) return code;
   struct zps_slice_view sum;
-  code = zps_slice_view_init(&sum, plain, views->m, slice->nnz, views->width, views->dtype, out, len_bytes,
-                             &encoder->error);
+  code = zps_slice_view_init(&sum, plain, views->m, slice->nnz, views->width, views->dtype, ZPS_VALUES_RAW, out,
+                             len_bytes, &encoder->error);
   if (code == ZPS_OK) code = zps_slice_recode(&sum, allowed, &encoder->recode);
+  if (code != ZPS_OK) return code;
   slice->codec = sum.codec;
-  slice->len_bytes = (uint64_t)sum.z * sum.width * zps_dtype_size(sum.dtype) + sum.index_bytes;
+  slice->len_bytes =
+      zps_values_bytes(encoder->shape.value_codec, sum.dtype, (uint64_t)sum.z * sum.width) + sum.index_bytes;
   return code;
 }
 
-zps_err_t zps_cpu_encoder_merge(struct zps_device_encoder *encoder, const struct zps_partition *part, uint32_t width,
-                                enum zps_dtype dtype, const struct zps_device_view *from, unsigned n_ranks,
-                                unsigned allowed, zps_stream_t stream, struct zps_error *error) {
+zps_err_t zps_cpu_encoder_merge(struct zps_device_encoder *encoder, const struct zps_encode_input *shape,
+                                const struct zps_device_view *from, unsigned n_ranks, unsigned allowed,
+                                zps_stream_t stream, struct zps_error *error) {
   (void)stream;
+  const struct zps_partition *const part = shape->part;
   const uint32_t n_parts = part->n_parts;
   encoder->part = *part;
+  encoder->shape = *shape;
   encoder->is_merge = true;
   zps_err_t code = zps_buffer_need(&encoder->slices, n_parts, sizeof(struct zps_device_slice));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->offsets, n_parts + 1ull, sizeof(uint64_t));
@@ -115,7 +120,8 @@ zps_err_t zps_cpu_encoder_merge(struct zps_device_encoder *encoder, const struct
   for (uint32_t p = 0; p < n_parts; p++) {
     struct zps_slice_view *const of_part = views + (uint64_t)p * n_ranks;
     for (unsigned rank = 0; rank < n_ranks; rank++) {
-      encoder->code = open_view(part, width, dtype, &from[rank * n_parts + p], &of_part[rank], &encoder->error);
+      encoder->code =
+          open_view(part, shape->width, shape->dtype, &from[rank * n_parts + p], &of_part[rank], &encoder->error);
       if (encoder->code != ZPS_OK) return ZPS_OK;
     }
     const uint64_t bound = zps_reduce_bound(of_part, n_ranks, plain_codec(of_part, n_ranks, allowed));
@@ -143,16 +149,26 @@ struct writing {
   void *const *outs;
 };
 
+/* A sum's values are raw until here. */
+static void write_sum(const struct zps_device_encoder *encoder, uint32_t p, char *out) {
+  const struct zps_device_slice *const slice = (const struct zps_device_slice *)encoder->slices.data + p;
+  const struct zps_encode_input *const shape = &encoder->shape;
+  const char *const sum = (const char *)encoder->sums.data + ((const uint64_t *)encoder->offsets.data)[p];
+  const uint64_t n = (uint64_t)slice->nnz * shape->width, raw_bytes = n * zps_dtype_size(shape->dtype);
+  const uint64_t values_bytes = zps_values_bytes(shape->value_codec, shape->dtype, n);
+  zps_values_encode(shape->value_codec, shape->dtype, sum, n, zps_values_key(&shape->origin, p), out);
+  if (slice->len_bytes > values_bytes) memcpy(out + values_bytes, sum + raw_bytes, slice->len_bytes - values_bytes);
+}
+
 static void write_partition(void *ctx, unsigned p) {
   const struct writing *const writing = ctx;
   const struct zps_device_encoder *const encoder = writing->encoder;
   const struct zps_device_slice *const slice = (const struct zps_device_slice *)encoder->slices.data + p;
   if (!writing->outs[p]) return;
-  if (!encoder->is_merge)
+  if (encoder->is_merge)
+    write_sum(encoder, p, writing->outs[p]);
+  else
     zps_encoder_write(encoder->encoder, p, (enum zps_codec)slice->codec, writing->outs[p]);
-  else if (slice->len_bytes)
-    memcpy(writing->outs[p], (const char *)encoder->sums.data + ((const uint64_t *)encoder->offsets.data)[p],
-           slice->len_bytes);
 }
 
 zps_err_t zps_cpu_encoder_write(struct zps_device_encoder *encoder, void *const *outs, zps_stream_t stream,
@@ -203,8 +219,11 @@ zps_err_t zps_cpu_decoder_rows(struct zps_device_decoder *decoder, const struct 
   if (code != ZPS_OK) return zps_fail(error, code, "no memory for %u views", part->n_parts);
   struct zps_slice_view *const all = decoder->views.data;
   for (uint32_t p = 0; p < part->n_parts; p++)
-    all[p] = (struct zps_slice_view){
-        .codec = ZPS_CODEC_COO, .dtype = dtype, .m = zps_partition_size(part, p), .width = width};
+    all[p] = (struct zps_slice_view){.codec = ZPS_CODEC_COO,
+                                     .dtype = dtype,
+                                     .value_codec = ZPS_VALUES_RAW,
+                                     .m = zps_partition_size(part, p),
+                                     .width = width};
   decoder->code = ZPS_OK;
   for (unsigned v = 0; v < n_views && decoder->code == ZPS_OK; v++)
     decoder->code = open_view(part, width, dtype, &views[v], &all[views[v].partition], &decoder->error);

@@ -23,9 +23,9 @@ zps_err_t zps_cpu_encoder_create(struct zps_device *device, struct zps_device_en
 void zps_cpu_encoder_destroy(struct zps_device_encoder *encoder);
 zps_err_t zps_cpu_encoder_scan(struct zps_device_encoder *encoder, const struct zps_encode_input *input,
                                unsigned allowed, zps_stream_t stream, struct zps_error *error);
-zps_err_t zps_cpu_encoder_merge(struct zps_device_encoder *encoder, const struct zps_partition *part, uint32_t width,
-                                enum zps_dtype dtype, const struct zps_device_view *views, unsigned n_ranks,
-                                unsigned allowed, zps_stream_t stream, struct zps_error *error);
+zps_err_t zps_cpu_encoder_merge(struct zps_device_encoder *encoder, const struct zps_encode_input *shape,
+                                const struct zps_device_view *views, unsigned n_ranks, unsigned allowed,
+                                zps_stream_t stream, struct zps_error *error);
 zps_err_t zps_cpu_encoder_finish(struct zps_device_encoder *encoder, const struct zps_device_slice **slices_p,
                                  struct zps_error *error);
 zps_err_t zps_cpu_encoder_write(struct zps_device_encoder *encoder, void *const *outs, zps_stream_t stream,

@@ -16,7 +16,7 @@ __device__ __forceinline__ u32 load_word(const uint8_t *at) {
 }
 
 __device__ __forceinline__ const uint8_t *index_of(const Reading &reading, const zps_device_view &view) {
-  return static_cast<const uint8_t *>(view.payload_on_device) + view.nnz * reading.value_bytes * reading.width;
+  return static_cast<const uint8_t *>(view.payload_on_device) + index_offset(reading, view);
 }
 
 __global__ void __launch_bounds__(THREADS) read_coo_kernel(Reading reading) {
@@ -84,6 +84,32 @@ __global__ void __launch_bounds__(THREADS) read_holes_kernel(Reading reading) {
   }
 }
 
+/* A thread for each value; the last of a list looks at the bits behind it. */
+__global__ void __launch_bounds__(THREADS) check_values_kernel(Reading reading) {
+  enum : u32 { INFINITE = 0x7f800000u, SCALE_NAN = 0x7fc00000u };
+  const u64 stride = gridDim.x * static_cast<u64>(THREADS), n_all = reading.n_rows * reading.width;
+  for (u64 e = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; e < n_all; e += stride) {
+    const u32 v = find_start(reading.starts, reading.n_views, static_cast<u64>(e / reading.width));
+    const zps_device_view view = reading.views[v];
+    const u32 bits = level_bits(view.value_codec);
+    const u64 n = static_cast<u64>(view.nnz) * reading.width, i = e - reading.starts[v] * reading.width;
+    const uint8_t *const list = static_cast<const uint8_t *>(view.payload_on_device);
+    bool is_bad = false;
+    if (bits) {
+      const int level = level_at(list, bits, n, i);
+      const u32 scale = reinterpret_cast<const u32 *>(list)[i / ZPS_VALUES_BUCKET];
+      is_bad = level == -(1 << (bits - 1)) || (scale >= INFINITE && scale != SCALE_NAN) ||
+               (level != 0 && (scale == 0 || scale == SCALE_NAN));
+      const u32 used = n * bits % 32;
+      if (i == n - 1 && used)
+        is_bad |= reinterpret_cast<const u32 *>(list + 4 * value_buckets(n))[i * bits / 32] >> used != 0;
+    } else if (view.value_codec != ZPS_VALUES_RAW && n % 2 && i == n - 1) {
+      is_bad = reinterpret_cast<const uint16_t *>(list)[n] != 0;
+    }
+    if (is_bad) atomicMax(reading.bad, v + 1);
+  }
+}
+
 struct Row {
   u32 v;
   u64 place; /* in the view */
@@ -107,9 +133,9 @@ __global__ void __launch_bounds__(THREADS) scatter_rows_kernel(Reading reading, 
   for (u64 i = (blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x) / lanes; i < reading.n_rows; i += stride) {
     const Row row = row_at(reading, i);
     if (!row.is_good) continue;
-    const T *const values = static_cast<const T *>(reading.views[row.v].payload_on_device) + row.place * reading.width;
+    const zps_device_view view = reading.views[row.v];
     T *const to = dense + row.number * reading.width;
-    for (u32 c = threadIdx.x % lanes; c < reading.width; c += lanes) to[c] = values[c];
+    for (u32 c = threadIdx.x % lanes; c < reading.width; c += lanes) to[c] = view_value<T>(reading, view, row.place, c);
   }
 }
 
@@ -129,10 +155,10 @@ __global__ void __launch_bounds__(THREADS)
   for (u64 i = (blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x) / lanes; i < reading.n_rows; i += stride) {
     const u64 at = places[i];
     const u32 v = find_start(reading.starts, reading.n_views, at);
-    const T *const from =
-        static_cast<const T *>(reading.views[v].payload_on_device) + (at - reading.starts[v]) * reading.width;
+    const zps_device_view view = reading.views[v];
     if (lane == 0) rows[i] = static_cast<int64_t>(keys[i]);
-    for (u32 c = lane; c < reading.width; c += lanes) values[i * reading.width + c] = from[c];
+    for (u32 c = lane; c < reading.width; c += lanes)
+      values[i * reading.width + c] = view_value<T>(reading, view, at - reading.starts[v], c);
   }
 }
 
@@ -148,6 +174,11 @@ void read_ranks(cudaStream_t stream, const Grid &grid, const Reading &reading, T
   if (reading.n_rows == 0) return;
   ZPS_LAUNCH(stream, blocks, THREADS, read_coo_kernel, reading);
   ZPS_LAUNCH(stream, blocks, THREADS, read_holes_kernel, reading);
+}
+
+void check_values(cudaStream_t stream, const Grid &grid, const Reading &reading) {
+  if (reading.is_raw || reading.n_rows == 0) return;
+  ZPS_LAUNCH(stream, blocks_for(grid, reading.n_rows * reading.width, THREADS), THREADS, check_values_kernel, reading);
 }
 
 void scatter_rows(cudaStream_t stream, const Grid &grid, const Reading &reading, void *dense) {

@@ -24,15 +24,18 @@ zps_err_t reading_open(Reading *reading, Table *table, const zps_partition &part
   reading->part = part;
   reading->width = width;
   reading->dtype = dtype;
-  reading->value_bytes = dtype == ZPS_DTYPE_F64 ? 8 : dtype == ZPS_DTYPE_F32 ? 4 : 1;
+  reading->value_bytes = value_size(dtype);
+  reading->is_raw = true;
   reading->n_views = n_views;
   for (u32 v = 0; v < n_views; v++) {
     if (views[v].partition >= part.n_parts)
       return zps_fail(error, ZPS_ERR_INVALID, "view %u is of partition %u: there are %u", v, views[v].partition,
                       part.n_parts);
-    if (views[v].codec >= ZPS_CODEC_COUNT || views[v].nnz > zps_partition_size(&part, views[v].partition))
-      return zps_fail(error, ZPS_ERR_INVALID, "view %u: %u rows as codec %u: its sizes were not checked", v,
-                      views[v].nnz, views[v].codec);
+    if (views[v].value_codec != ZPS_VALUES_RAW) reading->is_raw = false;
+    if (views[v].codec >= ZPS_CODEC_COUNT || !values_suit(views[v].value_codec, dtype) ||
+        views[v].nnz > zps_partition_size(&part, views[v].partition))
+      return zps_fail(error, ZPS_ERR_INVALID, "view %u: %u rows as codecs %u and %u: its sizes were not checked", v,
+                      views[v].nnz, views[v].codec, views[v].value_codec);
   }
   const u64 starts_len = n_views + 1ull, len_bytes = n_views * sizeof *views + KINDS * starts_len * sizeof(u64);
   const zps_err_t code = table_open(table, len_bytes, stream, error);
@@ -88,7 +91,8 @@ void reading_take(Reading *reading, ReadingStates *states, Pieces *zeroed, Piece
 
 zps_err_t reading_fail(zps_error *error, const zps_device_view *views, u32 bad) {
   const zps_device_view &view = views[bad - 1];
-  return zps_fail(error, ZPS_ERR_PROTOCOL, "slice of partition %u: its %s index is no ascending set of %u ranks",
+  return zps_fail(error, ZPS_ERR_PROTOCOL,
+                  "slice of partition %u: its %s index is no ascending set of %u ranks, or its values are no list",
                   view.partition,
                   view.codec == ZPS_CODEC_COO      ? "coo"
                   : view.codec == ZPS_CODEC_BITMAP ? "bitmap"
@@ -198,6 +202,7 @@ zps_err_t decode(zps_device_decoder *decoder, const zps_partition *part, u32 wid
   }
   (void)cudaMemsetAsync(decoder->scratch.memory, 0, zeroed_bytes, stream);
   read_ranks(stream, device->grid, reading, states.tickets, states.words, states.blocks);
+  check_values(stream, device->grid, reading);
   if (wanted.dense)
     scatter_rows(stream, device->grid, reading, wanted.dense);
   else if (reading.n_rows > 0)

@@ -71,6 +71,10 @@ zps_err_t table_open(Table *table, u64 len_bytes, cudaStream_t stream, zps_error
 zps_err_t table_send(Table *table, u64 len_bytes, cudaStream_t stream, zps_error *error);
 void table_release(Table *table);
 
+/* Bytes of an element; 0 for what is no dtype. */
+u64 value_size(enum zps_dtype dtype);
+bool values_suit(u32 value_codec, enum zps_dtype dtype);
+
 /* What the host needs to know of several views, in tables for the kernels. */
 zps_err_t reading_open(Reading *reading, Table *table, const zps_partition &part, u32 width, enum zps_dtype dtype,
                        const zps_device_view *views, u32 n_views, cudaStream_t stream, zps_error *error);
@@ -86,9 +90,8 @@ zps_err_t encoder_create(zps_device *device, zps_device_encoder **encoder_p, zps
 void encoder_destroy(zps_device_encoder *encoder);
 zps_err_t encoder_scan(zps_device_encoder *encoder, const zps_encode_input *input, unsigned allowed,
                        zps_stream_t stream, zps_error *error);
-zps_err_t encoder_merge(zps_device_encoder *encoder, const zps_partition *part, uint32_t width, enum zps_dtype dtype,
-                        const zps_device_view *views, unsigned n_ranks, unsigned allowed, zps_stream_t stream,
-                        zps_error *error);
+zps_err_t encoder_merge(zps_device_encoder *encoder, const zps_encode_input *shape, const zps_device_view *views,
+                        unsigned n_ranks, unsigned allowed, zps_stream_t stream, zps_error *error);
 zps_err_t encoder_finish(zps_device_encoder *encoder, const zps_device_slice **slices_p, zps_error *error);
 zps_err_t encoder_write(zps_device_encoder *encoder, void *const *outs_on_device, zps_stream_t stream,
                         zps_error *error);

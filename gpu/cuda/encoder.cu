@@ -24,7 +24,8 @@ struct Layout {
   u64 *scan_states;
   u64 *n_entries;
   u64 *bad_row;
-  u32 *bits;   /* by row, or by place of a sorted entry */
+  u32 *bits; /* by row, or by place of a sorted entry */
+  char *staged;
   Found other; /* before, or after, the deal */
   u64 *keys, *other_keys;
   u32 *entries, *other_entries;
@@ -52,6 +53,7 @@ struct zps_device_encoder {
   zps::Shape shape;
   zps::Plan plan;
   zps::Source source;
+  void *staged;           /* QSGD: values before they are coded */
   zps::u64 capacity;      /* rows that dense gradients have had */
   zps_device_view *views; /* of the last merge, for an error's text */
 };
@@ -116,6 +118,7 @@ void take_plan(Plan *plan, u64 capacity, Pieces *pieces) {
   plan->hole_starts = pieces->take<u64>(n_parts + 1ull);
   plan->block_starts = pieces->take<u64>(n_parts + 1ull);
   plan->chunk_starts = pieces->take<u64>(n_parts + 1ull);
+  plan->bucket_starts = pieces->take<u64>(n_parts + 1ull);
   plan->holes = pieces->take<u32>(capacity);
   plan->functions = pieces->take<u32>(n_blocks);
   plan->costs = pieces->take<uint16_t>(n_blocks * WARP);
@@ -140,7 +143,7 @@ void take_layout(const zps_device_encoder *encoder, Plan *plan, Layout *layout, 
   if (shape == SHAPE_MERGE) {
     reading_take(&layout->reading, &layout->reading_states, zeroed, pieces);
     layout->merge.bits = zeroed->take<u32>(layout->merge.n_words);
-    layout->merge.sums = zeroed->take<char>(capacity * plan->row_bytes);
+    layout->merge.sums = zeroed->take<char>(capacity * plan->width * plan->format.size);
     layout->tile_states = zeroed->take<u64>(list_tiles(layout->merge.n_words * 32) + scan_tiles(layout->merge.n_words));
     layout->merge.counts = pieces->take<u32>(layout->merge.n_words);
     layout->merge.word_counts = pieces->take<u64>(layout->merge.n_words + 1);
@@ -161,6 +164,8 @@ void take_layout(const zps_device_encoder *encoder, Plan *plan, Layout *layout, 
     layout->entries = pieces->take<u32>(n);
     layout->other_entries = pieces->take<u32>(n);
   }
+  if (level_bits(plan->format.codec) && (shape == SHAPE_DENSE || shape == SHAPE_COO))
+    layout->staged = pieces->take<char>(capacity * plan->width * plan->format.size);
   if (shape == SHAPE_MERGE) return;
   const u64 sorted = shape == SHAPE_COO ? n : capacity;
   layout->radix.counts = pieces->take<u64>(RADIX_PASSES_MAX * RADIX_BINS);
@@ -181,6 +186,7 @@ zps_err_t lay_out(zps_device_encoder *encoder, Layout *layout, u64 n, u64 capaci
     const zps_err_t code = scratch_need(&encoder->scratch, zeroed_bytes + pieces.used(), stream, error);
     if (code != ZPS_OK) return code;
   }
+  encoder->staged = layout->staged;
   (void)cudaMemsetAsync(encoder->scratch.memory, 0, zeroed_bytes, stream);
   return ZPS_OK;
 }
@@ -250,12 +256,16 @@ zps_err_t check_allowed(unsigned allowed, zps_error *error) {
                   allowed);
 }
 
-zps_err_t open_plan(zps_device_encoder *encoder, Shape shape, const zps_partition &part, u32 width,
-                    enum zps_dtype dtype, unsigned allowed, zps_error *error) {
-  const u64 value_bytes = dtype == ZPS_DTYPE_F32 ? 4 : dtype == ZPS_DTYPE_F64 ? 8 : dtype == ZPS_DTYPE_U8 ? 1 : 0;
-  if (value_bytes * width == 0)
+zps_err_t open_plan(zps_device_encoder *encoder, Shape shape, const zps_encode_input &input, unsigned allowed,
+                    zps_error *error) {
+  const zps_partition &part = *input.part;
+  const u32 value_bytes = static_cast<u32>(value_size(input.dtype));
+  if (value_bytes * static_cast<u64>(input.width) == 0)
     return zps_fail(error, ZPS_ERR_INVALID, "rows of %u elements of dtype %d: there must be a dtype and an element",
-                    width, static_cast<int>(dtype));
+                    input.width, static_cast<int>(input.dtype));
+  if (!values_suit(input.value_codec, input.dtype))
+    return zps_fail(error, ZPS_ERR_INVALID, "values of dtype %d do not travel as codec %d",
+                    static_cast<int>(input.dtype), static_cast<int>(input.value_codec));
   zps_err_t code = check_allowed(allowed, error);
   if (code == ZPS_OK) code = need_report(encoder, part.n_parts, error);
   if (code != ZPS_OK) return code;
@@ -263,10 +273,12 @@ zps_err_t open_plan(zps_device_encoder *encoder, Shape shape, const zps_partitio
   encoder->plan = Plan();
   encoder->plan.part = part;
   encoder->plan.allowed = allowed;
-  encoder->plan.row_bytes = value_bytes * width;
+  encoder->plan.width = input.width;
+  encoder->plan.format = {static_cast<u32>(input.value_codec), value_bytes};
+  encoder->plan.origin = input.origin;
   encoder->source = Source();
-  encoder->source.dtype = dtype;
-  encoder->source.width = width;
+  encoder->source.dtype = input.dtype;
+  encoder->source.width = input.width;
   *encoder->report = Report();
   encoder->report->bad_row = ~0ull;
   return ZPS_OK;
@@ -281,7 +293,7 @@ zps_err_t encoder_scan(zps_device_encoder *encoder, const zps_encode_input *inpu
   const zps_partition &part = *input->part;
   const bool is_single = input->dtype == ZPS_DTYPE_F32 && input->width == 1;
   const Shape shape = input->rows ? SHAPE_COO : is_single ? SHAPE_SINGLES : SHAPE_DENSE;
-  zps_err_t code = open_plan(encoder, shape, part, input->width, input->dtype, allowed, error);
+  zps_err_t code = open_plan(encoder, shape, *input, allowed, error);
   if (code != ZPS_OK) return code;
   encoder->source.values = input->values;
   u64 n = part.rows, capacity = encoder->capacity;
@@ -307,11 +319,11 @@ zps_err_t encoder_scan(zps_device_encoder *encoder, const zps_encode_input *inpu
   return plan_slices(encoder, layout, stream, error);
 }
 
-zps_err_t encoder_merge(zps_device_encoder *encoder, const zps_partition *part, uint32_t width, enum zps_dtype dtype,
-                        const zps_device_view *views, unsigned n_ranks, unsigned allowed, zps_stream_t stream_,
-                        zps_error *error) {
+zps_err_t encoder_merge(zps_device_encoder *encoder, const zps_encode_input *shape, const zps_device_view *views,
+                        unsigned n_ranks, unsigned allowed, zps_stream_t stream_, zps_error *error) {
   const Current current(encoder->device);
   cudaStream_t const stream = static_cast<cudaStream_t>(stream_);
+  const zps_partition *const part = shape->part;
   const u32 n_parts = part->n_parts, n_views = n_ranks * n_parts;
   if (n_ranks == 0 || n_ranks > UINT32_MAX / n_parts)
     return zps_fail(error, ZPS_ERR_INVALID, "%u ranks cannot be merged", n_ranks);
@@ -319,10 +331,11 @@ zps_err_t encoder_merge(zps_device_encoder *encoder, const zps_partition *part, 
     if (views[v].partition != v % n_parts)
       return zps_fail(error, ZPS_ERR_INVALID, "view %u is of partition %u: must be of %u", v, views[v].partition,
                       v % n_parts);
-  zps_err_t code = open_plan(encoder, SHAPE_MERGE, *part, width, dtype, allowed, error);
+  zps_err_t code = open_plan(encoder, SHAPE_MERGE, *shape, allowed, error);
   Layout layout = {};
   if (code == ZPS_OK)
-    code = reading_open(&layout.reading, &encoder->tables, *part, width, dtype, views, n_views, stream, error);
+    code = reading_open(&layout.reading, &encoder->tables, *part, shape->width, shape->dtype, views, n_views, stream,
+                        error);
   if (code == ZPS_OK) code = table_open(&encoder->word_starts, (n_parts + 1ull) * sizeof(u64), stream, error);
   if (code != ZPS_OK) return code;
   delete[] encoder->views;
@@ -348,6 +361,7 @@ zps_err_t encoder_merge(zps_device_encoder *encoder, const zps_partition *part, 
   const Grid &grid = encoder->device->grid;
   const ReadingStates &states = layout.reading_states;
   read_ranks(stream, grid, layout.reading, states.tickets, states.words, states.blocks);
+  check_values(stream, grid, layout.reading);
   if (layout.reading.n_rows > 0) {
     merge_union(stream, grid, layout.merge, layout.reading, encoder->plan.found, layout.tickets + TICKET_MERGE,
                 layout.tile_states, layout.tile_states + scan_tiles(n_words));
@@ -373,6 +387,23 @@ zps_err_t encoder_finish(zps_device_encoder *encoder, const zps_device_slice **s
   return ZPS_OK;
 }
 
+namespace {
+
+/* QSGD wants the values in their order. */
+void write_levels(const zps_device_encoder *encoder, void *const *outs, cudaStream_t stream) {
+  const Grid &grid = encoder->device->grid;
+  const Plan &plan = encoder->plan;
+  const Source &source = encoder->source;
+  const void *staged = source.kind == SOURCE_PAYLOADS ? plan.found.payloads : source.values;
+  if (source.kind == SOURCE_DENSE || source.kind == SOURCE_RUNS) {
+    stage_values(stream, grid, plan, source, encoder->staged);
+    staged = encoder->staged;
+  }
+  quantise_values(stream, grid, plan, source.dtype, staged, outs);
+}
+
+}  // namespace
+
 zps_err_t encoder_write(zps_device_encoder *encoder, void *const *outs_on_device, zps_stream_t stream_,
                         zps_error *error) {
   const Current current(encoder->device);
@@ -386,7 +417,10 @@ zps_err_t encoder_write(zps_device_encoder *encoder, void *const *outs_on_device
   code = table_send(&encoder->outs, len_bytes, stream, error);
   if (code != ZPS_OK) return code;
   void *const *const outs = static_cast<void *const *>(encoder->outs.device.memory);
-  if (plan.found.capacity > 0) write_values(stream, grid, plan, encoder->source, outs);
+  if (level_bits(plan.format.codec))
+    write_levels(encoder, outs, stream);
+  else if (plan.found.capacity > 0)
+    write_values(stream, grid, plan, encoder->source, outs);
   write_index(stream, grid, plan, outs);
   if (plan.allowed & (1u << ZPS_CODEC_RICE | 1u << ZPS_CODEC_HOLES)) rice_write(stream, grid, plan, outs);
   return check_launches(error, "writing slices");

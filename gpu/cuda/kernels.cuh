@@ -9,6 +9,7 @@
 #define ZPS_GPU_CUDA_KERNELS_CUH
 
 #include "gpu/cuda/scan.cuh"
+#include "gpu/cuda/values.cuh"
 
 namespace zps {
 
@@ -104,10 +105,12 @@ void coo_list(cudaStream_t stream, const Grid &grid, const u32 *bits, const CooR
 struct Plan {
   zps_partition part;
   u32 allowed;
-  u64 row_bytes;
-  Found found; /* in order of partitions, then ranks */
-  u64 *starts; /* of each partition in `found` */
-  u64 *hole_starts, *block_starts, *chunk_starts;
+  u32 width;
+  ValueFormat format;
+  zps_values_origin origin;
+  Found found;                                                    /* in order of partitions, then ranks */
+  u64 *starts;                                                    /* of each partition in `found` */
+  u64 *hole_starts, *block_starts, *chunk_starts, *bucket_starts; /* buckets of QSGD values */
   u32 *holes; /* the absent ranks of partitions that are mostly there */
   /* By rice block: */
   u32 *functions;      /* from the parameter before it to its own */
@@ -120,6 +123,10 @@ struct Plan {
   uint8_t *chunk_parameters; /* before the first */
   zps_device_slice *slices;
 };
+/* Bytes of the values of a slice of nnz rows. */
+__host__ __device__ __forceinline__ u64 values_bytes(const Plan &plan, u32 nnz) {
+  return list_bytes(plan.format, static_cast<u64>(nnz) * plan.width);
+}
 enum { CHUNK_BLOCKS = 64 };
 inline u64 rice_blocks_max(u64 capacity, u32 n_parts) {
   return capacity / ZPS_RICE_BLOCK + n_parts;
@@ -145,6 +152,10 @@ struct Source {
   CooRuns runs;
 };
 void write_values(cudaStream_t stream, const Grid &grid, const Plan &plan, const Source &source, void *const *outs);
+/* QSGD: all values one after the other, raw, and from there. */
+void stage_values(cudaStream_t stream, const Grid &grid, const Plan &plan, const Source &source, void *staged);
+void quantise_values(cudaStream_t stream, const Grid &grid, const Plan &plan, enum zps_dtype dtype, const void *staged,
+                     void *const *outs);
 /* After write_values(). */
 void write_index(cudaStream_t stream, const Grid &grid, const Plan &plan, void *const *outs);
 void rice_write(cudaStream_t stream, const Grid &grid, const Plan &plan, void *const *outs);
@@ -165,6 +176,7 @@ struct Reading {
   const u64 *block_starts; /* of rice blocks */
   const u64 *hole_starts;
   u64 n_rows, n_words, n_blocks, n_holes;
+  bool is_raw; /* all views' values */
   u32 *ranks;
   u32 *holes;
   /* By rice block: */
@@ -178,7 +190,20 @@ struct Reading {
 void read_ranks(cudaStream_t stream, const Grid &grid, const Reading &reading, Tickets *tickets, u64 *word_states,
                 u64 *block_states);
 void rice_read(cudaStream_t stream, const Grid &grid, const Reading &reading, Tickets *tickets, u64 *states);
+/* That coded values are such as values.h says. */
+void check_values(cudaStream_t stream, const Grid &grid, const Reading &reading);
 void scatter_rows(cudaStream_t stream, const Grid &grid, const Reading &reading, void *dense);
+/* Where a view's index begins. */
+__host__ __device__ __forceinline__ u64 index_offset(const Reading &reading, const zps_device_view &view) {
+  return list_bytes({view.value_codec, static_cast<u32>(reading.value_bytes)},
+                    static_cast<u64>(view.nnz) * reading.width);
+}
+/* Element c of row `place` of a view. */
+template <typename T>
+__device__ __forceinline__ T view_value(const Reading &reading, const zps_device_view &view, u64 place, u32 c) {
+  return value_at<T>(view.value_codec, view.payload_on_device, static_cast<u64>(view.nnz) * reading.width,
+                     place * reading.width + c);
+}
 /* Keys and places for sorting rows, and the rows once they are sorted. */
 void list_keys(cudaStream_t stream, const Grid &grid, const Reading &reading, u64 *keys, u32 *places);
 void gather_rows(cudaStream_t stream, const Grid &grid, const Reading &reading, const u64 *keys, const u32 *places,

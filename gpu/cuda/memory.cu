@@ -27,6 +27,15 @@ Current::~Current() {
   if (before_ >= 0) (void)cudaSetDevice(before_);
 }
 
+u64 value_size(enum zps_dtype dtype) {
+  return dtype == ZPS_DTYPE_F32 ? sizeof(float) : dtype == ZPS_DTYPE_F64 ? sizeof(double) : dtype == ZPS_DTYPE_U8;
+}
+
+bool values_suit(u32 value_codec, enum zps_dtype dtype) {
+  return value_codec == ZPS_VALUES_RAW ||
+         (value_codec > ZPS_VALUES_RAW && value_codec <= ZPS_VALUES_QSGD8 && dtype != ZPS_DTYPE_U8);
+}
+
 zps_err_t scratch_need(Scratch *scratch, u64 len_bytes, cudaStream_t stream, zps_error *error) {
   if (len_bytes <= scratch->len_bytes) return ZPS_OK;
   len_bytes += len_bytes / 8; /* sizes that creep upwards do not allocate each time */

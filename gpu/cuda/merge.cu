@@ -56,10 +56,10 @@ __global__ void __launch_bounds__(THREADS)
     const Place place = place_of(merge, reading, v, i);
     const u64 at =
         merge.word_counts[place.word] + static_cast<u32>(__popc(merge.bits[place.word] & ((1u << place.bit) - 1)));
-    const T *const values =
-        static_cast<const T *>(reading.views[v].payload_on_device) + (i - reading.starts[v]) * reading.width;
+    const zps_device_view view = reading.views[v];
     for (u32 c = threadIdx.x % lanes; c < reading.width; c += lanes)
-      sums[at * reading.width + c] = static_cast<T>(sums[at * reading.width + c] + values[c]);
+      sums[at * reading.width + c] =
+          static_cast<T>(sums[at * reading.width + c] + view_value<T>(reading, view, i - reading.starts[v], c));
   }
 }
 

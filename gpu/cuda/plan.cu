@@ -23,31 +23,33 @@ __device__ __forceinline__ bool codes_holes(u32 m, u32 z) {
 }
 
 struct Counts {
-  u64 holes, blocks, chunks;
+  u64 holes, blocks, chunks, buckets;
 };
 
 __device__ __forceinline__ Counts count_partition(const Plan &plan, u32 p) {
   const u32 m = zps_partition_size(&plan.part, p), z = static_cast<u32>(plan.starts[p + 1] - plan.starts[p]);
+  const u64 buckets = level_bits(plan.format.codec) ? value_buckets(static_cast<u64>(z) * plan.width) : 0;
   const bool holes = codes_holes(m, z);
-  if (!(plan.allowed & (holes ? +HOLES : +RICE))) return {0, 0, 0};
+  if (!(plan.allowed & (holes ? +HOLES : +RICE))) return {0, 0, 0, buckets};
   const u32 n = holes ? m - z : z;
   const u64 blocks = (static_cast<u64>(n) + ZPS_RICE_BLOCK - 1) / ZPS_RICE_BLOCK;
-  return {holes ? n : 0u, blocks, (blocks + CHUNK_BLOCKS - 1) / CHUNK_BLOCKS};
+  return {holes ? n : 0u, blocks, (blocks + CHUNK_BLOCKS - 1) / CHUNK_BLOCKS, buckets};
 }
 
 /* One block. */
 __global__ void __launch_bounds__(THREADS) plan_counts_kernel(Plan plan) {
+  enum { KINDS = 4 };
   ZPS_SHARED(BlockSums, sums);
-  Counts before = {0, 0, 0};
+  Counts before = {0, 0, 0, 0};
   for (u32 first = 0; first < plan.part.n_parts; first += THREADS) {
     const u32 p = first + threadIdx.x;
     const bool is_there = p < plan.part.n_parts;
-    const Counts mine = is_there ? count_partition(plan, p) : Counts{0, 0, 0};
-    const u64 counts[3] = {mine.holes, mine.blocks, mine.chunks};
-    u64 *const starts[3] = {plan.hole_starts, plan.block_starts, plan.chunk_starts};
-    u64 *const totals[3] = {&before.holes, &before.blocks, &before.chunks};
+    const Counts mine = is_there ? count_partition(plan, p) : Counts{0, 0, 0, 0};
+    const u64 counts[KINDS] = {mine.holes, mine.blocks, mine.chunks, mine.buckets};
+    u64 *const starts[KINDS] = {plan.hole_starts, plan.block_starts, plan.chunk_starts, plan.bucket_starts};
+    u64 *const totals[KINDS] = {&before.holes, &before.blocks, &before.chunks, &before.buckets};
     ZPS_UNROLL
-    for (u32 i = 0; i < 3; i++) {
+    for (u32 i = 0; i < KINDS; i++) {
       u64 total;
       const u64 prefix = block_prefix(counts[i], &sums, &total);
       if (is_there) starts[i][p] = *totals[i] + prefix;
@@ -59,6 +61,7 @@ __global__ void __launch_bounds__(THREADS) plan_counts_kernel(Plan plan) {
     plan.hole_starts[plan.part.n_parts] = before.holes;
     plan.block_starts[plan.part.n_parts] = before.blocks;
     plan.chunk_starts[plan.part.n_parts] = before.chunks;
+    plan.bucket_starts[plan.part.n_parts] = before.buckets;
   }
 }
 
@@ -91,7 +94,7 @@ __global__ void __launch_bounds__(THREADS) plan_choose_kernel(Plan plan) {
       best = bytes;
       codec = other;
     }
-    plan.slices[p] = {codec, z, z * plan.row_bytes + best};
+    plan.slices[p] = {codec, z, values_bytes(plan, z) + best};
   }
 }
 

@@ -20,7 +20,7 @@ __device__ __forceinline__ RiceView view_of(const Reading &reading, u32 v) {
   const zps_device_view view = reading.views[v];
   RiceView rice;
   rice.words = static_cast<const u32 *>(view.payload_on_device);
-  rice.start = 8 * view.nnz * reading.width * reading.value_bytes;
+  rice.start = 8 * index_offset(reading, view);
   rice.end = 8 * view.len_bytes;
   rice.m = zps_partition_size(&reading.part, view.partition);
   rice.n = view.codec == ZPS_CODEC_HOLES ? rice.m - view.nnz : view.nnz;

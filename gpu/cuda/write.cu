@@ -9,6 +9,8 @@ template <typename T>
 __device__ __forceinline__ T value_of(const Plan &plan, const Source &source, u64 i, u32 p, u32 c) {
   const T *const values = static_cast<const T *>(source.values);
   switch (source.kind) {
+    case SOURCE_PAYLOADS:
+      return reinterpret_cast<const T *>(plan.found.payloads)[i];
     case SOURCE_DENSE:
       return values[zps_partition_row(&plan.part, p, plan.found.ranks[i]) * source.width + c];
     case SOURCE_RUNS:
@@ -18,6 +20,19 @@ __device__ __forceinline__ T value_of(const Plan &plan, const Source &source, u6
   }
 }
 
+/* Value i of a list of n; the last one sees to what lies behind it. */
+template <typename T>
+__device__ __forceinline__ void put_value(u32 codec, void *list, u64 n, u64 i, T value) {
+  if (codec == ZPS_VALUES_RAW) {
+    static_cast<T *>(list)[i] = value;
+    return;
+  }
+  const u32 bits = odd_bits(value);
+  uint16_t *const halves = static_cast<uint16_t *>(list);
+  halves[i] = static_cast<uint16_t>(codec == ZPS_VALUES_BF16 ? to_bf16(bits) : to_f16(bits));
+  if (i == n - 1 && n % 2) halves[n] = 0;
+}
+
 template <typename T>
 __global__ void __launch_bounds__(THREADS) write_values_kernel(Plan plan, Source source, u32 lanes, void *const *outs) {
   const u64 n = rows_listed(plan.found), stride = gridDim.x * static_cast<u64>(THREADS) / lanes;
@@ -25,9 +40,19 @@ __global__ void __launch_bounds__(THREADS) write_values_kernel(Plan plan, Source
   for (u64 i = (blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x) / lanes; i < n; i += stride) {
     const u32 p = plan.found.parts[i];
     if (!outs[p]) continue;
-    T *const row = static_cast<T *>(outs[p]) + (i - plan.starts[p]) * source.width;
-    for (u32 c = lane; c < source.width; c += lanes) row[c] = value_of<T>(plan, source, i, p, c);
+    const u64 start = plan.starts[p], n_values = (plan.starts[p + 1] - start) * source.width;
+    for (u32 c = lane; c < source.width; c += lanes)
+      put_value(plan.format.codec, outs[p], n_values, (i - start) * source.width + c,
+                value_of<T>(plan, source, i, p, c));
   }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS) stage_values_kernel(Plan plan, Source source, u32 lanes, T *staged) {
+  const u64 n = rows_listed(plan.found), stride = gridDim.x * static_cast<u64>(THREADS) / lanes;
+  for (u64 i = (blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x) / lanes; i < n; i += stride)
+    for (u32 c = threadIdx.x % lanes; c < source.width; c += lanes)
+      staged[i * source.width + c] = value_of<T>(plan, source, i, plan.found.parts[i], c);
 }
 
 __global__ void __launch_bounds__(THREADS) write_payloads_kernel(Plan plan, void *const *outs) {
@@ -53,7 +78,7 @@ __global__ void __launch_bounds__(THREADS) clear_index_kernel(Plan plan, void *c
   for (u32 p = blockIdx.x; p < plan.part.n_parts; p += gridDim.x) {
     uint8_t *const out = static_cast<uint8_t *>(outs[p]);
     if (!out) continue;
-    const u64 first = plan.slices[p].nnz * plan.row_bytes, end = (plan.slices[p].len_bytes + 7) & ~7ull;
+    const u64 first = values_bytes(plan, plan.slices[p].nnz), end = (plan.slices[p].len_bytes + 7) & ~7ull;
     const u64 aligned = (first + 3) & ~3ull, stride = gridDim.y * static_cast<u64>(THREADS);
     const u64 thread = blockIdx.y * static_cast<u64>(THREADS) + threadIdx.x;
     if (first + thread < aligned && first + thread < end) out[first + thread] = 0;
@@ -67,7 +92,7 @@ __global__ void __launch_bounds__(THREADS) write_index_kernel(Plan plan, void *c
     const u32 p = plan.found.parts[i], rank = plan.found.ranks[i];
     const zps_device_slice slice = plan.slices[p];
     if (!outs[p]) continue;
-    uint8_t *const index = static_cast<uint8_t *>(outs[p]) + slice.nnz * plan.row_bytes;
+    uint8_t *const index = static_cast<uint8_t *>(outs[p]) + values_bytes(plan, slice.nnz);
     const u64 start = plan.starts[p], end = start + slice.nnz;
     if (slice.codec == ZPS_CODEC_COO) store_word(index + 4 * (i - start), rank);
     if (slice.codec != ZPS_CODEC_BITMAP) continue;
@@ -85,7 +110,7 @@ __global__ void __launch_bounds__(THREADS) write_index_kernel(Plan plan, void *c
 
 void write_values(cudaStream_t stream, const Grid &grid, const Plan &plan, const Source &source, void *const *outs) {
   const u64 n = plan.found.capacity;
-  if (source.kind == SOURCE_PAYLOADS) {
+  if (source.kind == SOURCE_PAYLOADS && plan.format.codec == ZPS_VALUES_RAW) {
     ZPS_LAUNCH(stream, blocks_for(grid, n, THREADS), THREADS, write_payloads_kernel, plan, outs);
     return;
   }
@@ -93,6 +118,14 @@ void write_values(cudaStream_t stream, const Grid &grid, const Plan &plan, const
   by_dtype(source.dtype, [&](auto zero) {
     typedef decltype(zero) T;
     ZPS_LAUNCH(stream, blocks, THREADS, write_values_kernel<T>, plan, source, lanes, outs);
+  });
+}
+
+void stage_values(cudaStream_t stream, const Grid &grid, const Plan &plan, const Source &source, void *staged) {
+  const u32 lanes = lanes_per_row(source.width), blocks = blocks_for(grid, plan.found.capacity * lanes, THREADS);
+  by_dtype(source.dtype, [&](auto zero) {
+    typedef decltype(zero) T;
+    ZPS_LAUNCH(stream, blocks, THREADS, stage_values_kernel<T>, plan, source, lanes, static_cast<T *>(staged));
   });
 }
 

@@ -3,6 +3,7 @@
 #include "gpu/cuda/extract.cu"
 #include "gpu/cuda/hierarchical.cu"
 #include "gpu/cuda/plan.cu"
+#include "gpu/cuda/quantise.cu"
 #include "gpu/cuda/radix.cu"
 #include "gpu/cuda/rice.cu"
 #include "gpu/cuda/sums.cu"
