@@ -58,14 +58,7 @@ static void test_disjoint_libsvm(void **state) {
 
 static void test_what_is_no_trace(void **state) {
   (void)state;
-  static const char *const bad[] = {"1 x 3",
-                                    "\n\n",
-                                    "-4",
-                                    "99999999999",
-                                    "1 0:5",
-                                    "1 2:3 4",
-                                    "\xfd"
-                                    "7zXZ"};
+  static const char *const bad[] = {"1 x 3", "\n\n", "-4", "99999999999", "1 0:5", "1 2:3 4", "\3757zXZ"};
   struct zps_plan_trace trace;
   struct zps_error error;
   for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++) {
