@@ -3,28 +3,34 @@
 #include "common/codec/simd.h"
 
 /* Explicit vectors, because not every optimisation level forms them. */
-#define DEFINE(NAME, TYPE)                                                                                         \
-  typedef TYPE NAME##_any __attribute__((aligned(1), may_alias));                                                  \
-  typedef TYPE NAME##_vec __attribute__((vector_size(16), aligned(1), may_alias));                                 \
-  static inline void NAME##_add(TYPE *sums, const NAME##_any *values, uint64_t n) {                                \
-    enum { LANES = 16 / sizeof(TYPE) };                                                                            \
-    uint64_t i = 0;                                                                                                \
-    for (; i + LANES <= n; i += LANES) *(NAME##_vec *)(sums + i) += *(const NAME##_vec *)(values + i);             \
-    for (; i < n; i++) sums[i] = (TYPE)(sums[i] + values[i]);                                                      \
-  }                                                                                                                \
-  static inline void NAME##_add_rows(TYPE *sums, const uint32_t *slots, uint32_t base, const zps_lent_rank *ranks, \
-                                     uint32_t n_rows, uint32_t width, const NAME##_any *values) {                  \
-    for (uint32_t i = 0; i < n_rows; i++)                                                                          \
-      NAME##_add(sums + (uint64_t)slots[ranks[i] - base] * width, values + (uint64_t)i * width, width);            \
-  }                                                                                                                \
-  static inline void NAME##_divide(TYPE *sums, uint64_t n, unsigned divisor) {                                     \
-    const TYPE factor = (TYPE)((TYPE)1 / (TYPE)divisor);                                                           \
-    for (uint64_t i = 0; i < n; i++) sums[i] = (TYPE)(sums[i] * factor);                                           \
+#define DEFINE_ADD(NAME, TYPE)                                                                         \
+  typedef TYPE NAME##_any __attribute__((aligned(1), may_alias));                                      \
+  typedef TYPE NAME##_vec __attribute__((vector_size(16), aligned(1), may_alias));                     \
+  static inline void NAME##_add(TYPE *sums, const NAME##_any *values, uint64_t n) {                    \
+    enum { LANES = 16 / sizeof(TYPE) };                                                                \
+    uint64_t i = 0;                                                                                    \
+    for (; i + LANES <= n; i += LANES) *(NAME##_vec *)(sums + i) += *(const NAME##_vec *)(values + i); \
+    for (; i < n; i++) sums[i] = (TYPE)(sums[i] + values[i]);                                          \
+  }
+#define DEFINE_ADD_ROWS(NAME, TYPE)                                                                         \
+  static void NAME##_add_rows(TYPE *sums, const uint32_t *slots, uint32_t base, const zps_lent_rank *ranks, \
+                              uint32_t n_rows, uint32_t width, const NAME##_any *values) {                  \
+    for (uint32_t i = 0; i < n_rows; i++)                                                                   \
+      NAME##_add(sums + (uint64_t)slots[ranks[i] - base] * width, values + (uint64_t)i * width, width);     \
+  }
+#define DEFINE_DIVIDE(NAME, TYPE)                                       \
+  static void NAME##_divide(TYPE *sums, uint64_t n, unsigned divisor) { \
+    const TYPE factor = (TYPE)1 / (TYPE)divisor;                        \
+    for (uint64_t i = 0; i < n; i++) sums[i] *= factor;                 \
   }
 
-DEFINE(f32, float)
-DEFINE(f64, double)
-DEFINE(u8, uint8_t)
+DEFINE_ADD(f32, float)
+DEFINE_ADD(f64, double)
+DEFINE_ADD(u8, uint8_t)
+DEFINE_ADD_ROWS(f64, double)
+DEFINE_ADD_ROWS(u8, uint8_t)
+DEFINE_DIVIDE(f32, float)
+DEFINE_DIVIDE(f64, double)
 
 void zps_accumulate(enum zps_dtype dtype, void *sums, const void *values, uint64_t n) {
   switch (dtype) {

@@ -60,7 +60,7 @@ uint32_t zps_rank_cursor_peek(struct zps_rank_cursor *cursor) {
 }
 
 /* How many of the n > 0 ascending ranks are below the limit. */
-static uint32_t count_below(const uint32_t *ranks, uint32_t n, uint32_t limit) {
+static uint32_t count_below(const zps_lent_rank *ranks, uint32_t n, uint32_t limit) {
   uint32_t low = ranks[n - 1] < limit ? n : 0, high = n;
   while (low < high) {
     const uint32_t middle = low + (high - low) / 2;

@@ -32,7 +32,7 @@ struct bench {
   struct zps_encoder *encoder;
   char *encoded; /* all partitions' slices, one behind another */
   uint64_t encoded_bytes;
-  uint64_t *offsets;                     /* [part.n_parts + 1] */
+  struct bench_slice *encoding;          /* [part.n_parts]: what is written, and where */
   struct bench_slice *pushes;            /* [sum_part.n_parts][ranks] */
   struct zps_slice_view *views;          /* the same, checked */
   struct bench_slice *sums;              /* [sum_part.n_parts] */
@@ -84,8 +84,9 @@ static void draw_slice(struct bench *bench, struct zps_rng *rng, const struct zp
   if (!ranks) return;
   slice->m = m;
   slice->nnz = draw_ranks(rng, density, m, ranks);
-  slice->codec = bench->options->codec;
-  slice->len_bytes = zps_codec_slice_bytes(slice->codec, m, slice->nnz, bench->width, ZPS_DTYPE_F32, ZPS_VALUES_RAW);
+  uint64_t index_bytes;
+  slice->codec = zps_codec_choose(bench->options->codecs, m, ranks, slice->nnz, &index_bytes);
+  slice->len_bytes = (uint64_t)slice->nnz * bench->width * sizeof(float) + index_bytes;
   slice->data = need(bench, slice->len_bytes, 1);
   if (slice->data) {
     const uint64_t n_values = (uint64_t)slice->nnz * bench->width;
@@ -108,9 +109,22 @@ static void run_memcpy(struct bench *bench) {
   memcpy(bench->copy, bench->dense, bench->dense_bytes);
 }
 
+static void choose_part(void *ctx, unsigned p) {
+  struct bench *const bench = ctx;
+  struct bench_slice *const slice = &bench->encoding[p];
+  slice->codec = zps_encoder_choose(bench->encoder, p, bench->options->codecs, &slice->len_bytes);
+}
+
 static void write_part(void *ctx, unsigned p) {
   struct bench *const bench = ctx;
-  zps_encoder_write(bench->encoder, p, bench->options->codec, bench->encoded + bench->offsets[p]);
+  zps_encoder_write(bench->encoder, p, bench->encoding[p].codec, bench->encoding[p].data);
+}
+
+static void for_each(struct bench *bench, uint32_t n, void (*run)(void *ctx, unsigned i)) {
+  if (bench->pool)
+    zps_workpool_for(bench->pool, n, run, bench);
+  else
+    for (uint32_t i = 0; i < n; i++) run(bench, i);
 }
 
 /* From a gradient to all slices. */
@@ -121,23 +135,21 @@ static void encode(struct bench *bench, const struct zps_encode_input *input) {
     bench->failed = true;
     return;
   }
+  for_each(bench, bench->part.n_parts, choose_part);
   uint64_t end = 0;
-  for (uint32_t p = 0; p < bench->part.n_parts; p++) {
-    bench->offsets[p] = end;
-    end += zps_codec_slice_bytes(bench->options->codec, zps_partition_size(&bench->part, p),
-                                 zps_encoder_nnz(bench->encoder, p), bench->width, ZPS_DTYPE_F32, ZPS_VALUES_RAW);
-    end = (end + ALIGN) & ~(uint64_t)ALIGN;
-  }
+  for (uint32_t p = 0; p < bench->part.n_parts; p++) end += (bench->encoding[p].len_bytes + ALIGN) & ~(uint64_t)ALIGN;
   if (end > bench->encoded_bytes) { /* the first time */
     free(bench->encoded);
     bench->encoded = need(bench, end, 1);
     if (!bench->encoded) return;
     bench->encoded_bytes = end;
   }
-  if (bench->pool)
-    zps_workpool_for(bench->pool, bench->part.n_parts, write_part, bench);
-  else
-    for (uint32_t p = 0; p < bench->part.n_parts; p++) write_part(bench, p);
+  char *at = bench->encoded;
+  for (uint32_t p = 0; p < bench->part.n_parts; p++) {
+    bench->encoding[p].data = at;
+    at += (bench->encoding[p].len_bytes + ALIGN) & ~(uint64_t)ALIGN;
+  }
+  for_each(bench, bench->part.n_parts, write_part);
 }
 
 static void run_encode(struct bench *bench) {
@@ -171,10 +183,7 @@ static void sum_part(void *ctx, unsigned p) {
 }
 
 static void run_reduce(struct bench *bench) {
-  if (bench->pool)
-    zps_workpool_for(bench->pool, bench->sum_part.n_parts, sum_part, bench);
-  else
-    for (uint32_t p = 0; p < bench->sum_part.n_parts; p++) sum_part(bench, p);
+  for_each(bench, bench->sum_part.n_parts, sum_part);
 }
 
 static void scatter_part(void *ctx, unsigned p) {
@@ -182,12 +191,14 @@ static void scatter_part(void *ctx, unsigned p) {
   zps_decode_dense(&bench->part, p, &bench->result_views[p], bench->copy);
 }
 
+static void clear_piece(void *ctx, unsigned i) {
+  struct bench *const bench = ctx;
+  zps_decode_dense_clear(bench->copy, bench->dense_bytes, i, bench->part.n_parts);
+}
+
 static void run_scatter(struct bench *bench) {
-  zps_decode_dense_clear(bench->copy, bench->dense_bytes, 0, 1);
-  if (bench->pool)
-    zps_workpool_for(bench->pool, bench->part.n_parts, scatter_part, bench);
-  else
-    for (uint32_t p = 0; p < bench->part.n_parts; p++) scatter_part(bench, p);
+  for_each(bench, bench->part.n_parts, clear_piece);
+  for_each(bench, bench->part.n_parts, scatter_part);
 }
 
 static void run_rows(struct bench *bench) {
@@ -298,7 +309,7 @@ int bench_run(const struct bench_options *options, struct zps_workpool *pool, ui
     fprintf(stderr, "codec-bench: %s\n", error.text);
     return FAILED;
   }
-  bench.offsets = need(&bench, bench.part.n_parts + 1, sizeof *bench.offsets);
+  bench.encoding = need(&bench, bench.part.n_parts, sizeof *bench.encoding);
   bench.pushes = need(&bench, n_pushes, sizeof *bench.pushes);
   bench.views = need(&bench, n_pushes, sizeof *bench.views);
   bench.sums = need(&bench, n_sums, sizeof *bench.sums);
@@ -308,14 +319,17 @@ int bench_run(const struct bench_options *options, struct zps_workpool *pool, ui
   if (!bench.failed && zps_encoder_create(ZPS_PARTITIONER_ORDERED, &bench.encoder) != ZPS_OK) bench.failed = true;
   if (!bench.failed) draw(&bench);
   if (!bench.failed) measure(&bench, result);
+  uint64_t index_bytes = 0;
+  for (uint64_t i = 0; !bench.failed && i < n_pushes; i++) index_bytes += bench.views[i].index_bytes;
+  result->bits_per_index = bench.nnz > 0 ? 8 * (double)index_bytes / (double)bench.nnz : 0;
   for (uint64_t i = 0; bench.pushes && i < n_pushes; i++) free(bench.pushes[i].data);
   for (uint32_t p = 0; bench.sums && p < n_sums; p++) free(bench.sums[p].data);
   for (uint32_t p = 0; bench.scratches && p < n_sums; p++) zps_reduce_scratch_destroy(bench.scratches[p]);
   for (uint32_t p = 0; bench.results && p < bench.part.n_parts; p++) free(bench.results[p].data);
   zps_encoder_destroy(bench.encoder);
-  void *const memory[] = {bench.dense,   bench.copy,         bench.coo_rows, bench.coo_values, bench.encoded,
-                          bench.offsets, bench.pushes,       bench.views,    bench.sums,       bench.scratches,
-                          bench.results, bench.result_views, bench.out_rows};
+  void *const memory[] = {bench.dense,    bench.copy,         bench.coo_rows, bench.coo_values, bench.encoded,
+                          bench.encoding, bench.pushes,       bench.views,    bench.sums,       bench.scratches,
+                          bench.results,  bench.result_views, bench.out_rows};
   for (unsigned i = 0; i < sizeof memory / sizeof memory[0]; i++) free(memory[i]);
   return bench.failed ? FAILED : 0;
 }

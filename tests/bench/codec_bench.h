@@ -17,7 +17,8 @@ enum bench_stage {
 
 struct bench_options {
   unsigned stages; /* a bit for each */
-  enum zps_codec codec, sum_codec;
+  unsigned codecs; /* of contributions, a bit for each: the smallest is taken */
+  enum zps_codec sum_codec;
   uint64_t dense_bytes, partitions, block_bits, ranks, runs;
 };
 
@@ -34,6 +35,7 @@ struct bench_figure {
 
 struct bench_result {
   double copy_ns;
+  double bits_per_index; /* of the contributions that are summed */
   struct bench_figure stages[N_BENCH_STAGES];
 };
 

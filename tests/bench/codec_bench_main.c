@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/config.h"
+#include "common/codec/codec_choice.h"
 #include "tests/bench/codec_bench.h"
 
 enum { LIST_MAX = 32 };
@@ -49,7 +50,7 @@ static const struct zps_opt opts[] = {{.name = "json",
                                        .offset = offsetof(struct options, codec),
                                        .def = "coo",
                                        .arg = "CODEC",
-                                       .help = "index codec of contributions"},
+                                       .help = "index codec of contributions; auto: the smallest"},
                                       {.name = "sum-codec",
                                        .type = ZPS_OPT_STRING,
                                        .offset = offsetof(struct options, sum_codec),
@@ -155,6 +156,15 @@ static bool parse_codec(const char *option, const char *name, enum zps_codec *co
   return false;
 }
 
+static bool parse_codecs(const char *name, unsigned *codecs_p) {
+  enum zps_codec codec;
+  *codecs_p = zps_codec_push_set(ZPS_CODEC_AUTO);
+  if (strcmp(name, zps_codec_policy_name(ZPS_CODEC_AUTO)) == 0) return true;
+  if (!parse_codec("codec", name, &codec)) return false;
+  *codecs_p = 1u << codec;
+  return true;
+}
+
 /* What no coding of index sets of this density can go below, in bits per index. */
 static double entropy_bits(double density) {
   if (density >= 1) return 0;
@@ -162,16 +172,15 @@ static double entropy_bits(double density) {
 }
 
 static void print(const struct options *options, uint32_t width, double density, const struct bench_result *result) {
-  const uint32_t m = 1u << 20, z = (uint32_t)(density * m);
-  const double bits = z ? 8.0 * (double)zps_codec_index_bytes(options->bench.codec, m, z) / z : 0;
   if (options->json)
     printf(
         "{\"width\":%u,\"density\":%g,\"dense_bytes\":%llu,\"threads\":%llu,\"codec\":\"%s\",\"bits_per_index\":%.3f,"
-        "\"entropy_bits\":%.3f,\"memcpy_ms\":%.3f",
+        "\"entropy_bits\":%.3f,\"paper_push_bits\":32,\"paper_pull_bits\":%.3f,\"memcpy_ms\":%.3f",
         width, density, (unsigned long long)options->bench.dense_bytes, (unsigned long long)options->threads,
-        zps_codec_name(options->bench.codec), bits, entropy_bits(density), result->copy_ns / 1e6);
+        options->codec, result->bits_per_index, entropy_bits(density), 1 / density, result->copy_ns / 1e6);
   else
-    printf("%5u  %7g  %9.2f  %5.2f  %5.2f", width, density, result->copy_ns / 1e6, bits, entropy_bits(density));
+    printf("%5u  %7g  %9.2f  %5.2f  %5.2f  %8.2f", width, density, result->copy_ns / 1e6, result->bits_per_index,
+           entropy_bits(density), 1 / density);
   for (unsigned i = 0; i < N_BENCH_STAGES; i++) {
     const struct bench_figure *const figure = &result->stages[i];
     if (!(options->bench.stages & 1u << i)) continue;
@@ -191,8 +200,7 @@ static int run(struct options *options) {
   struct zps_workpool *pool = NULL;
   if (!parse_numbers("width", options->widths, 1, 1 << 20, widths, &n_widths) ||
       !parse_numbers("density", options->densities, 1e-9, 1, densities, &n_densities) ||
-      !parse_stages(options->stages, &options->bench.stages) ||
-      !parse_codec("codec", options->codec, &options->bench.codec) ||
+      !parse_stages(options->stages, &options->bench.stages) || !parse_codecs(options->codec, &options->bench.codecs) ||
       !parse_codec("sum-codec", options->sum_codec, &options->bench.sum_codec))
     return EXIT_FAILURE;
   if (options->threads > 1 && zps_workpool_create((unsigned)options->threads - 1, "bench", &pool) != ZPS_OK) {
@@ -200,7 +208,7 @@ static int run(struct options *options) {
     return EXIT_FAILURE;
   }
   if (!options->json) {
-    printf("width  density  memcpy_ms   bits  bound");
+    printf("width  density  memcpy_ms   bits  bound  zen_pull");
     for (unsigned i = 0; i < N_BENCH_STAGES; i++)
       if (options->bench.stages & 1u << i) printf("  %5s_ms  ratio", stage_names[i]);
     puts("");

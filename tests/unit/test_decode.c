@@ -6,6 +6,7 @@
 #include <cmocka.h>
 
 #include "common/codec/decode.h"
+#include "common/codec/simd.h"
 #include "tests/unit/codec_reference.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
@@ -71,8 +72,13 @@ static void check(struct zps_encoder *encoder, const struct ref_gradient *gradie
                                          slices[p], len, NULL),
                      ZPS_OK);
   }
-  check_dense(&part, views, gradient);
-  check_rows(&part, views, gradient);
+  const struct zps_simd *simd;
+  for (unsigned i = 0; (simd = zps_simd_variant(i)) != NULL; i++) {
+    zps_simd_use(simd);
+    check_dense(&part, views, gradient);
+    check_rows(&part, views, gradient);
+  }
+  zps_simd_use(NULL);
   for (uint32_t p = 0; p < n_parts; p++) free(slices[p]);
   free(slices);
   free(views);
