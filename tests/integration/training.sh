@@ -27,6 +27,10 @@ for loss in logistic hinge; do
   ok "linear, $loss: three ranks" eval "curve 3 2 zenps-linear --loss $loss --epochs 3 --batch 128 $scratch/docs.libsvm >$scratch/three"
   ok "linear, $loss: the curves agree" same_curve "$scratch/one" "$scratch/three" 0.0005
 done
+for values in bf16 qsgd8; do
+  ok "linear, values as $values: three ranks" eval "curve 3 2 zenps-linear --values $values --loss hinge --epochs 3 --batch 128 $scratch/docs.libsvm >$scratch/narrow"
+  ok "linear, values as $values: the curves agree" same_curve "$scratch/three" "$scratch/narrow" 0.005
+done
 ok "linear: it learns" awk 'NR == 1 { first = $1 } { last = $1; accuracy = $2 } END { exit !(last < 0.8 * first && accuracy > 0.75) }' "$scratch/three"
 
 for mode in skipgram cbow; do
@@ -34,6 +38,8 @@ for mode in skipgram cbow; do
   ok "embed, $mode: four ranks" eval "curve 4 2 zenps-embed --mode $mode --epochs 2 --dim 16 --batch 512 $scratch/text >$scratch/four"
   ok "embed, $mode: the curves agree" same_curve "$scratch/one" "$scratch/four" 0.002
 done
+ok "embed, values as f16: four ranks" eval "curve 4 2 zenps-embed --values f16 --mode cbow --epochs 2 --dim 16 --batch 512 $scratch/text >$scratch/narrow"
+ok "embed, values as f16: the curves agree" same_curve "$scratch/four" "$scratch/narrow" 0.01
 ok "embed: it learns" awk 'NR == 1 { first = $1 } { last = $1; ranking = $2 } END { exit !(last < first && ranking > 0.7) }' "$scratch/four"
 
 echo "1 3:x" >"$scratch/bad.libsvm"
