@@ -87,7 +87,7 @@ static uint32_t next_slice(const struct zps_live *live, const uint32_t *parts, u
   const uint32_t n_joinable = count_joinable(live, parts, n, room, &bytes);
   if (n_joinable < 2) return 1;
   struct zps_joined join;
-  zps_join_init(&join, tensor->width, tensor->dtype);
+  zps_join_init(&join, tensor->width, tensor->dtype, tensor->value_codec);
   for (uint32_t i = 0; i < n_joinable; i++) {
     const struct zps_slice_view view = view_of(live, parts[i]);
     zps_join_add(&join, &view);

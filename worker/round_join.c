@@ -69,7 +69,7 @@ void zps_worker_part_write_joined(struct zps_worker_part *first) {
   }
   _Alignas(8) unsigned char coo[ZPS_JOIN_BYTES_MAX];
   struct zps_joined join;
-  zps_join_init(&join, tensor->width, tensor->dtype);
+  zps_join_init(&join, tensor->width, tensor->dtype, tensor->value_codec);
   for (const struct zps_worker_part *part = first; part; part = part->join_next) {
     const uint64_t values_bytes =
         zps_values_bytes(tensor->value_codec, tensor->dtype, (uint64_t)part->nnz * tensor->width);

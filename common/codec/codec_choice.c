@@ -86,5 +86,5 @@ double zps_codec_bound_bytes(uint32_t m, uint32_t z, uint32_t width, enum zps_dt
     const double n = m, ones = z, zeros = n - ones;
     bits = ones * log2(n / ones) + zeros * log2(n / zeros);
   }
-  return (double)zps_values_bytes(value_codec, dtype, (uint64_t)z * width) + bits / 8;
+  return zps_values_bound_bytes(value_codec, dtype, (uint64_t)z * width) + bits / 8;
 }

@@ -4,18 +4,29 @@
 
 #include "common/codec/codec_choice.h"
 
-static uint64_t row_bytes_of(uint32_t width, enum zps_dtype dtype) {
-  return width * (uint64_t)zps_dtype_size(dtype);
+/* Of values that are coded one by one, without what pads the list. */
+static uint64_t row_bytes_of(uint32_t width, enum zps_dtype dtype, enum zps_value_codec value_codec) {
+  return zps_values_bytes(value_codec, dtype, 2ull * width) / 2;
+}
+
+/* Values and what pads them to a list. */
+static void put_values(const void *values, uint64_t values_bytes, uint64_t list_bytes, void *out) {
+  memcpy(out, values, values_bytes);
+  memset((char *)out + values_bytes, 0, list_bytes - values_bytes);
 }
 
 bool zps_join_fits(uint64_t m, uint64_t nnz, uint32_t width, enum zps_dtype dtype, enum zps_value_codec value_codec) {
-  if (value_codec != ZPS_VALUES_RAW) return false;
-  const uint64_t each = row_bytes_of(width, dtype) + sizeof(uint32_t);
-  return m <= UINT32_MAX && nnz <= ZPS_JOIN_ROWS_MAX && nnz * each <= ZPS_JOIN_BYTES_MAX;
+  if (zps_values_level_bits(value_codec)) return false;
+  return m <= UINT32_MAX && nnz <= ZPS_JOIN_ROWS_MAX &&
+         zps_codec_slice_bytes(ZPS_CODEC_COO, (uint32_t)m, (uint32_t)nnz, width, dtype, value_codec) <=
+             ZPS_JOIN_BYTES_MAX;
 }
 
-void zps_join_init(struct zps_joined *join, uint32_t width, enum zps_dtype dtype) {
-  join->row_bytes = row_bytes_of(width, dtype);
+void zps_join_init(struct zps_joined *join, uint32_t width, enum zps_dtype dtype, enum zps_value_codec value_codec) {
+  join->width = width;
+  join->dtype = dtype;
+  join->value_codec = value_codec;
+  join->row_bytes = row_bytes_of(width, dtype, value_codec);
   join->m = join->z = 0;
 }
 
@@ -40,12 +51,12 @@ void zps_join_add(struct zps_joined *join, const struct zps_slice_view *view) {
 
 bool zps_join_write(const struct zps_joined *join, unsigned allowed, void *out, uint64_t cap, enum zps_codec *codec_p,
                     uint64_t *len_bytes_p) {
-  const uint64_t values_bytes = join->z * join->row_bytes;
+  const uint64_t values_bytes = zps_values_bytes(join->value_codec, join->dtype, (uint64_t)join->z * join->width);
   uint64_t index_bytes;
   const enum zps_codec codec = zps_codec_choose(allowed, join->m, join->ranks, join->z, &index_bytes);
   if (index_bytes > cap || values_bytes > cap - index_bytes) return false;
   if (values_bytes + index_bytes > 0) {
-    memcpy(out, join->values, values_bytes);
+    put_values(join->values, join->z * join->row_bytes, values_bytes, out);
     zps_codec_index_encode(codec, join->m, join->ranks, join->z, (char *)out + values_bytes);
   }
   *codec_p = codec;
@@ -59,13 +70,13 @@ zps_err_t zps_split_init(struct zps_split *split, uint32_t codec, uint64_t m, ui
   if (!zps_join_fits(m, nnz, width, dtype, value_codec))
     return zps_fail(
         error, ZPS_ERR_PROTOCOL,
-        "joined slice of %u of %llu rows of %u x %s: joined are at most %u bytes as coo, of fewer than 2^32 "
-        "rows",
-        nnz, (unsigned long long)m, width, zps_dtype_name(dtype), ZPS_JOIN_BYTES_MAX);
+        "joined slice of %u of %llu rows of %u x %s as %s: joined are at most %u bytes as coo, of fewer than 2^32 "
+        "rows, of values that are coded one by one",
+        nnz, (unsigned long long)m, width, zps_dtype_name(dtype), zps_values_name(value_codec), ZPS_JOIN_BYTES_MAX);
   const zps_err_t code =
       zps_slice_view_init(&split->view, codec, (uint32_t)m, nnz, width, dtype, value_codec, payload, len_bytes, error);
   if (code != ZPS_OK) return code;
-  split->row_bytes = row_bytes_of(width, dtype);
+  split->row_bytes = row_bytes_of(width, dtype, value_codec);
   read_ranks(&split->view, 0, split->ranks);
   split->first = split->next = 0;
   split->base = split->end = 0;
@@ -81,13 +92,15 @@ uint32_t zps_split_next(struct zps_split *split, uint32_t m) {
 }
 
 uint64_t zps_split_write(const struct zps_split *split, void *out) {
+  const struct zps_slice_view *const view = &split->view;
   const uint64_t each = split->row_bytes;
   const uint32_t z = split->next - split->first;
   if (z == 0) return 0;
-  memcpy(out, (const char *)split->view.values + split->first * each, z * each);
+  const uint64_t list_bytes = zps_values_bytes(view->value_codec, view->dtype, (uint64_t)z * view->width);
+  put_values((const char *)view->values + split->first * each, z * each, list_bytes, out);
   for (uint32_t i = 0; i < z; i++) {
     const uint32_t rank = (uint32_t)(split->ranks[split->first + i] - split->base);
-    memcpy((char *)out + z * each + i * sizeof rank, &rank, sizeof rank);
+    memcpy((char *)out + list_bytes + i * sizeof rank, &rank, sizeof rank);
   }
-  return z * (each + sizeof(uint32_t));
+  return list_bytes + z * sizeof(uint32_t);
 }

@@ -14,18 +14,21 @@
 #define ZPS_JOIN_BYTES_MAX 4096u
 #define ZPS_JOIN_ROWS_MAX (ZPS_JOIN_BYTES_MAX / 5) /* a row has a byte, a rank four */
 
-/* Whether slices of `nnz` rows out of `m` in all may be joined. Only raw values are: where the others end hangs on how
- * many of them each partition has. */
+/* Whether slices of `nnz` rows out of `m` in all may be joined. Values in buckets with a scale are not: which of them
+ * share one hangs on how many rows each partition has. */
 bool zps_join_fits(uint64_t m, uint64_t nnz, uint32_t width, enum zps_dtype dtype, enum zps_value_codec value_codec);
 
 struct zps_joined {
+  enum zps_dtype dtype;
+  enum zps_value_codec value_codec;
+  uint32_t width;
   uint64_t row_bytes;
   uint32_t m, z; /* so far */
   uint32_t ranks[ZPS_JOIN_ROWS_MAX];
   unsigned char values[ZPS_JOIN_BYTES_MAX];
 };
 
-void zps_join_init(struct zps_joined *join, uint32_t width, enum zps_dtype dtype);
+void zps_join_init(struct zps_joined *join, uint32_t width, enum zps_dtype dtype, enum zps_value_codec value_codec);
 /* The next partition's slice, checked; all of them together fit. */
 void zps_join_add(struct zps_joined *join, const struct zps_slice_view *view);
 /* Writes the joined slice in the codec out of `allowed` that takes the fewest bytes, unless these are more than `cap`:

@@ -57,6 +57,12 @@ uint64_t zps_values_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint
   return bits ? 4 * buckets(n) + level_bytes(bits, n) : 4 * (n / 2 + n % 2);
 }
 
+double zps_values_bound_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint64_t n) {
+  const unsigned bits = zps_values_level_bits(codec);
+  if (bits) return 4.0 * (double)buckets(n) + (double)n * bits / 8;
+  return (double)n * (codec == ZPS_VALUES_RAW ? (double)zps_dtype_size(dtype) : 2);
+}
+
 /* ---- writing ---- */
 
 void zps_values_writer_init(struct zps_values_writer *writer, enum zps_value_codec codec, enum zps_dtype dtype,

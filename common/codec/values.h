@@ -60,6 +60,8 @@ unsigned zps_values_level_bits(enum zps_value_codec codec);
 
 /* Bytes of a list of n values; UINT64_MAX when 64 bits cannot hold it. */
 uint64_t zps_values_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint64_t n);
+/* The same without what pads the list. */
+double zps_values_bound_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint64_t n);
 /* Who sends values: sums are sent by "rank" world. */
 struct zps_values_origin {
   uint64_t seed; /* of the job */

@@ -136,7 +136,7 @@ static bool push_joined(struct cluster *cluster, const struct cluster_tensor *te
     m += made[p].m, nnz += made[p].nnz, n++;
   }
   if (n < 2 || !zps_join_fits(m, nnz, spec->width, spec->dtype, spec->value_codec)) return false;
-  zps_join_init(&join, spec->width, spec->dtype);
+  zps_join_init(&join, spec->width, spec->dtype, spec->value_codec);
   for (uint32_t p = 0; p < spec->n_parts; p++) {
     struct zps_slice_view view;
     struct zps_error error;

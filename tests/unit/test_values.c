@@ -58,6 +58,9 @@ static void sizes(void **state) {
   }
   for (unsigned i = 0; i < COUNT(all); i++)
     assert_int_equal(zps_values_bytes(all[i], ZPS_DTYPE_F64, UINT64_MAX), UINT64_MAX);
+  assert_true(zps_values_bound_bytes(ZPS_VALUES_RAW, ZPS_DTYPE_F64, 3) == 24);
+  assert_true(zps_values_bound_bytes(ZPS_VALUES_F16, ZPS_DTYPE_F64, 3) == 6);
+  assert_true(zps_values_bound_bytes(ZPS_VALUES_QSGD2, ZPS_DTYPE_F32, 1025) == 8 + 256.25);
   const uint64_t n = (uint64_t)UINT32_MAX * UINT32_MAX;
   assert_int_equal(zps_values_bytes(ZPS_VALUES_RAW, ZPS_DTYPE_F32, n), UINT64_MAX);
   assert_int_equal(
