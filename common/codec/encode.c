@@ -154,6 +154,15 @@ static void copy_rows(const struct zps_encoder *encoder, uint64_t start, uint32_
   }
 }
 
+const uint32_t *zps_encoder_ranks(const struct zps_encoder *encoder, uint32_t p) {
+  if (zps_encoder_nnz(encoder, p) == 0) return NULL; /* without rows the buffers may not exist */
+  return (const uint32_t *)encoder->ranks.data + ((const uint64_t *)encoder->starts.data)[p];
+}
+
+void zps_encoder_values(const struct zps_encoder *encoder, uint32_t p, uint32_t first, uint32_t n, void *out) {
+  if (n > 0) copy_rows(encoder, ((const uint64_t *)encoder->starts.data)[p], first, n, out);
+}
+
 /* Codes the values on the way, as many rows at a time as fit here, or single ones. */
 static void code_rows(const struct zps_encoder *encoder, uint32_t p, uint64_t start, uint32_t z, void *out) {
   enum { ROOM = 4096 };
@@ -183,9 +192,9 @@ static void code_rows(const struct zps_encoder *encoder, uint32_t p, uint64_t st
 void zps_encoder_write(const struct zps_encoder *encoder, uint32_t p, enum zps_codec codec, void *out) {
   const uint32_t m = zps_partition_size(encoder->input.part, p), z = zps_encoder_nnz(encoder, p);
   const uint64_t start = ((const uint64_t *)encoder->starts.data)[p];
-  const uint32_t *const ranks = z ? (const uint32_t *)encoder->ranks.data + start : NULL;
+  const uint32_t *const ranks = zps_encoder_ranks(encoder, p);
   const enum zps_value_codec value_codec = encoder->input.value_codec;
-  if (z > 0 && value_codec == ZPS_VALUES_RAW) /* without rows the buffers may not exist */
+  if (z > 0 && value_codec == ZPS_VALUES_RAW)
     copy_rows(encoder, start, 0, z, out);
   else if (z > 0)
     code_rows(encoder, p, start, z, out);

@@ -45,6 +45,10 @@ zps_err_t zps_encoder_scan(struct zps_encoder *encoder, const struct zps_encode_
                            struct zps_error *error) ZPS_MUSTCHECK;
 uint32_t zps_encoder_nnz(const struct zps_encoder *encoder, uint32_t p);
 uint64_t zps_encoder_total_nnz(const struct zps_encoder *encoder);
+/* After the scan: the ranks of partition `p`'s rows, ascending, valid until the next scan (NULL when there are none);
+ * and the values of rows [first, first + n) of them, raw. For who cuts partitions further. */
+const uint32_t *zps_encoder_ranks(const struct zps_encoder *encoder, uint32_t p);
+void zps_encoder_values(const struct zps_encoder *encoder, uint32_t p, uint32_t first, uint32_t n, void *out);
 /* After the scan: the codec out of `allowed` that codes partition `p` in the fewest bytes, and the slice's bytes.
  * Different partitions may be asked for at once. */
 enum zps_codec zps_encoder_choose(const struct zps_encoder *encoder, uint32_t p, unsigned allowed,
