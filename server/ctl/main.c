@@ -11,6 +11,7 @@
 #include "common/control/client.h"
 #include "config.h"
 #include "server/ctl/derive.h"
+#include "server/ctl/plan.h"
 #include "server/ctl/table.h"
 
 #define ZPS_LOG_COMPONENT "zenpsctl"
@@ -68,13 +69,15 @@ static const struct zps_opt opts[] = {
 static const struct zps_opt_table table = {
     .program = "zenpsctl",
     .summary = "look at a zenps coordinator, its servers and jobs",
-    .args = "status|members|jobs|tensors|stats|version",
+    .args = "status|members|jobs|tensors|stats|version|plan [OPTION...]",
     .description =
         "status: the coordinator. members: servers and ranks. jobs, tensors: what runs. stats: per server and tensor: "
         "rounds, "
         "bytes, density, imbalance, time per phase; per rank: how late its gradients come. version: of zenpsctl and "
         "the "
-        "coordinator.\n"
+        "coordinator. plan: what each scheme would cost on a cluster, which asks nobody; it comes first and has "
+        "options "
+        "of its own (zenpsctl plan --help).\n"
         "Exit status: 0 success, 1 usage, 2 cannot connect, 3 refused.",
     .opts = opts,
     .config_size = sizeof(struct options),
@@ -197,7 +200,9 @@ static zps_err_t run(const struct options *options, const char *noun, struct zps
   struct zps_client *client;
   if (!is_noun(noun))
     return zps_fail(error, ZPS_ERR_INVALID,
-                    "there is no '%s'; there are status, members, jobs, tensors, stats, version", noun);
+                    "there is no '%s'; there are status, members, jobs, tensors, stats, version, and plan, which comes "
+                    "first",
+                    noun);
   if (options->timeout_ms == 0) return zps_fail(error, ZPS_ERR_INVALID, "--timeout must be more than 0");
   zps_err_t err = zps_client_open(options->endpoint, "ctl", options->timeout_ms, &handler, &client, error);
   if (err) return err;
@@ -215,6 +220,11 @@ int main(int argc, char **argv) {
   zps_log_set_level(ZPS_LOG_ERROR); /* what goes wrong is said once, at the end */
   for (int i = 1; i < argc; i++) {
     if (strcmp(argv[i], "--watch") == 0) argv[i] = watch;
+  }
+  if (argc > 1 && strcmp(argv[1], "plan") == 0) {
+    const zps_err_t planned = zps_ctl_plan_run(argc - 1, argv + 1, stdout, &error);
+    if (planned) fprintf(stderr, "zenpsctl plan: %s\n", error.text);
+    return exit_status(planned);
   }
   if (zps_config_load(&table, argc, argv, NULL, &options, &rest, &error)) {
     fprintf(stderr, "zenpsctl: %s\n", error.text);

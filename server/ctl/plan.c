@@ -1,0 +1,157 @@
+#include "server/ctl/plan.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/codec/values.h"
+#include "common/plan/trace.h"
+
+#define GBIT (1e9 / 8)
+
+static zps_err_t parse_schemes(const char *text, unsigned *schemes_p, struct zps_error *error) {
+  unsigned schemes = 0;
+  if (!text || strcmp(text, "all") == 0) {
+    *schemes_p = (1u << ZPS_PLAN_SCHEMES) - 1;
+    return ZPS_OK;
+  }
+  if (strcmp(text, "lossless") == 0) {
+    *schemes_p = zps_plan_lossless();
+    return ZPS_OK;
+  }
+  for (const char *at = text; *at;) {
+    char name[40] = "";
+    const size_t len = strcspn(at, ",");
+    enum zps_plan_scheme scheme = ZPS_PLAN_AUTO;
+    if (len < sizeof name) memcpy(name, at, len);
+    if (!zps_plan_scheme_parse(name, &scheme) || scheme == ZPS_PLAN_AUTO)
+      return zps_fail(error, ZPS_ERR_INVALID, "there is no scheme '%.*s'; zenpsctl plan without --schemes lists all",
+                      (int)(len < 40 ? len : 40), at);
+    schemes |= 1u << scheme;
+    at += len + (at[len] == ',');
+  }
+  if (schemes == 0) return zps_fail(error, ZPS_ERR_INVALID, "--schemes names none");
+  *schemes_p = schemes;
+  return ZPS_OK;
+}
+
+static zps_err_t measure(const struct zps_ctl_plan_options *options, struct zps_plan_input *input,
+                         struct zps_error *error) {
+  const bool standard = strcmp(options->trace, "-") == 0;
+  FILE *const file = standard ? stdin : fopen(options->trace, "r");
+  struct zps_plan_trace trace;
+  if (!file) return zps_fail_errno(error, ZPS_ERR_INVALID, errno, "cannot open the trace %s", options->trace);
+  zps_err_t err = zps_plan_trace_read(file, standard ? "standard input" : options->trace, &trace, error);
+  if (!standard) fclose(file);
+  if (err) return err;
+  const struct zps_plan_sampling sampling = {.rows = options->rows,
+                                             .width = (uint32_t)options->width,
+                                             .batch = (uint32_t)options->batch,
+                                             .ranks = (uint32_t)options->workers_max,
+                                             .steps = (uint32_t)options->trace_steps,
+                                             .seed = options->seed};
+  err = zps_plan_trace_profile(&trace, &sampling, &input->profile, error);
+  input->tensor.rows = options->rows ? options->rows : trace.domain;
+  zps_plan_trace_fini(&trace);
+  return err;
+}
+
+static zps_err_t profile(const struct zps_ctl_plan_options *options, struct zps_plan_input *input,
+                         struct zps_error *error) {
+  struct zps_plan_profile *p = &input->profile;
+  *p = (struct zps_plan_profile){.density = options->density,
+                                 .overlap = options->overlap ? ZPS_PLAN_DISJOINT : ZPS_PLAN_INDEPENDENT,
+                                 .run = options->run};
+  zps_err_t err = options->trace ? measure(options, input, error) : ZPS_OK;
+  if (!err && options->gamma) {
+    err = zps_plan_curve_parse(options->gamma, &p->gamma, error);
+    p->overlap = ZPS_PLAN_MEASURED;
+  }
+  if (!err && options->skew) err = zps_plan_curve_parse(options->skew, &p->skew, error);
+  if (options->block_density > 0) p->block_density = options->block_density;
+  return err;
+}
+
+static void calibrate(const struct zps_ctl_plan_options *options, struct zps_plan_input *input) {
+  const bool paper = options->codec != ZPS_PLAN_CODEC_AUTO;
+  if (options->compute == 2 || (options->compute == 0 && paper)) return;
+  struct zps_plan_calibration *calibration = &input->calibration;
+  zps_plan_calibration_default(calibration);
+  zps_plan_calibration_scale(calibration, options->machine);
+  calibration->threads = options->threads;
+  if (options->rows_in) calibration->scan_value_ns = calibration->clear_value_ns = 0;
+}
+
+zps_err_t zps_ctl_plan_init(const struct zps_ctl_plan_options *options, struct zps_ctl_plan *plan,
+                            struct zps_error *error) {
+  *plan = (struct zps_ctl_plan){.workers = (uint32_t)options->workers, .workers_max = (uint32_t)options->workers_max};
+  struct zps_plan_input *input = &plan->input;
+  const enum zps_dtype dtype = (enum zps_dtype)(options->dtype + 1);
+  const enum zps_value_codec values = (enum zps_value_codec)(options->values + 1);
+  input->cluster = (struct zps_plan_cluster){
+      .n = plan->workers,
+      .ranks_per_host = (uint32_t)options->ranks_per_host,
+      .hosts_per_rack = (uint32_t)options->hosts_per_rack,
+      .servers = (uint32_t)options->servers,
+      .servers_apart = options->servers_apart,
+      .net = {options->bandwidth_gbit * GBIT, options->latency_us * 1e-6},
+      .host = {options->host_bandwidth_gbit * GBIT, options->host_latency_us * 1e-6},
+      .rack = {options->rack_bandwidth_gbit * GBIT, options->latency_us * 1e-6},
+  };
+  input->tensor = (struct zps_plan_tensor){
+      .rows = options->rows ? options->rows : 1000000,
+      .width = (uint32_t)options->width,
+      .value_bytes = (double)zps_dtype_size(dtype),
+      .served_bytes = (double)zps_values_bytes(values, dtype, ZPS_VALUES_BUCKET) / ZPS_VALUES_BUCKET,
+  };
+  input->codec = (enum zps_plan_codec)options->codec;
+  input->imbalance = options->imbalance;
+  input->k = options->keep;
+  input->bits = (uint32_t)options->dsar_bits;
+  calibrate(options, input);
+  zps_err_t err = parse_schemes(options->schemes, &plan->schemes, error);
+  if (!err) err = profile(options, input, error);
+  if (!err) err = zps_plan_check(input, error);
+  for (uint32_t n = 2; n < plan->workers_max; n *= 2) plan->points[plan->n_points++] = n;
+  plan->points[plan->n_points++] = plan->workers_max;
+  return err;
+}
+
+struct zps_plan_input zps_ctl_plan_at(const struct zps_ctl_plan *plan, uint32_t n) {
+  struct zps_plan_input input = plan->input;
+  input.cluster.n = n;
+  return input;
+}
+
+static zps_err_t tell(const struct zps_ctl_plan_options *options, FILE *out, struct zps_error *error) {
+  struct zps_ctl_plan plan;
+  zps_err_t err = zps_ctl_plan_init(options, &plan, error);
+  if (err) return err;
+  zps_json *report = zps_ctl_plan_report(&plan);
+  if (!report) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the report");
+  if (options->json) {
+    char *text = zps_json_dump_pretty(report);
+    if (text)
+      fprintf(out, "%s\n", text);
+    else
+      err = zps_fail(error, ZPS_ERR_NOMEM, "no memory for the report");
+    free(text);
+  } else {
+    zps_ctl_plan_print(out, report);
+  }
+  zps_json_unref(report);
+  if (!err && (fflush(out) != 0 || ferror(out)))
+    err = zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot print the plan");
+  if (!err && options->svg) err = zps_ctl_plan_draw(options->svg, &plan, error);
+  return err;
+}
+
+zps_err_t zps_ctl_plan_run(int argc, char **argv, FILE *out, struct zps_error *error) {
+  struct zps_ctl_plan_options options;
+  struct zps_config_rest rest;
+  zps_err_t err = zps_config_load(&zps_ctl_plan_table, argc, argv, NULL, &options, &rest, error);
+  if (err) return err;
+  if (!rest.exit_now) err = tell(&options, out, error);
+  zps_config_fini(&zps_ctl_plan_table, &options);
+  return err;
+}
