@@ -11,6 +11,8 @@
 enum {
   BATCH = 512,
   CHUNK_BITS_MIN = 15,
+  CHUNK_BITS_FEW = 17, /* where smaller chunks would have fewer than BUCKET_ENTRIES_MIN entries */
+  BUCKET_ENTRIES_MIN = 1024,
   CHUNK_BITS_MAX = 18,      /* 1 MiB of sums */
   BUCKETS_MAX = 4096,       /* their ends stay in the second-level cache */
   ROWS_PER_ENTRY_MAX = 512, /* a bit of each sum is looked at: with fewer entries, sorting these is less work */
@@ -40,7 +42,8 @@ bool zps_encoder_is_singles(struct zps_encoder *encoder) {
       input->n_entries < input->part->rows / ROWS_PER_ENTRY_MAX)
     return false;
   for (unsigned bits = CHUNK_BITS_MIN; bits <= CHUNK_BITS_MAX; bits++) {
-    if ((uint64_t)encoder->n_parts * chunks_per_part(input->part, bits) > BUCKETS_MAX) continue;
+    const uint64_t n = (uint64_t)encoder->n_parts * chunks_per_part(input->part, bits);
+    if (n > BUCKETS_MAX || (bits < CHUNK_BITS_FEW && input->n_entries < n * BUCKET_ENTRIES_MIN)) continue;
     encoder->chunk_bits = bits;
     encoder->n_chunks = chunks_per_part(input->part, bits);
     return true;
