@@ -199,7 +199,7 @@ has "a tensor gets four partitions a server" "$(hear 10)" '"partitions": ?4,.*"o
 tensor 11 4097
 has "another shape names both and who was first" "$(hear 11)" '4096 x 4 .*rank 0 \(host h10\).*rank 1 \(host h11\) says 4097 x 4'
 tensor 11 4096 ',"values":"qsgd4"'
-has "ranks must agree on what values travel as" "$(hear 11)" 'values raw since rank 0 \(host h10\).*rank 1 \(host h11\) says .*values qsgd4'
+has "ranks must agree on what values travel as" "$(hear 11)" 'values raw, .*since rank 0 \(host h10\).*rank 1 \(host h11\) says .*values qsgd4'
 ok "jobs shows it" eval 'ctl jobs | grep -q "^j .*running"'
 ok "tensors shows it" eval 'ctl tensors | grep -q "w .*open.* auto  *raw "'
 ok "stats shows it" eval 'ctl stats | grep -q "^s  *j  *w"'

@@ -48,6 +48,7 @@ struct cluster_tensor *cluster_tensor(struct cluster *cluster, uint64_t rows, ui
   struct zps_error error = {0};
   assert_true(cluster->n_tensors < CLUSTER_TENSORS && n_parts <= CLUSTER_PARTS);
   tensor->density = density;
+  const bool is_raw = dtype == ZPS_DTYPE_U8 || cluster->value_codec == 0;
   for (uint32_t p = 0; p < n_parts; p++) tensor->owners[p] = p % 3 == 2;
   tensor->spec = (struct zps_tensor_spec){.job_id = cluster->job_id,
                                           .tensor = 7 + cluster->n_tensors++,
@@ -56,7 +57,7 @@ struct cluster_tensor *cluster_tensor(struct cluster *cluster, uint64_t rows, ui
                                           .dtype = dtype,
                                           .op = op,
                                           .codec = dtype == ZPS_DTYPE_F64 ? ZPS_CODEC_PAPER : ZPS_CODEC_AUTO,
-                                          .value_codec = ZPS_VALUES_RAW,
+                                          .value_codec = is_raw ? ZPS_VALUES_RAW : cluster->value_codec,
                                           .n_parts = n_parts,
                                           .block_bits = 2,
                                           .owners = tensor->owners};
@@ -65,8 +66,12 @@ struct cluster_tensor *cluster_tensor(struct cluster *cluster, uint64_t rows, ui
   if (zps_shard_tensor_open(cluster->shard, &tensor->spec, &error) != ZPS_OK) fail_msg("%s", error.text);
   for (uint32_t p = 0; p < n_parts; p++)
     tensor->sizes[p] = cluster_owned(tensor, p) ? zps_partition_size(&tensor->part, p) : UINT32_MAX;
-  tensor->layout = (struct rig_layout){
-      .tensor = tensor->spec.tensor, .n_parts = n_parts, .width = width, .dtype = dtype, .sizes = tensor->sizes};
+  tensor->layout = (struct rig_layout){.tensor = tensor->spec.tensor,
+                                       .n_parts = n_parts,
+                                       .width = width,
+                                       .dtype = dtype,
+                                       .value_codec = tensor->spec.value_codec,
+                                       .sizes = tensor->sizes};
   for (uint32_t rank = 0; rank < cluster->world; rank++) rig_rank_layout(cluster->ranks[rank], &tensor->layout);
   return tensor;
 }
@@ -86,7 +91,8 @@ bool cluster_owned(const struct cluster_tensor *tensor, uint32_t partition) {
 struct contribution {
   uint32_t m, nnz;
   uint32_t *ranks;
-  uint8_t *payload; /* values, then COO */
+  uint8_t *values;  /* as the server sees them */
+  uint8_t *payload; /* coded values, then COO */
   uint64_t len_bytes;
 };
 
@@ -102,25 +108,30 @@ static void put_value(enum zps_dtype dtype, uint8_t *to, struct zps_rng *rng) {
 
 static struct contribution contribution_make(const struct cluster_tensor *tensor, uint64_t step, uint32_t rank,
                                              uint32_t p) {
-  const uint64_t row_bytes = tensor->spec.width * zps_dtype_size(tensor->spec.dtype);
+  const enum zps_dtype dtype = tensor->spec.dtype;
+  const enum zps_value_codec value_codec = tensor->spec.value_codec;
+  const size_t size = zps_dtype_size(dtype);
   struct contribution made = {.m = zps_partition_size(&tensor->part, p)};
   struct zps_rng rng = {.state = zps_hash_mix64(step * 1000003 + rank * 1009 + p * 31 + tensor->spec.tensor)};
   made.ranks = malloc((made.m + 1) * sizeof made.ranks[0]);
   for (uint32_t local = 0; local < made.m; local++)
     if (zps_rng_unit(&rng) < tensor->density) made.ranks[made.nnz++] = local;
-  made.len_bytes = made.nnz * row_bytes + zps_codec_index_bytes(ZPS_CODEC_COO, made.m, made.nnz);
-  assert_true(made.len_bytes == zps_codec_slice_bytes(ZPS_CODEC_COO, made.m, made.nnz, tensor->spec.width,
-                                                      tensor->spec.dtype, ZPS_VALUES_RAW));
+  const uint64_t n = (uint64_t)made.nnz * tensor->spec.width, values_bytes = zps_values_bytes(value_codec, dtype, n);
+  made.len_bytes = values_bytes + zps_codec_index_bytes(ZPS_CODEC_COO, made.m, made.nnz);
+  assert_true(made.len_bytes ==
+              zps_codec_slice_bytes(ZPS_CODEC_COO, made.m, made.nnz, tensor->spec.width, dtype, value_codec));
+  made.values = malloc(n * size + 1);
   made.payload = malloc(made.len_bytes + 1);
-  const size_t size = zps_dtype_size(tensor->spec.dtype);
-  for (uint64_t i = 0; i < (uint64_t)made.nnz * tensor->spec.width; i++)
-    put_value(tensor->spec.dtype, made.payload + i * size, &rng);
-  zps_codec_index_encode(ZPS_CODEC_COO, made.m, made.ranks, made.nnz, made.payload + made.nnz * row_bytes);
+  for (uint64_t i = 0; i < n; i++) put_value(dtype, made.values + i * size, &rng);
+  zps_values_encode(value_codec, dtype, made.values, n, step, made.payload);
+  zps_values_decode(value_codec, dtype, made.payload, n, 0, n, made.values);
+  zps_codec_index_encode(ZPS_CODEC_COO, made.m, made.ranks, made.nnz, made.payload + values_bytes);
   return made;
 }
 
 static void contribution_free(struct contribution *contribution) {
   free(contribution->ranks);
+  free(contribution->values);
   free(contribution->payload);
 }
 
@@ -235,7 +246,7 @@ static uint8_t *expected_make(const struct cluster *cluster, const struct cluste
     for (uint32_t i = 0; i < made.nnz; i++) {
       touched[made.ranks[i]] = 1;
       for (uint32_t j = 0; j < width; j++)
-        add_value(dtype, sums + made.ranks[i] * row_bytes + j * size, made.payload + i * row_bytes + j * size);
+        add_value(dtype, sums + made.ranks[i] * row_bytes + j * size, made.values + i * row_bytes + j * size);
     }
     contribution_free(&made);
   }
@@ -245,14 +256,21 @@ static uint8_t *expected_make(const struct cluster *cluster, const struct cluste
   uint64_t index_bytes;
   const unsigned codecs = joined ? 1u << ZPS_CODEC_COO : zps_codec_result_set(tensor->spec.codec);
   *codec_p = zps_codec_choose(codecs, m, ranks, nnz, &index_bytes);
-  *len_bytes_p = nnz * row_bytes + index_bytes;
-  uint8_t *payload = malloc(*len_bytes_p + 1);
+  uint8_t *const list = malloc(nnz * row_bytes + 1);
   for (uint32_t i = 0; i < nnz; i++) {
-    memcpy(payload + i * row_bytes, sums + ranks[i] * row_bytes, row_bytes);
+    memcpy(list + i * row_bytes, sums + ranks[i] * row_bytes, row_bytes);
     for (uint32_t j = 0; tensor->spec.op == ZPS_OP_MEAN && j < width; j++)
-      divide(dtype, payload + i * row_bytes + j * size, cluster->world);
+      divide(dtype, list + i * row_bytes + j * size, cluster->world);
   }
-  zps_codec_index_encode(*codec_p, m, ranks, nnz, payload + nnz * row_bytes);
+  const enum zps_value_codec value_codec = tensor->spec.value_codec;
+  const uint64_t n = (uint64_t)nnz * width, values_bytes = zps_values_bytes(value_codec, dtype, n);
+  const struct zps_values_origin origin = {
+      .seed = cluster->seed, .step = step, .tensor = tensor->spec.tensor, .rank = cluster->world};
+  *len_bytes_p = values_bytes + index_bytes;
+  uint8_t *payload = malloc(*len_bytes_p + 1);
+  zps_values_encode(value_codec, dtype, list, n, zps_values_key(&origin, p), payload);
+  zps_codec_index_encode(*codec_p, m, ranks, nnz, payload + values_bytes);
+  free(list);
   free(sums);
   free(touched);
   free(ranks);

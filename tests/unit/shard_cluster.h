@@ -23,6 +23,7 @@ struct cluster {
   struct rig_rank *ranks[CLUSTER_RANKS];
   struct cluster_tensor tensors[CLUSTER_TENSORS];
   unsigned n_tensors;
+  enum zps_value_codec value_codec; /* of tensors of floats that are opened from here on; 0: raw */
 };
 
 struct zps_shard *cluster_shard(const char *provider, const char *fault, uint64_t memory_limit_bytes);

@@ -106,8 +106,8 @@ static void take_joined(struct rig_rank *rank, const struct zps_frame_round *fra
   CHECK(n == slice->n_more + 1);
   struct zps_split split;
   struct zps_error error;
-  CHECK(zps_split_init(&split, slice->codec, m, slice->nnz, layout->width, layout->dtype, ZPS_VALUES_RAW, slice->data,
-                       slice->len_bytes, &error) == ZPS_OK);
+  CHECK(zps_split_init(&split, slice->codec, m, slice->nnz, layout->width, layout->dtype, layout->value_codec,
+                       slice->data, slice->len_bytes, &error) == ZPS_OK);
   for (uint32_t i = 0; i < n; i++) {
     uint8_t coo[ZPS_JOIN_BYTES_MAX];
     struct zps_slice one = {.partition = parts[i], .is_inline = true, .data = coo};

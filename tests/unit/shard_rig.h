@@ -31,6 +31,7 @@ enum { RIG_TENSORS = 4 };
 struct rig_layout {
   uint32_t tensor, n_parts, width;
   enum zps_dtype dtype;
+  enum zps_value_codec value_codec;
   const uint32_t *sizes; /* by partition; those of other servers are UINT32_MAX */
 };
 

@@ -47,6 +47,26 @@ static void test_sums_are_exact(void **state) {
   zps_shard_destroy(shard);
 }
 
+static void test_narrow_values(void **state) {
+  const struct fabric *fabric = *state;
+  static const enum zps_value_codec codecs[] = {ZPS_VALUES_BF16, ZPS_VALUES_F16, ZPS_VALUES_QSGD2, ZPS_VALUES_QSGD8};
+  struct zps_shard *shard = cluster_shard(fabric->provider, fabric->fault, 256 * MIB);
+  struct cluster cluster;
+  cluster_open(&cluster, shard, fabric->provider, fabric->fault, 1, 4);
+  struct cluster_tensor *tensors[4];
+  for (unsigned i = 0; i < 4; i++) {
+    cluster.value_codec = codecs[i];
+    tensors[i] = cluster_tensor(&cluster, i % 2 ? 300 : 20000, 1 + 2 * i, i < 2 ? ZPS_DTYPE_F32 : ZPS_DTYPE_F64,
+                                i % 2 ? ZPS_OP_MEAN : ZPS_OP_SUM, 6, 0.1);
+  }
+  for (uint64_t step = 0; step < 5; step++)
+    for (unsigned i = 0; i < 4; i++) cluster_round(&cluster, tensors[i], step);
+  cluster_drain(shard);
+  assert_int_equal(cluster_totals(shard).slab.in_use_bytes, 0);
+  cluster_close(&cluster);
+  zps_shard_destroy(shard);
+}
+
 static void test_empty_pushes(void **state) {
   const struct fabric *fabric = *state;
   struct zps_shard *shard = cluster_shard(fabric->provider, fabric->fault, 64 * MIB);
@@ -191,6 +211,7 @@ int main(void) {
   mallopt(M_ARENA_MAX, 1); /* the one that is counted */
   const struct CMUnitTest tests[] = {
       ON_BOTH(test_sums_are_exact),
+      ON_BOTH(test_narrow_values),
       ON_BOTH(test_empty_pushes),
       ON_BOTH(test_one_rank),
       ON_BOTH(test_jobs_and_rounds_side_by_side),
