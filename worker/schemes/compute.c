@@ -82,6 +82,9 @@ static uint64_t rows_max(const struct zps_compute *compute, const struct zps_com
     case ZPS_INSTR_TOP:
       if (z > instr->k) z = instr->k;
       break;
+    case ZPS_INSTR_NORMAL:
+      if (z / 2 > instr->k) z = 2 * instr->k;
+      break;
     case ZPS_INSTR_TAKE:
       if (z > instr->to) z = instr->to;
       z = z > instr->from ? z - instr->from : 0;
@@ -204,6 +207,8 @@ zps_err_t zps_compute_run(const struct zps_compute *compute, struct zps_compute_
       return zps_compute_sum(&job);
     case ZPS_INSTR_TOP:
       return zps_compute_top(&job);
+    case ZPS_INSTR_NORMAL:
+      return zps_compute_normal(&job);
     case ZPS_INSTR_THRESHOLD:
       return zps_compute_threshold(&job);
     case ZPS_INSTR_KTH:

@@ -57,6 +57,7 @@ zps_err_t zps_compute_join(struct zps_compute_job *job) ZPS_MUSTCHECK;
 zps_err_t zps_compute_narrow(struct zps_compute_job *job) ZPS_MUSTCHECK;
 zps_err_t zps_compute_sum(struct zps_compute_job *job) ZPS_MUSTCHECK;
 zps_err_t zps_compute_top(struct zps_compute_job *job) ZPS_MUSTCHECK;
+zps_err_t zps_compute_normal(struct zps_compute_job *job) ZPS_MUSTCHECK;
 zps_err_t zps_compute_threshold(struct zps_compute_job *job) ZPS_MUSTCHECK;
 zps_err_t zps_compute_kth(struct zps_compute_job *job) ZPS_MUSTCHECK;
 void zps_compute_counts(struct zps_compute_job *job);

@@ -3,8 +3,10 @@
 #include <string.h>
 
 #include "worker/schemes/compute_internal.h"
+#include "worker/sparsify/estimate.h"
 #include "worker/sparsify/magnitude.h"
 #include "worker/sparsify/rank.h"
+#include "worker/sparsify/scan.h"
 
 static uint64_t row_magnitude(const struct zps_slice_view *view, const char *values, uint32_t i) {
   uint64_t magnitude = 0;
@@ -95,6 +97,48 @@ zps_err_t zps_compute_top(struct zps_compute_job *job) {
   const zps_err_t code = select_kth(job, z, k, &rank);
   if (code != ZPS_OK) return code;
   return keep(job, rank.magnitude, rank.magnitude > 0 ? k - rank.n_above : 0, k);
+}
+
+/* Moments of a stream's values and the zeros of its other rows. False: they say nothing. */
+static bool spread(struct zps_compute_job *job, double *mean_p, double *deviation_p) {
+  const struct zps_slice_view *const view = &job->task->ins->view;
+  const double n = (double)view->m * view->width;
+  struct zps_moments moments = {0};
+  for (uint32_t first = 0, rows; first < view->z; first += rows) {
+    rows = view->z - first < ZPS_COMPUTE_BATCH ? view->z - first : ZPS_COMPUTE_BATCH;
+    zps_scan_moments(view->dtype, zps_slice_values(view, first, rows, job->scratch->room.data),
+                     (uint64_t)rows * view->width, &moments);
+  }
+  *mean_p = moments.sum / n;
+  *deviation_p = sqrt(moments.squares / n - *mean_p * *mean_p);
+  return isfinite(*mean_p) && isfinite(*deviation_p) && *deviation_p > 0;
+}
+
+static uint64_t count_from(struct zps_compute_job *job, uint64_t magnitude) {
+  const struct zps_slice_view *const view = &job->task->ins->view;
+  uint64_t count = 0;
+  for (uint32_t first = 0, rows; first < view->z; first += rows) {
+    rows = view->z - first < ZPS_COMPUTE_BATCH ? view->z - first : ZPS_COMPUTE_BATCH;
+    const char *const values = zps_slice_values(view, first, rows, job->scratch->room.data);
+    for (uint32_t i = 0; i < rows; i++) count += row_magnitude(view, values, i) >= magnitude;
+  }
+  return count;
+}
+
+zps_err_t zps_compute_normal(struct zps_compute_job *job) {
+  const struct zps_slice_view *const view = &job->task->ins->view;
+  const uint64_t k = job->task->instr.k;
+  double mean, deviation;
+  if (k == 0 || k >= view->z) return zps_compute_top(job);
+  const zps_err_t code = zps_compute_need_room(job);
+  if (code != ZPS_OK) return code;
+  if (!spread(job, &mean, &deviation)) return zps_compute_top(job);
+  /* One of a row's `width` values passes with probability k / m when each does with this one. */
+  const double one = -expm1(log1p(-(double)k / view->m) / view->width);
+  const uint64_t magnitude = zps_magnitude_from(view->dtype, zps_estimate_normal(mean, deviation, one));
+  const uint64_t count = count_from(job, magnitude);
+  if (4 * count < 3 * k || count > 2 * k) return zps_compute_top(job);
+  return keep(job, magnitude, UINT64_MAX, count);
 }
 
 zps_err_t zps_compute_threshold(struct zps_compute_job *job) {

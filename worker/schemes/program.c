@@ -11,7 +11,8 @@ static const char *const names[] = {
     [ZPS_INSTR_COUNTS] = "counts", [ZPS_INSTR_CUT] = "cut",
     [ZPS_INSTR_TAKE] = "take",     [ZPS_INSTR_SPLITS] = "splits",
     [ZPS_INSTR_JOIN] = "join",     [ZPS_INSTR_NARROW] = "narrow",
-    [ZPS_INSTR_CALL] = "call",     [ZPS_INSTR_RESULT] = "result",
+    [ZPS_INSTR_NORMAL] = "normal", [ZPS_INSTR_CALL] = "call",
+    [ZPS_INSTR_RESULT] = "result",
 };
 
 const char *zps_instr_name(enum zps_instr_type type) {
@@ -157,6 +158,10 @@ uint32_t zps_program_sum(struct zps_program *program, const uint32_t *ins, uint3
 
 uint32_t zps_program_top(struct zps_program *program, uint32_t in, uint64_t k) {
   return append_same(program, (struct zps_instr){.type = ZPS_INSTR_TOP, .k = k}, in);
+}
+
+uint32_t zps_program_normal(struct zps_program *program, uint32_t in, uint64_t k) {
+  return append_same(program, (struct zps_instr){.type = ZPS_INSTR_NORMAL, .k = k}, in);
 }
 
 uint32_t zps_program_threshold(struct zps_program *program, uint32_t in, double value) {

@@ -43,6 +43,9 @@ enum zps_instr_type {
                           of them. The rows code as whichever is smaller, sparse or dense; `dense`: all rows, zeros too */
   ZPS_INSTR_TOP,       /* out = the `k` greatest magnitudes of ins (together, as if one stream), lower rows first among
                           equals; all that are not zero when they are fewer. One stream in: one out of its range */
+  ZPS_INSTR_NORMAL,    /* out = entries of ins[0] from the magnitude on beyond which `k` of its rows would lie if its
+                          values    were normal, of their mean and deviation; the `k` greatest where that is under 0.75 k or
+                          over    2 k rows [Gaussiank] */
   ZPS_INSTR_THRESHOLD, /* out = entries of ins[0] whose magnitude is at least `value` */
   ZPS_INSTR_KTH,       /* out = vector of 1: the k-th greatest magnitude of all ins together; 0 when they hold fewer */
   ZPS_INSTR_COUNTS,    /* out = vector: number of rows of each of ins */
@@ -64,7 +67,7 @@ struct zps_instr {
   uint32_t phase;          /* CALL */
   uint32_t values;         /* NARROW: bits of a level, 2, 4 or 8 (QSGD) */
   bool dense;              /* OWN, SUM */
-  uint64_t k;              /* TOP, KTH, SPLITS */
+  uint64_t k;              /* TOP, NORMAL, KTH, SPLITS */
   uint64_t from, to;       /* TAKE: entries; VECTOR: first double in zps_program.doubles */
   double value;            /* THRESHOLD */
 };
@@ -91,6 +94,7 @@ uint32_t zps_program_recv(struct zps_program *program, uint32_t peer, uint32_t t
 uint32_t zps_program_recv_vector(struct zps_program *program, uint32_t peer, uint32_t tag, uint32_t n);
 uint32_t zps_program_sum(struct zps_program *program, const uint32_t *ins, uint32_t n_in, bool dense);
 uint32_t zps_program_top(struct zps_program *program, uint32_t in, uint64_t k);
+uint32_t zps_program_normal(struct zps_program *program, uint32_t in, uint64_t k);
 uint32_t zps_program_threshold(struct zps_program *program, uint32_t in, double value);
 uint32_t zps_program_kth(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint64_t k);
 uint32_t zps_program_counts(struct zps_program *program, const uint32_t *ins, uint32_t n_in);

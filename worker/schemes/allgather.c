@@ -1,0 +1,94 @@
+/*
+ * Schemes in which everybody sends straight to everybody: AGsparse [Zen section 2.3] = sparse allgather [SparCML], its
+ * SSAR_Split_allgather and DSAR_Split_allgather [SparCML section 5.3], and Ok-Topk's baselines TopkA, TopkDSA and
+ * Gaussiank, which first select and then are one of these [Ok-Topk section 5].
+ *
+ * Order of sums: positions ascending: the same bits as balanced has.
+ */
+#include "worker/schemes/parts.h"
+
+static uint32_t own(const struct zps_peer_plan *plan, struct zps_program *program) {
+  return zps_program_own(program, 0, plan->rows, false);
+}
+
+static void build_agsparse(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
+  (void)state;
+  (void)round;
+  zps_peer_allgather_sum(plan, program, own(plan, program));
+}
+
+static void build_split(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
+  (void)state;
+  (void)round;
+  zps_peer_gather_ranges(plan, program, zps_peer_split(plan, program, own(plan, program), false));
+}
+
+static void build_dsar(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
+  (void)state;
+  (void)round;
+  zps_peer_split_dense(plan, program, own(plan, program));
+}
+
+static void build_topka(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
+  (void)state;
+  (void)round;
+  zps_peer_allgather_sum(plan, program, zps_program_top(program, own(plan, program), plan->k));
+}
+
+static void build_gaussiank(const struct zps_peer_plan *plan, void *state, uint64_t round,
+                            struct zps_program *program) {
+  (void)state;
+  (void)round;
+  zps_peer_allgather_sum(plan, program, zps_program_normal(program, own(plan, program), plan->k));
+}
+
+static void build_topkdsa(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
+  (void)state;
+  (void)round;
+  zps_peer_split_dense(plan, program, zps_program_top(program, own(plan, program), plan->k));
+}
+
+const struct zps_peer_scheme zps_peer_agsparse = {
+    .name = "agsparse",
+    .summary = "all send all they have to all [Zen section 2.3; SparCML sparse allgather]",
+    .rank_order = true,
+    .build = build_agsparse,
+};
+
+const struct zps_peer_scheme zps_peer_split_allgather = {
+    .name = "split-allgather",
+    .summary = "even ranges, summed by one each, then gathered [SparCML SSAR_Split_allgather]",
+    .rank_order = true,
+    .build = build_split,
+};
+
+const struct zps_peer_scheme zps_peer_dsar = {
+    .name = "dsar",
+    .summary = "even ranges, then gathered dense or as QSGD levels [SparCML DSAR_Split_allgather]",
+    .rank_order = true,
+    .build = build_dsar,
+};
+
+const struct zps_peer_scheme zps_peer_topka = {
+    .name = "topka",
+    .summary = "each rank's k greatest, all to all [Ok-Topk section 5, TopkA]",
+    .lossy = true,
+    .rank_order = true,
+    .build = build_topka,
+};
+
+const struct zps_peer_scheme zps_peer_topkdsa = {
+    .name = "topkdsa",
+    .summary = "each rank's k greatest, then DSAR_Split_allgather [Ok-Topk section 5, TopkDSA]",
+    .lossy = true,
+    .rank_order = true,
+    .build = build_topkdsa,
+};
+
+const struct zps_peer_scheme zps_peer_gaussiank = {
+    .name = "gaussiank",
+    .summary = "each rank's from a normal distribution's k-th on, all to all [Ok-Topk section 5, Gaussiank]",
+    .lossy = true,
+    .rank_order = true,
+    .build = build_gaussiank,
+};

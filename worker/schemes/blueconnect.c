@@ -1,0 +1,177 @@
+/*
+ * BlueConnect: dense allreduce over a grid [BlueConnect section 3]; and the ring, which is the grid of one level.
+ *
+ * The ranks are numbered in mixed radix, innermost (fastest) digit first. Level i's groups are the ranks that differ in
+ * digit i alone: reduce-scatters go from the innermost level outwards, each on what the one before left, then
+ * all-gathers back. So per rank level i moves 2 (p_i - 1) / p_i of the tensor over the product of the levels inside it
+ * (equation 6). A level whose factor is a power of two halves and doubles recursively, others go round a ring.
+ *
+ * The tensor is cut into `chunks` lanes, each a program of its own: while one adds, another sends.
+ *
+ * Order of sums: that of parts.h at each level: of ranks and blocks alone.
+ */
+#include <stdlib.h>
+
+#include "worker/schemes/parts.h"
+
+enum { LEVELS_MAX = 16 };
+
+struct grid {
+  uint32_t n_levels, levels[LEVELS_MAX];
+  uint32_t *places; /* number in mixed radix -> position */
+  uint32_t me;      /* our number */
+};
+
+/* All ranks in one level; they are as near to each other as it gets. */
+static void flatten(const struct zps_peer_plan *plan, struct grid *grid) {
+  grid->n_levels = 1;
+  grid->levels[0] = plan->n;
+}
+
+/* Positions by host, keeping their order; how many the hosts have each, or 0 where that differs. */
+static uint32_t sort_by_host(const struct zps_peer_plan *plan, struct grid *grid) {
+  uint32_t n = 0, each = 0;
+  bool even = true;
+  for (uint32_t first = 0; first < plan->n; first++) {
+    bool seen = false;
+    for (uint32_t i = 0; i < first && !seen; i++) seen = plan->hosts[i] == plan->hosts[first];
+    if (seen) continue;
+    const uint32_t begin = n;
+    for (uint32_t i = first; i < plan->n; i++) {
+      if (plan->hosts[i] == plan->hosts[first]) grid->places[n++] = i;
+    }
+    if (each == 0) each = n - begin;
+    even = even && each == n - begin;
+  }
+  return even ? each : 0;
+}
+
+static bool make_grid(const struct zps_peer_plan *plan, struct grid *grid) {
+  grid->places = calloc(plan->n, sizeof *grid->places);
+  if (!grid->places) return false;
+  for (uint32_t i = 0; i < plan->n; i++) grid->places[i] = i;
+  const uint32_t each = plan->hosts ? sort_by_host(plan, grid) : 0;
+  uint64_t product = 1;
+  grid->n_levels = 0;
+  for (uint32_t i = 0; i < plan->n_levels && i < LEVELS_MAX; i++) {
+    grid->levels[grid->n_levels++] = plan->levels[i];
+    product *= plan->levels[i];
+  }
+  if (plan->n_levels == 0 && each > 1 && each < plan->n) {
+    grid->n_levels = 2;
+    grid->levels[0] = each;
+    grid->levels[1] = plan->n / each;
+  } else if (plan->n_levels == 0 || product != plan->n) {
+    flatten(plan, grid);
+  }
+  for (grid->me = 0; grid->places[grid->me] != plan->me; grid->me++) continue;
+  return true;
+}
+
+static struct zps_group group_of(const struct grid *grid, uint32_t level, uint32_t stride) {
+  const uint32_t digit = grid->me / stride % grid->levels[level];
+  return (struct zps_group){
+      .places = grid->places + grid->me - digit * stride, .n = grid->levels[level], .me = digit, .stride = stride};
+}
+
+static enum zps_group_algorithm algorithm_of(uint32_t n, bool ring) {
+  return ring || (n & (n - 1)) ? ZPS_GROUP_RING : ZPS_GROUP_RECURSIVE;
+}
+
+/* Leaves: the blocks of the outermost level, numbered with the innermost digit slowest. */
+static void range_leaves(const struct grid *grid, struct zps_range range, struct zps_range *ranges, uint32_t n) {
+  for (uint32_t leaf = 0; leaf < n; leaf++) {
+    uint32_t rest = leaf, left = n;
+    ranges[leaf] = range;
+    for (uint32_t level = 0; level < grid->n_levels; level++) {
+      left /= grid->levels[level];
+      ranges[leaf] = zps_range_part(ranges[leaf], grid->levels[level], rest / left);
+      rest %= left;
+    }
+  }
+}
+
+static void build_lane(const struct zps_peer_plan *plan, const struct grid *grid, struct zps_range range, bool ring,
+                       uint32_t tag, uint32_t *leaves, struct zps_range *ranges, struct zps_program *program) {
+  uint32_t held = ZPS_STREAM_NONE, stride = 1, my_leaf = 0;
+  struct zps_range rest = range;
+  for (uint32_t i = 0; i < grid->n_levels; i++, stride *= grid->levels[i - 1]) {
+    const struct zps_group group = group_of(grid, i, stride);
+    held = zps_group_reduce_scatter(plan, &group, algorithm_of(group.n, ring), held, rest, tag, program);
+    rest = zps_range_part(rest, group.n, group.me);
+    my_leaf = my_leaf * group.n + group.me;
+    tag += group.n;
+  }
+  range_leaves(grid, range, ranges, plan->n);
+  leaves[my_leaf] = held;
+  uint32_t n_leaves = 1;
+  for (uint32_t i = grid->n_levels; i-- > 0;) {
+    stride /= grid->levels[i];
+    const struct zps_group group = group_of(grid, i, stride);
+    const uint32_t first = my_leaf - my_leaf % (n_leaves * group.n);
+    zps_group_all_gather(plan, &group, algorithm_of(group.n, ring), leaves + first, ranges + first, n_leaves,
+                         tag + first, program);
+    n_leaves *= group.n;
+  }
+  for (uint32_t i = 0; i < plan->n; i++) zps_program_result(program, leaves[i]);
+}
+
+static void build_grid(const struct zps_peer_plan *plan, struct grid *grid, bool ring, struct zps_program *program) {
+  const uint32_t chunks = plan->chunks ? plan->chunks : 1;
+  uint32_t *const leaves = calloc(plan->n, sizeof *leaves);
+  struct zps_range *const ranges = calloc(plan->n, sizeof *ranges);
+  uint32_t tags = plan->n; /* of a lane: its leaves', and each level's */
+  for (uint32_t i = 0; i < grid->n_levels; i++) tags += grid->levels[i];
+  if (leaves && ranges) {
+    for (uint32_t lane = 0; lane < chunks; lane++) {
+      const struct zps_range range = zps_range_part((struct zps_range){0, plan->rows}, chunks, lane);
+      build_lane(plan, grid, range, ring, lane * tags, leaves, ranges, program);
+    }
+  } else {
+    program->code = ZPS_ERR_NOMEM;
+  }
+  free(leaves);
+  free(ranges);
+}
+
+static void build_blueconnect(const struct zps_peer_plan *plan, void *state, uint64_t round,
+                              struct zps_program *program) {
+  struct grid grid;
+  (void)state;
+  (void)round;
+  if (make_grid(plan, &grid)) {
+    build_grid(plan, &grid, false, program);
+  } else {
+    program->code = ZPS_ERR_NOMEM;
+  }
+  free(grid.places);
+}
+
+static void build_ring(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
+  struct zps_peer_plan one = *plan;
+  struct grid grid;
+  (void)state;
+  (void)round;
+  one.n_levels = 0;
+  one.hosts = NULL;
+  if (make_grid(&one, &grid)) {
+    build_grid(&one, &grid, true, program);
+  } else {
+    program->code = ZPS_ERR_NOMEM;
+  }
+  free(grid.places);
+}
+
+const struct zps_peer_scheme zps_peer_blueconnect = {
+    .name = "blueconnect",
+    .summary = "dense, reduce-scatter level by level and all-gather back [BlueConnect section 3]",
+    .dense = true,
+    .build = build_blueconnect,
+};
+
+const struct zps_peer_scheme zps_peer_ring = {
+    .name = "ring",
+    .summary = "dense, one ring: reduce-scatter, then all-gather [BlueConnect section 2, one-level ring]",
+    .dense = true,
+    .build = build_ring,
+};

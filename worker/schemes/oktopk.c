@@ -1,0 +1,270 @@
+/*
+ * Ok-Topk's O(k) sparse allreduce [Ok-Topk section 3.1, algorithm 1], for any number of ranks.
+ *
+ *   select     own entries from the local threshold on; it is the exact k-th magnitude every tau' rounds, reused
+ * between partition  every tau rounds: each rank's rows that cut its selection into n equal counts, averaged over the
+ * ranks split      region j of the selection goes to position j, nearest neighbour first; sums in rank order select of
+ * the sums, from the global threshold on; every tau' rounds the exact k-th magnitude of all sums balance    where the
+ * largest share exceeds 4 times the mean, entries move so that all hold equal shares gather     recursive doubling
+ * where n is a power of two, otherwise each share straight to everybody
+ *
+ * Words per rank (2 for each entry): up to 2k(P-1)/P for the split, as many for the gather, and up to that again for
+ * balancing: between 2k(P-1)/P and 6k(P-1)/P. The rounds that renew a threshold send more: they gather every region's k
+ * greatest sums.
+ */
+#include <math.h>
+#include <stdlib.h>
+
+#include "worker/schemes/peer.h"
+
+enum { PERIOD = 64, THRESHOLD_PERIOD = 32, IMBALANCE = 4 };
+
+enum phase { PHASE_LOCAL, PHASE_BOUNDS, PHASE_GLOBAL, PHASE_BALANCE };
+
+/* Of messages; DOUBLE and the stage. */
+enum tag { TAG_BOUNDS, TAG_SPLIT, TAG_GREATEST, TAG_COUNTS, TAG_BALANCE, TAG_GATHER, TAG_DOUBLE = 64 };
+
+struct oktopk {
+  double local, global;    /* thresholds */
+  uint64_t *bounds;        /* n + 1 rows: region j is bounds[j] .. bounds[j + 1] - 1 */
+  uint32_t selected, mine; /* streams of the round */
+  uint32_t *streams;       /* scratch, n */
+};
+
+static void oktopk_close(void *state) {
+  struct oktopk *self = state;
+  if (!self) return;
+  free(self->bounds);
+  free(self->streams);
+  free(self);
+}
+
+static zps_err_t oktopk_open(const struct zps_peer_plan *plan, void **state_p) {
+  struct oktopk *self = calloc(1, sizeof *self);
+  if (!self) return ZPS_ERR_NOMEM;
+  self->bounds = calloc(plan->n + 1ull, sizeof *self->bounds);
+  self->streams = calloc(plan->n, sizeof *self->streams);
+  if (!self->bounds || !self->streams) {
+    oktopk_close(self);
+    return ZPS_ERR_NOMEM;
+  }
+  for (uint32_t i = 0; i <= plan->n; i++) self->bounds[i] = zps_peer_bound(plan->rows, plan->n, i);
+  *state_p = self;
+  return ZPS_OK;
+}
+
+static bool renews(uint64_t round, uint32_t period, uint32_t fallback) {
+  return round % (period ? period : fallback) == 0;
+}
+
+/* Position of the s-th neighbour: everybody begins with another one. */
+static uint32_t after(const struct zps_peer_plan *plan, uint32_t s) {
+  return (plan->me + s) % plan->n;
+}
+
+/* `stream` to everybody and theirs into self->streams, by position. Theirs are rows of [0, rows), or vectors. */
+static void exchange(const struct zps_peer_plan *plan, struct oktopk *self, uint32_t stream, uint32_t tag,
+                     uint32_t vector_len, struct zps_program *program) {
+  for (uint32_t s = 1; s < plan->n; s++) zps_program_send(program, stream, zps_peer_rank(plan, after(plan, s)), tag);
+  for (uint32_t j = 0; j < plan->n; j++) {
+    const uint32_t peer = zps_peer_rank(plan, j);
+    if (j == plan->me) {
+      self->streams[j] = stream;
+    } else if (vector_len) {
+      self->streams[j] = zps_program_recv_vector(program, peer, tag, vector_len);
+    } else {
+      self->streams[j] = zps_program_recv(program, peer, tag, self->bounds[j], self->bounds[j + 1]);
+    }
+  }
+}
+
+static void select_global(const struct zps_peer_plan *plan, struct oktopk *self, struct zps_program *program,
+                          uint32_t reduced) {
+  self->mine = zps_program_threshold(program, reduced, self->global);
+  const uint32_t count = zps_program_counts(program, &self->mine, 1);
+  exchange(plan, self, count, TAG_COUNTS, 1, program);
+  zps_program_call(program, self->streams, plan->n, PHASE_BALANCE);
+}
+
+static void split_and_reduce(const struct zps_peer_plan *plan, struct oktopk *self, uint64_t round,
+                             struct zps_program *program) {
+  const uint32_t me = plan->me;
+  const uint64_t lo = self->bounds[me], hi = self->bounds[me + 1];
+  for (uint32_t s = 1; s < plan->n; s++) {
+    const uint32_t to = after(plan, s);
+    const uint32_t region = zps_program_cut(program, self->selected, self->bounds[to], self->bounds[to + 1]);
+    zps_program_send(program, region, zps_peer_rank(plan, to), TAG_SPLIT);
+  }
+  for (uint32_t j = 0; j < plan->n; j++) {
+    self->streams[j] = j == me ? zps_program_cut(program, self->selected, lo, hi)
+                               : zps_program_recv(program, zps_peer_rank(plan, j), TAG_SPLIT, lo, hi);
+  }
+  const uint32_t reduced = zps_program_sum(program, self->streams, plan->n, false);
+  if (!renews(round, plan->threshold_period, THRESHOLD_PERIOD)) {
+    select_global(plan, self, program, reduced);
+    return;
+  }
+  self->mine = reduced; /* until PHASE_GLOBAL */
+  exchange(plan, self, zps_program_top(program, reduced, plan->k), TAG_GREATEST, 0, program);
+  const uint32_t kth = zps_program_kth(program, self->streams, plan->n, plan->k);
+  zps_program_call(program, &kth, 1, PHASE_GLOBAL);
+}
+
+static void partition(const struct zps_peer_plan *plan, struct oktopk *self, uint64_t round,
+                      struct zps_program *program) {
+  if (!renews(round, plan->period, PERIOD)) {
+    split_and_reduce(plan, self, round, program);
+    return;
+  }
+  exchange(plan, self, zps_program_splits(program, self->selected, plan->n), TAG_BOUNDS, plan->n - 1, program);
+  const uint32_t sum = zps_program_sum(program, self->streams, plan->n, false);
+  zps_program_call(program, &sum, 1, PHASE_BOUNDS);
+}
+
+static void build(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
+  struct oktopk *self = state;
+  const uint32_t own = zps_program_own(program, 0, plan->rows, false);
+  self->selected = own;
+  if (plan->n == 1) {
+    zps_program_result(program, zps_program_top(program, own, plan->k));
+  } else if (renews(round, plan->threshold_period, THRESHOLD_PERIOD)) {
+    const uint32_t kth = zps_program_kth(program, &own, 1, plan->k);
+    zps_program_call(program, &kth, 1, PHASE_LOCAL);
+  } else {
+    self->selected = zps_program_threshold(program, own, self->local);
+    partition(plan, self, round, program);
+  }
+}
+
+/* The averaged boundaries, ascending and inside the tensor whatever the ranks sent. */
+static void set_bounds(const struct zps_peer_plan *plan, struct oktopk *self, const double *sum) {
+  for (uint32_t i = 1; i < plan->n; i++) {
+    const double row = floor(sum[i - 1] / plan->n);
+    uint64_t bound = row >= (double)plan->rows ? plan->rows : row > 0 ? (uint64_t)row : 0;
+    if (bound < self->bounds[i - 1]) bound = self->bounds[i - 1];
+    self->bounds[i] = bound;
+  }
+}
+
+/* Rows that group [first, first + n) of shares spans. After balancing a share may hold entries of any region. */
+static void span(const struct zps_peer_plan *plan, const struct oktopk *self, bool balanced, uint32_t first, uint32_t n,
+                 uint64_t *lo_p, uint64_t *hi_p) {
+  *lo_p = balanced ? 0 : self->bounds[first];
+  *hi_p = balanced ? plan->rows : self->bounds[first + n];
+}
+
+static void gather_doubling(const struct zps_peer_plan *plan, const struct oktopk *self, bool balanced, uint32_t share,
+                            struct zps_program *program) {
+  for (uint32_t stage = 0; (1u << stage) < plan->n; stage++) {
+    const uint32_t n = 1u << stage;
+    const uint32_t other = plan->me ^ n, first = plan->me & ~(n - 1), other_first = first ^ n;
+    uint64_t lo, hi;
+    zps_program_send(program, share, zps_peer_rank(plan, other), TAG_DOUBLE + stage);
+    span(plan, self, balanced, other_first, n, &lo, &hi);
+    const uint32_t theirs = zps_program_recv(program, zps_peer_rank(plan, other), TAG_DOUBLE + stage, lo, hi);
+    const bool lower = first < other_first;
+    span(plan, self, balanced, lower ? first : other_first, 2 * n, &lo, &hi);
+    share = zps_program_join(program, (const uint32_t[]){lower ? share : theirs, lower ? theirs : share}, 2, lo, hi);
+  }
+  zps_program_result(program, share);
+}
+
+static void gather_direct(const struct zps_peer_plan *plan, struct oktopk *self, bool balanced, uint32_t share,
+                          struct zps_program *program) {
+  for (uint32_t s = 1; s < plan->n; s++) {
+    zps_program_send(program, share, zps_peer_rank(plan, after(plan, s)), TAG_GATHER);
+  }
+  for (uint32_t j = 0; j < plan->n; j++) {
+    uint64_t lo, hi;
+    span(plan, self, balanced, j, 1, &lo, &hi);
+    self->streams[j] = j == plan->me ? share : zps_program_recv(program, zps_peer_rank(plan, j), TAG_GATHER, lo, hi);
+  }
+  zps_program_result(program, zps_program_join(program, self->streams, plan->n, 0, plan->rows));
+}
+
+/* Entries are numbered over all regions; share j is numbers total * j / n on. Each rank sends what it has of the
+ * others' shares and gets what it lacks of its own. */
+static uint32_t balance(const struct zps_peer_plan *plan, struct oktopk *self, const uint64_t *first, uint64_t total,
+                        struct zps_program *program) {
+  const uint32_t me = plan->me;
+  const uint64_t my_lo = zps_peer_bound(total, plan->n, me), my_hi = zps_peer_bound(total, plan->n, me + 1);
+  uint32_t n_parts = 0;
+  for (uint32_t s = 0; s < plan->n; s++) {
+    const uint32_t to = after(plan, s);
+    uint64_t lo = zps_peer_bound(total, plan->n, to), hi = zps_peer_bound(total, plan->n, to + 1);
+    if (lo < first[me]) lo = first[me];
+    if (hi > first[me + 1]) hi = first[me + 1];
+    if (to == me || lo >= hi) continue;
+    zps_program_send(program, zps_program_take(program, self->mine, lo - first[me], hi - first[me]),
+                     zps_peer_rank(plan, to), TAG_BALANCE);
+  }
+  for (uint32_t j = 0; j < plan->n; j++) {
+    const uint64_t lo = first[j] > my_lo ? first[j] : my_lo, hi = first[j + 1] < my_hi ? first[j + 1] : my_hi;
+    if (lo >= hi) continue;
+    self->streams[n_parts++] =
+        j == me ? zps_program_take(program, self->mine, lo - first[me], hi - first[me])
+                : zps_program_recv(program, zps_peer_rank(plan, j), TAG_BALANCE, self->bounds[j], self->bounds[j + 1]);
+  }
+  if (n_parts == 0) self->streams[n_parts++] = zps_program_take(program, self->mine, 0, 0);
+  return zps_program_join(program, self->streams, n_parts, 0, plan->rows);
+}
+
+static void balance_and_gather(const struct zps_peer_plan *plan, struct oktopk *self, const double *const *counts,
+                               struct zps_program *program) {
+  uint64_t *const first = calloc(plan->n + 1ull, sizeof *first);
+  uint64_t largest = 0;
+  if (!first) {
+    program->code = ZPS_ERR_NOMEM;
+    return;
+  }
+  for (uint32_t j = 0; j < plan->n; j++) {
+    const double rows = (double)(self->bounds[j + 1] - self->bounds[j]);
+    const uint64_t count = counts[j][0] > rows ? (uint64_t)rows : counts[j][0] > 0 ? (uint64_t)counts[j][0] : 0;
+    first[j + 1] = first[j] + count;
+    if (count > largest) largest = count;
+  }
+  const uint64_t total = first[plan->n];
+  const bool balanced = largest * plan->n > IMBALANCE * total;
+  const uint32_t share = balanced ? balance(plan, self, first, total, program) : self->mine;
+  free(first);
+  if ((plan->n & (plan->n - 1)) == 0) {
+    gather_doubling(plan, self, balanced, share, program);
+  } else {
+    gather_direct(plan, self, balanced, share, program);
+  }
+}
+
+static void extend(const struct zps_peer_plan *plan, void *state, uint64_t round, uint32_t phase,
+                   const double *const *vectors, const uint32_t *lengths, struct zps_program *program) {
+  struct oktopk *self = state;
+  (void)lengths; /* what arrives was checked against the RECV's length */
+  switch ((enum phase)phase) {
+    case PHASE_LOCAL:
+      self->local = vectors[0][0];
+      self->selected = zps_program_threshold(program, self->selected, self->local);
+      partition(plan, self, round, program);
+      break;
+    case PHASE_BOUNDS:
+      set_bounds(plan, self, vectors[0]);
+      split_and_reduce(plan, self, round, program);
+      break;
+    case PHASE_GLOBAL:
+      self->global = vectors[0][0];
+      select_global(plan, self, program, self->mine);
+      break;
+    case PHASE_BALANCE:
+      balance_and_gather(plan, self, vectors, program);
+      break;
+  }
+}
+
+const struct zps_peer_scheme zps_peer_oktopk = {
+    .name = "oktopk",
+    .summary = "split by agreed balanced boundaries, reused thresholds, balanced gather [Ok-Topk algorithm 1]",
+    .lossy = true,
+    .stateful = true,
+    .open = oktopk_open,
+    .close = oktopk_close,
+    .build = build,
+    .extend = extend,
+};

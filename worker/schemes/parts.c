@@ -1,0 +1,157 @@
+#include "worker/schemes/parts.h"
+
+#include <stdlib.h>
+
+enum tag { TAG_ALL, TAG_SPLIT, TAG_RANGE };
+
+void zps_peer_send_all(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t in, uint32_t tag) {
+  for (uint32_t s = 1; s < plan->n; s++) {
+    zps_program_send(program, in, zps_peer_rank(plan, zps_peer_after(plan, s)), tag);
+  }
+}
+
+/* What all positions have for [lo, hi), ours being `own`, added in their order. */
+static uint32_t sum_of_all(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own, uint32_t tag,
+                           uint64_t lo, uint64_t hi, bool dense) {
+  uint32_t *const ins = calloc(plan->n, sizeof *ins);
+  if (!ins) {
+    program->code = ZPS_ERR_NOMEM;
+    return ZPS_STREAM_NONE;
+  }
+  for (uint32_t j = 0; j < plan->n; j++) {
+    ins[j] = j == plan->me ? own : zps_program_recv(program, zps_peer_rank(plan, j), tag, lo, hi);
+  }
+  const uint32_t sum = zps_program_sum(program, ins, plan->n, dense);
+  free(ins);
+  return sum;
+}
+
+void zps_peer_allgather_sum(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own) {
+  zps_peer_send_all(plan, program, own, TAG_ALL);
+  zps_program_result(program, sum_of_all(plan, program, own, TAG_ALL, 0, plan->rows, false));
+}
+
+uint32_t zps_peer_split(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own, bool dense) {
+  const struct zps_range all = {0, plan->rows};
+  for (uint32_t s = 1; s < plan->n; s++) {
+    const uint32_t to = zps_peer_after(plan, s);
+    const struct zps_range range = zps_range_part(all, plan->n, to);
+    zps_program_send(program, zps_program_cut(program, own, range.lo, range.hi), zps_peer_rank(plan, to), TAG_SPLIT);
+  }
+  const struct zps_range range = zps_range_part(all, plan->n, plan->me);
+  const uint32_t mine = zps_program_cut(program, own, range.lo, range.hi);
+  return sum_of_all(plan, program, mine, TAG_SPLIT, range.lo, range.hi, dense);
+}
+
+void zps_peer_gather_ranges(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine) {
+  zps_peer_send_all(plan, program, mine, TAG_RANGE);
+  zps_program_result(program, mine);
+  for (uint32_t s = 1; s < plan->n; s++) {
+    const uint32_t from = zps_peer_after(plan, s);
+    const struct zps_range range = zps_range_part((struct zps_range){0, plan->rows}, plan->n, from);
+    zps_program_result(program, zps_program_recv(program, zps_peer_rank(plan, from), TAG_RANGE, range.lo, range.hi));
+  }
+}
+
+void zps_peer_split_dense(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own) {
+  uint32_t mine = zps_peer_split(plan, program, own, true);
+  if (plan->bits) mine = zps_program_narrow(program, mine, plan->bits);
+  zps_peer_gather_ranges(plan, program, mine);
+}
+
+/* ------------------------------------------------------------ groups */
+
+static uint32_t rank_at(const struct zps_peer_plan *plan, const struct zps_group *group, uint32_t place) {
+  return zps_peer_rank(plan, group->places[place * group->stride]);
+}
+
+static uint32_t piece(struct zps_program *program, uint32_t held, struct zps_range range) {
+  return held == ZPS_STREAM_NONE ? zps_program_own(program, range.lo, range.hi, true)
+                                 : zps_program_cut(program, held, range.lo, range.hi);
+}
+
+/* Place (me - s) mod n, 0 <= s <= n. */
+static uint32_t before(const struct zps_group *group, uint32_t s) {
+  return (group->me + group->n - s) % group->n;
+}
+
+static uint32_t ring_reduce_scatter(const struct zps_peer_plan *plan, const struct zps_group *group, uint32_t held,
+                                    struct zps_range range, uint32_t tag, struct zps_program *program) {
+  const uint32_t n = group->n;
+  const uint32_t next = rank_at(plan, group, (group->me + 1) % n), last = rank_at(plan, group, before(group, 1));
+  uint32_t sum = piece(program, held, zps_range_part(range, n, before(group, 1)));
+  for (uint32_t s = 1; s < n; s++) {
+    const uint32_t block = before(group, s + 1);
+    const struct zps_range rows = zps_range_part(range, n, block);
+    zps_program_send(program, sum, next, tag + before(group, s));
+    const uint32_t theirs = zps_program_recv(program, last, tag + block, rows.lo, rows.hi);
+    sum = zps_program_sum(program, (const uint32_t[]){theirs, piece(program, held, rows)}, 2, true);
+  }
+  return sum;
+}
+
+static uint32_t recursive_halving(const struct zps_peer_plan *plan, const struct zps_group *group, uint32_t held,
+                                  struct zps_range range, uint32_t tag, struct zps_program *program) {
+  uint32_t first = 0; /* of the blocks still held, [first, first + 2 * half) */
+  for (uint32_t half = group->n / 2; half > 0; half /= 2, tag++) {
+    const bool upper = group->me & half;
+    const uint32_t partner = rank_at(plan, group, group->me ^ half);
+    const uint32_t keep = upper ? first + half : first, give = upper ? first : first + half;
+    const struct zps_range kept = {zps_range_part(range, group->n, keep).lo,
+                                   zps_range_part(range, group->n, keep + half - 1).hi};
+    const struct zps_range given = {zps_range_part(range, group->n, give).lo,
+                                    zps_range_part(range, group->n, give + half - 1).hi};
+    zps_program_send(program, piece(program, held, given), partner, tag);
+    const uint32_t theirs = zps_program_recv(program, partner, tag, kept.lo, kept.hi);
+    const uint32_t ours = piece(program, held, kept);
+    held = zps_program_sum(program, (const uint32_t[]){upper ? theirs : ours, upper ? ours : theirs}, 2, true);
+    first = keep;
+  }
+  return held;
+}
+
+uint32_t zps_group_reduce_scatter(const struct zps_peer_plan *plan, const struct zps_group *group,
+                                  enum zps_group_algorithm algorithm, uint32_t held, struct zps_range range,
+                                  uint32_t tag, struct zps_program *program) {
+  if (group->n == 1) return piece(program, held, range);
+  return algorithm == ZPS_GROUP_RING ? ring_reduce_scatter(plan, group, held, range, tag, program)
+                                     : recursive_halving(plan, group, held, range, tag, program);
+}
+
+static void send_place(const struct zps_peer_plan *plan, const struct zps_group *group, uint32_t to,
+                       const uint32_t *leaves, uint32_t place, uint32_t n_leaves, uint32_t tag,
+                       struct zps_program *program) {
+  for (uint32_t i = place * n_leaves; i < (place + 1) * n_leaves; i++) {
+    zps_program_send(program, leaves[i], rank_at(plan, group, to), tag + i);
+  }
+}
+
+static void recv_place(const struct zps_peer_plan *plan, const struct zps_group *group, uint32_t from, uint32_t *leaves,
+                       const struct zps_range *ranges, uint32_t place, uint32_t n_leaves, uint32_t tag,
+                       struct zps_program *program) {
+  for (uint32_t i = place * n_leaves; i < (place + 1) * n_leaves; i++) {
+    leaves[i] = zps_program_recv(program, rank_at(plan, group, from), tag + i, ranges[i].lo, ranges[i].hi);
+  }
+}
+
+void zps_group_all_gather(const struct zps_peer_plan *plan, const struct zps_group *group,
+                          enum zps_group_algorithm algorithm, uint32_t *leaves, const struct zps_range *ranges,
+                          uint32_t n_leaves, uint32_t tag, struct zps_program *program) {
+  const uint32_t n = group->n;
+  if (algorithm == ZPS_GROUP_RING) {
+    for (uint32_t s = 0; s + 1 < n; s++) {
+      send_place(plan, group, (group->me + 1) % n, leaves, before(group, s), n_leaves, tag, program);
+      recv_place(plan, group, before(group, 1), leaves, ranges, before(group, s + 1), n_leaves, tag, program);
+    }
+    return;
+  }
+  for (uint32_t step = 1; step < n; step *= 2) { /* recursive doubling: all that both halves of 2 * step places have */
+    const uint32_t partner = group->me ^ step, mine = group->me & ~(step - 1);
+    for (uint32_t i = 0; i < step; i++) {
+      send_place(plan, group, partner, leaves, mine + i, n_leaves, tag, program);
+    }
+    for (uint32_t i = 0; i < step; i++) {
+      recv_place(plan, group, partner, leaves, ranges, (mine ^ step) + i, n_leaves, tag, program);
+    }
+  }
+}

@@ -1,0 +1,69 @@
+/*
+ * What several schemes are made of. Positions are those of a plan, 0..n-1; everybody begins with another neighbour, so
+ * that no rank is sent to by all at once.
+ */
+#ifndef ZPS_WORKER_SCHEMES_PARTS_H
+#define ZPS_WORKER_SCHEMES_PARTS_H
+
+#include "worker/schemes/peer.h"
+
+/* The s-th position after ours, 0 < s < n. */
+static inline uint32_t zps_peer_after(const struct zps_peer_plan *plan, uint32_t s) {
+  return (uint32_t)(((uint64_t)plan->me + s) % plan->n);
+}
+
+/* The greatest power of two that is at most n > 0. */
+static inline uint32_t zps_peer_floor2(uint32_t n) {
+  return 1u << (31 - __builtin_clz(n));
+}
+
+/* `in` to every other position, under one tag. */
+void zps_peer_send_all(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t in, uint32_t tag);
+
+/* One-shot allgather: everybody sends `own`, rows of the whole tensor, to everybody; the result is their sum in order
+ * of positions. */
+void zps_peer_allgather_sum(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own);
+
+/* Even range j of `own` goes to position j. Returns the sum of ours, in order of positions. */
+uint32_t zps_peer_split(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own, bool dense);
+/* Everybody's even range to everybody: the result. */
+void zps_peer_gather_ranges(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine);
+/* Both, the second half dense, and as QSGD levels where plan->bits is not 0. [SparCML DSAR_Split_allgather] */
+void zps_peer_split_dense(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own);
+
+/*
+ * Dense collectives among a group: places 0..n-1, each a position of the plan.
+ *
+ * `held`: rows [lo, hi), all of them; ZPS_STREAM_NONE: this rank's own gradient. They are cut into n even blocks, of
+ * which reduce_scatter() returns the sum of block `me` over the group. all_gather() hands `leaves` (disjoint streams,
+ * by the number of their leaf) around; on return held->leaves has those of all. A leaf's number is the same on all
+ * ranks; `tags` reserves one tag for each leaf or step: the caller passes disjoint ranges for what may meet.
+ */
+struct zps_group {
+  const uint32_t *places; /* position of each */
+  uint32_t n, me;
+  uint32_t stride; /* 1, or more for the strided groups of a grid */
+};
+enum zps_group_algorithm { ZPS_GROUP_RING, ZPS_GROUP_RECURSIVE }; /* RECURSIVE: n is a power of two */
+
+struct zps_range {
+  uint64_t lo, hi;
+};
+
+static inline struct zps_range zps_range_part(struct zps_range range, uint32_t n, uint32_t i) {
+  const uint64_t rows = range.hi - range.lo;
+  return (struct zps_range){range.lo + zps_peer_bound(rows, n, i), range.lo + zps_peer_bound(rows, n, i + 1)};
+}
+
+/* Ring: block b is summed beginning after place b, going round: (b+1) + (b+2) + ... + b. Recursive halving: the lower
+ * place's half + the upper's at each step. Uses tags [tag, tag + n). */
+uint32_t zps_group_reduce_scatter(const struct zps_peer_plan *plan, const struct zps_group *group,
+                                  enum zps_group_algorithm algorithm, uint32_t held, struct zps_range range,
+                                  uint32_t tag, struct zps_program *program);
+/* leaves[i], i < n * n_leaves: stream of leaf i, which covers ranges[i]. Those of place p are p * n_leaves and on; ours
+ * are there, the others are filled in. Leaf i travels under tag + i. */
+void zps_group_all_gather(const struct zps_peer_plan *plan, const struct zps_group *group,
+                          enum zps_group_algorithm algorithm, uint32_t *leaves, const struct zps_range *ranges,
+                          uint32_t n_leaves, uint32_t tag, struct zps_program *program);
+
+#endif
