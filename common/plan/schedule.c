@@ -1,0 +1,117 @@
+#include "common/plan/schedule.h"
+
+#include <stddef.h>
+#include <string.h>
+
+uint64_t zps_plan_schedule_until(const struct zps_plan_schedule *schedule) {
+  return schedule->n ? schedule->runs[schedule->n - 1].until : 0;
+}
+
+const struct zps_plan_run *zps_plan_schedule_find(const struct zps_plan_schedule *schedule, uint64_t step) {
+  for (unsigned i = schedule->n; i > 0; i--) {
+    const struct zps_plan_run *run = &schedule->runs[i - 1];
+    if (step >= run->until) return NULL;
+    if (step >= run->from) return run;
+  }
+  return NULL;
+}
+
+static void append(struct zps_plan_schedule *schedule, const struct zps_plan_run *run) {
+  if (schedule->n > 0 && schedule->runs[schedule->n - 1].scheme == run->scheme) {
+    schedule->runs[schedule->n - 1].until = run->until;
+    return;
+  }
+  if (schedule->n == ZPS_PLAN_RUNS) {
+    memmove(schedule->runs, schedule->runs + 1, (ZPS_PLAN_RUNS - 1) * sizeof schedule->runs[0]);
+    schedule->n--;
+  }
+  schedule->runs[schedule->n++] = *run;
+}
+
+void zps_plan_schedule_extend(struct zps_plan_schedule *schedule, uint64_t step, uint64_t window,
+                              enum zps_plan_scheme scheme, struct zps_plan_run *run_p) {
+  const uint64_t from = zps_plan_schedule_until(schedule), jump = step > from ? step - from : 0;
+  const uint64_t ahead = jump > window ? jump : window, last = step > from ? step : from;
+  *run_p = (struct zps_plan_run){
+      .from = from, .until = last > UINT64_MAX - ahead ? UINT64_MAX : last + ahead, .scheme = scheme};
+  append(schedule, run_p);
+}
+
+static bool is_run(const struct zps_plan_run *run) {
+  return run->from < run->until && (unsigned)run->scheme < ZPS_PLAN_SCHEMES;
+}
+
+/* Where both speak of a step they say the same. */
+static bool agrees(const struct zps_plan_schedule *schedule, const struct zps_plan_run *run) {
+  for (unsigned i = 0; i < schedule->n; i++) {
+    const struct zps_plan_run *known = &schedule->runs[i];
+    if (known->scheme != run->scheme && run->from < known->until && known->from < run->until) return false;
+  }
+  return true;
+}
+
+bool zps_plan_schedule_learn(struct zps_plan_schedule *schedule, const struct zps_plan_run *run) {
+  const uint64_t until = zps_plan_schedule_until(schedule);
+  if (!is_run(run) || run->from > until || !agrees(schedule, run)) return false;
+  if (run->until <= until) return true;
+  append(schedule, &(struct zps_plan_run){.from = until, .until = run->until, .scheme = run->scheme});
+  return true;
+}
+
+bool zps_plan_schedule_learn_all(struct zps_plan_schedule *schedule, const struct zps_plan_run *runs, unsigned n) {
+  struct zps_plan_schedule all = {.n = 0};
+  for (unsigned i = 0; i < n; i++) {
+    if (!is_run(&runs[i]) || !agrees(schedule, &runs[i])) return false;
+    if (i > 0 && runs[i].from != runs[i - 1].until) return false;
+    append(&all, &runs[i]);
+  }
+  if (zps_plan_schedule_until(&all) < zps_plan_schedule_until(schedule)) return false;
+  *schedule = all;
+  return true;
+}
+
+static void forget(struct zps_plan_follower *follower) {
+  follower->rounds = follower->timed = 0;
+  follower->rows = follower->union_rows = follower->seconds = 0;
+}
+
+enum zps_plan_verdict zps_plan_follower_begin(struct zps_plan_follower *follower, uint64_t step,
+                                              enum zps_plan_scheme *scheme_p, bool *ask_p,
+                                              struct zps_plan_report *report_p) {
+  const uint64_t until = zps_plan_schedule_until(&follower->schedule);
+  const struct zps_plan_run *run = zps_plan_schedule_find(&follower->schedule, step);
+  if (run) *scheme_p = run->scheme;
+  /* Half way from where the last answer was asked for to where it ends: `asked` is the step of that question, plus 1.
+   */
+  const uint64_t begun = follower->asked ? follower->asked - 1 : 0;
+  const bool late = step >= until, half = until > begun && step >= begun + (until - begun) / 2;
+  const uint64_t wanted = late ? step : until;
+  *ask_p = (late || half) && follower->asked != wanted + 1;
+  if (late && follower->asked > until) *ask_p = false; /* on its way; what follows is asked for when it is there */
+  if (*ask_p) {
+    follower->asked = wanted + 1;
+    *report_p = (struct zps_plan_report){.step = wanted,
+                                         .scheme = follower->scheme,
+                                         .rounds = follower->rounds,
+                                         .timed = follower->timed,
+                                         .rows = follower->rows,
+                                         .union_rows = follower->union_rows,
+                                         .seconds = follower->seconds};
+    forget(follower);
+  }
+  return run ? ZPS_PLAN_BEGIN : late ? ZPS_PLAN_WAIT : ZPS_PLAN_FORGOTTEN;
+}
+
+void zps_plan_follower_round(struct zps_plan_follower *follower, enum zps_plan_scheme scheme, double rows,
+                             double union_rows, double seconds) {
+  if (scheme != follower->scheme) {
+    follower->timed = 0;
+    follower->seconds = 0;
+  }
+  follower->scheme = scheme;
+  follower->rounds++;
+  follower->timed++;
+  follower->rows += rows;
+  follower->union_rows += union_rows;
+  follower->seconds += seconds;
+}

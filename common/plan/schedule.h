@@ -1,0 +1,81 @@
+/*
+ * Which scheme each step of a tensor runs under, so that no two ranks ever differ.
+ *
+ * The coordinator is the authority: it fixes the scheme of a run of steps once, ahead of them, and never changes it.
+ * Ranks follow: a rank begins a step only when it knows the run that the step is in, and asks for the next one when it
+ * is half way through the last that it knows. All ranks hear of a new run; who asks for a step that is fixed already
+ * hears all runs. So the answer is there in time, nobody acknowledges anything, and it does not matter when a message
+ * arrives: late ones make a rank wait, none can make it take another scheme. (An order to switch at a step could reach
+ * a rank that has begun that step.)
+ *
+ * Both ends are pure: test_plan_schedule runs them against each other in any order of messages.
+ */
+#ifndef ZPS_PLAN_SCHEDULE_H
+#define ZPS_PLAN_SCHEDULE_H
+
+#include <stdint.h>
+
+#include "common/plan/schemes.h"
+
+/* Steps from..until-1. */
+struct zps_plan_run {
+  uint64_t from, until;
+  enum zps_plan_scheme scheme;
+};
+
+enum { ZPS_PLAN_RUNS = 64 };
+
+/* Runs that follow one another without a gap; neighbours with one scheme are one. The oldest are forgotten. */
+struct zps_plan_schedule {
+  unsigned n;
+  struct zps_plan_run runs[ZPS_PLAN_RUNS];
+};
+
+/* The step that the schedule ends ahead of; 0 when it is empty. */
+uint64_t zps_plan_schedule_until(const struct zps_plan_schedule *schedule);
+/* The run that `step` is in; NULL: not fixed yet, or forgotten. */
+const struct zps_plan_run *zps_plan_schedule_find(const struct zps_plan_schedule *schedule, uint64_t step);
+/* The authority: fixes what follows, as far as `window` steps beyond `step`, which is not fixed yet; further where
+ * steps come in strides. The new part goes to *run_p. */
+void zps_plan_schedule_extend(struct zps_plan_schedule *schedule, uint64_t step, uint64_t window,
+                              enum zps_plan_scheme scheme, struct zps_plan_run *run_p);
+/* A follower: takes the next run of the authority's; twice is as good as once. False: it leaves a gap (the first run
+ * starts at step 0), contradicts what is known, or is no run; nothing was taken. */
+bool zps_plan_schedule_learn(struct zps_plan_schedule *schedule, const struct zps_plan_run *run);
+/* The same for all that the authority remembers, oldest first, where a follower has not heard its beginning. */
+bool zps_plan_schedule_learn_all(struct zps_plan_schedule *schedule, const struct zps_plan_run *runs, unsigned n);
+
+/* A rank's end of it, for one tensor. Zeroed: knows nothing. */
+struct zps_plan_follower {
+  struct zps_plan_schedule schedule;
+  uint64_t asked; /* until where it has asked for, plus 1; 0: never */
+  /* Rounds since the last report. */
+  enum zps_plan_scheme scheme; /* that `seconds` are of */
+  uint64_t rounds, timed;
+  double rows, union_rows, seconds;
+};
+
+/* What a rank tells when it asks: sums over `rounds` rounds, and the time of the `timed` ones among them that ran under
+ * `scheme`. */
+struct zps_plan_report {
+  uint64_t step; /* the first that it wants to know the scheme of */
+  enum zps_plan_scheme scheme;
+  uint64_t rounds, timed;
+  double rows, union_rows, seconds;
+};
+
+enum zps_plan_verdict {
+  ZPS_PLAN_BEGIN,     /* under *scheme_p */
+  ZPS_PLAN_WAIT,      /* for what follower->schedule is about to learn; then ask this again */
+  ZPS_PLAN_FORGOTTEN, /* ZPS_PLAN_RUNS runs ago: an error of the trainer's */
+};
+
+/* May `step` begin? Where *ask_p, *report_p is to be sent to the authority, whatever the verdict. */
+enum zps_plan_verdict zps_plan_follower_begin(struct zps_plan_follower *follower, uint64_t step,
+                                              enum zps_plan_scheme *scheme_p, bool *ask_p,
+                                              struct zps_plan_report *report_p);
+/* A round of this rank's is over: its own rows, those of the sum, and how long it took. */
+void zps_plan_follower_round(struct zps_plan_follower *follower, enum zps_plan_scheme scheme, double rows,
+                             double union_rows, double seconds);
+
+#endif

@@ -1,0 +1,215 @@
+/* No two ranks ever differ about a step's scheme, in whatever order messages arrive. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/rng.h"
+#include "common/plan/schedule.h"
+
+static void test_a_schedule(void **state) {
+  (void)state;
+  struct zps_plan_schedule schedule = {.n = 0};
+  struct zps_plan_run run;
+  assert_null(zps_plan_schedule_find(&schedule, 0));
+  zps_plan_schedule_extend(&schedule, 0, 16, ZPS_PLAN_BALANCED, &run);
+  assert_true(run.from == 0 && run.until == 16 && run.scheme == ZPS_PLAN_BALANCED);
+  zps_plan_schedule_extend(&schedule, 16, 16, ZPS_PLAN_BALANCED, &run);
+  assert_true(run.from == 16 && run.until == 32 && schedule.n == 1);
+  zps_plan_schedule_extend(&schedule, 32, 16, ZPS_PLAN_RING, &run);
+  assert_true(schedule.n == 2 && zps_plan_schedule_until(&schedule) == 48);
+  assert_int_equal(zps_plan_schedule_find(&schedule, 31)->scheme, ZPS_PLAN_BALANCED);
+  assert_int_equal(zps_plan_schedule_find(&schedule, 32)->scheme, ZPS_PLAN_RING);
+  assert_null(zps_plan_schedule_find(&schedule, 48));
+  /* Steps in strides: the answers reach further and further. */
+  zps_plan_schedule_extend(&schedule, 1048, 16, ZPS_PLAN_RING, &run);
+  assert_true(run.from == 48 && run.until == 2048);
+  zps_plan_schedule_extend(&schedule, UINT64_MAX - 1, 16, ZPS_PLAN_RING, &run);
+  assert_true(run.until == UINT64_MAX);
+}
+
+static void test_the_oldest_runs_are_forgotten(void **state) {
+  (void)state;
+  struct zps_plan_schedule schedule = {.n = 0};
+  struct zps_plan_follower follower = {.asked = 0};
+  struct zps_plan_run run;
+  for (unsigned i = 0; i < ZPS_PLAN_RUNS + 1; i++) {
+    zps_plan_schedule_extend(&schedule, i, 1, i & 1 ? ZPS_PLAN_RING : ZPS_PLAN_BALANCED, &run);
+    assert_true(zps_plan_schedule_learn(&follower.schedule, &run));
+  }
+  assert_null(zps_plan_schedule_find(&schedule, 0));
+  assert_non_null(zps_plan_schedule_find(&schedule, 1));
+  enum zps_plan_scheme scheme;
+  struct zps_plan_report report;
+  bool ask;
+  assert_int_equal(zps_plan_follower_begin(&follower, 0, &scheme, &ask, &report), ZPS_PLAN_FORGOTTEN);
+  assert_int_equal(zps_plan_follower_begin(&follower, 1, &scheme, &ask, &report), ZPS_PLAN_BEGIN);
+}
+
+static void test_what_is_refused(void **state) {
+  (void)state;
+  struct zps_plan_schedule schedule = {.n = 0};
+  assert_false(zps_plan_schedule_learn(&schedule, &(struct zps_plan_run){32, 48, ZPS_PLAN_RING})); /* and before? */
+  assert_true(zps_plan_schedule_learn_all(&schedule, (struct zps_plan_run[]){{32, 48, ZPS_PLAN_RING}}, 1));
+  static const struct zps_plan_run bad[] = {
+      {64, 80, ZPS_PLAN_RING},
+      {48, 48, ZPS_PLAN_RING},
+      {60, 50, ZPS_PLAN_RING},
+      {40, 64, ZPS_PLAN_DSAR},
+      {0, 33, ZPS_PLAN_BALANCED},
+      {48, 64, ZPS_PLAN_AUTO},
+      {48, 64, (enum zps_plan_scheme)99},
+  };
+  static const struct zps_plan_run bad_whole[][2] = {{{0, 32, ZPS_PLAN_RING}, {33, 48, ZPS_PLAN_RING}},
+                                                     {{0, 33, ZPS_PLAN_DSAR}, {33, 48, ZPS_PLAN_RING}},
+                                                     {{0, 32, ZPS_PLAN_DSAR}, {32, 47, ZPS_PLAN_RING}}};
+  for (unsigned i = 0; i < 3; i++) assert_false(zps_plan_schedule_learn_all(&schedule, bad_whole[i], 2));
+  for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++) assert_false(zps_plan_schedule_learn(&schedule, &bad[i]));
+  assert_true(zps_plan_schedule_until(&schedule) == 48);
+  assert_true(zps_plan_schedule_learn(&schedule, &(struct zps_plan_run){32, 48, ZPS_PLAN_RING}));
+  assert_true(zps_plan_schedule_learn(&schedule, &(struct zps_plan_run){40, 64, ZPS_PLAN_RING}));
+  assert_true(zps_plan_schedule_until(&schedule) == 64 && schedule.n == 1);
+}
+
+static void test_asking_ahead(void **state) {
+  (void)state;
+  struct zps_plan_follower follower = {.asked = 0};
+  enum zps_plan_scheme scheme;
+  struct zps_plan_report report;
+  bool ask;
+  assert_int_equal(zps_plan_follower_begin(&follower, 0, &scheme, &ask, &report), ZPS_PLAN_WAIT);
+  assert_true(ask && report.step == 0 && report.rounds == 0);
+  assert_int_equal(zps_plan_follower_begin(&follower, 1, &scheme, &ask, &report), ZPS_PLAN_WAIT);
+  assert_false(ask); /* the question is on its way */
+  assert_true(zps_plan_schedule_learn(&follower.schedule, &(struct zps_plan_run){0, 16, ZPS_PLAN_BALANCED}));
+  for (uint64_t step = 0; step < 16; step++) {
+    assert_int_equal(zps_plan_follower_begin(&follower, step, &scheme, &ask, &report), ZPS_PLAN_BEGIN);
+    assert_int_equal(scheme, ZPS_PLAN_BALANCED);
+    if (ask != (step == 8)) fail_msg("step %u", (unsigned)step);
+    if (ask) assert_true(report.step == 16 && report.rounds == 8 && report.rows == 80 && report.seconds == 4);
+    zps_plan_follower_round(&follower, scheme, 10, 25, 0.5);
+  }
+  assert_int_equal(zps_plan_follower_begin(&follower, 16, &scheme, &ask, &report), ZPS_PLAN_WAIT);
+  assert_false(ask);
+  assert_true(zps_plan_schedule_learn(&follower.schedule, &(struct zps_plan_run){16, 32, ZPS_PLAN_RING}));
+  assert_int_equal(zps_plan_follower_begin(&follower, 16, &scheme, &ask, &report), ZPS_PLAN_BEGIN);
+  assert_int_equal(scheme, ZPS_PLAN_RING);
+  zps_plan_follower_round(&follower, scheme, 10, 25, 0.25);
+  /* Times of two schemes are not mixed; rows are the same under all. */
+  assert_int_equal(zps_plan_follower_begin(&follower, 24, &scheme, &ask, &report), ZPS_PLAN_BEGIN);
+  assert_true(ask && report.scheme == ZPS_PLAN_RING && report.timed == 1 && report.seconds == 0.25);
+  assert_true(report.rounds == 9 && report.union_rows == 225);
+}
+
+/* Ranks that run at their own pace, one step apart at most (a round needs all), an authority whose choice changes
+ * every time, and messages that arrive in order per rank but late. */
+enum { RANKS = 5, STEPS = 400, MAIL = 256 };
+
+/* A new run, or, with n > 0, all of them. */
+struct letter {
+  unsigned n;
+  struct zps_plan_run run, all[ZPS_PLAN_RUNS];
+};
+
+struct mail {
+  struct letter letters[MAIL];
+  unsigned sent, read;
+};
+
+struct world {
+  struct zps_plan_schedule authority;
+  struct zps_plan_follower ranks[RANKS];
+  struct mail to[RANKS];
+  struct zps_plan_report asked[RANKS][MAIL];
+  unsigned n_asked[RANKS], n_heard[RANKS];
+  uint64_t step[RANKS];
+  int ran[STEPS];
+};
+
+static void hear(struct world *world, unsigned rank, struct zps_rng *rng) {
+  const struct zps_plan_report *report = &world->asked[rank][world->n_heard[rank]++];
+  struct mail *mail = &world->to[rank];
+  if (report->step < zps_plan_schedule_until(&world->authority)) {
+    struct letter *letter = &mail->letters[mail->sent++ % MAIL];
+    letter->n = world->authority.n;
+    memcpy(letter->all, world->authority.runs, sizeof letter->all);
+    return;
+  }
+  struct zps_plan_run run;
+  zps_plan_schedule_extend(&world->authority, report->step, 16, (enum zps_plan_scheme)zps_rng_below(rng, 3), &run);
+  for (unsigned r = 0; r < RANKS; r++) {
+    world->to[r].letters[world->to[r].sent++ % MAIL] = (struct letter){.run = run};
+  }
+}
+
+/* A rank that has not opened the tensor yet loses what it hears. */
+static void receive(struct world *world, unsigned rank) {
+  struct mail *mail = &world->to[rank];
+  const struct letter *letter = &mail->letters[mail->read++ % MAIL];
+  struct zps_plan_schedule *schedule = &world->ranks[rank].schedule;
+  assert_true(mail->sent - mail->read < MAIL);
+  if (world->n_asked[rank] == 0) return;
+  if (letter->n > 0) {
+    assert_true(zps_plan_schedule_learn_all(schedule, letter->all, letter->n));
+  } else if (!zps_plan_schedule_learn(schedule, &letter->run)) {
+    assert_int_equal(schedule->n, 0); /* it will hear all, as it has asked */
+  }
+}
+
+static void advance(struct world *world, unsigned rank, uint64_t slowest) {
+  enum zps_plan_scheme scheme;
+  struct zps_plan_report report;
+  bool ask;
+  const uint64_t step = world->step[rank];
+  if (step >= STEPS || step > slowest + (slowest == 0 ? 40 : 1)) return; /* some open late */
+  const enum zps_plan_verdict verdict = zps_plan_follower_begin(&world->ranks[rank], step, &scheme, &ask, &report);
+  if (ask) world->asked[rank][world->n_asked[rank]++] = report;
+  assert_int_not_equal(verdict, ZPS_PLAN_FORGOTTEN);
+  if (verdict != ZPS_PLAN_BEGIN) return;
+  if (world->ran[step] >= 0) assert_int_equal(world->ran[step], scheme);
+  world->ran[step] = (int)scheme;
+  world->step[rank]++;
+  zps_plan_follower_round(&world->ranks[rank], scheme, 1, 1, 1);
+}
+
+static void test_no_two_ranks_differ(void **state) {
+  (void)state;
+  static struct world world;
+  unsigned changes = 0;
+  for (uint64_t seed = 1; seed <= 200; seed++) {
+    struct zps_rng rng = {.state = seed};
+    world = (struct world){.step = {0}};
+    for (unsigned i = 0; i < STEPS; i++) world.ran[i] = -1;
+    uint64_t slowest = 0;
+    for (unsigned long turn = 0; slowest < STEPS; turn++) {
+      assert_true(turn < 1000000); /* nobody waits for ever */
+      const unsigned rank = (unsigned)zps_rng_below(&rng, RANKS);
+      switch (zps_rng_below(&rng, 4)) {
+        case 0:
+          if (world.n_heard[rank] < world.n_asked[rank]) hear(&world, rank, &rng);
+          break;
+        case 1:
+          if (world.to[rank].read < world.to[rank].sent) receive(&world, rank);
+          break;
+        default:
+          advance(&world, rank, slowest);
+      }
+      slowest = UINT64_MAX;
+      for (unsigned r = 0; r < RANKS; r++) slowest = world.step[r] < slowest ? world.step[r] : slowest;
+    }
+    for (unsigned i = 1; i < STEPS; i++) changes += world.ran[i] != world.ran[i - 1];
+  }
+  assert_true(changes > 1000);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_a_schedule),          cmocka_unit_test(test_the_oldest_runs_are_forgotten),
+      cmocka_unit_test(test_what_is_refused),     cmocka_unit_test(test_asking_ahead),
+      cmocka_unit_test(test_no_two_ranks_differ),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
