@@ -18,6 +18,26 @@ bool zps_plan_scheme_parse(const char *name, enum zps_plan_scheme *scheme_p) {
   return false;
 }
 
+zps_err_t zps_plan_schemes_parse(const char *text, size_t len, unsigned *schemes_p, struct zps_error *error) {
+  unsigned schemes = 0;
+  for (size_t at = 0, end; at < len; at = end + 1) {
+    for (end = at; end < len && text[end] != ',';) end++;
+    char name[32] = "";
+    enum zps_plan_scheme scheme = ZPS_PLAN_AUTO;
+    if (end - at < sizeof name) memcpy(name, text + at, end - at);
+    if (!zps_plan_scheme_parse(name, &scheme) || scheme == ZPS_PLAN_AUTO)
+      return zps_fail(error, ZPS_ERR_INVALID,
+                      "there is no scheme '%.*s'; there are balanced, recursive-doubling, split-allgather, dsar, "
+                      "agsparse, omnireduce, sparse-ps, dense-ps, ring, rabenseifner, two-level, blueconnect, oktopk, "
+                      "gtopk, topka, topkdsa, gaussiank and hierarchical",
+                      (int)(end - at < 40 ? end - at : 40), text + at);
+    schemes |= 1u << scheme;
+  }
+  if (schemes == 0) return zps_fail(error, ZPS_ERR_INVALID, "a list of schemes that names none");
+  *schemes_p = schemes;
+  return ZPS_OK;
+}
+
 bool zps_plan_scheme_lossy(enum zps_plan_scheme scheme) {
   return scheme >= ZPS_PLAN_OKTOPK && scheme <= ZPS_PLAN_GAUSSIANK;
 }

@@ -2,7 +2,9 @@
 #ifndef ZPS_PLAN_SCHEMES_H
 #define ZPS_PLAN_SCHEMES_H
 
-#include <stdbool.h>
+#include <stddef.h>
+
+#include "common/base/err.h"
 
 enum zps_plan_scheme {
   ZPS_PLAN_BALANCED,           /* Zen's Balanced Parallelism: hashed partitions at servers */
@@ -36,6 +38,9 @@ enum zps_plan_scheme {
 /* "?" for numbers that are no scheme. */
 const char *zps_plan_scheme_name(enum zps_plan_scheme scheme);
 bool zps_plan_scheme_parse(const char *name, enum zps_plan_scheme *scheme_p);
+/* "balanced,ring" -> bits 1u << scheme, from the first `len` bytes of `text`; "auto" and unknown names are refused. */
+zps_err_t zps_plan_schemes_parse(const char *text, size_t len, unsigned *schemes_p,
+                                 struct zps_error *error) ZPS_MUSTCHECK;
 /* Keeps only the k greatest of what it sums. */
 bool zps_plan_scheme_lossy(enum zps_plan_scheme scheme);
 /* Sends all values, whatever they are. */

@@ -140,6 +140,18 @@ static zps_json *job_failed_params(const struct zps_action *action) {
   return zps_json_set(params, "ranks", ranks);
 }
 
+static zps_json *tensor_plan_params(const struct zps_action *action) {
+  zps_json *runs = zps_json_array();
+  for (unsigned i = 0; i < action->n_runs; i++) {
+    const struct zps_plan_run *run = &action->runs[i];
+    zps_json *object = zps_json_set_hex(zps_json_object(), "from", run->from);
+    object = zps_json_set_hex(object, "until", run->until);
+    runs = zps_json_append(runs, zps_json_set_str(object, "scheme", zps_plan_scheme_name(run->scheme)));
+  }
+  zps_json *params = zps_json_set_u64(job_object(action), "tensor", action->tensor->spec.tensor);
+  return zps_json_set(zps_json_set_bool(params, "whole", action->whole), "runs", runs);
+}
+
 static void reply(const struct zps_action *action, zps_json *result) {
   if (result) {
     zps_rpc_reply(action->token, result);
@@ -183,6 +195,9 @@ void zps_coordinator_act(void *ctx, const struct zps_action *action) {
       break;
     case ZPS_ACT_RANK_LEFT:
       tell_worker(action, "rank.left", zps_json_set_u64(job_object(action), "rank", action->rank));
+      break;
+    case ZPS_ACT_TENSOR_PLAN:
+      tell_worker(action, "tensor.plan", tensor_plan_params(action));
       break;
   }
 }

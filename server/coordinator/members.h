@@ -13,6 +13,7 @@
 #define ZPS_SERVER_COORDINATOR_MEMBERS_H
 
 #include "common/codec/partition.h"
+#include "common/plan/schedule.h"
 #include "server/shard.h"
 
 #define ZPS_JOBS_MAX 1024u
@@ -64,6 +65,7 @@ struct zps_member_tensor {
   struct zps_error error; /* FAILED */
   uint64_t opened_ns;     /* OPEN */
   struct zps_member_waiter *waiters;
+  struct zps_member_plan *plan; /* where its scheme is to be chosen; else NULL */
 };
 
 enum zps_job_state { ZPS_JOB_JOINING, ZPS_JOB_OPENING, ZPS_JOB_RUNNING, ZPS_JOB_CLOSING };
@@ -100,6 +102,7 @@ enum zps_action_type {
   ZPS_ACT_LINKED_FAILED, /* client, token, code, text */
   ZPS_ACT_JOB_FAILED,    /* client, job, code, text, rank (or ZPS_NO_RANK) */
   ZPS_ACT_RANK_LEFT,     /* client, job, rank */
+  ZPS_ACT_TENSOR_PLAN,   /* client, job, tensor, runs, n_runs, whole */
 };
 #define ZPS_NO_RANK UINT32_MAX
 
@@ -114,6 +117,9 @@ struct zps_action {
   uint32_t rank;
   zps_err_t code;
   const char *text;
+  const struct zps_plan_run *runs;
+  unsigned n_runs;
+  bool whole; /* all runs that are remembered; else one, the next */
 };
 
 struct zps_members_config {
@@ -175,6 +181,18 @@ zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_me
                                       struct zps_error *error) ZPS_MUSTCHECK;
 void zps_members_tensor_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
                                uint32_t tensor, zps_err_t code, const char *text, uint64_t now_ns);
+
+/* What a rank tells of a tensor whose scheme is "auto", when it asks for the schemes of further steps. */
+struct zps_plan_told {
+  struct zps_plan_report report;
+  double bandwidth, latency_s; /* of this rank's link, bytes/s and one way; 0: not measured */
+};
+/* A rank asks. Where the step is not fixed yet, it and what follows is, and all ranks of the job are told; else this
+ * one is told all runs. */
+zps_err_t zps_members_plan(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
+                           uint32_t tensor, const struct zps_plan_told *told, struct zps_error *error) ZPS_MUSTCHECK;
+/* The scheme that the last steps fixed are to run under. */
+enum zps_plan_scheme zps_member_plan_scheme(const struct zps_member_plan *plan);
 
 /* Fails joins and waits for links whose deadline has passed; the next deadline, or ZPS_NEVER. */
 uint64_t zps_members_tick(struct zps_members *members, uint64_t now_ns);

@@ -61,6 +61,13 @@ void zps_members_link_drop(struct zps_members *members, struct zps_member_job *j
                            zps_err_t code, const char *text);
 uint64_t zps_members_links_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
 
+/* plans.c */
+/* "auto" and "auto:balanced,ring", maybe with further words after a blank: a plan among all exact schemes, or those.
+ * For other schemes *plan_p is NULL. */
+zps_err_t zps_members_plan_create(const struct zps_member_job *job, const struct zps_tensor_spec *spec,
+                                  struct zps_member_plan **plan_p, struct zps_error *error) ZPS_MUSTCHECK;
+void zps_members_plan_destroy(struct zps_member_plan *plan); /* NULL is allowed */
+
 /* tensors.c */
 /* Answers the waiting requests of `client`, or of all when NULL, with this failure. */
 void zps_members_tensors_fail(struct zps_members *members, struct zps_member_job *job,

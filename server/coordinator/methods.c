@@ -1,4 +1,5 @@
 /* What clients call, as events of the membership module. */
+#include <math.h>
 #include <string.h>
 
 #include "common/base/clock.h"
@@ -193,6 +194,38 @@ static void tensor_register(struct zps_coordinator_conn *conn, const zps_json *p
   }
 }
 
+static double get_measure(const zps_json *params, const char *key) {
+  const double value = zps_json_opt_real(params, key, 0);
+  return isfinite(value) && value > 0 ? value : 0;
+}
+
+static zps_err_t get_told(const zps_json *params, struct zps_plan_told *told, struct zps_error *error) {
+  struct zps_plan_report *report = &told->report;
+  const char *const scheme = zps_json_opt_str(params, "scheme", "balanced");
+  *told = (struct zps_plan_told){.bandwidth = get_measure(params, "bandwidth"),
+                                 .latency_s = get_measure(params, "latency_s")};
+  if (!zps_plan_scheme_parse(scheme, &report->scheme))
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "there is no scheme '%.40s'", scheme);
+  report->rounds = zps_json_opt_u64(params, "rounds", 0);
+  report->timed = zps_json_opt_u64(params, "timed", 0);
+  report->rows = get_measure(params, "rows");
+  report->union_rows = get_measure(params, "union_rows");
+  report->seconds = get_measure(params, "seconds");
+  return zps_json_get_hex(params, "step", &report->step, error);
+}
+
+/* A notification: its answer, if any, is one too. Nobody can be told of an error. */
+static void tensor_report(struct zps_coordinator_conn *conn, const zps_json *params) {
+  struct zps_plan_told told;
+  uint64_t job_id = 0, tensor = 0;
+  struct zps_error error;
+  zps_err_t err = zps_json_get_hex(params, "job_id", &job_id, &error);
+  if (!err) err = zps_json_get_u64(params, "tensor", 0, UINT32_MAX, &tensor, &error);
+  if (!err) err = get_told(params, &told, &error);
+  if (!err) err = zps_members_plan(conn->coordinator->members, &conn->client, job_id, (uint32_t)tensor, &told, &error);
+  if (err) zps_log_info("%s: tensor.report is left out: %s", zps_rpc_conn_peer(conn->rpc), error.text);
+}
+
 static void status(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request) {
   (void)params;
   answer_table(request, zps_coordinator_status(conn->coordinator));
@@ -243,7 +276,12 @@ void zps_coordinator_message(void *ctx, struct zps_rpc_conn *rpc, const char *me
   struct zps_coordinator *coordinator = ctx;
   struct zps_coordinator_conn *conn = zps_rpc_conn_ctx(rpc);
   if (!request) { /* heartbeats: that something came is all they say */
-    if (conn && conn->role != ZPS_CONN_CTL) zps_coordinator_watch(conn);
+    if (!conn || conn->role == ZPS_CONN_CTL) return;
+    zps_coordinator_watch(conn);
+    if (conn->role != ZPS_CONN_WORKER || strcmp(method, "tensor.report") != 0) return;
+    zps_coordinator_enter(coordinator);
+    tensor_report(conn, params);
+    zps_coordinator_leave(coordinator);
     return;
   }
   for (unsigned i = 0; conn && i < sizeof methods / sizeof methods[0]; i++) {

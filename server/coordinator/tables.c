@@ -136,6 +136,8 @@ zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator) {
       row = zps_json_set_str(row, "codec", zps_codec_policy_name(spec->codec));
       row = zps_json_set_str(row, "values", zps_values_name(spec->value_codec));
       row = zps_json_set_str(row, "scheme", spec->scheme);
+      if (job->tensors[i]->plan)
+        row = zps_json_set_str(row, "planned", zps_plan_scheme_name(zps_member_plan_scheme(job->tensors[i]->plan)));
       row = zps_json_set_u64(row, "servers", job->n_servers);
       rows = zps_json_append(rows, zps_json_set_u64(row, "first_rank", job->tensors[i]->first_rank));
     }

@@ -12,6 +12,7 @@
 #define WIDTH_MAX (1u << 20)
 
 static void tensor_free(struct zps_member_tensor *tensor) {
+  zps_members_plan_destroy(tensor->plan);
   free((void *)tensor->spec.owners);
   free(tensor);
 }
@@ -109,13 +110,18 @@ static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *
     job->tensors = grown;
     job->cap_tensors = cap;
   }
+  struct zps_member_plan *plan;
+  const zps_err_t err = zps_members_plan_create(job, spec, &plan, error);
+  if (err) return err;
   struct zps_member_tensor *tensor = calloc(1, sizeof *tensor);
   uint32_t *owners = calloc(spec->n_parts, sizeof *owners);
   if (!tensor || !owners) {
+    zps_members_plan_destroy(plan);
     free(tensor);
     free(owners);
     return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor '%s'", spec->name);
   }
+  tensor->plan = plan;
   tensor->spec = *spec;
   tensor->spec.job_id = job->job_id;
   tensor->spec.tensor = job->n_tensors;

@@ -10,7 +10,6 @@
 #define GBIT (1e9 / 8)
 
 static zps_err_t parse_schemes(const char *text, unsigned *schemes_p, struct zps_error *error) {
-  unsigned schemes = 0;
   if (!text || strcmp(text, "all") == 0) {
     *schemes_p = (1u << ZPS_PLAN_SCHEMES) - 1;
     return ZPS_OK;
@@ -19,20 +18,7 @@ static zps_err_t parse_schemes(const char *text, unsigned *schemes_p, struct zps
     *schemes_p = zps_plan_lossless();
     return ZPS_OK;
   }
-  for (const char *at = text; *at;) {
-    char name[40] = "";
-    const size_t len = strcspn(at, ",");
-    enum zps_plan_scheme scheme = ZPS_PLAN_AUTO;
-    if (len < sizeof name) memcpy(name, at, len);
-    if (!zps_plan_scheme_parse(name, &scheme) || scheme == ZPS_PLAN_AUTO)
-      return zps_fail(error, ZPS_ERR_INVALID, "there is no scheme '%.*s'; zenpsctl plan without --schemes lists all",
-                      (int)(len < 40 ? len : 40), at);
-    schemes |= 1u << scheme;
-    at += len + (at[len] == ',');
-  }
-  if (schemes == 0) return zps_fail(error, ZPS_ERR_INVALID, "--schemes names none");
-  *schemes_p = schemes;
-  return ZPS_OK;
+  return zps_plan_schemes_parse(text, strlen(text), schemes_p, error);
 }
 
 static zps_err_t measure(const struct zps_ctl_plan_options *options, struct zps_plan_input *input,

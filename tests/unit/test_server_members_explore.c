@@ -127,6 +127,7 @@ static void on_act(void *ctx, const struct zps_action *action) {
       fake->failed = true;
       break;
     case ZPS_ACT_RANK_LEFT:
+    case ZPS_ACT_TENSOR_PLAN:
       assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id);
       break;
   }

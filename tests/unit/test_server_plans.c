@@ -1,0 +1,227 @@
+/* Tensors whose scheme the coordinator chooses: what ranks report, what they are told, and that all are told the same.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/log.h"
+#include "server/coordinator/members.h"
+
+enum { WORLD = 8, SERVERS = 2, MAIL = 512 };
+
+struct told {
+  const struct zps_member_client *client;
+  uint32_t tensor;
+  bool whole;
+  unsigned n_runs;
+  struct zps_plan_run first;
+};
+
+static struct {
+  struct zps_members *members;
+  struct zps_member_client servers[SERVERS], ranks[WORLD];
+  struct told mail[MAIL];
+  unsigned n_mail, n_opened;
+  struct zps_error error;
+  uint64_t job_id, random;
+} t;
+
+static void on_act(void *ctx, const struct zps_action *action) {
+  (void)ctx;
+  if (action->type == ZPS_ACT_TENSOR_OPEN) t.n_opened++;
+  if (action->type != ZPS_ACT_TENSOR_PLAN) return;
+  assert_true(t.n_mail < MAIL && action->n_runs > 0);
+  t.mail[t.n_mail++] = (struct told){.client = action->client,
+                                     .tensor = action->tensor->spec.tensor,
+                                     .whole = action->whole,
+                                     .n_runs = action->n_runs,
+                                     .first = action->runs[0]};
+}
+
+static uint64_t on_random(void *ctx) {
+  (void)ctx;
+  return ++t.random;
+}
+
+static const struct zps_net_info fabric = {.provider = "tcp", .addr_format = "FI_SOCKADDR_IN"};
+
+/* A job of eight ranks, two a host, and two servers of their own. */
+static int setup(void **state) {
+  (void)state;
+  memset(&t, 0, sizeof t);
+  const struct zps_members_config config = {
+      .min_servers = 2, .max_jobs = 2, .max_tensors = 4, .act = on_act, .random = on_random};
+  if (zps_members_create(&config, &t.members)) return 1;
+  for (unsigned i = 0; i < SERVERS; i++) {
+    const struct zps_server_spec spec = {.name = i ? "b" : "a", .host = i ? "s1" : "s0", .pid = i, .fabric = &fabric};
+    if (zps_members_server_register(t.members, &t.servers[i], &spec, &t.error)) return 1;
+  }
+  for (unsigned r = 0; r < WORLD; r++) {
+    char host[8];
+    snprintf(host, sizeof host, "h%u", r / 2);
+    const struct zps_join_spec spec = {
+        .job = "x", .host = host, .world = WORLD, .rank = r, .timeout_ms = 1000, .fabric = &fabric};
+    if (zps_members_join(t.members, &t.ranks[r], &spec, &t, 0, &t.error)) return 1;
+  }
+  t.job_id = zps_members_job_first(t.members)->job_id;
+  for (unsigned i = 0; i < SERVERS; i++) zps_members_job_opened(t.members, &t.servers[i], t.job_id, ZPS_OK, "", 0);
+  return 0;
+}
+
+static int teardown(void **state) {
+  (void)state;
+  for (unsigned r = 0; r < WORLD; r++) zps_members_client_lost(t.members, &t.ranks[r], "end");
+  for (unsigned i = 0; i < SERVERS; i++) zps_members_client_lost(t.members, &t.servers[i], "end");
+  zps_members_destroy(t.members);
+  return 0;
+}
+
+static zps_err_t open_tensor(const char *name, const char *scheme) {
+  struct zps_tensor_spec spec = {.job_id = t.job_id,
+                                 .rows = 4000000,
+                                 .width = 1,
+                                 .dtype = ZPS_DTYPE_F32,
+                                 .op = ZPS_OP_SUM,
+                                 .block_bits = UINT32_MAX,
+                                 .codec = ZPS_CODEC_AUTO,
+                                 .value_codec = ZPS_VALUES_RAW};
+  snprintf(spec.name, sizeof spec.name, "%s", name);
+  snprintf(spec.scheme, sizeof spec.scheme, "%s", scheme);
+  return zps_members_tensor_register(t.members, &t.ranks[0], &spec, &t, &t.error);
+}
+
+/* Rank `rank` asks for `step`, having had 8 rounds of so many rows. */
+static zps_err_t ask(unsigned rank, uint64_t step, enum zps_plan_scheme scheme, double rows, double union_rows) {
+  const struct zps_plan_told told = {.report = {.step = step,
+                                                .scheme = scheme,
+                                                .rounds = rows > 0 ? 8 : 0,
+                                                .timed = 0,
+                                                .rows = 8 * rows,
+                                                .union_rows = 8 * union_rows},
+                                     .bandwidth = 1e9,
+                                     .latency_s = 1e-5};
+  return zps_members_plan(t.members, &t.ranks[rank], t.job_id, 0, &told, &t.error);
+}
+
+static void test_all_hear_the_same_run_once(void **state) {
+  (void)state;
+  assert_int_equal(open_tensor("w", "auto"), ZPS_OK);
+  assert_int_equal(t.n_opened, SERVERS); /* servers hold it: balanced may be chosen */
+  assert_int_equal(ask(3, 0, ZPS_PLAN_BALANCED, 0, 0), ZPS_OK);
+  assert_int_equal(t.n_mail, WORLD);
+  for (unsigned r = 0; r < WORLD; r++) {
+    assert_ptr_equal(t.mail[r].client, &t.ranks[r]);
+    assert_true(!t.mail[r].whole && t.mail[r].n_runs == 1);
+    assert_true(t.mail[r].first.from == 0 && t.mail[r].first.until == 16);
+    assert_int_equal(t.mail[r].first.scheme, ZPS_PLAN_BALANCED);
+  }
+  /* Who asks later for what is fixed is told alone. */
+  assert_int_equal(ask(5, 0, ZPS_PLAN_BALANCED, 0, 0), ZPS_OK);
+  assert_int_equal(t.n_mail, WORLD + 1);
+  assert_true(t.mail[WORLD].whole && t.mail[WORLD].client == &t.ranks[5]);
+  assert_int_equal(t.mail[WORLD].first.until, 16);
+}
+
+/* Full gradients are cheaper as such: the second run is dense. */
+static void test_reports_decide(void **state) {
+  (void)state;
+  assert_int_equal(open_tensor("w", "auto"), ZPS_OK);
+  assert_int_equal(ask(0, 0, ZPS_PLAN_BALANCED, 0, 0), ZPS_OK);
+  assert_int_equal(ask(0, 16, ZPS_PLAN_BALANCED, 4e6, 4e6), ZPS_OK);
+  assert_int_equal(t.n_mail, 2 * WORLD);
+  const struct zps_plan_run *run = &t.mail[WORLD].first;
+  assert_true(run->from == 16 && run->until == 32);
+  assert_true(zps_plan_scheme_dense(run->scheme));
+  const struct zps_member_tensor *tensor = zps_members_job_first(t.members)->tensors[0];
+  assert_int_equal(zps_member_plan_scheme(tensor->plan), run->scheme);
+  /* All runs, for one that has not heard: two. */
+  assert_int_equal(ask(7, 0, ZPS_PLAN_BALANCED, 0, 0), ZPS_OK);
+  assert_int_equal(t.mail[2 * WORLD].n_runs, 2);
+  /* Sparse ones again: another profile, then another choice. */
+  for (uint64_t step = 32; step < 400 && zps_plan_scheme_dense(run->scheme); step += 16) {
+    assert_int_equal(ask(0, step, run->scheme, 400, 3000), ZPS_OK);
+    run = &t.mail[t.n_mail - 1].first;
+    assert_int_equal(run->from, step);
+  }
+  assert_false(zps_plan_scheme_dense(run->scheme));
+}
+
+static void test_only_what_was_named(void **state) {
+  (void)state;
+  assert_int_equal(open_tensor("w", "auto:ring,oktopk k=5"), ZPS_OK);
+  assert_int_equal(ask(0, 0, ZPS_PLAN_BALANCED, 0, 0), ZPS_OK);
+  assert_int_equal(t.mail[0].first.scheme, ZPS_PLAN_RING);
+  assert_int_equal(ask(0, 16, ZPS_PLAN_RING, 4e3, 8e3), ZPS_OK);
+  assert_int_equal(t.mail[WORLD].first.scheme, ZPS_PLAN_OKTOPK);
+}
+
+static void test_lossy_schemes_are_never_taken_unasked(void **state) {
+  (void)state;
+  assert_int_equal(open_tensor("w", "auto"), ZPS_OK);
+  static const double rows[] = {0, 4, 400, 4e4, 4e6};
+  uint64_t step = 0;
+  for (unsigned i = 0; i < 40; i++, step += 16) {
+    const enum zps_plan_scheme now = t.n_mail ? t.mail[t.n_mail - 1].first.scheme : ZPS_PLAN_BALANCED;
+    const double own = rows[i / 8];
+    assert_int_equal(ask(i % WORLD, step, now, own, own * 4 > 4e6 ? 4e6 : own * 4), ZPS_OK);
+    assert_false(zps_plan_scheme_lossy(t.mail[t.n_mail - 1].first.scheme));
+  }
+}
+
+/* Reports that cannot be change nothing, and asks about nothing are refused. */
+static void test_hostile_reports(void **state) {
+  (void)state;
+  assert_int_equal(open_tensor("fixed", "balanced"), ZPS_OK);
+  assert_int_equal(ask(0, 0, ZPS_PLAN_BALANCED, 0, 0), ZPS_ERR_UNKNOWN);
+  assert_non_null(strstr(t.error.text, "no tensor 0 whose scheme is auto"));
+  assert_int_equal(open_tensor("w", "auto:fast"), ZPS_ERR_INVALID);
+  assert_non_null(strstr(t.error.text, "'fast'"));
+  assert_int_equal(open_tensor("w", "auto:"), ZPS_ERR_INVALID);
+  assert_int_equal(open_tensor("automatic", "automatic"), ZPS_OK); /* the workers' own affair */
+  assert_null(zps_members_job_first(t.members)->tensors[1]->plan);
+  const struct zps_plan_told absurd = {.report = {.step = UINT64_MAX - 1,
+                                                  .scheme = ZPS_PLAN_RING,
+                                                  .rounds = UINT64_MAX,
+                                                  .timed = UINT64_MAX,
+                                                  .rows = 1e308,
+                                                  .union_rows = 1e308,
+                                                  .seconds = 1e308},
+                                       .bandwidth = 1e-300,
+                                       .latency_s = 1e300};
+  assert_int_equal(zps_members_plan(t.members, &t.ranks[0], t.job_id, 99, &absurd, &t.error), ZPS_ERR_UNKNOWN);
+  assert_int_equal(zps_members_plan(t.members, &t.ranks[0], 7, 0, &absurd, &t.error), ZPS_ERR_UNKNOWN);
+  assert_int_equal(open_tensor("w", "auto"), ZPS_OK);
+  assert_int_equal(zps_members_plan(t.members, &t.ranks[0], t.job_id, 2, &absurd, &t.error), ZPS_OK);
+  assert_int_equal(zps_members_plan(t.members, &t.ranks[0], t.job_id, 2, &absurd, &t.error), ZPS_OK);
+  assert_int_equal(t.n_mail, WORLD + 1);
+  assert_true(t.mail[0].first.from == 0 && t.mail[0].first.until == UINT64_MAX);
+  assert_int_equal(t.mail[WORLD].n_runs, 1);
+}
+
+/* A rank that has left is told nothing. */
+static void test_ranks_that_left(void **state) {
+  (void)state;
+  assert_int_equal(open_tensor("w", "auto"), ZPS_OK);
+  assert_int_equal(zps_members_leave(t.members, &t.ranks[4], t.job_id, &t.error), ZPS_OK);
+  assert_int_equal(ask(0, 0, ZPS_PLAN_BALANCED, 0, 0), ZPS_OK);
+  assert_int_equal(t.n_mail, WORLD - 1);
+  for (unsigned i = 0; i < t.n_mail; i++) assert_ptr_not_equal(t.mail[i].client, &t.ranks[4]);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(test_all_hear_the_same_run_once, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_reports_decide, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_only_what_was_named, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_lossy_schemes_are_never_taken_unasked, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_hostile_reports, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_ranks_that_left, setup, teardown),
+  };
+  zps_log_set_level(ZPS_LOG_ERROR); /* teardown loses everyone */
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
