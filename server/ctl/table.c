@@ -84,6 +84,7 @@ static const struct view views[] = {
       {"codec", "CODEC", PLAIN},
       {"values", "VALUES", PLAIN},
       {"scheme", "SCHEME", PLAIN},
+      {"planned", "PLANNED", PLAIN},
       {"servers", "SERVERS", PLAIN}}},
     {"stats",
      "servers",
