@@ -106,10 +106,11 @@ uint64_t zps_compute_bound(const struct zps_compute *compute, const struct zps_c
   if (task->instr.type == ZPS_INSTR_NARROW)
     return zps_values_bytes(zps_compute_levels(task->instr.values), compute->dtype, (uint64_t)m * compute->width);
   const uint32_t z = (uint32_t)rows_max(compute, task);
-  const bool full = task->instr.type == ZPS_INSTR_SUM   ? zps_compute_sums_all(task)
-                    : task->instr.type == ZPS_INSTR_OWN ? task->instr.dense
-                    : task->instr.type == ZPS_INSTR_CUT ? zps_compute_is_full(&task->ins->view)
-                                                        : false;
+  const bool full = task->instr.type == ZPS_INSTR_SUM    ? zps_compute_sums_all(task)
+                    : task->instr.type == ZPS_INSTR_OWN  ? task->instr.dense
+                    : task->instr.type == ZPS_INSTR_CUT  ? zps_compute_is_full(&task->ins->view)
+                    : task->instr.type == ZPS_INSTR_JOIN ? z == m
+                                                         : false;
   const enum zps_codec codec = full ? ZPS_CODEC_HOLES : zps_codec_plain(zps_codec_push_set(compute->policy), m, z);
   return zps_codec_slice_bytes(codec, m, z, compute->width, compute->dtype, ZPS_VALUES_RAW);
 }

@@ -1,0 +1,43 @@
+/*
+ * All ranks of a worker-to-worker scheme in one process: their programs are carried out by the real compute code, in a
+ * random order of instructions and messages that a seed decides, and every message is checked as a peer's would be.
+ * Whatever is not as it should be fails the test.
+ */
+#ifndef ZPS_TESTS_SIM_H
+#define ZPS_TESTS_SIM_H
+
+#include "worker/schemes/compute.h"
+#include "worker/schemes/peer.h"
+
+/* What one rank sent to another in a round. */
+struct sim_count {
+  uint32_t n_messages;
+  uint64_t row_bytes;    /* of streams of rows: values and index */
+  uint64_t vector_bytes; /* of vectors */
+};
+
+struct sim {
+  const struct zps_peer_scheme *scheme;
+  struct zps_peer_plan plan;  /* `me` is set for each rank */
+  struct zps_compute compute; /* dtype, width, op, policy, origin: `own` and the rank are set for each rank */
+  uint64_t seed;              /* of the order of events; another one each round */
+  struct sim_rank *ranks;     /* plan.n */
+  uint64_t round;             /* the next one's number */
+  /* Of the last round. */
+  struct sim_count *counts; /* [from * n + to], positions */
+};
+
+/* `sim` holds scheme, plan, compute and seed; opens the scheme's state on all ranks. */
+void sim_open(struct sim *sim);
+void sim_close(struct sim *sim);
+/* One round of the gradients (n of them). */
+void sim_run(struct sim *sim, const struct zps_own_input *inputs);
+/* Position i's result: the dense array, and how many of its rows came in streams. The same for all positions, bit for
+ * bit, or the round failed the test. */
+const void *sim_result(const struct sim *sim, uint32_t i);
+uint64_t sim_result_rows(const struct sim *sim, uint32_t i);
+/* What position i sent to and got from all others. */
+struct sim_count sim_out(const struct sim *sim, uint32_t i);
+struct sim_count sim_in(const struct sim *sim, uint32_t i);
+
+#endif

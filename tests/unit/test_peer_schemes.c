@@ -1,0 +1,236 @@
+/* Every lossless worker-to-worker scheme in the simulator: for any number of ranks the result is the sum, the same bits
+ * on all of them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/support/sim.h"
+#include "tests/support/sim_grads.h"
+
+enum { N_MAX = 16 };
+
+static const char *const names[] = {"recursive-doubling", "split-allgather", "dsar",       "agsparse", "ring",
+                                    "rabenseifner",       "two-level",       "blueconnect"};
+enum { N_NAMES = sizeof names / sizeof names[0] };
+
+struct setting {
+  uint32_t n, width;
+  uint64_t rows;
+  enum zps_dtype dtype;
+  enum zps_codec_policy policy;
+  enum zps_op op;
+  double density;
+  int overlap;
+  uint32_t chunks;
+  const uint32_t *hosts, *levels;
+  uint32_t n_levels;
+};
+
+static struct sim sim_of(const char *name, const struct setting *setting, uint64_t seed) {
+  static uint32_t ranks[N_MAX]; /* of a job with more ranks than take part */
+  for (uint32_t i = 0; i < N_MAX; i++) ranks[i] = 3 * i + 1;
+  struct sim sim = {.scheme = zps_peer_scheme_find(name),
+                    .plan = {.n = setting->n,
+                             .ranks = seed % 2 ? ranks : NULL,
+                             .rows = setting->rows,
+                             .width = setting->width,
+                             .hosts = setting->hosts,
+                             .levels = setting->levels,
+                             .n_levels = setting->n_levels,
+                             .chunks = setting->chunks},
+                    .compute = {.dtype = setting->dtype,
+                                .width = setting->width,
+                                .op = setting->op ? setting->op : ZPS_OP_SUM,
+                                .policy = setting->policy},
+                    .seed = seed};
+  assert_non_null(sim.scheme);
+  assert_string_equal(sim.scheme->name, name);
+  return sim;
+}
+
+/* Twice, so that state and memory of a round do not reach into the next. */
+static void check(const char *name, const struct setting *setting, enum sim_values values, uint64_t seed) {
+  struct zps_rng rng = {seed};
+  struct sim sim = sim_of(name, setting, seed);
+  sim_open(&sim);
+  for (unsigned round = 0; round < 2; round++) {
+    struct sim_grads grads = sim_grads_draw(&rng, setting->n, setting->rows, setting->width, setting->dtype,
+                                            setting->density, setting->overlap, values, seed % 3 == 0);
+    sim_run(&sim, grads.inputs);
+    uint64_t n_union;
+    double *const sum = sim_grads_sum(&grads, &n_union);
+    const double factor = setting->op == ZPS_OP_MEAN ? 1.0 / setting->n : 1;
+    for (uint64_t i = 0; i < setting->rows * setting->width; i++) {
+      const double got = sim_load(setting->dtype, sim_result(&sim, 0), i);
+      if ((values == SIM_RANDOM && !sim.scheme->rank_order) || got == sum[i] * factor) continue;
+      fail_msg("%s, n = %u, rows %llu x %u: value %llu is %.17g instead of %.17g", name, setting->n,
+               (unsigned long long)setting->rows, setting->width, (unsigned long long)i, got, sum[i] * factor);
+    }
+    if (!sim.scheme->dense && setting->policy == ZPS_CODEC_AUTO) assert_int_equal(sim_result_rows(&sim, 0), n_union);
+    if (sim.scheme->dense) assert_int_equal(sim_result_rows(&sim, 0), setting->rows);
+    free(sum);
+    sim_grads_free(&grads);
+  }
+  sim_close(&sim);
+}
+
+static void any_n(enum sim_values values) {
+  static const double densities[] = {0, 0.01, 0.3, 1};
+  static const uint64_t rows[] = {1, 7, 150, 333};
+  uint64_t seed = 1;
+  for (unsigned s = 0; s < N_NAMES; s++) {
+    for (uint32_t n = 1; n <= N_MAX; n++) {
+      for (unsigned d = 0; d < 4; d++, seed++) {
+        struct zps_rng rng = {seed};
+        uint32_t hosts[N_MAX];
+        for (uint32_t i = 0; i < n; i++) hosts[i] = (uint32_t)zps_rng_below(&rng, 3) * 1000;
+        const struct setting setting = {.n = n,
+                                        .width = 1 + (uint32_t)zps_rng_below(&rng, 3),
+                                        .rows = rows[zps_rng_below(&rng, 4)],
+                                        .dtype = seed % 2 ? ZPS_DTYPE_F32 : ZPS_DTYPE_F64,
+                                        .policy = seed % 3 ? ZPS_CODEC_AUTO : ZPS_CODEC_PAPER,
+                                        .density = densities[d],
+                                        .overlap = (int)zps_rng_below(&rng, 3) - 1,
+                                        .chunks = 1 + (uint32_t)zps_rng_below(&rng, 3),
+                                        .hosts = seed % 4 ? hosts : NULL};
+        check(names[s], &setting, values, seed);
+      }
+    }
+  }
+}
+
+static void test_sums_are_exact(void **state) {
+  (void)state;
+  any_n(SIM_DYADIC);
+}
+
+static void test_all_ranks_get_the_same_bits(void **state) {
+  (void)state;
+  any_n(SIM_RANDOM);
+}
+
+/* The bits hang on nothing but the gradients: not on the order in which things happen. */
+static void test_same_bits_in_every_run(void **state) {
+  (void)state;
+  for (unsigned s = 0; s < N_NAMES; s++) {
+    const struct setting setting = {
+        .n = 7, .width = 2, .rows = 100, .dtype = ZPS_DTYPE_F32, .policy = ZPS_CODEC_AUTO, .density = 0.5, .chunks = 2};
+    struct zps_rng rng = {s};
+    struct sim_grads grads =
+        sim_grads_draw(&rng, setting.n, setting.rows, setting.width, setting.dtype, 0.5, 0, SIM_RANDOM, false);
+    float first[200];
+    for (uint64_t run = 0; run < 6; run++) {
+      struct sim sim = sim_of(names[s], &setting, 10 + run);
+      sim_open(&sim);
+      sim_run(&sim, grads.inputs);
+      if (run == 0) memcpy(first, sim_result(&sim, 0), sizeof first);
+      assert_memory_equal(first, sim_result(&sim, 0), sizeof first);
+      sim_close(&sim);
+    }
+    sim_grads_free(&grads);
+  }
+}
+
+static void test_mean(void **state) {
+  (void)state;
+  for (unsigned s = 0; s < N_NAMES; s++) {
+    const struct setting setting = {.n = 8,
+                                    .width = 1,
+                                    .rows = 100,
+                                    .dtype = ZPS_DTYPE_F32,
+                                    .policy = ZPS_CODEC_AUTO,
+                                    .op = ZPS_OP_MEAN,
+                                    .density = 0.5,
+                                    .chunks = 1};
+    check(names[s], &setting, SIM_DYADIC, s);
+  }
+}
+
+static void test_topologies(void **state) {
+  (void)state;
+  static const uint32_t levels[][3] = {{2, 2, 3}, {3, 4, 1}, {12, 1, 1}, {1, 6, 2}, {4, 3, 1}};
+  for (unsigned i = 0; i < sizeof levels / sizeof levels[0]; i++) {
+    const struct setting setting = {.n = 12,
+                                    .width = 1,
+                                    .rows = 500,
+                                    .dtype = ZPS_DTYPE_F32,
+                                    .policy = ZPS_CODEC_AUTO,
+                                    .density = 0.5,
+                                    .chunks = 2,
+                                    .levels = levels[i],
+                                    .n_levels = 3};
+    check("blueconnect", &setting, SIM_DYADIC, i);
+    check("two-level", &setting, SIM_DYADIC, i);
+  }
+}
+
+static void test_refuses_factors_of_another_number(void **state) {
+  (void)state;
+  static const uint32_t levels[] = {2, 5}, none[] = {0, 12};
+  struct zps_program program = {0};
+  struct zps_peer_plan plan = {.n = 12, .rows = 100, .width = 1, .levels = levels, .n_levels = 2, .chunks = 1};
+  zps_peer_blueconnect.build(&plan, NULL, 0, &program);
+  assert_int_equal(program.code, ZPS_ERR_INVALID);
+  zps_program_reset(&program);
+  plan.levels = none;
+  zps_peer_blueconnect.build(&plan, NULL, 0, &program);
+  assert_int_equal(program.code, ZPS_ERR_INVALID);
+  zps_program_fini(&program);
+}
+
+/* Levels of n bits: unbiased, and never further off than a step of the scale. */
+static void test_dsar_of_few_bits(void **state) {
+  (void)state;
+  enum { ROWS = 4000, ROUNDS = 64 };
+  for (uint32_t bits = 2; bits <= 8; bits *= 2) {
+    const struct setting setting = {.n = 3, .width = 1, .rows = ROWS, .dtype = ZPS_DTYPE_F32, .policy = ZPS_CODEC_AUTO};
+    struct sim sim = sim_of("dsar", &setting, bits);
+    struct zps_rng rng = {bits};
+    struct sim_grads grads = sim_grads_draw(&rng, 3, ROWS, 1, ZPS_DTYPE_F32, 0.5, 0, SIM_RANDOM, false);
+    uint64_t n_union;
+    double *const sum = sim_grads_sum(&grads, &n_union), bias = 0;
+    sim.plan.bits = bits;
+    sim_open(&sim);
+    const double step = 1.5 / ((1 << (bits - 1)) - 1); /* no sum of three is greater than 1.5 */
+    for (unsigned round = 0; round < ROUNDS; round++) {
+      sim_run(&sim, grads.inputs);
+      for (uint32_t i = 0; i < ROWS; i++) {
+        const double off = sim_load(ZPS_DTYPE_F32, sim_result(&sim, 0), i) - sum[i];
+        assert_true(off < step * 1.0001 && off > -step * 1.0001);
+        bias += off;
+      }
+    }
+    bias /= (double)ROWS * ROUNDS;
+    /* a value's deviation is at most step / 2; five of the mean's */
+    assert_true(bias * bias < 25 * step * step / 4 / ((double)ROWS * ROUNDS));
+    /* (n - 1) parts of a third of the rows; 4 bytes for each bucket of 1024 */
+    assert_true(sim_in(&sim, 0).row_bytes < (uint64_t)ROWS * bits / 8 + ROWS * 2 / 3 * 5 + 64);
+    sim_close(&sim);
+    free(sum);
+    sim_grads_free(&grads);
+  }
+}
+
+static void test_names(void **state) {
+  (void)state;
+  assert_null(zps_peer_scheme_find("balanced"));
+  assert_null(zps_peer_scheme_find(""));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_sums_are_exact),
+      cmocka_unit_test(test_all_ranks_get_the_same_bits),
+      cmocka_unit_test(test_same_bits_in_every_run),
+      cmocka_unit_test(test_mean),
+      cmocka_unit_test(test_topologies),
+      cmocka_unit_test(test_refuses_factors_of_another_number),
+      cmocka_unit_test(test_dsar_of_few_bits),
+      cmocka_unit_test(test_names),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
