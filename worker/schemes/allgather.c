@@ -20,13 +20,13 @@ static void build_agsparse(const struct zps_peer_plan *plan, void *state, uint64
 static void build_split(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
   (void)state;
   (void)round;
-  zps_peer_gather_ranges(plan, program, zps_peer_split(plan, program, own(plan, program), false));
+  zps_peer_gather_ranges(plan, program, zps_peer_split(plan, program, ZPS_STREAM_NONE, false));
 }
 
 static void build_dsar(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
   (void)state;
   (void)round;
-  zps_peer_split_dense(plan, program, own(plan, program));
+  zps_peer_split_dense(plan, program, ZPS_STREAM_NONE);
 }
 
 static void build_topka(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
@@ -65,6 +65,7 @@ const struct zps_peer_scheme zps_peer_split_allgather = {
 const struct zps_peer_scheme zps_peer_dsar = {
     .name = "dsar",
     .summary = "even ranges, then gathered dense or as QSGD levels [SparCML DSAR_Split_allgather]",
+    .dense = true,
     .rank_order = true,
     .build = build_dsar,
 };
@@ -81,6 +82,7 @@ const struct zps_peer_scheme zps_peer_topkdsa = {
     .name = "topkdsa",
     .summary = "each rank's k greatest, then DSAR_Split_allgather [Ok-Topk section 5, TopkDSA]",
     .lossy = true,
+    .dense = true,
     .rank_order = true,
     .build = build_topkdsa,
 };

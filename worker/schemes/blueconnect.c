@@ -6,6 +6,9 @@
  * all-gathers back. So per rank level i moves 2 (p_i - 1) / p_i of the tensor over the product of the levels inside it
  * (equation 6). A level whose factor is a power of two halves and doubles recursively, others go round a ring.
  *
+ * The levels are the plan's, over positions sorted by host. Without: what all hosts' numbers of ranks are multiples of,
+ * and the rest. Levels of another number of ranks than take part count as none.
+ *
  * The tensor is cut into `chunks` lanes, each a program of its own: while one adds, another sends.
  *
  * Order of sums: that of parts.h at each level: of ranks and blocks alone.
@@ -28,10 +31,18 @@ static void flatten(const struct zps_peer_plan *plan, struct grid *grid) {
   grid->levels[0] = plan->n;
 }
 
-/* Positions by host, keeping their order; how many the hosts have each, or 0 where that differs. */
+static uint32_t greatest_common_divisor(uint32_t a, uint32_t b) {
+  while (b > 0) {
+    const uint32_t rest = a % b;
+    a = b;
+    b = rest;
+  }
+  return a;
+}
+
+/* Positions by host, keeping their order; returns the most that each host's number of positions is a multiple of. */
 static uint32_t sort_by_host(const struct zps_peer_plan *plan, struct grid *grid) {
   uint32_t n = 0, each = 0;
-  bool even = true;
   for (uint32_t first = 0; first < plan->n; first++) {
     bool seen = false;
     for (uint32_t i = 0; i < first && !seen; i++) seen = plan->hosts[i] == plan->hosts[first];
@@ -40,10 +51,9 @@ static uint32_t sort_by_host(const struct zps_peer_plan *plan, struct grid *grid
     for (uint32_t i = first; i < plan->n; i++) {
       if (plan->hosts[i] == plan->hosts[first]) grid->places[n++] = i;
     }
-    if (each == 0) each = n - begin;
-    even = even && each == n - begin;
+    each = greatest_common_divisor(n - begin, each);
   }
-  return even ? each : 0;
+  return each;
 }
 
 static bool make_grid(const struct zps_peer_plan *plan, struct grid *grid) {
@@ -117,7 +127,7 @@ static void build_lane(const struct zps_peer_plan *plan, const struct grid *grid
 }
 
 static void build_grid(const struct zps_peer_plan *plan, struct grid *grid, bool ring, struct zps_program *program) {
-  const uint32_t chunks = plan->chunks ? plan->chunks : 1;
+  const uint32_t chunks = zps_peer_lanes(plan);
   uint32_t *const leaves = calloc(plan->n, sizeof *leaves);
   struct zps_range *const ranges = calloc(plan->n, sizeof *ranges);
   uint32_t tags = plan->n; /* of a lane: its leaves', and each level's */

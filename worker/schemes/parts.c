@@ -31,15 +31,20 @@ void zps_peer_allgather_sum(const struct zps_peer_plan *plan, struct zps_program
   zps_program_result(program, sum_of_all(plan, program, own, TAG_ALL, 0, plan->rows, false));
 }
 
+static uint32_t own_range(struct zps_program *program, uint32_t own, struct zps_range range) {
+  return own == ZPS_STREAM_NONE ? zps_program_own(program, range.lo, range.hi, false)
+                                : zps_program_cut(program, own, range.lo, range.hi);
+}
+
 uint32_t zps_peer_split(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own, bool dense) {
   const struct zps_range all = {0, plan->rows};
   for (uint32_t s = 1; s < plan->n; s++) {
     const uint32_t to = zps_peer_after(plan, s);
     const struct zps_range range = zps_range_part(all, plan->n, to);
-    zps_program_send(program, zps_program_cut(program, own, range.lo, range.hi), zps_peer_rank(plan, to), TAG_SPLIT);
+    zps_program_send(program, own_range(program, own, range), zps_peer_rank(plan, to), TAG_SPLIT);
   }
   const struct zps_range range = zps_range_part(all, plan->n, plan->me);
-  const uint32_t mine = zps_program_cut(program, own, range.lo, range.hi);
+  const uint32_t mine = own_range(program, own, range);
   return sum_of_all(plan, program, mine, TAG_SPLIT, range.lo, range.hi, dense);
 }
 
@@ -113,6 +118,10 @@ static uint32_t recursive_halving(const struct zps_peer_plan *plan, const struct
 uint32_t zps_group_reduce_scatter(const struct zps_peer_plan *plan, const struct zps_group *group,
                                   enum zps_group_algorithm algorithm, uint32_t held, struct zps_range range,
                                   uint32_t tag, struct zps_program *program) {
+  if (plan->n == 1 && held == ZPS_STREAM_NONE) { /* a sum of one: +0.0 for -0.0, as everywhere */
+    held = zps_program_own(program, range.lo, range.hi, true);
+    return zps_program_sum(program, &held, 1, true);
+  }
   if (group->n == 1) return piece(program, held, range);
   return algorithm == ZPS_GROUP_RING ? ring_reduce_scatter(plan, group, held, range, tag, program)
                                      : recursive_halving(plan, group, held, range, tag, program);

@@ -17,6 +17,13 @@ static inline uint32_t zps_peer_floor2(uint32_t n) {
   return 1u << (31 - __builtin_clz(n));
 }
 
+/* Pieces that a dense tensor is cut into: as the plan says, but none with fewer rows than ranks, which has nothing to
+ * overlap. */
+static inline uint32_t zps_peer_lanes(const struct zps_peer_plan *plan) {
+  const uint64_t most = plan->rows / plan->n, lanes = plan->chunks < most ? plan->chunks : most;
+  return lanes ? (uint32_t)lanes : 1;
+}
+
 /* `in` to every other position, under one tag. */
 void zps_peer_send_all(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t in, uint32_t tag);
 
@@ -24,7 +31,8 @@ void zps_peer_send_all(const struct zps_peer_plan *plan, struct zps_program *pro
  * of positions. */
 void zps_peer_allgather_sum(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own);
 
-/* Even range j of `own` goes to position j. Returns the sum of ours, in order of positions. */
+/* Even range j of `own` (ZPS_STREAM_NONE: of this rank's gradient) goes to position j. Returns the sum of ours, in
+ * order of positions. */
 uint32_t zps_peer_split(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own, bool dense);
 /* Everybody's even range to everybody: the result. */
 void zps_peer_gather_ranges(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine);

@@ -42,7 +42,7 @@ static void build_extra(const struct zps_peer_plan *plan, uint32_t n, struct zps
 }
 
 static void build(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
-  const uint32_t n = zps_peer_floor2(plan->n), chunks = plan->chunks ? plan->chunks : 1;
+  const uint32_t n = zps_peer_floor2(plan->n), chunks = zps_peer_lanes(plan);
   uint32_t *const numbers = calloc(n, 2 * sizeof *numbers), *const leaves = numbers ? numbers + n : NULL;
   struct zps_range *const ranges = calloc(n, sizeof *ranges);
   (void)state;

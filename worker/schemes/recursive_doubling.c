@@ -20,6 +20,7 @@ static void build(const struct zps_peer_plan *plan, void *state, uint64_t round,
     zps_program_result(program, zps_program_recv(program, partner, TAG_OUT, 0, plan->rows));
     return;
   }
+  if (plan->n == 1) held = zps_program_sum(program, &held, 1, false); /* +0.0 for -0.0, as everywhere */
   const bool has_extra = plan->n - n > plan->me;
   if (has_extra) {
     const uint32_t theirs = zps_program_recv(program, zps_peer_rank(plan, plan->me + n), TAG_IN, 0, plan->rows);

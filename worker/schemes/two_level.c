@@ -71,7 +71,7 @@ static void build_lane(const struct zps_peer_plan *plan, const uint32_t *masters
 }
 
 static void build(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
-  const uint32_t chunks = plan->chunks ? plan->chunks : 1;
+  const uint32_t chunks = zps_peer_lanes(plan);
   uint32_t *const masters = calloc(plan->n, 2 * sizeof *masters), *const leaves = masters ? masters + plan->n : NULL;
   struct zps_range *const ranges = calloc(plan->n, sizeof *ranges);
   (void)state;
