@@ -40,7 +40,7 @@ static uint32_t merge(const struct zps_peer_plan *plan, struct zps_range range, 
       ins[n++] = zps_program_recv(program, zps_peer_rank(plan, i), tag + TAG_UP, range.lo, range.hi);
     }
   }
-  return n == 1 ? ins[0] : zps_program_sum(program, ins, n, true);
+  return n == 1 && plan->n > 1 ? ins[0] : zps_program_sum(program, ins, n, true);
 }
 
 static void build_lane(const struct zps_peer_plan *plan, const uint32_t *masters, uint32_t n_masters,
