@@ -46,6 +46,21 @@ bool zps_plan_scheme_dense(enum zps_plan_scheme scheme) {
   return scheme >= ZPS_PLAN_DENSE_PS && scheme <= ZPS_PLAN_BLUECONNECT;
 }
 
+bool zps_plan_scheme_rank_order(enum zps_plan_scheme scheme) {
+  switch (scheme) {
+    case ZPS_PLAN_BALANCED:
+    case ZPS_PLAN_SPLIT_ALLGATHER:
+    case ZPS_PLAN_DSAR:
+    case ZPS_PLAN_AGSPARSE:
+    case ZPS_PLAN_OMNIREDUCE:
+    case ZPS_PLAN_SPARSE_PS:
+    case ZPS_PLAN_DENSE_PS:
+      return true;
+    default:
+      return false;
+  }
+}
+
 bool zps_plan_scheme_served(enum zps_plan_scheme scheme) {
   switch (scheme) {
     case ZPS_PLAN_BALANCED:

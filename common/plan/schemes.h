@@ -45,6 +45,8 @@ zps_err_t zps_plan_schemes_parse(const char *text, size_t len, unsigned *schemes
 bool zps_plan_scheme_lossy(enum zps_plan_scheme scheme);
 /* Sends all values, whatever they are. */
 bool zps_plan_scheme_dense(enum zps_plan_scheme scheme);
+/* Exact, and adds in rank order: the same bits whichever of these runs. */
+bool zps_plan_scheme_rank_order(enum zps_plan_scheme scheme);
 /* Goes through servers, not from worker to worker. */
 bool zps_plan_scheme_served(enum zps_plan_scheme scheme);
 

@@ -72,13 +72,21 @@ static zps_err_t describe(const struct zps_member_job *job, const struct zps_ten
   return survey(job, &input->cluster);
 }
 
-/* "auto" -> all exact schemes, "auto:a,b" -> these; false for other schemes. */
+/* Exact schemes that add in rank order. */
+static unsigned same_bits(void) {
+  unsigned schemes = 0;
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++)
+    schemes |= zps_plan_scheme_rank_order((enum zps_plan_scheme)i) ? 1u << i : 0;
+  return schemes;
+}
+
+/* "auto" -> those, "auto:a,b" -> these; false for other schemes. */
 static bool parse(const struct zps_tensor_spec *spec, unsigned *allowed_p, zps_err_t *code_p, struct zps_error *error) {
   const size_t len = strcspn(spec->scheme, " ");
   const char *const colon = memchr(spec->scheme, ':', len);
   const size_t name = colon ? (size_t)(colon - spec->scheme) : len;
   if (name != 4 || memcmp(spec->scheme, "auto", 4) != 0) return false;
-  *allowed_p = zps_plan_lossless();
+  *allowed_p = same_bits();
   *code_p = colon ? zps_plan_schemes_parse(colon + 1, len - name - 1, allowed_p, error) : ZPS_OK;
   return true;
 }

@@ -14,6 +14,11 @@ static void put_quoted(FILE *to, const char *text) {
   fputc('\'', to);
 }
 
+/* A scheme has one colour in every drawing; what tells them apart without colours are the points. */
+static const char *const colours[ZPS_PLAN_SCHEMES] = {"#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b",
+                                                      "#e377c2", "#7f7f7f", "#000000", "#555555", "#aaaaaa", "#17becf",
+                                                      "#bcbd22", "#393b79", "#e7969c", "#637939", "#8c6d31", "#ad494a"};
+
 static void put_script(FILE *to, const char *path, const struct zps_ctl_plan *plan) {
   const struct zps_plan_input *input = &plan->input;
   fprintf(to, "set terminal svg size 1000,640 noenhanced background 'white'\nset output ");
@@ -41,8 +46,8 @@ static void put_script(FILE *to, const char *path, const struct zps_ctl_plan *pl
     const enum zps_plan_scheme scheme = (enum zps_plan_scheme)s;
     /* What is exact and sparse stands out; dense ones are dashed, lossy ones dotted. */
     const unsigned dash = zps_plan_scheme_dense(scheme) ? 2 : zps_plan_scheme_lossy(scheme) ? 3 : 1;
-    fprintf(to, "%s$times using 1:%u with linespoints dashtype %u linewidth 2 title '%s'", comma, s + 2, dash,
-            zps_plan_scheme_name(scheme));
+    fprintf(to, "%s$times using 1:%u with linespoints dashtype %u linewidth 2 linecolor rgb '%s' title '%s'", comma,
+            s + 2, dash, colours[s], zps_plan_scheme_name(scheme));
     comma = ", ";
   }
   fputs("\nunset output\n", to);

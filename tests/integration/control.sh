@@ -200,6 +200,22 @@ tensor 11 4097
 has "another shape names both and who was first" "$(hear 11)" '4096 x 4 .*rank 0 \(host h10\).*rank 1 \(host h11\) says 4097 x 4'
 tensor 11 4096 ',"values":"qsgd4"'
 has "ranks must agree on what values travel as" "$(hear 11)" 'values raw, .*since rank 0 \(host h10\).*rank 1 \(host h11\) says .*values qsgd4'
+say 10 '{"jsonrpc":"2.0","id":5,"method":"tensor.register","params":{"job_id":"'"$job"'","name":"p","rows":4096,"width":4,"dtype":"f32","op":"sum","partitions":0,"block_bits":-1,"scheme":"auto:fast"}}'
+has "a choice among schemes that do not exist is refused" "$(hear 10)" "'fast'; there are balanced, "
+say 10 '{"jsonrpc":"2.0","id":6,"method":"tensor.register","params":{"job_id":"'"$job"'","name":"p","rows":4096,"width":4,"dtype":"f32","op":"sum","partitions":0,"block_bits":-1,"scheme":"auto"}}'
+has "a tensor may leave its scheme to the coordinator" "$(hear 10)" '"tensor": ?1'
+report() { # FD STEP
+  say "$1" '{"jsonrpc":"2.0","method":"tensor.report","params":{"job_id":"'"$job"'","tensor":1,"step":"'"$2"'"}}'
+}
+report 11 0x0000000000000000
+runs='"tensor": ?1.*"from": ?"0x0000000000000000".*"until": ?"0x0000000000000010".*"scheme": ?"balanced"'
+has "who asks hears the scheme of steps to come" "$(hear 11)" "tensor.plan.*$runs|$runs.*tensor.plan"
+has "and so do the others" "$(hear 10)" "tensor.plan.*$runs|$runs.*tensor.plan"
+report 10 0x0000000000000003
+has "who asks again hears all runs" "$(hear 10)" '"whole": ?true'
+say 10 '{"jsonrpc":"2.0","method":"tensor.report","params":{"tensor":-1}}'
+ok "a report that makes no sense is left out" until_true logged c 'tensor.report is left out'
+ok "tensors shows what is planned" eval 'ctl tensors | grep -q "p .*auto .* balanced "'
 ok "jobs shows it" eval 'ctl jobs | grep -q "^j .*running"'
 ok "tensors shows it" eval 'ctl tensors | grep -q "w .*open.* auto  *raw "'
 ok "stats shows it" eval 'ctl stats | grep -q "^s  *j  *w"'
