@@ -1,6 +1,7 @@
 """Which rows each grid has. A row is a dictionary; `key` says what makes two rows the same measurement."""
 import functools
 import os
+import re
 import subprocess
 
 from .lab import bits
@@ -28,6 +29,10 @@ class Grids:
                               env={**os.environ, **environment(self.build)})
         return done.stdout
 
+    def has(self, option, value):
+        """Whether this build's zenps-perf takes the option, and the value for it."""
+        return re.search(rf"--{option}=\S*\b{value}\b", self.options()) is not None
+
     @functools.lru_cache(None)
     def trace(self, name):
         """The trace's file, or None where there are no data."""
@@ -40,7 +45,7 @@ class Grids:
     def zenps(self, scheme, **row):
         """`scheme` balanced, dense, auto or whatever else this build has; codec auto, paper or coo."""
         args = []
-        if "--scheme" in self.options():
+        if self.has("scheme", scheme):
             args += ["--scheme", scheme]
         elif scheme == "dense":
             row["density"], args = 1.0, []
@@ -110,7 +115,7 @@ class Grids:
 
     def planner(self, nodes=(4, 8, 16), rates=("100mbit", "none")):
         """SparCML's figure 3: time over density and hosts, the planner choosing, against every rival."""
-        scheme = "auto" if "--scheme" in self.options() else "balanced"
+        scheme = "auto" if self.has("scheme", "auto") else "balanced"
         for rate in rates:
             for n in nodes:
                 base = {"n": n, "rate": rate, "rows": M16 if rate == "none" else 1 << 22, "steps": 3}
@@ -124,7 +129,7 @@ class Grids:
     def breakdown(self, n=8, rate="25mbit"):
         """Zen's figure 15b: what each feature gains, on the gradients of an embedding."""
         base = {"n": n, "rate": rate, "trace": "text8_lm", "steps": 3}
-        if "coo" in self.options():
+        if self.has("codec", "coo"):
             yield self.zenps("balanced", **base, width=16, codec="coo", elements=True)
         yield self.zenps("balanced", **base, width=16, codec="paper", elements=True)
         yield self.zenps("balanced", **base, width=16, codec="auto", elements=True)
@@ -141,7 +146,7 @@ class Grids:
     def scale(self, rate="10mbit"):
         """Up to 64 hosts: time, imbalance, memory."""
         for n in (2, 4, 8, 16, 32, 64):
-            yield self.zenps("balanced", n=n, rate=rate, rows=1 << 20, density=0.01, steps=3)
+            yield self.zenps("balanced", n=n, rate=rate, rows=1 << 20, density=0.01, steps=10)
 
     def dedicated(self, rate="25mbit"):
         """Servers on hosts of their own."""
@@ -153,7 +158,7 @@ class Grids:
         base = {"n": 16, "rate": rate, "rows": 1 << 20, "density": 0.05, "racks": 4, "uplink": uplink, "steps": 3}
         yield self.zenps("balanced", **base)
         for scheme in ("blueconnect", "hierarchical"):
-            if scheme in self.options():
+            if self.has("scheme", scheme):
                 yield self.zenps(scheme, **base)
         for system, scheme in DENSE_RIVALS:
             yield self.rival(system, scheme, **base)

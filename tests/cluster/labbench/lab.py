@@ -179,20 +179,22 @@ class Lab:
         return list(zip(outputs, usages))
 
     def counters(self):
-        """Per host (bytes out, packets out, bytes in, packets in) on the wire since the lab is up."""
-        rows = []
-        for line in self.call("stat").splitlines():
-            f = line.split()
-            rows.append((int(f[3]), int(f[5]), int(f[10]), int(f[12])))
-        return rows
+        """Per ("host" or "rack", number): (bytes out, packets out, bytes in, packets in) on the wire since the lab is up."""
+        fields = [line.split() for line in self.call("stat").splitlines()]
+        return {(f[0], int(f[1])): (int(f[3]), int(f[5]), int(f[10]), int(f[12])) for f in fields}
 
     def traffic(self, before, rounds, hosts):
-        """Per round: payload of the busiest of the first `hosts` hosts in each direction, and of all of them out."""
-        after = self.counters()
-        out = [max(0, a[0] - b[0] - HEADERS * (a[1] - b[1])) / rounds for a, b in zip(after, before)][:hosts]
-        into = [max(0, a[2] - b[2] - HEADERS * (a[3] - b[3])) / rounds for a, b in zip(after, before)][:hosts]
+        """Per round: payload of the busiest of the first `hosts` hosts in each direction; the time that the slowest link needs
+        for what it carried."""
         if self.rate == "none":  # no queue counts there
             return {"bytes_in": None, "bytes_out": None, "limit_ms": None}
-        busiest = max(max(out), max(into))
-        return {"bytes_in": round(max(into)), "bytes_out": round(max(out)),
-                "limit_ms": busiest * 8000 / bits(self.rate)}
+        out, into, limit_ms = 0, 0, 0
+        for (kind, number), a in self.counters().items():
+            b = before[kind, number]
+            ways = [max(0, a[i] - b[i] - HEADERS * (a[i + 1] - b[i + 1])) / rounds for i in (0, 2)]
+            if kind == "host" and number < hosts:
+                out, into = max(out, ways[0]), max(into, ways[1])
+            rate = bits(self.rate if kind == "host" else self.uplink)
+            if rate and (kind == "rack" or number < hosts):
+                limit_ms = max(limit_ms, max(ways) * 8000 / rate)
+        return {"bytes_in": round(into), "bytes_out": round(out), "limit_ms": limit_ms}

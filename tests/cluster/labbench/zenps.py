@@ -40,6 +40,7 @@ def run(spec, build, series=None):
         daemon = program(build, "zenpsd")
         listening = os.path.join(lab.scratch, "address")
         coordinator = lab.spawn(hosts, [daemon, "--roles=coordinator", f"--control-listen={address}", "--log-level=warn",
+                                        "--control-dead=60s", "--coordinator-call-timeout=60s",  # 128 processes, two cores
                                         f"--control-address-file={listening}", f"--coordinator-min-servers={n_servers}"],
                                 "coordinator", env)
         deadline = time.monotonic() + 20
@@ -59,7 +60,7 @@ def run(spec, build, series=None):
         ranks = [lab.spawn(i, command, f"rank{i}",
                            {**env, "ZENPS_COORDINATOR": address, "ZENPS_JOB": "bench", "ZENPS_RANK": str(i),
                             "ZENPS_WORLD_SIZE": str(n), "ZENPS_INTERFACE": "eth0", "ZENPS_ROUND_TIMEOUT": "600s",
-                            "ZENPS_JOIN_TIMEOUT": "120s"}, capture=True) for i in range(n)]
+                            "ZENPS_JOIN_TIMEOUT": "300s"}, capture=True) for i in range(n)]
         ended = lab.await_end(ranks, spec["timeout_s"])
         watch.done.set()
         rounds = spec["warmup"] + spec["steps"]
