@@ -3,6 +3,9 @@
 #include <stddef.h>
 #include <string.h>
 
+/* A choice holds for no more windows than this, however far steps are apart. */
+#define STRIDE_MAX 64u
+
 uint64_t zps_plan_schedule_until(const struct zps_plan_schedule *schedule) {
   return schedule->n ? schedule->runs[schedule->n - 1].until : 0;
 }
@@ -30,8 +33,10 @@ static void append(struct zps_plan_schedule *schedule, const struct zps_plan_run
 
 void zps_plan_schedule_extend(struct zps_plan_schedule *schedule, uint64_t step, uint64_t window,
                               enum zps_plan_scheme scheme, struct zps_plan_run *run_p) {
-  const uint64_t from = zps_plan_schedule_until(schedule), jump = step > from ? step - from : 0;
-  const uint64_t ahead = jump > window ? jump : window, last = step > from ? step : from;
+  const uint64_t from = zps_plan_schedule_until(schedule), last = step > from ? step : from;
+  /* Where a run starts says nothing of its strides. */
+  const uint64_t jump = schedule->n > 0 ? last - from : 0, most = window * STRIDE_MAX;
+  const uint64_t ahead = jump < window ? window : jump < most ? jump : most;
   *run_p = (struct zps_plan_run){
       .from = from, .until = last > UINT64_MAX - ahead ? UINT64_MAX : last + ahead, .scheme = scheme};
   append(schedule, run_p);

@@ -27,8 +27,13 @@ static void test_a_schedule(void **state) {
   /* Steps in strides: the answers reach further and further. */
   zps_plan_schedule_extend(&schedule, 1048, 16, ZPS_PLAN_RING, &run);
   assert_true(run.from == 48 && run.until == 2048);
+  zps_plan_schedule_extend(&schedule, 1000000, 16, ZPS_PLAN_RING, &run);
+  assert_true(run.from == 2048 && run.until == 1000000 + 1024); /* but not too far */
   zps_plan_schedule_extend(&schedule, UINT64_MAX - 1, 16, ZPS_PLAN_RING, &run);
   assert_true(run.until == UINT64_MAX);
+  schedule.n = 0; /* a run that starts in the middle has windows as any */
+  zps_plan_schedule_extend(&schedule, 100000, 16, ZPS_PLAN_RING, &run);
+  assert_true(run.from == 0 && run.until == 100016);
 }
 
 static void test_the_oldest_runs_are_forgotten(void **state) {
