@@ -14,7 +14,8 @@ static const struct {
   const char *name;
   unsigned push, result;
 } policies[] = {[ZPS_CODEC_AUTO] = {"auto", COO | BITMAP | RICE | HOLES, COO | BITMAP | RICE | HOLES},
-                [ZPS_CODEC_PAPER] = {"paper", COO, BITMAP}};
+                [ZPS_CODEC_PAPER] = {"paper", COO, BITMAP},
+                [ZPS_CODEC_COO_ONLY] = {"coo", COO, COO}};
 enum { N_POLICIES = sizeof policies / sizeof policies[0] };
 
 const char *zps_codec_policy_name(enum zps_codec_policy policy) {

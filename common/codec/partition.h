@@ -21,7 +21,7 @@
 
 #define ZPS_PARTITION_ROWS_MAX (1ull << 40)
 #define ZPS_PARTITION_PARTS_MAX 65536u
-#define ZPS_PARTITION_BLOCK_BITS_MAX 20u
+#define ZPS_PARTITION_BLOCK_BITS_MAX 31u /* local ranks are 32 bits */
 
 struct zps_partition {
   uint64_t rows;

@@ -235,7 +235,9 @@ static void policies(void **state) {
   assert_int_equal(policy, ZPS_CODEC_AUTO);
   assert_true(zps_codec_policy_parse("paper", &policy));
   assert_int_equal(policy, ZPS_CODEC_PAPER);
-  assert_false(zps_codec_policy_parse("coo", &policy));
+  assert_true(zps_codec_policy_parse("coo", &policy));
+  assert_int_equal(policy, ZPS_CODEC_COO_ONLY);
+  assert_false(zps_codec_policy_parse("bitmap", &policy));
   assert_string_equal(zps_codec_policy_name(ZPS_CODEC_PAPER), "paper");
   assert_string_equal(zps_codec_policy_name((enum zps_codec_policy)0), "?");
   const uint32_t all[] = {0, 1, 2, 3};
@@ -243,6 +245,9 @@ static void policies(void **state) {
   assert_int_equal(zps_codec_choose(zps_codec_push_set(ZPS_CODEC_PAPER), 4, all, 4, &bytes), ZPS_CODEC_COO);
   assert_int_equal(bytes, 16);
   assert_int_equal(zps_codec_choose(zps_codec_result_set(ZPS_CODEC_PAPER), 4, all, 0, &bytes), ZPS_CODEC_BITMAP);
+  assert_int_equal(zps_codec_push_set(ZPS_CODEC_COO_ONLY), 1u << ZPS_CODEC_COO);
+  assert_int_equal(zps_codec_result_set(ZPS_CODEC_COO_ONLY), 1u << ZPS_CODEC_COO);
+  assert_int_equal(zps_codec_plain(zps_codec_result_set(ZPS_CODEC_COO_ONLY), 1000, 900), ZPS_CODEC_COO);
   assert_int_equal(bytes, 4);
   assert_int_equal(zps_codec_plain(zps_codec_result_set(ZPS_CODEC_PAPER), 4000, 1), ZPS_CODEC_BITMAP);
   assert_int_equal(zps_codec_plain(zps_codec_push_set(ZPS_CODEC_PAPER), 4000, 3999), ZPS_CODEC_COO);

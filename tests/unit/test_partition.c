@@ -39,7 +39,7 @@ static void rows_and_places_correspond(void **state) {
   (void)state;
   static const uint64_t sizes[] = {1, 2, 31, 1000, 4096, 65537};
   static const uint32_t parts[] = {1, 2, 3, 7, 16, 100, 5000};
-  static const uint32_t bits[] = {0, 3, 10, 20};
+  static const uint32_t bits[] = {0, 3, 10, 20, 31};
   for (unsigned s = 0; s < COUNT(sizes); s++)
     for (unsigned p = 0; p < COUNT(parts); p++)
       for (unsigned b = 0; b < COUNT(bits); b++) check_bijection(sizes[s], parts[p], bits[b], s * 100 + p);
@@ -68,6 +68,33 @@ static void large_tensors_are_divided_exactly(void **state) {
   }
 }
 
+/* The largest blocks there are: one for each partition, so that partitions are ranges of rows. */
+static void ranges_of_rows_are_exact(void **state) {
+  (void)state;
+  static const uint64_t sizes[] = {ZPS_PARTITION_ROWS_MAX, ZPS_PARTITION_ROWS_MAX - 1,
+                                   ZPS_PARTITION_ROWS_MAX - (1ull << 31) + 1};
+  for (unsigned s = 0; s < COUNT(sizes); s++) {
+    struct zps_partition part;
+    assert_int_equal(zps_partition_init(&part, sizes[s], 512, 31, s, NULL), ZPS_OK);
+    assert_int_equal(part.n_groups, 1);
+    uint64_t total = 0;
+    for (uint64_t block = 0; block < 512; block++) {
+      const uint64_t first = block << 31, end = block < 511 ? (block + 1) << 31 : sizes[s];
+      const uint64_t probes[] = {first, first + (end - first) / 2, end - 1};
+      for (unsigned i = 0; i < COUNT(probes); i++) {
+        uint32_t local;
+        const uint32_t p = zps_partition_of(&part, probes[i], &local);
+        assert_int_equal(local, probes[i] - first);
+        assert_int_equal(zps_partition_block(&part, 0, p), block);
+        assert_int_equal(zps_partition_row(&part, p, local), probes[i]);
+        assert_int_equal(zps_partition_size(&part, p), end - first);
+      }
+      total += end - first;
+    }
+    assert_int_equal(total, sizes[s]);
+  }
+}
+
 static void impossible_shapes_are_refused(void **state) {
   (void)state;
   struct zps_partition part;
@@ -79,8 +106,8 @@ static void impossible_shapes_are_refused(void **state) {
   assert_int_equal(zps_partition_init(&part, 10, 0, 0, 1, &error), ZPS_ERR_INVALID);
   assert_int_equal(zps_partition_init(&part, 10, 65537, 0, 1, &error), ZPS_ERR_INVALID);
   assert_string_equal(error.text, "65537 partitions: must be 1 to 65536");
-  assert_int_equal(zps_partition_init(&part, 10, 4, 21, 1, &error), ZPS_ERR_INVALID);
-  assert_string_equal(error.text, "blocks of 2^21 rows: must be 2^0 to 2^20");
+  assert_int_equal(zps_partition_init(&part, 10, 4, 32, 1, &error), ZPS_ERR_INVALID);
+  assert_string_equal(error.text, "blocks of 2^32 rows: must be 2^0 to 2^31");
   assert_int_equal(zps_partition_init(&part, UINT32_MAX, 1, 0, 1, &error), ZPS_OK);
   assert_int_equal(zps_partition_init(&part, 1ull << 32, 1, 0, 1, &error), ZPS_ERR_INVALID);
   assert_non_null(strstr(error.text, "fewer than 2^32 rows"));
@@ -179,6 +206,7 @@ int main(void) {
       cmocka_unit_test(rows_and_places_correspond),    cmocka_unit_test(large_tensors_are_divided_exactly),
       cmocka_unit_test(impossible_shapes_are_refused), cmocka_unit_test(a_row_goes_everywhere_over_the_seeds),
       cmocka_unit_test(groups_fall_independently),     cmocka_unit_test(imbalance_keeps_to_theorem_2),
+      cmocka_unit_test(ranges_of_rows_are_exact),
   };
   return cmocka_run_group_tests_name("partition", tests, NULL, NULL);
 }

@@ -334,8 +334,8 @@ static void test_refused_jobs_and_tensors(void **state) {
   spec.dtype = (enum zps_dtype)9;
   expect_refused(&scene, spec, ZPS_ERR_UNSUPPORTED, "9 is no dtype");
   spec.dtype = ZPS_DTYPE_U8;
-  spec.codec = (enum zps_codec_policy)3;
-  expect_refused(&scene, spec, ZPS_ERR_UNSUPPORTED, "3 is no choice of codecs");
+  spec.codec = (enum zps_codec_policy)4;
+  expect_refused(&scene, spec, ZPS_ERR_UNSUPPORTED, "4 is no choice of codecs");
   spec.codec = ZPS_CODEC_AUTO;
   spec.op = ZPS_OP_MEAN;
   expect_refused(&scene, spec, ZPS_ERR_UNSUPPORTED, "bytes have no mean");

@@ -100,11 +100,55 @@ static void rows_go_to_their_slots(void **state) {
   }
 }
 
+/* Against zps_partition_of() and back, up to the greatest rows and blocks. */
+static void rows_are_located(void **state) {
+  (void)state;
+  enum { N = 61 };
+  static const struct {
+    uint64_t rows;
+    uint32_t n_parts, block_bits;
+  } cases[] = {{1000, 7, 0},          {1ull << 40, 65536, 0},      {(1ull << 40) - 5, 300, 3},
+               {1ull << 40, 512, 31}, {(1ull << 40) - 1, 520, 31}, {(1ull << 33) + 1, 5, 31},
+               {UINT32_MAX, 3, 30}};
+  struct zps_rng rng = {.state = 3};
+  const struct zps_simd *simd;
+  for (unsigned c = 0; c < COUNT(cases); c++) {
+    struct zps_partition part;
+    assert_int_equal(zps_partition_init(&part, cases[c].rows, cases[c].n_parts, cases[c].block_bits, c, NULL), ZPS_OK);
+    for (unsigned v = 0; (simd = zps_simd_variant(v)) != NULL; v++) {
+      int64_t rows[N];
+      uint32_t locals[N + ZPS_SIMD_SLACK] = {0}, positions[N + ZPS_SIMD_SLACK] = {0};
+      uint16_t parts[N + ZPS_SIMD_SLACK];
+      uint64_t back[N + ZPS_SIMD_SLACK];
+      for (unsigned i = 0; i < N; i++) rows[i] = (int64_t)zps_rng_below(&rng, part.rows);
+      rows[0] = 0;
+      rows[N - 1] = (int64_t)part.rows - 1;
+      assert_true(simd->locate_rows(&part, rows, N, parts, locals));
+      for (unsigned i = 0; i < N; i++) {
+        uint32_t local;
+        assert_int_equal(parts[i], zps_partition_of(&part, (uint64_t)rows[i], &local));
+        assert_int_equal(locals[i], local);
+        simd->rows_of(&part, parts[i], &locals[i], 1, back);
+        assert_int_equal(back[0], rows[i]);
+      }
+      const uint64_t first = part.rows > UINT32_MAX ? part.rows - UINT32_MAX : 0;
+      for (unsigned i = 0; i < N; i++) positions[i] = (uint32_t)zps_rng_below(&rng, part.rows - first);
+      simd->locate(&part, first, positions, N, parts, locals);
+      for (unsigned i = 0; i < N; i++) {
+        uint32_t local;
+        assert_int_equal(parts[i], zps_partition_of(&part, first + positions[i], &local));
+        assert_int_equal(locals[i], local);
+      }
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(a_step_back_is_seen),
       cmocka_unit_test(added_sums_are_taken),
       cmocka_unit_test(rows_go_to_their_slots),
+      cmocka_unit_test(rows_are_located),
   };
   return cmocka_run_group_tests_name("simd", tests, NULL, NULL);
 }

@@ -60,7 +60,7 @@ static const struct zps_opt opts[] = {
         .help = "the last E ranks touch no row"),
     OPT(ZPS_OPT_UINT, partitions, .name = "partitions", .arg = "P", .def = "0", .min = 0, .max = 65536,
         .help = "partitions of the tensor (0: the default)"),
-    OPT(ZPS_OPT_UINT, block_bits, .name = "block-bits", .arg = "BITS", .def = "0", .min = 0, .max = 20,
+    OPT(ZPS_OPT_UINT, block_bits, .name = "block-bits", .arg = "BITS", .def = "0", .min = 0, .max = 31,
         .help = "hash blocks of 2^BITS rows"),
     OPT(ZPS_OPT_BOOL, hierarchical, .name = "hierarchical",
         .help = "partition by Zen's Algorithm 1 instead of the ordered walk"),
