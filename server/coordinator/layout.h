@@ -5,17 +5,28 @@
  * tensors, so that a partition has ZPS_LAYOUT_ROWS_MIN rows or more; more for huge ones, since a partition addresses
  * its rows with 32 bits. Never more partitions than rows, also when more are asked for. Owners go round-robin, each
  * tensor starting at another server, so that tensors of one partition spread as well.
+ *
+ * The schemes that others have for servers (sparse-ps, dense-ps, omnireduce) give each server one run of consecutive
+ * rows, as even as whole blocks allow: so many blocks that there is one for each partition, of which each server gets
+ * consecutive ones.
  */
 #ifndef ZPS_SERVER_COORDINATOR_LAYOUT_H
 #define ZPS_SERVER_COORDINATOR_LAYOUT_H
 
-#include <stdint.h>
+#include "common/codec/partition.h"
 
 #define ZPS_LAYOUT_PARTS_PER_SERVER 4u
 #define ZPS_LAYOUT_ROWS_MIN 256u
+#define ZPS_LAYOUT_RANGES_PER_SERVER 32u /* at most; at least half as many, where there are rows */
 
 /* `asked` 0: the default. rows and n_servers are at least 1. */
 uint32_t zps_layout_parts(uint64_t rows, uint32_t n_servers, uint32_t asked);
 void zps_layout_owners(uint32_t tensor, uint32_t n_servers, uint32_t n_parts, uint32_t *owners);
+
+/* Is it one of the schemes with even ranges? */
+bool zps_layout_is_even(const char *scheme);
+void zps_layout_even(uint64_t rows, uint32_t n_servers, uint32_t *n_parts_p, uint32_t *block_bits_p);
+/* Of a partition made of these numbers. The first range goes to another server for each tensor. */
+void zps_layout_even_owners(const struct zps_partition *part, uint32_t tensor, uint32_t n_servers, uint32_t *owners);
 
 #endif

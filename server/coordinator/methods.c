@@ -137,9 +137,9 @@ static zps_err_t get_choice(const zps_json *params, const char *key, const char 
 
 static zps_err_t get_codecs(const zps_json *params, struct zps_tensor_spec *spec, struct zps_error *error) {
   const char *codec, *values;
-  zps_err_t err = get_choice(params, "codec", "auto", "auto and paper", &codec, error);
+  zps_err_t err = get_choice(params, "codec", "auto", "auto, paper and coo", &codec, error);
   if (!err && !zps_codec_policy_parse(codec, &spec->codec))
-    err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such codec: '%.40s' (there are auto and paper)", codec);
+    err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such codec: '%.40s' (there are auto, paper and coo)", codec);
   if (!err) err = get_choice(params, "values", "raw", ZPS_VALUES_NAMES, &values, error);
   if (!err && !zps_values_parse(values, &spec->value_codec))
     err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such codec of values: '%.40s' (there are " ZPS_VALUES_NAMES ")",

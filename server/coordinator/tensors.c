@@ -68,8 +68,16 @@ static zps_err_t complete(const struct zps_member_job *job, const struct zps_ten
   if (spec->n_parts > ZPS_PARTITION_PARTS_MAX)
     return zps_fail(error, ZPS_ERR_INVALID, "tensor '%s': %u partitions asked for, at most %u are possible", spec->name,
                     spec->n_parts, ZPS_PARTITION_PARTS_MAX);
-  spec->n_parts = zps_layout_parts(spec->rows, job->n_servers, spec->n_parts);
   if (spec->block_bits == UINT32_MAX) spec->block_bits = 0;
+  if (zps_layout_is_even(spec->scheme)) {
+    if (spec->n_parts || spec->block_bits)
+      return zps_fail(error, ZPS_ERR_INVALID,
+                      "tensor '%s': scheme %s lays rows out itself: it takes no number of partitions, no block_bits",
+                      spec->name, spec->scheme);
+    zps_layout_even(spec->rows, job->n_servers, &spec->n_parts, &spec->block_bits);
+  } else {
+    spec->n_parts = zps_layout_parts(spec->rows, job->n_servers, spec->n_parts);
+  }
   struct zps_partition part;
   return zps_partition_init(&part, spec->rows, spec->n_parts, spec->block_bits, job->seed, error);
 }
@@ -96,6 +104,15 @@ static zps_err_t compare(const struct zps_member_job *job, const struct zps_memb
                   "tensor '%.60s' is %s since rank %u (host %.40s) registered it, rank %u (host %.40s) says %s",
                   spec->name, theirs, tensor->first_rank, job->ranks[tensor->first_rank]->host, rank,
                   job->ranks[rank]->host, ours);
+}
+
+static void set_owners(const struct zps_member_job *job, const struct zps_tensor_spec *spec, uint32_t *owners) {
+  struct zps_partition part;
+  if (zps_layout_is_even(spec->scheme) &&
+      zps_partition_init(&part, spec->rows, spec->n_parts, spec->block_bits, job->seed, NULL) == ZPS_OK)
+    zps_layout_even_owners(&part, spec->tensor, job->n_servers, owners);
+  else
+    zps_layout_owners(spec->tensor, job->n_servers, spec->n_parts, owners);
 }
 
 static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *job, const struct zps_tensor_spec *spec,
@@ -125,7 +142,7 @@ static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *
   tensor->spec = *spec;
   tensor->spec.job_id = job->job_id;
   tensor->spec.tensor = job->n_tensors;
-  zps_layout_owners(tensor->spec.tensor, job->n_servers, spec->n_parts, owners);
+  set_owners(job, &tensor->spec, owners);
   tensor->spec.owners = owners;
   tensor->first_rank = rank;
   tensor->n_pending = job->n_servers;

@@ -431,6 +431,63 @@ static void test_layout(void **state) {
   }
 }
 
+/* Each server has one run of consecutive rows, and all runs are within a seventeenth of each other. */
+static void test_even_ranges(void **state) {
+  (void)state;
+  static const uint64_t sizes[] = {1, 2, 5, 64, 1000, 4096, 65537, 1000003, (1ull << 33) + 1, 1ull << 40};
+  static const uint32_t servers[] = {1, 2, 3, 8, 100, ZPS_SERVERS_MAX};
+  for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (unsigned j = 0; j < sizeof servers / sizeof servers[0]; j++) {
+      const uint32_t n_servers = servers[j];
+      struct zps_partition part;
+      uint32_t n_parts, bits;
+      zps_layout_even(sizes[i], n_servers, &n_parts, &bits);
+      assert_true(n_parts <= n_servers * ZPS_LAYOUT_RANGES_PER_SERVER || bits == ZPS_PARTITION_BLOCK_BITS_MAX);
+      assert_true(n_parts == sizes[i] || n_parts >= n_servers * ZPS_LAYOUT_RANGES_PER_SERVER / 2);
+      assert_int_equal(zps_partition_init(&part, sizes[i], n_parts, bits, i, NULL), ZPS_OK);
+      assert_int_equal(part.n_groups, 1);
+      uint32_t *const owners = calloc(n_parts, sizeof *owners), *const blocks = calloc(n_servers, sizeof *blocks);
+      assert_true(owners && blocks);
+      zps_layout_even_owners(&part, 7, n_servers, owners);
+      uint32_t last = 7 % n_servers, least = n_parts, most = 0;
+      for (uint32_t block = 0; block < n_parts; block++) {
+        uint32_t local;
+        const uint32_t owner = owners[zps_partition_of(&part, (uint64_t)block << bits, &local)];
+        assert_int_equal(local, 0);
+        if (blocks[owner]++ == 0)
+          last = owner;
+        else
+          assert_int_equal(owner, last); /* it comes only once */
+      }
+      for (uint32_t s = 0; s < n_servers; s++) {
+        if (blocks[s] < least) least = blocks[s];
+        if (blocks[s] > most) most = blocks[s];
+      }
+      assert_true(most - least <= 1);
+      free(owners);
+      free(blocks);
+    }
+  }
+}
+
+static void test_even_schemes_lay_out_their_rows(void **state) {
+  (void)state;
+  const struct seen *seen = NULL;
+  const uint64_t job_id = running_job();
+  tensor_scheme = "dense-ps";
+  assert_int_equal(tensor(2, job_id, "w", 100000, 0), ZPS_OK);
+  assert_int_equal(tensor(3, job_id, "w", 100000, 0), ZPS_OK);
+  assert_int_equal(count(ZPS_ACT_TENSOR_OPEN, 0, &seen), 1);
+  assert_int_equal(seen->n_parts, 49); /* of 2^11 rows, for 2 servers */
+  assert_int_equal(tensor(3, job_id, "w2", 100000, 8), ZPS_ERR_INVALID);
+  assert_string_equal(t.error.text,
+                      "tensor 'w2': scheme dense-ps lays rows out itself: it takes no number of "
+                      "partitions, no block_bits");
+  tensor_scheme = "";
+  assert_int_equal(tensor(3, job_id, "w", 100000, 0), ZPS_ERR_SHAPE);
+  assert_non_null(strstr(t.error.text, "in 49 partitions, block_bits 11, codec auto, values raw, scheme dense-ps"));
+}
+
 static void sink(void *ctx, enum zps_log_level level, const char *component, const char *text) {
   (void)ctx, (void)component, (void)text;
   assert_true(level > ZPS_LOG_ERROR);
@@ -457,6 +514,8 @@ int main(void) {
       CASE(test_server_names),
       CASE(test_going_down_refuses_joins),
       cmocka_unit_test(test_layout),
+      cmocka_unit_test(test_even_ranges),
+      CASE(test_even_schemes_lay_out_their_rows),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
