@@ -1,0 +1,21 @@
+/* A device against the cpu: whether both make the same of random gradients. Knows the vtable alone. */
+#ifndef ZPS_GPU_BENCH_CHECK_H
+#define ZPS_GPU_BENCH_CHECK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gpu/device.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Encodes, decodes, merges and hashes gradients of up to `rows_max` rows in many shapes; says on stderr what differs.
+ * `n_checks_p` counts the comparisons. */
+bool zps_bench_check(struct zps_device *cpu, struct zps_device *device, uint64_t rows_max, unsigned *n_checks_p);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

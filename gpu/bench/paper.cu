@@ -1,0 +1,97 @@
+/* Zen's Algorithm 1 as the paper has it, with 32-bit indices: the rows that are not zero, hashed to partitions, and
+ * their values gathered. */
+#include "gpu/bench/bench.cuh"
+#include "gpu/cuda/emit.cuh"
+#include "gpu/cuda/hierarchical.cuh"
+
+namespace {
+
+using namespace zps;
+
+struct RowNumber {
+  u32 *rows;
+  __device__ void operator()(const Found &, u64 at, u64 bit) const { rows[at] = static_cast<u32>(bit); }
+};
+
+__global__ void __launch_bounds__(THREADS) gather_kernel(const float *values, const u32 *rows, u64 n, float *out) {
+  const u64 stride = gridDim.x * static_cast<u64>(THREADS);
+  for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < n; i += stride) out[i] = values[rows[i]];
+}
+
+u64 slots_of(const BenchJob &job) {
+  return 2 * job.nnz / job.part.n_parts + 1;
+}
+u64 memory_of(const BenchJob &job) {
+  return slots_of(job) + slots_of(job) / 10;
+}
+
+class Paper : public BenchRival {
+ public:
+  explicit Paper(const BenchJob &job)
+      : job_(job),
+        n_slots_(memory_of(job) * job.part.n_parts),
+        bits_((job.part.rows + 31) / 32 * 4),
+        rows_(job.nnz * 4),
+        out_(job.nnz * 4),
+        values_(job.nnz * 4),
+        slots_(n_slots_ * 4),
+        slot_bits_((n_slots_ + 31) / 32 * 4),
+        states_(job.nnz),
+        counts_((job.part.n_parts + HASH_COUNTS + 1) * 8),
+        starts_((job.part.n_parts + 1) * 8),
+        slot_starts_((job.part.n_parts + 1) * 8),
+        row_states_(list_tiles(job.part.rows) * 8 + 64),
+        slot_states_(list_tiles(n_slots_) * 8 + 64) {
+    u64 *const host = new u64[job.part.n_parts + 1];
+    for (u32 p = 0; p <= job.part.n_parts; p++) host[p] = p * memory_of(job);
+    bench_check(cudaMemcpy(slot_starts_.as<u64>(), host, (job.part.n_parts + 1) * 8, cudaMemcpyDefault), "slot starts");
+    delete[] host;
+    hashing_ = Hashing<u32>();
+    hashing_.part = job.part;
+    hashing_.rows = rows_.as<u32>();
+    hashing_.n = job.nnz;
+    hashing_.k = 3;
+    hashing_.r1 = slots_of(job);
+    hashing_.seed = 1;
+    hashing_.slot_starts = slot_starts_.as<u64>();
+    hashing_.n_slots = n_slots_;
+    hashing_.slots = slots_.as<u32>();
+    hashing_.states = states_.as<uint8_t>();
+    hashing_.counters = counts_.as<u64>();
+    hashing_.counts = counts_.as<u64>() + job.part.n_parts;
+    hashing_.bits = slot_bits_.as<u32>();
+    hashing_.tickets = slot_states_.as<Tickets>();
+    hashing_.tile_states = slot_states_.as<u64>() + 8;
+    hashing_.out = out_.as<u32>();
+    hashing_.starts = starts_.as<u64>();
+  }
+
+  void run() override {
+    const u64 rows = job_.part.rows;
+    Found found = {};
+    found.count = counts_.as<u64>() + job_.part.n_parts + HASH_COUNTS;
+    (void)cudaMemsetAsync(row_states_.as<u64>(), 0, list_tiles(rows) * 8 + 64, job_.stream);
+    (void)cudaMemsetAsync(slot_states_.as<u64>(), 0, list_tiles(n_slots_) * 8 + 64, job_.stream);
+    mark_rows(job_.stream, job_.grid, ZPS_DTYPE_F32, job_.values, 1, rows, bits_.as<u32>());
+    const RowNumber emit = {rows_.as<u32>()};
+    ZPS_LAUNCH(job_.stream, blocks_for(job_.grid, rows, LIST_TILE_BITS), THREADS, list_kernel<RowNumber>,
+               bits_.as<u32>(), rows, emit, found, row_states_.as<Tickets>(), row_states_.as<u64>() + 8);
+    hash_insert(job_.stream, job_.grid, hashing_);
+    hash_collect(job_.stream, job_.grid, hashing_);
+    ZPS_LAUNCH(job_.stream, blocks_for(job_.grid, job_.nnz, THREADS), THREADS, gather_kernel, job_.values,
+               out_.as<u32>(), job_.nnz, values_.as<float>());
+  }
+
+ private:
+  BenchJob job_;
+  u64 n_slots_;
+  BenchMemory bits_, rows_, out_, values_, slots_, slot_bits_, states_, counts_, starts_, slot_starts_, row_states_,
+      slot_states_;
+  Hashing<u32> hashing_;
+};
+
+}  // namespace
+
+BenchRival *bench_paper(const BenchJob &job) {
+  return new Paper(job);
+}

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Compiles every kernel for one chip and writes what ptxas says of it into the table of a README.
+#
+#   gpu/cuda/resources.sh NVCC README [ARCH]     ARCH: 90
+#
+# The table stands between the lines "<!-- resources -->" and "<!-- end of resources -->".
+set -eu
+nvcc=$1 readme=$2 arch=${3:-90}
+top=$(cd "$(dirname "$0")/../.." && pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+for source in "$top"/gpu/cuda/*.cu; do
+  "$nvcc" -std=c++17 -O3 -fmad=false -arch="sm_$arch" -Xptxas -v -I"$top" -c -o "$work/object" "$source" \
+    -Xcompiler -Wno-missing-field-initializers 2>"$work/log" || { cat "$work/log" >&2; exit 1; }
+  c++filt <"$work/log" | awk -v file="$(basename "$source")" '
+    /Compiling entry function/ { name = $0; sub(/^[^\047]*\047/, "", name); sub(/\047.*$/, "", name)
+      sub(/^void /, "", name); gsub(/zps::\(anonymous namespace\)::|zps::/, "", name); sub(/\(.*$/, "", name)
+      gsub(/unsigned long long/, "u64", name); gsub(/unsigned int/, "u32", name)
+      gsub(/unsigned short/, "u16", name); gsub(/unsigned char/, "u8", name); gsub(/ >/, ">", name) }
+    /spill stores/ { stack = $1; spills = $5 + $9 }
+    /Used [0-9]+ registers/ { registers = $0; sub(/^.*Used /, "", registers); sub(/ .*$/, "", registers)
+      shared = 0; if (match($0, /[0-9]+ bytes smem/)) { shared = substr($0, RSTART, RLENGTH); sub(/ .*$/, "", shared) }
+      printf "| `%s` | %s | %d | %d | %d | %d |\n", name, file, registers, stack, spills, shared }'
+done | sort -u >"$work/rows"
+{
+  echo "| kernel (sm_$arch, $("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/nvcc \1/p')) | file | registers | stack | spilled | shared |"
+  echo '|---|---|--:|--:|--:|--:|'
+  cat "$work/rows"
+} >"$work/table"
+awk -v table="$work/table" '
+  /^<!-- end of resources -->$/ { skip = 0 }
+  !skip { print }
+  /^<!-- resources -->$/ { while ((getline line < table) > 0) print line; skip = 1 }' "$readme" >"$work/readme"
+cp "$work/readme" "$readme"
