@@ -1,9 +1,12 @@
 """Runs zenps-perf over daemons in a lab: one worker and one server to a host, or servers on hosts of their own."""
 import json
+import lzma
 import os
+import tempfile
 import time
 
 from .lab import CORES, Failure, Lab, Watch, peak_rss_mb
+from .links import table
 
 PORT = 7077
 
@@ -28,8 +31,8 @@ def input_args(spec):
     return args + ["--density", spec["density"]]
 
 
-def run(spec, build, series=None):
-    """One row: `spec` completed by what was measured."""
+def run(spec, build):
+    """What is measured of one row. With `watch_links`, `links` tells how full they were in the course of a step."""
     n = spec["n"]
     n_servers = spec.get("servers") or n
     shared = not spec.get("servers")
@@ -52,7 +55,7 @@ def run(spec, build, series=None):
                              [daemon, "--roles=server", f"--control-coordinator={address}", f"--server-name=server{i}",
                               "--fabric-interface=eth0", "--log-level=warn"], f"server{i}", env) for i in range(n_servers)]
         before = lab.counters()
-        watch = Watch([p.pid for p in servers], interfaces=bool(series))
+        watch = Watch([p.pid for p in servers], interfaces=spec.get("watch_links", False))
         watch.start()
         command = [program(build, "zenps-perf"), "--json", *input_args(spec), *spec.get("args", [])]
         if spec.get("verify", True):
@@ -67,13 +70,12 @@ def run(spec, build, series=None):
         server_rss = [peak_rss_mb(p.pid) for p in servers]
         traffic = lab.traffic(before, rounds, hosts)
     got = json.loads(ended[0][0])
-    if series:
-        write_series(series, watch.series, got["timeline"])
     server_cpu_ms = watch.cpu_per_step_ms(got["timeline"])
     cpu_ms = got["cpu_ms"] * n + server_cpu_ms
     if traffic["bytes_in"] is None:  # unshaped: what the ranks themselves counted
         traffic["bytes_in"], traffic["bytes_out"] = got["bytes_in"], got["bytes_out"]
-    return {"rows": got["rows"], "density": got["density"], "union_density": got["union_density"], "scheme": got["scheme"],
+    links = table(watch.series, got["timeline"], spec["rate"]) if watch.series else None
+    return {"links": links, "rows": got["rows"], "density": got["density"], "union_density": got["union_density"], "scheme": got["scheme"],
             "median_ms": got["median_ms"], **traffic, "cpu_util": cpu_ms / (got["median_ms"] * CORES),
             "machine_util": watch.utilisation(got["timeline"]), "cpu_ms": cpu_ms, "server_cpu_ms": server_cpu_ms,
             "verified": got["verified"], "codec": got["codec"], "provider": got["provider"], "partitions": got["partitions"],
@@ -83,18 +85,8 @@ def run(spec, build, series=None):
             "rss_server_mb": max(server_rss), "dense_bytes": got["dense_bytes"]}
 
 
-def write_series(path, series, timeline):
-    """Interface counters over time, a line a sample: seconds, then payload-like bytes in and out of each host."""
-    with open(path, "w") as out:
-        out.write("# steps (start, ms): " + json.dumps([(s["start_s"], s["ms"]) for s in timeline]) + "\n")
-        for now, hosts in series:
-            out.write(f"{now:.4f} " + " ".join(f"{i} {o}" for i, o in hosts) + "\n")
-
-
 def as_elements(spec):
     """The same gradients element by element: a trace in which every row id is `width` ids, of a tensor of width 1."""
-    import lzma
-    import tempfile
     width, wanted = spec["width"], spec["n"] * spec["batch"] * (spec["steps"] + spec["warmup"])
     opener = lzma.open if spec["trace"].endswith(".xz") else open
     largest, written = 0, 0
