@@ -170,7 +170,7 @@ static zps_err_t check_spec(const struct zps_job *job, const struct zps_tensor_s
   if (zps_dtype_size(spec->dtype) == 0)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "job %s, tensor %s: %d is no dtype", job->name, spec->name,
                     (int)spec->dtype);
-  if (spec->op != ZPS_OP_SUM && spec->op != ZPS_OP_MEAN)
+  if (spec->op < ZPS_OP_SUM || spec->op > ZPS_OP_MIN)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "job %s, tensor %s: %d is no operation", job->name, spec->name,
                     (int)spec->op);
   if (zps_codec_result_set(spec->codec) == 0)

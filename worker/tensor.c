@@ -43,8 +43,8 @@ static zps_err_t make_ask(const struct zenps_job *job, const char *name, uint64_
   if (zps_dtype_size(dtype) == 0) {
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: dtype %d is none of ZENPS_F32, ZENPS_F64", name, (int)dtype);
   }
-  if (options.op != 0 && options.op != ZENPS_OP_SUM && options.op != ZENPS_OP_MEAN) {
-    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: op %d is none of ZENPS_OP_SUM, ZENPS_OP_MEAN", name,
+  if ((int)options.op < 0 || options.op > ZENPS_OP_MIN) {
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: op %d is none of ZENPS_OP_SUM, _MEAN, _MAX and _MIN", name,
                     (int)options.op);
   }
   if (options.codec != 0 && options.codec != ZENPS_CODEC_AUTO && options.codec != ZENPS_CODEC_PAPER) {

@@ -1,5 +1,7 @@
 #include "common/codec/accumulate.h"
 
+#include <math.h>
+
 #include "common/codec/simd.h"
 
 /* Explicit vectors, because not every optimisation level forms them. */
@@ -18,6 +20,17 @@
     for (uint32_t i = 0; i < n_rows; i++)                                                                   \
       NAME##_add(sums + (uint64_t)slots[ranks[i] - base] * width, values + (uint64_t)i * width, width);     \
   }
+#define DEFINE_EXTREME(NAME, TYPE)                                                           \
+  static void NAME##_fill(TYPE *sums, uint64_t n, TYPE value) {                              \
+    for (uint64_t i = 0; i < n; i++) sums[i] = value;                                        \
+  }                                                                                          \
+  static void NAME##_extreme(bool max, TYPE *sums, const NAME##_any *values, uint64_t n) {   \
+    for (uint64_t i = 0; i < n; i++) {                                                       \
+      const TYPE value = (TYPE)(values[i] + (TYPE)0); /* +0.0 for -0.0 */                    \
+      const bool further = max ? value > sums[i] : value < sums[i], number = value >= value; \
+      if (further || !number) sums[i] = value;                                               \
+    }                                                                                        \
+  }
 #define DEFINE_DIVIDE(NAME, TYPE)                                       \
   static void NAME##_divide(TYPE *sums, uint64_t n, unsigned divisor) { \
     const TYPE factor = (TYPE)1 / (TYPE)divisor;                        \
@@ -29,6 +42,9 @@ DEFINE_ADD(f64, double)
 DEFINE_ADD(u8, uint8_t)
 DEFINE_ADD_ROWS(f64, double)
 DEFINE_ADD_ROWS(u8, uint8_t)
+DEFINE_EXTREME(f32, float)
+DEFINE_EXTREME(f64, double)
+DEFINE_EXTREME(u8, uint8_t)
 DEFINE_DIVIDE(f32, float)
 DEFINE_DIVIDE(f64, double)
 
@@ -57,6 +73,36 @@ void zps_accumulate_rows(enum zps_dtype dtype, void *sums, const uint32_t *slots
       break;
     case ZPS_DTYPE_U8:
       u8_add_rows(sums, slots, base, ranks, n_rows, width, values);
+      break;
+  }
+}
+
+void zps_accumulate_neutral(enum zps_op op, enum zps_dtype dtype, void *sums, uint64_t n) {
+  const bool max = op == ZPS_OP_MAX;
+  switch (dtype) {
+    case ZPS_DTYPE_F32:
+      f32_fill(sums, n, max ? -INFINITY : INFINITY);
+      break;
+    case ZPS_DTYPE_F64:
+      f64_fill(sums, n, max ? -(double)INFINITY : (double)INFINITY);
+      break;
+    case ZPS_DTYPE_U8:
+      u8_fill(sums, n, max ? 0 : UINT8_MAX);
+      break;
+  }
+}
+
+void zps_accumulate_extreme(enum zps_op op, enum zps_dtype dtype, void *sums, const void *values, uint64_t n) {
+  const bool max = op == ZPS_OP_MAX;
+  switch (dtype) {
+    case ZPS_DTYPE_F32:
+      f32_extreme(max, sums, values, n);
+      break;
+    case ZPS_DTYPE_F64:
+      f64_extreme(max, sums, values, n);
+      break;
+    case ZPS_DTYPE_U8:
+      u8_extreme(max, sums, values, n);
       break;
   }
 }

@@ -25,7 +25,9 @@ enum zps_codec {
   ZPS_CODEC_COUNT
 };
 
-enum zps_op { ZPS_OP_SUM = 1, ZPS_OP_MEAN = 2 };
+/* Numbers are ABI (zenps.h). MAX and MIN: of the ranks that hold a row, value by value; -0.0 counts as +0.0, a NaN is
+ * the result wherever one is. */
+enum zps_op { ZPS_OP_SUM = 1, ZPS_OP_MEAN = 2, ZPS_OP_MAX = 3, ZPS_OP_MIN = 4 };
 
 const char *zps_codec_name(enum zps_codec codec);
 const char *zps_op_name(enum zps_op op);

@@ -68,10 +68,11 @@ zps_err_t zps_reduce(struct zps_reduce_scratch *scratch, const struct zps_slice_
                                     .width = views->width,
                                     .row_bytes = views->width * (uint64_t)zps_dtype_size(views->dtype),
                                     .codec = codec,
+                                    .op = op == ZPS_OP_MEAN ? ZPS_OP_SUM : op,
                                     .divisor = op == ZPS_OP_MEAN ? n_views : 1,
                                     .out = out,
                                     .rows_max = union_bound(views, n_views)};
-  const bool singles = views->dtype == ZPS_DTYPE_F32 && views->width == 1;
+  const bool singles = views->dtype == ZPS_DTYPE_F32 && views->width == 1 && reduction.op == ZPS_OP_SUM;
   const zps_err_t code = prepare(&reduction, singles);
   if (code != ZPS_OK) return code;
   for (uint32_t base; next_chunk(&reduction, &base);) {

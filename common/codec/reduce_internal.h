@@ -27,6 +27,7 @@ struct zps_reduction {
   uint32_t width;
   uint64_t row_bytes;
   enum zps_codec codec; /* the result's */
+  enum zps_op op;       /* SUM for mean, too */
   unsigned divisor;
   uint32_t chunk_rows;   /* a power of two */
   uint32_t rows_widened; /* rows: at once */

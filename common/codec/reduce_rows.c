@@ -70,9 +70,13 @@ static void mark(const struct zps_reduction *reduction, uint32_t first, uint32_t
 static void add_some(const struct zps_reduction *reduction, const zps_lent_rank *ranks, uint32_t n, uint32_t base,
                      const void *values, char *sums) {
   const uint32_t *const slots = reduction->scratch->slots.data;
-  if (is_run(ranks, n)) /* so is the result */
-    zps_accumulate(reduction->dtype, sums + slots[ranks[0] - base] * reduction->row_bytes, values,
-                   (uint64_t)n * reduction->width);
+  const uint64_t row_bytes = reduction->row_bytes;
+  if (reduction->op != ZPS_OP_SUM)
+    for (uint32_t i = 0; i < n; i++)
+      zps_accumulate_extreme(reduction->op, reduction->dtype, sums + slots[ranks[i] - base] * row_bytes,
+                             (const char *)values + i * row_bytes, reduction->width);
+  else if (is_run(ranks, n)) /* so is the result */
+    zps_accumulate(reduction->dtype, sums + slots[ranks[0] - base] * row_bytes, values, (uint64_t)n * reduction->width);
   else
     zps_accumulate_rows(reduction->dtype, sums, slots, base, ranks, n, reduction->width, values);
 }
@@ -120,7 +124,10 @@ void zps_reduction_sum_rows(struct zps_reduction *reduction, uint32_t base, uint
   note(reduction, first, end, marks, ranks, n);
 
   char *const sums = reduction->out + reduction->z * reduction->row_bytes;
-  memset(sums, 0, n * reduction->row_bytes);
+  if (reduction->op == ZPS_OP_SUM)
+    memset(sums, 0, n * reduction->row_bytes);
+  else
+    zps_accumulate_neutral(reduction->op, reduction->dtype, sums, (uint64_t)n * reduction->width);
   add(reduction, base, end, sums);
   if (reduction->divisor != 1)
     zps_accumulate_divide(reduction->dtype, sums, (uint64_t)n * reduction->width, reduction->divisor);

@@ -157,7 +157,7 @@ static zps_err_t get_kind(const zps_json *params, struct zps_tensor_spec *spec, 
   if (!err && !zps_dtype_parse(dtype, &spec->dtype))
     err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such dtype: '%.40s' (there are f32, f64 and u8)", dtype);
   if (!err && !zps_op_parse(op, &spec->op))
-    err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such operation: '%.40s' (there are sum and mean)", op);
+    err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such operation: '%.40s' (there are sum, mean, max and min)", op);
   return err ? err : get_codecs(params, spec, error);
 }
 

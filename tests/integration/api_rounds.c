@@ -98,8 +98,8 @@ static void test_tensor_options(void **state) {
   (void)state;
   struct spec spec = {.rows = 10007, .width = 2, .dtype = ZENPS_F32, .density = 0.1};
   ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
-  spec.options.op = ZENPS_OP_MEAN;
-  ranks_run(cluster_shared(), 3, steps, &spec, 0);
+  for (spec.options.op = ZENPS_OP_MEAN; spec.options.op <= ZENPS_OP_MIN; spec.options.op++)
+    ranks_run(cluster_shared(), 3, steps, &spec, 0);
   ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
   spec.options.partitions = 1; /* fewer than servers and ranks */
   spec.options.block_bits = 5;

@@ -43,7 +43,11 @@ static void names_and_sizes(void **state) {
   assert_int_equal(op, ZPS_OP_MEAN);
   assert_true(zps_op_parse("sum", &op));
   assert_int_equal(op, ZPS_OP_SUM);
-  assert_false(zps_op_parse("max", &op));
+  assert_true(zps_op_parse("max", &op));
+  assert_int_equal(op, ZPS_OP_MAX);
+  assert_true(zps_op_parse("min", &op));
+  assert_int_equal(op, ZPS_OP_MIN);
+  assert_false(zps_op_parse("product", &op));
   assert_string_equal(zps_op_name(ZPS_OP_SUM), "sum");
   assert_string_equal(zps_op_name((enum zps_op)0), "?");
 }

@@ -150,6 +150,40 @@ static void test_mean(void **state) {
   }
 }
 
+/* Of the ranks that hold the row: the rows that a rank does not have are no zeros. */
+static void check_extreme(const char *name, enum zps_op op, uint32_t n) {
+  enum { ROWS = 200 };
+  const struct setting setting = {
+      .n = n, .width = 1, .rows = ROWS, .dtype = ZPS_DTYPE_F32, .policy = ZPS_CODEC_PAPER, .op = op};
+  struct zps_rng rng = {n};
+  struct sim sim = sim_of(name, &setting, n);
+  struct sim_grads grads = sim_grads_draw(&rng, n, ROWS, 1, ZPS_DTYPE_F32, 0.1, 0, SIM_RANDOM, false);
+  sim_open(&sim);
+  sim_run(&sim, grads.inputs);
+  for (uint32_t row = 0; row < ROWS; row++) {
+    double expected = 0;
+    for (uint32_t i = 0; i < n; i++) {
+      const double value = sim_load(ZPS_DTYPE_F32, grads.inputs[i].values, row);
+      const bool further = op == ZPS_OP_MAX ? value > expected : value < expected;
+      if (value != 0 && (expected == 0 || further)) expected = value;
+    }
+    assert_true(sim_load(ZPS_DTYPE_F32, sim_result(&sim, 0), row) == expected);
+  }
+  sim_close(&sim);
+  sim_grads_free(&grads);
+}
+
+static void test_extremes(void **state) {
+  (void)state;
+  for (unsigned s = 0; s < N_NAMES; s++) {
+    if (zps_peer_scheme_find(names[s])->dense) continue;
+    for (uint32_t n = 1; n <= N_MAX; n++) {
+      check_extreme(names[s], ZPS_OP_MAX, n);
+      check_extreme(names[s], ZPS_OP_MIN, n);
+    }
+  }
+}
+
 static void test_topologies(void **state) {
   (void)state;
   static const uint32_t levels[][3] = {{2, 2, 3}, {3, 4, 1}, {12, 1, 1}, {1, 6, 2}, {4, 3, 1}, {2, 5, 1}, {0, 12, 1}};
@@ -235,6 +269,7 @@ int main(void) {
       cmocka_unit_test(test_all_ranks_get_the_same_bits),
       cmocka_unit_test(test_same_bits_in_every_run),
       cmocka_unit_test(test_mean),
+      cmocka_unit_test(test_extremes),
       cmocka_unit_test(test_topologies),
       cmocka_unit_test(test_dsar_of_few_bits),
       cmocka_unit_test(test_negative_zero),

@@ -305,6 +305,67 @@ static void order_is_kept_and_zero_sums_stay(void **state) {
   assert_true(out[0].value == 0 && !signbit(out[0].value));
 }
 
+static double value_at(enum zps_dtype dtype, const void *values, uint64_t i) {
+  return dtype == ZPS_DTYPE_F32   ? (double)((const float *)values)[i]
+         : dtype == ZPS_DTYPE_F64 ? ((const double *)values)[i]
+                                  : (double)((const uint8_t *)values)[i];
+}
+
+/* Of the gradients that hold a row, value by value; `op` of NaNs and of zeros is what the result must say it is. */
+static void check_extremes(struct zps_reduce_scratch *scratch, enum zps_op op, enum zps_dtype dtype, uint32_t width) {
+  enum { ROWS = 3000, RANKS = 5 };
+  struct zps_rng rng = {.state = width + (uint64_t)op};
+  struct zps_partition part;
+  struct ref_gradient gradients[RANKS];
+  struct contribution contributions[RANKS];
+  struct zps_slice_view views[RANKS], result;
+  assert_int_equal(zps_partition_init(&part, ROWS, 1, 0, 1, NULL), ZPS_OK);
+  for (unsigned i = 0; i < RANKS; i++) {
+    gradients[i] = ref_dense(&rng, ROWS, width, dtype, 0.3 * i);
+    contributions[i] = contribute(&gradients[i], &part, (enum zps_codec)(i % ZPS_CODEC_COUNT));
+    views[i] = contributions[i].view;
+  }
+  char *const out = malloc(zps_reduce_bound(views, RANKS, ZPS_CODEC_COO));
+  uint32_t nnz, at = 0;
+  uint64_t len;
+  assert_int_equal(zps_reduce(scratch, views, RANKS, op, ZPS_CODEC_COO, out, &nnz, &len), ZPS_OK);
+  assert_int_equal(zps_slice_view_init(&result, ZPS_CODEC_COO, ROWS, nnz, width, dtype, ZPS_VALUES_RAW, out, len, NULL),
+                   ZPS_OK);
+  for (uint32_t row = 0; row < ROWS; row++) {
+    bool present = false;
+    for (unsigned i = 0; i < RANKS; i++) present |= gradients[i].present[row];
+    if (!present) continue;
+    assert_int_equal(((const zps_lent_rank *)result.index)[at], row);
+    for (uint32_t j = 0; j < width; j++) {
+      double expected = op == ZPS_OP_MAX ? -(double)INFINITY : (double)INFINITY;
+      for (unsigned i = 0; i < RANKS; i++) {
+        if (!gradients[i].present[row]) continue;
+        const double value = value_at(dtype, gradients[i].dense, (uint64_t)row * width + j);
+        if (isnan(value) || (op == ZPS_OP_MAX ? value > expected : value < expected)) expected = value;
+        if (isnan(expected)) break;
+      }
+      const double got = value_at(dtype, result.values, (uint64_t)at * width + j);
+      assert_true(isnan(expected) ? isnan(got) : got == expected && !(got == 0 && signbit(got)));
+    }
+    at++;
+  }
+  assert_int_equal(at, nnz);
+  free(out);
+  for (unsigned i = 0; i < RANKS; i++) {
+    free(contributions[i].bytes);
+    ref_free(&gradients[i]);
+  }
+}
+
+static void extremes_of_those_who_hold_a_row(void **state) {
+  for (enum zps_op op = ZPS_OP_MAX; op <= ZPS_OP_MIN; op++) {
+    for (enum zps_dtype dtype = ZPS_DTYPE_F32; dtype <= ZPS_DTYPE_U8; dtype++) {
+      check_extremes(*state, op, dtype, 1);
+      check_extremes(*state, op, dtype, 5);
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(sums_equal_the_reference),
@@ -314,6 +375,7 @@ int main(void) {
       cmocka_unit_test(an_empty_partition_has_an_empty_sum),
       cmocka_unit_test(sparse_sums_skip_empty_chunks),
       cmocka_unit_test(order_is_kept_and_zero_sums_stay),
+      cmocka_unit_test(extremes_of_those_who_hold_a_row),
   };
   return cmocka_run_group_tests_name("reduce", tests, setup, teardown);
 }

@@ -61,7 +61,8 @@ struct zps_slice_view zps_compute_view(const struct zps_compute *compute, const 
   return view;
 }
 
-bool zps_compute_sums_all(const struct zps_compute_task *task) {
+bool zps_compute_sums_all(const struct zps_compute *compute, const struct zps_compute_task *task) {
+  if (!zps_compute_adds(compute)) return false;
   if (task->instr.dense) return true;
   for (uint32_t i = 0; i < task->instr.n_in; i++) {
     if (zps_compute_is_full(&task->ins[i].view)) return true;
@@ -93,7 +94,7 @@ static uint64_t rows_max(const struct zps_compute *compute, const struct zps_com
       if (zps_compute_is_full(&task->ins->view)) z = m;
       break;
     case ZPS_INSTR_SUM:
-      if (zps_compute_sums_all(task)) z = m;
+      if (zps_compute_sums_all(compute, task)) z = m;
       break;
     default:;
   }
@@ -106,7 +107,7 @@ uint64_t zps_compute_bound(const struct zps_compute *compute, const struct zps_c
   if (task->instr.type == ZPS_INSTR_NARROW)
     return zps_values_bytes(zps_compute_levels(task->instr.values), compute->dtype, (uint64_t)m * compute->width);
   const uint32_t z = (uint32_t)rows_max(compute, task);
-  const bool full = task->instr.type == ZPS_INSTR_SUM    ? zps_compute_sums_all(task)
+  const bool full = task->instr.type == ZPS_INSTR_SUM    ? zps_compute_sums_all(compute, task)
                     : task->instr.type == ZPS_INSTR_OWN  ? task->instr.dense
                     : task->instr.type == ZPS_INSTR_CUT  ? zps_compute_is_full(&task->ins->view)
                     : task->instr.type == ZPS_INSTR_JOIN ? z == m
@@ -151,7 +152,7 @@ zps_err_t zps_compute_need_room(struct zps_compute_job *job) {
 }
 
 bool zps_compute_switches(const struct zps_compute_job *job) {
-  return job->compute->policy == ZPS_CODEC_PAPER &&
+  return job->compute->policy == ZPS_CODEC_PAPER && zps_compute_adds(job->compute) &&
          job->m * job->row_bytes < job->z * (job->row_bytes + sizeof(uint32_t));
 }
 

@@ -24,9 +24,10 @@
 struct zps_compute {
   enum zps_dtype dtype;
   uint32_t width;
-  enum zps_op op;                  /* SUM for mean, too: who takes the result divides. Vectors are always added */
-  enum zps_codec_policy policy;    /* auto: the smallest codec. paper: COO, or all rows where COO would take more (the
-                                      switch at SparCML's delta) */
+  enum zps_op op;               /* of a mean, whoever takes the result divides. Vectors are always added. Greatest and
+                                   least: never all rows for few, as a row that is not there is not zero */
+  enum zps_codec_policy policy; /* auto: the smallest codec. paper: COO, or all rows where COO would take more (the
+                                   switch at SparCML's delta) */
   struct zps_values_origin origin; /* NARROW: what it draws from */
   const struct zps_own *own;       /* OWN: after zps_own_begin() */
 };

@@ -37,6 +37,10 @@ static inline bool zps_compute_is_full(const struct zps_slice_view *view) {
   return view->z == view->m;
 }
 
+static inline bool zps_compute_adds(const struct zps_compute *compute) {
+  return compute->op == ZPS_OP_SUM || compute->op == ZPS_OP_MEAN;
+}
+
 /* Room for `n` ranks at job->ranks. */
 zps_err_t zps_compute_need_ranks(struct zps_compute_job *job, uint64_t n) ZPS_MUSTCHECK;
 /* Room for a batch of rows that are decoded, at scratch->room. */
@@ -47,7 +51,7 @@ void zps_compute_finish(struct zps_compute_job *job);
 void zps_compute_finish_full(struct zps_compute_job *job);
 /* Spreads the rows that were written to their places among all, with zeros between. */
 void zps_compute_spread(struct zps_compute_job *job);
-/* All rows in fewer bytes than COO: SparCML's switch. */
+/* All rows in fewer bytes than COO: SparCML's switch. Only where a row that is not there is as good as zero. */
 bool zps_compute_switches(const struct zps_compute_job *job);
 
 zps_err_t zps_compute_own(struct zps_compute_job *job) ZPS_MUSTCHECK;
@@ -63,8 +67,9 @@ zps_err_t zps_compute_kth(struct zps_compute_job *job) ZPS_MUSTCHECK;
 void zps_compute_counts(struct zps_compute_job *job);
 void zps_compute_splits(struct zps_compute_job *job);
 void zps_compute_vector(struct zps_compute_job *job);
-/* The sum of a SUM has all rows: it says so, or one of its inputs has. */
-bool zps_compute_sums_all(const struct zps_compute_task *task);
+/* The sum of a SUM has all rows: it says so, or one of its inputs has. Never that of a greatest or least, in which a
+ * row that is not there is not zero. */
+bool zps_compute_sums_all(const struct zps_compute *compute, const struct zps_compute_task *task);
 /* The value codec of NARROW's levels. */
 enum zps_value_codec zps_compute_levels(uint32_t bits);
 

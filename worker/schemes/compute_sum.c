@@ -108,5 +108,5 @@ static zps_err_t sum_vectors(struct zps_compute_job *job) {
 
 zps_err_t zps_compute_sum(struct zps_compute_job *job) {
   if (job->task->out.kind == ZPS_STREAM_VECTOR) return sum_vectors(job);
-  return zps_compute_sums_all(job->task) ? sum_all(job) : sum_sparse(job);
+  return zps_compute_sums_all(job->compute, job->task) ? sum_all(job) : sum_sparse(job);
 }

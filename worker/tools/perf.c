@@ -15,7 +15,7 @@
 
 static const char *const dtype_values[] = {"f32", "f64", NULL};
 static const char *const layout_values[] = {"dense", "rows", NULL};
-static const char *const op_values[] = {"sum", "mean", NULL};
+static const char *const op_values[] = {"sum", "mean", "max", "min", NULL};
 static const char *const codec_values[] = {"auto", "paper", NULL};
 static const char *const values_values[] = {ZPS_VALUES_NAME_LIST, NULL};
 
@@ -273,7 +273,7 @@ static int run(struct perf *perf) {
   struct zps_error error;
   zenps_tensor_options_t tensor_options;
   ZENPS_TENSOR_OPTIONS_INIT(&tensor_options);
-  tensor_options.op = options->op == 0 ? ZENPS_OP_SUM : ZENPS_OP_MEAN;
+  tensor_options.op = (zenps_op_t)(ZENPS_OP_SUM + options->op);
   tensor_options.partitions = (uint32_t)options->partitions;
   tensor_options.block_bits = (int)options->block_bits;
   tensor_options.hierarchical = options->hierarchical;

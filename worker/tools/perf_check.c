@@ -9,7 +9,7 @@ struct perf_check {
   void *sum;                /* rows * width */
   uint8_t *touched;         /* rows */
   struct perf_round *round; /* NULL: values travel as they are */
-  void *own;                /* with `round`: one rank's gradient */
+  void *own;                /* where it is not added as it is: one rank's gradient */
   uint8_t *own_touched;
 };
 
@@ -21,11 +21,12 @@ zps_err_t perf_check_create(struct perf *perf, struct perf_check **check_p, stru
   check->touched = calloc(perf->rows, 1);
   zps_err_t code = ZPS_OK;
   bool ok = check->sum && check->touched;
-  if (perf->options.values != 0) {
+  const bool rounds = perf->options.values != 0, adds = ZENPS_OP_SUM + (int)perf->options.op <= ZENPS_OP_MEAN;
+  if (rounds || !adds) {
     check->own = calloc(perf->rows * perf->options.width, perf->value_bytes);
     check->own_touched = calloc(perf->rows, 1);
     ok &= check->own && check->own_touched;
-    if (ok) code = perf_round_create(perf->tensor, &check->round, error);
+    if (ok && rounds) code = perf_round_create(perf->tensor, &check->round, error);
   }
   if (!ok) code = zps_fail(error, ZPS_ERR_NOMEM, "--verify: out of memory for further copies of the tensor");
   if (code != ZPS_OK) {
@@ -77,16 +78,25 @@ static void add_rows(const struct perf_check *check, uint64_t step, uint32_t ran
   }
 }
 
-/* sum += own, where the rank's row is not all zero, and clears it. */
-static void add_own_row(struct perf_check *check, uint64_t row) {
+static double merged(const struct perf_check *check, bool first, double sum, double value) {
+  const zenps_op_t op = (zenps_op_t)(ZENPS_OP_SUM + check->perf->options.op);
+  const bool further = op == ZENPS_OP_MAX ? value > sum : value < sum;
+  return op == ZENPS_OP_SUM || op == ZENPS_OP_MEAN ? sum + value : first || further ? value : sum;
+}
+
+/* The rank's row, which is not all zero, joins the sum's (or greatest, or least), and is cleared. */
+static void merge_own_row(struct perf_check *check, uint64_t row) {
   const struct perf *perf = check->perf;
   const uint64_t width = perf->options.width;
+  const bool first = !check->touched[row];
   check->touched[row] = 1;
   for (uint64_t c = row * width; c < (row + 1) * width; c++) {
     if (perf->value_bytes == 4) {
-      ((float *)check->sum)[c] += ((float *)check->own)[c];
+      float *const sum = (float *)check->sum + c;
+      *sum = (float)merged(check, first, (double)*sum, (double)((float *)check->own)[c]);
     } else {
-      ((double *)check->sum)[c] += ((double *)check->own)[c];
+      double *const sum = (double *)check->sum + c;
+      *sum = merged(check, first, *sum, ((double *)check->own)[c]);
     }
   }
   memset((char *)check->own + row * width * perf->value_bytes, 0, width * perf->value_bytes);
@@ -106,12 +116,12 @@ static void drop_zero_rows(struct perf_check *check) {
 }
 
 /* The rank's gradient as the servers get it. */
-static void add_rounded(struct perf_check *check, uint64_t step, uint32_t rank) {
+static void add_sent(struct perf_check *check, uint64_t step, uint32_t rank) {
   add_rows(check, step, rank, check->own, check->own_touched);
   drop_zero_rows(check);
-  perf_round_rows(check->round, step, rank, check->own_touched, check->own);
+  if (check->round) perf_round_rows(check->round, step, rank, check->own_touched, check->own);
   for (uint64_t row = 0; row < check->perf->rows; row++)
-    if (check->own_touched[row]) add_own_row(check, row);
+    if (check->own_touched[row]) merge_own_row(check, row);
 }
 
 static void take_mean(struct perf_check *check, uint64_t row) {
@@ -146,8 +156,8 @@ static void make_reference(struct perf_check *check, uint64_t step) {
   const struct perf *perf = check->perf;
   const uint32_t world = (uint32_t)zenps_world(perf->job);
   for (uint32_t rank = 0; rank < world; rank++) {
-    if (check->round)
-      add_rounded(check, step, rank);
+    if (check->own)
+      add_sent(check, step, rank);
     else
       add_rows(check, step, rank, check->sum, check->touched);
   }

@@ -69,7 +69,12 @@ typedef enum zenps_status {
 } zenps_status_t;
 
 typedef enum zenps_dtype { ZENPS_F32 = 1, ZENPS_F64 = 2 } zenps_dtype_t;
-typedef enum zenps_op { ZENPS_OP_SUM = 1, ZENPS_OP_MEAN = 2 } zenps_op_t;
+typedef enum zenps_op {
+  ZENPS_OP_SUM = 1,
+  ZENPS_OP_MEAN = 2,
+  ZENPS_OP_MAX = 3, /* of the ranks that sent the row, value by value; rows that no rank sent are zero. NaN wins */
+  ZENPS_OP_MIN = 4
+} zenps_op_t;
 typedef enum zenps_codec {
   ZENPS_CODEC_AUTO = 1, /* row numbers travel in the smallest code, in both directions */
   ZENPS_CODEC_PAPER = 2 /* as in the Zen paper: COO to the servers, a bitmap back */
