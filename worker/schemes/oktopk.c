@@ -1,12 +1,12 @@
 /*
  * Ok-Topk's O(k) sparse allreduce [Ok-Topk section 3.1, algorithm 1], for any number of ranks.
  *
- *   select     own entries from the local threshold on; it is the exact k-th magnitude every tau' rounds, reused
- * between partition  every tau rounds: each rank's rows that cut its selection into n equal counts, averaged over the
- * ranks split      region j of the selection goes to position j, nearest neighbour first; sums in rank order select of
- * the sums, from the global threshold on; every tau' rounds the exact k-th magnitude of all sums balance    where the
- * largest share exceeds 4 times the mean, entries move so that all hold equal shares gather     recursive doubling
- * where n is a power of two, otherwise each share straight to everybody
+ *   - select: own entries from the local threshold on; it is the exact k-th magnitude every tau' rounds, reused between
+ *   - partition, every tau rounds: each rank's rows that cut its selection into n equal counts, averaged over the ranks
+ *   - split: region j of the selection goes to position j, nearest neighbour first; sums in rank order
+ *   - select of the sums, from the global threshold on; every tau' rounds the exact k-th magnitude of all sums
+ *   - balance: where the largest share exceeds 4 times the mean, entries move so that all hold equal shares
+ *   - gather: recursive doubling where n is a power of two, otherwise each share straight to everybody
  *
  * Words per rank (2 for each entry): up to 2k(P-1)/P for the split, as many for the gather, and up to that again for
  * balancing: between 2k(P-1)/P and 6k(P-1)/P. The rounds that renew a threshold send more: they gather every region's k

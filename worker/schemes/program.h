@@ -44,8 +44,8 @@ enum zps_instr_type {
   ZPS_INSTR_TOP,       /* out = the `k` greatest magnitudes of ins (together, as if one stream), lower rows first among
                           equals; all that are not zero when they are fewer. One stream in: one out of its range */
   ZPS_INSTR_NORMAL,    /* out = entries of ins[0] from the magnitude on beyond which `k` of its rows would lie if its
-                          values    were normal, of their mean and deviation; the `k` greatest where that is under 0.75 k or
-                          over    2 k rows [Gaussiank] */
+                          values were normal, of their mean and deviation; the `k` greatest where that is under 0.75 k
+                          or over 2 k rows [Gaussiank] */
   ZPS_INSTR_THRESHOLD, /* out = entries of ins[0] whose magnitude is at least `value` */
   ZPS_INSTR_KTH,       /* out = vector of 1: the k-th greatest magnitude of all ins together; 0 when they hold fewer */
   ZPS_INSTR_COUNTS,    /* out = vector: number of rows of each of ins */
