@@ -28,7 +28,22 @@ static void widen(const struct zps_slice_view *view, uint32_t first, const uint6
   for (uint32_t i = 0; i < n; i++) zps_slice_values(view, first + i, 1, dense + rows[i] * row_bytes);
 }
 
+/* Whether the array ends inside the last of these rows; then that row's part which lies in it is written. */
+static bool put_cut(const struct zps_slice_view *view, uint32_t position, uint64_t row, uint64_t row_bytes, char *dense,
+                    uint64_t len_bytes) {
+  const uint64_t at = row * row_bytes;
+  if (at + row_bytes <= len_bytes) return false;
+  zps_values_decode(view->value_codec, view->dtype, view->values, (uint64_t)view->z * view->width,
+                    (uint64_t)position * view->width, (len_bytes - at) / zps_dtype_size(view->dtype), dense + at);
+  return true;
+}
+
 void zps_decode_dense(const struct zps_partition *part, uint32_t p, const struct zps_slice_view *view, void *dense) {
+  zps_decode_dense_cut(part, p, view, dense, UINT64_MAX);
+}
+
+void zps_decode_dense_cut(const struct zps_partition *part, uint32_t p, const struct zps_slice_view *view, void *dense,
+                          uint64_t len_bytes) {
   const uint64_t row_bytes = view->width * (uint64_t)zps_dtype_size(view->dtype);
   struct zps_rank_cursor cursor;
   uint32_t ranks[BATCH + ZPS_SIMD_SLACK] = {0};
@@ -36,12 +51,14 @@ void zps_decode_dense(const struct zps_partition *part, uint32_t p, const struct
   zps_rank_cursor_init(&cursor, view);
   for (uint32_t n; (n = zps_rank_cursor_read(&cursor, view->m, ranks, BATCH)) > 0;) {
     zps_simd()->rows_of(part, p, ranks, n, rows);
+    const uint32_t first = cursor.next - n;
+    if (put_cut(view, cursor.next - 1, rows[n - 1], row_bytes, dense, len_bytes)) n--;
     if (view->value_codec != ZPS_VALUES_RAW && view->width > 1) {
-      widen(view, cursor.next - n, rows, n, row_bytes, dense);
+      widen(view, first, rows, n, row_bytes, dense);
       continue;
     }
     double room[BATCH];
-    const char *const values = zps_slice_values(view, cursor.next - n, n, room);
+    const char *const values = zps_slice_values(view, first, n, room);
     if (row_bytes == 4)
       scatter(rows, n, values, 4, dense);
     else if (row_bytes == 8)

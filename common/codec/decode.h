@@ -18,6 +18,9 @@ void zps_decode_dense_clear(void *dense, uint64_t len_bytes, unsigned piece, uns
 /* Writes the rows that partition `p`'s view holds into the cleared dense array. Different partitions may be written at
  * once. */
 void zps_decode_dense(const struct zps_partition *part, uint32_t p, const struct zps_slice_view *view, void *dense);
+/* The same for an array of `len_bytes` that ends somewhere in the tensor's last row. */
+void zps_decode_dense_cut(const struct zps_partition *part, uint32_t p, const struct zps_slice_view *view, void *dense,
+                          uint64_t len_bytes);
 
 /* Merges all partitions (views[p], part->n_parts of them) into COO rows in ascending order. `rows` and `values` have
  * room for the sum of the views' z. */

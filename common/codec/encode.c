@@ -94,6 +94,7 @@ zps_err_t zps_encoder_scan(struct zps_encoder *encoder, const struct zps_encode_
   encoder->row_bytes = input->width * (uint64_t)zps_dtype_size(input->dtype);
   encoder->total_nnz = 0;
   encoder->n_parts = 0;
+  encoder->whole = NULL;
   if (encoder->row_bytes == 0 || !zps_values_suit(input->value_codec, input->dtype))
     return zps_fail(error, ZPS_ERR_INVALID,
                     "rows of %u elements of dtype %d as %s: there must be an element, a dtype, and a codec for it",
@@ -104,7 +105,9 @@ zps_err_t zps_encoder_scan(struct zps_encoder *encoder, const struct zps_encode_
   if (code == ZPS_OK) {
     memset(encoder->nnz.data, 0, n_parts * sizeof(uint32_t));
     encoder->n_parts = n_parts;
-    code = input->rows ? zps_encoder_scan_coo(encoder, error) : zps_encoder_scan_dense(encoder);
+    code = input->all_rows ? zps_encoder_scan_all(encoder, error)
+           : input->rows   ? zps_encoder_scan_coo(encoder, error)
+                           : zps_encoder_scan_dense(encoder);
   }
   if (code == ZPS_ERR_NOMEM) zps_fail(error, code, "no memory to sort a gradient's rows into %u partitions", n_parts);
   if (code != ZPS_OK) {
@@ -134,9 +137,17 @@ static inline __attribute__((always_inline)) void gather(const struct zps_encode
   for (uint32_t i = 0; i < z; i++, out += row_bytes) memcpy(out, row_at(encoder, sources[i], row_bytes), row_bytes);
 }
 
-/* Copies rows [first, first + n) of a partition's list that starts at `start`; n > 0. */
-static void copy_rows(const struct zps_encoder *encoder, uint64_t start, uint32_t first, uint32_t n, char *out) {
+/* Copies rows [first, first + n) of partition `p`'s list that starts at `start`; n > 0. */
+static void copy_rows(const struct zps_encoder *encoder, uint32_t p, uint64_t start, uint32_t first, uint32_t n,
+                      char *out) {
   const uint64_t row_bytes = encoder->row_bytes;
+  if (encoder->whole) {
+    for (uint32_t run; n > 0; first += run, n -= run, out += run * row_bytes) {
+      const char *const rows = zps_encoder_run(encoder, p, first, n, &run);
+      memcpy(out, rows, run * row_bytes);
+    }
+    return;
+  }
   if (encoder->is_staged) {
     memcpy(out, (const char *)encoder->staged.data + (start + first) * row_bytes, n * row_bytes);
     return;
@@ -160,7 +171,7 @@ const uint32_t *zps_encoder_ranks(const struct zps_encoder *encoder, uint32_t p)
 }
 
 void zps_encoder_values(const struct zps_encoder *encoder, uint32_t p, uint32_t first, uint32_t n, void *out) {
-  if (n > 0) copy_rows(encoder, ((const uint64_t *)encoder->starts.data)[p], first, n, out);
+  if (n > 0) copy_rows(encoder, p, ((const uint64_t *)encoder->starts.data)[p], first, n, out);
 }
 
 /* Codes the values on the way, as many rows at a time as fit here, or single ones. */
@@ -172,13 +183,18 @@ static void code_rows(const struct zps_encoder *encoder, uint32_t p, uint64_t st
   double room[ROOM / sizeof(double)];
   zps_values_writer_init(&writer, input->value_codec, input->dtype, (uint64_t)z * input->width,
                          zps_values_key(&input->origin, p), out);
-  if (encoder->is_staged) {
+  if (encoder->whole) {
+    for (uint32_t i = 0, n; i < z; i += n) {
+      const char *const rows = zps_encoder_run(encoder, p, i, z - i, &n);
+      zps_values_writer_put(&writer, rows, (uint64_t)n * input->width);
+    }
+  } else if (encoder->is_staged) {
     zps_values_writer_put(&writer, (const char *)encoder->staged.data + start * row_bytes, (uint64_t)z * input->width);
   } else if (row_bytes <= ROOM / 16) {
     const uint32_t at_once = (uint32_t)(ROOM / row_bytes);
     for (uint32_t i = 0, n; i < z; i += n) {
       n = z - i < at_once ? z - i : at_once;
-      copy_rows(encoder, start, i, n, (char *)room);
+      copy_rows(encoder, p, start, i, n, (char *)room);
       zps_values_writer_put(&writer, room, (uint64_t)n * input->width);
     }
   } else {
@@ -195,7 +211,7 @@ void zps_encoder_write(const struct zps_encoder *encoder, uint32_t p, enum zps_c
   const uint32_t *const ranks = zps_encoder_ranks(encoder, p);
   const enum zps_value_codec value_codec = encoder->input.value_codec;
   if (z > 0 && value_codec == ZPS_VALUES_RAW)
-    copy_rows(encoder, start, 0, z, out);
+    copy_rows(encoder, p, start, 0, z, out);
   else if (z > 0)
     code_rows(encoder, p, start, z, out);
   const uint64_t values_bytes = zps_values_bytes(value_codec, encoder->input.dtype, (uint64_t)z * encoder->input.width);

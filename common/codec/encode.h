@@ -8,7 +8,7 @@
  *
  * Dense: a row counts as zero when all its values are +0.0 or -0.0. COO rows may come unsorted and repeated: repeats
  * are added in order of appearance, starting from +0.0, and rows that end up all zero are left out. NaN and Inf are
- * values.
+ * values. Where all rows are asked for, none is looked at: `values` are read when slices are written.
  */
 #ifndef ZPS_CODEC_ENCODE_H
 #define ZPS_CODEC_ENCODE_H
@@ -32,6 +32,7 @@ struct zps_encode_input {
   const void *values;  /* dense: rows * width; COO: n_entries * width */
   const int64_t *rows; /* COO: n_entries row numbers; NULL: dense */
   uint64_t n_entries;  /* COO */
+  bool all_rows;       /* send the rows that are zero, too: what COO leaves out is +0.0 */
 };
 
 struct zps_encoder;

@@ -1,4 +1,5 @@
-/* The encoder's parts: encode.c owns the object and writes slices, encode_dense.c and encode_coo.c find the rows. */
+/* The encoder's parts: encode.c owns the object and writes slices; encode_dense.c and encode_coo.c find the rows, and
+ * encode_all.c takes all. */
 #ifndef ZPS_CODEC_ENCODE_INTERNAL_H
 #define ZPS_CODEC_ENCODE_INTERNAL_H
 
@@ -32,12 +33,13 @@ struct zps_encoder {
   uint64_t total_nnz;
   uint32_t n_parts;
   bool is_staged;
+  const char *whole;         /* all rows are sent, and lie here one after the other; starts are 0 then */
   struct zps_buffer starts;  /* uint64_t[n_parts + 1] */
   struct zps_buffer nnz;     /* uint32_t[n_parts] */
   struct zps_buffer ranks;   /* uint32_t[places] */
   struct zps_buffer sources; /* uint64_t[places] */
   struct zps_buffer staged;  /* row_bytes x places */
-  struct zps_buffer sums;    /* row_bytes x repeated rows */
+  struct zps_buffer sums;    /* row_bytes x repeated rows; all rows, where COO is made whole */
 
   /* While scanning: the input is cut into ranges, whatever the number of threads. */
   struct zps_workpool *pool;
@@ -69,6 +71,10 @@ uint64_t zps_encoder_place(struct zps_encoder *encoder, uint64_t gap);
  * on, with ascending keys. */
 zps_err_t zps_encoder_hierarchical(struct zps_encoder *encoder, const uint64_t *indices, uint64_t n) ZPS_MUSTCHECK;
 
+zps_err_t zps_encoder_scan_all(struct zps_encoder *encoder, struct zps_error *error) ZPS_MUSTCHECK;
+/* Where `whole` has rows [first, first + *n_rows_p) of partition `p`, of `n` that are wanted: those of one block. */
+const char *zps_encoder_run(const struct zps_encoder *encoder, uint32_t p, uint32_t first, uint32_t n,
+                            uint32_t *n_rows_p);
 zps_err_t zps_encoder_scan_dense(struct zps_encoder *encoder) ZPS_MUSTCHECK;
 /* Whether entries of COO gradients are single floats and enough of them for zps_encoder_scan_singles(); prepares it. */
 bool zps_encoder_is_singles(struct zps_encoder *encoder);

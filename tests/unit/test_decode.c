@@ -28,6 +28,18 @@ static void check_dense(const struct zps_partition *part, const struct zps_slice
     else
       assert_true(ref_is_zero(gradient->dtype, dense + at, gradient->width));
   }
+  /* as far as an array goes that ends in the last row */
+  char *const cut = malloc(len + 1);
+  assert_non_null(cut);
+  for (uint32_t kept = 0; kept < gradient->width; kept += gradient->width / 2 + 1) {
+    const uint64_t n = len - ref_row_bytes(gradient) + kept * zps_dtype_size(gradient->dtype);
+    memset(cut, 0xee, len + 1);
+    zps_decode_dense_clear(cut, n, 0, 1);
+    for (uint32_t p = 0; p < part->n_parts; p++) zps_decode_dense_cut(part, p, &views[p], cut, n);
+    assert_memory_equal(cut, dense, n);
+    assert_int_equal((unsigned char)cut[n], 0xee);
+  }
+  free(cut);
   free(dense);
 }
 

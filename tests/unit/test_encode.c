@@ -96,11 +96,12 @@ static int teardown(void **state) {
 
 /* The slices equal the reference, and are the same bytes from both partitioners with any number of threads and all
  * vector instructions. */
-static void check_gradient(struct encoders *encoders, const struct ref_gradient *gradient, uint32_t n_parts,
-                           uint32_t block_bits, uint64_t seed) {
+static void check_rows(struct encoders *encoders, const struct ref_gradient *gradient, uint32_t n_parts,
+                       uint32_t block_bits, uint64_t seed, bool all_rows) {
   struct zps_partition part;
   assert_int_equal(zps_partition_init(&part, gradient->rows, n_parts, block_bits, seed, NULL), ZPS_OK);
-  const struct zps_encode_input input = ref_input(gradient, &part);
+  struct zps_encode_input input = ref_input(gradient, &part);
+  input.all_rows = all_rows;
   for (enum zps_codec codec = ZPS_CODEC_COO; codec < ZPS_CODEC_COUNT; codec++) {
     uint64_t len, other_len;
     void *const bytes = encode_all(encoders->ordered, &input, NULL, codec, &len);
@@ -127,6 +128,11 @@ static void check_gradient(struct encoders *encoders, const struct ref_gradient 
     zps_simd_use(NULL);
     free(bytes);
   }
+}
+
+static void check_gradient(struct encoders *encoders, const struct ref_gradient *gradient, uint32_t n_parts,
+                           uint32_t block_bits, uint64_t seed) {
+  check_rows(encoders, gradient, n_parts, block_bits, seed, false);
 }
 
 static void check_shapes(struct encoders *encoders, uint64_t rows, bool coo) {
@@ -168,6 +174,55 @@ static void long_gradients_equal_the_reference(void **state) {
   ref_free(&gradient);
 }
 
+static void all_rows_are_sent_with_their_zeros(void **state) {
+  static const uint64_t sizes[] = {1, 130, 5000};
+  struct zps_rng rng = {.state = 10};
+  for (unsigned s = 0; s < COUNT(sizes); s++) {
+    for (unsigned i = 0; i < 12; i++) {
+      const uint32_t width = i % 2 ? 1 : 5;
+      const enum zps_dtype dtype = dtypes[i % COUNT(dtypes)];
+      struct ref_gradient gradient = (i < 6 ? ref_dense : ref_coo)(&rng, sizes[s], width, dtype, i % 4 ? 0.1 : 0);
+      memset(gradient.present, true, gradient.rows);
+      check_rows(*state, &gradient, 1, 31, i, true);
+      check_rows(*state, &gradient, 16, 3, i, true);
+      check_rows(*state, &gradient, 300, 0, i, true);
+      ref_free(&gradient);
+    }
+  }
+}
+
+/* They take no byte for the index, and are coded as any other values are. */
+static void all_rows_are_values_alone(void **state) {
+  struct encoders *const encoders = *state;
+  enum { ROWS = 1000, WIDTH = 3, BITS = 5, PARTS = 3 };
+  struct zps_rng rng = {.state = 11};
+  struct zps_partition part;
+  struct ref_gradient gradient = ref_dense(&rng, ROWS, WIDTH, ZPS_DTYPE_F32, 0.1);
+  assert_int_equal(zps_partition_init(&part, ROWS, PARTS, BITS, 1, NULL), ZPS_OK);
+  struct zps_encode_input input = ref_input(&gradient, &part);
+  input.all_rows = true;
+  static float list[ROWS * WIDTH];
+  static unsigned char slice[ROWS * WIDTH * 4], expected[ROWS * WIDTH * 4];
+  for (enum zps_value_codec codec = ZPS_VALUES_RAW; codec <= ZPS_VALUES_F16; codec++) {
+    input.value_codec = codec;
+    assert_int_equal(zps_encoder_scan(encoders->ordered, &input, NULL, NULL), ZPS_OK);
+    for (uint32_t p = 0; p < PARTS; p++) {
+      const uint32_t m = zps_partition_size(&part, p);
+      uint64_t bytes;
+      assert_int_equal(zps_encoder_choose(encoders->ordered, p, zps_codec_push_set(ZPS_CODEC_AUTO), &bytes),
+                       ZPS_CODEC_HOLES);
+      assert_int_equal(bytes, zps_values_bytes(codec, ZPS_DTYPE_F32, (uint64_t)m * WIDTH));
+      for (uint32_t local = 0; local < m; local++)
+        memcpy(list + local * WIDTH, (const float *)gradient.dense + zps_partition_row(&part, p, local) * WIDTH,
+               WIDTH * sizeof *list);
+      zps_values_encode(codec, ZPS_DTYPE_F32, list, (uint64_t)m * WIDTH, zps_values_key(&input.origin, p), expected);
+      zps_encoder_write(encoders->ordered, p, ZPS_CODEC_HOLES, slice);
+      assert_memory_equal(slice, expected, bytes);
+    }
+  }
+  ref_free(&gradient);
+}
+
 static void bad_rows_are_named(void **state) {
   struct encoders *const encoders = *state;
   enum { N = 100000 };
@@ -176,13 +231,13 @@ static void bad_rows_are_named(void **state) {
   struct zps_partition part;
   struct zps_error error;
   assert_int_equal(zps_partition_init(&part, 1000, 4, 0, 1, NULL), ZPS_OK);
-  const struct zps_encode_input input = {.part = &part,
-                                         .width = 1,
-                                         .dtype = ZPS_DTYPE_F32,
-                                         .value_codec = ZPS_VALUES_RAW,
-                                         .values = values,
-                                         .rows = rows,
-                                         .n_entries = N};
+  struct zps_encode_input input = {.part = &part,
+                                   .width = 1,
+                                   .dtype = ZPS_DTYPE_F32,
+                                   .value_codec = ZPS_VALUES_RAW,
+                                   .values = values,
+                                   .rows = rows,
+                                   .n_entries = N};
   for (unsigned i = 0; i < N; i++) rows[i] = i % 1000;
   rows[99990] = -1;
   rows[60001] = 1000;
@@ -198,6 +253,9 @@ static void bad_rows_are_named(void **state) {
   }
   rows[60001] = 999;
   rows[70002] = 0;
+  assert_int_equal(zps_encoder_scan(encoders->ordered, &input, NULL, &error), ZPS_ERR_INVALID);
+  assert_string_equal(error.text, "row number -1 at position 99990 of 100000: the tensor has rows 0 to 999");
+  input.all_rows = true;
   assert_int_equal(zps_encoder_scan(encoders->ordered, &input, NULL, &error), ZPS_ERR_INVALID);
   assert_string_equal(error.text, "row number -1 at position 99990 of 100000: the tensor has rows 0 to 999");
 }
@@ -248,6 +306,8 @@ int main(void) {
       cmocka_unit_test(dense_equals_the_reference),
       cmocka_unit_test(coo_equals_the_reference),
       cmocka_unit_test(long_gradients_equal_the_reference),
+      cmocka_unit_test(all_rows_are_sent_with_their_zeros),
+      cmocka_unit_test(all_rows_are_values_alone),
       cmocka_unit_test(bad_rows_are_named),
       cmocka_unit_test(repeats_add_up_in_order_of_appearance),
       cmocka_unit_test(no_element_is_an_error),
