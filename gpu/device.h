@@ -69,8 +69,34 @@ struct zps_device_hashed {
   uint64_t parallel, serial, lost_races;
 };
 
+/* Error feedback (worker/sparsify/feedback.h) over n values of f32 or f64. */
+struct zps_device_feedback {
+  enum zps_dtype dtype;
+  uint64_t n; /* below 2^31 */
+  double momentum;
+  void *residual_on_device;
+  void *velocity_on_device; /* NULL without momentum */
+};
+
+enum zps_cut_kind {
+  ZPS_CUT_THRESHOLD = 1, /* all from a magnitude on (worker/sparsify/magnitude.h), at least 1: no zeros */
+  ZPS_CUT_TOPK = 2,      /* the k greatest; of equal ones the first */
+  ZPS_CUT_SAMPLED = 3,   /* all from the k-th greatest magnitude of a sample on */
+};
+struct zps_device_cut {
+  enum zps_cut_kind kind;
+  uint64_t magnitude;
+  uint64_t k;
+  uint64_t n_sample, seed, step; /* the sample is that of zps_estimate_sample() */
+};
+struct zps_device_selected {
+  uint64_t n;         /* entries */
+  uint64_t magnitude; /* from which on they were picked */
+};
+
 struct zps_device_encoder;
 struct zps_device_decoder;
+struct zps_device_selector;
 
 struct zps_device_ops {
   const char *kind; /* "cpu", "cuda" */
@@ -138,6 +164,25 @@ struct zps_device_ops {
   /* Once the work is done: ZPS_ERR_PROTOCOL when a view's bytes are no set of its nnz ranks; the result is then good
    * for nothing, but nothing else was touched. */
   zps_err_t (*decoder_finish)(struct zps_device_decoder *decoder, struct zps_error *error);
+
+  /* Selection by magnitude. NULL with cpu: worker/sparsify does it there. */
+  zps_err_t (*selector_create)(struct zps_device *device, struct zps_device_selector **selector_p,
+                               struct zps_error *error);
+  void (*selector_destroy)(struct zps_device_selector *selector);
+  /* Adds the gradient, times `factor`, to the residual. */
+  zps_err_t (*selector_add)(struct zps_device_selector *selector, const struct zps_device_feedback *feedback,
+                            const void *gradient_on_device, double factor, zps_stream_t stream,
+                            struct zps_error *error);
+  /* Lists entries of the residual, ascending, up to `capacity`. */
+  zps_err_t (*selector_pick)(struct zps_device_selector *selector, const struct zps_device_feedback *feedback,
+                             const struct zps_device_cut *cut, int64_t *ids_on_device, void *values_on_device,
+                             uint64_t capacity, zps_stream_t stream, struct zps_error *error);
+  /* Once the picking is done. ZPS_ERR_TRUNCATED: there are selected_p->n, more than the capacity. */
+  zps_err_t (*selector_finish)(struct zps_device_selector *selector, struct zps_device_selected *selected_p,
+                               struct zps_error *error);
+  /* Takes n entries out of the residual and the velocity. */
+  zps_err_t (*selector_clear)(struct zps_device_selector *selector, const struct zps_device_feedback *feedback,
+                              const int64_t *ids_on_device, uint64_t n, zps_stream_t stream, struct zps_error *error);
 
   /* Zen's Algorithm 1 over n distinct rows of the partition function: partition p's come to lie, in any order, at
    * out[starts[p] .. starts[p + 1]). Repeated with more serial memory until none overflows, and therefore waits for the

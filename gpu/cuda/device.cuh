@@ -104,6 +104,16 @@ zps_err_t decoder_rows(zps_device_decoder *decoder, const zps_partition *part, u
                        const zps_device_view *views, unsigned n_views, int64_t *rows_on_device, void *values_on_device,
                        zps_stream_t stream, zps_error *error);
 zps_err_t decoder_finish(zps_device_decoder *decoder, zps_error *error);
+zps_err_t selector_create(zps_device *device, zps_device_selector **selector_p, zps_error *error);
+void selector_destroy(zps_device_selector *selector);
+zps_err_t selector_add(zps_device_selector *selector, const zps_device_feedback *feedback,
+                       const void *gradient_on_device, double factor, zps_stream_t stream, zps_error *error);
+zps_err_t selector_pick(zps_device_selector *selector, const zps_device_feedback *feedback, const zps_device_cut *how,
+                        int64_t *ids_on_device, void *values_on_device, uint64_t capacity, zps_stream_t stream,
+                        zps_error *error);
+zps_err_t selector_finish(zps_device_selector *selector, zps_device_selected *selected_p, zps_error *error);
+zps_err_t selector_clear(zps_device_selector *selector, const zps_device_feedback *feedback,
+                         const int64_t *ids_on_device, uint64_t n, zps_stream_t stream, zps_error *error);
 zps_err_t hash_rows(zps_device *device, const zps_device_hashing *hashing, const zps_partition *part,
                     const uint64_t *rows_on_device, uint64_t n, uint64_t *out_on_device, uint64_t *starts_on_device,
                     zps_stream_t stream, zps_device_hashed *hashed_p, zps_error *error);

@@ -6,5 +6,6 @@
 #include "gpu/cuda/quantise.cu"
 #include "gpu/cuda/radix.cu"
 #include "gpu/cuda/rice.cu"
+#include "gpu/cuda/select.cu"
 #include "gpu/cuda/sums.cu"
 #include "gpu/cuda/write.cu"

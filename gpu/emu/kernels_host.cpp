@@ -4,3 +4,4 @@
 #include "gpu/cuda/encoder.cu"
 #include "gpu/cuda/hasher.cu"
 #include "gpu/cuda/memory.cu"
+#include "gpu/cuda/selector.cu"
