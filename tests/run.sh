@@ -2,7 +2,7 @@
 # Every test, from a clean checkout on Debian 12: installs what it needs, builds several ways, and ends with one line
 #   N passed, N failed, N skipped
 #
-#   tests/run.sh [PART...]    parts: unit integration cluster sanitize clang dist; none: all of them
+#   tests/run.sh [PART...]    parts: unit integration cluster sanitize clang cuda dist; none: all of them
 #
 # env: BUILD_DIR (default build/test), JOBS (number of cores), NO_INSTALL=1 (apt is left alone)
 set -u
@@ -10,7 +10,7 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 work=${BUILD_DIR:-$top/build/test}
 jobs=${JOBS:-$(nproc)}
 passed=0 failed=0 skipped=0 failures=""
-parts=${*:-unit integration cluster sanitize clang dist}
+parts=${*:-unit integration cluster sanitize clang cuda dist}
 
 say() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
 one() { # STATUS NAME: counts a step that is one test of its own
@@ -94,6 +94,21 @@ part_clang() {
   [ "$status" -eq 0 ] || grep -E 'error:|warning:' "$work/clang/check.log" | head
   one "$status" "clang builds without a warning"
 }
+# The emulation runs the kernels among the unit tests; nvcc is another compiler, and its code other code.
+part_cuda() {
+  say "device kernels with nvcc"
+  if ! PATH=$PATH:/usr/local/cuda/bin command -v nvcc >/dev/null; then
+    skipped=$((skipped + 1))
+    echo "skipped: nvcc is not installed"
+    return
+  fi
+  build_in cuda --with-cuda
+  one $? "libzenps_cuda.so builds without a warning"
+  if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q GPU; then
+    cp -r "$top/gpu" "$top/common" "$work/cuda/" && make -C "$work/cuda/gpu/bench" >"$work/cuda/bench.log" 2>&1 && "$work/cuda/gpu/bench/gpu-bench" --quick --json
+    one $? "the kernels on this GPU make what the cpu makes"
+  fi
+}
 part_dist() {
   say "release tarball: built, tested and uninstalled from a read-only tree"
   build_in gcc && make -C "$work/gcc" -j"$jobs" distcheck >"$work/distcheck.log" 2>&1
@@ -104,8 +119,8 @@ part_dist() {
 
 for part in $parts; do
   case $part in
-    unit | integration | cluster | sanitize | clang | dist) ;;
-    *) echo "tests/run.sh: '$part' is no part: must be unit, integration, cluster, sanitize, clang or dist" >&2; exit 2 ;;
+    unit | integration | cluster | sanitize | clang | cuda | dist) ;;
+    *) echo "tests/run.sh: '$part' is no part: must be unit, integration, cluster, sanitize, clang, cuda or dist" >&2; exit 2 ;;
   esac
 done
 mkdir -p "$work"
