@@ -64,6 +64,11 @@ static zenps_status_t begin(struct zenps_tensor *tensor, uint64_t step, struct z
     return zps_worker_fail(err, "job %s, tensor %s: %u steps are in flight, as many as may be", job->options.job,
                            tensor->name, ZPS_TENSOR_ROUNDS_MAX);
   }
+  if (err == ZPS_ERR_STALE) {
+    return zps_worker_fail(
+        ZPS_ERR_INVALID, "job %s, tensor %s: step %" PRIu64 " after step %" PRIu64 "; scheme %s wants steps to ascend",
+        job->options.job, tensor->name, step, tensor->next_step - 1, tensor->scheme->scheme->name);
+  }
   if (err != ZPS_OK)
     return zps_worker_fail(err, "tensor %s, step %" PRIu64 ": %s", tensor->name, step, zps_err_str(err));
   request->round = round;

@@ -58,6 +58,11 @@ zenps_status_t zps_worker_job_check(struct zenps_job *job) {
   return zps_worker_raise_detail(&detail);
 }
 
+static void on_rank_left(void *ctx, uint32_t rank) {
+  struct zenps_job *job = ctx;
+  zps_plane_rank_left(&job->plane, rank);
+}
+
 static void on_failed(void *ctx, const struct zps_frame_abort *failure) {
   zps_worker_job_fail(ctx, failure);
 }
@@ -82,6 +87,7 @@ static void job_free(struct zenps_job *job) {
   }
   if (job->event_fd >= 0) close(job->event_fd);
   zps_join_fini(&job->join);
+  zps_join_peers_fini(&job->peers);
   pthread_cond_destroy(&job->done);
   pthread_mutex_destroy(&job->lock);
   pthread_mutex_destroy(&job->open);
@@ -92,7 +98,7 @@ static void job_free(struct zenps_job *job) {
 }
 
 static zps_err_t job_open(struct zenps_job *job, struct zps_error *error) {
-  const struct zps_membership_handler handler = {.ctx = job, .on_failed = on_failed};
+  const struct zps_membership_handler handler = {.ctx = job, .on_failed = on_failed, .on_rank_left = on_rank_left};
   job->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (job->event_fd < 0) return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot create an eventfd");
   zps_err_t err = zps_plane_open(&job->options, &job->plane, error);
@@ -140,12 +146,14 @@ static unsigned rounds_left(const struct zenps_job *job) {
   return n;
 }
 
-/* Waits until no round is in flight; what a hung fabric holds is given up. */
+/* Waits until no round is in flight; what a hung fabric holds is given up. Results that other ranks still read from
+ * here have until their round's deadline. */
 static void drain(struct zenps_job *job) {
   const uint64_t until_ns = zps_clock_ns() + CLOSE_WAIT_MS * ZPS_NS_PER_MS;
   const struct timespec until = {.tv_sec = (time_t)(until_ns / ZPS_NS_PER_S),
                                  .tv_nsec = (long)(until_ns % ZPS_NS_PER_S)};
   pthread_mutex_lock(&job->lock);
+  while (job->n_serving > 0) pthread_cond_wait(&job->done, &job->lock);
   while (rounds_left(job) > 0 && pthread_cond_timedwait(&job->done, &job->lock, &until) != ETIMEDOUT) continue;
   pthread_mutex_unlock(&job->lock);
 }

@@ -27,11 +27,14 @@ struct zenps_job {
   pthread_mutex_t collective; /* one at a time */
   uint64_t barrier_step, broadcast_step;
 
-  pthread_mutex_t open; /* one tensor is opened at a time */
+  pthread_mutex_t open;        /* one tensor is opened at a time */
+  bool linked;                 /* all ranks are, to each other */
+  struct zps_join_peers peers; /* from then on */
 
   pthread_mutex_t lock;
   pthread_cond_t done; /* a request is done, or a round over */
   struct zenps_tensor *tensors;
+  unsigned n_serving; /* rounds done here, of which other ranks still read */
   bool failed;
   struct zps_frame_abort failure;
   struct zps_mail failure_mail;

@@ -38,7 +38,9 @@ static void on_notify(void *ctx, const char *method, const zps_json *params) {
     read_failure(params, &failure);
     membership->handler.on_failed(membership->handler.ctx, &failure);
   } else if (strcmp(method, "rank.left") == 0) {
-    zps_log_info("rank %" PRIu64 " left the job", zps_json_opt_u64(params, "rank", 0));
+    const uint64_t rank = zps_json_opt_u64(params, "rank", UINT32_MAX);
+    zps_log_info("rank %" PRIu64 " left the job", rank);
+    membership->handler.on_rank_left(membership->handler.ctx, rank < UINT32_MAX ? (uint32_t)rank : UINT32_MAX);
   }
 }
 
@@ -62,12 +64,17 @@ static zps_json *fabric_object(const struct zps_net_info *fabric) {
 static zps_json *join_params(const struct zps_worker_options *options, const struct zps_net_info *fabric,
                              uint64_t timeout_ms) {
   char host[128] = "";
-  if (gethostname(host, sizeof host) != 0) host[0] = '\0';
+  if (options->host) {
+    snprintf(host, sizeof host, "%s", options->host);
+  } else if (gethostname(host, sizeof host) != 0) {
+    host[0] = '\0';
+  }
   host[sizeof host - 1] = '\0';
   zps_json *params = zps_json_set_str(zps_json_object(), "job", options->job);
   params = zps_json_set_u64(params, "world", options->world);
   params = zps_json_set_u64(params, "rank", options->rank);
   params = zps_json_set_str(params, "host", host);
+  if (options->rack) params = zps_json_set_str(params, "rack", options->rack);
   params = zps_json_set_u64(params, "pid", (uint64_t)getpid());
   params = zps_json_set(params, "fabric", fabric_object(fabric));
   return zps_json_set_u64(params, "timeout_ms", timeout_ms);
@@ -199,12 +206,61 @@ zps_err_t zps_membership_register(struct zps_membership *membership, const struc
   params = zps_json_set_u64(params, "partitions", ask->partitions);
   params = zps_json_set_str(params, "codec", zps_codec_policy_name(ask->codec));
   params = zps_json_set_str(params, "values", zps_values_name(ask->value_codec));
+  params = zps_json_set_str(params, "scheme", ask->scheme);
   if (ask->block_bits >= 0) params = zps_json_set_u64(params, "block_bits", (uint64_t)ask->block_bits);
   zps_json *result = NULL;
   zps_err_t err = zps_client_call(membership->client, "tensor.register", params, timeout_ms, &result, error);
   if (err == ZPS_OK) err = read_answer(result, n_servers, answer, error);
   zps_json_unref(result);
   return err;
+}
+
+/* ------------------------------------------------------------ links to the other ranks */
+
+static zps_err_t read_peer(const zps_json *object, struct zps_join_peer *peer, struct zps_error *error) {
+  snprintf(peer->host, sizeof peer->host, "%s", zps_json_opt_str(object, "host", "?"));
+  snprintf(peer->rack, sizeof peer->rack, "%s", zps_json_opt_str(object, "rack", ""));
+  return zps_json_get_bytes(object, "address", peer->addr, sizeof peer->addr, &peer->addr_len, error);
+}
+
+static zps_err_t read_peers(const zps_json *result, uint32_t world, struct zps_join_peers *peers,
+                            struct zps_error *error) {
+  const zps_json *ranks;
+  zps_err_t err = zps_json_get_array(result, "ranks", &ranks, error);
+  if (err != ZPS_OK) return err;
+  if (zps_json_array_len(ranks) != world) {
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "the coordinator names %zu ranks of a job of %" PRIu32,
+                    zps_json_array_len(ranks), world);
+  }
+  peers->ranks = calloc(world, sizeof *peers->ranks);
+  if (!peers->ranks) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the addresses of %" PRIu32 " ranks", world);
+  peers->world = world;
+  for (uint32_t r = 0; r < world && err == ZPS_OK; r++) {
+    err = read_peer(zps_json_at(ranks, r), &peers->ranks[r], error);
+  }
+  if (err != ZPS_OK) zps_join_peers_fini(peers);
+  return err;
+}
+
+zps_err_t zps_membership_peers(struct zps_membership *membership, uint32_t world, uint64_t timeout_ms,
+                               struct zps_join_peers *peers, struct zps_error *error) {
+  zps_json *result = NULL;
+  zps_json *params = zps_json_set_hex(zps_json_object(), "job_id", membership->job_id);
+  zps_err_t err = zps_client_call(membership->client, "job.peers", params, timeout_ms, &result, error);
+  if (err == ZPS_OK) err = read_peers(result, world, peers, error);
+  zps_json_unref(result);
+  return err;
+}
+
+void zps_join_peers_fini(struct zps_join_peers *peers) {
+  free(peers->ranks);
+  *peers = (struct zps_join_peers){0};
+}
+
+zps_err_t zps_membership_linked(struct zps_membership *membership, uint64_t timeout_ms, struct zps_error *error) {
+  zps_json *params = zps_json_set_hex(zps_json_object(), "job_id", membership->job_id);
+  params = zps_json_set_u64(params, "timeout_ms", with_margin(timeout_ms));
+  return zps_client_call(membership->client, "job.linked", params, timeout_ms, NULL, error);
 }
 
 /* ------------------------------------------------------------ leave */

@@ -26,9 +26,20 @@ struct zps_join {
   struct zps_join_server *servers;
 };
 
+/* The other ranks, as the coordinator says to job.peers. */
+struct zps_join_peers {
+  uint32_t world;
+  struct zps_join_peer {
+    char host[129], rack[129];
+    uint8_t addr[ZPS_NET_ADDR_MAX];
+    size_t addr_len;
+  } * ranks;
+};
+
 struct zps_membership_handler {
   void *ctx;
-  void (*on_failed)(void *ctx, const struct zps_frame_abort *failure); /* on the control thread */
+  void (*on_rank_left)(void *ctx, uint32_t rank); /* on the control thread, as is on_failed */
+  void (*on_failed)(void *ctx, const struct zps_frame_abort *failure);
 };
 
 struct zps_membership {
@@ -47,6 +58,7 @@ struct zps_tensor_ask {
   int block_bits;
   enum zps_codec_policy codec;
   enum zps_value_codec value_codec;
+  const char *scheme; /* with its options; the same on all ranks */
 };
 
 struct zps_tensor_answer {
@@ -61,6 +73,13 @@ zps_err_t zps_membership_open(struct zps_membership *membership, const struct zp
 zps_err_t zps_membership_register(struct zps_membership *membership, const struct zps_tensor_ask *ask,
                                   uint32_t n_servers, uint64_t timeout_ms, struct zps_tensor_answer *answer,
                                   struct zps_error *error) ZPS_MUSTCHECK;
+/* Where the `world` ranks are. */
+zps_err_t zps_membership_peers(struct zps_membership *membership, uint32_t world, uint64_t timeout_ms,
+                               struct zps_join_peers *peers, struct zps_error *error) ZPS_MUSTCHECK;
+void zps_join_peers_fini(struct zps_join_peers *peers);
+/* Says that this rank has made its links to the others, and returns when all have. */
+zps_err_t zps_membership_linked(struct zps_membership *membership, uint64_t timeout_ms,
+                                struct zps_error *error) ZPS_MUSTCHECK;
 /* Says goodbye. */
 void zps_membership_leave(struct zps_membership *membership);
 void zps_membership_close(struct zps_membership *membership);

@@ -9,7 +9,9 @@
 
 struct zps_worker_options {
   char *coordinator, *job, *provider, *interface, *subnet;
-  char *fault; /* for tests */
+  char *host, *rack; /* where this rank is, for schemes that follow the topology; NULL: the host's name, none */
+  char *scheme;      /* of tensors that do not say */
+  char *fault;       /* for tests */
   uint64_t rank, world;
   uint64_t local_world; /* ranks on this host: they share its cores */
   uint64_t threads;

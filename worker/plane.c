@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/log.h"
+#include "worker/exchange.h"
 #include "worker/tensor.h"
 
 /* ------------------------------------------------------------ rounds */
@@ -16,7 +17,7 @@ static struct zps_worker_round **bucket_of(struct zps_plane *plane, uint32_t ten
   return &plane->table[zps_hash_mix64(step ^ ((uint64_t)tensor << 40)) % ZPS_PLANE_BUCKETS];
 }
 
-static struct zps_worker_round *round_find(struct zps_plane *plane, uint32_t tensor, uint64_t step) {
+struct zps_worker_round *zps_plane_round_find(struct zps_plane *plane, uint32_t tensor, uint64_t step) {
   struct zps_worker_round *round = *bucket_of(plane, tensor, step);
   while (round && (round->tensor->id != tensor || round->step != step)) round = round->hash_next;
   return round;
@@ -55,11 +56,12 @@ void zps_plane_fail(struct zps_plane *plane, const struct zps_frame_abort *failu
 /* ------------------------------------------------------------ servers */
 
 void zps_plane_server_lost(struct zps_plane *plane, uint32_t server, const char *why) {
-  struct zps_server *lost = &plane->servers[server];
+  struct zps_remote *lost = &plane->servers[server];
   if (lost->lost) return;
   lost->lost = true;
   if (!plane->closed) zps_log_warn("server %" PRIu32 " (%s) is lost: %s", server, lost->name, why);
   for (struct zps_worker_round *round = plane->rounds; round; round = round->all_next) {
+    if (round->exchange) continue;
     if (!zps_scheme_over(round->scheme) && zps_scheme_needs(round->scheme, server)) {
       snprintf(round->reason.text, sizeof round->reason.text, "server %" PRIu32 " (%s) is lost: %s", server, lost->name,
                why);
@@ -68,26 +70,35 @@ void zps_plane_server_lost(struct zps_plane *plane, uint32_t server, const char 
   }
 }
 
-/* Apart from server_lost(), which is called from inside the fabric's callbacks. */
+static void drop_lost(struct zps_remote *remote) {
+  if (!remote->lost || !remote->peer) return;
+  zps_net_peer_evict(remote->peer);
+  zps_bulk_peer_remove(remote->bulk);
+  zps_link_destroy(remote->link);
+  remote->peer = NULL;
+  remote->bulk = NULL;
+  remote->link = NULL;
+}
+
+/* Apart from server_lost() and rank_lost(), which are called from inside the fabric's callbacks. */
 void zps_plane_drop_lost(struct zps_plane *plane) {
-  for (uint32_t s = 0; s < plane->n_servers; s++) {
-    struct zps_server *server = &plane->servers[s];
-    if (!server->lost || !server->peer) continue;
-    zps_net_peer_evict(server->peer);
-    zps_bulk_peer_remove(server->bulk);
-    zps_link_destroy(server->link);
-    server->peer = NULL;
-    server->bulk = NULL;
-    server->link = NULL;
+  for (uint32_t s = 0; s < plane->n_servers; s++) drop_lost(&plane->servers[s]);
+  for (uint32_t r = 0; plane->ranks && r < plane->world; r++) drop_lost(&plane->ranks[r]);
+}
+
+static void lose(struct zps_remote *remote, const char *why) {
+  if (remote->is_rank) {
+    zps_plane_rank_lost(remote->plane, remote->index, why);
+  } else {
+    zps_plane_server_lost(remote->plane, remote->index, why);
   }
 }
 
 static void on_peer_error(void *ctx, struct zps_net_peer *peer, zps_err_t code, const char *text) {
-  struct zps_plane *plane = ctx;
-  const struct zps_server *server = zps_net_peer_ctx(peer);
+  (void)ctx;
   char why[256];
   snprintf(why, sizeof why, "%s (%s)", text, zps_err_str(code));
-  zps_plane_server_lost(plane, server->index, why);
+  lose(zps_net_peer_ctx(peer), why);
 }
 
 /* ------------------------------------------------------------ frames */
@@ -100,8 +111,8 @@ static const char *reason_in(const char *text) {
 }
 
 static void on_abort(struct zps_plane *plane, uint32_t server, const struct zps_frame_abort *abort) {
-  struct zps_worker_round *round = round_find(plane, abort->tensor, abort->step);
-  if (!round) return;
+  struct zps_worker_round *round = zps_plane_round_find(plane, abort->tensor, abort->step);
+  if (!round || round->exchange) return;
   round->servers[server].over = true;
   zps_worker_round_touch(round);
   if (zps_scheme_over(round->scheme)) return;
@@ -110,38 +121,55 @@ static void on_abort(struct zps_plane *plane, uint32_t server, const struct zps_
   zps_worker_round_event(round, ZPS_SCHEME_ABORTED, 0, server, abort->code < ZPS_OK ? abort->code : ZPS_ERR_INTERNAL);
 }
 
+/* A server's tag is its number in the job; a rank's is the number of servers and the rank. */
+static struct zps_remote *find_sender(const struct zps_plane *plane, const struct zps_frame_header *header) {
+  uint64_t tag = header->tag;
+  if (!header->is_short) {
+    if (header->job != plane->job_id) return NULL;
+    const bool is_server = header->src & ZPS_WIRE_SRC_SERVER;
+    tag = header->src & ~ZPS_WIRE_SRC_SERVER;
+    if (is_server && tag >= plane->n_servers) return NULL;
+    if (!is_server) tag += plane->n_servers;
+  }
+  if (tag < plane->n_servers) return &plane->servers[tag];
+  tag -= plane->n_servers;
+  return plane->ranks && tag < plane->world && tag != plane->rank ? &plane->ranks[tag] : NULL;
+}
+
+static void on_server_frame(struct zps_plane *plane, const struct zps_remote *server, const struct zps_frame *frame) {
+  if (frame->header.type == ZPS_FRAME_RESULT) {
+    struct zps_worker_round *round = zps_plane_round_find(plane, frame->u.round.tensor, frame->u.round.step);
+    if (round && !round->exchange) zps_worker_round_result(round, server->index, frame);
+  } else if (frame->header.type == ZPS_FRAME_ABORT) {
+    on_abort(plane, server->index, &frame->u.abort);
+  } else if (frame->header.type != ZPS_FRAME_CREDIT) {
+    zps_log_warn_limited("dropped a %s frame of server %" PRIu32 " (%s): servers send none",
+                         zps_frame_type_name(frame->header.type), server->index, server->name);
+  }
+}
+
 static void on_frame(void *ctx, const struct zps_frame *frame) {
   struct zps_plane *plane = ctx;
   const struct zps_frame_header *header = &frame->header;
-  /* A server's tag is its number in the job. */
-  const uint32_t index = header->is_short ? header->tag : header->src & ~ZPS_WIRE_SRC_SERVER;
-  const bool ours = header->is_short || (header->job == plane->job_id && header->src & ZPS_WIRE_SRC_SERVER);
-  if (!ours || index >= plane->n_servers) {
+  struct zps_remote *sender = find_sender(plane, header);
+  if (!sender) {
     zps_log_warn_limited("dropped a %s frame of job 0x%016" PRIx64 " from 0x%" PRIx32 ", tag %" PRIu32
-                         ": no server of ours",
+                         ": no server or rank of ours",
                          zps_frame_type_name(header->type), header->job, header->src, header->tag);
     return;
   }
-  struct zps_server *server = &plane->servers[index];
   struct zps_error error;
-  if (server->lost || !server->link) return;
-  const zps_err_t err = zps_link_received(server->link, header, &error);
+  if (sender->lost || !sender->link) return;
+  const zps_err_t err = zps_link_received(sender->link, header, &error);
   if (err == ZPS_ERR_STALE) {
-    zps_log_warn_limited("dropped a frame of server %" PRIu32 " (%s): %s", index, server->name, error.text);
-    return;
-  }
-  if (err != ZPS_OK) {
-    zps_plane_server_lost(plane, index, error.text);
-    return;
-  }
-  if (header->type == ZPS_FRAME_RESULT) {
-    struct zps_worker_round *round = round_find(plane, frame->u.round.tensor, frame->u.round.step);
-    if (round) zps_worker_round_result(round, index, frame);
-  } else if (header->type == ZPS_FRAME_ABORT) {
-    on_abort(plane, index, &frame->u.abort);
-  } else if (header->type != ZPS_FRAME_CREDIT) {
-    zps_log_warn_limited("dropped a %s frame of server %" PRIu32 " (%s): servers send none",
-                         zps_frame_type_name(header->type), index, server->name);
+    zps_log_warn_limited("dropped a frame of %s %" PRIu32 " (%s): %s", sender->is_rank ? "rank" : "server",
+                         sender->index, sender->name, error.text);
+  } else if (err != ZPS_OK) {
+    lose(sender, error.text);
+  } else if (sender->is_rank) {
+    zps_plane_rank_frame(plane, sender, frame);
+  } else {
+    on_server_frame(plane, sender, frame);
   }
 }
 
@@ -149,7 +177,7 @@ static void on_frame(void *ctx, const struct zps_frame *frame) {
 
 static void check_deadlines(struct zps_plane *plane, uint64_t now_ns) {
   if (now_ns < plane->next_deadline_ns) return;
-  uint64_t next_ns = ZPS_NEVER;
+  uint64_t next_ns = zps_plane_check_left(plane, now_ns);
   for (struct zps_worker_round *round = plane->rounds; round; round = round->all_next) {
     const uint64_t at_ns = zps_worker_round_tick(round, now_ns);
     if (at_ns < next_ns) next_ns = at_ns;
@@ -178,6 +206,10 @@ static void settle_dirty(struct zps_plane *plane, uint64_t now_ns) {
   }
 }
 
+static void progress(struct zps_remote *remote) {
+  if (!remote->lost && remote->link) zps_link_progress(remote->link);
+}
+
 static uint64_t on_tick(void *ctx, uint64_t now_ns) {
   struct zps_plane *plane = ctx;
   zps_inbox_drain(&plane->inbox);
@@ -185,9 +217,8 @@ static uint64_t on_tick(void *ctx, uint64_t now_ns) {
   zps_plane_pump(plane);
   settle_dirty(plane, now_ns);
   zps_plane_drop_lost(plane);
-  for (uint32_t s = 0; s < plane->n_servers; s++) {
-    if (!plane->servers[s].lost && plane->servers[s].link) zps_link_progress(plane->servers[s].link);
-  }
+  for (uint32_t s = 0; s < plane->n_servers; s++) progress(&plane->servers[s]);
+  for (uint32_t r = 0; plane->ranks && r < plane->world; r++) progress(&plane->ranks[r]);
   return plane->next_deadline_ns;
 }
 

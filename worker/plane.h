@@ -1,6 +1,7 @@
 /*
- * The data plane of one connection: the engine with a link and a bulk peer per server, the rounds in flight, and the
- * order in which they get registered memory. Except where said, everything belongs to the engine thread.
+ * The data plane of one connection: the engine with a link and a bulk peer per server (and, once a tensor with a scheme
+ * between workers is open, per rank), the rounds in flight, and the order in which they get registered memory. Except
+ * where said, everything belongs to the engine thread.
  */
 #ifndef ZPS_WORKER_PLANE_H
 #define ZPS_WORKER_PLANE_H
@@ -8,6 +9,7 @@
 #include "common/base/workpool.h"
 #include "common/session/engine.h"
 #include "common/session/link.h"
+#include "worker/early.h"
 #include "worker/inbox.h"
 #include "worker/options.h"
 #include "worker/round.h"
@@ -15,15 +17,21 @@
 #define ZPS_PLANE_BUCKETS 256u
 
 struct zps_join;
+struct zps_join_peers;
+struct zps_compute_scratch;
 
-struct zps_server {
+/* Another process of the job: a server, or a rank. */
+struct zps_remote {
   struct zps_plane *plane;
-  uint32_t index;
-  char name[128];
+  uint32_t index; /* among the servers, or its rank */
+  bool is_rank;
+  char name[132];   /* of a rank: its host */
+  uint64_t left_ns; /* a rank that left in peace: when; what it has sent may still be under way */
   struct zps_net_peer *peer;
   struct zps_bulk_peer *bulk;
   struct zps_link *link;
-  bool lost; /* nothing goes there any more; the next tick drops the peer */
+  bool lost;     /* nothing goes there any more; the next tick drops the peer */
+  char why[256]; /* lost: why */
 };
 
 struct zps_plane {
@@ -34,7 +42,13 @@ struct zps_plane {
   uint64_t memory_limit_bytes;
   uint64_t job_id;
   uint32_t rank, n_servers;
-  struct zps_server *servers;
+  struct zps_remote *servers;
+  struct zps_remote *ranks; /* world of them; NULL until they are linked. Our own has no peer */
+  uint32_t world, epoch;
+  pthread_mutex_t scratch_lock;
+  struct zps_compute_scratch **scratches; /* free ones; with `ranks`, one for each thread that computes */
+  unsigned n_scratches;
+  struct zps_early early; /* messages of rounds that have not begun here */
 
   struct zps_worker_round *table[ZPS_PLANE_BUCKETS]; /* by tensor and step */
   struct zps_worker_round *rounds;                   /* all of them */
@@ -47,6 +61,7 @@ struct zps_plane {
   /* Those who wait for memory, in order. Sums come first: they end rounds, which frees memory. */
   struct zps_worker_part *pulls, **pulls_tail;
   struct zps_worker_round *pushes, **pushes_tail;
+  struct zps_worker_round *hungry; /* rounds between workers that wait; each is tried when memory was freed */
   uint64_t push_held, pull_held;
   bool pump; /* somebody came to wait, or memory was freed */
 };
@@ -66,14 +81,30 @@ void zps_plane_close(struct zps_plane *plane);
 
 void zps_plane_round_add(struct zps_plane *plane, struct zps_worker_round *round);
 void zps_plane_round_remove(struct zps_plane *plane, struct zps_worker_round *round);
+/* Links to all other ranks, with their receives; again: nothing to do. Not on the engine thread. */
+zps_err_t zps_plane_link(struct zps_plane *plane, const struct zps_join_peers *peers,
+                         struct zps_error *error) ZPS_MUSTCHECK;
+/* A rank left in peace. From any thread but the engine's. */
+void zps_plane_rank_left(struct zps_plane *plane, uint32_t rank);
 void zps_plane_server_lost(struct zps_plane *plane, uint32_t server, const char *why);
 /* Every round, in flight and to come, fails. `failure->code` says how. */
 void zps_plane_fail(struct zps_plane *plane, const struct zps_frame_abort *failure);
 void zps_plane_wait_pull(struct zps_plane *plane, struct zps_worker_part *part);
 void zps_plane_wait_push(struct zps_plane *plane, struct zps_worker_round *round);
+/* For rounds between workers: tries again when memory was freed. */
+void zps_plane_wait_hungry(struct zps_plane *plane, struct zps_worker_round *round);
 void zps_plane_forget_waiting(struct zps_plane *plane, struct zps_worker_round *round);
 
+struct zps_worker_round *zps_plane_round_find(struct zps_plane *plane, uint32_t tensor, uint64_t step);
+void zps_plane_rank_lost(struct zps_plane *plane, uint32_t rank, const char *why);
+
 /* For the files of the plane. */
+/* Makes peer, bulk peer and link; what is there on failure is dropped with the plane. */
+zps_err_t zps_plane_remote_connect(struct zps_plane *plane, struct zps_remote *remote, const void *addr,
+                                   size_t addr_len, struct zps_error *error) ZPS_MUSTCHECK;
+void zps_plane_scratches_fini(struct zps_plane *plane);
+/* Frames of other ranks: mesh.c. */
+void zps_plane_rank_frame(struct zps_plane *plane, struct zps_remote *rank, const struct zps_frame *frame);
 struct zps_engine_handler zps_plane_handler(struct zps_plane *plane);
 void zps_plane_drop_lost(struct zps_plane *plane);
 /* Hands memory to those who wait. */

@@ -17,6 +17,27 @@ void zps_plane_wait_push(struct zps_plane *plane, struct zps_worker_round *round
   plane->pump = true;
 }
 
+void zps_plane_wait_hungry(struct zps_plane *plane, struct zps_worker_round *round) {
+  if (round->waits_memory) return;
+  struct zps_worker_round **at = &plane->hungry;
+  while (*at) at = &(*at)->memory_next;
+  round->waits_memory = true;
+  round->memory_next = NULL;
+  *at = round;
+}
+
+/* Takes a round out of a list of waiting ones; where the list ends. */
+static struct zps_worker_round **take_out(struct zps_worker_round **at, const struct zps_worker_round *round) {
+  while (*at) {
+    if (*at == round) {
+      *at = round->memory_next;
+    } else {
+      at = &(*at)->memory_next;
+    }
+  }
+  return at;
+}
+
 void zps_plane_forget_waiting(struct zps_plane *plane, struct zps_worker_round *round) {
   struct zps_worker_part **part_at = &plane->pulls;
   while (*part_at) {
@@ -27,15 +48,8 @@ void zps_plane_forget_waiting(struct zps_plane *plane, struct zps_worker_round *
     }
   }
   plane->pulls_tail = part_at;
-  struct zps_worker_round **round_at = &plane->pushes;
-  while (*round_at) {
-    if (*round_at == round) {
-      *round_at = round->memory_next;
-    } else {
-      round_at = &(*round_at)->memory_next;
-    }
-  }
-  plane->pushes_tail = round_at;
+  plane->pushes_tail = take_out(&plane->pushes, round);
+  take_out(&plane->hungry, round);
   round->waits_memory = false;
   plane->pump = true;
 }
@@ -47,9 +61,22 @@ static void fail_for_memory(struct zps_plane *plane, struct zps_worker_round *ro
                         plane->memory_limit_bytes, plane->push_held + plane->pull_held);
 }
 
+/* Each in turn, also behind one that must go on waiting: it may be the one whose end frees memory. */
+static void feed_hungry(struct zps_plane *plane) {
+  for (struct zps_worker_round *round = plane->hungry, *next; round; round = next) {
+    next = round->memory_next;
+    const zps_err_t err = round->ops->take_memory(round);
+    if (err == ZPS_ERR_AGAIN) continue;
+    take_out(&plane->hungry, round);
+    round->waits_memory = false;
+    if (err != ZPS_OK) fail_for_memory(plane, round, err);
+  }
+}
+
 void zps_plane_pump(struct zps_plane *plane) {
   while (plane->pump) {
     plane->pump = false;
+    feed_hungry(plane);
     struct zps_worker_part *part;
     while ((part = plane->pulls) != NULL) {
       const zps_err_t err = zps_worker_part_read(part);
@@ -60,7 +87,7 @@ void zps_plane_pump(struct zps_plane *plane) {
     }
     struct zps_worker_round *round;
     while ((round = plane->pushes) != NULL) {
-      const zps_err_t err = zps_worker_round_take_buffers(round);
+      const zps_err_t err = round->ops->take_memory(round);
       if (err == ZPS_ERR_AGAIN) return;
       plane->pushes = round->memory_next;
       if (!plane->pushes) plane->pushes_tail = &plane->pushes;

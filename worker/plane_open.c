@@ -57,19 +57,16 @@ struct connect {
   struct zps_error error;
 };
 
-static zps_err_t connect_server(struct zps_server *server, const struct connect *connect, struct zps_error *error) {
-  struct zps_plane *plane = connect->plane;
-  const struct zps_join_server *to = &connect->join->servers[server->index];
+zps_err_t zps_plane_remote_connect(struct zps_plane *plane, struct zps_remote *remote, const void *addr,
+                                   size_t addr_len, struct zps_error *error) {
   struct zps_net *net = zps_engine_net(plane->engine);
-  server->plane = plane;
-  snprintf(server->name, sizeof server->name, "%s", to->name);
-  zps_err_t err = zps_net_peer_add(net, to->addr, to->addr_len, server, &server->peer, error);
+  const uint32_t tag = remote->is_rank ? plane->n_servers + remote->index : remote->index;
+  remote->plane = plane;
+  zps_err_t err = zps_net_peer_add(net, addr, addr_len, remote, &remote->peer, error);
   if (err != ZPS_OK) return err;
-  err = zps_bulk_peer_add(zps_engine_bulk(plane->engine), server->peer, &server->bulk);
-  if (err == ZPS_OK) {
-    err = zps_link_create(net, server->peer, connect->join->job_id, connect->join->epoch, connect->rank, server->index,
-                          &server->link);
-  }
+  err = zps_bulk_peer_add(zps_engine_bulk(plane->engine), remote->peer, &remote->bulk);
+  if (err == ZPS_OK)
+    err = zps_link_create(net, remote->peer, plane->job_id, plane->epoch, plane->rank, tag, &remote->link);
   return err == ZPS_OK ? err : zps_fail(error, err, "%s", zps_err_str(err));
 }
 
@@ -78,6 +75,7 @@ static void connect_run(struct zps_command *command, void *handler_ctx) {
   struct zps_plane *plane = handler_ctx;
   const struct zps_join *join = connect->join;
   plane->job_id = join->job_id;
+  plane->epoch = join->epoch;
   plane->rank = connect->rank;
   plane->servers = calloc(join->n_servers, sizeof *plane->servers);
   if (!plane->servers) {
@@ -86,9 +84,11 @@ static void connect_run(struct zps_command *command, void *handler_ctx) {
   }
   plane->n_servers = join->n_servers;
   for (uint32_t s = 0; s < join->n_servers; s++) {
+    const struct zps_join_server *to = &join->servers[s];
     struct zps_error why;
     plane->servers[s].index = s;
-    connect->code = connect_server(&plane->servers[s], connect, &why);
+    snprintf(plane->servers[s].name, sizeof plane->servers[s].name, "%s", to->name);
+    connect->code = zps_plane_remote_connect(plane, &plane->servers[s], to->addr, to->addr_len, &why);
     if (connect->code == ZPS_OK) continue;
     zps_fail(&connect->error, connect->code, "cannot reach server %" PRIu32 " (%s): %s", s, join->servers[s].name,
              why.text);
@@ -119,6 +119,7 @@ static void drop_all_run(struct zps_command *command, void *handler_ctx) {
   (void)command;
   struct zps_plane *plane = handler_ctx;
   for (uint32_t s = 0; s < plane->n_servers; s++) zps_plane_server_lost(plane, s, "the job is closed");
+  for (uint32_t r = 0; plane->ranks && r < plane->world; r++) zps_plane_rank_lost(plane, r, "the job is closed");
   zps_plane_drop_lost(plane);
 }
 
@@ -138,6 +139,9 @@ void zps_plane_close(struct zps_plane *plane) {
   zps_workpool_destroy(plane->pool);
   zps_engine_destroy(plane->engine);
   zps_inbox_fini(&plane->inbox);
+  zps_early_fini(&plane->early);
+  zps_plane_scratches_fini(plane);
   free(plane->servers);
+  free(plane->ranks);
   memset(plane, 0, sizeof *plane);
 }

@@ -18,44 +18,25 @@ static void on_cancel(struct zps_mail *mail);
 
 void zps_worker_round_destroy(struct zps_worker_round *round) {
   if (!round) return;
+  round->ops->destroy(round);
   zps_scheme_destroy(round->scheme);
-  zps_encoder_destroy(round->encoder);
   zps_arena_fini(&round->arena);
-  free(round->parts);
-  free(round->servers);
-  free(round->views);
-  free(round->clears);
   free(round);
 }
 
 zps_err_t zps_worker_round_create(struct zenps_tensor *tensor, struct zps_worker_round **round_p) {
-  struct zps_plane *plane = &tensor->job->plane;
-  const struct zps_scheme_plan plan = {
-      .n_parts = tensor->part.n_parts, .n_servers = plane->n_servers, .owners = tensor->owners, .tensor = tensor->name};
   struct zps_worker_round *round = calloc(1, sizeof *round);
   if (!round) return ZPS_ERR_NOMEM;
   round->tensor = tensor;
-  round->plane = plane;
-  round->parts = calloc(plan.n_parts, sizeof *round->parts);
-  round->servers = calloc(plan.n_servers, sizeof *round->servers);
-  round->views = calloc(plan.n_parts, sizeof *round->views);
-  round->clears = calloc(zps_workpool_threads(plane->pool), sizeof *round->clears);
-  if (!round->parts || !round->servers || !round->views || !round->clears ||
-      zps_scheme_create(&zps_scheme_balanced, &plan, &round->scheme) != ZPS_OK ||
-      zps_encoder_create(tensor->partitioner, &round->encoder) != ZPS_OK) {
-    zps_worker_round_destroy(round);
-    return ZPS_ERR_NOMEM;
-  }
-  for (uint32_t p = 0; p < plan.n_parts; p++) {
-    round->parts[p].task.round = round;
-    round->parts[p].task.arg = p;
-    round->parts[p].m = zps_partition_size(&tensor->part, p);
-  }
+  round->plane = &tensor->job->plane;
+  round->ops = tensor->scheme ? &zps_round_exchange : &zps_round_balanced;
   round->begin.run = on_begin;
   round->cancel.run = on_cancel;
-  round->whole.round = round;
-  zps_worker_round_push_init(round);
-  zps_worker_round_pull_init(round);
+  const zps_err_t err = round->ops->create(round);
+  if (err != ZPS_OK) {
+    zps_worker_round_destroy(round);
+    return err;
+  }
   *round_p = round;
   return ZPS_OK;
 }
@@ -118,17 +99,7 @@ void zps_worker_round_start(struct zps_worker_round *round, zenps_request_t *req
   memset(&round->stats, 0, sizeof round->stats);
   round->bound_bytes = 0;
   zps_arena_reset(&round->arena);
-  for (uint32_t s = 0; s < round->plane->n_servers; s++) {
-    round->servers[s] = (struct zps_worker_round_server){.ready_tail = &round->servers[s].ready};
-  }
-  for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) {
-    round->parts[p].wanted = round->parts[p].told = false;
-    round->parts[p].nnz = 0;
-    round->parts[p].push_bytes = 0;
-  }
-  zps_scheme_reset(
-      round->scheme,
-      &(struct zps_scheme_round){.step = step, .deadline_ns = round->deadline_ns, .whole = out->layout == ZENPS_ROWS});
+  round->ops->reset(round);
   zps_inbox_send(&round->plane->inbox, &round->begin);
 }
 
@@ -143,10 +114,7 @@ static void on_begin(struct zps_mail *mail) {
     zps_worker_round_event(round, ZPS_SCHEME_FAIL, 0, 0, plane->fail_code);
     return;
   }
-  for (uint32_t s = 0; s < plane->n_servers; s++) {
-    if (plane->servers[s].lost) zps_worker_round_event(round, ZPS_SCHEME_SERVER_LOST, 0, s, ZPS_OK);
-  }
-  if (!zps_scheme_over(round->scheme)) zps_worker_task_start(&round->scan, plane->scan_pool);
+  round->ops->begin(round);
 }
 
 void zps_worker_round_cancel(struct zps_worker_round *round) {
@@ -162,7 +130,8 @@ static void on_cancel(struct zps_mail *mail) {
   zps_worker_round_touch(round);
 }
 
-static void put_buf(struct zps_worker_round *round, struct zps_buf *buf, uint64_t *round_held, uint64_t *plane_held) {
+void zps_worker_round_put_buf(struct zps_worker_round *round, struct zps_buf *buf, uint64_t *round_held,
+                              uint64_t *plane_held) {
   if (!buf->owner) return;
   *round_held -= buf->cap;
   *plane_held -= buf->cap;
@@ -172,47 +141,48 @@ static void put_buf(struct zps_worker_round *round, struct zps_buf *buf, uint64_
 
 /* Nobody refers to the round any more: back to its tensor. */
 static void release(struct zps_worker_round *round) {
-  struct zps_plane *plane = round->plane;
-  for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) {
-    put_buf(round, &round->parts[p].push_buf, &round->push_held, &plane->push_held);
-    put_buf(round, &round->parts[p].pull_buf, &round->pull_held, &plane->pull_held);
-  }
-  zps_plane_round_remove(plane, round);
+  round->ops->release(round);
+  zps_plane_round_remove(round->plane, round);
   zps_worker_tensor_round_put(round->tensor, round);
+}
+
+/* How long a round that is over keeps its buffers for those who have not said that they are through with them. */
+static uint64_t lingers_until(const struct zps_worker_round *round, uint64_t now_ns) {
+  const uint64_t linger_ns = now_ns + LINGER_NS;
+  const bool ok = round->scheme->state == ZPS_SCHEME_DONE;
+  return ok && round->deadline_ns > linger_ns ? round->deadline_ns : linger_ns;
 }
 
 bool zps_worker_round_settle(struct zps_worker_round *round, uint64_t now_ns) {
   struct zps_plane *plane = round->plane;
-  bool left = false;
-  for (uint32_t s = 0; s < plane->n_servers; s++) {
-    if (zps_worker_round_send_ready(round, s, now_ns) == ZPS_ERR_AGAIN) left = true;
-  }
+  const bool left = round->ops->send(round, now_ns);
   if (!zps_scheme_over(round->scheme)) return left;
-  if (!round->finished && round->n_tasks == 0) {
+  const bool known = round->scheme->state == ZPS_SCHEME_DONE || plane->closed || now_ns >= round->deadline_ns ||
+                     round->ops->known(round);
+  if (!round->finished && round->n_tasks == 0 && known) {
+    round->ops->explain(round);
     zps_worker_round_finish(round, now_ns);
-    if (round->scheme->state == ZPS_SCHEME_FAILED) {
-      round->linger_until_ns = now_ns + LINGER_NS;
-      if (round->linger_until_ns < plane->next_deadline_ns) plane->next_deadline_ns = round->linger_until_ns;
-    }
+    round->linger_until_ns = lingers_until(round, now_ns);
+    if (round->linger_until_ns < plane->next_deadline_ns) plane->next_deadline_ns = round->linger_until_ns;
   }
   /* A cancel is sent under the job's lock and never after the request is done: what is seen here stays. */
   if (!round->finished || round->n_reads > 0 || left || round->cancel_sent != round->cancel_run) return left;
   if (round->dirty) return false; /* it is in line again */
-  if (round->scheme->state == ZPS_SCHEME_FAILED && !plane->closed && now_ns < round->linger_until_ns &&
-      !zps_worker_round_quiet(round)) {
-    return left;
-  }
+  const bool gives_up = plane->closed && round->scheme->state == ZPS_SCHEME_FAILED;
+  if (!gives_up && now_ns < round->linger_until_ns && !round->ops->quiet(round)) return left;
   release(round);
   return false;
 }
 
 uint64_t zps_worker_round_tick(struct zps_worker_round *round, uint64_t now_ns) {
-  if (!zps_scheme_over(round->scheme) && now_ns >= round->deadline_ns) {
+  const uint64_t deadline_ns = round->scheme->round.deadline_ns;
+  if (!zps_scheme_over(round->scheme) && now_ns >= deadline_ns)
     zps_worker_round_event(round, ZPS_SCHEME_TICK, 0, 0, ZPS_OK);
-  }
-  if (!zps_scheme_over(round->scheme)) return round->deadline_ns;
-  if (round->finished && now_ns >= round->linger_until_ns) zps_worker_round_touch(round);
-  return round->finished && now_ns < round->linger_until_ns ? round->linger_until_ns : ZPS_NEVER;
+  if (!zps_scheme_over(round->scheme)) return deadline_ns;
+  const uint64_t at_ns = round->finished ? round->linger_until_ns : round->deadline_ns;
+  if (now_ns < at_ns) return at_ns;
+  zps_worker_round_touch(round);
+  return ZPS_NEVER;
 }
 
 void zps_worker_round_touch(struct zps_worker_round *round) {
@@ -226,37 +196,6 @@ void zps_worker_round_touch(struct zps_worker_round *round) {
 
 /* ------------------------------------------------------------ events and actions */
 
-static void act(struct zps_worker_round *round, const struct zps_scheme_action *action) {
-  struct zps_plane *plane = round->plane;
-  switch (action->type) {
-    case ZPS_SCHEME_DO_WRITE:
-      zps_worker_round_write(round);
-      break;
-    case ZPS_SCHEME_DO_ANNOUNCE:
-      zps_worker_round_announce(round, action->arg);
-      break;
-    case ZPS_SCHEME_DO_READ:
-      round->parts[action->arg].wanted = true;
-      break;
-    case ZPS_SCHEME_DO_CLEAR:
-      zps_worker_round_clear(round);
-      break;
-    case ZPS_SCHEME_DO_DECODE:
-      zps_worker_round_decode(round, action->arg);
-      break;
-    case ZPS_SCHEME_DO_RETIRE:
-      round->servers[action->arg].owes_done = round->servers[action->arg].any_remote;
-      break;
-    case ZPS_SCHEME_DO_ABORT:
-      round->servers[action->arg].owes_abort = true;
-      break;
-    case ZPS_SCHEME_DO_COMPLETE:
-      zps_worker_round_explain(round);
-      zps_plane_forget_waiting(plane, round);
-      break;
-  }
-}
-
 void zps_worker_round_event(struct zps_worker_round *round, enum zps_scheme_event_type type, uint32_t partition,
                             uint32_t server, zps_err_t code) {
   struct zps_scheme *scheme = round->scheme;
@@ -264,7 +203,7 @@ void zps_worker_round_event(struct zps_worker_round *round, enum zps_scheme_even
   zps_worker_round_touch(round);
   for (;;) {
     zps_scheme_step(scheme, &event, zps_clock_ns());
-    for (uint32_t i = 0; i < scheme->n_actions; i++) act(round, &scheme->actions[i]);
+    for (uint32_t i = 0; i < scheme->n_actions; i++) round->ops->act(round, &scheme->actions[i]);
     if (round->deferred == ZPS_OK) return;
     event = (struct zps_scheme_event){.type = ZPS_SCHEME_FAIL, .code = round->deferred};
     round->deferred = ZPS_OK;

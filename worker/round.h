@@ -5,8 +5,9 @@
  * what a running task is working on. Rounds are reused: one that is over goes back to its tensor when no task, no read
  * and no server can touch its buffers any more.
  *
- * round.c: life and actions; round_join.c, round_push.c: encode and announce; round_pull.c: results; round_end.c:
- * outcome and texts.
+ * A round is of one of two kinds, which fill in struct zps_round_ops: over servers (round_balanced.c with round_join.c,
+ * round_push.c: encode and announce; round_pull.c: results), or between workers (exchange.h). round.c has the life that
+ * they share, round_end.c outcome and texts.
  */
 #ifndef ZPS_WORKER_ROUND_H
 #define ZPS_WORKER_ROUND_H
@@ -25,7 +26,25 @@
 #include "zenps/zenps.h"
 
 struct zps_plane;
+struct zps_exchange;
 struct zps_worker_round;
+
+/* What a kind of rounds does. All but create, destroy and reset on the engine thread. */
+struct zps_round_ops {
+  zps_err_t (*create)(struct zps_worker_round *round) ZPS_MUSTCHECK;
+  void (*destroy)(struct zps_worker_round *round); /* half-built, too */
+  void (*reset)(struct zps_worker_round *round);   /* before a round starts, on the trainer's thread */
+  void (*begin)(struct zps_worker_round *round);   /* unless it has failed at once */
+  void (*act)(struct zps_worker_round *round, const struct zps_scheme_action *action);
+  bool (*send)(struct zps_worker_round *round, uint64_t now_ns); /* frames; true: some are left for the next tick */
+  /* A failed round's request may be told; false: what others say may still show who is to blame, until the deadline. */
+  bool (*known)(const struct zps_worker_round *round);
+  void (*explain)(struct zps_worker_round *round);     /* completes the reason of a failure, where it has no text */
+  bool (*quiet)(const struct zps_worker_round *round); /* nobody can be reading our buffers any more */
+  void (*release)(struct zps_worker_round *round);     /* gives up memory; no task, read or peer uses it */
+  zps_err_t (*take_memory)(struct zps_worker_round *round) ZPS_MUSTCHECK; /* ZPS_ERR_AGAIN: it must wait */
+};
+extern const struct zps_round_ops zps_round_balanced, zps_round_exchange;
 
 #define zps_owner_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
@@ -76,7 +95,9 @@ struct zps_worker_round_server {
 struct zps_worker_round {
   struct zenps_tensor *tensor;
   struct zps_plane *plane;
+  const struct zps_round_ops *ops;
   struct zps_scheme *scheme;
+  struct zps_exchange *exchange; /* between workers; the members from here to `arena` are for rounds over servers */
   struct zps_encoder *encoder;
   struct zps_worker_part *parts;
   struct zps_worker_round_server *servers;
@@ -96,6 +117,7 @@ struct zps_worker_round {
   uint32_t next_buffer;          /* partition that gets its push buffer next */
   uint64_t push_held, pull_held; /* bytes of slab buffers */
   bool finished;                 /* the request is done */
+  bool serving;                  /* counted in the job's n_serving */
   bool cancel_sent, cancel_run;  /* cancel_sent: guarded by the job's lock */
   zps_err_t deferred;            /* an action failed: the round does when the actions are done */
   struct zps_frame_abort reason; /* why it failed: ranks and text, empty where the code says it all */
@@ -145,6 +167,10 @@ void zps_worker_round_join(struct zps_worker_round *round);
 /* On the pool: writes the slice that begins with `part`, or the partitions one by one where that takes fewer bytes. */
 void zps_worker_part_write_joined(struct zps_worker_part *part);
 
+/* Slab memory of this round, on the engine thread. */
+void zps_worker_round_put_buf(struct zps_worker_round *round, struct zps_buf *buf, uint64_t *round_held,
+                              uint64_t *plane_held);
+
 /* round_push.c */
 void zps_worker_round_push_init(struct zps_worker_round *round);
 void zps_worker_round_write(struct zps_worker_round *round);
@@ -159,15 +185,17 @@ void zps_worker_round_pull_init(struct zps_worker_round *round);
 void zps_worker_round_result(struct zps_worker_round *round, uint32_t server, const struct zps_frame *frame);
 /* Takes a buffer for the sum and starts to read it. ZPS_ERR_AGAIN: must wait for memory. */
 zps_err_t zps_worker_part_read(struct zps_worker_part *part) ZPS_MUSTCHECK;
+/* On the pool: arrays for `nnz` rows of the result, the caller's or ours. False: the task has failed. */
+bool zps_worker_rows_get(struct zps_worker_task *task, uint64_t nnz, int64_t **rows_p, void **values_p);
 void zps_worker_round_clear(struct zps_worker_round *round);
 void zps_worker_round_decode(struct zps_worker_round *round, uint32_t partition); /* or ZPS_SCHEME_ALL */
 
 /* round_end.c */
+/* Adds to a text; what does not fit is cut off. */
+void zps_worker_say(char *text, size_t size, const char *fmt, ...) ZPS_PRINTF(3, 4);
 /* Completes the reason of a failure by what the scheme knows. */
 void zps_worker_round_explain(struct zps_worker_round *round);
 /* Fills the request: outcome, result, costs. */
 void zps_worker_round_finish(struct zps_worker_round *round, uint64_t now_ns);
-/* No server can be reading our buffers any more. */
-bool zps_worker_round_quiet(const struct zps_worker_round *round);
 
 #endif

@@ -10,9 +10,7 @@
 #include "worker/round.h"
 #include "worker/tensor.h"
 
-/* A text that grows; what does not fit is cut off. */
-static void say(char *text, size_t size, const char *fmt, ...) ZPS_PRINTF(3, 4);
-static void say(char *text, size_t size, const char *fmt, ...) {
+void zps_worker_say(char *text, size_t size, const char *fmt, ...) {
   const size_t len = strlen(text);
   va_list args;
   va_start(args, fmt);
@@ -24,19 +22,19 @@ static void say_silent(const struct zps_worker_round *round, char *text, size_t 
   const struct zps_plane *plane = round->plane;
   bool any_announced = false, first = true;
   for (uint32_t s = 0; s < plane->n_servers; s++) any_announced |= round->servers[s].announced;
-  say(text, size, "the deadline of %" PRIu64 " ms passed ",
-      (uint64_t)((round->deadline_ns - round->start_ns) / ZPS_NS_PER_MS));
+  zps_worker_say(text, size, "the deadline of %" PRIu64 " ms passed ",
+                 (uint64_t)((round->deadline_ns - round->start_ns) / ZPS_NS_PER_MS));
   if (!any_announced) {
-    say(text, size, "before the gradient was encoded");
+    zps_worker_say(text, size, "before the gradient was encoded");
     return;
   }
-  say(text, size, "without the sums of");
+  zps_worker_say(text, size, "without the sums of");
   for (uint32_t s = 0; s < plane->n_servers; s++) {
     if (!zps_scheme_needs(round->scheme, s)) continue;
-    say(text, size, "%s server %" PRIu32 " (%s)", first ? "" : ",", s, plane->servers[s].name);
+    zps_worker_say(text, size, "%s server %" PRIu32 " (%s)", first ? "" : ",", s, plane->servers[s].name);
     first = false;
   }
-  if (first) say(text, size, " no server: they are here, but not decoded");
+  if (first) zps_worker_say(text, size, " no server: they are here, but not decoded");
 }
 
 void zps_worker_round_explain(struct zps_worker_round *round) {
@@ -48,9 +46,10 @@ void zps_worker_round_explain(struct zps_worker_round *round) {
     return;
   }
   if (blame != ZPS_SCHEME_ALL) {
-    say(text, sizeof round->reason.text, "server %" PRIu32 " (%s): ", blame, round->plane->servers[blame].name);
+    zps_worker_say(text, sizeof round->reason.text, "server %" PRIu32 " (%s): ", blame,
+                   round->plane->servers[blame].name);
   }
-  say(text, sizeof round->reason.text, "%s", zps_err_str(round->scheme->code));
+  zps_worker_say(text, sizeof round->reason.text, "%s", zps_err_str(round->scheme->code));
 }
 
 static void describe(const struct zps_worker_round *round, zenps_error_t *error) {
@@ -65,9 +64,9 @@ static void describe(const struct zps_worker_round *round, zenps_error_t *error)
        i++) {
     error->missing_ranks[error->n_missing++] = round->reason.ranks[i];
   }
-  say(error->text, sizeof error->text, "job %s, tensor %s, step %" PRIu64 ": ", tensor->job->options.job, tensor->name,
-      round->step);
-  say(error->text, sizeof error->text, "%s", round->reason.text);
+  zps_worker_say(error->text, sizeof error->text, "job %s, tensor %s, step %" PRIu64 ": ", tensor->job->options.job,
+                 tensor->name, round->step);
+  zps_worker_say(error->text, sizeof error->text, "%s", round->reason.text);
 }
 
 static uint64_t span(uint64_t from_ns, uint64_t to_ns) {
@@ -113,23 +112,12 @@ void zps_worker_round_finish(struct zps_worker_round *round, uint64_t now_ns) {
   request->values = round->row_values;
   request->round = NULL;
   request->done = true;
+  round->serving = ok && !round->ops->quiet(round);
+  job->n_serving += round->serving;
   zps_worker_request_signal(job);
   pthread_mutex_unlock(&job->lock);
   round->rows = NULL;
   round->row_values = NULL;
   round->request = NULL;
   round->finished = true;
-}
-
-bool zps_worker_round_quiet(const struct zps_worker_round *round) {
-  const struct zps_plane *plane = round->plane;
-  for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) {
-    const struct zps_worker_part *part = &round->parts[p];
-    const uint32_t server = round->tensor->owners[p];
-    const struct zps_worker_round_server *state = &round->servers[server];
-    if (part->push_buf.owner && !part->told && state->announced && !state->over && !plane->servers[server].lost) {
-      return false;
-    }
-  }
-  return true;
 }

@@ -132,11 +132,7 @@ void zps_worker_round_result(struct zps_worker_round *round, uint32_t server, co
 
 static void put_pull_buf(struct zps_worker_part *part) {
   struct zps_worker_round *round = part->task.round;
-  if (!part->pull_buf.owner) return;
-  round->pull_held -= part->pull_buf.cap;
-  round->plane->pull_held -= part->pull_buf.cap;
-  zps_slab_put(zps_engine_slab(round->plane->engine), &part->pull_buf);
-  round->plane->pump = true;
+  zps_worker_round_put_buf(round, &part->pull_buf, &round->pull_held, &round->plane->pull_held);
 }
 
 static void read_done(struct zps_bulk_read *read, zps_err_t code) {
@@ -168,7 +164,7 @@ static void read_release(struct zps_bulk_read *read) {
 zps_err_t zps_worker_part_read(struct zps_worker_part *part) {
   struct zps_worker_round *round = part->task.round;
   struct zps_plane *plane = round->plane;
-  struct zps_server *server = &plane->servers[round->tensor->owners[part->task.arg]];
+  struct zps_remote *server = &plane->servers[round->tensor->owners[part->task.arg]];
   if (server->lost) return ZPS_OK; /* the round fails for it */
   const zps_err_t err = zps_slab_get(zps_engine_slab(plane->engine), (size_t)part->result.len_bytes, &part->pull_buf);
   if (err != ZPS_OK) {
@@ -244,8 +240,7 @@ static void dense_done(struct zps_worker_task *task) {
   zps_worker_round_event(task->round, ZPS_SCHEME_DECODED, task->arg, 0, ZPS_OK);
 }
 
-/* Finds the arrays for the result's rows: the caller's, or ours. */
-static bool rows_get(struct zps_worker_task *task, uint64_t nnz, int64_t **rows_p, void **values_p) {
+bool zps_worker_rows_get(struct zps_worker_task *task, uint64_t nnz, int64_t **rows_p, void **values_p) {
   struct zps_worker_round *round = task->round;
   const zenps_grad_t *out = round->out;
   struct zps_error error;
@@ -275,7 +270,7 @@ static void rows_run(struct zps_worker_task *task) {
   for (uint32_t p = 0; p < n_parts; p++) {
     if (!view(task, p)) return;
   }
-  if (!rows_get(task, round->stats.nnz_out, &rows, &values)) return;
+  if (!zps_worker_rows_get(task, round->stats.nnz_out, &rows, &values)) return;
   if (zps_decode_rows(&round->tensor->part, round->views, rows, values) != ZPS_OK) {
     struct zps_error error;
     zps_fail(&error, ZPS_ERR_NOMEM, "no memory to merge the sums of %" PRIu32 " partitions", n_parts);

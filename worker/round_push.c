@@ -205,7 +205,7 @@ static zps_err_t send_end(struct zps_worker_round *round, uint32_t server, struc
 
 zps_err_t zps_worker_round_send_ready(struct zps_worker_round *round, uint32_t server, uint64_t now_ns) {
   struct zps_worker_round_server *state = &round->servers[server];
-  struct zps_server *peer = &round->plane->servers[server];
+  struct zps_remote *peer = &round->plane->servers[server];
   struct zps_frame frame;
   zps_err_t err = ZPS_OK;
   if (peer->lost) state->owes_done = state->owes_abort = false;

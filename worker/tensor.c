@@ -24,6 +24,7 @@ void zenps_grad_init(zenps_grad_t *grad, size_t struct_size) {
 
 struct ask {
   struct zps_tensor_ask ask;
+  struct zps_scheme_ask scheme;
   enum zps_partitioner partitioner;
 };
 
@@ -74,6 +75,14 @@ static zps_err_t make_ask(const struct zenps_job *job, const char *name, uint64_
       .block_bits = options.block_bits,
       .codec = (enum zps_codec_policy)(options.codec ? (int)options.codec : job->options.codec + 1),
       .value_codec = value_codec};
+  const zps_err_t err = zps_scheme_ask_init(&out->scheme, &options, &job->options, name, rows, width, dtype, error);
+  if (err != ZPS_OK) return err;
+  if (out->scheme.scheme && value_codec != ZPS_VALUES_RAW) {
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                    "tensor %s: values travel as %s under balanced alone; with scheme %s they must be raw", name,
+                    zps_values_name(value_codec), out->scheme.scheme->name);
+  }
+  out->ask.scheme = out->scheme.text;
   out->partitioner = options.hierarchical ? ZPS_PARTITIONER_HIERARCHICAL : ZPS_PARTITIONER_ORDERED;
   return ZPS_OK;
 }
@@ -85,7 +94,9 @@ static zps_err_t compare(const struct zenps_tensor *tensor, const struct ask *as
       tensor->op == ask->op && tensor->asked_partitions == ask->partitions &&
       tensor->asked_block_bits == ask->block_bits && tensor->partitioner == asked->partitioner &&
       tensor->codec == ask->codec && tensor->value_codec == ask->value_codec) {
-    return ZPS_OK;
+    if (strcmp(tensor->scheme_text, asked->scheme.text) == 0) return ZPS_OK;
+    return zps_fail(error, ZPS_ERR_SHAPE, "tensor %s is open with scheme %s; it cannot be opened with scheme %s",
+                    tensor->name, tensor->scheme_text, asked->scheme.text);
   }
   return zps_fail(error, ZPS_ERR_SHAPE,
                   "tensor %s is open as %" PRIu64 " x %" PRIu32 " %s, %s, %" PRIu32
@@ -97,6 +108,26 @@ static zps_err_t compare(const struct zenps_tensor *tensor, const struct ask *as
                   zps_codec_policy_name(tensor->codec), zps_values_name(tensor->value_codec), ask->rows, ask->width,
                   zps_dtype_name(ask->dtype), zps_op_name(ask->op), ask->partitions, ask->block_bits,
                   zps_codec_policy_name(ask->codec), zps_values_name(ask->value_codec));
+}
+
+/* All ranks, to each other, before the first round of a scheme between workers: no rank sends before all can receive.
+ */
+static zps_err_t link_ranks(struct zenps_job *job, struct zps_error *error) {
+  const uint64_t timeout_ms = job->options.round_timeout_ms;
+  if (job->linked) return ZPS_OK;
+  zps_err_t err = ZPS_OK;
+  if (!job->peers.ranks)
+    err = zps_membership_peers(&job->membership, (uint32_t)job->options.world, timeout_ms, &job->peers, error);
+  if (err == ZPS_OK) err = zps_plane_link(&job->plane, &job->peers, error);
+  if (err == ZPS_OK) err = zps_membership_linked(&job->membership, timeout_ms, error);
+  job->linked = err == ZPS_OK;
+  return err;
+}
+
+static zps_err_t scheme_create(struct zenps_job *job, const struct zps_scheme_ask *ask,
+                               struct zps_tensor_scheme **scheme_p, struct zps_error *error) {
+  const zps_err_t err = link_ranks(job, error);
+  return err == ZPS_OK ? zps_tensor_scheme_create(ask, &job->peers, (uint32_t)job->options.rank, scheme_p, error) : err;
 }
 
 static zps_err_t tensor_create(struct zenps_job *job, const struct ask *asked, struct zenps_tensor **tensor_p,
@@ -124,6 +155,8 @@ static zps_err_t tensor_create(struct zenps_job *job, const struct ask *asked, s
   tensor->asked_block_bits = ask->block_bits;
   tensor->owners = answer.owners;
   err = zps_partition_init(&tensor->part, ask->rows, answer.partitions, answer.block_bits, job->join.seed, error);
+  snprintf(tensor->scheme_text, sizeof tensor->scheme_text, "%s", asked->scheme.text);
+  if (err == ZPS_OK && asked->scheme.scheme) err = scheme_create(job, &asked->scheme, &tensor->scheme, error);
   if (err != ZPS_OK) {
     zps_worker_tensor_destroy(tensor);
     return err;
@@ -201,7 +234,8 @@ zenps_status_t zenps_tensor_info(const zenps_tensor_t *tensor, zenps_tensor_info
                                      .dtype = (zenps_dtype_t)tensor->dtype,
                                      .op = (zenps_op_t)tensor->op,
                                      .codec = (zenps_codec_t)tensor->codec,
-                                     .values = (zenps_values_t)tensor->value_codec};
+                                     .values = (zenps_values_t)tensor->value_codec,
+                                     .scheme = tensor->scheme ? tensor->scheme->scheme->name : "balanced"};
   memset(info, 0, size);
   memcpy(info, &known, size < sizeof known ? size : sizeof known);
   return ZENPS_OK;
@@ -228,6 +262,7 @@ void zps_worker_tensor_destroy(struct zenps_tensor *tensor) {
   if (!tensor) return;
   destroy_rounds(tensor->active);
   destroy_rounds(tensor->spare);
+  zps_tensor_scheme_destroy(tensor->scheme);
   free(tensor->owners);
   free(tensor);
 }
@@ -249,6 +284,10 @@ zps_err_t zps_worker_tensor_round_get(struct zenps_tensor *tensor, uint64_t step
     if (round->step == step) return ZPS_ERR_BUSY;
   }
   if (tensor->n_active >= ZPS_TENSOR_ROUNDS_MAX) return ZPS_ERR_AGAIN;
+  if (tensor->scheme && tensor->scheme->scheme->stateful) {
+    if (step < tensor->next_step) return ZPS_ERR_STALE;
+    tensor->next_step = step + 1;
+  }
   struct zps_worker_round *round = tensor->spare;
   if (round) {
     list_remove(round);
@@ -267,6 +306,8 @@ void zps_worker_tensor_round_put(struct zenps_tensor *tensor, struct zps_worker_
   pthread_mutex_lock(&tensor->job->lock);
   list_remove(round);
   list_add(&tensor->spare, round);
+  tensor->job->n_serving -= round->serving;
+  round->serving = false;
   tensor->n_active--;
   pthread_cond_broadcast(&tensor->job->done);
   pthread_mutex_unlock(&tensor->job->lock);

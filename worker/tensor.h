@@ -7,6 +7,7 @@
 #include "common/codec/encode.h"
 #include "common/codec/partition.h"
 #include "worker/round.h"
+#include "worker/scheme_of.h"
 #include "zenps/zenps.h"
 
 #define ZPS_TENSOR_ROUNDS_MAX 32u /* in flight, per tensor */
@@ -26,6 +27,9 @@ struct zenps_tensor {
   int asked_block_bits;
   struct zps_partition part;
   uint32_t *owners; /* per partition: position of the owning server */
+  char scheme_text[ZPS_SCHEME_TEXT_MAX + 1];
+  struct zps_tensor_scheme *scheme; /* between workers; NULL: balanced */
+  uint64_t next_step;               /* of a stateful scheme, whose steps ascend; job's lock */
 
   /* Guarded by the job's lock. */
   struct zps_worker_round *active; /* in flight, or lingering after a failure */

@@ -160,7 +160,7 @@ static void values_are_never_zero_and_exact_in_a_float(void **state) {
   (void)state;
   double sum = 0;
   for (uint64_t i = 0; i < 100000; i++) {
-    const double value = perf_value(perf_value_key(1, 2, 3, 0), i);
+    const double value = perf_value(perf_value_key(1, 2, 3, 0), i, 24);
     assert_true(value != 0 && value > -1 && value < 1);
     assert_true((double)(float)value == value);
     sum += value;

@@ -13,11 +13,12 @@ static const struct {
   const char *name;
   unsigned next; /* states that may follow */
 } states[] = {
-    [ZPS_SCHEME_IDLE] = {"idle", BIT(ENCODING)},
+    [ZPS_SCHEME_IDLE] = {"idle", BIT(ENCODING) | BIT(EXCHANGING)},
     [ZPS_SCHEME_ENCODING] = {"encoding", BIT(PUSHING) | BIT(FAILED)},
     [ZPS_SCHEME_PUSHING] = {"pushing", BIT(WAITING) | BIT(FAILED)},
     [ZPS_SCHEME_WAITING] = {"waiting", BIT(PULLING) | BIT(FAILED)},
     [ZPS_SCHEME_PULLING] = {"pulling", BIT(DONE) | BIT(FAILED)},
+    [ZPS_SCHEME_EXCHANGING] = {"exchanging", BIT(DONE) | BIT(FAILED)},
     [ZPS_SCHEME_DONE] = {"done", 0},
     [ZPS_SCHEME_FAILED] = {"failed", 0},
 };

@@ -6,6 +6,10 @@
  * produce; what cannot be right fails the round. Whatever happens, COMPLETE comes exactly once, and nothing after it.
  *
  *     IDLE > ENCODING > PUSHING > WAITING > PULLING > DONE | FAILED
+ *     IDLE > EXCHANGING > DONE | FAILED
+ *
+ * The latter between workers (between.c): there "servers" are ranks, RETIRE and ABORT go to all of them, and DECODED says
+ * that the whole program was carried out.
  */
 #ifndef ZPS_WORKER_SCHEMES_SCHEME_H
 #define ZPS_WORKER_SCHEMES_SCHEME_H
@@ -14,7 +18,7 @@
 
 #include "common/base/err.h"
 
-#define ZPS_SCHEME_ALL UINT32_MAX /* in place of a partition: all of them; of a server: none */
+#define ZPS_SCHEME_ALL UINT32_MAX /* in place of a partition: all of them; of a server: none, or all */
 
 enum zps_scheme_state {
   ZPS_SCHEME_IDLE,
@@ -22,6 +26,7 @@ enum zps_scheme_state {
   ZPS_SCHEME_PUSHING,  /* some partitions were announced */
   ZPS_SCHEME_WAITING,  /* all were, and no result came yet */
   ZPS_SCHEME_PULLING,
+  ZPS_SCHEME_EXCHANGING, /* between workers: the program is being carried out */
   ZPS_SCHEME_DONE,
   ZPS_SCHEME_FAILED,
 };
@@ -97,7 +102,7 @@ struct zps_scheme_ops {
   bool (*needs)(const struct zps_scheme *scheme, uint32_t server);
 };
 
-extern const struct zps_scheme_ops zps_scheme_balanced;
+extern const struct zps_scheme_ops zps_scheme_balanced, zps_scheme_between;
 
 zps_err_t zps_scheme_create(const struct zps_scheme_ops *ops, const struct zps_scheme_plan *plan,
                             struct zps_scheme **scheme_p) ZPS_MUSTCHECK;

@@ -12,6 +12,7 @@ zenps_status_t zps_gather(zenps_job_t *job, const char *name, uint64_t step, uin
   zenps_grad_t in, out;
   ZENPS_TENSOR_OPTIONS_INIT(&options);
   options.values = ZENPS_VALUES_RAW;
+  options.scheme = "balanced";
   ZENPS_GRAD_INIT(&in);
   ZENPS_GRAD_INIT(&out);
   in.layout = ZENPS_ROWS; /* one row per rank: adding them up puts each in its place */

@@ -19,6 +19,8 @@ static const char *const op_values[] = {"sum", "mean", "max", "min", NULL};
 static const char *const codec_values[] = {"auto", "paper", NULL};
 static const char *const values_values[] = {ZPS_VALUES_NAME_LIST, NULL};
 
+enum { LEVELS_MAX = 16 };
+
 #define OPT(type_, field, ...)                                                                                  \
   {                                                                                                             \
     .type = (type_), .offset = offsetof(struct perf_options, field), .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, \
@@ -62,6 +64,20 @@ static const struct zps_opt opts[] = {
         .help = "partitions of the tensor (0: the default)"),
     OPT(ZPS_OPT_UINT, block_bits, .name = "block-bits", .arg = "BITS", .def = "0", .min = 0, .max = 31,
         .help = "hash blocks of 2^BITS rows"),
+    OPT(ZPS_OPT_STRING, scheme, .name = "scheme", .short_flag = 'S', .arg = "NAME",
+        .help = "how rounds are carried out: balanced, or one between workers: recursive-doubling split-allgather dsar "
+                "agsparse ring rabenseifner two-level blueconnect oktopk gtopk topka topkdsa gaussiank (default: "
+                "ZENPS_SCHEME, then balanced)"),
+    OPT(ZPS_OPT_UINT, topk, .name = "topk", .arg = "K", .def = "0", .min = 0, .max = 1e12,
+        .help = "rows that a lossy scheme keeps"),
+    OPT(ZPS_OPT_DOUBLE, keep, .name = "keep", .arg = "D", .def = "0", .min = 0, .max = 1,
+        .help = "the same, as a share of the rows"),
+    OPT(ZPS_OPT_STRING, levels, .name = "levels", .arg = "AxB",
+        .help = "factors of the number of ranks, innermost first (blueconnect, two-level; default: by host)"),
+    OPT(ZPS_OPT_UINT, chunks, .name = "chunks", .arg = "C", .def = "0", .min = 0, .max = 64,
+        .help = "pieces of a dense scheme's blocks (0: of a megabyte)"),
+    OPT(ZPS_OPT_UINT, bits, .name = "bits", .arg = "B", .def = "0", .min = 0, .max = 8,
+        .help = "QSGD bits of dsar's dense half (0: exact)"),
     OPT(ZPS_OPT_BOOL, hierarchical, .name = "hierarchical",
         .help = "partition by Zen's Algorithm 1 instead of the ordered walk"),
     OPT(ZPS_OPT_UINT, seed, .name = "seed", .arg = "S", .def = "1", .min = 0, .max = 1e15,
@@ -106,7 +122,7 @@ static void fill_input(struct perf *perf, uint64_t step, zenps_grad_t *in, bool 
       const uint64_t row = (uint64_t)rows[i], at = in->layout == ZENPS_DENSE ? row : in->nnz;
       if (in->layout == ZENPS_ROWS) in->row_ids[in->nnz++] = rows[i];
       for (uint64_t c = 0; c < width; c++) {
-        const double value = clear ? 0 : perf_value(key, row * width + c);
+        const double value = clear ? 0 : perf_value(key, row * width + c, perf->value_bits);
         if (perf->value_bytes == 4) {
           ((float *)in->values)[at * width + c] = (float)value;
         } else {
@@ -181,7 +197,8 @@ static int run_step(struct perf *perf, uint64_t step, zenps_grad_t *in, zenps_gr
     perf->result.cpu_ms += cpu_ms;
     if (record(perf, request, index, ms) != ZENPS_OK) failed = fail_zenps("statistics");
   }
-  if (check && perf_check_step(check, step, out, &error) != ZPS_OK) {
+  if (check) perf_check_digest(perf, out);
+  if (check && !perf->lossy && perf_check_step(check, step, out, &error) != ZPS_OK) {
     fprintf(stderr, "zenps-perf: rank %d: %s\n", zenps_rank(perf->job), error.text);
     perf->result.verified = false;
   }
@@ -268,8 +285,38 @@ static zps_err_t open_input(struct perf *perf, struct zps_error *error) {
   return code;
 }
 
+static bool is_one_of(const char *name, const char *const *names) {
+  while (*names && strcmp(*names, name) != 0) names++;
+  return *names != NULL;
+}
+
+/* What results of the tensor's scheme can be held against. */
+static void know_scheme(struct perf *perf) {
+  static const char *const in_rank_order[] = {"balanced", "agsparse", "split-allgather", "dsar", NULL};
+  static const char *const lossy[] = {"oktopk", "gtopk", "topka", "topkdsa", "gaussiank", NULL};
+  zenps_tensor_info_t info = {.struct_size = sizeof info};
+  const bool known = zenps_tensor_info(perf->tensor, &info) == ZENPS_OK;
+  perf->scheme = known ? info.scheme : "?";
+  perf->balanced = strcmp(perf->scheme, "balanced") == 0;
+  perf->lossy = is_one_of(perf->scheme, lossy) || perf->options.bits > 0;
+  perf->value_bits = is_one_of(perf->scheme, in_rank_order) ? 24 : 12;
+}
+
+/* "2x4" */
+static bool parse_levels(const char *text, uint32_t *levels, uint32_t *n_p) {
+  for (*n_p = 0; text && *text && *n_p < LEVELS_MAX;) {
+    char *end;
+    const unsigned long level = strtoul(text, &end, 10);
+    if (end == text || level < 1 || level > 4096 || (*end != '\0' && *end != 'x')) return false;
+    levels[(*n_p)++] = (uint32_t)level;
+    text = *end == 'x' ? end + 1 : end;
+  }
+  return !text || !*text;
+}
+
 static int run(struct perf *perf) {
   const struct perf_options *options = &perf->options;
+  uint32_t levels[LEVELS_MAX];
   struct zps_error error;
   zenps_tensor_options_t tensor_options;
   ZENPS_TENSOR_OPTIONS_INIT(&tensor_options);
@@ -279,11 +326,22 @@ static int run(struct perf *perf) {
   tensor_options.hierarchical = options->hierarchical;
   tensor_options.codec = options->codec == 0 ? ZENPS_CODEC_AUTO : ZENPS_CODEC_PAPER;
   tensor_options.values = (zenps_values_t)((int)ZENPS_VALUES_RAW + options->values);
+  tensor_options.scheme = options->scheme;
+  tensor_options.k = options->topk;
+  tensor_options.density = options->keep;
+  tensor_options.levels = levels;
+  tensor_options.chunks = (uint32_t)options->chunks;
+  tensor_options.bits = (uint32_t)options->bits;
+  if (!parse_levels(options->levels, levels, &tensor_options.n_levels)) {
+    zps_fail(&error, ZPS_ERR_INVALID, "--levels '%s' must be numbers of ranks such as 2x4", options->levels);
+    goto err;
+  }
   perf->value_bytes = options->dtype == 0 ? sizeof(float) : sizeof(double);
   if (open_input(perf, &error) != ZPS_OK) goto err;
   if (zenps_tensor_open(perf->job, "perf", perf->rows, (uint32_t)options->width,
                         options->dtype == 0 ? ZENPS_F32 : ZENPS_F64, &tensor_options, &perf->tensor) != ZENPS_OK)
     return fail_zenps("cannot open the tensor");
+  know_scheme(perf);
   if (result_init(perf, &error) != ZPS_OK) goto err;
   struct perf_check *check = NULL;
   if (options->verify && perf_check_create(perf, &check, &error) != ZPS_OK) goto err;

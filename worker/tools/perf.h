@@ -14,6 +14,9 @@ struct perf_options {
   char *trace;
   uint64_t block_bits;
   int dtype, layout, out_layout, op, codec, values; /* indices into the option's values */
+  char *scheme, *levels;
+  uint64_t topk, chunks, bits;
+  double keep;
   bool hierarchical, verify, json;
 };
 
@@ -39,6 +42,11 @@ struct perf {
   struct perf_input *input;
   uint64_t rows;
   size_t value_bytes;
+  const char *scheme;  /* the tensor's */
+  bool balanced;       /* it is that one */
+  bool lossy;          /* it keeps only some rows: what is checked is that all ranks got the same */
+  unsigned value_bits; /* fewer where the scheme adds in an order of its own: then every order gives the same bits */
+  uint64_t digest;     /* of all results so far */
   struct perf_result result;
 };
 
@@ -50,6 +58,9 @@ void perf_check_destroy(struct perf_check *check);
  * the first difference is. */
 zps_err_t perf_check_step(struct perf_check *check, uint64_t step, const zenps_grad_t *out,
                           struct zps_error *error) ZPS_MUSTCHECK;
+
+/* Takes a result into perf->digest. */
+void perf_check_digest(struct perf *perf, const zenps_grad_t *out);
 
 /* perf.c: what values travel as. */
 const char *perf_values_name(const struct perf_options *options);

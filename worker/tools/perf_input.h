@@ -36,9 +36,10 @@ static inline uint64_t perf_value_key(uint64_t seed, uint64_t step, uint32_t ran
   return zps_hash_mix64(seed + step * 0x9e3779b97f4a7c15ull + ((uint64_t)rank << 40) + ((uint64_t)copy << 56));
 }
 
-/* One element, in (-1, 1): an odd multiple of 2^-24, so never zero and exact in a float. */
-static inline double perf_value(uint64_t key, uint64_t element) {
-  return ((double)(zps_hash_mix64(key ^ element) >> 40) + 0.5) * 0x1.0p-23 - 1.0;
+/* One element, in (-1, 1): an odd multiple of 2^-bits, so never zero, and exact in a float for up to 24 bits. Of fewer
+ * bits, sums of few values are exact, too, whatever the order. */
+static inline double perf_value(uint64_t key, uint64_t element, unsigned bits) {
+  return ((double)(zps_hash_mix64(key ^ element) >> (64 - bits)) + 0.5) * (2.0 / (double)(1ull << bits)) - 1.0;
 }
 
 #endif

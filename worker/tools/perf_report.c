@@ -8,7 +8,21 @@
 #include "worker/tools/perf.h"
 
 /* What every rank contributes to the summary, in this order. */
-enum { BYTES_OUT, BYTES_IN, PAYLOAD_OUT, PAYLOAD_IN, BOUND, NNZ_IN, NNZ_OUT, WORST_PUSH, CPU_MS, VERIFIED, N_FIELDS };
+enum {
+  BYTES_OUT,
+  BYTES_IN,
+  PAYLOAD_OUT,
+  PAYLOAD_IN,
+  BOUND,
+  NNZ_IN,
+  NNZ_OUT,
+  WORST_PUSH,
+  CPU_MS,
+  VERIFIED,
+  DIGEST_HIGH,
+  DIGEST_LOW,
+  N_FIELDS
+};
 
 static int by_value(const void *a, const void *b) {
   const double x = *(const double *)a, y = *(const double *)b;
@@ -55,7 +69,7 @@ static void find_imbalance(const struct perf *perf, const double *sent, const do
 
   const double push_row = summary->fields[NNZ_IN] > 0 ? summary->fields[PAYLOAD_OUT] / summary->fields[NNZ_IN] : 0;
   const double index_bytes = ((double)result->payload_in - (double)result->nnz_out * value_bytes) / steps / n_parts;
-  for (int server = 0; server < n_servers; server++) {
+  for (int server = 0; perf->balanced && server < n_servers; server++) {
     double in = 0, out = 0;
     for (uint32_t p = 0; p < n_parts; p++) {
       if (zenps_tensor_owner(perf->tensor, p) != server) continue;
@@ -70,16 +84,11 @@ static zenps_status_t summarise(struct perf *perf, struct summary *summary) {
   struct perf_result *result = &perf->result;
   const int world = zenps_world(perf->job);
   const uint64_t steps = result->steps;
-  const double own[N_FIELDS] = {(double)result->bytes_out,
-                                (double)result->bytes_in,
-                                (double)result->payload_out,
-                                (double)result->payload_in,
-                                (double)result->bound_bytes,
-                                (double)result->nnz_in,
-                                (double)result->nnz_out,
-                                result->worst_push,
-                                result->cpu_ms,
-                                result->verified};
+  const double own[N_FIELDS] = {
+      (double)result->bytes_out,  (double)result->bytes_in,     (double)result->payload_out,
+      (double)result->payload_in, (double)result->bound_bytes,  (double)result->nnz_in,
+      (double)result->nnz_out,    result->worst_push,           result->cpu_ms,
+      result->verified,           (double)(perf->digest >> 32), (double)(uint32_t)perf->digest};
   double *fields = NULL, *ms = NULL, *sent = NULL, *own_sent = calloc(result->partitions, sizeof *own_sent);
   zenps_status_t status = own_sent ? zps_gather(perf->job, "perf.fields", 0, N_FIELDS, own, &fields) : ZENPS_ERR_NOMEM;
   if (status == ZENPS_OK) status = zps_gather(perf->job, "perf.ms", 0, (uint32_t)steps, result->ms, &ms);
@@ -92,6 +101,8 @@ static zenps_status_t summarise(struct perf *perf, struct summary *summary) {
     for (int rank = 0; rank < world; rank++) {
       for (int i = 0; i < N_FIELDS; i++) summary->fields[i] += fields[rank * N_FIELDS + i] / world / (double)steps;
       summary->verified &= fields[rank * N_FIELDS + VERIFIED] != 0;
+      summary->verified &= fields[rank * N_FIELDS + DIGEST_HIGH] == fields[DIGEST_HIGH] &&
+                           fields[rank * N_FIELDS + DIGEST_LOW] == fields[DIGEST_LOW];
       for (uint64_t k = 0; k < steps; k++)
         ms[k] = fmax(ms[k], ms[(uint64_t)rank * steps + k]); /* a step takes as long as its slowest rank */
     }
@@ -146,7 +157,7 @@ static void print_json(const struct perf *perf, const struct summary *summary) {
   if (options->trace) line = zps_json_set_u64(line, "batch", options->batch);
   line = zps_json_set_real(line, "density", mean[NNZ_IN] / rows);
   line = zps_json_set_real(line, "union_density", mean[NNZ_OUT] / rows);
-  line = zps_json_set_str(line, "scheme", "balanced");
+  line = zps_json_set_str(line, "scheme", perf->scheme);
   line = zps_json_set_str(line, "provider", zenps_provider(perf->job));
   line = zps_json_set_u64(line, "steps", result.steps);
   line = zps_json_set_real(line, "median_ms", summary->median_ms);
@@ -177,13 +188,17 @@ static void print_json(const struct perf *perf, const struct summary *summary) {
   zps_json_unref(line);
 }
 
+static const char *verdict(const struct perf *perf) {
+  return perf->lossy ? "every step gave all ranks the same bits" : "every step equals the reference sum, bit for bit";
+}
+
 static void print_table(const struct perf *perf, const struct summary *summary) {
   const struct perf_options *options = &perf->options;
   struct perf_result result = perf->result;
   const double rows = (double)perf->rows, *mean = summary->fields;
   const double dense = rows * (double)(options->width * perf->value_bytes);
-  printf("ranks %d, servers %d, provider %s, scheme balanced, %u partitions\n", zenps_world(perf->job),
-         zenps_servers(perf->job), zenps_provider(perf->job), result.partitions);
+  printf("ranks %d, servers %d, provider %s, scheme %s, %u partitions\n", zenps_world(perf->job),
+         zenps_servers(perf->job), zenps_provider(perf->job), perf->scheme, result.partitions);
   printf("tensor %llu x %llu %s as %s (%.1f MB dense), density %.4g%%, of the union %.4g%%\n",
          (unsigned long long)perf->rows, (unsigned long long)options->width, perf->value_bytes == 4 ? "f32" : "f64",
          perf_values_name(options), dense / 1e6, 100 * mean[NNZ_IN] / rows, 100 * mean[NNZ_OUT] / rows);
@@ -200,8 +215,7 @@ static void print_table(const struct perf *perf, const struct summary *summary) 
          over_bound(summary, mean[PAYLOAD_IN] + mean[PAYLOAD_OUT]));
   printf("imbalance push %.3f, pull %.3f (in single steps %.3f, %.3f)\n", summary->imbalance_push,
          summary->imbalance_pull, summary->imbalance_push_step, summary->imbalance_pull_step);
-  if (options->verify)
-    printf("verified: %s\n", summary->verified ? "every step equals the reference sum, bit for bit" : "NO");
+  if (options->verify) printf("verified: %s\n", summary->verified ? verdict(perf) : "NO");
 }
 
 zenps_status_t perf_report(struct perf *perf) {

@@ -50,7 +50,7 @@ static void fill(struct rival *rival, uint64_t step) {
     float *values = rival->how == DENSE ? rival->in + row * rival->width
                                         : (float *)(void *)(rival->packed + i * entry + sizeof row);
     if (rival->how == ALLGATHER) memcpy(rival->packed + i * entry, &row, sizeof row);
-    for (uint64_t c = 0; c < rival->width; c++) values[c] = (float)perf_value(key, row * rival->width + c);
+    for (uint64_t c = 0; c < rival->width; c++) values[c] = (float)perf_value(key, row * rival->width + c, 24);
   }
   rival->counts[rival->rank] = (int)(n * entry);
 }
@@ -97,7 +97,7 @@ static int verify(struct rival *rival, uint64_t step) {
       const uint64_t row = (uint64_t)rows[i];
       if (row < first || row >= end) continue;
       for (uint64_t c = 0; c < rival->width; c++)
-        sum[(row - first) * rival->width + c] += (float)perf_value(key, row * rival->width + c);
+        sum[(row - first) * rival->width + c] += (float)perf_value(key, row * rival->width + c, 24);
     }
   }
   int good = 1;

@@ -128,6 +128,18 @@ typedef struct zenps_tensor_options {
   zenps_codec_t codec;  /* 0: [ZENPS_CODEC; auto] */
   zenps_values_t values; /* 0: [ZENPS_VALUES; raw]. What rounding takes from a gradient is lost: who feeds errors back must
                             round before zenps_allreduce(), the library does not tell what it sent */
+  const char *scheme;    /* how rounds are carried out: "balanced", over servers, or between workers:
+                            "recursive-doubling", "split-allgather", "dsar", "agsparse" (sparse); "ring",
+                            "rabenseifner", "two-level", "blueconnect" (dense); "oktopk", "gtopk", "topka", "topkdsa",
+                            "gaussiank" (these keep only the greatest rows). NULL: [ZENPS_SCHEME; "balanced"]. Those
+                            between workers add in orders of their own, the same on all ranks and in every run. The
+                            first tensor that has one links all ranks: its zenps_tensor_open() waits for all of them */
+  uint64_t k;            /* lossy schemes: rows to keep; 0: `density` of them. One of the two must be set */
+  double density;
+  const uint32_t *levels; /* blueconnect, two-level: n_levels factors of the number of ranks, innermost first; NULL: by */
+  uint32_t n_levels;      /* host and rack, of which ranks say where they are [ZENPS_HOST, ZENPS_RACK] */
+  uint32_t chunks;        /* dense schemes: pieces of a block, to overlap sending and adding; 0: of a megabyte */
+  uint32_t bits;          /* dsar: QSGD bits of its dense half, 2, 4 or 8; 0: exact */
 } zenps_tensor_options_t;
 
 /* What a tensor was opened as, with the defaults filled in. */
@@ -141,6 +153,7 @@ typedef struct zenps_tensor_info {
   zenps_op_t op;
   zenps_codec_t codec;
   zenps_values_t values;
+  const char *scheme; /* name; valid until zenps_close() */
 } zenps_tensor_info_t;
 
 /* A gradient going in, or a result coming out. Initialise with zenps_grad_init(). */
@@ -231,7 +244,8 @@ ZENPS_API void zenps_request_free(zenps_request_t *request);
 ZENPS_API const zenps_error_t *zenps_request_error(const zenps_request_t *request);
 /* ZENPS_ERR_BUSY while in progress. `stats->struct_size` must be set. */
 ZENPS_API zenps_status_t zenps_request_stats(const zenps_request_t *request, zenps_request_stats_t *stats);
-/* Rows per partition: sent by this rank, and in the union. Either array may be NULL. */
+/* Rows per partition: sent by this rank, and in the union. Either array may be NULL. Zeros for schemes between workers,
+ * which have no partitions. */
 ZENPS_API zenps_status_t zenps_request_partition_nnz(const zenps_request_t *request, uint32_t *sent, uint32_t *in_union);
 
 /* An eventfd that becomes readable when requests have completed; read it, then zenps_test() yours. Owned by the job. */

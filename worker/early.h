@@ -1,0 +1,59 @@
+/*
+ * Messages of other ranks for rounds that have not begun here, and aborts of such rounds: kept until the round begins,
+ * within bounds. Engine thread.
+ */
+#ifndef ZPS_WORKER_EARLY_H
+#define ZPS_WORKER_EARLY_H
+
+#include "proto/wire.h"
+
+#define ZPS_EARLY_ROUNDS_MAX 4096u /* the oldest are dropped for new ones: nobody may ever begin them */
+#define ZPS_EARLY_BYTES_MAX (64ull << 20)
+#define ZPS_PAST_ROUNDS 256u
+
+struct zps_early_message {
+  struct zps_early_message *next;
+  uint32_t src;
+  struct zps_slice slice; /* inline: `data` lies behind this struct */
+};
+
+struct zps_early_abort {
+  struct zps_early_abort *next;
+  uint32_t src;
+  struct zps_frame_abort abort;
+};
+
+struct zps_early_round {
+  struct zps_early_round *next;
+  uint32_t tensor;
+  uint64_t step, bytes;
+  bool overflown; /* messages were dropped */
+  struct zps_early_message *messages, **tail;
+  struct zps_early_abort *aborts; /* of attempts at this step; a rank's messages are those after its last one */
+};
+
+struct zps_early { /* all zeros: empty */
+  struct zps_early_round *rounds;
+  unsigned n_rounds;
+  uint64_t bytes;
+  struct {
+    uint32_t tensor;
+    uint64_t step;
+  } past[ZPS_PAST_ROUNDS]; /* rounds that were done here, so that late frames are not taken for early ones */
+  unsigned n_past;
+};
+
+void zps_early_fini(struct zps_early *early);
+void zps_early_add(struct zps_early *early, uint32_t tensor, uint64_t step, uint32_t src,
+                   const struct zps_slice *slice);
+void zps_early_abort(struct zps_early *early, uint32_t src, const struct zps_frame_abort *abort);
+/* What has come for this round, for the caller to free; NULL: nothing. */
+struct zps_early_round *zps_early_take(struct zps_early *early, uint32_t tensor, uint64_t step);
+void zps_early_round_free(struct zps_early_round *round);
+/* A message on its own, copied; NULL: no memory. */
+struct zps_early_message *zps_early_copy(uint32_t src, const struct zps_slice *slice);
+
+void zps_early_note_past(struct zps_early *early, uint32_t tensor, uint64_t step);
+bool zps_early_is_past(const struct zps_early *early, uint32_t tensor, uint64_t step);
+
+#endif

@@ -1,0 +1,326 @@
+#include "worker/exchange.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/job.h"
+#include "worker/scheme_of.h"
+#include "worker/tensor.h"
+
+#define NONE UINT32_MAX
+
+/* So long before the round's deadline it is given up here, for ranks to tell each other whom they wait for. */
+#define ACCUSE_MAX_NS ZPS_NS_PER_S
+
+static void launch(struct zps_exchange *exchange);
+
+/* ------------------------------------------------------------ life */
+
+static void destroy(struct zps_worker_round *round) {
+  struct zps_exchange *exchange = round->exchange;
+  if (!exchange) return;
+  for (struct zps_exchange_task *task = exchange->tasks, *next; task; task = next) {
+    next = task->next;
+    free(task->ins);
+    free(task);
+  }
+  for (struct zps_exchange_mem *mem = exchange->mems, *next; mem; mem = next) {
+    next = mem->next;
+    free(mem);
+  }
+  for (struct zps_early_message *message = exchange->unknown, *next; message; message = next) {
+    next = message->next;
+    free(message);
+  }
+  zps_own_destroy(exchange->own);
+  zps_run_fini(&exchange->run);
+  zps_program_fini(&exchange->program);
+  free(exchange->peers);
+  free(exchange->streams);
+  free(exchange->announced);
+  free(exchange->send_next);
+  free(exchange->results);
+  free(exchange);
+  round->exchange = NULL;
+}
+
+/* On the scan's own thread, which spreads it over the pool. */
+static void scan_run(struct zps_worker_task *task) {
+  struct zps_exchange *exchange = task->round->exchange;
+  struct zps_workpool *pool = zps_workpool_threads(task->round->plane->pool) > 1 ? task->round->plane->pool : NULL;
+  struct zps_error error;
+  if (zps_own_begin(exchange->own, &exchange->input, true, pool, &error) != ZPS_OK) zps_worker_task_fail(task, &error);
+}
+
+static void scan_done(struct zps_worker_task *task) {
+  struct zps_exchange *exchange = task->round->exchange;
+  if (zps_scheme_over(task->round->scheme)) return;
+  exchange->own_ready = true;
+  task->round->stats.nnz_in = zps_own_count(exchange->own, 0, exchange->input.n_rows);
+  zps_exchange_advance(exchange);
+}
+
+static zps_err_t create(struct zps_worker_round *round) {
+  const struct zenps_tensor *tensor = round->tensor;
+  const struct zps_scheme_plan plan = {
+      .n_parts = 1, .n_servers = tensor->scheme->plan.n, .owners = tensor->owners, .tensor = tensor->name};
+  struct zps_exchange *exchange = round->exchange = calloc(1, sizeof *exchange);
+  if (!exchange) return ZPS_ERR_NOMEM;
+  exchange->round = round;
+  exchange->scheme = tensor->scheme;
+  exchange->hungry_tail = &exchange->hungry;
+  exchange->peers = calloc(tensor->scheme->plan.n, sizeof *exchange->peers);
+  if (!exchange->peers || zps_own_create(&exchange->own) != ZPS_OK ||
+      zps_scheme_create(&zps_scheme_between, &plan, &round->scheme) != ZPS_OK)
+    return ZPS_ERR_NOMEM;
+  exchange->compute = (struct zps_compute){.dtype = tensor->dtype,
+                                           .width = tensor->width,
+                                           .op = tensor->op,
+                                           .policy = tensor->codec,
+                                           .origin = {.seed = tensor->part.seed, .tensor = tensor->id},
+                                           .own = exchange->own};
+  exchange->scan = (struct zps_worker_task){.round = round, .run = scan_run, .done = scan_done};
+  zps_exchange_result_init(exchange);
+  return ZPS_OK;
+}
+
+static void reset(struct zps_worker_round *round) {
+  static const int64_t no_rows[1];
+  struct zps_exchange *exchange = round->exchange;
+  const struct zenps_tensor *tensor = round->tensor;
+  const uint64_t accuse_ns = (round->deadline_ns - round->start_ns) / 4;
+  for (uint32_t r = 0; r < tensor->scheme->plan.n; r++)
+    exchange->peers[r] = (struct zps_exchange_peer){.first_send = NONE, .last_send = NONE};
+  exchange->launched = exchange->scanned = exchange->own_ready = exchange->finishing = false;
+  exchange->n_results = exchange->n_put_off = exchange->n_owns = 0;
+  exchange->next_queued = NULL;
+  exchange->compute.origin.step = round->step;
+  exchange->compute.origin.rank = round->plane->rank;
+  exchange->input = (struct zps_own_input){
+      .n_rows = tensor->part.rows, .width = tensor->width, .dtype = tensor->dtype, .values = round->in.values};
+  if (round->in.layout == ZENPS_ROWS) {
+    exchange->input.rows = round->in.nnz ? round->in.row_ids : no_rows;
+    exchange->input.n_entries = round->in.nnz;
+  }
+  zps_scheme_reset(round->scheme,
+                   &(struct zps_scheme_round){
+                       .step = round->step,
+                       .deadline_ns = round->deadline_ns - (accuse_ns < ACCUSE_MAX_NS ? accuse_ns : ACCUSE_MAX_NS)});
+}
+
+static void release(struct zps_worker_round *round) {
+  zps_exchange_free_all(round->exchange);
+  if (round->scheme->state == ZPS_SCHEME_DONE)
+    zps_early_note_past(&round->plane->early, round->tensor->id, round->step);
+}
+
+/* ------------------------------------------------------------ begin */
+
+/* Programs of stateful schemes follow one another. */
+static bool must_queue(struct zps_exchange *exchange) {
+  struct zps_tensor_scheme *scheme = exchange->scheme;
+  if (!scheme->scheme->stateful || !scheme->current) return false;
+  struct zps_worker_round **at = &scheme->queued;
+  while (*at) at = &(*at)->exchange->next_queued;
+  *at = exchange->round;
+  return true;
+}
+
+static void unqueue(struct zps_exchange *exchange) {
+  struct zps_worker_round **at = &exchange->scheme->queued;
+  while (*at && *at != exchange->round) at = &(*at)->exchange->next_queued;
+  if (*at) *at = exchange->next_queued;
+}
+
+/* The round has ended its part: a stateful scheme's next one may begin. */
+static void pass_turn(struct zps_exchange *exchange) {
+  struct zps_tensor_scheme *scheme = exchange->scheme;
+  const struct zps_worker_round *round = exchange->round;
+  unqueue(exchange);
+  if (scheme->current != round) return;
+  scheme->current = NULL;
+  if (round->scheme->state == ZPS_SCHEME_FAILED && !scheme->broken) {
+    scheme->broken = true;
+    scheme->broken_step = round->step;
+  }
+  struct zps_worker_round *next = scheme->queued;
+  if (!next) return;
+  scheme->queued = next->exchange->next_queued;
+  launch(next->exchange);
+}
+
+static zps_err_t build(struct zps_exchange *exchange) {
+  struct zps_tensor_scheme *scheme = exchange->scheme;
+  struct zps_program *program = &exchange->program;
+  zps_program_reset(program);
+  exchange->number = scheme->n_begun++;
+  scheme->scheme->build(&scheme->plan, scheme->state, exchange->number, program);
+  zps_run_reset(&exchange->run, program);
+  for (uint32_t i = 0; i < program->n_instrs; i++) exchange->n_owns += program->instrs[i].type == ZPS_INSTR_OWN;
+  zps_err_t err = program->code;
+  if (err == ZPS_OK) err = zps_exchange_fit(exchange);
+  if (err == ZPS_OK) err = zps_run_grow(&exchange->run);
+  return err;
+}
+
+static void launch(struct zps_exchange *exchange) {
+  struct zps_worker_round *round = exchange->round;
+  struct zps_tensor_scheme *scheme = exchange->scheme;
+  struct zps_error error;
+  if (scheme->scheme->stateful) scheme->current = round;
+  if (scheme->broken) {
+    zps_worker_round_fail(round, ZPS_ERR_CLOSED,
+                          "step %" PRIu64
+                          " failed, so that scheme %s may remember other things on other ranks; go on "
+                          "with a tensor of another name",
+                          scheme->broken_step, scheme->scheme->name);
+    return;
+  }
+  zps_err_t err = build(exchange);
+  if (err != ZPS_OK) {
+    zps_worker_round_fail(round, err, "scheme %s could not be made ready: %s", scheme->scheme->name, zps_err_str(err));
+    return;
+  }
+  exchange->launched = true;
+  exchange->scanned = zps_own_must_scan(&exchange->program, &exchange->input);
+  if (exchange->scanned) {
+    zps_worker_task_start(&exchange->scan, round->plane->scan_pool);
+  } else {
+    err = zps_own_begin(exchange->own, &exchange->input, false, NULL, &error);
+    if (err != ZPS_OK) {
+      zps_worker_round_fail(round, err, "%s", error.text);
+      return;
+    }
+    exchange->own_ready = true;
+    round->stats.nnz_in = exchange->input.n_rows; /* with all zeros */
+  }
+  zps_exchange_offer_unknown(exchange);
+  zps_exchange_advance(exchange);
+}
+
+/* An attempt at this step that others gave up before it began here fails here, too. */
+static bool take_early_aborts(struct zps_worker_round *round, const struct zps_early_round *early) {
+  for (const struct zps_early_abort *abort = early->aborts; abort; abort = abort->next)
+    zps_exchange_aborted(round, abort->src, &abort->abort);
+  return early->aborts != NULL;
+}
+
+static void take_early(struct zps_worker_round *round) {
+  struct zps_plane *plane = round->plane;
+  struct zps_early_round *early = zps_early_take(&plane->early, round->tensor->id, round->step);
+  if (!early) return;
+  const bool aborted = take_early_aborts(round, early);
+  for (const struct zps_early_message *message = early->messages; message; message = message->next) {
+    if (!aborted) {
+      zps_exchange_message(round, message->src, &message->slice);
+    } else if (round->exchange->peers[message->src].aborted) { /* of its next attempt */
+      zps_early_add(&plane->early, early->tensor, early->step, message->src, &message->slice);
+    }
+  }
+  if (early->overflown) {
+    zps_worker_round_fail(round, ZPS_ERR_NOMEM, "more came from other ranks than could be kept until it began here");
+  }
+  zps_early_round_free(early);
+}
+
+static void begin(struct zps_worker_round *round) {
+  const struct zps_plane *plane = round->plane;
+  for (uint32_t r = 0; r < plane->world && !zps_scheme_over(round->scheme); r++) {
+    if (plane->ranks[r].lost) zps_exchange_rank_lost(round, r);
+  }
+  if (zps_scheme_over(round->scheme)) return;
+  if (!must_queue(round->exchange)) launch(round->exchange);
+  take_early(round);
+}
+
+/* ------------------------------------------------------------ actions */
+
+static void act(struct zps_worker_round *round, const struct zps_scheme_action *action) {
+  struct zps_exchange *exchange = round->exchange;
+  const struct zps_plane *plane = round->plane;
+  switch (action->type) {
+    case ZPS_SCHEME_DO_RETIRE:
+      for (uint32_t r = 0; r < plane->world; r++) exchange->peers[r].owes_done = exchange->peers[r].remote;
+      break;
+    case ZPS_SCHEME_DO_ABORT:
+      for (uint32_t r = 0; r < plane->world; r++) exchange->peers[r].owes_abort = r != plane->rank;
+      break;
+    default: /* COMPLETE */
+      if (round->scheme->code != ZPS_ERR_TIMEOUT) zps_exchange_explain(round);
+      zps_plane_forget_waiting(round->plane, round);
+      pass_turn(exchange);
+      break;
+  }
+}
+
+static bool send_frames(struct zps_worker_round *round, uint64_t now_ns) {
+  struct zps_exchange *exchange = round->exchange;
+  const struct zps_plane *plane = round->plane;
+  bool left, any;
+  do { /* what is sent may be the last that something waited for */
+    left = any = false;
+    for (uint32_t r = 0; r < plane->world; r++) {
+      if (r != plane->rank && zps_exchange_send_to(exchange, r, now_ns, &any) == ZPS_ERR_AGAIN) left = true;
+    }
+    if (any) zps_exchange_advance(exchange);
+  } while (any);
+  return left;
+}
+
+const struct zps_round_ops zps_round_exchange = {.create = create,
+                                                 .destroy = destroy,
+                                                 .reset = reset,
+                                                 .begin = begin,
+                                                 .act = act,
+                                                 .send = send_frames,
+                                                 .known = zps_exchange_known,
+                                                 .explain = zps_exchange_explain,
+                                                 .quiet = zps_exchange_quiet,
+                                                 .release = release,
+                                                 .take_memory = zps_exchange_take_memory};
+
+/* ------------------------------------------------------------ what other ranks say */
+
+bool zps_exchange_takes(const struct zps_worker_round *round, uint32_t rank) {
+  const struct zps_exchange_peer *peer = &round->exchange->peers[rank];
+  return !peer->aborted && !(peer->done && round->scheme->state == ZPS_SCHEME_FAILED);
+}
+
+void zps_exchange_count(struct zps_worker_round *round, uint32_t frame_bytes) {
+  round->stats.bytes_in += frame_bytes;
+}
+
+void zps_exchange_peer_done(struct zps_worker_round *round, uint32_t rank) {
+  round->exchange->peers[rank].done = true;
+  zps_worker_round_touch(round);
+}
+
+/* Ranks begin with job, tensor and step, as we do: what follows is the reason. */
+void zps_exchange_aborted(struct zps_worker_round *round, uint32_t rank, const struct zps_frame_abort *abort) {
+  struct zps_exchange *exchange = round->exchange;
+  exchange->peers[rank].aborted = true;
+  zps_worker_round_touch(round);
+  for (uint32_t i = 0; abort->code == ZPS_ERR_TIMEOUT && i < abort->n_ranks; i++) {
+    if (abort->ranks[i] < round->plane->world) exchange->peers[abort->ranks[i]].accused = true;
+  }
+  if (zps_scheme_over(round->scheme)) return;
+  round->reason = *abort;
+  zps_worker_round_event(round, ZPS_SCHEME_ABORTED, 0, rank, abort->code);
+}
+
+void zps_exchange_rank_lost(struct zps_worker_round *round, uint32_t rank) {
+  struct zps_exchange *exchange = round->exchange;
+  const struct zps_remote *lost = &round->plane->ranks[rank];
+  zps_worker_round_touch(round);
+  if (zps_scheme_over(round->scheme)) return;
+  if (exchange->launched && !zps_run_waits_for(&exchange->run, rank) && exchange->peers[rank].first_send == NONE &&
+      exchange->run.n_calls == 0)
+    return;
+  round->reason.n_ranks = 1;
+  round->reason.ranks[0] = rank;
+  snprintf(round->reason.text, sizeof round->reason.text, "rank %" PRIu32 " (host %s) is lost: %.200s", rank,
+           lost->name, lost->why);
+  zps_worker_round_event(round, ZPS_SCHEME_SERVER_LOST, 0, rank, ZPS_OK);
+}

@@ -1,0 +1,152 @@
+/*
+ * A round between workers: carries out a scheme's program (schemes/program.h) over the links to the other ranks.
+ *
+ * Instructions that are due (schemes/run.h) become tasks on the pool, frames, or reads; small ones are carried out on
+ * the spot. Streams lie in the round's arena up to the inline limit, in slab memory beyond it, where peers can read
+ * them. What a peer was told to read stays until the round is released: when all who were told have said DONE.
+ *
+ * exchange.c: life; exchange_run.c: instructions; exchange_memory.c: streams; exchange_io.c: messages in and out;
+ * exchange_result.c: what becomes of RESULT; exchange_end.c: failures, and who is to blame.
+ */
+#ifndef ZPS_WORKER_EXCHANGE_H
+#define ZPS_WORKER_EXCHANGE_H
+
+#include "common/base/clock.h"
+#include "worker/early.h"
+#include "worker/plane.h"
+#include "worker/round.h"
+#include "worker/schemes/compute.h"
+#include "worker/schemes/run.h"
+
+/* A rank that left has sent all it ever will: so long after that, who waits for it waits in vain. */
+#define ZPS_RANK_LEFT_GRACE_NS (2 * ZPS_NS_PER_S)
+
+struct zps_exchange;
+
+/* Slab memory that streams lie in; they may share it. */
+struct zps_exchange_mem {
+  struct zps_buf buf;
+  unsigned refs;
+  bool promised; /* a peer was told to read it: it stays */
+  struct zps_exchange_mem *next_free, *next;
+};
+
+struct zps_exchange_stream {
+  struct zps_slice_view view;
+  struct zps_exchange_mem *mem; /* NULL: in the arena */
+  uint64_t len_bytes;           /* of its slice, from view.values on */
+};
+
+/* One instruction on its way; reused. */
+struct zps_exchange_task {
+  struct zps_worker_task task;
+  struct zps_exchange *exchange;
+  uint32_t instr;
+  struct zps_compute_task compute;
+  struct zps_compute_in *ins;
+  uint32_t cap_ins;
+  struct zps_exchange_mem *mem; /* for the output */
+  void *out;
+  struct zps_compute_out what;
+  struct zps_slice slice; /* RECV: as announced; inline bytes are in the arena */
+  struct zps_slice_view view;
+  struct zps_bulk_read read;
+  struct zps_exchange_task *next_free, *next_hungry, *next;
+};
+
+struct zps_exchange_peer {
+  uint32_t first_send, last_send; /* SENDs that are due, chained by send_next; UINT32_MAX: none */
+  bool told;                      /* of something to read: its DONE is awaited */
+  bool remote;                    /* something of it was to be read: it awaits our DONE */
+  bool done, aborted;             /* it has said so: no more of it follows for this round */
+  bool owes_done, owes_abort;     /* frames that we owe */
+  bool accused, named;            /* a rank says it waits for it; in a failure's text */
+};
+
+struct zps_exchange {
+  struct zps_worker_round *round;
+  struct zps_tensor_scheme *scheme;
+  struct zps_program program;
+  struct zps_run run;
+  struct zps_own *own;
+  struct zps_compute compute;
+  struct zps_own_input input;
+  struct zps_worker_task scan, finish;
+  struct zps_exchange_peer *peers; /* per rank */
+
+  struct zps_exchange_stream *streams;  /* per stream */
+  struct zps_exchange_task **announced; /* per instruction: RECV whose message has come */
+  uint32_t *send_next;                  /* per instruction */
+  uint32_t *results;                    /* RESULT instructions, in the order due */
+  uint32_t cap_streams, cap_instrs, n_results;
+  struct zps_exchange_task *tasks, *free_tasks;
+  struct zps_exchange_task *hungry, **hungry_tail; /* wait for memory */
+  struct zps_exchange_mem *mems, *free_mems;
+  struct zps_early_message *unknown; /* messages that the program does not know (yet) */
+
+  uint64_t number;    /* of the round, for its scheme */
+  uint32_t n_owns;    /* not carried out */
+  uint32_t n_put_off; /* of `results`, those at the end that wait until the gradient is read */
+  bool launched, scanned, own_ready, finishing;
+  struct zps_worker_round *next_queued; /* stateful schemes: rounds that wait for their turn */
+};
+
+/* exchange.c: for the mesh. */
+/* Whether frames of this rank belong to this round: it has not ended its part yet. */
+bool zps_exchange_takes(const struct zps_worker_round *round, uint32_t rank);
+void zps_exchange_message(struct zps_worker_round *round, uint32_t rank, const struct zps_slice *slice);
+void zps_exchange_count(struct zps_worker_round *round, uint32_t frame_bytes); /* a frame of messages came */
+void zps_exchange_peer_done(struct zps_worker_round *round, uint32_t rank);
+void zps_exchange_aborted(struct zps_worker_round *round, uint32_t rank, const struct zps_frame_abort *abort);
+void zps_exchange_rank_lost(struct zps_worker_round *round, uint32_t rank);
+/* Ranks that left too long ago are lost; when the next one is due. */
+uint64_t zps_plane_check_left(struct zps_plane *plane, uint64_t now_ns);
+
+/* exchange_run.c */
+/* Room for what the program has become. */
+zps_err_t zps_exchange_fit(struct zps_exchange *exchange) ZPS_MUSTCHECK;
+/* Carries out what is due. */
+void zps_exchange_advance(struct zps_exchange *exchange);
+/* The instruction's output, if any, is there. */
+void zps_exchange_carried_out(struct zps_exchange *exchange, uint32_t instr);
+/* The output of `task` lies at task->out (or, an alias, elsewhere). */
+void zps_exchange_set_stream(struct zps_exchange *exchange, uint32_t instr, const struct zps_slice_view *view,
+                             struct zps_exchange_mem *mem);
+struct zps_compute_in zps_exchange_in(const struct zps_exchange *exchange, uint32_t stream);
+
+/* exchange_memory.c */
+struct zps_exchange_task *zps_exchange_task_get(struct zps_exchange *exchange, uint32_t instr);
+void zps_exchange_task_put(struct zps_exchange_task *task);
+/* Memory for `len` bytes of task's output. ZPS_ERR_AGAIN: the task is in line, and starts when there is some. */
+zps_err_t zps_exchange_get_memory(struct zps_exchange_task *task, uint64_t len) ZPS_MUSTCHECK;
+void zps_exchange_mem_unref(struct zps_exchange *exchange, struct zps_exchange_mem *mem);
+zps_err_t zps_exchange_take_memory(struct zps_worker_round *round) ZPS_MUSTCHECK;
+void zps_exchange_start_task(struct zps_exchange_task *task); /* exchange_run.c: its memory is there */
+/* At the end of a round: everything is free again. */
+void zps_exchange_free_all(struct zps_exchange *exchange);
+
+/* exchange_io.c */
+void zps_exchange_queue_send(struct zps_exchange *exchange, uint32_t instr);
+/* Sends what is due; ZPS_ERR_AGAIN: some is left. *sent_p is set when something went out. */
+zps_err_t zps_exchange_send_to(struct zps_exchange *exchange, uint32_t rank, uint64_t now_ns,
+                               bool *sent_p) ZPS_MUSTCHECK;
+void zps_exchange_receive(struct zps_exchange *exchange, uint32_t instr); /* a RECV is due */
+void zps_exchange_read(struct zps_exchange_task *task);                   /* its memory is there */
+/* Offers kept messages to a program that has grown. */
+void zps_exchange_offer_unknown(struct zps_exchange *exchange);
+
+/* exchange_result.c */
+void zps_exchange_result(struct zps_exchange *exchange, uint32_t instr);
+/* The gradient has been read, so results that lie in the same memory may be written. */
+void zps_exchange_results_put_off(struct zps_exchange *exchange);
+void zps_exchange_finish(struct zps_exchange *exchange); /* all is carried out */
+void zps_exchange_result_init(struct zps_exchange *exchange);
+
+/* exchange_end.c */
+bool zps_exchange_known(const struct zps_worker_round *round);
+void zps_exchange_explain(struct zps_worker_round *round);
+bool zps_exchange_quiet(const struct zps_worker_round *round);
+/* Fills an ABORT's ranks with those that this one still waits for. */
+void zps_exchange_name_awaited(const struct zps_exchange *exchange, struct zps_frame_abort *abort);
+
+#endif

@@ -1,0 +1,93 @@
+/* How a round between workers ends: who was waited for, and who may still read. */
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "worker/exchange.h"
+#include "worker/job.h"
+#include "worker/tensor.h"
+
+static bool has_ended(const struct zps_worker_round *round, uint32_t rank) {
+  const struct zps_exchange_peer *peer = &round->exchange->peers[rank];
+  const struct zps_remote *remote = &round->plane->ranks[rank];
+  return peer->aborted || peer->done || remote->lost || remote->left_ns;
+}
+
+bool zps_exchange_quiet(const struct zps_worker_round *round) {
+  const struct zps_plane *plane = round->plane;
+  const bool ok = round->scheme->state == ZPS_SCHEME_DONE;
+  /* A job that failed elsewhere: nobody reads for it any more. */
+  if (plane->fail_code != ZPS_OK && plane->fail_code != ZPS_ERR_CLOSED) return true;
+  if (!ok && !round->exchange->launched) return true; /* nothing was sent, so nothing can be late */
+  for (uint32_t r = 0; r < plane->world; r++) {
+    if (r == plane->rank || has_ended(round, r)) continue;
+    if (!ok || round->exchange->peers[r].told) return false;
+  }
+  return true;
+}
+
+/* At the deadline, ranks that live say whom they wait for, which shows who does not say anything. */
+bool zps_exchange_known(const struct zps_worker_round *round) {
+  const struct zps_plane *plane = round->plane;
+  if (round->scheme->code != ZPS_ERR_TIMEOUT) return true;
+  for (uint32_t r = 0; r < plane->world; r++) {
+    if (r != plane->rank && !has_ended(round, r)) return false;
+  }
+  return true;
+}
+
+static bool awaits(const struct zps_exchange *exchange, uint32_t rank) {
+  if (rank == exchange->round->plane->rank) return false;
+  return !exchange->launched || zps_run_waits_for(&exchange->run, rank);
+}
+
+void zps_exchange_name_awaited(const struct zps_exchange *exchange, struct zps_frame_abort *abort) {
+  abort->n_ranks = 0;
+  for (uint32_t r = 0; r < exchange->round->plane->world && abort->n_ranks < ZPS_WIRE_RANKS_MAX; r++) {
+    if (exchange->launched && awaits(exchange, r)) abort->ranks[abort->n_ranks++] = r;
+  }
+}
+
+static void name(struct zps_worker_round *round, uint32_t rank) {
+  struct zps_frame_abort *reason = &round->reason;
+  zps_worker_say(reason->text, sizeof reason->text, "%s rank %" PRIu32 " (host %s)", reason->n_ranks ? "," : "", rank,
+                 round->plane->ranks[rank].name);
+  if (reason->n_ranks < ZPS_WIRE_RANKS_MAX) reason->ranks[reason->n_ranks++] = rank;
+}
+
+/* Those that are waited for and have said nothing; where all have, those that are waited for. */
+static void explain_timeout(struct zps_worker_round *round) {
+  const struct zps_exchange *exchange = round->exchange;
+  const struct zps_plane *plane = round->plane;
+  struct zps_frame_abort *reason = &round->reason;
+  snprintf(reason->text, sizeof reason->text, "the deadline of %" PRIu64 " ms passed ",
+           (uint64_t)((round->deadline_ns - round->start_ns) / ZPS_NS_PER_MS));
+  reason->n_ranks = 0;
+  if (!exchange->own_ready) {
+    zps_worker_say(reason->text, sizeof reason->text, "before the gradient was read");
+    return;
+  }
+  zps_worker_say(reason->text, sizeof reason->text, "without the messages of");
+  for (int all = 0; all < 2 && reason->n_ranks == 0; all++) {
+    for (uint32_t r = 0; r < plane->world; r++) {
+      const bool waited = awaits(exchange, r) || exchange->peers[r].accused;
+      if (r != plane->rank && waited && (all || !has_ended(round, r))) name(round, r);
+    }
+  }
+  if (reason->n_ranks == 0)
+    zps_worker_say(reason->text, sizeof reason->text, " no rank: they are here, but not all is computed");
+}
+
+void zps_exchange_explain(struct zps_worker_round *round) {
+  struct zps_frame_abort *reason = &round->reason;
+  const uint32_t blame = round->scheme->blame;
+  if (round->scheme->code == ZPS_OK) return;
+  if (round->scheme->code == ZPS_ERR_TIMEOUT) {
+    explain_timeout(round);
+    return;
+  }
+  if (reason->text[0] != '\0') return;
+  if (blame != ZPS_SCHEME_ALL)
+    zps_worker_say(reason->text, sizeof reason->text, "rank %" PRIu32 " (host %s): ", blame,
+                   round->plane->ranks[blame].name);
+  zps_worker_say(reason->text, sizeof reason->text, "%s", zps_err_str(round->scheme->code));
+}

@@ -1,0 +1,211 @@
+/* RESULT: from streams to the trainer's memory. */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/codec/rowscan.h"
+#include "worker/exchange.h"
+#include "worker/job.h"
+#include "worker/scheme_of.h"
+#include "worker/tensor.h"
+
+static size_t row_bytes(const struct zps_exchange *exchange) {
+  return exchange->compute.width * zps_dtype_size(exchange->compute.dtype);
+}
+
+/* A mean divides by all ranks. */
+static unsigned divisor_of(const struct zps_exchange *exchange) {
+  return exchange->round->tensor->op == ZPS_OP_MEAN ? exchange->scheme->plan.n : 1;
+}
+
+static struct zps_compute_in result_in(const struct zps_exchange *exchange, uint32_t instr) {
+  return zps_exchange_in(exchange, exchange->program.ins[exchange->program.instrs[instr].first_in]);
+}
+
+/* The rows from `lo` on, up to `hi`. */
+static void clear(const struct zps_exchange *exchange, uint64_t lo, uint64_t hi) {
+  const size_t bytes = row_bytes(exchange);
+  if (lo < hi) memset((char *)exchange->round->out->values + lo * bytes, 0, (hi - lo) * bytes);
+}
+
+/* ------------------------------------------------------------ dense: each as it comes */
+
+static void dense_run(struct zps_worker_task *work) {
+  const struct zps_exchange_task *task = zps_owner_of(work, struct zps_exchange_task, task);
+  const struct zps_exchange *exchange = task->exchange;
+  const struct zps_compute_in *in = task->compute.ins;
+  if (in->view.z < in->view.m) clear(exchange, in->lo, in->hi);
+  zps_compute_result_dense(in, divisor_of(exchange), exchange->round->out->values);
+}
+
+static void dense_done(struct zps_worker_task *work) {
+  struct zps_exchange_task *task = zps_owner_of(work, struct zps_exchange_task, task);
+  if (zps_scheme_over(work->round->scheme)) return;
+  zps_exchange_carried_out(task->exchange, task->instr);
+  zps_exchange_task_put(task);
+  zps_exchange_advance(work->round->exchange);
+}
+
+static void start_dense(struct zps_exchange *exchange, uint32_t instr) {
+  struct zps_exchange_task *task = zps_exchange_task_get(exchange, instr);
+  if (task && task->cap_ins == 0) {
+    task->ins = malloc(sizeof *task->ins);
+    task->cap_ins = task->ins != NULL;
+  }
+  if (!task || task->cap_ins == 0) {
+    zps_worker_round_fail(exchange->round, ZPS_ERR_NOMEM, "no memory to take a result");
+    return;
+  }
+  task->ins[0] = result_in(exchange, instr);
+  task->compute.ins = task->ins;
+  task->task.run = dense_run;
+  task->task.done = dense_done;
+  zps_worker_task_start(&task->task, exchange->round->plane->pool);
+}
+
+/* With the gradient in the same array (in place), nothing is written before all of it was read. */
+static bool must_wait(const struct zps_exchange *exchange) {
+  const struct zps_worker_round *round = exchange->round;
+  return round->out->values == round->in.values && (exchange->n_owns > 0 || exchange->run.n_calls > 0);
+}
+
+void zps_exchange_result(struct zps_exchange *exchange, uint32_t instr) {
+  struct zps_worker_round *round = exchange->round;
+  const uint32_t stream = exchange->program.ins[exchange->program.instrs[instr].first_in];
+  exchange->results[exchange->n_results++] = instr;
+  round->stats.nnz_out += exchange->streams[stream].view.z;
+  if (round->out->layout == ZENPS_ROWS) { /* all together in the end; until then it stays */
+    if (exchange->streams[stream].mem) exchange->streams[stream].mem->refs++;
+    zps_exchange_carried_out(exchange, instr);
+  } else if (must_wait(exchange)) {
+    exchange->n_put_off++;
+  } else {
+    start_dense(exchange, instr);
+  }
+}
+
+void zps_exchange_results_put_off(struct zps_exchange *exchange) {
+  if (exchange->n_put_off == 0 || must_wait(exchange)) return;
+  const uint32_t n = exchange->n_put_off;
+  exchange->n_put_off = 0;
+  for (uint32_t i = 0; i < n && !zps_scheme_over(exchange->round->scheme); i++)
+    start_dense(exchange, exchange->results[exchange->n_results - n + i]);
+}
+
+/* ------------------------------------------------------------ the end */
+
+static int by_range(const void *a, const void *b) {
+  const struct zps_compute_in *x = a, *y = b;
+  return (x->lo > y->lo) - (x->lo < y->lo);
+}
+
+/* The results in the order of their rows, for the caller to free(). */
+static struct zps_compute_in *sort_results(struct zps_worker_task *work) {
+  const struct zps_exchange *exchange = work->round->exchange;
+  struct zps_compute_in *ins = malloc((exchange->n_results + 1) * sizeof *ins);
+  struct zps_error error;
+  if (!ins) {
+    zps_fail(&error, ZPS_ERR_NOMEM, "no memory for the result");
+    zps_worker_task_fail(work, &error);
+    return NULL;
+  }
+  for (uint32_t i = 0; i < exchange->n_results; i++) ins[i] = result_in(exchange, exchange->results[i]);
+  qsort(ins, exchange->n_results, sizeof *ins, by_range);
+  return ins;
+}
+
+/* Rows that no result covers. */
+static void clear_gaps(struct zps_worker_task *work) {
+  const struct zps_exchange *exchange = work->round->exchange;
+  struct zps_compute_in *ins = sort_results(work);
+  uint64_t at = 0;
+  if (!ins) return;
+  for (uint32_t i = 0; i < exchange->n_results; i++) {
+    clear(exchange, at, ins[i].lo);
+    at = ins[i].hi;
+  }
+  clear(exchange, at, exchange->scheme->plan.rows);
+  free(ins);
+}
+
+/* All rows where the stream has all, of which zeros are left out, as nobody may have sent them. */
+static uint64_t write_rows(const struct zps_exchange *exchange, const struct zps_compute_in *ins, int64_t *rows,
+                           char *values) {
+  uint64_t n = 0;
+  for (uint32_t i = 0; i < exchange->n_results; i++) {
+    const bool skip_zeros = ins[i].view.z == ins[i].view.m;
+    n += zps_compute_result_rows(&ins[i], divisor_of(exchange), skip_zeros, rows + n, values + n * row_bytes(exchange));
+  }
+  return n;
+}
+
+/* Into arrays of the caller's that may be too small for all of the rows, but not for those that are not zero. */
+static void rows_by_copy(struct zps_worker_task *work, const struct zps_compute_in *ins, uint64_t most) {
+  struct zps_worker_round *round = work->round;
+  int64_t *rows = malloc((most + 1) * sizeof *rows), *to_rows;
+  char *values = malloc((most + 1) * row_bytes(round->exchange));
+  void *to_values;
+  struct zps_error error;
+  if (rows && values) {
+    const uint64_t n = write_rows(round->exchange, ins, rows, values);
+    round->stats.nnz_out = n;
+    if (zps_worker_rows_get(work, n, &to_rows, &to_values)) {
+      memcpy(to_rows, rows, n * sizeof *rows);
+      memcpy(to_values, values, n * row_bytes(round->exchange));
+    }
+  } else {
+    zps_fail(&error, ZPS_ERR_NOMEM, "no memory for a result of %" PRIu64 " rows", most);
+    zps_worker_task_fail(work, &error);
+  }
+  free(rows);
+  free(values);
+}
+
+static void rows_run(struct zps_worker_task *work) {
+  struct zps_worker_round *round = work->round;
+  const uint64_t most = round->stats.nnz_out;
+  struct zps_compute_in *ins = sort_results(work);
+  if (!ins) return;
+  int64_t *rows;
+  void *values;
+  if (round->out->row_ids && most > round->out->capacity) {
+    rows_by_copy(work, ins, most);
+  } else if (zps_worker_rows_get(work, most, &rows, &values)) {
+    round->stats.nnz_out = write_rows(round->exchange, ins, rows, values);
+  }
+  free(ins);
+}
+
+static void finish_run(struct zps_worker_task *work) {
+  if (work->round->out->layout == ZENPS_ROWS) {
+    rows_run(work);
+  } else {
+    clear_gaps(work);
+  }
+}
+
+static void finish_done(struct zps_worker_task *work) {
+  zps_worker_round_event(work->round, ZPS_SCHEME_DECODED, ZPS_SCHEME_ALL, 0, ZPS_OK);
+}
+
+static bool covers_all(const struct zps_exchange *exchange) {
+  uint64_t covered = 0;
+  for (uint32_t i = 0; i < exchange->n_results; i++) {
+    const struct zps_compute_in in = result_in(exchange, exchange->results[i]);
+    covered += in.hi - in.lo;
+  }
+  return covered == exchange->scheme->plan.rows;
+}
+
+void zps_exchange_finish(struct zps_exchange *exchange) {
+  struct zps_worker_round *round = exchange->round;
+  if (round->out->layout == ZENPS_DENSE && covers_all(exchange)) {
+    zps_worker_round_event(round, ZPS_SCHEME_DECODED, ZPS_SCHEME_ALL, 0, ZPS_OK);
+  } else {
+    zps_worker_task_start(&exchange->finish, round->plane->pool);
+  }
+}
+
+void zps_exchange_result_init(struct zps_exchange *exchange) {
+  exchange->finish = (struct zps_worker_task){.round = exchange->round, .run = finish_run, .done = finish_done};
+}

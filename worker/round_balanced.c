@@ -1,0 +1,139 @@
+/* Rounds over servers: the balanced scheme's actions, and what of a round is theirs. */
+#include <stdlib.h>
+
+#include "worker/job.h"
+#include "worker/plane.h"
+#include "worker/round.h"
+#include "worker/tensor.h"
+
+static void destroy(struct zps_worker_round *round) {
+  zps_encoder_destroy(round->encoder);
+  free(round->parts);
+  free(round->servers);
+  free(round->views);
+  free(round->clears);
+}
+
+static zps_err_t create(struct zps_worker_round *round) {
+  const struct zenps_tensor *tensor = round->tensor;
+  const struct zps_plane *plane = round->plane;
+  const struct zps_scheme_plan plan = {
+      .n_parts = tensor->part.n_parts, .n_servers = plane->n_servers, .owners = tensor->owners, .tensor = tensor->name};
+  round->parts = calloc(plan.n_parts, sizeof *round->parts);
+  round->servers = calloc(plan.n_servers, sizeof *round->servers);
+  round->views = calloc(plan.n_parts, sizeof *round->views);
+  round->clears = calloc(zps_workpool_threads(plane->pool), sizeof *round->clears);
+  if (!round->parts || !round->servers || !round->views || !round->clears ||
+      zps_scheme_create(&zps_scheme_balanced, &plan, &round->scheme) != ZPS_OK ||
+      zps_encoder_create(tensor->partitioner, &round->encoder) != ZPS_OK)
+    return ZPS_ERR_NOMEM;
+  for (uint32_t p = 0; p < plan.n_parts; p++) {
+    round->parts[p].task.round = round;
+    round->parts[p].task.arg = p;
+    round->parts[p].m = zps_partition_size(&tensor->part, p);
+  }
+  round->whole.round = round;
+  zps_worker_round_push_init(round);
+  zps_worker_round_pull_init(round);
+  return ZPS_OK;
+}
+
+static void reset(struct zps_worker_round *round) {
+  for (uint32_t s = 0; s < round->plane->n_servers; s++) {
+    round->servers[s] = (struct zps_worker_round_server){.ready_tail = &round->servers[s].ready};
+  }
+  for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) {
+    round->parts[p].wanted = round->parts[p].told = false;
+    round->parts[p].nnz = 0;
+    round->parts[p].push_bytes = 0;
+  }
+  zps_scheme_reset(round->scheme, &(struct zps_scheme_round){.step = round->step,
+                                                             .deadline_ns = round->deadline_ns,
+                                                             .whole = round->out->layout == ZENPS_ROWS});
+}
+
+static void begin(struct zps_worker_round *round) {
+  const struct zps_plane *plane = round->plane;
+  for (uint32_t s = 0; s < plane->n_servers; s++) {
+    if (plane->servers[s].lost) zps_worker_round_event(round, ZPS_SCHEME_SERVER_LOST, 0, s, ZPS_OK);
+  }
+  if (!zps_scheme_over(round->scheme)) zps_worker_task_start(&round->scan, plane->scan_pool);
+}
+
+static void act(struct zps_worker_round *round, const struct zps_scheme_action *action) {
+  switch (action->type) {
+    case ZPS_SCHEME_DO_WRITE:
+      zps_worker_round_write(round);
+      break;
+    case ZPS_SCHEME_DO_ANNOUNCE:
+      zps_worker_round_announce(round, action->arg);
+      break;
+    case ZPS_SCHEME_DO_READ:
+      round->parts[action->arg].wanted = true;
+      break;
+    case ZPS_SCHEME_DO_CLEAR:
+      zps_worker_round_clear(round);
+      break;
+    case ZPS_SCHEME_DO_DECODE:
+      zps_worker_round_decode(round, action->arg);
+      break;
+    case ZPS_SCHEME_DO_RETIRE:
+      round->servers[action->arg].owes_done = round->servers[action->arg].any_remote;
+      break;
+    case ZPS_SCHEME_DO_ABORT:
+      round->servers[action->arg].owes_abort = true;
+      break;
+    case ZPS_SCHEME_DO_COMPLETE:
+      zps_worker_round_explain(round);
+      zps_plane_forget_waiting(round->plane, round);
+      break;
+  }
+}
+
+static bool send_frames(struct zps_worker_round *round, uint64_t now_ns) {
+  bool left = false;
+  for (uint32_t s = 0; s < round->plane->n_servers; s++) {
+    if (zps_worker_round_send_ready(round, s, now_ns) == ZPS_ERR_AGAIN) left = true;
+  }
+  return left;
+}
+
+static bool known(const struct zps_worker_round *round) {
+  (void)round;
+  return true;
+}
+
+/* A sum is only announced when the contributions were read; a failed round's may still be. */
+static bool quiet(const struct zps_worker_round *round) {
+  const struct zps_plane *plane = round->plane;
+  if (round->scheme->state == ZPS_SCHEME_DONE) return true;
+  for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) {
+    const struct zps_worker_part *part = &round->parts[p];
+    const uint32_t server = round->tensor->owners[p];
+    const struct zps_worker_round_server *state = &round->servers[server];
+    if (part->push_buf.owner && !part->told && state->announced && !state->over && !plane->servers[server].lost) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static void release(struct zps_worker_round *round) {
+  struct zps_plane *plane = round->plane;
+  for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) {
+    zps_worker_round_put_buf(round, &round->parts[p].push_buf, &round->push_held, &plane->push_held);
+    zps_worker_round_put_buf(round, &round->parts[p].pull_buf, &round->pull_held, &plane->pull_held);
+  }
+}
+
+const struct zps_round_ops zps_round_balanced = {.create = create,
+                                                 .destroy = destroy,
+                                                 .reset = reset,
+                                                 .begin = begin,
+                                                 .act = act,
+                                                 .send = send_frames,
+                                                 .known = known,
+                                                 .explain = zps_worker_round_explain,
+                                                 .quiet = quiet,
+                                                 .release = release,
+                                                 .take_memory = zps_worker_round_take_buffers};

@@ -1,0 +1,46 @@
+/* The scheme of a tensor whose rounds are between workers: its options, and its state from round to round. */
+#ifndef ZPS_WORKER_SCHEME_OF_H
+#define ZPS_WORKER_SCHEME_OF_H
+
+#include "worker/membership.h"
+#include "worker/options.h"
+#include "worker/schemes/peer.h"
+
+#define ZPS_SCHEME_LEVELS_MAX 16u
+#define ZPS_SCHEME_TEXT_MAX 127u
+
+struct zps_worker_round;
+
+/* What a caller asks for, in the form that ranks must agree on. */
+struct zps_scheme_ask {
+  const struct zps_peer_scheme *scheme; /* NULL: balanced */
+  char text[ZPS_SCHEME_TEXT_MAX + 1];   /* name and options, as the coordinator compares and shows them */
+  struct zps_peer_plan plan;            /* options alone: no ranks yet, and `levels` are these: */
+  uint32_t levels[ZPS_SCHEME_LEVELS_MAX];
+};
+
+struct zps_tensor_scheme {
+  const struct zps_peer_scheme *scheme;
+  struct zps_peer_plan plan;
+  uint32_t levels[ZPS_SCHEME_LEVELS_MAX];
+  uint32_t *hosts; /* per rank */
+
+  /* Engine thread. */
+  void *state;
+  uint64_t n_begun;                 /* rounds */
+  struct zps_worker_round *current; /* stateful: has begun and is not over; */
+  struct zps_worker_round *queued;  /* those wait for their turn */
+  bool broken;                      /* stateful: a round failed, so ranks may have come to differ */
+  uint64_t broken_step;
+};
+
+/* `given`: complete options. The library's own tensors (of bytes) are balanced, whatever the environment says. */
+zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given,
+                              const struct zps_worker_options *options, const char *name, uint64_t rows, uint32_t width,
+                              enum zps_dtype dtype, struct zps_error *error) ZPS_MUSTCHECK;
+/* Once it is known where the ranks are. */
+zps_err_t zps_tensor_scheme_create(const struct zps_scheme_ask *ask, const struct zps_join_peers *peers, uint32_t me,
+                                   struct zps_tensor_scheme **scheme_p, struct zps_error *error) ZPS_MUSTCHECK;
+void zps_tensor_scheme_destroy(struct zps_tensor_scheme *scheme); /* NULL is allowed */
+
+#endif
