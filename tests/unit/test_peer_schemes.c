@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "tests/support/oom.h"
 #include "tests/support/sim.h"
 #include "tests/support/sim_grads.h"
 
@@ -263,6 +264,39 @@ static void test_names(void **state) {
   assert_null(zps_peer_scheme_find(""));
 }
 
+struct built {
+  const struct zps_peer_scheme *scheme;
+  struct zps_peer_plan plan;
+  struct zps_program program;
+};
+
+static void built_destroy(void *ctx) {
+  struct built *const built = ctx;
+  zps_program_fini(&built->program);
+}
+
+static zps_err_t built_create(void *ctx) {
+  struct built *const built = ctx;
+  built->scheme->build(&built->plan, NULL, 0, &built->program);
+  const zps_err_t code = built->program.code;
+  if (code != ZPS_OK) zps_program_fini(&built->program);
+  return code;
+}
+
+static void test_oom(void **state) {
+  (void)state;
+  static const uint32_t hosts[] = {0, 0, 1, 1, 2, 2};
+  for (unsigned s = 0; s < N_NAMES; s++) {
+    for (uint32_t me = 0; me < 6; me++) {
+      struct built built = {
+          .scheme = zps_peer_scheme_find(names[s]),
+          .plan = {.n = 6, .me = me, .rows = 100, .width = 1, .hosts = hosts, .chunks = 2},
+      };
+      oom_sweep(built_create, built_destroy, &built, 3);
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_sums_are_exact),
@@ -273,6 +307,7 @@ int main(void) {
       cmocka_unit_test(test_topologies),
       cmocka_unit_test(test_dsar_of_few_bits),
       cmocka_unit_test(test_negative_zero),
+      cmocka_unit_test(test_oom),
       cmocka_unit_test(test_names),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
