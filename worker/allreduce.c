@@ -1,6 +1,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "worker/automatic.h"
 #include "worker/job.h"
 #include "worker/request.h"
 #include "worker/tensor.h"
@@ -79,6 +80,10 @@ static zenps_status_t begin(struct zenps_tensor *tensor, uint64_t step, struct z
 zenps_status_t zps_worker_allreduce(struct zenps_tensor *tensor, uint64_t step, const zenps_grad_t *in,
                                     zenps_grad_t *out, zenps_request_t **request_p) {
   struct zenps_request *request;
+  if (tensor->is_automatic) {
+    const zenps_status_t status = zps_automatic_pick(tensor->automatic, step, in, &tensor);
+    if (status != ZENPS_OK) return status;
+  }
   if (zps_worker_request_create(tensor, &request) != ZPS_OK) {
     return zps_worker_fail(ZPS_ERR_NOMEM, "tensor %s, step %" PRIu64 ": no memory for a request", tensor->name, step);
   }

@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "config.h"
+#include "worker/automatic.h"
 #include "worker/logsink.h"
 #include "worker/request.h"
 
@@ -63,6 +64,10 @@ static void on_rank_left(void *ctx, uint32_t rank) {
   zps_plane_rank_left(&job->plane, rank);
 }
 
+static void on_plan(void *ctx, const zps_json *params) {
+  zps_automatic_plan(ctx, params);
+}
+
 static void on_failed(void *ctx, const struct zps_frame_abort *failure) {
   zps_worker_job_fail(ctx, failure);
 }
@@ -98,7 +103,8 @@ static void job_free(struct zenps_job *job) {
 }
 
 static zps_err_t job_open(struct zenps_job *job, struct zps_error *error) {
-  const struct zps_membership_handler handler = {.ctx = job, .on_failed = on_failed, .on_rank_left = on_rank_left};
+  const struct zps_membership_handler handler = {
+      .ctx = job, .on_failed = on_failed, .on_rank_left = on_rank_left, .on_plan = on_plan};
   job->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (job->event_fd < 0) return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot create an eventfd");
   zps_err_t err = zps_plane_open(&job->options, &job->plane, error);

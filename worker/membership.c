@@ -37,6 +37,8 @@ static void on_notify(void *ctx, const char *method, const zps_json *params) {
     struct zps_frame_abort failure;
     read_failure(params, &failure);
     membership->handler.on_failed(membership->handler.ctx, &failure);
+  } else if (strcmp(method, "tensor.plan") == 0) {
+    membership->handler.on_plan(membership->handler.ctx, params);
   } else if (strcmp(method, "rank.left") == 0) {
     const uint64_t rank = zps_json_opt_u64(params, "rank", UINT32_MAX);
     zps_log_info("rank %" PRIu64 " left the job", rank);
@@ -261,6 +263,21 @@ zps_err_t zps_membership_linked(struct zps_membership *membership, uint64_t time
   zps_json *params = zps_json_set_hex(zps_json_object(), "job_id", membership->job_id);
   params = zps_json_set_u64(params, "timeout_ms", with_margin(timeout_ms));
   return zps_client_call(membership->client, "job.linked", params, timeout_ms, NULL, error);
+}
+
+/* ------------------------------------------------------------ schemes */
+
+zps_err_t zps_membership_report(struct zps_membership *membership, uint32_t tensor,
+                                const struct zps_plan_report *report) {
+  zps_json *params = zps_json_set_hex(zps_json_object(), "job_id", membership->job_id);
+  params = zps_json_set_u64(params, "tensor", tensor);
+  params = zps_json_set_hex(params, "step", report->step);
+  params = zps_json_set_str(params, "scheme", zps_plan_scheme_name(report->scheme));
+  params = zps_json_set_u64(params, "rounds", report->rounds);
+  params = zps_json_set_real(params, "rows", report->rows);
+  params = zps_json_set_real(params, "union_rows", report->union_rows);
+  params = zps_json_set_real(params, "seconds", report->seconds);
+  return params ? zps_client_notify(membership->client, "tensor.report", params) : ZPS_ERR_NOMEM;
 }
 
 /* ------------------------------------------------------------ leave */

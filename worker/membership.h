@@ -7,6 +7,7 @@
 #include "common/codec/codec_choice.h"
 #include "common/control/client.h"
 #include "common/net/net.h"
+#include "common/plan/schedule.h"
 #include "proto/wire.h"
 #include "worker/options.h"
 
@@ -40,6 +41,7 @@ struct zps_membership_handler {
   void *ctx;
   void (*on_rank_left)(void *ctx, uint32_t rank); /* on the control thread, as is on_failed */
   void (*on_failed)(void *ctx, const struct zps_frame_abort *failure);
+  void (*on_plan)(void *ctx, const zps_json *params); /* tensor.plan */
 };
 
 struct zps_membership {
@@ -80,6 +82,9 @@ void zps_join_peers_fini(struct zps_join_peers *peers);
 /* Says that this rank has made its links to the others, and returns when all have. */
 zps_err_t zps_membership_linked(struct zps_membership *membership, uint64_t timeout_ms,
                                 struct zps_error *error) ZPS_MUSTCHECK;
+/* Asks for the scheme of a step, and tells of the rounds before it (tensor.report). */
+zps_err_t zps_membership_report(struct zps_membership *membership, uint32_t tensor,
+                                const struct zps_plan_report *report) ZPS_MUSTCHECK;
 /* Says goodbye. */
 void zps_membership_leave(struct zps_membership *membership);
 void zps_membership_close(struct zps_membership *membership);

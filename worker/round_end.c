@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "worker/automatic.h"
 #include "worker/job.h"
 #include "worker/plane.h"
 #include "worker/request.h"
@@ -112,6 +113,7 @@ void zps_worker_round_finish(struct zps_worker_round *round, uint64_t now_ns) {
   request->values = round->row_values;
   request->round = NULL;
   request->done = true;
+  if (ok && round->tensor->automatic) zps_automatic_round_done(round->tensor->automatic, round->tensor, &round->stats);
   round->serving = ok && !round->ops->quiet(round);
   job->n_serving += round->serving;
   zps_worker_request_signal(job);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "worker/automatic.h"
 #include "worker/round.h"
 
 #define NAMES                                                                                                       \
@@ -81,6 +82,11 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
                                                                    : options->scheme;
   *ask = (struct zps_scheme_ask){.scheme = zps_peer_scheme_find(scheme)};
   ask->plan = (struct zps_peer_plan){.rows = rows, .width = width, .chunks = 1, .levels = ask->levels};
+  if (zps_automatic_is(scheme)) { /* options are for the schemes that may be chosen */
+    const zps_err_t err = zps_automatic_parse(scheme, name, rows >= 1ull << 32, &ask->choices, error);
+    if (err == ZPS_OK) zps_automatic_text(ask->choices, ask->text, sizeof ask->text);
+    return err;
+  }
   if (!ask->scheme && strcmp(scheme, "balanced") != 0)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "tensor %s: there is no scheme '%.40s'; there are: " NAMES, name,
                     scheme);

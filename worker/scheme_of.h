@@ -13,7 +13,8 @@ struct zps_worker_round;
 
 /* What a caller asks for, in the form that ranks must agree on. */
 struct zps_scheme_ask {
-  const struct zps_peer_scheme *scheme; /* NULL: balanced */
+  const struct zps_peer_scheme *scheme; /* NULL: balanced, or, where `choices` are not 0, one of those */
+  unsigned choices;                     /* bits 1u << enum zps_plan_scheme */
   char text[ZPS_SCHEME_TEXT_MAX + 1];   /* name and options, as the coordinator compares and shows them */
   struct zps_peer_plan plan;            /* options alone: no ranks yet, and `levels` are these: */
   uint32_t levels[ZPS_SCHEME_LEVELS_MAX];

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/automatic.h"
 #include "worker/job.h"
 #include "worker/request.h"
 
@@ -165,10 +166,70 @@ static zps_err_t tensor_create(struct zenps_job *job, const struct ask *asked, s
   return ZPS_OK;
 }
 
+static void tensor_add(struct zenps_job *job, struct zenps_tensor *tensor) {
+  pthread_mutex_lock(&job->lock);
+  tensor->next = job->tensors;
+  job->tensors = tensor;
+  pthread_mutex_unlock(&job->lock);
+}
+
 static struct zenps_tensor *find(struct zenps_job *job, const char *name) {
   struct zenps_tensor *tensor = job->tensors;
   while (tensor && strcmp(tensor->name, name) != 0) tensor = tensor->next;
   return tensor;
+}
+
+/* The tensor that runs tensor's rounds as `scheme`: opened by all ranks, one after another, as any other. */
+static zps_err_t variant_open(struct zenps_job *job, const struct zenps_tensor *tensor,
+                              const zenps_tensor_options_t *given, enum zps_plan_scheme scheme,
+                              struct zenps_tensor **variant_p, struct zps_error *error) {
+  char name[sizeof tensor->name];
+  struct ask ask;
+  zenps_tensor_options_t options;
+  zenps_tensor_options_init(&options, sizeof options);
+  if (given) {
+    const zps_err_t err = zps_worker_struct_copy(&options, sizeof options, given, "zenps_tensor_options_t", error);
+    if (err != ZPS_OK) return err;
+  }
+  options.scheme = zps_plan_scheme_name(scheme);
+  if (!zps_plan_scheme_lossy(scheme)) {
+    options.k = 0;
+    options.density = 0;
+  }
+  if ((size_t)snprintf(name, sizeof name, "@%s/%s", options.scheme, tensor->name) >= sizeof name)
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: with scheme auto its name must be %zu bytes shorter",
+                    tensor->name, strlen(options.scheme) + 2);
+  zps_err_t err = make_ask(job, name, tensor->part.rows, tensor->width, tensor->dtype, &options, &ask, error);
+  if (err != ZPS_OK) return err;
+  *variant_p = find(job, name); /* of an opening that failed later on */
+  if (*variant_p) return compare(*variant_p, &ask, error);
+  err = tensor_create(job, &ask, variant_p, error);
+  if (err == ZPS_OK) tensor_add(job, *variant_p);
+  return err;
+}
+
+static zps_err_t automatic_create(struct zenps_job *job, struct zenps_tensor *tensor, const struct ask *asked,
+                                  const zenps_tensor_options_t *given, struct zps_error *error) {
+  struct zps_automatic *automatic = calloc(1, sizeof *automatic);
+  if (!automatic) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor %s", tensor->name);
+  automatic->tensor = tensor;
+  zps_err_t err = ZPS_OK;
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES && err == ZPS_OK; i++) {
+    if (!(asked->scheme.choices >> i & 1)) continue;
+    automatic->variants[i] = tensor;
+    if (i != ZPS_PLAN_BALANCED)
+      err = variant_open(job, tensor, given, (enum zps_plan_scheme)i, &automatic->variants[i], error);
+  }
+  if (err != ZPS_OK) {
+    free(automatic);
+    return err;
+  }
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
+    if (automatic->variants[i]) automatic->variants[i]->automatic = automatic;
+  }
+  tensor->automatic = automatic;
+  tensor->is_automatic = true;
+  return ZPS_OK;
 }
 
 zenps_status_t zps_worker_tensor_open(struct zenps_job *job, const char *name, uint64_t rows, uint32_t width,
@@ -188,12 +249,11 @@ zenps_status_t zps_worker_tensor_open(struct zenps_job *job, const char *name, u
       err = compare(tensor, &asked, &error);
     } else {
       err = tensor_create(job, &asked, &tensor, &error);
-      if (err == ZPS_OK) {
-        pthread_mutex_lock(&job->lock);
-        tensor->next = job->tensors;
-        job->tensors = tensor;
-        pthread_mutex_unlock(&job->lock);
+      if (err == ZPS_OK && asked.scheme.choices) {
+        err = automatic_create(job, tensor, &asked, options, &error);
+        if (err != ZPS_OK) zps_worker_tensor_destroy(tensor);
       }
+      if (err == ZPS_OK) tensor_add(job, tensor);
     }
     if (err == ZPS_OK) *tensor_p = tensor;
   }
@@ -235,7 +295,9 @@ zenps_status_t zenps_tensor_info(const zenps_tensor_t *tensor, zenps_tensor_info
                                      .op = (zenps_op_t)tensor->op,
                                      .codec = (zenps_codec_t)tensor->codec,
                                      .values = (zenps_values_t)tensor->value_codec,
-                                     .scheme = tensor->scheme ? tensor->scheme->scheme->name : "balanced"};
+                                     .scheme = tensor->automatic ? "auto"
+                                               : tensor->scheme  ? tensor->scheme->scheme->name
+                                                                 : "balanced"};
   memset(info, 0, size);
   memcpy(info, &known, size < sizeof known ? size : sizeof known);
   return ZENPS_OK;
@@ -263,6 +325,7 @@ void zps_worker_tensor_destroy(struct zenps_tensor *tensor) {
   destroy_rounds(tensor->active);
   destroy_rounds(tensor->spare);
   zps_tensor_scheme_destroy(tensor->scheme);
+  if (tensor->is_automatic) free(tensor->automatic);
   free(tensor->owners);
   free(tensor);
 }

@@ -12,6 +12,8 @@
 
 #define ZPS_TENSOR_ROUNDS_MAX 32u /* in flight, per tensor */
 
+struct zps_automatic;
+
 struct zenps_tensor {
   struct zenps_job *job;
   struct zenps_tensor *next;
@@ -29,6 +31,8 @@ struct zenps_tensor {
   uint32_t *owners; /* per partition: position of the owning server */
   char scheme_text[ZPS_SCHEME_TEXT_MAX + 1];
   struct zps_tensor_scheme *scheme; /* between workers; NULL: balanced */
+  struct zps_automatic *automatic;  /* whose variant it is; NULL: of none */
+  bool is_automatic;                /* the trainer's own of those variants: `automatic` is its */
   uint64_t next_step;               /* of a stateful scheme, whose steps ascend; job's lock */
 
   /* Guarded by the job's lock. */

@@ -264,6 +264,11 @@ double zps_json_opt_real(const zps_json *object, const char *key, double def) {
   return json_is_number(value) ? json_number_value(value) : def;
 }
 
+bool zps_json_opt_bool(const zps_json *object, const char *key, bool def) {
+  const json_t *value = in_const(zps_json_get(object, key));
+  return json_is_boolean(value) ? json_is_true(value) : def;
+}
+
 const char *zps_json_opt_str(const zps_json *object, const char *key, const char *def) {
   const char *value = def;
   return zps_json_get_str(object, key, &value, NULL) == ZPS_OK ? value : def;

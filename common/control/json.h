@@ -53,6 +53,7 @@ zps_err_t zps_json_get_object(const zps_json *object, const char *key, const zps
 /* Defaults for members that may be absent (or of another type). */
 uint64_t zps_json_opt_u64(const zps_json *object, const char *key, uint64_t def);
 double zps_json_opt_real(const zps_json *object, const char *key, double def);
+bool zps_json_opt_bool(const zps_json *object, const char *key, bool def);
 const char *zps_json_opt_str(const zps_json *object, const char *key, const char *def);
 
 /* One line without newline, or indented; malloc'd, NULL when memory is short. */

@@ -76,7 +76,7 @@ bool zps_plan_schedule_learn_all(struct zps_plan_schedule *schedule, const struc
 }
 
 static void forget(struct zps_plan_follower *follower) {
-  follower->rounds = follower->timed = 0;
+  follower->rounds = 0;
   follower->rows = follower->union_rows = follower->seconds = 0;
 }
 
@@ -98,7 +98,6 @@ enum zps_plan_verdict zps_plan_follower_begin(struct zps_plan_follower *follower
     *report_p = (struct zps_plan_report){.step = wanted,
                                          .scheme = follower->scheme,
                                          .rounds = follower->rounds,
-                                         .timed = follower->timed,
                                          .rows = follower->rows,
                                          .union_rows = follower->union_rows,
                                          .seconds = follower->seconds};
@@ -109,13 +108,9 @@ enum zps_plan_verdict zps_plan_follower_begin(struct zps_plan_follower *follower
 
 void zps_plan_follower_round(struct zps_plan_follower *follower, enum zps_plan_scheme scheme, double rows,
                              double union_rows, double seconds) {
-  if (scheme != follower->scheme) {
-    follower->timed = 0;
-    follower->seconds = 0;
-  }
+  if (scheme != follower->scheme) forget(follower); /* what is measured depends on it */
   follower->scheme = scheme;
   follower->rounds++;
-  follower->timed++;
   follower->rows += rows;
   follower->union_rows += union_rows;
   follower->seconds += seconds;

@@ -49,18 +49,17 @@ bool zps_plan_schedule_learn_all(struct zps_plan_schedule *schedule, const struc
 struct zps_plan_follower {
   struct zps_plan_schedule schedule;
   uint64_t asked; /* until where it has asked for, plus 1; 0: never */
-  /* Rounds since the last report. */
-  enum zps_plan_scheme scheme; /* that `seconds` are of */
-  uint64_t rounds, timed;
+  /* Rounds since the last report, or the last change of the scheme. */
+  enum zps_plan_scheme scheme;
+  uint64_t rounds;
   double rows, union_rows, seconds;
 };
 
-/* What a rank tells when it asks: sums over `rounds` rounds, and the time of the `timed` ones among them that ran under
- * `scheme`. */
+/* What a rank tells when it asks: sums over `rounds` rounds, the last ones that ran under `scheme`. */
 struct zps_plan_report {
   uint64_t step; /* the first that it wants to know the scheme of */
   enum zps_plan_scheme scheme;
-  uint64_t rounds, timed;
+  uint64_t rounds;
   double rows, union_rows, seconds;
 };
 

@@ -46,19 +46,14 @@ bool zps_plan_scheme_dense(enum zps_plan_scheme scheme) {
   return scheme >= ZPS_PLAN_DENSE_PS && scheme <= ZPS_PLAN_BLUECONNECT;
 }
 
-bool zps_plan_scheme_rank_order(enum zps_plan_scheme scheme) {
-  switch (scheme) {
-    case ZPS_PLAN_BALANCED:
-    case ZPS_PLAN_SPLIT_ALLGATHER:
-    case ZPS_PLAN_DSAR:
-    case ZPS_PLAN_AGSPARSE:
-    case ZPS_PLAN_OMNIREDUCE:
-    case ZPS_PLAN_SPARSE_PS:
-    case ZPS_PLAN_DENSE_PS:
-      return true;
-    default:
-      return false;
-  }
+bool zps_plan_scheme_alike(enum zps_plan_scheme scheme) {
+  return scheme == ZPS_PLAN_BALANCED || scheme == ZPS_PLAN_SPLIT_ALLGATHER || scheme == ZPS_PLAN_AGSPARSE ||
+         scheme == ZPS_PLAN_SPARSE_PS;
+}
+
+bool zps_plan_scheme_shows_union(enum zps_plan_scheme scheme) {
+  return !zps_plan_scheme_dense(scheme) && !zps_plan_scheme_lossy(scheme) && scheme != ZPS_PLAN_DSAR &&
+         scheme != ZPS_PLAN_OMNIREDUCE;
 }
 
 bool zps_plan_scheme_served(enum zps_plan_scheme scheme) {

@@ -45,8 +45,11 @@ zps_err_t zps_plan_schemes_parse(const char *text, size_t len, unsigned *schemes
 bool zps_plan_scheme_lossy(enum zps_plan_scheme scheme);
 /* Sends all values, whatever they are. */
 bool zps_plan_scheme_dense(enum zps_plan_scheme scheme);
-/* Exact, and adds in rank order: the same bits whichever of these runs. */
-bool zps_plan_scheme_rank_order(enum zps_plan_scheme scheme);
+/* Exact, adds in rank order, and has the rows that are in a contribution in its result, no others: whichever of these
+ * runs, nobody can tell by the result. */
+bool zps_plan_scheme_alike(enum zps_plan_scheme scheme);
+/* Its result tells rows that some rank had from others. */
+bool zps_plan_scheme_shows_union(enum zps_plan_scheme scheme);
 /* Goes through servers, not from worker to worker. */
 bool zps_plan_scheme_served(enum zps_plan_scheme scheme);
 

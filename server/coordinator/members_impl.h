@@ -62,8 +62,8 @@ void zps_members_link_drop(struct zps_members *members, struct zps_member_job *j
 uint64_t zps_members_links_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
 
 /* plans.c */
-/* "auto" and "auto:balanced,ring", maybe with further words after a blank: a plan among all exact schemes, or those.
- * For other schemes *plan_p is NULL. */
+/* "auto" and "auto:balanced,ring", maybe with further words after a blank: a plan among the schemes that are alike in
+ * their results, so that a choice by measurement shows in none, or those named. For other schemes *plan_p is NULL. */
 zps_err_t zps_members_plan_create(const struct zps_member_job *job, const struct zps_tensor_spec *spec,
                                   struct zps_member_plan **plan_p, struct zps_error *error) ZPS_MUSTCHECK;
 void zps_members_plan_destroy(struct zps_member_plan *plan); /* NULL is allowed */

@@ -207,7 +207,6 @@ static zps_err_t get_told(const zps_json *params, struct zps_plan_told *told, st
   if (!zps_plan_scheme_parse(scheme, &report->scheme))
     return zps_fail(error, ZPS_ERR_PROTOCOL, "there is no scheme '%.40s'", scheme);
   report->rounds = zps_json_opt_u64(params, "rounds", 0);
-  report->timed = zps_json_opt_u64(params, "timed", 0);
   report->rows = get_measure(params, "rows");
   report->union_rows = get_measure(params, "union_rows");
   report->seconds = get_measure(params, "seconds");

@@ -72,11 +72,11 @@ static zps_err_t describe(const struct zps_member_job *job, const struct zps_ten
   return survey(job, &input->cluster);
 }
 
-/* Exact schemes that add in rank order. */
-static unsigned same_bits(void) {
+/* Schemes that nobody can tell by their results. */
+static unsigned alike(void) {
   unsigned schemes = 0;
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++)
-    schemes |= zps_plan_scheme_rank_order((enum zps_plan_scheme)i) ? 1u << i : 0;
+    schemes |= zps_plan_scheme_alike((enum zps_plan_scheme)i) ? 1u << i : 0;
   return schemes;
 }
 
@@ -86,7 +86,7 @@ static bool parse(const struct zps_tensor_spec *spec, unsigned *allowed_p, zps_e
   const char *const colon = memchr(spec->scheme, ':', len);
   const size_t name = colon ? (size_t)(colon - spec->scheme) : len;
   if (name != 4 || memcmp(spec->scheme, "auto", 4) != 0) return false;
-  *allowed_p = same_bits();
+  *allowed_p = alike();
   *code_p = colon ? zps_plan_schemes_parse(colon + 1, len - name - 1, allowed_p, error) : ZPS_OK;
   return true;
 }
@@ -134,9 +134,15 @@ static void note(struct zps_member_plan *plan, const struct zps_plan_told *told)
   if (report->rounds == 0 || report->rows > most || report->union_rows > most) return;
   plan->rounds += (double)report->rounds;
   plan->rows += report->rows;
-  plan->union_rows += report->union_rows;
-  if (report->timed == 0 || report->scheme != plan->chooser.scheme) return;
-  const double seconds = report->seconds / (double)report->timed;
+  if (zps_plan_scheme_shows_union(report->scheme)) {
+    plan->union_rows += report->union_rows;
+  } else { /* as ranks overlapped when that could be seen */
+    struct zps_plan_profile profile = plan->input.profile;
+    profile.density = most > 0 ? report->rows / most : 0;
+    plan->union_rows += report->rows * zps_plan_gamma(&profile, cluster->n);
+  }
+  if (report->scheme != plan->chooser.scheme) return;
+  const double seconds = report->seconds / (double)report->rounds;
   if (seconds > 0 && (plan->seconds == 0 || seconds < plan->seconds)) plan->seconds = seconds;
 }
 

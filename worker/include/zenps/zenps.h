@@ -131,7 +131,10 @@ typedef struct zenps_tensor_options {
   const char *scheme;    /* how rounds are carried out: "balanced", over servers, or between workers:
                             "recursive-doubling", "split-allgather", "dsar", "agsparse" (sparse); "ring",
                             "rabenseifner", "two-level", "blueconnect" (dense); "oktopk", "gtopk", "topka", "topkdsa",
-                            "gaussiank" (these keep only the greatest rows). NULL: [ZENPS_SCHEME; "balanced"]. Those
+                            "gaussiank" (these keep only the greatest rows). "auto": the coordinator chooses from
+                            what rounds take, among schemes whose results are alike to the bit, the same for all ranks;
+                            "auto:balanced,ring": among those named. Then zenps_allreduce() waits where it has not said
+                            so yet, as before the first step. NULL: [ZENPS_SCHEME; "balanced"]. Those
                             between workers add in orders of their own, the same on all ranks and in every run. The
                             first tensor that has one links all ranks: its zenps_tensor_open() waits for all of them */
   uint64_t k;            /* lossy schemes: rows to keep; 0: `density` of them. One of the two must be set */

@@ -1,0 +1,81 @@
+/* Tensors whose scheme is chosen while they are used: the same results as ever, whatever is chosen. */
+#include "tests/integration/api_test.h"
+
+enum { FLIGHT = 4, STEPS = 64 };
+
+/* Steps as of a run that goes on where another one ended, some in flight at once; after half of them the gradients are
+ * another kind, so that another scheme may be taken. */
+static void steps(struct rank *rank) {
+  const struct spec *specs = rank->arg;
+  zenps_grad_t in[FLIGHT], out[FLIGHT];
+  zenps_request_t *requests[FLIGHT];
+  rank_open(rank);
+  zenps_tensor_t *tensor = tensor_open(rank, "t", &specs[0]);
+  zenps_tensor_info_t info = {.struct_size = sizeof info};
+  CHECK_OK(zenps_tensor_info(tensor, &info));
+  CHECK(strcmp(info.scheme, "auto") == 0);
+  CHECK(tensor_open(rank, "t", &specs[0]) == tensor);
+  for (uint64_t step = 100000; step < 100000 + 2 * STEPS; step += FLIGHT) {
+    const struct spec *spec = &specs[step >= 100000 + STEPS];
+    for (unsigned i = 0; i < FLIGHT; i++) {
+      grad_make(spec, rank->rank, step + i, &in[i]);
+      out_make(spec, &in[i], &out[i]);
+    }
+    for (unsigned i = 0; i < FLIGHT; i++) {
+      const unsigned at = (i + (unsigned)rank->rank) % FLIGHT; /* ranks start them in different orders */
+      CHECK_OK(zenps_allreduce(tensor, step + at, &in[at], &out[at], &requests[at]));
+    }
+    for (unsigned i = 0; i < FLIGHT; i++) {
+      CHECK_OK(zenps_wait(requests[i], -1));
+      out_check(spec, rank->world, step + i, &out[i]);
+      zenps_request_free(requests[i]);
+      out_free(spec, &in[i], &out[i]);
+      grad_free(&in[i]);
+    }
+  }
+  rank_close(rank);
+}
+
+static void test_automatic(void **state) {
+  (void)state;
+  struct spec specs[2] = {{.rows = 20011, .width = 2, .dtype = ZENPS_F32, .density = 0.003},
+                          {.rows = 20011, .width = 2, .dtype = ZENPS_F32, .density = 0.9}};
+  ZENPS_TENSOR_OPTIONS_INIT(&specs[0].options);
+  specs[0].options.scheme = "auto";
+  ranks_run(cluster_shared(), 3, steps, specs, 0);
+  const struct spec first = specs[0];
+  specs[0] = specs[1];
+  specs[1] = first;
+  specs[0].options = first.options;
+  ranks_run(cluster_shared(), 4, steps, specs, 0);
+}
+
+static void refusals(struct rank *rank) {
+  struct spec spec = {.rows = 100, .width = 1, .dtype = ZENPS_F32};
+  zenps_tensor_t *tensor;
+  ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
+  rank_open(rank);
+  spec.options.scheme = "auto:balanced,fast";
+  CHECK_STATUS(zenps_tensor_open(rank->zenps, "t", 100, 1, ZENPS_F32, &spec.options, &tensor), ZENPS_ERR_INVALID);
+  CHECK_SAYS(zenps_last_error()->text, "no scheme 'fast'");
+  spec.options.scheme = "auto:omnireduce";
+  CHECK_STATUS(zenps_tensor_open(rank->zenps, "t", 100, 1, ZENPS_F32, &spec.options, &tensor), ZENPS_ERR_UNSUPPORTED);
+  CHECK_SAYS(zenps_last_error()->text, "cannot carry out scheme omnireduce");
+  spec.options.scheme = "automatic";
+  CHECK_STATUS(zenps_tensor_open(rank->zenps, "t", 100, 1, ZENPS_F32, &spec.options, &tensor), ZENPS_ERR_UNSUPPORTED);
+  spec.options.scheme = "auto:agsparse";
+  CHECK_OK(zenps_tensor_open(rank->zenps, "t", 100, 1, ZENPS_F32, &spec.options, &tensor));
+  spec.options.scheme = "auto";
+  CHECK_STATUS(zenps_tensor_open(rank->zenps, "t", 100, 1, ZENPS_F32, &spec.options, &tensor), ZENPS_ERR_SHAPE);
+  CHECK_SAYS(zenps_last_error()->text, "auto:agsparse");
+  rank_close(rank);
+}
+
+static void test_automatic_refusals(void **state) {
+  (void)state;
+  ranks_run(cluster_shared(), 2, refusals, NULL, 0);
+}
+
+const struct CMUnitTest api_automatic_tests[] = {cmocka_unit_test(test_automatic),
+                                                 cmocka_unit_test(test_automatic_refusals)};
+const size_t n_api_automatic_tests = sizeof api_automatic_tests / sizeof api_automatic_tests[0];

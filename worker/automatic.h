@@ -1,0 +1,41 @@
+/*
+ * A tensor whose scheme is "auto": the coordinator says which scheme each step runs under, ahead of it and the same to
+ * all ranks (common/plan/schedule.h).
+ *
+ * It is several tensors, one per scheme that may be chosen, each registered as any other; "@ring/w" is the one for ring
+ * of tensor "w". The trainer holds the one for balanced, whether that may be chosen or not.
+ */
+#ifndef ZPS_WORKER_AUTOMATIC_H
+#define ZPS_WORKER_AUTOMATIC_H
+
+#include "common/control/json.h"
+#include "common/plan/schedule.h"
+#include "worker/tensor.h"
+
+struct zps_automatic {
+  struct zenps_tensor *tensor;                     /* the trainer's */
+  struct zenps_tensor *variants[ZPS_PLAN_SCHEMES]; /* NULL: may not be chosen */
+  double sampled_rows;               /* job's lock: rows of the latest gradient, where a scheme sends all */
+  struct zps_plan_follower follower; /* job's lock */
+};
+
+/* "auto", or "auto:" and names. */
+bool zps_automatic_is(const char *scheme);
+/* Which schemes `scheme` allows: for "auto" those that are alike in their results, for the others those named, of which
+ * this library must have each. `balanced_only`: this tensor can have no other. */
+zps_err_t zps_automatic_parse(const char *scheme, const char *tensor, bool balanced_only, unsigned *schemes_p,
+                              struct zps_error *error) ZPS_MUSTCHECK;
+/* What ranks must agree on: "auto:balanced,ring". */
+void zps_automatic_text(unsigned schemes, char *text, size_t size);
+
+/* The tensor that `step`, whose gradient is `in`, runs as. Where the coordinator has not said so yet, as ahead of the
+ * first step, this waits. */
+zenps_status_t zps_automatic_pick(struct zps_automatic *automatic, uint64_t step, const zenps_grad_t *in,
+                                  struct zenps_tensor **picked_p);
+/* Under the job's lock: a round of `variant` is over, and went well. */
+void zps_automatic_round_done(struct zps_automatic *automatic, const struct zenps_tensor *variant,
+                              const zenps_request_stats_t *stats);
+/* On the control thread: the coordinator has said something, `tensor.plan`. */
+void zps_automatic_plan(struct zenps_job *job, const zps_json *params);
+
+#endif
