@@ -112,6 +112,7 @@ static void test_getters(void **state) {
   assert_int_equal(zps_json_opt_u64(o, "u", 8), 5);
   assert_true(zps_json_opt_real(o, "u", 0) == 5.0 && zps_json_opt_real(o, "r", 0) == 2.5);
   assert_true(zps_json_opt_real(NULL, "u", 7) == 7.0);
+  assert_true(zps_json_opt_bool(o, "u", true) && !zps_json_opt_bool(NULL, "u", false));
   assert_string_equal(zps_json_opt_str(o, "u", "def"), "def");
   assert_int_equal(zps_json_array_len(NULL), 0);
   zps_json_unref(o);
