@@ -294,7 +294,7 @@ int main(int argc, char **argv) {
     }
   }
   if (options.json) std::printf("]}\n");
-  zps_device_close(cpu);
-  zps_device_close(device);
+  cpu->ops->close(cpu);
+  device->ops->close(device);
   return 0;
 }
