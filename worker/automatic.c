@@ -62,6 +62,7 @@ static zenps_status_t ask(struct zps_automatic *automatic, const struct zps_plan
   const zps_err_t err = zps_membership_report(&job->membership, automatic->tensor->id, report);
   pthread_mutex_lock(&job->lock);
   if (err == ZPS_OK) return ZENPS_OK;
+  automatic->follower.asked = 0; /* it was not: the next step asks again */
   return zps_worker_fail(err, "tensor %s, step %" PRIu64 ": the coordinator cannot be asked for the scheme: %s",
                          automatic->tensor->name, report->step, zps_err_str(err));
 }
@@ -87,7 +88,7 @@ static zenps_status_t pick(struct zps_automatic *automatic, uint64_t step, struc
     zenps_status_t status = zps_worker_job_check(job);
     if (status != ZENPS_OK) return status;
     const enum zps_plan_verdict verdict = zps_plan_follower_begin(&automatic->follower, step, &scheme, &due, &report);
-    /* Asked ahead it can be asked again, when the steps that are known are over. */
+    /* A question about steps to come may fail: this one is known. */
     if (due) status = ask(automatic, &report);
     if (verdict == ZPS_PLAN_FORGOTTEN)
       return zps_worker_fail(ZPS_ERR_INVALID, "tensor %s: step %" PRIu64 " is too long ago: nobody knows its scheme",

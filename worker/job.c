@@ -43,6 +43,7 @@ void zps_worker_job_fail(struct zenps_job *job, const struct zps_frame_abort *fa
     job->failed = true;
     job->failure_mail.run = failure_run;
     zps_inbox_send(&job->plane.inbox, &job->failure_mail);
+    pthread_cond_broadcast(&job->done); /* who waits for a plan waits in vain */
   }
   pthread_mutex_unlock(&job->lock);
   if (first) zps_log_warn("job %s failed: %s", job->options.job, failure->text);
