@@ -3,7 +3,9 @@
 #include <stdlib.h>
 
 #define ZPS_LOG_COMPONENT "bulk"
+#include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/net/window.h"
 
 enum {
   DEFAULT_PIECE = 1 << 20,
@@ -18,6 +20,7 @@ struct piece {
   struct zps_bulk *bulk;
   struct zps_bulk_read *read;
   struct zps_bulk_peer *peer; /* valid until the piece is done */
+  uint64_t issued_ns;
   struct piece *next_free;
 };
 
@@ -32,6 +35,7 @@ struct zps_bulk_peer {
   struct zps_bulk_peer *next, *prev;           /* all peers */
   struct zps_bulk_peer *ring_next, *ring_prev; /* those with something to issue; NULL when not in the ring */
   struct zps_bulk_read *queue, **queue_tail;   /* transfers with something left to issue */
+  struct zps_window window;
   uint64_t in_flight;
   unsigned n_pieces;
   bool removed;
@@ -47,6 +51,8 @@ struct zps_bulk {
   struct piece_block *blocks;
   uint64_t in_flight;
   unsigned n_pieces, n_quarantined;
+  unsigned n_flows; /* peers with pieces in flight */
+  bool has_windows;
 };
 
 static bool pieces_grow(struct zps_bulk *bulk) {
@@ -92,6 +98,7 @@ static void queue_pop(struct zps_bulk_peer *peer) {
   peer->queue = peer->queue->next;
   if (peer->queue) return;
   peer->queue_tail = &peer->queue;
+  zps_window_idle(&peer->window);
   ring_remove(peer);
 }
 
@@ -136,10 +143,15 @@ static void piece_done(struct zps_net_read *net_read, zps_err_t code) {
   struct zps_bulk *bulk = piece->bulk;
   struct zps_bulk_peer *peer = piece->peer;
   struct zps_bulk_read *read = piece->read;
+  if (code == ZPS_OK && bulk->has_windows) {
+    const uint64_t now_ns = zps_clock_ns();
+    zps_window_landed(&peer->window, net_read->len, now_ns - piece->issued_ns, now_ns, bulk->n_flows,
+                      bulk->config.peer_budget_bytes);
+  }
   bulk->in_flight -= net_read->len;
   bulk->n_pieces--;
   peer->in_flight -= net_read->len;
-  peer->n_pieces--;
+  if (--peer->n_pieces == 0) bulk->n_flows--;
   read->in_flight--;
   if (code == ZPS_OK) {
     read->landed += net_read->len;
@@ -180,6 +192,7 @@ zps_err_t zps_bulk_create(struct zps_net *net, const struct zps_bulk_config *con
   bulk->config = *config;
   bulk->finished_tail = &bulk->finished;
   struct zps_bulk_config *c = &bulk->config;
+  bulk->has_windows = c->piece_bytes == 0;
   if (c->piece_bytes == 0) c->piece_bytes = DEFAULT_PIECE;
   if (c->budget_bytes == 0) c->budget_bytes = DEFAULT_BUDGET;
   if (c->peer_budget_bytes == 0) c->peer_budget_bytes = DEFAULT_PEER_BUDGET;
@@ -226,6 +239,7 @@ zps_err_t zps_bulk_peer_add(struct zps_bulk *bulk, struct zps_net_peer *net_peer
   peer->bulk = bulk;
   peer->net_peer = net_peer;
   peer->queue_tail = &peer->queue;
+  zps_window_init(&peer->window);
   peer->next = bulk->peers;
   if (peer->next) peer->next->prev = peer;
   bulk->peers = peer;
@@ -258,7 +272,14 @@ void zps_bulk_start(struct zps_bulk_peer *peer, struct zps_bulk_read *read) {
 
 static size_t piece_bytes(const struct zps_bulk *bulk, const struct zps_bulk_peer *peer) {
   const uint64_t left = peer->queue->len - peer->queue->issued;
-  return left < bulk->config.piece_bytes ? (size_t)left : bulk->config.piece_bytes;
+  const uint64_t most =
+      bulk->has_windows ? zps_window_piece(&peer->window, bulk->config.piece_bytes) : bulk->config.piece_bytes;
+  return (size_t)(left < most ? left : most);
+}
+
+static uint64_t peer_limit(const struct zps_bulk *bulk, const struct zps_bulk_peer *peer) {
+  const uint64_t most = bulk->config.peer_budget_bytes;
+  return bulk->has_windows && peer->window.bytes < most ? peer->window.bytes : most;
 }
 
 /* Issues the next piece of the peer's first transfer. */
@@ -268,6 +289,7 @@ static void issue(struct zps_bulk *bulk, struct zps_bulk_peer *peer, size_t len)
   bulk->free_pieces = piece->next_free;
   piece->read = read;
   piece->peer = peer;
+  piece->issued_ns = bulk->has_windows ? zps_clock_ns() : 0;
   piece->net = (struct zps_net_read){.local = (uint8_t *)read->local + read->issued,
                                      .mem = read->mem,
                                      .len = len,
@@ -288,7 +310,7 @@ static void issue(struct zps_bulk *bulk, struct zps_bulk_peer *peer, size_t len)
   bulk->in_flight += len;
   bulk->n_pieces++;
   peer->in_flight += len;
-  peer->n_pieces++;
+  if (peer->n_pieces++ == 0) bulk->n_flows++;
   read->in_flight++;
   read->issued += len;
   if (read->issued == read->len) queue_pop(peer);
@@ -303,7 +325,7 @@ unsigned zps_bulk_progress(struct zps_bulk *bulk) {
     if (bulk->in_flight + len > bulk->config.budget_bytes || bulk->n_pieces >= MAX_PIECES) break;
     if (!bulk->free_pieces && !pieces_grow(bulk)) break;
     bulk->turn = peer->ring_next;
-    if (peer->in_flight + len > bulk->config.peer_budget_bytes) {
+    if (peer->in_flight + len > peer_limit(bulk, peer)) {
       if (!first_refused) first_refused = peer;
       continue;
     }

@@ -1,9 +1,9 @@
 /*
  * Receiver-driven bulk transfer: reads announced payloads in pieces, round-robin over peers, within a byte budget.
  *
- * A transfer is queued at its peer; every turn takes one piece (default 1 MiB) from the next peer in the ring, as long as
- * the bytes in flight stay under the budget and under the per-peer limit. So one slow or huge sender never starves the
- * others, and control messages never wait behind more than a few pieces.
+ * A transfer is queued at its peer; every turn takes one piece from the next peer in the ring, as long as the bytes in
+ * flight stay under the budget and under the peer's limit, which follows what the links carry (window.h). So one slow or
+ * huge sender never starves the others, and control messages never wait behind more than a few pieces.
  */
 #ifndef ZPS_NET_BULK_H
 #define ZPS_NET_BULK_H
@@ -14,9 +14,9 @@ struct zps_bulk;
 struct zps_bulk_peer;
 
 struct zps_bulk_config {
-  size_t piece_bytes;          /* default 1 MiB */
+  size_t piece_bytes;          /* default: up to 1 MiB, by the peer's window; otherwise this, and no windows */
   uint64_t budget_bytes;       /* in flight over all peers; default 64 MiB */
-  uint64_t peer_budget_bytes;  /* in flight per peer; default 8 MiB */
+  uint64_t peer_budget_bytes;  /* in flight per peer, at most; default 8 MiB */
 };
 
 /* Embedded in the caller's object; must live until `done`, and if `done` reports a lost peer until `release`. Both are

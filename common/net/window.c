@@ -1,0 +1,59 @@
+#include "common/net/window.h"
+
+#include "common/base/clock.h"
+
+enum {
+  FIRST_BYTES = 64 << 10,
+  LEAST_BYTES = 8 << 10,
+  QUEUE_BYTES = 192 << 10,    /* over all flows of an endpoint */
+  QUEUE_BYTES_MAX = 64 << 10, /* of one */
+  SMALL_PIECE = 16 << 10,
+  ALIGN = 4 << 10,
+};
+
+#define QUEUE_NS (5 * ZPS_NS_PER_MS)
+#define MEASURE_NS (2 * ZPS_NS_PER_MS)
+
+void zps_window_init(struct zps_window *window) {
+  *window = (struct zps_window){.bytes = FIRST_BYTES, .least_trip_ns = UINT64_MAX};
+}
+
+void zps_window_idle(struct zps_window *window) {
+  window->was_idle = true;
+}
+
+/* While the window is in use, window / trip is the rate. */
+static uint64_t target(const struct zps_window *window, unsigned n_flows) {
+  const double trip_ns = (double)window->trips_ns / window->n_pieces;
+  uint64_t queue = QUEUE_BYTES / n_flows;
+  if (queue > QUEUE_BYTES_MAX) queue = QUEUE_BYTES_MAX;
+  return (uint64_t)((double)window->bytes * (double)(window->least_trip_ns + QUEUE_NS) / trip_ns) + queue;
+}
+
+void zps_window_landed(struct zps_window *window, uint64_t len_bytes, uint64_t trip_ns, uint64_t now_ns,
+                       unsigned n_flows, uint64_t most_bytes) {
+  if (trip_ns < window->least_trip_ns) window->least_trip_ns = trip_ns;
+  if (window->since_ns != 0) {
+    window->landed += len_bytes;
+    window->trips_ns += trip_ns;
+    window->n_pieces++;
+    if (window->landed < window->bytes || now_ns - window->since_ns < MEASURE_NS) return;
+    uint64_t bytes = target(window, n_flows);
+    if (window->was_idle && bytes > window->bytes) bytes = window->bytes;
+    if (bytes > 2 * window->bytes) bytes = 2 * window->bytes;
+    bytes = (bytes + window->bytes) / 2;
+    if (bytes < LEAST_BYTES) bytes = LEAST_BYTES;
+    window->bytes = bytes < most_bytes ? bytes : most_bytes;
+  }
+  window->since_ns = now_ns;
+  window->landed = window->trips_ns = 0;
+  window->n_pieces = 0;
+  window->was_idle = false;
+}
+
+uint64_t zps_window_piece(const struct zps_window *window, uint64_t most_bytes) {
+  uint64_t piece = window->bytes / 4;
+  if (piece < SMALL_PIECE) piece = window->bytes / 2 < SMALL_PIECE ? window->bytes / 2 : SMALL_PIECE;
+  piece &= ~(uint64_t)(ALIGN - 1);
+  return piece < most_bytes ? piece : most_bytes;
+}

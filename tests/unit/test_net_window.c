@@ -1,0 +1,148 @@
+/* Windows over simulated links: a queue that serves pieces one by one at a rate, behind a delay. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "common/net/window.h"
+
+enum { FLOWS_MAX = 16, PIECES_MAX = 2048, MOST = 8 << 20, PIECE_MOST = 1 << 20 };
+
+struct piece {
+  unsigned flow;
+  uint64_t len, asked_ns;
+};
+
+struct link {
+  double bytes_per_ns;
+  uint64_t trip_ns, now_ns, queued, queued_most;
+  unsigned n_flows, first, n;
+  struct zps_window windows[FLOWS_MAX];
+  uint64_t in_flight[FLOWS_MAX], got[FLOWS_MAX];
+  struct piece pieces[PIECES_MAX]; /* a ring, in the order of the queue */
+};
+
+static void link_init(struct link *link, double mbit_per_s, uint64_t trip_ns, unsigned n_flows) {
+  *link = (struct link){.bytes_per_ns = mbit_per_s / 8000, .trip_ns = trip_ns, .now_ns = 1, .n_flows = n_flows};
+  for (unsigned i = 0; i < n_flows; i++) zps_window_init(&link->windows[i]);
+}
+
+static void link_fill(struct link *link, unsigned i) {
+  for (;;) {
+    const uint64_t len = zps_window_piece(&link->windows[i], PIECE_MOST);
+    assert_true(len > 0);
+    if (link->in_flight[i] + len > link->windows[i].bytes) return;
+    assert_in_range(link->n, 0, PIECES_MAX - 1);
+    link->pieces[(link->first + link->n++) % PIECES_MAX] =
+        (struct piece){.flow = i, .len = len, .asked_ns = link->now_ns};
+    link->in_flight[i] += len;
+    link->queued += len;
+    if (link->queued > link->queued_most) link->queued_most = link->queued;
+  }
+}
+
+static void link_run(struct link *link, uint64_t for_ns) {
+  const uint64_t until_ns = link->now_ns + for_ns;
+  for (unsigned i = 0; i < link->n_flows; i++) link_fill(link, i);
+  while (link->now_ns < until_ns) {
+    const struct piece piece = link->pieces[link->first];
+    link->first = (link->first + 1) % PIECES_MAX;
+    link->n--;
+    const uint64_t begin_ns =
+        link->now_ns < piece.asked_ns + link->trip_ns ? piece.asked_ns + link->trip_ns : link->now_ns;
+    link->now_ns = begin_ns + (uint64_t)((double)piece.len / link->bytes_per_ns) + 1;
+    link->queued -= piece.len;
+    link->in_flight[piece.flow] -= piece.len;
+    link->got[piece.flow] += piece.len;
+    zps_window_landed(&link->windows[piece.flow], piece.len, link->now_ns - piece.asked_ns, link->now_ns, link->n_flows,
+                      MOST);
+    link_fill(link, piece.flow);
+  }
+}
+
+static double carried(struct link *link, uint64_t for_ns) {
+  uint64_t before = 0, after = 0;
+  const uint64_t begin_ns = link->now_ns;
+  for (unsigned i = 0; i < link->n_flows; i++) before += link->got[i];
+  link_run(link, for_ns);
+  for (unsigned i = 0; i < link->n_flows; i++) after += link->got[i];
+  return (double)(after - before) / ((double)(link->now_ns - begin_ns) * link->bytes_per_ns);
+}
+
+/* Flows that begin as unequal as can be end with equal shares, and their windows fit into the queue of a slow switch.
+ */
+static void test_shares_become_equal(void **state) {
+  (void)state;
+  struct link link;
+  link_init(&link, 25, 100000, 8);
+  for (unsigned i = 0; i < 8; i++) /* a first piece of each, over an idle link */
+    zps_window_landed(&link.windows[i], 4096, 1500000, link.now_ns, 1, MOST);
+  for (unsigned i = 0; i < 4; i++) link.windows[i].bytes = 1 << 20;
+  link_run(&link, 20 * ZPS_NS_PER_S);
+  const uint64_t before[2] = {link.got[0], link.got[7]};
+  link.queued_most = 0;
+  assert_true(carried(&link, 10 * ZPS_NS_PER_S) > 0.99);
+  const double share = (double)(link.got[0] - before[0]) / (double)(link.got[7] - before[1]);
+  assert_true(share > 0.8 && share < 1.25);
+  assert_in_range(link.queued_most, 8 << 10, 320 << 10);
+}
+
+static void test_fast_link_is_filled(void **state) {
+  (void)state;
+  struct link link;
+  link_init(&link, 10000, 50000, 4);
+  link_run(&link, ZPS_NS_PER_S / 2);
+  assert_true(carried(&link, ZPS_NS_PER_S / 2) > 0.99);
+}
+
+/* The delay of the path alone must not look like a queue. */
+static void test_long_path_is_filled(void **state) {
+  (void)state;
+  struct link link;
+  link_init(&link, 400, 50 * ZPS_NS_PER_MS, 2);
+  link_run(&link, 30 * ZPS_NS_PER_S);
+  assert_true(carried(&link, 5 * ZPS_NS_PER_S) > 0.9);
+}
+
+static void test_idle_flow_does_not_grow(void **state) {
+  (void)state;
+  struct zps_window window;
+  zps_window_init(&window);
+  const uint64_t bytes = window.bytes;
+  uint64_t now_ns = 1;
+  for (unsigned i = 0; i < 10000; i++) {
+    zps_window_landed(&window, 16384, 20000, now_ns, 1, MOST);
+    zps_window_idle(&window);
+    now_ns += ZPS_NS_PER_MS;
+  }
+  assert_int_equal(window.bytes, bytes);
+}
+
+static void test_limits(void **state) {
+  (void)state;
+  struct zps_window window;
+  zps_window_init(&window);
+  uint64_t now_ns = 1;
+  for (unsigned i = 0; i < 10000; i++) zps_window_landed(&window, 1 << 20, 20000, now_ns += ZPS_NS_PER_MS, 1, 1 << 20);
+  assert_int_equal(window.bytes, 1 << 20);
+  assert_int_equal(zps_window_piece(&window, PIECE_MOST), 256 << 10);
+  assert_int_equal(zps_window_piece(&window, 1000), 1000);
+  for (unsigned i = 0; i < 10000; i++)
+    zps_window_landed(&window, 1 << 20, ZPS_NS_PER_S, now_ns += ZPS_NS_PER_S, 1000, 1 << 20);
+  assert_int_equal(window.bytes, 8 << 10);
+  assert_int_equal(zps_window_piece(&window, PIECE_MOST), 4 << 10);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_shares_become_equal),
+      cmocka_unit_test(test_fast_link_is_filled),
+      cmocka_unit_test(test_long_path_is_filled),
+      cmocka_unit_test(test_idle_flow_does_not_grow),
+      cmocka_unit_test(test_limits),
+  };
+  return cmocka_run_group_tests_name("net window", tests, NULL, NULL);
+}
