@@ -12,7 +12,7 @@
 
 #define NAMES                                                                                                       \
   "balanced recursive-doubling split-allgather dsar agsparse ring rabenseifner two-level blueconnect oktopk gtopk " \
-  "topka topkdsa gaussiank"
+  "topka topkdsa gaussiank hierarchical"
 
 #define CHUNK_BYTES (1u << 20)
 #define CHUNKS_MAX 64u

@@ -14,8 +14,8 @@
 
 enum { N_MAX = 16 };
 
-static const char *const names[] = {"recursive-doubling", "split-allgather", "dsar",       "agsparse", "ring",
-                                    "rabenseifner",       "two-level",       "blueconnect"};
+static const char *const names[] = {"recursive-doubling", "split-allgather", "dsar",        "agsparse",    "ring",
+                                    "rabenseifner",       "two-level",       "blueconnect", "hierarchical"};
 enum { N_NAMES = sizeof names / sizeof names[0] };
 
 struct setting {
@@ -200,6 +200,7 @@ static void test_topologies(void **state) {
                                     .n_levels = 3};
     check("blueconnect", &setting, SIM_DYADIC, i);
     check("two-level", &setting, SIM_DYADIC, i);
+    check("hierarchical", &setting, SIM_DYADIC, i);
   }
 }
 

@@ -5,6 +5,8 @@
  *
  * Order of sums: positions ascending: the same bits as balanced has.
  */
+#include <stddef.h>
+
 #include "worker/schemes/parts.h"
 
 static uint32_t own(const struct zps_peer_plan *plan, struct zps_program *program) {
@@ -20,7 +22,7 @@ static void build_agsparse(const struct zps_peer_plan *plan, void *state, uint64
 static void build_split(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
   (void)state;
   (void)round;
-  zps_peer_gather_ranges(plan, program, zps_peer_split(plan, program, ZPS_STREAM_NONE, false));
+  zps_peer_gather_ranges(plan, program, zps_peer_split(plan, program, ZPS_STREAM_NONE, false), NULL);
 }
 
 static void build_dsar(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {

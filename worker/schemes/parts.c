@@ -48,20 +48,45 @@ uint32_t zps_peer_split(const struct zps_peer_plan *plan, struct zps_program *pr
   return sum_of_all(plan, program, mine, TAG_SPLIT, range.lo, range.hi, dense);
 }
 
-void zps_peer_gather_ranges(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine) {
+void zps_peer_gather_ranges(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine,
+                            uint32_t *ranges) {
   zps_peer_send_all(plan, program, mine, TAG_RANGE);
   zps_program_result(program, mine);
+  if (ranges) ranges[plan->me] = mine;
   for (uint32_t s = 1; s < plan->n; s++) {
     const uint32_t from = zps_peer_after(plan, s);
     const struct zps_range range = zps_range_part((struct zps_range){0, plan->rows}, plan->n, from);
-    zps_program_result(program, zps_program_recv(program, zps_peer_rank(plan, from), TAG_RANGE, range.lo, range.hi));
+    const uint32_t theirs = zps_program_recv(program, zps_peer_rank(plan, from), TAG_RANGE, range.lo, range.hi);
+    zps_program_result(program, theirs);
+    if (ranges) ranges[from] = theirs;
   }
 }
 
 void zps_peer_split_dense(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own) {
   uint32_t mine = zps_peer_split(plan, program, own, true);
   if (plan->bits) mine = zps_program_narrow(program, mine, plan->bits);
-  zps_peer_gather_ranges(plan, program, mine);
+  zps_peer_gather_ranges(plan, program, mine, NULL);
+}
+
+/* ------------------------------------------------------------ hosts */
+
+static uint32_t host_of(const struct zps_peer_plan *plan, uint32_t position) {
+  if (plan->n_levels > 0 && plan->levels[0] > 0) return position / plan->levels[0];
+  return plan->hosts ? plan->hosts[position] : position;
+}
+
+uint32_t zps_peer_master(const struct zps_peer_plan *plan, uint32_t position) {
+  uint32_t master = 0;
+  while (host_of(plan, master) != host_of(plan, position)) master++;
+  return master;
+}
+
+uint32_t zps_peer_masters(const struct zps_peer_plan *plan, uint32_t *masters) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < plan->n; i++) {
+    if (zps_peer_master(plan, i) == i) masters[n++] = i;
+  }
+  return n;
 }
 
 /* ------------------------------------------------------------ groups */

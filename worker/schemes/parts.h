@@ -34,10 +34,17 @@ void zps_peer_allgather_sum(const struct zps_peer_plan *plan, struct zps_program
 /* Even range j of `own` (ZPS_STREAM_NONE: of this rank's gradient) goes to position j. Returns the sum of ours, in
  * order of positions. */
 uint32_t zps_peer_split(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own, bool dense);
-/* Everybody's even range to everybody: the result. */
-void zps_peer_gather_ranges(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine);
+/* Everybody's even range to everybody: the result. `ranges` (NULL: nobody asks): the n streams that it is in. */
+void zps_peer_gather_ranges(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine,
+                            uint32_t *ranges);
 /* Both, the second half dense, and as QSGD levels where plan->bits is not 0. [SparCML DSAR_Split_allgather] */
 void zps_peer_split_dense(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own);
+
+/* The position that speaks for the host of `position`: the lowest there. A host is levels[0] consecutive positions, or
+ * what `hosts` says. */
+uint32_t zps_peer_master(const struct zps_peer_plan *plan, uint32_t position);
+/* All of them, ascending: how many. Room for n. */
+uint32_t zps_peer_masters(const struct zps_peer_plan *plan, uint32_t *masters);
 
 /*
  * Dense collectives among a group: places 0..n-1, each a position of the plan.

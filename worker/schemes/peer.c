@@ -12,6 +12,7 @@ const struct zps_peer_scheme *zps_peer_scheme_find(const char *name) {
       &zps_peer_rabenseifner,
       &zps_peer_two_level,
       &zps_peer_blueconnect,
+      &zps_peer_hierarchical,
       &zps_peer_oktopk,
       &zps_peer_gtopk,
       &zps_peer_topka,

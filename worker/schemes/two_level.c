@@ -1,7 +1,6 @@
 /*
  * The two-level dense allreduce that BlueConnect is compared with: the ranks of a host send all they have to its master
- * (its lowest rank), the masters go round a ring, and each hands the result out. A host is what `hosts` says, or
- * levels[0] consecutive ranks.
+ * (its lowest rank), the masters go round a ring, and each hands the result out.
  *
  * Order of sums: ranks of a host ascending, then the ring's (parts.h) over the masters.
  */
@@ -11,32 +10,13 @@
 
 enum tag { TAG_UP, TAG_RING };
 
-static uint32_t host_of(const struct zps_peer_plan *plan, uint32_t position) {
-  if (plan->n_levels > 0 && plan->levels[0] > 0) return position / plan->levels[0];
-  return plan->hosts ? plan->hosts[position] : position;
-}
-
-static uint32_t master_of(const struct zps_peer_plan *plan, uint32_t position) {
-  uint32_t master = 0;
-  while (host_of(plan, master) != host_of(plan, position)) master++;
-  return master;
-}
-
-static uint32_t list_masters(const struct zps_peer_plan *plan, uint32_t *masters) {
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < plan->n; i++) {
-    if (master_of(plan, i) == i) masters[n++] = i;
-  }
-  return n;
-}
-
 /* The sum of the host's gradients over `range`. */
 static uint32_t merge(const struct zps_peer_plan *plan, struct zps_range range, uint32_t tag, uint32_t *ins,
                       struct zps_program *program) {
   uint32_t n = 0;
   ins[n++] = zps_program_own(program, range.lo, range.hi, true);
   for (uint32_t i = plan->me + 1; i < plan->n; i++) {
-    if (master_of(plan, i) == plan->me) {
+    if (zps_peer_master(plan, i) == plan->me) {
       ins[n++] = zps_program_recv(program, zps_peer_rank(plan, i), tag + TAG_UP, range.lo, range.hi);
     }
   }
@@ -47,7 +27,7 @@ static void build_lane(const struct zps_peer_plan *plan, const uint32_t *masters
                        struct zps_range range, uint32_t tag, uint32_t *leaves, struct zps_range *ranges,
                        struct zps_program *program) {
   const uint32_t ring = tag + TAG_RING, gather = ring + n_masters, down = gather + n_masters;
-  const uint32_t master = master_of(plan, plan->me);
+  const uint32_t master = zps_peer_master(plan, plan->me);
   for (uint32_t i = 0; i < n_masters; i++) ranges[i] = zps_range_part(range, n_masters, i);
   if (master != plan->me) {
     const uint32_t rank = zps_peer_rank(plan, master);
@@ -65,7 +45,7 @@ static void build_lane(const struct zps_peer_plan *plan, const uint32_t *masters
   for (uint32_t i = 0; i < n_masters; i++) {
     zps_program_result(program, leaves[i]);
     for (uint32_t j = plan->me + 1; j < plan->n; j++) {
-      if (master_of(plan, j) == plan->me) zps_program_send(program, leaves[i], zps_peer_rank(plan, j), down + i);
+      if (zps_peer_master(plan, j) == plan->me) zps_program_send(program, leaves[i], zps_peer_rank(plan, j), down + i);
     }
   }
 }
@@ -77,7 +57,7 @@ static void build(const struct zps_peer_plan *plan, void *state, uint64_t round,
   (void)state;
   (void)round;
   if (masters && ranges) {
-    const uint32_t n_masters = list_masters(plan, masters);
+    const uint32_t n_masters = zps_peer_masters(plan, masters);
     for (uint32_t lane = 0; lane < chunks; lane++) {
       const struct zps_range range = zps_range_part((struct zps_range){0, plan->rows}, chunks, lane);
       build_lane(plan, masters, n_masters, range, lane * (TAG_RING + 3 * n_masters), leaves, ranges, program);

@@ -66,14 +66,16 @@ static const struct zps_opt opts[] = {
         .help = "hash blocks of 2^BITS rows"),
     OPT(ZPS_OPT_STRING, scheme, .name = "scheme", .short_flag = 'S', .arg = "NAME",
         .help = "how rounds are carried out: balanced, or one between workers: recursive-doubling split-allgather dsar "
-                "agsparse ring rabenseifner two-level blueconnect oktopk gtopk topka topkdsa gaussiank; or the "
+                "agsparse ring rabenseifner two-level blueconnect oktopk gtopk topka topkdsa gaussiank hierarchical; "
+                "or the "
                 "coordinator's choice: auto, or auto:NAME,NAME (default: ZENPS_SCHEME, then balanced)"),
     OPT(ZPS_OPT_UINT, topk, .name = "topk", .arg = "K", .def = "0", .min = 0, .max = 1e12,
         .help = "rows that a lossy scheme keeps"),
     OPT(ZPS_OPT_DOUBLE, keep, .name = "keep", .arg = "D", .def = "0", .min = 0, .max = 1,
         .help = "the same, as a share of the rows"),
     OPT(ZPS_OPT_STRING, levels, .name = "levels", .arg = "AxB",
-        .help = "factors of the number of ranks, innermost first (blueconnect, two-level; default: by host)"),
+        .help =
+            "factors of the number of ranks, innermost first (blueconnect, two-level, hierarchical; default: by host)"),
     OPT(ZPS_OPT_UINT, chunks, .name = "chunks", .arg = "C", .def = "0", .min = 0, .max = 64,
         .help = "pieces of a dense scheme's blocks (0: of a megabyte)"),
     OPT(ZPS_OPT_UINT, bits, .name = "bits", .arg = "B", .def = "0", .min = 0, .max = 8,

@@ -129,7 +129,7 @@ typedef struct zenps_tensor_options {
   zenps_values_t values; /* 0: [ZENPS_VALUES; raw]. What rounding takes from a gradient is lost: who feeds errors back must
                             round before zenps_allreduce(), the library does not tell what it sent */
   const char *scheme;    /* how rounds are carried out: "balanced", over servers, or between workers:
-                            "recursive-doubling", "split-allgather", "dsar", "agsparse" (sparse); "ring",
+                            "recursive-doubling", "split-allgather", "hierarchical", "agsparse" (sparse); "dsar", "ring",
                             "rabenseifner", "two-level", "blueconnect" (dense); "oktopk", "gtopk", "topka", "topkdsa",
                             "gaussiank" (these keep only the greatest rows). "auto": the coordinator chooses from
                             what rounds take, among schemes whose results are alike to the bit, the same for all ranks;
