@@ -13,6 +13,7 @@
 #endif
 #endif
 #ifdef ZPS_EMU_ASAN
+#include <sanitizer/asan_interface.h>
 #include <sanitizer/common_interface_defs.h>
 #endif
 
@@ -27,6 +28,15 @@ Fiber main_fiber;
 void fiber_create(Fiber *fiber) {
   fiber->stack = mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (fiber->stack == MAP_FAILED) throw std::bad_alloc();
+}
+
+/* A stack that was left for good still has its frames' guards in it. */
+static void forget_frames(Fiber *fiber) {
+#ifdef ZPS_EMU_ASAN
+  ASAN_UNPOISON_MEMORY_REGION(fiber->stack, STACK_BYTES);
+#else
+  (void)fiber;
+#endif
 }
 
 #ifdef __x86_64__
@@ -51,6 +61,7 @@ void fiber_destroy(Fiber *fiber) {
 }
 
 void fiber_prepare(Fiber *fiber, void (*enter)()) {
+  forget_frames(fiber);
   /* Six registers and the address to return to; enter() finds the stack as after a call. */
   uintptr_t *const top = reinterpret_cast<uintptr_t *>(static_cast<char *>(fiber->stack) + STACK_BYTES) - 8;
   for (unsigned i = 0; i < 6; i++) top[i] = 0;
@@ -77,6 +88,7 @@ static ucontext_t *context_of(Fiber *fiber) {
 }
 
 void fiber_prepare(Fiber *fiber, void (*enter)()) {
+  forget_frames(fiber);
   ucontext_t *const context = context_of(fiber);
   getcontext(context);
   context->uc_stack.ss_sp = fiber->stack;
