@@ -29,10 +29,11 @@ struct zps_encode_input {
   enum zps_dtype dtype;
   enum zps_value_codec value_codec; /* what the slices' values travel as */
   struct zps_values_origin origin;
-  const void *values;  /* dense: rows * width; COO: n_entries * width */
-  const int64_t *rows; /* COO: n_entries row numbers; NULL: dense */
-  uint64_t n_entries;  /* COO */
-  bool all_rows;       /* send the rows that are zero, too: what COO leaves out is +0.0 */
+  const void *values;   /* dense: rows * width; COO: n_entries * width */
+  const int64_t *rows;  /* COO: n_entries row numbers; NULL: dense */
+  uint64_t n_entries;   /* COO */
+  const void *last_row; /* dense, rows of 64 bytes or more: where the last row is; NULL: behind the others */
+  bool all_rows;        /* send the rows that are zero, too: what COO leaves out is +0.0 */
 };
 
 struct zps_encoder;

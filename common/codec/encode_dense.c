@@ -28,7 +28,15 @@ static uint32_t list_block(const struct zps_encoder *encoder, uint64_t row, uint
   if (row_bytes == 4 && encoder->is_staged)
     return zps_simd()->compact(values, n_rows, zps_rowscan_mask(input->dtype), positions, (uint32_t *)items);
   uint64_t bits[BLOCK_ROWS / 64];
-  zps_rowscan(input->dtype, input->width, values, n_rows, bits);
+  const bool apart = input->last_row && row + n_rows == input->part->rows;
+  if (apart) {
+    const uint32_t last = n_rows - 1;
+    bits[last / 64] = 0;
+    zps_rowscan(input->dtype, input->width, values, last, bits);
+    bits[last / 64] |= (uint64_t)!zps_rowscan_is_zero(input->dtype, input->width, input->last_row) << last % 64;
+  } else {
+    zps_rowscan(input->dtype, input->width, values, n_rows, bits);
+  }
   const uint32_t n = zps_simd()->list(bits, (n_rows + 63) / 64, 0, positions);
   if (!encoder->is_staged)
     for (uint32_t j = 0; j < n; j++) ((uint64_t *)items)[j] = row + positions[j];
@@ -128,6 +136,21 @@ static zps_err_t need_found(struct zps_encoder *encoder) {
   return ZPS_OK;
 }
 
+/* The last row, where it was found, is taken from `sums`. */
+static zps_err_t place_last(struct zps_encoder *encoder) {
+  const struct zps_encode_input *const input = &encoder->input;
+  if (!input->last_row) return ZPS_OK;
+  const zps_err_t code = zps_buffer_need(&encoder->sums, 1, encoder->row_bytes);
+  if (code != ZPS_OK) return code;
+  memcpy(encoder->sums.data, input->last_row, encoder->row_bytes);
+  uint32_t local;
+  const uint32_t p = zps_partition_of(input->part, input->part->rows - 1, &local), z = zps_encoder_nnz(encoder, p);
+  const uint64_t place = ((const uint64_t *)encoder->starts.data)[p] + z - 1;
+  if (z > 0 && ((const uint32_t *)encoder->ranks.data)[place] == local)
+    ((uint64_t *)encoder->sources.data)[place] = ZPS_ENCODE_SUM_BIT;
+  return ZPS_OK;
+}
+
 zps_err_t zps_encoder_scan_dense(struct zps_encoder *encoder) {
   const bool ordered = encoder->partitioner == ZPS_PARTITIONER_ORDERED;
   encoder->is_staged = ordered && encoder->row_bytes < ZPS_ENCODE_STAGE_BELOW_BYTES;
@@ -146,7 +169,9 @@ zps_err_t zps_encoder_scan_dense(struct zps_encoder *encoder) {
   if (code == ZPS_OK)
     code = zps_buffer_need(encoder->is_staged ? &encoder->staged : &encoder->sources, n_places, encoder->item_bytes);
   if (code != ZPS_OK) return code;
-  if (!ordered) return partition_hierarchically(encoder);
-  zps_workpool_for(encoder->pool, encoder->n_ranges, deal_range, encoder);
-  return ZPS_OK;
+  if (ordered)
+    zps_workpool_for(encoder->pool, encoder->n_ranges, deal_range, encoder);
+  else
+    code = partition_hierarchically(encoder);
+  return code == ZPS_OK ? place_last(encoder) : code;
 }
