@@ -23,7 +23,7 @@ static zps_err_t check_common(const zenps_grad_t *grad, const char *which, const
   if (grad->layout == ZENPS_DENSE && !grad->values) {
     return zps_fail(error, ZPS_ERR_INVALID,
                     "tensor %s: %s->values is NULL; dense needs %" PRIu64 " x %" PRIu32 " values", tensor->name, which,
-                    tensor->part.rows, tensor->width);
+                    tensor->shape.rows, tensor->shape.width);
   }
   return ZPS_OK;
 }

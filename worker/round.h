@@ -21,6 +21,7 @@
 #include "common/net/slab.h"
 #include "proto/wire.h"
 #include "worker/arena.h"
+#include "worker/blocks.h"
 #include "worker/inbox.h"
 #include "worker/schemes/scheme.h"
 #include "zenps/zenps.h"
@@ -99,6 +100,7 @@ struct zps_worker_round {
   struct zps_scheme *scheme;
   struct zps_exchange *exchange; /* between workers; the members from here to `arena` are for rounds over servers */
   struct zps_encoder *encoder;
+  struct zps_blocks blocks; /* of a scheme of blocks */
   struct zps_worker_part *parts;
   struct zps_worker_round_server *servers;
   struct zps_slice_view *views; /* of the sums, for decoding rows */

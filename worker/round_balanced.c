@@ -8,6 +8,7 @@
 
 static void destroy(struct zps_worker_round *round) {
   zps_encoder_destroy(round->encoder);
+  zps_blocks_fini(&round->blocks);
   free(round->parts);
   free(round->servers);
   free(round->views);
@@ -19,6 +20,7 @@ static zps_err_t create(struct zps_worker_round *round) {
   const struct zps_plane *plane = round->plane;
   const struct zps_scheme_plan plan = {
       .n_parts = tensor->part.n_parts, .n_servers = plane->n_servers, .owners = tensor->owners, .tensor = tensor->name};
+  zps_blocks_init(&round->blocks, &tensor->shape);
   round->parts = calloc(plan.n_parts, sizeof *round->parts);
   round->servers = calloc(plan.n_servers, sizeof *round->servers);
   round->views = calloc(plan.n_parts, sizeof *round->views);

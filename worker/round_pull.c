@@ -189,13 +189,17 @@ zps_err_t zps_worker_part_read(struct zps_worker_part *part) {
 /* ------------------------------------------------------------ decode */
 
 static size_t row_bytes(const struct zenps_tensor *tensor) {
-  return tensor->width * zps_dtype_size(tensor->dtype);
+  return tensor->shape.width * zps_dtype_size(tensor->dtype);
+}
+
+static uint64_t dense_bytes(const struct zenps_tensor *tensor) {
+  return tensor->shape.rows * row_bytes(tensor);
 }
 
 static void clear_run(struct zps_worker_task *task) {
   const struct zps_worker_round *round = task->round;
   const unsigned n_pieces = zps_workpool_threads(round->plane->pool);
-  zps_decode_dense_clear(round->out->values, round->tensor->part.rows * row_bytes(round->tensor), task->arg, n_pieces);
+  zps_decode_dense_clear(round->out->values, dense_bytes(round->tensor), task->arg, n_pieces);
 }
 
 static void clear_done(struct zps_worker_task *task) {
@@ -231,7 +235,8 @@ static bool view(struct zps_worker_task *task, uint32_t p) {
 static void dense_run(struct zps_worker_task *task) {
   struct zps_worker_round *round = task->round;
   if (view(task, task->arg)) {
-    zps_decode_dense(&round->tensor->part, task->arg, &round->views[task->arg], round->out->values);
+    zps_decode_dense_cut(&round->tensor->part, task->arg, &round->views[task->arg], round->out->values,
+                         dense_bytes(round->tensor));
   }
 }
 
@@ -262,6 +267,24 @@ bool zps_worker_rows_get(struct zps_worker_task *task, uint64_t nnz, int64_t **r
   return false;
 }
 
+/* Out of the blocks, the rows that are not zero. */
+static zps_err_t rows_of_blocks(struct zps_worker_task *task, uint64_t n_blocks) {
+  struct zps_worker_round *round = task->round;
+  const struct zenps_tensor *tensor = round->tensor;
+  const size_t n = n_blocks ? (size_t)n_blocks : 1;
+  int64_t *ids = malloc(n * sizeof *ids), *rows;
+  void *blocks = malloc(n * tensor->width * zps_dtype_size(tensor->dtype)), *values;
+  zps_err_t err = ids && blocks ? zps_decode_rows(&tensor->part, round->views, ids, blocks) : ZPS_ERR_NOMEM;
+  if (err == ZPS_OK) {
+    round->stats.nnz_out = zps_blocks_rows(&tensor->shape, ids, blocks, n_blocks, NULL, NULL);
+    if (zps_worker_rows_get(task, round->stats.nnz_out, &rows, &values))
+      zps_blocks_rows(&tensor->shape, ids, blocks, n_blocks, rows, values);
+  }
+  free(ids);
+  free(blocks);
+  return err;
+}
+
 static void rows_run(struct zps_worker_task *task) {
   struct zps_worker_round *round = task->round;
   const uint32_t n_parts = round->tensor->part.n_parts;
@@ -270,8 +293,14 @@ static void rows_run(struct zps_worker_task *task) {
   for (uint32_t p = 0; p < n_parts; p++) {
     if (!view(task, p)) return;
   }
-  if (!zps_worker_rows_get(task, round->stats.nnz_out, &rows, &values)) return;
-  if (zps_decode_rows(&round->tensor->part, round->views, rows, values) != ZPS_OK) {
+  zps_err_t err;
+  if (round->tensor->served->blocks) {
+    err = rows_of_blocks(task, round->stats.nnz_out);
+  } else {
+    if (!zps_worker_rows_get(task, round->stats.nnz_out, &rows, &values)) return;
+    err = zps_decode_rows(&round->tensor->part, round->views, rows, values);
+  }
+  if (err != ZPS_OK) {
     struct zps_error error;
     zps_fail(&error, ZPS_ERR_NOMEM, "no memory to merge the sums of %" PRIu32 " partitions", n_parts);
     zps_worker_task_fail(task, &error);

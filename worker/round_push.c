@@ -37,14 +37,19 @@ static void scan_run(struct zps_worker_task *task) {
       .dtype = tensor->dtype,
       .value_codec = tensor->value_codec,
       .origin = {.seed = tensor->part.seed, .step = round->step, .tensor = tensor->id, .rank = round->plane->rank},
-      .values = round->in.values};
+      .values = round->in.values,
+      .all_rows = tensor->served->all_rows};
   if (round->in.layout == ZENPS_ROWS) {
     input.rows = round->in.nnz ? round->in.row_ids : no_rows;
     input.n_entries = round->in.nnz;
   }
   struct zps_workpool *pool = zps_workpool_threads(round->plane->pool) > 1 ? round->plane->pool : NULL;
   struct zps_error error;
-  if (zps_encoder_scan(round->encoder, &input, pool, &error) != ZPS_OK) {
+  zps_err_t err = ZPS_OK;
+  if (tensor->served->blocks)
+    err = zps_blocks_input(&round->blocks, input.values, input.rows, input.n_entries, &input, &error);
+  if (err == ZPS_OK) err = zps_encoder_scan(round->encoder, &input, pool, &error);
+  if (err != ZPS_OK) {
     zps_worker_task_fail(task, &error);
     return;
   }

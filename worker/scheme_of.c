@@ -10,9 +10,9 @@
 #include "worker/automatic.h"
 #include "worker/round.h"
 
-#define NAMES                                                                                                       \
-  "balanced recursive-doubling split-allgather dsar agsparse ring rabenseifner two-level blueconnect oktopk gtopk " \
-  "topka topkdsa gaussiank hierarchical"
+#define NAMES                                                                                                  \
+  "balanced sparse-ps dense-ps omnireduce recursive-doubling split-allgather dsar agsparse ring rabenseifner " \
+  "two-level blueconnect oktopk gtopk topka topkdsa gaussiank hierarchical"
 
 #define CHUNK_BYTES (1u << 20)
 #define CHUNKS_MAX 64u
@@ -22,7 +22,9 @@
 static void set_text(struct zps_scheme_ask *ask) {
   const struct zps_peer_plan *plan = &ask->plan;
   char *text = ask->text;
-  snprintf(text, sizeof ask->text, "%s", ask->scheme ? ask->scheme->name : "balanced");
+  snprintf(text, sizeof ask->text, "%s", ask->scheme ? ask->scheme->name : ask->served->name);
+  if (ask->served && ask->served->blocks) /* what servers see of the tensor does not say it */
+    zps_worker_say(text, sizeof ask->text, " of %" PRIu64 "x%" PRIu32, plan->rows, plan->width);
   if (plan->k) zps_worker_say(text, sizeof ask->text, " k=%" PRIu64, plan->k);
   for (uint32_t i = 0; i < plan->n_levels; i++)
     zps_worker_say(text, sizeof ask->text, "%s%" PRIu32, i ? "x" : " levels=", plan->levels[i]);
@@ -82,19 +84,27 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
                                                                    : options->scheme;
   *ask = (struct zps_scheme_ask){.scheme = zps_peer_scheme_find(scheme)};
   ask->plan = (struct zps_peer_plan){.rows = rows, .width = width, .chunks = 1, .levels = ask->levels};
+  if (!ask->scheme) ask->served = zps_served_find(zps_automatic_is(scheme) ? "balanced" : scheme);
   if (zps_automatic_is(scheme)) { /* options are for the schemes that may be chosen */
     const zps_err_t err = zps_automatic_parse(scheme, name, rows >= 1ull << 32, &ask->choices, error);
     if (err == ZPS_OK) zps_automatic_text(ask->choices, ask->text, sizeof ask->text);
     return err;
   }
-  if (!ask->scheme && strcmp(scheme, "balanced") != 0)
+  if (!ask->scheme && !ask->served)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "tensor %s: there is no scheme '%.40s'; there are: " NAMES, name,
                     scheme);
+  const bool zeros_sent = ask->scheme ? ask->scheme->dense : ask->served->all_rows || ask->served->blocks;
+  if (zeros_sent && (given->op == ZENPS_OP_MAX || given->op == ZENPS_OP_MIN))
+    return zps_fail(
+        error, ZPS_ERR_UNSUPPORTED,
+        "tensor %s: scheme %s sends zeros for rows that a rank does not have, of which a max or min would be "
+        "made; take a sparse one",
+        name, scheme);
   if (!ask->scheme) {
     if (given->k || given->density != 0 || given->n_levels || given->chunks || given->bits)
-      return zps_fail(
-          error, ZPS_ERR_INVALID,
-          "tensor %s: k, density, levels, chunks and bits are for schemes between workers, not for balanced", name);
+      return zps_fail(error, ZPS_ERR_INVALID,
+                      "tensor %s: k, density, levels, chunks and bits are for schemes between workers, not for %s",
+                      name, scheme);
     set_text(ask);
     return ZPS_OK;
   }
@@ -106,12 +116,6 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
     return zps_fail(error, ZPS_ERR_INVALID,
                     "tensor %s: %" PRIu32 " chunks, %" PRIu32 " bits; 0 to %u chunks and 0, 2, 4 or 8 bits can be",
                     name, given->chunks, given->bits, CHUNKS_MAX);
-  if (ask->scheme->dense && (given->op == ZENPS_OP_MAX || given->op == ZENPS_OP_MIN))
-    return zps_fail(
-        error, ZPS_ERR_UNSUPPORTED,
-        "tensor %s: scheme %s sends zeros for rows that a rank does not have, of which a max or min would be "
-        "made; take a sparse one",
-        name, scheme);
   zps_err_t err = set_k(ask, given, name, rows, error);
   if (err == ZPS_OK) err = set_levels(ask, given, options->world, name, error);
   if (err != ZPS_OK) return err;

@@ -5,6 +5,7 @@
 #include "worker/membership.h"
 #include "worker/options.h"
 #include "worker/schemes/peer.h"
+#include "worker/schemes/served.h"
 
 #define ZPS_SCHEME_LEVELS_MAX 16u
 #define ZPS_SCHEME_TEXT_MAX 127u
@@ -13,7 +14,8 @@ struct zps_worker_round;
 
 /* What a caller asks for, in the form that ranks must agree on. */
 struct zps_scheme_ask {
-  const struct zps_peer_scheme *scheme; /* NULL: balanced, or, where `choices` are not 0, one of those */
+  const struct zps_peer_scheme *scheme; /* between workers; else NULL, and: */
+  const struct zps_served *served;      /* over servers; balanced where there are: */
   unsigned choices;                     /* bits 1u << enum zps_plan_scheme */
   char text[ZPS_SCHEME_TEXT_MAX + 1];   /* name and options, as the coordinator compares and shows them */
   struct zps_peer_plan plan;            /* options alone: no ranks yet, and `levels` are these: */

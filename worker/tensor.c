@@ -78,10 +78,12 @@ static zps_err_t make_ask(const struct zenps_job *job, const char *name, uint64_
       .value_codec = value_codec};
   const zps_err_t err = zps_scheme_ask_init(&out->scheme, &options, &job->options, name, rows, width, dtype, error);
   if (err != ZPS_OK) return err;
-  if (out->scheme.scheme && value_codec != ZPS_VALUES_RAW) {
-    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
-                    "tensor %s: values travel as %s under balanced alone; with scheme %s they must be raw", name,
-                    zps_values_name(value_codec), out->scheme.scheme->name);
+  const struct zps_served *served = out->scheme.served;
+  if (value_codec != ZPS_VALUES_RAW && (!served || served->all_rows || served->blocks)) {
+    return zps_fail(
+        error, ZPS_ERR_UNSUPPORTED,
+        "tensor %s: values travel as %s under balanced and sparse-ps alone; with scheme %s they must be raw", name,
+        zps_values_name(value_codec), out->scheme.text);
   }
   out->ask.scheme = out->scheme.text;
   out->partitioner = options.hierarchical ? ZPS_PARTITIONER_HIERARCHICAL : ZPS_PARTITIONER_ORDERED;
@@ -91,10 +93,10 @@ static zps_err_t make_ask(const struct zenps_job *job, const char *name, uint64_
 /* The same question again has the same answer; another one is an error, as it would be between ranks. */
 static zps_err_t compare(const struct zenps_tensor *tensor, const struct ask *asked, struct zps_error *error) {
   const struct zps_tensor_ask *ask = &asked->ask;
-  if (tensor->part.rows == ask->rows && tensor->width == ask->width && tensor->dtype == ask->dtype &&
+  if (tensor->shape.rows == ask->rows && tensor->shape.width == ask->width && tensor->dtype == ask->dtype &&
       tensor->op == ask->op && tensor->asked_partitions == ask->partitions &&
       tensor->asked_block_bits == ask->block_bits && tensor->partitioner == asked->partitioner &&
-      tensor->codec == ask->codec && tensor->value_codec == ask->value_codec) {
+      tensor->asked_codec == ask->codec && tensor->value_codec == ask->value_codec) {
     if (strcmp(tensor->scheme_text, asked->scheme.text) == 0) return ZPS_OK;
     return zps_fail(error, ZPS_ERR_SHAPE, "tensor %s is open with scheme %s; it cannot be opened with scheme %s",
                     tensor->name, tensor->scheme_text, asked->scheme.text);
@@ -104,10 +106,10 @@ static zps_err_t compare(const struct zenps_tensor *tensor, const struct ask *as
                   " partitions asked for, blocks 2^%d, codec %s, values %s; "
                   "it cannot be opened as %" PRIu64 " x %" PRIu32 " %s, %s, %" PRIu32
                   " partitions, blocks 2^%d, codec %s, values %s",
-                  tensor->name, tensor->part.rows, tensor->width, zps_dtype_name(tensor->dtype),
+                  tensor->name, tensor->shape.rows, tensor->shape.width, zps_dtype_name(tensor->dtype),
                   zps_op_name(tensor->op), tensor->asked_partitions, tensor->asked_block_bits,
-                  zps_codec_policy_name(tensor->codec), zps_values_name(tensor->value_codec), ask->rows, ask->width,
-                  zps_dtype_name(ask->dtype), zps_op_name(ask->op), ask->partitions, ask->block_bits,
+                  zps_codec_policy_name(tensor->asked_codec), zps_values_name(tensor->value_codec), ask->rows,
+                  ask->width, zps_dtype_name(ask->dtype), zps_op_name(ask->op), ask->partitions, ask->block_bits,
                   zps_codec_policy_name(ask->codec), zps_values_name(ask->value_codec));
 }
 
@@ -134,8 +136,16 @@ static zps_err_t scheme_create(struct zenps_job *job, const struct zps_scheme_as
 static zps_err_t tensor_create(struct zenps_job *job, const struct ask *asked, struct zenps_tensor **tensor_p,
                                struct zps_error *error) {
   const struct zps_tensor_ask *ask = &asked->ask;
+  const struct zps_block_shape shape = {ask->rows, ask->width, ask->dtype};
+  const struct zps_served *served = asked->scheme.served;
+  struct zps_tensor_ask wire = *ask; /* what travels */
   struct zps_tensor_answer answer;
-  zps_err_t err = zps_membership_register(&job->membership, ask, job->join.n_servers, job->options.round_timeout_ms,
+  if (served) wire.codec = zps_served_codec(served, ask->codec);
+  if (served && served->blocks) {
+    wire.rows = zps_blocks_count(&shape);
+    wire.width = ZPS_BLOCK_VALUES;
+  }
+  zps_err_t err = zps_membership_register(&job->membership, &wire, job->join.n_servers, job->options.round_timeout_ms,
                                           &answer, error);
   if (err != ZPS_OK) return err;
   struct zenps_tensor *tensor = calloc(1, sizeof *tensor);
@@ -146,16 +156,19 @@ static zps_err_t tensor_create(struct zenps_job *job, const struct ask *asked, s
   tensor->job = job;
   snprintf(tensor->name, sizeof tensor->name, "%s", ask->name);
   tensor->id = answer.id;
-  tensor->width = ask->width;
+  tensor->shape = shape;
+  tensor->served = served;
+  tensor->width = wire.width;
   tensor->dtype = ask->dtype;
   tensor->op = ask->op;
   tensor->partitioner = asked->partitioner;
-  tensor->codec = ask->codec;
+  tensor->codec = wire.codec;
+  tensor->asked_codec = ask->codec;
   tensor->value_codec = ask->value_codec;
   tensor->asked_partitions = ask->partitions;
   tensor->asked_block_bits = ask->block_bits;
   tensor->owners = answer.owners;
-  err = zps_partition_init(&tensor->part, ask->rows, answer.partitions, answer.block_bits, job->join.seed, error);
+  err = zps_partition_init(&tensor->part, wire.rows, answer.partitions, answer.block_bits, job->join.seed, error);
   snprintf(tensor->scheme_text, sizeof tensor->scheme_text, "%s", asked->scheme.text);
   if (err == ZPS_OK && asked->scheme.scheme) err = scheme_create(job, &asked->scheme, &tensor->scheme, error);
   if (err != ZPS_OK) {
@@ -285,19 +298,19 @@ zenps_status_t zenps_tensor_info(const zenps_tensor_t *tensor, zenps_tensor_info
   }
   const size_t size = info->struct_size;
   const zenps_tensor_info_t known = {.struct_size = size,
-                                     .rows = tensor->part.rows,
+                                     .rows = tensor->shape.rows,
                                      .seed = tensor->part.seed,
                                      .id = tensor->id,
-                                     .width = tensor->width,
+                                     .width = tensor->shape.width,
                                      .partitions = tensor->part.n_parts,
                                      .block_bits = tensor->part.block_bits,
                                      .dtype = (zenps_dtype_t)tensor->dtype,
                                      .op = (zenps_op_t)tensor->op,
-                                     .codec = (zenps_codec_t)tensor->codec,
+                                     .codec = (zenps_codec_t)tensor->asked_codec,
                                      .values = (zenps_values_t)tensor->value_codec,
                                      .scheme = tensor->automatic ? "auto"
                                                : tensor->scheme  ? tensor->scheme->scheme->name
-                                                                 : "balanced"};
+                                                                 : tensor->served->name};
   memset(info, 0, size);
   memcpy(info, &known, size < sizeof known ? size : sizeof known);
   return ZENPS_OK;

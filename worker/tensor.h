@@ -6,6 +6,7 @@
 #include "common/codec/codec_choice.h"
 #include "common/codec/encode.h"
 #include "common/codec/partition.h"
+#include "worker/blocks.h"
 #include "worker/round.h"
 #include "worker/scheme_of.h"
 #include "zenps/zenps.h"
@@ -19,18 +20,20 @@ struct zenps_tensor {
   struct zenps_tensor *next;
   char name[128];
   uint32_t id;
+  struct zps_block_shape shape; /* as the caller has it; what travels under a scheme of blocks has: */
   uint32_t width;
   enum zps_dtype dtype;
   enum zps_op op;
   enum zps_partitioner partitioner;
-  enum zps_codec_policy codec;
+  enum zps_codec_policy codec, asked_codec;
   enum zps_value_codec value_codec;
   uint32_t asked_partitions; /* as the caller asked for: opening again must ask for the same */
   int asked_block_bits;
   struct zps_partition part;
   uint32_t *owners; /* per partition: position of the owning server */
   char scheme_text[ZPS_SCHEME_TEXT_MAX + 1];
-  struct zps_tensor_scheme *scheme; /* between workers; NULL: balanced */
+  struct zps_tensor_scheme *scheme; /* between workers; else NULL, and: */
+  const struct zps_served *served;  /* over servers */
   struct zps_automatic *automatic;  /* whose variant it is; NULL: of none */
   bool is_automatic;                /* the trainer's own of those variants: `automatic` is its */
   uint64_t next_step;               /* of a stateful scheme, whose steps ascend; job's lock */

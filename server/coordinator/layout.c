@@ -19,8 +19,9 @@ void zps_layout_owners(uint32_t tensor, uint32_t n_servers, uint32_t n_parts, ui
 
 bool zps_layout_is_even(const char *scheme) {
   static const char *const names[] = {"sparse-ps", "dense-ps", "omnireduce"};
+  const size_t len = strcspn(scheme, " ");
   for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
-    if (strcmp(scheme, names[i]) == 0) return true;
+    if (strlen(names[i]) == len && strncmp(scheme, names[i], len) == 0) return true;
   }
   return false;
 }

@@ -23,7 +23,7 @@
 uint32_t zps_layout_parts(uint64_t rows, uint32_t n_servers, uint32_t asked);
 void zps_layout_owners(uint32_t tensor, uint32_t n_servers, uint32_t n_parts, uint32_t *owners);
 
-/* Is it one of the schemes with even ranges? */
+/* Is it, without the options that follow its name, one of the schemes with even ranges? */
 bool zps_layout_is_even(const char *scheme);
 void zps_layout_even(uint64_t rows, uint32_t n_servers, uint32_t *n_parts_p, uint32_t *block_bits_p);
 /* Of a partition made of these numbers. The first range goes to another server for each tensor. */

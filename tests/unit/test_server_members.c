@@ -483,6 +483,10 @@ static void test_even_schemes_lay_out_their_rows(void **state) {
   assert_string_equal(t.error.text,
                       "tensor 'w2': scheme dense-ps lays rows out itself: it takes no number of "
                       "partitions, no block_bits");
+  tensor_scheme = "omnireduce of 25600x100";
+  assert_int_equal(tensor(3, job_id, "w3", 100000, 0), ZPS_OK);
+  assert_int_equal(count(ZPS_ACT_TENSOR_OPEN, 0, &seen), 2);
+  assert_int_equal(seen->n_parts, 49);
   tensor_scheme = "";
   assert_int_equal(tensor(3, job_id, "w", 100000, 0), ZPS_ERR_SHAPE);
   assert_non_null(strstr(t.error.text, "in 49 partitions, block_bits 11, codec auto, values raw, scheme dense-ps"));

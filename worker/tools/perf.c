@@ -294,12 +294,14 @@ static bool is_one_of(const char *name, const char *const *names) {
 
 /* What results of the tensor's scheme can be held against. */
 static void know_scheme(struct perf *perf) {
-  static const char *const in_rank_order[] = {"balanced", "agsparse", "split-allgather", "dsar", NULL};
+  static const char *const in_rank_order[] = {"balanced", "sparse-ps",       "dense-ps", "omnireduce",
+                                              "agsparse", "split-allgather", "dsar",     NULL};
   static const char *const lossy[] = {"oktopk", "gtopk", "topka", "topkdsa", "gaussiank", NULL};
   zenps_tensor_info_t info = {.struct_size = sizeof info};
   const bool known = zenps_tensor_info(perf->tensor, &info) == ZENPS_OK;
   perf->scheme = known ? info.scheme : "?";
   perf->balanced = strcmp(perf->scheme, "balanced") == 0;
+  perf->served = perf->balanced || strcmp(perf->scheme, "sparse-ps") == 0 || strcmp(perf->scheme, "dense-ps") == 0;
   perf->lossy = is_one_of(perf->scheme, lossy) || perf->options.bits > 0;
   perf->value_bits = is_one_of(perf->scheme, in_rank_order) ? 24 : 12;
 }

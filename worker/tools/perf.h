@@ -44,6 +44,7 @@ struct perf {
   size_t value_bytes;
   const char *scheme;  /* the tensor's */
   bool balanced;       /* it is that one */
+  bool served;         /* servers own rows */
   bool lossy;          /* it keeps only some rows: what is checked is that all ranks got the same */
   unsigned value_bits; /* fewer where the scheme adds in an order of its own: then every order gives the same bits */
   uint64_t digest;     /* of all results so far */

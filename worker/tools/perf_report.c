@@ -69,7 +69,7 @@ static void find_imbalance(const struct perf *perf, const double *sent, const do
 
   const double push_row = summary->fields[NNZ_IN] > 0 ? summary->fields[PAYLOAD_OUT] / summary->fields[NNZ_IN] : 0;
   const double index_bytes = ((double)result->payload_in - (double)result->nnz_out * value_bytes) / steps / n_parts;
-  for (int server = 0; perf->balanced && server < n_servers; server++) {
+  for (int server = 0; perf->served && server < n_servers; server++) {
     double in = 0, out = 0;
     for (uint32_t p = 0; p < n_parts; p++) {
       if (zenps_tensor_owner(perf->tensor, p) != server) continue;
