@@ -65,10 +65,10 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_UINT, block_bits, .name = "block-bits", .arg = "BITS", .def = "0", .min = 0, .max = 31,
         .help = "hash blocks of 2^BITS rows"),
     OPT(ZPS_OPT_STRING, scheme, .name = "scheme", .short_flag = 'S', .arg = "NAME",
-        .help = "how rounds are carried out: balanced, or one between workers: recursive-doubling split-allgather dsar "
-                "agsparse ring rabenseifner two-level blueconnect oktopk gtopk topka topkdsa gaussiank hierarchical; "
-                "or the "
-                "coordinator's choice: auto, or auto:NAME,NAME (default: ZENPS_SCHEME, then balanced)"),
+        .help = "how rounds are carried out: over servers: balanced sparse-ps dense-ps omnireduce; or between workers: "
+                "recursive-doubling split-allgather dsar agsparse ring rabenseifner two-level blueconnect oktopk gtopk "
+                "topka topkdsa gaussiank hierarchical; or the coordinator's choice: auto, or auto:NAME,NAME "
+                "(default: ZENPS_SCHEME, then balanced)"),
     OPT(ZPS_OPT_UINT, topk, .name = "topk", .arg = "K", .def = "0", .min = 0, .max = 1e12,
         .help = "rows that a lossy scheme keeps"),
     OPT(ZPS_OPT_DOUBLE, keep, .name = "keep", .arg = "D", .def = "0", .min = 0, .max = 1,

@@ -128,15 +128,18 @@ typedef struct zenps_tensor_options {
   zenps_codec_t codec;  /* 0: [ZENPS_CODEC; auto] */
   zenps_values_t values; /* 0: [ZENPS_VALUES; raw]. What rounding takes from a gradient is lost: who feeds errors back must
                             round before zenps_allreduce(), the library does not tell what it sent */
-  const char *scheme;    /* how rounds are carried out: "balanced", over servers, or between workers:
-                            "recursive-doubling", "split-allgather", "hierarchical", "agsparse" (sparse); "dsar", "ring",
-                            "rabenseifner", "two-level", "blueconnect" (dense); "oktopk", "gtopk", "topka", "topkdsa",
-                            "gaussiank" (these keep only the greatest rows). "auto": the coordinator chooses from
-                            what rounds take, among schemes whose results are alike to the bit, the same for all ranks;
-                            "auto:balanced,ring": among those named. Then zenps_allreduce() waits where it has not said
-                            so yet, as before the first step. NULL: [ZENPS_SCHEME; "balanced"]. Those
-                            between workers add in orders of their own, the same on all ranks and in every run. The
-                            first tensor that has one links all ranks: its zenps_tensor_open() waits for all of them */
+  const char *scheme;    /* how rounds are carried out. Over servers: "balanced", "sparse-ps", "dense-ps" (all rows are
+                            sent, and are in the result), "omnireduce" (blocks of 256 values); the latter three lay
+                            rows out themselves. Between workers: "recursive-doubling", "split-allgather",
+                            "hierarchical", "agsparse" (sparse); "dsar", "ring", "rabenseifner", "two-level",
+                            "blueconnect" (dense); "oktopk", "gtopk", "topka", "topkdsa", "gaussiank" (these keep only
+                            the greatest rows).
+                            "auto": the coordinator chooses from what rounds take, among schemes whose results are
+                            alike to the bit, the same for all ranks; "auto:balanced,ring": among those named. Then
+                            zenps_allreduce() waits where it has not said so yet, as before the first step. NULL:
+                            [ZENPS_SCHEME; "balanced"]. Those between workers add in orders of their own, the same on
+                            all ranks and in every run. The first tensor that has one links all ranks: its
+                            zenps_tensor_open() waits for all of them */
   uint64_t k;            /* lossy schemes: rows to keep; 0: `density` of them. One of the two must be set */
   double density;
   const uint32_t *levels; /* blueconnect, two-level: n_levels factors of the number of ranks, innermost first; NULL: by */
@@ -186,7 +189,8 @@ typedef struct zenps_request_stats {
   size_t struct_size;
   uint64_t bytes_out, bytes_in;
   uint64_t payload_out, payload_in; /* without frames */
-  uint64_t nnz_in, nnz_out;         /* rows this rank sent; rows of the union */
+  uint64_t nnz_in, nnz_out;         /* rows this rank sent; rows of the union. omnireduce: blocks, but for rows that
+                                       come out as such */
   uint64_t total_ns, encode_ns, push_ns, wait_ns, pull_ns, decode_ns;
   uint32_t partitions;
   uint64_t bound_bytes; /* the least that payloads of random rows take, in and out: values as they travel, and m * H(z / m)
