@@ -2,10 +2,15 @@
 
 #include <string.h>
 
-uint32_t zps_layout_parts(uint64_t rows, uint32_t n_servers, uint32_t asked) {
+uint32_t zps_layout_parts(uint64_t rows, uint32_t width, uint32_t n_servers, uint32_t asked) {
   uint64_t n = asked;
   if (!n) {
-    n = (uint64_t)n_servers * ZPS_LAYOUT_PARTS_PER_SERVER;
+    const uint64_t least = (uint64_t)n_servers * ZPS_LAYOUT_PARTS_PER_SERVER;
+    uint64_t most = (uint64_t)n_servers * ZPS_LAYOUT_PARTS_PER_SERVER_MAX;
+    if (most > ZPS_LAYOUT_PARTS_MAX) most = ZPS_LAYOUT_PARTS_MAX;
+    n = rows * width / ZPS_LAYOUT_VALUES_MIN;
+    if (n > most) n = most;
+    if (n < least) n = least;
     if (n > rows / ZPS_LAYOUT_ROWS_MIN) n = rows / ZPS_LAYOUT_ROWS_MIN;
     if (n < (rows >> 31) + 1) n = (rows >> 31) + 1;
     if (n > ZPS_PARTITION_PARTS_MAX) n = ZPS_PARTITION_PARTS_MAX;

@@ -2,9 +2,11 @@
  * How a tensor is laid out over the servers of its job: number of partitions and their owners.
  *
  * By default four partitions per server, so that a lost server's share can spread over the others; fewer for small
- * tensors, so that a partition has ZPS_LAYOUT_ROWS_MIN rows or more; more for huge ones, since a partition addresses
- * its rows with 32 bits. Never more partitions than rows, also when more are asked for. Owners go round-robin, each
- * tensor starting at another server, so that tensors of one partition spread as well.
+ * tensors, so that a partition has ZPS_LAYOUT_ROWS_MIN rows or more; up to sixteen for large ones, as long as a
+ * partition has ZPS_LAYOUT_VALUES_MIN values, because a partition's sum is read when all of it is there, and links are
+ * idle meanwhile; even more for huge ones, since a partition addresses its rows with 32 bits. Never more partitions
+ * than rows, also when more are asked for. Owners go round-robin, each tensor starting at another server, so that
+ * tensors of one partition spread as well.
  *
  * The schemes that others have for servers (sparse-ps, dense-ps, omnireduce) give each server one run of consecutive
  * rows, as even as whole blocks allow: so many blocks that there is one for each partition, of which each server gets
@@ -16,11 +18,14 @@
 #include "common/codec/partition.h"
 
 #define ZPS_LAYOUT_PARTS_PER_SERVER 4u
+#define ZPS_LAYOUT_PARTS_PER_SERVER_MAX 16u
+#define ZPS_LAYOUT_PARTS_MAX 1024u /* beyond four per server: every worker keeps track of all */
 #define ZPS_LAYOUT_ROWS_MIN 256u
+#define ZPS_LAYOUT_VALUES_MIN 16384u
 #define ZPS_LAYOUT_RANGES_PER_SERVER 32u /* at most; at least half as many, where there are rows */
 
-/* `asked` 0: the default. rows and n_servers are at least 1. */
-uint32_t zps_layout_parts(uint64_t rows, uint32_t n_servers, uint32_t asked);
+/* `asked` 0: the default. rows, width and n_servers are at least 1. */
+uint32_t zps_layout_parts(uint64_t rows, uint32_t width, uint32_t n_servers, uint32_t asked);
 void zps_layout_owners(uint32_t tensor, uint32_t n_servers, uint32_t n_parts, uint32_t *owners);
 
 /* Is it, without the options that follow its name, one of the schemes with even ranges? */

@@ -76,7 +76,7 @@ static zps_err_t complete(const struct zps_member_job *job, const struct zps_ten
                       spec->name, spec->scheme);
     zps_layout_even(spec->rows, job->n_servers, &spec->n_parts, &spec->block_bits);
   } else {
-    spec->n_parts = zps_layout_parts(spec->rows, job->n_servers, spec->n_parts);
+    spec->n_parts = zps_layout_parts(spec->rows, spec->width, job->n_servers, spec->n_parts);
   }
   struct zps_partition part;
   return zps_partition_init(&part, spec->rows, spec->n_parts, spec->block_bits, job->seed, error);

@@ -235,10 +235,10 @@ static void test_tensor_is_opened_once_and_answered_to_all(void **state) {
   const struct seen *seen = NULL;
   const uint64_t job_id = running_job();
   assert_int_equal(tensor(2, job_id, "w", 100000, 0), ZPS_OK);
-  assert_int_equal(tensor(3, job_id, "w", 100000, 8), ZPS_OK); /* what the default comes to */
+  assert_int_equal(tensor(3, job_id, "w", 100000, 32), ZPS_OK); /* what the default comes to */
   assert_int_equal(count(ZPS_ACT_TENSOR_OPEN, 0, &seen), 1);
   assert_int_equal(count(ZPS_ACT_TENSOR_OPEN, 1, NULL), 1);
-  assert_int_equal(seen->n_parts, 8);
+  assert_int_equal(seen->n_parts, 32);
   zps_members_tensor_opened(t.members, &t.clients[0], job_id, 0, ZPS_OK, NULL, 0);
   assert_int_equal(count(ZPS_ACT_TENSOR_DONE, 2, NULL), 0);
   zps_members_tensor_opened(t.members, &t.clients[1], job_id, 0, ZPS_OK, NULL, 0);
@@ -247,15 +247,16 @@ static void test_tensor_is_opened_once_and_answered_to_all(void **state) {
   assert_int_equal(tensor(3, job_id, "w", 100000, 0), ZPS_OK); /* again: answered at once */
   assert_int_equal(count(ZPS_ACT_TENSOR_DONE, 3, NULL), 2);
   assert_int_equal(tensor(3, job_id, "w", 99999, 0), ZPS_ERR_SHAPE);
-  assert_string_equal(
-      t.error.text,
-      "tensor 'w' is 100000 x 8 f32 sum in 8 partitions, block_bits 0, codec auto, values raw since rank 0 (host node) "
-      "registered it, rank 1 (host node) says 99999 x 8 f32 sum in 8 partitions, block_bits 0, codec auto, values raw");
+  assert_string_equal(t.error.text,
+                      "tensor 'w' is 100000 x 8 f32 sum in 32 partitions, block_bits 0, codec auto, values raw since "
+                      "rank 0 (host node) "
+                      "registered it, rank 1 (host node) says 99999 x 8 f32 sum in 32 partitions, block_bits 0, codec "
+                      "auto, values raw");
   tensor_codec = ZPS_CODEC_PAPER;
   assert_int_equal(tensor(3, job_id, "w", 100000, 0), ZPS_ERR_SHAPE);
   assert_non_null(strstr(t.error.text, "codec auto, values raw since rank 0"));
   assert_non_null(
-      strstr(t.error.text, "says 100000 x 8 f32 sum in 8 partitions, block_bits 0, codec paper, values raw"));
+      strstr(t.error.text, "says 100000 x 8 f32 sum in 32 partitions, block_bits 0, codec paper, values raw"));
   tensor_codec = ZPS_CODEC_AUTO;
   tensor_values = ZPS_VALUES_QSGD4;
   assert_int_equal(tensor(3, job_id, "w", 100000, 0), ZPS_ERR_SHAPE);
@@ -264,7 +265,7 @@ static void test_tensor_is_opened_once_and_answered_to_all(void **state) {
   tensor_values = ZPS_VALUES_RAW;
   tensor_scheme = "ring chunks=2";
   assert_int_equal(tensor(3, job_id, "w", 100000, 0), ZPS_ERR_SHAPE);
-  assert_non_null(strstr(t.error.text, "says 100000 x 8 f32 sum in 8 partitions"));
+  assert_non_null(strstr(t.error.text, "says 100000 x 8 f32 sum in 32 partitions"));
   assert_non_null(strstr(t.error.text, "values raw, scheme ring chunks=2"));
   tensor_scheme = "a\nb";
   assert_int_equal(tensor(3, job_id, "v", 100000, 0), ZPS_ERR_INVALID);
@@ -414,14 +415,18 @@ static void test_going_down_refuses_joins(void **state) {
 
 static void test_layout(void **state) {
   (void)state;
-  assert_int_equal(zps_layout_parts(1 << 20, 4, 0), 16);
-  assert_int_equal(zps_layout_parts(1, 4, 0), 1);
-  assert_int_equal(zps_layout_parts(255, 4, 0), 1);
-  assert_int_equal(zps_layout_parts(1024, 4, 0), 4);
-  assert_int_equal(zps_layout_parts(1ull << 40, 1, 0), 513);
-  assert_int_equal(zps_layout_parts(1ull << 40, ZPS_SERVERS_MAX, 0), 4096);
-  assert_int_equal(zps_layout_parts(10, 4, 16), 10);
-  assert_int_equal(zps_layout_parts(100, 4, 16), 16);
+  assert_int_equal(zps_layout_parts(1 << 18, 1, 4, 0), 16);
+  assert_int_equal(zps_layout_parts(1 << 20, 1, 4, 0), 64);
+  assert_int_equal(zps_layout_parts(1 << 12, 128, 4, 0), 16);
+  assert_int_equal(zps_layout_parts(1 << 15, 16, 4, 0), 32);
+  assert_int_equal(zps_layout_parts(1 << 24, 1, 4, 0), 64);
+  assert_int_equal(zps_layout_parts(1, 1, 4, 0), 1);
+  assert_int_equal(zps_layout_parts(255, 1, 4, 0), 1);
+  assert_int_equal(zps_layout_parts(1024, 1, 4, 0), 4);
+  assert_int_equal(zps_layout_parts(1ull << 40, 1, 1, 0), 513);
+  assert_int_equal(zps_layout_parts(1ull << 40, 1, ZPS_SERVERS_MAX, 0), 4096);
+  assert_int_equal(zps_layout_parts(10, 1, 4, 16), 10);
+  assert_int_equal(zps_layout_parts(100, 1, 4, 16), 16);
   for (uint32_t number = 0; number < 5; number++) {
     uint32_t owners[18], share[4] = {0};
     zps_layout_owners(number, 4, 18, owners);

@@ -122,7 +122,7 @@ typedef struct zenps_options {
 typedef struct zenps_tensor_options {
   size_t struct_size;
   zenps_op_t op;        /* 0: ZENPS_OP_SUM */
-  uint32_t partitions;  /* 0: four per server, fewer for small tensors */
+  uint32_t partitions;  /* 0: 4 to 16 per server, by size; fewer for small tensors */
   int block_bits;       /* rows are hashed in blocks of 2^block_bits; -1: default (0, as in the paper) */
   int hierarchical;     /* 1: partition by Zen's Algorithm 1 instead of the ordered walk (same result, same bytes) */
   zenps_codec_t codec;  /* 0: [ZENPS_CODEC; auto] */
