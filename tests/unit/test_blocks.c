@@ -8,6 +8,7 @@
 
 #include "common/base/rng.h"
 #include "common/codec/decode.h"
+#include "tests/support/oom.h"
 #include "tests/unit/codec_reference.h"
 #include "worker/blocks.h"
 
@@ -181,6 +182,28 @@ static void bad_rows_are_named(void **state) {
   zps_blocks_fini(&blocks);
 }
 
+static zps_err_t make_input(void *ctx) {
+  static const int64_t rows[] = {900, 0, 600, 0, 1};
+  static const float values[5 * 3] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  struct zps_encode_input input = {0};
+  const zps_err_t code = zps_blocks_input(ctx, values, rows, 5, &input, NULL);
+  if (code == ZPS_OK) assert_int_equal(input.n_entries, 3);
+  return code;
+}
+
+static void input_made(void *ctx) {
+  zps_blocks_fini(ctx);
+}
+
+/* What a failed attempt leaves behind does not confuse the next. */
+static void missing_memory_is_said(void **state) {
+  (void)state;
+  const struct zps_block_shape shape = {1000, 3, ZPS_DTYPE_F32};
+  struct zps_blocks blocks;
+  zps_blocks_init(&blocks, &shape);
+  oom_sweep(make_input, input_made, &blocks, 1);
+}
+
 static int setup(void **state) {
   static struct zps_encoder *encoders[2];
   *state = encoders;
@@ -201,6 +224,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(gradients_survive),
       cmocka_unit_test(bad_rows_are_named),
+      cmocka_unit_test(missing_memory_is_said),
   };
   return cmocka_run_group_tests_name("blocks", tests, setup, teardown);
 }
