@@ -83,7 +83,7 @@ static void encoding(void **state) {
     }
     oom_sweep(encode_create, encode_destroy, made, all_rows ? 4 : 5);
     assert_int_equal(zps_encoder_create(made->partitioner, &made->encoder), ZPS_OK);
-    oom_sweep(scan_again, scanned, made, all_rows ? 3 : 4);
+    oom_sweep(scan_again, scanned, made, all_rows ? 2 : 4);
     zps_encoder_destroy(made->encoder);
   }
 }
