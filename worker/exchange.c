@@ -112,8 +112,7 @@ static void reset(struct zps_worker_round *round) {
 
 static void release(struct zps_worker_round *round) {
   zps_exchange_free_all(round->exchange);
-  if (round->scheme->state == ZPS_SCHEME_DONE)
-    zps_early_note_past(&round->plane->early, round->tensor->id, round->step);
+  if (round->exchange->finishing) zps_early_note_past(&round->plane->early, round->tensor->id, round->step);
 }
 
 /* ------------------------------------------------------------ begin */
@@ -141,7 +140,7 @@ static void pass_turn(struct zps_exchange *exchange) {
   unqueue(exchange);
   if (scheme->current != round) return;
   scheme->current = NULL;
-  if (round->scheme->state == ZPS_SCHEME_FAILED && !scheme->broken) {
+  if (round->scheme->state == ZPS_SCHEME_FAILED && !exchange->finishing && !scheme->broken) {
     scheme->broken = true;
     scheme->broken_step = round->step;
   }
@@ -245,7 +244,11 @@ static void act(struct zps_worker_round *round, const struct zps_scheme_action *
       for (uint32_t r = 0; r < plane->world; r++) exchange->peers[r].owes_done = exchange->peers[r].remote;
       break;
     case ZPS_SCHEME_DO_ABORT:
-      for (uint32_t r = 0; r < plane->world; r++) exchange->peers[r].owes_abort = r != plane->rank;
+      for (uint32_t r = 0; r < plane->world; r++) {
+        struct zps_exchange_peer *peer = &exchange->peers[r];
+        peer->owes_abort = r != plane->rank && !exchange->finishing;
+        peer->owes_done = peer->remote && exchange->finishing;
+      }
       break;
     default: /* COMPLETE */
       if (round->scheme->code != ZPS_ERR_TIMEOUT) zps_exchange_explain(round);
@@ -320,6 +323,12 @@ void zps_exchange_rank_lost(struct zps_worker_round *round, uint32_t rank) {
     return;
   round->reason.n_ranks = 1;
   round->reason.ranks[0] = rank;
+  if (lost->left_ns) {
+    snprintf(round->reason.text, sizeof round->reason.text, "rank %" PRIu32 " (host %s) left the job", rank,
+             lost->name);
+    zps_worker_round_event(round, ZPS_SCHEME_ABORTED, 0, rank, ZPS_ERR_CLOSED);
+    return;
+  }
   snprintf(round->reason.text, sizeof round->reason.text, "rank %" PRIu32 " (host %s) is lost: %.200s", rank,
            lost->name, lost->why);
   zps_worker_round_event(round, ZPS_SCHEME_SERVER_LOST, 0, rank, ZPS_OK);

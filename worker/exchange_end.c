@@ -14,7 +14,7 @@ static bool has_ended(const struct zps_worker_round *round, uint32_t rank) {
 
 bool zps_exchange_quiet(const struct zps_worker_round *round) {
   const struct zps_plane *plane = round->plane;
-  const bool ok = round->scheme->state == ZPS_SCHEME_DONE;
+  const bool ok = round->exchange->finishing;
   /* A job that failed elsewhere: nobody reads for it any more. */
   if (plane->fail_code != ZPS_OK && plane->fail_code != ZPS_ERR_CLOSED) return true;
   if (!ok && !round->exchange->launched) return true; /* nothing was sent, so nothing can be late */

@@ -166,7 +166,7 @@ static void answer_done(const struct zps_remote *rank, const struct zps_frame_ab
 
 static void on_abort(struct zps_plane *plane, const struct zps_remote *rank, const struct zps_frame_abort *abort) {
   struct zps_worker_round *round = zps_plane_round_find(plane, abort->tensor, abort->step);
-  const bool done = round && round->exchange && round->scheme->state == ZPS_SCHEME_DONE;
+  const bool done = round && round->exchange && round->exchange->finishing;
   if (done || (!round && zps_early_is_past(&plane->early, abort->tensor, abort->step))) {
     if (done) zps_exchange_aborted(round, rank->index, abort);
     answer_done(rank, abort);

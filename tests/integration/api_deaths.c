@@ -42,6 +42,40 @@ static void test_killed_rank(void **state) {
   ranks_run(cluster_shared(), 3, dies, NULL, 1u << 1);
 }
 
+/* A rank that is stopped in the middle of it all. */
+static void hangs(struct rank *rank) {
+  struct flight flight;
+  rank->round_timeout_ms = 2000; /* before anybody is declared dead */
+  rank_open(rank);
+  flight.tensor = tensor_open(rank, "t", &plain_spec);
+  step_run(flight.tensor, &plain_spec, rank, 1);
+  if (rank->rank == 1) {
+    atomic_store(&rank->words[1], (unsigned)getpid());
+    rank_await(rank, 0, 2);
+    raise(SIGSTOP);
+  } else {
+    rank_await(rank, 1, 1);
+    const uint64_t before = now_ms();
+    flight_start(&flight, &plain_spec, rank, 2);
+    atomic_fetch_add(&rank->words[0], 1);
+    const zenps_error_t *error =
+        flight_expect_error(&flight, rank, between_workers() ? ZENPS_ERR_TIMEOUT : ZENPS_ERR_MISSING, 2, 4000);
+    CHECK(now_ms() - before < 4000);
+    CHECK(error->n_missing == 1 && error->missing_ranks[0] == 1);
+    CHECK_SAYS(error->text, "rank 1");
+    flight_end(&flight, &plain_spec);
+    atomic_fetch_add(&rank->words[2], 1);
+    rank_await(rank, 2, 2);
+    if (rank->rank == 0) kill((pid_t)atomic_load(&rank->words[1]), SIGCONT);
+  }
+  rank_close(rank);
+}
+
+static void test_hung_rank(void **state) {
+  (void)state;
+  ranks_run(cluster_shared(), 3, hangs, NULL, 0);
+}
+
 static void forks(struct rank *rank) {
   struct flight flight;
   zenps_tensor_t *other;
@@ -143,6 +177,7 @@ static void server_hangs(struct rank *rank) {
 
 static void test_hung_server(void **state) {
   (void)state;
+  if (between_workers()) skip(); /* nobody waits for a server */
   struct cluster cluster;
   cluster_start(&cluster, 2);
   ranks_run(&cluster, 2, server_hangs, NULL, 0);
@@ -244,9 +279,9 @@ static void test_nobody_there(void **state) {
 }
 
 const struct CMUnitTest api_death_tests[] = {
-    cmocka_unit_test(test_killed_rank),        cmocka_unit_test(test_fork),
-    cmocka_unit_test(test_killed_server),      cmocka_unit_test(test_hung_server),
-    cmocka_unit_test(test_killed_coordinator), cmocka_unit_test(test_other_version),
-    cmocka_unit_test(test_nobody_there),
+    cmocka_unit_test(test_killed_rank),   cmocka_unit_test(test_hung_rank),
+    cmocka_unit_test(test_fork),          cmocka_unit_test(test_killed_server),
+    cmocka_unit_test(test_hung_server),   cmocka_unit_test(test_killed_coordinator),
+    cmocka_unit_test(test_other_version), cmocka_unit_test(test_nobody_there),
 };
 const size_t n_api_death_tests = sizeof api_death_tests / sizeof api_death_tests[0];

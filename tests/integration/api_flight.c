@@ -2,6 +2,11 @@
 
 const struct spec plain_spec = {.rows = 5000, .width = 2, .dtype = ZENPS_F32, .density = 0.2};
 
+bool between_workers(void) {
+  const char *scheme = getenv("ZENPS_SCHEME");
+  return scheme && strcmp(scheme, "balanced") != 0;
+}
+
 void flight_start(struct flight *flight, const struct spec *spec, const struct rank *rank, uint64_t step) {
   grad_make(spec, rank->rank, step, &flight->in);
   out_make(spec, &flight->in, &flight->out);
