@@ -82,12 +82,16 @@ static void try_next(struct zps_rpc_conn *conn) {
   zps_rpc_conn_arm_timer(conn);
 }
 
+static void take_addresses(struct zps_rpc_dial *dial, struct addrinfo *list) {
+  dial->list = dial->next = list;
+  for (const struct addrinfo *at = list; at; at = at->ai_next) dial->left++;
+}
+
 static void on_resolved(uv_getaddrinfo_t *request, int status, struct addrinfo *list) {
   struct zps_rpc_conn *conn = request->data;
   struct zps_rpc_dial *dial = conn->dial;
   dial->resolving = false;
-  dial->list = dial->next = list;
-  for (const struct addrinfo *at = list; at; at = at->ai_next) dial->left++;
+  take_addresses(dial, list);
   if (conn->state == ZPS_RPC_CONNECTING) {
     if (status < 0) dial->status = status;
     try_next(conn);
@@ -127,8 +131,15 @@ static int start(struct zps_rpc_conn *conn) {
     uv_pipe_connect(&dial->connect, &conn->socket.pipe, dial->address.path, on_connected);
     return 0;
   }
-  const struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | AI_ADDRCONFIG};
   const char *host = dial->address.host[0] ? dial->address.host : "localhost";
+  /* A number needs neither a resolver nor the threads that wait for one. */
+  struct addrinfo hints = {.ai_socktype = SOCK_STREAM, .ai_flags = AI_NUMERICSERV | AI_NUMERICHOST}, *list = NULL;
+  if (getaddrinfo(host, dial->address.port, &hints, &list) == 0) {
+    take_addresses(dial, list);
+    try_next(conn);
+    return dial->status;
+  }
+  hints.ai_flags = AI_NUMERICSERV | AI_ADDRCONFIG;
   const int status = uv_getaddrinfo(conn->loop, &dial->resolve, on_resolved, host, dial->address.port, &hints);
   if (status < 0) return status;
   dial->resolving = true;
