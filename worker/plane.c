@@ -31,7 +31,8 @@ void zps_plane_round_add(struct zps_plane *plane, struct zps_worker_round *round
   round->all_prev_p = &plane->rounds;
   if (plane->rounds) plane->rounds->all_prev_p = &round->all_next;
   plane->rounds = round;
-  if (round->deadline_ns < plane->next_deadline_ns) plane->next_deadline_ns = round->deadline_ns;
+  const uint64_t deadline_ns = round->scheme->round.deadline_ns; /* at most the round's */
+  if (deadline_ns < plane->next_deadline_ns) plane->next_deadline_ns = deadline_ns;
 }
 
 void zps_plane_round_remove(struct zps_plane *plane, struct zps_worker_round *round) {
