@@ -31,6 +31,10 @@ for values in bf16 qsgd8; do
   ok "linear, values as $values: three ranks" eval "curve 3 2 zenps-linear --values $values --loss hinge --epochs 3 --batch 128 $scratch/docs.libsvm >$scratch/narrow"
   ok "linear, values as $values: the curves agree" same_curve "$scratch/three" "$scratch/narrow" 0.005
 done
+for scheme in recursive-doubling ring auto; do
+  ok "linear, scheme $scheme: three ranks" eval "curve 3 2 zenps-linear --scheme $scheme --loss hinge --epochs 3 --batch 128 $scratch/docs.libsvm >$scratch/between"
+  ok "linear, scheme $scheme: the curves agree" same_curve "$scratch/three" "$scratch/between" 0.0005
+done
 ok "linear: it learns" awk 'NR == 1 { first = $1 } { last = $1; accuracy = $2 } END { exit !(last < 0.8 * first && accuracy > 0.75) }' "$scratch/three"
 
 for mode in skipgram cbow; do

@@ -14,7 +14,6 @@
 #include "common/base/config.h"
 #include "common/base/hash.h"
 #include "common/base/rng.h"
-#include "common/codec/values.h"
 #include "worker/examples/corpus.h"
 #include "worker/examples/train.h"
 
@@ -25,12 +24,11 @@ struct options {
   double rate, subsample;
   int mode; /* 0 skip-gram, 1 CBOW */
   char *show;
-  int values; /* less 1 */
+  struct train_sync sync;
   bool json;
 };
 
 static const char *const mode_values[] = {"skipgram", "cbow", NULL};
-static const char *const values_values[] = {ZPS_VALUES_NAME_LIST, NULL};
 #define OPT(type_, field, ...) \
   { .type = (type_), .offset = offsetof(struct options, field), .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, __VA_ARGS__ }
 static const struct zps_opt opts[] = {
@@ -60,8 +58,7 @@ static const struct zps_opt opts[] = {
         .help = "print the nearest neighbours of these words (comma-separated) at the end"),
     OPT(ZPS_OPT_UINT, seed, .name = "seed", .arg = "S", .def = "1", .min = 0, .max = 1e15,
         .help = "of all random choices"),
-    OPT(ZPS_OPT_ENUM, values, .name = "values", .def = "raw", .values = values_values,
-        .help = "what gradients travel as: as they are, or rounded to 16 bits or to QSGD levels of 2, 4 or 8 bits"),
+    TRAIN_SYNC_OPTS,
     OPT(ZPS_OPT_BOOL, json, .name = "json", .short_flag = 'j', .help = "print one line of JSON per epoch"),
     {0},
 };
@@ -252,7 +249,7 @@ static void evaluate(const struct model *model, double *ranked_right, double *n_
 static bool vectors_open(struct model *model, struct vectors *vectors, const char *name, bool random) {
   const uint64_t n = (uint64_t)model->corpus.n_words * model->options.dim;
   if (!train_tensor_open(&model->train, &vectors->gradient, name, model->corpus.n_words, (uint32_t)model->options.dim,
-                         (zenps_values_t)(ZENPS_VALUES_RAW + model->options.values)))
+                         &model->options.sync))
     return false;
   vectors->rows = calloc(n, sizeof *vectors->rows);
   vectors->adagrad = calloc(model->corpus.n_words, sizeof *vectors->adagrad);

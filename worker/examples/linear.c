@@ -12,7 +12,6 @@
 
 #include "common/base/config.h"
 #include "common/base/rng.h"
-#include "common/codec/values.h"
 #include "worker/examples/libsvm.h"
 #include "worker/examples/train.h"
 #include "worker/tools/gather.h"
@@ -22,13 +21,12 @@ enum { CLASSES_MAX = 256 };
 struct options {
   uint64_t epochs, batch, holdout, seed;
   double rate, l2;
-  int loss;   /* 0 logistic, 1 hinge */
-  int values; /* less 1 */
+  int loss; /* 0 logistic, 1 hinge */
+  struct train_sync sync;
   bool json;
 };
 
 static const char *const loss_values[] = {"logistic", "hinge", NULL};
-static const char *const values_values[] = {ZPS_VALUES_NAME_LIST, NULL};
 #define OPT(type_, field, ...) \
   { .type = (type_), .offset = offsetof(struct options, field), .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, __VA_ARGS__ }
 static const struct zps_opt opts[] = {
@@ -45,8 +43,7 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_UINT, holdout, .name = "holdout", .arg = "K", .def = "10", .min = 0, .max = 1000000,
         .help = "every K-th line is kept for evaluation (0: none)"),
     OPT(ZPS_OPT_UINT, seed, .name = "seed", .arg = "S", .def = "1", .min = 0, .max = 1e15, .help = "of the shuffle"),
-    OPT(ZPS_OPT_ENUM, values, .name = "values", .def = "raw", .values = values_values,
-        .help = "what gradients travel as: as they are, or rounded to 16 bits or to QSGD levels of 2, 4 or 8 bits"),
+    TRAIN_SYNC_OPTS,
     OPT(ZPS_OPT_BOOL, json, .name = "json", .short_flag = 'j', .help = "print one line of JSON per epoch"),
     {0},
 };
@@ -234,8 +231,7 @@ static bool run(struct model *model, const char *path) {
     return false;
   }
   if (!agree_on_shape(model, &n_features)) return false;
-  if (!train_tensor_open(train, &model->gradient, "weights", n_features, model->n_outputs,
-                         (zenps_values_t)(ZENPS_VALUES_RAW + model->options.values)))
+  if (!train_tensor_open(train, &model->gradient, "weights", n_features, model->n_outputs, &model->options.sync))
     return false;
   model->weights = calloc((size_t)n_features * model->n_outputs, sizeof *model->weights);
   model->order = malloc(model->data.training.n_all * sizeof *model->order);

@@ -5,7 +5,10 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/codec/values.h"
 #include "worker/tools/gather.h"
+
+const char *const train_values[] = {ZPS_VALUES_NAME_LIST, NULL};
 
 static const char *program_name = "example";
 
@@ -35,10 +38,11 @@ void train_close(struct train *train) {
 }
 
 bool train_tensor_open(struct train *train, struct train_tensor *tensor, const char *name, uint64_t rows,
-                       uint32_t width, zenps_values_t values) {
+                       uint32_t width, const struct train_sync *sync) {
   zenps_tensor_options_t options;
   ZENPS_TENSOR_OPTIONS_INIT(&options);
-  options.values = values;
+  options.values = (zenps_values_t)(ZENPS_VALUES_RAW + sync->values);
+  options.scheme = sync->scheme;
   struct grad *grad = &tensor->grad;
   *tensor = (struct train_tensor){.grad = {.rows = rows, .width = width}};
   if (zenps_tensor_open(train->job, name, rows, width, ZENPS_F32, &options, &tensor->tensor) != ZENPS_OK)

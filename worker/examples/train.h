@@ -39,12 +39,26 @@ struct train {
   uint64_t gathers;
 };
 
+/* How gradients travel: options that all trainers have, to be a member `sync` of their options. */
+struct train_sync {
+  int values; /* less 1 */
+  char *scheme;
+};
+#define TRAIN_SYNC_OPTS                                                                                            \
+  OPT(ZPS_OPT_ENUM, sync.values, .name = "values", .def = "raw", .values = train_values,                           \
+      .help = "what gradients travel as: as they are, or rounded to 16 bits or to QSGD levels of 2, 4 or 8 bits"), \
+      OPT(ZPS_OPT_STRING, sync.scheme, .name = "scheme", .arg = "NAME",                                            \
+          .help =                                                                                                  \
+              "how gradients are summed: over the servers, or between workers (zenps-perf --help has the names; "  \
+              "default: ZENPS_SCHEME, then balanced)")
+extern const char *const train_values[];
+
 double train_seconds(void);
 /* All of these say on stderr what failed and return false. */
 bool train_open(struct train *train, const char *program, bool json);
 void train_close(struct train *train);
 bool train_tensor_open(struct train *train, struct train_tensor *tensor, const char *name, uint64_t rows,
-                       uint32_t width, zenps_values_t values);
+                       uint32_t width, const struct train_sync *sync);
 void train_tensor_close(struct train_tensor *tensor);
 
 /* The accumulator of `row`: `width` values, zero at first touch in a step. NULL when memory is short. */
