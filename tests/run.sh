@@ -102,7 +102,7 @@ part_cuda() {
     echo "skipped: nvcc is not installed"
     return
   fi
-  build_in cuda --with-cuda
+  build_in cuda --with-cuda NVCC_CHIPS=90 # one chip for all: they take a minute each
   one $? "libzenps_cuda.so builds without a warning"
   if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q GPU; then
     cp -r "$top/gpu" "$top/common" "$work/cuda/" && make -C "$work/cuda/gpu/bench" >"$work/cuda/bench.log" 2>&1 && "$work/cuda/gpu/bench/gpu-bench" --quick --json

@@ -72,7 +72,7 @@ static void missing_ranks(const struct zps_member_job *job, char *buf, size_t si
 uint64_t zps_members_links_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns) {
   uint64_t deadline = ZPS_NEVER;
   if (job->state != ZPS_JOB_RUNNING || job->linked) return deadline;
-  char missing[200] = "", text[400];
+  char missing[200] = "", text[600];
   for (uint32_t r = 0; r < job->world; r++) {
     struct zps_member_rank *rank = job->ranks[r];
     if (!rank->link_token) continue;
