@@ -1,18 +1,7 @@
 #!/usr/bin/env bash
 # zenps-perf --verify through real daemons: every shape, density and layout that matters, results checked bit by bit.
 . "$(dirname "$0")/../support/tap.sh"
-
-verified() { # RANKS SERVERS zenps-perf arguments...
-  local n=$1 servers=$2
-  shift 2
-  timeout 120 zenpsrun -n "$n" --servers "$servers" --prefix=no -- zenps-perf --steps 3 --warmup 1 --verify --json "$@" >"$scratch/json" 2>"$scratch/err" || {
-    cat "$scratch/json" "$scratch/err"
-    return 1
-  }
-  cat "$scratch/json"
-  grep -q '"verified": *true' "$scratch/json"
-}
-field() { sed -n "s/.*\"$1\": *\([-0-9.e+]*\).*/\1/p" "$scratch/json"; }
+. "$(dirname "$0")/../support/verified.sh"
 
 ok "4 ranks, 2 servers, 1%" verified 4 2 --rows 262144 --density 0.01
 ok "1 rank" verified 1 1 --rows 65536 --density 0.05
@@ -48,18 +37,18 @@ done
 rows=1048576 parts=16
 ok "a million rows of 5%" verified 2 4 --rows $rows --density 0.05 --partitions $parts --steps 4 --codec paper
 nnz=52429
-is "push payload is 8 bytes per non-zero" "$(printf '%.0f' "$(field payload_out)")" $((8 * nnz))
+is "push payload is 8 bytes per non-zero" "$(whole payload_out)" $((8 * nnz))
 union=$(awk -v d="$(field union_density)" -v r=$rows 'BEGIN { printf "%.0f", d * r }')
 # Partitions of 65536 rows each: every group of 16 rows deals one to each.
-is "pull payload is the bitmap and 4 bytes per row of the union" "$(printf '%.0f' "$(field payload_in)")" $((rows / 8 + 4 * union))
+is "pull payload is the bitmap and 4 bytes per row of the union" "$(whole payload_in)" $((rows / 8 + 4 * union))
 ok "the same in the smallest codes" verified 2 4 --rows $rows --density 0.05 --partitions $parts --steps 4
 over=$(awk -v r="$(field bytes_over_bound)" 'BEGIN { print (r >= 0.99 && r <= 1.02 ? "yes" : r) }')
 is "within 2% of the values and the rows' entropy" "$over" yes
 # All rows: no byte for the index, and no bit more than the values' formula in either direction.
 for sizes in bf16:2097152 f16:2097152 qsgd2:266240 qsgd4:528384 qsgd8:1052672; do
   ok "a million rows as ${sizes%:*}" verified 2 4 --rows $rows --density 1 --partitions $parts --values "${sizes%:*}"
-  is "push payload" "$(printf '%.0f' "$(field payload_out)")" "${sizes#*:}"
-  is "pull payload" "$(printf '%.0f' "$(field payload_in)")" "${sizes#*:}"
+  is "push payload" "$(whole payload_out)" "${sizes#*:}"
+  is "pull payload" "$(whole payload_in)" "${sizes#*:}"
   over=$(awk -v r="$(field bytes_over_bound)" 'BEGIN { print (r >= 1 && r <= 1.02 ? "yes" : r) }')
   is "within 2% of the bound" "$over" yes
 done

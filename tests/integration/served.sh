@@ -2,18 +2,7 @@
 # zenps-perf --verify of the schemes over servers that others have: sparse-ps, dense-ps, omnireduce. Results to the bit,
 # and bytes by the papers' formulas.
 . "$(dirname "$0")/../support/tap.sh"
-
-verified() { # RANKS SERVERS zenps-perf arguments...
-  local n=$1 servers=$2
-  shift 2
-  timeout 120 zenpsrun -n "$n" --servers "$servers" --prefix=no -- zenps-perf --steps 2 --warmup 1 --verify --json "$@" >"$scratch/json" 2>"$scratch/err" || {
-    cat "$scratch/json" "$scratch/err"
-    return 1
-  }
-  cat "$scratch/json"
-  grep -q '"verified": *true' "$scratch/json"
-}
-field() { printf '%.0f' "$(sed -n "s/.*\"$1\": *\([-0-9.e+]*\).*/\1/p" "$scratch/json")"; }
+. "$(dirname "$0")/../support/verified.sh"
 
 for scheme in sparse-ps dense-ps omnireduce; do
   ok "$scheme, 1 rank, nothing" verified 1 2 --scheme $scheme --rows 10007 --density 0
@@ -32,27 +21,27 @@ ok "sparse-ps, bf16" verified 3 2 --scheme sparse-ps --rows 20000 --density 0.1 
 # Dense: M there and M back for every worker, whatever is in it.
 for density in 0 0.01 1; do
   ok "dense-ps at density $density" verified 3 2 --scheme dense-ps --rows 50021 --width 3 --density $density --codec paper
-  is "push payload" "$(field payload_out)" $((50021 * 3 * 4))
-  is "pull payload" "$(field payload_in)" $((50021 * 3 * 4))
+  is "push payload" "$(whole payload_out)" $((50021 * 3 * 4))
+  is "pull payload" "$(whole payload_in)" $((50021 * 3 * 4))
 done
 ok "dense-ps from rows" verified 2 2 --scheme dense-ps --rows 50021 --density 0.01 --layout rows
-is "push payload" "$(field payload_out)" $((50021 * 4))
+is "push payload" "$(whole payload_out)" $((50021 * 4))
 
 # OmniReduce: 256 values and a number for each block that has something in it; here blocks 0, 1 and the last, which is short.
 for i in 1 2 3 4; do echo "0 1 255 256 100000"; done >"$scratch/blocks.ids"
 ok "omnireduce of three blocks" verified 2 2 --scheme omnireduce --trace "$scratch/blocks.ids" --batch 1 --codec paper
-is "push payload" "$(field payload_out)" $((3 * (1024 + 4)))
-is "pull payload" "$(field payload_in)" $((3 * (1024 + 4)))
+is "push payload" "$(whole payload_out)" $((3 * (1024 + 4)))
+is "pull payload" "$(whole payload_in)" $((3 * (1024 + 4)))
 ok "omnireduce of all blocks" verified 3 2 --scheme omnireduce --rows 100001 --density 1 --codec paper
-is "push payload" "$(field payload_out)" $((391 * (1024 + 4)))
-is "pull payload" "$(field payload_in)" $((391 * (1024 + 4)))
+is "push payload" "$(whole payload_out)" $((391 * (1024 + 4)))
+is "pull payload" "$(whole payload_in)" $((391 * (1024 + 4)))
 ok "omnireduce of all blocks in the smallest code" verified 3 2 --scheme omnireduce --rows 100001 --density 1
-is "push payload" "$(field payload_out)" $((391 * 1024))
+is "push payload" "$(whole payload_out)" $((391 * 1024))
 
 # Sparse PS: value and number of each row, in both directions.
 ok "sparse-ps of five rows" verified 2 2 --scheme sparse-ps --trace "$scratch/blocks.ids" --batch 1 --codec paper
-is "push payload" "$(field payload_out)" $((5 * 8))
-is "pull payload" "$(field payload_in)" $((5 * 8))
+is "push payload" "$(whole payload_out)" $((5 * 8))
+is "pull payload" "$(whole payload_in)" $((5 * 8))
 
 zenpsrun -n 2 --servers 1 -- zenps-perf --rows 1000 --scheme omnireduce --values bf16 >"$scratch/out" 2>&1
 said "values of blocks are not narrowed" "with scheme omnireduce of 1000x1 they must be raw"

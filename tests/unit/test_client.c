@@ -17,6 +17,7 @@
 #include "common/control/rpc.h"
 #include "tests/support/logs.h"
 #include "tests/support/oom.h"
+#include "tests/support/raw_listen.h"
 
 enum { HELD_MAX = 64 };
 
@@ -277,17 +278,6 @@ static void test_missing_memory_for_params(void **state) {
 }
 
 /* ---- Servers that are plain sockets ---- */
-
-static int raw_listen(char *address, size_t size) {
-  struct sockaddr_in addr = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  socklen_t len = sizeof addr;
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  assert_int_equal(bind(fd, (struct sockaddr *)&addr, sizeof addr), 0);
-  assert_int_equal(listen(fd, 8), 0);
-  assert_int_equal(getsockname(fd, (struct sockaddr *)&addr, &len), 0);
-  snprintf(address, size, "127.0.0.1:%u", ntohs(addr.sin_port));
-  return fd;
-}
 
 #define ANSWER(protocol)                                             \
   "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"protocol\":" protocol \

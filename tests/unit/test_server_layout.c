@@ -1,0 +1,81 @@
+/* How many partitions a tensor is laid out in, and whose they are. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "server/coordinator/layout.h"
+#include "server/shard.h"
+
+static void test_layout(void **state) {
+  (void)state;
+  assert_int_equal(zps_layout_parts(1 << 18, 1, 4, 0), 16);
+  assert_int_equal(zps_layout_parts(1 << 20, 1, 4, 0), 64);
+  assert_int_equal(zps_layout_parts(1 << 12, 128, 4, 0), 16);
+  assert_int_equal(zps_layout_parts(1 << 15, 16, 4, 0), 32);
+  assert_int_equal(zps_layout_parts(1 << 24, 1, 4, 0), 64);
+  assert_int_equal(zps_layout_parts(1, 1, 4, 0), 1);
+  assert_int_equal(zps_layout_parts(255, 1, 4, 0), 1);
+  assert_int_equal(zps_layout_parts(1024, 1, 4, 0), 4);
+  assert_int_equal(zps_layout_parts(1ull << 40, 1, 1, 0), 513);
+  assert_int_equal(zps_layout_parts(1ull << 40, 1, ZPS_SERVERS_MAX, 0), 4096);
+  assert_int_equal(zps_layout_parts(10, 1, 4, 16), 10);
+  assert_int_equal(zps_layout_parts(100, 1, 4, 16), 16);
+  for (uint32_t number = 0; number < 5; number++) {
+    uint32_t owners[18], share[4] = {0};
+    zps_layout_owners(number, 4, 18, owners);
+    for (unsigned p = 0; p < 18; p++) share[owners[p]]++;
+    for (unsigned s = 0; s < 4; s++) assert_in_range(share[s], 4, 5);
+    assert_int_equal(owners[0], number % 4);
+  }
+}
+
+/* Each server has one run of consecutive rows, and all runs are within a seventeenth of each other. */
+static void test_even_ranges(void **state) {
+  (void)state;
+  static const uint64_t sizes[] = {1, 2, 5, 64, 1000, 4096, 65537, 1000003, (1ull << 33) + 1, 1ull << 40};
+  static const uint32_t servers[] = {1, 2, 3, 8, 100, ZPS_SERVERS_MAX};
+  for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+    for (unsigned j = 0; j < sizeof servers / sizeof servers[0]; j++) {
+      const uint32_t n_servers = servers[j];
+      struct zps_partition part;
+      uint32_t n_parts, bits;
+      zps_layout_even(sizes[i], n_servers, &n_parts, &bits);
+      assert_true(n_parts <= n_servers * ZPS_LAYOUT_RANGES_PER_SERVER || bits == ZPS_PARTITION_BLOCK_BITS_MAX);
+      assert_true(n_parts == sizes[i] || n_parts >= n_servers * ZPS_LAYOUT_RANGES_PER_SERVER / 2);
+      assert_int_equal(zps_partition_init(&part, sizes[i], n_parts, bits, i, NULL), ZPS_OK);
+      assert_int_equal(part.n_groups, 1);
+      uint32_t *const owners = calloc(n_parts, sizeof *owners), *const blocks = calloc(n_servers, sizeof *blocks);
+      assert_true(owners && blocks);
+      zps_layout_even_owners(&part, 7, n_servers, owners);
+      uint32_t last = 7 % n_servers, least = n_parts, most = 0;
+      for (uint32_t block = 0; block < n_parts; block++) {
+        uint32_t local;
+        const uint32_t owner = owners[zps_partition_of(&part, (uint64_t)block << bits, &local)];
+        assert_int_equal(local, 0);
+        if (blocks[owner]++ == 0)
+          last = owner;
+        else
+          assert_int_equal(owner, last); /* it comes only once */
+      }
+      for (uint32_t s = 0; s < n_servers; s++) {
+        if (blocks[s] < least) least = blocks[s];
+        if (blocks[s] > most) most = blocks[s];
+      }
+      assert_true(most - least <= 1);
+      free(owners);
+      free(blocks);
+    }
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_layout),
+      cmocka_unit_test(test_even_ranges),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
