@@ -8,8 +8,10 @@
 
 #include <cmocka.h>
 
+#include "tests/support/oom.h"
 #include "tests/support/sim.h"
 #include "tests/support/sim_grads.h"
+#include "worker/tools/lossy.h"
 
 enum { ROWS = 4000, K = 200, N_MAX = 16, WORD = 4 };
 
@@ -30,72 +32,92 @@ static struct sim_grads draw(uint32_t n, int overlap, uint64_t seed) {
   return sim_grads_draw(&rng, n, ROWS, 1, ZPS_DTYPE_F32, 0.5, overlap, SIM_RANDOM, false);
 }
 
-static int descending(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x < y) - (x > y);
+static struct lossy *reference_of(const struct sim *sim) {
+  const struct lossy_config config = {.scheme = sim->scheme->name,
+                                      .n = sim->plan.n,
+                                      .rows = ROWS,
+                                      .k = K,
+                                      .width = sim->plan.width,
+                                      .period = sim->plan.threshold_period ? sim->plan.threshold_period : 32,
+                                      .f32 = true};
+  struct lossy *lossy;
+  assert_int_equal(lossy_create(&config, &lossy), ZPS_OK);
+  return lossy;
 }
 
-/* Clears all but the K greatest magnitudes; no two are equal. */
-static void keep_top(double *values) {
-  double *const sorted = malloc(ROWS * sizeof *sorted);
-  for (uint32_t i = 0; i < ROWS; i++) sorted[i] = fabs(values[i]);
-  qsort(sorted, ROWS, sizeof *sorted, descending);
-  for (uint32_t i = 0; i < ROWS; i++) {
-    if (fabs(values[i]) < sorted[K - 1]) values[i] = 0;
-  }
-  free(sorted);
+static void load(void *ctx, uint32_t rank, double *values) {
+  const struct sim_grads *const grads = ctx;
+  double *const dense = sim_grads_dense(grads, rank);
+  memcpy(values, dense, ROWS * grads->width * sizeof *values);
+  free(dense);
 }
 
-static void add(double *sum, const double *values) {
-  for (uint32_t i = 0; i < ROWS; i++) sum[i] = (double)((float)sum[i] + (float)values[i]);
-}
-
-/* The sum of all ranks' K greatest, in rank order. */
-static double *sum_of_tops(const struct sim_grads *grads) {
-  double *const sum = calloc(ROWS, sizeof *sum);
-  for (uint32_t i = 0; i < grads->n; i++) {
-    double *const dense = sim_grads_dense(grads, i);
-    keep_top(dense);
-    add(sum, dense);
-    free(dense);
-  }
-  return sum;
-}
-
-static void check_result(const struct sim *sim, const double *expected) {
-  for (uint32_t i = 0; i < ROWS; i++) {
+/* A round, and that its result is the reference's next. */
+static void check_round(struct sim *sim, struct lossy *lossy, struct sim_grads *grads) {
+  const double *const expected = lossy_next(lossy, load, grads);
+  sim_run(sim, grads->inputs);
+  for (uint64_t i = 0; i < ROWS * (uint64_t)grads->width; i++) {
     const double got = sim_load(ZPS_DTYPE_F32, sim_result(sim, 0), i);
     if (got != expected[i])
-      fail_msg("%s, n = %u: row %u is %.9g instead of %.9g", sim->scheme->name, sim->plan.n, i, got, expected[i]);
+      fail_msg("%s, n = %u, round %u: value %u is %.9g instead of %.9g", sim->scheme->name, sim->plan.n,
+               (unsigned)sim->round - 1, (unsigned)i, got, expected[i]);
   }
 }
 
-static void check_sum_of_tops(const char *name) {
+/* Rounds of ever other gradients, for every number of ranks. */
+static void check_definition(const char *name, uint32_t width, unsigned n_rounds) {
   for (uint32_t n = 1; n <= N_MAX; n++) {
     struct sim sim = sim_of(name, n);
-    struct sim_grads grads = draw(n, 0, n);
-    double *const expected = sum_of_tops(&grads);
+    sim.plan.width = sim.compute.width = width;
+    sim.plan.period = 2;
+    sim.plan.threshold_period = 3;
     sim_open(&sim);
-    sim_run(&sim, grads.inputs);
-    check_result(&sim, expected);
+    struct lossy *const lossy = reference_of(&sim);
+    struct zps_rng rng = {n};
+    for (unsigned round = 0; round < n_rounds; round++) { /* dyadic ones have many equals */
+      struct sim_grads grads = sim_grads_draw(&rng, n, ROWS, width, ZPS_DTYPE_F32, round % 4 == 3 ? 0.02 : 0.5,
+                                              (int)(round % 3) - 1, round % 2 ? SIM_DYADIC : SIM_RANDOM, round % 2);
+      check_round(&sim, lossy, &grads);
+      sim_grads_free(&grads);
+    }
+    lossy_destroy(lossy);
     sim_close(&sim);
-    free(expected);
-    sim_grads_free(&grads);
   }
 }
 
 static void test_topka(void **state) {
   (void)state;
-  check_sum_of_tops("topka");
+  check_definition("topka", 1, 2);
+  check_definition("topka", 3, 2);
 }
 
 static void test_topkdsa(void **state) {
   (void)state;
-  check_sum_of_tops("topkdsa");
+  check_definition("topkdsa", 1, 2);
+  check_definition("topkdsa", 3, 2);
+}
+
+static void test_gtopk(void **state) {
+  (void)state;
+  check_definition("gtopk", 1, 2);
+  check_definition("gtopk", 3, 2);
+}
+
+/* Thresholds are renewed in rounds 0, 3 and 6, and reused between. */
+static void test_oktopk(void **state) {
+  (void)state;
+  check_definition("oktopk", 1, 8);
+  check_definition("oktopk", 3, 5);
+}
+
+static void test_gaussiank(void **state) {
+  (void)state;
+  check_definition("gaussiank", 1, 4);
+  check_definition("gaussiank", 3, 2);
 }
 
 /* No two ranks have a row in common: what is kept of each shows in the result. */
-static void test_gaussiank(void **state) {
+static void test_gaussiank_counts(void **state) {
   (void)state;
   for (uint32_t n = 1; n <= N_MAX; n++) {
     struct sim sim = sim_of("gaussiank", n);
@@ -125,59 +147,6 @@ static void test_gaussiank(void **state) {
   }
 }
 
-/* What position `me` has once it has taken in those up to 2^stages after it. */
-static double *tree(const struct sim_grads *grads, uint32_t me, uint32_t stages) {
-  if (stages == 0) {
-    double *const dense = sim_grads_dense(grads, me);
-    keep_top(dense);
-    return dense;
-  }
-  double *const lower = tree(grads, me, stages - 1);
-  const uint32_t other = me + (1u << (stages - 1));
-  if (other >= grads->n) return lower;
-  double *const upper = tree(grads, other, stages - 1);
-  add(lower, upper);
-  keep_top(lower);
-  free(upper);
-  return lower;
-}
-
-static void test_gtopk(void **state) {
-  (void)state;
-  for (uint32_t n = 1; n <= N_MAX; n++) {
-    struct sim sim = sim_of("gtopk", n);
-    struct sim_grads grads = draw(n, 0, n);
-    double *const expected = tree(&grads, 0, 4);
-    sim_open(&sim);
-    sim_run(&sim, grads.inputs);
-    check_result(&sim, expected);
-    sim_close(&sim);
-    free(expected);
-    sim_grads_free(&grads);
-  }
-}
-
-/* With thresholds that are always new: the K greatest of the sum of all ranks' K greatest. */
-static void test_oktopk_is_exact(void **state) {
-  (void)state;
-  for (uint32_t n = 1; n <= N_MAX; n++) {
-    struct sim sim = sim_of("oktopk", n);
-    sim.plan.period = 2;
-    sim.plan.threshold_period = 1;
-    sim_open(&sim);
-    for (unsigned round = 0; round < 4; round++) {
-      struct sim_grads grads = draw(n, (int)(round % 3) - 1, n * 10 + round);
-      double *const expected = sum_of_tops(&grads);
-      keep_top(expected);
-      sim_run(&sim, grads.inputs);
-      check_result(&sim, expected);
-      free(expected);
-      sim_grads_free(&grads);
-    }
-    sim_close(&sim);
-  }
-}
-
 /* Between renewals: 2k(P-1)/P to 6k(P-1)/P words in, for gradients like those that the thresholds are of. */
 static void test_oktopk_words(void **state) {
   (void)state;
@@ -185,12 +154,10 @@ static void test_oktopk_words(void **state) {
     for (int overlap = 0; overlap <= 1; overlap++) {
       struct sim sim = sim_of("oktopk", n);
       struct sim_grads grads = draw(n, overlap, n);
-      double *const expected = sum_of_tops(&grads);
-      keep_top(expected);
+      struct lossy *const lossy = reference_of(&sim);
       sim_open(&sim);
       for (unsigned round = 0; round < 4; round++) {
-        sim_run(&sim, grads.inputs);
-        check_result(&sim, expected);
+        check_round(&sim, lossy, &grads);
         if (round == 0) continue; /* renews all */
         const double unit = (double)K * (n - 1) / n;
         double words = 0;
@@ -203,7 +170,7 @@ static void test_oktopk_words(void **state) {
         if (words < 2 * unit) fail_msg("n = %u: %.1f words each, under 2k(P-1)/P = %.1f", n, words, 2 * unit);
       }
       sim_close(&sim);
-      free(expected);
+      lossy_destroy(lossy);
       sim_grads_free(&grads);
     }
   }
@@ -220,8 +187,9 @@ static void test_oktopk_balances(void **state) {
   for (uint32_t n = 5; n <= 12; n++) {
     struct sim sim = sim_of("oktopk", n);
     struct sim_grads grads = draw(n, -1, n);
+    struct lossy *const lossy = reference_of(&sim);
     sim_open(&sim);
-    sim_run(&sim, grads.inputs);
+    check_round(&sim, lossy, &grads);
     for (uint32_t i = 0; i < n; i++) { /* in the rows that are this rank's alone */
       float *const values = (float *)(uintptr_t)grads.inputs[i].values;
       float own[ROWS] = {0};
@@ -230,26 +198,45 @@ static void test_oktopk_balances(void **state) {
       qsort(own, n_own, sizeof own[0], by_magnitude);
       for (uint32_t row = i; row < ROWS; row += n) values[row] = own[row / n];
     }
-    double *const expected = sum_of_tops(&grads);
-    keep_top(expected);
-    sim_run(&sim, grads.inputs);
-    check_result(&sim, expected);
+    check_round(&sim, lossy, &grads);
     /* What the first region's owner sends: all shares but its own away, and its own to all; far from all of it to all.
      */
     const uint64_t unbalanced = (uint64_t)K * (n - 1) * 2 * WORD;
     assert_true(2 * sim_out(&sim, 0).row_bytes < unbalanced + 2 * sim.plan.k * 2 * WORD);
     sim_close(&sim);
-    free(expected);
+    lossy_destroy(lossy);
     sim_grads_free(&grads);
   }
 }
 
+static zps_err_t create_reference(void *ctx) {
+  const struct lossy_config config = {.scheme = "gtopk", .n = 5, .rows = 10, .k = 2, .width = 2, .period = 32};
+  return lossy_create(&config, ctx);
+}
+
+static void destroy_reference(void *ctx) {
+  lossy_destroy(*(struct lossy **)ctx);
+}
+
+static void test_reference_without_memory(void **state) {
+  (void)state;
+  struct lossy *lossy;
+  oom_sweep(create_reference, destroy_reference, &lossy, 8);
+  const struct lossy_config other = {.scheme = "ring", .n = 5, .rows = 10, .k = 2, .width = 2, .period = 32};
+  assert_int_equal(lossy_create(&other, &lossy), ZPS_ERR_INVALID);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_topka),           cmocka_unit_test(test_topkdsa),
-      cmocka_unit_test(test_gaussiank),       cmocka_unit_test(test_gtopk),
-      cmocka_unit_test(test_oktopk_is_exact), cmocka_unit_test(test_oktopk_words),
+      cmocka_unit_test(test_topka),
+      cmocka_unit_test(test_topkdsa),
+      cmocka_unit_test(test_gaussiank),
+      cmocka_unit_test(test_gaussiank_counts),
+      cmocka_unit_test(test_gtopk),
+      cmocka_unit_test(test_oktopk),
+      cmocka_unit_test(test_oktopk_words),
       cmocka_unit_test(test_oktopk_balances),
+      cmocka_unit_test(test_reference_without_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

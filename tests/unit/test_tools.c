@@ -1,4 +1,5 @@
 /* What the tools are built on: line reading, reproducible inputs. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,8 +11,10 @@
 
 #include <cmocka.h>
 
+#include "common/base/rng.h"
 #include "worker/tools/lines.h"
 #include "worker/tools/perf_input.h"
+#include "worker/tools/perf_levels.h"
 
 /* A file with this content; the name is valid until the next call. */
 static const char *file_of(const char *text, size_t len) {
@@ -102,6 +105,61 @@ static void random_rows_are_distinct_and_repeatable(void **state) {
   }
 }
 
+static void overlaps_are_as_asked_for(void **state) {
+  (void)state;
+  enum { ROWS = 1000, WORLD = 3 };
+  for (int i = 0; i < 4; i++) {
+    const double density = i % 2 ? 0.9 : 0.05;
+    const enum perf_overlap overlap = i < 2 ? PERF_OVERLAP_SAME : PERF_OVERLAP_DISJOINT;
+    struct perf_input *input = input_of(
+        (struct perf_input_config){.rows = ROWS, .density = density, .overlap = overlap, .world = WORLD, .seed = 5});
+    unsigned n_ranks[ROWS] = {0};
+    for (uint32_t rank = 0; rank < WORLD; rank++) {
+      uint64_t n;
+      const int64_t *rows = perf_input_touched(input, 1, rank, &n);
+      const uint64_t most = overlap == PERF_OVERLAP_SAME ? ROWS : (ROWS + WORLD - 1 - rank) / WORLD;
+      const uint64_t wanted = (uint64_t)(density * ROWS + 0.5);
+      assert_int_equal(n, wanted < most ? wanted : most);
+      for (uint64_t k = 0; k < n; k++) n_ranks[rows[k]]++;
+    }
+    for (unsigned row = 0; row < ROWS; row++)
+      assert_true(overlap == PERF_OVERLAP_SAME ? n_ranks[row] == 0 || n_ranks[row] == WORLD : n_ranks[row] <= 1);
+    perf_input_destroy(input);
+  }
+}
+
+/* 4 bits: levels are sevenths of the greatest. Values are rounded down, up, to the nearest, or by fair chance. */
+static void levels_are_held_to_their_definition(void **state) {
+  (void)state;
+  enum { ROWS = 3000, WIDTH = 2, N = ROWS * WIDTH, WORLD = 2 };
+  static float exact[N], got[N];
+  for (int how = 0; how < 5; how++) {
+    struct perf_levels levels = {.rows = ROWS, .width = WIDTH, .bits = 4, .world = WORLD};
+    struct zps_rng rng = {7};
+    struct zps_error error;
+    for (unsigned range = 0; range < WORLD; range++) {
+      for (unsigned from = range * N / WORLD; from < (range + 1) * N / WORLD; from += 1024) {
+        const unsigned end = (range + 1) * N / WORLD, to = from + 1024 < end ? from + 1024 : end;
+        for (unsigned i = from; i < to; i++) {
+          const double share = i == from ? 1 : 2 * zps_rng_unit(&rng) - 1, level = floor(share * 7);
+          const double above = share * 7 - level, draw = zps_rng_unit(&rng);
+          const bool up = how == 0   ? draw < above
+                          : how == 1 ? false
+                          : how == 2 ? true
+                          : how == 3 ? draw < 0.6
+                                     : draw < above;
+          exact[i] = (float)(share * 3);
+          got[i] = (float)((level + up * (above > 0)) / 7 * 3);
+        }
+      }
+    }
+    if (how == 4) got[4000] = exact[4000] + 0.1f;
+    const zps_err_t code = perf_levels_check(&levels, 3, true, exact, got, &error);
+    assert_int_equal(code, how == 0 ? ZPS_OK : ZPS_ERR_INTERNAL);
+    if (how != 0) assert_non_null(strstr(error.text, how == 4 ? "value 0 of row 2000 is" : "the draws are biased"));
+  }
+}
+
 static void the_last_ranks_can_be_empty(void **state) {
   (void)state;
   struct perf_input *input =
@@ -180,6 +238,8 @@ int main(void) {
       cmocka_unit_test(long_lines_grow_the_buffer),
       cmocka_unit_test(missing_files_are_named),
       cmocka_unit_test(random_rows_are_distinct_and_repeatable),
+      cmocka_unit_test(overlaps_are_as_asked_for),
+      cmocka_unit_test(levels_are_held_to_their_definition),
       cmocka_unit_test(the_last_ranks_can_be_empty),
       cmocka_unit_test(traces_deal_samples_to_ranks),
       cmocka_unit_test(bad_traces_are_refused),

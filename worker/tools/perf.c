@@ -10,100 +10,6 @@
 #include <time.h>
 
 #include "common/base/clock.h"
-#include "common/base/config.h"
-#include "common/codec/values.h"
-
-static const char *const dtype_values[] = {"f32", "f64", NULL};
-static const char *const layout_values[] = {"dense", "rows", NULL};
-static const char *const op_values[] = {"sum", "mean", "max", "min", NULL};
-static const char *const codec_values[] = {"auto", "paper", NULL};
-static const char *const values_values[] = {ZPS_VALUES_NAME_LIST, NULL};
-
-enum { LEVELS_MAX = 16 };
-
-#define OPT(type_, field, ...)                                                                                  \
-  {                                                                                                             \
-    .type = (type_), .offset = offsetof(struct perf_options, field), .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, \
-    __VA_ARGS__                                                                                                 \
-  }
-static const struct zps_opt opts[] = {
-    OPT(ZPS_OPT_UINT, rows, .name = "rows", .short_flag = 'r', .arg = "R", .min = 0, .max = 1e12,
-        .help = "rows of the tensor (default: 1048576; with --trace its largest id + 1)"),
-    OPT(ZPS_OPT_UINT, width, .name = "width", .short_flag = 'w', .arg = "W", .def = "1", .min = 1, .max = 1048576,
-        .help = "values per row"),
-    OPT(ZPS_OPT_DOUBLE, density, .name = "density", .short_flag = 'd', .arg = "D", .def = "0.01", .min = 0, .max = 1,
-        .help = "share of rows that each rank touches in a step"),
-    OPT(ZPS_OPT_DOUBLE, skew, .name = "skew", .arg = "Z", .def = "0", .min = 0, .max = 10,
-        .help = "exponent of a power law over row numbers (0: uniform)"),
-    OPT(ZPS_OPT_STRING, trace, .name = "trace", .arg = "FILE",
-        .help = "row ids from FILE (plain or .xz), one sample a line, instead of random rows"),
-    OPT(ZPS_OPT_UINT, batch, .name = "batch", .short_flag = 'b', .arg = "B", .def = "128", .min = 1, .max = 1e9,
-        .help = "samples of the trace that each rank takes in a step"),
-    OPT(ZPS_OPT_UINT, steps, .name = "steps", .short_flag = 'k', .arg = "K", .def = "20", .min = 1, .max = 1000000,
-        .help = "measured steps"),
-    OPT(ZPS_OPT_UINT, warmup, .name = "warmup", .arg = "J", .def = "3", .min = 0, .max = 1000000,
-        .help = "steps before the measured ones"),
-    OPT(ZPS_OPT_UINT, threads, .name = "threads", .short_flag = 't', .arg = "T", .def = "0", .min = 0, .max = 1024,
-        .help = "threads that encode and decode (0: the library's default)"),
-    OPT(ZPS_OPT_ENUM, dtype, .name = "dtype", .def = "f32", .values = dtype_values, .help = "type of the values"),
-    OPT(ZPS_OPT_ENUM, op, .name = "op", .def = "sum", .values = op_values,
-        .help = "what is made of the ranks' gradients"),
-    OPT(ZPS_OPT_ENUM, codec, .name = "codec", .def = "auto", .values = codec_values,
-        .help = "how row numbers travel: as small as can be, or as in the Zen paper"),
-    OPT(ZPS_OPT_ENUM, values, .name = "values", .def = "raw", .values = values_values,
-        .help = "what values travel as: as they are, or rounded to 16 bits or to QSGD levels of 2, 4 or 8 bits"),
-    OPT(ZPS_OPT_ENUM, layout, .name = "layout", .def = "dense", .values = layout_values,
-        .help = "how gradients go in: a dense array, or a list of rows"),
-    OPT(ZPS_OPT_ENUM, out_layout, .name = "out", .def = "dense", .values = layout_values,
-        .help = "how results come out"),
-    OPT(ZPS_OPT_UINT, duplicates, .name = "duplicates", .arg = "N", .def = "1", .min = 1, .max = 255,
-        .help = "times each row is repeated in the list (--layout rows)"),
-    OPT(ZPS_OPT_UINT, empty, .name = "empty", .arg = "E", .def = "0", .min = 0, .max = 4096,
-        .help = "the last E ranks touch no row"),
-    OPT(ZPS_OPT_UINT, partitions, .name = "partitions", .arg = "P", .def = "0", .min = 0, .max = 65536,
-        .help = "partitions of the tensor (0: the default)"),
-    OPT(ZPS_OPT_UINT, block_bits, .name = "block-bits", .arg = "BITS", .def = "0", .min = 0, .max = 31,
-        .help = "hash blocks of 2^BITS rows"),
-    OPT(ZPS_OPT_STRING, scheme, .name = "scheme", .short_flag = 'S', .arg = "NAME",
-        .help = "how rounds are carried out: over servers: balanced sparse-ps dense-ps omnireduce; or between workers: "
-                "recursive-doubling split-allgather dsar agsparse ring rabenseifner two-level blueconnect oktopk gtopk "
-                "topka topkdsa gaussiank hierarchical; or the coordinator's choice: auto, or auto:NAME,NAME "
-                "(default: ZENPS_SCHEME, then balanced)"),
-    OPT(ZPS_OPT_UINT, topk, .name = "topk", .arg = "K", .def = "0", .min = 0, .max = 1e12,
-        .help = "rows that a lossy scheme keeps"),
-    OPT(ZPS_OPT_DOUBLE, keep, .name = "keep", .arg = "D", .def = "0", .min = 0, .max = 1,
-        .help = "the same, as a share of the rows"),
-    OPT(ZPS_OPT_STRING, levels, .name = "levels", .arg = "AxB",
-        .help =
-            "factors of the number of ranks, innermost first (blueconnect, two-level, hierarchical; default: by host)"),
-    OPT(ZPS_OPT_UINT, chunks, .name = "chunks", .arg = "C", .def = "0", .min = 0, .max = 64,
-        .help = "pieces of a dense scheme's blocks (0: of a megabyte)"),
-    OPT(ZPS_OPT_UINT, bits, .name = "bits", .arg = "B", .def = "0", .min = 0, .max = 8,
-        .help = "QSGD bits of dsar's dense half (0: exact)"),
-    OPT(ZPS_OPT_BOOL, hierarchical, .name = "hierarchical",
-        .help = "partition by Zen's Algorithm 1 instead of the ordered walk"),
-    OPT(ZPS_OPT_UINT, seed, .name = "seed", .arg = "S", .def = "1", .min = 0, .max = 1e15,
-        .help = "of rows and values"),
-    OPT(ZPS_OPT_BOOL, verify, .name = "verify", .short_flag = 'v',
-        .help = "compare every step's result, bit by bit, with the sum of all ranks' inputs (rounded as they travel)"),
-    OPT(ZPS_OPT_BOOL, json, .name = "json", .short_flag = 'j', .help = "print one line of JSON instead of a table"),
-    {0},
-};
-
-static const struct zps_opt_table table = {
-    .program = "zenps-perf",
-    .summary = "measure and verify sparse allreduce on a zenps job",
-    .description =
-        "Example: zenpsrun -n 4 --servers 2 -- zenps-perf --rows 4194304 --density 0.01 --verify\n"
-        "Every rank regenerates its rows and values from the seed, so results can be checked against an independent "
-        "sum.",
-    .opts = opts,
-    .config_size = sizeof(struct perf_options),
-};
-
-const char *perf_values_name(const struct perf_options *options) {
-  return values_values[options->values];
-}
 
 static int fail_zenps(const char *what) {
   fprintf(stderr, "zenps-perf: %s: %s\n", what, zenps_last_error()->text);
@@ -200,7 +106,7 @@ static int run_step(struct perf *perf, uint64_t step, zenps_grad_t *in, zenps_gr
     if (record(perf, request, index, ms) != ZENPS_OK) failed = fail_zenps("statistics");
   }
   if (check) perf_check_digest(perf, out);
-  if (check && !perf->lossy && perf_check_step(check, step, out, &error) != ZPS_OK) {
+  if (check && perf_check_step(check, step, out, &error) != ZPS_OK) {
     fprintf(stderr, "zenps-perf: rank %d: %s\n", zenps_rank(perf->job), error.text);
     perf->result.verified = false;
   }
@@ -277,6 +183,7 @@ static zps_err_t open_input(struct perf *perf, struct zps_error *error) {
       .rows = options->rows || options->trace ? options->rows : 1048576,
       .density = options->density,
       .skew = options->skew,
+      .overlap = (enum perf_overlap)options->overlap,
       .batch = options->batch,
       .world = (uint32_t)zenps_world(perf->job),
       .empty = (uint32_t)options->empty,
@@ -302,47 +209,21 @@ static void know_scheme(struct perf *perf) {
   perf->scheme = known ? info.scheme : "?";
   perf->balanced = strcmp(perf->scheme, "balanced") == 0;
   perf->served = perf->balanced || strcmp(perf->scheme, "sparse-ps") == 0 || strcmp(perf->scheme, "dense-ps") == 0;
-  perf->lossy = is_one_of(perf->scheme, lossy) || perf->options.bits > 0;
-  perf->value_bits = is_one_of(perf->scheme, in_rank_order) ? 24 : 12;
-}
-
-/* "2x4" */
-static bool parse_levels(const char *text, uint32_t *levels, uint32_t *n_p) {
-  for (*n_p = 0; text && *text && *n_p < LEVELS_MAX;) {
-    char *end;
-    const unsigned long level = strtoul(text, &end, 10);
-    if (end == text || level < 1 || level > 4096 || (*end != '\0' && *end != 'x')) return false;
-    levels[(*n_p)++] = (uint32_t)level;
-    text = *end == 'x' ? end + 1 : end;
-  }
-  return !text || !*text;
+  perf->lossy = is_one_of(perf->scheme, lossy);
+  perf->value_bits = perf->lossy || is_one_of(perf->scheme, in_rank_order) ? 24 : 12;
 }
 
 static int run(struct perf *perf) {
   const struct perf_options *options = &perf->options;
-  uint32_t levels[LEVELS_MAX];
+  uint32_t levels[PERF_LEVELS_MAX];
   struct zps_error error;
+  char name[32];
   zenps_tensor_options_t tensor_options;
-  ZENPS_TENSOR_OPTIONS_INIT(&tensor_options);
-  tensor_options.op = (zenps_op_t)(ZENPS_OP_SUM + options->op);
-  tensor_options.partitions = (uint32_t)options->partitions;
-  tensor_options.block_bits = (int)options->block_bits;
-  tensor_options.hierarchical = options->hierarchical;
-  tensor_options.codec = options->codec == 0 ? ZENPS_CODEC_AUTO : ZENPS_CODEC_PAPER;
-  tensor_options.values = (zenps_values_t)((int)ZENPS_VALUES_RAW + options->values);
-  tensor_options.scheme = options->scheme;
-  tensor_options.k = options->topk;
-  tensor_options.density = options->keep;
-  tensor_options.levels = levels;
-  tensor_options.chunks = (uint32_t)options->chunks;
-  tensor_options.bits = (uint32_t)options->bits;
-  if (!parse_levels(options->levels, levels, &tensor_options.n_levels)) {
-    zps_fail(&error, ZPS_ERR_INVALID, "--levels '%s' must be numbers of ranks such as 2x4", options->levels);
-    goto err;
-  }
+  snprintf(name, sizeof name, "perf.%u", perf->number);
+  if (perf_options_tensor(options, levels, &tensor_options, &error) != ZPS_OK) goto err;
   perf->value_bytes = options->dtype == 0 ? sizeof(float) : sizeof(double);
   if (open_input(perf, &error) != ZPS_OK) goto err;
-  if (zenps_tensor_open(perf->job, "perf", perf->rows, (uint32_t)options->width,
+  if (zenps_tensor_open(perf->job, name, perf->rows, (uint32_t)options->width,
                         options->dtype == 0 ? ZENPS_F32 : ZENPS_F64, &tensor_options, &perf->tensor) != ZENPS_OK)
     return fail_zenps("cannot open the tensor");
   know_scheme(perf);
@@ -352,36 +233,58 @@ static int run(struct perf *perf) {
   int failed = run_steps(perf, check);
   perf_check_destroy(check);
   if (!failed && perf_report(perf) != ZENPS_OK) failed = fail_zenps("cannot gather the results");
-  return failed || !perf->result.verified ? EXIT_FAILURE : EXIT_SUCCESS;
+  return failed;
 
 err:
   fprintf(stderr, "zenps-perf: %s\n", error.text);
   return EXIT_FAILURE;
 }
 
+/* What the whole process does. */
+struct session {
+  zenps_job_t *job;
+  unsigned n_cases;
+  uint64_t n_gathers;
+  bool failed;
+};
+
+/* The job can go on unless a round failed; what a result was not equal to does not matter to the next case. */
+static bool run_case(void *ctx, const struct perf_options *options) {
+  struct session *session = ctx;
+  struct perf perf = {.options = *options,
+                      .job = session->job,
+                      .number = session->n_cases++,
+                      .n_gathers_p = &session->n_gathers,
+                      .result.verified = true};
+  const bool went = run(&perf) == EXIT_SUCCESS;
+  session->failed |= !went || !perf.result.verified;
+  perf_input_destroy(perf.input);
+  result_fini(&perf.result);
+  return went;
+}
+
 int main(int argc, char **argv) {
-  struct perf perf = {.job = NULL};
-  struct zps_config_rest rest;
+  struct session session = {.job = NULL};
+  struct perf_options given;
   struct zps_error error;
-  if (zps_config_load(&table, argc, argv, NULL, &perf.options, &rest, &error) != ZPS_OK) {
+  bool exit_now;
+  if (perf_options_load(argc, argv, &given, &exit_now, &error) != ZPS_OK) {
     fprintf(stderr, "zenps-perf: %s\n", error.text);
     return 2;
   }
-  if (rest.exit_now) return EXIT_SUCCESS;
-  int failed;
-  if (perf.options.duplicates > 1 && perf.options.layout == 0) {
-    fprintf(stderr, "zenps-perf: --duplicates %llu needs --layout rows: a dense array has each row once\n",
-            (unsigned long long)perf.options.duplicates);
-    failed = 2;
-  } else {
-    zenps_options_t options;
-    ZENPS_OPTIONS_INIT(&options);
-    options.threads = (int)perf.options.threads;
-    failed = zenps_open(&options, &perf.job) == ZENPS_OK ? run(&perf) : fail_zenps("cannot join the job");
+  if (exit_now) return EXIT_SUCCESS;
+  zenps_options_t options;
+  ZENPS_OPTIONS_INIT(&options);
+  options.threads = (int)given.threads;
+  if (zenps_open(&options, &session.job) != ZENPS_OK) {
+    session.failed = fail_zenps("cannot join the job");
+  } else if (!given.cases) {
+    run_case(&session, &given);
+  } else if (perf_cases_run(argc, argv, &given, run_case, &session, &error) != ZPS_OK) {
+    fprintf(stderr, "zenps-perf: %s\n", error.text);
+    session.failed = true;
   }
-  zenps_close(perf.job);
-  perf_input_destroy(perf.input);
-  result_fini(&perf.result);
-  zps_config_fini(&table, &perf.options);
-  return failed;
+  zenps_close(session.job);
+  perf_options_fini(&given);
+  return session.failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

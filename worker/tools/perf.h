@@ -1,5 +1,5 @@
-/* zenps-perf: what its parts share. perf.c runs the steps, perf_check.c verifies them, perf_report.c gathers and
- * prints. */
+/* zenps-perf: what its parts share. perf_options.c says what is asked for, perf.c runs the steps, perf_check.c verifies
+ * them, perf_report.c gathers and prints. */
 #ifndef ZPS_TOOLS_PERF_H
 #define ZPS_TOOLS_PERF_H
 
@@ -11,9 +11,9 @@
 struct perf_options {
   uint64_t rows, width, batch, steps, warmup, threads, empty, seed, partitions, duplicates;
   double density, skew;
-  char *trace;
+  char *trace, *cases;
   uint64_t block_bits;
-  int dtype, layout, out_layout, op, codec, values; /* indices into the option's values */
+  int overlap, dtype, layout, out_layout, op, codec, values; /* indices into the option's values */
   char *scheme, *levels;
   uint64_t topk, chunks, bits;
   double keep;
@@ -35,9 +35,12 @@ struct perf_result {
   bool verified;
 };
 
+/* One case: a tensor of its own in the job. */
 struct perf {
   struct perf_options options;
   zenps_job_t *job;
+  unsigned number;       /* of the case */
+  uint64_t *n_gathers_p; /* the job's, which number them */
   zenps_tensor_t *tensor;
   struct perf_input *input;
   uint64_t rows;
@@ -45,26 +48,39 @@ struct perf {
   const char *scheme;  /* the tensor's */
   bool balanced;       /* it is that one */
   bool served;         /* servers own rows */
-  bool lossy;          /* it keeps only some rows: what is checked is that all ranks got the same */
-  unsigned value_bits; /* fewer where the scheme adds in an order of its own: then every order gives the same bits */
+  bool lossy;          /* it keeps only some rows */
+  unsigned value_bits; /* fewer where the scheme adds in an order of its own that the reference does not follow: then
+                          every order gives the same bits */
   uint64_t digest;     /* of all results so far */
   struct perf_result result;
 };
+
+/* perf_options.c */
+enum { PERF_LEVELS_MAX = 16 };
+zps_err_t perf_options_load(int argc, char **argv, struct perf_options *options, bool *exit_now_p,
+                            struct zps_error *error) ZPS_MUSTCHECK;
+void perf_options_fini(struct perf_options *options);
+/* `levels` (PERF_LEVELS_MAX) and the options must outlive `tensor`. */
+zps_err_t perf_options_tensor(const struct perf_options *options, uint32_t *levels, zenps_tensor_options_t *tensor,
+                              struct zps_error *error) ZPS_MUSTCHECK;
+/* What values travel as. */
+const char *perf_values_name(const struct perf_options *options);
+/* Calls `run` for each line of given->cases, with the options of argv and then the line's; until it returns false. */
+typedef bool perf_case_fn(void *ctx, const struct perf_options *options);
+zps_err_t perf_cases_run(int argc, char **argv, const struct perf_options *given, perf_case_fn *run, void *ctx,
+                         struct zps_error *error) ZPS_MUSTCHECK;
 
 /* perf_check.c: the reference sum, kept between calls. */
 struct perf_check;
 zps_err_t perf_check_create(struct perf *perf, struct perf_check **check_p, struct zps_error *error) ZPS_MUSTCHECK;
 void perf_check_destroy(struct perf_check *check);
-/* Compares a result of `step` with the sum of all ranks' regenerated inputs, bit by bit. ZPS_ERR_INTERNAL says where
- * the first difference is. */
+/* Compares a result of `step`, which are called for in order from 0 on, with what all ranks' regenerated inputs should
+ * give. ZPS_ERR_INTERNAL says where the first difference is. */
 zps_err_t perf_check_step(struct perf_check *check, uint64_t step, const zenps_grad_t *out,
                           struct zps_error *error) ZPS_MUSTCHECK;
 
 /* Takes a result into perf->digest. */
 void perf_check_digest(struct perf *perf, const zenps_grad_t *out);
-
-/* perf.c: what values travel as. */
-const char *perf_values_name(const struct perf_options *options);
 
 /* perf_report.c: gathers every rank's figures through the job itself; rank 0 prints. */
 zenps_status_t perf_report(struct perf *perf);

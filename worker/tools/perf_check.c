@@ -1,8 +1,13 @@
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/tools/lossy.h"
 #include "worker/tools/perf.h"
+#include "worker/tools/perf_levels.h"
 #include "worker/tools/perf_round.h"
+
+enum { OKTOPK_PERIOD = 32 }; /* what a tensor's rounds have between exact thresholds */
 
 struct perf_check {
   struct perf *perf;
@@ -11,7 +16,30 @@ struct perf_check {
   struct perf_round *round; /* NULL: values travel as they are */
   void *own;                /* where it is not added as it is: one rank's gradient */
   uint8_t *own_touched;
+  struct lossy *lossy;       /* NULL: nothing is dropped */
+  uint64_t step;             /* of its reference */
+  struct perf_levels levels; /* bits 0: the dense half is exact */
 };
+
+static zps_err_t open_lossy(struct perf_check *check, struct zps_error *error) {
+  const struct perf *perf = check->perf;
+  const struct perf_options *options = &perf->options;
+  if (ZENPS_OP_SUM + (int)options->op > ZENPS_OP_MEAN)
+    return zps_fail(error, ZPS_ERR_INVALID, "--verify knows of lossy schemes the sum and the mean, no max or min");
+  const uint64_t k = (uint64_t)llround(options->keep * (double)perf->rows);
+  const struct lossy_config config = {
+      .scheme = perf->scheme,
+      .n = (uint32_t)zenps_world(perf->job),
+      .rows = perf->rows,
+      .width = (uint32_t)options->width,
+      .k = options->topk ? options->topk
+           : k           ? k
+                         : 1,
+      .period = OKTOPK_PERIOD,
+      .f32 = perf->value_bytes == 4,
+  };
+  return lossy_create(&config, &check->lossy);
+}
 
 zps_err_t perf_check_create(struct perf *perf, struct perf_check **check_p, struct zps_error *error) {
   struct perf_check *check = calloc(1, sizeof *check);
@@ -22,11 +50,17 @@ zps_err_t perf_check_create(struct perf *perf, struct perf_check **check_p, stru
   zps_err_t code = ZPS_OK;
   bool ok = check->sum && check->touched;
   const bool rounds = perf->options.values != 0, adds = ZENPS_OP_SUM + (int)perf->options.op <= ZENPS_OP_MEAN;
-  if (rounds || !adds) {
+  check->levels = (struct perf_levels){.rows = perf->rows,
+                                       .width = perf->options.width,
+                                       .bits = perf->options.bits,
+                                       .world = (uint32_t)zenps_world(perf->job)};
+  if (perf->lossy) code = open_lossy(check, error);
+  if (code == ZPS_ERR_NOMEM) ok = false;
+  if (rounds || !adds || perf->lossy || perf->options.bits) {
     check->own = calloc(perf->rows * perf->options.width, perf->value_bytes);
     check->own_touched = calloc(perf->rows, 1);
     ok &= check->own && check->own_touched;
-    if (ok && rounds) code = perf_round_create(perf->tensor, &check->round, error);
+    if (ok && code == ZPS_OK && rounds) code = perf_round_create(perf->tensor, &check->round, error);
   }
   if (!ok) code = zps_fail(error, ZPS_ERR_NOMEM, "--verify: out of memory for further copies of the tensor");
   if (code != ZPS_OK) {
@@ -44,6 +78,7 @@ void perf_check_destroy(struct perf_check *check) {
   free(check->own);
   free(check->own_touched);
   perf_round_destroy(check->round);
+  lossy_destroy(check->lossy);
   free(check);
 }
 
@@ -157,12 +192,43 @@ static bool same_row(struct perf_check *check, uint64_t row, const char *got) {
   return same;
 }
 
+static double load(const struct perf *perf, const void *values, uint64_t i) {
+  return perf->value_bytes == 4 ? (double)((const float *)values)[i] : ((const double *)values)[i];
+}
+
+static void load_rank(void *ctx, uint32_t rank, double *values) {
+  struct perf_check *check = ctx;
+  const uint64_t width = check->perf->options.width;
+  add_rows(check, check->step, rank, check->own, check->own_touched);
+  for (uint64_t row = 0; row < check->perf->rows; row++) {
+    if (!check->own_touched[row]) continue;
+    for (uint64_t c = row * width; c < (row + 1) * width; c++) values[c] = load(check->perf, check->own, c);
+    memset((char *)check->own + row * width * check->perf->value_bytes, 0, width * check->perf->value_bytes);
+    check->own_touched[row] = 0;
+  }
+}
+
+static void sum_kept(struct perf_check *check, uint64_t step) {
+  const struct perf *perf = check->perf;
+  check->step = step;
+  const double *kept = lossy_next(check->lossy, load_rank, check);
+  for (uint64_t i = 0; i < perf->rows * perf->options.width; i++) {
+    if (kept[i] == 0) continue;
+    check->touched[i / perf->options.width] = 1;
+    if (perf->value_bytes == 4)
+      ((float *)check->sum)[i] = (float)kept[i];
+    else
+      ((double *)check->sum)[i] = kept[i];
+  }
+}
+
 /* What all ranks should get. */
 static void make_reference(struct perf_check *check, uint64_t step) {
   const struct perf *perf = check->perf;
   const uint32_t world = (uint32_t)zenps_world(perf->job);
-  for (uint32_t rank = 0; rank < world; rank++) {
-    if (check->own)
+  if (check->lossy) sum_kept(check, step);
+  for (uint32_t rank = 0; !check->lossy && rank < world; rank++) {
+    if (perf->options.values != 0 || ZENPS_OP_SUM + (int)perf->options.op > ZENPS_OP_MEAN)
       add_sent(check, step, rank);
     else
       add_rows(check, step, rank, check->sum, check->touched);
@@ -187,10 +253,27 @@ void perf_check_digest(struct perf *perf, const zenps_grad_t *out) {
   digest(&perf->digest, out->values, n * perf->options.width * perf->value_bytes);
 }
 
+/* A result whose dense half travelled as levels; clears the reference. */
+static zps_err_t check_levels(struct perf_check *check, uint64_t step, const zenps_grad_t *out,
+                              struct zps_error *error) {
+  const struct perf *perf = check->perf;
+  const size_t row_bytes = perf->options.width * perf->value_bytes;
+  const bool dense = out->layout == ZENPS_DENSE;
+  for (uint64_t i = 0; !dense && i < out->nnz; i++)
+    memcpy((char *)check->own + (size_t)out->row_ids[i] * row_bytes, (char *)out->values + i * row_bytes, row_bytes);
+  const zps_err_t code = perf_levels_check(&check->levels, step, perf->value_bytes == 4, check->sum,
+                                           dense ? out->values : check->own, error);
+  memset(check->sum, 0, perf->rows * row_bytes);
+  memset(check->own, 0, perf->rows * row_bytes);
+  memset(check->touched, 0, perf->rows);
+  return code;
+}
+
 zps_err_t perf_check_step(struct perf_check *check, uint64_t step, const zenps_grad_t *out, struct zps_error *error) {
   const struct perf *perf = check->perf;
   const size_t row_bytes = perf->options.width * perf->value_bytes;
   make_reference(check, step);
+  if (check->levels.bits) return check_levels(check, step, out, error);
   uint64_t at = 0, bad = 0, first_bad = 0;
   for (uint64_t row = 0; row < perf->rows; row++) {
     const char *got = NULL;

@@ -128,25 +128,27 @@ static void touch(struct perf_input *input, uint64_t row, uint64_t *n) {
   input->touched[(*n)++] = (int64_t)row;
 }
 
-/* One row by the power law: the inverse of its continuous distribution function, so low row numbers are the hot ones.
- */
-static uint64_t draw(const struct perf_input *input, struct zps_rng *rng) {
-  const double u = zps_rng_unit(rng), s = input->config.skew, rows = (double)input->rows;
-  if (s == 0) return zps_rng_below(rng, input->rows);
+/* One of `n_rows` by the power law: the inverse of its continuous distribution function, so low row numbers are the hot
+ * ones. */
+static uint64_t draw(const struct perf_input *input, uint64_t n_rows, struct zps_rng *rng) {
+  const double u = zps_rng_unit(rng), s = input->config.skew, rows = (double)n_rows;
+  if (s == 0) return zps_rng_below(rng, n_rows);
   const double x = fabs(s - 1) < 1e-9 ? pow(rows + 1, u) : pow(u * (pow(rows + 1, 1 - s) - 1) + 1, 1 / (1 - s));
   const uint64_t row = (uint64_t)(x - 1);
-  return row < input->rows ? row : input->rows - 1;
+  return row < n_rows ? row : n_rows - 1;
 }
 
-static void touch_random(struct perf_input *input, struct zps_rng *rng, uint64_t *n) {
-  const uint64_t wanted = input->per_rank;
-  if (wanted > input->rows / 2) { /* selection sampling: one pass, exactly `wanted` */
-    for (uint64_t row = 0; row < input->rows; row++)
-      if (zps_rng_below(rng, input->rows - row) < wanted - *n) input->touched[(*n)++] = (int64_t)row;
+/* Of the rows first, first + stride, ... */
+static void touch_random(struct perf_input *input, struct zps_rng *rng, uint64_t first, uint64_t stride, uint64_t *n) {
+  const uint64_t n_rows = input->rows > first ? (input->rows - first + stride - 1) / stride : 0;
+  const uint64_t wanted = input->per_rank < n_rows ? input->per_rank : n_rows;
+  if (wanted > n_rows / 2) { /* selection sampling: one pass, exactly `wanted` */
+    for (uint64_t row = 0; row < n_rows; row++)
+      if (zps_rng_below(rng, n_rows - row) < wanted - *n) input->touched[(*n)++] = (int64_t)(first + row * stride);
     return;
   }
   for (uint64_t tries = 0; *n < wanted; tries++) /* a steep law runs out of hot rows: the rest falls evenly */
-    touch(input, tries < 16 * wanted ? draw(input, rng) : zps_rng_below(rng, input->rows), n);
+    touch(input, first + stride * (tries < 16 * wanted ? draw(input, n_rows, rng) : zps_rng_below(rng, n_rows)), n);
 }
 
 const int64_t *perf_input_touched(struct perf_input *input, uint64_t step, uint32_t rank, uint64_t *n_p) {
@@ -160,8 +162,10 @@ const int64_t *perf_input_touched(struct perf_input *input, uint64_t step, uint3
           touch(input, (uint64_t)input->ids[k], &n);
       }
     } else {
-      struct zps_rng rng = {zps_hash_mix64(config->seed ^ zps_hash_mix64(step * config->world + rank + 1))};
-      touch_random(input, &rng, &n);
+      const bool disjoint = config->overlap == PERF_OVERLAP_DISJOINT;
+      const uint32_t drawer = config->overlap == PERF_OVERLAP_SAME ? 0 : rank;
+      struct zps_rng rng = {zps_hash_mix64(config->seed ^ zps_hash_mix64(step * config->world + drawer + 1))};
+      touch_random(input, &rng, disjoint ? rank : 0, disjoint ? config->world : 1, &n);
     }
   }
   for (uint64_t i = 0; i < n; i++) input->seen[input->touched[i] / 64] = 0;

@@ -11,12 +11,19 @@
 #include "common/base/err.h"
 #include "common/base/hash.h"
 
+enum perf_overlap {
+  PERF_OVERLAP_RANDOM,  /* each rank draws its rows for itself */
+  PERF_OVERLAP_SAME,    /* all ranks have the same */
+  PERF_OVERLAP_DISJOINT /* no two ranks have one in common: rank r has of the rows r, r + world, ... */
+};
+
 struct perf_input_config {
-  const char *trace; /* file of row ids, one sample a line; NULL: random rows */
-  uint64_t rows;     /* 0 with a trace: largest id + 1 */
-  double density;    /* random rows: share of the rows, each rank and step */
-  double skew;       /* random rows: exponent of a power law over row numbers; 0: uniform */
-  uint64_t batch;    /* trace: samples a rank takes per step */
+  const char *trace;         /* file of row ids, one sample a line; NULL: random rows */
+  uint64_t rows;             /* 0 with a trace: largest id + 1 */
+  double density;            /* random rows: share of the rows, each rank and step */
+  double skew;               /* random rows: exponent of a power law over row numbers; 0: uniform */
+  enum perf_overlap overlap; /* random rows */
+  uint64_t batch;            /* trace: samples a rank takes per step */
   uint32_t world;
   uint32_t empty; /* the last so many ranks contribute nothing */
   uint64_t seed;

@@ -80,6 +80,13 @@ static void find_imbalance(const struct perf *perf, const double *sent, const do
   }
 }
 
+/* One tensor for each width that is needed. */
+static zenps_status_t gather(struct perf *perf, uint32_t width, const double *own, double **all_p) {
+  char name[32];
+  snprintf(name, sizeof name, "perf.figures.%u", width);
+  return zps_gather(perf->job, name, (*perf->n_gathers_p)++, width, own, all_p);
+}
+
 static zenps_status_t summarise(struct perf *perf, struct summary *summary) {
   struct perf_result *result = &perf->result;
   const int world = zenps_world(perf->job);
@@ -90,11 +97,11 @@ static zenps_status_t summarise(struct perf *perf, struct summary *summary) {
       (double)result->nnz_out,    result->worst_push,           result->cpu_ms,
       result->verified,           (double)(perf->digest >> 32), (double)(uint32_t)perf->digest};
   double *fields = NULL, *ms = NULL, *sent = NULL, *own_sent = calloc(result->partitions, sizeof *own_sent);
-  zenps_status_t status = own_sent ? zps_gather(perf->job, "perf.fields", 0, N_FIELDS, own, &fields) : ZENPS_ERR_NOMEM;
-  if (status == ZENPS_OK) status = zps_gather(perf->job, "perf.ms", 0, (uint32_t)steps, result->ms, &ms);
+  zenps_status_t status = own_sent ? gather(perf, N_FIELDS, own, &fields) : ZENPS_ERR_NOMEM;
+  if (status == ZENPS_OK) status = gather(perf, (uint32_t)steps, result->ms, &ms);
   if (status == ZENPS_OK) {
     for (uint32_t p = 0; p < result->partitions; p++) own_sent[p] = (double)result->sent[p];
-    status = zps_gather(perf->job, "perf.sent", 0, result->partitions, own_sent, &sent);
+    status = gather(perf, result->partitions, own_sent, &sent);
   }
   if (status == ZENPS_OK) {
     summary->verified = true;
@@ -189,7 +196,9 @@ static void print_json(const struct perf *perf, const struct summary *summary) {
 }
 
 static const char *verdict(const struct perf *perf) {
-  return perf->lossy ? "every step gave all ranks the same bits" : "every step equals the reference sum, bit for bit";
+  return perf->options.bits ? "every value of every step is a level next to the reference, and the draws are fair"
+         : perf->lossy      ? "every step equals what the scheme's definition keeps, bit for bit"
+                            : "every step equals the reference sum, bit for bit";
 }
 
 static void print_table(const struct perf *perf, const struct summary *summary) {

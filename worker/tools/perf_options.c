@@ -1,0 +1,209 @@
+/* zenps-perf: its options, from the command line and from a file of cases. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/config.h"
+#include "common/codec/values.h"
+#include "worker/tools/lines.h"
+#include "worker/tools/perf.h"
+
+enum { ARGS_MAX = 256 };
+
+static const char *const dtype_values[] = {"f32", "f64", NULL};
+static const char *const overlap_values[] = {"random", "same", "disjoint", NULL};
+static const char *const layout_values[] = {"dense", "rows", NULL};
+static const char *const op_values[] = {"sum", "mean", "max", "min", NULL};
+static const char *const codec_values[] = {"auto", "paper", NULL};
+static const char *const values_values[] = {ZPS_VALUES_NAME_LIST, NULL};
+
+#define OPT(type_, field, ...)                                                                                  \
+  {                                                                                                             \
+    .type = (type_), .offset = offsetof(struct perf_options, field), .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, \
+    __VA_ARGS__                                                                                                 \
+  }
+static const struct zps_opt opts[] = {
+    OPT(ZPS_OPT_UINT, rows, .name = "rows", .short_flag = 'r', .arg = "R", .min = 0, .max = 1e12,
+        .help = "rows of the tensor (default: 1048576; with --trace its largest id + 1)"),
+    OPT(ZPS_OPT_UINT, width, .name = "width", .short_flag = 'w', .arg = "W", .def = "1", .min = 1, .max = 1048576,
+        .help = "values per row"),
+    OPT(ZPS_OPT_DOUBLE, density, .name = "density", .short_flag = 'd', .arg = "D", .def = "0.01", .min = 0, .max = 1,
+        .help = "share of rows that each rank touches in a step"),
+    OPT(ZPS_OPT_DOUBLE, skew, .name = "skew", .arg = "Z", .def = "0", .min = 0, .max = 10,
+        .help = "exponent of a power law over row numbers (0: uniform)"),
+    OPT(ZPS_OPT_ENUM, overlap, .name = "overlap", .def = "random", .values = overlap_values,
+        .help = "whether ranks touch rows at random, all the same ones, or none that another touches (then at most an "
+                "even share of the rows)"),
+    OPT(ZPS_OPT_STRING, trace, .name = "trace", .arg = "FILE",
+        .help = "row ids from FILE (plain or .xz), one sample a line, instead of random rows"),
+    OPT(ZPS_OPT_UINT, batch, .name = "batch", .short_flag = 'b', .arg = "B", .def = "128", .min = 1, .max = 1e9,
+        .help = "samples of the trace that each rank takes in a step"),
+    OPT(ZPS_OPT_UINT, steps, .name = "steps", .short_flag = 'k', .arg = "K", .def = "20", .min = 1, .max = 1000000,
+        .help = "measured steps"),
+    OPT(ZPS_OPT_UINT, warmup, .name = "warmup", .arg = "J", .def = "3", .min = 0, .max = 1000000,
+        .help = "steps before the measured ones"),
+    OPT(ZPS_OPT_UINT, threads, .name = "threads", .short_flag = 't', .arg = "T", .def = "0", .min = 0, .max = 1024,
+        .help = "threads that encode and decode (0: the library's default)"),
+    OPT(ZPS_OPT_ENUM, dtype, .name = "dtype", .def = "f32", .values = dtype_values, .help = "type of the values"),
+    OPT(ZPS_OPT_ENUM, op, .name = "op", .def = "sum", .values = op_values,
+        .help = "what is made of the ranks' gradients"),
+    OPT(ZPS_OPT_ENUM, codec, .name = "codec", .def = "auto", .values = codec_values,
+        .help = "how row numbers travel: as small as can be, or as in the Zen paper"),
+    OPT(ZPS_OPT_ENUM, values, .name = "values", .def = "raw", .values = values_values,
+        .help = "what values travel as: as they are, or rounded to 16 bits or to QSGD levels of 2, 4 or 8 bits"),
+    OPT(ZPS_OPT_ENUM, layout, .name = "layout", .def = "dense", .values = layout_values,
+        .help = "how gradients go in: a dense array, or a list of rows"),
+    OPT(ZPS_OPT_ENUM, out_layout, .name = "out", .def = "dense", .values = layout_values,
+        .help = "how results come out"),
+    OPT(ZPS_OPT_UINT, duplicates, .name = "duplicates", .arg = "N", .def = "1", .min = 1, .max = 255,
+        .help = "times each row is repeated in the list (--layout rows)"),
+    OPT(ZPS_OPT_UINT, empty, .name = "empty", .arg = "E", .def = "0", .min = 0, .max = 4096,
+        .help = "the last E ranks touch no row"),
+    OPT(ZPS_OPT_UINT, partitions, .name = "partitions", .arg = "P", .def = "0", .min = 0, .max = 65536,
+        .help = "partitions of the tensor (0: the default)"),
+    OPT(ZPS_OPT_UINT, block_bits, .name = "block-bits", .arg = "BITS", .def = "0", .min = 0, .max = 31,
+        .help = "hash blocks of 2^BITS rows"),
+    OPT(ZPS_OPT_STRING, scheme, .name = "scheme", .short_flag = 'S', .arg = "NAME",
+        .help = "how rounds are carried out: over servers: balanced sparse-ps dense-ps omnireduce; or between workers: "
+                "recursive-doubling split-allgather dsar agsparse ring rabenseifner two-level blueconnect oktopk gtopk "
+                "topka topkdsa gaussiank hierarchical; or the coordinator's choice: auto, or auto:NAME,NAME "
+                "(default: ZENPS_SCHEME, then balanced)"),
+    OPT(ZPS_OPT_UINT, topk, .name = "topk", .arg = "K", .def = "0", .min = 0, .max = 1e12,
+        .help = "rows that a lossy scheme keeps"),
+    OPT(ZPS_OPT_DOUBLE, keep, .name = "keep", .arg = "D", .def = "0", .min = 0, .max = 1,
+        .help = "the same, as a share of the rows"),
+    OPT(ZPS_OPT_STRING, levels, .name = "levels", .arg = "AxB",
+        .help =
+            "factors of the number of ranks, innermost first (blueconnect, two-level, hierarchical; default: by host)"),
+    OPT(ZPS_OPT_UINT, chunks, .name = "chunks", .arg = "C", .def = "0", .min = 0, .max = 64,
+        .help = "pieces of a dense scheme's blocks (0: of a megabyte)"),
+    OPT(ZPS_OPT_UINT, bits, .name = "bits", .arg = "B", .def = "0", .min = 0, .max = 8,
+        .help = "QSGD bits of dsar's dense half (0: exact)"),
+    OPT(ZPS_OPT_BOOL, hierarchical, .name = "hierarchical",
+        .help = "partition by Zen's Algorithm 1 instead of the ordered walk"),
+    OPT(ZPS_OPT_UINT, seed, .name = "seed", .arg = "S", .def = "1", .min = 0, .max = 1e15,
+        .help = "of rows and values"),
+    OPT(ZPS_OPT_BOOL, verify, .name = "verify", .short_flag = 'v',
+        .help = "compare every step's result, bit by bit, with the sum of all ranks' inputs (rounded as they travel), "
+                "or with what the scheme's definition keeps of it; QSGD levels of --bits with their bounds and "
+                "expectation"),
+    OPT(ZPS_OPT_STRING, cases, .name = "cases", .arg = "FILE",
+        .help = "run once for each line of FILE, with the line's options after those given here, all in one job"),
+    OPT(ZPS_OPT_BOOL, json, .name = "json", .short_flag = 'j', .help = "print one line of JSON instead of a table"),
+    {0},
+};
+
+static const struct zps_opt_table table = {
+    .program = "zenps-perf",
+    .summary = "measure and verify sparse allreduce on a zenps job",
+    .description =
+        "Example: zenpsrun -n 4 --servers 2 -- zenps-perf --rows 4194304 --density 0.01 --verify\n"
+        "Every rank regenerates its rows and values from the seed, so results can be checked against an independent "
+        "sum.\n"
+        "Lossy schemes are held to their papers' definitions: topka, topkdsa, gaussiank and gtopk step by step; oktopk "
+        "with the thresholds that its own last exact step had to find, which it renews every 32 steps.",
+    .opts = opts,
+    .config_size = sizeof(struct perf_options),
+};
+
+const char *perf_values_name(const struct perf_options *options) {
+  return values_values[options->values];
+}
+
+/* "2x4" */
+static bool parse_levels(const char *text, uint32_t *levels, uint32_t *n_p) {
+  for (*n_p = 0; text && *text && *n_p < PERF_LEVELS_MAX;) {
+    char *end;
+    const unsigned long level = strtoul(text, &end, 10);
+    if (end == text || level < 1 || level > 4096 || (*end != '\0' && *end != 'x')) return false;
+    levels[(*n_p)++] = (uint32_t)level;
+    text = *end == 'x' ? end + 1 : end;
+  }
+  return !text || !*text;
+}
+
+zps_err_t perf_options_load(int argc, char **argv, struct perf_options *options, bool *exit_now_p,
+                            struct zps_error *error) {
+  struct zps_config_rest rest;
+  const zps_err_t code = zps_config_load(&table, argc, argv, NULL, options, &rest, error);
+  if (code != ZPS_OK) return code;
+  *exit_now_p = rest.exit_now;
+  if (options->duplicates > 1 && options->layout == 0) {
+    const unsigned long long n = options->duplicates;
+    perf_options_fini(options);
+    return zps_fail(error, ZPS_ERR_INVALID, "--duplicates %llu needs --layout rows: a dense array has each row once",
+                    n);
+  }
+  return ZPS_OK;
+}
+
+void perf_options_fini(struct perf_options *options) {
+  zps_config_fini(&table, options);
+}
+
+zps_err_t perf_options_tensor(const struct perf_options *options, uint32_t *levels, zenps_tensor_options_t *tensor,
+                              struct zps_error *error) {
+  ZENPS_TENSOR_OPTIONS_INIT(tensor);
+  tensor->op = (zenps_op_t)(ZENPS_OP_SUM + options->op);
+  tensor->partitions = (uint32_t)options->partitions;
+  tensor->block_bits = (int)options->block_bits;
+  tensor->hierarchical = options->hierarchical;
+  tensor->codec = options->codec == 0 ? ZENPS_CODEC_AUTO : ZENPS_CODEC_PAPER;
+  tensor->values = (zenps_values_t)((int)ZENPS_VALUES_RAW + options->values);
+  tensor->scheme = options->scheme;
+  tensor->k = options->topk;
+  tensor->density = options->keep;
+  tensor->levels = levels;
+  tensor->chunks = (uint32_t)options->chunks;
+  tensor->bits = (uint32_t)options->bits;
+  if (!parse_levels(options->levels, levels, &tensor->n_levels))
+    return zps_fail(error, ZPS_ERR_INVALID, "--levels '%s' must be numbers of ranks such as 2x4", options->levels);
+  return ZPS_OK;
+}
+
+/* ------------------------------------------------------------ cases */
+
+/* Options that are the whole job's. */
+static bool same_job(const struct perf_options *options, const struct perf_options *given) {
+  return options->threads == given->threads && strcmp(options->cases, given->cases) == 0;
+}
+
+static zps_err_t load_line(char *line, int argc, char **argv, const struct perf_options *given,
+                           struct perf_options *options, struct zps_error *error) {
+  char *args[ARGS_MAX], *rest = NULL;
+  int n = 0;
+  bool exit_now;
+  for (; n < argc && n < ARGS_MAX; n++) args[n] = argv[n];
+  for (char *word = strtok_r(line, " \t", &rest); word; word = strtok_r(NULL, " \t", &rest)) {
+    if (n == ARGS_MAX) return zps_fail(error, ZPS_ERR_INVALID, "more than %d options", ARGS_MAX);
+    args[n++] = word;
+  }
+  const zps_err_t code = perf_options_load(n, args, options, &exit_now, error);
+  if (code != ZPS_OK) return code;
+  if (!exit_now && same_job(options, given)) return ZPS_OK;
+  perf_options_fini(options);
+  return zps_fail(error, ZPS_ERR_INVALID, "--cases, --threads, --help and --version are not for single cases");
+}
+
+zps_err_t perf_cases_run(int argc, char **argv, const struct perf_options *given, perf_case_fn *run, void *ctx,
+                         struct zps_error *error) {
+  struct zps_lines *lines;
+  struct zps_error why;
+  zps_err_t code = zps_lines_open(given->cases, &lines, error);
+  if (code != ZPS_OK) return code;
+  char *line;
+  size_t len;
+  while ((code = zps_lines_next(lines, &line, &len, error)) == ZPS_OK) {
+    struct perf_options options;
+    if (line[strspn(line, " \t")] == '\0' || line[0] == '#') continue;
+    code = load_line(line, argc, argv, given, &options, &why);
+    if (code != ZPS_OK) {
+      zps_fail(error, code, "%s, line %llu: %s", given->cases, (unsigned long long)zps_lines_number(lines), why.text);
+      break;
+    }
+    const bool go_on = run(ctx, &options);
+    perf_options_fini(&options);
+    if (!go_on) break;
+  }
+  zps_lines_close(lines);
+  return code == ZPS_ERR_CLOSED ? ZPS_OK : code;
+}
