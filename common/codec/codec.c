@@ -153,20 +153,16 @@ static zps_err_t check_rice(const struct zps_slice_view *view, struct zps_error 
   const char *const name = codecs[view->codec];
   const uint32_t n = view->codec == ZPS_CODEC_RICE ? view->z : view->m - view->z;
   struct zps_rice_reader reader;
-  uint32_t numbers[ZPS_RICE_BLOCK];
   zps_rice_reader_init(&reader, view->m, n, view->index, view->index_bytes);
-  while (zps_rice_read(&reader, numbers) > 0) {
-  }
+  if (zps_rice_skip(&reader)) return ZPS_OK;
   if (reader.left > 0)
     return zps_fail(error, ZPS_ERR_PROTOCOL,
                     "%s slice: the block at position %u of %u leads beyond the partition's %u ranks or the %llu bytes",
                     name, n - reader.left, n, view->m, (unsigned long long)view->index_bytes);
-  if (!zps_rice_at_end(&reader))
-    return zps_fail(error, ZPS_ERR_PROTOCOL,
-                    "%s slice: the code ends at bit %llu: its %llu bytes must end there, "
-                    "padded with zeros",
-                    name, (unsigned long long)reader.bit, (unsigned long long)view->index_bytes);
-  return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_PROTOCOL,
+                  "%s slice: the code ends at bit %llu: its %llu bytes must end there, "
+                  "padded with zeros",
+                  name, (unsigned long long)reader.bit, (unsigned long long)view->index_bytes);
 }
 
 zps_err_t zps_slice_view_init(struct zps_slice_view *view, uint32_t codec, uint32_t m, uint32_t nnz, uint32_t width,

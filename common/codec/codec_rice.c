@@ -2,9 +2,10 @@
 
 #include <string.h>
 
-#include "common/codec/bits.h"
+#include "common/codec/rice_block.h"
+#include "common/codec/simd.h"
 
-enum { K_MAX = ZPS_RICE_K_MAX, K_BITS = ZPS_RICE_K_BITS, HEADER_BITS_MAX = 1 + K_BITS, WINDOW_BITS = 56 };
+enum { K_MAX = ZPS_RICE_K_MAX, K_BITS = ZPS_RICE_K_BITS, HEADER_BITS_MAX = 1 + K_BITS };
 
 static uint32_t count_of(const struct zps_rice_set *set) {
   return set->holes ? set->m - set->z : set->z;
@@ -155,64 +156,32 @@ void zps_rice_reader_init(struct zps_rice_reader *reader, uint32_t m, uint32_t z
       .data = data, .len_bytes = len_bytes, .m = m, .left = z, .k = z ? zps_rice_parameter(m, z) : 0};
 }
 
-/* At least WINDOW_BITS + 1 bits from `bit` on; zeros beyond the end. */
-static inline uint64_t window(const struct zps_rice_reader *reader, uint64_t bit) {
-  const uint64_t at = bit / 8;
-  uint64_t bits = 0;
-  if (at + 8 <= reader->len_bytes)
-    memcpy(&bits, reader->data + at, 8);
-  else if (at < reader->len_bytes)
-    memcpy(&bits, reader->data + at, reader->len_bytes - at);
-  return bits >> (bit % 8);
-}
-
-/* Places of the block's ones, counted from `bit` on. False: they end too early, or count more zeros than m allows. */
-static bool find_ones(const struct zps_rice_reader *reader, uint64_t bit, uint32_t n, uint32_t *places) {
-  const uint64_t end = 8 * reader->len_bytes, limit = (uint64_t)(reader->m >> reader->k) + n;
-  uint64_t base = 0;
-  for (uint32_t found = 0; found < n; base += WINDOW_BITS) {
-    if (base >= limit || bit + base >= end) return false;
-    const uint64_t bits = window(reader, bit + base) & ((1ull << WINDOW_BITS) - 1);
-    found += zps_bits_list(bits, (uint32_t)base, places + found);
-  }
+/* The next block as its header says it; false when none is left. */
+static bool next_block(struct zps_rice_reader *reader, struct zps_rice_block *block) {
+  const uint64_t header = zps_rice_window(reader->data, reader->len_bytes, reader->bit);
+  if (reader->left == 0) return false;
+  if (header & 1) reader->k = header >> 1 & ((1u << K_BITS) - 1);
+  *block = (struct zps_rice_block){.data = reader->data,
+                                   .len_bytes = reader->len_bytes,
+                                   .low = reader->bit + (header & 1 ? HEADER_BITS_MAX : 1),
+                                   .next = reader->next,
+                                   .n = reader->left < ZPS_RICE_BLOCK ? reader->left : ZPS_RICE_BLOCK,
+                                   .m = reader->m,
+                                   .k = reader->k};
   return true;
 }
 
 uint32_t zps_rice_read(struct zps_rice_reader *reader, uint32_t *numbers) {
-  uint32_t places[ZPS_RICE_BLOCK + 64];
-  const uint32_t n = reader->left < ZPS_RICE_BLOCK ? reader->left : ZPS_RICE_BLOCK;
-  if (n == 0) return 0;
-  const uint64_t header = window(reader, reader->bit);
-  if (header & 1) reader->k = header >> 1 & ((1u << K_BITS) - 1);
-  const unsigned k = reader->k;
-  uint64_t low = reader->bit + (header & 1 ? HEADER_BITS_MAX : 1);
-  const uint64_t high = low + (uint64_t)n * k;
-  if (!find_ones(reader, high, n, places)) return 0;
-  const uint32_t mask = (1u << k) - 1;
-  uint64_t next = reader->next;
-  uint32_t place = 0; /* after the one before */
-  if (high / 8 + 8 <= reader->len_bytes) {
-    for (uint32_t i = 0; i < n; i++, low += k) {
-      uint64_t bits;
-      memcpy(&bits, reader->data + low / 8, sizeof bits);
-      next += ((uint64_t)(places[i] - place) << k) + (bits >> (low % 8) & mask);
-      place = places[i] + 1;
-      numbers[i] = (uint32_t)next++;
-    }
-  } else {
-    for (uint32_t i = 0; i < n; i++, low += k) {
-      next += ((uint64_t)(places[i] - place) << k) + (window(reader, low) & mask);
-      place = places[i] + 1;
-      numbers[i] = (uint32_t)next++;
-    }
-  }
-  if (next > reader->m) return 0;
-  reader->next = next;
-  reader->bit = high + place;
-  reader->left -= n;
-  return n;
+  struct zps_rice_block block;
+  if (!next_block(reader, &block) || !zps_simd()->rice_list(&block, numbers, &reader->bit, &reader->next)) return 0;
+  reader->left -= block.n;
+  return block.n;
 }
 
-bool zps_rice_at_end(const struct zps_rice_reader *reader) {
-  return (reader->bit + 7) / 8 == reader->len_bytes && window(reader, reader->bit) == 0;
+bool zps_rice_skip(struct zps_rice_reader *reader) {
+  zps_rice_skip_fn *const skip = zps_simd()->rice_skip;
+  for (struct zps_rice_block block; next_block(reader, &block); reader->left -= block.n)
+    if (!skip(&block, &reader->bit, &reader->next)) return false;
+  return (reader->bit + 7) / 8 == reader->len_bytes &&
+         zps_rice_window(reader->data, reader->len_bytes, reader->bit) == 0;
 }

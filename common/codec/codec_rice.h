@@ -63,7 +63,8 @@ void zps_rice_reader_init(struct zps_rice_reader *reader, uint32_t m, uint32_t z
 /* The next block's numbers, room for ZPS_RICE_BLOCK; returns how many. 0: there are none left, or (reader->left > 0)
  * the bytes end too early or lead beyond m. */
 uint32_t zps_rice_read(struct zps_rice_reader *reader, uint32_t *numbers);
-/* After the last block: whether the bytes end here, padded with zeros. */
-bool zps_rice_at_end(const struct zps_rice_reader *reader);
+/* Passes all blocks without telling their numbers. False: reader->left > 0 as above, or the bytes do not end here,
+ * padded with zeros. */
+bool zps_rice_skip(struct zps_rice_reader *reader);
 
 #endif

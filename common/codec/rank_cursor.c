@@ -59,17 +59,16 @@ uint32_t zps_rank_cursor_peek(struct zps_rank_cursor *cursor) {
   }
 }
 
-/* How many of the n > 0 ascending ranks are below the limit. */
+/* How many of the n > 0 ascending ranks are below the limit. Without branches: where the limit falls cannot be
+ * foreseen, but that mostly none is beyond it. */
 static uint32_t count_below(const zps_lent_rank *ranks, uint32_t n, uint32_t limit) {
-  uint32_t low = ranks[n - 1] < limit ? n : 0, high = n;
-  while (low < high) {
-    const uint32_t middle = low + (high - low) / 2;
-    if (ranks[middle] < limit)
-      low = middle + 1;
-    else
-      high = middle;
+  if (ranks[n - 1] < limit) return n;
+  const zps_lent_rank *at = ranks;
+  for (uint32_t half; n > 1; n -= half) {
+    half = n / 2;
+    at += half & -(uint32_t)(at[half - 1] < limit);
   }
-  return low;
+  return (uint32_t)(at - ranks) + (*at < limit);
 }
 
 static uint32_t read_coo(struct zps_rank_cursor *cursor, uint32_t limit, uint32_t *ranks, uint32_t cap) {

@@ -86,8 +86,27 @@ static void add_rows(float *sums, const uint32_t *slots, uint32_t base, const vo
   zps_simd_body_add_rows(sums, slots, base, ranks, n_rows, width, values);
 }
 
-static const struct zps_simd baseline = {
-    "baseline", compact, locate, locate_rows, rows_of, ascends, add, add_rows, take, list, &zps_values_loops_baseline};
+static bool rice_list(const struct zps_rice_block *block, uint32_t *numbers, uint64_t *bit_p, uint64_t *next_p) {
+  return zps_rice_body_list(block, numbers, bit_p, next_p);
+}
+
+static bool rice_skip(const struct zps_rice_block *block, uint64_t *bit_p, uint64_t *next_p) {
+  return zps_rice_body_skip(block, bit_p, next_p);
+}
+
+static const struct zps_simd baseline = {"baseline",
+                                         compact,
+                                         locate,
+                                         locate_rows,
+                                         rows_of,
+                                         ascends,
+                                         add,
+                                         add_rows,
+                                         take,
+                                         list,
+                                         rice_list,
+                                         rice_skip,
+                                         &zps_values_loops_baseline};
 
 const struct zps_simd *zps_simd_variant(unsigned i) {
   const struct zps_simd *variants[4] = {&baseline};
@@ -98,7 +117,8 @@ const struct zps_simd *zps_simd_variant(unsigned i) {
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
       __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("popcnt")) {
     variants[n++] = &zps_simd_avx512;
-    if (__builtin_cpu_supports("avx512vbmi2")) variants[n++] = &zps_simd_vbmi2;
+    if (__builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("bmi2"))
+      variants[n++] = &zps_simd_vbmi2;
   }
 #endif
   return i < n ? variants[i] : NULL;

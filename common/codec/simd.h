@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #include "common/codec/partition.h"
+#include "common/codec/rice_block.h"
 #include "common/codec/values_loops.h"
 
 enum { ZPS_SIMD_SLACK = 16 };
@@ -39,6 +40,8 @@ struct zps_simd {
   uint32_t (*take)(float *sums, uint32_t n_words, float *out, uint64_t *bits);
   /* Lists base + position of each bit, ascending, and returns how many there are. */
   uint32_t (*list)(const uint64_t *bits, uint32_t n_words, uint32_t base, uint32_t *out);
+  zps_rice_list_fn *rice_list;
+  zps_rice_skip_fn *rice_skip;
   const struct zps_values_loops *values;
 };
 

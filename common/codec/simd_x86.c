@@ -248,14 +248,15 @@ AVX512 static uint32_t avx512_list(const uint64_t *bits, uint32_t n_words, uint3
   return n;
 }
 
-#define TABLE(NAME, TITLE, TAKE)                                                                          \
-  {                                                                                                       \
-    .name = TITLE, .compact = NAME##_compact, .locate = NAME##_locate, .locate_rows = NAME##_locate_rows, \
-    .rows_of = NAME##_rows_of, .ascends = NAME##_ascends, .add = NAME##_add, .add_rows = NAME##_add_rows, \
-    .take = TAKE, .list = NAME##_list, .values = &zps_values_loops_##NAME                                 \
+#define TABLE(NAME, TITLE, TAKE, RICE)                                                                       \
+  {                                                                                                          \
+    .name = TITLE, .compact = NAME##_compact, .locate = NAME##_locate, .locate_rows = NAME##_locate_rows,    \
+    .rows_of = NAME##_rows_of, .ascends = NAME##_ascends, .add = NAME##_add, .add_rows = NAME##_add_rows,    \
+    .take = TAKE, .list = NAME##_list, .rice_list = zps_rice_list_##RICE, .rice_skip = zps_rice_skip_##RICE, \
+    .values = &zps_values_loops_##NAME                                                                       \
   }
 
-const struct zps_simd zps_simd_avx2 = TABLE(avx2, "avx2", avx2_take);
-const struct zps_simd zps_simd_avx512 = TABLE(avx512, "avx512", avx512_take);
-const struct zps_simd zps_simd_vbmi2 = TABLE(avx512, "avx512-vbmi2", vbmi2_take);
+const struct zps_simd zps_simd_avx2 = TABLE(avx2, "avx2", avx2_take, avx2);
+const struct zps_simd zps_simd_avx512 = TABLE(avx512, "avx512", avx512_take, avx2);
+const struct zps_simd zps_simd_vbmi2 = TABLE(avx512, "avx512-vbmi2", vbmi2_take, vbmi2);
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/codec/codec_choice.h"
+#include "common/codec/simd.h"
 
 enum { HEAD_BYTES = 6, RANKS_MAX = 1 << 16 };
 
@@ -45,21 +46,36 @@ static void code_again(const struct zps_slice_view *view, const uint32_t *ranks)
   free(payload);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  struct zps_slice_view view;
+static bool open_view(const uint8_t *data, size_t size, struct zps_slice_view *view) {
   struct zps_error error;
-  if (size < HEAD_BYTES) return 0;
   /* small numbers, so that lengths fit now and then */
   const uint32_t codec = data[0] % 5, m = data[1] | (uint32_t)data[2] << 8, z = data[3] | (uint32_t)data[4] << 8;
   const enum zps_dtype dtype = data[5] & 1 ? ZPS_DTYPE_F32 : ZPS_DTYPE_U8;
   const enum zps_value_codec value_codec = (enum zps_value_codec)(ZPS_VALUES_RAW + (data[5] >> 1) % 7);
-  if (zps_slice_view_init(&view, codec, m, z, 1, dtype, value_codec, data + HEAD_BYTES, size - HEAD_BYTES, &error) !=
-      ZPS_OK)
-    return 0;
-  static uint32_t ranks[RANKS_MAX + 64];
-  check(&view, ranks, m / 7 + 1, 5);
-  check(&view, ranks, m ? m : 1, RANKS_MAX);
-  code_again(&view, ranks);
+  return zps_slice_view_init(view, codec, m, z, 1, dtype, value_codec, data + HEAD_BYTES, size - HEAD_BYTES, &error) ==
+         ZPS_OK;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  static uint32_t ranks[RANKS_MAX + 64], plain[RANKS_MAX + 64];
+  struct zps_slice_view view;
+  if (size < HEAD_BYTES) return 0;
+  const struct zps_simd *simd;
+  bool is_good = false;
+  for (unsigned v = 0; (simd = zps_simd_variant(v)) != NULL; v++) {
+    zps_simd_use(simd);
+    const bool accepted = open_view(data, size, &view);
+    if (v > 0 && accepted != is_good) abort();
+    is_good = accepted;
+    if (!is_good) continue;
+    check(&view, ranks, view.m ? view.m : 1, RANKS_MAX);
+    if (v > 0 && memcmp(ranks, plain, view.z * sizeof *ranks) != 0) abort();
+    memcpy(plain, ranks, view.z * sizeof *ranks);
+  }
+  zps_simd_use(NULL);
+  if (!is_good) return 0;
+  check(&view, ranks, view.m / 7 + 1, 5);
+  code_again(&view, plain);
   static float values[RANKS_MAX];
   if (view.z > 0) zps_slice_values(&view, view.z / 3, view.z - view.z / 3, values);
   return 0;

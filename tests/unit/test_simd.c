@@ -8,10 +8,11 @@
 #include <cmocka.h>
 
 #include "common/base/rng.h"
+#include "common/codec/codec_rice.h"
 #include "common/codec/simd.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-enum { WORDS = 70, SUMS = WORDS * 64 };
+enum { WORDS = 70, SUMS = WORDS * 64, RICE_MAX = 1000 };
 
 /* One number out of order, at every position, anywhere in memory. */
 static void a_step_back_is_seen(void **state) {
@@ -143,12 +144,96 @@ static void rows_are_located(void **state) {
   }
 }
 
+/* What a reader finds with the loops of `simd`: numbers, how many are left, and where it stopped. */
+struct reading {
+  uint32_t numbers[RICE_MAX + ZPS_RICE_BLOCK];
+  uint32_t n, left, left_skipped;
+  uint64_t bit, bit_skipped;
+  bool ends;
+};
+
+static void read_all(const struct zps_simd *simd, uint32_t m, uint32_t z, const void *code, uint64_t len_bytes,
+                     struct reading *reading) {
+  struct zps_rice_reader reader;
+  zps_simd_use(simd);
+  memset(reading, 0, sizeof *reading);
+  zps_rice_reader_init(&reader, m, z, code, len_bytes);
+  for (uint32_t n; (n = zps_rice_read(&reader, reading->numbers + reading->n)) > 0;) reading->n += n;
+  memset(reading->numbers + reading->n, 0, (COUNT(reading->numbers) - reading->n) * sizeof *reading->numbers);
+  reading->left = reader.left;
+  reading->bit = reader.bit;
+  zps_rice_reader_init(&reader, m, z, code, len_bytes);
+  reading->ends = zps_rice_skip(&reader);
+  reading->left_skipped = reader.left;
+  reading->bit_skipped = reader.bit;
+  zps_simd_use(NULL);
+}
+
+static void check_readings(uint32_t m, uint32_t z, const void *code, uint64_t len_bytes, struct reading *plain) {
+  static struct reading other;
+  unsigned char *const exact = malloc(len_bytes + 1); /* no byte behind it may be read */
+  assert_non_null(exact);
+  memcpy(exact, code, len_bytes);
+  read_all(zps_simd_variant(0), m, z, exact, len_bytes, plain);
+  assert_int_equal(plain->left_skipped, plain->left);
+  assert_int_equal(plain->bit_skipped, plain->bit);
+  for (uint32_t i = 1; i < plain->n; i++) assert_true(plain->numbers[i - 1] < plain->numbers[i]);
+  assert_true(plain->n == 0 || plain->numbers[plain->n - 1] < m);
+  for (unsigned v = 1; zps_simd_variant(v) != NULL; v++) {
+    read_all(zps_simd_variant(v), m, z, exact, len_bytes, &other);
+    assert_memory_equal(&other, plain, sizeof other);
+  }
+  free(exact);
+}
+
+/* Gaps of every size in turns, so that every parameter is met, and some far beyond their block's. */
+static uint32_t draw_numbers(struct zps_rng *rng, unsigned bits_max, uint32_t *numbers) {
+  const uint32_t most = (uint32_t)zps_rng_below(rng, RICE_MAX) + 1;
+  uint64_t next = 0;
+  unsigned bits = 0;
+  uint32_t n = 0;
+  for (; n < most; n++) {
+    if (n % 61 == 0) bits = (unsigned)zps_rng_below(rng, bits_max + 1);
+    next += zps_rng_below(rng, 1ull << bits);
+    if (zps_rng_below(rng, 200) == 0) next += zps_rng_below(rng, 1ull << bits_max);
+    if (next >= UINT32_MAX) break;
+    numbers[n] = (uint32_t)next++;
+  }
+  return n;
+}
+
+static void blocks_are_read_alike(void **state) {
+  (void)state;
+  enum { ROUNDS = 400, WRONGS = 8 };
+  static struct reading reading;
+  static uint32_t numbers[RICE_MAX];
+  static unsigned char code[8 * RICE_MAX];
+  struct zps_rng rng = {.state = 3};
+  for (unsigned round = 0; round < ROUNDS; round++) {
+    const uint32_t z = draw_numbers(&rng, round % 32, numbers);
+    if (z == 0) continue;
+    const uint32_t m = numbers[z - 1] + 1;
+    const struct zps_rice_set set = {.m = m, .ranks = numbers, .z = z};
+    const uint64_t len_bytes = zps_rice_bytes(&set);
+    assert_true(len_bytes <= sizeof code && zps_rice_encode(&set, code) == len_bytes);
+    check_readings(m, z, code, len_bytes, &reading);
+    assert_true(reading.ends && reading.left == 0 && reading.n == z);
+    assert_memory_equal(reading.numbers, numbers, z * sizeof *numbers);
+    for (unsigned i = 0; i < WRONGS; i++) {
+      check_readings(m - (uint32_t)zps_rng_below(&rng, 2), z + i % 2, code, zps_rng_below(&rng, len_bytes + 1),
+                     &reading);
+      code[zps_rng_below(&rng, len_bytes)] ^= (unsigned char)(1u << zps_rng_below(&rng, 8));
+      check_readings(m, z, code, len_bytes, &reading);
+      if (i == WRONGS / 2) memset(code + len_bytes / 2, 0, len_bytes - len_bytes / 2);
+    }
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_step_back_is_seen),
-      cmocka_unit_test(added_sums_are_taken),
-      cmocka_unit_test(rows_go_to_their_slots),
-      cmocka_unit_test(rows_are_located),
+      cmocka_unit_test(a_step_back_is_seen),    cmocka_unit_test(added_sums_are_taken),
+      cmocka_unit_test(rows_go_to_their_slots), cmocka_unit_test(rows_are_located),
+      cmocka_unit_test(blocks_are_read_alike),
   };
   return cmocka_run_group_tests_name("simd", tests, NULL, NULL);
 }
