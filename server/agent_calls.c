@@ -77,6 +77,21 @@ static zps_err_t get_kind(const zps_json *params, struct zps_tensor_spec *spec, 
   return err;
 }
 
+/* An array of numbers below `end`, for the caller to free(). */
+static zps_err_t get_u32s(const zps_json *array, uint32_t end, uint32_t **values_p, struct zps_error *error) {
+  const size_t n = zps_json_array_len(array);
+  uint32_t *values = calloc(n + 1, sizeof *values);
+  if (!values) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %zu numbers", n);
+  zps_err_t err = ZPS_OK;
+  for (size_t i = 0; i < n && !err; i++) {
+    uint64_t value = 0;
+    err = zps_json_at_u64(array, i, end - 1, &value, error);
+    values[i] = (uint32_t)value;
+  }
+  *values_p = values;
+  return err;
+}
+
 static zps_err_t tensor_open(struct zps_shard *shard, const zps_json *params, struct zps_error *error) {
   struct zps_tensor_spec spec = {.job_id = 0};
   const zps_json *from;
@@ -93,16 +108,16 @@ static zps_err_t tensor_open(struct zps_shard *shard, const zps_json *params, st
   if (zps_json_array_len(from) != spec.n_parts)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "tensor.open names %zu owners of %u partitions", zps_json_array_len(from),
                     spec.n_parts);
-  uint32_t *owners = calloc(spec.n_parts, sizeof *owners);
-  if (!owners) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor '%s'", spec.name);
-  for (uint32_t p = 0; p < spec.n_parts && !err; p++) {
-    uint64_t owner;
-    err = zps_json_at_u64(from, p, ZPS_SERVERS_MAX - 1, &owner, error);
-    if (!err) owners[p] = (uint32_t)owner;
-  }
+  uint32_t *owners = NULL, *ranks = NULL;
+  err = get_u32s(from, ZPS_SERVERS_MAX, &owners, error);
+  const zps_json *of = zps_json_get(params, "ranks");
+  if (!err && of) err = get_u32s(of, ZPS_WORLD_MAX, &ranks, error);
   spec.owners = owners;
+  spec.ranks = ranks;
+  spec.n_ranks = of ? (uint32_t)zps_json_array_len(of) : 0;
   if (!err) err = zps_shard_tensor_open(shard, &spec, error);
   free(owners);
+  free(ranks);
   return err;
 }
 

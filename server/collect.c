@@ -166,6 +166,10 @@ static void on_push(struct zps_member *member, const struct zps_frame_round *pus
     reply(member, &abort);
     return;
   }
+  if (tensor->idle && tensor->idle[member->rank]) {
+    reply_text(member, tensor, push->step, ZPS_ERR_PROTOCOL, "this rank has no part in it, so it has nothing to push");
+    return;
+  }
   struct zps_live *live = find_or_open(tensor, push->step, now_ns);
   if (!live) {
     reply_tombstone(member, tensor, push->step);
@@ -195,7 +199,7 @@ static void on_done(struct zps_member *member, const struct zps_frame_done *done
 
 static void on_abort(struct zps_member *member, const struct zps_frame_abort *abort) {
   struct zps_tensor *tensor = zps_tensor_find(member->job, abort->tensor);
-  if (!tensor) return;
+  if (!tensor || (tensor->idle && tensor->idle[member->rank])) return;
   struct zps_live *live = zps_live_find(tensor, abort->step);
   if (live) {
     zps_live_step(live, &(struct zps_round_event){.type = ZPS_ROUND_CANCEL,

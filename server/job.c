@@ -209,6 +209,23 @@ static zps_err_t place(struct zps_tensor *tensor, const struct zps_tensor_spec *
   return ZPS_OK;
 }
 
+/* Who has no part in it. */
+static zps_err_t set_ranks(struct zps_tensor *tensor, const struct zps_tensor_spec *spec, struct zps_error *error) {
+  const uint32_t world = tensor->job->world;
+  if (spec->n_ranks == 0) return ZPS_OK;
+  tensor->idle = malloc(world);
+  if (!tensor->idle)
+    return zps_fail(error, ZPS_ERR_NOMEM, "job %s, tensor %s: out of memory", tensor->job->name, spec->name);
+  memset(tensor->idle, 1, world);
+  for (uint32_t i = 0; i < spec->n_ranks; i++) {
+    if (spec->ranks[i] >= world)
+      return zps_fail(error, ZPS_ERR_INVALID, "job %s, tensor %s: rank %u has a part in it, of a world of %u",
+                      tensor->job->name, spec->name, spec->ranks[i], world);
+    tensor->idle[spec->ranks[i]] = 0;
+  }
+  return ZPS_OK;
+}
+
 zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spec, struct zps_error *error) {
   struct zps_partition partition;
   zps_err_t code = check_spec(job, spec, error);
@@ -232,6 +249,7 @@ zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spe
   if (!tensor->positions || !tensor->partitions || !tensor->sizes)
     code = zps_fail(error, ZPS_ERR_NOMEM, "job %s, tensor %s: out of memory", job->name, spec->name);
   if (code == ZPS_OK) code = place(tensor, spec, error);
+  if (code == ZPS_OK) code = set_ranks(tensor, spec, error);
   if (code == ZPS_OK && zps_sums_init(tensor) != ZPS_OK)
     code = zps_fail(error, ZPS_ERR_NOMEM, "job %s, tensor %s: out of memory", job->name, spec->name);
   if (code != ZPS_OK) {
@@ -258,6 +276,7 @@ void zps_tensor_free(struct zps_tensor *tensor) {
   free(tensor->positions);
   free(tensor->partitions);
   free(tensor->sizes);
+  free(tensor->idle);
   free(tensor);
 }
 

@@ -83,10 +83,11 @@ zps_err_t zps_live_open(struct zps_tensor *tensor, uint64_t step, uint64_t now_n
     tensor->free_lives = live->next;
   else if (!(live = live_create(tensor)))
     return ZPS_ERR_NOMEM;
-  zps_round_start(
-      live->round,
-      &(struct zps_round_config){
-          .job = tensor->job->name, .tensor = tensor->name, .step = step, .partitions = tensor->partitions});
+  zps_round_start(live->round, &(struct zps_round_config){.job = tensor->job->name,
+                                                          .tensor = tensor->name,
+                                                          .step = step,
+                                                          .partitions = tensor->partitions,
+                                                          .idle = tensor->idle});
   live->age = shard->next_age++;
   live->n_ready = live->n_small = 0;
   live->is_ready = false;

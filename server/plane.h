@@ -178,6 +178,7 @@ struct zps_tensor {
   uint32_t *positions;  /* by partition number: position among those here, or UINT32_MAX */
   uint32_t *partitions; /* by position: partition number */
   uint32_t *sizes;      /* by position: m */
+  uint8_t *idle;        /* by rank: it has no part in its rounds; NULL: all have */
   struct zps_live *lives, *free_lives;
   uint32_t n_lives;
   struct zps_reduce_job *free_jobs;

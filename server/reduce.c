@@ -14,15 +14,15 @@ struct zps_reduce_job {
   struct zps_work work;
   struct zps_reduce_job *next; /* done, or free */
   struct zps_shard *shard;
-  struct zps_live *live; /* NULL: the round is over */
-  uint32_t part, world, m, width;
+  struct zps_live *live;      /* NULL: the round is over */
+  uint32_t part, n, m, width; /* n: contributions */
   enum zps_dtype dtype;
   enum zps_value_codec value_codec;
   uint64_t key; /* of the sum's values */
   enum zps_op op;
   unsigned codecs;
   struct zps_buf result;
-  struct zps_contribution **contributions; /* by rank */
+  struct zps_contribution **contributions; /* in the order of ranks */
   struct zps_slice_view *views;
   struct zps_buffer ranks, raw; /* scratch */
   /* the pool's answer */
@@ -38,7 +38,6 @@ static struct zps_reduce_job *job_create(struct zps_shard *shard, uint32_t world
   struct zps_reduce_job *job = calloc(1, sizeof *job);
   if (!job) return NULL;
   job->shard = shard;
-  job->world = world;
   job->contributions = calloc(world, sizeof(void *));
   job->views = calloc(world, sizeof job->views[0]);
   if (job->contributions && job->views) return job;
@@ -98,25 +97,25 @@ static zps_err_t recode(struct zps_reduce_job *job, void *sum) {
 }
 
 static void sum(struct zps_reduce_job *job, struct zps_reduce_scratch *scratch) {
-  for (uint32_t rank = 0; rank < job->world; rank++) {
-    const struct zps_contribution *contribution = job->contributions[rank];
+  for (uint32_t i = 0; i < job->n; i++) {
+    const struct zps_contribution *contribution = job->contributions[i];
     job->code =
-        zps_slice_view_init(&job->views[rank], contribution->codec, job->m, contribution->nnz, job->width, job->dtype,
+        zps_slice_view_init(&job->views[i], contribution->codec, job->m, contribution->nnz, job->width, job->dtype,
                             job->value_codec, contribution->data, contribution->len_bytes, &job->error);
-    job->bad_rank = rank;
+    job->bad_rank = contribution->rank;
     if (job->code != ZPS_OK) return;
   }
   job->bad_rank = ZPS_ROUND_NO_RANK;
   uint64_t most = 0;
-  for (uint32_t rank = 0; rank < job->world; rank++) most += job->views[rank].z;
+  for (uint32_t i = 0; i < job->n; i++) most += job->views[i].z;
   job->codec = plain_codec(job->codecs, job->m, most);
   void *out = job->result.data;
   if (job->value_codec != ZPS_VALUES_RAW) {
-    job->code = zps_buffer_need(&job->raw, zps_reduce_bound(job->views, job->world, job->codec), 1);
+    job->code = zps_buffer_need(&job->raw, zps_reduce_bound(job->views, job->n, job->codec), 1);
     out = job->raw.data;
   }
   if (job->code == ZPS_OK)
-    job->code = zps_reduce(scratch, job->views, job->world, job->op, job->codec, out, &job->nnz, &job->len_bytes);
+    job->code = zps_reduce(scratch, job->views, job->n, job->op, job->codec, out, &job->nnz, &job->len_bytes);
   if (job->code == ZPS_OK) job->code = recode(job, out);
   if (job->code != ZPS_OK) zps_fail(&job->error, job->code, "cannot sum: %s", zps_err_str(job->code));
 }
@@ -148,7 +147,7 @@ static void finish(struct zps_reduce_job *job) {
   struct zps_shard *shard = job->shard;
   struct zps_live *live = job->live;
   shard->n_reducing--;
-  for (uint32_t rank = 0; rank < job->world; rank++) zps_contribution_put(job->contributions[rank]);
+  for (uint32_t i = 0; i < job->n; i++) zps_contribution_put(job->contributions[i]);
   if (!live) {
     zps_slab_put(shard->slab, &job->result);
     job_free(job);
@@ -215,9 +214,10 @@ static void submit(struct zps_memory_wait *wait) {
   job->result = part_run->result;
   part_run->result = (struct zps_buf){0};
   part_run->job = job;
-  for (uint32_t rank = 0; rank < job->world; rank++) {
-    struct zps_contribution **slot = &live->slots[(size_t)part * job->world + rank];
-    job->contributions[rank] = *slot;
+  job->n = 0;
+  for (uint32_t rank = 0; rank < tensor->job->world; rank++) {
+    struct zps_contribution **slot = &live->slots[(size_t)part * tensor->job->world + rank];
+    if (*slot) job->contributions[job->n++] = *slot;
     *slot = NULL;
   }
   shard->n_reducing++;
@@ -228,8 +228,10 @@ void zps_reduce_start(struct zps_live *live, uint32_t part) {
   struct zps_tensor *tensor = live->tensor;
   const uint32_t m = tensor->sizes[part];
   uint64_t nnz = 0;
-  for (uint32_t rank = 0; rank < tensor->job->world; rank++)
-    nnz += live->slots[(size_t)part * tensor->job->world + rank]->nnz;
+  for (uint32_t rank = 0; rank < tensor->job->world; rank++) {
+    const struct zps_contribution *contribution = live->slots[(size_t)part * tensor->job->world + rank];
+    nnz += contribution ? contribution->nnz : 0;
+  }
   struct zps_part_run *part_run = &live->parts[part];
   part_run->wait = (struct zps_memory_wait){
       .live = live,

@@ -10,7 +10,7 @@
 #include "common/base/log.h"
 
 enum slot { SLOT_NONE, SLOT_ANNOUNCED, SLOT_HERE };
-enum rank_flag { RANK_PUSHED = 1, RANK_DONE = 2, RANK_GONE = 4 };
+enum rank_flag { RANK_PUSHED = 1, RANK_DONE = 2, RANK_GONE = 4, RANK_IDLE = 8 };
 
 static const char *const state_names[] = {
     [ZPS_ROUND_COLLECTING] = "collecting", [ZPS_ROUND_REDUCING] = "reducing", [ZPS_ROUND_PUBLISHED] = "published",
@@ -52,10 +52,16 @@ void zps_round_start(struct zps_round *round, const struct zps_round_config *con
   round->deadline_ns = ZPS_NEVER;
   round->n_here = 0;
   round->n_reduced = 0;
-  round->n_reading = round->world;
   round->n_remote = 0;
   memset(round->part_here, 0, round->n_parts * sizeof round->part_here[0]);
   memset(round->part_reduced, 0, round->n_parts + (size_t)round->world * round->n_parts + round->world);
+  round->n_needed = round->world;
+  for (uint32_t rank = 0; config->idle && rank < round->world; rank++) {
+    if (!config->idle[rank]) continue;
+    round->ranks[rank] = RANK_IDLE;
+    round->n_needed--;
+  }
+  round->n_reading = round->n_needed;
   if (round->n_parts == 0) set_state(round, ZPS_ROUND_PUBLISHED);
 }
 
@@ -68,7 +74,7 @@ bool zps_round_wants_abort(const struct zps_round *round, uint32_t rank) {
 }
 
 bool zps_round_rank_gone(const struct zps_round *round, uint32_t rank) {
-  return round->ranks[rank] & RANK_GONE;
+  return round->ranks[rank] & (RANK_GONE | RANK_IDLE);
 }
 
 bool zps_round_part_reduced(const struct zps_round *round, uint32_t part) {
@@ -126,7 +132,7 @@ static void expire(struct zps_round *round, struct zps_round_actions *actions) {
   uint32_t n_missing = 0;
   for (uint32_t rank = 0; rank < round->world; rank++) {
     const uint32_t n_none = count_slots(round, rank, SLOT_NONE);
-    if (n_none == 0) continue;
+    if (n_none == 0 || (round->ranks[rank] & RANK_IDLE)) continue;
     if (n_missing == 0) say(abort, "the deadline passed without the push of rank");
     name_rank(abort, rank);
     if (n_missing++ >= NAMED_MAX) continue;
@@ -142,20 +148,20 @@ static void expire(struct zps_round *round, struct zps_round_actions *actions) {
   }
   if (n_missing > NAMED_MAX) say(abort, " and %u more", n_missing - NAMED_MAX);
   if (n_missing > 0) {
-    say(abort, " (%u of %u ranks are here)", round->world - n_missing, round->world);
+    say(abort, " (%u of %u ranks are here)", round->n_needed - n_missing, round->n_needed);
     return;
   }
   abort->code = ZPS_ERR_TIMEOUT;
   say(abort, "the deadline passed with %" PRIu64 " of %" PRIu64 " contributions read and %u of %u partitions summed",
-      round->n_here, (uint64_t)round->world * round->n_parts, round->n_reduced, round->n_parts);
+      round->n_here, (uint64_t)round->n_needed * round->n_parts, round->n_reduced, round->n_parts);
 }
 
 static void take_contribution(struct zps_round *round, uint32_t part, uint32_t rank,
                               struct zps_round_actions *actions) {
   *slot_of(round, part, rank) = SLOT_HERE;
   round->n_here++;
-  if (++round->part_here[part] == round->world) add_action(actions, ZPS_ROUND_REDUCE, ZPS_ROUND_NO_RANK, part);
-  if (round->n_here == (uint64_t)round->world * round->n_parts) set_state(round, ZPS_ROUND_REDUCING);
+  if (++round->part_here[part] == round->n_needed) add_action(actions, ZPS_ROUND_REDUCE, ZPS_ROUND_NO_RANK, part);
+  if (round->n_here == (uint64_t)round->n_needed * round->n_parts) set_state(round, ZPS_ROUND_REDUCING);
 }
 
 static void announced(struct zps_round *round, const struct zps_round_event *event, struct zps_round_actions *actions) {
@@ -188,7 +194,7 @@ static void retire_if_read(struct zps_round *round, struct zps_round_actions *ac
 }
 
 static void reduced(struct zps_round *round, uint32_t part, bool is_here, struct zps_round_actions *actions) {
-  if (round->part_reduced[part] || round->part_here[part] < round->world) return;
+  if (round->part_reduced[part] || round->part_here[part] < round->n_needed) return;
   round->part_reduced[part] = 1;
   round->n_remote += !is_here;
   add_action(actions, ZPS_ROUND_PUBLISH, ZPS_ROUND_NO_RANK, part);

@@ -64,18 +64,20 @@ struct zps_round_actions {
   struct zps_frame_abort abort; /* filled for ABORT only; its `tensor` is the caller's to set */
 };
 
-struct zps_round_config { /* strings and `partitions` are borrowed until the round is started anew */
+struct zps_round_config { /* strings and arrays are borrowed until the round is started anew */
   const char *job, *tensor;
   uint64_t step;
   const uint32_t *partitions; /* n_parts numbers */
+  const uint8_t *idle;        /* by rank: it has no part in the tensor's rounds; NULL: all have */
 };
 
 struct zps_round {
   struct zps_round_config config;
   uint32_t world, n_parts;
+  uint32_t n_needed; /* ranks that push */
   enum zps_round_state state;
   uint64_t deadline_ns; /* the earliest of the ranks that pushed, or ZPS_NEVER */
-  uint64_t n_here;      /* contributions, of world * n_parts */
+  uint64_t n_here;      /* contributions, of n_needed * n_parts */
   uint32_t n_reduced;   /* partitions */
   uint32_t n_remote;    /* of these, sums that ranks have to read: only then they say DONE */
   uint32_t n_reading;   /* ranks that are still there and have not said DONE */
@@ -95,6 +97,7 @@ void zps_round_step(struct zps_round *round, const struct zps_round_event *event
 bool zps_round_over(const struct zps_round *round);
 /* The rank takes part in this round, is there and has not said DONE. */
 bool zps_round_wants_abort(const struct zps_round *round, uint32_t rank);
+/* Nothing is said to this rank, and nothing heard of it: it is gone, or has no part. */
 bool zps_round_rank_gone(const struct zps_round *round, uint32_t rank);
 /* The rank has announced its contribution to the partition. */
 bool zps_round_has(const struct zps_round *round, uint32_t rank, uint32_t part);

@@ -40,7 +40,7 @@ void zps_sums_add(struct zps_tensor *tensor, const struct zps_live *live) {
   }
   for (uint32_t rank = 0; rank < world; rank++) {
     sums->total_nnz[rank] += live->total_nnz[rank];
-    sums->lag_ns[rank] += live->first_push_ns[rank] - live->opened_ns;
+    if (live->first_push_ns[rank]) sums->lag_ns[rank] += live->first_push_ns[rank] - live->opened_ns;
   }
 }
 

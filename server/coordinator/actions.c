@@ -115,6 +115,11 @@ static zps_json *tensor_open_params(const struct zps_action *action) {
   params = zps_json_set_u64(params, "block_bits", spec->block_bits);
   params = zps_json_set_str(params, "codec", zps_codec_policy_name(spec->codec));
   params = zps_json_set_str(params, "values", zps_values_name(spec->value_codec));
+  if (spec->n_ranks > 0) {
+    zps_json *ranks = zps_json_array();
+    for (uint32_t i = 0; i < spec->n_ranks; i++) ranks = zps_json_append_u64(ranks, spec->ranks[i]);
+    params = zps_json_set(params, "ranks", ranks);
+  }
   return zps_json_set(params, "owners", owners_array(spec));
 }
 

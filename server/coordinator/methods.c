@@ -1,5 +1,6 @@
 /* What clients call, as events of the membership module. */
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
@@ -161,10 +162,33 @@ static zps_err_t get_kind(const zps_json *params, struct zps_tensor_spec *spec, 
   return err ? err : get_codecs(params, spec, error);
 }
 
+/* The ranks that push a tensor, for the caller to free(); all of them where they are left out. */
+static zps_err_t get_ranks(const zps_json *params, struct zps_tensor_spec *spec, uint32_t **ranks_p,
+                           struct zps_error *error) {
+  const zps_json *from;
+  if (!zps_json_get(params, "ranks")) return ZPS_OK;
+  zps_err_t err = zps_json_get_array(params, "ranks", &from, error);
+  if (err) return err;
+  const size_t n = zps_json_array_len(from);
+  if (n == 0 || n > ZPS_WORLD_MAX)
+    return zps_fail(error, ZPS_ERR_INVALID, "%zu ranks that push; 1 to %u can be", n, ZPS_WORLD_MAX);
+  *ranks_p = calloc(n, sizeof **ranks_p);
+  if (!*ranks_p) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %zu ranks", n);
+  for (size_t i = 0; i < n && !err; i++) {
+    uint64_t rank = 0;
+    err = zps_json_at_u64(from, i, ZPS_WORLD_MAX - 1, &rank, error);
+    (*ranks_p)[i] = (uint32_t)rank;
+  }
+  spec->ranks = *ranks_p;
+  spec->n_ranks = (uint32_t)n;
+  return err;
+}
+
 static void tensor_register(struct zps_coordinator_conn *conn, const zps_json *params,
                             struct zps_rpc_request *request) {
   struct zps_tensor_spec spec = {.block_bits = UINT32_MAX};
   uint64_t width = 0, n_parts = 0;
+  uint32_t *ranks = NULL;
   const char *name = "", *scheme = "balanced";
   struct zps_error error;
   zps_err_t err = zps_json_get_hex(params, "job_id", &spec.job_id, &error);
@@ -173,6 +197,7 @@ static void tensor_register(struct zps_coordinator_conn *conn, const zps_json *p
   if (!err) err = zps_json_get_u64(params, "width", 0, UINT32_MAX, &width, &error);
   if (!err) err = get_kind(params, &spec, &error);
   if (!err) err = zps_json_get_u64(params, "partitions", 0, UINT32_MAX, &n_parts, &error);
+  if (!err) err = get_ranks(params, &spec, &ranks, &error);
   if (!err) err = get_choice(params, "scheme", "balanced", "the worker library's", &scheme, &error);
   if (!err && strlen(scheme) > ZPS_NAME_MAX)
     err = zps_fail(&error, ZPS_ERR_INVALID, "scheme of %zu bytes; %u is the most", strlen(scheme), ZPS_NAME_MAX);
@@ -192,6 +217,7 @@ static void tensor_register(struct zps_coordinator_conn *conn, const zps_json *p
     zps_log_info("%s: tensor refused: %s", zps_rpc_conn_peer(conn->rpc), error.text);
     refuse(request, &error);
   }
+  free(ranks);
 }
 
 static double get_measure(const zps_json *params, const char *key) {

@@ -14,6 +14,7 @@
 static void tensor_free(struct zps_member_tensor *tensor) {
   zps_members_plan_destroy(tensor->plan);
   free((void *)tensor->spec.owners);
+  free((void *)tensor->spec.ranks);
   free(tensor);
 }
 
@@ -78,6 +79,11 @@ static zps_err_t complete(const struct zps_member_job *job, const struct zps_ten
   } else {
     spec->n_parts = zps_layout_parts(spec->rows, spec->width, job->n_servers, spec->n_parts);
   }
+  for (uint32_t i = 0; i < spec->n_ranks; i++) {
+    if (spec->ranks[i] >= job->world || (i > 0 && spec->ranks[i] <= spec->ranks[i - 1]))
+      return zps_fail(error, ZPS_ERR_INVALID, "tensor '%s': the ranks that push it must ascend and be below %u",
+                      spec->name, job->world);
+  }
   struct zps_partition part;
   return zps_partition_init(&part, spec->rows, spec->n_parts, spec->block_bits, job->seed, error);
 }
@@ -87,6 +93,13 @@ static void describe(const struct zps_tensor_spec *spec, char *buf, size_t size)
            (unsigned long long)spec->rows, spec->width, zps_dtype_name(spec->dtype), zps_op_name(spec->op),
            spec->n_parts, spec->block_bits, zps_codec_policy_name(spec->codec), zps_values_name(spec->value_codec),
            spec->scheme[0] ? ", scheme " : "", spec->scheme);
+  const size_t len = strlen(buf);
+  if (spec->n_ranks > 0) snprintf(buf + len, size - len, ", pushed by %u ranks", spec->n_ranks);
+}
+
+static bool same_ranks(const struct zps_tensor_spec *a, const struct zps_tensor_spec *b) {
+  return a->n_ranks == b->n_ranks &&
+         (a->n_ranks == 0 || memcmp(a->ranks, b->ranks, a->n_ranks * sizeof *a->ranks) == 0);
 }
 
 static zps_err_t compare(const struct zps_member_job *job, const struct zps_member_tensor *tensor,
@@ -95,7 +108,7 @@ static zps_err_t compare(const struct zps_member_job *job, const struct zps_memb
   if (first->rows == spec->rows && first->width == spec->width && first->dtype == spec->dtype &&
       first->op == spec->op && first->n_parts == spec->n_parts && first->block_bits == spec->block_bits &&
       first->codec == spec->codec && first->value_codec == spec->value_codec &&
-      strcmp(first->scheme, spec->scheme) == 0)
+      strcmp(first->scheme, spec->scheme) == 0 && same_ranks(first, spec))
     return ZPS_OK;
   char theirs[300], ours[300];
   describe(first, theirs, sizeof theirs);
@@ -132,10 +145,12 @@ static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *
   if (err) return err;
   struct zps_member_tensor *tensor = calloc(1, sizeof *tensor);
   uint32_t *owners = calloc(spec->n_parts, sizeof *owners);
-  if (!tensor || !owners) {
+  uint32_t *ranks = spec->n_ranks ? calloc(spec->n_ranks, sizeof *ranks) : NULL;
+  if (!tensor || !owners || (spec->n_ranks && !ranks)) {
     zps_members_plan_destroy(plan);
     free(tensor);
     free(owners);
+    free(ranks);
     return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor '%s'", spec->name);
   }
   tensor->plan = plan;
@@ -144,6 +159,8 @@ static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *
   tensor->spec.tensor = job->n_tensors;
   set_owners(job, &tensor->spec, owners);
   tensor->spec.owners = owners;
+  if (ranks) memcpy(ranks, spec->ranks, spec->n_ranks * sizeof *ranks);
+  tensor->spec.ranks = ranks;
   tensor->first_rank = rank;
   tensor->n_pending = job->n_servers;
   job->tensors[job->n_tensors++] = tensor;

@@ -62,6 +62,9 @@ struct cluster_tensor *cluster_tensor(struct cluster *cluster, uint64_t rows, ui
                                           .block_bits = 2,
                                           .owners = tensor->owners};
   snprintf(tensor->spec.name, sizeof tensor->spec.name, "tensor%u", tensor->spec.tensor);
+  tensor->spec.ranks = tensor->ranks;
+  for (uint32_t rank = 0; cluster->idle != 0 && rank < cluster->world; rank++)
+    if (!(cluster->idle >> rank & 1)) tensor->ranks[tensor->spec.n_ranks++] = rank;
   assert_int_equal(zps_partition_init(&tensor->part, rows, n_parts, 2, cluster->seed, &error), ZPS_OK);
   if (zps_shard_tensor_open(cluster->shard, &tensor->spec, &error) != ZPS_OK) fail_msg("%s", error.text);
   for (uint32_t p = 0; p < n_parts; p++)
@@ -232,6 +235,12 @@ static void divide(enum zps_dtype dtype, uint8_t *sum, unsigned n) {
   }
 }
 
+static bool has_part(const struct cluster_tensor *tensor, uint32_t rank) {
+  bool has = tensor->spec.n_ranks == 0;
+  for (uint32_t i = 0; i < tensor->spec.n_ranks; i++) has |= tensor->ranks[i] == rank;
+  return has;
+}
+
 /* The bytes that the result of the partition must have: `*nnz_p` rows as `*codec_p`; after it was joined, as COO. */
 static uint8_t *expected_make(const struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step,
                               uint32_t p, bool joined, uint32_t *nnz_p, enum zps_codec *codec_p,
@@ -242,6 +251,7 @@ static uint8_t *expected_make(const struct cluster *cluster, const struct cluste
   uint8_t *sums = calloc(m + 1, row_bytes), *touched = calloc(m + 1, 1);
   uint32_t *ranks = calloc(m + 1, sizeof ranks[0]), nnz = 0;
   for (uint32_t rank = 0; rank < cluster->world; rank++) {
+    if (!has_part(tensor, rank)) continue;
     struct contribution made = contribution_make(tensor, step, rank, p);
     for (uint32_t i = 0; i < made.nnz; i++) {
       touched[made.ranks[i]] = 1;
@@ -300,9 +310,12 @@ void cluster_done(struct cluster *cluster, const struct cluster_tensor *tensor, 
 }
 
 void cluster_round(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step) {
-  for (uint32_t i = 0; i < cluster->world; i++)
-    cluster_push(cluster, tensor, step, (uint32_t)((i + step) % cluster->world), 60000);
+  for (uint32_t i = 0; i < cluster->world; i++) {
+    const uint32_t rank = (uint32_t)((i + step) % cluster->world);
+    if (has_part(tensor, rank)) cluster_push(cluster, tensor, step, rank, 60000);
+  }
   for (uint32_t rank = 0; rank < cluster->world; rank++) {
+    if (!has_part(tensor, rank)) continue;
     cluster_check(cluster, tensor, step, rank);
     cluster_done(cluster, tensor, step, rank);
     rig_release(cluster->ranks[rank]);

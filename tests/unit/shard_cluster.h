@@ -11,7 +11,7 @@ enum { CLUSTER_RANKS = 8, CLUSTER_TENSORS = 4, CLUSTER_PARTS = 16 };
 struct cluster_tensor {
   struct zps_tensor_spec spec;
   struct zps_partition part;
-  uint32_t owners[CLUSTER_PARTS], sizes[CLUSTER_PARTS];
+  uint32_t owners[CLUSTER_PARTS], sizes[CLUSTER_PARTS], ranks[CLUSTER_RANKS];
   struct rig_layout layout;
   double density;
 };
@@ -23,6 +23,7 @@ struct cluster {
   struct rig_rank *ranks[CLUSTER_RANKS];
   struct cluster_tensor tensors[CLUSTER_TENSORS];
   unsigned n_tensors;
+  unsigned idle;                    /* bit by rank: it has no part in tensors that are opened from here on */
   enum zps_value_codec value_codec; /* of tensors of floats that are opened from here on; 0: raw */
 };
 
@@ -42,7 +43,7 @@ void cluster_push(struct cluster *cluster, const struct cluster_tensor *tensor, 
 /* Takes the rank's results of the step and compares them with the sum, bit for bit. */
 void cluster_check(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank);
 void cluster_done(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank);
-/* All of it, for all ranks, in an order that depends on the step. */
+/* All of it, for all ranks that have a part, in an order that depends on the step. */
 void cluster_round(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step);
 /* Takes the abort and checks its code and that its text holds `text`. */
 void cluster_abort(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank,

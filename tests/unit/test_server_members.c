@@ -114,6 +114,8 @@ static uint64_t running_job(void) {
 }
 
 static const char *tensor_scheme = "";
+static const uint32_t *tensor_ranks;
+static uint32_t tensor_n_ranks;
 static enum zps_codec_policy tensor_codec = ZPS_CODEC_AUTO;
 static enum zps_value_codec tensor_values = ZPS_VALUES_RAW;
 
@@ -126,6 +128,8 @@ static zps_err_t tensor(unsigned client, uint64_t job_id, const char *name, uint
                                  .codec = tensor_codec,
                                  .value_codec = tensor_values,
                                  .n_parts = parts,
+                                 .ranks = tensor_ranks,
+                                 .n_ranks = tensor_n_ranks,
                                  .block_bits = UINT32_MAX};
   snprintf(spec.name, sizeof spec.name, "%s", name);
   snprintf(spec.scheme, sizeof spec.scheme, "%s", tensor_scheme);
@@ -434,6 +438,28 @@ static void test_even_schemes_lay_out_their_rows(void **state) {
   assert_non_null(strstr(t.error.text, "in 49 partitions, block_bits 11, codec auto, values raw, scheme dense-ps"));
 }
 
+static void test_ranks_that_push_are_the_same_for_all(void **state) {
+  (void)state;
+  static const uint32_t ranks[] = {1, 0, 2};
+  const struct seen *seen = NULL;
+  const uint64_t job_id = running_job();
+  tensor_ranks = ranks;
+  tensor_n_ranks = 1;
+  assert_int_equal(tensor(2, job_id, "w", 1000, 2), ZPS_OK);
+  assert_int_equal(tensor(3, job_id, "w", 1000, 2), ZPS_OK);
+  assert_int_equal(count(ZPS_ACT_TENSOR_OPEN, 0, &seen), 1);
+  tensor_n_ranks = 2;
+  assert_int_equal(tensor(3, job_id, "descending", 1000, 2), ZPS_ERR_INVALID);
+  tensor_ranks = ranks + 1;
+  assert_int_equal(tensor(3, job_id, "beyond", 1000, 2), ZPS_ERR_INVALID);
+  assert_string_equal(t.error.text, "tensor 'beyond': the ranks that push it must ascend and be below 2");
+  tensor_n_ranks = 1;
+  assert_int_equal(tensor(3, job_id, "w", 1000, 2), ZPS_ERR_SHAPE);
+  tensor_n_ranks = 0;
+  assert_int_equal(tensor(3, job_id, "w", 1000, 2), ZPS_ERR_SHAPE);
+  assert_non_null(strstr(t.error.text, "pushed by 1 ranks since rank 0"));
+}
+
 static void sink(void *ctx, enum zps_log_level level, const char *component, const char *text) {
   (void)ctx, (void)component, (void)text;
   assert_true(level > ZPS_LOG_ERROR);
@@ -460,6 +486,7 @@ int main(void) {
       CASE(test_server_names),
       CASE(test_going_down_refuses_joins),
       CASE(test_even_schemes_lay_out_their_rows),
+      CASE(test_ranks_that_push_are_the_same_for_all),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

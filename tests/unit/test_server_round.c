@@ -347,6 +347,41 @@ static void test_deadline_names_missing_ranks(void **state) {
   zps_round_destroy(scene.round);
 }
 
+/* Ranks without a part are neither waited for nor heard nor told. */
+static void test_idle_ranks(void **state) {
+  (void)state;
+  static const uint8_t idle[4] = {0, 1, 0, 1};
+  struct scene scene;
+  scene_open(&scene, 4, 1);
+  const struct zps_round_config config = {
+      .job = "news", .tensor = "emb", .step = 12, .partitions = partitions, .idle = idle};
+  zps_round_start(scene.round, &config);
+  scene_push(&scene, 1, 0, 100);
+  scene_push(&scene, 0, 0, 500);
+  zps_round_step(scene.round, &(struct zps_round_event){.type = ZPS_ROUND_GONE, .rank = 3, .code = ZPS_ERR_PEER_LOST},
+                 &scene.actions);
+  scene_tick(&scene, 499);
+  assert_int_equal(scene.actions.n, 0);
+  assert_true(zps_round_rank_gone(scene.round, 1) && !zps_round_rank_gone(scene.round, 2));
+  scene_tick(&scene, 500);
+  assert_string_equal(scene.actions.abort.text,
+                      "job news, tensor emb, step 12: the deadline passed without the push "
+                      "of rank 2 (1 of 2 ranks are here)");
+  assert_int_equal(scene.actions.abort.n_ranks, 1);
+  zps_round_start(scene.round, &config);
+  scene_push(&scene, 2, 0, 500);
+  scene_push(&scene, 0, 0, 500);
+  assert_int_equal(scene.actions.n, 1);
+  assert_int_equal(scene.actions.list[0].type, ZPS_ROUND_REDUCE);
+  zps_round_step(scene.round, &(struct zps_round_event){.type = ZPS_ROUND_REDUCED, .part = 0}, &scene.actions);
+  for (uint32_t rank = 0; rank <= 2; rank++) {
+    assert_int_equal(scene.round->state, ZPS_ROUND_PUBLISHED);
+    zps_round_step(scene.round, &(struct zps_round_event){.type = ZPS_ROUND_DONE, .rank = rank}, &scene.actions);
+  }
+  assert_int_equal(scene.round->state, ZPS_ROUND_RETIRED);
+  zps_round_destroy(scene.round);
+}
+
 static void test_cancel_names_who_is_to_blame(void **state) {
   (void)state;
   static const uint32_t lost[] = {3, 1};
@@ -431,6 +466,7 @@ int main(void) {
       cmocka_unit_test(test_every_order_with_trouble),
       cmocka_unit_test(test_random_orders),
       cmocka_unit_test(test_deadline_names_missing_ranks),
+      cmocka_unit_test(test_idle_ranks),
       cmocka_unit_test(test_cancel_names_who_is_to_blame),
       cmocka_unit_test(test_deadline_with_thousands_missing),
       cmocka_unit_test(test_deadline_while_reading_is_a_timeout),

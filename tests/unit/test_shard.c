@@ -91,6 +91,37 @@ static void test_one_rank(void **state) {
   zps_shard_destroy(shard);
 }
 
+/* Of some tensors only some ranks push, in the same job as others. */
+static void test_some_ranks_have_no_part(void **state) {
+  const struct fabric *fabric = *state;
+  struct zps_shard *shard = cluster_shard(fabric->provider, fabric->fault, 64 * MIB);
+  struct cluster cluster;
+  cluster_open(&cluster, shard, fabric->provider, fabric->fault, 1, 5);
+  const struct cluster_tensor *all = cluster_tensor(&cluster, 3000, 4, ZPS_DTYPE_F32, ZPS_OP_SUM, 3, 0.5);
+  cluster.idle = 1u << 1 | 1u << 2 | 1u << 4;
+  const struct cluster_tensor *some = cluster_tensor(&cluster, 20000, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, 4, 0.3);
+  cluster.idle = 0xfu;
+  const struct cluster_tensor *last = cluster_tensor(&cluster, 100, 1, ZPS_DTYPE_F32, ZPS_OP_SUM, 2, 0.3);
+  for (uint64_t step = 0; step < 5; step++) {
+    cluster_round(&cluster, some, step);
+    cluster_round(&cluster, all, step);
+    cluster_round(&cluster, last, step);
+  }
+  cluster_push(&cluster, some, 9, 2, 60000);
+  cluster_abort(&cluster, some, 9, 2, ZPS_ERR_PROTOCOL, "this rank has no part in it");
+  rig_cancel(cluster.ranks[4], some->spec.tensor, 9, "not its business");
+  cluster_round(&cluster, some, 9); /* which was not spoilt */
+  cluster_drain(shard);
+  const struct zps_tensor_stats stats = cluster_stats(&cluster, some);
+  assert_int_equal(stats.rounds, 6);
+  assert_int_equal(stats.aborted, 0);
+  /* each frame of rank 2 was answered */
+  for (uint32_t rank = 0; rank < 5; rank++)
+    if (rank != 2) assert_int_equal(rig_left(cluster.ranks[rank]), 0);
+  cluster_close(&cluster);
+  zps_shard_destroy(shard);
+}
+
 static void test_jobs_and_rounds_side_by_side(void **state) {
   const struct fabric *fabric = *state;
   enum { JOBS = 3, STEPS = 6 };
@@ -213,6 +244,7 @@ int main(void) {
       ON_BOTH(test_sums_are_exact),
       ON_BOTH(test_narrow_values),
       ON_BOTH(test_empty_pushes),
+      ON_BOTH(test_some_ranks_have_no_part),
       ON_BOTH(test_one_rank),
       ON_BOTH(test_jobs_and_rounds_side_by_side),
       ON_BOTH(test_little_memory_is_enough_for_one_round_after_the_other),
