@@ -72,7 +72,7 @@ static struct zps_early_round *get(struct zps_early *early, uint32_t tensor, uin
   return round;
 }
 
-void zps_early_add(struct zps_early *early, uint32_t tensor, uint64_t step, uint32_t src,
+void zps_early_add(struct zps_early *early, uint32_t tensor, uint64_t step, uint32_t src, uint32_t frame_bytes,
                    const struct zps_slice *slice) {
   struct zps_early_round *round = get(early, tensor, step);
   struct zps_early_message *message = NULL;
@@ -83,6 +83,7 @@ void zps_early_add(struct zps_early *early, uint32_t tensor, uint64_t step, uint
     if (round) round->overflown = true;
     return;
   }
+  message->frame_bytes = frame_bytes;
   *round->tail = message;
   round->tail = &message->next;
   round->bytes += cost_of(message);

@@ -13,8 +13,8 @@
 
 struct zps_early_message {
   struct zps_early_message *next;
-  uint32_t src;
-  struct zps_slice slice; /* inline: `data` lies behind this struct */
+  uint32_t src, frame_bytes; /* of the frame it came in, for the first of each */
+  struct zps_slice slice;    /* inline: `data` lies behind this struct */
 };
 
 struct zps_early_abort {
@@ -44,7 +44,7 @@ struct zps_early { /* all zeros: empty */
 };
 
 void zps_early_fini(struct zps_early *early);
-void zps_early_add(struct zps_early *early, uint32_t tensor, uint64_t step, uint32_t src,
+void zps_early_add(struct zps_early *early, uint32_t tensor, uint64_t step, uint32_t src, uint32_t frame_bytes,
                    const struct zps_slice *slice);
 void zps_early_abort(struct zps_early *early, uint32_t src, const struct zps_frame_abort *abort);
 /* What has come for this round, for the caller to free; NULL: nothing. */

@@ -213,9 +213,10 @@ static void take_early(struct zps_worker_round *round) {
   const bool aborted = take_early_aborts(round, early);
   for (const struct zps_early_message *message = early->messages; message; message = message->next) {
     if (!aborted) {
+      zps_exchange_count(round, message->frame_bytes);
       zps_exchange_message(round, message->src, &message->slice);
     } else if (round->exchange->peers[message->src].aborted) { /* of its next attempt */
-      zps_early_add(&plane->early, early->tensor, early->step, message->src, &message->slice);
+      zps_early_add(&plane->early, early->tensor, early->step, message->src, message->frame_bytes, &message->slice);
     }
   }
   if (early->overflown) {

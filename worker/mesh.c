@@ -152,7 +152,8 @@ static void on_messages(struct zps_plane *plane, const struct zps_remote *rank, 
     if (takes) {
       zps_exchange_message(round, rank->index, &messages->slices[i]);
     } else if (!zps_early_is_past(&plane->early, messages->tensor, messages->step)) {
-      zps_early_add(&plane->early, messages->tensor, messages->step, rank->index, &messages->slices[i]);
+      zps_early_add(&plane->early, messages->tensor, messages->step, rank->index, i == 0 ? frame->len_bytes : 0,
+                    &messages->slices[i]);
     }
   }
 }

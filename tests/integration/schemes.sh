@@ -1,59 +1,156 @@
 #!/usr/bin/env bash
-# Every scheme between workers through real processes, results checked bit by bit; and what must come out when ranks
-# fail. A selection by default, every number of ranks with every width and density with the argument "all".
+# Every scheme through real processes, results checked bit by bit or against their definition; bytes by the papers'
+# formulas; and what must come out when ranks fail. A selection of shapes by default; with the argument "all" every
+# scheme with every number of ranks, width, density and overlap, or those for the numbers of ranks named after it.
 . "$(dirname "$0")/../support/tap.sh"
+. "$(dirname "$0")/../support/verified.sh"
 
-lossless="recursive-doubling split-allgather dsar agsparse ring rabenseifner two-level blueconnect"
+served="balanced sparse-ps dense-ps omnireduce"
+lossless="recursive-doubling split-allgather dsar agsparse ring rabenseifner two-level blueconnect hierarchical"
+lossy="oktopk gtopk topka topkdsa gaussiank"
 
-verified() { # RANKS SCHEME zenps-perf arguments...
-  local n=$1 scheme=$2
-  shift 2
-  timeout 120 zenpsrun -n "$n" --servers 1 --prefix=no -- zenps-perf --scheme "$scheme" --steps 2 --warmup 0 --verify --json "$@" >"$scratch/json" 2>"$scratch/err" || {
-    cat "$scratch/json" "$scratch/err"
-    return 1
-  }
-  grep -q '"verified": *true' "$scratch/json" && grep -q "\"scheme\": *\"$scheme\"" "$scratch/json"
+# Runs the lines of $scratch/cases as one job of that many ranks; each is one test.
+run_cases() { # RANKS
+  local n=$1 i=0 case line status
+  timeout 500 zenpsrun -n "$n" --servers 2 --prefix=no -- zenps-perf --steps 2 --warmup 0 --verify --json --cases "$scratch/cases" >"$scratch/json" 2>"$scratch/out"
+  while IFS= read -r case <&3; do
+    IFS= read -r line <&4 || line=
+    grep -q "\"scheme\": *\"$(sed 's/--scheme \([a-z-]*\).*/\1/' <<<"$case")\".*\"verified\": *true" <<<"$line"
+    tap_result $? "$n ranks, $case"
+  done 3<"$scratch/cases" 4<"$scratch/json"
 }
+# Options of scheme $1 that it cannot do without.
+needs() {
+  case " $lossy " in *" $1 "*) echo "--keep 0.01" ;; esac
+  [ "$1" != auto ] || echo "--steps 6"
+}
+# A line for each scheme; what levels change, with some.
+for_all_schemes() { # RANKS zenps-perf arguments...
+  local n=$1 scheme
+  shift
+  for scheme in $served $lossless $lossy auto; do echo "--scheme $scheme $* $(needs "$scheme")"; done
+  case $n in 4) levels="2x2" ;; 8) levels="2x4 2x2x2" ;; 12) levels="3x4 2x3x2" ;; 16) levels="4x4 2x2x4" ;; *) levels= ;; esac
+  for level in $levels; do
+    for scheme in two-level blueconnect hierarchical; do
+      case $scheme-$level in *-*x*x*) [ "$scheme" = blueconnect ] || continue ;; esac
+      echo "--scheme $scheme $* --levels $level"
+    done
+  done
+}
+shapes() { # of every WIDTH, density and overlap
+  local width density overlap
+  for width in 1 64; do
+    for density in 0 0.0001 0.01 0.3 1; do
+      for overlap in random same disjoint; do echo "--rows $((width == 1 ? 20011 : 1003)) --width $width --density $density --overlap $overlap"; done
+    done
+  done
+}
+
+if [ "${1:-}" = all ]; then
+  shift
+  for n in ${*:-1 2 3 4 5 7 8 12 16}; do
+    shapes | while IFS= read -r shape; do for_all_schemes "$n" "$shape"; done >"$scratch/cases"
+    run_cases "$n"
+  done
+  done_testing
+  exit
+fi
+
+i=0
+for n in 1 2 3 5 8; do # shapes go round
+  for shape in $((i++ * 7 % 30)) $((i++ * 7 % 30)) $((i++ * 7 % 30)); do
+    for_all_schemes "$n" "$(shapes | sed -n "$((shape + 1))p")"
+  done >"$scratch/cases"
+  run_cases "$n"
+done
 
 # All ranks touch the same rows; no two ranks touch the same row.
 seq -s ' ' 3 7 2000 >"$scratch/same"
 for sample in $(seq 0 15); do seq -s ' ' $((sample * 100)) $((sample * 100 + 60)); done >"$scratch/disjoint"
-
-densities=(0 0.0001 0.01 0.3 1)
-if [ "${1:-}" = all ]; then
-  for scheme in $lossless; do
-    for n in 1 2 3 4 5 7 8 12 16; do
-      for density in "${densities[@]}"; do
-        ok "$scheme, $n ranks, density $density" verified "$n" "$scheme" --rows 20011 --density "$density"
-        ok "$scheme, $n ranks, width 64, density $density" verified "$n" "$scheme" --rows 1003 --width 64 --density "$density"
-      done
-    done
-  done
-else
-  i=0
-  for scheme in $lossless; do
-    ((i % 2)) && ranks="2 5 7" || ranks="1 3 8"
-    for n in $ranks; do # densities and widths go round
-      density=${densities[$((i++ % 5))]}
-      if ((i % 2)); then
-        ok "$scheme, $n ranks, density $density" verified "$n" "$scheme" --rows 20011 --density "$density"
-      else
-        ok "$scheme, $n ranks, width 64, density $density" verified "$n" "$scheme" --rows 1003 --width 64 --density "$density"
-      fi
-    done
-    i=$((i + 1))
-  done
-  ok "split-allgather, 16 ranks" verified 16 split-allgather --rows 20011 --density 0.01
-  ok "blueconnect, 12 ranks in levels" verified 12 blueconnect --rows 20011 --density 0.01 --levels 2x3x2
-fi
 for scheme in $lossless; do
-  ok "$scheme, the same rows" verified 4 "$scheme" --rows 2001 --trace "$scratch/same" --batch 1 --out rows
-  ok "$scheme, no row twice" verified 3 "$scheme" --rows 2001 --trace "$scratch/disjoint" --batch 1 --layout rows
+  echo "--scheme $scheme --rows 2001 --trace $scratch/same --batch 1 --out rows"
+  echo "--scheme $scheme --rows 2001 --trace $scratch/disjoint --batch 1 --layout rows"
+done >"$scratch/cases"
+cat >>"$scratch/cases" <<END
+--scheme ring --rows 1000003 --density 0.2 --chunks 3
+--scheme split-allgather --rows 400009 --density 0.2 --op mean --dtype f64 --out rows
+--scheme recursive-doubling --rows 30000 --layout rows --out rows --duplicates 3 --density 0.05
+--scheme recursive-doubling --rows 30000 --op max --density 0.05 --width 3
+--scheme split-allgather --rows 30000 --op min --density 0.05 --dtype f64
+--scheme dsar --rows 30000 --width 3 --density 0.3 --bits 2
+--scheme dsar --rows 30000 --density 0.3 --bits 4 --op mean --out rows
+--scheme dsar --rows 30000 --density 0.01 --bits 8 --dtype f64
+--scheme topkdsa --rows 30000 --density 0.3 --bits 4 --keep 0.1
+--scheme topkdsa --rows 30000 --width 4 --density 0.1 --keep 0.02 --op mean --layout rows
+--scheme topka --rows 30000 --width 4 --density 0.1 --topk 100 --out rows --dtype f64
+--scheme gaussiank --rows 30000 --density 0.2 --keep 0.05 --layout rows --duplicates 2
+--scheme gtopk --rows 30000 --density 0.2 --keep 0.05 --skew 1.2 --out rows
+--scheme oktopk --rows 10000 --density 0.2 --keep 0.02 --steps 70 --overlap same
+--scheme oktopk --rows 10000 --width 3 --density 0.1 --keep 0.02 --steps 40 --skew 1.1 --out rows
+END
+run_cases 3
+ZENPS_MEMORY_LIMIT=16777216 ok "in 16 MiB" verified 4 1 --scheme ring --rows 1000003 --density 0.2
+
+# Bytes that a rank takes in and sends out in a step, on average over the ranks, without frames, against the papers'
+# formulas. An entry is a value and a row number of 4 bytes each; M = 4 rows; k rows of each rank.
+rows=55440 k=1109 keep=0.02
+want() { # LEAST MOST scheme and zenps-perf arguments...
+  echo "$1 $2" >>"$scratch/wanted"
+  shift 2
+  echo "--scheme $* --rows $rows --codec paper" >>"$scratch/cases"
+}
+exactly() { # EXPRESSION ...: in bytes, for bc
+  local bytes
+  bytes=$(awk -v M=$((4 * rows)) -v k="$k" -v P="$n" "BEGIN { printf \"%.2f\", $1 }")
+  shift
+  want "$bytes" "$bytes" "$@"
+}
+about() { # the same to 2%, where it hangs on which ranges random rows fall into
+  local bytes
+  bytes=$(awk -v M=$((4 * rows)) -v k="$k" -v P="$n" "BEGIN { printf \"%.2f\", $1 }")
+  shift
+  want "$(awk -v b="$bytes" 'BEGIN { print b * 0.98 }')" "$(awk -v b="$bytes" 'BEGIN { print b * 1.02 }')" "$@"
+}
+check_bytes() { # in $scratch/json, line by line
+  local case line least most
+  while IFS= read -r case <&3 && IFS= read -r line <&4 && read -r least most <&5; do
+    awk -v least="$least" -v most="$most" -v n="$n" -v line="$line" '
+      function field(name) { return match(line, "\"" name "\": *[-0-9.e+]+") ? substr(line, RSTART + length(name) + 3, RLENGTH - length(name) - 3) + 0 : -1 }
+      BEGIN { in_ = field("payload_in"); out = field("payload_out"); bad = in_ < least - 0.5 || in_ > most + 0.5 || in_ - out > 0.5 || out - in_ > 0.5
+        frames = (field("bytes_in") - in_) / (most + 1); if (frames < 0 || frames > 0.05 + 8000 / (most + 1)) bad = 1
+        if (bad) print "in " in_ ", out " out ", wanted " least " to " most ", frames " frames; exit bad }' >"$scratch/out"
+    tap_result $? "$n ranks, bytes of $case"
+  done 3<"$scratch/cases" 4<"$scratch/json" 5<"$scratch/wanted"
+}
+for n in 2 4 5 8; do
+  : >"$scratch/cases"
+  : >"$scratch/wanted"
+  few="--density $keep"
+  for scheme in ring rabenseifner blueconnect; do
+    [ $scheme-$n = rabenseifner-5 ] || exactly "2 * M * (P - 1) / P" $scheme $few # not where P is no power of two
+  done
+  [ $n -lt 4 ] || [ $n = 5 ] || exactly "2 * M * (P - 1) / P" blueconnect $few --levels 2x$((n / 2))
+  [ $n = 5 ] || exactly "(P / 2 * (2 * M) + 2 * M * (P / 2 - 1)) / P" two-level $few --levels 2x$((n / 2))
+  exactly "8 * k * (P - 1) / P + M * (P - 1) / P" dsar $few --overlap same
+  exactly "8 * k * (P - 1)" agsparse $few
+  exactly "8 * 2 * k * (P - 1) / P" split-allgather $few --overlap same
+  about "8 * k * (P - 1) * (P + 1) / P" split-allgather $few --overlap disjoint
+  if [ $n != 5 ]; then # U of 2^t ranks in stage t
+    exactly "8 * k * log(P) / log(2)" recursive-doubling $few --overlap same
+    exactly "8 * k * (P - 1)" recursive-doubling $few --overlap disjoint
+    exactly "8 * (P / 2 * k + P / 2 * (k + 2 * k * (P / 2 - 1) / (P / 2))) / P" hierarchical $few --overlap same --levels 2x$((n / 2))
+  fi
+  exactly "8 * k * (P - 1)" topka --density 0.3 --keep $keep
+  exactly "8 * 2 * k * (P - 1) / P" gtopk --density 0.3 --keep $keep
+  about "8 * k * (P - 1) / P + M * (P - 1) / P" topkdsa --density 0.3 --keep $keep
+  for overlap in same random disjoint; do # 2k(P-1)/P to 6k(P-1)/P words and the counts, as thresholds are reused
+    want "$(awk -v k=$k -v P=$n 'BEGIN { print 4 * 2 * k * (P - 1) / P * 0.89 }')" "$(awk -v k=$k -v P=$n 'BEGIN { print 4 * 6 * k * (P - 1) / P + 8 * (P - 1) }')" \
+      oktopk --density 0.1 --keep $keep --overlap $overlap --warmup 1 --steps 20
+  done
+  timeout 300 zenpsrun -n $n --servers 1 --prefix=no -- zenps-perf --steps 2 --verify --json --cases "$scratch/cases" >"$scratch/json" 2>"$scratch/out"
+  is "$n ranks: all are verified" "$(grep -c '"verified": *true' "$scratch/json")" "$(wc -l <"$scratch/cases")"
+  check_bytes
 done
-ok "megabytes, in pieces" verified 3 ring --rows 1000003 --density 0.2 --chunks 3
-ok "megabytes, sparse, mean, f64, rows out" verified 3 split-allgather --rows 400009 --density 0.2 --op mean --dtype f64 --out rows
-ok "repeated rows" verified 3 recursive-doubling --rows 30000 --layout rows --out rows --duplicates 3 --density 0.05
-ZENPS_MEMORY_LIMIT=16777216 ok "in 16 MiB" verified 4 ring --rows 1000003 --density 0.2
 
 refused() { # zenps-perf arguments...
   ! timeout 60 zenpsrun -n 2 --servers 1 --prefix=no -- zenps-perf "$@"
@@ -62,6 +159,9 @@ ok "a scheme that there is not" refused --scheme rings
 said "names those that there are" recursive-doubling
 ok "levels that do not multiply to the ranks" refused --scheme blueconnect --levels 3x5
 said "says so" "product of the levels"
+echo "--density 0.1 --keep" >"$scratch/cases"
+ok "a case that cannot be" refused --cases "$scratch/cases"
+said "is named by file and line" "cases, line 1: .*keep"
 
 if [ -x "$build/tests/integration/api_test" ]; then
   export ZENPSD="$build/zenpsd" ZENPS_TEST_DIR="$scratch" ZENPS_SCHEME=split-allgather

@@ -134,6 +134,7 @@ zenps_sparsifier_t *ref_sparsifier(const struct ref_choice *choice, uint64_t n, 
   options.period = choice->period;
   options.sample = choice->sample;
   options.unrefined = choice->unrefined;
+  options.capped = choice->capped;
   options.threshold = choice->threshold;
   options.clip_norm = choice->clip_norm;
   options.seed = 12345;

@@ -49,7 +49,7 @@ struct ref_choice {
   double momentum;
   uint32_t bucket, period;
   uint64_t sample;
-  int unrefined;
+  int unrefined, capped;
   double threshold, clip_norm;
 };
 zenps_sparsifier_t *ref_sparsifier(const struct ref_choice *choice, uint64_t n, zenps_dtype_t dtype);

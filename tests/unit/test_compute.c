@@ -239,9 +239,12 @@ static void check_order(struct rig *rig, uint64_t lo, uint64_t hi) {
   for (uint32_t i = 0; i < m; i++) {
     if (magnitude(rig, kept, i) < kth) drop(kept, i);
   }
-  zps_program_threshold(&rig->program, in, kth);
+  zps_program_threshold(&rig->program, in, kth, 0);
   view = run(rig);
   check_rows(rig, &view, kept);
+  zps_program_threshold(&rig->program, in, 2 * kth + 1, z); /* they are no more than that: all */
+  view = run(rig);
+  check_rows(rig, &view, ref);
 
   *kept = *ref;
   uint32_t n_equal = k;

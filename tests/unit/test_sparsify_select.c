@@ -208,6 +208,30 @@ static void estimates(void **state) {
   }
 }
 
+/* A reused threshold that has come to select more than k: the k greatest come out, and the threshold stays. */
+static void capped(void **state) {
+  (void)state;
+  enum { N = 3000, K = 100 };
+  const struct ref_choice choice = {.kind = ZENPS_SPARSIFY_REUSED, .k = K, .capped = 1};
+  zenps_sparsifier_t *const sparsifier = ref_sparsifier(&choice, N, ZENPS_F32);
+  float gradient[N];
+  double threshold = 0;
+  for (unsigned step = 0; step < 3; step++) {
+    zenps_grad_t selection;
+    ZENPS_GRAD_INIT(&selection);
+    for (unsigned i = 0; i < N; i++) gradient[i] = (float)(i + 1) * (step ? 1.01f : 1.0f);
+    memset(zenps_sparsifier_residual(sparsifier), 0, sizeof gradient);
+    assert_int_equal(zenps_sparsifier_select(sparsifier, gradient, &selection), ZENPS_OK);
+    assert_int_equal(selection.nnz, K);
+    for (unsigned i = 0; i < K; i++) assert_int_equal(selection.row_ids[i], N - K + i);
+    assert_int_equal(zenps_sparsifier_commit(sparsifier, NULL), ZENPS_OK);
+    if (step == 0) threshold = stats_of(sparsifier).threshold;
+    assert_true(stats_of(sparsifier).threshold == threshold);
+    assert_int_equal(stats_of(sparsifier).refined, 0);
+  }
+  zenps_sparsifier_destroy(sparsifier);
+}
+
 /* Values whose tail is not a normal one: the Gaussian threshold misses k (Ok-Topk section 5.2), refining finds it. */
 static void gaussian_refined(void **state) {
   (void)state;
@@ -265,8 +289,9 @@ static void reuse_period(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(topk),      cmocka_unit_test(buckets),          cmocka_unit_test(thresholds),
-      cmocka_unit_test(estimates), cmocka_unit_test(gaussian_refined), cmocka_unit_test(reuse_period),
+      cmocka_unit_test(topk),         cmocka_unit_test(buckets), cmocka_unit_test(thresholds),
+      cmocka_unit_test(estimates),    cmocka_unit_test(capped),  cmocka_unit_test(gaussian_refined),
+      cmocka_unit_test(reuse_period),
   };
   return cmocka_run_group_tests_name("sparsify_select", tests, NULL, NULL);
 }

@@ -326,6 +326,8 @@ static bool run(struct model *model, const char *path) {
   train->start_s = train_seconds();
   uint64_t step = 0;
   for (unsigned epoch = 1; epoch <= model->options.epochs; epoch++) {
+    if (!train_epoch(&model->centres.gradient, &model->options.sync, epoch - 1)) return false;
+    if (!train_epoch(&model->contexts.gradient, &model->options.sync, epoch - 1)) return false;
     if (!run_epoch(model, epoch, &step)) return false;
     double sums[4] = {model->loss, (double)model->n_predictions, 0, 0};
     evaluate(model, &sums[2], &sums[3]);

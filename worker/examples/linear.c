@@ -247,6 +247,7 @@ static bool run(struct model *model, const char *path) {
   uint64_t step = 0;
   for (uint64_t epoch = 0; epoch < model->options.epochs; epoch++) {
     double sums[2] = {0, 0};
+    if (!train_epoch(&model->gradient, &model->options.sync, epoch)) return false;
     if (!run_epoch(model, epoch, &step, &sums[0])) return false;
     sums[1] = (double)evaluate(model);
     if (!train_sum(train, sums, 2)) return false;

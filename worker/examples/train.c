@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "common/codec/values.h"
+#include "worker/examples/train_select.h"
 #include "worker/tools/gather.h"
 
 const char *const train_values[] = {ZPS_VALUES_NAME_LIST, NULL};
@@ -43,9 +44,17 @@ bool train_tensor_open(struct train *train, struct train_tensor *tensor, const c
   ZENPS_TENSOR_OPTIONS_INIT(&options);
   options.values = (zenps_values_t)(ZENPS_VALUES_RAW + sync->values);
   options.scheme = sync->scheme;
+  const bool lossy = train_select_lossy(sync->scheme), selects = sync->sparsify > 0;
+  if (lossy) options.density = sync->density;
+  if (sync->warmup > 0 && (lossy || !selects)) {
+    fprintf(stderr, "%s: --warmup needs --sparsify and a scheme that loses nothing\n", program_name);
+    return false;
+  }
   struct grad *grad = &tensor->grad;
   *tensor = (struct train_tensor){.grad = {.rows = rows, .width = width}};
-  if (zenps_tensor_open(train->job, name, rows, width, ZENPS_F32, &options, &tensor->tensor) != ZENPS_OK)
+  if (selects && !train_select_open(&tensor->select, sync, rows, width)) return fail("cannot select values");
+  if (zenps_tensor_open(train->job, name, selects ? rows * width : rows, selects ? 1 : width, ZENPS_F32, &options,
+                        &tensor->tensor) != ZENPS_OK)
     return fail("cannot open a tensor");
   grad->slot_of_row = malloc(rows * sizeof *grad->slot_of_row);
   if (!grad->slot_of_row) {
@@ -58,6 +67,7 @@ bool train_tensor_open(struct train *train, struct train_tensor *tensor, const c
 
 void train_tensor_close(struct train_tensor *tensor) {
   train_sync_done(tensor);
+  train_select_close(&tensor->select);
   free(tensor->grad.slot_of_row);
   free(tensor->grad.row_ids);
   free(tensor->grad.values);
@@ -90,10 +100,13 @@ bool train_sync_start(struct train *train, struct train_tensor *tensor, uint64_t
   in.nnz = tensor->grad.n;
   in.row_ids = tensor->grad.row_ids;
   in.values = tensor->grad.values;
-  ZENPS_GRAD_INIT(&tensor->sum);
-  tensor->sum.layout = ZENPS_ROWS; /* arrays left NULL: the library's */
-  if (zenps_allreduce(tensor->tensor, step, &in, &tensor->sum, &tensor->request) != ZENPS_OK)
-    return fail("cannot start a sum");
+  zenps_grad_t *out = tensor->select.sparsifier ? &tensor->select.values : &tensor->sum;
+  if (tensor->select.sparsifier && !train_select_in(&tensor->select, &tensor->grad, &in))
+    return fail("cannot select values");
+  train->n_selected += in.nnz;
+  ZENPS_GRAD_INIT(out);
+  out->layout = ZENPS_ROWS; /* arrays left NULL: the library's */
+  if (zenps_allreduce(tensor->tensor, step, &in, out, &tensor->request) != ZENPS_OK) return fail("cannot start a sum");
   train->sync_s += train_seconds() - start_s;
   return true;
 }
@@ -103,6 +116,14 @@ bool train_sync_wait(struct train *train, struct train_tensor *tensor) {
   zenps_request_stats_t stats = {.struct_size = sizeof stats};
   if (zenps_wait(tensor->request, -1) != ZENPS_OK) return fail("a sum failed");
   if (zenps_request_stats(tensor->request, &stats) != ZENPS_OK) return fail("no statistics");
+  if (tensor->select.sparsifier) {
+    zenps_sparsifier_stats_t selected = {.struct_size = sizeof selected};
+    train->n_kept += tensor->select.values.nnz;
+    if (zenps_sparsifier_stats(tensor->select.sparsifier, &selected) != ZENPS_OK ||
+        !train_select_out(&tensor->select, tensor->grad.width, &tensor->sum))
+      return fail("cannot take the sum's values");
+    train->n_wanted += selected.k;
+  }
   train->sync_s += train_seconds() - start_s;
   train->bytes_moved += stats.bytes_out + stats.bytes_in;
   /* A dense ring allreduce sends and receives 2 (n - 1) / n times the tensor, each. */
@@ -135,23 +156,28 @@ bool train_sum(struct train *train, double *values, uint32_t n) {
 bool train_report(struct train *train, unsigned epoch, double loss, const char *metric_name, double metric,
                   const char *unit) {
   const double now_s = train_seconds(), seconds = now_s - train->start_s;
-  double sums[] = {(double)train->samples, (double)train->bytes_moved, (double)train->dense_bytes};
+  double sums[] = {(double)train->samples,    (double)train->bytes_moved, (double)train->dense_bytes,
+                   (double)train->n_selected, (double)train->n_kept,      (double)train->n_wanted};
   const double sync_s = train->sync_s;
-  if (!train_sum(train, sums, 3)) return false;
+  if (!train_sum(train, sums, 6)) return false;
+  const double selected = sums[5] > 0 ? sums[3] / sums[5] : 0, kept = sums[5] > 0 ? sums[4] / sums[5] : 0;
   if (train->rank == 0 && train->json) {
     printf(
         "{\"epoch\": %u, \"loss\": %.9g, \"%s\": %.9g, \"%s_per_s\": %.1f, \"compute_s\": %.3f, \"sync_s\": %.3f, "
-        "\"bytes_moved\": %.0f, \"dense_bytes\": %.0f, \"world\": %d}\n",
-        epoch, loss, metric_name, metric, unit, sums[0] / seconds, seconds - sync_s, sync_s, sums[1], sums[2],
-        train->world);
+        "\"bytes_moved\": %.0f, \"dense_bytes\": %.0f, \"selected_over_k\": %.6g, \"kept_over_k\": %.6g, "
+        "\"world\": %d}\n",
+        epoch, loss, metric_name, metric, unit, sums[0] / seconds, seconds - sync_s, sync_s, sums[1], sums[2], selected,
+        kept, train->world);
   } else if (train->rank == 0) {
     printf("epoch %2u  loss %.5f  held-out %s %.4f  %.0f %s/s  computing %.2f s, synchronising %.2f s  moved %.1f MB",
            epoch, loss, metric_name, metric, sums[0] / seconds, unit, seconds - sync_s, sync_s, sums[1] / 1e6);
     if (sums[1] > 0 && sums[2] > 0) printf(" instead of %.0f MB dense (%.1fx less)", sums[2] / 1e6, sums[2] / sums[1]);
+    if (sums[5] > 0) printf("  selected %.3f k, summed %.3f k", selected, kept);
     putchar('\n');
   }
   fflush(stdout);
   train->samples = train->bytes_moved = train->dense_bytes = 0;
+  train->n_selected = train->n_kept = train->n_wanted = 0;
   train->sync_s = 0;
   train->start_s = train_seconds();
   return true;

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <zenps/sparsify.h>
 #include <zenps/zenps.h>
 
 /* A gradient with few non-zero rows: the rows in order of first touch, and their values. */
@@ -21,10 +22,23 @@ struct grad {
   int64_t *slot_of_row; /* -1: not touched in this step */
 };
 
+/* Only the greatest values of a gradient travel, the others wait in the residual (zenps/sparsify.h): the tensor then
+ * has a row for each value. */
+struct train_select {
+  zenps_sparsifier_t *sparsifier; /* NULL: all values travel */
+  float *dense;                   /* the gradient, zero between steps */
+  zenps_grad_t values;            /* the sum, a row for each value that travelled */
+  int64_t *row_ids;               /* the sum again, a row of `width` values each, others zero */
+  float *rows;
+  uint64_t capacity;
+  double density;
+};
+
 /* A parameter tensor's gradient and its sum over the ranks. */
 struct train_tensor {
   zenps_tensor_t *tensor;
   struct grad grad;
+  struct train_select select;
   zenps_grad_t sum; /* after train_sync_wait(): rows of the union, until train_sync_done() */
   zenps_request_t *request;
 };
@@ -36,6 +50,7 @@ struct train {
   /* since the last train_report() */
   double start_s, sync_s;
   uint64_t bytes_moved, dense_bytes, samples;
+  uint64_t n_selected, n_kept, n_wanted; /* values that this rank sent, that are in the sums, and that are asked for */
   uint64_t gathers;
 };
 
@@ -43,6 +58,9 @@ struct train {
 struct train_sync {
   int values; /* less 1 */
   char *scheme;
+  int sparsify;
+  double density;
+  uint64_t warmup;
 };
 #define TRAIN_SYNC_OPTS                                                                                            \
   OPT(ZPS_OPT_ENUM, sync.values, .name = "values", .def = "raw", .values = train_values,                           \
@@ -50,8 +68,19 @@ struct train_sync {
       OPT(ZPS_OPT_STRING, sync.scheme, .name = "scheme", .arg = "NAME",                                            \
           .help =                                                                                                  \
               "how gradients are summed: over the servers, or between workers (zenps-perf --help has the names; "  \
-              "default: ZENPS_SCHEME, then balanced)")
-extern const char *const train_values[];
+              "default: ZENPS_SCHEME, then balanced)"),                                                            \
+      OPT(ZPS_OPT_ENUM, sync.sparsify, .name = "sparsify", .def = "none", .values = train_sparsify,                \
+          .help =                                                                                                  \
+              "which values of a gradient travel, while the others wait in a residual: all (none), exactly the "   \
+              "greatest, those over a threshold from a sample [DGC], over one that is reused for 32 steps "        \
+              "[Ok-Topk], over a normal distribution's, or the greatest of each 512 [SparCML]"),                   \
+      OPT(ZPS_OPT_DOUBLE, sync.density, .name = "density", .arg = "D", .def = "0.01", .min = 1e-9, .max = 1,       \
+          .help = "share of the values that --sparsify selects, or of rows that a lossy scheme keeps"),            \
+      OPT(ZPS_OPT_UINT, sync.warmup, .name = "warmup", .arg = "E", .def = "0", .min = 0, .max = 1000,              \
+          .help =                                                                                                  \
+              "epochs of --sparsify in which the share falls to --density step by step, as in DGC; not with a "    \
+              "lossy scheme")
+extern const char *const train_values[], *const train_sparsify[];
 
 double train_seconds(void);
 /* All of these say on stderr what failed and return false. */
@@ -60,6 +89,9 @@ void train_close(struct train *train);
 bool train_tensor_open(struct train *train, struct train_tensor *tensor, const char *name, uint64_t rows,
                        uint32_t width, const struct train_sync *sync);
 void train_tensor_close(struct train_tensor *tensor);
+
+/* Before each epoch, from 0 on: the density of the warm-up. */
+bool train_epoch(struct train_tensor *tensor, const struct train_sync *sync, uint64_t epoch);
 
 /* The accumulator of `row`: `width` values, zero at first touch in a step. NULL when memory is short. */
 float *grad_row(struct grad *grad, uint64_t row);

@@ -1,7 +1,9 @@
 /*
  * Ok-Topk's O(k) sparse allreduce [Ok-Topk section 3.1, algorithm 1], for any number of ranks.
  *
- *   - select: own entries from the local threshold on; it is the exact k-th magnitude every tau' rounds, reused between
+ *   - select: own entries from the local threshold on; it is the exact k-th magnitude every tau' rounds, reused
+ * between. At most k entries are their own k greatest: all go, so that who selected them with a residual knows what was
+ * sent
  *   - partition, every tau rounds: each rank's rows that cut its selection into n equal counts, averaged over the ranks
  *   - split: region j of the selection goes to position j, nearest neighbour first; sums in rank order
  *   - select of the sums, from the global threshold on; every tau' rounds the exact k-th magnitude of all sums
@@ -80,7 +82,7 @@ static void exchange(const struct zps_peer_plan *plan, struct oktopk *self, uint
 
 static void select_global(const struct zps_peer_plan *plan, struct oktopk *self, struct zps_program *program,
                           uint32_t reduced) {
-  self->mine = zps_program_threshold(program, reduced, self->global);
+  self->mine = zps_program_threshold(program, reduced, self->global, 0);
   const uint32_t count = zps_program_counts(program, &self->mine, 1);
   exchange(plan, self, count, TAG_COUNTS, 1, program);
   zps_program_call(program, self->streams, plan->n, PHASE_BALANCE);
@@ -131,7 +133,7 @@ static void build(const struct zps_peer_plan *plan, void *state, uint64_t round,
     const uint32_t kth = zps_program_kth(program, &own, 1, plan->k);
     zps_program_call(program, &kth, 1, PHASE_LOCAL);
   } else {
-    self->selected = zps_program_threshold(program, own, self->local);
+    self->selected = zps_program_threshold(program, own, self->local, plan->k);
     partition(plan, self, round, program);
   }
 }
@@ -241,7 +243,7 @@ static void extend(const struct zps_peer_plan *plan, void *state, uint64_t round
   switch ((enum phase)phase) {
     case PHASE_LOCAL:
       self->local = vectors[0][0];
-      self->selected = zps_program_threshold(program, self->selected, self->local);
+      self->selected = zps_program_threshold(program, self->selected, self->local, plan->k);
       partition(plan, self, round, program);
       break;
     case PHASE_BOUNDS:

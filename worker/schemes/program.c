@@ -164,8 +164,8 @@ uint32_t zps_program_normal(struct zps_program *program, uint32_t in, uint64_t k
   return append_same(program, (struct zps_instr){.type = ZPS_INSTR_NORMAL, .k = k}, in);
 }
 
-uint32_t zps_program_threshold(struct zps_program *program, uint32_t in, double value) {
-  return append_same(program, (struct zps_instr){.type = ZPS_INSTR_THRESHOLD, .value = value}, in);
+uint32_t zps_program_threshold(struct zps_program *program, uint32_t in, double value, uint64_t k) {
+  return append_same(program, (struct zps_instr){.type = ZPS_INSTR_THRESHOLD, .value = value, .k = k}, in);
 }
 
 uint32_t zps_program_kth(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint64_t k) {

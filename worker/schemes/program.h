@@ -46,7 +46,7 @@ enum zps_instr_type {
   ZPS_INSTR_NORMAL,    /* out = entries of ins[0] from the magnitude on beyond which `k` of its rows would lie if its
                           values were normal, of their mean and deviation; the `k` greatest where that is under 0.75 k
                           or over 2 k rows [Gaussiank] */
-  ZPS_INSTR_THRESHOLD, /* out = entries of ins[0] whose magnitude is at least `value` */
+  ZPS_INSTR_THRESHOLD, /* out = entries of ins[0] whose magnitude is at least `value`; all where they are at most `k` */
   ZPS_INSTR_KTH,       /* out = vector of 1: the k-th greatest magnitude of all ins together; 0 when they hold fewer */
   ZPS_INSTR_COUNTS,    /* out = vector: number of rows of each of ins */
   ZPS_INSTR_CUT,       /* out = rows [lo, hi) of ins[0], whose range contains them */
@@ -67,7 +67,7 @@ struct zps_instr {
   uint32_t phase;          /* CALL */
   uint32_t values;         /* NARROW: bits of a level, 2, 4 or 8 (QSGD) */
   bool dense;              /* OWN, SUM */
-  uint64_t k;              /* TOP, NORMAL, KTH, SPLITS */
+  uint64_t k;              /* TOP, NORMAL, THRESHOLD, KTH, SPLITS */
   uint64_t from, to;       /* TAKE: entries; VECTOR: first double in zps_program.doubles */
   double value;            /* THRESHOLD */
 };
@@ -95,7 +95,7 @@ uint32_t zps_program_recv_vector(struct zps_program *program, uint32_t peer, uin
 uint32_t zps_program_sum(struct zps_program *program, const uint32_t *ins, uint32_t n_in, bool dense);
 uint32_t zps_program_top(struct zps_program *program, uint32_t in, uint64_t k);
 uint32_t zps_program_normal(struct zps_program *program, uint32_t in, uint64_t k);
-uint32_t zps_program_threshold(struct zps_program *program, uint32_t in, double value);
+uint32_t zps_program_threshold(struct zps_program *program, uint32_t in, double value, uint64_t k);
 uint32_t zps_program_kth(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint64_t k);
 uint32_t zps_program_counts(struct zps_program *program, const uint32_t *ins, uint32_t n_in);
 uint32_t zps_program_cut(struct zps_program *program, uint32_t in, uint64_t lo, uint64_t hi);

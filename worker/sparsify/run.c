@@ -163,5 +163,7 @@ void zps_sparsifier_run(struct zenps_sparsifier *sparsifier, const void *gradien
       run_threshold(sparsifier, gradient, factor);
       break;
   }
+  if (sparsifier->options.capped && sparsifier->picks.n > zps_sparsifier_total_k(sparsifier))
+    (void)zps_picks_keep(sparsifier->dtype, &sparsifier->picks, zps_sparsifier_total_k(sparsifier));
   sparsifier->steps++;
 }

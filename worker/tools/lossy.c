@@ -176,7 +176,7 @@ static void next_of_thresholds(struct lossy *lossy, double *sum, double *room) {
   for (uint32_t rank = 0; rank < lossy->config.n; rank++) {
     load(lossy, rank, room);
     if (renewed) lossy->local[rank] = kth(lossy, room);
-    keep_from(lossy, room, lossy->local[rank]);
+    if (count_from(lossy, room, nextafter(0, 1)) > lossy->config.k) keep_from(lossy, room, lossy->local[rank]);
     add(lossy, sum, room);
   }
   if (renewed) lossy->global = kth(lossy, sum);

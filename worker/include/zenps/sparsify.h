@@ -53,7 +53,8 @@ typedef enum zenps_sparsify {
 
 typedef enum zenps_residual {
   ZENPS_RESIDUAL_SENT = 0,  /* what was selected leaves the residual [SparCML algorithm 1, DGC] */
-  ZENPS_RESIDUAL_GLOBAL = 1 /* only what is also in the result does [Ok-Topk algorithm 2] */
+  ZENPS_RESIDUAL_GLOBAL = 1 /* only what is also in the result does [Ok-Topk algorithm 2]. For schemes that keep only the
+                               greatest rows: give them no more than the tensor's k, or they drop some that look sent */
 } zenps_residual_t;
 
 typedef struct zenps_sparsifier zenps_sparsifier_t;
@@ -79,6 +80,8 @@ typedef struct zenps_sparsifier_options {
   double threshold;          /* ZENPS_SPARSIFY_THRESHOLD: at least 0 */
   int unrefined;             /* 1: sampled, reused and Gaussian thresholds are taken at their word, as in the papers, as
                                 long as no more than 2 k are selected */
+  int capped;                /* 1: of what a threshold selects no more than the k greatest come out; the threshold stays.
+                                For a scheme that keeps k of a rank's rows, such as "oktopk" */
 } zenps_sparsifier_options_t;
 
 /* What the last selection was. */

@@ -1,0 +1,17 @@
+/* Selection of a gradient's greatest values on the way to the sum, and rows on the way back. */
+#ifndef ZPS_EXAMPLES_TRAIN_SELECT_H
+#define ZPS_EXAMPLES_TRAIN_SELECT_H
+
+#include "worker/examples/train.h"
+
+/* Whether the scheme named keeps only some rows. */
+bool train_select_lossy(const char *scheme);
+/* For a tensor of rows x width values; false, with zenps_last_error() or errno's reason, where it cannot be. */
+bool train_select_open(struct train_select *select, const struct train_sync *sync, uint64_t rows, uint32_t width);
+void train_select_close(struct train_select *select);
+/* The gradient's greatest values, for the sum; they are borrowed until the next call. */
+bool train_select_in(struct train_select *select, const struct grad *grad, zenps_grad_t *in);
+/* Commits select->values, and hands them out as rows. */
+bool train_select_out(struct train_select *select, uint32_t width, zenps_grad_t *sum);
+
+#endif
