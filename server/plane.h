@@ -106,6 +106,8 @@ void zps_contributions_free(struct zps_shard *shard);
 /* ---- reduce.c ---- */
 
 void zps_reduce_start(struct zps_live *live, uint32_t part);
+/* Makes the sums that are too small for the pool. */
+void zps_reduce_run_small(struct zps_shard *shard);
 /* The live round does not wait for the sum any more. */
 void zps_reduce_forget(struct zps_reduce_job *job);
 void zps_reduce_jobs_free(struct zps_tensor *tensor);
@@ -237,7 +239,8 @@ struct zps_shard {
   struct zps_memory_wait *wait_first, *wait_last; /* by age of the round, then by partition */
   struct zps_contribution *free_plain, *free_store;
   unsigned n_orphans;  /* contributions nobody wants that are being read */
-  unsigned n_reducing; /* sums the pool works on */
+  unsigned n_reducing; /* sums under way */
+  struct zps_reduce_job *small, **small_tail; /* those that are left to this thread */
   bool any_failing;
   uint64_t next_deadline_ns; /* not later than the earliest deadline of a round */
   /* pool */

@@ -1,5 +1,6 @@
-/* The reduce pool: one job per partition whose contributions are all here. The job owns them until it is done; the
- * pool's threads see nothing else of the data plane. */
+/* One job per partition whose contributions are all here. The job owns them until it is done; the reduce pool's threads
+ * see nothing else of the data plane. Small ones are done by the engine's thread itself: a thread of the pool would
+ * take longer to wake up. */
 #include "server/plane.h"
 
 #include <sched.h>
@@ -10,9 +11,13 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 
+/* Contributions to one partition, and to all of a round here, that are summed before another thread has woken up.
+ * Looking for rows among all that there could be takes time, too. */
+enum { SMALL_BYTES = 32 << 10, SMALL_ROUND_BYTES = 128 << 10, SMALL_ROWS = 256 << 10 };
+
 struct zps_reduce_job {
   struct zps_work work;
-  struct zps_reduce_job *next; /* done, or free */
+  struct zps_reduce_job *next; /* done, free, or small */
   struct zps_shard *shard;
   struct zps_live *live;      /* NULL: the round is over */
   uint32_t part, n, m, width; /* n: contributions */
@@ -71,7 +76,7 @@ static enum zps_codec plain_codec(unsigned codecs, uint32_t m, uint64_t nnz) {
   return zps_codec_plain(codecs, m, nnz < m ? (uint32_t)nnz : m);
 }
 
-/* ---- on a pool thread ---- */
+/* ---- on a pool thread, or the engine's ---- */
 
 /* Only the sum tells which code of its rows is the smallest. Values that are narrowed go to the result with it. */
 static zps_err_t recode(struct zps_reduce_job *job, void *sum) {
@@ -120,19 +125,23 @@ static void sum(struct zps_reduce_job *job, struct zps_reduce_scratch *scratch) 
   if (job->code != ZPS_OK) zps_fail(&job->error, job->code, "cannot sum: %s", zps_err_str(job->code));
 }
 
-static void run(struct zps_work *work) {
-  struct zps_reduce_job *job = (struct zps_reduce_job *)((char *)work - offsetof(struct zps_reduce_job, work));
+static void run_job(struct zps_reduce_job *job) {
   struct zps_shard *shard = job->shard;
   const uint64_t start_ns = zps_clock_ns();
   pthread_mutex_lock(&shard->scratch_lock);
-  struct zps_reduce_scratch *scratch = shard->scratches[--shard->n_scratches]; /* one for each thread */
+  struct zps_reduce_scratch *scratch = shard->scratches[--shard->n_scratches]; /* one for each thread that sums */
   pthread_mutex_unlock(&shard->scratch_lock);
   sum(job, scratch);
   pthread_mutex_lock(&shard->scratch_lock);
   shard->scratches[shard->n_scratches++] = scratch;
   pthread_mutex_unlock(&shard->scratch_lock);
   job->took_ns = zps_clock_ns() - start_ns;
+}
 
+static void run(struct zps_work *work) {
+  struct zps_reduce_job *job = (struct zps_reduce_job *)((char *)work - offsetof(struct zps_reduce_job, work));
+  struct zps_shard *shard = job->shard;
+  run_job(job);
   job->next = atomic_load(&shard->reduced);
   while (!atomic_compare_exchange_weak(&shard->reduced, &job->next, job)) {
   }
@@ -184,6 +193,22 @@ static void collect(struct zps_command *command, void *handler_ctx) {
   zps_shard_settle(shard);
 }
 
+/* Not from where they come up, which is the middle of a round's step. Those that this makes ready are run, too. */
+void zps_reduce_run_small(struct zps_shard *shard) {
+  for (struct zps_reduce_job *job; (job = shard->small) != NULL;) {
+    shard->small = job->next;
+    if (!shard->small) shard->small_tail = &shard->small;
+    run_job(job);
+    finish(job);
+  }
+}
+
+static bool is_small(const struct zps_live *live, const struct zps_reduce_job *job) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < job->n; i++) bytes += job->contributions[i]->len_bytes;
+  return job->m <= SMALL_ROWS && bytes <= SMALL_BYTES && live->round->n_parts * bytes <= SMALL_ROUND_BYTES;
+}
+
 static void submit(struct zps_memory_wait *wait) {
   struct zps_live *live = wait->live;
   const uint32_t part = wait->part;
@@ -221,7 +246,13 @@ static void submit(struct zps_memory_wait *wait) {
     *slot = NULL;
   }
   shard->n_reducing++;
-  zps_workpool_submit(shard->pool, &job->work);
+  if (!is_small(live, job)) {
+    zps_workpool_submit(shard->pool, &job->work);
+    return;
+  }
+  job->next = NULL;
+  *shard->small_tail = job;
+  shard->small_tail = &job->next;
 }
 
 void zps_reduce_start(struct zps_live *live, uint32_t part) {
@@ -247,7 +278,8 @@ void zps_reduce_start(struct zps_live *live, uint32_t part) {
 
 zps_err_t zps_reduce_init(struct zps_shard *shard) {
   shard->collect_command.run = collect;
-  const unsigned n = zps_workpool_threads(shard->pool);
+  shard->small_tail = &shard->small;
+  const unsigned n = zps_workpool_threads(shard->pool) + 1;
   pthread_mutex_init(&shard->scratch_lock, NULL);
   shard->scratches = calloc(n, sizeof(void *));
   if (!shard->scratches) return ZPS_ERR_NOMEM;

@@ -66,6 +66,11 @@ static void progress_links(struct zps_job *jobs) {
 
 void zps_shard_settle(struct zps_shard *shard) {
   zps_memory_serve(shard);
+  while (shard->small) { /* what they and their results held may be what others wait for */
+    zps_reduce_run_small(shard);
+    zps_publish_flush(shard);
+    zps_memory_serve(shard);
+  }
   zps_publish_flush(shard);
   zps_live_bury(shard);
 }

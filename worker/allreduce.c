@@ -48,10 +48,11 @@ static zps_err_t check_grads(const struct zenps_tensor *tensor, const zenps_grad
   return ZPS_OK;
 }
 
-/* Under the job's lock. */
+/* Under the job's lock. *prepare_p: the round, where it has something to prepare before it is launched; else NULL. */
 static zenps_status_t begin(struct zenps_tensor *tensor, uint64_t step, struct zenps_request *request,
-                            const zenps_grad_t *in, zenps_grad_t *out) {
+                            const zenps_grad_t *in, zenps_grad_t *out, struct zps_worker_round **prepare_p) {
   struct zenps_job *job = tensor->job;
+  *prepare_p = NULL;
   struct zps_worker_round *round;
   const zenps_status_t status = zps_worker_job_check(job);
   if (status != ZENPS_OK) return status;
@@ -73,13 +74,18 @@ static zenps_status_t begin(struct zenps_tensor *tensor, uint64_t step, struct z
   if (err != ZPS_OK)
     return zps_worker_fail(err, "tensor %s, step %" PRIu64 ": %s", tensor->name, step, zps_err_str(err));
   request->round = round;
-  zps_worker_round_start(round, request, step, in, out, job->options.round_timeout_ms);
+  zps_worker_round_setup(round, request, step, in, out, job->options.round_timeout_ms);
+  if (round->ops->prepare)
+    *prepare_p = round;
+  else
+    zps_worker_round_launch(round);
   return ZENPS_OK;
 }
 
 zenps_status_t zps_worker_allreduce(struct zenps_tensor *tensor, uint64_t step, const zenps_grad_t *in,
                                     zenps_grad_t *out, zenps_request_t **request_p) {
   struct zenps_request *request;
+  struct zps_worker_round *round;
   if (tensor->is_automatic) {
     const zenps_status_t status = zps_automatic_pick(tensor->automatic, step, in, &tensor);
     if (status != ZENPS_OK) return status;
@@ -88,11 +94,15 @@ zenps_status_t zps_worker_allreduce(struct zenps_tensor *tensor, uint64_t step, 
     return zps_worker_fail(ZPS_ERR_NOMEM, "tensor %s, step %" PRIu64 ": no memory for a request", tensor->name, step);
   }
   pthread_mutex_lock(&tensor->job->lock);
-  const zenps_status_t status = begin(tensor, step, request, in, out);
+  const zenps_status_t status = begin(tensor, step, request, in, out, &round);
   pthread_mutex_unlock(&tensor->job->lock);
   if (status != ZENPS_OK) {
     zps_worker_request_destroy(request);
     return status;
+  }
+  if (round) {
+    round->ops->prepare(round);
+    zps_worker_round_launch(round);
   }
   *request_p = request;
   return ZENPS_OK;

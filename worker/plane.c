@@ -215,8 +215,10 @@ static uint64_t on_tick(void *ctx, uint64_t now_ns) {
   struct zps_plane *plane = ctx;
   zps_inbox_drain(&plane->inbox);
   check_deadlines(plane, now_ns);
-  zps_plane_pump(plane);
-  settle_dirty(plane, now_ns);
+  do { /* what is done while settling may want memory, or free some */
+    zps_plane_pump(plane);
+    settle_dirty(plane, now_ns);
+  } while (plane->pump);
   zps_plane_drop_lost(plane);
   for (uint32_t s = 0; s < plane->n_servers; s++) progress(&plane->servers[s]);
   for (uint32_t r = 0; plane->ranks && r < plane->world; r++) progress(&plane->ranks[r]);

@@ -43,8 +43,7 @@ zps_err_t zps_worker_round_create(struct zenps_tensor *tensor, struct zps_worker
 
 /* ------------------------------------------------------------ tasks */
 
-static void task_done(struct zps_mail *mail) {
-  struct zps_worker_task *task = zps_owner_of(mail, struct zps_worker_task, mail);
+static void finish_task(struct zps_worker_task *task) {
   struct zps_worker_round *round = task->round;
   round->n_tasks--;
   zps_worker_round_touch(round);
@@ -55,6 +54,10 @@ static void task_done(struct zps_mail *mail) {
   }
 }
 
+static void task_done(struct zps_mail *mail) {
+  finish_task(zps_owner_of(mail, struct zps_worker_task, mail));
+}
+
 static void task_run(struct zps_work *work) {
   struct zps_worker_task *task = zps_owner_of(work, struct zps_worker_task, work);
   task->run(task);
@@ -63,9 +66,35 @@ static void task_run(struct zps_work *work) {
 }
 
 void zps_worker_task_start(struct zps_worker_task *task, struct zps_workpool *pool) {
-  task->round->n_tasks++;
+  struct zps_worker_round *round = task->round;
+  round->n_tasks++;
+  if (!pool) {
+    task->next_here = NULL;
+    *round->here_tail = task;
+    round->here_tail = &task->next_here;
+    zps_worker_round_touch(round);
+    return;
+  }
   task->work.run = task_run;
   zps_workpool_submit(pool, &task->work);
+}
+
+void zps_worker_task_run_ahead(struct zps_worker_task *task) {
+  task->run(task);
+  task->has_run = true;
+}
+
+/* Not from where they come up: that is in the middle of a step of the scheme, which they would step again. */
+static void run_here(struct zps_worker_round *round) {
+  struct zps_worker_task *task = round->here;
+  round->here = NULL;
+  round->here_tail = &round->here;
+  for (struct zps_worker_task *next; task; task = next) {
+    next = task->next_here;
+    if (!task->has_run) task->run(task);
+    task->has_run = false;
+    finish_task(task);
+  }
 }
 
 void zps_worker_task_fail(struct zps_worker_task *task, const struct zps_error *error) {
@@ -77,7 +106,7 @@ void zps_worker_task_fail(struct zps_worker_task *task, const struct zps_error *
 
 /* ------------------------------------------------------------ life */
 
-void zps_worker_round_start(struct zps_worker_round *round, zenps_request_t *request, uint64_t step,
+void zps_worker_round_setup(struct zps_worker_round *round, zenps_request_t *request, uint64_t step,
                             const zenps_grad_t *in, zenps_grad_t *out, uint64_t timeout_ms) {
   const uint64_t now_ns = zps_clock_ns();
   round->request = request;
@@ -99,7 +128,12 @@ void zps_worker_round_start(struct zps_worker_round *round, zenps_request_t *req
   memset(&round->stats, 0, sizeof round->stats);
   round->bound_bytes = 0;
   zps_arena_reset(&round->arena);
+  round->here = NULL;
+  round->here_tail = &round->here;
   round->ops->reset(round);
+}
+
+void zps_worker_round_launch(struct zps_worker_round *round) {
   zps_inbox_send(&round->plane->inbox, &round->begin);
 }
 
@@ -156,6 +190,7 @@ static uint64_t lingers_until(const struct zps_worker_round *round, uint64_t now
 bool zps_worker_round_settle(struct zps_worker_round *round, uint64_t now_ns) {
   struct zps_plane *plane = round->plane;
   const bool left = round->ops->send(round, now_ns);
+  run_here(round);
   if (!zps_scheme_over(round->scheme)) return left;
   const bool known = round->scheme->state == ZPS_SCHEME_DONE || plane->closed || now_ns >= round->deadline_ns ||
                      round->ops->known(round);

@@ -2,7 +2,8 @@
  * One rank's part in one round: drives a scheme's state machine with what pools, memory and fabric do.
  *
  * The trainer's thread sets a round up and starts the scan; from then on all of it belongs to the engine thread, except
- * what a running task is working on. Rounds are reused: one that is over goes back to its tensor when no task, no read
+ * what a running task is working on. Small rounds do without tasks on the pools, where handing over takes longer than
+ * the work: the trainer's thread encodes them before they begin, the engine thread decodes. Rounds are reused: one that is over goes back to its tensor when no task, no read
  * and no server can touch its buffers any more.
  *
  * A round is of one of two kinds, which fill in struct zps_round_ops: over servers (round_balanced.c with round_join.c,
@@ -35,6 +36,7 @@ struct zps_round_ops {
   zps_err_t (*create)(struct zps_worker_round *round) ZPS_MUSTCHECK;
   void (*destroy)(struct zps_worker_round *round); /* half-built, too */
   void (*reset)(struct zps_worker_round *round);   /* before a round starts, on the trainer's thread */
+  void (*prepare)(struct zps_worker_round *round); /* then, outside the job's lock: what it wants to do there; or NULL */
   void (*begin)(struct zps_worker_round *round);   /* unless it has failed at once */
   void (*act)(struct zps_worker_round *round, const struct zps_scheme_action *action);
   bool (*send)(struct zps_worker_round *round, uint64_t now_ns); /* frames; true: some are left for the next tick */
@@ -47,15 +49,22 @@ struct zps_round_ops {
 };
 extern const struct zps_round_ops zps_round_balanced, zps_round_exchange;
 
+/* What one thread has done before another one has woken up: work of at most so many bytes stays where it comes up. The
+ * first bound is for going through memory in order, the second for what is found there. */
+#define ZPS_SMALL_DENSE_BYTES (512u << 10)
+#define ZPS_SMALL_BYTES (64u << 10)
+
 #define zps_owner_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
-/* Work on a pool thread, reported back to the engine thread. */
+/* Work on a pool thread, reported back to the engine thread; or, where it is small, of the engine thread itself. */
 struct zps_worker_task {
   struct zps_work work;
   struct zps_mail mail;
   struct zps_worker_round *round;
   void (*run)(struct zps_worker_task *task);  /* on the pool */
   void (*done)(struct zps_worker_task *task); /* on the engine thread; NULL: nothing to do */
+  struct zps_worker_task *next_here;
+  bool has_run; /* on the trainer's thread */
   uint32_t arg;
 };
 
@@ -113,11 +122,14 @@ struct zps_worker_round {
   uint64_t step, start_ns, deadline_ns, linger_until_ns;
   zenps_grad_t in;
   zenps_grad_t *out;
-  unsigned n_tasks;              /* on the pools */
+  unsigned n_tasks;              /* on the pools, and here: */
+  struct zps_worker_task *here, **here_tail; /* tasks of the engine thread, run when frames were sent */
   unsigned n_reads;              /* transfers that hold a buffer */
-  unsigned n_clears;             /* tasks of the clearing that are left */
+  unsigned n_pieces, n_clears;   /* tasks that clear the result; those that are left */
   uint32_t next_buffer;          /* partition that gets its push buffer next */
   uint64_t push_held, pull_held; /* bytes of slab buffers */
+  bool is_small;                 /* scanned by the trainer's thread, which also encoded what is pushed inline */
+  bool any_inline, any_bulk;     /* partitions that travel inside frames; that servers read */
   bool finished;                 /* the request is done */
   bool serving;                  /* counted in the job's n_serving */
   bool cancel_sent, cancel_run;  /* cancel_sent: guarded by the job's lock */
@@ -143,9 +155,12 @@ struct zps_worker_round {
 
 zps_err_t zps_worker_round_create(struct zenps_tensor *tensor, struct zps_worker_round **round_p) ZPS_MUSTCHECK;
 void zps_worker_round_destroy(struct zps_worker_round *round);
-/* On the trainer's thread: arguments are checked, nothing can fail any more. */
-void zps_worker_round_start(struct zps_worker_round *round, zenps_request_t *request, uint64_t step,
+/* On the trainer's thread: arguments are checked, nothing can fail any more. The round is set up under the job's lock,
+ * which nobody else can reach then; if it has something to prepare, that is done without the lock. */
+void zps_worker_round_setup(struct zps_worker_round *round, zenps_request_t *request, uint64_t step,
                             const zenps_grad_t *in, zenps_grad_t *out, uint64_t timeout_ms);
+/* Hands the round to the engine thread. */
+void zps_worker_round_launch(struct zps_worker_round *round);
 /* Under the job's lock, any thread. */
 void zps_worker_round_cancel(struct zps_worker_round *round);
 
@@ -159,8 +174,11 @@ bool zps_worker_round_settle(struct zps_worker_round *round, uint64_t now_ns);
 /* Fails at the deadline, ends lingering. The next time this round wants to be looked at. */
 uint64_t zps_worker_round_tick(struct zps_worker_round *round, uint64_t now_ns);
 void zps_worker_round_touch(struct zps_worker_round *round); /* let the next tick settle it */
+/* On the pool; NULL: on the engine thread, by the next settling. */
 void zps_worker_task_start(struct zps_worker_task *task, struct zps_workpool *pool);
-/* On a pool thread: the round fails with this when the task is back. */
+/* On the trainer's thread, before the round begins: what starting it will find done. */
+void zps_worker_task_run_ahead(struct zps_worker_task *task);
+/* Where it runs: the round fails with this when the task is back. */
 void zps_worker_task_fail(struct zps_worker_task *task, const struct zps_error *error);
 
 /* round_join.c */
@@ -175,6 +193,8 @@ void zps_worker_round_put_buf(struct zps_worker_round *round, struct zps_buf *bu
 
 /* round_push.c */
 void zps_worker_round_push_init(struct zps_worker_round *round);
+/* On the trainer's thread: encodes a small gradient. */
+void zps_worker_round_prepare(struct zps_worker_round *round);
 void zps_worker_round_write(struct zps_worker_round *round);
 void zps_worker_round_announce(struct zps_worker_round *round, uint32_t partition);
 /* Takes push buffers in order and has them written. ZPS_ERR_AGAIN: must wait for memory. */

@@ -49,6 +49,7 @@ static void reset(struct zps_worker_round *round) {
     round->parts[p].nnz = 0;
     round->parts[p].push_bytes = 0;
   }
+  round->is_small = round->scan.has_run = round->small.has_run = false;
   zps_scheme_reset(round->scheme, &(struct zps_scheme_round){.step = round->step,
                                                              .deadline_ns = round->deadline_ns,
                                                              .whole = round->out->layout == ZENPS_ROWS});
@@ -59,7 +60,8 @@ static void begin(struct zps_worker_round *round) {
   for (uint32_t s = 0; s < plane->n_servers; s++) {
     if (plane->servers[s].lost) zps_worker_round_event(round, ZPS_SCHEME_SERVER_LOST, 0, s, ZPS_OK);
   }
-  if (!zps_scheme_over(round->scheme)) zps_worker_task_start(&round->scan, plane->scan_pool);
+  if (!zps_scheme_over(round->scheme))
+    zps_worker_task_start(&round->scan, round->scan.has_run ? NULL : plane->scan_pool);
 }
 
 static void act(struct zps_worker_round *round, const struct zps_scheme_action *action) {
@@ -131,6 +133,7 @@ static void release(struct zps_worker_round *round) {
 const struct zps_round_ops zps_round_balanced = {.create = create,
                                                  .destroy = destroy,
                                                  .reset = reset,
+                                                 .prepare = zps_worker_round_prepare,
                                                  .begin = begin,
                                                  .act = act,
                                                  .send = send_frames,

@@ -192,14 +192,9 @@ static size_t row_bytes(const struct zenps_tensor *tensor) {
   return tensor->shape.width * zps_dtype_size(tensor->dtype);
 }
 
-static uint64_t dense_bytes(const struct zenps_tensor *tensor) {
-  return tensor->shape.rows * row_bytes(tensor);
-}
-
 static void clear_run(struct zps_worker_task *task) {
   const struct zps_worker_round *round = task->round;
-  const unsigned n_pieces = zps_workpool_threads(round->plane->pool);
-  zps_decode_dense_clear(round->out->values, dense_bytes(round->tensor), task->arg, n_pieces);
+  zps_decode_dense_clear(round->out->values, zps_worker_tensor_dense_bytes(round->tensor), task->arg, round->n_pieces);
 }
 
 static void clear_done(struct zps_worker_task *task) {
@@ -208,10 +203,10 @@ static void clear_done(struct zps_worker_task *task) {
 }
 
 void zps_worker_round_clear(struct zps_worker_round *round) {
-  round->n_clears = zps_workpool_threads(round->plane->pool);
-  for (unsigned i = 0; i < zps_workpool_threads(round->plane->pool); i++) {
-    zps_worker_task_start(&round->clears[i], round->plane->pool);
-  }
+  struct zps_workpool *pool = round->plane->pool;
+  if (zps_worker_tensor_dense_bytes(round->tensor) <= ZPS_SMALL_DENSE_BYTES) pool = NULL;
+  round->n_clears = round->n_pieces = pool ? zps_workpool_threads(pool) : 1;
+  for (unsigned i = 0; i < round->n_pieces; i++) zps_worker_task_start(&round->clears[i], pool);
 }
 
 /* The payload is a peer's: nothing of it is used before it was checked. */
@@ -236,7 +231,7 @@ static void dense_run(struct zps_worker_task *task) {
   struct zps_worker_round *round = task->round;
   if (view(task, task->arg)) {
     zps_decode_dense_cut(&round->tensor->part, task->arg, &round->views[task->arg], round->out->values,
-                         dense_bytes(round->tensor));
+                         zps_worker_tensor_dense_bytes(round->tensor));
   }
 }
 
@@ -314,14 +309,18 @@ static void rows_done(struct zps_worker_task *task) {
 }
 
 void zps_worker_round_decode(struct zps_worker_round *round, uint32_t partition) {
+  const struct zenps_tensor *tensor = round->tensor;
+  struct zps_workpool *pool = round->plane->pool;
   if (partition == ZPS_SCHEME_ALL) {
-    zps_worker_task_start(&round->whole, round->plane->pool);
+    if (round->stats.nnz_out <= ZPS_SMALL_BYTES / (tensor->width * zps_dtype_size(tensor->dtype))) pool = NULL;
+    zps_worker_task_start(&round->whole, pool);
     return;
   }
+  if (round->parts[partition].result.is_inline) pool = NULL;
   struct zps_worker_task *task = &round->parts[partition].task;
   task->run = dense_run;
   task->done = dense_done;
-  zps_worker_task_start(task, round->plane->pool);
+  zps_worker_task_start(task, pool);
 }
 
 void zps_worker_round_pull_init(struct zps_worker_round *round) {

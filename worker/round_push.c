@@ -14,6 +14,10 @@ static uint32_t push_timeout_ms(const struct zps_worker_round *round, uint64_t n
   return timeout_ms < 1 ? 1 : timeout_ms > UINT32_MAX ? UINT32_MAX : (uint32_t)timeout_ms;
 }
 
+static uint64_t row_bytes(const struct zenps_tensor *tensor) {
+  return tensor->width * (uint64_t)zps_dtype_size(tensor->dtype);
+}
+
 static bool goes_inline(const struct zps_worker_part *part) {
   return part->push_bytes <= ZPS_WIRE_INLINE_MAX;
 }
@@ -30,7 +34,7 @@ static void choose(void *ctx, unsigned p) {
 static void scan_run(struct zps_worker_task *task) {
   static const int64_t no_rows[1];
   struct zps_worker_round *round = task->round;
-  const struct zenps_tensor *tensor = round->tensor;
+  struct zenps_tensor *tensor = round->tensor;
   struct zps_encode_input input = {
       .part = &tensor->part,
       .width = tensor->width,
@@ -43,7 +47,8 @@ static void scan_run(struct zps_worker_task *task) {
     input.rows = round->in.nnz ? round->in.row_ids : no_rows;
     input.n_entries = round->in.nnz;
   }
-  struct zps_workpool *pool = zps_workpool_threads(round->plane->pool) > 1 ? round->plane->pool : NULL;
+  const bool alone = round->is_small || zps_workpool_threads(round->plane->pool) == 1;
+  struct zps_workpool *pool = alone ? NULL : round->plane->pool;
   struct zps_error error;
   zps_err_t err = ZPS_OK;
   if (tensor->served->blocks)
@@ -53,6 +58,8 @@ static void scan_run(struct zps_worker_task *task) {
     zps_worker_task_fail(task, &error);
     return;
   }
+  atomic_store_explicit(&tensor->last_bytes, zps_encoder_total_nnz(round->encoder) * row_bytes(tensor),
+                        memory_order_relaxed);
   zps_workpool_for(pool, tensor->part.n_parts, choose, round);
 }
 
@@ -91,9 +98,9 @@ void zps_worker_round_push_init(struct zps_worker_round *round) {
 }
 
 /* Sizes are known: sorts the partitions into those that travel inside frames and those that need registered memory. */
-void zps_worker_round_write(struct zps_worker_round *round) {
+static void sort_parts(struct zps_worker_round *round) {
   const struct zenps_tensor *tensor = round->tensor;
-  bool any_inline = false, any_bulk = false;
+  round->any_inline = round->any_bulk = false;
   zps_worker_round_join(round);
   for (uint32_t p = 0; p < tensor->part.n_parts; p++) {
     struct zps_worker_part *part = &round->parts[p];
@@ -102,10 +109,10 @@ void zps_worker_round_write(struct zps_worker_round *round) {
     round->stats.nnz_in += part->nnz;
     round->bound_bytes += zps_codec_bound_bytes(part->m, part->nnz, tensor->width, tensor->dtype, tensor->value_codec);
     if (!goes_inline(part)) {
-      any_bulk = true;
+      round->any_bulk = true;
       continue;
     }
-    any_inline = true;
+    round->any_inline = true;
     if (part->joined_to != part || part->slice_bytes == 0) continue;
     part->push_data = zps_arena_get(&round->arena, (size_t)part->slice_bytes);
     if (!part->push_data) {
@@ -113,8 +120,33 @@ void zps_worker_round_write(struct zps_worker_round *round) {
       return;
     }
   }
-  if (any_inline) zps_worker_task_start(&round->small, round->plane->pool);
-  if (any_bulk) zps_plane_wait_push(round->plane, round);
+}
+
+void zps_worker_round_write(struct zps_worker_round *round) {
+  if (!round->is_small) sort_parts(round);
+  if (round->deferred != ZPS_OK) return;
+  if (round->any_inline) zps_worker_task_start(&round->small, round->small.has_run ? NULL : round->plane->pool);
+  if (round->any_bulk) zps_plane_wait_push(round->plane, round);
+}
+
+/* The tensor's last round tells what to expect of this one. */
+static bool is_small(const struct zps_worker_round *round) {
+  const struct zenps_tensor *tensor = round->tensor;
+  if (round->in.layout == ZENPS_ROWS)
+    return round->in.nnz <= ZPS_SMALL_BYTES / (row_bytes(tensor) + sizeof *round->in.row_ids);
+  const uint64_t bytes = zps_worker_tensor_dense_bytes(tensor);
+  return bytes <= ZPS_SMALL_BYTES ||
+         (bytes <= ZPS_SMALL_DENSE_BYTES &&
+          atomic_load_explicit(&tensor->last_bytes, memory_order_relaxed) <= ZPS_SMALL_BYTES);
+}
+
+void zps_worker_round_prepare(struct zps_worker_round *round) {
+  round->is_small = is_small(round);
+  if (!round->is_small) return;
+  zps_worker_task_run_ahead(&round->scan);
+  if (round->has_work_error) return;
+  sort_parts(round);
+  if (round->deferred == ZPS_OK && round->any_inline) zps_worker_task_run_ahead(&round->small);
 }
 
 zps_err_t zps_worker_round_take_buffers(struct zps_worker_round *round) {

@@ -324,6 +324,10 @@ int zenps_tensor_owner(const zenps_tensor_t *tensor, uint32_t partition) {
   return tensor && partition < tensor->part.n_parts ? (int)tensor->owners[partition] : -1;
 }
 
+uint64_t zps_worker_tensor_dense_bytes(const struct zenps_tensor *tensor) {
+  return tensor->shape.rows * tensor->shape.width * (uint64_t)zps_dtype_size(tensor->dtype);
+}
+
 /* ------------------------------------------------------------ rounds */
 
 static void destroy_rounds(struct zps_worker_round *round) {

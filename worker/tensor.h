@@ -37,6 +37,7 @@ struct zenps_tensor {
   struct zps_automatic *automatic;  /* whose variant it is; NULL: of none */
   bool is_automatic;                /* the trainer's own of those variants: `automatic` is its */
   uint64_t next_step;               /* of a stateful scheme, whose steps ascend; job's lock */
+  _Atomic uint64_t last_bytes;      /* of the rows that the last scan found; at first none */
 
   /* Guarded by the job's lock. */
   struct zps_worker_round *active; /* in flight, or lingering after a failure */
@@ -48,6 +49,7 @@ struct zenps_tensor {
 zenps_status_t zps_worker_tensor_open(struct zenps_job *job, const char *name, uint64_t rows, uint32_t width,
                                       enum zps_dtype dtype, const zenps_tensor_options_t *options,
                                       struct zenps_tensor **tensor_p);
+uint64_t zps_worker_tensor_dense_bytes(const struct zenps_tensor *tensor);
 /* No round may be in flight. */
 void zps_worker_tensor_destroy(struct zenps_tensor *tensor);
 /* The caller holds the job's lock. A round for `step`, spare or new: ZPS_ERR_BUSY when the step is in flight,
