@@ -19,9 +19,12 @@ void zps_publish_part(struct zps_live *live, uint32_t part) {
   shard->ready = live;
 }
 
+/* Each server begins with another rank, so that not all of them answer the same one first. */
 static void send_frame(struct zps_live *live, struct zps_frame *frame, uint64_t payload_bytes) {
   struct zps_tensor *tensor = live->tensor;
-  for (uint32_t rank = 0; rank < tensor->job->world; rank++) {
+  const uint32_t world = tensor->job->world;
+  for (uint32_t i = 1; i <= world; i++) {
+    const uint32_t rank = (uint32_t)(((uint64_t)tensor->job->server + i) % world);
     if (zps_round_rank_gone(live->round, rank)) continue;
     zps_member_send(&tensor->job->members[rank], frame);
     tensor->sums.bytes_out += payload_bytes;

@@ -94,9 +94,12 @@ static void act(struct zps_worker_round *round, const struct zps_scheme_action *
   }
 }
 
+/* Each rank begins with another server. */
 static bool send_frames(struct zps_worker_round *round, uint64_t now_ns) {
+  const uint32_t n_servers = round->plane->n_servers;
   bool left = false;
-  for (uint32_t s = 0; s < round->plane->n_servers; s++) {
+  for (uint32_t i = 1; i <= n_servers; i++) {
+    const uint32_t s = (uint32_t)(((uint64_t)round->plane->rank + i) % n_servers);
     if (zps_worker_round_send_ready(round, s, now_ns) == ZPS_ERR_AGAIN) left = true;
   }
   return left;

@@ -52,6 +52,7 @@ struct zps_bulk {
   uint64_t in_flight;
   unsigned n_pieces, n_quarantined;
   unsigned n_flows; /* peers with pieces in flight */
+  struct zps_window_paths paths;
   bool has_windows;
 };
 
@@ -145,7 +146,7 @@ static void piece_done(struct zps_net_read *net_read, zps_err_t code) {
   struct zps_bulk_read *read = piece->read;
   if (code == ZPS_OK && bulk->has_windows) {
     const uint64_t now_ns = zps_clock_ns();
-    zps_window_landed(&peer->window, net_read->len, now_ns - piece->issued_ns, now_ns, bulk->n_flows,
+    zps_window_landed(&peer->window, &bulk->paths, net_read->len, now_ns - piece->issued_ns, now_ns, bulk->n_flows,
                       bulk->config.peer_budget_bytes);
   }
   bulk->in_flight -= net_read->len;

@@ -22,23 +22,39 @@ void zps_window_idle(struct zps_window *window) {
   window->was_idle = true;
 }
 
+static void note_path(struct zps_window_paths *paths, const struct zps_window *window) {
+  const uint64_t trip_ns = window->least_trip_ns;
+  if (paths->nearest_ns == 0 || trip_ns < paths->nearest_ns) {
+    if (window != paths->nearest) paths->second_ns = paths->nearest_ns;
+    paths->nearest = window;
+    paths->nearest_ns = trip_ns;
+  } else if (window != paths->nearest && (paths->second_ns == 0 || trip_ns < paths->second_ns)) {
+    paths->second_ns = trip_ns;
+  }
+}
+
 /* While the window is in use, window / trip is the rate. */
-static uint64_t target(const struct zps_window *window, unsigned n_flows) {
+static uint64_t target(const struct zps_window *window, const struct zps_window_paths *paths, unsigned n_flows) {
+  const uint64_t path_ns =
+      paths->second_ns > 0 && paths->second_ns < window->least_trip_ns ? paths->second_ns : window->least_trip_ns;
   const double trip_ns = (double)window->trips_ns / window->n_pieces;
   uint64_t queue = QUEUE_BYTES / n_flows;
   if (queue > QUEUE_BYTES_MAX) queue = QUEUE_BYTES_MAX;
-  return (uint64_t)((double)window->bytes * (double)(window->least_trip_ns + QUEUE_NS) / trip_ns) + queue;
+  return (uint64_t)((double)window->bytes * (double)(path_ns + QUEUE_NS) / trip_ns) + queue;
 }
 
-void zps_window_landed(struct zps_window *window, uint64_t len_bytes, uint64_t trip_ns, uint64_t now_ns,
-                       unsigned n_flows, uint64_t most_bytes) {
-  if (trip_ns < window->least_trip_ns) window->least_trip_ns = trip_ns;
+void zps_window_landed(struct zps_window *window, struct zps_window_paths *paths, uint64_t len_bytes, uint64_t trip_ns,
+                       uint64_t now_ns, unsigned n_flows, uint64_t most_bytes) {
+  if (trip_ns < window->least_trip_ns) {
+    window->least_trip_ns = trip_ns;
+    note_path(paths, window);
+  }
   if (window->since_ns != 0) {
     window->landed += len_bytes;
     window->trips_ns += trip_ns;
     window->n_pieces++;
     if (window->landed < window->bytes || now_ns - window->since_ns < MEASURE_NS) return;
-    uint64_t bytes = target(window, n_flows);
+    uint64_t bytes = target(window, paths, n_flows);
     if (window->was_idle && bytes > window->bytes) bytes = window->bytes;
     if (bytes > 2 * window->bytes) bytes = 2 * window->bytes;
     bytes = (bytes + window->bytes) / 2;

@@ -8,13 +8,24 @@
  *
  *     window = rate * (shortest round trip + QUEUE_NS) + QUEUE_BYTES / flows,   rate = window / round trip
  *
- * The shortest round trip is that of the path alone because rounds begin on empty queues. Pure: no clock, no network.
+ * The shortest round trip is meant to be that of the path alone. A flow that was never alone in the queue of its peer does
+ * not know it, and would take that queue for a long path and keep it full, which holds up all that the peer's host
+ * sends. So what counts is the second shortest of all flows of an endpoint, where a flow's own is longer: the shortest
+ * may be that of a peer on the same host. Pure: no clock, no network.
  */
 #ifndef ZPS_NET_WINDOW_H
 #define ZPS_NET_WINDOW_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+struct zps_window;
+
+/* What the flows of an endpoint know together. All zeros: nothing. */
+struct zps_window_paths {
+  const struct zps_window *nearest; /* only compared */
+  uint64_t nearest_ns, second_ns;   /* the shortest round trips of two flows; 0: none */
+};
 
 struct zps_window {
   uint64_t bytes;            /* the window */
@@ -28,8 +39,8 @@ struct zps_window {
 void zps_window_init(struct zps_window *window);
 /* A piece has come, `trip_ns` after it was asked for; `n_flows` (>= 1) share the queues. The window never exceeds
  * `most`. */
-void zps_window_landed(struct zps_window *window, uint64_t len_bytes, uint64_t trip_ns, uint64_t now_ns,
-                       unsigned n_flows, uint64_t most_bytes);
+void zps_window_landed(struct zps_window *window, struct zps_window_paths *paths, uint64_t len_bytes, uint64_t trip_ns,
+                       uint64_t now_ns, unsigned n_flows, uint64_t most_bytes);
 /* Nothing is left to ask for. */
 void zps_window_idle(struct zps_window *window);
 /* What to read at a time: several pieces to a window, and few enough that they cost little. */

@@ -21,6 +21,7 @@ struct link {
   uint64_t trip_ns, now_ns, queued, queued_most;
   unsigned n_flows, first, n;
   struct zps_window windows[FLOWS_MAX];
+  struct zps_window_paths paths;
   uint64_t in_flight[FLOWS_MAX], got[FLOWS_MAX];
   struct piece pieces[PIECES_MAX]; /* a ring, in the order of the queue */
 };
@@ -57,8 +58,8 @@ static void link_run(struct link *link, uint64_t for_ns) {
     link->queued -= piece.len;
     link->in_flight[piece.flow] -= piece.len;
     link->got[piece.flow] += piece.len;
-    zps_window_landed(&link->windows[piece.flow], piece.len, link->now_ns - piece.asked_ns, link->now_ns, link->n_flows,
-                      MOST);
+    zps_window_landed(&link->windows[piece.flow], &link->paths, piece.len, link->now_ns - piece.asked_ns, link->now_ns,
+                      link->n_flows, MOST);
     link_fill(link, piece.flow);
   }
 }
@@ -79,7 +80,7 @@ static void test_shares_become_equal(void **state) {
   struct link link;
   link_init(&link, 25, 100000, 8);
   for (unsigned i = 0; i < 8; i++) /* a first piece of each, over an idle link */
-    zps_window_landed(&link.windows[i], 4096, 1500000, link.now_ns, 1, MOST);
+    zps_window_landed(&link.windows[i], &link.paths, 4096, 1500000, link.now_ns, 1, MOST);
   for (unsigned i = 0; i < 4; i++) link.windows[i].bytes = 1 << 20;
   link_run(&link, 20 * ZPS_NS_PER_S);
   const uint64_t before[2] = {link.got[0], link.got[7]};
@@ -88,6 +89,26 @@ static void test_shares_become_equal(void **state) {
   const double share = (double)(link.got[0] - before[0]) / (double)(link.got[7] - before[1]);
   assert_true(share > 0.8 && share < 1.25);
   assert_in_range(link.queued_most, 8 << 10, 320 << 10);
+}
+
+/* A flow that never saw the link without a queue goes by the others, but not by the one to its own host. */
+static void test_standing_queue_is_no_path(void **state) {
+  (void)state;
+  struct link link;
+  link_init(&link, 25, 100000, 8);
+  struct zps_window here;
+  zps_window_init(&here);
+  zps_window_landed(&here, &link.paths, 4096, 20000, link.now_ns, 1, MOST);
+  for (unsigned i = 0; i < 7; i++)
+    zps_window_landed(&link.windows[i], &link.paths, 4096, (i + 1) * 1500000, link.now_ns, 1, MOST);
+  zps_window_landed(&link.windows[7], &link.paths, 4096, 60 * ZPS_NS_PER_MS, link.now_ns, 1, MOST);
+  assert_int_equal(link.paths.nearest_ns, 20000);
+  assert_int_equal(link.paths.second_ns, 1500000);
+  link_run(&link, 20 * ZPS_NS_PER_S);
+  const uint64_t before[2] = {link.got[0], link.got[7]};
+  link_run(&link, 10 * ZPS_NS_PER_S);
+  const double share = (double)(link.got[0] - before[0]) / (double)(link.got[7] - before[1]);
+  assert_true(share > 0.8 && share < 1.25);
 }
 
 static void test_fast_link_is_filled(void **state) {
@@ -110,11 +131,12 @@ static void test_long_path_is_filled(void **state) {
 static void test_idle_flow_does_not_grow(void **state) {
   (void)state;
   struct zps_window window;
+  struct zps_window_paths paths = {0};
   zps_window_init(&window);
   const uint64_t bytes = window.bytes;
   uint64_t now_ns = 1;
   for (unsigned i = 0; i < 10000; i++) {
-    zps_window_landed(&window, 16384, 20000, now_ns, 1, MOST);
+    zps_window_landed(&window, &paths, 16384, 20000, now_ns, 1, MOST);
     zps_window_idle(&window);
     now_ns += ZPS_NS_PER_MS;
   }
@@ -124,25 +146,25 @@ static void test_idle_flow_does_not_grow(void **state) {
 static void test_limits(void **state) {
   (void)state;
   struct zps_window window;
+  struct zps_window_paths paths = {0};
   zps_window_init(&window);
   uint64_t now_ns = 1;
-  for (unsigned i = 0; i < 10000; i++) zps_window_landed(&window, 1 << 20, 20000, now_ns += ZPS_NS_PER_MS, 1, 1 << 20);
+  for (unsigned i = 0; i < 10000; i++)
+    zps_window_landed(&window, &paths, 1 << 20, 20000, now_ns += ZPS_NS_PER_MS, 1, 1 << 20);
   assert_int_equal(window.bytes, 1 << 20);
   assert_int_equal(zps_window_piece(&window, PIECE_MOST), 256 << 10);
   assert_int_equal(zps_window_piece(&window, 1000), 1000);
   for (unsigned i = 0; i < 10000; i++)
-    zps_window_landed(&window, 1 << 20, ZPS_NS_PER_S, now_ns += ZPS_NS_PER_S, 1000, 1 << 20);
+    zps_window_landed(&window, &paths, 1 << 20, ZPS_NS_PER_S, now_ns += ZPS_NS_PER_S, 1000, 1 << 20);
   assert_int_equal(window.bytes, 8 << 10);
   assert_int_equal(zps_window_piece(&window, PIECE_MOST), 4 << 10);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_shares_become_equal),
-      cmocka_unit_test(test_fast_link_is_filled),
-      cmocka_unit_test(test_long_path_is_filled),
-      cmocka_unit_test(test_idle_flow_does_not_grow),
-      cmocka_unit_test(test_limits),
+      cmocka_unit_test(test_shares_become_equal),     cmocka_unit_test(test_standing_queue_is_no_path),
+      cmocka_unit_test(test_fast_link_is_filled),     cmocka_unit_test(test_long_path_is_filled),
+      cmocka_unit_test(test_idle_flow_does_not_grow), cmocka_unit_test(test_limits),
   };
   return cmocka_run_group_tests_name("net window", tests, NULL, NULL);
 }
