@@ -6,16 +6,17 @@
 #include "gpu/cpu/device_cpu.h"
 
 /* The library stays loaded: CUDA's runtime does not like to be unloaded. */
-static zps_err_t open_cuda(unsigned index, struct zps_device **device_p, struct zps_error *error) {
-  void *const library = dlopen(ZPS_DEVICE_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+zps_err_t zps_device_load(const char *name, unsigned index, struct zps_device **device_p, struct zps_error *error) {
+  if (!name) name = ZPS_DEVICE_CUDA_LIBRARY;
+  void *const library = dlopen(name, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (!library)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED,
                     "no support for GPUs here: %s; build zenps with --with-cuda, or use host memory", dlerror());
   zps_device_cuda_open_t open;
   *(void **)&open = dlsym(library, ZPS_DEVICE_CUDA_OPEN);
-  const zps_err_t code = open ? open(ZPS_DEVICE_ABI, index, device_p, error)
-                              : zps_fail(error, ZPS_ERR_UNSUPPORTED, "%s has no %s: it is not zenps's",
-                                         ZPS_DEVICE_CUDA_LIBRARY, ZPS_DEVICE_CUDA_OPEN);
+  const zps_err_t code =
+      open ? open(ZPS_DEVICE_ABI, index, device_p, error)
+           : zps_fail(error, ZPS_ERR_UNSUPPORTED, "%s has no %s: it is not zenps's", name, ZPS_DEVICE_CUDA_OPEN);
   dlclose(library);
   return code;
 }
@@ -23,7 +24,7 @@ static zps_err_t open_cuda(unsigned index, struct zps_device **device_p, struct 
 zps_err_t zps_device_open(const char *kind, unsigned index, struct zps_workpool *pool, struct zps_device **device_p,
                           struct zps_error *error) {
   if (strcmp(kind, "cpu") == 0) return zps_device_cpu_open(pool, device_p, error);
-  if (strcmp(kind, "cuda") == 0) return open_cuda(index, device_p, error);
+  if (strcmp(kind, "cuda") == 0) return zps_device_load(NULL, index, device_p, error);
   return zps_fail(error, ZPS_ERR_INVALID, "'%s' is no kind of device: must be cpu or cuda", kind);
 }
 

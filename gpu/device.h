@@ -110,6 +110,8 @@ struct zps_device_ops {
                     struct zps_error *error);
   zps_err_t (*clear)(struct zps_device *device, void *at_on_device, size_t len_bytes, zps_stream_t stream,
                      struct zps_error *error);
+  /* ZPS_ERR_INVALID where [at, at + len_bytes) is not memory of this device. len_bytes is at least 1. */
+  zps_err_t (*check)(struct zps_device *device, const void *at_on_device, size_t len_bytes, struct zps_error *error);
 
   /* Order. query: ZPS_ERR_AGAIN while the stream has not got there. sync blocks the calling thread alone. */
   zps_err_t (*stream_create)(struct zps_device *device, zps_stream_t *stream_p, struct zps_error *error);
@@ -201,6 +203,10 @@ struct zps_device {
 /* Opens "cpu", or "cuda" with the number of a GPU. `pool` (may be NULL) is cpu's threads. ZPS_ERR_UNSUPPORTED: this
  * host has no such device, or no libzenps_cuda.so. */
 zps_err_t zps_device_open(const char *kind, unsigned index, struct zps_workpool *pool, struct zps_device **device_p,
+                          struct zps_error *error) ZPS_MUSTCHECK;
+/* The device with number `index` of a library that exports what libzenps_cuda.so does; NULL: that one. The library stays
+ * loaded. */
+zps_err_t zps_device_load(const char *library, unsigned index, struct zps_device **device_p,
                           struct zps_error *error) ZPS_MUSTCHECK;
 void zps_device_close(struct zps_device *device); /* NULL is allowed */
 

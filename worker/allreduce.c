@@ -1,7 +1,9 @@
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #include "worker/automatic.h"
+#include "worker/device.h"
 #include "worker/job.h"
 #include "worker/request.h"
 #include "worker/tensor.h"
@@ -12,8 +14,8 @@ static zps_err_t check_common(const zenps_grad_t *grad, const char *which, const
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: %s->struct_size is %zu; initialise it with ZENPS_GRAD_INIT()",
                     tensor->name, which, grad->struct_size);
   }
-  if (grad->memory != ZENPS_HOST) {
-    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "tensor %s: %s->memory is %d; this release knows ZENPS_HOST",
+  if (grad->memory != ZENPS_HOST && grad->memory != ZENPS_DEVICE) {
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: %s->memory is %d, none of ZENPS_HOST, ZENPS_DEVICE",
                     tensor->name, which, (int)grad->memory);
   }
   if (grad->layout != ZENPS_DENSE && grad->layout != ZENPS_ROWS) {
@@ -41,11 +43,62 @@ static zps_err_t check_grads(const struct zenps_tensor *tensor, const zenps_grad
     return zps_fail(error, ZPS_ERR_INVALID,
                     "tensor %s: of out->row_ids and out->values one is NULL; give both arrays, or none", tensor->name);
   }
+  if (out->values && out->values == in->values && in->memory != out->memory) {
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: in and out share their values, but not their memory",
+                    tensor->name);
+  }
   if (out->values && out->values == in->values && (in->layout == ZENPS_ROWS) != (out->layout == ZENPS_ROWS)) {
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: in and out share their values, but not their layout",
                     tensor->name);
   }
   return ZPS_OK;
+}
+
+/* Entries that the caller's arrays have. */
+static uint64_t entries_of(const struct zenps_tensor *tensor, const zenps_grad_t *grad, bool is_out) {
+  if (grad->layout == ZENPS_DENSE) return tensor->shape.rows;
+  return is_out ? grad->capacity : grad->nnz;
+}
+
+static size_t row_bytes(const struct zenps_tensor *tensor) {
+  return tensor->shape.width * zps_dtype_size(tensor->dtype);
+}
+
+/* Of a gradient or result in device memory: that there is the device, the scheme can be carried out, and the arrays are
+ * there. */
+static zps_err_t check_device(const struct zenps_tensor *tensor, const zenps_grad_t *grad, bool is_out,
+                              struct zps_error *error) {
+  const char *const which = is_out ? "out" : "in";
+  const uint64_t n = entries_of(tensor, grad, is_out);
+  struct zps_worker_device *device;
+  struct zps_error why;
+  if (grad->memory == ZENPS_HOST) return ZPS_OK;
+  if (tensor->is_automatic || tensor->scheme || tensor->served->ranges)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                    "tensor %s: %s is in device memory, which scheme %s does not take; balanced does", tensor->name,
+                    which,
+                    tensor->is_automatic ? "auto"
+                    : tensor->scheme     ? tensor->scheme->scheme->name
+                                         : tensor->served->name);
+  zps_err_t err = zps_worker_device_get(tensor->job, grad->device, &device, &why);
+  if (err == ZPS_OK && grad->values && n > 0)
+    err = device->device->ops->check(device->device, grad->values, (size_t)n * row_bytes(tensor), &why);
+  if (err == ZPS_OK && grad->layout == ZENPS_ROWS && grad->row_ids && n > 0)
+    err = device->device->ops->check(device->device, grad->row_ids, (size_t)n * sizeof *grad->row_ids, &why);
+  return err == ZPS_OK ? err
+                       : zps_fail(error, err, "tensor %s: %s is in device memory: %s", tensor->name, which, why.text);
+}
+
+static zps_err_t use_arrays(const struct zenps_tensor *tensor, const zenps_grad_t *grad, bool is_out,
+                            struct zps_memory_use *use, struct zps_error *error) {
+  const size_t n = (size_t)entries_of(tensor, grad, is_out);
+  char what[160];
+  snprintf(what, sizeof what, "tensor %s: %s->values", tensor->name, is_out ? "out" : "in");
+  zps_err_t err =
+      zps_worker_memory_use(tensor->job, use, grad->memory, grad->values, n * row_bytes(tensor), what, error);
+  if (err != ZPS_OK || grad->layout != ZENPS_ROWS) return err;
+  snprintf(what, sizeof what, "tensor %s: %s->row_ids", tensor->name, is_out ? "out" : "in");
+  return zps_worker_memory_use(tensor->job, use, grad->memory, grad->row_ids, n * sizeof *grad->row_ids, what, error);
 }
 
 /* Under the job's lock. *prepare_p: the round, where it has something to prepare before it is launched; else NULL. */
@@ -56,7 +109,11 @@ static zenps_status_t begin(struct zenps_tensor *tensor, uint64_t step, struct z
   struct zps_worker_round *round;
   const zenps_status_t status = zps_worker_job_check(job);
   if (status != ZENPS_OK) return status;
-  const zps_err_t err = zps_worker_tensor_round_get(tensor, step, &round);
+  struct zps_error error;
+  zps_err_t err = use_arrays(tensor, in, false, &request->memory, &error);
+  if (err == ZPS_OK) err = use_arrays(tensor, out, true, &request->memory, &error);
+  if (err != ZPS_OK) return zps_worker_raise(&error);
+  err = zps_worker_tensor_round_get(tensor, step, &round);
   if (err == ZPS_ERR_BUSY) {
     return zps_worker_fail(
         err, "job %s, tensor %s: step %" PRIu64 " is in flight here, or failed and is still being given up",
@@ -95,6 +152,7 @@ zenps_status_t zps_worker_allreduce(struct zenps_tensor *tensor, uint64_t step, 
   }
   pthread_mutex_lock(&tensor->job->lock);
   const zenps_status_t status = begin(tensor, step, request, in, out, &round);
+  if (status != ZENPS_OK) zps_worker_memory_unuse(&request->memory);
   pthread_mutex_unlock(&tensor->job->lock);
   if (status != ZENPS_OK) {
     zps_worker_request_destroy(request);
@@ -115,6 +173,8 @@ zenps_status_t zenps_allreduce(zenps_tensor_t *tensor, uint64_t step, const zenp
     return zps_worker_fail(ZPS_ERR_INVALID, "zenps_allreduce: tensor, in, out or request is NULL");
   }
   if (zps_worker_forked(tensor->job)) return zps_worker_fail_forked();
-  if (check_grads(tensor, in, out, &error) != ZPS_OK) return zps_worker_raise(&error);
+  if (check_grads(tensor, in, out, &error) != ZPS_OK || check_device(tensor, in, false, &error) != ZPS_OK ||
+      check_device(tensor, out, true, &error) != ZPS_OK)
+    return zps_worker_raise(&error);
   return zps_worker_allreduce(tensor, step, in, out, request);
 }

@@ -12,7 +12,9 @@
 #include "common/base/log.h"
 #include "config.h"
 #include "worker/automatic.h"
+#include "worker/device.h"
 #include "worker/logsink.h"
+#include "worker/memory.h"
 #include "worker/request.h"
 
 #define CLOSE_WAIT_MS 1000u /* for reads that the fabric does not give back */
@@ -79,6 +81,7 @@ static void locks_init(struct zenps_job *job) {
   pthread_condattr_t attr;
   pthread_mutex_init(&job->collective, NULL);
   pthread_mutex_init(&job->open, NULL);
+  pthread_mutex_init(&job->device_lock, NULL);
   pthread_mutex_init(&job->lock, NULL);
   pthread_condattr_init(&attr);
   pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -91,11 +94,14 @@ static void job_free(struct zenps_job *job) {
     next = tensor->next;
     zps_worker_tensor_destroy(tensor);
   }
+  zps_worker_memory_fini(job);
+  zps_worker_device_close(job->device);
   if (job->event_fd >= 0) close(job->event_fd);
   zps_join_fini(&job->join);
   zps_join_peers_fini(&job->peers);
   pthread_cond_destroy(&job->done);
   pthread_mutex_destroy(&job->lock);
+  pthread_mutex_destroy(&job->device_lock);
   pthread_mutex_destroy(&job->open);
   pthread_mutex_destroy(&job->collective);
   zps_worker_log_drop(&job->options);
@@ -108,8 +114,14 @@ static zps_err_t job_open(struct zenps_job *job, struct zps_error *error) {
       .ctx = job, .on_failed = on_failed, .on_rank_left = on_rank_left, .on_plan = on_plan};
   job->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (job->event_fd < 0) return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot create an eventfd");
-  zps_err_t err = zps_plane_open(&job->options, &job->plane, error);
-  if (err != ZPS_OK) return err;
+  struct zps_worker_device *device;
+  zps_err_t err = ZPS_OK;
+  if (job->options.device >= 0) err = zps_worker_device_get(job, job->options.device, &device, error);
+  if (err == ZPS_OK) err = zps_plane_open(&job->options, &job->plane, error);
+  if (err != ZPS_OK) {
+    zps_worker_device_stop(job->device);
+    return err;
+  }
   const struct zps_net_info *fabric = zps_net_info(zps_engine_net(job->plane.engine));
   zps_log_info("rank %u of job %s: fabric %s on %s, address %s", (unsigned)job->options.rank, job->options.job,
                fabric->provider, fabric->domain, fabric->address);
@@ -119,6 +131,7 @@ static zps_err_t job_open(struct zenps_job *job, struct zps_error *error) {
     zps_membership_leave(&job->membership);
     zps_membership_close(&job->membership);
     zps_plane_disconnect(&job->plane);
+    zps_worker_device_stop(job->device);
     zps_plane_close(&job->plane);
   }
   return err;
@@ -173,6 +186,7 @@ void zenps_close(zenps_job_t *job) {
   zps_membership_close(&job->membership);
   zps_plane_disconnect(&job->plane);
   drain(job);
+  zps_worker_device_stop(job->device);
   zps_plane_close(&job->plane);
   job_free(job);
 }

@@ -1,8 +1,8 @@
 /*
  * A process's membership in a job: ties the control side (membership.c) to the data plane (plane.c), and owns tensors.
  *
- * Locks, outer first: collective, open, lock. `lock` guards what requests and rounds share with the trainer's threads,
- * and is never held while waiting for a peer.
+ * Locks, outer first: collective, open, device_lock, lock. `lock` guards what requests and rounds share with the
+ * trainer's threads, and is never held while waiting for a peer.
  */
 #ifndef ZPS_WORKER_JOB_H
 #define ZPS_WORKER_JOB_H
@@ -31,10 +31,14 @@ struct zenps_job {
   bool linked;                 /* all ranks are, to each other */
   struct zps_join_peers peers; /* from then on */
 
+  pthread_mutex_t device_lock;
+  struct zps_worker_device *device; /* NULL: none yet */
+
   pthread_mutex_t lock;
   pthread_cond_t done; /* a request is done, or a round over */
   struct zenps_tensor *tensors;
-  unsigned n_serving; /* rounds done here, of which other ranks still read */
+  struct zps_worker_range *ranges; /* registered memory */
+  unsigned n_serving;              /* rounds done here, of which other ranks still read */
   bool failed;
   struct zps_frame_abort failure;
   struct zps_mail failure_mail;

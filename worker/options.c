@@ -12,6 +12,8 @@
 #define NAME_MAX_BYTES 127u /* of a job's name, as the coordinator takes it */
 #define WORLD_MAX 4096
 
+#define DEVICE_MAX 1023
+
 #define FIELD(member) offsetof(struct zps_worker_options, member)
 
 static const char *const level_names[] = {"error", "warn", "info", "debug", "trace", NULL};
@@ -133,6 +135,16 @@ static const struct zps_opt opts[] = {
      .offset = FIELD(rack),
      .arg = "NAME",
      .help = "Label that ranks near each other share, for schemes that follow the topology."},
+    {.name = "device",
+     .type = ZPS_OPT_STRING,
+     .offset = FIELD(device_name),
+     .arg = "N",
+     .help = "Number of the GPU that gradients are on; none: it is opened with the first gradient in its memory."},
+    {.name = "device.library",
+     .type = ZPS_OPT_STRING,
+     .offset = FIELD(device_library),
+     .arg = "PATH",
+     .help = "Library that drives GPUs, instead of libzenps_cuda.so."},
     {.name = "log-level",
      .type = ZPS_OPT_ENUM,
      .offset = FIELD(log_level),
@@ -154,6 +166,7 @@ void zenps_options_init(zenps_options_t *options, size_t struct_size) {
   memset(options, 0, struct_size);
   options->struct_size = struct_size;
   if (struct_size >= offsetof(zenps_options_t, rank) + sizeof options->rank) options->rank = -1;
+  if (struct_size >= offsetof(zenps_options_t, device) + sizeof options->device) options->device = -1;
 }
 
 zps_err_t zps_worker_struct_copy(void *to, size_t to_size, const void *from, const char *what,
@@ -214,6 +227,21 @@ static zps_err_t apply(struct zps_worker_options *options, const zenps_options_t
   return ZPS_OK;
 }
 
+static zps_err_t apply_device(struct zps_worker_options *options, int given, struct zps_error *error) {
+  options->device = given;
+  if (given < -1 || given > DEVICE_MAX)
+    return zps_fail(error, ZPS_ERR_INVALID, "device is %d; it must be 0 to %d, or -1", given, DEVICE_MAX);
+  if (given >= 0 || !options->device_name || !*options->device_name || strcmp(options->device_name, "none") == 0)
+    return ZPS_OK;
+  char *end;
+  const unsigned long number = strtoul(options->device_name, &end, 10);
+  if (*end != '\0' || options->device_name[0] < '0' || options->device_name[0] > '9' || number > DEVICE_MAX)
+    return zps_fail(error, ZPS_ERR_INVALID, "ZENPS_DEVICE is '%.40s'; it must be the number of a GPU, or none",
+                    options->device_name);
+  options->device = (int)number;
+  return ZPS_OK;
+}
+
 /* What could not be asked of one value alone. */
 static zps_err_t check(const struct zps_worker_options *options, struct zps_error *error) {
   const uint64_t day_ms = 24ull * 3600 * 1000;
@@ -257,6 +285,7 @@ zps_err_t zps_worker_options_load(const zenps_options_t *given, struct zps_worke
   err = zps_config_load(&table, 0, NULL, NULL, options, NULL, error);
   if (err != ZPS_OK) return err;
   err = apply(options, &copy, error);
+  if (err == ZPS_OK) err = apply_device(options, copy.device, error);
   if (err == ZPS_OK) err = check(options, error);
   if (err != ZPS_OK) {
     zps_worker_options_fini(options);

@@ -12,6 +12,8 @@ struct zps_worker_options {
   char *host, *rack; /* where this rank is, for schemes that follow the topology; NULL: the host's name, none */
   char *scheme;      /* of tensors that do not say */
   char *fault;       /* for tests */
+  char *device_name, *device_library; /* as given: a number; NULL: none, libzenps_cuda.so */
+  int device;                         /* of the GPU; -1: none was named */
   uint64_t rank, world;
   uint64_t local_world; /* ranks on this host: they share its cores */
   uint64_t threads;

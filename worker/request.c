@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "worker/device.h"
 #include "worker/job.h"
 
 zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_request **request_p) {
@@ -26,6 +27,11 @@ zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_re
 
 void zps_worker_request_destroy(struct zenps_request *request) {
   if (!request) return;
+  if (request->device) {
+    struct zps_device *device = request->device->device;
+    device->ops->release(device, ZPS_MEMORY_DEVICE, request->rows_on_device);
+    device->ops->release(device, ZPS_MEMORY_DEVICE, request->values_on_device);
+  }
   free(request->rows);
   free(request->values);
   free(request->sent);

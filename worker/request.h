@@ -2,6 +2,7 @@
 #ifndef ZPS_WORKER_REQUEST_H
 #define ZPS_WORKER_REQUEST_H
 
+#include "worker/memory.h"
 #include "worker/round.h"
 #include "worker/tensor.h"
 
@@ -10,10 +11,13 @@ struct zenps_request {
   /* Guarded by the job's lock; final once `done`. */
   bool done;
   struct zps_worker_round *round; /* while not done */
+  struct zps_memory_use memory;   /* likewise */
   zenps_error_t error;            /* status, and why */
   zenps_request_stats_t stats;
   int64_t *rows; /* the library's result arrays */
   void *values;
+  struct zps_worker_device *device; /* of those in its memory: */
+  void *rows_on_device, *values_on_device;
   uint32_t *sent, *in_union; /* per partition */
 };
 

@@ -113,6 +113,7 @@ void zps_worker_round_setup(struct zps_worker_round *round, zenps_request_t *req
   round->step = step;
   round->in = *in;
   round->out = out;
+  if (in->memory != ZENPS_HOST || out->memory != ZENPS_HOST) round->device = round->tensor->job->device;
   round->start_ns = now_ns;
   round->deadline_ns = now_ns + timeout_ms * ZPS_NS_PER_MS;
   round->linger_until_ns = 0;

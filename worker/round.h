@@ -24,6 +24,7 @@
 #include "worker/arena.h"
 #include "worker/blocks.h"
 #include "worker/inbox.h"
+#include "worker/round_device.h"
 #include "worker/schemes/scheme.h"
 #include "zenps/zenps.h"
 
@@ -117,6 +118,10 @@ struct zps_worker_round {
   struct zps_mail begin, cancel;
   struct zps_arena arena;
 
+  struct zps_worker_device *device; /* of gradients and results in device memory; NULL: there were none yet */
+  struct zps_device_push device_push;
+  struct zps_device_pull device_pull;
+
   /* Of the current round. */
   zenps_request_t *request;
   uint64_t step, start_ns, deadline_ns, linger_until_ns;
@@ -192,6 +197,8 @@ void zps_worker_round_put_buf(struct zps_worker_round *round, struct zps_buf *bu
                               uint64_t *plane_held);
 
 /* round_push.c */
+/* Where a task runs that reads the gradient: on `pool`, unless that is in device memory. */
+struct zps_workpool *zps_worker_push_pool(const struct zps_worker_round *round, struct zps_workpool *pool);
 void zps_worker_round_push_init(struct zps_worker_round *round);
 /* On the trainer's thread: encodes a small gradient. */
 void zps_worker_round_prepare(struct zps_worker_round *round);
@@ -207,6 +214,8 @@ void zps_worker_round_pull_init(struct zps_worker_round *round);
 void zps_worker_round_result(struct zps_worker_round *round, uint32_t server, const struct zps_frame *frame);
 /* Takes a buffer for the sum and starts to read it. ZPS_ERR_AGAIN: must wait for memory. */
 zps_err_t zps_worker_part_read(struct zps_worker_part *part) ZPS_MUSTCHECK;
+/* Whether the caller's arrays hold `nnz` rows. */
+zps_err_t zps_worker_rows_fit(struct zps_worker_round *round, uint64_t nnz, struct zps_error *error) ZPS_MUSTCHECK;
 /* On the pool: arrays for `nnz` rows of the result, the caller's or ours. False: the task has failed. */
 bool zps_worker_rows_get(struct zps_worker_task *task, uint64_t nnz, int64_t **rows_p, void **values_p);
 void zps_worker_round_clear(struct zps_worker_round *round);

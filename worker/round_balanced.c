@@ -7,6 +7,7 @@
 #include "worker/tensor.h"
 
 static void destroy(struct zps_worker_round *round) {
+  zps_device_round_fini(round);
   zps_encoder_destroy(round->encoder);
   zps_blocks_fini(&round->blocks);
   free(round->parts);
@@ -41,6 +42,7 @@ static zps_err_t create(struct zps_worker_round *round) {
 }
 
 static void reset(struct zps_worker_round *round) {
+  zps_device_round_reset(round);
   for (uint32_t s = 0; s < round->plane->n_servers; s++) {
     round->servers[s] = (struct zps_worker_round_server){.ready_tail = &round->servers[s].ready};
   }
@@ -50,9 +52,10 @@ static void reset(struct zps_worker_round *round) {
     round->parts[p].push_bytes = 0;
   }
   round->is_small = round->scan.has_run = round->small.has_run = false;
-  zps_scheme_reset(round->scheme, &(struct zps_scheme_round){.step = round->step,
-                                                             .deadline_ns = round->deadline_ns,
-                                                             .whole = round->out->layout == ZENPS_ROWS});
+  zps_scheme_reset(round->scheme, &(struct zps_scheme_round){
+                                      .step = round->step,
+                                      .deadline_ns = round->deadline_ns,
+                                      .whole = round->out->layout == ZENPS_ROWS || round->out->memory == ZENPS_DEVICE});
 }
 
 static void begin(struct zps_worker_round *round) {
@@ -61,7 +64,7 @@ static void begin(struct zps_worker_round *round) {
     if (plane->servers[s].lost) zps_worker_round_event(round, ZPS_SCHEME_SERVER_LOST, 0, s, ZPS_OK);
   }
   if (!zps_scheme_over(round->scheme))
-    zps_worker_task_start(&round->scan, round->scan.has_run ? NULL : plane->scan_pool);
+    zps_worker_task_start(&round->scan, zps_worker_push_pool(round, round->scan.has_run ? NULL : plane->scan_pool));
 }
 
 static void act(struct zps_worker_round *round, const struct zps_scheme_action *action) {

@@ -93,6 +93,7 @@ void zps_worker_round_finish(struct zps_worker_round *round, uint64_t now_ns) {
   const bool ok = round->scheme->state == ZPS_SCHEME_DONE;
   zenps_error_t error = {0};
   fill_stats(round, now_ns);
+  zps_device_pull_finish(round, ok);
   if (!ok) {
     describe(round, &error);
     free(round->rows);
@@ -112,6 +113,7 @@ void zps_worker_round_finish(struct zps_worker_round *round, uint64_t now_ns) {
   request->rows = round->rows;
   request->values = round->row_values;
   request->round = NULL;
+  zps_worker_memory_unuse(&request->memory);
   request->done = true;
   if (ok && round->tensor->automatic) zps_automatic_round_done(round->tensor->automatic, round->tensor, &round->stats);
   round->serving = ok && !round->ops->quiet(round);

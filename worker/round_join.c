@@ -55,8 +55,29 @@ static void write_apart(struct zps_worker_part *first) {
     be_alone(part);
     part->push_data = at;
     at += part->push_bytes;
-    if (part->push_bytes > 0) zps_encoder_write(encoder, part->task.arg, part->push_codec, part->push_data);
+    if (part->push_bytes == 0) continue;
+    if (first->task.round->in.memory == ZENPS_DEVICE)
+      zps_device_push_copy(part, part->push_data);
+    else
+      zps_encoder_write(encoder, part->task.arg, part->push_codec, part->push_data);
   }
+}
+
+static struct zps_slice_view encode_coo(const struct zps_worker_part *part, unsigned char *coo) {
+  const struct zps_worker_round *round = part->task.round;
+  const struct zenps_tensor *tensor = round->tensor;
+  const uint64_t values_bytes =
+      zps_values_bytes(tensor->value_codec, tensor->dtype, (uint64_t)part->nnz * tensor->width);
+  if (part->nnz > 0) zps_encoder_write(round->encoder, part->task.arg, ZPS_CODEC_COO, coo);
+  return (struct zps_slice_view){.codec = ZPS_CODEC_COO,
+                                 .dtype = tensor->dtype,
+                                 .value_codec = tensor->value_codec,
+                                 .m = part->m,
+                                 .z = part->nnz,
+                                 .width = tensor->width,
+                                 .values = coo,
+                                 .index = coo + values_bytes,
+                                 .index_bytes = part->nnz * sizeof(uint32_t)};
 }
 
 void zps_worker_part_write_joined(struct zps_worker_part *first) {
@@ -71,18 +92,8 @@ void zps_worker_part_write_joined(struct zps_worker_part *first) {
   struct zps_joined join;
   zps_join_init(&join, tensor->width, tensor->dtype, tensor->value_codec);
   for (const struct zps_worker_part *part = first; part; part = part->join_next) {
-    const uint64_t values_bytes =
-        zps_values_bytes(tensor->value_codec, tensor->dtype, (uint64_t)part->nnz * tensor->width);
-    const struct zps_slice_view view = {.codec = ZPS_CODEC_COO,
-                                        .dtype = tensor->dtype,
-                                        .value_codec = tensor->value_codec,
-                                        .m = part->m,
-                                        .z = part->nnz,
-                                        .width = tensor->width,
-                                        .values = coo,
-                                        .index = coo + values_bytes,
-                                        .index_bytes = part->nnz * sizeof(uint32_t)};
-    if (part->nnz > 0) zps_encoder_write(round->encoder, part->task.arg, ZPS_CODEC_COO, coo);
+    const struct zps_slice_view view =
+        round->in.memory == ZENPS_DEVICE ? zps_device_push_view(part) : encode_coo(part, coo);
     zps_join_add(&join, &view);
   }
   const uint64_t room = first->slice_bytes;

@@ -5,6 +5,7 @@
 #include "common/base/clock.h"
 #include "common/codec/decode.h"
 #include "common/codec/join.h"
+#include "worker/device.h"
 #include "worker/job.h"
 #include "worker/plane.h"
 #include "worker/request.h"
@@ -13,9 +14,25 @@
 
 /* ------------------------------------------------------------ results */
 
+static void put_pull_buf(struct zps_worker_part *part) {
+  struct zps_worker_round *round = part->task.round;
+  zps_worker_round_put_buf(round, &part->pull_buf, &round->pull_held, &round->plane->pull_held);
+}
+
+static void uploaded(struct zps_worker_task *task) {
+  put_pull_buf(&task->round->parts[task->arg]);
+  zps_worker_round_event(task->round, ZPS_SCHEME_LANDED, task->arg, 0, ZPS_OK);
+}
+
 static void landed(struct zps_worker_part *part) {
   struct zps_worker_round *round = part->task.round;
   round->landed_last_ns = zps_clock_ns();
+  if (round->out->memory == ZENPS_DEVICE) {
+    part->task.run = zps_device_pull_upload;
+    part->task.done = uploaded;
+    zps_worker_task_start(&part->task, round->device->out_pool);
+    return;
+  }
   zps_worker_round_event(round, ZPS_SCHEME_LANDED, part->task.arg, 0, ZPS_OK);
 }
 
@@ -130,11 +147,6 @@ void zps_worker_round_result(struct zps_worker_round *round, uint32_t server, co
 
 /* ------------------------------------------------------------ reads */
 
-static void put_pull_buf(struct zps_worker_part *part) {
-  struct zps_worker_round *round = part->task.round;
-  zps_worker_round_put_buf(round, &part->pull_buf, &round->pull_held, &round->plane->pull_held);
-}
-
 static void read_done(struct zps_bulk_read *read, zps_err_t code) {
   struct zps_worker_part *part = zps_owner_of(read, struct zps_worker_part, read);
   struct zps_worker_round *round = part->task.round;
@@ -240,6 +252,13 @@ static void dense_done(struct zps_worker_task *task) {
   zps_worker_round_event(task->round, ZPS_SCHEME_DECODED, task->arg, 0, ZPS_OK);
 }
 
+zps_err_t zps_worker_rows_fit(struct zps_worker_round *round, uint64_t nnz, struct zps_error *error) {
+  if (nnz <= round->out->capacity) return ZPS_OK;
+  round->needed = nnz;
+  return zps_fail(error, ZPS_ERR_TRUNCATED, "the result has %" PRIu64 " rows, but the caller's arrays hold %" PRIu64,
+                  nnz, round->out->capacity);
+}
+
 bool zps_worker_rows_get(struct zps_worker_task *task, uint64_t nnz, int64_t **rows_p, void **values_p) {
   struct zps_worker_round *round = task->round;
   const zenps_grad_t *out = round->out;
@@ -247,10 +266,7 @@ bool zps_worker_rows_get(struct zps_worker_task *task, uint64_t nnz, int64_t **r
   if (out->row_ids) {
     *rows_p = out->row_ids;
     *values_p = out->values;
-    if (nnz <= out->capacity) return true;
-    round->needed = nnz;
-    zps_fail(&error, ZPS_ERR_TRUNCATED, "the result has %" PRIu64 " rows, but the caller's arrays hold %" PRIu64, nnz,
-             out->capacity);
+    if (zps_worker_rows_fit(round, nnz, &error) == ZPS_OK) return true;
   } else {
     const size_t n = nnz ? (size_t)nnz : 1;
     *rows_p = round->rows = malloc(n * sizeof **rows_p);
@@ -282,6 +298,10 @@ static zps_err_t rows_of_blocks(struct zps_worker_task *task, uint64_t n_blocks)
 
 static void rows_run(struct zps_worker_task *task) {
   struct zps_worker_round *round = task->round;
+  if (round->out->memory == ZENPS_DEVICE) {
+    zps_device_pull_decode(task);
+    return;
+  }
   const uint32_t n_parts = round->tensor->part.n_parts;
   int64_t *rows;
   void *values;
@@ -313,6 +333,7 @@ void zps_worker_round_decode(struct zps_worker_round *round, uint32_t partition)
   struct zps_workpool *pool = round->plane->pool;
   if (partition == ZPS_SCHEME_ALL) {
     if (round->stats.nnz_out <= ZPS_SMALL_BYTES / (tensor->width * zps_dtype_size(tensor->dtype))) pool = NULL;
+    if (round->out->memory == ZENPS_DEVICE) pool = round->device->out_pool;
     zps_worker_task_start(&round->whole, pool);
     return;
   }

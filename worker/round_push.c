@@ -1,4 +1,5 @@
 #include "common/base/clock.h"
+#include "worker/device.h"
 #include "worker/job.h"
 #include "worker/plane.h"
 #include "worker/request.h"
@@ -24,6 +25,14 @@ static bool goes_inline(const struct zps_worker_part *part) {
 
 /* ------------------------------------------------------------ encode */
 
+static bool on_device(const struct zps_worker_round *round) {
+  return round->in.memory == ZENPS_DEVICE;
+}
+
+struct zps_workpool *zps_worker_push_pool(const struct zps_worker_round *round, struct zps_workpool *pool) {
+  return on_device(round) ? round->device->in_pool : pool;
+}
+
 static void choose(void *ctx, unsigned p) {
   struct zps_worker_round *round = ctx;
   struct zps_worker_part *part = &round->parts[p];
@@ -47,6 +56,10 @@ static void scan_run(struct zps_worker_task *task) {
     input.rows = round->in.nnz ? round->in.row_ids : no_rows;
     input.n_entries = round->in.nnz;
   }
+  if (on_device(round)) {
+    zps_device_push_scan(task, &input);
+    return;
+  }
   const bool alone = round->is_small || zps_workpool_threads(round->plane->pool) == 1;
   struct zps_workpool *pool = alone ? NULL : round->plane->pool;
   struct zps_error error;
@@ -68,6 +81,10 @@ static void scan_done(struct zps_worker_task *task) {
 }
 
 static void write_run(struct zps_worker_task *task) {
+  if (on_device(task->round)) {
+    zps_device_push_write(task);
+    return;
+  }
   const struct zps_worker_part *part = &task->round->parts[task->arg];
   zps_encoder_write(task->round->encoder, task->arg, part->push_codec, part->push_data);
 }
@@ -79,6 +96,7 @@ static void write_done(struct zps_worker_task *task) {
 /* Partitions that travel inside frames: many and small, so one task for all of them. */
 static void small_run(struct zps_worker_task *task) {
   struct zps_worker_round *round = task->round;
+  if (on_device(round) && !zps_device_push_small(task)) return;
   for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) {
     struct zps_worker_part *part = &round->parts[p];
     if (goes_inline(part) && part->joined_to == part) zps_worker_part_write_joined(part);
@@ -125,13 +143,15 @@ static void sort_parts(struct zps_worker_round *round) {
 void zps_worker_round_write(struct zps_worker_round *round) {
   if (!round->is_small) sort_parts(round);
   if (round->deferred != ZPS_OK) return;
-  if (round->any_inline) zps_worker_task_start(&round->small, round->small.has_run ? NULL : round->plane->pool);
+  if (round->any_inline)
+    zps_worker_task_start(&round->small, zps_worker_push_pool(round, round->small.has_run ? NULL : round->plane->pool));
   if (round->any_bulk) zps_plane_wait_push(round->plane, round);
 }
 
 /* The tensor's last round tells what to expect of this one. */
 static bool is_small(const struct zps_worker_round *round) {
   const struct zenps_tensor *tensor = round->tensor;
+  if (on_device(round)) return false;
   if (round->in.layout == ZENPS_ROWS)
     return round->in.nnz <= ZPS_SMALL_BYTES / (row_bytes(tensor) + sizeof *round->in.row_ids);
   const uint64_t bytes = zps_worker_tensor_dense_bytes(tensor);
@@ -164,7 +184,7 @@ zps_err_t zps_worker_round_take_buffers(struct zps_worker_round *round) {
     part->push_data = part->push_buf.data;
     part->task.run = write_run;
     part->task.done = write_done;
-    zps_worker_task_start(&part->task, plane->pool);
+    zps_worker_task_start(&part->task, zps_worker_push_pool(round, plane->pool));
   }
   return ZPS_OK;
 }
@@ -206,7 +226,7 @@ static struct zps_worker_part *fill_push(const struct zps_worker_round *round, s
   frame->header = (struct zps_frame_header){.type = ZPS_FRAME_PUSH};
   push->tensor = round->tensor->id;
   push->step = round->step;
-  push->total_nnz = zps_encoder_total_nnz(round->encoder);
+  push->total_nnz = round->stats.nnz_in;
   push->timeout_ms = push_timeout_ms(round, now_ns);
   push->n_slices = 0;
   for (; ready && push->n_slices < ZPS_WIRE_SLICES_MAX; ready = ready->next_ready) {

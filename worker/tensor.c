@@ -1,6 +1,7 @@
 #include "worker/tensor.h"
 
 #include <inttypes.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@ void zenps_tensor_options_init(zenps_tensor_options_t *options, size_t struct_si
 void zenps_grad_init(zenps_grad_t *grad, size_t struct_size) {
   memset(grad, 0, struct_size);
   grad->struct_size = struct_size;
+  if (struct_size >= offsetof(zenps_grad_t, device) + sizeof grad->device) grad->device = -1;
 }
 
 /* ------------------------------------------------------------ open */

@@ -47,6 +47,14 @@ static zps_err_t clear(struct zps_device *device, void *at, size_t len_bytes, zp
   return ZPS_OK;
 }
 
+static zps_err_t check(struct zps_device *device, const void *at, size_t len_bytes, struct zps_error *error) {
+  (void)device;
+  (void)at;
+  (void)len_bytes;
+  (void)error;
+  return ZPS_OK;
+}
+
 /* ------------------------------------------------------------ order: all work is done when it was submitted */
 
 static zps_err_t stream_create(struct zps_device *device, zps_stream_t *stream_p, struct zps_error *error) {
@@ -141,6 +149,7 @@ static const struct zps_device_ops ops = {
     .release = release,
     .copy = copy,
     .clear = clear,
+    .check = check,
     .stream_create = stream_create,
     .stream_destroy = stream_destroy,
     .event_create = event_create,

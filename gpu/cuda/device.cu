@@ -80,6 +80,24 @@ zps_err_t clear(zps_device *device, void *at, size_t len_bytes, zps_stream_t str
   return told(cudaMemsetAsync(at, 0, len_bytes, static_cast<cudaStream_t>(stream)), error, "clearing");
 }
 
+bool is_of(const Device *device, const void *at) {
+  cudaPointerAttributes attributes;
+  if (cudaPointerGetAttributes(&attributes, at) != cudaSuccess) {
+    (void)cudaGetLastError();
+    return false;
+  }
+  return (attributes.type == cudaMemoryTypeDevice || attributes.type == cudaMemoryTypeManaged) &&
+         attributes.device == device->index;
+}
+
+zps_err_t check(zps_device *device, const void *at, size_t len_bytes, zps_error *error) {
+  const Current current(device_of(device));
+  if (is_of(device_of(device), at) && is_of(device_of(device), static_cast<const char *>(at) + len_bytes - 1))
+    return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_INVALID, "%zu bytes at %p are not in the memory of GPU %d", len_bytes, at,
+                  device_of(device)->index);
+}
+
 zps_err_t stream_create(zps_device *device, zps_stream_t *stream_p, zps_error *error) {
   const Current current(device_of(device));
   cudaStream_t stream;
@@ -181,7 +199,7 @@ zps_err_t export_memory(zps_device *device, void *base, size_t len_bytes, zps_de
 #endif
 
 const zps_device_ops ops = {
-    "cuda",         close,           allocate,        release,        copy,           clear,           stream_create,
+    "cuda",         close,           allocate,        release,        copy,           clear,           check,           stream_create,
     stream_destroy, event_create,    event_destroy,   event_record,   event_query,    event_sync,      stream_wait,
     export_memory,  encoder_create,  encoder_destroy, encoder_scan,   encoder_merge,  encoder_finish,  encoder_write,
     decoder_create, decoder_destroy, decoder_dense,   decoder_rows,   decoder_finish, selector_create, selector_destroy,

@@ -172,6 +172,11 @@ cudaError_t cudaMalloc(void **memory, size_t len) {
   return cudaSuccess;
 }
 
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *at) {
+  *attributes = {zps_emu_is_device(at) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered, 0};
+  return cudaSuccess;
+}
+
 cudaError_t cudaFree(void *memory) {
   Guard guard(lock);
   if (!memory) return cudaSuccess;

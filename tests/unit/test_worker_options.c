@@ -53,7 +53,8 @@ static const char *const variables[] = {
     "ZENPS_PROVIDER",      "ZENPS_INTERFACE",    "ZENPS_SUBNET",        "ZENPS_JOIN_TIMEOUT",
     "ZENPS_ROUND_TIMEOUT", "ZENPS_THREADS",      "ZENPS_LOG_LEVEL",     "ZENPS_LOCAL_WORLD_SIZE",
     "ZENPS_MEMORY_LIMIT",  "ZENPS_FABRIC_FAULT", "TORCHELASTIC_RUN_ID", "RANK",
-    "WORLD_SIZE",          "LOCAL_WORLD_SIZE",   "ZENPS_CODEC",         "ZENPS_VALUES"};
+    "WORLD_SIZE",          "LOCAL_WORLD_SIZE",   "ZENPS_CODEC",         "ZENPS_VALUES",
+    "ZENPS_DEVICE"};
 
 static int clean_environment(void **state) {
   (void)state;
@@ -184,9 +185,39 @@ static void test_refused(void **state) {
   ZENPS_OPTIONS_INIT(&given);
   given.round_timeout_ms = UINT64_MAX;
   refused(&given, ZPS_ERR_INVALID, "24 h");
+  ZENPS_OPTIONS_INIT(&given);
+  given.device = -2;
+  refused(&given, ZPS_ERR_INVALID, "device is -2");
+  setenv("ZENPS_DEVICE", "cuda", 1);
+  refused(NULL, ZPS_ERR_INVALID, "'cuda'");
+  unsetenv("ZENPS_DEVICE");
 
   setenv("ZENPS_ROUND_TIMEOUT", "soon", 1);
   refused(NULL, ZPS_ERR_INVALID, "ZENPS_ROUND_TIMEOUT");
+}
+
+static void expect_device(const zenps_options_t *given, int device) {
+  struct zps_worker_options options;
+  struct zps_error error;
+  assert_int_equal(zps_worker_options_load(given, &options, &error), ZPS_OK);
+  assert_int_equal(options.device, device);
+  zps_worker_options_fini(&options);
+}
+
+static void test_device(void **state) {
+  (void)state;
+  zenps_options_t given;
+  ZENPS_OPTIONS_INIT(&given);
+  expect_device(&given, -1);
+  setenv("ZENPS_DEVICE", "none", 1);
+  expect_device(&given, -1);
+  setenv("ZENPS_DEVICE", "3", 1);
+  expect_device(NULL, 3);
+  expect_device(&given, 3);
+  given.device = 0;
+  expect_device(&given, 0);
+  given.struct_size = offsetof(zenps_options_t, device); /* an older header's */
+  expect_device(&given, 3);
 }
 
 /* A caller compiled with an older or a newer header. */
@@ -226,6 +257,7 @@ int main(void) {
       cmocka_unit_test_setup(test_torchrun, clean_environment),
       cmocka_unit_test_setup(test_precedence, clean_environment),
       cmocka_unit_test_setup(test_refused, clean_environment),
+      cmocka_unit_test_setup(test_device, clean_environment),
       cmocka_unit_test_setup(test_struct_sizes, clean_environment),
   };
   return cmocka_run_group_tests_name("worker options", tests, NULL, NULL);

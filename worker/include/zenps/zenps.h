@@ -93,7 +93,13 @@ typedef enum zenps_layout {
   ZENPS_DENSE = 1, /* `values`: rows * width, row-major */
   ZENPS_ROWS = 2   /* `row_ids`: nnz row numbers; `values`: nnz * width */
 } zenps_layout_t;
-typedef enum zenps_memory { ZENPS_HOST = 0 } zenps_memory_t;
+/* Where arrays are. Of device memory no byte is touched by the host; work on it is submitted to a stream of the caller's,
+ * which is never waited for but by asking events, from threads of the library's own. */
+typedef enum zenps_memory {
+  ZENPS_HOST = 0,
+  ZENPS_DEVICE = 1 /* of a GPU: as cudaMalloc() gives it. ZENPS_ERR_UNSUPPORTED, saying what is missing, where there is no
+                      GPU or no libzenps_cuda.so, and for schemes other than balanced */
+} zenps_memory_t;
 
 typedef struct zenps_job zenps_job_t;         /* a process's membership in a job */
 typedef struct zenps_tensor zenps_tensor_t;   /* owned by its job */
@@ -117,6 +123,9 @@ typedef struct zenps_options {
   int threads;             /* that encode and decode, 0: [ZENPS_THREADS; cores / local world, at least 1] */
   zenps_log_fn log;        /* NULL: stderr from level ZENPS_LOG_LEVEL on (default warn) */
   void *log_ctx;
+  int device;              /* number of the GPU that gradients are on [ZENPS_DEVICE; -1: none]. Named here it is opened by
+                              zenps_open(), and the fabric is asked whether it reaches its memory; else it is opened with
+                              the first gradient or result in its memory. One per process */
 } zenps_options_t;
 
 typedef struct zenps_tensor_options {
@@ -166,11 +175,14 @@ typedef struct zenps_tensor_info {
 typedef struct zenps_grad {
   size_t struct_size;
   zenps_layout_t layout;
-  zenps_memory_t memory;
+  zenps_memory_t memory; /* of `row_ids` and `values`; of gradient and result it need not be the same */
   uint64_t nnz;      /* ZENPS_ROWS: entries; out: set on completion */
   uint64_t capacity; /* out, ZENPS_ROWS with the caller's buffers: entries they hold */
   int64_t *row_ids;  /* ZENPS_ROWS; out: NULL for both arrays: the library's, valid until zenps_request_free() */
   void *values;
+  /* ZENPS_DEVICE: */
+  int device;   /* number of the GPU; -1, as zenps_grad_init() has it: the job's */
+  void *stream; /* cudaStream_t; NULL: the default one. It must live until the request is done */
 } zenps_grad_t;
 
 typedef struct zenps_error {
@@ -230,9 +242,21 @@ ZENPS_API int zenps_tensor_owner(const zenps_tensor_t *tensor, uint32_t partitio
 /* Starts the sum of all ranks' `in` for (tensor, step); returns at once. `in` and its arrays are borrowed until the request is
  * done. `out` is filled when it is done and stays the caller's; `in->values == out->values` is allowed for dense in and
  * dense out. Every rank must call it once per step, in any order of tensors and steps; several may be in flight.
- * The operation fails on all ranks when one of them cancels, dies, or does not come before the deadline. */
+ * The operation fails on all ranks when one of them cancels, dies, or does not come before the deadline.
+ * Device memory: `in` is read in the order of in->stream, from some time after this call on, so what fills it may still be
+ * running there. When the request is done the result is in device memory, whatever stream it is used on. A result of the
+ * library's own is freed by zenps_request_free(), which waits for the device, as cudaFree() does; the caller's arrays
+ * spare that. A request that failed at its deadline may have left work on the streams, which must be through before the
+ * arrays are freed. */
 ZENPS_API zenps_status_t zenps_allreduce(zenps_tensor_t *tensor, uint64_t step, const zenps_grad_t *in, zenps_grad_t *out,
                                          zenps_request_t **request);
+/* Says that arrays of gradients and results lie in [at, at + len): opens the GPU and its staging ahead of the first round
+ * (`device`: as in zenps_grad), and lets zenps_allreduce() refuse arrays that begin there and do not fit. Memory that is
+ * not registered can be used all the same. */
+ZENPS_API zenps_status_t zenps_mem_register(zenps_job_t *job, zenps_memory_t memory, int device, void *at, size_t len);
+/* Before the memory is freed. ZENPS_ERR_BUSY while an operation in flight uses it, ZENPS_ERR_UNKNOWN for what was not
+ * registered. */
+ZENPS_API zenps_status_t zenps_mem_deregister(zenps_job_t *job, void *at);
 /* Returns when all ranks have called it. Collective: all ranks in the same order. */
 ZENPS_API zenps_status_t zenps_barrier(zenps_job_t *job);
 /* Copies `len` bytes from rank `root` to all, bit for bit. Collective, like zenps_barrier(). Blocks. */

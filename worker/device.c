@@ -1,0 +1,81 @@
+#include "worker/device.h"
+
+#include <stdlib.h>
+
+#include "worker/job.h"
+
+/* Large enough that a copy's start is nothing beside it, small enough that the first piece is soon there. */
+#define STAGE_BYTES (4u << 20)
+
+zps_err_t zps_worker_device_open(const char *library, int index, struct zps_worker_device **device_p,
+                                 struct zps_error *error) {
+  struct zps_worker_device *const made = calloc(1, sizeof *made);
+  if (!made) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a device");
+  made->index = index;
+  zps_err_t code = zps_device_load(library, (unsigned)index, &made->device, error);
+  if (code == ZPS_OK) code = zps_stage_create(made->device, STAGE_BYTES, &made->in_stage, error);
+  if (code == ZPS_OK) code = zps_stage_create(made->device, STAGE_BYTES, &made->out_stage, error);
+  if (code == ZPS_OK) {
+    code = zps_workpool_create(1, "zenps-gin", &made->in_pool);
+    if (code == ZPS_OK) code = zps_workpool_create(1, "zenps-gout", &made->out_pool);
+    if (code != ZPS_OK) zps_fail(error, code, "cannot start 2 threads for GPU %d: %s", index, zps_err_str(code));
+  }
+  if (code != ZPS_OK) {
+    zps_worker_device_stop(made);
+    zps_worker_device_close(made);
+    return code;
+  }
+  *device_p = made;
+  return ZPS_OK;
+}
+
+void zps_worker_device_stop(struct zps_worker_device *device) {
+  if (!device) return;
+  zps_workpool_destroy(device->in_pool);
+  zps_workpool_destroy(device->out_pool);
+  device->in_pool = device->out_pool = NULL;
+}
+
+void zps_worker_device_close(struct zps_worker_device *device) {
+  if (!device) return;
+  zps_stage_destroy(device->in_stage);
+  zps_stage_destroy(device->out_stage);
+  zps_device_close(device->device);
+  free(device);
+}
+
+zps_err_t zps_worker_device_get(struct zenps_job *job, int index, struct zps_worker_device **device_p,
+                                struct zps_error *error) {
+  zps_err_t code = ZPS_OK;
+  pthread_mutex_lock(&job->device_lock);
+  struct zps_worker_device *device = job->device;
+  if (!device && index < 0) {
+    code = zps_fail(error, ZPS_ERR_INVALID,
+                    "which GPU the memory is of was not said: set `device` of the options or of the gradient, or "
+                    "ZENPS_DEVICE");
+  } else if (!device) {
+    code = zps_worker_device_open(job->options.device_library, index, &device, error);
+    if (code == ZPS_OK) job->device = device;
+  } else if (index >= 0 && index != device->index) {
+    code = zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                    "memory of GPU %d: this process's gradients are on GPU %d; start one "
+                    "process per GPU",
+                    index, device->index);
+  }
+  pthread_mutex_unlock(&job->device_lock);
+  if (code == ZPS_OK) *device_p = device;
+  return code;
+}
+
+zps_err_t zps_worker_device_grow(struct zps_worker_device *device, enum zps_memory memory, void **at_p, size_t *cap_p,
+                                 size_t len_bytes, struct zps_error *error) {
+  const struct zps_device_ops *const ops = device->device->ops;
+  if (len_bytes <= *cap_p) return ZPS_OK;
+  ops->release(device->device, memory, *at_p);
+  *at_p = NULL;
+  *cap_p = 0;
+  len_bytes += len_bytes / 4; /* sizes that creep upwards do not allocate each time */
+  const zps_err_t code = ops->allocate(device->device, memory, len_bytes, at_p, error);
+  if (code == ZPS_OK) *cap_p = len_bytes;
+  return code;
+}

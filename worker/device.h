@@ -1,0 +1,38 @@
+/*
+ * The GPU that a job's gradients are on: opened at start where the options name it, else with the first device buffer.
+ * Its work is submitted by two threads, one for gradients and one for results, which wait by asking events.
+ */
+#ifndef ZPS_WORKER_DEVICE_H
+#define ZPS_WORKER_DEVICE_H
+
+#include "common/base/workpool.h"
+#include "gpu/device.h"
+#include "worker/stage.h"
+#include "zenps/zenps.h"
+
+struct zps_worker_device {
+  struct zps_device *device;
+  int index;
+  struct zps_workpool *in_pool, *out_pool; /* one thread each */
+  struct zps_stage *in_stage, *out_stage;  /* those threads' */
+  uint64_t serial;                         /* in_pool's thread: of what was last encoded */
+};
+
+/* `library`: as zps_device_load(). */
+zps_err_t zps_worker_device_open(const char *library, int index, struct zps_worker_device **device_p,
+                                 struct zps_error *error) ZPS_MUSTCHECK;
+/* Stops the threads. NULL is allowed, here and below. */
+void zps_worker_device_stop(struct zps_worker_device *device);
+/* Once no round is left. */
+void zps_worker_device_close(struct zps_worker_device *device);
+
+/* The job's device, opened if it is not. `index`: as the caller has it, -1: whichever the job has. From any thread that
+ * does not hold the job's lock. */
+zps_err_t zps_worker_device_get(struct zenps_job *job, int index, struct zps_worker_device **device_p,
+                                struct zps_error *error) ZPS_MUSTCHECK;
+
+/* Grows memory of the device or pinned memory to at least `len_bytes`, without keeping what is in it. */
+zps_err_t zps_worker_device_grow(struct zps_worker_device *device, enum zps_memory memory, void **at_p, size_t *cap_p,
+                                 size_t len_bytes, struct zps_error *error) ZPS_MUSTCHECK;
+
+#endif

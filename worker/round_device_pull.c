@@ -1,0 +1,201 @@
+#include <stdlib.h>
+
+#include "worker/device.h"
+#include "worker/plane.h"
+#include "worker/request.h"
+#include "worker/round.h"
+#include "worker/tensor.h"
+
+#define CHUNK_BYTES (4u << 20)
+
+struct zps_device_chunk {
+  struct zps_device_chunk *next;
+  void *at_on_device;
+  size_t cap, n_used;
+};
+
+static void release(const struct zps_worker_round *round, void **at_p) {
+  struct zps_device *const device = round->device->device;
+  if (*at_p) device->ops->release(device, ZPS_MEMORY_DEVICE, *at_p);
+  *at_p = NULL;
+}
+
+static zps_err_t prepare(struct zps_worker_round *round, struct zps_error *error) {
+  struct zps_device_pull *const pull = &round->device_pull;
+  struct zps_device *const device = round->device->device;
+  zps_err_t code = ZPS_OK;
+  if (pull->is_ready) return ZPS_OK;
+  if (!pull->views) pull->views = calloc(round->tensor->part.n_parts, sizeof *pull->views);
+  if (!pull->views) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %u sums", round->tensor->part.n_parts);
+  if (!pull->event) code = device->ops->event_create(device, &pull->event, error);
+  if (code == ZPS_OK && !pull->decoder) code = device->ops->decoder_create(device, &pull->decoder, error);
+  /* A round that failed may have left work behind that uses the same memory. */
+  if (code == ZPS_OK && pull->is_pending) code = zps_stage_wait(device, pull->event, round->deadline_ns, error);
+  if (code != ZPS_OK) return code;
+  pull->is_pending = false;
+  release(round, &pull->rows);
+  release(round, &pull->values);
+  for (struct zps_device_chunk *chunk = pull->chunks; chunk; chunk = chunk->next) chunk->n_used = 0;
+  pull->chunk = pull->chunks;
+  pull->n_views = 0;
+  pull->is_ready = true;
+  return ZPS_OK;
+}
+
+static zps_err_t record(struct zps_worker_round *round, struct zps_error *error) {
+  struct zps_device_pull *const pull = &round->device_pull;
+  struct zps_device *const device = round->device->device;
+  const zps_err_t code = device->ops->event_record(device, pull->event, round->out->stream, error);
+  if (code == ZPS_OK) pull->is_pending = true;
+  return code;
+}
+
+/* Room for a sum, up to the next multiple of 8 bytes. */
+static zps_err_t take_room(struct zps_worker_round *round, size_t len_bytes, void **at_p, struct zps_error *error) {
+  struct zps_device_pull *const pull = &round->device_pull;
+  struct zps_device *const device = round->device->device;
+  len_bytes = (len_bytes + 15) & ~(size_t)15;
+  struct zps_device_chunk *chunk = pull->chunk, *last = NULL;
+  for (; chunk && chunk->cap - chunk->n_used < len_bytes; chunk = chunk->next) last = chunk;
+  if (!chunk) {
+    chunk = calloc(1, sizeof *chunk);
+    if (!chunk) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a sum");
+    chunk->cap = len_bytes > CHUNK_BYTES ? len_bytes : CHUNK_BYTES;
+    const zps_err_t code = device->ops->allocate(device, ZPS_MEMORY_DEVICE, chunk->cap, &chunk->at_on_device, error);
+    if (code != ZPS_OK) {
+      free(chunk);
+      return code;
+    }
+    *(last ? &last->next : &pull->chunks) = chunk;
+  }
+  pull->chunk = chunk;
+  *at_p = (char *)chunk->at_on_device + chunk->n_used;
+  chunk->n_used += len_bytes;
+  return ZPS_OK;
+}
+
+void zps_device_pull_upload(struct zps_worker_task *task) {
+  struct zps_worker_round *const round = task->round;
+  const struct zps_worker_part *const part = &round->parts[task->arg];
+  struct zps_error error;
+  void *at = NULL;
+  zps_err_t code = prepare(round, &error);
+  if (code == ZPS_OK && part->result.nnz > 0) {
+    code = take_room(round, (size_t)part->result.len_bytes, &at, &error);
+    if (code == ZPS_OK)
+      code = zps_stage_write(round->device->out_stage, at, part->sum, (size_t)part->result.len_bytes,
+                             round->out->stream, round->deadline_ns, &error);
+    if (code == ZPS_OK) code = record(round, &error);
+  }
+  if (code != ZPS_OK) {
+    zps_worker_task_fail(task, &error);
+    return;
+  }
+  if (part->result.nnz == 0) return;
+  struct zps_device_pull *const pull = &round->device_pull;
+  pull->views[pull->n_views++] = (struct zps_device_view){.codec = part->result.codec,
+                                                          .value_codec = round->tensor->value_codec,
+                                                          .partition = task->arg,
+                                                          .nnz = part->result.nnz,
+                                                          .len_bytes = part->result.len_bytes,
+                                                          .payload_on_device = at};
+}
+
+/* ------------------------------------------------------------ decode */
+
+static zps_err_t take_rows(struct zps_worker_round *round, int64_t **rows_p, void **values_p, struct zps_error *error) {
+  struct zps_device_pull *const pull = &round->device_pull;
+  struct zps_device *const device = round->device->device;
+  const uint64_t nnz = round->stats.nnz_out;
+  if (round->out->row_ids) {
+    *rows_p = round->out->row_ids;
+    *values_p = round->out->values;
+    return zps_worker_rows_fit(round, nnz, error);
+  }
+  const size_t n = nnz ? (size_t)nnz : 1;
+  const size_t row_bytes = round->tensor->shape.width * zps_dtype_size(round->tensor->dtype);
+  zps_err_t code = device->ops->allocate(device, ZPS_MEMORY_DEVICE, n * sizeof(int64_t), &pull->rows, error);
+  if (code == ZPS_OK) code = device->ops->allocate(device, ZPS_MEMORY_DEVICE, n * row_bytes, &pull->values, error);
+  *rows_p = pull->rows;
+  *values_p = pull->values;
+  return code;
+}
+
+static zps_err_t decode(struct zps_worker_round *round, struct zps_error *error) {
+  struct zps_device_pull *const pull = &round->device_pull;
+  struct zps_device *const device = round->device->device;
+  const struct zenps_tensor *const tensor = round->tensor;
+  const struct zps_partition *const part = &tensor->part;
+  const zps_stream_t stream = round->out->stream;
+  zps_err_t code;
+  if (round->out->layout == ZENPS_ROWS) {
+    int64_t *rows;
+    void *values;
+    code = take_rows(round, &rows, &values, error);
+    if (code == ZPS_OK)
+      code = device->ops->decoder_rows(pull->decoder, part, tensor->width, tensor->dtype, pull->views, pull->n_views,
+                                       rows, values, stream, error);
+  } else {
+    const size_t dense_bytes = (size_t)zps_worker_tensor_dense_bytes(tensor);
+    code = device->ops->clear(device, round->out->values, dense_bytes, stream, error);
+    if (code == ZPS_OK)
+      code = device->ops->decoder_dense(pull->decoder, part, tensor->width, tensor->dtype, pull->views, pull->n_views,
+                                        round->out->values, stream, error);
+  }
+  if (code == ZPS_OK) code = record(round, error);
+  if (code == ZPS_OK) code = zps_stage_wait(device, pull->event, round->deadline_ns, error);
+  if (code != ZPS_OK) return code;
+  pull->is_pending = false;
+  struct zps_error why;
+  code = device->ops->decoder_finish(pull->decoder, &why);
+  return code == ZPS_OK ? code : zps_fail(error, code, "a server's sum is malformed: %s", why.text);
+}
+
+void zps_device_pull_decode(struct zps_worker_task *task) {
+  struct zps_error error;
+  if (decode(task->round, &error) != ZPS_OK) zps_worker_task_fail(task, &error);
+}
+
+/* ------------------------------------------------------------ life */
+
+void zps_device_pull_finish(struct zps_worker_round *round, bool ok) {
+  struct zps_device_pull *const pull = &round->device_pull;
+  if (ok && pull->rows) {
+    round->out->row_ids = pull->rows;
+    round->out->values = pull->values;
+    round->request->device = round->device;
+    round->request->rows_on_device = pull->rows;
+    round->request->values_on_device = pull->values;
+    pull->rows = pull->values = NULL;
+  }
+}
+
+void zps_device_round_reset(struct zps_worker_round *round) {
+  round->device_pull.is_ready = false;
+}
+
+void zps_device_round_fini(struct zps_worker_round *round) {
+  struct zps_device_push *const push = &round->device_push;
+  struct zps_device_pull *const pull = &round->device_pull;
+  if (!round->device) return;
+  struct zps_device *const device = round->device->device;
+  const struct zps_device_ops *const ops = device->ops;
+  if (push->is_pending) (void)!ops->event_sync(device, push->event, NULL);
+  if (pull->is_pending) (void)!ops->event_sync(device, pull->event, NULL);
+  if (push->encoder) ops->encoder_destroy(push->encoder);
+  if (pull->decoder) ops->decoder_destroy(pull->decoder);
+  if (push->event) ops->event_destroy(device, push->event);
+  if (pull->event) ops->event_destroy(device, pull->event);
+  release(round, &push->slices);
+  release(round, &pull->rows);
+  release(round, &pull->values);
+  if (push->small) ops->release(device, ZPS_MEMORY_PINNED, push->small);
+  for (struct zps_device_chunk *chunk = pull->chunks, *next; chunk; chunk = next) {
+    next = chunk->next;
+    ops->release(device, ZPS_MEMORY_DEVICE, chunk->at_on_device);
+    free(chunk);
+  }
+  free(push->offsets);
+  free(push->outs);
+  free(pull->views);
+}
