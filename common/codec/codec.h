@@ -72,13 +72,14 @@ const void *zps_slice_values(const struct zps_slice_view *view, uint32_t first, 
 /* A cursor over a view's ranks, ascending, in batches: fills up to `cap` ranks below `limit`, returns how many. */
 struct zps_rank_cursor {
   const struct zps_slice_view *view;
-  uint32_t next; /* position among the z ranks */
-  uint32_t word; /* BITMAP: word being read, and what is left of it */
+  uint32_t next;  /* position among the z ranks */
+  uint32_t guess; /* COO: how many were lent at a time */
+  uint32_t word;  /* BITMAP: word being read, and what is left of it */
   uint32_t bits;
   uint32_t rank;                /* HOLES: where the next rank may be */
   uint32_t block_at, block_len; /* RICE, HOLES: what of `block` is still to be used */
   struct zps_rice_reader reader;
-  uint32_t block[ZPS_RICE_BLOCK];
+  uint32_t block[4 * ZPS_RICE_BLOCK];
 };
 void zps_rank_cursor_init(struct zps_rank_cursor *cursor, const struct zps_slice_view *view);
 uint32_t zps_rank_cursor_read(struct zps_rank_cursor *cursor, uint32_t limit, uint32_t *ranks, uint32_t cap);

@@ -4,6 +4,7 @@
 #include "common/codec/bits.h"
 #include "common/codec/codec.h"
 #include "common/codec/codec_impl.h"
+#include "common/codec/simd.h"
 
 void zps_rank_cursor_init(struct zps_rank_cursor *cursor, const struct zps_slice_view *view) {
   *cursor = (struct zps_rank_cursor){.view = view};
@@ -143,33 +144,60 @@ uint32_t zps_rank_cursor_read(struct zps_rank_cursor *cursor, uint32_t limit, ui
   return n;
 }
 
-/* How many of 16 ranks are below the limit; without a branch, because which one is the last cannot be foreseen. */
-static uint32_t count_of_16(const zps_lent_rank *ranks, uint32_t limit) {
-  typedef int32_t vec_t __attribute__((vector_size(16)));
-  vec_t four[4], below = {0};
-  memcpy(four, ranks, sizeof four);
-  for (unsigned i = 0; i < 4; i++) below += (four[i] ^ INT32_MIN) < (int32_t)(limit ^ (uint32_t)INT32_MIN);
-  return (uint32_t) - (below[0] + below[1] + below[2] + below[3]);
+/* How many of `n` ascending ranks, which go on far beyond, are below the limit: about `guess`, which is right so often
+ * that where exactly is found without a branch. */
+static uint32_t count_near(const zps_lent_rank *ranks, uint32_t n, uint32_t limit, uint32_t guess) {
+  enum { WINDOW = ZPS_SIMD_WINDOW, LEAP = 64, STEP = 16 };
+  uint32_t below = 0;
+  if (n < WINDOW) return count_below(ranks, n, limit);
+  uint32_t first = guess > WINDOW / 2 ? guess - WINDOW / 2 : 0;
+  if (first > n - WINDOW) first = n - WINDOW;
+  if (first == 0 || ranks[first - 1] < limit) {
+    if (ranks[first + WINDOW - 1] >= limit) return first + zps_simd()->count_below(ranks + first, limit);
+    below = first + WINDOW;
+  }
+  while (n - below >= LEAP && ranks[below + LEAP - 1] < limit) below += LEAP;
+  while (n - below >= STEP && ranks[below + STEP - 1] < limit) below += STEP;
+  while (below < n && ranks[below] < limit) below++;
+  return below;
 }
 
 static uint32_t lend_coo(struct zps_rank_cursor *cursor, uint32_t limit, const zps_lent_rank **ranks_p) {
-  enum { LEAP = 64, STEP = 16 };
   const zps_lent_rank *const ranks = (const zps_lent_rank *)cursor->view->index + cursor->next;
-  const uint32_t left = cursor->view->z - cursor->next;
-  uint32_t n = 0;
+  if (ranks[0] >= limit) return 0;
+  const uint32_t n = count_near(ranks, cursor->view->z - cursor->next, limit, cursor->guess);
+  cursor->guess = (cursor->guess + n) / 2;
   *ranks_p = ranks;
-  while (left - n >= LEAP && ranks[n + LEAP - 1] < limit) n += LEAP;
-  while (left - n >= STEP && ranks[n + STEP - 1] < limit) n += STEP;
-  if (left - n >= STEP) return n + count_of_16(ranks + n, limit);
-  while (n < left && ranks[n] < limit) n++;
   return n;
 }
 
+/* Reads further blocks, until one reaches the limit or there is no room. */
+static void fill_to(struct zps_rank_cursor *cursor, uint32_t limit) {
+  enum { ROOM = sizeof cursor->block / sizeof cursor->block[0] };
+  uint32_t *const block = cursor->block, left = cursor->block_len - cursor->block_at, n;
+  if (left == 0) cursor->block_at = cursor->block_len = 0;
+  while (cursor->block_len == 0 || block[cursor->block_len - 1] < limit) {
+    if (cursor->block_len + ZPS_RICE_BLOCK > ROOM) {
+      if (left > ZPS_RICE_BLOCK || cursor->block_at < ZPS_RICE_BLOCK) return;
+      memcpy(block, block + cursor->block_at, left * sizeof *block);
+      cursor->block_at = 0;
+      cursor->block_len = left;
+    }
+    if ((n = zps_rice_read(&cursor->reader, block + cursor->block_len)) == 0) return;
+    cursor->block_len += n;
+    left += n;
+  }
+}
+
 static uint32_t lend_rice(struct zps_rank_cursor *cursor, uint32_t limit, const zps_lent_rank **ranks_p) {
-  if (!fill_block(cursor)) return 0;
+  const uint32_t at = cursor->block_at;
+  if (at < cursor->block_len && cursor->block[at] >= limit) return 0;
+  fill_to(cursor, limit);
+  if (cursor->block_len == 0) return 0;
+  const uint32_t below = count_near(cursor->block, cursor->block_len, limit, cursor->block_len);
+  const uint32_t n = below - cursor->block_at;
   *ranks_p = cursor->block + cursor->block_at;
-  const uint32_t n = count_below(*ranks_p, cursor->block_len - cursor->block_at, limit);
-  cursor->block_at += n;
+  cursor->block_at = below;
   return n;
 }
 

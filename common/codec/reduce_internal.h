@@ -47,8 +47,9 @@ static inline const void *zps_reduction_values(const struct zps_reduction *reduc
 /* Brings nearer what follows `at`: contributions are read in turn, in pieces too short for the machine to see where it
  * goes on. */
 static inline void zps_reduction_prefetch(const void *at, uint64_t n_bytes) {
-  enum { LINE_BYTES = 64, BYTES_MAX = 8192 };
-  for (uint64_t i = 0; i < n_bytes && i < BYTES_MAX; i += LINE_BYTES) __builtin_prefetch((const char *)at + i);
+  enum { LINE_BYTES = 64, STEP_BYTES = 256, BYTES_MAX = 8192 }; /* steps whose number varies little */
+  for (uint64_t i = 0; i < n_bytes && i < BYTES_MAX; i += STEP_BYTES)
+    for (unsigned j = 0; j < STEP_BYTES; j += LINE_BYTES) __builtin_prefetch((const char *)at + i + j);
 }
 
 /* The values from row `first` on, `n` rows of them. */

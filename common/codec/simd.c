@@ -76,6 +76,10 @@ static bool ascends(const void *numbers, uint32_t n) {
   return zps_simd_body_ascends(numbers, n);
 }
 
+static uint32_t count_below(const void *numbers, uint32_t limit) {
+  return zps_simd_body_count_below(numbers, limit);
+}
+
 static void add(float *sums, const uint64_t *bits, uint32_t n_words, const void *values, uint32_t n) {
   (void)n;
   zps_simd_body_add(sums, bits, n_words, values);
@@ -94,19 +98,9 @@ static bool rice_skip(const struct zps_rice_block *block, uint64_t *bit_p, uint6
   return zps_rice_body_skip(block, bit_p, next_p);
 }
 
-static const struct zps_simd baseline = {"baseline",
-                                         compact,
-                                         locate,
-                                         locate_rows,
-                                         rows_of,
-                                         ascends,
-                                         add,
-                                         add_rows,
-                                         take,
-                                         list,
-                                         rice_list,
-                                         rice_skip,
-                                         &zps_values_loops_baseline};
+static const struct zps_simd baseline = {
+    "baseline", compact,  locate, locate_rows, rows_of,   ascends,   count_below,
+    add,        add_rows, take,   list,        rice_list, rice_skip, &zps_values_loops_baseline};
 
 const struct zps_simd *zps_simd_variant(unsigned i) {
   const struct zps_simd *variants[4] = {&baseline};

@@ -14,7 +14,7 @@
 #include "common/codec/rice_block.h"
 #include "common/codec/values_loops.h"
 
-enum { ZPS_SIMD_SLACK = 16 };
+enum { ZPS_SIMD_SLACK = 16, ZPS_SIMD_WINDOW = 128 };
 
 struct zps_simd {
   const char *name;
@@ -30,6 +30,8 @@ struct zps_simd {
   void (*rows_of)(const struct zps_partition *part, uint32_t p, const uint32_t *ranks, uint32_t n, uint64_t *rows);
   /* Whether each of `n` numbers, which may lie anywhere in memory, is greater than the one before. */
   bool (*ascends)(const void *numbers, uint32_t n);
+  /* How many of ZPS_SIMD_WINDOW ascending numbers, which may lie anywhere in memory, are below the limit. */
+  uint32_t (*count_below)(const void *numbers, uint32_t limit);
   /* Adds the `n` values to those of 64 * n_words `sums` whose bits are set, -0.0 as +0.0. */
   void (*add)(float *sums, const uint64_t *bits, uint32_t n_words, const void *values, uint32_t n);
   /* Adds rows of `width` floats: row i of `values` to row slots[ranks[i] - base] of `sums`. */

@@ -148,6 +148,19 @@ ZPS_SIMD_BODY bool zps_simd_body_ascends(const char *numbers, uint32_t n) {
   return good != 0;
 }
 
+ZPS_SIMD_BODY uint32_t zps_simd_body_count_below(const char *numbers, uint32_t limit) {
+  const int32_t limit_signed = (int32_t)(limit ^ (uint32_t)INT32_MIN);
+  zps_vec_i32 below = {0};
+  for (uint32_t i = 0; i < ZPS_SIMD_WINDOW; i += ZPS_SIMD_LANES) {
+    zps_vec_i32 here;
+    memcpy(&here, numbers + 4 * (uint64_t)i, sizeof here);
+    below += (here ^ INT32_MIN) < limit_signed;
+  }
+  int32_t n = 0;
+  for (unsigned lane = 0; lane < ZPS_SIMD_LANES; lane++) n -= below[lane];
+  return (uint32_t)n;
+}
+
 ZPS_SIMD_BODY void zps_simd_body_add(float *sums, const uint64_t *bits, uint32_t n_words, const char *values) {
   uint32_t positions[64 + ZPS_SIMD_SLACK];
   for (uint32_t w = 0; w < n_words; w++, sums += 64) {

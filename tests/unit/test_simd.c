@@ -37,6 +37,22 @@ static void a_step_back_is_seen(void **state) {
   }
 }
 
+static void limits_are_found(void **state) {
+  (void)state;
+  const struct zps_simd *simd;
+  unsigned char bytes[4 * ZPS_SIMD_WINDOW + 1];
+  for (unsigned v = 0; (simd = zps_simd_variant(v)) != NULL; v++) {
+    for (uint32_t i = 0; i <= ZPS_SIMD_WINDOW; i++) {
+      uint32_t numbers[ZPS_SIMD_WINDOW];
+      for (uint32_t j = 0; j < ZPS_SIMD_WINDOW; j++) numbers[j] = 7 + j * 33000000u; /* beyond 2^31 */
+      memcpy(bytes + i % 2, numbers, sizeof numbers);
+      const uint32_t limit = 7 + i * 33000000u;
+      assert_int_equal(simd->count_below(bytes + i % 2, limit), i);
+      if (i < ZPS_SIMD_WINDOW) assert_int_equal(simd->count_below(bytes + i % 2, limit + 1), i + 1);
+    }
+  }
+}
+
 static const double densities[] = {0, 0.001, 0.02, 0.2, 0.4, 0.9, 1};
 
 /* Bits at random, and how many. */
@@ -231,9 +247,9 @@ static void blocks_are_read_alike(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_step_back_is_seen),    cmocka_unit_test(added_sums_are_taken),
-      cmocka_unit_test(rows_go_to_their_slots), cmocka_unit_test(rows_are_located),
-      cmocka_unit_test(blocks_are_read_alike),
+      cmocka_unit_test(a_step_back_is_seen),  cmocka_unit_test(limits_are_found),
+      cmocka_unit_test(added_sums_are_taken), cmocka_unit_test(rows_go_to_their_slots),
+      cmocka_unit_test(rows_are_located),     cmocka_unit_test(blocks_are_read_alike),
   };
   return cmocka_run_group_tests_name("simd", tests, NULL, NULL);
 }
