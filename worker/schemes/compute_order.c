@@ -144,11 +144,13 @@ zps_err_t zps_compute_normal(struct zps_compute_job *job) {
 zps_err_t zps_compute_threshold(struct zps_compute_job *job) {
   const enum zps_dtype dtype = job->compute->dtype;
   const double value = job->task->instr.value;
-  const uint64_t least = job->task->ins->view.z <= job->task->instr.k ? 0
-                         : isnan(value) ? zps_magnitude_from(dtype, (double)INFINITY) + 1 /* NaNs alone */
-                         : value > 0    ? zps_magnitude_from(dtype, value)
-                                        : 0;
-  return keep(job, least, UINT64_MAX, job->task->ins->view.z);
+  const uint64_t z = job->task->ins->view.z, k = job->task->instr.k;
+  if (z <= k) return keep(job, 0, UINT64_MAX, z);
+  if (k > 0 && value == 0) return zps_compute_top(job);
+  const uint64_t least = isnan(value) ? zps_magnitude_from(dtype, (double)INFINITY) + 1 /* NaNs alone */
+                         : value > 0  ? zps_magnitude_from(dtype, value)
+                                      : 0;
+  return keep(job, least, UINT64_MAX, z);
 }
 
 static void put_double(struct zps_compute_job *job, uint32_t i, double value) {

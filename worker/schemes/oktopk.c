@@ -10,6 +10,11 @@
  *   - balance: where the largest share exceeds 4 times the mean, entries move so that all hold equal shares
  *   - gather: recursive doubling where n is a power of two, otherwise each share straight to everybody
  *
+ * Between exact thresholds the paper leaves them alone, and counts drift from k as gradients shrink. Here each follows
+ * its count by a quarter of what that is off: the counts that a run has missed k by then add up to no more than the
+ * threshold has moved, so that they are k on average. A threshold of 0, from a gradient of less than k rows, says
+ * nothing about the next one, and is renewed when that has more.
+ *
  * Words per rank (2 for each entry): up to 2k(P-1)/P for the split, as many for the gather, and up to that again for
  * balancing: between 2k(P-1)/P and 6k(P-1)/P. The rounds that renew a threshold send more: they gather every region's k
  * greatest sums.
@@ -20,6 +25,7 @@
 #include "worker/schemes/peer.h"
 
 enum { PERIOD = 64, THRESHOLD_PERIOD = 32, IMBALANCE = 4 };
+#define GAIN 0.25 /* of a threshold, by how much of k its count was off */
 
 enum phase { PHASE_LOCAL, PHASE_BOUNDS, PHASE_GLOBAL, PHASE_BALANCE };
 
@@ -27,10 +33,12 @@ enum phase { PHASE_LOCAL, PHASE_BOUNDS, PHASE_GLOBAL, PHASE_BALANCE };
 enum tag { TAG_BOUNDS, TAG_SPLIT, TAG_GREATEST, TAG_COUNTS, TAG_BALANCE, TAG_GATHER, TAG_DOUBLE = 64 };
 
 struct oktopk {
-  double local, global;    /* thresholds */
-  uint64_t *bounds;        /* n + 1 rows: region j is bounds[j] .. bounds[j + 1] - 1 */
-  uint32_t selected, mine; /* streams of the round */
-  uint32_t *streams;       /* scratch, n */
+  double local, global;         /* thresholds */
+  bool useless;                 /* the global one was 0, and selected more than k */
+  bool renews;                  /* this round finds exact ones */
+  uint64_t *bounds;             /* n + 1 rows: region j is bounds[j] .. bounds[j + 1] - 1 */
+  uint32_t own, selected, mine; /* streams of the round */
+  uint32_t *streams;            /* scratch, n + 1 */
 };
 
 static void oktopk_close(void *state) {
@@ -45,7 +53,7 @@ static zps_err_t oktopk_open(const struct zps_peer_plan *plan, void **state_p) {
   struct oktopk *self = calloc(1, sizeof *self);
   if (!self) return ZPS_ERR_NOMEM;
   self->bounds = calloc(plan->n + 1ull, sizeof *self->bounds);
-  self->streams = calloc(plan->n, sizeof *self->streams);
+  self->streams = calloc(plan->n + 1ull, sizeof *self->streams);
   if (!self->bounds || !self->streams) {
     oktopk_close(self);
     return ZPS_ERR_NOMEM;
@@ -80,16 +88,17 @@ static void exchange(const struct zps_peer_plan *plan, struct oktopk *self, uint
   }
 }
 
+/* Counts of the round: by position, and of what this rank had and selected. */
 static void select_global(const struct zps_peer_plan *plan, struct oktopk *self, struct zps_program *program,
                           uint32_t reduced) {
   self->mine = zps_program_threshold(program, reduced, self->global, 0);
   const uint32_t count = zps_program_counts(program, &self->mine, 1);
   exchange(plan, self, count, TAG_COUNTS, 1, program);
-  zps_program_call(program, self->streams, plan->n, PHASE_BALANCE);
+  self->streams[plan->n] = zps_program_counts(program, (const uint32_t[]){self->own, self->selected}, 2);
+  zps_program_call(program, self->streams, plan->n + 1, PHASE_BALANCE);
 }
 
-static void split_and_reduce(const struct zps_peer_plan *plan, struct oktopk *self, uint64_t round,
-                             struct zps_program *program) {
+static void split_and_reduce(const struct zps_peer_plan *plan, struct oktopk *self, struct zps_program *program) {
   const uint32_t me = plan->me;
   const uint64_t lo = self->bounds[me], hi = self->bounds[me + 1];
   for (uint32_t s = 1; s < plan->n; s++) {
@@ -102,7 +111,7 @@ static void split_and_reduce(const struct zps_peer_plan *plan, struct oktopk *se
                                : zps_program_recv(program, zps_peer_rank(plan, j), TAG_SPLIT, lo, hi);
   }
   const uint32_t reduced = zps_program_sum(program, self->streams, plan->n, false);
-  if (!renews(round, plan->threshold_period, THRESHOLD_PERIOD)) {
+  if (!self->renews) {
     select_global(plan, self, program, reduced);
     return;
   }
@@ -115,7 +124,7 @@ static void split_and_reduce(const struct zps_peer_plan *plan, struct oktopk *se
 static void partition(const struct zps_peer_plan *plan, struct oktopk *self, uint64_t round,
                       struct zps_program *program) {
   if (!renews(round, plan->period, PERIOD)) {
-    split_and_reduce(plan, self, round, program);
+    split_and_reduce(plan, self, program);
     return;
   }
   exchange(plan, self, zps_program_splits(program, self->selected, plan->n), TAG_BOUNDS, plan->n - 1, program);
@@ -126,10 +135,11 @@ static void partition(const struct zps_peer_plan *plan, struct oktopk *self, uin
 static void build(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
   struct oktopk *self = state;
   const uint32_t own = zps_program_own(program, 0, plan->rows, false);
-  self->selected = own;
+  self->own = self->selected = own;
+  self->renews = renews(round, plan->threshold_period, THRESHOLD_PERIOD) || self->useless;
   if (plan->n == 1) {
     zps_program_result(program, zps_program_top(program, own, plan->k));
-  } else if (renews(round, plan->threshold_period, THRESHOLD_PERIOD)) {
+  } else if (self->renews) {
     const uint32_t kth = zps_program_kth(program, &own, 1, plan->k);
     zps_program_call(program, &kth, 1, PHASE_LOCAL);
   } else {
@@ -211,6 +221,19 @@ static uint32_t balance(const struct zps_peer_plan *plan, struct oktopk *self, c
   return zps_program_join(program, self->streams, n_parts, 0, plan->rows);
 }
 
+static double steered(double threshold, double count, uint64_t k) {
+  const double share = count / (double)k;
+  return threshold * (1 + GAIN * ((share < 2 ? share : 2) - 1));
+}
+
+/* For the next round. `total`: rows of the result, which all ranks know alike. */
+static void steer(const struct zps_peer_plan *plan, struct oktopk *self, const double *had_and_selected,
+                  uint64_t total) {
+  if (had_and_selected[0] > (double)plan->k) self->local = steered(self->local, had_and_selected[1], plan->k);
+  self->useless = self->global == 0 && total > plan->k;
+  self->global = steered(self->global, (double)total, plan->k);
+}
+
 static void balance_and_gather(const struct zps_peer_plan *plan, struct oktopk *self, const double *const *counts,
                                struct zps_program *program) {
   uint64_t *const first = calloc(plan->n + 1ull, sizeof *first);
@@ -229,6 +252,7 @@ static void balance_and_gather(const struct zps_peer_plan *plan, struct oktopk *
   const bool balanced = largest * plan->n > IMBALANCE * total;
   const uint32_t share = balanced ? balance(plan, self, first, total, program) : self->mine;
   free(first);
+  steer(plan, self, counts[plan->n], total);
   if ((plan->n & (plan->n - 1)) == 0) {
     gather_doubling(plan, self, balanced, share, program);
   } else {
@@ -248,7 +272,7 @@ static void extend(const struct zps_peer_plan *plan, void *state, uint64_t round
       break;
     case PHASE_BOUNDS:
       set_bounds(plan, self, vectors[0]);
-      split_and_reduce(plan, self, round, program);
+      split_and_reduce(plan, self, program);
       break;
     case PHASE_GLOBAL:
       self->global = vectors[0][0];

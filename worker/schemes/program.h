@@ -46,7 +46,8 @@ enum zps_instr_type {
   ZPS_INSTR_NORMAL,    /* out = entries of ins[0] from the magnitude on beyond which `k` of its rows would lie if its
                           values were normal, of their mean and deviation; the `k` greatest where that is under 0.75 k
                           or over 2 k rows [Gaussiank] */
-  ZPS_INSTR_THRESHOLD, /* out = entries of ins[0] whose magnitude is at least `value`; all where they are at most `k` */
+  ZPS_INSTR_THRESHOLD, /* out = entries of ins[0] whose magnitude is at least `value`. With `k` over 0: all where they
+                          are no more than that, and the `k` greatest where `value` is 0 */
   ZPS_INSTR_KTH,       /* out = vector of 1: the k-th greatest magnitude of all ins together; 0 when they hold fewer */
   ZPS_INSTR_COUNTS,    /* out = vector: number of rows of each of ins */
   ZPS_INSTR_CUT,       /* out = rows [lo, hi) of ins[0], whose range contains them */

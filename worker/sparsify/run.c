@@ -3,6 +3,8 @@
  * picks what stands out while it is in the cache; what was picked then decides whether that is the answer, contains it,
  * or has to be done again.
  */
+#include <math.h>
+
 #include "worker/sparsify/bucket.h"
 #include "worker/sparsify/estimate.h"
 #include "worker/sparsify/magnitude.h"
@@ -11,6 +13,8 @@
 
 /* A guess for an exact selection misses about once in 30000. */
 static const double SAFE_DEVIATIONS = 4;
+/* Of a reused threshold, by how much of k its count was off. */
+static const double GAIN = 0.25;
 /* How far from k a threshold may come out, as multiples of it. */
 static const double SAMPLED_LEAST = 0.8, SAMPLED_MOST = 1.3, REUSED_LEAST = 0.5, GAUSSIAN_LEAST = 0.75, MOST = 2;
 
@@ -89,12 +93,25 @@ static void run_sampled(struct zenps_sparsifier *sparsifier, const void *gradien
   (void)accept(sparsifier, fits, sparsifier->threshold, SAMPLED_LEAST, SAMPLED_MOST);
 }
 
+/* The threshold that follows its count, by a quarter of what that was off: what counts miss k by then adds up to no
+ * more than the threshold has moved. */
+static uint64_t steered(const struct zenps_sparsifier *sparsifier) {
+  const double share = (double)sparsifier->picks.n / (double)sparsifier->options.k;
+  const double next = zps_magnitude_value(sparsifier->dtype, sparsifier->threshold) * (1 + GAIN * (share - 1));
+  const uint64_t magnitude = isfinite(next) ? zps_magnitude_from(sparsifier->dtype, next) : sparsifier->threshold;
+  return magnitude ? magnitude : 1;
+}
+
 static void run_reused(struct zenps_sparsifier *sparsifier, const void *gradient, double factor) {
   if (sparsifier->age == 0) {
     run_topk(sparsifier, gradient, factor);
+    sparsifier->reused = sparsifier->threshold;
   } else {
+    sparsifier->threshold = sparsifier->reused;
     const bool fits = add_and_pick(sparsifier, gradient, factor, sparsifier->threshold);
-    if (!accept(sparsifier, fits, sparsifier->threshold, REUSED_LEAST, MOST)) sparsifier->age = 0;
+    const bool accepted = accept(sparsifier, fits, sparsifier->threshold, REUSED_LEAST, MOST);
+    if (!accepted) sparsifier->age = 0;
+    sparsifier->reused = accepted && !sparsifier->options.unrefined ? steered(sparsifier) : sparsifier->threshold;
   }
   sparsifier->age = (sparsifier->age + 1) % sparsifier->options.period;
 }

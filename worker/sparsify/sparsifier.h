@@ -17,7 +17,8 @@ struct zenps_sparsifier {
   bool selected;         /* and neither committed nor canceled */
 
   uint64_t threshold; /* a magnitude: the last one, or ZENPS_SPARSIFY_THRESHOLD's */
-  uint32_t age;       /* ZENPS_SPARSIFY_REUSED: selections since the exact one */
+  uint64_t reused;    /* ZENPS_SPARSIFY_REUSED: the next one, unless that is exact */
+  uint32_t age;       /* and selections since the exact one */
   uint64_t steps, refined;
 };
 

@@ -9,6 +9,7 @@ struct lossy {
   const struct definition *definition;
   uint64_t round, n_values;
   double *local, global; /* thresholds of oktopk; `local` by rank */
+  bool useless;          /* the global one was 0 and selected more than k: the next round renews it */
   double *order;         /* scratch: magnitudes of all rows */
   double **levels;       /* one array for each level of the tree, and one */
   uint32_t n_levels;
@@ -167,20 +168,40 @@ static void next_of_tree(struct lossy *lossy, double *sum, double *room) {
   tree(lossy, 0, lossy->n_levels - 1);
 }
 
+/* A quarter of what the count is off; twice k counts as much as any more. */
+static double steered(const struct lossy *lossy, double threshold, double count) {
+  const double share = count / (double)lossy->config.k;
+  return threshold * (1 + 0.25 * ((share < 2 ? share : 2) - 1));
+}
+
+static void keep_local(struct lossy *lossy, uint32_t rank, double *values, bool renewed) {
+  double *const threshold = &lossy->local[rank];
+  const double least = nextafter(0, 1);
+  if (renewed) *threshold = kth(lossy, values);
+  if (count_from(lossy, values, least) <= lossy->config.k) return;
+  if (*threshold == 0)
+    keep_greatest(lossy, values);
+  else
+    keep_from(lossy, values, *threshold);
+  *threshold = steered(lossy, *threshold, (double)count_from(lossy, values, least));
+}
+
 static void next_of_thresholds(struct lossy *lossy, double *sum, double *room) {
-  const bool renewed = lossy->round % lossy->config.period == 0;
+  const bool renewed = lossy->round % lossy->config.period == 0 || lossy->useless;
   if (lossy->config.n == 1) { /* nobody to save words for */
     next_of_greatest(lossy, sum, room);
     return;
   }
   for (uint32_t rank = 0; rank < lossy->config.n; rank++) {
     load(lossy, rank, room);
-    if (renewed) lossy->local[rank] = kth(lossy, room);
-    if (count_from(lossy, room, nextafter(0, 1)) > lossy->config.k) keep_from(lossy, room, lossy->local[rank]);
+    keep_local(lossy, rank, room, renewed);
     add(lossy, sum, room);
   }
   if (renewed) lossy->global = kth(lossy, sum);
   keep_from(lossy, sum, lossy->global);
+  const uint64_t count = count_from(lossy, sum, nextafter(0, 1));
+  lossy->useless = lossy->global == 0 && count > lossy->config.k;
+  lossy->global = steered(lossy, lossy->global, (double)count);
 }
 
 static const struct definition definitions[] = {

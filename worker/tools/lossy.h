@@ -10,8 +10,8 @@
  *   gtopk           a binomial tree: at each node lower + upper, cut to the k greatest
  *   oktopk          rows of the sum from the global threshold on, of the sum of every rank's rows from its local one
  *                   on; thresholds are exact k-th magnitudes every `period` rounds, where the result is the k greatest
- *                   of the sum of the k greatest, and are reused between; at most k rows of a rank all go. Which rank
- *                   summed which rows does not show.
+ *                   of the sum of the k greatest. Between, each follows its count as worker/schemes/oktopk.c says,
+ * which every rank's inputs determine. Which rank summed which rows does not show.
  *
  * A row's magnitude is that of its greatest value. Of equals the lower row is greater; a threshold takes them all.
  */

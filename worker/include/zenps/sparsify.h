@@ -38,8 +38,8 @@ typedef enum zenps_sparsify {
   /* All from the threshold on that is the k/n quantile of a sample; refined outside 0.8 k to 1.3 k. [DGC, which Zen uses
    * with the top 5%: section 3.4] */
   ZENPS_SPARSIFY_SAMPLED = 2,
-  /* Exactly k every `period` selections, in between all from the threshold on that this gave; refined, and the period
-   * starts again, outside 0.5 k to 2 k. [Ok-Topk section 3.1.3] */
+  /* Exactly k every `period` selections, in between all from the threshold on that this gave, which follows the counts so
+   * that they are k on average; refined, and the period starts again, outside 0.5 k to 2 k. [Ok-Topk section 3.1.3] */
   ZENPS_SPARSIFY_REUSED = 3,
   /* All from the threshold on beyond which k of n values of a normal distribution with the sum's mean and deviation lie;
    * refined outside 0.75 k to 2 k. [Gaussiank, Ok-Topk sections 2 and 5.4] */
@@ -79,7 +79,7 @@ typedef struct zenps_sparsifier_options {
                                 local gradient clipping: give the global bound / sqrt(world)); 0: none */
   double threshold;          /* ZENPS_SPARSIFY_THRESHOLD: at least 0 */
   int unrefined;             /* 1: sampled, reused and Gaussian thresholds are taken at their word, as in the papers, as
-                                long as no more than 2 k are selected */
+                                long as no more than 2 k are selected; reused ones stay as they are */
   int capped;                /* 1: of what a threshold selects no more than the k greatest come out; the threshold stays.
                                 For a scheme that keeps k of a rank's rows, such as "oktopk" */
 } zenps_sparsifier_options_t;
