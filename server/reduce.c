@@ -1,9 +1,11 @@
 /* One job per partition whose contributions are all here. The job owns them until it is done; the reduce pool's threads
  * see nothing else of the data plane. Small ones are done by the engine's thread itself: a thread of the pool would
- * take longer to wake up. */
+ * take longer to wake up. Large ones are shared by threads that would otherwise have nothing to do. */
 #include "server/plane.h"
 
+#include <limits.h>
 #include <sched.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +15,7 @@
 
 /* Contributions to one partition, and to all of a round here, that are summed before another thread has woken up.
  * Looking for rows among all that there could be takes time, too. */
-enum { SMALL_BYTES = 32 << 10, SMALL_ROUND_BYTES = 128 << 10, SMALL_ROWS = 256 << 10 };
+enum { SMALL_BYTES = 32 << 10, SMALL_ROUND_BYTES = 128 << 10, SMALL_ROWS = 256 << 10, SHARED_BYTES_MIN = 1 << 20 };
 
 struct zps_reduce_job {
   struct zps_work work;
@@ -30,6 +32,7 @@ struct zps_reduce_job {
   struct zps_contribution **contributions; /* in the order of ranks */
   struct zps_slice_view *views;
   struct zps_buffer ranks, raw; /* scratch */
+  atomic_uint first_bad;
   /* the pool's answer */
   zps_err_t code;
   uint32_t bad_rank;
@@ -101,15 +104,38 @@ static zps_err_t recode(struct zps_reduce_job *job, void *sum) {
   return code;
 }
 
-static void sum(struct zps_reduce_job *job, struct zps_reduce_scratch *scratch) {
-  for (uint32_t i = 0; i < job->n; i++) {
-    const struct zps_contribution *contribution = job->contributions[i];
-    job->code =
-        zps_slice_view_init(&job->views[i], contribution->codec, job->m, contribution->nnz, job->width, job->dtype,
-                            job->value_codec, contribution->data, contribution->len_bytes, &job->error);
-    job->bad_rank = contribution->rank;
-    if (job->code != ZPS_OK) return;
+static uint64_t bytes_of(const struct zps_reduce_job *job) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < job->n; i++) bytes += job->contributions[i]->len_bytes;
+  return bytes;
+}
+
+static zps_err_t check(const struct zps_reduce_job *job, uint32_t i, struct zps_error *error) {
+  const struct zps_contribution *contribution = job->contributions[i];
+  return zps_slice_view_init(&job->views[i], contribution->codec, job->m, contribution->nnz, job->width, job->dtype,
+                             job->value_codec, contribution->data, contribution->len_bytes, error);
+}
+
+static void check_one(void *ctx, unsigned i) {
+  struct zps_reduce_job *job = ctx;
+  if (check(job, i, NULL) == ZPS_OK) return;
+  unsigned first = atomic_load(&job->first_bad);
+  while (i < first && !atomic_compare_exchange_weak(&job->first_bad, &first, i)) {
   }
+}
+
+static void sum(struct zps_reduce_job *job, struct zps_reduce_scratch *scratch) {
+  struct zps_workpool *pool = NULL;
+  if (zps_workpool_idle(job->shard->pool) > 0 && bytes_of(job) >= SHARED_BYTES_MIN) pool = job->shard->pool;
+  atomic_store(&job->first_bad, UINT_MAX);
+  zps_workpool_for(pool, job->n, check_one, job);
+  const unsigned bad = atomic_load(&job->first_bad);
+  if (bad < job->n) {
+    job->bad_rank = job->contributions[bad]->rank;
+    job->code = check(job, bad, &job->error);
+    return;
+  }
+  job->code = ZPS_OK;
   job->bad_rank = ZPS_ROUND_NO_RANK;
   uint64_t most = 0;
   for (uint32_t i = 0; i < job->n; i++) most += job->views[i].z;
@@ -120,7 +146,7 @@ static void sum(struct zps_reduce_job *job, struct zps_reduce_scratch *scratch) 
     out = job->raw.data;
   }
   if (job->code == ZPS_OK)
-    job->code = zps_reduce(scratch, job->views, job->n, job->op, job->codec, out, &job->nnz, &job->len_bytes);
+    job->code = zps_reduce(scratch, job->views, job->n, job->op, job->codec, pool, out, &job->nnz, &job->len_bytes);
   if (job->code == ZPS_OK) job->code = recode(job, out);
   if (job->code != ZPS_OK) zps_fail(&job->error, job->code, "cannot sum: %s", zps_err_str(job->code));
 }
@@ -204,8 +230,7 @@ void zps_reduce_run_small(struct zps_shard *shard) {
 }
 
 static bool is_small(const struct zps_live *live, const struct zps_reduce_job *job) {
-  uint64_t bytes = 0;
-  for (uint32_t i = 0; i < job->n; i++) bytes += job->contributions[i]->len_bytes;
+  const uint64_t bytes = bytes_of(job);
   return job->m <= SMALL_ROWS && bytes <= SMALL_BYTES && live->round->n_parts * bytes <= SMALL_ROUND_BYTES;
 }
 

@@ -285,7 +285,8 @@ static zps_err_t rows_of_blocks(struct zps_worker_task *task, uint64_t n_blocks)
   const size_t n = n_blocks ? (size_t)n_blocks : 1;
   int64_t *ids = malloc(n * sizeof *ids), *rows;
   void *blocks = malloc(n * tensor->width * zps_dtype_size(tensor->dtype)), *values;
-  zps_err_t err = ids && blocks ? zps_decode_rows(&tensor->part, round->views, ids, blocks) : ZPS_ERR_NOMEM;
+  zps_err_t err =
+      ids && blocks ? zps_decode_rows(&tensor->part, round->views, round->plane->pool, ids, blocks) : ZPS_ERR_NOMEM;
   if (err == ZPS_OK) {
     round->stats.nnz_out = zps_blocks_rows(&tensor->shape, ids, blocks, n_blocks, NULL, NULL);
     if (zps_worker_rows_get(task, round->stats.nnz_out, &rows, &values))
@@ -313,7 +314,7 @@ static void rows_run(struct zps_worker_task *task) {
     err = rows_of_blocks(task, round->stats.nnz_out);
   } else {
     if (!zps_worker_rows_get(task, round->stats.nnz_out, &rows, &values)) return;
-    err = zps_decode_rows(&round->tensor->part, round->views, rows, values);
+    err = zps_decode_rows(&round->tensor->part, round->views, round->plane->pool, rows, values);
   }
   if (err != ZPS_OK) {
     struct zps_error error;

@@ -10,7 +10,7 @@ struct zps_workpool {
   pthread_cond_t more;
   struct zps_work *head, **tail;
   bool stopping;
-  unsigned n_threads;
+  unsigned n_threads, n_waiting;
   char name[11];
   pthread_t threads[];
 };
@@ -19,7 +19,9 @@ static void *worker(void *arg) {
   struct zps_workpool *pool = arg;
   pthread_mutex_lock(&pool->lock);
   for (;;) {
+    pool->n_waiting++;
     while (!pool->head && !pool->stopping) pthread_cond_wait(&pool->more, &pool->lock);
+    pool->n_waiting--;
     struct zps_work *work = pool->head;
     if (!work) break;
     pool->head = work->next;
@@ -73,7 +75,18 @@ void zps_workpool_submit(struct zps_workpool *pool, struct zps_work *work) {
   pthread_mutex_unlock(&pool->lock);
 }
 
-unsigned zps_workpool_threads(const struct zps_workpool *pool) { return pool->n_threads; }
+unsigned zps_workpool_threads(const struct zps_workpool *pool) {
+  return pool->n_threads;
+}
+
+unsigned zps_workpool_idle(struct zps_workpool *pool) {
+  if (!pool) return 0;
+  pthread_mutex_lock(&pool->lock);
+  unsigned n = pool->n_waiting;
+  for (const struct zps_work *work = pool->head; work && n > 0; work = work->next) n--; /* are on their way to these */
+  pthread_mutex_unlock(&pool->lock);
+  return n;
+}
 
 /* One parallel loop: helpers on the pool and the caller take indices from a shared counter. */
 struct loop {
@@ -103,10 +116,29 @@ static void helper_run(struct zps_work *work) {
   pthread_mutex_unlock(&loop->lock);
 }
 
+/* Takes back the helpers that no thread has begun, and returns how many these are. */
+static unsigned withdraw(struct zps_workpool *pool, const struct loop *loop) {
+  unsigned n = 0;
+  pthread_mutex_lock(&pool->lock);
+  struct zps_work **at = &pool->head;
+  while (*at) {
+    if ((*at)->run == helper_run && ((const struct helper *)*at)->loop == loop) {
+      *at = (*at)->next;
+      n++;
+    } else {
+      at = &(*at)->next;
+    }
+  }
+  pool->tail = at;
+  pthread_mutex_unlock(&pool->lock);
+  return n;
+}
+
 void zps_workpool_for(struct zps_workpool *pool, unsigned n, void (*fn)(void *ctx, unsigned i), void *ctx) {
   enum { HELPERS_MAX = 64 };
   struct helper helpers[HELPERS_MAX];
-  struct loop loop = {.fn = fn, .ctx = ctx, .n = n, .lock = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER};
+  struct loop loop = {
+      .fn = fn, .ctx = ctx, .n = n, .lock = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER};
   unsigned n_helpers = pool && n > 1 ? pool->n_threads : 0;
   if (n_helpers > HELPERS_MAX) n_helpers = HELPERS_MAX;
   if (n_helpers > n - 1) n_helpers = n ? n - 1 : 0;
@@ -116,7 +148,10 @@ void zps_workpool_for(struct zps_workpool *pool, unsigned n, void (*fn)(void *ct
     zps_workpool_submit(pool, &helpers[i].work);
   }
   loop_drain(&loop);
+  if (n_helpers == 0) return;
+  const unsigned n_idle = withdraw(pool, &loop);
   pthread_mutex_lock(&loop.lock);
+  loop.running -= n_idle;
   while (loop.running > 0) pthread_cond_wait(&loop.idle, &loop.lock);
   pthread_mutex_unlock(&loop.lock);
 }

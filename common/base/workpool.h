@@ -23,8 +23,10 @@ void zps_workpool_destroy(struct zps_workpool *pool);
 /* `work` is borrowed until its run() returns. Never fails, never blocks. */
 void zps_workpool_submit(struct zps_workpool *pool, struct zps_work *work);
 unsigned zps_workpool_threads(const struct zps_workpool *pool);
+/* How many of them had nothing to do just then. NULL has none. */
+unsigned zps_workpool_idle(struct zps_workpool *pool);
 /* Runs fn(ctx, i) for i in [0, n) on the pool's threads and on the caller's, and returns when all are done.
- * Must not be called from a pool thread. */
+ * Never waits for a thread that is busy with something else, so fn and the pool's own work may call it, too. */
 void zps_workpool_for(struct zps_workpool *pool, unsigned n, void (*fn)(void *ctx, unsigned i), void *ctx);
 
 #endif

@@ -92,6 +92,8 @@ uint32_t zps_rank_cursor_lend(struct zps_rank_cursor *cursor, uint32_t limit, ui
 /* BITMAP and HOLES: sets bit i % 64 of bits[i / 64] where rank first + i is in the set, clears the others, passes all
  * of these ranks and returns how many there are. `first` is a multiple of 64; no rank below it is left to be read. */
 uint32_t zps_rank_cursor_bits(struct zps_rank_cursor *cursor, uint32_t first, uint32_t n_words, uint64_t *bits);
+/* Passes all ranks below the limit, which is m at most, without listing them. */
+void zps_rank_cursor_seek(struct zps_rank_cursor *cursor, uint32_t limit);
 /* The rank that is read next, or UINT32_MAX (which is no rank) at the end. */
 uint32_t zps_rank_cursor_peek(struct zps_rank_cursor *cursor);
 

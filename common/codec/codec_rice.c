@@ -185,3 +185,14 @@ bool zps_rice_skip(struct zps_rice_reader *reader) {
   return (reader->bit + 7) / 8 == reader->len_bytes &&
          zps_rice_window(reader->data, reader->len_bytes, reader->bit) == 0;
 }
+
+uint32_t zps_rice_skip_below(struct zps_rice_reader *reader, uint32_t limit) {
+  zps_rice_skip_fn *const skip = zps_simd()->rice_skip;
+  const uint32_t before = reader->left;
+  struct zps_rice_reader ahead = *reader;
+  for (struct zps_rice_block block; next_block(&ahead, &block); *reader = ahead) {
+    if (!skip(&block, &ahead.bit, &ahead.next) || ahead.next > limit) break;
+    ahead.left -= block.n;
+  }
+  return before - reader->left;
+}

@@ -66,5 +66,7 @@ uint32_t zps_rice_read(struct zps_rice_reader *reader, uint32_t *numbers);
 /* Passes all blocks without telling their numbers. False: reader->left > 0 as above, or the bytes do not end here,
  * padded with zeros. */
 bool zps_rice_skip(struct zps_rice_reader *reader);
+/* Of checked code: passes whole blocks as long as all of their numbers are below the limit. Returns how many numbers. */
+uint32_t zps_rice_skip_below(struct zps_rice_reader *reader, uint32_t limit);
 
 #endif

@@ -1,19 +1,41 @@
 #include "common/codec/decode.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#include "common/codec/simd.h"
-#include "common/codec/sort.h"
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
 
-enum { BATCH = 512, PAGE_BYTES = 4096 };
+#include "common/codec/simd.h"
+
+enum { BATCH = 512, PAGE_BYTES = 4096, CACHED_BYTES_MAX = 32 << 20 };
+
+/* Of arrays that no cache holds, each line would be read before it is overwritten, and drive out another. */
+static void clear_past_caches(char *at, uint64_t n_bytes) {
+#ifdef __SSE2__
+  enum { LINE_BYTES = 64 };
+  const uint64_t to_line = -(uintptr_t)at % LINE_BYTES, head = to_line < n_bytes ? to_line : n_bytes;
+  memset(at, 0, head);
+  at += head;
+  n_bytes -= head;
+  for (; n_bytes >= LINE_BYTES; at += LINE_BYTES, n_bytes -= LINE_BYTES)
+    for (unsigned i = 0; i < LINE_BYTES; i += sizeof(__m128i))
+      _mm_stream_si128((__m128i *)(void *)(at + i), _mm_setzero_si128());
+  _mm_sfence(); /* before others are told that it is done */
+#endif
+  memset(at, 0, n_bytes);
+}
 
 void zps_decode_dense_clear(void *dense, uint64_t len_bytes, unsigned piece, unsigned n_pieces) {
   const uint64_t n_pages = (len_bytes + PAGE_BYTES - 1) / PAGE_BYTES;
   const uint64_t first = n_pages * piece / n_pieces * PAGE_BYTES;
   uint64_t end = n_pages * (piece + 1ull) / n_pieces * PAGE_BYTES;
   if (end > len_bytes) end = len_bytes;
-  if (first < end) memset((char *)dense + first, 0, end - first);
+  if (first >= end) return;
+  if (len_bytes >= CACHED_BYTES_MAX)
+    clear_past_caches((char *)dense + first, end - first);
+  else
+    memset((char *)dense + first, 0, end - first);
 }
 
 /* Copies one batch of rows to their places. */
@@ -66,42 +88,4 @@ void zps_decode_dense_cut(const struct zps_partition *part, uint32_t p, const st
     else
       scatter(rows, n, values, row_bytes, dense);
   }
-}
-
-/* Lists (row, partition and position) of all views' rows. */
-static void list_rows(const struct zps_partition *part, const struct zps_slice_view *views,
-                      struct zps_sort_pair *pairs) {
-  uint32_t ranks[BATCH + ZPS_SIMD_SLACK] = {0};
-  uint64_t rows[BATCH + ZPS_SIMD_SLACK];
-  for (uint32_t p = 0; p < part->n_parts; p++) {
-    struct zps_rank_cursor cursor;
-    zps_rank_cursor_init(&cursor, &views[p]);
-    for (uint32_t n; (n = zps_rank_cursor_read(&cursor, views[p].m, ranks, BATCH)) > 0;) {
-      zps_simd()->rows_of(part, p, ranks, n, rows);
-      for (uint32_t i = 0; i < n; i++)
-        *pairs++ = (struct zps_sort_pair){.key = rows[i], .value = (uint64_t)p << 32 | (cursor.next - n + i)};
-    }
-  }
-}
-
-zps_err_t zps_decode_rows(const struct zps_partition *part, const struct zps_slice_view *views, int64_t *rows,
-                          void *values) {
-  uint64_t n = 0;
-  for (uint32_t p = 0; p < part->n_parts; p++) n += views[p].z;
-  if (n == 0) return ZPS_OK;
-  if (n > SIZE_MAX / 2 / sizeof(struct zps_sort_pair)) return ZPS_ERR_NOMEM;
-  struct zps_sort_pair *const pairs = malloc(2 * n * sizeof *pairs);
-  if (!pairs) return ZPS_ERR_NOMEM;
-  list_rows(part, views, pairs);
-  zps_sort_pairs(pairs, pairs + n, n);
-  const uint64_t row_bytes = views->width * (uint64_t)zps_dtype_size(views->dtype);
-  for (uint64_t i = 0; i < n; i++) {
-    const struct zps_slice_view *const view = &views[pairs[i].value >> 32];
-    rows[i] = (int64_t)pairs[i].key;
-    char *const to = (char *)values + i * row_bytes;
-    const void *const from = zps_slice_values(view, (uint32_t)pairs[i].value, 1, to);
-    if (from != to) memcpy(to, from, row_bytes);
-  }
-  free(pairs);
-  return ZPS_OK;
 }

@@ -9,6 +9,7 @@
 #ifndef ZPS_CODEC_DECODE_H
 #define ZPS_CODEC_DECODE_H
 
+#include "common/base/workpool.h"
 #include "common/codec/codec.h"
 #include "common/codec/partition.h"
 
@@ -23,8 +24,8 @@ void zps_decode_dense_cut(const struct zps_partition *part, uint32_t p, const st
                           uint64_t len_bytes);
 
 /* Merges all partitions (views[p], part->n_parts of them) into COO rows in ascending order. `rows` and `values` have
- * room for the sum of the views' z. */
-zps_err_t zps_decode_rows(const struct zps_partition *part, const struct zps_slice_view *views, int64_t *rows,
-                          void *values) ZPS_MUSTCHECK;
+ * room for the sum of the views' z. `pool` (may be NULL) spreads the work over threads. */
+zps_err_t zps_decode_rows(const struct zps_partition *part, const struct zps_slice_view *views,
+                          struct zps_workpool *pool, int64_t *rows, void *values) ZPS_MUSTCHECK;
 
 #endif

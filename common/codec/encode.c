@@ -27,12 +27,14 @@ void zps_encoder_destroy(struct zps_encoder *encoder) {
   free(encoder);
 }
 
-zps_err_t zps_encoder_cut(struct zps_encoder *encoder, uint64_t len, uint64_t item_bytes) {
-  enum { RANGE_BYTES_MIN = 256 << 10, RANGES_PER_THREAD = 4, RANGES_MAX = 256, RANGE_LEN_MAX_BITS = 31 };
+zps_err_t zps_encoder_cut(struct zps_encoder *encoder, uint64_t len, uint64_t item_bytes, unsigned per_thread) {
+  enum { RANGE_BYTES_MIN = 256 << 10, RANGES_MAX = 256, BYTES_PER_COUNT_MIN = 64, RANGE_LEN_MAX_BITS = 31 };
   const unsigned n_threads = 1 + (encoder->pool ? zps_workpool_threads(encoder->pool) : 0);
-  uint64_t n_ranges = n_threads == 1 ? 1 : n_threads * (uint64_t)RANGES_PER_THREAD;
+  uint64_t n_ranges = n_threads == 1 ? 1 : n_threads * (uint64_t)per_thread;
   if (n_ranges > RANGES_MAX) n_ranges = RANGES_MAX;
-  if (n_ranges > len * item_bytes / RANGE_BYTES_MIN) n_ranges = len * item_bytes / RANGE_BYTES_MIN;
+  const uint64_t bytes_min = (uint64_t)encoder->n_parts * BYTES_PER_COUNT_MIN;
+  const uint64_t range_bytes_min = bytes_min > RANGE_BYTES_MIN ? bytes_min : RANGE_BYTES_MIN;
+  if (n_ranges > len * item_bytes / range_bytes_min) n_ranges = len * item_bytes / range_bytes_min;
   if (n_ranges <= len >> RANGE_LEN_MAX_BITS) n_ranges = (len >> RANGE_LEN_MAX_BITS) + 1;
   encoder->range_len = ((len / n_ranges + 1) + 63) & ~63ull;
   encoder->n_ranges = (unsigned)(len / encoder->range_len + 1);

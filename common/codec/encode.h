@@ -41,8 +41,7 @@ struct zps_encoder;
 zps_err_t zps_encoder_create(enum zps_partitioner partitioner, struct zps_encoder **encoder_p) ZPS_MUSTCHECK;
 void zps_encoder_destroy(struct zps_encoder *encoder);
 /* Finds the rows to send. `input` and what it points to are borrowed until the last write(). `pool` (may be NULL)
- * spreads the scan over threads; the caller must not be one of its threads. ZPS_ERR_INVALID names the first bad row
- * number. */
+ * spreads the scan over threads. ZPS_ERR_INVALID names the first bad row number. */
 zps_err_t zps_encoder_scan(struct zps_encoder *encoder, const struct zps_encode_input *input, struct zps_workpool *pool,
                            struct zps_error *error) ZPS_MUSTCHECK;
 uint32_t zps_encoder_nnz(const struct zps_encoder *encoder, uint32_t p);

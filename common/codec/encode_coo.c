@@ -134,8 +134,9 @@ static zps_err_t place_sums(struct zps_encoder *encoder) {
 }
 
 zps_err_t zps_encoder_scan_coo(struct zps_encoder *encoder, struct zps_error *error) {
+  enum { RANGES_PER_THREAD = 4 }; /* each begins blocks of its own for all buckets (encode_singles.c) */
   const uint64_t n = encoder->input.n_entries;
-  zps_err_t code = zps_encoder_cut(encoder, n, sizeof(struct zps_sort_pair));
+  zps_err_t code = zps_encoder_cut(encoder, n, sizeof(struct zps_sort_pair), RANGES_PER_THREAD);
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->bad, encoder->n_ranges, sizeof(uint64_t));
   if (code == ZPS_OK && zps_encoder_is_singles(encoder)) return zps_encoder_scan_singles(encoder, error);
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->repeats, encoder->n_parts, sizeof(uint64_t));

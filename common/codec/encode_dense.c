@@ -7,7 +7,7 @@
 #include "common/codec/simd.h"
 
 /* Rows are looked at in blocks whose lists stay in the first-level cache. */
-enum { BLOCK_ROWS = 2048, LINE_PLACES = 16 };
+enum { BLOCK_ROWS = 2048, LINE_PLACES = 16, RANGES_PER_THREAD = 16 };
 
 struct range {
   uint64_t first_row, n_rows;
@@ -155,7 +155,7 @@ zps_err_t zps_encoder_scan_dense(struct zps_encoder *encoder) {
   const bool ordered = encoder->partitioner == ZPS_PARTITIONER_ORDERED;
   encoder->is_staged = ordered && encoder->row_bytes < ZPS_ENCODE_STAGE_BELOW_BYTES;
   encoder->item_bytes = encoder->is_staged ? encoder->row_bytes : sizeof(uint64_t);
-  zps_err_t code = zps_encoder_cut(encoder, encoder->input.part->rows, encoder->row_bytes);
+  zps_err_t code = zps_encoder_cut(encoder, encoder->input.part->rows, encoder->row_bytes, RANGES_PER_THREAD);
   if (code == ZPS_OK) code = need_found(encoder);
   if (code != ZPS_OK) return code;
   zps_workpool_for(encoder->pool, encoder->n_ranges, scan_range, encoder);

@@ -3,6 +3,8 @@
 #ifndef ZPS_CODEC_ENCODE_INTERNAL_H
 #define ZPS_CODEC_ENCODE_INTERNAL_H
 
+#include <stdatomic.h>
+
 #include "common/codec/buffer.h"
 #include "common/codec/encode.h"
 #include "common/codec/sort.h"
@@ -56,11 +58,14 @@ struct zps_encoder {
   struct zps_buffer buckets; /* single floats: chains of blocks, [n_ranges][n_parts][n_chunks] */
   uint32_t n_chunks;         /* of 2^chunk_bits ranks, in a partition */
   unsigned chunk_bits, n_slots;
+  atomic_uint next_part;
   struct zps_buffer indices, partitioned; /* hierarchical: uint64_t[entries] */
 };
 
-/* Cuts `len` items of `item_bytes` into ranges of a multiple of 64 items (fewer than 2^32) and clears the counts. */
-zps_err_t zps_encoder_cut(struct zps_encoder *encoder, uint64_t len, uint64_t item_bytes) ZPS_MUSTCHECK;
+/* Cuts `len` items of `item_bytes` into ranges of a multiple of 64 items (fewer than 2^32), where there are several
+ * threads up to `per_thread` for each, and clears the counts. */
+zps_err_t zps_encoder_cut(struct zps_encoder *encoder, uint64_t len, uint64_t item_bytes,
+                          unsigned per_thread) ZPS_MUSTCHECK;
 static inline uint64_t *zps_encoder_counts(const struct zps_encoder *encoder, unsigned range) {
   return (uint64_t *)encoder->counts.data + (uint64_t)range * encoder->n_parts;
 }

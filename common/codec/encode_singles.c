@@ -248,7 +248,7 @@ static void sum_partition(struct zps_encoder *encoder, uint32_t p, const struct 
   ((uint32_t *)encoder->nnz.data)[p] = nnz;
 }
 
-/* Sums every n_slots-th partition with the scratch of this slot. */
+/* Sums partitions that no other thread has taken with the scratch of this slot. */
 static void sum_slot(void *ctx, unsigned slot) {
   struct zps_encoder *const encoder = ctx;
   const uint64_t chunk_rows = (uint64_t)1 << encoder->chunk_bits;
@@ -258,7 +258,7 @@ static void sum_slot(void *ctx, unsigned slot) {
                             .mask = (uint32_t)(chunk_rows - 1),
                             .chunk_bits = encoder->chunk_bits};
   memset(sums.bits, 0, chunk_rows / 8);
-  for (uint32_t p = slot; p < encoder->n_parts; p += encoder->n_slots) sum_partition(encoder, p, &sums);
+  for (uint32_t p; (p = atomic_fetch_add(&encoder->next_part, 1)) < encoder->n_parts;) sum_partition(encoder, p, &sums);
 }
 
 zps_err_t zps_encoder_scan_singles(struct zps_encoder *encoder, struct zps_error *error) {
@@ -282,6 +282,7 @@ zps_err_t zps_encoder_scan_singles(struct zps_encoder *encoder, struct zps_error
   code = zps_encoder_check_rows(encoder, error);
   if (code != ZPS_OK) return code;
   place_partitions(encoder);
+  atomic_store(&encoder->next_part, 0);
   zps_workpool_for(encoder->pool, encoder->n_slots, sum_slot, encoder);
   return ZPS_OK;
 }

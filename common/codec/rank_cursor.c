@@ -262,3 +262,54 @@ uint32_t zps_rank_cursor_bits(struct zps_rank_cursor *cursor, uint32_t first, ui
   cursor->next += n;
   return n;
 }
+
+static void seek_coo(struct zps_rank_cursor *cursor, uint32_t limit) {
+  const zps_lent_rank *const ranks = (const zps_lent_rank *)cursor->view->index + cursor->next;
+  cursor->next += count_below(ranks, cursor->view->z - cursor->next, limit);
+}
+
+static void seek_bitmap(struct zps_rank_cursor *cursor, uint32_t limit) {
+  for (; cursor->word < limit / 32; cursor->bits = zps_load_u32(cursor->view->index, cursor->word)) {
+    cursor->next += zps_bits_count(cursor->bits);
+    if (cursor->next == cursor->view->z) return; /* there may be no further word */
+    cursor->word++;
+  }
+  if (cursor->word > limit / 32) return;
+  const uint32_t below = cursor->bits & ((1u << limit % 32) - 1);
+  cursor->next += zps_bits_count(below);
+  cursor->bits ^= below;
+}
+
+/* Passes the numbers of the code that are below the limit. */
+static void seek_numbers(struct zps_rank_cursor *cursor, uint32_t limit) {
+  for (;;) {
+    const uint32_t left = cursor->block_len - cursor->block_at;
+    const uint32_t below = left ? count_below(cursor->block + cursor->block_at, left, limit) : 0;
+    cursor->block_at += below;
+    if (below < left) return;
+    zps_rice_skip_below(&cursor->reader, limit);
+    if (!fill_block(cursor)) return;
+  }
+}
+
+void zps_rank_cursor_seek(struct zps_rank_cursor *cursor, uint32_t limit) {
+  const struct zps_slice_view *const view = cursor->view;
+  if (cursor->next == view->z) return;
+  switch (view->codec) {
+    case ZPS_CODEC_RICE:
+      seek_numbers(cursor, limit);
+      cursor->next = view->z - cursor->reader.left - (cursor->block_len - cursor->block_at);
+      break;
+    case ZPS_CODEC_HOLES:
+      if (cursor->rank >= limit) break;
+      seek_numbers(cursor, limit);
+      cursor->rank = limit;
+      cursor->next = limit - (view->m - view->z - cursor->reader.left - (cursor->block_len - cursor->block_at));
+      break;
+    case ZPS_CODEC_BITMAP:
+      seek_bitmap(cursor, limit);
+      break;
+    default:
+      seek_coo(cursor, limit);
+  }
+}

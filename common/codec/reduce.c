@@ -1,9 +1,44 @@
+/*
+ * One sum is cut into pieces of ranks when there are threads to share it. Wide rows are counted first, so that each
+ * piece's sums are made where they belong. Narrow ones are put where they would begin if no contributions had a row in
+ * common, then moved up to those before them by whichever thread finds them in turn: that is less work than to count.
+ */
 #include "common/codec/reduce.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
 #include <string.h>
 
 #include "common/codec/reduce_internal.h"
 #include "common/codec/simd.h"
+
+enum {
+  PIECES_PER_THREAD = 8,
+  HELPERS_MAX = 63,
+  COUNTED_ROW_BYTES_MIN = 32,
+  ADDED_PER_PIECE_MIN = 64 << 10, /* elements: some tens of microseconds */
+  ADDED_PER_CURSOR_MIN = 256,     /* of a contribution in a piece: finding their beginning must not weigh */
+};
+
+struct piece {
+  uint64_t place; /* of its first row */
+  uint32_t first, end, z, rows_max;
+  bool is_done;
+};
+
+struct sum {
+  struct zps_reduction whole;
+  struct zps_reduce_scratch *scratch;
+  bool singles;
+  struct piece *pieces; /* [n_pieces] */
+  unsigned n_pieces;
+  atomic_uint next_piece;
+  pthread_mutex_t lock; /* of what follows and of is_done */
+  bool is_moving;
+  unsigned n_moved;
+  uint32_t z;
+  zps_err_t code;
+};
 
 zps_err_t zps_reduce_scratch_create(struct zps_reduce_scratch **scratch_p) {
   struct zps_reduce_scratch *const scratch = calloc(1, sizeof *scratch);
@@ -12,18 +47,41 @@ zps_err_t zps_reduce_scratch_create(struct zps_reduce_scratch **scratch_p) {
   return ZPS_OK;
 }
 
+static void scratch_fini(struct zps_reduce_scratch *scratch) {
+  struct zps_buffer *const buffers[] = {&scratch->singles, &scratch->taken,   &scratch->slots,
+                                        &scratch->ranks,   &scratch->index,   &scratch->ahead,
+                                        &scratch->cursors, &scratch->widened, &scratch->pieces};
+  for (unsigned i = 0; i < sizeof buffers / sizeof buffers[0]; i++) zps_buffer_fini(buffers[i]);
+}
+
 void zps_reduce_scratch_destroy(struct zps_reduce_scratch *scratch) {
   if (!scratch) return;
-  struct zps_buffer *const buffers[] = {&scratch->singles, &scratch->taken, &scratch->slots,   &scratch->ranks,
-                                        &scratch->index,   &scratch->ahead, &scratch->cursors, &scratch->widened};
-  for (unsigned i = 0; i < sizeof buffers / sizeof buffers[0]; i++) zps_buffer_fini(buffers[i]);
+  for (unsigned i = 0; i < scratch->n_helpers; i++) scratch_fini(&scratch->helpers[i]);
+  free(scratch->helpers);
+  scratch_fini(scratch);
   free(scratch);
+}
+
+/* Scratch for so many threads beside the caller's. */
+static zps_err_t need_helpers(struct zps_reduce_scratch *scratch, unsigned n) {
+  if (n <= scratch->n_helpers) return ZPS_OK;
+  struct zps_reduce_scratch *const helpers = realloc(scratch->helpers, n * sizeof *helpers);
+  if (!helpers) return ZPS_ERR_NOMEM;
+  memset(helpers + scratch->n_helpers, 0, (n - scratch->n_helpers) * sizeof *helpers);
+  scratch->helpers = helpers;
+  scratch->n_helpers = n;
+  return ZPS_OK;
+}
+
+static uint64_t rows_added(const struct zps_slice_view *views, unsigned n_views) {
+  uint64_t z = 0;
+  for (unsigned i = 0; i < n_views; i++) z += views[i].z;
+  return z;
 }
 
 /* The most rows that the union can have. */
 static uint32_t union_bound(const struct zps_slice_view *views, unsigned n_views) {
-  uint64_t z = 0;
-  for (unsigned i = 0; i < n_views; i++) z += views[i].z;
+  const uint64_t z = rows_added(views, n_views);
   return z < views->m ? (uint32_t)z : views->m;
 }
 
@@ -32,58 +90,222 @@ uint64_t zps_reduce_bound(const struct zps_slice_view *views, unsigned n_views, 
                                ZPS_VALUES_RAW);
 }
 
-/* The first chunk at which a contribution has a row; false when none is left. */
-static bool next_chunk(const struct zps_reduction *reduction, uint32_t *base_p) {
-  uint32_t rank = UINT32_MAX;
-  for (unsigned i = 0; i < reduction->n_views; i++) {
-    const uint32_t next = zps_rank_cursor_peek(&reduction->cursors[i]);
-    if (next < rank) rank = next;
-  }
-  *base_p = rank & ~(reduction->chunk_rows - 1);
-  return rank != UINT32_MAX;
+static struct zps_rank_cursor *cursors_of(const struct sum *sum, unsigned piece) {
+  return (struct zps_rank_cursor *)sum->scratch->cursors.data + (uint64_t)piece * sum->whole.n_views;
 }
 
-ZPS_MUSTCHECK static zps_err_t prepare(struct zps_reduction *reduction, bool singles) {
-  struct zps_reduce_scratch *const scratch = reduction->scratch;
-  const uint64_t index_bytes = reduction->codec == ZPS_CODEC_BITMAP
-                                   ? zps_codec_index_bytes(ZPS_CODEC_BITMAP, reduction->views->m, 0)
-                                   : reduction->rows_max * sizeof(uint32_t);
-  zps_err_t code = zps_buffer_need(&scratch->cursors, reduction->n_views, sizeof(struct zps_rank_cursor));
-  if (code == ZPS_OK) code = zps_buffer_need(&scratch->index, index_bytes + ZPS_SIMD_SLACK * sizeof(uint32_t), 1);
+/* One contribution's cursors, at the beginning of each piece. */
+static void place_cursors(void *ctx, unsigned view) {
+  const struct sum *const sum = ctx;
+  struct zps_rank_cursor cursor;
+  zps_rank_cursor_init(&cursor, &sum->whole.views[view]);
+  for (unsigned i = 0; i < sum->n_pieces; i++) {
+    if (i > 0) zps_rank_cursor_seek(&cursor, sum->pieces[i].first);
+    cursors_of(sum, i)[view] = cursor;
+  }
+}
+
+/* The first chunk at which a contribution has a row; false when the piece has none left. */
+static bool next_chunk(const struct zps_reduction *reduction, uint32_t *base_p) {
+  const uint32_t rank = zps_reduction_peek(reduction->cursors, reduction->n_views);
+  if (rank >= reduction->end) return false;
+  *base_p = reduction->first + ((rank - reduction->first) & ~(reduction->chunk_rows - 1));
+  return true;
+}
+
+ZPS_MUSTCHECK static zps_err_t begin_piece(const struct sum *sum, unsigned i, struct zps_reduce_scratch *scratch,
+                                           struct zps_reduction *reduction) {
+  const struct piece *const piece = &sum->pieces[i];
+  *reduction = sum->whole;
+  reduction->scratch = scratch;
+  reduction->cursors = cursors_of(sum, i);
+  reduction->first = piece->first;
+  reduction->end = piece->end;
+  reduction->rows_max = piece->rows_max;
+  reduction->out += piece->place * reduction->row_bytes;
+  if (reduction->codec == ZPS_CODEC_BITMAP)
+    reduction->index_words = piece->first / 32;
+  else
+    reduction->index += piece->place + (uint64_t)i * ZPS_SIMD_SLACK;
+  return (sum->singles ? zps_reduction_need_singles : zps_reduction_need_rows)(reduction);
+}
+
+ZPS_MUSTCHECK static zps_err_t count_piece(const struct sum *sum, unsigned i, struct zps_reduce_scratch *scratch) {
+  struct zps_reduction reduction;
+  const zps_err_t code = begin_piece(sum, i, scratch, &reduction);
+  if (code == ZPS_OK) sum->pieces[i].rows_max = zps_reduction_count_rows(&reduction);
+  return code;
+}
+
+ZPS_MUSTCHECK static zps_err_t sum_piece(const struct sum *sum, unsigned i, struct zps_reduce_scratch *scratch) {
+  struct piece *const piece = &sum->pieces[i];
+  struct zps_reduction reduction;
+  if (piece->first == piece->end) return ZPS_OK;
+  const zps_err_t code = begin_piece(sum, i, scratch, &reduction);
   if (code != ZPS_OK) return code;
-  reduction->cursors = scratch->cursors.data;
-  reduction->index = scratch->index.data;
-  for (unsigned i = 0; i < reduction->n_views; i++) zps_rank_cursor_init(&reduction->cursors[i], &reduction->views[i]);
-  return singles ? zps_reduction_need_singles(reduction) : zps_reduction_need_rows(reduction);
+  for (uint32_t base; next_chunk(&reduction, &base);) {
+    const uint32_t end = piece->end - base > reduction.chunk_rows ? base + reduction.chunk_rows : piece->end;
+    (sum->singles ? zps_reduction_sum_singles : zps_reduction_sum_rows)(&reduction, base, end);
+  }
+  if (reduction.codec == ZPS_CODEC_BITMAP)
+    zps_reduction_clear_index(&reduction, piece->end / 32 + (piece->end % 32 != 0));
+  piece->z = reduction.z;
+  return ZPS_OK;
+}
+
+/* With the lock, which is let go meanwhile: moves the rows of pieces up, in turn, as far as these are done. */
+static void move_pieces(struct sum *sum) {
+  const uint64_t row_bytes = sum->whole.row_bytes;
+  if (sum->is_moving) return;
+  sum->is_moving = true;
+  for (; sum->n_moved < sum->n_pieces && sum->pieces[sum->n_moved].is_done; sum->n_moved++) {
+    const struct piece *const piece = &sum->pieces[sum->n_moved];
+    pthread_mutex_unlock(&sum->lock);
+    if (piece->place != sum->z && piece->z > 0)
+      memmove(sum->whole.out + sum->z * row_bytes, sum->whole.out + piece->place * row_bytes, piece->z * row_bytes);
+    sum->z += piece->z;
+    pthread_mutex_lock(&sum->lock);
+  }
+  sum->is_moving = false;
+}
+
+static struct zps_reduce_scratch *scratch_of(const struct sum *sum, unsigned thread) {
+  return thread == 0 ? sum->scratch : &sum->scratch->helpers[thread - 1];
+}
+
+/* Counts the rows of pieces that no other thread has taken. */
+static void count_pieces(void *ctx, unsigned thread) {
+  struct sum *const sum = ctx;
+  for (unsigned i; (i = atomic_fetch_add(&sum->next_piece, 1)) < sum->n_pieces;) {
+    const zps_err_t code = count_piece(sum, i, scratch_of(sum, thread));
+    if (code == ZPS_OK) continue;
+    pthread_mutex_lock(&sum->lock);
+    sum->code = code;
+    pthread_mutex_unlock(&sum->lock);
+  }
+}
+
+/* Sums them. */
+static void sum_pieces(void *ctx, unsigned thread) {
+  struct sum *const sum = ctx;
+  for (unsigned i; (i = atomic_fetch_add(&sum->next_piece, 1)) < sum->n_pieces;) {
+    const zps_err_t code = sum_piece(sum, i, scratch_of(sum, thread));
+    pthread_mutex_lock(&sum->lock);
+    sum->pieces[i].is_done = true;
+    if (code != ZPS_OK) sum->code = code;
+    move_pieces(sum);
+    pthread_mutex_unlock(&sum->lock);
+  }
+}
+
+static void run_pieces(struct sum *sum, struct zps_workpool *pool, unsigned n_threads,
+                       void (*run)(void *ctx, unsigned thread)) {
+  atomic_store(&sum->next_piece, 0);
+  zps_workpool_for(pool, sum->n_pieces > 1 ? n_threads : 1, run, sum);
+}
+
+/* Says where each piece's rows begin, from how many each has at most. */
+static void place_pieces(struct sum *sum) {
+  uint64_t place = 0;
+  for (unsigned i = 0; i < sum->n_pieces; i++) {
+    sum->pieces[i].place = place;
+    place += sum->pieces[i].rows_max;
+  }
+}
+
+/* How many pieces are worth their beginnings; 1 when there is nobody to share them with. */
+static unsigned pieces_of(const struct sum *sum, unsigned n_threads) {
+  const struct zps_reduction *const whole = &sum->whole;
+  const uint64_t added = rows_added(whole->views, whole->n_views) * whole->width;
+  const uint64_t by_cursors = (uint64_t)whole->n_views * ADDED_PER_CURSOR_MIN;
+  const uint64_t added_min = by_cursors > ADDED_PER_PIECE_MIN ? by_cursors : ADDED_PER_PIECE_MIN;
+  uint64_t n = n_threads > 1 ? (uint64_t)n_threads * PIECES_PER_THREAD : 1;
+  if (n > added / added_min) n = added / added_min;
+  return n > 0 ? (unsigned)n : 1;
+}
+
+/* Cuts the partition, finds where each contribution's part of a piece begins, and makes room for the ranks. */
+ZPS_MUSTCHECK static zps_err_t prepare(struct sum *sum, struct zps_workpool *pool, unsigned n_threads) {
+  struct zps_reduce_scratch *const scratch = sum->scratch;
+  const struct zps_reduction *const whole = &sum->whole;
+  const uint32_t m = whole->views->m;
+  sum->n_pieces = pieces_of(sum, n_threads);
+  const uint64_t n_cursors = (uint64_t)sum->n_pieces * whole->n_views;
+  const uint64_t slack_bytes = (uint64_t)sum->n_pieces * ZPS_SIMD_SLACK * sizeof(uint32_t);
+  const uint64_t index_bytes =
+      zps_codec_index_bytes(whole->codec, m, whole->codec == ZPS_CODEC_BITMAP ? 0 : whole->rows_max);
+  zps_err_t code = zps_buffer_need(&scratch->cursors, n_cursors, sizeof(struct zps_rank_cursor));
+  if (code == ZPS_OK) code = zps_buffer_need(&scratch->pieces, sum->n_pieces, sizeof(struct piece));
+  if (code == ZPS_OK) code = zps_buffer_need(&scratch->index, index_bytes + slack_bytes, 1);
+  if (code == ZPS_OK && sum->n_pieces > 1) code = need_helpers(scratch, n_threads - 1);
+  if (code != ZPS_OK) return code;
+  sum->whole.index = scratch->index.data;
+  sum->pieces = scratch->pieces.data;
+  const uint64_t step = ((m - 1ull) / sum->n_pieces + 64) & ~63ull;
+  for (unsigned i = 0; i < sum->n_pieces; i++) {
+    const uint64_t first = i * step, end = first + step;
+    sum->pieces[i] = (struct piece){.first = first < m ? (uint32_t)first : m, .end = end < m ? (uint32_t)end : m};
+  }
+  zps_workpool_for(sum->n_pieces > 1 ? pool : NULL, whole->n_views, place_cursors, sum);
+  for (unsigned i = 0; i < sum->n_pieces; i++) {
+    struct piece *const piece = &sum->pieces[i];
+    uint64_t z = 0;
+    for (unsigned v = 0; v < whole->n_views; v++)
+      z += (i + 1 < sum->n_pieces ? cursors_of(sum, i + 1)[v].next : whole->views[v].z) - cursors_of(sum, i)[v].next;
+    piece->rows_max = z < piece->end - piece->first ? (uint32_t)z : piece->end - piece->first;
+  }
+  place_pieces(sum);
+  return ZPS_OK;
+}
+
+/* Puts the coded set behind the values. */
+static void put_index(const struct sum *sum, uint64_t index_bytes) {
+  char *at = sum->whole.out + sum->z * sum->whole.row_bytes;
+  if (sum->whole.codec == ZPS_CODEC_BITMAP) {
+    if (index_bytes) memcpy(at, sum->whole.index, index_bytes);
+    return;
+  }
+  for (unsigned i = 0; i < sum->n_pieces; i++) {
+    const struct piece *const piece = &sum->pieces[i];
+    const uint64_t n_bytes = piece->z * sizeof(uint32_t);
+    if (n_bytes) memcpy(at, sum->whole.index + piece->place + (uint64_t)i * ZPS_SIMD_SLACK, n_bytes);
+    at += n_bytes;
+  }
 }
 
 zps_err_t zps_reduce(struct zps_reduce_scratch *scratch, const struct zps_slice_view *views, unsigned n_views,
-                     enum zps_op op, enum zps_codec codec, void *out, uint32_t *nnz_p, uint64_t *len_bytes_p) {
+                     enum zps_op op, enum zps_codec codec, struct zps_workpool *pool, void *out, uint32_t *nnz_p,
+                     uint64_t *len_bytes_p) {
   const uint32_t m = views->m;
   if (op == ZPS_OP_MEAN && views->dtype == ZPS_DTYPE_U8) return ZPS_ERR_UNSUPPORTED;
-  struct zps_reduction reduction = {.scratch = scratch,
-                                    .views = views,
-                                    .n_views = n_views,
-                                    .dtype = views->dtype,
-                                    .width = views->width,
-                                    .row_bytes = views->width * (uint64_t)zps_dtype_size(views->dtype),
-                                    .codec = codec,
-                                    .op = op == ZPS_OP_MEAN ? ZPS_OP_SUM : op,
-                                    .divisor = op == ZPS_OP_MEAN ? n_views : 1,
-                                    .out = out,
-                                    .rows_max = union_bound(views, n_views)};
-  const bool singles = views->dtype == ZPS_DTYPE_F32 && views->width == 1 && reduction.op == ZPS_OP_SUM;
-  const zps_err_t code = prepare(&reduction, singles);
+  struct sum sum = {.scratch = scratch,
+                    .whole = {.views = views,
+                              .n_views = n_views,
+                              .dtype = views->dtype,
+                              .width = views->width,
+                              .row_bytes = views->width * (uint64_t)zps_dtype_size(views->dtype),
+                              .codec = codec,
+                              .op = op == ZPS_OP_MEAN ? ZPS_OP_SUM : op,
+                              .divisor = op == ZPS_OP_MEAN ? n_views : 1,
+                              .out = out,
+                              .rows_max = union_bound(views, n_views)},
+                    .lock = PTHREAD_MUTEX_INITIALIZER,
+                    .code = ZPS_OK};
+  sum.singles = views->dtype == ZPS_DTYPE_F32 && views->width == 1 && sum.whole.op == ZPS_OP_SUM;
+  unsigned n_helpers = zps_workpool_idle(pool);
+  if (n_helpers > HELPERS_MAX) n_helpers = HELPERS_MAX;
+  zps_err_t code = prepare(&sum, pool, n_helpers + 1);
   if (code != ZPS_OK) return code;
-  for (uint32_t base; next_chunk(&reduction, &base);) {
-    const uint32_t end = m - base > reduction.chunk_rows ? base + reduction.chunk_rows : m;
-    (singles ? zps_reduction_sum_singles : zps_reduction_sum_rows)(&reduction, base, end);
+  if (sum.n_pieces > 1 && sum.whole.row_bytes >= COUNTED_ROW_BYTES_MIN) {
+    run_pieces(&sum, pool, n_helpers + 1, count_pieces);
+    if (sum.code != ZPS_OK) return sum.code;
+    place_pieces(&sum);
   }
-  const uint64_t values_bytes = reduction.z * reduction.row_bytes;
-  *nnz_p = reduction.z;
-  const uint64_t index_bytes = zps_codec_index_bytes(codec, m, reduction.z);
-  if (codec == ZPS_CODEC_BITMAP) zps_reduction_clear_index(&reduction, (uint32_t)(index_bytes / sizeof(uint32_t)));
-  if (index_bytes) memcpy(reduction.out + values_bytes, reduction.index, index_bytes);
-  *len_bytes_p = values_bytes + index_bytes;
+  run_pieces(&sum, pool, n_helpers + 1, sum_pieces);
+  if (sum.code != ZPS_OK) return sum.code;
+  const uint64_t index_bytes = zps_codec_index_bytes(codec, m, sum.z);
+  put_index(&sum, index_bytes);
+  *nnz_p = sum.z;
+  *len_bytes_p = sum.z * sum.whole.row_bytes + index_bytes;
   return ZPS_OK;
 }

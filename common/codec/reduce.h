@@ -9,9 +9,10 @@
 #ifndef ZPS_CODEC_REDUCE_H
 #define ZPS_CODEC_REDUCE_H
 
+#include "common/base/workpool.h"
 #include "common/codec/codec.h"
 
-/* Scratch of one pool thread, reused. */
+/* Scratch of one caller at a time, reused. */
 struct zps_reduce_scratch;
 zps_err_t zps_reduce_scratch_create(struct zps_reduce_scratch **scratch_p) ZPS_MUSTCHECK;
 void zps_reduce_scratch_destroy(struct zps_reduce_scratch *scratch);
@@ -21,9 +22,10 @@ uint64_t zps_reduce_bound(const struct zps_slice_view *views, unsigned n_views, 
 /* Adds `n_views` >= 1 contributions (same m, width, dtype and value codec) and writes the coded result, its values raw,
  * to `out` (8-byte aligned, at least the bound) as COO or BITMAP: what takes fewer bytes hangs on the sum's ranks
  * (zps_slice_recode()). ZPS_OP_MEAN multiplies each sum by 1/n_views in the tensor's dtype; ZPS_OP_MAX and
- * ZPS_OP_MIN take, of the contributions that hold the row, the greatest or least. */
+ * ZPS_OP_MIN take, of the contributions that hold the row, the greatest or least. Those threads of `pool` (may be NULL;
+ * the caller may be one of them) that have nothing to do take part in it. */
 zps_err_t zps_reduce(struct zps_reduce_scratch *scratch, const struct zps_slice_view *views, unsigned n_views,
-                     enum zps_op op, enum zps_codec codec, void *out, uint32_t *nnz_p,
+                     enum zps_op op, enum zps_codec codec, struct zps_workpool *pool, void *out, uint32_t *nnz_p,
                      uint64_t *len_bytes_p) ZPS_MUSTCHECK;
 
 #endif

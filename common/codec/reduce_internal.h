@@ -1,4 +1,5 @@
-/* The two ways to sum: reduce.c chooses, reduce_singles.c adds single floats, reduce_rows.c all else. */
+/* The two ways to sum: reduce.c cuts the work into pieces and chooses, reduce_singles.c adds single floats,
+ * reduce_rows.c all else. */
 #ifndef ZPS_CODEC_REDUCE_INTERNAL_H
 #define ZPS_CODEC_REDUCE_INTERNAL_H
 
@@ -14,14 +15,16 @@ struct zps_reduce_scratch {
   struct zps_buffer ranks;   /* rows: of one chunk of the result */
   struct zps_buffer index;   /* the result's coded set, until its place is known */
   struct zps_buffer widened; /* values that travel narrow: some rows of one contribution */
-  struct zps_buffer cursors, ahead;
+  struct zps_buffer cursors, pieces, ahead;
+  struct zps_reduce_scratch *helpers; /* of the threads that share one sum */
+  unsigned n_helpers;
 };
 
-/* One call's constants and progress. */
+/* The constants of a call and the progress of one piece: ranks [first, end), of which a chunk is summed at a time. */
 struct zps_reduction {
   struct zps_reduce_scratch *scratch;
   const struct zps_slice_view *views;
-  struct zps_rank_cursor *cursors; /* one for each view */
+  struct zps_rank_cursor *cursors; /* one for each view, at the piece's first rank */
   unsigned n_views;
   enum zps_dtype dtype;
   uint32_t width;
@@ -29,12 +32,13 @@ struct zps_reduction {
   enum zps_codec codec; /* the result's */
   enum zps_op op;       /* SUM for mean, too */
   unsigned divisor;
+  uint32_t first, end;   /* `first` is a multiple of 64 */
   uint32_t chunk_rows;   /* a power of two */
   uint32_t rows_widened; /* rows: at once */
-  char *out;
-  uint32_t *index;      /* the result's ranks, or its bits */
-  uint32_t index_words; /* BITMAP: how many are written, from the first on */
-  uint32_t z, rows_max;
+  char *out;             /* the piece's rows */
+  uint32_t *index;       /* the piece's ranks, or the bits of all pieces */
+  uint32_t index_words;  /* BITMAP: how many are written, from the piece's first on, and all before */
+  uint32_t z, rows_max;  /* of the piece */
 };
 
 /* The elements of rows [first, first + n) of a contribution, in the sum's dtype: what travels narrow is widened here, a
@@ -71,9 +75,21 @@ static inline void zps_reduction_clear_index(struct zps_reduction *reduction, ui
   reduction->index_words = n_words;
 }
 
+/* The least rank that a contribution has from where its cursor is, or UINT32_MAX. */
+static inline uint32_t zps_reduction_peek(struct zps_rank_cursor *cursors, unsigned n_views) {
+  uint32_t rank = UINT32_MAX;
+  for (unsigned i = 0; i < n_views; i++) {
+    const uint32_t next = zps_rank_cursor_peek(&cursors[i]);
+    if (next < rank) rank = next;
+  }
+  return rank;
+}
+
 /* Once the cursors are there. */
 zps_err_t zps_reduction_need_singles(struct zps_reduction *reduction) ZPS_MUSTCHECK;
 zps_err_t zps_reduction_need_rows(struct zps_reduction *reduction) ZPS_MUSTCHECK;
+/* How many rows the piece's sum has. */
+uint32_t zps_reduction_count_rows(const struct zps_reduction *reduction);
 /* Sums ranks [base, end), of one chunk, of all contributions and appends them to the result. */
 void zps_reduction_sum_singles(struct zps_reduction *reduction, uint32_t base, uint32_t end);
 void zps_reduction_sum_rows(struct zps_reduction *reduction, uint32_t base, uint32_t end);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/codec/accumulate.h"
+#include "common/codec/bits.h"
 #include "common/codec/reduce_internal.h"
 #include "common/codec/simd.h"
 
@@ -17,7 +18,7 @@ enum {
 /* The largest power of two of rows for which the sums, if the contributions had no rank in common, are no more than
  * the chunk's bytes. */
 static uint32_t chunk_rows_of(const struct zps_reduction *reduction) {
-  const uint64_t m = reduction->views->m;
+  const uint64_t m = reduction->end - reduction->first;
   uint32_t rows = 1;
   while (rows < CHUNK_ROWS_MAX &&
          (double)rows * 2 * (double)reduction->row_bytes * reduction->rows_max <= (double)CHUNK_BYTES * (double)m)
@@ -65,6 +66,20 @@ static void mark(const struct zps_reduction *reduction, uint32_t first, uint32_t
         for (uint32_t j = 0; j < n; j++) marks[(ranks[j] - first) / 64] |= (uint64_t)1 << ranks[j] % 64;
     }
   }
+}
+
+uint32_t zps_reduction_count_rows(const struct zps_reduction *reduction) {
+  struct zps_rank_cursor *const cursors = reduction->scratch->ahead.data;
+  uint64_t marks[CHUNK_ROWS_MAX / 64];
+  uint32_t n = 0;
+  for (uint32_t first; (first = zps_reduction_peek(cursors, reduction->n_views)) < reduction->end;) {
+    first &= ~63u;
+    const uint32_t left = reduction->end - first, n_ranks = left < CHUNK_ROWS_MAX ? left : CHUNK_ROWS_MAX;
+    memset(marks, 0, sizeof marks);
+    mark(reduction, first, first + n_ranks, marks);
+    for (unsigned w = 0; w < CHUNK_ROWS_MAX / 64; w++) n += zps_bits_count(marks[w]);
+  }
+  return n;
 }
 
 static void add_some(const struct zps_reduction *reduction, const zps_lent_rank *ranks, uint32_t n, uint32_t base,

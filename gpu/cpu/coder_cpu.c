@@ -87,7 +87,7 @@ static zps_err_t merge_partition(struct zps_device_encoder *encoder, const struc
                                  unsigned n_ranks, unsigned allowed, struct zps_device_slice *slice, char *out) {
   const enum zps_codec plain = plain_codec(views, n_ranks, allowed);
   uint64_t len_bytes;
-  zps_err_t code = zps_reduce(encoder->scratch, views, n_ranks, ZPS_OP_SUM, plain, out, &slice->nnz, &len_bytes);
+  zps_err_t code = zps_reduce(encoder->scratch, views, n_ranks, ZPS_OP_SUM, plain, NULL, out, &slice->nnz, &len_bytes);
   if (code != ZPS_OK) return code;
   struct zps_slice_view sum;
   code = zps_slice_view_init(&sum, plain, views->m, slice->nnz, views->width, views->dtype, ZPS_VALUES_RAW, out,
@@ -228,7 +228,7 @@ zps_err_t zps_cpu_decoder_rows(struct zps_device_decoder *decoder, const struct 
   for (unsigned v = 0; v < n_views && decoder->code == ZPS_OK; v++)
     decoder->code = open_view(part, width, dtype, &views[v], &all[views[v].partition], &decoder->error);
   if (decoder->code != ZPS_OK) return ZPS_OK;
-  code = zps_decode_rows(part, all, rows, values);
+  code = zps_decode_rows(part, all, NULL, rows, values);
   return code == ZPS_OK ? ZPS_OK : zps_fail(error, code, "no memory to put a result's rows in order");
 }
 

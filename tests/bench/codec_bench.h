@@ -19,7 +19,7 @@ struct bench_options {
   unsigned stages; /* a bit for each */
   unsigned codecs; /* of contributions, a bit for each: the smallest is taken */
   enum zps_codec sum_codec;
-  uint64_t dense_bytes, partitions, block_bits, ranks, runs;
+  uint64_t dense_bytes, partitions, block_bits, sums, ranks, runs;
 };
 
 struct bench_slice {
@@ -29,13 +29,14 @@ struct bench_slice {
   void *data;
 };
 
+/* With one thread, but for `all_ns`; 0: not measured. */
 struct bench_figure {
-  double ns, ns_per_value, per_float_copied; /* 0: not measured */
+  double ns, all_ns, ns_per_value, per_float_copied;
 };
 
 struct bench_result {
-  double copy_ns;
-  double bits_per_index; /* of the contributions that are summed */
+  double copy_ns, copy_all_ns; /* with one thread, with all */
+  double bits_per_index;       /* of the contributions that are summed */
   struct bench_figure stages[N_BENCH_STAGES];
 };
 

@@ -81,6 +81,14 @@ static const struct zps_opt opts[] = {{.name = "json",
                                        .min = 0,
                                        .max = 20,
                                        .help = "blocks of 2^B rows stay together"},
+                                      {.name = "sums",
+                                       .type = ZPS_OPT_UINT,
+                                       .offset = OPT_BENCH(sums),
+                                       .def = "1",
+                                       .arg = "P",
+                                       .min = 1,
+                                       .max = 4096,
+                                       .help = "partitions of the tensor that is summed"},
                                       {.name = "ranks",
                                        .type = ZPS_OPT_UINT,
                                        .offset = OPT_BENCH(ranks),
@@ -96,7 +104,7 @@ static const struct zps_opt opts[] = {{.name = "json",
                                        .arg = "T",
                                        .min = 1,
                                        .max = 64,
-                                       .help = "threads; one sums one partition, more sum four each"},
+                                       .help = "beside one thread, this many"},
                                       {.name = "runs",
                                        .type = ZPS_OPT_UINT,
                                        .offset = OPT_BENCH(runs),
@@ -171,6 +179,16 @@ static double entropy_bits(double density) {
   return -log2(density) - (1 - density) / density * log2(1 - density);
 }
 
+/* Time with all threads, and how many times less than with one that is. */
+static void print_gain(const struct options *options, const char *prefix, double one_ns, double all_ns) {
+  if (options->threads == 1) return;
+  const double all_ms = all_ns / 1e6, gain = all_ns > 0 ? one_ns / all_ns : 0;
+  if (options->json)
+    printf(",\"%sall_threads_ms\":%.3f,\"%sgain\":%.3f", prefix, all_ms, prefix, gain);
+  else
+    printf(" %8.2f %5.2f", all_ms, gain);
+}
+
 static void print(const struct options *options, uint32_t width, double density, const struct bench_result *result) {
   if (options->json)
     printf(
@@ -179,16 +197,19 @@ static void print(const struct options *options, uint32_t width, double density,
         width, density, (unsigned long long)options->bench.dense_bytes, (unsigned long long)options->threads,
         options->codec, result->bits_per_index, entropy_bits(density), 1 / density, result->copy_ns / 1e6);
   else
-    printf("%5u  %7g  %9.2f  %5.2f  %5.2f  %8.2f", width, density, result->copy_ns / 1e6, result->bits_per_index,
-           entropy_bits(density), 1 / density);
+    printf("%5u  %7g  %5.2f  %5.2f  %8.2f  %9.2f", width, density, result->bits_per_index, entropy_bits(density),
+           1 / density, result->copy_ns / 1e6);
+  print_gain(options, "memcpy_", result->copy_ns, result->copy_all_ns);
   for (unsigned i = 0; i < N_BENCH_STAGES; i++) {
     const struct bench_figure *const figure = &result->stages[i];
     if (!(options->bench.stages & 1u << i)) continue;
     if (options->json)
-      printf(",\"%s\":{\"ms\":%.3f,\"ns_per_value\":%.3f,\"values_per_float_copied\":%.4f}", stage_names[i],
+      printf(",\"%s\":{\"ms\":%.3f,\"ns_per_value\":%.3f,\"values_per_float_copied\":%.4f", stage_names[i],
              figure->ns / 1e6, figure->ns_per_value, figure->per_float_copied);
     else
-      printf("  %8.2f %6.3f", figure->ns / 1e6, figure->per_float_copied);
+      printf("  %10.2f %6.3f", figure->ns / 1e6, figure->per_float_copied);
+    print_gain(options, "", figure->ns, figure->all_ns);
+    if (options->json) putchar('}');
   }
   puts(options->json ? "}" : "");
   fflush(stdout);
@@ -208,9 +229,10 @@ static int run(struct options *options) {
     return EXIT_FAILURE;
   }
   if (!options->json) {
-    printf("width  density  memcpy_ms   bits  bound  zen_pull");
+    const char *const gain = options->threads > 1 ? "  threads  gain" : "";
+    printf("width  density   bits  bound  zen_pull  memcpy_ms%s", gain);
     for (unsigned i = 0; i < N_BENCH_STAGES; i++)
-      if (options->bench.stages & 1u << i) printf("  %5s_ms  ratio", stage_names[i]);
+      if (options->bench.stages & 1u << i) printf("  %7s_ms  ratio%s", stage_names[i], gain);
     puts("");
   }
   int status = 0;

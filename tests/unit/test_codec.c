@@ -99,6 +99,25 @@ static void check_cursor(const struct zps_slice_view *view, const uint32_t *rank
   assert_int_equal(zps_rank_cursor_read(&cursor, UINT32_MAX, out, cap), 0);
 }
 
+/* Reads some ranks, passes those up to the next multiple of `stride` that lies ahead, and so on. */
+static void check_seek(const struct zps_slice_view *view, const uint32_t *ranks, uint32_t stride, uint32_t cap) {
+  struct zps_rank_cursor cursor;
+  uint32_t out[64], at = 0;
+  zps_rank_cursor_init(&cursor, view);
+  for (uint64_t limit = stride; limit <= view->m; limit += stride) {
+    zps_rank_cursor_seek(&cursor, (uint32_t)limit);
+    while (at < view->z && ranks[at] < limit) at++;
+    assert_int_equal(cursor.next, at);
+    assert_int_equal(zps_rank_cursor_peek(&cursor), at == view->z ? UINT32_MAX : ranks[at]);
+    const uint32_t n = zps_rank_cursor_read(&cursor, view->m, out, cap);
+    assert_int_equal(n, view->z - at < cap ? view->z - at : cap);
+    for (uint32_t i = 0; i < n; i++) assert_int_equal(out[i], ranks[at + i]);
+    at += n;
+  }
+  zps_rank_cursor_seek(&cursor, view->m);
+  assert_int_equal(zps_rank_cursor_peek(&cursor), UINT32_MAX);
+}
+
 static void sets_survive_coding(void **state) {
   (void)state;
   static const uint32_t sizes[] = {0, 1, 31, 32, 33, 64, 1000, 5003};
@@ -126,6 +145,10 @@ static void sets_survive_coding(void **state) {
         check_cursor(&view, ranks, 32, 64);
         check_cursor(&view, ranks, 100, 1);
         check_cursor(&view, ranks, 100000, 64);
+        check_seek(&view, ranks, 1, 1);
+        check_seek(&view, ranks, 64, 0);
+        check_seek(&view, ranks, 97, 5);
+        check_seek(&view, ranks, 1000, 64);
         free(payload);
         free(ranks);
       }

@@ -106,7 +106,7 @@ static zps_err_t sum(void *ctx) {
   uint32_t nnz;
   for (unsigned i = 0; i < 2; i++) view_slice(&views[i], made);
   assert_true(zps_reduce_bound(views, 2, ZPS_CODEC_COO) <= sizeof out);
-  const zps_err_t code = zps_reduce(made->scratch, views, 2, ZPS_OP_SUM, ZPS_CODEC_COO, out, &nnz, &len);
+  const zps_err_t code = zps_reduce(made->scratch, views, 2, ZPS_OP_SUM, ZPS_CODEC_COO, NULL, out, &nnz, &len);
   if (code != ZPS_OK) return code;
   const float sums[2] = {2, 4};
   assert_int_equal(nnz, 2);
@@ -150,7 +150,7 @@ static zps_err_t decode(void *ctx) {
     views[p] = views[0];
     views[p].m = zps_partition_size(&made->part, p);
   }
-  const zps_err_t code = zps_decode_rows(&made->part, views, rows, values);
+  const zps_err_t code = zps_decode_rows(&made->part, views, NULL, rows, values);
   for (unsigned i = 1; code == ZPS_OK && i < 6; i++) assert_true(rows[i - 1] < rows[i]);
   return code;
 }

@@ -43,7 +43,7 @@ static void check_dense(const struct zps_partition *part, const struct zps_slice
   free(dense);
 }
 
-static void check_rows(const struct zps_partition *part, const struct zps_slice_view *views,
+static void check_rows(const struct zps_partition *part, const struct zps_slice_view *views, struct zps_workpool *pool,
                        const struct ref_gradient *gradient) {
   const size_t row_bytes = ref_row_bytes(gradient);
   uint64_t n = 0, at = 0;
@@ -51,7 +51,7 @@ static void check_rows(const struct zps_partition *part, const struct zps_slice_
   int64_t *const rows = malloc(n * sizeof *rows + 1);
   char *const values = malloc(n * row_bytes + 1);
   assert_true(rows && values);
-  assert_int_equal(zps_decode_rows(part, views, rows, values), ZPS_OK);
+  assert_int_equal(zps_decode_rows(part, views, pool, rows, values), ZPS_OK);
   for (uint64_t row = 0; row < gradient->rows; row++) {
     if (!gradient->present[row]) continue;
     assert_true(at < n);
@@ -64,11 +64,17 @@ static void check_rows(const struct zps_partition *part, const struct zps_slice_
   free(values);
 }
 
-static void check(struct zps_encoder *encoder, const struct ref_gradient *gradient, uint32_t n_parts,
-                  uint32_t block_bits, enum zps_codec codec) {
+struct tools {
+  struct zps_encoder *encoder;
+  struct zps_workpool *pool;
+};
+
+static void check(const struct tools *tools, const struct ref_gradient *gradient, uint32_t n_parts, uint32_t block_bits,
+                  enum zps_codec codec) {
   struct zps_partition part;
   assert_int_equal(zps_partition_init(&part, gradient->rows, n_parts, block_bits, n_parts, NULL), ZPS_OK);
   const struct zps_encode_input input = ref_input(gradient, &part);
+  struct zps_encoder *const encoder = tools->encoder;
   assert_int_equal(zps_encoder_scan(encoder, &input, NULL, NULL), ZPS_OK);
   struct zps_slice_view *const views = calloc(n_parts, sizeof *views);
   void **const slices = calloc(n_parts, sizeof *slices);
@@ -88,7 +94,8 @@ static void check(struct zps_encoder *encoder, const struct ref_gradient *gradie
   for (unsigned i = 0; (simd = zps_simd_variant(i)) != NULL; i++) {
     zps_simd_use(simd);
     check_dense(&part, views, gradient);
-    check_rows(&part, views, gradient);
+    check_rows(&part, views, NULL, gradient);
+    check_rows(&part, views, tools->pool, gradient);
   }
   zps_simd_use(NULL);
   for (uint32_t p = 0; p < n_parts; p++) free(slices[p]);
@@ -119,6 +126,22 @@ static void results_equal_what_was_encoded(void **state) {
   }
 }
 
+/* Several windows for each of several threads; the last one is not full. */
+static void results_of_many_rows_equal_what_was_encoded(void **state) {
+  static const double densities[] = {0.001, 0.01, 0.4, 1};
+  struct zps_rng rng = {.state = 4};
+  for (unsigned d = 0; d < COUNT(densities); d++) {
+    for (uint32_t width = 1; width <= 3; width += 2) {
+      struct ref_gradient gradient = ref_dense(&rng, 201001, width, ZPS_DTYPE_F32, densities[d]);
+      check(*state, &gradient, 16, 0, ZPS_CODEC_RICE);
+      check(*state, &gradient, 7, 3, ZPS_CODEC_HOLES);
+      check(*state, &gradient, 40, 10, ZPS_CODEC_BITMAP);
+      check(*state, &gradient, 3, 17, ZPS_CODEC_COO);
+      ref_free(&gradient);
+    }
+  }
+}
+
 static void clearing_covers_every_byte_once(void **state) {
   (void)state;
   enum { LEN = 5 * 4096 + 17 };
@@ -143,19 +166,46 @@ static void clearing_covers_every_byte_once(void **state) {
   zps_decode_dense_clear(NULL, 0, 0, 1);
 }
 
+/* Larger than what caches hold, and beginning and ending within a cache line. */
+static void clearing_covers_large_arrays(void **state) {
+  (void)state;
+  enum { LEN = (33 << 20) + 5 };
+  char *const memory = malloc(LEN + 2), *const bytes = memory + 1;
+  assert_non_null(memory);
+  memset(memory, 1, LEN + 2);
+  for (unsigned piece = 0; piece < 3; piece++) {
+    assert_int_equal(bytes[(uint64_t)LEN * piece / 3 + 4096], 1);
+    zps_decode_dense_clear(bytes, LEN, piece, 3);
+  }
+  for (unsigned at = 0; at < LEN; at++)
+    if (bytes[at] != 0) fail_msg("byte %u is %d", at, bytes[at]);
+  assert_int_equal(memory[0], 1);
+  assert_int_equal(bytes[LEN], 1);
+  free(memory);
+}
+
 static int setup(void **state) {
-  return zps_encoder_create(ZPS_PARTITIONER_ORDERED, (struct zps_encoder **)state) == ZPS_OK ? 0 : -1;
+  static struct tools tools;
+  *state = &tools;
+  return zps_encoder_create(ZPS_PARTITIONER_ORDERED, &tools.encoder) == ZPS_OK &&
+                 zps_workpool_create(3, "decode", &tools.pool) == ZPS_OK
+             ? 0
+             : -1;
 }
 
 static int teardown(void **state) {
-  zps_encoder_destroy(*state);
+  const struct tools *const tools = *state;
+  zps_encoder_destroy(tools->encoder);
+  zps_workpool_destroy(tools->pool);
   return 0;
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(results_equal_what_was_encoded),
+      cmocka_unit_test(results_of_many_rows_equal_what_was_encoded),
       cmocka_unit_test(clearing_covers_every_byte_once),
+      cmocka_unit_test(clearing_covers_large_arrays),
   };
   return cmocka_run_group_tests_name("decode", tests, setup, teardown);
 }

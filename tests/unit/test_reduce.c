@@ -1,4 +1,5 @@
 #include <math.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -64,8 +65,17 @@ static void assert_same_slice(const struct zps_slice_view *a, const void *bytes,
   if (a->index_bytes) assert_memory_equal(a->index, (const char *)bytes + n * size, a->index_bytes);
 }
 
-/* Sums n gradients of one partition, in all codecs by turns, in both output codecs and with all vector instructions,
- * and holds them against the sum in rank order. */
+static struct zps_workpool *pool;
+
+/* Sums with a pool whose threads have nothing else to do. */
+static zps_err_t reduce_shared(struct zps_reduce_scratch *scratch, const struct zps_slice_view *views, unsigned n,
+                               enum zps_op op, enum zps_codec codec, void *out, uint32_t *nnz_p, uint64_t *len_p) {
+  while (zps_workpool_idle(pool) < zps_workpool_threads(pool)) sched_yield();
+  return zps_reduce(scratch, views, n, op, codec, pool, out, nnz_p, len_p);
+}
+
+/* Sums n gradients of one partition, in all codecs by turns, in both output codecs, with all vector instructions and
+ * with several threads, and holds them against the sum in rank order. */
 static void check(struct zps_reduce_scratch *scratch, uint64_t rows, uint32_t width, enum zps_dtype dtype,
                   const double *density, unsigned n, uint64_t seed) {
   struct zps_rng rng = {.state = seed};
@@ -98,11 +108,11 @@ static void check(struct zps_reduce_scratch *scratch, uint64_t rows, uint32_t wi
       assert_non_null(out);
       out[bound] = 0x5a;
       if (op == ZPS_OP_MEAN && dtype == ZPS_DTYPE_U8) {
-        assert_int_equal(zps_reduce(scratch, views, n, op, codec, out, &nnz, &len), ZPS_ERR_UNSUPPORTED);
+        assert_int_equal(zps_reduce(scratch, views, n, op, codec, NULL, out, &nnz, &len), ZPS_ERR_UNSUPPORTED);
         free(out);
         continue;
       }
-      assert_int_equal(zps_reduce(scratch, views, n, op, codec, out, &nnz, &len), ZPS_OK);
+      assert_int_equal(zps_reduce(scratch, views, n, op, codec, NULL, out, &nnz, &len), ZPS_OK);
       assert_true(len <= bound);
       assert_int_equal(out[bound], 0x5a);
       assert_int_equal(
@@ -114,9 +124,14 @@ static void check(struct zps_reduce_scratch *scratch, uint64_t rows, uint32_t wi
         char *const same = malloc(bound + 1);
         assert_non_null(same);
         zps_simd_use(simd);
-        assert_int_equal(zps_reduce(scratch, views, n, op, codec, same, &nnz, &len), ZPS_OK);
+        assert_int_equal(zps_reduce(scratch, views, n, op, codec, NULL, same, &nnz, &len), ZPS_OK);
         assert_int_equal(nnz, result.z);
         assert_same_slice(&result, same, len);
+        memset(same, 0x5b, bound + 1);
+        assert_int_equal(reduce_shared(scratch, views, n, op, codec, same, &nnz, &len), ZPS_OK);
+        assert_int_equal(nnz, result.z);
+        assert_same_slice(&result, same, len);
+        assert_int_equal(same[bound], 0x5b);
         free(same);
       }
       zps_simd_use(NULL);
@@ -132,12 +147,14 @@ static void check(struct zps_reduce_scratch *scratch, uint64_t rows, uint32_t wi
 }
 
 static int setup(void **state) {
+  if (zps_workpool_create(3, "reduce", &pool) != ZPS_OK) return -1;
   return zps_reduce_scratch_create((struct zps_reduce_scratch **)state) == ZPS_OK ? 0 : -1;
 }
 
 static int teardown(void **state) {
   zps_reduce_scratch_destroy(*state);
   zps_reduce_scratch_destroy(NULL);
+  zps_workpool_destroy(pool);
   return 0;
 }
 
@@ -165,6 +182,7 @@ static void chunks_join_without_a_seam(void **state) {
   check(*state, 70000, 1, ZPS_DTYPE_U8, (const double[]){0.05, 0.6, 0.001}, 4, 2);
   check(*state, 100, 5000, ZPS_DTYPE_F64, (const double[]){0.3, 0.1, 0}, 4, 3);
   check(*state, 70, 40000, ZPS_DTYPE_F32, (const double[]){0.3, 0.1, 1}, 3, 4);
+  check(*state, 3000, 64, ZPS_DTYPE_F32, (const double[]){0.3, 0.9, 1}, 8, 1);
 }
 
 /* The contribution with values as `value_codec`, and in place its own with what that leaves of them. */
@@ -205,8 +223,9 @@ static void check_narrow(struct zps_reduce_scratch *scratch, uint64_t rows, uint
   assert_int_equal(zps_reduce_bound(wide_views, N, ZPS_CODEC_COO), bound);
   void *const sums[2] = {malloc(bound), malloc(bound)};
   assert_true(sums[0] && sums[1]);
-  assert_int_equal(zps_reduce(scratch, wide_views, N, ZPS_OP_SUM, ZPS_CODEC_COO, sums[0], &nnz[0], &len[0]), ZPS_OK);
-  assert_int_equal(zps_reduce(scratch, views, N, ZPS_OP_SUM, ZPS_CODEC_COO, sums[1], &nnz[1], &len[1]), ZPS_OK);
+  assert_int_equal(zps_reduce(scratch, wide_views, N, ZPS_OP_SUM, ZPS_CODEC_COO, NULL, sums[0], &nnz[0], &len[0]),
+                   ZPS_OK);
+  assert_int_equal(zps_reduce(scratch, views, N, ZPS_OP_SUM, ZPS_CODEC_COO, NULL, sums[1], &nnz[1], &len[1]), ZPS_OK);
   assert_int_equal(nnz[0], nnz[1]);
   assert_int_equal(len[0], len[1]);
   assert_memory_equal(sums[0], sums[1], len[0]);
@@ -243,7 +262,7 @@ static void an_empty_partition_has_an_empty_sum(void **state) {
         zps_slice_view_init(&views[i], ZPS_CODEC_COO, 0, 0, 3, ZPS_DTYPE_F32, ZPS_VALUES_RAW, NULL, 0, NULL), ZPS_OK);
   for (enum zps_codec codec = ZPS_CODEC_COO; codec <= ZPS_CODEC_BITMAP; codec++) {
     assert_int_equal(zps_reduce_bound(views, 2, codec), 0);
-    assert_int_equal(zps_reduce(*state, views, 2, ZPS_OP_SUM, codec, &out, &nnz, &len), ZPS_OK);
+    assert_int_equal(zps_reduce(*state, views, 2, ZPS_OP_SUM, codec, NULL, &out, &nnz, &len), ZPS_OK);
     assert_int_equal(nnz, 0);
     assert_int_equal(len, 0);
   }
@@ -271,7 +290,7 @@ static void sparse_sums_skip_empty_chunks(void **state) {
         ZPS_OK);
   assert_int_equal(zps_reduce_bound(views, 2, ZPS_CODEC_COO), 48);
   void *const result = malloc(48);
-  assert_int_equal(zps_reduce(*state, views, 2, ZPS_OP_SUM, ZPS_CODEC_COO, result, &nnz, &len), ZPS_OK);
+  assert_int_equal(zps_reduce(*state, views, 2, ZPS_OP_SUM, ZPS_CODEC_COO, NULL, result, &nnz, &len), ZPS_OK);
   assert_int_equal(nnz, 5);
   assert_int_equal(len, 40);
   memcpy(&out, result, len);
@@ -298,7 +317,7 @@ static void order_is_kept_and_zero_sums_stay(void **state) {
         zps_slice_view_init(&views[i], ZPS_CODEC_COO, 9, 1, 1, ZPS_DTYPE_F32, ZPS_VALUES_RAW, &slices[i], 8, NULL),
         ZPS_OK);
   uint64_t result[4];
-  assert_int_equal(zps_reduce(*state, views, 3, ZPS_OP_SUM, ZPS_CODEC_COO, result, &nnz, &len), ZPS_OK);
+  assert_int_equal(zps_reduce(*state, views, 3, ZPS_OP_SUM, ZPS_CODEC_COO, NULL, result, &nnz, &len), ZPS_OK);
   memcpy(out, result, sizeof out);
   assert_int_equal(nnz, 1);
   assert_int_equal(out[0].rank, 5);
@@ -328,7 +347,7 @@ static void check_extremes(struct zps_reduce_scratch *scratch, enum zps_op op, e
   char *const out = malloc(zps_reduce_bound(views, RANKS, ZPS_CODEC_COO));
   uint32_t nnz, at = 0;
   uint64_t len;
-  assert_int_equal(zps_reduce(scratch, views, RANKS, op, ZPS_CODEC_COO, out, &nnz, &len), ZPS_OK);
+  assert_int_equal(zps_reduce(scratch, views, RANKS, op, ZPS_CODEC_COO, NULL, out, &nnz, &len), ZPS_OK);
   assert_int_equal(zps_slice_view_init(&result, ZPS_CODEC_COO, ROWS, nnz, width, dtype, ZPS_VALUES_RAW, out, len, NULL),
                    ZPS_OK);
   for (uint32_t row = 0; row < ROWS; row++) {

@@ -152,8 +152,8 @@ static void check_reduce(struct zps_rng *rng, enum zps_value_codec codec, enum z
       uint32_t nnz, expected_nnz;
       uint64_t len, expected_len;
       assert_int_equal(zps_reduce_bound(narrow_views, RANKS, index), bound);
-      assert_int_equal(zps_reduce(scratch, narrow_views, RANKS, op, index, sum, &nnz, &len), ZPS_OK);
-      assert_int_equal(zps_reduce(scratch, wide_views, RANKS, op, index, expected, &expected_nnz, &expected_len),
+      assert_int_equal(zps_reduce(scratch, narrow_views, RANKS, op, index, NULL, sum, &nnz, &len), ZPS_OK);
+      assert_int_equal(zps_reduce(scratch, wide_views, RANKS, op, index, NULL, expected, &expected_nnz, &expected_len),
                        ZPS_OK);
       assert_int_equal(nnz, expected_nnz);
       assert_int_equal(len, expected_len);
@@ -200,8 +200,8 @@ static void check_decode(struct zps_rng *rng, enum zps_value_codec codec, enum z
       zps_decode_dense(&part, p, &wide_views[p], expected);
     }
     assert_memory_equal(dense, expected, dense_bytes);
-    assert_int_equal(zps_decode_rows(&part, narrow_views, rows, dense), ZPS_OK);
-    assert_int_equal(zps_decode_rows(&part, wide_views, expected_rows, expected), ZPS_OK);
+    assert_int_equal(zps_decode_rows(&part, narrow_views, NULL, rows, dense), ZPS_OK);
+    assert_int_equal(zps_decode_rows(&part, wide_views, NULL, expected_rows, expected), ZPS_OK);
     assert_memory_equal(rows, expected_rows, n * sizeof *rows);
     assert_memory_equal(dense, expected, n * row_bytes);
     free(dense);

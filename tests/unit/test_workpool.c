@@ -4,6 +4,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <cmocka.h>
 
@@ -153,6 +154,53 @@ static void loops_of_several_threads_share_a_pool(void **state) {
   zps_workpool_destroy(pool);
 }
 
+struct nested {
+  struct zps_workpool *pool;
+  atomic_uint marks[20];
+};
+
+static void run_inner_loop(void *ctx, unsigned i) {
+  struct nested *const nested = ctx;
+  (void)i;
+  zps_workpool_for(nested->pool, 20, mark, nested->marks);
+}
+
+static void loops_may_be_within_loops(void **state) {
+  (void)state;
+  struct nested nested = {0};
+  assert_int_equal(zps_workpool_create(2, "nested", &nested.pool), ZPS_OK);
+  for (int turn = 0; turn < 100; turn++) zps_workpool_for(nested.pool, 30, run_inner_loop, &nested);
+  zps_workpool_destroy(nested.pool);
+  for (int i = 0; i < 20; i++) assert_int_equal(nested.marks[i], 3000);
+}
+
+/* The pool's only thread is held until the loop is over: what was meant for it must be run by the caller. */
+struct held {
+  struct zps_work work;
+  atomic_bool is_over;
+};
+
+static void hold(struct zps_work *work) {
+  while (!atomic_load(&((struct held *)work)->is_over)) sched_yield();
+}
+
+static void a_loop_waits_for_no_busy_thread(void **state) {
+  (void)state;
+  struct zps_workpool *pool;
+  struct held held = {.work.run = hold};
+  static struct job after;
+  atomic_uint marks[10] = {0}, next = 0;
+  assert_int_equal(zps_workpool_create(1, "busy", &pool), ZPS_OK);
+  zps_workpool_submit(pool, &held.work);
+  zps_workpool_for(pool, 10, mark, marks);
+  for (int i = 0; i < 10; i++) assert_int_equal(marks[i], 1);
+  after = (struct job){.work.run = take_number, .next = &next};
+  zps_workpool_submit(pool, &after.work);
+  atomic_store(&held.is_over, true);
+  zps_workpool_destroy(pool);
+  assert_int_equal(next, 1);
+}
+
 static zps_err_t create_queue(void *ctx) {
   return zps_queue_create(4, NULL, NULL, ctx);
 }
@@ -181,6 +229,8 @@ int main(void) {
       cmocka_unit_test(jobs_start_in_order_and_all_run_before_destroy_returns),
       cmocka_unit_test(a_loop_runs_each_index_once),
       cmocka_unit_test(loops_of_several_threads_share_a_pool),
+      cmocka_unit_test(loops_may_be_within_loops),
+      cmocka_unit_test(a_loop_waits_for_no_busy_thread),
       cmocka_unit_test(creation_survives_lack_of_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

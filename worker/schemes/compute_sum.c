@@ -72,7 +72,7 @@ static zps_err_t sum_sparse(struct zps_compute_job *job) {
   out->codec = zps_codec_plain(allowed, job->m, rows_max < job->m ? (uint32_t)rows_max : job->m);
   out->value_codec = ZPS_VALUES_RAW;
   code = zps_reduce(job->scratch->reduce, views, n_in, job->compute->op == ZPS_OP_MEAN ? ZPS_OP_SUM : job->compute->op,
-                    out->codec, job->out, &out->nnz, &out->len_bytes);
+                    out->codec, NULL, job->out, &out->nnz, &out->len_bytes);
   if (code != ZPS_OK) return code;
   job->z = out->nnz;
   struct zps_slice_view view = zps_compute_view(job->compute, &job->task->out, out, job->out);

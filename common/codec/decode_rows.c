@@ -1,0 +1,239 @@
+/*
+ * All partitions' rows in ascending order. Rows are taken window by window: the same few ranks of every partition,
+ * whose rows are consecutive ones in some order, are put where they belong in a window that stays in cache, and listed
+ * from there. Windows are independent of each other once all ranks are known. Few rows in many are sorted: less work
+ * than to look through windows that are nearly empty.
+ */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/codec/decode.h"
+#include "common/codec/simd.h"
+#include "common/codec/sort.h"
+
+enum {
+  BATCH = 512,
+  WINDOW_ROWS_MIN = 16384, /* about: slots of 8 bytes that fit the second-level cache beside what is read */
+  WINDOW_ROWS_MAX = 262144,
+  WINDOW_FOUND_MIN = 2048,  /* larger windows where there would be fewer rows, to have fewer beginnings */
+  ROWS_PER_FOUND_MAX = 512, /* tensor's rows for each that is found */
+  SPANS_PER_THREAD = 8,
+  THREADS_MAX = 64,
+  FOUND_PER_THREAD_MIN = 8192, /* with fewer rows one thread is done before another has begun */
+};
+
+struct merge {
+  const struct zps_partition *part;
+  const struct zps_slice_view *views;
+  uint64_t row_bytes;
+  int64_t *rows;
+  char *values;
+  uint64_t *starts; /* [n_parts]: where a partition's ranks begin */
+  uint32_t *ranks;  /* of all partitions, with ZPS_SIMD_SLACK behind each */
+  uint32_t window_ranks;
+  uint64_t n_windows;
+  unsigned n_spans;
+  atomic_uint next_span;
+  char *scratch; /* of each thread, scratch_bytes */
+  uint64_t scratch_bytes;
+};
+
+/* What one thread works with: a window, and how far it has come in each partition. */
+struct span {
+  uint64_t *slots, *bits;
+  uint32_t *listed, *places;
+};
+
+static void list_ranks(void *ctx, unsigned p) {
+  const struct merge *const merge = ctx;
+  const struct zps_slice_view *const view = &merge->views[p];
+  struct zps_rank_cursor cursor;
+  zps_rank_cursor_init(&cursor, view);
+  uint32_t *const ranks = merge->ranks + merge->starts[p];
+  while (zps_rank_cursor_read(&cursor, view->m, ranks + cursor.next, view->z - cursor.next) > 0) {
+  }
+  memset(ranks + view->z, 0, ZPS_SIMD_SLACK * sizeof *ranks);
+}
+
+/* The first place from `at` on, of `z`, whose rank is not below the limit. */
+static uint32_t find(const uint32_t *ranks, uint32_t at, uint32_t z, uint64_t limit) {
+  uint32_t step = 1;
+  while (z - at > step && ranks[at + step] < limit) step *= 2;
+  uint32_t low = at, high = z - at > step ? at + step : z;
+  while (low < high) {
+    const uint32_t middle = low + (high - low) / 2;
+    if (ranks[middle] < limit)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+/* Puts values, or (row_bytes > 8) where these are, to slots. */
+static inline __attribute__((always_inline)) void put(const uint64_t *rows, uint32_t n, uint64_t first_row,
+                                                      const char *values, uint64_t where, uint64_t row_bytes,
+                                                      const struct span *span) {
+  for (uint32_t i = 0; i < n; i++) {
+    const uint64_t slot = rows[i] - first_row;
+    span->bits[slot / 64] |= (uint64_t)1 << slot % 64;
+    if (row_bytes <= sizeof(uint64_t))
+      memcpy(&span->slots[slot], values + i * row_bytes, row_bytes);
+    else
+      span->slots[slot] = where + i;
+  }
+}
+
+/* The partition's rows whose ranks are below the limit. */
+static void fill(const struct merge *merge, uint32_t p, uint64_t limit, uint64_t first_row, const struct span *span) {
+  const struct zps_slice_view *const view = &merge->views[p];
+  const uint32_t *const ranks = merge->ranks + merge->starts[p];
+  const uint32_t end = find(ranks, span->places[p], view->z, limit);
+  uint64_t rows[BATCH + ZPS_SIMD_SLACK];
+  double room[BATCH];
+  for (uint32_t at = span->places[p], n; at < end; at += n) {
+    n = end - at < BATCH ? end - at : BATCH;
+    zps_simd()->rows_of(merge->part, p, ranks + at, n, rows);
+    const char *const values = merge->row_bytes <= sizeof *room ? zps_slice_values(view, at, n, room) : NULL;
+    if (merge->row_bytes == 4)
+      put(rows, n, first_row, values, 0, 4, span);
+    else if (merge->row_bytes <= sizeof *room)
+      put(rows, n, first_row, values, 0, merge->row_bytes, span);
+    else
+      put(rows, n, first_row, NULL, (uint64_t)p << 32 | at, merge->row_bytes, span);
+  }
+  span->places[p] = end;
+}
+
+/* Copies the rows that are listed. */
+static void take(const struct merge *merge, const struct span *span, uint32_t n, uint64_t first_row, uint64_t place) {
+  const uint64_t row_bytes = merge->row_bytes;
+  int64_t *const rows = merge->rows + place;
+  char *values = merge->values + place * row_bytes;
+  for (uint32_t i = 0; i < n; i++) rows[i] = (int64_t)(first_row + span->listed[i]);
+  if (row_bytes == 4) {
+    for (uint32_t i = 0; i < n; i++, values += 4) memcpy(values, &span->slots[span->listed[i]], 4);
+  } else if (row_bytes <= sizeof(uint64_t)) {
+    for (uint32_t i = 0; i < n; i++, values += row_bytes) memcpy(values, &span->slots[span->listed[i]], row_bytes);
+  } else {
+    for (uint32_t i = 0; i < n; i++, values += row_bytes) {
+      const uint64_t slot = span->slots[span->listed[i]];
+      const void *const from = zps_slice_values(&merge->views[slot >> 32], (uint32_t)slot, 1, values);
+      if (from != values) memcpy(values, from, row_bytes);
+    }
+  }
+}
+
+static uint64_t window_rows(const struct merge *merge) {
+  return (uint64_t)merge->window_ranks * merge->part->n_parts;
+}
+
+static void merge_windows(const struct merge *merge, const struct span *span, uint64_t first, uint64_t end) {
+  const uint32_t n_parts = merge->part->n_parts;
+  const uint64_t n_slots = window_rows(merge), n_words = (n_slots + 63) / 64;
+  uint64_t place = 0;
+  for (uint32_t p = 0; p < n_parts; p++)
+    place += span->places[p] = find(merge->ranks + merge->starts[p], 0, merge->views[p].z, first * merge->window_ranks);
+  for (uint64_t window = first; window < end; window++) {
+    for (uint32_t p = 0; p < n_parts; p++) fill(merge, p, (window + 1) * merge->window_ranks, window * n_slots, span);
+    const uint32_t n = zps_simd()->list(span->bits, (uint32_t)n_words, 0, span->listed);
+    memset(span->bits, 0, n_words * sizeof *span->bits);
+    take(merge, span, n, window * n_slots, place);
+    place += n;
+  }
+}
+
+/* Merges spans that no other thread has taken. */
+static void merge_spans(void *ctx, unsigned thread) {
+  struct merge *const merge = ctx;
+  const uint64_t n_slots = window_rows(merge), n_words = (n_slots + 63) / 64;
+  struct span span = {.slots = (uint64_t *)(void *)(merge->scratch + thread * merge->scratch_bytes)};
+  span.bits = span.slots + n_slots;
+  span.listed = (uint32_t *)(span.bits + n_words);
+  span.places = span.listed + n_slots + ZPS_SIMD_SLACK;
+  memset(span.bits, 0, n_words * sizeof *span.bits);
+  for (uint64_t i; (i = atomic_fetch_add(&merge->next_span, 1)) < merge->n_spans;)
+    merge_windows(merge, &span, merge->n_windows * i / merge->n_spans, merge->n_windows * (i + 1) / merge->n_spans);
+}
+
+/* Ranks of a window: whole blocks, so that the rows of all partitions' are consecutive. 0: these would be too many. */
+static uint32_t window_ranks_of(const struct zps_partition *part, uint64_t n_found) {
+  const uint64_t deal_rows = (uint64_t)part->n_parts << part->block_bits;
+  if (deal_rows > WINDOW_ROWS_MAX) return 0;
+  uint64_t rows = WINDOW_ROWS_MIN;
+  while (rows < WINDOW_ROWS_MAX && rows * n_found < WINDOW_FOUND_MIN * part->rows) rows *= 2;
+  const uint64_t n_deals = deal_rows < rows ? rows / deal_rows : 1;
+  return (uint32_t)(n_deals << part->block_bits);
+}
+
+static void sort_rows(const struct merge *merge, struct zps_sort_pair *pairs, uint64_t n) {
+  const struct zps_partition *const part = merge->part;
+  struct zps_sort_pair *pair = pairs;
+  for (uint32_t p = 0; p < part->n_parts; p++) {
+    const uint32_t *const ranks = merge->ranks + merge->starts[p];
+    for (uint32_t at = 0; at < merge->views[p].z; at++)
+      *pair++ = (struct zps_sort_pair){.key = zps_partition_row(part, p, ranks[at]), .value = (uint64_t)p << 32 | at};
+  }
+  zps_sort_pairs(pairs, pairs + n, n);
+  char *values = merge->values;
+  for (uint64_t i = 0; i < n; i++, values += merge->row_bytes) {
+    merge->rows[i] = (int64_t)pairs[i].key;
+    const void *const from = zps_slice_values(&merge->views[pairs[i].value >> 32], (uint32_t)pairs[i].value, 1, values);
+    if (from != values) memcpy(values, from, merge->row_bytes);
+  }
+}
+
+static zps_err_t put_in_order(struct merge *merge, struct zps_workpool *pool, uint64_t n) {
+  const struct zps_partition *const part = merge->part;
+  merge->window_ranks = window_ranks_of(part, n);
+  if (merge->window_ranks == 0 || n < part->rows / ROWS_PER_FOUND_MAX) {
+    struct zps_sort_pair *const pairs = malloc(2 * n * sizeof *pairs);
+    if (!pairs) return ZPS_ERR_NOMEM;
+    sort_rows(merge, pairs, n);
+    free(pairs);
+    return ZPS_OK;
+  }
+  const uint64_t n_slots = window_rows(merge);
+  merge->n_windows = (part->rows + n_slots - 1) / n_slots;
+  unsigned n_threads = 1 + (pool ? zps_workpool_threads(pool) : 0);
+  if (n_threads > n / FOUND_PER_THREAD_MIN) n_threads = (unsigned)(n / FOUND_PER_THREAD_MIN) + 1;
+  if (n_threads > THREADS_MAX) n_threads = THREADS_MAX;
+  merge->n_spans = n_threads > 1 ? n_threads * SPANS_PER_THREAD : 1;
+  merge->scratch_bytes = (n_slots + (n_slots + 63) / 64) * sizeof(uint64_t) +
+                         (n_slots + ZPS_SIMD_SLACK + part->n_parts) * sizeof(uint32_t);
+  merge->scratch_bytes = (merge->scratch_bytes + 63) & ~63ull;
+  merge->scratch = malloc(n_threads * merge->scratch_bytes);
+  if (!merge->scratch) return ZPS_ERR_NOMEM;
+  zps_workpool_for(pool, n_threads, merge_spans, merge);
+  free(merge->scratch);
+  return ZPS_OK;
+}
+
+zps_err_t zps_decode_rows(const struct zps_partition *part, const struct zps_slice_view *views,
+                          struct zps_workpool *pool, int64_t *rows, void *values) {
+  uint64_t n = 0;
+  for (uint32_t p = 0; p < part->n_parts; p++) n += views[p].z;
+  if (n == 0) return ZPS_OK;
+  if (n > SIZE_MAX / 2 / sizeof(struct zps_sort_pair)) return ZPS_ERR_NOMEM;
+  struct merge merge = {.part = part,
+                        .views = views,
+                        .row_bytes = views->width * (uint64_t)zps_dtype_size(views->dtype),
+                        .rows = rows,
+                        .values = values,
+                        .starts = malloc(part->n_parts * sizeof(uint64_t)),
+                        .ranks = malloc((n + (uint64_t)part->n_parts * ZPS_SIMD_SLACK) * sizeof(uint32_t))};
+  zps_err_t code = merge.starts && merge.ranks ? ZPS_OK : ZPS_ERR_NOMEM;
+  if (code == ZPS_OK) {
+    uint64_t start = 0;
+    for (uint32_t p = 0; p < part->n_parts; p++) {
+      merge.starts[p] = start;
+      start += views[p].z + (uint64_t)ZPS_SIMD_SLACK;
+    }
+    zps_workpool_for(pool, part->n_parts, list_ranks, &merge);
+    code = put_in_order(&merge, pool, n);
+  }
+  free(merge.starts);
+  free(merge.ranks);
+  return code;
+}
