@@ -7,12 +7,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
-#include "common/base/clock.h"
 #include "common/codec/decode.h"
 #include "common/codec/encode.h"
 #include "common/codec/reduce.h"
+#include "tests/bench/bench.h"
 #include "tests/bench/codec_bench.h"
 
 enum { FAILED = 1, ALIGN = 63 };
@@ -45,13 +44,8 @@ struct bench {
 };
 
 static void *need(struct bench *bench, uint64_t n, uint64_t size) {
-  void *const memory = aligned_alloc(ALIGN + 1, (n * size + ALIGN + 1) & ~(uint64_t)ALIGN);
-  if (!memory) {
-    fprintf(stderr, "codec-bench: no memory for %llu bytes\n", (unsigned long long)(n * size));
-    bench->failed = true;
-    return NULL;
-  }
-  memset(memory, 0, n * size); /* touched: page faults are not what is measured */
+  void *const memory = bench_memory("codec-bench", n, size);
+  if (!memory) bench->failed = true;
   return memory;
 }
 
@@ -116,7 +110,8 @@ static void copy_piece(void *ctx, unsigned i) {
   memcpy((char *)bench->copy + first, (const char *)bench->dense + first, bench->dense_bytes * (i + 1) / n - first);
 }
 
-static void run_memcpy(struct bench *bench) {
+static void run_memcpy(void *ctx) {
+  struct bench *const bench = ctx;
   zps_workpool_for(bench->pool, n_threads(bench), copy_piece, bench);
 }
 
@@ -156,7 +151,8 @@ static void encode(struct bench *bench, const struct zps_encode_input *input) {
   zps_workpool_for(bench->pool, bench->part.n_parts, write_part, bench);
 }
 
-static void run_encode(struct bench *bench) {
+static void run_encode(void *ctx) {
+  struct bench *const bench = ctx;
   encode(bench, &(struct zps_encode_input){.part = &bench->part,
                                            .width = bench->width,
                                            .dtype = ZPS_DTYPE_F32,
@@ -164,7 +160,8 @@ static void run_encode(struct bench *bench) {
                                            .values = bench->dense});
 }
 
-static void run_coo(struct bench *bench) {
+static void run_coo(void *ctx) {
+  struct bench *const bench = ctx;
   encode(bench, &(struct zps_encode_input){.part = &bench->part,
                                            .width = bench->width,
                                            .dtype = ZPS_DTYPE_F32,
@@ -198,7 +195,8 @@ static void sum_part(void *ctx, unsigned p) {
     bench->failed = true;
 }
 
-static void run_reduce(struct bench *bench) {
+static void run_reduce(void *ctx) {
+  struct bench *const bench = ctx;
   zps_workpool_for(bench->pool, bench->sum_part.n_parts, sum_part, bench);
 }
 
@@ -212,33 +210,25 @@ static void clear_piece(void *ctx, unsigned i) {
   zps_decode_dense_clear(bench->copy, bench->dense_bytes, i, bench->part.n_parts);
 }
 
-static void run_scatter(struct bench *bench) {
+static void run_scatter(void *ctx) {
+  struct bench *const bench = ctx;
   zps_workpool_for(bench->pool, bench->part.n_parts, clear_piece, bench);
   zps_workpool_for(bench->pool, bench->part.n_parts, scatter_part, bench);
 }
 
-static void run_rows(struct bench *bench) {
+static void run_rows(void *ctx) {
+  struct bench *const bench = ctx;
   if (zps_decode_rows(&bench->part, bench->result_views, bench->pool, bench->out_rows, bench->copy) != ZPS_OK)
     bench->failed = true;
 }
 
-/* Where all is measured with one thread: the processor's time, in which others that run on the machine do not count. */
-static uint64_t now_ns(bool one_thread) {
-  if (!one_thread) return zps_clock_ns();
-  struct timespec used;
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-  return (uint64_t)used.tv_sec * 1000000000u + (uint64_t)used.tv_nsec;
-}
-
 /* Once with one thread, then, where there are more, with all of them; the least times are kept. */
-static void take_time(struct bench *bench, struct zps_workpool *pool, void (*run)(struct bench *bench), double *one_ns,
+static void take_time(struct bench *bench, struct zps_workpool *pool, void (*run)(void *ctx), double *one_ns,
                       double *all_ns) {
   for (unsigned i = 0; i < (pool ? 2 : 1); i++) {
     double *const best_ns = i == 0 ? one_ns : all_ns;
     bench->pool = i == 0 ? NULL : pool;
-    const uint64_t start_ns = now_ns(!pool);
-    run(bench);
-    const double ns = (double)(now_ns(!pool) - start_ns);
+    const double ns = bench_time_ns(!pool, run, bench);
     if (ns < *best_ns) *best_ns = ns;
   }
   bench->pool = pool;
@@ -251,7 +241,7 @@ static void measure(struct bench *bench, struct bench_result *result) {
   for (uint32_t p = 0; p < bench->part.n_parts; p++) n_result += (uint64_t)bench->results[p].nnz * bench->width;
   const struct {
     enum bench_stage stage;
-    void (*run)(struct bench *bench);
+    void (*run)(void *ctx);
     uint64_t n_values;
   } stages[] = {{BENCH_ENCODE, run_encode, n_dense},
                 {BENCH_COO, run_coo, n_coo},

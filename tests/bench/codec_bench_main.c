@@ -5,9 +5,8 @@
 
 #include "common/base/config.h"
 #include "common/codec/codec_choice.h"
+#include "tests/bench/bench.h"
 #include "tests/bench/codec_bench.h"
-
-enum { LIST_MAX = 32 };
 
 static const char *const stage_names[N_BENCH_STAGES] = {
     [BENCH_ENCODE] = "encode",   [BENCH_COO] = "coo",   [BENCH_REDUCE] = "reduce",
@@ -120,40 +119,6 @@ static const struct zps_opt_table table = {.program = "codec-bench",
                                            .opts = opts,
                                            .config_size = sizeof(struct options)};
 
-static bool parse_numbers(const char *option, const char *list, double min, double max, double *numbers,
-                          unsigned *n_p) {
-  char *end;
-  *n_p = 0;
-  for (const char *at = list;; at = end + 1) {
-    const double number = strtod(at, &end);
-    if (end == at || (*end != ',' && *end != '\0') || !(number >= min && number <= max) || *n_p == LIST_MAX) {
-      fprintf(stderr, "codec-bench: --%s %s: must be up to %d numbers from %g to %g with commas between\n", option,
-              list, LIST_MAX, min, max);
-      return false;
-    }
-    numbers[(*n_p)++] = number;
-    if (*end == '\0') return true;
-  }
-}
-
-static bool parse_stages(const char *list, unsigned *stages_p) {
-  *stages_p = 0;
-  for (const char *at = list; *at;) {
-    const size_t len = strcspn(at, ",");
-    unsigned stage = 0;
-    while (stage < N_BENCH_STAGES && !(strlen(stage_names[stage]) == len && strncmp(at, stage_names[stage], len) == 0))
-      stage++;
-    if (stage == N_BENCH_STAGES) {
-      fprintf(stderr,
-              "codec-bench: --stage %s: must be of encode, coo, reduce, scatter and rows, with commas between\n", list);
-      return false;
-    }
-    *stages_p |= 1u << stage;
-    at += len + (at[len] == ',');
-  }
-  return true;
-}
-
 static bool parse_codec(const char *option, const char *name, enum zps_codec *codec_p) {
   for (enum zps_codec codec = 0; strcmp(zps_codec_name(codec), "?") != 0; codec++) {
     if (strcmp(zps_codec_name(codec), name) != 0) continue;
@@ -216,12 +181,14 @@ static void print(const struct options *options, uint32_t width, double density,
 }
 
 static int run(struct options *options) {
-  double widths[LIST_MAX], densities[LIST_MAX];
+  double widths[BENCH_LIST_MAX], densities[BENCH_LIST_MAX];
   unsigned n_widths, n_densities;
   struct zps_workpool *pool = NULL;
-  if (!parse_numbers("width", options->widths, 1, 1 << 20, widths, &n_widths) ||
-      !parse_numbers("density", options->densities, 1e-9, 1, densities, &n_densities) ||
-      !parse_stages(options->stages, &options->bench.stages) || !parse_codecs(options->codec, &options->bench.codecs) ||
+  if (!bench_parse_numbers("codec-bench", "width", options->widths, 1, 1 << 20, widths, &n_widths) ||
+      !bench_parse_numbers("codec-bench", "density", options->densities, 1e-9, 1, densities, &n_densities) ||
+      !bench_parse_names("codec-bench", "stage", options->stages, stage_names, N_BENCH_STAGES,
+                         &options->bench.stages) ||
+      !parse_codecs(options->codec, &options->bench.codecs) ||
       !parse_codec("sum-codec", options->sum_codec, &options->bench.sum_codec))
     return EXIT_FAILURE;
   if (options->threads > 1 && zps_workpool_create((unsigned)options->threads - 1, "bench", &pool) != ZPS_OK) {
