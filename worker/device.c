@@ -56,6 +56,7 @@ zps_err_t zps_worker_device_get(struct zenps_job *job, int index, struct zps_wor
   } else if (!device) {
     code = zps_worker_device_open(job->options.device_library, index, &device, error);
     if (code == ZPS_OK) job->device = device;
+    if (code == ZPS_OK && job->membership.job_id != 0) zps_membership_memory(&job->membership, ZPS_MEMORY_PATH_STAGED);
   } else if (index >= 0 && index != device->index) {
     code = zps_fail(error, ZPS_ERR_UNSUPPORTED,
                     "memory of GPU %d: this process's gradients are on GPU %d; start one "

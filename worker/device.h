@@ -10,6 +10,9 @@
 #include "worker/stage.h"
 #include "zenps/zenps.h"
 
+/* How the fabric gets at device memory, as the coordinator is told. */
+#define ZPS_MEMORY_PATH_STAGED "staged"
+
 struct zps_worker_device {
   struct zps_device *device;
   int index;

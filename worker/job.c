@@ -127,6 +127,7 @@ static zps_err_t job_open(struct zenps_job *job, struct zps_error *error) {
                fabric->provider, fabric->domain, fabric->address);
   err = zps_membership_open(&job->membership, &job->options, fabric, &handler, &job->join, error);
   if (err == ZPS_OK) err = zps_plane_connect(&job->plane, &job->join, (uint32_t)job->options.rank, error);
+  if (err == ZPS_OK && job->device) zps_membership_memory(&job->membership, ZPS_MEMORY_PATH_STAGED);
   if (err != ZPS_OK) {
     zps_membership_leave(&job->membership);
     zps_membership_close(&job->membership);

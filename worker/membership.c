@@ -280,6 +280,16 @@ zps_err_t zps_membership_report(struct zps_membership *membership, uint32_t tens
   return params ? zps_client_notify(membership->client, "tensor.report", params) : ZPS_ERR_NOMEM;
 }
 
+/* ------------------------------------------------------------ memory */
+
+void zps_membership_memory(struct zps_membership *membership, const char *memory) {
+  if (membership->lost) return;
+  zps_json *params = zps_json_set_hex(zps_json_object(), "job_id", membership->job_id);
+  params = zps_json_set_str(params, "memory", memory);
+  if (!params || zps_client_notify(membership->client, "job.memory", params) != ZPS_OK)
+    zps_log_info("the coordinator was not told of memory %s", memory);
+}
+
 /* ------------------------------------------------------------ leave */
 
 void zps_membership_leave(struct zps_membership *membership) {

@@ -85,6 +85,8 @@ zps_err_t zps_membership_linked(struct zps_membership *membership, uint64_t time
 /* Asks for the scheme of a step, and tells of the rounds before it (tensor.report). */
 zps_err_t zps_membership_report(struct zps_membership *membership, uint32_t tensor,
                                 const struct zps_plan_report *report) ZPS_MUSTCHECK;
+/* Says how the fabric gets at this rank's gradients (job.memory). */
+void zps_membership_memory(struct zps_membership *membership, const char *memory);
 /* Says goodbye. */
 void zps_membership_leave(struct zps_membership *membership);
 void zps_membership_close(struct zps_membership *membership);

@@ -1,5 +1,6 @@
 #include <stdlib.h>
 
+#include "common/base/clock.h"
 #include "worker/device.h"
 #include "worker/plane.h"
 #include "worker/request.h"
@@ -180,6 +181,7 @@ void zps_device_round_fini(struct zps_worker_round *round) {
   if (!round->device) return;
   struct zps_device *const device = round->device->device;
   const struct zps_device_ops *const ops = device->ops;
+  (void)!zps_stage_idle(round->device->in_stage, ZPS_NEVER, NULL);
   if (push->is_pending) (void)!ops->event_sync(device, push->event, NULL);
   if (pull->is_pending) (void)!ops->event_sync(device, pull->event, NULL);
   if (push->encoder) ops->encoder_destroy(push->encoder);

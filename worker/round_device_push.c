@@ -85,8 +85,10 @@ static zps_err_t encode(struct zps_worker_round *round, struct zps_error *error)
   }
   push->slices_bytes = at;
   if (at == 0) return ZPS_OK;
-  zps_err_t code =
-      zps_worker_device_grow(round->device, ZPS_MEMORY_DEVICE, &push->slices, &push->slices_cap, at, error);
+  zps_err_t code = ZPS_OK;
+  if (at > push->slices_cap) code = zps_stage_idle(round->device->in_stage, round->deadline_ns, error);
+  if (code == ZPS_OK)
+    code = zps_worker_device_grow(round->device, ZPS_MEMORY_DEVICE, &push->slices, &push->slices_cap, at, error);
   for (uint32_t p = 0; code == ZPS_OK && p < n_parts; p++)
     push->outs[p] = round->parts[p].push_bytes ? (char *)push->slices + push->offsets[p] : NULL;
   if (code == ZPS_OK) code = ops->encoder_write(push->encoder, push->outs, round->in.stream, error);

@@ -85,6 +85,12 @@ static zps_err_t settle(const struct zps_stage *stage, struct buffer *buffer, ui
   return code;
 }
 
+zps_err_t zps_stage_idle(struct zps_stage *stage, uint64_t deadline_ns, struct zps_error *error) {
+  zps_err_t code = ZPS_OK;
+  for (unsigned i = 0; i < 2 && code == ZPS_OK; i++) code = settle(stage, &stage->buffers[i], deadline_ns, error);
+  return code;
+}
+
 /* Submits a copy and the event behind it. */
 static zps_err_t submit(const struct zps_stage *stage, struct buffer *buffer, void *to, const void *from,
                         size_t len_bytes, zps_stream_t stream, struct zps_error *error) {

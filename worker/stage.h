@@ -32,6 +32,9 @@ zps_err_t zps_stage_read(struct zps_stage *stage, const struct zps_stage_source 
 zps_err_t zps_stage_write(struct zps_stage *stage, void *to_on_device, const void *from, size_t len_bytes,
                           zps_stream_t stream, uint64_t deadline_ns, struct zps_error *error) ZPS_MUSTCHECK;
 
+/* Waits until the device is through with all copies so far: before memory that was read ahead is freed. */
+zps_err_t zps_stage_idle(struct zps_stage *stage, uint64_t deadline_ns, struct zps_error *error) ZPS_MUSTCHECK;
+
 /* Waits until the stream got to where the event was recorded: ZPS_ERR_TIMEOUT when it does not until the deadline. */
 zps_err_t zps_stage_wait(struct zps_device *device, struct zps_event *event, uint64_t deadline_ns,
                          struct zps_error *error) ZPS_MUSTCHECK;

@@ -90,6 +90,20 @@ static zps_err_t join_fits(const struct zps_members *members, const struct zps_m
   return ZPS_OK;
 }
 
+static const char *const memory_names[] = {"host", "staged", "hmem", "dmabuf"};
+
+zps_err_t zps_members_memory(struct zps_member_client *client, uint64_t job_id, const char *name,
+                             struct zps_error *error) {
+  const zps_err_t err = zps_members_running(client->job, job_id, error);
+  if (err) return err;
+  for (size_t i = 0; i < sizeof memory_names / sizeof memory_names[0]; i++) {
+    if (strcmp(name, memory_names[i]) != 0) continue;
+    client->job->ranks[client->rank]->memory = memory_names[i];
+    return ZPS_OK;
+  }
+  return zps_fail(error, ZPS_ERR_PROTOCOL, "memory '%.40s' is none of host, staged, hmem and dmabuf", name);
+}
+
 zps_err_t zps_members_join(struct zps_members *members, struct zps_member_client *client,
                            const struct zps_join_spec *spec, void *token, uint64_t now_ns, struct zps_error *error) {
   zps_err_t err = join_check(members, client, spec, error);
@@ -115,6 +129,7 @@ zps_err_t zps_members_join(struct zps_members *members, struct zps_member_client
   strcpy(rank->host, spec->host);
   if (spec->rack) strcpy(rank->rack, spec->rack);
   rank->fabric = *spec->fabric;
+  rank->memory = memory_names[0];
   rank->timeout_ms = spec->timeout_ms;
   rank->deadline_ns = now_ns + spec->timeout_ms * ZPS_NS_PER_MS;
   rank->token = token;

@@ -47,6 +47,7 @@ struct zps_member_rank {
   uint32_t rank, pid;
   char host[ZPS_NAME_MAX + 1], rack[ZPS_NAME_MAX + 1]; /* rack: empty where nobody said */
   struct zps_net_info fabric;
+  const char *memory; /* where its gradients are and how they reach the fabric: one of zps_members_memory()'s names */
   uint64_t deadline_ns, timeout_ms; /* JOINING */
   void *token;                      /* JOINING: the join request */
   struct zps_member_client *client; /* JOINING, IN */
@@ -189,6 +190,10 @@ struct zps_plan_told {
 };
 /* A rank asks. Where the step is not fixed yet, it and what follows is, and all ranks of the job are told; else this
  * one is told all runs. */
+/* A rank's gradients are in memory that the fabric gets at in the way named: "host", which all begin with; of a GPU "staged"
+ * (copied through host memory), "hmem" or "dmabuf" (read and written by the fabric). */
+zps_err_t zps_members_memory(struct zps_member_client *client, uint64_t job_id, const char *name,
+                             struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_members_plan(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
                            uint32_t tensor, const struct zps_plan_told *told, struct zps_error *error) ZPS_MUSTCHECK;
 /* The scheme that the last steps fixed are to run under. */

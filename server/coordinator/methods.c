@@ -251,6 +251,14 @@ static void tensor_report(struct zps_coordinator_conn *conn, const zps_json *par
   if (err) zps_log_info("%s: tensor.report is left out: %s", zps_rpc_conn_peer(conn->rpc), error.text);
 }
 
+static void job_memory(struct zps_coordinator_conn *conn, const zps_json *params) {
+  uint64_t job_id = 0;
+  struct zps_error error;
+  zps_err_t err = zps_json_get_hex(params, "job_id", &job_id, &error);
+  if (!err) err = zps_members_memory(&conn->client, job_id, zps_json_opt_str(params, "memory", ""), &error);
+  if (err) zps_log_info("%s: job.memory is left out: %s", zps_rpc_conn_peer(conn->rpc), error.text);
+}
+
 static void status(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request) {
   (void)params;
   answer_table(request, zps_coordinator_status(conn->coordinator));
@@ -303,9 +311,13 @@ void zps_coordinator_message(void *ctx, struct zps_rpc_conn *rpc, const char *me
   if (!request) { /* heartbeats: that something came is all they say */
     if (!conn || conn->role == ZPS_CONN_CTL) return;
     zps_coordinator_watch(conn);
-    if (conn->role != ZPS_CONN_WORKER || strcmp(method, "tensor.report") != 0) return;
+    const bool is_report = strcmp(method, "tensor.report") == 0;
+    if (conn->role != ZPS_CONN_WORKER || (!is_report && strcmp(method, "job.memory") != 0)) return;
     zps_coordinator_enter(coordinator);
-    tensor_report(conn, params);
+    if (is_report)
+      tensor_report(conn, params);
+    else
+      job_memory(conn, params);
     zps_coordinator_leave(coordinator);
     return;
   }

@@ -81,6 +81,7 @@ zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator) {
       row = zps_json_set_u64(row, "rank", r);
       row = zps_json_set_str(row, "state", zps_rank_state_name(rank->state));
       row = set_place(row, rank->host, rank->pid, &rank->fabric);
+      row = zps_json_set_str(row, "memory", rank->memory);
       ranks = zps_json_append(ranks, set_silence(row, rank->client));
     }
   }

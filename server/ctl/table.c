@@ -55,6 +55,7 @@ static const struct view views[] = {
       {"pid", "PID", PLAIN},
       {"provider", "PROVIDER", PLAIN},
       {"address", "ADDRESS", PLAIN},
+      {"memory", "MEMORY", PLAIN},
       {"silent_ms", "SILENT/ms", PLAIN}}},
     {"jobs",
      "jobs",

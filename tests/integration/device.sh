@@ -15,4 +15,5 @@ if [ -e "$build/.libs/libzenps_emu.so" ]; then
 else
   echo "# no C++17 compiler: only what a host without a device does is tested"
 fi
+export ZENPSCTL="$build/zenpsctl"
 "$build/tests/integration/device_test" "$@"

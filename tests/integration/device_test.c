@@ -390,6 +390,52 @@ static void test_device_failures(void **state) {
   ranks_run(cluster_shared(), 2, failures, NULL, 0);
 }
 
+/* ------------------------------------------------------------ what the coordinator shows */
+
+/* Whether its table of this job's ranks says of each what is wanted, within a while. */
+static void expect_members(const struct rank *rank, const char *const *wanted) {
+  const uint64_t until = now_ms() + 10000;
+  char command[800], line[2048];
+  snprintf(command, sizeof command, "%s --endpoint %s members", getenv("ZENPSCTL"), rank->cluster->address);
+  for (int n_right = 0; n_right < rank->world;) {
+    CHECK(now_ms() < until);
+    n_right = 0;
+    FILE *in = popen(command, "r");
+    CHECK(in != NULL);
+    while (fgets(line, sizeof line, in)) {
+      char *rest = line, *const name = strtok_r(line, " ", &rest), *const number = strtok_r(NULL, " ", &rest);
+      if (!name || !number || strcmp(name, rank->job) != 0) continue;
+      const char *const path = wanted[atoi(number)];
+      for (char *cell; (cell = strtok_r(NULL, " ", &rest)) != NULL;) n_right += strcmp(cell, path) == 0;
+    }
+    pclose(in);
+  }
+}
+
+/* Rank 0 has no device, rank 1 opens one with its first gradient there, rank 2 from the beginning. */
+static void shown(struct rank *rank) {
+  static const char *const before[] = {"host", "host", "staged"}, *const after[] = {"host", "staged", "staged"};
+  const struct device_case is = {.spec = {.rows = 200, .width = 1, .dtype = ZENPS_F32, .density = 0.5}};
+  const struct device_case on_host = {.spec = is.spec, .in_on_host = true, .out_on_host = true};
+  struct gpu gpu;
+  gpu_open(&gpu);
+  if (rank->rank == 2) setenv("ZENPS_DEVICE", "0", 1);
+  rank_open(rank);
+  zenps_tensor_t *const tensor = tensor_open(rank, "t", &is.spec), *const twin = tensor_open(rank, "twin", &is.spec);
+  if (rank->rank == 0) expect_members(rank, before);
+  CHECK_OK(zenps_barrier(rank->zenps));
+  device_step(&gpu, tensor, twin, rank->rank == 0 ? &on_host : &is, rank, 0);
+  if (rank->rank == 0) expect_members(rank, after);
+  CHECK_OK(zenps_barrier(rank->zenps));
+  rank_close(rank);
+  gpu_close(&gpu);
+}
+
+static void test_device_members(void **state) {
+  (void)state;
+  ranks_run(cluster_shared(), 3, shown, NULL, 0);
+}
+
 /* ------------------------------------------------------------ hosts without CUDA */
 
 static void no_library(struct rank *rank) {
@@ -431,11 +477,11 @@ static void test_no_device_library(void **state) {
 
 int main(int argc, char **argv) {
   const struct CMUnitTest no_device[] = {cmocka_unit_test(test_no_device_library)};
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_device_layouts),   cmocka_unit_test(test_device_bulk),
-                                     cmocka_unit_test(test_device_mixed),     cmocka_unit_test(test_device_empty),
-                                     cmocka_unit_test(test_device_values),    cmocka_unit_test(test_device_flights),
-                                     cmocka_unit_test(test_device_refusals),  cmocka_unit_test(test_device_failures),
-                                     cmocka_unit_test(test_no_device_library)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_device_layouts),  cmocka_unit_test(test_device_bulk),
+                                     cmocka_unit_test(test_device_mixed),    cmocka_unit_test(test_device_empty),
+                                     cmocka_unit_test(test_device_values),   cmocka_unit_test(test_device_flights),
+                                     cmocka_unit_test(test_device_refusals), cmocka_unit_test(test_device_failures),
+                                     cmocka_unit_test(test_device_members),  cmocka_unit_test(test_no_device_library)};
   if (argc > 1) cmocka_set_test_filter(argv[1]);
   const int failed = getenv("ZENPS_DEVICE_LIBRARY") ? cmocka_run_group_tests_name("device", tests, NULL, NULL)
                                                     : cmocka_run_group_tests_name("device", no_device, NULL, NULL);
