@@ -254,6 +254,7 @@ static void act(struct zps_worker_round *round, const struct zps_scheme_action *
     default: /* COMPLETE */
       if (round->scheme->code != ZPS_ERR_TIMEOUT) zps_exchange_explain(round);
       zps_plane_forget_waiting(round->plane, round);
+      if (round->scheme->state == ZPS_SCHEME_FAILED) zps_exchange_serve_give_up(exchange);
       pass_turn(exchange);
       break;
   }

@@ -6,7 +6,7 @@
  * them. What a peer was told to read stays until the round is released: when all who were told have said DONE.
  *
  * exchange.c: life; exchange_run.c: instructions; exchange_memory.c: streams; exchange_io.c: messages in and out;
- * exchange_result.c: what becomes of RESULT; exchange_end.c: failures, and who is to blame.
+ * exchange_result.c: what becomes of RESULT; exchange_serve.c: of SERVE; exchange_end.c: failures, and who is to blame.
  */
 #ifndef ZPS_WORKER_EXCHANGE_H
 #define ZPS_WORKER_EXCHANGE_H
@@ -45,13 +45,24 @@ struct zps_exchange_task {
   struct zps_compute_task compute;
   struct zps_compute_in *ins;
   uint32_t cap_ins;
-  struct zps_exchange_mem *mem; /* for the output */
+  uint64_t need_bytes;          /* for the output, */
+  struct zps_exchange_mem *mem; /* which lies here */
   void *out;
   struct zps_compute_out what;
   struct zps_slice slice; /* RECV: as announced; inline bytes are in the arena */
   struct zps_slice_view view;
   struct zps_bulk_read read;
   struct zps_exchange_task *next_free, *next_hungry, *next;
+};
+
+/* The round over servers that a SERVE is, while it is being carried out; a program has one at most. */
+struct zps_exchange_serve {
+  struct zps_exchange_task *task;
+  bool in_flight;
+  zenps_grad_t in, out;
+  int64_t *rows; /* what is pushed */
+  void *values;
+  struct zenps_request *request;
 };
 
 struct zps_exchange_peer {
@@ -72,6 +83,7 @@ struct zps_exchange {
   struct zps_compute compute;
   struct zps_own_input input;
   struct zps_worker_task scan, finish;
+  struct zps_exchange_serve serve;
   struct zps_exchange_peer *peers; /* per rank */
 
   struct zps_exchange_stream *streams;  /* per stream */
@@ -114,6 +126,10 @@ void zps_exchange_carried_out(struct zps_exchange *exchange, uint32_t instr);
 void zps_exchange_set_stream(struct zps_exchange *exchange, uint32_t instr, const struct zps_slice_view *view,
                              struct zps_exchange_mem *mem);
 struct zps_compute_in zps_exchange_in(const struct zps_exchange *exchange, uint32_t stream);
+/* The task's output is at task->out, as task->what says. */
+void zps_exchange_computed(struct zps_exchange_task *task);
+/* Fails the round: there is none for this instruction. */
+void zps_exchange_no_memory(struct zps_exchange *exchange, uint32_t instr);
 
 /* exchange_memory.c */
 struct zps_exchange_task *zps_exchange_task_get(struct zps_exchange *exchange, uint32_t instr);
@@ -142,6 +158,15 @@ void zps_exchange_result(struct zps_exchange *exchange, uint32_t instr);
 void zps_exchange_results_put_off(struct zps_exchange *exchange);
 void zps_exchange_finish(struct zps_exchange *exchange); /* all is carried out */
 void zps_exchange_result_init(struct zps_exchange *exchange);
+
+/* exchange_serve.c */
+void zps_exchange_serve(struct zps_exchange_task *task);        /* a SERVE is due; its inputs are filled in */
+void zps_exchange_serve_encode(struct zps_exchange_task *task); /* the memory for its output is there */
+/* The round has failed: so shall the one within. */
+void zps_exchange_serve_give_up(struct zps_exchange *exchange);
+void zps_exchange_serve_free(struct zps_exchange_serve *serve); /* nothing of it is in flight */
+/* Servers may be waiting for this rank. */
+bool zps_exchange_serve_awaits(const struct zps_exchange *exchange, uint32_t rank);
 
 /* exchange_end.c */
 bool zps_exchange_known(const struct zps_worker_round *round);

@@ -37,7 +37,7 @@ bool zps_exchange_known(const struct zps_worker_round *round) {
 
 static bool awaits(const struct zps_exchange *exchange, uint32_t rank) {
   if (rank == exchange->round->plane->rank) return false;
-  return !exchange->launched || zps_run_waits_for(&exchange->run, rank);
+  return !exchange->launched || zps_run_waits_for(&exchange->run, rank) || zps_exchange_serve_awaits(exchange, rank);
 }
 
 void zps_exchange_name_awaited(const struct zps_exchange *exchange, struct zps_frame_abort *abort) {

@@ -93,16 +93,9 @@ static zps_err_t get(struct zps_exchange_task *task, uint64_t len) {
   return ZPS_OK;
 }
 
-/* What a waiting task needs; RECVs that are read wait, too. */
-static uint64_t need_of(const struct zps_exchange_task *task) {
-  const struct zps_exchange *exchange = task->exchange;
-  return exchange->program.instrs[task->instr].type == ZPS_INSTR_RECV
-             ? task->slice.len_bytes
-             : zps_compute_bound(&exchange->compute, &task->compute);
-}
-
 zps_err_t zps_exchange_get_memory(struct zps_exchange_task *task, uint64_t len) {
   struct zps_exchange *exchange = task->exchange;
+  task->need_bytes = len;
   const zps_err_t err = get(task, len);
   if (err != ZPS_ERR_AGAIN) return err;
   task->next_hungry = NULL;
@@ -116,7 +109,7 @@ zps_err_t zps_exchange_take_memory(struct zps_worker_round *round) {
   struct zps_exchange *exchange = round->exchange;
   while (exchange->hungry) {
     struct zps_exchange_task *task = exchange->hungry;
-    const zps_err_t err = get(task, need_of(task));
+    const zps_err_t err = get(task, task->need_bytes);
     if (err != ZPS_OK) return err;
     exchange->hungry = task->next_hungry;
     if (!exchange->hungry) exchange->hungry_tail = &exchange->hungry;
@@ -127,6 +120,7 @@ zps_err_t zps_exchange_take_memory(struct zps_worker_round *round) {
 }
 
 void zps_exchange_free_all(struct zps_exchange *exchange) {
+  zps_exchange_serve_free(&exchange->serve);
   exchange->free_tasks = NULL;
   for (struct zps_exchange_task *task = exchange->tasks; task; task = task->next) zps_exchange_task_put(task);
   exchange->free_mems = NULL;

@@ -67,28 +67,15 @@ void zps_exchange_carried_out(struct zps_exchange *exchange, uint32_t i) {
 
 /* ------------------------------------------------------------ computing */
 
-static struct zps_compute_scratch *scratch_pop(struct zps_plane *plane) {
-  pthread_mutex_lock(&plane->scratch_lock);
-  struct zps_compute_scratch *scratch = plane->scratches[--plane->n_scratches];
-  pthread_mutex_unlock(&plane->scratch_lock);
-  return scratch;
-}
-
-static void scratch_push(struct zps_plane *plane, struct zps_compute_scratch *scratch) {
-  pthread_mutex_lock(&plane->scratch_lock);
-  plane->scratches[plane->n_scratches++] = scratch;
-  pthread_mutex_unlock(&plane->scratch_lock);
-}
-
 static zps_err_t compute(struct zps_exchange_task *task) {
   struct zps_exchange *exchange = task->exchange;
-  struct zps_compute_scratch *scratch = scratch_pop(exchange->round->plane);
+  struct zps_compute_scratch *scratch = zps_plane_scratch_get(exchange->round->plane);
   const zps_err_t err = zps_compute_run(&exchange->compute, scratch, &task->compute, task->out, &task->what);
-  scratch_push(exchange->round->plane, scratch);
+  zps_plane_scratch_put(exchange->round->plane, scratch);
   return err;
 }
 
-static void computed(struct zps_exchange_task *task) {
+void zps_exchange_computed(struct zps_exchange_task *task) {
   struct zps_exchange *exchange = task->exchange;
   const struct zps_slice_view view = zps_compute_view(&exchange->compute, &task->compute.out, &task->what, task->out);
   zps_exchange_set_stream(exchange, task->instr, &view, task->mem);
@@ -108,7 +95,7 @@ static void compute_run(struct zps_worker_task *work) {
 static void compute_done(struct zps_worker_task *work) {
   struct zps_exchange_task *task = zps_owner_of(work, struct zps_exchange_task, task);
   if (zps_scheme_over(work->round->scheme)) return;
-  computed(task);
+  zps_exchange_computed(task);
   zps_exchange_advance(work->round->exchange);
 }
 
@@ -129,6 +116,10 @@ void zps_exchange_start_task(struct zps_exchange_task *task) {
     zps_exchange_read(task);
     return;
   }
+  if (exchange->program.instrs[task->instr].type == ZPS_INSTR_SERVE) {
+    zps_exchange_serve_encode(task);
+    return;
+  }
   task->compute.doubles = exchange->program.doubles;
   if (!on_the_spot(task)) {
     task->task.run = compute_run;
@@ -138,7 +129,7 @@ void zps_exchange_start_task(struct zps_exchange_task *task) {
   }
   const zps_err_t err = compute(task);
   if (err == ZPS_OK) {
-    computed(task);
+    zps_exchange_computed(task);
     zps_worker_round_touch(exchange->round);
   } else {
     zps_worker_round_fail(exchange->round, err, "%s: %s", zps_instr_name(task->compute.instr.type), zps_err_str(err));
@@ -158,7 +149,7 @@ static bool fill_ins(struct zps_exchange_task *task) {
   return true;
 }
 
-static void no_memory(struct zps_exchange *exchange, uint32_t instr) {
+void zps_exchange_no_memory(struct zps_exchange *exchange, uint32_t instr) {
   const struct zps_plane *plane = exchange->round->plane;
   zps_worker_round_fail(exchange->round, ZPS_ERR_NOMEM,
                         "no memory for a %s: of registered memory, %" PRIu64 " bytes are in use of %" PRIu64
@@ -170,13 +161,15 @@ static void no_memory(struct zps_exchange *exchange, uint32_t instr) {
 static void start_compute(struct zps_exchange *exchange, uint32_t i) {
   struct zps_exchange_task *task = zps_exchange_task_get(exchange, i);
   if (!task) {
-    no_memory(exchange, i);
+    zps_exchange_no_memory(exchange, i);
     return;
   }
   task->compute = zps_compute_task_of(&exchange->program, i);
   struct zps_slice_view view;
   if (!fill_ins(task)) {
-    no_memory(exchange, i);
+    zps_exchange_no_memory(exchange, i);
+  } else if (task->compute.instr.type == ZPS_INSTR_SERVE) {
+    zps_exchange_serve(task);
   } else if (zps_compute_alias(&task->compute, &view)) {
     struct zps_exchange_mem *mem = exchange->streams[*zps_instr_ins(&exchange->program, &task->compute.instr)].mem;
     if (mem) mem->refs++;
@@ -188,7 +181,7 @@ static void start_compute(struct zps_exchange *exchange, uint32_t i) {
     if (err == ZPS_OK) {
       zps_exchange_start_task(task);
     } else if (err != ZPS_ERR_AGAIN) {
-      no_memory(exchange, i);
+      zps_exchange_no_memory(exchange, i);
     }
   }
 }

@@ -209,6 +209,11 @@ zps_err_t zps_membership_register(struct zps_membership *membership, const struc
   params = zps_json_set_str(params, "codec", zps_codec_policy_name(ask->codec));
   params = zps_json_set_str(params, "values", zps_values_name(ask->value_codec));
   params = zps_json_set_str(params, "scheme", ask->scheme);
+  if (ask->n_ranks > 0) {
+    zps_json *ranks = zps_json_array();
+    for (uint32_t i = 0; i < ask->n_ranks; i++) ranks = zps_json_append_u64(ranks, ask->ranks[i]);
+    params = zps_json_set(params, "ranks", ranks);
+  }
   if (ask->block_bits >= 0) params = zps_json_set_u64(params, "block_bits", (uint64_t)ask->block_bits);
   zps_json *result = NULL;
   zps_err_t err = zps_client_call(membership->client, "tensor.register", params, timeout_ms, &result, error);

@@ -60,7 +60,9 @@ struct zps_tensor_ask {
   int block_bits;
   enum zps_codec_policy codec;
   enum zps_value_codec value_codec;
-  const char *scheme; /* with its options; the same on all ranks */
+  const char *scheme;    /* with its options; the same on all ranks */
+  const uint32_t *ranks; /* n_ranks: those that push it, where not all do; 0: all */
+  uint32_t n_ranks;
 };
 
 struct zps_tensor_answer {

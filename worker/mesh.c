@@ -50,6 +50,19 @@ void zps_plane_scratches_fini(struct zps_plane *plane) {
   plane->scratches = NULL;
 }
 
+struct zps_compute_scratch *zps_plane_scratch_get(struct zps_plane *plane) {
+  pthread_mutex_lock(&plane->scratch_lock);
+  struct zps_compute_scratch *scratch = plane->scratches[--plane->n_scratches];
+  pthread_mutex_unlock(&plane->scratch_lock);
+  return scratch;
+}
+
+void zps_plane_scratch_put(struct zps_plane *plane, struct zps_compute_scratch *scratch) {
+  pthread_mutex_lock(&plane->scratch_lock);
+  plane->scratches[plane->n_scratches++] = scratch;
+  pthread_mutex_unlock(&plane->scratch_lock);
+}
+
 static void link_run(struct zps_command *command, void *handler_ctx) {
   struct link_command *link = (struct link_command *)command;
   const struct zps_join_peers *peers = link->peers;

@@ -103,6 +103,9 @@ void zps_plane_rank_lost(struct zps_plane *plane, uint32_t rank, const char *why
 zps_err_t zps_plane_remote_connect(struct zps_plane *plane, struct zps_remote *remote, const void *addr,
                                    size_t addr_len, struct zps_error *error) ZPS_MUSTCHECK;
 void zps_plane_scratches_fini(struct zps_plane *plane);
+/* One for the thread that calls, until it is put back; once ranks are linked. */
+struct zps_compute_scratch *zps_plane_scratch_get(struct zps_plane *plane);
+void zps_plane_scratch_put(struct zps_plane *plane, struct zps_compute_scratch *scratch);
 /* Frames of other ranks: mesh.c. */
 void zps_plane_rank_frame(struct zps_plane *plane, struct zps_remote *rank, const struct zps_frame *frame);
 struct zps_engine_handler zps_plane_handler(struct zps_plane *plane);

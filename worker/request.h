@@ -19,6 +19,9 @@ struct zenps_request {
   struct zps_worker_device *device; /* of those in its memory: */
   void *rows_on_device, *values_on_device;
   uint32_t *sent, *in_union; /* per partition */
+  /* The library's own: nobody waits for it; called on the engine thread when it is done. Else NULL. */
+  void (*then)(struct zenps_request *request, const struct zps_worker_round *round);
+  void *then_ctx;
 };
 
 zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_request **request_p) ZPS_MUSTCHECK;

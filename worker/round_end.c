@@ -118,10 +118,11 @@ void zps_worker_round_finish(struct zps_worker_round *round, uint64_t now_ns) {
   if (ok && round->tensor->automatic) zps_automatic_round_done(round->tensor->automatic, round->tensor, &round->stats);
   round->serving = ok && !round->ops->quiet(round);
   job->n_serving += round->serving;
-  zps_worker_request_signal(job);
+  if (!request->then) zps_worker_request_signal(job);
   pthread_mutex_unlock(&job->lock);
   round->rows = NULL;
   round->row_values = NULL;
   round->request = NULL;
   round->finished = true;
+  if (request->then) request->then(request, round);
 }

@@ -9,10 +9,11 @@
 #include "common/base/clock.h"
 #include "worker/automatic.h"
 #include "worker/round.h"
+#include "worker/schemes/parts.h"
 
 #define NAMES                                                                                                  \
   "balanced sparse-ps dense-ps omnireduce recursive-doubling split-allgather dsar agsparse ring rabenseifner " \
-  "two-level blueconnect oktopk gtopk topka topkdsa gaussiank hierarchical"
+  "two-level blueconnect oktopk gtopk topka topkdsa gaussiank hierarchical hierarchical:NAME"
 
 #define CHUNK_BYTES (1u << 20)
 #define CHUNKS_MAX 64u
@@ -22,7 +23,7 @@
 static void set_text(struct zps_scheme_ask *ask) {
   const struct zps_peer_plan *plan = &ask->plan;
   char *text = ask->text;
-  snprintf(text, sizeof ask->text, "%s", ask->scheme ? ask->scheme->name : ask->served->name);
+  snprintf(text, sizeof ask->text, "%s", ask->name);
   if (ask->served && ask->served->blocks) /* what servers see of the tensor does not say it */
     zps_worker_say(text, sizeof ask->text, " of %" PRIu64 "x%" PRIu32, plan->rows, plan->width);
   if (plan->k) zps_worker_say(text, sizeof ask->text, " k=%" PRIu64, plan->k);
@@ -30,6 +31,58 @@ static void set_text(struct zps_scheme_ask *ask) {
     zps_worker_say(text, sizeof ask->text, "%s%" PRIu32, i ? "x" : " levels=", plan->levels[i]);
   if (plan->chunks > 1) zps_worker_say(text, sizeof ask->text, " chunks=%" PRIu32, plan->chunks);
   if (plan->bits) zps_worker_say(text, sizeof ask->text, " bits=%" PRIu32, plan->bits);
+}
+
+/* "hierarchical", or "hierarchical:" and the scheme between hosts: balanced, unless it is said. */
+static zps_err_t find_scheme(struct zps_scheme_ask *ask, const char *scheme, const char *name,
+                             struct zps_error *error) {
+  const char *const colon = strchr(scheme, ':');
+  char outer[ZPS_SCHEME_NAME_MAX + 1];
+  snprintf(outer, sizeof outer, "%.*s", colon ? (int)(colon - scheme) : (int)strlen(scheme), scheme);
+  ask->scheme = zps_peer_scheme_find(outer);
+  if (!ask->scheme && !colon) ask->served = zps_served_find(scheme);
+  if ((!ask->scheme && !ask->served) || (colon && !ask->scheme->nests))
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "tensor %s: there is no scheme '%.40s'; there are: " NAMES, name,
+                    scheme);
+  if (!ask->scheme || !ask->scheme->nests) {
+    snprintf(ask->name, sizeof ask->name, "%s", scheme);
+    return ZPS_OK;
+  }
+  const char *const inner = colon ? colon + 1 : "balanced";
+  ask->between = zps_served_find(inner);
+  if (!ask->between) ask->plan.inner = zps_peer_scheme_find(inner);
+  const struct zps_peer_scheme *const peer = ask->plan.inner;
+  if (!ask->between && (!peer || peer->lossy || peer->stateful || peer->nests))
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                    "tensor %s: scheme %s takes another one between hosts that loses nothing, not '%.40s'", name,
+                    ask->scheme->name, inner);
+  snprintf(ask->name, sizeof ask->name, "%s:%s", ask->scheme->name, inner);
+  return ZPS_OK;
+}
+
+static bool served_sends_zeros(const struct zps_served *served) {
+  return served && (served->all_rows || served->blocks);
+}
+
+static bool sends_zeros(const struct zps_scheme_ask *ask) {
+  return (ask->scheme && ask->scheme->dense) || (ask->plan.inner && ask->plan.inner->dense) ||
+         served_sends_zeros(ask->served) || served_sends_zeros(ask->between);
+}
+
+static zps_err_t check_op(const struct zps_scheme_ask *ask, int op, const char *name, struct zps_error *error) {
+  if (op != ZENPS_OP_MAX && op != ZENPS_OP_MIN) return ZPS_OK;
+  if (sends_zeros(ask))
+    return zps_fail(
+        error, ZPS_ERR_UNSUPPORTED,
+        "tensor %s: scheme %s sends zeros for rows that a rank does not have, of which a max or min would be "
+        "made; take a sparse one",
+        name, ask->name);
+  if (ask->between && ask->plan.width > 1)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                    "tensor %s: scheme %s does not push the rows of a max or min that became zero on a host, as may "
+                    "happen to rows of width %" PRIu32 "; take hierarchical:split-allgather",
+                    name, ask->name, ask->plan.width);
+  return ZPS_OK;
 }
 
 static zps_err_t set_k(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given, const char *name, uint64_t rows,
@@ -71,7 +124,7 @@ static zps_err_t set_levels(struct zps_scheme_ask *ask, const zenps_tensor_optio
 
 /* Blocks of a dense scheme travel in pieces of a megabyte, unless somebody says otherwise. */
 static uint32_t default_chunks(const struct zps_scheme_ask *ask, uint64_t world, uint64_t rows, uint64_t row_bytes) {
-  if (!ask->scheme->dense) return 1;
+  if (!ask->scheme->dense && !(ask->plan.inner && ask->plan.inner->dense)) return 1;
   const double chunks = (double)rows * (double)row_bytes / (double)world / CHUNK_BYTES;
   return chunks <= 1 ? 1 : chunks >= 8 ? 8 : (uint32_t)chunks;
 }
@@ -82,24 +135,18 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
   const char *scheme = given->scheme                               ? given->scheme
                        : dtype == ZPS_DTYPE_U8 || !options->scheme ? "balanced"
                                                                    : options->scheme;
-  *ask = (struct zps_scheme_ask){.scheme = zps_peer_scheme_find(scheme)};
+  *ask = (struct zps_scheme_ask){0};
   ask->plan = (struct zps_peer_plan){.rows = rows, .width = width, .chunks = 1, .levels = ask->levels};
-  if (!ask->scheme) ask->served = zps_served_find(zps_automatic_is(scheme) ? "balanced" : scheme);
+  zps_err_t err;
   if (zps_automatic_is(scheme)) { /* options are for the schemes that may be chosen */
-    const zps_err_t err = zps_automatic_parse(scheme, name, rows >= 1ull << 32, &ask->choices, error);
+    ask->served = zps_served_find("balanced");
+    err = zps_automatic_parse(scheme, name, rows >= 1ull << 32, &ask->choices, error);
     if (err == ZPS_OK) zps_automatic_text(ask->choices, ask->text, sizeof ask->text);
     return err;
   }
-  if (!ask->scheme && !ask->served)
-    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "tensor %s: there is no scheme '%.40s'; there are: " NAMES, name,
-                    scheme);
-  const bool zeros_sent = ask->scheme ? ask->scheme->dense : ask->served->all_rows || ask->served->blocks;
-  if (zeros_sent && (given->op == ZENPS_OP_MAX || given->op == ZENPS_OP_MIN))
-    return zps_fail(
-        error, ZPS_ERR_UNSUPPORTED,
-        "tensor %s: scheme %s sends zeros for rows that a rank does not have, of which a max or min would be "
-        "made; take a sparse one",
-        name, scheme);
+  err = find_scheme(ask, scheme, name, error);
+  if (err == ZPS_OK) err = check_op(ask, (int)given->op, name, error);
+  if (err != ZPS_OK) return err;
   if (!ask->scheme) {
     if (given->k || given->density != 0 || given->n_levels || given->chunks || given->bits)
       return zps_fail(error, ZPS_ERR_INVALID,
@@ -116,7 +163,7 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
     return zps_fail(error, ZPS_ERR_INVALID,
                     "tensor %s: %" PRIu32 " chunks, %" PRIu32 " bits; 0 to %u chunks and 0, 2, 4 or 8 bits can be",
                     name, given->chunks, given->bits, CHUNKS_MAX);
-  zps_err_t err = set_k(ask, given, name, rows, error);
+  err = set_k(ask, given, name, rows, error);
   if (err == ZPS_OK) err = set_levels(ask, given, options->world, name, error);
   if (err != ZPS_OK) return err;
   ask->plan.chunks = given->chunks ? given->chunks
@@ -124,6 +171,12 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
   ask->plan.bits = given->bits;
   set_text(ask);
   return ZPS_OK;
+}
+
+void zps_scheme_ask_between_hosts(const struct zps_scheme_ask *ask, struct zps_scheme_ask *inner) {
+  *inner = (struct zps_scheme_ask){.served = ask->between, .plan = {.rows = ask->plan.rows, .width = ask->plan.width}};
+  snprintf(inner->name, sizeof inner->name, "%s", ask->between->name);
+  set_text(inner);
 }
 
 /* ------------------------------------------------------------ what it becomes */
@@ -171,7 +224,16 @@ void zps_tensor_scheme_destroy(struct zps_tensor_scheme *scheme) {
   if (!scheme) return;
   if (scheme->scheme->close && scheme->state) scheme->scheme->close(scheme->state);
   free(scheme->hosts);
+  free(scheme->masters);
   free(scheme);
+}
+
+/* Who pushes for its host; where all ranks are on one, nobody has to. */
+static zps_err_t find_masters(struct zps_tensor_scheme *scheme) {
+  scheme->masters = calloc(scheme->plan.n, sizeof *scheme->masters);
+  if (!scheme->masters) return ZPS_ERR_NOMEM;
+  scheme->n_masters = zps_peer_masters(&scheme->plan, scheme->masters);
+  return ZPS_OK;
 }
 
 zps_err_t zps_tensor_scheme_create(const struct zps_scheme_ask *ask, const struct zps_join_peers *peers, uint32_t me,
@@ -194,7 +256,9 @@ zps_err_t zps_tensor_scheme_create(const struct zps_scheme_ask *ask, const struc
   scheme->plan.levels = scheme->levels;
   scheme->plan.hosts = hosts;
   level_racks(peers, scheme);
-  err = scheme->scheme->open ? scheme->scheme->open(&scheme->plan, &scheme->state) : ZPS_OK;
+  snprintf(scheme->name, sizeof scheme->name, "%s", ask->name);
+  err = ask->between ? find_masters(scheme) : ZPS_OK;
+  if (err == ZPS_OK && scheme->scheme->open) err = scheme->scheme->open(&scheme->plan, &scheme->state);
   if (err != ZPS_OK) {
     zps_tensor_scheme_destroy(scheme);
     return zps_fail(error, err, "scheme %s cannot be made ready: %s", ask->scheme->name, zps_err_str(err));

@@ -9,6 +9,7 @@
 
 #define ZPS_SCHEME_LEVELS_MAX 16u
 #define ZPS_SCHEME_TEXT_MAX 127u
+#define ZPS_SCHEME_NAME_MAX 47u
 
 struct zps_worker_round;
 
@@ -17,6 +18,8 @@ struct zps_scheme_ask {
   const struct zps_peer_scheme *scheme; /* between workers; else NULL, and: */
   const struct zps_served *served;      /* over servers; balanced where there are: */
   unsigned choices;                     /* bits 1u << enum zps_plan_scheme */
+  const struct zps_served *between;     /* hosts, where the scheme nests and plan.inner is NULL */
+  char name[ZPS_SCHEME_NAME_MAX + 1];   /* with that of a nested one: "hierarchical:balanced" */
   char text[ZPS_SCHEME_TEXT_MAX + 1];   /* name and options, as the coordinator compares and shows them */
   struct zps_peer_plan plan;            /* options alone: no ranks yet, and `levels` are these: */
   uint32_t levels[ZPS_SCHEME_LEVELS_MAX];
@@ -27,6 +30,10 @@ struct zps_tensor_scheme {
   struct zps_peer_plan plan;
   uint32_t levels[ZPS_SCHEME_LEVELS_MAX];
   uint32_t *hosts; /* per rank */
+  char name[ZPS_SCHEME_NAME_MAX + 1];
+  /* Where masters of hosts push for them: */
+  uint32_t *masters, n_masters; /* ranks, ascending */
+  struct zenps_tensor *served;  /* its rounds are within this tensor's; NULL on other ranks */
 
   /* Engine thread. */
   void *state;
@@ -41,6 +48,8 @@ struct zps_tensor_scheme {
 zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given,
                               const struct zps_worker_options *options, const char *name, uint64_t rows, uint32_t width,
                               enum zps_dtype dtype, struct zps_error *error) ZPS_MUSTCHECK;
+/* Over servers, among those who push for their hosts. */
+void zps_scheme_ask_between_hosts(const struct zps_scheme_ask *ask, struct zps_scheme_ask *inner);
 /* Once it is known where the ranks are. */
 zps_err_t zps_tensor_scheme_create(const struct zps_scheme_ask *ask, const struct zps_join_peers *peers, uint32_t me,
                                    struct zps_tensor_scheme **scheme_p, struct zps_error *error) ZPS_MUSTCHECK;

@@ -9,6 +9,7 @@
 #include "worker/automatic.h"
 #include "worker/job.h"
 #include "worker/request.h"
+#include "worker/schemes/parts.h"
 
 void zenps_tensor_options_init(zenps_tensor_options_t *options, size_t struct_size) {
   memset(options, 0, struct_size);
@@ -129,10 +130,41 @@ static zps_err_t link_ranks(struct zenps_job *job, struct zps_error *error) {
   return err;
 }
 
-static zps_err_t scheme_create(struct zenps_job *job, const struct zps_scheme_ask *ask,
-                               struct zps_tensor_scheme **scheme_p, struct zps_error *error) {
-  const zps_err_t err = link_ranks(job, error);
-  return err == ZPS_OK ? zps_tensor_scheme_create(ask, &job->peers, (uint32_t)job->options.rank, scheme_p, error) : err;
+static zps_err_t tensor_create(struct zenps_job *job, const struct ask *asked, struct zenps_tensor **tensor_p,
+                               struct zps_error *error);
+static void tensor_add(struct zenps_job *job, struct zenps_tensor *tensor);
+static struct zenps_tensor *find(struct zenps_job *job, const char *name);
+
+/* Of hosts' masters alone: over servers, as one of theirs that only some ranks push. */
+static zps_err_t between_hosts_create(struct zenps_job *job, const struct ask *asked, struct zps_tensor_scheme *scheme,
+                                      struct zps_error *error) {
+  const uint32_t me = (uint32_t)job->options.rank;
+  char name[128]; /* as a tensor's */
+  struct ask inner = *asked;
+  if (scheme->n_masters < 2 || zps_peer_master(&scheme->plan, me) != me) return ZPS_OK;
+  if ((size_t)snprintf(name, sizeof name, "@hosts/%s", asked->ask.name) >= sizeof name)
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: its name is too long for scheme %s; %zu bytes at most can be",
+                    asked->ask.name, asked->scheme.name, sizeof name - strlen("@hosts/") - 1);
+  scheme->served = find(job, name);
+  if (scheme->served) return ZPS_OK;
+  zps_scheme_ask_between_hosts(&asked->scheme, &inner.scheme);
+  inner.ask.name = name;
+  inner.ask.scheme = inner.scheme.text;
+  inner.ask.ranks = scheme->masters;
+  inner.ask.n_ranks = scheme->n_masters;
+  if (inner.ask.op == ZPS_OP_MEAN) inner.ask.op = ZPS_OP_SUM; /* which is divided once, by the number of ranks */
+  const zps_err_t err = tensor_create(job, &inner, &scheme->served, error);
+  if (err == ZPS_OK) tensor_add(job, scheme->served);
+  return err;
+}
+
+static zps_err_t scheme_create(struct zenps_job *job, const struct ask *asked, struct zps_tensor_scheme **scheme_p,
+                               struct zps_error *error) {
+  zps_err_t err = link_ranks(job, error);
+  if (err == ZPS_OK)
+    err = zps_tensor_scheme_create(&asked->scheme, &job->peers, (uint32_t)job->options.rank, scheme_p, error);
+  if (err == ZPS_OK && asked->scheme.between) err = between_hosts_create(job, asked, *scheme_p, error);
+  return err;
 }
 
 static zps_err_t tensor_create(struct zenps_job *job, const struct ask *asked, struct zenps_tensor **tensor_p,
@@ -172,7 +204,7 @@ static zps_err_t tensor_create(struct zenps_job *job, const struct ask *asked, s
   tensor->owners = answer.owners;
   err = zps_partition_init(&tensor->part, wire.rows, answer.partitions, answer.block_bits, job->join.seed, error);
   snprintf(tensor->scheme_text, sizeof tensor->scheme_text, "%s", asked->scheme.text);
-  if (err == ZPS_OK && asked->scheme.scheme) err = scheme_create(job, &asked->scheme, &tensor->scheme, error);
+  if (err == ZPS_OK && asked->scheme.scheme) err = scheme_create(job, asked, &tensor->scheme, error);
   if (err != ZPS_OK) {
     zps_worker_tensor_destroy(tensor);
     return err;
@@ -311,7 +343,7 @@ zenps_status_t zenps_tensor_info(const zenps_tensor_t *tensor, zenps_tensor_info
                                      .codec = (zenps_codec_t)tensor->asked_codec,
                                      .values = (zenps_values_t)tensor->value_codec,
                                      .scheme = tensor->automatic ? "auto"
-                                               : tensor->scheme  ? tensor->scheme->scheme->name
+                                               : tensor->scheme  ? tensor->scheme->name
                                                                  : tensor->served->name};
   memset(info, 0, size);
   memcpy(info, &known, size < sizeof known ? size : sizeof known);

@@ -36,6 +36,7 @@ struct sim_rank {
   uint32_t n_messages;
   uint32_t *due;
   uint32_t n_due;
+  uint32_t serving; /* the SERVE that it waits in; UINT32_MAX: none */
   char *result;
   bool *covered;
   uint64_t n_rows;
@@ -212,14 +213,17 @@ static void result(struct sim_rank *rank, uint32_t in) {
   free(values);
 }
 
+static struct zps_compute_in in_of(const struct sim_rank *rank, uint32_t stream) {
+  return (struct zps_compute_in){rank->program.streams[stream].lo, rank->program.streams[stream].hi,
+                                 rank->streams[stream].view};
+}
+
 static void compute(struct network *network, struct sim_rank *rank, uint32_t i) {
   struct zps_compute_task task = zps_compute_task_of(&rank->program, i);
   struct zps_compute_in *const ins = calloc(task.instr.n_in + 1, sizeof *ins);
   struct sim_stream *const out = &rank->streams[task.instr.out];
   for (uint32_t j = 0; j < task.instr.n_in; j++) {
-    const uint32_t in = zps_instr_ins(&rank->program, &task.instr)[j];
-    ins[j] =
-        (struct zps_compute_in){rank->program.streams[in].lo, rank->program.streams[in].hi, rank->streams[in].view};
+    ins[j] = in_of(rank, zps_instr_ins(&rank->program, &task.instr)[j]);
   }
   task.ins = ins;
   if (zps_rng_below(&network->rng, 2) == 0 || !zps_compute_alias(&task, &out->view)) {
@@ -231,6 +235,87 @@ static void compute(struct network *network, struct sim_rank *rank, uint32_t i) 
   }
   free(ins);
 }
+
+/* ------------------------------------------------------------ servers */
+
+/* Adds what a rank pushes to what is there, row by row. */
+static void push(const struct sim_rank *rank, double *sums, bool *touched) {
+  const struct zps_instr *const instr = &rank->program.instrs[rank->serving];
+  const uint32_t width = rank->compute.width;
+  for (uint32_t i = 0; i < instr->n_in; i++) {
+    const struct zps_compute_in in = in_of(rank, zps_instr_ins(&rank->program, instr)[i]);
+    int64_t *const rows = malloc((in.view.z + 1ull) * sizeof *rows);
+    void *const values = malloc((in.view.z + 1ull) * width * 8);
+    const uint32_t n = zps_compute_result_rows(&in, 1, false, rows, values);
+    for (uint64_t j = 0; j < (uint64_t)n * width; j++) {
+      const uint64_t row = (uint64_t)rows[j / width], at = row * width + j % width;
+      const bool is_f32 = rank->compute.dtype == ZPS_DTYPE_F32;
+      const double value = is_f32 ? (double)((float *)values)[j] : ((double *)values)[j];
+      const enum zps_op op = rank->compute.op;
+      if (op == ZPS_OP_MAX || op == ZPS_OP_MIN) {
+        if (!touched[row] || (op == ZPS_OP_MAX ? value > sums[at] : value < sums[at])) sums[at] = value;
+      } else { /* in the dtype */
+        sums[at] = is_f32 ? (double)((float)sums[at] + (float)value) : sums[at] + value;
+      }
+      if (j % width == width - 1) touched[row] = true;
+    }
+    free(rows);
+    free(values);
+  }
+}
+
+/* What servers answer to a rank. */
+static void pull(struct network *network, struct sim_rank *rank, const double *sums, const bool *touched) {
+  const struct zps_stream *const stream = &rank->program.streams[rank->program.instrs[rank->serving].out];
+  struct sim_stream *const out = &rank->streams[rank->program.instrs[rank->serving].out];
+  const uint32_t width = rank->compute.width;
+  int64_t *const rows = malloc((stream->hi + 1) * sizeof *rows);
+  char *const values = malloc((stream->hi + 1) * width * 8);
+  uint64_t n = 0;
+  for (uint64_t row = 0; row < stream->hi; row++) {
+    if (!touched[row]) continue;
+    for (uint32_t c = 0; c < width; c++) {
+      if (rank->compute.dtype == ZPS_DTYPE_F32) {
+        ((float *)values)[n * width + c] = (float)sums[row * width + c];
+      } else {
+        ((double *)values)[n * width + c] = sums[row * width + c];
+      }
+    }
+    rows[n++] = (int64_t)row;
+  }
+  const uint64_t bound = zps_compute_rows_bound(&rank->compute, stream, n);
+  out->bytes = malloc(bound + 8);
+  assert_int_equal(zps_compute_rows(&rank->compute, network->scratch, stream, rows, values, n, out->bytes, &out->out),
+                   ZPS_OK);
+  assert_true(out->out.len_bytes <= bound);
+  out->view = zps_compute_view(&rank->compute, stream, &out->out, out->bytes);
+  zps_run_done(&rank->run, rank->serving);
+  rank->serving = UINT32_MAX;
+  free(rows);
+  free(values);
+}
+
+/* A rank pushes; the last one is when sums are made, in order of positions, and pulled. */
+static void serve(struct sim *sim, struct network *network, struct sim_rank *rank, uint32_t instr) {
+  uint32_t n_serving = 0, n_masters = 0;
+  rank->serving = instr;
+  for (uint32_t i = 0; i < sim->plan.n; i++) {
+    n_serving += sim->ranks[i].serving != UINT32_MAX;
+    for (uint32_t j = 0; j < sim->ranks[i].program.n_instrs; j++)
+      n_masters += sim->ranks[i].program.instrs[j].type == ZPS_INSTR_SERVE;
+  }
+  if (n_serving < n_masters) return;
+  double *const sums = calloc(sim->plan.rows * sim->compute.width + 1, sizeof *sums);
+  bool *const touched = calloc(sim->plan.rows + 1, sizeof *touched);
+  for (uint32_t i = 0; i < sim->plan.n; i++)
+    if (sim->ranks[i].serving != UINT32_MAX) push(&sim->ranks[i], sums, touched);
+  for (uint32_t i = 0; i < sim->plan.n; i++)
+    if (sim->ranks[i].serving != UINT32_MAX) pull(network, &sim->ranks[i], sums, touched);
+  free(sums);
+  free(touched);
+}
+
+/* ------------------------------------------------------------ rounds */
 
 static void carry_out(struct sim *sim, struct network *network, struct sim_rank *rank, uint32_t i) {
   const struct zps_instr instr = rank->program.instrs[i];
@@ -244,6 +329,9 @@ static void carry_out(struct sim *sim, struct network *network, struct sim_rank 
     case ZPS_INSTR_CALL:
       call(sim, rank, instr);
       break;
+    case ZPS_INSTR_SERVE:
+      serve(sim, network, rank, i);
+      return;
     case ZPS_INSTR_RESULT:
       result(rank, zps_instr_ins(&rank->program, &instr)[0]);
       break;
@@ -256,6 +344,7 @@ static void carry_out(struct sim *sim, struct network *network, struct sim_rank 
 static void begin(struct sim *sim, struct sim_rank *rank, const struct zps_own_input *input) {
   const uint64_t row_bytes = sim->compute.width * zps_dtype_size(sim->compute.dtype);
   forget_round(rank);
+  rank->serving = UINT32_MAX;
   rank->compute.origin.step = sim->round;
   rank->result = calloc(sim->plan.rows + 1, row_bytes);
   rank->covered = calloc(sim->plan.rows + 1, sizeof *rank->covered);

@@ -29,6 +29,7 @@ struct setting {
   uint32_t chunks;
   const uint32_t *hosts, *levels;
   uint32_t n_levels;
+  const char *inner; /* hierarchical */
 };
 
 static struct sim sim_of(const char *name, const struct setting *setting, uint64_t seed) {
@@ -42,6 +43,7 @@ static struct sim sim_of(const char *name, const struct setting *setting, uint64
                              .hosts = setting->hosts,
                              .levels = setting->levels,
                              .n_levels = setting->n_levels,
+                             .inner = setting->inner ? zps_peer_scheme_find(setting->inner) : NULL,
                              .chunks = setting->chunks},
                     .compute = {.dtype = setting->dtype,
                                 .width = setting->width,
@@ -71,7 +73,8 @@ static void check(const char *name, const struct setting *setting, enum sim_valu
       fail_msg("%s, n = %u, rows %llu x %u: value %llu is %.17g instead of %.17g", name, setting->n,
                (unsigned long long)setting->rows, setting->width, (unsigned long long)i, got, sum[i] * factor);
     }
-    if (!sim.scheme->dense && setting->policy == ZPS_CODEC_AUTO) assert_int_equal(sim_result_rows(&sim, 0), n_union);
+    const bool dense = sim.scheme->dense || (sim.plan.inner && sim.plan.inner->dense);
+    if (!dense && setting->policy == ZPS_CODEC_AUTO) assert_int_equal(sim_result_rows(&sim, 0), n_union);
     if (sim.scheme->dense) assert_int_equal(sim_result_rows(&sim, 0), setting->rows);
     free(sum);
     sim_grads_free(&grads);
@@ -134,6 +137,64 @@ static void test_same_bits_in_every_run(void **state) {
     }
     sim_grads_free(&grads);
   }
+}
+
+/* Every scheme among hosts, of any number of ranks each. */
+static void test_hierarchical_of_every_scheme(void **state) {
+  (void)state;
+  uint64_t seed = 1;
+  for (unsigned s = 0; s < N_NAMES; s++) {
+    if (zps_peer_scheme_find(names[s])->nests) continue;
+    for (uint32_t n = 1; n <= N_MAX; n += 1 + n / 5) {
+      for (uint32_t n_hosts = 1; n_hosts <= 5; n_hosts++, seed++) {
+        struct zps_rng rng = {seed};
+        uint32_t hosts[N_MAX];
+        for (uint32_t i = 0; i < n; i++) hosts[i] = (uint32_t)zps_rng_below(&rng, n_hosts);
+        const struct setting setting = {.n = n,
+                                        .width = 1 + (uint32_t)zps_rng_below(&rng, 3),
+                                        .rows = 1 + zps_rng_below(&rng, 300),
+                                        .dtype = seed % 2 ? ZPS_DTYPE_F32 : ZPS_DTYPE_F64,
+                                        .policy = seed % 3 ? ZPS_CODEC_AUTO : ZPS_CODEC_PAPER,
+                                        .density = seed % 5 * 0.1,
+                                        .chunks = 1 + (uint32_t)zps_rng_below(&rng, 3),
+                                        .hosts = hosts,
+                                        .inner = names[s]};
+        check("hierarchical", &setting, SIM_DYADIC, seed);
+        check("hierarchical", &setting, SIM_RANDOM, seed);
+      }
+    }
+  }
+}
+
+/* ((0 + 1) + 2) + (3 + 4), to the bit: ranks of a host, then hosts. In pieces. */
+static void test_hierarchical_adds_by_host(void **state) {
+  (void)state;
+  enum { ROWS = 70000, N = 5 };
+  static const uint32_t hosts[N] = {7, 7, 7, 2, 2};
+  static const char *const inners[] = {NULL, "split-allgather", "agsparse", "recursive-doubling"};
+  struct zps_rng rng = {5};
+  struct sim_grads grads = sim_grads_draw(&rng, N, ROWS, 1, ZPS_DTYPE_F32, 0.4, 0, SIM_RANDOM, false);
+  for (unsigned i = 0; i < 4; i++) {
+    const struct setting setting = {.n = N,
+                                    .width = 1,
+                                    .rows = ROWS,
+                                    .dtype = ZPS_DTYPE_F32,
+                                    .policy = ZPS_CODEC_AUTO,
+                                    .chunks = 1,
+                                    .hosts = hosts,
+                                    .inner = inners[i]};
+    struct sim sim = sim_of("hierarchical", &setting, i);
+    sim_open(&sim);
+    sim_run(&sim, grads.inputs);
+    for (uint32_t row = 0; row < ROWS; row++) {
+      float value[N];
+      for (uint32_t r = 0; r < N; r++) value[r] = ((const float *)grads.inputs[r].values)[row];
+      const float sum = ((value[0] + value[1]) + value[2]) + (value[3] + value[4]);
+      assert_true(((const float *)sim_result(&sim, 0))[row] == sum);
+    }
+    sim_close(&sim);
+  }
+  sim_grads_free(&grads);
 }
 
 static void test_mean(void **state) {
@@ -294,6 +355,10 @@ static void test_oom(void **state) {
           .plan = {.n = 6, .me = me, .rows = 100, .width = 1, .hosts = hosts, .chunks = 2},
       };
       oom_sweep(built_create, built_destroy, &built, 3);
+      if (zps_peer_scheme_find(names[s])->nests) continue;
+      built.plan.inner = built.scheme;
+      built.scheme = zps_peer_scheme_find("hierarchical");
+      oom_sweep(built_create, built_destroy, &built, 3);
     }
   }
 }
@@ -303,6 +368,8 @@ int main(void) {
       cmocka_unit_test(test_sums_are_exact),
       cmocka_unit_test(test_all_ranks_get_the_same_bits),
       cmocka_unit_test(test_same_bits_in_every_run),
+      cmocka_unit_test(test_hierarchical_of_every_scheme),
+      cmocka_unit_test(test_hierarchical_adds_by_host),
       cmocka_unit_test(test_mean),
       cmocka_unit_test(test_extremes),
       cmocka_unit_test(test_topologies),

@@ -189,6 +189,30 @@ void zps_compute_finish(struct zps_compute_job *job) {
       .codec = codec, .value_codec = ZPS_VALUES_RAW, .nnz = job->z, .len_bytes = values_bytes + index_bytes};
 }
 
+uint64_t zps_compute_rows_bound(const struct zps_compute *compute, const struct zps_stream *stream, uint64_t n) {
+  const uint32_t m = range_of(stream);
+  const enum zps_codec codec = zps_codec_plain(zps_codec_push_set(compute->policy), m, (uint32_t)n);
+  return zps_codec_slice_bytes(codec, m, (uint32_t)n, compute->width, compute->dtype, ZPS_VALUES_RAW);
+}
+
+zps_err_t zps_compute_rows(const struct zps_compute *compute, struct zps_compute_scratch *scratch,
+                           const struct zps_stream *stream, const int64_t *rows, const void *values, uint64_t n,
+                           void *out, struct zps_compute_out *out_p) {
+  struct zps_compute_job job = {.compute = compute,
+                                .scratch = scratch,
+                                .row_bytes = compute->width * (uint64_t)zps_dtype_size(compute->dtype),
+                                .m = range_of(stream),
+                                .out = out,
+                                .z = (uint32_t)n,
+                                .out_p = out_p};
+  const zps_err_t code = zps_compute_need_ranks(&job, n);
+  if (code != ZPS_OK) return code;
+  for (uint64_t i = 0; i < n; i++) job.ranks[i] = (uint32_t)((uint64_t)rows[i] - stream->lo);
+  if (n > 0) memcpy(out, values, n * job.row_bytes);
+  zps_compute_finish(&job);
+  return ZPS_OK;
+}
+
 zps_err_t zps_compute_run(const struct zps_compute *compute, struct zps_compute_scratch *scratch,
                           const struct zps_compute_task *task, void *out, struct zps_compute_out *out_p) {
   struct zps_compute_job job = {.compute = compute,
@@ -231,6 +255,7 @@ zps_err_t zps_compute_run(const struct zps_compute *compute, struct zps_compute_
       return zps_compute_narrow(&job);
     case ZPS_INSTR_SEND:
     case ZPS_INSTR_RECV:
+    case ZPS_INSTR_SERVE:
     case ZPS_INSTR_CALL:
     case ZPS_INSTR_RESULT:
       break;

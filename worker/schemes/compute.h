@@ -79,6 +79,12 @@ uint32_t zps_compute_width(const struct zps_compute *compute, enum zps_stream_ki
 /* The doubles of a vector: n of them, aligned or not, to `doubles`. */
 void zps_compute_doubles(const struct zps_slice_view *view, double *doubles);
 
+/* SERVE's output: `n` rows that ascend, within the stream's range, and their values; at most that many bytes. */
+uint64_t zps_compute_rows_bound(const struct zps_compute *compute, const struct zps_stream *stream, uint64_t n);
+zps_err_t zps_compute_rows(const struct zps_compute *compute, struct zps_compute_scratch *scratch,
+                           const struct zps_stream *stream, const int64_t *rows, const void *values, uint64_t n,
+                           void *out, struct zps_compute_out *out_p) ZPS_MUSTCHECK;
+
 /* RESULT. Each value is multiplied by 1/divisor in the dtype when `divisor` is not 1: by how many ranks a mean is of.
  * Dense: writes the stream's rows into `dense`, the whole tensor's array, and leaves the others. */
 void zps_compute_result_dense(const struct zps_compute_in *in, unsigned divisor, void *dense);

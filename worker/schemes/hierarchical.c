@@ -1,71 +1,138 @@
 /*
  * Sparse allreduce by host: the ranks of a host merge what they have at its master (its lowest rank), so that rows
- * which several of them hold leave the host once; the masters run Split_allgather among themselves, and each hands the
- * result to its host. Worth it wherever ranks of a host hold the same rows, or share a link.
+ * which several of them hold leave the host once; masters then run another scheme among themselves, over servers
+ * (balanced and those like it, with one push for each host) or between workers; and each hands the result to its host.
+ * Worth it wherever ranks of a host hold the same rows, or share a link. With one host there is nothing more to do.
  *
- * Order of sums: ranks of a host ascending, then hosts in the order of their masters.
+ * Order of sums: ranks of a host ascending, then as the inner scheme has it, masters in place of ranks: over servers in
+ * the order of masters.
  */
 #include <stdlib.h>
 
 #include "worker/schemes/parts.h"
 
-enum { TAG_UP = 8, TAG_DOWN }; /* beyond those of parts.c; DOWN and the range */
+enum { TAG_UP, TAG_DOWN = 64 }; /* between a master and its host's other ranks alone; UP and DOWN: and the piece */
 
-static void build_member(const struct zps_peer_plan *plan, uint32_t master, uint32_t n_masters,
-                         struct zps_program *program) {
-  const uint32_t rank = zps_peer_rank(plan, master);
-  zps_program_send(program, zps_program_own(program, 0, plan->rows, false), rank, TAG_UP);
-  for (uint32_t i = 0; i < n_masters; i++) {
-    const struct zps_range range = zps_range_part((struct zps_range){0, plan->rows}, n_masters, i);
-    zps_program_result(program, zps_program_recv(program, rank, TAG_DOWN + i, range.lo, range.hi));
+/* Where nothing needs the whole gradient at once it goes in pieces, so that one is added while the next is copied. */
+enum { PIECES = 4, PIECE_ROWS_MIN = 1 << 14 };
+
+struct hosts {
+  uint32_t *masters, n; /* positions, ascending */
+  uint32_t *ranks;      /* theirs */
+  uint32_t *streams;    /* scratch */
+  uint32_t master;      /* of this rank's host */
+  uint32_t n_pieces;    /* on the way up */
+};
+
+/* The plan of a scheme among masters, seen from position `master`. */
+static struct zps_peer_plan among(const struct zps_peer_plan *plan, const struct hosts *hosts, uint32_t master) {
+  struct zps_peer_plan inner = *plan;
+  inner.n = hosts->n;
+  inner.ranks = hosts->ranks;
+  inner.hosts = NULL;
+  inner.inner = NULL;
+  inner.n_levels = plan->n_levels > 1 ? plan->n_levels - 1 : 0;
+  inner.levels = inner.n_levels ? plan->levels + 1 : NULL;
+  for (uint32_t i = 0; i < hosts->n; i++) {
+    if (hosts->masters[i] == master) inner.me = i;
+  }
+  return inner;
+}
+
+static struct zps_range piece(const struct zps_peer_plan *plan, const struct hosts *hosts, uint32_t i) {
+  return zps_range_part((struct zps_range){0, plan->rows}, hosts->n_pieces, i);
+}
+
+/* What masters do with `held`, pieces of the tensor or all of it: RESULTs among the program's last instructions. */
+static void build_inner(const struct zps_peer_plan *plan, const struct hosts *hosts, uint32_t master,
+                        const uint32_t *held, struct zps_program *program) {
+  if (hosts->n == 1) {
+    for (uint32_t i = 0; i < hosts->n_pieces; i++) zps_program_result(program, held[i]);
+  } else if (!plan->inner) {
+    zps_program_result(program, zps_program_serve(program, held, hosts->n_pieces, 0, plan->rows));
+  } else {
+    const struct zps_peer_plan inner = among(plan, hosts, master);
+    zps_program_hold(program, held[0]);
+    plan->inner->build(&inner, NULL, 0, program);
   }
 }
 
-/* `streams`: scratch of n. */
-static void build_master(const struct zps_peer_plan *plan, const uint32_t *masters, uint32_t n_masters, uint32_t *ranks,
-                         uint32_t *streams, struct zps_program *program) {
-  struct zps_peer_plan among = *plan;
-  uint32_t n = 0, held = ZPS_STREAM_NONE;
-  among.n = n_masters;
-  among.ranks = ranks;
-  for (uint32_t i = 0; i < n_masters; i++) {
-    ranks[i] = zps_peer_rank(plan, masters[i]);
-    if (masters[i] == plan->me) among.me = i;
+/* Which ranges its master's results come in, the master's own program says. */
+static void build_member(const struct zps_peer_plan *plan, const struct hosts *hosts, struct zps_program *program) {
+  const uint32_t rank = zps_peer_rank(plan, hosts->master);
+  struct zps_program masters = {0};
+  for (uint32_t i = 0; i < hosts->n_pieces; i++) {
+    const struct zps_range rows = piece(plan, hosts, i);
+    zps_program_send(program, zps_program_own(program, rows.lo, rows.hi, false), rank, TAG_UP + i);
+    hosts->streams[i] = zps_program_own(&masters, rows.lo, rows.hi, false);
   }
-  for (uint32_t i = plan->me + 1; i < plan->n; i++) {
-    if (zps_peer_master(plan, i) != plan->me) continue;
-    if (n == 0) streams[n++] = zps_program_own(program, 0, plan->rows, false);
-    streams[n++] = zps_program_recv(program, zps_peer_rank(plan, i), TAG_UP, 0, plan->rows);
+  build_inner(plan, hosts, hosts->master, hosts->streams, &masters);
+  if (program->code == ZPS_OK) program->code = masters.code;
+  for (uint32_t i = 0, n = 0; masters.code == ZPS_OK && i < masters.n_instrs; i++) {
+    if (masters.instrs[i].type != ZPS_INSTR_RESULT) continue;
+    const struct zps_stream *stream = &masters.streams[*zps_instr_ins(&masters, &masters.instrs[i])];
+    zps_program_result(program, zps_program_recv(program, rank, TAG_DOWN + n++, stream->lo, stream->hi));
   }
-  if (n > 0) held = zps_program_sum(program, streams, n, false);
-  zps_peer_gather_ranges(&among, program, zps_peer_split(&among, program, held, false), streams);
-  for (uint32_t i = plan->me + 1; i < plan->n; i++) {
-    if (zps_peer_master(plan, i) != plan->me) continue;
-    for (uint32_t j = 0; j < n_masters; j++) {
-      zps_program_send(program, streams[j], zps_peer_rank(plan, i), TAG_DOWN + j);
+  zps_program_fini(&masters);
+}
+
+/* The sum of the host's ranks in one piece. */
+static uint32_t merge(const struct zps_peer_plan *plan, const struct hosts *hosts, uint32_t i, uint32_t *ins,
+                      struct zps_program *program) {
+  const struct zps_range rows = piece(plan, hosts, i);
+  uint32_t n = 0;
+  ins[n++] = zps_program_own(program, rows.lo, rows.hi, false);
+  for (uint32_t j = plan->me + 1; j < plan->n; j++) {
+    if (zps_peer_master(plan, j) != plan->me) continue;
+    ins[n++] = zps_program_recv(program, zps_peer_rank(plan, j), TAG_UP + i, rows.lo, rows.hi);
+  }
+  /* Of one, too, where nobody adds later: +0.0 for -0.0, as everywhere. */
+  return n > 1 || hosts->n == 1 ? zps_program_sum(program, ins, n, false) : ins[0];
+}
+
+static void build_master(const struct zps_peer_plan *plan, const struct hosts *hosts, struct zps_program *program) {
+  uint32_t held[PIECES];
+  for (uint32_t i = 0; i < hosts->n_pieces; i++) held[i] = merge(plan, hosts, i, hosts->streams, program);
+  const uint32_t first = program->n_instrs;
+  build_inner(plan, hosts, plan->me, held, program);
+  const uint32_t end = program->n_instrs;
+  for (uint32_t j = plan->me + 1; j < plan->n; j++) {
+    if (zps_peer_master(plan, j) != plan->me) continue;
+    for (uint32_t i = first, n = 0; program->code == ZPS_OK && i < end; i++) {
+      if (program->instrs[i].type != ZPS_INSTR_RESULT) continue;
+      const uint32_t stream = *zps_instr_ins(program, &program->instrs[i]);
+      zps_program_send(program, stream, zps_peer_rank(plan, j), TAG_DOWN + n++);
     }
   }
 }
 
 static void build(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
-  uint32_t *const masters = calloc(plan->n, 3 * sizeof *masters);
+  uint32_t *const numbers = calloc(plan->n + PIECES, 3 * sizeof *numbers);
   (void)state;
   (void)round;
-  if (!masters) {
+  if (!numbers) {
     program->code = ZPS_ERR_NOMEM;
     return;
   }
-  const uint32_t n_masters = zps_peer_masters(plan, masters), master = zps_peer_master(plan, plan->me);
-  if (master == plan->me) {
-    build_master(plan, masters, n_masters, masters + plan->n, masters + 2 * plan->n, program);
+  struct hosts hosts = {.masters = numbers,
+                        .ranks = numbers + plan->n + PIECES,
+                        .streams = numbers + 2 * (plan->n + PIECES),
+                        .master = zps_peer_master(plan, plan->me)};
+  hosts.n = zps_peer_masters(plan, hosts.masters);
+  for (uint32_t i = 0; i < hosts.n; i++) hosts.ranks[i] = zps_peer_rank(plan, hosts.masters[i]);
+  const bool whole = hosts.n > 1 && plan->inner;
+  hosts.n_pieces = whole || plan->rows < PIECES * PIECE_ROWS_MIN ? 1 : PIECES;
+  if (hosts.master == plan->me) {
+    build_master(plan, &hosts, program);
   } else {
-    build_member(plan, master, n_masters, program);
+    build_member(plan, &hosts, program);
   }
-  free(masters);
+  free(numbers);
 }
 
 const struct zps_peer_scheme zps_peer_hierarchical = {
     .name = "hierarchical",
     .summary = "ranks of a host merge, one of them speaks for it [BlueConnect's decomposition, for sparse gradients]",
+    .nests = true,
     .build = build,
 };

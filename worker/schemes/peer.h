@@ -11,13 +11,15 @@
 #include "worker/schemes/program.h"
 
 /* What a tensor's scheme is made of; the same on all ranks except for `me`. */
+struct zps_peer_scheme;
 struct zps_peer_plan {
   uint32_t n;            /* ranks that take part */
   uint32_t me;           /* this one's position among them, 0..n-1 */
   const uint32_t *ranks; /* n: rank in the job of each, ascending; NULL: the identity */
   uint64_t rows;
   uint32_t width;
-  uint64_t k;        /* lossy schemes: rows to keep */
+  uint64_t k;                          /* lossy schemes: rows to keep */
+  const struct zps_peer_scheme *inner; /* hierarchical: between hosts; NULL: over servers */
   uint32_t n_levels; /* BlueConnect, two-level: factors of n, innermost (fastest) first; 0: by `hosts` alone */
   const uint32_t *levels;
   const uint32_t *hosts; /* n: which host each rank is on, any numbers; NULL: all on their own */
@@ -33,6 +35,7 @@ struct zps_peer_scheme {
   bool lossy;          /* keeps only the greatest k: only where a tensor's options allow it */
   bool dense;          /* sends zeros: sum and mean alone, no max or min */
   bool rank_order;     /* adds in rank order: the same bits as balanced */
+  bool nests;          /* takes another scheme to be made of, plan.inner */
   bool stateful;       /* rounds of one tensor run one after another, in the order of their steps */
   /* State from round to round, for stateful schemes; NULL otherwise. */
   zps_err_t (*open)(const struct zps_peer_plan *plan, void **state_p);

@@ -11,8 +11,8 @@ static const char *const names[] = {
     [ZPS_INSTR_COUNTS] = "counts", [ZPS_INSTR_CUT] = "cut",
     [ZPS_INSTR_TAKE] = "take",     [ZPS_INSTR_SPLITS] = "splits",
     [ZPS_INSTR_JOIN] = "join",     [ZPS_INSTR_NARROW] = "narrow",
-    [ZPS_INSTR_NORMAL] = "normal", [ZPS_INSTR_CALL] = "call",
-    [ZPS_INSTR_RESULT] = "result",
+    [ZPS_INSTR_NORMAL] = "normal", [ZPS_INSTR_SERVE] = "serve",
+    [ZPS_INSTR_CALL] = "call",     [ZPS_INSTR_RESULT] = "result",
 };
 
 const char *zps_instr_name(enum zps_instr_type type) {
@@ -29,6 +29,7 @@ void zps_program_fini(struct zps_program *program) {
 
 void zps_program_reset(struct zps_program *program) {
   program->code = ZPS_OK;
+  program->holds = false;
   program->n_instrs = program->n_streams = program->n_ins = program->n_doubles = 0;
 }
 
@@ -111,8 +112,21 @@ static uint32_t append_same(struct zps_program *program, struct zps_instr instr,
   return append_rows(program, instr, &in, 1, program->streams[in].lo, program->streams[in].hi);
 }
 
+void zps_program_hold(struct zps_program *program, uint32_t stream) {
+  program->holds = is_kind(program, &stream, 1, ZPS_STREAM_ROWS);
+  program->held = stream;
+}
+
+static uint32_t cut_held(struct zps_program *program, uint64_t lo, uint64_t hi, bool dense) {
+  const struct zps_stream held = program->streams[program->held];
+  const bool all = lo == held.lo && hi == held.hi;
+  const uint32_t cut = all ? program->held : zps_program_cut(program, program->held, lo, hi);
+  return dense ? zps_program_sum(program, &cut, 1, true) : cut;
+}
+
 uint32_t zps_program_own(struct zps_program *program, uint64_t lo, uint64_t hi, bool dense) {
   if (!is_range(program, lo, hi)) return ZPS_STREAM_NONE;
+  if (program->holds) return cut_held(program, lo, hi, dense);
   return append_rows(program, (struct zps_instr){.type = ZPS_INSTR_OWN, .dense = dense}, NULL, 0, lo, hi);
 }
 
@@ -196,12 +210,22 @@ uint32_t zps_program_splits(struct zps_program *program, uint32_t in, uint32_t n
   return append_vector(program, (struct zps_instr){.type = ZPS_INSTR_SPLITS, .k = n}, &in, 1, n - 1);
 }
 
-uint32_t zps_program_join(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint64_t lo, uint64_t hi) {
+/* Streams of rows within a range in, one of that range out. */
+static uint32_t append_within(struct zps_program *program, enum zps_instr_type type, const uint32_t *ins, uint32_t n_in,
+                              uint64_t lo, uint64_t hi) {
   if (!is_kind(program, ins, n_in, ZPS_STREAM_ROWS) || !is_range(program, lo, hi)) return ZPS_STREAM_NONE;
   for (uint32_t i = 0; i < n_in; i++) {
     if (program->streams[ins[i]].lo < lo || program->streams[ins[i]].hi > hi) return refuse(program), ZPS_STREAM_NONE;
   }
-  return append_rows(program, (struct zps_instr){.type = ZPS_INSTR_JOIN}, ins, n_in, lo, hi);
+  return append_rows(program, (struct zps_instr){.type = type}, ins, n_in, lo, hi);
+}
+
+uint32_t zps_program_join(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint64_t lo, uint64_t hi) {
+  return append_within(program, ZPS_INSTR_JOIN, ins, n_in, lo, hi);
+}
+
+uint32_t zps_program_serve(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint64_t lo, uint64_t hi) {
+  return append_within(program, ZPS_INSTR_SERVE, ins, n_in, lo, hi);
 }
 
 uint32_t zps_program_narrow(struct zps_program *program, uint32_t in, uint32_t bits) {

@@ -55,6 +55,8 @@ enum zps_instr_type {
   ZPS_INSTR_SPLITS,    /* out = vector: the n - 1 rows that cut the entries of ins[0] into n equal counts (`k` = n) */
   ZPS_INSTR_JOIN,      /* out = rows of ins, which ascend and have no row in common, over [lo, hi) */
   ZPS_INSTR_NARROW,    /* out = ins[0], all rows, values coded as `values` says and decoded again by who reads it */
+  ZPS_INSTR_SERVE,     /* out = the sum (or max, min), of all who carry one out, of ins, which cover disjoint ranges of
+                          out's: each pushes to the job's servers, which add in the order of ranks */
   ZPS_INSTR_CALL,      /* the scheme goes on at `phase`, knowing the vectors in ins */
   ZPS_INSTR_RESULT,    /* ins, in disjoint ranges, are part of the result. Rows in none of a program's are zero */
 };
@@ -75,6 +77,8 @@ struct zps_instr {
 
 struct zps_program {
   zps_err_t code; /* the first failure to build; later calls do nothing */
+  bool holds;     /* a stream, held, stands for this rank's gradient */
+  uint32_t held;
   struct zps_instr *instrs;
   struct zps_stream *streams;
   uint32_t *ins;
@@ -89,6 +93,9 @@ void zps_program_reset(struct zps_program *program);
 /* Each appends an instruction, and returns the stream that it writes, if it does. What cannot be right (a stream that
  * is not there, ranges that differ) is a bug of the scheme's: ZPS_ERR_INTERNAL in `code`; no memory: ZPS_ERR_NOMEM. */
 uint32_t zps_program_own(struct zps_program *program, uint64_t lo, uint64_t hi, bool dense);
+/* From here on zps_program_own() cuts `stream`, which covers the whole tensor: so a scheme carries on with what another
+ * one has found. */
+void zps_program_hold(struct zps_program *program, uint32_t stream);
 uint32_t zps_program_vector(struct zps_program *program, const double *doubles, uint32_t n);
 void zps_program_send(struct zps_program *program, uint32_t in, uint32_t peer, uint32_t tag);
 uint32_t zps_program_recv(struct zps_program *program, uint32_t peer, uint32_t tag, uint64_t lo, uint64_t hi);
@@ -104,6 +111,7 @@ uint32_t zps_program_take(struct zps_program *program, uint32_t in, uint64_t fro
 uint32_t zps_program_splits(struct zps_program *program, uint32_t in, uint32_t n);
 uint32_t zps_program_join(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint64_t lo, uint64_t hi);
 uint32_t zps_program_narrow(struct zps_program *program, uint32_t in, uint32_t bits);
+uint32_t zps_program_serve(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint64_t lo, uint64_t hi);
 void zps_program_call(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint32_t phase);
 void zps_program_result(struct zps_program *program, uint32_t in);
 
