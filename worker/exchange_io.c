@@ -38,6 +38,12 @@ static void fill_slice(const struct zps_exchange *exchange, uint32_t instr, stru
     slice->data = stream->view.values;
     return;
   }
+  const struct zps_remote *to = &exchange->round->plane->ranks[exchange->program.instrs[instr].peer];
+  const struct zps_segment *segment = exchange->round->plane->segment;
+  if (to->shared.maps_ours && zps_segment_offset(segment, stream->view.values, stream->len_bytes, &slice->addr)) {
+    slice->key = ZPS_WIRE_KEY_SHARED;
+    return;
+  }
   const struct zps_buf *buf = &stream->mem->buf;
   slice->addr = buf->addr + (uint64_t)((const char *)stream->view.values - (const char *)buf->data);
   slice->key = buf->key;
@@ -71,7 +77,8 @@ static void sent(struct zps_exchange *exchange, struct zps_exchange_peer *peer, 
   for (uint32_t i = 0; i < frame->u.round.n_slices; i++) {
     const struct zps_slice *slice = &frame->u.round.slices[i];
     round->stats.payload_out += slice->len_bytes;
-    if (!slice->is_inline) round->stats.bytes_out += slice->len_bytes;
+    if (slice->is_inline) continue;
+    *(slice->key == ZPS_WIRE_KEY_SHARED ? &round->stats.shared_out : &round->stats.bytes_out) += slice->len_bytes;
   }
   while (peer->first_send != until) {
     const uint32_t instr = peer->first_send;
@@ -245,6 +252,23 @@ static zps_err_t view(struct zps_exchange_task *task, struct zps_error *error) {
                   rank, exchange->round->plane->ranks[rank].name, why.text);
 }
 
+/* What another process shares may change while it is looked at: it is copied, and the copy is checked. */
+static void copy_run(struct zps_worker_task *work) {
+  struct zps_exchange_task *task = zps_owner_of(work, struct zps_exchange_task, task);
+  const struct zps_remote *rank = &work->round->plane->ranks[task->compute.instr.peer];
+  const void *from = zps_segment_at(&rank->shared.view, task->slice.addr, task->slice.len_bytes);
+  struct zps_error error;
+  if (!from) {
+    zps_fail(&error, ZPS_ERR_PROTOCOL,
+             "message %" PRIu32 " of rank %" PRIu32 " (host %s) is said to be in memory that it does not share",
+             task->slice.partition, task->compute.instr.peer, rank->name);
+    zps_worker_task_fail(work, &error);
+    return;
+  }
+  memcpy(task->out, from, (size_t)task->slice.len_bytes);
+  if (view(task, &error) != ZPS_OK) zps_worker_task_fail(work, &error);
+}
+
 static void check_run(struct zps_worker_task *work) {
   struct zps_error error;
   if (view(zps_owner_of(work, struct zps_exchange_task, task), &error) != ZPS_OK) zps_worker_task_fail(work, &error);
@@ -262,6 +286,13 @@ static void check_done(struct zps_worker_task *work) {
   if (zps_scheme_over(work->round->scheme)) return;
   landed(zps_owner_of(work, struct zps_exchange_task, task));
   zps_exchange_advance(work->round->exchange);
+}
+
+static void copy_done(struct zps_worker_task *work) {
+  const struct zps_exchange_task *task = zps_owner_of(work, struct zps_exchange_task, task);
+  work->round->stats.shared_in += task->slice.len_bytes;
+  work->round->stats.payload_in += task->slice.len_bytes;
+  check_done(work);
 }
 
 void zps_exchange_receive(struct zps_exchange *exchange, uint32_t instr) {
@@ -321,6 +352,12 @@ static void read_release(struct zps_bulk_read *read) {
 void zps_exchange_read(struct zps_exchange_task *task) {
   struct zps_worker_round *round = task->exchange->round;
   const struct zps_remote *rank = &round->plane->ranks[task->compute.instr.peer];
+  if (task->slice.key == ZPS_WIRE_KEY_SHARED) {
+    task->task.run = copy_run;
+    task->task.done = copy_done;
+    zps_worker_task_start(&task->task, round->plane->pool);
+    return;
+  }
   if (rank->lost) return; /* the round fails for it */
   task->read = (struct zps_bulk_read){.local = task->out,
                                       .mem = task->mem->buf.mem,

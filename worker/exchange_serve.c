@@ -67,6 +67,8 @@ static void add_costs(zenps_request_stats_t *sum, const zenps_request_stats_t *m
   sum->bytes_in += more->bytes_in;
   sum->payload_out += more->payload_out;
   sum->payload_in += more->payload_in;
+  sum->shared_out += more->shared_out;
+  sum->shared_in += more->shared_in;
 }
 
 /* The inner round is over; it lives on until this returns. */

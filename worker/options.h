@@ -19,6 +19,7 @@ struct zps_worker_options {
   uint64_t threads;
   uint64_t join_timeout_ms, round_timeout_ms;
   uint64_t memory_limit_bytes; /* of registered buffers */
+  bool shared_memory;          /* with other ranks of this host */
   int codec;                   /* of tensors that do not say: enum zps_codec_policy, less 1 */
   int values;                  /* likewise: enum zps_value_codec, less 1 */
   int log_level;

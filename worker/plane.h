@@ -11,6 +11,7 @@
 #include "common/session/link.h"
 #include "worker/early.h"
 #include "worker/inbox.h"
+#include "worker/neighbours.h"
 #include "worker/options.h"
 #include "worker/round.h"
 
@@ -25,8 +26,9 @@ struct zps_remote {
   struct zps_plane *plane;
   uint32_t index; /* among the servers, or its rank */
   bool is_rank;
-  char name[132];   /* of a rank: its host */
-  uint64_t left_ns; /* a rank that left in peace: when; what it has sent may still be under way */
+  char name[132];              /* of a rank: its host */
+  struct zps_neighbour shared; /* a rank of this host: the memory that we share */
+  uint64_t left_ns;            /* a rank that left in peace: when; what it has sent may still be under way */
   struct zps_net_peer *peer;
   struct zps_bulk_peer *bulk;
   struct zps_link *link;
@@ -45,6 +47,8 @@ struct zps_plane {
   struct zps_remote *servers;
   struct zps_remote *ranks; /* world of them; NULL until they are linked. Our own has no peer */
   uint32_t world, epoch;
+  struct zps_segment *segment; /* of this rank, for others of its host to read; NULL: nobody does */
+  struct zps_slab_memory segment_memory;
   pthread_mutex_t scratch_lock;
   struct zps_compute_scratch **scratches; /* free ones; with `ranks`, one for each thread that computes */
   unsigned n_scratches;
@@ -84,6 +88,10 @@ void zps_plane_round_remove(struct zps_plane *plane, struct zps_worker_round *ro
 /* Links to all other ranks, with their receives; again: nothing to do. Not on the engine thread. */
 zps_err_t zps_plane_link(struct zps_plane *plane, const struct zps_join_peers *peers,
                          struct zps_error *error) ZPS_MUSTCHECK;
+/* What this rank shares with others of its host, once they are linked; `segment` is the plane's from here on, and may
+ * be NULL. Not on the engine thread. */
+zps_err_t zps_plane_share(struct zps_plane *plane, struct zps_segment *segment, const struct zps_neighbour *neighbours,
+                          struct zps_error *error) ZPS_MUSTCHECK;
 /* A rank left in peace. From any thread but the engine's. */
 void zps_plane_rank_left(struct zps_plane *plane, uint32_t rank);
 void zps_plane_server_lost(struct zps_plane *plane, uint32_t server, const char *why);

@@ -141,6 +141,8 @@ void zps_plane_close(struct zps_plane *plane) {
   zps_inbox_fini(&plane->inbox);
   zps_early_fini(&plane->early);
   zps_plane_scratches_fini(plane);
+  for (uint32_t r = 0; plane->ranks && r < plane->world; r++) zps_segment_unmap(&plane->ranks[r].shared.view);
+  zps_segment_destroy(plane->segment);
   free(plane->servers);
   free(plane->ranks);
   memset(plane, 0, sizeof *plane);

@@ -10,6 +10,7 @@
 #include "worker/job.h"
 #include "worker/request.h"
 #include "worker/schemes/parts.h"
+#include "worker/sharing.h"
 
 void zenps_tensor_options_init(zenps_tensor_options_t *options, size_t struct_size) {
   memset(options, 0, struct_size);
@@ -125,7 +126,12 @@ static zps_err_t link_ranks(struct zenps_job *job, struct zps_error *error) {
   if (!job->peers.ranks)
     err = zps_membership_peers(&job->membership, (uint32_t)job->options.world, timeout_ms, &job->peers, error);
   if (err == ZPS_OK) err = zps_plane_link(&job->plane, &job->peers, error);
-  if (err == ZPS_OK) err = zps_membership_linked(&job->membership, timeout_ms, error);
+  if (err != ZPS_OK) return err;
+  struct zps_sharing sharing;
+  zps_sharing_begin(job, &sharing);
+  err = zps_membership_linked(&job->membership, timeout_ms, error);
+  if (err == ZPS_OK) err = zps_sharing_meet(job, &sharing, error);
+  zps_sharing_fini(&sharing);
   job->linked = err == ZPS_OK;
   return err;
 }

@@ -19,6 +19,7 @@ enum {
 struct region {
   struct zps_net_mem mem;
   struct zps_slab *slab;
+  const struct zps_slab_memory *memory; /* NULL: the process's own */
   struct region *next, *prev; /* of its class: those with a free chunk come first */
   unsigned class, n_chunks, n_free;
   uint64_t free_map[MAP_WORDS];
@@ -26,6 +27,7 @@ struct region {
 
 struct zps_slab {
   struct zps_net *net; /* NULL once it is closed */
+  const struct zps_slab_memory *memory;
   uint64_t limit_bytes, cache_bytes;
   uint64_t total_bytes; /* registered */
   uint64_t idle_large_bytes;
@@ -67,14 +69,30 @@ static void link_last(struct zps_slab *slab, struct region *region) {
   slab->classes[region->class].tail = region;
 }
 
+/* *memory_p: where it came from. */
+static void *base_get(const struct zps_slab *slab, size_t bytes, const struct zps_slab_memory **memory_p) {
+  void *base = slab->memory ? slab->memory->get(slab->memory->ctx, bytes) : NULL;
+  *memory_p = base ? slab->memory : NULL;
+  return base ? base : aligned_alloc(ALIGNMENT, bytes);
+}
+
+static void base_put(const struct zps_slab_memory *memory, void *base, size_t bytes) {
+  if (memory) {
+    memory->put(memory->ctx, base, bytes);
+  } else {
+    free(base);
+  }
+}
+
 static void region_destroy(struct region *region) {
   struct zps_slab *slab = region->slab;
   void *base = region->mem.base;
+  const size_t bytes = region_bytes(region->class);
   unlink_region(slab, region);
-  slab->total_bytes -= region_bytes(region->class);
-  if (is_large(region->class)) slab->idle_large_bytes -= region_bytes(region->class);
+  slab->total_bytes -= bytes;
+  if (is_large(region->class)) slab->idle_large_bytes -= bytes;
   if (slab->net) zps_net_mem_release(slab->net, &region->mem);
-  free(base);
+  base_put(region->memory, base, bytes);
   free(region);
 }
 
@@ -106,7 +124,7 @@ static zps_err_t region_create(struct zps_slab *slab, unsigned class) {
   if (!make_room(slab, bytes)) return ZPS_ERR_AGAIN;
   struct region *region = calloc(1, sizeof *region);
   if (!region) return ZPS_ERR_NOMEM;
-  void *base = aligned_alloc(ALIGNMENT, bytes);
+  void *base = base_get(slab, bytes, &region->memory);
   if (!base) goto err_free_region;
   struct zps_error error;
   if (zps_net_mem_register(slab->net, base, bytes, &region->mem, &error) != ZPS_OK) {
@@ -124,7 +142,7 @@ static zps_err_t region_create(struct zps_slab *slab, unsigned class) {
   return ZPS_OK;
 
 err_free_base:
-  free(base);
+  base_put(region->memory, base, bytes);
 err_free_region:
   free(region);
   return ZPS_ERR_NOMEM;
@@ -142,6 +160,11 @@ zps_err_t zps_slab_create(struct zps_net *net, uint64_t limit_bytes, uint64_t ca
 
 void zps_slab_net_closed(struct zps_slab *slab) {
   slab->net = NULL;
+}
+
+void zps_slab_set_memory(struct zps_slab *slab, const struct zps_slab_memory *memory) {
+  for (unsigned class = 0; class < N_CLASSES; class ++) destroy_idle(slab, class, 0);
+  slab->memory = memory;
 }
 
 void zps_slab_destroy(struct zps_slab *slab) {

@@ -33,6 +33,14 @@ zps_err_t zps_slab_create(struct zps_net *net, uint64_t limit_bytes, uint64_t ca
 void zps_slab_net_closed(struct zps_slab *slab);
 /* All buffers must have been put, except quarantined ones, which are leaked with a warning. NULL is allowed. */
 void zps_slab_destroy(struct zps_slab *slab);
+/* Where memory comes from, and goes back to, from here on: `get` may return NULL, then it is the process's own, as it is
+ * without this call. What is idle is given up at once. `memory` must outlive the slab. */
+struct zps_slab_memory {
+  void *(*get)(void *ctx, size_t bytes); /* aligned to 4 KiB */
+  void (*put)(void *ctx, void *data, size_t bytes);
+  void *ctx;
+};
+void zps_slab_set_memory(struct zps_slab *slab, const struct zps_slab_memory *memory);
 zps_err_t zps_slab_get(struct zps_slab *slab, size_t len, struct zps_buf *buf_p) ZPS_MUSTCHECK;
 /* Zeroes *buf; a zeroed buf is allowed. */
 void zps_slab_put(struct zps_slab *slab, struct zps_buf *buf);

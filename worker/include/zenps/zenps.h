@@ -141,7 +141,8 @@ typedef struct zenps_tensor_options {
                             rows out themselves. Between workers: "recursive-doubling", "split-allgather",
                             "hierarchical", "agsparse" (sparse); "dsar", "ring", "rabenseifner", "two-level",
                             "blueconnect" (dense); "oktopk", "gtopk", "topka", "topkdsa", "gaussiank" (these keep only
-                            the greatest rows).
+                            the greatest rows). "hierarchical" merges what ranks of a host have, and takes balanced
+                            between hosts, or what it is told: "hierarchical:ring", any that loses nothing.
                             "auto": the coordinator chooses from what rounds take, among schemes whose results are
                             alike to the bit, the same for all ranks; "auto:balanced,ring": among those named. Then
                             zenps_allreduce() waits where it has not said so yet, as before the first step. NULL:
@@ -206,6 +207,8 @@ typedef struct zenps_request_stats {
   uint32_t partitions;
   uint64_t bound_bytes; /* the least that payloads of random rows take, in and out: values as they travel, and m * H(z / m)
                            bits for the z of m rows of each partition */
+  uint64_t shared_out, shared_in; /* of the payloads, what went through memory that ranks of a host share: these are
+                                     not in bytes_out and bytes_in */
 } zenps_request_stats_t;
 
 ZENPS_API void zenps_options_init(zenps_options_t *options, size_t struct_size);
