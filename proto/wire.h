@@ -114,4 +114,30 @@ zps_err_t zps_wire_decode(const void *buf, size_t len, struct zps_frame *frame, 
 void zps_wire_stamp(void *buf, uint32_t seq, uint16_t credits);
 const char *zps_frame_type_name(uint8_t type);
 
+/* What leaves for one peer at a time: a frame as it is, or several frames, each after its length. */
+struct zps_wire_message {
+  uint8_t bytes[ZPS_WIRE_FRAME_MAX];
+  uint8_t *first; /* frame */
+  size_t len;
+  unsigned n_frames;
+};
+
+void zps_wire_message_clear(struct zps_wire_message *message);
+/* Appends a copy of an encoded frame, and returns it, for zps_wire_stamp(). NULL: it does not fit beside those there.
+ */
+void *zps_wire_message_add(struct zps_wire_message *message, const void *frame, size_t len);
+/* What to send, of a message with frames. */
+const void *zps_wire_message_bytes(struct zps_wire_message *message, size_t *len_p);
+
+/* The frames of a message that came. */
+struct zps_wire_frames {
+  const uint8_t *start, *at, *end;
+  bool several, ended;
+};
+
+void zps_wire_frames_begin(struct zps_wire_frames *frames, const void *message, size_t len);
+/* The next frame, not yet looked at; NULL: there is no more. ZPS_ERR_PROTOCOL: what is left cannot be taken apart. */
+zps_err_t zps_wire_frames_next(struct zps_wire_frames *frames, const void **frame_p, size_t *len_p,
+                               struct zps_error *error) ZPS_MUSTCHECK;
+
 #endif

@@ -31,16 +31,30 @@ struct zps_engine {
 
 static _Thread_local const struct zps_engine *engine_here; /* the engine whose thread this is */
 
+static void drop(struct zps_engine *engine, const char *what, size_t len, const struct zps_error *error) {
+  atomic_fetch_add(&engine->malformed, 1);
+  zps_log_warn_limited("dropped a %s of %zu bytes: %s", what, len, error->text);
+}
+
 static void on_message(void *ctx, const void *data, size_t len) {
   struct zps_engine *engine = ctx;
+  struct zps_wire_frames frames;
   struct zps_frame frame;
   struct zps_error error;
-  if (zps_wire_decode(data, len, &frame, &error) == ZPS_OK) {
-    engine->handler.on_frame(engine->handler.ctx, &frame);
-    return;
+  zps_wire_frames_begin(&frames, data, len);
+  for (;;) {
+    const void *bytes;
+    size_t n_bytes;
+    if (zps_wire_frames_next(&frames, &bytes, &n_bytes, &error) != ZPS_OK) {
+      drop(engine, "message", len, &error);
+      return;
+    }
+    if (!bytes) return;
+    if (zps_wire_decode(bytes, n_bytes, &frame, &error) == ZPS_OK)
+      engine->handler.on_frame(engine->handler.ctx, &frame);
+    else
+      drop(engine, "frame", n_bytes, &error);
   }
-  atomic_fetch_add(&engine->malformed, 1);
-  zps_log_warn_limited("dropped a frame of %zu bytes: %s", len, error.text);
 }
 
 static void on_peer_error(void *ctx, struct zps_net_peer *peer, zps_err_t code, const char *text) {

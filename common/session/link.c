@@ -34,6 +34,7 @@ struct zps_link {
   bool lost;
   struct waiting *queue, **queue_tail;
   unsigned n_queue;
+  struct zps_wire_message message; /* frames that leave together, at the end of a turn or when no more fit */
 };
 
 zps_err_t zps_link_create(struct zps_net *net, struct zps_net_peer *peer, uint64_t job, uint32_t epoch, uint32_t self,
@@ -53,6 +54,7 @@ zps_err_t zps_link_create(struct zps_net *net, struct zps_net_peer *peer, uint64
   link->tag = tag;
   link->tx_credits = RECEIVES;
   link->queue_tail = &link->queue;
+  zps_wire_message_clear(&link->message);
   *link_p = link;
   return ZPS_OK;
 }
@@ -68,10 +70,32 @@ void zps_link_destroy(struct zps_link *link) {
   free(link);
 }
 
-static zps_err_t transmit(struct zps_link *link, void *data, size_t len) {
-  zps_wire_stamp(data, link->tx_seq, (uint16_t)link->rx_due);
+static zps_err_t send(struct zps_link *link, const void *data, size_t len) {
   const zps_err_t code = zps_net_send(link->peer, data, len);
   if (code == ZPS_ERR_PEER_LOST) link->lost = true;
+  return code;
+}
+
+/* Hands over what is collected; ZPS_ERR_AGAIN: all of it is still here. */
+static zps_err_t flush(struct zps_link *link) {
+  if (link->message.n_frames == 0) return ZPS_OK;
+  size_t len;
+  const void *const bytes = zps_wire_message_bytes(&link->message, &len);
+  const zps_err_t code = send(link, bytes, len);
+  if (code == ZPS_OK) zps_wire_message_clear(&link->message);
+  return code;
+}
+
+static zps_err_t transmit(struct zps_link *link, void *data, size_t len) {
+  zps_err_t code = ZPS_OK;
+  void *frame = zps_wire_message_add(&link->message, data, len);
+  if (!frame) {
+    code = flush(link);
+    if (code != ZPS_OK) return code;
+    frame = zps_wire_message_add(&link->message, data, len);
+  }
+  zps_wire_stamp(frame ? frame : data, link->tx_seq, (uint16_t)link->rx_due);
+  if (!frame) code = send(link, data, len); /* as large as a message can be */
   if (code != ZPS_OK) return code;
   link->tx_seq++;
   link->tx_credits--;
@@ -165,7 +189,7 @@ unsigned zps_link_progress(struct zps_link *link) {
   unsigned sent = 0;
   while (!link->lost && link->queue && link->tx_credits > 1) {
     struct waiting *waiting = link->queue;
-    if (transmit(link, waiting->data, waiting->len) != ZPS_OK) return sent;
+    if (transmit(link, waiting->data, waiting->len) != ZPS_OK) break;
     link->queue = waiting->next;
     if (!link->queue) link->queue_tail = &link->queue;
     link->n_queue--;
@@ -173,6 +197,7 @@ unsigned zps_link_progress(struct zps_link *link) {
     sent++;
   }
   if (!link->lost && link->rx_due >= CREDITS_DUE_MANY && link->tx_credits >= 1 && send_credits(link)) sent++;
+  if (!link->lost && flush(link) != ZPS_OK) zps_log_trace("frames stay until the fabric takes more");
   return sent;
 }
 

@@ -25,14 +25,15 @@ struct zps_link;
 zps_err_t zps_link_create(struct zps_net *net, struct zps_net_peer *peer, uint64_t job, uint32_t epoch, uint32_t self,
                           uint32_t tag, struct zps_link **link_p) ZPS_MUSTCHECK;
 void zps_link_destroy(struct zps_link *link);
-/* Encodes and sends (or queues) `frame`; its header is filled in by the link except for `type`, and
- * its length. */
+/* Encodes and queues `frame`, to leave with the next zps_link_progress(), or before where many are sent; its header is
+ * filled in by the link except for `type`, and its length. */
 zps_err_t zps_link_send(struct zps_link *link, struct zps_frame *frame) ZPS_MUSTCHECK;
 /* Accounts for a frame that arrived from this peer (found by the header's tag or its job and src): sequence, credits.
  * ZPS_ERR_PROTOCOL for a gap or a credit overrun, ZPS_ERR_STALE for another epoch. */
 zps_err_t zps_link_received(struct zps_link *link, const struct zps_frame_header *header,
                             struct zps_error *error) ZPS_MUSTCHECK;
-/* Sends what waits, and a CREDIT frame where one is due; call after zps_net_progress(). The number of frames sent. */
+/* Hands over what was sent since the last call, as one message where it fits into one; sends what waits for credit, and a
+ * CREDIT frame where one is due. Call at the end of a turn. The number of frames that had waited. */
 unsigned zps_link_progress(struct zps_link *link);
 /* The next frame has a long header, which tells the peer. */
 void zps_link_set_epoch(struct zps_link *link, uint32_t epoch);

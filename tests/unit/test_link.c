@@ -12,14 +12,12 @@ enum { JOB = 9, EPOCH = 4 };
 struct linked {
   struct end ends[2];
   struct zps_link *links[2];
-  unsigned n_done[2], n_credit[2];
+  unsigned n_done[2], n_credit[2], n_push;
   zps_err_t code[2];
   struct zps_error error[2];
 };
 
-static void on_frame_bytes(struct end *end, const void *data, size_t len) {
-  struct linked *linked = end->ctx;
-  const int i = end == &linked->ends[1];
+static void on_frame(struct linked *linked, int i, const void *data, size_t len) {
   struct zps_frame frame;
   struct zps_error error;
   assert_int_equal(zps_wire_decode(data, len, &frame, &error), ZPS_OK);
@@ -34,16 +32,28 @@ static void on_frame_bytes(struct end *end, const void *data, size_t len) {
   }
   if (frame.header.type == ZPS_FRAME_CREDIT) {
     linked->n_credit[i]++;
+  } else if (frame.header.type == ZPS_FRAME_PUSH) {
+    linked->n_push++;
   } else {
     assert_int_equal(frame.u.done.step, linked->n_done[i]++);
   }
+}
+
+static void on_message(struct end *end, const void *data, size_t len) {
+  struct linked *linked = end->ctx;
+  struct zps_wire_frames frames;
+  const void *frame;
+  size_t frame_len;
+  zps_wire_frames_begin(&frames, data, len);
+  while (zps_wire_frames_next(&frames, &frame, &frame_len, NULL) == ZPS_OK && frame)
+    on_frame(linked, end == &linked->ends[1], frame, frame_len);
 }
 
 static void linked_open(struct linked *linked, const char *provider, const char *fault) {
   memset(linked, 0, sizeof *linked);
   pair_open(linked->ends, provider, fault, 0);
   for (int i = 0; i < 2; i++) {
-    linked->ends[i].on_message = on_frame_bytes;
+    linked->ends[i].on_message = on_message;
     linked->ends[i].ctx = linked;
     assert_int_equal(zps_link_create(linked->ends[i].net, linked->ends[i].peer, JOB, EPOCH, (uint32_t)i,
                                      (uint32_t)(500 + i), &linked->links[i]),
@@ -63,6 +73,15 @@ static void linked_close(struct linked *linked) {
 static zps_err_t send_done(struct linked *linked, int from, unsigned step) {
   struct zps_frame frame = {.header.type = ZPS_FRAME_DONE, .u.done = {.tensor = 1, .step = step}};
   return zps_link_send(linked->links[from], &frame);
+}
+
+/* The bytes that it took. */
+static uint64_t send_now(struct linked *linked, int from, unsigned step) {
+  const struct zps_net_counters *const counters = zps_net_counters(linked->ends[from].net);
+  const uint64_t before = counters->msg_bytes_sent;
+  assert_int_equal(send_done(linked, from, step), ZPS_OK);
+  zps_link_progress(linked->links[from]);
+  return counters->msg_bytes_sent - before;
 }
 
 static unsigned turn(struct linked *linked) {
@@ -93,9 +112,37 @@ static void test_frames_wait_for_credit(void **state) {
   for (unsigned i = 0; i < ZPS_LINK_CREDITS + ZPS_LINK_QUEUE_MAX; i++)
     assert_int_equal(send_done(&linked, 0, i), ZPS_OK);
   assert_int_equal(send_done(&linked, 0, 0), ZPS_ERR_AGAIN);
-  assert_int_equal(zps_net_counters(linked.ends[0].net)->msgs_sent, ZPS_LINK_CREDITS);
+  zps_link_progress(linked.links[0]);
+  while (zps_net_progress(linked.ends[1].net) > 0) continue;
+  assert_int_equal(linked.n_done[1], ZPS_LINK_CREDITS);
   while (turn(&linked) > 0) continue;
   assert_int_equal(linked.n_done[1], ZPS_LINK_CREDITS + ZPS_LINK_QUEUE_MAX);
+  linked_close(&linked);
+}
+
+/* What is sent in one turn leaves as one message, or as few as it fits into. */
+static void test_frames_of_a_turn_leave_together(void **state) {
+  (void)state;
+  struct linked linked;
+  uint8_t payload[1000] = {0};
+  linked_open(&linked, "loop", NULL);
+  const struct zps_net_counters *const counters = zps_net_counters(linked.ends[0].net);
+  for (unsigned i = 0; i < 20; i++) assert_int_equal(send_done(&linked, 0, i), ZPS_OK);
+  assert_int_equal(counters->msgs_sent, 0);
+  while (turn(&linked) > 0) continue;
+  assert_int_equal(counters->msgs_sent, 1);
+  assert_int_equal(counters->msg_bytes_sent, 1 + 20 * (1 + ZPS_WIRE_LONG_BYTES + 2));
+  assert_int_equal(linked.n_done[1], 20);
+  struct zps_frame frame = {.header.type = ZPS_FRAME_PUSH, .u.round = {.n_slices = 1}};
+  frame.u.round.slices[0] = (struct zps_slice){.is_inline = true, .len_bytes = sizeof payload, .data = payload};
+  for (unsigned i = 0; i < 10; i++) {
+    assert_int_equal(zps_link_send(linked.links[0], &frame), ZPS_OK);
+    assert_int_equal(counters->msgs_sent, i < 8 ? 1 : 2);
+  }
+  zps_link_progress(linked.links[0]);
+  assert_int_equal(counters->msgs_sent, 3);
+  while (turn(&linked) > 0) continue;
+  assert_int_equal(linked.n_push, 10);
   linked_close(&linked);
 }
 
@@ -187,26 +234,17 @@ static void test_short_headers_follow_long_ones(void **state) {
   assert_int_equal(zps_link_received(link, &early, &error), ZPS_ERR_PROTOCOL);
   assert_non_null(strstr(error.text, "a long one must come before it"));
   /* Long until the other end has said its tag; then short, until the epoch changes. */
-  const uint64_t *sent = &zps_net_counters(linked.ends[0].net)->msg_bytes_sent;
-  uint64_t before = *sent;
-  for (unsigned i = 0; i < 2; i++) {
-    assert_int_equal(send_done(&linked, 0, i), ZPS_OK);
-    assert_int_equal(*sent - before, ZPS_WIRE_LONG_BYTES + 2);
-    before = *sent;
-  }
+  for (unsigned i = 0; i < 2; i++) assert_int_equal(send_now(&linked, 0, i), ZPS_WIRE_LONG_BYTES + 2);
   assert_int_equal(send_done(&linked, 1, 0), ZPS_OK);
   while (turn(&linked) > 0) continue;
   for (unsigned i = 2; i < 600; i++) { /* the sequence's low byte goes round */
-    before = *sent;
-    assert_int_equal(send_done(&linked, 0, i), ZPS_OK);
-    assert_int_equal(*sent - before, ZPS_WIRE_SHORT_BYTES + 1 + (i < 128 ? 2 : 3)); /* tags here take two bytes */
+    assert_int_equal(send_now(&linked, 0, i),
+                     ZPS_WIRE_SHORT_BYTES + 1 + (i < 128 ? 2 : 3)); /* tags here take two bytes */
     while (turn(&linked) > 0) continue;
   }
   assert_int_equal(linked.n_done[1], 600);
   for (int i = 0; i < 2; i++) zps_link_set_epoch(linked.links[i], EPOCH + 1);
-  before = *sent;
-  assert_int_equal(send_done(&linked, 0, 600), ZPS_OK);
-  assert_int_equal(*sent - before, ZPS_WIRE_LONG_BYTES + 3);
+  assert_int_equal(send_now(&linked, 0, 600), ZPS_WIRE_LONG_BYTES + 3);
   while (turn(&linked) > 0) continue;
   assert_int_equal(linked.n_done[1], 601);
   zps_link_set_epoch(linked.links[1], EPOCH + 2); /* short ones live in the epoch of the long one before */
@@ -257,7 +295,7 @@ static void test_a_lost_frame_shows(void **state) {
   (void)state;
   struct linked linked;
   linked_open(&linked, "fault+loop", "drop=0.2");
-  for (unsigned i = 0; i < 30; i++) assert_int_equal(send_done(&linked, 0, i), ZPS_OK);
+  for (unsigned i = 0; i < 30; i++) send_now(&linked, 0, i);
   while (turn(&linked) > 0) continue;
   assert_int_equal(linked.code[1], ZPS_ERR_PROTOCOL);
   linked.code[0] = linked.code[1] = ZPS_OK;
@@ -270,10 +308,10 @@ static void test_sending_to_the_dead_fails(void **state) {
   linked_open(&linked, "loop", NULL);
   zps_link_destroy(linked.links[1]);
   zps_net_close(linked.ends[1].net);
-  assert_int_equal(send_done(&linked, 0, 0), ZPS_OK);
+  send_now(&linked, 0, 0);
   zps_net_progress(linked.ends[0].net);
   assert_int_equal(linked.ends[0].n_errors, 1);
-  assert_int_equal(send_done(&linked, 0, 1), ZPS_ERR_PEER_LOST);
+  assert_int_equal(send_now(&linked, 0, 1), 0); /* here it shows */
   assert_int_equal(send_done(&linked, 0, 2), ZPS_ERR_PEER_LOST);
   assert_int_equal(zps_link_progress(linked.links[0]), 0);
   zps_link_destroy(linked.links[0]);
@@ -330,6 +368,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_one_way_stream_lives_on_credit_frames),
       cmocka_unit_test(test_frames_wait_for_credit),
+      cmocka_unit_test(test_frames_of_a_turn_leave_together),
       cmocka_unit_test(test_full_ends_do_not_lock_up),
       cmocka_unit_test(test_random_traffic),
       cmocka_unit_test(test_random_traffic_under_push_back_and_delay),
