@@ -6,12 +6,16 @@
 
 #include <stdint.h>
 
-/* In parallel fields, because the machine's own instruction is not in every baseline. */
+/* In parallel fields where the machine's own instruction is not in the baseline. */
 static inline uint32_t zps_bits_count(uint64_t x) {
+#ifdef __aarch64__
+  return (uint32_t)__builtin_popcountll(x);
+#else
   x -= (x >> 1) & 0x5555555555555555ull;
   x = (x & 0x3333333333333333ull) + ((x >> 2) & 0x3333333333333333ull);
   x = (x + (x >> 4)) & 0x0f0f0f0f0f0f0f0full;
   return (uint32_t)((x * 0x0101010101010101ull) >> 56);
+#endif
 }
 
 /* Writes base + position of each bit of `bits`, ascending, and returns how many there are. `out` must have room for

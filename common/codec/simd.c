@@ -6,7 +6,7 @@
 #include "common/codec/simd_body.h"
 #include "common/codec/simd_internal.h"
 
-#ifdef __SSE2__
+#if defined __SSE2__
 #include <emmintrin.h>
 
 /* Bit i: value i has bits in common with the mask, or, on demand, differs from it. */
@@ -23,6 +23,29 @@ static inline uint64_t word_of(const void *values, uint32_t mask, bool differs) 
     word |= (uint64_t)((unsigned)_mm_movemask_epi8(all) ^ 0xffff) << i;
   }
   return word;
+}
+#elif defined __aarch64__
+#include <arm_neon.h>
+
+/* 16 values: all ones in a byte where a value has bits in common with the mask, or differs from it. */
+static inline uint8x16_t sixteen_of(const char *values, uint32_t mask, bool differs) {
+  const uint32x4_t mask4 = vdupq_n_u32(mask);
+  uint16x4_t is[4];
+  for (unsigned j = 0; j < 4; j++) {
+    const uint32x4_t lanes = vreinterpretq_u32_u8(vld1q_u8((const uint8_t *)values + 16 * j));
+    is[j] = vmovn_u32(differs ? vmvnq_u32(vceqq_u32(lanes, mask4)) : vtstq_u32(lanes, mask4));
+  }
+  return vcombine_u8(vmovn_u16(vcombine_u16(is[0], is[1])), vmovn_u16(vcombine_u16(is[2], is[3])));
+}
+
+static inline uint64_t word_of(const void *values, uint32_t mask, bool differs) {
+  static const uint8_t weights[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+  const uint8x16_t weight = vld1q_u8(weights);
+  uint8x16_t is[4];
+  for (unsigned i = 0; i < 4; i++) is[i] = vandq_u8(sixteen_of((const char *)values + 64 * i, mask, differs), weight);
+  /* each sum of neighbours halves the bytes, and puts eight lanes' bits into one in the end */
+  const uint8x16_t bytes = vpaddq_u8(vpaddq_u8(is[0], is[1]), vpaddq_u8(is[2], is[3]));
+  return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(bytes, bytes)), 0);
 }
 #else
 static inline uint64_t word_of(const void *values, uint32_t mask, bool differs) {
