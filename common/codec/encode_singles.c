@@ -10,9 +10,8 @@
 
 enum {
   BATCH = 512,
-  CHUNK_BITS_MIN = 15,
-  CHUNK_BITS_FEW = 17, /* where smaller chunks would have fewer than BUCKET_ENTRIES_MIN entries */
-  BUCKET_ENTRIES_MIN = 1024,
+  LINE_FLOATS = 16,
+  CHUNK_BITS_MIN = 17,      /* smaller ones would be too many: each is written to in turn */
   CHUNK_BITS_MAX = 18,      /* 1 MiB of sums */
   BUCKETS_MAX = 4096,       /* their ends stay in the second-level cache */
   ROWS_PER_ENTRY_MAX = 512, /* a bit of each sum is looked at: with fewer entries, sorting these is less work */
@@ -43,7 +42,7 @@ bool zps_encoder_is_singles(struct zps_encoder *encoder) {
     return false;
   for (unsigned bits = CHUNK_BITS_MIN; bits <= CHUNK_BITS_MAX; bits++) {
     const uint64_t n = (uint64_t)encoder->n_parts * chunks_per_part(input->part, bits);
-    if (n > BUCKETS_MAX || (bits < CHUNK_BITS_FEW && input->n_entries < n * BUCKET_ENTRIES_MIN)) continue;
+    if (n > BUCKETS_MAX) continue;
     encoder->chunk_bits = bits;
     encoder->n_chunks = chunks_per_part(input->part, bits);
     return true;
@@ -120,6 +119,7 @@ static void deal_range(void *ctx, unsigned i) {
       *bad = entry;
       return;
     }
+    for (uint32_t j = 0; j < BATCH; j += LINE_FLOATS) __builtin_prefetch(values + BATCH + j);
     for (uint32_t j = 0; j < n; j++) {
       const uint32_t bucket = parts[j] * n_chunks + (ranks[j] >> chunk_bits);
       if (ends[bucket] % BLOCK == 0) append_block(&deal, bucket);

@@ -81,11 +81,13 @@ ZPS_SIMD_BODY void zps_simd_body_locate(const struct zps_partition *part, uint64
 
 ZPS_SIMD_BODY bool zps_simd_body_locate_rows(const struct zps_partition *part, const int64_t *rows, uint32_t n,
                                              uint16_t *parts, uint32_t *locals) {
+  enum { ROWS_AHEAD = 768 }; /* beyond the page, where the machine does not look by itself */
   const struct zps_partition local = *part;
   zps_vec_u64 bad = {0};
   uint32_t i = 0;
   for (; i + ZPS_SIMD_LANES <= n; i += ZPS_SIMD_LANES) {
     zps_vec_u64 eight;
+    __builtin_prefetch(rows + i + ROWS_AHEAD);
     memcpy(&eight, rows + i, sizeof eight);
     bad |= (zps_vec_u64)(eight >= local.rows);
     zps_simd_locate(&local, &eight, parts + i, locals + i);
