@@ -144,7 +144,8 @@ static void dense_ps(struct zps_plan_round *round) {
 
 /*
  * Ours: the ranks of a host merge into one contribution, its first rank pushes that, and all of them find the sum in
- * shared memory. The rest is balanced between hosts, with gamma_R times the rows each.
+ * shared memory, coded once more. The rest is balanced between hosts, with gamma_R times the rows each; one host alone has
+ * no use for servers.
  */
 static void hierarchical(struct zps_plan_round *round) {
   const struct zps_plan_input *in = round->in;
@@ -167,6 +168,11 @@ static void hierarchical(struct zps_plan_round *round) {
     zps_plan_wait(round, &cluster->host, 1, 0);
     zps_plan_wait(round, &cluster->host, 1, 0);
   }
+  if (round->hosts <= 1) {
+    zps_plan_decode(round, sum_rows);
+    return;
+  }
+  if (per_host > 1) zps_plan_encode(&hosts, sum_rows);
   balanced(&hosts, zps_plan_rows(round, per_host), sum_rows);
 }
 

@@ -142,6 +142,8 @@ static void test_hierarchical(void **state) {
   input.cluster.ranks_per_host = 2;
   plan_near(plan_cost(&input, ZPS_PLAN_HIERARCHICAL).wire_s, 0.5 * (1.2 + 1.6), 1e-5, "between two hosts");
   assert_true(plan_time(&input, ZPS_PLAN_HIERARCHICAL) < plan_time(&input, ZPS_PLAN_BALANCED));
+  input.cluster.ranks_per_host = 4; /* one host: nothing leaves it */
+  assert_true(plan_cost(&input, ZPS_PLAN_HIERARCHICAL).wire_s < 1e-4);
 }
 
 static void test_codecs(void **state) {
