@@ -59,10 +59,12 @@ struct zps_exchange_task {
 struct zps_exchange_serve {
   struct zps_exchange_task *task;
   bool in_flight;
+  bool awaits_others; /* until the sums are here */
   zenps_grad_t in, out;
   int64_t *rows; /* what is pushed */
   void *values;
   struct zenps_request *request;
+  char silent[ZPS_WIRE_TEXT_MAX + 1]; /* after the deadline: which servers did not answer */
 };
 
 struct zps_exchange_peer {

@@ -68,6 +68,10 @@ static void explain_timeout(struct zps_worker_round *round) {
   }
   zps_worker_say(reason->text, sizeof reason->text, "without the messages of");
   for (int all = 0; all < 2 && reason->n_ranks == 0; all++) {
+    if (all && exchange->serve.silent[0] != '\0') { /* all ranks are there: it is servers that are not */
+      snprintf(reason->text, sizeof reason->text, "%s", exchange->serve.silent);
+      return;
+    }
     for (uint32_t r = 0; r < plane->world; r++) {
       const bool waited = awaits(exchange, r) || exchange->peers[r].accused;
       if (r != plane->rank && waited && (all || !has_ended(round, r))) name(round, r);

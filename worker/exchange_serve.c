@@ -80,6 +80,8 @@ static void served(struct zenps_request *request, const struct zps_worker_round 
   zps_worker_round_touch(round);
   serve->in_flight = false;
   add_costs(&round->stats, &request->stats);
+  if (round->scheme->state == ZPS_SCHEME_FAILED && round->scheme->code == ZPS_ERR_TIMEOUT)
+    snprintf(serve->silent, sizeof serve->silent, "%s", inner->reason.text);
   if (zps_scheme_over(round->scheme)) return;
   if (request->error.status != ZENPS_OK) {
     char text[sizeof round->reason.text];
@@ -89,6 +91,7 @@ static void served(struct zenps_request *request, const struct zps_worker_round 
     zps_worker_round_fail(round, (zps_err_t)request->error.status, "%s", text);
     return;
   }
+  serve->awaits_others = false;
   const uint64_t bound = zps_compute_rows_bound(&exchange->compute, &serve->task->compute.out, serve->out.nnz);
   const zps_err_t err = zps_exchange_get_memory(serve->task, bound);
   if (err == ZPS_OK) {
@@ -121,7 +124,7 @@ static zps_err_t begin_inner(struct zps_exchange *exchange) {
   }
   pthread_mutex_unlock(&tensor->job->lock);
   if (err != ZPS_OK) return err;
-  serve->in_flight = true;
+  serve->in_flight = serve->awaits_others = true;
   round->n_tasks++; /* the round is not over before the one within it is */
   if (inner->ops->prepare) inner->ops->prepare(inner);
   zps_worker_round_launch(inner);
@@ -193,7 +196,12 @@ void zps_exchange_serve_give_up(struct zps_exchange *exchange) {
   if (!serve->in_flight) return;
   struct zenps_tensor *tensor = exchange->scheme->served;
   struct zps_worker_round *inner = zps_plane_round_find(round->plane, tensor->id, round->step);
-  if (inner && inner == serve->request->round) {
+  const bool begun = inner && inner == serve->request->round;
+  if (begun && round->scheme->code == ZPS_ERR_TIMEOUT) { /* whom it waits for, it knows itself */
+    zps_worker_round_event(inner, ZPS_SCHEME_FAIL, 0, 0, ZPS_ERR_TIMEOUT);
+    return;
+  }
+  if (begun) {
     inner->reason.n_ranks = round->reason.n_ranks;
     memcpy(inner->reason.ranks, round->reason.ranks, sizeof inner->reason.ranks);
     zps_worker_round_fail(inner, round->scheme->code, "%s",
@@ -207,7 +215,7 @@ void zps_exchange_serve_give_up(struct zps_exchange *exchange) {
 
 bool zps_exchange_serve_awaits(const struct zps_exchange *exchange, uint32_t rank) {
   const struct zps_tensor_scheme *scheme = exchange->scheme;
-  if (!exchange->serve.in_flight) return false;
+  if (!exchange->serve.awaits_others) return false;
   for (uint32_t i = 0; i < scheme->n_masters; i++) {
     if (scheme->masters[i] == rank) return true;
   }

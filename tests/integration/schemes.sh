@@ -168,6 +168,18 @@ if [ -x "$build/tests/integration/api_test" ]; then
   for test in killed_rank hung_rank missing_rank cancel rank_leaves free_in_flight truncated in_place several_tensors; do
     ok "API between workers: $test" "$build/tests/integration/api_test" "test_$test"
   done
+  ZENPS_SHARED_MEMORY=no ok "without shared memory: several_tensors" "$build/tests/integration/api_test" test_several_tensors
+  for hosts in 1 2 3; do
+    export ZENPS_SCHEME=hierarchical ZENPS_TEST_HOSTS=$hosts
+    for test in killed_rank hung_rank missing_rank cancel rank_leaves free_in_flight truncated in_place several_tensors; do
+      ok "API by host, $hosts of them: $test" "$build/tests/integration/api_test" "test_$test"
+    done
+  done
+  for test in killed_server hung_server; do
+    ok "API by host: $test" "$build/tests/integration/api_test" "test_$test"
+  done
+  unset ZENPS_TEST_HOSTS
+  export ZENPS_SCHEME=split-allgather
   export ZENPS_PROVIDER="fault+${ZENPS_PROVIDER:-auto}" ZENPS_FABRIC_FAULT="seed=3,again=0.1,delay=0.05:3ms"
   for test in killed_rank hung_rank missing_rank cancel several_tensors; do
     ok "the same over a fabric that pushes back and dawdles: $test" "$build/tests/integration/api_test" "test_$test"
