@@ -11,7 +11,8 @@ TRACES = ["news20_lm", "tatoeba_nmt", "movie_lm", "text8_lm"]
 DENSE_RIVALS = [("mpi", "dense-ring"), ("mpi", "dense-inplace"), ("gloo", "dense")]
 ALL_RIVALS = DENSE_RIVALS + [("mpi", "dense-default"), ("mpi", "allgather"), ("gloo", "sparse")]
 M16 = 1 << 24
-KEY = ("system", "scheme", "n", "rate", "rows", "width", "density", "trace", "batch", "codec", "servers", "racks", "uplink", "size")
+KEY = ("system", "scheme", "n", "rate", "rows", "width", "density", "trace", "batch", "codec", "servers", "racks", "uplink", "size",
+       "ranks_per_host", "overlap", "shared")
 
 
 def key(row):
@@ -163,5 +164,14 @@ class Grids:
         for system, scheme in DENSE_RIVALS:
             yield self.rival(system, scheme, **base)
 
+    def hosts(self, rate="100mbit", per_host=4):
+        """Several ranks a host, which share its link: each for itself, or merged by host, with and without shared memory."""
+        for overlap in ("same", "random", "disjoint"):
+            for scheme, shared in (("balanced", None), ("hierarchical", None), ("hierarchical", "no")):
+                yield self.complete(system="zenps", scheme=scheme, n=4, rate=rate, ranks_per_host=per_host, rows=1 << 20,
+                                    density=0.01, overlap=overlap, shared=shared, steps=5,
+                                    args=["--scheme", scheme, "--overlap", overlap],
+                                    env={"ZENPS_SHARED_MEMORY": shared} if shared else {})
 
-NAMES = ["quick", "limits", "gigabit", "traces", "nodes", "planner", "breakdown", "small", "scale", "dedicated", "racks"]
+
+NAMES = ["quick", "limits", "gigabit", "traces", "nodes", "planner", "breakdown", "small", "scale", "dedicated", "racks", "hosts"]

@@ -1,4 +1,4 @@
-"""Runs zenps-perf over daemons in a lab: one worker and one server to a host, or servers on hosts of their own."""
+"""Runs zenps-perf over daemons in a lab: one worker (or several) and one server to a host, or servers on hosts of their own."""
 import json
 import lzma
 import os
@@ -34,6 +34,7 @@ def input_args(spec):
 def run(spec, build):
     """What is measured of one row. With `watch_links`, `links` tells how full they were in the course of a step."""
     n = spec["n"]
+    per_host = spec.get("ranks_per_host", 1)
     n_servers = spec.get("servers") or n
     shared = not spec.get("servers")
     hosts = n if shared else n + n_servers
@@ -60,10 +61,10 @@ def run(spec, build):
         command = [program(build, "zenps-perf"), "--json", *input_args(spec), *spec.get("args", [])]
         if spec.get("verify", True):
             command.append("--verify")
-        ranks = [lab.spawn(i, command, f"rank{i}",
+        ranks = [lab.spawn(i // per_host, command, f"rank{i}",
                            {**env, "ZENPS_COORDINATOR": address, "ZENPS_JOB": "bench", "ZENPS_RANK": str(i),
-                            "ZENPS_WORLD_SIZE": str(n), "ZENPS_INTERFACE": "eth0", "ZENPS_ROUND_TIMEOUT": "600s",
-                            "ZENPS_JOIN_TIMEOUT": "300s"}, capture=True) for i in range(n)]
+                            "ZENPS_WORLD_SIZE": str(n * per_host), "ZENPS_INTERFACE": "eth0", "ZENPS_ROUND_TIMEOUT": "600s",
+                            "ZENPS_JOIN_TIMEOUT": "300s"}, capture=True) for i in range(n * per_host)]
         ended = lab.await_end(ranks, spec["timeout_s"])
         watch.done.set()
         rounds = spec["warmup"] + spec["steps"]
@@ -71,7 +72,7 @@ def run(spec, build):
         traffic = lab.traffic(before, rounds, hosts)
     got = json.loads(ended[0][0])
     server_cpu_ms = watch.cpu_per_step_ms(got["timeline"])
-    cpu_ms = got["cpu_ms"] * n + server_cpu_ms
+    cpu_ms = got["cpu_ms"] * n * per_host + server_cpu_ms
     if traffic["bytes_in"] is None:  # unshaped: what the ranks themselves counted
         traffic["bytes_in"], traffic["bytes_out"] = got["bytes_in"], got["bytes_out"]
     links = table(watch.series, got["timeline"], spec["rate"]) if watch.series else None
