@@ -89,7 +89,8 @@ zps_err_t zps_live_open(struct zps_tensor *tensor, uint64_t step, uint64_t now_n
                                                           .partitions = tensor->partitions,
                                                           .idle = tensor->idle});
   live->age = shard->next_age++;
-  live->n_ready = live->n_small = 0;
+  live->n_ready = live->n_small = live->n_in_order = 0;
+  live->unsummed_bytes = 0;
   live->is_ready = false;
   live->opened_ns = now_ns;
   live->collected_ns = live->published_ns = live->reduce_ns = 0;
@@ -193,6 +194,7 @@ static void read_granted(struct zps_memory_wait *wait) {
   struct zps_contribution *contribution =
       (struct zps_contribution *)((char *)wait - offsetof(struct zps_contribution, wait));
   struct zps_bulk_read *read = &contribution->read;
+  contribution->live->unsummed_bytes += contribution->buf.cap;
   contribution->data = contribution->buf.data;
   read->local = contribution->buf.data;
   read->mem = contribution->buf.mem;
@@ -208,6 +210,7 @@ static void start_read(struct zps_live *live, uint32_t rank, uint32_t part) {
   contribution->wait = (struct zps_memory_wait){.live = live,
                                                 .part = part,
                                                 .len_bytes = contribution->len_bytes,
+                                                .is_push = true,
                                                 .buf_p = &contribution->buf,
                                                 .granted = read_granted};
   zps_memory_want(contribution->shard, &contribution->wait);

@@ -5,10 +5,18 @@
  * all of the limit; the others stop at half of it. So what is ahead of its time never keeps out what everything else
  * waits for, and the oldest partition always finds at least half of the limit. When even that is too little and nothing
  * is about to be freed, its round fails with the limit it would need.
+ *
+ * In each round, contributions are read a few partitions ahead of the sums, as far as keeps the links busy, and no
+ * farther: so what a server holds for a round is its sums and READ_AHEAD_BYTES, however many ranks push.
  */
 #include "server/plane.h"
 
 #include <inttypes.h>
+
+enum {
+  READ_AHEAD_BYTES = 16 << 20,
+  READ_AHEAD_PARTS = 2, /* or, where it is more, so many partitions of all ranks */
+};
 
 static bool is_before(const struct zps_memory_wait *a, const struct zps_memory_wait *b) {
   return a->live != b->live ? a->live->age < b->live->age : a->part < b->part;
@@ -38,6 +46,15 @@ static bool is_oldest(const struct zps_shard *shard, const struct zps_memory_wai
   for (uint32_t part = 0; part < wait->part; part++)
     if (!zps_round_part_reduced(live->round, part)) return false;
   return true;
+}
+
+static bool is_far_ahead(const struct zps_memory_wait *wait) {
+  struct zps_live *live = wait->live;
+  const uint64_t some_parts = READ_AHEAD_PARTS * wait->len_bytes * live->round->world;
+  const uint64_t most = some_parts > READ_AHEAD_BYTES ? some_parts : READ_AHEAD_BYTES;
+  if (!wait->is_push || live->unsummed_bytes + wait->len_bytes <= most) return false;
+  while (live->n_in_order < wait->part && zps_round_part_reduced(live->round, live->n_in_order)) live->n_in_order++;
+  return live->n_in_order < wait->part;
 }
 
 static zps_err_t try_get(struct zps_shard *shard, struct zps_memory_wait *wait) {
@@ -86,14 +103,20 @@ void zps_memory_want(struct zps_shard *shard, struct zps_memory_wait *wait) {
 }
 
 void zps_memory_serve(struct zps_shard *shard) {
-  for (struct zps_memory_wait *wait; (wait = shard->wait_first) != NULL;) {
+  for (struct zps_memory_wait *wait = shard->wait_first; wait;) {
+    if (is_far_ahead(wait)) {
+      wait = wait->next;
+      continue;
+    }
     const zps_err_t code = try_get(shard, wait);
     if (code == ZPS_OK) {
       zps_memory_cancel(shard, wait);
       wait->granted(wait);
-      continue;
+    } else if (code == ZPS_ERR_AGAIN && (!is_oldest(shard, wait) || is_more_to_come(shard))) {
+      return;
+    } else {
+      refuse(shard, wait);
     }
-    if (code == ZPS_ERR_AGAIN && (!is_oldest(shard, wait) || is_more_to_come(shard))) return;
-    refuse(shard, wait);
+    wait = shard->wait_first;
   }
 }

@@ -33,6 +33,7 @@ struct zps_memory_wait {
   uint32_t part;
   bool is_queued;
   uint64_t len_bytes;
+  bool is_push; /* what a rank pushed: no more of that than the links need, unless it is of the oldest partition */
   struct zps_buf *buf_p; /* where the buffer goes */
   void (*granted)(struct zps_memory_wait *wait);
 };
@@ -85,6 +86,8 @@ struct zps_live {
   uint32_t *ready;                 /* parts to publish */
   uint32_t n_ready;
   uint32_t n_small;                    /* sums that are due and will be small */
+  uint32_t n_in_order;                 /* parts from the first on that are summed, as far as memory.c knows */
+  uint64_t unsummed_bytes;             /* in buffers of contributions */
   uint64_t *total_nnz, *first_push_ns; /* by rank */
   uint64_t opened_ns, collected_ns, published_ns, reduce_ns;
 };
@@ -238,8 +241,8 @@ struct zps_shard {
   struct zps_live *buried, *ready;
   struct zps_memory_wait *wait_first, *wait_last; /* by age of the round, then by partition */
   struct zps_contribution *free_plain, *free_store;
-  unsigned n_orphans;  /* contributions nobody wants that are being read */
-  unsigned n_reducing; /* sums under way */
+  unsigned n_orphans;                         /* contributions nobody wants that are being read */
+  unsigned n_reducing;                        /* sums under way */
   struct zps_reduce_job *small, **small_tail; /* those that are left to this thread */
   bool any_failing;
   uint64_t next_deadline_ns; /* not later than the earliest deadline of a round */

@@ -182,7 +182,10 @@ static void finish(struct zps_reduce_job *job) {
   struct zps_shard *shard = job->shard;
   struct zps_live *live = job->live;
   shard->n_reducing--;
-  for (uint32_t i = 0; i < job->n; i++) zps_contribution_put(job->contributions[i]);
+  for (uint32_t i = 0; i < job->n; i++) {
+    if (live) live->unsummed_bytes -= job->contributions[i]->buf.cap;
+    zps_contribution_put(job->contributions[i]);
+  }
   if (!live) {
     zps_slab_put(shard->slab, &job->result);
     job_free(job);

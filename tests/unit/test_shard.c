@@ -175,6 +175,32 @@ static void test_little_memory_is_enough_for_one_round_after_the_other(void **st
   zps_shard_destroy(shard);
 }
 
+/* All but one rank push all of a large tensor: not all of it is read before it can be summed. */
+static void test_little_is_read_ahead_of_the_sums(void **state) {
+  const struct fabric *fabric = *state;
+  enum { RANKS = 6, PUSHED_MIB = 12 };
+  struct zps_shard *shard = cluster_shard(fabric->provider, fabric->fault, 1024 * MIB);
+  struct cluster cluster;
+  cluster_open(&cluster, shard, fabric->provider, fabric->fault, 1, RANKS);
+  struct cluster_tensor *large = cluster_tensor(&cluster, 4608, 1024, ZPS_DTYPE_F32, ZPS_OP_SUM, 16, 1.0);
+  struct cluster_tensor *small = cluster_tensor(&cluster, 20000, 4, ZPS_DTYPE_F32, ZPS_OP_SUM, 4, 0.5);
+  for (uint32_t rank = 0; rank < RANKS - 1; rank++) cluster_push(&cluster, large, 1, rank, 60000);
+  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&cluster, small, 1, rank, 60000);
+  for (uint32_t rank = 0; rank < RANKS; rank++) { /* a younger round is not held up by what waits */
+    cluster_check(&cluster, small, 1, rank);
+    cluster_done(&cluster, small, 1, rank);
+  }
+  cluster_push(&cluster, large, 1, RANKS - 1, 60000);
+  for (uint32_t rank = 0; rank < RANKS; rank++) {
+    cluster_check(&cluster, large, 1, rank);
+    cluster_done(&cluster, large, 1, rank);
+  }
+  cluster_drain(shard);
+  assert_in_range(cluster_totals(shard).slab.high_water_bytes, PUSHED_MIB * MIB, (2 * PUSHED_MIB + 20) * MIB);
+  cluster_close(&cluster);
+  zps_shard_destroy(shard);
+}
+
 static void test_too_little_memory_says_how_much(void **state) {
   const struct fabric *fabric = *state;
   struct zps_shard *shard = cluster_shard(fabric->provider, fabric->fault, 4 * MIB);
@@ -248,6 +274,7 @@ int main(void) {
       ON_BOTH(test_one_rank),
       ON_BOTH(test_jobs_and_rounds_side_by_side),
       ON_BOTH(test_little_memory_is_enough_for_one_round_after_the_other),
+      ON_BOTH(test_little_is_read_ahead_of_the_sums),
       ON_BOTH(test_too_little_memory_says_how_much),
       ON_LOOP(test_memory_is_flat),
   };
