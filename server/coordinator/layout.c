@@ -31,8 +31,12 @@ bool zps_layout_is_even(const char *scheme) {
   return false;
 }
 
-void zps_layout_even(uint64_t rows, uint32_t n_servers, uint32_t *n_parts_p, uint32_t *block_bits_p) {
-  uint64_t most = (uint64_t)n_servers * ZPS_LAYOUT_RANGES_PER_SERVER;
+void zps_layout_even(uint64_t rows, uint32_t width, uint32_t n_servers, uint32_t *n_parts_p, uint32_t *block_bits_p) {
+  const uint64_t least = (uint64_t)n_servers * ZPS_LAYOUT_RANGES_PER_SERVER;
+  uint64_t most = (uint64_t)n_servers * ZPS_LAYOUT_RANGES_PER_SERVER_MAX;
+  if (most > ZPS_LAYOUT_PARTS_MAX) most = ZPS_LAYOUT_PARTS_MAX;
+  if (most > rows * width / ZPS_LAYOUT_VALUES_MIN) most = rows * width / ZPS_LAYOUT_VALUES_MIN;
+  if (most < least) most = least;
   if (most > ZPS_PARTITION_PARTS_MAX) most = ZPS_PARTITION_PARTS_MAX;
   uint32_t bits = 0;
   while (bits < ZPS_PARTITION_BLOCK_BITS_MAX && ((rows - 1) >> bits) >= most) bits++;

@@ -10,7 +10,7 @@
  *
  * The schemes that others have for servers (sparse-ps, dense-ps, omnireduce) give each server one run of consecutive
  * rows, as even as whole blocks allow: so many blocks that there is one for each partition, of which each server gets
- * consecutive ones.
+ * consecutive ones. Large tensors get up to four times as many, for the same reason: of ZPS_LAYOUT_VALUES_MIN values or more.
  */
 #ifndef ZPS_SERVER_COORDINATOR_LAYOUT_H
 #define ZPS_SERVER_COORDINATOR_LAYOUT_H
@@ -23,6 +23,7 @@
 #define ZPS_LAYOUT_ROWS_MIN 256u
 #define ZPS_LAYOUT_VALUES_MIN 16384u
 #define ZPS_LAYOUT_RANGES_PER_SERVER 32u /* at most; at least half as many, where there are rows */
+#define ZPS_LAYOUT_RANGES_PER_SERVER_MAX 128u
 
 /* `asked` 0: the default. rows, width and n_servers are at least 1. */
 uint32_t zps_layout_parts(uint64_t rows, uint32_t width, uint32_t n_servers, uint32_t asked);
@@ -30,7 +31,7 @@ void zps_layout_owners(uint32_t tensor, uint32_t n_servers, uint32_t n_parts, ui
 
 /* Is it, without the options that follow its name, one of the schemes with even ranges? */
 bool zps_layout_is_even(const char *scheme);
-void zps_layout_even(uint64_t rows, uint32_t n_servers, uint32_t *n_parts_p, uint32_t *block_bits_p);
+void zps_layout_even(uint64_t rows, uint32_t width, uint32_t n_servers, uint32_t *n_parts_p, uint32_t *block_bits_p);
 /* Of a partition made of these numbers. The first range goes to another server for each tensor. */
 void zps_layout_even_owners(const struct zps_partition *part, uint32_t tensor, uint32_t n_servers, uint32_t *owners);
 

@@ -75,7 +75,7 @@ static zps_err_t complete(const struct zps_member_job *job, const struct zps_ten
       return zps_fail(error, ZPS_ERR_INVALID,
                       "tensor '%s': scheme %s lays rows out itself: it takes no number of partitions, no block_bits",
                       spec->name, spec->scheme);
-    zps_layout_even(spec->rows, job->n_servers, &spec->n_parts, &spec->block_bits);
+    zps_layout_even(spec->rows, spec->width, job->n_servers, &spec->n_parts, &spec->block_bits);
   } else {
     spec->n_parts = zps_layout_parts(spec->rows, spec->width, job->n_servers, spec->n_parts);
   }

@@ -43,8 +43,8 @@ static void test_even_ranges(void **state) {
       const uint32_t n_servers = servers[j];
       struct zps_partition part;
       uint32_t n_parts, bits;
-      zps_layout_even(sizes[i], n_servers, &n_parts, &bits);
-      assert_true(n_parts <= n_servers * ZPS_LAYOUT_RANGES_PER_SERVER || bits == ZPS_PARTITION_BLOCK_BITS_MAX);
+      zps_layout_even(sizes[i], 1, n_servers, &n_parts, &bits);
+      assert_true(n_parts <= n_servers * ZPS_LAYOUT_RANGES_PER_SERVER_MAX || bits == ZPS_PARTITION_BLOCK_BITS_MAX);
       assert_true(n_parts == sizes[i] || n_parts >= n_servers * ZPS_LAYOUT_RANGES_PER_SERVER / 2);
       assert_int_equal(zps_partition_init(&part, sizes[i], n_parts, bits, i, NULL), ZPS_OK);
       assert_int_equal(part.n_groups, 1);
@@ -72,10 +72,27 @@ static void test_even_ranges(void **state) {
   }
 }
 
+/* Blocks of wide rows are as few as single values would be. */
+static void test_even_ranges_of_large_tensors(void **state) {
+  (void)state;
+  uint32_t n_parts, bits;
+  zps_layout_even(1 << 20, 1, 8, &n_parts, &bits);
+  assert_int_equal(n_parts, 256);
+  zps_layout_even(1 << 24, 1, 8, &n_parts, &bits);
+  assert_int_equal(n_parts, 1024);
+  zps_layout_even(1 << 16, 256, 8, &n_parts, &bits);
+  assert_int_equal(n_parts, 1024);
+  zps_layout_even(1 << 30, 1, 4, &n_parts, &bits);
+  assert_int_equal(n_parts, 4 * ZPS_LAYOUT_RANGES_PER_SERVER_MAX);
+  zps_layout_even(1 << 30, 1, 100, &n_parts, &bits);
+  assert_in_range(n_parts, 100 * ZPS_LAYOUT_RANGES_PER_SERVER / 2, 100 * ZPS_LAYOUT_RANGES_PER_SERVER);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_layout),
       cmocka_unit_test(test_even_ranges),
+      cmocka_unit_test(test_even_ranges_of_large_tensors),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
