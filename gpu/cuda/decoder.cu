@@ -125,8 +125,8 @@ namespace {
 zps_err_t keep_views(zps_device_decoder *decoder, const zps_device_view *views, u32 n_views, zps_error *error) {
   if (!decoder->report) {
     void *memory;
-    const cudaError_t code = cudaHostAlloc(&memory, sizeof *decoder->report, cudaHostAllocDefault);
-    if (code != cudaSuccess) return cuda_fail(error, code, "pinned memory");
+    const zps_err_t code = pinned_new(&memory, sizeof *decoder->report, error);
+    if (code != ZPS_OK) return code;
     decoder->report = static_cast<zps_device_decoder::Report *>(memory);
   }
   if (n_views > decoder->views_max) {
@@ -190,17 +190,11 @@ zps_err_t decode(zps_device_decoder *decoder, const zps_partition *part, u32 wid
 
   ReadingStates states;
   Sorting sorting = {};
-  u64 zeroed_bytes = 0, total_bytes = 0;
-  for (unsigned pass = 0; pass < 2; pass++) { /* the first one only adds up */
-    char *const memory = pass ? static_cast<char *>(decoder->scratch.memory) : nullptr;
-    Pieces zeroed(memory), pieces(pass ? memory + zeroed_bytes : nullptr);
-    reading_take(&reading, &states, &zeroed, &pieces);
-    if (wanted.rows) sorting_take(&sorting, reading.n_rows, &pieces);
-    zeroed_bytes = zeroed.used();
-    total_bytes = zeroed_bytes + pieces.used();
-    if (pass == 0 && (code = scratch_need(&decoder->scratch, total_bytes, stream, error)) != ZPS_OK) return code;
-  }
-  (void)cudaMemsetAsync(decoder->scratch.memory, 0, zeroed_bytes, stream);
+  code = scratch_lay_out(&decoder->scratch, stream, error, [&](Pieces *zeroed, Pieces *pieces) {
+    reading_take(&reading, &states, zeroed, pieces);
+    if (wanted.rows) sorting_take(&sorting, reading.n_rows, pieces);
+  });
+  if (code != ZPS_OK) return code;
   read_ranks(stream, device->grid, reading, states.tickets, states.words, states.blocks);
   check_values(stream, device->grid, reading);
   if (wanted.dense)

@@ -58,6 +58,27 @@ struct Scratch {
 zps_err_t scratch_need(Scratch *scratch, u64 len_bytes, cudaStream_t stream, zps_error *error);
 void scratch_release(Scratch *scratch);
 
+/* Lays out scratch memory as take(zeroed, pieces) asks for it, which is called twice: to add up, and to keep. What it
+ * took of `zeroed` is cleared. */
+template <typename Take>
+zps_err_t scratch_lay_out(Scratch *scratch, cudaStream_t stream, zps_error *error, const Take &take) {
+  u64 zeroed_bytes = 0;
+  for (unsigned pass = 0; pass < 2; pass++) {
+    char *const memory = pass ? static_cast<char *>(scratch->memory) : nullptr;
+    Pieces zeroed(memory), pieces(pass ? memory + zeroed_bytes : nullptr);
+    take(&zeroed, &pieces);
+    zeroed_bytes = zeroed.used();
+    if (pass) break;
+    const zps_err_t code = scratch_need(scratch, zeroed_bytes + pieces.used(), stream, error);
+    if (code != ZPS_OK) return code;
+  }
+  (void)cudaMemsetAsync(scratch->memory, 0, zeroed_bytes, stream);
+  return ZPS_OK;
+}
+
+/* Pinned memory, for what the device reports; freed by cudaFreeHost(). */
+zps_err_t pinned_new(void **memory_p, u64 len_bytes, zps_error *error);
+
 /* A table that the host fills and kernels read: pinned memory, with its copy on the device. */
 struct Table {
   void *host = nullptr;

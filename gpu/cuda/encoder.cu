@@ -92,9 +92,8 @@ zps_err_t need_report(zps_device_encoder *encoder, u32 n_parts, zps_error *error
   encoder->report = nullptr;
   encoder->slices_max = 0;
   void *memory;
-  const cudaError_t code =
-      cudaHostAlloc(&memory, sizeof(Report) + n_parts * sizeof(zps_device_slice), cudaHostAllocDefault);
-  if (code != cudaSuccess) return cuda_fail(error, code, "pinned memory");
+  const zps_err_t code = pinned_new(&memory, sizeof(Report) + n_parts * sizeof(zps_device_slice), error);
+  if (code != ZPS_OK) return code;
   encoder->report = static_cast<Report *>(memory);
   encoder->slices_max = n_parts;
   return ZPS_OK;
@@ -176,19 +175,11 @@ void take_layout(const zps_device_encoder *encoder, Plan *plan, Layout *layout, 
 /* Lays the scratch memory out, clears what has to be zero. */
 zps_err_t lay_out(zps_device_encoder *encoder, Layout *layout, u64 n, u64 capacity, cudaStream_t stream,
                   zps_error *error) {
-  u64 zeroed_bytes = 0;
-  for (unsigned pass = 0; pass < 2; pass++) { /* the first one only adds up */
-    char *const memory = pass ? static_cast<char *>(encoder->scratch.memory) : nullptr;
-    Pieces zeroed(memory), pieces(pass ? memory + zeroed_bytes : nullptr);
-    take_layout(encoder, &encoder->plan, layout, n, capacity, &zeroed, &pieces);
-    zeroed_bytes = zeroed.used();
-    if (pass) break;
-    const zps_err_t code = scratch_need(&encoder->scratch, zeroed_bytes + pieces.used(), stream, error);
-    if (code != ZPS_OK) return code;
-  }
+  const zps_err_t code = scratch_lay_out(&encoder->scratch, stream, error, [&](Pieces *zeroed, Pieces *pieces) {
+    take_layout(encoder, &encoder->plan, layout, n, capacity, zeroed, pieces);
+  });
   encoder->staged = layout->staged;
-  (void)cudaMemsetAsync(encoder->scratch.memory, 0, zeroed_bytes, stream);
-  return ZPS_OK;
+  return code;
 }
 
 void add_digits(RadixDigits *digits, u64 greatest, u32 first_shift) {

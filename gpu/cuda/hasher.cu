@@ -39,17 +39,8 @@ zps_err_t lay_out(Run *run, Hashing<u64> *hashing, cudaStream_t stream, zps_erro
   code = table_send(&run->slot_starts, (n_parts + 1ull) * sizeof(u64), stream, error);
   if (code != ZPS_OK) return code;
   hashing->slot_starts = static_cast<const u64 *>(run->slot_starts.device.memory);
-  u64 zeroed_bytes = 0;
-  for (unsigned pass = 0; pass < 2; pass++) { /* the first one only adds up */
-    char *const memory = pass ? static_cast<char *>(run->scratch.memory) : nullptr;
-    Pieces zeroed(memory), pieces(pass ? memory + zeroed_bytes : nullptr);
-    take_hashing(hashing, &zeroed, &pieces);
-    zeroed_bytes = zeroed.used();
-    if (pass == 0) code = scratch_need(&run->scratch, zeroed_bytes + pieces.used(), stream, error);
-    if (code != ZPS_OK) return code;
-  }
-  (void)cudaMemsetAsync(run->scratch.memory, 0, zeroed_bytes, stream);
-  return ZPS_OK;
+  return scratch_lay_out(&run->scratch, stream, error,
+                         [&](Pieces *zeroed, Pieces *pieces) { take_hashing(hashing, zeroed, pieces); });
 }
 
 /* Inserts all rows, and grows what overflowed to half as much again as was asked for; *fits_p: nothing did. */
@@ -75,8 +66,8 @@ zps_err_t run_hashing(Run *run, const Grid &grid, Hashing<u64> *hashing, u64 r2,
                       zps_error *error) {
   const u32 n_parts = hashing->part.n_parts;
   void *report;
-  const cudaError_t allocated = cudaHostAlloc(&report, (n_parts + HASH_COUNTS) * sizeof(u64), cudaHostAllocDefault);
-  if (allocated != cudaSuccess) return cuda_fail(error, allocated, "pinned memory");
+  const zps_err_t allocated = pinned_new(&report, (n_parts + HASH_COUNTS) * sizeof(u64), error);
+  if (allocated != ZPS_OK) return allocated;
   run->report = static_cast<u64 *>(report);
   run->serial = new (std::nothrow) u64[n_parts];
   if (!run->serial) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the sizes of %u partitions", n_parts);

@@ -54,6 +54,11 @@ void scratch_release(Scratch *scratch) {
   *scratch = Scratch();
 }
 
+zps_err_t pinned_new(void **memory_p, u64 len_bytes, zps_error *error) {
+  const cudaError_t code = cudaHostAlloc(memory_p, len_bytes, cudaHostAllocDefault);
+  return code == cudaSuccess ? ZPS_OK : cuda_fail(error, code, "pinned memory");
+}
+
 zps_err_t table_open(Table *table, u64 len_bytes, cudaStream_t stream, zps_error *error) {
   if (!table->copied) {
     const cudaError_t code = cudaEventCreateWithFlags(&table->copied, cudaEventDisableTiming);
@@ -66,8 +71,8 @@ zps_err_t table_open(Table *table, u64 len_bytes, cudaStream_t stream, zps_error
     (void)cudaFreeHost(table->host);
     table->host = nullptr;
     table->len_bytes = 0;
-    const cudaError_t code = cudaHostAlloc(&table->host, len_bytes, cudaHostAllocDefault);
-    if (code != cudaSuccess) return cuda_fail(error, code, "pinned memory");
+    const zps_err_t code = pinned_new(&table->host, len_bytes, error);
+    if (code != ZPS_OK) return code;
     table->len_bytes = len_bytes;
   }
   return scratch_need(&table->device, len_bytes, stream, error);

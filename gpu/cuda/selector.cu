@@ -19,8 +19,8 @@ namespace zps {
 zps_err_t selector_create(zps_device *device, zps_device_selector **selector_p, zps_error *error) {
   const Current current(device_of(device));
   void *memory;
-  const cudaError_t code = cudaHostAlloc(&memory, sizeof(zps_device_selector::Report), cudaHostAllocDefault);
-  if (code != cudaSuccess) return cuda_fail(error, code, "pinned memory");
+  const zps_err_t code = pinned_new(&memory, sizeof(zps_device_selector::Report), error);
+  if (code != ZPS_OK) return code;
   zps_device_selector *const made = new (std::nothrow) zps_device_selector();
   if (!made) {
     (void)cudaFreeHost(memory);
@@ -96,16 +96,10 @@ zps_err_t selector_pick(zps_device_selector *selector, const zps_device_feedback
     return zps_fail(error, ZPS_ERR_INVALID, "rank %llu of a sample of %llu of %llu values: there must be both",
                     static_cast<u64>(how->k), static_cast<u64>(how->n_sample), static_cast<u64>(feedback->n));
   Memory memory;
-  u64 zeroed_bytes = 0;
-  for (unsigned pass = 0; pass < 2; pass++) { /* the first one only adds up */
-    char *const at = pass ? static_cast<char *>(selector->scratch.memory) : nullptr;
-    Pieces zeroed(at), pieces(pass ? at + zeroed_bytes : nullptr);
-    take_memory(&memory, *feedback, *how, &zeroed, &pieces);
-    zeroed_bytes = zeroed.used();
-    if (pass == 0) code = scratch_need(&selector->scratch, zeroed_bytes + pieces.used(), stream, error);
-    if (code != ZPS_OK) return code;
-  }
-  (void)cudaMemsetAsync(selector->scratch.memory, 0, zeroed_bytes, stream);
+  code = scratch_lay_out(&selector->scratch, stream, error, [&](Pieces *zeroed, Pieces *pieces) {
+    take_memory(&memory, *feedback, *how, zeroed, pieces);
+  });
+  if (code != ZPS_OK) return code;
   const void *const residual = feedback->residual_on_device;
   const u64 n_ranked = how->kind == ZPS_CUT_SAMPLED ? how->n_sample : feedback->n;
   if (how->kind == ZPS_CUT_THRESHOLD || how->k >= n_ranked) {
