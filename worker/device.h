@@ -6,24 +6,34 @@
 #define ZPS_WORKER_DEVICE_H
 
 #include "common/base/workpool.h"
+#include "common/session/engine.h"
 #include "gpu/device.h"
 #include "worker/stage.h"
 #include "zenps/zenps.h"
 
-/* How the fabric gets at device memory, as the coordinator is told. */
-#define ZPS_MEMORY_PATH_STAGED "staged"
+/* How the fabric gets at device memory: not at all, by its address, or by the dmabuf it is exported as. */
+enum zps_memory_path { ZPS_PATH_STAGED, ZPS_PATH_HMEM, ZPS_PATH_DMABUF };
 
 struct zps_worker_device {
   struct zps_device *device;
   int index;
   struct zps_workpool *in_pool, *out_pool; /* one thread each */
   struct zps_stage *in_stage, *out_stage;  /* those threads' */
-  uint64_t serial;                         /* in_pool's thread: of what was last encoded */
+  enum zps_memory_path path;
+  uint64_t serial; /* in_pool's thread: of what was last encoded */
 };
 
 /* `library`: as zps_device_load(). */
 zps_err_t zps_worker_device_open(const char *library, int index, struct zps_worker_device **device_p,
                                  struct zps_error *error) ZPS_MUSTCHECK;
+/* Finds the path, by registering memory of the device. */
+void zps_worker_device_probe(struct zps_worker_device *device, struct zps_engine *engine);
+/* As the coordinator is told of it. */
+const char *zps_worker_device_path(const struct zps_worker_device *device);
+/* On the engine thread: registers memory of the device on its path, which is not that of staging. */
+zps_err_t zps_worker_device_register(const struct zps_worker_device *device, struct zps_net *net, void *at,
+                                     size_t len_bytes, struct zps_net_mem *mem_p,
+                                     struct zps_error *error) ZPS_MUSTCHECK;
 /* Stops the threads. NULL is allowed, here and below. */
 void zps_worker_device_stop(struct zps_worker_device *device);
 /* Once no round is left. */

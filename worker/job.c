@@ -122,12 +122,13 @@ static zps_err_t job_open(struct zenps_job *job, struct zps_error *error) {
     zps_worker_device_stop(job->device);
     return err;
   }
+  if (job->device) zps_worker_device_probe(job->device, job->plane.engine);
   const struct zps_net_info *fabric = zps_net_info(zps_engine_net(job->plane.engine));
   zps_log_info("rank %u of job %s: fabric %s on %s, address %s", (unsigned)job->options.rank, job->options.job,
                fabric->provider, fabric->domain, fabric->address);
   err = zps_membership_open(&job->membership, &job->options, fabric, &handler, &job->join, error);
   if (err == ZPS_OK) err = zps_plane_connect(&job->plane, &job->join, (uint32_t)job->options.rank, error);
-  if (err == ZPS_OK && job->device) zps_membership_memory(&job->membership, ZPS_MEMORY_PATH_STAGED);
+  if (err == ZPS_OK && job->device) zps_membership_memory(&job->membership, zps_worker_device_path(job->device));
   if (err != ZPS_OK) {
     zps_membership_leave(&job->membership);
     zps_membership_close(&job->membership);

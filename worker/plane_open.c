@@ -19,6 +19,7 @@ zps_err_t zps_plane_open(const struct zps_worker_options *options, struct zps_pl
               .interface = options->interface,
               .subnet = options->subnet,
               .fault = options->fault,
+              .device_memory = options->device >= 0,
               .max_msg = ZPS_WIRE_FRAME_MAX,
               .n_recv = 8,
               /* A core to spin on, beside the trainer's: never where ranks share cores. */

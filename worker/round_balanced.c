@@ -121,7 +121,7 @@ static bool quiet(const struct zps_worker_round *round) {
     const struct zps_worker_part *part = &round->parts[p];
     const uint32_t server = round->tensor->owners[p];
     const struct zps_worker_round_server *state = &round->servers[server];
-    if (part->push_buf.owner && !part->told && state->announced && !state->over && !plane->servers[server].lost) {
+    if (part->push_buf.mem && !part->told && state->announced && !state->over && !plane->servers[server].lost) {
       return false;
     }
   }
@@ -132,6 +132,7 @@ static void release(struct zps_worker_round *round) {
   struct zps_plane *plane = round->plane;
   for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) {
     zps_worker_round_put_buf(round, &round->parts[p].push_buf, &round->push_held, &plane->push_held);
+    round->parts[p].push_buf.mem = NULL; /* the device's */
     zps_worker_round_put_buf(round, &round->parts[p].pull_buf, &round->pull_held, &plane->pull_held);
   }
 }

@@ -4,12 +4,14 @@
  * Gradient: the device scans, encodes all slices into one piece of its memory, and they are staged from there to where
  * servers read them, in order; what the servers read of the first overlaps with copies of those behind it.
  * Result: each sum is sent to the device when it has landed, and all are decoded there at once.
+ * Where the fabric reaches device memory, servers read slices where they were encoded, and sums land on the device.
  *
  * Everything is submitted to the caller's streams by the device's two threads (device.h), as tasks of the round.
  */
 #ifndef ZPS_WORKER_ROUND_DEVICE_H
 #define ZPS_WORKER_ROUND_DEVICE_H
 
+#include "common/net/net.h"
 #include "gpu/device.h"
 
 struct zps_worker_round;
@@ -30,11 +32,17 @@ struct zps_device_push {
   void *small; /* a copy of those in pinned memory */
   size_t small_bytes, small_cap;
   size_t *offsets; /* of each in `slices` */
+  /* Where the fabric reads slices itself: */
+  struct zps_net_mem mem; /* engine thread: registration of */
+  void *exposed;          /* what was `slices` then; NULL: nothing */
+  void *retired;          /* memory that goes when it is no longer exposed */
   void **outs;
 };
 
 struct zps_device_chunk;
 struct zps_device_pull {
+  bool is_direct;                  /* the round's sums: the fabric writes them to the device */
+  struct zps_device_chunk *direct; /* engine thread: where it does */
   struct zps_device_decoder *decoder;
   struct zps_event *event;
   bool is_pending;
@@ -55,6 +63,14 @@ void zps_device_push_copy(const struct zps_worker_part *part, void *out);
 /* Brings a partition to where its server reads it. */
 void zps_device_push_write(struct zps_worker_task *task);
 
+/* On the engine thread: lets the server read a partition where it is, and says so in its push_buf. False: it is staged.
+ */
+bool zps_device_push_is_direct(const struct zps_worker_round *round);
+zps_err_t zps_device_push_expose(struct zps_worker_part *part, struct zps_net *net) ZPS_MUSTCHECK;
+
+/* On the engine thread: room for the partition's sum in device memory, and its registration. */
+zps_err_t zps_device_pull_room(struct zps_worker_part *part, struct zps_net *net,
+                               const struct zps_net_mem **mem_p) ZPS_MUSTCHECK;
 /* The task that sends the partition's sum to the device; and what decodes all of them. */
 void zps_device_pull_upload(struct zps_worker_task *task);
 void zps_device_pull_decode(struct zps_worker_task *task);

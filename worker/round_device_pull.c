@@ -1,6 +1,8 @@
+#define ZPS_LOG_COMPONENT "device"
 #include <stdlib.h>
 
 #include "common/base/clock.h"
+#include "common/base/log.h"
 #include "worker/device.h"
 #include "worker/plane.h"
 #include "worker/request.h"
@@ -13,6 +15,7 @@ struct zps_device_chunk {
   struct zps_device_chunk *next;
   void *at_on_device;
   size_t cap, n_used;
+  struct zps_net_mem mem; /* where the fabric writes to it */
 };
 
 static void release(const struct zps_worker_round *round, void **at_p) {
@@ -51,12 +54,12 @@ static zps_err_t record(struct zps_worker_round *round, struct zps_error *error)
   return code;
 }
 
-/* Room for a sum, up to the next multiple of 8 bytes. */
-static zps_err_t take_room(struct zps_worker_round *round, size_t len_bytes, void **at_p, struct zps_error *error) {
-  struct zps_device_pull *const pull = &round->device_pull;
-  struct zps_device *const device = round->device->device;
+/* Room for a sum, up to the next multiple of 16 bytes, in a chunk of the list from *from_p on; *first_p is where the
+ * list begins. */
+static zps_err_t take_room(struct zps_device *device, struct zps_device_chunk **first_p, struct zps_device_chunk *from,
+                           size_t len_bytes, struct zps_device_chunk **chunk_p, void **at_p, struct zps_error *error) {
   len_bytes = (len_bytes + 15) & ~(size_t)15;
-  struct zps_device_chunk *chunk = pull->chunk, *last = NULL;
+  struct zps_device_chunk *chunk = from, *last = NULL;
   for (; chunk && chunk->cap - chunk->n_used < len_bytes; chunk = chunk->next) last = chunk;
   if (!chunk) {
     chunk = calloc(1, sizeof *chunk);
@@ -67,12 +70,36 @@ static zps_err_t take_room(struct zps_worker_round *round, size_t len_bytes, voi
       free(chunk);
       return code;
     }
-    *(last ? &last->next : &pull->chunks) = chunk;
+    *(last ? &last->next : first_p) = chunk;
   }
-  pull->chunk = chunk;
+  *chunk_p = chunk;
   *at_p = (char *)chunk->at_on_device + chunk->n_used;
   chunk->n_used += len_bytes;
   return ZPS_OK;
+}
+
+zps_err_t zps_device_pull_room(struct zps_worker_part *part, struct zps_net *net, const struct zps_net_mem **mem_p) {
+  struct zps_worker_round *const round = part->task.round;
+  struct zps_device_pull *const pull = &round->device_pull;
+  struct zps_device_chunk *chunk;
+  struct zps_error error;
+  void *at;
+  zps_err_t code = take_room(round->device->device, &pull->direct, pull->direct, (size_t)part->result.len_bytes, &chunk,
+                             &at, &error);
+  if (code == ZPS_OK && !chunk->mem.handle)
+    code = zps_worker_device_register(round->device, net, chunk->at_on_device, chunk->cap, &chunk->mem, &error);
+  if (code != ZPS_OK) {
+    zps_log_warn("no memory of GPU %d for a sum: %s", round->device->index, error.text);
+    return code;
+  }
+  part->sum = at;
+  *mem_p = &chunk->mem;
+  return ZPS_OK;
+}
+
+/* The fabric has written it to the device. */
+static bool is_there(const struct zps_worker_part *part) {
+  return !part->result.is_inline && !part->pull_buf.owner;
 }
 
 void zps_device_pull_upload(struct zps_worker_task *task) {
@@ -81,8 +108,12 @@ void zps_device_pull_upload(struct zps_worker_task *task) {
   struct zps_error error;
   void *at = NULL;
   zps_err_t code = prepare(round, &error);
-  if (code == ZPS_OK && part->result.nnz > 0) {
-    code = take_room(round, (size_t)part->result.len_bytes, &at, &error);
+  if (part->result.nnz > 0 && is_there(part)) {
+    at = part->sum;
+  } else if (code == ZPS_OK && part->result.nnz > 0) {
+    struct zps_device_pull *const pull = &round->device_pull;
+    code = take_room(round->device->device, &pull->chunks, pull->chunk, (size_t)part->result.len_bytes, &pull->chunk,
+                     &at, &error);
     if (code == ZPS_OK)
       code = zps_stage_write(round->device->out_stage, at, part->sum, (size_t)part->result.len_bytes,
                              round->out->stream, round->deadline_ns, &error);
@@ -172,9 +203,22 @@ void zps_device_pull_finish(struct zps_worker_round *round, bool ok) {
 }
 
 void zps_device_round_reset(struct zps_worker_round *round) {
-  round->device_pull.is_ready = false;
+  struct zps_device_pull *const pull = &round->device_pull;
+  pull->is_ready = false;
+  /* Work that a failed round has left behind may still use the memory: the sums are staged then. */
+  pull->is_direct = round->out->memory == ZENPS_DEVICE && round->device->path != ZPS_PATH_STAGED && !pull->is_pending;
+  for (struct zps_device_chunk *chunk = pull->direct; chunk && pull->is_direct; chunk = chunk->next) chunk->n_used = 0;
 }
 
+static void free_chunks(struct zps_device *device, struct zps_device_chunk *chunk) {
+  for (struct zps_device_chunk *next; chunk; chunk = next) {
+    next = chunk->next;
+    device->ops->release(device, ZPS_MEMORY_DEVICE, chunk->at_on_device);
+    free(chunk);
+  }
+}
+
+/* Registrations went with the fabric. */
 void zps_device_round_fini(struct zps_worker_round *round) {
   struct zps_device_push *const push = &round->device_push;
   struct zps_device_pull *const pull = &round->device_pull;
@@ -189,14 +233,12 @@ void zps_device_round_fini(struct zps_worker_round *round) {
   if (push->event) ops->event_destroy(device, push->event);
   if (pull->event) ops->event_destroy(device, pull->event);
   release(round, &push->slices);
+  release(round, &push->retired);
   release(round, &pull->rows);
   release(round, &pull->values);
   if (push->small) ops->release(device, ZPS_MEMORY_PINNED, push->small);
-  for (struct zps_device_chunk *chunk = pull->chunks, *next; chunk; chunk = next) {
-    next = chunk->next;
-    ops->release(device, ZPS_MEMORY_DEVICE, chunk->at_on_device);
-    free(chunk);
-  }
+  free_chunks(device, pull->chunks);
+  free_chunks(device, pull->direct);
   free(push->offsets);
   free(push->outs);
   free(pull->views);

@@ -1,6 +1,8 @@
+#define ZPS_LOG_COMPONENT "device"
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/log.h"
 #include "worker/device.h"
 #include "worker/plane.h"
 #include "worker/round.h"
@@ -28,8 +30,13 @@ static zps_err_t prepare(struct zps_worker_round *round, struct zps_error *error
   if (code == ZPS_OK && !push->encoder) code = device->ops->encoder_create(device, &push->encoder, error);
   /* A round that failed may have left work behind that uses the same memory. */
   if (code == ZPS_OK && push->is_pending) code = zps_stage_wait(device, push->event, round->deadline_ns, error);
-  if (code == ZPS_OK) push->is_pending = false;
-  return code;
+  if (code != ZPS_OK) return code;
+  push->is_pending = false;
+  if (push->retired && push->retired != push->exposed) {
+    device->ops->release(device, ZPS_MEMORY_DEVICE, push->retired);
+    push->retired = NULL;
+  }
+  return ZPS_OK;
 }
 
 /* Marks the end of what was submitted. */
@@ -87,6 +94,11 @@ static zps_err_t encode(struct zps_worker_round *round, struct zps_error *error)
   if (at == 0) return ZPS_OK;
   zps_err_t code = ZPS_OK;
   if (at > push->slices_cap) code = zps_stage_idle(round->device->in_stage, round->deadline_ns, error);
+  if (code == ZPS_OK && at > push->slices_cap && push->slices && push->slices == push->exposed) {
+    push->retired = push->slices;
+    push->slices = NULL;
+    push->slices_cap = 0;
+  }
   if (code == ZPS_OK)
     code = zps_worker_device_grow(round->device, ZPS_MEMORY_DEVICE, &push->slices, &push->slices_cap, at, error);
   for (uint32_t p = 0; code == ZPS_OK && p < n_parts; p++)
@@ -143,6 +155,30 @@ void zps_device_push_copy(const struct zps_worker_part *part, void *out) {
   memcpy(out, (const char *)push->small + push->offsets[part->task.arg], (size_t)part->push_bytes);
 }
 
+bool zps_device_push_is_direct(const struct zps_worker_round *round) {
+  return round->in.memory == ZENPS_DEVICE && round->device->path != ZPS_PATH_STAGED;
+}
+
+zps_err_t zps_device_push_expose(struct zps_worker_part *part, struct zps_net *net) {
+  struct zps_worker_round *const round = part->task.round;
+  struct zps_device_push *const push = &round->device_push;
+  if (push->exposed != push->slices) {
+    struct zps_error error;
+    if (push->exposed) zps_net_mem_release(net, &push->mem);
+    push->exposed = NULL;
+    const zps_err_t code =
+        zps_worker_device_register(round->device, net, push->slices, push->slices_cap, &push->mem, &error);
+    if (code != ZPS_OK) {
+      zps_log_warn("%zu bytes of GPU %d cannot be registered: %s", push->slices_cap, round->device->index, error.text);
+      return code;
+    }
+    push->exposed = push->slices;
+  }
+  part->push_buf =
+      (struct zps_buf){.mem = &push->mem, .addr = push->mem.addr + push->offsets[part->task.arg], .key = push->mem.key};
+  return ZPS_OK;
+}
+
 void zps_device_push_write(struct zps_worker_task *task) {
   struct zps_worker_round *const round = task->round;
   const struct zps_device_push *const push = &round->device_push;
@@ -152,6 +188,11 @@ void zps_device_push_write(struct zps_worker_task *task) {
                                           .serial = push->serial,
                                           .stream = round->in.stream};
   struct zps_error error;
+  if (zps_device_push_is_direct(round)) { /* it is where it is read: it only has to be written */
+    const zps_err_t code = zps_stage_wait(round->device->device, push->event, round->deadline_ns, &error);
+    if (code != ZPS_OK) zps_worker_task_fail(task, &error);
+    return;
+  }
   if (zps_stage_read(round->device->in_stage, &source, push->offsets[task->arg], (size_t)part->push_bytes,
                      part->push_data, round->deadline_ns, &error) != ZPS_OK)
     zps_worker_task_fail(task, &error);

@@ -173,11 +173,30 @@ static void read_release(struct zps_bulk_read *read) {
   zps_worker_round_touch(part->task.round);
 }
 
+static void start_read(struct zps_worker_part *part, const struct zps_net_mem *mem) {
+  struct zps_worker_round *round = part->task.round;
+  part->read = (struct zps_bulk_read){.local = part->sum,
+                                      .mem = mem,
+                                      .len = part->result.len_bytes,
+                                      .addr = part->result.addr,
+                                      .key = part->result.key,
+                                      .done = read_done,
+                                      .release = read_release};
+  round->n_reads++;
+  zps_bulk_start(round->plane->servers[round->tensor->owners[part->task.arg]].bulk, &part->read);
+}
+
 zps_err_t zps_worker_part_read(struct zps_worker_part *part) {
   struct zps_worker_round *round = part->task.round;
   struct zps_plane *plane = round->plane;
   struct zps_remote *server = &plane->servers[round->tensor->owners[part->task.arg]];
   if (server->lost) return ZPS_OK; /* the round fails for it */
+  const struct zps_net_mem *mem;
+  if (round->device_pull.is_direct) {
+    const zps_err_t err = zps_device_pull_room(part, zps_engine_net(plane->engine), &mem);
+    if (err == ZPS_OK) start_read(part, mem);
+    return err;
+  }
   const zps_err_t err = zps_slab_get(zps_engine_slab(plane->engine), (size_t)part->result.len_bytes, &part->pull_buf);
   if (err != ZPS_OK) {
     const bool alone = plane->push_held == round->push_held && plane->pull_held == round->pull_held;
@@ -186,15 +205,7 @@ zps_err_t zps_worker_part_read(struct zps_worker_part *part) {
   round->pull_held += part->pull_buf.cap;
   plane->pull_held += part->pull_buf.cap;
   part->sum = part->pull_buf.data;
-  part->read = (struct zps_bulk_read){.local = part->pull_buf.data,
-                                      .mem = part->pull_buf.mem,
-                                      .len = part->result.len_bytes,
-                                      .addr = part->result.addr,
-                                      .key = part->result.key,
-                                      .done = read_done,
-                                      .release = read_release};
-  round->n_reads++;
-  zps_bulk_start(server->bulk, &part->read);
+  start_read(part, part->pull_buf.mem);
   return ZPS_OK;
 }
 

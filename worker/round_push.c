@@ -169,11 +169,24 @@ void zps_worker_round_prepare(struct zps_worker_round *round) {
   if (round->deferred == ZPS_OK && round->any_inline) zps_worker_task_run_ahead(&round->small);
 }
 
+static void start_write(struct zps_worker_part *part) {
+  struct zps_worker_round *round = part->task.round;
+  part->task.run = write_run;
+  part->task.done = write_done;
+  zps_worker_task_start(&part->task, zps_worker_push_pool(round, round->plane->pool));
+}
+
 zps_err_t zps_worker_round_take_buffers(struct zps_worker_round *round) {
   struct zps_plane *plane = round->plane;
   for (; round->next_buffer < round->tensor->part.n_parts; round->next_buffer++) {
     struct zps_worker_part *part = &round->parts[round->next_buffer];
     if (goes_inline(part)) continue;
+    if (zps_device_push_is_direct(round)) {
+      const zps_err_t err = zps_device_push_expose(part, zps_engine_net(plane->engine));
+      if (err != ZPS_OK) return err;
+      start_write(part);
+      continue;
+    }
     /* Half of the memory is kept for sums, unless this round is the only one that pushes. */
     const bool alone = plane->push_held == round->push_held;
     if (!alone && plane->push_held + part->push_bytes > plane->memory_limit_bytes / 2) return ZPS_ERR_AGAIN;
@@ -182,9 +195,7 @@ zps_err_t zps_worker_round_take_buffers(struct zps_worker_round *round) {
     round->push_held += part->push_buf.cap;
     plane->push_held += part->push_buf.cap;
     part->push_data = part->push_buf.data;
-    part->task.run = write_run;
-    part->task.done = write_done;
-    zps_worker_task_start(&part->task, zps_worker_push_pool(round, plane->pool));
+    start_write(part);
   }
   return ZPS_OK;
 }

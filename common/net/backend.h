@@ -11,7 +11,9 @@ struct zps_net_ops {
   zps_err_t (*peer_add)(struct zps_net *net, const void *addr, size_t len, void *ctx, struct zps_net_peer **peer_p,
                         struct zps_error *error);
   void (*peer_evict)(struct zps_net_peer *peer);
-  zps_err_t (*mem_register)(struct zps_net *net, void *base, size_t len, struct zps_net_mem *mem_p, struct zps_error *error);
+  /* `device`: NULL for memory of the host. */
+  zps_err_t (*mem_register)(struct zps_net *net, void *base, size_t len, const struct zps_net_device *device,
+                            struct zps_net_mem *mem_p, struct zps_error *error);
   void (*mem_release)(struct zps_net *net, struct zps_net_mem *mem);
   zps_err_t (*send)(struct zps_net_peer *peer, const void *data, size_t len);
   zps_err_t (*read)(struct zps_net_peer *peer, struct zps_net_read *read);

@@ -2,13 +2,16 @@
  * Rules of the fault injector (fault.c), which wraps any backend when the provider's name starts with "fault+".
  *
  * A rules string is a list of NAME=VALUE separated by commas; none of them is needed, an empty string only checks:
- *   seed=N      of the random decisions; the same seed and the same calls give the same faults (default 1)
- *   again=P     a send is refused with ZPS_ERR_AGAIN with probability P
- *   delay=P:T   a message, or the completion of a read, is held back for T with probability P; messages keep their
- * order drop=P      a message vanishes with probability P kill=N      after N sends and reads this endpoint falls
- * silent: nothing leaves, nothing arrives, nothing completes, and no error is reported, as a hung process would look to
- * itself hold=T      reads of an evicted peer stay in quarantine for T more Probabilities are 0 to 1; times are a
- * number with us, ms or s.
+ *   seed=N     of the random decisions; the same seed and the same calls give the same faults (default 1)
+ *   again=P    a send is refused with ZPS_ERR_AGAIN with probability P
+ *   delay=P:T  a message, or the completion of a read, is held back for T with probability P; messages keep their order
+ *   drop=P     a message vanishes with probability P
+ *   kill=N     after N sends and reads this endpoint falls silent: nothing leaves, nothing arrives, nothing completes, and
+ *              no error is reported, as a hung process would look to itself
+ *   hold=T     reads of an evicted peer stay in quarantine for T more
+ *   dmabuf=1   device memory is reached through mappings of its dmabufs, which those of emulated devices allow
+ *
+ * Probabilities are 0 to 1; times are a number with us, ms or s.
  *
  * The wrapper always checks the caller, and ends the process with abort() after an error line when it breaks a rule of
  * net.h: a call from a second thread (the thread that first calls zps_net_progress() owns the endpoint; closing is
@@ -27,7 +30,8 @@ struct zps_fault_rules {
   uint64_t seed;
   double again, drop, delay;
   uint64_t delay_ns, hold_ns;
-  uint64_t kill; /* 0: never */
+  uint64_t kill;   /* 0: never */
+  uint64_t dmabuf; /* not 0: device memory is reached through mappings of its dmabufs, which emulated devices allow */
 };
 
 /* `text` may be NULL. ZPS_ERR_INVALID names the rule that is wrong, and what would be right. */

@@ -23,6 +23,9 @@ struct fault_peer {
 struct fault_mem {
   struct fault_mem *next;
   struct zps_net_mem inner;
+  void *base; /* as the owner knows it */
+  void *view; /* of device memory: what the wrapped backend knows, mapped from its dmabuf; else NULL */
+  size_t view_bytes;
   unsigned reads;
 };
 
@@ -82,8 +85,8 @@ void zps_fault_copy_counters(struct fault *fault);
 
 /* fault_read.c */
 
-zps_err_t zps_fault_mem_register(struct zps_net *net, void *base, size_t len, struct zps_net_mem *mem_p,
-                                 struct zps_error *error);
+zps_err_t zps_fault_mem_register(struct zps_net *net, void *base, size_t len, const struct zps_net_device *device,
+                                 struct zps_net_mem *mem_p, struct zps_error *error);
 void zps_fault_mem_release(struct zps_net *net, struct zps_net_mem *mem);
 zps_err_t zps_fault_read(struct zps_net_peer *net_peer, struct zps_net_read *read);
 /* Calls back what is due. */

@@ -1,6 +1,9 @@
 /* The fault injector's memory and reads: held back, kept in quarantine, and checked against their owner's promises. */
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/net/fault_impl.h"
@@ -10,20 +13,52 @@
 enum { POISON_STATE = 0xa5, POISON_BYTE = 0xdb };
 static char poison; /* its address fills the private pointers of reads in flight */
 
-zps_err_t zps_fault_mem_register(struct zps_net *net, void *base, size_t len, struct zps_net_mem *mem_p,
-                                 struct zps_error *error) {
+/* Maps the whole pages that the memory is in. */
+static zps_err_t map_dmabuf(const struct zps_net_device *device, size_t len, struct fault_mem *mem, void **at_p,
+                            struct zps_error *error) {
+  const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE), ahead = device->offset % page;
+  mem->view_bytes = (size_t)(ahead + len);
+  void *const view = mmap(NULL, mem->view_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, device->dmabuf_fd,
+                          (off_t)(device->offset - ahead));
+  if (view == MAP_FAILED) return zps_fail_errno(error, ZPS_ERR_UNSUPPORTED, errno, "cannot map a dmabuf");
+  mem->view = view;
+  *at_p = (char *)view + ahead;
+  return ZPS_OK;
+}
+
+/* Where the wrapped backend has what its owner calls `at`. */
+static void *inner_at(const struct fault_mem *mem, void *at) {
+  return (char *)mem->inner.base + ((char *)at - (char *)mem->base);
+}
+
+static void unmap(struct fault_mem *mem) {
+  if (mem->view) munmap(mem->view, mem->view_bytes);
+}
+
+zps_err_t zps_fault_mem_register(struct zps_net *net, void *base, size_t len, const struct zps_net_device *device,
+                                 struct zps_net_mem *mem_p, struct zps_error *error) {
   struct fault *fault = to_fault(net);
   zps_fault_check_thread(fault);
   struct fault_mem *mem = calloc(1, sizeof *mem);
   if (!mem) return zps_fail(error, ZPS_ERR_NOMEM, "no memory to register %zu bytes", len);
-  const zps_err_t code = zps_net_mem_register(fault->inner, base, len, &mem->inner, error);
+  mem->base = base;
+  zps_err_t code = ZPS_OK;
+  if (device && fault->rules.dmabuf && device->dmabuf_fd >= 0) {
+    code = map_dmabuf(device, len, mem, &base, error);
+    device = NULL;
+  }
+  if (code == ZPS_OK)
+    code = device ? zps_net_mem_register_device(fault->inner, base, len, device, &mem->inner, error)
+                  : zps_net_mem_register(fault->inner, base, len, &mem->inner, error);
   if (code != ZPS_OK) {
+    unmap(mem);
     free(mem);
     return code;
   }
   mem->next = fault->mems;
   fault->mems = mem;
   *mem_p = mem->inner;
+  mem_p->base = mem->base;
   mem_p->handle = mem;
   zps_fault_copy_counters(fault);
   return ZPS_OK;
@@ -33,7 +68,7 @@ static struct fault_mem **find_mem(struct fault *fault, const struct zps_net_mem
   struct fault_mem **link = &fault->mems;
   while (*link && *link != mem->handle) link = &(*link)->next;
   if (!*link) zps_fault_violation("a registration is used that does not exist (any more)");
-  if ((*link)->inner.base != mem->base || (*link)->inner.len != mem->len)
+  if ((*link)->base != mem->base || (*link)->inner.len != mem->len)
     zps_fault_violation("a registration was modified by its owner");
   return link;
 }
@@ -46,6 +81,7 @@ void zps_fault_mem_release(struct zps_net *net, struct zps_net_mem *mem) {
   if (found->reads > 0) zps_fault_violation("memory is released while reads into it are in flight or in quarantine");
   *link = found->next;
   zps_net_mem_release(fault->inner, &found->inner);
+  unmap(found);
   free(found);
   *mem = (struct zps_net_mem){0};
   zps_fault_copy_counters(fault);
@@ -82,7 +118,7 @@ static void op_done(struct fault_op *op, zps_err_t code) {
 static void op_release(struct fault_op *op) {
   struct zps_net_read *outer = op->outer;
   check_unchanged(op);
-  memset(op->copy.local, POISON_BYTE, op->copy.len);
+  memset(inner_at(op->mem, op->copy.local), POISON_BYTE, op->copy.len);
   op_remove(op);
   if (outer->release) outer->release(outer);
 }
@@ -128,7 +164,7 @@ zps_err_t zps_fault_read(struct zps_net_peer *net_peer, struct zps_net_read *rea
   struct fault_op *op = calloc(1, sizeof *op);
   if (!op) return ZPS_ERR_NOMEM;
   *op = (struct fault_op){.fault = fault, .outer = read, .mem = mem, .peer = peer, .state = OP_FLYING};
-  op->inner = (struct zps_net_read){.local = read->local,
+  op->inner = (struct zps_net_read){.local = inner_at(mem, read->local),
                                     .mem = &mem->inner,
                                     .len = read->len,
                                     .addr = read->addr,
@@ -214,6 +250,7 @@ void zps_fault_reads_fini(struct fault *fault) {
   }
   for (struct fault_mem *mem = fault->mems, *next; mem; mem = next) {
     next = mem->next;
+    unmap(mem);
     free(mem);
   }
 }

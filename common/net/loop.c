@@ -94,8 +94,9 @@ static void loop_peer_evict(struct zps_net_peer *net_peer) {
   free(peer);
 }
 
-static zps_err_t loop_mem_register(struct zps_net *net, void *base, size_t len, struct zps_net_mem *mem_p,
-                                   struct zps_error *error) {
+static zps_err_t loop_mem_register(struct zps_net *net, void *base, size_t len, const struct zps_net_device *device,
+                                   struct zps_net_mem *mem_p, struct zps_error *error) {
+  if (device) return zps_fail(error, ZPS_ERR_UNSUPPORTED, "the in-process fabric reaches host memory alone");
   uint64_t key;
   struct zps_loop_region *region = zps_loop_port_expose(to_endpoint(net)->port, base, len, &key);
   if (!region) return zps_fail(error, ZPS_ERR_NOMEM, "no memory to register %zu bytes", len);

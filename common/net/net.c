@@ -78,7 +78,15 @@ zps_err_t zps_net_mem_register(struct zps_net *net, void *base, size_t len, stru
                                struct zps_error *error) {
   if (!base || len == 0)
     return zps_fail(error, ZPS_ERR_INVALID, "cannot register %zu bytes at %p: there must be memory", len, base);
-  return net->ops->mem_register(net, base, len, mem_p, error);
+  return net->ops->mem_register(net, base, len, NULL, mem_p, error);
+}
+
+zps_err_t zps_net_mem_register_device(struct zps_net *net, void *base, size_t len, const struct zps_net_device *device,
+                                      struct zps_net_mem *mem_p, struct zps_error *error) {
+  if (!base || len == 0)
+    return zps_fail(error, ZPS_ERR_INVALID, "cannot register %zu bytes at %p of GPU %d: there must be memory", len,
+                    base, device->index);
+  return net->ops->mem_register(net, base, len, device, mem_p, error);
 }
 
 void zps_net_mem_release(struct zps_net *net, struct zps_net_mem *mem) {

@@ -15,6 +15,7 @@
 #ifndef ZPS_NET_NET_H
 #define ZPS_NET_NET_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -35,6 +36,7 @@ struct zps_net_config {
   unsigned n_recv;        /* receives posted at start, shared by all peers; zps_net_reserve() adds more */
   unsigned spin_us;       /* how long zps_net_wait() spins before it blocks; 0 when cores are oversubscribed */
   unsigned connect_timeout_ms; /* a send that the fabric will not take for so long fails the peer */
+  bool device_memory;     /* take a fabric's offer to reach device memory, where it makes one */
   const char *fault;      /* "fault+": rules such as "seed=1,again=0.1,delay=0.05:3ms,drop=0.01,kill=200"; see fault.h */
 };
 
@@ -56,6 +58,13 @@ struct zps_net_info {
   size_t addr_len;
   size_t max_msg;     /* bytes of one message, as configured */
   size_t max_read;    /* bytes of one read */
+};
+
+/* Whose memory it is that a fabric is to reach, and how. */
+struct zps_net_device {
+  int index;       /* of the GPU */
+  int dmabuf_fd;   /* that the memory was exported as, borrowed; -1: by its address */
+  uint64_t offset; /* in the dmabuf */
 };
 
 /* Registered memory. `addr` and `key` are what a peer needs to read it from its first byte on. */
@@ -108,6 +117,10 @@ void zps_net_peer_evict(struct zps_net_peer *peer);
  * are cached in slabs (slab.h). */
 zps_err_t zps_net_mem_register(struct zps_net *net, void *base, size_t len, struct zps_net_mem *mem_p,
                                struct zps_error *error) ZPS_MUSTCHECK;
+/* The same of device memory, which is not touched. ZPS_ERR_UNSUPPORTED where the fabric was not opened for it. */
+zps_err_t zps_net_mem_register_device(struct zps_net *net, void *base_on_device, size_t len,
+                                      const struct zps_net_device *device, struct zps_net_mem *mem_p,
+                                      struct zps_error *error) ZPS_MUSTCHECK;
 void zps_net_mem_release(struct zps_net *net, struct zps_net_mem *mem);
 
 /* Sends a copy of `data` (len <= max_msg), in order per peer. Queued when the fabric pushes back; ZPS_ERR_AGAIN when

@@ -54,7 +54,7 @@ static void set_port_range(const struct zps_net_config *config) {
   }
 }
 
-static struct fi_info *hints_create(void) {
+static struct fi_info *hints_create(bool device_memory) {
   struct fi_info *hints = fi_allocinfo();
   if (!hints) return NULL;
   hints->caps = FI_MSG | FI_TAGGED | FI_RMA;
@@ -63,6 +63,10 @@ static struct fi_info *hints_create(void) {
   hints->tx_attr->msg_order = FI_ORDER_SAS;
   hints->rx_attr->msg_order = FI_ORDER_SAS;
   hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+  if (device_memory) {
+    hints->caps |= FI_HMEM;
+    hints->domain_attr->mr_mode |= FI_MR_HMEM;
+  }
   hints->domain_attr->threading = FI_THREAD_DOMAIN;
   hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
   hints->domain_attr->av_type = FI_AV_UNSPEC;
@@ -71,9 +75,9 @@ static struct fi_info *hints_create(void) {
 
 /* Everything usable on this host, newest interface first: a version that the library or the headers do not know yet is
  * refused by either. */
-static int info_list(struct fi_info **list_p) {
+static int info_list(bool device_memory, struct fi_info **list_p) {
   static const uint32_t versions[] = {FI_VERSION(1, 20), FI_VERSION(1, 18), FI_VERSION(1, 15)};
-  struct fi_info *hints = hints_create();
+  struct fi_info *hints = hints_create(device_memory);
   if (!hints) return -FI_ENOMEM;
   int rc = -FI_ENOSYS;
   for (size_t i = 0; i < sizeof versions / sizeof versions[0] && rc == -FI_ENOSYS; i++) {
@@ -103,21 +107,40 @@ static struct ofi_iface *iface_list(size_t *n_p) {
   return ifaces;
 }
 
+/* The same fabric with its offer to reach device memory, if it makes one: what is chosen does not depend on it. */
+static void prefer_device_memory(const struct ofi_iface *ifaces, size_t n_ifaces, const struct ofi_wish *wish,
+                                 struct fi_info **info_p) {
+  struct fi_info *list = NULL;
+  const struct fi_info *found = NULL;
+  struct ofi_wish same = *wish;
+  same.provider = (*info_p)->fabric_attr->prov_name;
+  if (info_list(true, &list) == 0 && zps_ofi_select(list, ifaces, n_ifaces, &same, &found, NULL) == ZPS_OK &&
+      strcmp(found->domain_attr->name, (*info_p)->domain_attr->name) == 0) {
+    struct fi_info *const copy = fi_dupinfo(found);
+    if (copy) {
+      fi_freeinfo(*info_p);
+      *info_p = copy;
+    }
+  }
+  if (list) fi_freeinfo(list);
+}
+
 zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct fi_info **info_p, struct zps_error *error) {
   const struct ofi_wish wish = {.provider = config->provider, .interface = config->interface, .subnet = config->subnet};
   struct fi_info *list = NULL;
   const struct fi_info *found = NULL;
   set_port_range(config);
-  const int rc = info_list(&list);
+  const int rc = info_list(false, &list);
   if (rc != 0 && rc != -FI_ENODATA) return zps_ofi_fail(error, rc, "fi_getinfo", NULL);
   size_t n_ifaces;
   struct ofi_iface *ifaces = iface_list(&n_ifaces);
   zps_err_t code = zps_ofi_select(list, ifaces, n_ifaces, &wish, &found, error);
-  free(ifaces);
   if (code == ZPS_OK) {
     *info_p = fi_dupinfo(found);
     if (!*info_p) code = zps_fail(error, ZPS_ERR_NOMEM, "out of memory for the fabric's description");
   }
+  if (code == ZPS_OK && config->device_memory) prefer_device_memory(ifaces, n_ifaces, &wish, info_p);
+  free(ifaces);
   if (list) fi_freeinfo(list);
   return code;
 }
@@ -128,7 +151,7 @@ void zps_net_ofi_list(const struct zps_net_config *config, void (*line)(void *ct
   struct fi_info *list = NULL;
   size_t n_known = 0;
   set_port_range(config);
-  if (known && info_list(&list) == 0) {
+  if (known && info_list(false, &list) == 0) {
     for (const struct fi_info *info = list; info && n_known < KNOWN_MAX; info = info->next) {
       size_t i = 0;
       if (!zps_ofi_info_usable(info)) continue;

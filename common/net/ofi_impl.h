@@ -156,12 +156,13 @@ bool zps_ofi_errno_is_loss(int err);
 
 /* ofi_mem.c */
 zps_err_t zps_ofi_region_create(struct ofi_net *net, void *base, size_t len, uint64_t access,
-                                struct ofi_region **region_p, struct zps_error *error) ZPS_MUSTCHECK;
+                                const struct zps_net_device *device, struct ofi_region **region_p,
+                                struct zps_error *error) ZPS_MUSTCHECK;
 void zps_ofi_region_destroy(struct ofi_region *region);
 /* Takes the memory away from the fabric; the region itself stays until it is destroyed. */
 void zps_ofi_region_revoke(struct ofi_region *region);
-zps_err_t zps_ofi_mem_register(struct zps_net *net, void *base, size_t len, struct zps_net_mem *mem_p,
-                               struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_ofi_mem_register(struct zps_net *net, void *base, size_t len, const struct zps_net_device *device,
+                               struct zps_net_mem *mem_p, struct zps_error *error) ZPS_MUSTCHECK;
 void zps_ofi_mem_release(struct zps_net *net, struct zps_net_mem *mem);
 void zps_ofi_pool_init(struct ofi_pool *pool, enum ofi_op_kind kind, size_t buffer_size);
 zps_err_t zps_ofi_pool_grow(struct ofi_net *net, struct ofi_pool *pool, size_t count) ZPS_MUSTCHECK;

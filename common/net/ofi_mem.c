@@ -22,14 +22,40 @@ static uint64_t key_next(struct ofi_net *net) {
   return key_size > 0 && key_size < sizeof key ? key & ((UINT64_C(1) << (8 * key_size)) - 1) : key;
 }
 
+/* Device memory by the dmabuf it was exported as, or by its address. */
+static int register_device(struct ofi_net *net, void *base, size_t len, uint64_t access,
+                           const struct zps_net_device *device, struct ofi_region *region) {
+  const struct iovec iov = {.iov_base = base, .iov_len = len};
+  struct fi_mr_attr attr = {.mr_iov = &iov,
+                            .iov_count = 1,
+                            .access = access,
+                            .requested_key = key_next(net),
+                            .context = region,
+                            .iface = FI_HMEM_CUDA,
+                            .device.cuda = device->index};
+  if (device->dmabuf_fd < 0) return fi_mr_regattr(net->domain, &attr, 0, &region->mr);
+#ifdef FI_MR_DMABUF
+  const struct fi_mr_dmabuf dmabuf = {.fd = device->dmabuf_fd, .offset = device->offset, .len = len, .base_addr = base};
+  attr.dmabuf = &dmabuf;
+  return fi_mr_regattr(net->domain, &attr, FI_MR_DMABUF, &region->mr);
+#else
+  return -FI_ENOSYS; /* headers of before libfabric 1.20 */
+#endif
+}
+
 zps_err_t zps_ofi_region_create(struct ofi_net *net, void *base, size_t len, uint64_t access,
-                                struct ofi_region **region_p, struct zps_error *error) {
+                                const struct zps_net_device *device, struct ofi_region **region_p,
+                                struct zps_error *error) {
+  if (device && !(net->info->caps & FI_HMEM))
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "provider %s does not reach device memory",
+                    net->info->fabric_attr->prov_name);
   struct ofi_region *region = calloc(1, sizeof *region);
   if (!region) return zps_fail(error, ZPS_ERR_NOMEM, "out of memory for a registration");
   region->len = len;
   int rc = -FI_ENOKEY;
   for (int i = 0; i < KEY_ATTEMPTS && rc == -FI_ENOKEY; i++)
-    rc = fi_mr_reg(net->domain, base, len, access, 0, key_next(net), 0, &region->mr, region);
+    rc = device ? register_device(net, base, len, access, device, region)
+                : fi_mr_reg(net->domain, base, len, access, 0, key_next(net), 0, &region->mr, region);
   if (rc != 0) {
     free(region);
     return zps_ofi_fail(error, rc, "fi_mr_reg", net->info);
@@ -62,11 +88,11 @@ void zps_ofi_region_destroy(struct ofi_region *region) {
   free(region);
 }
 
-zps_err_t zps_ofi_mem_register(struct zps_net *net, void *base, size_t len, struct zps_net_mem *mem_p,
-                               struct zps_error *error) {
+zps_err_t zps_ofi_mem_register(struct zps_net *net, void *base, size_t len, const struct zps_net_device *device,
+                               struct zps_net_mem *mem_p, struct zps_error *error) {
   struct ofi_net *ofi = ofi_net_of(net);
   struct ofi_region *region;
-  const zps_err_t code = zps_ofi_region_create(ofi, base, len, FI_READ | FI_REMOTE_READ, &region, error);
+  const zps_err_t code = zps_ofi_region_create(ofi, base, len, FI_READ | FI_REMOTE_READ, device, &region, error);
   if (code != ZPS_OK) return code;
   *mem_p = (struct zps_net_mem){
       .base = base,
@@ -107,7 +133,7 @@ zps_err_t zps_ofi_pool_grow(struct ofi_net *net, struct ofi_pool *pool, size_t c
     memset(block->buffers, 0, count * pool->buffer_size);
     if (net->info->domain_attr->mr_mode & FI_MR_LOCAL) {
       const zps_err_t code = zps_ofi_region_create(net, block->buffers, count * pool->buffer_size, FI_SEND | FI_RECV,
-                                                   &block->region, NULL);
+                                                   NULL, &block->region, NULL);
       if (code != ZPS_OK) {
         free(block->buffers);
         free(block);

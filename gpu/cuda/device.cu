@@ -153,8 +153,15 @@ zps_err_t stream_wait(zps_device *device, zps_stream_t stream, zps_event *event,
 }
 
 #ifdef ZPS_EMU
-zps_err_t export_memory(zps_device *, void *, size_t, zps_device_export *, zps_error *error) {
-  return zps_fail(error, ZPS_ERR_UNSUPPORTED, "emulated device memory cannot be exported: it is staged");
+zps_err_t export_memory(zps_device *, void *base, size_t len_bytes, zps_device_export *export_p, zps_error *error) {
+  size_t offset;
+  const int fd = zps_emu::export_memory(base, &offset);
+  if (fd < 0) return zps_fail(error, ZPS_ERR_INVALID, "%p is no emulated device memory", base);
+  *export_p = zps_device_export();
+  export_p->dmabuf_fd = fd;
+  export_p->offset = offset;
+  export_p->len_bytes = len_bytes;
+  return ZPS_OK;
 }
 #else
 /* Of the driver, which exports whole pages; found at run time, because only newer drivers have it. */

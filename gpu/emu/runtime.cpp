@@ -29,6 +29,7 @@ namespace {
 struct Region { /* of device memory, between its guard pages */
   char *pages;
   size_t len_bytes;
+  int file; /* that the pages between are of */
 };
 
 std::recursive_mutex lock;
@@ -116,6 +117,15 @@ void submit(cudaStream_t stream, std::function<cudaError_t()> work) {
 
 }  // namespace zps_emu
 
+int zps_emu::export_memory(const void *at, size_t *offset) {
+  Guard guard(lock);
+  if (!zps_emu_is_device(at)) return -1;
+  const char *const byte = static_cast<const char *>(at);
+  const Region &region = (--regions.upper_bound(byte))->second;
+  *offset = static_cast<size_t>(byte - region.pages) - page_bytes();
+  return dup(region.file);
+}
+
 bool zps_emu_is_device(const void *at) {
   Guard guard(lock);
   const char *const byte = static_cast<const char *>(at);
@@ -162,7 +172,13 @@ cudaError_t cudaMalloc(void **memory, size_t len) {
   if (!take_grant()) return note(cudaErrorMemoryAllocation);
   void *const pages = mmap(nullptr, pages_bytes + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (pages == MAP_FAILED) return note(cudaErrorMemoryAllocation);
-  const Region region = {static_cast<char *>(pages), len_bytes};
+  const Region region = {static_cast<char *>(pages), len_bytes, memfd_create("zenps-emu", MFD_CLOEXEC)};
+  if (region.file < 0 || ftruncate(region.file, static_cast<off_t>(pages_bytes)) != 0 ||
+      mmap(region.pages + page, pages_bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, region.file, 0) == MAP_FAILED) {
+    if (region.file >= 0) close(region.file);
+    munmap(pages, pages_bytes + 2 * page);
+    return note(cudaErrorMemoryAllocation);
+  }
   char *const at = region.pages + page + pages_bytes - len_bytes; /* ends where the guard page begins */
   protect(region, PROT_READ | PROT_WRITE);
   memset(region.pages + page, 0xa5, pages_bytes);
@@ -182,6 +198,7 @@ cudaError_t cudaFree(void *memory) {
   if (!memory) return cudaSuccess;
   const auto at = regions.find(static_cast<const char *>(memory));
   if (at == regions.end()) return note(cudaErrorInvalidValue);
+  close(at->second.file);
   munmap(at->second.pages, whole_pages(at->second.len_bytes) + 2 * page_bytes());
   regions.erase(at);
   return cudaSuccess;

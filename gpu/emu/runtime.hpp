@@ -65,6 +65,8 @@ cudaError_t cudaGetLastError();
 const char *cudaGetErrorString(cudaError_t error);
 
 namespace zps_emu {
+/* A file that device memory is in, as a dmabuf of it would be, and where: the caller's to close. */
+int export_memory(const void *at, size_t *offset);
 /* Runs on the stream in its turn; what it returns is the stream's error. */
 void submit(cudaStream_t stream, std::function<cudaError_t()> work);
 }  // namespace zps_emu

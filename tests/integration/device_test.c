@@ -180,6 +180,18 @@ static void test_device_layouts(void **state) {
   }
 }
 
+/* Each step has more rows than the one before: memory grows, and is registered anew. */
+static void growing(struct rank *rank) {
+  struct device_case is = {.spec = {.rows = 5000, .width = 32, .dtype = ZENPS_F32, .density = 0.1}};
+  struct gpu gpu;
+  gpu_open(&gpu);
+  rank_open(rank);
+  zenps_tensor_t *const tensor = tensor_open(rank, "t", &is.spec), *const twin = tensor_open(rank, "twin", &is.spec);
+  for (uint64_t step = 0; step < 4; step++, is.spec.density *= 2) device_step(&gpu, tensor, twin, &is, rank, step);
+  rank_close(rank);
+  gpu_close(&gpu);
+}
+
 /* Gradients with payloads that servers read, not only such that travel inside frames. */
 static void test_device_bulk(void **state) {
   (void)state;
@@ -189,6 +201,25 @@ static void test_device_bulk(void **state) {
       .spec = {.rows = 6000, .width = 16, .dtype = ZENPS_F32, .density = 0.3, .in_place = true}};
   ranks_run(cluster_shared(), 2, device_steps, &rows, 0);
   ranks_run(cluster_shared(), 2, device_steps, &dense, 0);
+  ranks_run(cluster_shared(), 2, growing, NULL, 0);
+}
+
+/* A fabric that reaches device memory itself, as the fault injector makes one of any with the emulated device's
+ * dmabufs. */
+static void test_device_direct(void **state) {
+  (void)state;
+  struct device_case is = {
+      .spec = {.rows = 4000, .width = 64, .dtype = ZENPS_F32, .rows_in = true, .rows_out = true, .density = 0.3}};
+  setenv("ZENPS_PROVIDER", "fault+net", 1);
+  setenv("ZENPS_FABRIC_FAULT", "dmabuf=1", 1);
+  setenv("ZENPS_DEVICE", "0", 1);
+  ranks_run(cluster_shared(), 2, device_steps, &is, 0);
+  ranks_run(cluster_shared(), 2, growing, NULL, 0);
+  is.out_on_host = true;
+  ranks_run(cluster_shared(), 2, device_steps, &is, 0);
+  unsetenv("ZENPS_DEVICE");
+  unsetenv("ZENPS_PROVIDER");
+  unsetenv("ZENPS_FABRIC_FAULT");
 }
 
 static void test_device_mixed(void **state) {
@@ -412,14 +443,20 @@ static void expect_members(const struct rank *rank, const char *const *wanted) {
   }
 }
 
-/* Rank 0 has no device, rank 1 opens one with its first gradient there, rank 2 from the beginning. */
+/* Rank 0 has no device, rank 1 opens one with its first gradient there, ranks 2 and 3 from the beginning; the fabric of
+ * the last reaches its memory. */
 static void shown(struct rank *rank) {
-  static const char *const before[] = {"host", "host", "staged"}, *const after[] = {"host", "staged", "staged"};
+  static const char *const before[] = {"host", "host", "staged", "dmabuf"};
+  static const char *const after[] = {"host", "staged", "staged", "dmabuf"};
   const struct device_case is = {.spec = {.rows = 200, .width = 1, .dtype = ZENPS_F32, .density = 0.5}};
   const struct device_case on_host = {.spec = is.spec, .in_on_host = true, .out_on_host = true};
   struct gpu gpu;
   gpu_open(&gpu);
-  if (rank->rank == 2) setenv("ZENPS_DEVICE", "0", 1);
+  if (rank->rank >= 2) setenv("ZENPS_DEVICE", "0", 1);
+  if (rank->rank == 3) {
+    setenv("ZENPS_PROVIDER", "fault+net", 1);
+    setenv("ZENPS_FABRIC_FAULT", "dmabuf=1", 1);
+  }
   rank_open(rank);
   zenps_tensor_t *const tensor = tensor_open(rank, "t", &is.spec), *const twin = tensor_open(rank, "twin", &is.spec);
   if (rank->rank == 0) expect_members(rank, before);
@@ -433,7 +470,7 @@ static void shown(struct rank *rank) {
 
 static void test_device_members(void **state) {
   (void)state;
-  ranks_run(cluster_shared(), 3, shown, NULL, 0);
+  ranks_run(cluster_shared(), 4, shown, NULL, 0);
 }
 
 /* ------------------------------------------------------------ hosts without CUDA */
@@ -477,11 +514,12 @@ static void test_no_device_library(void **state) {
 
 int main(int argc, char **argv) {
   const struct CMUnitTest no_device[] = {cmocka_unit_test(test_no_device_library)};
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_device_layouts),  cmocka_unit_test(test_device_bulk),
-                                     cmocka_unit_test(test_device_mixed),    cmocka_unit_test(test_device_empty),
-                                     cmocka_unit_test(test_device_values),   cmocka_unit_test(test_device_flights),
-                                     cmocka_unit_test(test_device_refusals), cmocka_unit_test(test_device_failures),
-                                     cmocka_unit_test(test_device_members),  cmocka_unit_test(test_no_device_library)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_device_layouts),   cmocka_unit_test(test_device_bulk),
+                                     cmocka_unit_test(test_device_direct),    cmocka_unit_test(test_device_mixed),
+                                     cmocka_unit_test(test_device_empty),     cmocka_unit_test(test_device_values),
+                                     cmocka_unit_test(test_device_flights),   cmocka_unit_test(test_device_refusals),
+                                     cmocka_unit_test(test_device_failures),  cmocka_unit_test(test_device_members),
+                                     cmocka_unit_test(test_no_device_library)};
   if (argc > 1) cmocka_set_test_filter(argv[1]);
   const int failed = getenv("ZENPS_DEVICE_LIBRARY") ? cmocka_run_group_tests_name("device", tests, NULL, NULL)
                                                     : cmocka_run_group_tests_name("device", no_device, NULL, NULL);

@@ -124,7 +124,8 @@ typedef struct zenps_options {
   zenps_log_fn log;        /* NULL: stderr from level ZENPS_LOG_LEVEL on (default warn) */
   void *log_ctx;
   int device;              /* number of the GPU that gradients are on [ZENPS_DEVICE; -1: none]. Named here it is opened by
-                              zenps_open(), else with the first gradient or result in its memory. One per process */
+                              zenps_open(), and the fabric is asked whether it reaches its memory; else it is opened with
+                              the first gradient or result there, which then goes through host memory. One per process */
 } zenps_options_t;
 
 typedef struct zenps_tensor_options {
