@@ -12,6 +12,7 @@ enum {
 };
 
 #define QUEUE_NS (5 * ZPS_NS_PER_MS)
+#define NEAR_NS (25 * ZPS_NS_PER_MS)
 #define MEASURE_NS (2 * ZPS_NS_PER_MS)
 
 void zps_window_init(struct zps_window *window) {
@@ -35,8 +36,9 @@ static void note_path(struct zps_window_paths *paths, const struct zps_window *w
 
 /* While the window is in use, window / trip is the rate. */
 static uint64_t target(const struct zps_window *window, const struct zps_window_paths *paths, unsigned n_flows) {
-  const uint64_t path_ns =
+  uint64_t path_ns =
       paths->second_ns > 0 && paths->second_ns < window->least_trip_ns ? paths->second_ns : window->least_trip_ns;
+  if (path_ns < NEAR_NS) path_ns = 0;
   const double trip_ns = (double)window->trips_ns / window->n_pieces;
   uint64_t queue = QUEUE_BYTES / n_flows;
   if (queue > QUEUE_BYTES_MAX) queue = QUEUE_BYTES_MAX;

@@ -11,7 +11,8 @@
  * The shortest round trip is meant to be that of the path alone. A flow that was never alone in the queue of its peer does
  * not know it, and would take that queue for a long path and keep it full, which holds up all that the peer's host
  * sends. So what counts is the second shortest of all flows of an endpoint, where a flow's own is longer: the shortest
- * may be that of a peer on the same host. Pure: no clock, no network.
+ * may be that of a peer on the same host. And below 25 ms it counts as none: all of a cluster's paths are much shorter,
+ * and endpoints that began behind different queues would get different shares. Pure: no clock, no network.
  */
 #ifndef ZPS_NET_WINDOW_H
 #define ZPS_NET_WINDOW_H
