@@ -90,6 +90,7 @@ static void fill_stats(struct zps_worker_round *round, uint64_t now_ns) {
 void zps_worker_round_finish(struct zps_worker_round *round, uint64_t now_ns) {
   struct zenps_job *job = round->tensor->job;
   struct zenps_request *request = round->request;
+  void (*const then)(struct zenps_request *, const struct zps_worker_round *) = request->then;
   const bool ok = round->scheme->state == ZPS_SCHEME_DONE;
   zenps_error_t error = {0};
   fill_stats(round, now_ns);
@@ -118,11 +119,11 @@ void zps_worker_round_finish(struct zps_worker_round *round, uint64_t now_ns) {
   if (ok && round->tensor->automatic) zps_automatic_round_done(round->tensor->automatic, round->tensor, &round->stats);
   round->serving = ok && !round->ops->quiet(round);
   job->n_serving += round->serving;
-  if (!request->then) zps_worker_request_signal(job);
+  if (!then) zps_worker_request_signal(job); /* from then on the trainer may free the request */
   pthread_mutex_unlock(&job->lock);
   round->rows = NULL;
   round->row_values = NULL;
   round->request = NULL;
   round->finished = true;
-  if (request->then) request->then(request, round);
+  if (then) then(request, round);
 }
