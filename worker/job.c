@@ -211,10 +211,6 @@ const char *zenps_provider(const zenps_job_t *job) {
   return job ? zps_net_info(zps_engine_net(job->plane.engine))->provider : "";
 }
 
-int zenps_get_fd(zenps_job_t *job) {
-  return job && !zps_worker_forked(job) ? job->event_fd : -1;
-}
-
 const char *zenps_version(void) {
   return PACKAGE_VERSION;
 }

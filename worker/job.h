@@ -23,6 +23,8 @@ struct zenps_job {
   struct zps_plane plane;
   struct zps_join join;
   int event_fd;
+  atomic_bool fd_asked; /* the trainer has it, so it is written to; before, only noted that it should be: */
+  atomic_bool fd_due;
 
   pthread_mutex_t collective; /* one at a time */
   uint64_t barrier_step, broadcast_step;

@@ -38,11 +38,25 @@ void zps_worker_request_destroy(struct zenps_request *request) {
   free(request);
 }
 
-void zps_worker_request_signal(struct zenps_job *job) {
+/* Whoever comes second, the request that is done or the trainer that asks, sees what the first has noted. */
+static void raise_fd(struct zenps_job *job) {
   const uint64_t one = 1;
-  pthread_cond_broadcast(&job->done);
+  if (!atomic_load(&job->fd_asked) || !atomic_exchange(&job->fd_due, false)) return;
   /* Fails only where the counter is at its maximum, and then the descriptor is readable as it should be. */
   if (write(job->event_fd, &one, sizeof one) != (ssize_t)sizeof one) return;
+}
+
+void zps_worker_request_signal(struct zenps_job *job) {
+  pthread_cond_broadcast(&job->done);
+  atomic_store(&job->fd_due, true);
+  raise_fd(job);
+}
+
+int zenps_get_fd(zenps_job_t *job) {
+  if (!job || zps_worker_forked(job)) return -1;
+  atomic_store(&job->fd_asked, true);
+  raise_fd(job);
+  return job->event_fd;
 }
 
 /* Under the job's lock. */

@@ -26,7 +26,7 @@ struct zenps_request {
 
 zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_request **request_p) ZPS_MUSTCHECK;
 void zps_worker_request_destroy(struct zenps_request *request);
-/* Under the job's lock: one of its requests is done. */
+/* One of the job's requests is done; without the lock, so that who waits for it finds it free. */
 void zps_worker_request_signal(struct zenps_job *job);
 
 #endif

@@ -119,8 +119,8 @@ void zps_worker_round_finish(struct zps_worker_round *round, uint64_t now_ns) {
   if (ok && round->tensor->automatic) zps_automatic_round_done(round->tensor->automatic, round->tensor, &round->stats);
   round->serving = ok && !round->ops->quiet(round);
   job->n_serving += round->serving;
-  if (!then) zps_worker_request_signal(job); /* from then on the trainer may free the request */
   pthread_mutex_unlock(&job->lock);
+  if (!then) zps_worker_request_signal(job); /* who waits finds the lock free; the request may be gone */
   round->rows = NULL;
   round->row_values = NULL;
   round->request = NULL;
