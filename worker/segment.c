@@ -66,6 +66,7 @@ static zps_err_t map_file(struct zps_segment *segment, uint64_t proof, struct zp
   segment->base = base;
   /* A child has no business with it; where that cannot be had, it has it, and no harm is done. */
   (void)madvise(base, segment->len_bytes, MADV_DONTFORK);
+  (void)madvise(base, segment->len_bytes, MADV_DONTDUMP); /* dumps of all ranks would have it all */
   *(struct header *)base = (struct header){.magic = MAGIC, .len_bytes = segment->len_bytes, .proof = proof};
   return ZPS_OK;
 }
@@ -172,6 +173,7 @@ zps_err_t zps_segment_map(int fd, uint64_t len_bytes, struct zps_segment_view *v
     return zps_fail(error, ZPS_ERR_PROTOCOL, "it is none of ours");
   }
   (void)madvise(base, len_bytes, MADV_DONTFORK);
+  (void)madvise(base, len_bytes, MADV_DONTDUMP);
   *view = (struct zps_segment_view){.base = base, .len_bytes = len_bytes};
   *proof_p = header.proof;
   return ZPS_OK;
