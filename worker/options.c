@@ -18,7 +18,7 @@
 
 static const char *const level_names[] = {"error", "warn", "info", "debug", "trace", NULL};
 
-static const char *const codec_names[] = {"auto", "paper", NULL};
+static const char *const codec_names[] = {"auto", "paper", "coo", NULL};
 static const char *const values_names[] = {ZPS_VALUES_NAME_LIST, NULL};
 
 static const struct zps_opt opts[] = {
@@ -116,7 +116,7 @@ static const struct zps_opt opts[] = {
      .def = "auto",
      .arg = "CODEC",
      .values = codec_names,
-     .help = "How row numbers are coded: as small as can be, or as in the paper."},
+     .help = "How row numbers are coded: as small as can be, as in the paper, or COO both ways."},
     {.name = "values",
      .type = ZPS_OPT_ENUM,
      .offset = FIELD(values),

@@ -53,8 +53,9 @@ static zps_err_t make_ask(const struct zenps_job *job, const char *name, uint64_
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: op %d is none of ZENPS_OP_SUM, _MEAN, _MAX and _MIN", name,
                     (int)options.op);
   }
-  if (options.codec != 0 && options.codec != ZENPS_CODEC_AUTO && options.codec != ZENPS_CODEC_PAPER) {
-    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: codec %d is none of ZENPS_CODEC_AUTO, ZENPS_CODEC_PAPER", name,
+  if ((int)options.codec < 0 || options.codec > ZENPS_CODEC_COO) {
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tensor %s: codec %d is none of ZENPS_CODEC_AUTO, ZENPS_CODEC_PAPER, ZENPS_CODEC_COO", name,
                     (int)options.codec);
   }
   enum zps_value_codec value_codec = ZPS_VALUES_RAW; /* the library's own bytes, whatever the environment says */

@@ -67,7 +67,9 @@ static zps_err_t describe(const struct zps_member_job *job, const struct zps_ten
                  .value_bytes = (double)zps_dtype_size(spec->dtype),
                  .served_bytes =
                      (double)zps_values_bytes(spec->value_codec, spec->dtype, ZPS_VALUES_BUCKET) / ZPS_VALUES_BUCKET},
-      .codec = spec->codec == ZPS_CODEC_PAPER ? ZPS_PLAN_CODEC_PAPER : ZPS_PLAN_CODEC_AUTO};
+      .codec = spec->codec == ZPS_CODEC_PAPER      ? ZPS_PLAN_CODEC_PAPER
+               : spec->codec == ZPS_CODEC_COO_ONLY ? ZPS_PLAN_CODEC_COO
+                                                   : ZPS_PLAN_CODEC_AUTO};
   zps_plan_calibration_default(&input->calibration);
   return survey(job, &input->cluster);
 }

@@ -41,6 +41,9 @@ is "push payload is 8 bytes per non-zero" "$(whole payload_out)" $((8 * nnz))
 union=$(awk -v d="$(field union_density)" -v r=$rows 'BEGIN { printf "%.0f", d * r }')
 # Partitions of 65536 rows each: every group of 16 rows deals one to each.
 is "pull payload is the bitmap and 4 bytes per row of the union" "$(whole payload_in)" $((rows / 8 + 4 * union))
+ok "the same with COO both ways" verified 2 4 --rows $rows --density 0.05 --partitions $parts --steps 4 --codec coo
+union=$(awk -v d="$(field union_density)" -v r=$rows 'BEGIN { printf "%.0f", d * r }')
+is "pull payload is 8 bytes per row of the union" "$(whole payload_in)" $((8 * union))
 ok "the same in the smallest codes" verified 2 4 --rows $rows --density 0.05 --partitions $parts --steps 4
 over=$(awk -v r="$(field bytes_over_bound)" 'BEGIN { print (r >= 0.99 && r <= 1.02 ? "yes" : r) }')
 is "within 2% of the values and the rows' entropy" "$over" yes

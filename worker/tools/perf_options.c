@@ -13,7 +13,7 @@ static const char *const dtype_values[] = {"f32", "f64", NULL};
 static const char *const overlap_values[] = {"random", "same", "disjoint", NULL};
 static const char *const layout_values[] = {"dense", "rows", NULL};
 static const char *const op_values[] = {"sum", "mean", "max", "min", NULL};
-static const char *const codec_values[] = {"auto", "paper", NULL};
+static const char *const codec_values[] = {"auto", "paper", "coo", NULL};
 static const char *const values_values[] = {ZPS_VALUES_NAME_LIST, NULL};
 
 #define OPT(type_, field, ...)                                                                                  \
@@ -47,7 +47,7 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_ENUM, op, .name = "op", .def = "sum", .values = op_values,
         .help = "what is made of the ranks' gradients"),
     OPT(ZPS_OPT_ENUM, codec, .name = "codec", .def = "auto", .values = codec_values,
-        .help = "how row numbers travel: as small as can be, or as in the Zen paper"),
+        .help = "how row numbers travel: as small as can be, as in the Zen paper, or COO both ways"),
     OPT(ZPS_OPT_ENUM, values, .name = "values", .def = "raw", .values = values_values,
         .help = "what values travel as: as they are, or rounded to 16 bits or to QSGD levels of 2, 4 or 8 bits"),
     OPT(ZPS_OPT_ENUM, layout, .name = "layout", .def = "dense", .values = layout_values,
@@ -147,7 +147,7 @@ zps_err_t perf_options_tensor(const struct perf_options *options, uint32_t *leve
   tensor->partitions = (uint32_t)options->partitions;
   tensor->block_bits = (int)options->block_bits;
   tensor->hierarchical = options->hierarchical;
-  tensor->codec = options->codec == 0 ? ZENPS_CODEC_AUTO : ZENPS_CODEC_PAPER;
+  tensor->codec = (zenps_codec_t)(ZENPS_CODEC_AUTO + options->codec);
   tensor->values = (zenps_values_t)((int)ZENPS_VALUES_RAW + options->values);
   tensor->scheme = options->scheme;
   tensor->k = options->topk;

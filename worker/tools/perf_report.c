@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/codec/codec_choice.h"
 #include "common/control/json.h"
 #include "worker/tools/gather.h"
 #include "worker/tools/perf.h"
@@ -174,7 +175,8 @@ static void print_json(const struct perf *perf, const struct summary *summary) {
   line = zps_json_set_real(line, "bytes_out", mean[BYTES_OUT]);
   line = zps_json_set_real(line, "payload_in", mean[PAYLOAD_IN]);
   line = zps_json_set_real(line, "payload_out", mean[PAYLOAD_OUT]);
-  line = zps_json_set_str(line, "codec", options->codec == 0 ? "auto" : "paper");
+  line =
+      zps_json_set_str(line, "codec", zps_codec_policy_name((enum zps_codec_policy)(ZPS_CODEC_AUTO + options->codec)));
   line = zps_json_set_str(line, "values", perf_values_name(options));
   line = zps_json_set_real(line, "bound_bytes", mean[BOUND]);
   line = zps_json_set_real(line, "bytes_over_bound", over_bound(summary, mean[BYTES_IN] + mean[BYTES_OUT]));

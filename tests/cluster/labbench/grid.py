@@ -1,15 +1,13 @@
 """Which rows each grid has. A row is a dictionary; `key` says what makes two rows the same measurement."""
 import functools
 import os
-import re
-import subprocess
 
 from .lab import bits
-from .zenps import environment, program
 
 TRACES = ["news20_lm", "tatoeba_nmt", "movie_lm", "text8_lm"]
 DENSE_RIVALS = [("mpi", "dense-ring"), ("mpi", "dense-inplace"), ("gloo", "dense")]
 ALL_RIVALS = DENSE_RIVALS + [("mpi", "dense-default"), ("mpi", "allgather"), ("gloo", "sparse")]
+DENSE_SCHEMES = ["ring", "dense-ps"]
 M16 = 1 << 24
 KEY = ("system", "scheme", "n", "rate", "rows", "width", "density", "trace", "batch", "codec", "servers", "racks", "uplink", "size",
        "ranks_per_host", "overlap", "shared")
@@ -21,18 +19,8 @@ def key(row):
 
 
 class Grids:
-    def __init__(self, build, data):
-        self.build, self.data = build, data
-
-    @functools.lru_cache(None)
-    def options(self):
-        done = subprocess.run([program(self.build, "zenps-perf"), "--help"], capture_output=True, text=True,
-                              env={**os.environ, **environment(self.build)})
-        return done.stdout
-
-    def has(self, option, value):
-        """Whether this build's zenps-perf takes the option, and the value for it."""
-        return re.search(rf"--{option}=\S*\b{value}\b", self.options()) is not None
+    def __init__(self, data):
+        self.data = data
 
     @functools.lru_cache(None)
     def trace(self, name):
@@ -44,12 +32,8 @@ class Grids:
         return None
 
     def zenps(self, scheme, **row):
-        """`scheme` balanced, dense, auto or whatever else this build has; codec auto, paper or coo."""
-        args = []
-        if self.has("scheme", scheme):
-            args += ["--scheme", scheme]
-        elif scheme == "dense":
-            row["density"], args = 1.0, []
+        """`scheme` is one of zenps-perf's; codec auto, paper or coo."""
+        args = ["--scheme", scheme]
         if row.get("codec"):
             args += ["--codec", row["codec"]]
         return self.complete(system="zenps", scheme=scheme, args=args, **row)
@@ -73,7 +57,8 @@ class Grids:
     def quick(self):
         """Minutes: every system once, small, shaped so that two cores do not matter."""
         base = {"n": 4, "rate": "50mbit", "rows": 1 << 20, "steps": 3}
-        yield self.zenps("dense", **base, density=1.0)
+        for scheme in DENSE_SCHEMES:
+            yield self.zenps(scheme, **base, density=1.0)
         for density in (0.01, 0.05):
             yield self.zenps("balanced", **base, density=density)
         yield self.zenps("balanced", **base, density=0.05, codec="paper")
@@ -88,7 +73,8 @@ class Grids:
         """How near the links' limit: dense and balanced, 16M floats."""
         for n in nodes:
             base = {"n": n, "rate": rate, "rows": M16}
-            yield self.zenps("dense", **base, density=1.0)
+            for scheme in DENSE_SCHEMES:
+                yield self.zenps(scheme, **base, density=1.0)
             for density in (0.01, 0.028, 0.05):
                 yield self.zenps("balanced", **base, density=density)
             for system, scheme in DENSE_RIVALS:
@@ -116,12 +102,11 @@ class Grids:
 
     def planner(self, nodes=(4, 8, 16), rates=("100mbit", "none")):
         """SparCML's figure 3: time over density and hosts, the planner choosing, against every rival."""
-        scheme = "auto" if self.has("scheme", "auto") else "balanced"
         for rate in rates:
             for n in nodes:
                 base = {"n": n, "rate": rate, "rows": M16 if rate == "none" else 1 << 22, "steps": 3}
                 for density in (0.001, 0.01, 0.028, 0.05, 0.2, 0.5):
-                    yield self.zenps(scheme, **base, density=density)
+                    yield self.zenps("auto", **base, density=density)
                     for system, how in ALL_RIVALS:
                         # What a dense allreduce takes does not depend on what is zero.
                         if not how.startswith("dense") or density == 0.01:
@@ -130,8 +115,7 @@ class Grids:
     def breakdown(self, n=8, rate="25mbit"):
         """Zen's figure 15b: what each feature gains, on the gradients of an embedding."""
         base = {"n": n, "rate": rate, "trace": "text8_lm", "steps": 3}
-        if self.has("codec", "coo"):
-            yield self.zenps("balanced", **base, width=16, codec="coo", elements=True)
+        yield self.zenps("balanced", **base, width=16, codec="coo", elements=True)
         yield self.zenps("balanced", **base, width=16, codec="paper", elements=True)
         yield self.zenps("balanced", **base, width=16, codec="auto", elements=True)
         yield self.zenps("balanced", **base, width=16, codec="auto")
@@ -159,8 +143,7 @@ class Grids:
         base = {"n": 16, "rate": rate, "rows": 1 << 20, "density": 0.05, "racks": 4, "uplink": uplink, "steps": 3}
         yield self.zenps("balanced", **base)
         for scheme in ("blueconnect", "hierarchical"):
-            if self.has("scheme", scheme):
-                yield self.zenps(scheme, **base)
+            yield self.zenps(scheme, **base)
         for system, scheme in DENSE_RIVALS:
             yield self.rival(system, scheme, **base)
 

@@ -120,7 +120,7 @@ def goals(rows):
 
     for r in rows:
         if r["system"] == "zenps" and r.get("grid") in ("limits", "gigabit") and r.get("over_limit"):
-            most = 1.25 if r["rate"] == "1gbit" else 1.08 if r["scheme"] == "dense" else 1.10
+            most = 1.25 if r["rate"] == "1gbit" else 1.08 if r["density"] == 1 else 1.10
             goal(f"{r['scheme']}, n {r['n']}, {r['rate']}, {r['density']:.3g}", f"{r['over_limit']:.3f}", f"at most {most}", r["over_limit"] <= most)
         if r["system"] == "zenps" and r.get("grid") == "planner":
             rival = best_rival(rows, r)

@@ -77,7 +77,8 @@ typedef enum zenps_op {
 } zenps_op_t;
 typedef enum zenps_codec {
   ZENPS_CODEC_AUTO = 1, /* row numbers travel in the smallest code, in both directions */
-  ZENPS_CODEC_PAPER = 2 /* as in the Zen paper: COO to the servers, a bitmap back */
+  ZENPS_CODEC_PAPER = 2, /* as in the Zen paper: COO to the servers, a bitmap back */
+  ZENPS_CODEC_COO = 3    /* COO in both directions: its baseline without the hash bitmap */
 } zenps_codec_t;
 /* What values travel as, to the servers and back. Sums are made in the dtype whatever it is, and all ranks get the same
  * bits; but for raw, what is sent and what comes back is rounded. */
