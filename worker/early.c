@@ -72,6 +72,24 @@ static struct zps_early_round *get(struct zps_early *early, uint32_t tensor, uin
   return round;
 }
 
+/* In the place of the oldest, if there are too many. */
+static void note_missed(struct zps_early *early, uint32_t tensor, uint64_t step) {
+  const unsigned at = early->n_missed++ % ZPS_MISSED_ROUNDS;
+  early->missed[at].tensor = tensor;
+  early->missed[at].step = step;
+}
+
+static bool take_missed(struct zps_early *early, uint32_t tensor, uint64_t step) {
+  const unsigned n = early->n_missed < ZPS_MISSED_ROUNDS ? early->n_missed : ZPS_MISSED_ROUNDS;
+  bool missed = false;
+  for (unsigned i = 0; i < n; i++) {
+    if (early->missed[i].tensor != tensor || early->missed[i].step != step) continue;
+    early->missed[i].tensor = UINT32_MAX; /* of no tensor: its next attempt may go well */
+    missed = true;
+  }
+  return missed;
+}
+
 void zps_early_add(struct zps_early *early, uint32_t tensor, uint64_t step, uint32_t src, uint32_t frame_bytes,
                    const struct zps_slice *slice) {
   struct zps_early_round *round = get(early, tensor, step);
@@ -80,7 +98,10 @@ void zps_early_add(struct zps_early *early, uint32_t tensor, uint64_t step, uint
   if (!message) {
     zps_log_warn_limited("dropped a message of rank %u for tensor %u step %llu, which has not begun here: no memory",
                          src, tensor, (unsigned long long)step);
-    if (round) round->overflown = true;
+    if (round)
+      round->overflown = true;
+    else
+      note_missed(early, tensor, step);
     return;
   }
   message->frame_bytes = frame_bytes;
@@ -109,13 +130,19 @@ static void drop_messages(struct zps_early *early, struct zps_early_round *round
 
 void zps_early_abort(struct zps_early *early, uint32_t src, const struct zps_frame_abort *abort) {
   struct zps_early_round *round = get(early, abort->tensor, abort->step);
-  if (!round) return;
+  if (!round) {
+    note_missed(early, abort->tensor, abort->step);
+    return;
+  }
   drop_messages(early, round, src);
   struct zps_early_abort *known = round->aborts;
   while (known && known->src != src) known = known->next;
   if (!known) {
     known = calloc(1, sizeof *known);
-    if (!known) return;
+    if (!known) {
+      round->overflown = true; /* the round must not wait for that rank */
+      return;
+    }
     known->next = round->aborts;
     round->aborts = known;
   }
@@ -123,9 +150,10 @@ void zps_early_abort(struct zps_early *early, uint32_t src, const struct zps_fra
   known->abort = *abort;
 }
 
-struct zps_early_round *zps_early_take(struct zps_early *early, uint32_t tensor, uint64_t step) {
-  struct zps_early_round **at = find(early, tensor, step);
-  return *at ? unlink_at(early, at) : NULL;
+struct zps_early_round *zps_early_take(struct zps_early *early, uint32_t tensor, uint64_t step, bool *dropped_p) {
+  struct zps_early_round **at = find(early, tensor, step), *round = *at ? unlink_at(early, at) : NULL;
+  *dropped_p = take_missed(early, tensor, step) || (round && round->overflown);
+  return round;
 }
 
 void zps_early_note_past(struct zps_early *early, uint32_t tensor, uint64_t step) {

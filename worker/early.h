@@ -10,6 +10,7 @@
 #define ZPS_EARLY_ROUNDS_MAX 4096u /* the oldest are dropped for new ones: nobody may ever begin them */
 #define ZPS_EARLY_BYTES_MAX (64ull << 20)
 #define ZPS_PAST_ROUNDS 256u
+#define ZPS_MISSED_ROUNDS 64u
 
 struct zps_early_message {
   struct zps_early_message *next;
@@ -27,7 +28,7 @@ struct zps_early_round {
   struct zps_early_round *next;
   uint32_t tensor;
   uint64_t step, bytes;
-  bool overflown; /* messages were dropped */
+  bool overflown; /* messages or aborts were dropped */
   struct zps_early_message *messages, **tail;
   struct zps_early_abort *aborts; /* of attempts at this step; a rank's messages are those after its last one */
 };
@@ -41,14 +42,19 @@ struct zps_early { /* all zeros: empty */
     uint64_t step;
   } past[ZPS_PAST_ROUNDS]; /* rounds that were done here, so that late frames are not taken for early ones */
   unsigned n_past;
+  struct {
+    uint32_t tensor;
+    uint64_t step;
+  } missed[ZPS_MISSED_ROUNDS]; /* rounds of which something was dropped, and not even that could be kept */
+  unsigned n_missed;
 };
 
 void zps_early_fini(struct zps_early *early);
 void zps_early_add(struct zps_early *early, uint32_t tensor, uint64_t step, uint32_t src, uint32_t frame_bytes,
                    const struct zps_slice *slice);
 void zps_early_abort(struct zps_early *early, uint32_t src, const struct zps_frame_abort *abort);
-/* What has come for this round, for the caller to free; NULL: nothing. */
-struct zps_early_round *zps_early_take(struct zps_early *early, uint32_t tensor, uint64_t step);
+/* What has come for this round, for the caller to free; NULL: nothing. *dropped_p: some of it was dropped. */
+struct zps_early_round *zps_early_take(struct zps_early *early, uint32_t tensor, uint64_t step, bool *dropped_p);
 void zps_early_round_free(struct zps_early_round *round);
 /* A message on its own, copied; NULL: no memory. */
 struct zps_early_message *zps_early_copy(uint32_t src, const struct zps_slice *slice);

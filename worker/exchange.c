@@ -208,10 +208,10 @@ static bool take_early_aborts(struct zps_worker_round *round, const struct zps_e
 
 static void take_early(struct zps_worker_round *round) {
   struct zps_plane *plane = round->plane;
-  struct zps_early_round *early = zps_early_take(&plane->early, round->tensor->id, round->step);
-  if (!early) return;
-  const bool aborted = take_early_aborts(round, early);
-  for (const struct zps_early_message *message = early->messages; message; message = message->next) {
+  bool dropped;
+  struct zps_early_round *early = zps_early_take(&plane->early, round->tensor->id, round->step, &dropped);
+  const bool aborted = early && take_early_aborts(round, early);
+  for (const struct zps_early_message *message = early ? early->messages : NULL; message; message = message->next) {
     if (!aborted) {
       zps_exchange_count(round, message->frame_bytes);
       zps_exchange_message(round, message->src, &message->slice);
@@ -219,7 +219,7 @@ static void take_early(struct zps_worker_round *round) {
       zps_early_add(&plane->early, early->tensor, early->step, message->src, message->frame_bytes, &message->slice);
     }
   }
-  if (early->overflown) {
+  if (dropped) {
     zps_worker_round_fail(round, ZPS_ERR_NOMEM, "more came from other ranks than could be kept until it began here");
   }
   zps_early_round_free(early);

@@ -106,7 +106,7 @@ static zps_err_t send_end(struct zps_exchange *exchange, uint32_t rank) {
     if (frame.u.abort.code == ZPS_ERR_TIMEOUT) zps_exchange_name_awaited(exchange, &frame.u.abort);
   }
   const zps_err_t err = zps_link_send(round->plane->ranks[rank].link, &frame);
-  if (err == ZPS_ERR_AGAIN) return err;
+  if (err == ZPS_ERR_AGAIN || err == ZPS_ERR_NOMEM) return ZPS_ERR_AGAIN; /* untold, the rank would wait in vain */
   if (err == ZPS_OK && peer->owes_done) round->stats.bytes_out += frame.len_bytes;
   peer->owes_done = peer->owes_abort = false;
   return err;

@@ -10,10 +10,9 @@
  *   - balance: where the largest share exceeds 4 times the mean, entries move so that all hold equal shares
  *   - gather: recursive doubling where n is a power of two, otherwise each share straight to everybody
  *
- * Between exact thresholds the paper leaves them alone, and counts drift from k as gradients shrink. Here each follows
- * its count by a quarter of what that is off: the counts that a run has missed k by then add up to no more than the
- * threshold has moved, so that they are k on average. A threshold of 0, from a gradient of less than k rows, says
- * nothing about the next one, and is renewed when that has more.
+ * Between exact thresholds the paper leaves them alone, and counts drift from k as gradients shrink; here they follow
+ * their counts (sparsify/steer.h). A threshold of 0, from a gradient of less than k rows, says nothing about the next
+ * one, and is renewed when that has more.
  *
  * Words per rank (2 for each entry): up to 2k(P-1)/P for the split, as many for the gather, and up to that again for
  * balancing: between 2k(P-1)/P and 6k(P-1)/P. The rounds that renew a threshold send more: they gather every region's k
@@ -23,9 +22,9 @@
 #include <stdlib.h>
 
 #include "worker/schemes/peer.h"
+#include "worker/sparsify/steer.h"
 
 enum { PERIOD = 64, THRESHOLD_PERIOD = 32, IMBALANCE = 4 };
-#define GAIN 0.25 /* of a threshold, by how much of k its count was off */
 
 enum phase { PHASE_LOCAL, PHASE_BOUNDS, PHASE_GLOBAL, PHASE_BALANCE };
 
@@ -33,7 +32,8 @@ enum phase { PHASE_LOCAL, PHASE_BOUNDS, PHASE_GLOBAL, PHASE_BALANCE };
 enum tag { TAG_BOUNDS, TAG_SPLIT, TAG_GREATEST, TAG_COUNTS, TAG_BALANCE, TAG_GATHER, TAG_DOUBLE = 64 };
 
 struct oktopk {
-  double local, global;         /* thresholds */
+  double local, global; /* thresholds */
+  struct zps_steer steer_local, steer_global;
   bool useless;                 /* the global one was 0, and selected more than k */
   bool renews;                  /* this round finds exact ones */
   uint64_t *bounds;             /* n + 1 rows: region j is bounds[j] .. bounds[j + 1] - 1 */
@@ -221,17 +221,13 @@ static uint32_t balance(const struct zps_peer_plan *plan, struct oktopk *self, c
   return zps_program_join(program, self->streams, n_parts, 0, plan->rows);
 }
 
-static double steered(double threshold, double count, uint64_t k) {
-  const double share = count / (double)k;
-  return threshold * (1 + GAIN * ((share < 2 ? share : 2) - 1));
-}
-
 /* For the next round. `total`: rows of the result, which all ranks know alike. */
 static void steer(const struct zps_peer_plan *plan, struct oktopk *self, const double *had_and_selected,
                   uint64_t total) {
-  if (had_and_selected[0] > (double)plan->k) self->local = steered(self->local, had_and_selected[1], plan->k);
+  const double k = (double)plan->k;
+  if (had_and_selected[0] > k) self->local = zps_steer(&self->steer_local, self->local, had_and_selected[1] / k);
   self->useless = self->global == 0 && total > plan->k;
-  self->global = steered(self->global, (double)total, plan->k);
+  self->global = zps_steer(&self->steer_global, self->global, (double)total / k);
 }
 
 static void balance_and_gather(const struct zps_peer_plan *plan, struct oktopk *self, const double *const *counts,

@@ -13,8 +13,6 @@
 
 /* A guess for an exact selection misses about once in 30000. */
 static const double SAFE_DEVIATIONS = 4;
-/* Of a reused threshold, by how much of k its count was off. */
-static const double GAIN = 0.25;
 /* How far from k a threshold may come out, as multiples of it. */
 static const double SAMPLED_LEAST = 0.8, SAMPLED_MOST = 1.3, REUSED_LEAST = 0.5, GAUSSIAN_LEAST = 0.75, MOST = 2;
 
@@ -93,11 +91,10 @@ static void run_sampled(struct zenps_sparsifier *sparsifier, const void *gradien
   (void)accept(sparsifier, fits, sparsifier->threshold, SAMPLED_LEAST, SAMPLED_MOST);
 }
 
-/* The threshold that follows its count, by a quarter of what that was off: what counts miss k by then adds up to no
- * more than the threshold has moved. */
-static uint64_t steered(const struct zenps_sparsifier *sparsifier) {
+static uint64_t steered(struct zenps_sparsifier *sparsifier) {
   const double share = (double)sparsifier->picks.n / (double)sparsifier->options.k;
-  const double next = zps_magnitude_value(sparsifier->dtype, sparsifier->threshold) * (1 + GAIN * (share - 1));
+  const double next =
+      zps_steer(&sparsifier->steer, zps_magnitude_value(sparsifier->dtype, sparsifier->threshold), share);
   const uint64_t magnitude = isfinite(next) ? zps_magnitude_from(sparsifier->dtype, next) : sparsifier->threshold;
   return magnitude ? magnitude : 1;
 }

@@ -4,6 +4,7 @@
 
 #include "worker/sparsify/feedback.h"
 #include "worker/sparsify/scan.h"
+#include "worker/sparsify/steer.h"
 #include "zenps/sparsify.h"
 
 struct zenps_sparsifier {
@@ -18,7 +19,8 @@ struct zenps_sparsifier {
 
   uint64_t threshold; /* a magnitude: the last one, or ZENPS_SPARSIFY_THRESHOLD's */
   uint64_t reused;    /* ZENPS_SPARSIFY_REUSED: the next one, unless that is exact */
-  uint32_t age;       /* and selections since the exact one */
+  struct zps_steer steer;
+  uint32_t age; /* and selections since the exact one */
   uint64_t steps, refined;
 };
 

@@ -4,14 +4,17 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/sparsify/steer.h"
+
 struct lossy {
   struct lossy_config config;
   const struct definition *definition;
   uint64_t round, n_values;
   double *local, global; /* thresholds of oktopk; `local` by rank */
-  bool useless;          /* the global one was 0 and selected more than k: the next round renews it */
-  double *order;         /* scratch: magnitudes of all rows */
-  double **levels;       /* one array for each level of the tree, and one */
+  struct zps_steer *steers, steer;
+  bool useless;    /* the global one was 0 and selected more than k: the next round renews it */
+  double *order;   /* scratch: magnitudes of all rows */
+  double **levels; /* one array for each level of the tree, and one */
   uint32_t n_levels;
   lossy_load_fn *load; /* of this round */
   void *ctx;
@@ -168,12 +171,6 @@ static void next_of_tree(struct lossy *lossy, double *sum, double *room) {
   tree(lossy, 0, lossy->n_levels - 1);
 }
 
-/* A quarter of what the count is off; twice k counts as much as any more. */
-static double steered(const struct lossy *lossy, double threshold, double count) {
-  const double share = count / (double)lossy->config.k;
-  return threshold * (1 + 0.25 * ((share < 2 ? share : 2) - 1));
-}
-
 static void keep_local(struct lossy *lossy, uint32_t rank, double *values, bool renewed) {
   double *const threshold = &lossy->local[rank];
   const double least = nextafter(0, 1);
@@ -183,7 +180,8 @@ static void keep_local(struct lossy *lossy, uint32_t rank, double *values, bool 
     keep_greatest(lossy, values);
   else
     keep_from(lossy, values, *threshold);
-  *threshold = steered(lossy, *threshold, (double)count_from(lossy, values, least));
+  *threshold =
+      zps_steer(&lossy->steers[rank], *threshold, (double)count_from(lossy, values, least) / (double)lossy->config.k);
 }
 
 static void next_of_thresholds(struct lossy *lossy, double *sum, double *room) {
@@ -201,7 +199,7 @@ static void next_of_thresholds(struct lossy *lossy, double *sum, double *room) {
   keep_from(lossy, sum, lossy->global);
   const uint64_t count = count_from(lossy, sum, nextafter(0, 1));
   lossy->useless = lossy->global == 0 && count > lossy->config.k;
-  lossy->global = steered(lossy, lossy->global, (double)count);
+  lossy->global = zps_steer(&lossy->steer, lossy->global, (double)count / (double)lossy->config.k);
 }
 
 static const struct definition definitions[] = {
@@ -224,6 +222,7 @@ void lossy_destroy(struct lossy *lossy) {
   for (uint32_t i = 0; lossy->levels && i < lossy->n_levels; i++) free(lossy->levels[i]);
   free(lossy->levels);
   free(lossy->local);
+  free(lossy->steers);
   free(lossy->order);
   free(lossy);
 }
@@ -241,9 +240,10 @@ zps_err_t lossy_create(const struct lossy_config *config, struct lossy **lossy_p
   lossy->n_levels = 2; /* a sum, and room for an addend */
   while (1ull << (lossy->n_levels - 1) < config->n) lossy->n_levels++;
   lossy->local = calloc(config->n, sizeof *lossy->local);
+  lossy->steers = calloc(config->n, sizeof *lossy->steers);
   lossy->order = calloc(config->rows, sizeof *lossy->order);
   lossy->levels = calloc(lossy->n_levels, sizeof *lossy->levels);
-  bool ok = lossy->local && lossy->order && lossy->levels;
+  bool ok = lossy->local && lossy->steers && lossy->order && lossy->levels;
   for (uint32_t i = 0; ok && i < lossy->n_levels; i++)
     ok = (lossy->levels[i] = calloc(lossy->n_values, sizeof(double))) != NULL;
   if (!ok) {
