@@ -144,7 +144,7 @@ zenps_status_t zps_worker_allreduce(struct zenps_tensor *tensor, uint64_t step, 
   struct zenps_request *request;
   struct zps_worker_round *round;
   if (tensor->is_automatic) {
-    const zenps_status_t status = zps_automatic_pick(tensor->automatic, step, in, &tensor);
+    const zenps_status_t status = zps_automatic_pick(tensor->automatic, step, in, out, &tensor);
     if (status != ZENPS_OK) return status;
   }
   if (zps_worker_request_create(tensor, &request) != ZPS_OK) {

@@ -6,12 +6,11 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "worker/job.h"
-
-#define SAMPLE 1024u /* rows of a dense gradient that are looked at */
 
 /* ------------------------------------------------------------ which schemes */
 
@@ -19,13 +18,17 @@ bool zps_automatic_is(const char *scheme) {
   return strcmp(scheme, "auto") == 0 || strncmp(scheme, "auto:", 5) == 0;
 }
 
-/* Balanced, and what this library has of those between workers. */
-static bool has(enum zps_plan_scheme scheme) {
-  return scheme == ZPS_PLAN_BALANCED || zps_peer_scheme_find(zps_plan_scheme_name(scheme)) != NULL;
+/* Without being asked for by name. */
+static bool may_be(enum zps_plan_scheme scheme, const struct zps_automatic_limits *limits) {
+  if (!zps_plan_scheme_alike(scheme)) return false;
+  if (limits->balanced_only && scheme != ZPS_PLAN_BALANCED) return false;
+  if (limits->no_zeros && !zps_plan_scheme_shows_union(scheme)) return false;
+  if (limits->narrow && scheme != ZPS_PLAN_BALANCED && scheme != ZPS_PLAN_SPARSE_PS) return false;
+  return !limits->lossy_bits || scheme != ZPS_PLAN_DSAR;
 }
 
-zps_err_t zps_automatic_parse(const char *scheme, const char *tensor, bool balanced_only, unsigned *schemes_p,
-                              struct zps_error *error) {
+zps_err_t zps_automatic_parse(const char *scheme, const char *tensor, const struct zps_automatic_limits *limits,
+                              unsigned *schemes_p, struct zps_error *error) {
   unsigned schemes = 0;
   if (scheme[4] == ':') {
     struct zps_error why;
@@ -34,11 +37,7 @@ zps_err_t zps_automatic_parse(const char *scheme, const char *tensor, bool balan
   }
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
     const enum zps_plan_scheme one = (enum zps_plan_scheme)i;
-    if (scheme[4] != ':' && has(one) && zps_plan_scheme_alike(one) && (!balanced_only || one == ZPS_PLAN_BALANCED))
-      schemes |= 1u << i;
-    if ((schemes >> i & 1) && !has(one))
-      return zps_fail(error, ZPS_ERR_UNSUPPORTED, "tensor %s: this library cannot carry out scheme %s", tensor,
-                      zps_plan_scheme_name(one));
+    if (scheme[4] != ':' && may_be(one, limits)) schemes |= 1u << i;
   }
   *schemes_p = schemes;
   return ZPS_OK;
@@ -55,14 +54,43 @@ void zps_automatic_text(unsigned schemes, char *text, size_t size) {
 
 /* ------------------------------------------------------------ which step */
 
+/* Under the job's lock. What else is known when a question is asked. */
+static void fill_told(struct zps_automatic *automatic, const zenps_grad_t *out, struct zps_plan_told *told) {
+  const struct zenps_job *job = automatic->tensor->job;
+  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+  automatic->lists = automatic->lists || out->layout == ZENPS_ROWS;
+  told->lists = automatic->lists;
+  told->bandwidth = automatic->bandwidth;
+  told->latency_s = automatic->latency_s;
+  if (automatic->introduced) return;
+  automatic->introduced = true;
+  told->cores = cores > 0 ? (uint32_t)cores : 0;
+  told->calibration = job->calibration;
+}
+
+static void sketch_of(const struct zenps_tensor *tensor, const zenps_grad_t *in, struct zps_plan_sketch *sketch) {
+  const uint32_t parts = (uint32_t)tensor->job->options.world;
+  if (in->layout == ZENPS_ROWS)
+    zps_plan_sketch_list(sketch, tensor->part.rows, in->row_ids, in->nnz, parts);
+  else
+    zps_plan_sketch_dense(sketch, tensor->part.rows, tensor->width, tensor->dtype, in->values, parts);
+}
+
 /* Under the job's lock, which is given up meanwhile: sends the report. */
-static zenps_status_t ask(struct zps_automatic *automatic, const struct zps_plan_report *report) {
+static zenps_status_t ask(struct zps_automatic *automatic, const struct zps_plan_report *report, const zenps_grad_t *in,
+                          const zenps_grad_t *out) {
   struct zenps_job *job = automatic->tensor->job;
+  struct zps_plan_told told = {.report = *report};
+  struct zps_plan_sketch sketch;
+  fill_told(automatic, out, &told);
   pthread_mutex_unlock(&job->lock);
-  const zps_err_t err = zps_membership_report(&job->membership, automatic->tensor->id, report);
+  sketch_of(automatic->tensor, in, &sketch);
+  told.sketch = &sketch;
+  const zps_err_t err = zps_membership_report(&job->membership, automatic->tensor->id, &told);
   pthread_mutex_lock(&job->lock);
+  automatic->sketch = sketch;
   if (err == ZPS_OK) return ZENPS_OK;
-  automatic->follower.asked = 0; /* it was not: the next step asks again */
+  zps_plan_follower_unasked(&automatic->follower);
   return zps_worker_fail(err, "tensor %s, step %" PRIu64 ": the coordinator cannot be asked for the scheme: %s",
                          automatic->tensor->name, report->step, zps_err_str(err));
 }
@@ -78,7 +106,8 @@ static zenps_status_t wait_for_plan(struct zps_automatic *automatic, uint64_t st
       job->membership.lost ? ": it was lost" : "");
 }
 
-static zenps_status_t pick(struct zps_automatic *automatic, uint64_t step, struct zenps_tensor **picked_p) {
+static zenps_status_t pick(struct zps_automatic *automatic, uint64_t step, const zenps_grad_t *in,
+                           const zenps_grad_t *out, struct zenps_tensor **picked_p) {
   struct zenps_job *job = automatic->tensor->job;
   const uint64_t deadline_ns = zps_clock_ns() + job->options.round_timeout_ms * ZPS_NS_PER_MS;
   for (;;) {
@@ -89,7 +118,7 @@ static zenps_status_t pick(struct zps_automatic *automatic, uint64_t step, struc
     if (status != ZENPS_OK) return status;
     const enum zps_plan_verdict verdict = zps_plan_follower_begin(&automatic->follower, step, &scheme, &due, &report);
     /* A question about steps to come may fail: this one is known. */
-    if (due) status = ask(automatic, &report);
+    if (due) status = ask(automatic, &report, in, out);
     if (verdict == ZPS_PLAN_FORGOTTEN)
       return zps_worker_fail(ZPS_ERR_INVALID, "tensor %s: step %" PRIu64 " is too long ago: nobody knows its scheme",
                              automatic->tensor->name, step);
@@ -106,48 +135,42 @@ static zenps_status_t pick(struct zps_automatic *automatic, uint64_t step, struc
   }
 }
 
-/* ------------------------------------------------------------ what gradients look like */
-
-static bool any_value(const struct zenps_tensor *tensor, const void *values, uint64_t row) {
-  for (uint64_t i = row * tensor->width; i < (row + 1) * tensor->width; i++) {
-    if (tensor->dtype == ZPS_DTYPE_F64 ? ((const double *)values)[i] != 0 : ((const float *)values)[i] != 0)
-      return true;
-  }
-  return false;
-}
-
-/* Rows of a gradient, about: dense schemes do not look for them, yet somebody must see when they get few. */
-static double sample_rows(const struct zenps_tensor *tensor, uint64_t step, const zenps_grad_t *in) {
-  if (in->layout == ZENPS_ROWS) return (double)in->nnz;
-  const uint64_t stride = 1 + tensor->part.rows / SAMPLE;
-  uint64_t looked = 0, found = 0;
-  for (uint64_t row = step % stride; row < tensor->part.rows; row += stride, looked++)
-    found += any_value(tensor, in->values, row);
-  return looked ? (double)found * (double)tensor->part.rows / (double)looked : 0;
-}
-
 zenps_status_t zps_automatic_pick(struct zps_automatic *automatic, uint64_t step, const zenps_grad_t *in,
-                                  struct zenps_tensor **picked_p) {
+                                  const zenps_grad_t *out, struct zenps_tensor **picked_p) {
   struct zenps_job *job = automatic->tensor->job;
   pthread_mutex_lock(&job->lock);
-  const zenps_status_t status = pick(automatic, step, picked_p);
+  const zenps_status_t status = pick(automatic, step, in, out, picked_p);
   pthread_mutex_unlock(&job->lock);
-  if (status != ZENPS_OK || !(*picked_p)->scheme || !(*picked_p)->scheme->scheme->dense) return status;
-  const double rows = sample_rows(automatic->tensor, step, in);
-  pthread_mutex_lock(&job->lock);
-  automatic->sampled_rows = rows;
-  pthread_mutex_unlock(&job->lock);
-  return ZENPS_OK;
+  return status;
+}
+
+/* ------------------------------------------------------------ what rounds tell */
+
+/* From the first frame out to the first one back is two latencies, and what a server does, which the shortest wait has
+ * least of. */
+static void measure_link(struct zps_automatic *automatic, const zenps_request_stats_t *stats, bool served) {
+  struct zenps_job *job = automatic->tensor->job;
+  const struct zps_bulk_measure measure = zps_bulk_measure(zps_engine_bulk(job->plane.engine));
+  double latency_s = measure.latency_s;
+  if (served && stats->wait_ns > 0) {
+    const double half_s = (double)stats->wait_ns / 2 / ZPS_NS_PER_S;
+    if (latency_s <= 0 || half_s < latency_s) latency_s = half_s;
+  }
+  automatic->bandwidth = measure.bytes_per_s;
+  if (latency_s > 0 && (automatic->latency_s <= 0 || latency_s < automatic->latency_s))
+    automatic->latency_s = latency_s;
 }
 
 void zps_automatic_round_done(struct zps_automatic *automatic, const struct zenps_tensor *variant,
                               const zenps_request_stats_t *stats) {
+  measure_link(automatic, stats, variant->served != NULL);
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
     const enum zps_plan_scheme scheme = (enum zps_plan_scheme)i;
     if (automatic->variants[i] != variant) continue;
-    zps_plan_follower_round(&automatic->follower, scheme,
-                            zps_plan_scheme_dense(scheme) ? automatic->sampled_rows : (double)stats->nnz_in,
-                            (double)stats->nnz_out, (double)stats->total_ns / ZPS_NS_PER_S);
+    zps_plan_follower_round(
+        &automatic->follower, scheme,
+        zps_plan_scheme_finds_rows(scheme) ? (double)stats->nnz_in : zps_plan_sketch_rows(&automatic->sketch),
+        (double)stats->nnz_out, (double)stats->total_ns / ZPS_NS_PER_S);
   }
 }
 

@@ -9,29 +9,40 @@
 #define ZPS_WORKER_AUTOMATIC_H
 
 #include "common/control/json.h"
-#include "common/plan/schedule.h"
+#include "common/plan/report.h"
 #include "worker/tensor.h"
 
 struct zps_automatic {
   struct zenps_tensor *tensor;                     /* the trainer's */
   struct zenps_tensor *variants[ZPS_PLAN_SCHEMES]; /* NULL: may not be chosen */
-  double sampled_rows;               /* job's lock: rows of the latest gradient, where a scheme sends all */
-  struct zps_plan_follower follower; /* job's lock */
+  struct zps_plan_follower follower;               /* job's lock; so is the rest */
+  struct zps_plan_sketch sketch;                   /* of the gradient that the last question was asked with */
+  bool lists;                                      /* a result was wanted as a list of rows */
+  bool introduced;                                 /* the coordinator was told of this machine */
+  double bandwidth, latency_s;                     /* of the link, as rounds have found it; 0: not yet */
+};
+
+/* What schemes have in common with the tensor's other options. */
+struct zps_automatic_limits {
+  bool balanced_only; /* there are too many rows for the others */
+  bool no_zeros;      /* max and min: zeros would count */
+  bool narrow;        /* values travel narrowed */
+  bool lossy_bits;    /* dsar's dense half would be rounded */
 };
 
 /* "auto", or "auto:" and names. */
 bool zps_automatic_is(const char *scheme);
-/* Which schemes `scheme` allows: for "auto" those that are alike in their results, for the others those named, of which
- * this library must have each. `balanced_only`: this tensor can have no other. */
-zps_err_t zps_automatic_parse(const char *scheme, const char *tensor, bool balanced_only, unsigned *schemes_p,
-                              struct zps_error *error) ZPS_MUSTCHECK;
+/* Which schemes `scheme` allows: for "auto" those that are alike in their results and can be, for the others those
+ * named, of which this library must have each. */
+zps_err_t zps_automatic_parse(const char *scheme, const char *tensor, const struct zps_automatic_limits *limits,
+                              unsigned *schemes_p, struct zps_error *error) ZPS_MUSTCHECK;
 /* What ranks must agree on: "auto:balanced,ring". */
 void zps_automatic_text(unsigned schemes, char *text, size_t size);
 
 /* The tensor that `step`, whose gradient is `in`, runs as. Where the coordinator has not said so yet, as ahead of the
  * first step, this waits. */
 zenps_status_t zps_automatic_pick(struct zps_automatic *automatic, uint64_t step, const zenps_grad_t *in,
-                                  struct zenps_tensor **picked_p);
+                                  const zenps_grad_t *out, struct zenps_tensor **picked_p);
 /* Under the job's lock: a round of `variant` is over, and went well. */
 void zps_automatic_round_done(struct zps_automatic *automatic, const struct zenps_tensor *variant,
                               const zenps_request_stats_t *stats);

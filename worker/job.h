@@ -11,6 +11,7 @@
 #include <sys/types.h>
 
 #include "worker/error.h"
+#include "common/plan/calibration.h"
 #include "worker/membership.h"
 #include "worker/options.h"
 #include "worker/plane.h"
@@ -29,9 +30,10 @@ struct zenps_job {
   pthread_mutex_t collective; /* one at a time */
   uint64_t barrier_step, broadcast_step;
 
-  pthread_mutex_t open;        /* one tensor is opened at a time */
-  bool linked;                 /* all ranks are, to each other */
-  struct zps_join_peers peers; /* from then on */
+  pthread_mutex_t open;                    /* one tensor is opened at a time */
+  bool linked;                             /* all ranks are, to each other */
+  struct zps_join_peers peers;             /* from then on */
+  struct zps_plan_calibration calibration; /* of this machine, once a tensor's scheme is auto; threads 0: not yet */
 
   pthread_mutex_t device_lock;
   struct zps_worker_device *device; /* NULL: none yet */

@@ -272,8 +272,16 @@ zps_err_t zps_membership_linked(struct zps_membership *membership, uint64_t time
 
 /* ------------------------------------------------------------ schemes */
 
-zps_err_t zps_membership_report(struct zps_membership *membership, uint32_t tensor,
-                                const struct zps_plan_report *report) {
+static zps_json *costs_of(const struct zps_plan_calibration *calibration) {
+  zps_json *costs = zps_json_object();
+#define WRITE(name) costs = zps_json_set_real(costs, #name, calibration->name);
+  ZPS_PLAN_COSTS(WRITE)
+#undef WRITE
+  return costs;
+}
+
+zps_err_t zps_membership_report(struct zps_membership *membership, uint32_t tensor, const struct zps_plan_told *told) {
+  const struct zps_plan_report *report = &told->report;
   zps_json *params = zps_json_set_hex(zps_json_object(), "job_id", membership->job_id);
   params = zps_json_set_u64(params, "tensor", tensor);
   params = zps_json_set_hex(params, "step", report->step);
@@ -281,7 +289,19 @@ zps_err_t zps_membership_report(struct zps_membership *membership, uint32_t tens
   params = zps_json_set_u64(params, "rounds", report->rounds);
   params = zps_json_set_real(params, "rows", report->rows);
   params = zps_json_set_real(params, "union_rows", report->union_rows);
-  params = zps_json_set_real(params, "seconds", report->seconds);
+  if (report->waits) params = zps_json_set_bool(params, "waits", true);
+  if (report->round_s > 0) params = zps_json_set_real(params, "round_s", report->round_s);
+  if (told->bandwidth > 0) params = zps_json_set_real(params, "bandwidth", told->bandwidth);
+  if (told->latency_s > 0) params = zps_json_set_real(params, "latency_s", told->latency_s);
+  if (told->cores > 0) params = zps_json_set_u64(params, "cores", told->cores);
+  if (told->lists) params = zps_json_set_bool(params, "lists", true);
+  if (told->calibration.encode_value_ns > 0) params = zps_json_set(params, "costs", costs_of(&told->calibration));
+  if (told->sketch) {
+    char text[ZPS_PLAN_SKETCH_TEXT + 1];
+    zps_plan_sketch_print(told->sketch, text);
+    params = zps_json_set_str(params, "sketch", text);
+    if (told->sketch->skew > 0) params = zps_json_set_real(params, "skew", told->sketch->skew);
+  }
   return params ? zps_client_notify(membership->client, "tensor.report", params) : ZPS_ERR_NOMEM;
 }
 

@@ -7,7 +7,7 @@
 #include "common/codec/codec_choice.h"
 #include "common/control/client.h"
 #include "common/net/net.h"
-#include "common/plan/schedule.h"
+#include "common/plan/report.h"
 #include "proto/wire.h"
 #include "worker/options.h"
 
@@ -86,7 +86,7 @@ zps_err_t zps_membership_linked(struct zps_membership *membership, uint64_t time
                                 struct zps_error *error) ZPS_MUSTCHECK;
 /* Asks for the scheme of a step, and tells of the rounds before it (tensor.report). */
 zps_err_t zps_membership_report(struct zps_membership *membership, uint32_t tensor,
-                                const struct zps_plan_report *report) ZPS_MUSTCHECK;
+                                const struct zps_plan_told *told) ZPS_MUSTCHECK;
 /* Says how the fabric gets at this rank's gradients (job.memory). */
 void zps_membership_memory(struct zps_membership *membership, const char *memory);
 /* Says goodbye. */

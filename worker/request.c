@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "worker/device.h"
+#include "worker/automatic.h"
 #include "worker/job.h"
 
 zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_request **request_p) {
@@ -163,7 +164,14 @@ zenps_status_t zenps_request_stats(const zenps_request_t *request, zenps_request
 zenps_status_t zenps_request_partition_nnz(const zenps_request_t *request, uint32_t *sent, uint32_t *in_union) {
   const zenps_status_t status = check_done(request, "zenps_request_partition_nnz");
   if (status != ZENPS_OK) return status;
-  const size_t bytes = request->tensor->part.n_parts * sizeof *sent;
+  /* The arrays are as large as the tensor that the caller has asks for, whatever the step ran as. */
+  const struct zenps_tensor *const ran = request->tensor, *const asked = ran->automatic ? ran->automatic->tensor : ran;
+  const size_t bytes = asked->part.n_parts * sizeof *sent;
+  if (ran != asked) {
+    if (sent) memset(sent, 0, bytes);
+    if (in_union) memset(in_union, 0, bytes);
+    return ZENPS_OK;
+  }
   if (sent) memcpy(sent, request->sent, bytes);
   if (in_union) memcpy(in_union, request->in_union, bytes);
   return ZENPS_OK;

@@ -77,7 +77,9 @@ static uint64_t span(uint64_t from_ns, uint64_t to_ns) {
 static void fill_stats(struct zps_worker_round *round, uint64_t now_ns) {
   zenps_request_stats_t *stats = &round->stats;
   stats->struct_size = sizeof *stats;
-  stats->partitions = round->tensor->part.n_parts;
+  const struct zenps_tensor *tensor = round->tensor;
+  stats->partitions = tensor->part.n_parts;
+  stats->scheme = tensor->scheme ? tensor->scheme->scheme->name : tensor->served->name;
   stats->bound_bytes = (uint64_t)(round->bound_bytes + 0.5);
   stats->total_ns = now_ns - round->start_ns;
   stats->encode_ns = span(round->start_ns, round->announced_first_ns);

@@ -13,7 +13,7 @@
 
 #define NAMES                                                                                                  \
   "balanced sparse-ps dense-ps omnireduce recursive-doubling split-allgather dsar agsparse ring rabenseifner " \
-  "two-level blueconnect oktopk gtopk topka topkdsa gaussiank hierarchical hierarchical:NAME"
+  "two-level blueconnect oktopk gtopk topka topkdsa gaussiank hierarchical hierarchical:NAME dense-split"
 
 #define CHUNK_BYTES (1u << 20)
 #define CHUNKS_MAX 64u
@@ -131,7 +131,7 @@ static uint32_t default_chunks(const struct zps_scheme_ask *ask, uint64_t world,
 
 zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given,
                               const struct zps_worker_options *options, const char *name, uint64_t rows, uint32_t width,
-                              enum zps_dtype dtype, struct zps_error *error) {
+                              enum zps_dtype dtype, bool narrow, struct zps_error *error) {
   const char *scheme = given->scheme                               ? given->scheme
                        : dtype == ZPS_DTYPE_U8 || !options->scheme ? "balanced"
                                                                    : options->scheme;
@@ -140,7 +140,11 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
   zps_err_t err;
   if (zps_automatic_is(scheme)) { /* options are for the schemes that may be chosen */
     ask->served = zps_served_find("balanced");
-    err = zps_automatic_parse(scheme, name, rows >= 1ull << 32, &ask->choices, error);
+    const struct zps_automatic_limits limits = {.balanced_only = rows >= 1ull << 32,
+                                                .no_zeros = given->op == ZENPS_OP_MAX || given->op == ZENPS_OP_MIN,
+                                                .narrow = narrow,
+                                                .lossy_bits = given->bits != 0};
+    err = zps_automatic_parse(scheme, name, &limits, &ask->choices, error);
     if (err == ZPS_OK) zps_automatic_text(ask->choices, ask->text, sizeof ask->text);
     return err;
   }

@@ -44,10 +44,11 @@ struct zps_tensor_scheme {
   uint64_t broken_step;
 };
 
-/* `given`: complete options. The library's own tensors (of bytes) are balanced, whatever the environment says. */
+/* `given`: complete options; `narrow`: values do not travel as they are. The library's own tensors (of bytes) are
+ * balanced, whatever the environment says. */
 zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given,
                               const struct zps_worker_options *options, const char *name, uint64_t rows, uint32_t width,
-                              enum zps_dtype dtype, struct zps_error *error) ZPS_MUSTCHECK;
+                              enum zps_dtype dtype, bool narrow, struct zps_error *error) ZPS_MUSTCHECK;
 /* Over servers, among those who push for their hosts. */
 void zps_scheme_ask_between_hosts(const struct zps_scheme_ask *ask, struct zps_scheme_ask *inner);
 /* Once it is known where the ranks are. */

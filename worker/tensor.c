@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/plan/measure.h"
 #include "worker/automatic.h"
 #include "worker/job.h"
 #include "worker/request.h"
@@ -81,7 +82,8 @@ static zps_err_t make_ask(const struct zenps_job *job, const char *name, uint64_
       .block_bits = options.block_bits,
       .codec = (enum zps_codec_policy)(options.codec ? (int)options.codec : job->options.codec + 1),
       .value_codec = value_codec};
-  const zps_err_t err = zps_scheme_ask_init(&out->scheme, &options, &job->options, name, rows, width, dtype, error);
+  const zps_err_t err = zps_scheme_ask_init(&out->scheme, &options, &job->options, name, rows, width, dtype,
+                                            value_codec != ZPS_VALUES_RAW, error);
   if (err != ZPS_OK) return err;
   const struct zps_served *served = out->scheme.served;
   if (value_codec != ZPS_VALUES_RAW && (!served || served->all_rows || served->blocks)) {
@@ -250,6 +252,11 @@ static zps_err_t variant_open(struct zenps_job *job, const struct zenps_tensor *
     options.k = 0;
     options.density = 0;
   }
+  if (zps_served_find(options.scheme)) { /* takes none of these */
+    options.n_levels = 0;
+    options.chunks = 0;
+    options.bits = 0;
+  }
   if ((size_t)snprintf(name, sizeof name, "@%s/%s", options.scheme, tensor->name) >= sizeof name)
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: with scheme auto its name must be %zu bytes shorter",
                     tensor->name, strlen(options.scheme) + 2);
@@ -262,11 +269,23 @@ static zps_err_t variant_open(struct zenps_job *job, const struct zenps_tensor *
   return err;
 }
 
+/* Once per job; only who opens tensors looks at it. */
+static void calibrate(struct zenps_job *job) {
+  const char *const provider = zenps_provider(job);
+  zps_plan_calibration_measure(&job->calibration);
+  job->calibration.threads = (double)job->options.threads;
+  /* Where the network's hardware reads and writes memory, moving bytes takes no processor. */
+  const bool hardware =
+      strcmp(provider, "net") != 0 && strcmp(provider, "tcp") != 0 && strcmp(provider, "sockets") != 0;
+  if (hardware) job->calibration.move_byte_ns = 0;
+}
+
 static zps_err_t automatic_create(struct zenps_job *job, struct zenps_tensor *tensor, const struct ask *asked,
                                   const zenps_tensor_options_t *given, struct zps_error *error) {
   struct zps_automatic *automatic = calloc(1, sizeof *automatic);
   if (!automatic) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor %s", tensor->name);
   automatic->tensor = tensor;
+  if (job->calibration.threads <= 0) calibrate(job);
   zps_err_t err = ZPS_OK;
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES && err == ZPS_OK; i++) {
     if (!(asked->scheme.choices >> i & 1)) continue;

@@ -12,7 +12,11 @@ enum {
   DEFAULT_BUDGET = 64 << 20,
   DEFAULT_PEER_BUDGET = 8 << 20,
   PIECES_PER_BLOCK = 64,
-  MAX_PIECES = 1024, /* in flight, however small they are */
+  MAX_PIECES = 1024,         /* in flight, however small they are */
+  PERIOD_LEAST = 32 << 10,   /* bytes of a period that says something about rates */
+  MEASURE_LEAST = 256 << 10, /* bytes that a rate is told from */
+  MEASURE_MOST = 32 << 20,   /* beyond, earlier ones count for less */
+  SMALL_PIECE = 16 << 10,    /* whose trip is mostly latency */
 };
 
 struct piece {
@@ -54,6 +58,9 @@ struct zps_bulk {
   unsigned n_flows; /* peers with pieces in flight */
   struct zps_window_paths paths;
   bool has_windows;
+  uint64_t busy_since_ns, period_bytes; /* since when pieces are in flight, and what has come since */
+  uint64_t busy_ns, busy_bytes;         /* of such periods */
+  uint64_t least_trip_ns;               /* of small pieces; 0: none has come */
 };
 
 static bool pieces_grow(struct zps_bulk *bulk) {
@@ -139,6 +146,27 @@ static void read_fail(struct zps_bulk_read *read, zps_err_t code) {
   if (read->code == ZPS_OK || code == ZPS_ERR_PEER_LOST) read->code = code;
 }
 
+/* The last piece in flight is in: how long there were some. */
+static void measure(struct zps_bulk *bulk, uint64_t now_ns) {
+  const uint64_t took_ns = now_ns - bulk->busy_since_ns, came = bulk->period_bytes;
+  bulk->period_bytes = 0;
+  if (came < PERIOD_LEAST) return; /* its time is latency */
+  const uint64_t trip_ns = bulk->least_trip_ns;
+  bulk->busy_bytes += came;
+  bulk->busy_ns += took_ns > 2 * trip_ns ? took_ns - trip_ns : took_ns / 2;
+  while (bulk->busy_bytes > MEASURE_MOST) {
+    bulk->busy_bytes /= 2;
+    bulk->busy_ns /= 2;
+  }
+}
+
+struct zps_bulk_measure zps_bulk_measure(const struct zps_bulk *bulk) {
+  const bool enough = bulk->busy_bytes >= MEASURE_LEAST && bulk->busy_ns > 0;
+  return (struct zps_bulk_measure){
+      .bytes_per_s = enough ? (double)bulk->busy_bytes / ((double)bulk->busy_ns / ZPS_NS_PER_S) : 0,
+      .latency_s = (double)bulk->least_trip_ns / 2 / ZPS_NS_PER_S};
+}
+
 static void piece_done(struct zps_net_read *net_read, zps_err_t code) {
   struct piece *piece = net_read->ctx;
   struct zps_bulk *bulk = piece->bulk;
@@ -146,8 +174,13 @@ static void piece_done(struct zps_net_read *net_read, zps_err_t code) {
   struct zps_bulk_read *read = piece->read;
   if (code == ZPS_OK && bulk->has_windows) {
     const uint64_t now_ns = zps_clock_ns();
-    zps_window_landed(&peer->window, &bulk->paths, net_read->len, now_ns - piece->issued_ns, now_ns, bulk->n_flows,
+    const uint64_t trip_ns = now_ns - piece->issued_ns;
+    zps_window_landed(&peer->window, &bulk->paths, net_read->len, trip_ns, now_ns, bulk->n_flows,
                       bulk->config.peer_budget_bytes);
+    if (net_read->len <= SMALL_PIECE && (bulk->least_trip_ns == 0 || trip_ns < bulk->least_trip_ns))
+      bulk->least_trip_ns = trip_ns;
+    bulk->period_bytes += net_read->len;
+    if (bulk->n_pieces == 1) measure(bulk, now_ns);
   }
   bulk->in_flight -= net_read->len;
   bulk->n_pieces--;
@@ -291,6 +324,7 @@ static void issue(struct zps_bulk *bulk, struct zps_bulk_peer *peer, size_t len)
   piece->read = read;
   piece->peer = peer;
   piece->issued_ns = bulk->has_windows ? zps_clock_ns() : 0;
+  if (bulk->n_pieces == 0) bulk->busy_since_ns = piece->issued_ns;
   piece->net = (struct zps_net_read){.local = (uint8_t *)read->local + read->issued,
                                      .mem = read->mem,
                                      .len = len,

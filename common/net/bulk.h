@@ -55,4 +55,11 @@ void zps_bulk_start(struct zps_bulk_peer *peer, struct zps_bulk_read *read);
 unsigned zps_bulk_progress(struct zps_bulk *bulk);
 uint64_t zps_bulk_in_flight(const struct zps_bulk *bulk);
 
+/* What its reads have found the links to be. */
+struct zps_bulk_measure {
+  double bytes_per_s; /* while anything was in flight, lately; 0: too little was read to tell */
+  double latency_s;   /* half of the shortest trip of a small piece; 0: there was none */
+};
+struct zps_bulk_measure zps_bulk_measure(const struct zps_bulk *bulk);
+
 #endif

@@ -1,15 +1,16 @@
 /*
  * Which scheme a tensor's rounds take: a pure state machine, fed with what each round looked like and how long it took.
  *
- *     PROFILING > HOLDING <> WAVERING,  and PROFILING again when the gradients change
+ *     PROFILING > PROBING > HOLDING <> WAVERING,  and PROFILING again when the gradients change
  *
- * PROFILING looks at a few rounds and then takes the fastest. HOLDING leaves it at that until another scheme promises a
- * gain; WAVERING waits whether it goes on promising, round after round, before it switches. So two schemes that cost
- * about the same do not take turns.
+ * PROFILING looks at a few rounds. PROBING tries, one after another, the schemes that could be the fastest if
+ * predictions are as far off as the policy thinks possible, and looks again at those that are close. What is measured
+ * best is taken. HOLDING leaves it at that until another scheme promises a gain; WAVERING waits whether it goes on
+ * promising, round after round, before it switches. So two schemes that cost about the same do not take turns.
  *
- * A prediction is off by what a scheme was measured to take over it. Schemes that were never run are taken to be off by
- * the root of what the present one is: a machine that is slower than thought is slower with all schemes, yet one that
- * runs far worse than predicted gives another a chance.
+ * A prediction is off by what a scheme was measured to take over it; where that is not known, by as much as those are
+ * that were measured: a machine that is slower than thought is slower with all schemes. Where nothing is probed, by the
+ * root of it: one that runs far worse than predicted gives another a chance.
  *
  * Whoever holds the state (the coordinator, for all ranks) announces `scheme` with the step at which it starts.
  */
@@ -24,27 +25,33 @@ struct zps_plan_policy {
   uint32_t patience;       /* rounds in a row that promise it */
   uint32_t profile_rounds; /* rounds before the first choice, and after a drift */
   double drift;            /* change of d or gamma_n, as a part, that is another profile */
+  double doubt; /* predictions of schemes, against each other, may be off by this factor; 0: nothing is probed */
 };
 
-enum zps_plan_state { ZPS_PLAN_PROFILING, ZPS_PLAN_HOLDING, ZPS_PLAN_WAVERING };
+enum zps_plan_state { ZPS_PLAN_PROFILING, ZPS_PLAN_PROBING, ZPS_PLAN_HOLDING, ZPS_PLAN_WAVERING };
 
 struct zps_plan_chooser {
   struct zps_plan_policy policy;
   enum zps_plan_scheme scheme; /* in force */
   enum zps_plan_state state;
-  enum zps_plan_scheme candidate; /* WAVERING: who promises a gain */
-  uint32_t rounds;                /* in this state */
-  double density, gamma_n;        /* what the choice was made for */
-  double off[ZPS_PLAN_SCHEMES];   /* measured over predicted time; 0: never measured */
-  double promised_s, present_s;   /* of the best and of the present scheme, as corrected, at the last round */
+  enum zps_plan_scheme candidate;   /* WAVERING: who promises a gain */
+  uint32_t rounds;                  /* in this state */
+  double density, gamma_n;          /* what the choice was made for */
+  double time_s[ZPS_PLAN_SCHEMES];  /* as measured with this profile; 0: not */
+  double off[ZPS_PLAN_SCHEMES];     /* measured over predicted time; 0: never measured */
+  uint32_t looks[ZPS_PLAN_SCHEMES]; /* rounds that were tried with this profile */
+  double promised_s, present_s;     /* of the best and of the present scheme, as corrected, at the last round */
 };
 
 const char *zps_plan_state_name(enum zps_plan_state state);
-/* Lossless schemes, a tenth, 8 rounds, 4 rounds, a quarter. */
+/* Lossless schemes, a tenth, 8 rounds, 4 rounds, a quarter, no doubt. */
 void zps_plan_policy_default(struct zps_plan_policy *policy);
 /* `scheme` is what the first rounds run under, among `policy`'s allowed. */
 void zps_plan_chooser_init(struct zps_plan_chooser *chooser, const struct zps_plan_policy *policy,
                            enum zps_plan_scheme scheme);
+/* What a round under `scheme` is expected to take, in seconds, as what was measured corrects it. */
+double zps_plan_expected(const struct zps_plan_chooser *chooser, const struct zps_plan_input *input,
+                         enum zps_plan_scheme scheme);
 /* A round under `chooser->scheme` is over: what it looked like (`input` was checked), and how long it took (0: not
  * known). True when another scheme is in force from here on. */
 bool zps_plan_choose(struct zps_plan_chooser *chooser, const struct zps_plan_input *input, double measured_s);

@@ -8,6 +8,23 @@ static double at_least(double x, double low) {
   return x < low ? low : x;
 }
 
+/* How many times as long as one core would something takes that all processes of a host do at once: its ranks, or its
+ * servers. */
+static double sharing(const struct zps_plan_round *round) {
+  const struct zps_plan_cluster *cluster = &round->in->cluster;
+  const double alone = 1 / at_least(round->in->calibration.threads, 1);
+  const double servers = cluster->servers_apart || !cluster->servers ? 1 : ceil(cluster->servers / round->hosts);
+  return cluster->cores ? at_least((round->serving ? servers : round->per_host) / cluster->cores, alone) : alone;
+}
+
+void zps_plan_compute(struct zps_plan_round *round, double ns) {
+  round->cost->compute_s += ns * 1e-9 * sharing(round);
+}
+
+double zps_plan_move_s(const struct zps_plan_round *round, double bytes) {
+  return bytes * round->in->calibration.move_byte_ns * 1e-9 * sharing(round);
+}
+
 /* m * H(z / m) bits: what a random set of z out of m cannot do without. */
 static double set_bytes(double m, double z) {
   if (z <= 0 || z >= m) return 0;
@@ -65,10 +82,12 @@ void zps_plan_wait(struct zps_plan_round *round, const struct zps_plan_link *lin
   const double gap_s = round->in->calibration.gap_s;
   const double gap = gap_s > 0 ? fmin(gap_s, link->latency_s) : link->latency_s;
   round->cost->latency_s += latencies(round, bytes) * link->latency_s + (messages - 1) * gap;
+  zps_plan_compute(round, messages * latencies(round, bytes) * round->in->calibration.message_ns);
 }
 
 void zps_plan_steps(struct zps_plan_round *round, const struct zps_plan_link *link, double steps, double bytes) {
   round->cost->latency_s += steps * latencies(round, bytes) * link->latency_s;
+  zps_plan_compute(round, steps * latencies(round, bytes) * round->in->calibration.message_ns);
 }
 
 void zps_plan_wire(struct zps_plan_round *round, double bytes, double bandwidth) {
@@ -88,7 +107,9 @@ void zps_plan_phase(struct zps_plan_round *round, const struct zps_plan_phase *p
   cost->rank_in += in;
   cost->host_out += host_out;
   cost->host_in += host_in;
-  cost->wire_s += fmax(fmax(host_out, host_in) / cluster->net.bandwidth, most * phase->local / cluster->host.bandwidth);
+  const double wire_s =
+      fmax(fmax(host_out, host_in) / cluster->net.bandwidth, most * phase->local / cluster->host.bandwidth);
+  cost->wire_s += fmax(wire_s, zps_plan_move_s(round, out + in));
   zps_plan_wait(round, phase->local >= 1 ? &cluster->host : &cluster->net, phase->messages, most / phase->messages);
 }
 
@@ -110,31 +131,27 @@ void zps_plan_allgather(struct zps_plan_round *round, double hot, double total) 
   }
 }
 
-static void compute(struct zps_plan_round *round, double ns) {
-  round->cost->compute_s += ns * 1e-9 / at_least(round->in->calibration.threads, 1);
-}
-
 void zps_plan_encode(struct zps_plan_round *round, double rows) {
   const struct zps_plan_calibration *c = &round->in->calibration;
   const double width = round->in->tensor.width;
-  compute(round, (double)round->in->tensor.rows * width * c->scan_value_ns +
-                     rows * (c->encode_row_ns + width * c->encode_value_ns));
+  zps_plan_compute(round, (double)round->in->tensor.rows * width * c->scan_value_ns +
+                              rows * (c->encode_row_ns + width * c->encode_value_ns));
 }
 
 void zps_plan_reduce(struct zps_plan_round *round, double rows) {
   const struct zps_plan_calibration *c = &round->in->calibration;
-  compute(round, rows * (c->reduce_row_ns + round->in->tensor.width * c->reduce_value_ns));
+  zps_plan_compute(round, rows * (c->reduce_row_ns + round->in->tensor.width * c->reduce_value_ns));
 }
 
 void zps_plan_decode(struct zps_plan_round *round, double rows) {
   const struct zps_plan_calibration *c = &round->in->calibration;
   const double width = round->in->tensor.width;
-  compute(round, (double)round->in->tensor.rows * width * c->clear_value_ns +
-                     rows * (c->decode_row_ns + width * c->decode_value_ns));
+  zps_plan_compute(round, (double)round->in->tensor.rows * width * c->clear_value_ns +
+                              rows * (c->decode_row_ns + width * c->decode_value_ns));
 }
 
 void zps_plan_add_dense(struct zps_plan_round *round, double rows) {
-  compute(round, rows * round->in->tensor.width * round->in->calibration.add_value_ns);
+  zps_plan_compute(round, rows * round->in->tensor.width * round->in->calibration.add_value_ns);
 }
 
 zps_err_t zps_plan_check(const struct zps_plan_input *input, struct zps_error *error) {

@@ -26,6 +26,7 @@ struct zps_plan_cluster {
   uint32_t n;              /* ranks, at least 1 */
   uint32_t ranks_per_host; /* R, at least 1 */
   uint32_t hosts_per_rack; /* 0: no racks */
+  uint32_t cores;          /* of a host, which its ranks and servers share; 0: as many as they can use */
   uint32_t servers;        /* 0: one per host */
   bool servers_apart;      /* on hosts of their own, with links as the ranks' hosts have; else on the ranks' hosts */
   struct zps_plan_link net, host; /* a host's link; between two ranks of one host */

@@ -14,7 +14,7 @@ static void pattern(struct zps_plan_round *round, double p, double bytes, const 
   if (p <= 1) return;
   const double moved = (p - 1) / p * bytes + steps * round->in->calibration.frame_bytes;
   zps_plan_steps(round, link, steps, bytes / p);
-  zps_plan_wire(round, moved, link->bandwidth);
+  round->cost->wire_s += fmax(moved / link->bandwidth, zps_plan_move_s(round, 2 * moved));
   round->cost->rank_out += moved;
   round->cost->rank_in += moved;
 }
@@ -126,6 +126,16 @@ static void blueconnect(struct zps_plan_round *round, double bytes) {
   }
 }
 
+/* All send everyone its even range, and everyone its sum to all: 2 (P-1) messages and a ring's bytes. */
+static void dense_split(struct zps_plan_round *round, double bytes) {
+  const double n = round->n;
+  const struct zps_plan_phase phase = {
+      .messages = n - 1, .out = (n - 1) / n * bytes, .in = (n - 1) / n * bytes, .local = zps_plan_local(round)};
+  zps_plan_phase(round, &phase);
+  zps_plan_add_dense(round, (double)round->in->tensor.rows);
+  zps_plan_phase(round, &phase);
+}
+
 void zps_plan_dense(struct zps_plan_round *round, enum zps_plan_scheme scheme) {
   const double bytes = zps_plan_dense_bytes(round, (double)round->in->tensor.rows);
   if (round->n <= 1) return;
@@ -135,6 +145,9 @@ void zps_plan_dense(struct zps_plan_round *round, enum zps_plan_scheme scheme) {
       break;
     case ZPS_PLAN_TWO_LEVEL:
       two_level(round, bytes);
+      break;
+    case ZPS_PLAN_DENSE_SPLIT:
+      dense_split(round, bytes);
       break;
     case ZPS_PLAN_BLUECONNECT:
       blueconnect(round, bytes);

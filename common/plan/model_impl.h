@@ -8,6 +8,7 @@ struct zps_plan_round {
   const struct zps_plan_input *in;
   struct zps_plan_cost *cost;
   double n, per_host, hosts; /* ranks, R but at most n, and hosts of that many */
+  bool serving;              /* what is computed next is a server's */
 };
 
 /* One phase of a scheme from worker to worker. */
@@ -24,6 +25,8 @@ void zps_plan_wait(struct zps_plan_round *round, const struct zps_plan_link *lin
 /* The same where each message waits for the one before: nothing is sent ahead. */
 void zps_plan_steps(struct zps_plan_round *round, const struct zps_plan_link *link, double steps, double bytes);
 void zps_plan_wire(struct zps_plan_round *round, double bytes, double bandwidth);
+/* Seconds that one of a host's processes takes to hand `bytes` to the fabric or take them from it. */
+double zps_plan_move_s(const struct zps_plan_round *round, double bytes);
 
 /* Share of a rank's peers that are on its host. */
 double zps_plan_local(const struct zps_plan_round *round);
@@ -36,7 +39,8 @@ double zps_plan_dense_bytes(const struct zps_plan_round *round, double rows);
 /* ceil(log2(n)). */
 double zps_plan_log2(double n);
 
-/* Computing at a rank. */
+/* Computing at a rank, or at a server: this many nanoseconds of a core. */
+void zps_plan_compute(struct zps_plan_round *round, double ns);
 void zps_plan_encode(struct zps_plan_round *round, double rows);
 void zps_plan_reduce(struct zps_plan_round *round, double rows);
 void zps_plan_decode(struct zps_plan_round *round, double rows);

@@ -43,13 +43,23 @@ static void pull(const struct zps_plan_round *round, const struct volume *volume
   *sides = (struct sides){.host_out = in.host_in, .host_in = in.host_out, .server_out = in.server_in};
 }
 
-/* The slowest link's time: hosts' and servers', and what ranks of a host hand to a server there. */
+/* The slowest link's time: hosts' and servers', and that of the process on a host that moves most within it. */
 static double seconds(const struct zps_plan_round *round, const struct sides *sides, double total, double part) {
   const struct zps_plan_cluster *cluster = &round->in->cluster;
   double bytes = fmax(sides->host_out, sides->host_in);
   if (cluster->servers_apart) bytes = fmax(bytes, fmax(sides->server_out, sides->server_in));
-  const double local = cluster->servers_apart ? 0 : round->hosts > 1 ? round->per_host * part : round->per_host * total;
-  return fmax(bytes / cluster->net.bandwidth, local / cluster->host.bandwidth);
+  const double server = round->per_host * part, local = round->hosts > 1 ? server : fmax(server, total);
+  return fmax(bytes / cluster->net.bandwidth, cluster->servers_apart ? 0 : local / cluster->host.bandwidth);
+}
+
+/* Ranks and servers of a host share its cores. */
+static double moved_s(struct zps_plan_round *round, double rank_bytes, double server_bytes) {
+  const double rank_s = zps_plan_move_s(round, rank_bytes);
+  round->serving = true;
+  const double server_s = zps_plan_move_s(round, server_bytes);
+  round->serving = false;
+  const struct zps_plan_cluster *cluster = &round->in->cluster;
+  return cluster->cores && !cluster->servers_apart ? rank_s + server_s : fmax(rank_s, server_s);
 }
 
 static void go(struct zps_plan_round *round, const struct volume *wanted) {
@@ -69,8 +79,10 @@ static void go(struct zps_plan_round *round, const struct volume *wanted) {
   cost->host_in += out.host_in + back.host_in;
   cost->server_in += out.server_in;
   cost->server_out += back.server_out;
-  const double out_s = seconds(round, &out, volume.push, volume.push_part);
-  const double back_s = seconds(round, &back, volume.pull, volume.pull_part);
+  const double out_s = fmax(seconds(round, &out, volume.push, volume.push_part),
+                            moved_s(round, volume.push, round->n * volume.push_part));
+  const double back_s = fmax(seconds(round, &back, volume.pull, volume.pull_part),
+                             moved_s(round, volume.pull, round->n * volume.pull_part));
   cost->wire_s += out_s + back_s - round->in->calibration.overlap * fmin(out_s, back_s);
   /* Zen leaves latency out; all messages of a phase are on their way at once. */
   const bool here = !cluster->servers_apart && round->hosts <= 1;
@@ -78,6 +90,9 @@ static void go(struct zps_plan_round *round, const struct volume *wanted) {
   const double messages = round->in->calibration.gap_s > 0 ? servers : 1;
   zps_plan_wait(round, link, messages, volume.push / servers);
   zps_plan_wait(round, link, messages, volume.pull / servers);
+  round->serving = true;
+  zps_plan_compute(round, 2 * round->n * round->in->calibration.message_ns);
+  round->serving = false;
 }
 
 /* Zen's Balanced Parallelism over `ranks` contributions of `rows` rows each: equation 1 where pushes and pulls are COO.
@@ -90,7 +105,9 @@ static void balanced(struct zps_plan_round *round, double rows, double sum_rows)
   const double pull_bytes = zps_plan_message_bytes(in, ZPS_PLAN_PULL, m, sum_rows);
   const struct volume volume = {push_bytes, push_bytes * uneven, pull_bytes, pull_bytes * uneven};
   zps_plan_encode(round, rows);
+  round->serving = true;
   zps_plan_reduce(round, round->n * rows * uneven);
+  round->serving = false;
   go(round, &volume);
   zps_plan_decode(round, sum_rows);
 }
@@ -107,7 +124,9 @@ static void sparse_ps(struct zps_plan_round *round) {
       zps_plan_message_bytes(in, ZPS_PLAN_PUSH, m, rows), zps_plan_message_bytes(in, ZPS_PLAN_PUSH, part, hot),
       zps_plan_message_bytes(in, back, m, sum_rows), zps_plan_message_bytes(in, back, part, hot_sum)};
   zps_plan_encode(round, rows);
+  round->serving = true;
   zps_plan_reduce(round, round->n * hot);
+  round->serving = false;
   go(round, &volume);
   zps_plan_decode(round, sum_rows);
 }
@@ -128,7 +147,9 @@ static void omnireduce(struct zps_plan_round *round) {
   const double hot_sum_share = zps_plan_blocks(&in->profile, in->tensor.width, hot_sum);
   const struct volume volume = {all * share, all * hot_share / servers, all * sum_share, all * hot_sum_share / servers};
   zps_plan_encode(round, rows * share);
+  round->serving = true;
   zps_plan_add_dense(round, round->n * rows * hot_share / servers);
+  round->serving = false;
   go(round, &volume);
   zps_plan_decode(round, rows * sum_share);
 }
@@ -137,7 +158,9 @@ static void dense_ps(struct zps_plan_round *round) {
   const double rows = (double)round->in->tensor.rows, servers = servers_of(round);
   const double all = zps_plan_dense_bytes(round, rows);
   const struct volume volume = {all, all / servers, all, all / servers};
+  round->serving = true;
   zps_plan_add_dense(round, round->n * rows / servers);
+  round->serving = false;
   go(round, &volume);
   zps_plan_add_dense(round, rows);
 }

@@ -1,6 +1,7 @@
 #include "common/plan/schedule.h"
 
 #include <stddef.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* A choice holds for no more windows than this, however far steps are apart. */
@@ -77,7 +78,23 @@ bool zps_plan_schedule_learn_all(struct zps_plan_schedule *schedule, const struc
 
 static void forget(struct zps_plan_follower *follower) {
   follower->rounds = 0;
-  follower->rows = follower->union_rows = follower->seconds = 0;
+  follower->n_times = 0;
+  follower->rows = follower->union_rows = 0;
+}
+
+static int compare(const void *a, const void *b) {
+  const float x = *(const float *)a, y = *(const float *)b;
+  return (x > y) - (x < y);
+}
+
+/* Of what a round took: now and then one takes long for reasons of its own. */
+static double median_s(const struct zps_plan_follower *follower) {
+  float times_s[ZPS_PLAN_TIMES];
+  const unsigned n = follower->n_times < ZPS_PLAN_TIMES ? follower->n_times : ZPS_PLAN_TIMES;
+  if (n == 0) return 0;
+  memcpy(times_s, follower->times_s, n * sizeof times_s[0]);
+  qsort(times_s, n, sizeof times_s[0], compare);
+  return ((double)times_s[(n - 1) / 2] + (double)times_s[n / 2]) / 2;
 }
 
 enum zps_plan_verdict zps_plan_follower_begin(struct zps_plan_follower *follower, uint64_t step,
@@ -86,32 +103,41 @@ enum zps_plan_verdict zps_plan_follower_begin(struct zps_plan_follower *follower
   const uint64_t until = zps_plan_schedule_until(&follower->schedule);
   const struct zps_plan_run *run = zps_plan_schedule_find(&follower->schedule, step);
   if (run) *scheme_p = run->scheme;
-  /* Half way from where the last answer was asked for to where it ends: `asked` is the step of that question, plus 1.
-   */
+  /* From where the last answer was asked for to where it ends: `asked` is the step of that question, plus 1. */
   const uint64_t begun = follower->asked ? follower->asked - 1 : 0;
-  const bool late = step >= until, half = until > begun && step >= begun + (until - begun) / 2;
+  const bool late = step >= until, due = until > begun && step - begun >= (until - begun) - (until - begun) / 4;
   const uint64_t wanted = late ? step : until;
-  *ask_p = (late || half) && follower->asked != wanted + 1;
-  if (late && follower->asked > until) *ask_p = false; /* on its way; what follows is asked for when it is there */
+  /* Who waits has one question on its way; what follows is asked for when the answer is there. */
+  *ask_p = late ? follower->waited <= until : step >= begun && due && follower->asked != wanted + 1;
   if (*ask_p) {
     follower->asked = wanted + 1;
+    if (late) follower->waited = wanted + 1;
     *report_p = (struct zps_plan_report){.step = wanted,
+                                         .waits = late,
                                          .scheme = follower->scheme,
                                          .rounds = follower->rounds,
                                          .rows = follower->rows,
                                          .union_rows = follower->union_rows,
-                                         .seconds = follower->seconds};
+                                         .round_s = median_s(follower)};
     forget(follower);
   }
   return run ? ZPS_PLAN_BEGIN : late ? ZPS_PLAN_WAIT : ZPS_PLAN_FORGOTTEN;
 }
 
+void zps_plan_follower_unasked(struct zps_plan_follower *follower) {
+  follower->asked = follower->waited = 0;
+}
+
 void zps_plan_follower_round(struct zps_plan_follower *follower, enum zps_plan_scheme scheme, double rows,
                              double union_rows, double seconds) {
-  if (scheme != follower->scheme) forget(follower); /* what is measured depends on it */
+  if (scheme != follower->scheme) { /* what is measured depends on it */
+    forget(follower);
+    follower->is_warm = false;
+  }
   follower->scheme = scheme;
   follower->rounds++;
   follower->rows += rows;
   follower->union_rows += union_rows;
-  follower->seconds += seconds;
+  if (follower->is_warm) follower->times_s[follower->n_times++ % ZPS_PLAN_TIMES] = (float)seconds;
+  follower->is_warm = true;
 }

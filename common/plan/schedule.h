@@ -3,10 +3,11 @@
  *
  * The coordinator is the authority: it fixes the scheme of a run of steps once, ahead of them, and never changes it.
  * Ranks follow: a rank begins a step only when it knows the run that the step is in, and asks for the next one when it
- * is half way through the last that it knows. All ranks hear of a new run; who asks for a step that is fixed already
- * hears all runs. So the answer is there in time, nobody acknowledges anything, and it does not matter when a message
- * arrives: late ones make a rank wait, none can make it take another scheme. (An order to switch at a step could reach
- * a rank that has begun that step.)
+ * is three quarters through the last that it knows, and once more when it cannot go on without. The authority may wait
+ * until all have asked, so that it knows what all have seen, but not where one of them waits. All ranks hear of a new
+ * run; who asks for a step that is fixed already hears all runs. So the answer is there in time, nobody acknowledges
+ * anything, and it does not matter when a message arrives: late ones make a rank wait, none can make it take another
+ * scheme. (An order to switch at a step could reach a rank that has begun that step.)
  *
  * Both ends are pure: test_plan_schedule runs them against each other in any order of messages.
  */
@@ -23,7 +24,7 @@ struct zps_plan_run {
   enum zps_plan_scheme scheme;
 };
 
-enum { ZPS_PLAN_RUNS = 64 };
+enum { ZPS_PLAN_RUNS = 64, ZPS_PLAN_TIMES = 32 };
 
 /* Runs that follow one another without a gap; neighbours with one scheme are one. The oldest are forgotten. */
 struct zps_plan_schedule {
@@ -48,19 +49,25 @@ bool zps_plan_schedule_learn_all(struct zps_plan_schedule *schedule, const struc
 /* A rank's end of it, for one tensor. Zeroed: knows nothing. */
 struct zps_plan_follower {
   struct zps_plan_schedule schedule;
-  uint64_t asked; /* until where it has asked for, plus 1; 0: never */
+  uint64_t asked;  /* until where it has asked for, plus 1; 0: never */
+  uint64_t waited; /* the same, for questions that it waits for the answer of */
   /* Rounds since the last report, or the last change of the scheme. */
   enum zps_plan_scheme scheme;
   uint64_t rounds;
-  double rows, union_rows, seconds;
+  double rows, union_rows;
+  bool is_warm; /* the scheme has run before */
+  unsigned n_times;
+  float times_s[ZPS_PLAN_TIMES]; /* of the latest rounds but a scheme's first, which makes its buffers */
 };
 
 /* What a rank tells when it asks: sums over `rounds` rounds, the last ones that ran under `scheme`. */
 struct zps_plan_report {
   uint64_t step; /* the first that it wants to know the scheme of */
+  bool waits;    /* it cannot go on without */
   enum zps_plan_scheme scheme;
   uint64_t rounds;
-  double rows, union_rows, seconds;
+  double rows, union_rows;
+  double round_s; /* median of what a round took; 0: not known */
 };
 
 enum zps_plan_verdict {
@@ -69,10 +76,12 @@ enum zps_plan_verdict {
   ZPS_PLAN_FORGOTTEN, /* ZPS_PLAN_RUNS runs ago: an error of the trainer's */
 };
 
-/* May `step` begin? Where *ask_p, *report_p is to be sent to the authority, whatever the verdict. */
+/* May `step` begin? Where *ask_p, *report_p is to be sent to the authority, whatever the verdict; where it cannot be,
+ * zps_plan_follower_unasked() lets the next step try again. */
 enum zps_plan_verdict zps_plan_follower_begin(struct zps_plan_follower *follower, uint64_t step,
                                               enum zps_plan_scheme *scheme_p, bool *ask_p,
                                               struct zps_plan_report *report_p);
+void zps_plan_follower_unasked(struct zps_plan_follower *follower);
 /* A round of this rank's is over: its own rows, those of the sum, and how long it took. */
 void zps_plan_follower_round(struct zps_plan_follower *follower, enum zps_plan_scheme scheme, double rows,
                              double union_rows, double seconds);

@@ -29,7 +29,7 @@ zps_err_t zps_plan_schemes_parse(const char *text, size_t len, unsigned *schemes
       return zps_fail(error, ZPS_ERR_INVALID,
                       "there is no scheme '%.*s'; there are balanced, recursive-doubling, split-allgather, dsar, "
                       "agsparse, omnireduce, sparse-ps, dense-ps, ring, rabenseifner, two-level, blueconnect, oktopk, "
-                      "gtopk, topka, topkdsa, gaussiank and hierarchical",
+                      "gtopk, topka, topkdsa, gaussiank, hierarchical and dense-split",
                       (int)(end - at < 40 ? end - at : 40), text + at);
     schemes |= 1u << scheme;
   }
@@ -43,12 +43,26 @@ bool zps_plan_scheme_lossy(enum zps_plan_scheme scheme) {
 }
 
 bool zps_plan_scheme_dense(enum zps_plan_scheme scheme) {
-  return scheme >= ZPS_PLAN_DENSE_PS && scheme <= ZPS_PLAN_BLUECONNECT;
+  return (scheme >= ZPS_PLAN_DENSE_PS && scheme <= ZPS_PLAN_BLUECONNECT) || scheme == ZPS_PLAN_DENSE_SPLIT;
 }
 
 bool zps_plan_scheme_alike(enum zps_plan_scheme scheme) {
-  return scheme == ZPS_PLAN_BALANCED || scheme == ZPS_PLAN_SPLIT_ALLGATHER || scheme == ZPS_PLAN_AGSPARSE ||
-         scheme == ZPS_PLAN_SPARSE_PS;
+  switch (scheme) {
+    case ZPS_PLAN_BALANCED:
+    case ZPS_PLAN_SPLIT_ALLGATHER:
+    case ZPS_PLAN_DSAR:
+    case ZPS_PLAN_AGSPARSE:
+    case ZPS_PLAN_SPARSE_PS:
+    case ZPS_PLAN_DENSE_PS:
+    case ZPS_PLAN_DENSE_SPLIT:
+      return true;
+    default:
+      return false;
+  }
+}
+
+bool zps_plan_scheme_finds_rows(enum zps_plan_scheme scheme) {
+  return !zps_plan_scheme_dense(scheme) && scheme != ZPS_PLAN_OMNIREDUCE;
 }
 
 bool zps_plan_scheme_shows_union(enum zps_plan_scheme scheme) {

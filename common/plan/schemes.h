@@ -25,6 +25,7 @@ enum zps_plan_scheme {
   ZPS_PLAN_TOPKDSA,
   ZPS_PLAN_GAUSSIANK,
   ZPS_PLAN_HIERARCHICAL,            /* ranks of a host merge, one push per host, balanced */
+  ZPS_PLAN_DENSE_SPLIT,             /* all values to the ranks of even ranges, and their sums to all, in rank order */
   ZPS_PLAN_SCHEMES,                 /* how many there are */
   ZPS_PLAN_AUTO = ZPS_PLAN_SCHEMES, /* the planner's choice among them */
 };
@@ -33,7 +34,7 @@ enum zps_plan_scheme {
 #define ZPS_PLAN_SCHEME_NAME_LIST                                                                                 \
   "balanced", "recursive-doubling", "split-allgather", "dsar", "agsparse", "omnireduce", "sparse-ps", "dense-ps", \
       "ring", "rabenseifner", "two-level", "blueconnect", "oktopk", "gtopk", "topka", "topkdsa", "gaussiank",     \
-      "hierarchical", "auto"
+      "hierarchical", "dense-split", "auto"
 
 /* "?" for numbers that are no scheme. */
 const char *zps_plan_scheme_name(enum zps_plan_scheme scheme);
@@ -45,11 +46,12 @@ zps_err_t zps_plan_schemes_parse(const char *text, size_t len, unsigned *schemes
 bool zps_plan_scheme_lossy(enum zps_plan_scheme scheme);
 /* Sends all values, whatever they are. */
 bool zps_plan_scheme_dense(enum zps_plan_scheme scheme);
-/* Exact, adds in rank order, and has the rows that are in a contribution in its result, no others: whichever of these
- * runs, nobody can tell by the result. */
+/* Exact, and adds in rank order: whichever of these runs, nobody can tell by the values of the result. */
 bool zps_plan_scheme_alike(enum zps_plan_scheme scheme);
 /* Its result tells rows that some rank had from others. */
 bool zps_plan_scheme_shows_union(enum zps_plan_scheme scheme);
+/* Finds the rows of a gradient on its way, so that it can tell how many there are. */
+bool zps_plan_scheme_finds_rows(enum zps_plan_scheme scheme);
 /* Goes through servers, not from worker to worker. */
 bool zps_plan_scheme_served(enum zps_plan_scheme scheme);
 

@@ -13,7 +13,7 @@
 #define ZPS_SERVER_COORDINATOR_MEMBERS_H
 
 #include "common/codec/partition.h"
-#include "common/plan/schedule.h"
+#include "common/plan/report.h"
 #include "server/shard.h"
 
 #define ZPS_JOBS_MAX 1024u
@@ -183,11 +183,6 @@ zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_me
 void zps_members_tensor_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
                                uint32_t tensor, zps_err_t code, const char *text, uint64_t now_ns);
 
-/* What a rank tells of a tensor whose scheme is "auto", when it asks for the schemes of further steps. */
-struct zps_plan_told {
-  struct zps_plan_report report;
-  double bandwidth, latency_s; /* of this rank's link, bytes/s and one way; 0: not measured */
-};
 /* A rank asks. Where the step is not fixed yet, it and what follows is, and all ranks of the job are told; else this
  * one is told all runs. */
 /* A rank's gradients are in memory that the fabric gets at in the way named: "host", which all begin with; of a GPU "staged"

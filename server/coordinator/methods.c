@@ -220,33 +220,63 @@ static void tensor_register(struct zps_coordinator_conn *conn, const zps_json *p
   free(ranks);
 }
 
+#define COST_MAX_NS 1e9
+#define CORES_MAX 65536.0
+
 static double get_measure(const zps_json *params, const char *key) {
   const double value = zps_json_opt_real(params, key, 0);
   return isfinite(value) && value > 0 ? value : 0;
 }
 
-static zps_err_t get_told(const zps_json *params, struct zps_plan_told *told, struct zps_error *error) {
+/* All of them or none: one that is left out would make computing free. */
+static void get_costs(const zps_json *params, struct zps_plan_calibration *calibration) {
+  const zps_json *costs = zps_json_get(params, "costs");
+  if (!zps_json_is_object(costs)) return;
+  struct zps_plan_calibration read;
+  bool whole = true;
+  zps_plan_calibration_default(&read);
+#define READ(name)                       \
+  read.name = get_measure(costs, #name); \
+  whole = whole && read.name < COST_MAX_NS;
+  ZPS_PLAN_COSTS(READ)
+#undef READ
+  whole = whole && read.encode_value_ns > 0 && read.reduce_value_ns > 0 && read.decode_value_ns > 0;
+  if (whole) *calibration = read;
+}
+
+static zps_err_t get_told(const zps_json *params, struct zps_plan_told *told, struct zps_plan_sketch *sketch,
+                          struct zps_error *error) {
   struct zps_plan_report *report = &told->report;
   const char *const scheme = zps_json_opt_str(params, "scheme", "balanced");
   *told = (struct zps_plan_told){.bandwidth = get_measure(params, "bandwidth"),
-                                 .latency_s = get_measure(params, "latency_s")};
+                                 .latency_s = get_measure(params, "latency_s"),
+                                 .cores = (uint32_t)fmin(get_measure(params, "cores"), CORES_MAX),
+                                 .lists = zps_json_opt_bool(params, "lists", false)};
+  get_costs(params, &told->calibration);
+  const char *const text = zps_json_opt_str(params, "sketch", NULL);
+  if (text && !zps_plan_sketch_parse(text, sketch))
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "a sketch is a limit and ascending hashes below it, 16 digits each");
+  sketch->skew = get_measure(params, "skew");
+  if (text) told->sketch = sketch;
   if (!zps_plan_scheme_parse(scheme, &report->scheme))
     return zps_fail(error, ZPS_ERR_PROTOCOL, "there is no scheme '%.40s'", scheme);
   report->rounds = zps_json_opt_u64(params, "rounds", 0);
   report->rows = get_measure(params, "rows");
   report->union_rows = get_measure(params, "union_rows");
-  report->seconds = get_measure(params, "seconds");
+  report->round_s = get_measure(params, "round_s");
+  report->waits = zps_json_opt_bool(params, "waits", false);
   return zps_json_get_hex(params, "step", &report->step, error);
 }
 
 /* A notification: its answer, if any, is one too. Nobody can be told of an error. */
 static void tensor_report(struct zps_coordinator_conn *conn, const zps_json *params) {
   struct zps_plan_told told;
+  struct zps_plan_sketch sketch;
   uint64_t job_id = 0, tensor = 0;
   struct zps_error error;
   zps_err_t err = zps_json_get_hex(params, "job_id", &job_id, &error);
   if (!err) err = zps_json_get_u64(params, "tensor", 0, UINT32_MAX, &tensor, &error);
-  if (!err) err = get_told(params, &told, &error);
+  if (!err) err = get_told(params, &told, &sketch, &error);
   if (!err) err = zps_members_plan(conn->coordinator->members, &conn->client, job_id, (uint32_t)tensor, &told, &error);
   if (err) zps_log_info("%s: tensor.report is left out: %s", zps_rpc_conn_peer(conn->rpc), error.text);
 }

@@ -3,32 +3,53 @@
  * each run of steps ahead of them (common/plan/schedule.h says how, and why no two ranks can differ).
  */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/plan/choose.h"
+#include "common/plan/sketch.h"
 #include "server/coordinator/members_impl.h"
 
 #define ZPS_LOG_COMPONENT "members"
 #include "common/base/log.h"
 
-/* Steps of a run. Ranks report in its middle, so a choice is made of the rounds of half of it and takes effect at its
- * end. */
+/* Steps of a run: while schemes are tried, and later. Ranks report three quarters through it, so a choice is made of
+ * those rounds and takes effect at its end. */
+#define PROBE_WINDOW 8u
 #define WINDOW 16u
+/* By how much predictions may be off, against each other. */
+#define DOUBT 2.5
 /* Until a rank has measured its link: 25 Gbit/s. */
 #define BANDWIDTH_GUESS 3.125e9
 #define LATENCY_GUESS_S 20e-6
 #define HOST_BANDWIDTH_GUESS 5e9
 #define HOST_LATENCY_GUESS_S 5e-6
+/* Parts that ranks tell the skew of, at most. */
+#define SKEW_PARTS 64.0
+/* Of how many ranks sketches are kept. */
+#define SKETCHES 64u
 
 struct zps_member_plan {
   struct zps_plan_chooser chooser;
   struct zps_plan_schedule schedule;
   struct zps_plan_observer observer;
   struct zps_plan_input input;
+  unsigned allowed; /* as asked for; the chooser's are fewer where results must show which rows some rank had */
   /* Reported since the last choice. */
   double rounds, rows, union_rows;
-  double seconds; /* of the rank that waited least for the others; 0: nobody has timed the present scheme */
+  /* What a round took, added up over ranks: waiting for the others is the same under all schemes. */
+  double seconds;
+  uint32_t n_timed;
+  double bandwidth;      /* of the slowest link; 0: not measured */
+  double host_bandwidth; /* the best so far, where all ranks are on one host */
+  double latency_s;      /* of the median, or so: the mean */
+  uint32_t n_latencies;
+  double skew; /* sum over */
+  uint32_t n_sketches;
+  struct zps_plan_sketch *sketches[SKETCHES]; /* the first n_sketches are of this window */
+  uint32_t n_told;                            /* ranks that have reported */
+  bool told[];                                /* which */
 };
 
 static int compare_names(const void *a, const void *b) {
@@ -74,7 +95,7 @@ static zps_err_t describe(const struct zps_member_job *job, const struct zps_ten
   return survey(job, &input->cluster);
 }
 
-/* Schemes that nobody can tell by their results. */
+/* Schemes that nobody can tell by the values of their results. */
 static unsigned alike(void) {
   unsigned schemes = 0;
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++)
@@ -102,9 +123,10 @@ zps_err_t zps_members_plan_create(const struct zps_member_job *job, const struct
   /* In windows, not rounds. */
   policy.profile_rounds = 1;
   policy.patience = 2;
+  policy.doubt = DOUBT;
   if (!parse(spec, &policy.allowed, &err, error)) return ZPS_OK;
   if (err) return err;
-  struct zps_member_plan *plan = calloc(1, sizeof *plan);
+  struct zps_member_plan *plan = calloc(1, sizeof *plan + job->world * sizeof plan->told[0]);
   err = plan ? describe(job, spec, &plan->input) : ZPS_ERR_NOMEM;
   if (err) {
     free(plan);
@@ -113,11 +135,13 @@ zps_err_t zps_members_plan_create(const struct zps_member_job *job, const struct
   enum zps_plan_scheme first = ZPS_PLAN_BALANCED;
   while (!(policy.allowed >> first & 1)) first++;
   zps_plan_chooser_init(&plan->chooser, &policy, first);
+  plan->allowed = policy.allowed;
   *plan_p = plan;
   return ZPS_OK;
 }
 
 void zps_members_plan_destroy(struct zps_member_plan *plan) {
+  for (unsigned i = 0; plan && i < SKETCHES; i++) free(plan->sketches[i]);
   free(plan);
 }
 
@@ -125,14 +149,43 @@ enum zps_plan_scheme zps_member_plan_scheme(const struct zps_member_plan *plan) 
   return plan->chooser.scheme;
 }
 
+/* ------------------------------------------------------------ what ranks tell */
+
+static void note_link(struct zps_member_plan *plan, const struct zps_plan_told *told) {
+  if (told->bandwidth > 0 && (plan->bandwidth == 0 || told->bandwidth < plan->bandwidth))
+    plan->bandwidth = told->bandwidth;
+  if (told->latency_s > 0) {
+    plan->latency_s += told->latency_s;
+    plan->n_latencies++;
+  }
+}
+
+/* Without memory for it, there is one less. */
+static void note_sketch(struct zps_member_plan *plan, const struct zps_plan_sketch *sketch) {
+  const uint32_t at = plan->n_sketches;
+  if (!sketch || at == SKETCHES) return;
+  if (!plan->sketches[at]) plan->sketches[at] = malloc(sizeof *plan->sketches[at]);
+  if (!plan->sketches[at]) return;
+  *plan->sketches[at] = *sketch;
+  plan->skew += sketch->skew > 1 ? sketch->skew : 1;
+  plan->n_sketches++;
+}
+
 /* Peers' numbers: what cannot be is left out. */
 static void note(struct zps_member_plan *plan, const struct zps_plan_told *told) {
   const struct zps_plan_report *report = &told->report;
-  struct zps_plan_cluster *cluster = &plan->input.cluster;
+  const struct zps_plan_cluster *cluster = &plan->input.cluster;
   const double most = (double)report->rounds * (double)plan->input.tensor.rows;
-  struct zps_plan_link *link = cluster->n > cluster->ranks_per_host ? &cluster->net : &cluster->host;
-  if (told->bandwidth > 0) link->bandwidth = told->bandwidth;
-  if (told->latency_s > 0) link->latency_s = told->latency_s;
+  note_link(plan, told);
+  note_sketch(plan, told->sketch);
+  if (told->calibration.encode_value_ns > 0) plan->input.calibration = told->calibration;
+  if (told->cores > 0) plan->input.cluster.cores = told->cores;
+  if (told->lists) { /* dense sums would list all rows */
+    for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
+      const unsigned bit = 1u << i, left = plan->chooser.policy.allowed & ~bit;
+      if (left && !zps_plan_scheme_shows_union((enum zps_plan_scheme)i)) plan->chooser.policy.allowed = left;
+    }
+  }
   if (report->rounds == 0 || report->rows > most || report->union_rows > most) return;
   plan->rounds += (double)report->rounds;
   plan->rows += report->rows;
@@ -144,25 +197,95 @@ static void note(struct zps_member_plan *plan, const struct zps_plan_told *told)
     plan->union_rows += report->rows * zps_plan_gamma(&profile, cluster->n);
   }
   if (report->scheme != plan->chooser.scheme) return;
-  const double seconds = report->seconds / (double)report->rounds;
-  if (seconds > 0 && (plan->seconds == 0 || seconds < plan->seconds)) plan->seconds = seconds;
+  if (report->round_s <= 0) return;
+  plan->seconds += report->round_s;
+  plan->n_timed++;
+}
+
+/* ------------------------------------------------------------ what becomes of it */
+
+static void forget(struct zps_member_plan *plan, uint32_t world) {
+  plan->rounds = plan->rows = plan->union_rows = plan->seconds = 0;
+  plan->bandwidth = plan->latency_s = plan->skew = 0;
+  plan->n_latencies = plan->n_sketches = plan->n_told = plan->n_timed = 0;
+  memset(plan->told, 0, world * sizeof plan->told[0]);
+}
+
+static void learn_links(struct zps_member_plan *plan) {
+  struct zps_plan_cluster *cluster = &plan->input.cluster;
+  struct zps_plan_link *link = cluster->n > cluster->ranks_per_host ? &cluster->net : &cluster->host;
+  /* Within a host, what keeps a process from reading faster is other work. */
+  const bool within = link == &cluster->host;
+  if (plan->bandwidth > (within ? plan->host_bandwidth : 0)) link->bandwidth = plan->bandwidth;
+  if (within) plan->host_bandwidth = fmax(plan->host_bandwidth, plan->bandwidth);
+  if (plan->n_latencies > 0) link->latency_s = plan->latency_s / plan->n_latencies;
+}
+
+/* gamma_k of some k from the ranks' sketches; of all ranks, where no scheme shows their union. */
+static void learn_overlap(struct zps_member_plan *plan, uint32_t world) {
+  const uint32_t n = plan->n_sketches;
+  const struct zps_plan_sketch *sketches[SKETCHES];
+  for (uint32_t i = 0; i < n; i++) sketches[i] = plan->sketches[i];
+  for (uint32_t k = 2; k <= n && k < world; k *= 2)
+    zps_plan_observe_gamma(&plan->observer, k, zps_plan_sketch_gamma(sketches, n, k));
+  if (n > 1 && n == world) {
+    const double gamma = zps_plan_sketch_gamma(sketches, n, n);
+    if (gamma > 0 && !zps_plan_scheme_shows_union(plan->chooser.scheme)) plan->observer.gamma_n = gamma;
+  }
+  if (n > 0) {
+    plan->input.profile.skew.n = 0;
+    zps_plan_curve_set(&plan->input.profile.skew, 1, 1);
+    if (world > 1 && plan->skew > n)
+      zps_plan_curve_set(&plan->input.profile.skew, fmin(world, SKEW_PARTS), plan->skew / n);
+  }
+}
+
+static bool is_trying(const struct zps_member_plan *plan) {
+  return plan->chooser.state == ZPS_PLAN_PROFILING || plan->chooser.state == ZPS_PLAN_PROBING;
+}
+
+/* For whoever wants to know why: what each scheme was predicted to take, and did. */
+static void explain(const struct zps_member_plan *plan, const struct zps_member_job *job,
+                    const struct zps_member_tensor *tensor) {
+  char text[768] = "";
+  size_t len = 0;
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES && len < sizeof text; i++) {
+    struct zps_plan_cost cost;
+    const enum zps_plan_scheme scheme = (enum zps_plan_scheme)i;
+    if (!(plan->chooser.policy.allowed >> i & 1)) continue;
+    zps_plan_predict(&plan->input, scheme, &cost);
+    len += (size_t)snprintf(text + len, sizeof text - len, " %s=%.4g", zps_plan_scheme_name(scheme), cost.time_s * 1e3);
+    if (plan->chooser.time_s[i] > 0 && len < sizeof text)
+      len += (size_t)snprintf(text + len, sizeof text - len, "/%.4g", plan->chooser.time_s[i] * 1e3);
+  }
+  const struct zps_plan_cluster *cluster = &plan->input.cluster;
+  const struct zps_plan_link *link = cluster->n > cluster->ranks_per_host ? &cluster->net : &cluster->host;
+  zps_log_info("job '%s': tensor '%s': %s; density %.3g, gamma %.3g, %.3g MB/s, %.3g us; ms predicted/measured:%s",
+               job->name, tensor->spec.name, zps_plan_scheme_name(plan->chooser.scheme), plan->input.profile.density,
+               zps_plan_gamma(&plan->input.profile, cluster->n), link->bandwidth / 1e6, link->latency_s * 1e6, text);
 }
 
 static void choose(struct zps_member_plan *plan, const struct zps_member_job *job,
                    const struct zps_member_tensor *tensor) {
-  if (plan->rounds == 0) return;
-  const double each = plan->rows / plan->rounds;
-  zps_plan_observe(&plan->observer, job->world, plan->input.tensor.rows, each * job->world,
-                   plan->union_rows / plan->rounds);
-  zps_plan_observed(&plan->observer, &plan->input.profile);
-  const enum zps_plan_scheme before = plan->chooser.scheme;
-  if (zps_plan_choose(&plan->chooser, &plan->input, plan->seconds))
-    zps_log_info(
-        "job '%s': tensor '%s': %s after %s from step %llu on: %.3g ms a round instead of %.3g, at density %.3g",
-        job->name, tensor->spec.name, zps_plan_scheme_name(plan->chooser.scheme), zps_plan_scheme_name(before),
-        (unsigned long long)zps_plan_schedule_until(&plan->schedule), plan->chooser.promised_s * 1e3,
-        plan->chooser.present_s * 1e3, plan->input.profile.density);
-  plan->rounds = plan->rows = plan->union_rows = plan->seconds = 0;
+  if (plan->rounds > 0) {
+    const double each = plan->rows / plan->rounds;
+    zps_plan_observe(&plan->observer, job->world, plan->input.tensor.rows, each * job->world,
+                     plan->union_rows / plan->rounds);
+    learn_links(plan);
+    learn_overlap(plan, job->world);
+    zps_plan_observed(&plan->observer, &plan->input.profile);
+    const enum zps_plan_scheme before = plan->chooser.scheme;
+    const bool was_trying = is_trying(plan);
+    if (zps_plan_choose(&plan->chooser, &plan->input, plan->n_timed ? plan->seconds / plan->n_timed : 0))
+      zps_log_info(
+          "job '%s': tensor '%s': %s after %s from step %llu on: %.3g ms a round instead of %.3g, at density %.3g",
+          job->name, tensor->spec.name, zps_plan_scheme_name(plan->chooser.scheme), zps_plan_scheme_name(before),
+          (unsigned long long)zps_plan_schedule_until(&plan->schedule),
+          zps_plan_expected(&plan->chooser, &plan->input, plan->chooser.scheme) * 1e3,
+          zps_plan_expected(&plan->chooser, &plan->input, before) * 1e3, plan->input.profile.density);
+    if (was_trying && !is_trying(plan)) explain(plan, job, tensor);
+  }
+  forget(plan, job->world);
 }
 
 static void tell(struct zps_members *members, const struct zps_member_job *job, const struct zps_member_tensor *tensor,
@@ -174,6 +297,15 @@ static void tell(struct zps_members *members, const struct zps_member_job *job, 
                                                 .runs = runs,
                                                 .n_runs = n_runs,
                                                 .whole = whole});
+}
+
+/* Notes that the rank has told; whether all have that are there. */
+static bool all_told(struct zps_member_plan *plan, const struct zps_member_job *job, uint32_t rank) {
+  uint32_t there = 0;
+  if (!plan->told[rank]) plan->n_told++;
+  plan->told[rank] = true;
+  for (uint32_t r = 0; r < job->world; r++) there += job->ranks[r]->state == ZPS_RANK_IN;
+  return plan->n_told >= there;
 }
 
 zps_err_t zps_members_plan(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
@@ -190,9 +322,11 @@ zps_err_t zps_members_plan(struct zps_members *members, struct zps_member_client
     tell(members, job, tensor, client, plan->schedule.runs, plan->schedule.n, true);
     return ZPS_OK;
   }
+  if (!all_told(plan, job, client->rank) && !told->report.waits) return ZPS_OK;
   choose(plan, job, tensor);
   struct zps_plan_run run;
-  zps_plan_schedule_extend(&plan->schedule, told->report.step, WINDOW, plan->chooser.scheme, &run);
+  zps_plan_schedule_extend(&plan->schedule, told->report.step, is_trying(plan) ? PROBE_WINDOW : WINDOW,
+                           plan->chooser.scheme, &run);
   for (uint32_t r = 0; r < job->world; r++) {
     const struct zps_member_rank *rank = job->ranks[r];
     if (rank->state == ZPS_RANK_IN) tell(members, job, tensor, rank->client, &run, 1, false);

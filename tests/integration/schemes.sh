@@ -6,7 +6,7 @@
 . "$(dirname "$0")/../support/verified.sh"
 
 served="balanced sparse-ps dense-ps omnireduce"
-lossless="recursive-doubling split-allgather dsar agsparse ring rabenseifner two-level blueconnect hierarchical"
+lossless="recursive-doubling split-allgather dsar agsparse ring rabenseifner two-level blueconnect hierarchical dense-split"
 lossy="oktopk gtopk topka topkdsa gaussiank"
 
 # Runs the lines of $scratch/cases as one job of that many ranks; each is one test.

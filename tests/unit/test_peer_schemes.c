@@ -14,8 +14,9 @@
 
 enum { N_MAX = 16 };
 
-static const char *const names[] = {"recursive-doubling", "split-allgather", "dsar",        "agsparse",    "ring",
-                                    "rabenseifner",       "two-level",       "blueconnect", "hierarchical"};
+static const char *const names[] = {
+    "recursive-doubling", "split-allgather", "dsar",        "agsparse",     "ring",
+    "rabenseifner",       "two-level",       "blueconnect", "hierarchical", "dense-split"};
 enum { N_NAMES = sizeof names / sizeof names[0] };
 
 struct setting {

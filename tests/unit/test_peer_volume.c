@@ -178,8 +178,8 @@ static void test_agsparse(void **state) {
 /* 2 M (P - 1) / P each way; rows that P does not divide: to a row for each message. */
 static void test_dense_schemes(void **state) {
   (void)state;
-  static const char *const names[] = {"ring", "blueconnect", "rabenseifner"};
-  for (unsigned s = 0; s < 3; s++) {
+  static const char *const names[] = {"ring", "blueconnect", "rabenseifner", "dense-split"};
+  for (unsigned s = 0; s < sizeof names / sizeof names[0]; s++) {
     for (uint32_t n = 1; n <= 16; n++) {
       for (uint32_t chunks = 1; chunks <= 4; chunks += 3) {
         if (s == 2 && (n & (n - 1)) != 0) continue; /* powers of two alone are optimal there */

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -121,33 +122,72 @@ static void test_observer(void **state) {
   assert_int_equal(observer.rounds, 1);
 }
 
+/* Ranks draw their rows independently: 1 - (1 - d)^k of them in k ranks; from lists and from dense gradients alike. */
+static void check_sketches(uint64_t n_rows, uint32_t width, double density) {
+  enum { RANKS = 8 };
+  static struct zps_plan_sketch sketches[2][RANKS];
+  const struct zps_plan_sketch *all[RANKS];
+  int64_t *const rows = calloc(n_rows, sizeof *rows);
+  float *const values = calloc(n_rows * width, sizeof *values);
+  assert_true(rows && values);
+  for (unsigned r = 0; r < RANKS; r++) {
+    struct zps_rng rng = {.state = r + 1};
+    uint64_t n = 0;
+    memset(values, 0, n_rows * width * sizeof *values);
+    for (uint64_t row = 0; row < n_rows; row++) {
+      if (zps_rng_unit(&rng) >= density) continue;
+      rows[n++] = (int64_t)row;
+      values[row * width + width - 1] = -1;
+    }
+    zps_plan_sketch_list(&sketches[0][r], n_rows, rows, n, 4);
+    zps_plan_sketch_dense(&sketches[1][r], n_rows, width, ZPS_DTYPE_F32, values, 4);
+    for (unsigned kind = 0; kind < 2; kind++) {
+      near(zps_plan_sketch_rows(&sketches[kind][r]), (double)n, 0.35, "rows");
+      assert_true(sketches[kind][r].skew < 1.3);
+    }
+  }
+  for (unsigned kind = 0; kind < 2; kind++) {
+    for (unsigned r = 0; r < RANKS; r++) all[r] = &sketches[(kind + r) % 2][r]; /* mixed, too */
+    for (unsigned k = 1; k <= RANKS; k *= 2)
+      near(zps_plan_sketch_gamma(all, RANKS, k), (1 - pow(1 - density, k)) / density, 0.12, "gamma");
+  }
+  free(rows);
+  free(values);
+}
+
 static void test_sketch(void **state) {
   (void)state;
-  static struct zps_plan_sketch all, one;
-  static uint32_t rows[20000];
-  zps_plan_sketch_clear(&all);
-  for (uint32_t i = 0; i < 500; i++) rows[i] = 7 * i;
-  zps_plan_sketch_add(&all, rows, 500);
-  assert_true(zps_plan_sketch_rows(&all) == 500); /* exact while it keeps them all */
-  zps_plan_sketch_clear(&one);
-  for (uint32_t i = 0; i < 500; i++) rows[i] = 7 * (i + 250);
-  zps_plan_sketch_add(&one, rows, 500);
-  zps_plan_sketch_merge(&all, &one);
-  assert_true(zps_plan_sketch_rows(&all) == 750);
-  /* Eight ranks of 20000 out of 100000: 1 - 0.8^k of them in k ranks. */
-  struct zps_rng rng = {.state = 5};
-  zps_plan_sketch_clear(&all);
-  for (unsigned k = 1; k <= 8; k++) {
-    uint32_t n = 0;
-    for (uint32_t row = 0; row < 100000 && n < 20000; row++) {
-      if (zps_rng_below(&rng, 5) == 0) rows[n++] = row;
-    }
-    zps_plan_sketch_clear(&one);
-    zps_plan_sketch_add(&one, rows, n);
-    near(zps_plan_sketch_rows(&one), n, 0.1, "one rank");
-    zps_plan_sketch_merge(&all, &one);
-    near(zps_plan_sketch_rows(&all), 1e5 * (1 - pow(0.8, k)), 0.1, "union");
-  }
+  check_sketches(1000, 1, 0.2);
+  check_sketches(1000000, 1, 0.5);
+  check_sketches(1000000, 1, 0.05);
+  check_sketches(1000000, 1, 0.002);
+  check_sketches(20000, 16, 0.1);
+  /* Exact while all are kept; repeats count once, and what is no row not at all. */
+  static struct zps_plan_sketch sketch, read;
+  const int64_t rows[] = {7, 3, 7, 999, 3, -1, 1000};
+  zps_plan_sketch_list(&sketch, 1000, rows, 7, 0);
+  assert_true(zps_plan_sketch_rows(&sketch) == 3);
+  const struct zps_plan_sketch *const one = &sketch;
+  assert_true(zps_plan_sketch_gamma(&one, 1, 1) == 0); /* too little to tell */
+  /* All rows in one of four parts. */
+  int64_t low[200];
+  for (unsigned i = 0; i < 200; i++) low[i] = i;
+  zps_plan_sketch_list(&sketch, 1000, low, 200, 4);
+  assert_true(sketch.skew > 3 && sketch.skew <= 4);
+  /* As text. */
+  char text[ZPS_PLAN_SKETCH_TEXT + 1];
+  zps_plan_sketch_print(&sketch, text);
+  assert_true(zps_plan_sketch_parse(text, &read));
+  assert_true(read.limit == sketch.limit && read.n == sketch.n);
+  assert_memory_equal(read.hash, sketch.hash, sketch.n * sizeof sketch.hash[0]);
+  static const char *const bad[] = {"",
+                                    "12",
+                                    "000000000000000g",
+                                    "000000000000000000000000000000001",
+                                    "00000000000000100000000000000010", /* not below the limit */
+                                    "ffffffffffffffff00000000000000020000000000000001",
+                                    "ffffffffffffffff00000000000000020000000000000002"};
+  for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++) assert_false(zps_plan_sketch_parse(bad[i], &read));
 }
 
 int main(void) {

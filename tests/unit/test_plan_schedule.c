@@ -86,27 +86,36 @@ static void test_asking_ahead(void **state) {
   struct zps_plan_report report;
   bool ask;
   assert_int_equal(zps_plan_follower_begin(&follower, 0, &scheme, &ask, &report), ZPS_PLAN_WAIT);
-  assert_true(ask && report.step == 0 && report.rounds == 0);
+  assert_true(ask && report.waits && report.step == 0 && report.rounds == 0);
   assert_int_equal(zps_plan_follower_begin(&follower, 1, &scheme, &ask, &report), ZPS_PLAN_WAIT);
   assert_false(ask); /* the question is on its way */
   assert_true(zps_plan_schedule_learn(&follower.schedule, &(struct zps_plan_run){0, 16, ZPS_PLAN_BALANCED}));
   for (uint64_t step = 0; step < 16; step++) {
     assert_int_equal(zps_plan_follower_begin(&follower, step, &scheme, &ask, &report), ZPS_PLAN_BEGIN);
     assert_int_equal(scheme, ZPS_PLAN_BALANCED);
-    if (ask != (step == 8)) fail_msg("step %u", (unsigned)step);
-    if (ask) assert_true(report.step == 16 && report.rounds == 8 && report.rows == 80 && report.seconds == 4);
-    zps_plan_follower_round(&follower, scheme, 10, 25, 0.5);
+    if (ask != (step == 12)) fail_msg("step %u", (unsigned)step);
+    /* The first round is not timed, and one that took long does not move the median. */
+    if (ask) assert_true(report.step == 16 && report.rounds == 12 && report.rows == 120 && report.round_s == 0.5);
+    if (ask) assert_false(report.waits);
+    zps_plan_follower_round(&follower, scheme, 10, 25, step % 5 == 0 ? 10 : 0.5);
   }
+  /* It asked already, but now it waits, which may hurry the authority; it says so once. */
   assert_int_equal(zps_plan_follower_begin(&follower, 16, &scheme, &ask, &report), ZPS_PLAN_WAIT);
+  assert_true(ask && report.waits && report.step == 16 && report.rounds == 4);
+  assert_int_equal(zps_plan_follower_begin(&follower, 17, &scheme, &ask, &report), ZPS_PLAN_WAIT);
   assert_false(ask);
   assert_true(zps_plan_schedule_learn(&follower.schedule, &(struct zps_plan_run){16, 32, ZPS_PLAN_RING}));
   assert_int_equal(zps_plan_follower_begin(&follower, 16, &scheme, &ask, &report), ZPS_PLAN_BEGIN);
   assert_int_equal(scheme, ZPS_PLAN_RING);
-  zps_plan_follower_round(&follower, scheme, 10, 25, 0.25);
   /* Rounds of two schemes are not mixed. */
-  assert_int_equal(zps_plan_follower_begin(&follower, 24, &scheme, &ask, &report), ZPS_PLAN_BEGIN);
-  assert_true(ask && report.scheme == ZPS_PLAN_RING && report.rounds == 1 && report.seconds == 0.25);
-  assert_true(report.union_rows == 25);
+  for (unsigned i = 0; i < 3; i++) zps_plan_follower_round(&follower, scheme, 10, 25, i == 0 ? 9 : 0.25);
+  assert_int_equal(zps_plan_follower_begin(&follower, 28, &scheme, &ask, &report), ZPS_PLAN_BEGIN);
+  assert_true(ask && report.scheme == ZPS_PLAN_RING && report.rounds == 3 && report.round_s == 0.25);
+  assert_true(report.union_rows == 75);
+  /* Where it cannot be sent, the next step tries again. */
+  zps_plan_follower_unasked(&follower);
+  assert_int_equal(zps_plan_follower_begin(&follower, 29, &scheme, &ask, &report), ZPS_PLAN_BEGIN);
+  assert_true(ask && report.rounds == 0 && report.round_s == 0);
 }
 
 /* Ranks that run at their own pace, one step apart at most (a round needs all), an authority whose choice changes
@@ -131,6 +140,7 @@ struct world {
   struct zps_plan_report asked[RANKS][MAIL];
   unsigned n_asked[RANKS], n_heard[RANKS];
   uint64_t step[RANKS];
+  bool told[RANKS]; /* since the last run */
   int ran[STEPS];
 };
 
@@ -143,6 +153,12 @@ static void hear(struct world *world, unsigned rank, struct zps_rng *rng) {
     memcpy(letter->all, world->authority.runs, sizeof letter->all);
     return;
   }
+  /* The authority waits for all ranks, unless one of them waits for it. */
+  unsigned n_told = 0;
+  world->told[rank] = true;
+  for (unsigned r = 0; r < RANKS; r++) n_told += world->told[r];
+  if (n_told < RANKS && !report->waits) return;
+  memset(world->told, 0, sizeof world->told);
   struct zps_plan_run run;
   zps_plan_schedule_extend(&world->authority, report->step, 16, (enum zps_plan_scheme)zps_rng_below(rng, 3), &run);
   for (unsigned r = 0; r < RANKS; r++) {

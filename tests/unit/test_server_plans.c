@@ -12,7 +12,7 @@
 #include "common/base/log.h"
 #include "server/coordinator/members.h"
 
-enum { WORLD = 8, SERVERS = 2, MAIL = 512 };
+enum { WORLD = 8, SERVERS = 2, MAIL = 1024 };
 
 struct told {
   const struct zps_member_client *client;
@@ -100,11 +100,19 @@ static zps_err_t ask(unsigned rank, uint64_t step, enum zps_plan_scheme scheme, 
   const struct zps_plan_told told = {.report = {.step = step,
                                                 .scheme = scheme,
                                                 .rounds = rows > 0 ? 8 : 0,
+                                                .waits = step == 0,
                                                 .rows = 8 * rows,
                                                 .union_rows = 8 * union_rows},
                                      .bandwidth = 1e9,
                                      .latency_s = 1e-5};
   return zps_members_plan(t.members, &t.ranks[rank], t.job_id, 0, &told, &t.error);
+}
+
+/* All ranks ask. */
+static zps_err_t ask_all(uint64_t step, enum zps_plan_scheme scheme, double rows, double union_rows) {
+  zps_err_t err = ZPS_OK;
+  for (unsigned r = 0; r < WORLD && err == ZPS_OK; r++) err = ask(r, step, scheme, rows, union_rows);
+  return err;
 }
 
 static void test_all_hear_the_same_run_once(void **state) {
@@ -116,14 +124,74 @@ static void test_all_hear_the_same_run_once(void **state) {
   for (unsigned r = 0; r < WORLD; r++) {
     assert_ptr_equal(t.mail[r].client, &t.ranks[r]);
     assert_true(!t.mail[r].whole && t.mail[r].n_runs == 1);
-    assert_true(t.mail[r].first.from == 0 && t.mail[r].first.until == 16);
+    assert_true(t.mail[r].first.from == 0 && t.mail[r].first.until == 8);
     assert_int_equal(t.mail[r].first.scheme, ZPS_PLAN_BALANCED);
   }
   /* Who asks later for what is fixed is told alone. */
   assert_int_equal(ask(5, 0, ZPS_PLAN_BALANCED, 0, 0), ZPS_OK);
   assert_int_equal(t.n_mail, WORLD + 1);
   assert_true(t.mail[WORLD].whole && t.mail[WORLD].client == &t.ranks[5]);
-  assert_int_equal(t.mail[WORLD].first.until, 16);
+  assert_int_equal(t.mail[WORLD].first.until, 8);
+}
+
+/* A choice is made when all have told, or when one cannot wait; those that left are not waited for. */
+static void test_all_are_heard_first(void **state) {
+  (void)state;
+  assert_int_equal(open_tensor("w", "auto"), ZPS_OK);
+  assert_int_equal(ask(0, 0, ZPS_PLAN_BALANCED, 0, 0), ZPS_OK);
+  assert_int_equal(t.n_mail, WORLD);
+  assert_int_equal(zps_members_leave(t.members, &t.ranks[2], t.job_id, &t.error), ZPS_OK);
+  for (unsigned r = 0; r < WORLD; r++) {
+    assert_int_equal(t.n_mail, WORLD);
+    if (r != 2) assert_int_equal(ask(r, 8, ZPS_PLAN_BALANCED, 4e3, 2e4), ZPS_OK);
+    if (r != 2)
+      assert_int_equal(r == WORLD - 1 ? ZPS_OK : ask(0, 8, ZPS_PLAN_BALANCED, 0, 0), ZPS_OK); /* twice is once */
+  }
+  assert_int_equal(t.n_mail, 2 * WORLD - 1);
+  assert_int_equal(t.mail[WORLD].first.from, 8);
+  const struct zps_plan_told hurried = {.report = {.step = 16, .waits = true}};
+  assert_int_equal(zps_members_plan(t.members, &t.ranks[1], t.job_id, 0, &hurried, &t.error), ZPS_OK);
+  assert_int_equal(t.n_mail, 3 * WORLD - 2);
+}
+
+/* Who wants lists of rows gets no scheme whose sums have all rows. */
+static void test_lists_rule_dense_schemes_out(void **state) {
+  (void)state;
+  assert_int_equal(open_tensor("w", "auto"), ZPS_OK);
+  assert_int_equal(ask(0, 0, ZPS_PLAN_BALANCED, 0, 0), ZPS_OK);
+  for (uint64_t step = 8; step < 200; step = t.mail[t.n_mail - 1].first.until) {
+    const enum zps_plan_scheme now = t.mail[t.n_mail - 1].first.scheme;
+    assert_true(zps_plan_scheme_shows_union(now));
+    for (unsigned r = 0; r < WORLD; r++) {
+      const struct zps_plan_told told = {
+          .report = {.step = step, .scheme = now, .rounds = 6, .rows = 6 * 4e6, .union_rows = 6 * 4e6},
+          .lists = r == 0};
+      assert_int_equal(zps_members_plan(t.members, &t.ranks[r], t.job_id, 0, &told, &t.error), ZPS_OK);
+    }
+  }
+}
+
+/* What ranks measure is what is counted with: the scheme that takes least of their time is found. */
+static void test_measured_times_decide(void **state) {
+  (void)state;
+  assert_int_equal(open_tensor("w", "auto:balanced,split-allgather,agsparse"), ZPS_OK);
+  assert_int_equal(ask(0, 0, ZPS_PLAN_BALANCED, 0, 0), ZPS_OK);
+  const struct zps_plan_run *run = &t.mail[0].first;
+  for (unsigned i = 0; i < 20; i++) {
+    for (unsigned r = 0; r < WORLD; r++) {
+      const double round_s = run->scheme == ZPS_PLAN_SPLIT_ALLGATHER ? 0.02 : 0.03;
+      const struct zps_plan_told told = {.report = {.step = run->until,
+                                                    .scheme = run->scheme,
+                                                    .rounds = 6,
+                                                    .rows = 6 * 4e4,
+                                                    .union_rows = 6 * 2e5,
+                                                    .round_s = round_s + 1e-3 * r}};
+      assert_int_equal(zps_members_plan(t.members, &t.ranks[r], t.job_id, 0, &told, &t.error), ZPS_OK);
+    }
+    run = &t.mail[t.n_mail - 1].first;
+  }
+  assert_int_equal(run->scheme, ZPS_PLAN_SPLIT_ALLGATHER);
+  assert_int_equal(run->until - run->from, 16);
 }
 
 /* Full gradients are cheaper as such: the second run is dense. */
@@ -131,10 +199,10 @@ static void test_reports_decide(void **state) {
   (void)state;
   assert_int_equal(open_tensor("w", "auto:balanced,recursive-doubling,ring,rabenseifner,blueconnect"), ZPS_OK);
   assert_int_equal(ask(0, 0, ZPS_PLAN_BALANCED, 0, 0), ZPS_OK);
-  assert_int_equal(ask(0, 16, ZPS_PLAN_BALANCED, 4e6, 4e6), ZPS_OK);
+  assert_int_equal(ask_all(8, ZPS_PLAN_BALANCED, 4e6, 4e6), ZPS_OK);
   assert_int_equal(t.n_mail, 2 * WORLD);
   const struct zps_plan_run *run = &t.mail[WORLD].first;
-  assert_true(run->from == 16 && run->until == 32);
+  assert_true(run->from == 8 && run->until == 16);
   assert_true(zps_plan_scheme_dense(run->scheme));
   const struct zps_member_tensor *tensor = zps_members_job_first(t.members)->tensors[0];
   assert_int_equal(zps_member_plan_scheme(tensor->plan), run->scheme);
@@ -142,8 +210,8 @@ static void test_reports_decide(void **state) {
   assert_int_equal(ask(7, 0, ZPS_PLAN_BALANCED, 0, 0), ZPS_OK);
   assert_int_equal(t.mail[2 * WORLD].n_runs, 2);
   /* Sparse ones again: another profile, then another choice. */
-  for (uint64_t step = 32; step < 400 && zps_plan_scheme_dense(run->scheme); step += 16) {
-    assert_int_equal(ask(0, step, run->scheme, 400, 3000), ZPS_OK);
+  for (uint64_t step = 16; step < 200 && zps_plan_scheme_dense(run->scheme); step = run->until) {
+    assert_int_equal(ask_all(step, run->scheme, 400, 3000), ZPS_OK);
     run = &t.mail[t.n_mail - 1].first;
     assert_int_equal(run->from, step);
   }
@@ -155,7 +223,7 @@ static void test_only_what_was_named(void **state) {
   assert_int_equal(open_tensor("w", "auto:ring,oktopk k=5"), ZPS_OK);
   assert_int_equal(ask(0, 0, ZPS_PLAN_BALANCED, 0, 0), ZPS_OK);
   assert_int_equal(t.mail[0].first.scheme, ZPS_PLAN_RING);
-  assert_int_equal(ask(0, 16, ZPS_PLAN_RING, 4e3, 8e3), ZPS_OK);
+  assert_int_equal(ask_all(8, ZPS_PLAN_RING, 4e3, 8e3), ZPS_OK);
   assert_int_equal(t.mail[WORLD].first.scheme, ZPS_PLAN_OKTOPK);
 }
 
@@ -165,10 +233,10 @@ static void test_lossy_schemes_are_never_taken_unasked(void **state) {
   assert_int_equal(open_tensor("w", "auto"), ZPS_OK);
   static const double rows[] = {0, 4, 400, 4e4, 4e6};
   uint64_t step = 0;
-  for (unsigned i = 0; i < 40; i++, step += 16) {
+  for (unsigned i = 0; i < 40; i++, step = t.mail[t.n_mail - 1].first.until) {
     const enum zps_plan_scheme now = t.n_mail ? t.mail[t.n_mail - 1].first.scheme : ZPS_PLAN_BALANCED;
     const double own = rows[i / 8];
-    assert_int_equal(ask(i % WORLD, step, now, own, own * 4 > 4e6 ? 4e6 : own * 4), ZPS_OK);
+    assert_int_equal(ask_all(step, now, own, own * 4 > 4e6 ? 4e6 : own * 4), ZPS_OK);
     assert_true(zps_plan_scheme_alike(t.mail[t.n_mail - 1].first.scheme));
   }
 }
@@ -189,7 +257,8 @@ static void test_hostile_reports(void **state) {
                                                   .rounds = UINT64_MAX,
                                                   .rows = 1e308,
                                                   .union_rows = 1e308,
-                                                  .seconds = 1e308},
+                                                  .waits = true,
+                                                  .round_s = 1e308},
                                        .bandwidth = 1e-300,
                                        .latency_s = 1e300};
   assert_int_equal(zps_members_plan(t.members, &t.ranks[0], t.job_id, 99, &absurd, &t.error), ZPS_ERR_UNKNOWN);
@@ -215,6 +284,9 @@ static void test_ranks_that_left(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_all_hear_the_same_run_once, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_all_are_heard_first, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_lists_rule_dense_schemes_out, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_measured_times_decide, setup, teardown),
       cmocka_unit_test_setup_teardown(test_reports_decide, setup, teardown),
       cmocka_unit_test_setup_teardown(test_only_what_was_named, setup, teardown),
       cmocka_unit_test_setup_teardown(test_lossy_schemes_are_never_taken_unasked, setup, teardown),

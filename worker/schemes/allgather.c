@@ -22,13 +22,20 @@ static void build_agsparse(const struct zps_peer_plan *plan, void *state, uint64
 static void build_split(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
   (void)state;
   (void)round;
-  zps_peer_gather_ranges(plan, program, zps_peer_split(plan, program, ZPS_STREAM_NONE, false), NULL);
+  zps_peer_gather_ranges(plan, program, zps_peer_split(plan, program, ZPS_STREAM_NONE, false, false), NULL);
 }
 
 static void build_dsar(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
   (void)state;
   (void)round;
   zps_peer_split_dense(plan, program, ZPS_STREAM_NONE);
+}
+
+static void build_dense_split(const struct zps_peer_plan *plan, void *state, uint64_t round,
+                              struct zps_program *program) {
+  (void)state;
+  (void)round;
+  zps_peer_gather_ranges(plan, program, zps_peer_split(plan, program, ZPS_STREAM_NONE, true, true), NULL);
 }
 
 static void build_topka(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
@@ -70,6 +77,14 @@ const struct zps_peer_scheme zps_peer_dsar = {
     .dense = true,
     .rank_order = true,
     .build = build_dsar,
+};
+
+const struct zps_peer_scheme zps_peer_dense_split = {
+    .name = "dense-split",
+    .summary = "even ranges, all rows, summed by one each, then gathered: a ring's bytes, and balanced's bits",
+    .dense = true,
+    .rank_order = true,
+    .build = build_dense_split,
 };
 
 const struct zps_peer_scheme zps_peer_topka = {

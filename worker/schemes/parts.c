@@ -31,21 +31,22 @@ void zps_peer_allgather_sum(const struct zps_peer_plan *plan, struct zps_program
   zps_program_result(program, sum_of_all(plan, program, own, TAG_ALL, 0, plan->rows, false));
 }
 
-static uint32_t own_range(struct zps_program *program, uint32_t own, struct zps_range range) {
-  return own == ZPS_STREAM_NONE ? zps_program_own(program, range.lo, range.hi, false)
+static uint32_t own_range(struct zps_program *program, uint32_t own, struct zps_range range, bool dense) {
+  return own == ZPS_STREAM_NONE ? zps_program_own(program, range.lo, range.hi, dense)
                                 : zps_program_cut(program, own, range.lo, range.hi);
 }
 
-uint32_t zps_peer_split(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own, bool dense) {
+uint32_t zps_peer_split(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own, bool dense_parts,
+                        bool dense_sum) {
   const struct zps_range all = {0, plan->rows};
   for (uint32_t s = 1; s < plan->n; s++) {
     const uint32_t to = zps_peer_after(plan, s);
     const struct zps_range range = zps_range_part(all, plan->n, to);
-    zps_program_send(program, own_range(program, own, range), zps_peer_rank(plan, to), TAG_SPLIT);
+    zps_program_send(program, own_range(program, own, range, dense_parts), zps_peer_rank(plan, to), TAG_SPLIT);
   }
   const struct zps_range range = zps_range_part(all, plan->n, plan->me);
-  const uint32_t mine = own_range(program, own, range);
-  return sum_of_all(plan, program, mine, TAG_SPLIT, range.lo, range.hi, dense);
+  const uint32_t mine = own_range(program, own, range, dense_parts);
+  return sum_of_all(plan, program, mine, TAG_SPLIT, range.lo, range.hi, dense_sum);
 }
 
 void zps_peer_gather_ranges(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine,
@@ -63,7 +64,7 @@ void zps_peer_gather_ranges(const struct zps_peer_plan *plan, struct zps_program
 }
 
 void zps_peer_split_dense(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own) {
-  uint32_t mine = zps_peer_split(plan, program, own, true);
+  uint32_t mine = zps_peer_split(plan, program, own, false, true);
   if (plan->bits) mine = zps_program_narrow(program, mine, plan->bits);
   zps_peer_gather_ranges(plan, program, mine, NULL);
 }

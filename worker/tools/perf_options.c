@@ -64,7 +64,8 @@ static const struct zps_opt opts[] = {
         .help = "hash blocks of 2^BITS rows"),
     OPT(ZPS_OPT_STRING, scheme, .name = "scheme", .short_flag = 'S', .arg = "NAME",
         .help = "how rounds are carried out: over servers: balanced sparse-ps dense-ps omnireduce; or between workers: "
-                "recursive-doubling split-allgather dsar agsparse ring rabenseifner two-level blueconnect oktopk gtopk "
+                "recursive-doubling split-allgather dsar agsparse ring rabenseifner two-level blueconnect dense-split "
+                "oktopk gtopk "
                 "topka topkdsa gaussiank hierarchical; or the coordinator's choice: auto, or auto:NAME,NAME "
                 "(default: ZENPS_SCHEME, then balanced)"),
     OPT(ZPS_OPT_UINT, topk, .name = "topk", .arg = "K", .def = "0", .min = 0, .max = 1e12,

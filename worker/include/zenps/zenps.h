@@ -142,11 +142,12 @@ typedef struct zenps_tensor_options {
                             sent, and are in the result), "omnireduce" (blocks of 256 values); the latter three lay
                             rows out themselves. Between workers: "recursive-doubling", "split-allgather",
                             "hierarchical", "agsparse" (sparse); "dsar", "ring", "rabenseifner", "two-level",
-                            "blueconnect" (dense); "oktopk", "gtopk", "topka", "topkdsa", "gaussiank" (these keep only
-                            the greatest rows). "hierarchical" merges what ranks of a host have, and takes balanced
+                            "blueconnect", "dense-split" (dense); "oktopk", "gtopk", "topka", "topkdsa", "gaussiank"
+                            (these keep only the greatest rows). "hierarchical" merges what ranks of a host have, and takes balanced
                             between hosts, or what it is told: "hierarchical:ring", any that loses nothing.
                             "auto": the coordinator chooses from what rounds take, among schemes whose results are
-                            alike to the bit, the same for all ranks; "auto:balanced,ring": among those named. Then
+                            alike to the bit, the same for all ranks (but a result that is a list of rows may have
+                            rows of zeros in the first steps with one); "auto:balanced,ring": among those named. Then
                             zenps_allreduce() waits where it has not said so yet, as before the first step. NULL:
                             [ZENPS_SCHEME; "balanced"]. Those between workers add in orders of their own, the same on
                             all ranks and in every run. The first tensor that has one links all ranks: its
@@ -211,6 +212,7 @@ typedef struct zenps_request_stats {
                            bits for the z of m rows of each partition */
   uint64_t shared_out, shared_in; /* of the payloads, what went through memory that ranks of a host share: these are
                                      not in bytes_out and bytes_in */
+  const char *scheme; /* that it ran under: where the tensor's is auto, what was chosen for this step; never freed */
 } zenps_request_stats_t;
 
 ZENPS_API void zenps_options_init(zenps_options_t *options, size_t struct_size);
@@ -280,7 +282,7 @@ ZENPS_API const zenps_error_t *zenps_request_error(const zenps_request_t *reques
 /* ZENPS_ERR_BUSY while in progress. `stats->struct_size` must be set. */
 ZENPS_API zenps_status_t zenps_request_stats(const zenps_request_t *request, zenps_request_stats_t *stats);
 /* Rows per partition: sent by this rank, and in the union. Either array may be NULL. Zeros for schemes between workers,
- * which have no partitions. */
+ * which have no partitions, and for steps that auto runs as anything but balanced. */
 ZENPS_API zenps_status_t zenps_request_partition_nnz(const zenps_request_t *request, uint32_t *sent, uint32_t *in_union);
 
 /* An eventfd that becomes readable when requests have completed; read it, then zenps_test() yours. Owned by the job. */

@@ -1,0 +1,11 @@
+/* The computing constants of the machine at hand, from the codec itself on a small tensor. */
+#ifndef ZPS_PLAN_MEASURE_H
+#define ZPS_PLAN_MEASURE_H
+
+#include "common/plan/calibration.h"
+
+/* Takes a few milliseconds of the calling thread's processor time; other work on the machine does not count. What
+ * cannot be measured, as where memory is short, is left at the default. */
+void zps_plan_calibration_measure(struct zps_plan_calibration *calibration);
+
+#endif
