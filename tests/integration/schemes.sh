@@ -15,7 +15,7 @@ run_cases() { # RANKS
   timeout 500 zenpsrun -n "$n" --servers 2 --prefix=no -- zenps-perf --steps 2 --warmup 0 --verify --json --cases "$scratch/cases" >"$scratch/json" 2>"$scratch/out"
   while IFS= read -r case <&3; do
     IFS= read -r line <&4 || line=
-    grep -q "\"scheme\": *\"$(sed 's/--scheme \([a-z-]*\).*/\1/' <<<"$case")\".*\"verified\": *true" <<<"$line"
+    grep -q "\"scheme\": *\"$(sed 's/--scheme \([a-z-]*\).*/\1/' <<<"$case")[\":].*\"verified\": *true" <<<"$line"
     tap_result $? "$n ranks, $case"
   done 3<"$scratch/cases" 4<"$scratch/json"
 }
