@@ -94,8 +94,8 @@ static struct zps_scheme_ask ask_for(const char *scheme) {
   ZENPS_TENSOR_OPTIONS_INIT(&options);
   options.scheme = scheme;
   if (strcmp(scheme, "oktopk") == 0) options.k = 400;
-  assert_int_equal(zps_scheme_ask_init(&ask, &options, &ranks[0].job.options, "t", ROWS, WIDTH, ZPS_DTYPE_F32, NULL),
-                   ZPS_OK);
+  assert_int_equal(
+      zps_scheme_ask_init(&ask, &options, &ranks[0].job.options, "t", ROWS, WIDTH, ZPS_DTYPE_F32, false, NULL), ZPS_OK);
   return ask;
 }
 
