@@ -58,12 +58,14 @@ static void test_automatic(void **state) {
                           {.rows = 20011, .width = 2, .dtype = ZENPS_F32, .density = 0.9}};
   ZENPS_TENSOR_OPTIONS_INIT(&specs[0].options);
   specs[0].options.scheme = "auto";
+  specs[1].options = specs[0].options;
   ranks_run(cluster_shared(), 3, steps, specs, 0);
   const struct spec first = specs[0];
   specs[0] = specs[1];
   specs[1] = first;
-  specs[0].options = first.options;
   ranks_run(cluster_shared(), 4, steps, specs, 0);
+  for (unsigned i = 0; i < 2; i++) specs[i].rows_in = specs[i].rows_out = true;
+  ranks_run(cluster_shared(), 3, steps, specs, 0);
 }
 
 static void refusals(struct rank *rank) {

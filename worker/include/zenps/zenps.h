@@ -143,12 +143,14 @@ typedef struct zenps_tensor_options {
                             rows out themselves. Between workers: "recursive-doubling", "split-allgather",
                             "hierarchical", "agsparse" (sparse); "dsar", "ring", "rabenseifner", "two-level",
                             "blueconnect", "dense-split" (dense); "oktopk", "gtopk", "topka", "topkdsa", "gaussiank"
-                            (these keep only the greatest rows). "hierarchical" merges what ranks of a host have, and takes balanced
-                            between hosts, or what it is told: "hierarchical:ring", any that loses nothing.
+                            (these keep only the greatest rows). "hierarchical" merges what ranks of a host have,
+                            and takes balanced between hosts, or what it is told: "hierarchical:ring", any that loses
+                            nothing.
                             "auto": the coordinator chooses from what rounds take, among schemes whose results are
-                            alike to the bit, the same for all ranks (but a result that is a list of rows may have
-                            rows of zeros in the first steps with one); "auto:balanced,ring": among those named. Then
-                            zenps_allreduce() waits where it has not said so yet, as before the first step. NULL:
+                            alike to the bit, the same for all ranks; "auto:balanced,ring": among those named. `nnz`
+                            of a dense result then counts all rows where all are sent; a list of rows has those of the
+                            union, but in the first such steps after dense results perhaps less those whose sum is zero,
+                            or all. zenps_allreduce() waits where it has not said so yet, as before the first step. NULL:
                             [ZENPS_SCHEME; "balanced"]. Those between workers add in orders of their own, the same on
                             all ranks and in every run. The first tensor that has one links all ranks: its
                             zenps_tensor_open() waits for all of them */
