@@ -107,9 +107,11 @@ void zps_plan_phase(struct zps_plan_round *round, const struct zps_plan_phase *p
   cost->rank_in += in;
   cost->host_out += host_out;
   cost->host_in += host_in;
-  const double wire_s =
-      fmax(fmax(host_out, host_in) / cluster->net.bandwidth, most * phase->local / cluster->host.bandwidth);
-  cost->wire_s += fmax(wire_s, zps_plan_move_s(round, out + in));
+  /* Within a host through shared memory: the cores copy. */
+  const double within_s = most * phase->local / cluster->host.bandwidth * at_least(sharing(round), 1);
+  const double beyond_s =
+      fmax(fmax(host_out, host_in) / cluster->net.bandwidth, zps_plan_move_s(round, (out + in) * beyond));
+  cost->wire_s += fmax(within_s, beyond_s);
   zps_plan_wait(round, phase->local >= 1 ? &cluster->host : &cluster->net, phase->messages, most / phase->messages);
 }
 

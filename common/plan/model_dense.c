@@ -14,7 +14,8 @@ static void pattern(struct zps_plan_round *round, double p, double bytes, const 
   if (p <= 1) return;
   const double moved = (p - 1) / p * bytes + steps * round->in->calibration.frame_bytes;
   zps_plan_steps(round, link, steps, bytes / p);
-  round->cost->wire_s += fmax(moved / link->bandwidth, zps_plan_move_s(round, 2 * moved));
+  const bool within = link->bandwidth == round->in->cluster.host.bandwidth && round->hosts <= 1;
+  round->cost->wire_s += fmax(moved / link->bandwidth, within ? 0 : zps_plan_move_s(round, 2 * moved));
   round->cost->rank_out += moved;
   round->cost->rank_in += moved;
 }

@@ -167,8 +167,8 @@ static void dense_ps(struct zps_plan_round *round) {
 
 /*
  * Ours: the ranks of a host merge into one contribution, its first rank pushes that, and all of them find the sum in
- * shared memory, coded once more. The rest is balanced between hosts, with gamma_R times the rows each; one host alone has
- * no use for servers.
+ * shared memory, coded once more. The rest is balanced between hosts, with gamma_R times the rows each; one host alone
+ * has no use for servers.
  */
 static void hierarchical(struct zps_plan_round *round) {
   const struct zps_plan_input *in = round->in;

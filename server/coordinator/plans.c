@@ -19,7 +19,7 @@
 #define PROBE_WINDOW 8u
 #define WINDOW 16u
 /* By how much predictions may be off, against each other. */
-#define DOUBT 2.5
+#define DOUBT 3.0
 /* Until a rank has measured its link: 25 Gbit/s. */
 #define BANDWIDTH_GUESS 3.125e9
 #define LATENCY_GUESS_S 20e-6
@@ -41,9 +41,8 @@ struct zps_member_plan {
   /* What a round took, added up over ranks: waiting for the others is the same under all schemes. */
   double seconds;
   uint32_t n_timed;
-  double bandwidth;      /* of the slowest link; 0: not measured */
-  double host_bandwidth; /* the best so far, where all ranks are on one host */
-  double latency_s;      /* of the median, or so: the mean */
+  double bandwidth; /* of the slowest link; 0: not measured */
+  double latency_s; /* of the median, or so: the mean */
   uint32_t n_latencies;
   double skew; /* sum over */
   uint32_t n_sketches;
@@ -211,13 +210,12 @@ static void forget(struct zps_member_plan *plan, uint32_t world) {
   memset(plan->told, 0, world * sizeof plan->told[0]);
 }
 
+/* Where all ranks are on one host they go through its memory, which reads from servers say nothing of. */
 static void learn_links(struct zps_member_plan *plan) {
   struct zps_plan_cluster *cluster = &plan->input.cluster;
-  struct zps_plan_link *link = cluster->n > cluster->ranks_per_host ? &cluster->net : &cluster->host;
-  /* Within a host, what keeps a process from reading faster is other work. */
-  const bool within = link == &cluster->host;
-  if (plan->bandwidth > (within ? plan->host_bandwidth : 0)) link->bandwidth = plan->bandwidth;
-  if (within) plan->host_bandwidth = fmax(plan->host_bandwidth, plan->bandwidth);
+  const bool within = cluster->n <= cluster->ranks_per_host;
+  struct zps_plan_link *link = within ? &cluster->host : &cluster->net;
+  if (plan->bandwidth > 0 && !within) link->bandwidth = plan->bandwidth;
   if (plan->n_latencies > 0) link->latency_s = plan->latency_s / plan->n_latencies;
 }
 
