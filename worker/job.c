@@ -17,7 +17,7 @@
 #include "worker/memory.h"
 #include "worker/request.h"
 
-#define CLOSE_WAIT_MS 1000u /* for reads that the fabric does not give back */
+#define CLOSE_WAIT_MS 1000u /* for reads that the fabric does not give back, and frames that it does not take */
 
 bool zps_worker_forked(const struct zenps_job *job) {
   return job->pid != getpid();
@@ -184,6 +184,7 @@ void zenps_close(zenps_job_t *job) {
   if (!job || zps_worker_forked(job)) return;
   zps_plane_quiesce(&job->plane);
   drain(job);
+  zps_plane_see_off(&job->plane, CLOSE_WAIT_MS);
   zps_membership_leave(&job->membership);
   zps_membership_close(&job->membership);
   zps_plane_disconnect(&job->plane);

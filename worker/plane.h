@@ -78,6 +78,9 @@ zps_err_t zps_plane_connect(struct zps_plane *plane, const struct zps_join *join
                             struct zps_error *error) ZPS_MUSTCHECK;
 /* In this order, not on the engine thread. Fails what is in flight with ZPS_ERR_CLOSED, and tells the servers. */
 void zps_plane_quiesce(struct zps_plane *plane);
+/* Waits, at most `wait_ms`, until the other ranks have got what was sent to them: of a last round they may not have read all
+ * when this rank has its result. A job that failed waits for nobody. */
+void zps_plane_see_off(struct zps_plane *plane, unsigned wait_ms);
 /* Drops the servers: reads from them end. */
 void zps_plane_disconnect(struct zps_plane *plane);
 /* Stops the threads and closes the fabric. */

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -127,6 +128,29 @@ static void drop_all_run(struct zps_command *command, void *handler_ctx) {
 void zps_plane_quiesce(struct zps_plane *plane) {
   struct zps_command quiesce = {.run = quiesce_run};
   if (zps_engine_call(plane->engine, &quiesce) != ZPS_OK) zps_log_warn("closing without telling the servers");
+}
+
+struct see_off {
+  struct zps_command command;
+  bool through;
+};
+
+static void see_off_run(struct zps_command *command, void *handler_ctx) {
+  struct see_off *see_off = (struct see_off *)command;
+  const struct zps_plane *plane = handler_ctx;
+  see_off->through = true;
+  if (plane->fail_code != ZPS_OK && plane->fail_code != ZPS_ERR_CLOSED) return;
+  for (uint32_t r = 0; plane->ranks && r < plane->world; r++) {
+    const struct zps_remote *rank = &plane->ranks[r];
+    if (rank->link && !rank->lost && !zps_link_is_through(rank->link)) see_off->through = false;
+  }
+}
+
+void zps_plane_see_off(struct zps_plane *plane, unsigned wait_ms) {
+  const uint64_t until_ns = zps_clock_ns() + wait_ms * ZPS_NS_PER_MS;
+  struct see_off see_off = {.command.run = see_off_run};
+  while (zps_engine_call(plane->engine, &see_off.command) == ZPS_OK && !see_off.through && zps_clock_ns() < until_ns)
+    nanosleep(&(struct timespec){.tv_nsec = ZPS_NS_PER_MS}, NULL);
 }
 
 void zps_plane_disconnect(struct zps_plane *plane) {

@@ -16,6 +16,7 @@ struct zps_net_ops {
                             struct zps_net_mem *mem_p, struct zps_error *error);
   void (*mem_release)(struct zps_net *net, struct zps_net_mem *mem);
   zps_err_t (*send)(struct zps_net_peer *peer, const void *data, size_t len);
+  unsigned (*unsent)(const struct zps_net_peer *peer);
   zps_err_t (*read)(struct zps_net_peer *peer, struct zps_net_read *read);
   unsigned (*progress)(struct zps_net *net);
   void (*wait)(struct zps_net *net, uint64_t timeout_ns);

@@ -108,6 +108,11 @@ static zps_err_t fault_send(struct zps_net_peer *net_peer, const void *data, siz
   return code;
 }
 
+static unsigned fault_unsent(const struct zps_net_peer *net_peer) {
+  const struct fault_peer *peer = (const struct fault_peer *)net_peer;
+  return peer->n_queue + zps_net_unsent(peer->inner);
+}
+
 static void pop_delayed(struct fault_peer *peer) {
   struct delayed *delayed = peer->queue;
   peer->queue = delayed->next;
@@ -237,6 +242,7 @@ static const struct zps_net_ops fault_ops = {
     .mem_register = zps_fault_mem_register,
     .mem_release = zps_fault_mem_release,
     .send = fault_send,
+    .unsent = fault_unsent,
     .read = zps_fault_read,
     .progress = fault_progress,
     .wait = fault_wait,

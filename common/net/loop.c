@@ -111,6 +111,12 @@ static void loop_mem_release(struct zps_net *net, struct zps_net_mem *mem) {
   *mem = (struct zps_net_mem){0};
 }
 
+/* A message that was taken is with the peer. */
+static unsigned loop_unsent(const struct zps_net_peer *net_peer) {
+  (void)net_peer;
+  return 0;
+}
+
 /* To a peer that is gone the first messages vanish, as they would in a socket's buffer; the error follows by progress.
  */
 static zps_err_t loop_send(struct zps_net_peer *net_peer, const void *data, size_t len) {
@@ -280,6 +286,7 @@ static const struct zps_net_ops loop_ops = {
     .mem_register = loop_mem_register,
     .mem_release = loop_mem_release,
     .send = loop_send,
+    .unsent = loop_unsent,
     .read = loop_read,
     .progress = loop_progress,
     .wait = loop_wait,

@@ -98,6 +98,10 @@ zps_err_t zps_net_send(struct zps_net_peer *peer, const void *data, size_t len) 
   return peer->net->ops->send(peer, data, len);
 }
 
+unsigned zps_net_unsent(const struct zps_net_peer *peer) {
+  return peer->net->ops->unsent(peer);
+}
+
 zps_err_t zps_net_read(struct zps_net_peer *peer, struct zps_net_read *read) {
   const struct zps_net_mem *mem = read->mem;
   if (!read->done || !mem || !mem->handle || read->len == 0 || read->len > peer->net->info.max_read)

@@ -127,6 +127,8 @@ void zps_net_mem_release(struct zps_net *net, struct zps_net_mem *mem);
  * even the queue is full: the next zps_net_wait() is then short, and the zps_net_progress() after it counts one event
  * more, so that a loop which acts on events tries again. ZPS_ERR_PEER_LOST after on_peer_error. */
 zps_err_t zps_net_send(struct zps_net_peer *peer, const void *data, size_t len) ZPS_MUSTCHECK;
+/* Messages to the peer that zps_net_send() took and the fabric is not through with: evicting it would lose them. */
+unsigned zps_net_unsent(const struct zps_net_peer *peer);
 /* Starts a read; `done` is called exactly once, from progress (or close), also on failure. Returns
  * an error only for arguments that cannot be right; then `done` is not called. */
 zps_err_t zps_net_read(struct zps_net_peer *peer, struct zps_net_read *read) ZPS_MUSTCHECK;

@@ -274,6 +274,7 @@ static const struct zps_net_ops ops = {
     .mem_register = zps_ofi_mem_register,
     .mem_release = zps_ofi_mem_release,
     .send = zps_ofi_send,
+    .unsent = zps_ofi_unsent,
     .read = zps_ofi_read,
     .progress = zps_ofi_progress,
     .wait = zps_ofi_wait,

@@ -185,6 +185,7 @@ void zps_ofi_peer_free(struct ofi_peer *peer);
 
 /* ofi_ops.c */
 zps_err_t zps_ofi_reserve(struct zps_net *net, int count) ZPS_MUSTCHECK;
+unsigned zps_ofi_unsent(const struct zps_net_peer *peer);
 zps_err_t zps_ofi_send(struct zps_net_peer *peer, const void *data, size_t len) ZPS_MUSTCHECK;
 zps_err_t zps_ofi_read(struct zps_net_peer *peer, struct zps_net_read *read) ZPS_MUSTCHECK;
 void zps_ofi_read_push(struct ofi_read_list *list, struct zps_net_read *read);

@@ -86,6 +86,10 @@ static int send_post(struct ofi_peer *peer, struct ofi_op *op) {
   return 0;
 }
 
+unsigned zps_ofi_unsent(const struct zps_net_peer *net_peer) {
+  return ((const struct ofi_peer *)net_peer)->n_sends;
+}
+
 zps_err_t zps_ofi_send(struct zps_net_peer *net_peer, const void *data, size_t len) {
   struct ofi_peer *peer = ofi_peer_of(net_peer);
   struct ofi_net *net = ofi_net_of(net_peer->net);

@@ -201,6 +201,10 @@ unsigned zps_link_progress(struct zps_link *link) {
   return sent;
 }
 
+bool zps_link_is_through(const struct zps_link *link) {
+  return link->lost || (!link->queue && link->message.n_frames == 0 && zps_net_unsent(link->peer) == 0);
+}
+
 void zps_link_set_epoch(struct zps_link *link, uint32_t epoch) {
   link->epoch = epoch;
   link->introduced = false;

@@ -35,6 +35,8 @@ zps_err_t zps_link_received(struct zps_link *link, const struct zps_frame_header
 /* Hands over what was sent since the last call, as one message where it fits into one; sends what waits for credit, and a
  * CREDIT frame where one is due. Call at the end of a turn. The number of frames that had waited. */
 unsigned zps_link_progress(struct zps_link *link);
+/* All frames are out of this process's hands, so that evicting the peer loses none; or it is lost. */
+bool zps_link_is_through(const struct zps_link *link);
 /* The next frame has a long header, which tells the peer. */
 void zps_link_set_epoch(struct zps_link *link, uint32_t epoch);
 

@@ -134,8 +134,8 @@ hang_up() {
 }
 say() { printf '%s\n' "$2" >&"$1"; }
 hear() {
-  local line
-  while IFS= read -r -t 10 line <&"$1"; do
+  local line until=$((SECONDS + 20))
+  while [ "$SECONDS" -lt "$until" ] && IFS= read -r -t 10 line <&"$1"; do
     case $line in *'"heartbeat"'*) ;; *)
       printf '%s\n' "$line"
       return 0 ;;
@@ -205,10 +205,10 @@ has "a choice among schemes that do not exist is refused" "$(hear 10)" "'fast'; 
 say 10 '{"jsonrpc":"2.0","id":6,"method":"tensor.register","params":{"job_id":"'"$job"'","name":"p","rows":4096,"width":4,"dtype":"f32","op":"sum","partitions":0,"block_bits":-1,"scheme":"auto"}}'
 has "a tensor may leave its scheme to the coordinator" "$(hear 10)" '"tensor": ?1'
 report() { # FD STEP
-  say "$1" '{"jsonrpc":"2.0","method":"tensor.report","params":{"job_id":"'"$job"'","tensor":1,"step":"'"$2"'"}}'
+  say "$1" '{"jsonrpc":"2.0","method":"tensor.report","params":{"job_id":"'"$job"'","tensor":1,"step":"'"$2"'","waits":true}}'
 }
 report 11 0x0000000000000000
-runs='"tensor": ?1.*"from": ?"0x0000000000000000".*"until": ?"0x0000000000000010".*"scheme": ?"balanced"'
+runs='"tensor": ?1.*"from": ?"0x0000000000000000".*"until": ?"0x0000000000000008".*"scheme": ?"balanced"'
 has "who asks hears the scheme of steps to come" "$(hear 11)" "tensor.plan.*$runs|$runs.*tensor.plan"
 has "and so do the others" "$(hear 10)" "tensor.plan.*$runs|$runs.*tensor.plan"
 report 10 0x0000000000000003
