@@ -23,6 +23,7 @@ struct zps_plan_told {
   X(reduce_row_ns)        \
   X(reduce_value_ns)      \
   X(decode_row_ns)        \
-  X(decode_value_ns) X(clear_value_ns) X(add_value_ns) X(select_value_ns) X(threads) X(move_byte_ns) X(message_ns)
+  X(decode_value_ns)      \
+  X(clear_value_ns) X(add_value_ns) X(select_value_ns) X(threads) X(move_byte_ns) X(message_ns) X(overlap)
 
 #endif
