@@ -7,8 +7,8 @@
  *   ... what logs it ...
  *   logs_finish();                                    all expected ones came, and nothing else above info
  *
- * Lines may come from any thread. Without logs_start() the log goes to stderr, where tests/support/run-tap.sh fails the
- * program for any warning.
+ * logs_check() is logs_finish() as a group's teardown. Lines may come from any thread. Without logs_start() the log
+ * goes to stderr, where tests/support/run-tap.sh fails the program for any warning.
  */
 #ifndef ZPS_TESTS_LOGS_H
 #define ZPS_TESTS_LOGS_H
@@ -66,6 +66,12 @@ static inline void logs_finish(void) {
   if (logs.n_unexpected) fail_msg("%u unexpected log lines, the first: %s", logs.n_unexpected, logs.unexpected);
   for (unsigned i = 0; i < logs.n_expected; i++)
     if (!logs.expected[i].met) fail_msg("nothing logged '%s'", logs.expected[i].text);
+}
+
+static inline int logs_check(void **state) {
+  (void)state;
+  logs_finish();
+  return 0;
 }
 
 #endif

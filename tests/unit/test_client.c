@@ -395,12 +395,6 @@ static int expect_warnings(void **state) {
   return 0;
 }
 
-static int check_warnings(void **state) {
-  (void)state;
-  logs_finish();
-  return 0;
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_calls_and_notifications),
@@ -416,5 +410,5 @@ int main(void) {
       cmocka_unit_test(test_nobody_listens),
       cmocka_unit_test(test_out_of_memory),
   };
-  return cmocka_run_group_tests(tests, expect_warnings, check_warnings);
+  return cmocka_run_group_tests(tests, expect_warnings, logs_check);
 }

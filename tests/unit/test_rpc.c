@@ -300,12 +300,6 @@ static int expect_warnings(void **state) {
   return 0;
 }
 
-static int check_warnings(void **state) {
-  (void)state;
-  logs_finish();
-  return 0;
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_exchange_v4),
@@ -322,5 +316,5 @@ int main(void) {
       cmocka_unit_test(test_close_while_connecting),
       cmocka_unit_test(test_out_of_memory),
   };
-  return cmocka_run_group_tests(tests, expect_warnings, check_warnings);
+  return cmocka_run_group_tests(tests, expect_warnings, logs_check);
 }

@@ -226,12 +226,6 @@ static int expect_warnings(void **state) {
   return 0;
 }
 
-static int check_warnings(void **state) {
-  (void)state;
-  logs_finish();
-  return 0;
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_refuses_another_protocol),
@@ -244,5 +238,5 @@ int main(void) {
       cmocka_unit_test(test_client_refuses_odd_servers),
       cmocka_unit_test(test_connections_without_memory_are_refused_one_by_one),
   };
-  return cmocka_run_group_tests(tests, expect_warnings, check_warnings);
+  return cmocka_run_group_tests(tests, expect_warnings, logs_check);
 }

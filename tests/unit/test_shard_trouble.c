@@ -371,12 +371,6 @@ static int expect_warnings(void **state) {
   return 0;
 }
 
-static int check_warnings(void **state) {
-  (void)state;
-  logs_finish();
-  return 0;
-}
-
 int main(void) {
   const struct CMUnitTest tests[] = {
       ON_BOTH(test_missing_rank),
@@ -393,5 +387,5 @@ int main(void) {
       ON_BOTH(test_too_many_rounds),
       ON_BOTH(test_refused_jobs_and_tensors),
   };
-  return cmocka_run_group_tests(tests, expect_warnings, check_warnings);
+  return cmocka_run_group_tests(tests, expect_warnings, logs_check);
 }
