@@ -127,12 +127,14 @@ static zps_err_t loop_send(struct zps_net_peer *net_peer, const void *data, size
   zps_err_t code = ZPS_ERR_PEER_LOST;
   if (peer->remote) {
     struct zps_loop_message *message = malloc(sizeof *message + len);
-    if (!message) return ZPS_ERR_NOMEM;
-    message->src = zps_loop_port_id(ep->port);
-    message->len = len;
-    if (len > 0) memcpy(message->data, data, len);
-    code = zps_loop_port_put(peer->remote, message);
-    if (code != ZPS_OK) free(message);
+    code = ZPS_ERR_AGAIN;
+    if (message) {
+      message->src = zps_loop_port_id(ep->port);
+      message->len = len;
+      if (len > 0) memcpy(message->data, data, len);
+      code = zps_loop_port_put(peer->remote, message);
+      if (code != ZPS_OK) free(message);
+    }
   }
   if (code == ZPS_ERR_AGAIN) {
     ep->net.counters.again++;

@@ -124,8 +124,9 @@ zps_err_t zps_net_mem_register_device(struct zps_net *net, void *base_on_device,
 void zps_net_mem_release(struct zps_net *net, struct zps_net_mem *mem);
 
 /* Sends a copy of `data` (len <= max_msg), in order per peer. Queued when the fabric pushes back; ZPS_ERR_AGAIN when
- * even the queue is full: the next zps_net_wait() is then short, and the zps_net_progress() after it counts one event
- * more, so that a loop which acts on events tries again. ZPS_ERR_PEER_LOST after on_peer_error. */
+ * even the queue is full, or there is no memory for it: the next zps_net_wait() is then short, and the
+ * zps_net_progress() after it counts one event more, so that a loop which acts on events tries again.
+ * ZPS_ERR_PEER_LOST after on_peer_error. */
 zps_err_t zps_net_send(struct zps_net_peer *peer, const void *data, size_t len) ZPS_MUSTCHECK;
 /* Messages to the peer that zps_net_send() took and the fabric is not through with: evicting it would lose them. */
 unsigned zps_net_unsent(const struct zps_net_peer *peer);

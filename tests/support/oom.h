@@ -15,13 +15,16 @@
 #include "common/base/err.h"
 
 enum { OOM_UNLIMITED = -1 };
-static atomic_long oom_granted = OOM_UNLIMITED; /* allocations left before all fail */
+static atomic_long oom_granted = OOM_UNLIMITED; /* allocations left before all fail, */
+static bool oom_once;                           /* or one: there is memory again after it */
 
 static inline bool oom_fails(void) {
-  if (atomic_load(&oom_granted) == OOM_UNLIMITED) return false;
-  if (atomic_load(&oom_granted) == 0) return true;
-  atomic_fetch_sub(&oom_granted, 1);
-  return false;
+  long left = atomic_load(&oom_granted), then;
+  do {
+    if (left == OOM_UNLIMITED) return false;
+    then = left > 0 ? left - 1 : oom_once ? OOM_UNLIMITED : 0;
+  } while (!atomic_compare_exchange_weak(&oom_granted, &left, then));
+  return left == 0;
 }
 
 /* The linker's names: __wrap_X is called for X, __real_X is X. */
