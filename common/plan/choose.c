@@ -2,11 +2,11 @@
 
 #include <math.h>
 
-/* Looks that two schemes have before one of them is called faster; within how much they have them; and how far off,
- * where it was measured before with another profile. */
-#define LOOKS 3
-#define CLOSE 1.1
-#define KNOWN_DOUBT 1.3
+/* How far off predictions are of what was measured before, with another profile. */
+#define KNOWN_DOUBT 1.5
+/* Rounds until all are tried again, at first and at most. */
+#define REST 16u
+#define REST_MAX 1024u
 
 const char *zps_plan_state_name(enum zps_plan_state state) {
   static const char *const names[] = {"profiling", "probing", "holding", "wavering"};
@@ -35,16 +35,29 @@ static double predicted(const struct zps_plan_input *input, enum zps_plan_scheme
 }
 
 /* The mean of the first looks; then it follows at an eighth a round. By ratio. */
-static void measured(struct zps_plan_chooser *chooser, const struct zps_plan_input *input, double seconds) {
-  const double expected = predicted(input, chooser->scheme);
-  const uint32_t looks = ++chooser->looks[chooser->scheme];
-  if (!(seconds > 0) || !isfinite(seconds) || !(expected > 0)) return;
-  double *time_s = &chooser->time_s[chooser->scheme];
-  *time_s = *time_s > 0 ? *time_s * pow(seconds / *time_s, 1.0 / (looks < 8 ? looks : 8)) : seconds;
-  chooser->off[chooser->scheme] = *time_s / expected;
+static double follow(double time_s, double seconds, uint32_t looks) {
+  return time_s > 0 ? time_s * pow(seconds / time_s, 1.0 / (looks < 8 ? looks : 8)) : seconds;
 }
 
-/* Of those that were measured. */
+static void measured(struct zps_plan_chooser *chooser, const struct zps_plan_input *input, double seconds) {
+  const enum zps_plan_scheme scheme = chooser->scheme;
+  const bool probing = chooser->state == ZPS_PLAN_PROBING, tries = chooser->policy.doubt > 0;
+  const double expected = predicted(input, scheme);
+  if (probing) zps_plan_probe_ran(&chooser->probe, scheme, seconds);
+  const bool known = seconds > 0 && isfinite(seconds) && expected > 0;
+  /* The first rounds of all find nothing prepared: that says what predictions are worth, and nothing of the scheme. */
+  if (tries && chooser->state == ZPS_PLAN_PROFILING) {
+    if (known) chooser->first_off = seconds / expected;
+    return;
+  }
+  const uint32_t looks = ++chooser->looks[scheme];
+  if (!known) return;
+  double *time_s = &chooser->time_s[scheme];
+  *time_s = probing ? zps_plan_probe_time(&chooser->probe, scheme) : follow(*time_s, seconds, looks);
+  chooser->off[scheme] = *time_s / expected;
+}
+
+/* Of those that were measured with this profile. */
 static double mean_off(const struct zps_plan_chooser *chooser) {
   double sum = 0;
   unsigned n = 0;
@@ -53,7 +66,7 @@ static double mean_off(const struct zps_plan_chooser *chooser) {
     sum += log(chooser->off[i]);
     n++;
   }
-  return n ? exp(sum / n) : 1;
+  return n ? exp(sum / n) : chooser->first_off > 0 ? chooser->first_off : 1;
 }
 
 double zps_plan_expected(const struct zps_plan_chooser *chooser, const struct zps_plan_input *input,
@@ -81,15 +94,14 @@ static bool drifted(const struct zps_plan_chooser *chooser, const struct zps_pla
          differs(zps_plan_gamma(&input->profile, input->cluster.n), chooser->gamma_n, part);
 }
 
-/* The best of the allowed ones that have had `least` looks or more. */
-static enum zps_plan_scheme best_of(struct zps_plan_chooser *chooser, const struct zps_plan_input *input,
-                                    uint32_t least) {
+/* The best of the allowed ones. */
+static enum zps_plan_scheme best_of(struct zps_plan_chooser *chooser, const struct zps_plan_input *input) {
   enum zps_plan_scheme best = chooser->scheme;
   /* One that may not be any more is as slow as can be. */
   const bool may_be = chooser->policy.allowed >> best & 1;
   chooser->present_s = chooser->promised_s = may_be ? zps_plan_expected(chooser, input, best) : INFINITY;
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
-    if (!(chooser->policy.allowed >> i & 1) || chooser->looks[i] < least) continue;
+    if (!(chooser->policy.allowed >> i & 1)) continue;
     const double seconds = zps_plan_expected(chooser, input, (enum zps_plan_scheme)i);
     if (seconds >= chooser->promised_s) continue;
     chooser->promised_s = seconds;
@@ -107,45 +119,84 @@ static bool take(struct zps_plan_chooser *chooser, const struct zps_plan_input *
   return another;
 }
 
-/* The most promising one that might be the fastest and was not tried, or too little to tell it from the best;
- * ZPS_PLAN_SCHEMES: none. */
-static enum zps_plan_scheme next_probe(struct zps_plan_chooser *chooser, const struct zps_plan_input *input) {
-  const enum zps_plan_scheme best = best_of(chooser, input, 1);
-  const double best_s = chooser->promised_s;
+static bool tried(const struct zps_plan_chooser *chooser, unsigned scheme) {
+  return chooser->probe.left >> scheme & 1;
+}
+
+/* The most promising one that was not tried and might be the fastest: if predictions are off by as much as they may be
+ * from what those that were tried took, or if its own holds; ZPS_PLAN_SCHEMES: none. */
+static enum zps_plan_scheme candidate(const struct zps_plan_chooser *chooser, const struct zps_plan_input *input) {
+  double best_s = INFINITY, next_s = INFINITY;
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
+    if (tried(chooser, i)) best_s = fmin(best_s, zps_plan_expected(chooser, input, (enum zps_plan_scheme)i));
+  }
   enum zps_plan_scheme next = ZPS_PLAN_SCHEMES;
-  double next_s = INFINITY;
-  bool close = false;
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
     const enum zps_plan_scheme scheme = (enum zps_plan_scheme)i;
-    if (!(chooser->policy.allowed >> i & 1) || scheme == best) continue;
+    if (!(chooser->policy.allowed >> i & 1) || tried(chooser, i)) continue;
+    const bool known = chooser->off[i] > 0;
+    const double doubt = known ? fmin(chooser->policy.doubt, KNOWN_DOUBT) : chooser->policy.doubt;
     const double seconds = zps_plan_expected(chooser, input, scheme);
-    /* What was measured with another profile is less in doubt. */
-    const double doubt = chooser->looks[i] > 0 ? CLOSE
-                         : chooser->off[i] > 0 ? fmin(chooser->policy.doubt, KNOWN_DOUBT)
-                                               : chooser->policy.doubt;
-    if (seconds > doubt * best_s) continue;
-    close = close || (chooser->looks[i] > 0 && chooser->looks[i] <= LOOKS);
-    if (chooser->looks[i] >= LOOKS || seconds / doubt >= next_s) continue;
+    const double least_s = known ? seconds / doubt : fmin(seconds / doubt, predicted(input, scheme));
+    if (least_s > best_s || seconds >= next_s) continue;
     next = scheme;
-    next_s = seconds / doubt;
+    next_s = seconds;
   }
-  return next == ZPS_PLAN_SCHEMES && close && chooser->looks[best] < LOOKS ? best : next;
+  return next;
 }
 
 static bool probe(struct zps_plan_chooser *chooser, const struct zps_plan_input *input) {
-  const enum zps_plan_scheme next = next_probe(chooser, input);
+  struct zps_plan_probe *const heats = &chooser->probe;
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
+    if (!(chooser->policy.allowed >> i & 1)) zps_plan_probe_drop(heats, (enum zps_plan_scheme)i);
+  }
+  enum zps_plan_scheme next = zps_plan_probe_next(heats);
+  if (next == ZPS_PLAN_SCHEMES && heats->heat == 0) {
+    next = candidate(chooser, input);
+    if (next != ZPS_PLAN_SCHEMES) zps_plan_probe_join(heats, next);
+  }
+  if (next == ZPS_PLAN_SCHEMES && zps_plan_probe_again(heats)) next = zps_plan_probe_next(heats);
   if (next != ZPS_PLAN_SCHEMES) return take(chooser, input, next, ZPS_PLAN_PROBING);
-  return take(chooser, input, best_of(chooser, input, 1), ZPS_PLAN_HOLDING);
+  const enum zps_plan_scheme best = zps_plan_probe_best(heats);
+  const bool another =
+      take(chooser, input, best == ZPS_PLAN_SCHEMES ? best_of(chooser, input) : best, ZPS_PLAN_HOLDING);
+  chooser->chosen_s = chooser->time_s[chooser->scheme];
+  chooser->rest = chooser->scheme == chooser->candidate && chooser->rest ? chooser->rest * 2 : REST;
+  if (chooser->rest > REST_MAX) chooser->rest = REST_MAX;
+  chooser->candidate = chooser->scheme;
+  chooser->held = 0;
+  return another;
 }
 
-static void start_again(struct zps_plan_chooser *chooser, const struct zps_plan_input *input) {
+static void forget(struct zps_plan_chooser *chooser) {
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
     if (chooser->policy.doubt <= 0) chooser->off[i] = 0; /* of another profile, and never measured again */
     chooser->looks[i] = 0;
     chooser->time_s[i] = 0;
   }
+  zps_plan_probe_begin(&chooser->probe);
+}
+
+static void start_again(struct zps_plan_chooser *chooser, const struct zps_plan_input *input) {
+  forget(chooser);
+  chooser->rest = 0;
   remember(chooser, input);
   enter(chooser, ZPS_PLAN_PROFILING);
+}
+
+/* Schemes are tried: nothing but that tells which is faster. */
+static bool choose_tried(struct zps_plan_chooser *chooser, const struct zps_plan_input *input, double measured_s) {
+  const struct zps_plan_policy *policy = &chooser->policy;
+  if (chooser->state == ZPS_PLAN_PROBING) return probe(chooser, input);
+  if (chooser->state == ZPS_PLAN_PROFILING && chooser->rounds < policy->profile_rounds) return false;
+  if (chooser->state != ZPS_PLAN_PROFILING && policy->allowed >> chooser->scheme & 1) {
+    const bool slower = chooser->chosen_s > 0 && (1 - policy->gain) * measured_s > chooser->chosen_s;
+    chooser->held++;
+    if (slower != (chooser->state == ZPS_PLAN_WAVERING)) enter(chooser, slower ? ZPS_PLAN_WAVERING : ZPS_PLAN_HOLDING);
+    if (!slower || chooser->rounds + 1 < policy->patience || chooser->held < chooser->rest) return false;
+  }
+  forget(chooser);
+  return probe(chooser, input);
 }
 
 bool zps_plan_choose(struct zps_plan_chooser *chooser, const struct zps_plan_input *input, double measured_s) {
@@ -156,13 +207,12 @@ bool zps_plan_choose(struct zps_plan_chooser *chooser, const struct zps_plan_inp
     start_again(chooser, input);
     return false;
   }
-  if (chooser->state == ZPS_PLAN_PROBING) return probe(chooser, input);
-  const enum zps_plan_scheme best = best_of(chooser, input, 0);
+  if (policy->doubt > 0) return choose_tried(chooser, input, measured_s);
+  const enum zps_plan_scheme best = best_of(chooser, input);
   const bool worth = best != chooser->scheme && chooser->promised_s < (1 - policy->gain) * chooser->present_s;
   switch (chooser->state) {
     case ZPS_PLAN_PROFILING:
       if (chooser->rounds < policy->profile_rounds) return false;
-      if (policy->doubt > 0) return probe(chooser, input);
       return take(chooser, input, worth ? best : chooser->scheme, ZPS_PLAN_HOLDING);
     case ZPS_PLAN_HOLDING:
       if (!worth) return false;

@@ -3,10 +3,14 @@
  *
  *     PROFILING > PROBING > HOLDING <> WAVERING,  and PROFILING again when the gradients change
  *
- * PROFILING looks at a few rounds. PROBING tries, one after another, the schemes that could be the fastest if
- * predictions are as far off as the policy thinks possible, and looks again at those that are close. What is measured
- * best is taken. HOLDING leaves it at that until another scheme promises a gain; WAVERING waits whether it goes on
- * promising, round after round, before it switches. So two schemes that cost about the same do not take turns.
+ * PROFILING looks at a few rounds. PROBING tries the schemes that could be the fastest if predictions are as far off as
+ * the policy thinks possible, in heats (probe.h), and takes the one that is measured best. HOLDING leaves it at that
+ * until its rounds take longer than they did; WAVERING waits whether they go on doing so, round after round, before all
+ * are tried again, since times of another hour say nothing of this one. Each time that this ends where it began, it is
+ * left alone for twice as long.
+ *
+ * Where nothing is probed, HOLDING and WAVERING wait for another scheme to promise a gain by its prediction, and for as
+ * long as that before it is taken. So two schemes that cost about the same do not take turns.
  *
  * A prediction is off by what a scheme was measured to take over it; where that is not known, by as much as those are
  * that were measured: a machine that is slower than thought is slower with all schemes. Where nothing is probed, by the
@@ -18,11 +22,12 @@
 #define ZPS_PLAN_CHOOSE_H
 
 #include "common/plan/model.h"
+#include "common/plan/probe.h"
 
 struct zps_plan_policy {
   unsigned allowed;        /* bits 1u << scheme; lossy ones only where the tensor's options say so */
-  double gain;             /* part of its time that a switch must save, such as 0.1 */
-  uint32_t patience;       /* rounds in a row that promise it */
+  double gain;             /* part of its time that a switch must save, or that was lost, such as 0.1 */
+  uint32_t patience;       /* rounds in a row that promise it, or lose it */
   uint32_t profile_rounds; /* rounds before the first choice, and after a drift */
   double drift;            /* change of d or gamma_n, as a part, that is another profile */
   double doubt; /* predictions of schemes, against each other, may be off by this factor; 0: nothing is probed */
@@ -39,8 +44,12 @@ struct zps_plan_chooser {
   double density, gamma_n;          /* what the choice was made for */
   double time_s[ZPS_PLAN_SCHEMES];  /* as measured with this profile; 0: not */
   double off[ZPS_PLAN_SCHEMES];     /* measured over predicted time; 0: never measured */
-  uint32_t looks[ZPS_PLAN_SCHEMES]; /* rounds that were tried with this profile */
+  uint32_t looks[ZPS_PLAN_SCHEMES]; /* rounds that were measured with this profile */
+  double first_off;                 /* the same of the rounds that were profiled; 0: not known */
   double promised_s, present_s;     /* of the best and of the present scheme, as corrected, at the last round */
+  struct zps_plan_probe probe;
+  double chosen_s;     /* what the present scheme took when it was chosen; 0: not known */
+  uint32_t held, rest; /* rounds since then, and how many there are to be before all are tried again */
 };
 
 const char *zps_plan_state_name(enum zps_plan_state state);

@@ -14,9 +14,10 @@
 #define ZPS_LOG_COMPONENT "members"
 #include "common/base/log.h"
 
-/* Steps of a run: while schemes are tried, and later. Ranks report three quarters through it, so a choice is made of
- * those rounds and takes effect at its end. */
-#define PROBE_WINDOW 8u
+/* Steps of a run: while schemes are tried, if rounds are long, and later. Ranks report three quarters through it, so a
+ * choice is made of those rounds and takes effect at its end; the first round of a scheme does not count. */
+#define PROBE_WINDOW 6u
+#define PROBE_WINDOW_LONG 4u
 #define WINDOW 16u
 /* By how much predictions may be off, against each other. */
 #define DOUBT 3.0
@@ -121,7 +122,7 @@ zps_err_t zps_members_plan_create(const struct zps_member_job *job, const struct
   zps_plan_policy_default(&policy);
   /* In windows, not rounds. */
   policy.profile_rounds = 1;
-  policy.patience = 2;
+  policy.patience = 4;
   policy.doubt = DOUBT;
   if (!parse(spec, &policy.allowed, &err, error)) return ZPS_OK;
   if (err) return err;
@@ -242,6 +243,12 @@ static bool is_trying(const struct zps_member_plan *plan) {
   return plan->chooser.state == ZPS_PLAN_PROFILING || plan->chooser.state == ZPS_PLAN_PROBING;
 }
 
+static uint64_t window_of(const struct zps_member_plan *plan) {
+  if (!is_trying(plan)) return WINDOW;
+  const double round_s = zps_plan_expected(&plan->chooser, &plan->input, plan->chooser.scheme);
+  return plan->observer.rounds > 0 && round_s >= ZPS_PLAN_LONG_S ? PROBE_WINDOW_LONG : PROBE_WINDOW;
+}
+
 /* For whoever wants to know why: what each scheme was predicted to take, and did. */
 static void explain(const struct zps_member_plan *plan, const struct zps_member_job *job,
                     const struct zps_member_tensor *tensor) {
@@ -323,8 +330,7 @@ zps_err_t zps_members_plan(struct zps_members *members, struct zps_member_client
   if (!all_told(plan, job, client->rank) && !told->report.waits) return ZPS_OK;
   choose(plan, job, tensor);
   struct zps_plan_run run;
-  zps_plan_schedule_extend(&plan->schedule, told->report.step, is_trying(plan) ? PROBE_WINDOW : WINDOW,
-                           plan->chooser.scheme, &run);
+  zps_plan_schedule_extend(&plan->schedule, told->report.step, window_of(plan), plan->chooser.scheme, &run);
   for (uint32_t r = 0; r < job->world; r++) {
     const struct zps_member_rank *rank = job->ranks[r];
     if (rank->state == ZPS_RANK_IN) tell(members, job, tensor, rank->client, &run, 1, false);

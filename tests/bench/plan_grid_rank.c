@@ -1,10 +1,11 @@
 /*
- * One rank of plan-grid: what each scheme takes for a step of the same gradients, in turns, and then which of them
- * "auto" takes for those. Rank 0 prints a line of JSON for each cell of the grid.
+ * One rank of plan-grid. For each cell of the grid "auto" has steps until it stays with a scheme; then it, every
+ * scheme, and once more the scheme that it took ("twin") take turns of a few steps of the same gradients. Rank 0 prints
+ * a line of JSON with the milliseconds of each turn.
  *
- *     plan-grid-rank VALUES REPEATS STEPS SCHEME,... WIDTHxDENSITYxOVERLAP...
+ *     plan-grid-rank VALUES TURNS STEPS SCHEME,... WIDTHxDENSITYxOVERLAP...
  *
- * VALUES: of the tensor, rows times width; OVERLAP: disjoint, random or identical.
+ * VALUES: of the tensor, rows times width; STEPS: that auto has at most; OVERLAP: disjoint, random or identical.
  */
 #include <math.h>
 #include <stdbool.h>
@@ -16,7 +17,26 @@
 #include "common/base/hash.h"
 #include "worker/tools/gather.h"
 
-enum { SCHEMES_MAX = 24, REPEATS_MAX = 101, LEAST = 3, TURN = 5, BUDGET_MS = 300 };
+enum {
+  SCHEMES_MAX = 16,
+  TURNS_MAX = 16,
+  TURN = 5,   /* steps that count: the first of a turn, after others, does not */
+  STAYS = 24, /* steps under one scheme: auto has no scheme run that often while it tries several */
+  TRIED = 2,  /* turns after which those far behind are measured no more */
+  SAMPLES = SCHEMES_MAX * TURNS_MAX * TURN
+};
+#define FAR_BEHIND 2.0
+/* Long steps differ less from one another. */
+#define LONG_MS 20.0
+
+/* Steps of one tensor; a scheme's, auto's or the twin's. */
+struct runner {
+  const char *label, *scheme;
+  zenps_tensor_t *tensor;
+  uint64_t number;
+  unsigned n_turns;
+  bool stays; /* measured to the end, however far behind */
+};
 
 static zenps_job_t *job;
 static unsigned rank, world;
@@ -81,89 +101,163 @@ static double step(zenps_tensor_t *tensor, uint64_t number, const struct cell *c
   return ms;
 }
 
-static zenps_tensor_t *open_tensor(const struct cell *cell, const char *scheme) {
+static struct runner open_runner(const struct cell *cell, const char *label, const char *scheme) {
+  struct runner runner = {.label = label, .scheme = scheme};
   char name[128];
-  zenps_tensor_t *tensor;
   zenps_tensor_options_t options;
   ZENPS_TENSOR_OPTIONS_INIT(&options);
   options.scheme = scheme;
-  snprintf(name, sizeof name, "%s %.20s", cell->text, scheme);
-  check(zenps_tensor_open(job, name, cell->rows, cell->width, ZENPS_F32, &options, &tensor), name);
-  return tensor;
+  snprintf(name, sizeof name, "%s %.20s", cell->text, label);
+  check(zenps_tensor_open(job, name, cell->rows, cell->width, ZENPS_F32, &options, &runner.tensor), name);
+  return runner;
 }
 
-/* Of each step, what its slowest rank took; the median over the steps. */
-static double slowest(double *ms, unsigned n) {
-  double *all, most[REPEATS_MAX];
-  check(zps_gather(job, "grid", n_gathers++, REPEATS_MAX, ms, &all), "gather");
+/* Of the steps of this rank, what the slowest rank took. */
+static void slowest(double *ms, unsigned n, const char *what, uint32_t width) {
+  double *all, *own = calloc(width, sizeof *own);
+  if (!own) exit(1);
+  memcpy(own, ms, n * sizeof *own);
+  check(zps_gather(job, what, n_gathers++, width, own, &all), "gather");
   for (unsigned i = 0; i < n; i++) {
-    most[i] = 0;
-    for (unsigned r = 0; r < world; r++) most[i] = fmax(most[i], all[r * REPEATS_MAX + i]);
+    for (unsigned r = 0; r < world; r++) ms[i] = fmax(ms[i], all[r * width + i]);
   }
   free(all);
-  return median(most, n);
+  free(own);
 }
 
-static void run(struct cell *cell, unsigned repeats, unsigned steps, char *const *schemes, unsigned n_schemes) {
-  zenps_tensor_t *tensors[SCHEMES_MAX];
-  double ms[SCHEMES_MAX][REPEATS_MAX] = {{0}}, tail[REPEATS_MAX] = {0};
-  const char *name, *last = "";
-  char took[1024] = "";
-  unsigned n_tail = 0;
+/* What auto did: the schemes that it ran, each with its first step. */
+struct history {
+  const char *last;
+  char text[2048];
+  size_t len;
+  uint64_t since;
+};
+
+static void note(struct history *history, uint64_t number, const char *scheme) {
+  if (history->last && strcmp(scheme, history->last) == 0) return;
+  if (history->len < sizeof history->text)
+    history->len += (size_t)snprintf(history->text + history->len, sizeof history->text - history->len, "%s\"%llu %s\"",
+                                     history->len ? "," : "", (unsigned long long)number, scheme);
+  history->last = scheme;
+  history->since = number;
+}
+
+static double run_one(struct runner *runner, const struct cell *cell, struct history *history) {
+  const char *name;
+  const double ms = step(runner->tensor, runner->number, cell, &name);
+  if (history) note(history, runner->number, name);
+  runner->number++;
+  return ms;
+}
+
+/* Until it stays with a scheme: what the steps until then took, in all, and one of the last took. */
+static void settle(struct runner *automatic, const struct cell *cell, unsigned steps, struct history *history,
+                   double *tried_ms_p, double *last_ms_p) {
+  double sum = 0, last[STAYS] = {0};
+  do {
+    const uint64_t since = history->since;
+    const double ms = run_one(automatic, cell, history);
+    if (history->since != since) {
+      for (unsigned i = 0; i < STAYS; i++) sum += last[i];
+      memset(last, 0, sizeof last);
+    }
+    sum += last[automatic->number % STAYS];
+    last[automatic->number % STAYS] = ms;
+  } while (automatic->number < steps && automatic->number < history->since + STAYS);
+  double ends[2] = {sum, median(last, STAYS)};
+  slowest(ends, 2, "ends", 2);
+  *tried_ms_p = ends[0];
+  *last_ms_p = ends[1];
+}
+
+static void take_turn(struct runner *runner, unsigned steps, const struct cell *cell, struct history *history,
+                      double *ms) {
+  (void)run_one(runner, cell, history);
+  for (unsigned i = 0; i < steps; i++) ms[i] = run_one(runner, cell, history);
+  runner->n_turns++;
+}
+
+/* Those far behind the best of the first turns are measured no more, which all ranks agree about. */
+static void drop(struct runner *runners, unsigned n, unsigned steps, double (*ms)[TURNS_MAX][TURN], bool *is_out) {
+  double least = INFINITY, each[SCHEMES_MAX], all[SCHEMES_MAX * TRIED * TURN];
+  for (unsigned r = 0; r < n; r++) memcpy(all + r * TRIED * TURN, ms[r], TRIED * TURN * sizeof all[0]);
+  slowest(all, n * TRIED * TURN, "first", SCHEMES_MAX * TRIED * TURN);
+  for (unsigned r = 0; r < n; r++) {
+    double some[TRIED * TURN];
+    for (unsigned i = 0; i < TRIED * steps; i++) some[i] = all[(r * TRIED + i / steps) * TURN + i % steps];
+    each[r] = median(some, TRIED * steps);
+    least = fmin(least, each[r]);
+  }
+  for (unsigned r = 0; r < n; r++) is_out[r] = !runners[r].stays && each[r] > FAR_BEHIND * least;
+}
+
+static void print_turns(const struct runner *runner, unsigned steps, double (*ms)[TURN]) {
+  printf("\"%s\":[", runner->label);
+  for (unsigned t = 0; t < runner->n_turns; t++) printf("%s%.4f", t ? "," : "", median(ms[t], steps));
+  printf("]");
+}
+
+static void run(struct cell *cell, unsigned turns, unsigned max_steps, char *const *schemes, unsigned n_schemes) {
+  struct runner runners[SCHEMES_MAX];
+  static double ms[SCHEMES_MAX][TURNS_MAX][TURN];
+  bool is_out[SCHEMES_MAX] = {false};
+  struct history history = {.last = NULL};
+  double tried_ms, last_ms;
+  unsigned n = 0, steps = TURN;
   fill(cell);
-  for (unsigned s = 0; s < n_schemes; s++) tensors[s] = open_tensor(cell, schemes[s]);
-  /* Slow ones are measured less often: all ranks agree how often by the first step. */
-  double first[REPEATS_MAX] = {step(tensors[0], UINT32_MAX, cell, &name)};
-  const double fit = BUDGET_MS / slowest(first, 1);
-  if (fit < repeats) repeats = fit < LEAST ? LEAST : (unsigned)fit;
-  /* In turns of several steps, of which the first, after others, is not counted. */
-  for (unsigned i = 0, number = 0; i < repeats; i += TURN) {
-    const unsigned n = repeats - i < TURN ? repeats - i : TURN;
-    for (unsigned s = 0; s < n_schemes; s++) {
-      (void)step(tensors[s], number, cell, &name);
-      for (unsigned k = 0; k < n; k++) ms[s][i + k] = step(tensors[s], number + 1 + k, cell, &name);
+  memset(ms, 0, sizeof ms);
+  runners[n] = open_runner(cell, "auto", "auto");
+  runners[n++].stays = true;
+  settle(&runners[0], cell, max_steps, &history, &tried_ms, &last_ms);
+  const char *const pick = history.last;
+  const uint64_t tried = history.since;
+  if (last_ms > LONG_MS) {
+    turns = (turns + 1) / 2;
+    steps = 3;
+  }
+  for (unsigned s = 0; s < n_schemes; s++) {
+    runners[n] = open_runner(cell, schemes[s], schemes[s]);
+    runners[n].stays = strcmp(schemes[s], pick) == 0;
+    n++;
+  }
+  runners[n] = open_runner(cell, "twin", pick);
+  runners[n++].stays = true;
+  /* Each follows another one in every turn, and the order is reversed in every other. */
+  for (unsigned t = 0; t < turns; t++) {
+    for (unsigned i = 0; i < n; i++) {
+      const unsigned r = t & 1 ? (n - 1 - i + t) % n : (i + t) % n;
+      if (!is_out[r]) take_turn(&runners[r], steps, cell, r == 0 ? &history : NULL, ms[r][t]);
     }
-    number += n + 1;
+    if (t + 1 == TRIED) drop(runners, n, steps, ms, is_out);
   }
-  zenps_tensor_t *automatic = open_tensor(cell, "auto");
-  for (unsigned i = 0; i < steps; i++) {
-    const double one = step(automatic, i, cell, &name);
-    if (strcmp(name, last) != 0) {
-      const size_t len = strlen(took);
-      snprintf(took + len, sizeof took - len, "%s\"%u %s\"", i ? "," : "", i, name);
-      n_tail = 0;
-    }
-    if (n_tail < repeats) tail[n_tail++] = one;
-    last = name;
+  slowest(&ms[0][0][0], SAMPLES, "grid", SAMPLES);
+  if (rank != 0) return;
+  printf(
+      "{\"n\":%u,\"rows\":%llu,\"width\":%u,\"density\":%g,\"overlap\":\"%s\",\"cell\":\"%s\",\"auto\":\"%s\","
+      "\"tried\":%llu,\"tried_ms\":%.3f,\"took\":[%s],\"turns\":{",
+      world, (unsigned long long)cell->rows, cell->width, cell->density, cell->overlap, cell->text, pick,
+      (unsigned long long)tried, tried_ms, history.text);
+  for (unsigned r = 0; r < n; r++) {
+    if (r) printf(",");
+    print_turns(&runners[r], steps, ms[r]);
   }
-  char line[4096];
-  int len =
-      snprintf(line, sizeof line, "{\"n\":%u,\"rows\":%llu,\"width\":%u,\"density\":%g,\"overlap\":\"%s\",\"ms\":{",
-               world, (unsigned long long)cell->rows, cell->width, cell->density, cell->overlap);
-  for (unsigned s = 0; s < n_schemes; s++)
-    len += snprintf(line + len, sizeof line - (size_t)len, "%s\"%s\":%.4f", s ? "," : "", schemes[s],
-                    slowest(ms[s], repeats));
-  snprintf(line + len, sizeof line - (size_t)len, "},\"auto\":\"%s\",\"auto_ms\":%.4f,\"took\":[%s],\"cell\":\"%s\"}",
-           last, slowest(tail, n_tail), took, cell->text);
-  if (rank == 0) {
-    puts(line);
-    fflush(stdout);
-  }
+  printf("}}\n");
+  fflush(stdout);
 }
 
 int main(int argc, char **argv) {
   char *schemes[SCHEMES_MAX];
   unsigned n_schemes = 0;
   if (argc < 6) {
-    fprintf(stderr, "usage: plan-grid-rank VALUES REPEATS STEPS SCHEME,... WIDTHxDENSITYxOVERLAP...\n");
+    fprintf(stderr, "usage: plan-grid-rank VALUES TURNS STEPS SCHEME,... WIDTHxDENSITYxOVERLAP...\n");
     return 2;
   }
   const uint64_t values = strtoull(argv[1], NULL, 10);
-  const unsigned long repeats = strtoul(argv[2], NULL, 10), steps = strtoul(argv[3], NULL, 10);
-  for (char *name = strtok(argv[4], ","); name && n_schemes < SCHEMES_MAX; name = strtok(NULL, ","))
+  const unsigned long turns = strtoul(argv[2], NULL, 10), steps = strtoul(argv[3], NULL, 10);
+  for (char *name = strtok(argv[4], ","); name && n_schemes < SCHEMES_MAX - 2; name = strtok(NULL, ","))
     schemes[n_schemes++] = name;
-  if (repeats < 1 || repeats >= REPEATS_MAX || steps < 1) {
-    fprintf(stderr, "plan-grid-rank: 1 to %d repeats, and at least one step\n", REPEATS_MAX - 1);
+  if (turns < 2 * TRIED - 1 || turns > TURNS_MAX || steps < 1) {
+    fprintf(stderr, "plan-grid-rank: %d to %d turns, and at least one step\n", 2 * TRIED - 1, TURNS_MAX);
     return 2;
   }
   check(zenps_open(NULL, &job), "zenps_open");
@@ -177,7 +271,7 @@ int main(int argc, char **argv) {
       return 2;
     }
     cell.rows = values / cell.width;
-    run(&cell, (unsigned)repeats, (unsigned)steps, schemes, n_schemes);
+    run(&cell, (unsigned)turns, (unsigned)steps, schemes, n_schemes);
   }
   free(cell.in);
   free(cell.out);

@@ -1,0 +1,121 @@
+#include "common/plan/probe.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* How much of the best's time others may be behind after so many heats. */
+static const double behind[ZPS_PLAN_HEATS] = {1.0, 0.5, 0.25, 0.15, 0.12, 0.1, 0.08, 0.06, 0.05};
+/* Heats of long rounds, which may be behind by half as much. */
+#define LONG_HEATS 5u
+
+void zps_plan_probe_begin(struct zps_plan_probe *probe) {
+  *probe = (struct zps_plan_probe){.left = 0};
+}
+
+void zps_plan_probe_join(struct zps_plan_probe *probe, enum zps_plan_scheme scheme) {
+  probe->left |= 1u << scheme;
+  probe->due |= 1u << scheme;
+}
+
+void zps_plan_probe_drop(struct zps_plan_probe *probe, enum zps_plan_scheme scheme) {
+  probe->left &= ~(1u << scheme);
+  probe->due &= ~(1u << scheme);
+}
+
+void zps_plan_probe_ran(struct zps_plan_probe *probe, enum zps_plan_scheme scheme, double seconds) {
+  if (!(probe->due >> scheme & 1)) return;
+  probe->due &= ~(1u << scheme);
+  if (seconds > 0 && isfinite(seconds)) probe->time_s[scheme][probe->heat] = seconds;
+}
+
+enum zps_plan_scheme zps_plan_probe_next(const struct zps_plan_probe *probe) {
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
+    const unsigned scheme = probe->heat & 1 ? ZPS_PLAN_SCHEMES - 1 - i : i;
+    if (probe->due >> scheme & 1) return (enum zps_plan_scheme)scheme;
+  }
+  return ZPS_PLAN_SCHEMES;
+}
+
+static int compare(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* Of logarithms: the mean of the middle ones, and the lesser of two, since what disturbs makes rounds longer; n > 0. */
+static double middle(double *logs, unsigned n) {
+  const unsigned out = (n + 1) / 4;
+  double sum = 0;
+  qsort(logs, n, sizeof logs[0], compare);
+  if (n == 2) return logs[0];
+  for (unsigned i = out; i < n - out; i++) sum += logs[i];
+  return sum / (n - 2 * out);
+}
+
+/* Mean logarithm of a heat's times, of those that are left; false: one of them is not known. */
+static bool heat_mean(const struct zps_plan_probe *probe, uint32_t heat, double *mean_p) {
+  double sum = 0;
+  unsigned n = 0;
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
+    if (!(probe->left >> i & 1)) continue;
+    if (!(probe->time_s[i][heat] > 0)) return false;
+    sum += log(probe->time_s[i][heat]);
+    n++;
+  }
+  *mean_p = n ? sum / n : 0;
+  return n > 0;
+}
+
+/* Logarithm of what it takes, within heats to the others; INFINITY: not known. */
+static double score(const struct zps_plan_probe *probe, unsigned scheme) {
+  double logs[ZPS_PLAN_HEATS], mean;
+  unsigned n = 0;
+  for (uint32_t h = 0; h <= probe->heat; h++) {
+    if (heat_mean(probe, h, &mean)) logs[n++] = log(probe->time_s[scheme][h]) - mean;
+  }
+  return n ? middle(logs, n) : INFINITY;
+}
+
+double zps_plan_probe_time(const struct zps_plan_probe *probe, enum zps_plan_scheme scheme) {
+  double logs[ZPS_PLAN_HEATS];
+  unsigned n = 0;
+  for (uint32_t h = 0; h < ZPS_PLAN_HEATS; h++) {
+    if (probe->time_s[scheme][h] > 0) logs[n++] = log(probe->time_s[scheme][h]);
+  }
+  return n ? exp(middle(logs, n)) : 0;
+}
+
+/* Where no heat was complete, by all that each took. */
+static enum zps_plan_scheme best_by(const struct zps_plan_probe *probe, bool within_heats) {
+  enum zps_plan_scheme best = ZPS_PLAN_SCHEMES;
+  double least = INFINITY;
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
+    if (!(probe->left >> i & 1)) continue;
+    const double time_s = zps_plan_probe_time(probe, (enum zps_plan_scheme)i);
+    const double one = within_heats ? score(probe, i) : time_s > 0 ? log(time_s) : INFINITY;
+    if (one >= least) continue;
+    best = (enum zps_plan_scheme)i;
+    least = one;
+  }
+  return best;
+}
+
+enum zps_plan_scheme zps_plan_probe_best(const struct zps_plan_probe *probe) {
+  const enum zps_plan_scheme best = best_by(probe, true);
+  return best == ZPS_PLAN_SCHEMES ? best_by(probe, false) : best;
+}
+
+bool zps_plan_probe_again(struct zps_plan_probe *probe) {
+  const enum zps_plan_scheme best = best_by(probe, true);
+  const bool known = best != ZPS_PLAN_SCHEMES, is_long = known && zps_plan_probe_time(probe, best) >= ZPS_PLAN_LONG_S;
+  const double least = known ? score(probe, best) : 0, most = log(1 + behind[probe->heat] * (is_long ? 0.5 : 1));
+  unsigned left = probe->left;
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES && known; i++) {
+    if (left >> i & 1 && score(probe, i) > least + most) left &= ~(1u << i);
+  }
+  probe->left = left;
+  if (!known && zps_plan_probe_best(probe) == ZPS_PLAN_SCHEMES) return false;
+  if ((left & (left - 1)) == 0 || probe->heat + 1 >= (is_long ? LONG_HEATS : ZPS_PLAN_HEATS)) return false;
+  probe->heat++;
+  probe->due = left;
+  return true;
+}
