@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 /* How much of the best's time others may be behind after so many heats. */
-static const double behind[ZPS_PLAN_HEATS] = {1.0, 0.5, 0.25, 0.15, 0.12, 0.1, 0.08, 0.06, 0.05};
+static const double behind[ZPS_PLAN_HEATS] = {2.0, 0.6, 0.25, 0.15, 0.12, 0.1, 0.08, 0.06, 0.05};
 /* Heats of long rounds, which may be behind by half as much. */
 #define LONG_HEATS 5u
 
