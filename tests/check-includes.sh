@@ -44,7 +44,7 @@ only '^common/net/ofi_' 'rdma/' "libfabric is seen by common/net/ofi_* alone"
 only '^(common/control|server)/' 'uv\.h' "libuv is seen by common/control and the daemon's loop alone"
 only '^common/control/json\.c$' 'jansson' "jansson is seen by common/control/json.c alone"
 only '^proto/' '(protobuf-c/|[a-z/]*zenps\.pb-c)' "protobuf-c is seen by proto alone"
-only '^common/base/config' '(ini\.h|argp\.h)' "option files and flags are parsed by common/base/config* alone"
+only '^common/base/config' '(ini\.h|getopt\.h)' "option files and flags are parsed by common/base/config* alone"
 only '^gpu/cuda/' 'cuda' "CUDA is seen by gpu/cuda alone"
 only '^(server)/' 'systemd/' "libsystemd is seen by the daemon alone"
 

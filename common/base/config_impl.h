@@ -29,6 +29,9 @@ zps_err_t zps_opt_set(const struct zps_opt *opt, void *config, const char *text,
 /* Command line: fills load->flags, the rest, and serves --help and --version. */
 zps_err_t zps_config_flags(struct zps_config_load *load, int argc, char **argv,
                            struct zps_config_rest *rest) ZPS_MUSTCHECK;
+zps_err_t zps_config_print_help(const struct zps_config_load *load) ZPS_MUSTCHECK;
+void zps_config_print_version(const struct zps_opt_table *table);
+/* Configuration file. */
 zps_err_t zps_config_file(struct zps_config_load *load, const char *path) ZPS_MUSTCHECK;
 
 #endif

@@ -156,6 +156,9 @@ static void help_tells_every_option_with_default_and_variable(void **state) {
     const char *at = strstr(text, flag);
     if (!at) fail_msg("--help lacks '%s'", flag);
   }
+  for (const char *line = text; *line; line += strcspn(line, "\n") + 1) assert_in_range(strcspn(line, "\n"), 0, 79);
+  assert_non_null(strstr(text, "\n      --log-level=low|middle|high\n                             how much to log"));
+  assert_non_null(strstr(text, "\n  -v, --verbose              say more [ZENPS_VERBOSE]\n"));
   assert_null(strstr(text, "ZENPS_DENSITY"));
   assert_true(strstr(text, "--rows") < strstr(text, "Section [control]"));
   assert_true(strstr(text, "--density") < strstr(text, "Section [control]")); /* in spite of its place in the table */

@@ -1,0 +1,133 @@
+/* --help and --version. The layout is what help2man reads: titles flush left and ending in a colon, two blanks or more
+ * between an option and its text. */
+#include <config.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/config_impl.h"
+
+enum { WIDTH = 79, TEXT_COLUMN = 29 };
+
+/* The words of `text`, which begins at `column`; later lines begin at `indent`, and a newline begins a paragraph. */
+static void print_words(const char *text, int column, int indent) {
+  bool line_begins = true;
+  while (*text) {
+    const int len = (int)strcspn(text, " \n");
+    if (!line_begins && column + 1 + len > WIDTH) {
+      column = printf("\n%*s", indent, "") - 1;
+      line_begins = true;
+    }
+    column += printf("%s%.*s", line_begins ? "" : " ", len, text);
+    text += len;
+    line_begins = *text == '\n';
+    if (line_begins) column = printf("\n\n%*s", indent, "") - 2;
+    text += strspn(text, " \n");
+  }
+  putchar('\n');
+}
+
+static size_t section_len(const struct zps_opt *opt) {
+  const char *const dot = strchr(opt->name, '.');
+  return dot ? (size_t)(dot - opt->name) : 0;
+}
+
+static bool same_section(const struct zps_opt *a, const struct zps_opt *b) {
+  const size_t len = section_len(a);
+  return len == section_len(b) && memcmp(a->name, b->name, len) == 0;
+}
+
+/* The option as it is typed; returns the column after it. */
+static int print_flag(const struct zps_opt *opt) {
+  char name[ZPS_OPT_NAME_SIZE];
+  zps_opt_flag_name(opt, name);
+  int column = opt->short_flag ? printf("  -%c, --%s", opt->short_flag, name) : printf("      --%s", name);
+  if (opt->type == ZPS_OPT_BOOL) {
+    if (!opt->short_flag) column += printf("[=yes|no]");
+  } else if (opt->type == ZPS_OPT_ENUM && !opt->arg) {
+    for (const char *const *value = opt->values; *value; value++)
+      column += printf("%c%s", value == opt->values ? '=' : '|', *value);
+  } else {
+    column += printf("=%s", opt->arg ? opt->arg : "VALUE");
+  }
+  return column;
+}
+
+static void print_paragraph(const char *text) {
+  if (!text) return;
+  putchar('\n');
+  print_words(text, 0, 0);
+}
+
+static void print_text(int column, const char *text) {
+  if (column > TEXT_COLUMN - 2) column = printf("\n") - 1;
+  printf("%*s", TEXT_COLUMN - column, "");
+  print_words(text, TEXT_COLUMN, TEXT_COLUMN);
+}
+
+static zps_err_t print_option(const struct zps_opt *opt, struct zps_error *error) {
+  char env[ZPS_OPT_NAME_SIZE] = "", *text;
+  if (!(opt->flags & ZPS_OPT_NO_ENV)) zps_opt_env_name(opt, env);
+  const bool def = opt->def && !(opt->type == ZPS_OPT_STRING && !*opt->def);
+  if (asprintf(&text, "%s%s%s%s%s%s%s", opt->help, def || *env ? " [" : "", def ? "default: " : "", def ? opt->def : "",
+               def && *env ? "; " : "", env, def || *env ? "]" : "") < 0)
+    return zps_fail(error, ZPS_ERR_NOMEM, "out of memory");
+  print_text(print_flag(opt), text);
+  free(text);
+  return ZPS_OK;
+}
+
+static zps_err_t print_section(const struct zps_config_load *load, const struct zps_opt *first) {
+  zps_err_t err = ZPS_OK;
+  if (section_len(first) > 0) printf("\nSection [%.*s]:\n", (int)section_len(first), first->name);
+  for (const struct zps_opt *opt = first; opt->name && !err; opt++)
+    if (same_section(opt, first)) err = print_option(opt, load->error);
+  return err;
+}
+
+static bool first_of_section(const struct zps_opt_table *table, const struct zps_opt *opt) {
+  const struct zps_opt *first = table->opts;
+  while (!same_section(first, opt)) first++;
+  return first == opt;
+}
+
+/* Those without a section first, for they need no title. */
+static zps_err_t print_options(const struct zps_config_load *load) {
+  zps_err_t err = ZPS_OK;
+  for (int titled = 0; titled < 2; titled++) {
+    for (const struct zps_opt *opt = load->table->opts; opt->name && !err; opt++)
+      if ((section_len(opt) > 0) == titled && first_of_section(load->table, opt)) err = print_section(load, opt);
+  }
+  return err;
+}
+
+static const char *source_text(const struct zps_opt_table *table) {
+  bool file = false, env = false;
+  for (const struct zps_opt *opt = table->opts; opt->name; opt++) {
+    file |= !(opt->flags & ZPS_OPT_NO_FILE);
+    env |= !(opt->flags & ZPS_OPT_NO_ENV);
+  }
+  if (file)
+    return "Each option is taken from its flag, else from its environment variable, else from the configuration file, "
+           "where the lines '[SECTION]' and 'NAME = VALUE' set --SECTION-NAME (in NAME, _ stands for -).";
+  return env ? "Each option is taken from its flag, else from its environment variable." : NULL;
+}
+
+zps_err_t zps_config_print_help(const struct zps_config_load *load) {
+  const struct zps_opt_table *const table = load->table;
+  printf("Usage: %s [OPTION...]%s%s\n", table->program, table->args ? " " : "", table->args ? table->args : "");
+  print_words(table->summary, 0, 0);
+  putchar('\n');
+  const zps_err_t err = print_options(load);
+  if (err) return err;
+  putchar('\n');
+  print_text(printf("      --help"), "give this list");
+  print_text(printf("      --version"), "print the version");
+  print_paragraph(table->description);
+  print_paragraph(source_text(table));
+  return ZPS_OK;
+}
+
+void zps_config_print_version(const struct zps_opt_table *table) {
+  printf("%s (zenps) %s\n", table->program, PACKAGE_VERSION);
+}
