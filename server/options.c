@@ -8,9 +8,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "server/shard.h"
+#include "common/control/address.h"
+#include "server/coordinator/members.h"
 
 #define REDUCE_THREADS_DEFAULT_MAX 8u
+#define BEAT_MS_MAX 3600000 /* the longest that ranks take */
 
 static const char *const roles[] = {"server,coordinator", "server", "coordinator", NULL};
 static const char *const levels[] = {"error", "warn", "info", "debug", "trace", NULL};
@@ -36,15 +38,15 @@ static const struct zps_opt opts[] = {
         .help = "Unix socket on which the coordinator listens as well, for zenpsctl"),
     OPT(ZPS_OPT_STRING, control_address_file, .name = "control.address_file", .arg = "FILE",
         .help = "file to which the coordinator writes the address it listens at"),
-    OPT(ZPS_OPT_DURATION, control_heartbeat_ms, .name = "control.heartbeat", .arg = "TIME", .def = "1s",
-        .help = "time between heartbeats; the coordinator tells its peers"),
-    OPT(ZPS_OPT_DURATION, control_dead_ms, .name = "control.dead", .arg = "TIME", .def = "5s",
+    OPT(ZPS_OPT_DURATION, control_heartbeat_ms, .name = "control.heartbeat", .arg = "TIME", .def = "1s", .min = 10,
+        .max = BEAT_MS_MAX, .help = "time between heartbeats; the coordinator tells its peers"),
+    OPT(ZPS_OPT_DURATION, control_dead_ms, .name = "control.dead", .arg = "TIME", .def = "5s", .max = BEAT_MS_MAX,
         .help = "a peer that was silent for so long is dead"),
 
     OPT(ZPS_OPT_UINT, coordinator_min_servers, .name = "coordinator.min_servers", .arg = "N", .def = "1", .min = 1,
         .max = ZPS_SERVERS_MAX, .flags = ZPS_OPT_RELOADABLE, .help = "jobs wait until so many servers are in"),
     OPT(ZPS_OPT_DURATION, coordinator_call_timeout_ms, .name = "coordinator.call_timeout", .arg = "TIME", .def = "10s",
-        .flags = ZPS_OPT_RELOADABLE, .help = "time for a server to answer the coordinator"),
+        .min = 1, .flags = ZPS_OPT_RELOADABLE, .help = "time for a server to answer the coordinator"),
 
     OPT(ZPS_OPT_STRING, server_name, .name = "server.name", .arg = "NAME",
         .help = "this server's name, unique among its coordinator's servers (default: the host's name)"),
@@ -55,7 +57,7 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_UINT, server_reduce_threads, .name = "server.reduce_threads", .arg = "N", .max = 256,
         .help = "threads that sum gradients (default: one per core, at most 8)"),
     OPT(ZPS_OPT_BYTES, server_read_budget_bytes, .name = "server.read_budget", .arg = "SIZE", .def = "64M",
-        .help = "most bytes being read from ranks at a time"),
+        .min = 1 << 20, .help = "most bytes being read from ranks at a time"),
     OPT(ZPS_OPT_DURATION, drain_timeout_ms, .name = "drain.timeout", .arg = "TIME", .def = "5m",
         .flags = ZPS_OPT_RELOADABLE, .help = "after SIGTERM, time for running jobs to end"),
 
@@ -120,17 +122,24 @@ static zps_err_t complete_names(struct zps_options *options, struct zps_error *e
   if (!options->server_host) options->server_host = strdup(host);
   if (!options->server_name) options->server_name = strdup(host);
   if (!options->server_host || !options->server_name) return zps_fail(error, ZPS_ERR_NOMEM, "out of memory");
-  if (strlen(options->server_name) > ZPS_NAME_MAX || strlen(options->server_host) > ZPS_NAME_MAX)
-    return zps_fail(error, ZPS_ERR_INVALID, "server.name and server.host are at most %u bytes", ZPS_NAME_MAX);
+  if (!zps_members_name_ok(options->server_name) || !zps_members_name_ok(options->server_host))
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "server.name is '%.140s' and server.host '%.140s': both must be 1 to %u printable bytes",
+                    options->server_name, options->server_host, ZPS_NAME_MAX);
   return ZPS_OK;
 }
 
+static zps_err_t check_address(const char *option, const char *text, struct zps_error *error) {
+  struct zps_address address;
+  struct zps_error why;
+  if (zps_address_parse(text, &address, &why) == ZPS_OK) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_INVALID, "%s: %.450s", option, why.text);
+}
+
 zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *error) {
-  char host[256];
-  uint16_t port;
   zps_err_t err = ZPS_OK;
   if (zps_options_is_coordinator(options)) {
-    err = zps_hostport_parse(options->control_listen, host, sizeof host, &port, error);
+    err = check_address("control.listen", options->control_listen, error);
     if (err) return err;
     if (options->control_coordinator)
       return zps_fail(error, ZPS_ERR_INVALID,
@@ -139,13 +148,12 @@ zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *er
   } else {
     if (!options->control_coordinator)
       return zps_fail(error, ZPS_ERR_INVALID, "roles = server needs control.coordinator = HOST:PORT");
-    err = zps_hostport_parse(options->control_coordinator, host, sizeof host, &port, error);
+    err = check_address("control.coordinator", options->control_coordinator, error);
     if (err) return err;
   }
-  if (options->control_heartbeat_ms < 10 || options->control_dead_ms < 2 * options->control_heartbeat_ms)
+  if (options->control_dead_ms < 2 * options->control_heartbeat_ms)
     return zps_fail(error, ZPS_ERR_INVALID,
-                    "control.heartbeat is %llu ms and control.dead %llu ms: a heartbeat takes 10 ms or more, and death "
-                    "at least two heartbeats",
+                    "control.heartbeat is %llu ms and control.dead %llu ms: death takes at least two heartbeats",
                     (unsigned long long)options->control_heartbeat_ms, (unsigned long long)options->control_dead_ms);
   if (options->fabric_port_low > options->fabric_port_high && options->fabric_port_high)
     return zps_fail(error, ZPS_ERR_INVALID, "fabric.port_low (%llu) is above fabric.port_high (%llu)",

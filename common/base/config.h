@@ -40,7 +40,7 @@ struct zps_opt {
   const char *def;           /* default, in the form a user would write; NULL for zero/unset */
   const char *arg;           /* placeholder in --help, such as "HOST:PORT" */
   const char *help;          /* one sentence, with the unit */
-  double min, max;           /* UINT and DOUBLE; both 0: unbounded */
+  double min, max;           /* of numbers, bytes and milliseconds; both 0: unbounded */
   const char *const *values; /* ENUM: NULL-terminated */
   unsigned flags;
   const char *env_fallback; /* a foreign variable asked last, such as "WORLD_SIZE"; NULL for none */
@@ -75,9 +75,5 @@ void zps_config_fini(const struct zps_opt_table *table, void *config);
  * that differs, so that the caller can log what took effect and what needs a restart. */
 zps_err_t zps_config_reload(const struct zps_opt_table *table, void *running, const void *fresh,
                             void (*changed)(void *ctx, const char *name, bool taken), void *ctx) ZPS_MUSTCHECK;
-
-/* "HOST:PORT", "[V6]:PORT" -> host and port; the buffer of `host` has `host_size` bytes. */
-zps_err_t zps_hostport_parse(const char *text, char *host, size_t host_size, uint16_t *port_p,
-                             struct zps_error *error) ZPS_MUSTCHECK;
 
 #endif

@@ -24,11 +24,12 @@ static bool bounded_above(const struct zps_opt *opt) {
   return opt->max != 0 || opt->min < 0;
 }
 
-static void expected_number(const struct zps_opt *opt, const char *what, char *text, size_t size) {
+static void expected_number(const struct zps_opt *opt, const char *what, const char *comma, const char *unit,
+                            char *text, size_t size) {
   if (bounded_above(opt)) {
-    snprintf(text, size, "%s from %.15g to %.15g", what, opt->min, opt->max);
+    snprintf(text, size, "%s%s from %.15g to %.15g%s", what, comma, opt->min, opt->max, unit);
   } else if (opt->min != 0) {
-    snprintf(text, size, "%s of at least %.15g", what, opt->min);
+    snprintf(text, size, "%s%s of at least %.15g%s", what, comma, opt->min, unit);
   } else {
     snprintf(text, size, "%s", what);
   }
@@ -43,16 +44,16 @@ void zps_opt_expected(const struct zps_opt *opt, char *text, size_t size) {
       snprintf(text, size, "yes or no");
       return;
     case ZPS_OPT_UINT:
-      expected_number(opt, "a whole number", text, size);
+      expected_number(opt, "a whole number", "", "", text, size);
       return;
     case ZPS_OPT_DOUBLE:
-      expected_number(opt, "a number", text, size);
+      expected_number(opt, "a number", "", "", text, size);
       return;
     case ZPS_OPT_BYTES:
-      snprintf(text, size, "a whole number of bytes, or one with K, M or G behind it (64M)");
+      expected_number(opt, "a whole number of bytes, or one with K, M or G behind it (64M)", ",", "", text, size);
       return;
     case ZPS_OPT_DURATION:
-      snprintf(text, size, "a time in seconds, or one with ms, s, m or h behind it (500ms)");
+      expected_number(opt, "a time in seconds, or one with ms, s, m or h behind it (500ms)", ",", " ms", text, size);
       return;
     case ZPS_OPT_ENUM:
       break;
@@ -147,9 +148,13 @@ static bool parse(const struct zps_opt *opt, const char *text, void *field) {
     case ZPS_OPT_BOOL:
       return parse_bool(text, field);
     case ZPS_OPT_BYTES:
-      return parse_bytes(text, field);
+      if (!parse_bytes(text, &whole) || !in_range(opt, (double)whole)) return false;
+      *(uint64_t *)field = whole;
+      return true;
     case ZPS_OPT_DURATION:
-      return parse_duration(text, field);
+      if (!parse_duration(text, &whole) || !in_range(opt, (double)whole)) return false;
+      *(uint64_t *)field = whole;
+      return true;
     case ZPS_OPT_UINT:
       if (!parse_digits(text, &end, &whole) || *end || !in_range(opt, (double)whole)) return false;
       *(uint64_t *)field = whole;

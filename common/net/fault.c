@@ -257,7 +257,9 @@ zps_err_t zps_net_fault_open(const struct zps_net_config *config, const struct z
   struct fault *fault = calloc(1, sizeof *fault);
   if (!fault) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the fault injector");
   const struct zps_net_handler inner_handler = {.ctx = fault, .on_message = on_message, .on_peer_error = on_peer_error};
-  code = zps_net_open(config, &inner_handler, &fault->inner, error);
+  struct zps_net_config inner = *config;
+  inner.fault = NULL;
+  code = zps_net_open(&inner, &inner_handler, &fault->inner, error);
   if (code != ZPS_OK) {
     free(fault);
     return code;

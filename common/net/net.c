@@ -33,6 +33,9 @@ zps_err_t zps_net_open(const struct zps_net_config *config, const struct zps_net
     inner.provider += sizeof fault_prefix - 1;
     code = config_check(&inner, error);
     if (code == ZPS_OK) code = zps_net_fault_open(&inner, handler, net_p, error);
+  } else if (config->fault && *config->fault) {
+    code = zps_fail(error, ZPS_ERR_INVALID, "fault rules '%s' are for provider \"fault+%s\", not for \"%s\"",
+                    config->fault, config->provider, config->provider);
   } else if (strcmp(config->provider, "loop") == 0) {
     code = zps_net_loop_open(config, handler, net_p, error);
   } else {

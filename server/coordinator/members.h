@@ -133,6 +133,9 @@ struct zps_members_config {
   uint64_t (*random)(void *ctx);
 };
 
+/* Of a server, host, job, tensor or rack: 1 to ZPS_NAME_MAX printable bytes. */
+bool zps_members_name_ok(const char *name);
+
 zps_err_t zps_members_create(const struct zps_members_config *config, struct zps_members **members_p) ZPS_MUSTCHECK;
 /* Every client must have been reported lost. NULL is allowed. */
 void zps_members_destroy(struct zps_members *members);
@@ -183,12 +186,12 @@ zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_me
 void zps_members_tensor_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
                                uint32_t tensor, zps_err_t code, const char *text, uint64_t now_ns);
 
-/* A rank asks. Where the step is not fixed yet, it and what follows is, and all ranks of the job are told; else this
- * one is told all runs. */
-/* A rank's gradients are in memory that the fabric gets at in the way named: "host", which all begin with; of a GPU "staged"
- * (copied through host memory), "hmem" or "dmabuf" (read and written by the fabric). */
+/* A rank's gradients are in memory that the fabric gets at in the way named: "host", which all begin with; of a GPU
+ * "staged" (copied through host memory), "hmem" or "dmabuf" (read and written by the fabric). */
 zps_err_t zps_members_memory(struct zps_member_client *client, uint64_t job_id, const char *name,
                              struct zps_error *error) ZPS_MUSTCHECK;
+/* A rank asks. Where the step is not fixed yet, it and what follows is, and all ranks of the job are told; else this
+ * one is told all runs. */
 zps_err_t zps_members_plan(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
                            uint32_t tensor, const struct zps_plan_told *told, struct zps_error *error) ZPS_MUSTCHECK;
 /* The scheme that the last steps fixed are to run under. */

@@ -39,7 +39,7 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_UINT, port, .name = "control.port", .min = 5, .env_fallback = "FOREIGN_PORT", .help = "a port"),
     OPT(ZPS_OPT_DURATION, dead_ms, .name = "control.dead_after", .def = "5s", .help = "silence that means death",
         .flags = ZPS_OPT_RELOADABLE),
-    OPT(ZPS_OPT_BYTES, memory_bytes, .name = "memory-limit", .def = "64M", .help = "most memory"),
+    OPT(ZPS_OPT_BYTES, memory_bytes, .name = "memory-limit", .def = "64M", .min = 17, .help = "most memory"),
     OPT(ZPS_OPT_DOUBLE, density, .name = "density", .min = 0, .max = 1, .flags = ZPS_OPT_NO_ENV | ZPS_OPT_NO_FILE,
         .help = "share of rows"),
     OPT(ZPS_OPT_DOUBLE, offset, .name = "offset", .help = "any number"),

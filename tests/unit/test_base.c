@@ -1,4 +1,4 @@
-/* Errors, hash, generator, addresses and text: the small parts of common/base. */
+/* Errors, hash, generator and text: the small parts of common/base. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,6 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "common/base/config.h"
 #include "common/base/err.h"
 #include "common/base/hash.h"
 #include "common/base/rng.h"
@@ -81,48 +80,6 @@ static void reduction_stays_in_range_and_spreads(void **state) {
   }
 }
 
-static void addresses_are_parsed(void **state) {
-  (void)state;
-  static const struct {
-    const char *text, *host;
-    unsigned port;
-  } good[] = {{"host:1", "host", 1},
-              {"10.0.0.1:65535", "10.0.0.1", 65535},
-              {"[::1]:80", "::1", 80},
-              {"[fe80::1%eth0]:0", "fe80::1%eth0", 0}};
-  for (unsigned i = 0; i < sizeof good / sizeof good[0]; i++) {
-    char host[64];
-    uint16_t port;
-    struct zps_error error;
-    assert_int_equal(zps_hostport_parse(good[i].text, host, sizeof host, &port, &error), ZPS_OK);
-    assert_string_equal(host, good[i].host);
-    assert_int_equal(port, good[i].port);
-  }
-}
-
-static void wrong_addresses_are_refused(void **state) {
-  (void)state;
-  static const char *const bad[] = {"",       "host",  ":1",      "host:",   "host:x",      "host:1x", "host:65536",
-                                    "::1:80", "[::1]", "[::1]80", "[::1:80", "host:999999", "[]:1",    "host: 1"};
-  for (unsigned i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-    char host[64] = "untouched", quoted[32];
-    uint16_t port = 7;
-    struct zps_error error;
-    assert_int_equal(zps_hostport_parse(bad[i], host, sizeof host, &port, &error), ZPS_ERR_INVALID);
-    assert_string_equal(host, "untouched");
-    assert_int_equal(port, 7);
-    snprintf(quoted, sizeof quoted, "'%s'", bad[i]);
-    assert_non_null(strstr(error.text, quoted));
-    assert_non_null(strstr(error.text, "HOST:PORT"));
-  }
-  char small[4];
-  uint16_t port;
-  struct zps_error error;
-  assert_int_equal(zps_hostport_parse("abc:1", small, sizeof small, &port, &error), ZPS_OK);
-  assert_int_equal(zps_hostport_parse("abcd:1", small, sizeof small, &port, &error), ZPS_ERR_INVALID);
-  assert_string_equal(error.text, "the host in 'abcd:1' is 4 bytes long: at most 3 fit");
-}
-
 static void text_of_peers_is_checked(void **state) {
   (void)state;
   static const struct {
@@ -143,8 +100,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(codes_have_names_and_texts),           cmocka_unit_test(fail_writes_code_and_text),
       cmocka_unit_test(fail_errno_appends_the_cause),         cmocka_unit_test(hash_and_generator_give_known_answers),
-      cmocka_unit_test(reduction_stays_in_range_and_spreads), cmocka_unit_test(addresses_are_parsed),
-      cmocka_unit_test(wrong_addresses_are_refused),          cmocka_unit_test(text_of_peers_is_checked),
+      cmocka_unit_test(reduction_stays_in_range_and_spreads), cmocka_unit_test(text_of_peers_is_checked),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -240,6 +240,16 @@ static void no_violation(struct reading *r) {
   pair_close(r->ends);
 }
 
+static void test_rules_need_the_injector(void **state) {
+  (void)state;
+  const struct zps_net_config config = {.provider = "loop", .max_msg = 64, .fault = "again=0.5"};
+  const struct zps_net_handler handler = {.on_message = end_on_message, .on_peer_error = end_on_peer_error};
+  struct zps_net *net;
+  struct zps_error error;
+  assert_int_equal(zps_net_open(&config, &handler, &net, &error), ZPS_ERR_INVALID);
+  assert_non_null(strstr(error.text, "for provider \"fault+loop\""));
+}
+
 /* The signal that ended a child which ran `act`; 0 for a child that came through. */
 static int signal_of(void (*act)(struct reading *)) {
   fflush(NULL);
@@ -282,17 +292,12 @@ static void test_out_of_memory(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_rules_are_parsed),
-      cmocka_unit_test(test_wrong_rules_are_named),
-      cmocka_unit_test(test_sends_are_pushed_back),
-      cmocka_unit_test(test_messages_are_dropped),
-      cmocka_unit_test(test_delayed_messages_keep_their_order),
-      cmocka_unit_test(test_completions_are_delayed),
-      cmocka_unit_test(test_quarantine_is_held_and_scribbled_on),
-      cmocka_unit_test(test_close_ends_the_quarantine),
-      cmocka_unit_test(test_a_killed_endpoint_is_silent),
-      cmocka_unit_test(test_broken_rules_are_fatal),
-      cmocka_unit_test(test_out_of_memory),
+      cmocka_unit_test(test_rules_are_parsed),          cmocka_unit_test(test_wrong_rules_are_named),
+      cmocka_unit_test(test_rules_need_the_injector),   cmocka_unit_test(test_sends_are_pushed_back),
+      cmocka_unit_test(test_messages_are_dropped),      cmocka_unit_test(test_delayed_messages_keep_their_order),
+      cmocka_unit_test(test_completions_are_delayed),   cmocka_unit_test(test_quarantine_is_held_and_scribbled_on),
+      cmocka_unit_test(test_close_ends_the_quarantine), cmocka_unit_test(test_a_killed_endpoint_is_silent),
+      cmocka_unit_test(test_broken_rules_are_fatal),    cmocka_unit_test(test_out_of_memory),
   };
   return cmocka_run_group_tests_name("fault", tests, NULL, NULL);
 }

@@ -122,7 +122,7 @@ static void child_exec(const struct zps_launch *launch, pid_t parent, const int 
   dup2(fds[1], 2);
   for (; *env; env++) putenv((char *)*env);
   execvp(argv[0], argv);
-  dprintf(2, "cannot run %s: %s\n", argv[0], strerror(errno));
+  dprintf(2, "cannot run '%s': %s\n", argv[0], strerror(errno));
   _exit(127);
 }
 

@@ -193,6 +193,7 @@ zps_err_t perf_cases_run(int argc, char **argv, const struct perf_options *given
   if (code != ZPS_OK) return code;
   char *line;
   size_t len;
+  bool any = false;
   while ((code = zps_lines_next(lines, &line, &len, error)) == ZPS_OK) {
     struct perf_options options;
     if (line[strspn(line, " \t")] == '\0' || line[0] == '#') continue;
@@ -201,10 +202,13 @@ zps_err_t perf_cases_run(int argc, char **argv, const struct perf_options *given
       zps_fail(error, code, "%s, line %llu: %s", given->cases, (unsigned long long)zps_lines_number(lines), why.text);
       break;
     }
+    any = true;
     const bool go_on = run(ctx, &options);
     perf_options_fini(&options);
     if (!go_on) break;
   }
   zps_lines_close(lines);
-  return code == ZPS_ERR_CLOSED ? ZPS_OK : code;
+  if (code != ZPS_ERR_CLOSED) return code;
+  return any ? ZPS_OK
+             : zps_fail(error, ZPS_ERR_INVALID, "%s holds no case: a line has the options of one", given->cases);
 }
