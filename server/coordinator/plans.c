@@ -28,7 +28,7 @@
 #define HOST_LATENCY_GUESS_S 5e-6
 /* Parts that ranks tell the skew of, at most. */
 #define SKEW_PARTS 64.0
-/* Of how many ranks sketches are kept. */
+/* The first ranks, of which sketches are kept. */
 #define SKETCHES 64u
 
 struct zps_member_plan {
@@ -45,9 +45,8 @@ struct zps_member_plan {
   double bandwidth; /* of the slowest link; 0: not measured */
   double latency_s; /* of the median, or so: the mean */
   uint32_t n_latencies;
-  double skew; /* sum over */
-  uint32_t n_sketches;
-  struct zps_plan_sketch *sketches[SKETCHES]; /* the first n_sketches are of this window */
+  uint64_t sketched;                          /* bits 1 << rank: whose sketches are of this window */
+  struct zps_plan_sketch *sketches[SKETCHES]; /* by rank */
   uint32_t n_told;                            /* ranks that have reported */
   bool told[];                                /* which */
 };
@@ -160,24 +159,22 @@ static void note_link(struct zps_member_plan *plan, const struct zps_plan_told *
   }
 }
 
-/* Without memory for it, there is one less. */
-static void note_sketch(struct zps_member_plan *plan, const struct zps_plan_sketch *sketch) {
-  const uint32_t at = plan->n_sketches;
-  if (!sketch || at == SKETCHES) return;
-  if (!plan->sketches[at]) plan->sketches[at] = malloc(sizeof *plan->sketches[at]);
-  if (!plan->sketches[at]) return;
-  *plan->sketches[at] = *sketch;
-  plan->skew += sketch->skew > 1 ? sketch->skew : 1;
-  plan->n_sketches++;
+/* One of each rank, however often it reports: two of one are no union. Without memory for it, there is one less. */
+static void note_sketch(struct zps_member_plan *plan, uint32_t rank, const struct zps_plan_sketch *sketch) {
+  if (!sketch || rank >= SKETCHES) return;
+  if (!plan->sketches[rank]) plan->sketches[rank] = malloc(sizeof *plan->sketches[rank]);
+  if (!plan->sketches[rank]) return;
+  *plan->sketches[rank] = *sketch;
+  plan->sketched |= UINT64_C(1) << rank;
 }
 
 /* Peers' numbers: what cannot be is left out. */
-static void note(struct zps_member_plan *plan, const struct zps_plan_told *told) {
+static void note(struct zps_member_plan *plan, uint32_t rank, const struct zps_plan_told *told) {
   const struct zps_plan_report *report = &told->report;
   const struct zps_plan_cluster *cluster = &plan->input.cluster;
   const double most = (double)report->rounds * (double)plan->input.tensor.rows;
   note_link(plan, told);
-  note_sketch(plan, told->sketch);
+  note_sketch(plan, rank, told->sketch);
   if (told->calibration.encode_value_ns > 0) plan->input.calibration = told->calibration;
   if (told->cores > 0) plan->input.cluster.cores = told->cores;
   if (told->lists) { /* dense sums would list all rows */
@@ -196,8 +193,8 @@ static void note(struct zps_member_plan *plan, const struct zps_plan_told *told)
     profile.density = most > 0 ? report->rows / most : 0;
     plan->union_rows += report->rows * zps_plan_gamma(&profile, cluster->n);
   }
-  if (report->scheme != plan->chooser.scheme) return;
-  if (report->round_s <= 0) return;
+  /* Who asks again has waited, and knows of a round or two. */
+  if (report->scheme != plan->chooser.scheme || report->round_s <= 0 || plan->told[rank]) return;
   plan->seconds += report->round_s;
   plan->n_timed++;
 }
@@ -206,8 +203,9 @@ static void note(struct zps_member_plan *plan, const struct zps_plan_told *told)
 
 static void forget(struct zps_member_plan *plan, uint32_t world) {
   plan->rounds = plan->rows = plan->union_rows = plan->seconds = 0;
-  plan->bandwidth = plan->latency_s = plan->skew = 0;
-  plan->n_latencies = plan->n_sketches = plan->n_told = plan->n_timed = 0;
+  plan->bandwidth = plan->latency_s = 0;
+  plan->sketched = 0;
+  plan->n_latencies = plan->n_told = plan->n_timed = 0;
   memset(plan->told, 0, world * sizeof plan->told[0]);
 }
 
@@ -222,9 +220,14 @@ static void learn_links(struct zps_member_plan *plan) {
 
 /* gamma_k of some k from the ranks' sketches; of all ranks, where no scheme shows their union. */
 static void learn_overlap(struct zps_member_plan *plan, uint32_t world) {
-  const uint32_t n = plan->n_sketches;
   const struct zps_plan_sketch *sketches[SKETCHES];
-  for (uint32_t i = 0; i < n; i++) sketches[i] = plan->sketches[i];
+  double skew = 0;
+  uint32_t n = 0;
+  for (uint32_t r = 0; r < SKETCHES; r++) {
+    if (!(plan->sketched >> r & 1)) continue;
+    sketches[n++] = plan->sketches[r];
+    skew += fmax(plan->sketches[r]->skew, 1);
+  }
   for (uint32_t k = 2; k <= n && k < world; k *= 2)
     zps_plan_observe_gamma(&plan->observer, k, zps_plan_sketch_gamma(sketches, n, k));
   if (n > 1 && n == world) {
@@ -234,8 +237,7 @@ static void learn_overlap(struct zps_member_plan *plan, uint32_t world) {
   if (n > 0) {
     plan->input.profile.skew.n = 0;
     zps_plan_curve_set(&plan->input.profile.skew, 1, 1);
-    if (world > 1 && plan->skew > n)
-      zps_plan_curve_set(&plan->input.profile.skew, fmin(world, SKEW_PARTS), plan->skew / n);
+    if (world > 1 && skew > n) zps_plan_curve_set(&plan->input.profile.skew, fmin(world, SKEW_PARTS), skew / n);
   }
 }
 
@@ -322,7 +324,7 @@ zps_err_t zps_members_plan(struct zps_members *members, struct zps_member_client
     return zps_fail(error, ZPS_ERR_UNKNOWN, "job '%s' has no tensor %u whose scheme is auto", job->name, number);
   const struct zps_member_tensor *tensor = job->tensors[number];
   struct zps_member_plan *plan = tensor->plan;
-  note(plan, told);
+  note(plan, client->rank, told);
   if (told->report.step < zps_plan_schedule_until(&plan->schedule)) {
     tell(members, job, tensor, client, plan->schedule.runs, plan->schedule.n, true);
     return ZPS_OK;

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "common/base/log.h"
+#include "common/plan/sketch.h"
 #include "server/coordinator/members.h"
 
 enum { WORLD = 8, SERVERS = 2, MAIL = 1024 };
@@ -194,6 +195,37 @@ static void test_measured_times_decide(void **state) {
   assert_int_equal(run->until - run->from, 16);
 }
 
+/* Rank `rank` tells of a gradient that shares no row with others', under a scheme that does not show their union. */
+static void tell_disjoint(unsigned rank, uint64_t step, bool waits) {
+  int64_t rows[128];
+  struct zps_plan_sketch sketch;
+  for (unsigned i = 0; i < 128; i++) rows[i] = (int64_t)(i * 8 + rank) * 1000;
+  zps_plan_sketch_list(&sketch, 4000000, rows, 128, WORLD);
+  const struct zps_plan_told told = {
+      .report = {.step = step, .scheme = ZPS_PLAN_DSAR, .rounds = 5, .waits = waits, .rows = 5 * 128, .union_rows = 0},
+      .sketch = &sketch};
+  assert_int_equal(zps_members_plan(t.members, &t.ranks[rank], t.job_id, 0, &told, &t.error), ZPS_OK);
+}
+
+/* One that reports several times is one: its rows would overlap with themselves, and the gradients seem others. */
+static void test_sketches_are_of_different_ranks(void **state) {
+  (void)state;
+  assert_int_equal(open_tensor("w", "auto:dsar"), ZPS_OK);
+  assert_int_equal(ask(0, 0, ZPS_PLAN_DSAR, 0, 0), ZPS_OK);
+  const struct zps_plan_run *run = &t.mail[0].first;
+  for (unsigned i = 0; i < 8; i++) {
+    const uint64_t step = run->until;
+    for (unsigned r = 0; r < WORLD; r++) tell_disjoint(r, step, false);
+    run = &t.mail[t.n_mail - 1].first;
+  }
+  assert_int_equal(run->until - run->from, 16);
+  const uint64_t step = run->until;
+  for (unsigned i = 0; i < WORLD - 1; i++) tell_disjoint(0, step, false);
+  tell_disjoint(1, step, true);
+  run = &t.mail[t.n_mail - 1].first;
+  assert_true(run->from == step && run->until - run->from == 16);
+}
+
 /* Full gradients are cheaper as such: the second run is dense. */
 static void test_reports_decide(void **state) {
   (void)state;
@@ -287,6 +319,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_all_are_heard_first, setup, teardown),
       cmocka_unit_test_setup_teardown(test_lists_rule_dense_schemes_out, setup, teardown),
       cmocka_unit_test_setup_teardown(test_measured_times_decide, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_sketches_are_of_different_ranks, setup, teardown),
       cmocka_unit_test_setup_teardown(test_reports_decide, setup, teardown),
       cmocka_unit_test_setup_teardown(test_only_what_was_named, setup, teardown),
       cmocka_unit_test_setup_teardown(test_lossy_schemes_are_never_taken_unasked, setup, teardown),
