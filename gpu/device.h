@@ -106,6 +106,11 @@ struct zps_device_ops {
   zps_err_t (*allocate)(struct zps_device *device, enum zps_memory memory, size_t len_bytes, void **memory_p,
                         struct zps_error *error);
   void (*release)(struct zps_device *device, enum zps_memory memory, void *at); /* NULL is allowed */
+  /* Memory of the device that comes and goes in the order of a stream. These alone never make the device wait, as
+   * `allocate` and `release` may; but a fabric cannot reach such memory. `release` frees it, too. */
+  zps_err_t (*allocate_on)(struct zps_device *device, size_t len_bytes, zps_stream_t stream, void **at_on_device_p,
+                           struct zps_error *error);
+  void (*release_on)(struct zps_device *device, void *at_on_device, zps_stream_t stream); /* NULL is allowed */
   zps_err_t (*copy)(struct zps_device *device, void *to, const void *from, size_t len_bytes, zps_stream_t stream,
                     struct zps_error *error);
   zps_err_t (*clear)(struct zps_device *device, void *at_on_device, size_t len_bytes, zps_stream_t stream,
@@ -213,7 +218,7 @@ void zps_device_close(struct zps_device *device); /* NULL is allowed */
 /* What libzenps_cuda.so exports, under this name; another version is refused. */
 #define ZPS_DEVICE_CUDA_LIBRARY "libzenps_cuda.so.0"
 #define ZPS_DEVICE_CUDA_OPEN "zps_cuda_device_open"
-#define ZPS_DEVICE_ABI 1
+#define ZPS_DEVICE_ABI 2
 typedef zps_err_t (*zps_device_cuda_open_t)(unsigned abi, unsigned index, struct zps_device **device_p,
                                             struct zps_error *error);
 zps_err_t zps_cuda_device_open(unsigned abi, unsigned index, struct zps_device **device_p,

@@ -29,6 +29,17 @@ static void release(struct zps_device *device, enum zps_memory memory, void *at)
   free(at);
 }
 
+static zps_err_t allocate_on(struct zps_device *device, size_t len_bytes, zps_stream_t stream, void **at_p,
+                             struct zps_error *error) {
+  (void)stream;
+  return allocate(device, ZPS_MEMORY_DEVICE, len_bytes, at_p, error);
+}
+
+static void release_on(struct zps_device *device, void *at, zps_stream_t stream) {
+  (void)stream;
+  release(device, ZPS_MEMORY_DEVICE, at);
+}
+
 static zps_err_t copy(struct zps_device *device, void *to, const void *from, size_t len_bytes, zps_stream_t stream,
                       struct zps_error *error) {
   (void)device;
@@ -147,6 +158,8 @@ static const struct zps_device_ops ops = {
     .close = close_device,
     .allocate = allocate,
     .release = release,
+    .allocate_on = allocate_on,
+    .release_on = release_on,
     .copy = copy,
     .clear = clear,
     .check = check,

@@ -23,7 +23,15 @@ void close(zps_device *device) {
   delete device_of(device);
 }
 
+zps_err_t allocated(zps_device *device, cudaError_t code, const char *what, size_t len_bytes, zps_error *error) {
+  if (code == cudaSuccess) return ZPS_OK;
+  (void)cudaGetLastError();
+  return zps_fail(error, ZPS_ERR_NOMEM, "no %s memory for %zu bytes on GPU %d: %s", what, len_bytes,
+                  device_of(device)->index, cudaGetErrorString(code));
+}
+
 zps_err_t allocate(zps_device *device, enum zps_memory memory, size_t len_bytes, void **memory_p, zps_error *error) {
+  static const char *const names[] = {"host", "pinned", "device"};
   const Current current(device_of(device));
   void *at = nullptr;
   cudaError_t code = cudaErrorMemoryAllocation;
@@ -39,14 +47,8 @@ zps_err_t allocate(zps_device *device, enum zps_memory memory, size_t len_bytes,
       code = cudaMalloc(&at, len_bytes ? len_bytes : 1);
       break;
   }
-  if (code != cudaSuccess) {
-    (void)cuda_fail(error, code, "memory");
-    static const char *const names[] = {"host", "pinned", "device"};
-    return zps_fail(error, ZPS_ERR_NOMEM, "no %s memory for %zu bytes on GPU %d: %s", names[memory], len_bytes,
-                    device_of(device)->index, cudaGetErrorString(code));
-  }
-  *memory_p = at;
-  return ZPS_OK;
+  if (code == cudaSuccess) *memory_p = at;
+  return allocated(device, code, names[memory], len_bytes, error);
 }
 
 void release(zps_device *device, enum zps_memory memory, void *at) {
@@ -62,6 +64,19 @@ void release(zps_device *device, enum zps_memory memory, void *at) {
       (void)cudaFree(at);
       break;
   }
+}
+
+zps_err_t allocate_on(zps_device *device, size_t len_bytes, zps_stream_t stream, void **at_p, zps_error *error) {
+  const Current current(device_of(device));
+  void *at = nullptr;
+  const cudaError_t code = cudaMallocAsync(&at, len_bytes ? len_bytes : 1, static_cast<cudaStream_t>(stream));
+  if (code == cudaSuccess) *at_p = at;
+  return allocated(device, code, "device", len_bytes, error);
+}
+
+void release_on(zps_device *device, void *at, zps_stream_t stream) {
+  const Current current(device_of(device));
+  if (at) (void)cudaFreeAsync(at, static_cast<cudaStream_t>(stream));
 }
 
 zps_err_t told(cudaError_t code, zps_error *error, const char *what) {
@@ -206,11 +221,12 @@ zps_err_t export_memory(zps_device *device, void *base, size_t len_bytes, zps_de
 #endif
 
 const zps_device_ops ops = {
-    "cuda",         close,           allocate,        release,        copy,           clear,           check,           stream_create,
-    stream_destroy, event_create,    event_destroy,   event_record,   event_query,    event_sync,      stream_wait,
-    export_memory,  encoder_create,  encoder_destroy, encoder_scan,   encoder_merge,  encoder_finish,  encoder_write,
-    decoder_create, decoder_destroy, decoder_dense,   decoder_rows,   decoder_finish, selector_create, selector_destroy,
-    selector_add,   selector_pick,   selector_finish, selector_clear, hash_rows};
+    "cuda",         close,           allocate,         release,        allocate_on,     release_on,      copy,
+    clear,          check,           stream_create,    stream_destroy, event_create,    event_destroy,   event_record,
+    event_query,    event_sync,      stream_wait,      export_memory,  encoder_create,  encoder_destroy, encoder_scan,
+    encoder_merge,  encoder_finish,  encoder_write,    decoder_create, decoder_destroy, decoder_dense,   decoder_rows,
+    decoder_finish, selector_create, selector_destroy, selector_add,   selector_pick,   selector_finish, selector_clear,
+    hash_rows};
 
 }  // namespace
 }  // namespace zps

@@ -8,6 +8,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /* Starts the generator that chooses who runs next, and how many blocks are resident (1 to 4). */
 void zps_emu_seed(uint64_t seed);
@@ -21,9 +22,15 @@ uint64_t zps_emu_switches(void);
 bool zps_emu_is_device(const void *at);
 /* Allocations of device and pinned memory that were not freed. */
 uint64_t zps_emu_allocations(void);
+/* Work on the stream stays where it is, until it is let go: a device that does not get there. */
+void zps_emu_hold(void *stream, bool hold);
+/* Calls so far that bring a GPU, or all of a stream, to a stop, or may: allocating and freeing out of a stream's order,
+ * waiting for a whole stream. */
+uint64_t zps_emu_stops(void);
 /* The n-th allocation of device memory from here on fails, as do all after it; UINT64_MAX: none. */
 void zps_emu_fail_allocation(uint64_t n);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

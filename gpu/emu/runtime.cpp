@@ -16,7 +16,7 @@
 struct zps_emu_stream {
   std::deque<std::function<cudaError_t()>> work;
   uint64_t n_submitted = 0, n_done = 0;
-  bool is_draining = false;
+  bool is_draining = false, is_held = false;
 };
 
 struct zps_emu_event {
@@ -34,7 +34,7 @@ struct Region { /* of device memory, between its guard pages */
 
 std::recursive_mutex lock;
 std::map<const char *, Region> regions; /* by the pointer handed out */
-uint64_t n_pinned, n_granted = UINT64_MAX;
+uint64_t n_pinned, n_granted = UINT64_MAX, n_stops;
 unsigned n_open; /* nested openings of device memory */
 zps_emu_stream default_stream;
 std::set<const zps_emu_stream *> streams = {&default_stream};
@@ -77,7 +77,7 @@ zps_emu_stream *stream_of(cudaStream_t stream) {
 
 /* Runs the stream's work up to number `until`. Work may wait for events, which runs other streams. */
 cudaError_t drain(zps_emu_stream *stream, uint64_t until) {
-  if (stream->n_done >= until || stream->is_draining) return cudaSuccess;
+  if (stream->n_done >= until || stream->is_draining || stream->is_held) return cudaSuccess;
   cudaError_t first = cudaSuccess;
   Opening opening;
   stream->is_draining = true;
@@ -95,6 +95,25 @@ cudaError_t drain(zps_emu_stream *stream, uint64_t until) {
 /* What was destroyed is done. */
 bool is_done(const zps_emu_event &event) {
   return !event.stream || streams.count(event.stream) == 0 || event.stream->n_done >= event.after;
+}
+
+/* Until the event is done: without the lock, as others may let a stream go. */
+cudaError_t wait_for(const zps_emu_event &event) {
+  for (;; usleep(100)) {
+    Guard guard(lock);
+    const cudaError_t error = is_done(event) ? cudaSuccess : drain(event.stream, event.after);
+    if (error != cudaSuccess || is_done(event)) return error;
+  }
+}
+
+cudaError_t wait_for_all(zps_emu_stream *stream) {
+  zps_emu_event all;
+  {
+    Guard guard(lock);
+    all.stream = stream;
+    all.after = stream->n_submitted;
+  }
+  return wait_for(all);
 }
 
 bool take_grant() {
@@ -140,6 +159,16 @@ uint64_t zps_emu_allocations(void) {
   return regions.size() + n_pinned;
 }
 
+void zps_emu_hold(void *stream, bool hold) {
+  Guard guard(lock);
+  stream_of(static_cast<cudaStream_t>(stream))->is_held = hold;
+}
+
+uint64_t zps_emu_stops(void) {
+  Guard guard(lock);
+  return n_stops;
+}
+
 void zps_emu_fail_allocation(uint64_t n) {
   n_granted = n;
 }
@@ -165,7 +194,9 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int) {
 
 /* ------------------------------------------------------------ memory */
 
-cudaError_t cudaMalloc(void **memory, size_t len) {
+namespace {
+
+cudaError_t map_memory(void **memory, size_t len) {
   Guard guard(lock);
   const size_t page = page_bytes(), len_bytes = len ? (len + 15) & ~static_cast<size_t>(15) : 16;
   const size_t pages_bytes = whole_pages(len_bytes);
@@ -188,12 +219,7 @@ cudaError_t cudaMalloc(void **memory, size_t len) {
   return cudaSuccess;
 }
 
-cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *at) {
-  *attributes = {zps_emu_is_device(at) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered, 0};
-  return cudaSuccess;
-}
-
-cudaError_t cudaFree(void *memory) {
+cudaError_t unmap_memory(void *memory) {
   Guard guard(lock);
   if (!memory) return cudaSuccess;
   const auto at = regions.find(static_cast<const char *>(memory));
@@ -204,17 +230,40 @@ cudaError_t cudaFree(void *memory) {
   return cudaSuccess;
 }
 
+void count_stop() {
+  Guard guard(lock);
+  n_stops++;
+}
+
+}  // namespace
+
+cudaError_t cudaMalloc(void **memory, size_t len) {
+  count_stop();
+  return map_memory(memory, len);
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const void *at) {
+  *attributes = {zps_emu_is_device(at) ? cudaMemoryTypeDevice : cudaMemoryTypeUnregistered, 0};
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *memory) {
+  count_stop();
+  return unmap_memory(memory);
+}
+
 cudaError_t cudaMallocAsync(void **memory, size_t len, cudaStream_t) {
-  return cudaMalloc(memory, len);
+  return map_memory(memory, len);
 }
 
 cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream) {
-  zps_emu::submit(stream, [=] { return cudaFree(memory); });
+  zps_emu::submit(stream, [=] { return unmap_memory(memory); });
   return cudaSuccess;
 }
 
 cudaError_t cudaHostAlloc(void **memory, size_t len, unsigned) {
   Guard guard(lock);
+  n_stops++;
   void *const at = take_grant() ? malloc(len ? len : 1) : nullptr;
   if (!at) return note(cudaErrorMemoryAllocation);
   memset(at, 0xa5, len);
@@ -225,6 +274,7 @@ cudaError_t cudaHostAlloc(void **memory, size_t len, unsigned) {
 
 cudaError_t cudaFreeHost(void *memory) {
   Guard guard(lock);
+  n_stops++;
   if (memory) n_pinned--;
   free(memory);
   return cudaSuccess;
@@ -256,16 +306,16 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
 }
 
 cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  const cudaError_t error = wait_for_all(stream);
   Guard guard(lock);
-  const cudaError_t error = drain(stream, stream->n_submitted);
   streams.erase(stream);
   delete stream;
   return error;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  Guard guard(lock);
-  return drain(stream_of(stream), stream_of(stream)->n_submitted);
+  count_stop();
+  return wait_for_all(stream_of(stream));
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -301,8 +351,12 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
 }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  Guard guard(lock);
-  return is_done(*event) ? cudaSuccess : drain(event->stream, event->after);
+  zps_emu_event now;
+  {
+    Guard guard(lock);
+    now = *event;
+  }
+  return wait_for(now);
 }
 
 cudaError_t cudaGetLastError() {
