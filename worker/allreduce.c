@@ -64,8 +64,7 @@ static size_t row_bytes(const struct zenps_tensor *tensor) {
   return tensor->shape.width * zps_dtype_size(tensor->dtype);
 }
 
-/* Of a gradient or result in device memory: that there is the device, the scheme can be carried out, and the arrays are
- * there. */
+/* Of a gradient or result in device memory: that there is the device, and the arrays are there. */
 static zps_err_t check_device(const struct zenps_tensor *tensor, const zenps_grad_t *grad, bool is_out,
                               struct zps_error *error) {
   const char *const which = is_out ? "out" : "in";
@@ -73,13 +72,6 @@ static zps_err_t check_device(const struct zenps_tensor *tensor, const zenps_gra
   struct zps_worker_device *device;
   struct zps_error why;
   if (grad->memory == ZENPS_HOST) return ZPS_OK;
-  if (tensor->is_automatic || tensor->scheme || tensor->served->ranges)
-    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
-                    "tensor %s: %s is in device memory, which scheme %s does not take; balanced does", tensor->name,
-                    which,
-                    tensor->is_automatic ? "auto"
-                    : tensor->scheme     ? tensor->scheme->scheme->name
-                                         : tensor->served->name);
   zps_err_t err = zps_worker_device_get(tensor->job, grad->device, &device, &why);
   if (err == ZPS_OK && grad->values && n > 0)
     err = device->device->ops->check(device->device, grad->values, (size_t)n * row_bytes(tensor), &why);

@@ -3,13 +3,16 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <semaphore.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "worker/device.h"
 #include "worker/job.h"
 
 /* ------------------------------------------------------------ which schemes */
@@ -52,6 +55,12 @@ void zps_automatic_text(unsigned schemes, char *text, size_t size) {
   }
 }
 
+void zps_automatic_destroy(struct zps_automatic *automatic) {
+  if (!automatic) return;
+  zps_detour_in_fini(&automatic->detour, automatic->tensor->job->device);
+  free(automatic);
+}
+
 /* ------------------------------------------------------------ which step */
 
 /* Under the job's lock. What else is known when a question is asked. */
@@ -68,7 +77,7 @@ static void fill_told(struct zps_automatic *automatic, const zenps_grad_t *out, 
   told->calibration = job->calibration;
 }
 
-static void sketch_of(const struct zenps_tensor *tensor, const zenps_grad_t *in, struct zps_plan_sketch *sketch) {
+static void sketch_host(const struct zenps_tensor *tensor, const zenps_grad_t *in, struct zps_plan_sketch *sketch) {
   const uint32_t parts = (uint32_t)tensor->job->options.world;
   if (in->layout == ZENPS_ROWS)
     zps_plan_sketch_list(sketch, tensor->part.rows, in->row_ids, in->nnz, parts);
@@ -76,21 +85,66 @@ static void sketch_of(const struct zenps_tensor *tensor, const zenps_grad_t *in,
     zps_plan_sketch_dense(sketch, tensor->part.rows, tensor->width, tensor->dtype, in->values, parts);
 }
 
+/* Of a gradient in device memory: made by the device's thread, once the gradient is there. */
+struct sketching {
+  struct zps_work work;
+  struct zps_automatic *automatic;
+  const zenps_grad_t *in;
+  struct zps_plan_sketch *sketch;
+  uint64_t deadline_ns;
+  zps_err_t code;
+  struct zps_error *error;
+  sem_t done;
+};
+
+static void sketch_run(struct zps_work *work) {
+  struct sketching *sketching = (struct sketching *)work;
+  const struct zenps_tensor *tensor = sketching->automatic->tensor;
+  zenps_grad_t rows;
+  sketching->code = zps_detour_in_run(&sketching->automatic->detour, tensor->job->device, &tensor->shape, sketching->in,
+                                      true, sketching->deadline_ns, &rows, sketching->error);
+  if (sketching->code == ZPS_OK) sketch_host(tensor, &rows, sketching->sketch);
+  sem_post(&sketching->done);
+}
+
+static zps_err_t sketch_of(struct zps_automatic *automatic, const zenps_grad_t *in, uint64_t deadline_ns,
+                           struct zps_plan_sketch *sketch, struct zps_error *error) {
+  struct sketching sketching = {.work.run = sketch_run,
+                                .automatic = automatic,
+                                .in = in,
+                                .sketch = sketch,
+                                .deadline_ns = deadline_ns,
+                                .error = error};
+  if (in->memory == ZENPS_HOST) {
+    sketch_host(automatic->tensor, in, sketch);
+    return ZPS_OK;
+  }
+  sem_init(&sketching.done, 0, 0);
+  zps_workpool_submit(automatic->tensor->job->device->in_pool, &sketching.work);
+  while (sem_wait(&sketching.done) != 0) continue; /* a signal's handler ran */
+  sem_destroy(&sketching.done);
+  return sketching.code;
+}
+
 /* Under the job's lock, which is given up meanwhile: sends the report. */
 static zenps_status_t ask(struct zps_automatic *automatic, const struct zps_plan_report *report, const zenps_grad_t *in,
-                          const zenps_grad_t *out) {
+                          const zenps_grad_t *out, uint64_t deadline_ns) {
   struct zenps_job *job = automatic->tensor->job;
+  struct zps_error error = {.text = ""};
   struct zps_plan_told told = {.report = *report};
   struct zps_plan_sketch sketch;
   fill_told(automatic, out, &told);
   pthread_mutex_unlock(&job->lock);
-  sketch_of(automatic->tensor, in, &sketch);
+  const zps_err_t seen = sketch_of(automatic, in, deadline_ns, &sketch, &error);
   told.sketch = &sketch;
-  const zps_err_t err = zps_membership_report(&job->membership, automatic->tensor->id, &told);
+  const zps_err_t err = seen == ZPS_OK ? zps_membership_report(&job->membership, automatic->tensor->id, &told) : seen;
   pthread_mutex_lock(&job->lock);
-  automatic->sketch = sketch;
+  if (seen == ZPS_OK) automatic->sketch = sketch;
   if (err == ZPS_OK) return ZENPS_OK;
   zps_plan_follower_unasked(&automatic->follower);
+  if (seen != ZPS_OK)
+    return zps_worker_fail(err, "tensor %s, step %" PRIu64 ": looking at the gradient, to choose a scheme: %s",
+                           automatic->tensor->name, report->step, error.text);
   return zps_worker_fail(err, "tensor %s, step %" PRIu64 ": the coordinator cannot be asked for the scheme: %s",
                          automatic->tensor->name, report->step, zps_err_str(err));
 }
@@ -118,7 +172,7 @@ static zenps_status_t pick(struct zps_automatic *automatic, uint64_t step, const
     if (status != ZENPS_OK) return status;
     const enum zps_plan_verdict verdict = zps_plan_follower_begin(&automatic->follower, step, &scheme, &due, &report);
     /* A question about steps to come may fail: this one is known. */
-    if (due) status = ask(automatic, &report, in, out);
+    if (due) status = ask(automatic, &report, in, out, deadline_ns);
     if (verdict == ZPS_PLAN_FORGOTTEN)
       return zps_worker_fail(ZPS_ERR_INVALID, "tensor %s: step %" PRIu64 " is too long ago: nobody knows its scheme",
                              automatic->tensor->name, step);

@@ -10,12 +10,14 @@
 
 #include "common/control/json.h"
 #include "common/plan/report.h"
+#include "worker/detour.h"
 #include "worker/tensor.h"
 
 struct zps_automatic {
   struct zenps_tensor *tensor;                     /* the trainer's */
   struct zenps_tensor *variants[ZPS_PLAN_SCHEMES]; /* NULL: may not be chosen */
   struct zps_plan_follower follower;               /* job's lock; so is the rest */
+  struct zps_detour_in detour;                     /* device's thread: to look at gradients in its memory */
   struct zps_plan_sketch sketch;                   /* of the gradient that the last question was asked with */
   bool lists;                                      /* a result was wanted as a list of rows */
   bool introduced;                                 /* the coordinator was told of this machine */
@@ -38,6 +40,8 @@ zps_err_t zps_automatic_parse(const char *scheme, const char *tensor, const stru
                               unsigned *schemes_p, struct zps_error *error) ZPS_MUSTCHECK;
 /* What ranks must agree on: "auto:balanced,ring". */
 void zps_automatic_text(unsigned schemes, char *text, size_t size);
+
+void zps_automatic_destroy(struct zps_automatic *automatic); /* NULL is allowed */
 
 /* The tensor that `step`, whose gradient is `in`, runs as. Where the coordinator has not said so yet, as ahead of the
  * first step, this waits. */

@@ -136,3 +136,16 @@ zps_err_t zps_worker_device_grow(struct zps_worker_device *device, enum zps_memo
   if (code == ZPS_OK) *cap_p = len_bytes;
   return code;
 }
+
+zps_err_t zps_worker_device_grow_on(struct zps_worker_device *device, void **at_p, size_t *cap_p, size_t len_bytes,
+                                    zps_stream_t stream, struct zps_error *error) {
+  const struct zps_device_ops *const ops = device->device->ops;
+  if (len_bytes <= *cap_p) return ZPS_OK;
+  ops->release_on(device->device, *at_p, stream);
+  *at_p = NULL;
+  *cap_p = 0;
+  len_bytes += len_bytes / 4;
+  const zps_err_t code = ops->allocate_on(device->device, len_bytes, stream, at_p, error);
+  if (code == ZPS_OK) *cap_p = len_bytes;
+  return code;
+}

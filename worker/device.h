@@ -47,5 +47,9 @@ zps_err_t zps_worker_device_get(struct zenps_job *job, int index, struct zps_wor
 /* Grows memory of the device or pinned memory to at least `len_bytes`, without keeping what is in it. */
 zps_err_t zps_worker_device_grow(struct zps_worker_device *device, enum zps_memory memory, void **at_p, size_t *cap_p,
                                  size_t len_bytes, struct zps_error *error) ZPS_MUSTCHECK;
+/* The same for memory of the device that no fabric is to reach, in the order of a stream, which is through with what it
+ * held: nothing waits for it. */
+zps_err_t zps_worker_device_grow_on(struct zps_worker_device *device, void **at_p, size_t *cap_p, size_t len_bytes,
+                                    zps_stream_t stream, struct zps_error *error) ZPS_MUSTCHECK;
 
 #endif

@@ -46,19 +46,34 @@ static void destroy(struct zps_worker_round *round) {
   round->exchange = NULL;
 }
 
-/* On the scan's own thread, which spreads it over the pool. */
+static void take_input(struct zps_exchange *exchange) {
+  static const int64_t no_rows[1];
+  const struct zenps_tensor *tensor = exchange->round->tensor;
+  const zenps_grad_t *in = &exchange->round->in;
+  exchange->input = (struct zps_own_input){
+      .n_rows = tensor->part.rows, .width = tensor->width, .dtype = tensor->dtype, .values = in->values};
+  if (in->layout != ZENPS_ROWS) return;
+  exchange->input.rows = in->nnz ? in->row_ids : no_rows;
+  exchange->input.n_entries = in->nnz;
+}
+
+/* On the scan's own thread, which spreads it over the pool; or the device's, as it is where the gradient is. */
 static void scan_run(struct zps_worker_task *task) {
   struct zps_exchange *exchange = task->round->exchange;
   struct zps_workpool *pool = zps_workpool_threads(task->round->plane->pool) > 1 ? task->round->plane->pool : NULL;
   struct zps_error error;
-  if (zps_own_begin(exchange->own, &exchange->input, true, pool, &error) != ZPS_OK) zps_worker_task_fail(task, &error);
+  if (!zps_round_detour_fetch(task)) return;
+  take_input(exchange);
+  exchange->scanned = zps_own_must_scan(&exchange->program, &exchange->input);
+  if (zps_own_begin(exchange->own, &exchange->input, exchange->scanned, pool, &error) != ZPS_OK)
+    zps_worker_task_fail(task, &error);
 }
 
 static void scan_done(struct zps_worker_task *task) {
   struct zps_exchange *exchange = task->round->exchange;
   if (zps_scheme_over(task->round->scheme)) return;
   exchange->own_ready = true;
-  task->round->stats.nnz_in = zps_own_count(exchange->own, 0, exchange->input.n_rows);
+  if (!exchange->all_rows) task->round->stats.nnz_in = zps_own_count(exchange->own, 0, exchange->input.n_rows);
   zps_exchange_advance(exchange);
 }
 
@@ -87,23 +102,17 @@ static zps_err_t create(struct zps_worker_round *round) {
 }
 
 static void reset(struct zps_worker_round *round) {
-  static const int64_t no_rows[1];
   struct zps_exchange *exchange = round->exchange;
   const struct zenps_tensor *tensor = round->tensor;
   const uint64_t accuse_ns = (round->deadline_ns - round->start_ns) / 4;
   for (uint32_t r = 0; r < tensor->scheme->plan.n; r++)
     exchange->peers[r] = (struct zps_exchange_peer){.first_send = NONE, .last_send = NONE};
-  exchange->launched = exchange->scanned = exchange->own_ready = exchange->finishing = false;
+  exchange->launched = exchange->scanned = exchange->all_rows = exchange->own_ready = exchange->finishing = false;
   exchange->n_results = exchange->n_put_off = exchange->n_owns = 0;
   exchange->next_queued = NULL;
   exchange->compute.origin.step = round->step;
   exchange->compute.origin.rank = round->plane->rank;
-  exchange->input = (struct zps_own_input){
-      .n_rows = tensor->part.rows, .width = tensor->width, .dtype = tensor->dtype, .values = round->in.values};
-  if (round->in.layout == ZENPS_ROWS) {
-    exchange->input.rows = round->in.nnz ? round->in.row_ids : no_rows;
-    exchange->input.n_entries = round->in.nnz;
-  }
+  take_input(exchange);
   zps_scheme_reset(round->scheme,
                    &(struct zps_scheme_round){
                        .step = round->step,
@@ -183,9 +192,10 @@ static void launch(struct zps_exchange *exchange) {
     return;
   }
   exchange->launched = true;
-  exchange->scanned = zps_own_must_scan(&exchange->program, &exchange->input);
-  if (exchange->scanned) {
-    zps_worker_task_start(&exchange->scan, round->plane->scan_pool);
+  exchange->all_rows = !zps_own_must_scan(&exchange->program, &exchange->input);
+  if (exchange->all_rows) round->stats.nnz_in = exchange->input.n_rows;
+  if (!exchange->all_rows || round->detour.fetches) {
+    zps_worker_task_start(&exchange->scan, zps_worker_push_pool(round, round->plane->scan_pool));
   } else {
     err = zps_own_begin(exchange->own, &exchange->input, false, NULL, &error);
     if (err != ZPS_OK) {
@@ -193,7 +203,6 @@ static void launch(struct zps_exchange *exchange) {
       return;
     }
     exchange->own_ready = true;
-    round->stats.nnz_in = exchange->input.n_rows; /* with all zeros */
   }
   zps_exchange_offer_unknown(exchange);
   zps_exchange_advance(exchange);

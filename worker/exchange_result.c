@@ -133,7 +133,7 @@ static uint64_t write_rows(const struct zps_exchange *exchange, const struct zps
                            char *values) {
   uint64_t n = 0;
   for (uint32_t i = 0; i < exchange->n_results; i++) {
-    const bool skip_zeros = ins[i].view.z == ins[i].view.m;
+    const bool skip_zeros = ins[i].view.z == ins[i].view.m && !exchange->round->detour.keeps_zeros;
     n += zps_compute_result_rows(&ins[i], divisor_of(exchange), skip_zeros, rows + n, values + n * row_bytes(exchange));
   }
   return n;

@@ -19,6 +19,8 @@ static void on_cancel(struct zps_mail *mail);
 void zps_worker_round_destroy(struct zps_worker_round *round) {
   if (!round) return;
   round->ops->destroy(round);
+  zps_device_round_fini(round);
+  zps_round_detour_fini(round);
   zps_scheme_destroy(round->scheme);
   zps_arena_fini(&round->arena);
   free(round);
@@ -114,11 +116,12 @@ void zps_worker_round_setup(struct zps_worker_round *round, zenps_request_t *req
   round->in = *in;
   round->out = out;
   if (in->memory != ZENPS_HOST || out->memory != ZENPS_HOST) round->device = round->tensor->job->device;
+  zps_round_detour_setup(round);
   round->start_ns = now_ns;
   round->deadline_ns = now_ns + timeout_ms * ZPS_NS_PER_MS;
   round->linger_until_ns = 0;
   round->next_buffer = 0;
-  round->finished = round->cancel_sent = round->cancel_run = false;
+  round->is_calmed = round->finished = round->cancel_sent = round->cancel_run = false;
   round->deferred = ZPS_OK;
   round->reason.n_ranks = 0;
   round->reason.text[0] = '\0';
@@ -149,7 +152,11 @@ static void on_begin(struct zps_mail *mail) {
     zps_worker_round_event(round, ZPS_SCHEME_FAIL, 0, 0, plane->fail_code);
     return;
   }
-  round->ops->begin(round);
+  struct zps_error error;
+  if (zps_round_detour_begin(round, &error) == ZPS_OK)
+    round->ops->begin(round);
+  else
+    zps_worker_round_fail(round, error.code, "%s", error.text);
 }
 
 void zps_worker_round_cancel(struct zps_worker_round *round) {
@@ -195,7 +202,8 @@ bool zps_worker_round_settle(struct zps_worker_round *round, uint64_t now_ns) {
   if (!zps_scheme_over(round->scheme)) return left;
   const bool known = round->scheme->state == ZPS_SCHEME_DONE || plane->closed || now_ns >= round->deadline_ns ||
                      round->ops->known(round);
-  if (!round->finished && round->n_tasks == 0 && known) {
+  if (!round->finished && round->n_tasks == 0 && known && !zps_round_detour_deliver(round) &&
+      !zps_device_round_calm(round)) {
     round->ops->explain(round);
     zps_worker_round_finish(round, now_ns);
     round->linger_until_ns = lingers_until(round, now_ns);

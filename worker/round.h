@@ -3,8 +3,8 @@
  *
  * The trainer's thread sets a round up and starts the scan; from then on all of it belongs to the engine thread, except
  * what a running task is working on. Small rounds do without tasks on the pools, where handing over takes longer than
- * the work: the trainer's thread encodes them before they begin, the engine thread decodes. Rounds are reused: one that is over goes back to its tensor when no task, no read
- * and no server can touch its buffers any more.
+ * the work: the trainer's thread encodes them before they begin, the engine thread decodes. Rounds are reused: one that
+ * is over goes back to its tensor when no task, no read and no server can touch its buffers any more.
  *
  * A round is of one of two kinds, which fill in struct zps_round_ops: over servers (round_balanced.c with round_join.c,
  * round_push.c: encode and announce; round_pull.c: results), or between workers (exchange.h). round.c has the life that
@@ -25,6 +25,7 @@
 #include "worker/blocks.h"
 #include "worker/inbox.h"
 #include "worker/round_device.h"
+#include "worker/round_detour.h"
 #include "worker/schemes/scheme.h"
 #include "zenps/zenps.h"
 
@@ -37,7 +38,7 @@ struct zps_round_ops {
   zps_err_t (*create)(struct zps_worker_round *round) ZPS_MUSTCHECK;
   void (*destroy)(struct zps_worker_round *round); /* half-built, too */
   void (*reset)(struct zps_worker_round *round);   /* before a round starts, on the trainer's thread */
-  void (*prepare)(struct zps_worker_round *round); /* then, outside the job's lock: what it wants to do there; or NULL */
+  void (*prepare)(struct zps_worker_round *round); /* then, outside the job's lock: what it wants to do; or NULL */
   void (*begin)(struct zps_worker_round *round);   /* unless it has failed at once */
   void (*act)(struct zps_worker_round *round, const struct zps_scheme_action *action);
   bool (*send)(struct zps_worker_round *round, uint64_t now_ns); /* frames; true: some are left for the next tick */
@@ -121,20 +122,23 @@ struct zps_worker_round {
   struct zps_worker_device *device; /* of gradients and results in device memory; NULL: there were none yet */
   struct zps_device_push device_push;
   struct zps_device_pull device_pull;
+  struct zps_round_detour detour;
+  struct zps_worker_task deliver, calm_in, calm_out;
 
   /* Of the current round. */
   zenps_request_t *request;
   uint64_t step, start_ns, deadline_ns, linger_until_ns;
   zenps_grad_t in;
   zenps_grad_t *out;
-  unsigned n_tasks;              /* on the pools, and here: */
+  unsigned n_tasks;                          /* on the pools, and here: */
   struct zps_worker_task *here, **here_tail; /* tasks of the engine thread, run when frames were sent */
-  unsigned n_reads;              /* transfers that hold a buffer */
-  unsigned n_pieces, n_clears;   /* tasks that clear the result; those that are left */
-  uint32_t next_buffer;          /* partition that gets its push buffer next */
-  uint64_t push_held, pull_held; /* bytes of slab buffers */
+  unsigned n_reads;                          /* transfers that hold a buffer */
+  unsigned n_pieces, n_clears;               /* tasks that clear the result; those that are left */
+  uint32_t next_buffer;                      /* partition that gets its push buffer next */
+  uint64_t push_held, pull_held;             /* bytes of slab buffers */
   bool is_small;                 /* scanned by the trainer's thread, which also encoded what is pushed inline */
   bool any_inline, any_bulk;     /* partitions that travel inside frames; that servers read */
+  bool is_calmed;                /* it has failed, and the device is through with it, or not in time */
   bool finished;                 /* the request is done */
   bool serving;                  /* counted in the job's n_serving */
   bool cancel_sent, cancel_run;  /* cancel_sent: guarded by the job's lock */

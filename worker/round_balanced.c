@@ -7,7 +7,6 @@
 #include "worker/tensor.h"
 
 static void destroy(struct zps_worker_round *round) {
-  zps_device_round_fini(round);
   zps_encoder_destroy(round->encoder);
   zps_blocks_fini(&round->blocks);
   free(round->parts);

@@ -78,6 +78,10 @@ void zps_device_pull_decode(struct zps_worker_task *task);
  * round's memory is used again. */
 void zps_device_pull_finish(struct zps_worker_round *round, bool ok);
 
+/* On the engine thread, when the round has failed: until its deadline, nobody is told so before the device is through
+ * with what it was given, so that the caller's arrays are the caller's again. True: it is being waited for now. */
+bool zps_device_round_calm(struct zps_worker_round *round);
+
 void zps_device_round_reset(struct zps_worker_round *round); /* before a round starts */
 void zps_device_round_fini(struct zps_worker_round *round);
 

@@ -37,8 +37,9 @@ static zps_err_t prepare(struct zps_worker_round *round, struct zps_error *error
   if (code == ZPS_OK && pull->is_pending) code = zps_stage_wait(device, pull->event, round->deadline_ns, error);
   if (code != ZPS_OK) return code;
   pull->is_pending = false;
-  release(round, &pull->rows);
-  release(round, &pull->values);
+  device->ops->release_on(device, pull->rows, round->out->stream);
+  device->ops->release_on(device, pull->values, round->out->stream);
+  pull->rows = pull->values = NULL;
   for (struct zps_device_chunk *chunk = pull->chunks; chunk; chunk = chunk->next) chunk->n_used = 0;
   pull->chunk = pull->chunks;
   pull->n_views = 0;
@@ -54,10 +55,20 @@ static zps_err_t record(struct zps_worker_round *round, struct zps_error *error)
   return code;
 }
 
+/* Memory that a fabric is to reach may make the device wait where it is allocated; other memory does not. */
+static zps_err_t allocate_chunk(const struct zps_worker_round *round, struct zps_device_chunk *chunk,
+                                struct zps_error *error) {
+  struct zps_device *const device = round->device->device;
+  if (round->device_pull.is_direct)
+    return device->ops->allocate(device, ZPS_MEMORY_DEVICE, chunk->cap, &chunk->at_on_device, error);
+  return device->ops->allocate_on(device, chunk->cap, round->out->stream, &chunk->at_on_device, error);
+}
+
 /* Room for a sum, up to the next multiple of 16 bytes, in a chunk of the list from *from_p on; *first_p is where the
  * list begins. */
-static zps_err_t take_room(struct zps_device *device, struct zps_device_chunk **first_p, struct zps_device_chunk *from,
-                           size_t len_bytes, struct zps_device_chunk **chunk_p, void **at_p, struct zps_error *error) {
+static zps_err_t take_room(const struct zps_worker_round *round, struct zps_device_chunk **first_p,
+                           struct zps_device_chunk *from, size_t len_bytes, struct zps_device_chunk **chunk_p,
+                           void **at_p, struct zps_error *error) {
   len_bytes = (len_bytes + 15) & ~(size_t)15;
   struct zps_device_chunk *chunk = from, *last = NULL;
   for (; chunk && chunk->cap - chunk->n_used < len_bytes; chunk = chunk->next) last = chunk;
@@ -65,7 +76,7 @@ static zps_err_t take_room(struct zps_device *device, struct zps_device_chunk **
     chunk = calloc(1, sizeof *chunk);
     if (!chunk) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a sum");
     chunk->cap = len_bytes > CHUNK_BYTES ? len_bytes : CHUNK_BYTES;
-    const zps_err_t code = device->ops->allocate(device, ZPS_MEMORY_DEVICE, chunk->cap, &chunk->at_on_device, error);
+    const zps_err_t code = allocate_chunk(round, chunk, error);
     if (code != ZPS_OK) {
       free(chunk);
       return code;
@@ -84,8 +95,7 @@ zps_err_t zps_device_pull_room(struct zps_worker_part *part, struct zps_net *net
   struct zps_device_chunk *chunk;
   struct zps_error error;
   void *at;
-  zps_err_t code = take_room(round->device->device, &pull->direct, pull->direct, (size_t)part->result.len_bytes, &chunk,
-                             &at, &error);
+  zps_err_t code = take_room(round, &pull->direct, pull->direct, (size_t)part->result.len_bytes, &chunk, &at, &error);
   if (code == ZPS_OK && !chunk->mem.handle)
     code = zps_worker_device_register(round->device, net, chunk->at_on_device, chunk->cap, &chunk->mem, &error);
   if (code != ZPS_OK) {
@@ -112,8 +122,7 @@ void zps_device_pull_upload(struct zps_worker_task *task) {
     at = part->sum;
   } else if (code == ZPS_OK && part->result.nnz > 0) {
     struct zps_device_pull *const pull = &round->device_pull;
-    code = take_room(round->device->device, &pull->chunks, pull->chunk, (size_t)part->result.len_bytes, &pull->chunk,
-                     &at, &error);
+    code = take_room(round, &pull->chunks, pull->chunk, (size_t)part->result.len_bytes, &pull->chunk, &at, &error);
     if (code == ZPS_OK)
       code = zps_stage_write(round->device->out_stage, at, part->sum, (size_t)part->result.len_bytes,
                              round->out->stream, round->deadline_ns, &error);
@@ -146,8 +155,9 @@ static zps_err_t take_rows(struct zps_worker_round *round, int64_t **rows_p, voi
   }
   const size_t n = nnz ? (size_t)nnz : 1;
   const size_t row_bytes = round->tensor->shape.width * zps_dtype_size(round->tensor->dtype);
-  zps_err_t code = device->ops->allocate(device, ZPS_MEMORY_DEVICE, n * sizeof(int64_t), &pull->rows, error);
-  if (code == ZPS_OK) code = device->ops->allocate(device, ZPS_MEMORY_DEVICE, n * row_bytes, &pull->values, error);
+  const zps_stream_t stream = round->out->stream;
+  zps_err_t code = device->ops->allocate_on(device, n * sizeof(int64_t), stream, &pull->rows, error);
+  if (code == ZPS_OK) code = device->ops->allocate_on(device, n * row_bytes, stream, &pull->values, error);
   *rows_p = pull->rows;
   *values_p = pull->values;
   return code;
@@ -200,6 +210,37 @@ void zps_device_pull_finish(struct zps_worker_round *round, bool ok) {
     round->request->values_on_device = pull->values;
     pull->rows = pull->values = NULL;
   }
+}
+
+static void calm_in_run(struct zps_worker_task *task) {
+  const struct zps_worker_round *const round = task->round;
+  struct zps_device_push *const push = &task->round->device_push;
+  struct zps_error ignored;
+  if (zps_stage_wait(round->device->device, push->event, round->deadline_ns, &ignored) == ZPS_OK)
+    push->is_pending = false;
+}
+
+static void calm_out_run(struct zps_worker_task *task) {
+  const struct zps_worker_round *const round = task->round;
+  struct zps_device_pull *const pull = &task->round->device_pull;
+  struct zps_error ignored;
+  if (zps_stage_wait(round->device->device, pull->event, round->deadline_ns, &ignored) == ZPS_OK)
+    pull->is_pending = false;
+}
+
+bool zps_device_round_calm(struct zps_worker_round *round) {
+  const bool in = round->device_push.is_pending, out = round->device_pull.is_pending;
+  if (round->is_calmed || round->scheme->state == ZPS_SCHEME_DONE) return false;
+  round->is_calmed = true;
+  if (in) {
+    round->calm_in = (struct zps_worker_task){.round = round, .run = calm_in_run};
+    zps_worker_task_start(&round->calm_in, round->device->in_pool);
+  }
+  if (out) {
+    round->calm_out = (struct zps_worker_task){.round = round, .run = calm_out_run};
+    zps_worker_task_start(&round->calm_out, round->device->out_pool);
+  }
+  return in || out;
 }
 
 void zps_device_round_reset(struct zps_worker_round *round) {

@@ -100,7 +100,10 @@ static zps_err_t encode(struct zps_worker_round *round, struct zps_error *error)
     push->slices_cap = 0;
   }
   if (code == ZPS_OK)
-    code = zps_worker_device_grow(round->device, ZPS_MEMORY_DEVICE, &push->slices, &push->slices_cap, at, error);
+    code =
+        zps_device_push_is_direct(round)
+            ? zps_worker_device_grow(round->device, ZPS_MEMORY_DEVICE, &push->slices, &push->slices_cap, at, error)
+            : zps_worker_device_grow_on(round->device, &push->slices, &push->slices_cap, at, round->in.stream, error);
   for (uint32_t p = 0; code == ZPS_OK && p < n_parts; p++)
     push->outs[p] = round->parts[p].push_bytes ? (char *)push->slices + push->offsets[p] : NULL;
   if (code == ZPS_OK) code = ops->encoder_write(push->encoder, push->outs, round->in.stream, error);

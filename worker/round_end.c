@@ -53,9 +53,15 @@ void zps_worker_round_explain(struct zps_worker_round *round) {
   zps_worker_say(text, sizeof round->reason.text, "%s", zps_err_str(round->scheme->code));
 }
 
+/* The round may be done, and its result not get to where the caller wants it. */
+static zps_err_t code_of(const struct zps_worker_round *round) {
+  if (round->scheme->state != ZPS_SCHEME_DONE) return round->scheme->code;
+  return round->has_work_error ? round->work_error.code : ZPS_OK;
+}
+
 static void describe(const struct zps_worker_round *round, zenps_error_t *error) {
   const struct zenps_tensor *tensor = round->tensor;
-  const zps_err_t code = round->scheme->code;
+  const zps_err_t code = code_of(round);
   memset(error, 0, sizeof *error);
   error->status = (zenps_status_t)code;
   error->step = round->step;
@@ -93,9 +99,10 @@ void zps_worker_round_finish(struct zps_worker_round *round, uint64_t now_ns) {
   struct zenps_job *job = round->tensor->job;
   struct zenps_request *request = round->request;
   void (*const then)(struct zenps_request *, const struct zps_worker_round *) = request->then;
-  const bool ok = round->scheme->state == ZPS_SCHEME_DONE;
+  const bool ok = code_of(round) == ZPS_OK;
   zenps_error_t error = {0};
   fill_stats(round, now_ns);
+  zps_round_detour_finish(round, ok);
   zps_device_pull_finish(round, ok);
   if (!ok) {
     describe(round, &error);

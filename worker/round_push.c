@@ -43,6 +43,7 @@ static void choose(void *ctx, unsigned p) {
 static void scan_run(struct zps_worker_task *task) {
   static const int64_t no_rows[1];
   struct zps_worker_round *round = task->round;
+  if (!zps_round_detour_fetch(task)) return;
   struct zenps_tensor *tensor = round->tensor;
   struct zps_encode_input input = {
       .part = &tensor->part,

@@ -294,7 +294,7 @@ static zps_err_t automatic_create(struct zenps_job *job, struct zenps_tensor *te
       err = variant_open(job, tensor, given, (enum zps_plan_scheme)i, &automatic->variants[i], error);
   }
   if (err != ZPS_OK) {
-    free(automatic);
+    zps_automatic_destroy(automatic);
     return err;
   }
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
@@ -402,7 +402,7 @@ void zps_worker_tensor_destroy(struct zenps_tensor *tensor) {
   destroy_rounds(tensor->active);
   destroy_rounds(tensor->spare);
   zps_tensor_scheme_destroy(tensor->scheme);
-  if (tensor->is_automatic) free(tensor->automatic);
+  if (tensor->is_automatic) zps_automatic_destroy(tensor->automatic);
   free(tensor->owners);
   free(tensor);
 }

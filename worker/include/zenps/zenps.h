@@ -99,7 +99,7 @@ typedef enum zenps_layout {
 typedef enum zenps_memory {
   ZENPS_HOST = 0,
   ZENPS_DEVICE = 1 /* of a GPU: as cudaMalloc() gives it. ZENPS_ERR_UNSUPPORTED, saying what is missing, where there is no
-                      GPU or no libzenps_cuda.so, and for schemes other than balanced */
+                      GPU or no libzenps_cuda.so */
 } zenps_memory_t;
 
 typedef struct zenps_job zenps_job_t;         /* a process's membership in a job */
@@ -254,8 +254,17 @@ ZENPS_API int zenps_tensor_owner(const zenps_tensor_t *tensor, uint32_t partitio
  * Device memory: `in` is read in the order of in->stream, from some time after this call on, so what fills it may still be
  * running there. When the request is done the result is in device memory, whatever stream it is used on. A result of the
  * library's own is freed by zenps_request_free(), which waits for the device, as cudaFree() does; the caller's arrays
- * spare that. A request that failed at its deadline may have left work on the streams, which must be through before the
- * arrays are freed. */
+ * spare that. A request that failed is done when the GPU is through with the arrays, at the latest at its deadline: one that
+ * failed then may have left work on the streams, which must be through before the arrays are freed.
+ * What is done on the GPU depends on the scheme; the result is the same to the bit, wherever the arrays are:
+ *   balanced, sparse-ps   it finds the rows, partitions and encodes them, and decodes the sums; what was encoded is copied to
+ *                         the host, or read by the fabric where it is, while what follows is
+ *   all others            it finds the rows that are not zero. These alone are copied to the host (of a dense gradient that
+ *                         is nearly full, all is), where the scheme is carried out; the result is copied back when it is
+ *                         complete. Sparse schemes' are copied as rows and spread out on the GPU. dense-ps, omnireduce and
+ *                         the dense schemes copy all of a dense result
+ *   auto                  as the scheme that the step runs as. Where the coordinator is to be asked, zenps_allreduce() itself
+ *                         waits until `in` is there, to look at it: what fills `in` must not wait for this call */
 ZENPS_API zenps_status_t zenps_allreduce(zenps_tensor_t *tensor, uint64_t step, const zenps_grad_t *in, zenps_grad_t *out,
                                          zenps_request_t **request);
 /* Says that arrays of gradients and results lie in [at, at + len): opens the GPU and its staging ahead of the first round

@@ -1,0 +1,165 @@
+/* Rounds of the balanced scheme, which encodes and decodes on the device: layouts, sizes, streams. */
+#include "tests/integration/device_rig.h"
+
+static void test_device_layouts(void **state) {
+  (void)state;
+  for (unsigned bits = 0; bits < 8; bits++) {
+    const struct device_case is = {.spec = {.rows = 3001,
+                                            .width = bits & 1 ? 3 : 1,
+                                            .dtype = bits & 1 ? ZENPS_F64 : ZENPS_F32,
+                                            .rows_in = bits & 2,
+                                            .rows_out = bits & 4,
+                                            .repeats = 3,
+                                            .density = 0.05,
+                                            .own_arrays = bits & 1}};
+    ranks_run(cluster_shared(), 2 + (int)bits % 3, device_steps, &is, 0);
+  }
+}
+
+/* Each step has more rows than the one before: memory grows, and is registered anew. */
+static void growing(struct rank *rank) {
+  struct device_case is = {.spec = {.rows = 5000, .width = 32, .dtype = ZENPS_F32, .density = 0.1}};
+  struct gpu gpu;
+  device_begin(&gpu, rank);
+  zenps_tensor_t *const tensor = tensor_open(rank, "t", &is.spec), *const twin = tensor_open(rank, "twin", &is.spec);
+  for (uint64_t step = 0; step < 4; step++, is.spec.density *= 2) device_step(&gpu, tensor, twin, &is, rank, step);
+  device_end(&gpu, rank);
+}
+
+/* Gradients with payloads that servers read, not only such that travel inside frames. */
+static void test_device_bulk(void **state) {
+  (void)state;
+  const struct device_case rows = {
+      .spec = {.rows = 4000, .width = 64, .dtype = ZENPS_F32, .rows_in = true, .rows_out = true, .density = 0.3}};
+  const struct device_case dense = {
+      .spec = {.rows = 6000, .width = 16, .dtype = ZENPS_F32, .density = 0.3, .in_place = true}};
+  ranks_run(cluster_shared(), 2, device_steps, &rows, 0);
+  ranks_run(cluster_shared(), 2, device_steps, &dense, 0);
+  ranks_run(cluster_shared(), 2, growing, NULL, 0);
+}
+
+/* A fabric that reaches device memory itself, as the fault injector makes one of any with the emulated device's
+ * dmabufs. */
+static void test_device_direct(void **state) {
+  (void)state;
+  struct device_case is = {
+      .spec = {.rows = 4000, .width = 64, .dtype = ZENPS_F32, .rows_in = true, .rows_out = true, .density = 0.3}};
+  setenv("ZENPS_PROVIDER", "fault+net", 1);
+  setenv("ZENPS_FABRIC_FAULT", "dmabuf=1", 1);
+  setenv("ZENPS_DEVICE", "0", 1);
+  ranks_run(cluster_shared(), 2, device_steps, &is, 0);
+  ranks_run(cluster_shared(), 2, growing, NULL, 0);
+  is.out_on_host = true;
+  ranks_run(cluster_shared(), 2, device_steps, &is, 0);
+  unsetenv("ZENPS_DEVICE");
+  unsetenv("ZENPS_PROVIDER");
+  unsetenv("ZENPS_FABRIC_FAULT");
+}
+
+static void test_device_mixed(void **state) {
+  (void)state;
+  struct device_case is = {.spec = {.rows = 3000, .width = 2, .dtype = ZENPS_F32, .density = 0.05}, .in_on_host = true};
+  ranks_run(cluster_shared(), 2, device_steps, &is, 0);
+  is.in_on_host = false;
+  is.out_on_host = true;
+  ranks_run(cluster_shared(), 2, device_steps, &is, 0);
+}
+
+static void test_device_empty(void **state) {
+  (void)state;
+  struct device_case is = {
+      .spec = {.rows = 1000, .width = 4, .dtype = ZENPS_F32, .rows_in = true, .rows_out = true, .density = 0.1}};
+  is.spec.empty = 2;
+  ranks_run(cluster_shared(), 3, device_steps, &is, 0);
+  is.spec.rows_in = false;
+  is.spec.density = 0;
+  ranks_run(cluster_shared(), 2, device_steps, &is, 0);
+  is.spec.rows_out = false;
+  is.spec.odd_values = true;
+  is.spec.density = 0.3;
+  ranks_run(cluster_shared(), 2, device_steps, &is, 0);
+}
+
+static void test_device_values(void **state) {
+  (void)state;
+  struct device_case is = {.spec = {.rows = 2000, .width = 4, .dtype = ZENPS_F32, .density = 0.2}};
+  ZENPS_TENSOR_OPTIONS_INIT(&is.spec.options);
+  is.spec.options.codec = ZENPS_CODEC_PAPER;
+  is.spec.options.op = ZENPS_OP_MEAN;
+  ranks_run(cluster_shared(), 2, device_steps, &is, 0);
+}
+
+/* Several in flight at once, some of them on another stream. */
+static void flights(struct rank *rank) {
+  enum { FLIGHT = 4 };
+  const struct spec *const spec = rank->arg;
+  struct device_flight flights[FLIGHT];
+  struct gpu gpu, other;
+  device_begin(&gpu, rank);
+  other = gpu;
+  gpu_check(gpu.device->ops->stream_create(gpu.device, &other.stream, &gpu_error));
+  zenps_tensor_t *const tensor = tensor_open(rank, "t", spec);
+  for (unsigned i = 0; i < FLIGHT; i++) device_flight_start(i % 2 ? &other : &gpu, &flights[i], tensor, spec, rank, i);
+  for (unsigned i = FLIGHT; i-- > 0;) {
+    CHECK_OK(zenps_wait(flights[i].request, -1));
+    device_out_check(&gpu, spec, rank->world, i, &flights[i].out);
+    device_flight_end(&gpu, &flights[i], spec);
+  }
+  gpu.device->ops->stream_destroy(gpu.device, other.stream);
+  device_end(&gpu, rank);
+}
+
+static void test_device_flights(void **state) {
+  (void)state;
+  const struct spec spec = {.rows = 2500, .width = 32, .dtype = ZENPS_F32, .density = 0.2};
+  ranks_run(cluster_shared(), 2, flights, &spec, 0);
+}
+
+/* Once memory has its size, no call of a round may bring the device to a stop. A step may meet memory that is new,
+ * where the round before has not let go of its own yet. Of the caller's arrays; the library's are freed with the
+ * request. */
+static void unstopped(struct rank *rank) {
+  const struct spec *const spec = rank->arg;
+  struct device_flight flight;
+  struct gpu gpu;
+  unsigned n_calm = 0, most_calm = 0;
+  device_begin(&gpu, rank);
+  zenps_tensor_t *const tensor = tensor_open(rank, "t", spec);
+  for (uint64_t step = 0; step < 12; step++) {
+    grad_make(spec, rank->rank, 0, &flight.host); /* each step the same gradient */
+    grad_upload(&gpu, spec, &flight.host, &flight.in);
+    out_new(&gpu, spec, &flight.in, &flight.out);
+    const uint64_t before = gpu_stops();
+    CHECK_OK(zenps_allreduce(tensor, step, &flight.in, &flight.out, &flight.request));
+    CHECK_OK(zenps_wait(flight.request, -1));
+    n_calm = gpu_stops() == before ? n_calm + 1 : 0;
+    if (n_calm > most_calm) most_calm = n_calm;
+    device_out_check(&gpu, spec, rank->world, 0, &flight.out);
+    device_flight_end(&gpu, &flight, spec);
+  }
+  CHECK(most_calm >= 3);
+  device_end(&gpu, rank);
+}
+
+static void test_device_unstopped(void **state) {
+  (void)state;
+  static const char *const schemes[] = {"balanced", "recursive-doubling"};
+  for (unsigned i = 0; i < 4; i++) {
+    struct spec spec = {.rows = 3000,
+                        .width = 16,
+                        .dtype = ZENPS_F32,
+                        .density = 0.2,
+                        .rows_in = i & 1,
+                        .rows_out = i & 1,
+                        .own_arrays = true};
+    ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
+    spec.options.scheme = schemes[i / 2];
+    ranks_run(cluster_shared(), 2, unstopped, &spec, 0);
+  }
+}
+
+const struct CMUnitTest device_round_tests[] = {
+    cmocka_unit_test(test_device_layouts), cmocka_unit_test(test_device_bulk),     cmocka_unit_test(test_device_direct),
+    cmocka_unit_test(test_device_mixed),   cmocka_unit_test(test_device_empty),    cmocka_unit_test(test_device_values),
+    cmocka_unit_test(test_device_flights), cmocka_unit_test(test_device_unstopped)};
+const size_t n_device_round_tests = sizeof device_round_tests / sizeof device_round_tests[0];
