@@ -120,10 +120,27 @@ zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec,
   return ZPS_OK;
 }
 
+/* Its rounds are over and buried. */
+static void tensor_free(struct zps_tensor *tensor) {
+  if (!tensor) return;
+  for (struct zps_live *live; (live = tensor->free_lives) != NULL;) {
+    tensor->free_lives = live->next;
+    zps_live_free(live);
+  }
+  zps_reduce_jobs_free(tensor);
+  for (unsigned i = 0; i < ZPS_TOMBSTONES; i++) free(tensor->tombstones[i].abort);
+  zps_sums_fini(tensor);
+  free(tensor->positions);
+  free(tensor->partitions);
+  free(tensor->sizes);
+  free(tensor->idle);
+  free(tensor);
+}
+
 static void free_tensors(struct zps_job *job) {
   for (struct zps_tensor *tensor; (tensor = job->tensors) != NULL;) {
     job->tensors = tensor->next;
-    zps_tensor_free(tensor);
+    tensor_free(tensor);
   }
 }
 
@@ -253,7 +270,7 @@ zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spe
   if (code == ZPS_OK && zps_sums_init(tensor) != ZPS_OK)
     code = zps_fail(error, ZPS_ERR_NOMEM, "job %s, tensor %s: out of memory", job->name, spec->name);
   if (code != ZPS_OK) {
-    zps_tensor_free(tensor);
+    tensor_free(tensor);
     return code;
   }
   tensor->next = job->tensors;
@@ -261,23 +278,6 @@ zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spe
   zps_log_info("job %s, tensor %s: open with %" PRIu64 " x %u %s, %u of %u partitions here", job->name, tensor->name,
                spec->rows, spec->width, zps_dtype_name(spec->dtype), tensor->parts_here, spec->n_parts);
   return ZPS_OK;
-}
-
-/* Its rounds are over and buried. */
-void zps_tensor_free(struct zps_tensor *tensor) {
-  if (!tensor) return;
-  for (struct zps_live *live; (live = tensor->free_lives) != NULL;) {
-    tensor->free_lives = live->next;
-    zps_live_free(live);
-  }
-  zps_reduce_jobs_free(tensor);
-  for (unsigned i = 0; i < ZPS_TOMBSTONES; i++) free(tensor->tombstones[i].abort);
-  zps_sums_fini(tensor);
-  free(tensor->positions);
-  free(tensor->partitions);
-  free(tensor->sizes);
-  free(tensor->idle);
-  free(tensor);
 }
 
 void zps_tensor_bury(struct zps_tensor *tensor, uint64_t step, const struct zps_frame_abort *abort) {

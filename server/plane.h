@@ -206,7 +206,6 @@ void zps_member_send(struct zps_member *member, struct zps_frame *frame);
 zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spec,
                           struct zps_error *error) ZPS_MUSTCHECK;
 struct zps_tensor *zps_tensor_find(const struct zps_job *job, uint32_t id);
-void zps_tensor_free(struct zps_tensor *tensor);
 /* `abort` NULL: the step was completed. */
 void zps_tensor_bury(struct zps_tensor *tensor, uint64_t step, const struct zps_frame_abort *abort);
 const struct zps_tombstone *zps_tensor_tombstone(const struct zps_tensor *tensor, uint64_t step);

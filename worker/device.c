@@ -11,8 +11,9 @@
 #define STAGE_BYTES (4u << 20)
 #define PROBE_BYTES (64u << 10)
 
-zps_err_t zps_worker_device_open(const char *library, int index, struct zps_worker_device **device_p,
-                                 struct zps_error *error) {
+/* `library`: as zps_device_load(). */
+static zps_err_t device_open(const char *library, int index, struct zps_worker_device **device_p,
+                             struct zps_error *error) {
   struct zps_worker_device *const made = calloc(1, sizeof *made);
   if (!made) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a device");
   made->index = index;
@@ -109,7 +110,7 @@ zps_err_t zps_worker_device_get(struct zenps_job *job, int index, struct zps_wor
                     "which GPU the memory is of was not said: set `device` of the options or of the gradient, or "
                     "ZENPS_DEVICE");
   } else if (!device) {
-    code = zps_worker_device_open(job->options.device_library, index, &device, error);
+    code = device_open(job->options.device_library, index, &device, error);
     if (code == ZPS_OK) job->device = device;
     if (code == ZPS_OK && job->membership.job_id != 0)
       zps_membership_memory(&job->membership, zps_worker_device_path(device));

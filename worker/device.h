@@ -23,9 +23,6 @@ struct zps_worker_device {
   uint64_t serial; /* in_pool's thread: of what was last encoded */
 };
 
-/* `library`: as zps_device_load(). */
-zps_err_t zps_worker_device_open(const char *library, int index, struct zps_worker_device **device_p,
-                                 struct zps_error *error) ZPS_MUSTCHECK;
 /* Finds the path, by registering memory of the device. */
 void zps_worker_device_probe(struct zps_worker_device *device, struct zps_engine *engine);
 /* As the coordinator is told of it. */

@@ -5,7 +5,7 @@
 
 static _Thread_local zenps_error_t last;
 
-void zps_worker_detail_v(zenps_error_t *detail, zps_err_t code, const char *fmt, va_list args) {
+static void ZPS_PRINTF(3, 0) fill(zenps_error_t *detail, zps_err_t code, const char *fmt, va_list args) {
   memset(detail, 0, sizeof *detail);
   detail->status = (zenps_status_t)code;
   vsnprintf(detail->text, sizeof detail->text, fmt, args);
@@ -14,14 +14,14 @@ void zps_worker_detail_v(zenps_error_t *detail, zps_err_t code, const char *fmt,
 void zps_worker_detail(zenps_error_t *detail, zps_err_t code, const char *fmt, ...) {
   va_list args;
   va_start(args, fmt);
-  zps_worker_detail_v(detail, code, fmt, args);
+  fill(detail, code, fmt, args);
   va_end(args);
 }
 
 zenps_status_t zps_worker_fail(zps_err_t code, const char *fmt, ...) {
   va_list args;
   va_start(args, fmt);
-  zps_worker_detail_v(&last, code, fmt, args);
+  fill(&last, code, fmt, args);
   va_end(args);
   return last.status;
 }

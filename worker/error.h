@@ -13,6 +13,5 @@ zenps_status_t zps_worker_raise_detail(const zenps_error_t *detail);
 
 /* Fills `detail` from scratch. */
 void zps_worker_detail(zenps_error_t *detail, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
-void zps_worker_detail_v(zenps_error_t *detail, zps_err_t code, const char *fmt, va_list args) ZPS_PRINTF(3, 0);
 
 #endif

@@ -37,7 +37,9 @@ static void failure_run(struct zps_mail *mail) {
   zps_plane_fail(&job->plane, &job->failure);
 }
 
-void zps_worker_job_fail(struct zenps_job *job, const struct zps_frame_abort *failure) {
+/* Records the first failure of the job and tells the data plane. */
+static void on_failed(void *ctx, const struct zps_frame_abort *failure) {
+  struct zenps_job *job = ctx;
   pthread_mutex_lock(&job->lock);
   const bool first = !job->failed;
   if (first) {
@@ -69,10 +71,6 @@ static void on_rank_left(void *ctx, uint32_t rank) {
 
 static void on_plan(void *ctx, const zps_json *params) {
   zps_automatic_plan(ctx, params);
-}
-
-static void on_failed(void *ctx, const struct zps_frame_abort *failure) {
-  zps_worker_job_fail(ctx, failure);
 }
 
 /* ------------------------------------------------------------ open */

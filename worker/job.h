@@ -51,8 +51,6 @@ struct zenps_job {
 bool zps_worker_forked(const struct zenps_job *job);
 /* The error every call returns in a child. */
 zenps_status_t zps_worker_fail_forked(void);
-/* Records the first failure of the job and tells the data plane. From any thread but those that hold the job's lock. */
-void zps_worker_job_fail(struct zenps_job *job, const struct zps_frame_abort *failure);
 /* Under the job's lock: fails with the job's failure if it has one. */
 zenps_status_t zps_worker_job_check(struct zenps_job *job);
 

@@ -35,16 +35,6 @@ void zps_log_set_sink(zps_log_sink_fn sink, void *ctx) {
   pthread_mutex_unlock(&state.lock);
 }
 
-zps_err_t zps_log_level_parse(const char *name, enum zps_log_level *level_p) {
-  for (unsigned i = 0; i < sizeof level_names / sizeof level_names[0]; i++) {
-    if (strcmp(name, level_names[i]) == 0) {
-      *level_p = (enum zps_log_level)i;
-      return ZPS_OK;
-    }
-  }
-  return ZPS_ERR_INVALID;
-}
-
 const char *zps_log_level_name(enum zps_log_level level) {
   return level <= ZPS_LOG_TRACE ? level_names[level] : "?";
 }

@@ -4,7 +4,7 @@
  * Each .c file that logs defines ZPS_LOG_COMPONENT before it includes this header. The level is checked before the
  * arguments are evaluated. The sink is process-wide (the only global of the code base): the default writes text to
  * stderr; a daemon sets format and level from its configuration, the worker library forwards to the caller's callback.
- * Thread-safe. zps_log_data() is compiled out unless ZPS_LOG_DATA is defined.
+ * Thread-safe.
  */
 #ifndef ZPS_BASE_LOG_H
 #define ZPS_BASE_LOG_H
@@ -21,8 +21,7 @@ void zps_log_set_level(enum zps_log_level level);
 void zps_log_set_format(enum zps_log_format format);
 /* NULL restores the default sink (stderr; with "<N>" priorities when stderr is the journal). */
 void zps_log_set_sink(zps_log_sink_fn sink, void *ctx);
-/* "error".."trace" -> level. */
-zps_err_t zps_log_level_parse(const char *name, enum zps_log_level *level_p) ZPS_MUSTCHECK;
+/* "error".."trace". */
 const char *zps_log_level_name(enum zps_log_level level);
 
 extern _Atomic int zps_log_threshold; /* read by the macros only */

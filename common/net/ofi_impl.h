@@ -155,9 +155,6 @@ zps_err_t zps_ofi_fail(struct zps_error *error, int rc, const char *call, const 
 bool zps_ofi_errno_is_loss(int err);
 
 /* ofi_mem.c */
-zps_err_t zps_ofi_region_create(struct ofi_net *net, void *base, size_t len, uint64_t access,
-                                const struct zps_net_device *device, struct ofi_region **region_p,
-                                struct zps_error *error) ZPS_MUSTCHECK;
 void zps_ofi_region_destroy(struct ofi_region *region);
 /* Takes the memory away from the fabric; the region itself stays until it is destroyed. */
 void zps_ofi_region_revoke(struct ofi_region *region);

@@ -43,9 +43,9 @@ static int register_device(struct ofi_net *net, void *base, size_t len, uint64_t
 #endif
 }
 
-zps_err_t zps_ofi_region_create(struct ofi_net *net, void *base, size_t len, uint64_t access,
-                                const struct zps_net_device *device, struct ofi_region **region_p,
-                                struct zps_error *error) {
+static zps_err_t region_create(struct ofi_net *net, void *base, size_t len, uint64_t access,
+                               const struct zps_net_device *device, struct ofi_region **region_p,
+                               struct zps_error *error) {
   if (device && !(net->info->caps & FI_HMEM))
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "provider %s does not reach device memory",
                     net->info->fabric_attr->prov_name);
@@ -92,7 +92,7 @@ zps_err_t zps_ofi_mem_register(struct zps_net *net, void *base, size_t len, cons
                                struct zps_net_mem *mem_p, struct zps_error *error) {
   struct ofi_net *ofi = ofi_net_of(net);
   struct ofi_region *region;
-  const zps_err_t code = zps_ofi_region_create(ofi, base, len, FI_READ | FI_REMOTE_READ, device, &region, error);
+  const zps_err_t code = region_create(ofi, base, len, FI_READ | FI_REMOTE_READ, device, &region, error);
   if (code != ZPS_OK) return code;
   *mem_p = (struct zps_net_mem){
       .base = base,
@@ -132,8 +132,8 @@ zps_err_t zps_ofi_pool_grow(struct ofi_net *net, struct ofi_pool *pool, size_t c
     }
     memset(block->buffers, 0, count * pool->buffer_size);
     if (net->info->domain_attr->mr_mode & FI_MR_LOCAL) {
-      const zps_err_t code = zps_ofi_region_create(net, block->buffers, count * pool->buffer_size, FI_SEND | FI_RECV,
-                                                   NULL, &block->region, NULL);
+      const zps_err_t code =
+          region_create(net, block->buffers, count * pool->buffer_size, FI_SEND | FI_RECV, NULL, &block->region, NULL);
       if (code != ZPS_OK) {
         free(block->buffers);
         free(block);

@@ -68,8 +68,9 @@ static void calibrate(const struct zps_ctl_plan_options *options, struct zps_pla
   if (options->rows_in) calibration->scan_value_ns = calibration->clear_value_ns = 0;
 }
 
-zps_err_t zps_ctl_plan_init(const struct zps_ctl_plan_options *options, struct zps_ctl_plan *plan,
-                            struct zps_error *error) {
+/* From options, and the trace that they name, to what is asked. */
+static zps_err_t plan_init(const struct zps_ctl_plan_options *options, struct zps_ctl_plan *plan,
+                           struct zps_error *error) {
   *plan = (struct zps_ctl_plan){.workers = (uint32_t)options->workers, .workers_max = (uint32_t)options->workers_max};
   struct zps_plan_input *input = &plan->input;
   const enum zps_dtype dtype = (enum zps_dtype)(options->dtype + 1);
@@ -111,7 +112,7 @@ struct zps_plan_input zps_ctl_plan_at(const struct zps_ctl_plan *plan, uint32_t 
 
 static zps_err_t tell(const struct zps_ctl_plan_options *options, FILE *out, struct zps_error *error) {
   struct zps_ctl_plan plan;
-  zps_err_t err = zps_ctl_plan_init(options, &plan, error);
+  zps_err_t err = plan_init(options, &plan, error);
   if (err) return err;
   zps_json *report = zps_ctl_plan_report(&plan);
   if (!report) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the report");

@@ -47,9 +47,6 @@ struct zps_ctl_plan {
   uint32_t points[ZPS_CTL_PLAN_POINTS];
 };
 
-/* From options, and the trace that they name, to what is asked. */
-zps_err_t zps_ctl_plan_init(const struct zps_ctl_plan_options *options, struct zps_ctl_plan *plan,
-                            struct zps_error *error) ZPS_MUSTCHECK;
 /* The same question for n ranks. */
 struct zps_plan_input zps_ctl_plan_at(const struct zps_ctl_plan *plan, uint32_t n);
 

@@ -23,18 +23,6 @@ static void levels_are_checked_before_arguments_are_evaluated(void **state) {
   logs_finish();
 }
 
-static void level_names_go_both_ways(void **state) {
-  (void)state;
-  for (int i = ZPS_LOG_ERROR; i <= ZPS_LOG_TRACE; i++) {
-    enum zps_log_level level;
-    assert_int_equal(zps_log_level_parse(zps_log_level_name((enum zps_log_level)i), &level), ZPS_OK);
-    assert_int_equal(level, i);
-  }
-  enum zps_log_level untouched = ZPS_LOG_INFO;
-  assert_int_equal(zps_log_level_parse("loud", &untouched), ZPS_ERR_INVALID);
-  assert_int_equal(untouched, ZPS_LOG_INFO);
-}
-
 /* What the default sink writes to stderr for one warning. */
 static void capture(enum zps_log_format format, const char *journal, const char *text, char *line, size_t size) {
   FILE *file = tmpfile();
@@ -109,7 +97,6 @@ static void a_call_site_is_limited_to_one_line_a_second(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(levels_are_checked_before_arguments_are_evaluated),
-      cmocka_unit_test(level_names_go_both_ways),
       cmocka_unit_test(text_has_time_level_component),
       cmocka_unit_test(the_journal_gets_priorities),
       cmocka_unit_test(json_escapes_what_json_must),

@@ -19,7 +19,8 @@ static uint64_t room(const struct zenps_sparsifier *sparsifier) {
   return most < n ? most : n;
 }
 
-zps_err_t zps_sparsifier_reserve(struct zenps_sparsifier *sparsifier) {
+/* Room for the picks that k needs. */
+static zps_err_t reserve(struct zenps_sparsifier *sparsifier) {
   struct zps_picks *const picks = &sparsifier->picks;
   const uint64_t capacity = room(sparsifier);
   if (capacity <= picks->capacity) return ZPS_OK;
@@ -41,7 +42,7 @@ static zps_err_t allocate(struct zenps_sparsifier *sparsifier) {
   if (zps_feedback_init(&sparsifier->feedback, sparsifier->dtype, sparsifier->n, options->momentum,
                         options->clip_norm) != ZPS_OK)
     return ZPS_ERR_NOMEM;
-  if (zps_sparsifier_reserve(sparsifier) != ZPS_OK) return ZPS_ERR_NOMEM;
+  if (reserve(sparsifier) != ZPS_OK) return ZPS_ERR_NOMEM;
   if (options->kind <= ZENPS_SPARSIFY_REUSED) {
     sparsifier->sample = malloc(options->sample * zps_dtype_size(sparsifier->dtype));
     if (!sparsifier->sample) return ZPS_ERR_NOMEM;
@@ -190,7 +191,7 @@ zenps_status_t zenps_sparsifier_set_k(zenps_sparsifier_t *sparsifier, uint64_t k
                            most);
   }
   sparsifier->options.k = k;
-  if (zps_sparsifier_reserve(sparsifier) != ZPS_OK) {
+  if (reserve(sparsifier) != ZPS_OK) {
     sparsifier->options.k = old;
     return zps_worker_fail(ZPS_ERR_NOMEM, "zenps_sparsifier_set_k: no memory for k %" PRIu64, k);
   }

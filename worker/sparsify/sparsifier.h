@@ -29,8 +29,6 @@ zps_err_t zps_sparsifier_options_load(zenps_sparsifier_options_t *options, const
                                       uint64_t n, enum zps_dtype dtype, struct zps_error *error) ZPS_MUSTCHECK;
 /* The entries wanted of all buckets together. */
 uint64_t zps_sparsifier_total_k(const struct zenps_sparsifier *sparsifier);
-/* Room for the picks that k needs. */
-zps_err_t zps_sparsifier_reserve(struct zenps_sparsifier *sparsifier) ZPS_MUSTCHECK;
 
 /* Adds the gradient to the residual and fills the picks. */
 void zps_sparsifier_run(struct zenps_sparsifier *sparsifier, const void *gradient);
