@@ -149,10 +149,7 @@ static void pass_turn(struct zps_exchange *exchange) {
   unqueue(exchange);
   if (scheme->current != round) return;
   scheme->current = NULL;
-  if (round->scheme->state == ZPS_SCHEME_FAILED && !exchange->finishing && !scheme->broken) {
-    scheme->broken = true;
-    scheme->broken_step = round->step;
-  }
+  if (round->scheme->state == ZPS_SCHEME_FAILED && !exchange->finishing) scheme->scheme->failed(scheme->state);
   struct zps_worker_round *next = scheme->queued;
   if (!next) return;
   scheme->queued = next->exchange->next_queued;
@@ -178,14 +175,6 @@ static void launch(struct zps_exchange *exchange) {
   struct zps_tensor_scheme *scheme = exchange->scheme;
   struct zps_error error;
   if (scheme->scheme->stateful) scheme->current = round;
-  if (scheme->broken) {
-    zps_worker_round_fail(round, ZPS_ERR_CLOSED,
-                          "step %" PRIu64
-                          " failed, so that scheme %s may remember other things on other ranks; go on "
-                          "with a tensor of another name",
-                          scheme->broken_step, scheme->scheme->name);
-    return;
-  }
   zps_err_t err = build(exchange);
   if (err != ZPS_OK) {
     zps_worker_round_fail(round, err, "scheme %s could not be made ready: %s", scheme->scheme->name, zps_err_str(err));

@@ -120,7 +120,8 @@ void zps_exchange_start_task(struct zps_exchange_task *task) {
     zps_exchange_serve_encode(task);
     return;
   }
-  task->compute.doubles = exchange->program.doubles;
+  if (task->compute.instr.type == ZPS_INSTR_VECTOR)
+    task->compute.doubles = exchange->program.doubles + task->compute.instr.from;
   if (!on_the_spot(task)) {
     task->task.run = compute_run;
     task->task.done = compute_done;

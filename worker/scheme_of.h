@@ -40,8 +40,6 @@ struct zps_tensor_scheme {
   uint64_t n_begun;                 /* rounds */
   struct zps_worker_round *current; /* stateful: has begun and is not over; */
   struct zps_worker_round *queued;  /* those wait for their turn */
-  bool broken;                      /* stateful: a round failed, so ranks may have come to differ */
-  uint64_t broken_step;
 };
 
 /* `given`: complete options; `narrow`: values do not travel as they are. The library's own tensors (of bytes) are

@@ -126,7 +126,7 @@ for n in 2 4 5 8; do
   : >"$scratch/cases"
   : >"$scratch/wanted"
   few="--density $keep"
-  for scheme in ring rabenseifner blueconnect; do
+  for scheme in ring rabenseifner blueconnect dense-split; do
     [ $scheme-$n = rabenseifner-5 ] || exactly "2 * M * (P - 1) / P" $scheme $few # not where P is no power of two
   done
   [ $n -lt 4 ] || [ $n = 5 ] || exactly "2 * M * (P - 1) / P" blueconnect $few --levels 2x$((n / 2))
@@ -143,8 +143,8 @@ for n in 2 4 5 8; do
   exactly "8 * k * (P - 1)" topka --density 0.3 --keep $keep
   exactly "8 * 2 * k * (P - 1) / P" gtopk --density 0.3 --keep $keep
   about "8 * k * (P - 1) / P + M * (P - 1) / P" topkdsa --density 0.3 --keep $keep
-  for overlap in same random disjoint; do # 2k(P-1)/P to 6k(P-1)/P words and the counts, as thresholds are reused
-    want "$(awk -v k=$k -v P=$n 'BEGIN { print 4 * 2 * k * (P - 1) / P * 0.89 }')" "$(awk -v k=$k -v P=$n 'BEGIN { print 4 * 6 * k * (P - 1) / P + 8 * (P - 1) }')" \
+  for overlap in same random disjoint; do # 2k(P-1)/P to 6k(P-1)/P words, what is agreed and counts, as thresholds are reused
+    want "$(awk -v k=$k -v P=$n 'BEGIN { print 4 * 2 * k * (P - 1) / P * 0.89 }')" "$(awk -v k=$k -v P=$n 'BEGIN { print 4 * 6 * k * (P - 1) / P + 24 * (P - 1) }')" \
       oktopk --density 0.1 --keep $keep --overlap $overlap --warmup 1 --steps 20
   done
   # All over the fabric, as between hosts.
@@ -166,13 +166,13 @@ said "is named by file and line" "cases, line 1: .*keep"
 
 if [ -x "$build/tests/integration/api_test" ]; then
   export ZENPSD="$build/zenpsd" ZENPS_TEST_DIR="$scratch" ZENPS_SCHEME=split-allgather
-  for test in killed_rank hung_rank missing_rank cancel rank_leaves free_in_flight truncated in_place several_tensors; do
+  for test in killed_rank hung_rank missing_rank cancel rank_leaves free_in_flight truncated in_place several_tensors recovery; do
     ok "API between workers: $test" "$build/tests/integration/api_test" "test_$test"
   done
   ZENPS_SHARED_MEMORY=no ok "without shared memory: several_tensors" "$build/tests/integration/api_test" test_several_tensors
   for hosts in 1 2 3; do
     export ZENPS_SCHEME=hierarchical ZENPS_TEST_HOSTS=$hosts
-    for test in killed_rank hung_rank missing_rank cancel rank_leaves free_in_flight truncated in_place several_tensors; do
+    for test in killed_rank hung_rank missing_rank cancel rank_leaves free_in_flight truncated in_place several_tensors recovery; do
       ok "API by host, $hosts of them: $test" "$build/tests/integration/api_test" "test_$test"
     done
   done
@@ -182,7 +182,7 @@ if [ -x "$build/tests/integration/api_test" ]; then
   unset ZENPS_TEST_HOSTS
   export ZENPS_SCHEME=split-allgather
   export ZENPS_PROVIDER="fault+${ZENPS_PROVIDER:-auto}" ZENPS_FABRIC_FAULT="seed=3,again=0.1,delay=0.05:3ms"
-  for test in killed_rank hung_rank missing_rank cancel several_tensors; do
+  for test in killed_rank hung_rank missing_rank cancel several_tensors recovery recovery_oktopk_all; do
     ok "the same over a fabric that pushes back and dawdles: $test" "$build/tests/integration/api_test" "test_$test"
   done
 fi

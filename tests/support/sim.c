@@ -28,6 +28,7 @@ struct sim_rank {
   struct zps_compute compute;
   struct zps_own *own;
   void *state;
+  uint64_t n_built; /* rounds */
   struct zps_program program;
   struct zps_run run;
   struct sim_stream *streams;
@@ -186,7 +187,7 @@ static void call(struct sim *sim, struct sim_rank *rank, struct zps_instr instr)
     vectors[i] = copies[i] = calloc(view->z + 1ull, sizeof(double));
     zps_compute_doubles(view, copies[i]);
   }
-  sim->scheme->extend(&rank->plan, rank->state, sim->round, instr.phase, vectors, lengths, &rank->program);
+  sim->scheme->extend(&rank->plan, rank->state, rank->n_built - 1, instr.phase, vectors, lengths, &rank->program);
   for (uint32_t i = 0; i < instr.n_in; i++) free(copies[i]);
   free(copies);
   free(vectors);
@@ -350,7 +351,7 @@ static void begin(struct sim *sim, struct sim_rank *rank, const struct zps_own_i
   rank->covered = calloc(sim->plan.rows + 1, sizeof *rank->covered);
   rank->n_rows = 0;
   zps_program_reset(&rank->program);
-  sim->scheme->build(&rank->plan, rank->state, sim->round, &rank->program);
+  sim->scheme->build(&rank->plan, rank->state, rank->n_built++, &rank->program);
   const bool scan = zps_own_must_scan(&rank->program, input);
   assert_int_equal(zps_own_begin(rank->own, input, scan, NULL, NULL), ZPS_OK);
   zps_run_reset(&rank->run, &rank->program);
@@ -389,13 +390,25 @@ static bool happen(struct sim *sim, struct network *network) {
   return false;
 }
 
-void sim_run(struct sim *sim, const struct zps_own_input *inputs) {
-  const uint32_t n = sim->plan.n;
+static struct network network_of(const struct sim *sim) {
   struct network network = {.rng = {sim->seed + 0x51ull * sim->round}};
   assert_int_equal(zps_compute_scratch_create(&network.scratch), ZPS_OK);
-  memset(sim->counts, 0, (size_t)n * n * sizeof *sim->counts);
+  memset(sim->counts, 0, (size_t)sim->plan.n * sim->plan.n * sizeof *sim->counts);
+  return network;
+}
+
+static void network_end(struct sim *sim, struct network *network) {
+  for (uint32_t i = 0; i < network->n; i++) free(network->messages[i].bytes);
+  free(network->messages);
+  zps_compute_scratch_destroy(network->scratch);
+  sim->round++;
+}
+
+void sim_run(struct sim *sim, const struct zps_own_input *inputs) {
+  const uint32_t n = sim->plan.n;
+  struct network network = network_of(sim);
   for (uint32_t i = 0; i < n; i++) begin(sim, &sim->ranks[i], &inputs[i]);
-  while (happen(sim, &network)) continue;
+  for (sim->n_events = 0; happen(sim, &network); sim->n_events++) continue;
   const uint64_t bytes = sim->plan.rows * sim->compute.width * zps_dtype_size(sim->compute.dtype);
   for (uint32_t i = 0; i < n; i++) {
     const struct sim_rank *const rank = &sim->ranks[i];
@@ -404,9 +417,36 @@ void sim_run(struct sim *sim, const struct zps_own_input *inputs) {
     assert_memory_equal(rank->result, sim->ranks[0].result, bytes);
     assert_memory_equal(rank->covered, sim->ranks[0].covered, sim->plan.rows);
   }
-  free(network.messages);
-  zps_compute_scratch_destroy(network.scratch);
-  sim->round++;
+  network_end(sim, &network);
+}
+
+static uint32_t count_done(const struct sim *sim) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < sim->plan.n; i++)
+    n += sim->ranks[i].program.n_instrs > 0 && zps_run_over(&sim->ranks[i].run);
+  return n;
+}
+
+uint32_t sim_run_failing(struct sim *sim, const struct zps_own_input *inputs, uint32_t n_done, uint64_t n_events) {
+  struct network network = network_of(sim);
+  const uint32_t absent = (uint32_t)zps_rng_below(&network.rng, 4ull * sim->plan.n);
+  for (uint32_t i = 0; i < sim->plan.n; i++) {
+    forget_round(&sim->ranks[i]);
+    zps_program_reset(&sim->ranks[i].program);
+    zps_run_reset(&sim->ranks[i].run, &sim->ranks[i].program);
+    if (i != absent) begin(sim, &sim->ranks[i], &inputs[i]);
+  }
+  sim->n_events = 0;
+  while (sim->n_events < n_events && count_done(sim) < n_done && happen(sim, &network)) sim->n_events++;
+  const uint32_t n_failed = sim->plan.n - count_done(sim);
+  for (uint32_t i = 0; i < sim->plan.n; i++) {
+    struct sim_rank *const rank = &sim->ranks[i];
+    for (uint32_t j = 0; j < rank->n_messages; j++) free(rank->messages[j].bytes);
+    rank->n_messages = 0;
+    if (i != absent && !zps_run_over(&rank->run)) sim->scheme->failed(rank->state);
+  }
+  network_end(sim, &network);
+  return n_failed;
 }
 
 const void *sim_result(const struct sim *sim, uint32_t i) {

@@ -22,8 +22,9 @@ struct sim {
   struct zps_compute compute; /* dtype, width, op, policy, origin: `own` and the rank are set for each rank */
   uint64_t seed;              /* of the order of events; another one each round */
   struct sim_rank *ranks;     /* plan.n */
-  uint64_t round;             /* the next one's number */
+  uint64_t round;             /* the next one's step */
   /* Of the last round. */
+  uint64_t n_events;        /* messages and instructions */
   struct sim_count *counts; /* [from * n + to], positions */
 };
 
@@ -32,6 +33,9 @@ void sim_open(struct sim *sim);
 void sim_close(struct sim *sim);
 /* One round of the gradients (n of them). */
 void sim_run(struct sim *sim, const struct zps_own_input *inputs);
+/* The same, which ends when `n_done` ranks are done or after `n_events` messages and instructions: for the others it
+ * has failed, one of which, at random, may not have begun. For how many. */
+uint32_t sim_run_failing(struct sim *sim, const struct zps_own_input *inputs, uint32_t n_done, uint64_t n_events);
 /* Position i's result: the dense array, and how many of its rows came in streams. The same for all positions, bit for
  * bit, or the round failed the test. */
 const void *sim_result(const struct sim *sim, uint32_t i);

@@ -1,6 +1,9 @@
 /*
  * Ok-Topk's O(k) sparse allreduce [Ok-Topk section 3.1, algorithm 1], for any number of ranks.
  *
+ *   - agree: with the first message each rank says of which generation what it remembers is. Generations follow
+ * failures: a round that fails on a rank begins a new one there. Where they are not the same all go on as in the first
+ * round, in the newest one, so that no two ranks ever reduce by different boundaries
  *   - select: own entries from the local threshold on; it is the exact k-th magnitude every tau' rounds, reused
  * between. At most k entries are their own k greatest: all go, so that who selected them with a residual knows what was
  * sent
@@ -15,8 +18,8 @@
  * one, and is renewed when that has more.
  *
  * Words per rank (2 for each entry): up to 2k(P-1)/P for the split, as many for the gather, and up to that again for
- * balancing: between 2k(P-1)/P and 6k(P-1)/P. The rounds that renew a threshold send more: they gather every region's k
- * greatest sums.
+ * balancing: between 2k(P-1)/P and 6k(P-1)/P; and 6 words of counts and generations for each other rank. The rounds
+ * that renew a threshold send more: they gather every region's k greatest sums.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -26,16 +29,34 @@
 
 enum { PERIOD = 64, THRESHOLD_PERIOD = 32, IMBALANCE = 4 };
 
-enum phase { PHASE_LOCAL, PHASE_BOUNDS, PHASE_GLOBAL, PHASE_BALANCE };
+enum phase { PHASE_AGREE, PHASE_LOCAL, PHASE_BOUNDS, PHASE_GLOBAL, PHASE_BALANCE };
 
 /* Of messages; DOUBLE and the stage. */
-enum tag { TAG_BOUNDS, TAG_SPLIT, TAG_GREATEST, TAG_COUNTS, TAG_BALANCE, TAG_GATHER, TAG_DOUBLE = 64 };
+enum tag {
+  TAG_AGREE,
+  TAG_AHEAD,
+  TAG_BOUNDS,
+  TAG_SPLIT,
+  TAG_GREATEST,
+  TAG_COUNTS,
+  TAG_BALANCE,
+  TAG_GATHER,
+  TAG_DOUBLE = 64
+};
+
+/* What ranks say first: the generation, and of how many rows the region that follows at once is. */
+enum said { SAID_GENERATION, SAID_ROWS, N_SAID };
+#define NOTHING_FOLLOWS (-1)
 
 struct oktopk {
+  double generation;    /* agreed, but for failures since; */
+  bool restarts;        /* there was one */
+  uint64_t first;       /* number of the generation's first round */
   double local, global; /* thresholds */
   struct zps_steer steer_local, steer_global;
   bool useless;                 /* the global one was 0, and selected more than k */
   bool renews;                  /* this round finds exact ones */
+  bool ahead;                   /* regions follow at once: this round renews nothing */
   uint64_t *bounds;             /* n + 1 rows: region j is bounds[j] .. bounds[j + 1] - 1 */
   uint32_t own, selected, mine; /* streams of the round */
   uint32_t *streams;            /* scratch, n + 1 */
@@ -49,6 +70,21 @@ static void oktopk_close(void *state) {
   free(self);
 }
 
+/* All ranks remember the same: nothing. */
+static void restart(const struct zps_peer_plan *plan, struct oktopk *self, uint64_t round) {
+  self->restarts = self->useless = false;
+  self->first = round;
+  self->local = self->global = 0;
+  self->steer_local = self->steer_global = (struct zps_steer){0};
+  for (uint32_t i = 0; i <= plan->n; i++) self->bounds[i] = zps_peer_bound(plan->rows, plan->n, i);
+}
+
+static void oktopk_failed(void *state) {
+  struct oktopk *self = state;
+  self->generation++;
+  self->restarts = true;
+}
+
 static zps_err_t oktopk_open(const struct zps_peer_plan *plan, void **state_p) {
   struct oktopk *self = calloc(1, sizeof *self);
   if (!self) return ZPS_ERR_NOMEM;
@@ -58,7 +94,7 @@ static zps_err_t oktopk_open(const struct zps_peer_plan *plan, void **state_p) {
     oktopk_close(self);
     return ZPS_ERR_NOMEM;
   }
-  for (uint32_t i = 0; i <= plan->n; i++) self->bounds[i] = zps_peer_bound(plan->rows, plan->n, i);
+  self->restarts = true;
   *state_p = self;
   return ZPS_OK;
 }
@@ -98,17 +134,19 @@ static void select_global(const struct zps_peer_plan *plan, struct oktopk *self,
   zps_program_call(program, self->streams, plan->n + 1, PHASE_BALANCE);
 }
 
-static void split_and_reduce(const struct zps_peer_plan *plan, struct oktopk *self, struct zps_program *program) {
+static void send_region(const struct zps_peer_plan *plan, const struct oktopk *self, uint32_t to, uint32_t tag,
+                        struct zps_program *program) {
+  const uint32_t region = zps_program_cut(program, self->selected, self->bounds[to], self->bounds[to + 1]);
+  zps_program_send(program, region, zps_peer_rank(plan, to), tag);
+}
+
+/* Regions are on their way, under `tag`. */
+static void reduce(const struct zps_peer_plan *plan, struct oktopk *self, uint32_t tag, struct zps_program *program) {
   const uint32_t me = plan->me;
   const uint64_t lo = self->bounds[me], hi = self->bounds[me + 1];
-  for (uint32_t s = 1; s < plan->n; s++) {
-    const uint32_t to = after(plan, s);
-    const uint32_t region = zps_program_cut(program, self->selected, self->bounds[to], self->bounds[to + 1]);
-    zps_program_send(program, region, zps_peer_rank(plan, to), TAG_SPLIT);
-  }
   for (uint32_t j = 0; j < plan->n; j++) {
     self->streams[j] = j == me ? zps_program_cut(program, self->selected, lo, hi)
-                               : zps_program_recv(program, zps_peer_rank(plan, j), TAG_SPLIT, lo, hi);
+                               : zps_program_recv(program, zps_peer_rank(plan, j), tag, lo, hi);
   }
   const uint32_t reduced = zps_program_sum(program, self->streams, plan->n, false);
   if (!self->renews) {
@@ -121,9 +159,14 @@ static void split_and_reduce(const struct zps_peer_plan *plan, struct oktopk *se
   zps_program_call(program, &kth, 1, PHASE_GLOBAL);
 }
 
+static void split_and_reduce(const struct zps_peer_plan *plan, struct oktopk *self, struct zps_program *program) {
+  for (uint32_t s = 1; s < plan->n; s++) send_region(plan, self, after(plan, s), TAG_SPLIT, program);
+  reduce(plan, self, TAG_SPLIT, program);
+}
+
 static void partition(const struct zps_peer_plan *plan, struct oktopk *self, uint64_t round,
                       struct zps_program *program) {
-  if (!renews(round, plan->period, PERIOD)) {
+  if (!renews(round - self->first, plan->period, PERIOD)) {
     split_and_reduce(plan, self, program);
     return;
   }
@@ -132,19 +175,77 @@ static void partition(const struct zps_peer_plan *plan, struct oktopk *self, uin
   zps_program_call(program, &sum, 1, PHASE_BOUNDS);
 }
 
+/* Who renews nothing does not wait for the others' word. */
+static void agree(const struct zps_peer_plan *plan, struct oktopk *self, struct zps_program *program) {
+  uint32_t n_said = 0;
+  for (uint32_t s = 1; s < plan->n; s++) {
+    const uint32_t to = after(plan, s);
+    const double rows = (double)(self->bounds[to + 1] - self->bounds[to]);
+    const double said[N_SAID] = {
+        [SAID_GENERATION] = self->generation, [SAID_ROWS] = self->ahead ? rows : NOTHING_FOLLOWS};
+    zps_program_send(program, zps_program_vector(program, said, N_SAID), zps_peer_rank(plan, to), TAG_AGREE);
+    if (self->ahead) send_region(plan, self, to, TAG_AHEAD, program);
+  }
+  for (uint32_t j = 0; j < plan->n; j++) {
+    if (j != plan->me)
+      self->streams[n_said++] = zps_program_recv_vector(program, zps_peer_rank(plan, j), TAG_AGREE, N_SAID);
+  }
+  zps_program_call(program, self->streams, n_said, PHASE_AGREE);
+}
+
+static void select_local(const struct zps_peer_plan *plan, struct oktopk *self, uint64_t round,
+                         struct zps_program *program) {
+  if (self->renews) {
+    const uint32_t kth = zps_program_kth(program, &self->own, 1, plan->k);
+    zps_program_call(program, &kth, 1, PHASE_LOCAL);
+  } else {
+    partition(plan, self, round, program);
+  }
+}
+
 static void build(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
   struct oktopk *self = state;
   const uint32_t own = zps_program_own(program, 0, plan->rows, false);
+  if (self->restarts) restart(plan, self, round);
   self->own = self->selected = own;
-  self->renews = renews(round, plan->threshold_period, THRESHOLD_PERIOD) || self->useless;
+  self->renews = renews(round - self->first, plan->threshold_period, THRESHOLD_PERIOD) || self->useless;
+  self->ahead = !self->renews && !renews(round - self->first, plan->period, PERIOD);
+  if (!self->renews && plan->n > 1) self->selected = zps_program_threshold(program, own, self->local, plan->k);
   if (plan->n == 1) {
     zps_program_result(program, zps_program_top(program, own, plan->k));
-  } else if (self->renews) {
-    const uint32_t kth = zps_program_kth(program, &own, 1, plan->k);
-    zps_program_call(program, &kth, 1, PHASE_LOCAL);
   } else {
-    self->selected = zps_program_threshold(program, own, self->local, plan->k);
-    partition(plan, self, round, program);
+    agree(plan, self, program);
+  }
+}
+
+/* Regions that were cut by other boundaries are taken in, and left. */
+static void start_over(const struct zps_peer_plan *plan, struct oktopk *self, uint64_t round, const double *const *said,
+                       struct zps_program *program) {
+  for (uint32_t i = 0; i + 1 < plan->n; i++) {
+    const double rows = said[i][SAID_ROWS];
+    if (rows >= 0 && rows <= (double)plan->rows)
+      zps_program_recv(program, zps_peer_rank(plan, i + (i >= plan->me)), TAG_AHEAD, 0, (uint64_t)rows);
+    if (said[i][SAID_GENERATION] > self->generation) self->generation = said[i][SAID_GENERATION];
+  }
+  restart(plan, self, round);
+  self->selected = self->own;
+  self->renews = true;
+  select_local(plan, self, round, program);
+}
+
+static void agreed(const struct zps_peer_plan *plan, struct oktopk *self, uint64_t round, const double *const *said,
+                   struct zps_program *program) {
+  bool same = true;
+  for (uint32_t i = 0; i + 1 < plan->n; i++) {
+    same &= said[i][SAID_GENERATION] == self->generation;
+    same &= (said[i][SAID_ROWS] >= 0) == self->ahead;
+  }
+  if (!same) {
+    start_over(plan, self, round, said, program);
+  } else if (self->ahead) {
+    reduce(plan, self, TAG_AHEAD, program);
+  } else {
+    select_local(plan, self, round, program);
   }
 }
 
@@ -261,6 +362,9 @@ static void extend(const struct zps_peer_plan *plan, void *state, uint64_t round
   struct oktopk *self = state;
   (void)lengths; /* what arrives was checked against the RECV's length */
   switch ((enum phase)phase) {
+    case PHASE_AGREE:
+      agreed(plan, self, round, vectors, program);
+      break;
     case PHASE_LOCAL:
       self->local = vectors[0][0];
       self->selected = zps_program_threshold(program, self->selected, self->local, plan->k);
@@ -287,6 +391,7 @@ const struct zps_peer_scheme zps_peer_oktopk = {
     .stateful = true,
     .open = oktopk_open,
     .close = oktopk_close,
+    .failed = oktopk_failed,
     .build = build,
     .extend = extend,
 };

@@ -40,7 +40,11 @@ struct zps_peer_scheme {
   /* State from round to round, for stateful schemes; NULL otherwise. */
   zps_err_t (*open)(const struct zps_peer_plan *plan, void **state_p);
   void (*close)(void *state);
-  /* The program of round number `round` (0, 1, ... as the tensor's rounds begin). */
+  /* The last round built has failed here, at whatever point: other ranks may have ended it, or never begun. Ranks call
+   * it and the next build at different times, so their programs have to find out who remembers what. */
+  void (*failed)(void *state);
+  /* The program of round number `round` (0, 1, ... as the tensor's rounds begin; where some failed, not the same on all
+   * ranks). */
   void (*build)(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program);
   /* After CALL `phase`: appends instructions, knowing `vectors`, those of the CALL's ins, one after another with
    * `lengths`. Called in the order in which the CALLs' streams become ready. */

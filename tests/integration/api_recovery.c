@@ -1,0 +1,133 @@
+/* Rounds that fail, on all ranks or on some of them, while nobody is lost: training goes on, and what follows is right.
+ */
+#include <signal.h>
+
+#include "tests/integration/api_test.h"
+
+enum { N_RANKS = 3, LATE, STOPPED, CONTINUES, COMPARED, RESULTS = 16 }; /* words */
+
+/* Schemes that drop rows have the same result on all ranks, if not the sum. */
+static void compare_ranks(const struct rank *rank, const struct flight *flight, const struct spec *spec) {
+  const unsigned turn = atomic_load(&rank->words[RESULTS + (unsigned)rank->rank]) + 1;
+  const unsigned char *bytes = flight->out.values;
+  unsigned sum = 2166136261u;
+  for (uint64_t i = 0; i < spec->rows * spec->width * sizeof(float); i++) sum = (sum ^ bytes[i]) * 16777619u;
+  CHECK(flight->out.nnz > 0 && flight->out.nnz < spec->rows);
+  atomic_store(&rank->words[RESULTS + (unsigned)rank->rank], turn);
+  atomic_store(&rank->words[RESULTS + (turn % 2 + 1) * N_RANKS + (unsigned)rank->rank], sum);
+  atomic_fetch_add(&rank->words[COMPARED], 1);
+  rank_await(rank, COMPARED, N_RANKS * turn);
+  for (unsigned r = 0; r < N_RANKS; r++)
+    CHECK(atomic_load(&rank->words[RESULTS + (turn % 2 + 1) * N_RANKS + r]) == sum);
+}
+
+static void end_well(const struct rank *rank, struct flight *flight, const struct spec *spec, uint64_t step) {
+  CHECK_OK(zenps_wait(flight->request, -1));
+  if (spec->options.k > 0 && spec->options.k < spec->rows) {
+    compare_ranks(rank, flight, spec);
+  } else {
+    out_check(spec, rank->world, step, &flight->out);
+  }
+  flight_end(flight, spec);
+}
+
+static void go_well(const struct rank *rank, struct flight *flight, const struct spec *spec, uint64_t step) {
+  flight_start(flight, spec, rank, step);
+  end_well(rank, flight, spec, step);
+}
+
+/* Two ranks wait for the third, which does not come. */
+static void one_is_late(const struct rank *rank, struct flight *flight, const struct spec *spec, uint64_t step) {
+  if (rank->rank == 1) {
+    rank_await(rank, LATE, N_RANKS - 1);
+    return;
+  }
+  flight_start(flight, spec, rank, step);
+  const bool between = between_workers() || spec->options.scheme;
+  const zenps_error_t *error =
+      flight_expect_error(flight, rank, between ? ZENPS_ERR_TIMEOUT : ZENPS_ERR_MISSING, step, 20000);
+  CHECK(error->n_missing == 1 && error->missing_ranks[0] == 1);
+  flight_end(flight, spec);
+  atomic_fetch_add(&rank->words[LATE], 1);
+}
+
+/* All are in the midst of it when one stops: it may have sent everything, or nothing. */
+static void one_stops(const struct rank *rank, struct flight *flight, const struct spec *spec, uint64_t step) {
+  flight_start(flight, spec, rank, step);
+  if (rank->rank == 1) {
+    atomic_store(&rank->words[STOPPED], (unsigned)getpid());
+    raise(SIGSTOP);
+    atomic_store(&rank->words[CONTINUES], 1);
+  }
+  const zenps_status_t status = zenps_wait(flight->request, -1);
+  CHECK(status == ZENPS_OK || status == ZENPS_ERR_TIMEOUT || status == ZENPS_ERR_MISSING);
+  flight_end(flight, spec);
+  if (rank->rank != 0) return;
+  rank_await(rank, STOPPED, 1);
+  while (!atomic_load(&rank->words[CONTINUES])) kill((pid_t)atomic_load(&rank->words[STOPPED]), SIGCONT);
+}
+
+/* One takes its part back while the next step is under way already. */
+static void one_cancels(const struct rank *rank, struct flight *flight, const struct spec *spec, uint64_t step) {
+  struct flight next = {.tensor = flight->tensor};
+  flight_start(flight, spec, rank, step);
+  if (step % 4 < 2) flight_start(&next, spec, rank, step + 1);
+  if ((uint64_t)rank->rank == step / 2 % N_RANKS) {
+    for (volatile uint64_t i = 0; i < step * 3000; i++) continue;
+    CHECK_OK(zenps_cancel(flight->request));
+  }
+  const zenps_status_t status = zenps_wait(flight->request, -1);
+  CHECK(status == ZENPS_OK || status == ZENPS_ERR_CANCELED);
+  flight_end(flight, spec);
+  if (step % 4 >= 2) flight_start(&next, spec, rank, step + 1);
+  end_well(rank, &next, spec, step + 1);
+}
+
+static void recovers(struct rank *rank) {
+  struct spec spec = plain_spec;
+  struct flight flight;
+  if (rank->arg) spec.options = *(const zenps_tensor_options_t *)rank->arg;
+  rank->round_timeout_ms = 2500;
+  rank_open(rank);
+  flight.tensor = tensor_open(rank, "t", &spec);
+  go_well(rank, &flight, &spec, 1);
+  go_well(rank, &flight, &spec, 2);
+  one_is_late(rank, &flight, &spec, 3);
+  go_well(rank, &flight, &spec, 4);
+  go_well(rank, &flight, &spec, 5);
+  one_stops(rank, &flight, &spec, 6);
+  go_well(rank, &flight, &spec, 7);
+  for (uint64_t step = 8; step < 68; step += 2) one_cancels(rank, &flight, &spec, step);
+  rank_close(rank);
+}
+
+static void test_recovery(void **state) {
+  (void)state;
+  ranks_run(cluster_shared(), N_RANKS, recovers, NULL, 0);
+}
+
+static void recover_with(const char *scheme, uint64_t k) {
+  zenps_tensor_options_t options;
+  ZENPS_TENSOR_OPTIONS_INIT(&options);
+  options.scheme = scheme;
+  options.k = k;
+  ranks_run(cluster_shared(), N_RANKS, recovers, &options, 0);
+}
+
+/* Of all rows nothing is dropped: sums show. */
+static void test_recovery_oktopk_all(void **state) {
+  (void)state;
+  recover_with("oktopk", plain_spec.rows);
+}
+
+static void test_recovery_oktopk_some(void **state) {
+  (void)state;
+  recover_with("oktopk", 300);
+}
+
+const struct CMUnitTest api_recovery_tests[] = {
+    cmocka_unit_test(test_recovery),
+    cmocka_unit_test(test_recovery_oktopk_all),
+    cmocka_unit_test(test_recovery_oktopk_some),
+};
+const size_t n_api_recovery_tests = sizeof api_recovery_tests / sizeof api_recovery_tests[0];
