@@ -89,6 +89,10 @@ typedef uint32_t zps_lent_rank __attribute__((aligned(1), may_alias));
 enum { ZPS_RANK_CURSOR_ROOM = 512 };
 uint32_t zps_rank_cursor_lend(struct zps_rank_cursor *cursor, uint32_t limit, uint32_t *room,
                               const zps_lent_rank **ranks_p);
+/* COO and RICE: lends ranks from the next one on where they lie, without looking at where the limit is among them. 0 at
+ * the limit or the end. They are not passed but by zps_rank_cursor_pass(). */
+uint32_t zps_rank_cursor_offer(struct zps_rank_cursor *cursor, uint32_t limit, const zps_lent_rank **ranks_p);
+void zps_rank_cursor_pass(struct zps_rank_cursor *cursor, uint32_t n);
 /* BITMAP and HOLES: sets bit i % 64 of bits[i / 64] where rank first + i is in the set, clears the others, passes all
  * of these ranks and returns how many there are. `first` is a multiple of 64; no rank below it is left to be read. */
 uint32_t zps_rank_cursor_bits(struct zps_rank_cursor *cursor, uint32_t first, uint32_t n_words, uint64_t *bits);

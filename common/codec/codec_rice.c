@@ -41,6 +41,7 @@ static struct source source_of(const struct zps_rice_set *set) {
 static void holes_gaps(struct source *source, uint32_t *gaps, uint32_t n) {
   const struct zps_rice_set *const set = source->set;
   uint32_t at = source->at, next = source->next;
+  memset(gaps, 0, ZPS_RICE_BLOCK * sizeof *gaps);
   for (uint32_t i = 0; i < n; i++) {
     const uint32_t first = at;
     while (at < set->z && set->ranks[at] == next) at++, next++;
@@ -51,6 +52,7 @@ static void holes_gaps(struct source *source, uint32_t *gaps, uint32_t n) {
   source->next = next;
 }
 
+/* Zeros where no gaps are left. */
 static uint32_t next_gaps(struct source *source, uint32_t *gaps) {
   const uint32_t n = source->left < ZPS_RICE_BLOCK ? source->left : ZPS_RICE_BLOCK;
   source->left -= n;
@@ -58,19 +60,17 @@ static uint32_t next_gaps(struct source *source, uint32_t *gaps) {
     holes_gaps(source, gaps, n);
     return n;
   }
+  if (n == 0) return 0;
   const uint32_t *const ranks = source->set->ranks + source->at;
-  if (n > 0) gaps[0] = ranks[0] - source->next;
-  for (uint32_t i = 1; i < n; i++) gaps[i] = ranks[i] - ranks[i - 1] - 1;
+  zps_simd()->rice_gaps(ranks, n, source->next, gaps);
   source->at += n;
-  if (n > 0) source->next = ranks[n - 1] + 1;
+  source->next = ranks[n - 1] + 1;
   return n;
 }
 
 /* Bits of the gaps with parameter k. */
 static uint64_t cost(const uint32_t *gaps, uint32_t n, unsigned k) {
-  uint64_t sum = (uint64_t)n * (k + 1);
-  for (uint32_t i = 0; i < n; i++) sum += gaps[i] >> k;
-  return sum;
+  return (uint64_t)n * (k + 1) + zps_simd()->rice_zeros(gaps, k);
 }
 
 /* The block's parameter and bits, header included. The cost is convex in k: the first k that no neighbour beats is the
@@ -100,52 +100,24 @@ uint64_t zps_rice_bytes(const struct zps_rice_set *set) {
   return (n_bits + 7) / 8;
 }
 
-struct writer {
-  unsigned char *at;
-  uint64_t bits;
-  unsigned n_bits; /* below 32 */
-};
-
-static inline void put(struct writer *writer, uint64_t bits, unsigned n_bits /* up to 32 */) {
-  writer->bits |= bits << writer->n_bits;
-  writer->n_bits += n_bits;
-  if (writer->n_bits < 32) return;
-  const uint32_t word = (uint32_t)writer->bits;
-  memcpy(writer->at, &word, sizeof word);
-  writer->at += sizeof word;
-  writer->bits >>= 32;
-  writer->n_bits -= 32;
-}
-
-static void put_block(struct writer *writer, const uint32_t *gaps, uint32_t n, unsigned before, unsigned k) {
-  if (k == before)
-    put(writer, 0, 1);
-  else
-    put(writer, 1 | k << 1, HEADER_BITS_MAX);
-  const uint32_t mask = (1u << k) - 1;
-  if (k > 0) {
-    for (uint32_t i = 0; i < n; i++) put(writer, gaps[i] & mask, k);
-  }
-  for (uint32_t i = 0; i < n; i++) {
-    uint32_t zeros = gaps[i] >> k;
-    for (; zeros > 31; zeros -= 32) put(writer, 0, 32);
-    put(writer, 1ull << zeros, zeros + 1);
-  }
-}
-
 uint64_t zps_rice_encode(const struct zps_rice_set *set, void *out) {
+  /* Beyond K_MAX bits and a one, gaps have as many zeros in a block as its parameter, the best or nearly so, leaves. */
+  enum { BLOCK_BYTES_MAX = (HEADER_BITS_MAX + (int)ZPS_RICE_BLOCK * (K_MAX + 3)) / 8 };
   struct source source = source_of(set);
-  struct writer writer = {.at = out};
+  unsigned char *at = out, coded[BLOCK_BYTES_MAX + ZPS_RICE_PUT_SLACK];
   uint32_t gaps[ZPS_RICE_BLOCK];
+  struct zps_rice_writer writer = {.at = coded};
   unsigned k = source.left ? zps_rice_parameter(set->m, source.left) : 0;
-  for (uint32_t n; (n = next_gaps(&source, gaps)) > 0;) {
+  for (uint32_t n; (n = next_gaps(&source, gaps)) > 0; writer.at = coded) {
     const unsigned before = k;
     plan(gaps, n, before, &k);
-    put_block(&writer, gaps, n, before, k);
+    zps_rice_put(&writer, k == before ? 0 : 1 | k << 1, k == before ? 1 : HEADER_BITS_MAX);
+    zps_simd()->rice_put(&writer, gaps, n, k);
+    memcpy(at, coded, (size_t)(writer.at - coded));
+    at += writer.at - coded;
   }
-  const unsigned tail = (writer.n_bits + 7) / 8;
-  if (tail) memcpy(writer.at, &writer.bits, tail);
-  return (uint64_t)(writer.at + tail - (unsigned char *)out);
+  if (writer.n_bits > 0) *at++ = (unsigned char)writer.bits;
+  return (uint64_t)(at - (unsigned char *)out);
 }
 
 /* ------------------------------------------------------------ decoding */

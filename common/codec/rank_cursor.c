@@ -162,6 +162,25 @@ static uint32_t count_near(const zps_lent_rank *ranks, uint32_t n, uint32_t limi
   return below;
 }
 
+uint32_t zps_rank_cursor_offer(struct zps_rank_cursor *cursor, uint32_t limit, const zps_lent_rank **ranks_p) {
+  const uint32_t left = cursor->view->z - cursor->next;
+  if (left == 0) return 0;
+  if (cursor->view->codec == ZPS_CODEC_COO) {
+    *ranks_p = (const zps_lent_rank *)cursor->view->index + cursor->next;
+  } else if (cursor->view->codec == ZPS_CODEC_RICE && fill_block(cursor)) {
+    *ranks_p = cursor->block + cursor->block_at;
+    return **ranks_p < limit ? cursor->block_len - cursor->block_at : 0;
+  } else {
+    return 0;
+  }
+  return **ranks_p < limit ? left : 0;
+}
+
+void zps_rank_cursor_pass(struct zps_rank_cursor *cursor, uint32_t n) {
+  cursor->next += n;
+  cursor->block_at += n;
+}
+
 static uint32_t lend_coo(struct zps_rank_cursor *cursor, uint32_t limit, const zps_lent_rank **ranks_p) {
   const zps_lent_rank *const ranks = (const zps_lent_rank *)cursor->view->index + cursor->next;
   if (ranks[0] >= limit) return 0;

@@ -39,31 +39,20 @@ zps_err_t zps_reduction_need_singles(struct zps_reduction *reduction) {
   return ZPS_OK;
 }
 
-/* `origin` is where the sum of rank 0 would be. +0.0 + value is the value, and +0.0 for -0.0. */
-static inline void add_one(uintptr_t origin, uint32_t rank, float value) {
-  float *const sum = (float *)(origin + (uint64_t)rank * sizeof *sum);
-  *sum += 0.0f + value;
-}
-
-static void add_list(uintptr_t origin, const zps_lent_rank *ranks, uint32_t n, const any_float *values) {
-  for (; n >= 4; n -= 4, ranks += 4, values += 4) {
-    add_one(origin, ranks[0], values[0]);
-    add_one(origin, ranks[1], values[1]);
-    add_one(origin, ranks[2], values[2]);
-    add_one(origin, ranks[3], values[3]);
-  }
-  for (; n > 0; n--) add_one(origin, *ranks++, *values++);
-}
-
 static void add_lists(const struct zps_reduction *reduction, struct zps_rank_cursor *cursor, uint32_t base,
                       uint32_t end) {
   const struct zps_slice_view *const view = cursor->view;
-  const uintptr_t origin = (uintptr_t)accumulators(reduction) - (uint64_t)base * sizeof(float);
+  float *const sums = accumulators(reduction);
+  const struct zps_simd *const simd = zps_simd();
   const uint32_t before = cursor->next;
-  uint32_t room[ZPS_RANK_CURSOR_ROOM];
+  uint32_t room[ZPS_RANK_CURSOR_ROOM], n;
   const zps_lent_rank *ranks;
-  for (uint32_t n; (n = zps_rank_cursor_lend(cursor, end, room, &ranks)) > 0;)
-    add_list(origin, ranks, n, zps_reduction_values(reduction, view, cursor->next - n, n));
+  if (view->value_codec == ZPS_VALUES_RAW)
+    for (; (n = zps_rank_cursor_offer(cursor, end, &ranks)) > 0; zps_rank_cursor_pass(cursor, n))
+      n = simd->add_below(sums, base, end, ranks, n, (const any_float *)view->values + cursor->next);
+  else
+    while ((n = zps_rank_cursor_lend(cursor, end, room, &ranks)) > 0)
+      simd->add_below(sums, base, end, ranks, n, zps_reduction_values(reduction, view, cursor->next - n, n));
   const uint32_t added = cursor->next - before;
   zps_reduction_prefetch_values(view, cursor->next, added);
   if (view->codec == ZPS_CODEC_COO)

@@ -1,7 +1,7 @@
 #include "common/codec/rice_block.h"
 
 #ifdef __x86_64__
-#include <immintrin.h>
+#include "common/codec/rice_x86.h"
 
 #define AVX2 __attribute__((target("avx2,bmi,popcnt")))
 #define VBMI2 __attribute__((target("avx512vbmi,avx512vbmi2,avx512f,avx512dq,avx512bw,avx512vl,avx2,bmi,bmi2,popcnt")))
@@ -57,15 +57,6 @@ VBMI2 static inline __m512i low_bits_next(struct low_bits *low) {
   return _mm512_and_si512(_mm512_srlv_epi32(bytes, low->shifts), low->mask);
 }
 
-/* Each lane and those below it. */
-VBMI2 static inline __m512i add_up(__m512i x) {
-  const __m512i zero = _mm512_setzero_si512();
-  x = _mm512_add_epi32(x, _mm512_alignr_epi32(x, zero, 15));
-  x = _mm512_add_epi32(x, _mm512_alignr_epi32(x, zero, 14));
-  x = _mm512_add_epi32(x, _mm512_alignr_epi32(x, zero, 12));
-  return _mm512_add_epi32(x, _mm512_alignr_epi32(x, zero, 8));
-}
-
 /* Lists the places of the block's ones, counted from the first byte of its high bits on. False: not before the end, or
  * not in 16 bits. */
 VBMI2 static inline bool list_places(const struct zps_rice_block *block, uint64_t high, uint16_t *places) {
@@ -106,7 +97,7 @@ VBMI2 bool zps_rice_list_vbmi2(const struct zps_rice_block *block, uint32_t *num
     const uint32_t here = block->n - at;
     __m512i lows = low_bits_next(&low);
     if (here < LANES) lows = _mm512_maskz_mov_epi32((__mmask16)((1u << here) - 1), lows);
-    const __m512i sums = _mm512_add_epi32(add_up(lows), before);
+    const __m512i sums = _mm512_add_epi32(zps_rice_add_up(lows), before);
     const __m512i ones = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(places + at)));
     const __m512i quotients = _mm512_sll_epi32(_mm512_sub_epi32(ones, zeros), k);
     const __m512i numbers16 = _mm512_add_epi32(_mm512_add_epi32(quotients, sums), _mm512_add_epi32(i, next));

@@ -108,6 +108,11 @@ static void add(float *sums, const uint64_t *bits, uint32_t n_words, const void 
   zps_simd_body_add(sums, bits, n_words, values);
 }
 
+static uint32_t add_below(float *sums, uint32_t base, uint32_t limit, const void *ranks, uint32_t n,
+                          const void *values) {
+  return zps_simd_body_add_below(sums, base, limit, ranks, n, values);
+}
+
 static void add_rows(float *sums, const uint32_t *slots, uint32_t base, const void *ranks, uint32_t n_rows,
                      uint32_t width, const void *values) {
   zps_simd_body_add_rows(sums, slots, base, ranks, n_rows, width, values);
@@ -121,9 +126,36 @@ static bool rice_skip(const struct zps_rice_block *block, uint64_t *bit_p, uint6
   return zps_rice_body_skip(block, bit_p, next_p);
 }
 
-static const struct zps_simd baseline = {
-    "baseline", compact,  locate, locate_rows, rows_of,   ascends,   count_below,
-    add,        add_rows, take,   list,        rice_list, rice_skip, &zps_values_loops_baseline};
+static void rice_gaps(const uint32_t *ranks, uint32_t n, uint32_t next, uint32_t *gaps) {
+  zps_rice_body_gaps(ranks, n, next, gaps);
+}
+
+static uint32_t rice_zeros(const uint32_t *gaps, unsigned k) {
+  return zps_rice_body_zeros(gaps, k);
+}
+
+static void rice_put(struct zps_rice_writer *writer, const uint32_t *gaps, uint32_t n, unsigned k) {
+  zps_rice_body_put(writer, gaps, n, k);
+}
+
+static const struct zps_simd baseline = {.name = "baseline",
+                                         .compact = compact,
+                                         .locate = locate,
+                                         .locate_rows = locate_rows,
+                                         .rows_of = rows_of,
+                                         .ascends = ascends,
+                                         .count_below = count_below,
+                                         .add = add,
+                                         .add_below = add_below,
+                                         .add_rows = add_rows,
+                                         .take = take,
+                                         .list = list,
+                                         .rice_list = rice_list,
+                                         .rice_skip = rice_skip,
+                                         .rice_gaps = rice_gaps,
+                                         .rice_zeros = rice_zeros,
+                                         .rice_put = rice_put,
+                                         .values = &zps_values_loops_baseline};
 
 const struct zps_simd *zps_simd_variant(unsigned i) {
   const struct zps_simd *variants[4] = {&baseline};
@@ -132,10 +164,10 @@ const struct zps_simd *zps_simd_variant(unsigned i) {
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("popcnt"))
     variants[n++] = &zps_simd_avx2;
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("popcnt")) {
+      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2") &&
+      __builtin_cpu_supports("popcnt")) {
     variants[n++] = &zps_simd_avx512;
-    if (__builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("bmi2"))
-      variants[n++] = &zps_simd_vbmi2;
+    if (__builtin_cpu_supports("avx512vbmi") && __builtin_cpu_supports("avx512vbmi2")) variants[n++] = &zps_simd_vbmi2;
   }
 #endif
   return i < n ? variants[i] : NULL;

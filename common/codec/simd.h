@@ -12,6 +12,7 @@
 
 #include "common/codec/partition.h"
 #include "common/codec/rice_block.h"
+#include "common/codec/rice_write.h"
 #include "common/codec/values_loops.h"
 
 enum { ZPS_SIMD_SLACK = 16, ZPS_SIMD_WINDOW = 128 };
@@ -34,6 +35,9 @@ struct zps_simd {
   uint32_t (*count_below)(const void *numbers, uint32_t limit);
   /* Adds the `n` values to those of 64 * n_words `sums` whose bits are set, -0.0 as +0.0. */
   void (*add)(float *sums, const uint64_t *bits, uint32_t n_words, const void *values, uint32_t n);
+  /* Adds values to sums[ranks[i] - base], -0.0 as +0.0, for as many of `n` strictly ascending ranks as are below the
+   * limit, and returns how many. Both may lie anywhere in memory. */
+  uint32_t (*add_below)(float *sums, uint32_t base, uint32_t limit, const void *ranks, uint32_t n, const void *values);
   /* Adds rows of `width` floats: row i of `values` to row slots[ranks[i] - base] of `sums`. */
   void (*add_rows)(float *sums, const uint32_t *slots, uint32_t base, const void *ranks, uint32_t n_rows,
                    uint32_t width, const void *values);
@@ -44,6 +48,9 @@ struct zps_simd {
   uint32_t (*list)(const uint64_t *bits, uint32_t n_words, uint32_t base, uint32_t *out);
   zps_rice_list_fn *rice_list;
   zps_rice_skip_fn *rice_skip;
+  zps_rice_gaps_fn *rice_gaps;
+  zps_rice_zeros_fn *rice_zeros;
+  zps_rice_put_fn *rice_put;
   const struct zps_values_loops *values;
 };
 

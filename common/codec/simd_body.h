@@ -176,6 +176,36 @@ ZPS_SIMD_BODY void zps_simd_body_add(float *sums, const uint64_t *bits, uint32_t
   }
 }
 
+/* `origin` is where the sum of rank 0 would be. +0.0 + value is the value, and +0.0 for -0.0. */
+ZPS_SIMD_BODY void zps_simd_add_one(uintptr_t origin, const char *rank_at, const char *value_at) {
+  uint32_t rank;
+  float value;
+  memcpy(&rank, rank_at, sizeof rank);
+  memcpy(&value, value_at, sizeof value);
+  float *const sum = (float *)(origin + (uint64_t)rank * sizeof *sum);
+  *sum += 0.0f + value;
+}
+
+ZPS_SIMD_BODY uint32_t zps_simd_body_add_below(float *sums, uint32_t base, uint32_t limit, const char *ranks,
+                                               uint32_t n, const char *values) {
+  enum { STEP = 8 };
+  const uintptr_t origin = (uintptr_t)sums - (uint64_t)base * sizeof *sums;
+  uint32_t i = 0;
+  for (uint32_t last; i + STEP <= n; i += STEP) {
+    memcpy(&last, ranks + 4 * (uint64_t)(i + STEP - 1), sizeof last);
+    if (last >= limit) break;
+#pragma GCC unroll 8
+    for (unsigned j = 0; j < STEP; j++)
+      zps_simd_add_one(origin, ranks + 4 * (uint64_t)(i + j), values + 4 * (uint64_t)(i + j));
+  }
+  for (uint32_t rank; i < n; i++) {
+    memcpy(&rank, ranks + 4 * (uint64_t)i, sizeof rank);
+    if (rank >= limit) break;
+    zps_simd_add_one(origin, ranks + 4 * (uint64_t)i, values + 4 * (uint64_t)i);
+  }
+  return i;
+}
+
 ZPS_SIMD_BODY void zps_simd_body_add_rows(float *sums, const uint32_t *slots, uint32_t base, const char *ranks,
                                           uint32_t n_rows, uint32_t width, const char *values) {
   enum { LANES = 16, LINE_BYTES = 64, AHEAD_BYTES = 2048 };

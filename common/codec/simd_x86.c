@@ -58,6 +58,10 @@ AVX2 static uint32_t avx2_take(float *sums, uint32_t n_words, float *out, uint64
   TARGET static uint32_t NAME##_count_below(const void *numbers, uint32_t limit) {                                   \
     return zps_simd_body_count_below(numbers, limit);                                                                \
   }                                                                                                                  \
+  TARGET static uint32_t NAME##_add_below(float *sums, uint32_t base, uint32_t limit, const void *ranks, uint32_t n, \
+                                          const void *values) {                                                      \
+    return zps_simd_body_add_below(sums, base, limit, ranks, n, values);                                             \
+  }                                                                                                                  \
   TARGET static void NAME##_add_rows(float *sums, const uint32_t *slots, uint32_t base, const void *ranks,           \
                                      uint32_t n_rows, uint32_t width, const void *values) {                          \
     zps_simd_body_add_rows(sums, slots, base, ranks, n_rows, width, values);                                         \
@@ -255,8 +259,9 @@ AVX512 static uint32_t avx512_list(const uint64_t *bits, uint32_t n_words, uint3
   {                                                                                                             \
     .name = TITLE, .compact = NAME##_compact, .locate = NAME##_locate, .locate_rows = NAME##_locate_rows,       \
     .rows_of = NAME##_rows_of, .ascends = NAME##_ascends, .count_below = NAME##_count_below, .add = NAME##_add, \
-    .add_rows = NAME##_add_rows, .take = TAKE, .list = NAME##_list, .rice_list = zps_rice_list_##RICE,          \
-    .rice_skip = zps_rice_skip_##RICE, .values = &zps_values_loops_##NAME                                       \
+    .add_below = NAME##_add_below, .add_rows = NAME##_add_rows, .take = TAKE, .list = NAME##_list,              \
+    .rice_list = zps_rice_list_##RICE, .rice_skip = zps_rice_skip_##RICE, .rice_gaps = zps_rice_gaps_##NAME,    \
+    .rice_zeros = zps_rice_zeros_##NAME, .rice_put = zps_rice_put_##NAME, .values = &zps_values_loops_##NAME    \
   }
 
 const struct zps_simd zps_simd_avx2 = TABLE(avx2, "avx2", avx2_take, avx2);

@@ -96,6 +96,39 @@ static void added_sums_are_taken(void **state) {
   }
 }
 
+/* Up to a limit at any of them, or beyond all; nothing behind the last is read. */
+static void values_below_the_limit_are_added(void **state) {
+  (void)state;
+  enum { N = 37, BASE = 4000000000u };
+  const struct zps_simd *simd;
+  for (unsigned v = 0; (simd = zps_simd_variant(v)) != NULL; v++) {
+    for (uint32_t n = 1; n <= N; n++) {
+      char *const ranks = malloc(4 * n + 1), *const values = malloc(4 * n + 1);
+      assert_true(ranks && values);
+      for (uint32_t i = 0; i < n; i++) {
+        const uint32_t rank = BASE + 3 * i;
+        const float value = i % 5 == 0 ? -0.0f : (float)i;
+        memcpy(ranks + 1 + 4 * (size_t)i, &rank, sizeof rank);
+        memcpy(values + 1 + 4 * (size_t)i, &value, sizeof value);
+      }
+      for (uint32_t limit = 0; limit <= 3 * n; limit++) {
+        float sums[3 * N];
+        const uint32_t below = (limit + 2) / 3;
+        for (unsigned i = 0; i < 3 * N; i++) sums[i] = i < 50 ? -0.0f : 1000;
+        assert_int_equal(simd->add_below(sums, BASE, BASE + limit, ranks + 1, n, values + 1), below);
+        for (uint32_t i = 0; i < 3 * N; i++) {
+          const float before = i < 50 ? 0 : 1000;
+          const bool added = i % 3 == 0 && i / 3 < below;
+          assert_true(sums[i] == before + (added && i / 3 % 5 != 0 ? (float)(i / 3) : 0));
+          assert_true(i >= 50 || !signbit(sums[i]) == added);
+        }
+      }
+      free(ranks);
+      free(values);
+    }
+  }
+}
+
 static void rows_go_to_their_slots(void **state) {
   (void)state;
   enum { N = 5, BASE = 100, WIDTH_MAX = 70 };
@@ -218,7 +251,27 @@ static uint32_t draw_numbers(struct zps_rng *rng, unsigned bits_max, uint32_t *n
   return n;
 }
 
-static void blocks_are_read_alike(void **state) {
+/* Every variant writes the plain one's bytes, and none behind them; returns how many. */
+static uint64_t encode_all(const struct zps_rice_set *set, unsigned char *code) {
+  static unsigned char other[8 * RICE_MAX];
+  uint64_t len_bytes = 0;
+  for (unsigned v = 0; zps_simd_variant(v) != NULL; v++) {
+    unsigned char *const to = v == 0 ? code : other;
+    zps_simd_use(zps_simd_variant(v));
+    const uint64_t n = zps_rice_bytes(set);
+    assert_true(n < sizeof other);
+    to[n] = 0xa5;
+    assert_int_equal(zps_rice_encode(set, to), n);
+    assert_int_equal(to[n], 0xa5);
+    if (v == 0) len_bytes = n;
+    assert_int_equal(n, len_bytes);
+    assert_memory_equal(to, code, n);
+  }
+  zps_simd_use(NULL);
+  return len_bytes;
+}
+
+static void blocks_are_written_and_read_alike(void **state) {
   (void)state;
   enum { ROUNDS = 400, WRONGS = 8 };
   static struct reading reading;
@@ -230,8 +283,7 @@ static void blocks_are_read_alike(void **state) {
     if (z == 0) continue;
     const uint32_t m = numbers[z - 1] + 1;
     const struct zps_rice_set set = {.m = m, .ranks = numbers, .z = z};
-    const uint64_t len_bytes = zps_rice_bytes(&set);
-    assert_true(len_bytes <= sizeof code && zps_rice_encode(&set, code) == len_bytes);
+    const uint64_t len_bytes = encode_all(&set, code);
     check_readings(m, z, code, len_bytes, &reading);
     assert_true(reading.ends && reading.left == 0 && reading.n == z);
     assert_memory_equal(reading.numbers, numbers, z * sizeof *numbers);
@@ -247,9 +299,13 @@ static void blocks_are_read_alike(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(a_step_back_is_seen),  cmocka_unit_test(limits_are_found),
-      cmocka_unit_test(added_sums_are_taken), cmocka_unit_test(rows_go_to_their_slots),
-      cmocka_unit_test(rows_are_located),     cmocka_unit_test(blocks_are_read_alike),
+      cmocka_unit_test(a_step_back_is_seen),
+      cmocka_unit_test(limits_are_found),
+      cmocka_unit_test(added_sums_are_taken),
+      cmocka_unit_test(values_below_the_limit_are_added),
+      cmocka_unit_test(rows_go_to_their_slots),
+      cmocka_unit_test(rows_are_located),
+      cmocka_unit_test(blocks_are_written_and_read_alike),
   };
   return cmocka_run_group_tests_name("simd", tests, NULL, NULL);
 }
