@@ -9,9 +9,7 @@
 
 static void dies(struct rank *rank) {
   struct flight flight;
-  rank_open(rank);
-  flight.tensor = tensor_open(rank, "t", &plain_spec);
-  step_run(flight.tensor, &plain_spec, rank, 1);
+  flight_open(&flight, &plain_spec, rank);
   if (rank->rank == 1) {
     rank_await(rank, 0, 2);
     raise(SIGKILL);
@@ -46,9 +44,7 @@ static void test_killed_rank(void **state) {
 static void hangs(struct rank *rank) {
   struct flight flight;
   rank->round_timeout_ms = 2000; /* before anybody is declared dead */
-  rank_open(rank);
-  flight.tensor = tensor_open(rank, "t", &plain_spec);
-  step_run(flight.tensor, &plain_spec, rank, 1);
+  flight_open(&flight, &plain_spec, rank);
   if (rank->rank == 1) {
     atomic_store(&rank->words[1], (unsigned)getpid());
     rank_await(rank, 0, 2);
@@ -115,9 +111,7 @@ static void test_fork(void **state) {
  * from the call itself, when the library already knows, or from the request. */
 static void server_dies(struct rank *rank) {
   struct flight flight;
-  rank_open(rank);
-  flight.tensor = tensor_open(rank, "t", &plain_spec);
-  step_run(flight.tensor, &plain_spec, rank, 1);
+  flight_open(&flight, &plain_spec, rank);
   if (rank->rank != 2) {
     flight_start(&flight, &plain_spec, rank, 2);
     atomic_fetch_add(&rank->words[0], 1);
@@ -156,9 +150,7 @@ static void test_killed_server(void **state) {
 static void server_hangs(struct rank *rank) {
   struct flight flight;
   rank->round_timeout_ms = 2000; /* before anybody is declared dead */
-  rank_open(rank);
-  flight.tensor = tensor_open(rank, "t", &plain_spec);
-  step_run(flight.tensor, &plain_spec, rank, 1);
+  flight_open(&flight, &plain_spec, rank);
   atomic_fetch_add(&rank->words[0], 1);
   rank_await(rank, 0, 2);
   if (rank->rank == 0) {

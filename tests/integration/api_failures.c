@@ -6,9 +6,7 @@
 static void one_is_missing(struct rank *rank) {
   struct flight flight;
   rank->round_timeout_ms = 3000;
-  rank_open(rank);
-  flight.tensor = tensor_open(rank, "t", &plain_spec);
-  step_run(flight.tensor, &plain_spec, rank, 1);
+  flight_open(&flight, &plain_spec, rank);
   if (rank->rank == 2) {
     rank_await(rank, 0, 3);
   } else {
@@ -112,9 +110,7 @@ static void test_other_world(void **state) {
 
 static void leaves(struct rank *rank) {
   struct flight flight;
-  rank_open(rank);
-  flight.tensor = tensor_open(rank, "t", &plain_spec);
-  step_run(flight.tensor, &plain_spec, rank, 1);
+  flight_open(&flight, &plain_spec, rank);
   if (rank->rank == 0) {
     rank_close(rank);
     return;

@@ -7,6 +7,12 @@ bool between_workers(void) {
   return scheme && strcmp(scheme, "balanced") != 0;
 }
 
+void flight_open(struct flight *flight, const struct spec *spec, struct rank *rank) {
+  rank_open(rank);
+  flight->tensor = tensor_open(rank, "t", spec);
+  step_run(flight->tensor, spec, rank, 1);
+}
+
 void flight_start(struct flight *flight, const struct spec *spec, const struct rank *rank, uint64_t step) {
   grad_make(spec, rank->rank, step, &flight->in);
   out_make(spec, &flight->in, &flight->out);

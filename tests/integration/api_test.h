@@ -118,6 +118,8 @@ struct flight {
   zenps_request_t *request;
 };
 
+/* Joins, opens tensor "t", and has step 1 behind it. */
+void flight_open(struct flight *flight, const struct spec *spec, struct rank *rank);
 void flight_start(struct flight *flight, const struct spec *spec, const struct rank *rank, uint64_t step);
 void flight_end(struct flight *flight, const struct spec *spec);
 /* The request fails within the time, and its error names job, tensor (which must be "t") and step. */
