@@ -15,31 +15,31 @@
 #include <stdbool.h>
 
 /* name, value, may the caller simply try again, text */
-#define ZPS_ERR_MAP(X) \
-  X(OK, 0, false, "success") \
-  X(ERR_AGAIN, -1, true, "resource busy, try again") \
-  X(ERR_INVALID, -2, false, "invalid argument") \
-  X(ERR_NOMEM, -3, false, "out of memory") \
-  X(ERR_TIMEOUT, -4, false, "deadline passed") \
-  X(ERR_CANCELED, -5, false, "canceled") \
-  X(ERR_CLOSED, -6, false, "closed") \
-  X(ERR_CONNECT, -7, true, "cannot connect") \
-  X(ERR_REFUSED, -8, false, "refused") \
-  X(ERR_VERSION, -9, false, "protocol version mismatch") \
-  X(ERR_PROTOCOL, -10, false, "malformed message from peer") \
+#define ZPS_ERR_MAP(X)                                             \
+  X(OK, 0, false, "success")                                       \
+  X(ERR_AGAIN, -1, true, "resource busy, try again")               \
+  X(ERR_INVALID, -2, false, "invalid argument")                    \
+  X(ERR_NOMEM, -3, false, "out of memory")                         \
+  X(ERR_TIMEOUT, -4, false, "deadline passed")                     \
+  X(ERR_CANCELED, -5, false, "canceled")                           \
+  X(ERR_CLOSED, -6, false, "closed")                               \
+  X(ERR_CONNECT, -7, true, "cannot connect")                       \
+  X(ERR_REFUSED, -8, false, "refused")                             \
+  X(ERR_VERSION, -9, false, "protocol version mismatch")           \
+  X(ERR_PROTOCOL, -10, false, "malformed message from peer")       \
   X(ERR_SHAPE, -11, false, "tensor differs from its registration") \
-  X(ERR_UNKNOWN, -12, false, "no such object") \
-  X(ERR_RANK_TAKEN, -13, false, "rank already taken") \
-  X(ERR_MISSING, -14, false, "ranks missing at the deadline") \
-  X(ERR_PEER_LOST, -15, false, "a rank of the job was lost") \
-  X(ERR_SERVER_LOST, -16, false, "a server was lost") \
-  X(ERR_STALE, -17, false, "stale membership epoch") \
-  X(ERR_TRUNCATED, -18, false, "buffer too small") \
-  X(ERR_UNSUPPORTED, -19, false, "not supported") \
-  X(ERR_IO, -20, false, "input/output error") \
-  X(ERR_FABRIC, -21, false, "fabric error") \
-  X(ERR_FORKED, -22, false, "used in a child after fork") \
-  X(ERR_BUSY, -23, true, "already in use") \
+  X(ERR_UNKNOWN, -12, false, "no such object")                     \
+  X(ERR_RANK_TAKEN, -13, false, "rank already taken")              \
+  X(ERR_MISSING, -14, false, "ranks missing at the deadline")      \
+  X(ERR_PEER_LOST, -15, false, "a rank of the job was lost")       \
+  X(ERR_SERVER_LOST, -16, false, "a server was lost")              \
+  X(ERR_STALE, -17, false, "stale membership epoch")               \
+  X(ERR_TRUNCATED, -18, false, "buffer too small")                 \
+  X(ERR_UNSUPPORTED, -19, false, "not supported")                  \
+  X(ERR_IO, -20, false, "input/output error")                      \
+  X(ERR_FABRIC, -21, false, "fabric error")                        \
+  X(ERR_FORKED, -22, false, "used in a child after fork")          \
+  X(ERR_BUSY, -23, true, "already in use")                         \
   X(ERR_INTERNAL, -24, false, "internal error")
 
 typedef enum zps_err {
@@ -69,6 +69,7 @@ bool zps_err_retryable(zps_err_t code);
 zps_err_t zps_fail(struct zps_error *error, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
 zps_err_t zps_vfail(struct zps_error *error, zps_err_t code, const char *fmt, va_list args) ZPS_PRINTF(3, 0);
 /* The same for a failed system call: appends ": strerror(err_number)". */
-zps_err_t zps_fail_errno(struct zps_error *error, zps_err_t code, int err_number, const char *fmt, ...) ZPS_PRINTF(4, 5);
+zps_err_t zps_fail_errno(struct zps_error *error, zps_err_t code, int err_number, const char *fmt, ...)
+    ZPS_PRINTF(4, 5);
 
 #endif

@@ -20,7 +20,9 @@ static struct {
 
 static const char *const level_names[] = {"error", "warn", "info", "debug", "trace"};
 
-void zps_log_set_level(enum zps_log_level level) { zps_log_threshold = (int)level; }
+void zps_log_set_level(enum zps_log_level level) {
+  zps_log_threshold = (int)level;
+}
 
 void zps_log_set_format(enum zps_log_format format) {
   pthread_mutex_lock(&state.lock);

@@ -27,8 +27,8 @@ const char *zps_log_level_name(enum zps_log_level level);
 extern _Atomic int zps_log_threshold; /* read by the macros only */
 void zps_log_write(enum zps_log_level level, const char *component, const char *fmt, ...) ZPS_PRINTF(3, 4);
 
-#define ZPS_LOG_AT(level, ...) \
-  do { \
+#define ZPS_LOG_AT(level, ...)                                                                     \
+  do {                                                                                             \
     if ((int)(level) <= zps_log_threshold) zps_log_write((level), ZPS_LOG_COMPONENT, __VA_ARGS__); \
   } while (0)
 #define zps_log_error(...) ZPS_LOG_AT(ZPS_LOG_ERROR, __VA_ARGS__)
@@ -44,14 +44,14 @@ struct zps_log_limit {
   _Atomic unsigned suppressed;
 };
 bool zps_log_limit_pass(struct zps_log_limit *limit, unsigned *suppressed_p);
-#define zps_log_warn_limited(...) \
-  do { \
-    static struct zps_log_limit limit_; \
-    unsigned suppressed_; \
-    if (zps_log_limit_pass(&limit_, &suppressed_)) { \
-      zps_log_warn(__VA_ARGS__); \
+#define zps_log_warn_limited(...)                                                                \
+  do {                                                                                           \
+    static struct zps_log_limit limit_;                                                          \
+    unsigned suppressed_;                                                                        \
+    if (zps_log_limit_pass(&limit_, &suppressed_)) {                                             \
+      zps_log_warn(__VA_ARGS__);                                                                 \
       if (suppressed_) zps_log_warn("(%u similar lines left out before this one)", suppressed_); \
-    } \
+    }                                                                                            \
   } while (0)
 
 #endif

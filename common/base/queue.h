@@ -13,7 +13,8 @@
 struct zps_queue;
 
 /* `wake` (may be NULL) is called with `ctx` after every push, outside the lock. */
-zps_err_t zps_queue_create(size_t capacity, void (*wake)(void *ctx), void *ctx, struct zps_queue **queue_p) ZPS_MUSTCHECK;
+zps_err_t zps_queue_create(size_t capacity, void (*wake)(void *ctx), void *ctx,
+                           struct zps_queue **queue_p) ZPS_MUSTCHECK;
 /* The queue must be empty of work: items still inside are the caller's to have drained. NULL is allowed. */
 void zps_queue_destroy(struct zps_queue *queue);
 /* ZPS_ERR_AGAIN when full. `item` must not be NULL. */

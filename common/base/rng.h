@@ -1,4 +1,5 @@
-/* A small reproducible generator (splitmix64, Vigna, public domain) for tests, benchmarks and examples. Not for secrets. */
+/* A small reproducible generator (splitmix64, Vigna, public domain) for tests, benchmarks and examples. Not for
+ * secrets. */
 #ifndef ZPS_BASE_RNG_H
 #define ZPS_BASE_RNG_H
 
@@ -16,7 +17,9 @@ static inline uint64_t zps_rng_u64(struct zps_rng *rng) {
 }
 
 /* Uniform in [0, 1). */
-static inline double zps_rng_unit(struct zps_rng *rng) { return (double)(zps_rng_u64(rng) >> 11) * 0x1.0p-53; }
+static inline double zps_rng_unit(struct zps_rng *rng) {
+  return (double)(zps_rng_u64(rng) >> 11) * 0x1.0p-53;
+}
 
 /* Uniform in [0, range), range >= 1. */
 static inline uint64_t zps_rng_below(struct zps_rng *rng, uint64_t range) {

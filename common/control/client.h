@@ -1,6 +1,6 @@
 /*
- * A control-plane client for programs without a loop of their own (the worker library, zenpsctl): a thread that runs the
- * loop, with calls that block their caller up to a deadline. Thread-safe.
+ * A control-plane client for programs without a loop of their own (the worker library, zenpsctl): a thread that runs
+ * the loop, with calls that block their caller up to a deadline. Thread-safe.
  */
 #ifndef ZPS_CONTROL_CLIENT_H
 #define ZPS_CONTROL_CLIENT_H
@@ -19,13 +19,14 @@ struct zps_client_handler {
 
 /* Connects (retrying name resolution and refused connections until the deadline: servers may come up later than
  * clients) and says hello. */
-zps_err_t zps_client_open(const char *address, const char *role, uint64_t timeout_ms, const struct zps_client_handler *handler,
-                          struct zps_client **client_p, struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_client_open(const char *address, const char *role, uint64_t timeout_ms,
+                          const struct zps_client_handler *handler, struct zps_client **client_p,
+                          struct zps_error *error) ZPS_MUSTCHECK;
 /* What was sent by notify still leaves, if the peer takes it within a second. Calls of other threads fail with
  * ZPS_ERR_CLOSED, but must have returned before. Must not be called from the client's own thread. NULL is allowed. */
 void zps_client_close(struct zps_client *client);
-/* Waits for the answer. `params` is consumed; *result_p (may be NULL) is the caller's to unref. Must not be called from the
- * client's own thread. */
+/* Waits for the answer. `params` is consumed; *result_p (may be NULL) is the caller's to unref. Must not be called from
+ * the client's own thread. */
 zps_err_t zps_client_call(struct zps_client *client, const char *method, zps_json *params, uint64_t timeout_ms,
                           zps_json **result_p, struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_client_notify(struct zps_client *client, const char *method, zps_json *params) ZPS_MUSTCHECK;

@@ -1,8 +1,8 @@
 /*
  * JSON values, as the control plane uses them. The only file behind this header is json.c, which alone sees jansson.
  *
- * Builders return NULL when memory is short, and accept NULL children, so that a chain of calls is checked once at its end.
- * Getters name the member, what was found and what would be right in `error`.
+ * Builders return NULL when memory is short, and accept NULL children, so that a chain of calls is checked once at its
+ * end. Getters name the member, what was found and what would be right in `error`.
  */
 #ifndef ZPS_CONTROL_JSON_H
 #define ZPS_CONTROL_JSON_H
@@ -21,8 +21,8 @@ void zps_json_unref(zps_json *value); /* NULL is allowed */
 /* A copy that shares nothing: what goes to another thread while this one keeps the original. */
 zps_json *zps_json_copy(const zps_json *value);
 
-/* Setters return the object they were given (NULL in, or no memory: NULL out and the object released). Children passed to
- * zps_json_set() and zps_json_append() are consumed. u64 values above 2^53 travel as hex strings ("0x..."): _hex. */
+/* Setters return the object they were given (NULL in, or no memory: NULL out and the object released). Children passed
+ * to zps_json_set() and zps_json_append() are consumed. u64 values above 2^53 travel as hex strings ("0x..."): _hex. */
 zps_json *zps_json_set(zps_json *object, const char *key, zps_json *value);
 zps_json *zps_json_set_str(zps_json *object, const char *key, const char *value);
 zps_json *zps_json_set_int(zps_json *object, const char *key, int64_t value);
@@ -40,16 +40,21 @@ bool zps_json_is_array(const zps_json *value);
 bool zps_json_is_object(const zps_json *value);
 size_t zps_json_array_len(const zps_json *array); /* 0 for NULL */
 const zps_json *zps_json_at(const zps_json *array, size_t index);
-zps_err_t zps_json_at_u64(const zps_json *array, size_t index, uint64_t max, uint64_t *value_p, struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_json_at_u64(const zps_json *array, size_t index, uint64_t max, uint64_t *value_p,
+                          struct zps_error *error) ZPS_MUSTCHECK;
 /* Borrowed from the object. */
-zps_err_t zps_json_get_str(const zps_json *object, const char *key, const char **value_p, struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_json_get_str(const zps_json *object, const char *key, const char **value_p,
+                           struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_json_get_u64(const zps_json *object, const char *key, uint64_t min, uint64_t max, uint64_t *value_p,
                            struct zps_error *error) ZPS_MUSTCHECK;
-zps_err_t zps_json_get_hex(const zps_json *object, const char *key, uint64_t *value_p, struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_json_get_hex(const zps_json *object, const char *key, uint64_t *value_p,
+                           struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_json_get_bytes(const zps_json *object, const char *key, void *data, size_t cap, size_t *len_p,
                              struct zps_error *error) ZPS_MUSTCHECK;
-zps_err_t zps_json_get_array(const zps_json *object, const char *key, const zps_json **value_p, struct zps_error *error) ZPS_MUSTCHECK;
-zps_err_t zps_json_get_object(const zps_json *object, const char *key, const zps_json **value_p, struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_json_get_array(const zps_json *object, const char *key, const zps_json **value_p,
+                             struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_json_get_object(const zps_json *object, const char *key, const zps_json **value_p,
+                              struct zps_error *error) ZPS_MUSTCHECK;
 /* Defaults for members that may be absent (or of another type). */
 uint64_t zps_json_opt_u64(const zps_json *object, const char *key, uint64_t def);
 double zps_json_opt_real(const zps_json *object, const char *key, double def);

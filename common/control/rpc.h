@@ -1,13 +1,13 @@
 /*
  * JSON-RPC 2.0 over TCP or Unix sockets, one object a line, on a libuv loop. Both ends may call, answer and notify.
  *
- * Everything here belongs to the loop's thread. A connection starts with `hello` in both directions of trust: the client
- * sends protocol version, program version and role; the server answers with its own or refuses naming both versions.
- * Lines are limited (ZPS_RPC_LINE_MAX), calls have deadlines, TCP_USER_TIMEOUT and keepalive are set, and a peer that
- * sends garbage gets a JSON-RPC error and is closed.
+ * Everything here belongs to the loop's thread. A connection starts with `hello` in both directions of trust: the
+ * client sends protocol version, program version and role; the server answers with its own or refuses naming both
+ * versions. Lines are limited (ZPS_RPC_LINE_MAX), calls have deadlines, TCP_USER_TIMEOUT and keepalive are set, and a
+ * peer that sends garbage gets a JSON-RPC error and is closed.
  *
- * Errors travel as {"code": <zps_err number>, "message": text, "data": {"name": "ERR_..."}}; ZPS_ERR_UNSUPPORTED (no such
- * method) and ZPS_ERR_PROTOCOL (wrong parameters) as JSON-RPC's own codes -32601 and -32602.
+ * Errors travel as {"code": <zps_err number>, "message": text, "data": {"name": "ERR_..."}}; ZPS_ERR_UNSUPPORTED (no
+ * such method) and ZPS_ERR_PROTOCOL (wrong parameters) as JSON-RPC's own codes -32601 and -32602.
  */
 #ifndef ZPS_CONTROL_RPC_H
 #define ZPS_CONTROL_RPC_H
@@ -63,14 +63,15 @@ void zps_rpc_close(struct zps_rpc_conn *conn, bool flush);
 zps_err_t zps_rpc_call(struct zps_rpc_conn *conn, const char *method, zps_json *params, uint64_t timeout_ms,
                        zps_rpc_result_fn done, void *ctx) ZPS_MUSTCHECK;
 zps_err_t zps_rpc_notify(struct zps_rpc_conn *conn, const char *method, zps_json *params) ZPS_MUSTCHECK;
-/* `result` is consumed (NULL: an empty object). Safe when the connection has closed meanwhile: the answer is dropped. */
+/* `result` is consumed (NULL: an empty object). Safe when the connection has closed meanwhile: the answer is dropped.
+ */
 void zps_rpc_reply(struct zps_rpc_request *request, zps_json *result);
 void zps_rpc_reply_error(struct zps_rpc_request *request, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
 
 void zps_rpc_conn_set_ctx(struct zps_rpc_conn *conn, void *ctx); /* the owner's object behind this connection */
 void *zps_rpc_conn_ctx(const struct zps_rpc_conn *conn);
-const char *zps_rpc_conn_peer(const struct zps_rpc_conn *conn);  /* "10.0.0.7:41234" or "unix" */
-const char *zps_rpc_conn_role(const struct zps_rpc_conn *conn);  /* what the peer said in hello */
+const char *zps_rpc_conn_peer(const struct zps_rpc_conn *conn); /* "10.0.0.7:41234" or "unix" */
+const char *zps_rpc_conn_role(const struct zps_rpc_conn *conn); /* what the peer said in hello */
 const char *zps_rpc_conn_version(const struct zps_rpc_conn *conn);
 uint64_t zps_rpc_conn_heard_ns(const struct zps_rpc_conn *conn); /* when the peer was last heard of */
 

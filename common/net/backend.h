@@ -36,8 +36,8 @@ struct zps_net_peer {
 };
 
 /* The backends. `config->provider` has been reduced to what concerns the backend. */
-zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps_net_handler *handler, struct zps_net **net_p,
-                           struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
+                           struct zps_net **net_p, struct zps_error *error) ZPS_MUSTCHECK;
 void zps_net_ofi_list(const struct zps_net_config *config, void (*line)(void *ctx, const char *text), void *ctx);
 /* In-process, for tests: endpoints of one process find each other by an id in their address; each may be driven by its
  * own thread. */

@@ -2,8 +2,8 @@
  * Receiver-driven bulk transfer: reads announced payloads in pieces, round-robin over peers, within a byte budget.
  *
  * A transfer is queued at its peer; every turn takes one piece from the next peer in the ring, as long as the bytes in
- * flight stay under the budget and under the peer's limit, which follows what the links carry (window.h). So one slow or
- * huge sender never starves the others, and control messages never wait behind more than a few pieces.
+ * flight stay under the budget and under the peer's limit, which follows what the links carry (window.h). So one slow
+ * or huge sender never starves the others, and control messages never wait behind more than a few pieces.
  */
 #ifndef ZPS_NET_BULK_H
 #define ZPS_NET_BULK_H
@@ -14,15 +14,15 @@ struct zps_bulk;
 struct zps_bulk_peer;
 
 struct zps_bulk_config {
-  size_t piece_bytes;          /* default: up to 1 MiB, by the peer's window; otherwise this, and no windows */
-  uint64_t budget_bytes;       /* in flight over all peers; default 64 MiB */
-  uint64_t peer_budget_bytes;  /* in flight per peer, at most; default 8 MiB */
+  size_t piece_bytes;         /* default: up to 1 MiB, by the peer's window; otherwise this, and no windows */
+  uint64_t budget_bytes;      /* in flight over all peers; default 64 MiB */
+  uint64_t peer_budget_bytes; /* in flight per peer, at most; default 8 MiB */
 };
 
 /* Embedded in the caller's object; must live until `done`, and if `done` reports a lost peer until `release`. Both are
- * called by zps_net_progress() (or close) or zps_bulk_progress() (or destroy), never by the call that starts or removes.
- * A failed transfer is done when none of its pieces is in flight any more, so that its buffer is free again; only a lost
- * peer's pieces may be held by the fabric for longer. */
+ * called by zps_net_progress() (or close) or zps_bulk_progress() (or destroy), never by the call that starts or
+ * removes. A failed transfer is done when none of its pieces is in flight any more, so that its buffer is free again;
+ * only a lost peer's pieces may be held by the fabric for longer. */
 struct zps_bulk_read {
   void *local;
   const struct zps_net_mem *mem;
@@ -30,8 +30,8 @@ struct zps_bulk_read {
   uint64_t addr, key;
   void (*done)(struct zps_bulk_read *read, zps_err_t code); /* once; the code of the first piece that failed, but
                                                              * ZPS_ERR_PEER_LOST if any piece was lost by eviction */
-  void (*release)(struct zps_bulk_read *read); /* may be NULL; after done with ZPS_ERR_PEER_LOST and no other: the fabric
-                                                * holds no piece any more */
+  void (*release)(struct zps_bulk_read *read); /* may be NULL; after done with ZPS_ERR_PEER_LOST and no other: the
+                                                * fabric holds no piece any more */
   void *ctx;
   struct zps_bulk_read *next; /* private from here on */
   struct zps_bulk_peer *peer;
@@ -41,11 +41,13 @@ struct zps_bulk_read {
   bool finished;
 };
 
-zps_err_t zps_bulk_create(struct zps_net *net, const struct zps_bulk_config *config, struct zps_bulk **bulk_p) ZPS_MUSTCHECK;
+zps_err_t zps_bulk_create(struct zps_net *net, const struct zps_bulk_config *config,
+                          struct zps_bulk **bulk_p) ZPS_MUSTCHECK;
 /* Transfers still queued are done with ZPS_ERR_CLOSED. Where pieces are in flight, zps_net_close() comes first. NULL is
  * allowed. */
 void zps_bulk_destroy(struct zps_bulk *bulk);
-zps_err_t zps_bulk_peer_add(struct zps_bulk *bulk, struct zps_net_peer *net_peer, struct zps_bulk_peer **peer_p) ZPS_MUSTCHECK;
+zps_err_t zps_bulk_peer_add(struct zps_bulk *bulk, struct zps_net_peer *net_peer,
+                            struct zps_bulk_peer **peer_p) ZPS_MUSTCHECK;
 /* Call right after zps_net_peer_evict(): transfers still queued fail with ZPS_ERR_PEER_LOST. NULL is allowed. */
 void zps_bulk_peer_remove(struct zps_bulk_peer *peer);
 /* Queues a transfer; never blocks, `done` always follows (for len 0 from the next zps_bulk_progress()). */

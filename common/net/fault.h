@@ -6,10 +6,10 @@
  *   again=P    a send is refused with ZPS_ERR_AGAIN with probability P
  *   delay=P:T  a message, or the completion of a read, is held back for T with probability P; messages keep their order
  *   drop=P     a message vanishes with probability P
- *   kill=N     after N sends and reads this endpoint falls silent: nothing leaves, nothing arrives, nothing completes, and
- *              no error is reported, as a hung process would look to itself
- *   hold=T     reads of an evicted peer stay in quarantine for T more
- *   dmabuf=1   device memory is reached through mappings of its dmabufs, which those of emulated devices allow
+ *   kill=N     after N sends and reads this endpoint falls silent: nothing leaves, nothing arrives, nothing completes,
+ * and no error is reported, as a hung process would look to itself hold=T     reads of an evicted peer stay in
+ * quarantine for T more dmabuf=1   device memory is reached through mappings of its dmabufs, which those of emulated
+ * devices allow
  *
  * Probabilities are 0 to 1; times are a number with us, ms or s.
  *

@@ -28,16 +28,16 @@ struct zps_net;
 struct zps_net_peer;
 
 struct zps_net_config {
-  const char *provider;   /* "auto", a name of the preference list, or "loop"; prefix "fault+" wraps it */
-  const char *interface;  /* "eth0,ib0", "^docker0,lo": use these, or all but these; NULL: any */
-  const char *subnet;     /* "10.0.0.0/8,fd00::/8": the address must be inside; NULL: any */
+  const char *provider;         /* "auto", a name of the preference list, or "loop"; prefix "fault+" wraps it */
+  const char *interface;        /* "eth0,ib0", "^docker0,lo": use these, or all but these; NULL: any */
+  const char *subnet;           /* "10.0.0.0/8,fd00::/8": the address must be inside; NULL: any */
   uint16_t port_low, port_high; /* listening ports of tcp-like providers; 0: any */
-  size_t max_msg;         /* largest message, both ways */
-  unsigned n_recv;        /* receives posted at start, shared by all peers; zps_net_reserve() adds more */
-  unsigned spin_us;       /* how long zps_net_wait() spins before it blocks; 0 when cores are oversubscribed */
-  unsigned connect_timeout_ms; /* a send that the fabric will not take for so long fails the peer */
-  bool device_memory;     /* take a fabric's offer to reach device memory, where it makes one */
-  const char *fault;      /* "fault+": rules such as "seed=1,again=0.1,delay=0.05:3ms,drop=0.01,kill=200"; see fault.h */
+  size_t max_msg;               /* largest message, both ways */
+  unsigned n_recv;              /* receives posted at start, shared by all peers; zps_net_reserve() adds more */
+  unsigned spin_us;             /* how long zps_net_wait() spins before it blocks; 0 when cores are oversubscribed */
+  unsigned connect_timeout_ms;  /* a send that the fabric will not take for so long fails the peer */
+  bool device_memory;           /* take a fabric's offer to reach device memory, where it makes one */
+  const char *fault; /* "fault+": rules such as "seed=1,again=0.1,delay=0.05:3ms,drop=0.01,kill=200"; see fault.h */
 };
 
 struct zps_net_handler {
@@ -49,15 +49,15 @@ struct zps_net_handler {
 };
 
 struct zps_net_info {
-  char provider[64];  /* as libfabric calls it */
+  char provider[64]; /* as libfabric calls it */
   char protocol[48];
   char addr_format[32];
-  char domain[64];    /* interface or device */
-  char address[96];   /* printable */
+  char domain[64];                /* interface or device */
+  char address[96];               /* printable */
   uint8_t addr[ZPS_NET_ADDR_MAX]; /* opaque, for the peers' zps_net_peer_add() */
   size_t addr_len;
-  size_t max_msg;     /* bytes of one message, as configured */
-  size_t max_read;    /* bytes of one read */
+  size_t max_msg;  /* bytes of one message, as configured */
+  size_t max_read; /* bytes of one read */
 };
 
 /* Whose memory it is that a fabric is to reach, and how. */
@@ -73,8 +73,8 @@ struct zps_net_mem {
   size_t len;
   uint64_t addr;
   uint64_t key;
-  void *desc;    /* the fabric's local descriptor */
-  void *handle;  /* the backend's; not NULL while registered */
+  void *desc;   /* the fabric's local descriptor */
+  void *handle; /* the backend's; not NULL while registered */
 };
 
 /* One read in flight; embedded in the caller's object, which must not move or die until `done` (or, where `done` said
@@ -85,8 +85,8 @@ struct zps_net_read {
   size_t len;                    /* 1..max_read */
   uint64_t addr, key;            /* at the peer */
   void (*done)(struct zps_net_read *read, zps_err_t code);
-  /* May be NULL. Called once after a `done` with ZPS_ERR_PEER_LOST, at once or much later, and after no other: the fabric
-   * is through with the buffer, and this struct is the caller's again. */
+  /* May be NULL. Called once after a `done` with ZPS_ERR_PEER_LOST, at once or much later, and after no other: the
+   * fabric is through with the buffer, and this struct is the caller's again. */
   void (*release)(struct zps_net_read *read);
   void *ctx;
   struct zps_net_read *next, *prev; /* the backend's */
@@ -95,12 +95,12 @@ struct zps_net_read {
   uint8_t state;                    /* the backend's */
 };
 
-zps_err_t zps_net_open(const struct zps_net_config *config, const struct zps_net_handler *handler, struct zps_net **net_p,
-                       struct zps_error *error) ZPS_MUSTCHECK;
-/* Calls back what is outstanding with ZPS_ERR_CLOSED (and releases what is in quarantine), then frees; those callbacks may
- * still evict peers and release memory, and what they try to send or read is refused with ZPS_ERR_CLOSED. All peers and
- * registrations are gone afterwards. Never blocks for long: what a provider will not let go is logged and leaked. NULL is
- * allowed. */
+zps_err_t zps_net_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
+                       struct zps_net **net_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* Calls back what is outstanding with ZPS_ERR_CLOSED (and releases what is in quarantine), then frees; those callbacks
+ * may still evict peers and release memory, and what they try to send or read is refused with ZPS_ERR_CLOSED. All peers
+ * and registrations are gone afterwards. Never blocks for long: what a provider will not let go is logged and leaked.
+ * NULL is allowed. */
 void zps_net_close(struct zps_net *net);
 const struct zps_net_info *zps_net_info(const struct zps_net *net);
 
@@ -110,7 +110,8 @@ zps_err_t zps_net_reserve(struct zps_net *net, int count) ZPS_MUSTCHECK;
 zps_err_t zps_net_peer_add(struct zps_net *net, const void *addr, size_t len, void *ctx, struct zps_net_peer **peer_p,
                            struct zps_error *error) ZPS_MUSTCHECK;
 void *zps_net_peer_ctx(const struct zps_net_peer *peer);
-/* See "Death" above; also how a peer that leaves in peace is removed. The handle is invalid afterwards. NULL allowed. */
+/* See "Death" above; also how a peer that leaves in peace is removed. The handle is invalid afterwards. NULL allowed.
+ */
 void zps_net_peer_evict(struct zps_net_peer *peer);
 
 /* Registers [base, base+len) for being read by peers and as target of our reads. Not for the data path: registrations

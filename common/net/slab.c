@@ -20,7 +20,7 @@ struct region {
   struct zps_net_mem mem;
   struct zps_slab *slab;
   const struct zps_slab_memory *memory; /* NULL: the process's own */
-  struct region *next, *prev; /* of its class: those with a free chunk come first */
+  struct region *next, *prev;           /* of its class: those with a free chunk come first */
   unsigned class, n_chunks, n_free;
   uint64_t free_map[MAP_WORDS];
 };

@@ -2,9 +2,9 @@
  * Registered buffers in size classes, so that nothing on the data path registers memory.
  *
  * get/put belong to the progress thread; the bytes may be used by any thread in between. Classes are powers of two from
- * 4 KiB up (small ones carved out of 1 MiB slabs, large ones registered alone). Freed large buffers are kept up to `cache_bytes`
- * and then released; the total never exceeds `limit_bytes` (ZPS_ERR_AGAIN: come back when something was put;
- * ZPS_ERR_NOMEM: it will not fit even then).
+ * 4 KiB up (small ones carved out of 1 MiB slabs, large ones registered alone). Freed large buffers are kept up to
+ * `cache_bytes` and then released; the total never exceeds `limit_bytes` (ZPS_ERR_AGAIN: come back when something was
+ * put; ZPS_ERR_NOMEM: it will not fit even then).
  */
 #ifndef ZPS_NET_SLAB_H
 #define ZPS_NET_SLAB_H
@@ -19,7 +19,7 @@ struct zps_buf {
   const struct zps_net_mem *mem; /* contains data */
   uint64_t addr;                 /* what a peer passes to read `data` */
   uint64_t key;
-  void *owner;                   /* the slab's */
+  void *owner; /* the slab's */
 };
 
 struct zps_slab_stats {
@@ -27,14 +27,15 @@ struct zps_slab_stats {
   uint64_t high_water_bytes;           /* the most that was ever registered */
 };
 
-zps_err_t zps_slab_create(struct zps_net *net, uint64_t limit_bytes, uint64_t cache_bytes, struct zps_slab **slab_p) ZPS_MUSTCHECK;
+zps_err_t zps_slab_create(struct zps_net *net, uint64_t limit_bytes, uint64_t cache_bytes,
+                          struct zps_slab **slab_p) ZPS_MUSTCHECK;
 /* The net was closed, and the registrations with it: from here on buffers are only put back, never handed out. Without
  * this call zps_slab_destroy() comes before zps_net_close(). */
 void zps_slab_net_closed(struct zps_slab *slab);
 /* All buffers must have been put, except quarantined ones, which are leaked with a warning. NULL is allowed. */
 void zps_slab_destroy(struct zps_slab *slab);
-/* Where memory comes from, and goes back to, from here on: `get` may return NULL, then it is the process's own, as it is
- * without this call. What is idle is given up at once. `memory` must outlive the slab. */
+/* Where memory comes from, and goes back to, from here on: `get` may return NULL, then it is the process's own, as it
+ * is without this call. What is idle is given up at once. `memory` must outlive the slab. */
 struct zps_slab_memory {
   void *(*get)(void *ctx, size_t bytes); /* aligned to 4 KiB */
   void (*put)(void *ctx, void *data, size_t bytes);

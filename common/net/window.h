@@ -8,8 +8,8 @@
  *
  *     window = rate * (shortest round trip + QUEUE_NS) + QUEUE_BYTES / flows,   rate = window / round trip
  *
- * The shortest round trip is meant to be that of the path alone. A flow that was never alone in the queue of its peer does
- * not know it, and would take that queue for a long path and keep it full, which holds up all that the peer's host
+ * The shortest round trip is meant to be that of the path alone. A flow that was never alone in the queue of its peer
+ * does not know it, and would take that queue for a long path and keep it full, which holds up all that the peer's host
  * sends. So what counts is the second shortest of all flows of an endpoint, where a flow's own is longer: the shortest
  * may be that of a peer on the same host. And below 25 ms it counts as none: all of a cluster's paths are much shorter,
  * and endpoints that began behind different queues would get different shares. Pure: no clock, no network.

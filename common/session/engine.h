@@ -29,18 +29,18 @@ struct zps_engine_handler {
 };
 
 struct zps_engine_config {
-  const char *name;               /* of the thread */
-  struct zps_net_config net;      /* strings are borrowed during create */
+  const char *name;          /* of the thread */
+  struct zps_net_config net; /* strings are borrowed during create */
   struct zps_bulk_config bulk;
-  uint64_t memory_limit_bytes;    /* of the slab */
+  uint64_t memory_limit_bytes; /* of the slab */
   uint64_t memory_cache_bytes;
 };
 
 /* Opens the fabric, then starts the thread, which calls the handler from the first command or event on. */
 zps_err_t zps_engine_create(const struct zps_engine_config *config, const struct zps_engine_handler *handler,
                             struct zps_engine **engine_p, struct zps_error *error) ZPS_MUSTCHECK;
-/* Stops and joins the thread, then closes the fabric; commands not yet run are run first. The handler may be called until
- * this returns. NULL is allowed. */
+/* Stops and joins the thread, then closes the fabric; commands not yet run are run first. The handler may be called
+ * until this returns. NULL is allowed. */
 void zps_engine_destroy(struct zps_engine *engine);
 
 /* From any thread: runs `command` on the engine thread. ZPS_ERR_AGAIN when the queue is full. */
@@ -48,7 +48,7 @@ zps_err_t zps_engine_post(struct zps_engine *engine, struct zps_command *command
 /* From any thread but the engine's: the same, and waits until it has run. */
 zps_err_t zps_engine_call(struct zps_engine *engine, struct zps_command *command) ZPS_MUSTCHECK;
 
-struct zps_net *zps_engine_net(struct zps_engine *engine);   /* zps_net_info() of it is readable from any thread */
+struct zps_net *zps_engine_net(struct zps_engine *engine); /* zps_net_info() of it is readable from any thread */
 struct zps_slab *zps_engine_slab(struct zps_engine *engine);
 struct zps_bulk *zps_engine_bulk(struct zps_engine *engine);
 uint64_t zps_engine_malformed(const struct zps_engine *engine); /* frames dropped because they did not decode */

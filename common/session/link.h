@@ -32,8 +32,8 @@ zps_err_t zps_link_send(struct zps_link *link, struct zps_frame *frame) ZPS_MUST
  * ZPS_ERR_PROTOCOL for a gap or a credit overrun, ZPS_ERR_STALE for another epoch. */
 zps_err_t zps_link_received(struct zps_link *link, const struct zps_frame_header *header,
                             struct zps_error *error) ZPS_MUSTCHECK;
-/* Hands over what was sent since the last call, as one message where it fits into one; sends what waits for credit, and a
- * CREDIT frame where one is due. Call at the end of a turn. The number of frames that had waited. */
+/* Hands over what was sent since the last call, as one message where it fits into one; sends what waits for credit, and
+ * a CREDIT frame where one is due. Call at the end of a turn. The number of frames that had waited. */
 unsigned zps_link_progress(struct zps_link *link);
 /* All frames are out of this process's hands, so that evicting the peer loses none; or it is lost. */
 bool zps_link_is_through(const struct zps_link *link);

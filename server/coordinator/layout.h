@@ -10,7 +10,8 @@
  *
  * The schemes that others have for servers (sparse-ps, dense-ps, omnireduce) give each server one run of consecutive
  * rows, as even as whole blocks allow: so many blocks that there is one for each partition, of which each server gets
- * consecutive ones. Large tensors get up to four times as many, for the same reason: of ZPS_LAYOUT_VALUES_MIN values or more.
+ * consecutive ones. Large tensors get up to four times as many, for the same reason: of ZPS_LAYOUT_VALUES_MIN values or
+ * more.
  */
 #ifndef ZPS_SERVER_COORDINATOR_LAYOUT_H
 #define ZPS_SERVER_COORDINATOR_LAYOUT_H

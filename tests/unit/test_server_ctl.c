@@ -48,9 +48,10 @@ static void test_columns_are_aligned(void **state) {
 static void test_empty_tables_have_titles(void **state) {
   (void)state;
   char *text = print("members", "{\"servers\": [], \"ranks\": [], \"left_out\": 7}");
-  assert_string_equal(text,
-                      "SERVER  NAME  STATE  HOST  PID  PROVIDER  ADDRESS  JOBS  SILENT/ms\n\n"
-                      "JOB  RANK  STATE  HOST  PID  PROVIDER  ADDRESS  MEMORY  SILENT/ms\n\n(7 more rows are left out)\n");
+  assert_string_equal(
+      text,
+      "SERVER  NAME  STATE  HOST  PID  PROVIDER  ADDRESS  JOBS  SILENT/ms\n\n"
+      "JOB  RANK  STATE  HOST  PID  PROVIDER  ADDRESS  MEMORY  SILENT/ms\n\n(7 more rows are left out)\n");
   free(text);
 }
 
