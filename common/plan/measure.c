@@ -1,10 +1,13 @@
 #include "common/plan/measure.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/rng.h"
@@ -19,11 +22,15 @@ enum {
   RANKS = 4, /* contributions that are summed */
   TURNS = 3, /* of which the best counts */
   WIDE = 16, /* values per row of the second shape */
+  WAKES = 33 /* of which the median counts */
 };
 
-/* Of that machine: TCP over the loopback interface, each way, and what wakes up for a message. */
-#define MOVE_BYTE_NS 0.25
+/* Of that machine: TCP over the loopback interface, each way, and to look at a message and answer. */
+#define MOVE_BYTE_NS 0.5
 #define MESSAGE_NS 8000
+/* To wake up takes at least and at most that long, whatever else ran when it was measured. */
+#define WAKE_MIN_NS 2000
+#define WAKE_MAX_NS 50000
 /* Of pushes and pulls: servers publish partitions while others are still on their way. */
 #define OVERLAP 0.6
 
@@ -145,6 +152,48 @@ static zps_err_t measure_large(struct zps_encoder *encoder, struct zps_plan_cali
   return ZPS_OK;
 }
 
+struct echo {
+  int there, back; /* eventfds */
+};
+
+static void *answer(void *arg) {
+  const struct echo *echo = arg;
+  uint64_t one;
+  for (unsigned i = 0; i < WAKES; i++) {
+    if (read(echo->there, &one, sizeof one) != sizeof one || write(echo->back, &one, sizeof one) != sizeof one) break;
+  }
+  return NULL;
+}
+
+static int compare(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* Until a thread that slept runs, by the clock: two wake each other up in turns. */
+static double wake_ns(void) {
+  const struct echo echo = {.there = eventfd(0, EFD_CLOEXEC), .back = eventfd(0, EFD_CLOEXEC)};
+  double times[WAKES], median = 0;
+  uint64_t one = 1;
+  unsigned n = 0;
+  pthread_t thread;
+  if (echo.there >= 0 && echo.back >= 0 && pthread_create(&thread, NULL, answer, (void *)&echo) == 0) {
+    for (; n < WAKES; n++) {
+      const uint64_t begin = zps_clock_ns();
+      if (write(echo.there, &one, sizeof one) != sizeof one || read(echo.back, &one, sizeof one) != sizeof one) break;
+      times[n] = (double)(zps_clock_ns() - begin) / 2;
+    }
+    pthread_join(thread, NULL);
+  }
+  if (echo.there >= 0) close(echo.there);
+  if (echo.back >= 0) close(echo.back);
+  if (n == WAKES) {
+    qsort(times, n, sizeof times[0], compare);
+    median = times[n / 2];
+  }
+  return fmin(fmax(median, WAKE_MIN_NS), WAKE_MAX_NS);
+}
+
 /* a = r1 (row + value), b = r2 (row + WIDE value); none is free. */
 static void solve(double a, double r1, double b, double r2, double *row_ns, double *value_ns) {
   const double narrow = fmax(a / fmax(r1, 1), 0.05), wide = fmax(b / fmax(r2, 1), narrow);
@@ -169,7 +218,7 @@ static zps_err_t measure(struct bench *bench, struct zps_plan_calibration *calib
   const double slower = c->add_value_ns / before; /* than the machine of the defaults */
   c->select_value_ns *= slower;
   c->move_byte_ns = MOVE_BYTE_NS * slower;
-  c->message_ns = MESSAGE_NS * slower;
+  c->message_ns = MESSAGE_NS * slower + wake_ns();
   c->overlap = OVERLAP;
   return measure_large(bench->encoder, c);
 }

@@ -4,6 +4,10 @@
 
 #include "common/plan/model_impl.h"
 
+/* Times that somebody wakes up in a round besides those for its messages: what begins it, what encodes, sums and
+ * decodes its parts, and who waits for its end. */
+#define ROUND_WAKES 6
+
 static double at_least(double x, double low) {
   return x < low ? low : x;
 }
@@ -187,6 +191,7 @@ void zps_plan_predict(const struct zps_plan_input *input, enum zps_plan_scheme s
     zps_plan_topk(&round, scheme);
   else
     zps_plan_sparse(&round, scheme);
+  if (round.n > 1) zps_plan_compute(&round, ROUND_WAKES * input->calibration.message_ns);
   cost->time_s = cost->latency_s + cost->wire_s + cost->compute_s;
 }
 

@@ -25,8 +25,9 @@ struct zps_plan_probe {
 };
 
 /* Rounds of this long or longer are disturbed less, each in its length: half of what others may be behind, and fewer
- * heats, do for them. */
+ * heats, do for them. Shorter ones than that are disturbed more, and cost little. */
 #define ZPS_PLAN_LONG_S 20e-3
+#define ZPS_PLAN_SHORT_S 2e-3
 
 /* The first heat, of nobody yet. */
 void zps_plan_probe_begin(struct zps_plan_probe *probe);

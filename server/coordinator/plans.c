@@ -14,9 +14,10 @@
 #define ZPS_LOG_COMPONENT "members"
 #include "common/base/log.h"
 
-/* Steps of a run: while schemes are tried, if rounds are long, and later. Ranks report three quarters through it, so a
- * choice is made of those rounds and takes effect at its end; the first round of a scheme does not count. */
+/* Steps of a run: while schemes are tried, if rounds are short or long, and later. Ranks report three quarters through
+ * it, so a choice is made of those rounds and takes effect at its end; the first round of a scheme does not count. */
 #define PROBE_WINDOW 6u
+#define PROBE_WINDOW_SHORT 12u
 #define PROBE_WINDOW_LONG 4u
 #define WINDOW 16u
 /* By how much predictions may be off, against each other. */
@@ -24,7 +25,7 @@
 /* Until a rank has measured its link: 25 Gbit/s. */
 #define BANDWIDTH_GUESS 3.125e9
 #define LATENCY_GUESS_S 20e-6
-#define HOST_BANDWIDTH_GUESS 5e9
+#define HOST_BANDWIDTH_GUESS 8e9
 #define HOST_LATENCY_GUESS_S 5e-6
 /* Parts that ranks tell the skew of, at most. */
 #define SKEW_PARTS 64.0
@@ -247,8 +248,11 @@ static bool is_trying(const struct zps_member_plan *plan) {
 
 static uint64_t window_of(const struct zps_member_plan *plan) {
   if (!is_trying(plan)) return WINDOW;
+  if (plan->observer.rounds == 0) return PROBE_WINDOW;
   const double round_s = zps_plan_expected(&plan->chooser, &plan->input, plan->chooser.scheme);
-  return plan->observer.rounds > 0 && round_s >= ZPS_PLAN_LONG_S ? PROBE_WINDOW_LONG : PROBE_WINDOW;
+  return round_s >= ZPS_PLAN_LONG_S    ? PROBE_WINDOW_LONG
+         : round_s >= ZPS_PLAN_SHORT_S ? PROBE_WINDOW
+                                       : PROBE_WINDOW_SHORT;
 }
 
 /* For whoever wants to know why: what each scheme was predicted to take, and did. */
