@@ -21,7 +21,7 @@ enum {
   SCHEMES_MAX = 16,
   TURNS_MAX = 32,
   TURN = 5,   /* steps that count: the first of a turn, after others, does not */
-  STAYS = 40, /* steps under one scheme: auto has no scheme run that often while it tries several */
+  STAYS = 28, /* steps under one scheme: auto has no scheme run that often while it tries several */
   TRIED = 2,  /* turns after which those far behind are measured no more */
   SAMPLES = SCHEMES_MAX * TURNS_MAX * TURN
 };
