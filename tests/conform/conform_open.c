@@ -57,12 +57,15 @@ void conform_open_refusals(void **state) {
   config.provider = NULL;
   assert_refused(config, ZPS_ERR_INVALID, "provider");
   config.provider = "nothing-of-this-name";
+  config.fault = NULL;
   assert_refused(config, ZPS_ERR_FABRIC, "nothing-of-this-name");
   config.provider = "net;ofi_rxm";
   assert_refused(config, ZPS_ERR_UNSUPPORTED, "net;ofi_rxm");
   config.provider = "auto";
   config.subnet = "10.0.0.0/33";
   assert_refused(config, ZPS_ERR_INVALID, "10.0.0.0/33");
+  config.fault = "delay=1";
+  assert_refused(config, ZPS_ERR_INVALID, "fault rules 'delay=1'");
 }
 
 static void count_line(void *ctx, const char *text) {
