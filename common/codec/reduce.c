@@ -258,19 +258,23 @@ ZPS_MUSTCHECK static zps_err_t prepare(struct sum *sum, struct zps_workpool *poo
   return ZPS_OK;
 }
 
-/* Puts the coded set behind the values. */
-static void put_index(const struct sum *sum, uint64_t index_bytes) {
+/* Puts a piece's part of the coded set behind the values. */
+static void put_index(void *ctx, unsigned i) {
+  const struct sum *const sum = ctx;
+  const struct piece *const piece = &sum->pieces[i];
   char *at = sum->whole.out + sum->z * sum->whole.row_bytes;
+  const uint32_t *from = sum->whole.index;
+  uint64_t n_words = piece->z;
   if (sum->whole.codec == ZPS_CODEC_BITMAP) {
-    if (index_bytes) memcpy(at, sum->whole.index, index_bytes);
-    return;
+    const uint64_t first = piece->first / 32, end = ((uint64_t)piece->end + 31) / 32;
+    at += first * sizeof *from;
+    from += first;
+    n_words = piece->first < piece->end ? end - first : 0;
+  } else {
+    for (unsigned before = 0; before < i; before++) at += sum->pieces[before].z * sizeof *from;
+    from += piece->place + (uint64_t)i * ZPS_SIMD_SLACK;
   }
-  for (unsigned i = 0; i < sum->n_pieces; i++) {
-    const struct piece *const piece = &sum->pieces[i];
-    const uint64_t n_bytes = piece->z * sizeof(uint32_t);
-    if (n_bytes) memcpy(at, sum->whole.index + piece->place + (uint64_t)i * ZPS_SIMD_SLACK, n_bytes);
-    at += n_bytes;
-  }
+  if (n_words > 0) memcpy(at, from, n_words * sizeof *from);
 }
 
 zps_err_t zps_reduce(struct zps_reduce_scratch *scratch, const struct zps_slice_view *views, unsigned n_views,
@@ -304,7 +308,7 @@ zps_err_t zps_reduce(struct zps_reduce_scratch *scratch, const struct zps_slice_
   run_pieces(&sum, pool, n_helpers + 1, sum_pieces);
   if (sum.code != ZPS_OK) return sum.code;
   const uint64_t index_bytes = zps_codec_index_bytes(codec, m, sum.z);
-  put_index(&sum, index_bytes);
+  zps_workpool_for(sum.n_pieces > 1 ? pool : NULL, sum.n_pieces, put_index, &sum);
   *nnz_p = sum.z;
   *len_bytes_p = sum.z * sum.whole.row_bytes + index_bytes;
   return ZPS_OK;

@@ -1,7 +1,7 @@
 /*
  * Sums of single floats. An accumulator that nothing was added to is -0.0, which no sum that started at +0.0 can be:
  * so adding needs no second store to note what was touched, and taking looks at the accumulators in order. A chunk's
- * accumulators and what is read beside them stay in the first-level cache.
+ * accumulators and what is read beside them stay in the first-level cache, or not far beyond it where little is added.
  */
 #include <string.h>
 
@@ -44,7 +44,6 @@ static void add_lists(const struct zps_reduction *reduction, struct zps_rank_cur
   const struct zps_slice_view *const view = cursor->view;
   float *const sums = accumulators(reduction);
   const struct zps_simd *const simd = zps_simd();
-  const uint32_t before = cursor->next;
   uint32_t room[ZPS_RANK_CURSOR_ROOM], n;
   const zps_lent_rank *ranks;
   if (view->value_codec == ZPS_VALUES_RAW)
@@ -53,10 +52,6 @@ static void add_lists(const struct zps_reduction *reduction, struct zps_rank_cur
   else
     while ((n = zps_rank_cursor_lend(cursor, end, room, &ranks)) > 0)
       simd->add_below(sums, base, end, ranks, n, zps_reduction_values(reduction, view, cursor->next - n, n));
-  const uint32_t added = cursor->next - before;
-  zps_reduction_prefetch_values(view, cursor->next, added);
-  if (view->codec == ZPS_CODEC_COO)
-    zps_reduction_prefetch((const zps_lent_rank *)view->index + cursor->next, added * sizeof *ranks);
 }
 
 static void add_bits(const struct zps_reduction *reduction, struct zps_rank_cursor *cursor, uint32_t base,

@@ -57,26 +57,32 @@ VBMI2 static inline __m512i low_bits_next(struct low_bits *low) {
   return _mm512_and_si512(_mm512_srlv_epi32(bytes, low->shifts), low->mask);
 }
 
-/* Lists the places of the block's ones, counted from the first byte of its high bits on. False: not before the end, or
- * not in 16 bits. */
-VBMI2 static inline bool list_places(const struct zps_rice_block *block, uint64_t high, uint16_t *places) {
+/* Lists the places of the block's ones, counted from the first byte of its high bits on, and tells the last, on which
+ * the next block waits. False: not before the end, or not in 16 bits. */
+VBMI2 static inline bool list_places(const struct zps_rice_block *block, uint64_t high, uint16_t *places,
+                                     uint64_t *last_p) {
   char all[64];
   for (unsigned i = 0; i < 64; i++) all[i] = (char)i;
   const __m512i bytes = _mm512_loadu_si512(all);
   uint64_t at = high / 8, bits;
   uint32_t base = 0;
   uint64_t mask = UINT64_MAX << (high % 8);
-  for (uint32_t found = 0; found < block->n; at += 8, base += 64, mask = UINT64_MAX) {
+  uint32_t left = block->n;
+  for (uint16_t *to = places;; at += 8, base += 64, mask = UINT64_MAX) {
     if (at + 8 > block->len_bytes || base > PLACES_MAX - 64) return false;
     memcpy(&bits, block->data + at, sizeof bits);
     bits &= mask;
     const __m512i kept = _mm512_maskz_compress_epi8(bits, bytes), from = _mm512_set1_epi16((short)base);
     const __m512i low = _mm512_cvtepu8_epi16(_mm512_castsi512_si256(kept));
     const __m512i high_half = _mm512_cvtepu8_epi16(_mm512_extracti64x4_epi64(kept, 1));
-    _mm512_storeu_si512(places + found, _mm512_add_epi16(low, from));
-    _mm512_storeu_si512(places + found + 32, _mm512_add_epi16(high_half, from));
-    found += (uint32_t)__builtin_popcountll(bits);
+    const uint32_t here = (uint32_t)__builtin_popcountll(bits);
+    _mm512_storeu_si512(to, _mm512_add_epi16(low, from));
+    _mm512_storeu_si512(to + 32, _mm512_add_epi16(high_half, from));
+    if (here >= left) break;
+    left -= here;
+    to += here;
   }
+  *last_p = base + (unsigned)__builtin_ctzll(_pdep_u64((uint64_t)1 << (left - 1), bits));
   return true;
 }
 
@@ -85,7 +91,8 @@ VBMI2 bool zps_rice_list_vbmi2(const struct zps_rice_block *block, uint32_t *num
   struct low_bits low;
   uint16_t places[ZPS_RICE_BLOCK + 64];
   const uint64_t high = block->low + (uint64_t)block->n * block->k;
-  if (!low_bits_init(&low, block) || !list_places(block, high, places))
+  uint64_t last_place;
+  if (!low_bits_init(&low, block) || !list_places(block, high, places, &last_place))
     return zps_rice_body_list(block, numbers, bit_p, next_p);
   const __m512i last = _mm512_set1_epi32(LANES - 1), step = _mm512_set1_epi32(LANES);
   const __m128i k = _mm_cvtsi32_si128((int)block->k);
@@ -107,7 +114,7 @@ VBMI2 bool zps_rice_list_vbmi2(const struct zps_rice_block *block, uint32_t *num
     zeros = _mm512_add_epi32(zeros, step);
   }
   low_sum = (uint32_t)_mm_cvtsi128_si32(_mm512_castsi512_si128(before));
-  return zps_rice_end(block, places[block->n - 1] - high % 8, low_sum, bit_p, next_p);
+  return zps_rice_end(block, last_place - high % 8, low_sum, bit_p, next_p);
 }
 
 VBMI2 bool zps_rice_skip_vbmi2(const struct zps_rice_block *block, uint64_t *bit_p, uint64_t *next_p) {

@@ -188,12 +188,17 @@ ZPS_SIMD_BODY void zps_simd_add_one(uintptr_t origin, const char *rank_at, const
 
 ZPS_SIMD_BODY uint32_t zps_simd_body_add_below(float *sums, uint32_t base, uint32_t limit, const char *ranks,
                                                uint32_t n, const char *values) {
-  enum { STEP = 8 };
+  enum {
+    STEP = 8,
+    AHEAD_BYTES = 1024
+  }; /* what is added to a chunk at a time is too little for the machine to look ahead */
   const uintptr_t origin = (uintptr_t)sums - (uint64_t)base * sizeof *sums;
   uint32_t i = 0;
   for (uint32_t last; i + STEP <= n; i += STEP) {
     memcpy(&last, ranks + 4 * (uint64_t)(i + STEP - 1), sizeof last);
     if (last >= limit) break;
+    __builtin_prefetch(ranks + 4 * (uint64_t)i + AHEAD_BYTES);
+    __builtin_prefetch(values + 4 * (uint64_t)i + AHEAD_BYTES);
 #pragma GCC unroll 8
     for (unsigned j = 0; j < STEP; j++)
       zps_simd_add_one(origin, ranks + 4 * (uint64_t)(i + j), values + 4 * (uint64_t)(i + j));
