@@ -2,24 +2,44 @@
 
 #include <string.h>
 
-uint32_t zps_layout_parts(uint64_t rows, uint32_t width, uint32_t n_servers, uint32_t asked) {
-  uint64_t n = asked;
-  if (!n) {
-    const uint64_t least = (uint64_t)n_servers * ZPS_LAYOUT_PARTS_PER_SERVER;
-    uint64_t most = (uint64_t)n_servers * ZPS_LAYOUT_PARTS_PER_SERVER_MAX;
-    if (most > ZPS_LAYOUT_PARTS_MAX) most = ZPS_LAYOUT_PARTS_MAX;
-    n = rows * width / ZPS_LAYOUT_VALUES_MIN;
-    if (n > most) n = most;
-    if (n < least) n = least;
-    if (n > rows / ZPS_LAYOUT_ROWS_MIN) n = rows / ZPS_LAYOUT_ROWS_MIN;
-    if (n < (rows >> 31) + 1) n = (rows >> 31) + 1;
-    if (n > ZPS_PARTITION_PARTS_MAX) n = ZPS_PARTITION_PARTS_MAX;
-  }
-  return (uint32_t)(n > rows ? rows : n);
+#include "proto/wire.h"
+
+static uint64_t default_parts(uint64_t rows, uint32_t width, uint32_t n_servers) {
+  const uint64_t least = (uint64_t)n_servers * ZPS_LAYOUT_PARTS_PER_SERVER;
+  uint64_t most = (uint64_t)n_servers * ZPS_LAYOUT_PARTS_PER_SERVER_MAX;
+  if (most > ZPS_LAYOUT_PARTS_MAX) most = ZPS_LAYOUT_PARTS_MAX;
+  uint64_t n = rows * width / ZPS_LAYOUT_VALUES_MIN;
+  if (n > most) n = most;
+  if (n < least) n = least;
+  if (n > rows / ZPS_LAYOUT_ROWS_MIN) n = rows / ZPS_LAYOUT_ROWS_MIN;
+  if (n < (rows >> 31) + 1) n = (rows >> 31) + 1;
+  return n > ZPS_PARTITION_PARTS_MAX ? ZPS_PARTITION_PARTS_MAX : n;
 }
 
-void zps_layout_owners(uint32_t tensor, uint32_t n_servers, uint32_t n_parts, uint32_t *owners) {
-  for (uint32_t p = 0; p < n_parts; p++) owners[p] = (uint32_t)(((uint64_t)tensor + p) % n_servers);
+static uint64_t quotient_up(uint64_t a, uint64_t b) {
+  return (a + b - 1) / b;
+}
+
+struct zps_layout zps_layout_of(uint64_t rows, uint32_t width, enum zps_dtype dtype, uint32_t world, uint32_t n_servers,
+                                uint32_t asked) {
+  struct zps_layout layout = {.n_owners = n_servers};
+  const uint64_t all = (uint64_t)n_servers * ZPS_LAYOUT_SERVER_BYTES / world; /* of a tensor that all servers share */
+  const uint64_t row_bytes = width * (uint64_t)zps_dtype_size(dtype);
+  uint64_t n = asked;
+  if (!asked && rows <= all / row_bytes) {
+    const uint64_t bytes = rows * row_bytes;
+    layout.n_owners = (uint32_t)quotient_up(bytes * world, ZPS_LAYOUT_SERVER_BYTES);
+    n = layout.n_owners * quotient_up(bytes, (uint64_t)layout.n_owners * ZPS_WIRE_INLINE_MAX);
+  } else if (!asked) {
+    n = default_parts(rows, width, n_servers);
+  }
+  layout.n_parts = (uint32_t)(n > rows ? rows : n);
+  return layout;
+}
+
+void zps_layout_owners(const struct zps_layout *layout, uint32_t tensor, uint32_t n_servers, uint32_t *owners) {
+  for (uint32_t p = 0; p < layout->n_parts; p++)
+    owners[p] = (uint32_t)(((uint64_t)tensor + p % layout->n_owners) % n_servers);
 }
 
 bool zps_layout_is_even(const char *scheme) {

@@ -8,6 +8,10 @@
  * than rows, also when more are asked for. Owners go round-robin, each tensor starting at another server, so that
  * tensors of one partition spread as well.
  *
+ * A small tensor gets only so many servers that each may have to take in ZPS_LAYOUT_SERVER_BYTES for it, when all ranks
+ * push all of it, and partitions that travel inside frames: for a few KiB, each further server costs every rank two
+ * messages, which take longer than the bytes. Not where a number of partitions is asked for.
+ *
  * The schemes that others have for servers (sparse-ps, dense-ps, omnireduce) give each server one run of consecutive
  * rows, as even as whole blocks allow: so many blocks that there is one for each partition, of which each server gets
  * consecutive ones. Large tensors get up to four times as many, for the same reason: of ZPS_LAYOUT_VALUES_MIN values or
@@ -16,6 +20,7 @@
 #ifndef ZPS_SERVER_COORDINATOR_LAYOUT_H
 #define ZPS_SERVER_COORDINATOR_LAYOUT_H
 
+#include "common/codec/dtype.h"
 #include "common/codec/partition.h"
 
 #define ZPS_LAYOUT_PARTS_PER_SERVER 4u
@@ -23,12 +28,20 @@
 #define ZPS_LAYOUT_PARTS_MAX 1024u /* beyond four per server: every worker keeps track of all */
 #define ZPS_LAYOUT_ROWS_MIN 256u
 #define ZPS_LAYOUT_VALUES_MIN 16384u
+#define ZPS_LAYOUT_SERVER_BYTES (32u << 10)
 #define ZPS_LAYOUT_RANGES_PER_SERVER 32u /* at most; at least half as many, where there are rows */
 #define ZPS_LAYOUT_RANGES_PER_SERVER_MAX 128u
 
-/* `asked` 0: the default. rows, width and n_servers are at least 1. */
-uint32_t zps_layout_parts(uint64_t rows, uint32_t width, uint32_t n_servers, uint32_t asked);
-void zps_layout_owners(uint32_t tensor, uint32_t n_servers, uint32_t n_parts, uint32_t *owners);
+struct zps_layout {
+  uint32_t n_parts;
+  uint32_t n_owners; /* servers that own some, if there are partitions enough */
+};
+
+/* `asked` 0: the default number of partitions. rows, width, world and n_servers are at least 1. */
+struct zps_layout zps_layout_of(uint64_t rows, uint32_t width, enum zps_dtype dtype, uint32_t world, uint32_t n_servers,
+                                uint32_t asked);
+/* `n_owners` servers, from one on that depends on the tensor's number. */
+void zps_layout_owners(const struct zps_layout *layout, uint32_t tensor, uint32_t n_servers, uint32_t *owners);
 
 /* Is it, without the options that follow its name, one of the schemes with even ranges? */
 bool zps_layout_is_even(const char *scheme);

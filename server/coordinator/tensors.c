@@ -54,9 +54,9 @@ void zps_members_tensors_fail(struct zps_members *members, struct zps_member_job
   for (uint32_t i = 0; i < job->n_tensors; i++) answer_waiters(members, job, job->tensors[i], client, code, text);
 }
 
-/* Fills in the defaults and checks what one rank asks for. */
+/* Fills in the defaults and checks what one rank asks for. *layout_p is left alone where rows lie in even ranges. */
 static zps_err_t complete(const struct zps_member_job *job, const struct zps_tensor_spec *asked,
-                          struct zps_tensor_spec *spec, struct zps_error *error) {
+                          struct zps_tensor_spec *spec, struct zps_layout *layout_p, struct zps_error *error) {
   *spec = *asked;
   spec->owners = NULL;
   if (!zps_members_name_ok(spec->name))
@@ -77,7 +77,8 @@ static zps_err_t complete(const struct zps_member_job *job, const struct zps_ten
                       spec->name, spec->scheme);
     zps_layout_even(spec->rows, spec->width, job->n_servers, &spec->n_parts, &spec->block_bits);
   } else {
-    spec->n_parts = zps_layout_parts(spec->rows, spec->width, job->n_servers, spec->n_parts);
+    *layout_p = zps_layout_of(spec->rows, spec->width, spec->dtype, job->world, job->n_servers, spec->n_parts);
+    spec->n_parts = layout_p->n_parts;
   }
   for (uint32_t i = 0; i < spec->n_ranks; i++) {
     if (spec->ranks[i] >= job->world || (i > 0 && spec->ranks[i] <= spec->ranks[i - 1]))
@@ -119,17 +120,19 @@ static zps_err_t compare(const struct zps_member_job *job, const struct zps_memb
                   job->ranks[rank]->host, ours);
 }
 
-static void set_owners(const struct zps_member_job *job, const struct zps_tensor_spec *spec, uint32_t *owners) {
+static void set_owners(const struct zps_member_job *job, const struct zps_tensor_spec *spec,
+                       const struct zps_layout *layout, uint32_t *owners) {
   struct zps_partition part;
   if (zps_layout_is_even(spec->scheme) &&
       zps_partition_init(&part, spec->rows, spec->n_parts, spec->block_bits, job->seed, NULL) == ZPS_OK)
     zps_layout_even_owners(&part, spec->tensor, job->n_servers, owners);
   else
-    zps_layout_owners(spec->tensor, job->n_servers, spec->n_parts, owners);
+    zps_layout_owners(layout, spec->tensor, job->n_servers, owners);
 }
 
 static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *job, const struct zps_tensor_spec *spec,
-                            uint32_t rank, struct zps_member_tensor **tensor_p, struct zps_error *error) {
+                            const struct zps_layout *layout, uint32_t rank, struct zps_member_tensor **tensor_p,
+                            struct zps_error *error) {
   if (job->n_tensors >= members->config.max_tensors)
     return zps_fail(error, ZPS_ERR_REFUSED, "job '%s' has %u tensors, the most a job can have", job->name,
                     job->n_tensors);
@@ -157,7 +160,7 @@ static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *
   tensor->spec = *spec;
   tensor->spec.job_id = job->job_id;
   tensor->spec.tensor = job->n_tensors;
-  set_owners(job, &tensor->spec, owners);
+  set_owners(job, &tensor->spec, layout, owners);
   tensor->spec.owners = owners;
   if (ranks) memcpy(ranks, spec->ranks, spec->n_ranks * sizeof *ranks);
   tensor->spec.ranks = ranks;
@@ -179,7 +182,8 @@ zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_me
     return zps_fail(error, ZPS_ERR_UNKNOWN, "job '%s' is %s: tensors follow the answer to job.join", job->name,
                     zps_job_state_name(job->state));
   struct zps_tensor_spec spec;
-  zps_err_t err = complete(job, asked, &spec, error);
+  struct zps_layout layout = {0};
+  zps_err_t err = complete(job, asked, &spec, &layout, error);
   if (err) return err;
   struct zps_member_tensor *tensor = NULL;
   for (uint32_t i = 0; i < job->n_tensors && !tensor; i++) {
@@ -203,7 +207,7 @@ zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_me
     tensor->waiters = waiter;
     return ZPS_OK;
   }
-  err = tensor_add(members, job, &spec, client->rank, &tensor, error);
+  err = tensor_add(members, job, &spec, &layout, client->rank, &tensor, error);
   if (err) {
     free(waiter);
     return err;

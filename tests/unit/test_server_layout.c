@@ -10,27 +10,74 @@
 #include "server/coordinator/layout.h"
 #include "server/shard.h"
 
+static uint32_t parts_of(uint64_t rows, uint32_t width, uint32_t n_servers, uint32_t asked) {
+  const struct zps_layout layout = zps_layout_of(rows, width, ZPS_DTYPE_F32, 4, n_servers, asked);
+  assert_true(layout.n_owners >= 1 && layout.n_owners <= n_servers);
+  return layout.n_parts;
+}
+
 static void test_layout(void **state) {
   (void)state;
-  assert_int_equal(zps_layout_parts(1 << 18, 1, 4, 0), 16);
-  assert_int_equal(zps_layout_parts(1 << 20, 1, 4, 0), 64);
-  assert_int_equal(zps_layout_parts(1 << 12, 128, 4, 0), 16);
-  assert_int_equal(zps_layout_parts(1 << 15, 16, 4, 0), 32);
-  assert_int_equal(zps_layout_parts(1 << 24, 1, 4, 0), 64);
-  assert_int_equal(zps_layout_parts(1, 1, 4, 0), 1);
-  assert_int_equal(zps_layout_parts(255, 1, 4, 0), 1);
-  assert_int_equal(zps_layout_parts(1024, 1, 4, 0), 4);
-  assert_int_equal(zps_layout_parts(1ull << 40, 1, 1, 0), 513);
-  assert_int_equal(zps_layout_parts(1ull << 40, 1, ZPS_SERVERS_MAX, 0), 4096);
-  assert_int_equal(zps_layout_parts(10, 1, 4, 16), 10);
-  assert_int_equal(zps_layout_parts(100, 1, 4, 16), 16);
+  assert_int_equal(parts_of(1 << 18, 1, 4, 0), 16);
+  assert_int_equal(parts_of(1 << 20, 1, 4, 0), 64);
+  assert_int_equal(parts_of(1 << 12, 128, 4, 0), 16);
+  assert_int_equal(parts_of(1 << 15, 16, 4, 0), 32);
+  assert_int_equal(parts_of(1 << 24, 1, 4, 0), 64);
+  assert_int_equal(parts_of(1024, 1 << 10, 4, 0), 4);
+  assert_int_equal(parts_of(1ull << 40, 1, 1, 0), 513);
+  assert_int_equal(parts_of(1ull << 40, 1, ZPS_SERVERS_MAX, 0), 4096);
+  assert_int_equal(parts_of(10, 1, 4, 16), 10);
+  assert_int_equal(parts_of(100, 1, 4, 16), 16);
+  const struct zps_layout layout = {.n_parts = 18, .n_owners = 4};
   for (uint32_t number = 0; number < 5; number++) {
     uint32_t owners[18], share[4] = {0};
-    zps_layout_owners(number, 4, 18, owners);
+    zps_layout_owners(&layout, number, 4, owners);
     for (unsigned p = 0; p < 18; p++) share[owners[p]]++;
     for (unsigned s = 0; s < 4; s++) assert_in_range(share[s], 4, 5);
     assert_int_equal(owners[0], number % 4);
   }
+}
+
+static void assert_layout(uint64_t rows, uint32_t width, enum zps_dtype dtype, uint32_t world, uint32_t n_servers,
+                          uint32_t n_owners, uint32_t n_parts) {
+  const struct zps_layout layout = zps_layout_of(rows, width, dtype, world, n_servers, 0);
+  assert_int_equal(layout.n_owners, n_owners);
+  assert_int_equal(layout.n_parts, n_parts);
+}
+
+/* A few KiB are one server's; whole partitions of them travel inside frames. */
+static void test_small(void **state) {
+  (void)state;
+  assert_layout(1, 1, ZPS_DTYPE_F32, 4, 4, 1, 1);
+  assert_layout(1000, 1, ZPS_DTYPE_F32, 4, 4, 1, 1);
+  assert_layout(1025, 1, ZPS_DTYPE_F32, 4, 4, 1, 2);
+  assert_layout(1000, 1, ZPS_DTYPE_F64, 4, 4, 1, 2);
+  assert_layout(2048, 1, ZPS_DTYPE_F32, 4, 4, 1, 2);
+  assert_layout(2049, 1, ZPS_DTYPE_F32, 4, 4, 2, 4);
+  assert_layout(8192, 1, ZPS_DTYPE_F32, 4, 4, 4, 8);
+  assert_layout(8193, 1, ZPS_DTYPE_F32, 4, 4, 4, 16);
+  assert_layout(1000, 1, ZPS_DTYPE_F32, 64, 64, 8, 8);
+  assert_layout(3, 2048, ZPS_DTYPE_F32, 1, 4, 1, 3); /* no more than rows */
+  assert_layout(1000, 1, ZPS_DTYPE_F32, 1000, 1, 1, 3);
+}
+
+/* Small tensors spread over the servers, and who asks for partitions gets them everywhere. */
+static void test_small_spread(void **state) {
+  (void)state;
+  struct zps_layout layout = zps_layout_of(1500, 1, ZPS_DTYPE_F32, 4, 4, 0);
+  uint32_t owners[8], share[4] = {0};
+  assert_int_equal(layout.n_parts, 2);
+  for (uint32_t number = 0; number < 8; number++) {
+    zps_layout_owners(&layout, number, 4, owners);
+    assert_int_equal(owners[0], number % 4);
+    assert_int_equal(owners[1], owners[0]);
+    share[owners[0]]++;
+  }
+  for (unsigned s = 0; s < 4; s++) assert_int_equal(share[s], 2);
+  layout = zps_layout_of(1500, 1, ZPS_DTYPE_F32, 4, 4, 8);
+  assert_int_equal(layout.n_parts, 8);
+  zps_layout_owners(&layout, 1, 4, owners);
+  for (uint32_t p = 0; p < 8; p++) assert_int_equal(owners[p], (1 + p) % 4);
 }
 
 /* Each server has one run of consecutive rows, and all runs are within a seventeenth of each other. */
@@ -91,6 +138,8 @@ static void test_even_ranges_of_large_tensors(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_layout),
+      cmocka_unit_test(test_small),
+      cmocka_unit_test(test_small_spread),
       cmocka_unit_test(test_even_ranges),
       cmocka_unit_test(test_even_ranges_of_large_tensors),
   };
