@@ -27,13 +27,18 @@ void zps_inbox_send(struct zps_inbox *inbox, struct zps_mail *mail) {
   pthread_mutex_lock(&inbox->lock);
   *inbox->tail = mail;
   inbox->tail = &mail->next;
-  if (!inbox->armed) {
-    /* Full with one command of ours at most: cannot be. If it were, the engine's next tick would find the mail. */
-    const zps_err_t err = zps_engine_post(inbox->engine, &inbox->command);
-    inbox->armed = err == ZPS_OK;
-    if (err != ZPS_OK) zps_log_warn_limited("the progress thread was not woken: %s", zps_err_str(err));
-  }
+  const bool armed = inbox->armed;
+  inbox->armed = true;
   pthread_mutex_unlock(&inbox->lock);
+  if (armed) return;
+  /* Without the lock, which the engine wants as soon as it is awake. Full with one command of ours at most: cannot be.
+   * If it were, the engine's next tick would find the mail. */
+  const zps_err_t err = zps_engine_post(inbox->engine, &inbox->command);
+  if (err == ZPS_OK) return;
+  pthread_mutex_lock(&inbox->lock);
+  inbox->armed = false;
+  pthread_mutex_unlock(&inbox->lock);
+  zps_log_warn_limited("the progress thread was not woken: %s", zps_err_str(err));
 }
 
 void zps_inbox_drain(struct zps_inbox *inbox) {

@@ -19,7 +19,7 @@ struct zps_inbox {
   struct zps_engine *engine;
   pthread_mutex_t lock;
   struct zps_mail *head, **tail;
-  bool armed; /* the command is in the engine's queue */
+  bool armed; /* the command is in the engine's queue, or about to be */
 };
 
 /* `engine` is borrowed. The inbox must outlive the engine. */

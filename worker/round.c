@@ -7,6 +7,7 @@
 #include "common/base/clock.h"
 #include "worker/job.h"
 #include "worker/plane.h"
+#include "worker/request.h"
 #include "worker/tensor.h"
 
 /* How long the buffers of a failed round are left alone: a server that has not said what became of the round may still
@@ -195,27 +196,39 @@ static uint64_t lingers_until(const struct zps_worker_round *round, uint64_t now
   return ok && round->deadline_ns > linger_ns ? round->deadline_ns : linger_ns;
 }
 
-bool zps_worker_round_settle(struct zps_worker_round *round, uint64_t now_ns) {
+/* Tells the request. */
+static bool finish(struct zps_worker_round *round, uint64_t now_ns) {
   struct zps_plane *plane = round->plane;
+  const bool known = round->scheme->state == ZPS_SCHEME_DONE || plane->closed || now_ns >= round->deadline_ns ||
+                     round->ops->known(round);
+  if (round->finished || round->n_tasks > 0 || !known) return false;
+  if (zps_round_detour_deliver(round) || zps_device_round_calm(round)) return false;
+  round->ops->explain(round);
+  const bool wakes = zps_worker_round_finish(round, now_ns);
+  round->linger_until_ns = lingers_until(round, now_ns);
+  if (round->linger_until_ns < plane->next_deadline_ns) plane->next_deadline_ns = round->linger_until_ns;
+  return wakes;
+}
+
+/* Lets the round go when nobody needs it any more. */
+static void let_go(struct zps_worker_round *round, uint64_t now_ns) {
+  /* A cancel is sent under the job's lock and never after the request is done: what is seen here stays. */
+  if (!round->finished || round->n_reads > 0 || round->cancel_sent != round->cancel_run) return;
+  if (round->dirty) return; /* it is in line again */
+  const bool gives_up = round->plane->closed && round->scheme->state == ZPS_SCHEME_FAILED;
+  if (!gives_up && now_ns < round->linger_until_ns && !round->ops->quiet(round)) return;
+  release(round);
+}
+
+bool zps_worker_round_settle(struct zps_worker_round *round, uint64_t now_ns) {
+  struct zenps_job *const job = round->tensor->job;
   const bool left = round->ops->send(round, now_ns);
   run_here(round);
   if (!zps_scheme_over(round->scheme)) return left;
-  const bool known = round->scheme->state == ZPS_SCHEME_DONE || plane->closed || now_ns >= round->deadline_ns ||
-                     round->ops->known(round);
-  if (!round->finished && round->n_tasks == 0 && known && !zps_round_detour_deliver(round) &&
-      !zps_device_round_calm(round)) {
-    round->ops->explain(round);
-    zps_worker_round_finish(round, now_ns);
-    round->linger_until_ns = lingers_until(round, now_ns);
-    if (round->linger_until_ns < plane->next_deadline_ns) plane->next_deadline_ns = round->linger_until_ns;
-  }
-  /* A cancel is sent under the job's lock and never after the request is done: what is seen here stays. */
-  if (!round->finished || round->n_reads > 0 || left || round->cancel_sent != round->cancel_run) return left;
-  if (round->dirty) return false; /* it is in line again */
-  const bool gives_up = plane->closed && round->scheme->state == ZPS_SCHEME_FAILED;
-  if (!gives_up && now_ns < round->linger_until_ns && !round->ops->quiet(round)) return left;
-  release(round);
-  return false;
+  const bool wakes = finish(round, now_ns);
+  if (!left) let_go(round, now_ns);
+  if (wakes) zps_worker_request_signal(job); /* last, so that who waits finds the job's lock free */
+  return left;
 }
 
 uint64_t zps_worker_round_tick(struct zps_worker_round *round, uint64_t now_ns) {

@@ -230,7 +230,7 @@ void zps_worker_round_decode(struct zps_worker_round *round, uint32_t partition)
 void zps_worker_say(char *text, size_t size, const char *fmt, ...) ZPS_PRINTF(3, 4);
 /* Completes the reason of a failure by what the scheme knows. */
 void zps_worker_round_explain(struct zps_worker_round *round);
-/* Fills the request: outcome, result, costs. */
-void zps_worker_round_finish(struct zps_worker_round *round, uint64_t now_ns);
+/* Fills the request: outcome, result, costs. True: somebody may wait for it, and is to be woken. */
+bool zps_worker_round_finish(struct zps_worker_round *round, uint64_t now_ns);
 
 #endif

@@ -95,7 +95,7 @@ static void fill_stats(struct zps_worker_round *round, uint64_t now_ns) {
   stats->decode_ns = span(round->landed_last_ns, now_ns);
 }
 
-void zps_worker_round_finish(struct zps_worker_round *round, uint64_t now_ns) {
+bool zps_worker_round_finish(struct zps_worker_round *round, uint64_t now_ns) {
   struct zenps_job *job = round->tensor->job;
   struct zenps_request *request = round->request;
   void (*const then)(struct zenps_request *, const struct zps_worker_round *) = request->then;
@@ -129,10 +129,10 @@ void zps_worker_round_finish(struct zps_worker_round *round, uint64_t now_ns) {
   round->serving = ok && !round->ops->quiet(round);
   job->n_serving += round->serving;
   pthread_mutex_unlock(&job->lock);
-  if (!then) zps_worker_request_signal(job); /* who waits finds the lock free; the request may be gone */
   round->rows = NULL;
   round->row_values = NULL;
   round->request = NULL;
   round->finished = true;
-  if (then) then(request, round);
+  if (then) then(request, round); /* without it, the request may be gone */
+  return !then;
 }

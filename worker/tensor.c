@@ -443,12 +443,13 @@ zps_err_t zps_worker_tensor_round_get(struct zenps_tensor *tensor, uint64_t step
 }
 
 void zps_worker_tensor_round_put(struct zenps_tensor *tensor, struct zps_worker_round *round) {
-  pthread_mutex_lock(&tensor->job->lock);
+  struct zenps_job *const job = tensor->job;
+  pthread_mutex_lock(&job->lock);
   list_remove(round);
   list_add(&tensor->spare, round);
-  tensor->job->n_serving -= round->serving;
+  job->n_serving -= round->serving;
   round->serving = false;
   tensor->n_active--;
-  pthread_cond_broadcast(&tensor->job->done);
-  pthread_mutex_unlock(&tensor->job->lock);
+  pthread_mutex_unlock(&job->lock);
+  pthread_cond_broadcast(&job->done);
 }

@@ -71,8 +71,8 @@ void zps_workpool_submit(struct zps_workpool *pool, struct zps_work *work) {
   pthread_mutex_lock(&pool->lock);
   *pool->tail = work;
   pool->tail = &work->next;
-  pthread_cond_signal(&pool->more);
   pthread_mutex_unlock(&pool->lock);
+  pthread_cond_signal(&pool->more); /* who wakes up finds the lock free */
 }
 
 unsigned zps_workpool_threads(const struct zps_workpool *pool) {
