@@ -123,10 +123,11 @@ class Grids:
             yield self.rival(system, scheme, **base, width=16)
 
     def small(self, sizes=(2, 4, 8, 16)):
-        """Rounds of 1,000 rows, unshaped, beside an echo over the raw fabric."""
+        """Rounds of 1,000 rows, of a tensor that has no more and of one of 100,000, unshaped, beside an echo over the raw fabric."""
         yield self.complete(system="fabric", scheme="echo", n=2, rate="none", rows=0, size=64, count=5000, read_mb=256)
         for n in sizes:
-            yield self.zenps("balanced", n=n, rate="none", rows=100000, density=0.01, steps=300, warmup=50)
+            for rows in (1000, 100000):
+                yield self.zenps("balanced", n=n, rate="none", rows=rows, density=1000 / rows, steps=300, warmup=50)
 
     def scale(self, rate="10mbit"):
         """Up to 64 hosts: time, imbalance, memory."""

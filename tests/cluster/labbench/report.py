@@ -103,9 +103,9 @@ def markdown(rows):
     small = [r for r in rows if r["system"] == "zenps" and r.get("grid") in ("small", "quick") and r["rate"] == "none"]
     if echo and small:
         out += ["## Small rounds", "", f"An echo of {echo['size']} bytes over the fabric alone takes {echo['rtt_us']:.1f} us.", "",
-                "| n | rows touched | round us | in echoes |", "|---:|---:|---:|---:|"]
-        for r in sorted(small, key=lambda r: r["n"]):
-            out.append(f"| {r['n']} | {r['density'] * r['rows']:.0f} | {r['median_ms'] * 1000:.0f} | {r['median_ms'] * 1000 / echo['rtt_us']:.1f} |")
+                "| n | rows touched | of | round us | in echoes |", "|---:|---:|---:|---:|---:|"]
+        for r in sorted(small, key=lambda r: (r["n"], r["rows"])):
+            out.append(f"| {r['n']} | {r['density'] * r['rows']:.0f} | {r['rows']} | {r['median_ms'] * 1000:.0f} | {r['median_ms'] * 1000 / echo['rtt_us']:.1f} |")
         out.append("")
     out += goals(rows)
     return "\n".join(out)
