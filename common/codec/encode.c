@@ -13,10 +13,10 @@ zps_err_t zps_encoder_create(enum zps_partitioner partitioner, struct zps_encode
 
 void zps_encoder_destroy(struct zps_encoder *encoder) {
   if (!encoder) return;
-  struct zps_buffer *const buffers[] = {&encoder->starts,      &encoder->nnz,     &encoder->ranks,   &encoder->sources,
-                                        &encoder->staged,      &encoder->sums,    &encoder->counts,  &encoder->bad,
-                                        &encoder->pairs,       &encoder->scratch, &encoder->repeats, &encoder->indices,
-                                        &encoder->partitioned, &encoder->buckets};
+  struct zps_buffer *const buffers[] = {
+      &encoder->starts,  &encoder->nnz,     &encoder->ranks,       &encoder->sources, &encoder->staged,
+      &encoder->sums,    &encoder->counts,  &encoder->bad,         &encoder->pairs,   &encoder->scratch,
+      &encoder->repeats, &encoder->indices, &encoder->partitioned, &encoder->buckets, &encoder->accumulators};
   for (unsigned i = 0; i < sizeof buffers / sizeof buffers[0]; i++) zps_buffer_fini(buffers[i]);
   for (unsigned i = 0; i < encoder->n_found; i++) {
     zps_buffer_fini(&encoder->found[i].parts);

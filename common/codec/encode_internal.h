@@ -51,12 +51,13 @@ struct zps_encoder {
   struct zps_encode_found *found; /* dense: [n_found], the first n_ranges used */
   unsigned n_found;
   uint64_t item_bytes;
-  struct zps_buffer pairs;   /* COO, hierarchical: zps_sort_pair[entries] */
-  struct zps_buffer scratch; /* as many */
-  struct zps_buffer bad;     /* COO: uint64_t[n_ranges], the first bad entry */
-  struct zps_buffer repeats; /* COO: uint64_t[n_parts + 1], places in `sums`; single floats: next blocks */
-  struct zps_buffer buckets; /* single floats: chains of blocks, [n_ranges][n_parts][n_chunks] */
-  uint32_t n_chunks;         /* of 2^chunk_bits ranks, in a partition */
+  struct zps_buffer pairs;        /* COO, hierarchical: zps_sort_pair[entries] */
+  struct zps_buffer scratch;      /* as many */
+  struct zps_buffer bad;          /* COO: uint64_t[n_ranges], the first bad entry */
+  struct zps_buffer repeats;      /* COO: uint64_t[n_parts + 1], places in `sums`; single floats: next blocks */
+  struct zps_buffer buckets;      /* single floats: chains of blocks, [n_ranges][n_parts][n_chunks] */
+  struct zps_buffer accumulators; /* single floats: [n_slots], a chunk's sums and marks; zero between scans */
+  uint32_t n_chunks;              /* of 2^chunk_bits ranks, in a partition */
   unsigned chunk_bits, n_slots;
   atomic_uint next_part;
   struct zps_buffer indices, partitioned; /* hierarchical: uint64_t[entries] */

@@ -5,23 +5,17 @@
 #include <string.h>
 
 #include "common/codec/encode_internal.h"
-#include "common/codec/rowscan.h"
 #include "common/codec/simd.h"
 
 enum {
   BATCH = 512,
-  LINE_FLOATS = 16,
-  CHUNK_BITS_MIN = 17,      /* smaller ones would be too many: each is written to in turn */
-  CHUNK_BITS_MAX = 18,      /* 1 MiB of sums */
-  BUCKETS_MAX = 4096,       /* their ends stay in the second-level cache */
-  ROWS_PER_ENTRY_MAX = 512, /* a bit of each sum is looked at: with fewer entries, sorting these is less work */
-  ROWS_PER_ENTRY_FEW = 16,
-  BLOCK = 512, /* entries: a page */
-};
-
-struct single {
-  uint32_t rank;
-  float value;
+  LINE_BYTES = 64,
+  CHUNK_BITS_MIN = 17,       /* smaller ones would be too many: each is written to in turn */
+  CHUNK_BITS_MAX = 18,       /* 1 MiB of sums */
+  BUCKETS_MAX = 4096,        /* their ends stay in the second-level cache */
+  ROWS_PER_ENTRY_MAX = 4096, /* a mark of each line of sums is looked at: with fewer entries, sorting is less work */
+  BLOCK = 512,               /* entries: a page */
+  ENTRIES_PER_LINE = LINE_BYTES / sizeof(struct zps_simd_entry),
 };
 
 /* What a range dealt to a bucket: blocks of entries, all but the last one full. Ends, which each entry moves, lie apart
@@ -62,10 +56,10 @@ static bool next_batch(const struct zps_encoder *encoder, unsigned i, uint64_t *
 
 /* Where a range deals to: its own blocks, and a chain of them for each bucket. */
 struct deal {
-  struct single *singles; /* all ranges' */
-  uint64_t *next;         /* of each block, the one that follows in its chain */
-  struct chain *chains;   /* this range's, of each bucket */
-  uint64_t *ends;         /* the entry behind a chain's last: a multiple of BLOCK when that block is full, or none */
+  struct zps_simd_entry *entries; /* all ranges' */
+  uint64_t *next;                 /* of each block, the one that follows in its chain */
+  struct chain *chains;           /* this range's, of each bucket */
+  uint64_t *ends; /* the entry behind a chain's last: a multiple of BLOCK when that block is full, or none */
   uint64_t free_block;
 };
 
@@ -100,32 +94,30 @@ static void append_block(struct deal *deal, uint32_t bucket) {
 static void deal_range(void *ctx, unsigned i) {
   struct zps_encoder *const encoder = ctx;
   const struct zps_encode_input *const input = &encoder->input;
-  uint64_t *const bad = &((uint64_t *)encoder->bad.data)[i], entry = i * encoder->range_len;
-  struct deal deal = {.singles = encoder->pairs.data,
+  const struct zps_simd_chunks chunks = {input->part, encoder->n_chunks, encoder->chunk_bits};
+  uint64_t *const bad = &((uint64_t *)encoder->bad.data)[i], first = i * encoder->range_len;
+  struct deal deal = {.entries = encoder->pairs.data,
                       .next = encoder->repeats.data,
                       .chains = chains_of(encoder, i),
                       .ends = ends_of(encoder, i),
                       .free_block = i * blocks_per_range(encoder)};
+  struct zps_simd_entry *const dealt = deal.entries, entries[BATCH + ZPS_SIMD_SLACK];
   uint64_t *const ends = deal.ends;
-  const uint32_t n_chunks = encoder->n_chunks;
-  const unsigned chunk_bits = encoder->chunk_bits;
-  uint16_t parts[BATCH + ZPS_SIMD_SLACK];
-  uint32_t ranks[BATCH + ZPS_SIMD_SLACK];
+  uint32_t buckets[BATCH + ZPS_SIMD_SLACK];
   *bad = UINT64_MAX;
-  for (uint32_t n = 0; next_batch(encoder, i, &entry, &n);) {
-    const float *const values = (const float *)input->values + entry;
-    if (!zps_simd()->locate_rows(input->part, input->rows + entry, n, parts, ranks)) {
-      while ((uint64_t)input->rows[entry] < input->part->rows) entry++;
-      *bad = entry;
+  for (uint32_t n = 0; next_batch(encoder, i, &first, &n);) {
+    const float *const values = (const float *)input->values + first;
+    if (!zps_simd()->deal(&chunks, input->rows + first, values, n, buckets, entries)) {
+      while ((uint64_t)input->rows[first] < input->part->rows) first++;
+      *bad = first;
       return;
     }
-    for (uint32_t j = 0; j < BATCH; j += LINE_FLOATS) __builtin_prefetch(values + BATCH + j);
     for (uint32_t j = 0; j < n; j++) {
-      const uint32_t bucket = parts[j] * n_chunks + (ranks[j] >> chunk_bits);
+      const uint32_t bucket = buckets[j];
       if (ends[bucket] % BLOCK == 0) append_block(&deal, bucket);
-      struct single *const single = &deal.singles[ends[bucket]++];
-      __builtin_prefetch(single + 8, 1); /* the next line: buckets are too many for the machine to see it come */
-      *single = (struct single){ranks[j], values[j]};
+      const uint64_t end = ends[bucket]++;
+      __builtin_prefetch(dealt + end + ENTRIES_PER_LINE, 1); /* buckets are too many for the machine to see it come */
+      dealt[end] = entries[j];
     }
   }
 }
@@ -152,84 +144,55 @@ static void place_partitions(struct zps_encoder *encoder) {
   starts[encoder->n_parts] = place;
 }
 
-/* One thread's scratch: the sums of a chunk, and which of them count. */
+/* The block that follows a bucket's last one of `range`: in the next range, else of the next bucket. */
+static uint64_t block_behind(const struct zps_encoder *encoder, unsigned range, uint32_t bucket) {
+  if (++range == encoder->n_ranges) range = 0, bucket++;
+  return bucket < n_buckets(encoder) ? chains_of(encoder, range)[bucket].first : 0;
+}
+
+/* One thread's scratch: the sums of a chunk, +0.0 between chunks, and which lines of them something was added to. */
 struct sums {
   float *values;
-  uint64_t *bits; /* zero between chunks */
-  uint32_t mask;  /* a chunk's ranks, less one */
-  unsigned chunk_bits;
+  uint8_t *marks;
+  uint32_t mask; /* a chunk's ranks, less one */
 };
 
-typedef void add_fn(const struct sums *sums, const struct single *single, uint64_t n);
+static inline void add_one(const struct sums *sums, const struct zps_simd_entry *entry) {
+  const uint32_t at = entry->rank & sums->mask;
+  sums->values[at] += entry->value;
+  sums->marks[at / ZPS_SIMD_MARKED] = 1;
+}
+
+/* Fetches `ahead` in time: blocks lie anywhere, and each would begin with waiting. */
+static void add(struct sums sums, const struct zps_simd_entry *entries, uint64_t n,
+                const struct zps_simd_entry *ahead) {
+  for (; n >= ENTRIES_PER_LINE; n -= ENTRIES_PER_LINE, entries += ENTRIES_PER_LINE, ahead += ENTRIES_PER_LINE) {
+    __builtin_prefetch(ahead);
+    for (unsigned i = 0; i < ENTRIES_PER_LINE; i++) add_one(&sums, &entries[i]);
+  }
+  for (; n > 0; n--) add_one(&sums, entries++);
+}
 
 /* Adds a bucket's entries in order of appearance. */
-static void add_bucket(const struct zps_encoder *encoder, uint32_t bucket, const struct sums *sums, add_fn *add) {
-  const struct single *const singles = encoder->pairs.data;
+static void add_bucket(const struct zps_encoder *encoder, uint32_t bucket, const struct sums *sums) {
+  const struct zps_simd_entry *const entries = encoder->pairs.data;
   const uint64_t *const next = encoder->repeats.data;
   for (unsigned range = 0; range < encoder->n_ranges; range++) {
-    uint64_t block = chains_of(encoder, range)[bucket].first, left = range_entries(encoder, range, bucket);
-    for (; left > BLOCK; left -= BLOCK, block = next[block]) add(sums, singles + block * BLOCK, BLOCK);
-    add(sums, singles + block * BLOCK, left);
-  }
-}
-
-static void add_to_cleared(const struct sums *sums, const struct single *single, uint64_t n) {
-  for (uint64_t i = 0; i < n; i++) sums->values[single[i].rank & sums->mask] += single[i].value;
-}
-
-/* What is in a sum before its bit is set does not count. No branch: whether a rank repeats cannot be foreseen. */
-static void add_to_marked(const struct sums *sums, const struct single *single, uint64_t n) {
-  for (uint64_t i = 0; i < n; i++) {
-    const uint32_t at = single[i].rank & sums->mask;
-    uint64_t *const word = &sums->bits[at / 64];
-    uint32_t old_bits;
-    float old;
-    memcpy(&old_bits, &sums->values[at], sizeof old_bits);
-    old_bits &= -(uint32_t)(*word >> at % 64 & 1);
-    memcpy(&old, &old_bits, sizeof old);
-    sums->values[at] = old + single[i].value;
-    *word |= (uint64_t)1 << at % 64;
-  }
-}
-
-/* Lists the positions of the bits and clears them: mostly none, one or two in a word. */
-static uint32_t list_marked(uint64_t *bits, uint32_t n_words, uint32_t *positions) {
-  uint32_t n = 0;
-  for (uint32_t w = 0; w < n_words; w++) {
-    uint64_t word = bits[w];
-    bits[w] = 0;
-    for (unsigned i = 0; i < 2; i++) {
-      positions[n] = w * 64 + (uint32_t)__builtin_ctzll(word | (uint64_t)1 << 63);
-      n += word != 0;
-      word &= word - 1;
+    uint64_t block = chains_of(encoder, range)[bucket].first, left = range_entries(encoder, range, bucket), ahead;
+    for (; left > BLOCK; left -= BLOCK, block = ahead) {
+      ahead = next[block];
+      add(*sums, entries + block * BLOCK, BLOCK, entries + ahead * BLOCK);
     }
-    for (; word != 0; word &= word - 1) positions[n++] = w * 64 + (uint32_t)__builtin_ctzll(word);
+    add(*sums, entries + block * BLOCK, left, entries + block_behind(encoder, range, bucket) * BLOCK);
   }
-  return n;
 }
 
-/* The chunk's rows that are not zero, of few entries: the time taken is in proportion to these. */
-static uint32_t sum_few(const struct zps_encoder *encoder, uint32_t bucket, const struct sums *sums, uint32_t *ranks,
-                        float *staged) {
-  add_bucket(encoder, bucket, sums, add_to_marked);
-  const uint32_t n_listed = list_marked(sums->bits, sums->mask / 64 + 1, ranks);
-  uint32_t n = 0;
-  for (uint32_t i = 0; i < n_listed; i++) {
-    const uint32_t at = ranks[i];
-    const float value = sums->values[at];
-    ranks[n] = at;
-    staged[n] = value;
-    n += value != 0 || value != value;
-  }
-  return n;
-}
-
-/* Of many: all sums are looked at. */
-static uint32_t sum_many(const struct zps_encoder *encoder, uint32_t bucket, const struct sums *sums, uint32_t *ranks,
-                         float *staged) {
-  memset(sums->values, 0, (sums->mask + 1ull) * sizeof *sums->values);
-  add_bucket(encoder, bucket, sums, add_to_cleared);
-  return zps_simd()->compact(sums->values, sums->mask + 1, zps_rowscan_mask(ZPS_DTYPE_F32), ranks, (uint32_t *)staged);
+/* Lines with ranks from `base` on that the partition has, as many as are looked at together. */
+static uint32_t lines_from(const struct zps_encoder *encoder, uint32_t p, uint32_t base, const struct sums *sums) {
+  enum { LINES_TOGETHER = 64, RANKS_TOGETHER = LINES_TOGETHER * ZPS_SIMD_MARKED };
+  const uint32_t m = zps_partition_size(encoder->input.part, p), left = m > base ? m - base : 0;
+  const uint32_t n_ranks = left <= sums->mask ? left : sums->mask + 1;
+  return (n_ranks + RANKS_TOGETHER - 1) / RANKS_TOGETHER * LINES_TOGETHER;
 }
 
 static void sum_partition(struct zps_encoder *encoder, uint32_t p, const struct sums *sums) {
@@ -237,28 +200,36 @@ static void sum_partition(struct zps_encoder *encoder, uint32_t p, const struct 
   uint32_t *const ranks = (uint32_t *)encoder->ranks.data + start, nnz = 0;
   float *const staged = (float *)encoder->staged.data + start;
   for (uint32_t chunk = 0; chunk < encoder->n_chunks; chunk++) {
-    const uint32_t bucket = p * encoder->n_chunks + chunk, base = chunk << encoder->chunk_bits;
-    const uint64_t n_entries = bucket_entries(encoder, bucket);
-    if (n_entries == 0) continue;
-    const uint32_t n = (n_entries < (sums->mask + 1ull) / ROWS_PER_ENTRY_FEW ? sum_few : sum_many)(
-        encoder, bucket, sums, ranks + nnz, staged + nnz);
-    for (uint32_t i = 0; i < n; i++) ranks[nnz + i] += base;
-    nnz += n;
+    const uint32_t base = chunk << encoder->chunk_bits, n_lines = lines_from(encoder, p, base, sums);
+    add_bucket(encoder, p * encoder->n_chunks + chunk, sums);
+    nnz += zps_simd()->take_marked(sums->values, sums->marks, n_lines, base, ranks + nnz, staged + nnz);
   }
   ((uint32_t *)encoder->nnz.data)[p] = nnz;
+}
+
+static uint64_t slot_bytes(const struct zps_encoder *encoder) {
+  const uint64_t chunk_rows = (uint64_t)1 << encoder->chunk_bits;
+  return chunk_rows * sizeof(float) + chunk_rows / ZPS_SIMD_MARKED;
 }
 
 /* Sums partitions that no other thread has taken with the scratch of this slot. */
 static void sum_slot(void *ctx, unsigned slot) {
   struct zps_encoder *const encoder = ctx;
-  const uint64_t chunk_rows = (uint64_t)1 << encoder->chunk_bits;
-  const struct sums sums = {.values = (float *)encoder->sums.data + slot * chunk_rows,
-                            .bits = (uint64_t *)(void *)((float *)encoder->sums.data + encoder->n_slots * chunk_rows) +
-                                    slot * chunk_rows / 64,
-                            .mask = (uint32_t)(chunk_rows - 1),
-                            .chunk_bits = encoder->chunk_bits};
-  memset(sums.bits, 0, chunk_rows / 8);
+  const uint32_t chunk_rows = (uint32_t)1 << encoder->chunk_bits;
+  const uintptr_t first = ((uintptr_t)encoder->accumulators.data + LINE_BYTES - 1) & ~(uintptr_t)(LINE_BYTES - 1);
+  float *const values = (float *)(first + slot * slot_bytes(encoder));
+  const struct sums sums = {.values = values, .marks = (uint8_t *)(values + chunk_rows), .mask = chunk_rows - 1};
   for (uint32_t p; (p = atomic_fetch_add(&encoder->next_part, 1)) < encoder->n_parts;) sum_partition(encoder, p, &sums);
+}
+
+/* Sums and marks are left as they are found: zero. */
+static zps_err_t need_accumulators(struct zps_encoder *encoder) {
+  struct zps_buffer *const accumulators = &encoder->accumulators;
+  const uint64_t size_bytes = encoder->n_slots * slot_bytes(encoder) + LINE_BYTES;
+  if (accumulators->data && size_bytes <= accumulators->size_bytes) return ZPS_OK;
+  const zps_err_t code = zps_buffer_need(accumulators, size_bytes, 1);
+  if (code == ZPS_OK) memset(accumulators->data, 0, accumulators->size_bytes);
+  return code;
 }
 
 zps_err_t zps_encoder_scan_singles(struct zps_encoder *encoder, struct zps_error *error) {
@@ -268,13 +239,12 @@ zps_err_t zps_encoder_scan_singles(struct zps_encoder *encoder, struct zps_error
   const uint64_t n_blocks = encoder->n_ranges * blocks_per_range(encoder);
   const unsigned n_threads = 1 + (encoder->pool ? zps_workpool_threads(encoder->pool) : 0);
   encoder->n_slots = n_threads < encoder->n_parts ? n_threads : encoder->n_parts;
-  const uint64_t slot_bytes = (sizeof(float) << encoder->chunk_bits) + ((1ull << encoder->chunk_bits) / 8);
   zps_err_t code = zps_buffer_need(&encoder->buckets, n_chains, chain_bytes);
-  if (code == ZPS_OK) code = zps_buffer_need(&encoder->pairs, n_blocks, BLOCK * sizeof(struct single));
+  if (code == ZPS_OK) code = zps_buffer_need(&encoder->pairs, n_blocks, BLOCK * sizeof(struct zps_simd_entry));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->repeats, n_blocks, sizeof(uint64_t));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->ranks, room, sizeof(uint32_t));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->staged, room, sizeof(float));
-  if (code == ZPS_OK) code = zps_buffer_need(&encoder->sums, encoder->n_slots, slot_bytes);
+  if (code == ZPS_OK) code = need_accumulators(encoder);
   if (code != ZPS_OK) return code;
   memset(encoder->buckets.data, 0, n_chains * chain_bytes);
   encoder->is_staged = true;

@@ -9,19 +9,22 @@
 #if defined __SSE2__
 #include <emmintrin.h>
 
-/* Bit i: value i has bits in common with the mask, or, on demand, differs from it. */
-static inline uint64_t word_of(const void *values, uint32_t mask, bool differs) {
+/* Bit i: value i, of a line of 16, has bits in common with the mask, or, on demand, differs from it. */
+static inline uint32_t line_of(const char *values, uint32_t mask, bool differs) {
   const __m128i mask4 = _mm_set1_epi32((int)mask), compare = differs ? mask4 : _mm_setzero_si128();
-  uint64_t word = 0;
-  for (unsigned i = 0; i < 64; i += 16) {
-    __m128i is[4];
-    for (unsigned j = 0; j < 4; j++) {
-      const __m128i lanes = _mm_loadu_si128((const __m128i *)((const char *)values + 4 * i) + j);
-      is[j] = _mm_cmpeq_epi32(differs ? lanes : _mm_and_si128(lanes, mask4), compare);
-    }
-    const __m128i all = _mm_packs_epi16(_mm_packs_epi32(is[0], is[1]), _mm_packs_epi32(is[2], is[3]));
-    word |= (uint64_t)((unsigned)_mm_movemask_epi8(all) ^ 0xffff) << i;
+  __m128i is[4];
+  for (unsigned j = 0; j < 4; j++) {
+    const __m128i lanes = _mm_loadu_si128((const __m128i *)(const void *)values + j);
+    is[j] = _mm_cmpeq_epi32(differs ? lanes : _mm_and_si128(lanes, mask4), compare);
   }
+  const __m128i all = _mm_packs_epi16(_mm_packs_epi32(is[0], is[1]), _mm_packs_epi32(is[2], is[3]));
+  return (uint32_t)_mm_movemask_epi8(all) ^ 0xffff;
+}
+
+/* The same of 64 values. */
+static inline uint64_t word_of(const char *values, uint32_t mask, bool differs) {
+  uint64_t word = 0;
+  for (unsigned i = 0; i < 64; i += 16) word |= (uint64_t)line_of(values + 4 * i, mask, differs) << i;
   return word;
 }
 #elif defined __aarch64__
@@ -38,24 +41,42 @@ static inline uint8x16_t sixteen_of(const char *values, uint32_t mask, bool diff
   return vcombine_u8(vmovn_u16(vcombine_u16(is[0], is[1])), vmovn_u16(vcombine_u16(is[2], is[3])));
 }
 
-static inline uint64_t word_of(const void *values, uint32_t mask, bool differs) {
+/* A bit for each byte that is all ones: each sum of neighbours halves the bytes, and puts eight lanes' bits into one in
+ * the end. */
+static inline uint8x16_t weighted(uint8x16_t is) {
   static const uint8_t weights[16] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
-  const uint8x16_t weight = vld1q_u8(weights);
+  return vandq_u8(is, vld1q_u8(weights));
+}
+
+static inline uint32_t line_of(const char *values, uint32_t mask, bool differs) {
+  uint8x16_t bytes = weighted(sixteen_of(values, mask, differs));
+  for (unsigned i = 0; i < 3; i++) bytes = vpaddq_u8(bytes, bytes);
+  return vgetq_lane_u16(vreinterpretq_u16_u8(bytes), 0);
+}
+
+static inline uint64_t word_of(const char *values, uint32_t mask, bool differs) {
   uint8x16_t is[4];
-  for (unsigned i = 0; i < 4; i++) is[i] = vandq_u8(sixteen_of((const char *)values + 64 * i, mask, differs), weight);
-  /* each sum of neighbours halves the bytes, and puts eight lanes' bits into one in the end */
+  for (unsigned i = 0; i < 4; i++) is[i] = weighted(sixteen_of(values + 64 * i, mask, differs));
   const uint8x16_t bytes = vpaddq_u8(vpaddq_u8(is[0], is[1]), vpaddq_u8(is[2], is[3]));
   return vgetq_lane_u64(vreinterpretq_u64_u8(vpaddq_u8(bytes, bytes)), 0);
 }
 #else
-static inline uint64_t word_of(const void *values, uint32_t mask, bool differs) {
+static inline uint64_t bits_of(const char *values, unsigned n, uint32_t mask, bool differs) {
   uint64_t word = 0;
-  for (unsigned i = 0; i < 64; i++) {
+  for (unsigned i = 0; i < n; i++) {
     uint32_t value;
-    memcpy(&value, (const char *)values + 4 * i, sizeof value);
+    memcpy(&value, values + 4 * i, sizeof value);
     word |= (uint64_t)(differs ? value != mask : (value & mask) != 0) << i;
   }
   return word;
+}
+
+static inline uint32_t line_of(const char *values, uint32_t mask, bool differs) {
+  return (uint32_t)bits_of(values, 16, mask, differs);
+}
+
+static inline uint64_t word_of(const char *values, uint32_t mask, bool differs) {
+  return bits_of(values, 64, mask, differs);
 }
 #endif
 
@@ -71,8 +92,25 @@ static uint32_t compact(const void *values, uint32_t n, uint32_t mask, uint32_t 
 static uint32_t take(float *sums, uint32_t n_words, float *out, uint64_t *bits) {
   uint32_t n = 0;
   for (uint32_t w = 0; w < n_words; w++) {
-    bits[w] = word_of(sums + 64 * (uint64_t)w, ZPS_SIMD_NEGATIVE_ZERO, true);
+    bits[w] = word_of((const char *)(sums + 64 * (uint64_t)w), ZPS_SIMD_NEGATIVE_ZERO, true);
     n += zps_simd_take_word(sums + 64 * (uint64_t)w, bits[w], out + n);
+  }
+  return n;
+}
+
+static uint32_t take_marked(float *sums, uint8_t *marks, uint32_t n_lines, uint32_t base, uint32_t *positions,
+                            float *kept) {
+  uint32_t n = 0;
+  for (uint32_t line = 0; line < n_lines; line += 8) {
+    uint64_t marked; /* a byte each */
+    memcpy(&marked, marks + line, sizeof marked);
+    if (marked == 0) continue;
+    memset(marks + line, 0, sizeof marked);
+    for (; marked != 0; marked &= marked - 1) {
+      const uint32_t at = (line + (unsigned)__builtin_ctzll(marked) / 8) * ZPS_SIMD_MARKED;
+      const uint32_t word = line_of((const char *)(sums + at), ~ZPS_SIMD_NEGATIVE_ZERO, false);
+      n += zps_simd_take_line(sums, at, word, base, positions + n, kept + n);
+    }
   }
   return n;
 }
@@ -82,9 +120,9 @@ static void locate(const struct zps_partition *part, uint64_t first, const uint3
   zps_simd_body_locate(part, first, positions, n, parts, locals);
 }
 
-static bool locate_rows(const struct zps_partition *part, const int64_t *rows, uint32_t n, uint16_t *parts,
-                        uint32_t *locals) {
-  return zps_simd_body_locate_rows(part, rows, n, parts, locals);
+static bool deal(const struct zps_simd_chunks *chunks, const int64_t *rows, const float *values, uint32_t n,
+                 uint32_t *buckets, struct zps_simd_entry *entries) {
+  return zps_simd_body_deal(chunks, rows, values, n, buckets, entries);
 }
 
 static void rows_of(const struct zps_partition *part, uint32_t p, const uint32_t *ranks, uint32_t n, uint64_t *rows) {
@@ -141,7 +179,7 @@ static void rice_put(struct zps_rice_writer *writer, const uint32_t *gaps, uint3
 static const struct zps_simd baseline = {.name = "baseline",
                                          .compact = compact,
                                          .locate = locate,
-                                         .locate_rows = locate_rows,
+                                         .deal = deal,
                                          .rows_of = rows_of,
                                          .ascends = ascends,
                                          .count_below = count_below,
@@ -149,6 +187,7 @@ static const struct zps_simd baseline = {.name = "baseline",
                                          .add_below = add_below,
                                          .add_rows = add_rows,
                                          .take = take,
+                                         .take_marked = take_marked,
                                          .list = list,
                                          .rice_list = rice_list,
                                          .rice_skip = rice_skip,

@@ -15,7 +15,20 @@
 #include "common/codec/rice_write.h"
 #include "common/codec/values_loops.h"
 
-enum { ZPS_SIMD_SLACK = 16, ZPS_SIMD_WINDOW = 128 };
+enum { ZPS_SIMD_SLACK = 16, ZPS_SIMD_WINDOW = 128, ZPS_SIMD_MARKED = 16 };
+
+/* Partitions are cut into `n_chunks` of 2^chunk_bits ranks; chunk c of partition p is bucket p * n_chunks + c. */
+struct zps_simd_chunks {
+  const struct zps_partition *part;
+  uint32_t n_chunks;
+  unsigned chunk_bits;
+};
+
+/* A COO entry of a bucket: its local rank, and its value. */
+struct zps_simd_entry {
+  uint32_t rank;
+  float value;
+};
 
 struct zps_simd {
   const char *name;
@@ -24,9 +37,9 @@ struct zps_simd {
   /* Partitions and local ranks of rows first + positions[i]; `positions` can be read up to the slack. */
   void (*locate)(const struct zps_partition *part, uint64_t first, const uint32_t *positions, uint32_t n,
                  uint16_t *parts, uint32_t *locals);
-  /* The same for row numbers as they came. False when one is not below part->rows. */
-  bool (*locate_rows)(const struct zps_partition *part, const int64_t *rows, uint32_t n, uint16_t *parts,
-                      uint32_t *locals);
+  /* The bucket of each entry of row rows[i] and value values[i]. False when a row is not below part->rows. */
+  bool (*deal)(const struct zps_simd_chunks *chunks, const int64_t *rows, const float *values, uint32_t n,
+               uint32_t *buckets, struct zps_simd_entry *entries);
   /* Rows at local ranks `ranks` of partition `p`; `ranks` can be read up to the slack. */
   void (*rows_of)(const struct zps_partition *part, uint32_t p, const uint32_t *ranks, uint32_t n, uint64_t *rows);
   /* Whether each of `n` numbers, which may lie anywhere in memory, is greater than the one before. */
@@ -44,6 +57,11 @@ struct zps_simd {
   /* Moves the floats of 64 * n_words `sums` that are not -0.0 to `out` and sets their bits, with -0.0 left behind.
    * Returns how many. */
   uint32_t (*take)(float *sums, uint32_t n_words, float *out, uint64_t *bits);
+  /* Moves the floats that are neither +0.0 nor -0.0 out of those lines of ZPS_SIMD_MARKED `sums` (from a multiple of 64
+   * bytes on) whose mark is 1: base + their positions, and themselves. What is left is +0.0, and marks that are 0.
+   * `n_lines` is a multiple of 64. Returns how many. */
+  uint32_t (*take_marked)(float *sums, uint8_t *marks, uint32_t n_lines, uint32_t base, uint32_t *positions,
+                          float *kept);
   /* Lists base + position of each bit, ascending, and returns how many there are. */
   uint32_t (*list)(const uint64_t *bits, uint32_t n_words, uint32_t base, uint32_t *out);
   zps_rice_list_fn *rice_list;

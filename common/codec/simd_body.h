@@ -44,8 +44,8 @@ ZPS_SIMD_BODY void zps_simd_rotations(const struct zps_partition *part, const zp
 
 /* zps_partition_of(), for eight rows. Blocks are divided in doubles, which hold every block number (below 2^40), and
  * the quotient, which may be one too small or too large in any rounding mode, is put right. */
-ZPS_SIMD_BODY void zps_simd_locate(const struct zps_partition *part, const zps_vec_u64 *rows, uint16_t *parts,
-                                   uint32_t *locals) {
+ZPS_SIMD_BODY void zps_simd_locate(const struct zps_partition *part, const zps_vec_u64 *rows, zps_vec_u64 *parts,
+                                   zps_vec_u64 *ranks) {
   const uint64_t bits_of_2_52 = 0x4330000000000000ull, n_parts = part->n_parts;
   const uint64_t in_block = ((uint64_t)1 << part->block_bits) - 1;
   const double two_52 = 0x1.0p52, inverse = 1.0 / (double)part->n_parts;
@@ -62,41 +62,59 @@ ZPS_SIMD_BODY void zps_simd_locate(const struct zps_partition *part, const zps_v
   zps_simd_rotations(part, &groups, &rotations);
   rest += rotations;
   rest -= (zps_vec_u64)((zps_vec_i64)rest >= (int64_t)n_parts) & n_parts;
-  const zps_vec_u16 narrow_parts = __builtin_convertvector(rest, zps_vec_u16);
-  const zps_vec_u64 ranks = groups << part->block_bits | (*rows & in_block);
-  const zps_vec_u32 narrow_ranks = __builtin_convertvector(ranks, zps_vec_u32);
-  memcpy(parts, &narrow_parts, sizeof narrow_parts);
-  memcpy(locals, &narrow_ranks, sizeof narrow_ranks);
+  *parts = rest;
+  *ranks = groups << part->block_bits | (*rows & in_block);
 }
 
 ZPS_SIMD_BODY void zps_simd_body_locate(const struct zps_partition *part, uint64_t first, const uint32_t *positions,
                                         uint32_t n, uint16_t *parts, uint32_t *locals) {
   const struct zps_partition local = *part; /* a copy that stores cannot change */
   for (uint32_t i = 0; i < n; i += ZPS_SIMD_LANES) {
-    zps_vec_u64 rows;
+    zps_vec_u64 rows, wide_parts, wide_ranks;
     zps_simd_load_positions(first, positions + i, &rows);
-    zps_simd_locate(&local, &rows, parts + i, locals + i);
+    zps_simd_locate(&local, &rows, &wide_parts, &wide_ranks);
+    const zps_vec_u16 narrow_parts = __builtin_convertvector(wide_parts, zps_vec_u16);
+    const zps_vec_u32 narrow_ranks = __builtin_convertvector(wide_ranks, zps_vec_u32);
+    memcpy(parts + i, &narrow_parts, sizeof narrow_parts);
+    memcpy(locals + i, &narrow_ranks, sizeof narrow_ranks);
   }
 }
 
-ZPS_SIMD_BODY bool zps_simd_body_locate_rows(const struct zps_partition *part, const int64_t *rows, uint32_t n,
-                                             uint16_t *parts, uint32_t *locals) {
-  enum { ROWS_AHEAD = 768 }; /* beyond the page, where the machine does not look by itself */
-  const struct zps_partition local = *part;
+/* deal() for eight entries; little-endian. */
+ZPS_SIMD_BODY void zps_simd_deal(const struct zps_simd_chunks *chunks, const struct zps_partition *part,
+                                 const zps_vec_u64 *rows, const zps_vec_u32 *values, uint32_t *buckets,
+                                 struct zps_simd_entry *entries) {
+  zps_vec_u64 parts, ranks;
+  zps_simd_locate(part, rows, &parts, &ranks);
+  const zps_vec_u32 narrow_parts = __builtin_convertvector(parts, zps_vec_u32);
+  const zps_vec_u32 narrow_ranks = __builtin_convertvector(ranks, zps_vec_u32);
+  const zps_vec_u32 here = narrow_parts * chunks->n_chunks + (narrow_ranks >> chunks->chunk_bits);
+  const zps_vec_u64 both = ranks | __builtin_convertvector(*values, zps_vec_u64) << 32;
+  memcpy(buckets, &here, sizeof here);
+  memcpy(entries, &both, sizeof both);
+}
+
+ZPS_SIMD_BODY bool zps_simd_body_deal(const struct zps_simd_chunks *chunks, const int64_t *rows, const float *values,
+                                      uint32_t n, uint32_t *buckets, struct zps_simd_entry *entries) {
+  enum { ROWS_AHEAD = 768 };                  /* beyond the page, where the machine does not look by itself */
+  const struct zps_simd_chunks cut = *chunks; /* copies that stores cannot change */
+  const struct zps_partition part = *chunks->part;
   zps_vec_u64 bad = {0};
-  uint32_t i = 0;
-  for (; i + ZPS_SIMD_LANES <= n; i += ZPS_SIMD_LANES) {
-    zps_vec_u64 eight;
+  for (uint32_t i = 0; i < n; i += ZPS_SIMD_LANES) {
+    const uint32_t here = n - i < ZPS_SIMD_LANES ? n - i : ZPS_SIMD_LANES;
+    zps_vec_u64 eight = {0};
+    zps_vec_u32 eight_values = {0};
     __builtin_prefetch(rows + i + ROWS_AHEAD);
-    memcpy(&eight, rows + i, sizeof eight);
-    bad |= (zps_vec_u64)(eight >= local.rows);
-    zps_simd_locate(&local, &eight, parts + i, locals + i);
-  }
-  if (i < n) {
-    zps_vec_u64 last = {0};
-    memcpy(&last, rows + i, (n - i) * sizeof *rows);
-    bad |= (zps_vec_u64)(last >= local.rows);
-    zps_simd_locate(&local, &last, parts + i, locals + i);
+    __builtin_prefetch(values + i + ROWS_AHEAD);
+    if (here == ZPS_SIMD_LANES) {
+      memcpy(&eight, rows + i, sizeof eight);
+      memcpy(&eight_values, values + i, sizeof eight_values);
+    } else {
+      memcpy(&eight, rows + i, here * sizeof *rows);
+      memcpy(&eight_values, values + i, here * sizeof *values);
+    }
+    bad |= (zps_vec_u64)(eight >= part.rows);
+    zps_simd_deal(&cut, &part, &eight, &eight_values, buckets + i, entries + i);
   }
   uint64_t any = 0;
   for (unsigned lane = 0; lane < ZPS_SIMD_LANES; lane++) any |= bad[lane];
@@ -256,6 +274,18 @@ ZPS_SIMD_BODY uint32_t zps_simd_compact_rest(const char *values, uint32_t base, 
     kept[n] = value;
     n += (value & mask) != 0;
   }
+  return n;
+}
+
+/* take_marked() for the line at `at`, of which `word` says what is taken. */
+ZPS_SIMD_BODY uint32_t zps_simd_take_line(float *sums, uint32_t at, uint32_t word, uint32_t base, uint32_t *positions,
+                                          float *kept) {
+  const uint32_t n = zps_bits_list(word, at, positions);
+  for (uint32_t i = 0; i < n; i++) {
+    kept[i] = sums[positions[i]];
+    positions[i] += base;
+  }
+  memset(sums + at, 0, ZPS_SIMD_MARKED * sizeof *sums);
   return n;
 }
 

@@ -9,15 +9,20 @@
 #define AVX512 __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,bmi,popcnt")))
 #define VBMI2 __attribute__((target("avx512vbmi2,avx512f,avx512dq,avx512bw,avx512vl,avx2,bmi,popcnt")))
 
-AVX2 static inline uint64_t avx2_word_of(const void *values, uint32_t mask, bool differs) {
+/* Bit i: value i of `n` has bits in common with the mask, or, on demand, differs from it. */
+AVX2 static inline uint64_t avx2_bits_of(const void *values, unsigned n, uint32_t mask, bool differs) {
   const __m256i mask8 = _mm256_set1_epi32((int)mask), compare = differs ? mask8 : _mm256_setzero_si256();
   uint64_t word = 0;
-  for (unsigned i = 0; i < 64; i += 8) {
+  for (unsigned i = 0; i < n; i += 8) {
     const __m256i lanes = _mm256_loadu_si256((const __m256i *)((const char *)values + 4 * i));
     const __m256i is = _mm256_cmpeq_epi32(differs ? lanes : _mm256_and_si256(lanes, mask8), compare);
     word |= (uint64_t)((unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(is)) ^ 0xff) << i;
   }
   return word;
+}
+
+AVX2 static inline uint64_t avx2_word_of(const void *values, uint32_t mask, bool differs) {
+  return avx2_bits_of(values, 64, mask, differs);
 }
 
 AVX2 static uint32_t avx2_compact(const void *values, uint32_t n, uint32_t mask, uint32_t *positions, uint32_t *kept) {
@@ -38,16 +43,26 @@ AVX2 static uint32_t avx2_take(float *sums, uint32_t n_words, float *out, uint64
   return n;
 }
 
+AVX2 static uint32_t avx2_take_marked(float *sums, uint8_t *marks, uint32_t n_lines, uint32_t base, uint32_t *positions,
+                                      float *kept) {
+  uint32_t n = 0;
+  for (uint32_t line = 0; line < n_lines; line += 32) {
+    __m256i *const marks32 = (__m256i *)(void *)(marks + line);
+    const __m256i is = _mm256_cmpgt_epi8(_mm256_loadu_si256(marks32), _mm256_setzero_si256());
+    uint32_t marked = (uint32_t)_mm256_movemask_epi8(is);
+    if (marked == 0) continue;
+    _mm256_storeu_si256(marks32, _mm256_setzero_si256());
+    for (; marked != 0; marked &= marked - 1) {
+      const uint32_t at = (line + (unsigned)__builtin_ctz(marked)) * ZPS_SIMD_MARKED;
+      const uint32_t word = (uint32_t)avx2_bits_of(sums + at, ZPS_SIMD_MARKED, ~ZPS_SIMD_NEGATIVE_ZERO, false);
+      n += zps_simd_take_line(sums, at, word, base, positions + n, kept + n);
+    }
+  }
+  return n;
+}
+
 /* Both instruction sets compile the shared bodies. */
 #define DEFINE_SHARED(NAME, TARGET)                                                                                  \
-  TARGET static void NAME##_locate(const struct zps_partition *part, uint64_t first, const uint32_t *positions,      \
-                                   uint32_t n, uint16_t *parts, uint32_t *locals) {                                  \
-    zps_simd_body_locate(part, first, positions, n, parts, locals);                                                  \
-  }                                                                                                                  \
-  TARGET static bool NAME##_locate_rows(const struct zps_partition *part, const int64_t *rows, uint32_t n,           \
-                                        uint16_t *parts, uint32_t *locals) {                                         \
-    return zps_simd_body_locate_rows(part, rows, n, parts, locals);                                                  \
-  }                                                                                                                  \
   TARGET static void NAME##_rows_of(const struct zps_partition *part, uint32_t p, const uint32_t *ranks, uint32_t n, \
                                     uint64_t *rows) {                                                                \
     zps_simd_body_rows_of(part, p, ranks, n, rows);                                                                  \
@@ -295,13 +310,36 @@ AVX512 static uint32_t avx512_list(const uint64_t *bits, uint32_t n_words, uint3
   return n;
 }
 
+AVX512 static uint32_t avx512_take_marked(float *sums, uint8_t *marks, uint32_t n_lines, uint32_t base,
+                                          uint32_t *positions, float *kept) {
+  const __m512i mask16 = _mm512_set1_epi32((int)~ZPS_SIMD_NEGATIVE_ZERO), zero = _mm512_setzero_si512();
+  const __m512i first = _mm512_add_epi32(_mm512_set1_epi32((int)base),
+                                         _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+  uint32_t n = 0;
+  for (uint32_t line = 0; line < n_lines; line += 64) {
+    const __m512i marks64 = _mm512_loadu_si512(marks + line);
+    uint64_t marked = _mm512_test_epi8_mask(marks64, marks64);
+    if (marked == 0) continue;
+    _mm512_storeu_si512(marks + line, zero);
+    for (; marked != 0; marked &= marked - 1) {
+      const uint32_t at = (line + (unsigned)__builtin_ctzll(marked)) * ZPS_SIMD_MARKED;
+      const __m512i lanes = _mm512_loadu_si512(sums + at);
+      _mm512_storeu_si512(sums + at, zero);
+      n += avx512_keep(_mm512_test_epi32_mask(lanes, mask16), _mm512_add_epi32(first, _mm512_set1_epi32((int)at)),
+                       lanes, positions + n, (uint32_t *)(void *)(kept + n));
+    }
+  }
+  return n;
+}
+
 #define TABLE(NAME, TITLE, BEST, RICE)                                                                          \
   {                                                                                                             \
-    .name = TITLE, .compact = BEST##_compact, .locate = NAME##_locate, .locate_rows = NAME##_locate_rows,       \
+    .name = TITLE, .compact = BEST##_compact, .locate = zps_simd_locate_##NAME, .deal = zps_simd_deal_##NAME,   \
     .rows_of = NAME##_rows_of, .ascends = NAME##_ascends, .count_below = NAME##_count_below, .add = NAME##_add, \
-    .add_below = NAME##_add_below, .add_rows = NAME##_add_rows, .take = BEST##_take, .list = NAME##_list,       \
-    .rice_list = zps_rice_list_##RICE, .rice_skip = zps_rice_skip_##RICE, .rice_gaps = zps_rice_gaps_##NAME,    \
-    .rice_zeros = zps_rice_zeros_##NAME, .rice_put = zps_rice_put_##NAME, .values = &zps_values_loops_##NAME    \
+    .add_below = NAME##_add_below, .add_rows = NAME##_add_rows, .take = BEST##_take,                            \
+    .take_marked = NAME##_take_marked, .list = NAME##_list, .rice_list = zps_rice_list_##RICE,                  \
+    .rice_skip = zps_rice_skip_##RICE, .rice_gaps = zps_rice_gaps_##NAME, .rice_zeros = zps_rice_zeros_##NAME,  \
+    .rice_put = zps_rice_put_##NAME, .values = &zps_values_loops_##NAME                                         \
   }
 
 const struct zps_simd zps_simd_avx2 = TABLE(avx2, "avx2", avx2, avx2);

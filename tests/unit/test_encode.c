@@ -172,6 +172,9 @@ static void long_gradients_equal_the_reference(void **state) {
   gradient = ref_coo(&rng, 100000, 2, ZPS_DTYPE_F64, 1.5);
   check_gradient(*state, &gradient, 5, 2, 6);
   ref_free(&gradient);
+  gradient = ref_coo(&rng, 300000, 1, ZPS_DTYPE_F32, 0.4);
+  check_gradient(*state, &gradient, 2, 0, 7); /* of more ranks than are added up at a time */
+  ref_free(&gradient);
 }
 
 static void all_rows_are_sent_with_their_zeros(void **state) {

@@ -129,6 +129,39 @@ static void values_below_the_limit_are_added(void **state) {
   }
 }
 
+/* Sums of marked lines alone, among them zeros of both signs and a NaN. */
+static void marked_sums_are_taken(void **state) {
+  (void)state;
+  enum { LINES = 192, BASE = 1000 };
+  struct zps_rng rng = {.state = 2};
+  const struct zps_simd *simd;
+  for (unsigned d = 0; d < COUNT(densities); d++) {
+    for (unsigned v = 0; (simd = zps_simd_variant(v)) != NULL; v++) {
+      static _Alignas(64) float sums[LINES * ZPS_SIMD_MARKED];
+      float expected[LINES * ZPS_SIMD_MARKED], kept[LINES * ZPS_SIMD_MARKED + ZPS_SIMD_SLACK];
+      uint32_t expected_at[LINES * ZPS_SIMD_MARKED], positions[LINES * ZPS_SIMD_MARKED + ZPS_SIMD_SLACK], n = 0;
+      uint8_t marks[LINES];
+      for (unsigned line = 0; line < LINES; line++) marks[line] = zps_rng_unit(&rng) < densities[d];
+      for (unsigned i = 0; i < LINES * ZPS_SIMD_MARKED; i++) {
+        sums[i] = zps_rng_unit(&rng) < 0.3 ? (float)i : i % 2 ? -0.0f : 0.0f;
+        if (i % 1000 == 999) sums[i] = NAN;
+        if (!marks[i / ZPS_SIMD_MARKED] || sums[i] == 0) continue;
+        expected[n] = sums[i];
+        expected_at[n++] = BASE + i;
+      }
+      float before[LINES * ZPS_SIMD_MARKED];
+      memcpy(before, sums, sizeof sums);
+      for (unsigned i = 0; i < LINES * ZPS_SIMD_MARKED; i++)
+        if (marks[i / ZPS_SIMD_MARKED]) before[i] = 0;
+      assert_int_equal(simd->take_marked(sums, marks, LINES, BASE, positions, kept), n);
+      if (n) assert_memory_equal(kept, expected, n * sizeof *kept);
+      if (n) assert_memory_equal(positions, expected_at, n * sizeof *positions);
+      assert_memory_equal(sums, before, sizeof sums);
+      for (unsigned line = 0; line < LINES; line++) assert_int_equal(marks[line], 0);
+    }
+  }
+}
+
 static void rows_go_to_their_slots(void **state) {
   (void)state;
   enum { N = 5, BASE = 100, WIDTH_MAX = 70 };
@@ -166,20 +199,34 @@ static void rows_are_located(void **state) {
     struct zps_partition part;
     assert_int_equal(zps_partition_init(&part, cases[c].rows, cases[c].n_parts, cases[c].block_bits, c, NULL), ZPS_OK);
     for (unsigned v = 0; (simd = zps_simd_variant(v)) != NULL; v++) {
-      int64_t rows[N];
+      const struct zps_simd_chunks chunks = {&part, 11, 29};
+      int64_t *const rows = malloc(N * sizeof *rows); /* no byte behind them may be read */
+      float *const values = malloc(N * sizeof *values);
+      struct zps_simd_entry entries[N + ZPS_SIMD_SLACK];
+      uint32_t buckets[N + ZPS_SIMD_SLACK];
       uint32_t locals[N + ZPS_SIMD_SLACK] = {0}, positions[N + ZPS_SIMD_SLACK] = {0};
       uint16_t parts[N + ZPS_SIMD_SLACK];
       uint64_t back[N + ZPS_SIMD_SLACK];
       for (unsigned i = 0; i < N; i++) rows[i] = (int64_t)zps_rng_below(&rng, part.rows);
       rows[0] = 0;
       rows[N - 1] = (int64_t)part.rows - 1;
-      assert_true(simd->locate_rows(&part, rows, N, parts, locals));
+      for (unsigned i = 0; i < N; i++) values[i] = (float)i;
+      assert_true(simd->deal(&chunks, rows, values, N, buckets, entries));
       for (unsigned i = 0; i < N; i++) {
         uint32_t local;
-        assert_int_equal(parts[i], zps_partition_of(&part, (uint64_t)rows[i], &local));
-        assert_int_equal(locals[i], local);
-        simd->rows_of(&part, parts[i], &locals[i], 1, back);
+        const uint32_t p = zps_partition_of(&part, (uint64_t)rows[i], &local);
+        assert_int_equal(buckets[i], p * chunks.n_chunks + (local >> chunks.chunk_bits));
+        assert_int_equal(entries[i].rank, local);
+        assert_true(entries[i].value == values[i]);
+        locals[0] = local;
+        simd->rows_of(&part, p, locals, 1, back);
         assert_int_equal(back[0], rows[i]);
+      }
+      for (unsigned i = 0; i < N; i++) {
+        const int64_t row = rows[i];
+        rows[i] = i % 2 ? -row - 1 : (int64_t)part.rows + row;
+        assert_false(simd->deal(&chunks, rows, values, N, buckets, entries));
+        rows[i] = row;
       }
       const uint64_t first = part.rows > UINT32_MAX ? part.rows - UINT32_MAX : 0;
       for (unsigned i = 0; i < N; i++) positions[i] = (uint32_t)zps_rng_below(&rng, part.rows - first);
@@ -189,6 +236,8 @@ static void rows_are_located(void **state) {
         assert_int_equal(parts[i], zps_partition_of(&part, first + positions[i], &local));
         assert_int_equal(locals[i], local);
       }
+      free(rows);
+      free(values);
     }
   }
 }
@@ -302,6 +351,7 @@ int main(void) {
       cmocka_unit_test(a_step_back_is_seen),
       cmocka_unit_test(limits_are_found),
       cmocka_unit_test(added_sums_are_taken),
+      cmocka_unit_test(marked_sums_are_taken),
       cmocka_unit_test(values_below_the_limit_are_added),
       cmocka_unit_test(rows_go_to_their_slots),
       cmocka_unit_test(rows_are_located),
