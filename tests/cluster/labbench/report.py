@@ -68,21 +68,22 @@ def markdown(rows):
     out = ["# Cluster benchmark", "",
            "`over`: the median over the limit, which is the payload of the busiest host in its busier direction / RATE; headers",
            "alone make that 1.046. `cpu`: share of all cores that the system's processes used in the timed steps, `busy`: that",
-           "anything did. Bytes are payload per round, of the host with most.", ""]
+           "anything did; `cpu ms`: what zenps's processes computed in a step, shared evenly by all cores, which no step here can be",
+           "shorter than. Bytes are payload per round, of the host with most.", ""]
     by_grid = {}
     for row in rows:
         by_grid.setdefault(row.get("grid", ""), []).append(row)
     for name, part in by_grid.items():
         out += [f"## {name}", "",
-                "| system | n | rate | tensor, density | median ms | limit ms | over | bytes in | bytes out | cpu | busy | CPU s/GB | verified |",
-                "|---|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---|"]
+                "| system | n | rate | tensor, density | median ms | limit ms | over | cpu ms | bytes in | bytes out | cpu | busy | CPU s/GB | verified |",
+                "|---|---:|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|"]
         part.sort(key=lambda r: (r["rate"], r.get("trace") or "", r["n"], r.get("density") or 0, r["system"] != "zenps", r["system"]))
         for r in part:
             if r["system"] == "fabric":
-                out.append(f"| fabric echo, {r['provider']} | {r['n']} | {r['rate']} | {work(r)} | {r['rtt_us'] / 1000:.4f} | | | | | | | | |")
+                out.append(f"| fabric echo, {r['provider']} | {r['n']} | {r['rate']} | {work(r)} | {r['rtt_us'] / 1000:.4f} | | | | | | | | | |")
                 continue
             out.append(f"| {label(r)} | {r['n']} | {r['rate']} | {work(r)} | {r['median_ms']:.1f} | {number(r['limit_ms'], '{:.1f}')} | "
-                       f"{number(r.get('over_limit'), '{:.3f}')} | {number(r['bytes_in'], '{:.0f}')} | {number(r['bytes_out'], '{:.0f}')} | "
+                       f"{number(r.get('over_limit'), '{:.3f}')} | {number(r.get('cpu_limit_ms'), '{:.1f}')} | {number(r['bytes_in'], '{:.0f}')} | {number(r['bytes_out'], '{:.0f}')} | "
                        f"{r['cpu_util']:.2f} | {number(r.get('machine_util'), '{:.2f}')} | {number(r.get('cpu_s_per_gb'))} | "
                        f"{'yes' if r['verified'] else 'not asked' if r['verified'] is None else 'NO'} |")
         out.append("")
