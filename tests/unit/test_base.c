@@ -37,6 +37,8 @@ static void fail_writes_code_and_text(void **state) {
   assert_string_equal(error.text, "tensor emb");
   zps_fail(&error, ZPS_ERR_IO, "job j: %s", error.text); /* the old text as argument of the new one */
   assert_string_equal(error.text, "job j: tensor emb");
+  zps_fail(&error, ZPS_ERR_IO, "line '%s'", "caf\xc3\xa9\x1b[2J\n!\xff");
+  assert_string_equal(error.text, "line 'caf\xc3\xa9?[2J?!?'");
   assert_int_equal(zps_fail(NULL, ZPS_ERR_IO, "x"), ZPS_ERR_IO);
 }
 

@@ -62,7 +62,7 @@ static void test_combinations(void **state) {
   REFUSED("port_low", "--fabric-port-low=2000", "--fabric-port-high=1000");
   REFUSED("1 to 128 printable bytes", name);
   REFUSED("server.name is ''", "--server-name=");
-  REFUSED("server.host 'a\tb'", "--server-host=a\tb");
+  REFUSED("server.host 'a?b'", "--server-host=a\tb");
   REFUSED("roles", "--roles=king");
   struct zps_options options;
   struct zps_error error;
