@@ -53,11 +53,13 @@ uint64_t zps_worker_tensor_dense_bytes(const struct zenps_tensor *tensor);
 /* No round may be in flight. */
 void zps_worker_tensor_destroy(struct zenps_tensor *tensor);
 /* The caller holds the job's lock. A round for `step`, spare or new: ZPS_ERR_BUSY when the step is in flight,
- * ZPS_ERR_AGAIN when too many are. */
+ * ZPS_ERR_AGAIN when too many are, ZPS_ERR_STALE when a stateful scheme had a later one. */
 zps_err_t zps_worker_tensor_round_get(struct zenps_tensor *tensor, uint64_t step,
                                       struct zps_worker_round **round_p) ZPS_MUSTCHECK;
 /* The caller does not. */
 void zps_worker_tensor_round_put(struct zenps_tensor *tensor, struct zps_worker_round *round);
+/* None may be in flight. */
+void zps_worker_tensor_rounds_destroy(struct zenps_tensor *tensor);
 /* Starts a round, as zenps_allreduce(); arguments were checked, except for `step`. */
 zenps_status_t zps_worker_allreduce(struct zenps_tensor *tensor, uint64_t step, const zenps_grad_t *in,
                                     zenps_grad_t *out, zenps_request_t **request_p);
