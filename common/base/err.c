@@ -3,6 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/text.h"
+
 static const struct {
   zps_err_t code;
   bool retryable;
@@ -46,6 +48,7 @@ zps_err_t zps_vfail(struct zps_error *error, zps_err_t code, const char *fmt, va
   if (error) {
     char text[sizeof error->text]; /* the arguments may point into error->text */
     vsnprintf(text, sizeof text, fmt, args);
+    zps_text_sanitize(text, strlen(text)); /* it may quote a peer or a file, and will be logged and shown */
     memcpy(error->text, text, sizeof text);
     error->code = code;
   }

@@ -65,7 +65,8 @@ const char *zps_err_name(zps_err_t code);
 zps_err_t zps_err_from_name(const char *name);
 bool zps_err_retryable(zps_err_t code);
 
-/* Writes code and text into `error` (may be NULL) and returns `code`, so that `return zps_fail(...)` reads well. */
+/* Writes code and text into `error` (may be NULL) and returns `code`, so that `return zps_fail(...)` reads well. What
+ * is not printable in the text becomes '?'. */
 zps_err_t zps_fail(struct zps_error *error, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
 zps_err_t zps_vfail(struct zps_error *error, zps_err_t code, const char *fmt, va_list args) ZPS_PRINTF(3, 0);
 /* The same for a failed system call: appends ": strerror(err_number)". */

@@ -224,7 +224,7 @@ int main(int argc, char **argv) {
   if (argc > 1 && strcmp(argv[1], "plan") == 0) {
     const zps_err_t planned = zps_ctl_plan_run(argc - 1, argv + 1, stdout, &error);
     if (planned) fprintf(stderr, "zenpsctl plan: %s\n", error.text);
-    return exit_status(planned);
+    return planned == ZPS_ERR_IO ? EXIT_REFUSED : exit_status(planned); /* a file: there is nobody to connect to */
   }
   if (zps_config_load(&table, argc, argv, NULL, &options, &rest, &error)) {
     fprintf(stderr, "zenpsctl: %s\n", error.text);

@@ -66,7 +66,7 @@ ok "embed: it learns" awk 'NR == 1 { first = $1 } { last = $1; ranking = $2 } EN
 
 echo "1 3:x" >"$scratch/bad.libsvm"
 zenpsrun -n 1 -- zenps-linear "$scratch/bad.libsvm" >"$scratch/out" 2>&1
-said "a bad feature is refused with file and line" "bad.libsvm, line 1: feature 3 has no value"
+said "a bad feature is refused with file and line" "bad.libsvm, line 1: feature 3 has no finite value"
 zenpsrun -n 1 -- zenps-embed "$scratch/missing" >"$scratch/out" 2>&1
 said "a missing text is refused by name" "cannot open $scratch/missing: No such file"
 

@@ -1,6 +1,7 @@
 #include "worker/examples/libsvm.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,7 +41,7 @@ static zps_err_t parse_sample(struct libsvm *data, struct sample_set *set, const
                               char *line, struct zps_error *error) {
   char *at = line, *end;
   const double label = strtod(at, &end);
-  if (end == at)
+  if (end == at || !isfinite(label))
     return zps_fail(error, ZPS_ERR_INVALID, "%s, line %llu: '%.20s' is no label: a line is 'label index:value ...'",
                     path, (unsigned long long)number, at);
   bool ok = begin_sample(set, label);
@@ -55,9 +56,9 @@ static zps_err_t parse_sample(struct libsvm *data, struct sample_set *set, const
                       (unsigned long long)number, at);
     char *value_text = end + 1;
     const float value = strtof(value_text, &end);
-    if (end == value_text || (*end != ' ' && *end != '\t' && *end != '\0'))
+    if (end == value_text || !isfinite(value) || (*end != ' ' && *end != '\t' && *end != '\0'))
       return zps_fail(error, ZPS_ERR_INVALID,
-                      "%s, line %llu: feature %llu has no value: must be index:value, such as 7:0.5", path,
+                      "%s, line %llu: feature %llu has no finite value: must be index:value, such as 7:0.5", path,
                       (unsigned long long)number, index);
     ok = add_entry(set, (uint32_t)index, value);
     if (index >= data->n_features) data->n_features = (uint32_t)index + 1;
@@ -88,7 +89,11 @@ zps_err_t libsvm_read(const char *path, unsigned holdout, int rank, int world, s
   }
   zps_lines_close(lines);
   if (code == ZPS_ERR_CLOSED && data->training.n_all > 0) return ZPS_OK;
-  if (code == ZPS_ERR_CLOSED) code = zps_fail(error, ZPS_ERR_INVALID, "%s holds no samples", path);
+  if (code == ZPS_ERR_CLOSED && data->held_out.n_all > 0)
+    code = zps_fail(error, ZPS_ERR_INVALID, "%s: all %llu samples are held out, and none is left to train on", path,
+                    (unsigned long long)data->held_out.n_all);
+  else if (code == ZPS_ERR_CLOSED)
+    code = zps_fail(error, ZPS_ERR_INVALID, "%s holds no samples", path);
   libsvm_free(data);
   return code;
 }
