@@ -1,51 +1,298 @@
-/* Rounds on device memory that fail: what is said, and what is left. */
+/* Rounds on device memory that fail: what is said, and what is left. Arrays are freed as soon as the call has returned
+ * the error, which the emulation does at once: whoever used them afterwards would die of it. */
 #include <signal.h>
 
 #include "tests/integration/device_rig.h"
 
+static struct spec spec_of(const char *scheme) {
+  struct spec spec = {.rows = 3000, .width = 4, .dtype = ZENPS_F32, .density = 0.2};
+  ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
+  spec.options.scheme = scheme;
+  return spec;
+}
+
+/* One scheme that works where the gradient is, and one of each kind that does not. */
+static const char *const kinds[] = {"balanced", "dense-ps", "recursive-doubling", "ring"};
+enum { KINDS = sizeof kinds / sizeof kinds[0] };
+
+static bool is_served(const char *scheme) {
+  return strcmp(scheme, "balanced") == 0 || strcmp(scheme, "dense-ps") == 0;
+}
+
+/* Fails within the time; its text names the step and has `part`. */
+static const zenps_error_t *expect_error(const struct device_flight *flight, zenps_status_t status, int within_ms,
+                                         const char *part) {
+  CHECK_STATUS(zenps_wait(flight->request, within_ms), status);
+  const zenps_error_t *const error = zenps_request_error(flight->request);
+  CHECK_SAYS(error->text, "tensor t, step 2");
+  CHECK_SAYS(error->text, part);
+  return error;
+}
+
+/* From gradient to checked result, by what is right for the scheme. */
+static void good_step(struct gpu *gpu, zenps_tensor_t *tensor, const struct spec *spec, const struct rank *rank,
+                      uint64_t step) {
+  struct device_flight flight;
+  device_flight_start(gpu, &flight, tensor, spec, rank, step);
+  CHECK_OK(zenps_wait(flight.request, -1));
+  if (strcmp(spec->options.scheme, "balanced") == 0) device_out_check(gpu, spec, rank->world, step, &flight.out);
+  device_flight_end(gpu, &flight, spec);
+}
+
+/* ------------------------------------------------------------ gradients and results that cannot be right */
+
 /* A bad row number, and arrays that are too small. */
 static void failures(struct rank *rank) {
-  const struct spec spec = {.rows = 500,
-                            .width = 2,
-                            .dtype = ZENPS_F32,
-                            .rows_in = true,
-                            .rows_out = true,
-                            .density = 0.1,
-                            .own_arrays = true};
-  zenps_grad_t host, in, out;
-  zenps_request_t *request;
+  struct spec spec = spec_of(rank->arg);
+  struct device_flight flight;
   struct gpu gpu;
+  spec.rows_in = spec.rows_out = spec.own_arrays = true;
   device_begin(&gpu, rank);
   zenps_tensor_t *const tensor = tensor_open(rank, "t", &spec);
-  grad_make(&spec, rank->rank, 0, &host);
-  if (rank->rank == 0) host.row_ids[3] = 500;
-  grad_upload(&gpu, &spec, &host, &in);
-  out_new(&gpu, &spec, &in, &out);
-  CHECK_OK(zenps_allreduce(tensor, 0, &in, &out, &request));
-  CHECK_STATUS(zenps_wait(request, -1), ZENPS_ERR_INVALID);
-  CHECK_SAYS(zenps_request_error(request)->text, rank->rank == 0 ? "position 3" : "rank 0");
-  zenps_request_free(request);
-  grad_delete(&gpu, &in);
-  grad_free(&host);
+  grad_make(&spec, rank->rank, 2, &flight.host);
+  if (rank->rank == 0) flight.host.row_ids[3] = 3000;
+  grad_upload(&gpu, &spec, &flight.host, &flight.in);
+  out_new(&gpu, &spec, &flight.in, &flight.out);
+  CHECK_OK(zenps_allreduce(tensor, 2, &flight.in, &flight.out, &flight.request));
+  expect_error(&flight, ZENPS_ERR_INVALID, -1, rank->rank == 0 || !is_served(rank->arg) ? "position 3" : "rank 0");
+  device_flight_end(&gpu, &flight, &spec);
 
-  grad_make(&spec, rank->rank, 1, &host);
-  grad_upload(&gpu, &spec, &host, &in);
-  if (rank->rank == 1) out.capacity = 5;
-  CHECK_OK(zenps_allreduce(tensor, 1, &in, &out, &request));
-  CHECK_STATUS(zenps_wait(request, -1), rank->rank == 1 ? ZENPS_ERR_TRUNCATED : ZENPS_OK);
-  if (rank->rank == 1) CHECK(zenps_request_error(request)->needed > 5);
-  if (rank->rank == 0) device_out_check(&gpu, &spec, rank->world, 1, &out);
-  zenps_request_free(request);
-  grad_delete(&gpu, &in);
-  grad_delete(&gpu, &out);
-  grad_free(&host);
+  grad_make(&spec, rank->rank, 3, &flight.host);
+  grad_upload(&gpu, &spec, &flight.host, &flight.in);
+  out_new(&gpu, &spec, &flight.in, &flight.out);
+  if (rank->rank == 1) flight.out.capacity = 5;
+  CHECK_OK(zenps_allreduce(tensor, 3, &flight.in, &flight.out, &flight.request));
+  CHECK_STATUS(zenps_wait(flight.request, -1), rank->rank == 1 ? ZENPS_ERR_TRUNCATED : ZENPS_OK);
+  if (rank->rank == 1) CHECK(zenps_request_error(flight.request)->needed > 5);
+  device_flight_end(&gpu, &flight, &spec);
+  good_step(&gpu, tensor, &spec, rank, 4);
   device_end(&gpu, rank);
 }
 
 static void test_device_failures(void **state) {
   (void)state;
-  ranks_run(cluster_shared(), 2, failures, NULL, 0);
+  for (unsigned i = 0; i < KINDS; i++) ranks_run(cluster_shared(), 2, failures, kinds[i], 0);
 }
 
-const struct CMUnitTest device_failure_tests[] = {cmocka_unit_test(test_device_failures)};
+/* ------------------------------------------------------------ processes that die, and who gives up */
+
+static void server_dies(struct rank *rank) {
+  const struct spec spec = spec_of(rank->arg);
+  struct device_flight flight;
+  struct gpu gpu;
+  device_begin(&gpu, rank);
+  zenps_tensor_t *const tensor = tensor_open(rank, "t", &spec);
+  good_step(&gpu, tensor, &spec, rank, 1);
+  if (rank->rank != 2) {
+    device_flight_start(&gpu, &flight, tensor, &spec, rank, 2);
+    atomic_fetch_add(&rank->words[0], 1);
+    rank_await(rank, 0, 2);
+    if (rank->rank == 0) kill(rank->cluster->servers[0], SIGKILL);
+    expect_error(&flight, ZENPS_ERR_SERVER_LOST, 8000, "s0");
+    device_flight_end(&gpu, &flight, &spec);
+    atomic_fetch_add(&rank->words[1], 1);
+  } else {
+    rank_await(rank, 1, 2);
+  }
+  device_end(&gpu, rank);
+}
+
+static void test_device_killed_server(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < KINDS; i++) {
+    struct cluster cluster;
+    cluster_start(&cluster, 2);
+    ranks_run(&cluster, 3, server_dies, kinds[i], 0);
+    cluster_stop(&cluster);
+  }
+}
+
+static void rank_dies(struct rank *rank) {
+  const struct spec spec = spec_of(rank->arg);
+  struct device_flight flight;
+  struct gpu gpu;
+  device_begin(&gpu, rank);
+  zenps_tensor_t *const tensor = tensor_open(rank, "t", &spec);
+  good_step(&gpu, tensor, &spec, rank, 1);
+  if (rank->rank == 1) {
+    rank_await(rank, 0, 2);
+    raise(SIGKILL);
+  }
+  device_flight_start(&gpu, &flight, tensor, &spec, rank, 2);
+  atomic_fetch_add(&rank->words[0], 1);
+  const zenps_error_t *const error = expect_error(&flight, ZENPS_ERR_PEER_LOST, 8000, "rank 1");
+  CHECK(error->n_missing == 1 && error->missing_ranks[0] == 1);
+  device_flight_end(&gpu, &flight, &spec);
+  device_end(&gpu, rank);
+}
+
+static void test_device_killed_rank(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < KINDS; i++) ranks_run(cluster_shared(), 3, rank_dies, kinds[i], 1u << 1);
+}
+
+static void gives_up(struct rank *rank) {
+  const struct spec spec = spec_of(rank->arg);
+  struct device_flight flight;
+  struct gpu gpu;
+  device_begin(&gpu, rank);
+  zenps_tensor_t *const tensor = tensor_open(rank, "t", &spec);
+  device_flight_start(&gpu, &flight, tensor, &spec, rank, 2);
+  if (rank->rank == 0)
+    CHECK_OK(zenps_cancel(flight.request));
+  else
+    rank_await(rank, 0, 1);
+  expect_error(&flight, ZENPS_ERR_CANCELED, 8000, "rank 0");
+  device_flight_end(&gpu, &flight, &spec);
+  atomic_fetch_add(&rank->words[0], 1);
+  rank_await(rank, 0, 2);
+  good_step(&gpu, tensor, &spec, rank, 3);
+  /* Freed and closed with the operation in flight, at any stage of it. */
+  if (rank->rank == 0) {
+    device_flight_start(&gpu, &flight, tensor, &spec, rank, 4);
+    device_flight_end(&gpu, &flight, &spec);
+  }
+  device_end(&gpu, rank);
+}
+
+static void test_device_gives_up(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < KINDS; i++) ranks_run(cluster_shared(), 2, gives_up, kinds[i], 0);
+}
+
+/* ------------------------------------------------------------ a device that does not get there */
+
+/* What fills rank 1's gradient takes longer than the round may. */
+static void stuck_gradient(struct rank *rank) {
+  const struct spec spec = spec_of(rank->arg);
+  struct device_flight flight;
+  struct gpu gpu;
+  rank->round_timeout_ms = 1500;
+  device_begin(&gpu, rank);
+  zenps_tensor_t *const tensor = tensor_open(rank, "t", &spec);
+  good_step(&gpu, tensor, &spec, rank, 1);
+  grad_make(&spec, rank->rank, 2, &flight.host);
+  grad_upload(&gpu, &spec, &flight.host, &flight.in);
+  out_new(&gpu, &spec, &flight.in, &flight.out);
+  if (rank->rank == 1) gpu_hold(&gpu, true);
+  CHECK_OK(zenps_allreduce(tensor, 2, &flight.in, &flight.out, &flight.request));
+  if (rank->rank == 1) {
+    const zenps_status_t status = zenps_wait(flight.request, 6000);
+    CHECK(status == ZENPS_ERR_TIMEOUT || status == ZENPS_ERR_MISSING);
+    CHECK_SAYS(zenps_request_error(flight.request)->text, "tensor t, step 2");
+    gpu_hold(&gpu, false); /* what was left behind must be through before the arrays go */
+    gpu_sync(&gpu);
+  } else {
+    expect_error(&flight, is_served(rank->arg) ? ZENPS_ERR_MISSING : ZENPS_ERR_TIMEOUT, 6000, "rank 1");
+  }
+  device_flight_end(&gpu, &flight, &spec);
+  atomic_fetch_add(&rank->words[0], 1);
+  rank_await(rank, 0, 2);
+  good_step(&gpu, tensor, &spec, rank, 3);
+  device_end(&gpu, rank);
+}
+
+static void test_device_stuck_gradient(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < KINDS; i++) ranks_run(cluster_shared(), 2, stuck_gradient, kinds[i], 0);
+}
+
+/* The stream that rank 1's result is to be there on does not get to it: its own round fails, and no other's. */
+static void stuck_result(struct rank *rank) {
+  const struct spec spec = spec_of(rank->arg);
+  struct device_flight flight;
+  struct gpu gpu, other;
+  rank->round_timeout_ms = 1500;
+  device_begin(&gpu, rank);
+  other = gpu;
+  gpu_check(gpu.device->ops->stream_create(gpu.device, &other.stream, &gpu_error));
+  zenps_tensor_t *const tensor = tensor_open(rank, "t", &spec);
+  good_step(&gpu, tensor, &spec, rank, 1);
+  if (rank->rank == 1) gpu_hold(&other, true);
+  grad_make(&spec, rank->rank, 2, &flight.host);
+  grad_upload(&gpu, &spec, &flight.host, &flight.in);
+  out_new(&other, &spec, &flight.in, &flight.out);
+  CHECK_OK(zenps_allreduce(tensor, 2, &flight.in, &flight.out, &flight.request));
+  if (rank->rank == 1) {
+    expect_error(&flight, ZENPS_ERR_TIMEOUT, 6000, "");
+    gpu_hold(&other, false);
+    gpu_sync(&other);
+  } else {
+    CHECK_OK(zenps_wait(flight.request, -1));
+  }
+  device_flight_end(&gpu, &flight, &spec);
+  atomic_fetch_add(&rank->words[0], 1);
+  rank_await(rank, 0, 2);
+  good_step(&gpu, tensor, &spec, rank, 3);
+  gpu.device->ops->stream_destroy(gpu.device, other.stream);
+  device_end(&gpu, rank);
+}
+
+static void test_device_stuck_result(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < KINDS; i++) ranks_run(cluster_shared(), 2, stuck_result, kinds[i], 0);
+}
+
+/* ------------------------------------------------------------ memory that is not there */
+
+/* The first rounds of a tensor with one more allocation granted each time, until one is enough. */
+static void starved(struct rank *rank) {
+  enum { STEPS_MAX = 200 };
+  struct spec spec = spec_of(rank->arg);
+  struct device_flight flight;
+  struct gpu gpu;
+  uint64_t n_granted = 0;
+  device_begin(&gpu, rank);
+  spec.rows_out = true; /* in the library's memory */
+  zenps_tensor_t *const tensor = tensor_open(rank, "t", &spec);
+  gpu_fail_allocation(0);
+  CHECK_STATUS(zenps_mem_register(rank->zenps, ZENPS_DEVICE, 0, &gpu, 1), ZENPS_ERR_NOMEM);
+  CHECK_SAYS(zenps_last_error()->text, "no pinned memory");
+  gpu_fail_allocation(UINT64_MAX);
+  for (zenps_status_t status = ZENPS_ERR_NOMEM; status != ZENPS_OK; n_granted++) {
+    CHECK(n_granted < STEPS_MAX);
+    grad_make(&spec, rank->rank, n_granted, &flight.host);
+    grad_upload(&gpu, &spec, &flight.host, &flight.in);
+    gpu_sync(&gpu);
+    out_new(&gpu, &spec, &flight.in, &flight.out);
+    gpu_fail_allocation(n_granted);
+    status = zenps_allreduce(tensor, n_granted, &flight.in, &flight.out, &flight.request);
+    const bool has_begun = status == ZENPS_OK;
+    if (has_begun) status = zenps_wait(flight.request, -1);
+    gpu_fail_allocation(UINT64_MAX);
+    if (status != ZENPS_OK) {
+      CHECK_STATUS(status, ZENPS_ERR_NOMEM);
+      CHECK_SAYS(zenps_last_error()->text, "tensor t");
+      CHECK_SAYS(zenps_last_error()->text, "memory");
+    }
+    if (!has_begun) flight.request = NULL;
+    device_flight_end(&gpu, &flight, &spec);
+  }
+  CHECK(n_granted > 4);
+  device_end(&gpu, rank);
+
+  n_granted = 0; /* and where the job opens the device itself */
+  setenv("ZENPS_DEVICE", "0", 1);
+  for (zenps_status_t status = ZENPS_ERR_NOMEM; status != ZENPS_OK; n_granted++) {
+    zenps_options_t options;
+    rank_options(rank, &options);
+    gpu_fail_allocation(n_granted);
+    status = zenps_open(&options, &rank->zenps);
+    gpu_fail_allocation(UINT64_MAX);
+    if (status != ZENPS_OK) CHECK_STATUS(status, ZENPS_ERR_NOMEM);
+  }
+  CHECK(n_granted > 4);
+  rank_close(rank);
+}
+
+static void test_device_starved(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < KINDS; i++) ranks_run(cluster_shared(), 1, starved, kinds[i], 0);
+}
+
+const struct CMUnitTest device_failure_tests[] = {
+    cmocka_unit_test(test_device_failures),       cmocka_unit_test(test_device_killed_server),
+    cmocka_unit_test(test_device_killed_rank),    cmocka_unit_test(test_device_gives_up),
+    cmocka_unit_test(test_device_stuck_gradient), cmocka_unit_test(test_device_stuck_result),
+    cmocka_unit_test(test_device_starved)};
 const size_t n_device_failure_tests = sizeof device_failure_tests / sizeof device_failure_tests[0];

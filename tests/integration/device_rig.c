@@ -54,6 +54,11 @@ void device_end(struct gpu *gpu, struct rank *rank) {
   CHECK(gpu_allocations() == 0);
 }
 
+void gpu_sync(struct gpu *gpu) {
+  gpu_check(gpu->device->ops->event_record(gpu->device, gpu->event, gpu->stream, &gpu_error));
+  gpu_check(gpu->device->ops->event_sync(gpu->device, gpu->event, &gpu_error));
+}
+
 void *gpu_new(struct gpu *gpu, size_t len_bytes) {
   void *at = NULL;
   gpu_check(gpu->device->ops->allocate(gpu->device, ZPS_MEMORY_DEVICE, len_bytes, &at, &gpu_error));
@@ -74,8 +79,7 @@ void *gpu_download(struct gpu *gpu, const void *from, size_t len_bytes) {
   void *const to = malloc(len_bytes + 1);
   CHECK(to != NULL);
   gpu_check(gpu->device->ops->copy(gpu->device, to, from, len_bytes, gpu->stream, &gpu_error));
-  gpu_check(gpu->device->ops->event_record(gpu->device, gpu->event, gpu->stream, &gpu_error));
-  gpu_check(gpu->device->ops->event_sync(gpu->device, gpu->event, &gpu_error));
+  gpu_sync(gpu);
   return to;
 }
 
@@ -140,6 +144,7 @@ void device_flight_start(struct gpu *gpu, struct device_flight *flight, zenps_te
                          const struct rank *rank, uint64_t step) {
   grad_make(spec, rank->rank, step, &flight->host);
   grad_upload(gpu, spec, &flight->host, &flight->in);
+  gpu_sync(gpu); /* what fails may never look at it, and it is freed then */
   out_new(gpu, spec, &flight->in, &flight->out);
   CHECK_OK(zenps_allreduce(tensor, step, &flight->in, &flight->out, &flight->request));
 }

@@ -24,6 +24,8 @@ void gpu_free(struct gpu *gpu, void *at);
 void *gpu_upload(struct gpu *gpu, const void *from, size_t len_bytes);
 /* For free(). */
 void *gpu_download(struct gpu *gpu, const void *from, size_t len_bytes);
+/* Until the stream is through with all it has. */
+void gpu_sync(struct gpu *gpu);
 /* What gpu/emu/control.h has, of the library that the rank has loaded. */
 void gpu_hold(const struct gpu *gpu, bool hold);
 uint64_t gpu_stops(void);
@@ -39,7 +41,7 @@ void out_download(struct gpu *gpu, const struct spec *spec, const zenps_grad_t *
 /* As out_check(). */
 void device_out_check(struct gpu *gpu, const struct spec *spec, int world, uint64_t step, const zenps_grad_t *out);
 
-/* One operation in flight on device memory, as struct flight. */
+/* One operation in flight on device memory, as struct flight. The gradient is there when it starts. */
 struct device_flight {
   zenps_grad_t host, in, out;
   zenps_request_t *request;

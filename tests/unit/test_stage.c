@@ -130,6 +130,52 @@ static void test_write(void **state) {
   close_bench(&bench);
 }
 
+/* What is done, in order: c: a copy is submitted, w: one is waited for. */
+static char steps[64];
+static unsigned n_steps;
+static const struct zps_device_ops *real_ops;
+
+static void note_step(char what) {
+  if (n_steps + 1 < sizeof steps && (n_steps == 0 || what == 'c' || steps[n_steps - 1] != what))
+    steps[n_steps++] = what;
+  steps[n_steps] = '\0';
+}
+
+static zps_err_t noted_copy(struct zps_device *device, void *to, const void *from, size_t len_bytes,
+                            zps_stream_t stream, struct zps_error *error) {
+  note_step('c');
+  return real_ops->copy(device, to, from, len_bytes, stream, error);
+}
+
+static zps_err_t noted_query(struct zps_device *device, struct zps_event *event, struct zps_error *error) {
+  note_step('w');
+  return real_ops->event_query(device, event, error);
+}
+
+/* While the caller, who hands the bytes to the network, has one buffer, the next one's copy is under way. */
+static void test_reads_ahead(void **state) {
+  (void)state;
+  struct bench bench;
+  open_bench(&bench);
+  char *const at = gpu_upload(&bench.rig, bench.host, TOTAL);
+  const struct zps_stage_source source = {at, 4 * BUFFER, 1, bench.rig.stream};
+  real_ops = bench.rig.device->ops;
+  struct zps_device_ops noted = *real_ops;
+  noted.copy = noted_copy;
+  noted.event_query = noted_query;
+  bench.rig.device->ops = &noted;
+  static const char *const wanted[] = {"ccw", "ccwcw", "ccwcwcw", "ccwcwcww"};
+  for (unsigned i = 0; i < 4; i++) {
+    expect_read(&bench, &source, i * BUFFER, BUFFER, bench.host);
+    assert_int_equal(strncmp(steps, wanted[i], i == 3 ? 7 : strlen(wanted[i])), 0);
+    assert_int_equal(n_steps, strlen(wanted[i]) - (i == 3));
+  }
+  bench.rig.device->ops = real_ops;
+  gpu_ok(zps_stage_idle(bench.stage, soon(), &gpu_error));
+  gpu_free(&bench.rig, at);
+  close_bench(&bench);
+}
+
 /* Each allocation of pinned memory fails once: nothing is left behind. */
 static void test_missing_memory(void **state) {
   (void)state;
@@ -184,9 +230,9 @@ static void test_deadline(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_read), cmocka_unit_test(test_sources_take_turns),
-                                     cmocka_unit_test(test_write), cmocka_unit_test(test_missing_memory),
-                                     cmocka_unit_test(test_deadline)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_read),  cmocka_unit_test(test_reads_ahead),    cmocka_unit_test(test_sources_take_turns),
+      cmocka_unit_test(test_write), cmocka_unit_test(test_missing_memory), cmocka_unit_test(test_deadline)};
   return cmocka_run_group_tests_name("stage", tests, NULL, NULL);
 }
 #else
