@@ -2,7 +2,8 @@
 # Every test, from a clean checkout on Debian 12: installs what it needs, builds several ways, and ends with one line
 #   N passed, N failed, N skipped
 #
-#   tests/run.sh [PART...]    parts: unit integration cluster clang threads cuda dist; none: all of them
+#   tests/run.sh [PART...]    parts: unit integration cluster clang threads cuda dist; none: all of these
+#                                    sanitize-processes: daemons and ranks with sanitizers, an hour on two cores
 #
 # env: BUILD_DIR (default build/test), JOBS (number of cores), NO_INSTALL=1 (apt is left alone)
 set -u
@@ -63,15 +64,19 @@ part_unit() {
   say "build with gcc, unit tests"
   build_in gcc && check_in gcc || one 1 "build with gcc"
 }
+# Runs a script of real processes with the programs of $work/BUILD.
+run_script() { # BUILD SECONDS SCRIPT
+  local name
+  name=$(basename "$3")
+  [ "$1" = gcc ] || name=$1/$name
+  (cd "$work/$1" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/$1 timeout "$2" bash "$3") >"$work/${name/\//.}.tap" 2>&1
+  count_tap "$work/${name/\//.}.tap" "integration/$name" $?
+}
 part_integration() {
-  local script name
+  local script
   say "integration: real daemons in real processes"
   build_in gcc || { one 1 "build with gcc"; return; }
-  for script in "$top"/tests/integration/*.sh; do
-    name=$(basename "$script")
-    (cd "$work/gcc" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/gcc timeout 600 bash "$script") >"$work/$name.tap" 2>&1
-    count_tap "$work/$name.tap" "integration/$name" $?
-  done
+  for script in "$top"/tests/integration/*.sh; do run_script gcc 600 "$script"; done
 }
 part_cluster() {
   say "cluster: hosts as namespaces with shaped links, and a quick benchmark"
@@ -101,6 +106,17 @@ part_threads() {
     nm -u "$program" 2>/dev/null | grep -q pthread_create && echo "$program"
   done)
   check_in tsan TESTS="$(tr '\n' ' ' <<<"$tests")"
+}
+# What a sanitizer finds ends the process, which fails the test.
+part_sanitize-processes() {
+  local name
+  say "address and undefined-behaviour sanitizers, real processes"
+  export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}" TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1}"
+  build_in asan --enable-sanitize=address,undefined CFLAGS="-O1 -g" && make -C "$work/asan" -j"$jobs" check TESTS= >"$work/asan/tests.log" 2>&1 || { one 1 "build with asan"; return; }
+  for name in api api_faults control served perf schemes; do run_script asan 1800 "$top/tests/integration/$name.sh"; done
+  say "thread sanitizer, real processes"
+  build_in tsan --enable-sanitize=thread CFLAGS="-O1 -g" && make -C "$work/tsan" -j"$jobs" check TESTS= >"$work/tsan/tests.log" 2>&1 || { one 1 "build with tsan"; return; }
+  for name in api schemes; do run_script tsan 1800 "$top/tests/integration/$name.sh"; done
 }
 # The emulation runs the kernels among the unit tests; nvcc is another compiler, and its code other code.
 part_cuda() {
@@ -133,8 +149,8 @@ part_dist() {
 
 for part in $parts; do
   case $part in
-    unit | integration | cluster | clang | threads | cuda | dist) ;;
-    *) echo "tests/run.sh: '$part' is no part: must be unit, integration, cluster, clang, threads, cuda or dist" >&2; exit 2 ;;
+    unit | integration | cluster | clang | threads | cuda | dist | sanitize-processes) ;;
+    *) echo "tests/run.sh: '$part' is no part: must be unit, integration, cluster, clang, threads, cuda, dist or sanitize-processes" >&2; exit 2 ;;
   esac
 done
 mkdir -p "$work"

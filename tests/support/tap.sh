@@ -7,6 +7,7 @@ build=${ZPS_TOP_BUILDDIR:-$PWD}
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/zenps-test.XXXXXX")
 tap_n=0 tap_failed=0
 export PATH="$build:$PATH"
+export LSAN_OPTIONS="${LSAN_OPTIONS:-print_suppressions=0:suppressions=$top/tests/support/lsan.supp}"
 
 tap_end() {
   local pids
