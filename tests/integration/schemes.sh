@@ -153,6 +153,28 @@ for n in 2 4 5 8; do
   check_bytes
 done
 
+# BlueConnect's levels one by one: what stays on a host goes through its memory, the rest over the fabric. Bytes in, of a
+# rank on average, of level i: 2M(p_i - 1) / (p_0 ... p_i).
+by_level() { # RANKS RANKS-PER-HOST EXPRESSION-ON-HOST EXPRESSION-BETWEEN scheme and zenps-perf arguments...
+  local n=$1 h=$2 wanted got
+  wanted=$(awk -v M=$((4 * rows)) -v k=$k -v h="$h" -v H=$((n / h)) "BEGIN { printf \"%d and %d\", $3, $4 }")
+  shift 4
+  ZENPS_HERE=$h timeout 120 zenpsrun -n "$n" --servers 1 --prefix=no -- bash -c 'export ZENPS_HOST=host$((ZENPS_RANK / ZENPS_HERE)); exec "$@"' . \
+    zenps-perf --steps 2 --verify --json --rows $rows --codec paper --density $keep --scheme "$@" >"$scratch/json" 2>"$scratch/out"
+  got=$(awk 'function field(name) { return match($0, "\"" name "\": *[-0-9.e+]+") ? substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3) + 0 : -1 }
+    field("shared_in") == field("shared_out") { printf "%d and %d", field("shared_in"), field("payload_in") - field("shared_in") }' "$scratch/json")
+  is "$n ranks, $h on each host: bytes on it and between hosts, $*" "$got" "$wanted"
+}
+for shape in 4:2 8:2 8:4 6:3; do
+  n=${shape%:*} h=${shape#*:}
+  by_level "$n" "$h" "2 * M * (h - 1) / h" "2 * M * (H - 1) / (h * H)" blueconnect
+  by_level "$n" "$h" "2 * M * (h - 1) / h" "2 * M * (H - 1) / (h * H)" blueconnect --levels "${h}x$((n / h))"
+  [ "$shape" = 8:2 ] || # whose pieces are so small that they travel in frames
+    by_level "$n" "$h" "8 * 2 * k * (h - 1) / h" "8 * 2 * k * (H - 1) / (h * H)" hierarchical:split-allgather --overlap same
+done
+by_level 8 4 "2 * M * (1 / 2 + 1 / 4)" "2 * M * (1 / 8)" blueconnect --levels 2x2x2
+by_level 8 2 "2 * M * (1 / 2)" "2 * M * (1 / 4 + 1 / 8)" blueconnect --levels 2x2x2
+
 refused() { # zenps-perf arguments...
   ! timeout 60 zenpsrun -n 2 --servers 1 --prefix=no -- zenps-perf "$@"
 }
@@ -166,13 +188,13 @@ said "is named by file and line" "cases, line 1: .*keep"
 
 if [ -x "$build/tests/integration/api_test" ]; then
   export ZENPSD="$build/zenpsd" ZENPS_TEST_DIR="$scratch" ZENPS_SCHEME=split-allgather
-  for test in killed_rank hung_rank missing_rank cancel rank_leaves free_in_flight truncated in_place several_tensors recovery; do
+  for test in killed_rank hung_rank missing_rank cancel rank_leaves free_in_flight truncated in_place several_tensors recovery extremes; do
     ok "API between workers: $test" "$build/tests/integration/api_test" "test_$test"
   done
   ZENPS_SHARED_MEMORY=no ok "without shared memory: several_tensors" "$build/tests/integration/api_test" test_several_tensors
   for hosts in 1 2 3; do
     export ZENPS_SCHEME=hierarchical ZENPS_TEST_HOSTS=$hosts
-    for test in killed_rank hung_rank missing_rank cancel rank_leaves free_in_flight truncated in_place several_tensors recovery; do
+    for test in killed_rank hung_rank missing_rank cancel rank_leaves free_in_flight truncated in_place several_tensors recovery extremes; do
       ok "API by host, $hosts of them: $test" "$build/tests/integration/api_test" "test_$test"
     done
   done
