@@ -157,6 +157,8 @@ void zps_exchange_offer_unknown(struct zps_exchange *exchange);
 
 /* exchange_result.c */
 void zps_exchange_result(struct zps_exchange *exchange, uint32_t instr);
+/* Whether the stream has all rows, of which some may be zero because nobody sent them. */
+bool zps_exchange_fills_up(const struct zps_exchange *exchange, const struct zps_compute_in *in);
 /* The gradient has been read, so results that lie in the same memory may be written. */
 void zps_exchange_results_put_off(struct zps_exchange *exchange);
 void zps_exchange_finish(struct zps_exchange *exchange); /* all is carried out */

@@ -18,6 +18,11 @@ static unsigned divisor_of(const struct zps_exchange *exchange) {
   return exchange->round->tensor->op == ZPS_OP_MEAN ? exchange->scheme->plan.n : 1;
 }
 
+bool zps_exchange_fills_up(const struct zps_exchange *exchange, const struct zps_compute_in *in) {
+  const enum zps_op op = exchange->compute.op;
+  return in->view.z == in->view.m && op != ZPS_OP_MAX && op != ZPS_OP_MIN;
+}
+
 static struct zps_compute_in result_in(const struct zps_exchange *exchange, uint32_t instr) {
   return zps_exchange_in(exchange, exchange->program.ins[exchange->program.instrs[instr].first_in]);
 }
@@ -128,12 +133,11 @@ static void clear_gaps(struct zps_worker_task *work) {
   free(ins);
 }
 
-/* All rows where the stream has all, of which zeros are left out, as nobody may have sent them. */
 static uint64_t write_rows(const struct zps_exchange *exchange, const struct zps_compute_in *ins, int64_t *rows,
                            char *values) {
   uint64_t n = 0;
   for (uint32_t i = 0; i < exchange->n_results; i++) {
-    const bool skip_zeros = ins[i].view.z == ins[i].view.m && !exchange->round->detour.keeps_zeros;
+    const bool skip_zeros = zps_exchange_fills_up(exchange, &ins[i]) && !exchange->round->detour.keeps_zeros;
     n += zps_compute_result_rows(&ins[i], divisor_of(exchange), skip_zeros, rows + n, values + n * row_bytes(exchange));
   }
   return n;

@@ -131,7 +131,7 @@ static zps_err_t begin_inner(struct zps_exchange *exchange) {
   return err;
 }
 
-/* Rows of zeros, which streams of all rows have, are not pushed. */
+/* Rows of zeros, which sums of all rows have where no rank had any, are not pushed. */
 static void gather_run(struct zps_worker_task *work) {
   struct zps_exchange_task *task = zps_owner_of(work, struct zps_exchange_task, task);
   struct zps_exchange *exchange = task->exchange;
@@ -139,7 +139,7 @@ static void gather_run(struct zps_worker_task *work) {
   uint64_t n = 0;
   for (uint32_t i = 0; i < task->compute.instr.n_in; i++) {
     const struct zps_compute_in *in = &task->compute.ins[i];
-    n += zps_compute_result_rows(in, 1, in->view.z == in->view.m, serve->rows + n,
+    n += zps_compute_result_rows(in, 1, zps_exchange_fills_up(exchange, in), serve->rows + n,
                                  (char *)serve->values + n * row_bytes(exchange));
   }
   serve->in.nnz = n;
@@ -155,8 +155,8 @@ static void gather_done(struct zps_worker_task *work) {
 /* All rows in one stream: a dense gradient. */
 static bool as_it_is(const struct zps_exchange_task *task) {
   const struct zps_compute_in *in = task->compute.ins;
-  return task->compute.instr.n_in == 1 && in->view.z == in->view.m && in->view.value_codec == ZPS_VALUES_RAW &&
-         in->lo == task->compute.out.lo && in->hi == task->compute.out.hi;
+  return task->compute.instr.n_in == 1 && zps_exchange_fills_up(task->exchange, in) &&
+         in->view.value_codec == ZPS_VALUES_RAW && in->lo == task->compute.out.lo && in->hi == task->compute.out.hi;
 }
 
 void zps_exchange_serve(struct zps_exchange_task *task) {

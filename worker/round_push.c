@@ -52,7 +52,8 @@ static void scan_run(struct zps_worker_task *task) {
       .value_codec = tensor->value_codec,
       .origin = {.seed = tensor->part.seed, .step = round->step, .tensor = tensor->id, .rank = round->plane->rank},
       .values = round->in.values,
-      .all_rows = tensor->served->all_rows};
+      .all_rows = tensor->served->all_rows,
+      .zero_rows = tensor->keeps_zero_rows};
   if (round->in.layout == ZENPS_ROWS) {
     input.rows = round->in.nnz ? round->in.row_ids : no_rows;
     input.n_entries = round->in.nnz;

@@ -77,11 +77,6 @@ static zps_err_t check_op(const struct zps_scheme_ask *ask, int op, const char *
         "tensor %s: scheme %s sends zeros for rows that a rank does not have, of which a max or min would be "
         "made; take a sparse one",
         name, ask->name);
-  if (ask->between && ask->plan.width > 1)
-    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
-                    "tensor %s: scheme %s does not push the rows of a max or min that became zero on a host, as may "
-                    "happen to rows of width %" PRIu32 "; take hierarchical:split-allgather",
-                    name, ask->name, ask->plan.width);
   return ZPS_OK;
 }
 

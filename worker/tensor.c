@@ -163,7 +163,9 @@ static zps_err_t between_hosts_create(struct zenps_job *job, const struct ask *a
   inner.ask.n_ranks = scheme->n_masters;
   if (inner.ask.op == ZPS_OP_MEAN) inner.ask.op = ZPS_OP_SUM; /* which is divided once, by the number of ranks */
   const zps_err_t err = tensor_create(job, &inner, &scheme->served, error);
-  if (err == ZPS_OK) tensor_add(job, scheme->served);
+  if (err != ZPS_OK) return err;
+  scheme->served->keeps_zero_rows = inner.ask.op == ZPS_OP_MAX || inner.ask.op == ZPS_OP_MIN;
+  tensor_add(job, scheme->served);
   return err;
 }
 

@@ -37,6 +37,7 @@ struct zenps_tensor {
   struct zps_automatic *automatic;  /* whose variant it is; NULL: of none */
   bool is_automatic;                /* the trainer's own of those variants: `automatic` is its */
   uint64_t next_step;               /* of a stateful scheme, whose steps ascend; job's lock */
+  bool keeps_zero_rows;             /* pushes rows that hosts' ranks had, of which a max or min is zero */
   _Atomic uint64_t last_bytes;      /* of the rows that the last scan found; at first none */
 
   /* Guarded by the job's lock. */

@@ -7,7 +7,8 @@
  * keeps its memory.
  *
  * Dense: a row counts as zero when all its values are +0.0 or -0.0. COO rows may come unsorted and repeated: repeats
- * are added in order of appearance, starting from +0.0, and rows that end up all zero are left out. NaN and Inf are
+ * are added in order of appearance, starting from +0.0, and rows that end up all zero are left out, unless they are
+ * asked for. NaN and Inf are
  * values. Where all rows are asked for, none is looked at: `values` are read when slices are written.
  */
 #ifndef ZPS_CODEC_ENCODE_H
@@ -34,6 +35,7 @@ struct zps_encode_input {
   uint64_t n_entries;   /* COO */
   const void *last_row; /* dense, rows of 64 bytes or more: where the last row is; NULL: behind the others */
   bool all_rows;        /* send the rows that are zero, too: what COO leaves out is +0.0 */
+  bool zero_rows;       /* COO: rows that are given and zero are sent, too: they are a max or min of others */
 };
 
 struct zps_encoder;

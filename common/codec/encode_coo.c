@@ -72,7 +72,7 @@ static void sort_partition(void *ctx, unsigned p) {
   ((uint64_t *)encoder->repeats.data)[p] = n_repeated;
 }
 
-/* Adds up repeated rows and drops those that are all zero. */
+/* Adds up repeated rows and drops those that are all zero, unless they are asked for. */
 static void merge_partition(void *ctx, unsigned p) {
   struct zps_encoder *const encoder = ctx;
   const struct zps_encode_input *const input = &encoder->input;
@@ -93,7 +93,7 @@ static void merge_partition(void *ctx, unsigned p) {
       source = sum++ | ZPS_ENCODE_SUM_BIT;
       row = to;
     }
-    if (zps_rowscan_is_zero(input->dtype, input->width, row)) continue;
+    if (!input->zero_rows && zps_rowscan_is_zero(input->dtype, input->width, row)) continue;
     ((uint32_t *)encoder->ranks.data)[place] = (uint32_t)pairs[i].key;
     ((uint64_t *)encoder->sources.data)[place++] = source;
   }

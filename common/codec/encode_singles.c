@@ -31,8 +31,8 @@ static uint32_t chunks_per_part(const struct zps_partition *part, unsigned chunk
 
 bool zps_encoder_is_singles(struct zps_encoder *encoder) {
   const struct zps_encode_input *const input = &encoder->input;
-  if (input->dtype != ZPS_DTYPE_F32 || input->width != 1 || encoder->partitioner != ZPS_PARTITIONER_ORDERED ||
-      input->n_entries < input->part->rows / ROWS_PER_ENTRY_MAX)
+  if (input->dtype != ZPS_DTYPE_F32 || input->width != 1 || input->zero_rows ||
+      encoder->partitioner != ZPS_PARTITIONER_ORDERED || input->n_entries < input->part->rows / ROWS_PER_ENTRY_MAX)
     return false;
   for (unsigned bits = CHUNK_BITS_MIN; bits <= CHUNK_BITS_MAX; bits++) {
     const uint64_t n = (uint64_t)encoder->n_parts * chunks_per_part(input->part, bits);

@@ -29,6 +29,7 @@ static void put(const struct spec *spec, void *values, uint64_t at, double value
 static double draw(const struct spec *spec, struct zps_rng *rng) {
   static const double odd[] = {-0.0, 0.0, INFINITY, -INFINITY, NAN};
   if (spec->odd_values && zps_rng_below(rng, 4) == 0) return odd[zps_rng_below(rng, 5)];
+  if (spec->few_values) return (double)zps_rng_below(rng, 3) - 1;
   return (zps_rng_unit(rng) - 0.5) * (double)(1u << zps_rng_below(rng, 20)); /* so that the order of a sum shows */
 }
 

@@ -94,6 +94,19 @@ static void test_odd_values(void **state) {
   ranks_run(cluster_shared(), 3, steps, &spec, 0);
 }
 
+static void test_extremes(void **state) {
+  (void)state;
+  struct spec spec = {.rows = 700, .width = 2, .dtype = ZENPS_F32, .density = 0.5, .few_values = true};
+  ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
+  for (unsigned i = 0; i < 8; i++) {
+    spec.options.op = i % 2 ? ZENPS_OP_MIN : ZENPS_OP_MAX;
+    spec.dtype = i % 3 == 0 ? ZENPS_F64 : ZENPS_F32;
+    spec.rows_out = i & 2;
+    spec.density = i & 4 ? 1 : 0.5; /* of all rows, and of most */
+    ranks_run(cluster_shared(), 4, steps, &spec, 0);
+  }
+}
+
 static void test_tensor_options(void **state) {
   (void)state;
   struct spec spec = {.rows = 10007, .width = 2, .dtype = ZENPS_F32, .density = 0.1};
@@ -352,10 +365,10 @@ static void test_costs(void **state) {
 }
 
 const struct CMUnitTest api_round_tests[] = {
-    cmocka_unit_test(test_layouts),        cmocka_unit_test(test_worlds),          cmocka_unit_test(test_empty),
-    cmocka_unit_test(test_large),          cmocka_unit_test(test_in_place),        cmocka_unit_test(test_odd_values),
-    cmocka_unit_test(test_tensor_options), cmocka_unit_test(test_several_tensors), cmocka_unit_test(test_several_jobs),
-    cmocka_unit_test(test_many_rounds),    cmocka_unit_test(test_barrier),         cmocka_unit_test(test_broadcast),
-    cmocka_unit_test(test_waiting),        cmocka_unit_test(test_costs),
+    cmocka_unit_test(test_layouts),      cmocka_unit_test(test_worlds),         cmocka_unit_test(test_empty),
+    cmocka_unit_test(test_large),        cmocka_unit_test(test_in_place),       cmocka_unit_test(test_odd_values),
+    cmocka_unit_test(test_extremes),     cmocka_unit_test(test_tensor_options), cmocka_unit_test(test_several_tensors),
+    cmocka_unit_test(test_several_jobs), cmocka_unit_test(test_many_rounds),    cmocka_unit_test(test_barrier),
+    cmocka_unit_test(test_broadcast),    cmocka_unit_test(test_waiting),        cmocka_unit_test(test_costs),
 };
 const size_t n_api_round_tests = sizeof api_round_tests / sizeof api_round_tests[0];

@@ -90,6 +90,7 @@ struct spec {
   double density;
   unsigned empty;  /* ranks r with r % empty != 0 have nothing; 0: all have */
   bool odd_values; /* -0.0, NaN, Inf among them */
+  bool few_values; /* -1, 0 and 1: rows whose greatest or least values are zero, and are none of any rank's */
   bool in_place;
   bool own_arrays; /* COO out: the caller's */
   zenps_tensor_options_t options;

@@ -271,13 +271,13 @@ static void repeats_add_up_in_order_of_appearance(void **state) {
   /* (0 + 1e8) + 1 - 1e8 is 0 in float; any other order gives 1. Row 2: 1 + -1 is dropped; row 3: -0.0 is dropped. */
   int64_t rows[] = {7, 2, 7, 3, 2, 7, 0};
   const float values[] = {1e8f, 1, 1, -0.0f, -1, -1e8f, 5};
-  const struct zps_encode_input input = {.part = &part,
-                                         .width = 1,
-                                         .dtype = ZPS_DTYPE_F32,
-                                         .value_codec = ZPS_VALUES_RAW,
-                                         .values = values,
-                                         .rows = rows,
-                                         .n_entries = 7};
+  struct zps_encode_input input = {.part = &part,
+                                   .width = 1,
+                                   .dtype = ZPS_DTYPE_F32,
+                                   .value_codec = ZPS_VALUES_RAW,
+                                   .values = values,
+                                   .rows = rows,
+                                   .n_entries = 7};
   uint64_t slice[8], len;
   assert_int_equal(zps_encoder_scan(encoders->ordered, &input, NULL, NULL), ZPS_OK);
   assert_int_equal(zps_encoder_nnz(encoders->ordered, 0), 1);
@@ -290,6 +290,14 @@ static void repeats_add_up_in_order_of_appearance(void **state) {
   rows[5] = 8; /* row 7 is 1e8 + 1, row 8 is -1e8 */
   assert_int_equal(zps_encoder_scan(encoders->ordered, &input, NULL, NULL), ZPS_OK);
   assert_int_equal(zps_encoder_nnz(encoders->ordered, 0), 3);
+  input.zero_rows = true; /* rows 2 and 3, too */
+  for (unsigned i = 0; i < 2; i++) {
+    struct zps_encoder *const encoder = i ? encoders->hierarchical : encoders->ordered;
+    static const uint32_t wanted[] = {0, 2, 3, 7, 8};
+    assert_int_equal(zps_encoder_scan(encoder, &input, NULL, NULL), ZPS_OK);
+    assert_int_equal(zps_encoder_nnz(encoder, 0), COUNT(wanted));
+    assert_memory_equal(zps_encoder_ranks(encoder, 0), wanted, sizeof wanted);
+  }
 }
 
 static void no_element_is_an_error(void **state) {

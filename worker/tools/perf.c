@@ -74,6 +74,8 @@ static zenps_status_t record(struct perf *perf, const zenps_request_t *request, 
     result->bytes_in += stats.bytes_in;
     result->payload_out += stats.payload_out;
     result->payload_in += stats.payload_in;
+    result->shared_out += stats.shared_out;
+    result->shared_in += stats.shared_in;
     result->bound_bytes += stats.bound_bytes;
     result->nnz_in += stats.nnz_in;
     result->nnz_out += stats.nnz_out;

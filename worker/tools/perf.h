@@ -26,7 +26,8 @@ struct perf_result {
   double *start_s; /* on the machine's monotonic clock */
   double *ms, *encode_ms, *push_ms, *wait_ms, *pull_ms, *decode_ms;
   double cpu_ms; /* of the whole process inside the timed parts of all measured steps */
-  uint64_t bytes_out, bytes_in, payload_out, payload_in; /* all measured steps */
+  uint64_t bytes_out, bytes_in, payload_out, payload_in; /* all measured steps; */
+  uint64_t shared_out, shared_in;                        /* of the payload, through memory that ranks of a host share */
   uint64_t bound_bytes;
   uint64_t nnz_in, nnz_out;
   uint32_t partitions;

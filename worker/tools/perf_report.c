@@ -17,6 +17,8 @@ enum {
   BOUND,
   NNZ_IN,
   NNZ_OUT,
+  SHARED_OUT,
+  SHARED_IN,
   WORST_PUSH,
   CPU_MS,
   VERIFIED,
@@ -92,11 +94,20 @@ static zenps_status_t summarise(struct perf *perf, struct summary *summary) {
   struct perf_result *result = &perf->result;
   const int world = zenps_world(perf->job);
   const uint64_t steps = result->steps;
-  const double own[N_FIELDS] = {
-      (double)result->bytes_out,  (double)result->bytes_in,     (double)result->payload_out,
-      (double)result->payload_in, (double)result->bound_bytes,  (double)result->nnz_in,
-      (double)result->nnz_out,    result->worst_push,           result->cpu_ms,
-      result->verified,           (double)(perf->digest >> 32), (double)(uint32_t)perf->digest};
+  const double own[N_FIELDS] = {(double)result->bytes_out,
+                                (double)result->bytes_in,
+                                (double)result->payload_out,
+                                (double)result->payload_in,
+                                (double)result->bound_bytes,
+                                (double)result->nnz_in,
+                                (double)result->nnz_out,
+                                (double)result->shared_out,
+                                (double)result->shared_in,
+                                result->worst_push,
+                                result->cpu_ms,
+                                result->verified,
+                                (double)(perf->digest >> 32),
+                                (double)(uint32_t)perf->digest};
   double *fields = NULL, *ms = NULL, *sent = NULL, *own_sent = calloc(result->partitions, sizeof *own_sent);
   zenps_status_t status = own_sent ? gather(perf, N_FIELDS, own, &fields) : ZENPS_ERR_NOMEM;
   if (status == ZENPS_OK) status = gather(perf, (uint32_t)steps, result->ms, &ms);
@@ -175,6 +186,8 @@ static void print_json(const struct perf *perf, const struct summary *summary) {
   line = zps_json_set_real(line, "bytes_out", mean[BYTES_OUT]);
   line = zps_json_set_real(line, "payload_in", mean[PAYLOAD_IN]);
   line = zps_json_set_real(line, "payload_out", mean[PAYLOAD_OUT]);
+  line = zps_json_set_real(line, "shared_in", mean[SHARED_IN]);
+  line = zps_json_set_real(line, "shared_out", mean[SHARED_OUT]);
   line =
       zps_json_set_str(line, "codec", zps_codec_policy_name((enum zps_codec_policy)(ZPS_CODEC_AUTO + options->codec)));
   line = zps_json_set_str(line, "values", perf_values_name(options));
