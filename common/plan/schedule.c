@@ -130,14 +130,18 @@ void zps_plan_follower_unasked(struct zps_plan_follower *follower) {
 
 void zps_plan_follower_round(struct zps_plan_follower *follower, enum zps_plan_scheme scheme, double rows,
                              double union_rows, double seconds) {
-  if (scheme != follower->scheme) { /* what is measured depends on it */
+  const unsigned bit = 1u << scheme;
+  if (scheme != follower->scheme || !follower->known) { /* what is measured depends on it */
     forget(follower);
-    follower->is_warm = false;
+    follower->cold = follower->known & bit ? 1 : 2;
+    follower->known |= bit;
   }
   follower->scheme = scheme;
   follower->rounds++;
   follower->rows += rows;
   follower->union_rows += union_rows;
-  if (follower->is_warm) follower->times_s[follower->n_times++ % ZPS_PLAN_TIMES] = (float)seconds;
-  follower->is_warm = true;
+  if (follower->cold > 0)
+    follower->cold--;
+  else
+    follower->times_s[follower->n_times++ % ZPS_PLAN_TIMES] = (float)seconds;
 }

@@ -55,9 +55,11 @@ struct zps_plan_follower {
   enum zps_plan_scheme scheme;
   uint64_t rounds;
   double rows, union_rows;
-  bool is_warm; /* the scheme has run before */
+  unsigned known; /* bits 1u << scheme: those that have run before */
+  unsigned cold;  /* rounds that are not timed yet */
   unsigned n_times;
-  float times_s[ZPS_PLAN_TIMES]; /* of the latest rounds but a scheme's first, which makes its buffers */
+  float times_s[ZPS_PLAN_TIMES]; /* of the latest rounds but the first after others, or the first two of all, which make
+                                    buffers */
 };
 
 /* What a rank tells when it asks: sums over `rounds` rounds, the last ones that ran under `scheme`. */

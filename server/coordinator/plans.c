@@ -40,9 +40,7 @@ struct zps_member_plan {
   unsigned allowed; /* as asked for; the chooser's are fewer where results must show which rows some rank had */
   /* Reported since the last choice. */
   double rounds, rows, union_rows;
-  /* What a round took, added up over ranks: waiting for the others is the same under all schemes. */
-  double seconds;
-  uint32_t n_timed;
+  double seconds;   /* what a round took the slowest rank, whom the others' next one waits for; 0: not known */
   double bandwidth; /* of the slowest link; 0: not measured */
   double latency_s; /* of the median, or so: the mean */
   uint32_t n_latencies;
@@ -196,8 +194,7 @@ static void note(struct zps_member_plan *plan, uint32_t rank, const struct zps_p
   }
   /* Who asks again has waited, and knows of a round or two. */
   if (report->scheme != plan->chooser.scheme || report->round_s <= 0 || plan->told[rank]) return;
-  plan->seconds += report->round_s;
-  plan->n_timed++;
+  plan->seconds = fmax(plan->seconds, report->round_s);
 }
 
 /* ------------------------------------------------------------ what becomes of it */
@@ -206,7 +203,7 @@ static void forget(struct zps_member_plan *plan, uint32_t world) {
   plan->rounds = plan->rows = plan->union_rows = plan->seconds = 0;
   plan->bandwidth = plan->latency_s = 0;
   plan->sketched = 0;
-  plan->n_latencies = plan->n_told = plan->n_timed = 0;
+  plan->n_latencies = plan->n_told = 0;
   memset(plan->told, 0, world * sizeof plan->told[0]);
 }
 
@@ -287,7 +284,7 @@ static void choose(struct zps_member_plan *plan, const struct zps_member_job *jo
     zps_plan_observed(&plan->observer, &plan->input.profile);
     const enum zps_plan_scheme before = plan->chooser.scheme;
     const bool was_trying = is_trying(plan);
-    if (zps_plan_choose(&plan->chooser, &plan->input, plan->n_timed ? plan->seconds / plan->n_timed : 0))
+    if (zps_plan_choose(&plan->chooser, &plan->input, plan->seconds))
       zps_log_info(
           "job '%s': tensor '%s': %s after %s from step %llu on: %.3g ms a round instead of %.3g, at density %.3g",
           job->name, tensor->spec.name, zps_plan_scheme_name(plan->chooser.scheme), zps_plan_scheme_name(before),

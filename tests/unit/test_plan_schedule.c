@@ -94,7 +94,7 @@ static void test_asking_ahead(void **state) {
     assert_int_equal(zps_plan_follower_begin(&follower, step, &scheme, &ask, &report), ZPS_PLAN_BEGIN);
     assert_int_equal(scheme, ZPS_PLAN_BALANCED);
     if (ask != (step == 12)) fail_msg("step %u", (unsigned)step);
-    /* The first round is not timed, and one that took long does not move the median. */
+    /* The first rounds are not timed, and one that took long does not move the median. */
     if (ask) assert_true(report.step == 16 && report.rounds == 12 && report.rows == 120 && report.round_s == 0.5);
     if (ask) assert_false(report.waits);
     zps_plan_follower_round(&follower, scheme, 10, 25, step % 5 == 0 ? 10 : 0.5);
@@ -116,6 +116,18 @@ static void test_asking_ahead(void **state) {
   zps_plan_follower_unasked(&follower);
   assert_int_equal(zps_plan_follower_begin(&follower, 29, &scheme, &ask, &report), ZPS_PLAN_BEGIN);
   assert_true(ask && report.rounds == 0 && report.round_s == 0);
+}
+
+/* What a scheme's first rounds of all make and later ones find: two of them are not timed, of a later run one. */
+static void test_first_rounds_are_not_timed(void **state) {
+  (void)state;
+  struct zps_plan_follower follower = {.asked = 0};
+  static const enum zps_plan_scheme runs[] = {ZPS_PLAN_BALANCED, ZPS_PLAN_RING, ZPS_PLAN_BALANCED, ZPS_PLAN_RING};
+  for (unsigned i = 0; i < 4; i++) {
+    for (unsigned k = 0; k < 5; k++) zps_plan_follower_round(&follower, runs[i], 1, 1, 1 + k);
+    assert_int_equal(follower.n_times, i < 2 ? 3 : 4);
+    assert_true(follower.times_s[0] == (i < 2 ? 3 : 2));
+  }
 }
 
 /* Ranks that run at their own pace, one step apart at most (a round needs all), an authority whose choice changes
@@ -228,8 +240,11 @@ static void test_no_two_ranks_differ(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_a_schedule),          cmocka_unit_test(test_the_oldest_runs_are_forgotten),
-      cmocka_unit_test(test_what_is_refused),     cmocka_unit_test(test_asking_ahead),
+      cmocka_unit_test(test_a_schedule),
+      cmocka_unit_test(test_the_oldest_runs_are_forgotten),
+      cmocka_unit_test(test_what_is_refused),
+      cmocka_unit_test(test_asking_ahead),
+      cmocka_unit_test(test_first_rounds_are_not_timed),
       cmocka_unit_test(test_no_two_ranks_differ),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
