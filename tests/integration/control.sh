@@ -208,7 +208,7 @@ report() { # FD STEP
   say "$1" '{"jsonrpc":"2.0","method":"tensor.report","params":{"job_id":"'"$job"'","tensor":1,"step":"'"$2"'","waits":true}}'
 }
 report 11 0x0000000000000000
-runs='"tensor": ?1.*"from": ?"0x0000000000000000".*"until": ?"0x0000000000000008".*"scheme": ?"balanced"'
+runs='"tensor": ?1.*"from": ?"0x0000000000000000".*"until": ?"0x000000000000000[1-9a-f]".*"scheme": ?"balanced"'
 has "who asks hears the scheme of steps to come" "$(hear 11)" "tensor.plan.*$runs|$runs.*tensor.plan"
 has "and so do the others" "$(hear 10)" "tensor.plan.*$runs|$runs.*tensor.plan"
 report 10 0x0000000000000003
