@@ -11,7 +11,7 @@ DENSE_SCHEMES = ["ring", "dense-ps"]
 M16 = 1 << 24
 AUTO_TRIES = 80  # steps, within which the planner has chosen where a step is no matter of a millisecond or two
 KEY = ("system", "scheme", "n", "rate", "rows", "width", "density", "trace", "batch", "codec", "servers", "racks", "uplink", "size",
-       "ranks_per_host", "overlap", "shared")
+       "ranks_per_host", "overlap", "shared", "layout")
 
 
 def key(row):
@@ -33,10 +33,12 @@ class Grids:
         return None
 
     def zenps(self, scheme, **row):
-        """`scheme` is one of zenps-perf's; codec auto, paper or coo."""
+        """`scheme` is one of zenps-perf's; codec auto, paper or coo; layout dense or rows."""
         args = ["--scheme", scheme]
         if row.get("codec"):
             args += ["--codec", row["codec"]]
+        if row.get("layout"):
+            args += ["--layout", row["layout"]]
         return self.complete(system="zenps", scheme=scheme, args=args, **row)
 
     def rival(self, system, scheme, **row):
@@ -103,12 +105,13 @@ class Grids:
 
     def planner(self, nodes=(4, 8, 16), rates=("100mbit", "none")):
         """SparCML's figure 3: time over density and hosts, the planner choosing, against every rival. What it tries before it
-        chooses is not what it takes: those steps are not timed."""
+        chooses is not what it takes: those steps are not timed. Sparse rivals are given rows: so is zenps, once."""
         for rate in rates:
             for n in nodes:
                 base = {"n": n, "rate": rate, "rows": M16 if rate == "none" else 1 << 22, "steps": 7 if rate == "none" else 3}
                 for density in (0.001, 0.01, 0.028, 0.05, 0.2, 0.5):
-                    yield self.zenps("auto", **base, density=density, warmup=AUTO_TRIES)
+                    for layout in (None, "rows"):
+                        yield self.zenps("auto", **base, density=density, warmup=AUTO_TRIES, layout=layout)
                     for system, how in ALL_RIVALS:
                         # What a dense allreduce takes does not depend on what is zero.
                         if not how.startswith("dense") or density == 0.01:
