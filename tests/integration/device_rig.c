@@ -140,12 +140,17 @@ void device_out_check(struct gpu *gpu, const struct spec *spec, int world, uint6
 
 /* ------------------------------------------------------------ flights and steps */
 
-void device_flight_start(struct gpu *gpu, struct device_flight *flight, zenps_tensor_t *tensor, const struct spec *spec,
-                         const struct rank *rank, uint64_t step) {
+void device_flight_make(struct gpu *gpu, struct device_flight *flight, const struct spec *spec, const struct rank *rank,
+                        uint64_t step) {
   grad_make(spec, rank->rank, step, &flight->host);
   grad_upload(gpu, spec, &flight->host, &flight->in);
   gpu_sync(gpu); /* what fails may never look at it, and it is freed then */
   out_new(gpu, spec, &flight->in, &flight->out);
+}
+
+void device_flight_start(struct gpu *gpu, struct device_flight *flight, zenps_tensor_t *tensor, const struct spec *spec,
+                         const struct rank *rank, uint64_t step) {
+  device_flight_make(gpu, flight, spec, rank, step);
   CHECK_OK(zenps_allreduce(tensor, step, &flight->in, &flight->out, &flight->request));
 }
 

@@ -46,6 +46,9 @@ struct device_flight {
   zenps_grad_t host, in, out;
   zenps_request_t *request;
 };
+/* Its arrays alone; the caller starts it. */
+void device_flight_make(struct gpu *gpu, struct device_flight *flight, const struct spec *spec, const struct rank *rank,
+                        uint64_t step);
 void device_flight_start(struct gpu *gpu, struct device_flight *flight, zenps_tensor_t *tensor, const struct spec *spec,
                          const struct rank *rank, uint64_t step);
 void device_flight_end(struct gpu *gpu, struct device_flight *flight, const struct spec *spec);
