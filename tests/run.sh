@@ -32,12 +32,12 @@ count_tap() { # FILE NAME STATUS
     tail -n 5 "$1"
   fi
 }
-# Configures and builds in $work/NAME with configure's arguments.
+# Configures and builds in $work/NAME with configure's arguments; TARGET: not everything.
 build_in() { # NAME ARGUMENTS...
   local dir=$work/$1
   shift
   mkdir -p "$dir"
-  (cd "$dir" && { [ -f Makefile ] || "$top/configure" "$@"; } && make -j"$jobs") >"$dir/build.log" 2>&1 || { tail -n 30 "$dir/build.log"; return 1; }
+  (cd "$dir" && { [ -f Makefile ] || "$top/configure" "$@"; } && make -j"$jobs" ${TARGET:+"$TARGET"}) >"$dir/build.log" 2>&1 || { tail -n 30 "$dir/build.log"; return 1; }
 }
 # Runs make check in $work/NAME and adds up automake's totals.
 check_in() { # NAME MAKE-ARGUMENTS...
@@ -64,19 +64,34 @@ part_unit() {
   say "build with gcc, unit tests"
   build_in gcc && check_in gcc || one 1 "build with gcc"
 }
-# Runs a script of real processes with the programs of $work/BUILD.
-run_script() { # BUILD SECONDS SCRIPT
-  local name
-  name=$(basename "$3")
-  [ "$1" = gcc ] || name=$1/$name
-  (cd "$work/$1" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/$1 timeout "$2" bash "$3") >"$work/${name/\//.}.tap" 2>&1
-  count_tap "$work/${name/\//.}.tap" "integration/$name" $?
+# Runs scripts of real processes with the programs of $work/BUILD. They wait as much as they compute: one a core.
+run_scripts() { # BUILD SECONDS NAME...
+  local build=$1 seconds=$2 name running=0
+  shift 2
+  for name in "$@"; do
+    [ "$running" -lt "$jobs" ] || { wait -n; running=$((running - 1)); }
+    {
+      cd "$work/$build" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/$build timeout "$seconds" bash "$top/tests/integration/$name.sh" >"$work/$build.$name.tap" 2>&1
+      echo $? >"$work/$build.$name.status"
+    } &
+    running=$((running + 1))
+  done
+  wait
+  for name in "$@"; do
+    count_tap "$work/$build.$name.tap" "integration/$([ "$build" = gcc ] || echo "$build/")$name.sh" "$(cat "$work/$build.$name.status" || echo 1)"
+  done
 }
+# The longest come first, so that none runs alone at the end.
 part_integration() {
-  local script
+  local scripts="schemes api api_faults perf device" name
   say "integration: real daemons in real processes"
-  build_in gcc || { one 1 "build with gcc"; return; }
-  for script in "$top"/tests/integration/*.sh; do run_script gcc 600 "$script"; done
+  build_in gcc && make -C "$work/gcc" -j"$jobs" check TESTS= >"$work/gcc/tests.log" 2>&1 || { one 1 "build with gcc"; return; }
+  for name in "$top"/tests/integration/*.sh; do
+    name=$(basename "$name" .sh)
+    case " $scripts " in *" $name "*) ;; *) scripts="$scripts $name" ;; esac
+  done
+  # shellcheck disable=SC2086
+  run_scripts gcc 600 $scripts
 }
 part_cluster() {
   say "cluster: hosts as namespaces with shaped links, and a quick benchmark"
@@ -97,7 +112,7 @@ part_clang() {
   [ "$status" -eq 0 ] || tail -n 20 "$work/clang/fuzz.log"
   one "$status" "the fuzzers build"
 }
-# Only programs that can start a thread have anything to find.
+# Only programs that can start a thread have anything to find; tests/support/thin.h says of what they run less here.
 part_threads() {
   say "thread sanitizer, unit tests with threads"
   local tests
@@ -113,14 +128,13 @@ part_threads() {
 }
 # What a sanitizer finds ends the process, which fails the test.
 part_sanitize-processes() {
-  local name
   say "address and undefined-behaviour sanitizers, real processes"
   export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}" TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1}"
   build_in asan --enable-sanitize=address,undefined CFLAGS="-O1 -g" && make -C "$work/asan" -j"$jobs" check TESTS= >"$work/asan/tests.log" 2>&1 || { one 1 "build with asan"; return; }
-  for name in api api_faults control served perf schemes; do run_script asan 1800 "$top/tests/integration/$name.sh"; done
+  run_scripts asan 1800 schemes perf api api_faults served control
   say "thread sanitizer, real processes"
   build_in tsan --enable-sanitize=thread CFLAGS="-O1 -g" && make -C "$work/tsan" -j"$jobs" check TESTS= >"$work/tsan/tests.log" 2>&1 || { one 1 "build with tsan"; return; }
-  for name in api schemes; do run_script tsan 1800 "$top/tests/integration/$name.sh"; done
+  run_scripts tsan 1800 schemes api
 }
 # The emulation runs the kernels among the unit tests; nvcc is another compiler, and its code other code.
 part_cuda() {
@@ -130,7 +144,7 @@ part_cuda() {
     echo "skipped: nvcc is not installed"
     return
   fi
-  build_in cuda --with-cuda NVCC_CHIPS=90 # one chip for all: they take a minute each
+  TARGET=libzenps_cuda.so.0 build_in cuda --with-cuda NVCC_CHIPS=90 # one chip for all: they take a minute each
   one $? "libzenps_cuda.so builds without a warning"
   local arch=90
   if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q GPU; then arch=; fi # this machine's
@@ -145,7 +159,8 @@ part_cuda() {
 }
 part_dist() {
   say "release tarball: built, tested and uninstalled from a read-only tree"
-  build_in gcc && make -C "$work/gcc" -j"$jobs" distcheck >"$work/distcheck.log" 2>&1
+  # What a test does is the other parts' affair; here it is whether the tarball holds all that builds and runs it.
+  build_in gcc && make -C "$work/gcc" -j"$jobs" distcheck DISTCHECK_CONFIGURE_FLAGS="CFLAGS=-O0 CXXFLAGS=-O0" 'TESTS=$(TREE_TESTS)' >"$work/distcheck.log" 2>&1
   local status=$?
   [ "$status" -eq 0 ] || tail -n 30 "$work/distcheck.log"
   one "$status" "make distcheck"

@@ -35,7 +35,7 @@ is "a daemon that is not there" $? 1
 said "is named" 'nonexistent'
 
 # Two processes as torchrun would start them; rank 0 brings up the daemons, on a port that is free here.
-port=$((20000 + RANDOM % 20000))
+port=$((20000 + RANDOM % 12000)) # below those that the system gives to others
 torchrun_rank() { RANK=$1 WORLD_SIZE=2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 zenpsrun --port "$port" --servers 1 -- \
   zenps-perf --rows 10000 --density 0.1 --steps 2 --verify; }
 torchrun_rank 1 >"$scratch/rank1" 2>&1 &

@@ -6,6 +6,7 @@
 #include "common/codec/codec.h"
 #include "common/codec/encode.h"
 #include "common/codec/partition.h"
+#include "tests/support/thin.h"
 
 /* A gradient of one rank, dense, as unsorted rows with repeats, or both (the dense one is then the rows added up). */
 struct ref_gradient {

@@ -166,7 +166,7 @@ static void sums_equal_the_reference(void **state) {
       for (enum zps_dtype dtype = ZPS_DTYPE_F32; dtype <= ZPS_DTYPE_U8; dtype++) {
         check(*state, 1, widths[w], dtype, densities[d], 2, d + 1);
         for (uint64_t seed = 0; seed < ZPS_CODEC_COUNT; seed++)
-          check(*state, 4001, widths[w], dtype, densities[d], 5, d * ZPS_CODEC_COUNT + seed);
+          if (!thin_skips()) check(*state, 4001, widths[w], dtype, densities[d], 5, d * ZPS_CODEC_COUNT + seed);
       }
     }
   }
@@ -175,9 +175,9 @@ static void sums_equal_the_reference(void **state) {
 /* Several chunks: many narrow rows, and rows so wide that chunks share a word of the bitmap. */
 static void chunks_join_without_a_seam(void **state) {
   for (uint64_t seed = 0; seed < ZPS_CODEC_COUNT; seed++) {
-    check(*state, 150001, 1, ZPS_DTYPE_F32, (const double[]){0.05, 0.6, 0.001}, 4, seed);
-    check(*state, 150032, 1, ZPS_DTYPE_F32, (const double[]){0.002, 0.0001, 0.001}, 4, seed);
-    check(*state, 40001, 2, ZPS_DTYPE_F32, (const double[]){0.002, 0.7, 1}, 4, seed);
+    if (!thin_skips()) check(*state, 150001, 1, ZPS_DTYPE_F32, (const double[]){0.05, 0.6, 0.001}, 4, seed);
+    if (!thin_skips()) check(*state, 150032, 1, ZPS_DTYPE_F32, (const double[]){0.002, 0.0001, 0.001}, 4, seed);
+    if (!thin_skips()) check(*state, 40001, 2, ZPS_DTYPE_F32, (const double[]){0.002, 0.7, 1}, 4, seed);
   }
   check(*state, 70000, 1, ZPS_DTYPE_U8, (const double[]){0.05, 0.6, 0.001}, 4, 2);
   check(*state, 100, 5000, ZPS_DTYPE_F64, (const double[]){0.3, 0.1, 0}, 4, 3);

@@ -1,0 +1,27 @@
+/*
+ * Fewer combinations of sizes, types and codes where it is races between threads that a build looks for: each
+ * combination takes the threads through the same code, and the thread sanitizer takes ten times as long about it.
+ */
+#ifndef ZPS_TESTS_SUPPORT_THIN_H
+#define ZPS_TESTS_SUPPORT_THIN_H
+
+#include <stdbool.h>
+
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define THIN_TO_ONE_IN 7
+#endif
+#elif defined(__SANITIZE_THREAD__)
+#define THIN_TO_ONE_IN 7 /* shares no factor with the lists of sizes, so that each of them has its turn */
+#endif
+#ifndef THIN_TO_ONE_IN
+#define THIN_TO_ONE_IN 1
+#endif
+
+/* Whether a test leaves out the combination that it has come to. */
+static inline bool thin_skips(void) {
+  static unsigned n;
+  return n++ % THIN_TO_ONE_IN != 0;
+}
+
+#endif
