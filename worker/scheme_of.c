@@ -11,10 +11,6 @@
 #include "worker/round.h"
 #include "worker/schemes/parts.h"
 
-#define NAMES                                                                                                  \
-  "balanced sparse-ps dense-ps omnireduce recursive-doubling split-allgather dsar agsparse ring rabenseifner " \
-  "two-level blueconnect oktopk gtopk topka topkdsa gaussiank hierarchical hierarchical:NAME dense-split"
-
 #define CHUNK_BYTES (1u << 20)
 #define CHUNKS_MAX 64u
 
@@ -42,7 +38,8 @@ static zps_err_t find_scheme(struct zps_scheme_ask *ask, const char *scheme, con
   ask->scheme = zps_peer_scheme_find(outer);
   if (!ask->scheme && !colon) ask->served = zps_served_find(scheme);
   if ((!ask->scheme && !ask->served) || (colon && !ask->scheme->nests))
-    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "tensor %s: there is no scheme '%.40s'; there are: " NAMES, name,
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                    "tensor %s: there is no scheme '%.40s'; there are:" ZPS_PLAN_ALL_TEXT " hierarchical:NAME", name,
                     scheme);
   if (!ask->scheme || !ask->scheme->nests) {
     snprintf(ask->name, sizeof ask->name, "%s", scheme);

@@ -2,8 +2,11 @@
 
 #include <string.h>
 
-static const char *const names[] = {ZPS_PLAN_SCHEME_NAME_LIST};
-_Static_assert(sizeof names / sizeof names[0] == ZPS_PLAN_AUTO + 1, "one name per scheme");
+#define NAME(number, name) name,
+#define YES(number, name) true,
+#define NO(number, name) false,
+static const char *const names[] = {ZPS_PLAN_SCHEME_LIST(NAME, NAME) "auto"};
+static const bool served[] = {ZPS_PLAN_SCHEME_LIST(YES, NO)};
 
 const char *zps_plan_scheme_name(enum zps_plan_scheme scheme) {
   return (unsigned)scheme <= ZPS_PLAN_AUTO ? names[scheme] : "?";
@@ -26,10 +29,7 @@ zps_err_t zps_plan_schemes_parse(const char *text, size_t len, unsigned *schemes
     enum zps_plan_scheme scheme = ZPS_PLAN_AUTO;
     if (end - at < sizeof name) memcpy(name, text + at, end - at);
     if (!zps_plan_scheme_parse(name, &scheme) || scheme == ZPS_PLAN_AUTO)
-      return zps_fail(error, ZPS_ERR_INVALID,
-                      "there is no scheme '%.*s'; there are balanced, recursive-doubling, split-allgather, dsar, "
-                      "agsparse, omnireduce, sparse-ps, dense-ps, ring, rabenseifner, two-level, blueconnect, oktopk, "
-                      "gtopk, topka, topkdsa, gaussiank, hierarchical and dense-split",
+      return zps_fail(error, ZPS_ERR_INVALID, "there is no scheme '%.*s'; there are:" ZPS_PLAN_ALL_TEXT,
                       (int)(end - at < 40 ? end - at : 40), text + at);
     schemes |= 1u << scheme;
   }
@@ -71,14 +71,5 @@ bool zps_plan_scheme_shows_union(enum zps_plan_scheme scheme) {
 }
 
 bool zps_plan_scheme_served(enum zps_plan_scheme scheme) {
-  switch (scheme) {
-    case ZPS_PLAN_BALANCED:
-    case ZPS_PLAN_OMNIREDUCE:
-    case ZPS_PLAN_SPARSE_PS:
-    case ZPS_PLAN_DENSE_PS:
-    case ZPS_PLAN_HIERARCHICAL:
-      return true;
-    default:
-      return false;
-  }
+  return (unsigned)scheme < ZPS_PLAN_SCHEMES && served[scheme];
 }

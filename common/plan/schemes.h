@@ -6,35 +6,42 @@
 
 #include "common/base/err.h"
 
+/* Each of them by its number and name, in the order of the numbers: SERVED goes through servers, BETWEEN from worker to
+ * worker. The only list of the names in code: numbers, command lines and error texts are made from it. */
+#define ZPS_PLAN_SCHEME_LIST(SERVED, BETWEEN)                                                                      \
+  SERVED(BALANCED, "balanced")                      /* Zen's Balanced Parallelism: hashed partitions at servers */ \
+  BETWEEN(RECURSIVE_DOUBLING, "recursive-doubling") /* Zen's Hierarchical Centralization, SSAR_Recursive_double */ \
+  BETWEEN(SPLIT_ALLGATHER, "split-allgather")       /* SparCML's SSAR_Split_allgather */                           \
+  BETWEEN(DSAR, "dsar")                             /* SparCML's DSAR_Split_allgather */                           \
+  BETWEEN(AGSPARSE, "agsparse")                     /* allgather of what everyone has */                           \
+  SERVED(OMNIREDUCE, "omnireduce")                  /* non-zero blocks of 256 values at aggregators */             \
+  SERVED(SPARSE_PS, "sparse-ps")                    /* even ranges at servers, COO */                              \
+  SERVED(DENSE_PS, "dense-ps")                      /* even ranges at servers, all values */                       \
+  BETWEEN(RING, "ring")                                                                                            \
+  BETWEEN(RABENSEIFNER, "rabenseifner") /* recursive halving, then doubling */                                     \
+  BETWEEN(TWO_LEVEL, "two-level")       /* a ring of one rank per host */                                          \
+  BETWEEN(BLUECONNECT, "blueconnect")                                                                              \
+  BETWEEN(OKTOPK, "oktopk")                                                                                        \
+  BETWEEN(GTOPK, "gtopk")                                                                                          \
+  BETWEEN(TOPKA, "topka")                                                                                          \
+  BETWEEN(TOPKDSA, "topkdsa")                                                                                      \
+  BETWEEN(GAUSSIANK, "gaussiank")                                                                                  \
+  SERVED(HIERARCHICAL, "hierarchical") /* ranks of a host merge, one push per host, balanced */                    \
+  BETWEEN(DENSE_SPLIT, "dense-split")  /* all values to the ranks of even ranges, their sums to all, in rank order */
+
+#define ZPS_PLAN_NUMBER(number, name) ZPS_PLAN_##number,
+#define ZPS_PLAN_WORD(number, name) " " name
+#define ZPS_PLAN_NOTHING(number, name)
+
 enum zps_plan_scheme {
-  ZPS_PLAN_BALANCED,           /* Zen's Balanced Parallelism: hashed partitions at servers */
-  ZPS_PLAN_RECURSIVE_DOUBLING, /* Zen's Hierarchical Centralization, SparCML's SSAR_Recursive_double */
-  ZPS_PLAN_SPLIT_ALLGATHER,    /* SparCML's SSAR_Split_allgather */
-  ZPS_PLAN_DSAR,               /* SparCML's DSAR_Split_allgather */
-  ZPS_PLAN_AGSPARSE,           /* allgather of what everyone has */
-  ZPS_PLAN_OMNIREDUCE,         /* non-zero blocks of 256 values at aggregators */
-  ZPS_PLAN_SPARSE_PS,          /* even ranges at servers, COO */
-  ZPS_PLAN_DENSE_PS,           /* even ranges at servers, all values */
-  ZPS_PLAN_RING,
-  ZPS_PLAN_RABENSEIFNER, /* recursive halving, then doubling */
-  ZPS_PLAN_TWO_LEVEL,    /* a ring of one rank per host */
-  ZPS_PLAN_BLUECONNECT,
-  ZPS_PLAN_OKTOPK,
-  ZPS_PLAN_GTOPK,
-  ZPS_PLAN_TOPKA,
-  ZPS_PLAN_TOPKDSA,
-  ZPS_PLAN_GAUSSIANK,
-  ZPS_PLAN_HIERARCHICAL,            /* ranks of a host merge, one push per host, balanced */
-  ZPS_PLAN_DENSE_SPLIT,             /* all values to the ranks of even ranges, and their sums to all, in rank order */
-  ZPS_PLAN_SCHEMES,                 /* how many there are */
-  ZPS_PLAN_AUTO = ZPS_PLAN_SCHEMES, /* the planner's choice among them */
+  ZPS_PLAN_SCHEME_LIST(ZPS_PLAN_NUMBER, ZPS_PLAN_NUMBER) ZPS_PLAN_SCHEMES, /* how many there are */
+  ZPS_PLAN_AUTO = ZPS_PLAN_SCHEMES,                                        /* the planner's choice among them */
 };
 
-/* All names in the order of their numbers, "auto" last: for tables of options and error texts. */
-#define ZPS_PLAN_SCHEME_NAME_LIST                                                                                 \
-  "balanced", "recursive-doubling", "split-allgather", "dsar", "agsparse", "omnireduce", "sparse-ps", "dense-ps", \
-      "ring", "rabenseifner", "two-level", "blueconnect", "oktopk", "gtopk", "topka", "topkdsa", "gaussiank",     \
-      "hierarchical", "dense-split", "auto"
+/* " balanced omnireduce ...", for texts: all, those over servers, those between workers. */
+#define ZPS_PLAN_ALL_TEXT ZPS_PLAN_SCHEME_LIST(ZPS_PLAN_WORD, ZPS_PLAN_WORD)
+#define ZPS_PLAN_SERVED_TEXT ZPS_PLAN_SCHEME_LIST(ZPS_PLAN_WORD, ZPS_PLAN_NOTHING)
+#define ZPS_PLAN_BETWEEN_TEXT ZPS_PLAN_SCHEME_LIST(ZPS_PLAN_NOTHING, ZPS_PLAN_WORD)
 
 /* "?" for numbers that are no scheme. */
 const char *zps_plan_scheme_name(enum zps_plan_scheme scheme);

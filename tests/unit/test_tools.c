@@ -32,18 +32,18 @@ static void lines_are_split(void **state) {
   (void)state;
   static const char *const wanted[] = {"one", "", "three", "no newline"};
   const char text[] = "one\n\nthree\r\nno newline";
-  struct zps_lines *lines;
+  struct zps_tools_lines *lines;
   char *line;
   size_t len;
-  assert_int_equal(zps_lines_open(file_of(text, sizeof text - 1), &lines, NULL), ZPS_OK);
+  assert_int_equal(zps_tools_lines_open(file_of(text, sizeof text - 1), &lines, NULL), ZPS_OK);
   for (unsigned i = 0; i < 4; i++) {
-    assert_int_equal(zps_lines_next(lines, &line, &len, NULL), ZPS_OK);
+    assert_int_equal(zps_tools_lines_next(lines, &line, &len, NULL), ZPS_OK);
     assert_string_equal(line, wanted[i]);
     assert_int_equal(len, strlen(wanted[i]));
-    assert_int_equal(zps_lines_number(lines), i + 1);
+    assert_int_equal(zps_tools_lines_number(lines), i + 1);
   }
-  assert_int_equal(zps_lines_next(lines, &line, &len, NULL), ZPS_ERR_CLOSED);
-  zps_lines_close(lines);
+  assert_int_equal(zps_tools_lines_next(lines, &line, &len, NULL), ZPS_ERR_CLOSED);
+  zps_tools_lines_close(lines);
 }
 
 static void long_lines_grow_the_buffer(void **state) {
@@ -52,24 +52,36 @@ static void long_lines_grow_the_buffer(void **state) {
   char *text = malloc(LEN + 3);
   memset(text, 'x', LEN);
   memcpy(text + LEN, "\ny\n", 3);
-  struct zps_lines *lines;
+  struct zps_tools_lines *lines;
   char *line;
   size_t len;
-  assert_int_equal(zps_lines_open(file_of(text, LEN + 3), &lines, NULL), ZPS_OK);
-  assert_int_equal(zps_lines_next(lines, &line, &len, NULL), ZPS_OK);
+  assert_int_equal(zps_tools_lines_open(file_of(text, LEN + 3), &lines, NULL), ZPS_OK);
+  assert_int_equal(zps_tools_lines_next(lines, &line, &len, NULL), ZPS_OK);
   assert_int_equal(len, LEN);
-  assert_int_equal(zps_lines_next(lines, &line, &len, NULL), ZPS_OK);
+  assert_int_equal(zps_tools_lines_next(lines, &line, &len, NULL), ZPS_OK);
   assert_string_equal(line, "y");
-  zps_lines_close(lines);
+  zps_tools_lines_close(lines);
   free(text);
 }
 
 static void missing_files_are_named(void **state) {
   (void)state;
-  struct zps_lines *lines;
+  struct zps_tools_lines *lines;
   struct zps_error error;
-  assert_int_equal(zps_lines_open("no/such/file", &lines, &error), ZPS_ERR_IO);
+  assert_int_equal(zps_tools_lines_open("no/such/file", &lines, &error), ZPS_ERR_IO);
   assert_non_null(strstr(error.text, "no/such/file"));
+}
+
+static void what_has_no_lines_is_refused(void **state) {
+  (void)state;
+  struct zps_tools_lines *lines;
+  struct zps_error error;
+  char *line;
+  size_t len;
+  assert_int_equal(zps_tools_lines_open("/dev/zero", &lines, NULL), ZPS_OK);
+  assert_int_equal(zps_tools_lines_next(lines, &line, &len, &error), ZPS_ERR_INVALID);
+  assert_non_null(strstr(error.text, "/dev/zero, line 1: goes on after 67108863 bytes"));
+  zps_tools_lines_close(lines);
 }
 
 static struct perf_input *input_of(struct perf_input_config config) {
@@ -237,6 +249,7 @@ int main(void) {
       cmocka_unit_test(lines_are_split),
       cmocka_unit_test(long_lines_grow_the_buffer),
       cmocka_unit_test(missing_files_are_named),
+      cmocka_unit_test(what_has_no_lines_is_refused),
       cmocka_unit_test(random_rows_are_distinct_and_repeatable),
       cmocka_unit_test(overlaps_are_as_asked_for),
       cmocka_unit_test(levels_are_held_to_their_definition),

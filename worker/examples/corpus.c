@@ -124,15 +124,15 @@ static void keep_node(void *node) {
 zps_err_t corpus_read(const char *path, uint64_t min_count, uint64_t max_words, struct corpus *corpus,
                       struct zps_error *error) {
   struct reader reader = {.tree = NULL};
-  struct zps_lines *lines;
+  struct zps_tools_lines *lines;
   *corpus = (struct corpus){.n_tokens = 0};
-  zps_err_t code = zps_lines_open(path, &lines, error);
+  zps_err_t code = zps_tools_lines_open(path, &lines, error);
   if (code != ZPS_OK) return code;
   char *line;
   size_t len;
-  while ((code = zps_lines_next(lines, &line, &len, error)) == ZPS_OK)
+  while ((code = zps_tools_lines_next(lines, &line, &len, error)) == ZPS_OK)
     if (!add_line(&reader, line)) break;
-  zps_lines_close(lines);
+  zps_tools_lines_close(lines);
   if (code == ZPS_ERR_CLOSED)
     code = finish(&reader, min_count, max_words, corpus) ? ZPS_OK : ZPS_ERR_NOMEM;
   else if (code == ZPS_OK)

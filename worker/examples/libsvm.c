@@ -72,13 +72,13 @@ static zps_err_t parse_sample(struct libsvm *data, struct sample_set *set, const
 zps_err_t libsvm_read(const char *path, unsigned holdout, int rank, int world, struct libsvm *data,
                       struct zps_error *error) {
   *data = (struct libsvm){.n_features = 1};
-  struct zps_lines *lines;
-  zps_err_t code = zps_lines_open(path, &lines, error);
+  struct zps_tools_lines *lines;
+  zps_err_t code = zps_tools_lines_open(path, &lines, error);
   if (code != ZPS_OK) return code;
   char *line;
   size_t len;
-  while ((code = zps_lines_next(lines, &line, &len, error)) == ZPS_OK) {
-    const uint64_t number = zps_lines_number(lines);
+  while ((code = zps_tools_lines_next(lines, &line, &len, error)) == ZPS_OK) {
+    const uint64_t number = zps_tools_lines_number(lines);
     line += strspn(line, " \t");
     if (*line == '\0' || *line == '#') continue;
     struct sample_set *set = holdout && number % holdout == 0 ? &data->held_out : &data->training;
@@ -87,7 +87,7 @@ zps_err_t libsvm_read(const char *path, unsigned holdout, int rank, int world, s
     code = parse_sample(data, set, path, number, line, error);
     if (code != ZPS_OK) break;
   }
-  zps_lines_close(lines);
+  zps_tools_lines_close(lines);
   if (code == ZPS_ERR_CLOSED && data->training.n_all > 0) return ZPS_OK;
   if (code == ZPS_ERR_CLOSED && data->held_out.n_all > 0)
     code = zps_fail(error, ZPS_ERR_INVALID, "%s: all %llu samples are held out, and none is left to train on", path,

@@ -12,9 +12,9 @@
 #include <lzma.h>
 #endif
 
-enum { INPUT_BYTES = 1 << 16 };
+enum { INPUT_BYTES = 1 << 16, LINE_BYTES_MAX = 1 << 26 };
 
-struct zps_lines {
+struct zps_tools_lines {
   FILE *file;
   char *path;
   uint64_t number;
@@ -33,8 +33,8 @@ static bool has_suffix(const char *text, const char *suffix) {
   return n >= k && strcmp(text + n - k, suffix) == 0;
 }
 
-zps_err_t zps_lines_open(const char *path, struct zps_lines **lines_p, struct zps_error *error) {
-  struct zps_lines *lines = calloc(1, sizeof *lines);
+zps_err_t zps_tools_lines_open(const char *path, struct zps_tools_lines **lines_p, struct zps_error *error) {
+  struct zps_tools_lines *lines = calloc(1, sizeof *lines);
   if (!lines) return zps_fail(error, ZPS_ERR_NOMEM, "out of memory opening %s", path);
   zps_err_t code = ZPS_ERR_NOMEM;
   lines->path = strdup(path);
@@ -65,11 +65,11 @@ zps_err_t zps_lines_open(const char *path, struct zps_lines **lines_p, struct zp
   return ZPS_OK;
 
 err_close:
-  zps_lines_close(lines);
+  zps_tools_lines_close(lines);
   return code;
 }
 
-void zps_lines_close(struct zps_lines *lines) {
+void zps_tools_lines_close(struct zps_tools_lines *lines) {
   if (!lines) return;
 #ifdef HAVE_LZMA
   if (lines->xz) lzma_end(&lines->stream);
@@ -80,7 +80,7 @@ void zps_lines_close(struct zps_lines *lines) {
   free(lines);
 }
 
-static zps_err_t read_plain(struct zps_lines *lines, uint8_t *out, size_t room, size_t *got_p,
+static zps_err_t read_plain(struct zps_tools_lines *lines, uint8_t *out, size_t room, size_t *got_p,
                             struct zps_error *error) {
   *got_p = fread(out, 1, room, lines->file);
   if (*got_p < room) {
@@ -91,7 +91,8 @@ static zps_err_t read_plain(struct zps_lines *lines, uint8_t *out, size_t room, 
 }
 
 #ifdef HAVE_LZMA
-static zps_err_t read_xz(struct zps_lines *lines, uint8_t *out, size_t room, size_t *got_p, struct zps_error *error) {
+static zps_err_t read_xz(struct zps_tools_lines *lines, uint8_t *out, size_t room, size_t *got_p,
+                         struct zps_error *error) {
   lzma_stream *stream = &lines->stream;
   stream->next_out = out;
   stream->avail_out = room;
@@ -114,12 +115,16 @@ static zps_err_t read_xz(struct zps_lines *lines, uint8_t *out, size_t room, siz
 #endif
 
 /* Reads more text behind `end`, making room first. */
-static zps_err_t fill(struct zps_lines *lines, struct zps_error *error) {
+static zps_err_t fill(struct zps_tools_lines *lines, struct zps_error *error) {
   if (lines->start > 0) {
     memmove(lines->buf, lines->buf + lines->start, lines->end - lines->start);
     lines->end -= lines->start;
     lines->start = 0;
   }
+  if (lines->end + 1 >= lines->cap && lines->cap >= LINE_BYTES_MAX)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "%s, line %llu: goes on after %zu bytes: must be text in lines, each shorter", lines->path,
+                    (unsigned long long)lines->number + 1, lines->end);
   if (lines->end + 1 >= lines->cap) {
     char *grown = realloc(lines->buf, lines->cap * 2);
     if (!grown)
@@ -140,7 +145,7 @@ static zps_err_t fill(struct zps_lines *lines, struct zps_error *error) {
   return code;
 }
 
-zps_err_t zps_lines_next(struct zps_lines *lines, char **line_p, size_t *len_p, struct zps_error *error) {
+zps_err_t zps_tools_lines_next(struct zps_tools_lines *lines, char **line_p, size_t *len_p, struct zps_error *error) {
   size_t scanned = 0;
   for (;;) {
     char *line = lines->buf + lines->start;
@@ -162,6 +167,6 @@ zps_err_t zps_lines_next(struct zps_lines *lines, char **line_p, size_t *len_p, 
   }
 }
 
-uint64_t zps_lines_number(const struct zps_lines *lines) {
+uint64_t zps_tools_lines_number(const struct zps_tools_lines *lines) {
   return lines->number;
 }

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "common/base/clock.h"
+#include "common/plan/schemes.h"
 
 static int fail_zenps(const char *what) {
   fprintf(stderr, "zenps-perf: %s: %s\n", what, zenps_last_error()->text);
@@ -196,23 +197,18 @@ static zps_err_t open_input(struct perf *perf, struct zps_error *error) {
   return code;
 }
 
-static bool is_one_of(const char *name, const char *const *names) {
-  while (*names && strcmp(*names, name) != 0) names++;
-  return *names != NULL;
-}
-
 /* What results of the tensor's scheme can be held against. */
 static void know_scheme(struct perf *perf) {
-  static const char *const in_rank_order[] = {"balanced", "sparse-ps",       "dense-ps", "omnireduce",
-                                              "agsparse", "split-allgather", "dsar",     NULL};
-  static const char *const lossy[] = {"oktopk", "gtopk", "topka", "topkdsa", "gaussiank", NULL};
   zenps_tensor_info_t info = {.struct_size = sizeof info};
   const bool known = zenps_tensor_info(perf->tensor, &info) == ZENPS_OK;
   perf->scheme = known ? info.scheme : "?";
   perf->balanced = strcmp(perf->scheme, "balanced") == 0;
   perf->served = perf->balanced || strcmp(perf->scheme, "sparse-ps") == 0 || strcmp(perf->scheme, "dense-ps") == 0;
-  perf->lossy = is_one_of(perf->scheme, lossy);
-  perf->value_bits = perf->lossy || is_one_of(perf->scheme, in_rank_order) ? 24 : 12;
+  enum zps_plan_scheme scheme;
+  const bool one = zps_plan_scheme_parse(perf->scheme, &scheme);
+  perf->lossy = one && zps_plan_scheme_lossy(scheme);
+  const bool in_rank_order = one && (zps_plan_scheme_alike(scheme) || scheme == ZPS_PLAN_OMNIREDUCE);
+  perf->value_bits = perf->lossy || in_rank_order ? 24 : 12;
 }
 
 static int run(struct perf *perf) {

@@ -61,16 +61,16 @@ static zps_err_t add_sample(struct perf_input *input, char *line, uint64_t numbe
 }
 
 static zps_err_t read_trace(struct perf_input *input, struct zps_error *error) {
-  struct zps_lines *lines;
-  zps_err_t code = zps_lines_open(input->config.trace, &lines, error);
+  struct zps_tools_lines *lines;
+  zps_err_t code = zps_tools_lines_open(input->config.trace, &lines, error);
   if (code != ZPS_OK) return code;
   char *line;
   size_t len;
-  while ((code = zps_lines_next(lines, &line, &len, error)) == ZPS_OK) {
-    code = add_sample(input, line, zps_lines_number(lines), error);
+  while ((code = zps_tools_lines_next(lines, &line, &len, error)) == ZPS_OK) {
+    code = add_sample(input, line, zps_tools_lines_number(lines), error);
     if (code != ZPS_OK) break;
   }
-  zps_lines_close(lines);
+  zps_tools_lines_close(lines);
   if (code != ZPS_ERR_CLOSED) return code;
   if (input->n_samples == 0) return zps_fail(error, ZPS_ERR_INVALID, "%s holds no samples", input->config.trace);
   return ZPS_OK;

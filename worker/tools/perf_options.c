@@ -4,6 +4,7 @@
 
 #include "common/base/config.h"
 #include "common/codec/values.h"
+#include "common/plan/schemes.h"
 #include "worker/tools/lines.h"
 #include "worker/tools/perf.h"
 
@@ -63,10 +64,8 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_UINT, block_bits, .name = "block-bits", .arg = "BITS", .def = "0", .min = 0, .max = 31,
         .help = "hash blocks of 2^BITS rows"),
     OPT(ZPS_OPT_STRING, scheme, .name = "scheme", .short_flag = 'S', .arg = "NAME",
-        .help = "how rounds are carried out: over servers: balanced sparse-ps dense-ps omnireduce; or between workers: "
-                "recursive-doubling split-allgather dsar agsparse ring rabenseifner two-level blueconnect dense-split "
-                "oktopk gtopk "
-                "topka topkdsa gaussiank hierarchical; or the coordinator's choice: auto, or auto:NAME,NAME "
+        .help = "how rounds are carried out: over servers:" ZPS_PLAN_SERVED_TEXT
+                "; or between workers:" ZPS_PLAN_BETWEEN_TEXT "; or the coordinator's choice: auto, or auto:NAME,NAME "
                 "(default: ZENPS_SCHEME, then balanced)"),
     OPT(ZPS_OPT_UINT, topk, .name = "topk", .arg = "K", .def = "0", .min = 0, .max = 1e12,
         .help = "rows that a lossy scheme keeps"),
@@ -187,19 +186,20 @@ static zps_err_t load_line(char *line, int argc, char **argv, const struct perf_
 
 zps_err_t perf_cases_run(int argc, char **argv, const struct perf_options *given, perf_case_fn *run, void *ctx,
                          struct zps_error *error) {
-  struct zps_lines *lines;
+  struct zps_tools_lines *lines;
   struct zps_error why;
-  zps_err_t code = zps_lines_open(given->cases, &lines, error);
+  zps_err_t code = zps_tools_lines_open(given->cases, &lines, error);
   if (code != ZPS_OK) return code;
   char *line;
   size_t len;
   bool any = false;
-  while ((code = zps_lines_next(lines, &line, &len, error)) == ZPS_OK) {
+  while ((code = zps_tools_lines_next(lines, &line, &len, error)) == ZPS_OK) {
     struct perf_options options;
     if (line[strspn(line, " \t")] == '\0' || line[0] == '#') continue;
     code = load_line(line, argc, argv, given, &options, &why);
     if (code != ZPS_OK) {
-      zps_fail(error, code, "%s, line %llu: %s", given->cases, (unsigned long long)zps_lines_number(lines), why.text);
+      zps_fail(error, code, "%s, line %llu: %s", given->cases, (unsigned long long)zps_tools_lines_number(lines),
+               why.text);
       break;
     }
     any = true;
@@ -207,7 +207,7 @@ zps_err_t perf_cases_run(int argc, char **argv, const struct perf_options *given
     perf_options_fini(&options);
     if (!go_on) break;
   }
-  zps_lines_close(lines);
+  zps_tools_lines_close(lines);
   if (code != ZPS_ERR_CLOSED) return code;
   return any ? ZPS_OK
              : zps_fail(error, ZPS_ERR_INVALID, "%s holds no case: a line has the options of one", given->cases);
