@@ -1,11 +1,15 @@
 /* The configuration file. */
 #include <errno.h>
 #include <ini.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/base/config_impl.h"
+
+enum { BYTES_MAX = 1 << 20 }; /* of a file: what is read is bounded, whatever it is */
 
 struct reader {
   struct zps_config_load *load;
@@ -13,21 +17,37 @@ struct reader {
   FILE *file;
   bool *seen; /* per option: some line has set it */
   int line;
+  size_t n_bytes;
   bool cut;      /* the last piece read had no end of line: the next one belongs to the same line */
-  int too_long;  /* the first line that does not fit inih's buffer */
+  int stopped;   /* the line at which reading ended before the file did, */
+  char why[100]; /* because of this */
   int refused;   /* the line that on_pair() refused first */
   zps_err_t err; /* and why */
 };
 
-/* inih tells its handler no line numbers, but asks for one line at a time. */
+__attribute__((format(printf, 2, 3))) static char *stop(struct reader *reader, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  vsnprintf(reader->why, sizeof reader->why, format, args);
+  va_end(args);
+  reader->stopped = reader->line;
+  return NULL;
+}
+
+/* inih tells its handler no line numbers, but asks for one line at a time, of as many bytes as it takes. */
 static char *read_line(char *text, int size, void *stream) {
   struct reader *reader = stream;
-  if (!fgets(text, size, reader->file)) return NULL;
-  if (!reader->cut)
-    reader->line++;
-  else if (!reader->too_long)
-    reader->too_long = reader->line;
-  reader->cut = !strchr(text, '\n') && strlen(text) + 1 == (size_t)size;
+  int c = reader->stopped ? EOF : getc(reader->file), len = 0;
+  if (c == EOF) return NULL;
+  if (reader->cut) return stop(reader, "the line is too long: must have at most %d bytes", size - 2);
+  for (reader->line++; c != EOF; c = getc(reader->file)) {
+    if (c == '\0') return stop(reader, "holds a zero byte: must be text");
+    if (++reader->n_bytes > BYTES_MAX) return stop(reader, "the file goes on: must have at most %d bytes", BYTES_MAX);
+    text[len++] = (char)c;
+    if (c == '\n' || len == size - 1) break;
+  }
+  text[len] = '\0';
+  reader->cut = c != '\n' && len == size - 1;
   return text;
 }
 
@@ -62,9 +82,15 @@ static int on_pair(void *ctx, const char *section, const char *key, const char *
 zps_err_t zps_config_file(struct zps_config_load *load, const char *path) {
   struct reader reader = {.load = load, .path = path};
   zps_err_t err = ZPS_OK;
+  struct stat about;
   reader.file = fopen(path, "re");
   if (!reader.file)
     return zps_fail_errno(load->error, ZPS_ERR_IO, errno, "cannot open the configuration file %.300s", path);
+  if (fstat(fileno(reader.file), &about) == 0 && (S_ISCHR(about.st_mode) || S_ISBLK(about.st_mode))) {
+    err =
+        zps_fail(load->error, ZPS_ERR_INVALID, "the configuration %.300s is a device: must be a file or a pipe", path);
+    goto out;
+  }
   reader.seen = calloc(load->n_opts + 1, sizeof *reader.seen);
   if (!reader.seen) {
     err = zps_fail(load->error, ZPS_ERR_NOMEM, "out of memory");
@@ -73,8 +99,8 @@ zps_err_t zps_config_file(struct zps_config_load *load, const char *path) {
   const int bad_line = ini_parse_stream(read_line, &reader, on_pair, &reader);
   if (ferror(reader.file)) {
     err = zps_fail_errno(load->error, ZPS_ERR_IO, errno, "cannot read the configuration file %.300s", path);
-  } else if (reader.too_long && (!bad_line || reader.too_long <= bad_line)) {
-    err = zps_fail(load->error, ZPS_ERR_INVALID, "%.300s:%d: the line is too long", path, reader.too_long);
+  } else if (reader.stopped && (!bad_line || reader.stopped <= bad_line)) {
+    err = zps_fail(load->error, ZPS_ERR_INVALID, "%.300s:%d: %s", path, reader.stopped, reader.why);
   } else if (bad_line == -2) {
     err = zps_fail(load->error, ZPS_ERR_NOMEM, "out of memory");
   } else if (reader.refused && bad_line >= reader.refused) {

@@ -47,6 +47,12 @@ printf '[control]\nlissten = 127.0.0.1:0\n' >"$scratch/bad.conf"
 zenpsd --config="$scratch/bad.conf" >"$scratch/out" 2>&1
 is "an unknown key: status 2" $? 2
 said "file, line and key are named" 'bad.conf:2.*lissten'
+timeout 20 zenpsd -c /dev/zero >"$scratch/out" 2>&1
+is "a device as the file: status 2" $? 2
+said "and it is named" '/dev/zero is a device: must be a file or a pipe'
+timeout 20 zenpsd --config=<(cat /dev/zero) >"$scratch/out" 2>&1
+is "a pipe without end: status 2" $? 2
+said "with the line, and what is wrong" ':1: holds a zero byte: must be text'
 zenpsd --roles=server >"$scratch/out" 2>&1
 is "a server without coordinator: status 2" $? 2
 said "and what it needs" 'control.coordinator = HOST:PORT'
@@ -201,7 +207,7 @@ has "another shape names both and who was first" "$(hear 11)" '4096 x 4 .*rank 0
 tensor 11 4096 ',"values":"qsgd4"'
 has "ranks must agree on what values travel as" "$(hear 11)" 'values raw, .*since rank 0 \(host h10\).*rank 1 \(host h11\) says .*values qsgd4'
 say 10 '{"jsonrpc":"2.0","id":5,"method":"tensor.register","params":{"job_id":"'"$job"'","name":"p","rows":4096,"width":4,"dtype":"f32","op":"sum","partitions":0,"block_bits":-1,"scheme":"auto:fast"}}'
-has "a choice among schemes that do not exist is refused" "$(hear 10)" "'fast'; there are balanced, "
+has "a choice among schemes that do not exist is refused" "$(hear 10)" "'fast'; there are: balanced "
 say 10 '{"jsonrpc":"2.0","id":6,"method":"tensor.register","params":{"job_id":"'"$job"'","name":"p","rows":4096,"width":4,"dtype":"f32","op":"sum","partitions":0,"block_bits":-1,"scheme":"auto"}}'
 has "a tensor may leave its scheme to the coordinator" "$(hear 10)" '"tensor": ?1'
 report() { # FD STEP

@@ -34,16 +34,52 @@ static void wrong_files_are_refused_with_their_line(void **state) {
   memset(text, 'x', sizeof text);
   memcpy(text, "rows=1\nname=", 12);
   text[sizeof text - 1] = '\0';
-  refused_file(text, "2: the line is too long");
+  refused_file(text, "2: the line is too long: must have at most 198 bytes");
   memset(text, 'x', sizeof text);
   memcpy(text, "name=", 5);
   strcpy(text + 400, "\nrowz=1\n");
-  refused_file(text, "1: the line is too long");
+  refused_file(text, "1: the line is too long: must have at most 198 bytes");
   snprintf(message, sizeof message, "cannot open the configuration file /nonexistent/x: %s", strerror(ENOENT));
   assert_int_equal(load("-c", "/nonexistent/x"), ZPS_ERR_IO);
   assert_string_equal(error.text, message);
   assert_int_equal(load("-c", "/"), ZPS_ERR_IO);
   assert_non_null(strstr(error.text, strerror(EISDIR)));
+}
+
+static void what_is_no_text_of_sane_size_is_refused(void **state) {
+  (void)state;
+  FILE *const file = fopen(path, "w");
+  assert_non_null(file);
+  for (int i = 0; i <= 1 << 14; i++) /* 64 bytes a line */
+    fprintf(file, "# a comment of sixty-four bytes, the end of the line among them\n");
+  fclose(file);
+  char wanted[400];
+  assert_int_equal(load("-c", path), ZPS_ERR_INVALID);
+  snprintf(wanted, sizeof wanted, "%s:16385: the file goes on: must have at most 1048576 bytes", path);
+  assert_string_equal(error.text, wanted);
+  assert_int_equal(truncate(path, 1 << 20), 0);
+  assert_int_equal(load("-c", path), ZPS_OK);
+  teardown(state);
+
+  write_file("rows = 1\nname = ");
+  assert_int_equal(truncate(path, 1 << 30), 0); /* the rest is zeros */
+  assert_int_equal(load("-c", path), ZPS_ERR_INVALID);
+  snprintf(wanted, sizeof wanted, "%s:2: holds a zero byte: must be text", path);
+  assert_string_equal(error.text, wanted);
+  assert_refused("the configuration /dev/zero is a device: must be a file or a pipe", "-c", "/dev/zero");
+}
+
+static void a_pipe_will_do(void **state) {
+  (void)state;
+  int ends[2];
+  char name[40];
+  assert_int_equal(pipe(ends), 0);
+  snprintf(name, sizeof name, "/dev/fd/%d", ends[0]);
+  assert_int_equal(write(ends[1], "rows = 77\n", 10), 10);
+  close(ends[1]);
+  assert_int_equal(load("-c", name), ZPS_OK);
+  assert_int_equal(got.rows, 77);
+  close(ends[0]);
 }
 
 static void wrong_flags_are_refused(void **state) {
@@ -139,6 +175,8 @@ static void values_are_read_in_every_form(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       test(wrong_files_are_refused_with_their_line),
+      test(what_is_no_text_of_sane_size_is_refused),
+      test(a_pipe_will_do),
       test(wrong_flags_are_refused),
       test(wrong_values_are_refused_with_their_origin),
       test(values_are_read_in_every_form),
