@@ -6,50 +6,7 @@
 
 #include <cmocka.h>
 
-#include "common/base/rng.h"
-#include "tests/support/sim.h"
-#include "worker/schemes/run.h"
-
-/* A stream that is there. */
-struct sim_stream {
-  void *bytes; /* NULL: those of another one */
-  struct zps_compute_out out;
-  struct zps_slice_view view;
-};
-
-struct sim_message {
-  uint32_t from, to, tag; /* positions */
-  void *bytes;
-  struct zps_compute_out out;
-};
-
-struct sim_rank {
-  struct zps_peer_plan plan;
-  struct zps_compute compute;
-  struct zps_own *own;
-  void *state;
-  uint64_t n_built; /* rounds */
-  struct zps_program program;
-  struct zps_run run;
-  struct sim_stream *streams;
-  uint32_t n_streams;
-  struct sim_message *messages; /* announced, or not yet asked for */
-  uint32_t n_messages;
-  uint32_t *due;
-  uint32_t n_due;
-  uint32_t serving; /* the SERVE that it waits in; UINT32_MAX: none */
-  char *result;
-  bool *covered;
-  uint64_t n_rows;
-};
-
-/* What has been sent and not yet been announced; of all ranks. */
-struct network {
-  struct zps_rng rng;
-  struct sim_message *messages;
-  uint32_t n;
-  struct zps_compute_scratch *scratch;
-};
+#include "tests/support/sim_impl.h"
 
 static void *grown(void *array, uint32_t n, size_t elem_bytes) {
   if ((n & (n - 1)) != 0) return array; /* powers of two */
@@ -138,7 +95,7 @@ static void grow(const struct sim *sim, struct sim_rank *rank) {
   announce(sim, rank);
 }
 
-static void send(struct sim *sim, struct network *network, struct sim_rank *rank, const struct zps_instr *instr) {
+static void send(struct sim *sim, struct sim_network *network, struct sim_rank *rank, const struct zps_instr *instr) {
   const uint32_t in = zps_instr_ins(&rank->program, instr)[0], to = position_of(sim, instr->peer);
   const struct zps_stream *const stream = &rank->program.streams[in];
   const struct zps_slice_view *const view = &rank->streams[in].view;
@@ -214,17 +171,12 @@ static void result(struct sim_rank *rank, uint32_t in) {
   free(values);
 }
 
-static struct zps_compute_in in_of(const struct sim_rank *rank, uint32_t stream) {
-  return (struct zps_compute_in){rank->program.streams[stream].lo, rank->program.streams[stream].hi,
-                                 rank->streams[stream].view};
-}
-
-static void compute(struct network *network, struct sim_rank *rank, uint32_t i) {
+static void compute(struct sim_network *network, struct sim_rank *rank, uint32_t i) {
   struct zps_compute_task task = zps_compute_task_of(&rank->program, i);
   struct zps_compute_in *const ins = calloc(task.instr.n_in + 1, sizeof *ins);
   struct sim_stream *const out = &rank->streams[task.instr.out];
   for (uint32_t j = 0; j < task.instr.n_in; j++) {
-    ins[j] = in_of(rank, zps_instr_ins(&rank->program, &task.instr)[j]);
+    ins[j] = sim_rank_in(rank, zps_instr_ins(&rank->program, &task.instr)[j]);
   }
   task.ins = ins;
   if (zps_rng_below(&network->rng, 2) == 0 || !zps_compute_alias(&task, &out->view)) {
@@ -237,88 +189,7 @@ static void compute(struct network *network, struct sim_rank *rank, uint32_t i) 
   free(ins);
 }
 
-/* ------------------------------------------------------------ servers */
-
-/* Adds what a rank pushes to what is there, row by row. */
-static void push(const struct sim_rank *rank, double *sums, bool *touched) {
-  const struct zps_instr *const instr = &rank->program.instrs[rank->serving];
-  const uint32_t width = rank->compute.width;
-  for (uint32_t i = 0; i < instr->n_in; i++) {
-    const struct zps_compute_in in = in_of(rank, zps_instr_ins(&rank->program, instr)[i]);
-    int64_t *const rows = malloc((in.view.z + 1ull) * sizeof *rows);
-    void *const values = malloc((in.view.z + 1ull) * width * 8);
-    const uint32_t n = zps_compute_result_rows(&in, 1, false, rows, values);
-    for (uint64_t j = 0; j < (uint64_t)n * width; j++) {
-      const uint64_t row = (uint64_t)rows[j / width], at = row * width + j % width;
-      const bool is_f32 = rank->compute.dtype == ZPS_DTYPE_F32;
-      const double value = is_f32 ? (double)((float *)values)[j] : ((double *)values)[j];
-      const enum zps_op op = rank->compute.op;
-      if (op == ZPS_OP_MAX || op == ZPS_OP_MIN) {
-        if (!touched[row] || (op == ZPS_OP_MAX ? value > sums[at] : value < sums[at])) sums[at] = value;
-      } else { /* in the dtype */
-        sums[at] = is_f32 ? (double)((float)sums[at] + (float)value) : sums[at] + value;
-      }
-      if (j % width == width - 1) touched[row] = true;
-    }
-    free(rows);
-    free(values);
-  }
-}
-
-/* What servers answer to a rank. */
-static void pull(struct network *network, struct sim_rank *rank, const double *sums, const bool *touched) {
-  const struct zps_stream *const stream = &rank->program.streams[rank->program.instrs[rank->serving].out];
-  struct sim_stream *const out = &rank->streams[rank->program.instrs[rank->serving].out];
-  const uint32_t width = rank->compute.width;
-  int64_t *const rows = malloc((stream->hi + 1) * sizeof *rows);
-  char *const values = malloc((stream->hi + 1) * width * 8);
-  uint64_t n = 0;
-  for (uint64_t row = 0; row < stream->hi; row++) {
-    if (!touched[row]) continue;
-    for (uint32_t c = 0; c < width; c++) {
-      if (rank->compute.dtype == ZPS_DTYPE_F32) {
-        ((float *)values)[n * width + c] = (float)sums[row * width + c];
-      } else {
-        ((double *)values)[n * width + c] = sums[row * width + c];
-      }
-    }
-    rows[n++] = (int64_t)row;
-  }
-  const uint64_t bound = zps_compute_rows_bound(&rank->compute, stream, n);
-  out->bytes = malloc(bound + 8);
-  assert_int_equal(zps_compute_rows(&rank->compute, network->scratch, stream, rows, values, n, out->bytes, &out->out),
-                   ZPS_OK);
-  assert_true(out->out.len_bytes <= bound);
-  out->view = zps_compute_view(&rank->compute, stream, &out->out, out->bytes);
-  zps_run_done(&rank->run, rank->serving);
-  rank->serving = UINT32_MAX;
-  free(rows);
-  free(values);
-}
-
-/* A rank pushes; the last one is when sums are made, in order of positions, and pulled. */
-static void serve(struct sim *sim, struct network *network, struct sim_rank *rank, uint32_t instr) {
-  uint32_t n_serving = 0, n_masters = 0;
-  rank->serving = instr;
-  for (uint32_t i = 0; i < sim->plan.n; i++) {
-    n_serving += sim->ranks[i].serving != UINT32_MAX;
-    for (uint32_t j = 0; j < sim->ranks[i].program.n_instrs; j++)
-      n_masters += sim->ranks[i].program.instrs[j].type == ZPS_INSTR_SERVE;
-  }
-  if (n_serving < n_masters) return;
-  double *const sums = calloc(sim->plan.rows * sim->compute.width + 1, sizeof *sums);
-  bool *const touched = calloc(sim->plan.rows + 1, sizeof *touched);
-  for (uint32_t i = 0; i < sim->plan.n; i++)
-    if (sim->ranks[i].serving != UINT32_MAX) push(&sim->ranks[i], sums, touched);
-  for (uint32_t i = 0; i < sim->plan.n; i++)
-    if (sim->ranks[i].serving != UINT32_MAX) pull(network, &sim->ranks[i], sums, touched);
-  free(sums);
-  free(touched);
-}
-
-/* ------------------------------------------------------------ rounds */
-
-static void carry_out(struct sim *sim, struct network *network, struct sim_rank *rank, uint32_t i) {
+static void carry_out(struct sim *sim, struct sim_network *network, struct sim_rank *rank, uint32_t i) {
   const struct zps_instr instr = rank->program.instrs[i];
   switch (instr.type) {
     case ZPS_INSTR_SEND:
@@ -331,7 +202,7 @@ static void carry_out(struct sim *sim, struct network *network, struct sim_rank 
       call(sim, rank, instr);
       break;
     case ZPS_INSTR_SERVE:
-      serve(sim, network, rank, i);
+      sim_serve(sim, network, rank, i);
       return;
     case ZPS_INSTR_RESULT:
       result(rank, zps_instr_ins(&rank->program, &instr)[0]);
@@ -359,7 +230,7 @@ static void begin(struct sim *sim, struct sim_rank *rank, const struct zps_own_i
 }
 
 /* Something that may happen next, at random: a message comes, or an instruction is carried out. False: nothing. */
-static bool happen(struct sim *sim, struct network *network) {
+static bool happen(struct sim *sim, struct sim_network *network) {
   uint64_t n_events = network->n;
   for (uint32_t i = 0; i < sim->plan.n; i++) {
     take_due(&sim->ranks[i]);
@@ -390,14 +261,14 @@ static bool happen(struct sim *sim, struct network *network) {
   return false;
 }
 
-static struct network network_of(const struct sim *sim) {
-  struct network network = {.rng = {sim->seed + 0x51ull * sim->round}};
+static struct sim_network network_of(const struct sim *sim) {
+  struct sim_network network = {.rng = {sim->seed + 0x51ull * sim->round}};
   assert_int_equal(zps_compute_scratch_create(&network.scratch), ZPS_OK);
   memset(sim->counts, 0, (size_t)sim->plan.n * sim->plan.n * sizeof *sim->counts);
   return network;
 }
 
-static void network_end(struct sim *sim, struct network *network) {
+static void network_end(struct sim *sim, struct sim_network *network) {
   for (uint32_t i = 0; i < network->n; i++) free(network->messages[i].bytes);
   free(network->messages);
   zps_compute_scratch_destroy(network->scratch);
@@ -406,7 +277,7 @@ static void network_end(struct sim *sim, struct network *network) {
 
 void sim_run(struct sim *sim, const struct zps_own_input *inputs) {
   const uint32_t n = sim->plan.n;
-  struct network network = network_of(sim);
+  struct sim_network network = network_of(sim);
   for (uint32_t i = 0; i < n; i++) begin(sim, &sim->ranks[i], &inputs[i]);
   for (sim->n_events = 0; happen(sim, &network); sim->n_events++) continue;
   const uint64_t bytes = sim->plan.rows * sim->compute.width * zps_dtype_size(sim->compute.dtype);
@@ -428,7 +299,7 @@ static uint32_t count_done(const struct sim *sim) {
 }
 
 uint32_t sim_run_failing(struct sim *sim, const struct zps_own_input *inputs, uint32_t n_done, uint64_t n_events) {
-  struct network network = network_of(sim);
+  struct sim_network network = network_of(sim);
   const uint32_t absent = (uint32_t)zps_rng_below(&network.rng, 4ull * sim->plan.n);
   for (uint32_t i = 0; i < sim->plan.n; i++) {
     forget_round(&sim->ranks[i]);

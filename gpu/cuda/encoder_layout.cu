@@ -1,0 +1,92 @@
+/* Encoding: scratch memory laid out for a gradient. */
+#include "gpu/cuda/encoder.cuh"
+
+namespace zps {
+
+namespace {
+
+Found take_found(Pieces *pieces, u64 capacity, bool with_payloads) {
+  Found found = {};
+  found.parts = pieces->take<uint16_t>(capacity);
+  found.ranks = pieces->take<u32>(capacity);
+  found.payloads = with_payloads ? pieces->take<u32>(capacity) : nullptr;
+  found.capacity = capacity;
+  return found;
+}
+
+void take_plan(Plan *plan, u64 capacity, Pieces *pieces) {
+  const u32 n_parts = plan->part.n_parts;
+  const bool is_rice = (plan->allowed & (1u << ZPS_CODEC_RICE | 1u << ZPS_CODEC_HOLES)) != 0;
+  const u64 n_blocks = is_rice ? rice_blocks_max(capacity, n_parts) : 0;
+  const u64 n_chunks = is_rice ? rice_chunks_max(capacity, n_parts) : 0;
+  plan->starts = pieces->take<u64>(n_parts + 1ull);
+  plan->hole_starts = pieces->take<u64>(n_parts + 1ull);
+  plan->block_starts = pieces->take<u64>(n_parts + 1ull);
+  plan->chunk_starts = pieces->take<u64>(n_parts + 1ull);
+  plan->bucket_starts = pieces->take<u64>(n_parts + 1ull);
+  plan->holes = pieces->take<u32>(capacity);
+  plan->functions = pieces->take<u32>(n_blocks);
+  plan->costs = pieces->take<uint16_t>(n_blocks * WARP);
+  plan->parameters = pieces->take<uint8_t>(n_blocks);
+  plan->bits = pieces->take<u32>(n_blocks);
+  plan->bit_starts = pieces->take<u64>(n_blocks + 1);
+  plan->tables = pieces->take<uint8_t>(n_chunks * WARP);
+  plan->chunk_parameters = pieces->take<uint8_t>(n_chunks);
+  plan->slices = pieces->take<zps_device_slice>(n_parts);
+}
+
+/* All of a gradient's scratch memory: first what has to be zero, then the rest. `n` rows or entries are looked at. */
+void take_layout(const zps_device_encoder *encoder, Plan *plan, Layout *layout, u64 n, u64 capacity, Pieces *zeroed,
+                 Pieces *pieces) {
+  const u32 n_parts = plan->part.n_parts;
+  const Shape shape = encoder->shape;
+  u64 *const count = zeroed->take<u64>(1);
+  layout->n_entries = zeroed->take<u64>(1);
+  layout->bad_row = zeroed->take<u64>(1);
+  layout->tickets = zeroed->take<Tickets>(TICKETS);
+  layout->scan_states = zeroed->take<u64>(scan_tiles(rice_blocks_max(capacity, n_parts)));
+  if (shape == SHAPE_MERGE) {
+    reading_take(&layout->reading, &layout->reading_states, zeroed, pieces);
+    layout->merge.bits = zeroed->take<u32>(layout->merge.n_words);
+    layout->merge.sums = zeroed->take<char>(capacity * plan->width * plan->format.size);
+    layout->tile_states = zeroed->take<u64>(list_tiles(layout->merge.n_words * 32) + scan_tiles(layout->merge.n_words));
+    layout->merge.counts = pieces->take<u32>(layout->merge.n_words);
+    layout->merge.word_counts = pieces->take<u64>(layout->merge.n_words + 1);
+  } else {
+    layout->tile_states = zeroed->take<u64>(shape == SHAPE_SINGLES ? extract_tiles(n) : list_tiles(n));
+    if (shape != SHAPE_SINGLES) layout->bits = pieces->take<u32>((n + WARP - 1) / WARP);
+  }
+  plan->found = take_found(pieces, capacity, shape == SHAPE_SINGLES || shape == SHAPE_COO);
+  plan->found.count = count;
+  take_plan(plan, capacity, pieces);
+  if (shape == SHAPE_SINGLES || shape == SHAPE_DENSE) {
+    layout->other = take_found(pieces, capacity, shape == SHAPE_SINGLES);
+    layout->other.count = count;
+  }
+  if (shape == SHAPE_COO) {
+    layout->keys = pieces->take<u64>(n);
+    layout->other_keys = pieces->take<u64>(n);
+    layout->entries = pieces->take<u32>(n);
+    layout->other_entries = pieces->take<u32>(n);
+  }
+  if (level_bits(plan->format.codec) && (shape == SHAPE_DENSE || shape == SHAPE_COO))
+    layout->staged = pieces->take<char>(capacity * plan->width * plan->format.size);
+  if (shape == SHAPE_MERGE) return;
+  const u64 sorted = shape == SHAPE_COO ? n : capacity;
+  layout->radix.counts = pieces->take<u64>(RADIX_PASSES_MAX * RADIX_BINS);
+  layout->radix.tickets = pieces->take<Tickets>(RADIX_PASSES_MAX);
+  layout->radix.states = pieces->take<u64>(radix_tiles(sorted) * RADIX_BINS);
+}
+
+}  // namespace
+
+zps_err_t encoder_lay_out(zps_device_encoder *encoder, Layout *layout, u64 n, u64 capacity, cudaStream_t stream,
+                          zps_error *error) {
+  const zps_err_t code = scratch_lay_out(&encoder->scratch, stream, error, [&](Pieces *zeroed, Pieces *pieces) {
+    take_layout(encoder, &encoder->plan, layout, n, capacity, zeroed, pieces);
+  });
+  encoder->staged = layout->staged;
+  return code;
+}
+
+}  // namespace zps
