@@ -35,6 +35,7 @@ static zps_err_t member_connect(struct zps_member *member, const struct zps_memb
   if (code != ZPS_OK)
     return zps_fail(error, code, "job %s: cannot open the link to rank %u: %s", job->name, member->rank,
                     zps_err_str(code));
+  zps_link_measure(member->link, member->bulk, false);
   return ZPS_OK;
 }
 

@@ -69,7 +69,9 @@ zps_err_t zps_plane_remote_connect(struct zps_plane *plane, struct zps_remote *r
   err = zps_bulk_peer_add(zps_engine_bulk(plane->engine), remote->peer, &remote->bulk);
   if (err == ZPS_OK)
     err = zps_link_create(net, remote->peer, plane->job_id, plane->epoch, plane->rank, tag, &remote->link);
-  return err == ZPS_OK ? err : zps_fail(error, err, "%s", zps_err_str(err));
+  if (err != ZPS_OK) return zps_fail(error, err, "%s", zps_err_str(err));
+  if (!remote->is_rank) zps_link_measure(remote->link, remote->bulk, true); /* servers are there before ranks are */
+  return ZPS_OK;
 }
 
 static void connect_run(struct zps_command *command, void *handler_ctx) {

@@ -60,7 +60,7 @@ struct zps_bulk {
   bool has_windows;
   uint64_t busy_since_ns, period_bytes; /* since when pieces are in flight, and what has come since */
   uint64_t busy_ns, busy_bytes;         /* of such periods */
-  uint64_t least_trip_ns;               /* of small pieces; 0: none has come */
+  uint64_t least_trip_ns;               /* of messages and small pieces; 0: none has come */
 };
 
 static bool pieces_grow(struct zps_bulk *bulk) {
@@ -167,6 +167,19 @@ struct zps_bulk_measure zps_bulk_measure(const struct zps_bulk *bulk) {
       .latency_s = (double)bulk->least_trip_ns / 2 / ZPS_NS_PER_S};
 }
 
+static void note_trip(struct zps_bulk *bulk, uint64_t trip_ns) {
+  if (bulk->least_trip_ns == 0 || trip_ns < bulk->least_trip_ns) bulk->least_trip_ns = trip_ns;
+}
+
+void zps_bulk_peer_trip(struct zps_bulk_peer *peer, uint64_t trip_ns) {
+  struct zps_bulk *bulk = peer->bulk;
+  if (!bulk->has_windows) return;
+  zps_window_trip(&peer->window, &bulk->paths, trip_ns);
+  note_trip(bulk, trip_ns);
+  zps_log_debug("a message came back after %.3f ms; paths of %.3f and %.3f ms are the shortest", (double)trip_ns / 1e6,
+                (double)bulk->paths.nearest_ns / 1e6, (double)bulk->paths.second_ns / 1e6);
+}
+
 static void piece_done(struct zps_net_read *net_read, zps_err_t code) {
   struct piece *piece = net_read->ctx;
   struct zps_bulk *bulk = piece->bulk;
@@ -177,8 +190,7 @@ static void piece_done(struct zps_net_read *net_read, zps_err_t code) {
     const uint64_t trip_ns = now_ns - piece->issued_ns;
     zps_window_landed(&peer->window, &bulk->paths, net_read->len, trip_ns, now_ns, bulk->n_flows,
                       bulk->config.peer_budget_bytes);
-    if (net_read->len <= SMALL_PIECE && (bulk->least_trip_ns == 0 || trip_ns < bulk->least_trip_ns))
-      bulk->least_trip_ns = trip_ns;
+    if (net_read->len <= SMALL_PIECE) note_trip(bulk, trip_ns);
     bulk->period_bytes += net_read->len;
     if (bulk->n_pieces == 1) measure(bulk, now_ns);
   }

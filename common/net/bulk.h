@@ -50,6 +50,8 @@ zps_err_t zps_bulk_peer_add(struct zps_bulk *bulk, struct zps_net_peer *net_peer
                             struct zps_bulk_peer **peer_p) ZPS_MUSTCHECK;
 /* Call right after zps_net_peer_evict(): transfers still queued fail with ZPS_ERR_PEER_LOST. NULL is allowed. */
 void zps_bulk_peer_remove(struct zps_bulk_peer *peer);
+/* A message to the peer was answered after `trip_ns`: what tells the length of the path, if no reads are under way. */
+void zps_bulk_peer_trip(struct zps_bulk_peer *peer, uint64_t trip_ns);
 /* Queues a transfer; never blocks, `done` always follows (for len 0 from the next zps_bulk_progress()). */
 void zps_bulk_start(struct zps_bulk_peer *peer, struct zps_bulk_read *read);
 /* Issues pieces while the budget allows; call after zps_net_progress(). The number of pieces issued and of transfers
@@ -57,10 +59,10 @@ void zps_bulk_start(struct zps_bulk_peer *peer, struct zps_bulk_read *read);
 unsigned zps_bulk_progress(struct zps_bulk *bulk);
 uint64_t zps_bulk_in_flight(const struct zps_bulk *bulk);
 
-/* What its reads have found the links to be. */
+/* What its reads, and trips that it was told of, have found the links to be. */
 struct zps_bulk_measure {
   double bytes_per_s; /* while anything was in flight, lately; 0: too little was read to tell */
-  double latency_s;   /* half of the shortest trip of a small piece; 0: there was none */
+  double latency_s;   /* half of the shortest trip of a message or small piece; 0: there was none */
 };
 struct zps_bulk_measure zps_bulk_measure(const struct zps_bulk *bulk);
 

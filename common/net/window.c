@@ -3,16 +3,17 @@
 #include "common/base/clock.h"
 
 enum {
-  FIRST_BYTES = 64 << 10,
+  FIRST_BYTES = 16 << 10,
   LEAST_BYTES = 8 << 10,
-  QUEUE_BYTES = 192 << 10,    /* over all flows of an endpoint */
+  QUEUE_BYTES = 128 << 10,    /* over all flows of an endpoint */
   QUEUE_BYTES_MAX = 64 << 10, /* of one */
   SMALL_PIECE = 16 << 10,
   ALIGN = 4 << 10,
 };
 
 #define QUEUE_NS (5 * ZPS_NS_PER_MS)
-#define NEAR_NS (25 * ZPS_NS_PER_MS)
+#define NEAR_NS QUEUE_NS
+#define LATELY_NS (10 * ZPS_NS_PER_S)
 #define MEASURE_NS (2 * ZPS_NS_PER_MS)
 
 void zps_window_init(struct zps_window *window) {
@@ -34,11 +35,25 @@ static void note_path(struct zps_window_paths *paths, const struct zps_window *w
   }
 }
 
+void zps_window_trip(struct zps_window *window, struct zps_window_paths *paths, uint64_t trip_ns) {
+  if (trip_ns >= window->least_trip_ns) return;
+  window->least_trip_ns = trip_ns;
+  note_path(paths, window);
+}
+
+static unsigned flows_lately(struct zps_window_paths *paths, unsigned n_flows, uint64_t now_ns) {
+  if (n_flows >= paths->most_flows || now_ns - paths->most_flows_ns > LATELY_NS) {
+    paths->most_flows = n_flows;
+    paths->most_flows_ns = now_ns;
+  }
+  return paths->most_flows;
+}
+
 /* While the window is in use, window / trip is the rate. */
 static uint64_t target(const struct zps_window *window, const struct zps_window_paths *paths, unsigned n_flows) {
   uint64_t path_ns =
       paths->second_ns > 0 && paths->second_ns < window->least_trip_ns ? paths->second_ns : window->least_trip_ns;
-  if (path_ns < NEAR_NS) path_ns = 0;
+  path_ns = path_ns > NEAR_NS ? (path_ns - NEAR_NS) * 3 / 2 : 0;
   const double trip_ns = (double)window->trips_ns / window->n_pieces;
   uint64_t queue = QUEUE_BYTES / n_flows;
   if (queue > QUEUE_BYTES_MAX) queue = QUEUE_BYTES_MAX;
@@ -47,10 +62,8 @@ static uint64_t target(const struct zps_window *window, const struct zps_window_
 
 void zps_window_landed(struct zps_window *window, struct zps_window_paths *paths, uint64_t len_bytes, uint64_t trip_ns,
                        uint64_t now_ns, unsigned n_flows, uint64_t most_bytes) {
-  if (trip_ns < window->least_trip_ns) {
-    window->least_trip_ns = trip_ns;
-    note_path(paths, window);
-  }
+  zps_window_trip(window, paths, trip_ns);
+  n_flows = flows_lately(paths, n_flows, now_ns);
   if (window->since_ns != 0) {
     window->landed += len_bytes;
     window->trips_ns += trip_ns;
@@ -71,7 +84,7 @@ void zps_window_landed(struct zps_window *window, struct zps_window_paths *paths
 
 uint64_t zps_window_piece(const struct zps_window *window, uint64_t most_bytes) {
   uint64_t piece = window->bytes / 4;
-  if (piece < SMALL_PIECE) piece = window->bytes / 2 < SMALL_PIECE ? window->bytes / 2 : SMALL_PIECE;
+  if (piece < SMALL_PIECE) piece = window->bytes < SMALL_PIECE ? window->bytes : SMALL_PIECE;
   piece &= ~(uint64_t)(ALIGN - 1);
   return piece < most_bytes ? piece : most_bytes;
 }

@@ -4,11 +4,13 @@
 #include <string.h>
 
 #define ZPS_LOG_COMPONENT "link"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 
 enum {
   RECEIVES = ZPS_LINK_CREDITS + 1, /* the last one is for CREDIT frames alone, so that two full ends cannot lock up */
-  CREDITS_DUE_MANY = ZPS_LINK_CREDITS / 2 /* worth a frame of their own */
+  CREDITS_DUE_MANY = ZPS_LINK_CREDITS / 2, /* worth a frame of their own */
+  QUESTIONS = 3,                           /* the first takes as long as it takes the fabric to connect */
 };
 
 /* An encoded frame that waits; its sequence number and credits are stamped when it leaves. */
@@ -32,6 +34,12 @@ struct zps_link {
   unsigned tx_credits;     /* receives the peer has free for us */
   unsigned rx_due;         /* receives free again for the peer that it has not been told of */
   bool lost;
+  bool must_answer;           /* the peer wants its credits back at once */
+  bool may_ask;               /* the peer receives */
+  unsigned n_questions;       /* left to ask */
+  unsigned ahead;             /* credits that come back before the answer, and with it; 0: no question is out */
+  uint64_t asked_ns;          /* when it left */
+  struct zps_bulk_peer *bulk; /* told of the answers */
   struct waiting *queue, **queue_tail;
   unsigned n_queue;
   struct zps_wire_message message; /* frames that leave together, at the end of a turn or when no more fit */
@@ -86,7 +94,7 @@ static zps_err_t flush(struct zps_link *link) {
   return code;
 }
 
-static zps_err_t transmit(struct zps_link *link, void *data, size_t len) {
+static zps_err_t transmit(struct zps_link *link, void *data, size_t len, unsigned credits) {
   zps_err_t code = ZPS_OK;
   void *frame = zps_wire_message_add(&link->message, data, len);
   if (!frame) {
@@ -94,12 +102,13 @@ static zps_err_t transmit(struct zps_link *link, void *data, size_t len) {
     if (code != ZPS_OK) return code;
     frame = zps_wire_message_add(&link->message, data, len);
   }
-  zps_wire_stamp(frame ? frame : data, link->tx_seq, (uint16_t)link->rx_due);
+  zps_wire_stamp(frame ? frame : data, link->tx_seq, (uint16_t)credits);
   if (!frame) code = send(link, data, len); /* as large as a message can be */
   if (code != ZPS_OK) return code;
   link->tx_seq++;
   link->tx_credits--;
-  link->rx_due = 0;
+  link->rx_due -= credits;
+  if (credits > 0) link->must_answer = false;
   return ZPS_OK;
 }
 
@@ -129,14 +138,22 @@ zps_err_t zps_link_send(struct zps_link *link, struct zps_frame *frame) {
   uint8_t data[ZPS_WIRE_FRAME_MAX];
   size_t len;
   if (link->lost) return ZPS_ERR_PEER_LOST;
+  link->n_questions = 0;
   header_fill(link, link->introduced, &frame->header);
   zps_err_t code = zps_wire_encode(frame, data, sizeof data, &len);
   if (code != ZPS_OK) return code;
   frame->len_bytes = (uint32_t)len;
-  code = link->queue || link->tx_credits <= 1 ? ZPS_ERR_AGAIN : transmit(link, data, len);
+  code = link->queue || link->tx_credits <= 1 ? ZPS_ERR_AGAIN : transmit(link, data, len, link->rx_due);
   if (code == ZPS_ERR_AGAIN) code = enqueue(link, data, len);
   if (code == ZPS_OK) link->introduced = true;
   return code;
+}
+
+static void note_answer(struct zps_link *link, const struct zps_frame_header *header) {
+  if (header->type == ZPS_FRAME_CREDIT && header->credits == 0) link->may_ask = link->must_answer = true;
+  if (link->ahead == 0) return;
+  link->ahead -= header->credits < link->ahead ? header->credits : link->ahead;
+  if (link->ahead == 0) zps_bulk_peer_trip(link->bulk, zps_clock_ns() - link->asked_ns);
 }
 
 zps_err_t zps_link_received(struct zps_link *link, const struct zps_frame_header *header, struct zps_error *error) {
@@ -162,6 +179,7 @@ zps_err_t zps_link_received(struct zps_link *link, const struct zps_frame_header
     link->rx_seq++;
     link->rx_due++;
     link->tx_credits += header->credits;
+    note_answer(link, header);
     if (!header->is_short) {
       link->rx_introduced = link->has_peer_tag = true;
       link->rx_epoch = header->epoch;
@@ -177,26 +195,37 @@ zps_err_t zps_link_received(struct zps_link *link, const struct zps_frame_header
   return ZPS_OK;
 }
 
-static bool send_credits(struct zps_link *link) {
+static bool send_credits(struct zps_link *link, unsigned credits) {
   struct zps_frame frame = {.header.type = ZPS_FRAME_CREDIT};
   uint8_t data[ZPS_WIRE_FRAME_MAX];
   size_t len;
   header_fill(link, link->tx_seq > 0, &frame.header); /* it overtakes what waits, also a long header */
-  return zps_wire_encode(&frame, data, sizeof data, &len) == ZPS_OK && transmit(link, data, len) == ZPS_OK;
+  return zps_wire_encode(&frame, data, sizeof data, &len) == ZPS_OK && transmit(link, data, len, credits) == ZPS_OK;
+}
+
+static void ask(struct zps_link *link) {
+  if (link->n_questions == 0 || !link->may_ask || link->ahead > 0 || link->tx_credits <= 1) return;
+  if (link->queue) return;
+  if (!send_credits(link, 0)) return;
+  link->n_questions--;
+  link->ahead = RECEIVES - link->tx_credits;
+  link->asked_ns = zps_clock_ns();
 }
 
 unsigned zps_link_progress(struct zps_link *link) {
   unsigned sent = 0;
   while (!link->lost && link->queue && link->tx_credits > 1) {
     struct waiting *waiting = link->queue;
-    if (transmit(link, waiting->data, waiting->len) != ZPS_OK) break;
+    if (transmit(link, waiting->data, waiting->len, link->rx_due) != ZPS_OK) break;
     link->queue = waiting->next;
     if (!link->queue) link->queue_tail = &link->queue;
     link->n_queue--;
     free(waiting);
     sent++;
   }
-  if (!link->lost && link->rx_due >= CREDITS_DUE_MANY && link->tx_credits >= 1 && send_credits(link)) sent++;
+  const bool is_due = link->rx_due >= CREDITS_DUE_MANY || link->must_answer;
+  if (!link->lost && is_due && link->tx_credits >= 1 && send_credits(link, link->rx_due)) sent++;
+  if (!link->lost) ask(link);
   if (!link->lost && flush(link) != ZPS_OK) zps_log_trace("frames stay until the fabric takes more");
   return sent;
 }
@@ -208,4 +237,11 @@ bool zps_link_is_through(const struct zps_link *link) {
 void zps_link_set_epoch(struct zps_link *link, uint32_t epoch) {
   link->epoch = epoch;
   link->introduced = false;
+  link->n_questions = 0;
+}
+
+void zps_link_measure(struct zps_link *link, struct zps_bulk_peer *bulk, bool begins) {
+  link->bulk = bulk;
+  link->n_questions = QUESTIONS;
+  link->may_ask = begins;
 }

@@ -8,11 +8,13 @@
  *
  * The first frame of each end has a long header, which says under which tag the other end shall send: from then on
  * headers are short.
+ *
+ * A link measures its path before it is used: a CREDIT frame that returns no credits asks for one that does, at once.
  */
 #ifndef ZPS_SESSION_LINK_H
 #define ZPS_SESSION_LINK_H
 
-#include "common/net/net.h"
+#include "common/net/bulk.h"
 #include "proto/wire.h"
 
 #define ZPS_LINK_CREDITS 32u
@@ -37,6 +39,10 @@ zps_err_t zps_link_received(struct zps_link *link, const struct zps_frame_header
 unsigned zps_link_progress(struct zps_link *link);
 /* All frames are out of this process's hands, so that evicting the peer loses none; or it is lost. */
 bool zps_link_is_through(const struct zps_link *link);
+/* Asks the peer a few times how long the path is, before anything else is sent, and tells `bulk` of each answer, which
+ * is borrowed until zps_link_destroy(). The end that the peer hears from first, when it can receive, `begins`; the
+ * other asks in turn. */
+void zps_link_measure(struct zps_link *link, struct zps_bulk_peer *bulk, bool begins);
 /* The next frame has a long header, which tells the peer. */
 void zps_link_set_epoch(struct zps_link *link, uint32_t epoch);
 
