@@ -85,7 +85,8 @@ static zenps_status_t record(struct perf *perf, const zenps_request_t *request, 
   return status;
 }
 
-/* One step: a barrier, so that ranks start together, then the timed sum, then the check. */
+/* One step: a barrier, so that ranks start together, then the timed sum, then another, so that nobody checks or makes
+ * the next gradient while others are still timed, then the check. */
 static int run_step(struct perf *perf, uint64_t step, zenps_grad_t *in, zenps_grad_t *out, struct perf_check *check) {
   const struct perf_options *options = &perf->options;
   zenps_request_t *request = NULL;
@@ -99,6 +100,10 @@ static int run_step(struct perf *perf, uint64_t step, zenps_grad_t *in, zenps_gr
   if (status != ZENPS_OK) {
     zenps_request_free(request);
     return fail_zenps("allreduce");
+  }
+  if (zenps_barrier(perf->job) != ZENPS_OK) {
+    zenps_request_free(request);
+    return fail_zenps("barrier");
   }
   int failed = EXIT_SUCCESS;
   struct zps_error error;
