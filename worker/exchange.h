@@ -6,7 +6,8 @@
  * them. What a peer was told to read stays until the round is released: when all who were told have said DONE.
  *
  * exchange.c: life; exchange_run.c: instructions; exchange_memory.c: streams; exchange_io.c: messages in and out;
- * exchange_result.c: what becomes of RESULT; exchange_serve.c: of SERVE; exchange_end.c: failures, and who is to blame.
+ * exchange_result.c and exchange_deliver.c: what becomes of RESULT; exchange_serve.c: of SERVE; exchange_end.c:
+ * failures, and who is to blame.
  */
 #ifndef ZPS_WORKER_EXCHANGE_H
 #define ZPS_WORKER_EXCHANGE_H
@@ -33,6 +34,7 @@ struct zps_exchange_mem {
 
 struct zps_exchange_stream {
   struct zps_slice_view view;
+  bool delivered;               /* straight to the result: there are no bytes */
   struct zps_exchange_mem *mem; /* NULL: in the arena */
   uint64_t len_bytes;           /* of its slice, from view.values on */
 };
@@ -49,6 +51,7 @@ struct zps_exchange_task {
   struct zps_exchange_mem *mem; /* which lies here */
   void *out;
   struct zps_compute_out what;
+  uint64_t n_rows;        /* delivered: rows of the result */
   struct zps_slice slice; /* RECV: as announced; inline bytes are in the arena */
   struct zps_slice_view view;
   struct zps_bulk_read read;
@@ -163,6 +166,16 @@ bool zps_exchange_fills_up(const struct zps_exchange *exchange, const struct zps
 void zps_exchange_results_put_off(struct zps_exchange *exchange);
 void zps_exchange_finish(struct zps_exchange *exchange); /* all is carried out */
 void zps_exchange_result_init(struct zps_exchange *exchange);
+
+/* A mean divides by all ranks. */
+unsigned zps_exchange_divisor(const struct zps_exchange *exchange);
+
+/* exchange_deliver.c */
+/* RESULT into a dense array, of task->compute.ins; or a SUM that goes there and nowhere else. */
+bool zps_exchange_delivers(const struct zps_exchange *exchange, uint32_t instr);
+void zps_exchange_deliver(struct zps_exchange_task *task);
+/* With the gradient in the same array (in place), nothing is written before all of it was read. */
+bool zps_exchange_must_not_write(const struct zps_exchange *exchange);
 
 /* exchange_serve.c */
 void zps_exchange_serve(struct zps_exchange_task *task);        /* a SERVE is due; its inputs are filled in */

@@ -13,8 +13,7 @@ static size_t row_bytes(const struct zps_exchange *exchange) {
   return exchange->compute.width * zps_dtype_size(exchange->compute.dtype);
 }
 
-/* A mean divides by all ranks. */
-static unsigned divisor_of(const struct zps_exchange *exchange) {
+unsigned zps_exchange_divisor(const struct zps_exchange *exchange) {
   return exchange->round->tensor->op == ZPS_OP_MEAN ? exchange->scheme->plan.n : 1;
 }
 
@@ -35,22 +34,6 @@ static void clear(const struct zps_exchange *exchange, uint64_t lo, uint64_t hi)
 
 /* ------------------------------------------------------------ dense: each as it comes */
 
-static void dense_run(struct zps_worker_task *work) {
-  const struct zps_exchange_task *task = zps_owner_of(work, struct zps_exchange_task, task);
-  const struct zps_exchange *exchange = task->exchange;
-  const struct zps_compute_in *in = task->compute.ins;
-  if (in->view.z < in->view.m) clear(exchange, in->lo, in->hi);
-  zps_compute_result_dense(in, divisor_of(exchange), exchange->round->out->values);
-}
-
-static void dense_done(struct zps_worker_task *work) {
-  struct zps_exchange_task *task = zps_owner_of(work, struct zps_exchange_task, task);
-  if (zps_scheme_over(work->round->scheme)) return;
-  zps_exchange_carried_out(task->exchange, task->instr);
-  zps_exchange_task_put(task);
-  zps_exchange_advance(work->round->exchange);
-}
-
 static void start_dense(struct zps_exchange *exchange, uint32_t instr) {
   struct zps_exchange_task *task = zps_exchange_task_get(exchange, instr);
   if (task && task->cap_ins == 0) {
@@ -62,16 +45,9 @@ static void start_dense(struct zps_exchange *exchange, uint32_t instr) {
     return;
   }
   task->ins[0] = result_in(exchange, instr);
+  task->compute = zps_compute_task_of(&exchange->program, instr);
   task->compute.ins = task->ins;
-  task->task.run = dense_run;
-  task->task.done = dense_done;
-  zps_worker_task_start(&task->task, exchange->round->plane->pool);
-}
-
-/* With the gradient in the same array (in place), nothing is written before all of it was read. */
-static bool must_wait(const struct zps_exchange *exchange) {
-  const struct zps_worker_round *round = exchange->round;
-  return round->out->values == round->in.values && (exchange->n_owns > 0 || exchange->run.n_calls > 0);
+  zps_exchange_deliver(task);
 }
 
 void zps_exchange_result(struct zps_exchange *exchange, uint32_t instr) {
@@ -79,10 +55,12 @@ void zps_exchange_result(struct zps_exchange *exchange, uint32_t instr) {
   const uint32_t stream = exchange->program.ins[exchange->program.instrs[instr].first_in];
   exchange->results[exchange->n_results++] = instr;
   round->stats.nnz_out += exchange->streams[stream].view.z;
-  if (round->out->layout == ZENPS_ROWS) { /* all together in the end; until then it stays */
+  if (exchange->streams[stream].delivered) {
+    zps_exchange_carried_out(exchange, instr);
+  } else if (round->out->layout == ZENPS_ROWS) { /* all together in the end; until then it stays */
     if (exchange->streams[stream].mem) exchange->streams[stream].mem->refs++;
     zps_exchange_carried_out(exchange, instr);
-  } else if (must_wait(exchange)) {
+  } else if (zps_exchange_must_not_write(exchange)) {
     exchange->n_put_off++;
   } else {
     start_dense(exchange, instr);
@@ -90,7 +68,7 @@ void zps_exchange_result(struct zps_exchange *exchange, uint32_t instr) {
 }
 
 void zps_exchange_results_put_off(struct zps_exchange *exchange) {
-  if (exchange->n_put_off == 0 || must_wait(exchange)) return;
+  if (exchange->n_put_off == 0 || zps_exchange_must_not_write(exchange)) return;
   const uint32_t n = exchange->n_put_off;
   exchange->n_put_off = 0;
   for (uint32_t i = 0; i < n && !zps_scheme_over(exchange->round->scheme); i++)
@@ -138,7 +116,8 @@ static uint64_t write_rows(const struct zps_exchange *exchange, const struct zps
   uint64_t n = 0;
   for (uint32_t i = 0; i < exchange->n_results; i++) {
     const bool skip_zeros = zps_exchange_fills_up(exchange, &ins[i]) && !exchange->round->detour.keeps_zeros;
-    n += zps_compute_result_rows(&ins[i], divisor_of(exchange), skip_zeros, rows + n, values + n * row_bytes(exchange));
+    n += zps_compute_result_rows(&ins[i], zps_exchange_divisor(exchange), skip_zeros, rows + n,
+                                 values + n * row_bytes(exchange));
   }
   return n;
 }

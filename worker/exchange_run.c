@@ -42,6 +42,7 @@ void zps_exchange_set_stream(struct zps_exchange *exchange, uint32_t instr, cons
                              struct zps_exchange_mem *mem) {
   struct zps_exchange_stream *stream = &exchange->streams[exchange->program.instrs[instr].out];
   stream->view = *view;
+  stream->delivered = false;
   stream->mem = mem;
   stream->len_bytes =
       zps_values_bytes(view->value_codec, view->dtype, (uint64_t)view->z * view->width) + view->index_bytes;
@@ -169,6 +170,8 @@ static void start_compute(struct zps_exchange *exchange, uint32_t i) {
   struct zps_slice_view view;
   if (!fill_ins(task)) {
     zps_exchange_no_memory(exchange, i);
+  } else if (zps_exchange_delivers(exchange, i)) {
+    zps_exchange_deliver(task);
   } else if (task->compute.instr.type == ZPS_INSTR_SERVE) {
     zps_exchange_serve(task);
   } else if (zps_compute_alias(&task->compute, &view)) {

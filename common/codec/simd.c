@@ -115,6 +115,33 @@ static uint32_t take_marked(float *sums, uint8_t *marks, uint32_t n_lines, uint3
   return n;
 }
 
+static uint32_t deliver(float *sums, uint32_t n, float factor, float *out, bool past_caches) {
+#ifdef __SSE2__
+  const __m128 factors = _mm_set1_ps(factor);
+  const __m128i empty = _mm_set1_epi32((int)ZPS_SIMD_NEGATIVE_ZERO);
+  uint32_t i = zps_simd_ahead_of_line(out, n), n_added = zps_simd_deliver_some(sums, 0, i, factor, out);
+  __m128i n_empty = _mm_setzero_si128();
+  const uint32_t first = i;
+  for (; i + 4 <= n; i += 4) {
+    const __m128 lanes = _mm_loadu_ps(sums + i);
+    const __m128 result = _mm_mul_ps(_mm_add_ps(lanes, _mm_setzero_ps()), factors);
+    n_empty = _mm_sub_epi32(n_empty, _mm_cmpeq_epi32(_mm_castps_si128(lanes), empty));
+    _mm_storeu_ps(sums + i, _mm_castsi128_ps(empty));
+    if (past_caches)
+      _mm_stream_ps(out + i, result);
+    else
+      _mm_storeu_ps(out + i, result);
+  }
+  uint32_t counts[4];
+  memcpy(counts, &n_empty, sizeof counts);
+  n_added += i - first - (counts[0] + counts[1] + counts[2] + counts[3]);
+  return n_added + zps_simd_deliver_some(sums, i, n, factor, out);
+#else
+  (void)past_caches;
+  return zps_simd_deliver_some(sums, 0, n, factor, out);
+#endif
+}
+
 static void locate(const struct zps_partition *part, uint64_t first, const uint32_t *positions, uint32_t n,
                    uint16_t *parts, uint32_t *locals) {
   zps_simd_body_locate(part, first, positions, n, parts, locals);
@@ -187,6 +214,7 @@ static const struct zps_simd baseline = {.name = "baseline",
                                          .add_below = add_below,
                                          .add_rows = add_rows,
                                          .take = take,
+                                         .deliver = deliver,
                                          .take_marked = take_marked,
                                          .list = list,
                                          .rice_list = rice_list,

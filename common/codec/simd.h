@@ -57,6 +57,10 @@ struct zps_simd {
   /* Moves the floats of 64 * n_words `sums` that are not -0.0 to `out` and sets their bits, with -0.0 left behind.
    * Returns how many. */
   uint32_t (*take)(float *sums, uint32_t n_words, float *out, uint64_t *bits);
+  /* Writes the `n` sums times `factor` to `out`, which is aligned to floats, and leaves -0.0 behind; what is -0.0 was
+   * not added to, and is written as +0.0. Returns how many were not. `past_caches`: lines of `out` are neither read
+   * before they are written nor kept; a fence must follow. */
+  uint32_t (*deliver)(float *sums, uint32_t n, float factor, float *out, bool past_caches);
   /* Moves the floats that are neither +0.0 nor -0.0 out of those lines of ZPS_SIMD_MARKED `sums` (from a multiple of 64
    * bytes on) whose mark is 1: base + their positions, and themselves. What is left is +0.0, and marks that are 0.
    * `n_lines` is a multiple of 64. Returns how many. */

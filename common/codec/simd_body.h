@@ -277,6 +277,25 @@ ZPS_SIMD_BODY uint32_t zps_simd_compact_rest(const char *values, uint32_t base, 
   return n;
 }
 
+/* deliver() for the sums from `first` up to `end`, one at a time. */
+ZPS_SIMD_BODY uint32_t zps_simd_deliver_some(float *sums, uint32_t first, uint32_t end, float factor, float *out) {
+  uint32_t n_added = 0;
+  for (uint32_t i = first; i < end; i++) {
+    uint32_t bits;
+    memcpy(&bits, &sums[i], sizeof bits);
+    n_added += bits != 0x80000000u;
+    out[i] = (sums[i] + 0.0f) * factor;
+    sums[i] = -0.0f;
+  }
+  return n_added;
+}
+
+/* How many of `n` floats lie ahead of the first cache line's begin. */
+ZPS_SIMD_BODY uint32_t zps_simd_ahead_of_line(const float *out, uint32_t n) {
+  const uint32_t ahead = (uint32_t)(-(uintptr_t)out % 64 / sizeof *out);
+  return ahead < n ? ahead : n;
+}
+
 /* take_marked() for the line at `at`, of which `word` says what is taken. */
 ZPS_SIMD_BODY uint32_t zps_simd_take_line(float *sums, uint32_t at, uint32_t word, uint32_t base, uint32_t *positions,
                                           float *kept) {

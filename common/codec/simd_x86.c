@@ -61,6 +61,24 @@ AVX2 static uint32_t avx2_take_marked(float *sums, uint8_t *marks, uint32_t n_li
   return n;
 }
 
+AVX2 static uint32_t avx2_deliver(float *sums, uint32_t n, float factor, float *out, bool past_caches) {
+  const __m256 factors = _mm256_set1_ps(factor);
+  const __m256i empty = _mm256_set1_epi32((int)ZPS_SIMD_NEGATIVE_ZERO);
+  uint32_t i = zps_simd_ahead_of_line(out, n), n_added = zps_simd_deliver_some(sums, 0, i, factor, out);
+  for (; i + 8 <= n; i += 8) {
+    const __m256 lanes = _mm256_loadu_ps(sums + i);
+    const __m256 result = _mm256_mul_ps(_mm256_add_ps(lanes, _mm256_setzero_ps()), factors);
+    const __m256i is_empty = _mm256_cmpeq_epi32(_mm256_castps_si256(lanes), empty);
+    n_added += 8 - (uint32_t)__builtin_popcount((unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(is_empty)));
+    _mm256_storeu_ps(sums + i, _mm256_castsi256_ps(empty));
+    if (past_caches)
+      _mm256_stream_ps(out + i, result);
+    else
+      _mm256_storeu_ps(out + i, result);
+  }
+  return n_added + zps_simd_deliver_some(sums, i, n, factor, out);
+}
+
 /* Both instruction sets compile the shared bodies. */
 #define DEFINE_SHARED(NAME, TARGET)                                                                                  \
   TARGET static void NAME##_rows_of(const struct zps_partition *part, uint32_t p, const uint32_t *ranks, uint32_t n, \
@@ -202,6 +220,23 @@ AVX512 static uint32_t avx512_take(float *sums, uint32_t n_words, float *out, ui
   return (uint32_t)(at - out);
 }
 
+AVX512 static uint32_t avx512_deliver(float *sums, uint32_t n, float factor, float *out, bool past_caches) {
+  const __m512 factors = _mm512_set1_ps(factor);
+  const __m512i empty = _mm512_set1_epi32((int)ZPS_SIMD_NEGATIVE_ZERO);
+  uint32_t i = zps_simd_ahead_of_line(out, n), n_added = zps_simd_deliver_some(sums, 0, i, factor, out);
+  for (; i + 16 <= n; i += 16) {
+    const __m512 lanes = _mm512_loadu_ps(sums + i);
+    const __m512 result = _mm512_mul_ps(_mm512_add_ps(lanes, _mm512_setzero_ps()), factors);
+    n_added += (uint32_t)__builtin_popcount(_mm512_cmpneq_epi32_mask(_mm512_castps_si512(lanes), empty));
+    _mm512_storeu_si512(sums + i, empty);
+    if (past_caches)
+      _mm512_stream_ps(out + i, result);
+    else
+      _mm512_storeu_ps(out + i, result);
+  }
+  return n_added + zps_simd_deliver_some(sums, i, n, factor, out);
+}
+
 VBMI2 static inline void vbmi2_take_some(const struct avx512_lanes *lanes, __m128i places, float *out) {
   const __m512i at = _mm512_cvtepu8_epi32(places);
   const __m512i low = _mm512_permutex2var_epi32(lanes->at_0, at, lanes->at_16);
@@ -336,7 +371,7 @@ AVX512 static uint32_t avx512_take_marked(float *sums, uint8_t *marks, uint32_t 
   {                                                                                                             \
     .name = TITLE, .compact = BEST##_compact, .locate = zps_simd_locate_##NAME, .deal = zps_simd_deal_##NAME,   \
     .rows_of = NAME##_rows_of, .ascends = NAME##_ascends, .count_below = NAME##_count_below, .add = NAME##_add, \
-    .add_below = NAME##_add_below, .add_rows = NAME##_add_rows, .take = BEST##_take,                            \
+    .add_below = NAME##_add_below, .add_rows = NAME##_add_rows, .take = BEST##_take, .deliver = NAME##_deliver, \
     .take_marked = NAME##_take_marked, .list = NAME##_list, .rice_list = zps_rice_list_##RICE,                  \
     .rice_skip = zps_rice_skip_##RICE, .rice_gaps = zps_rice_gaps_##NAME, .rice_zeros = zps_rice_zeros_##NAME,  \
     .rice_put = zps_rice_put_##NAME, .values = &zps_values_loops_##NAME                                         \

@@ -152,7 +152,7 @@ static void call(struct sim *sim, struct sim_rank *rank, struct zps_instr instr)
   grow(sim, rank);
 }
 
-static void result(struct sim_rank *rank, uint32_t in) {
+static void result(struct network *network, struct sim_rank *rank, uint32_t in) {
   const struct zps_stream *const stream = &rank->program.streams[in];
   const struct zps_compute_in from = {stream->lo, stream->hi, rank->streams[in].view};
   const unsigned divisor = rank->compute.op == ZPS_OP_MEAN ? rank->plan.n : 1;
@@ -160,7 +160,14 @@ static void result(struct sim_rank *rank, uint32_t in) {
   char *const values = malloc((from.view.z + 1ull) * rank->compute.width * 8);
   const uint64_t row_bytes = rank->compute.width * zps_dtype_size(rank->compute.dtype);
   assert_int_equal(zps_compute_result_rows(&from, divisor, false, rows, values), from.view.z);
-  zps_compute_result_dense(&from, divisor, rank->result);
+  uint64_t n_rows;
+  const struct zps_compute_result to = {.dense = rank->result,
+                                        .dense_bytes = rank->plan.rows * row_bytes,
+                                        .lo = from.lo,
+                                        .hi = from.hi,
+                                        .divisor = divisor};
+  assert_int_equal(zps_compute_result_dense(network->scratch, &from, 1, &to, &n_rows), ZPS_OK);
+  assert_int_equal(n_rows, from.view.z);
   for (uint32_t i = 0; i < from.view.z; i++) {
     assert_false(rank->covered[rows[i]]); /* no row twice */
     rank->covered[rows[i]] = true;
@@ -205,7 +212,7 @@ static void carry_out(struct sim *sim, struct sim_network *network, struct sim_r
       sim_serve(sim, network, rank, i);
       return;
     case ZPS_INSTR_RESULT:
-      result(rank, zps_instr_ins(&rank->program, &instr)[0]);
+      result(network, rank, zps_instr_ins(&rank->program, &instr)[0]);
       break;
     default:
       compute(network, rank, i);

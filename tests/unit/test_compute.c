@@ -99,11 +99,16 @@ static void check_result(struct compute_rig *rig, uint64_t lo, uint64_t hi) {
   const enum zps_dtype dtype = rig->compute.dtype;
   const uint32_t width = rig->compute.width, m = (uint32_t)(hi - lo);
   const unsigned divisor = 1 + compute_draw(rig, 3);
-  double dense[ROWS_MAX * WIDTH_MAX] = {0}, values[ROWS_MAX * WIDTH_MAX], factor = 1.0 / divisor, room;
+  double dense[ROWS_MAX * WIDTH_MAX], values[ROWS_MAX * WIDTH_MAX], factor = 1.0 / divisor, room;
   int64_t rows[ROWS_MAX];
   compute_store(dtype, &room, 0, factor);
   factor = compute_load(dtype, &room, 0);
-  zps_compute_result_dense(&rig->ins[0], divisor, (char *)dense - lo * width * zps_dtype_size(dtype));
+  uint64_t n_rows;
+  memset(dense, 0xff, sizeof dense);
+  const struct zps_compute_result to = {
+      .dense = (char *)dense - lo * width * zps_dtype_size(dtype), .lo = lo, .hi = hi, .divisor = divisor};
+  assert_int_equal(zps_compute_result_dense(rig->scratch, &rig->ins[0], 1, &to, &n_rows), ZPS_OK);
+  assert_int_equal(n_rows, rig->ins[0].view.z);
   const bool skip_zeros = compute_draw(rig, 2) == 0;
   const uint32_t n = zps_compute_result_rows(&rig->ins[0], divisor, skip_zeros, rows, values);
   uint32_t next = 0;

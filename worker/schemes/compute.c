@@ -15,9 +15,10 @@ struct zps_compute_task zps_compute_task_of(const struct zps_program *program, u
 zps_err_t zps_compute_scratch_create(struct zps_compute_scratch **scratch_p) {
   struct zps_compute_scratch *const scratch = calloc(1, sizeof *scratch);
   if (!scratch) return ZPS_ERR_NOMEM;
-  const zps_err_t code = zps_reduce_scratch_create(&scratch->reduce);
+  zps_err_t code = zps_reduce_scratch_create(&scratch->reduce);
+  if (code == ZPS_OK) code = zps_deliver_scratch_create(&scratch->deliver);
   if (code != ZPS_OK) {
-    free(scratch);
+    zps_compute_scratch_destroy(scratch);
     return code;
   }
   *scratch_p = scratch;
@@ -27,6 +28,7 @@ zps_err_t zps_compute_scratch_create(struct zps_compute_scratch **scratch_p) {
 void zps_compute_scratch_destroy(struct zps_compute_scratch *scratch) {
   if (!scratch) return;
   zps_reduce_scratch_destroy(scratch->reduce);
+  zps_deliver_scratch_destroy(scratch->deliver);
   struct zps_buffer *const buffers[] = {&scratch->ranks, &scratch->recode, &scratch->views,     &scratch->cursors,
                                         &scratch->slots, &scratch->room,   &scratch->magnitudes};
   for (unsigned i = 0; i < sizeof buffers / sizeof buffers[0]; i++) zps_buffer_fini(buffers[i]);

@@ -17,6 +17,7 @@
 
 #include "common/codec/codec.h"
 #include "common/codec/codec_choice.h"
+#include "common/codec/deliver.h"
 #include "worker/schemes/own.h"
 #include "worker/schemes/program.h"
 
@@ -86,8 +87,18 @@ zps_err_t zps_compute_rows(const struct zps_compute *compute, struct zps_compute
                            void *out, struct zps_compute_out *out_p) ZPS_MUSTCHECK;
 
 /* RESULT. Each value is multiplied by 1/divisor in the dtype when `divisor` is not 1: by how many ranks a mean is of.
- * Dense: writes the stream's rows into `dense`, the whole tensor's array, and leaves the others. */
-void zps_compute_result_dense(const struct zps_compute_in *in, unsigned divisor, void *dense);
+ */
+struct zps_compute_result {
+  void *dense; /* the whole tensor's array */
+  uint64_t dense_bytes;
+  uint64_t lo, hi; /* rows of it to write; `lo` is the streams', or a multiple of ZPS_DELIVER_ALIGN beyond it */
+  unsigned divisor;
+};
+/* Dense: the stream's rows, and zeros between. Several streams over the same rows are added in their order: a SUM that
+ * nobody else reads needs not be coded to be delivered. `n_rows_p`: how many of these rows any of them has.
+ * ZPS_ERR_NOMEM. */
+zps_err_t zps_compute_result_dense(struct zps_compute_scratch *scratch, const struct zps_compute_in *ins, unsigned n_in,
+                                   const struct zps_compute_result *result, uint64_t *n_rows_p) ZPS_MUSTCHECK;
 /* COO: writes the stream's rows and values, ascending, and returns how many; room for view.z of both. `skip_zeros`:
  * leaves rows out that are all zero, as all-rows streams of a sparse tensor mostly are. */
 uint32_t zps_compute_result_rows(const struct zps_compute_in *in, unsigned divisor, bool skip_zeros, int64_t *rows,

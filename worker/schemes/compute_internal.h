@@ -9,6 +9,7 @@
 
 struct zps_compute_scratch {
   struct zps_reduce_scratch *reduce;
+  struct zps_deliver_scratch *deliver;
   struct zps_buffer ranks;      /* of the output */
   struct zps_buffer recode;     /* zps_slice_recode() */
   struct zps_buffer views;      /* SUM: the inputs' */

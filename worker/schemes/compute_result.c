@@ -13,24 +13,21 @@ static void copy_rows(const struct zps_slice_view *view, uint32_t first, uint32_
   if (divisor != 1) zps_accumulate_divide(view->dtype, to, n_values, divisor);
 }
 
-void zps_compute_result_dense(const struct zps_compute_in *in, unsigned divisor, void *dense) {
-  const struct zps_slice_view *const view = &in->view;
-  const uint64_t row_bytes = view->width * (uint64_t)zps_dtype_size(view->dtype);
-  char *const to = (char *)dense + in->lo * row_bytes;
-  if (zps_compute_is_full(view)) {
-    copy_rows(view, 0, view->z, divisor, to);
-    return;
-  }
-  struct zps_rank_cursor cursor;
-  uint32_t ranks[ZPS_COMPUTE_BATCH];
-  zps_rank_cursor_init(&cursor, view);
-  for (uint32_t n; (n = zps_rank_cursor_read(&cursor, view->m, ranks, ZPS_COMPUTE_BATCH)) > 0;) {
-    for (uint32_t i = 0, run; i < n; i += run) {
-      run = 1;
-      while (i + run < n && ranks[i + run] == ranks[i] + run) run++;
-      copy_rows(view, cursor.next - n + i, run, divisor, to + ranks[i] * row_bytes);
-    }
-  }
+zps_err_t zps_compute_result_dense(struct zps_compute_scratch *scratch, const struct zps_compute_in *ins, unsigned n_in,
+                                   const struct zps_compute_result *result, uint64_t *n_rows_p) {
+  const uint64_t row_bytes = ins->view.width * (uint64_t)zps_dtype_size(ins->view.dtype);
+  const zps_err_t code = zps_buffer_need(&scratch->views, n_in, sizeof(struct zps_slice_view));
+  if (code != ZPS_OK) return code;
+  struct zps_slice_view *const views = scratch->views.data;
+  for (unsigned i = 0; i < n_in; i++) views[i] = ins[i].view;
+  const struct zps_deliver deliver = {.views = views,
+                                      .n_views = n_in,
+                                      .divisor = result->divisor,
+                                      .dense = (char *)result->dense + ins->lo * row_bytes,
+                                      .is_large = zps_deliver_is_large(result->dense_bytes),
+                                      .first = (uint32_t)(result->lo - ins->lo),
+                                      .end = (uint32_t)(result->hi - ins->lo)};
+  return zps_deliver(scratch->deliver, &deliver, n_rows_p);
 }
 
 uint32_t zps_compute_result_rows(const struct zps_compute_in *in, unsigned divisor, bool skip_zeros, int64_t *rows,

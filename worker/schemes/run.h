@@ -46,6 +46,10 @@ uint32_t zps_run_take(struct zps_run *run);
 bool zps_run_over(const struct zps_run *run);
 /* For error texts: does an instruction still need a message of `peer`? */
 bool zps_run_waits_for(const struct zps_run *run, uint32_t peer);
+/* An instruction that reads `stream`, which one does. */
+static inline uint32_t zps_run_reader(const struct zps_run *run, uint32_t stream) {
+  return run->owner[run->first_reader[stream]];
+}
 /* `stream` is there and has no reader left that is not done, nor will the scheme add one: no CALL is left. */
 bool zps_run_unused(const struct zps_run *run, uint32_t stream);
 

@@ -1,0 +1,261 @@
+#include "common/codec/deliver.h"
+
+#include <string.h>
+
+#ifdef __SSE2__
+#include <emmintrin.h>
+#endif
+
+#include "common/codec/accumulate.h"
+#include "common/codec/buffer.h"
+#include "common/codec/simd.h"
+
+enum {
+  LINE_BYTES = 64,
+  CACHED_BYTES_MAX = 16 << 20,
+  SINGLES_MIN = 8192, /* of a chunk: they fit the first-level cache beside what is added */
+  SINGLES_MAX = 32768,
+  ADDED_MIN = 128,       /* of a contribution to a chunk: larger chunks where there would be fewer */
+  ROWS_BYTES = 64 << 10, /* of a chunk of rows */
+  ROWS_MAX = 4096,
+};
+
+typedef float any_float __attribute__((aligned(1), may_alias));
+
+struct zps_deliver_scratch {
+  struct zps_buffer cursors;
+  struct zps_buffer singles;    /* -0.0 between chunks: what no sum that started at +0.0 can be */
+  struct zps_buffer rows;       /* sums of rows; +0.0 between chunks */
+  struct zps_buffer widened;    /* values that travel narrow */
+  uint32_t slots[ROWS_MAX];     /* 0, 1, 2, ... */
+  uint64_t held[ROWS_MAX / 64]; /* ranks of a chunk that are in the sum; 0 between chunks */
+};
+
+zps_err_t zps_deliver_scratch_create(struct zps_deliver_scratch **scratch_p) {
+  struct zps_deliver_scratch *const scratch = calloc(1, sizeof *scratch);
+  if (!scratch) return ZPS_ERR_NOMEM;
+  for (uint32_t i = 0; i < ROWS_MAX; i++) scratch->slots[i] = i;
+  *scratch_p = scratch;
+  return ZPS_OK;
+}
+
+void zps_deliver_scratch_destroy(struct zps_deliver_scratch *scratch) {
+  if (!scratch) return;
+  zps_buffer_fini(&scratch->cursors);
+  zps_buffer_fini(&scratch->singles);
+  zps_buffer_fini(&scratch->rows);
+  zps_buffer_fini(&scratch->widened);
+  free(scratch);
+}
+
+bool zps_deliver_is_large(uint64_t dense_bytes) {
+  return dense_bytes >= CACHED_BYTES_MAX;
+}
+
+static zps_err_t need_cursors(struct zps_deliver_scratch *scratch, const struct zps_deliver *deliver) {
+  const zps_err_t code = zps_buffer_need(&scratch->cursors, deliver->n_views, sizeof(struct zps_rank_cursor));
+  if (code != ZPS_OK) return code;
+  struct zps_rank_cursor *const cursors = scratch->cursors.data;
+  for (unsigned i = 0; i < deliver->n_views; i++) {
+    zps_rank_cursor_init(&cursors[i], &deliver->views[i]);
+    if (deliver->first > 0) zps_rank_cursor_seek(&cursors[i], deliver->first);
+  }
+  return ZPS_OK;
+}
+
+/* ------------------------------------------------------------ single floats */
+
+static uint32_t singles_of_chunk(const struct zps_deliver *deliver) {
+  uint64_t added = 0;
+  uint32_t n = SINGLES_MIN;
+  for (unsigned i = 0; i < deliver->n_views; i++) added += deliver->views[i].z;
+  added = deliver->views->m > 0 ? added * n / deliver->views->m : 0;
+  for (; n < SINGLES_MAX && added < (uint64_t)ADDED_MIN * deliver->n_views; added *= 2) n *= 2;
+  return n;
+}
+
+static zps_err_t need_singles(struct zps_deliver_scratch *scratch) {
+  if (scratch->singles.data) return ZPS_OK;
+  zps_err_t code = zps_buffer_need(&scratch->widened, SINGLES_MAX, sizeof(double));
+  if (code == ZPS_OK) code = zps_buffer_need(&scratch->singles, SINGLES_MAX * sizeof(float) + 2 * LINE_BYTES, 1);
+  if (code != ZPS_OK) return code;
+  float *const singles = scratch->singles.data;
+  for (uint64_t i = 0; i < scratch->singles.size_bytes / sizeof *singles; i++) singles[i] = -0.0f;
+  return ZPS_OK;
+}
+
+/* As far into a cache line as their places in the array, so that both are read and written by the line. */
+static float *singles_for(const struct zps_deliver_scratch *scratch, const float *out) {
+  const uintptr_t line = ((uintptr_t)scratch->singles.data + LINE_BYTES - 1) & ~(uintptr_t)(LINE_BYTES - 1);
+  return (float *)(line + (uintptr_t)out % LINE_BYTES);
+}
+
+static const void *values_of(const struct zps_deliver_scratch *scratch, const struct zps_slice_view *view,
+                             uint32_t first, uint32_t n) {
+  return zps_slice_values(view, first, n, scratch->widened.data);
+}
+
+static void add_lists(const struct zps_deliver_scratch *scratch, struct zps_rank_cursor *cursor, uint32_t base,
+                      uint32_t end, float *sums) {
+  const struct zps_slice_view *const view = cursor->view;
+  const struct zps_simd *const simd = zps_simd();
+  uint32_t room[ZPS_RANK_CURSOR_ROOM], n;
+  const zps_lent_rank *ranks;
+  if (view->value_codec == ZPS_VALUES_RAW)
+    for (; (n = zps_rank_cursor_offer(cursor, end, &ranks)) > 0; zps_rank_cursor_pass(cursor, n))
+      n = simd->add_below(sums, base, end, ranks, n, (const any_float *)view->values + cursor->next);
+  else
+    while ((n = zps_rank_cursor_lend(cursor, end, room, &ranks)) > 0)
+      simd->add_below(sums, base, end, ranks, n, values_of(scratch, view, cursor->next - n, n));
+}
+
+static void add_bits(const struct zps_deliver_scratch *scratch, struct zps_rank_cursor *cursor, uint32_t base,
+                     uint32_t n_words, float *sums) {
+  uint64_t bits[SINGLES_MAX / 64];
+  const uint32_t before = cursor->next, n = zps_rank_cursor_bits(cursor, base, n_words, bits);
+  zps_simd()->add(sums, bits, n_words, values_of(scratch, cursor->view, before, n), n);
+}
+
+static uint64_t deliver_singles(struct zps_deliver_scratch *scratch, const struct zps_deliver *deliver) {
+  const uint32_t chunk = singles_of_chunk(deliver);
+  const float factor = 1.0f / (float)deliver->divisor;
+  struct zps_rank_cursor *const cursors = scratch->cursors.data;
+  uint64_t nnz = 0;
+  for (uint32_t base = deliver->first, end; base < deliver->end; base = end) {
+    float *const out = (float *)deliver->dense + base, *const sums = singles_for(scratch, out);
+    end = deliver->end - base > chunk ? base + chunk : deliver->end;
+    for (unsigned i = 0; i < deliver->n_views; i++) {
+      const enum zps_codec codec = cursors[i].view->codec;
+      if (codec == ZPS_CODEC_BITMAP || codec == ZPS_CODEC_HOLES)
+        add_bits(scratch, &cursors[i], base, (end - 1 - base) / 64 + 1, sums);
+      else
+        add_lists(scratch, &cursors[i], base, end, sums);
+    }
+    nnz += zps_simd()->deliver(sums, end - base, factor, out, deliver->is_large);
+  }
+  return nnz;
+}
+
+/* ------------------------------------------------------------ rows, and other types */
+
+/* Lines that are written in full are not read before, nor kept. */
+static void copy_past_caches(char *to, const char *from, uint64_t n_bytes) {
+#ifdef __SSE2__
+  const uint64_t to_line = -(uintptr_t)to % LINE_BYTES, head = to_line < n_bytes ? to_line : n_bytes;
+  memcpy(to, from, head);
+  uint64_t at = head;
+  for (; n_bytes - at >= LINE_BYTES; at += LINE_BYTES)
+    for (unsigned i = 0; i < LINE_BYTES; i += sizeof(__m128i))
+      _mm_stream_si128((__m128i *)(void *)(to + at + i),
+                       _mm_loadu_si128((const __m128i *)(const void *)(from + at + i)));
+  to += at;
+  from += at;
+  n_bytes -= at;
+#endif
+  memcpy(to, from, n_bytes);
+}
+
+static void put(const struct zps_deliver *deliver, char *to, const char *from, uint64_t n_bytes) {
+  if (deliver->is_large)
+    copy_past_caches(to, from, n_bytes);
+  else
+    memcpy(to, from, n_bytes);
+}
+
+static uint32_t rows_of_chunk(uint64_t row_bytes) {
+  const uint64_t n = ROWS_BYTES / row_bytes;
+  return n == 0 ? 1 : n < ROWS_MAX ? (uint32_t)n : ROWS_MAX;
+}
+
+static zps_err_t need_rows(struct zps_deliver_scratch *scratch, uint64_t row_bytes) {
+  zps_err_t code = zps_buffer_need(&scratch->rows, rows_of_chunk(row_bytes), row_bytes);
+  if (code == ZPS_OK) code = zps_buffer_need(&scratch->widened, ZPS_RANK_CURSOR_ROOM, row_bytes);
+  return code;
+}
+
+/* Notes what of ranks `base` on is held. */
+static void hold(struct zps_deliver_scratch *scratch, const zps_lent_rank *ranks, uint32_t n, uint32_t base) {
+  for (uint32_t i = 0; i < n; i++) scratch->held[(ranks[i] - base) / 64] |= (uint64_t)1 << (ranks[i] - base) % 64;
+}
+
+/* Forgets and counts what of `n` ranks is held. */
+static uint64_t count_held(struct zps_deliver_scratch *scratch, uint32_t n) {
+  uint64_t n_held = 0;
+  for (uint32_t w = 0; w <= (n - 1) / 64; w++) n_held += (unsigned)__builtin_popcountll(scratch->held[w]);
+  memset(scratch->held, 0, ((n - 1) / 64 + 1) * sizeof *scratch->held);
+  return n_held;
+}
+
+static void add_rows(struct zps_deliver_scratch *scratch, struct zps_rank_cursor *cursor, uint32_t base, uint32_t end) {
+  enum { BATCH = ZPS_RANK_CURSOR_ROOM };
+  const struct zps_slice_view *const view = cursor->view;
+  uint32_t room[BATCH], n;
+  const zps_lent_rank *ranks;
+  while ((n = zps_rank_cursor_lend(cursor, end, room, &ranks)) > 0) {
+    for (uint32_t at = 0, here; at < n; at += here) {
+      here = n - at < BATCH ? n - at : BATCH;
+      zps_accumulate_rows(view->dtype, scratch->rows.data, scratch->slots, base, ranks + at, here, view->width,
+                          values_of(scratch, view, cursor->next - n + at, here));
+    }
+    hold(scratch, ranks, n, base);
+  }
+}
+
+static uint64_t deliver_rows(struct zps_deliver_scratch *scratch, const struct zps_deliver *deliver) {
+  const struct zps_slice_view *const view = deliver->views;
+  const uint64_t row_bytes = view->width * (uint64_t)zps_dtype_size(view->dtype);
+  const uint32_t chunk = rows_of_chunk(row_bytes);
+  struct zps_rank_cursor *const cursors = scratch->cursors.data;
+  uint64_t nnz = 0;
+  for (uint32_t base = deliver->first, end; base < deliver->end; base = end) {
+    end = deliver->end - base > chunk ? base + chunk : deliver->end;
+    const uint64_t n_bytes = (end - base) * row_bytes;
+    char *const out = (char *)deliver->dense + base * row_bytes;
+    memset(scratch->rows.data, 0, n_bytes);
+    for (unsigned i = 0; i < deliver->n_views; i++) add_rows(scratch, &cursors[i], base, end);
+    nnz += count_held(scratch, end - base);
+    if (deliver->divisor != 1)
+      zps_accumulate_divide(view->dtype, scratch->rows.data, (uint64_t)(end - base) * view->width, deliver->divisor);
+    put(deliver, out, scratch->rows.data, n_bytes);
+  }
+  return nnz;
+}
+
+/* ------------------------------------------------------------ any */
+
+/* All rows of the only contribution, as they are. */
+static bool is_copy(const struct zps_deliver *deliver) {
+  const struct zps_slice_view *const view = deliver->views;
+  return deliver->n_views == 1 && view->z == view->m && view->value_codec == ZPS_VALUES_RAW && deliver->divisor == 1;
+}
+
+static uint64_t deliver_copy(const struct zps_deliver *deliver) {
+  const struct zps_slice_view *const view = deliver->views;
+  const uint64_t row_bytes = view->width * (uint64_t)zps_dtype_size(view->dtype), n = deliver->end - deliver->first;
+  const uint64_t at = deliver->first * row_bytes;
+  if (n > 0) put(deliver, (char *)deliver->dense + at, (const char *)view->values + at, n * row_bytes);
+  return n;
+}
+
+static zps_err_t sum(struct zps_deliver_scratch *scratch, const struct zps_deliver *deliver, uint64_t *nnz_p) {
+  const struct zps_slice_view *const view = deliver->views;
+  const bool singles = view->dtype == ZPS_DTYPE_F32 && view->width == 1;
+  const uint64_t row_bytes = view->width * (uint64_t)zps_dtype_size(view->dtype);
+  zps_err_t code = need_cursors(scratch, deliver);
+  if (code == ZPS_OK) code = singles ? need_singles(scratch) : need_rows(scratch, row_bytes);
+  if (code != ZPS_OK) return code;
+  *nnz_p = singles ? deliver_singles(scratch, deliver) : deliver_rows(scratch, deliver);
+  return ZPS_OK;
+}
+
+zps_err_t zps_deliver(struct zps_deliver_scratch *scratch, const struct zps_deliver *deliver, uint64_t *nnz_p) {
+  zps_err_t code = ZPS_OK;
+  if (is_copy(deliver))
+    *nnz_p = deliver_copy(deliver);
+  else
+    code = sum(scratch, deliver, nnz_p);
+#ifdef __SSE2__
+  if (deliver->is_large) _mm_sfence(); /* before others are told that it is done */
+#endif
+  return code;
+}
