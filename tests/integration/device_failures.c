@@ -46,6 +46,23 @@ static void good_step(struct gpu *gpu, zenps_tensor_t *tensor, const struct spec
   device_flight_end(gpu, &flight, spec);
 }
 
+/* The rank's job and tensor, after a first step that went well. */
+static zenps_tensor_t *begin_well(struct gpu *gpu, struct rank *rank, const struct spec *spec) {
+  device_begin(gpu, rank);
+  zenps_tensor_t *const tensor = tensor_open(rank, "t", spec);
+  good_step(gpu, tensor, spec, rank, 1);
+  return tensor;
+}
+
+/* A round that failed is over: both ranks meet, and the next one goes well. */
+static void go_on_well(struct gpu *gpu, struct rank *rank, zenps_tensor_t *tensor, const struct spec *spec,
+                       struct device_flight *failed) {
+  device_flight_end(gpu, failed, spec);
+  atomic_fetch_add(&rank->words[0], 1);
+  rank_await(rank, 0, 2);
+  good_step(gpu, tensor, spec, rank, 3);
+}
+
 /* ------------------------------------------------------------ gradients and results that cannot be right */
 
 /* A bad row number, and arrays that are too small. */
@@ -85,9 +102,7 @@ static void server_dies(struct rank *rank) {
   const struct spec spec = spec_of(rank->arg);
   struct device_flight flight;
   struct gpu gpu;
-  device_begin(&gpu, rank);
-  zenps_tensor_t *const tensor = tensor_open(rank, "t", &spec);
-  good_step(&gpu, tensor, &spec, rank, 1);
+  zenps_tensor_t *const tensor = begin_well(&gpu, rank, &spec);
   if (rank->rank != 2) {
     device_flight_start(&gpu, &flight, tensor, &spec, rank, 2);
     atomic_fetch_add(&rank->words[0], 1);
@@ -116,9 +131,7 @@ static void rank_dies(struct rank *rank) {
   const struct spec spec = spec_of(rank->arg);
   struct device_flight flight;
   struct gpu gpu;
-  device_begin(&gpu, rank);
-  zenps_tensor_t *const tensor = tensor_open(rank, "t", &spec);
-  good_step(&gpu, tensor, &spec, rank, 1);
+  zenps_tensor_t *const tensor = begin_well(&gpu, rank, &spec);
   if (rank->rank == 1) {
     rank_await(rank, 0, 2);
     raise(SIGKILL);
@@ -148,10 +161,7 @@ static void gives_up(struct rank *rank) {
   else
     rank_await(rank, 0, 1);
   expect_error(&flight, ZENPS_ERR_CANCELED, 8000, "rank 0");
-  device_flight_end(&gpu, &flight, &spec);
-  atomic_fetch_add(&rank->words[0], 1);
-  rank_await(rank, 0, 2);
-  good_step(&gpu, tensor, &spec, rank, 3);
+  go_on_well(&gpu, rank, tensor, &spec, &flight);
   /* Freed and closed with the operation in flight, at any stage of it. */
   if (rank->rank == 0) {
     device_flight_start(&gpu, &flight, tensor, &spec, rank, 4);
@@ -173,9 +183,7 @@ static void stuck_gradient(struct rank *rank) {
   struct device_flight flight;
   struct gpu gpu;
   rank->round_timeout_ms = 1500;
-  device_begin(&gpu, rank);
-  zenps_tensor_t *const tensor = tensor_open(rank, "t", &spec);
-  good_step(&gpu, tensor, &spec, rank, 1);
+  zenps_tensor_t *const tensor = begin_well(&gpu, rank, &spec);
   device_flight_make(&gpu, &flight, &spec, rank, 2);
   if (rank->rank == 1) gpu_hold(&gpu, true);
   CHECK_OK(zenps_allreduce(tensor, 2, &flight.in, &flight.out, &flight.request));
@@ -188,10 +196,7 @@ static void stuck_gradient(struct rank *rank) {
   } else {
     expect_error(&flight, is_served(rank->arg) ? ZENPS_ERR_MISSING : ZENPS_ERR_TIMEOUT, 6000, "rank 1");
   }
-  device_flight_end(&gpu, &flight, &spec);
-  atomic_fetch_add(&rank->words[0], 1);
-  rank_await(rank, 0, 2);
-  good_step(&gpu, tensor, &spec, rank, 3);
+  go_on_well(&gpu, rank, tensor, &spec, &flight);
   device_end(&gpu, rank);
 }
 
@@ -206,11 +211,9 @@ static void stuck_result(struct rank *rank) {
   struct device_flight flight;
   struct gpu gpu, other;
   rank->round_timeout_ms = 1500;
-  device_begin(&gpu, rank);
+  zenps_tensor_t *const tensor = begin_well(&gpu, rank, &spec);
   other = gpu;
   gpu_check(gpu.device->ops->stream_create(gpu.device, &other.stream, &gpu_error));
-  zenps_tensor_t *const tensor = tensor_open(rank, "t", &spec);
-  good_step(&gpu, tensor, &spec, rank, 1);
   if (rank->rank == 1) gpu_hold(&other, true);
   grad_make(&spec, rank->rank, 2, &flight.host);
   grad_upload(&gpu, &spec, &flight.host, &flight.in);
@@ -223,10 +226,7 @@ static void stuck_result(struct rank *rank) {
   } else {
     CHECK_OK(zenps_wait(flight.request, -1));
   }
-  device_flight_end(&gpu, &flight, &spec);
-  atomic_fetch_add(&rank->words[0], 1);
-  rank_await(rank, 0, 2);
-  good_step(&gpu, tensor, &spec, rank, 3);
+  go_on_well(&gpu, rank, tensor, &spec, &flight);
   gpu.device->ops->stream_destroy(gpu.device, other.stream);
   device_end(&gpu, rank);
 }

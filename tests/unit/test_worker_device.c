@@ -262,13 +262,5 @@ int main(void) {
   return cmocka_run_group_tests_name("worker's device", tests, NULL, NULL);
 }
 #else
-static void test_no_emulation(void **state) {
-  (void)state;
-  skip();
-}
-
-int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_emulation)};
-  return cmocka_run_group_tests_name("worker's device", tests, NULL, NULL);
-}
+#include "tests/support/no_emulation.h"
 #endif
