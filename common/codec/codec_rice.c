@@ -143,17 +143,8 @@ static bool next_block(struct zps_rice_reader *reader, struct zps_rice_block *bl
   return true;
 }
 
-/* Codes are read in turn, a few blocks of each at a time: too few for the machine to look ahead by itself. */
-static void prefetch_blocks(const struct zps_rice_reader *reader) {
-  enum { AHEAD_BYTES = 512, BLOCK_BYTES = 192, LINE_BYTES = 64 };
-  const unsigned char *const at = reader->data + reader->bit / 8;
-  if (reader->len_bytes - reader->bit / 8 < AHEAD_BYTES + BLOCK_BYTES) return;
-  for (unsigned i = 0; i < BLOCK_BYTES; i += LINE_BYTES) __builtin_prefetch(at + AHEAD_BYTES + i);
-}
-
 uint32_t zps_rice_read(struct zps_rice_reader *reader, uint32_t *numbers) {
   struct zps_rice_block block;
-  prefetch_blocks(reader);
   if (!next_block(reader, &block) || !zps_simd()->rice_list(&block, numbers, &reader->bit, &reader->next)) return 0;
   reader->left -= block.n;
   return block.n;

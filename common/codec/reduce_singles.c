@@ -12,7 +12,7 @@ enum {
   LINE_BYTES = 64,
   CHUNK_ROWS_MIN = 8192, /* fit the first-level cache beside what is added */
   CHUNK_ROWS_MAX = 32768,
-  CHUNK_ADDED_MIN = 256, /* of a contribution: larger chunks where there would be fewer, to have fewer beginnings */
+  CHUNK_ADDED_MIN = 128, /* of a contribution: larger chunks where there would be fewer, to have fewer beginnings */
 };
 
 typedef float any_float __attribute__((aligned(1), may_alias));
