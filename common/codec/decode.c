@@ -38,6 +38,17 @@ void zps_decode_dense_clear(void *dense, uint64_t len_bytes, unsigned piece, uns
     memset((char *)dense + first, 0, end - first);
 }
 
+void zps_decode_dense_clear_stripe(const struct zps_partition *part, uint32_t stripe, uint64_t row_bytes, void *dense,
+                                   uint64_t len_bytes) {
+  const uint64_t n_rows = zps_partition_stripe_rows(part, stripe, part->rows), chunk_rows = 1ull << part->chunk_bits;
+  for (uint64_t at = 0; at < n_rows; at += chunk_rows) {
+    const uint64_t first = zps_partition_stripe_row(part, stripe, at) * row_bytes;
+    const uint64_t n_bytes = (n_rows - at < chunk_rows ? n_rows - at : chunk_rows) * row_bytes;
+    if (first >= len_bytes) return;
+    memset((char *)dense + first, 0, n_bytes < len_bytes - first ? n_bytes : len_bytes - first);
+  }
+}
+
 /* Copies one batch of rows to their places, of which hardly two are on one cache line. */
 static inline __attribute__((always_inline)) void scatter(const uint64_t *rows, uint32_t n, const char *values,
                                                           uint64_t row_bytes, char *dense) {

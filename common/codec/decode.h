@@ -4,7 +4,8 @@
  * Dense takes two steps, so that the zeros are written while the sums are still on their way: clear() the array, in
  * pieces that any threads may take, then write each partition's rows over it as its sum arrives. With the gradient in
  * the same array (in place) the clearing must wait for the last zps_encoder_write(). Between clear() and the last
- * partition the array holds neither gradient nor result; so it does after a round that failed in between.
+ * partition the array holds neither gradient nor result; so it does after a round that failed in between. Of a tensor
+ * of several stripes one is cleared at a time, ahead of its first partition, and is then still in cache.
  */
 #ifndef ZPS_CODEC_DECODE_H
 #define ZPS_CODEC_DECODE_H
@@ -16,6 +17,9 @@
 /* Zeroes piece `piece` of `n_pieces` equal ones (cut at 4 KiB) of the dense array's `len_bytes`. All pieces must be
  * done before the first zps_decode_dense(). */
 void zps_decode_dense_clear(void *dense, uint64_t len_bytes, unsigned piece, unsigned n_pieces);
+/* Zeroes the rows of a stripe in an array of `len_bytes`. */
+void zps_decode_dense_clear_stripe(const struct zps_partition *part, uint32_t stripe, uint64_t row_bytes, void *dense,
+                                   uint64_t len_bytes);
 /* Writes the rows that partition `p`'s view holds into the cleared dense array. Different partitions may be written at
  * once. */
 void zps_decode_dense(const struct zps_partition *part, uint32_t p, const struct zps_slice_view *view, void *dense);

@@ -1,7 +1,8 @@
 /*
  * All partitions' rows in ascending order. Rows are taken window by window: the same few ranks of every partition,
  * whose rows are consecutive ones in some order, are put where they belong in a window that stays in cache, and listed
- * from there. Windows are independent of each other once all ranks are known. Few rows in many are sorted: less work
+ * from there. Of a tensor of several stripes, a window is whole chunks, in which their stripes' partitions alone have
+ * rows. Windows are independent of each other once all ranks are known. Few rows in many are sorted: less work
  * than to look through windows that are nearly empty.
  */
 #include <stdatomic.h>
@@ -23,6 +24,8 @@ enum {
   FOUND_PER_THREAD_MIN = 8192, /* with fewer rows one thread is done before another has begun */
 };
 
+_Static_assert(WINDOW_ROWS_MIN % (1 << ZPS_PARTITION_CHUNK_BITS) == 0, "windows are whole chunks");
+
 struct merge {
   const struct zps_partition *part;
   const struct zps_slice_view *views;
@@ -31,7 +34,8 @@ struct merge {
   char *values;
   uint64_t *starts; /* [n_parts]: where a partition's ranks begin */
   uint32_t *ranks;  /* of all partitions, with ZPS_SIMD_SLACK behind each */
-  uint32_t window_ranks;
+  uint64_t window_rows;
+  uint32_t window_ranks; /* of each partition; of several stripes: whatever lies in the window's rows */
   uint64_t n_windows;
   unsigned n_spans;
   atomic_uint next_span;
@@ -125,18 +129,36 @@ static void take(const struct merge *merge, const struct span *span, uint32_t n,
   }
 }
 
-static uint64_t window_rows(const struct merge *merge) {
-  return (uint64_t)merge->window_ranks * merge->part->n_parts;
+/* How many of the partition's ranks lie in the windows before `window`. */
+static uint64_t ranks_before(const struct merge *merge, uint64_t window, uint32_t p) {
+  const struct zps_partition *const part = merge->part;
+  if (part->stripe_bits == 0) return window * merge->window_ranks;
+  const uint64_t rows = window * merge->window_rows < part->rows ? window * merge->window_rows : part->rows;
+  return zps_partition_ranks_below(part, p, zps_partition_stripe_rows(part, zps_partition_stripe_of(part, p), rows));
+}
+
+/* Those that have rows in the window are [*first_p, *end_p): of all stripes, or of its chunks', where it has fewer. */
+static void parts_in(const struct merge *merge, uint64_t window, uint32_t *first_p, uint32_t *end_p) {
+  const struct zps_partition *const part = merge->part;
+  const uint32_t n_stripes = zps_partition_stripes(part);
+  const uint64_t n_chunks = merge->window_rows >> part->chunk_bits;
+  const bool has_all = n_chunks >= n_stripes || n_stripes == 1;
+  const uint32_t stripe = has_all ? 0 : (uint32_t)(window * n_chunks) & (n_stripes - 1);
+  *first_p = stripe * part->stripe_parts;
+  *end_p = *first_p + (has_all ? n_stripes : (uint32_t)n_chunks) * part->stripe_parts;
 }
 
 static void merge_windows(const struct merge *merge, const struct span *span, uint64_t first, uint64_t end) {
   const uint32_t n_parts = merge->part->n_parts;
-  const uint64_t n_slots = window_rows(merge), n_words = (n_slots + 63) / 64;
+  const uint64_t n_slots = merge->window_rows, n_words = (n_slots + 63) / 64;
   uint64_t place = 0;
   for (uint32_t p = 0; p < n_parts; p++)
-    place += span->places[p] = find(merge->ranks + merge->starts[p], 0, merge->views[p].z, first * merge->window_ranks);
+    place += span->places[p] =
+        find(merge->ranks + merge->starts[p], 0, merge->views[p].z, ranks_before(merge, first, p));
   for (uint64_t window = first; window < end; window++) {
-    for (uint32_t p = 0; p < n_parts; p++) fill(merge, p, (window + 1) * merge->window_ranks, window * n_slots, span);
+    uint32_t p, end_part;
+    for (parts_in(merge, window, &p, &end_part); p < end_part; p++)
+      fill(merge, p, ranks_before(merge, window + 1, p), window * n_slots, span);
     const uint32_t n = zps_simd()->list(span->bits, (uint32_t)n_words, 0, span->listed);
     memset(span->bits, 0, n_words * sizeof *span->bits);
     take(merge, span, n, window * n_slots, place);
@@ -147,7 +169,7 @@ static void merge_windows(const struct merge *merge, const struct span *span, ui
 /* Merges spans that no other thread has taken. */
 static void merge_spans(void *ctx, unsigned thread) {
   struct merge *const merge = ctx;
-  const uint64_t n_slots = window_rows(merge), n_words = (n_slots + 63) / 64;
+  const uint64_t n_slots = merge->window_rows, n_words = (n_slots + 63) / 64;
   struct span span = {.slots = (uint64_t *)(void *)(merge->scratch + thread * merge->scratch_bytes)};
   span.bits = span.slots + n_slots;
   span.listed = (uint32_t *)(span.bits + n_words);
@@ -157,14 +179,23 @@ static void merge_spans(void *ctx, unsigned thread) {
     merge_windows(merge, &span, merge->n_windows * i / merge->n_spans, merge->n_windows * (i + 1) / merge->n_spans);
 }
 
-/* Ranks of a window: whole blocks, so that the rows of all partitions' are consecutive. 0: these would be too many. */
-static uint32_t window_ranks_of(const struct zps_partition *part, uint64_t n_found) {
+/* A window: whole chunks, or whole blocks, so that the rows of all partitions' are consecutive. False: these would be
+ * too many. */
+static bool choose_window(struct merge *merge, uint64_t n_found) {
+  const struct zps_partition *const part = merge->part;
   const uint64_t deal_rows = (uint64_t)part->n_parts << part->block_bits;
-  if (deal_rows > WINDOW_ROWS_MAX) return 0;
+  if (deal_rows > WINDOW_ROWS_MAX) return false;
   uint64_t rows = WINDOW_ROWS_MIN;
   while (rows < WINDOW_ROWS_MAX && rows * n_found < WINDOW_FOUND_MIN * part->rows) rows *= 2;
+  if (part->stripe_bits) {
+    while (rows < deal_rows) rows *= 2;
+    merge->window_rows = rows;
+    return true;
+  }
   const uint64_t n_deals = deal_rows < rows ? rows / deal_rows : 1;
-  return (uint32_t)(n_deals << part->block_bits);
+  merge->window_ranks = (uint32_t)(n_deals << part->block_bits);
+  merge->window_rows = n_deals * deal_rows;
+  return true;
 }
 
 static void sort_rows(const struct merge *merge, struct zps_sort_pair *pairs, uint64_t n) {
@@ -186,15 +217,14 @@ static void sort_rows(const struct merge *merge, struct zps_sort_pair *pairs, ui
 
 static zps_err_t put_in_order(struct merge *merge, struct zps_workpool *pool, uint64_t n) {
   const struct zps_partition *const part = merge->part;
-  merge->window_ranks = window_ranks_of(part, n);
-  if (merge->window_ranks == 0 || n < part->rows / ROWS_PER_FOUND_MAX) {
+  if (n < part->rows / ROWS_PER_FOUND_MAX || !choose_window(merge, n)) {
     struct zps_sort_pair *const pairs = malloc(2 * n * sizeof *pairs);
     if (!pairs) return ZPS_ERR_NOMEM;
     sort_rows(merge, pairs, n);
     free(pairs);
     return ZPS_OK;
   }
-  const uint64_t n_slots = window_rows(merge);
+  const uint64_t n_slots = merge->window_rows;
   merge->n_windows = (part->rows + n_slots - 1) / n_slots;
   unsigned n_threads = 1 + (pool ? zps_workpool_threads(pool) : 0);
   if (n_threads > n / FOUND_PER_THREAD_MIN) n_threads = (unsigned)(n / FOUND_PER_THREAD_MIN) + 1;

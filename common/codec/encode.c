@@ -3,6 +3,8 @@
 #include "common/codec/encode_internal.h"
 #include "gpu/hierarchical.h"
 
+#define NO_MEMORY "no memory to sort a gradient's rows into %u partitions"
+
 zps_err_t zps_encoder_create(enum zps_partitioner partitioner, struct zps_encoder **encoder_p) {
   struct zps_encoder *const encoder = calloc(1, sizeof *encoder);
   if (!encoder) return ZPS_ERR_NOMEM;
@@ -13,11 +15,16 @@ zps_err_t zps_encoder_create(enum zps_partitioner partitioner, struct zps_encode
 
 void zps_encoder_destroy(struct zps_encoder *encoder) {
   if (!encoder) return;
-  struct zps_buffer *const buffers[] = {
-      &encoder->starts,  &encoder->nnz,     &encoder->ranks,       &encoder->sources, &encoder->staged,
-      &encoder->sums,    &encoder->counts,  &encoder->bad,         &encoder->pairs,   &encoder->scratch,
-      &encoder->repeats, &encoder->indices, &encoder->partitioned, &encoder->buckets, &encoder->accumulators};
+  struct zps_buffer *const buffers[] = {&encoder->starts,      &encoder->nnz,     &encoder->sums,
+                                        &encoder->counts,      &encoder->bad,     &encoder->pairs,
+                                        &encoder->scratch,     &encoder->repeats, &encoder->indices,
+                                        &encoder->partitioned, &encoder->buckets, &encoder->accumulators};
   for (unsigned i = 0; i < sizeof buffers / sizeof buffers[0]; i++) zps_buffer_fini(buffers[i]);
+  for (unsigned i = 0; i < ZPS_PARTITION_STRIPES_MAX; i++) {
+    zps_buffer_fini(&encoder->lists[i].ranks);
+    zps_buffer_fini(&encoder->lists[i].sources);
+    zps_buffer_fini(&encoder->lists[i].staged);
+  }
   for (unsigned i = 0; i < encoder->n_found; i++) {
     zps_buffer_fini(&encoder->found[i].parts);
     zps_buffer_fini(&encoder->found[i].ranks);
@@ -32,21 +39,22 @@ zps_err_t zps_encoder_cut(struct zps_encoder *encoder, uint64_t len, uint64_t it
   const unsigned n_threads = 1 + (encoder->pool ? zps_workpool_threads(encoder->pool) : 0);
   uint64_t n_ranges = n_threads == 1 ? 1 : n_threads * (uint64_t)per_thread;
   if (n_ranges > RANGES_MAX) n_ranges = RANGES_MAX;
-  const uint64_t bytes_min = (uint64_t)encoder->n_parts * BYTES_PER_COUNT_MIN;
+  const uint64_t bytes_min = (uint64_t)encoder->scan_parts * BYTES_PER_COUNT_MIN;
   const uint64_t range_bytes_min = bytes_min > RANGE_BYTES_MIN ? bytes_min : RANGE_BYTES_MIN;
   if (n_ranges > len * item_bytes / range_bytes_min) n_ranges = len * item_bytes / range_bytes_min;
   if (n_ranges <= len >> RANGE_LEN_MAX_BITS) n_ranges = (len >> RANGE_LEN_MAX_BITS) + 1;
   encoder->range_len = ((len / n_ranges + 1) + 63) & ~63ull;
   encoder->n_ranges = (unsigned)(len / encoder->range_len + 1);
-  const uint64_t n_counts = (uint64_t)encoder->n_ranges * encoder->n_parts;
+  const uint64_t n_counts = (uint64_t)encoder->n_ranges * encoder->scan_parts;
   const zps_err_t code = zps_buffer_need(&encoder->counts, n_counts, sizeof(uint64_t));
   if (code == ZPS_OK) memset(encoder->counts.data, 0, n_counts * sizeof(uint64_t));
   return code;
 }
 
 uint64_t zps_encoder_place(struct zps_encoder *encoder, uint64_t gap) {
-  uint64_t *const starts = encoder->starts.data, place = 0;
-  for (uint32_t p = 0; p < encoder->n_parts; p++) {
+  uint64_t *const starts = (uint64_t *)encoder->starts.data + encoder->first_part, place = 0;
+  uint32_t *const nnz = (uint32_t *)encoder->nnz.data + encoder->first_part;
+  for (uint32_t p = 0; p < encoder->scan_parts; p++) {
     starts[p] = place;
     for (unsigned range = 0; range < encoder->n_ranges; range++) {
       uint64_t *const count = &zps_encoder_counts(encoder, range)[p];
@@ -54,48 +62,57 @@ uint64_t zps_encoder_place(struct zps_encoder *encoder, uint64_t gap) {
       *count = place;
       place += n;
     }
-    ((uint32_t *)encoder->nnz.data)[p] = (uint32_t)(place - starts[p]);
+    nnz[p] = (uint32_t)(place - starts[p]);
     place += gap;
   }
-  return starts[encoder->n_parts] = place;
+  return place;
 }
 
 static uint32_t partition_of_index(void *ctx, uint64_t index) {
-  const struct zps_encode_input *const input = ctx;
+  const struct zps_encoder *const encoder = ctx;
+  const struct zps_encode_input *const input = &encoder->input;
   uint32_t local;
-  return zps_partition_of(input->part, input->rows ? (uint64_t)input->rows[index] : index, &local);
+  return zps_partition_of(input->part, input->rows ? (uint64_t)input->rows[index] : index, &local) -
+         encoder->first_part;
 }
 
 static void sort_partition(void *ctx, unsigned p) {
   struct zps_encoder *const encoder = ctx;
-  const uint64_t *const starts = encoder->starts.data, *const indices = encoder->partitioned.data;
+  const uint64_t *const starts = (const uint64_t *)encoder->starts.data + encoder->first_part;
+  const uint64_t *const indices = encoder->partitioned.data;
   struct zps_sort_pair *const pairs = encoder->pairs.data, *const scratch = encoder->scratch.data;
   for (uint64_t i = starts[p]; i < starts[p + 1]; i++) pairs[i] = (struct zps_sort_pair){.key = indices[i]};
   zps_sort_pairs(pairs + starts[p], scratch + starts[p], starts[p + 1] - starts[p]);
 }
 
 zps_err_t zps_encoder_hierarchical(struct zps_encoder *encoder, const uint64_t *indices, uint64_t n) {
-  const struct zps_hier_config config = {.n_parts = encoder->n_parts,
+  const struct zps_hier_config config = {.n_parts = encoder->scan_parts,
                                          .seed = ~encoder->input.part->seed, /* h_1.. independent of h0 */
                                          .h0 = partition_of_index,
-                                         .h0_ctx = &encoder->input};
+                                         .h0_ctx = encoder};
+  uint64_t *const starts = (uint64_t *)encoder->starts.data + encoder->first_part;
   zps_err_t code = zps_buffer_need(&encoder->partitioned, n, sizeof(uint64_t));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->pairs, n, sizeof(struct zps_sort_pair));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->scratch, n, sizeof(struct zps_sort_pair));
   if (code == ZPS_OK)
-    code =
-        zps_hier_partition(&config, indices, n, encoder->pool, encoder->partitioned.data, encoder->starts.data, NULL);
-  if (code == ZPS_OK) zps_workpool_for(encoder->pool, encoder->n_parts, sort_partition, encoder);
+    code = zps_hier_partition(&config, indices, n, encoder->pool, encoder->partitioned.data, starts, NULL);
+  if (code == ZPS_OK) zps_workpool_for(encoder->pool, encoder->scan_parts, sort_partition, encoder);
   return code;
 }
 
-zps_err_t zps_encoder_scan(struct zps_encoder *encoder, const struct zps_encode_input *input, struct zps_workpool *pool,
-                           struct zps_error *error) {
+uint32_t zps_encoder_scans(const struct zps_encode_input *input) {
+  return input->rows || input->all_rows ? 1 : zps_partition_stripes(input->part);
+}
+
+zps_err_t zps_encoder_begin(struct zps_encoder *encoder, const struct zps_encode_input *input,
+                            struct zps_workpool *pool, struct zps_error *error) {
   encoder->input = *input;
   encoder->pool = pool;
   encoder->row_bytes = input->width * (uint64_t)zps_dtype_size(input->dtype);
   encoder->total_nnz = 0;
   encoder->n_parts = 0;
+  encoder->n_scans = zps_encoder_scans(input);
+  encoder->scan_parts = input->part->n_parts / encoder->n_scans;
   encoder->whole = NULL;
   if (encoder->row_bytes == 0 || !zps_values_suit(input->value_codec, input->dtype))
     return zps_fail(error, ZPS_ERR_INVALID,
@@ -104,20 +121,39 @@ zps_err_t zps_encoder_scan(struct zps_encoder *encoder, const struct zps_encode_
   const uint32_t n_parts = input->part->n_parts;
   zps_err_t code = zps_buffer_need(&encoder->starts, n_parts + 1ull, sizeof(uint64_t));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->nnz, n_parts, sizeof(uint32_t));
-  if (code == ZPS_OK) {
-    memset(encoder->nnz.data, 0, n_parts * sizeof(uint32_t));
-    encoder->n_parts = n_parts;
-    code = input->all_rows ? zps_encoder_scan_all(encoder, error)
-           : input->rows   ? zps_encoder_scan_coo(encoder, error)
-                           : zps_encoder_scan_dense(encoder);
-  }
-  if (code == ZPS_ERR_NOMEM) zps_fail(error, code, "no memory to sort a gradient's rows into %u partitions", n_parts);
-  if (code != ZPS_OK) {
-    encoder->n_parts = 0;
-    return code;
-  }
-  for (uint32_t p = 0; p < n_parts; p++) encoder->total_nnz += zps_encoder_nnz(encoder, p);
+  if (code == ZPS_OK && !input->rows && !input->all_rows) code = zps_encoder_begin_dense(encoder);
+  if (code != ZPS_OK) return zps_fail(error, code, NO_MEMORY, n_parts);
+  memset(encoder->nnz.data, 0, n_parts * sizeof(uint32_t));
+  encoder->n_parts = n_parts;
   return ZPS_OK;
+}
+
+zps_err_t zps_encoder_scan_next(struct zps_encoder *encoder, uint32_t scan, struct zps_error *error) {
+  const struct zps_encode_input *const input = &encoder->input;
+  encoder->scan = scan;
+  encoder->first_part = scan * encoder->scan_parts;
+  encoder->scan_part = encoder->n_scans > 1 ? zps_partition_stripe(input->part, scan) : *input->part;
+  const zps_err_t code = input->all_rows ? zps_encoder_scan_all(encoder, error)
+                         : input->rows   ? zps_encoder_scan_coo(encoder, error)
+                                         : zps_encoder_scan_dense(encoder);
+  uint32_t *const nnz = (uint32_t *)encoder->nnz.data + encoder->first_part;
+  if (code != ZPS_OK) {
+    memset(nnz, 0, encoder->scan_parts * sizeof *nnz);
+    return code == ZPS_ERR_NOMEM ? zps_fail(error, code, NO_MEMORY, encoder->n_parts) : code;
+  }
+  for (uint32_t p = 0; p < encoder->scan_parts; p++) encoder->total_nnz += nnz[p];
+  return ZPS_OK;
+}
+
+zps_err_t zps_encoder_scan(struct zps_encoder *encoder, const struct zps_encode_input *input, struct zps_workpool *pool,
+                           struct zps_error *error) {
+  zps_err_t code = zps_encoder_begin(encoder, input, pool, error);
+  for (uint32_t scan = 0; code == ZPS_OK && scan < encoder->n_scans; scan++)
+    code = zps_encoder_scan_next(encoder, scan, error);
+  if (code == ZPS_OK) return ZPS_OK;
+  encoder->n_parts = 0;
+  encoder->total_nnz = 0;
+  return code;
 }
 
 uint32_t zps_encoder_nnz(const struct zps_encoder *encoder, uint32_t p) {
@@ -139,6 +175,10 @@ static inline __attribute__((always_inline)) void gather(const struct zps_encode
   for (uint32_t i = 0; i < z; i++, out += row_bytes) memcpy(out, row_at(encoder, sources[i], row_bytes), row_bytes);
 }
 
+static const struct zps_encode_lists *lists_of(const struct zps_encoder *encoder, uint32_t p) {
+  return &encoder->lists[p / encoder->scan_parts];
+}
+
 /* Copies rows [first, first + n) of partition `p`'s list that starts at `start`; n > 0. */
 static void copy_rows(const struct zps_encoder *encoder, uint32_t p, uint64_t start, uint32_t first, uint32_t n,
                       char *out) {
@@ -151,10 +191,10 @@ static void copy_rows(const struct zps_encoder *encoder, uint32_t p, uint64_t st
     return;
   }
   if (encoder->is_staged) {
-    memcpy(out, (const char *)encoder->staged.data + (start + first) * row_bytes, n * row_bytes);
+    memcpy(out, (const char *)lists_of(encoder, p)->staged.data + (start + first) * row_bytes, n * row_bytes);
     return;
   }
-  const uint64_t *const sources = (const uint64_t *)encoder->sources.data + start + first;
+  const uint64_t *const sources = (const uint64_t *)lists_of(encoder, p)->sources.data + start + first;
   switch (row_bytes) {
     case 4:
       gather(encoder, sources, n, 4, out);
@@ -169,7 +209,7 @@ static void copy_rows(const struct zps_encoder *encoder, uint32_t p, uint64_t st
 
 const uint32_t *zps_encoder_ranks(const struct zps_encoder *encoder, uint32_t p) {
   if (zps_encoder_nnz(encoder, p) == 0) return NULL; /* without rows the buffers may not exist */
-  return (const uint32_t *)encoder->ranks.data + ((const uint64_t *)encoder->starts.data)[p];
+  return (const uint32_t *)lists_of(encoder, p)->ranks.data + ((const uint64_t *)encoder->starts.data)[p];
 }
 
 void zps_encoder_values(const struct zps_encoder *encoder, uint32_t p, uint32_t first, uint32_t n, void *out) {
@@ -191,7 +231,8 @@ static void code_rows(const struct zps_encoder *encoder, uint32_t p, uint64_t st
       zps_values_writer_put(&writer, rows, (uint64_t)n * input->width);
     }
   } else if (encoder->is_staged) {
-    zps_values_writer_put(&writer, (const char *)encoder->staged.data + start * row_bytes, (uint64_t)z * input->width);
+    const char *const staged = lists_of(encoder, p)->staged.data;
+    zps_values_writer_put(&writer, staged + start * row_bytes, (uint64_t)z * input->width);
   } else if (row_bytes <= ROOM / 16) {
     const uint32_t at_once = (uint32_t)(ROOM / row_bytes);
     for (uint32_t i = 0, n; i < z; i += n) {
@@ -200,9 +241,9 @@ static void code_rows(const struct zps_encoder *encoder, uint32_t p, uint64_t st
       zps_values_writer_put(&writer, room, (uint64_t)n * input->width);
     }
   } else {
+    const uint64_t *const sources = (const uint64_t *)lists_of(encoder, p)->sources.data + start;
     for (uint32_t i = 0; i < z; i++)
-      zps_values_writer_put(&writer, row_at(encoder, ((const uint64_t *)encoder->sources.data)[start + i], row_bytes),
-                            input->width);
+      zps_values_writer_put(&writer, row_at(encoder, sources[i], row_bytes), input->width);
   }
   zps_values_writer_end(&writer);
 }

@@ -6,6 +6,9 @@
  * run on pool threads; write() of different partitions may run at once. The object is reused from round to round and
  * keeps its memory.
  *
+ * A dense gradient of a tensor of several stripes (partition.h) is scanned stripe by stripe: what is found in one can
+ * be written while the next ones are scanned.
+ *
  * Dense: a row counts as zero when all its values are +0.0 or -0.0. COO rows may come unsorted and repeated: repeats
  * are added in order of appearance, starting from +0.0, and rows that end up all zero are left out, unless they are
  * asked for. NaN and Inf are
@@ -46,8 +49,15 @@ void zps_encoder_destroy(struct zps_encoder *encoder);
  * spreads the scan over threads. ZPS_ERR_INVALID names the first bad row number. */
 zps_err_t zps_encoder_scan(struct zps_encoder *encoder, const struct zps_encode_input *input, struct zps_workpool *pool,
                            struct zps_error *error) ZPS_MUSTCHECK;
+/* The same in so many steps (1 or part->n_stripes), each of which finds the rows of n_parts / steps partitions, in
+ * ascending order. After scan_next(i) those of step i may be asked for and written by any thread, while another one
+ * goes on with i + 1. */
+uint32_t zps_encoder_scans(const struct zps_encode_input *input);
+zps_err_t zps_encoder_begin(struct zps_encoder *encoder, const struct zps_encode_input *input,
+                            struct zps_workpool *pool, struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_encoder_scan_next(struct zps_encoder *encoder, uint32_t scan, struct zps_error *error) ZPS_MUSTCHECK;
 uint32_t zps_encoder_nnz(const struct zps_encoder *encoder, uint32_t p);
-uint64_t zps_encoder_total_nnz(const struct zps_encoder *encoder);
+uint64_t zps_encoder_total_nnz(const struct zps_encoder *encoder); /* after the last step */
 /* After the scan: the ranks of partition `p`'s rows, ascending, valid until the next scan (NULL when there are none);
  * and the values of rows [first, first + n) of them, raw. For who cuts partitions further. */
 const uint32_t *zps_encoder_ranks(const struct zps_encoder *encoder, uint32_t p);

@@ -40,9 +40,10 @@ zps_err_t zps_encoder_scan_all(struct zps_encoder *encoder, struct zps_error *er
     nnz[p] = zps_partition_size(input->part, p);
     if (nnz[p] > most) most = nnz[p];
   }
-  code = zps_buffer_need(&encoder->ranks, most, sizeof(uint32_t));
+  struct zps_buffer *const ranks = &zps_encoder_lists(encoder)->ranks;
+  code = zps_buffer_need(ranks, most, sizeof(uint32_t));
   if (code != ZPS_OK) return code;
-  for (uint32_t rank = 0; rank < most; rank++) ((uint32_t *)encoder->ranks.data)[rank] = rank;
+  for (uint32_t rank = 0; rank < most; rank++) ((uint32_t *)ranks->data)[rank] = rank;
   if (input->rows) return spread(encoder, error);
   encoder->whole = input->values;
   return ZPS_OK;

@@ -4,8 +4,7 @@
 enum zps_codec zps_encoder_choose(const struct zps_encoder *encoder, uint32_t p, unsigned allowed,
                                   uint64_t *slice_bytes_p) {
   const uint32_t m = zps_partition_size(encoder->input.part, p), z = zps_encoder_nnz(encoder, p);
-  const uint64_t start = ((const uint64_t *)encoder->starts.data)[p];
-  const uint32_t *const ranks = z ? (const uint32_t *)encoder->ranks.data + start : NULL;
+  const uint32_t *const ranks = zps_encoder_ranks(encoder, p);
   uint64_t index_bytes;
   const enum zps_codec codec = zps_codec_choose(allowed, m, ranks, z, &index_bytes);
   const struct zps_encode_input *const input = &encoder->input;

@@ -80,6 +80,8 @@ static void merge_partition(void *ctx, unsigned p) {
   const struct zps_sort_pair *const pairs = encoder->pairs.data;
   const char *const values = input->values;
   char *const sums = encoder->sums.data;
+  uint32_t *const ranks = zps_encoder_lists(encoder)->ranks.data;
+  uint64_t *const sources = zps_encoder_lists(encoder)->sources.data;
   uint64_t place = starts[p], sum = ((const uint64_t *)encoder->repeats.data)[p];
   for (uint64_t i = starts[p], next; i < end; i = next) {
     next = run_end(pairs, i, end);
@@ -94,8 +96,8 @@ static void merge_partition(void *ctx, unsigned p) {
       row = to;
     }
     if (!input->zero_rows && zps_rowscan_is_zero(input->dtype, input->width, row)) continue;
-    ((uint32_t *)encoder->ranks.data)[place] = (uint32_t)pairs[i].key;
-    ((uint64_t *)encoder->sources.data)[place++] = source;
+    ranks[place] = (uint32_t)pairs[i].key;
+    sources[place++] = source;
   }
   ((uint32_t *)encoder->nnz.data)[p] = (uint32_t)(place - starts[p]);
 }
@@ -136,14 +138,15 @@ static zps_err_t place_sums(struct zps_encoder *encoder) {
 zps_err_t zps_encoder_scan_coo(struct zps_encoder *encoder, struct zps_error *error) {
   enum { RANGES_PER_THREAD = 4 }; /* each begins blocks of its own for all buckets (encode_singles.c) */
   const uint64_t n = encoder->input.n_entries;
+  struct zps_encode_lists *const lists = zps_encoder_lists(encoder);
   zps_err_t code = zps_encoder_cut(encoder, n, sizeof(struct zps_sort_pair), RANGES_PER_THREAD);
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->bad, encoder->n_ranges, sizeof(uint64_t));
   if (code == ZPS_OK && zps_encoder_is_singles(encoder)) return zps_encoder_scan_singles(encoder, error);
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->repeats, encoder->n_parts, sizeof(uint64_t));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->pairs, n, sizeof(struct zps_sort_pair));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->scratch, n, sizeof(struct zps_sort_pair));
-  if (code == ZPS_OK) code = zps_buffer_need(&encoder->ranks, n, sizeof(uint32_t));
-  if (code == ZPS_OK) code = zps_buffer_need(&encoder->sources, n, sizeof(uint64_t));
+  if (code == ZPS_OK) code = zps_buffer_need(&lists->ranks, n, sizeof(uint32_t));
+  if (code == ZPS_OK) code = zps_buffer_need(&lists->sources, n, sizeof(uint64_t));
   if (code != ZPS_OK) return code;
 
   zps_workpool_for(encoder->pool, encoder->n_ranges, count_range, encoder);
@@ -151,7 +154,7 @@ zps_err_t zps_encoder_scan_coo(struct zps_encoder *encoder, struct zps_error *er
   if (code != ZPS_OK) return code;
   encoder->is_staged = false;
   if (encoder->partitioner == ZPS_PARTITIONER_ORDERED) {
-    zps_encoder_place(encoder, 0);
+    ((uint64_t *)encoder->starts.data)[encoder->n_parts] = zps_encoder_place(encoder, 0);
     zps_workpool_for(encoder->pool, encoder->n_ranges, deal_range, encoder);
   } else {
     code = partition_hierarchically(encoder);

@@ -9,14 +9,12 @@
 /* Rows are looked at in blocks whose lists stay in the first-level cache. */
 enum { BLOCK_ROWS = 2048, LINE_PLACES = 16, RANGES_PER_THREAD = 16 };
 
-struct range {
-  uint64_t first_row, n_rows;
-};
-
-static struct range range_of(const struct zps_encoder *encoder, unsigned i) {
-  const uint64_t rows = encoder->input.part->rows, first = i * encoder->range_len;
-  if (first >= rows) return (struct range){0};
-  return (struct range){first, rows - first < encoder->range_len ? rows - first : encoder->range_len};
+/* How many rows are looked at together from row `at` of the stripe on: of one chunk, where they lie in a row. */
+static uint32_t block_rows(const struct zps_encoder *encoder, uint64_t at, uint64_t end) {
+  const uint64_t chunk_rows = (uint64_t)1 << encoder->input.part->chunk_bits;
+  uint64_t n = chunk_rows - (at & (chunk_rows - 1));
+  if (n > end - at) n = end - at;
+  return n < BLOCK_ROWS ? (uint32_t)n : BLOCK_ROWS;
 }
 
 /* Lists the rows that are not zero among `n_rows` from `row` on, and appends their bytes or numbers to `items`. */
@@ -49,24 +47,27 @@ static uint32_t list_block(const struct zps_encoder *encoder, uint64_t row, uint
 
 static void scan_range(void *ctx, unsigned i) {
   struct zps_encoder *const encoder = ctx;
-  const struct zps_partition *const part = encoder->input.part;
-  const struct range range = range_of(encoder, i);
+  const struct zps_partition stripe = encoder->scan_part;
+  const uint64_t first = i * encoder->range_len, left = first < stripe.rows ? stripe.rows - first : 0;
+  const uint64_t end = first + (left < encoder->range_len ? left : encoder->range_len);
   struct zps_encode_found *const found = &encoder->found[i];
   uint64_t *const counts = zps_encoder_counts(encoder, i);
   uint32_t positions[BLOCK_ROWS + ZPS_SIMD_SLACK] = {0};
   found->n = 0;
   found->code = ZPS_OK;
-  for (uint64_t at = 0; at < range.n_rows; at += BLOCK_ROWS) {
-    const uint64_t row = range.first_row + at, need = found->n + BLOCK_ROWS + ZPS_SIMD_SLACK;
+  uint32_t n_rows;
+  for (uint64_t at = first; at < end; at += n_rows) {
+    const uint64_t row = zps_partition_stripe_row(encoder->input.part, encoder->scan, at);
+    const uint64_t need = found->n + BLOCK_ROWS + ZPS_SIMD_SLACK;
     found->code = zps_buffer_extend(&found->parts, need, sizeof(uint16_t));
     if (found->code == ZPS_OK) found->code = zps_buffer_extend(&found->ranks, need, sizeof(uint32_t));
     if (found->code == ZPS_OK) found->code = zps_buffer_extend(&found->items, need, encoder->item_bytes);
     if (found->code != ZPS_OK) return;
     uint16_t *const parts = (uint16_t *)found->parts.data + found->n;
-    const uint32_t n_rows = range.n_rows - at < BLOCK_ROWS ? (uint32_t)(range.n_rows - at) : BLOCK_ROWS;
+    n_rows = block_rows(encoder, at, end);
     const uint32_t n =
         list_block(encoder, row, n_rows, positions, (char *)found->items.data + found->n * encoder->item_bytes);
-    zps_simd()->locate(part, row, positions, n, parts, (uint32_t *)found->ranks.data + found->n);
+    zps_simd()->locate(&stripe, at, positions, n, parts, (uint32_t *)found->ranks.data + found->n);
     for (uint32_t j = 0; j < n; j++) counts[parts[j]]++;
     found->n += n;
   }
@@ -88,8 +89,9 @@ static void deal_range(void *ctx, unsigned i) {
   struct zps_encoder *const encoder = ctx;
   const struct zps_encode_found *const found = &encoder->found[i];
   uint64_t *const places = zps_encoder_counts(encoder, i);
-  uint32_t *const ranks = encoder->ranks.data;
-  char *const items = encoder->is_staged ? encoder->staged.data : encoder->sources.data;
+  const struct zps_encode_lists *const lists = zps_encoder_lists(encoder);
+  uint32_t *const ranks = lists->ranks.data;
+  char *const items = encoder->is_staged ? lists->staged.data : lists->sources.data;
   if (encoder->item_bytes == 4)
     deal(found, places, ranks, items, 4);
   else if (encoder->item_bytes == 8)
@@ -98,14 +100,15 @@ static void deal_range(void *ctx, unsigned i) {
     deal(found, places, ranks, items, encoder->item_bytes);
 }
 
-/* Takes the rows of partition `p` from the sorted result of Algorithm 1. */
+/* Takes the rows of the scan's partition `p` from the sorted result of Algorithm 1. */
 static void deal_from_pairs(void *ctx, unsigned p) {
   struct zps_encoder *const encoder = ctx;
-  const uint64_t *const starts = encoder->starts.data;
+  const uint64_t *const starts = (const uint64_t *)encoder->starts.data + encoder->first_part;
   const struct zps_sort_pair *const pairs = encoder->pairs.data;
+  const struct zps_encode_lists *const lists = zps_encoder_lists(encoder);
   for (uint64_t i = starts[p]; i < starts[p + 1]; i++) {
-    zps_partition_of(encoder->input.part, pairs[i].key, (uint32_t *)encoder->ranks.data + i);
-    ((uint64_t *)encoder->sources.data)[i] = pairs[i].key;
+    zps_partition_of(encoder->input.part, pairs[i].key, (uint32_t *)lists->ranks.data + i);
+    ((uint64_t *)lists->sources.data)[i] = pairs[i].key;
   }
 }
 
@@ -121,7 +124,7 @@ static zps_err_t partition_hierarchically(struct zps_encoder *encoder) {
     rows += found->n;
   }
   code = zps_encoder_hierarchical(encoder, encoder->indices.data, total);
-  if (code == ZPS_OK) zps_workpool_for(encoder->pool, encoder->n_parts, deal_from_pairs, encoder);
+  if (code == ZPS_OK) zps_workpool_for(encoder->pool, encoder->scan_parts, deal_from_pairs, encoder);
   return code;
 }
 
@@ -137,25 +140,35 @@ static zps_err_t need_found(struct zps_encoder *encoder) {
 }
 
 /* The last row, where it was found, is taken from `sums`. */
-static zps_err_t place_last(struct zps_encoder *encoder) {
+static void place_last(struct zps_encoder *encoder) {
   const struct zps_encode_input *const input = &encoder->input;
-  if (!input->last_row) return ZPS_OK;
-  const zps_err_t code = zps_buffer_need(&encoder->sums, 1, encoder->row_bytes);
-  if (code != ZPS_OK) return code;
-  memcpy(encoder->sums.data, input->last_row, encoder->row_bytes);
+  if (!input->last_row) return;
   uint32_t local;
-  const uint32_t p = zps_partition_of(input->part, input->part->rows - 1, &local), z = zps_encoder_nnz(encoder, p);
+  const uint32_t p = zps_partition_of(input->part, input->part->rows - 1, &local);
+  if (p / encoder->scan_parts != encoder->scan) return;
+  const uint32_t z = zps_encoder_nnz(encoder, p);
   const uint64_t place = ((const uint64_t *)encoder->starts.data)[p] + z - 1;
-  if (z > 0 && ((const uint32_t *)encoder->ranks.data)[place] == local)
-    ((uint64_t *)encoder->sources.data)[place] = ZPS_ENCODE_SUM_BIT;
-  return ZPS_OK;
+  const struct zps_encode_lists *const lists = zps_encoder_lists(encoder);
+  if (z > 0 && ((const uint32_t *)lists->ranks.data)[place] == local)
+    ((uint64_t *)lists->sources.data)[place] = ZPS_ENCODE_SUM_BIT;
+}
+
+static bool is_ordered(const struct zps_encoder *encoder) {
+  return encoder->partitioner == ZPS_PARTITIONER_ORDERED;
+}
+
+zps_err_t zps_encoder_begin_dense(struct zps_encoder *encoder) {
+  encoder->is_staged = is_ordered(encoder) && encoder->row_bytes < ZPS_ENCODE_STAGE_BELOW_BYTES;
+  encoder->item_bytes = encoder->is_staged ? encoder->row_bytes : sizeof(uint64_t);
+  if (!encoder->input.last_row) return ZPS_OK;
+  const zps_err_t code = zps_buffer_need(&encoder->sums, 1, encoder->row_bytes);
+  if (code == ZPS_OK) memcpy(encoder->sums.data, encoder->input.last_row, encoder->row_bytes);
+  return code;
 }
 
 zps_err_t zps_encoder_scan_dense(struct zps_encoder *encoder) {
-  const bool ordered = encoder->partitioner == ZPS_PARTITIONER_ORDERED;
-  encoder->is_staged = ordered && encoder->row_bytes < ZPS_ENCODE_STAGE_BELOW_BYTES;
-  encoder->item_bytes = encoder->is_staged ? encoder->row_bytes : sizeof(uint64_t);
-  zps_err_t code = zps_encoder_cut(encoder, encoder->input.part->rows, encoder->row_bytes, RANGES_PER_THREAD);
+  struct zps_encode_lists *const lists = zps_encoder_lists(encoder);
+  zps_err_t code = zps_encoder_cut(encoder, encoder->scan_part.rows, encoder->row_bytes, RANGES_PER_THREAD);
   if (code == ZPS_OK) code = need_found(encoder);
   if (code != ZPS_OK) return code;
   zps_workpool_for(encoder->pool, encoder->n_ranges, scan_range, encoder);
@@ -165,13 +178,14 @@ zps_err_t zps_encoder_scan_dense(struct zps_encoder *encoder) {
   /* Partitions are filled side by side. A cache line between them keeps those of 2^k rows, whose places would lie a
    * power of two apart, from contending for the same cache sets. */
   const uint64_t n_places = zps_encoder_place(encoder, LINE_PLACES);
-  code = zps_buffer_need(&encoder->ranks, n_places, sizeof(uint32_t));
+  code = zps_buffer_need(&lists->ranks, n_places, sizeof(uint32_t));
   if (code == ZPS_OK)
-    code = zps_buffer_need(encoder->is_staged ? &encoder->staged : &encoder->sources, n_places, encoder->item_bytes);
+    code = zps_buffer_need(encoder->is_staged ? &lists->staged : &lists->sources, n_places, encoder->item_bytes);
   if (code != ZPS_OK) return code;
-  if (ordered)
+  if (is_ordered(encoder))
     zps_workpool_for(encoder->pool, encoder->n_ranges, deal_range, encoder);
   else
     code = partition_hierarchically(encoder);
-  return code == ZPS_OK ? place_last(encoder) : code;
+  if (code == ZPS_OK) place_last(encoder);
+  return code;
 }

@@ -15,6 +15,14 @@
 /* A source with this bit is a place in `sums`; without, an entry of the input (dense: a row). */
 #define ZPS_ENCODE_SUM_BIT (1ull << 63)
 
+/* What one scan found: partition p's rows are at places starts[p] to starts[p] + nnz[p], ascending. Either `staged`
+ * holds their values or `sources` says where these are. */
+struct zps_encode_lists {
+  struct zps_buffer ranks;   /* uint32_t[places] */
+  struct zps_buffer sources; /* uint64_t[places] */
+  struct zps_buffer staged;  /* row_bytes x places */
+};
+
 /* Dense: what one range found, in order of rows. An item is the row's bytes, or its number where rows stay where they
  * are until they are written. */
 struct zps_encode_found {
@@ -30,24 +38,25 @@ struct zps_encoder {
   struct zps_encode_input input;
   uint64_t row_bytes;
 
-  /* What was found: partition p's rows are at places starts[p] to starts[p] + nnz[p], ascending. Either `staged` holds
-   * their values or `sources` says where these are. */
+  /* What was found. Slices are written of what earlier scans found while a later one is at work, which changes nothing
+   * that is theirs. */
   uint64_t total_nnz;
   uint32_t n_parts;
+  uint32_t n_scans, scan_parts; /* each for so many partitions */
   bool is_staged;
-  const char *whole;         /* all rows are sent, and lie here one after the other; starts are 0 then */
-  struct zps_buffer starts;  /* uint64_t[n_parts + 1] */
-  struct zps_buffer nnz;     /* uint32_t[n_parts] */
-  struct zps_buffer ranks;   /* uint32_t[places] */
-  struct zps_buffer sources; /* uint64_t[places] */
-  struct zps_buffer staged;  /* row_bytes x places */
-  struct zps_buffer sums;    /* row_bytes x repeated rows; all rows, where COO is made whole */
+  const char *whole;        /* all rows are sent, and lie here one after the other; starts are 0 then */
+  struct zps_buffer starts; /* uint64_t[n_parts + 1] */
+  struct zps_buffer nnz;    /* uint32_t[n_parts] */
+  struct zps_encode_lists lists[ZPS_PARTITION_STRIPES_MAX]; /* the first n_scans used */
+  struct zps_buffer sums; /* row_bytes x repeated rows; all rows, where COO is made whole; the last row, where apart */
 
   /* While scanning: the input is cut into ranges, whatever the number of threads. */
   struct zps_workpool *pool;
+  uint32_t scan, first_part;      /* this one, and its first partition */
+  struct zps_partition scan_part; /* its stripe; or all rows */
   unsigned n_ranges;
   uint64_t range_len;             /* rows (dense) or entries (COO) */
-  struct zps_buffer counts;       /* uint64_t[n_ranges][n_parts]: how many, then where the next one goes */
+  struct zps_buffer counts;       /* uint64_t[n_ranges][scan_parts]: how many, then where the next one goes */
   struct zps_encode_found *found; /* dense: [n_found], the first n_ranges used */
   unsigned n_found;
   uint64_t item_bytes;
@@ -68,19 +77,24 @@ struct zps_encoder {
 zps_err_t zps_encoder_cut(struct zps_encoder *encoder, uint64_t len, uint64_t item_bytes,
                           unsigned per_thread) ZPS_MUSTCHECK;
 static inline uint64_t *zps_encoder_counts(const struct zps_encoder *encoder, unsigned range) {
-  return (uint64_t *)encoder->counts.data + (uint64_t)range * encoder->n_parts;
+  return (uint64_t *)encoder->counts.data + (uint64_t)range * encoder->scan_parts;
+}
+static inline struct zps_encode_lists *zps_encoder_lists(struct zps_encoder *encoder) {
+  return &encoder->lists[encoder->scan];
 }
 /* Turns the ranges' counts into places, partition by partition with `gap` unused places between, and within a partition
- * range by range; fills `starts` and `nnz`, returns the number of places. */
+ * range by range; fills `starts` and `nnz` of this scan's, returns the number of places. */
 uint64_t zps_encoder_place(struct zps_encoder *encoder, uint64_t gap);
-/* Partitions the entries (COO) or non-zero rows (dense) by Algorithm 1 into `pairs`: partition p's at places starts[p]
- * on, with ascending keys. */
+/* Partitions the entries (COO) or non-zero rows (dense) of this scan by Algorithm 1 into `pairs`: partition p's at
+ * places starts[p] on, with ascending keys. */
 zps_err_t zps_encoder_hierarchical(struct zps_encoder *encoder, const uint64_t *indices, uint64_t n) ZPS_MUSTCHECK;
 
 zps_err_t zps_encoder_scan_all(struct zps_encoder *encoder, struct zps_error *error) ZPS_MUSTCHECK;
 /* Where `whole` has rows [first, first + *n_rows_p) of partition `p`, of `n` that are wanted: those of one block. */
 const char *zps_encoder_run(const struct zps_encoder *encoder, uint32_t p, uint32_t first, uint32_t n,
                             uint32_t *n_rows_p);
+/* Before the first scan, and each of them. */
+zps_err_t zps_encoder_begin_dense(struct zps_encoder *encoder) ZPS_MUSTCHECK;
 zps_err_t zps_encoder_scan_dense(struct zps_encoder *encoder) ZPS_MUSTCHECK;
 /* Whether entries of COO gradients are single floats and enough of them for zps_encoder_scan_singles(); prepares it. */
 bool zps_encoder_is_singles(struct zps_encoder *encoder);

@@ -197,8 +197,8 @@ static uint32_t lines_from(const struct zps_encoder *encoder, uint32_t p, uint32
 
 static void sum_partition(struct zps_encoder *encoder, uint32_t p, const struct sums *sums) {
   const uint64_t start = ((const uint64_t *)encoder->starts.data)[p];
-  uint32_t *const ranks = (uint32_t *)encoder->ranks.data + start, nnz = 0;
-  float *const staged = (float *)encoder->staged.data + start;
+  uint32_t *const ranks = (uint32_t *)zps_encoder_lists(encoder)->ranks.data + start, nnz = 0;
+  float *const staged = (float *)zps_encoder_lists(encoder)->staged.data + start;
   for (uint32_t chunk = 0; chunk < encoder->n_chunks; chunk++) {
     const uint32_t base = chunk << encoder->chunk_bits, n_lines = lines_from(encoder, p, base, sums);
     add_bucket(encoder, p * encoder->n_chunks + chunk, sums);
@@ -239,11 +239,12 @@ zps_err_t zps_encoder_scan_singles(struct zps_encoder *encoder, struct zps_error
   const uint64_t n_blocks = encoder->n_ranges * blocks_per_range(encoder);
   const unsigned n_threads = 1 + (encoder->pool ? zps_workpool_threads(encoder->pool) : 0);
   encoder->n_slots = n_threads < encoder->n_parts ? n_threads : encoder->n_parts;
+  struct zps_encode_lists *const lists = zps_encoder_lists(encoder);
   zps_err_t code = zps_buffer_need(&encoder->buckets, n_chains, chain_bytes);
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->pairs, n_blocks, BLOCK * sizeof(struct zps_simd_entry));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->repeats, n_blocks, sizeof(uint64_t));
-  if (code == ZPS_OK) code = zps_buffer_need(&encoder->ranks, room, sizeof(uint32_t));
-  if (code == ZPS_OK) code = zps_buffer_need(&encoder->staged, room, sizeof(float));
+  if (code == ZPS_OK) code = zps_buffer_need(&lists->ranks, room, sizeof(uint32_t));
+  if (code == ZPS_OK) code = zps_buffer_need(&lists->staged, room, sizeof(float));
   if (code == ZPS_OK) code = need_accumulators(encoder);
   if (code != ZPS_OK) return code;
   memset(encoder->buckets.data, 0, n_chains * chain_bytes);

@@ -34,7 +34,8 @@ struct zps_simd {
   const char *name;
   /* Lists which of `n` values have a bit of `mask` set: their positions and themselves. Returns how many. */
   uint32_t (*compact)(const void *values, uint32_t n, uint32_t mask, uint32_t *positions, uint32_t *kept);
-  /* Partitions and local ranks of rows first + positions[i]; `positions` can be read up to the slack. */
+  /* Partitions and local ranks of rows first + positions[i], of a partition of one stripe; `positions` can be read up
+   * to the slack. */
   void (*locate)(const struct zps_partition *part, uint64_t first, const uint32_t *positions, uint32_t n,
                  uint16_t *parts, uint32_t *locals);
   /* The bucket of each entry of row rows[i] and value values[i]. False when a row is not below part->rows. */

@@ -34,21 +34,22 @@ ZPS_SIMD_BODY void zps_simd_mix64(zps_vec_u64 *x) {
   *x ^= *x >> 33;
 }
 
-/* The rotation of each group: its hash, reduced to n_parts. */
+/* The rotation of each group, its stripe's number above its own: its hash, reduced to stripe_parts. */
 ZPS_SIMD_BODY void zps_simd_rotations(const struct zps_partition *part, const zps_vec_u64 *groups,
                                       zps_vec_u64 *rotations) {
   zps_vec_u64 x = *groups ^ part->seed;
   zps_simd_mix64(&x);
-  *rotations = ((x >> 32) * part->n_parts) >> 32;
+  *rotations = ((x >> 32) * part->stripe_parts) >> 32;
 }
 
-/* zps_partition_of(), for eight rows. Blocks are divided in doubles, which hold every block number (below 2^40), and
- * the quotient, which may be one too small or too large in any rounding mode, is put right. */
-ZPS_SIMD_BODY void zps_simd_locate(const struct zps_partition *part, const zps_vec_u64 *rows, zps_vec_u64 *parts,
-                                   zps_vec_u64 *ranks) {
-  const uint64_t bits_of_2_52 = 0x4330000000000000ull, n_parts = part->n_parts;
+/* zps_partition_of(), for eight rows of their stripes: partitions of the stripes, and ranks. `stripes` has each one's
+ * number where the seed takes it. Blocks are divided in doubles, which hold every block number (below 2^40), and the
+ * quotient, which may be one too small or too large in any rounding mode, is put right. */
+ZPS_SIMD_BODY void zps_simd_locate(const struct zps_partition *part, const zps_vec_u64 *rows,
+                                   const zps_vec_u64 *stripes, zps_vec_u64 *parts, zps_vec_u64 *ranks) {
+  const uint64_t bits_of_2_52 = 0x4330000000000000ull, n_parts = part->stripe_parts;
   const uint64_t in_block = ((uint64_t)1 << part->block_bits) - 1;
-  const double two_52 = 0x1.0p52, inverse = 1.0 / (double)part->n_parts;
+  const double two_52 = 0x1.0p52, inverse = 1.0 / (double)part->stripe_parts;
   const zps_vec_u64 blocks = *rows >> part->block_bits;
   const zps_vec_f64 quotients = ((zps_vec_f64)(blocks | bits_of_2_52) - two_52) * inverse + two_52;
   zps_vec_u64 groups = (zps_vec_u64)quotients - bits_of_2_52, rotations;
@@ -59,7 +60,8 @@ ZPS_SIMD_BODY void zps_simd_locate(const struct zps_partition *part, const zps_v
   const zps_vec_u64 above = (zps_vec_u64)((zps_vec_i64)rest >= (int64_t)n_parts);
   groups -= above;
   rest -= above & n_parts;
-  zps_simd_rotations(part, &groups, &rotations);
+  const zps_vec_u64 seeded = groups | *stripes;
+  zps_simd_rotations(part, &seeded, &rotations);
   rest += rotations;
   rest -= (zps_vec_u64)((zps_vec_i64)rest >= (int64_t)n_parts) & n_parts;
   *parts = rest;
@@ -69,10 +71,11 @@ ZPS_SIMD_BODY void zps_simd_locate(const struct zps_partition *part, const zps_v
 ZPS_SIMD_BODY void zps_simd_body_locate(const struct zps_partition *part, uint64_t first, const uint32_t *positions,
                                         uint32_t n, uint16_t *parts, uint32_t *locals) {
   const struct zps_partition local = *part; /* a copy that stores cannot change */
+  const zps_vec_u64 no_stripes = {0};
   for (uint32_t i = 0; i < n; i += ZPS_SIMD_LANES) {
     zps_vec_u64 rows, wide_parts, wide_ranks;
     zps_simd_load_positions(first, positions + i, &rows);
-    zps_simd_locate(&local, &rows, &wide_parts, &wide_ranks);
+    zps_simd_locate(&local, &rows, &no_stripes, &wide_parts, &wide_ranks);
     const zps_vec_u16 narrow_parts = __builtin_convertvector(wide_parts, zps_vec_u16);
     const zps_vec_u32 narrow_ranks = __builtin_convertvector(wide_ranks, zps_vec_u32);
     memcpy(parts + i, &narrow_parts, sizeof narrow_parts);
@@ -80,12 +83,23 @@ ZPS_SIMD_BODY void zps_simd_body_locate(const struct zps_partition *part, uint64
   }
 }
 
+/* Takes eight rows apart: their stripes, and which of their stripes' rows they are. */
+ZPS_SIMD_BODY void zps_simd_stripes(const struct zps_partition *part, const zps_vec_u64 *rows, zps_vec_u64 *stripes,
+                                    zps_vec_u64 *inner) {
+  const uint64_t in_chunk = ((uint64_t)1 << part->chunk_bits) - 1;
+  *stripes = *rows >> part->chunk_bits & (zps_partition_stripes(part) - 1);
+  *inner = *rows >> (part->chunk_bits + part->stripe_bits) << part->chunk_bits | (*rows & in_chunk);
+}
+
 /* deal() for eight entries; little-endian. */
 ZPS_SIMD_BODY void zps_simd_deal(const struct zps_simd_chunks *chunks, const struct zps_partition *part,
                                  const zps_vec_u64 *rows, const zps_vec_u32 *values, uint32_t *buckets,
                                  struct zps_simd_entry *entries) {
-  zps_vec_u64 parts, ranks;
-  zps_simd_locate(part, rows, &parts, &ranks);
+  zps_vec_u64 parts, ranks, stripes = {0}, inner = *rows;
+  if (part->stripe_bits) zps_simd_stripes(part, rows, &stripes, &inner);
+  const zps_vec_u64 above = stripes << ZPS_PARTITION_STRIPE_SEED_SHIFT;
+  zps_simd_locate(part, &inner, &above, &parts, &ranks);
+  parts += stripes * part->stripe_parts;
   const zps_vec_u32 narrow_parts = __builtin_convertvector(parts, zps_vec_u32);
   const zps_vec_u32 narrow_ranks = __builtin_convertvector(ranks, zps_vec_u32);
   const zps_vec_u32 here = narrow_parts * chunks->n_chunks + (narrow_ranks >> chunks->chunk_bits);
@@ -125,15 +139,21 @@ ZPS_SIMD_BODY bool zps_simd_body_deal(const struct zps_simd_chunks *chunks, cons
 ZPS_SIMD_BODY void zps_simd_body_rows_of(const struct zps_partition *part, uint32_t p, const uint32_t *ranks,
                                          uint32_t n, uint64_t *rows) {
   const struct zps_partition local = *part;
-  const uint64_t n_parts = local.n_parts, mask = ((uint64_t)1 << local.block_bits) - 1;
+  const uint64_t n_parts = local.stripe_parts, mask = ((uint64_t)1 << local.block_bits) - 1;
+  const uint64_t stripe = zps_partition_stripe_of(part, p), in_stripe = p - stripe * n_parts;
+  const uint64_t above = stripe << ZPS_PARTITION_STRIPE_SEED_SHIFT, first = stripe << local.chunk_bits;
+  const uint64_t in_chunk = ((uint64_t)1 << local.chunk_bits) - 1;
   for (uint32_t i = 0; i < n; i += ZPS_SIMD_LANES) {
     zps_vec_u64 wide, rotations;
     zps_simd_load_positions(0, ranks + i, &wide);
     const zps_vec_u64 groups = wide >> local.block_bits;
-    zps_simd_rotations(&local, &groups, &rotations);
-    zps_vec_u64 position = (uint64_t)p - rotations;
+    const zps_vec_u64 seeded = groups | above;
+    zps_simd_rotations(&local, &seeded, &rotations);
+    zps_vec_u64 position = in_stripe - rotations;
     position += (zps_vec_u64)((zps_vec_i64)position < 0) & n_parts;
-    const zps_vec_u64 result = (groups * n_parts + position) << local.block_bits | (wide & mask);
+    const zps_vec_u64 inner = (groups * n_parts + position) << local.block_bits | (wide & mask);
+    const zps_vec_u64 kept = inner & in_chunk;
+    const zps_vec_u64 result = ((inner ^ kept) << local.stripe_bits) + (kept + first);
     memcpy(rows + i, &result, sizeof result);
   }
 }

@@ -144,6 +144,43 @@ static void results_of_many_rows_equal_what_was_encoded(void **state) {
   }
 }
 
+/* Windows of one chunk, of several, and of all stripes' chunks, and rows so few that they are sorted. */
+static void results_of_stripes_equal_what_was_encoded(void **state) {
+  enum { ROWS = (2 << 20) + 3 * (1 << 14) + 777, MANY_ROWS = (8 << 20) - 5 };
+  static const double densities[] = {0.001, 0.004, 0.02, 0.3};
+  struct zps_rng rng = {.state = 6};
+  for (unsigned d = 0; d < COUNT(densities); d++) {
+    struct ref_gradient gradient = ref_dense(&rng, ROWS, 1, ZPS_DTYPE_F32, densities[d]);
+    check(*state, &gradient, 22, 0, ZPS_CODEC_RICE);
+    ref_free(&gradient);
+  }
+  struct ref_gradient gradient = ref_dense(&rng, MANY_ROWS, 1, ZPS_DTYPE_F32, 0.05);
+  check(*state, &gradient, 1024, 0, ZPS_CODEC_COO);
+  check(*state, &gradient, 64, 0, ZPS_CODEC_BITMAP);
+  ref_free(&gradient);
+}
+
+static void stripes_are_cleared_to_the_byte(void **state) {
+  (void)state;
+  enum { ROWS = (2 << 20) + (1 << 14) + 9, LEN = ROWS * 3 - 4 };
+  struct zps_partition part;
+  assert_int_equal(zps_partition_init(&part, ROWS, 16, 0, 1, NULL), ZPS_OK);
+  assert_int_equal(zps_partition_stripes(&part), 2);
+  char *const bytes = malloc(LEN + 1);
+  assert_non_null(bytes);
+  for (uint32_t stripe = 0; stripe < 2; stripe++) {
+    memset(bytes, 1, LEN + 1);
+    zps_decode_dense_clear_stripe(&part, stripe, 3, bytes, LEN);
+    for (uint64_t i = 0; i < LEN; i++) {
+      uint32_t local;
+      const uint32_t p = zps_partition_of(&part, i / 3, &local);
+      if (bytes[i] != (zps_partition_stripe_of(&part, p) == stripe ? 0 : 1)) fail_msg("byte %d", (int)i);
+    }
+    assert_int_equal(bytes[LEN], 1);
+  }
+  free(bytes);
+}
+
 static void clearing_covers_every_byte_once(void **state) {
   (void)state;
   enum { LEN = 5 * 4096 + 17 };
@@ -206,6 +243,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(results_equal_what_was_encoded),
       cmocka_unit_test(results_of_many_rows_equal_what_was_encoded),
+      cmocka_unit_test(results_of_stripes_equal_what_was_encoded),
+      cmocka_unit_test(stripes_are_cleared_to_the_byte),
       cmocka_unit_test(clearing_covers_every_byte_once),
       cmocka_unit_test(clearing_covers_large_arrays),
   };

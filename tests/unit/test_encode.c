@@ -1,6 +1,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -178,6 +179,82 @@ static void long_gradients_equal_the_reference(void **state) {
   ref_free(&gradient);
 }
 
+/* A tensor of four stripes: whole, and step by step, what is found written while the next step is on. */
+struct stripes {
+  struct zps_encoder *encoder;
+  const struct zps_encode_input *input;
+  char *bytes;
+  uint32_t scan, n_scans;
+  atomic_uint n_failed;
+};
+
+static uint64_t slice_room(const struct zps_encode_input *input) {
+  return 8 * (uint64_t)zps_partition_size(input->part, 0);
+}
+
+/* Partitions of earlier steps, and the step itself. */
+static void scan_or_write(void *ctx, unsigned i) {
+  struct stripes *const stripes = ctx;
+  const uint32_t n_parts = stripes->input->part->n_parts / stripes->n_scans;
+  if (i == 0) {
+    if (stripes->scan < stripes->n_scans && zps_encoder_scan_next(stripes->encoder, stripes->scan, NULL) != ZPS_OK)
+      atomic_fetch_add(&stripes->n_failed, 1);
+    return;
+  }
+  if (stripes->scan == 0) return;
+  const uint32_t p = (stripes->scan - 1) * n_parts + i - 1;
+  uint64_t len;
+  if (zps_encoder_choose(stripes->encoder, p, 1u << ZPS_CODEC_COO, &len) != ZPS_CODEC_COO ||
+      len > slice_room(stripes->input))
+    atomic_fetch_add(&stripes->n_failed, 1);
+  else
+    zps_encoder_write(stripes->encoder, p, ZPS_CODEC_COO, stripes->bytes + p * slice_room(stripes->input));
+}
+
+static void check_steps(struct encoders *encoders, struct zps_encoder *encoder, const struct zps_encode_input *input) {
+  const uint64_t room = slice_room(input), n_parts = input->part->n_parts;
+  struct zps_error error;
+  struct stripes stripes = {
+      .encoder = encoder, .input = input, .n_scans = zps_encoder_scans(input), .bytes = calloc(n_parts, room)};
+  char *const whole = calloc(n_parts, room);
+  assert_true(stripes.bytes && whole);
+  assert_int_equal(stripes.n_scans, 4);
+  assert_int_equal(zps_encoder_begin(encoder, input, encoders->pool, &error), ZPS_OK);
+  for (; stripes.scan <= stripes.n_scans; stripes.scan++)
+    zps_workpool_for(encoders->pool, 1 + (unsigned)n_parts / stripes.n_scans, scan_or_write, &stripes);
+  assert_int_equal(stripes.n_failed, 0);
+  const uint64_t total = zps_encoder_total_nnz(encoder);
+  assert_int_equal(zps_encoder_scan(encoder, input, NULL, &error), ZPS_OK);
+  assert_int_equal(total, zps_encoder_total_nnz(encoder));
+  for (uint32_t p = 0; p < n_parts; p++) zps_encoder_write(encoder, p, ZPS_CODEC_COO, whole + p * room);
+  assert_memory_equal(whole, stripes.bytes, n_parts * room);
+  free(whole);
+  free(stripes.bytes);
+}
+
+static void stripes_equal_the_reference(void **state) {
+  enum { ROWS = (4 << 20) + 5 * (1 << 14) + 77, PARTS = 44 };
+  struct encoders *const encoders = *state;
+  struct zps_rng rng = {.state = 11};
+  struct zps_partition part;
+  assert_int_equal(zps_partition_init(&part, ROWS, PARTS, 0, 8, NULL), ZPS_OK);
+  assert_int_equal(zps_partition_stripes(&part), 4);
+  struct ref_gradient gradient = ref_dense(&rng, ROWS, 1, ZPS_DTYPE_F32, 0.01);
+  check_gradient(encoders, &gradient, PARTS, 0, 8);
+  struct zps_encode_input input = ref_input(&gradient, &part);
+  check_steps(encoders, encoders->ordered, &input);
+  check_steps(encoders, encoders->hierarchical, &input);
+  ref_free(&gradient);
+  gradient = ref_coo(&rng, ROWS, 1, ZPS_DTYPE_F32, 0.01);
+  check_gradient(encoders, &gradient, PARTS, 0, 8);
+  input = ref_input(&gradient, &part);
+  assert_int_equal(zps_encoder_scans(&input), 1);
+  ref_free(&gradient);
+  gradient = ref_dense(&rng, ROWS, 2, ZPS_DTYPE_U8, 0.001);
+  check_gradient(encoders, &gradient, PARTS, 0, 9);
+  ref_free(&gradient);
+}
+
 static void all_rows_are_sent_with_their_zeros(void **state) {
   static const uint64_t sizes[] = {1, 130, 5000};
   struct zps_rng rng = {.state = 10};
@@ -319,6 +396,7 @@ int main(void) {
       cmocka_unit_test(dense_equals_the_reference),
       cmocka_unit_test(coo_equals_the_reference),
       cmocka_unit_test(long_gradients_equal_the_reference),
+      cmocka_unit_test(stripes_equal_the_reference),
       cmocka_unit_test(all_rows_are_sent_with_their_zeros),
       cmocka_unit_test(all_rows_are_values_alone),
       cmocka_unit_test(bad_rows_are_named),

@@ -10,9 +10,24 @@
 #include "common/base/rng.h"
 #include "common/codec/partition.h"
 
+/* Of four stripes, which end at different rows. */
+enum { STRIPED_ROWS = (4 << 20) + 3 * (1 << 14) + 5, STRIPED_PARTS = 44 };
+
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Every row has one place, every place one row, ranks ascend with rows, and a group gives each partition one block. */
+/* Where a row is by the book: its chunk is dealt to a stripe, then its block to a group. */
+struct place {
+  uint64_t stripe, inner, group;
+};
+
+static struct place place_of(const struct zps_partition *part, uint64_t row) {
+  const uint64_t n_stripes = zps_partition_stripes(part), chunk_rows = n_stripes > 1 ? 1 << 14 : UINT64_MAX;
+  const uint64_t chunk = row / chunk_rows, inner = chunk / n_stripes * chunk_rows + row % chunk_rows;
+  return (struct place){chunk % n_stripes, inner, (inner >> part->block_bits) / (part->n_parts / n_stripes)};
+}
+
+/* Every row has one place, every place one row, ranks ascend with rows, and a group gives each partition of its stripe
+ * one block. */
 static void check_bijection(uint64_t rows, uint32_t n_parts, uint32_t block_bits, uint64_t seed) {
   struct zps_partition part;
   assert_int_equal(zps_partition_init(&part, rows, n_parts, block_bits, seed, NULL), ZPS_OK);
@@ -24,7 +39,10 @@ static void check_bijection(uint64_t rows, uint32_t n_parts, uint32_t block_bits
     assert_true(p < n_parts);
     assert_int_equal(local, next[p]++); /* ascending without gaps */
     assert_int_equal(zps_partition_row(&part, p, local), row);
-    assert_int_equal(local >> block_bits, (row >> block_bits) / n_parts);
+    const struct place place = place_of(&part, row);
+    assert_int_equal(local >> block_bits, place.group);
+    assert_int_equal(p / part.stripe_parts, place.stripe);
+    if (row % 61 == 0) assert_int_equal(zps_partition_ranks_below(&part, p, place.inner), local);
   }
   uint64_t total = 0;
   for (uint32_t p = 0; p < n_parts; p++) {
@@ -43,6 +61,72 @@ static void rows_and_places_correspond(void **state) {
   for (unsigned s = 0; s < COUNT(sizes); s++)
     for (unsigned p = 0; p < COUNT(parts); p++)
       for (unsigned b = 0; b < COUNT(bits); b++) check_bijection(sizes[s], parts[p], bits[b], s * 100 + p);
+  check_bijection(STRIPED_ROWS, STRIPED_PARTS, 0, 1);
+  check_bijection(4 << 20, 64, 0, 2);
+}
+
+/* Rows, partitions and blocks alone say how many stripes there are. */
+static void large_tensors_have_stripes(void **state) {
+  (void)state;
+  static const struct {
+    uint64_t rows;
+    uint32_t n_parts, block_bits, n_stripes;
+  } cases[] = {{1 << 20, 64, 0, 1},
+               {(2 << 20) - 1, 64, 0, 1},
+               {2 << 20, 64, 0, 2},
+               {2 << 20, 14, 0, 1},
+               {2 << 20, 15, 0, 1},
+               {2 << 20, 16, 0, 2},
+               {16 << 20, 128, 0, 16},
+               {16 << 20, 64, 0, 8},
+               {16 << 20, 72, 0, 8},
+               {16 << 20, 100, 0, 4},
+               {64 << 20, 1024, 0, 16},
+               {16 << 20, 128, 1, 1},
+               {ZPS_PARTITION_ROWS_MAX, 65536, 0, 16}};
+  for (unsigned c = 0; c < COUNT(cases); c++) {
+    struct zps_partition part;
+    assert_int_equal(zps_partition_init(&part, cases[c].rows, cases[c].n_parts, cases[c].block_bits, 1, NULL), ZPS_OK);
+    assert_int_equal(zps_partition_stripes(&part), cases[c].n_stripes);
+    for (uint32_t p = 0; p < part.n_parts; p++)
+      assert_int_equal(zps_partition_stripe_of(&part, p), p / (part.n_parts / cases[c].n_stripes));
+  }
+}
+
+/* A stripe by itself is a tensor of its rows, and says where they are as the whole does. */
+static void stripes_are_tensors(void **state) {
+  (void)state;
+  struct zps_partition part;
+  assert_int_equal(zps_partition_init(&part, STRIPED_ROWS, STRIPED_PARTS, 0, 5, NULL), ZPS_OK);
+  uint64_t total = 0;
+  for (uint32_t stripe = 0; stripe < zps_partition_stripes(&part); stripe++) {
+    const struct zps_partition alone = zps_partition_stripe(&part, stripe);
+    const uint32_t first = stripe * part.stripe_parts;
+    assert_int_equal(zps_partition_stripes(&alone), 1);
+    assert_int_equal(alone.n_parts, part.stripe_parts);
+    assert_int_equal(alone.rows, zps_partition_stripe_rows(&part, stripe, part.rows));
+    for (uint32_t p = 0; p < alone.n_parts; p++)
+      assert_int_equal(zps_partition_size(&alone, p), zps_partition_size(&part, first + p));
+    for (uint64_t inner = 0; inner < alone.rows; inner += 13) {
+      uint32_t local, alone_local;
+      const uint64_t row = zps_partition_stripe_row(&part, stripe, inner);
+      const uint32_t p = zps_partition_of(&part, row, &local);
+      assert_int_equal(zps_partition_of(&alone, inner, &alone_local) + first, p);
+      assert_int_equal(alone_local, local);
+      assert_int_equal(place_of(&part, row).inner, inner);
+    }
+    total += alone.rows;
+  }
+  assert_int_equal(total, part.rows);
+}
+
+/* Rows that lie together at the tensor's head are every stripe's. */
+static void heads_are_shared_by_stripes(void **state) {
+  (void)state;
+  struct zps_partition part;
+  assert_int_equal(zps_partition_init(&part, 16 << 20, 128, 0, 5, NULL), ZPS_OK);
+  for (uint32_t stripe = 0; stripe < 16; stripe++)
+    assert_int_equal(zps_partition_stripe_rows(&part, stripe, 1 << 20), 1 << 16);
 }
 
 /* The multiplication that stands for the division, where it is tightest: at multiples of every number of partitions. */
@@ -60,7 +144,9 @@ static void large_tensors_are_divided_exactly(void **state) {
       for (unsigned j = 0; j < COUNT(probes); j++) {
         uint32_t local;
         const uint32_t p = zps_partition_of(&part, probes[j], &local);
-        assert_int_equal(local, probes[j] / n_parts);
+        const struct place place = place_of(&part, probes[j]);
+        assert_int_equal(local, place.group);
+        assert_int_equal(p / part.stripe_parts, place.stripe);
         assert_true(p < n_parts);
         assert_int_equal(zps_partition_row(&part, p, local), probes[j]);
       }
@@ -203,10 +289,11 @@ static void imbalance_keeps_to_theorem_2(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(rows_and_places_correspond),    cmocka_unit_test(large_tensors_are_divided_exactly),
-      cmocka_unit_test(impossible_shapes_are_refused), cmocka_unit_test(a_row_goes_everywhere_over_the_seeds),
-      cmocka_unit_test(groups_fall_independently),     cmocka_unit_test(imbalance_keeps_to_theorem_2),
-      cmocka_unit_test(ranges_of_rows_are_exact),
+      cmocka_unit_test(rows_and_places_correspond),           cmocka_unit_test(large_tensors_are_divided_exactly),
+      cmocka_unit_test(large_tensors_have_stripes),           cmocka_unit_test(stripes_are_tensors),
+      cmocka_unit_test(heads_are_shared_by_stripes),          cmocka_unit_test(impossible_shapes_are_refused),
+      cmocka_unit_test(a_row_goes_everywhere_over_the_seeds), cmocka_unit_test(groups_fall_independently),
+      cmocka_unit_test(imbalance_keeps_to_theorem_2),         cmocka_unit_test(ranges_of_rows_are_exact),
   };
   return cmocka_run_group_tests_name("partition", tests, NULL, NULL);
 }

@@ -192,7 +192,7 @@ static void rows_are_located(void **state) {
     uint32_t n_parts, block_bits;
   } cases[] = {{1000, 7, 0},          {1ull << 40, 65536, 0},      {(1ull << 40) - 5, 300, 3},
                {1ull << 40, 512, 31}, {(1ull << 40) - 1, 520, 31}, {(1ull << 33) + 1, 5, 31},
-               {UINT32_MAX, 3, 30}};
+               {UINT32_MAX, 3, 30},   {16777216, 128, 0},          {(2 << 20) + 77, 46, 0}};
   struct zps_rng rng = {.state = 3};
   const struct zps_simd *simd;
   for (unsigned c = 0; c < COUNT(cases); c++) {
@@ -228,12 +228,13 @@ static void rows_are_located(void **state) {
         assert_false(simd->deal(&chunks, rows, values, N, buckets, entries));
         rows[i] = row;
       }
-      const uint64_t first = part.rows > UINT32_MAX ? part.rows - UINT32_MAX : 0;
-      for (unsigned i = 0; i < N; i++) positions[i] = (uint32_t)zps_rng_below(&rng, part.rows - first);
-      simd->locate(&part, first, positions, N, parts, locals);
+      const struct zps_partition stripe = zps_partition_stripe(&part, zps_partition_stripes(&part) - 1);
+      const uint64_t first = stripe.rows > UINT32_MAX ? stripe.rows - UINT32_MAX : 0;
+      for (unsigned i = 0; i < N; i++) positions[i] = (uint32_t)zps_rng_below(&rng, stripe.rows - first);
+      simd->locate(&stripe, first, positions, N, parts, locals);
       for (unsigned i = 0; i < N; i++) {
         uint32_t local;
-        assert_int_equal(parts[i], zps_partition_of(&part, first + positions[i], &local));
+        assert_int_equal(parts[i], zps_partition_of(&stripe, first + positions[i], &local));
         assert_int_equal(locals[i], local);
       }
       free(rows);
