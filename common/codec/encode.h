@@ -49,7 +49,7 @@ void zps_encoder_destroy(struct zps_encoder *encoder);
  * spreads the scan over threads. ZPS_ERR_INVALID names the first bad row number. */
 zps_err_t zps_encoder_scan(struct zps_encoder *encoder, const struct zps_encode_input *input, struct zps_workpool *pool,
                            struct zps_error *error) ZPS_MUSTCHECK;
-/* The same in so many steps (1 or part->n_stripes), each of which finds the rows of n_parts / steps partitions, in
+/* The same in so many steps (1, or one for each stripe), each of which finds the rows of n_parts / steps partitions, in
  * ascending order. After scan_next(i) those of step i may be asked for and written by any thread, while another one
  * goes on with i + 1. */
 uint32_t zps_encoder_scans(const struct zps_encode_input *input);

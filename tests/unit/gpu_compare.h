@@ -26,6 +26,7 @@ struct shape {
 
 extern struct gpu_rig cpu, emu;
 extern const struct shape gpu_shapes[];
+extern const struct shape gpu_stripes; /* a tensor of several, of single floats */
 enum { N_SHAPES = 14 };
 
 /* Of a group of tests, and of a test: kernels must have made no mistake. */

@@ -63,32 +63,35 @@ static void compare_rows(struct zps_device_decoder *decoder, const struct zps_pa
   gpu_views_free(&emu, views, part->n_parts);
 }
 
+static void check_decoding(struct zps_device_decoder *decoder, const struct shape *shape, double density, uint64_t seed,
+                           bool with_rows) {
+  struct zps_rng rng = {.state = seed};
+  const struct zps_partition part = partition_of(shape, seed);
+  struct ref_gradient gradient = ref_dense(&rng, shape->rows, shape->width, shape->dtype, density);
+  const size_t row_bytes = ref_row_bytes(&gradient);
+  for (uint64_t row = 0; row < part.rows; row++)
+    if (!gradient.present[row]) memset((char *)gradient.dense + row * row_bytes, 0, row_bytes); /* no -0.0 */
+  struct gpu_slices slices = encode_as(&gradient, &part, (unsigned)seed, ZPS_VALUES_RAW);
+  void *dense;
+  zps_emu_seed(seed);
+  assert_int_equal(decode_dense(&emu, decoder, &part, gradient.width, gradient.dtype, &slices, ZPS_VALUES_RAW, &dense),
+                   ZPS_OK);
+  assert_memory_equal(dense, gradient.dense, part.rows * row_bytes);
+  free(dense);
+  if (with_rows) compare_rows(decoder, &part, &gradient, &slices);
+  gpu_slices_free(&slices);
+  ref_free(&gradient);
+}
+
 static void results_are_decoded(void **state) {
   (void)state;
   static const double densities[] = {0.02, 0.5, 0.97, 1, 0};
   struct zps_device_decoder *decoder;
   gpu_ok(emu.device->ops->decoder_create(emu.device, &decoder, &gpu_error));
-  for (unsigned s = 0; s < N_SHAPES; s++) {
-    for (unsigned d = 0; d < COUNT(densities); d++) {
-      struct zps_rng rng = {.state = s * 100 + d};
-      const struct zps_partition part = partition_of(&gpu_shapes[s], s + d);
-      struct ref_gradient gradient =
-          ref_dense(&rng, gpu_shapes[s].rows, gpu_shapes[s].width, gpu_shapes[s].dtype, densities[d]);
-      const size_t row_bytes = ref_row_bytes(&gradient);
-      for (uint64_t row = 0; row < part.rows; row++)
-        if (!gradient.present[row]) memset((char *)gradient.dense + row * row_bytes, 0, row_bytes); /* no -0.0 */
-      struct gpu_slices slices = encode_as(&gradient, &part, s + d, ZPS_VALUES_RAW);
-      void *dense;
-      zps_emu_seed(s * 10 + d);
-      assert_int_equal(
-          decode_dense(&emu, decoder, &part, gradient.width, gradient.dtype, &slices, ZPS_VALUES_RAW, &dense), ZPS_OK);
-      assert_memory_equal(dense, gradient.dense, part.rows * row_bytes);
-      free(dense);
-      if (d % 2 == s % 2) compare_rows(decoder, &part, &gradient, &slices);
-      gpu_slices_free(&slices);
-      ref_free(&gradient);
-    }
-  }
+  for (unsigned s = 0; s < N_SHAPES; s++)
+    for (unsigned d = 0; d < COUNT(densities); d++)
+      check_decoding(decoder, &gpu_shapes[s], densities[d], s * 10 + d, d % 2 == s % 2);
+  check_decoding(decoder, &gpu_stripes, 0.004, 5, true);
   emu.device->ops->decoder_destroy(decoder);
 }
 

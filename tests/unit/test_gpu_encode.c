@@ -69,6 +69,23 @@ static void coo_gradients(void **state) {
   encode_all(true, densities, COUNT(densities));
 }
 
+static void stripes(void **state) {
+  (void)state;
+  struct zps_device_encoder *on_cpu, *on_emu;
+  gpu_ok(cpu.device->ops->encoder_create(cpu.device, &on_cpu, &gpu_error));
+  gpu_ok(emu.device->ops->encoder_create(emu.device, &on_emu, &gpu_error));
+  const struct zps_partition part = partition_of(&gpu_stripes, 5);
+  assert_int_equal(zps_partition_stripes(&part), 2);
+  for (unsigned is_coo = 0; is_coo < 2; is_coo++) {
+    struct zps_rng rng = {.state = is_coo};
+    struct ref_gradient gradient = (is_coo ? ref_coo : ref_dense)(&rng, gpu_stripes.rows, 1, ZPS_DTYPE_F32, 0.004);
+    compare_encoding(on_cpu, on_emu, &gradient, &part, ALL, ZPS_VALUES_RAW);
+    ref_free(&gradient);
+  }
+  cpu.device->ops->encoder_destroy(on_cpu);
+  emu.device->ops->encoder_destroy(on_emu);
+}
+
 /* Runs of rows, and runs without: rice parameters that change from block to block. */
 static void rice_parameters_change(void **state) {
   (void)state;
@@ -162,6 +179,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(dense_gradients, gpu_setup, gpu_teardown),
       cmocka_unit_test_setup_teardown(coo_gradients, gpu_setup, gpu_teardown),
+      cmocka_unit_test_setup_teardown(stripes, gpu_setup, gpu_teardown),
       cmocka_unit_test_setup_teardown(rice_parameters_change, gpu_setup, gpu_teardown),
       cmocka_unit_test_setup_teardown(scratch_grows, gpu_setup, gpu_teardown),
       cmocka_unit_test_setup_teardown(bad_rows_are_refused, gpu_setup, gpu_teardown),
