@@ -73,7 +73,8 @@ struct zps_slice {
 struct zps_frame_round { /* PUSH, RESULT, PEER: at least one slice */
   uint32_t tensor;
   uint64_t step;
-  uint64_t total_nnz;  /* PUSH: the rank's rows over all partitions, so no less than the slices' nnz; others: 0 */
+  uint64_t total_nnz;  /* PUSH: the rank's rows over all partitions, as far as counted: no less than the slices' nnz;
+                          others: 0 */
   uint32_t timeout_ms; /* PUSH: what is left of the sender's deadline; others: 0 */
   uint32_t n_slices;
   struct zps_slice slices[ZPS_WIRE_SLICES_MAX];

@@ -179,10 +179,9 @@ static void on_push(struct zps_member *member, const struct zps_frame_round *pus
     reply_completed(member, tensor, push->step);
     return;
   }
-  if (live->first_push_ns[member->rank] == 0) {
-    live->first_push_ns[member->rank] = now_ns;
-    live->total_nnz[member->rank] = push->total_nnz;
-  }
+  if (live->first_push_ns[member->rank] == 0) live->first_push_ns[member->rank] = now_ns;
+  /* a rank that announces partitions while it looks for the rows of others counts further from frame to frame */
+  if (live->total_nnz[member->rank] < push->total_nnz) live->total_nnz[member->rank] = push->total_nnz;
   if (deadline_ns < job->shard->next_deadline_ns) job->shard->next_deadline_ns = deadline_ns;
   for (uint32_t i = 0; i < push->n_slices; i++) {
     if (take_slice(live, member->rank, &push->slices[i], deadline_ns)) continue;

@@ -94,6 +94,12 @@ struct zps_worker_part {
   struct zps_bulk_read read;
 };
 
+/* One step of scanning the gradient, and what of its partitions travels inside frames. */
+struct zps_worker_scan {
+  struct zps_worker_task find, small;
+  bool any_inline;
+};
+
 struct zps_worker_round_server {
   struct zps_worker_part *ready, **ready_tail;    /* written, to be announced */
   bool announced;                                 /* it was told of partitions */
@@ -114,8 +120,9 @@ struct zps_worker_round {
   struct zps_blocks blocks; /* of a scheme of blocks */
   struct zps_worker_part *parts;
   struct zps_worker_round_server *servers;
-  struct zps_slice_view *views; /* of the sums, for decoding rows */
-  struct zps_worker_task scan, small, whole, *clears;
+  struct zps_slice_view *views;  /* of the sums, for decoding rows */
+  struct zps_worker_scan *scans; /* [stripes], the first n_scans used */
+  struct zps_worker_task whole, *clears;
   struct zps_mail begin, cancel;
   struct zps_arena arena;
 
@@ -134,10 +141,13 @@ struct zps_worker_round {
   struct zps_worker_task *here, **here_tail; /* tasks of the engine thread, run when frames were sent */
   unsigned n_reads;                          /* transfers that hold a buffer */
   unsigned n_pieces, n_clears;               /* tasks that clear the result; those that are left */
-  uint32_t next_buffer;                      /* partition that gets its push buffer next */
-  uint64_t push_held, pull_held;             /* bytes of slab buffers */
+  uint32_t n_scans;                          /* steps of scanning */
+  uint32_t n_sized;                          /* partitions whose size is known */
+  uint32_t next_buffer;                      /* place, in the order of pushes, of who gets its push buffer next */
+  struct zps_worker_part *held_back, **held_back_tail; /* sums that are read when all pushes have buffers */
+  uint64_t push_held, pull_held;                       /* bytes of slab buffers */
   bool is_small;                 /* scanned by the trainer's thread, which also encoded what is pushed inline */
-  bool any_inline, any_bulk;     /* partitions that travel inside frames; that servers read */
+  bool is_apart;                 /* gradient and result have no memory in common */
   bool is_calmed;                /* it has failed, and the device is through with it, or not in time */
   bool finished;                 /* the request is done */
   bool serving;                  /* counted in the job's n_serving */
@@ -191,8 +201,9 @@ void zps_worker_task_run_ahead(struct zps_worker_task *task);
 void zps_worker_task_fail(struct zps_worker_task *task, const struct zps_error *error);
 
 /* round_join.c */
-/* Sorts the inline partitions into slices, whose bytes and rows are bounds until they are written. */
-void zps_worker_round_join(struct zps_worker_round *round);
+/* Sorts the inline ones of partitions [first, end) into slices, whose bytes and rows are bounds until they are written.
+ */
+void zps_worker_round_join(struct zps_worker_round *round, uint32_t first, uint32_t end);
 /* On the pool: writes the slice that begins with `part`, or the partitions one by one where that takes fewer bytes. */
 void zps_worker_part_write_joined(struct zps_worker_part *part);
 
@@ -204,12 +215,15 @@ void zps_worker_round_put_buf(struct zps_worker_round *round, struct zps_buf *bu
 /* Where a task runs that reads the gradient: on `pool`, unless that is in device memory. */
 struct zps_workpool *zps_worker_push_pool(const struct zps_worker_round *round, struct zps_workpool *pool);
 void zps_worker_round_push_init(struct zps_worker_round *round);
+void zps_worker_round_push_reset(struct zps_worker_round *round);
 /* On the trainer's thread: encodes a small gradient. */
 void zps_worker_round_prepare(struct zps_worker_round *round);
-void zps_worker_round_write(struct zps_worker_round *round);
+void zps_worker_round_scan(struct zps_worker_round *round);
+void zps_worker_round_write(struct zps_worker_round *round, uint32_t scan);
 void zps_worker_round_announce(struct zps_worker_round *round, uint32_t partition);
-/* Takes push buffers in order and has them written. ZPS_ERR_AGAIN: must wait for memory. */
+/* Takes push buffers in order and has them written. ZPS_ERR_AGAIN: must wait for memory, or for the next scan. */
 zps_err_t zps_worker_round_take_buffers(struct zps_worker_round *round) ZPS_MUSTCHECK;
+bool zps_worker_round_has_buffers(const struct zps_worker_round *round); /* all that it will need for pushes */
 /* Sends PUSH frames to a server. ZPS_ERR_AGAIN: some are left. */
 zps_err_t zps_worker_round_send_ready(struct zps_worker_round *round, uint32_t server, uint64_t now_ns) ZPS_MUSTCHECK;
 
@@ -222,7 +236,9 @@ zps_err_t zps_worker_part_read(struct zps_worker_part *part) ZPS_MUSTCHECK;
 zps_err_t zps_worker_rows_fit(struct zps_worker_round *round, uint64_t nnz, struct zps_error *error) ZPS_MUSTCHECK;
 /* On the pool: arrays for `nnz` rows of the result, the caller's or ours. False: the task has failed. */
 bool zps_worker_rows_get(struct zps_worker_task *task, uint64_t nnz, int64_t **rows_p, void **values_p);
-void zps_worker_round_clear(struct zps_worker_round *round);
+/* Of the sums that were held back for pushes. */
+void zps_worker_round_pull_held_back(struct zps_worker_round *round);
+void zps_worker_round_clear(struct zps_worker_round *round, uint32_t stripe);
 void zps_worker_round_decode(struct zps_worker_round *round, uint32_t partition); /* or ZPS_SCHEME_ALL */
 
 /* round_end.c */

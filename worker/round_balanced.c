@@ -9,6 +9,7 @@
 static void destroy(struct zps_worker_round *round) {
   zps_encoder_destroy(round->encoder);
   zps_blocks_fini(&round->blocks);
+  free(round->scans);
   free(round->parts);
   free(round->servers);
   free(round->views);
@@ -18,14 +19,19 @@ static void destroy(struct zps_worker_round *round) {
 static zps_err_t create(struct zps_worker_round *round) {
   const struct zenps_tensor *tensor = round->tensor;
   const struct zps_plane *plane = round->plane;
-  const struct zps_scheme_plan plan = {
-      .n_parts = tensor->part.n_parts, .n_servers = plane->n_servers, .owners = tensor->owners, .tensor = tensor->name};
+  const uint32_t n_stripes = zps_partition_stripes(&tensor->part);
+  const struct zps_scheme_plan plan = {.n_parts = tensor->part.n_parts,
+                                       .n_servers = plane->n_servers,
+                                       .n_stripes = n_stripes,
+                                       .owners = tensor->owners,
+                                       .tensor = tensor->name};
   zps_blocks_init(&round->blocks, &tensor->shape);
   round->parts = calloc(plan.n_parts, sizeof *round->parts);
   round->servers = calloc(plan.n_servers, sizeof *round->servers);
   round->views = calloc(plan.n_parts, sizeof *round->views);
-  round->clears = calloc(zps_workpool_threads(plane->pool), sizeof *round->clears);
-  if (!round->parts || !round->servers || !round->views || !round->clears ||
+  round->scans = calloc(n_stripes, sizeof *round->scans);
+  round->clears = calloc(n_stripes > 1 ? n_stripes : zps_workpool_threads(plane->pool), sizeof *round->clears);
+  if (!round->parts || !round->servers || !round->views || !round->scans || !round->clears ||
       zps_scheme_create(&zps_scheme_balanced, &plan, &round->scheme) != ZPS_OK ||
       zps_encoder_create(tensor->partitioner, &round->encoder) != ZPS_OK)
     return ZPS_ERR_NOMEM;
@@ -50,10 +56,12 @@ static void reset(struct zps_worker_round *round) {
     round->parts[p].nnz = 0;
     round->parts[p].push_bytes = 0;
   }
-  round->is_small = round->scan.has_run = round->small.has_run = false;
+  zps_worker_round_push_reset(round);
   zps_scheme_reset(round->scheme, &(struct zps_scheme_round){
                                       .step = round->step,
                                       .deadline_ns = round->deadline_ns,
+                                      .n_scans = round->n_scans,
+                                      .is_apart = round->is_apart,
                                       .whole = round->out->layout == ZENPS_ROWS || round->out->memory == ZENPS_DEVICE});
 }
 
@@ -62,14 +70,13 @@ static void begin(struct zps_worker_round *round) {
   for (uint32_t s = 0; s < plane->n_servers; s++) {
     if (plane->servers[s].lost) zps_worker_round_event(round, ZPS_SCHEME_SERVER_LOST, 0, s, ZPS_OK);
   }
-  if (!zps_scheme_over(round->scheme))
-    zps_worker_task_start(&round->scan, zps_worker_push_pool(round, round->scan.has_run ? NULL : plane->scan_pool));
+  if (!zps_scheme_over(round->scheme)) zps_worker_round_scan(round);
 }
 
 static void act(struct zps_worker_round *round, const struct zps_scheme_action *action) {
   switch (action->type) {
     case ZPS_SCHEME_DO_WRITE:
-      zps_worker_round_write(round);
+      zps_worker_round_write(round, action->arg);
       break;
     case ZPS_SCHEME_DO_ANNOUNCE:
       zps_worker_round_announce(round, action->arg);
@@ -78,7 +85,7 @@ static void act(struct zps_worker_round *round, const struct zps_scheme_action *
       round->parts[action->arg].wanted = true;
       break;
     case ZPS_SCHEME_DO_CLEAR:
-      zps_worker_round_clear(round);
+      zps_worker_round_clear(round, action->arg);
       break;
     case ZPS_SCHEME_DO_DECODE:
       zps_worker_round_decode(round, action->arg);

@@ -28,10 +28,10 @@ static bool try_join(const struct zenps_tensor *tensor, struct zps_worker_part *
   return true;
 }
 
-void zps_worker_round_join(struct zps_worker_round *round) {
+void zps_worker_round_join(struct zps_worker_round *round, uint32_t first, uint32_t end) {
   const struct zenps_tensor *tensor = round->tensor;
   for (uint32_t s = 0; s < round->plane->n_servers; s++) round->servers[s].join_first = NULL;
-  for (uint32_t p = 0; p < tensor->part.n_parts; p++) {
+  for (uint32_t p = first; p < end; p++) {
     struct zps_worker_part *part = &round->parts[p];
     struct zps_worker_round_server *server = &round->servers[tensor->owners[p]];
     be_alone(part);

@@ -42,6 +42,32 @@ static void refuse(struct zps_worker_round *round, uint32_t server, uint32_t p, 
                         round->plane->servers[server].name, p, why);
 }
 
+/* While some of our own pushes have no memory yet, sums take only what is there in plenty, and soon given back: a sum
+ * that cannot be decoded before all is pushed must not hold what pushes wait for. */
+static bool may_read(const struct zps_worker_round *round, uint64_t len_bytes) {
+  const struct zps_plane *plane = round->plane;
+  if (round->n_scans == 1 || zps_worker_round_has_buffers(round)) return true;
+  return round->is_apart && !round->scheme->round.whole &&
+         plane->push_held + plane->pull_held + len_bytes <= plane->memory_limit_bytes / 4;
+}
+
+static void hold_back(struct zps_worker_part *part) {
+  struct zps_worker_round *round = part->task.round;
+  part->next_pull = NULL;
+  *round->held_back_tail = part;
+  round->held_back_tail = &part->next_pull;
+}
+
+void zps_worker_round_pull_held_back(struct zps_worker_round *round) {
+  struct zps_worker_part *part = round->held_back;
+  round->held_back = NULL;
+  round->held_back_tail = &round->held_back;
+  for (struct zps_worker_part *next; part; part = next) {
+    next = part->next_pull;
+    zps_plane_wait_pull(round->plane, part);
+  }
+}
+
 /* One partition's sum, of which the sizes are checked. Its inline bytes live as long as the frame, so they are copied.
  */
 static void take_part(struct zps_worker_round *round, uint32_t server, const struct zps_slice *slice) {
@@ -58,7 +84,10 @@ static void take_part(struct zps_worker_round *round, uint32_t server, const str
   round->bound_bytes += zps_codec_bound_bytes(part->m, slice->nnz, tensor->width, tensor->dtype, tensor->value_codec);
   if (!slice->is_inline) {
     round->servers[server].any_remote = true;
-    zps_plane_wait_pull(round->plane, part);
+    if (may_read(round, slice->len_bytes))
+      zps_plane_wait_pull(round->plane, part);
+    else
+      hold_back(part);
     return;
   }
   part->sum = zps_arena_get(&round->arena, (size_t)slice->len_bytes);
@@ -225,8 +254,23 @@ static void clear_done(struct zps_worker_task *task) {
   if (--round->n_clears == 0) zps_worker_round_event(round, ZPS_SCHEME_CLEARED, 0, 0, ZPS_OK);
 }
 
-void zps_worker_round_clear(struct zps_worker_round *round) {
+static void clear_stripe_run(struct zps_worker_task *task) {
+  const struct zps_worker_round *round = task->round;
+  const struct zenps_tensor *tensor = round->tensor;
+  zps_decode_dense_clear_stripe(&tensor->part, task->arg, tensor->width * (uint64_t)zps_dtype_size(tensor->dtype),
+                                round->out->values, zps_worker_tensor_dense_bytes(tensor));
+}
+
+static void clear_stripe_done(struct zps_worker_task *task) {
+  zps_worker_round_event(task->round, ZPS_SCHEME_CLEARED, task->arg, 0, ZPS_OK);
+}
+
+void zps_worker_round_clear(struct zps_worker_round *round, uint32_t stripe) {
   struct zps_workpool *pool = round->plane->pool;
+  if (zps_partition_stripes(&round->tensor->part) > 1) {
+    zps_worker_task_start(&round->clears[stripe], pool);
+    return;
+  }
   if (zps_worker_tensor_dense_bytes(round->tensor) <= ZPS_SMALL_DENSE_BYTES) pool = NULL;
   round->n_clears = round->n_pieces = pool ? zps_workpool_threads(pool) : 1;
   for (unsigned i = 0; i < round->n_pieces; i++) zps_worker_task_start(&round->clears[i], pool);
@@ -358,6 +402,13 @@ void zps_worker_round_decode(struct zps_worker_round *round, uint32_t partition)
 
 void zps_worker_round_pull_init(struct zps_worker_round *round) {
   round->whole = (struct zps_worker_task){.round = round, .run = rows_run, .done = rows_done};
+  const uint32_t n_stripes = zps_partition_stripes(&round->tensor->part);
+  if (n_stripes > 1) {
+    for (uint32_t i = 0; i < n_stripes; i++)
+      round->clears[i] =
+          (struct zps_worker_task){.round = round, .run = clear_stripe_run, .done = clear_stripe_done, .arg = i};
+    return;
+  }
   for (unsigned i = 0; i < zps_workpool_threads(round->plane->pool); i++) {
     round->clears[i] = (struct zps_worker_task){.round = round, .run = clear_run, .done = clear_done, .arg = i};
   }

@@ -33,18 +33,22 @@ struct zps_workpool *zps_worker_push_pool(const struct zps_worker_round *round, 
   return on_device(round) ? round->device->in_pool : pool;
 }
 
-static void choose(void *ctx, unsigned p) {
-  struct zps_worker_round *round = ctx;
+static uint32_t scan_parts(const struct zps_worker_round *round) {
+  return round->tensor->part.n_parts / round->n_scans;
+}
+
+static void choose(void *ctx, unsigned i) {
+  const struct zps_worker_task *task = ctx;
+  struct zps_worker_round *round = task->round;
+  const uint32_t p = task->arg * scan_parts(round) + i;
   struct zps_worker_part *part = &round->parts[p];
   part->nnz = zps_encoder_nnz(round->encoder, p);
   part->push_codec = zps_encoder_choose(round->encoder, p, zps_codec_push_set(round->tensor->codec), &part->push_bytes);
 }
 
-static void scan_run(struct zps_worker_task *task) {
+static struct zps_encode_input input_of(const struct zps_worker_round *round) {
   static const int64_t no_rows[1];
-  struct zps_worker_round *round = task->round;
-  if (!zps_round_detour_fetch(task)) return;
-  struct zenps_tensor *tensor = round->tensor;
+  const struct zenps_tensor *tensor = round->tensor;
   struct zps_encode_input input = {
       .part = &tensor->part,
       .width = tensor->width,
@@ -58,6 +62,31 @@ static void scan_run(struct zps_worker_task *task) {
     input.rows = round->in.nnz ? round->in.row_ids : no_rows;
     input.n_entries = round->in.nnz;
   }
+  return input;
+}
+
+/* All at once. */
+static zps_err_t scan_whole(struct zps_worker_round *round, struct zps_encode_input *input, struct zps_workpool *pool,
+                            struct zps_error *error) {
+  zps_err_t err = ZPS_OK;
+  if (round->tensor->served->blocks)
+    err = zps_blocks_input(&round->blocks, input->values, input->rows, input->n_entries, input, error);
+  return err == ZPS_OK ? zps_encoder_scan(round->encoder, input, pool, error) : err;
+}
+
+static zps_err_t scan_step(struct zps_worker_round *round, uint32_t scan, const struct zps_encode_input *input,
+                           struct zps_workpool *pool, struct zps_error *error) {
+  zps_err_t err = ZPS_OK;
+  if (scan == 0) err = zps_encoder_begin(round->encoder, input, pool, error);
+  return err == ZPS_OK ? zps_encoder_scan_next(round->encoder, scan, error) : err;
+}
+
+static void scan_run(struct zps_worker_task *task) {
+  struct zps_worker_round *round = task->round;
+  struct zenps_tensor *tensor = round->tensor;
+  if (task->arg > 0 && round->has_work_error) return; /* nobody asks for the rest */
+  if (task->arg == 0 && !zps_round_detour_fetch(task)) return;
+  struct zps_encode_input input = input_of(round);
   if (on_device(round)) {
     zps_device_push_scan(task, &input);
     return;
@@ -65,21 +94,28 @@ static void scan_run(struct zps_worker_task *task) {
   const bool alone = round->is_small || zps_workpool_threads(round->plane->pool) == 1;
   struct zps_workpool *pool = alone ? NULL : round->plane->pool;
   struct zps_error error;
-  zps_err_t err = ZPS_OK;
-  if (tensor->served->blocks)
-    err = zps_blocks_input(&round->blocks, input.values, input.rows, input.n_entries, &input, &error);
-  if (err == ZPS_OK) err = zps_encoder_scan(round->encoder, &input, pool, &error);
+  const zps_err_t err =
+      round->n_scans == 1 ? scan_whole(round, &input, pool, &error) : scan_step(round, task->arg, &input, pool, &error);
   if (err != ZPS_OK) {
     zps_worker_task_fail(task, &error);
     return;
   }
-  atomic_store_explicit(&tensor->last_bytes, zps_encoder_total_nnz(round->encoder) * row_bytes(tensor),
-                        memory_order_relaxed);
-  zps_workpool_for(pool, tensor->part.n_parts, choose, round);
+  if (task->arg + 1 == round->n_scans)
+    atomic_store_explicit(&tensor->last_bytes, zps_encoder_total_nnz(round->encoder) * row_bytes(tensor),
+                          memory_order_relaxed);
+  zps_workpool_for(pool, scan_parts(round), choose, task);
 }
 
 static void scan_done(struct zps_worker_task *task) {
-  zps_worker_round_event(task->round, ZPS_SCHEME_SCANNED, 0, 0, ZPS_OK);
+  zps_worker_round_event(task->round, ZPS_SCHEME_SCANNED, task->arg, 0, ZPS_OK);
+}
+
+/* All steps at once: the pool, of one thread, takes them in this order. */
+void zps_worker_round_scan(struct zps_worker_round *round) {
+  for (uint32_t i = 0; i < round->n_scans; i++) {
+    struct zps_worker_task *task = &round->scans[i].find;
+    zps_worker_task_start(task, zps_worker_push_pool(round, task->has_run ? NULL : round->plane->scan_pool));
+  }
 }
 
 static void write_run(struct zps_worker_task *task) {
@@ -99,7 +135,8 @@ static void write_done(struct zps_worker_task *task) {
 static void small_run(struct zps_worker_task *task) {
   struct zps_worker_round *round = task->round;
   if (on_device(round) && !zps_device_push_small(task)) return;
-  for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) {
+  const uint32_t n = scan_parts(round), first = task->arg * n;
+  for (uint32_t p = first; p < first + n; p++) {
     struct zps_worker_part *part = &round->parts[p];
     if (goes_inline(part) && part->joined_to == part) zps_worker_part_write_joined(part);
   }
@@ -107,32 +144,52 @@ static void small_run(struct zps_worker_task *task) {
 
 static void small_done(struct zps_worker_task *task) {
   struct zps_worker_round *round = task->round;
-  for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) {
+  const uint32_t n = scan_parts(round), first = task->arg * n;
+  for (uint32_t p = first; p < first + n; p++) {
     if (goes_inline(&round->parts[p])) zps_worker_round_event(round, ZPS_SCHEME_WRITTEN, p, 0, ZPS_OK);
   }
 }
 
 void zps_worker_round_push_init(struct zps_worker_round *round) {
-  round->scan = (struct zps_worker_task){.round = round, .run = scan_run, .done = scan_done};
-  round->small = (struct zps_worker_task){.round = round, .run = small_run, .done = small_done};
+  for (uint32_t i = 0; i < zps_partition_stripes(&round->tensor->part); i++) {
+    round->scans[i].find = (struct zps_worker_task){.round = round, .run = scan_run, .done = scan_done, .arg = i};
+    round->scans[i].small = (struct zps_worker_task){.round = round, .run = small_run, .done = small_done, .arg = i};
+  }
 }
 
-/* Sizes are known: sorts the partitions into those that travel inside frames and those that need registered memory. */
-static void sort_parts(struct zps_worker_round *round) {
+static bool are_apart(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes) {
+  return (uintptr_t)a + a_bytes <= (uintptr_t)b || (uintptr_t)b + b_bytes <= (uintptr_t)a;
+}
+
+void zps_worker_round_push_reset(struct zps_worker_round *round) {
+  const struct zps_encode_input input = input_of(round);
+  const uint64_t dense_bytes = zps_worker_tensor_dense_bytes(round->tensor);
+  const bool takes_steps = round->in.memory == ZENPS_HOST && !round->tensor->served->blocks;
+  round->n_scans = takes_steps ? zps_encoder_scans(&input) : 1;
+  round->is_apart = round->n_scans > 1 && round->out->layout == ZENPS_DENSE && round->out->memory == ZENPS_HOST &&
+                    are_apart(round->in.values, dense_bytes, round->out->values, dense_bytes);
+  round->is_small = round->scans->find.has_run = round->scans->small.has_run = false;
+  round->n_sized = 0;
+  round->held_back = NULL;
+  round->held_back_tail = &round->held_back;
+}
+
+/* Sizes are known: sorts the scan's partitions into those that travel inside frames and those that need registered
+ * memory. */
+static void sort_parts(struct zps_worker_round *round, uint32_t scan) {
   const struct zenps_tensor *tensor = round->tensor;
-  round->any_inline = round->any_bulk = false;
-  zps_worker_round_join(round);
-  for (uint32_t p = 0; p < tensor->part.n_parts; p++) {
+  const uint32_t n = scan_parts(round), first = scan * n;
+  round->scans[scan].any_inline = false;
+  round->n_sized = first + n;
+  zps_worker_round_join(round, first, first + n);
+  for (uint32_t p = first; p < first + n; p++) {
     struct zps_worker_part *part = &round->parts[p];
     part->push_data = NULL;
     round->request->sent[p] = part->nnz;
     round->stats.nnz_in += part->nnz;
     round->bound_bytes += zps_codec_bound_bytes(part->m, part->nnz, tensor->width, tensor->dtype, tensor->value_codec);
-    if (!goes_inline(part)) {
-      round->any_bulk = true;
-      continue;
-    }
-    round->any_inline = true;
+    if (!goes_inline(part)) continue;
+    round->scans[scan].any_inline = true;
     if (part->joined_to != part || part->slice_bytes == 0) continue;
     part->push_data = zps_arena_get(&round->arena, (size_t)part->slice_bytes);
     if (!part->push_data) {
@@ -142,12 +199,39 @@ static void sort_parts(struct zps_worker_round *round) {
   }
 }
 
-void zps_worker_round_write(struct zps_worker_round *round) {
-  if (!round->is_small) sort_parts(round);
+/* The place in order `i` of who gets its buffer: scan after scan, and in several scans each rank begins with another
+ * partition, and so with another server. */
+static uint32_t part_in_order(const struct zps_worker_round *round, uint32_t i) {
+  const uint32_t n = scan_parts(round), in_scan = i % n;
+  return round->n_scans == 1 ? i : i - in_scan + (in_scan + (uint32_t)round->plane->rank) % n;
+}
+
+/* Passes over what needs no buffer. */
+static bool needs_buffer(struct zps_worker_round *round) {
+  while (round->next_buffer < round->n_sized && goes_inline(&round->parts[part_in_order(round, round->next_buffer)]))
+    round->next_buffer++;
+  return round->next_buffer < round->n_sized;
+}
+
+bool zps_worker_round_has_buffers(const struct zps_worker_round *round) {
+  return round->next_buffer == round->tensor->part.n_parts;
+}
+
+/* A round that has begun to take memory keeps its place in the line until it has all: two that have each some of what
+ * there is could wait for each other. */
+void zps_worker_round_write(struct zps_worker_round *round, uint32_t scan) {
+  struct zps_plane *plane = round->plane;
+  if (!round->is_small) sort_parts(round, scan);
   if (round->deferred != ZPS_OK) return;
-  if (round->any_inline)
-    zps_worker_task_start(&round->small, zps_worker_push_pool(round, round->small.has_run ? NULL : round->plane->pool));
-  if (round->any_bulk) zps_plane_wait_push(round->plane, round);
+  struct zps_worker_task *small = &round->scans[scan].small;
+  if (round->scans[scan].any_inline)
+    zps_worker_task_start(small, zps_worker_push_pool(round, small->has_run ? NULL : plane->pool));
+  if (round->waits_memory)
+    plane->pump = true;
+  else if (needs_buffer(round))
+    zps_plane_wait_push(plane, round);
+  else if (zps_worker_round_has_buffers(round))
+    zps_worker_round_pull_held_back(round);
 }
 
 /* The tensor's last round tells what to expect of this one. */
@@ -165,10 +249,10 @@ static bool is_small(const struct zps_worker_round *round) {
 void zps_worker_round_prepare(struct zps_worker_round *round) {
   round->is_small = is_small(round);
   if (!round->is_small) return;
-  zps_worker_task_run_ahead(&round->scan);
+  zps_worker_task_run_ahead(&round->scans->find);
   if (round->has_work_error) return;
-  sort_parts(round);
-  if (round->deferred == ZPS_OK && round->any_inline) zps_worker_task_run_ahead(&round->small);
+  sort_parts(round, 0);
+  if (round->deferred == ZPS_OK && round->scans->any_inline) zps_worker_task_run_ahead(&round->scans->small);
 }
 
 static void start_write(struct zps_worker_part *part) {
@@ -180,9 +264,8 @@ static void start_write(struct zps_worker_part *part) {
 
 zps_err_t zps_worker_round_take_buffers(struct zps_worker_round *round) {
   struct zps_plane *plane = round->plane;
-  for (; round->next_buffer < round->tensor->part.n_parts; round->next_buffer++) {
-    struct zps_worker_part *part = &round->parts[round->next_buffer];
-    if (goes_inline(part)) continue;
+  for (; needs_buffer(round); round->next_buffer++) {
+    struct zps_worker_part *part = &round->parts[part_in_order(round, round->next_buffer)];
     if (zps_device_push_is_direct(round)) {
       const zps_err_t err = zps_device_push_expose(part, zps_engine_net(plane->engine));
       if (err != ZPS_OK) return err;
@@ -199,6 +282,8 @@ zps_err_t zps_worker_round_take_buffers(struct zps_worker_round *round) {
     part->push_data = part->push_buf.data;
     start_write(part);
   }
+  if (!zps_worker_round_has_buffers(round)) return ZPS_ERR_AGAIN;
+  zps_worker_round_pull_held_back(round);
   return ZPS_OK;
 }
 

@@ -15,23 +15,40 @@ enum { N_PARTS = 3, N_SERVERS = 3, MAX_EVENTS = 16 };
 /* Server 2 owns nothing, and must never hear of the round. */
 static const uint32_t owners[N_PARTS] = {0, 1, 0};
 static const struct zps_scheme_plan plan = {
-    .n_parts = N_PARTS, .n_servers = N_SERVERS, .owners = owners, .tensor = "t"};
+    .n_parts = N_PARTS, .n_servers = N_SERVERS, .n_stripes = 1, .owners = owners, .tensor = "t"};
+/* Each partition is a stripe. */
+static const struct zps_scheme_plan striped_plan = {
+    .n_parts = 2, .n_servers = N_SERVERS, .n_stripes = 2, .owners = owners, .tensor = "t"};
+
+struct kind {
+  const struct zps_scheme_plan *plan;
+  uint32_t n_scans;
+  bool whole, apart;
+};
+static const struct kind one_by_one = {&plan, 1, false, false};
 
 /* What a driver would know: which events may come next, and what the machine has asked for so far. */
 struct model {
   struct zps_scheme *scheme;
-  bool whole, scanned;
+  struct kind kind;
+  uint32_t n_parts, n_scanned;
+  bool whole;
   unsigned progress[N_PARTS]; /* 0 encoding, 1 written, 2 result, 3 landed, 4 decoded */
   unsigned writes, completes;
-  bool announce[N_PARTS], read[N_PARTS], decode[N_PARTS], clear, cleared, decode_all, decoded_all;
+  bool announce[N_PARTS], read[N_PARTS], decode[N_PARTS], decode_all, decoded_all;
+  bool clear[N_PARTS], cleared[N_PARTS]; /* stripes */
   unsigned retired[N_SERVERS], aborted[N_SERVERS];
 };
 
 static bool all_at_least(const struct model *model, unsigned progress) {
-  for (unsigned p = 0; p < N_PARTS; p++) {
+  for (unsigned p = 0; p < model->n_parts; p++) {
     if (model->progress[p] < progress) return false;
   }
   return true;
+}
+
+static uint32_t stripe_of(const struct model *model, uint32_t p) {
+  return p / (model->n_parts / model->kind.plan->n_stripes);
 }
 
 static void check_actions(struct model *model) {
@@ -41,6 +58,7 @@ static void check_actions(struct model *model) {
     assert_int_equal(model->completes, 0); /* nothing after COMPLETE */
     switch (action->type) {
       case ZPS_SCHEME_DO_WRITE:
+        assert_int_equal(arg, model->writes);
         model->writes++;
         break;
       case ZPS_SCHEME_DO_ANNOUNCE:
@@ -54,9 +72,10 @@ static void check_actions(struct model *model) {
         model->read[arg] = true;
         break;
       case ZPS_SCHEME_DO_CLEAR:
-        assert_true(all_at_least(model, 1)); /* the gradient's memory may be the result's */
-        assert_false(model->clear || model->whole);
-        model->clear = true;
+        if (!model->kind.apart) assert_true(all_at_least(model, 1)); /* the gradient's memory may be the result's */
+        assert_false(model->clear[arg] || model->whole);
+        if (model->kind.plan->n_stripes > 1) assert_true(model->progress[arg] >= 3); /* not before there is need */
+        model->clear[arg] = true;
         break;
       case ZPS_SCHEME_DO_DECODE:
         if (model->whole) {
@@ -65,14 +84,14 @@ static void check_actions(struct model *model) {
           assert_false(model->decode_all);
           model->decode_all = true;
         } else {
-          assert_true(model->cleared);
+          assert_true(model->cleared[stripe_of(model, arg)]);
           assert_int_equal(model->progress[arg], 3);
           assert_false(model->decode[arg]);
           model->decode[arg] = true;
         }
         break;
       case ZPS_SCHEME_DO_RETIRE:
-        for (unsigned p = 0; p < N_PARTS; p++) assert_true(owners[p] != arg || model->progress[p] >= 3);
+        for (unsigned p = 0; p < model->n_parts; p++) assert_true(owners[p] != arg || model->progress[p] >= 3);
         model->retired[arg]++;
         break;
       case ZPS_SCHEME_DO_ABORT:
@@ -90,10 +109,10 @@ static void check_actions(struct model *model) {
 static void feed(struct model *model, struct zps_scheme_event event, uint64_t now) {
   switch (event.type) {
     case ZPS_SCHEME_SCANNED:
-      model->scanned = true;
+      model->n_scanned++;
       break;
     case ZPS_SCHEME_CLEARED:
-      model->cleared = true;
+      model->cleared[event.partition] = true;
       break;
     case ZPS_SCHEME_WRITTEN:
       model->progress[event.partition] = 1;
@@ -118,11 +137,16 @@ static void feed(struct model *model, struct zps_scheme_event event, uint64_t no
   check_actions(model);
 }
 
-static void begin(struct model *model, struct zps_scheme *scheme, bool whole) {
+static void begin(struct model *model, struct zps_scheme *scheme, const struct kind *kind) {
   memset(model, 0, sizeof *model);
   model->scheme = scheme;
-  model->whole = whole;
-  zps_scheme_reset(scheme, &(struct zps_scheme_round){.step = 7, .deadline_ns = DEADLINE, .whole = whole});
+  model->kind = *kind;
+  model->n_parts = kind->plan->n_parts;
+  model->whole = kind->whole;
+  zps_scheme_reset(
+      scheme,
+      &(struct zps_scheme_round){
+          .step = 7, .deadline_ns = DEADLINE, .n_scans = kind->n_scans, .is_apart = kind->apart, .whole = kind->whole});
   assert_int_equal(scheme->state, ZPS_SCHEME_IDLE);
   feed(model, (struct zps_scheme_event){.type = ZPS_SCHEME_START}, 0);
   assert_int_equal(scheme->state, ZPS_SCHEME_ENCODING);
@@ -131,12 +155,13 @@ static void begin(struct model *model, struct zps_scheme *scheme, bool whole) {
 /* The events that a correct driver and correct peers can produce next. */
 static unsigned enabled(const struct model *model, struct zps_scheme_event *events) {
   unsigned n = 0;
-  if (!model->scanned) events[n++] = (struct zps_scheme_event){.type = ZPS_SCHEME_SCANNED};
-  for (uint32_t p = 0; p < N_PARTS; p++) {
+  if (model->n_scanned < model->kind.n_scans)
+    events[n++] = (struct zps_scheme_event){.type = ZPS_SCHEME_SCANNED, .partition = model->n_scanned};
+  for (uint32_t p = 0; p < model->n_parts; p++) {
     struct zps_scheme_event event = {.partition = p, .server = owners[p]};
     switch (model->progress[p]) {
       case 0:
-        if (model->writes == 0) continue;
+        if (model->writes <= p / (model->n_parts / model->kind.n_scans)) continue;
         event.type = ZPS_SCHEME_WRITTEN;
         break;
       case 1:
@@ -156,7 +181,9 @@ static unsigned enabled(const struct model *model, struct zps_scheme_event *even
     }
     events[n++] = event;
   }
-  if (model->clear && !model->cleared) events[n++] = (struct zps_scheme_event){.type = ZPS_SCHEME_CLEARED};
+  for (uint32_t i = 0; i < model->kind.plan->n_stripes; i++)
+    if (model->clear[i] && !model->cleared[i])
+      events[n++] = (struct zps_scheme_event){.type = ZPS_SCHEME_CLEARED, .partition = i};
   if (model->decode_all && !model->decoded_all) {
     events[n++] = (struct zps_scheme_event){.type = ZPS_SCHEME_DECODED, .partition = ZPS_SCHEME_ALL};
   }
@@ -165,13 +192,13 @@ static unsigned enabled(const struct model *model, struct zps_scheme_event *even
 
 struct walk {
   struct zps_scheme *scheme;
-  bool whole;
+  const struct kind *kind;
   struct zps_scheme_event path[MAX_EVENTS];
   unsigned long complete, faults;
 };
 
 static void replay(const struct walk *walk, unsigned depth, struct model *model) {
-  begin(model, walk->scheme, walk->whole);
+  begin(model, walk->scheme, walk->kind);
   for (unsigned i = 0; i < depth; i++) feed(model, walk->path[i], 1);
 }
 
@@ -196,7 +223,10 @@ static void strike(struct walk *walk, unsigned depth) {
       {{.type = ZPS_SCHEME_FAIL, .code = ZPS_ERR_CANCELED}, 1, ZPS_ERR_CANCELED, ZPS_SCHEME_ALL},
       {{.type = ZPS_SCHEME_ABORTED, .server = 1, .code = ZPS_ERR_MISSING}, 1, ZPS_ERR_MISSING, 1},
       {{.type = ZPS_SCHEME_TICK}, DEADLINE, ZPS_ERR_TIMEOUT, ZPS_SCHEME_ALL},
-      {{.type = ZPS_SCHEME_RESULT, .partition = N_PARTS, .server = 0}, 1, ZPS_ERR_PROTOCOL, ZPS_SCHEME_ALL},
+      {{.type = ZPS_SCHEME_RESULT, .partition = walk->kind->plan->n_parts, .server = 0},
+       1,
+       ZPS_ERR_PROTOCOL,
+       ZPS_SCHEME_ALL},
   };
   struct model model;
   for (unsigned i = 0; i < sizeof faults / sizeof faults[0]; i++) {
@@ -214,7 +244,7 @@ static void strike(struct walk *walk, unsigned depth) {
     walk->faults++;
   }
   /* A result twice, or before the partition was announced. */
-  for (uint32_t p = 0; p < N_PARTS; p++) {
+  for (uint32_t p = 0; p < walk->kind->plan->n_parts; p++) {
     replay(walk, depth, &model);
     if (model.announce[p] && model.progress[p] == 1) continue;
     zps_scheme_step(model.scheme,
@@ -251,14 +281,14 @@ static void explore(struct walk *walk, unsigned depth, bool *seen, size_t n_seen
   if (zps_scheme_over(walk->scheme)) {
     assert_int_equal(walk->scheme->state, ZPS_SCHEME_DONE);
     assert_int_equal(model.completes, 1);
-    assert_int_equal(model.writes, 1);
+    assert_int_equal(model.writes, walk->kind->n_scans);
     for (uint32_t s = 0; s < N_SERVERS; s++) assert_int_equal(model.retired[s], s != 2);
     walk->complete++;
     return;
   }
-  size_t key = model.scanned;
+  size_t key = model.n_scanned;
   for (unsigned p = 0; p < N_PARTS; p++) key = key * 5 + model.progress[p];
-  key = key * 2 + (model.whole ? model.decode_all : model.cleared);
+  key = key * 4 + (model.whole ? model.decode_all : model.cleared[0] + 2u * model.cleared[1]);
   assert_true(key < n_seen);
   if (!seen[key]) strike(walk, depth);
   seen[key] = true;
@@ -273,11 +303,11 @@ static void explore(struct walk *walk, unsigned depth, bool *seen, size_t n_seen
   }
 }
 
-static void explore_all(bool whole, unsigned long n_orders) {
-  static bool seen[2 * 2 * 125 * 5];
+static void explore_all(const struct kind *kind, unsigned long n_orders) {
+  static bool seen[3 * 125 * 4];
   memset(seen, 0, sizeof seen);
-  struct walk walk = {.whole = whole};
-  assert_int_equal(zps_scheme_create(&zps_scheme_balanced, &plan, &walk.scheme), ZPS_OK);
+  struct walk walk = {.kind = kind};
+  assert_int_equal(zps_scheme_create(&zps_scheme_balanced, kind->plan, &walk.scheme), ZPS_OK);
   explore(&walk, 0, seen, sizeof seen / sizeof seen[0]);
   zps_scheme_destroy(walk.scheme);
   assert_true(walk.faults > 0);
@@ -303,12 +333,38 @@ static unsigned long count_orders(unsigned at[N_PARTS], bool cleared) {
 
 static void test_orders_by_partition(void **state) {
   (void)state;
-  explore_all(false, count_orders((unsigned[N_PARTS]){0}, false));
+  explore_all(&one_by_one, count_orders((unsigned[N_PARTS]){0}, false));
+}
+
+/* Two chains of scanned (in their order), written, result, landed, cleared, decoded; the result's memory is cleared
+ * when all is written, or at once, where it is not the gradient's. `n_scans` 1: both are scanned together. */
+static unsigned long count_striped(const unsigned at[2], const struct kind *kind) {
+  unsigned long orders = 0;
+  for (unsigned p = 0; p < 2; p++) {
+    if (at[p] == 6 || (at[p] == 4 && !kind->apart && (at[0] < 2 || at[1] < 2))) continue;
+    if (at[p] == 0 && p == 1 && (kind->n_scans == 1 || at[0] == 0)) continue;
+    unsigned next[2] = {at[0], at[1]};
+    next[p]++;
+    if (at[p] == 0 && kind->n_scans == 1) next[1]++;
+    orders += count_striped(next, kind);
+  }
+  return at[0] == 6 && at[1] == 6 ? 1 : orders;
+}
+
+static void test_orders_of_stripes(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < 4; i++) {
+    const struct kind kind = {&striped_plan, 1 + i % 2, false, i / 2};
+    explore_all(&kind, count_striped((unsigned[2]){0}, &kind));
+  }
+  const struct kind whole = {&striped_plan, 2, true, false};
+  explore_all(&whole, 35); /* 7! / (3! 4!): the first is scanned first, then the second some time */
 }
 
 static void test_orders_whole(void **state) {
   (void)state;
-  explore_all(true, 1680); /* 9! / (3! 3! 3!) */
+  const struct kind whole = {&plan, 1, true, false};
+  explore_all(&whole, 1680); /* 9! / (3! 3! 3!) */
 }
 
 static void test_driver_bugs(void **state) {
@@ -319,29 +375,37 @@ static void test_driver_bugs(void **state) {
   const struct zps_scheme_event wrong[] = {
       {.type = ZPS_SCHEME_WRITTEN, .partition = 0}, /* before the scan */
       {.type = ZPS_SCHEME_CLEARED},                 /* before the gradient is encoded */
+      {.type = ZPS_SCHEME_CLEARED, .partition = 1}, /* there is one stripe */
       {.type = ZPS_SCHEME_LANDED, .partition = 0},
       {.type = ZPS_SCHEME_DECODED, .partition = 0},
       {.type = ZPS_SCHEME_DECODED, .partition = ZPS_SCHEME_ALL},
   };
   for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-    begin(&model, scheme, false);
+    begin(&model, scheme, &one_by_one);
     zps_scheme_step(scheme, &wrong[i], 1);
     assert_int_equal(scheme->state, ZPS_SCHEME_FAILED);
     assert_int_equal(scheme->code, ZPS_ERR_INTERNAL);
   }
-  begin(&model, scheme, false);
+  begin(&model, scheme, &one_by_one);
   feed(&model, (struct zps_scheme_event){.type = ZPS_SCHEME_SCANNED}, 1);
   feed(&model, (struct zps_scheme_event){.type = ZPS_SCHEME_SCANNED}, 1);
   assert_int_equal(model.writes, 1);
   zps_scheme_destroy(scheme);
   zps_scheme_destroy(NULL);
+  const struct kind striped = {&striped_plan, 2, false, true};
+  assert_int_equal(zps_scheme_create(&zps_scheme_balanced, &striped_plan, &scheme), ZPS_OK);
+  begin(&model, scheme, &striped);
+  feed(&model, (struct zps_scheme_event){.type = ZPS_SCHEME_SCANNED}, 1);
+  zps_scheme_step(scheme, &(struct zps_scheme_event){.type = ZPS_SCHEME_WRITTEN, .partition = 1}, 1); /* not scanned */
+  assert_int_equal(scheme->code, ZPS_ERR_INTERNAL);
+  zps_scheme_destroy(scheme);
 }
 
 static void test_events_before_start(void **state) {
   (void)state;
   struct zps_scheme *scheme;
   assert_int_equal(zps_scheme_create(&zps_scheme_balanced, &plan, &scheme), ZPS_OK);
-  zps_scheme_reset(scheme, &(struct zps_scheme_round){.deadline_ns = DEADLINE});
+  zps_scheme_reset(scheme, &(struct zps_scheme_round){.deadline_ns = DEADLINE, .n_scans = 1});
   zps_scheme_step(scheme, &(struct zps_scheme_event){.type = ZPS_SCHEME_TICK}, 2 * DEADLINE);
   assert_int_equal(scheme->state, ZPS_SCHEME_IDLE);
   assert_int_equal(scheme->n_actions, 0);
@@ -360,11 +424,9 @@ static void test_names(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_orders_by_partition),
-      cmocka_unit_test(test_orders_whole),
-      cmocka_unit_test(test_driver_bugs),
-      cmocka_unit_test(test_events_before_start),
-      cmocka_unit_test(test_names),
+      cmocka_unit_test(test_orders_by_partition), cmocka_unit_test(test_orders_whole),
+      cmocka_unit_test(test_orders_of_stripes),   cmocka_unit_test(test_driver_bugs),
+      cmocka_unit_test(test_events_before_start), cmocka_unit_test(test_names),
   };
   return cmocka_run_group_tests_name("scheme balanced", tests, NULL, NULL);
 }

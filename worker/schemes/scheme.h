@@ -8,8 +8,8 @@
  *     IDLE > ENCODING > PUSHING > WAITING > PULLING > DONE | FAILED
  *     IDLE > EXCHANGING > DONE | FAILED
  *
- * The latter between workers (between.c): there "servers" are ranks, RETIRE and ABORT go to all of them, and DECODED says
- * that the whole program was carried out.
+ * The latter between workers (between.c): there "servers" are ranks, RETIRE and ABORT go to all of them, and DECODED
+ * says that the whole program was carried out.
  */
 #ifndef ZPS_WORKER_SCHEMES_SCHEME_H
 #define ZPS_WORKER_SCHEMES_SCHEME_H
@@ -33,11 +33,11 @@ enum zps_scheme_state {
 
 enum zps_scheme_event_type {
   ZPS_SCHEME_START,       /* the gradient is being scanned */
-  ZPS_SCHEME_SCANNED,     /* its rows are counted per partition */
+  ZPS_SCHEME_SCANNED,     /* the rows of scan `partition` of its scans are counted per partition */
   ZPS_SCHEME_WRITTEN,     /* `partition` is encoded */
   ZPS_SCHEME_RESULT,      /* the owner announced the sum of `partition` */
   ZPS_SCHEME_LANDED,      /* that sum is in our memory */
-  ZPS_SCHEME_CLEARED,     /* the dense result is all zeros */
+  ZPS_SCHEME_CLEARED,     /* the dense result is all zeros in stripe `partition` */
   ZPS_SCHEME_DECODED,     /* `partition` (or ALL) is in the trainer's result */
   ZPS_SCHEME_ABORTED,     /* `server` gave the round up, with `code` */
   ZPS_SCHEME_SERVER_LOST, /* `server` is gone */
@@ -53,10 +53,10 @@ struct zps_scheme_event {
 };
 
 enum zps_scheme_action_type {
-  ZPS_SCHEME_DO_WRITE,    /* encode every partition */
+  ZPS_SCHEME_DO_WRITE,    /* encode every partition of scan `arg` */
   ZPS_SCHEME_DO_ANNOUNCE, /* tell the owner of `arg` (a partition) that it may read our contribution */
   ZPS_SCHEME_DO_READ,     /* fetch the sum of `arg` */
-  ZPS_SCHEME_DO_CLEAR,    /* zero the dense result */
+  ZPS_SCHEME_DO_CLEAR,    /* zero stripe `arg` of the dense result */
   ZPS_SCHEME_DO_DECODE,   /* put the sum of `arg` (or ALL) into the result */
   ZPS_SCHEME_DO_RETIRE,   /* tell server `arg` that we have read all we need of it */
   ZPS_SCHEME_DO_ABORT,    /* tell server `arg` that the round failed here */
@@ -71,6 +71,7 @@ struct zps_scheme_action {
 /* What does not change from round to round. `owners` (n_parts of them, each < n_servers) is borrowed. */
 struct zps_scheme_plan {
   uint32_t n_parts, n_servers;
+  uint32_t n_stripes; /* each of as many consecutive partitions: parts of the result that are cleared by themselves */
   const uint32_t *owners;
   const char *tensor; /* for the log, borrowed */
 };
@@ -78,7 +79,9 @@ struct zps_scheme_plan {
 struct zps_scheme_round {
   uint64_t step;
   uint64_t deadline_ns;
-  bool whole; /* decode all partitions at once (DECODE ALL) instead of clearing the result and then one by one */
+  uint32_t n_scans; /* 1, or n_stripes: after so many steps, in order, all partitions are scanned */
+  bool is_apart;    /* the result's memory is not the gradient's: it may be written while that is still read */
+  bool whole;       /* decode all partitions at once (DECODE ALL) instead of clearing the result and then one by one */
 };
 
 struct zps_scheme {
