@@ -128,24 +128,25 @@ static void test_rank_leaves(void **state) {
 }
 
 static void cancels(struct rank *rank) {
+  const struct spec *const spec = rank->arg ? rank->arg : &plain_spec;
   struct flight flight;
   rank_open(rank);
-  flight.tensor = tensor_open(rank, "t", &plain_spec);
+  flight.tensor = tensor_open(rank, "t", spec);
   if (rank->rank == 0) { /* before the others' push, or after it */
-    flight_start(&flight, &plain_spec, rank, 1);
+    flight_start(&flight, spec, rank, 1);
     CHECK_OK(zenps_cancel(flight.request));
     CHECK_OK(zenps_cancel(flight.request));
     flight_expect_error(&flight, rank, ZENPS_ERR_CANCELED, 1, 4000);
-    flight_end(&flight, &plain_spec);
+    flight_end(&flight, spec);
     rank_await(rank, 0, 2);
-    step_run(flight.tensor, &plain_spec, rank, 2);
+    step_run(flight.tensor, spec, rank, 2);
   } else {
-    flight_start(&flight, &plain_spec, rank, 1);
+    flight_start(&flight, spec, rank, 1);
     const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_CANCELED, 1, 10000);
     CHECK_SAYS(error->text, "rank 0");
-    flight_end(&flight, &plain_spec);
+    flight_end(&flight, spec);
     atomic_fetch_add(&rank->words[0], 1);
-    step_run(flight.tensor, &plain_spec, rank, 2);
+    step_run(flight.tensor, spec, rank, 2);
   }
   rank_close(rank);
 }
@@ -153,6 +154,15 @@ static void cancels(struct rank *rank) {
 static void test_cancel(void **state) {
   (void)state;
   ranks_run(cluster_shared(), 3, cancels, NULL, 0);
+}
+
+/* Some stripes are announced, others not scanned. */
+static void test_cancel_stripes(void **state) {
+  (void)state;
+  struct spec spec = {.rows = (2 << 20) + 20001, .width = 1, .dtype = ZENPS_F32, .density = 0.05};
+  ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
+  spec.options.partitions = 18;
+  ranks_run(cluster_shared(), 3, cancels, &spec, 0);
 }
 
 /* A request may be freed, and a job closed, with the operation in flight. */
@@ -329,7 +339,7 @@ static void test_truncated(void **state) {
 const struct CMUnitTest api_failure_tests[] = {
     cmocka_unit_test(test_missing_rank),   cmocka_unit_test(test_open_without_all), cmocka_unit_test(test_rank_taken),
     cmocka_unit_test(test_other_world),    cmocka_unit_test(test_rank_leaves),      cmocka_unit_test(test_cancel),
-    cmocka_unit_test(test_free_in_flight), cmocka_unit_test(test_shapes),           cmocka_unit_test(test_arguments),
-    cmocka_unit_test(test_truncated),
+    cmocka_unit_test(test_cancel_stripes), cmocka_unit_test(test_free_in_flight),   cmocka_unit_test(test_shapes),
+    cmocka_unit_test(test_arguments),      cmocka_unit_test(test_truncated),
 };
 const size_t n_api_failure_tests = sizeof api_failure_tests / sizeof api_failure_tests[0];

@@ -79,6 +79,22 @@ static void test_large(void **state) {
   ranks_run(cluster_shared(), 2, steps, &rows, 0);
 }
 
+/* Of several stripes, which are announced while others are looked for. */
+static void test_stripes(void **state) {
+  (void)state;
+  struct spec spec = {.rows = (4 << 20) + 20001, .width = 1, .dtype = ZENPS_F32, .density = 0.02};
+  ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
+  spec.options.partitions = 36;
+  ranks_run(cluster_shared(), 3, steps, &spec, 0);
+  spec.rows = (2 << 20) + 20001;
+  spec.options.partitions = 18;
+  spec.in_place = true;
+  ranks_run(cluster_shared(), 2, steps, &spec, 0);
+  spec.in_place = false;
+  spec.rows_out = true;
+  ranks_run(cluster_shared(), 2, steps, &spec, 0);
+}
+
 static void test_in_place(void **state) {
   (void)state;
   const struct spec spec = {.rows = 60000, .width = 3, .dtype = ZENPS_F32, .density = 0.4, .in_place = true};
@@ -365,10 +381,11 @@ static void test_costs(void **state) {
 }
 
 const struct CMUnitTest api_round_tests[] = {
-    cmocka_unit_test(test_layouts),      cmocka_unit_test(test_worlds),         cmocka_unit_test(test_empty),
-    cmocka_unit_test(test_large),        cmocka_unit_test(test_in_place),       cmocka_unit_test(test_odd_values),
-    cmocka_unit_test(test_extremes),     cmocka_unit_test(test_tensor_options), cmocka_unit_test(test_several_tensors),
-    cmocka_unit_test(test_several_jobs), cmocka_unit_test(test_many_rounds),    cmocka_unit_test(test_barrier),
-    cmocka_unit_test(test_broadcast),    cmocka_unit_test(test_waiting),        cmocka_unit_test(test_costs),
+    cmocka_unit_test(test_layouts),         cmocka_unit_test(test_worlds),       cmocka_unit_test(test_empty),
+    cmocka_unit_test(test_large),           cmocka_unit_test(test_stripes),      cmocka_unit_test(test_in_place),
+    cmocka_unit_test(test_odd_values),      cmocka_unit_test(test_extremes),     cmocka_unit_test(test_tensor_options),
+    cmocka_unit_test(test_several_tensors), cmocka_unit_test(test_several_jobs), cmocka_unit_test(test_many_rounds),
+    cmocka_unit_test(test_barrier),         cmocka_unit_test(test_broadcast),    cmocka_unit_test(test_waiting),
+    cmocka_unit_test(test_costs),
 };
 const size_t n_api_round_tests = sizeof api_round_tests / sizeof api_round_tests[0];

@@ -10,6 +10,11 @@ ok "16 ranks" verified 16 2 --rows 65536 --density 0.02
 ok "width 64" verified 3 2 --rows 20000 --width 64 --density 0.01
 ok "density 1" verified 3 2 --rows 40000 --density 1
 ok "density 0.00001 of a large tensor" verified 3 2 --rows 1000000 --density 0.00001
+ok "several stripes, 4 ranks" verified 4 2 --rows 5000003 --density 0.01 --partitions 48
+ok "several stripes, most of them" verified 2 2 --rows 2200000 --density 0.6 --partitions 16
+ok "several stripes, nearly nothing" verified 2 2 --rows 5000003 --density 0.00001 --partitions 48
+ok "several stripes, rows in and out" verified 2 2 --rows 2200000 --density 0.02 --partitions 16 --layout rows --out rows
+ok "several stripes, Algorithm 1, rows out" verified 2 2 --rows 2200000 --density 0.02 --partitions 16 --hierarchical --out rows
 ok "no rank touches anything" verified 3 2 --rows 10000 --density 0
 ok "some ranks touch nothing" verified 4 2 --rows 10000 --density 0.1 --empty 2
 ok "more workers than partitions" verified 5 1 --rows 30000 --partitions 2 --density 0.1
