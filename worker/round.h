@@ -7,8 +7,8 @@
  * is over goes back to its tensor when no task, no read and no server can touch its buffers any more.
  *
  * A round is of one of two kinds, which fill in struct zps_round_ops: over servers (round_balanced.c with round_join.c,
- * round_push.c: encode and announce; round_pull.c: results), or between workers (exchange.h). round.c has the life that
- * they share, round_end.c outcome and texts.
+ * round_push.c: encode and announce; round_pull.c and round_decode.c: results), or between workers (exchange.h).
+ * round.c has the life that they share, round_end.c outcome and texts.
  */
 #ifndef ZPS_WORKER_ROUND_H
 #define ZPS_WORKER_ROUND_H
@@ -122,7 +122,7 @@ struct zps_worker_round {
   struct zps_worker_round_server *servers;
   struct zps_slice_view *views;  /* of the sums, for decoding rows */
   struct zps_worker_scan *scans; /* [stripes], the first n_scans used */
-  struct zps_worker_task whole, *clears;
+  struct zps_worker_task whole, *clears, *stripes;
   struct zps_mail begin, cancel;
   struct zps_arena arena;
 
@@ -228,17 +228,21 @@ bool zps_worker_round_has_buffers(const struct zps_worker_round *round); /* all 
 zps_err_t zps_worker_round_send_ready(struct zps_worker_round *round, uint32_t server, uint64_t now_ns) ZPS_MUSTCHECK;
 
 /* round_pull.c */
-void zps_worker_round_pull_init(struct zps_worker_round *round);
 void zps_worker_round_result(struct zps_worker_round *round, uint32_t server, const struct zps_frame *frame);
 /* Takes a buffer for the sum and starts to read it. ZPS_ERR_AGAIN: must wait for memory. */
 zps_err_t zps_worker_part_read(struct zps_worker_part *part) ZPS_MUSTCHECK;
+void zps_worker_part_put_pull_buf(struct zps_worker_part *part); /* gives back the sum's memory */
+/* Of the sums that were held back for pushes. */
+void zps_worker_round_pull_held_back(struct zps_worker_round *round);
+
+/* round_decode.c */
+void zps_worker_round_decode_init(struct zps_worker_round *round);
 /* Whether the caller's arrays hold `nnz` rows. */
 zps_err_t zps_worker_rows_fit(struct zps_worker_round *round, uint64_t nnz, struct zps_error *error) ZPS_MUSTCHECK;
 /* On the pool: arrays for `nnz` rows of the result, the caller's or ours. False: the task has failed. */
 bool zps_worker_rows_get(struct zps_worker_task *task, uint64_t nnz, int64_t **rows_p, void **values_p);
-/* Of the sums that were held back for pushes. */
-void zps_worker_round_pull_held_back(struct zps_worker_round *round);
-void zps_worker_round_clear(struct zps_worker_round *round, uint32_t stripe);
+void zps_worker_round_clear(struct zps_worker_round *round);
+void zps_worker_round_decode_stripe(struct zps_worker_round *round, uint32_t stripe);
 void zps_worker_round_decode(struct zps_worker_round *round, uint32_t partition); /* or ZPS_SCHEME_ALL */
 
 /* round_end.c */

@@ -14,6 +14,7 @@ static void destroy(struct zps_worker_round *round) {
   free(round->servers);
   free(round->views);
   free(round->clears);
+  free(round->stripes);
 }
 
 static zps_err_t create(struct zps_worker_round *round) {
@@ -30,8 +31,9 @@ static zps_err_t create(struct zps_worker_round *round) {
   round->servers = calloc(plan.n_servers, sizeof *round->servers);
   round->views = calloc(plan.n_parts, sizeof *round->views);
   round->scans = calloc(n_stripes, sizeof *round->scans);
-  round->clears = calloc(n_stripes > 1 ? n_stripes : zps_workpool_threads(plane->pool), sizeof *round->clears);
-  if (!round->parts || !round->servers || !round->views || !round->scans || !round->clears ||
+  round->clears = calloc(zps_workpool_threads(plane->pool), sizeof *round->clears);
+  round->stripes = calloc(n_stripes, sizeof *round->stripes);
+  if (!round->parts || !round->servers || !round->views || !round->scans || !round->clears || !round->stripes ||
       zps_scheme_create(&zps_scheme_balanced, &plan, &round->scheme) != ZPS_OK ||
       zps_encoder_create(tensor->partitioner, &round->encoder) != ZPS_OK)
     return ZPS_ERR_NOMEM;
@@ -42,7 +44,7 @@ static zps_err_t create(struct zps_worker_round *round) {
   }
   round->whole.round = round;
   zps_worker_round_push_init(round);
-  zps_worker_round_pull_init(round);
+  zps_worker_round_decode_init(round);
   return ZPS_OK;
 }
 
@@ -85,7 +87,10 @@ static void act(struct zps_worker_round *round, const struct zps_scheme_action *
       round->parts[action->arg].wanted = true;
       break;
     case ZPS_SCHEME_DO_CLEAR:
-      zps_worker_round_clear(round, action->arg);
+      zps_worker_round_clear(round);
+      break;
+    case ZPS_SCHEME_DO_STRIPE:
+      zps_worker_round_decode_stripe(round, action->arg);
       break;
     case ZPS_SCHEME_DO_DECODE:
       zps_worker_round_decode(round, action->arg);

@@ -1,9 +1,7 @@
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
-#include "common/codec/decode.h"
 #include "common/codec/join.h"
 #include "worker/device.h"
 #include "worker/job.h"
@@ -14,13 +12,13 @@
 
 /* ------------------------------------------------------------ results */
 
-static void put_pull_buf(struct zps_worker_part *part) {
+void zps_worker_part_put_pull_buf(struct zps_worker_part *part) {
   struct zps_worker_round *round = part->task.round;
   zps_worker_round_put_buf(round, &part->pull_buf, &round->pull_held, &round->plane->pull_held);
 }
 
 static void uploaded(struct zps_worker_task *task) {
-  put_pull_buf(&task->round->parts[task->arg]);
+  zps_worker_part_put_pull_buf(&task->round->parts[task->arg]);
   zps_worker_round_event(task->round, ZPS_SCHEME_LANDED, task->arg, 0, ZPS_OK);
 }
 
@@ -42,13 +40,13 @@ static void refuse(struct zps_worker_round *round, uint32_t server, uint32_t p, 
                         round->plane->servers[server].name, p, why);
 }
 
-/* While some of our own pushes have no memory yet, sums take only what is there in plenty, and soon given back: a sum
- * that cannot be decoded before all is pushed must not hold what pushes wait for. */
+/* While some of our own pushes have no memory yet, sums, which may have to wait for all of these, take none of what
+ * pushes could need at most. */
 static bool may_read(const struct zps_worker_round *round, uint64_t len_bytes) {
   const struct zps_plane *plane = round->plane;
   if (round->n_scans == 1 || zps_worker_round_has_buffers(round)) return true;
-  return round->is_apart && !round->scheme->round.whole &&
-         plane->push_held + plane->pull_held + len_bytes <= plane->memory_limit_bytes / 4;
+  const uint64_t pushes_bytes = 2 * zps_worker_tensor_dense_bytes(round->tensor);
+  return plane->push_held + plane->pull_held + pushes_bytes + len_bytes <= plane->memory_limit_bytes / 2;
 }
 
 static void hold_back(struct zps_worker_part *part) {
@@ -236,180 +234,4 @@ zps_err_t zps_worker_part_read(struct zps_worker_part *part) {
   part->sum = part->pull_buf.data;
   start_read(part, part->pull_buf.mem);
   return ZPS_OK;
-}
-
-/* ------------------------------------------------------------ decode */
-
-static size_t row_bytes(const struct zenps_tensor *tensor) {
-  return tensor->shape.width * zps_dtype_size(tensor->dtype);
-}
-
-static void clear_run(struct zps_worker_task *task) {
-  const struct zps_worker_round *round = task->round;
-  zps_decode_dense_clear(round->out->values, zps_worker_tensor_dense_bytes(round->tensor), task->arg, round->n_pieces);
-}
-
-static void clear_done(struct zps_worker_task *task) {
-  struct zps_worker_round *round = task->round;
-  if (--round->n_clears == 0) zps_worker_round_event(round, ZPS_SCHEME_CLEARED, 0, 0, ZPS_OK);
-}
-
-static void clear_stripe_run(struct zps_worker_task *task) {
-  const struct zps_worker_round *round = task->round;
-  const struct zenps_tensor *tensor = round->tensor;
-  zps_decode_dense_clear_stripe(&tensor->part, task->arg, tensor->width * (uint64_t)zps_dtype_size(tensor->dtype),
-                                round->out->values, zps_worker_tensor_dense_bytes(tensor));
-}
-
-static void clear_stripe_done(struct zps_worker_task *task) {
-  zps_worker_round_event(task->round, ZPS_SCHEME_CLEARED, task->arg, 0, ZPS_OK);
-}
-
-void zps_worker_round_clear(struct zps_worker_round *round, uint32_t stripe) {
-  struct zps_workpool *pool = round->plane->pool;
-  if (zps_partition_stripes(&round->tensor->part) > 1) {
-    zps_worker_task_start(&round->clears[stripe], pool);
-    return;
-  }
-  if (zps_worker_tensor_dense_bytes(round->tensor) <= ZPS_SMALL_DENSE_BYTES) pool = NULL;
-  round->n_clears = round->n_pieces = pool ? zps_workpool_threads(pool) : 1;
-  for (unsigned i = 0; i < round->n_pieces; i++) zps_worker_task_start(&round->clears[i], pool);
-}
-
-/* The payload is a peer's: nothing of it is used before it was checked. */
-static bool view(struct zps_worker_task *task, uint32_t p) {
-  struct zps_worker_round *round = task->round;
-  const struct zps_worker_part *part = &round->parts[p];
-  const struct zenps_tensor *tensor = round->tensor;
-  struct zps_error error;
-  const zps_err_t err =
-      zps_slice_view_init(&round->views[p], part->result.codec, part->m, part->result.nnz, tensor->width, tensor->dtype,
-                          tensor->value_codec, part->sum, part->result.len_bytes, &error);
-  if (err == ZPS_OK) return true;
-  struct zps_error named;
-  const uint32_t server = tensor->owners[p];
-  zps_fail(&named, err, "the sum of partition %" PRIu32 " from server %u (%s) is malformed: %s", p, server,
-           round->plane->servers[server].name, error.text);
-  zps_worker_task_fail(task, &named);
-  return false;
-}
-
-static void dense_run(struct zps_worker_task *task) {
-  struct zps_worker_round *round = task->round;
-  if (view(task, task->arg)) {
-    zps_decode_dense_cut(&round->tensor->part, task->arg, &round->views[task->arg], round->out->values,
-                         zps_worker_tensor_dense_bytes(round->tensor));
-  }
-}
-
-static void dense_done(struct zps_worker_task *task) {
-  put_pull_buf(&task->round->parts[task->arg]);
-  zps_worker_round_event(task->round, ZPS_SCHEME_DECODED, task->arg, 0, ZPS_OK);
-}
-
-zps_err_t zps_worker_rows_fit(struct zps_worker_round *round, uint64_t nnz, struct zps_error *error) {
-  if (nnz <= round->out->capacity) return ZPS_OK;
-  round->needed = nnz;
-  return zps_fail(error, ZPS_ERR_TRUNCATED, "the result has %" PRIu64 " rows, but the caller's arrays hold %" PRIu64,
-                  nnz, round->out->capacity);
-}
-
-bool zps_worker_rows_get(struct zps_worker_task *task, uint64_t nnz, int64_t **rows_p, void **values_p) {
-  struct zps_worker_round *round = task->round;
-  const zenps_grad_t *out = round->out;
-  struct zps_error error;
-  if (out->row_ids) {
-    *rows_p = out->row_ids;
-    *values_p = out->values;
-    if (zps_worker_rows_fit(round, nnz, &error) == ZPS_OK) return true;
-  } else {
-    const size_t n = nnz ? (size_t)nnz : 1;
-    *rows_p = round->rows = malloc(n * sizeof **rows_p);
-    *values_p = round->row_values = malloc(n * row_bytes(round->tensor));
-    if (*rows_p && *values_p) return true;
-    zps_fail(&error, ZPS_ERR_NOMEM, "no memory for a result of %" PRIu64 " rows", nnz);
-  }
-  zps_worker_task_fail(task, &error);
-  return false;
-}
-
-/* Out of the blocks, the rows that are not zero. */
-static zps_err_t rows_of_blocks(struct zps_worker_task *task, uint64_t n_blocks) {
-  struct zps_worker_round *round = task->round;
-  const struct zenps_tensor *tensor = round->tensor;
-  const size_t n = n_blocks ? (size_t)n_blocks : 1;
-  int64_t *ids = malloc(n * sizeof *ids), *rows;
-  void *blocks = malloc(n * tensor->width * zps_dtype_size(tensor->dtype)), *values;
-  zps_err_t err =
-      ids && blocks ? zps_decode_rows(&tensor->part, round->views, round->plane->pool, ids, blocks) : ZPS_ERR_NOMEM;
-  if (err == ZPS_OK) {
-    round->stats.nnz_out = zps_blocks_rows(&tensor->shape, ids, blocks, n_blocks, NULL, NULL);
-    if (zps_worker_rows_get(task, round->stats.nnz_out, &rows, &values))
-      zps_blocks_rows(&tensor->shape, ids, blocks, n_blocks, rows, values);
-  }
-  free(ids);
-  free(blocks);
-  return err;
-}
-
-static void rows_run(struct zps_worker_task *task) {
-  struct zps_worker_round *round = task->round;
-  if (round->out->memory == ZENPS_DEVICE) {
-    zps_device_pull_decode(task);
-    return;
-  }
-  const uint32_t n_parts = round->tensor->part.n_parts;
-  int64_t *rows;
-  void *values;
-  for (uint32_t p = 0; p < n_parts; p++) {
-    if (!view(task, p)) return;
-  }
-  zps_err_t err;
-  if (round->tensor->served->blocks) {
-    err = rows_of_blocks(task, round->stats.nnz_out);
-  } else {
-    if (!zps_worker_rows_get(task, round->stats.nnz_out, &rows, &values)) return;
-    err = zps_decode_rows(&round->tensor->part, round->views, round->plane->pool, rows, values);
-  }
-  if (err != ZPS_OK) {
-    struct zps_error error;
-    zps_fail(&error, ZPS_ERR_NOMEM, "no memory to merge the sums of %" PRIu32 " partitions", n_parts);
-    zps_worker_task_fail(task, &error);
-  }
-}
-
-static void rows_done(struct zps_worker_task *task) {
-  struct zps_worker_round *round = task->round;
-  for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) put_pull_buf(&round->parts[p]);
-  zps_worker_round_event(round, ZPS_SCHEME_DECODED, ZPS_SCHEME_ALL, 0, ZPS_OK);
-}
-
-void zps_worker_round_decode(struct zps_worker_round *round, uint32_t partition) {
-  const struct zenps_tensor *tensor = round->tensor;
-  struct zps_workpool *pool = round->plane->pool;
-  if (partition == ZPS_SCHEME_ALL) {
-    if (round->stats.nnz_out <= ZPS_SMALL_BYTES / (tensor->width * zps_dtype_size(tensor->dtype))) pool = NULL;
-    if (round->out->memory == ZENPS_DEVICE) pool = round->device->out_pool;
-    zps_worker_task_start(&round->whole, pool);
-    return;
-  }
-  if (round->parts[partition].result.is_inline) pool = NULL;
-  struct zps_worker_task *task = &round->parts[partition].task;
-  task->run = dense_run;
-  task->done = dense_done;
-  zps_worker_task_start(task, pool);
-}
-
-void zps_worker_round_pull_init(struct zps_worker_round *round) {
-  round->whole = (struct zps_worker_task){.round = round, .run = rows_run, .done = rows_done};
-  const uint32_t n_stripes = zps_partition_stripes(&round->tensor->part);
-  if (n_stripes > 1) {
-    for (uint32_t i = 0; i < n_stripes; i++)
-      round->clears[i] =
-          (struct zps_worker_task){.round = round, .run = clear_stripe_run, .done = clear_stripe_done, .arg = i};
-    return;
-  }
-  for (unsigned i = 0; i < zps_workpool_threads(round->plane->pool); i++) {
-    round->clears[i] = (struct zps_worker_task){.round = round, .run = clear_run, .done = clear_done, .arg = i};
-  }
 }

@@ -1,5 +1,6 @@
 #include "common/codec/decode.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #ifdef __SSE2__
@@ -38,17 +39,6 @@ void zps_decode_dense_clear(void *dense, uint64_t len_bytes, unsigned piece, uns
     memset((char *)dense + first, 0, end - first);
 }
 
-void zps_decode_dense_clear_stripe(const struct zps_partition *part, uint32_t stripe, uint64_t row_bytes, void *dense,
-                                   uint64_t len_bytes) {
-  const uint64_t n_rows = zps_partition_stripe_rows(part, stripe, part->rows), chunk_rows = 1ull << part->chunk_bits;
-  for (uint64_t at = 0; at < n_rows; at += chunk_rows) {
-    const uint64_t first = zps_partition_stripe_row(part, stripe, at) * row_bytes;
-    const uint64_t n_bytes = (n_rows - at < chunk_rows ? n_rows - at : chunk_rows) * row_bytes;
-    if (first >= len_bytes) return;
-    memset((char *)dense + first, 0, n_bytes < len_bytes - first ? n_bytes : len_bytes - first);
-  }
-}
-
 /* Copies one batch of rows to their places, of which hardly two are on one cache line. */
 static inline __attribute__((always_inline)) void scatter(const uint64_t *rows, uint32_t n, const char *values,
                                                           uint64_t row_bytes, char *dense) {
@@ -80,17 +70,17 @@ void zps_decode_dense(const struct zps_partition *part, uint32_t p, const struct
   zps_decode_dense_cut(part, p, view, dense, UINT64_MAX);
 }
 
-void zps_decode_dense_cut(const struct zps_partition *part, uint32_t p, const struct zps_slice_view *view, void *dense,
-                          uint64_t len_bytes) {
+/* Writes the rows whose ranks are below the limit. */
+static void put_below(const struct zps_partition *part, uint32_t p, struct zps_rank_cursor *cursor, uint32_t limit,
+                      char *dense, uint64_t len_bytes) {
+  const struct zps_slice_view *const view = cursor->view;
   const uint64_t row_bytes = view->width * (uint64_t)zps_dtype_size(view->dtype);
-  struct zps_rank_cursor cursor;
   uint32_t ranks[BATCH + ZPS_SIMD_SLACK] = {0};
   uint64_t rows[BATCH + ZPS_SIMD_SLACK];
-  zps_rank_cursor_init(&cursor, view);
-  for (uint32_t n; (n = zps_rank_cursor_read(&cursor, view->m, ranks, BATCH)) > 0;) {
+  for (uint32_t n; (n = zps_rank_cursor_read(cursor, limit, ranks, BATCH)) > 0;) {
     zps_simd()->rows_of(part, p, ranks, n, rows);
-    const uint32_t first = cursor.next - n;
-    if (put_cut(view, cursor.next - 1, rows[n - 1], row_bytes, dense, len_bytes)) n--;
+    const uint32_t first = cursor->next - n;
+    if (put_cut(view, cursor->next - 1, rows[n - 1], row_bytes, dense, len_bytes)) n--;
     if (view->value_codec != ZPS_VALUES_RAW && view->width > 1) {
       widen(view, first, rows, n, row_bytes, dense);
       continue;
@@ -104,4 +94,30 @@ void zps_decode_dense_cut(const struct zps_partition *part, uint32_t p, const st
     else
       scatter(rows, n, values, row_bytes, dense);
   }
+}
+
+void zps_decode_dense_cut(const struct zps_partition *part, uint32_t p, const struct zps_slice_view *view, void *dense,
+                          uint64_t len_bytes) {
+  struct zps_rank_cursor cursor;
+  zps_rank_cursor_init(&cursor, view);
+  put_below(part, p, &cursor, view->m, dense, len_bytes);
+}
+
+zps_err_t zps_decode_dense_stripe(const struct zps_partition *part, uint32_t stripe, const struct zps_slice_view *views,
+                                  void *dense, uint64_t len_bytes) {
+  const uint32_t first = stripe * part->stripe_parts, n = part->stripe_parts;
+  const uint64_t n_rows = zps_partition_stripe_rows(part, stripe, part->rows), chunk_rows = 1ull << part->chunk_bits;
+  const uint64_t row_bytes = views[first].width * (uint64_t)zps_dtype_size(views[first].dtype);
+  struct zps_rank_cursor *const cursors = malloc(n * sizeof *cursors);
+  if (!cursors) return ZPS_ERR_NOMEM;
+  for (uint32_t p = 0; p < n; p++) zps_rank_cursor_init(&cursors[p], &views[first + p]);
+  for (uint64_t at = 0; at < n_rows; at += chunk_rows) {
+    const uint64_t left = n_rows - at, end = at + (left < chunk_rows ? left : chunk_rows);
+    const uint64_t from = zps_partition_stripe_row(part, stripe, at) * row_bytes, len = (end - at) * row_bytes;
+    if (from < len_bytes) memset((char *)dense + from, 0, len < len_bytes - from ? len : len_bytes - from);
+    for (uint32_t p = 0; p < n; p++)
+      put_below(part, first + p, &cursors[p], zps_partition_ranks_below(part, first + p, end), dense, len_bytes);
+  }
+  free(cursors);
+  return ZPS_OK;
 }

@@ -26,6 +26,10 @@ void zps_decode_dense(const struct zps_partition *part, uint32_t p, const struct
 /* The same for an array of `len_bytes` that ends somewhere in the tensor's last row. */
 void zps_decode_dense_cut(const struct zps_partition *part, uint32_t p, const struct zps_slice_view *view, void *dense,
                           uint64_t len_bytes);
+/* Clears the rows of a stripe and writes those that its partitions' views (views[p], of the part->n_parts) hold, chunk by
+ * chunk, while that is in cache. Different stripes may be written at once. */
+zps_err_t zps_decode_dense_stripe(const struct zps_partition *part, uint32_t stripe, const struct zps_slice_view *views,
+                                  void *dense, uint64_t len_bytes) ZPS_MUSTCHECK;
 
 /* Merges all partitions (views[p], part->n_parts of them) into COO rows in ascending order. `rows` and `values` have
  * room for the sum of the views' z. `pool` (may be NULL) spreads the work over threads. */

@@ -35,8 +35,7 @@ struct model {
   bool whole;
   unsigned progress[N_PARTS]; /* 0 encoding, 1 written, 2 result, 3 landed, 4 decoded */
   unsigned writes, completes;
-  bool announce[N_PARTS], read[N_PARTS], decode[N_PARTS], decode_all, decoded_all;
-  bool clear[N_PARTS], cleared[N_PARTS]; /* stripes */
+  bool announce[N_PARTS], read[N_PARTS], decode[N_PARTS], clear, cleared, decode_all, decoded_all;
   unsigned retired[N_SERVERS], aborted[N_SERVERS];
 };
 
@@ -45,10 +44,6 @@ static bool all_at_least(const struct model *model, unsigned progress) {
     if (model->progress[p] < progress) return false;
   }
   return true;
-}
-
-static uint32_t stripe_of(const struct model *model, uint32_t p) {
-  return p / (model->n_parts / model->kind.plan->n_stripes);
 }
 
 static void check_actions(struct model *model) {
@@ -72,10 +67,18 @@ static void check_actions(struct model *model) {
         model->read[arg] = true;
         break;
       case ZPS_SCHEME_DO_CLEAR:
-        if (!model->kind.apart) assert_true(all_at_least(model, 1)); /* the gradient's memory may be the result's */
-        assert_false(model->clear[arg] || model->whole);
-        if (model->kind.plan->n_stripes > 1) assert_true(model->progress[arg] >= 3); /* not before there is need */
-        model->clear[arg] = true;
+        assert_true(all_at_least(model, 1)); /* the gradient's memory may be the result's */
+        assert_false(model->clear || model->whole);
+        assert_int_equal(model->kind.plan->n_stripes, 1);
+        model->clear = true;
+        break;
+      case ZPS_SCHEME_DO_STRIPE: /* of one partition */
+        if (!model->kind.apart) assert_true(all_at_least(model, 1));
+        assert_false(model->whole);
+        assert_int_equal(model->kind.plan->n_stripes, model->n_parts);
+        assert_int_equal(model->progress[arg], 3);
+        assert_false(model->decode[arg]);
+        model->decode[arg] = true;
         break;
       case ZPS_SCHEME_DO_DECODE:
         if (model->whole) {
@@ -84,7 +87,7 @@ static void check_actions(struct model *model) {
           assert_false(model->decode_all);
           model->decode_all = true;
         } else {
-          assert_true(model->cleared[stripe_of(model, arg)]);
+          assert_true(model->cleared);
           assert_int_equal(model->progress[arg], 3);
           assert_false(model->decode[arg]);
           model->decode[arg] = true;
@@ -112,7 +115,7 @@ static void feed(struct model *model, struct zps_scheme_event event, uint64_t no
       model->n_scanned++;
       break;
     case ZPS_SCHEME_CLEARED:
-      model->cleared[event.partition] = true;
+      model->cleared = true;
       break;
     case ZPS_SCHEME_WRITTEN:
       model->progress[event.partition] = 1;
@@ -181,9 +184,7 @@ static unsigned enabled(const struct model *model, struct zps_scheme_event *even
     }
     events[n++] = event;
   }
-  for (uint32_t i = 0; i < model->kind.plan->n_stripes; i++)
-    if (model->clear[i] && !model->cleared[i])
-      events[n++] = (struct zps_scheme_event){.type = ZPS_SCHEME_CLEARED, .partition = i};
+  if (model->clear && !model->cleared) events[n++] = (struct zps_scheme_event){.type = ZPS_SCHEME_CLEARED};
   if (model->decode_all && !model->decoded_all) {
     events[n++] = (struct zps_scheme_event){.type = ZPS_SCHEME_DECODED, .partition = ZPS_SCHEME_ALL};
   }
@@ -288,7 +289,7 @@ static void explore(struct walk *walk, unsigned depth, bool *seen, size_t n_seen
   }
   size_t key = model.n_scanned;
   for (unsigned p = 0; p < N_PARTS; p++) key = key * 5 + model.progress[p];
-  key = key * 4 + (model.whole ? model.decode_all : model.cleared[0] + 2u * model.cleared[1]);
+  key = key * 2 + (model.whole ? model.decode_all : model.cleared);
   assert_true(key < n_seen);
   if (!seen[key]) strike(walk, depth);
   seen[key] = true;
@@ -304,7 +305,7 @@ static void explore(struct walk *walk, unsigned depth, bool *seen, size_t n_seen
 }
 
 static void explore_all(const struct kind *kind, unsigned long n_orders) {
-  static bool seen[3 * 125 * 4];
+  static bool seen[3 * 125 * 2];
   memset(seen, 0, sizeof seen);
   struct walk walk = {.kind = kind};
   assert_int_equal(zps_scheme_create(&zps_scheme_balanced, kind->plan, &walk.scheme), ZPS_OK);
@@ -336,19 +337,19 @@ static void test_orders_by_partition(void **state) {
   explore_all(&one_by_one, count_orders((unsigned[N_PARTS]){0}, false));
 }
 
-/* Two chains of scanned (in their order), written, result, landed, cleared, decoded; the result's memory is cleared
- * when all is written, or at once, where it is not the gradient's. `n_scans` 1: both are scanned together. */
+/* Two chains of scanned (in their order), written, result, landed, decoded; the result's memory is written when all is
+ * encoded, or at once, where it is not the gradient's. `n_scans` 1: both are scanned together. */
 static unsigned long count_striped(const unsigned at[2], const struct kind *kind) {
   unsigned long orders = 0;
   for (unsigned p = 0; p < 2; p++) {
-    if (at[p] == 6 || (at[p] == 4 && !kind->apart && (at[0] < 2 || at[1] < 2))) continue;
+    if (at[p] == 5 || (at[p] == 4 && !kind->apart && (at[0] < 2 || at[1] < 2))) continue;
     if (at[p] == 0 && p == 1 && (kind->n_scans == 1 || at[0] == 0)) continue;
     unsigned next[2] = {at[0], at[1]};
     next[p]++;
     if (at[p] == 0 && kind->n_scans == 1) next[1]++;
     orders += count_striped(next, kind);
   }
-  return at[0] == 6 && at[1] == 6 ? 1 : orders;
+  return at[0] == 5 && at[1] == 5 ? 1 : orders;
 }
 
 static void test_orders_of_stripes(void **state) {
@@ -375,7 +376,6 @@ static void test_driver_bugs(void **state) {
   const struct zps_scheme_event wrong[] = {
       {.type = ZPS_SCHEME_WRITTEN, .partition = 0}, /* before the scan */
       {.type = ZPS_SCHEME_CLEARED},                 /* before the gradient is encoded */
-      {.type = ZPS_SCHEME_CLEARED, .partition = 1}, /* there is one stripe */
       {.type = ZPS_SCHEME_LANDED, .partition = 0},
       {.type = ZPS_SCHEME_DECODED, .partition = 0},
       {.type = ZPS_SCHEME_DECODED, .partition = ZPS_SCHEME_ALL},

@@ -12,19 +12,14 @@ enum part_state {
   PART_DECODED,
 };
 
-enum stripe_state {
-  STRIPE_OLD, /* what the result held before */
-  STRIPE_CLEARING,
-  STRIPE_CLEARED,
-};
-
 struct balanced {
   struct zps_scheme base;
+  bool cleared;
   uint32_t n_scanned, n_announced, n_results, n_landed, n_decoded;
-  uint32_t *parts_of;    /* per server: partitions it owns */
-  uint32_t *to_read;     /* per server: those not landed yet */
-  uint8_t *part_state;   /* enum part_state, per partition */
-  uint8_t *stripe_state; /* enum stripe_state, per stripe */
+  uint32_t *parts_of;  /* per server: partitions it owns */
+  uint32_t *to_read;   /* per server: those not landed yet */
+  uint8_t *part_state; /* enum part_state, per partition */
+  uint32_t *landed_of; /* per stripe: sums that have landed */
 };
 
 static void balanced_destroy(struct zps_scheme *scheme) {
@@ -33,7 +28,7 @@ static void balanced_destroy(struct zps_scheme *scheme) {
   free(self->parts_of);
   free(self->to_read);
   free(self->part_state);
-  free(self->stripe_state);
+  free(self->landed_of);
   free(self);
 }
 
@@ -43,10 +38,10 @@ static zps_err_t balanced_create(const struct zps_scheme_plan *plan, struct zps_
   self->parts_of = calloc(plan->n_servers, sizeof *self->parts_of);
   self->to_read = calloc(plan->n_servers, sizeof *self->to_read);
   self->part_state = calloc(plan->n_parts, sizeof *self->part_state);
-  self->stripe_state = calloc(plan->n_stripes, sizeof *self->stripe_state);
+  self->landed_of = calloc(plan->n_stripes, sizeof *self->landed_of);
   /* The longest answer: a failure told to every server, or every partition decoded when the result is cleared. */
   const uint32_t cap_actions = plan->n_parts + plan->n_servers + 2;
-  if (!self->parts_of || !self->to_read || !self->part_state || !self->stripe_state ||
+  if (!self->parts_of || !self->to_read || !self->part_state || !self->landed_of ||
       zps_scheme_init(&self->base, &zps_scheme_balanced, plan, cap_actions) != ZPS_OK) {
     balanced_destroy(&self->base);
     return ZPS_ERR_NOMEM;
@@ -58,10 +53,11 @@ static zps_err_t balanced_create(const struct zps_scheme_plan *plan, struct zps_
 
 static void balanced_reset(struct zps_scheme *scheme) {
   struct balanced *self = (struct balanced *)scheme;
+  self->cleared = false;
   self->n_scanned = self->n_announced = self->n_results = self->n_landed = self->n_decoded = 0;
   for (uint32_t s = 0; s < scheme->plan.n_servers; s++) self->to_read[s] = self->parts_of[s];
   for (uint32_t p = 0; p < scheme->plan.n_parts; p++) self->part_state[p] = PART_ENCODING;
-  for (uint32_t stripe = 0; stripe < scheme->plan.n_stripes; stripe++) self->stripe_state[stripe] = STRIPE_OLD;
+  for (uint32_t stripe = 0; stripe < scheme->plan.n_stripes; stripe++) self->landed_of[stripe] = 0;
 }
 
 static bool balanced_needs(const struct zps_scheme *scheme, uint32_t server) {
@@ -87,17 +83,8 @@ static void decode(struct balanced *self, uint32_t p) {
 }
 
 /* The result may share memory with the gradient: then nothing is cleared or decoded before everything is encoded. */
-static bool may_clear(const struct balanced *self) {
+static bool may_decode(const struct balanced *self) {
   return self->base.round.is_apart || self->n_announced == self->base.plan.n_parts;
-}
-
-static uint32_t stripe_parts(const struct balanced *self) {
-  return self->base.plan.n_parts / self->base.plan.n_stripes;
-}
-
-static void clear(struct balanced *self, uint32_t stripe) {
-  self->stripe_state[stripe] = STRIPE_CLEARING;
-  zps_scheme_act(&self->base, ZPS_SCHEME_DO_CLEAR, stripe);
 }
 
 static void decode_whole(struct balanced *self) {
@@ -107,26 +94,25 @@ static void decode_whole(struct balanced *self) {
   zps_scheme_act(&self->base, ZPS_SCHEME_DO_DECODE, ZPS_SCHEME_ALL);
 }
 
-/* Of one stripe, all of the result is cleared ahead of its sums, while these are on their way; of several, each when
- * its first sum is here, which is then written to memory that is in cache. */
-static void decode_landed(struct balanced *self, uint32_t p) {
-  const uint32_t stripe = p / stripe_parts(self);
-  if (self->stripe_state[stripe] == STRIPE_CLEARED)
-    decode(self, p);
-  else if (self->stripe_state[stripe] == STRIPE_OLD && self->base.plan.n_stripes > 1 && may_clear(self))
-    clear(self, stripe);
+/* A stripe when all of its sums have landed. */
+static void decode_stripe(struct balanced *self, uint32_t stripe) {
+  const uint32_t n = self->base.plan.n_parts / self->base.plan.n_stripes;
+  if (self->landed_of[stripe] < n || !may_decode(self)) return;
+  for (uint32_t p = stripe * n; p < (stripe + 1) * n; p++) {
+    if (self->part_state[p] != PART_LANDED) return;
+    self->part_state[p] = PART_DECODING;
+  }
+  zps_scheme_act(&self->base, ZPS_SCHEME_DO_STRIPE, stripe);
 }
 
 static void on_all_written(struct balanced *self) {
-  const uint32_t n_parts = self->base.plan.n_parts;
-  if (self->base.round.whole) {
+  const uint32_t n_stripes = self->base.plan.n_stripes;
+  if (self->base.round.whole)
     decode_whole(self);
-  } else if (self->base.plan.n_stripes == 1) {
-    clear(self, 0);
-  } else {
-    for (uint32_t p = 0; p < n_parts; p++)
-      if (self->part_state[p] == PART_LANDED) decode_landed(self, p);
-  }
+  else if (n_stripes == 1)
+    zps_scheme_act(&self->base, ZPS_SCHEME_DO_CLEAR, 0);
+  else
+    for (uint32_t stripe = 0; stripe < n_stripes; stripe++) decode_stripe(self, stripe);
 }
 
 static void on_written(struct balanced *self, uint32_t p, uint64_t now_ns) {
@@ -141,14 +127,14 @@ static void on_written(struct balanced *self, uint32_t p, uint64_t now_ns) {
   on_all_written(self);
 }
 
-static void on_cleared(struct balanced *self, uint32_t stripe, uint64_t now_ns) {
-  if (stripe >= self->base.plan.n_stripes || self->stripe_state[stripe] != STRIPE_CLEARING) {
+static void on_cleared(struct balanced *self, uint64_t now_ns) {
+  const uint32_t n_parts = self->base.plan.n_parts;
+  if (self->cleared || self->base.round.whole || self->base.plan.n_stripes > 1 || self->n_announced < n_parts) {
     fail(self, ZPS_ERR_INTERNAL, ZPS_SCHEME_ALL, now_ns);
     return;
   }
-  self->stripe_state[stripe] = STRIPE_CLEARED;
-  const uint32_t first = stripe * stripe_parts(self), end = first + stripe_parts(self);
-  for (uint32_t p = first; p < end; p++)
+  self->cleared = true;
+  for (uint32_t p = 0; p < n_parts; p++)
     if (self->part_state[p] == PART_LANDED) decode(self, p);
 }
 
@@ -176,10 +162,14 @@ static void on_landed(struct balanced *self, uint32_t p) {
   self->part_state[p] = PART_LANDED;
   self->n_landed++;
   if (--self->to_read[server] == 0) zps_scheme_act(&self->base, ZPS_SCHEME_DO_RETIRE, server);
+  const uint32_t n_stripes = self->base.plan.n_stripes, stripe = p / (self->base.plan.n_parts / n_stripes);
+  self->landed_of[stripe]++;
   if (self->base.round.whole)
     decode_whole(self);
-  else
-    decode_landed(self, p);
+  else if (n_stripes > 1)
+    decode_stripe(self, stripe);
+  else if (self->cleared)
+    decode(self, p);
 }
 
 static void on_decoded(struct balanced *self, uint32_t p, uint64_t now_ns) {
@@ -253,7 +243,7 @@ static void balanced_step(struct zps_scheme *scheme, const struct zps_scheme_eve
       on_scanned(self, event->partition);
       break;
     case ZPS_SCHEME_CLEARED:
-      on_cleared(self, event->partition, now_ns);
+      on_cleared(self, now_ns);
       break;
     case ZPS_SCHEME_ABORTED:
       fail(self, event->code, event->server, now_ns);

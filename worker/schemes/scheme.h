@@ -37,7 +37,7 @@ enum zps_scheme_event_type {
   ZPS_SCHEME_WRITTEN,     /* `partition` is encoded */
   ZPS_SCHEME_RESULT,      /* the owner announced the sum of `partition` */
   ZPS_SCHEME_LANDED,      /* that sum is in our memory */
-  ZPS_SCHEME_CLEARED,     /* the dense result is all zeros in stripe `partition` */
+  ZPS_SCHEME_CLEARED,     /* the dense result is all zeros */
   ZPS_SCHEME_DECODED,     /* `partition` (or ALL) is in the trainer's result */
   ZPS_SCHEME_ABORTED,     /* `server` gave the round up, with `code` */
   ZPS_SCHEME_SERVER_LOST, /* `server` is gone */
@@ -56,8 +56,9 @@ enum zps_scheme_action_type {
   ZPS_SCHEME_DO_WRITE,    /* encode every partition of scan `arg` */
   ZPS_SCHEME_DO_ANNOUNCE, /* tell the owner of `arg` (a partition) that it may read our contribution */
   ZPS_SCHEME_DO_READ,     /* fetch the sum of `arg` */
-  ZPS_SCHEME_DO_CLEAR,    /* zero stripe `arg` of the dense result */
+  ZPS_SCHEME_DO_CLEAR,    /* zero the dense result; of one stripe */
   ZPS_SCHEME_DO_DECODE,   /* put the sum of `arg` (or ALL) into the result */
+  ZPS_SCHEME_DO_STRIPE,   /* put the sums of stripe `arg` into the result, and zeros where there are none */
   ZPS_SCHEME_DO_RETIRE,   /* tell server `arg` that we have read all we need of it */
   ZPS_SCHEME_DO_ABORT,    /* tell server `arg` that the round failed here */
   ZPS_SCHEME_DO_COMPLETE, /* tell the trainer: `zps_scheme.code` */
@@ -71,7 +72,7 @@ struct zps_scheme_action {
 /* What does not change from round to round. `owners` (n_parts of them, each < n_servers) is borrowed. */
 struct zps_scheme_plan {
   uint32_t n_parts, n_servers;
-  uint32_t n_stripes; /* each of as many consecutive partitions: parts of the result that are cleared by themselves */
+  uint32_t n_stripes; /* each of as many consecutive partitions: parts of the result that are decoded at once */
   const uint32_t *owners;
   const char *tensor; /* for the log, borrowed */
 };
