@@ -115,9 +115,10 @@ def main():
             dist.barrier()
             start_s, start_cpu = time.monotonic(), time.process_time()
             dist.all_reduce(tensor)
-            ms = (time.monotonic() - start_s) * 1000
+            ms, cpu_ms = (time.monotonic() - start_s) * 1000, (time.process_time() - start_cpu) * 1000
+            dist.barrier()  # nobody makes the next gradient while others are still timed
             if step >= args.warmup:
-                cpu += (time.process_time() - start_cpu) * 1000
+                cpu += cpu_ms
                 timeline.append({"start_s": start_s, "ms": ms})
                 nnz += len(rows)
             if args.verify and step + 1 == args.warmup + args.steps:

@@ -128,9 +128,10 @@ static void run(struct rival *rival) {
     } else {
       allgather(rival);
     }
-    const double taken_ms = (double)(zps_clock_ns() - start_ns) / 1e6;
+    const double taken_ms = (double)(zps_clock_ns() - start_ns) / 1e6, taken_cpu_ms = cpu_ms() - start_cpu_ms;
+    MPI_Barrier(MPI_COMM_WORLD); /* nobody makes the next gradient while others are still timed */
     if (step >= rival->warmup) {
-      cpu += cpu_ms() - start_cpu_ms;
+      cpu += taken_cpu_ms;
       ms[step - rival->warmup] = taken_ms;
       starts_s[step - rival->warmup] = (double)start_ns / 1e9;
       nnz += rival->counts[rival->rank] / (double)(sizeof(uint32_t) + rival->width * sizeof(float));
