@@ -152,7 +152,7 @@ static void call(struct sim *sim, struct sim_rank *rank, struct zps_instr instr)
   grow(sim, rank);
 }
 
-static void result(struct network *network, struct sim_rank *rank, uint32_t in) {
+static void result(struct sim_network *network, struct sim_rank *rank, uint32_t in) {
   const struct zps_stream *const stream = &rank->program.streams[in];
   const struct zps_compute_in from = {stream->lo, stream->hi, rank->streams[in].view};
   const unsigned divisor = rank->compute.op == ZPS_OP_MEAN ? rank->plan.n : 1;
