@@ -24,7 +24,7 @@ enum {
   FOUND_PER_THREAD_MIN = 8192, /* with fewer rows one thread is done before another has begun */
 };
 
-_Static_assert(WINDOW_ROWS_MIN % (1 << ZPS_PARTITION_CHUNK_BITS) == 0, "windows are whole chunks");
+_Static_assert(WINDOW_ROWS_MAX % (1 << ZPS_PARTITION_CHUNK_BITS) == 0, "windows are whole chunks");
 
 struct merge {
   const struct zps_partition *part;
@@ -188,7 +188,7 @@ static bool choose_window(struct merge *merge, uint64_t n_found) {
   uint64_t rows = WINDOW_ROWS_MIN;
   while (rows < WINDOW_ROWS_MAX && rows * n_found < WINDOW_FOUND_MIN * part->rows) rows *= 2;
   if (part->stripe_bits) {
-    while (rows < deal_rows) rows *= 2;
+    while (rows < deal_rows || rows >> part->chunk_bits == 0) rows *= 2;
     merge->window_rows = rows;
     return true;
   }

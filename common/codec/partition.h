@@ -29,7 +29,7 @@
 #define ZPS_PARTITION_PARTS_MAX 65536u
 #define ZPS_PARTITION_BLOCK_BITS_MAX 31u /* local ranks are 32 bits */
 #define ZPS_PARTITION_STRIPES_MAX 16u
-#define ZPS_PARTITION_CHUNK_BITS 14u        /* of several stripes */
+#define ZPS_PARTITION_CHUNK_BITS 16u /* of several stripes: memory is read ahead beyond a chunk's end, for nothing */
 #define ZPS_PARTITION_STRIPE_ROWS_MIN 20u   /* log2: with fewer, stripes are done before anybody has made use of them */
 #define ZPS_PARTITION_STRIPE_PARTS_MIN 8u   /* so that a stripe's partitions are spread over servers */
 #define ZPS_PARTITION_STRIPE_SEED_SHIFT 40u /* groups have fewer bits */

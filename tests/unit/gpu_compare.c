@@ -16,7 +16,7 @@ const struct shape gpu_shapes[] = {
     {300, 64, 9, 2, ZPS_DTYPE_F32},  {10, 2, 40, 0, ZPS_DTYPE_F32},
 };
 
-const struct shape gpu_stripes = {(2 << 20) + (1 << 14) + 7, 1, 16, 0, ZPS_DTYPE_F32};
+const struct shape gpu_stripes = {(2 << 20) + (1 << 16) + 7, 1, 16, 0, ZPS_DTYPE_F32};
 
 struct gpu_rig cpu, emu;
 

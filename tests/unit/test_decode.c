@@ -164,7 +164,7 @@ static void results_of_many_rows_equal_what_was_encoded(void **state) {
 
 /* Windows of one chunk, of several, and of all stripes' chunks, and rows so few that they are sorted. */
 static void results_of_stripes_equal_what_was_encoded(void **state) {
-  enum { ROWS = (2 << 20) + 3 * (1 << 14) + 777, MANY_ROWS = (4 << 20) - 5 };
+  enum { ROWS = (2 << 20) + 3 * (1 << 16) + 777, MANY_ROWS = (4 << 20) - 5 };
   static const double densities[] = {0.001, 0.004, 0.3};
   struct zps_rng rng = {.state = 6};
   for (unsigned d = 0; d < COUNT(densities); d++) {

@@ -233,7 +233,7 @@ static void check_steps(struct encoders *encoders, struct zps_encoder *encoder, 
 }
 
 static void stripes_equal_the_reference(void **state) {
-  enum { ROWS = (4 << 20) + 5 * (1 << 14) + 77, PARTS = 44 };
+  enum { ROWS = (4 << 20) + 5 * (1 << 16) + 77, PARTS = 44 };
   struct encoders *const encoders = *state;
   struct zps_rng rng = {.state = 11};
   struct zps_partition part;

@@ -11,7 +11,7 @@
 #include "common/codec/partition.h"
 
 /* Of four stripes, which end at different rows. */
-enum { STRIPED_ROWS = (4 << 20) + 3 * (1 << 14) + 5, STRIPED_PARTS = 44 };
+enum { CHUNK_ROWS = 1 << 16, STRIPED_ROWS = (4 << 20) + 3 * CHUNK_ROWS + 5, STRIPED_PARTS = 44 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
@@ -21,7 +21,7 @@ struct place {
 };
 
 static struct place place_of(const struct zps_partition *part, uint64_t row) {
-  const uint64_t n_stripes = zps_partition_stripes(part), chunk_rows = n_stripes > 1 ? 1 << 14 : UINT64_MAX;
+  const uint64_t n_stripes = zps_partition_stripes(part), chunk_rows = n_stripes > 1 ? CHUNK_ROWS : UINT64_MAX;
   const uint64_t chunk = row / chunk_rows, inner = chunk / n_stripes * chunk_rows + row % chunk_rows;
   return (struct place){chunk % n_stripes, inner, (inner >> part->block_bits) / (part->n_parts / n_stripes)};
 }
