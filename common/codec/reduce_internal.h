@@ -90,6 +90,9 @@ zps_err_t zps_reduction_need_singles(struct zps_reduction *reduction) ZPS_MUSTCH
 zps_err_t zps_reduction_need_rows(struct zps_reduction *reduction) ZPS_MUSTCHECK;
 /* How many rows the piece's sum has. */
 uint32_t zps_reduction_count_rows(const struct zps_reduction *reduction);
+/* The first half of what follows: decodes ranks [base, end), of one chunk, of all contributions and adds their values
+ * to the accumulators. */
+void zps_reduction_add_singles(const struct zps_reduction *reduction, uint32_t base, uint32_t end);
 /* Sums ranks [base, end), of one chunk, of all contributions and appends them to the result. */
 void zps_reduction_sum_singles(struct zps_reduction *reduction, uint32_t base, uint32_t end);
 void zps_reduction_sum_rows(struct zps_reduction *reduction, uint32_t base, uint32_t end);

@@ -85,7 +85,7 @@ static void take(struct zps_reduction *reduction, uint32_t base, uint32_t end) {
   reduction->z += n;
 }
 
-void zps_reduction_sum_singles(struct zps_reduction *reduction, uint32_t base, uint32_t end) {
+void zps_reduction_add_singles(const struct zps_reduction *reduction, uint32_t base, uint32_t end) {
   for (unsigned i = 0; i < reduction->n_views; i++) {
     struct zps_rank_cursor *const cursor = &reduction->cursors[i];
     if (cursor->view->codec == ZPS_CODEC_BITMAP || cursor->view->codec == ZPS_CODEC_HOLES)
@@ -93,5 +93,9 @@ void zps_reduction_sum_singles(struct zps_reduction *reduction, uint32_t base, u
     else
       add_lists(reduction, cursor, base, end);
   }
+}
+
+void zps_reduction_sum_singles(struct zps_reduction *reduction, uint32_t base, uint32_t end) {
+  zps_reduction_add_singles(reduction, base, end);
   take(reduction, base, end);
 }

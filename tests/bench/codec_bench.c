@@ -10,7 +10,7 @@
 
 #include "common/codec/decode.h"
 #include "common/codec/encode.h"
-#include "common/codec/reduce.h"
+#include "common/codec/reduce_internal.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/codec_bench.h"
 
@@ -36,7 +36,9 @@ struct bench {
   struct zps_slice_view *views;          /* the same, checked */
   struct bench_slice *sums;              /* [sum_part.n_parts] */
   struct zps_reduce_scratch **scratches; /* [sum_part.n_parts] */
-  struct bench_slice *results;           /* [part.n_parts] */
+  struct zps_reduce_scratch *add_scratch;
+  struct zps_rank_cursor *cursors; /* [ranks] */
+  struct bench_slice *results;     /* [part.n_parts] */
   struct zps_slice_view *result_views;
   int64_t *out_rows;
   uint64_t nnz; /* all contributions' */
@@ -200,6 +202,31 @@ static void run_reduce(void *ctx) {
   zps_workpool_for(bench->pool, bench->sum_part.n_parts, sum_part, bench);
 }
 
+/* What zps_reduce() does for a partition in one piece, but that nothing is taken out of the accumulators. */
+static void add_part(struct bench *bench, uint32_t p) {
+  const unsigned n = (unsigned)bench->options->ranks;
+  struct zps_reduction reduction = {
+      .scratch = bench->add_scratch, .views = &bench->views[p * n], .cursors = bench->cursors, .n_views = n};
+  for (unsigned i = 0; i < n; i++) {
+    check_slice(bench, &bench->pushes[p * n + i], &bench->views[p * n + i]);
+    zps_rank_cursor_init(&bench->cursors[i], &bench->views[p * n + i]);
+  }
+  if (bench->failed || zps_reduction_need_singles(&reduction) != ZPS_OK) {
+    bench->failed = true;
+    return;
+  }
+  const uint32_t m = reduction.views->m;
+  for (uint32_t base = 0, n_rows; base < m; base += n_rows) {
+    n_rows = m - base < reduction.chunk_rows ? m - base : reduction.chunk_rows;
+    zps_reduction_add_singles(&reduction, base, base + n_rows);
+  }
+}
+
+static void run_add(void *ctx) {
+  struct bench *const bench = ctx;
+  for (uint32_t p = 0; p < bench->sum_part.n_parts; p++) add_part(bench, p);
+}
+
 static void scatter_part(void *ctx, unsigned p) {
   struct bench *const bench = ctx;
   zps_decode_dense(&bench->part, p, &bench->result_views[p], bench->copy);
@@ -246,6 +273,7 @@ static void measure(struct bench *bench, struct bench_result *result) {
   } stages[] = {{BENCH_ENCODE, run_encode, n_dense},
                 {BENCH_COO, run_coo, n_coo},
                 {BENCH_REDUCE, run_reduce, bench->nnz * bench->width},
+                {BENCH_ADD, run_add, bench->nnz},
                 {BENCH_SCATTER, run_scatter, n_dense},
                 {BENCH_ROWS, run_rows, n_result}};
   enum { N_STAGES = sizeof stages / sizeof stages[0] };
@@ -256,6 +284,7 @@ static void measure(struct bench *bench, struct bench_result *result) {
   for (uint64_t run = 0; run <= bench->options->runs; run++) {
     for (unsigned i = 0; i < N_STAGES && !bench->failed; i++) {
       if (!(bench->options->stages & 1u << stages[i].stage)) continue;
+      if (stages[i].stage == BENCH_ADD && (bench->width != 1 || pool)) continue;
       double warm_up[2] = {INFINITY, INFINITY};
       take_time(bench, pool, run_memcpy, run ? &result->copy_ns : &warm_up[0],
                 run ? &result->copy_all_ns : &warm_up[1]);
@@ -333,8 +362,10 @@ int bench_run(const struct bench_options *options, struct zps_workpool *pool, ui
   bench.views = need(&bench, n_pushes, sizeof *bench.views);
   bench.sums = need(&bench, n_sums, sizeof *bench.sums);
   bench.scratches = need(&bench, n_sums, sizeof *bench.scratches);
+  bench.cursors = need(&bench, options->ranks, sizeof *bench.cursors);
   bench.results = need(&bench, bench.part.n_parts, sizeof *bench.results);
   bench.result_views = need(&bench, bench.part.n_parts, sizeof *bench.result_views);
+  if (!bench.failed && zps_reduce_scratch_create(&bench.add_scratch) != ZPS_OK) bench.failed = true;
   if (!bench.failed && zps_encoder_create(ZPS_PARTITIONER_ORDERED, &bench.encoder) != ZPS_OK) bench.failed = true;
   if (!bench.failed) draw(&bench);
   if (!bench.failed) measure(&bench, result);
@@ -344,11 +375,12 @@ int bench_run(const struct bench_options *options, struct zps_workpool *pool, ui
   for (uint64_t i = 0; bench.pushes && i < n_pushes; i++) free(bench.pushes[i].data);
   for (uint32_t p = 0; bench.sums && p < n_sums; p++) free(bench.sums[p].data);
   for (uint32_t p = 0; bench.scratches && p < n_sums; p++) zps_reduce_scratch_destroy(bench.scratches[p]);
+  zps_reduce_scratch_destroy(bench.add_scratch);
   for (uint32_t p = 0; bench.results && p < bench.part.n_parts; p++) free(bench.results[p].data);
   zps_encoder_destroy(bench.encoder);
   void *const memory[] = {bench.dense,    bench.copy,         bench.coo_rows, bench.coo_values, bench.encoded,
                           bench.encoding, bench.pushes,       bench.views,    bench.sums,       bench.scratches,
-                          bench.results,  bench.result_views, bench.out_rows};
+                          bench.results,  bench.result_views, bench.out_rows, bench.cursors};
   for (unsigned i = 0; i < sizeof memory / sizeof memory[0]; i++) free(memory[i]);
   return bench.failed ? FAILED : 0;
 }

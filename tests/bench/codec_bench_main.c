@@ -9,8 +9,8 @@
 #include "tests/bench/codec_bench.h"
 
 static const char *const stage_names[N_BENCH_STAGES] = {
-    [BENCH_ENCODE] = "encode",   [BENCH_COO] = "coo",   [BENCH_REDUCE] = "reduce",
-    [BENCH_SCATTER] = "scatter", [BENCH_ROWS] = "rows",
+    [BENCH_ENCODE] = "encode", [BENCH_COO] = "coo",         [BENCH_REDUCE] = "reduce",
+    [BENCH_ADD] = "add",       [BENCH_SCATTER] = "scatter", [BENCH_ROWS] = "rows",
 };
 
 struct options {
@@ -41,7 +41,7 @@ static const struct zps_opt opts[] = {{.name = "json",
                                       {.name = "stage",
                                        .type = ZPS_OPT_STRING,
                                        .offset = offsetof(struct options, stages),
-                                       .def = "encode,coo,reduce,scatter,rows",
+                                       .def = "encode,coo,reduce,add,scatter,rows",
                                        .arg = "LIST",
                                        .help = "what to time"},
                                       {.name = "codec",
