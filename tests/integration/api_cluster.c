@@ -157,6 +157,7 @@ void ranks_wait(struct ranks *ranks, unsigned killed) {
     const bool expected_kill = (killed >> r & 1) && WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
     if (expected_kill || (WIFEXITED(status) && WEXITSTATUS(status) == 0)) continue;
     bad++;
+    for (int other = r + 1; other < ranks->world; other++) kill(ranks->pids[other], SIGCONT); /* may wait to be told */
     if (WIFSIGNALED(status)) print_error("rank %d was ended by signal %d\n", r, WTERMSIG(status));
   }
   munmap(ranks->words, WORDS * sizeof *ranks->words);

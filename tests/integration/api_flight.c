@@ -40,3 +40,11 @@ const zenps_error_t *flight_expect_error(const struct flight *flight, const stru
   CHECK_SAYS(error->text, text);
   return error;
 }
+
+const zenps_error_t *flight_expect_absent(const struct flight *flight, const struct rank *rank, bool between,
+                                          uint64_t step, int within_ms) {
+  zenps_status_t status = between ? ZENPS_ERR_TIMEOUT : ZENPS_ERR_MISSING;
+  if (getenv("ZENPS_TEST_HOSTS") && zenps_wait(flight->request, within_ms) == ZENPS_ERR_MISSING)
+    status = ZENPS_ERR_MISSING;
+  return flight_expect_error(flight, rank, status, step, within_ms);
+}

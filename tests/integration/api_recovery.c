@@ -44,8 +44,7 @@ static void one_is_late(const struct rank *rank, struct flight *flight, const st
   }
   flight_start(flight, spec, rank, step);
   const bool between = between_workers() || spec->options.scheme;
-  const zenps_error_t *error =
-      flight_expect_error(flight, rank, between ? ZENPS_ERR_TIMEOUT : ZENPS_ERR_MISSING, step, 20000);
+  const zenps_error_t *error = flight_expect_absent(flight, rank, between, step, 20000);
   CHECK(error->n_missing == 1 && error->missing_ranks[0] == 1);
   flight_end(flight, spec);
   atomic_fetch_add(&rank->words[LATE], 1);
