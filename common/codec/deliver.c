@@ -9,18 +9,14 @@
 #include "common/codec/accumulate.h"
 #include "common/codec/buffer.h"
 #include "common/codec/simd.h"
+#include "common/codec/singles.h"
 
 enum {
   LINE_BYTES = 64,
   CACHED_BYTES_MAX = 16 << 20,
-  SINGLES_MIN = 8192, /* of a chunk: they fit the first-level cache beside what is added */
-  SINGLES_MAX = 32768,
-  ADDED_MIN = 128,       /* of a contribution to a chunk: larger chunks where there would be fewer */
   ROWS_BYTES = 64 << 10, /* of a chunk of rows */
   ROWS_MAX = 4096,
 };
-
-typedef float any_float __attribute__((aligned(1), may_alias));
 
 struct zps_deliver_scratch {
   struct zps_buffer cursors;
@@ -65,19 +61,11 @@ static zps_err_t need_cursors(struct zps_deliver_scratch *scratch, const struct 
 
 /* ------------------------------------------------------------ single floats */
 
-static uint32_t singles_of_chunk(const struct zps_deliver *deliver) {
-  uint64_t added = 0;
-  uint32_t n = SINGLES_MIN;
-  for (unsigned i = 0; i < deliver->n_views; i++) added += deliver->views[i].z;
-  added = deliver->views->m > 0 ? added * n / deliver->views->m : 0;
-  for (; n < SINGLES_MAX && added < (uint64_t)ADDED_MIN * deliver->n_views; added *= 2) n *= 2;
-  return n;
-}
-
 static zps_err_t need_singles(struct zps_deliver_scratch *scratch) {
   if (scratch->singles.data) return ZPS_OK;
-  zps_err_t code = zps_buffer_need(&scratch->widened, SINGLES_MAX, sizeof(double));
-  if (code == ZPS_OK) code = zps_buffer_need(&scratch->singles, SINGLES_MAX * sizeof(float) + 2 * LINE_BYTES, 1);
+  zps_err_t code = zps_buffer_need(&scratch->widened, ZPS_SINGLES_CHUNK_MAX, sizeof(double));
+  if (code == ZPS_OK)
+    code = zps_buffer_need(&scratch->singles, ZPS_SINGLES_CHUNK_MAX * sizeof(float) + 2 * LINE_BYTES, 1);
   if (code != ZPS_OK) return code;
   float *const singles = scratch->singles.data;
   for (uint64_t i = 0; i < scratch->singles.size_bytes / sizeof *singles; i++) singles[i] = -0.0f;
@@ -95,42 +83,16 @@ static const void *values_of(const struct zps_deliver_scratch *scratch, const st
   return zps_slice_values(view, first, n, scratch->widened.data);
 }
 
-static void add_lists(const struct zps_deliver_scratch *scratch, struct zps_rank_cursor *cursor, uint32_t base,
-                      uint32_t end, float *sums) {
-  const struct zps_slice_view *const view = cursor->view;
-  const struct zps_simd *const simd = zps_simd();
-  uint32_t room[ZPS_RANK_CURSOR_ROOM], n;
-  const zps_lent_rank *ranks;
-  if (view->value_codec == ZPS_VALUES_RAW)
-    for (; (n = zps_rank_cursor_offer(cursor, end, &ranks)) > 0; zps_rank_cursor_pass(cursor, n))
-      n = simd->add_below(sums, base, end, ranks, n, (const any_float *)view->values + cursor->next);
-  else
-    while ((n = zps_rank_cursor_lend(cursor, end, room, &ranks)) > 0)
-      simd->add_below(sums, base, end, ranks, n, values_of(scratch, view, cursor->next - n, n));
-}
-
-static void add_bits(const struct zps_deliver_scratch *scratch, struct zps_rank_cursor *cursor, uint32_t base,
-                     uint32_t n_words, float *sums) {
-  uint64_t bits[SINGLES_MAX / 64];
-  const uint32_t before = cursor->next, n = zps_rank_cursor_bits(cursor, base, n_words, bits);
-  zps_simd()->add(sums, bits, n_words, values_of(scratch, cursor->view, before, n), n);
-}
-
 static uint64_t deliver_singles(struct zps_deliver_scratch *scratch, const struct zps_deliver *deliver) {
-  const uint32_t chunk = singles_of_chunk(deliver);
+  const uint32_t chunk = zps_singles_chunk(deliver->views, deliver->n_views);
   const float factor = 1.0f / (float)deliver->divisor;
   struct zps_rank_cursor *const cursors = scratch->cursors.data;
   uint64_t nnz = 0;
   for (uint32_t base = deliver->first, end; base < deliver->end; base = end) {
     float *const out = (float *)deliver->dense + base, *const sums = singles_for(scratch, out);
     end = deliver->end - base > chunk ? base + chunk : deliver->end;
-    for (unsigned i = 0; i < deliver->n_views; i++) {
-      const enum zps_codec codec = cursors[i].view->codec;
-      if (codec == ZPS_CODEC_BITMAP || codec == ZPS_CODEC_HOLES)
-        add_bits(scratch, &cursors[i], base, (end - 1 - base) / 64 + 1, sums);
-      else
-        add_lists(scratch, &cursors[i], base, end, sums);
-    }
+    for (unsigned i = 0; i < deliver->n_views; i++)
+      zps_singles_add(&cursors[i], base, end, sums, scratch->widened.data);
     nnz += zps_simd()->deliver(sums, end - base, factor, out, deliver->is_large);
   }
   return nnz;

@@ -1,21 +1,14 @@
 /*
  * Sums of single floats. An accumulator that nothing was added to is -0.0, which no sum that started at +0.0 can be:
- * so adding needs no second store to note what was touched, and taking looks at the accumulators in order. A chunk's
- * accumulators and what is read beside them stay in the first-level cache, or not far beyond it where little is added.
+ * so adding needs no second store to note what was touched, and taking looks at the accumulators in order.
  */
 #include <string.h>
 
 #include "common/codec/reduce_internal.h"
 #include "common/codec/simd.h"
+#include "common/codec/singles.h"
 
-enum {
-  LINE_BYTES = 64,
-  CHUNK_ROWS_MIN = 8192, /* fit the first-level cache beside what is added */
-  CHUNK_ROWS_MAX = 32768,
-  CHUNK_ADDED_MIN = 128, /* of a contribution: larger chunks where there would be fewer, to have fewer beginnings */
-};
-
-typedef float any_float __attribute__((aligned(1), may_alias));
+enum { LINE_BYTES = 64, CHUNK_ROWS_MAX = ZPS_SINGLES_CHUNK_MAX };
 
 /* From a cache line's begin on: vectors that lie across two cost twice. */
 static float *accumulators(const struct zps_reduction *reduction) {
@@ -24,12 +17,7 @@ static float *accumulators(const struct zps_reduction *reduction) {
 
 zps_err_t zps_reduction_need_singles(struct zps_reduction *reduction) {
   struct zps_reduce_scratch *const scratch = reduction->scratch;
-  uint64_t added = 0; /* of all contributions to the smallest chunk */
-  for (unsigned i = 0; i < reduction->n_views; i++) added += reduction->views[i].z;
-  added = reduction->views->m > 0 ? added * CHUNK_ROWS_MIN / reduction->views->m : 0;
-  reduction->chunk_rows = CHUNK_ROWS_MIN;
-  for (; reduction->chunk_rows < CHUNK_ROWS_MAX && added < (uint64_t)CHUNK_ADDED_MIN * reduction->n_views; added *= 2)
-    reduction->chunk_rows *= 2;
+  reduction->chunk_rows = zps_singles_chunk(reduction->views, reduction->n_views);
   if (scratch->singles.data) return ZPS_OK;
   zps_err_t code = zps_buffer_need(&scratch->widened, CHUNK_ROWS_MAX, sizeof(float));
   if (code == ZPS_OK) code = zps_buffer_need(&scratch->taken, CHUNK_ROWS_MAX + ZPS_SIMD_SLACK, sizeof(float));
@@ -37,29 +25,6 @@ zps_err_t zps_reduction_need_singles(struct zps_reduction *reduction) {
   if (code != ZPS_OK) return code;
   for (uint32_t i = 0; i < CHUNK_ROWS_MAX; i++) accumulators(reduction)[i] = -0.0f;
   return ZPS_OK;
-}
-
-static void add_lists(const struct zps_reduction *reduction, struct zps_rank_cursor *cursor, uint32_t base,
-                      uint32_t end) {
-  const struct zps_slice_view *const view = cursor->view;
-  float *const sums = accumulators(reduction);
-  const struct zps_simd *const simd = zps_simd();
-  uint32_t room[ZPS_RANK_CURSOR_ROOM], n;
-  const zps_lent_rank *ranks;
-  if (view->value_codec == ZPS_VALUES_RAW)
-    for (; (n = zps_rank_cursor_offer(cursor, end, &ranks)) > 0; zps_rank_cursor_pass(cursor, n))
-      n = simd->add_below(sums, base, end, ranks, n, (const any_float *)view->values + cursor->next);
-  else
-    while ((n = zps_rank_cursor_lend(cursor, end, room, &ranks)) > 0)
-      simd->add_below(sums, base, end, ranks, n, zps_reduction_values(reduction, view, cursor->next - n, n));
-}
-
-static void add_bits(const struct zps_reduction *reduction, struct zps_rank_cursor *cursor, uint32_t base,
-                     uint32_t n_words) {
-  uint64_t bits[CHUNK_ROWS_MAX / 64];
-  const uint32_t before = cursor->next, n = zps_rank_cursor_bits(cursor, base, n_words, bits);
-  zps_simd()->add(accumulators(reduction), bits, n_words, zps_reduction_values(reduction, cursor->view, before, n), n);
-  zps_reduction_prefetch_values(cursor->view, cursor->next, n);
 }
 
 static void take(struct zps_reduction *reduction, uint32_t base, uint32_t end) {
@@ -86,13 +51,8 @@ static void take(struct zps_reduction *reduction, uint32_t base, uint32_t end) {
 }
 
 void zps_reduction_add_singles(const struct zps_reduction *reduction, uint32_t base, uint32_t end) {
-  for (unsigned i = 0; i < reduction->n_views; i++) {
-    struct zps_rank_cursor *const cursor = &reduction->cursors[i];
-    if (cursor->view->codec == ZPS_CODEC_BITMAP || cursor->view->codec == ZPS_CODEC_HOLES)
-      add_bits(reduction, cursor, base, (end - 1 - base) / 64 + 1);
-    else
-      add_lists(reduction, cursor, base, end);
-  }
+  for (unsigned i = 0; i < reduction->n_views; i++)
+    zps_singles_add(&reduction->cursors[i], base, end, accumulators(reduction), reduction->scratch->widened.data);
 }
 
 void zps_reduction_sum_singles(struct zps_reduction *reduction, uint32_t base, uint32_t end) {
