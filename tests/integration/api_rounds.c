@@ -2,6 +2,7 @@
 #include <poll.h>
 
 #include "tests/integration/api_test.h"
+#include "tests/support/sanitized.h"
 
 static const struct spec *spec_of(const struct rank *rank) {
   return rank->arg;
@@ -221,7 +222,7 @@ static void many_rounds(struct rank *rank) {
     CHECK_OK(zenps_wait(request, -1));
     zenps_request_free(request);
   }
-#if !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__ /* which keep what was freed */
+#if !defined SANITIZED_ADDRESS && !defined SANITIZED_THREAD /* which keep what was freed */
   CHECK(resident_kib() < before + 1024);
 #else
   CHECK(resident_kib() > before / 2);

@@ -7,11 +7,9 @@
 
 #include <stdbool.h>
 
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer)
-#define THIN_TO_ONE_IN 7
-#endif
-#elif defined(__SANITIZE_THREAD__)
+#include "tests/support/sanitized.h"
+
+#ifdef SANITIZED_THREAD
 #define THIN_TO_ONE_IN 7 /* shares no factor with the lists of sizes, so that each of them has its turn */
 #endif
 #ifndef THIN_TO_ONE_IN
