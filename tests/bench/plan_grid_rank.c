@@ -16,13 +16,13 @@
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "worker/tools/gather.h"
+#include "worker/tools/settle.h"
 
 enum {
   SCHEMES_MAX = 16,
   TURNS_MAX = 32,
-  TURN = 5,   /* steps that count: the first of a turn, after others, does not */
-  STAYS = 28, /* steps under one scheme: auto has no scheme run that often while it tries several */
-  TRIED = 2,  /* turns after which those far behind are measured no more */
+  TURN = 5,  /* steps that count: the first of a turn, after others, does not */
+  TRIED = 2, /* turns after which those far behind are measured no more */
   SAMPLES = SCHEMES_MAX * TURNS_MAX * TURN
 };
 #define FAR_BEHIND 2.0
@@ -153,18 +153,22 @@ static double run_one(struct runner *runner, const struct cell *cell, struct his
 /* Until it stays with a scheme: what the steps until then took, in all, and one of the last took. */
 static void settle(struct runner *automatic, const struct cell *cell, unsigned steps, struct history *history,
                    double *tried_ms_p, double *last_ms_p) {
-  double sum = 0, last[STAYS] = {0};
-  do {
-    const uint64_t since = history->since;
+  struct zps_settle state = {NULL};
+  double all_ms = 0, ends[2] = {0}, last[ZPS_SETTLE_ROUNDS];
+  for (bool stays = false; !stays && automatic->number < steps;) {
     const double ms = run_one(automatic, cell, history);
-    if (history->since != since) {
-      for (unsigned i = 0; i < STAYS; i++) sum += last[i];
-      memset(last, 0, sizeof last);
+    const enum zps_settle_verdict verdict = zps_settle_round(&state, history->last, ms);
+    if (state.alike == 1) ends[0] = all_ms;
+    all_ms += ms;
+    last[(state.alike - 1) % ZPS_SETTLE_ROUNDS] = ms;
+    stays = verdict == ZPS_SETTLED;
+    if (verdict == ZPS_SETTLE_IF_LONG) {
+      double shortest_ms = state.shortest_ms;
+      slowest(&shortest_ms, 1, "shortest", 1);
+      stays = zps_settle_is_long(shortest_ms);
     }
-    sum += last[automatic->number % STAYS];
-    last[automatic->number % STAYS] = ms;
-  } while (automatic->number < steps && automatic->number < history->since + STAYS);
-  double ends[2] = {sum, median(last, STAYS)};
+  }
+  ends[1] = median(last, state.alike < ZPS_SETTLE_ROUNDS ? (unsigned)state.alike : ZPS_SETTLE_ROUNDS);
   slowest(ends, 2, "ends", 2);
   *tried_ms_p = ends[0];
   *last_ms_p = ends[1];

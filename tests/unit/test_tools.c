@@ -15,6 +15,7 @@
 #include "worker/tools/lines.h"
 #include "worker/tools/perf_input.h"
 #include "worker/tools/perf_levels.h"
+#include "worker/tools/settle.h"
 
 /* A file with this content; the name is valid until the next call. */
 static const char *file_of(const char *text, size_t len) {
@@ -244,6 +245,29 @@ static int clean(void **state) {
   return 0;
 }
 
+/* Rounds until it stays, of a scheme that alternates with another for so many rounds, each so many on end. */
+static unsigned rounds_to_settle(unsigned trying, unsigned each, double ms) {
+  static const char *const names[] = {"ring", "balanced"};
+  struct zps_settle settle = {NULL};
+  for (unsigned i = 0; i < 1000; i++) {
+    const char *const name = names[i < trying ? i / each % 2 : 0];
+    const enum zps_settle_verdict verdict = zps_settle_round(&settle, name, i == 3 ? ms / 2 : ms);
+    if (verdict == ZPS_SETTLED || (verdict == ZPS_SETTLE_IF_LONG && zps_settle_is_long(settle.shortest_ms)))
+      return i + 1;
+  }
+  return 0;
+}
+
+static void auto_settles(void **state) {
+  (void)state;
+  assert_int_equal(rounds_to_settle(0, 1, 1), ZPS_SETTLE_ROUNDS);
+  assert_int_equal(rounds_to_settle(24 * 4, 24, 1), 24 * 4 + ZPS_SETTLE_ROUNDS);
+  /* Of long rounds fewer are tried, and fewer are enough. */
+  const unsigned is_long = rounds_to_settle(8 * 4, 8, 1000);
+  assert_true(is_long > 8 * 5 && is_long < 8 * 4 + ZPS_SETTLE_ROUNDS);
+  assert_int_equal(rounds_to_settle(0, 1, 50), ZPS_SETTLE_ROUNDS); /* one of them is not long */
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(lines_are_split),
@@ -257,6 +281,7 @@ int main(void) {
       cmocka_unit_test(traces_deal_samples_to_ranks),
       cmocka_unit_test(bad_traces_are_refused),
       cmocka_unit_test(values_are_never_zero_and_exact_in_a_float),
+      cmocka_unit_test(auto_settles),
   };
   return cmocka_run_group_tests_name("tools", tests, NULL, clean);
 }

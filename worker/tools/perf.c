@@ -11,27 +11,27 @@
 
 #include "common/base/clock.h"
 #include "common/plan/schemes.h"
+#include "worker/tools/settle.h"
 
 static int fail_zenps(const char *what) {
   fprintf(stderr, "zenps-perf: %s: %s\n", what, zenps_last_error()->text);
   return EXIT_FAILURE;
 }
 
-/* The step's gradient: fills the arrays of `in`; for dense ones `clear` says to take the values out again. */
-static void fill_input(struct perf *perf, uint64_t step, zenps_grad_t *in, bool clear) {
+/* The step's gradient: fills the arrays of `in`. */
+static void fill_input(struct perf *perf, uint64_t step, zenps_grad_t *in) {
   const struct perf_options *options = &perf->options;
   const uint64_t width = options->width;
   const uint32_t rank = (uint32_t)zenps_rank(perf->job);
-  uint64_t n;
-  const int64_t *rows = perf_input_touched(perf->input, step, rank, &n);
+  const int64_t *rows = perf->own = perf_input_touched(perf->input, step, rank, &perf->n_own);
   in->nnz = 0;
   for (uint64_t copy = 0; copy < options->duplicates; copy++) {
     const uint64_t key = perf_value_key(options->seed, step, rank, (uint32_t)copy);
-    for (uint64_t i = 0; i < n; i++) {
+    for (uint64_t i = 0; i < perf->n_own; i++) {
       const uint64_t row = (uint64_t)rows[i], at = in->layout == ZENPS_DENSE ? row : in->nnz;
       if (in->layout == ZENPS_ROWS) in->row_ids[in->nnz++] = rows[i];
       for (uint64_t c = 0; c < width; c++) {
-        const double value = clear ? 0 : perf_value(key, row * width + c, perf->value_bits);
+        const double value = perf_value(key, row * width + c, perf->value_bits);
         if (perf->value_bytes == 4) {
           ((float *)in->values)[at * width + c] = (float)value;
         } else {
@@ -39,6 +39,18 @@ static void fill_input(struct perf *perf, uint64_t step, zenps_grad_t *in, bool 
         }
       }
     }
+  }
+}
+
+/* Takes the values that fill_input() put into a dense array out again, before others are drawn. */
+static void clear_input(const struct perf *perf, zenps_grad_t *in) {
+  const size_t row_bytes = perf->options.width * perf->value_bytes;
+  if (in->layout != ZENPS_DENSE) return;
+  if (perf->n_own > perf->rows / 64) {
+    memset(in->values, 0, perf->rows * row_bytes);
+  } else {
+    for (uint64_t i = 0; i < perf->n_own; i++)
+      memset((char *)in->values + (size_t)perf->own[i] * row_bytes, 0, row_bytes);
   }
 }
 
@@ -65,6 +77,7 @@ static zenps_status_t record(struct perf *perf, const zenps_request_t *request, 
     }
     if (stats.nnz_in) result->worst_push += (double)result->partitions * (double)most_sent / (double)stats.nnz_in;
     if (stats.nnz_out) result->worst_pull += (double)result->partitions * (double)most_union / (double)stats.nnz_out;
+    result->ran = index == 0 || (result->ran && strcmp(result->ran, stats.scheme) == 0) ? stats.scheme : NULL;
     result->ms[index] = ms;
     result->encode_ms[index] = (double)stats.encode_ns / 1e6;
     result->push_ms[index] = (double)stats.push_ns / 1e6;
@@ -85,41 +98,73 @@ static zenps_status_t record(struct perf *perf, const zenps_request_t *request, 
   return status;
 }
 
-/* One step: a barrier, so that ranks start together, then the timed sum, then another, so that nobody checks or makes
- * the next gradient while others are still timed, then the check. */
-static int run_step(struct perf *perf, uint64_t step, zenps_grad_t *in, zenps_grad_t *out, struct perf_check *check) {
-  const struct perf_options *options = &perf->options;
-  zenps_request_t *request = NULL;
-  fill_input(perf, step, in, false);
+/* What one sum took, on this rank. */
+struct sum {
+  zenps_request_t *request;
+  uint64_t start_ns;
+  double ms, cpu_ms;
+};
+
+/* A barrier, so that ranks start together, then the timed sum, then another, so that nobody checks or makes the next
+ * gradient while others are still timed. */
+static int run_sum(struct perf *perf, uint64_t step, const zenps_grad_t *in, zenps_grad_t *out, struct sum *sum) {
+  *sum = (struct sum){.request = NULL};
   if (zenps_barrier(perf->job) != ZENPS_OK) return fail_zenps("barrier");
   const double start_cpu_ms = process_cpu_ms();
-  const uint64_t start_ns = zps_clock_ns();
-  zenps_status_t status = zenps_allreduce(perf->tensor, step, in, out, &request);
-  if (status == ZENPS_OK) status = zenps_wait(request, -1);
-  const double ms = (double)(zps_clock_ns() - start_ns) / 1e6, cpu_ms = process_cpu_ms() - start_cpu_ms;
-  if (status != ZENPS_OK) {
-    zenps_request_free(request);
-    return fail_zenps("allreduce");
-  }
-  if (zenps_barrier(perf->job) != ZENPS_OK) {
-    zenps_request_free(request);
-    return fail_zenps("barrier");
-  }
-  int failed = EXIT_SUCCESS;
+  sum->start_ns = zps_clock_ns();
+  zenps_status_t status = zenps_allreduce(perf->tensor, step, in, out, &sum->request);
+  if (status == ZENPS_OK) status = zenps_wait(sum->request, -1);
+  sum->ms = (double)(zps_clock_ns() - sum->start_ns) / 1e6;
+  sum->cpu_ms = process_cpu_ms() - start_cpu_ms;
+  const bool summed = status == ZENPS_OK;
+  if (summed && zenps_barrier(perf->job) == ZENPS_OK) return EXIT_SUCCESS;
+  zenps_request_free(sum->request);
+  return fail_zenps(summed ? "barrier" : "allreduce");
+}
+
+/* One step, and its check. */
+static int run_step(struct perf *perf, uint64_t step, zenps_grad_t *in, zenps_grad_t *out, struct perf_check *check) {
+  struct sum sum;
   struct zps_error error;
-  if (step >= options->warmup) {
-    const uint64_t index = step - options->warmup;
-    perf->result.start_s[index] = (double)start_ns / 1e9;
-    perf->result.cpu_ms += cpu_ms;
-    if (record(perf, request, index, ms) != ZENPS_OK) failed = fail_zenps("statistics");
+  fill_input(perf, step, in);
+  int failed = run_sum(perf, step, in, out, &sum);
+  if (failed) return failed;
+  clear_input(perf, in);
+  if (step >= perf->first) {
+    const uint64_t index = step - perf->first;
+    perf->result.start_s[index] = (double)sum.start_ns / 1e9;
+    perf->result.cpu_ms += sum.cpu_ms;
+    if (record(perf, sum.request, index, sum.ms) != ZENPS_OK) failed = fail_zenps("statistics");
   }
   if (check) perf_check_digest(perf, out);
   if (check && perf_check_step(check, step, out, &error) != ZPS_OK) {
     fprintf(stderr, "zenps-perf: rank %d: %s\n", zenps_rank(perf->job), error.text);
     perf->result.verified = false;
   }
-  zenps_request_free(request);
-  if (in->layout == ZENPS_DENSE) fill_input(perf, step, in, true);
+  zenps_request_free(sum.request);
+  return failed;
+}
+
+static int run_until_settled(struct perf *perf, zenps_grad_t *in, const zenps_grad_t *out) {
+  struct zps_settle settle = {NULL};
+  bool settled = strncmp(perf->scheme, "auto", 4) != 0;
+  int failed = EXIT_SUCCESS;
+  fill_input(perf, perf->first, in);
+  for (uint64_t left = perf->options.settle; !failed && !settled && left > 0; left--) {
+    zenps_request_stats_t stats = {.struct_size = sizeof stats};
+    zenps_grad_t result = *out;
+    struct sum sum;
+    failed = run_sum(perf, perf->first, in, &result, &sum);
+    if (failed) break;
+    perf->first++;
+    if (zenps_request_stats(sum.request, &stats) != ZENPS_OK) failed = fail_zenps("statistics");
+    zenps_request_free(sum.request);
+    const enum zps_settle_verdict verdict = zps_settle_round(&settle, stats.scheme, sum.ms);
+    settled = verdict == ZPS_SETTLED;
+    if (verdict == ZPS_SETTLE_IF_LONG && perf_agree_long(perf, settle.shortest_ms, &settled) != ZENPS_OK)
+      failed = fail_zenps("cannot gather what a step took");
+  }
+  clear_input(perf, in);
   return failed;
 }
 
@@ -144,9 +189,14 @@ static int run_steps(struct perf *perf, struct perf_check *check) {
             row_bytes);
   } else {
     failed = EXIT_SUCCESS;
-    for (uint64_t step = 0; !failed && step < options->warmup + options->steps; step++) {
+    perf->first = options->warmup;
+    for (uint64_t step = 0; !failed && step < perf->first + options->steps; step++) {
       zenps_grad_t result = out; /* rows: the library's arrays, fresh each step */
-      failed = run_step(perf, step, &in, &result, check);
+      if (step == options->warmup && options->settle > 0) {
+        failed = run_until_settled(perf, &in, &out);
+        step = perf->first;
+      }
+      if (!failed) failed = run_step(perf, step, &in, &result, check);
     }
   }
   free(in.row_ids);

@@ -9,11 +9,11 @@
 #include "worker/tools/perf_input.h"
 
 struct perf_options {
-  uint64_t rows, width, batch, steps, warmup, threads, empty, seed, partitions, duplicates;
+  uint64_t rows, width, batch, steps, warmup, settle, threads, empty, seed, partitions, duplicates;
   double density, skew;
   char *trace, *cases;
   uint64_t block_bits;
-  int overlap, dtype, layout, out_layout, op, codec, values; /* indices into the option's values */
+  int overlap, dtype, layout, out_layout, op, codec, values, check; /* indices into the option's values */
   char *scheme, *levels;
   uint64_t topk, chunks, bits;
   double keep;
@@ -33,6 +33,7 @@ struct perf_result {
   uint32_t partitions;
   uint64_t *sent, *in_union;     /* per partition, all measured steps */
   double worst_push, worst_pull; /* sums over steps of each step's own imbalance */
+  const char *ran;               /* the scheme that all measured steps ran under; NULL: several */
   bool verified;
 };
 
@@ -44,6 +45,9 @@ struct perf {
   uint64_t *n_gathers_p; /* the job's, which number them */
   zenps_tensor_t *tensor;
   struct perf_input *input;
+  uint64_t first;     /* measured step */
+  const int64_t *own; /* rows of this rank's gradient, until another one is drawn */
+  uint64_t n_own;
   uint64_t rows;
   size_t value_bytes;
   const char *scheme;  /* the tensor's */
@@ -75,8 +79,9 @@ zps_err_t perf_cases_run(int argc, char **argv, const struct perf_options *given
 struct perf_check;
 zps_err_t perf_check_create(struct perf *perf, struct perf_check **check_p, struct zps_error *error) ZPS_MUSTCHECK;
 void perf_check_destroy(struct perf_check *check);
-/* Compares a result of `step`, which are called for in order from 0 on, with what all ranks' regenerated inputs should
- * give. ZPS_ERR_INTERNAL says where the first difference is. */
+/* Compares a result of `step`, which are called for in order (from 0 on, where the scheme is lossy), with what all
+ * ranks' regenerated inputs should give; nothing where that is another rank's turn. ZPS_ERR_INTERNAL says where the
+ * first difference is. */
 zps_err_t perf_check_step(struct perf_check *check, uint64_t step, const zenps_grad_t *out,
                           struct zps_error *error) ZPS_MUSTCHECK;
 
@@ -85,5 +90,7 @@ void perf_check_digest(struct perf *perf, const zenps_grad_t *out);
 
 /* perf_report.c: gathers every rank's figures through the job itself; rank 0 prints. */
 zenps_status_t perf_report(struct perf *perf);
+/* Whether the slowest rank's steps are long, of which the shortest took this one so much; collective. */
+zenps_status_t perf_agree_long(struct perf *perf, double shortest_ms, bool *is_long_p);
 
 #endif

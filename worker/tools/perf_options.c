@@ -15,6 +15,7 @@ static const char *const overlap_values[] = {"random", "same", "disjoint", NULL}
 static const char *const layout_values[] = {"dense", "rows", NULL};
 static const char *const op_values[] = {"sum", "mean", "max", "min", NULL};
 static const char *const codec_values[] = {"auto", "paper", "coo", NULL};
+static const char *const check_values[] = {"all", "turns", NULL};
 static const char *const values_values[] = {ZPS_VALUES_NAME_LIST, NULL};
 
 #define OPT(type_, field, ...)                                                                                  \
@@ -42,6 +43,9 @@ static const struct zps_opt opts[] = {
         .help = "measured steps"),
     OPT(ZPS_OPT_UINT, warmup, .name = "warmup", .arg = "J", .def = "3", .min = 0, .max = 1000000,
         .help = "steps before the measured ones"),
+    OPT(ZPS_OPT_UINT, settle, .name = "settle", .arg = "J", .def = "0", .min = 0, .max = 1000000,
+        .help = "after these at most J more, until the scheme auto stays with one; they sum one gradient again and "
+                "again, and are not verified"),
     OPT(ZPS_OPT_UINT, threads, .name = "threads", .short_flag = 't', .arg = "T", .def = "0", .min = 0, .max = 1024,
         .help = "threads that encode and decode (0: the library's default)"),
     OPT(ZPS_OPT_ENUM, dtype, .name = "dtype", .def = "f32", .values = dtype_values, .help = "type of the values"),
@@ -86,6 +90,9 @@ static const struct zps_opt opts[] = {
         .help = "compare every step's result, bit by bit, with the sum of all ranks' inputs (rounded as they travel), "
                 "or with what the scheme's definition keeps of it; QSGD levels of --bits with their bounds and "
                 "expectation"),
+    OPT(ZPS_OPT_ENUM, check, .name = "verify-by", .def = "all", .values = check_values,
+        .help = "--verify: each rank makes the reference sum of every step, or ranks take turns, step by step; either "
+                "way the results of all ranks must be the same"),
     OPT(ZPS_OPT_STRING, cases, .name = "cases", .arg = "FILE",
         .help = "run once for each line of FILE, with the line's options after those given here, all in one job"),
     OPT(ZPS_OPT_BOOL, json, .name = "json", .short_flag = 'j', .help = "print one line of JSON instead of a table"),

@@ -7,6 +7,7 @@
 #include "common/control/json.h"
 #include "worker/tools/gather.h"
 #include "worker/tools/perf.h"
+#include "worker/tools/settle.h"
 
 /* What every rank contributes to the summary, in this order. */
 enum {
@@ -88,6 +89,16 @@ static zenps_status_t gather(struct perf *perf, uint32_t width, const double *ow
   char name[32];
   snprintf(name, sizeof name, "perf.figures.%u", width);
   return zps_gather(perf->job, name, (*perf->n_gathers_p)++, width, own, all_p);
+}
+
+zenps_status_t perf_agree_long(struct perf *perf, double shortest_ms, bool *is_long_p) {
+  double *all, most_ms = 0;
+  const zenps_status_t status = gather(perf, 1, &shortest_ms, &all);
+  if (status != ZENPS_OK) return status;
+  for (int rank = 0; rank < zenps_world(perf->job); rank++) most_ms = fmax(most_ms, all[rank]);
+  free(all);
+  *is_long_p = zps_settle_is_long(most_ms);
+  return ZENPS_OK;
 }
 
 static zenps_status_t summarise(struct perf *perf, struct summary *summary) {
@@ -177,6 +188,8 @@ static void print_json(const struct perf *perf, const struct summary *summary) {
   line = zps_json_set_real(line, "density", mean[NNZ_IN] / rows);
   line = zps_json_set_real(line, "union_density", mean[NNZ_OUT] / rows);
   line = zps_json_set_str(line, "scheme", perf->scheme);
+  line = zps_json_set_str(line, "ran", result.ran);
+  line = zps_json_set_u64(line, "warmup", perf->first);
   line = zps_json_set_str(line, "provider", zenps_provider(perf->job));
   line = zps_json_set_u64(line, "steps", result.steps);
   line = zps_json_set_real(line, "median_ms", summary->median_ms);
@@ -226,8 +239,9 @@ static void print_table(const struct perf *perf, const struct summary *summary) 
   printf("tensor %llu x %llu %s as %s (%.1f MB dense), density %.4g%%, of the union %.4g%%\n",
          (unsigned long long)perf->rows, (unsigned long long)options->width, perf->value_bytes == 4 ? "f32" : "f64",
          perf_values_name(options), dense / 1e6, 100 * mean[NNZ_IN] / rows, 100 * mean[NNZ_OUT] / rows);
-  printf("step   median %.3f ms, 99th percentile %.3f ms, over %llu steps\n", summary->median_ms, summary->p99_ms,
-         (unsigned long long)result.steps);
+  printf("step   median %.3f ms, 99th percentile %.3f ms, over %llu steps after %llu, %s\n", summary->median_ms,
+         summary->p99_ms, (unsigned long long)result.steps, (unsigned long long)perf->first,
+         result.ran ? result.ran : "under several schemes");
   printf("phases encode %.3f, push %.3f, wait %.3f, pull %.3f, decode %.3f ms (medians of rank 0)\n",
          quantile(result.encode_ms, result.steps, 0.5), quantile(result.push_ms, result.steps, 0.5),
          quantile(result.wait_ms, result.steps, 0.5), quantile(result.pull_ms, result.steps, 0.5),

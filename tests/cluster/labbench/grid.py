@@ -9,7 +9,7 @@ DENSE_RIVALS = [("mpi", "dense-ring"), ("mpi", "dense-inplace"), ("gloo", "dense
 ALL_RIVALS = DENSE_RIVALS + [("mpi", "dense-default"), ("mpi", "allgather"), ("gloo", "sparse")]
 DENSE_SCHEMES = ["ring", "dense-ps"]
 M16 = 1 << 24
-AUTO_TRIES = 80  # steps, within which the planner has chosen where a step is no matter of a millisecond or two
+SETTLE = 400  # steps that auto has at most until it stays with a scheme
 KEY = ("system", "scheme", "n", "rate", "rows", "width", "density", "trace", "batch", "codec", "servers", "racks", "uplink", "size",
        "ranks_per_host", "overlap", "shared", "layout")
 
@@ -39,6 +39,8 @@ class Grids:
             args += ["--codec", row["codec"]]
         if row.get("layout"):
             args += ["--layout", row["layout"]]
+        if scheme == "auto":
+            args += ["--settle", SETTLE]
         return self.complete(system="zenps", scheme=scheme, args=args, **row)
 
     def rival(self, system, scheme, **row):
@@ -54,7 +56,8 @@ class Grids:
         # A step of a dense rival that runs at a third of the link, and something for input and verification.
         values = (row.get("rows") or 140000) * row["width"]
         rate = bits(row["rate"]) or 5e8
-        row.setdefault("timeout_s", 120 + (row["steps"] + row["warmup"]) * (values * 32 * 6 / rate + row["n"] ** 2 * values / 5e7))
+        steps = row["steps"] + row["warmup"] + (100 if row["scheme"] == "auto" else 0)
+        row.setdefault("timeout_s", 120 + steps * (values * 32 * 6 / rate + row["n"] ** 2 * values / 5e7))
         return row
 
     def quick(self):
@@ -111,7 +114,7 @@ class Grids:
                 base = {"n": n, "rate": rate, "rows": M16 if rate == "none" else 1 << 22, "steps": 7 if rate == "none" else 3}
                 for density in (0.001, 0.01, 0.028, 0.05, 0.2, 0.5):
                     for layout in (None, "rows"):
-                        yield self.zenps("auto", **base, density=density, warmup=AUTO_TRIES, layout=layout)
+                        yield self.zenps("auto", **base, density=density, layout=layout)
                     for system, how in ALL_RIVALS:
                         # What a dense allreduce takes does not depend on what is zero.
                         if not how.startswith("dense") or density == 0.01:

@@ -30,7 +30,8 @@ def number(value, form="{:.3g}"):
 def one_line(row):
     if row["system"] == "fabric":
         return f"fabric echo {row['rtt_us']:.1f} us for {row['size']} B, reads {row['read_mb_s']:.0f} MB/s ({row['provider']}, {row['rate']})"
-    return (f"{label(row)}, n {row['n']}, {row['rate']}, {work(row)}: {row['median_ms']:.1f} ms"
+    chose = f" ({row['ran'] or 'several schemes'} after {row['settled_after']} steps)" if row["scheme"] == "auto" else ""
+    return (f"{label(row)}{chose}, n {row['n']}, {row['rate']}, {work(row)}: {row['median_ms']:.1f} ms"
             + (f", {row['over_limit']:.3f} of its limit" if row.get("over_limit") else "")
             + f", cpu {row['cpu_util']:.2f}" + (f" of {row['machine_util']:.2f} busy" if row.get("machine_util") is not None else "")
             + f", verified {row['verified']}")

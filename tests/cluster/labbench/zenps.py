@@ -60,24 +60,23 @@ def run(spec, build):
         watch.start()
         command = [program(build, "zenps-perf"), "--json", *input_args(spec), *spec.get("args", [])]
         if spec.get("verify", True):
-            command.append("--verify")
+            command += ["--verify", "--verify-by", "turns"]
         ranks = [lab.spawn(i // per_host, command, f"rank{i}",
                            {**env, "ZENPS_COORDINATOR": address, "ZENPS_JOB": "bench", "ZENPS_RANK": str(i),
                             "ZENPS_WORLD_SIZE": str(n * per_host), "ZENPS_INTERFACE": "eth0", "ZENPS_ROUND_TIMEOUT": "600s",
                             "ZENPS_JOIN_TIMEOUT": "300s"}, capture=True) for i in range(n * per_host)]
         ended = lab.await_end(ranks, spec["timeout_s"])
         watch.done.set()
-        rounds = spec["warmup"] + spec["steps"]
         server_rss = [peak_rss_mb(p.pid) for p in servers]
-        traffic = lab.traffic(before, rounds, hosts)
-    got = json.loads(ended[0][0])
+        got = json.loads(ended[0][0])
+        traffic = lab.traffic(before, got["warmup"] + spec["steps"], hosts)
     server_cpu_ms = watch.cpu_per_step_ms(got["timeline"])
     cpu_ms = got["cpu_ms"] * n * per_host + server_cpu_ms
     if traffic["bytes_in"] is None:  # unshaped: what the ranks themselves counted
         traffic["bytes_in"], traffic["bytes_out"] = got["bytes_in"], got["bytes_out"]
     links = table(watch.series, got["timeline"], spec["rate"]) if watch.series else None
     return {"links": links, "rows": got["rows"], "density": got["density"], "union_density": got["union_density"], "scheme": got["scheme"],
-            "median_ms": got["median_ms"], **traffic, "cpu_util": cpu_ms / (got["median_ms"] * CORES),
+            "ran": got["ran"], "settled_after": got["warmup"], "median_ms": got["median_ms"], **traffic, "cpu_util": cpu_ms / (got["median_ms"] * CORES),
             "machine_util": watch.utilisation(got["timeline"]), "cpu_ms": cpu_ms, "server_cpu_ms": server_cpu_ms,
             "verified": got["verified"], "codec": got["codec"], "provider": got["provider"], "partitions": got["partitions"],
             "payload_in": got["payload_in"], "payload_out": got["payload_out"], "bytes_over_bound": got["bytes_over_bound"],
