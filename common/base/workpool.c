@@ -1,31 +1,67 @@
 #include "common/base/workpool.h"
 
 #include <pthread.h>
+#include <sched.h>
+#include <stdalign.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+
+#include "common/base/clock.h"
 
 struct zps_workpool {
   pthread_mutex_t lock;
   pthread_cond_t more;
   struct zps_work *head, **tail;
+  atomic_uint n_queued; /* changes with the lock */
   bool stopping;
-  unsigned n_threads, n_waiting;
+  unsigned n_threads, n_begun, n_waiting;
   char name[11];
   pthread_t threads[];
 };
 
+/* The pool that the calling thread belongs to, and which of its threads it is. */
+static _Thread_local struct {
+  const struct zps_workpool *pool;
+  unsigned i;
+} own;
+
+/* Which thread this is of those that may share a loop: 0 is one that is not the pool's. */
+static unsigned place_in(const struct zps_workpool *pool) {
+  return own.pool == pool ? 1 + own.i : 0;
+}
+
+/* Waking a thread takes longer than most pauses within one call: who waits looks around for as long, where nobody else
+ * needs the processor. */
+static void watch(bool (*is_over)(void *ctx), void *ctx) {
+  enum { WATCH_NS = 30000 };
+  const uint64_t start_ns = zps_clock_ns();
+  while (!is_over(ctx) && zps_clock_ns() < start_ns + WATCH_NS) sched_yield();
+}
+
+static bool has_work(void *ctx) {
+  return atomic_load_explicit(&((struct zps_workpool *)ctx)->n_queued, memory_order_relaxed) > 0;
+}
+
 static void *worker(void *arg) {
   struct zps_workpool *pool = arg;
   pthread_mutex_lock(&pool->lock);
+  own.pool = pool;
+  own.i = pool->n_begun++;
   for (;;) {
     pool->n_waiting++;
+    if (!pool->head && !pool->stopping) {
+      pthread_mutex_unlock(&pool->lock);
+      watch(has_work, pool);
+      pthread_mutex_lock(&pool->lock);
+    }
     while (!pool->head && !pool->stopping) pthread_cond_wait(&pool->more, &pool->lock);
     pool->n_waiting--;
     struct zps_work *work = pool->head;
     if (!work) break;
     pool->head = work->next;
     if (!pool->head) pool->tail = &pool->head;
+    pool->n_queued--;
     pthread_mutex_unlock(&pool->lock);
     work->run(work);
     pthread_mutex_lock(&pool->lock);
@@ -71,6 +107,7 @@ void zps_workpool_submit(struct zps_workpool *pool, struct zps_work *work) {
   pthread_mutex_lock(&pool->lock);
   *pool->tail = work;
   pool->tail = &work->next;
+  pool->n_queued++;
   pthread_mutex_unlock(&pool->lock);
   pthread_cond_signal(&pool->more); /* who wakes up finds the lock free */
 }
@@ -88,15 +125,25 @@ unsigned zps_workpool_idle(struct zps_workpool *pool) {
   return n;
 }
 
-/* One parallel loop: helpers on the pool and the caller take indices from a shared counter. */
+enum { LINE_BYTES = 64, HELPERS_MAX = 63 };
+
+/* Of a parallel loop's indices, those that one thread takes first: from round to round the same memory stays in the
+ * same thread's cache. Who has done his own goes on with others'. */
+struct share {
+  alignas(LINE_BYTES) atomic_uint next;
+  unsigned end;
+};
+
+/* One parallel loop: helpers on the pool and the caller. */
 struct loop {
+  const struct zps_workpool *pool;
   void (*fn)(void *ctx, unsigned i);
   void *ctx;
-  unsigned n;
-  atomic_uint next;
+  unsigned n_shares;
   pthread_mutex_t lock;
   pthread_cond_t idle;
-  unsigned running;
+  atomic_uint running; /* helpers; changes with the lock */
+  struct share shares[1 + HELPERS_MAX];
 };
 
 struct helper {
@@ -105,14 +152,18 @@ struct helper {
 };
 
 static void loop_drain(struct loop *loop) {
-  for (unsigned i; (i = atomic_fetch_add(&loop->next, 1)) < loop->n;) loop->fn(loop->ctx, i);
+  const unsigned place = place_in(loop->pool);
+  for (unsigned i = 0; i < loop->n_shares; i++) {
+    struct share *const share = &loop->shares[(place + i) % loop->n_shares];
+    for (unsigned at; (at = atomic_fetch_add(&share->next, 1)) < share->end;) loop->fn(loop->ctx, at);
+  }
 }
 
 static void helper_run(struct zps_work *work) {
   struct loop *loop = ((struct helper *)work)->loop;
   loop_drain(loop);
   pthread_mutex_lock(&loop->lock);
-  if (--loop->running == 0) pthread_cond_signal(&loop->idle);
+  if (atomic_fetch_sub(&loop->running, 1) == 1) pthread_cond_signal(&loop->idle);
   pthread_mutex_unlock(&loop->lock);
 }
 
@@ -130,28 +181,50 @@ static unsigned withdraw(struct zps_workpool *pool, const struct loop *loop) {
     }
   }
   pool->tail = at;
+  pool->n_queued -= n;
   pthread_mutex_unlock(&pool->lock);
   return n;
 }
 
+static bool is_over(void *ctx) {
+  return atomic_load(&((struct loop *)ctx)->running) == 0;
+}
+
+static void loop_share(struct loop *loop, unsigned n) {
+  for (unsigned i = 0; i < loop->n_shares; i++) {
+    atomic_init(&loop->shares[i].next, (unsigned)((uint64_t)n * i / loop->n_shares));
+    loop->shares[i].end = (unsigned)((uint64_t)n * (i + 1) / loop->n_shares);
+  }
+}
+
 void zps_workpool_for(struct zps_workpool *pool, unsigned n, void (*fn)(void *ctx, unsigned i), void *ctx) {
-  enum { HELPERS_MAX = 64 };
-  struct helper helpers[HELPERS_MAX];
-  struct loop loop = {
-      .fn = fn, .ctx = ctx, .n = n, .lock = PTHREAD_MUTEX_INITIALIZER, .idle = PTHREAD_COND_INITIALIZER};
-  unsigned n_helpers = pool && n > 1 ? pool->n_threads : 0;
+  unsigned n_helpers = pool && n > 1 ? pool->n_threads - (place_in(pool) > 0) : 0;
   if (n_helpers > HELPERS_MAX) n_helpers = HELPERS_MAX;
-  if (n_helpers > n - 1) n_helpers = n ? n - 1 : 0;
-  loop.running = n_helpers;
+  if (n_helpers > n - 1) n_helpers = n - 1;
+  if (n_helpers == 0) {
+    for (unsigned i = 0; i < n; i++) fn(ctx, i);
+    return;
+  }
+  struct helper helpers[HELPERS_MAX];
+  struct loop loop;
+  loop.pool = pool;
+  loop.fn = fn;
+  loop.ctx = ctx;
+  loop.n_shares = n_helpers + 1;
+  pthread_mutex_init(&loop.lock, NULL);
+  pthread_cond_init(&loop.idle, NULL);
+  atomic_init(&loop.running, n_helpers);
+  loop_share(&loop, n);
   for (unsigned i = 0; i < n_helpers; i++) {
     helpers[i] = (struct helper){.work.run = helper_run, .loop = &loop};
     zps_workpool_submit(pool, &helpers[i].work);
   }
   loop_drain(&loop);
-  if (n_helpers == 0) return;
-  const unsigned n_idle = withdraw(pool, &loop);
-  pthread_mutex_lock(&loop.lock);
-  loop.running -= n_idle;
+  atomic_fetch_sub(&loop.running, withdraw(pool, &loop));
+  watch(is_over, &loop);
+  pthread_mutex_lock(&loop.lock); /* who was last lets it go */
   while (loop.running > 0) pthread_cond_wait(&loop.idle, &loop.lock);
   pthread_mutex_unlock(&loop.lock);
+  pthread_cond_destroy(&loop.idle);
+  pthread_mutex_destroy(&loop.lock);
 }

@@ -25,7 +25,8 @@ void zps_workpool_submit(struct zps_workpool *pool, struct zps_work *work);
 unsigned zps_workpool_threads(const struct zps_workpool *pool);
 /* How many of them had nothing to do just then. NULL has none. */
 unsigned zps_workpool_idle(struct zps_workpool *pool);
-/* Runs fn(ctx, i) for i in [0, n) on the pool's threads and on the caller's, and returns when all are done.
+/* Runs fn(ctx, i) for i in [0, n) on the pool's threads and on the caller's, and returns when all are done. Each of
+ * them begins with a stretch of its own, the same from call to call with the same n: what is in its caches stays there.
  * Never waits for a thread that is busy with something else, so fn and the pool's own work may call it, too. */
 void zps_workpool_for(struct zps_workpool *pool, unsigned n, void (*fn)(void *ctx, unsigned i), void *ctx);
 

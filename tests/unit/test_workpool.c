@@ -132,6 +132,33 @@ static void a_loop_runs_each_index_once(void **state) {
   zps_workpool_destroy(pool);
 }
 
+/* Two indices that wait for each other. */
+struct meeting {
+  atomic_uint arrived;
+  pthread_t threads[2];
+};
+
+static void meet(void *ctx, unsigned i) {
+  struct meeting *const meeting = ctx;
+  meeting->threads[i] = pthread_self();
+  atomic_fetch_add(&meeting->arrived, 1);
+  while (atomic_load(&meeting->arrived) < 2) sched_yield();
+}
+
+static void a_loop_deals_the_same_indices_to_the_same_threads(void **state) {
+  (void)state;
+  struct zps_workpool *pool;
+  struct meeting meeting;
+  assert_int_equal(zps_workpool_create(1, "deal", &pool), ZPS_OK);
+  for (int turn = 0; turn < 200; turn++) {
+    atomic_init(&meeting.arrived, 0);
+    zps_workpool_for(pool, 2, meet, &meeting);
+    assert_true(pthread_equal(meeting.threads[0], pthread_self()));
+    assert_false(pthread_equal(meeting.threads[1], pthread_self()));
+  }
+  zps_workpool_destroy(pool);
+}
+
 static void *loop_thread(void *arg) {
   atomic_uint marks[50] = {0};
   for (int turn = 0; turn < 100; turn++) zps_workpool_for(arg, 50, mark, marks);
@@ -228,6 +255,7 @@ int main(void) {
       cmocka_unit_test(the_queue_keeps_each_producers_order),
       cmocka_unit_test(jobs_start_in_order_and_all_run_before_destroy_returns),
       cmocka_unit_test(a_loop_runs_each_index_once),
+      cmocka_unit_test(a_loop_deals_the_same_indices_to_the_same_threads),
       cmocka_unit_test(loops_of_several_threads_share_a_pool),
       cmocka_unit_test(loops_may_be_within_loops),
       cmocka_unit_test(a_loop_waits_for_no_busy_thread),
