@@ -45,7 +45,7 @@ zps_err_t zps_encoder_cut(struct zps_encoder *encoder, uint64_t len, uint64_t it
   if (n_ranges <= len >> RANGE_LEN_MAX_BITS) n_ranges = (len >> RANGE_LEN_MAX_BITS) + 1;
   encoder->range_len = ((len / n_ranges + 1) + 63) & ~63ull;
   encoder->n_ranges = (unsigned)(len / encoder->range_len + 1);
-  const uint64_t n_counts = (uint64_t)encoder->n_ranges * encoder->scan_parts;
+  const uint64_t n_counts = (uint64_t)encoder->n_ranges * zps_encoder_counts_stride(encoder);
   const zps_err_t code = zps_buffer_need(&encoder->counts, n_counts, sizeof(uint64_t));
   if (code == ZPS_OK) memset(encoder->counts.data, 0, n_counts * sizeof(uint64_t));
   return code;

@@ -17,14 +17,16 @@ static uint32_t block_rows(const struct zps_encoder *encoder, uint64_t at, uint6
   return n < BLOCK_ROWS ? (uint32_t)n : BLOCK_ROWS;
 }
 
-/* Lists the rows that are not zero among `n_rows` from `row` on, and appends their bytes or numbers to `items`. */
-static uint32_t list_block(const struct zps_encoder *encoder, uint64_t row, uint32_t n_rows, uint32_t *positions,
-                           char *items) {
+/* Lists the rows that are not zero among `n_rows` from `row` on, and appends their bytes or numbers to `items`. Those
+ * from `next_row` on are looked at next. */
+static uint32_t list_block(const struct zps_encoder *encoder, uint64_t row, uint32_t n_rows, uint64_t next_row,
+                           uint32_t *positions, char *items) {
   const struct zps_encode_input *const input = &encoder->input;
   const uint64_t row_bytes = encoder->row_bytes;
   const char *const values = (const char *)input->values + row * row_bytes;
+  const char *const next = (const char *)input->values + next_row * row_bytes;
   if (row_bytes == 4 && encoder->is_staged)
-    return zps_simd()->compact(values, n_rows, zps_rowscan_mask(input->dtype), positions, (uint32_t *)items);
+    return zps_simd()->compact(values, n_rows, zps_rowscan_mask(input->dtype), next, positions, (uint32_t *)items);
   uint64_t bits[BLOCK_ROWS / 64];
   const bool apart = input->last_row && row + n_rows == input->part->rows;
   if (apart) {
@@ -50,27 +52,30 @@ static void scan_range(void *ctx, unsigned i) {
   const struct zps_partition stripe = encoder->scan_part;
   const uint64_t first = i * encoder->range_len, left = first < stripe.rows ? stripe.rows - first : 0;
   const uint64_t end = first + (left < encoder->range_len ? left : encoder->range_len);
-  struct zps_encode_found *const found = &encoder->found[i];
+  struct zps_encode_found local = encoder->found[i], *const found = &local; /* no line that another thread writes to */
   uint64_t *const counts = zps_encoder_counts(encoder, i);
   uint32_t positions[BLOCK_ROWS + ZPS_SIMD_SLACK] = {0};
   found->n = 0;
   found->code = ZPS_OK;
   uint32_t n_rows;
+  uint64_t next_row = zps_partition_stripe_row(encoder->input.part, encoder->scan, first);
   for (uint64_t at = first; at < end; at += n_rows) {
-    const uint64_t row = zps_partition_stripe_row(encoder->input.part, encoder->scan, at);
+    const uint64_t row = next_row;
     const uint64_t need = found->n + BLOCK_ROWS + ZPS_SIMD_SLACK;
     found->code = zps_buffer_extend(&found->parts, need, sizeof(uint16_t));
     if (found->code == ZPS_OK) found->code = zps_buffer_extend(&found->ranks, need, sizeof(uint32_t));
     if (found->code == ZPS_OK) found->code = zps_buffer_extend(&found->items, need, encoder->item_bytes);
-    if (found->code != ZPS_OK) return;
+    if (found->code != ZPS_OK) break;
     uint16_t *const parts = (uint16_t *)found->parts.data + found->n;
     n_rows = block_rows(encoder, at, end);
-    const uint32_t n =
-        list_block(encoder, row, n_rows, positions, (char *)found->items.data + found->n * encoder->item_bytes);
+    if (at + n_rows < end) next_row = zps_partition_stripe_row(encoder->input.part, encoder->scan, at + n_rows);
+    char *const items = (char *)found->items.data + found->n * encoder->item_bytes;
+    const uint32_t n = list_block(encoder, row, n_rows, next_row, positions, items);
     zps_simd()->locate(&stripe, at, positions, n, parts, (uint32_t *)found->ranks.data + found->n);
     for (uint32_t j = 0; j < n; j++) counts[parts[j]]++;
     found->n += n;
   }
+  encoder->found[i] = local;
 }
 
 static inline __attribute__((always_inline)) void deal(const struct zps_encode_found *found, uint64_t *places,

@@ -56,7 +56,7 @@ struct zps_encoder {
   struct zps_partition scan_part; /* its stripe; or all rows */
   unsigned n_ranges;
   uint64_t range_len;             /* rows (dense) or entries (COO) */
-  struct zps_buffer counts;       /* uint64_t[n_ranges][scan_parts]: how many, then where the next one goes */
+  struct zps_buffer counts;       /* uint64_t[n_ranges][scan_parts, padded]: how many, then where the next one goes */
   struct zps_encode_found *found; /* dense: [n_found], the first n_ranges used */
   unsigned n_found;
   uint64_t item_bytes;
@@ -76,8 +76,12 @@ struct zps_encoder {
  * threads up to `per_thread` for each, and clears the counts. */
 zps_err_t zps_encoder_cut(struct zps_encoder *encoder, uint64_t len, uint64_t item_bytes,
                           unsigned per_thread) ZPS_MUSTCHECK;
+static inline uint64_t zps_encoder_counts_stride(const struct zps_encoder *encoder) {
+  enum { LINE_COUNTS = 64 / sizeof(uint64_t) }; /* ranges are counted side by side: no line is two ranges' */
+  return encoder->scan_parts + LINE_COUNTS - 1;
+}
 static inline uint64_t *zps_encoder_counts(const struct zps_encoder *encoder, unsigned range) {
-  return (uint64_t *)encoder->counts.data + (uint64_t)range * encoder->scan_parts;
+  return (uint64_t *)encoder->counts.data + range * zps_encoder_counts_stride(encoder);
 }
 static inline struct zps_encode_lists *zps_encoder_lists(struct zps_encoder *encoder) {
   return &encoder->lists[encoder->scan];

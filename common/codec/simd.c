@@ -80,12 +80,15 @@ static inline uint64_t word_of(const char *values, uint32_t mask, bool differs) 
 }
 #endif
 
-static uint32_t compact(const void *values, uint32_t n, uint32_t mask, uint32_t *positions, uint32_t *kept) {
+static uint32_t compact(const void *values, uint32_t n, uint32_t mask, const void *next, uint32_t *positions,
+                        uint32_t *kept) {
   const uint32_t whole = n & ~63u;
   uint32_t at = 0;
-  for (uint32_t i = 0; i < whole; i += 64)
+  for (uint32_t i = 0; i < whole; i += 64) {
+    zps_simd_fetch_once((const char *)next + 4 * (uint64_t)i);
     at += zps_simd_pick(values, word_of((const char *)values + 4 * (uint64_t)i, mask, false), i, positions + at,
                         kept + at);
+  }
   return at + zps_simd_compact_rest(values, whole, n, mask, positions + at, kept + at);
 }
 

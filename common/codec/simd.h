@@ -32,8 +32,10 @@ struct zps_simd_entry {
 
 struct zps_simd {
   const char *name;
-  /* Lists which of `n` values have a bit of `mask` set: their positions and themselves. Returns how many. */
-  uint32_t (*compact)(const void *values, uint32_t n, uint32_t mask, uint32_t *positions, uint32_t *kept);
+  /* Lists which of `n` values have a bit of `mask` set: their positions and themselves. Returns how many. Meanwhile as
+   * many from `next` on are fetched, which may lie beyond what can be read. */
+  uint32_t (*compact)(const void *values, uint32_t n, uint32_t mask, const void *next, uint32_t *positions,
+                      uint32_t *kept);
   /* Partitions and local ranks of rows first + positions[i], of a partition of one stripe; `positions` can be read up
    * to the slack. */
   void (*locate)(const struct zps_partition *part, uint64_t first, const uint32_t *positions, uint32_t n,

@@ -274,6 +274,13 @@ ZPS_SIMD_BODY void zps_simd_body_add_rows(float *sums, const uint32_t *slots, ui
   }
 }
 
+/* Asks for 64 values that are looked at once, soon: the machine by itself does not look far enough ahead to keep up
+ * with memory, and what it would keep has no further use. */
+ZPS_SIMD_BODY void zps_simd_fetch_once(const char *at) {
+  enum { LINE_BYTES = 64 };
+  for (unsigned i = 0; i < 64 * sizeof(float); i += LINE_BYTES) __builtin_prefetch(at + i, 0, 0);
+}
+
 /* What remains of compact() once `word` says which of 64 values are kept. */
 ZPS_SIMD_BODY uint32_t zps_simd_pick(const char *values, uint64_t word, uint32_t base, uint32_t *positions,
                                      uint32_t *kept) {

@@ -25,12 +25,15 @@ AVX2 static inline uint64_t avx2_word_of(const void *values, uint32_t mask, bool
   return avx2_bits_of(values, 64, mask, differs);
 }
 
-AVX2 static uint32_t avx2_compact(const void *values, uint32_t n, uint32_t mask, uint32_t *positions, uint32_t *kept) {
+AVX2 static uint32_t avx2_compact(const void *values, uint32_t n, uint32_t mask, const void *next, uint32_t *positions,
+                                  uint32_t *kept) {
   const uint32_t whole = n & ~63u;
   uint32_t at = 0;
-  for (uint32_t i = 0; i < whole; i += 64)
+  for (uint32_t i = 0; i < whole; i += 64) {
+    zps_simd_fetch_once((const char *)next + 4 * (uint64_t)i);
     at += zps_simd_pick(values, avx2_word_of((const char *)values + 4 * (uint64_t)i, mask, false), i, positions + at,
                         kept + at);
+  }
   return at + zps_simd_compact_rest(values, whole, n, mask, positions + at, kept + at);
 }
 
@@ -120,14 +123,15 @@ AVX512 static inline uint32_t avx512_keep(__mmask16 is, __m512i at, __m512i lane
   return (uint32_t)__builtin_popcount(is);
 }
 
-AVX512 static uint32_t avx512_compact(const void *values, uint32_t n, uint32_t mask, uint32_t *positions,
-                                      uint32_t *kept) {
+AVX512 static uint32_t avx512_compact(const void *values, uint32_t n, uint32_t mask, const void *next,
+                                      uint32_t *positions, uint32_t *kept) {
   const char *from = values;
   const __m512i mask16 = _mm512_set1_epi32((int)mask), step = _mm512_set1_epi32(16);
   __m512i at = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   uint32_t found = 0, i = 0;
   for (; i + 64 <= n; i += 64, from += 256) {
     __m512i lanes[4], any;
+    zps_simd_fetch_once((const char *)next + 4 * (uint64_t)i);
     for (unsigned j = 0; j < 4; j++) {
       lanes[j] = _mm512_loadu_si512(from + 64 * j);
     }
@@ -297,13 +301,14 @@ VBMI2 static uint32_t vbmi2_take(float *sums, uint32_t n_words, float *out, uint
 }
 
 /* With no branch on whether one of 64 is kept: at densities of about a hundredth that is as likely as not. */
-VBMI2 static uint32_t vbmi2_compact(const void *values, uint32_t n, uint32_t mask, uint32_t *positions,
-                                    uint32_t *kept) {
+VBMI2 static uint32_t vbmi2_compact(const void *values, uint32_t n, uint32_t mask, const void *next,
+                                    uint32_t *positions, uint32_t *kept) {
   enum { FEW = 16 };
   const __m512i mask16 = _mm512_set1_epi32((int)mask), all = vbmi2_places();
   const uint32_t whole = n & ~63u;
   uint32_t found = 0;
   for (uint32_t i = 0; i < whole; i += 64) {
+    zps_simd_fetch_once((const char *)next + 4 * (uint64_t)i);
     const struct avx512_lanes lanes = avx512_load((const char *)values + 4 * (uint64_t)i);
     const uint64_t word =
         avx512_word(_mm512_test_epi32_mask(lanes.at_0, mask16), _mm512_test_epi32_mask(lanes.at_16, mask16),
