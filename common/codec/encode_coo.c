@@ -141,6 +141,7 @@ zps_err_t zps_encoder_scan_coo(struct zps_encoder *encoder, struct zps_error *er
   struct zps_encode_lists *const lists = zps_encoder_lists(encoder);
   zps_err_t code = zps_encoder_cut(encoder, n, sizeof(struct zps_sort_pair), RANGES_PER_THREAD);
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->bad, encoder->n_ranges, sizeof(uint64_t));
+  if (code == ZPS_OK && zps_encoder_is_few(encoder)) return zps_encoder_scan_few(encoder, error);
   if (code == ZPS_OK && zps_encoder_is_singles(encoder)) return zps_encoder_scan_singles(encoder, error);
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->repeats, encoder->n_parts, sizeof(uint64_t));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->pairs, n, sizeof(struct zps_sort_pair));

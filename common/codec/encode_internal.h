@@ -106,6 +106,9 @@ bool zps_encoder_is_singles(struct zps_encoder *encoder);
 zps_err_t zps_encoder_check_rows(const struct zps_encoder *encoder, struct zps_error *error) ZPS_MUSTCHECK;
 /* Expects the cut and `bad`. */
 zps_err_t zps_encoder_scan_singles(struct zps_encoder *encoder, struct zps_error *error) ZPS_MUSTCHECK;
+/* The same of floats that ascend as they are, or are few, of one partition (encode_few.c). */
+bool zps_encoder_is_few(const struct zps_encoder *encoder);
+zps_err_t zps_encoder_scan_few(struct zps_encoder *encoder, struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_encoder_scan_coo(struct zps_encoder *encoder, struct zps_error *error) ZPS_MUSTCHECK;
 
 #endif

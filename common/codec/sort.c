@@ -52,3 +52,41 @@ void zps_sort_pairs(struct zps_sort_pair *pairs, struct zps_sort_pair *scratch, 
   }
   if (from != pairs) memcpy(pairs, from, n * sizeof *pairs);
 }
+
+/* ------------------------------------------------------------ floats */
+
+enum { FLOAT_PASSES_MAX = 4, FEW_FLOATS = 1024, FEW_DIGIT_BITS = 8, FLOAT_DIGIT_BITS = 12 };
+
+static void counts_to_places(uint32_t *counts, unsigned digit_bits) {
+  uint32_t place = 0;
+  for (unsigned digit = 0; digit < 1u << digit_bits; digit++) {
+    const uint32_t count = counts[digit];
+    counts[digit] = place;
+    place += count;
+  }
+}
+
+const struct zps_sort_entry *zps_sort_floats(const int64_t *keys, const float *values, uint64_t n, uint64_t key_max,
+                                             struct zps_sort_entry *a, struct zps_sort_entry *b) {
+  const unsigned digit_bits = n < FEW_FLOATS ? FEW_DIGIT_BITS : FLOAT_DIGIT_BITS;
+  const uint32_t n_digits = 1u << digit_bits, mask = n_digits - 1;
+  uint32_t places[(FLOAT_PASSES_MAX - 1) << FLOAT_DIGIT_BITS];
+  unsigned n_passes = 1;
+  while (n_passes < FLOAT_PASSES_MAX && key_max >> digit_bits * n_passes) n_passes++;
+  memset(places, 0, n_passes * n_digits * sizeof *places);
+  for (uint64_t i = 0; i < n; i++)
+    for (unsigned pass = 0; pass < n_passes; pass++)
+      places[pass * n_digits + ((uint64_t)keys[i] >> digit_bits * pass & mask)]++;
+  counts_to_places(places, digit_bits);
+  for (uint64_t i = 0; i < n; i++)
+    a[places[keys[i] & mask]++] = (struct zps_sort_entry){.key = (uint32_t)keys[i], .value = values[i]};
+  for (unsigned pass = 1; pass < n_passes; pass++) {
+    uint32_t *const to = places + pass * n_digits;
+    counts_to_places(to, digit_bits);
+    for (uint64_t i = 0; i < n; i++) b[to[a[i].key >> digit_bits * pass & mask]++] = a[i];
+    struct zps_sort_entry *const swap = a;
+    a = b;
+    b = swap;
+  }
+  return a;
+}
