@@ -7,8 +7,10 @@
 #include "worker/scheme_of.h"
 #include "worker/tensor.h"
 
-/* A thread more is woken for so many bytes of the array. */
+/* A thread more is woken for so many bytes of the array; each of several takes a piece at a time of so many that none
+ * has to wait for one that does not get a processor. */
 #define PIECE_BYTES (8u << 20)
+#define PIECES_PER_THREAD 4u
 
 struct delivery {
   const struct zps_exchange_task *task;
@@ -57,7 +59,8 @@ static void deliver_run(struct zps_worker_task *work) {
                               .dense_bytes = exchange->scheme->plan.rows * row_bytes(exchange)};
   const uint64_t most = 1 + (delivery.hi - delivery.lo) * row_bytes(exchange) / PIECE_BYTES;
   const unsigned n_threads = 1 + zps_workpool_idle(pool);
-  delivery.n_pieces = most < n_threads ? (unsigned)most : n_threads;
+  const uint64_t n_pieces = n_threads > 1 ? (uint64_t)PIECES_PER_THREAD * n_threads : 1;
+  delivery.n_pieces = (unsigned)(most < n_pieces ? most : n_pieces);
   if (delivery.n_pieces == 1)
     deliver_piece(&delivery, 0);
   else

@@ -10,6 +10,8 @@
 /* What is so small is done here and now: a thread of the pool would take longer to wake up. */
 #define ON_THE_SPOT_BYTES 4096u
 #define ON_THE_SPOT_INS 64u
+/* Rows that were found are only copied and coded: some 50 us, what waking a thread, and being woken by it, takes. */
+#define ON_THE_SPOT_OWN_BYTES (160u << 10)
 
 static bool enlarge(void **array_p, uint32_t n, size_t size) {
   void *grown = realloc(*array_p, (size_t)n * size);
@@ -104,6 +106,7 @@ static bool on_the_spot(const struct zps_exchange_task *task) {
   uint64_t bytes = zps_compute_bound(&task->exchange->compute, &task->compute);
   const uint32_t n_in = task->compute.instr.n_in;
   if (task->compute.instr.type == ZPS_INSTR_VECTOR) return true; /* its doubles are the program's, which may grow */
+  if (task->compute.instr.type == ZPS_INSTR_OWN) return bytes <= ON_THE_SPOT_OWN_BYTES;
   for (uint32_t i = 0; i < n_in && bytes <= ON_THE_SPOT_BYTES; i++) {
     const struct zps_slice_view *view = &task->compute.ins[i].view;
     bytes += (uint64_t)view->z * view->width * sizeof(double) + view->index_bytes;
