@@ -149,12 +149,12 @@ static zps_err_t check_bitmap(const struct zps_slice_view *view, struct zps_erro
 }
 
 /* The ranks of RICE, the holes of HOLES. */
-static zps_err_t check_rice(const struct zps_slice_view *view, struct zps_error *error) {
+static zps_err_t check_rice(struct zps_slice_view *view, struct zps_error *error) {
   const char *const name = codecs[view->codec];
   const uint32_t n = view->codec == ZPS_CODEC_RICE ? view->z : view->m - view->z;
   struct zps_rice_reader reader;
   zps_rice_reader_init(&reader, view->m, n, view->index, view->index_bytes);
-  if (zps_rice_skip(&reader)) return ZPS_OK;
+  if (zps_rice_skip(&reader, &view->marks)) return ZPS_OK;
   if (reader.left > 0)
     return zps_fail(error, ZPS_ERR_PROTOCOL,
                     "%s slice: the block at position %u of %u leads beyond the partition's %u ranks or the %llu bytes",
@@ -171,15 +171,15 @@ zps_err_t zps_slice_view_init(struct zps_slice_view *view, uint32_t codec, uint3
   zps_err_t code = zps_slice_check_sizes(codec, m, nnz, width, dtype, value_codec, len_bytes, error);
   if (code != ZPS_OK) return code;
   const uint64_t n_values = (uint64_t)nnz * width, values_bytes = zps_values_bytes(value_codec, dtype, n_values);
-  const struct zps_slice_view checked = {.codec = (enum zps_codec)codec,
-                                         .dtype = dtype,
-                                         .value_codec = value_codec,
-                                         .m = m,
-                                         .z = nnz,
-                                         .width = width,
-                                         .values = payload,
-                                         .index = len_bytes ? (const char *)payload + values_bytes : payload,
-                                         .index_bytes = len_bytes - values_bytes};
+  struct zps_slice_view checked = {.codec = (enum zps_codec)codec,
+                                   .dtype = dtype,
+                                   .value_codec = value_codec,
+                                   .m = m,
+                                   .z = nnz,
+                                   .width = width,
+                                   .values = payload,
+                                   .index = len_bytes ? (const char *)payload + values_bytes : payload,
+                                   .index_bytes = len_bytes - values_bytes};
   code = codec == ZPS_CODEC_COO      ? check_coo(&checked, error)
          : codec == ZPS_CODEC_BITMAP ? check_bitmap(&checked, error)
                                      : check_rice(&checked, error);

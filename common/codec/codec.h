@@ -54,6 +54,7 @@ struct zps_slice_view {
   const void *values; /* the coded z * width values: elements of the dtype when raw */
   const void *index;  /* the coded set */
   uint64_t index_bytes;
+  struct zps_rice_marks marks; /* RICE, HOLES: of the code, where it has been checked; none otherwise */
 };
 
 /* Checks codec, sizes, the whole index set (order, range, counts, padding) and the coded values of a payload that a

@@ -150,21 +150,46 @@ uint32_t zps_rice_read(struct zps_rice_reader *reader, uint32_t *numbers) {
   return block.n;
 }
 
-bool zps_rice_skip(struct zps_rice_reader *reader) {
+/* Of what leads to `next`: the blocks that reach ranks which are marked. */
+static void mark(struct zps_rice_marks *marks, const struct zps_rice_reader *begin, uint64_t next) {
+  for (; marks->n < ZPS_RICE_MARKS && (uint64_t)marks->n * marks->step < next; marks->n++) {
+    marks->marks[marks->n].bit = begin->bit;
+    marks->marks[marks->n].k = begin->k;
+    marks->marks[marks->n].next = (uint32_t)begin->next;
+    marks->marks[marks->n].left = begin->left;
+  }
+}
+
+bool zps_rice_skip(struct zps_rice_reader *reader, struct zps_rice_marks *marks) {
   zps_rice_skip_fn *const skip = zps_simd()->rice_skip;
-  for (struct zps_rice_block block; next_block(reader, &block); reader->left -= block.n)
+  *marks = (struct zps_rice_marks){.step = reader->m > ZPS_RICE_MARKS ? reader->m / ZPS_RICE_MARKS : 1};
+  for (struct zps_rice_block block;; reader->left -= block.n) {
+    const struct zps_rice_reader begin = *reader;
+    if (!next_block(reader, &block)) break;
     if (!skip(&block, &reader->bit, &reader->next)) return false;
+    if ((uint64_t)marks->n * marks->step < reader->next) mark(marks, &begin, reader->next);
+  }
   return (reader->bit + 7) / 8 == reader->len_bytes &&
          zps_rice_window(reader->data, reader->len_bytes, reader->bit) == 0;
 }
 
-uint32_t zps_rice_skip_below(struct zps_rice_reader *reader, uint32_t limit) {
+/* Goes on at the last mark that is not beyond the limit, where it is ahead. */
+static void leap(struct zps_rice_reader *reader, const struct zps_rice_marks *marks, uint32_t limit) {
+  if (marks->n == 0) return;
+  const uint32_t at = limit / marks->step, i = at < marks->n ? at : marks->n - 1;
+  if (marks->marks[i].left >= reader->left) return;
+  reader->bit = marks->marks[i].bit;
+  reader->k = marks->marks[i].k;
+  reader->next = marks->marks[i].next;
+  reader->left = marks->marks[i].left;
+}
+
+void zps_rice_skip_below(struct zps_rice_reader *reader, const struct zps_rice_marks *marks, uint32_t limit) {
   zps_rice_skip_fn *const skip = zps_simd()->rice_skip;
-  const uint32_t before = reader->left;
+  leap(reader, marks, limit);
   struct zps_rice_reader ahead = *reader;
   for (struct zps_rice_block block; next_block(&ahead, &block); *reader = ahead) {
     if (!skip(&block, &ahead.bit, &ahead.next) || ahead.next > limit) break;
     ahead.left -= block.n;
   }
-  return before - reader->left;
 }

@@ -23,7 +23,7 @@
 #include "common/base/inline.h"
 
 #define ZPS_RICE_BLOCK 128u
-enum { ZPS_RICE_K_MAX = 31, ZPS_RICE_K_BITS = 5 };
+enum { ZPS_RICE_K_MAX = 31, ZPS_RICE_K_BITS = 5, ZPS_RICE_MARKS = 64 };
 
 /* Which numbers are coded: `ranks`, or those below m that are not among them. */
 struct zps_rice_set {
@@ -59,14 +59,24 @@ struct zps_rice_reader {
   unsigned k;
 };
 
+/* Where blocks begin that reach the rank i * step, of a code that has been checked: who wants those from there on need
+ * not look at all before. */
+struct zps_rice_marks {
+  uint32_t step, n; /* the first n, from i = 0 on */
+  struct {
+    uint64_t bit : 56, k : 8;
+    uint32_t next, left;
+  } marks[ZPS_RICE_MARKS];
+};
+
 void zps_rice_reader_init(struct zps_rice_reader *reader, uint32_t m, uint32_t z, const void *data, uint64_t len_bytes);
 /* The next block's numbers, room for ZPS_RICE_BLOCK; returns how many. 0: there are none left, or (reader->left > 0)
  * the bytes end too early or lead beyond m. */
 uint32_t zps_rice_read(struct zps_rice_reader *reader, uint32_t *numbers);
-/* Passes all blocks without telling their numbers. False: reader->left > 0 as above, or the bytes do not end here,
- * padded with zeros. */
-bool zps_rice_skip(struct zps_rice_reader *reader);
-/* Of checked code: passes whole blocks as long as all of their numbers are below the limit. Returns how many numbers. */
-uint32_t zps_rice_skip_below(struct zps_rice_reader *reader, uint32_t limit);
+/* Passes all blocks without telling their numbers, and marks some. False: reader->left > 0 as above, or the bytes do
+ * not end here, padded with zeros. */
+bool zps_rice_skip(struct zps_rice_reader *reader, struct zps_rice_marks *marks);
+/* Of checked code, with its marks: passes whole blocks as long as all of their numbers are below the limit. */
+void zps_rice_skip_below(struct zps_rice_reader *reader, const struct zps_rice_marks *marks, uint32_t limit);
 
 #endif

@@ -282,9 +282,31 @@ uint32_t zps_rank_cursor_bits(struct zps_rank_cursor *cursor, uint32_t first, ui
   return n;
 }
 
+/* Looks first where the limit would be if the ranks lay evenly, then about twice as far away each time: halving all of
+ * them would touch a cold line each time. */
 static void seek_coo(struct zps_rank_cursor *cursor, uint32_t limit) {
-  const zps_lent_rank *const ranks = (const zps_lent_rank *)cursor->view->index + cursor->next;
-  cursor->next += count_below(ranks, cursor->view->z - cursor->next, limit);
+  enum { NEAR = 256 };
+  const struct zps_slice_view *const view = cursor->view;
+  const zps_lent_rank *const ranks = (const zps_lent_rank *)view->index + cursor->next;
+  const uint32_t n = view->z - cursor->next;
+  if (ranks[0] >= limit) return;
+  const uint64_t below = limit - ranks[0], all = view->m - ranks[0];
+  uint64_t step = NEAR;
+  uint32_t first = (uint32_t)(n * below / all), end;
+  if (first == n) first--;
+  if (ranks[first] < limit) {
+    for (;; step *= 2, first = end - 1) {
+      end = n - first > step ? first + (uint32_t)step : n;
+      if (end == n || ranks[end - 1] >= limit) break;
+    }
+  } else {
+    for (;; step *= 2) {
+      end = first + 1;
+      first = first > step ? first - (uint32_t)step : 0;
+      if (ranks[first] < limit) break;
+    }
+  }
+  cursor->next += first + count_below(ranks + first, end - first, limit);
 }
 
 static void seek_bitmap(struct zps_rank_cursor *cursor, uint32_t limit) {
@@ -306,7 +328,7 @@ static void seek_numbers(struct zps_rank_cursor *cursor, uint32_t limit) {
     const uint32_t below = left ? count_below(cursor->block + cursor->block_at, left, limit) : 0;
     cursor->block_at += below;
     if (below < left) return;
-    zps_rice_skip_below(&cursor->reader, limit);
+    zps_rice_skip_below(&cursor->reader, &cursor->view->marks, limit);
     if (!fill_block(cursor)) return;
   }
 }

@@ -1,11 +1,13 @@
 /*
  * One sum is cut into pieces of ranks when there are threads to share it. Wide rows are counted first, so that each
- * piece's sums are made where they belong. Narrow ones are put where they would begin if no contributions had a row in
- * common, then moved up to those before them by whichever thread finds them in turn: that is less work than to count.
+ * piece's sums are made where they belong. Where narrow ones belong is known when all pieces before have been summed:
+ * until then they are held in memory of the thread's own, small enough to be in its cache still when they are put in
+ * their place.
  */
 #include "common/codec/reduce.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -13,7 +15,9 @@
 #include "common/codec/simd.h"
 
 enum {
-  PIECES_PER_THREAD = 8,
+  PIECES_PER_THREAD_MIN = 8,
+  PIECES_PER_THREAD_MAX = 32,
+  HELD_BYTES = 512 << 10, /* of narrow rows: there may be more in a piece where there would be too many pieces */
   HELPERS_MAX = 63,
   COUNTED_ROW_BYTES_MIN = 32,
   ADDED_PER_PIECE_MIN = 64 << 10, /* elements: some tens of microseconds */
@@ -21,9 +25,10 @@ enum {
 };
 
 struct piece {
-  uint64_t place; /* of its first row */
+  uint64_t place;       /* of its first row */
+  uint64_t index_place; /* in the scratch, of its first rank */
   uint32_t first, end, z, rows_max;
-  bool is_done;
+  bool is_summed;
 };
 
 struct sum {
@@ -33,10 +38,10 @@ struct sum {
   struct piece *pieces; /* [n_pieces] */
   unsigned n_pieces;
   atomic_uint next_piece;
-  pthread_mutex_t lock; /* of what follows and of is_done */
-  bool is_moving;
-  unsigned n_moved;
-  uint32_t z;
+  atomic_uint n_placed; /* pieces whose place is known; changes with the lock */
+  pthread_mutex_t lock; /* of what follows and is_summed */
+  unsigned n_summed;    /* as far as none before is missing */
+  uint32_t z;           /* of these */
   zps_err_t code;
 };
 
@@ -48,9 +53,9 @@ zps_err_t zps_reduce_scratch_create(struct zps_reduce_scratch **scratch_p) {
 }
 
 static void scratch_fini(struct zps_reduce_scratch *scratch) {
-  struct zps_buffer *const buffers[] = {&scratch->singles, &scratch->taken,   &scratch->slots,
-                                        &scratch->ranks,   &scratch->index,   &scratch->ahead,
-                                        &scratch->cursors, &scratch->widened, &scratch->pieces};
+  struct zps_buffer *const buffers[] = {&scratch->singles, &scratch->taken, &scratch->slots,   &scratch->ranks,
+                                        &scratch->index,   &scratch->ahead, &scratch->cursors, &scratch->widened,
+                                        &scratch->pieces,  &scratch->held};
   for (unsigned i = 0; i < sizeof buffers / sizeof buffers[0]; i++) zps_buffer_fini(buffers[i]);
 }
 
@@ -122,11 +127,10 @@ ZPS_MUSTCHECK static zps_err_t begin_piece(const struct sum *sum, unsigned i, st
   reduction->first = piece->first;
   reduction->end = piece->end;
   reduction->rows_max = piece->rows_max;
-  reduction->out += piece->place * reduction->row_bytes;
   if (reduction->codec == ZPS_CODEC_BITMAP)
     reduction->index_words = piece->first / 32;
   else
-    reduction->index += piece->place + (uint64_t)i * ZPS_SIMD_SLACK;
+    reduction->index += piece->index_place;
   return (sum->singles ? zps_reduction_need_singles : zps_reduction_need_rows)(reduction);
 }
 
@@ -137,36 +141,73 @@ ZPS_MUSTCHECK static zps_err_t count_piece(const struct sum *sum, unsigned i, st
   return code;
 }
 
-ZPS_MUSTCHECK static zps_err_t sum_piece(const struct sum *sum, unsigned i, struct zps_reduce_scratch *scratch) {
-  struct piece *const piece = &sum->pieces[i];
+static void note_failed(struct sum *sum, zps_err_t code) {
+  pthread_mutex_lock(&sum->lock);
+  sum->code = code;
+  pthread_mutex_unlock(&sum->lock);
+}
+
+static bool is_placed(const struct sum *sum, unsigned i) {
+  return atomic_load_explicit(&sum->n_placed, memory_order_acquire) > i;
+}
+
+/* Notes how many rows the piece has, and with it where those behind begin. */
+static void note_summed(struct sum *sum, unsigned i, uint32_t z) {
+  pthread_mutex_lock(&sum->lock);
+  sum->pieces[i].z = z;
+  sum->pieces[i].is_summed = true;
+  for (; sum->n_summed < sum->n_pieces && sum->pieces[sum->n_summed].is_summed; sum->n_summed++) {
+    const unsigned next = sum->n_summed + 1;
+    sum->z += sum->pieces[sum->n_summed].z;
+    if (next == sum->n_pieces || is_placed(sum, next)) continue;
+    sum->pieces[next].place = sum->z;
+    atomic_store_explicit(&sum->n_placed, next + 1, memory_order_release);
+  }
+  pthread_mutex_unlock(&sum->lock);
+}
+
+/* Memory for a piece whose place is not known. */
+ZPS_MUSTCHECK static zps_err_t hold(struct zps_reduction *reduction) {
+  struct zps_buffer *const held = &reduction->scratch->held;
+  reduction->rows_max += reduction->chunk_rows + ZPS_SIMD_SLACK;
+  const zps_err_t code = zps_buffer_need(held, reduction->rows_max, reduction->row_bytes);
+  reduction->out = held->data;
+  return code;
+}
+
+/* Sums the piece, and returns its rows where they are held; NULL: where they belong, or there is no memory. */
+static const char *sum_rows(struct sum *sum, unsigned i, struct zps_reduce_scratch *scratch, uint32_t *z_p) {
+  const struct piece *const piece = &sum->pieces[i];
+  const bool placed = is_placed(sum, i);
   struct zps_reduction reduction;
-  if (piece->first == piece->end) return ZPS_OK;
-  const zps_err_t code = begin_piece(sum, i, scratch, &reduction);
-  if (code != ZPS_OK) return code;
+  *z_p = 0;
+  if (piece->first == piece->end) return NULL;
+  zps_err_t code = begin_piece(sum, i, scratch, &reduction);
+  if (code == ZPS_OK && placed) reduction.out += piece->place * reduction.row_bytes;
+  if (code == ZPS_OK && !placed) code = hold(&reduction);
+  if (code != ZPS_OK) {
+    note_failed(sum, code);
+    return NULL;
+  }
   for (uint32_t base; next_chunk(&reduction, &base);) {
     const uint32_t end = piece->end - base > reduction.chunk_rows ? base + reduction.chunk_rows : piece->end;
     (sum->singles ? zps_reduction_sum_singles : zps_reduction_sum_rows)(&reduction, base, end);
   }
   if (reduction.codec == ZPS_CODEC_BITMAP)
     zps_reduction_clear_index(&reduction, piece->end / 32 + (piece->end % 32 != 0));
-  piece->z = reduction.z;
-  return ZPS_OK;
+  *z_p = reduction.z;
+  return placed ? NULL : reduction.out;
 }
 
-/* With the lock, which is let go meanwhile: moves the rows of pieces up, in turn, as far as these are done. */
-static void move_pieces(struct sum *sum) {
+/* Sums a piece and puts its rows where they belong, which is known soon: who has taken those before is at work. */
+static void sum_piece(struct sum *sum, unsigned i, struct zps_reduce_scratch *scratch) {
+  uint32_t z;
+  const char *const held = sum_rows(sum, i, scratch, &z);
+  note_summed(sum, i, z);
+  if (!held || z == 0) return;
+  while (!is_placed(sum, i)) sched_yield();
   const uint64_t row_bytes = sum->whole.row_bytes;
-  if (sum->is_moving) return;
-  sum->is_moving = true;
-  for (; sum->n_moved < sum->n_pieces && sum->pieces[sum->n_moved].is_done; sum->n_moved++) {
-    const struct piece *const piece = &sum->pieces[sum->n_moved];
-    pthread_mutex_unlock(&sum->lock);
-    if (piece->place != sum->z && piece->z > 0)
-      memmove(sum->whole.out + sum->z * row_bytes, sum->whole.out + piece->place * row_bytes, piece->z * row_bytes);
-    sum->z += piece->z;
-    pthread_mutex_lock(&sum->lock);
-  }
-  sum->is_moving = false;
+  memcpy(sum->whole.out + sum->pieces[i].place * row_bytes, held, z * row_bytes);
 }
 
 static struct zps_reduce_scratch *scratch_of(const struct sum *sum, unsigned thread) {
@@ -178,24 +219,15 @@ static void count_pieces(void *ctx, unsigned thread) {
   struct sum *const sum = ctx;
   for (unsigned i; (i = atomic_fetch_add(&sum->next_piece, 1)) < sum->n_pieces;) {
     const zps_err_t code = count_piece(sum, i, scratch_of(sum, thread));
-    if (code == ZPS_OK) continue;
-    pthread_mutex_lock(&sum->lock);
-    sum->code = code;
-    pthread_mutex_unlock(&sum->lock);
+    if (code != ZPS_OK) note_failed(sum, code);
   }
 }
 
 /* Sums them. */
 static void sum_pieces(void *ctx, unsigned thread) {
   struct sum *const sum = ctx;
-  for (unsigned i; (i = atomic_fetch_add(&sum->next_piece, 1)) < sum->n_pieces;) {
-    const zps_err_t code = sum_piece(sum, i, scratch_of(sum, thread));
-    pthread_mutex_lock(&sum->lock);
-    sum->pieces[i].is_done = true;
-    if (code != ZPS_OK) sum->code = code;
-    move_pieces(sum);
-    pthread_mutex_unlock(&sum->lock);
-  }
+  for (unsigned i; (i = atomic_fetch_add(&sum->next_piece, 1)) < sum->n_pieces;)
+    sum_piece(sum, i, scratch_of(sum, thread));
 }
 
 static void run_pieces(struct sum *sum, struct zps_workpool *pool, unsigned n_threads,
@@ -209,8 +241,13 @@ static void place_pieces(struct sum *sum) {
   uint64_t place = 0;
   for (unsigned i = 0; i < sum->n_pieces; i++) {
     sum->pieces[i].place = place;
+    sum->pieces[i].index_place = place + (uint64_t)i * ZPS_SIMD_SLACK;
     place += sum->pieces[i].rows_max;
   }
+}
+
+static bool is_counted(const struct zps_reduction *whole) {
+  return whole->row_bytes >= COUNTED_ROW_BYTES_MIN;
 }
 
 /* How many pieces are worth their beginnings; 1 when there is nobody to share them with. */
@@ -219,7 +256,11 @@ static unsigned pieces_of(const struct sum *sum, unsigned n_threads) {
   const uint64_t added = rows_added(whole->views, whole->n_views) * whole->width;
   const uint64_t by_cursors = (uint64_t)whole->n_views * ADDED_PER_CURSOR_MIN;
   const uint64_t added_min = by_cursors > ADDED_PER_PIECE_MIN ? by_cursors : ADDED_PER_PIECE_MIN;
-  uint64_t n = n_threads > 1 ? (uint64_t)n_threads * PIECES_PER_THREAD : 1;
+  const uint64_t least = (uint64_t)n_threads * PIECES_PER_THREAD_MIN,
+                 most = (uint64_t)n_threads * PIECES_PER_THREAD_MAX;
+  if (n_threads == 1) return 1;
+  uint64_t n = is_counted(whole) ? least : whole->rows_max * whole->row_bytes / HELD_BYTES;
+  n = n < least ? least : n > most ? most : n;
   if (n > added / added_min) n = added / added_min;
   return n > 0 ? (unsigned)n : 1;
 }
@@ -272,7 +313,7 @@ static void put_index(void *ctx, unsigned i) {
     n_words = piece->first < piece->end ? end - first : 0;
   } else {
     for (unsigned before = 0; before < i; before++) at += sum->pieces[before].z * sizeof *from;
-    from += piece->place + (uint64_t)i * ZPS_SIMD_SLACK;
+    from += piece->index_place;
   }
   if (n_words > 0) memcpy(at, from, n_words * sizeof *from);
 }
@@ -300,10 +341,12 @@ zps_err_t zps_reduce(struct zps_reduce_scratch *scratch, const struct zps_slice_
   if (n_helpers > HELPERS_MAX) n_helpers = HELPERS_MAX;
   zps_err_t code = prepare(&sum, pool, n_helpers + 1);
   if (code != ZPS_OK) return code;
-  if (sum.n_pieces > 1 && sum.whole.row_bytes >= COUNTED_ROW_BYTES_MIN) {
+  sum.n_placed = 1;
+  if (sum.n_pieces > 1 && is_counted(&sum.whole)) {
     run_pieces(&sum, pool, n_helpers + 1, count_pieces);
     if (sum.code != ZPS_OK) return sum.code;
     place_pieces(&sum);
+    sum.n_placed = sum.n_pieces;
   }
   run_pieces(&sum, pool, n_helpers + 1, sum_pieces);
   if (sum.code != ZPS_OK) return sum.code;

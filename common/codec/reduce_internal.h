@@ -15,6 +15,7 @@ struct zps_reduce_scratch {
   struct zps_buffer ranks;   /* rows: of one chunk of the result */
   struct zps_buffer index;   /* the result's coded set, until its place is known */
   struct zps_buffer widened; /* values that travel narrow: some rows of one contribution */
+  struct zps_buffer held;    /* rows of one piece, until their place is known */
   struct zps_buffer cursors, pieces, ahead;
   struct zps_reduce_scratch *helpers; /* of the threads that share one sum */
   unsigned n_helpers;

@@ -243,11 +243,12 @@ static void rows_are_located(void **state) {
   }
 }
 
-/* What a reader finds with the loops of `simd`: numbers, how many are left, and where it stopped. */
+/* What a reader finds with the loops of `simd`: numbers, how many are left, where it stopped, and marks. */
 struct reading {
   uint32_t numbers[RICE_MAX + ZPS_RICE_BLOCK];
   uint32_t n, left, left_skipped;
   uint64_t bit, bit_skipped;
+  struct zps_rice_marks marks;
   bool ends;
 };
 
@@ -262,7 +263,7 @@ static void read_all(const struct zps_simd *simd, uint32_t m, uint32_t z, const 
   reading->left = reader.left;
   reading->bit = reader.bit;
   zps_rice_reader_init(&reader, m, z, code, len_bytes);
-  reading->ends = zps_rice_skip(&reader);
+  reading->ends = zps_rice_skip(&reader, &reading->marks);
   reading->left_skipped = reader.left;
   reading->bit_skipped = reader.bit;
   zps_simd_use(NULL);
