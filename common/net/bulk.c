@@ -17,7 +17,12 @@ enum {
   MEASURE_LEAST = 256 << 10, /* bytes that a rate is told from */
   MEASURE_MOST = 32 << 20,   /* beyond, earlier ones count for less */
   SMALL_PIECE = 16 << 10,    /* whose trip is mostly latency */
+  CROWDED_BYTES = 8 << 20,   /* in flight over all peers where trips are waits for processors */
+  CROWDED_RATE = 32000000,   /* bytes a second that are not, on no link that slow */
 };
+/* Waits for a processor from which on trips say nothing of queues; and until which they then go on saying nothing. */
+#define CROWDED_NS (3 * ZPS_NS_PER_MS / 2)
+#define ROOMY_NS (CROWDED_NS / 2)
 
 struct piece {
   struct zps_net_read net;
@@ -58,6 +63,7 @@ struct zps_bulk {
   unsigned n_flows; /* peers with pieces in flight */
   struct zps_window_paths paths;
   bool has_windows;
+  bool crowded;                         /* more threads than processors */
   uint64_t busy_since_ns, period_bytes; /* since when pieces are in flight, and what has come since */
   uint64_t busy_ns, busy_bytes;         /* of such periods */
   uint64_t least_trip_ns;               /* of messages and small pieces; 0: none has come */
@@ -316,16 +322,34 @@ void zps_bulk_start(struct zps_bulk_peer *peer, struct zps_bulk_read *read) {
   ring_add(peer);
 }
 
+/* Where processors are what everybody waits for, small windows and pieces only give them more to do. */
+static uint64_t window_bytes(const struct zps_bulk *bulk, const struct zps_bulk_peer *peer) {
+  const uint64_t flows = bulk->paths.most_flows ? bulk->paths.most_flows : 1;
+  const uint64_t share = bulk->crowded ? CROWDED_BYTES / flows : 0;
+  return share > peer->window.bytes ? share : peer->window.bytes;
+}
+
 static size_t piece_bytes(const struct zps_bulk *bulk, const struct zps_bulk_peer *peer) {
   const uint64_t left = peer->queue->len - peer->queue->issued;
-  const uint64_t most =
-      bulk->has_windows ? zps_window_piece(&peer->window, bulk->config.piece_bytes) : bulk->config.piece_bytes;
+  uint64_t most = bulk->config.piece_bytes;
+  if (bulk->crowded) {
+    const uint64_t window = window_bytes(bulk, peer);
+    if (window < most) most = window;
+  } else if (bulk->has_windows) {
+    most = zps_window_piece(&peer->window, most);
+  }
   return (size_t)(left < most ? left : most);
 }
 
 static uint64_t peer_limit(const struct zps_bulk *bulk, const struct zps_bulk_peer *peer) {
   const uint64_t most = bulk->config.peer_budget_bytes;
-  return bulk->has_windows && peer->window.bytes < most ? peer->window.bytes : most;
+  const uint64_t window = bulk->has_windows ? window_bytes(bulk, peer) : most;
+  return window < most ? window : most;
+}
+
+void zps_bulk_waited(struct zps_bulk *bulk, uint64_t wait_ns) {
+  const uint64_t limit_ns = bulk->crowded ? ROOMY_NS : CROWDED_NS;
+  bulk->crowded = bulk->has_windows && wait_ns >= limit_ns && zps_bulk_measure(bulk).bytes_per_s >= CROWDED_RATE;
 }
 
 /* Issues the next piece of the peer's first transfer. */

@@ -52,6 +52,8 @@ zps_err_t zps_bulk_peer_add(struct zps_bulk *bulk, struct zps_net_peer *net_peer
 void zps_bulk_peer_remove(struct zps_bulk_peer *peer);
 /* A message to the peer was answered after `trip_ns`: what tells the length of the path, if no reads are under way. */
 void zps_bulk_peer_trip(struct zps_bulk_peer *peer, uint64_t trip_ns);
+/* What the thread that drives this waits for a processor each time it could run, lately; 0: not known. */
+void zps_bulk_waited(struct zps_bulk *bulk, uint64_t wait_ns);
 /* Queues a transfer; never blocks, `done` always follows (for len 0 from the next zps_bulk_progress()). */
 void zps_bulk_start(struct zps_bulk_peer *peer, struct zps_bulk_read *read);
 /* Issues pieces while the budget allows; call after zps_net_progress(). The number of pieces issued and of transfers

@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/queue.h"
+#include "common/base/waits.h"
 #define ZPS_LOG_COMPONENT "engine"
 #include "common/base/log.h"
 
@@ -75,7 +76,7 @@ static unsigned run_commands(struct zps_engine *engine) {
   return n;
 }
 
-static void run_until_stopped(struct zps_engine *engine) {
+static void run_until_stopped(struct zps_engine *engine, struct zps_waits *waits) {
   uint64_t deadline_ns = ZPS_NEVER; /* the handler may still be waiting for what zps_engine_create() returns */
   unsigned carried = 0; /* what the bulk engine did after the last tick may have given the handler something to send */
   for (;;) {
@@ -88,6 +89,7 @@ static void run_until_stopped(struct zps_engine *engine) {
       deadline_ns = engine->handler.on_tick(engine->handler.ctx, now_ns);
       now_ns = zps_clock_ns();
     }
+    if (zps_bulk_in_flight(engine->bulk) > 0) zps_bulk_waited(engine->bulk, zps_waits_look(waits, now_ns));
     carried = zps_bulk_progress(engine->bulk);
     if (stopping && commands == 0) return;
     if (events + carried == 0 && now_ns < deadline_ns)
@@ -105,8 +107,11 @@ static void close_all(struct zps_engine *engine) {
 
 static void *thread_main(void *arg) {
   struct zps_engine *engine = arg;
+  struct zps_waits waits;
   engine_here = engine;
-  run_until_stopped(engine);
+  zps_waits_init(&waits);
+  run_until_stopped(engine, &waits);
+  zps_waits_fini(&waits);
   pthread_mutex_lock(&engine->stop_lock);
   pthread_mutex_unlock(&engine->stop_lock);
   close_all(engine);

@@ -12,6 +12,7 @@
 #include "common/base/hash.h"
 #include "common/base/rng.h"
 #include "common/base/text.h"
+#include "common/base/waits.h"
 #include "zenps/zenps.h"
 
 static void codes_have_names_and_texts(void **state) {
@@ -98,11 +99,41 @@ static void text_of_peers_is_checked(void **state) {
   assert_string_equal(text, "ok?\xc3\xa9?.");
 }
 
+static void waits_are_means_of_turns(void **state) {
+  (void)state;
+  struct zps_waits waits = {.fd = -1};
+  zps_waits_take(&waits, "900 1000 10\n");
+  assert_int_equal(zps_waits_look(&waits, 1), 0); /* of what was before nothing is known */
+  zps_waits_take(&waits, "900 41000 20\n");
+  const uint64_t once = zps_waits_look(&waits, 2);
+  assert_true(once > 0 && once <= 4000);
+  zps_waits_take(&waits, "900 941000 21\n"); /* one turn may be anything */
+  zps_waits_take(&waits, "900 50 60\n");
+  zps_waits_take(&waits, "nonsense");
+  zps_waits_take(&waits, "");
+  assert_int_equal(zps_waits_look(&waits, 3), once);
+  for (uint64_t i = 1; i <= 100; i++) {
+    char line[64];
+    snprintf(line, sizeof line, "900 %llu %llu", 41000 + 4000ull * 10 * i, 20 + 10ull * i);
+    zps_waits_take(&waits, line);
+  }
+  assert_true(zps_waits_look(&waits, 4) >= 3999 && zps_waits_look(&waits, 4) <= 4000);
+  /* The real one: nothing, or something sane. */
+  zps_waits_init(&waits);
+  for (uint64_t now_ns = 1; now_ns < 10000000000ull; now_ns += 1000000000ull)
+    assert_true(zps_waits_look(&waits, now_ns) < 10000000000ull);
+  zps_waits_fini(&waits);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(codes_have_names_and_texts),           cmocka_unit_test(fail_writes_code_and_text),
-      cmocka_unit_test(fail_errno_appends_the_cause),         cmocka_unit_test(hash_and_generator_give_known_answers),
-      cmocka_unit_test(reduction_stays_in_range_and_spreads), cmocka_unit_test(text_of_peers_is_checked),
+      cmocka_unit_test(codes_have_names_and_texts),
+      cmocka_unit_test(fail_writes_code_and_text),
+      cmocka_unit_test(fail_errno_appends_the_cause),
+      cmocka_unit_test(hash_and_generator_give_known_answers),
+      cmocka_unit_test(reduction_stays_in_range_and_spreads),
+      cmocka_unit_test(text_of_peers_is_checked),
+      cmocka_unit_test(waits_are_means_of_turns),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

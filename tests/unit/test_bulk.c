@@ -150,6 +150,45 @@ static void test_budgets_bound_what_is_in_flight(void **state) {
   reader_close(&reader);
 }
 
+static void spin_until_done(const struct transfer *transfer) {
+  while (transfer->n_done == 0) { /* as fast as can be: nobody sleeps */
+    zps_net_progress(reader.end.net);
+    zps_bulk_progress(reader.bulk);
+  }
+}
+
+/* What is in flight right after a transfer of all bytes was started. */
+static uint64_t asked_at_once(int source) {
+  struct transfer transfer;
+  start(&reader, source, &transfer, 0, BYTES);
+  zps_bulk_progress(reader.bulk);
+  const uint64_t in_flight = zps_bulk_in_flight(reader.bulk);
+  spin_until_done(&transfer);
+  return in_flight;
+}
+
+/* Trips that are waits for processors say nothing of queues: all is asked for at once, unless links are slow. */
+static void test_windows_where_processors_are_short(void **state) {
+  (void)state;
+  struct transfer transfers[SOURCES];
+  reader_open(&reader, "loop", NULL, &(struct zps_bulk_config){.piece_bytes = 0});
+  zps_bulk_waited(reader.bulk, 5 * ZPS_NS_PER_MS);
+  assert_true(asked_at_once(0) < BYTES); /* nobody knows how fast links are */
+  for (unsigned i = 0; i < 1000 && zps_bulk_measure(reader.bulk).bytes_per_s < 5e7; i++) {
+    for (int source = 0; source < SOURCES; source++) start(&reader, source, &transfers[source], 0, BYTES);
+    for (int source = 0; source < SOURCES; source++) spin_until_done(&transfers[source]);
+  }
+  zps_bulk_waited(reader.bulk, ZPS_NS_PER_MS);
+  assert_true(asked_at_once(1) < BYTES);
+  zps_bulk_waited(reader.bulk, 2 * ZPS_NS_PER_MS);
+  assert_int_equal(asked_at_once(2), BYTES);
+  zps_bulk_waited(reader.bulk, ZPS_NS_PER_MS); /* not yet over */
+  assert_int_equal(asked_at_once(1), BYTES);
+  zps_bulk_waited(reader.bulk, ZPS_NS_PER_MS / 2);
+  assert_true(asked_at_once(2) < BYTES);
+  reader_close(&reader);
+}
+
 static void test_a_piece_always_fits_its_budget(void **state) {
   (void)state;
   struct transfer transfer;
@@ -352,6 +391,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_pieces_go_round_the_peers),
       cmocka_unit_test(test_budgets_bound_what_is_in_flight),
+      cmocka_unit_test(test_windows_where_processors_are_short),
       cmocka_unit_test(test_a_piece_always_fits_its_budget),
       cmocka_unit_test(test_empty_transfers_are_done_by_progress),
       cmocka_unit_test(test_a_callback_may_start_the_next),
