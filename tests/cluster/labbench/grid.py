@@ -111,7 +111,7 @@ class Grids:
         chooses is not what it takes: those steps are not timed. Sparse rivals are given rows: so is zenps, once."""
         for rate in rates:
             for n in nodes:
-                base = {"n": n, "rate": rate, "rows": M16 if rate == "none" else 1 << 22, "steps": 7 if rate == "none" else 3}
+                base = {"n": n, "rate": rate, "rows": M16 if rate == "none" else 1 << 20 if n == 16 else 1 << 22, "steps": 7 if rate == "none" else 3}
                 for density in (0.001, 0.01, 0.028, 0.05, 0.2, 0.5):
                     for layout in (None, "rows"):
                         yield self.zenps("auto", **base, density=density, layout=layout)
