@@ -132,6 +132,9 @@ void zps_worker_round_setup(struct zps_worker_round *round, zenps_request_t *req
   round->announced_first_ns = round->announced_last_ns = round->result_first_ns = round->landed_last_ns = 0;
   memset(&round->stats, 0, sizeof round->stats);
   round->bound_bytes = 0;
+  round->n_scans = 0;
+  zps_ahead_init(&round->ahead, 0, 0, 0);
+  round->hurry_at_ns = ZPS_NEVER;
   zps_arena_reset(&round->arena);
   round->here = NULL;
   round->here_tail = &round->here;
@@ -235,7 +238,10 @@ uint64_t zps_worker_round_tick(struct zps_worker_round *round, uint64_t now_ns) 
   const uint64_t deadline_ns = round->scheme->round.deadline_ns;
   if (!zps_scheme_over(round->scheme) && now_ns >= deadline_ns)
     zps_worker_round_event(round, ZPS_SCHEME_TICK, 0, 0, ZPS_OK);
-  if (!zps_scheme_over(round->scheme)) return deadline_ns;
+  if (!zps_scheme_over(round->scheme)) {
+    if (now_ns >= round->hurry_at_ns) zps_worker_round_hurry(round);
+    return round->hurry_at_ns < deadline_ns ? round->hurry_at_ns : deadline_ns;
+  }
   const uint64_t at_ns = round->finished ? round->linger_until_ns : round->deadline_ns;
   if (now_ns < at_ns) return at_ns;
   zps_worker_round_touch(round);

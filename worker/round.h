@@ -21,6 +21,7 @@
 #include "common/net/bulk.h"
 #include "common/net/slab.h"
 #include "proto/wire.h"
+#include "worker/ahead.h"
 #include "worker/arena.h"
 #include "worker/blocks.h"
 #include "worker/inbox.h"
@@ -142,6 +143,8 @@ struct zps_worker_round {
   unsigned n_reads;                          /* transfers that hold a buffer */
   unsigned n_pieces, n_clears;               /* tasks that clear the result; those that are left */
   uint32_t n_scans;                          /* steps of scanning */
+  struct zps_ahead ahead;                    /* which of these have begun */
+  uint64_t hurry_at_ns;                      /* when the others begin in any case; ZPS_NEVER: there are none */
   uint32_t n_sized;                          /* partitions whose size is known */
   uint32_t next_buffer;                      /* place, in the order of pushes, of who gets its push buffer next */
   struct zps_worker_part *held_back, **held_back_tail; /* sums that are read when all pushes have buffers */
@@ -211,14 +214,26 @@ void zps_worker_part_write_joined(struct zps_worker_part *part);
 void zps_worker_round_put_buf(struct zps_worker_round *round, struct zps_buf *buf, uint64_t *round_held,
                               uint64_t *plane_held);
 
-/* round_push.c */
+/* round_scan.c */
+static inline bool zps_worker_push_on_device(const struct zps_worker_round *round) {
+  return round->in.memory == ZENPS_DEVICE;
+}
 /* Where a task runs that reads the gradient: on `pool`, unless that is in device memory. */
 struct zps_workpool *zps_worker_push_pool(const struct zps_worker_round *round, struct zps_workpool *pool);
+void zps_worker_round_scan_init(struct zps_worker_round *round);
+void zps_worker_round_scan_reset(struct zps_worker_round *round);
+uint32_t zps_worker_round_scan_parts(const struct zps_worker_round *round); /* partitions of one step */
+void zps_worker_round_scan(struct zps_worker_round *round);
+/* Begins all steps that are left, whatever links can carry. */
+void zps_worker_round_hurry(struct zps_worker_round *round);
+/* The owner has announced the partition's sum. */
+void zps_worker_round_summed(struct zps_worker_round *round, const struct zps_worker_part *part);
+
+/* round_push.c */
 void zps_worker_round_push_init(struct zps_worker_round *round);
 void zps_worker_round_push_reset(struct zps_worker_round *round);
 /* On the trainer's thread: encodes a small gradient. */
 void zps_worker_round_prepare(struct zps_worker_round *round);
-void zps_worker_round_scan(struct zps_worker_round *round);
 void zps_worker_round_write(struct zps_worker_round *round, uint32_t scan);
 void zps_worker_round_announce(struct zps_worker_round *round, uint32_t partition);
 /* Takes push buffers in order and has them written. ZPS_ERR_AGAIN: must wait for memory, or for the next scan. */

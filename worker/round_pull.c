@@ -73,6 +73,7 @@ static void take_part(struct zps_worker_round *round, uint32_t server, const str
   const uint32_t p = slice->partition;
   struct zps_worker_part *part = &round->parts[p];
   part->told = true;
+  zps_worker_round_summed(round, part);
   zps_worker_round_event(round, ZPS_SCHEME_RESULT, p, server, ZPS_OK);
   if (zps_scheme_over(round->scheme) || !part->wanted) return;
   part->result = *slice;

@@ -15,111 +15,14 @@ static uint32_t push_timeout_ms(const struct zps_worker_round *round, uint64_t n
   return timeout_ms < 1 ? 1 : timeout_ms > UINT32_MAX ? UINT32_MAX : (uint32_t)timeout_ms;
 }
 
-static uint64_t row_bytes(const struct zenps_tensor *tensor) {
-  return tensor->width * (uint64_t)zps_dtype_size(tensor->dtype);
-}
-
 static bool goes_inline(const struct zps_worker_part *part) {
   return part->push_bytes <= ZPS_WIRE_INLINE_MAX;
 }
 
 /* ------------------------------------------------------------ encode */
 
-static bool on_device(const struct zps_worker_round *round) {
-  return round->in.memory == ZENPS_DEVICE;
-}
-
-struct zps_workpool *zps_worker_push_pool(const struct zps_worker_round *round, struct zps_workpool *pool) {
-  return on_device(round) ? round->device->in_pool : pool;
-}
-
-static uint32_t scan_parts(const struct zps_worker_round *round) {
-  return round->tensor->part.n_parts / round->n_scans;
-}
-
-static void choose(void *ctx, unsigned i) {
-  const struct zps_worker_task *task = ctx;
-  struct zps_worker_round *round = task->round;
-  const uint32_t p = task->arg * scan_parts(round) + i;
-  struct zps_worker_part *part = &round->parts[p];
-  part->nnz = zps_encoder_nnz(round->encoder, p);
-  part->push_codec = zps_encoder_choose(round->encoder, p, zps_codec_push_set(round->tensor->codec), &part->push_bytes);
-}
-
-static struct zps_encode_input input_of(const struct zps_worker_round *round) {
-  static const int64_t no_rows[1];
-  const struct zenps_tensor *tensor = round->tensor;
-  struct zps_encode_input input = {
-      .part = &tensor->part,
-      .width = tensor->width,
-      .dtype = tensor->dtype,
-      .value_codec = tensor->value_codec,
-      .origin = {.seed = tensor->part.seed, .step = round->step, .tensor = tensor->id, .rank = round->plane->rank},
-      .values = round->in.values,
-      .all_rows = tensor->served->all_rows,
-      .zero_rows = tensor->keeps_zero_rows};
-  if (round->in.layout == ZENPS_ROWS) {
-    input.rows = round->in.nnz ? round->in.row_ids : no_rows;
-    input.n_entries = round->in.nnz;
-  }
-  return input;
-}
-
-/* All at once. */
-static zps_err_t scan_whole(struct zps_worker_round *round, struct zps_encode_input *input, struct zps_workpool *pool,
-                            struct zps_error *error) {
-  zps_err_t err = ZPS_OK;
-  if (round->tensor->served->blocks)
-    err = zps_blocks_input(&round->blocks, input->values, input->rows, input->n_entries, input, error);
-  return err == ZPS_OK ? zps_encoder_scan(round->encoder, input, pool, error) : err;
-}
-
-static zps_err_t scan_step(struct zps_worker_round *round, uint32_t scan, const struct zps_encode_input *input,
-                           struct zps_workpool *pool, struct zps_error *error) {
-  zps_err_t err = ZPS_OK;
-  if (scan == 0) err = zps_encoder_begin(round->encoder, input, pool, error);
-  return err == ZPS_OK ? zps_encoder_scan_next(round->encoder, scan, error) : err;
-}
-
-static void scan_run(struct zps_worker_task *task) {
-  struct zps_worker_round *round = task->round;
-  struct zenps_tensor *tensor = round->tensor;
-  if (task->arg > 0 && round->has_work_error) return; /* nobody asks for the rest */
-  if (task->arg == 0 && !zps_round_detour_fetch(task)) return;
-  struct zps_encode_input input = input_of(round);
-  if (on_device(round)) {
-    zps_device_push_scan(task, &input);
-    return;
-  }
-  const bool alone = round->is_small || zps_workpool_threads(round->plane->pool) == 1;
-  struct zps_workpool *pool = alone ? NULL : round->plane->pool;
-  struct zps_error error;
-  const zps_err_t err =
-      round->n_scans == 1 ? scan_whole(round, &input, pool, &error) : scan_step(round, task->arg, &input, pool, &error);
-  if (err != ZPS_OK) {
-    zps_worker_task_fail(task, &error);
-    return;
-  }
-  if (task->arg + 1 == round->n_scans)
-    atomic_store_explicit(&tensor->last_bytes, zps_encoder_total_nnz(round->encoder) * row_bytes(tensor),
-                          memory_order_relaxed);
-  zps_workpool_for(pool, scan_parts(round), choose, task);
-}
-
-static void scan_done(struct zps_worker_task *task) {
-  zps_worker_round_event(task->round, ZPS_SCHEME_SCANNED, task->arg, 0, ZPS_OK);
-}
-
-/* All steps at once: the pool, of one thread, takes them in this order. */
-void zps_worker_round_scan(struct zps_worker_round *round) {
-  for (uint32_t i = 0; i < round->n_scans; i++) {
-    struct zps_worker_task *task = &round->scans[i].find;
-    zps_worker_task_start(task, zps_worker_push_pool(round, task->has_run ? NULL : round->plane->scan_pool));
-  }
-}
-
 static void write_run(struct zps_worker_task *task) {
-  if (on_device(task->round)) {
+  if (zps_worker_push_on_device(task->round)) {
     zps_device_push_write(task);
     return;
   }
@@ -134,8 +37,8 @@ static void write_done(struct zps_worker_task *task) {
 /* Partitions that travel inside frames: many and small, so one task for all of them. */
 static void small_run(struct zps_worker_task *task) {
   struct zps_worker_round *round = task->round;
-  if (on_device(round) && !zps_device_push_small(task)) return;
-  const uint32_t n = scan_parts(round), first = task->arg * n;
+  if (zps_worker_push_on_device(round) && !zps_device_push_small(task)) return;
+  const uint32_t n = zps_worker_round_scan_parts(round), first = task->arg * n;
   for (uint32_t p = first; p < first + n; p++) {
     struct zps_worker_part *part = &round->parts[p];
     if (goes_inline(part) && part->joined_to == part) zps_worker_part_write_joined(part);
@@ -144,17 +47,16 @@ static void small_run(struct zps_worker_task *task) {
 
 static void small_done(struct zps_worker_task *task) {
   struct zps_worker_round *round = task->round;
-  const uint32_t n = scan_parts(round), first = task->arg * n;
+  const uint32_t n = zps_worker_round_scan_parts(round), first = task->arg * n;
   for (uint32_t p = first; p < first + n; p++) {
     if (goes_inline(&round->parts[p])) zps_worker_round_event(round, ZPS_SCHEME_WRITTEN, p, 0, ZPS_OK);
   }
 }
 
 void zps_worker_round_push_init(struct zps_worker_round *round) {
-  for (uint32_t i = 0; i < zps_partition_stripes(&round->tensor->part); i++) {
-    round->scans[i].find = (struct zps_worker_task){.round = round, .run = scan_run, .done = scan_done, .arg = i};
+  zps_worker_round_scan_init(round);
+  for (uint32_t i = 0; i < zps_partition_stripes(&round->tensor->part); i++)
     round->scans[i].small = (struct zps_worker_task){.round = round, .run = small_run, .done = small_done, .arg = i};
-  }
 }
 
 static bool are_apart(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes) {
@@ -162,13 +64,11 @@ static bool are_apart(const void *a, uint64_t a_bytes, const void *b, uint64_t b
 }
 
 void zps_worker_round_push_reset(struct zps_worker_round *round) {
-  const struct zps_encode_input input = input_of(round);
   const uint64_t dense_bytes = zps_worker_tensor_dense_bytes(round->tensor);
-  const bool takes_steps = round->in.memory == ZENPS_HOST && !round->tensor->served->blocks;
-  round->n_scans = takes_steps ? zps_encoder_scans(&input) : 1;
+  zps_worker_round_scan_reset(round);
   round->is_apart = round->n_scans > 1 && round->out->layout == ZENPS_DENSE && round->out->memory == ZENPS_HOST &&
                     are_apart(round->in.values, dense_bytes, round->out->values, dense_bytes);
-  round->is_small = round->scans->find.has_run = round->scans->small.has_run = false;
+  round->is_small = round->scans->small.has_run = false;
   round->n_sized = 0;
   round->held_back = NULL;
   round->held_back_tail = &round->held_back;
@@ -178,7 +78,7 @@ void zps_worker_round_push_reset(struct zps_worker_round *round) {
  * memory. */
 static void sort_parts(struct zps_worker_round *round, uint32_t scan) {
   const struct zenps_tensor *tensor = round->tensor;
-  const uint32_t n = scan_parts(round), first = scan * n;
+  const uint32_t n = zps_worker_round_scan_parts(round), first = scan * n;
   round->scans[scan].any_inline = false;
   round->n_sized = first + n;
   zps_worker_round_join(round, first, first + n);
@@ -202,7 +102,7 @@ static void sort_parts(struct zps_worker_round *round, uint32_t scan) {
 /* The place in order `i` of who gets its buffer: scan after scan, and in several scans each rank begins with another
  * partition, and so with another server. */
 static uint32_t part_in_order(const struct zps_worker_round *round, uint32_t i) {
-  const uint32_t n = scan_parts(round), in_scan = i % n;
+  const uint32_t n = zps_worker_round_scan_parts(round), in_scan = i % n;
   return round->n_scans == 1 ? i : i - in_scan + (in_scan + (uint32_t)round->plane->rank) % n;
 }
 
@@ -237,9 +137,9 @@ void zps_worker_round_write(struct zps_worker_round *round, uint32_t scan) {
 /* The tensor's last round tells what to expect of this one. */
 static bool is_small(const struct zps_worker_round *round) {
   const struct zenps_tensor *tensor = round->tensor;
-  if (on_device(round)) return false;
+  if (zps_worker_push_on_device(round)) return false;
   if (round->in.layout == ZENPS_ROWS)
-    return round->in.nnz <= ZPS_SMALL_BYTES / (row_bytes(tensor) + sizeof *round->in.row_ids);
+    return round->in.nnz <= ZPS_SMALL_BYTES / (zps_worker_tensor_row_bytes(tensor) + sizeof *round->in.row_ids);
   const uint64_t bytes = zps_worker_tensor_dense_bytes(tensor);
   return bytes <= ZPS_SMALL_BYTES ||
          (bytes <= ZPS_SMALL_DENSE_BYTES &&

@@ -50,6 +50,10 @@ struct zenps_tensor {
 zenps_status_t zps_worker_tensor_open(struct zenps_job *job, const char *name, uint64_t rows, uint32_t width,
                                       enum zps_dtype dtype, const zenps_tensor_options_t *options,
                                       struct zenps_tensor **tensor_p);
+/* Of a row as it is partitioned, which is not the trainer's where the scheme has blocks. */
+static inline uint64_t zps_worker_tensor_row_bytes(const struct zenps_tensor *tensor) {
+  return tensor->width * (uint64_t)zps_dtype_size(tensor->dtype);
+}
 uint64_t zps_worker_tensor_dense_bytes(const struct zenps_tensor *tensor);
 /* No round may be in flight. */
 void zps_worker_tensor_destroy(struct zenps_tensor *tensor);
