@@ -27,6 +27,22 @@ static void check(const struct zps_slice_view *view, uint32_t *ranks, uint32_t l
   }
 }
 
+/* From the beginning to a limit in one go, and to all of them in turn. */
+static void seek(const struct zps_slice_view *view, const uint32_t *ranks, uint32_t limit_step) {
+  struct zps_rank_cursor all, one;
+  uint32_t n = 0;
+  zps_rank_cursor_init(&all, view);
+  for (uint64_t limit = limit_step; limit <= view->m; limit += limit_step) {
+    while (n < view->z && ranks[n] < limit) n++;
+    const uint32_t rank = n < view->z ? ranks[n] : UINT32_MAX;
+    zps_rank_cursor_init(&one, view);
+    zps_rank_cursor_seek(&one, (uint32_t)limit);
+    zps_rank_cursor_seek(&all, (uint32_t)limit);
+    if (one.next != n || all.next != n) abort();
+    if (zps_rank_cursor_peek(&one) != rank || zps_rank_cursor_peek(&all) != rank) abort();
+  }
+}
+
 static void code_again(const struct zps_slice_view *view, const uint32_t *ranks) {
   uint64_t bytes;
   struct zps_slice_view again;
@@ -41,6 +57,7 @@ static void code_again(const struct zps_slice_view *view, const uint32_t *ranks)
   uint32_t *const decoded = malloc((view->z + 64ull) * sizeof *decoded);
   if (!decoded) abort();
   check(&again, decoded, view->m, view->z + 1);
+  seek(&again, ranks, view->m / 5 + 1);
   if (view->z && memcmp(decoded, ranks, view->z * sizeof *ranks) != 0) abort();
   free(decoded);
   free(payload);
@@ -75,6 +92,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   zps_simd_use(NULL);
   if (!is_good) return 0;
   check(&view, ranks, view.m / 7 + 1, 5);
+  seek(&view, plain, view.m / 11 + 1);
   code_again(&view, plain);
   static float values[RANKS_MAX];
   if (view.z > 0) zps_slice_values(&view, view.z / 3, view.z - view.z / 3, values);
