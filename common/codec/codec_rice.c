@@ -26,45 +26,81 @@ uint64_t zps_rice_bytes_min(uint32_t z) {
 
 /* ------------------------------------------------------------ encoding */
 
+enum { WINDOW = 2048 };
+
 /* Where the next block's gaps begin. */
 struct source {
   const struct zps_rice_set *set;
   uint32_t left; /* numbers */
   uint32_t at;   /* ranks used */
   uint32_t next; /* the least number that may follow */
+  /* holes: those that are listed and not used; below `base` all are */
+  uint32_t first_hole, n_holes, base;
+  uint32_t holes[ZPS_RICE_BLOCK + WINDOW + ZPS_SIMD_SLACK];
 };
 
-static struct source source_of(const struct zps_rice_set *set) {
-  return (struct source){.set = set, .left = count_of(set)};
+static void source_init(struct source *source, const struct zps_rice_set *set) {
+  source->set = set;
+  source->left = count_of(set);
+  source->at = source->next = 0;
+  source->first_hole = source->n_holes = source->base = 0;
 }
 
-static void holes_gaps(struct source *source, uint32_t *gaps, uint32_t n) {
-  const struct zps_rice_set *const set = source->set;
-  uint32_t at = source->at, next = source->next;
-  memset(gaps, 0, ZPS_RICE_BLOCK * sizeof *gaps);
-  for (uint32_t i = 0; i < n; i++) {
-    const uint32_t first = at;
-    while (at < set->z && set->ranks[at] == next) at++, next++;
-    gaps[i] = at - first;
-    next++;
-  }
+/* Which of the window's numbers are ranks, a byte each: there is no branch on how they lie. */
+static void map_ranks(struct source *source, uint32_t n, unsigned char *map) {
+  const uint32_t *const ranks = source->set->ranks, z = source->set->z, base = source->base;
+  uint32_t at = source->at;
+  memset(map, 0, WINDOW);
+  for (; z - at >= 8 && ranks[at + 7] - base < n; at += 8)
+    for (unsigned i = 0; i < 8; i++) map[ranks[at + i] - base] = 1;
+  for (; at < z && ranks[at] - base < n; at++) map[ranks[at] - base] = 1;
   source->at = at;
-  source->next = next;
+}
+
+/* A bit for each of eight bytes that are 0 or 1. */
+static uint64_t bits_of_eight(const unsigned char *bytes) {
+  uint64_t word;
+  memcpy(&word, bytes, sizeof word);
+  return word * 0x0102040810204080ull >> 56;
+}
+
+/* Lists the window's holes behind those that are left. */
+static void list_holes(struct source *source) {
+  const uint32_t left = source->n_holes - source->first_hole, rest = source->set->m - source->base;
+  const uint32_t n = rest < WINDOW ? rest : WINDOW;
+  unsigned char map[WINDOW];
+  uint64_t bits[WINDOW / 64];
+  map_ranks(source, n, map);
+  for (uint32_t word = 0; word < WINDOW / 64; word++) {
+    uint64_t present = 0;
+    for (unsigned i = 0; i < 64; i += 8) present |= bits_of_eight(map + word * 64 + i) << i;
+    const uint32_t here = n > word * 64 ? n - word * 64 : 0;
+    bits[word] = ~present & (here < 64 ? ((uint64_t)1 << here) - 1 : UINT64_MAX);
+  }
+  memmove(source->holes, source->holes + source->first_hole, left * sizeof *source->holes);
+  source->first_hole = 0;
+  source->n_holes = left + zps_simd()->list(bits, WINDOW / 64, source->base, source->holes + left);
+  source->base += n;
+}
+
+static const uint32_t *next_holes(struct source *source, uint32_t n) {
+  while (source->n_holes - source->first_hole < n) list_holes(source);
+  source->first_hole += n;
+  return source->holes + source->first_hole - n;
 }
 
 /* Zeros where no gaps are left. */
 static uint32_t next_gaps(struct source *source, uint32_t *gaps) {
   const uint32_t n = source->left < ZPS_RICE_BLOCK ? source->left : ZPS_RICE_BLOCK;
-  source->left -= n;
-  if (source->set->holes) {
-    holes_gaps(source, gaps, n);
-    return n;
-  }
   if (n == 0) return 0;
-  const uint32_t *const ranks = source->set->ranks + source->at;
-  zps_simd()->rice_gaps(ranks, n, source->next, gaps);
-  source->at += n;
-  source->next = ranks[n - 1] + 1;
+  source->left -= n;
+  const uint32_t *numbers = source->set->ranks + source->at;
+  if (source->set->holes)
+    numbers = next_holes(source, n);
+  else
+    source->at += n;
+  zps_simd()->rice_gaps(numbers, n, source->next, gaps);
+  source->next = numbers[n - 1] + 1;
   return n;
 }
 
@@ -92,9 +128,10 @@ static uint64_t plan(const uint32_t *gaps, uint32_t n, unsigned before, unsigned
 }
 
 uint64_t zps_rice_bytes(const struct zps_rice_set *set) {
-  struct source source = source_of(set);
+  struct source source;
   uint32_t gaps[ZPS_RICE_BLOCK];
   uint64_t n_bits = 0;
+  source_init(&source, set);
   unsigned k = source.left ? zps_rice_parameter(set->m, source.left) : 0;
   for (uint32_t n; (n = next_gaps(&source, gaps)) > 0;) n_bits += plan(gaps, n, k, &k);
   return (n_bits + 7) / 8;
@@ -103,10 +140,11 @@ uint64_t zps_rice_bytes(const struct zps_rice_set *set) {
 uint64_t zps_rice_encode(const struct zps_rice_set *set, void *out) {
   /* Beyond K_MAX bits and a one, gaps have as many zeros in a block as its parameter, the best or nearly so, leaves. */
   enum { BLOCK_BYTES_MAX = (HEADER_BITS_MAX + (int)ZPS_RICE_BLOCK * (K_MAX + 3)) / 8 };
-  struct source source = source_of(set);
+  struct source source;
   unsigned char *at = out, coded[BLOCK_BYTES_MAX + ZPS_RICE_PUT_SLACK];
   uint32_t gaps[ZPS_RICE_BLOCK];
   struct zps_rice_writer writer = {.at = coded};
+  source_init(&source, set);
   unsigned k = source.left ? zps_rice_parameter(set->m, source.left) : 0;
   for (uint32_t n; (n = next_gaps(&source, gaps)) > 0; writer.at = coded) {
     const unsigned before = k;
