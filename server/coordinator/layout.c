@@ -12,6 +12,7 @@ static uint64_t default_parts(uint64_t rows, uint32_t width, uint32_t n_servers)
   if (n > most) n = most;
   if (n < least) n = least;
   if (n > rows / ZPS_LAYOUT_ROWS_MIN) n = rows / ZPS_LAYOUT_ROWS_MIN;
+  if (n > n_servers) n -= n % n_servers;
   if (n < (rows >> 31) + 1) n = (rows >> 31) + 1;
   return n > ZPS_PARTITION_PARTS_MAX ? ZPS_PARTITION_PARTS_MAX : n;
 }

@@ -4,9 +4,9 @@
  * By default four partitions per server, so that a lost server's share can spread over the others; fewer for small
  * tensors, so that a partition has ZPS_LAYOUT_ROWS_MIN rows or more; up to sixteen for large ones, as long as a
  * partition has ZPS_LAYOUT_VALUES_MIN values, because a partition's sum is read when all of it is there, and links are
- * idle meanwhile; even more for huge ones, since a partition addresses its rows with 32 bits. Never more partitions
- * than rows, also when more are asked for. Owners go round-robin, each tensor starting at another server, so that
- * tensors of one partition spread as well.
+ * idle meanwhile; even more for huge ones, since a partition addresses its rows with 32 bits. The same number on each
+ * server, where there is one for each. Never more partitions than rows, also when more are asked for. Owners go
+ * round-robin, each tensor starting at another server, so that tensors of one partition spread as well.
  *
  * A small tensor gets only so many servers that each may have to take in ZPS_LAYOUT_SERVER_BYTES for it, when all ranks
  * push all of it, and partitions that travel inside frames: for a few KiB, each further server costs every rank two

@@ -26,6 +26,8 @@ static void test_layout(void **state) {
   assert_int_equal(parts_of(1024, 1 << 10, 4, 0), 4);
   assert_int_equal(parts_of(1ull << 40, 1, 1, 0), 513);
   assert_int_equal(parts_of(1ull << 40, 1, ZPS_SERVERS_MAX, 0), 4096);
+  assert_int_equal(parts_of(47702, 64, 16, 0), 176); /* of 186 that have rows enough */
+  assert_int_equal(parts_of(256 * 15, 1 << 10, 16, 0), 15);
   assert_int_equal(parts_of(10, 1, 4, 16), 10);
   assert_int_equal(parts_of(100, 1, 4, 16), 16);
   const struct zps_layout layout = {.n_parts = 18, .n_owners = 4};
