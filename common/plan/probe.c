@@ -5,10 +5,17 @@
 
 /* How much of the best's time others may be behind after so many heats. */
 static const double behind[ZPS_PLAN_HEATS] = {2.0, 0.6, 0.25, 0.15, 0.12, 0.1, 0.08, 0.06, 0.05};
-/* Heats of long rounds; and how much more or less than that they, and short ones, may be behind. */
-#define LONG_HEATS 5u
-#define LONG_PART 0.5
-#define SHORT_PART 1.5
+/* By how long rounds are: how many heats, and how much more or less than that others may be behind. */
+static const struct {
+  double least_s;
+  unsigned heats;
+  double part;
+} lengths[] = {
+    {ZPS_PLAN_VERY_LONG_S, 3, 0.25},
+    {ZPS_PLAN_LONG_S, 5, 0.5},
+    {ZPS_PLAN_SHORT_S, ZPS_PLAN_HEATS, 1},
+    {0, ZPS_PLAN_HEATS, 1.5},
+};
 
 void zps_plan_probe_begin(struct zps_plan_probe *probe) {
   *probe = (struct zps_plan_probe){.left = 0};
@@ -110,16 +117,16 @@ bool zps_plan_probe_again(struct zps_plan_probe *probe) {
   const enum zps_plan_scheme best = best_by(probe, true);
   const bool known = best != ZPS_PLAN_SCHEMES;
   const double best_s = known ? zps_plan_probe_time(probe, best) : 0;
-  const bool is_long = best_s >= ZPS_PLAN_LONG_S;
-  const double part = is_long ? LONG_PART : best_s < ZPS_PLAN_SHORT_S ? SHORT_PART : 1;
-  const double least = known ? score(probe, best) : 0, most = log(1 + behind[probe->heat] * part);
+  unsigned length = 0;
+  while (best_s < lengths[length].least_s) length++;
+  const double least = known ? score(probe, best) : 0, most = log(1 + behind[probe->heat] * lengths[length].part);
   unsigned left = probe->left;
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES && known; i++) {
     if (left >> i & 1 && score(probe, i) > least + most) left &= ~(1u << i);
   }
   probe->left = left;
   if (!known && zps_plan_probe_best(probe) == ZPS_PLAN_SCHEMES) return false;
-  if ((left & (left - 1)) == 0 || probe->heat + 1 >= (is_long ? LONG_HEATS : ZPS_PLAN_HEATS)) return false;
+  if ((left & (left - 1)) == 0 || probe->heat + 1 >= lengths[length].heats) return false;
   probe->heat++;
   probe->due = left;
   return true;

@@ -259,21 +259,22 @@ static void test_close_ones_have_several_looks(void **state) {
   assert_int_equal(tried[ZPS_PLAN_AGSPARSE], 1);
 }
 
-/* Long rounds are not run for nothing. */
+/* Long rounds are not run for nothing, very long ones less still. */
 static void test_long_rounds_have_fewer_looks(void **state) {
   (void)state;
   struct zps_plan_input input = eight(0.66);
-  unsigned looks[2];
-  for (unsigned is_long = 0; is_long < 2; is_long++) {
+  static const double time_s[] = {1e-3, 50e-3, 1};
+  unsigned looks[3];
+  for (unsigned length = 0; length < 3; length++) {
     struct zps_plan_chooser chooser = prober_of(zen);
     struct machine machine = {.noise = 0};
-    machine.time_s[ZPS_PLAN_BALANCED] = is_long ? 1 : 1e-3;
+    machine.time_s[ZPS_PLAN_BALANCED] = time_s[length];
     machine.time_s[ZPS_PLAN_RECURSIVE_DOUBLING] = 1.01 * machine.time_s[ZPS_PLAN_BALANCED];
     try_all(&chooser, &input, &machine);
     assert_int_equal(chooser.scheme, ZPS_PLAN_BALANCED);
-    looks[is_long] = machine.rounds;
+    looks[length] = machine.rounds;
   }
-  assert_true(looks[0] == 1 + 2 * ZPS_PLAN_HEATS && looks[1] < looks[0] * 2 / 3);
+  assert_true(looks[0] == 1 + 2 * ZPS_PLAN_HEATS && looks[1] < looks[0] * 2 / 3 && looks[2] < looks[1]);
 }
 
 /* After a drift all are tried again, but for those that were measured to be far behind. */
