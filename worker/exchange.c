@@ -14,6 +14,9 @@
 /* So long before the round's deadline it is given up here, for ranks to tell each other whom they wait for. */
 #define ACCUSE_MAX_NS ZPS_NS_PER_S
 
+/* So many bytes of rows are scanned in little more time than threads take to wake each other up. */
+#define SCAN_HERE_BYTES (256u << 10)
+
 static void launch(struct zps_exchange *exchange);
 
 /* ------------------------------------------------------------ life */
@@ -60,7 +63,8 @@ static void take_input(struct zps_exchange *exchange) {
 /* On the scan's own thread, which spreads it over the pool; or the device's, as it is where the gradient is. */
 static void scan_run(struct zps_worker_task *task) {
   struct zps_exchange *exchange = task->round->exchange;
-  struct zps_workpool *pool = zps_workpool_threads(task->round->plane->pool) > 1 ? task->round->plane->pool : NULL;
+  const bool spreads = zps_workpool_threads(task->round->plane->pool) > 1 && !exchange->scans_here;
+  struct zps_workpool *pool = spreads ? task->round->plane->pool : NULL;
   struct zps_error error;
   if (!zps_round_detour_fetch(task)) return;
   take_input(exchange);
@@ -170,6 +174,20 @@ static zps_err_t build(struct zps_exchange *exchange) {
   return err;
 }
 
+/* No other round is under way that the engine thread could keep waiting. */
+static bool is_alone(const struct zps_exchange *exchange) {
+  for (const struct zps_worker_round *round = exchange->round->plane->rounds; round; round = round->all_next)
+    if (round != exchange->round && !zps_scheme_over(round->scheme)) return false;
+  return true;
+}
+
+static bool scans_here(const struct zps_exchange *exchange) {
+  const struct zps_own_input *input = &exchange->input;
+  const uint64_t entry_bytes = sizeof *input->rows + input->width * (uint64_t)zps_dtype_size(input->dtype);
+  return input->rows && exchange->round->in.memory == ZENPS_HOST && input->n_entries <= SCAN_HERE_BYTES / entry_bytes &&
+         is_alone(exchange);
+}
+
 static void launch(struct zps_exchange *exchange) {
   struct zps_worker_round *round = exchange->round;
   struct zps_tensor_scheme *scheme = exchange->scheme;
@@ -184,7 +202,9 @@ static void launch(struct zps_exchange *exchange) {
   exchange->all_rows = !zps_own_must_scan(&exchange->program, &exchange->input);
   if (exchange->all_rows) round->stats.nnz_in = exchange->input.n_rows;
   if (!exchange->all_rows || round->detour.fetches) {
-    zps_worker_task_start(&exchange->scan, zps_worker_push_pool(round, round->plane->scan_pool));
+    exchange->scans_here = scans_here(exchange);
+    zps_worker_task_start(&exchange->scan,
+                          exchange->scans_here ? NULL : zps_worker_push_pool(round, round->plane->scan_pool));
   } else {
     err = zps_own_begin(exchange->own, &exchange->input, false, NULL, &error);
     if (err != ZPS_OK) {
