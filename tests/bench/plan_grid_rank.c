@@ -153,7 +153,7 @@ static double run_one(struct runner *runner, const struct cell *cell, struct his
 /* Until it stays with a scheme: what the steps until then took, in all, and one of the last took. */
 static void settle(struct runner *automatic, const struct cell *cell, unsigned steps, struct history *history,
                    double *tried_ms_p, double *last_ms_p) {
-  struct zps_settle state = {NULL};
+  struct zps_settle state = {.scheme = NULL};
   double all_ms = 0, ends[2] = {0}, last[ZPS_SETTLE_ROUNDS];
   for (bool stays = false; !stays && automatic->number < steps;) {
     const double ms = run_one(automatic, cell, history);

@@ -146,7 +146,7 @@ static int run_step(struct perf *perf, uint64_t step, zenps_grad_t *in, zenps_gr
 }
 
 static int run_until_settled(struct perf *perf, zenps_grad_t *in, const zenps_grad_t *out) {
-  struct zps_settle settle = {NULL};
+  struct zps_settle settle = {.scheme = NULL};
   bool settled = strncmp(perf->scheme, "auto", 4) != 0;
   int failed = EXIT_SUCCESS;
   fill_input(perf, perf->first, in);
