@@ -94,11 +94,8 @@ static uint32_t next_gaps(struct source *source, uint32_t *gaps) {
   const uint32_t n = source->left < ZPS_RICE_BLOCK ? source->left : ZPS_RICE_BLOCK;
   if (n == 0) return 0;
   source->left -= n;
-  const uint32_t *numbers = source->set->ranks + source->at;
-  if (source->set->holes)
-    numbers = next_holes(source, n);
-  else
-    source->at += n;
+  const uint32_t *const numbers = source->set->holes ? next_holes(source, n) : source->set->ranks + source->at;
+  if (!source->set->holes) source->at += n;
   zps_simd()->rice_gaps(numbers, n, source->next, gaps);
   source->next = numbers[n - 1] + 1;
   return n;

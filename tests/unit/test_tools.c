@@ -248,7 +248,7 @@ static int clean(void **state) {
 /* Rounds until it stays, of a scheme that alternates with another for so many rounds, each so many on end. */
 static unsigned rounds_to_settle(unsigned trying, unsigned each, double ms) {
   static const char *const names[] = {"ring", "balanced"};
-  struct zps_settle settle = {NULL};
+  struct zps_settle settle = {.scheme = NULL};
   for (unsigned i = 0; i < 1000; i++) {
     const char *const name = names[i < trying ? i / each % 2 : 0];
     const enum zps_settle_verdict verdict = zps_settle_round(&settle, name, i == 3 ? ms / 2 : ms);
