@@ -11,6 +11,7 @@
 
 #include "common/base/clock.h"
 #include "common/plan/schemes.h"
+#include "worker/tools/perf_array.h"
 #include "worker/tools/settle.h"
 
 static int fail_zenps(const char *what) {
@@ -179,16 +180,17 @@ static int run_steps(struct perf *perf, struct perf_check *check) {
   out.layout = options->out_layout == 0 ? ZENPS_DENSE : ZENPS_ROWS;
   if (in.layout == ZENPS_ROWS) {
     entries = perf->rows * options->duplicates;
-    in.row_ids = malloc(entries * sizeof *in.row_ids);
+    in.row_ids = perf_array_alloc(entries, sizeof *in.row_ids);
   }
-  in.values = calloc(entries, row_bytes);
-  if (out.layout == ZENPS_DENSE) out.values = malloc(perf->rows * row_bytes);
+  in.values = perf_array_alloc(entries, row_bytes);
+  if (out.layout == ZENPS_DENSE) out.values = perf_array_alloc(perf->rows, row_bytes);
   int failed = EXIT_FAILURE;
   if (!in.values || (in.layout == ZENPS_ROWS && !in.row_ids) || (out.layout == ZENPS_DENSE && !out.values)) {
     fprintf(stderr, "zenps-perf: out of memory for %llu rows of %zu bytes\n", (unsigned long long)perf->rows,
             row_bytes);
   } else {
     failed = EXIT_SUCCESS;
+    if (in.layout == ZENPS_DENSE) memset(in.values, 0, perf->rows * row_bytes);
     perf->first = options->warmup;
     for (uint64_t step = 0; !failed && step < perf->first + options->steps; step++) {
       zenps_grad_t result = out; /* rows: the library's arrays, fresh each step */

@@ -4,6 +4,7 @@
 
 #include "worker/tools/lossy.h"
 #include "worker/tools/perf.h"
+#include "worker/tools/perf_digest.h"
 #include "worker/tools/perf_levels.h"
 #include "worker/tools/perf_round.h"
 
@@ -240,24 +241,11 @@ static void make_reference(struct perf_check *check, uint64_t step) {
   if (check->round) perf_round_rows(check->round, step, world, check->touched, check->sum);
 }
 
-/* In lanes, so that one word does not wait for the other. */
-static void digest(uint64_t *sum, const void *bytes, size_t len) {
-  enum { LANES = 4 };
-  uint64_t lanes[LANES] = {*sum, len, 0, 0}, words[LANES];
-  for (size_t i = 0; i < len; i += sizeof words) {
-    const size_t left = len - i;
-    if (left < sizeof words) memset(words, 0, sizeof words);
-    memcpy(words, (const char *)bytes + i, left < sizeof words ? left : sizeof words);
-    for (unsigned l = 0; l < LANES; l++) lanes[l] = zps_hash_mix64(lanes[l] ^ words[l]) + i;
-  }
-  for (unsigned l = 0; l < LANES; l++) *sum = zps_hash_mix64(*sum ^ lanes[l]);
-}
-
 void perf_check_digest(struct perf *perf, const zenps_grad_t *out) {
   const bool dense = out->layout == ZENPS_DENSE;
   const uint64_t n = dense ? perf->rows : out->nnz;
-  if (!dense) digest(&perf->digest, out->row_ids, n * sizeof *out->row_ids);
-  digest(&perf->digest, out->values, n * perf->options.width * perf->value_bytes);
+  if (!dense) perf_digest_add(&perf->digest, out->row_ids, n * sizeof *out->row_ids);
+  perf_digest_add(&perf->digest, out->values, n * perf->options.width * perf->value_bytes);
 }
 
 /* A result whose dense half travelled as levels; clears the reference. */

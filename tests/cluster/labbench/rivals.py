@@ -15,6 +15,8 @@ MPI = {"dense-ring": ["--mca", "coll_tuned_use_dynamic_rules", "1", "--mca", "co
        "dense-inplace": ["--mca", "btl_tcp_flags", "send,inplace"],
        "dense-default": [],
        "allgather": []}
+# Large arrays in pages of 2 MiB, as zenps-perf and mpi-rival have them: PyTorch's own switch is of 2.0 and later.
+HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1", "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
 @functools.lru_cache(None)
@@ -60,7 +62,7 @@ def start_gloo(lab, spec, _):
     command = [torch_python(), os.path.join(HERE, "rivals", "gloo_rival.py"), "--how", spec["scheme"], *input_args(spec), "--verify"]
     return [lab.spawn(i, command, f"rank{i}",
                       {"RANK": str(i), "WORLD_SIZE": str(spec["n"]), "MASTER_ADDR": lab.address(0), "MASTER_PORT": "29500",
-                       "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1"}, capture=True) for i in range(spec["n"])]
+                       "GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1", **HUGE_PAGES}, capture=True) for i in range(spec["n"])]
 
 
 def run(spec, build):
