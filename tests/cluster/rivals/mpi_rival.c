@@ -10,6 +10,8 @@
 #include <time.h>
 
 #include "common/base/clock.h"
+#include "worker/tools/perf_array.h"
+#include "worker/tools/perf_digest.h"
 #include "worker/tools/perf_input.h"
 
 enum { DENSE, ALLGATHER };
@@ -20,6 +22,8 @@ struct rival {
   uint64_t rows, width, steps, warmup;
   int how, rank, world, verify;
   float *in, *out;         /* rows * width */
+  double *sum;             /* verify: likewise, zero between steps */
+  uint64_t digest;         /* verify: of all results so far */
   uint8_t *packed, *taken; /* allgather: own entries, and everybody's: a row's number, then its values */
   size_t cap_taken;
   int *counts, *starts; /* allgather: bytes of each rank, and where they begin */
@@ -69,7 +73,7 @@ static void allgather(struct rival *rival) {
   }
   if (total > rival->cap_taken) {
     free(rival->taken);
-    rival->taken = must(malloc(total));
+    rival->taken = must(perf_array_alloc(total, 1));
     rival->cap_taken = total;
   }
   MPI_Allgatherv(rival->packed, rival->counts[rival->rank], MPI_BYTE, rival->taken, rival->counts, rival->starts,
@@ -84,29 +88,34 @@ static void allgather(struct rival *rival) {
   }
 }
 
-/* Each rank checks its share of the rows against a sum of its own, so that all of a result is checked once. */
+/* As zenps-perf does: ranks take turns in checking all of a result, and a digest tells whether all have the same. */
 static int verify(struct rival *rival, uint64_t step) {
-  const uint64_t first = rival->rows * (uint64_t)rival->rank / (uint64_t)rival->world;
-  const uint64_t end = rival->rows * (uint64_t)(rival->rank + 1) / (uint64_t)rival->world;
-  double *sum = must(calloc((end - first) * rival->width + 1, sizeof *sum));
+  const uint64_t n_values = rival->rows * rival->width;
+  perf_digest_add(&rival->digest, rival->out, n_values * sizeof(float));
+  if (step % (uint64_t)rival->world != (uint64_t)rival->rank) return 1;
   for (int r = 0; r < rival->world; r++) {
     uint64_t n;
     const int64_t *rows = perf_input_touched(rival->input, step, (uint32_t)r, &n);
     const uint64_t key = perf_value_key(rival->config.seed, step, (uint32_t)r, 0);
     for (uint64_t i = 0; i < n; i++) {
-      const uint64_t row = (uint64_t)rows[i];
-      if (row < first || row >= end) continue;
-      for (uint64_t c = 0; c < rival->width; c++)
-        sum[(row - first) * rival->width + c] += (float)perf_value(key, row * rival->width + c, 24);
+      const uint64_t first = (uint64_t)rows[i] * rival->width;
+      for (uint64_t c = first; c < first + rival->width; c++) rival->sum[c] += (float)perf_value(key, c, 24);
     }
   }
   int good = 1;
-  for (uint64_t i = 0; i < (end - first) * rival->width; i++) {
-    const double difference = sum[i] - (double)rival->out[first * rival->width + i];
+  for (uint64_t i = 0; i < n_values; i++) {
+    const double difference = rival->sum[i] - (double)rival->out[i];
     good &= difference < 1e-4 && difference > -1e-4;
+    rival->sum[i] = 0;
   }
-  free(sum);
   return good;
+}
+
+static int all_have_the_same(const struct rival *rival) {
+  uint64_t least = 0, most = 0;
+  MPI_Allreduce(&rival->digest, &least, 1, MPI_UINT64_T, MPI_MIN, MPI_COMM_WORLD);
+  MPI_Allreduce(&rival->digest, &most, 1, MPI_UINT64_T, MPI_MAX, MPI_COMM_WORLD);
+  return least == most;
 }
 
 static int by_value(const void *a, const void *b) {
@@ -129,19 +138,20 @@ static void run(struct rival *rival) {
       allgather(rival);
     }
     const double taken_ms = (double)(zps_clock_ns() - start_ns) / 1e6, taken_cpu_ms = cpu_ms() - start_cpu_ms;
-    MPI_Barrier(MPI_COMM_WORLD); /* nobody makes the next gradient while others are still timed */
+    MPI_Barrier(MPI_COMM_WORLD); /* nobody checks, or makes the next gradient, while others are still timed */
     if (step >= rival->warmup) {
       cpu += taken_cpu_ms;
       ms[step - rival->warmup] = taken_ms;
       starts_s[step - rival->warmup] = (double)start_ns / 1e9;
       nnz += rival->counts[rival->rank] / (double)(sizeof(uint32_t) + rival->width * sizeof(float));
     }
-    if (rival->verify && step + 1 == rival->warmup + rival->steps) good = verify(rival, step);
+    if (rival->verify) good &= verify(rival, step);
   }
   MPI_Allreduce(MPI_IN_PLACE, ms, (int)rival->steps, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   MPI_Allreduce(&cpu, &total_cpu, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
   MPI_Allreduce(MPI_IN_PLACE, &nnz, 1, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
   MPI_Allreduce(MPI_IN_PLACE, &good, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
+  good &= all_have_the_same(rival);
   if (rival->rank == 0) {
     const double per_rank_step = (double)rival->world * (double)rival->steps;
     printf("{\"rows\":%llu,\"density\":%.9g,\"cpu_ms\":%.3f,\"verified\":%s,\"timeline\":[",
@@ -222,16 +232,18 @@ int main(int argc, char **argv) {
     MPI_Abort(MPI_COMM_WORLD, 1);
   }
   rival.rows = perf_input_rows(rival.input);
-  const size_t dense_bytes = rival.rows * rival.width * sizeof(float);
-  rival.out = must(malloc(dense_bytes));
-  if (rival.how == DENSE) rival.in = must(malloc(dense_bytes));
-  if (rival.how == ALLGATHER) rival.packed = must(malloc(dense_bytes + rival.rows * sizeof(uint32_t)));
+  const uint64_t n_values = rival.rows * rival.width;
+  rival.out = must(perf_array_alloc(n_values, sizeof(float)));
+  if (rival.verify) rival.sum = must(calloc(n_values, sizeof(double)));
+  if (rival.how == DENSE) rival.in = must(perf_array_alloc(n_values, sizeof(float)));
+  if (rival.how == ALLGATHER) rival.packed = must(perf_array_alloc(n_values + rival.rows, sizeof(float)));
   rival.counts = must(calloc((size_t)rival.world, sizeof(int)));
   rival.starts = must(calloc((size_t)rival.world, sizeof(int)));
   run(&rival);
   perf_input_destroy(rival.input);
   free(rival.in);
   free(rival.out);
+  free(rival.sum);
   free(rival.packed);
   free(rival.taken);
   free(rival.counts);
