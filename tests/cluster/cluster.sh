@@ -12,6 +12,7 @@ fi
 export LAB_NAME=t$$
 trap '"$lab" down; tap_end' EXIT
 spaces() { ip netns list | awk '{ print $1 }' | grep -c "^$LAB_NAME-" || true; }
+packet() { "$lab" exec "$1" ip -d link show eth0 | sed -n 's/.*gso_max_size \([0-9]*\).*/\1/p'; } # bytes at most
 refused() { ! "$@"; }
 
 ok "four hosts" "$lab" up 4 50mbit
@@ -22,6 +23,7 @@ ok "a host is known by its address" "$lab" exec 10.77.0.3 hostname
 ok "a command on each" "$lab" each sh -c 'echo "on $LAB_HOST"'
 said "runs on the last, too" "on 3"
 ok "a failure on one of them" refused "$lab" each sh -c '[ $LAB_HOST != 1 ]'
+is "which packets its link takes" "$(packet 2)" 16384
 ok "links carry what they should" "$lab" check 1
 said "which is said" "the shaping is real"
 ok "counters" "$lab" stat
@@ -39,6 +41,7 @@ said "is not touched" "a namespace $LAB_NAME-1 is there already"
 is "and nothing else is left" "$(spaces)" 1
 ip netns del "$LAB_NAME-1"
 ok "one host, its namespace swapped for another" "$lab" up 1 none
+is "whose link is not shaped" "$(packet 0)" 65536
 ip netns del "$LAB_NAME-0" && ip netns add "$LAB_NAME-0"
 ok "is taken down" "$lab" down
 is "but for what it did not make" "$(spaces)" 1
