@@ -1,94 +1,8 @@
 /* Credits, sequence and queueing of links, over the in-process fabric, driven step by step. */
-#include "tests/support/net_pair.h"
-#include "tests/support/oom.h"
+#include "tests/unit/linked.h"
 
 #include "common/base/rng.h"
-#include "common/session/link.h"
-#include "common/session/tags.h"
-
-enum { JOB = 9, EPOCH = 4 };
-
-/* A link per end, and what the other end sent over it. */
-struct linked {
-  struct end ends[2];
-  struct zps_link *links[2];
-  unsigned n_done[2], n_credit[2], n_push;
-  zps_err_t code[2];
-  struct zps_error error[2];
-};
-
-static void on_frame(struct linked *linked, int i, const void *data, size_t len) {
-  struct zps_frame frame;
-  struct zps_error error;
-  assert_int_equal(zps_wire_decode(data, len, &frame, &error), ZPS_OK);
-  if (frame.header.is_short)
-    assert_int_equal(frame.header.tag, 500 + i);
-  else
-    assert_int_equal(frame.header.src, 1 - i);
-  const zps_err_t code = zps_link_received(linked->links[i], &frame.header, &linked->error[i]);
-  if (code != ZPS_OK) {
-    linked->code[i] = code;
-    return;
-  }
-  if (frame.header.type == ZPS_FRAME_CREDIT) {
-    linked->n_credit[i]++;
-  } else if (frame.header.type == ZPS_FRAME_PUSH) {
-    linked->n_push++;
-  } else {
-    assert_int_equal(frame.u.done.step, linked->n_done[i]++);
-  }
-}
-
-static void on_message(struct end *end, const void *data, size_t len) {
-  struct linked *linked = end->ctx;
-  struct zps_wire_frames frames;
-  const void *frame;
-  size_t frame_len;
-  zps_wire_frames_begin(&frames, data, len);
-  while (zps_wire_frames_next(&frames, &frame, &frame_len, NULL) == ZPS_OK && frame)
-    on_frame(linked, end == &linked->ends[1], frame, frame_len);
-}
-
-static void linked_open(struct linked *linked, const char *provider, const char *fault) {
-  memset(linked, 0, sizeof *linked);
-  pair_open(linked->ends, provider, fault, 0);
-  for (int i = 0; i < 2; i++) {
-    linked->ends[i].on_message = on_message;
-    linked->ends[i].ctx = linked;
-    assert_int_equal(zps_link_create(linked->ends[i].net, linked->ends[i].peer, JOB, EPOCH, (uint32_t)i,
-                                     (uint32_t)(500 + i), &linked->links[i]),
-                     ZPS_OK);
-  }
-}
-
-static void linked_close(struct linked *linked) {
-  for (int i = 0; i < 2; i++) {
-    assert_int_equal(zps_net_counters(linked->ends[i].net)->unmatched, 0);
-    assert_int_equal(linked->code[i], ZPS_OK);
-    zps_link_destroy(linked->links[i]);
-  }
-  pair_close(linked->ends);
-}
-
-static zps_err_t send_done(struct linked *linked, int from, unsigned step) {
-  struct zps_frame frame = {.header.type = ZPS_FRAME_DONE, .u.done = {.tensor = 1, .step = step}};
-  return zps_link_send(linked->links[from], &frame);
-}
-
-/* The bytes that it took. */
-static uint64_t send_now(struct linked *linked, int from, unsigned step) {
-  const struct zps_net_counters *const counters = zps_net_counters(linked->ends[from].net);
-  const uint64_t before = counters->msg_bytes_sent;
-  assert_int_equal(send_done(linked, from, step), ZPS_OK);
-  zps_link_progress(linked->links[from]);
-  return counters->msg_bytes_sent - before;
-}
-
-static unsigned turn(struct linked *linked) {
-  unsigned events = 0;
-  for (int i = 0; i < 2; i++) events += zps_net_progress(linked->ends[i].net) + zps_link_progress(linked->links[i]);
-  return events;
-}
+#include "tests/support/oom.h"
 
 static void test_one_way_stream_lives_on_credit_frames(void **state) {
   (void)state;
@@ -255,98 +169,6 @@ static void test_short_headers_follow_long_ones(void **state) {
   linked_close(&linked);
 }
 
-struct measured {
-  struct zps_bulk *bulk;
-  struct zps_bulk_peer *peer;
-};
-
-static void measure(struct linked *linked, int i, bool begins, struct measured *measured) {
-  assert_int_equal(zps_bulk_create(linked->ends[i].net, &(struct zps_bulk_config){0}, &measured->bulk), ZPS_OK);
-  assert_int_equal(zps_bulk_peer_add(measured->bulk, linked->ends[i].peer, &measured->peer), ZPS_OK);
-  zps_link_measure(linked->links[i], measured->peer, begins);
-}
-
-/* Each end asks three times, the second when it was asked; frames that follow are what they would be without. */
-static void test_ends_measure_their_path(void **state) {
-  (void)state;
-  struct linked linked;
-  struct measured measured[2];
-  linked_open(&linked, "loop", NULL);
-  measure(&linked, 1, false, &measured[1]);
-  assert_int_equal(turn(&linked), 0);
-  measure(&linked, 0, true, &measured[0]);
-  zps_link_progress(linked.links[0]);
-  while (turn(&linked) > 0) continue;
-  for (int i = 0; i < 2; i++) {
-    assert_int_equal(linked.n_credit[i], 6);
-    const double latency_s = zps_bulk_measure(measured[i].bulk).latency_s;
-    assert_true(latency_s > 0 && latency_s < 1);
-  }
-  for (unsigned i = 0; i < 200; i++) {
-    assert_int_equal(send_now(&linked, 0, i),
-                     (i == 0 ? ZPS_WIRE_LONG_BYTES : ZPS_WIRE_SHORT_BYTES + 1) + (i < 128 ? 2 : 3));
-    while (turn(&linked) > 0) continue;
-  }
-  assert_int_equal(linked.n_done[1], 200);
-  for (int i = 0; i < 2; i++) zps_bulk_destroy(measured[i].bulk);
-  linked_close(&linked);
-}
-
-/* Nothing is asked among other frames, whose way would be part of the answer's; what was asked is answered all the
- * same. */
-static void test_no_questions_after_the_first_frame(void **state) {
-  (void)state;
-  struct linked linked;
-  struct measured measured[2];
-  linked_open(&linked, "loop", NULL);
-  for (int i = 0; i < 2; i++) measure(&linked, i, i == 0, &measured[i]);
-  zps_link_progress(linked.links[0]);
-  for (int i = 0; i < 2; i++)
-    for (unsigned k = 0; k < 100; k++) assert_int_equal(send_done(&linked, i, k), ZPS_OK);
-  while (turn(&linked) > 0) continue;
-  for (int i = 0; i < 2; i++) assert_int_equal(linked.n_done[i], 100);
-  assert_true(zps_bulk_measure(measured[0].bulk).latency_s > 0);
-  assert_true(zps_bulk_measure(measured[1].bulk).latency_s == 0);
-  for (int i = 0; i < 2; i++) zps_bulk_destroy(measured[i].bulk);
-  linked_close(&linked);
-}
-
-static void test_tags(void **state) {
-  (void)state;
-  enum { N = 300 };
-  struct zps_tags tags = {0};
-  int owners[N];
-  uint32_t tag;
-  assert_null(zps_tags_find(&tags, 0));
-  for (unsigned i = 0; i < N; i++) {
-    assert_int_equal(zps_tags_get(&tags, &owners[i], &tag), ZPS_OK);
-    assert_int_equal(tag, i);
-  }
-  for (unsigned i = 0; i < N; i++) assert_ptr_equal(zps_tags_find(&tags, i), &owners[i]);
-  assert_null(zps_tags_find(&tags, N));
-  assert_null(zps_tags_find(&tags, UINT32_MAX));
-  for (unsigned i = 0; i < 65; i++) zps_tags_put(&tags, 200 - i);
-  assert_null(zps_tags_find(&tags, 200));
-  assert_int_equal(zps_tags_get(&tags, &owners[0], &tag), ZPS_OK); /* the one that has rested longest */
-  assert_int_equal(tag, 200);
-  assert_ptr_equal(zps_tags_find(&tags, 200), &owners[0]);
-  assert_int_equal(zps_tags_get(&tags, &owners[1], &tag), ZPS_OK); /* 64 go on resting */
-  assert_int_equal(tag, N);
-  zps_tags_put(&tags, N);
-  assert_int_equal(zps_tags_get(&tags, &owners[1], &tag), ZPS_OK);
-  assert_int_equal(tag, 199);
-  zps_tags_fini(&tags);
-}
-
-static zps_err_t sweep_tags(void *ctx) {
-  uint32_t tag;
-  return zps_tags_get(ctx, ctx, &tag);
-}
-
-static void sweep_tags_end(void *ctx) {
-  zps_tags_fini(ctx);
-}
-
 static void test_a_lost_frame_shows(void **state) {
   (void)state;
   struct linked linked;
@@ -409,8 +231,6 @@ static void test_out_of_memory(void **state) {
   struct linked linked = {0};
   pair_open(linked.ends, "loop", NULL, 0);
   oom_sweep(sweep_create, sweep_destroy, &linked, 1);
-  struct zps_tags tags = {0};
-  oom_sweep(sweep_tags, sweep_tags_end, &tags, 1);
   pair_close(linked.ends);
   linked_open(&linked, "loop", NULL);
   for (unsigned i = 0; i < ZPS_LINK_CREDITS; i++) assert_int_equal(send_done(&linked, 0, i), ZPS_OK);
@@ -430,9 +250,6 @@ int main(void) {
       cmocka_unit_test(test_random_traffic_under_push_back_and_delay),
       cmocka_unit_test(test_broken_streams_are_refused),
       cmocka_unit_test(test_short_headers_follow_long_ones),
-      cmocka_unit_test(test_ends_measure_their_path),
-      cmocka_unit_test(test_no_questions_after_the_first_frame),
-      cmocka_unit_test(test_tags),
       cmocka_unit_test(test_a_lost_frame_shows),
       cmocka_unit_test(test_sending_to_the_dead_fails),
       cmocka_unit_test(test_what_is_no_frame_is_refused),
