@@ -33,7 +33,7 @@ make -j"$(nproc)"
 
 # shellcheck disable=SC2046
 [ $# -gt 0 ] || set -- base log workpool config config_values partition codec codec_choice codec_oom values values_qsgd \
-  values_path simd encode reduce decode join wire wire_refused wire_message
+  values_path simd encode encode_input reduce decode join wire wire_refused wire_message
 export ZPS_TOP_SRCDIR="$source" ZPS_TOP_BUILDDIR="$dir/build"
 failed=0
 for name in "$@"; do
