@@ -6,6 +6,7 @@ int main(int argc, char **argv) {
   size_t n = 0;
   if (argc > 1) cmocka_set_test_filter(argv[1]);
   for (size_t i = 0; i < n_api_round_tests; i++) tests[n++] = api_round_tests[i];
+  for (size_t i = 0; i < n_api_request_tests; i++) tests[n++] = api_request_tests[i];
   for (size_t i = 0; i < n_api_failure_tests; i++) tests[n++] = api_failure_tests[i];
   for (size_t i = 0; i < n_api_death_tests; i++) tests[n++] = api_death_tests[i];
   for (size_t i = 0; i < n_api_recovery_tests; i++) tests[n++] = api_recovery_tests[i];

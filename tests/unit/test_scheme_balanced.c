@@ -7,189 +7,9 @@
 
 #include <cmocka.h>
 
-#include "worker/schemes/scheme.h"
+#include "tests/unit/balanced_model.h"
 
-enum { N_PARTS = 3, N_SERVERS = 3, MAX_EVENTS = 16 };
-#define DEADLINE 1000u
-
-/* Server 2 owns nothing, and must never hear of the round. */
-static const uint32_t owners[N_PARTS] = {0, 1, 0};
-static const struct zps_scheme_plan plan = {
-    .n_parts = N_PARTS, .n_servers = N_SERVERS, .n_stripes = 1, .owners = owners, .tensor = "t"};
-/* Each partition is a stripe. */
-static const struct zps_scheme_plan striped_plan = {
-    .n_parts = 2, .n_servers = N_SERVERS, .n_stripes = 2, .owners = owners, .tensor = "t"};
-
-struct kind {
-  const struct zps_scheme_plan *plan;
-  uint32_t n_scans;
-  bool whole, apart;
-};
-static const struct kind one_by_one = {&plan, 1, false, false};
-
-/* What a driver would know: which events may come next, and what the machine has asked for so far. */
-struct model {
-  struct zps_scheme *scheme;
-  struct kind kind;
-  uint32_t n_parts, n_scanned;
-  bool whole;
-  unsigned progress[N_PARTS]; /* 0 encoding, 1 written, 2 result, 3 landed, 4 decoded */
-  unsigned writes, completes;
-  bool announce[N_PARTS], read[N_PARTS], decode[N_PARTS], clear, cleared, decode_all, decoded_all;
-  unsigned retired[N_SERVERS], aborted[N_SERVERS];
-};
-
-static bool all_at_least(const struct model *model, unsigned progress) {
-  for (unsigned p = 0; p < model->n_parts; p++) {
-    if (model->progress[p] < progress) return false;
-  }
-  return true;
-}
-
-static void check_actions(struct model *model) {
-  for (uint32_t i = 0; i < model->scheme->n_actions; i++) {
-    const struct zps_scheme_action *action = &model->scheme->actions[i];
-    const uint32_t arg = action->arg;
-    assert_int_equal(model->completes, 0); /* nothing after COMPLETE */
-    switch (action->type) {
-      case ZPS_SCHEME_DO_WRITE:
-        assert_int_equal(arg, model->writes);
-        model->writes++;
-        break;
-      case ZPS_SCHEME_DO_ANNOUNCE:
-        assert_false(model->announce[arg]);
-        assert_int_equal(model->progress[arg], 1);
-        model->announce[arg] = true;
-        break;
-      case ZPS_SCHEME_DO_READ:
-        assert_false(model->read[arg]);
-        assert_int_equal(model->progress[arg], 2);
-        model->read[arg] = true;
-        break;
-      case ZPS_SCHEME_DO_CLEAR:
-        assert_true(all_at_least(model, 1)); /* the gradient's memory may be the result's */
-        assert_false(model->clear || model->whole);
-        assert_int_equal(model->kind.plan->n_stripes, 1);
-        model->clear = true;
-        break;
-      case ZPS_SCHEME_DO_STRIPE: /* of one partition */
-        if (!model->kind.apart) assert_true(all_at_least(model, 1));
-        assert_false(model->whole);
-        assert_int_equal(model->kind.plan->n_stripes, model->n_parts);
-        assert_int_equal(model->progress[arg], 3);
-        assert_false(model->decode[arg]);
-        model->decode[arg] = true;
-        break;
-      case ZPS_SCHEME_DO_DECODE:
-        if (model->whole) {
-          assert_int_equal(arg, ZPS_SCHEME_ALL);
-          assert_true(all_at_least(model, 3));
-          assert_false(model->decode_all);
-          model->decode_all = true;
-        } else {
-          assert_true(model->cleared);
-          assert_int_equal(model->progress[arg], 3);
-          assert_false(model->decode[arg]);
-          model->decode[arg] = true;
-        }
-        break;
-      case ZPS_SCHEME_DO_RETIRE:
-        for (unsigned p = 0; p < model->n_parts; p++) assert_true(owners[p] != arg || model->progress[p] >= 3);
-        model->retired[arg]++;
-        break;
-      case ZPS_SCHEME_DO_ABORT:
-        assert_int_equal(model->retired[arg], 0);
-        model->aborted[arg]++;
-        break;
-      case ZPS_SCHEME_DO_COMPLETE:
-        assert_true(zps_scheme_over(model->scheme));
-        model->completes++;
-        break;
-    }
-  }
-}
-
-static void feed(struct model *model, struct zps_scheme_event event, uint64_t now) {
-  switch (event.type) {
-    case ZPS_SCHEME_SCANNED:
-      model->n_scanned++;
-      break;
-    case ZPS_SCHEME_CLEARED:
-      model->cleared = true;
-      break;
-    case ZPS_SCHEME_WRITTEN:
-      model->progress[event.partition] = 1;
-      break;
-    case ZPS_SCHEME_RESULT:
-      model->progress[event.partition] = 2;
-      break;
-    case ZPS_SCHEME_LANDED:
-      model->progress[event.partition] = 3;
-      break;
-    case ZPS_SCHEME_DECODED:
-      if (event.partition == ZPS_SCHEME_ALL) {
-        model->decoded_all = true;
-      } else {
-        model->progress[event.partition] = 4;
-      }
-      break;
-    default:
-      break;
-  }
-  zps_scheme_step(model->scheme, &event, now);
-  check_actions(model);
-}
-
-static void begin(struct model *model, struct zps_scheme *scheme, const struct kind *kind) {
-  memset(model, 0, sizeof *model);
-  model->scheme = scheme;
-  model->kind = *kind;
-  model->n_parts = kind->plan->n_parts;
-  model->whole = kind->whole;
-  zps_scheme_reset(
-      scheme,
-      &(struct zps_scheme_round){
-          .step = 7, .deadline_ns = DEADLINE, .n_scans = kind->n_scans, .is_apart = kind->apart, .whole = kind->whole});
-  assert_int_equal(scheme->state, ZPS_SCHEME_IDLE);
-  feed(model, (struct zps_scheme_event){.type = ZPS_SCHEME_START}, 0);
-  assert_int_equal(scheme->state, ZPS_SCHEME_ENCODING);
-}
-
-/* The events that a correct driver and correct peers can produce next. */
-static unsigned enabled(const struct model *model, struct zps_scheme_event *events) {
-  unsigned n = 0;
-  if (model->n_scanned < model->kind.n_scans)
-    events[n++] = (struct zps_scheme_event){.type = ZPS_SCHEME_SCANNED, .partition = model->n_scanned};
-  for (uint32_t p = 0; p < model->n_parts; p++) {
-    struct zps_scheme_event event = {.partition = p, .server = owners[p]};
-    switch (model->progress[p]) {
-      case 0:
-        if (model->writes <= p / (model->n_parts / model->kind.n_scans)) continue;
-        event.type = ZPS_SCHEME_WRITTEN;
-        break;
-      case 1:
-        if (!model->announce[p]) continue;
-        event.type = ZPS_SCHEME_RESULT;
-        break;
-      case 2:
-        if (!model->read[p]) continue;
-        event.type = ZPS_SCHEME_LANDED;
-        break;
-      case 3:
-        if (!model->decode[p]) continue;
-        event.type = ZPS_SCHEME_DECODED;
-        break;
-      default:
-        continue;
-    }
-    events[n++] = event;
-  }
-  if (model->clear && !model->cleared) events[n++] = (struct zps_scheme_event){.type = ZPS_SCHEME_CLEARED};
-  if (model->decode_all && !model->decoded_all) {
-    events[n++] = (struct zps_scheme_event){.type = ZPS_SCHEME_DECODED, .partition = ZPS_SCHEME_ALL};
-  }
-  return n;
-}
+static const struct kind one_by_one = {&model_plan, 1, false, false};
 
 struct walk {
   struct zps_scheme *scheme;
@@ -199,8 +19,8 @@ struct walk {
 };
 
 static void replay(const struct walk *walk, unsigned depth, struct model *model) {
-  begin(model, walk->scheme, walk->kind);
-  for (unsigned i = 0; i < depth; i++) feed(model, walk->path[i], 1);
+  model_begin(model, walk->scheme, walk->kind);
+  for (unsigned i = 0; i < depth; i++) model_feed(model, walk->path[i], 1);
 }
 
 static void expect_failure(const struct model *model, zps_err_t code, uint32_t silent_server) {
@@ -233,11 +53,11 @@ static void strike(struct walk *walk, unsigned depth) {
   for (unsigned i = 0; i < sizeof faults / sizeof faults[0]; i++) {
     replay(walk, depth, &model);
     zps_scheme_step(model.scheme, &faults[i].event, faults[i].now);
-    check_actions(&model);
+    model_check_actions(&model);
     expect_failure(&model, faults[i].code, faults[i].silent);
     /* What arrives late changes nothing. */
     struct zps_scheme_event events[MAX_EVENTS];
-    const unsigned n = enabled(&model, events);
+    const unsigned n = model_enabled(&model, events);
     for (unsigned e = 0; e < n; e++) {
       zps_scheme_step(model.scheme, &events[e], 2);
       assert_int_equal(model.scheme->n_actions, 0);
@@ -249,10 +69,11 @@ static void strike(struct walk *walk, unsigned depth) {
     replay(walk, depth, &model);
     if (model.announce[p] && model.progress[p] == 1) continue;
     zps_scheme_step(model.scheme,
-                    &(struct zps_scheme_event){.type = ZPS_SCHEME_RESULT, .partition = p, .server = owners[p]}, 1);
-    check_actions(&model);
+                    &(struct zps_scheme_event){.type = ZPS_SCHEME_RESULT, .partition = p, .server = model_owners[p]},
+                    1);
+    model_check_actions(&model);
     expect_failure(&model, ZPS_ERR_PROTOCOL, ZPS_SCHEME_ALL);
-    assert_int_equal(model.scheme->blame, owners[p]);
+    assert_int_equal(model.scheme->blame, model_owners[p]);
   }
   /* A lost server matters as long as its sums are needed. */
   for (uint32_t s = 0; s < N_SERVERS; s++) {
@@ -260,7 +81,7 @@ static void strike(struct walk *walk, unsigned depth) {
     const bool needed = zps_scheme_needs(model.scheme, s);
     assert_int_equal(needed, s != 2 && model.retired[s] == 0);
     zps_scheme_step(model.scheme, &(struct zps_scheme_event){.type = ZPS_SCHEME_SERVER_LOST, .server = s}, 1);
-    check_actions(&model);
+    model_check_actions(&model);
     if (needed) {
       expect_failure(&model, ZPS_ERR_SERVER_LOST, s);
       assert_int_equal(model.scheme->blame, s);
@@ -296,7 +117,7 @@ static void explore(struct walk *walk, unsigned depth, bool *seen, size_t n_seen
 
   replay(walk, depth, &model);
   struct zps_scheme_event events[MAX_EVENTS];
-  const unsigned n = enabled(&model, events);
+  const unsigned n = model_enabled(&model, events);
   assert_true(n > 0); /* a round never gets stuck */
   for (unsigned i = 0; i < n; i++) {
     walk->path[depth] = events[i];
@@ -355,16 +176,16 @@ static unsigned long count_striped(const unsigned at[2], const struct kind *kind
 static void test_orders_of_stripes(void **state) {
   (void)state;
   for (unsigned i = 0; i < 4; i++) {
-    const struct kind kind = {&striped_plan, 1 + i % 2, false, i / 2};
+    const struct kind kind = {&model_striped_plan, 1 + i % 2, false, i / 2};
     explore_all(&kind, count_striped((unsigned[2]){0}, &kind));
   }
-  const struct kind whole = {&striped_plan, 2, true, false};
+  const struct kind whole = {&model_striped_plan, 2, true, false};
   explore_all(&whole, 35); /* 7! / (3! 4!): the first is scanned first, then the second some time */
 }
 
 static void test_orders_whole(void **state) {
   (void)state;
-  const struct kind whole = {&plan, 1, true, false};
+  const struct kind whole = {&model_plan, 1, true, false};
   explore_all(&whole, 1680); /* 9! / (3! 3! 3!) */
 }
 
@@ -372,7 +193,7 @@ static void test_driver_bugs(void **state) {
   (void)state;
   struct zps_scheme *scheme;
   struct model model;
-  assert_int_equal(zps_scheme_create(&zps_scheme_balanced, &plan, &scheme), ZPS_OK);
+  assert_int_equal(zps_scheme_create(&zps_scheme_balanced, &model_plan, &scheme), ZPS_OK);
   const struct zps_scheme_event wrong[] = {
       {.type = ZPS_SCHEME_WRITTEN, .partition = 0}, /* before the scan */
       {.type = ZPS_SCHEME_CLEARED},                 /* before the gradient is encoded */
@@ -381,21 +202,21 @@ static void test_driver_bugs(void **state) {
       {.type = ZPS_SCHEME_DECODED, .partition = ZPS_SCHEME_ALL},
   };
   for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
-    begin(&model, scheme, &one_by_one);
+    model_begin(&model, scheme, &one_by_one);
     zps_scheme_step(scheme, &wrong[i], 1);
     assert_int_equal(scheme->state, ZPS_SCHEME_FAILED);
     assert_int_equal(scheme->code, ZPS_ERR_INTERNAL);
   }
-  begin(&model, scheme, &one_by_one);
-  feed(&model, (struct zps_scheme_event){.type = ZPS_SCHEME_SCANNED}, 1);
-  feed(&model, (struct zps_scheme_event){.type = ZPS_SCHEME_SCANNED}, 1);
+  model_begin(&model, scheme, &one_by_one);
+  model_feed(&model, (struct zps_scheme_event){.type = ZPS_SCHEME_SCANNED}, 1);
+  model_feed(&model, (struct zps_scheme_event){.type = ZPS_SCHEME_SCANNED}, 1);
   assert_int_equal(model.writes, 1);
   zps_scheme_destroy(scheme);
   zps_scheme_destroy(NULL);
-  const struct kind striped = {&striped_plan, 2, false, true};
-  assert_int_equal(zps_scheme_create(&zps_scheme_balanced, &striped_plan, &scheme), ZPS_OK);
-  begin(&model, scheme, &striped);
-  feed(&model, (struct zps_scheme_event){.type = ZPS_SCHEME_SCANNED}, 1);
+  const struct kind striped = {&model_striped_plan, 2, false, true};
+  assert_int_equal(zps_scheme_create(&zps_scheme_balanced, &model_striped_plan, &scheme), ZPS_OK);
+  model_begin(&model, scheme, &striped);
+  model_feed(&model, (struct zps_scheme_event){.type = ZPS_SCHEME_SCANNED}, 1);
   zps_scheme_step(scheme, &(struct zps_scheme_event){.type = ZPS_SCHEME_WRITTEN, .partition = 1}, 1); /* not scanned */
   assert_int_equal(scheme->code, ZPS_ERR_INTERNAL);
   zps_scheme_destroy(scheme);
@@ -404,7 +225,7 @@ static void test_driver_bugs(void **state) {
 static void test_events_before_start(void **state) {
   (void)state;
   struct zps_scheme *scheme;
-  assert_int_equal(zps_scheme_create(&zps_scheme_balanced, &plan, &scheme), ZPS_OK);
+  assert_int_equal(zps_scheme_create(&zps_scheme_balanced, &model_plan, &scheme), ZPS_OK);
   zps_scheme_reset(scheme, &(struct zps_scheme_round){.deadline_ns = DEADLINE, .n_scans = 1});
   zps_scheme_step(scheme, &(struct zps_scheme_event){.type = ZPS_SCHEME_TICK}, 2 * DEADLINE);
   assert_int_equal(scheme->state, ZPS_SCHEME_IDLE);
