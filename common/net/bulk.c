@@ -5,6 +5,7 @@
 #define ZPS_LOG_COMPONENT "bulk"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/net/meter.h"
 #include "common/net/window.h"
 
 enum {
@@ -12,13 +13,10 @@ enum {
   DEFAULT_BUDGET = 64 << 20,
   DEFAULT_PEER_BUDGET = 8 << 20,
   PIECES_PER_BLOCK = 64,
-  MAX_PIECES = 1024,         /* in flight, however small they are */
-  PERIOD_LEAST = 32 << 10,   /* bytes of a period that says something about rates */
-  MEASURE_LEAST = 256 << 10, /* bytes that a rate is told from */
-  MEASURE_MOST = 32 << 20,   /* beyond, earlier ones count for less */
-  SMALL_PIECE = 16 << 10,    /* whose trip is mostly latency */
-  CROWDED_BYTES = 8 << 20,   /* in flight over all peers where trips are waits for processors */
-  CROWDED_RATE = 32000000,   /* bytes a second that are not, on no link that slow */
+  MAX_PIECES = 1024,       /* in flight, however small they are */
+  SMALL_PIECE = 16 << 10,  /* whose trip is mostly latency */
+  CROWDED_BYTES = 8 << 20, /* in flight over all peers where trips are waits for processors */
+  CROWDED_RATE = 32000000, /* bytes a second that are not, on no link that slow */
 };
 /* Waits for a processor from which on trips say nothing of queues; and until which they then go on saying nothing. */
 #define CROWDED_NS (3 * ZPS_NS_PER_MS / 2)
@@ -63,10 +61,8 @@ struct zps_bulk {
   unsigned n_flows; /* peers with pieces in flight */
   struct zps_window_paths paths;
   bool has_windows;
-  bool crowded;                         /* more threads than processors */
-  uint64_t busy_since_ns, period_bytes; /* since when pieces are in flight, and what has come since */
-  uint64_t busy_ns, busy_bytes;         /* of such periods */
-  uint64_t least_trip_ns;               /* of messages and small pieces; 0: none has come */
+  bool crowded; /* more threads than processors */
+  struct zps_meter meter;
 };
 
 static bool pieces_grow(struct zps_bulk *bulk) {
@@ -152,36 +148,16 @@ static void read_fail(struct zps_bulk_read *read, zps_err_t code) {
   if (read->code == ZPS_OK || code == ZPS_ERR_PEER_LOST) read->code = code;
 }
 
-/* The last piece in flight is in: how long there were some. */
-static void measure(struct zps_bulk *bulk, uint64_t now_ns) {
-  const uint64_t took_ns = now_ns - bulk->busy_since_ns, came = bulk->period_bytes;
-  bulk->period_bytes = 0;
-  if (came < PERIOD_LEAST) return; /* its time is latency */
-  const uint64_t trip_ns = bulk->least_trip_ns;
-  bulk->busy_bytes += came;
-  bulk->busy_ns += took_ns > 2 * trip_ns ? took_ns - trip_ns : took_ns / 2;
-  while (bulk->busy_bytes > MEASURE_MOST) {
-    bulk->busy_bytes /= 2;
-    bulk->busy_ns /= 2;
-  }
-}
-
 struct zps_bulk_measure zps_bulk_measure(const struct zps_bulk *bulk) {
-  const bool enough = bulk->busy_bytes >= MEASURE_LEAST && bulk->busy_ns > 0;
-  return (struct zps_bulk_measure){
-      .bytes_per_s = enough ? (double)bulk->busy_bytes / ((double)bulk->busy_ns / ZPS_NS_PER_S) : 0,
-      .latency_s = (double)bulk->least_trip_ns / 2 / ZPS_NS_PER_S};
-}
-
-static void note_trip(struct zps_bulk *bulk, uint64_t trip_ns) {
-  if (bulk->least_trip_ns == 0 || trip_ns < bulk->least_trip_ns) bulk->least_trip_ns = trip_ns;
+  return (struct zps_bulk_measure){.bytes_per_s = zps_meter_rate(&bulk->meter),
+                                   .latency_s = zps_meter_latency_s(&bulk->meter)};
 }
 
 void zps_bulk_peer_trip(struct zps_bulk_peer *peer, uint64_t trip_ns) {
   struct zps_bulk *bulk = peer->bulk;
   if (!bulk->has_windows) return;
   zps_window_trip(&peer->window, &bulk->paths, trip_ns);
-  note_trip(bulk, trip_ns);
+  zps_meter_trip(&bulk->meter, trip_ns);
   zps_log_debug("a message came back after %.3f ms; paths of %.3f and %.3f ms are the shortest", (double)trip_ns / 1e6,
                 (double)bulk->paths.nearest_ns / 1e6, (double)bulk->paths.second_ns / 1e6);
 }
@@ -196,9 +172,9 @@ static void piece_done(struct zps_net_read *net_read, zps_err_t code) {
     const uint64_t trip_ns = now_ns - piece->issued_ns;
     zps_window_landed(&peer->window, &bulk->paths, net_read->len, trip_ns, now_ns, bulk->n_flows,
                       bulk->config.peer_budget_bytes);
-    if (net_read->len <= SMALL_PIECE) note_trip(bulk, trip_ns);
-    bulk->period_bytes += net_read->len;
-    if (bulk->n_pieces == 1) measure(bulk, now_ns);
+    if (net_read->len <= SMALL_PIECE) zps_meter_trip(&bulk->meter, trip_ns);
+    zps_meter_add(&bulk->meter, net_read->len);
+    if (bulk->n_pieces == 1) zps_meter_stop(&bulk->meter, now_ns);
   }
   bulk->in_flight -= net_read->len;
   bulk->n_pieces--;
@@ -349,7 +325,7 @@ static uint64_t peer_limit(const struct zps_bulk *bulk, const struct zps_bulk_pe
 
 void zps_bulk_waited(struct zps_bulk *bulk, uint64_t wait_ns) {
   const uint64_t limit_ns = bulk->crowded ? ROOMY_NS : CROWDED_NS;
-  bulk->crowded = bulk->has_windows && wait_ns >= limit_ns && zps_bulk_measure(bulk).bytes_per_s >= CROWDED_RATE;
+  bulk->crowded = bulk->has_windows && wait_ns >= limit_ns && zps_meter_rate(&bulk->meter) >= CROWDED_RATE;
 }
 
 /* Issues the next piece of the peer's first transfer. */
@@ -360,7 +336,7 @@ static void issue(struct zps_bulk *bulk, struct zps_bulk_peer *peer, size_t len)
   piece->read = read;
   piece->peer = peer;
   piece->issued_ns = bulk->has_windows ? zps_clock_ns() : 0;
-  if (bulk->n_pieces == 0) bulk->busy_since_ns = piece->issued_ns;
+  if (bulk->n_pieces == 0) zps_meter_start(&bulk->meter, piece->issued_ns);
   piece->net = (struct zps_net_read){.local = (uint8_t *)read->local + read->issued,
                                      .mem = read->mem,
                                      .len = len,

@@ -1,0 +1,29 @@
+/*
+ * What the reads of an endpoint, and trips that it was told of, find its links to be: a rate, from the periods in which
+ * something was in flight, and a latency. Pure: no clock, no network.
+ */
+#ifndef ZPS_NET_METER_H
+#define ZPS_NET_METER_H
+
+#include <stdint.h>
+
+/* All zeros: nothing is known. */
+struct zps_meter {
+  uint64_t since_ns, period_bytes; /* since when something is in flight, and what has come since */
+  uint64_t busy_ns, busy_bytes;    /* of such periods */
+  uint64_t least_trip_ns;          /* of messages and small pieces; 0: none has come */
+};
+
+/* The first read in flight, bytes that came, and the last one in. */
+void zps_meter_start(struct zps_meter *meter, uint64_t now_ns);
+void zps_meter_add(struct zps_meter *meter, uint64_t bytes);
+void zps_meter_stop(struct zps_meter *meter, uint64_t now_ns);
+/* A round trip that is mostly latency. */
+void zps_meter_trip(struct zps_meter *meter, uint64_t trip_ns);
+
+/* Bytes a second while anything was in flight, lately; 0: too little has come to tell. */
+double zps_meter_rate(const struct zps_meter *meter);
+/* Half of the shortest trip; 0: there was none. */
+double zps_meter_latency_s(const struct zps_meter *meter);
+
+#endif
