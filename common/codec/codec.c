@@ -137,10 +137,22 @@ static zps_err_t check_coo(const struct zps_slice_view *view, struct zps_error *
   return ZPS_OK;
 }
 
-static zps_err_t check_bitmap(const struct zps_slice_view *view, struct zps_error *error) {
-  const uint32_t n_words = zps_bitmap_words(view->m);
+/* How many ranks are in words [first, end). */
+static uint32_t count_words(const void *index, uint32_t first, uint32_t end) {
+  uint32_t count = 0;
+  for (uint32_t i = first; i < end; i++) count += zps_bits_count(zps_load_u32(index, i));
+  return count;
+}
+
+static zps_err_t check_bitmap(struct zps_slice_view *view, struct zps_error *error) {
+  const uint32_t n_words = zps_bitmap_words(view->m), step = n_words / ZPS_BITMAP_MARKS + 1;
+  struct zps_bitmap_marks *const marks = &view->bitmap_marks;
   uint32_t count = 0; /* at most 32 * n_words: may only wrap to zero, when all of 2^32 bits are set; padding tells */
-  for (uint32_t i = 0; i < n_words; i++) count += zps_bits_count(zps_load_u32(view->index, i));
+  marks->step = step;
+  for (uint32_t i = 0; i < n_words; i += step) {
+    marks->before[marks->n++] = count;
+    count += count_words(view->index, i, n_words - i > step ? i + step : n_words);
+  }
   if (view->m % 32 != 0 && zps_load_u32(view->index, n_words - 1) >> (view->m % 32) != 0)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "bitmap slice: a bit is set beyond the partition's %u ranks", view->m);
   if (count != view->z)

@@ -45,6 +45,14 @@ uint64_t zps_codec_index_exact(enum zps_codec codec, uint32_t m, const uint32_t 
 /* Writes the coded set: exactly zps_codec_index_exact() bytes, which is what it returns. */
 uint64_t zps_codec_index_encode(enum zps_codec codec, uint32_t m, const uint32_t *ranks, uint32_t z, void *out);
 
+/* BITMAP: how many ranks are in the set before word i * step, of bits that have been checked; `n` of them, 0: not
+ * checked. As much memory as the marks of the other codes take. */
+enum { ZPS_BITMAP_MARKS = (sizeof(struct zps_rice_marks) / sizeof(uint32_t)) - 2 };
+struct zps_bitmap_marks {
+  uint32_t step, n;
+  uint32_t before[ZPS_BITMAP_MARKS];
+};
+
 /* A checked, borrowed view of a slice's payload. */
 struct zps_slice_view {
   enum zps_codec codec;
@@ -54,7 +62,10 @@ struct zps_slice_view {
   const void *values; /* the coded z * width values: elements of the dtype when raw */
   const void *index;  /* the coded set */
   uint64_t index_bytes;
-  struct zps_rice_marks marks; /* RICE, HOLES: of the code, where it has been checked; none otherwise */
+  union {                        /* of the set, where it has been checked; none otherwise */
+    struct zps_rice_marks marks; /* RICE, HOLES */
+    struct zps_bitmap_marks bitmap_marks;
+  };
 };
 
 /* Checks codec, sizes, the whole index set (order, range, counts, padding) and the coded values of a payload that a

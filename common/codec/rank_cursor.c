@@ -309,7 +309,19 @@ static void seek_coo(struct zps_rank_cursor *cursor, uint32_t limit) {
   cursor->next += first + count_below(ranks + first, end - first, limit);
 }
 
+/* Goes on at the last marked word that is not beyond the limit's, where it is ahead. */
+static void leap_words(struct zps_rank_cursor *cursor, uint32_t limit) {
+  const struct zps_bitmap_marks *const marks = &cursor->view->bitmap_marks;
+  if (marks->n == 0) return;
+  const uint32_t at = limit / 32 / marks->step, i = at < marks->n ? at : marks->n - 1;
+  if (i * marks->step <= cursor->word) return;
+  cursor->word = i * marks->step;
+  cursor->next = marks->before[i];
+  cursor->bits = zps_load_u32(cursor->view->index, cursor->word);
+}
+
 static void seek_bitmap(struct zps_rank_cursor *cursor, uint32_t limit) {
+  leap_words(cursor, limit);
   for (; cursor->word < limit / 32; cursor->bits = zps_load_u32(cursor->view->index, cursor->word)) {
     cursor->next += zps_bits_count(cursor->bits);
     if (cursor->next == cursor->view->z) return; /* there may be no further word */

@@ -120,7 +120,7 @@ static void check_seek(const struct zps_slice_view *view, const uint32_t *ranks,
 
 static void sets_survive_coding(void **state) {
   (void)state;
-  static const uint32_t sizes[] = {0, 1, 31, 32, 33, 64, 1000, 5003};
+  static const uint32_t sizes[] = {0, 1, 31, 32, 33, 64, 1000, 5003, 40009};
   static const double densities[] = {0, 1e-3, 0.01, 0.3, 0.9, 1};
   struct zps_rng rng = {.state = 2};
   for (unsigned s = 0; s < COUNT(sizes); s++) {
