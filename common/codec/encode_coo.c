@@ -136,13 +136,15 @@ static zps_err_t place_sums(struct zps_encoder *encoder) {
 }
 
 zps_err_t zps_encoder_scan_coo(struct zps_encoder *encoder, struct zps_error *error) {
-  enum { RANGES_PER_THREAD = 4 }; /* each begins blocks of its own for all buckets (encode_singles.c) */
+  enum { RANGES_PER_THREAD = 4 };
   const uint64_t n = encoder->input.n_entries;
+  const bool singles = zps_encoder_is_singles(encoder);
+  const unsigned per_thread = singles ? zps_encoder_singles_ranges(encoder) : RANGES_PER_THREAD;
   struct zps_encode_lists *const lists = zps_encoder_lists(encoder);
-  zps_err_t code = zps_encoder_cut(encoder, n, sizeof(struct zps_sort_pair), RANGES_PER_THREAD);
+  zps_err_t code = zps_encoder_cut(encoder, n, sizeof(struct zps_sort_pair), per_thread);
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->bad, encoder->n_ranges, sizeof(uint64_t));
   if (code == ZPS_OK && zps_encoder_is_few(encoder)) return zps_encoder_scan_few(encoder, error);
-  if (code == ZPS_OK && zps_encoder_is_singles(encoder)) return zps_encoder_scan_singles(encoder, error);
+  if (code == ZPS_OK && singles) return zps_encoder_scan_singles(encoder, error);
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->repeats, encoder->n_parts, sizeof(uint64_t));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->pairs, n, sizeof(struct zps_sort_pair));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->scratch, n, sizeof(struct zps_sort_pair));

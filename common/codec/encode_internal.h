@@ -102,6 +102,8 @@ zps_err_t zps_encoder_begin_dense(struct zps_encoder *encoder) ZPS_MUSTCHECK;
 zps_err_t zps_encoder_scan_dense(struct zps_encoder *encoder) ZPS_MUSTCHECK;
 /* Whether entries of COO gradients are single floats and enough of them for zps_encoder_scan_singles(); prepares it. */
 bool zps_encoder_is_singles(struct zps_encoder *encoder);
+/* In how many ranges for each thread their entries are dealt out. */
+unsigned zps_encoder_singles_ranges(const struct zps_encoder *encoder);
 /* Names the first bad row number that the ranges noted. */
 zps_err_t zps_encoder_check_rows(const struct zps_encoder *encoder, struct zps_error *error) ZPS_MUSTCHECK;
 /* Expects the cut and `bad`. */

@@ -15,6 +15,7 @@ enum {
   BUCKETS_MAX = 4096,        /* their ends stay in the second-level cache */
   ROWS_PER_ENTRY_MAX = 4096, /* a mark of each line of sums is looked at: with fewer entries, sorting is less work */
   BLOCK = 512,               /* entries: a page */
+  RANGES_PER_THREAD_MAX = 2,
   ENTRIES_PER_LINE = LINE_BYTES / sizeof(struct zps_simd_entry),
 };
 
@@ -65,6 +66,13 @@ struct deal {
 
 static uint64_t n_buckets(const struct zps_encoder *encoder) {
   return (uint64_t)encoder->n_parts * encoder->n_chunks;
+}
+
+/* Each range begins a block, a page, for each bucket: several short ranges take a thread longer than one. */
+unsigned zps_encoder_singles_ranges(const struct zps_encoder *encoder) {
+  const unsigned n_threads = 1 + (encoder->pool ? zps_workpool_threads(encoder->pool) : 0);
+  const uint64_t range_len_min = n_buckets(encoder) * BLOCK;
+  return encoder->input.n_entries / n_threads < RANGES_PER_THREAD_MAX * range_len_min ? 1 : RANGES_PER_THREAD_MAX;
 }
 
 static struct chain *chains_of(const struct zps_encoder *encoder, unsigned range) {
