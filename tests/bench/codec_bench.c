@@ -13,6 +13,7 @@
 #include "common/codec/reduce_internal.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/codec_bench.h"
+#include "tests/bench/machine.h"
 
 enum { FAILED = 1, ALIGN = 63 };
 
@@ -101,20 +102,18 @@ static void check_slice(struct bench *bench, const struct bench_slice *slice, st
   bench->failed = true;
 }
 
-static unsigned n_threads(const struct bench *bench) {
-  return 1 + (bench->pool ? zps_workpool_threads(bench->pool) : 0);
+static void run_copy(void *ctx) {
+  struct bench *const bench = ctx;
+  bench_copy(bench->pool, &(struct bench_arrays){bench->dense, bench->copy, bench->dense_bytes});
 }
 
-/* Pieces as large as can be: memcpy() takes a better way then. */
-static void copy_piece(void *ctx, unsigned i) {
+static void run_read(void *ctx) {
   struct bench *const bench = ctx;
-  const uint64_t n = n_threads(bench), first = bench->dense_bytes * i / n;
-  memcpy((char *)bench->copy + first, (const char *)bench->dense + first, bench->dense_bytes * (i + 1) / n - first);
+  bench_read(bench->pool, &(struct bench_arrays){bench->dense, bench->copy, bench->dense_bytes});
 }
 
-static void run_memcpy(void *ctx) {
-  struct bench *const bench = ctx;
-  zps_workpool_for(bench->pool, n_threads(bench), copy_piece, bench);
+static void run_compute(void *ctx) {
+  bench_compute(((struct bench *)ctx)->pool);
 }
 
 static void choose_part(void *ctx, unsigned p) {
@@ -250,10 +249,10 @@ static void run_rows(void *ctx) {
 }
 
 /* Once with one thread, then, where there are more, with all of them; the least times are kept. */
-static void take_time(struct bench *bench, struct zps_workpool *pool, void (*run)(void *ctx), double *one_ns,
-                      double *all_ns) {
+static void take_time(struct bench *bench, struct zps_workpool *pool, void (*run)(void *ctx),
+                      struct bench_times *times) {
   for (unsigned i = 0; i < (pool ? 2 : 1); i++) {
-    double *const best_ns = i == 0 ? one_ns : all_ns;
+    double *const best_ns = i == 0 ? &times->one_ns : &times->all_ns;
     bench->pool = i == 0 ? NULL : pool;
     const double ns = bench_time_ns(!pool, run, bench);
     if (ns < *best_ns) *best_ns = ns;
@@ -278,28 +277,28 @@ static void measure(struct bench *bench, struct bench_result *result) {
                 {BENCH_ROWS, run_rows, n_result}};
   enum { N_STAGES = sizeof stages / sizeof stages[0] };
   struct zps_workpool *const pool = bench->pool;
-  double one[N_STAGES], all[N_STAGES];
-  for (unsigned i = 0; i < N_STAGES; i++) one[i] = all[i] = INFINITY;
-  result->copy_ns = result->copy_all_ns = INFINITY;
+  const struct bench_times never = {INFINITY, INFINITY};
+  struct bench_times times[N_STAGES];
+  for (unsigned i = 0; i < N_STAGES; i++) times[i] = never;
+  result->copy = result->read = result->compute = never;
   for (uint64_t run = 0; run <= bench->options->runs; run++) {
     for (unsigned i = 0; i < N_STAGES && !bench->failed; i++) {
       if (!(bench->options->stages & 1u << stages[i].stage)) continue;
       if (stages[i].stage == BENCH_ADD && (bench->width != 1 || pool)) continue;
-      double warm_up[2] = {INFINITY, INFINITY};
-      take_time(bench, pool, run_memcpy, run ? &result->copy_ns : &warm_up[0],
-                run ? &result->copy_all_ns : &warm_up[1]);
-      take_time(bench, pool, stages[i].run, run ? &one[i] : &warm_up[0], run ? &all[i] : &warm_up[1]);
+      struct bench_times warm_up = never;
+      if (pool) take_time(bench, pool, run_compute, &result->compute);
+      if (pool) take_time(bench, pool, run_read, run ? &result->read : &warm_up);
+      take_time(bench, pool, run_copy, run ? &result->copy : &warm_up);
+      take_time(bench, pool, stages[i].run, run ? &times[i] : &warm_up);
     }
   }
   for (unsigned i = 0; i < N_STAGES; i++) {
     struct bench_figure *const figure = &result->stages[stages[i].stage];
-    if (!isfinite(one[i]) || stages[i].n_values == 0) continue;
-    figure->ns = one[i];
-    figure->all_ns = pool ? all[i] : one[i];
-    figure->ns_per_value = figure->ns / (double)stages[i].n_values;
-    figure->per_float_copied = result->copy_ns / (double)n_dense / figure->ns_per_value;
+    if (!isfinite(times[i].one_ns) || stages[i].n_values == 0) continue;
+    figure->times = times[i];
+    figure->ns_per_value = times[i].one_ns / (double)stages[i].n_values;
+    figure->per_float_copied = result->copy.one_ns / (double)n_dense / figure->ns_per_value;
   }
-  if (!pool) result->copy_all_ns = result->copy_ns;
 }
 
 static void draw(struct bench *bench) {

@@ -30,14 +30,20 @@ struct bench_slice {
   void *data;
 };
 
-/* With one thread, but for `all_ns`; 0: not measured. */
+/* The least of several runs, with one thread and, where there are more, with all. */
+struct bench_times {
+  double one_ns, all_ns;
+};
+
+/* With one thread, but for `times`; 0: not measured. */
 struct bench_figure {
-  double ns, all_ns, ns_per_value, per_float_copied;
+  struct bench_times times;
+  double ns_per_value, per_float_copied;
 };
 
 struct bench_result {
-  double copy_ns, copy_all_ns; /* with one thread, with all */
-  double bits_per_index;       /* of the contributions that are summed */
+  struct bench_times copy, read, compute; /* of the dense tensor, and of registers: machine.h */
+  double bits_per_index;                  /* of the contributions that are summed */
   struct bench_figure stages[N_BENCH_STAGES];
 };
 

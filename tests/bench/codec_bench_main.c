@@ -144,14 +144,26 @@ static double entropy_bits(double density) {
   return -log2(density) - (1 - density) / density * log2(1 - density);
 }
 
+static double gain(const struct bench_times *times) {
+  return times->all_ns > 0 ? times->one_ns / times->all_ns : 0;
+}
+
 /* Time with all threads, and how many times less than with one that is. */
-static void print_gain(const struct options *options, const char *prefix, double one_ns, double all_ns) {
+static void print_gain(const struct options *options, const char *prefix, const struct bench_times *times) {
   if (options->threads == 1) return;
-  const double all_ms = all_ns / 1e6, gain = all_ns > 0 ? one_ns / all_ns : 0;
+  const double all_ms = times->all_ns / 1e6;
   if (options->json)
-    printf(",\"%sall_threads_ms\":%.3f,\"%sgain\":%.3f", prefix, all_ms, prefix, gain);
+    printf(",\"%sall_threads_ms\":%.3f,\"%sgain\":%.3f", prefix, all_ms, prefix, gain(times));
   else
-    printf(" %8.2f %5.2f", all_ms, gain);
+    printf(" %8.2f %5.2f", all_ms, gain(times));
+}
+
+/* What the machine lets threads gain: stages that read or compute cannot gain more. */
+static void print_machine(const struct options *options, const struct bench_result *result) {
+  print_gain(options, "memcpy_", &result->copy);
+  if (options->threads == 1) return;
+  printf(options->json ? ",\"read_gain\":%.3f,\"compute_gain\":%.3f" : "  %5.2f  %8.2f", gain(&result->read),
+         gain(&result->compute));
 }
 
 static void print(const struct options *options, uint32_t width, double density, const struct bench_result *result) {
@@ -160,20 +172,20 @@ static void print(const struct options *options, uint32_t width, double density,
         "{\"width\":%u,\"density\":%g,\"dense_bytes\":%llu,\"threads\":%llu,\"codec\":\"%s\",\"bits_per_index\":%.3f,"
         "\"entropy_bits\":%.3f,\"paper_push_bits\":32,\"paper_pull_bits\":%.3f,\"memcpy_ms\":%.3f",
         width, density, (unsigned long long)options->bench.dense_bytes, (unsigned long long)options->threads,
-        options->codec, result->bits_per_index, entropy_bits(density), 1 / density, result->copy_ns / 1e6);
+        options->codec, result->bits_per_index, entropy_bits(density), 1 / density, result->copy.one_ns / 1e6);
   else
     printf("%5u  %7g  %5.2f  %5.2f  %8.2f  %9.2f", width, density, result->bits_per_index, entropy_bits(density),
-           1 / density, result->copy_ns / 1e6);
-  print_gain(options, "memcpy_", result->copy_ns, result->copy_all_ns);
+           1 / density, result->copy.one_ns / 1e6);
+  print_machine(options, result);
   for (unsigned i = 0; i < N_BENCH_STAGES; i++) {
     const struct bench_figure *const figure = &result->stages[i];
     if (!(options->bench.stages & 1u << i)) continue;
     if (options->json)
       printf(",\"%s\":{\"ms\":%.3f,\"ns_per_value\":%.3f,\"values_per_float_copied\":%.4f", stage_names[i],
-             figure->ns / 1e6, figure->ns_per_value, figure->per_float_copied);
+             figure->times.one_ns / 1e6, figure->ns_per_value, figure->per_float_copied);
     else
-      printf("  %10.2f %6.3f", figure->ns / 1e6, figure->per_float_copied);
-    print_gain(options, "", figure->ns, figure->all_ns);
+      printf("  %10.2f %6.3f", figure->times.one_ns / 1e6, figure->per_float_copied);
+    print_gain(options, "", &figure->times);
     if (options->json) putchar('}');
   }
   puts(options->json ? "}" : "");
@@ -196,10 +208,11 @@ static int run(struct options *options) {
     return EXIT_FAILURE;
   }
   if (!options->json) {
-    const char *const gain = options->threads > 1 ? "  threads  gain" : "";
-    printf("width  density   bits  bound  zen_pull  memcpy_ms%s", gain);
+    const char *const gains = options->threads > 1 ? "  threads  gain" : "";
+    const char *const machine = options->threads > 1 ? "   read   compute" : "";
+    printf("width  density   bits  bound  zen_pull  memcpy_ms%s%s", gains, machine);
     for (unsigned i = 0; i < N_BENCH_STAGES; i++)
-      if (options->bench.stages & 1u << i) printf("  %7s_ms  ratio%s", stage_names[i], gain);
+      if (options->bench.stages & 1u << i) printf("  %7s_ms  ratio%s", stage_names[i], gains);
     puts("");
   }
   int status = 0;
