@@ -10,7 +10,7 @@
 #include "common/base/clock.h"
 
 struct zps_workpool {
-  pthread_mutex_t lock;
+  pthread_mutex_t lock, placing; /* placing: held by who changes where threads are allowed */
   pthread_cond_t more;
   struct zps_work *head, **tail;
   atomic_uint n_queued; /* changes with the lock */
@@ -74,6 +74,7 @@ zps_err_t zps_workpool_create(unsigned n_threads, const char *name, struct zps_w
   struct zps_workpool *pool = calloc(1, sizeof *pool + n_threads * sizeof pool->threads[0]);
   if (!pool) return ZPS_ERR_NOMEM;
   pthread_mutex_init(&pool->lock, NULL);
+  pthread_mutex_init(&pool->placing, NULL);
   pthread_cond_init(&pool->more, NULL);
   pool->tail = &pool->head;
   snprintf(pool->name, sizeof pool->name, "%s", name);
@@ -99,6 +100,7 @@ void zps_workpool_destroy(struct zps_workpool *pool) {
   for (unsigned i = 0; i < pool->n_threads; i++) pthread_join(pool->threads[i], NULL);
   pthread_cond_destroy(&pool->more);
   pthread_mutex_destroy(&pool->lock);
+  pthread_mutex_destroy(&pool->placing);
   free(pool);
 }
 
@@ -136,13 +138,15 @@ struct share {
 
 /* One parallel loop: helpers on the pool and the caller. */
 struct loop {
-  const struct zps_workpool *pool;
+  struct zps_workpool *pool;
   void (*fn)(void *ctx, unsigned i);
   void *ctx;
   unsigned n_shares;
   pthread_mutex_t lock;
   pthread_cond_t idle;
   atomic_uint running; /* helpers; changes with the lock */
+  atomic_uint n_begun; /* helpers */
+  uint64_t start_ns;
   struct share shares[1 + HELPERS_MAX];
 };
 
@@ -151,17 +155,52 @@ struct helper {
   struct loop *loop;
 };
 
-static void loop_drain(struct loop *loop) {
+static bool none_begun(const struct loop *loop) {
+  return atomic_load_explicit(&loop->n_begun, memory_order_relaxed) == 0;
+}
+
+/* Who was woken and has not begun may stand behind the caller in its processor's queue while another one is idle: the
+ * kernel looks for that one when it wakes a thread, not later, and where processors are few and busy not even then. Not
+ * to be allowed here for a moment puts such a thread elsewhere. */
+static void send_elsewhere(const struct loop *loop) {
+  struct zps_workpool *const pool = loop->pool;
+  pthread_mutex_lock(&pool->lock);
+  const bool any_waits = pool->n_waiting > 0;
+  pthread_mutex_unlock(&pool->lock);
+  const int here = sched_getcpu();
+  if (!any_waits || here < 0 || here >= CPU_SETSIZE || pthread_mutex_trylock(&pool->placing) != 0) return;
+  for (unsigned i = 0; i < pool->n_threads && none_begun(loop); i++) {
+    cpu_set_t allowed, elsewhere;
+    if (pthread_equal(pool->threads[i], pthread_self())) continue;
+    if (pthread_getaffinity_np(pool->threads[i], sizeof allowed, &allowed) != 0) continue;
+    elsewhere = allowed;
+    CPU_CLR(here, &elsewhere);
+    if (CPU_COUNT(&elsewhere) == 0 || CPU_EQUAL(&elsewhere, &allowed)) continue;
+    if (pthread_setaffinity_np(pool->threads[i], sizeof elsewhere, &elsewhere) == 0)
+      (void)pthread_setaffinity_np(pool->threads[i], sizeof allowed, &allowed);
+  }
+  pthread_mutex_unlock(&pool->placing);
+}
+
+static void loop_drain(struct loop *loop, bool is_caller) {
+  enum { LATE_NS = 60000 }; /* threads that find a processor have woken up by then */
   const unsigned place = place_in(loop->pool);
+  bool looks = is_caller;
   for (unsigned i = 0; i < loop->n_shares; i++) {
     struct share *const share = &loop->shares[(place + i) % loop->n_shares];
-    for (unsigned at; (at = atomic_fetch_add(&share->next, 1)) < share->end;) loop->fn(loop->ctx, at);
+    for (unsigned at; (at = atomic_fetch_add(&share->next, 1)) < share->end;) {
+      loop->fn(loop->ctx, at);
+      if (!looks || zps_clock_ns() < loop->start_ns + LATE_NS) continue;
+      if (none_begun(loop)) send_elsewhere(loop);
+      looks = false;
+    }
   }
 }
 
 static void helper_run(struct zps_work *work) {
   struct loop *loop = ((struct helper *)work)->loop;
-  loop_drain(loop);
+  atomic_fetch_add_explicit(&loop->n_begun, 1, memory_order_relaxed);
+  loop_drain(loop, false);
   pthread_mutex_lock(&loop->lock);
   if (atomic_fetch_sub(&loop->running, 1) == 1) pthread_cond_signal(&loop->idle);
   pthread_mutex_unlock(&loop->lock);
@@ -213,13 +252,15 @@ void zps_workpool_for(struct zps_workpool *pool, unsigned n, void (*fn)(void *ct
   loop.n_shares = n_helpers + 1;
   pthread_mutex_init(&loop.lock, NULL);
   pthread_cond_init(&loop.idle, NULL);
+  loop.start_ns = zps_clock_ns();
   atomic_init(&loop.running, n_helpers);
+  atomic_init(&loop.n_begun, 0);
   loop_share(&loop, n);
   for (unsigned i = 0; i < n_helpers; i++) {
     helpers[i] = (struct helper){.work.run = helper_run, .loop = &loop};
     zps_workpool_submit(pool, &helpers[i].work);
   }
-  loop_drain(&loop);
+  loop_drain(&loop, true);
   atomic_fetch_sub(&loop.running, withdraw(pool, &loop));
   watch(is_over, &loop);
   pthread_mutex_lock(&loop.lock); /* who was last lets it go */

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
+#include "common/base/clock.h"
 #include "common/base/queue.h"
 #include "common/base/workpool.h"
 #include "tests/support/oom.h"
@@ -228,6 +229,50 @@ static void a_loop_waits_for_no_busy_thread(void **state) {
   assert_int_equal(next, 1);
 }
 
+static void spin(void *ctx, unsigned i) {
+  (void)i;
+  const uint64_t end_ns = zps_clock_ns() + 30000;
+  while (zps_clock_ns() < end_ns) atomic_fetch_add((atomic_uint *)ctx, 1);
+}
+
+struct seen {
+  struct zps_work work;
+  cpu_set_t allowed;
+  atomic_bool is_there;
+};
+
+static void see(struct zps_work *work) {
+  struct seen *seen = (struct seen *)work;
+  assert_int_equal(sched_getaffinity(0, sizeof seen->allowed, &seen->allowed), 0);
+  atomic_store(&seen->is_there, true);
+}
+
+/* One thread, so that it is the one that sees. With `pinned`, it stands behind the caller: nothing else is allowed. */
+static void check_allowed(bool pinned) {
+  cpu_set_t before, here;
+  struct zps_workpool *pool;
+  atomic_uint n = 0;
+  assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+  CPU_ZERO(&here);
+  CPU_SET(sched_getcpu(), &here);
+  if (pinned) assert_int_equal(sched_setaffinity(0, sizeof here, &here), 0);
+  assert_int_equal(zps_workpool_create(1, "placed", &pool), ZPS_OK);
+  if (!pinned) assert_int_equal(sched_setaffinity(0, sizeof here, &here), 0);
+  for (int turn = 0; turn < 100; turn++) zps_workpool_for(pool, 8, spin, &n);
+  struct seen seen = {.work.run = see};
+  zps_workpool_submit(pool, &seen.work);
+  while (!atomic_load(&seen.is_there)) sched_yield();
+  assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
+  zps_workpool_destroy(pool);
+  assert_true(CPU_EQUAL(&seen.allowed, pinned ? &here : &before));
+}
+
+static void threads_stay_where_they_are_allowed(void **state) {
+  (void)state;
+  check_allowed(false);
+  check_allowed(true);
+}
+
 static zps_err_t create_queue(void *ctx) {
   return zps_queue_create(4, NULL, NULL, ctx);
 }
@@ -259,6 +304,7 @@ int main(void) {
       cmocka_unit_test(loops_of_several_threads_share_a_pool),
       cmocka_unit_test(loops_may_be_within_loops),
       cmocka_unit_test(a_loop_waits_for_no_busy_thread),
+      cmocka_unit_test(threads_stay_where_they_are_allowed),
       cmocka_unit_test(creation_survives_lack_of_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
