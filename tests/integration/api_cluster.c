@@ -1,5 +1,6 @@
 #include "tests/integration/api_test.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -93,6 +94,34 @@ void cluster_stop(struct cluster *cluster) {
   }
   kill(cluster->coordinator, SIGKILL);
   waitpid(cluster->coordinator, NULL, 0);
+}
+
+/* Whether every thread of it is: the one that takes the signal may have to wait for a processor, and others run on. */
+static bool is_stopped(pid_t pid) {
+  char path[300], line[512];
+  snprintf(path, sizeof path, "/proc/%d/task", (int)pid);
+  DIR *threads = opendir(path);
+  CHECK(threads != NULL);
+  bool stopped = true;
+  for (const struct dirent *entry; stopped && (entry = readdir(threads)) != NULL;) {
+    if (entry->d_name[0] == '.') continue;
+    snprintf(path, sizeof path, "/proc/%d/task/%s/stat", (int)pid, entry->d_name);
+    FILE *in = fopen(path, "re");
+    const char *name_end = in && fgets(line, sizeof line, in) ? strrchr(line, ')') : NULL;
+    if (in) fclose(in);
+    stopped = name_end && name_end[1] == ' ' && name_end[2] == 'T';
+  }
+  closedir(threads);
+  return stopped;
+}
+
+void process_stop(pid_t pid) {
+  const uint64_t until = now_ms() + START_MS;
+  CHECK(kill(pid, SIGSTOP) == 0);
+  while (!is_stopped(pid)) {
+    CHECK(now_ms() < until);
+    pause_ms(1);
+  }
 }
 
 static struct cluster shared;

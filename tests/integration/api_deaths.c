@@ -153,7 +153,7 @@ static void server_hangs(struct rank *rank) {
   atomic_fetch_add(&rank->words[0], 1);
   rank_await(rank, 0, 2);
   if (rank->rank == 0) {
-    kill(rank->cluster->servers[1], SIGSTOP);
+    process_stop(rank->cluster->servers[1]);
     atomic_store(&rank->words[1], 1);
   }
   rank_await(rank, 1, 1);

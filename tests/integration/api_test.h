@@ -31,6 +31,8 @@ struct cluster {
 /* Coordinator and servers, each a process. */
 void cluster_start(struct cluster *cluster, unsigned n_servers);
 void cluster_stop(struct cluster *cluster);
+/* In a rank's process: stops another one, and waits until no thread of it runs. */
+void process_stop(pid_t pid);
 /* The cluster that tests share which leave it as it was; started on first use. */
 struct cluster *cluster_shared(void);
 void cluster_shared_stop(void);
