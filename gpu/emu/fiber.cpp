@@ -17,7 +17,9 @@
 #include <sanitizer/common_interface_defs.h>
 #endif
 
-#ifndef __x86_64__
+#if defined(__x86_64__) || defined(__aarch64__)
+#define ZPS_EMU_OWN_SWITCH 1
+#else
 #include <ucontext.h>
 #endif
 
@@ -39,7 +41,7 @@ static void forget_frames(Fiber *fiber) {
 #endif
 }
 
-#ifdef __x86_64__
+#ifdef ZPS_EMU_OWN_SWITCH
 
 /* What a function must preserve, saved on the stack that is left. ucontext would make a system call per switch. */
 extern "C" void zps_emu_switch(void **saved_p, void *to);
@@ -47,6 +49,7 @@ __asm__(
     ".text\n"
     ".globl zps_emu_switch\n"
     ".hidden zps_emu_switch\n"
+#ifdef __x86_64__
     ".type zps_emu_switch, @function\n"
     "zps_emu_switch:\n"
     "  pushq %rbp\n  pushq %rbx\n  pushq %r12\n  pushq %r13\n  pushq %r14\n  pushq %r15\n"
@@ -54,7 +57,31 @@ __asm__(
     "  movq %rsi, %rsp\n"
     "  popq %r15\n  popq %r14\n  popq %r13\n  popq %r12\n  popq %rbx\n  popq %rbp\n"
     "  ret\n"
+#else
+    ".type zps_emu_switch, %function\n"
+    "zps_emu_switch:\n"
+    "  sub sp, sp, #160\n"
+    "  stp x19, x20, [sp, #0]\n  stp x21, x22, [sp, #16]\n  stp x23, x24, [sp, #32]\n"
+    "  stp x25, x26, [sp, #48]\n  stp x27, x28, [sp, #64]\n  stp x29, x30, [sp, #80]\n"
+    "  stp d8, d9, [sp, #96]\n  stp d10, d11, [sp, #112]\n"
+    "  stp d12, d13, [sp, #128]\n  stp d14, d15, [sp, #144]\n"
+    "  mov x9, sp\n"
+    "  str x9, [x0]\n"
+    "  mov sp, x1\n"
+    "  ldp x19, x20, [sp, #0]\n  ldp x21, x22, [sp, #16]\n  ldp x23, x24, [sp, #32]\n"
+    "  ldp x25, x26, [sp, #48]\n  ldp x27, x28, [sp, #64]\n  ldp x29, x30, [sp, #80]\n"
+    "  ldp d8, d9, [sp, #96]\n  ldp d10, d11, [sp, #112]\n"
+    "  ldp d12, d13, [sp, #128]\n  ldp d14, d15, [sp, #144]\n"
+    "  add sp, sp, #160\n"
+    "  ret\n"
+#endif
     ".size zps_emu_switch, .-zps_emu_switch\n");
+
+#ifdef __x86_64__
+enum { SAVED_WORDS = 8, RETURN_WORD = 6 }; /* the last word: enter() finds the stack as after a call */
+#else
+enum { SAVED_WORDS = 20, RETURN_WORD = 11 };
+#endif
 
 void fiber_destroy(Fiber *fiber) {
   munmap(fiber->stack, STACK_BYTES);
@@ -62,11 +89,9 @@ void fiber_destroy(Fiber *fiber) {
 
 void fiber_prepare(Fiber *fiber, void (*enter)()) {
   forget_frames(fiber);
-  /* Six registers and the address to return to; enter() finds the stack as after a call. */
-  uintptr_t *const top = reinterpret_cast<uintptr_t *>(static_cast<char *>(fiber->stack) + STACK_BYTES) - 8;
-  for (unsigned i = 0; i < 6; i++) top[i] = 0;
-  top[6] = reinterpret_cast<uintptr_t>(enter);
-  top[7] = 0;
+  uintptr_t *const top = reinterpret_cast<uintptr_t *>(static_cast<char *>(fiber->stack) + STACK_BYTES) - SAVED_WORDS;
+  for (unsigned i = 0; i < SAVED_WORDS; i++) top[i] = 0;
+  top[RETURN_WORD] = reinterpret_cast<uintptr_t>(enter);
   fiber->saved = top;
   fiber->fake = nullptr;
 }
