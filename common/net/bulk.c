@@ -13,10 +13,10 @@ enum {
   DEFAULT_BUDGET = 64 << 20,
   DEFAULT_PEER_BUDGET = 8 << 20,
   PIECES_PER_BLOCK = 64,
-  MAX_PIECES = 1024,       /* in flight, however small they are */
-  SMALL_PIECE = 16 << 10,  /* whose trip is mostly latency */
-  CROWDED_BYTES = 8 << 20, /* in flight over all peers where trips are waits for processors */
-  CROWDED_RATE = 32000000, /* bytes a second that are not, on no link that slow */
+  MAX_PIECES = 1024,        /* in flight, however small they are */
+  SMALL_PIECE = 16 << 10,   /* whose trip is mostly latency */
+  CROWDED_BYTES = 32 << 20, /* in flight over all peers where trips are waits for processors */
+  CROWDED_RATE = 32000000,  /* bytes a second that are not, on no link that slow */
 };
 /* Waits for a processor from which on trips say nothing of queues; and until which they then go on saying nothing. */
 #define CROWDED_NS (3 * ZPS_NS_PER_MS / 2)

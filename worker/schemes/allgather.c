@@ -22,7 +22,7 @@ static void build_agsparse(const struct zps_peer_plan *plan, void *state, uint64
 static void build_split(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
   (void)state;
   (void)round;
-  zps_peer_gather_ranges(plan, program, zps_peer_split(plan, program, ZPS_STREAM_NONE, false, false), NULL);
+  zps_peer_gather_ranges(plan, program, zps_peer_split(plan, program, ZPS_STREAM_NONE, false));
 }
 
 static void build_dsar(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
@@ -35,7 +35,7 @@ static void build_dense_split(const struct zps_peer_plan *plan, void *state, uin
                               struct zps_program *program) {
   (void)state;
   (void)round;
-  zps_peer_gather_ranges(plan, program, zps_peer_split(plan, program, ZPS_STREAM_NONE, true, true), NULL);
+  zps_peer_split_all(plan, program);
 }
 
 static void build_topka(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {

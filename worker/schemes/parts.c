@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-enum tag { TAG_ALL, TAG_SPLIT, TAG_RANGE };
+enum tag { TAG_ALL, TAG_SPLIT, TAG_RANGE }; /* the last two once more for each further lane */
 
 void zps_peer_send_all(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t in, uint32_t tag) {
   for (uint32_t s = 1; s < plan->n; s++) {
@@ -36,37 +36,54 @@ static uint32_t own_range(struct zps_program *program, uint32_t own, struct zps_
                                 : zps_program_cut(program, own, range.lo, range.hi);
 }
 
-uint32_t zps_peer_split(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own, bool dense_parts,
-                        bool dense_sum) {
-  const struct zps_range all = {0, plan->rows};
+static uint32_t split(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own, struct zps_range all,
+                      uint32_t tag, bool dense_parts, bool dense_sum) {
   for (uint32_t s = 1; s < plan->n; s++) {
     const uint32_t to = zps_peer_after(plan, s);
     const struct zps_range range = zps_range_part(all, plan->n, to);
-    zps_program_send(program, own_range(program, own, range, dense_parts), zps_peer_rank(plan, to), TAG_SPLIT);
+    zps_program_send(program, own_range(program, own, range, dense_parts), zps_peer_rank(plan, to), tag);
   }
   const struct zps_range range = zps_range_part(all, plan->n, plan->me);
   const uint32_t mine = own_range(program, own, range, dense_parts);
-  return sum_of_all(plan, program, mine, TAG_SPLIT, range.lo, range.hi, dense_sum);
+  return sum_of_all(plan, program, mine, tag, range.lo, range.hi, dense_sum);
 }
 
-void zps_peer_gather_ranges(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine,
-                            uint32_t *ranges) {
-  zps_peer_send_all(plan, program, mine, TAG_RANGE);
+static void gather(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine, struct zps_range all,
+                   uint32_t tag) {
+  zps_peer_send_all(plan, program, mine, tag);
   zps_program_result(program, mine);
-  if (ranges) ranges[plan->me] = mine;
   for (uint32_t s = 1; s < plan->n; s++) {
     const uint32_t from = zps_peer_after(plan, s);
-    const struct zps_range range = zps_range_part((struct zps_range){0, plan->rows}, plan->n, from);
-    const uint32_t theirs = zps_program_recv(program, zps_peer_rank(plan, from), TAG_RANGE, range.lo, range.hi);
-    zps_program_result(program, theirs);
-    if (ranges) ranges[from] = theirs;
+    const struct zps_range range = zps_range_part(all, plan->n, from);
+    zps_program_result(program, zps_program_recv(program, zps_peer_rank(plan, from), tag, range.lo, range.hi));
+  }
+}
+
+static struct zps_range whole(const struct zps_peer_plan *plan) {
+  return (struct zps_range){0, plan->rows};
+}
+
+uint32_t zps_peer_split(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own, bool dense_sum) {
+  return split(plan, program, own, whole(plan), TAG_SPLIT, false, dense_sum);
+}
+
+void zps_peer_gather_ranges(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine) {
+  gather(plan, program, mine, whole(plan), TAG_RANGE);
+}
+
+void zps_peer_split_all(const struct zps_peer_plan *plan, struct zps_program *program) {
+  const uint32_t lanes = zps_peer_lanes(plan);
+  for (uint32_t i = 0; i < lanes; i++) {
+    const struct zps_range lane = zps_range_part(whole(plan), lanes, i);
+    const uint32_t mine = split(plan, program, ZPS_STREAM_NONE, lane, TAG_SPLIT + 2 * i, true, true);
+    gather(plan, program, mine, lane, TAG_RANGE + 2 * i);
   }
 }
 
 void zps_peer_split_dense(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own) {
-  uint32_t mine = zps_peer_split(plan, program, own, false, true);
+  uint32_t mine = zps_peer_split(plan, program, own, true);
   if (plan->bits) mine = zps_program_narrow(program, mine, plan->bits);
-  zps_peer_gather_ranges(plan, program, mine, NULL);
+  zps_peer_gather_ranges(plan, program, mine);
 }
 
 /* ------------------------------------------------------------ hosts */

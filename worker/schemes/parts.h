@@ -31,13 +31,14 @@ void zps_peer_send_all(const struct zps_peer_plan *plan, struct zps_program *pro
  * of positions. */
 void zps_peer_allgather_sum(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own);
 
-/* Even range j of `own` (ZPS_STREAM_NONE: of this rank's gradient, `dense_parts`: with its zeros) goes to position j.
- * Returns the sum of ours, in order of positions. */
-uint32_t zps_peer_split(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own, bool dense_parts,
-                        bool dense_sum);
-/* Everybody's even range to everybody: the result. `ranges` (NULL: nobody asks): the n streams that it is in. */
-void zps_peer_gather_ranges(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine,
-                            uint32_t *ranges);
+/* Even range j of `own` (ZPS_STREAM_NONE: of this rank's gradient) goes to position j. Returns the sum of ours, in
+ * order of positions. */
+uint32_t zps_peer_split(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own, bool dense_sum);
+/* Everybody's even range to everybody: the result. */
+void zps_peer_gather_ranges(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine);
+/* Both, of this rank's gradient with all its zeros, lane by lane: what has come is added and written while it is in a
+ * cache, and memory that one lane is through with serves the next. */
+void zps_peer_split_all(const struct zps_peer_plan *plan, struct zps_program *program);
 /* Both, the second half dense, and as QSGD levels where plan->bits is not 0. [SparCML DSAR_Split_allgather] */
 void zps_peer_split_dense(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own);
 
