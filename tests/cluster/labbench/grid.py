@@ -87,7 +87,8 @@ class Grids:
                 yield self.rival(system, scheme, **base, density=0.01, steps=3)
 
     def gigabit(self):
-        yield from self.limits(nodes=(4,), rate="1gbit")
+        for rate in ("1gbit", "500mbit", "250mbit"):
+            yield from self.limits(nodes=(4,), rate=rate)
 
     def traces(self, n=16, rate="25mbit", names=TRACES, steps=5):
         """Zen's figure 13: the gradients of embeddings, against the best dense rival."""
