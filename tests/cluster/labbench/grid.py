@@ -9,7 +9,7 @@ DENSE_RIVALS = [("mpi", "dense-ring"), ("mpi", "dense-inplace"), ("gloo", "dense
 ALL_RIVALS = DENSE_RIVALS + [("mpi", "dense-default"), ("mpi", "allgather"), ("gloo", "sparse")]
 DENSE_SCHEMES = ["ring", "dense-ps"]
 M16 = 1 << 24
-SETTLE = 400  # steps that auto has at most until it stays with a scheme
+SETTLE = 1000  # steps that auto has at most until it stays with a scheme
 KEY = ("system", "scheme", "n", "rate", "rows", "width", "density", "trace", "batch", "codec", "servers", "racks", "uplink", "size",
        "ranks_per_host", "overlap", "shared", "layout")
 
