@@ -27,7 +27,9 @@ unsigned zps_workpool_threads(const struct zps_workpool *pool);
 unsigned zps_workpool_idle(struct zps_workpool *pool);
 /* Runs fn(ctx, i) for i in [0, n) on the pool's threads and on the caller's, and returns when all are done. Each of
  * them begins with a stretch of its own, the same from call to call with the same n: what is in its caches stays there.
- * Never waits for a thread that is busy with something else, so fn and the pool's own work may call it, too. */
+ * Never waits for a thread that is busy with something else, so fn and the pool's own work may call it, too.
+ * A thread of the pool that does not get a processor may be kept off the caller's for some microseconds. It is then
+ * allowed what it was before, as by sched_setaffinity(): processors that its cpuset gains later are not among these. */
 void zps_workpool_for(struct zps_workpool *pool, unsigned n, void (*fn)(void *ctx, unsigned i), void *ctx);
 
 #endif
