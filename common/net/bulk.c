@@ -298,6 +298,22 @@ void zps_bulk_start(struct zps_bulk_peer *peer, struct zps_bulk_read *read) {
   ring_add(peer);
 }
 
+void zps_bulk_give_up(struct zps_bulk_read *read, zps_err_t code) {
+  struct zps_bulk_peer *peer = read->peer;
+  if (read->issued == read->len) return;
+  if (peer->queue == read) {
+    queue_pop(peer);
+  } else {
+    struct zps_bulk_read **at = &peer->queue;
+    while (*at != read) at = &(*at)->next;
+    *at = read->next;
+    if (!*at) peer->queue_tail = at;
+  }
+  read_fail(read, code);
+  read->issued = read->len;
+  if (read->in_flight == 0) finish_later(peer->bulk, read);
+}
+
 /* Where processors are what everybody waits for, small windows and pieces only give them more to do. */
 static uint64_t window_bytes(const struct zps_bulk *bulk, const struct zps_bulk_peer *peer) {
   const uint64_t flows = bulk->paths.most_flows ? bulk->paths.most_flows : 1;

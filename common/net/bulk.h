@@ -56,6 +56,9 @@ void zps_bulk_peer_trip(struct zps_bulk_peer *peer, uint64_t trip_ns);
 void zps_bulk_waited(struct zps_bulk *bulk, uint64_t wait_ns);
 /* Queues a transfer; never blocks, `done` always follows (for len 0 from the next zps_bulk_progress()). */
 void zps_bulk_start(struct zps_bulk_peer *peer, struct zps_bulk_read *read);
+/* What of a transfer has not been asked for is not: it is done with `code` when nothing of it is in flight. One that is
+ * all asked for goes on. */
+void zps_bulk_give_up(struct zps_bulk_read *read, zps_err_t code);
 /* Issues pieces while the budget allows; call after zps_net_progress(). The number of pieces issued and of transfers
  * called back. */
 unsigned zps_bulk_progress(struct zps_bulk *bulk);

@@ -58,6 +58,7 @@ struct zps_net_info {
   size_t addr_len;
   size_t max_msg;  /* bytes of one message, as configured */
   size_t max_read; /* bytes of one read */
+  bool lends;      /* registering memory is a note in a table: no page is pinned, no card is told */
 };
 
 /* Whose memory it is that a fabric is to reach, and how. */

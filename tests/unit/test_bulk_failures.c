@@ -138,6 +138,31 @@ static void test_random_transfers(void **state) {
   for (uint64_t seed = 1; seed <= 20; seed++) run_at_random("delay=0.05:100us,hold=200us", seed, seed % 2 == 0);
 }
 
+/* First, in the middle and last of their peer's queue; one that is all asked for goes on. */
+static void test_what_is_given_up_is_read_no_further(void **state) {
+  (void)state;
+  struct transfer transfers[5];
+  const struct zps_bulk_config config = {
+      .piece_bytes = PIECE, .budget_bytes = 3 * PIECE, .peer_budget_bytes = 3 * PIECE};
+  reader_open(&reader, "loop", NULL, &config);
+  start(&reader, 0, &transfers[0], 0, PIECE);
+  for (unsigned i = 1; i < 4; i++) start(&reader, 0, &transfers[i], 10 * i * PIECE, 10 * PIECE);
+  assert_int_equal(zps_bulk_progress(reader.bulk), 3);
+  zps_bulk_give_up(&transfers[0].read, ZPS_ERR_CANCELED);
+  zps_bulk_give_up(&transfers[3].read, ZPS_ERR_CANCELED);
+  start(&reader, 0, &transfers[4], 40 * PIECE, PIECE);
+  zps_bulk_give_up(&transfers[2].read, ZPS_ERR_CANCELED);
+  zps_bulk_give_up(&transfers[1].read, ZPS_ERR_CANCELED);
+  for (unsigned i = 0; i < 4; i++) assert_int_equal(transfers[i].n_done, 0);
+  for (unsigned i = 0; i < 5; i++) run_until(&reader, &transfers[i].n_done, 1);
+  assert_int_equal(transfers[0].code, ZPS_OK);
+  for (unsigned i = 1; i < 4; i++) assert_int_equal(transfers[i].code, ZPS_ERR_CANCELED);
+  assert_int_equal(transfers[4].code, ZPS_OK);
+  assert_int_equal(zps_net_counters(reader.end.net)->reads, 1 + 2 + 1);
+  assert_int_equal(zps_bulk_in_flight(reader.bulk), 0);
+  reader_close(&reader);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_a_failed_piece_fails_its_transfer_alone),
@@ -146,6 +171,7 @@ int main(void) {
       cmocka_unit_test(test_a_silent_peer_does_not_hold_the_budget),
       cmocka_unit_test(test_closing_ends_everything),
       cmocka_unit_test(test_random_transfers),
+      cmocka_unit_test(test_what_is_given_up_is_read_no_further),
   };
   return cmocka_run_group_tests_name("bulk failures", tests, NULL, NULL);
 }
