@@ -74,11 +74,7 @@ static struct zps_live *find_or_open(struct zps_tensor *tensor, uint64_t step, u
   for (uint32_t rank = 0; job->n_gone > 0 && rank < job->world; rank++) {
     const struct zps_member *member = &job->members[rank];
     if (member->link) continue;
-    const struct zps_round_event gone = {
-        .type = ZPS_ROUND_GONE,
-        .rank = rank,
-        .code = member->gone_code,
-        .text = member->gone_text ? member->gone_text : zps_err_str(member->gone_code)};
+    const struct zps_round_event gone = zps_member_gone_event(member);
     if (!zps_live_step(live, &gone)) return NULL;
   }
   return live;

@@ -68,6 +68,27 @@ void zps_member_send(struct zps_member *member, struct zps_frame *frame) {
   zps_member_fail(member, ZPS_ERR_PEER_LOST, text);
 }
 
+struct zps_round_event zps_member_gone_event(const struct zps_member *member) {
+  const struct zps_job *job = member->job;
+  if (job->lost != ZPS_ROUND_NO_RANK)
+    return (struct zps_round_event){.type = ZPS_ROUND_GONE,
+                                    .rank = member->rank,
+                                    .code = ZPS_ERR_PEER_LOST,
+                                    .text = job->lost_text ? job->lost_text : zps_err_str(ZPS_ERR_PEER_LOST),
+                                    .blamed = &job->lost,
+                                    .n_blamed = 1};
+  return (struct zps_round_event){.type = ZPS_ROUND_GONE,
+                                  .rank = member->rank,
+                                  .code = member->gone_code,
+                                  .text = member->gone_text ? member->gone_text : zps_err_str(member->gone_code)};
+}
+
+void zps_job_lost(struct zps_job *job, uint32_t rank, const char *text) {
+  if (job->lost != ZPS_ROUND_NO_RANK) return;
+  job->lost = rank;
+  job->lost_text = strdup(text);
+}
+
 void zps_member_gone(struct zps_member *member, zps_err_t code, const char *text) {
   struct zps_job *job = member->job;
   if (!member->link) return;
@@ -77,11 +98,11 @@ void zps_member_gone(struct zps_member *member, zps_err_t code, const char *text
   }
   member->is_failing = false;
   zps_log_info("job %s: rank %u is gone: %s", job->name, member->rank, text);
+  const struct zps_round_event gone = zps_member_gone_event(member);
   for (struct zps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) {
     for (struct zps_live *live = tensor->lives, *next; live; live = next) {
       next = live->next;
-      zps_live_step(
-          live, &(struct zps_round_event){.type = ZPS_ROUND_GONE, .rank = member->rank, .code = code, .text = text});
+      zps_live_step(live, &gone);
     }
   }
   member_disconnect(member);
@@ -104,6 +125,7 @@ zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec,
   job->epoch = spec->epoch;
   job->server = spec->server;
   job->world = spec->world;
+  job->lost = ZPS_ROUND_NO_RANK;
   memcpy(job->name, spec->name, sizeof job->name);
   for (uint32_t rank = 0; rank < job->world; rank++) {
     struct zps_member *member = &job->members[rank];
@@ -153,6 +175,7 @@ void zps_job_free(struct zps_job *job) {
     if (job->members[rank].has_tag) zps_tags_put(&job->shard->tags, job->members[rank].tag);
     free(job->members[rank].gone_text);
   }
+  free(job->lost_text);
   free(job);
 }
 

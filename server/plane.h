@@ -149,6 +149,8 @@ struct zps_job {
   uint32_t n_gone;
   char name[ZPS_NAME_MAX + 1];
   struct zps_tensor *tensors;
+  uint32_t lost; /* the rank that the job failed for, as the coordinator says; ZPS_ROUND_NO_RANK: none */
+  char *lost_text;
   bool is_closed;
   uint64_t linger_until_ns; /* closed: its links live on until what was sent last has arrived */
   struct zps_member members[];
@@ -199,6 +201,11 @@ void zps_job_free(struct zps_job *job);
 struct zps_job *zps_job_find(struct zps_job *jobs, uint64_t id);
 /* A rank is dead or has left: rounds that need it fail, and nothing more is said to it. */
 void zps_member_gone(struct zps_member *member, zps_err_t code, const char *text);
+/* What rounds are told of one that is gone. Ranks leave a job that has failed: what they leave open failed for the rank
+ * that was lost. */
+struct zps_round_event zps_member_gone_event(const struct zps_member *member);
+/* The first that is said to be lost. */
+void zps_job_lost(struct zps_job *job, uint32_t rank, const char *text);
 /* The rank cannot be talked to; takes effect with the next tick, because it may be found out in the middle of anything.
  */
 void zps_member_fail(struct zps_member *member, zps_err_t code, const char *text);

@@ -220,6 +220,11 @@ static void done(struct zps_round *round, uint32_t rank, struct zps_round_action
   name_rank(abort, rank);
 }
 
+static void name_blamed(struct zps_frame_abort *abort, const struct zps_round_event *event) {
+  for (uint32_t i = 0; i < event->n_blamed; i++) name_rank(abort, event->blamed[i]);
+  if (event->n_blamed == 0) name_rank(abort, event->rank);
+}
+
 static void gone(struct zps_round *round, const struct zps_round_event *event, struct zps_round_actions *actions) {
   if (count_slots(round, event->rank, SLOT_HERE) == round->n_parts) {
     stop_reading(round, event->rank, RANK_GONE, actions);
@@ -228,7 +233,7 @@ static void gone(struct zps_round *round, const struct zps_round_event *event, s
   round->ranks[event->rank] |= RANK_GONE;
   struct zps_frame_abort *abort = begin_abort(round, actions, event->code);
   say(abort, "rank %u is needed and gone: %s", event->rank, event->text);
-  name_rank(abort, event->rank);
+  name_blamed(abort, event);
 }
 
 static void cancel(struct zps_round *round, const struct zps_round_event *event, struct zps_round_actions *actions) {
@@ -238,8 +243,7 @@ static void cancel(struct zps_round *round, const struct zps_round_event *event,
   }
   struct zps_frame_abort *abort = begin_abort(round, actions, event->code);
   say(abort, "rank %u gave it up: %s", event->rank, event->text);
-  for (uint32_t i = 0; i < event->n_blamed; i++) name_rank(abort, event->blamed[i]);
-  if (event->n_blamed == 0) name_rank(abort, event->rank);
+  name_blamed(abort, event);
 }
 
 static void fail(struct zps_round *round, const struct zps_round_event *event, struct zps_round_actions *actions) {

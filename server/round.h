@@ -26,7 +26,7 @@ enum zps_round_event_type {
   ZPS_ROUND_LANDED,    /* rank, part: the bytes that a READ asked for */
   ZPS_ROUND_REDUCED,   /* part, is_here (its sum goes to the ranks inline) */
   ZPS_ROUND_DONE,      /* rank */
-  ZPS_ROUND_GONE,      /* rank, code, text */
+  ZPS_ROUND_GONE,      /* rank, code, text, whose loss it comes of */
   ZPS_ROUND_CANCEL,    /* rank, code, text: the rank gives the round up */
   ZPS_ROUND_FAIL,      /* rank (or ZPS_ROUND_NO_RANK), code, text: it cannot go on here */
   ZPS_ROUND_TICK,      /* now_ns */
@@ -41,7 +41,7 @@ struct zps_round_event {
   uint64_t deadline_ns, now_ns;
   zps_err_t code;
   const char *text;
-  const uint32_t *blamed; /* CANCEL: the ranks that made this one give up; none: itself */
+  const uint32_t *blamed; /* CANCEL, GONE: the ranks for whose sake this one is; none: itself */
   uint32_t n_blamed;
 };
 

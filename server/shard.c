@@ -158,10 +158,12 @@ static void run_rank_gone(struct zps_command *command, void *ctx) {
   struct call *call = (struct call *)command;
   const struct zps_error *why = call->spec;
   struct zps_job *job = find_job(call);
-  if (job && call->rank < job->world)
+  if (job && call->rank < job->world) {
+    if (why->code != ZPS_ERR_CLOSED) zps_job_lost(job, call->rank, call->text);
     zps_member_gone(&job->members[call->rank], why->code, call->text);
-  else
+  } else {
     call->code = ZPS_ERR_UNKNOWN;
+  }
   zps_shard_settle(ctx);
 }
 

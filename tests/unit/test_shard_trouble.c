@@ -156,6 +156,26 @@ static void test_vanished_rank(void **state) {
   zps_shard_destroy(scene.shard);
 }
 
+/* When a job has failed its ranks leave, and who hears of that first is still told whom it failed for. */
+static void test_left_for_a_lost_one(void **state) {
+  (void)state;
+  struct scene scene;
+  open_scene(&scene);
+  push(&scene, 1, 2);
+  assert_int_equal(zps_shard_rank_gone(scene.shard, 77, 1, ZPS_ERR_PEER_LOST, "rank 1 was killed"), ZPS_OK);
+  assert_int_equal(zps_shard_rank_gone(scene.shard, 77, 0, ZPS_ERR_CLOSED, "rank 0 left the job"), ZPS_OK);
+  expect_abort(&scene, 1, 2, ZPS_ERR_PEER_LOST, "rank 1 is needed and gone: rank 1 was killed");
+  push(&scene, 2, 2);
+  struct zps_frame_abort *abort = rig_take_abort(scene.cluster.ranks[2], scene.tensor->spec.tensor, 2);
+  assert_int_equal(abort->code, ZPS_ERR_PEER_LOST);
+  assert_int_equal(abort->n_ranks, 1);
+  assert_int_equal(abort->ranks[0], 1);
+  assert_non_null(strstr(abort->text, "rank 0 is needed and gone: rank 1 was killed"));
+  free(abort);
+  cluster_close(&scene.cluster);
+  zps_shard_destroy(scene.shard);
+}
+
 static void test_cancel(void **state) {
   (void)state;
   struct scene scene;
@@ -379,6 +399,7 @@ int main(void) {
       ON_BOTH(test_rank_lost_while_it_is_read),
       ON_BOTH(test_broken_stream),
       ON_BOTH(test_vanished_rank),
+      ON_BOTH(test_left_for_a_lost_one),
       ON_BOTH(test_cancel),
       ON_BOTH(test_job_closed_in_a_round),
       ON_BOTH(test_hostile_slices),
