@@ -31,7 +31,8 @@
 enum zps_frame_type {
   ZPS_FRAME_PUSH = 1,   /* worker -> owner: contributions to partitions are ready */
   ZPS_FRAME_RESULT = 2, /* owner -> worker: sums of partitions are ready */
-  ZPS_FRAME_DONE = 3,   /* worker -> owner or worker: I have read all that is remote of this round; retire it for me */
+  ZPS_FRAME_DONE = 3,   /* worker -> owner or worker: I have read all that is remote of this round; retire it for me.
+                         * Of programs that lend gradients: and have my result */
   ZPS_FRAME_ABORT = 4,  /* either way: the round failed, and why */
   ZPS_FRAME_CREDIT = 5, /* either way: no content, returns credits in the header */
   ZPS_FRAME_PEER = 6,   /* worker -> worker: streams of a program (worker/schemes/program.h) are ready */

@@ -112,8 +112,11 @@ static void reset(struct zps_worker_round *round) {
   for (uint32_t r = 0; r < tensor->scheme->plan.n; r++)
     exchange->peers[r] = (struct zps_exchange_peer){.first_send = NONE, .last_send = NONE};
   exchange->launched = exchange->scanned = exchange->all_rows = exchange->own_ready = exchange->finishing = false;
+  exchange->decoded = false;
   exchange->n_results = exchange->n_put_off = exchange->n_owns = 0;
   exchange->next_queued = NULL;
+  exchange->waiting = NULL;
+  exchange->reading_bytes = 0;
   exchange->compute.origin.step = round->step;
   exchange->compute.origin.rank = round->plane->rank;
   take_input(exchange);
@@ -125,7 +128,8 @@ static void reset(struct zps_worker_round *round) {
 
 static void release(struct zps_worker_round *round) {
   zps_exchange_free_all(round->exchange);
-  if (round->exchange->finishing) zps_early_note_past(&round->plane->early, round->tensor->id, round->step);
+  zps_exchange_lend_end(round->exchange);
+  if (zps_exchange_is_past(round)) zps_early_note_past(&round->plane->early, round->tensor->id, round->step);
 }
 
 /* ------------------------------------------------------------ begin */
@@ -199,6 +203,7 @@ static void launch(struct zps_exchange *exchange) {
     return;
   }
   exchange->launched = true;
+  zps_exchange_lend(exchange);
   exchange->all_rows = !zps_own_must_scan(&exchange->program, &exchange->input);
   if (exchange->all_rows) round->stats.nnz_in = exchange->input.n_rows;
   if (!exchange->all_rows || round->detour.fetches) {
@@ -260,14 +265,14 @@ static void act(struct zps_worker_round *round, const struct zps_scheme_action *
   const struct zps_plane *plane = round->plane;
   switch (action->type) {
     case ZPS_SCHEME_DO_RETIRE:
-      for (uint32_t r = 0; r < plane->world; r++) exchange->peers[r].owes_done = exchange->peers[r].remote;
+      zps_exchange_owe_done(exchange);
       break;
     case ZPS_SCHEME_DO_ABORT:
-      for (uint32_t r = 0; r < plane->world; r++) {
-        struct zps_exchange_peer *peer = &exchange->peers[r];
-        peer->owes_abort = r != plane->rank && !exchange->finishing;
-        peer->owes_done = peer->remote && exchange->finishing;
-      }
+      for (uint32_t r = 0; r < plane->world; r++)
+        exchange->peers[r].owes_abort = r != plane->rank && !exchange->finishing;
+      zps_exchange_stop_reading(exchange);
+      if (exchange->finishing) zps_exchange_owe_done(exchange);
+      zps_exchange_call_in(exchange);
       break;
     default: /* COMPLETE */
       if (round->scheme->code != ZPS_ERR_TIMEOUT) zps_exchange_explain(round);
@@ -308,22 +313,27 @@ const struct zps_round_ops zps_round_exchange = {.create = create,
 
 bool zps_exchange_takes(const struct zps_worker_round *round, uint32_t rank) {
   const struct zps_exchange_peer *peer = &round->exchange->peers[rank];
-  return !peer->aborted && !(peer->done && round->scheme->state == ZPS_SCHEME_FAILED);
+  return !peer->aborted && !peer->done;
 }
 
 void zps_exchange_count(struct zps_worker_round *round, uint32_t frame_bytes) {
   round->stats.bytes_in += frame_bytes;
 }
 
+/* Before a rank has announced all it sends it cannot be through: what it answers then is of an attempt before. */
 void zps_exchange_peer_done(struct zps_worker_round *round, uint32_t rank) {
-  round->exchange->peers[rank].done = true;
+  struct zps_exchange *exchange = round->exchange;
+  exchange->peers[rank].heard = true;
+  if (!zps_scheme_over(round->scheme) && (!exchange->launched || zps_run_expects(&exchange->run, rank))) return;
+  exchange->peers[rank].done = true;
   zps_worker_round_touch(round);
+  zps_exchange_check_through(exchange);
 }
 
 /* Ranks begin with job, tensor and step, as we do: what follows is the reason. */
 void zps_exchange_aborted(struct zps_worker_round *round, uint32_t rank, const struct zps_frame_abort *abort) {
   struct zps_exchange *exchange = round->exchange;
-  exchange->peers[rank].aborted = true;
+  exchange->peers[rank].aborted = exchange->peers[rank].heard = true;
   zps_worker_round_touch(round);
   for (uint32_t i = 0; abort->code == ZPS_ERR_TIMEOUT && i < abort->n_ranks; i++) {
     if (abort->ranks[i] < round->plane->world) exchange->peers[abort->ranks[i]].accused = true;
@@ -339,7 +349,7 @@ void zps_exchange_rank_lost(struct zps_worker_round *round, uint32_t rank) {
   zps_worker_round_touch(round);
   if (zps_scheme_over(round->scheme)) return;
   if (exchange->launched && !zps_run_waits_for(&exchange->run, rank) && exchange->peers[rank].first_send == NONE &&
-      exchange->run.n_calls == 0)
+      exchange->run.n_calls == 0 && !zps_exchange_needs_done(exchange, rank))
     return;
   round->reason.n_ranks = 1;
   round->reason.ranks[0] = rank;

@@ -5,9 +5,10 @@
  * the spot. Streams lie in the round's arena up to the inline limit, in slab memory beyond it, where peers can read
  * them. What a peer was told to read stays until the round is released: when all who were told have said DONE.
  *
- * exchange.c: life; exchange_run.c: instructions; exchange_memory.c: streams; exchange_io.c: messages in and out;
- * exchange_result.c and exchange_deliver.c: what becomes of RESULT; exchange_serve.c: of SERVE; exchange_end.c:
- * failures, and who is to blame.
+ * exchange.c: life; exchange_run.c: instructions; exchange_memory.c: streams; exchange_lend.c: those that lie in the
+ * gradient itself; exchange_io.c: messages in and out; exchange_read.c: their payloads; exchange_result.c and
+ * exchange_deliver.c: what becomes of RESULT; exchange_serve.c: of SERVE; exchange_end.c: failures, and who is to
+ * blame.
  */
 #ifndef ZPS_WORKER_EXCHANGE_H
 #define ZPS_WORKER_EXCHANGE_H
@@ -35,7 +36,7 @@ struct zps_exchange_mem {
 struct zps_exchange_stream {
   struct zps_slice_view view;
   bool delivered;               /* straight to the result: there are no bytes */
-  struct zps_exchange_mem *mem; /* NULL: in the arena */
+  struct zps_exchange_mem *mem; /* NULL: in the arena, or in the gradient, which is lent */
   uint64_t len_bytes;           /* of its slice, from view.values on */
 };
 
@@ -55,7 +56,8 @@ struct zps_exchange_task {
   struct zps_slice slice; /* RECV: as announced; inline bytes are in the arena */
   struct zps_slice_view view;
   struct zps_bulk_read read;
-  struct zps_exchange_task *next_free, *next_hungry, *next;
+  bool reading;
+  struct zps_exchange_task *next_free, *next_hungry, *next_waiting, *next;
 };
 
 /* The round over servers that a SERVE is, while it is being carried out; a program has one at most. */
@@ -73,9 +75,13 @@ struct zps_exchange_serve {
 struct zps_exchange_peer {
   uint32_t first_send, last_send; /* SENDs that are due, chained by send_next; UINT32_MAX: none */
   bool told;                      /* of something to read: its DONE is awaited */
+  bool borrows;                   /* of what lies in the gradient */
   bool remote;                    /* something of it was to be read: it awaits our DONE */
   bool done, aborted;             /* it has said so: no more of it follows for this round */
+  bool heard;                     /* something has come of it: it has begun */
   bool owes_done, owes_abort;     /* frames that we owe */
+  bool told_done;                 /* or will be */
+  uint32_t n_reads;               /* of its memory, under way */
   bool accused, named;            /* a rank says it waits for it; in a failure's text */
 };
 
@@ -90,6 +96,8 @@ struct zps_exchange {
   struct zps_worker_task scan, finish;
   struct zps_exchange_serve serve;
   struct zps_exchange_peer *peers; /* per rank */
+  struct zps_net_mem lent;         /* the gradient, for peers to read; no handle: it is not */
+  uint64_t hear_until_ns;          /* failed: who has not been heard of then is not at it */
 
   struct zps_exchange_stream *streams;  /* per stream */
   struct zps_exchange_task **announced; /* per instruction: RECV whose message has come */
@@ -97,6 +105,8 @@ struct zps_exchange {
   uint32_t *results;                    /* RESULT instructions, in the order due */
   uint32_t cap_streams, cap_instrs, n_results;
   struct zps_exchange_task *tasks, *free_tasks;
+  struct zps_exchange_task *waiting;               /* RECVs announced and not asked for, in the program's order; */
+  uint64_t reading_bytes;                          /* those that are: what has not come of them */
   struct zps_exchange_task *hungry, **hungry_tail; /* wait for memory */
   struct zps_exchange_mem *mems, *free_mems;
   struct zps_early_message *unknown; /* messages that the program does not know (yet) */
@@ -108,6 +118,7 @@ struct zps_exchange {
   bool scans_here; /* on the engine thread */
   bool all_rows;   /* the gradient is sent with all its zeros */
   bool finishing;  /* all is carried out: for the other ranks this round is done, whatever becomes of its result here */
+  bool decoded;    /* the result is there */
   struct zps_worker_round *next_queued; /* stateful schemes: rounds that wait for their turn */
 };
 
@@ -149,15 +160,39 @@ void zps_exchange_start_task(struct zps_exchange_task *task); /* exchange_run.c:
 /* At the end of a round: everything is free again. */
 void zps_exchange_free_all(struct zps_exchange *exchange);
 
+/* exchange_lend.c */
+/* Before the first instruction: registers the gradient, if the scheme lends it and the fabric does so for free. */
+void zps_exchange_lend(struct zps_exchange *exchange);
+void zps_exchange_lend_end(struct zps_exchange *exchange); /* nobody reads it any more */
+/* Whether an OWN's stream lies in the gradient itself: *view_p. */
+bool zps_exchange_lends(const struct zps_exchange *exchange, uint32_t instr, struct zps_slice_view *view_p);
+/* The result is there. */
+void zps_exchange_decoded(struct zps_exchange *exchange);
+/* A rank has said DONE: it may be the last that the result waited for. */
+void zps_exchange_check_through(struct zps_exchange *exchange);
+/* The result waits for the rank's DONE, or will. */
+bool zps_exchange_needs_done(const struct zps_exchange *exchange, uint32_t rank);
+/* For the other ranks the round was done here, and is not tried again. */
+bool zps_exchange_is_past(const struct zps_worker_round *round);
+/* DONE goes to ranks of whom nothing is read any more, once to each. */
+void zps_exchange_owe_done(struct zps_exchange *exchange);
+/* The round has failed: whom its gradient was lent to is to say so first, or till when. */
+void zps_exchange_call_in(struct zps_exchange *exchange);
+/* Nobody reads the gradient of a round that has failed, but who was not heard of in time. */
+bool zps_exchange_is_back(const struct zps_exchange *exchange);
+
 /* exchange_io.c */
 void zps_exchange_queue_send(struct zps_exchange *exchange, uint32_t instr);
 /* Sends what is due; ZPS_ERR_AGAIN: some is left. *sent_p is set when something went out. */
 zps_err_t zps_exchange_send_to(struct zps_exchange *exchange, uint32_t rank, uint64_t now_ns,
                                bool *sent_p) ZPS_MUSTCHECK;
-void zps_exchange_receive(struct zps_exchange *exchange, uint32_t instr); /* a RECV is due */
-void zps_exchange_read(struct zps_exchange_task *task);                   /* its memory is there */
 /* Offers kept messages to a program that has grown. */
 void zps_exchange_offer_unknown(struct zps_exchange *exchange);
+
+/* exchange_read.c */
+void zps_exchange_receive(struct zps_exchange *exchange, uint32_t instr); /* a RECV is due */
+void zps_exchange_read(struct zps_exchange_task *task);                   /* its memory is there */
+void zps_exchange_stop_reading(struct zps_exchange *exchange);            /* the round has failed */
 
 /* exchange_result.c */
 void zps_exchange_result(struct zps_exchange *exchange, uint32_t instr);

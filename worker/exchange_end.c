@@ -4,12 +4,23 @@
 
 #include "worker/exchange.h"
 #include "worker/job.h"
+#include "worker/scheme_of.h"
 #include "worker/tensor.h"
 
-static bool has_ended(const struct zps_worker_round *round, uint32_t rank) {
+/* It has said how the round ended there, or will not. */
+static bool has_spoken(const struct zps_worker_round *round, uint32_t rank) {
   const struct zps_exchange_peer *peer = &round->exchange->peers[rank];
   const struct zps_remote *remote = &round->plane->ranks[rank];
   return peer->aborted || peer->done || remote->lost || remote->left_ns;
+}
+
+/* Nothing of it follows, nor does it read. Of rounds of schemes that lend gradients DONE follows an ABORT; it may have
+ * come before the round had begun here, when nothing was told. */
+static bool has_ended(const struct zps_worker_round *round, uint32_t rank) {
+  const struct zps_exchange_peer *peer = &round->exchange->peers[rank];
+  const bool still_reads = round->exchange->scheme->scheme->lends && peer->told && peer->aborted && !peer->done;
+  const struct zps_remote *remote = &round->plane->ranks[rank];
+  return has_spoken(round, rank) && (!still_reads || remote->lost || remote->left_ns);
 }
 
 bool zps_exchange_quiet(const struct zps_worker_round *round) {
@@ -28,16 +39,18 @@ bool zps_exchange_quiet(const struct zps_worker_round *round) {
 /* At the deadline, ranks that live say whom they wait for, which shows who does not say anything. */
 bool zps_exchange_known(const struct zps_worker_round *round) {
   const struct zps_plane *plane = round->plane;
+  if (!zps_exchange_is_back(round->exchange)) return false;
   if (round->scheme->code != ZPS_ERR_TIMEOUT) return true;
   for (uint32_t r = 0; r < plane->world; r++) {
-    if (r != plane->rank && !has_ended(round, r)) return false;
+    if (r != plane->rank && !has_spoken(round, r)) return false;
   }
   return true;
 }
 
 static bool awaits(const struct zps_exchange *exchange, uint32_t rank) {
   if (rank == exchange->round->plane->rank) return false;
-  return !exchange->launched || zps_run_waits_for(&exchange->run, rank) || zps_exchange_serve_awaits(exchange, rank);
+  return !exchange->launched || zps_run_waits_for(&exchange->run, rank) || zps_exchange_serve_awaits(exchange, rank) ||
+         (exchange->decoded && zps_exchange_needs_done(exchange, rank));
 }
 
 void zps_exchange_name_awaited(const struct zps_exchange *exchange, struct zps_frame_abort *abort) {
@@ -74,7 +87,7 @@ static void explain_timeout(struct zps_worker_round *round) {
     }
     for (uint32_t r = 0; r < plane->world; r++) {
       const bool waited = awaits(exchange, r) || exchange->peers[r].accused;
-      if (r != plane->rank && waited && (all || !has_ended(round, r))) name(round, r);
+      if (r != plane->rank && waited && (all || !has_spoken(round, r))) name(round, r);
     }
   }
   if (reason->n_ranks == 0)

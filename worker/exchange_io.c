@@ -9,9 +9,6 @@
 
 #define NONE UINT32_MAX
 
-/* What is no longer is checked here and now, at some 30 GB/s: a thread of the pool would take longer to wake up. */
-#define CHECK_HERE_BYTES (512u << 10)
-
 /* ------------------------------------------------------------ out */
 
 void zps_exchange_queue_send(struct zps_exchange *exchange, uint32_t instr) {
@@ -47,9 +44,9 @@ static void fill_slice(const struct zps_exchange *exchange, uint32_t instr, stru
     slice->key = ZPS_WIRE_KEY_SHARED;
     return;
   }
-  const struct zps_buf *buf = &stream->mem->buf;
-  slice->addr = buf->addr + (uint64_t)((const char *)stream->view.values - (const char *)buf->data);
-  slice->key = buf->key;
+  const struct zps_net_mem *mem = stream->mem ? stream->mem->buf.mem : &exchange->lent;
+  slice->addr = mem->addr + (uint64_t)((const char *)stream->view.values - (const char *)mem->base);
+  slice->key = mem->key;
 }
 
 /* One frame of as many streams as fit; the first that does not. */
@@ -87,17 +84,19 @@ static void sent(struct zps_exchange *exchange, struct zps_exchange_peer *peer, 
     const uint32_t instr = peer->first_send;
     const struct zps_exchange_stream *stream = sent_by(exchange, instr);
     peer->first_send = exchange->send_next[instr];
-    if (stream->len_bytes > ZPS_WIRE_INLINE_MAX) peer->told = stream->mem->promised = true;
+    if (stream->len_bytes > ZPS_WIRE_INLINE_MAX) peer->told = true;
+    if (stream->len_bytes > ZPS_WIRE_INLINE_MAX) *(stream->mem ? &stream->mem->promised : &peer->borrows) = true;
     zps_exchange_carried_out(exchange, instr);
   }
 }
 
-/* The frame that ends the round for this rank, whichever way. */
+/* A frame that ends the round for this rank, whichever way. */
 static zps_err_t send_end(struct zps_exchange *exchange, uint32_t rank) {
   struct zps_worker_round *round = exchange->round;
   struct zps_exchange_peer *peer = &exchange->peers[rank];
+  const bool aborts = peer->owes_abort;
   struct zps_frame frame;
-  if (peer->owes_done) {
+  if (!aborts) {
     frame.header = (struct zps_frame_header){.type = ZPS_FRAME_DONE};
     frame.u.done = (struct zps_frame_done){.tensor = round->tensor->id, .step = round->step};
   } else {
@@ -110,8 +109,8 @@ static zps_err_t send_end(struct zps_exchange *exchange, uint32_t rank) {
   }
   const zps_err_t err = zps_link_send(round->plane->ranks[rank].link, &frame);
   if (err == ZPS_ERR_AGAIN || err == ZPS_ERR_NOMEM) return ZPS_ERR_AGAIN; /* untold, the rank would wait in vain */
-  if (err == ZPS_OK && peer->owes_done) round->stats.bytes_out += frame.len_bytes;
-  peer->owes_done = peer->owes_abort = false;
+  if (err == ZPS_OK && !aborts) round->stats.bytes_out += frame.len_bytes;
+  *(aborts ? &peer->owes_abort : &peer->owes_done) = false;
   return err;
 }
 
@@ -132,7 +131,7 @@ zps_err_t zps_exchange_send_to(struct zps_exchange *exchange, uint32_t rank, uin
     *sent_p = true;
     sent(exchange, peer, &frame, until);
   }
-  if (err == ZPS_OK && (peer->owes_done || peer->owes_abort)) err = send_end(exchange, rank);
+  while (err == ZPS_OK && (peer->owes_done || peer->owes_abort)) err = send_end(exchange, rank);
   if (err == ZPS_OK || err == ZPS_ERR_AGAIN) return err;
   if (err == ZPS_ERR_PEER_LOST) {
     zps_plane_rank_lost(round->plane, rank, "the fabric cannot reach it");
@@ -200,6 +199,7 @@ static void keep(struct zps_exchange *exchange, struct zps_early_message *messag
 
 void zps_exchange_message(struct zps_worker_round *round, uint32_t rank, const struct zps_slice *slice) {
   struct zps_exchange *exchange = round->exchange;
+  exchange->peers[rank].heard = true;
   if (zps_scheme_over(round->scheme)) return;
   if (round->result_first_ns == 0) round->result_first_ns = zps_clock_ns();
   const uint32_t instr = exchange->launched ? zps_run_find(&exchange->run, rank, slice->partition) : NONE;
@@ -235,148 +235,4 @@ void zps_exchange_offer_unknown(struct zps_exchange *exchange) {
     announce(exchange, instr, &message->slice);
     free(message);
   }
-}
-
-/* ------------------------------------------------------------ reads */
-
-/* The payload is a peer's: nothing of it is used before it was checked. */
-static zps_err_t view(struct zps_exchange_task *task, struct zps_error *error) {
-  const struct zps_exchange *exchange = task->exchange;
-  const struct zps_slice *slice = &task->slice;
-  const struct zps_stream *stream = &task->compute.out;
-  struct zps_error why;
-  const zps_err_t err = zps_slice_view_init(
-      &task->view, slice->codec, (uint32_t)(stream->hi - stream->lo), slice->nnz,
-      zps_compute_width(&exchange->compute, stream->kind), zps_compute_dtype(&exchange->compute, stream->kind),
-      (enum zps_value_codec)(slice->values + ZPS_VALUES_RAW), task->out, slice->len_bytes, &why);
-  if (err == ZPS_OK) return err;
-  const uint32_t rank = task->compute.instr.peer;
-  return zps_fail(error, err, "message %" PRIu32 " of rank %" PRIu32 " (host %s) is malformed: %s", slice->partition,
-                  rank, exchange->round->plane->ranks[rank].name, why.text);
-}
-
-/* What another process shares may change while it is looked at: it is copied, and the copy is checked. */
-static void copy_run(struct zps_worker_task *work) {
-  struct zps_exchange_task *task = zps_owner_of(work, struct zps_exchange_task, task);
-  const struct zps_remote *rank = &work->round->plane->ranks[task->compute.instr.peer];
-  const void *from = zps_segment_at(&rank->shared.view, task->slice.addr, task->slice.len_bytes);
-  struct zps_error error;
-  if (!from) {
-    zps_fail(&error, ZPS_ERR_PROTOCOL,
-             "message %" PRIu32 " of rank %" PRIu32 " (host %s) is said to be in memory that it does not share",
-             task->slice.partition, task->compute.instr.peer, rank->name);
-    zps_worker_task_fail(work, &error);
-    return;
-  }
-  memcpy(task->out, from, (size_t)task->slice.len_bytes);
-  if (view(task, &error) != ZPS_OK) zps_worker_task_fail(work, &error);
-}
-
-static void check_run(struct zps_worker_task *work) {
-  struct zps_error error;
-  if (view(zps_owner_of(work, struct zps_exchange_task, task), &error) != ZPS_OK) zps_worker_task_fail(work, &error);
-}
-
-static void landed(struct zps_exchange_task *task) {
-  struct zps_exchange *exchange = task->exchange;
-  exchange->round->landed_last_ns = zps_clock_ns();
-  zps_exchange_set_stream(exchange, task->instr, &task->view, task->mem);
-  zps_exchange_carried_out(exchange, task->instr);
-  zps_exchange_task_put(task);
-}
-
-static void check_done(struct zps_worker_task *work) {
-  if (zps_scheme_over(work->round->scheme)) return;
-  landed(zps_owner_of(work, struct zps_exchange_task, task));
-  zps_exchange_advance(work->round->exchange);
-}
-
-static void check_here(struct zps_exchange_task *task) {
-  struct zps_error error;
-  const zps_err_t err = view(task, &error);
-  if (err == ZPS_OK)
-    landed(task);
-  else
-    zps_worker_round_fail(task->exchange->round, err, "%s", error.text);
-}
-
-static void copy_done(struct zps_worker_task *work) {
-  const struct zps_exchange_task *task = zps_owner_of(work, struct zps_exchange_task, task);
-  work->round->stats.shared_in += task->slice.len_bytes;
-  work->round->stats.payload_in += task->slice.len_bytes;
-  check_done(work);
-}
-
-void zps_exchange_receive(struct zps_exchange *exchange, uint32_t instr) {
-  struct zps_exchange_task *task = exchange->announced[instr];
-  struct zps_worker_round *round = exchange->round;
-  task->compute = (struct zps_compute_task){.instr = exchange->program.instrs[instr],
-                                            .out = exchange->program.streams[exchange->program.instrs[instr].out]};
-  if (task->slice.is_inline) {
-    check_here(task);
-    return;
-  }
-  exchange->peers[task->compute.instr.peer].remote = true;
-  const zps_err_t err = zps_exchange_get_memory(task, task->slice.len_bytes);
-  if (err == ZPS_OK) {
-    zps_exchange_read(task);
-  } else if (err != ZPS_ERR_AGAIN) {
-    zps_worker_round_fail(round, err, "no registered memory for a message of %" PRIu64 " bytes (ZENPS_MEMORY_LIMIT)",
-                          task->slice.len_bytes);
-  }
-}
-
-static void read_done(struct zps_bulk_read *read, zps_err_t code) {
-  struct zps_exchange_task *task = zps_owner_of(read, struct zps_exchange_task, read);
-  struct zps_worker_round *round = task->exchange->round;
-  const uint32_t rank = task->compute.instr.peer;
-  zps_worker_round_touch(round);
-  if (code == ZPS_ERR_PEER_LOST) { /* the buffer comes back with the release */
-    zps_plane_rank_lost(round->plane, rank, "reading from it failed");
-    return;
-  }
-  round->n_reads--;
-  if (code == ZPS_OK) {
-    round->stats.bytes_in += task->slice.len_bytes;
-    round->stats.payload_in += task->slice.len_bytes;
-    if (zps_scheme_over(round->scheme)) return;
-    if (task->slice.len_bytes <= CHECK_HERE_BYTES) {
-      check_here(task);
-      zps_exchange_advance(task->exchange);
-      return;
-    }
-    task->task.run = check_run;
-    task->task.done = check_done;
-    zps_worker_task_start(&task->task, round->plane->pool);
-  } else {
-    zps_worker_round_fail(round, code, "reading from rank %" PRIu32 " (host %s) failed: %s", rank,
-                          round->plane->ranks[rank].name, zps_err_str(code));
-  }
-}
-
-static void read_release(struct zps_bulk_read *read) {
-  struct zps_exchange_task *task = zps_owner_of(read, struct zps_exchange_task, read);
-  task->exchange->round->n_reads--;
-  zps_worker_round_touch(task->exchange->round);
-}
-
-void zps_exchange_read(struct zps_exchange_task *task) {
-  struct zps_worker_round *round = task->exchange->round;
-  const struct zps_remote *rank = &round->plane->ranks[task->compute.instr.peer];
-  if (task->slice.key == ZPS_WIRE_KEY_SHARED) {
-    task->task.run = copy_run;
-    task->task.done = copy_done;
-    zps_worker_task_start(&task->task, round->plane->pool);
-    return;
-  }
-  if (rank->lost) return; /* the round fails for it */
-  task->read = (struct zps_bulk_read){.local = task->out,
-                                      .mem = task->mem->buf.mem,
-                                      .len = task->slice.len_bytes,
-                                      .addr = task->slice.addr,
-                                      .key = task->slice.key,
-                                      .done = read_done,
-                                      .release = read_release};
-  round->n_reads++;
-  zps_bulk_start(rank->bulk, &task->read);
 }

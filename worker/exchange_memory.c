@@ -19,6 +19,7 @@ struct zps_exchange_task *zps_exchange_task_get(struct zps_exchange *exchange, u
   task->instr = instr;
   task->mem = NULL;
   task->out = NULL;
+  task->reading = false;
   task->task.round = exchange->round;
   return task;
 }

@@ -168,7 +168,7 @@ static void finish_run(struct zps_worker_task *work) {
 }
 
 static void finish_done(struct zps_worker_task *work) {
-  zps_worker_round_event(work->round, ZPS_SCHEME_DECODED, ZPS_SCHEME_ALL, 0, ZPS_OK);
+  if (!zps_scheme_over(work->round->scheme)) zps_exchange_decoded(work->round->exchange);
 }
 
 static bool covers_all(const struct zps_exchange *exchange) {
@@ -183,7 +183,7 @@ static bool covers_all(const struct zps_exchange *exchange) {
 void zps_exchange_finish(struct zps_exchange *exchange) {
   struct zps_worker_round *round = exchange->round;
   if (round->out->layout == ZENPS_DENSE && covers_all(exchange)) {
-    zps_worker_round_event(round, ZPS_SCHEME_DECODED, ZPS_SCHEME_ALL, 0, ZPS_OK);
+    zps_exchange_decoded(exchange);
   } else {
     zps_worker_task_start(&exchange->finish, round->plane->pool);
   }

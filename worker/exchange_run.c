@@ -177,6 +177,10 @@ static void start_compute(struct zps_exchange *exchange, uint32_t i) {
     zps_exchange_deliver(task);
   } else if (task->compute.instr.type == ZPS_INSTR_SERVE) {
     zps_exchange_serve(task);
+  } else if (zps_exchange_lends(exchange, i, &view)) {
+    zps_exchange_set_stream(exchange, i, &view, NULL);
+    zps_exchange_task_put(task);
+    zps_exchange_carried_out(exchange, i);
   } else if (zps_compute_alias(&task->compute, &view)) {
     struct zps_exchange_mem *mem = exchange->streams[*zps_instr_ins(&exchange->program, &task->compute.instr)].mem;
     if (mem) mem->refs++;

@@ -214,7 +214,7 @@ static void on_abort(struct zps_plane *plane, const struct zps_remote *rank, con
   const bool done = round && round->exchange && round->exchange->finishing;
   if (done || (!round && zps_early_is_past(&plane->early, abort->tensor, abort->step))) {
     if (done) zps_exchange_aborted(round, rank->index, abort);
-    answer_done(rank, abort);
+    if (!done || !round->exchange->peers[rank->index].told_done) answer_done(rank, abort);
   } else if (round && round->exchange && zps_exchange_takes(round, rank->index)) {
     zps_exchange_aborted(round, rank->index, abort);
   } else {

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "worker/exchange.h"
 #include "worker/job.h"
 #include "worker/plane.h"
 #include "worker/request.h"
@@ -121,6 +122,7 @@ void zps_worker_round_setup(struct zps_worker_round *round, zenps_request_t *req
   round->start_ns = now_ns;
   round->deadline_ns = now_ns + timeout_ms * ZPS_NS_PER_MS;
   round->linger_until_ns = 0;
+  round->told_at_ns = round->deadline_ns;
   round->next_buffer = 0;
   round->is_calmed = round->finished = round->cancel_sent = round->cancel_run = false;
   round->deferred = ZPS_OK;
@@ -169,10 +171,12 @@ void zps_worker_round_cancel(struct zps_worker_round *round) {
   zps_inbox_send(&round->plane->inbox, &round->cancel);
 }
 
+/* A round that the other ranks know to be done here cannot be taken back. */
 static void on_cancel(struct zps_mail *mail) {
   struct zps_worker_round *round = zps_owner_of(mail, struct zps_worker_round, cancel);
   round->cancel_run = true;
-  zps_worker_round_fail(round, ZPS_ERR_CANCELED, "rank %u canceled it", round->plane->rank);
+  if (!round->exchange || !round->exchange->finishing)
+    zps_worker_round_fail(round, ZPS_ERR_CANCELED, "rank %u canceled it", round->plane->rank);
   zps_worker_round_touch(round);
 }
 
@@ -242,10 +246,11 @@ uint64_t zps_worker_round_tick(struct zps_worker_round *round, uint64_t now_ns) 
     if (now_ns >= round->hurry_at_ns) zps_worker_round_hurry(round);
     return round->hurry_at_ns < deadline_ns ? round->hurry_at_ns : deadline_ns;
   }
-  const uint64_t at_ns = round->finished ? round->linger_until_ns : round->deadline_ns;
+  const uint64_t at_ns = round->finished ? round->linger_until_ns : round->told_at_ns;
   if (now_ns < at_ns) return at_ns;
   zps_worker_round_touch(round);
-  return ZPS_NEVER;
+  if (round->finished || now_ns >= round->deadline_ns) return ZPS_NEVER;
+  return round->told_at_ns = round->deadline_ns;
 }
 
 void zps_worker_round_touch(struct zps_worker_round *round) {

@@ -72,7 +72,7 @@ static void one_cancels(const struct rank *rank, struct flight *flight, const st
   flight_start(flight, spec, rank, step);
   if (step % 4 < 2) flight_start(&next, spec, rank, step + 1);
   if ((uint64_t)rank->rank == step / 2 % N_RANKS) {
-    for (volatile uint64_t i = 0; i < step * 3000; i++) continue;
+    for (volatile uint64_t i = 0; i < step * 3000 * (spec->rows / plain_spec.rows); i++) continue;
     CHECK_OK(zenps_cancel(flight->request));
   }
   const zenps_status_t status = zenps_wait(flight->request, -1);
@@ -83,9 +83,8 @@ static void one_cancels(const struct rank *rank, struct flight *flight, const st
 }
 
 static void recovers(struct rank *rank) {
-  struct spec spec = plain_spec;
+  const struct spec spec = *(const struct spec *)rank->arg;
   struct flight flight;
-  if (rank->arg) spec.options = *(const zenps_tensor_options_t *)rank->arg;
   rank->round_timeout_ms = 2500;
   rank_open(rank);
   flight.tensor = tensor_open(rank, "t", &spec);
@@ -102,15 +101,15 @@ static void recovers(struct rank *rank) {
 
 static void test_recovery(void **state) {
   (void)state;
-  ranks_run(cluster_shared(), N_RANKS, recovers, NULL, 0);
+  ranks_run(cluster_shared(), N_RANKS, recovers, &plain_spec, 0);
 }
 
 static void recover_with(const char *scheme, uint64_t k) {
-  zenps_tensor_options_t options;
-  ZENPS_TENSOR_OPTIONS_INIT(&options);
-  options.scheme = scheme;
-  options.k = k;
-  ranks_run(cluster_shared(), N_RANKS, recovers, &options, 0);
+  struct spec spec = plain_spec;
+  ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
+  spec.options.scheme = scheme;
+  spec.options.k = k;
+  ranks_run(cluster_shared(), N_RANKS, recovers, &spec, 0);
 }
 
 /* Of all rows nothing is dropped: sums show. */
@@ -124,9 +123,66 @@ static void test_recovery_oktopk_some(void **state) {
   recover_with("oktopk", 300);
 }
 
+/* Who begins when the others have given up is told at once, and all may try that step again. */
+static void begins_late(struct rank *rank) {
+  const struct spec spec = *(const struct spec *)rank->arg;
+  struct flight flight;
+  rank->round_timeout_ms = 2000;
+  rank_open(rank);
+  flight.tensor = tensor_open(rank, "t", &spec);
+  go_well(rank, &flight, &spec, 1);
+  if (rank->rank == 1) rank_await(rank, LATE, N_RANKS - 1);
+  flight_start(&flight, &spec, rank, 2);
+  CHECK_STATUS(zenps_wait(flight.request, rank->rank == 1 ? 1000 : -1), ZENPS_ERR_TIMEOUT);
+  flight_end(&flight, &spec);
+  atomic_fetch_add(&rank->words[LATE], 1);
+  rank_await(rank, LATE, N_RANKS);
+  grad_make(&spec, rank->rank, 2, &flight.in);
+  out_make(&spec, &flight.in, &flight.out);
+  for (const uint64_t until = now_ms() + 1000;;) { /* what is told of the first attempt may still be under way */
+    const zenps_status_t status = zenps_allreduce(flight.tensor, 2, &flight.in, &flight.out, &flight.request);
+    if (status == ZENPS_OK) break;
+    CHECK(status == ZENPS_ERR_BUSY && now_ms() < until);
+  }
+  end_well(rank, &flight, &spec, 2);
+  rank_close(rank);
+}
+
+/* Ranks read each other's gradients where they are; who gets his back, from a round that went well or failed, spoils
+ * it, and where it is large the system unmaps it. In place, a result replaces what others read. */
+static void run_lending(rank_fn fn, uint64_t rows, bool in_place) {
+  struct spec spec = plain_spec;
+  ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
+  spec.options.scheme = "dense-split";
+  spec.rows = rows;
+  spec.in_place = in_place;
+  setenv("ZENPS_SHARED_MEMORY", "no", 1);
+  ranks_run(cluster_shared(), N_RANKS, fn, &spec, 0);
+  unsetenv("ZENPS_SHARED_MEMORY");
+}
+
+static void test_recovery_lent(void **state) {
+  (void)state;
+  run_lending(recovers, plain_spec.rows, false);
+  run_lending(recovers, 40 * plain_spec.rows, false);
+}
+
+static void test_recovery_lent_late(void **state) {
+  (void)state;
+  run_lending(begins_late, 40 * plain_spec.rows, false);
+}
+
+static void test_recovery_lent_in_place(void **state) {
+  (void)state;
+  run_lending(recovers, 40 * plain_spec.rows, true);
+}
+
 const struct CMUnitTest api_recovery_tests[] = {
     cmocka_unit_test(test_recovery),
     cmocka_unit_test(test_recovery_oktopk_all),
     cmocka_unit_test(test_recovery_oktopk_some),
+    cmocka_unit_test(test_recovery_lent),
+    cmocka_unit_test(test_recovery_lent_in_place),
+    cmocka_unit_test(test_recovery_lent_late),
 };
 const size_t n_api_recovery_tests = sizeof api_recovery_tests / sizeof api_recovery_tests[0];

@@ -192,6 +192,9 @@ if [ -x "$build/tests/integration/api_test" ]; then
     ok "API between workers: $test" "$build/tests/integration/api_test" "test_$test"
   done
   ZENPS_SHARED_MEMORY=no ok "without shared memory: several_tensors" "$build/tests/integration/api_test" test_several_tensors
+  for test in killed_rank hung_rank missing_rank cancel rank_leaves free_in_flight in_place several_tensors; do
+    ZENPS_SCHEME=dense-split ZENPS_SHARED_MEMORY=no ok "gradients that are lent: $test" "$build/tests/integration/api_test" "test_$test"
+  done
   for hosts in 1 2 3; do
     export ZENPS_SCHEME=hierarchical ZENPS_TEST_HOSTS=$hosts
     for test in killed_rank hung_rank missing_rank cancel rank_leaves free_in_flight truncated in_place several_tensors recovery extremes; do

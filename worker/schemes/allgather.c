@@ -83,6 +83,7 @@ const struct zps_peer_scheme zps_peer_dense_split = {
     .name = "dense-split",
     .summary = "even ranges, all rows, summed by one each, then gathered: a ring's bytes, and balanced's bits",
     .dense = true,
+    .lends = true,
     .rank_order = true,
     .build = build_dense_split,
 };

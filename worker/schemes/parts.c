@@ -10,7 +10,7 @@ void zps_peer_send_all(const struct zps_peer_plan *plan, struct zps_program *pro
   }
 }
 
-/* What all positions have for [lo, hi), ours being `own`, added in their order. */
+/* What all positions have for [lo, hi), ours being `own`, added in their order. Each begins reading at another. */
 static uint32_t sum_of_all(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own, uint32_t tag,
                            uint64_t lo, uint64_t hi, bool dense) {
   uint32_t *const ins = calloc(plan->n, sizeof *ins);
@@ -18,8 +18,10 @@ static uint32_t sum_of_all(const struct zps_peer_plan *plan, struct zps_program 
     program->code = ZPS_ERR_NOMEM;
     return ZPS_STREAM_NONE;
   }
-  for (uint32_t j = 0; j < plan->n; j++) {
-    ins[j] = j == plan->me ? own : zps_program_recv(program, zps_peer_rank(plan, j), tag, lo, hi);
+  ins[plan->me] = own;
+  for (uint32_t s = 1; s < plan->n; s++) {
+    const uint32_t from = zps_peer_after(plan, s);
+    ins[from] = zps_program_recv(program, zps_peer_rank(plan, from), tag, lo, hi);
   }
   const uint32_t sum = zps_program_sum(program, ins, plan->n, dense);
   free(ins);

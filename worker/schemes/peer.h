@@ -36,6 +36,7 @@ struct zps_peer_scheme {
   bool dense;          /* sends zeros: sum and mean alone, no max or min */
   bool rank_order;     /* adds in rank order: the same bits as balanced */
   bool nests;          /* takes another scheme to be made of, plan.inner */
+  bool lends;          /* each row is read by one rank, whose sum of it all need: what is sent need be no copy */
   bool stateful;       /* rounds of one tensor run one after another, in the order of their steps */
   /* State from round to round, for stateful schemes; NULL otherwise. */
   zps_err_t (*open)(const struct zps_peer_plan *plan, void **state_p);

@@ -187,6 +187,14 @@ bool zps_run_waits_for(const struct zps_run *run, uint32_t peer) {
   return false;
 }
 
+bool zps_run_expects(const struct zps_run *run, uint32_t peer) {
+  for (uint32_t i = 0; i < run->n_known; i++) {
+    const struct zps_instr *const instr = &run->program->instrs[i];
+    if (instr->type == ZPS_INSTR_RECV && instr->peer == peer && run->n_missing[i] > 0) return true;
+  }
+  return false;
+}
+
 bool zps_run_unused(const struct zps_run *run, uint32_t stream) {
   if (!run->there[stream] || run->n_calls > 0) return false;
   for (uint32_t j = run->first_reader[stream]; j != NONE; j = run->next_reader[j]) {

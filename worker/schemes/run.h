@@ -46,6 +46,8 @@ uint32_t zps_run_take(struct zps_run *run);
 bool zps_run_over(const struct zps_run *run);
 /* For error texts: does an instruction still need a message of `peer`? */
 bool zps_run_waits_for(const struct zps_run *run, uint32_t peer);
+/* A message of `peer` that the program knows of has not been announced. */
+bool zps_run_expects(const struct zps_run *run, uint32_t peer);
 /* An instruction that reads `stream`, which one does. */
 static inline uint32_t zps_run_reader(const struct zps_run *run, uint32_t stream) {
   return run->owner[run->first_reader[stream]];

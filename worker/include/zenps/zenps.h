@@ -250,7 +250,8 @@ ZENPS_API int zenps_tensor_owner(const zenps_tensor_t *tensor, uint32_t partitio
 /* Starts the sum of all ranks' `in` for (tensor, step); returns at once. `in` and its arrays are borrowed until the request is
  * done. `out` is filled when it is done and stays the caller's; `in->values == out->values` is allowed for dense in and
  * dense out. Every rank must call it once per step, in any order of tensors and steps; several may be in flight.
- * The operation fails on all ranks when one of them cancels, dies, or does not come before the deadline.
+ * The operation fails on all ranks when one of them cancels, dies, or does not come before the deadline. A request that
+ * failed is done when no other rank reads `in` any more, at the latest at its deadline.
  * Device memory: `in` is read in the order of in->stream, from some time after this call on, so what fills it may still be
  * running there. When the request is done the result is in device memory, whatever stream it is used on. A result of the
  * library's own is freed by zenps_request_free(), which waits for the device, as cudaFree() does; the caller's arrays
