@@ -9,6 +9,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/base/rng.h"
 #include "common/codec/join.h"
@@ -363,4 +364,10 @@ struct zps_shard_totals cluster_totals(struct zps_shard *shard) {
 
 void cluster_drain(struct zps_shard *shard) {
   while (cluster_totals(shard).rounds_in_flight > 0) sched_yield();
+}
+
+void cluster_check_released(struct zps_shard *shard) {
+  const uint64_t until_ns = zps_clock_ns() + 10 * ZPS_NS_PER_S;
+  while (cluster_totals(shard).slab.in_use_bytes > 0 && zps_clock_ns() < until_ns) sched_yield();
+  assert_int_equal(cluster_totals(shard).slab.in_use_bytes, 0);
 }

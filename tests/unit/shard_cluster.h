@@ -53,5 +53,7 @@ struct zps_tensor_stats cluster_stats(struct cluster *cluster, const struct clus
 struct zps_shard_totals cluster_totals(struct zps_shard *shard);
 /* Until no round is in flight. */
 void cluster_drain(struct zps_shard *shard);
+/* Nothing is held any more. What was being read of a rank that is gone comes back when its fabric lets go of it. */
+void cluster_check_released(struct zps_shard *shard);
 
 #endif

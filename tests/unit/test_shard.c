@@ -41,7 +41,7 @@ static void test_sums_are_exact(void **state) {
   assert_true(stats.union_rows_max_part * 5 >= stats.union_rows);
   assert_true(stats.imbalance_push > 1.0 && stats.imbalance_push < 1.2);
   assert_true(stats.reduce_ns > 0 && stats.collect_ns > 0 && stats.publish_ns > 0);
-  assert_int_equal(cluster_totals(shard).slab.in_use_bytes, 0);
+  cluster_check_released(shard);
   for (uint32_t rank = 0; rank < 4; rank++) assert_int_equal(rig_left(cluster.ranks[rank]), 0);
   cluster_close(&cluster);
   zps_shard_destroy(shard);
@@ -62,7 +62,7 @@ static void test_narrow_values(void **state) {
   for (uint64_t step = 0; step < 5; step++)
     for (unsigned i = 0; i < 4; i++) cluster_round(&cluster, tensors[i], step);
   cluster_drain(shard);
-  assert_int_equal(cluster_totals(shard).slab.in_use_bytes, 0);
+  cluster_check_released(shard);
   cluster_close(&cluster);
   zps_shard_destroy(shard);
 }

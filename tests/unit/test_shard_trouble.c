@@ -31,7 +31,7 @@ static void open_scene(struct scene *scene) {
 static void close_scene(struct scene *scene) {
   cluster_round(&scene->cluster, scene->tensor, 1000000);
   cluster_drain(scene->shard);
-  assert_int_equal(cluster_totals(scene->shard).slab.in_use_bytes, 0);
+  cluster_check_released(scene->shard);
   cluster_close(&scene->cluster);
   zps_shard_destroy(scene->shard);
 }
@@ -97,7 +97,7 @@ static void test_rank_lost_in_a_round(void **state) {
   cluster_done(&scene.cluster, scene.tensor, 1, 1); /* the last that is there */
   cluster_drain(scene.shard);
   assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).rounds, 1);
-  assert_int_equal(cluster_totals(scene.shard).slab.in_use_bytes, 0);
+  cluster_check_released(scene.shard);
   cluster_close(&scene.cluster);
   zps_shard_destroy(scene.shard);
 }
