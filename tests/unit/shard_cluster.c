@@ -139,9 +139,9 @@ static void contribution_free(struct contribution *contribution) {
   free(contribution->payload);
 }
 
-/* One slice of all partitions here. False: they are too large for it. */
-static bool push_joined(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank,
-                        uint32_t timeout_ms, const struct contribution *made, uint64_t total_nnz) {
+/* One slice of all partitions here. Returns its bytes; 0: they are too large for it. */
+static uint64_t push_joined(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank,
+                            uint32_t timeout_ms, const struct contribution *made, uint64_t total_nnz) {
   const struct zps_tensor_spec *spec = &tensor->spec;
   struct zps_joined join;
   uint64_t m = 0, nnz = 0;
@@ -150,7 +150,7 @@ static bool push_joined(struct cluster *cluster, const struct cluster_tensor *te
     if (!cluster_owned(tensor, p)) continue;
     m += made[p].m, nnz += made[p].nnz, n++;
   }
-  if (n < 2 || !zps_join_fits(m, nnz, spec->width, spec->dtype, spec->value_codec)) return false;
+  if (n < 2 || !zps_join_fits(m, nnz, spec->width, spec->dtype, spec->value_codec)) return 0;
   zps_join_init(&join, spec->width, spec->dtype, spec->value_codec);
   for (uint32_t p = 0; p < spec->n_parts; p++) {
     struct zps_slice_view view;
@@ -167,11 +167,11 @@ static bool push_joined(struct cluster *cluster, const struct cluster_tensor *te
   assert_true(zps_join_write(&join, ~0u, payload, sizeof payload, &codec, &slice.len_bytes));
   slice.codec = (uint8_t)codec;
   rig_push(cluster->ranks[rank], spec->tensor, step, timeout_ms, total_nnz, &slice, 1);
-  return true;
+  return slice.len_bytes;
 }
 
-void cluster_push(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank,
-                  uint32_t timeout_ms) {
+uint64_t cluster_push(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank,
+                      uint32_t timeout_ms) {
   struct contribution made[CLUSTER_PARTS];
   struct rig_slice slices[CLUSTER_PARTS];
   unsigned n = 0;
@@ -180,7 +180,9 @@ void cluster_push(struct cluster *cluster, const struct cluster_tensor *tensor, 
     made[p] = contribution_make(tensor, step, rank, p);
     total_nnz += made[p].nnz;
   }
-  const bool joined = step % 4 == 3 && push_joined(cluster, tensor, step, rank, timeout_ms, made, total_nnz);
+  uint64_t len_bytes = 0;
+  if (step % 4 == 3) len_bytes = push_joined(cluster, tensor, step, rank, timeout_ms, made, total_nnz);
+  const bool joined = len_bytes > 0;
   for (uint32_t i = 0; !joined && i < tensor->spec.n_parts; i++) {
     const uint32_t p = (uint32_t)((i + step + rank) % tensor->spec.n_parts);
     if (!cluster_owned(tensor, p)) continue;
@@ -191,6 +193,7 @@ void cluster_push(struct cluster *cluster, const struct cluster_tensor *tensor, 
       inline_bytes = 0;
     }
     if (!is_remote) inline_bytes += made[p].len_bytes;
+    len_bytes += made[p].len_bytes;
     slices[n++] = (struct rig_slice){.partition = p,
                                      .nnz = made[p].nnz,
                                      .codec = ZPS_CODEC_COO,
@@ -200,6 +203,7 @@ void cluster_push(struct cluster *cluster, const struct cluster_tensor *tensor, 
   }
   if (n > 0) rig_push(cluster->ranks[rank], tensor->spec.tensor, step, timeout_ms, total_nnz, slices, n);
   for (uint32_t p = 0; p < tensor->spec.n_parts; p++) contribution_free(&made[p]);
+  return len_bytes;
 }
 
 /* ---- expected sums ---- */

@@ -37,9 +37,9 @@ struct cluster_tensor *cluster_tensor(struct cluster *cluster, uint64_t rows, ui
 void cluster_close(struct cluster *cluster); /* the workers; the job unless it is closed already */
 bool cluster_owned(const struct cluster_tensor *tensor, uint32_t partition);
 /* Pushes the rank's contributions to the partitions here: small ones inline, several to a frame on odd steps;
- * on every fourth step joined, when they are small enough. */
-void cluster_push(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank,
-                  uint32_t timeout_ms);
+ * on every fourth step joined, when they are small enough. Returns the bytes of their payloads. */
+uint64_t cluster_push(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank,
+                      uint32_t timeout_ms);
 /* Takes the rank's results of the step and compares them with the sum, bit for bit. */
 void cluster_check(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank);
 void cluster_done(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank);

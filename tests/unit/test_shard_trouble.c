@@ -1,5 +1,6 @@
 /* The data plane when something is wrong: every rank concerned gets an abort that says what, and everything else goes
  * on. */
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,6 +41,13 @@ static void push(struct scene *scene, uint64_t step, uint32_t rank) {
   cluster_push(&scene->cluster, scene->tensor, step, rank, 60000);
 }
 
+/* And it is here. */
+static void push_and_wait(struct scene *scene, uint64_t step, uint32_t rank) {
+  const uint64_t bytes_before = cluster_stats(&scene->cluster, scene->tensor).bytes_in;
+  const uint64_t bytes = cluster_push(&scene->cluster, scene->tensor, step, rank, 60000);
+  while (cluster_stats(&scene->cluster, scene->tensor).bytes_in < bytes_before + bytes) sched_yield();
+}
+
 static void expect_abort(struct scene *scene, uint64_t step, uint32_t rank, zps_err_t code, const char *text) {
   cluster_abort(&scene->cluster, scene->tensor, step, rank, code, text);
 }
@@ -48,7 +56,7 @@ static void test_missing_rank(void **state) {
   (void)state;
   struct scene scene;
   open_scene(&scene);
-  cluster_push(&scene.cluster, scene.tensor, 3, 0, 60000);
+  push_and_wait(&scene, 3, 0);
   cluster_push(&scene.cluster, scene.tensor, 3, 2, 30);
   const char *text = "step 3: the deadline passed without the push of rank 1 (2 of 3 ranks are here)";
   struct zps_frame_abort *abort = rig_take_abort(scene.cluster.ranks[0], scene.tensor->spec.tensor, 3);
@@ -68,9 +76,9 @@ static void test_missing_partition(void **state) {
   struct scene scene;
   open_scene(&scene);
   const struct rig_slice slice = {.partition = 1, .codec = ZPS_CODEC_COO};
+  push_and_wait(&scene, 3, 1);
+  push_and_wait(&scene, 3, 2);
   rig_push(scene.cluster.ranks[0], scene.tensor->spec.tensor, 3, 20, 0, &slice, 1);
-  push(&scene, 3, 1);
-  push(&scene, 3, 2);
   for (uint32_t rank = 0; rank < RANKS; rank++)
     expect_abort(&scene, 3, rank, ZPS_ERR_MISSING, "the push of rank 0 (partition 0 3 4) (2 of 3 ranks are here)");
   close_scene(&scene);
