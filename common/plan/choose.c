@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* How far off predictions are of what was measured before, with another profile. */
+/* How far off predictions are of what was measured before, with another profile; and how far at least all may be. */
 #define KNOWN_DOUBT 1.5
 /* Rounds until all are tried again, at first and at most. */
 #define REST 16u
@@ -124,7 +124,7 @@ static bool tried(const struct zps_plan_chooser *chooser, unsigned scheme) {
 }
 
 /* The most promising one that was not tried and might be the fastest: if predictions are off by as much as they may be
- * from what those that were tried took, or if its own holds; ZPS_PLAN_SCHEMES: none. */
+ * from what those that were tried took, or if its own nearly holds; ZPS_PLAN_SCHEMES: none. */
 static enum zps_plan_scheme candidate(const struct zps_plan_chooser *chooser, const struct zps_plan_input *input) {
   double best_s = INFINITY, next_s = INFINITY;
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
@@ -137,7 +137,7 @@ static enum zps_plan_scheme candidate(const struct zps_plan_chooser *chooser, co
     const bool known = chooser->off[i] > 0;
     const double doubt = known ? fmin(chooser->policy.doubt, KNOWN_DOUBT) : chooser->policy.doubt;
     const double seconds = zps_plan_expected(chooser, input, scheme);
-    const double least_s = known ? seconds / doubt : fmin(seconds / doubt, predicted(input, scheme));
+    const double least_s = known ? seconds / doubt : fmin(seconds / doubt, predicted(input, scheme) / KNOWN_DOUBT);
     if (least_s > best_s || seconds >= next_s) continue;
     next = scheme;
     next_s = seconds;

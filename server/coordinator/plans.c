@@ -207,12 +207,14 @@ static void forget(struct zps_member_plan *plan, uint32_t world) {
   memset(plan->told, 0, world * sizeof plan->told[0]);
 }
 
-/* Where all ranks are on one host they go through its memory, which reads from servers say nothing of. */
+/* Where all ranks are on one host they go through its memory, which reads from servers say nothing of. What a scheme
+ * that is tried leaves unused, since it waits for something else, is there for the others: the greatest counts. */
 static void learn_links(struct zps_member_plan *plan) {
   struct zps_plan_cluster *cluster = &plan->input.cluster;
   const bool within = cluster->n <= cluster->ranks_per_host;
   struct zps_plan_link *link = within ? &cluster->host : &cluster->net;
-  if (plan->bandwidth > 0 && !within) link->bandwidth = plan->bandwidth;
+  const double least = plan->chooser.state == ZPS_PLAN_PROBING ? link->bandwidth : 0;
+  if (plan->bandwidth > least && !within) link->bandwidth = plan->bandwidth;
   if (plan->n_latencies > 0) link->latency_s = plan->latency_s / plan->n_latencies;
 }
 

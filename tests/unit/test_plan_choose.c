@@ -207,6 +207,22 @@ static void test_probing_finds_the_fastest(void **state) {
   }
 }
 
+/* Predictions may be far too low for some kinds of schemes and right for others: who would be next to the best if its
+ * own held is tried. */
+static void test_probing_where_some_predictions_hold(void **state) {
+  (void)state;
+  struct zps_plan_input input = eight(0.66);
+  input.profile.density = 0.05;
+  struct zps_plan_chooser chooser =
+      prober_of(1u << ZPS_PLAN_BALANCED | 1u << ZPS_PLAN_DSAR | 1u << ZPS_PLAN_DENSE_SPLIT);
+  const double dense_s = plan_time(&input, ZPS_PLAN_DENSE_SPLIT);
+  struct machine machine = {
+      .time_s = {
+          [ZPS_PLAN_BALANCED] = 3 * dense_s, [ZPS_PLAN_DSAR] = dense_s / 1.3, [ZPS_PLAN_DENSE_SPLIT] = dense_s / 1.5}};
+  try_all(&chooser, &input, &machine);
+  assert_int_equal(chooser.scheme, ZPS_PLAN_DENSE_SPLIT);
+}
+
 /* Noise of a tenth, and others' work at times: the pick is within 5% of the fastest nine times out of ten, and next to
  * never a fifth behind it. How far predictions were off, each on its own, is not to matter. */
 static void test_probing_on_a_busy_machine(void **state) {
@@ -358,6 +374,7 @@ int main(void) {
       cmocka_unit_test(test_only_what_is_allowed),
       cmocka_unit_test(test_probing_finds_the_fastest),
       cmocka_unit_test(test_close_ones_have_several_looks),
+      cmocka_unit_test(test_probing_where_some_predictions_hold),
       cmocka_unit_test(test_probing_on_a_busy_machine),
       cmocka_unit_test(test_long_rounds_have_fewer_looks),
       cmocka_unit_test(test_slower_rounds_are_looked_into),

@@ -195,6 +195,34 @@ static void test_measured_times_decide(void **state) {
   assert_int_equal(run->until - run->from, 16);
 }
 
+/* Schemes that wait for something else leave most of a link unused: that says nothing against those which would not. */
+static void test_slow_schemes_do_not_slow_links(void **state) {
+  (void)state;
+  static const struct {
+    double round_s, bandwidth;
+  } took[ZPS_PLAN_SCHEMES] = {[ZPS_PLAN_BALANCED] = {0.2, 90e6},
+                              [ZPS_PLAN_DSAR] = {0.08, 400e6},
+                              [ZPS_PLAN_AGSPARSE] = {0.2, 60e6},
+                              [ZPS_PLAN_DENSE_SPLIT] = {0.07, 400e6}};
+  assert_int_equal(open_tensor("w", "auto:balanced,dsar,agsparse,dense-split"), ZPS_OK);
+  assert_int_equal(ask(0, 0, ZPS_PLAN_BALANCED, 0, 0), ZPS_OK);
+  const struct zps_plan_run *run = &t.mail[0].first;
+  for (unsigned i = 0; i < 40; i++) {
+    for (unsigned r = 0; r < WORLD; r++) {
+      const struct zps_plan_told told = {.report = {.step = run->until,
+                                                    .scheme = run->scheme,
+                                                    .rounds = 4,
+                                                    .rows = 4 * 2e5,
+                                                    .union_rows = 4 * 1.3e6,
+                                                    .round_s = took[run->scheme].round_s},
+                                         .bandwidth = took[run->scheme].bandwidth};
+      assert_int_equal(zps_members_plan(t.members, &t.ranks[r], t.job_id, 0, &told, &t.error), ZPS_OK);
+    }
+    run = &t.mail[t.n_mail - 1].first;
+  }
+  assert_int_equal(run->scheme, ZPS_PLAN_DENSE_SPLIT);
+}
+
 /* Rank `rank` tells of a gradient that shares no row with others', under a scheme that does not show their union. */
 static void tell_disjoint(unsigned rank, uint64_t step, bool waits) {
   int64_t rows[128];
@@ -319,6 +347,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_all_are_heard_first, setup, teardown),
       cmocka_unit_test_setup_teardown(test_lists_rule_dense_schemes_out, setup, teardown),
       cmocka_unit_test_setup_teardown(test_measured_times_decide, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_slow_schemes_do_not_slow_links, setup, teardown),
       cmocka_unit_test_setup_teardown(test_sketches_are_of_different_ranks, setup, teardown),
       cmocka_unit_test_setup_teardown(test_reports_decide, setup, teardown),
       cmocka_unit_test_setup_teardown(test_only_what_was_named, setup, teardown),
