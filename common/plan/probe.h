@@ -25,9 +25,9 @@ struct zps_plan_probe {
 };
 
 /* Rounds of this long or longer are disturbed less, each in its length: half of what others may be behind, and fewer
- * heats, do for them; and a quarter, and still fewer, for very long ones, where every look costs a second or more.
+ * heats, do for them; and a quarter, and still fewer, for very long ones, where every look costs seconds.
  * Shorter ones than that are disturbed more, and cost little. */
-#define ZPS_PLAN_VERY_LONG_S 200e-3
+#define ZPS_PLAN_VERY_LONG_S 750e-3
 #define ZPS_PLAN_LONG_S 20e-3
 #define ZPS_PLAN_SHORT_S 2e-3
 
