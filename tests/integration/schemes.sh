@@ -64,6 +64,13 @@ for n in 1 2 3 5 8; do # shapes go round
   run_cases "$n"
 done
 
+# Results over the gradients: nobody's is written over before all who want it have it.
+{
+  for_all_schemes 4 --rows 300007 --density 0.3 --steps 3 --out in-place
+  for_all_schemes 4 --rows 5003 --width 64 --density 0.05 --steps 3 --out in-place
+} >"$scratch/cases"
+run_cases 4
+
 # All ranks touch the same rows; no two ranks touch the same row.
 seq -s ' ' 3 7 2000 >"$scratch/same"
 for sample in $(seq 0 15); do seq -s ' ' $((sample * 100)) $((sample * 100 + 60)); done >"$scratch/disjoint"

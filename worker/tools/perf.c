@@ -43,11 +43,11 @@ static void fill_input(struct perf *perf, uint64_t step, zenps_grad_t *in) {
   }
 }
 
-/* Takes the values that fill_input() put into a dense array out again, before others are drawn. */
+/* Takes what fill_input() put into a dense array, or a sum put in its place, out again, before others are drawn. */
 static void clear_input(const struct perf *perf, zenps_grad_t *in) {
   const size_t row_bytes = perf->options.width * perf->value_bytes;
   if (in->layout != ZENPS_DENSE) return;
-  if (perf->n_own > perf->rows / 64) {
+  if (perf->n_own > perf->rows / 64 || perf->options.out == PERF_IN_PLACE) {
     memset(in->values, 0, perf->rows * row_bytes);
   } else {
     for (uint64_t i = 0; i < perf->n_own; i++)
@@ -130,7 +130,7 @@ static int run_step(struct perf *perf, uint64_t step, zenps_grad_t *in, zenps_gr
   fill_input(perf, step, in);
   int failed = run_sum(perf, step, in, out, &sum);
   if (failed) return failed;
-  clear_input(perf, in);
+  if (perf->options.out != PERF_IN_PLACE) clear_input(perf, in);
   if (step >= perf->first) {
     const uint64_t index = step - perf->first;
     perf->result.start_s[index] = (double)sum.start_ns / 1e9;
@@ -142,6 +142,7 @@ static int run_step(struct perf *perf, uint64_t step, zenps_grad_t *in, zenps_gr
     fprintf(stderr, "zenps-perf: rank %d: %s\n", zenps_rank(perf->job), error.text);
     perf->result.verified = false;
   }
+  if (perf->options.out == PERF_IN_PLACE) clear_input(perf, in);
   zenps_request_free(sum.request);
   return failed;
 }
@@ -164,6 +165,10 @@ static int run_until_settled(struct perf *perf, zenps_grad_t *in, const zenps_gr
     settled = verdict == ZPS_SETTLED;
     if (verdict == ZPS_SETTLE_IF_LONG && perf_agree_long(perf, settle.shortest_ms, &settled) != ZENPS_OK)
       failed = fail_zenps("cannot gather what a step took");
+    if (perf->options.out == PERF_IN_PLACE) {
+      clear_input(perf, in);
+      fill_input(perf, perf->first, in);
+    }
   }
   clear_input(perf, in);
   return failed;
@@ -177,13 +182,14 @@ static int run_steps(struct perf *perf, struct perf_check *check) {
   ZENPS_GRAD_INIT(&in);
   ZENPS_GRAD_INIT(&out);
   in.layout = options->layout == 0 ? ZENPS_DENSE : ZENPS_ROWS;
-  out.layout = options->out_layout == 0 ? ZENPS_DENSE : ZENPS_ROWS;
+  out.layout = options->out == PERF_ROWS ? ZENPS_ROWS : ZENPS_DENSE;
   if (in.layout == ZENPS_ROWS) {
     entries = perf->rows * options->duplicates;
     in.row_ids = perf_array_alloc(entries, sizeof *in.row_ids);
   }
   in.values = perf_array_alloc(entries, row_bytes);
-  if (out.layout == ZENPS_DENSE) out.values = perf_array_alloc(perf->rows, row_bytes);
+  if (options->out == PERF_IN_PLACE) out.values = in.values;
+  if (options->out == PERF_DENSE) out.values = perf_array_alloc(perf->rows, row_bytes);
   int failed = EXIT_FAILURE;
   if (!in.values || (in.layout == ZENPS_ROWS && !in.row_ids) || (out.layout == ZENPS_DENSE && !out.values)) {
     fprintf(stderr, "zenps-perf: out of memory for %llu rows of %zu bytes\n", (unsigned long long)perf->rows,
@@ -203,7 +209,7 @@ static int run_steps(struct perf *perf, struct perf_check *check) {
   }
   free(in.row_ids);
   free(in.values);
-  free(out.values);
+  if (options->out != PERF_IN_PLACE) free(out.values);
   return failed;
 }
 

@@ -8,12 +8,14 @@
 #include "common/base/err.h"
 #include "worker/tools/perf_input.h"
 
+enum { PERF_DENSE, PERF_ROWS, PERF_IN_PLACE }; /* --out */
+
 struct perf_options {
   uint64_t rows, width, batch, steps, warmup, settle, threads, empty, seed, partitions, duplicates;
   double density, skew;
   char *trace, *cases;
   uint64_t block_bits;
-  int overlap, dtype, layout, out_layout, op, codec, values, check; /* indices into the option's values */
+  int overlap, dtype, layout, out, op, codec, values, check; /* indices into the option's values */
   char *scheme, *levels;
   uint64_t topk, chunks, bits;
   double keep;

@@ -13,6 +13,7 @@ enum { ARGS_MAX = 256 };
 static const char *const dtype_values[] = {"f32", "f64", NULL};
 static const char *const overlap_values[] = {"random", "same", "disjoint", NULL};
 static const char *const layout_values[] = {"dense", "rows", NULL};
+static const char *const out_values[] = {"dense", "rows", "in-place", NULL};
 static const char *const op_values[] = {"sum", "mean", "max", "min", NULL};
 static const char *const codec_values[] = {"auto", "paper", "coo", NULL};
 static const char *const check_values[] = {"all", "turns", NULL};
@@ -57,8 +58,8 @@ static const struct zps_opt opts[] = {
         .help = "what values travel as: as they are, or rounded to 16 bits or to QSGD levels of 2, 4 or 8 bits"),
     OPT(ZPS_OPT_ENUM, layout, .name = "layout", .def = "dense", .values = layout_values,
         .help = "how gradients go in: a dense array, or a list of rows"),
-    OPT(ZPS_OPT_ENUM, out_layout, .name = "out", .def = "dense", .values = layout_values,
-        .help = "how results come out"),
+    OPT(ZPS_OPT_ENUM, out, .name = "out", .def = "dense", .values = out_values,
+        .help = "how results come out: a dense array, a list of rows, or in the gradient's own dense array"),
     OPT(ZPS_OPT_UINT, duplicates, .name = "duplicates", .arg = "N", .def = "1", .min = 1, .max = 255,
         .help = "times each row is repeated in the list (--layout rows)"),
     OPT(ZPS_OPT_UINT, empty, .name = "empty", .arg = "E", .def = "0", .min = 0, .max = 4096,
@@ -134,6 +135,11 @@ zps_err_t perf_options_load(int argc, char **argv, struct perf_options *options,
   const zps_err_t code = zps_config_load(&table, argc, argv, NULL, options, &rest, error);
   if (code != ZPS_OK) return code;
   *exit_now_p = rest.exit_now;
+  if (options->out == PERF_IN_PLACE && options->layout == PERF_ROWS) {
+    perf_options_fini(options);
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "--out in-place needs --layout dense: a list of rows has no place for the rows of others");
+  }
   if (options->duplicates > 1 && options->layout == 0) {
     const unsigned long long n = options->duplicates;
     perf_options_fini(options);
