@@ -26,6 +26,7 @@ static void fill_input(struct perf *perf, uint64_t step, zenps_grad_t *in) {
   const uint32_t rank = (uint32_t)zenps_rank(perf->job);
   const int64_t *rows = perf->own = perf_input_touched(perf->input, step, rank, &perf->n_own);
   in->nnz = 0;
+  if (options->out == PERF_IN_PLACE) memset(in->values, 0, perf->rows * width * perf->value_bytes); /* the last sum */
   for (uint64_t copy = 0; copy < options->duplicates; copy++) {
     const uint64_t key = perf_value_key(options->seed, step, rank, (uint32_t)copy);
     for (uint64_t i = 0; i < perf->n_own; i++) {
@@ -43,11 +44,11 @@ static void fill_input(struct perf *perf, uint64_t step, zenps_grad_t *in) {
   }
 }
 
-/* Takes what fill_input() put into a dense array, or a sum put in its place, out again, before others are drawn. */
+/* Takes the values that fill_input() put into a dense array out again, before others are drawn. */
 static void clear_input(const struct perf *perf, zenps_grad_t *in) {
   const size_t row_bytes = perf->options.width * perf->value_bytes;
-  if (in->layout != ZENPS_DENSE) return;
-  if (perf->n_own > perf->rows / 64 || perf->options.out == PERF_IN_PLACE) {
+  if (in->layout != ZENPS_DENSE || perf->options.out == PERF_IN_PLACE) return;
+  if (perf->n_own > perf->rows / 64) {
     memset(in->values, 0, perf->rows * row_bytes);
   } else {
     for (uint64_t i = 0; i < perf->n_own; i++)
@@ -130,7 +131,7 @@ static int run_step(struct perf *perf, uint64_t step, zenps_grad_t *in, zenps_gr
   fill_input(perf, step, in);
   int failed = run_sum(perf, step, in, out, &sum);
   if (failed) return failed;
-  if (perf->options.out != PERF_IN_PLACE) clear_input(perf, in);
+  clear_input(perf, in);
   if (step >= perf->first) {
     const uint64_t index = step - perf->first;
     perf->result.start_s[index] = (double)sum.start_ns / 1e9;
@@ -142,7 +143,6 @@ static int run_step(struct perf *perf, uint64_t step, zenps_grad_t *in, zenps_gr
     fprintf(stderr, "zenps-perf: rank %d: %s\n", zenps_rank(perf->job), error.text);
     perf->result.verified = false;
   }
-  if (perf->options.out == PERF_IN_PLACE) clear_input(perf, in);
   zenps_request_free(sum.request);
   return failed;
 }
@@ -165,10 +165,7 @@ static int run_until_settled(struct perf *perf, zenps_grad_t *in, const zenps_gr
     settled = verdict == ZPS_SETTLED;
     if (verdict == ZPS_SETTLE_IF_LONG && perf_agree_long(perf, settle.shortest_ms, &settled) != ZENPS_OK)
       failed = fail_zenps("cannot gather what a step took");
-    if (perf->options.out == PERF_IN_PLACE) {
-      clear_input(perf, in);
-      fill_input(perf, perf->first, in);
-    }
+    if (perf->options.out == PERF_IN_PLACE) fill_input(perf, perf->first, in);
   }
   clear_input(perf, in);
   return failed;
