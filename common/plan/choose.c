@@ -2,8 +2,8 @@
 
 #include <math.h>
 
-/* How far off predictions are of what was measured before, with another profile; and how far at least all may be. */
-#define KNOWN_DOUBT 1.5
+/* How far off predictions may be, whatever is known: of what was measured with another profile, and where they hold. */
+#define LEAST_DOUBT 1.5
 /* Rounds until all are tried again, at first and at most. */
 #define REST 16u
 #define REST_MAX 1024u
@@ -135,9 +135,9 @@ static enum zps_plan_scheme candidate(const struct zps_plan_chooser *chooser, co
     const enum zps_plan_scheme scheme = (enum zps_plan_scheme)i;
     if (!(chooser->policy.allowed >> i & 1) || tried(chooser, i)) continue;
     const bool known = chooser->off[i] > 0;
-    const double doubt = known ? fmin(chooser->policy.doubt, KNOWN_DOUBT) : chooser->policy.doubt;
+    const double doubt = known ? fmin(chooser->policy.doubt, LEAST_DOUBT) : chooser->policy.doubt;
     const double seconds = zps_plan_expected(chooser, input, scheme);
-    const double least_s = known ? seconds / doubt : fmin(seconds / doubt, predicted(input, scheme) / KNOWN_DOUBT);
+    const double least_s = known ? seconds / doubt : fmin(seconds / doubt, predicted(input, scheme) / LEAST_DOUBT);
     if (least_s > best_s || seconds >= next_s) continue;
     next = scheme;
     next_s = seconds;
