@@ -84,16 +84,27 @@ static uint64_t cpu_ns(void) {
          (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000;
 }
 
-void conform_assert_idle(struct conform_node *node) {
+/* The share of a core that waiting for nothing takes. */
+static double idle_share(struct conform_node *node) {
   const uint64_t span_ns = 300 * ZPS_NS_PER_MS;
   const uint64_t start = zps_clock_ns(), cpu = cpu_ns();
   while (zps_clock_ns() - start < span_ns) {
     zps_net_wait(node->net, span_ns);
     zps_net_progress(node->net);
   }
-  const double share = (double)(cpu_ns() - cpu) / (double)(zps_clock_ns() - start);
+  return (double)(cpu_ns() - cpu) / (double)(zps_clock_ns() - start);
+}
+
+/* The least of several spans: what a hypervisor takes of a thread that runs is counted as the thread's. An endpoint
+ * that does not sleep is busy in all of them. */
+void conform_assert_idle(struct conform_node *node) {
   const double limit = conform_target->polls ? 0.1 : 0.005; /* spinning is 1 */
-  if (share > limit) fail_msg("%.2f%% of a core while idle, more than %.2f%%", share * 100, limit * 100);
+  double least = 1;
+  for (int i = 0; i < 10 && least > limit; i++) {
+    const double share = idle_share(node);
+    if (share < least) least = share;
+  }
+  if (least > limit) fail_msg("%.2f%% of a core while idle, more than %.2f%%", least * 100, limit * 100);
 }
 
 /* A connected endpoint that has seen messages and reads uses no processor while nothing happens. */
