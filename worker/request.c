@@ -33,8 +33,7 @@ void zps_worker_request_destroy(struct zenps_request *request) {
     device->ops->release(device, ZPS_MEMORY_DEVICE, request->rows_on_device);
     device->ops->release(device, ZPS_MEMORY_DEVICE, request->values_on_device);
   }
-  free(request->rows);
-  free(request->values);
+  zps_row_arrays_give(request->tensor, &request->row_arrays);
   free(request->sent);
   free(request);
 }

@@ -14,8 +14,7 @@ struct zenps_request {
   struct zps_memory_use memory;   /* likewise */
   zenps_error_t error;            /* status, and why */
   zenps_request_stats_t stats;
-  int64_t *rows; /* the library's result arrays */
-  void *values;
+  struct zps_row_arrays row_arrays; /* the library's result arrays */
   struct zps_worker_device *device; /* of those in its memory: */
   void *rows_on_device, *values_on_device;
   uint32_t *sent, *in_union; /* per partition */

@@ -17,6 +17,7 @@
 
 #include "common/base/workpool.h"
 #include "common/codec/codec.h"
+#include "common/codec/decode.h"
 #include "common/codec/encode.h"
 #include "common/net/bulk.h"
 #include "common/net/slab.h"
@@ -27,6 +28,7 @@
 #include "worker/inbox.h"
 #include "worker/round_device.h"
 #include "worker/round_detour.h"
+#include "worker/row_arrays.h"
 #include "worker/schemes/scheme.h"
 #include "zenps/zenps.h"
 
@@ -121,7 +123,8 @@ struct zps_worker_round {
   struct zps_blocks blocks; /* of a scheme of blocks */
   struct zps_worker_part *parts;
   struct zps_worker_round_server *servers;
-  struct zps_slice_view *views;  /* of the sums, for decoding rows */
+  struct zps_slice_view *views;  /* of the sums, for decoding rows: */
+  struct zps_decode_scratch decode_scratch;
   struct zps_worker_scan *scans; /* [stripes], the first n_scans used */
   struct zps_worker_task whole, *clears, *stripes;
   struct zps_mail begin, cancel;
@@ -161,8 +164,7 @@ struct zps_worker_round {
   atomic_flag work_failed;       /* the first task to fail writes work_error */
   atomic_bool has_work_error;    /* work_error is written */
   struct zps_error work_error;
-  int64_t *rows; /* result of ZPS_ROWS, the library's */
-  void *row_values;
+  struct zps_row_arrays row_arrays; /* result of ZPS_ROWS, the library's */
   uint64_t needed; /* ZPS_ERR_TRUNCATED */
   zenps_request_stats_t stats;
   double bound_bytes; /* of the slices so far */

@@ -13,6 +13,7 @@ static void destroy(struct zps_worker_round *round) {
   free(round->parts);
   free(round->servers);
   free(round->views);
+  zps_decode_scratch_fini(&round->decode_scratch);
   free(round->clears);
   free(round->stripes);
 }

@@ -9,10 +9,6 @@
 #include "worker/round.h"
 #include "worker/tensor.h"
 
-static size_t row_bytes(const struct zenps_tensor *tensor) {
-  return tensor->shape.width * zps_dtype_size(tensor->dtype);
-}
-
 static void clear_run(struct zps_worker_task *task) {
   const struct zps_worker_round *round = task->round;
   zps_decode_dense_clear(round->out->values, zps_worker_tensor_dense_bytes(round->tensor), task->arg, round->n_pieces);
@@ -108,10 +104,10 @@ bool zps_worker_rows_get(struct zps_worker_task *task, uint64_t nnz, int64_t **r
     *values_p = out->values;
     if (zps_worker_rows_fit(round, nnz, &error) == ZPS_OK) return true;
   } else {
-    const size_t n = nnz ? (size_t)nnz : 1;
-    *rows_p = round->rows = malloc(n * sizeof **rows_p);
-    *values_p = round->row_values = malloc(n * row_bytes(round->tensor));
-    if (*rows_p && *values_p) return true;
+    const zps_err_t err = zps_row_arrays_take(round->tensor, nnz, &round->row_arrays);
+    *rows_p = round->row_arrays.rows.data;
+    *values_p = round->row_arrays.values.data;
+    if (err == ZPS_OK) return true;
     zps_fail(&error, ZPS_ERR_NOMEM, "no memory for a result of %" PRIu64 " rows", nnz);
   }
   zps_worker_task_fail(task, &error);
@@ -125,8 +121,9 @@ static zps_err_t rows_of_blocks(struct zps_worker_task *task, uint64_t n_blocks)
   const size_t n = n_blocks ? (size_t)n_blocks : 1;
   int64_t *ids = malloc(n * sizeof *ids), *rows;
   void *blocks = malloc(n * tensor->width * zps_dtype_size(tensor->dtype)), *values;
-  zps_err_t err =
-      ids && blocks ? zps_decode_rows(&tensor->part, round->views, round->plane->pool, ids, blocks) : ZPS_ERR_NOMEM;
+  zps_err_t err = ids && blocks ? zps_decode_rows(&tensor->part, round->views, round->plane->pool,
+                                                  &round->decode_scratch, ids, blocks)
+                                : ZPS_ERR_NOMEM;
   if (err == ZPS_OK) {
     round->stats.nnz_out = zps_blocks_rows(&tensor->shape, ids, blocks, n_blocks, NULL, NULL);
     if (zps_worker_rows_get(task, round->stats.nnz_out, &rows, &values))
@@ -154,7 +151,7 @@ static void rows_run(struct zps_worker_task *task) {
     err = rows_of_blocks(task, round->stats.nnz_out);
   } else {
     if (!zps_worker_rows_get(task, round->stats.nnz_out, &rows, &values)) return;
-    err = zps_decode_rows(&round->tensor->part, round->views, round->plane->pool, rows, values);
+    err = zps_decode_rows(&round->tensor->part, round->views, round->plane->pool, &round->decode_scratch, rows, values);
   }
   if (err != ZPS_OK) {
     struct zps_error error;

@@ -89,8 +89,8 @@ bool zps_round_detour_deliver(struct zps_worker_round *round) {
   detour->is_started = true;
   detour->host.nnz = round->stats.nnz_out;
   if (detour->host.layout == ZENPS_ROWS) {
-    detour->host.row_ids = round->rows;
-    detour->host.values = round->row_values;
+    detour->host.row_ids = round->row_arrays.rows.data;
+    detour->host.values = round->row_arrays.values.data;
   }
   round->out = detour->result;
   round->deliver = (struct zps_worker_task){.round = round, .run = deliver_run};
@@ -101,10 +101,7 @@ bool zps_round_detour_deliver(struct zps_worker_round *round) {
 void zps_round_detour_finish(struct zps_worker_round *round, bool ok) {
   struct zps_round_detour *const detour = &round->detour;
   if (!detour->delivers) return;
-  free(round->rows);
-  free(round->row_values);
-  round->rows = NULL;
-  round->row_values = NULL;
+  zps_row_arrays_give(round->tensor, &round->row_arrays);
   if (ok) {
     round->device_pull.rows = detour->out.rows;
     round->device_pull.values = detour->out.values;

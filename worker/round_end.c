@@ -106,22 +106,18 @@ bool zps_worker_round_finish(struct zps_worker_round *round, uint64_t now_ns) {
   zps_device_pull_finish(round, ok);
   if (!ok) {
     describe(round, &error);
-    free(round->rows);
-    free(round->row_values);
-    round->rows = NULL;
-    round->row_values = NULL;
+    zps_row_arrays_give(round->tensor, &round->row_arrays);
   } else {
     round->out->nnz = round->stats.nnz_out;
-    if (round->rows) {
-      round->out->row_ids = round->rows;
-      round->out->values = round->row_values;
+    if (round->row_arrays.rows.data) {
+      round->out->row_ids = round->row_arrays.rows.data;
+      round->out->values = round->row_arrays.values.data;
     }
   }
   pthread_mutex_lock(&job->lock);
   request->error = error;
   request->stats = round->stats;
-  request->rows = round->rows;
-  request->values = round->row_values;
+  request->row_arrays = round->row_arrays;
   request->round = NULL;
   zps_worker_memory_unuse(&request->memory);
   request->done = true;
@@ -129,8 +125,7 @@ bool zps_worker_round_finish(struct zps_worker_round *round, uint64_t now_ns) {
   round->serving = ok && !round->ops->quiet(round);
   job->n_serving += round->serving;
   pthread_mutex_unlock(&job->lock);
-  round->rows = NULL;
-  round->row_values = NULL;
+  round->row_arrays = (struct zps_row_arrays){0};
   round->request = NULL;
   round->finished = true;
   if (then) then(request, round); /* without it, the request may be gone */

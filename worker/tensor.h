@@ -8,6 +8,7 @@
 #include "common/codec/partition.h"
 #include "worker/blocks.h"
 #include "worker/round.h"
+#include "worker/row_arrays.h"
 #include "worker/scheme_of.h"
 #include "zenps/zenps.h"
 
@@ -44,6 +45,7 @@ struct zenps_tensor {
   struct zps_worker_round *active; /* in flight, or lingering after a failure */
   struct zps_worker_round *spare;
   unsigned n_active;
+  struct zps_row_arrays spare_arrays[ZPS_ROW_ARRAYS_SPARE];
 };
 
 /* zenps_tensor_open(), for names of the library's own too. */

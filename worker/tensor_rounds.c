@@ -11,6 +11,7 @@ static void destroy_list(struct zps_worker_round *round) {
 void zps_worker_tensor_rounds_destroy(struct zenps_tensor *tensor) {
   destroy_list(tensor->active);
   destroy_list(tensor->spare);
+  for (unsigned i = 0; i < ZPS_ROW_ARRAYS_SPARE; i++) zps_row_arrays_fini(&tensor->spare_arrays[i]);
 }
 
 static void list_add(struct zps_worker_round **list, struct zps_worker_round *round) {

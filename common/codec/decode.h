@@ -11,6 +11,7 @@
 #define ZPS_CODEC_DECODE_H
 
 #include "common/base/workpool.h"
+#include "common/codec/buffer.h"
 #include "common/codec/codec.h"
 #include "common/codec/partition.h"
 
@@ -31,9 +32,16 @@ void zps_decode_dense_cut(const struct zps_partition *part, uint32_t p, const st
 zps_err_t zps_decode_dense_stripe(const struct zps_partition *part, uint32_t stripe, const struct zps_slice_view *views,
                                   void *dense, uint64_t len_bytes) ZPS_MUSTCHECK;
 
+/* What merging rows needs besides: kept from one to the next, all zero at first. */
+struct zps_decode_scratch {
+  struct zps_buffer starts, ranks, windows, pairs;
+};
+void zps_decode_scratch_fini(struct zps_decode_scratch *scratch);
+
 /* Merges all partitions (views[p], part->n_parts of them) into COO rows in ascending order. `rows` and `values` have
  * room for the sum of the views' z. `pool` (may be NULL) spreads the work over threads. */
 zps_err_t zps_decode_rows(const struct zps_partition *part, const struct zps_slice_view *views,
-                          struct zps_workpool *pool, int64_t *rows, void *values) ZPS_MUSTCHECK;
+                          struct zps_workpool *pool, struct zps_decode_scratch *scratch, int64_t *rows,
+                          void *values) ZPS_MUSTCHECK;
 
 #endif

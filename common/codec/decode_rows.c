@@ -6,7 +6,6 @@
  * than to look through windows that are nearly empty.
  */
 #include <stdatomic.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "common/codec/decode.h"
@@ -215,13 +214,12 @@ static void sort_rows(const struct merge *merge, struct zps_sort_pair *pairs, ui
   }
 }
 
-static zps_err_t put_in_order(struct merge *merge, struct zps_workpool *pool, uint64_t n) {
+static zps_err_t put_in_order(struct merge *merge, struct zps_workpool *pool, struct zps_decode_scratch *scratch,
+                              uint64_t n) {
   const struct zps_partition *const part = merge->part;
   if (n < part->rows / ROWS_PER_FOUND_MAX || !choose_window(merge, n)) {
-    struct zps_sort_pair *const pairs = malloc(2 * n * sizeof *pairs);
-    if (!pairs) return ZPS_ERR_NOMEM;
-    sort_rows(merge, pairs, n);
-    free(pairs);
+    if (zps_buffer_need(&scratch->pairs, 2 * n, sizeof(struct zps_sort_pair)) != ZPS_OK) return ZPS_ERR_NOMEM;
+    sort_rows(merge, scratch->pairs.data, n);
     return ZPS_OK;
   }
   const uint64_t n_slots = merge->window_rows;
@@ -233,37 +231,39 @@ static zps_err_t put_in_order(struct merge *merge, struct zps_workpool *pool, ui
   merge->scratch_bytes = (n_slots + (n_slots + 63) / 64) * sizeof(uint64_t) +
                          (n_slots + ZPS_SIMD_SLACK + part->n_parts) * sizeof(uint32_t);
   merge->scratch_bytes = (merge->scratch_bytes + 63) & ~63ull;
-  merge->scratch = malloc(n_threads * merge->scratch_bytes);
-  if (!merge->scratch) return ZPS_ERR_NOMEM;
+  if (zps_buffer_need(&scratch->windows, n_threads, merge->scratch_bytes) != ZPS_OK) return ZPS_ERR_NOMEM;
+  merge->scratch = scratch->windows.data;
   zps_workpool_for(pool, n_threads, merge_spans, merge);
-  free(merge->scratch);
   return ZPS_OK;
 }
 
 zps_err_t zps_decode_rows(const struct zps_partition *part, const struct zps_slice_view *views,
-                          struct zps_workpool *pool, int64_t *rows, void *values) {
+                          struct zps_workpool *pool, struct zps_decode_scratch *scratch, int64_t *rows, void *values) {
   uint64_t n = 0;
   for (uint32_t p = 0; p < part->n_parts; p++) n += views[p].z;
   if (n == 0) return ZPS_OK;
-  if (n > SIZE_MAX / 2 / sizeof(struct zps_sort_pair)) return ZPS_ERR_NOMEM;
+  if (zps_buffer_need(&scratch->starts, part->n_parts, sizeof(uint64_t)) != ZPS_OK ||
+      zps_buffer_need(&scratch->ranks, n + (uint64_t)part->n_parts * ZPS_SIMD_SLACK, sizeof(uint32_t)) != ZPS_OK)
+    return ZPS_ERR_NOMEM;
   struct merge merge = {.part = part,
                         .views = views,
                         .row_bytes = views->width * (uint64_t)zps_dtype_size(views->dtype),
                         .rows = rows,
                         .values = values,
-                        .starts = malloc(part->n_parts * sizeof(uint64_t)),
-                        .ranks = malloc((n + (uint64_t)part->n_parts * ZPS_SIMD_SLACK) * sizeof(uint32_t))};
-  zps_err_t code = merge.starts && merge.ranks ? ZPS_OK : ZPS_ERR_NOMEM;
-  if (code == ZPS_OK) {
-    uint64_t start = 0;
-    for (uint32_t p = 0; p < part->n_parts; p++) {
-      merge.starts[p] = start;
-      start += views[p].z + (uint64_t)ZPS_SIMD_SLACK;
-    }
-    zps_workpool_for(pool, part->n_parts, list_ranks, &merge);
-    code = put_in_order(&merge, pool, n);
+                        .starts = scratch->starts.data,
+                        .ranks = scratch->ranks.data};
+  uint64_t start = 0;
+  for (uint32_t p = 0; p < part->n_parts; p++) {
+    merge.starts[p] = start;
+    start += views[p].z + (uint64_t)ZPS_SIMD_SLACK;
   }
-  free(merge.starts);
-  free(merge.ranks);
-  return code;
+  zps_workpool_for(pool, part->n_parts, list_ranks, &merge);
+  return put_in_order(&merge, pool, scratch, n);
+}
+
+void zps_decode_scratch_fini(struct zps_decode_scratch *scratch) {
+  zps_buffer_fini(&scratch->starts);
+  zps_buffer_fini(&scratch->ranks);
+  zps_buffer_fini(&scratch->windows);
+  zps_buffer_fini(&scratch->pairs);
 }

@@ -25,6 +25,7 @@ struct zps_device_encoder {
 
 struct zps_device_decoder {
   struct zps_buffer views;
+  struct zps_decode_scratch scratch;
   zps_err_t code;
   struct zps_error error;
 };
@@ -194,6 +195,7 @@ zps_err_t zps_cpu_decoder_create(struct zps_device *device, struct zps_device_de
 void zps_cpu_decoder_destroy(struct zps_device_decoder *decoder) {
   if (!decoder) return;
   zps_buffer_fini(&decoder->views);
+  zps_decode_scratch_fini(&decoder->scratch);
   free(decoder);
 }
 
@@ -228,7 +230,7 @@ zps_err_t zps_cpu_decoder_rows(struct zps_device_decoder *decoder, const struct 
   for (unsigned v = 0; v < n_views && decoder->code == ZPS_OK; v++)
     decoder->code = open_view(part, width, dtype, &views[v], &all[views[v].partition], &decoder->error);
   if (decoder->code != ZPS_OK) return ZPS_OK;
-  code = zps_decode_rows(part, all, NULL, rows, values);
+  code = zps_decode_rows(part, all, NULL, &decoder->scratch, rows, values);
   return code == ZPS_OK ? ZPS_OK : zps_fail(error, code, "no memory to put a result's rows in order");
 }
 

@@ -42,6 +42,7 @@ struct bench {
   struct bench_slice *results;     /* [part.n_parts] */
   struct zps_slice_view *result_views;
   int64_t *out_rows;
+  struct zps_decode_scratch decode_scratch;
   uint64_t nnz; /* all contributions' */
   bool failed;
 };
@@ -244,7 +245,8 @@ static void run_scatter(void *ctx) {
 
 static void run_rows(void *ctx) {
   struct bench *const bench = ctx;
-  if (zps_decode_rows(&bench->part, bench->result_views, bench->pool, bench->out_rows, bench->copy) != ZPS_OK)
+  if (zps_decode_rows(&bench->part, bench->result_views, bench->pool, &bench->decode_scratch, bench->out_rows,
+                      bench->copy) != ZPS_OK)
     bench->failed = true;
 }
 
@@ -375,6 +377,7 @@ int bench_run(const struct bench_options *options, struct zps_workpool *pool, ui
   for (uint32_t p = 0; bench.sums && p < n_sums; p++) free(bench.sums[p].data);
   for (uint32_t p = 0; bench.scratches && p < n_sums; p++) zps_reduce_scratch_destroy(bench.scratches[p]);
   zps_reduce_scratch_destroy(bench.add_scratch);
+  zps_decode_scratch_fini(&bench.decode_scratch);
   for (uint32_t p = 0; bench.results && p < bench.part.n_parts; p++) free(bench.results[p].data);
   zps_encoder_destroy(bench.encoder);
   void *const memory[] = {bench.dense,    bench.copy,         bench.coo_rows, bench.coo_values, bench.encoded,

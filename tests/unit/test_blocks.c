@@ -66,7 +66,9 @@ static void check_rows(const struct result *result, const struct zps_block_shape
   char *const blocks = malloc(n * ZPS_BLOCK_VALUES * zps_dtype_size(gradient->dtype) + 1);
   char *const values = malloc(n_present * row_bytes + 1);
   assert_true(ids && rows && blocks && values);
-  assert_int_equal(zps_decode_rows(&result->part, result->views, NULL, ids, blocks), ZPS_OK);
+  struct zps_decode_scratch scratch = {0};
+  assert_int_equal(zps_decode_rows(&result->part, result->views, NULL, &scratch, ids, blocks), ZPS_OK);
+  zps_decode_scratch_fini(&scratch);
   assert_int_equal(zps_blocks_rows(shape, ids, blocks, n, NULL, NULL), n_present);
   assert_int_equal(zps_blocks_rows(shape, ids, blocks, n, rows, values), n_present);
   uint64_t at = 0;

@@ -150,7 +150,9 @@ static zps_err_t decode(void *ctx) {
     views[p] = views[0];
     views[p].m = zps_partition_size(&made->part, p);
   }
-  const zps_err_t code = zps_decode_rows(&made->part, views, NULL, rows, values);
+  struct zps_decode_scratch scratch = {0};
+  const zps_err_t code = zps_decode_rows(&made->part, views, NULL, &scratch, rows, values);
+  zps_decode_scratch_fini(&scratch);
   for (unsigned i = 1; code == ZPS_OK && i < 6; i++) assert_true(rows[i - 1] < rows[i]);
   return code;
 }

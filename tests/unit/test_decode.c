@@ -62,14 +62,14 @@ static void check_dense(const struct zps_partition *part, const struct zps_slice
 }
 
 static void check_rows(const struct zps_partition *part, const struct zps_slice_view *views, struct zps_workpool *pool,
-                       const struct ref_gradient *gradient) {
+                       struct zps_decode_scratch *scratch, const struct ref_gradient *gradient) {
   const size_t row_bytes = ref_row_bytes(gradient);
   uint64_t n = 0, at = 0;
   for (uint32_t p = 0; p < part->n_parts; p++) n += views[p].z;
   int64_t *const rows = malloc(n * sizeof *rows + 1);
   char *const values = malloc(n * row_bytes + 1);
   assert_true(rows && values);
-  assert_int_equal(zps_decode_rows(part, views, pool, rows, values), ZPS_OK);
+  assert_int_equal(zps_decode_rows(part, views, pool, scratch, rows, values), ZPS_OK);
   for (uint64_t row = 0; row < gradient->rows; row++) {
     if (!gradient->present[row]) continue;
     assert_true(at < n);
@@ -83,11 +83,12 @@ static void check_rows(const struct zps_partition *part, const struct zps_slice_
 }
 
 struct tools {
+  struct zps_decode_scratch scratch; /* what one has left there, the next one finds */
   struct zps_encoder *encoder;
   struct zps_workpool *pool;
 };
 
-static void check(const struct tools *tools, const struct ref_gradient *gradient, uint32_t n_parts, uint32_t block_bits,
+static void check(struct tools *tools, const struct ref_gradient *gradient, uint32_t n_parts, uint32_t block_bits,
                   enum zps_codec codec) {
   struct zps_partition part;
   assert_int_equal(zps_partition_init(&part, gradient->rows, n_parts, block_bits, n_parts, NULL), ZPS_OK);
@@ -112,8 +113,8 @@ static void check(const struct tools *tools, const struct ref_gradient *gradient
   for (unsigned i = 0; (simd = zps_simd_variant(i)) != NULL; i++) {
     zps_simd_use(simd);
     check_dense(&part, views, gradient);
-    check_rows(&part, views, NULL, gradient);
-    check_rows(&part, views, tools->pool, gradient);
+    check_rows(&part, views, NULL, &tools->scratch, gradient);
+    check_rows(&part, views, tools->pool, &tools->scratch, gradient);
   }
   zps_simd_use(NULL);
   for (uint32_t p = 0; p < n_parts; p++) free(slices[p]);
@@ -229,7 +230,8 @@ static int setup(void **state) {
 }
 
 static int teardown(void **state) {
-  const struct tools *const tools = *state;
+  struct tools *const tools = *state;
+  zps_decode_scratch_fini(&tools->scratch);
   zps_encoder_destroy(tools->encoder);
   zps_workpool_destroy(tools->pool);
   return 0;

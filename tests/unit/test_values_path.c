@@ -200,8 +200,10 @@ static void check_decode(struct zps_rng *rng, enum zps_value_codec codec, enum z
       zps_decode_dense(&part, p, &wide_views[p], expected);
     }
     assert_memory_equal(dense, expected, dense_bytes);
-    assert_int_equal(zps_decode_rows(&part, narrow_views, NULL, rows, dense), ZPS_OK);
-    assert_int_equal(zps_decode_rows(&part, wide_views, NULL, expected_rows, expected), ZPS_OK);
+    struct zps_decode_scratch scratch = {0}; /* of the first, used again */
+    assert_int_equal(zps_decode_rows(&part, narrow_views, NULL, &scratch, rows, dense), ZPS_OK);
+    assert_int_equal(zps_decode_rows(&part, wide_views, NULL, &scratch, expected_rows, expected), ZPS_OK);
+    zps_decode_scratch_fini(&scratch);
     assert_memory_equal(rows, expected_rows, n * sizeof *rows);
     assert_memory_equal(dense, expected, n * row_bytes);
     free(dense);
