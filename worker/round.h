@@ -123,9 +123,10 @@ struct zps_worker_round {
   struct zps_blocks blocks; /* of a scheme of blocks */
   struct zps_worker_part *parts;
   struct zps_worker_round_server *servers;
-  struct zps_slice_view *views;  /* of the sums, for decoding rows: */
+  struct zps_slice_view *views; /* of the sums, for decoding rows: */
   struct zps_decode_scratch decode_scratch;
-  struct zps_worker_scan *scans; /* [stripes], the first n_scans used */
+  struct zps_decode_ordered *ordered; /* per stripe: rows of its sums */
+  struct zps_worker_scan *scans;      /* [stripes], the first n_scans used */
   struct zps_worker_task whole, *clears, *stripes;
   struct zps_mail begin, cancel;
   struct zps_arena arena;
@@ -150,6 +151,7 @@ struct zps_worker_round {
   struct zps_ahead ahead;                    /* which of these have begun */
   uint64_t hurry_at_ns;                      /* when the others begin in any case; ZPS_NEVER: there are none */
   uint32_t n_sized;                          /* partitions whose size is known */
+  uint32_t n_ordered;                        /* stripes whose rows are in order */
   uint32_t next_buffer;                      /* place, in the order of pushes, of who gets its push buffer next */
   struct zps_worker_part *held_back, **held_back_tail; /* sums that are read when all pushes have buffers */
   uint64_t push_held, pull_held;                       /* bytes of slab buffers */
@@ -165,7 +167,7 @@ struct zps_worker_round {
   atomic_bool has_work_error;    /* work_error is written */
   struct zps_error work_error;
   struct zps_row_arrays row_arrays; /* result of ZPS_ROWS, the library's */
-  uint64_t needed; /* ZPS_ERR_TRUNCATED */
+  uint64_t needed;                  /* ZPS_ERR_TRUNCATED */
   zenps_request_stats_t stats;
   double bound_bytes; /* of the slices so far */
   uint64_t announced_first_ns, announced_last_ns, result_first_ns, landed_last_ns;
@@ -255,13 +257,22 @@ void zps_worker_round_pull_held_back(struct zps_worker_round *round);
 
 /* round_decode.c */
 void zps_worker_round_decode_init(struct zps_worker_round *round);
+/* On the pool: opens the partition's sum, which is a peer's, to round->views. False: the task has failed. */
+bool zps_worker_round_view(struct zps_worker_task *task, uint32_t p);
+void zps_worker_round_clear(struct zps_worker_round *round);
+void zps_worker_round_decode_stripe(struct zps_worker_round *round, uint32_t stripe);
+void zps_worker_round_decode(struct zps_worker_round *round, uint32_t partition); /* or ZPS_SCHEME_ALL */
+
+/* round_rows.c */
 /* Whether the caller's arrays hold `nnz` rows. */
 zps_err_t zps_worker_rows_fit(struct zps_worker_round *round, uint64_t nnz, struct zps_error *error) ZPS_MUSTCHECK;
 /* On the pool: arrays for `nnz` rows of the result, the caller's or ours. False: the task has failed. */
 bool zps_worker_rows_get(struct zps_worker_task *task, uint64_t nnz, int64_t **rows_p, void **values_p);
-void zps_worker_round_clear(struct zps_worker_round *round);
-void zps_worker_round_decode_stripe(struct zps_worker_round *round, uint32_t stripe);
-void zps_worker_round_decode(struct zps_worker_round *round, uint32_t partition); /* or ZPS_SCHEME_ALL */
+void zps_worker_round_decode_rows(struct zps_worker_round *round);
+/* Whether rows are put in order stripe by stripe: then the scheme decodes stripes, and when the last one is in order
+ * all are decoded. */
+bool zps_worker_round_orders_stripes(const struct zps_worker_round *round);
+void zps_worker_round_order_stripe(struct zps_worker_round *round, uint32_t stripe);
 
 /* round_end.c */
 /* Adds to a text; what does not fit is cut off. */

@@ -14,6 +14,9 @@ static void destroy(struct zps_worker_round *round) {
   free(round->servers);
   free(round->views);
   zps_decode_scratch_fini(&round->decode_scratch);
+  for (uint32_t i = 0; round->ordered && i < zps_partition_stripes(&round->tensor->part); i++)
+    zps_decode_ordered_fini(&round->ordered[i]);
+  free(round->ordered);
   free(round->clears);
   free(round->stripes);
 }
@@ -34,8 +37,9 @@ static zps_err_t create(struct zps_worker_round *round) {
   round->scans = calloc(n_stripes, sizeof *round->scans);
   round->clears = calloc(zps_workpool_threads(plane->pool), sizeof *round->clears);
   round->stripes = calloc(n_stripes, sizeof *round->stripes);
+  round->ordered = calloc(n_stripes, sizeof *round->ordered);
   if (!round->parts || !round->servers || !round->views || !round->scans || !round->clears || !round->stripes ||
-      zps_scheme_create(&zps_scheme_balanced, &plan, &round->scheme) != ZPS_OK ||
+      !round->ordered || zps_scheme_create(&zps_scheme_balanced, &plan, &round->scheme) != ZPS_OK ||
       zps_encoder_create(tensor->partitioner, &round->encoder) != ZPS_OK)
     return ZPS_ERR_NOMEM;
   for (uint32_t p = 0; p < plan.n_parts; p++) {
@@ -59,13 +63,15 @@ static void reset(struct zps_worker_round *round) {
     round->parts[p].nnz = 0;
     round->parts[p].push_bytes = 0;
   }
+  round->n_ordered = 0;
   zps_worker_round_push_reset(round);
-  zps_scheme_reset(round->scheme, &(struct zps_scheme_round){
-                                      .step = round->step,
-                                      .deadline_ns = round->deadline_ns,
-                                      .n_scans = round->n_scans,
-                                      .is_apart = round->is_apart,
-                                      .whole = round->out->layout == ZENPS_ROWS || round->out->memory == ZENPS_DEVICE});
+  zps_scheme_reset(round->scheme, &(struct zps_scheme_round){.step = round->step,
+                                                             .deadline_ns = round->deadline_ns,
+                                                             .n_scans = round->n_scans,
+                                                             .is_apart = round->is_apart,
+                                                             .whole = (round->out->layout == ZENPS_ROWS &&
+                                                                       !zps_worker_round_orders_stripes(round)) ||
+                                                                      round->out->memory == ZENPS_DEVICE});
 }
 
 static void begin(struct zps_worker_round *round) {

@@ -27,8 +27,8 @@ void zps_decode_dense(const struct zps_partition *part, uint32_t p, const struct
 /* The same for an array of `len_bytes` that ends somewhere in the tensor's last row. */
 void zps_decode_dense_cut(const struct zps_partition *part, uint32_t p, const struct zps_slice_view *view, void *dense,
                           uint64_t len_bytes);
-/* Clears the rows of a stripe and writes those that its partitions' views (views[p], of the part->n_parts) hold, chunk by
- * chunk, while that is in cache. Different stripes may be written at once. */
+/* Clears the rows of a stripe and writes those that its partitions' views (views[p], of the part->n_parts) hold, chunk
+ * by chunk, while that is in cache. Different stripes may be written at once. */
 zps_err_t zps_decode_dense_stripe(const struct zps_partition *part, uint32_t stripe, const struct zps_slice_view *views,
                                   void *dense, uint64_t len_bytes) ZPS_MUSTCHECK;
 
@@ -43,5 +43,24 @@ void zps_decode_scratch_fini(struct zps_decode_scratch *scratch);
 zps_err_t zps_decode_rows(const struct zps_partition *part, const struct zps_slice_view *views,
                           struct zps_workpool *pool, struct zps_decode_scratch *scratch, int64_t *rows,
                           void *values) ZPS_MUSTCHECK;
+
+/* The same for a tensor of several stripes, a stripe at a time, for partitions come stripe by stripe: what is left to
+ * be done when the last one is here is a copy. Only for rows that are narrow enough for that to be worth it: */
+bool zps_decode_orders_stripes(const struct zps_partition *part, uint64_t row_bytes);
+/* Kept from one result to the next, all zero at first. */
+struct zps_decode_ordered {
+  struct zps_decode_scratch scratch;
+  struct zps_buffer rows, values; /* ascending, counted without the other stripes' rows */
+  uint64_t n;
+};
+void zps_decode_ordered_fini(struct zps_decode_ordered *ordered);
+/* Of `views` (as above) the stripe's are read, and not needed afterwards. Different stripes may be put in order at
+ * once.
+ */
+zps_err_t zps_decode_order_stripe(const struct zps_partition *part, uint32_t stripe, const struct zps_slice_view *views,
+                                  struct zps_decode_ordered *ordered) ZPS_MUSTCHECK;
+/* All of them, one per stripe, to what zps_decode_rows() makes of all views. */
+void zps_decode_join_stripes(const struct zps_partition *part, const struct zps_decode_ordered *ordered,
+                             uint64_t row_bytes, struct zps_workpool *pool, int64_t *rows, void *values);
 
 #endif

@@ -162,6 +162,8 @@ static void test_cancel_stripes(void **state) {
   ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
   spec.options.partitions = 18;
   ranks_run(cluster_shared(), 3, cancels, &spec, 0);
+  spec.rows_out = true;
+  ranks_run(cluster_shared(), 3, cancels, &spec, 0);
 }
 
 /* A request may be freed, and a job closed, with the operation in flight. */

@@ -92,6 +92,9 @@ static void test_stripes(void **state) {
   spec.in_place = false;
   spec.rows_out = true;
   ranks_run(cluster_shared(), 2, steps, &spec, 0);
+  spec.dtype = ZENPS_F64;
+  spec.rows_in = spec.own_arrays = true;
+  ranks_run(cluster_shared(), 2, steps, &spec, 0);
 }
 
 /* Every read takes a while, so that scans wait for sums; in some rounds in vain, because a rank comes late, or because
@@ -134,6 +137,8 @@ static void test_slow_links(void **state) {
   struct spec spec = {.rows = (4 << 20) + 20001, .width = 1, .dtype = ZENPS_F32, .density = 0.05};
   ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
   spec.options.partitions = 36;
+  ranks_run(cluster_shared(), 2, slow_steps, &spec, 0);
+  spec.rows_out = true; /* put in order while others come */
   ranks_run(cluster_shared(), 2, slow_steps, &spec, 0);
 }
 

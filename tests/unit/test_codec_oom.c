@@ -140,16 +140,21 @@ static void summing(void **state) {
   zps_reduce_scratch_destroy(made->scratch);
 }
 
-static zps_err_t decode(void *ctx) {
-  const struct made *const made = ctx;
-  struct zps_slice_view views[3];
-  int64_t rows[6];
-  float values[6];
+/* Three partitions with the same ranks. */
+static void view_alike(struct zps_slice_view views[3], const struct made *made) {
   view_slice(&views[0], made);
   for (uint32_t p = 1; p < 3; p++) {
     views[p] = views[0];
     views[p].m = zps_partition_size(&made->part, p);
   }
+}
+
+static zps_err_t decode(void *ctx) {
+  const struct made *const made = ctx;
+  struct zps_slice_view views[3];
+  int64_t rows[6];
+  float values[6];
+  view_alike(views, made);
   struct zps_decode_scratch scratch = {0};
   const zps_err_t code = zps_decode_rows(&made->part, views, NULL, &scratch, rows, values);
   zps_decode_scratch_fini(&scratch);
@@ -157,8 +162,23 @@ static zps_err_t decode(void *ctx) {
   return code;
 }
 
+static zps_err_t order(void *ctx) {
+  const struct made *const made = ctx;
+  struct zps_slice_view views[3];
+  int64_t rows[6];
+  float values[6];
+  view_alike(views, made);
+  struct zps_decode_ordered ordered = {0};
+  const zps_err_t code = zps_decode_order_stripe(&made->part, 0, views, &ordered);
+  if (code == ZPS_OK) zps_decode_join_stripes(&made->part, &ordered, sizeof *values, NULL, rows, values);
+  zps_decode_ordered_fini(&ordered);
+  for (unsigned i = 1; code == ZPS_OK && i < 6; i++) assert_true(rows[i - 1] < rows[i]);
+  return code;
+}
+
 static void decoding(void **state) {
   oom_sweep(decode, nothing, *state, 1);
+  oom_sweep(order, nothing, *state, 1);
 }
 
 static uint32_t by_parity(void *ctx, uint64_t index) {

@@ -61,15 +61,10 @@ static void check_dense(const struct zps_partition *part, const struct zps_slice
   free(dense);
 }
 
-static void check_rows(const struct zps_partition *part, const struct zps_slice_view *views, struct zps_workpool *pool,
-                       struct zps_decode_scratch *scratch, const struct ref_gradient *gradient) {
+/* These are the gradient's rows, in order. */
+static void check_listed(const struct ref_gradient *gradient, uint64_t n, const int64_t *rows, const char *values) {
   const size_t row_bytes = ref_row_bytes(gradient);
-  uint64_t n = 0, at = 0;
-  for (uint32_t p = 0; p < part->n_parts; p++) n += views[p].z;
-  int64_t *const rows = malloc(n * sizeof *rows + 1);
-  char *const values = malloc(n * row_bytes + 1);
-  assert_true(rows && values);
-  assert_int_equal(zps_decode_rows(part, views, pool, scratch, rows, values), ZPS_OK);
+  uint64_t at = 0;
   for (uint64_t row = 0; row < gradient->rows; row++) {
     if (!gradient->present[row]) continue;
     assert_true(at < n);
@@ -78,11 +73,45 @@ static void check_rows(const struct zps_partition *part, const struct zps_slice_
     at++;
   }
   assert_int_equal(at, n);
+}
+
+static void check_rows(const struct zps_partition *part, const struct zps_slice_view *views, struct zps_workpool *pool,
+                       struct zps_decode_scratch *scratch, const struct ref_gradient *gradient) {
+  const size_t row_bytes = ref_row_bytes(gradient);
+  uint64_t n = 0;
+  for (uint32_t p = 0; p < part->n_parts; p++) n += views[p].z;
+  int64_t *const rows = malloc(n * sizeof *rows + 1);
+  char *const values = malloc(n * row_bytes + 1);
+  assert_true(rows && values);
+  assert_int_equal(zps_decode_rows(part, views, pool, scratch, rows, values), ZPS_OK);
+  check_listed(gradient, n, rows, values);
+  free(rows);
+  free(values);
+}
+
+/* Stripe by stripe, in an order in which they do not stand. */
+static void check_rows_by_stripe(const struct zps_partition *part, const struct zps_slice_view *views,
+                                 struct zps_workpool *pool, struct zps_decode_ordered *ordered,
+                                 const struct ref_gradient *gradient) {
+  const uint32_t n_stripes = zps_partition_stripes(part);
+  const size_t row_bytes = ref_row_bytes(gradient);
+  uint64_t n = 0;
+  for (uint32_t i = 0; i < n_stripes; i++) {
+    const uint32_t stripe = n_stripes - 1 - i;
+    assert_int_equal(zps_decode_order_stripe(part, stripe, views, &ordered[stripe]), ZPS_OK);
+    n += ordered[stripe].n;
+  }
+  int64_t *const rows = malloc(n * sizeof *rows + 1);
+  char *const values = malloc(n * row_bytes + 1);
+  assert_true(rows && values);
+  zps_decode_join_stripes(part, ordered, row_bytes, pool, rows, values);
+  check_listed(gradient, n, rows, values);
   free(rows);
   free(values);
 }
 
 struct tools {
+  struct zps_decode_ordered ordered[ZPS_PARTITION_STRIPES_MAX];
   struct zps_decode_scratch scratch; /* what one has left there, the next one finds */
   struct zps_encoder *encoder;
   struct zps_workpool *pool;
@@ -115,6 +144,8 @@ static void check(struct tools *tools, const struct ref_gradient *gradient, uint
     check_dense(&part, views, gradient);
     check_rows(&part, views, NULL, &tools->scratch, gradient);
     check_rows(&part, views, tools->pool, &tools->scratch, gradient);
+    check_rows_by_stripe(&part, views, NULL, tools->ordered, gradient);
+    check_rows_by_stripe(&part, views, tools->pool, tools->ordered, gradient);
   }
   zps_simd_use(NULL);
   for (uint32_t p = 0; p < n_parts; p++) free(slices[p]);
@@ -232,6 +263,7 @@ static int setup(void **state) {
 static int teardown(void **state) {
   struct tools *const tools = *state;
   zps_decode_scratch_fini(&tools->scratch);
+  for (unsigned i = 0; i < ZPS_PARTITION_STRIPES_MAX; i++) zps_decode_ordered_fini(&tools->ordered[i]);
   zps_encoder_destroy(tools->encoder);
   zps_workpool_destroy(tools->pool);
   return 0;

@@ -58,7 +58,8 @@ enum zps_scheme_action_type {
   ZPS_SCHEME_DO_READ,     /* fetch the sum of `arg` */
   ZPS_SCHEME_DO_CLEAR,    /* zero the dense result; of one stripe */
   ZPS_SCHEME_DO_DECODE,   /* put the sum of `arg` (or ALL) into the result */
-  ZPS_SCHEME_DO_STRIPE,   /* put the sums of stripe `arg` into the result, and zeros where there are none */
+  ZPS_SCHEME_DO_STRIPE,   /* put the sums of stripe `arg` into the result, and zeros where there are none; of a result
+                             that is rows: in order, for when all are */
   ZPS_SCHEME_DO_RETIRE,   /* tell server `arg` that we have read all we need of it */
   ZPS_SCHEME_DO_ABORT,    /* tell server `arg` that the round failed here */
   ZPS_SCHEME_DO_COMPLETE, /* tell the trainer: `zps_scheme.code` */

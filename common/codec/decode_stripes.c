@@ -1,0 +1,105 @@
+/*
+ * Rows of several stripes in ascending order, one stripe at a time: each is put in order as if it were a tensor of its
+ * own; then all have chunks of the tensor in turns, which are copied from where each has come.
+ */
+#include <string.h>
+
+#include "common/codec/decode.h"
+
+enum {
+  NARROW_BYTES = 8, /* wider rows take longer to copy once more than to be put in order */
+  SPANS_PER_THREAD = 8,
+};
+
+#define ROWS_MAX (1ull << 32) /* more would have chunks without end that have no row */
+
+struct join {
+  const struct zps_partition *part;
+  const struct zps_decode_ordered *ordered;
+  uint64_t row_bytes, n_chunks;
+  int64_t *rows;
+  char *values;
+  unsigned n_spans;
+};
+
+bool zps_decode_orders_stripes(const struct zps_partition *part, uint64_t row_bytes) {
+  return part->stripe_bits > 0 && row_bytes <= NARROW_BYTES && part->rows <= ROWS_MAX;
+}
+
+zps_err_t zps_decode_order_stripe(const struct zps_partition *part, uint32_t stripe, const struct zps_slice_view *views,
+                                  struct zps_decode_ordered *ordered) {
+  const struct zps_partition alone = zps_partition_stripe(part, stripe);
+  views += stripe * part->stripe_parts;
+  const uint64_t row_bytes = views->width * (uint64_t)zps_dtype_size(views->dtype);
+  ordered->n = 0;
+  for (uint32_t p = 0; p < alone.n_parts; p++) ordered->n += views[p].z;
+  if (zps_buffer_need(&ordered->rows, ordered->n, sizeof(int64_t)) != ZPS_OK ||
+      zps_buffer_need(&ordered->values, ordered->n, row_bytes) != ZPS_OK)
+    return ZPS_ERR_NOMEM;
+  return zps_decode_rows(&alone, views, NULL, &ordered->scratch, ordered->rows.data, ordered->values.data);
+}
+
+void zps_decode_ordered_fini(struct zps_decode_ordered *ordered) {
+  zps_decode_scratch_fini(&ordered->scratch);
+  zps_buffer_fini(&ordered->rows);
+  zps_buffer_fini(&ordered->values);
+}
+
+/* The first place from `at` on whose row is not below `limit`. */
+static uint64_t find(const struct zps_decode_ordered *ordered, uint64_t at, int64_t limit) {
+  const int64_t *const rows = ordered->rows.data;
+  const uint64_t n = ordered->n;
+  uint64_t step = 1;
+  while (n - at > step && rows[at + step] < limit) step *= 2;
+  uint64_t low = at, high = n - at > step ? at + step : n;
+  while (low < high) {
+    const uint64_t middle = low + (high - low) / 2;
+    if (rows[middle] < limit)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+/* Chunks [first, end), each the next one of its stripe. */
+static void join_chunks(const struct join *join, uint64_t first, uint64_t end) {
+  const struct zps_partition *const part = join->part;
+  const uint32_t n_stripes = zps_partition_stripes(part);
+  uint64_t at[ZPS_PARTITION_STRIPES_MAX], place = 0;
+  for (uint32_t stripe = 0; stripe < n_stripes; stripe++) {
+    const uint64_t n_before = (first + n_stripes - 1 - stripe) >> part->stripe_bits;
+    place += at[stripe] = find(&join->ordered[stripe], 0, (int64_t)(n_before << part->chunk_bits));
+  }
+  for (uint64_t chunk = first; chunk < end; chunk++) {
+    const uint32_t stripe = (uint32_t)chunk & (n_stripes - 1);
+    const struct zps_decode_ordered *const ordered = &join->ordered[stripe];
+    const uint64_t inner = chunk >> part->stripe_bits, from = at[stripe];
+    const int64_t shift = (int64_t)((chunk - inner) << part->chunk_bits);
+    const uint64_t n = find(ordered, from, (int64_t)((inner + 1) << part->chunk_bits)) - from;
+    const int64_t *const rows = (const int64_t *)ordered->rows.data + from;
+    int64_t *const to = join->rows + place;
+    for (uint64_t i = 0; i < n; i++) to[i] = rows[i] + shift;
+    memcpy(join->values + place * join->row_bytes, (const char *)ordered->values.data + from * join->row_bytes,
+           n * join->row_bytes);
+    at[stripe] += n;
+    place += n;
+  }
+}
+
+static void join_span(void *ctx, unsigned i) {
+  const struct join *const join = ctx;
+  join_chunks(join, join->n_chunks * i / join->n_spans, join->n_chunks * (i + 1) / join->n_spans);
+}
+
+void zps_decode_join_stripes(const struct zps_partition *part, const struct zps_decode_ordered *ordered,
+                             uint64_t row_bytes, struct zps_workpool *pool, int64_t *rows, void *values) {
+  struct join join = {.part = part,
+                      .ordered = ordered,
+                      .row_bytes = row_bytes,
+                      .n_chunks = ((part->rows - 1) >> part->chunk_bits) + 1,
+                      .rows = rows,
+                      .values = values,
+                      .n_spans = pool ? (1 + zps_workpool_threads(pool)) * SPANS_PER_THREAD : 1};
+  zps_workpool_for(pool, join.n_spans, join_span, &join);
+}
