@@ -106,6 +106,13 @@ void conform_send(struct zps_net_peer *peer, const void *data, size_t len, struc
   if (code != ZPS_OK) fail_msg("zps_net_send of %zu bytes: %s", len, zps_err_name(code));
 }
 
+void conform_expect_lost(struct zps_net_peer *peer) {
+  zps_err_t code;
+  unsigned n_more = conform_target->fault ? 100 : 0;
+  while ((code = zps_net_send(peer, "anyone?", 7)) != ZPS_ERR_PEER_LOST && n_more > 0) n_more--;
+  assert_int_equal(code, ZPS_ERR_PEER_LOST);
+}
+
 static void on_done(struct zps_net_read *read, zps_err_t code) {
   struct conform_read *outer = read->ctx;
   outer->n_done++;

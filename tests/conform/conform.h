@@ -75,6 +75,8 @@ void conform_pair_close(struct conform_pair *pair);
 void conform_step(struct conform_node *const *nodes, size_t n);
 /* As zps_net_send(), but stepping while there is back-pressure. */
 void conform_send(struct zps_net_peer *peer, const void *data, size_t len, struct conform_node *const *nodes, size_t n);
+/* Sending fails, since the peer is known to be lost: at once, but for faults that go by chance. */
+void conform_expect_lost(struct zps_net_peer *peer);
 void conform_read_start(struct conform_read *read, struct zps_net_peer *peer, void *local,
                         const struct zps_net_mem *mem, size_t len, uint64_t addr, uint64_t key);
 /* Fails when waiting for nothing takes more of the processor than a provider of this kind must. */

@@ -103,7 +103,7 @@ void conform_process_killed_sending(void **state) {
   }
   conform_child_signal(&fixture.child, SIGKILL);
   conform_until(fixture.node.n_errors == 1, CONFORM_LIMIT_MS, &fixture.node);
-  assert_int_equal(zps_net_send(fixture.child.peer, data, 1), ZPS_ERR_PEER_LOST);
+  conform_expect_lost(fixture.child.peer);
   zps_net_peer_evict(fixture.child.peer);
   fixture_close(&fixture);
 }
