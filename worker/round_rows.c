@@ -89,11 +89,6 @@ static void rows_run(struct zps_worker_task *task) {
   }
 }
 
-static void decoded(struct zps_worker_round *round) {
-  for (uint32_t p = 0; p < round->tensor->part.n_parts; p++)
-    zps_worker_round_event(round, ZPS_SCHEME_DECODED, p, 0, ZPS_OK);
-}
-
 static void rows_done(struct zps_worker_task *task) {
   struct zps_worker_round *round = task->round;
   for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) zps_worker_part_put_pull_buf(&round->parts[p]);
@@ -125,7 +120,8 @@ static void join_run(struct zps_worker_task *task) {
 }
 
 static void join_done(struct zps_worker_task *task) {
-  decoded(task->round);
+  for (uint32_t p = 0; p < task->round->tensor->part.n_parts; p++)
+    zps_worker_round_event(task->round, ZPS_SCHEME_DECODED, p, 0, ZPS_OK);
 }
 
 static void order_run(struct zps_worker_task *task) {

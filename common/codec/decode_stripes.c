@@ -9,6 +9,7 @@
 enum {
   NARROW_BYTES = 8, /* wider rows take longer to copy once more than to be put in order */
   SPANS_PER_THREAD = 8,
+  SPAN_FOUND_MIN = 16384, /* with fewer rows one thread is done before another has begun */
 };
 
 #define ROWS_MAX (1ull << 32) /* more would have chunks without end that have no row */
@@ -94,12 +95,15 @@ static void join_span(void *ctx, unsigned i) {
 
 void zps_decode_join_stripes(const struct zps_partition *part, const struct zps_decode_ordered *ordered,
                              uint64_t row_bytes, struct zps_workpool *pool, int64_t *rows, void *values) {
+  uint64_t n = 0;
+  for (uint32_t stripe = 0; stripe < zps_partition_stripes(part); stripe++) n += ordered[stripe].n;
+  const unsigned most = pool ? (1 + zps_workpool_threads(pool)) * SPANS_PER_THREAD : 1;
   struct join join = {.part = part,
                       .ordered = ordered,
                       .row_bytes = row_bytes,
                       .n_chunks = ((part->rows - 1) >> part->chunk_bits) + 1,
                       .rows = rows,
                       .values = values,
-                      .n_spans = pool ? (1 + zps_workpool_threads(pool)) * SPANS_PER_THREAD : 1};
+                      .n_spans = n / SPAN_FOUND_MIN < most ? (unsigned)(n / SPAN_FOUND_MIN) + 1 : most};
   zps_workpool_for(pool, join.n_spans, join_span, &join);
 }
