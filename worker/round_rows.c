@@ -148,11 +148,12 @@ static void order_done(struct zps_worker_task *task) {
 }
 
 void zps_worker_round_order_stripe(struct zps_worker_round *round, uint32_t stripe) {
-  const uint32_t n_parts = round->tensor->part.stripe_parts;
+  const struct zps_partition *part = &round->tensor->part;
+  const uint32_t n_parts = part->stripe_parts;
   struct zps_worker_task *task = &round->stripes[stripe];
   uint64_t n_rows = 0;
   for (uint32_t p = stripe * n_parts; p < (stripe + 1) * n_parts; p++) n_rows += round->parts[p].result.nnz;
   task->run = order_run;
   task->done = order_done;
-  zps_worker_task_start(task, pool_for(round, n_rows));
+  zps_worker_task_start(task, pool_for(round, n_rows << part->stripe_bits)); /* the others have about as many */
 }
