@@ -51,12 +51,11 @@ bool zps_decode_orders_stripes(const struct zps_partition *part, uint64_t row_by
 struct zps_decode_ordered {
   struct zps_decode_scratch scratch;
   struct zps_buffer rows, values; /* ascending, counted without the other stripes' rows */
+  struct zps_buffer chunks;       /* where each chunk's begin */
   uint64_t n;
 };
 void zps_decode_ordered_fini(struct zps_decode_ordered *ordered);
-/* Of `views` (as above) the stripe's are read, and not needed afterwards. Different stripes may be put in order at
- * once.
- */
+/* Of `views` (as above) the stripe's are read, and not needed afterwards. Different stripes may be ordered at once. */
 zps_err_t zps_decode_order_stripe(const struct zps_partition *part, uint32_t stripe, const struct zps_slice_view *views,
                                   struct zps_decode_ordered *ordered) ZPS_MUSTCHECK;
 /* All of them, one per stripe, to what zps_decode_rows() makes of all views. */

@@ -27,6 +27,19 @@ bool zps_decode_orders_stripes(const struct zps_partition *part, uint64_t row_by
   return part->stripe_bits > 0 && row_bytes <= NARROW_BYTES && part->rows <= ROWS_MAX;
 }
 
+/* Where each of the stripe's chunks begins, and the last one ends. */
+static zps_err_t find_chunks(const struct zps_partition *alone, uint32_t chunk_bits,
+                             struct zps_decode_ordered *ordered) {
+  const uint64_t n_chunks = ((alone->rows - 1) >> chunk_bits) + 1;
+  if (zps_buffer_need(&ordered->chunks, n_chunks + 1, sizeof(uint64_t)) != ZPS_OK) return ZPS_ERR_NOMEM;
+  uint64_t *const starts = ordered->chunks.data;
+  const int64_t *const rows = ordered->rows.data;
+  memset(starts, 0, (n_chunks + 1) * sizeof *starts);
+  for (uint64_t i = 0; i < ordered->n; i++) starts[(rows[i] >> chunk_bits) + 1]++;
+  for (uint64_t chunk = 0; chunk < n_chunks; chunk++) starts[chunk + 1] += starts[chunk];
+  return ZPS_OK;
+}
+
 zps_err_t zps_decode_order_stripe(const struct zps_partition *part, uint32_t stripe, const struct zps_slice_view *views,
                                   struct zps_decode_ordered *ordered) {
   const struct zps_partition alone = zps_partition_stripe(part, stripe);
@@ -37,53 +50,39 @@ zps_err_t zps_decode_order_stripe(const struct zps_partition *part, uint32_t str
   if (zps_buffer_need(&ordered->rows, ordered->n, sizeof(int64_t)) != ZPS_OK ||
       zps_buffer_need(&ordered->values, ordered->n, row_bytes) != ZPS_OK)
     return ZPS_ERR_NOMEM;
-  return zps_decode_rows(&alone, views, NULL, &ordered->scratch, ordered->rows.data, ordered->values.data);
+  const zps_err_t code =
+      zps_decode_rows(&alone, views, NULL, &ordered->scratch, ordered->rows.data, ordered->values.data);
+  return code == ZPS_OK ? find_chunks(&alone, part->chunk_bits, ordered) : code;
 }
 
 void zps_decode_ordered_fini(struct zps_decode_ordered *ordered) {
   zps_decode_scratch_fini(&ordered->scratch);
   zps_buffer_fini(&ordered->rows);
   zps_buffer_fini(&ordered->values);
+  zps_buffer_fini(&ordered->chunks);
 }
 
-/* The first place from `at` on whose row is not below `limit`. */
-static uint64_t find(const struct zps_decode_ordered *ordered, uint64_t at, int64_t limit) {
-  const int64_t *const rows = ordered->rows.data;
-  const uint64_t n = ordered->n;
-  uint64_t step = 1;
-  while (n - at > step && rows[at + step] < limit) step *= 2;
-  uint64_t low = at, high = n - at > step ? at + step : n;
-  while (low < high) {
-    const uint64_t middle = low + (high - low) / 2;
-    if (rows[middle] < limit)
-      low = middle + 1;
-    else
-      high = middle;
-  }
-  return low;
-}
-
-/* Chunks [first, end), each the next one of its stripe. */
+/* Chunks [first, end). */
 static void join_chunks(const struct join *join, uint64_t first, uint64_t end) {
   const struct zps_partition *const part = join->part;
   const uint32_t n_stripes = zps_partition_stripes(part);
-  uint64_t at[ZPS_PARTITION_STRIPES_MAX], place = 0;
+  uint64_t place = 0;
   for (uint32_t stripe = 0; stripe < n_stripes; stripe++) {
-    const uint64_t n_before = (first + n_stripes - 1 - stripe) >> part->stripe_bits;
-    place += at[stripe] = find(&join->ordered[stripe], 0, (int64_t)(n_before << part->chunk_bits));
+    const uint64_t *const starts = join->ordered[stripe].chunks.data;
+    place += starts[(first + n_stripes - 1 - stripe) >> part->stripe_bits];
   }
   for (uint64_t chunk = first; chunk < end; chunk++) {
     const uint32_t stripe = (uint32_t)chunk & (n_stripes - 1);
     const struct zps_decode_ordered *const ordered = &join->ordered[stripe];
-    const uint64_t inner = chunk >> part->stripe_bits, from = at[stripe];
+    const uint64_t inner = chunk >> part->stripe_bits;
+    const uint64_t *const starts = ordered->chunks.data;
+    const uint64_t from = starts[inner], n = starts[inner + 1] - from;
     const int64_t shift = (int64_t)((chunk - inner) << part->chunk_bits);
-    const uint64_t n = find(ordered, from, (int64_t)((inner + 1) << part->chunk_bits)) - from;
     const int64_t *const rows = (const int64_t *)ordered->rows.data + from;
     int64_t *const to = join->rows + place;
     for (uint64_t i = 0; i < n; i++) to[i] = rows[i] + shift;
     memcpy(join->values + place * join->row_bytes, (const char *)ordered->values.data + from * join->row_bytes,
            n * join->row_bytes);
-    at[stripe] += n;
     place += n;
   }
 }
