@@ -92,6 +92,16 @@ static uint32_t compact(const void *values, uint32_t n, uint32_t mask, const voi
   return at + zps_simd_compact_rest(values, whole, n, mask, positions + at, kept + at);
 }
 
+static uint32_t pack(const void *values, uint32_t n, uint32_t mask, uint32_t *kept, uint64_t *bits) {
+  const uint32_t whole = n & ~63u;
+  uint32_t at = 0;
+  for (uint32_t i = 0; i < whole; i += 64) {
+    const char *const from = (const char *)values + 4 * (uint64_t)i;
+    at += zps_simd_pack_word(from, bits[i / 64] = word_of(from, mask, false), kept + at);
+  }
+  return at + zps_simd_pack_rest(values, whole, n, mask, kept + at, bits);
+}
+
 static uint32_t take(float *sums, uint32_t n_words, float *out, uint64_t *bits) {
   uint32_t n = 0;
   for (uint32_t w = 0; w < n_words; w++) {
@@ -208,6 +218,7 @@ static void rice_put(struct zps_rice_writer *writer, const uint32_t *gaps, uint3
 
 static const struct zps_simd baseline = {.name = "baseline",
                                          .compact = compact,
+                                         .pack = pack,
                                          .locate = locate,
                                          .deal = deal,
                                          .rows_of = rows_of,

@@ -36,6 +36,9 @@ struct zps_simd {
    * many from `next` on are fetched, which may lie beyond what can be read. */
   uint32_t (*compact)(const void *values, uint32_t n, uint32_t mask, const void *next, uint32_t *positions,
                       uint32_t *kept);
+  /* Copies the values, of `n`, that have a bit of `mask` set, and sets their bits; those from n on in the last word are
+   * cleared. Returns how many. */
+  uint32_t (*pack)(const void *values, uint32_t n, uint32_t mask, uint32_t *kept, uint64_t *bits);
   /* Partitions and local ranks of rows first + positions[i], of a partition of one stripe; `positions` can be read up
    * to the slack. */
   void (*locate)(const struct zps_partition *part, uint64_t first, const uint32_t *positions, uint32_t n,

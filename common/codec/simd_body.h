@@ -276,6 +276,9 @@ ZPS_SIMD_BODY void zps_simd_body_add_rows(float *sums, const uint32_t *slots, ui
 
 /* Asks for 64 values that are looked at once, soon: the machine by itself does not look far enough ahead to keep up
  * with memory, and what it would keep has no further use. */
+/* pack() looks at values in a row, and asks for them so far ahead. */
+enum { ZPS_SIMD_AHEAD_BYTES = 8 << 10 };
+
 ZPS_SIMD_BODY void zps_simd_fetch_once(const char *at) {
   enum { LINE_BYTES = 64 };
   for (unsigned i = 0; i < 64 * sizeof(float); i += LINE_BYTES) __builtin_prefetch(at + i, 0, 0);
@@ -301,6 +304,23 @@ ZPS_SIMD_BODY uint32_t zps_simd_compact_rest(const char *values, uint32_t base, 
     kept[n] = value;
     n += (value & mask) != 0;
   }
+  return n;
+}
+
+/* What remains of pack() once `word` says which of 64 values are kept. */
+ZPS_SIMD_BODY uint32_t zps_simd_pack_word(const char *values, uint64_t word, uint32_t *kept) {
+  uint32_t positions[64 + ZPS_SIMD_SLACK];
+  return zps_simd_pick(values, word, 0, positions, kept);
+}
+
+/* pack() for fewer than 64 values from `base` on. */
+ZPS_SIMD_BODY uint32_t zps_simd_pack_rest(const char *values, uint32_t base, uint32_t end, uint32_t mask,
+                                          uint32_t *kept, uint64_t *bits) {
+  uint32_t positions[64 + ZPS_SIMD_SLACK];
+  if (base == end) return 0;
+  const uint32_t n = zps_simd_compact_rest(values, base, end, mask, positions, kept);
+  bits[base / 64] = 0;
+  for (uint32_t i = 0; i < n; i++) bits[base / 64] |= (uint64_t)1 << positions[i] % 64;
   return n;
 }
 

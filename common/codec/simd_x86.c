@@ -37,6 +37,17 @@ AVX2 static uint32_t avx2_compact(const void *values, uint32_t n, uint32_t mask,
   return at + zps_simd_compact_rest(values, whole, n, mask, positions + at, kept + at);
 }
 
+AVX2 static uint32_t avx2_pack(const void *values, uint32_t n, uint32_t mask, uint32_t *kept, uint64_t *bits) {
+  const uint32_t whole = n & ~63u;
+  uint32_t at = 0;
+  for (uint32_t i = 0; i < whole; i += 64) {
+    const char *const from = (const char *)values + 4 * (uint64_t)i;
+    zps_simd_fetch_once(from + ZPS_SIMD_AHEAD_BYTES);
+    at += zps_simd_pack_word(from, bits[i / 64] = avx2_word_of(from, mask, false), kept + at);
+  }
+  return at + zps_simd_pack_rest(values, whole, n, mask, kept + at, bits);
+}
+
 AVX2 static uint32_t avx2_take(float *sums, uint32_t n_words, float *out, uint64_t *bits) {
   uint32_t n = 0;
   for (uint32_t w = 0; w < n_words; w++) {
@@ -211,6 +222,24 @@ AVX512 static inline void avx512_take_word(const struct avx512_lanes *lanes, uin
   avx512_take_some(lanes->at_48, (__mmask16)(word >> 48), out);
 }
 
+AVX512 static uint32_t avx512_pack(const void *values, uint32_t n, uint32_t mask, uint32_t *kept, uint64_t *bits) {
+  const __m512i mask16 = _mm512_set1_epi32((int)mask);
+  const uint32_t whole = n & ~63u;
+  uint32_t at = 0;
+  for (uint32_t i = 0; i < whole; i += 64) {
+    const char *const from = (const char *)values + 4 * (uint64_t)i;
+    zps_simd_fetch_once(from + ZPS_SIMD_AHEAD_BYTES);
+    const struct avx512_lanes lanes = avx512_load(from);
+    const uint64_t word =
+        avx512_word(_mm512_test_epi32_mask(lanes.at_0, mask16), _mm512_test_epi32_mask(lanes.at_16, mask16),
+                    _mm512_test_epi32_mask(lanes.at_32, mask16), _mm512_test_epi32_mask(lanes.at_48, mask16));
+    bits[i / 64] = word;
+    avx512_take_word(&lanes, word, (float *)(void *)(kept + at));
+    at += (uint32_t)__builtin_popcountll(word);
+  }
+  return at + zps_simd_pack_rest(values, whole, n, mask, kept + at, bits);
+}
+
 AVX512 static uint32_t avx512_take(float *sums, uint32_t n_words, float *out, uint64_t *bits) {
   float *at = out;
   for (uint32_t w = 0; w < n_words; w++, sums += 64) {
@@ -372,14 +401,14 @@ AVX512 static uint32_t avx512_take_marked(float *sums, uint8_t *marks, uint32_t 
   return n;
 }
 
-#define TABLE(NAME, TITLE, BEST, RICE)                                                                          \
-  {                                                                                                             \
-    .name = TITLE, .compact = BEST##_compact, .locate = zps_simd_locate_##NAME, .deal = zps_simd_deal_##NAME,   \
-    .rows_of = NAME##_rows_of, .ascends = NAME##_ascends, .count_below = NAME##_count_below, .add = NAME##_add, \
-    .add_below = NAME##_add_below, .add_rows = NAME##_add_rows, .take = BEST##_take, .deliver = NAME##_deliver, \
-    .take_marked = NAME##_take_marked, .list = NAME##_list, .rice_list = zps_rice_list_##RICE,                  \
-    .rice_skip = zps_rice_skip_##RICE, .rice_gaps = zps_rice_gaps_##NAME, .rice_zeros = zps_rice_zeros_##NAME,  \
-    .rice_put = zps_rice_put_##NAME, .values = &zps_values_loops_##NAME                                         \
+#define TABLE(NAME, TITLE, BEST, RICE)                                                                                \
+  {                                                                                                                   \
+    .name = TITLE, .compact = BEST##_compact, .pack = NAME##_pack, .locate = zps_simd_locate_##NAME,                  \
+    .deal = zps_simd_deal_##NAME, .rows_of = NAME##_rows_of, .ascends = NAME##_ascends,                               \
+    .count_below = NAME##_count_below, .add = NAME##_add, .add_below = NAME##_add_below, .add_rows = NAME##_add_rows, \
+    .take = BEST##_take, .deliver = NAME##_deliver, .take_marked = NAME##_take_marked, .list = NAME##_list,           \
+    .rice_list = zps_rice_list_##RICE, .rice_skip = zps_rice_skip_##RICE, .rice_gaps = zps_rice_gaps_##NAME,          \
+    .rice_zeros = zps_rice_zeros_##NAME, .rice_put = zps_rice_put_##NAME, .values = &zps_values_loops_##NAME          \
   }
 
 const struct zps_simd zps_simd_avx2 = TABLE(avx2, "avx2", avx2, avx2);

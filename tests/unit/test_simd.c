@@ -96,6 +96,37 @@ static void added_sums_are_taken(void **state) {
   }
 }
 
+/* Whole words and what is left, zeros of both signs and a NaN; nothing behind the last is read. */
+static void values_are_packed(void **state) {
+  (void)state;
+  struct zps_rng rng = {.state = 4};
+  const struct zps_simd *simd;
+  for (unsigned d = 0; d < COUNT(densities); d++) {
+    for (unsigned v = 0; (simd = zps_simd_variant(v)) != NULL; v++) {
+      for (uint32_t n = 0; n < 200; n++) {
+        uint64_t bits[WORDS], packed[WORDS];
+        uint32_t kept[200 + ZPS_SIMD_SLACK], n_kept = 0;
+        float expected[200], *const values = malloc(n * sizeof *values + 1);
+        assert_non_null(values);
+        draw(&rng, densities[d], bits);
+        memset(bits + (n + 63) / 64, 0xa5, sizeof bits - (n + 63) / 64 * sizeof *bits);
+        memset(packed, 0xa5, sizeof packed);
+        for (uint32_t i = 0; i < (n + 63) / 64 * 64; i++) {
+          const bool is = bits[i / 64] >> i % 64 & 1;
+          if (i >= n) bits[i / 64] &= ~((uint64_t)1 << i % 64);
+          if (i >= n) continue;
+          values[i] = !is ? (i % 2 ? -0.0f : 0.0f) : i % 7 == 0 ? NAN : (float)i + 1;
+          if (is) expected[n_kept++] = values[i];
+        }
+        assert_int_equal(simd->pack(values, n, 0x7fffffff, kept, packed), n_kept);
+        assert_memory_equal(kept, expected, n_kept * sizeof *kept);
+        assert_memory_equal(packed, bits, sizeof bits);
+        free(values);
+      }
+    }
+  }
+}
+
 /* Up to a limit at any of them, or beyond all; nothing behind the last is read. */
 static void values_below_the_limit_are_added(void **state) {
   (void)state;
@@ -353,6 +384,7 @@ int main(void) {
       cmocka_unit_test(a_step_back_is_seen),
       cmocka_unit_test(limits_are_found),
       cmocka_unit_test(added_sums_are_taken),
+      cmocka_unit_test(values_are_packed),
       cmocka_unit_test(marked_sums_are_taken),
       cmocka_unit_test(values_below_the_limit_are_added),
       cmocka_unit_test(rows_go_to_their_slots),
