@@ -59,7 +59,7 @@ static bool may_read(const struct zps_exchange *exchange, const struct zps_instr
 bool zps_exchange_lends(const struct zps_exchange *exchange, uint32_t instr, struct zps_slice_view *view_p) {
   const struct zps_program *program = &exchange->program;
   const struct zps_instr *own = &program->instrs[instr];
-  if (own->type != ZPS_INSTR_OWN || !own->dense || exchange->input.rows) return false;
+  if (own->type != ZPS_INSTR_OWN || own->form != ZPS_FORM_ALL || exchange->input.rows) return false;
   const struct zps_stream *stream = &program->streams[own->out];
   if (stream->n_readers != 1 || exchange->run.n_calls > 0 ||
       !may_read(exchange, &program->instrs[zps_run_reader(&exchange->run, own->out)]))

@@ -19,6 +19,10 @@ bool zps_codec_policy_parse(const char *name, enum zps_codec_policy *policy_p);
 unsigned zps_codec_push_set(enum zps_codec_policy policy);
 unsigned zps_codec_result_set(enum zps_codec_policy policy);
 
+/* Beyond this share of all rows, all are written and read in less time than a bitmap and its rows, and in few more bytes.
+ */
+#define ZPS_CODEC_MOST 0.75
+
 /* The codec out of `allowed` (not empty) that takes the fewest bytes for this set, and how many these are. */
 enum zps_codec zps_codec_choose(unsigned allowed, uint32_t m, const uint32_t *ranks, uint32_t z,
                                 uint64_t *index_bytes_p);

@@ -1,6 +1,7 @@
 /* Exact sparse schemes from worker to worker: SparCML's (section 5.3) and AGsparse. */
 #include <math.h>
 
+#include "common/codec/codec_choice.h"
 #include "common/plan/model_impl.h"
 
 static double stream(const struct zps_plan_round *round, double m, double z) {
@@ -76,6 +77,37 @@ static void dsar(struct zps_plan_round *round) {
   zps_plan_add_dense(round, rows);
 }
 
+/* Ours: the split and the gathering with a bit for each row, or all rows where most are in the sum. */
+static double bitmap_bytes(const struct zps_plan_round *round, double m, double z) {
+  const struct zps_plan_tensor *const tensor = &round->in->tensor;
+  return m / 8 + z * tensor->width * tensor->value_bytes;
+}
+
+static double bitmap_sum_bytes(const struct zps_plan_round *round, double m, double z) {
+  return z > ZPS_CODEC_MOST * m ? zps_plan_dense_bytes(round, m) : bitmap_bytes(round, m, z);
+}
+
+static void bitmap_split(struct zps_plan_round *round) {
+  const double n = round->n, m = (double)round->in->tensor.rows, others = (n - 1) / n;
+  const double own = bitmap_bytes(round, m, zps_plan_rows(round, 1));
+  const double sum = bitmap_sum_bytes(round, m, zps_plan_rows(round, n));
+  const struct zps_plan_phase split = {.messages = n - 1,
+                                       .out = others * own,
+                                       .in = (n - 1) * bitmap_bytes(round, m / n, zps_plan_hot_rows(round, 1, n)),
+                                       .mean = others * own,
+                                       .local = zps_plan_local(round)};
+  const struct zps_plan_phase gather = {.messages = n - 1,
+                                        .out = (n - 1) * bitmap_sum_bytes(round, m / n, zps_plan_hot_rows(round, n, n)),
+                                        .in = others * sum,
+                                        .mean = others * sum,
+                                        .local = zps_plan_local(round)};
+  zps_plan_compute(round, m * round->in->tensor.width * round->in->calibration.scan_value_ns);
+  zps_plan_phase(round, &split);
+  zps_plan_add_dense(round, m);
+  zps_plan_phase(round, &gather);
+  if (sum < zps_plan_dense_bytes(round, m)) zps_plan_add_dense(round, m);
+}
+
 /* One-shot: everyone gets everything, (n-1) 2 M d, and adds it up. */
 static void agsparse(struct zps_plan_round *round) {
   const double own = zps_plan_rows(round, 1);
@@ -96,6 +128,9 @@ void zps_plan_sparse(struct zps_plan_round *round, enum zps_plan_scheme scheme) 
       break;
     case ZPS_PLAN_AGSPARSE:
       agsparse(round);
+      break;
+    case ZPS_PLAN_BITMAP_SPLIT:
+      bitmap_split(round);
       break;
     default:
       recursive_doubling(round);

@@ -55,6 +55,7 @@ bool zps_plan_scheme_alike(enum zps_plan_scheme scheme) {
     case ZPS_PLAN_SPARSE_PS:
     case ZPS_PLAN_DENSE_PS:
     case ZPS_PLAN_DENSE_SPLIT:
+    case ZPS_PLAN_BITMAP_SPLIT:
       return true;
     default:
       return false;
@@ -62,12 +63,12 @@ bool zps_plan_scheme_alike(enum zps_plan_scheme scheme) {
 }
 
 bool zps_plan_scheme_finds_rows(enum zps_plan_scheme scheme) {
-  return !zps_plan_scheme_dense(scheme) && scheme != ZPS_PLAN_OMNIREDUCE;
+  return !zps_plan_scheme_dense(scheme) && scheme != ZPS_PLAN_OMNIREDUCE && scheme != ZPS_PLAN_BITMAP_SPLIT;
 }
 
 bool zps_plan_scheme_shows_union(enum zps_plan_scheme scheme) {
   return !zps_plan_scheme_dense(scheme) && !zps_plan_scheme_lossy(scheme) && scheme != ZPS_PLAN_DSAR &&
-         scheme != ZPS_PLAN_OMNIREDUCE;
+         scheme != ZPS_PLAN_OMNIREDUCE && scheme != ZPS_PLAN_BITMAP_SPLIT;
 }
 
 bool zps_plan_scheme_served(enum zps_plan_scheme scheme) {

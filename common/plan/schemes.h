@@ -8,26 +8,27 @@
 
 /* Each of them by its number and name, in the order of the numbers: SERVED goes through servers, BETWEEN from worker to
  * worker. The only list of the names in code: numbers, command lines and error texts are made from it. */
-#define ZPS_PLAN_SCHEME_LIST(SERVED, BETWEEN)                                                                      \
-  SERVED(BALANCED, "balanced")                      /* Zen's Balanced Parallelism: hashed partitions at servers */ \
-  BETWEEN(RECURSIVE_DOUBLING, "recursive-doubling") /* Zen's Hierarchical Centralization, SSAR_Recursive_double */ \
-  BETWEEN(SPLIT_ALLGATHER, "split-allgather")       /* SparCML's SSAR_Split_allgather */                           \
-  BETWEEN(DSAR, "dsar")                             /* SparCML's DSAR_Split_allgather */                           \
-  BETWEEN(AGSPARSE, "agsparse")                     /* allgather of what everyone has */                           \
-  SERVED(OMNIREDUCE, "omnireduce")                  /* non-zero blocks of 256 values at aggregators */             \
-  SERVED(SPARSE_PS, "sparse-ps")                    /* even ranges at servers, COO */                              \
-  SERVED(DENSE_PS, "dense-ps")                      /* even ranges at servers, all values */                       \
-  BETWEEN(RING, "ring")                                                                                            \
-  BETWEEN(RABENSEIFNER, "rabenseifner") /* recursive halving, then doubling */                                     \
-  BETWEEN(TWO_LEVEL, "two-level")       /* a ring of one rank per host */                                          \
-  BETWEEN(BLUECONNECT, "blueconnect")                                                                              \
-  BETWEEN(OKTOPK, "oktopk")                                                                                        \
-  BETWEEN(GTOPK, "gtopk")                                                                                          \
-  BETWEEN(TOPKA, "topka")                                                                                          \
-  BETWEEN(TOPKDSA, "topkdsa")                                                                                      \
-  BETWEEN(GAUSSIANK, "gaussiank")                                                                                  \
-  SERVED(HIERARCHICAL, "hierarchical") /* ranks of a host merge, one push per host, balanced */                    \
-  BETWEEN(DENSE_SPLIT, "dense-split")  /* all values to the ranks of even ranges, their sums to all, in rank order */
+#define ZPS_PLAN_SCHEME_LIST(SERVED, BETWEEN)                                                                          \
+  SERVED(BALANCED, "balanced")                      /* Zen's Balanced Parallelism: hashed partitions at servers */     \
+  BETWEEN(RECURSIVE_DOUBLING, "recursive-doubling") /* Zen's Hierarchical Centralization, SSAR_Recursive_double */     \
+  BETWEEN(SPLIT_ALLGATHER, "split-allgather")       /* SparCML's SSAR_Split_allgather */                               \
+  BETWEEN(DSAR, "dsar")                             /* SparCML's DSAR_Split_allgather */                               \
+  BETWEEN(AGSPARSE, "agsparse")                     /* allgather of what everyone has */                               \
+  SERVED(OMNIREDUCE, "omnireduce")                  /* non-zero blocks of 256 values at aggregators */                 \
+  SERVED(SPARSE_PS, "sparse-ps")                    /* even ranges at servers, COO */                                  \
+  SERVED(DENSE_PS, "dense-ps")                      /* even ranges at servers, all values */                           \
+  BETWEEN(RING, "ring")                                                                                                \
+  BETWEEN(RABENSEIFNER, "rabenseifner") /* recursive halving, then doubling */                                         \
+  BETWEEN(TWO_LEVEL, "two-level")       /* a ring of one rank per host */                                              \
+  BETWEEN(BLUECONNECT, "blueconnect")                                                                                  \
+  BETWEEN(OKTOPK, "oktopk")                                                                                            \
+  BETWEEN(GTOPK, "gtopk")                                                                                              \
+  BETWEEN(TOPKA, "topka")                                                                                              \
+  BETWEEN(TOPKDSA, "topkdsa")                                                                                          \
+  BETWEEN(GAUSSIANK, "gaussiank")                                                                                      \
+  SERVED(HIERARCHICAL, "hierarchical")  /* ranks of a host merge, one push per host, balanced */                       \
+  BETWEEN(DENSE_SPLIT, "dense-split")   /* all values to the ranks of even ranges, their sums to all, in rank order */ \
+  BETWEEN(BITMAP_SPLIT, "bitmap-split") /* the same of what is not zero, with a bit for each row */
 
 #define ZPS_PLAN_NUMBER(number, name) ZPS_PLAN_##number,
 #define ZPS_PLAN_WORD(number, name) " " name

@@ -17,6 +17,7 @@ static const struct {
     {.scheme = "agsparse", .as_host = true},
     {.scheme = "dsar", .as_host = true},
     {.scheme = "dense-split", .as_host = true},
+    {.scheme = "bitmap-split", .as_host = true},
     {.scheme = "ring", .as_host = true},
     {.scheme = "rabenseifner", .as_host = true},
     {.scheme = "two-level", .as_host = true},

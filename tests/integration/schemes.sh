@@ -6,7 +6,7 @@
 . "$(dirname "$0")/../support/verified.sh"
 
 served="balanced sparse-ps dense-ps omnireduce"
-lossless="recursive-doubling split-allgather dsar agsparse ring rabenseifner two-level blueconnect hierarchical dense-split"
+lossless="recursive-doubling split-allgather dsar agsparse ring rabenseifner two-level blueconnect hierarchical dense-split bitmap-split"
 lossy="oktopk gtopk topka topkdsa gaussiank"
 
 # Runs the lines of $scratch/cases as one job of that many ranks; each is one test.
@@ -139,6 +139,7 @@ for n in 2 4 5 8; do
   [ $n -lt 4 ] || [ $n = 5 ] || exactly "2 * M * (P - 1) / P" blueconnect $few --levels 2x$((n / 2))
   [ $n = 5 ] || exactly "(P / 2 * (2 * M) + 2 * M * (P / 2 - 1)) / P" two-level $few --levels 2x$((n / 2))
   exactly "8 * k * (P - 1) / P + M * (P - 1) / P" dsar $few --overlap same
+  about "(4 * k + M / 32) * 2 * (P - 1) / P" bitmap-split $few --overlap same
   exactly "8 * k * (P - 1)" agsparse $few
   exactly "8 * 2 * k * (P - 1) / P" split-allgather $few --overlap same
   about "8 * k * (P - 1) * (P + 1) / P" split-allgather $few --overlap disjoint
@@ -201,6 +202,9 @@ if [ -x "$build/tests/integration/api_test" ]; then
   ZENPS_SHARED_MEMORY=no ok "without shared memory: several_tensors" "$build/tests/integration/api_test" test_several_tensors
   for test in killed_rank hung_rank missing_rank cancel rank_leaves free_in_flight in_place several_tensors; do
     ZENPS_SCHEME=dense-split ZENPS_SHARED_MEMORY=no ok "gradients that are lent: $test" "$build/tests/integration/api_test" "test_$test"
+  done
+  for test in killed_rank hung_rank missing_rank cancel rank_leaves free_in_flight truncated in_place several_tensors; do
+    ZENPS_SCHEME=bitmap-split ZENPS_SHARED_MEMORY=no ok "bits of rows: $test" "$build/tests/integration/api_test" "test_$test"
   done
   for hosts in 1 2 3; do
     export ZENPS_SCHEME=hierarchical ZENPS_TEST_HOSTS=$hosts

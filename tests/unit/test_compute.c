@@ -12,7 +12,8 @@
 
 static void check_sum(struct compute_rig *rig, uint64_t lo, uint64_t hi) {
   const uint32_t n = 1 + compute_draw(rig, 4);
-  const bool dense = compute_draw(rig, 3) == 0;
+  const enum zps_form form = (enum zps_form)compute_draw(rig, 3);
+  const bool dense = form == ZPS_FORM_ALL;
   struct compute_ref *const expected = calloc(1, sizeof *expected);
   uint32_t streams[4];
   expected->lo = lo;
@@ -31,7 +32,7 @@ static void check_sum(struct compute_rig *rig, uint64_t lo, uint64_t hi) {
     }
     free(ref);
   }
-  zps_program_sum(&rig->program, streams, n, dense);
+  zps_program_sum(&rig->program, streams, n, form);
   const struct zps_slice_view view = compute_run(rig);
   compute_check_rows(rig, &view, expected);
   if (dense) assert_int_equal(view.z, view.m);
@@ -44,7 +45,9 @@ static void check_own(struct compute_rig *rig, uint64_t hi) {
   const uint32_t width = compute->width;
   int64_t rows[ROWS_MAX];
   double values[ROWS_MAX * WIDTH_MAX];
-  const bool coo = compute_draw(rig, 2) == 0, dense = compute_draw(rig, 2) == 0;
+  const bool coo = compute_draw(rig, 2) == 0;
+  const enum zps_form form = (enum zps_form)compute_draw(rig, 3);
+  const bool dense = form == ZPS_FORM_ALL;
   struct zps_own_input input = {.n_rows = hi, .width = width, .dtype = compute->dtype, .values = values};
   for (uint64_t at = hi; at > 0; at--) { /* COO: descending */
     const uint64_t row = at - 1, to = coo ? input.n_entries : row;
@@ -67,9 +70,9 @@ static void check_own(struct compute_rig *rig, uint64_t hi) {
     piece->present[row - a] = ref->present[row] || dense;
     memcpy(piece->values[row - a], ref->values[row], sizeof piece->values[0]);
   }
-  zps_program_own(&rig->program, a, b, dense);
+  zps_program_own(&rig->program, a, b, form);
   const bool scan = zps_own_must_scan(&rig->program, &input);
-  assert_int_equal(scan, !dense || coo);
+  assert_int_equal(scan, form == ZPS_FORM_SPARSE || coo);
   assert_int_equal(zps_own_begin(rig->own, &input, scan, NULL, NULL), ZPS_OK);
   const struct zps_slice_view view = compute_run(rig);
   compute_check_rows(rig, &view, piece);
@@ -168,7 +171,7 @@ static void test_vectors(void **state) {
   view.values = copy;
   rig.ins[0] = rig.ins[1] = (struct zps_compute_in){0, 3, view};
   const uint32_t ins[] = {0, 0};
-  zps_program_sum(&rig.program, ins, 2, false);
+  zps_program_sum(&rig.program, ins, 2, ZPS_FORM_SPARSE);
   view = compute_run(&rig);
   for (uint32_t i = 0; i < 3; i++) assert_true(compute_vector_at(&view, i) == 2 * doubles[i]);
   compute_rig_fini(&rig);

@@ -103,6 +103,17 @@ static uint64_t rows_between(const struct sim_grads *grads, uint32_t i, uint64_t
   return n;
 }
 
+/* Rows of [lo, hi) that any rank has. */
+static uint64_t union_between(const struct sim_grads *grads, uint64_t lo, uint64_t hi) {
+  uint64_t n = 0;
+  for (uint64_t row = lo; row < hi; row++) {
+    bool present = false;
+    for (uint32_t i = 0; i < grads->n && !present; i++) present = ((const float *)grads->inputs[i].values)[row] != 0;
+    n += present;
+  }
+  return n;
+}
+
 /* In: what the others have of the own range, and all other ranges' sums. Between 2 (P - 1) / P k and P k entries
  * (SparCML, 5.3.2). */
 static void test_split_allgather(void **state) {
@@ -116,13 +127,9 @@ static void test_split_allgather(void **state) {
       free(sim_grads_sum(&grads, &n_union));
       for (uint32_t me = 0; me < n; me++) {
         const uint64_t lo = zps_peer_bound(ROWS, n, me), hi = zps_peer_bound(ROWS, n, me + 1);
-        uint64_t split = 0, mine = 0; /* of the union in the own range */
+        uint64_t split = 0;
+        const uint64_t mine = union_between(&grads, lo, hi);
         for (uint32_t i = 0; i < n; i++) split += i == me ? 0 : rows_between(&grads, i, lo, hi);
-        for (uint64_t row = lo; row < hi; row++) {
-          bool present = false;
-          for (uint32_t i = 0; i < n && !present; i++) present = ((const float *)grads.inputs[i].values)[row] != 0;
-          mine += present;
-        }
         assert_int_equal(sim_in(&sim, me).row_bytes, (split + n_union - mine) * ENTRY_BYTES);
         assert_int_equal(sim_in(&sim, me).n_messages, 2 * (n - 1));
         in += sim_in(&sim, me).row_bytes;
@@ -151,6 +158,34 @@ static void test_dsar(void **state) {
         for (uint32_t i = 0; i < n; i++) split += i == me ? 0 : rows_between(&grads, i, me * part, (me + 1) * part);
         assert_int_equal(sim_in(&sim, me).row_bytes, split * ENTRY_BYTES + (n - 1) * dense);
         assert_int_equal(sim_out(&sim, me).n_messages, 2 * (n - 1));
+      }
+      sim_grads_free(&grads);
+      sim_close(&sim);
+    }
+  }
+}
+
+/* A bit for each row, and rows that are there: of each rank's range, and of the sum, which has all where most are. */
+static void test_bitmap_split(void **state) {
+  (void)state;
+  static const double densities[] = {0.03, 0.9};
+  for (unsigned d = 0; d < 2; d++) {
+    for (uint32_t n = 2; n <= 16; n++) {
+      struct sim sim = sim_of("bitmap-split", n);
+      struct sim_grads grads = run(&sim, densities[d], 0);
+      for (uint32_t me = 0; me < n; me++) {
+        const uint64_t lo = zps_peer_bound(ROWS, n, me), hi = zps_peer_bound(ROWS, n, me + 1);
+        const uint64_t bits = zps_codec_index_bytes(ZPS_CODEC_BITMAP, (uint32_t)(hi - lo), 0);
+        uint64_t in = 0;
+        for (uint32_t i = 0; i < n; i++) {
+          if (i == me) continue;
+          const uint64_t first = zps_peer_bound(ROWS, n, i), end = zps_peer_bound(ROWS, n, i + 1);
+          const uint64_t some = zps_codec_index_bytes(ZPS_CODEC_BITMAP, (uint32_t)(end - first), 0) +
+                                union_between(&grads, first, end) * ROW_BYTES;
+          in += bits + rows_between(&grads, i, lo, hi) * ROW_BYTES + (d > 0 ? (end - first) * ROW_BYTES : some);
+        }
+        assert_int_equal(sim_in(&sim, me).row_bytes, in);
+        assert_int_equal(sim_in(&sim, me).n_messages, 2 * (n - 1));
       }
       sim_grads_free(&grads);
       sim_close(&sim);
@@ -285,15 +320,11 @@ static void test_two_level(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_recursive_doubling),
-      cmocka_unit_test(test_recursive_doubling_bounds),
-      cmocka_unit_test(test_split_allgather),
-      cmocka_unit_test(test_dsar),
-      cmocka_unit_test(test_agsparse),
-      cmocka_unit_test(test_dense_schemes),
-      cmocka_unit_test(test_rabenseifner_extras),
-      cmocka_unit_test(test_blueconnect_levels),
-      cmocka_unit_test(test_blueconnect_hosts),
+      cmocka_unit_test(test_recursive_doubling), cmocka_unit_test(test_recursive_doubling_bounds),
+      cmocka_unit_test(test_split_allgather),    cmocka_unit_test(test_dsar),
+      cmocka_unit_test(test_bitmap_split),       cmocka_unit_test(test_agsparse),
+      cmocka_unit_test(test_dense_schemes),      cmocka_unit_test(test_rabenseifner_extras),
+      cmocka_unit_test(test_blueconnect_levels), cmocka_unit_test(test_blueconnect_hosts),
       cmocka_unit_test(test_two_level),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

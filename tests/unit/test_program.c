@@ -18,10 +18,10 @@ static void test_builds_streams(void **state) {
   (void)state;
   struct zps_program program = {0};
   const double doubles[] = {1, 2, 3};
-  const uint32_t own = zps_program_own(&program, 10, 50, true);
+  const uint32_t own = zps_program_own(&program, 10, 50, ZPS_FORM_ALL);
   const uint32_t got = zps_program_recv(&program, 3, 7, 10, 50);
   const uint32_t ins[] = {own, got};
-  const uint32_t sum = zps_program_sum(&program, ins, 2, false);
+  const uint32_t sum = zps_program_sum(&program, ins, 2, ZPS_FORM_SPARSE);
   const uint32_t cut = zps_program_cut(&program, sum, 20, 20);
   const uint32_t vector = zps_program_vector(&program, doubles, 3);
   const uint32_t splits = zps_program_splits(&program, sum, 4);
@@ -45,11 +45,11 @@ static void test_builds_streams(void **state) {
   assert_int_equal(instr->type, ZPS_INSTR_SUM);
   assert_int_equal(instr->n_in, 2);
   assert_memory_equal(zps_instr_ins(&program, instr), ins, sizeof ins);
-  assert_true(program.instrs[0].dense);
-  assert_false(instr->dense);
+  assert_int_equal(program.instrs[0].form, ZPS_FORM_ALL);
+  assert_int_equal(instr->form, ZPS_FORM_SPARSE);
   zps_program_reset(&program);
   assert_int_equal(program.n_instrs, 0);
-  assert_int_equal(zps_program_own(&program, 0, ROWS, false), 0);
+  assert_int_equal(zps_program_own(&program, 0, ROWS, ZPS_FORM_SPARSE), 0);
   assert_int_equal(program.streams[0].n_readers, 0);
   zps_program_fini(&program);
 }
@@ -57,11 +57,11 @@ static void test_builds_streams(void **state) {
 static void refused(struct zps_program *program) {
   assert_int_equal(program->code, ZPS_ERR_INTERNAL);
   const uint32_t n = program->n_instrs;
-  assert_int_equal(zps_program_own(program, 0, 1, false), ZPS_STREAM_NONE);
+  assert_int_equal(zps_program_own(program, 0, 1, ZPS_FORM_SPARSE), ZPS_STREAM_NONE);
   assert_int_equal(program->n_instrs, n);
   zps_program_reset(program);
-  assert_int_equal(zps_program_own(program, 0, ROWS, false), 0);
-  assert_int_equal(zps_program_own(program, 0, ROWS / 2, false), 1);
+  assert_int_equal(zps_program_own(program, 0, ROWS, ZPS_FORM_SPARSE), 0);
+  assert_int_equal(zps_program_own(program, 0, ROWS / 2, ZPS_FORM_SPARSE), 1);
   assert_int_equal(zps_program_recv_vector(program, 1, 1, 2), 2);
 }
 
@@ -70,17 +70,17 @@ static void test_refuses_what_cannot_be(void **state) {
   struct zps_program program = {.code = ZPS_ERR_INTERNAL};
   refused(&program);
   const uint32_t differ[] = {0, 1}, mixed[] = {2, 0};
-  zps_program_own(&program, 2, 1, false);
+  zps_program_own(&program, 2, 1, ZPS_FORM_SPARSE);
   refused(&program);
-  zps_program_own(&program, 0, 1ull << 32, false);
+  zps_program_own(&program, 0, 1ull << 32, ZPS_FORM_SPARSE);
   refused(&program);
   zps_program_send(&program, 3, 0, 0);
   refused(&program);
-  zps_program_sum(&program, differ, 0, false);
+  zps_program_sum(&program, differ, 0, ZPS_FORM_SPARSE);
   refused(&program);
-  zps_program_sum(&program, differ, 2, false);
+  zps_program_sum(&program, differ, 2, ZPS_FORM_SPARSE);
   refused(&program);
-  zps_program_sum(&program, mixed, 2, false);
+  zps_program_sum(&program, mixed, 2, ZPS_FORM_SPARSE);
   refused(&program);
   zps_program_cut(&program, 1, 0, ROWS);
   refused(&program);
@@ -129,7 +129,7 @@ static void add_some(struct zps_program *program, uint64_t *seed, uint32_t *tag)
         zps_program_send(program, ins[0], 0, 0);
         break;
       default:
-        zps_program_sum(program, ins, mixed ? 1 : 1 + (uint32_t)draw(seed, 2), false);
+        zps_program_sum(program, ins, mixed ? 1 : 1 + (uint32_t)draw(seed, 2), ZPS_FORM_SPARSE);
     }
   }
 }
@@ -140,7 +140,7 @@ static void run_any_order(struct zps_program *program, struct zps_run *run, uint
   uint32_t due[MAX], n_due = 0, tag = 0, n_calls = 0;
   bool taken[MAX] = {0}, done[MAX] = {0}, told[MAX] = {0};
   zps_program_reset(program);
-  zps_program_own(program, 0, ROWS, false);
+  zps_program_own(program, 0, ROWS, ZPS_FORM_SPARSE);
   add_some(program, &seed, &tag);
   const uint32_t vector = zps_program_recv_vector(program, 4, 0, 1);
   zps_program_call(program, &vector, 1, 0);
@@ -205,7 +205,7 @@ static void test_order_of_the_program_among_equals(void **state) {
   (void)state;
   struct zps_program program = {0};
   struct zps_run run = {0};
-  const uint32_t own = zps_program_own(&program, 0, ROWS, false);
+  const uint32_t own = zps_program_own(&program, 0, ROWS, ZPS_FORM_SPARSE);
   for (uint32_t i = 0; i < 5; i++) zps_program_send(&program, own, i, 0);
   zps_run_reset(&run, &program);
   assert_int_equal(zps_run_grow(&run), ZPS_OK);
@@ -251,9 +251,9 @@ static zps_err_t both_create(void *ctx) {
   struct both *const both = ctx;
   *both = (struct both){0};
   const double doubles[] = {1, 2};
-  uint32_t own = zps_program_own(&both->program, 0, ROWS, false);
+  uint32_t own = zps_program_own(&both->program, 0, ROWS, ZPS_FORM_SPARSE);
   zps_program_vector(&both->program, doubles, 2);
-  for (unsigned i = 0; i < 30; i++) own = zps_program_sum(&both->program, &own, 1, false);
+  for (unsigned i = 0; i < 30; i++) own = zps_program_sum(&both->program, &own, 1, ZPS_FORM_SPARSE);
   zps_run_reset(&both->run, &both->program);
   const zps_err_t code = zps_run_grow(&both->run);
   if (code != ZPS_OK) both_destroy(both);

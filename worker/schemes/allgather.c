@@ -10,7 +10,7 @@
 #include "worker/schemes/parts.h"
 
 static uint32_t own(const struct zps_peer_plan *plan, struct zps_program *program) {
-  return zps_program_own(program, 0, plan->rows, false);
+  return zps_program_own(program, 0, plan->rows, ZPS_FORM_SPARSE);
 }
 
 static void build_agsparse(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
@@ -22,7 +22,7 @@ static void build_agsparse(const struct zps_peer_plan *plan, void *state, uint64
 static void build_split(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
   (void)state;
   (void)round;
-  zps_peer_gather_ranges(plan, program, zps_peer_split(plan, program, ZPS_STREAM_NONE, false));
+  zps_peer_gather_ranges(plan, program, zps_peer_split(plan, program, ZPS_STREAM_NONE, ZPS_FORM_SPARSE));
 }
 
 static void build_dsar(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
@@ -35,7 +35,14 @@ static void build_dense_split(const struct zps_peer_plan *plan, void *state, uin
                               struct zps_program *program) {
   (void)state;
   (void)round;
-  zps_peer_split_all(plan, program);
+  zps_peer_split_lanes(plan, program, ZPS_FORM_ALL);
+}
+
+static void build_bitmap_split(const struct zps_peer_plan *plan, void *state, uint64_t round,
+                               struct zps_program *program) {
+  (void)state;
+  (void)round;
+  zps_peer_split_lanes(plan, program, ZPS_FORM_BITS);
 }
 
 static void build_topka(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
@@ -86,6 +93,14 @@ const struct zps_peer_scheme zps_peer_dense_split = {
     .lends = true,
     .rank_order = true,
     .build = build_dense_split,
+};
+
+const struct zps_peer_scheme zps_peer_bitmap_split = {
+    .name = "bitmap-split",
+    .summary = "as dense-split, of a range the rows that are not zero, and a bit for each that says so",
+    .dense = true,
+    .rank_order = true,
+    .build = build_bitmap_split,
 };
 
 const struct zps_peer_scheme zps_peer_topka = {

@@ -29,8 +29,8 @@ void zps_compute_scratch_destroy(struct zps_compute_scratch *scratch) {
   if (!scratch) return;
   zps_reduce_scratch_destroy(scratch->reduce);
   zps_deliver_scratch_destroy(scratch->deliver);
-  struct zps_buffer *const buffers[] = {&scratch->ranks, &scratch->recode, &scratch->views,     &scratch->cursors,
-                                        &scratch->slots, &scratch->room,   &scratch->magnitudes};
+  struct zps_buffer *const buffers[] = {&scratch->ranks, &scratch->recode, &scratch->views, &scratch->cursors,
+                                        &scratch->slots, &scratch->bits,   &scratch->room,  &scratch->magnitudes};
   for (unsigned i = 0; i < sizeof buffers / sizeof buffers[0]; i++) zps_buffer_fini(buffers[i]);
   free(scratch);
 }
@@ -63,13 +63,32 @@ struct zps_slice_view zps_compute_view(const struct zps_compute *compute, const 
   return view;
 }
 
+/* As if the inputs' rows fell independently. */
+static bool sums_most(const struct zps_compute_task *task) {
+  double empty = 1;
+  for (uint32_t i = 0; i < task->instr.n_in; i++) {
+    const struct zps_slice_view *const view = &task->ins[i].view;
+    if (view->m > 0) empty *= 1 - (double)view->z / view->m;
+  }
+  return 1 - empty > ZPS_CODEC_MOST;
+}
+
 bool zps_compute_sums_all(const struct zps_compute *compute, const struct zps_compute_task *task) {
   if (!zps_compute_adds(compute)) return false;
-  if (task->instr.dense) return true;
+  if (task->instr.form == ZPS_FORM_ALL) return true;
   for (uint32_t i = 0; i < task->instr.n_in; i++) {
     if (zps_compute_is_full(&task->ins[i].view)) return true;
   }
-  return false;
+  return task->instr.form == ZPS_FORM_BITS && sums_most(task);
+}
+
+unsigned zps_compute_sum_codecs(const struct zps_compute *compute, const struct zps_instr *instr) {
+  return instr->form == ZPS_FORM_BITS ? 1u << ZPS_CODEC_BITMAP : zps_codec_push_set(compute->policy);
+}
+
+/* OWN writes bits of rows that nobody has looked for. */
+static bool owns_bits(const struct zps_compute *compute, const struct zps_compute_task *task) {
+  return task->instr.form == ZPS_FORM_BITS && !zps_own_is_scanned(compute->own);
 }
 
 /* The most rows that the output can have. */
@@ -80,7 +99,10 @@ static uint64_t rows_max(const struct zps_compute *compute, const struct zps_com
   for (uint32_t i = 0; i < instr->n_in; i++) z += task->ins[i].view.z;
   switch (instr->type) {
     case ZPS_INSTR_OWN:
-      z = instr->dense ? m : zps_own_count(compute->own, task->out.lo, task->out.hi);
+      if (instr->form == ZPS_FORM_ALL || owns_bits(compute, task))
+        z = m;
+      else
+        z = zps_own_count(compute->own, task->out.lo, task->out.hi);
       break;
     case ZPS_INSTR_TOP:
       if (z > instr->k) z = instr->k;
@@ -110,11 +132,14 @@ uint64_t zps_compute_bound(const struct zps_compute *compute, const struct zps_c
     return zps_values_bytes(zps_compute_levels(task->instr.values), compute->dtype, (uint64_t)m * compute->width);
   const uint32_t z = (uint32_t)rows_max(compute, task);
   const bool full = task->instr.type == ZPS_INSTR_SUM    ? zps_compute_sums_all(compute, task)
-                    : task->instr.type == ZPS_INSTR_OWN  ? task->instr.dense
+                    : task->instr.type == ZPS_INSTR_OWN  ? task->instr.form == ZPS_FORM_ALL
                     : task->instr.type == ZPS_INSTR_CUT  ? zps_compute_is_full(&task->ins->view)
                     : task->instr.type == ZPS_INSTR_JOIN ? z == m
                                                          : false;
-  const enum zps_codec codec = full ? ZPS_CODEC_HOLES : zps_codec_plain(zps_codec_push_set(compute->policy), m, z);
+  unsigned allowed = zps_codec_push_set(compute->policy);
+  if (task->instr.type == ZPS_INSTR_SUM) allowed = zps_compute_sum_codecs(compute, &task->instr);
+  if (task->instr.type == ZPS_INSTR_OWN && owns_bits(compute, task)) allowed = 1u << ZPS_CODEC_BITMAP;
+  const enum zps_codec codec = full ? ZPS_CODEC_HOLES : zps_codec_plain(allowed, m, z);
   return zps_codec_slice_bytes(codec, m, z, compute->width, compute->dtype, ZPS_VALUES_RAW);
 }
 

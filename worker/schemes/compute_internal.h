@@ -15,6 +15,7 @@ struct zps_compute_scratch {
   struct zps_buffer views;      /* SUM: the inputs' */
   struct zps_buffer cursors;    /* SUM of all rows: of sparse inputs */
   struct zps_buffer slots;      /* the same: 0, 1, 2, ... */
+  struct zps_buffer bits;       /* OWN: of its rows */
   struct zps_buffer room;       /* some rows of values that travel narrow */
   struct zps_buffer magnitudes; /* elements of the dtype */
 };
@@ -68,9 +69,11 @@ zps_err_t zps_compute_kth(struct zps_compute_job *job) ZPS_MUSTCHECK;
 void zps_compute_counts(struct zps_compute_job *job);
 void zps_compute_splits(struct zps_compute_job *job);
 void zps_compute_vector(struct zps_compute_job *job);
-/* The sum of a SUM has all rows: it says so, or one of its inputs has. Never that of a greatest or least, in which a
- * row that is not there is not zero. */
+/* The sum of a SUM has all rows: it says so, or one of its inputs has, or most are in it and it has bits. Never that of
+ * a greatest or least, in which a row that is not there is not zero. */
 bool zps_compute_sums_all(const struct zps_compute *compute, const struct zps_compute_task *task);
+/* Codecs that a SUM's rows may travel in, where they are not all. */
+unsigned zps_compute_sum_codecs(const struct zps_compute *compute, const struct zps_instr *instr);
 /* The value codec of NARROW's levels. */
 enum zps_value_codec zps_compute_levels(uint32_t bits);
 

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "common/codec/accumulate.h"
+#include "common/codec/singles.h"
 #include "worker/schemes/compute_internal.h"
 
 enum { CHUNK_BYTES = 16 << 10, CHUNK_ROWS_MAX = ZPS_COMPUTE_BATCH };
@@ -31,6 +32,35 @@ static void add_sparse(const struct zps_compute_job *job, struct zps_rank_cursor
                         zps_slice_values(view, cursor->next - n, n, job->scratch->room.data));
 }
 
+/* Adds rows [base, end) of all inputs to `sums`, with room for whole words of 64 rows. */
+static void add_singles(const struct zps_compute_job *job, struct zps_rank_cursor *cursors, uint32_t base, uint32_t end,
+                        float *sums) {
+  for (uint32_t i = 0; i < job->task->instr.n_in; i++) {
+    const struct zps_slice_view *const view = &job->task->ins[i].view;
+    if (zps_compute_is_full(view))
+      zps_accumulate(view->dtype, sums, zps_slice_values(view, base, end - base, job->scratch->room.data), end - base);
+    else
+      zps_singles_add(&cursors[i], base, end, sums, job->scratch->room.data);
+  }
+}
+
+/* Single floats: bits are added as they are, without listing ranks. */
+static zps_err_t sum_all_singles(struct zps_compute_job *job, struct zps_rank_cursor *cursors) {
+  enum { CHUNK = CHUNK_BYTES / sizeof(float) };
+  const zps_err_t code = zps_buffer_need(&job->scratch->room, CHUNK, sizeof(float));
+  if (code != ZPS_OK) return code;
+  float last[CHUNK];
+  for (uint32_t base = 0, end; base < job->m; base = end) {
+    end = job->m - base > CHUNK ? base + CHUNK : job->m;
+    float *const out = (float *)(void *)job->out + base, *const sums = end % 64 == 0 ? out : last;
+    memset(sums, 0, (end - base) * sizeof *sums);
+    add_singles(job, cursors, base, end, sums);
+    if (sums != out) memcpy(out, sums, (end - base) * sizeof *sums);
+  }
+  zps_compute_finish_full(job);
+  return ZPS_OK;
+}
+
 static zps_err_t sum_all(struct zps_compute_job *job) {
   const struct zps_compute_in *const ins = job->task->ins;
   const uint32_t n_in = job->task->instr.n_in, chunk_rows = chunk_rows_of(job);
@@ -40,6 +70,7 @@ static zps_err_t sum_all(struct zps_compute_job *job) {
   if (code != ZPS_OK) return code;
   struct zps_rank_cursor *const cursors = job->scratch->cursors.data;
   for (uint32_t i = 0; i < n_in; i++) zps_rank_cursor_init(&cursors[i], &ins[i].view);
+  if (job->compute->dtype == ZPS_DTYPE_F32 && job->compute->width == 1) return sum_all_singles(job, cursors);
   for (uint32_t base = 0, end; base < job->m; base = end) {
     end = job->m - base > chunk_rows ? base + chunk_rows : job->m;
     char *const sums = job->out + base * job->row_bytes;
@@ -67,16 +98,17 @@ static zps_err_t sum_sparse(struct zps_compute_job *job) {
     views[i] = job->task->ins[i].view;
     rows_max += views[i].z;
   }
-  const unsigned allowed = zps_codec_push_set(job->compute->policy);
+  const unsigned allowed = zps_compute_sum_codecs(job->compute, &job->task->instr);
   struct zps_compute_out *const out = job->out_p;
-  out->codec = zps_codec_plain(allowed, job->m, rows_max < job->m ? (uint32_t)rows_max : job->m);
+  out->codec = ZPS_CODEC_COO; /* nothing takes no bytes */
+  if (rows_max > 0) out->codec = zps_codec_plain(allowed, job->m, rows_max < job->m ? (uint32_t)rows_max : job->m);
   out->value_codec = ZPS_VALUES_RAW;
   code = zps_reduce(job->scratch->reduce, views, n_in, job->compute->op == ZPS_OP_MEAN ? ZPS_OP_SUM : job->compute->op,
                     out->codec, NULL, job->out, &out->nnz, &out->len_bytes);
   if (code != ZPS_OK) return code;
   job->z = out->nnz;
   struct zps_slice_view view = zps_compute_view(job->compute, &job->task->out, out, job->out);
-  if (zps_compute_switches(job)) {
+  if (out->codec == ZPS_CODEC_COO && zps_compute_switches(job)) {
     code = zps_compute_need_ranks(job, job->z);
     if (code != ZPS_OK) return code;
     memcpy(job->ranks, view.index, job->z * sizeof *job->ranks);

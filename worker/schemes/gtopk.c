@@ -13,7 +13,7 @@ enum { TAG_UP = 0, TAG_DOWN = 64 }; /* and the stage */
 static void build(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
   (void)state;
   (void)round;
-  uint32_t kept = zps_program_top(program, zps_program_own(program, 0, plan->rows, false), plan->k);
+  uint32_t kept = zps_program_top(program, zps_program_own(program, 0, plan->rows, ZPS_FORM_SPARSE), plan->k);
   uint32_t stage = 0;
   for (; (1ull << stage) < plan->n; stage++) {
     const uint32_t distance = 1u << stage;
@@ -26,7 +26,8 @@ static void build(const struct zps_peer_plan *plan, void *state, uint64_t round,
     if (plan->n - plan->me <= distance) continue; /* nobody there */
     const uint32_t other =
         zps_program_recv(program, zps_peer_rank(plan, plan->me + distance), TAG_UP + stage, 0, plan->rows);
-    kept = zps_program_top(program, zps_program_sum(program, (const uint32_t[]){kept, other}, 2, false), plan->k);
+    kept = zps_program_top(program, zps_program_sum(program, (const uint32_t[]){kept, other}, 2, ZPS_FORM_SPARSE),
+                           plan->k);
   }
   while (stage-- > 0) {
     const uint32_t distance = 1u << stage;

@@ -63,8 +63,8 @@ static void build_member(const struct zps_peer_plan *plan, const struct hosts *h
   struct zps_program masters = {0};
   for (uint32_t i = 0; i < hosts->n_pieces; i++) {
     const struct zps_range rows = piece(plan, hosts, i);
-    zps_program_send(program, zps_program_own(program, rows.lo, rows.hi, false), rank, TAG_UP + i);
-    hosts->streams[i] = zps_program_own(&masters, rows.lo, rows.hi, false);
+    zps_program_send(program, zps_program_own(program, rows.lo, rows.hi, ZPS_FORM_SPARSE), rank, TAG_UP + i);
+    hosts->streams[i] = zps_program_own(&masters, rows.lo, rows.hi, ZPS_FORM_SPARSE);
   }
   build_inner(plan, hosts, hosts->master, hosts->streams, &masters);
   if (program->code == ZPS_OK) program->code = masters.code;
@@ -81,13 +81,13 @@ static uint32_t merge(const struct zps_peer_plan *plan, const struct hosts *host
                       struct zps_program *program) {
   const struct zps_range rows = piece(plan, hosts, i);
   uint32_t n = 0;
-  ins[n++] = zps_program_own(program, rows.lo, rows.hi, false);
+  ins[n++] = zps_program_own(program, rows.lo, rows.hi, ZPS_FORM_SPARSE);
   for (uint32_t j = plan->me + 1; j < plan->n; j++) {
     if (zps_peer_master(plan, j) != plan->me) continue;
     ins[n++] = zps_program_recv(program, zps_peer_rank(plan, j), TAG_UP + i, rows.lo, rows.hi);
   }
   /* Of one, too, where nobody adds later: +0.0 for -0.0, as everywhere. */
-  return n > 1 || hosts->n == 1 ? zps_program_sum(program, ins, n, false) : ins[0];
+  return n > 1 || hosts->n == 1 ? zps_program_sum(program, ins, n, ZPS_FORM_SPARSE) : ins[0];
 }
 
 static void build_master(const struct zps_peer_plan *plan, const struct hosts *hosts, struct zps_program *program) {

@@ -148,7 +148,7 @@ static void reduce(const struct zps_peer_plan *plan, struct oktopk *self, uint32
     self->streams[j] = j == me ? zps_program_cut(program, self->selected, lo, hi)
                                : zps_program_recv(program, zps_peer_rank(plan, j), tag, lo, hi);
   }
-  const uint32_t reduced = zps_program_sum(program, self->streams, plan->n, false);
+  const uint32_t reduced = zps_program_sum(program, self->streams, plan->n, ZPS_FORM_SPARSE);
   if (!self->renews) {
     select_global(plan, self, program, reduced);
     return;
@@ -171,7 +171,7 @@ static void partition(const struct zps_peer_plan *plan, struct oktopk *self, uin
     return;
   }
   exchange(plan, self, zps_program_splits(program, self->selected, plan->n), TAG_BOUNDS, plan->n - 1, program);
-  const uint32_t sum = zps_program_sum(program, self->streams, plan->n, false);
+  const uint32_t sum = zps_program_sum(program, self->streams, plan->n, ZPS_FORM_SPARSE);
   zps_program_call(program, &sum, 1, PHASE_BOUNDS);
 }
 
@@ -205,7 +205,7 @@ static void select_local(const struct zps_peer_plan *plan, struct oktopk *self, 
 
 static void build(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
   struct oktopk *self = state;
-  const uint32_t own = zps_program_own(program, 0, plan->rows, false);
+  const uint32_t own = zps_program_own(program, 0, plan->rows, ZPS_FORM_SPARSE);
   if (self->restarts) restart(plan, self, round);
   self->own = self->selected = own;
   self->renews = renews(round - self->first, plan->threshold_period, THRESHOLD_PERIOD) || self->useless;

@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "common/codec/encode.h"
+#include "common/codec/rowscan.h"
+#include "common/codec/simd.h"
 
 struct zps_own {
   struct zps_own_input input;
@@ -34,7 +36,7 @@ void zps_own_destroy(struct zps_own *own) {
 bool zps_own_must_scan(const struct zps_program *program, const struct zps_own_input *input) {
   for (uint32_t i = 0; i < program->n_instrs; i++) {
     const struct zps_instr *const instr = &program->instrs[i];
-    if (instr->type == ZPS_INSTR_OWN && (!instr->dense || input->rows)) return true;
+    if (instr->type == ZPS_INSTR_OWN && (instr->form == ZPS_FORM_SPARSE || input->rows)) return true;
   }
   return false;
 }
@@ -57,6 +59,10 @@ zps_err_t zps_own_begin(struct zps_own *own, const struct zps_own_input *input, 
   code = zps_encoder_scan(own->encoder, &encode, pool, error);
   own->scanned = code == ZPS_OK;
   return code;
+}
+
+bool zps_own_is_scanned(const struct zps_own *own) {
+  return own->scanned;
 }
 
 /* How many of the rows found are below `row`. */
@@ -89,7 +95,7 @@ void zps_own_values(const struct zps_own *own, uint64_t lo, uint64_t hi, void *v
   if (n > 0) zps_encoder_values(own->encoder, 0, count_below(own, lo), n, values);
 }
 
-void zps_own_dense(const struct zps_own *own, uint64_t lo, uint64_t hi, void *values) {
+void zps_own_all(const struct zps_own *own, uint64_t lo, uint64_t hi, void *values) {
   const uint64_t row_bytes = own->row_bytes;
   if (hi == lo) return;
   if (!own->input.rows) {
@@ -102,4 +108,36 @@ void zps_own_dense(const struct zps_own *own, uint64_t lo, uint64_t hi, void *va
   const uint32_t first = count_below(own, lo), *const ranks = zps_encoder_ranks(own->encoder, 0) + first;
   for (uint32_t i = 0; i < n; i++)
     zps_encoder_values(own->encoder, 0, first + i, 1, (char *)values + (ranks[i] - lo) * row_bytes);
+}
+
+/* Rows of four bytes. The last ones go through `room`, since more are written than are kept. */
+static uint32_t pack_words(const char *from, uint32_t n, uint32_t mask, uint64_t *bits, char *to) {
+  enum { REST = 64 };
+  uint32_t room[2 * REST + ZPS_SIMD_SLACK];
+  const uint32_t whole = n > REST ? (n - REST) & ~63u : 0;
+  const uint32_t kept = zps_simd()->pack(from, whole, mask, (uint32_t *)(void *)to, bits);
+  const uint32_t rest = zps_simd()->pack(from + 4 * (uint64_t)whole, n - whole, mask, room, bits + whole / 64);
+  memcpy(to + 4 * (uint64_t)kept, room, rest * sizeof *room);
+  return kept + rest;
+}
+
+static uint32_t pack_rows(const char *from, const uint64_t *bits, uint64_t n_words, uint64_t row_bytes, char *to) {
+  uint32_t kept = 0;
+  for (uint64_t w = 0; w < n_words; w++) {
+    for (uint64_t word = bits[w]; word != 0; word &= word - 1) {
+      const uint64_t row = 64 * w + (unsigned)__builtin_ctzll(word);
+      memcpy(to + kept++ * row_bytes, from + row * row_bytes, row_bytes);
+    }
+  }
+  return kept;
+}
+
+uint32_t zps_own_bits(const struct zps_own *own, uint64_t lo, uint64_t hi, uint64_t *bits, void *values) {
+  const struct zps_own_input *const input = &own->input;
+  const uint64_t row_bytes = own->row_bytes, n = hi - lo;
+  const char *const from = (const char *)input->values + lo * row_bytes;
+  if (n == 0) return 0;
+  if (row_bytes == 4) return pack_words(from, (uint32_t)n, zps_rowscan_mask(input->dtype), bits, values);
+  zps_rowscan(input->dtype, input->width, from, n, bits);
+  return pack_rows(from, bits, (n + 63) / 64, row_bytes, values);
 }

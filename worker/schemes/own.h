@@ -24,7 +24,7 @@ struct zps_own;
 zps_err_t zps_own_create(struct zps_own **own_p) ZPS_MUSTCHECK;
 void zps_own_destroy(struct zps_own *own); /* NULL is allowed */
 
-/* Whether this program's cuts need the scan: all do but those with their zeros out of a dense gradient. */
+/* Whether this program's cuts need the scan: all do but those of all rows, or with bits, out of a dense gradient. */
 bool zps_own_must_scan(const struct zps_program *program, const struct zps_own_input *input);
 /* Before the first OWN of a round; what `input` points to is borrowed until the last. `scan`: finds the rows, which
  * takes a pass over the gradient; spread over `pool` (may be NULL), of which the caller must not be a thread. From here
@@ -32,11 +32,15 @@ bool zps_own_must_scan(const struct zps_program *program, const struct zps_own_i
 zps_err_t zps_own_begin(struct zps_own *own, const struct zps_own_input *input, bool scan, struct zps_workpool *pool,
                         struct zps_error *error) ZPS_MUSTCHECK;
 
+bool zps_own_is_scanned(const struct zps_own *own);
 /* Rows found in [lo, hi); their numbers less lo; and their values, in the same order. */
 uint32_t zps_own_count(const struct zps_own *own, uint64_t lo, uint64_t hi);
 void zps_own_ranks(const struct zps_own *own, uint64_t lo, uint64_t hi, uint32_t *ranks);
 void zps_own_values(const struct zps_own *own, uint64_t lo, uint64_t hi, void *values);
 /* All rows of [lo, hi), those that were not found as zeros. */
-void zps_own_dense(const struct zps_own *own, uint64_t lo, uint64_t hi, void *values);
+void zps_own_all(const struct zps_own *own, uint64_t lo, uint64_t hi, void *values);
+/* Without the scan, where there was none: sets bit i of `bits`, with room up to a multiple of 64, where row lo + i is
+ * not zero, writes the values of these rows (`values` has room for all), and returns how many. */
+uint32_t zps_own_bits(const struct zps_own *own, uint64_t lo, uint64_t hi, uint64_t *bits, void *values);
 
 #endif

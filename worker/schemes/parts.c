@@ -12,7 +12,7 @@ void zps_peer_send_all(const struct zps_peer_plan *plan, struct zps_program *pro
 
 /* What all positions have for [lo, hi), ours being `own`, added in their order. Each begins reading at another. */
 static uint32_t sum_of_all(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own, uint32_t tag,
-                           uint64_t lo, uint64_t hi, bool dense) {
+                           uint64_t lo, uint64_t hi, enum zps_form form) {
   uint32_t *const ins = calloc(plan->n, sizeof *ins);
   if (!ins) {
     program->code = ZPS_ERR_NOMEM;
@@ -23,31 +23,31 @@ static uint32_t sum_of_all(const struct zps_peer_plan *plan, struct zps_program 
     const uint32_t from = zps_peer_after(plan, s);
     ins[from] = zps_program_recv(program, zps_peer_rank(plan, from), tag, lo, hi);
   }
-  const uint32_t sum = zps_program_sum(program, ins, plan->n, dense);
+  const uint32_t sum = zps_program_sum(program, ins, plan->n, form);
   free(ins);
   return sum;
 }
 
 void zps_peer_allgather_sum(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own) {
   zps_peer_send_all(plan, program, own, TAG_ALL);
-  zps_program_result(program, sum_of_all(plan, program, own, TAG_ALL, 0, plan->rows, false));
+  zps_program_result(program, sum_of_all(plan, program, own, TAG_ALL, 0, plan->rows, ZPS_FORM_SPARSE));
 }
 
-static uint32_t own_range(struct zps_program *program, uint32_t own, struct zps_range range, bool dense) {
-  return own == ZPS_STREAM_NONE ? zps_program_own(program, range.lo, range.hi, dense)
+static uint32_t own_range(struct zps_program *program, uint32_t own, struct zps_range range, enum zps_form form) {
+  return own == ZPS_STREAM_NONE ? zps_program_own(program, range.lo, range.hi, form)
                                 : zps_program_cut(program, own, range.lo, range.hi);
 }
 
 static uint32_t split(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own, struct zps_range all,
-                      uint32_t tag, bool dense_parts, bool dense_sum) {
+                      uint32_t tag, enum zps_form form, enum zps_form sum_form) {
   for (uint32_t s = 1; s < plan->n; s++) {
     const uint32_t to = zps_peer_after(plan, s);
     const struct zps_range range = zps_range_part(all, plan->n, to);
-    zps_program_send(program, own_range(program, own, range, dense_parts), zps_peer_rank(plan, to), tag);
+    zps_program_send(program, own_range(program, own, range, form), zps_peer_rank(plan, to), tag);
   }
   const struct zps_range range = zps_range_part(all, plan->n, plan->me);
-  const uint32_t mine = own_range(program, own, range, dense_parts);
-  return sum_of_all(plan, program, mine, tag, range.lo, range.hi, dense_sum);
+  const uint32_t mine = own_range(program, own, range, form);
+  return sum_of_all(plan, program, mine, tag, range.lo, range.hi, sum_form);
 }
 
 static void gather(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine, struct zps_range all,
@@ -65,25 +65,26 @@ static struct zps_range whole(const struct zps_peer_plan *plan) {
   return (struct zps_range){0, plan->rows};
 }
 
-uint32_t zps_peer_split(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own, bool dense_sum) {
-  return split(plan, program, own, whole(plan), TAG_SPLIT, false, dense_sum);
+uint32_t zps_peer_split(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own,
+                        enum zps_form sum_form) {
+  return split(plan, program, own, whole(plan), TAG_SPLIT, ZPS_FORM_SPARSE, sum_form);
 }
 
 void zps_peer_gather_ranges(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine) {
   gather(plan, program, mine, whole(plan), TAG_RANGE);
 }
 
-void zps_peer_split_all(const struct zps_peer_plan *plan, struct zps_program *program) {
+void zps_peer_split_lanes(const struct zps_peer_plan *plan, struct zps_program *program, enum zps_form form) {
   const uint32_t lanes = zps_peer_lanes(plan);
   for (uint32_t i = 0; i < lanes; i++) {
     const struct zps_range lane = zps_range_part(whole(plan), lanes, i);
-    const uint32_t mine = split(plan, program, ZPS_STREAM_NONE, lane, TAG_SPLIT + 2 * i, true, true);
+    const uint32_t mine = split(plan, program, ZPS_STREAM_NONE, lane, TAG_SPLIT + 2 * i, form, form);
     gather(plan, program, mine, lane, TAG_RANGE + 2 * i);
   }
 }
 
 void zps_peer_split_dense(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own) {
-  uint32_t mine = zps_peer_split(plan, program, own, true);
+  uint32_t mine = zps_peer_split(plan, program, own, ZPS_FORM_ALL);
   if (plan->bits) mine = zps_program_narrow(program, mine, plan->bits);
   zps_peer_gather_ranges(plan, program, mine);
 }
@@ -116,7 +117,7 @@ static uint32_t rank_at(const struct zps_peer_plan *plan, const struct zps_group
 }
 
 static uint32_t piece(struct zps_program *program, uint32_t held, struct zps_range range) {
-  return held == ZPS_STREAM_NONE ? zps_program_own(program, range.lo, range.hi, true)
+  return held == ZPS_STREAM_NONE ? zps_program_own(program, range.lo, range.hi, ZPS_FORM_ALL)
                                  : zps_program_cut(program, held, range.lo, range.hi);
 }
 
@@ -135,7 +136,7 @@ static uint32_t ring_reduce_scatter(const struct zps_peer_plan *plan, const stru
     const struct zps_range rows = zps_range_part(range, n, block);
     zps_program_send(program, sum, next, tag + before(group, s));
     const uint32_t theirs = zps_program_recv(program, last, tag + block, rows.lo, rows.hi);
-    sum = zps_program_sum(program, (const uint32_t[]){theirs, piece(program, held, rows)}, 2, true);
+    sum = zps_program_sum(program, (const uint32_t[]){theirs, piece(program, held, rows)}, 2, ZPS_FORM_ALL);
   }
   return sum;
 }
@@ -154,7 +155,7 @@ static uint32_t recursive_halving(const struct zps_peer_plan *plan, const struct
     zps_program_send(program, piece(program, held, given), partner, tag);
     const uint32_t theirs = zps_program_recv(program, partner, tag, kept.lo, kept.hi);
     const uint32_t ours = piece(program, held, kept);
-    held = zps_program_sum(program, (const uint32_t[]){upper ? theirs : ours, upper ? ours : theirs}, 2, true);
+    held = zps_program_sum(program, (const uint32_t[]){upper ? theirs : ours, upper ? ours : theirs}, 2, ZPS_FORM_ALL);
     first = keep;
   }
   return held;
@@ -164,8 +165,8 @@ uint32_t zps_group_reduce_scatter(const struct zps_peer_plan *plan, const struct
                                   enum zps_group_algorithm algorithm, uint32_t held, struct zps_range range,
                                   uint32_t tag, struct zps_program *program) {
   if (plan->n == 1 && held == ZPS_STREAM_NONE) { /* a sum of one: +0.0 for -0.0, as everywhere */
-    held = zps_program_own(program, range.lo, range.hi, true);
-    return zps_program_sum(program, &held, 1, true);
+    held = zps_program_own(program, range.lo, range.hi, ZPS_FORM_ALL);
+    return zps_program_sum(program, &held, 1, ZPS_FORM_ALL);
   }
   if (group->n == 1) return piece(program, held, range);
   return algorithm == ZPS_GROUP_RING ? ring_reduce_scatter(plan, group, held, range, tag, program)

@@ -33,12 +33,13 @@ void zps_peer_allgather_sum(const struct zps_peer_plan *plan, struct zps_program
 
 /* Even range j of `own` (ZPS_STREAM_NONE: of this rank's gradient) goes to position j. Returns the sum of ours, in
  * order of positions. */
-uint32_t zps_peer_split(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own, bool dense_sum);
+uint32_t zps_peer_split(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own,
+                        enum zps_form sum_form);
 /* Everybody's even range to everybody: the result. */
 void zps_peer_gather_ranges(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine);
-/* Both, of this rank's gradient with all its zeros, lane by lane: what has come is added and written while it is in a
- * cache, and memory that one lane is through with serves the next. */
-void zps_peer_split_all(const struct zps_peer_plan *plan, struct zps_program *program);
+/* Both, of this rank's gradient in `form`, lane by lane: what has come is added and written while it is in a cache, and
+ * memory that one lane is through with serves the next. */
+void zps_peer_split_lanes(const struct zps_peer_plan *plan, struct zps_program *program, enum zps_form form);
 /* Both, the second half dense, and as QSGD levels where plan->bits is not 0. [SparCML DSAR_Split_allgather] */
 void zps_peer_split_dense(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own);
 

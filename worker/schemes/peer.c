@@ -8,6 +8,7 @@ const struct zps_peer_scheme *zps_peer_scheme_find(const char *name) {
       &zps_peer_split_allgather,
       &zps_peer_dsar,
       &zps_peer_dense_split,
+      &zps_peer_bitmap_split,
       &zps_peer_agsparse,
       &zps_peer_ring,
       &zps_peer_rabenseifner,

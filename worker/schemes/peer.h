@@ -54,9 +54,9 @@ struct zps_peer_scheme {
 };
 
 extern const struct zps_peer_scheme zps_peer_recursive_doubling, zps_peer_split_allgather, zps_peer_dsar,
-    zps_peer_dense_split, zps_peer_agsparse, zps_peer_ring, zps_peer_rabenseifner, zps_peer_two_level,
-    zps_peer_blueconnect, zps_peer_oktopk, zps_peer_hierarchical, zps_peer_gtopk, zps_peer_topka, zps_peer_topkdsa,
-    zps_peer_gaussiank;
+    zps_peer_dense_split, zps_peer_bitmap_split, zps_peer_agsparse, zps_peer_ring, zps_peer_rabenseifner,
+    zps_peer_two_level, zps_peer_blueconnect, zps_peer_oktopk, zps_peer_hierarchical, zps_peer_gtopk, zps_peer_topka,
+    zps_peer_topkdsa, zps_peer_gaussiank;
 
 /* By name; NULL for names of no worker-to-worker scheme. */
 const struct zps_peer_scheme *zps_peer_scheme_find(const char *name);

@@ -117,17 +117,17 @@ void zps_program_hold(struct zps_program *program, uint32_t stream) {
   program->held = stream;
 }
 
-static uint32_t cut_held(struct zps_program *program, uint64_t lo, uint64_t hi, bool dense) {
+static uint32_t cut_held(struct zps_program *program, uint64_t lo, uint64_t hi, enum zps_form form) {
   const struct zps_stream held = program->streams[program->held];
   const bool all = lo == held.lo && hi == held.hi;
   const uint32_t cut = all ? program->held : zps_program_cut(program, program->held, lo, hi);
-  return dense ? zps_program_sum(program, &cut, 1, true) : cut;
+  return form == ZPS_FORM_ALL ? zps_program_sum(program, &cut, 1, ZPS_FORM_ALL) : cut;
 }
 
-uint32_t zps_program_own(struct zps_program *program, uint64_t lo, uint64_t hi, bool dense) {
+uint32_t zps_program_own(struct zps_program *program, uint64_t lo, uint64_t hi, enum zps_form form) {
   if (!is_range(program, lo, hi)) return ZPS_STREAM_NONE;
-  if (program->holds) return cut_held(program, lo, hi, dense);
-  return append_rows(program, (struct zps_instr){.type = ZPS_INSTR_OWN, .dense = dense}, NULL, 0, lo, hi);
+  if (program->holds) return cut_held(program, lo, hi, form);
+  return append_rows(program, (struct zps_instr){.type = ZPS_INSTR_OWN, .form = form}, NULL, 0, lo, hi);
 }
 
 uint32_t zps_program_vector(struct zps_program *program, const double *doubles, uint32_t n) {
@@ -158,7 +158,7 @@ uint32_t zps_program_recv_vector(struct zps_program *program, uint32_t peer, uin
   return append_vector(program, (struct zps_instr){.type = ZPS_INSTR_RECV, .peer = peer, .tag = tag}, NULL, 0, n);
 }
 
-uint32_t zps_program_sum(struct zps_program *program, const uint32_t *ins, uint32_t n_in, bool dense) {
+uint32_t zps_program_sum(struct zps_program *program, const uint32_t *ins, uint32_t n_in, enum zps_form form) {
   if (program->code != ZPS_OK) return ZPS_STREAM_NONE;
   if (n_in == 0 || ins[0] >= program->n_streams) return refuse(program), ZPS_STREAM_NONE;
   const struct zps_stream first = program->streams[ins[0]];
@@ -167,7 +167,7 @@ uint32_t zps_program_sum(struct zps_program *program, const uint32_t *ins, uint3
     const struct zps_stream *const stream = &program->streams[ins[i]];
     if (stream->lo != first.lo || stream->hi != first.hi) return refuse(program), ZPS_STREAM_NONE;
   }
-  return append(program, (struct zps_instr){.type = ZPS_INSTR_SUM, .dense = dense}, ins, n_in, &first);
+  return append(program, (struct zps_instr){.type = ZPS_INSTR_SUM, .form = form}, ins, n_in, &first);
 }
 
 uint32_t zps_program_top(struct zps_program *program, uint32_t in, uint64_t k) {

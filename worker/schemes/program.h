@@ -33,14 +33,22 @@ struct zps_stream {
   uint32_t n_readers; /* instructions; when all are done the bytes may go */
 };
 
+/* What OWN and SUM make of the rows that they have. */
+enum zps_form {
+  ZPS_FORM_SPARSE, /* coded as the policy says */
+  ZPS_FORM_ALL,    /* all of the range, zeros too */
+  ZPS_FORM_BITS,   /* a bit for each row of the range: more bytes than other codes where few are set, less work. OWN of
+                      COO rows: as sparse. SUM: all rows where most are in it */
+};
+
 enum zps_instr_type {
-  ZPS_INSTR_OWN,       /* out = rows [lo, hi) of this rank's gradient; `dense`: with all its zeros */
+  ZPS_INSTR_OWN,       /* out = rows [lo, hi) of this rank's gradient, in `form` */
   ZPS_INSTR_VECTOR,    /* out = `vector`, program memory */
   ZPS_INSTR_SEND,      /* ins[0] goes to `peer` under `tag` */
   ZPS_INSTR_RECV,      /* out = what `peer` sends under `tag` */
   ZPS_INSTR_SUM,       /* out = ins added (or max, min) in the order given, each sum starting at its first addend's
                           row + 0.0 as everywhere; same range or same length each. A row is in the sum when it is in one
-                          of them. The rows code as whichever is smaller, sparse or dense; `dense`: all rows, zeros too */
+                          of them. In `form` */
   ZPS_INSTR_TOP,       /* out = the `k` greatest magnitudes of ins (together, as if one stream), lower rows first among
                           equals; all that are not zero when they are fewer. One stream in: one out of its range */
   ZPS_INSTR_NORMAL,    /* out = entries of ins[0] from the magnitude on beyond which `k` of its rows would lie if its
@@ -69,7 +77,7 @@ struct zps_instr {
   uint32_t tag;            /* SEND, RECV */
   uint32_t phase;          /* CALL */
   uint32_t values;         /* NARROW: bits of a level, 2, 4 or 8 (QSGD) */
-  bool dense;              /* OWN, SUM */
+  enum zps_form form;      /* OWN, SUM */
   uint64_t k;              /* TOP, NORMAL, THRESHOLD, KTH, SPLITS */
   uint64_t from, to;       /* TAKE: entries; VECTOR: first double in zps_program.doubles */
   double value;            /* THRESHOLD */
@@ -92,7 +100,7 @@ void zps_program_reset(struct zps_program *program);
 
 /* Each appends an instruction, and returns the stream that it writes, if it does. What cannot be right (a stream that
  * is not there, ranges that differ) is a bug of the scheme's: ZPS_ERR_INTERNAL in `code`; no memory: ZPS_ERR_NOMEM. */
-uint32_t zps_program_own(struct zps_program *program, uint64_t lo, uint64_t hi, bool dense);
+uint32_t zps_program_own(struct zps_program *program, uint64_t lo, uint64_t hi, enum zps_form form);
 /* From here on zps_program_own() cuts `stream`, which covers the whole tensor: so a scheme carries on with what another
  * one has found. */
 void zps_program_hold(struct zps_program *program, uint32_t stream);
@@ -100,7 +108,7 @@ uint32_t zps_program_vector(struct zps_program *program, const double *doubles, 
 void zps_program_send(struct zps_program *program, uint32_t in, uint32_t peer, uint32_t tag);
 uint32_t zps_program_recv(struct zps_program *program, uint32_t peer, uint32_t tag, uint64_t lo, uint64_t hi);
 uint32_t zps_program_recv_vector(struct zps_program *program, uint32_t peer, uint32_t tag, uint32_t n);
-uint32_t zps_program_sum(struct zps_program *program, const uint32_t *ins, uint32_t n_in, bool dense);
+uint32_t zps_program_sum(struct zps_program *program, const uint32_t *ins, uint32_t n_in, enum zps_form form);
 uint32_t zps_program_top(struct zps_program *program, uint32_t in, uint64_t k);
 uint32_t zps_program_normal(struct zps_program *program, uint32_t in, uint64_t k);
 uint32_t zps_program_threshold(struct zps_program *program, uint32_t in, double value, uint64_t k);

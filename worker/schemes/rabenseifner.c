@@ -15,9 +15,9 @@ static void build_lane(const struct zps_peer_plan *plan, struct zps_group *group
   const uint32_t extra = group->me + group->n;
   uint32_t held = ZPS_STREAM_NONE;
   if (extra < plan->n) {
-    const uint32_t own = zps_program_own(program, range.lo, range.hi, true);
+    const uint32_t own = zps_program_own(program, range.lo, range.hi, ZPS_FORM_ALL);
     const uint32_t theirs = zps_program_recv(program, zps_peer_rank(plan, extra), tag + TAG_IN, range.lo, range.hi);
-    held = zps_program_sum(program, (const uint32_t[]){own, theirs}, 2, true);
+    held = zps_program_sum(program, (const uint32_t[]){own, theirs}, 2, ZPS_FORM_ALL);
   }
   for (uint32_t i = 0; i < group->n; i++) ranges[i] = zps_range_part(range, group->n, i);
   leaves[group->me] = zps_group_reduce_scatter(plan, group, ZPS_GROUP_RECURSIVE, held, range, tag + TAG_LANES, program);
@@ -34,7 +34,7 @@ static void build_lane(const struct zps_peer_plan *plan, struct zps_group *group
 static void build_extra(const struct zps_peer_plan *plan, uint32_t n, struct zps_range range, uint32_t tag,
                         struct zps_program *program) {
   const uint32_t partner = zps_peer_rank(plan, plan->me - n);
-  zps_program_send(program, zps_program_own(program, range.lo, range.hi, true), partner, tag + TAG_IN);
+  zps_program_send(program, zps_program_own(program, range.lo, range.hi, ZPS_FORM_ALL), partner, tag + TAG_IN);
   for (uint32_t i = 0; i < n; i++) {
     const struct zps_range rows = zps_range_part(range, n, i);
     zps_program_result(program, zps_program_recv(program, partner, tag + TAG_LANES + 2 * n + i, rows.lo, rows.hi));

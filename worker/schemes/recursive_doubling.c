@@ -11,7 +11,7 @@ enum tag { TAG_IN, TAG_OUT, TAG_STAGE };
 
 static void build(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
   const uint32_t n = zps_peer_floor2(plan->n);
-  uint32_t held = zps_program_own(program, 0, plan->rows, false);
+  uint32_t held = zps_program_own(program, 0, plan->rows, ZPS_FORM_SPARSE);
   (void)state;
   (void)round;
   if (plan->me >= n) {
@@ -20,18 +20,19 @@ static void build(const struct zps_peer_plan *plan, void *state, uint64_t round,
     zps_program_result(program, zps_program_recv(program, partner, TAG_OUT, 0, plan->rows));
     return;
   }
-  if (plan->n == 1) held = zps_program_sum(program, &held, 1, false); /* +0.0 for -0.0, as everywhere */
+  if (plan->n == 1) held = zps_program_sum(program, &held, 1, ZPS_FORM_SPARSE); /* +0.0 for -0.0, as everywhere */
   const bool has_extra = plan->n - n > plan->me;
   if (has_extra) {
     const uint32_t theirs = zps_program_recv(program, zps_peer_rank(plan, plan->me + n), TAG_IN, 0, plan->rows);
-    held = zps_program_sum(program, (const uint32_t[]){held, theirs}, 2, false);
+    held = zps_program_sum(program, (const uint32_t[]){held, theirs}, 2, ZPS_FORM_SPARSE);
   }
   for (uint32_t stage = 0; (1u << stage) < n; stage++) {
     const uint32_t distance = 1u << stage, partner = zps_peer_rank(plan, plan->me ^ distance);
     const bool upper = plan->me & distance;
     zps_program_send(program, held, partner, TAG_STAGE + stage);
     const uint32_t theirs = zps_program_recv(program, partner, TAG_STAGE + stage, 0, plan->rows);
-    held = zps_program_sum(program, (const uint32_t[]){upper ? theirs : held, upper ? held : theirs}, 2, false);
+    held =
+        zps_program_sum(program, (const uint32_t[]){upper ? theirs : held, upper ? held : theirs}, 2, ZPS_FORM_SPARSE);
   }
   if (has_extra) zps_program_send(program, held, zps_peer_rank(plan, plan->me + n), TAG_OUT);
   zps_program_result(program, held);

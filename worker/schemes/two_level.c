@@ -14,13 +14,13 @@ enum tag { TAG_UP, TAG_RING };
 static uint32_t merge(const struct zps_peer_plan *plan, struct zps_range range, uint32_t tag, uint32_t *ins,
                       struct zps_program *program) {
   uint32_t n = 0;
-  ins[n++] = zps_program_own(program, range.lo, range.hi, true);
+  ins[n++] = zps_program_own(program, range.lo, range.hi, ZPS_FORM_ALL);
   for (uint32_t i = plan->me + 1; i < plan->n; i++) {
     if (zps_peer_master(plan, i) == plan->me) {
       ins[n++] = zps_program_recv(program, zps_peer_rank(plan, i), tag + TAG_UP, range.lo, range.hi);
     }
   }
-  return n == 1 && plan->n > 1 ? ins[0] : zps_program_sum(program, ins, n, true);
+  return n == 1 && plan->n > 1 ? ins[0] : zps_program_sum(program, ins, n, ZPS_FORM_ALL);
 }
 
 static void build_lane(const struct zps_peer_plan *plan, const uint32_t *masters, uint32_t n_masters,
@@ -31,7 +31,7 @@ static void build_lane(const struct zps_peer_plan *plan, const uint32_t *masters
   for (uint32_t i = 0; i < n_masters; i++) ranges[i] = zps_range_part(range, n_masters, i);
   if (master != plan->me) {
     const uint32_t rank = zps_peer_rank(plan, master);
-    zps_program_send(program, zps_program_own(program, range.lo, range.hi, true), rank, tag + TAG_UP);
+    zps_program_send(program, zps_program_own(program, range.lo, range.hi, ZPS_FORM_ALL), rank, tag + TAG_UP);
     for (uint32_t i = 0; i < n_masters; i++) {
       zps_program_result(program, zps_program_recv(program, rank, down + i, ranges[i].lo, ranges[i].hi));
     }

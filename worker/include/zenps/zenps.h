@@ -141,11 +141,11 @@ typedef struct zenps_tensor_options {
   const char *scheme;    /* how rounds are carried out. Over servers: "balanced", "sparse-ps", "dense-ps" (all rows are
                             sent, and are in the result), "omnireduce" (blocks of 256 values); the latter three lay
                             rows out themselves. Between workers: "recursive-doubling", "split-allgather",
-                            "hierarchical", "agsparse" (sparse); "dsar", "ring", "rabenseifner", "two-level",
-                            "blueconnect", "dense-split" (dense); "oktopk", "gtopk", "topka", "topkdsa", "gaussiank"
-                            (these keep only the greatest rows). "hierarchical" merges what ranks of a host have,
-                            and takes balanced between hosts, or what it is told: "hierarchical:ring", any that loses
-                            nothing.
+                            "hierarchical", "agsparse" (sparse); "dsar", "bitmap-split", "ring", "rabenseifner",
+                            "two-level", "blueconnect", "dense-split" (dense); "oktopk", "gtopk", "topka", "topkdsa",
+                            "gaussiank" (these keep only the greatest rows). "hierarchical" merges what ranks of a host
+                            have, and takes balanced between hosts, or what it is told: "hierarchical:ring", any that
+                            loses nothing.
                             "auto": the coordinator chooses from what rounds take, among schemes whose results are
                             alike to the bit, the same for all ranks; "auto:balanced,ring": among those named. `nnz`
                             of a dense result then counts all rows where all are sent; a list of rows has those of the
