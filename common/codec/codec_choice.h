@@ -19,8 +19,7 @@ bool zps_codec_policy_parse(const char *name, enum zps_codec_policy *policy_p);
 unsigned zps_codec_push_set(enum zps_codec_policy policy);
 unsigned zps_codec_result_set(enum zps_codec_policy policy);
 
-/* Beyond this share of all rows, all are written and read in less time than a bitmap and its rows, and in few more bytes.
- */
+/* Beyond this share of all rows, all are written and read in less time than a bitmap and its rows. */
 #define ZPS_CODEC_MOST 0.75
 
 /* The codec out of `allowed` (not empty) that takes the fewest bytes for this set, and how many these are. */
