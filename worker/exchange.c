@@ -192,6 +192,13 @@ static bool scans_here(const struct zps_exchange *exchange) {
          is_alone(exchange);
 }
 
+static bool cuts_bits(const struct zps_program *program) {
+  for (uint32_t i = 0; i < program->n_instrs; i++) {
+    if (program->instrs[i].type == ZPS_INSTR_OWN && program->instrs[i].form == ZPS_FORM_BITS) return true;
+  }
+  return false;
+}
+
 static void launch(struct zps_exchange *exchange) {
   struct zps_worker_round *round = exchange->round;
   struct zps_tensor_scheme *scheme = exchange->scheme;
@@ -205,7 +212,8 @@ static void launch(struct zps_exchange *exchange) {
   exchange->launched = true;
   zps_exchange_lend(exchange);
   exchange->all_rows = !zps_own_must_scan(&exchange->program, &exchange->input);
-  if (exchange->all_rows) round->stats.nnz_in = exchange->input.n_rows;
+  exchange->counts_rows = exchange->all_rows && cuts_bits(&exchange->program);
+  if (exchange->all_rows && !exchange->counts_rows) round->stats.nnz_in = exchange->input.n_rows;
   if (!exchange->all_rows || round->detour.fetches) {
     exchange->scans_here = scans_here(exchange);
     zps_worker_task_start(&exchange->scan,

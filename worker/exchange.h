@@ -115,10 +115,11 @@ struct zps_exchange {
   uint32_t n_owns;    /* not carried out */
   uint32_t n_put_off; /* of `results`, those at the end that wait until the gradient is read */
   bool launched, scanned, own_ready;
-  bool scans_here; /* on the engine thread */
-  bool all_rows;   /* the gradient is sent with all its zeros */
-  bool finishing;  /* all is carried out: for the other ranks this round is done, whatever becomes of its result here */
-  bool decoded;    /* the result is there */
+  bool scans_here;  /* on the engine thread */
+  bool all_rows;    /* the gradient is cut up as it is: nobody has looked for its rows */
+  bool counts_rows; /* rows are found as they are cut out */
+  bool finishing; /* all is carried out: for the other ranks this round is done, whatever becomes of its result here */
+  bool decoded;   /* the result is there */
   struct zps_worker_round *next_queued; /* stateful schemes: rounds that wait for their turn */
 };
 

@@ -81,6 +81,7 @@ static zps_err_t compute(struct zps_exchange_task *task) {
 void zps_exchange_computed(struct zps_exchange_task *task) {
   struct zps_exchange *exchange = task->exchange;
   const struct zps_slice_view view = zps_compute_view(&exchange->compute, &task->compute.out, &task->what, task->out);
+  if (exchange->counts_rows && task->compute.instr.type == ZPS_INSTR_OWN) exchange->round->stats.nnz_in += view.z;
   zps_exchange_set_stream(exchange, task->instr, &view, task->mem);
   zps_exchange_carried_out(exchange, task->instr);
   zps_exchange_task_put(task);

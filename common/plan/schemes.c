@@ -63,7 +63,7 @@ bool zps_plan_scheme_alike(enum zps_plan_scheme scheme) {
 }
 
 bool zps_plan_scheme_finds_rows(enum zps_plan_scheme scheme) {
-  return !zps_plan_scheme_dense(scheme) && scheme != ZPS_PLAN_OMNIREDUCE && scheme != ZPS_PLAN_BITMAP_SPLIT;
+  return !zps_plan_scheme_dense(scheme) && scheme != ZPS_PLAN_OMNIREDUCE;
 }
 
 bool zps_plan_scheme_shows_union(enum zps_plan_scheme scheme) {

@@ -183,6 +183,12 @@ done
 by_level 8 4 "2 * M * (1 / 2 + 1 / 4)" "2 * M * (1 / 8)" blueconnect --levels 2x2x2
 by_level 8 2 "2 * M * (1 / 2)" "2 * M * (1 / 4 + 1 / 8)" blueconnect --levels 2x2x2
 
+# Rows that a rank sent, as a share of all: what a scheme finds, or all where it looks for none.
+for case in split-allgather:0.25 bitmap-split:0.25 dense-split:1.00; do
+  timeout 60 zenpsrun -n 3 --servers 1 --prefix=no -- zenps-perf --scheme "${case%:*}" --rows 20000 --density 0.25 --steps 2 --json >"$scratch/json" 2>"$scratch/out"
+  is "${case%:*} counts the rows that it sends" "$(printf '%.2f' "$(sed 's/.*"density": *\([0-9.e-]*\).*/\1/' "$scratch/json")")" "${case#*:}"
+done
+
 refused() { # zenps-perf arguments...
   ! timeout 60 zenpsrun -n 2 --servers 1 --prefix=no -- zenps-perf "$@"
 }
