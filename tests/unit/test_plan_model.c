@@ -122,6 +122,20 @@ static void test_dense(void **state) {
   plan_near(plan_cost(&input, ZPS_PLAN_RABENSEIFNER).rank_out, 8000 + 6000, 1e-9, "six fold to four");
 }
 
+/* A bit for each of 1000 rows, and 100 of them; as many bits and the 200 of the sum, or all 1000 where most are in it.
+ */
+static void test_bitmap_split(void **state) {
+  (void)state;
+  struct zps_plan_input input = small(4);
+  plan_near(plan_cost(&input, ZPS_PLAN_BITMAP_SPLIT).wire_s, 0.75 * (0.525 + 0.925), 1e-9, "few");
+  plan_near(plan_cost(&input, ZPS_PLAN_BITMAP_SPLIT).latency_s, 6, 1e-9, "twice 3 messages");
+  input.profile.density = 0.4;
+  plan_near(plan_cost(&input, ZPS_PLAN_BITMAP_SPLIT).wire_s, 0.75 * (1.725 + 4), 1e-9, "most in the sum");
+  input.profile.density = 0.1;
+  zps_plan_curve_set(&input.profile.skew, 4, 4); /* all in one quarter, of which the sum has most */
+  plan_near(plan_cost(&input, ZPS_PLAN_BITMAP_SPLIT).wire_s, 3 * (0.03125 + 0.4) + 3 * 1, 1e-9, "skewed");
+}
+
 /* Blocks: 1000 rows of 256 values, each block one row; 10% of them, 1024 bytes each. */
 static void test_omnireduce(void **state) {
   (void)state;
@@ -253,6 +267,7 @@ int main(void) {
       cmocka_unit_test(test_agsparse),
       cmocka_unit_test(test_split_with_skew),
       cmocka_unit_test(test_dense),
+      cmocka_unit_test(test_bitmap_split),
       cmocka_unit_test(test_omnireduce),
       cmocka_unit_test(test_hierarchical),
       cmocka_unit_test(test_codecs),
