@@ -15,9 +15,10 @@ static void put_quoted(FILE *to, const char *text) {
 }
 
 /* A scheme has one colour in every drawing; what tells them apart without colours are the points. */
-static const char *const colours[ZPS_PLAN_SCHEMES] = {
-    "#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#e377c2", "#7f7f7f", "#000000", "#555555",
-    "#aaaaaa", "#17becf", "#bcbd22", "#393b79", "#e7969c", "#637939", "#8c6d31", "#ad494a", "#7b4173"};
+static const char *const colours[] = {"#d62728", "#1f77b4", "#2ca02c", "#9467bd", "#ff7f0e", "#8c564b", "#e377c2",
+                                      "#7f7f7f", "#000000", "#555555", "#aaaaaa", "#17becf", "#bcbd22", "#393b79",
+                                      "#e7969c", "#637939", "#8c6d31", "#ad494a", "#7b4173", "#e6550d"};
+_Static_assert(sizeof colours / sizeof colours[0] == ZPS_PLAN_SCHEMES, "each scheme has a colour");
 
 static void put_script(FILE *to, const char *path, const struct zps_ctl_plan *plan) {
   const struct zps_plan_input *input = &plan->input;

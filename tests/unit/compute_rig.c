@@ -95,16 +95,10 @@ struct zps_slice_view compute_run(struct compute_rig *rig) {
   return view;
 }
 
-/* Written as bits: by any SUM, and by an OWN of rows that were not looked for. */
-static bool has_bits(const struct compute_rig *rig) {
-  const struct zps_instr *const instr = &rig->program.instrs[rig->program.n_instrs - 1];
-  return instr->form == ZPS_FORM_BITS && !(instr->type == ZPS_INSTR_OWN && zps_own_is_scanned(rig->own));
-}
-
 /* The codec that the form demands, or the policy. */
 static void check_codec(struct compute_rig *rig, const struct zps_slice_view *view) {
   const uint64_t row_bytes = view->width * zps_dtype_size(view->dtype);
-  if (has_bits(rig)) {
+  if (rig->program.instrs[rig->program.n_instrs - 1].form == ZPS_FORM_BITS) {
     assert_true(view->codec == ZPS_CODEC_BITMAP || view->index_bytes == 0);
     assert_true(view->codec == ZPS_CODEC_BITMAP || view->z == 0 || view->z == view->m);
     return;

@@ -82,13 +82,8 @@ bool zps_compute_sums_all(const struct zps_compute *compute, const struct zps_co
   return task->instr.form == ZPS_FORM_BITS && sums_most(task);
 }
 
-unsigned zps_compute_sum_codecs(const struct zps_compute *compute, const struct zps_instr *instr) {
+unsigned zps_compute_codecs(const struct zps_compute *compute, const struct zps_instr *instr) {
   return instr->form == ZPS_FORM_BITS ? 1u << ZPS_CODEC_BITMAP : zps_codec_push_set(compute->policy);
-}
-
-/* OWN writes bits of rows that nobody has looked for. */
-static bool owns_bits(const struct zps_compute *compute, const struct zps_compute_task *task) {
-  return task->instr.form == ZPS_FORM_BITS && !zps_own_is_scanned(compute->own);
 }
 
 /* The most rows that the output can have. */
@@ -99,7 +94,7 @@ static uint64_t rows_max(const struct zps_compute *compute, const struct zps_com
   for (uint32_t i = 0; i < instr->n_in; i++) z += task->ins[i].view.z;
   switch (instr->type) {
     case ZPS_INSTR_OWN:
-      if (instr->form == ZPS_FORM_ALL || owns_bits(compute, task))
+      if (instr->form == ZPS_FORM_ALL || !zps_own_is_scanned(compute->own)) /* of bits, nobody has looked for rows */
         z = m;
       else
         z = zps_own_count(compute->own, task->out.lo, task->out.hi);
@@ -136,10 +131,8 @@ uint64_t zps_compute_bound(const struct zps_compute *compute, const struct zps_c
                     : task->instr.type == ZPS_INSTR_CUT  ? zps_compute_is_full(&task->ins->view)
                     : task->instr.type == ZPS_INSTR_JOIN ? z == m
                                                          : false;
-  unsigned allowed = zps_codec_push_set(compute->policy);
-  if (task->instr.type == ZPS_INSTR_SUM) allowed = zps_compute_sum_codecs(compute, &task->instr);
-  if (task->instr.type == ZPS_INSTR_OWN && owns_bits(compute, task)) allowed = 1u << ZPS_CODEC_BITMAP;
-  const enum zps_codec codec = full ? ZPS_CODEC_HOLES : zps_codec_plain(allowed, m, z);
+  const enum zps_codec codec =
+      full ? ZPS_CODEC_HOLES : zps_codec_plain(zps_compute_codecs(compute, &task->instr), m, z);
   return zps_codec_slice_bytes(codec, m, z, compute->width, compute->dtype, ZPS_VALUES_RAW);
 }
 

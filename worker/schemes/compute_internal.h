@@ -72,8 +72,8 @@ void zps_compute_vector(struct zps_compute_job *job);
 /* The sum of a SUM has all rows: it says so, or one of its inputs has, or most are in it and it has bits. Never that of
  * a greatest or least, in which a row that is not there is not zero. */
 bool zps_compute_sums_all(const struct zps_compute *compute, const struct zps_compute_task *task);
-/* Codecs that a SUM's rows may travel in, where they are not all. */
-unsigned zps_compute_sum_codecs(const struct zps_compute *compute, const struct zps_instr *instr);
+/* Codecs that the output's rows may travel in, where they are not all. */
+unsigned zps_compute_codecs(const struct zps_compute *compute, const struct zps_instr *instr);
 /* The value codec of NARROW's levels. */
 enum zps_value_codec zps_compute_levels(uint32_t bits);
 

@@ -13,10 +13,28 @@ static void append(struct zps_compute_job *job, const struct zps_slice_view *vie
   job->z += n;
 }
 
-static zps_err_t own_bits(struct zps_compute_job *job, uint64_t lo, uint64_t hi) {
-  const zps_err_t code = zps_buffer_need(&job->scratch->bits, job->m / 64 + 1ull, sizeof(uint64_t));
+/* The rows that the scan has found. */
+static zps_err_t own_found(struct zps_compute_job *job, uint64_t lo, uint64_t hi) {
+  const struct zps_own *const own = job->compute->own;
+  job->z = zps_own_count(own, lo, hi);
+  const zps_err_t code = zps_compute_need_ranks(job, job->z);
   if (code != ZPS_OK) return code;
-  job->z = zps_own_bits(job->compute->own, lo, hi, job->scratch->bits.data, job->out);
+  zps_own_ranks(own, lo, hi, job->ranks);
+  zps_own_values(own, lo, hi, job->out);
+  return ZPS_OK;
+}
+
+/* From the scan where there was one, else from the gradient. */
+static zps_err_t own_bits(struct zps_compute_job *job, uint64_t lo, uint64_t hi) {
+  const bool found = zps_own_is_scanned(job->compute->own);
+  zps_err_t code = zps_buffer_need(&job->scratch->bits, job->m / 64 + 1ull, sizeof(uint64_t));
+  if (code == ZPS_OK && found) code = own_found(job, lo, hi);
+  if (code != ZPS_OK) return code;
+  void *const bits = job->scratch->bits.data;
+  if (found)
+    zps_codec_index_encode(ZPS_CODEC_BITMAP, job->m, job->ranks, job->z, bits);
+  else
+    job->z = zps_own_bits(job->compute->own, lo, hi, bits, job->out);
   if (job->z == job->m) {
     zps_compute_finish_full(job);
     return ZPS_OK;
@@ -24,29 +42,23 @@ static zps_err_t own_bits(struct zps_compute_job *job, uint64_t lo, uint64_t hi)
   const enum zps_codec codec = job->z > 0 ? ZPS_CODEC_BITMAP : ZPS_CODEC_COO; /* nothing takes no bytes */
   const uint64_t values_bytes = job->z * job->row_bytes;
   const uint64_t index_bytes = zps_codec_index_bytes(codec, job->m, job->z);
-  memcpy(job->out + values_bytes, job->scratch->bits.data, index_bytes);
+  memcpy(job->out + values_bytes, bits, index_bytes);
   *job->out_p = (struct zps_compute_out){
       .codec = codec, .value_codec = ZPS_VALUES_RAW, .nnz = job->z, .len_bytes = values_bytes + index_bytes};
   return ZPS_OK;
 }
 
 zps_err_t zps_compute_own(struct zps_compute_job *job) {
-  const struct zps_own *const own = job->compute->own;
   const uint64_t lo = job->task->out.lo, hi = job->task->out.hi;
-  const enum zps_form form = job->task->instr.form;
-  if (form == ZPS_FORM_ALL) {
-    zps_own_all(own, lo, hi, job->out);
+  if (job->task->instr.form == ZPS_FORM_BITS) return own_bits(job, lo, hi);
+  if (job->task->instr.form == ZPS_FORM_ALL) {
+    zps_own_all(job->compute->own, lo, hi, job->out);
     zps_compute_finish_full(job);
     return ZPS_OK;
   }
-  if (form == ZPS_FORM_BITS && !zps_own_is_scanned(own)) return own_bits(job, lo, hi);
-  job->z = zps_own_count(own, lo, hi);
-  const zps_err_t code = zps_compute_need_ranks(job, job->z);
-  if (code != ZPS_OK) return code;
-  zps_own_ranks(own, lo, hi, job->ranks);
-  zps_own_values(own, lo, hi, job->out);
-  zps_compute_finish(job);
-  return ZPS_OK;
+  const zps_err_t code = own_found(job, lo, hi);
+  if (code == ZPS_OK) zps_compute_finish(job);
+  return code;
 }
 
 /* Passes all ranks below `limit`. */

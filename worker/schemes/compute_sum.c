@@ -98,7 +98,7 @@ static zps_err_t sum_sparse(struct zps_compute_job *job) {
     views[i] = job->task->ins[i].view;
     rows_max += views[i].z;
   }
-  const unsigned allowed = zps_compute_sum_codecs(job->compute, &job->task->instr);
+  const unsigned allowed = zps_compute_codecs(job->compute, &job->task->instr);
   struct zps_compute_out *const out = job->out_p;
   out->codec = ZPS_CODEC_COO; /* nothing takes no bytes */
   if (rows_max > 0) out->codec = zps_codec_plain(allowed, job->m, rows_max < job->m ? (uint32_t)rows_max : job->m);

@@ -37,8 +37,8 @@ struct zps_stream {
 enum zps_form {
   ZPS_FORM_SPARSE, /* coded as the policy says */
   ZPS_FORM_ALL,    /* all of the range, zeros too */
-  ZPS_FORM_BITS,   /* a bit for each row of the range: more bytes than other codes where few are set, less work. OWN of
-                      COO rows: as sparse. SUM: all rows where most are in it */
+  ZPS_FORM_BITS,   /* a bit for each row of the range: more bytes than other codes where few are set, less work. SUM:
+                      all rows where most are in it */
 };
 
 enum zps_instr_type {
