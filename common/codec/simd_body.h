@@ -274,11 +274,11 @@ ZPS_SIMD_BODY void zps_simd_body_add_rows(float *sums, const uint32_t *slots, ui
   }
 }
 
-/* Asks for 64 values that are looked at once, soon: the machine by itself does not look far enough ahead to keep up
- * with memory, and what it would keep has no further use. */
 /* pack() looks at values in a row, and asks for them so far ahead. */
 enum { ZPS_SIMD_AHEAD_BYTES = 8 << 10 };
 
+/* Asks for 64 values that are looked at once, soon: the machine by itself does not look far enough ahead to keep up
+ * with memory, and what it would keep has no further use. */
 ZPS_SIMD_BODY void zps_simd_fetch_once(const char *at) {
   enum { LINE_BYTES = 64 };
   for (unsigned i = 0; i < 64 * sizeof(float); i += LINE_BYTES) __builtin_prefetch(at + i, 0, 0);

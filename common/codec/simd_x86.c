@@ -195,6 +195,12 @@ AVX512 static inline uint64_t avx512_word(__mmask16 at_0, __mmask16 at_16, __mma
   return _cvtmask64_u64(_mm512_kunpackd(_mm512_kunpackw(at_48, at_32), _mm512_kunpackw(at_16, at_0)));
 }
 
+/* Which of 64 values have a bit of the mask set. */
+AVX512 static inline uint64_t avx512_kept(const struct avx512_lanes *lanes, __m512i mask16) {
+  return avx512_word(_mm512_test_epi32_mask(lanes->at_0, mask16), _mm512_test_epi32_mask(lanes->at_16, mask16),
+                     _mm512_test_epi32_mask(lanes->at_32, mask16), _mm512_test_epi32_mask(lanes->at_48, mask16));
+}
+
 /* Which of 64 sums something was added to. */
 AVX512 static inline uint64_t avx512_added(const struct avx512_lanes *lanes) {
   const __m512i empty = _mm512_set1_epi32((int)ZPS_SIMD_NEGATIVE_ZERO);
@@ -230,9 +236,7 @@ AVX512 static uint32_t avx512_pack(const void *values, uint32_t n, uint32_t mask
     const char *const from = (const char *)values + 4 * (uint64_t)i;
     zps_simd_fetch_once(from + ZPS_SIMD_AHEAD_BYTES);
     const struct avx512_lanes lanes = avx512_load(from);
-    const uint64_t word =
-        avx512_word(_mm512_test_epi32_mask(lanes.at_0, mask16), _mm512_test_epi32_mask(lanes.at_16, mask16),
-                    _mm512_test_epi32_mask(lanes.at_32, mask16), _mm512_test_epi32_mask(lanes.at_48, mask16));
+    const uint64_t word = avx512_kept(&lanes, mask16);
     bits[i / 64] = word;
     avx512_take_word(&lanes, word, (float *)(void *)(kept + at));
     at += (uint32_t)__builtin_popcountll(word);
@@ -339,9 +343,7 @@ VBMI2 static uint32_t vbmi2_compact(const void *values, uint32_t n, uint32_t mas
   for (uint32_t i = 0; i < whole; i += 64) {
     zps_simd_fetch_once((const char *)next + 4 * (uint64_t)i);
     const struct avx512_lanes lanes = avx512_load((const char *)values + 4 * (uint64_t)i);
-    const uint64_t word =
-        avx512_word(_mm512_test_epi32_mask(lanes.at_0, mask16), _mm512_test_epi32_mask(lanes.at_16, mask16),
-                    _mm512_test_epi32_mask(lanes.at_32, mask16), _mm512_test_epi32_mask(lanes.at_48, mask16));
+    const uint64_t word = avx512_kept(&lanes, mask16);
     const unsigned here = (unsigned)__builtin_popcountll(word);
     if (here > FEW) {
       const __m512i step = _mm512_set1_epi32(16);

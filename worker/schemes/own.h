@@ -39,7 +39,7 @@ void zps_own_ranks(const struct zps_own *own, uint64_t lo, uint64_t hi, uint32_t
 void zps_own_values(const struct zps_own *own, uint64_t lo, uint64_t hi, void *values);
 /* All rows of [lo, hi), those that were not found as zeros. */
 void zps_own_all(const struct zps_own *own, uint64_t lo, uint64_t hi, void *values);
-/* Without the scan, where there was none: sets bit i of `bits`, with room up to a multiple of 64, where row lo + i is
+/* Where there was no scan: sets bit i of `bits`, with room up to a multiple of 64, where row lo + i is
  * not zero, writes the values of these rows (`values` has room for all), and returns how many. */
 uint32_t zps_own_bits(const struct zps_own *own, uint64_t lo, uint64_t hi, uint64_t *bits, void *values);
 
