@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #define ZPS_LOG_COMPONENT "slab"
 #include "common/base/log.h"
@@ -12,8 +13,9 @@ enum {
   N_CLASSES = 64 - MIN_SHIFT - 1, /* up to 2^62 */
   MAX_CHUNKS = 1 << (SLAB_SHIFT - MIN_SHIFT),
   MAP_WORDS = MAX_CHUNKS / 64,
-  ALIGNMENT = 4096,
 };
+
+#define PAUSE_NS (10 * ZPS_NS_PER_MS) /* between two that are given back */
 
 /* One registration, cut into 1 (large classes) to 256 chunks. */
 struct region {
@@ -22,6 +24,7 @@ struct region {
   const struct zps_slab_memory *memory; /* NULL: the process's own */
   struct region *next, *prev;           /* of its class: those with a free chunk come first */
   unsigned class, n_chunks, n_free;
+  uint64_t idle_since_ns;
   uint64_t free_map[MAP_WORDS];
 };
 
@@ -31,6 +34,7 @@ struct zps_slab {
   uint64_t limit_bytes, cache_bytes;
   uint64_t total_bytes; /* registered */
   uint64_t idle_large_bytes;
+  uint64_t now_ns, age_ns; /* when something idle is next looked for; ZPS_NEVER: nothing is */
   struct zps_slab_stats stats;
   struct {
     struct region *head, *tail;
@@ -69,18 +73,20 @@ static void link_last(struct zps_slab *slab, struct region *region) {
   slab->classes[region->class].tail = region;
 }
 
-/* *memory_p: where it came from. */
+/* Mapped, so that what is given back is the system's again. *memory_p: where it came from. */
 static void *base_get(const struct zps_slab *slab, size_t bytes, const struct zps_slab_memory **memory_p) {
   void *base = slab->memory ? slab->memory->get(slab->memory->ctx, bytes) : NULL;
   *memory_p = base ? slab->memory : NULL;
-  return base ? base : aligned_alloc(ALIGNMENT, bytes);
+  if (base) return base;
+  base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return base != MAP_FAILED ? base : NULL;
 }
 
 static void base_put(const struct zps_slab_memory *memory, void *base, size_t bytes) {
   if (memory) {
     memory->put(memory->ctx, base, bytes);
   } else {
-    free(base);
+    munmap(base, bytes);
   }
 }
 
@@ -154,6 +160,7 @@ zps_err_t zps_slab_create(struct zps_net *net, uint64_t limit_bytes, uint64_t ca
   slab->net = net;
   slab->limit_bytes = limit_bytes;
   slab->cache_bytes = cache_bytes;
+  slab->age_ns = ZPS_NEVER;
   *slab_p = slab;
   return ZPS_OK;
 }
@@ -227,9 +234,36 @@ void zps_slab_put(struct zps_slab *slab, struct zps_buf *buf) {
   *buf = (struct zps_buf){0};
   unlink_region(slab, region);
   link_first(slab, region);
+  if (is_idle(region)) {
+    region->idle_since_ns = slab->now_ns;
+    if (slab->age_ns == ZPS_NEVER) slab->age_ns = slab->now_ns + ZPS_SLAB_IDLE_NS;
+  }
   if (!is_large(region->class)) return;
   slab->idle_large_bytes += region_bytes(region->class);
   if (slab->idle_large_bytes > slab->cache_bytes) region_destroy(region);
+}
+
+static struct region *longest_idle(const struct zps_slab *slab) {
+  struct region *longest = NULL;
+  for (unsigned class = 0; class < N_CLASSES; class ++)
+    for (struct region *region = slab->classes[class].head; region && region->n_free > 0; region = region->next)
+      if (is_idle(region) && (!longest || region->idle_since_ns < longest->idle_since_ns)) longest = region;
+  return longest;
+}
+
+uint64_t zps_slab_age(struct zps_slab *slab, uint64_t now_ns) {
+  slab->now_ns = now_ns;
+  if (now_ns < slab->age_ns) return slab->age_ns;
+  struct region *region = longest_idle(slab);
+  if (!region) {
+    slab->age_ns = ZPS_NEVER;
+  } else if (now_ns - region->idle_since_ns < ZPS_SLAB_IDLE_NS) {
+    slab->age_ns = region->idle_since_ns + ZPS_SLAB_IDLE_NS;
+  } else {
+    region_destroy(region);
+    slab->age_ns = now_ns + PAUSE_NS;
+  }
+  return slab->age_ns;
 }
 
 void zps_slab_stats(const struct zps_slab *slab, struct zps_slab_stats *stats_p) {

@@ -3,13 +3,16 @@
  *
  * get/put belong to the progress thread; the bytes may be used by any thread in between. Classes are powers of two from
  * 4 KiB up (small ones carved out of 1 MiB slabs, large ones registered alone). Freed large buffers are kept up to
- * `cache_bytes` and then released; the total never exceeds `limit_bytes` (ZPS_ERR_AGAIN: come back when something was
- * put; ZPS_ERR_NOMEM: it will not fit even then).
+ * `cache_bytes` and then released, and whatever nobody used for ZPS_SLAB_IDLE_NS is, too; the total never exceeds
+ * `limit_bytes` (ZPS_ERR_AGAIN: come back when something was put; ZPS_ERR_NOMEM: it will not fit even then).
  */
 #ifndef ZPS_NET_SLAB_H
 #define ZPS_NET_SLAB_H
 
+#include "common/base/clock.h"
 #include "common/net/net.h"
+
+#define ZPS_SLAB_IDLE_NS (30 * ZPS_NS_PER_S)
 
 struct zps_slab;
 
@@ -45,6 +48,9 @@ void zps_slab_set_memory(struct zps_slab *slab, const struct zps_slab_memory *me
 zps_err_t zps_slab_get(struct zps_slab *slab, size_t len, struct zps_buf *buf_p) ZPS_MUSTCHECK;
 /* Zeroes *buf; a zeroed buf is allowed. */
 void zps_slab_put(struct zps_slab *slab, struct zps_buf *buf);
+/* Tells the time, and gives back a registration that was idle too long; one a call, because that takes a while. Returns
+ * when it wants to be called again; ZPS_NEVER while nothing is idle. */
+uint64_t zps_slab_age(struct zps_slab *slab, uint64_t now_ns);
 void zps_slab_stats(const struct zps_slab *slab, struct zps_slab_stats *stats_p);
 
 #endif

@@ -92,8 +92,9 @@ static void run_until_stopped(struct zps_engine *engine, struct zps_waits *waits
     if (zps_bulk_in_flight(engine->bulk) > 0) zps_bulk_waited(engine->bulk, zps_waits_look(waits, now_ns));
     carried = zps_bulk_progress(engine->bulk);
     if (stopping && commands == 0) return;
-    if (events + carried == 0 && now_ns < deadline_ns)
-      zps_net_wait(engine->net, deadline_ns == ZPS_NEVER ? ZPS_NEVER : deadline_ns - now_ns);
+    const uint64_t age_ns = zps_slab_age(engine->slab, now_ns), until_ns = age_ns < deadline_ns ? age_ns : deadline_ns;
+    if (events + carried == 0 && now_ns < until_ns)
+      zps_net_wait(engine->net, until_ns == ZPS_NEVER ? ZPS_NEVER : until_ns - now_ns);
   }
 }
 

@@ -1,4 +1,4 @@
-/* Registered buffers: classes, sharing of registrations, limit, cache, shutdown. */
+/* Registered buffers: classes, sharing of registrations, limit, cache, what is given back, shutdown. */
 #include "tests/support/net_pair.h"
 #include "tests/support/oom.h"
 
@@ -123,6 +123,45 @@ static void test_the_cache_is_bounded(void **state) {
   slab_close(slab);
 }
 
+static void test_what_nobody_uses_is_given_back(void **state) {
+  (void)state;
+  struct zps_slab *slab = slab_open(64 * MIB, 64 * MIB);
+  const uint64_t second = ZPS_NS_PER_S, idle = ZPS_SLAB_IDLE_NS;
+  struct zps_buf large, larger, small, other;
+  assert_int_equal(zps_slab_age(slab, second), ZPS_NEVER);
+  assert_int_equal(zps_slab_get(slab, MIB, &large), ZPS_OK);
+  assert_int_equal(zps_slab_get(slab, 4 * MIB, &larger), ZPS_OK);
+  assert_int_equal(zps_slab_get(slab, 4096, &small), ZPS_OK);
+  assert_int_equal(zps_slab_get(slab, 4096, &other), ZPS_OK);
+  assert_int_equal(zps_slab_age(slab, 100 * idle), ZPS_NEVER); /* in use, however long */
+  const uint64_t start = 100 * idle + second;
+  zps_slab_age(slab, start);
+  zps_slab_put(slab, &large);
+  zps_slab_put(slab, &small); /* the other one is in the same registration */
+  assert_int_equal(zps_slab_age(slab, start + second), start + idle);
+  zps_slab_put(slab, &larger);
+  assert_int_equal(zps_slab_age(slab, start + idle - 1), start + idle);
+  assert_int_equal(stats(slab).cached_bytes, 6 * MIB - 4096);
+  const uint64_t next = zps_slab_age(slab, start + idle);
+  assert_true(next > start + idle && next < start + idle + second);
+  assert_int_equal(stats(slab).cached_bytes, 5 * MIB - 4096);
+  /* Used meanwhile: its time begins again. */
+  assert_int_equal(zps_slab_get(slab, 4 * MIB, &larger), ZPS_OK);
+  memset(larger.data, 1, larger.cap);
+  assert_int_equal(zps_slab_age(slab, next), ZPS_NEVER);
+  zps_slab_put(slab, &larger);
+  zps_slab_put(slab, &other);
+  assert_int_equal(zps_slab_age(slab, start + idle + second), next + idle);
+  /* Two at the same time go one after the other, the pages' work being long. */
+  const uint64_t then = zps_slab_age(slab, next + idle);
+  assert_true(then > next + idle && then < next + idle + second);
+  assert_true(stats(slab).cached_bytes > 0);
+  const uint64_t last = zps_slab_age(slab, then);
+  assert_int_equal(stats(slab).cached_bytes, 0);
+  assert_int_equal(zps_slab_age(slab, last), ZPS_NEVER);
+  slab_close(slab);
+}
+
 static void test_random_use(void **state) {
   (void)state;
   struct zps_slab *slab = slab_open(32 * MIB, 8 * MIB);
@@ -199,7 +238,7 @@ static void test_out_of_memory(void **state) {
   struct zps_slab *slab;
   end_open(&end, "loop", NULL, 0);
   zps_log_set_sink(log_count, &logged);
-  oom_sweep(sweep_create, sweep_destroy, &slab, 4);
+  oom_sweep(sweep_create, sweep_destroy, &slab, 3);
   zps_log_set_sink(NULL, NULL);
   assert_int_equal(logged, 1); /* what the fabric refused to register */
   zps_net_close(end.net);
@@ -212,6 +251,7 @@ int main(void) {
       cmocka_unit_test(test_the_limit_pushes_back),
       cmocka_unit_test(test_what_can_never_fit_is_refused),
       cmocka_unit_test(test_the_cache_is_bounded),
+      cmocka_unit_test(test_what_nobody_uses_is_given_back),
       cmocka_unit_test(test_random_use),
       cmocka_unit_test(test_buffers_outlive_the_net),
       cmocka_unit_test(test_what_the_fabric_keeps_is_left_to_it),
