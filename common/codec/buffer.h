@@ -1,10 +1,12 @@
-/* Scratch memory that grows and is kept from round to round. */
+/*
+ * Scratch memory that grows and is kept from round to round. What is large is mapped by itself: when it is given back
+ * it is the system's again, whatever else the process has allocated since.
+ */
 #ifndef ZPS_CODEC_BUFFER_H
 #define ZPS_CODEC_BUFFER_H
 
 #include <stdint.h>
 #include <stdlib.h>
-#include <sys/mman.h>
 
 #include "common/base/err.h"
 
@@ -13,23 +15,13 @@ struct zps_buffer {
   uint64_t size_bytes;
 };
 
-static inline void zps_buffer_fini(struct zps_buffer *buffer) {
-  free(buffer->data);
-  *buffer = (struct zps_buffer){0};
-}
-
-/* Large buffers are written in many places at once, each in its own page: with pages of 2 MiB, where the machine has
- * them on request, the processor finds them all. Only speed hangs on it. */
-static inline void zps_buffer_advise(void *data, uint64_t size_bytes) {
-#ifdef MADV_HUGEPAGE
-  enum { LARGE_BYTES = 4 << 20, PAGE_BYTES = 4096 };
-  const uintptr_t first = ((uintptr_t)data + PAGE_BYTES - 1) & ~(uintptr_t)(PAGE_BYTES - 1);
-  const uintptr_t end = ((uintptr_t)data + size_bytes) & ~(uintptr_t)(PAGE_BYTES - 1);
-  if (size_bytes >= LARGE_BYTES) (void)madvise((void *)first, end - first, MADV_HUGEPAGE);
-#else
-  (void)data, (void)size_bytes;
-#endif
-}
+/* Pages of 2 MiB for large memory, where the machine has them on request. It is written in many places at once, each in
+ * its own page, and so the processor finds them all. Only speed hangs on it. */
+void zps_buffer_advise(void *data, uint64_t size_bytes);
+void zps_buffer_fini(struct zps_buffer *buffer);
+/* What the two below do when there is not enough. */
+zps_err_t zps_buffer_replace(struct zps_buffer *buffer, uint64_t size_bytes) ZPS_MUSTCHECK;
+zps_err_t zps_buffer_grow(struct zps_buffer *buffer, uint64_t size_bytes) ZPS_MUSTCHECK;
 
 /* At least `n` elements of `elem_bytes`. An eighth more than asked is allocated, so that sizes which creep upwards from
  * round to round do not allocate each time. The contents do not survive growing. */
@@ -37,13 +29,7 @@ ZPS_MUSTCHECK static inline zps_err_t zps_buffer_need(struct zps_buffer *buffer,
   uint64_t size_bytes;
   if (__builtin_mul_overflow(n, elem_bytes, &size_bytes) || size_bytes > SIZE_MAX / 2) return ZPS_ERR_NOMEM;
   if (size_bytes <= buffer->size_bytes && buffer->data) return ZPS_OK;
-  zps_buffer_fini(buffer);
-  size_bytes = (size_bytes + size_bytes / 8 + 64) & ~63ull;
-  buffer->data = malloc(size_bytes);
-  if (!buffer->data) return ZPS_ERR_NOMEM;
-  buffer->size_bytes = size_bytes;
-  zps_buffer_advise(buffer->data, size_bytes);
-  return ZPS_OK;
+  return zps_buffer_replace(buffer, size_bytes + size_bytes / 8);
 }
 
 /* At least `n` elements, where those that are there stay: for lists whose length shows while they are made. */
@@ -51,12 +37,7 @@ ZPS_MUSTCHECK static inline zps_err_t zps_buffer_extend(struct zps_buffer *buffe
   uint64_t size_bytes;
   if (__builtin_mul_overflow(n, elem_bytes, &size_bytes) || size_bytes > SIZE_MAX / 4) return ZPS_ERR_NOMEM;
   if (size_bytes <= buffer->size_bytes && buffer->data) return ZPS_OK;
-  size_bytes = (size_bytes + size_bytes / 2 + 64) & ~63ull;
-  void *const data = realloc(buffer->data, size_bytes);
-  if (!data) return ZPS_ERR_NOMEM;
-  *buffer = (struct zps_buffer){.data = data, .size_bytes = size_bytes};
-  zps_buffer_advise(data, size_bytes);
-  return ZPS_OK;
+  return zps_buffer_grow(buffer, size_bytes + size_bytes / 2);
 }
 
 #endif
