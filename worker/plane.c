@@ -222,7 +222,8 @@ static uint64_t on_tick(void *ctx, uint64_t now_ns) {
   zps_plane_drop_lost(plane);
   for (uint32_t s = 0; s < plane->n_servers; s++) progress(&plane->servers[s]);
   for (uint32_t r = 0; plane->ranks && r < plane->world; r++) progress(&plane->ranks[r]);
-  return plane->next_deadline_ns;
+  if (now_ns >= plane->age_ns) plane->age_ns = zps_worker_tensors_age(plane, now_ns);
+  return plane->age_ns < plane->next_deadline_ns ? plane->age_ns : plane->next_deadline_ns;
 }
 
 struct zps_engine_handler zps_plane_handler(struct zps_plane *plane) {

@@ -58,6 +58,7 @@ struct zps_plane {
   struct zps_worker_round *rounds;                   /* all of them */
   struct zps_worker_round *dirty, **dirty_tail;
   uint64_t next_deadline_ns;
+  uint64_t age_ns;     /* when spare rounds are next looked at */
   bool closed;         /* no round begins any more */
   zps_err_t fail_code; /* set: every round fails with it at once */
   struct zps_frame_abort failure;

@@ -30,7 +30,7 @@ zps_err_t zps_plane_open(const struct zps_worker_options *options, struct zps_pl
       .memory_cache_bytes = options->memory_limit_bytes / 4,
   };
   plane->memory_limit_bytes = options->memory_limit_bytes;
-  plane->next_deadline_ns = ZPS_NEVER;
+  plane->next_deadline_ns = plane->age_ns = ZPS_NEVER;
   plane->dirty_tail = &plane->dirty;
   plane->pulls_tail = &plane->pulls;
   plane->pushes_tail = &plane->pushes;

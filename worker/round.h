@@ -140,6 +140,7 @@ struct zps_worker_round {
   /* Of the current round. */
   zenps_request_t *request;
   uint64_t step, start_ns, deadline_ns, linger_until_ns;
+  uint64_t spare_since_ns; /* while it is a spare one */
   uint64_t told_at_ns; /* failed: when it is looked at again whether the request can be told; then at the deadline */
   zenps_grad_t in;
   zenps_grad_t *out;

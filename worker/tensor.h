@@ -65,6 +65,9 @@ zps_err_t zps_worker_tensor_round_get(struct zenps_tensor *tensor, uint64_t step
                                       struct zps_worker_round **round_p) ZPS_MUSTCHECK;
 /* The caller does not. */
 void zps_worker_tensor_round_put(struct zenps_tensor *tensor, struct zps_worker_round *round);
+/* On the engine thread: destroys a spare round of the job that nobody wanted for a while, with all that it holds; one a
+ * call. Returns when it wants to be called again; ZPS_NEVER while there is none. */
+uint64_t zps_worker_tensors_age(struct zps_plane *plane, uint64_t now_ns);
 /* None may be in flight. */
 void zps_worker_tensor_rounds_destroy(struct zenps_tensor *tensor);
 /* Starts a round, as zenps_allreduce(); arguments were checked, except for `step`. */

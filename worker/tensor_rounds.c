@@ -1,5 +1,9 @@
+#include "common/base/clock.h"
 #include "worker/job.h"
 #include "worker/tensor.h"
+
+/* A round's lists are as large as the rows it had: of schemes that were tried, and left, nobody needs them any more. */
+#define IDLE_NS ZPS_SLAB_IDLE_NS
 
 static void destroy_list(struct zps_worker_round *round) {
   for (struct zps_worker_round *next; round; round = next) {
@@ -8,10 +12,14 @@ static void destroy_list(struct zps_worker_round *round) {
   }
 }
 
+static void arrays_fini(struct zenps_tensor *tensor) {
+  for (unsigned i = 0; i < ZPS_ROW_ARRAYS_SPARE; i++) zps_row_arrays_fini(&tensor->spare_arrays[i]);
+}
+
 void zps_worker_tensor_rounds_destroy(struct zenps_tensor *tensor) {
   destroy_list(tensor->active);
   destroy_list(tensor->spare);
-  for (unsigned i = 0; i < ZPS_ROW_ARRAYS_SPARE; i++) zps_row_arrays_fini(&tensor->spare_arrays[i]);
+  arrays_fini(tensor);
 }
 
 static void list_add(struct zps_worker_round **list, struct zps_worker_round *round) {
@@ -54,9 +62,43 @@ void zps_worker_tensor_round_put(struct zenps_tensor *tensor, struct zps_worker_
   pthread_mutex_lock(&job->lock);
   list_remove(round);
   list_add(&tensor->spare, round);
+  round->spare_since_ns = zps_clock_ns();
+  if (job->plane.age_ns == ZPS_NEVER) job->plane.age_ns = round->spare_since_ns + IDLE_NS;
   job->n_serving -= round->serving;
   round->serving = false;
   tensor->n_active--;
   pthread_mutex_unlock(&job->lock);
   pthread_cond_broadcast(&job->done);
+}
+
+/* Memory of the device stays: to free it waits for everything that runs there. */
+static bool may_age(const struct zps_worker_round *round) {
+  return !round->device;
+}
+
+/* Takes a round that is due out of its tensor; else NULL, and at most *next_ns is when one will be. */
+static struct zps_worker_round *take_old(struct zenps_tensor *tensor, uint64_t now_ns, uint64_t *next_ns) {
+  for (struct zps_worker_round *round = tensor->spare; round; round = round->tensor_next) {
+    const uint64_t until_ns = round->spare_since_ns + IDLE_NS;
+    if (!may_age(round)) continue;
+    if (until_ns <= now_ns) {
+      list_remove(round);
+      if (!tensor->active && !tensor->spare) arrays_fini(tensor);
+      return round;
+    }
+    if (until_ns < *next_ns) *next_ns = until_ns;
+  }
+  return NULL;
+}
+
+uint64_t zps_worker_tensors_age(struct zps_plane *plane, uint64_t now_ns) {
+  struct zenps_job *const job = zps_owner_of(plane, struct zenps_job, plane);
+  struct zps_worker_round *old = NULL;
+  uint64_t next_ns = ZPS_NEVER;
+  pthread_mutex_lock(&job->lock);
+  for (struct zenps_tensor *tensor = job->tensors; tensor && !old; tensor = tensor->next)
+    old = take_old(tensor, now_ns, &next_ns);
+  pthread_mutex_unlock(&job->lock);
+  zps_worker_round_destroy(old);
+  return old ? now_ns : next_ns;
 }
