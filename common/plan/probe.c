@@ -12,7 +12,7 @@ static const struct {
   double part;
 } lengths[] = {
     {ZPS_PLAN_VERY_LONG_S, 3, 0.25},
-    {ZPS_PLAN_LONG_S, 5, 0.5},
+    {ZPS_PLAN_LONG_S, 7, 0.5},
     {ZPS_PLAN_SHORT_S, ZPS_PLAN_HEATS, 1},
     {0, ZPS_PLAN_HEATS, 1.5},
 };
