@@ -7,7 +7,7 @@ enum {
   LEAST_BYTES = 8 << 10,
   QUEUE_BYTES = 128 << 10,    /* over all flows of an endpoint */
   QUEUE_BYTES_MAX = 64 << 10, /* of one */
-  SMALL_PIECE = 16 << 10,
+  SMALL_PIECE = 32 << 10,
   ALIGN = 4 << 10,
 };
 

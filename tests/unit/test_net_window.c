@@ -210,7 +210,7 @@ static void test_limits(void **state) {
   assert_int_equal(window.bytes, 8 << 10);
   assert_int_equal(zps_window_piece(&window, PIECE_MOST), 8 << 10);
   window.bytes = 40 << 10;
-  assert_int_equal(zps_window_piece(&window, PIECE_MOST), 16 << 10);
+  assert_int_equal(zps_window_piece(&window, PIECE_MOST), 32 << 10);
 }
 
 int main(void) {
