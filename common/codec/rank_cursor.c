@@ -77,17 +77,31 @@ static uint32_t read_coo(struct zps_rank_cursor *cursor, uint32_t limit, uint32_
   return count_below(ranks, cap, limit);
 }
 
-static uint32_t read_bitmap(struct zps_rank_cursor *cursor, uint32_t limit, uint32_t *ranks, uint32_t cap) {
+/* As many whole words, two at a time, as lie below the limit and have room for all that they may hold. */
+static uint32_t list_words(struct zps_rank_cursor *cursor, uint32_t limit, uint32_t *ranks, uint32_t cap) {
+  enum { MOST = 64 };
+  const struct zps_slice_view *const view = cursor->view;
+  uint64_t bits[MOST];
   uint32_t n = 0;
-  /* whole words, while there is room for all that they may hold; a next word exists as long as ranks are left */
-  while (cap - n >= 32) {
-    skip_empty_words(cursor);
-    if (cursor->word * 32 >= limit || limit - cursor->word * 32 < 32) break;
-    n += zps_bits_list(cursor->bits, cursor->word * 32, ranks + n);
-    cursor->bits = 0;
-    if (cursor->next + n == cursor->view->z) return n;
-    cursor->bits = zps_load_u32(cursor->view->index, ++cursor->word);
+  while (cursor->next + n < view->z) {
+    const uint32_t first = cursor->word * 32;
+    if (first >= limit || cap - n < ZPS_SIMD_SLACK) break;
+    const uint32_t room = (cap - n - ZPS_SIMD_SLACK) / 64;
+    uint32_t n_pairs = (limit - first) / 64 < room ? (limit - first) / 64 : room;
+    if (n_pairs > MOST) n_pairs = MOST;
+    if (n_pairs == 0) break;
+    memcpy(bits, (const char *)view->index + 4 * (uint64_t)cursor->word, n_pairs * sizeof *bits);
+    bits[0] = (bits[0] >> 32 << 32) | cursor->bits; /* of which some may have been read */
+    n += zps_simd()->list(bits, n_pairs, first, ranks + n);
+    cursor->word += 2 * n_pairs;
+    cursor->bits = cursor->word < zps_bitmap_words(view->m) ? zps_load_u32(view->index, cursor->word) : 0;
   }
+  return n;
+}
+
+static uint32_t read_bitmap(struct zps_rank_cursor *cursor, uint32_t limit, uint32_t *ranks, uint32_t cap) {
+  uint32_t n = list_words(cursor, limit, ranks, cap);
+  if (cursor->next + n == cursor->view->z) return n;
   while (n < cap) {
     skip_empty_words(cursor);
     const uint32_t base = cursor->word * 32;

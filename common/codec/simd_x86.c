@@ -381,6 +381,25 @@ AVX512 static uint32_t avx512_list(const uint64_t *bits, uint32_t n_words, uint3
   return n;
 }
 
+/* Of words with few bits these are listed at once; there is no branch on how few, or whether any. */
+VBMI2 static uint32_t vbmi2_list(const uint64_t *bits, uint32_t n_words, uint32_t base, uint32_t *out) {
+  enum { FEW = 16 };
+  const __m512i all = vbmi2_places();
+  uint32_t n = 0;
+  for (uint32_t w = 0; w < n_words; w++, base += 64) {
+    const uint64_t word = bits[w];
+    const unsigned here = (unsigned)__builtin_popcountll(word);
+    if (here > FEW) {
+      n += avx512_list(&word, 1, base, out + n);
+      continue;
+    }
+    const __m128i places = _mm512_castsi512_si128(_mm512_maskz_compress_epi8(word, all));
+    _mm512_storeu_si512(out + n, _mm512_add_epi32(_mm512_cvtepu8_epi32(places), _mm512_set1_epi32((int)base)));
+    n += here;
+  }
+  return n;
+}
+
 AVX512 static uint32_t avx512_take_marked(float *sums, uint8_t *marks, uint32_t n_lines, uint32_t base,
                                           uint32_t *positions, float *kept) {
   const __m512i mask16 = _mm512_set1_epi32((int)~ZPS_SIMD_NEGATIVE_ZERO), zero = _mm512_setzero_si512();
@@ -408,7 +427,7 @@ AVX512 static uint32_t avx512_take_marked(float *sums, uint8_t *marks, uint32_t 
     .name = TITLE, .compact = BEST##_compact, .pack = NAME##_pack, .locate = zps_simd_locate_##NAME,                  \
     .deal = zps_simd_deal_##NAME, .rows_of = NAME##_rows_of, .ascends = NAME##_ascends,                               \
     .count_below = NAME##_count_below, .add = NAME##_add, .add_below = NAME##_add_below, .add_rows = NAME##_add_rows, \
-    .take = BEST##_take, .deliver = NAME##_deliver, .take_marked = NAME##_take_marked, .list = NAME##_list,           \
+    .take = BEST##_take, .deliver = NAME##_deliver, .take_marked = NAME##_take_marked, .list = BEST##_list,           \
     .rice_list = zps_rice_list_##RICE, .rice_skip = zps_rice_skip_##RICE, .rice_gaps = zps_rice_gaps_##NAME,          \
     .rice_zeros = zps_rice_zeros_##NAME, .rice_put = zps_rice_put_##NAME, .values = &zps_values_loops_##NAME          \
   }

@@ -82,7 +82,8 @@ static uint32_t *draw_ranks(struct zps_rng *rng, uint32_t m, double density, uin
 /* Reads with every limit and capacity return the ranks that were coded. */
 static void check_cursor(const struct zps_slice_view *view, const uint32_t *ranks, uint32_t step, uint32_t cap) {
   struct zps_rank_cursor cursor;
-  uint32_t out[64], at = 0;
+  uint32_t *const out = malloc(cap * sizeof *out + 1), at = 0; /* nothing behind it may be written */
+  assert_non_null(out);
   zps_rank_cursor_init(&cursor, view);
   for (uint64_t limit = step; at < view->z; limit += step) {
     const uint32_t end = limit < view->m ? (uint32_t)limit : view->m;
@@ -92,17 +93,20 @@ static void check_cursor(const struct zps_slice_view *view, const uint32_t *rank
       assert_true(out[n - 1] < end);
       at += n;
       assert_int_equal(cursor.next, at);
+      assert_true(n == cap || at == view->z || ranks[at] >= end);
     }
     assert_true(at == view->z || ranks[at] >= end);
     assert_int_equal(zps_rank_cursor_peek(&cursor), at == view->z ? UINT32_MAX : ranks[at]);
   }
   assert_int_equal(zps_rank_cursor_read(&cursor, UINT32_MAX, out, cap), 0);
+  free(out);
 }
 
 /* Reads some ranks, passes those up to the next multiple of `stride` that lies ahead, and so on. */
 static void check_seek(const struct zps_slice_view *view, const uint32_t *ranks, uint32_t stride, uint32_t cap) {
   struct zps_rank_cursor cursor;
-  uint32_t out[64], at = 0;
+  uint32_t *const out = malloc(cap * sizeof *out + 1), at = 0; /* nothing behind it may be written */
+  assert_non_null(out);
   zps_rank_cursor_init(&cursor, view);
   for (uint64_t limit = stride; limit <= view->m; limit += stride) {
     zps_rank_cursor_seek(&cursor, (uint32_t)limit);
@@ -116,6 +120,7 @@ static void check_seek(const struct zps_slice_view *view, const uint32_t *ranks,
   }
   zps_rank_cursor_seek(&cursor, view->m);
   assert_int_equal(zps_rank_cursor_peek(&cursor), UINT32_MAX);
+  free(out);
 }
 
 static void sets_survive_coding(void **state) {
@@ -145,10 +150,13 @@ static void sets_survive_coding(void **state) {
         check_cursor(&view, ranks, 32, 64);
         check_cursor(&view, ranks, 100, 1);
         check_cursor(&view, ranks, 100000, 64);
+        check_cursor(&view, ranks, 999, 512);
+        check_cursor(&view, ranks, 100000, 8000);
         check_seek(&view, ranks, 1, 1);
         check_seek(&view, ranks, 64, 0);
         check_seek(&view, ranks, 97, 5);
         check_seek(&view, ranks, 1000, 64);
+        check_seek(&view, ranks, 9001, 1100);
         free(payload);
         free(ranks);
       }
