@@ -125,8 +125,8 @@ struct zps_worker_round {
   struct zps_worker_round_server *servers;
   struct zps_slice_view *views; /* of the sums, for decoding rows: */
   struct zps_decode_scratch decode_scratch;
-  struct zps_decode_ordered *ordered; /* per stripe: rows of its sums */
-  struct zps_worker_scan *scans;      /* [stripes], the first n_scans used */
+  struct zps_decode_stripes ordered; /* rows of their sums */
+  struct zps_worker_scan *scans;     /* [stripes], the first n_scans used */
   struct zps_worker_task whole, *clears, *stripes;
   struct zps_mail begin, cancel;
   struct zps_arena arena;

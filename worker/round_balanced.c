@@ -14,9 +14,7 @@ static void destroy(struct zps_worker_round *round) {
   free(round->servers);
   free(round->views);
   zps_decode_scratch_fini(&round->decode_scratch);
-  for (uint32_t i = 0; round->ordered && i < zps_partition_stripes(&round->tensor->part); i++)
-    zps_decode_ordered_fini(&round->ordered[i]);
-  free(round->ordered);
+  zps_decode_stripes_fini(&round->ordered);
   free(round->clears);
   free(round->stripes);
 }
@@ -37,9 +35,8 @@ static zps_err_t create(struct zps_worker_round *round) {
   round->scans = calloc(n_stripes, sizeof *round->scans);
   round->clears = calloc(zps_workpool_threads(plane->pool), sizeof *round->clears);
   round->stripes = calloc(n_stripes, sizeof *round->stripes);
-  round->ordered = calloc(n_stripes, sizeof *round->ordered);
   if (!round->parts || !round->servers || !round->views || !round->scans || !round->clears || !round->stripes ||
-      !round->ordered || zps_scheme_create(&zps_scheme_balanced, &plan, &round->scheme) != ZPS_OK ||
+      zps_scheme_create(&zps_scheme_balanced, &plan, &round->scheme) != ZPS_OK ||
       zps_encoder_create(tensor->partitioner, &round->encoder) != ZPS_OK)
     return ZPS_ERR_NOMEM;
   for (uint32_t p = 0; p < plan.n_parts; p++) {

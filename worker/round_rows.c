@@ -115,7 +115,7 @@ static void join_run(struct zps_worker_task *task) {
   int64_t *rows;
   void *values;
   if (zps_worker_rows_get(task, round->stats.nnz_out, &rows, &values))
-    zps_decode_join_stripes(&round->tensor->part, round->ordered, zps_worker_tensor_row_bytes(round->tensor),
+    zps_decode_join_stripes(&round->tensor->part, &round->ordered, zps_worker_tensor_row_bytes(round->tensor),
                             round->plane->pool, rows, values);
 }
 
@@ -130,7 +130,7 @@ static void order_run(struct zps_worker_task *task) {
   const uint32_t first = task->arg * part->stripe_parts;
   for (uint32_t p = first; p < first + part->stripe_parts; p++)
     if (!zps_worker_round_view(task, p)) return;
-  if (zps_decode_order_stripe(part, task->arg, round->views, &round->ordered[task->arg]) == ZPS_OK) return;
+  if (zps_decode_order_stripe(part, task->arg, round->views, &round->ordered) == ZPS_OK) return;
   struct zps_error error;
   zps_fail(&error, ZPS_ERR_NOMEM, "no memory to put the rows of %" PRIu32 " sums in order", part->stripe_parts);
   zps_worker_task_fail(task, &error);

@@ -10,6 +10,8 @@
 #ifndef ZPS_CODEC_DECODE_H
 #define ZPS_CODEC_DECODE_H
 
+#include <stdatomic.h>
+
 #include "common/base/workpool.h"
 #include "common/codec/buffer.h"
 #include "common/codec/codec.h"
@@ -48,18 +50,22 @@ zps_err_t zps_decode_rows(const struct zps_partition *part, const struct zps_sli
  * be done when the last one is here is a copy. Only for rows that are narrow enough for that to be worth it: */
 bool zps_decode_orders_stripes(const struct zps_partition *part, uint64_t row_bytes);
 /* Kept from one result to the next, all zero at first. */
-struct zps_decode_ordered {
-  struct zps_decode_scratch scratch;
-  struct zps_buffer rows, values; /* ascending, counted without the other stripes' rows */
-  struct zps_buffer chunks;       /* where each chunk's begin */
-  uint64_t n;
+struct zps_decode_stripes {
+  struct zps_decode_ordered {
+    struct zps_buffer rows, values; /* ascending, counted without the other stripes' rows */
+    struct zps_buffer chunks;       /* where each chunk's begin */
+    uint64_t n;
+  } ordered[ZPS_PARTITION_STRIPES_MAX];
+  /* As many as were ever ordered at once: what the one before has used is in a cache still. */
+  struct zps_decode_scratch scratch[ZPS_PARTITION_STRIPES_MAX];
+  atomic_uint taken; /* a bit for each scratch */
 };
-void zps_decode_ordered_fini(struct zps_decode_ordered *ordered);
+void zps_decode_stripes_fini(struct zps_decode_stripes *stripes);
 /* Of `views` (as above) the stripe's are read, and not needed afterwards. Different stripes may be ordered at once. */
 zps_err_t zps_decode_order_stripe(const struct zps_partition *part, uint32_t stripe, const struct zps_slice_view *views,
-                                  struct zps_decode_ordered *ordered) ZPS_MUSTCHECK;
-/* All of them, one per stripe, to what zps_decode_rows() makes of all views. */
-void zps_decode_join_stripes(const struct zps_partition *part, const struct zps_decode_ordered *ordered,
+                                  struct zps_decode_stripes *stripes) ZPS_MUSTCHECK;
+/* All of them to what zps_decode_rows() makes of all views. */
+void zps_decode_join_stripes(const struct zps_partition *part, const struct zps_decode_stripes *stripes,
                              uint64_t row_bytes, struct zps_workpool *pool, int64_t *rows, void *values);
 
 #endif

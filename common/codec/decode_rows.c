@@ -14,7 +14,7 @@
 
 enum {
   BATCH = 512,
-  WINDOW_ROWS_MIN = 16384, /* about: slots of 8 bytes that fit the second-level cache beside what is read */
+  WINDOW_ROWS_MIN = 16384, /* about: slots of 4 or 8 bytes that fit the second-level cache beside what is read */
   WINDOW_ROWS_MAX = 262144,
   WINDOW_FOUND_MIN = 2048,  /* larger windows where there would be fewer rows, to have fewer beginnings */
   ROWS_PER_FOUND_MAX = 512, /* tensor's rows for each that is found */
@@ -44,9 +44,15 @@ struct merge {
 
 /* What one thread works with: a window, and how far it has come in each partition. */
 struct span {
-  uint64_t *slots, *bits;
+  void *slots; /* slot_bytes() each */
+  uint64_t *bits;
   uint32_t *listed, *places;
 };
+
+/* Single floats take half of the cache. */
+static uint64_t slot_bytes(const struct merge *merge) {
+  return merge->row_bytes == sizeof(uint32_t) ? sizeof(uint32_t) : sizeof(uint64_t);
+}
 
 static void list_ranks(void *ctx, unsigned p) {
   const struct merge *const merge = ctx;
@@ -81,10 +87,12 @@ static inline __attribute__((always_inline)) void put(const uint64_t *rows, uint
   for (uint32_t i = 0; i < n; i++) {
     const uint64_t slot = rows[i] - first_row;
     span->bits[slot / 64] |= (uint64_t)1 << slot % 64;
-    if (row_bytes <= sizeof(uint64_t))
-      memcpy(&span->slots[slot], values + i * row_bytes, row_bytes);
+    if (row_bytes == sizeof(uint32_t))
+      memcpy((uint32_t *)span->slots + slot, values + i * row_bytes, row_bytes);
+    else if (row_bytes <= sizeof(uint64_t))
+      memcpy((uint64_t *)span->slots + slot, values + i * row_bytes, row_bytes);
     else
-      span->slots[slot] = where + i;
+      ((uint64_t *)span->slots)[slot] = where + i;
   }
 }
 
@@ -111,17 +119,18 @@ static void fill(const struct merge *merge, uint32_t p, uint64_t limit, uint64_t
 
 /* Copies the rows that are listed. */
 static void take(const struct merge *merge, const struct span *span, uint32_t n, uint64_t first_row, uint64_t place) {
-  const uint64_t row_bytes = merge->row_bytes;
+  const uint64_t row_bytes = merge->row_bytes, *const slots = span->slots;
+  const uint32_t *const listed = span->listed;
   int64_t *const rows = merge->rows + place;
   char *values = merge->values + place * row_bytes;
-  for (uint32_t i = 0; i < n; i++) rows[i] = (int64_t)(first_row + span->listed[i]);
-  if (row_bytes == 4) {
-    for (uint32_t i = 0; i < n; i++, values += 4) memcpy(values, &span->slots[span->listed[i]], 4);
+  for (uint32_t i = 0; i < n; i++) rows[i] = (int64_t)(first_row + listed[i]);
+  if (row_bytes == sizeof(uint32_t)) {
+    for (uint32_t i = 0; i < n; i++, values += 4) memcpy(values, (const uint32_t *)span->slots + listed[i], 4);
   } else if (row_bytes <= sizeof(uint64_t)) {
-    for (uint32_t i = 0; i < n; i++, values += row_bytes) memcpy(values, &span->slots[span->listed[i]], row_bytes);
+    for (uint32_t i = 0; i < n; i++, values += row_bytes) memcpy(values, &slots[listed[i]], row_bytes);
   } else {
     for (uint32_t i = 0; i < n; i++, values += row_bytes) {
-      const uint64_t slot = span->slots[span->listed[i]];
+      const uint64_t slot = slots[listed[i]];
       const void *const from = zps_slice_values(&merge->views[slot >> 32], (uint32_t)slot, 1, values);
       if (from != values) memcpy(values, from, row_bytes);
     }
@@ -169,8 +178,8 @@ static void merge_windows(const struct merge *merge, const struct span *span, ui
 static void merge_spans(void *ctx, unsigned thread) {
   struct merge *const merge = ctx;
   const uint64_t n_slots = merge->window_rows, n_words = (n_slots + 63) / 64;
-  struct span span = {.slots = (uint64_t *)(void *)(merge->scratch + thread * merge->scratch_bytes)};
-  span.bits = span.slots + n_slots;
+  struct span span = {.slots = merge->scratch + thread * merge->scratch_bytes};
+  span.bits = (uint64_t *)span.slots + (n_slots * slot_bytes(merge) + 7) / 8;
   span.listed = (uint32_t *)(span.bits + n_words);
   span.places = span.listed + n_slots + ZPS_SIMD_SLACK;
   memset(span.bits, 0, n_words * sizeof *span.bits);
@@ -228,7 +237,7 @@ static zps_err_t put_in_order(struct merge *merge, struct zps_workpool *pool, st
   if (n_threads > n / FOUND_PER_THREAD_MIN) n_threads = (unsigned)(n / FOUND_PER_THREAD_MIN) + 1;
   if (n_threads > THREADS_MAX) n_threads = THREADS_MAX;
   merge->n_spans = n_threads > 1 ? n_threads * SPANS_PER_THREAD : 1;
-  merge->scratch_bytes = (n_slots + (n_slots + 63) / 64) * sizeof(uint64_t) +
+  merge->scratch_bytes = ((n_slots * slot_bytes(merge) + 7) / 8 + (n_slots + 63) / 64) * sizeof(uint64_t) +
                          (n_slots + ZPS_SIMD_SLACK + part->n_parts) * sizeof(uint32_t);
   merge->scratch_bytes = (merge->scratch_bytes + 63) & ~63ull;
   if (zps_buffer_need(&scratch->windows, n_threads, merge->scratch_bytes) != ZPS_OK) return ZPS_ERR_NOMEM;

@@ -16,7 +16,7 @@ enum {
 
 struct join {
   const struct zps_partition *part;
-  const struct zps_decode_ordered *ordered;
+  const struct zps_decode_ordered *ordered; /* [stripes] */
   uint64_t row_bytes, n_chunks;
   int64_t *rows;
   char *values;
@@ -27,21 +27,52 @@ bool zps_decode_orders_stripes(const struct zps_partition *part, uint64_t row_by
   return part->stripe_bits > 0 && row_bytes <= NARROW_BYTES && part->rows <= ROWS_MAX;
 }
 
+/* The first of ascending rows, from `at` on, that is not below the limit. */
+static uint64_t find(const int64_t *rows, uint64_t at, uint64_t n, int64_t limit) {
+  uint64_t step = 1;
+  while (n - at > step && rows[at + step] < limit) {
+    at += step;
+    step *= 2;
+  }
+  uint64_t end = n - at > step ? at + step : n;
+  while (at < end) {
+    const uint64_t middle = at + (end - at) / 2;
+    if (rows[middle] < limit)
+      at = middle + 1;
+    else
+      end = middle;
+  }
+  return at;
+}
+
 /* Where each of the stripe's chunks begins, and the last one ends. */
 static zps_err_t find_chunks(const struct zps_partition *alone, uint32_t chunk_bits,
                              struct zps_decode_ordered *ordered) {
   const uint64_t n_chunks = ((alone->rows - 1) >> chunk_bits) + 1;
   if (zps_buffer_need(&ordered->chunks, n_chunks + 1, sizeof(uint64_t)) != ZPS_OK) return ZPS_ERR_NOMEM;
   uint64_t *const starts = ordered->chunks.data;
-  const int64_t *const rows = ordered->rows.data;
-  memset(starts, 0, (n_chunks + 1) * sizeof *starts);
-  for (uint64_t i = 0; i < ordered->n; i++) starts[(rows[i] >> chunk_bits) + 1]++;
-  for (uint64_t chunk = 0; chunk < n_chunks; chunk++) starts[chunk + 1] += starts[chunk];
+  starts[0] = 0;
+  for (uint64_t chunk = 0; chunk < n_chunks; chunk++)
+    starts[chunk + 1] = find(ordered->rows.data, starts[chunk], ordered->n, (int64_t)((chunk + 1) << chunk_bits));
   return ZPS_OK;
 }
 
+/* The first that is free: there are as many as stripes. */
+static unsigned take_scratch(struct zps_decode_stripes *stripes) {
+  unsigned taken = atomic_load(&stripes->taken), i;
+  do {
+    i = (unsigned)__builtin_ctz(~taken);
+  } while (!atomic_compare_exchange_weak(&stripes->taken, &taken, taken | 1u << i));
+  return i;
+}
+
+static void give_scratch(struct zps_decode_stripes *stripes, unsigned i) {
+  atomic_fetch_and(&stripes->taken, ~(1u << i));
+}
+
 zps_err_t zps_decode_order_stripe(const struct zps_partition *part, uint32_t stripe, const struct zps_slice_view *views,
-                                  struct zps_decode_ordered *ordered) {
+                                  struct zps_decode_stripes *stripes) {
+  struct zps_decode_ordered *const ordered = &stripes->ordered[stripe];
   const struct zps_partition alone = zps_partition_stripe(part, stripe);
   views += stripe * part->stripe_parts;
   const uint64_t row_bytes = views->width * (uint64_t)zps_dtype_size(views->dtype);
@@ -50,16 +81,20 @@ zps_err_t zps_decode_order_stripe(const struct zps_partition *part, uint32_t str
   if (zps_buffer_need(&ordered->rows, ordered->n, sizeof(int64_t)) != ZPS_OK ||
       zps_buffer_need(&ordered->values, ordered->n, row_bytes) != ZPS_OK)
     return ZPS_ERR_NOMEM;
+  const unsigned i = take_scratch(stripes);
   const zps_err_t code =
-      zps_decode_rows(&alone, views, NULL, &ordered->scratch, ordered->rows.data, ordered->values.data);
+      zps_decode_rows(&alone, views, NULL, &stripes->scratch[i], ordered->rows.data, ordered->values.data);
+  give_scratch(stripes, i);
   return code == ZPS_OK ? find_chunks(&alone, part->chunk_bits, ordered) : code;
 }
 
-void zps_decode_ordered_fini(struct zps_decode_ordered *ordered) {
-  zps_decode_scratch_fini(&ordered->scratch);
-  zps_buffer_fini(&ordered->rows);
-  zps_buffer_fini(&ordered->values);
-  zps_buffer_fini(&ordered->chunks);
+void zps_decode_stripes_fini(struct zps_decode_stripes *stripes) {
+  for (unsigned i = 0; i < ZPS_PARTITION_STRIPES_MAX; i++) {
+    zps_buffer_fini(&stripes->ordered[i].rows);
+    zps_buffer_fini(&stripes->ordered[i].values);
+    zps_buffer_fini(&stripes->ordered[i].chunks);
+    zps_decode_scratch_fini(&stripes->scratch[i]);
+  }
 }
 
 /* Chunks [first, end). */
@@ -92,13 +127,13 @@ static void join_span(void *ctx, unsigned i) {
   join_chunks(join, join->n_chunks * i / join->n_spans, join->n_chunks * (i + 1) / join->n_spans);
 }
 
-void zps_decode_join_stripes(const struct zps_partition *part, const struct zps_decode_ordered *ordered,
+void zps_decode_join_stripes(const struct zps_partition *part, const struct zps_decode_stripes *stripes,
                              uint64_t row_bytes, struct zps_workpool *pool, int64_t *rows, void *values) {
   uint64_t n = 0;
-  for (uint32_t stripe = 0; stripe < zps_partition_stripes(part); stripe++) n += ordered[stripe].n;
+  for (uint32_t stripe = 0; stripe < zps_partition_stripes(part); stripe++) n += stripes->ordered[stripe].n;
   const unsigned most = pool ? (1 + zps_workpool_threads(pool)) * SPANS_PER_THREAD : 1;
   struct join join = {.part = part,
-                      .ordered = ordered,
+                      .ordered = stripes->ordered,
                       .row_bytes = row_bytes,
                       .n_chunks = ((part->rows - 1) >> part->chunk_bits) + 1,
                       .rows = rows,

@@ -155,11 +155,11 @@ static zps_err_t list(const struct made *made, bool as_stripe) {
   int64_t rows[6];
   float values[6];
   view_alike(views, made);
-  struct zps_decode_ordered ordered = {0};
-  const zps_err_t code = as_stripe ? zps_decode_order_stripe(&made->part, 0, views, &ordered)
-                                   : zps_decode_rows(&made->part, views, NULL, &ordered.scratch, rows, values);
-  if (as_stripe && code == ZPS_OK) zps_decode_join_stripes(&made->part, &ordered, sizeof *values, NULL, rows, values);
-  zps_decode_ordered_fini(&ordered);
+  struct zps_decode_stripes stripes = {0};
+  const zps_err_t code = as_stripe ? zps_decode_order_stripe(&made->part, 0, views, &stripes)
+                                   : zps_decode_rows(&made->part, views, NULL, &stripes.scratch[0], rows, values);
+  if (as_stripe && code == ZPS_OK) zps_decode_join_stripes(&made->part, &stripes, sizeof *values, NULL, rows, values);
+  zps_decode_stripes_fini(&stripes);
   for (unsigned i = 1; code == ZPS_OK && i < 6; i++) assert_true(rows[i - 1] < rows[i]);
   return code;
 }
