@@ -13,7 +13,7 @@ enum {
   ROWS_PER_ENTRY_MIN = 512, /* more of them than that have cache lines of sums in common */
 };
 
-static bool ascend(const struct zps_encode_input *input) {
+bool zps_encoder_ascends(const struct zps_encode_input *input) {
   for (uint64_t i = 1; i < input->n_entries; i++)
     if (input->rows[i - 1] >= input->rows[i]) return false;
   return true;
@@ -25,7 +25,7 @@ bool zps_encoder_is_few(const struct zps_encoder *encoder) {
       encoder->partitioner != ZPS_PARTITIONER_ORDERED)
     return false;
   return (input->n_entries <= ENTRIES_MAX && input->n_entries < input->part->rows / ROWS_PER_ENTRY_MIN) ||
-         ascend(input);
+         zps_encoder_ascends(input);
 }
 
 /* The first row number that the tensor does not have, or n_entries. */
@@ -64,7 +64,7 @@ zps_err_t zps_encoder_scan_few(struct zps_encoder *encoder, struct zps_error *er
   const struct zps_encode_input *const input = &encoder->input;
   const uint64_t n = input->n_entries, bad = find_bad(input);
   struct zps_encode_lists *const lists = zps_encoder_lists(encoder);
-  const bool sorted = ascend(input);
+  const bool sorted = zps_encoder_ascends(input);
   zps_err_t code = zps_buffer_need(&lists->ranks, n + ZPS_SIMD_SLACK, sizeof(uint32_t));
   if (code == ZPS_OK) code = zps_buffer_need(&lists->staged, n + ZPS_SIMD_SLACK, sizeof(float));
   if (code == ZPS_OK && !sorted) code = zps_buffer_need(&encoder->pairs, n, sizeof(struct zps_sort_entry));

@@ -68,6 +68,7 @@ struct zps_encoder {
   struct zps_buffer accumulators; /* single floats: [n_slots], a chunk's sums and marks; zero between scans */
   uint32_t n_chunks;              /* of 2^chunk_bits ranks, in a partition */
   unsigned chunk_bits, n_slots;
+  bool ascends; /* single floats: each row is greater than the one before */
   atomic_uint next_part;
   struct zps_buffer indices, partitioned; /* hierarchical: uint64_t[entries] */
 };
@@ -102,6 +103,8 @@ zps_err_t zps_encoder_begin_dense(struct zps_encoder *encoder) ZPS_MUSTCHECK;
 zps_err_t zps_encoder_scan_dense(struct zps_encoder *encoder) ZPS_MUSTCHECK;
 /* Whether entries of COO gradients are single floats and enough of them for zps_encoder_scan_singles(); prepares it. */
 bool zps_encoder_is_singles(struct zps_encoder *encoder);
+/* Whether each row of a COO gradient is greater than the one before. */
+bool zps_encoder_ascends(const struct zps_encode_input *input);
 /* In how many ranges for each thread their entries are dealt out. */
 unsigned zps_encoder_singles_ranges(const struct zps_encoder *encoder);
 /* Names the first bad row number that the ranges noted. */

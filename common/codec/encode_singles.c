@@ -1,6 +1,7 @@
 /*
  * COO gradients of single floats: entries are dealt, in order of appearance, to buckets of ranks whose sums fit the
  * cache, and added up there. That takes the place of a sort: what is left is in the order of ranks, without repeats.
+ * Entries that ascend are so already, and only dealt to their partitions.
  */
 #include <string.h>
 
@@ -12,6 +13,7 @@ enum {
   LINE_BYTES = 64,
   CHUNK_BITS_MIN = 17,       /* smaller ones would be too many: each is written to in turn */
   CHUNK_BITS_MAX = 18,       /* 1 MiB of sums */
+  WHOLE_BITS = 31,           /* a chunk is a partition */
   BUCKETS_MAX = 4096,        /* their ends stay in the second-level cache */
   ROWS_PER_ENTRY_MAX = 4096, /* a mark of each line of sums is looked at: with fewer entries, sorting is less work */
   BLOCK = 512,               /* entries: a page */
@@ -35,7 +37,10 @@ bool zps_encoder_is_singles(struct zps_encoder *encoder) {
   if (input->dtype != ZPS_DTYPE_F32 || input->width != 1 || input->zero_rows ||
       encoder->partitioner != ZPS_PARTITIONER_ORDERED || input->n_entries < input->part->rows / ROWS_PER_ENTRY_MAX)
     return false;
-  for (unsigned bits = CHUNK_BITS_MIN; bits <= CHUNK_BITS_MAX; bits++) {
+  encoder->ascends = chunks_per_part(input->part, WHOLE_BITS) == 1 && zps_encoder_ascends(input);
+  const unsigned first = encoder->ascends ? WHOLE_BITS : CHUNK_BITS_MIN;
+  const unsigned last = encoder->ascends ? WHOLE_BITS : CHUNK_BITS_MAX;
+  for (unsigned bits = first; bits <= last; bits++) {
     const uint64_t n = (uint64_t)encoder->n_parts * chunks_per_part(input->part, bits);
     if (n > BUCKETS_MAX) continue;
     encoder->chunk_bits = bits;
@@ -181,17 +186,41 @@ static void add(struct sums sums, const struct zps_simd_entry *entries, uint64_t
   for (; n > 0; n--) add_one(&sums, entries++);
 }
 
-/* Adds a bucket's entries in order of appearance. */
-static void add_bucket(const struct zps_encoder *encoder, uint32_t bucket, const struct sums *sums) {
+/* Where entries go that need not be added up. */
+struct taken {
+  uint32_t *ranks;
+  float *values;
+  uint32_t n;
+};
+
+static void take(struct taken *taken, const struct zps_simd_entry *entries, uint64_t n,
+                 const struct zps_simd_entry *ahead) {
+  uint32_t *const ranks = taken->ranks, at = taken->n;
+  float *const values = taken->values;
+  for (uint64_t i = 0; i < n; i++) {
+    if (i % ENTRIES_PER_LINE == 0) __builtin_prefetch(ahead + i);
+    ranks[at] = entries[i].rank;
+    values[at] = entries[i].value;
+    at += entries[i].value != 0;
+  }
+  taken->n = at;
+}
+
+/* Adds a bucket's entries in order of appearance, or takes them as they are. */
+static void use_bucket(const struct zps_encoder *encoder, uint32_t bucket, const struct sums *sums,
+                       struct taken *taken) {
   const struct zps_simd_entry *const entries = encoder->pairs.data;
   const uint64_t *const next = encoder->repeats.data;
   for (unsigned range = 0; range < encoder->n_ranges; range++) {
     uint64_t block = chains_of(encoder, range)[bucket].first, left = range_entries(encoder, range, bucket), ahead;
-    for (; left > BLOCK; left -= BLOCK, block = ahead) {
-      ahead = next[block];
-      add(*sums, entries + block * BLOCK, BLOCK, entries + ahead * BLOCK);
+    for (uint64_t n; left > 0; left -= n, block = ahead) {
+      n = left < BLOCK ? left : BLOCK;
+      ahead = left > BLOCK ? next[block] : block_behind(encoder, range, bucket);
+      if (taken)
+        take(taken, entries + block * BLOCK, n, entries + ahead * BLOCK);
+      else
+        add(*sums, entries + block * BLOCK, n, entries + ahead * BLOCK);
     }
-    add(*sums, entries + block * BLOCK, left, entries + block_behind(encoder, range, bucket) * BLOCK);
   }
 }
 
@@ -203,16 +232,29 @@ static uint32_t lines_from(const struct zps_encoder *encoder, uint32_t p, uint32
   return (n_ranks + RANKS_TOGETHER - 1) / RANKS_TOGETHER * LINES_TOGETHER;
 }
 
+static uint32_t *ranks_at(struct zps_encoder *encoder, uint32_t p) {
+  return (uint32_t *)zps_encoder_lists(encoder)->ranks.data + ((const uint64_t *)encoder->starts.data)[p];
+}
+static float *values_at(struct zps_encoder *encoder, uint32_t p) {
+  return (float *)zps_encoder_lists(encoder)->staged.data + ((const uint64_t *)encoder->starts.data)[p];
+}
+
 static void sum_partition(struct zps_encoder *encoder, uint32_t p, const struct sums *sums) {
-  const uint64_t start = ((const uint64_t *)encoder->starts.data)[p];
-  uint32_t *const ranks = (uint32_t *)zps_encoder_lists(encoder)->ranks.data + start, nnz = 0;
-  float *const staged = (float *)zps_encoder_lists(encoder)->staged.data + start;
+  uint32_t *const ranks = ranks_at(encoder, p), nnz = 0;
+  float *const staged = values_at(encoder, p);
   for (uint32_t chunk = 0; chunk < encoder->n_chunks; chunk++) {
     const uint32_t base = chunk << encoder->chunk_bits, n_lines = lines_from(encoder, p, base, sums);
-    add_bucket(encoder, p * encoder->n_chunks + chunk, sums);
+    use_bucket(encoder, p * encoder->n_chunks + chunk, sums, NULL);
     nnz += zps_simd()->take_marked(sums->values, sums->marks, n_lines, base, ranks + nnz, staged + nnz);
   }
   ((uint32_t *)encoder->nnz.data)[p] = nnz;
+}
+
+static void take_partition(void *ctx, unsigned p) {
+  struct zps_encoder *const encoder = ctx;
+  struct taken taken = {.ranks = ranks_at(encoder, p), .values = values_at(encoder, p)};
+  use_bucket(encoder, p, NULL, &taken);
+  ((uint32_t *)encoder->nnz.data)[p] = taken.n;
 }
 
 static uint64_t slot_bytes(const struct zps_encoder *encoder) {
@@ -253,7 +295,7 @@ zps_err_t zps_encoder_scan_singles(struct zps_encoder *encoder, struct zps_error
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->repeats, n_blocks, sizeof(uint64_t));
   if (code == ZPS_OK) code = zps_buffer_need(&lists->ranks, room, sizeof(uint32_t));
   if (code == ZPS_OK) code = zps_buffer_need(&lists->staged, room, sizeof(float));
-  if (code == ZPS_OK) code = need_accumulators(encoder);
+  if (code == ZPS_OK && !encoder->ascends) code = need_accumulators(encoder);
   if (code != ZPS_OK) return code;
   memset(encoder->buckets.data, 0, n_chains * chain_bytes);
   encoder->is_staged = true;
@@ -261,6 +303,10 @@ zps_err_t zps_encoder_scan_singles(struct zps_encoder *encoder, struct zps_error
   code = zps_encoder_check_rows(encoder, error);
   if (code != ZPS_OK) return code;
   place_partitions(encoder);
+  if (encoder->ascends) {
+    zps_workpool_for(encoder->pool, encoder->n_parts, take_partition, encoder);
+    return ZPS_OK;
+  }
   atomic_store(&encoder->next_part, 0);
   zps_workpool_for(encoder->pool, encoder->n_slots, sum_slot, encoder);
   return ZPS_OK;

@@ -157,6 +157,40 @@ static void long_gradients_equal_the_reference(void **state) {
   ref_free(&gradient);
 }
 
+/* Gives a dense gradient of single floats its rows as entries, ascending, and some that are zero among them. */
+static void list_rows(struct ref_gradient *gradient) {
+  gradient->row_ids = malloc((gradient->rows + 1) * sizeof *gradient->row_ids);
+  float *const values = gradient->values = malloc((gradient->rows + 1) * sizeof *values);
+  assert_true(gradient->row_ids && values);
+  for (uint64_t row = 0; row < gradient->rows; row++) {
+    if (!gradient->present[row] && row % 7 != 0) continue;
+    gradient->row_ids[gradient->n_entries] = (int64_t)row;
+    values[gradient->n_entries++] = ((const float *)gradient->dense)[row];
+  }
+}
+
+static void ascending_rows_equal_the_reference(void **state) {
+  static const uint64_t lengths[] = {1, 600, 70000, 1 << 21};
+  struct zps_rng rng = {.state = 10};
+  for (unsigned i = 0; i < COUNT(lengths); i++) {
+    struct ref_gradient gradient = ref_dense(&rng, lengths[i], 1, ZPS_DTYPE_F32, 0.3);
+    list_rows(&gradient);
+    check_gradient(*state, &gradient, 2, 0, 7);
+    check_gradient(*state, &gradient, 16, i % 3, 8);
+    const uint64_t at = gradient.n_entries / 2; /* the next one is no greater */
+    if (at + 1 < gradient.n_entries) {
+      const float value = ((float *)gradient.values)[at];
+      const int64_t row = gradient.row_ids[at];
+      memcpy((float *)gradient.values + at, (float *)gradient.values + at + 1, sizeof value);
+      gradient.row_ids[at] = gradient.row_ids[at + 1];
+      ((float *)gradient.values)[at + 1] = value;
+      gradient.row_ids[at + 1] = row;
+      check_gradient(*state, &gradient, 16, i % 3, 8);
+    }
+    ref_free(&gradient);
+  }
+}
+
 /* A tensor of four stripes: whole, and step by step, what is found written while the next step is on. */
 struct stripes {
   struct zps_encoder *encoder;
@@ -287,7 +321,8 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(dense_equals_the_reference),         cmocka_unit_test(coo_equals_the_reference),
       cmocka_unit_test(long_gradients_equal_the_reference), cmocka_unit_test(stripes_equal_the_reference),
-      cmocka_unit_test(all_rows_are_sent_with_their_zeros), cmocka_unit_test(all_rows_are_values_alone),
+      cmocka_unit_test(ascending_rows_equal_the_reference), cmocka_unit_test(all_rows_are_sent_with_their_zeros),
+      cmocka_unit_test(all_rows_are_values_alone),
   };
   return cmocka_run_group_tests_name("encode", tests, encoders_setup, encoders_teardown);
 }
