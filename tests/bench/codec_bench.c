@@ -26,7 +26,7 @@ struct bench {
   double density;
   uint64_t rows, dense_bytes;
   float *dense, *copy;
-  int64_t *coo_rows;
+  int64_t *coo_rows, *sorted_rows;
   float *coo_values;
   uint64_t n_entries;
   struct zps_encoder *encoder;
@@ -162,15 +162,24 @@ static void run_encode(void *ctx) {
                                            .values = bench->dense});
 }
 
-static void run_coo(void *ctx) {
-  struct bench *const bench = ctx;
+static void encode_rows(struct bench *bench, const int64_t *rows) {
   encode(bench, &(struct zps_encode_input){.part = &bench->part,
                                            .width = bench->width,
                                            .dtype = ZPS_DTYPE_F32,
                                            .value_codec = ZPS_VALUES_RAW,
                                            .values = bench->coo_values,
-                                           .rows = bench->coo_rows,
+                                           .rows = rows,
                                            .n_entries = bench->n_entries});
+}
+
+static void run_coo(void *ctx) {
+  struct bench *const bench = ctx;
+  encode_rows(bench, bench->coo_rows);
+}
+
+static void run_sorted(void *ctx) {
+  struct bench *const bench = ctx;
+  encode_rows(bench, bench->sorted_rows);
 }
 
 struct part_check {
@@ -271,11 +280,9 @@ static void measure(struct bench *bench, struct bench_result *result) {
     enum bench_stage stage;
     void (*run)(void *ctx);
     uint64_t n_values;
-  } stages[] = {{BENCH_ENCODE, run_encode, n_dense},
-                {BENCH_COO, run_coo, n_coo},
-                {BENCH_REDUCE, run_reduce, bench->nnz * bench->width},
-                {BENCH_ADD, run_add, bench->nnz},
-                {BENCH_SCATTER, run_scatter, n_dense},
+  } stages[] = {{BENCH_ENCODE, run_encode, n_dense}, {BENCH_COO, run_coo, n_coo},
+                {BENCH_SORTED, run_sorted, n_coo},   {BENCH_REDUCE, run_reduce, bench->nnz * bench->width},
+                {BENCH_ADD, run_add, bench->nnz},    {BENCH_SCATTER, run_scatter, n_dense},
                 {BENCH_ROWS, run_rows, n_result}};
   enum { N_STAGES = sizeof stages / sizeof stages[0] };
   struct zps_workpool *const pool = bench->pool;
@@ -316,10 +323,12 @@ static void draw(struct bench *bench) {
   /* A quarter repeat a row that is among the others. */
   bench->n_entries = z;
   bench->coo_rows = need(bench, z + 1ull, sizeof *bench->coo_rows);
+  bench->sorted_rows = need(bench, z + 1ull, sizeof *bench->sorted_rows);
   bench->coo_values = need(bench, (uint64_t)z * bench->width + 1, sizeof(float));
   bench->out_rows = need(bench, draw_bound(bench->density, bench->rows) + 64ull * bench->part.n_parts, sizeof(int64_t));
   if (!bench->failed) {
     draw_values(&rng, bench->coo_values, (uint64_t)z * bench->width);
+    for (uint32_t i = 0; i < z; i++) bench->sorted_rows[i] = ranks[i];
     for (uint32_t i = 0; i < z; i++)
       bench->coo_rows[i] = ranks[zps_rng_below(&rng, i % 4 == 3 && i > 1000 ? z / 1000 + 1 : z)];
   }
@@ -380,9 +389,9 @@ int bench_run(const struct bench_options *options, struct zps_workpool *pool, ui
   zps_decode_scratch_fini(&bench.decode_scratch);
   for (uint32_t p = 0; bench.results && p < bench.part.n_parts; p++) free(bench.results[p].data);
   zps_encoder_destroy(bench.encoder);
-  void *const memory[] = {bench.dense,    bench.copy,         bench.coo_rows, bench.coo_values, bench.encoded,
-                          bench.encoding, bench.pushes,       bench.views,    bench.sums,       bench.scratches,
-                          bench.results,  bench.result_views, bench.out_rows, bench.cursors};
+  void *const memory[] = {bench.dense,     bench.copy,     bench.coo_rows,     bench.sorted_rows, bench.coo_values,
+                          bench.encoded,   bench.encoding, bench.pushes,       bench.views,       bench.sums,
+                          bench.scratches, bench.results,  bench.result_views, bench.out_rows,    bench.cursors};
   for (unsigned i = 0; i < sizeof memory / sizeof memory[0]; i++) free(memory[i]);
   return bench.failed ? FAILED : 0;
 }

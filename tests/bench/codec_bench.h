@@ -9,6 +9,7 @@
 enum bench_stage {
   BENCH_ENCODE,  /* dense gradient -> all slices; values: all of the tensor's */
   BENCH_COO,     /* unsorted repeated rows -> all slices; values: those given */
+  BENCH_SORTED,  /* ascending rows -> all slices; values: those given */
   BENCH_REDUCE,  /* all ranks' slices -> the sum's slice; values: those of all ranks */
   BENCH_ADD,     /* all ranks' slices -> accumulators, of single floats by one thread: reduce without its last step */
   BENCH_SCATTER, /* all sums' slices -> dense result; values: all of the tensor's */

@@ -9,7 +9,7 @@
 #include "tests/bench/codec_bench.h"
 
 static const char *const stage_names[N_BENCH_STAGES] = {
-    [BENCH_ENCODE] = "encode", [BENCH_COO] = "coo",         [BENCH_REDUCE] = "reduce",
+    [BENCH_ENCODE] = "encode", [BENCH_COO] = "coo",         [BENCH_SORTED] = "sorted", [BENCH_REDUCE] = "reduce",
     [BENCH_ADD] = "add",       [BENCH_SCATTER] = "scatter", [BENCH_ROWS] = "rows",
 };
 
@@ -41,7 +41,7 @@ static const struct zps_opt opts[] = {{.name = "json",
                                       {.name = "stage",
                                        .type = ZPS_OPT_STRING,
                                        .offset = offsetof(struct options, stages),
-                                       .def = "encode,coo,reduce,add,scatter,rows",
+                                       .def = "encode,coo,sorted,reduce,add,scatter,rows",
                                        .arg = "LIST",
                                        .help = "what to time"},
                                       {.name = "codec",
