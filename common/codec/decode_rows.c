@@ -96,14 +96,15 @@ static inline __attribute__((always_inline)) void put(const uint64_t *rows, uint
   }
 }
 
-/* The partition's rows whose ranks are below the limit. */
-static void fill(const struct merge *merge, uint32_t p, uint64_t limit, uint64_t first_row, const struct span *span) {
+/* The partition's rows whose ranks are below the limit; how many. */
+static uint32_t fill(const struct merge *merge, uint32_t p, uint64_t limit, uint64_t first_row,
+                     const struct span *span) {
   const struct zps_slice_view *const view = &merge->views[p];
   const uint32_t *const ranks = merge->ranks + merge->starts[p];
-  const uint32_t end = find(ranks, span->places[p], view->z, limit);
+  const uint32_t first = span->places[p], end = find(ranks, first, view->z, limit);
   uint64_t rows[BATCH + ZPS_SIMD_SLACK];
   double room[BATCH];
-  for (uint32_t at = span->places[p], n; at < end; at += n) {
+  for (uint32_t at = first, n; at < end; at += n) {
     n = end - at < BATCH ? end - at : BATCH;
     zps_simd()->rows_of(merge->part, p, ranks + at, n, rows);
     const char *const values = merge->row_bytes <= sizeof *room ? zps_slice_values(view, at, n, room) : NULL;
@@ -115,10 +116,11 @@ static void fill(const struct merge *merge, uint32_t p, uint64_t limit, uint64_t
       put(rows, n, first_row, NULL, (uint64_t)p << 32 | at, merge->row_bytes, span);
   }
   span->places[p] = end;
+  return end - first;
 }
 
 /* Copies the rows that are listed. */
-static void take(const struct merge *merge, const struct span *span, uint32_t n, uint64_t first_row, uint64_t place) {
+static void copy(const struct merge *merge, const struct span *span, uint32_t n, uint64_t first_row, uint64_t place) {
   const uint64_t row_bytes = merge->row_bytes, *const slots = span->slots;
   const uint32_t *const listed = span->listed;
   int64_t *const rows = merge->rows + place;
@@ -135,6 +137,18 @@ static void take(const struct merge *merge, const struct span *span, uint32_t n,
       if (from != values) memcpy(values, from, row_bytes);
     }
   }
+}
+
+/* Takes the window's `n` rows, of which the span's last one is at `end`: nothing may be written there. */
+static void take(const struct merge *merge, const struct span *span, uint32_t n, uint64_t first_row, uint64_t place,
+                 uint64_t end) {
+  const uint32_t n_words = (uint32_t)((merge->window_rows + 63) / 64);
+  if (merge->row_bytes == sizeof(uint32_t) && end - place >= (uint64_t)n + ZPS_SIMD_SLACK)
+    zps_simd()->take_rows(span->bits, n_words, span->slots, (int64_t)first_row, merge->rows + place,
+                          merge->values + place * sizeof(uint32_t));
+  else
+    copy(merge, span, zps_simd()->list(span->bits, n_words, 0, span->listed), first_row, place);
+  memset(span->bits, 0, n_words * sizeof *span->bits);
 }
 
 /* How many of the partition's ranks lie in the windows before `window`. */
@@ -156,20 +170,22 @@ static void parts_in(const struct merge *merge, uint64_t window, uint32_t *first
   *end_p = *first_p + (has_all ? n_stripes : (uint32_t)n_chunks) * part->stripe_parts;
 }
 
+/* How many rows of all partitions lie in the windows before `window`; notes how many of each. */
+static uint64_t rows_before(const struct merge *merge, uint64_t window, uint32_t *places) {
+  uint64_t n = 0;
+  for (uint32_t p = 0; p < merge->part->n_parts; p++)
+    n += places[p] = find(merge->ranks + merge->starts[p], 0, merge->views[p].z, ranks_before(merge, window, p));
+  return n;
+}
+
 static void merge_windows(const struct merge *merge, const struct span *span, uint64_t first, uint64_t end) {
-  const uint32_t n_parts = merge->part->n_parts;
-  const uint64_t n_slots = merge->window_rows, n_words = (n_slots + 63) / 64;
-  uint64_t place = 0;
-  for (uint32_t p = 0; p < n_parts; p++)
-    place += span->places[p] =
-        find(merge->ranks + merge->starts[p], 0, merge->views[p].z, ranks_before(merge, first, p));
+  const uint64_t n_slots = merge->window_rows, end_place = rows_before(merge, end, span->places);
+  uint64_t place = rows_before(merge, first, span->places);
   for (uint64_t window = first; window < end; window++) {
-    uint32_t p, end_part;
+    uint32_t p, end_part, n = 0;
     for (parts_in(merge, window, &p, &end_part); p < end_part; p++)
-      fill(merge, p, ranks_before(merge, window + 1, p), window * n_slots, span);
-    const uint32_t n = zps_simd()->list(span->bits, (uint32_t)n_words, 0, span->listed);
-    memset(span->bits, 0, n_words * sizeof *span->bits);
-    take(merge, span, n, window * n_slots, place);
+      n += fill(merge, p, ranks_before(merge, window + 1, p), window * n_slots, span);
+    take(merge, span, n, window * n_slots, place, end_place);
     place += n;
   }
 }

@@ -196,6 +196,11 @@ static void add_rows(float *sums, const uint32_t *slots, uint32_t base, const vo
   zps_simd_body_add_rows(sums, slots, base, ranks, n_rows, width, values);
 }
 
+static uint32_t take_rows(const uint64_t *bits, uint32_t n_words, const uint32_t *slots, int64_t first, int64_t *rows,
+                          void *values) {
+  return zps_simd_body_take_rows(bits, n_words, slots, first, rows, values);
+}
+
 static bool rice_list(const struct zps_rice_block *block, uint32_t *numbers, uint64_t *bit_p, uint64_t *next_p) {
   return zps_rice_body_list(block, numbers, bit_p, next_p);
 }
@@ -231,6 +236,7 @@ static const struct zps_simd baseline = {.name = "baseline",
                                          .deliver = deliver,
                                          .take_marked = take_marked,
                                          .list = list,
+                                         .take_rows = take_rows,
                                          .rice_list = rice_list,
                                          .rice_skip = rice_skip,
                                          .rice_gaps = rice_gaps,

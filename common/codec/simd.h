@@ -74,6 +74,10 @@ struct zps_simd {
                           float *kept);
   /* Lists base + position of each bit, ascending, and returns how many there are. */
   uint32_t (*list)(const uint64_t *bits, uint32_t n_words, uint32_t base, uint32_t *out);
+  /* Copies the 4 bytes of those of 64 * n_words `slots` whose bits are set to `values`, which may lie anywhere in
+   * memory, and first + their positions to `rows`. Returns how many. */
+  uint32_t (*take_rows)(const uint64_t *bits, uint32_t n_words, const uint32_t *slots, int64_t first, int64_t *rows,
+                        void *values);
   zps_rice_list_fn *rice_list;
   zps_rice_skip_fn *rice_skip;
   zps_rice_gaps_fn *rice_gaps;

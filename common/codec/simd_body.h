@@ -165,6 +165,22 @@ ZPS_SIMD_BODY uint32_t zps_simd_body_list(const uint64_t *bits, uint32_t n_words
   return n;
 }
 
+ZPS_SIMD_BODY uint32_t zps_simd_body_take_rows(const uint64_t *bits, uint32_t n_words, const uint32_t *slots,
+                                               int64_t first, int64_t *rows, void *values) {
+  uint32_t n = 0;
+  for (uint32_t w = 0; w < n_words; w++, slots += 64, first += 64) {
+    if (bits[w] == 0) continue;
+    uint32_t positions[64];
+    const uint32_t here = zps_bits_list(bits[w], 0, positions);
+    for (uint32_t i = 0; i < here; i++) {
+      rows[n + i] = first + positions[i];
+      memcpy((char *)values + 4 * (uint64_t)(n + i), &slots[positions[i]], 4);
+    }
+    n += here;
+  }
+  return n;
+}
+
 ZPS_SIMD_BODY bool zps_simd_body_ascends(const char *numbers, uint32_t n) {
   enum { AHEAD_BYTES = 4096 }; /* beyond the page, where the machine does not look by itself */
   zps_vec_i32 all = ~(zps_vec_i32){0};

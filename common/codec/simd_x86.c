@@ -112,6 +112,10 @@ AVX2 static uint32_t avx2_deliver(float *sums, uint32_t n, float factor, float *
   TARGET static void NAME##_add_rows(float *sums, const uint32_t *slots, uint32_t base, const void *ranks,           \
                                      uint32_t n_rows, uint32_t width, const void *values) {                          \
     zps_simd_body_add_rows(sums, slots, base, ranks, n_rows, width, values);                                         \
+  }                                                                                                                  \
+  TARGET static uint32_t NAME##_take_rows(const uint64_t *bits, uint32_t n_words, const uint32_t *slots,             \
+                                          int64_t first, int64_t *rows, void *values) {                              \
+    return zps_simd_body_take_rows(bits, n_words, slots, first, rows, values);                                       \
   }
 
 DEFINE_SHARED(avx2, AVX2)
@@ -400,6 +404,36 @@ VBMI2 static uint32_t vbmi2_list(const uint64_t *bits, uint32_t n_words, uint32_
   return n;
 }
 
+/* Up to sixteen rows, whose places in a word are given, and what lies there. */
+VBMI2 static inline void vbmi2_take_rows_some(const struct avx512_lanes *lanes, __m128i places, unsigned n,
+                                              __m512i first, int64_t *rows, float *values) {
+  vbmi2_take_some(lanes, places, values);
+  _mm512_storeu_si512(rows, _mm512_add_epi64(_mm512_cvtepu8_epi64(places), first));
+  if (n > 8) _mm512_storeu_si512(rows + 8, _mm512_add_epi64(_mm512_cvtepu8_epi64(_mm_srli_si128(places, 8)), first));
+}
+
+VBMI2 static uint32_t vbmi2_take_rows(const uint64_t *bits, uint32_t n_words, const uint32_t *slots, int64_t first,
+                                      int64_t *rows, void *values) {
+  const __m512i all = vbmi2_places();
+  float *const out = values;
+  uint32_t n = 0;
+  for (uint32_t w = 0; w < n_words; w++, slots += 64, first += 64) {
+    const struct avx512_lanes lanes = avx512_load(slots);
+    const unsigned here = (unsigned)__builtin_popcountll(bits[w]);
+    const __m512i kept = _mm512_maskz_compress_epi8(bits[w], all), from = _mm512_set1_epi64(first);
+    vbmi2_take_rows_some(&lanes, _mm512_castsi512_si128(kept), here, from, rows + n, out + n);
+    if (here > 16) { /* few words are so full */
+      char places[64];
+      _mm512_storeu_si512(places, kept);
+      for (unsigned i = 16; i < here; i += 16)
+        vbmi2_take_rows_some(&lanes, _mm_loadu_si128((const __m128i *)(const void *)(places + i)), here - i, from,
+                             rows + n + i, out + n + i);
+    }
+    n += here;
+  }
+  return n;
+}
+
 AVX512 static uint32_t avx512_take_marked(float *sums, uint8_t *marks, uint32_t n_lines, uint32_t base,
                                           uint32_t *positions, float *kept) {
   const __m512i mask16 = _mm512_set1_epi32((int)~ZPS_SIMD_NEGATIVE_ZERO), zero = _mm512_setzero_si512();
@@ -428,8 +462,9 @@ AVX512 static uint32_t avx512_take_marked(float *sums, uint8_t *marks, uint32_t 
     .deal = zps_simd_deal_##NAME, .rows_of = NAME##_rows_of, .ascends = NAME##_ascends,                               \
     .count_below = NAME##_count_below, .add = NAME##_add, .add_below = NAME##_add_below, .add_rows = NAME##_add_rows, \
     .take = BEST##_take, .deliver = NAME##_deliver, .take_marked = NAME##_take_marked, .list = BEST##_list,           \
-    .rice_list = zps_rice_list_##RICE, .rice_skip = zps_rice_skip_##RICE, .rice_gaps = zps_rice_gaps_##NAME,          \
-    .rice_zeros = zps_rice_zeros_##NAME, .rice_put = zps_rice_put_##NAME, .values = &zps_values_loops_##NAME          \
+    .take_rows = BEST##_take_rows, .rice_list = zps_rice_list_##RICE, .rice_skip = zps_rice_skip_##RICE,              \
+    .rice_gaps = zps_rice_gaps_##NAME, .rice_zeros = zps_rice_zeros_##NAME, .rice_put = zps_rice_put_##NAME,          \
+    .values = &zps_values_loops_##NAME                                                                                \
   }
 
 const struct zps_simd zps_simd_avx2 = TABLE(avx2, "avx2", avx2, avx2);

@@ -96,6 +96,35 @@ static void added_sums_are_taken(void **state) {
   }
 }
 
+static void rows_are_taken(void **state) {
+  (void)state;
+  static uint32_t slots[SUMS];
+  struct zps_rng rng = {.state = 5};
+  const struct zps_simd *simd;
+  for (unsigned i = 0; i < SUMS; i++) slots[i] = (uint32_t)zps_rng_below(&rng, UINT32_MAX);
+  for (unsigned d = 0; d < COUNT(densities); d++) {
+    for (unsigned v = 0; (simd = zps_simd_variant(v)) != NULL; v++) {
+      const int64_t first = (int64_t)zps_rng_below(&rng, 1ull << 40);
+      uint64_t bits[WORDS];
+      const uint32_t n = draw(&rng, densities[d], bits);
+      int64_t *const rows = malloc((n + ZPS_SIMD_SLACK) * sizeof *rows); /* nothing behind it may be written */
+      char *const values = malloc((n + ZPS_SIMD_SLACK) * sizeof *slots + 1);
+      assert_true(rows && values);
+      assert_int_equal(simd->take_rows(bits, WORDS, slots, first, rows, values + 1), n);
+      uint32_t at = 0;
+      for (uint32_t i = 0; i < SUMS; i++) {
+        if (!(bits[i / 64] >> i % 64 & 1)) continue;
+        assert_int_equal(rows[at], first + i);
+        assert_memory_equal(values + 1 + 4 * (size_t)at, &slots[i], 4);
+        at++;
+      }
+      assert_int_equal(at, n);
+      free(rows);
+      free(values);
+    }
+  }
+}
+
 /* Whole words and what is left, zeros of both signs and a NaN; nothing behind the last is read. */
 static void values_are_packed(void **state) {
   (void)state;
@@ -384,6 +413,7 @@ int main(void) {
       cmocka_unit_test(a_step_back_is_seen),
       cmocka_unit_test(limits_are_found),
       cmocka_unit_test(added_sums_are_taken),
+      cmocka_unit_test(rows_are_taken),
       cmocka_unit_test(values_are_packed),
       cmocka_unit_test(marked_sums_are_taken),
       cmocka_unit_test(values_below_the_limit_are_added),
