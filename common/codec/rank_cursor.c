@@ -83,6 +83,7 @@ static uint32_t list_words(struct zps_rank_cursor *cursor, uint32_t limit, uint3
   const struct zps_slice_view *const view = cursor->view;
   uint64_t bits[MOST];
   uint32_t n = 0;
+  if (limit > view->m) limit = view->m;
   while (cursor->next + n < view->z) {
     const uint32_t first = cursor->word * 32;
     if (first >= limit || cap - n < ZPS_SIMD_SLACK) break;
