@@ -136,6 +136,7 @@ static zenps_status_t summarise(struct perf *perf, struct summary *summary) {
       for (uint64_t k = 0; k < steps; k++)
         ms[k] = fmax(ms[k], ms[(uint64_t)rank * steps + k]); /* a step takes as long as its slowest rank */
     }
+    memcpy(result->ms, ms, steps * sizeof *ms);
     summary->median_ms = quantile(ms, steps, 0.5);
     summary->p99_ms = quantile(ms, steps, 0.99);
     find_imbalance(perf, sent, fields, summary);
@@ -153,7 +154,7 @@ static double over_bound(const struct summary *summary, double bytes) {
   return summary->fields[BOUND] > 0 ? bytes / summary->fields[BOUND] : 1;
 }
 
-/* When each of the first steps began, for those who watch the machine meanwhile, and how long it took there. No more of
+/* When each of the first steps began here, for those who watch the machine meanwhile, and how long it took. No more of
  * them than keep the line short: launchers cut long ones. */
 static zps_json *timeline(const struct perf_result *result) {
   zps_json *steps = zps_json_array();

@@ -3,6 +3,7 @@ import bisect
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import tempfile
 import threading
@@ -10,6 +11,7 @@ import time
 
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 HEADERS = 66  # bytes of Ethernet, IP and TCP (with timestamps) around each packet's payload
+PAUSE_S = 0.02  # ahead of the first step, and after the last
 TICK = os.sysconf("SC_CLK_TCK")
 CORES = len(os.sched_getaffinity(0))
 
@@ -42,12 +44,12 @@ def peak_rss_mb(pid):
 
 
 class Watch(threading.Thread):
-    """Samples how busy the machine and some processes are, and, where asked for, the interface counters of their hosts."""
+    """Samples how busy the machine and some processes are, and, where asked for, what the hosts of these got and sent."""
 
     def __init__(self, pids=(), interfaces=False):
         super().__init__(daemon=True)
         self.pids, self.interfaces, self.done = pids, interfaces, threading.Event()
-        self.busy, self.cpu, self.series = [], [], []
+        self.busy, self.cpu, self.series = [], [], []  # of the last: (time, [payload bytes in, out] of each host)
         self.period_s = 0.01 if interfaces else 0.05
 
     def run(self):
@@ -58,16 +60,17 @@ class Watch(threading.Thread):
             self.busy.append((now, sum(ticks) - ticks[3] - ticks[4]))
             self.cpu.append((now, sum(cpu_s(pid) for pid in self.pids)))
             if self.interfaces:
-                self.series.append((now, [self.interface(pid) for pid in self.pids]))
+                self.series.append((now, [self.payload(pid) for pid in self.pids]))
 
     @staticmethod
-    def interface(pid):
+    def payload(pid):
+        """Of what an interface counts as packets, however large, each has its headers once."""
         try:
             with open(f"/proc/{pid}/net/dev") as dev:
                 fields = next(line for line in dev if "eth0:" in line).split()
-            return int(fields[1]), int(fields[9])
+            return [int(fields[i]) - HEADERS * int(fields[i + 1]) for i in (1, 9)]
         except (OSError, StopIteration):
-            return 0, 0
+            return [0, 0]
 
     @staticmethod
     def at(samples, t):
@@ -77,6 +80,23 @@ class Watch(threading.Thread):
             return None
         (t0, b0), (t1, b1) = samples[i - 1], samples[i]
         return b0 + (b1 - b0) * (t - t0) / (t1 - t0)
+
+    def hosts_at(self, t):
+        """What each host had got and sent at a time."""
+        i = min(max(bisect.bisect(self.series, t, key=lambda sample: sample[0]), 1), len(self.series) - 1)
+        (t0, before), (t1, after) = self.series[i - 1], self.series[i]
+        share = min(max((t - t0) / (t1 - t0), 0), 1)
+        return [[b + (a - b) * share for b, a in zip(*host)] for host in zip(before, after)]
+
+    def limit_ms(self, timeline, rate):
+        """The median over the steps of how long each step's busiest host had to send or to get. A step's bytes are those
+        from the middle of the pause before it to that of the pause after it, in which hardly anything is sent."""
+        begins = [step["start_s"] for step in timeline]
+        ends = [step["start_s"] + step["ms"] / 1000 for step in timeline]
+        edges = [begins[0] - PAUSE_S, *((e + b) / 2 for e, b in zip(ends, begins[1:])), ends[-1] + PAUSE_S]
+        at = [self.hosts_at(t) for t in edges]
+        return statistics.median(max(a - b for host in zip(*ways) for b, a in zip(*host)) * 8000 / bits(rate)
+                                 for ways in zip(at, at[1:]))
 
     def cpu_per_step_ms(self, timeline):
         """What the processes computed for a step; they are idle between steps."""

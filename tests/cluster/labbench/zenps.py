@@ -38,6 +38,7 @@ def run(spec, build):
     n_servers = spec.get("servers") or n
     shared = not spec.get("servers")
     hosts = n if shared else n + n_servers
+    uneven = spec.get("trace") and spec["rate"] != "none" and shared and spec.get("racks", 1) == 1  # steps carry more or less
     with Lab(hosts + 1, spec["rate"], spec.get("racks", 1), spec.get("uplink", "none")) as lab:
         address = f"{lab.address(hosts)}:{PORT}"
         env = {**environment(build), **spec.get("env", {})}
@@ -56,7 +57,7 @@ def run(spec, build):
                              [daemon, "--roles=server", f"--control-coordinator={address}", f"--server-name=server{i}",
                               "--fabric-interface=eth0", "--log-level=warn"], f"server{i}", env) for i in range(n_servers)]
         before = lab.counters()
-        watch = Watch([p.pid for p in servers], interfaces=spec.get("watch_links", False))
+        watch = Watch([p.pid for p in servers], interfaces=spec.get("watch_links", False) or uneven)
         watch.start()
         command = [program(build, "zenps-perf"), "--json", *input_args(spec), *spec.get("args", [])]
         if spec.get("verify", True):
@@ -74,7 +75,9 @@ def run(spec, build):
     cpu_ms = got["cpu_ms"] * n * per_host + server_cpu_ms
     if traffic["bytes_in"] is None:  # unshaped: what the ranks themselves counted
         traffic["bytes_in"], traffic["bytes_out"] = got["bytes_in"], got["bytes_out"]
-    links = table(watch.series, got["timeline"], spec["rate"]) if watch.series else None
+    if uneven:
+        traffic["limit_ms"] = watch.limit_ms(got["timeline"], spec["rate"])
+    links = table(watch, got["timeline"], spec["rate"]) if spec.get("watch_links") else None
     return {"links": links, "rows": got["rows"], "density": got["density"], "union_density": got["union_density"], "scheme": got["scheme"],
             "ran": got["ran"], "settled_after": got["warmup"], "median_ms": got["median_ms"], **traffic, "cpu_util": cpu_ms / (got["median_ms"] * CORES),
             "machine_util": watch.utilisation(got["timeline"]), "cpu_ms": cpu_ms, "server_cpu_ms": server_cpu_ms,
