@@ -45,7 +45,8 @@ static zps_err_t check_limit(uint64_t len_bytes, struct zps_error *error) {
 }
 
 static zps_err_t failed(const char *call, struct zps_error *error) {
-  return zps_fail(error, ZPS_ERR_UNSUPPORTED, "%s: %s", call, strerror(errno));
+  const zps_err_t code = errno == ENOMEM ? ZPS_ERR_NOMEM : ZPS_ERR_UNSUPPORTED;
+  return zps_fail(error, code, "%s: %s", call, strerror(errno));
 }
 
 static zps_err_t make_file(struct zps_segment *segment, struct zps_error *error) {

@@ -2,15 +2,18 @@
  * Out-of-memory sweeps: a create function is called with 0, 1, 2, ... allocations granted until it succeeds; each
  * failure must be ZPS_ERR_NOMEM and leave nothing behind (the sanitizers see what is).
  *
- * Include it in one file of a test program that is linked with $(OOM_WRAP): only allocations of our own code are
- * counted, not the C library's. A name that is not defined here must not be in OOM_WRAP.
+ * Include it in one file of a test program that is linked with $(OOM_WRAP): only allocations and mappings of our own
+ * code are counted, not the C library's. A name that is not defined here must not be in OOM_WRAP.
  */
 #ifndef ZPS_TESTS_OOM_H
 #define ZPS_TESTS_OOM_H
 
+#include <errno.h>
+#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <sys/mman.h>
 
 #include "common/base/err.h"
 
@@ -38,6 +41,10 @@ void *__real_aligned_alloc(size_t alignment, size_t size);
 void *__wrap_aligned_alloc(size_t alignment, size_t size);
 char *__real_strdup(const char *text);
 char *__wrap_strdup(const char *text);
+void *__real_mmap(void *at, size_t len, int protection, int flags, int fd, off_t offset);
+void *__wrap_mmap(void *at, size_t len, int protection, int flags, int fd, off_t offset);
+void *__real_mremap(void *old, size_t old_len, size_t len, int flags, ...);
+void *__wrap_mremap(void *old, size_t old_len, size_t len, int flags, ...);
 
 void *__wrap_malloc(size_t size) {
   return oom_fails() ? NULL : __real_malloc(size);
@@ -57,6 +64,19 @@ void *__wrap_aligned_alloc(size_t alignment, size_t size) {
 
 char *__wrap_strdup(const char *text) {
   return oom_fails() ? NULL : __real_strdup(text);
+}
+
+static inline void *oom_not_mapped(void) {
+  errno = ENOMEM;
+  return MAP_FAILED;
+}
+
+void *__wrap_mmap(void *at, size_t len, int protection, int flags, int fd, off_t offset) {
+  return oom_fails() ? oom_not_mapped() : __real_mmap(at, len, protection, flags, fd, offset);
+}
+
+void *__wrap_mremap(void *old, size_t old_len, size_t len, int flags, ...) { /* nobody says where to */
+  return oom_fails() ? oom_not_mapped() : __real_mremap(old, old_len, len, flags);
 }
 
 /* `create` makes the object and is called until it succeeds; `destroy` then takes it apart. At least `n_min`
