@@ -3,13 +3,13 @@
 #include <string.h>
 #include <sys/mman.h>
 
-enum { LARGE_BYTES = 4 << 20, PAGE_BYTES = 4096 };
+enum { LARGE_BYTES = 256 << 10, HUGE_BYTES = 4 << 20, PAGE_BYTES = 4096 };
 
 void zps_buffer_advise(void *data, uint64_t size_bytes) {
 #ifdef MADV_HUGEPAGE
   const uintptr_t first = ((uintptr_t)data + PAGE_BYTES - 1) & ~(uintptr_t)(PAGE_BYTES - 1);
   const uintptr_t end = ((uintptr_t)data + size_bytes) & ~(uintptr_t)(PAGE_BYTES - 1);
-  if (size_bytes >= LARGE_BYTES) (void)madvise((void *)first, end - first, MADV_HUGEPAGE);
+  if (size_bytes >= HUGE_BYTES) (void)madvise((void *)first, end - first, MADV_HUGEPAGE);
 #else
   (void)data, (void)size_bytes;
 #endif

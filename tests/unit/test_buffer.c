@@ -13,7 +13,7 @@ enum { MIB = 1 << 20 };
 
 static void test_there_is_room_for_what_was_asked(void **state) {
   (void)state;
-  static const uint64_t sizes[] = {1, 63, 64, 4096, 4 * MIB - 1, 4 * MIB, 9 * MIB, 33 * MIB, 100};
+  static const uint64_t sizes[] = {1, 63, 64, 4096, MIB / 4 - 1, MIB / 4, 4 * MIB - 1, 4 * MIB, 9 * MIB, 33 * MIB, 100};
   struct zps_buffer buffer = {0};
   for (unsigned i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
     assert_int_equal(zps_buffer_need(&buffer, sizes[i], 1), ZPS_OK);
