@@ -15,6 +15,9 @@
 #include "worker/device.h"
 #include "worker/job.h"
 
+enum { KEPT_ROUNDS = 32 };
+#define KEPT_NS_MIN (4 * ZPS_NS_PER_S)
+
 /* ------------------------------------------------------------ which schemes */
 
 bool zps_automatic_is(const char *scheme) {
@@ -215,9 +218,24 @@ static void measure_link(struct zps_automatic *automatic, const zenps_request_st
     automatic->latency_s = latency_s;
 }
 
+/* Each scheme that is tried has rounds and buffers of its own sizes. Those that are still in the running take turns
+ * within so many rounds; what the others had is not kept until all have been tried. */
+static void hurry_memory(struct zps_automatic *automatic, const struct zenps_tensor *variant, uint64_t round_ns) {
+  struct zps_plane *const plane = &automatic->tensor->job->plane;
+  const bool changed = automatic->last && automatic->last != variant;
+  automatic->last = variant;
+  if (!changed) return;
+  uint64_t keep_ns = KEPT_ROUNDS * round_ns;
+  if (keep_ns < KEPT_NS_MIN) keep_ns = KEPT_NS_MIN;
+  if (keep_ns > ZPS_SLAB_IDLE_NS) keep_ns = ZPS_SLAB_IDLE_NS;
+  zps_slab_hurry(zps_engine_slab(plane->engine), keep_ns);
+  zps_worker_tensors_hurry(plane, keep_ns, zps_clock_ns());
+}
+
 void zps_automatic_round_done(struct zps_automatic *automatic, const struct zenps_tensor *variant,
                               const zenps_request_stats_t *stats) {
   measure_link(automatic, stats, variant->served != NULL);
+  hurry_memory(automatic, variant, stats->total_ns);
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
     const enum zps_plan_scheme scheme = (enum zps_plan_scheme)i;
     if (automatic->variants[i] != variant) continue;

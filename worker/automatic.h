@@ -18,6 +18,7 @@ struct zps_automatic {
   struct zenps_tensor *variants[ZPS_PLAN_SCHEMES]; /* NULL: may not be chosen */
   struct zps_plan_follower follower;               /* job's lock; so is the rest */
   struct zps_detour_in detour;                     /* device's thread: to look at gradients in its memory */
+  const struct zenps_tensor *last;                 /* whose round was over last */
   struct zps_plan_sketch sketch;                   /* of the gradient that the last question was asked with */
   bool lists;                                      /* a result was wanted as a list of rows */
   bool introduced;                                 /* the coordinator was told of this machine */

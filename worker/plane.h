@@ -58,9 +58,10 @@ struct zps_plane {
   struct zps_worker_round *rounds;                   /* all of them */
   struct zps_worker_round *dirty, **dirty_tail;
   uint64_t next_deadline_ns;
-  uint64_t age_ns;     /* when spare rounds are next looked at */
-  bool closed;         /* no round begins any more */
-  zps_err_t fail_code; /* set: every round fails with it at once */
+  uint64_t age_ns;                   /* when spare rounds are next looked at */
+  uint64_t hurry_ns, hurry_until_ns; /* until then, how long they are kept */
+  bool closed;                       /* no round begins any more */
+  zps_err_t fail_code;               /* set: every round fails with it at once */
   struct zps_frame_abort failure;
 
   /* Those who wait for memory, in order. Sums come first: they end rounds, which frees memory. */
@@ -79,8 +80,8 @@ zps_err_t zps_plane_connect(struct zps_plane *plane, const struct zps_join *join
                             struct zps_error *error) ZPS_MUSTCHECK;
 /* In this order, not on the engine thread. Fails what is in flight with ZPS_ERR_CLOSED, and tells the servers. */
 void zps_plane_quiesce(struct zps_plane *plane);
-/* Waits, at most `wait_ms`, until the other ranks have got what was sent to them: of a last round they may not have read all
- * when this rank has its result. A job that failed waits for nobody. */
+/* Waits, at most `wait_ms`, until the other ranks have got what was sent to them: of a last round they may not have
+ * read all when this rank has its result. A job that failed waits for nobody. */
 void zps_plane_see_off(struct zps_plane *plane, unsigned wait_ms);
 /* Drops the servers: reads from them end. */
 void zps_plane_disconnect(struct zps_plane *plane);

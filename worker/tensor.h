@@ -68,6 +68,8 @@ void zps_worker_tensor_round_put(struct zenps_tensor *tensor, struct zps_worker_
 /* On the engine thread: destroys a spare round of the job that nobody wanted for a while, with all that it holds; one a
  * call. Returns when it wants to be called again; ZPS_NEVER while there is none. */
 uint64_t zps_worker_tensors_age(struct zps_plane *plane, uint64_t now_ns);
+/* For half a minute, spare rounds are kept no longer than `keep_ns`. */
+void zps_worker_tensors_hurry(struct zps_plane *plane, uint64_t keep_ns, uint64_t now_ns);
 /* None may be in flight. */
 void zps_worker_tensor_rounds_destroy(struct zenps_tensor *tensor);
 /* Starts a round, as zenps_allreduce(); arguments were checked, except for `step`. */

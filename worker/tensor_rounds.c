@@ -5,6 +5,10 @@
 /* A round's lists are as large as the rows it had: of schemes that were tried, and left, nobody needs them any more. */
 #define IDLE_NS ZPS_SLAB_IDLE_NS
 
+static uint64_t idle_ns(const struct zps_plane *plane, uint64_t now_ns) {
+  return now_ns < plane->hurry_until_ns ? plane->hurry_ns : IDLE_NS;
+}
+
 static void destroy_list(struct zps_worker_round *round) {
   for (struct zps_worker_round *next; round; round = next) {
     next = round->tensor_next;
@@ -63,7 +67,8 @@ void zps_worker_tensor_round_put(struct zenps_tensor *tensor, struct zps_worker_
   list_remove(round);
   list_add(&tensor->spare, round);
   round->spare_since_ns = zps_clock_ns();
-  if (job->plane.age_ns == ZPS_NEVER) job->plane.age_ns = round->spare_since_ns + IDLE_NS;
+  if (job->plane.age_ns == ZPS_NEVER)
+    job->plane.age_ns = round->spare_since_ns + idle_ns(&job->plane, round->spare_since_ns);
   job->n_serving -= round->serving;
   round->serving = false;
   tensor->n_active--;
@@ -79,7 +84,7 @@ static bool may_age(const struct zps_worker_round *round) {
 /* Takes a round that is due out of its tensor; else NULL, and at most *next_ns is when one will be. */
 static struct zps_worker_round *take_old(struct zenps_tensor *tensor, uint64_t now_ns, uint64_t *next_ns) {
   for (struct zps_worker_round *round = tensor->spare; round; round = round->tensor_next) {
-    const uint64_t until_ns = round->spare_since_ns + IDLE_NS;
+    const uint64_t until_ns = round->spare_since_ns + idle_ns(&tensor->job->plane, now_ns);
     if (!may_age(round)) continue;
     if (until_ns <= now_ns) {
       list_remove(round);
@@ -101,4 +106,10 @@ uint64_t zps_worker_tensors_age(struct zps_plane *plane, uint64_t now_ns) {
   pthread_mutex_unlock(&job->lock);
   zps_worker_round_destroy(old);
   return old ? now_ns : next_ns;
+}
+
+void zps_worker_tensors_hurry(struct zps_plane *plane, uint64_t keep_ns, uint64_t now_ns) {
+  plane->hurry_ns = keep_ns;
+  plane->hurry_until_ns = now_ns + IDLE_NS;
+  if (plane->age_ns != ZPS_NEVER) plane->age_ns = now_ns;
 }

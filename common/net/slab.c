@@ -35,6 +35,7 @@ struct zps_slab {
   uint64_t total_bytes; /* registered */
   uint64_t idle_large_bytes;
   uint64_t now_ns, age_ns; /* when something idle is next looked for; ZPS_NEVER: nothing is */
+  uint64_t hurry_ns, hurry_until_ns;
   struct zps_slab_stats stats;
   struct {
     struct region *head, *tail;
@@ -52,6 +53,9 @@ static size_t region_bytes(unsigned class) {
 }
 static bool is_idle(const struct region *region) {
   return region->n_free == region->n_chunks;
+}
+static uint64_t idle_ns(const struct zps_slab *slab) {
+  return slab->now_ns < slab->hurry_until_ns ? slab->hurry_ns : ZPS_SLAB_IDLE_NS;
 }
 
 static void unlink_region(struct zps_slab *slab, struct region *region) {
@@ -236,7 +240,7 @@ void zps_slab_put(struct zps_slab *slab, struct zps_buf *buf) {
   link_first(slab, region);
   if (is_idle(region)) {
     region->idle_since_ns = slab->now_ns;
-    if (slab->age_ns == ZPS_NEVER) slab->age_ns = slab->now_ns + ZPS_SLAB_IDLE_NS;
+    if (slab->age_ns == ZPS_NEVER) slab->age_ns = slab->now_ns + idle_ns(slab);
   }
   if (!is_large(region->class)) return;
   slab->idle_large_bytes += region_bytes(region->class);
@@ -257,13 +261,19 @@ uint64_t zps_slab_age(struct zps_slab *slab, uint64_t now_ns) {
   struct region *region = longest_idle(slab);
   if (!region) {
     slab->age_ns = ZPS_NEVER;
-  } else if (now_ns - region->idle_since_ns < ZPS_SLAB_IDLE_NS) {
-    slab->age_ns = region->idle_since_ns + ZPS_SLAB_IDLE_NS;
+  } else if (now_ns - region->idle_since_ns < idle_ns(slab)) {
+    slab->age_ns = region->idle_since_ns + idle_ns(slab);
   } else {
     region_destroy(region);
     slab->age_ns = now_ns + PAUSE_NS;
   }
   return slab->age_ns;
+}
+
+void zps_slab_hurry(struct zps_slab *slab, uint64_t keep_ns) {
+  slab->hurry_ns = keep_ns;
+  slab->hurry_until_ns = slab->now_ns + ZPS_SLAB_IDLE_NS;
+  if (slab->age_ns != ZPS_NEVER) slab->age_ns = slab->now_ns;
 }
 
 void zps_slab_stats(const struct zps_slab *slab, struct zps_slab_stats *stats_p) {

@@ -162,6 +162,42 @@ static void test_what_nobody_uses_is_given_back(void **state) {
   slab_close(slab);
 }
 
+static void test_in_a_hurry_it_goes_sooner(void **state) {
+  (void)state;
+  struct zps_slab *slab = slab_open(64 * MIB, 64 * MIB);
+  const uint64_t second = ZPS_NS_PER_S, start = 100 * second, soon = 2 * second;
+  struct zps_buf first, second_one;
+  zps_slab_age(slab, start);
+  assert_int_equal(zps_slab_get(slab, MIB, &first), ZPS_OK);
+  assert_int_equal(zps_slab_get(slab, 2 * MIB, &second_one), ZPS_OK);
+  zps_slab_put(slab, &first);
+  assert_int_equal(zps_slab_age(slab, start), start + ZPS_SLAB_IDLE_NS);
+  /* What is idle already goes sooner, too. */
+  zps_slab_hurry(slab, soon);
+  assert_int_equal(zps_slab_age(slab, start + 1), start + soon);
+  zps_slab_put(slab, &second_one);
+  assert_int_equal(zps_slab_age(slab, start + soon - 1), start + soon);
+  assert_int_equal(stats(slab).cached_bytes, 3 * MIB);
+  uint64_t next = zps_slab_age(slab, start + soon);
+  assert_int_equal(stats(slab).cached_bytes, 2 * MIB);
+  next = zps_slab_age(slab, next);
+  assert_int_equal(stats(slab).cached_bytes, 0);
+  /* Nobody was in a hurry for a while: things are kept as before. */
+  const uint64_t later = start + ZPS_SLAB_IDLE_NS;
+  zps_slab_age(slab, later);
+  assert_int_equal(zps_slab_get(slab, MIB, &first), ZPS_OK);
+  zps_slab_put(slab, &first);
+  assert_int_equal(zps_slab_age(slab, later + soon), later + ZPS_SLAB_IDLE_NS);
+  assert_int_equal(stats(slab).cached_bytes, MIB);
+  zps_slab_hurry(slab, soon); /* with nothing that waits for its time */
+  zps_slab_age(slab, later + soon + 1);
+  assert_int_equal(stats(slab).cached_bytes, 0);
+  assert_int_equal(zps_slab_age(slab, later + 3 * soon), ZPS_NEVER);
+  zps_slab_hurry(slab, soon);
+  assert_int_equal(zps_slab_age(slab, later + 4 * soon), ZPS_NEVER);
+  slab_close(slab);
+}
+
 static void test_random_use(void **state) {
   (void)state;
   struct zps_slab *slab = slab_open(32 * MIB, 8 * MIB);
@@ -252,6 +288,7 @@ int main(void) {
       cmocka_unit_test(test_what_can_never_fit_is_refused),
       cmocka_unit_test(test_the_cache_is_bounded),
       cmocka_unit_test(test_what_nobody_uses_is_given_back),
+      cmocka_unit_test(test_in_a_hurry_it_goes_sooner),
       cmocka_unit_test(test_random_use),
       cmocka_unit_test(test_buffers_outlive_the_net),
       cmocka_unit_test(test_what_the_fabric_keeps_is_left_to_it),

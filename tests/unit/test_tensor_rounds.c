@@ -118,6 +118,30 @@ static void test_what_nobody_wants_is_given_up(void **state) {
   assert_int_equal(spares(left), 1);
 }
 
+static void test_in_a_hurry_they_go_sooner(void **state) {
+  struct scene *scene = *state;
+  struct zps_plane *plane = &scene->job.plane;
+  struct zenps_tensor *tensor = &scene->tensors[0];
+  const uint64_t soon_ns = ZPS_NS_PER_S;
+  struct zps_worker_round *first = take(tensor, 1), *second = take(tensor, 2);
+  zps_worker_tensor_round_put(tensor, first);
+  const uint64_t now_ns = first->spare_since_ns;
+  zps_worker_tensors_hurry(plane, soon_ns, now_ns);
+  assert_int_equal(plane->age_ns, now_ns);
+  assert_int_equal(zps_worker_tensors_age(plane, now_ns), now_ns + soon_ns);
+  assert_int_equal(zps_worker_tensors_age(plane, now_ns + soon_ns - 1), now_ns + soon_ns);
+  assert_int_equal(spares(tensor), 1);
+  assert_int_equal(zps_worker_tensors_age(plane, now_ns + soon_ns), now_ns + soon_ns);
+  assert_int_equal(spares(tensor), 0);
+  plane->age_ns = ZPS_NEVER;
+  zps_worker_tensor_round_put(tensor, second);
+  assert_int_equal(plane->age_ns, second->spare_since_ns + soon_ns);
+  /* Half a minute later nobody is in a hurry any more. */
+  second->spare_since_ns = plane->hurry_until_ns;
+  assert_true(zps_worker_tensors_age(plane, plane->hurry_until_ns + soon_ns) >= plane->hurry_until_ns + 10 * soon_ns);
+  assert_int_equal(spares(tensor), 1);
+}
+
 static void test_memory_of_devices_stays(void **state) {
   struct scene *scene = *state;
   struct zenps_tensor *tensor = &scene->tensors[0];
@@ -133,6 +157,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_a_spare_round_is_taken_again, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_what_nobody_wants_is_given_up, scene_setup, scene_teardown),
+      cmocka_unit_test_setup_teardown(test_in_a_hurry_they_go_sooner, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_memory_of_devices_stays, scene_setup, scene_teardown),
   };
   return cmocka_run_group_tests_name("tensor_rounds", tests, NULL, NULL);
