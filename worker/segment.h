@@ -17,7 +17,7 @@
 struct zps_segment;
 
 /* Room for at least `len_bytes`, of which nothing is taken yet. `proof` can be read by who has mapped it, and by nobody
- * else. ZPS_ERR_UNSUPPORTED: the system does not let us. */
+ * else. ZPS_ERR_UNSUPPORTED: the system does not let us, ZPS_ERR_NOMEM: it has no memory for it. */
 zps_err_t zps_segment_create(uint64_t len_bytes, uint64_t proof, struct zps_segment **segment_p,
                              struct zps_error *error) ZPS_MUSTCHECK;
 void zps_segment_destroy(struct zps_segment *segment); /* NULL is allowed */
