@@ -34,8 +34,8 @@ struct zps_slab {
   uint64_t limit_bytes, cache_bytes;
   uint64_t total_bytes; /* registered */
   uint64_t idle_large_bytes;
-  uint64_t now_ns, age_ns; /* when something idle is next looked for; ZPS_NEVER: nothing is */
-  uint64_t hurry_ns, hurry_until_ns;
+  uint64_t now_ns, age_ns;           /* when something idle is next looked for; ZPS_NEVER: nothing is */
+  uint64_t hurry_ns, hurry_until_ns; /* until then, how long what is idle is kept */
   struct zps_slab_stats stats;
   struct {
     struct region *head, *tail;

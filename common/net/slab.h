@@ -4,8 +4,8 @@
  * get/put belong to the progress thread; the bytes may be used by any thread in between. Classes are powers of two from
  * 4 KiB up (small ones carved out of 1 MiB slabs, large ones registered alone). Freed large buffers are kept up to
  * `cache_bytes` and then released, and whatever nobody used for ZPS_SLAB_IDLE_NS is, too (sooner for a while after
- * zps_slab_hurry()); the total never exceeds
- * `limit_bytes` (ZPS_ERR_AGAIN: come back when something was put; ZPS_ERR_NOMEM: it will not fit even then).
+ * zps_slab_hurry()); the total never exceeds `limit_bytes` (ZPS_ERR_AGAIN: come back when something was put;
+ * ZPS_ERR_NOMEM: it will not fit even then).
  */
 #ifndef ZPS_NET_SLAB_H
 #define ZPS_NET_SLAB_H

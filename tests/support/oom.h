@@ -9,7 +9,6 @@
 #define ZPS_TESTS_OOM_H
 
 #include <errno.h>
-#include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
