@@ -15,6 +15,8 @@ struct zps_client_handler {
   void (*on_notify)(void *ctx, const char *method, const zps_json *params);
   /* The connection was lost, not closed by us. */
   void (*on_lost)(void *ctx, const char *reason);
+  /* Ahead of each heartbeat: what else is to be sent from time to time, by zps_client_notify(). May be NULL. */
+  void (*on_beat)(void *ctx);
 };
 
 /* Connects (retrying name resolution and refused connections until the deadline: servers may come up later than

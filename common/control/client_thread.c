@@ -138,6 +138,14 @@ static void try_connect(struct zps_client *client) {
     set_phase(client, ZPS_CLIENT_LOST, error.code, error.text);
 }
 
+/* Whoever closes the client waits for its thread, but not for ever: then what `ctx` was may be gone. */
+static bool is_stopped(struct zps_client *client) {
+  pthread_mutex_lock(&client->lock);
+  const bool stopped = client->stop;
+  pthread_mutex_unlock(&client->lock);
+  return stopped;
+}
+
 static void on_heartbeat(uv_timer_t *timer) {
   struct zps_client *client = timer->data;
   if (!client->conn || client->stopping) return;
@@ -150,6 +158,7 @@ static void on_heartbeat(uv_timer_t *timer) {
     zps_rpc_close(client->conn, false);
     return;
   }
+  if (client->handler.on_beat && !is_stopped(client)) client->handler.on_beat(client->handler.ctx);
   const zps_err_t code = zps_rpc_notify(client->conn, "heartbeat", zps_json_object());
   if (code != ZPS_OK) zps_log_debug("%s: no heartbeat sent: %s", client->address, zps_err_str(code));
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -257,6 +258,40 @@ static void test_heartbeats_and_silence(void **state) {
   assert_int_equal(heard.n_lost, 1);
 }
 
+/* Notes what is sent ahead of heartbeats. */
+struct beater {
+  struct zps_client *_Atomic client;
+  atomic_int n_beats;
+};
+
+static void on_beat(void *ctx) {
+  struct beater *beater = ctx;
+  struct zps_client *const client = beater->client;
+  if (!client) return; /* it is not open yet */
+  assert_int_equal(zps_client_notify(client, "news", x_is(1)), ZPS_OK);
+  beater->n_beats++;
+}
+
+static void test_what_is_sent_with_heartbeats(void **state) {
+  (void)state;
+  struct server server;
+  struct beater beater = {.n_beats = 0};
+  struct zps_error error;
+  struct zps_client *client;
+  const struct zps_client_handler handler = {.ctx = &beater, .on_beat = on_beat};
+  server_start(&server);
+  assert_int_equal(zps_client_open(server.address, "worker", 5000, &handler, &client, &error), ZPS_OK);
+  beater.client = client;
+  zps_client_heartbeat(client, 5, 0);
+  while (server.n_notified < 3) usleep(1000);
+  zps_client_close(client);
+  const int n_beats = beater.n_beats;
+  server_stop(&server);
+  assert_int_equal(beater.n_beats, n_beats); /* none after it was closed */
+  assert_int_equal(server.n_notified, n_beats);
+  assert_true(server.n_beats >= n_beats);
+}
+
 static void test_missing_memory_for_params(void **state) {
   (void)state;
   struct server server;
@@ -304,9 +339,13 @@ static int expect_warnings(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_calls_and_notifications), cmocka_unit_test(test_many_threads),
-      cmocka_unit_test(test_call_times_out),          cmocka_unit_test(test_server_dies_mid_call),
-      cmocka_unit_test(test_heartbeats_and_silence),  cmocka_unit_test(test_missing_memory_for_params),
+      cmocka_unit_test(test_calls_and_notifications),
+      cmocka_unit_test(test_many_threads),
+      cmocka_unit_test(test_call_times_out),
+      cmocka_unit_test(test_server_dies_mid_call),
+      cmocka_unit_test(test_what_is_sent_with_heartbeats),
+      cmocka_unit_test(test_heartbeats_and_silence),
+      cmocka_unit_test(test_missing_memory_for_params),
       cmocka_unit_test(test_out_of_memory),
   };
   return cmocka_run_group_tests(tests, expect_warnings, logs_check);

@@ -1,0 +1,38 @@
+/*
+ * What rounds of a tensor have cost, whatever scheme carried them out: each rank counts its own, and tells the
+ * coordinator how they have grown (`job.stats`, proto/PROTOCOL.md), which adds them up. Pure.
+ */
+#ifndef ZPS_BASE_TALLY_H
+#define ZPS_BASE_TALLY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* Of rounds that ended well, but for `failed`: those that did not. Bytes are those that went through the fabric,
+ * shared_* what ranks of one host handed each other in memory; bound_bytes the least that payloads could have taken.
+ * Rows are those that this rank pushed, and those of the sums. Times are of phases that overlap. */
+/* clang-format off */
+#define ZPS_TALLY_COUNTERS(X) \
+  X(rounds) X(failed) \
+  X(bytes_out) X(bytes_in) X(shared_out) X(shared_in) X(bound_bytes) \
+  X(push_rows) X(union_rows) \
+  X(total_ns) X(encode_ns) X(push_ns) X(wait_ns) X(pull_ns) X(decode_ns)
+/* clang-format on */
+
+#define ZPS_TALLY_SCHEME_MAX 31u
+
+struct zps_tally {
+#define MEMBER(name) uint64_t name;
+  ZPS_TALLY_COUNTERS(MEMBER)
+#undef MEMBER
+  uint64_t step;                         /* of the last round that ended well */
+  char scheme[ZPS_TALLY_SCHEME_MAX + 1]; /* that it ran under; empty: there was none yet */
+};
+
+/* Adds `more` to the counters; step and scheme are taken over where a round ended well. */
+void zps_tally_add(struct zps_tally *tally, const struct zps_tally *more);
+/* How the counters have grown from `before` to `now`. */
+struct zps_tally zps_tally_growth(const struct zps_tally *now, const struct zps_tally *before);
+bool zps_tally_same(const struct zps_tally *a, const struct zps_tally *b);
+
+#endif
