@@ -59,6 +59,9 @@ zps_json *zps_coordinator_status(const struct zps_coordinator *coordinator);
 zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator);
 zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator);
 zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator);
+/* Rows of `stats`: tensors and ranks as these have told; those that have no room are added to *n_out_p. */
+zps_json *zps_coordinator_tensor_tallies(const struct zps_coordinator *coordinator, unsigned long *n_out_p);
+zps_json *zps_coordinator_rank_tallies(const struct zps_coordinator *coordinator, unsigned long *n_out_p);
 /* gather.c: asks every server, then answers. */
 void zps_coordinator_stats(struct zps_coordinator *coordinator, struct zps_rpc_request *request);
 

@@ -1,5 +1,6 @@
-/* `stats`: every server is asked, and the answers are put under one another with the server's name in front. A server
- * that does not answer in time has a row that says so. */
+/* `stats`: what ranks have told of their rounds, whatever carries these out; and what the servers say, which are all
+ * asked: the answers are put under one another with the server's name in front. A server that does not answer in time
+ * has a row that says so. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,14 +8,14 @@
 #include "server/coordinator/coordinator_impl.h"
 
 #define GATHER_TIMEOUT_MS 2000u
-#define TENSOR_ROWS_MAX 4096u /* a row is some 600 bytes, and a line 4 MiB */
-#define LAG_ROWS_MAX 8192u
+#define SHARD_ROWS_MAX 2048u /* a row is some 600 bytes, and a line 4 MiB */
+#define LAG_ROWS_MAX 4096u
 
 struct gather {
   struct zps_coordinator *coordinator;
   struct zps_rpc_request *request;
   unsigned n_pending;
-  zps_json *servers, *tensors, *lags;
+  zps_json *servers, *shards, *lags;
   unsigned long n_out;
 };
 
@@ -25,7 +26,9 @@ struct gather_call {
 
 static void finish(struct gather *gather) {
   zps_json *result = zps_json_set(zps_json_object(), "servers", gather->servers);
-  result = zps_json_set(result, "tensors", gather->tensors);
+  result = zps_json_set(result, "tensors", zps_coordinator_tensor_tallies(gather->coordinator, &gather->n_out));
+  result = zps_json_set(result, "ranks", zps_coordinator_rank_tallies(gather->coordinator, &gather->n_out));
+  result = zps_json_set(result, "shards", gather->shards);
   result = zps_json_set(result, "lags", gather->lags);
   if (gather->n_out) result = zps_json_set_u64(result, "left_out", gather->n_out);
   if (result) {
@@ -55,8 +58,14 @@ static zps_json *set_job(const struct zps_coordinator *coordinator, zps_json *ro
   return zps_json_set_real(row, "age_s", (double)age_ns / (double)ZPS_NS_PER_S);
 }
 
+/* A tensor whose rounds go past the servers is open on them all the same. */
+static bool is_idle(const zps_json *row) {
+  return zps_json_opt_u64(row, "rounds", 0) == 0 && zps_json_opt_u64(row, "aborted", 0) == 0;
+}
+
 static void append_rows(struct gather_call *call, zps_json **to_p, const zps_json *from, size_t max) {
   for (size_t i = 0; i < zps_json_array_len(from); i++) {
+    if (is_idle(zps_json_at(from, i))) continue;
     if (zps_json_array_len(*to_p) >= max) {
       call->gather->n_out++;
       continue;
@@ -75,7 +84,7 @@ static void on_stats(void *ctx, const zps_json *result, const struct zps_error *
   row = zps_json_set_str(row, "answer", error ? error->text : "ok");
   if (result) {
     zps_json_each(zps_json_get(result, "totals"), copy_member, &row);
-    append_rows(call, &gather->tensors, zps_json_get(result, "tensors"), TENSOR_ROWS_MAX);
+    append_rows(call, &gather->shards, zps_json_get(result, "tensors"), SHARD_ROWS_MAX);
     append_rows(call, &gather->lags, zps_json_get(result, "lags"), LAG_ROWS_MAX);
     gather->n_out += zps_json_opt_u64(result, "left_out", 0);
   }
@@ -94,7 +103,7 @@ void zps_coordinator_stats(struct zps_coordinator *coordinator, struct zps_rpc_r
                             .request = request,
                             .n_pending = 1,
                             .servers = zps_json_array(),
-                            .tensors = zps_json_array(),
+                            .shards = zps_json_array(),
                             .lags = zps_json_array()};
   for (unsigned i = 0; i < zps_members_servers(coordinator->members); i++) {
     const struct zps_member_server *server = zps_members_server(coordinator->members, i);

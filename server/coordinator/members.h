@@ -12,6 +12,7 @@
 #ifndef ZPS_SERVER_COORDINATOR_MEMBERS_H
 #define ZPS_SERVER_COORDINATOR_MEMBERS_H
 
+#include "common/base/tally.h"
 #include "common/codec/partition.h"
 #include "common/plan/report.h"
 #include "server/shard.h"
@@ -52,7 +53,9 @@ struct zps_member_rank {
   void *token;                      /* JOINING: the join request */
   struct zps_member_client *client; /* JOINING, IN */
   uint64_t link_deadline_ns, link_timeout_ms;
-  void *link_token; /* waits for the other ranks' links */
+  void *link_token;       /* waits for the other ranks' links */
+  struct zps_tally tally; /* of its rounds, but for those of internal tensors */
+  uint64_t told_ns;       /* when it last told of them; 0: not yet */
 };
 
 enum zps_tensor_state { ZPS_TENSOR_OPENING, ZPS_TENSOR_OPEN, ZPS_TENSOR_FAILED };
@@ -65,6 +68,9 @@ struct zps_member_tensor {
   unsigned n_pending;     /* servers that have not answered tensor.open */
   struct zps_error error; /* FAILED */
   uint64_t opened_ns;     /* OPEN */
+  struct zps_tally tally; /* of all ranks' rounds, as they have told */
+  uint64_t rounds_done;   /* the most that a rank has done */
+  uint64_t told_ns;       /* when one last told of them; 0: not yet */
   struct zps_member_waiter *waiters;
   struct zps_member_plan *plan; /* where its scheme is to be chosen; else NULL */
 };
@@ -190,6 +196,12 @@ void zps_members_tensor_opened(struct zps_members *members, struct zps_member_cl
  * "staged" (copied through host memory), "hmem" or "dmabuf" (read and written by the fabric). */
 zps_err_t zps_members_memory(struct zps_member_client *client, uint64_t job_id, const char *name,
                              struct zps_error *error) ZPS_MUSTCHECK;
+/* A rank tells of its rounds of a tensor: how its counters have grown since it last did, and how many rounds it has
+ * done in all. Also of a job that has failed. */
+zps_err_t zps_members_tally(struct zps_member_client *client, uint64_t job_id, uint32_t tensor, uint64_t done,
+                            const struct zps_tally *growth, uint64_t now_ns, struct zps_error *error) ZPS_MUSTCHECK;
+/* A tensor of the library's own, such as "@barrier". */
+bool zps_members_is_internal(const char *tensor);
 /* A rank asks. Where the step is not fixed yet, it and what follows is, and all ranks of the job are told; else this
  * one is told all runs. */
 zps_err_t zps_members_plan(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/control/tally_json.h"
 #include "server/coordinator/coordinator_impl.h"
 #include "server/fabric_json.h"
 
@@ -289,6 +290,26 @@ static void job_memory(struct zps_coordinator_conn *conn, const zps_json *params
   if (err) zps_log_info("%s: job.memory is left out: %s", zps_rpc_conn_peer(conn->rpc), error.text);
 }
 
+/* A notification, as the two before. */
+static void job_stats(struct zps_coordinator_conn *conn, const zps_json *params) {
+  const uint64_t now_ns = zps_clock_ns();
+  const zps_json *tensors = NULL;
+  uint64_t job_id = 0;
+  struct zps_error error;
+  zps_err_t err = zps_json_get_hex(params, "job_id", &job_id, &error);
+  if (!err) err = zps_json_get_array(params, "tensors", &tensors, &error);
+  for (size_t i = 0; !err && i < zps_json_array_len(tensors); i++) {
+    const zps_json *row = zps_json_at(tensors, i);
+    uint64_t tensor = 0, done = 0;
+    struct zps_tally growth;
+    err = zps_json_get_u64(row, "tensor", 0, UINT32_MAX, &tensor, &error);
+    if (!err) err = zps_json_get_u64(row, "done", 0, UINT64_MAX, &done, &error);
+    if (!err) err = zps_tally_read(row, &growth, &error);
+    if (!err) err = zps_members_tally(&conn->client, job_id, (uint32_t)tensor, done, &growth, now_ns, &error);
+  }
+  if (err) zps_log_info("%s: job.stats is left out: %s", zps_rpc_conn_peer(conn->rpc), error.text);
+}
+
 static void status(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request) {
   (void)params;
   answer_table(request, zps_coordinator_status(conn->coordinator));
@@ -313,6 +334,12 @@ static void stats(struct zps_coordinator_conn *conn, const zps_json *params, str
   (void)params;
   zps_coordinator_stats(conn->coordinator, request);
 }
+
+/* Of ranks. */
+static const struct {
+  const char *name;
+  void (*run)(struct zps_coordinator_conn *conn, const zps_json *params);
+} notifications[] = {{"tensor.report", tensor_report}, {"job.memory", job_memory}, {"job.stats", job_stats}};
 
 #define ANY_ROLE (ZPS_CONN_SERVER | ZPS_CONN_WORKER | ZPS_CONN_CTL)
 static const struct {
@@ -341,14 +368,12 @@ void zps_coordinator_message(void *ctx, struct zps_rpc_conn *rpc, const char *me
   if (!request) { /* heartbeats: that something came is all they say */
     if (!conn || conn->role == ZPS_CONN_CTL) return;
     zps_coordinator_watch(conn);
-    const bool is_report = strcmp(method, "tensor.report") == 0;
-    if (conn->role != ZPS_CONN_WORKER || (!is_report && strcmp(method, "job.memory") != 0)) return;
-    zps_coordinator_enter(coordinator);
-    if (is_report)
-      tensor_report(conn, params);
-    else
-      job_memory(conn, params);
-    zps_coordinator_leave(coordinator);
+    for (unsigned i = 0; conn->role == ZPS_CONN_WORKER && i < sizeof notifications / sizeof notifications[0]; i++) {
+      if (strcmp(notifications[i].name, method) != 0) continue;
+      zps_coordinator_enter(coordinator);
+      notifications[i].run(conn, params);
+      zps_coordinator_leave(coordinator);
+    }
     return;
   }
   for (unsigned i = 0; conn && i < sizeof methods / sizeof methods[0]; i++) {

@@ -36,12 +36,12 @@ static double grown(const struct window *window, const char *key) {
 
 /* A tensor's heaviest partition over its mean one, over all its servers: each knows only its own. */
 static double imbalance_pull(const zps_json *now, const zps_json *before, const zps_json *row) {
-  const zps_json *rows = zps_json_get(now, "tensors");
+  const zps_json *rows = zps_json_get(now, "shards");
   double heaviest = 0, sum = 0;
   for (size_t i = 0; i < zps_json_array_len(rows); i++) {
     const zps_json *other = zps_json_at(rows, i);
     if (!same(row, other, "job_id") || !same(row, other, "name")) continue;
-    const struct window window = {other, earlier(before, "tensors", other)};
+    const struct window window = {other, earlier(before, "shards", other)};
     const double here = grown(&window, "union_rows_max_part");
     if (here > heaviest) heaviest = here;
     sum += grown(&window, "union_rows");
@@ -60,8 +60,8 @@ static zps_json *copy(const zps_json *row) {
   return to;
 }
 
-static zps_json *derive_tensor(const zps_json *now, const zps_json *before, double seconds, const zps_json *row) {
-  const struct window window = {row, earlier(before, "tensors", row)};
+static zps_json *derive_shard(const zps_json *now, const zps_json *before, double seconds, const zps_json *row) {
+  const struct window window = {row, earlier(before, "shards", row)};
   const double span = window.before ? seconds : number(row, "age_s"), rounds = grown(&window, "rounds");
   const double parts = number(row, "partitions");
   const double rows_here = number(row, "rows") * ratio(number(row, "partitions_here"), parts > 0 ? parts : 1);
@@ -81,13 +81,60 @@ static zps_json *derive_lag(const zps_json *before, const zps_json *row) {
   return zps_json_set_real(copy(row), "lag_ms", ratio(grown(&window, "lag_ns"), grown(&window, "rounds")) / 1e6);
 }
 
+static zps_json *set_mean_ms(zps_json *to, const char *key, const struct window *window, const char *sum_ns,
+                             double rounds) {
+  return zps_json_set_real(to, key, ratio(grown(window, sum_ns), rounds) / 1e6);
+}
+
+/* How many times the bytes a dense ring would move: each rank sends, and receives, 2 (n - 1) / n of the tensor. */
+static double saved(const struct window *window, double rank_rounds) {
+  const double world = number(window->row, "world");
+  const double dense = number(window->row, "rows") * number(window->row, "width") * number(window->row, "value_bytes");
+  const double moved =
+      grown(window, "bytes_out") + grown(window, "bytes_in") + grown(window, "shared_out") + grown(window, "shared_in");
+  return ratio(rank_rounds * 4 * ratio(world - 1, world) * dense, moved);
+}
+
+/* Of a tensor over its whole job, as its ranks have told. */
+static zps_json *derive_tensor(const zps_json *before, double seconds, const zps_json *row) {
+  const struct window window = {row, earlier(before, "tensors", row)};
+  const double span = window.before ? seconds : number(row, "age_s"), rounds = grown(&window, "rank_rounds");
+  const double n_rows = number(row, "rows");
+  zps_json *to = zps_json_set_real(copy(row), "rounds_per_s", ratio(grown(&window, "rounds"), span));
+  to = zps_json_set_real(to, "bytes_out_per_s", ratio(grown(&window, "bytes_out"), span));
+  to = zps_json_set_real(to, "bytes_in_per_s", ratio(grown(&window, "bytes_in"), span));
+  to = zps_json_set_real(to, "saved", saved(&window, rounds));
+  to = zps_json_set_real(to, "density", ratio(grown(&window, "push_rows"), rounds * n_rows));
+  to = zps_json_set_real(to, "union_density", ratio(grown(&window, "union_rows"), rounds * n_rows));
+  to = set_mean_ms(to, "round_ms", &window, "total_ns", rounds);
+  to = set_mean_ms(to, "encode_ms", &window, "encode_ns", rounds);
+  to = set_mean_ms(to, "push_ms", &window, "push_ns", rounds);
+  to = set_mean_ms(to, "wait_ms", &window, "wait_ns", rounds);
+  to = set_mean_ms(to, "pull_ms", &window, "pull_ns", rounds);
+  return set_mean_ms(to, "decode_ms", &window, "decode_ns", rounds);
+}
+
+static zps_json *derive_rank(const zps_json *before, const zps_json *row) {
+  const struct window window = {row, earlier(before, "ranks", row)};
+  const double rounds = grown(&window, "rounds");
+  return set_mean_ms(set_mean_ms(copy(row), "round_ms", &window, "total_ns", rounds), "wait_ms", &window, "wait_ns",
+                     rounds);
+}
+
 zps_json *zps_ctl_derive(const zps_json *now, const zps_json *before, double seconds) {
-  zps_json *tensors = zps_json_array(), *lags = zps_json_array();
+  zps_json *tensors = zps_json_array(), *ranks = zps_json_array(), *shards = zps_json_array(), *lags = zps_json_array();
   const zps_json *rows = zps_json_get(now, "tensors");
   for (size_t i = 0; i < zps_json_array_len(rows); i++)
-    tensors = zps_json_append(tensors, derive_tensor(now, before, seconds, zps_json_at(rows, i)));
+    tensors = zps_json_append(tensors, derive_tensor(before, seconds, zps_json_at(rows, i)));
+  rows = zps_json_get(now, "ranks");
+  for (size_t i = 0; i < zps_json_array_len(rows); i++)
+    ranks = zps_json_append(ranks, derive_rank(before, zps_json_at(rows, i)));
+  rows = zps_json_get(now, "shards");
+  for (size_t i = 0; i < zps_json_array_len(rows); i++)
+    shards = zps_json_append(shards, derive_shard(now, before, seconds, zps_json_at(rows, i)));
   rows = zps_json_get(now, "lags");
   for (size_t i = 0; i < zps_json_array_len(rows); i++)
     lags = zps_json_append(lags, derive_lag(before, zps_json_at(rows, i)));
-  return zps_json_set(zps_json_set(copy(now), "tensors", tensors), "lags", lags);
+  zps_json *derived = zps_json_set(zps_json_set(copy(now), "tensors", tensors), "ranks", ranks);
+  return zps_json_set(zps_json_set(derived, "shards", shards), "lags", lags);
 }

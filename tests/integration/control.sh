@@ -224,7 +224,12 @@ ok "a report that makes no sense is left out" until_true logged c 'tensor.report
 ok "tensors shows what is planned" eval 'ctl tensors | grep -q "p .*auto .* balanced "'
 ok "jobs shows it" eval 'ctl jobs | grep -q "^j .*running"'
 ok "tensors shows it" eval 'ctl tensors | grep -q "w .*open.* auto  *raw "'
-ok "stats shows it" eval 'ctl stats | grep -q "^s  *j  *w"'
+say 10 '{"jsonrpc":"2.0","method":"job.stats","params":{"job_id":"'"$job"'","tensors":[{"tensor":0,"done":3,"rounds":3,"bytes_out":3072,"step":2,"scheme":"ring"}]}}'
+ok "stats shows what a rank tells of its rounds" until_true eval 'ctl stats | grep -qE "^j +w +ring +2 +3 +0 .* 3.0K "'
+ok "and of which rank it is" eval 'ctl stats | grep -qE "^j +0 +h10 +in +2 +3 +0 +3.0K "'
+say 10 '{"jsonrpc":"2.0","method":"job.stats","params":{"job_id":"'"$job"'","tensors":[{"tensor":0,"done":4,"rounds":-1}]}}'
+ok "what makes no sense is left out" until_true logged c "job.stats is left out: .*rounds"
+is "and counts for nothing" "$(ctl -o json stats | grep -c '"rounds": 3')" 2
 
 # Rank 1 goes without a word; rank 0 hears of it by name and leaves; then the job is over.
 hang_up 11

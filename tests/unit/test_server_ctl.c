@@ -77,7 +77,7 @@ static void test_bytes_are_short(void **state) {
   free(text);
 }
 
-#define TENSOR(server, rounds, bytes, push, union_, max, imbalance, collect)                                         \
+#define SHARD(server, rounds, bytes, push, union_, max, imbalance, collect)                                          \
   "{\"server\": \"" server                                                                                           \
   "\", \"job_id\": \"0x1\", \"name\": \"w\", \"rows\": 1000, \"world\": 2, \"partitions\": 4, \"partitions_here\": " \
   "2, "                                                                                                              \
@@ -92,44 +92,86 @@ static double of(const zps_json *result, const char *array, size_t index, const 
 static void test_since_open(void **state) {
   (void)state;
   zps_json
-      *now = parse("{\"servers\": [], \"tensors\": [" TENSOR("a", 20, 4000, 2000, 1800, 1000, 1.1, 40000000) "," TENSOR(
+      *now = parse("{\"servers\": [], \"shards\": [" SHARD("a", 20, 4000, 2000, 1800, 1000, 1.1, 40000000) "," SHARD(
           "b", 20, 4000, 2000, 2200, 1200, 22,
           40000000) "], \"lags\": ["
                     "{\"server\": \"a\", \"job_id\": \"0x1\", \"name\": \"w\", \"rank\": 1, \"rounds\": 20, "
                     "\"lag_ns\": 60000000}]}");
   zps_json *derived = zps_ctl_derive(now, NULL, 0);
-  assert_float_equal(of(derived, "tensors", 0, "rounds_per_s"), 2, 1e-9);
-  assert_float_equal(of(derived, "tensors", 0, "bytes_in_per_s"), 400, 1e-9);
-  assert_float_equal(of(derived, "tensors", 0, "density"), 0.1, 1e-9); /* 2000 of 20 x 2 x 500 */
-  assert_float_equal(of(derived, "tensors", 0, "union_density"), 0.18, 1e-9);
-  assert_float_equal(of(derived, "tensors", 0, "imbalance_push"), 1.1, 1e-9);
-  assert_float_equal(of(derived, "tensors", 0, "imbalance_pull"), 1.2, 1e-9); /* 4 x 1200 of 4000, at both servers */
-  assert_float_equal(of(derived, "tensors", 1, "imbalance_pull"), 1.2, 1e-9);
-  assert_float_equal(of(derived, "tensors", 0, "collect_ms"), 2, 1e-9);
+  assert_float_equal(of(derived, "shards", 0, "rounds_per_s"), 2, 1e-9);
+  assert_float_equal(of(derived, "shards", 0, "bytes_in_per_s"), 400, 1e-9);
+  assert_float_equal(of(derived, "shards", 0, "density"), 0.1, 1e-9); /* 2000 of 20 x 2 x 500 */
+  assert_float_equal(of(derived, "shards", 0, "union_density"), 0.18, 1e-9);
+  assert_float_equal(of(derived, "shards", 0, "imbalance_push"), 1.1, 1e-9);
+  assert_float_equal(of(derived, "shards", 0, "imbalance_pull"), 1.2, 1e-9); /* 4 x 1200 of 4000, at both servers */
+  assert_float_equal(of(derived, "shards", 1, "imbalance_pull"), 1.2, 1e-9);
+  assert_float_equal(of(derived, "shards", 0, "collect_ms"), 2, 1e-9);
   assert_float_equal(of(derived, "lags", 0, "lag_ms"), 3, 1e-9);
-  assert_float_equal(of(derived, "tensors", 0, "rounds"), 20, 1e-9); /* what was there stays */
+  assert_float_equal(of(derived, "shards", 0, "rounds"), 20, 1e-9); /* what was there stays */
   zps_json_unref(derived);
   zps_json_unref(now);
 }
 
 static void test_between_samples(void **state) {
   (void)state;
-  zps_json *before = parse("{\"tensors\": [" TENSOR("a", 20, 4000, 2000, 1800, 1000, 1.1, 40000000) "]}");
-  zps_json *now = parse("{\"tensors\": [" TENSOR("a", 30, 9000, 12000, 6800, 2250, 1.5, 50000000) "]}");
+  zps_json *before = parse("{\"shards\": [" SHARD("a", 20, 4000, 2000, 1800, 1000, 1.1, 40000000) "]}");
+  zps_json *now = parse("{\"shards\": [" SHARD("a", 30, 9000, 12000, 6800, 2250, 1.5, 50000000) "]}");
   zps_json *derived = zps_ctl_derive(now, before, 2);
-  assert_float_equal(of(derived, "tensors", 0, "rounds_per_s"), 5, 1e-9);
-  assert_float_equal(of(derived, "tensors", 0, "bytes_in_per_s"), 2500, 1e-9);
-  assert_float_equal(of(derived, "tensors", 0, "density"), 1, 1e-9);
-  assert_float_equal(of(derived, "tensors", 0, "union_density"), 1, 1e-9);
-  assert_float_equal(of(derived, "tensors", 0, "imbalance_push"), 1.5, 1e-9);
-  assert_float_equal(of(derived, "tensors", 0, "imbalance_pull"), 1, 1e-9);
-  assert_float_equal(of(derived, "tensors", 0, "collect_ms"), 1, 1e-9);
+  assert_float_equal(of(derived, "shards", 0, "rounds_per_s"), 5, 1e-9);
+  assert_float_equal(of(derived, "shards", 0, "bytes_in_per_s"), 2500, 1e-9);
+  assert_float_equal(of(derived, "shards", 0, "density"), 1, 1e-9);
+  assert_float_equal(of(derived, "shards", 0, "union_density"), 1, 1e-9);
+  assert_float_equal(of(derived, "shards", 0, "imbalance_push"), 1.5, 1e-9);
+  assert_float_equal(of(derived, "shards", 0, "imbalance_pull"), 1, 1e-9);
+  assert_float_equal(of(derived, "shards", 0, "collect_ms"), 1, 1e-9);
   zps_json_unref(derived);
   derived = zps_ctl_derive(before, before, 2); /* nothing happened: no division by zero */
-  assert_float_equal(of(derived, "tensors", 0, "density"), 0, 1e-9);
-  assert_float_equal(of(derived, "tensors", 0, "rounds_per_s"), 0, 1e-9);
+  assert_float_equal(of(derived, "shards", 0, "density"), 0, 1e-9);
+  assert_float_equal(of(derived, "shards", 0, "rounds_per_s"), 0, 1e-9);
   zps_json_unref(derived);
   zps_json_unref(before);
+  zps_json_unref(now);
+}
+
+#define TALLY(rounds, rank_rounds, out, push, total)                                                                \
+  "{\"job_id\": \"0x1\", \"name\": \"w\", \"rows\": 1000, \"width\": 2, \"value_bytes\": 4, \"world\": 2, "         \
+  "\"age_s\": 10, \"rounds\": " #rounds ", \"rank_rounds\": " #rank_rounds ", \"bytes_out\": " #out                 \
+  ", \"bytes_in\": 0, \"shared_out\": " #out ", \"push_rows\": " #push ", \"union_rows\": 0, \"total_ns\": " #total \
+  ", \"wait_ns\": 5000000}"
+
+static void test_of_the_job(void **state) {
+  (void)state;
+  zps_json *before = parse("{\"tensors\": [" TALLY(20, 40, 16000, 4000, 80000000) "]}");
+  zps_json *now = parse("{\"tensors\": [" TALLY(30, 60, 20000, 24000, 90000000) "]}");
+  zps_json *derived = zps_ctl_derive(before, NULL, 0);
+  assert_float_equal(of(derived, "tensors", 0, "rounds_per_s"), 2, 1e-9);
+  assert_float_equal(of(derived, "tensors", 0, "bytes_out_per_s"), 1600, 1e-9);
+  assert_float_equal(of(derived, "tensors", 0, "density"), 0.1, 1e-9); /* 4000 of 40 x 1000 */
+  /* Of 40 rank rounds, each 2 x 2 x 1/2 x 8000 bytes in a dense ring, 32000 were moved. */
+  assert_float_equal(of(derived, "tensors", 0, "saved"), 20, 1e-9);
+  assert_float_equal(of(derived, "tensors", 0, "round_ms"), 2, 1e-9);
+  assert_float_equal(of(derived, "tensors", 0, "wait_ms"), 0.125, 1e-9);
+  zps_json_unref(derived);
+  derived = zps_ctl_derive(now, before, 5);
+  assert_float_equal(of(derived, "tensors", 0, "rounds_per_s"), 2, 1e-9);
+  assert_float_equal(of(derived, "tensors", 0, "density"), 1, 1e-9);
+  assert_float_equal(of(derived, "tensors", 0, "round_ms"), 0.5, 1e-9);
+  assert_float_equal(of(derived, "tensors", 0, "wait_ms"), 0, 1e-9);
+  zps_json_unref(derived);
+  zps_json_unref(now);
+  zps_json_unref(before);
+}
+
+static void test_of_ranks(void **state) {
+  (void)state;
+  zps_json *now = parse(
+      "{\"ranks\": [{\"job_id\": \"0x1\", \"rank\": 0, \"rounds\": 4, \"total_ns\": 8000000, \"wait_ns\": "
+      "2000000}, {\"job_id\": \"0x1\", \"rank\": 1, \"rounds\": 0}]}");
+  zps_json *derived = zps_ctl_derive(now, NULL, 0);
+  assert_float_equal(of(derived, "ranks", 0, "round_ms"), 2, 1e-9);
+  assert_float_equal(of(derived, "ranks", 0, "wait_ms"), 0.5, 1e-9);
+  assert_float_equal(of(derived, "ranks", 1, "round_ms"), 0, 1e-9);
+  zps_json_unref(derived);
   zps_json_unref(now);
 }
 
@@ -138,6 +180,7 @@ int main(void) {
       cmocka_unit_test(test_columns_are_aligned), cmocka_unit_test(test_empty_tables_have_titles),
       cmocka_unit_test(test_hostile_cells),       cmocka_unit_test(test_bytes_are_short),
       cmocka_unit_test(test_since_open),          cmocka_unit_test(test_between_samples),
+      cmocka_unit_test(test_of_the_job),          cmocka_unit_test(test_of_ranks),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

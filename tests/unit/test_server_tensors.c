@@ -112,12 +112,43 @@ static void test_ranks_that_push_are_the_same_for_all(void **state) {
   assert_non_null(strstr(rig.error.text, "pushed by 1 ranks since rank 0"));
 }
 
+static void test_what_ranks_tell_is_added_up(void **state) {
+  (void)state;
+  const uint64_t job_id = members_running_job();
+  const struct zps_member_job *const job = zps_members_job_first(rig.members);
+  const struct zps_tally growth = {.rounds = 5, .bytes_out = 100, .step = 4, .scheme = "ring"};
+  assert_int_equal(members_tensor(2, job_id, "w", 100000, 0), ZPS_OK);
+  assert_int_equal(members_tensor(2, job_id, "@barrier", 1, 0), ZPS_OK);
+  assert_int_equal(zps_members_tally(&rig.clients[2], job_id, 0, 5, &growth, 7, &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 0, 5, &growth, 8, &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 0, 10, &growth, 9, &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 1, 5, &growth, 9, &rig.error), ZPS_OK);
+  const struct zps_member_tensor *const tensor = job->tensors[0];
+  assert_int_equal(tensor->rounds_done, 10); /* of rank 1, which is ahead */
+  assert_int_equal(tensor->tally.rounds, 15);
+  assert_int_equal(tensor->tally.bytes_out, 300);
+  assert_int_equal(tensor->told_ns, 9);
+  assert_int_equal(job->ranks[0]->tally.rounds, 5);
+  assert_int_equal(job->ranks[0]->told_ns, 7);
+  assert_int_equal(job->ranks[1]->tally.rounds, 10); /* without those of the library's own tensor */
+  assert_int_equal(job->tensors[1]->tally.rounds, 5);
+
+  assert_int_equal(zps_members_tally(&rig.clients[3], job_id + 1, 0, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
+  assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 2, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
+  assert_non_null(strstr(rig.error.text, "there is no tensor 2"));
+  assert_int_equal(zps_members_tally(&rig.clients[4], job_id, 0, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
+  zps_members_client_lost(rig.members, &rig.clients[2], "it died"); /* the job has failed; who is left may tell */
+  assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 0, 11, &growth, 9, &rig.error), ZPS_OK);
+  assert_int_equal(tensor->rounds_done, 11);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       MEMBERS_CASE(test_tensor_is_opened_once_and_answered_to_all),
       MEMBERS_CASE(test_tensor_that_a_server_refuses_stays_refused),
       MEMBERS_CASE(test_even_schemes_lay_out_their_rows),
       MEMBERS_CASE(test_ranks_that_push_are_the_same_for_all),
+      MEMBERS_CASE(test_what_ranks_tell_is_added_up),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

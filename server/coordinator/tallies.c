@@ -1,0 +1,23 @@
+/* What ranks tell of their rounds: added up per tensor and per rank. */
+#include "server/coordinator/members_impl.h"
+
+bool zps_members_is_internal(const char *tensor) {
+  return tensor[0] == '@';
+}
+
+zps_err_t zps_members_tally(struct zps_member_client *client, uint64_t job_id, uint32_t tensor, uint64_t done,
+                            const struct zps_tally *growth, uint64_t now_ns, struct zps_error *error) {
+  struct zps_member_job *const job = client->job;
+  if (!job || job->job_id != job_id || job->state < ZPS_JOB_RUNNING)
+    return zps_fail(error, ZPS_ERR_UNKNOWN, "this connection has not joined job 0x%016llx", (unsigned long long)job_id);
+  if (tensor >= job->n_tensors)
+    return zps_fail(error, ZPS_ERR_UNKNOWN, "job '%s' has %u tensors; there is no tensor %u", job->name, job->n_tensors,
+                    tensor);
+  struct zps_member_tensor *const to = job->tensors[tensor];
+  struct zps_member_rank *const rank = job->ranks[client->rank];
+  zps_tally_add(&to->tally, growth);
+  if (done > to->rounds_done) to->rounds_done = done;
+  to->told_ns = rank->told_ns = now_ns;
+  if (!zps_members_is_internal(to->spec.name)) zps_tally_add(&rank->tally, growth);
+  return ZPS_OK;
+}
