@@ -73,6 +73,10 @@ static void on_plan(void *ctx, const zps_json *params) {
   zps_automatic_plan(ctx, params);
 }
 
+static void on_beat(void *ctx) {
+  zps_telemetry_beat(ctx);
+}
+
 /* ------------------------------------------------------------ open */
 
 static void locks_init(struct zenps_job *job) {
@@ -80,6 +84,7 @@ static void locks_init(struct zenps_job *job) {
   pthread_mutex_init(&job->collective, NULL);
   pthread_mutex_init(&job->open, NULL);
   pthread_mutex_init(&job->device_lock, NULL);
+  zps_telemetry_init(&job->telemetry);
   pthread_mutex_init(&job->lock, NULL);
   pthread_condattr_init(&attr);
   pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -99,6 +104,7 @@ static void job_free(struct zenps_job *job) {
   zps_join_peers_fini(&job->peers);
   pthread_cond_destroy(&job->done);
   pthread_mutex_destroy(&job->lock);
+  zps_telemetry_fini(&job->telemetry);
   pthread_mutex_destroy(&job->device_lock);
   pthread_mutex_destroy(&job->open);
   pthread_mutex_destroy(&job->collective);
@@ -109,7 +115,7 @@ static void job_free(struct zenps_job *job) {
 
 static zps_err_t job_open(struct zenps_job *job, struct zps_error *error) {
   const struct zps_membership_handler handler = {
-      .ctx = job, .on_failed = on_failed, .on_rank_left = on_rank_left, .on_plan = on_plan};
+      .ctx = job, .on_failed = on_failed, .on_rank_left = on_rank_left, .on_plan = on_plan, .on_beat = on_beat};
   job->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (job->event_fd < 0) return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot create an eventfd");
   struct zps_worker_device *device;
@@ -133,8 +139,10 @@ static zps_err_t job_open(struct zenps_job *job, struct zps_error *error) {
     zps_plane_disconnect(&job->plane);
     zps_worker_device_stop(job->device);
     zps_plane_close(&job->plane);
+    return err;
   }
-  return err;
+  zps_telemetry_start(job);
+  return ZPS_OK;
 }
 
 zenps_status_t zenps_open(const zenps_options_t *options, zenps_job_t **job_p) {
@@ -183,6 +191,7 @@ void zenps_close(zenps_job_t *job) {
   zps_plane_quiesce(&job->plane);
   drain(job);
   zps_plane_see_off(&job->plane, CLOSE_WAIT_MS);
+  zps_telemetry_end(job);
   zps_membership_leave(&job->membership);
   zps_membership_close(&job->membership);
   zps_plane_disconnect(&job->plane);

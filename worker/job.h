@@ -1,8 +1,8 @@
 /*
  * A process's membership in a job: ties the control side (membership.c) to the data plane (plane.c), and owns tensors.
  *
- * Locks, outer first: collective, open, device_lock, lock. `lock` guards what requests and rounds share with the
- * trainer's threads, and is never held while waiting for a peer.
+ * Locks, outer first: collective, open, device_lock, telemetry's, lock. `lock` guards what requests and rounds share
+ * with the trainer's threads, and is never held while waiting for a peer.
  */
 #ifndef ZPS_WORKER_JOB_H
 #define ZPS_WORKER_JOB_H
@@ -15,6 +15,7 @@
 #include "worker/membership.h"
 #include "worker/options.h"
 #include "worker/plane.h"
+#include "worker/telemetry.h"
 #include "worker/tensor.h"
 
 struct zenps_job {
@@ -34,6 +35,8 @@ struct zenps_job {
   bool linked;                             /* all ranks are, to each other */
   struct zps_join_peers peers;             /* from then on */
   struct zps_plan_calibration calibration; /* of this machine, once a tensor's scheme is auto; threads 0: not yet */
+
+  struct zps_telemetry telemetry;
 
   pthread_mutex_t device_lock;
   struct zps_worker_device *device; /* NULL: none yet */

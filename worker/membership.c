@@ -46,6 +46,11 @@ static void on_notify(void *ctx, const char *method, const zps_json *params) {
   }
 }
 
+static void on_beat(void *ctx) {
+  const struct zps_membership *membership = ctx;
+  membership->handler.on_beat(membership->handler.ctx);
+}
+
 static void on_lost(void *ctx, const char *reason) {
   struct zps_membership *membership = ctx;
   if (atomic_exchange(&membership->lost, true)) return;
@@ -131,7 +136,8 @@ zps_err_t zps_membership_open(struct zps_membership *membership, const struct zp
                               const struct zps_net_info *fabric, const struct zps_membership_handler *handler,
                               struct zps_join *join, struct zps_error *error) {
   const uint64_t deadline_ns = zps_clock_ns() + options->join_timeout_ms * ZPS_NS_PER_MS;
-  const struct zps_client_handler client_handler = {.ctx = membership, .on_notify = on_notify, .on_lost = on_lost};
+  const struct zps_client_handler client_handler = {
+      .ctx = membership, .on_notify = on_notify, .on_lost = on_lost, .on_beat = on_beat};
   zps_json *result = NULL;
   membership->handler = *handler;
   zps_err_t err = zps_client_open(options->coordinator, "worker", options->join_timeout_ms, &client_handler,
@@ -303,6 +309,14 @@ zps_err_t zps_membership_report(struct zps_membership *membership, uint32_t tens
     if (told->sketch->skew > 0) params = zps_json_set_real(params, "skew", told->sketch->skew);
   }
   return params ? zps_client_notify(membership->client, "tensor.report", params) : ZPS_ERR_NOMEM;
+}
+
+/* ------------------------------------------------------------ rounds */
+
+zps_err_t zps_membership_stats(struct zps_membership *membership, zps_json *tensors) {
+  zps_json *params = zps_json_set_hex(zps_json_object(), "job_id", membership->job_id);
+  params = zps_json_set(params, "tensors", tensors);
+  return params ? zps_client_notify(membership->client, "job.stats", params) : ZPS_ERR_NOMEM;
 }
 
 /* ------------------------------------------------------------ memory */

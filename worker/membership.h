@@ -42,6 +42,7 @@ struct zps_membership_handler {
   void (*on_rank_left)(void *ctx, uint32_t rank); /* on the control thread, as is on_failed */
   void (*on_failed)(void *ctx, const struct zps_frame_abort *failure);
   void (*on_plan)(void *ctx, const zps_json *params); /* tensor.plan */
+  void (*on_beat)(void *ctx);                         /* ahead of each heartbeat, as soon as there is a connection */
 };
 
 struct zps_membership {
@@ -87,6 +88,8 @@ zps_err_t zps_membership_linked(struct zps_membership *membership, uint64_t time
 /* Asks for the scheme of a step, and tells of the rounds before it (tensor.report). */
 zps_err_t zps_membership_report(struct zps_membership *membership, uint32_t tensor,
                                 const struct zps_plan_told *told) ZPS_MUSTCHECK;
+/* Tells of rounds (job.stats): `tensors`, an array of rows, is consumed. */
+zps_err_t zps_membership_stats(struct zps_membership *membership, zps_json *tensors) ZPS_MUSTCHECK;
 /* Says how the fabric gets at this rank's gradients (job.memory). */
 void zps_membership_memory(struct zps_membership *membership, const char *memory);
 /* Says goodbye. */

@@ -18,6 +18,7 @@ struct zps_worker_options {
   uint64_t local_world; /* ranks on this host: they share its cores */
   uint64_t threads;
   uint64_t join_timeout_ms, round_timeout_ms;
+  uint64_t telemetry_ms;       /* between reports of rounds to the coordinator; 0: none */
   uint64_t memory_limit_bytes; /* of registered buffers */
   bool shared_memory;          /* with other ranks of this host */
   int codec;                   /* of tensors that do not say: enum zps_codec_policy, less 1 */

@@ -121,6 +121,7 @@ bool zps_worker_round_finish(struct zps_worker_round *round, uint64_t now_ns) {
   request->round = NULL;
   zps_worker_memory_unuse(&request->memory);
   request->done = true;
+  zps_telemetry_round(round->tensor, round->step, &round->stats, ok);
   if (ok && round->tensor->automatic) zps_automatic_round_done(round->tensor->automatic, round->tensor, &round->stats);
   round->serving = ok && !round->ops->quiet(round);
   job->n_serving += round->serving;

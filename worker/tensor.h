@@ -10,6 +10,7 @@
 #include "worker/round.h"
 #include "worker/row_arrays.h"
 #include "worker/scheme_of.h"
+#include "worker/telemetry.h"
 #include "zenps/zenps.h"
 
 #define ZPS_TENSOR_ROUNDS_MAX 32u /* in flight, per tensor */
@@ -45,6 +46,7 @@ struct zenps_tensor {
   struct zps_worker_round *active; /* in flight, or lingering after a failure */
   struct zps_worker_round *spare;
   unsigned n_active;
+  struct zps_tensor_tally tally;
   struct zps_row_arrays spare_arrays[ZPS_ROW_ARRAYS_SPARE];
 };
 

@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# zenpsctl stats counts the rounds of every scheme, whether they go through a server or past it.
+. "$(dirname "$0")/../support/tap.sh"
+
+schemes="balanced sparse-ps dense-ps omnireduce recursive-doubling split-allgather dsar agsparse ring rabenseifner two-level
+  blueconnect hierarchical hierarchical:ring dense-split bitmap-split oktopk gtopk topka topkdsa gaussiank auto"
+ranks=4
+
+until_true() { # COMMAND...: waits for a condition, not for a time
+  local i
+  for i in $(seq 600); do
+    "$@" >/dev/null 2>&1 && return 0
+    sleep 0.2
+  done
+  return 1
+}
+zenpsd --fabric-interface=lo --control-listen=127.0.0.1:0 --control-address-file="$scratch/address" --control-heartbeat=0.1s \
+  --log-level=warn 2>"$scratch/zenpsd.log" &
+until_true test -s "$scratch/address"
+address=$(cat "$scratch/address")
+# look ARRAY WHERE MEMBER...: these members, a line a row, of the rows of `zenpsctl stats` in which NAME=VALUE of WHERE holds.
+look() {
+  zenpsctl --endpoint "$address" -o json --internal stats | python3 -c '
+import json, sys
+array, where, *members = sys.argv[1:]
+name, value = where.split("=", 1)
+for row in json.load(sys.stdin)[array]:
+    if str(row.get(name)) == value: print(*(row.get(member) for member in members))' "$@"
+}
+# Ranks in the background, two on each host, which end when they are told to.
+run() { # JOB zenps-perf arguments...
+  local job=$1
+  shift
+  zenpsrun -n $ranks --coordinator "$address" --job "$job" --interface lo --prefix=no -- \
+    bash -c 'ZENPS_HOST=host$((RANK / 2)) exec "$@"' - zenps-perf --json "$@" >"$scratch/$job.json" 2>"$scratch/$job.err" &
+  pid=$!
+}
+end() {
+  kill "$pid"
+  wait "$pid" 2>/dev/null
+}
+
+# A case for each scheme with a number of steps of its own; the last one goes on for as long as it is looked at.
+steps=3
+for scheme in $schemes; do
+  case $scheme in oktopk | gtopk | topka | topkdsa | gaussiank) keep="--keep 0.05" ;; *) keep= ;; esac
+  echo "--rows 5000 --density 0.02 --scheme $scheme $keep --warmup 2 --steps $((steps++))"
+done >"$scratch/cases"
+echo "--rows 5000 --density 0.02 --warmup 0 --steps 1000000" >>"$scratch/cases"
+wanted=$(awk -v n=$ranks '/--warmup 2/ { print "perf." NR - 1, $NF + 2, n * ($NF + 2), 0 }' "$scratch/cases" | sort)
+all_told() { [ "$(look tensors job=all name rounds rank_rounds failed | grep -F -x "$wanted" | sort)" = "$wanted" ]; }
+export ZENPS_TELEMETRY=0.1s
+run all --cases "$scratch/cases"
+ok "all ranks tell of all steps" until_true all_told
+look tensors job=all name rounds rank_rounds failed scheme bytes_out total_ns >"$scratch/tensors"
+look shards job=all name rounds >"$scratch/shards"
+look ranks job=all rank rounds >"$scratch/ranks"
+i=0 steps=3
+for scheme in $schemes; do
+  read -r _ rounds rank_rounds failed ran bytes ns <<<"$(grep "^perf\.$i " "$scratch/tensors")"
+  is "$scheme: rounds are the steps that ran, on every rank, and none has failed" "$rounds $rank_rounds $failed" \
+    "$((2 + steps)) $((ranks * (2 + steps))) 0"
+  [ "$bytes" -gt 0 ] && [ "$ns" -gt 0 ]
+  tap_result $? "$scheme: bytes and times are counted"
+  case $scheme in
+    auto) [ "$ran" != "" ] && [ "$ran" != auto ] && tap_result $? "auto: under a scheme that it chose" ;;
+    *) is "$scheme: under its name" "$ran" "${scheme%:*}" ;;
+  esac
+  case $scheme in
+    ring) is "ring: no server tells of it" "$(grep "^perf\.$i " "$scratch/shards")" "" ;;
+    balanced) is "balanced: the server counts the same" "$(grep "^perf\.$i " "$scratch/shards")" "perf.$i $((2 + steps))" ;;
+  esac
+  i=$((i + 1)) steps=$((steps + 1))
+done
+is "each rank has told of rounds of its own" "$(awk '$2 > 0 { print $1 }' "$scratch/ranks" | sort -n | tr '\n' ' ')" "0 1 2 3 "
+end
+
+# Reports can be left out.
+export ZENPS_TELEMETRY=0
+run silent --rows 5000 --density 0.02 --scheme ring --steps 1000000
+takes_steps() { look shards job=silent name rounds | grep '^@barrier [1-9]'; }
+ok "a job without reports takes steps, as servers see by its barrier" until_true takes_steps
+is "and nobody is told of them" "$(look tensors job=silent name rounds | grep '^perf')" "perf.0 0"
+end
+
+done_testing
