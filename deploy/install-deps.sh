@@ -5,8 +5,8 @@ set -euo pipefail
 
 build="build-essential autoconf automake libtool pkg-config protobuf-c-compiler libprotobuf-c-dev libfabric-dev libuv1-dev
   libjansson-dev libinih-dev liblzma-dev libsystemd-dev libcmocka-dev help2man"
-test="$build clang libclang-rt-14-dev iproute2 procps xz-utils man-db systemd git python3"
-bench="$test gnuplot-nox openmpi-bin libopenmpi-dev python3-torch python3-numpy" # plots, and what zenps is compared with
+test="$build clang libclang-rt-14-dev iproute2 procps xz-utils man-db systemd git python3 openmpi-bin slurm-wlm munge"
+bench="$test gnuplot-nox libopenmpi-dev python3-torch python3-numpy" # plots, and what zenps is compared with
 quickstart="wordnet-base"
 
 [ $# -gt 0 ] || { echo "usage: $0 build|test|bench|quickstart ..." >&2; exit 2; }

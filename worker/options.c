@@ -6,11 +6,12 @@
 #include <unistd.h>
 
 #include "common/base/config.h"
+#include "common/base/launcher.h"
 #include "common/base/log.h"
 #include "common/codec/values.h"
 
 #define NAME_MAX_BYTES 127u /* of a job's name, as the coordinator takes it */
-#define WORLD_MAX 4096
+#define WORLD_MAX (int)ZPS_LAUNCHER_WORLD_MAX
 
 #define DEVICE_MAX 1023
 
@@ -33,16 +34,14 @@ static const struct zps_opt opts[] = {
      .offset = FIELD(job),
      .def = "default",
      .arg = "NAME",
-     .help = "Name of the training run.",
-     .env_fallback = "TORCHELASTIC_RUN_ID"},
+     .help = "Name of the training run; else as the launcher names it."},
     {.name = "rank",
      .type = ZPS_OPT_UINT,
      .offset = FIELD(rank),
      .def = "0",
      .arg = "N",
      .max = WORLD_MAX - 1,
-     .help = "Rank of this process.",
-     .env_fallback = "RANK"},
+     .help = "Rank of this process; else as the launcher says."},
     {.name = "world-size",
      .type = ZPS_OPT_UINT,
      .offset = FIELD(world),
@@ -50,8 +49,7 @@ static const struct zps_opt opts[] = {
      .arg = "N",
      .min = 1,
      .max = WORLD_MAX,
-     .help = "Number of ranks.",
-     .env_fallback = "WORLD_SIZE"},
+     .help = "Number of ranks; else as the launcher says."},
     {.name = "local-world-size",
      .type = ZPS_OPT_UINT,
      .offset = FIELD(local_world),
@@ -59,8 +57,7 @@ static const struct zps_opt opts[] = {
      .arg = "N",
      .min = 1,
      .max = WORLD_MAX,
-     .help = "Number of ranks on this host.",
-     .env_fallback = "LOCAL_WORLD_SIZE"},
+     .help = "Number of ranks on this host; else as the launcher says."},
     {.name = "provider",
      .type = ZPS_OPT_STRING,
      .offset = FIELD(provider),
@@ -238,6 +235,30 @@ static zps_err_t apply(struct zps_worker_options *options, const zenps_options_t
   return ZPS_OK;
 }
 
+static bool is_set(const char *variable) {
+  const char *const text = getenv(variable);
+  return text && *text;
+}
+
+/* What neither the caller nor our own variables have said, the launcher may have. Its variables are not looked at
+ * otherwise: what they hold is not ours to complain about. */
+static zps_err_t find_place(struct zps_worker_options *options, const zenps_options_t *given, struct zps_error *error) {
+  const bool has_rank = given->rank >= 0 || is_set("ZENPS_RANK");
+  const bool has_world = given->world > 0 || is_set("ZENPS_WORLD_SIZE");
+  struct zps_launcher launcher;
+  struct zps_error why;
+  const zps_err_t err = zps_launcher_find(&launcher, &why);
+  if (err != ZPS_OK && !has_rank && !has_world) return zps_fail(error, err, "%s", why.text);
+  if (err == ZPS_OK && launcher.name) {
+    if (!has_rank) options->rank = launcher.rank;
+    if (!has_world) options->world = launcher.world;
+    if (!is_set("ZENPS_LOCAL_WORLD_SIZE") && launcher.local_world > 0) options->local_world = launcher.local_world;
+  }
+  char job[ZPS_LAUNCHER_JOB_SIZE];
+  if (is_set("ZENPS_JOB") || (given->job && *given->job) || !zps_launcher_job(job)) return ZPS_OK;
+  return replace(&options->job, job) == ZPS_OK ? ZPS_OK : zps_fail(error, ZPS_ERR_NOMEM, "out of memory");
+}
+
 static zps_err_t apply_device(struct zps_worker_options *options, int given, struct zps_error *error) {
   options->device = given;
   if (given < -1 || given > DEVICE_MAX)
@@ -262,8 +283,8 @@ static zps_err_t check(const struct zps_worker_options *options, struct zps_erro
   }
   const size_t job_len = options->job ? strlen(options->job) : 0;
   if (job_len == 0 || job_len > NAME_MAX_BYTES) {
-    return zps_fail(error, ZPS_ERR_INVALID, "the job's name has %zu bytes; it must have 1 to %u", job_len,
-                    NAME_MAX_BYTES);
+    return zps_fail(error, ZPS_ERR_INVALID, "the job's name has %zu bytes; it must have 1 to %u: ZENPS_JOB says it",
+                    job_len, NAME_MAX_BYTES);
   }
   if (options->join_timeout_ms < 1 || options->join_timeout_ms > day_ms || options->round_timeout_ms < 1 ||
       options->round_timeout_ms > day_ms) {
@@ -295,7 +316,8 @@ zps_err_t zps_worker_options_load(const zenps_options_t *given, struct zps_worke
   if (err != ZPS_OK) return err;
   err = zps_config_load(&table, 0, NULL, NULL, options, NULL, error);
   if (err != ZPS_OK) return err;
-  err = apply(options, &copy, error);
+  err = find_place(options, &copy, error);
+  if (err == ZPS_OK) err = apply(options, &copy, error);
   if (err == ZPS_OK) err = apply_device(options, copy.device, error);
   if (err == ZPS_OK) err = check(options, error);
   if (err != ZPS_OK) {

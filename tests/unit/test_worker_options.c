@@ -49,12 +49,13 @@ _Static_assert((int)ZENPS_VALUES_RAW == (int)ZPS_VALUES_RAW && (int)ZENPS_VALUES
                "what values travel as");
 
 static const char *const variables[] = {
-    "ZENPS_COORDINATOR",   "ZENPS_JOB",          "ZENPS_RANK",          "ZENPS_WORLD_SIZE",
-    "ZENPS_PROVIDER",      "ZENPS_INTERFACE",    "ZENPS_SUBNET",        "ZENPS_JOIN_TIMEOUT",
-    "ZENPS_ROUND_TIMEOUT", "ZENPS_THREADS",      "ZENPS_LOG_LEVEL",     "ZENPS_LOCAL_WORLD_SIZE",
-    "ZENPS_MEMORY_LIMIT",  "ZENPS_FABRIC_FAULT", "TORCHELASTIC_RUN_ID", "RANK",
-    "WORLD_SIZE",          "LOCAL_WORLD_SIZE",   "ZENPS_CODEC",         "ZENPS_VALUES",
-    "ZENPS_DEVICE"};
+    "ZENPS_COORDINATOR",   "ZENPS_JOB",          "ZENPS_RANK",           "ZENPS_WORLD_SIZE",
+    "ZENPS_PROVIDER",      "ZENPS_INTERFACE",    "ZENPS_SUBNET",         "ZENPS_JOIN_TIMEOUT",
+    "ZENPS_ROUND_TIMEOUT", "ZENPS_THREADS",      "ZENPS_LOG_LEVEL",      "ZENPS_LOCAL_WORLD_SIZE",
+    "ZENPS_MEMORY_LIMIT",  "ZENPS_FABRIC_FAULT", "TORCHELASTIC_RUN_ID",  "RANK",
+    "WORLD_SIZE",          "LOCAL_WORLD_SIZE",   "ZENPS_CODEC",          "ZENPS_VALUES",
+    "ZENPS_DEVICE",        "SLURM_PROCID",       "SLURM_STEP_NUM_TASKS", "SLURM_STEP_ID",
+    "SLURM_JOB_ID",        "SLURM_NTASKS"};
 
 static int clean_environment(void **state) {
   (void)state;
@@ -107,13 +108,48 @@ static void test_torchrun(void **state) {
   struct zps_error error;
   setenv("RANK", "3", 1);
   setenv("WORLD_SIZE", "8", 1);
-  setenv("LOCAL_WORLD_SIZE", "4096", 1);
+  setenv("LOCAL_WORLD_SIZE", "8", 1);
   setenv("TORCHELASTIC_RUN_ID", "run-17", 1);
   assert_int_equal(zps_worker_options_load(NULL, &options, &error), ZPS_OK);
   assert_string_equal(options.job, "run-17");
   assert_int_equal(options.rank, 3);
   assert_int_equal(options.world, 8);
-  assert_int_equal(options.threads, 1);
+  assert_int_equal(options.local_world, 8);
+  zps_worker_options_fini(&options);
+}
+
+static void test_a_rank_of_nobody(void **state) {
+  (void)state;
+  struct zps_worker_options options;
+  struct zps_error error;
+  zenps_options_t given;
+  ZENPS_OPTIONS_INIT(&given);
+  setenv("TORCHELASTIC_RUN_ID", "none", 1);
+  setenv("SLURM_NTASKS", "4", 1);
+  assert_int_equal(zps_worker_options_load(NULL, &options, &error), ZPS_ERR_INVALID);
+  assert_non_null(strstr(error.text, "SLURM_NTASKS"));
+  given.world = 1; /* who says so is alone */
+  assert_int_equal(zps_worker_options_load(&given, &options, &error), ZPS_OK);
+  assert_string_equal(options.job, "default");
+  zps_worker_options_fini(&options);
+  unsetenv("SLURM_NTASKS");
+
+  setenv("SLURM_PROCID", "3", 1);
+  setenv("SLURM_STEP_NUM_TASKS", "5", 1);
+  setenv("SLURM_STEP_ID", "0", 1);
+  setenv("SLURM_JOB_ID", "71", 1);
+  assert_int_equal(zps_worker_options_load(NULL, &options, &error), ZPS_OK);
+  assert_int_equal(options.rank, 3);
+  assert_int_equal(options.world, 5);
+  assert_string_equal(options.job, "slurm-71.0");
+  zps_worker_options_fini(&options);
+  given.world = 0;
+  given.rank = 4; /* what is given counts; the rest is the launcher's */
+  given.job = "mine";
+  assert_int_equal(zps_worker_options_load(&given, &options, &error), ZPS_OK);
+  assert_int_equal(options.rank, 4);
+  assert_int_equal(options.world, 5);
+  assert_string_equal(options.job, "mine");
   zps_worker_options_fini(&options);
 }
 
@@ -255,6 +291,7 @@ int main(void) {
       cmocka_unit_test(test_last_error),
       cmocka_unit_test_setup(test_defaults, clean_environment),
       cmocka_unit_test_setup(test_torchrun, clean_environment),
+      cmocka_unit_test_setup(test_a_rank_of_nobody, clean_environment),
       cmocka_unit_test_setup(test_precedence, clean_environment),
       cmocka_unit_test_setup(test_refused, clean_environment),
       cmocka_unit_test_setup(test_device, clean_environment),

@@ -1,9 +1,9 @@
 /*
  * zenpsrun: one command for a whole run on one machine: a coordinator, servers, and n ranks of a program.
  *
- * Two ways in. With -n it starts everything itself, as mpirun does. Without -n, inside torchrun (RANK and WORLD_SIZE
- * are set), it stands in front of one rank: the one with RANK 0 starts coordinator and servers at MASTER_ADDR on a port
- * of its own, and all of them run their program against it.
+ * Two ways in. With -n it starts everything itself, as mpirun does. Without -n, as the program of torchrun, mpirun or
+ * srun, it stands in front of one rank: rank 0 starts coordinator and servers at MASTER_ADDR on a port of its own, and
+ * all of them run their program against it.
  */
 #include <errno.h>
 #include <limits.h>
@@ -16,6 +16,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/config.h"
+#include "common/base/launcher.h"
 #include "worker/tools/launch.h"
 
 struct options {
@@ -28,7 +29,7 @@ struct options {
   { .type = (type_), .offset = offsetof(struct options, field), .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, __VA_ARGS__ }
 static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_UINT, ranks, .name = "ranks", .short_flag = 'n', .arg = "N", .min = 0, .max = 4096,
-        .help = "number of ranks to start; without it, torchrun's RANK and WORLD_SIZE tell which one rank this is"),
+        .help = "number of ranks to start; without it, torchrun, mpirun or srun tell which one rank this is"),
     OPT(ZPS_OPT_UINT, servers, .name = "servers", .short_flag = 's', .arg = "S", .def = "1", .min = 1, .max = 256,
         .help = "number of server processes to start"),
     OPT(ZPS_OPT_STRING, coordinator, .name = "coordinator", .arg = "HOST:PORT",
@@ -39,7 +40,7 @@ static const struct zps_opt opts[] = {
         .help = "network interfaces for the fabric, such as eth0,ib0 or ^docker0"),
     OPT(ZPS_OPT_STRING, job, .name = "job", .arg = "NAME", .def = "zenpsrun", .help = "name of the job"),
     OPT(ZPS_OPT_UINT, port, .name = "port", .arg = "PORT", .def = "7077", .min = 1, .max = 65535,
-        .help = "coordinator's port at MASTER_ADDR under torchrun (with -n: any free port of the loopback interface)"),
+        .help = "coordinator's port at MASTER_ADDR without -n (with -n: any free port of the loopback interface)"),
     OPT(ZPS_OPT_BOOL, prefix, .name = "prefix", .def = "yes", .help = "put the rank in front of every line of output"),
     OPT(ZPS_OPT_STRING, log_level, .name = "log-level", .arg = "LEVEL", .def = "warn",
         .help = "log level of the daemons"),
@@ -226,23 +227,27 @@ static zps_err_t find_place(struct run *run, struct zps_error *error) {
     run->world = run->local_ranks = (unsigned)options->ranks;
     return ZPS_OK;
   }
-  const char *rank = getenv("RANK"), *world = getenv("WORLD_SIZE"), *master = getenv("MASTER_ADDR");
-  if (!rank || !world)
+  struct zps_launcher launcher;
+  const zps_err_t err = zps_launcher_find(&launcher, error);
+  if (err) return err;
+  if (!launcher.name)
     return zps_fail(error, ZPS_ERR_INVALID,
-                    "how many ranks? give -n N, or start zenpsrun from torchrun (RANK and WORLD_SIZE set)");
-  char *end_rank, *end_world;
-  const unsigned long r = strtoul(rank, &end_rank, 10), w = strtoul(world, &end_world, 10);
-  if (*end_rank || *end_world || !*rank || w == 0 || w > 4096 || r >= w)
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "RANK=%s, WORLD_SIZE=%s: must be numbers with 0 <= RANK < WORLD_SIZE <= 4096", rank, world);
-  run->world = (unsigned)w;
-  run->first_rank = (unsigned)r;
+                    "how many ranks? give -n N, or start zenpsrun by torchrun, mpirun or srun, as each rank's program");
+  run->world = (unsigned)launcher.world;
+  run->first_rank = (unsigned)launcher.rank;
   run->local_ranks = 1;
   if (!options->coordinator) {
-    const char *host = master ? master : "127.0.0.1";
+    const char *master = getenv("MASTER_ADDR");
+    if ((!master || !*master) && launcher.local_world > 0 && launcher.local_world < launcher.world)
+      return zps_fail(
+          error, ZPS_ERR_INVALID,
+          "%llu of %llu ranks are on this host, so others must be told where rank 0 starts the coordinator: set "
+          "MASTER_ADDR to its host, or give --coordinator",
+          (unsigned long long)launcher.local_world, (unsigned long long)launcher.world);
+    const char *host = master && *master ? master : "127.0.0.1";
     snprintf(run->coordinator, sizeof run->coordinator, strchr(host, ':') ? "[%.200s]:%llu" : "%.200s:%llu", host,
              (unsigned long long)options->port);
-    run->starts_daemons = r == 0;
+    run->starts_daemons = launcher.rank == 0;
   }
   return ZPS_OK;
 }

@@ -108,14 +108,15 @@ typedef struct zenps_request zenps_request_t; /* one operation in flight, or don
 
 typedef void (*zenps_log_fn)(void *ctx, int level /* 0 error .. 4 trace */, const char *component, const char *text);
 
-/* What is left zero or NULL comes from the environment (named beside each member), then from torchrun's variables where
- * given, then from the default. Always initialise with zenps_options_init(). */
+/* What is left zero or NULL comes from the environment (named beside each member), then from what a launcher has set there
+ * (torchrun, mpirun, srun: zenps(7) lists the variables), then from the default. ZENPS_ERR_INVALID where that leaves open
+ * which of several ranks this is. Always initialise with zenps_options_init(). */
 typedef struct zenps_options {
   size_t struct_size;
   const char *coordinator; /* "host:port" [ZENPS_COORDINATOR; 127.0.0.1:7077] */
-  const char *job;         /* name of the run [ZENPS_JOB, TORCHELASTIC_RUN_ID; "default"] */
-  int rank;                /* 0..world-1, -1: [ZENPS_RANK, RANK; 0] */
-  int world;               /* number of ranks, 0: [ZENPS_WORLD_SIZE, WORLD_SIZE; 1] */
+  const char *job;         /* name of the run [ZENPS_JOB, the launcher's; "default"] */
+  int rank;                /* 0..world-1, -1: [ZENPS_RANK, the launcher's; 0] */
+  int world;               /* number of ranks, 0: [ZENPS_WORLD_SIZE, the launcher's; 1] */
   const char *provider;    /* fabric provider [ZENPS_PROVIDER; "auto"] */
   const char *interface;   /* "eth0,ib0" or "^docker0" [ZENPS_INTERFACE; any] */
   const char *subnet;      /* "10.0.0.0/8" [ZENPS_SUBNET; any] */
