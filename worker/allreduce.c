@@ -72,6 +72,11 @@ static zps_err_t check_device(const struct zenps_tensor *tensor, const zenps_gra
   struct zps_worker_device *device;
   struct zps_error why;
   if (grad->memory == ZENPS_HOST) return ZPS_OK;
+  if (!is_out && tensor->partitioner == ZPS_PARTITIONER_HIERARCHICAL)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                    "tensor %s: in is in device memory, where Algorithm 1 partitions no gradient: give it in host "
+                    "memory, or open the tensor without the option hierarchical",
+                    tensor->name);
   zps_err_t err = zps_worker_device_get(tensor->job, grad->device, &device, &why);
   if (err == ZPS_OK && grad->values && n > 0)
     err = device->device->ops->check(device->device, grad->values, (size_t)n * row_bytes(tensor), &why);

@@ -77,6 +77,25 @@ static zps_err_t check_op(const struct zps_scheme_ask *ask, int op, const char *
   return ZPS_OK;
 }
 
+/* Algorithm 1 deals out rows that are pushed to servers one by one. */
+static bool partitions_rows(const struct zps_served *served) {
+  return served && !served_sends_zeros(served);
+}
+
+static zps_err_t check_partitioner(const struct zps_scheme_ask *ask, int hierarchical, const char *name,
+                                   const char *scheme, struct zps_error *error) {
+  bool does = partitions_rows(ask->served ? ask->served : ask->between);
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
+    const char *const choice = zps_plan_scheme_name((enum zps_plan_scheme)i);
+    if (ask->choices >> i & 1) does = does && partitions_rows(zps_served_find(choice));
+  }
+  if (!hierarchical || does) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                  "tensor %s: Algorithm 1 partitions gradients for balanced and sparse-ps alone; with scheme %s the "
+                  "option hierarchical must be 0",
+                  name, scheme);
+}
+
 static zps_err_t set_k(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given, const char *name, uint64_t rows,
                        struct zps_error *error) {
   const char *scheme = ask->scheme->name;
@@ -138,10 +157,11 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
                                                 .lossy_bits = given->bits != 0};
     err = zps_automatic_parse(scheme, name, &limits, &ask->choices, error);
     if (err == ZPS_OK) zps_automatic_text(ask->choices, ask->text, sizeof ask->text);
-    return err;
+    return err == ZPS_OK ? check_partitioner(ask, given->hierarchical, name, ask->text, error) : err;
   }
   err = find_scheme(ask, scheme, name, error);
   if (err == ZPS_OK) err = check_op(ask, (int)given->op, name, error);
+  if (err == ZPS_OK) err = check_partitioner(ask, given->hierarchical, name, scheme, error);
   if (err != ZPS_OK) return err;
   if (!ask->scheme) {
     if (given->k || given->density != 0 || given->n_levels || given->chunks || given->bits)

@@ -170,6 +170,22 @@ static void test_extremes(void **state) {
   }
 }
 
+static void test_algorithm_1(void **state) {
+  (void)state;
+  struct spec spec = {.rows = 10007, .width = 2, .dtype = ZENPS_F32, .density = 0.1};
+  ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
+  spec.options.hierarchical = 1;
+  for (unsigned i = 0; i < 2; i++) {
+    spec.rows_in = i;
+    spec.options.scheme = "sparse-ps";
+    ranks_run(cluster_shared(), 3, steps, &spec, 0);
+    setenv("ZENPS_TEST_HOSTS", "2", 1);
+    spec.options.scheme = "hierarchical"; /* what hosts push, that is */
+    ranks_run(cluster_shared(), 3, steps, &spec, 0);
+    unsetenv("ZENPS_TEST_HOSTS");
+  }
+}
+
 static void test_tensor_options(void **state) {
   (void)state;
   struct spec spec = {.rows = 10007, .width = 2, .dtype = ZENPS_F32, .density = 0.1};
@@ -283,10 +299,10 @@ static void test_many_rounds(void **state) {
 }
 
 const struct CMUnitTest api_round_tests[] = {
-    cmocka_unit_test(test_layouts),        cmocka_unit_test(test_worlds),          cmocka_unit_test(test_empty),
-    cmocka_unit_test(test_large),          cmocka_unit_test(test_stripes),         cmocka_unit_test(test_slow_links),
-    cmocka_unit_test(test_in_place),       cmocka_unit_test(test_odd_values),      cmocka_unit_test(test_extremes),
-    cmocka_unit_test(test_tensor_options), cmocka_unit_test(test_several_tensors), cmocka_unit_test(test_several_jobs),
-    cmocka_unit_test(test_many_rounds),
+    cmocka_unit_test(test_layouts),        cmocka_unit_test(test_worlds),      cmocka_unit_test(test_empty),
+    cmocka_unit_test(test_large),          cmocka_unit_test(test_stripes),     cmocka_unit_test(test_slow_links),
+    cmocka_unit_test(test_in_place),       cmocka_unit_test(test_odd_values),  cmocka_unit_test(test_extremes),
+    cmocka_unit_test(test_tensor_options), cmocka_unit_test(test_algorithm_1), cmocka_unit_test(test_several_tensors),
+    cmocka_unit_test(test_several_jobs),   cmocka_unit_test(test_many_rounds),
 };
 const size_t n_api_round_tests = sizeof api_round_tests / sizeof api_round_tests[0];

@@ -62,6 +62,16 @@ static void refusals(struct rank *rank) {
   CHECK_OK(zenps_wait(request, -1));
   zenps_request_free(request);
   CHECK_OK(zenps_mem_deregister(rank->zenps, in.values));
+
+  struct spec hashed = spec;
+  ZENPS_TENSOR_OPTIONS_INIT(&hashed.options);
+  hashed.options.hierarchical = 1;
+  zenps_tensor_t *const other = tensor_open(rank, "hashed", &hashed);
+  CHECK_STATUS(zenps_allreduce(other, 0, &in, &out, &request), ZENPS_ERR_UNSUPPORTED);
+  CHECK_SAYS(zenps_last_error()->text, "without the option hierarchical");
+  CHECK_OK(zenps_allreduce(other, 0, &host, &out, &request)); /* the result may be there */
+  CHECK_OK(zenps_wait(request, -1));
+  zenps_request_free(request);
   grad_delete(&gpu, &in);
   grad_delete(&gpu, &out);
   grad_free(&host);

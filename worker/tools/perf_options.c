@@ -84,7 +84,7 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_UINT, bits, .name = "bits", .arg = "B", .def = "0", .min = 0, .max = 8,
         .help = "QSGD bits of dsar's dense half (0: exact)"),
     OPT(ZPS_OPT_BOOL, hierarchical, .name = "hierarchical",
-        .help = "partition by Zen's Algorithm 1 instead of the ordered walk"),
+        .help = "partition by Zen's Algorithm 1 on the CPU instead of the ordered walk (balanced, sparse-ps)"),
     OPT(ZPS_OPT_UINT, seed, .name = "seed", .arg = "S", .def = "1", .min = 0, .max = 1e15,
         .help = "of rows and values"),
     OPT(ZPS_OPT_BOOL, verify, .name = "verify", .short_flag = 'v',

@@ -135,7 +135,9 @@ typedef struct zenps_tensor_options {
   zenps_op_t op;        /* 0: ZENPS_OP_SUM */
   uint32_t partitions;  /* 0: 4 to 16 per server, by size; fewer for small tensors */
   int block_bits;       /* rows are hashed in blocks of 2^block_bits; -1: default (0, as in the paper) */
-  int hierarchical;     /* 1: partition by Zen's Algorithm 1 instead of the ordered walk (same result, same bytes) */
+  int hierarchical;     /* 1: partition by Zen's Algorithm 1 instead of the ordered walk (same result, same bytes), on
+                           the CPU: gradients in host memory that balanced or sparse-ps pushes, also between hosts.
+                           ZENPS_ERR_UNSUPPORTED with other schemes, and for a gradient in device memory */
   zenps_codec_t codec;  /* 0: [ZENPS_CODEC; auto] */
   zenps_values_t values; /* 0: [ZENPS_VALUES; raw]. What rounding takes from a gradient is lost: who feeds errors back must
                             round before zenps_allreduce(), the library does not tell what it sent */
