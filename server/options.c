@@ -62,7 +62,9 @@ static const struct zps_opt opts[] = {
         .flags = ZPS_OPT_RELOADABLE, .help = "after SIGTERM, time for running jobs to end"),
 
     OPT(ZPS_OPT_STRING, fabric_provider, .name = "fabric.provider", .arg = "NAME", .def = "auto",
-        .env_fallback = "ZENPS_PROVIDER", .help = "fabric provider, such as net, tcp, verbs, efa, shm"),
+        .env_fallback = "ZENPS_PROVIDER",
+        .help =
+            "fabric provider: net, tcp, tcp;ofi_rxm, shm or sockets; verbs;ofi_rxm, efa and cxi have not been tried"),
     OPT(ZPS_OPT_STRING, fabric_interface, .name = "fabric.interface", .arg = "NAMES", .env_fallback = "ZENPS_INTERFACE",
         .help = "network interfaces to use (eth0,ib0), or those not to use (^docker0,lo)"),
     OPT(ZPS_OPT_STRING, fabric_subnet, .name = "fabric.subnet", .arg = "CIDR", .env_fallback = "ZENPS_SUBNET",

@@ -22,7 +22,7 @@
 #include "common/base/err.h"
 
 #define ZPS_NET_ADDR_MAX 256u
-#define ZPS_NET_MSG_MAX 16384u /* what every provider sends eagerly; a rendezvous with a dead peer may never end */
+#define ZPS_NET_MSG_MAX 16384u /* what net, ofi_rxm, shm, sockets send eagerly; a rendezvous may never end */
 
 struct zps_net;
 struct zps_net_peer;

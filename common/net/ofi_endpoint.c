@@ -37,8 +37,8 @@ static bool provider_is(const struct fi_info *info, const char *name) {
   return strcmp(info->fabric_attr->prov_name, name) == 0;
 }
 
-/* Connection-oriented providers on sockets or verbs have been seen to wake a sleeper for everything that matters; the
- * others need to be looked after from time to time. */
+/* These wake a sleeper for everything that matters: net, tcp;ofi_rxm and sockets do so in the conformance suite, tcp
+ * and verbs;ofi_rxm by their sources alone. The others need to be looked after from time to time. */
 static bool wakes_for_everything(const struct fi_info *info) {
   static const char *const known[] = {"net", "tcp", "tcp;ofi_rxm", "verbs;ofi_rxm", "sockets"};
   for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
