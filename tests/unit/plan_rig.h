@@ -12,8 +12,9 @@
 #include "common/plan/model.h"
 
 /* Zen's case study: the embedding of NMT on 25 Gbit/s, one GPU a node, COO everywhere, no latency, no computing. The
- * densification is a power law whose exponent follows from the text's 36% at 128 GPUs: (gamma_128 + 1) d = 2 * 0.64
- * / 2. Skew: over 60% in the first of eight parts (section 2.1), 44 at 128 as translation data has. */
+ * densification is a power law whose exponent is chosen so that the text's 36% at 128
+ * GPUs comes out: (gamma_128 + 1) d = 2 * 0.64 / 2. So that figure is put in, not reproduced. Skew, assumed: over 60%
+ * in the first of eight parts (section 2.1), 44 at 128 as translation data has. */
 static inline struct zps_plan_input plan_nmt(uint32_t n) {
   struct zps_plan_input input = {.cluster = {.n = n,
                                              .ranks_per_host = 1,

@@ -2,7 +2,9 @@
  * Sparse allreduce by host: the ranks of a host merge what they have at its master (its lowest rank), so that rows
  * which several of them hold leave the host once; masters then run another scheme among themselves, over servers
  * (balanced and those like it, with one push for each host) or between workers; and each hands the result to its host.
- * Worth it wherever ranks of a host hold the same rows, or share a link. With one host there is nothing more to do.
+ * Worth it where ranks of a host hold the same rows, or share a link (tests/bench/README.md, "Several ranks a host").
+ * It is two_level.c's pattern for sparse gradients, not BlueConnect's decomposition: while masters speak, their hosts'
+ * other ranks idle. With one host there is nothing more to do.
  *
  * Order of sums: ranks of a host ascending, then as the inner scheme has it, masters in place of ranks: over servers in
  * the order of masters.
@@ -132,7 +134,8 @@ static void build(const struct zps_peer_plan *plan, void *state, uint64_t round,
 
 const struct zps_peer_scheme zps_peer_hierarchical = {
     .name = "hierarchical",
-    .summary = "ranks of a host merge, one of them speaks for it [BlueConnect's decomposition, for sparse gradients]",
+    .summary =
+        "ranks of a host merge, one of them speaks for it [the two-level pattern of BlueConnect section 2, sparse]",
     .nests = true,
     .build = build,
 };
