@@ -8,8 +8,9 @@
  *     local rank = (g << block_bits) + (row & mask)
  *
  * Every row's partition is uniform over the seeds, rows of different groups fall independently, and rows of one group
- * never collide: so Zen's theorem 2 holds with room to spare (the codec README has the measurements). And because each
- * partition gets exactly one block of each group, local ranks ascend with rows and cost no table, in either direction.
+ * never collide: a partition's load is a sum of independent draws, one a group, which is what Zen's theorem 2 asks for
+ * (the codec README has measurements, test_partition the bound, of single stripes). And because each partition gets
+ * exactly one block of each group, local ranks ascend with rows and cost no table, in either direction.
  *
  * Large tensors are cut into *stripes* first, 2^stripe_bits of them, so that some partitions are complete when a part
  * of the rows has been looked at: chunks of 2^chunk_bits consecutive rows go to the stripes in turns, so that each gets

@@ -258,7 +258,7 @@ static double imbalance(struct zps_rng *rng, const struct zps_partition *part, u
 }
 
 /* Theorem 2: imbalance is 1 + O(sqrt(n log n / (|G| d))), for any set of rows; balls into bins stay below the bound
- * with factor sqrt(2) and some room, and stratified dealing is never worse. */
+ * with factor sqrt(2) and some room, and stratified dealing has to, here with factor 2, of random sets of rows. */
 static void imbalance_keeps_to_theorem_2(void **state) {
   (void)state;
   struct zps_rng rng = {.state = 8};

@@ -91,7 +91,8 @@ class Grids:
             yield from self.limits(nodes=(4,), rate=rate)
 
     def traces(self, n=16, rate="25mbit", names=TRACES, steps=5):
-        """Zen's figure 13: the gradients of embeddings, against the best dense rival."""
+        """Balanced on word traces, against dense rivals and an allgather. Zen's figure 13 asks the same of other models, and
+        has SparCML's, OmniReduce's and the sparse parameter server's schemes, which are not here."""
         for name in names:
             base = {"n": n, "rate": rate, "trace": name, "width": 64}
             yield self.zenps("balanced", **base, steps=steps)
@@ -100,7 +101,7 @@ class Grids:
             yield self.rival("mpi", "allgather", **base, steps=steps)
 
     def nodes(self, rate="25mbit"):
-        """Zen's figure 8: time over the number of hosts."""
+        """Balanced, beside Open MPI and Gloo, over the number of hosts: random rows, none of Zen's schemes but its own."""
         for n in (2, 4, 8, 16):
             base = {"n": n, "rate": rate, "rows": 1 << 22, "density": 0.01, "steps": 3}
             yield self.zenps("balanced", **base)
@@ -108,8 +109,9 @@ class Grids:
                 yield self.rival(system, scheme, **base)
 
     def planner(self, nodes=(4, 8, 16), rates=("100mbit", "none")):
-        """SparCML's figure 3: time over density and hosts, the planner choosing, against every rival. What it tries before it
-        chooses is not what it takes: those steps are not timed. Sparse rivals are given rows: so is zenps, once."""
+        """Time over density and hosts, the planner choosing, against every rival here; SparCML's schemes by name are in
+        tests/bench/plan-grid. What it tries before it chooses is not what it takes: those steps are not timed. Sparse rivals are
+        given rows: so is zenps, once."""
         for rate in rates:
             for n in nodes:
                 base = {"n": n, "rate": rate, "rows": M16 if rate == "none" else 1 << 20 if n == 16 else 1 << 22, "steps": 7 if rate == "none" else 3}
@@ -122,7 +124,8 @@ class Grids:
                             yield self.rival(system, how, **base, density=density)
 
     def breakdown(self, n=8, rate="25mbit"):
-        """Zen's figure 15b: what each feature gains, on the gradients of an embedding."""
+        """What each feature gains, on the gradients of an embedding, in time: COO both ways, Zen's coding, the smallest codes, rows.
+        (Zen's figure 15b has throughput, of the first two.)"""
         base = {"n": n, "rate": rate, "trace": "text8_lm", "steps": 3}
         yield self.zenps("balanced", **base, width=16, codec="coo", elements=True)
         yield self.zenps("balanced", **base, width=16, codec="paper", elements=True)
@@ -144,12 +147,13 @@ class Grids:
             yield self.zenps("balanced", n=n, rate=rate, rows=1 << 20, density=0.01, steps=10)
 
     def dedicated(self, rate="25mbit"):
-        """Servers on hosts of their own."""
+        """Servers on hosts of their own. tests/bench/README.md has no table of it."""
         for servers in (4, 8):
             yield self.zenps("balanced", n=8, rate=rate, rows=1 << 22, density=0.01, servers=servers, steps=3)
 
     def racks(self, rate="100mbit", uplink="100mbit"):
-        """Four racks of four hosts, whose uplinks are four times too slow for them."""
+        """Four racks of four hosts, whose uplinks are four times too slow for them. BlueConnect's figure 3 has a ring and
+        two-level beside it, which are not here. tests/bench/README.md has no table of it."""
         base = {"n": 16, "rate": rate, "rows": 1 << 20, "density": 0.05, "racks": 4, "uplink": uplink, "steps": 3}
         yield self.zenps("balanced", **base)
         for scheme in ("blueconnect", "hierarchical"):
