@@ -17,7 +17,7 @@
  * after fork() every call returns ZENPS_ERR_FORKED.
  *
  * Errors: zero is success, ZENPS_IN_PROGRESS is positive, errors are negative. zenps_last_error() and
- * zenps_request_error() give the sentence: job, tensor, step, ranks. No call waits without a deadline.
+ * zenps_request_error() give the sentence: job, tensor, step, ranks. No call waits for another process without a deadline.
  */
 #ifndef ZENPS_ZENPS_H
 #define ZENPS_ZENPS_H
