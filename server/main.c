@@ -1,16 +1,14 @@
 /* zenpsd. */
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 
+#include "common/base/exit.h"
 #include "common/net/net.h"
 #include "proto/wire.h"
 #include "server/daemon.h"
 
 #define ZPS_LOG_COMPONENT "zenpsd"
 #include "common/base/log.h"
-
-enum { EXIT_USAGE = 2 };
 
 static void print_line(void *ctx, const char *text) {
   (void)ctx;
@@ -33,13 +31,13 @@ int main(int argc, char **argv) {
   zps_err_t err = zps_config_load(&zps_options_table, argc, argv, NULL, &options, &rest, &error);
   if (err) {
     fprintf(stderr, "zenpsd: %s\n", error.text);
-    return EXIT_USAGE;
+    return ZPS_EXIT_USAGE;
   }
-  int status = EXIT_SUCCESS;
+  enum zps_exit status = ZPS_EXIT_OK;
   err = rest.exit_now ? ZPS_OK : zps_options_complete(&options, &error);
   if (err) {
     fprintf(stderr, "zenpsd: %s\n", error.text);
-    status = EXIT_USAGE;
+    status = ZPS_EXIT_USAGE;
   } else if (!rest.exit_now && options.list_providers) {
     list_providers(&options);
   } else if (!rest.exit_now && !options.check) {
@@ -48,7 +46,7 @@ int main(int argc, char **argv) {
     err = zps_daemon_run(&options, argc, argv, &error);
     if (err) {
       zps_log_error("%s", error.text);
-      status = EXIT_FAILURE;
+      status = ZPS_EXIT_FAILED;
     }
   }
   zps_config_fini(&zps_options_table, &options);

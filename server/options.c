@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/exit.h"
 #include "common/control/address.h"
 #include "server/coordinator/members.h"
 
@@ -96,6 +97,7 @@ const struct zps_opt_table zps_options_table = {
         "exits at once. SIGHUP reads the file again and takes over what can be changed while running.",
     .opts = opts,
     .config_size = sizeof(struct zps_options),
+    .exits = ZPS_EXITS_LOCAL,
 };
 
 /* The smaller of the machine's memory and the container's limit. */

@@ -1,14 +1,24 @@
 #!/usr/bin/env bash
-# zenps(7) has every environment variable that the library reads, and no other. TAP.
+# zenps(7) has every environment variable that the library reads, every exit code of common/base/exit.h, and no other. TAP.
 set -u
 top=${ZPS_TOP_SRCDIR:-$(dirname "$0")/..}
-read_by_library=$(sed -n 's/^ *{\.name = "\([a-z.-]*\)",$/zenps_\1/p' "$top/worker/options.c" | tr 'a-z.-' 'A-Z__' | sort -u)
-documented=$(grep -oE 'ZENPS_[A-Z_]+' "$top/deploy/man/zenps.7" | sort -u)
-echo 1..1
-if [ -n "$documented" ] && [ "$read_by_library" = "$documented" ]; then
-  echo "ok 1 - zenps(7) and the library agree on the environment"
-else
-  echo "not ok 1 - zenps(7) and the library agree on the environment"
-  diff <(echo "$read_by_library") <(echo "$documented") | sed 's/^</# not in zenps.7:/; s/^>/# not read:/'
-  exit 1
-fi
+page=$top/deploy/man/zenps.7
+n=0 bad=0
+agree() { # NAME WANTED DOCUMENTED
+  n=$((n + 1))
+  if [ -n "$3" ] && [ "$2" = "$3" ]; then
+    echo "ok $n - $1"
+  else
+    bad=$((bad + 1))
+    echo "not ok $n - $1"
+    diff <(echo "$2") <(echo "$3") | sed 's/^</# not in zenps.7:/; s/^>/# in zenps.7 alone:/'
+  fi
+}
+agree "zenps(7) and the library agree on the environment" \
+  "$(sed -n 's/^ *{\.name = "\([a-z.-]*\)",$/zenps_\1/p' "$top/worker/options.c" | tr 'a-z.-' 'A-Z__' | sort -u)" \
+  "$(grep -oE 'ZENPS_[A-Z_]+' "$page" | sort -u)"
+agree "zenps(7) and exit.h agree on the exit codes, word by word" \
+  "$(sed -n 's/^ *X([A-Z]*, \([0-9]*\), "\(.*\)").*/\1 \2/p' "$top/common/base/exit.h")" \
+  "$(sed -n '/^\.SH EXIT STATUS/,/^\.PP/p' "$page" | awk '/^\.B / { code = $2; getline; print code, $0 }')"
+echo "1..$n"
+[ "$bad" -eq 0 ]

@@ -37,10 +37,11 @@ static zps_err_t find_scheme(struct zps_scheme_ask *ask, const char *scheme, con
   snprintf(outer, sizeof outer, "%.*s", colon ? (int)(colon - scheme) : (int)strlen(scheme), scheme);
   ask->scheme = zps_peer_scheme_find(outer);
   if (!ask->scheme && !colon) ask->served = zps_served_find(scheme);
+  char meant[64];
   if ((!ask->scheme && !ask->served) || (colon && !ask->scheme->nests))
     return zps_fail(error, ZPS_ERR_UNSUPPORTED,
-                    "tensor %s: there is no scheme '%.40s'; there are:" ZPS_PLAN_ALL_TEXT " hierarchical:NAME", name,
-                    scheme);
+                    "tensor %s: there is no scheme '%.40s'; there are:" ZPS_PLAN_ALL_TEXT " hierarchical:NAME%s", name,
+                    scheme, zps_plan_scheme_meant(outer, strlen(outer), meant, sizeof meant));
   if (!ask->scheme || !ask->scheme->nests) {
     snprintf(ask->name, sizeof ask->name, "%s", scheme);
     return ZPS_OK;

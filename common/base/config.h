@@ -5,7 +5,8 @@
  * (ZENPS_CONTROL_LISTEN), the file's key (listen = in section [control]), the text of --help, and by it the man page.
  * Precedence: flag, environment, file, default. A value that does not parse is refused with its origin (file and line,
  * variable, or flag), what was found and what would be right. An unknown key in a file is an error, so that a typo
- * cannot pass for a setting.
+ * cannot pass for a setting; where a known word is near, the error names it. -h is --help, unless a row has that
+ * letter.
  */
 #ifndef ZPS_BASE_CONFIG_H
 #define ZPS_BASE_CONFIG_H
@@ -55,6 +56,9 @@ struct zps_opt_table {
   size_t config_size;
   unsigned min_args, max_args; /* positional arguments */
   bool stop_at_first_arg;      /* leave everything from the first positional argument on alone (zenpsrun) */
+  unsigned exits;              /* for --help: bits 1u << enum zps_exit that the program ends with; 0: not told */
+  /* Where the first positional argument is a command: prints its help, for --help beside it. NULL for none. */
+  zps_err_t (*command_help)(const char *command, struct zps_error *error);
 };
 
 /* What zps_config_load leaves of the command line. `argv` points into the caller's argv. */

@@ -51,6 +51,25 @@ static char *read_line(char *text, int size, void *stream) {
   return text;
 }
 
+/* Another key of the section, or else the key in another section. */
+static const char *meant_key(const struct zps_config_load *load, const char *section, const char *key, char *meant,
+                             size_t size) {
+  char name[2 * ZPS_OPT_NAME_SIZE];
+  struct zps_near near_key, near_name;
+  snprintf(name, sizeof name, "%s.%s", section, key);
+  zps_near_begin(&near_key, key, strlen(key));
+  zps_near_begin(&near_name, name, strlen(name));
+  for (const struct zps_opt *opt = load->table->opts; opt->name; opt++) {
+    const char *const dot = strchr(opt->name, '.'), *const own_key = dot ? dot + 1 : opt->name;
+    const size_t len = dot ? (size_t)(dot - opt->name) : 0;
+    if (opt->flags & ZPS_OPT_NO_FILE) continue;
+    if (strlen(section) == len && memcmp(opt->name, section, len) == 0) zps_near_try(&near_key, own_key);
+    if (*section && strcmp(own_key, key) == 0) zps_near_try(&near_name, opt->name);
+  }
+  const struct zps_near *const near = zps_near_word(&near_key) ? &near_key : &near_name;
+  return zps_near_say(near, "did you mean '", "'? ", meant, size);
+}
+
 static zps_err_t set(struct reader *reader, const char *section, const char *key, const char *value) {
   struct zps_config_load *load = reader->load;
   char name[2 * ZPS_OPT_NAME_SIZE];
@@ -66,9 +85,11 @@ static zps_err_t set(struct reader *reader, const char *section, const char *key
     reader->seen[i] = load->set[i] = true;
     return zps_opt_set(opt, load->config, value, origin, load->error);
   }
-  return zps_fail(load->error, ZPS_ERR_INVALID, "%s:%d: unknown option '%.60s'%s%.60s%s: %s --help lists what there is",
-                  reader->path, reader->line, key, *section ? " in section [" : " outside of any section", section,
-                  *section ? "]" : "", load->table->program);
+  char meant[2 * ZPS_OPT_NAME_SIZE];
+  return zps_fail(load->error, ZPS_ERR_INVALID,
+                  "%s:%d: unknown option '%.60s'%s%.60s%s: %s%s --help lists what there is", reader->path, reader->line,
+                  key, *section ? " in section [" : " outside of any section", section, *section ? "]" : "",
+                  meant_key(load, section, key, meant, sizeof meant), load->table->program);
 }
 
 static int on_pair(void *ctx, const char *section, const char *key, const char *value) {

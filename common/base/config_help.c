@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/config_impl.h"
+#include "common/base/exit.h"
 
 enum { WIDTH = 79, TEXT_COLUMN = 29 };
 
@@ -113,6 +114,21 @@ static const char *source_text(const struct zps_opt_table *table) {
   return env ? "Each option is taken from its flag, else from its environment variable." : NULL;
 }
 
+static void print_exits(const struct zps_opt_table *table) {
+  static const struct {
+    int code;
+    const char *text;
+  } exits[] = {
+#define X(name, value, text) {value, text},
+      ZPS_EXIT_MAP(X)
+#undef X
+  };
+  if (!table->exits) return;
+  printf("\nExit status:\n");
+  for (unsigned i = 0; i < sizeof exits / sizeof exits[0]; i++)
+    if (table->exits >> exits[i].code & 1) print_text(printf("  %d", exits[i].code), exits[i].text);
+}
+
 zps_err_t zps_config_print_help(const struct zps_config_load *load) {
   const struct zps_opt_table *const table = load->table;
   printf("Usage: %s [OPTION...]%s%s\n", table->program, table->args ? " " : "", table->args ? table->args : "");
@@ -121,10 +137,11 @@ zps_err_t zps_config_print_help(const struct zps_config_load *load) {
   const zps_err_t err = print_options(load);
   if (err) return err;
   putchar('\n');
-  print_text(printf("      --help"), "give this list");
+  print_text(printf(zps_config_h_is_help(table) ? "  -h, --help" : "      --help"), "give this list");
   print_text(printf("      --version"), "print the version");
   print_paragraph(table->description);
   print_paragraph(source_text(table));
+  print_exits(table);
   return ZPS_OK;
 }
 

@@ -3,6 +3,7 @@
 #define ZPS_BASE_CONFIG_IMPL_H
 
 #include "common/base/config.h"
+#include "common/base/near.h"
 
 enum { ZPS_OPT_NAME_SIZE = 96 };
 
@@ -22,6 +23,8 @@ void zps_opt_flag_name(const struct zps_opt *opt, char name[ZPS_OPT_NAME_SIZE]);
 void zps_opt_env_name(const struct zps_opt *opt, char name[ZPS_OPT_NAME_SIZE]);
 /* What would be right for the option, such as "a whole number from 1 to 8". */
 void zps_opt_expected(const struct zps_opt *opt, char *text, size_t size);
+/* -h asks for help unless an option of the program has that letter. */
+bool zps_config_h_is_help(const struct zps_opt_table *table);
 /* Parses `text` into the option's field. `origin` starts the error's text: "--rows", "zenpsd.conf:3: rows". */
 zps_err_t zps_opt_set(const struct zps_opt *opt, void *config, const char *text, const char *origin,
                       struct zps_error *error) ZPS_MUSTCHECK;

@@ -175,6 +175,14 @@ static bool parse(const struct zps_opt *opt, const char *text, void *field) {
   return false;
 }
 
+static const char *meant_value(const struct zps_opt *opt, const char *text, char *meant, size_t size) {
+  struct zps_near near;
+  zps_near_begin(&near, text, strlen(text));
+  if (opt->type == ZPS_OPT_ENUM)
+    for (const char *const *value = opt->values; *value; value++) zps_near_try(&near, *value);
+  return zps_near_say(&near, "; did you mean '", "'?", meant, size);
+}
+
 zps_err_t zps_opt_set(const struct zps_opt *opt, void *config, const char *text, const char *origin,
                       struct zps_error *error) {
   void *field = (char *)config + opt->offset;
@@ -186,7 +194,8 @@ zps_err_t zps_opt_set(const struct zps_opt *opt, void *config, const char *text,
     return ZPS_OK;
   }
   if (parse(opt, text, field)) return ZPS_OK;
-  char expected[200];
+  char expected[200], meant[100];
   zps_opt_expected(opt, expected, sizeof expected);
-  return zps_fail(error, ZPS_ERR_INVALID, "%s is '%.80s': must be %s", origin, text, expected);
+  return zps_fail(error, ZPS_ERR_INVALID, "%s is '%.80s': must be %s%s", origin, text, expected,
+                  meant_value(opt, text, meant, sizeof meant));
 }

@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "common/base/near.h"
+
 #define NAME(number, name) name,
 #define YES(number, name) true,
 #define NO(number, name) false,
@@ -21,16 +23,26 @@ bool zps_plan_scheme_parse(const char *name, enum zps_plan_scheme *scheme_p) {
   return false;
 }
 
+const char *zps_plan_scheme_meant(const char *name, size_t len, char *text, size_t size) {
+  struct zps_near near;
+  zps_near_begin(&near, name, len);
+  for (unsigned i = 0; i <= ZPS_PLAN_AUTO; i++) {
+    if (strlen(names[i]) != len || memcmp(names[i], name, len) != 0) zps_near_try(&near, names[i]);
+  }
+  return zps_near_say(&near, "; did you mean '", "'?", text, size);
+}
+
 zps_err_t zps_plan_schemes_parse(const char *text, size_t len, unsigned *schemes_p, struct zps_error *error) {
   unsigned schemes = 0;
   for (size_t at = 0, end; at < len; at = end + 1) {
     for (end = at; end < len && text[end] != ',';) end++;
-    char name[32] = "";
+    char name[32] = "", meant[64];
     enum zps_plan_scheme scheme = ZPS_PLAN_AUTO;
     if (end - at < sizeof name) memcpy(name, text + at, end - at);
     if (!zps_plan_scheme_parse(name, &scheme) || scheme == ZPS_PLAN_AUTO)
-      return zps_fail(error, ZPS_ERR_INVALID, "there is no scheme '%.*s'; there are:" ZPS_PLAN_ALL_TEXT,
-                      (int)(end - at < 40 ? end - at : 40), text + at);
+      return zps_fail(error, ZPS_ERR_INVALID, "there is no scheme '%.*s'; there are:" ZPS_PLAN_ALL_TEXT "%s",
+                      (int)(end - at < 40 ? end - at : 40), text + at,
+                      zps_plan_scheme_meant(text + at, end - at, meant, sizeof meant));
     schemes |= 1u << scheme;
   }
   if (schemes == 0) return zps_fail(error, ZPS_ERR_INVALID, "a list of schemes that names none");

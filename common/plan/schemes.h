@@ -47,6 +47,8 @@ enum zps_plan_scheme {
 /* "?" for numbers that are no scheme. */
 const char *zps_plan_scheme_name(enum zps_plan_scheme scheme);
 bool zps_plan_scheme_parse(const char *name, enum zps_plan_scheme *scheme_p);
+/* "; did you mean 'ring'?" for the first `len` bytes of `name`, or "": the end of an error's text. Returns `text`. */
+const char *zps_plan_scheme_meant(const char *name, size_t len, char *text, size_t size);
 /* "balanced,ring" -> bits 1u << scheme, from the first `len` bytes of `text`; "auto" and unknown names are refused. */
 zps_err_t zps_plan_schemes_parse(const char *text, size_t len, unsigned *schemes_p,
                                  struct zps_error *error) ZPS_MUSTCHECK;

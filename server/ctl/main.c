@@ -7,6 +7,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/config.h"
+#include "common/base/exit.h"
 #include "common/base/version.h"
 #include "common/control/client.h"
 #include "config.h"
@@ -17,7 +18,6 @@
 #define ZPS_LOG_COMPONENT "zenpsctl"
 #include "common/base/log.h"
 
-enum { EXIT_USAGE = 1, EXIT_CANNOT_CONNECT = 2, EXIT_REFUSED = 3 };
 enum format { FORMAT_TABLE, FORMAT_JSON };
 
 struct options {
@@ -77,12 +77,12 @@ static const struct zps_opt_table table = {
         "the "
         "coordinator. plan: what each scheme would cost on a cluster, which asks nobody; it comes first and has "
         "options "
-        "of its own (zenpsctl plan --help).\n"
-        "Exit status: 0 success, 1 usage, 2 cannot connect, 3 refused.",
+        "of its own (zenpsctl plan --help).",
     .opts = opts,
     .config_size = sizeof(struct options),
     .min_args = 1,
     .max_args = 1,
+    .exits = ZPS_EXITS_CLIENT,
 };
 
 static const char *const nouns[] = {"status", "members", "jobs", "tensors", "stats", "version"};
@@ -92,22 +92,6 @@ static bool is_noun(const char *word) {
     if (strcmp(nouns[i], word) == 0) return true;
   }
   return false;
-}
-
-static int exit_status(zps_err_t code) {
-  switch (code) {
-    case ZPS_OK:
-      return EXIT_SUCCESS;
-    case ZPS_ERR_INVALID:
-      return EXIT_USAGE;
-    case ZPS_ERR_CONNECT:
-    case ZPS_ERR_TIMEOUT:
-    case ZPS_ERR_CLOSED:
-    case ZPS_ERR_IO:
-      return EXIT_CANNOT_CONNECT;
-    default:
-      return EXIT_REFUSED;
-  }
 }
 
 static zps_err_t print_json(const zps_json *result, bool one_line) {
@@ -195,20 +179,30 @@ static zps_err_t ask(struct zps_client *client, const struct options *options, c
   return err;
 }
 
-static zps_err_t run(const struct options *options, const char *noun, struct zps_error *error) {
+/* What an answer that is an error means: the coordinator refused, unless it was not there to. */
+static enum zps_exit exit_of_call(zps_err_t code) {
+  const enum zps_exit exit = zps_exit_of(code);
+  return exit == ZPS_EXIT_UNREACHABLE ? exit : ZPS_EXIT_REFUSED;
+}
+
+static enum zps_exit run(const struct options *options, const char *noun, struct zps_error *error) {
   static const struct zps_client_handler handler = {.ctx = NULL};
   struct zps_client *client;
-  if (!is_noun(noun))
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "there is no '%s'; there are status, members, jobs, tensors, stats, version, and plan, which comes "
-                    "first",
-                    noun);
-  if (options->timeout_ms == 0) return zps_fail(error, ZPS_ERR_INVALID, "--timeout must be more than 0");
+  if (!is_noun(noun)) {
+    zps_fail(error, ZPS_ERR_INVALID,
+             "there is no '%s'; there are status, members, jobs, tensors, stats, version, and plan, which comes first",
+             noun);
+    return ZPS_EXIT_USAGE;
+  }
+  if (options->timeout_ms == 0) {
+    zps_fail(error, ZPS_ERR_INVALID, "--timeout must be more than 0");
+    return ZPS_EXIT_USAGE;
+  }
   zps_err_t err = zps_client_open(options->endpoint, "ctl", options->timeout_ms, &handler, &client, error);
-  if (err) return err;
+  if (err) return exit_of_call(err);
   err = ask(client, options, noun, error);
   zps_client_close(client);
-  return err;
+  return err ? exit_of_call(err) : ZPS_EXIT_OK;
 }
 
 int main(int argc, char **argv) {
@@ -223,15 +217,16 @@ int main(int argc, char **argv) {
   }
   if (argc > 1 && strcmp(argv[1], "plan") == 0) {
     const zps_err_t planned = zps_ctl_plan_run(argc - 1, argv + 1, stdout, &error);
-    if (planned) fprintf(stderr, "zenpsctl plan: %s\n", error.text);
-    return planned == ZPS_ERR_IO ? EXIT_REFUSED : exit_status(planned); /* a file: there is nobody to connect to */
+    if (!planned) return ZPS_EXIT_OK;
+    fprintf(stderr, "zenpsctl plan: %s\n", error.text);
+    return planned == ZPS_ERR_INVALID ? ZPS_EXIT_USAGE : ZPS_EXIT_FAILED;
   }
   if (zps_config_load(&table, argc, argv, NULL, &options, &rest, &error)) {
     fprintf(stderr, "zenpsctl: %s\n", error.text);
-    return EXIT_USAGE;
+    return ZPS_EXIT_USAGE;
   }
-  const zps_err_t err = rest.exit_now ? ZPS_OK : run(&options, rest.argv[0], &error);
-  if (err) fprintf(stderr, "zenpsctl: %s\n", error.text);
+  const enum zps_exit exit = rest.exit_now ? ZPS_EXIT_OK : run(&options, rest.argv[0], &error);
+  if (exit != ZPS_EXIT_OK) fprintf(stderr, "zenpsctl: %s\n", error.text);
   zps_config_fini(&table, &options);
-  return exit_status(err);
+  return exit;
 }

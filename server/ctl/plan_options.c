@@ -1,3 +1,4 @@
+#include "common/base/exit.h"
 #include "common/codec/values.h"
 #include "server/ctl/plan.h"
 
@@ -100,8 +101,8 @@ const struct zps_opt_table zps_ctl_plan_table = {
         "Zen's own case, NMT on 25 Gbit/s, with a gamma that makes its figure 8: zenpsctl plan --rows 112000000 "
         "--density 0.0247 --gamma 128:24.9 --skew "
         "8:4.8,128:44 --run 512 --latency 0 --codec paper\n"
-        "From a trace: xz -dc words.ids.xz | zenpsctl plan --trace - --width 64 --batch 128\n"
-        "Exit status: 0 success, 1 usage, 3 what was asked for cannot be had.",
+        "From a trace: xz -dc words.ids.xz | zenpsctl plan --trace - --width 64 --batch 128",
     .opts = opts,
     .config_size = sizeof(struct zps_ctl_plan_options),
+    .exits = ZPS_EXITS_LOCAL,
 };

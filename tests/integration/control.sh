@@ -47,6 +47,12 @@ printf '[control]\nlissten = 127.0.0.1:0\n' >"$scratch/bad.conf"
 zenpsd --config="$scratch/bad.conf" >"$scratch/out" 2>&1
 is "an unknown key: status 2" $? 2
 said "file, line and key are named" 'bad.conf:2.*lissten'
+said "and the key that was meant" "did you mean 'listen'\?"
+zenpsd --control-lisen=127.0.0.1:0 >"$scratch/out" 2>&1
+is "an unknown flag: status 2" $? 2
+said "and the flag that was meant is named" 'lisen=127.0.0.1:0: did you mean --control-listen\?'
+zenpsd --log-level=wran >"$scratch/out" 2>&1
+said "so is the value that was meant" "must be one of error, .*; did you mean 'warn'\?"
 timeout 20 zenpsd -c /dev/zero >"$scratch/out" 2>&1
 is "a device as the file: status 2" $? 2
 said "and it is named" '/dev/zero is a device: must be a file or a pipe'
@@ -62,6 +68,22 @@ said "and it is named" nonesuch
 ok "--help" zenpsd --help
 said "has every section" 'fabric-provider'
 ok "--version" zenpsd --version
+for program in zenpsd zenpsctl zenpsrun zenps-perf zenps-linear zenps-embed; do
+  ok "$program -h is --help" eval "[ \"\$($program -h)\" = \"\$($program --help)\" ]"
+  ok "which lists the exit codes" eval "$program -h | grep -A99 '^Exit status:' | grep -q '^  2  *an option, argument'"
+  $program --nonesuch >"$scratch/out" 2>&1
+  is "$program with a wrong option: status 2" $? 2
+done
+export ZENPS_JOIN_TIMEOUT=1s
+for trainer in "zenps-perf" "zenps-linear /dev/null" "zenps-embed /dev/null"; do
+  ZENPS_COORDINATOR=127.0.0.1:1 $trainer >"$scratch/out" 2>&1
+  is "$trainer without a coordinator: status 3" $? 3
+done
+ZENPS_COORDINATOR=127.0.0.1:1 zenpsrun --coordinator=127.0.0.1:1 -n 1 -- zenps-perf >"$scratch/out" 2>&1
+is "zenpsrun passes it on" $? 3
+unset ZENPS_JOIN_TIMEOUT
+zenps-perf --levels=2y >"$scratch/out" 2>&1
+is "levels that are no numbers: status 2" $? 2
 
 # ---- one process with both roles, and zenpsctl ----
 printf 'roles = server,coordinator\n[log]\nlevel = info\n[coordinator]\nmin_servers = 1\n' >"$scratch/both.conf"
@@ -76,11 +98,11 @@ ok "over the Unix socket" zenpsctl --endpoint "unix:$scratch/both.sock" status
 is "ZENPS_ENDPOINT is heard" "$(ZENPS_ENDPOINT=$address zenpsctl -o json status | grep -c '"address"')" 1
 ok "JSON of stats" eval 'ctl -o json stats | grep -q "\"answer\": \"ok\""'
 ctl >"$scratch/out" 2>&1
-is "without a noun: status 1" $? 1
+is "without a verb: status 2" $? 2
 ctl gizmos >"$scratch/out" 2>&1
-is "an unknown noun: status 1" $? 1
+is "an unknown verb: status 2" $? 2
 zenpsctl --endpoint 127.0.0.1:1 --timeout 1s status >"$scratch/out" 2>&1
-is "nobody at the endpoint: status 2" $? 2
+is "nobody at the endpoint: status 3" $? 3
 said "and the endpoint is named" '127.0.0.1:1'
 # A coordinator of another protocol, which answers hello with what a real one would say.
 perl -MIO::Socket::INET -e '
@@ -90,7 +112,7 @@ perl -MIO::Socket::INET -e '
   sleep 1' >"$scratch/refusing.port" &
 until_true test -s "$scratch/refusing.port"
 zenpsctl --endpoint "127.0.0.1:$(cat "$scratch/refusing.port")" --timeout 3s status >"$scratch/out" 2>&1
-is "a coordinator that refuses: status 3" $? 3
+is "a coordinator that refuses: status 4" $? 4
 said "and its reason is passed on" 'speaks protocol 9, you speak 1'
 ctl --watch=0.1s -o json status >"$scratch/watch" &
 watcher=$!

@@ -55,6 +55,7 @@ static const struct zps_opt_table table = {
     .opts = opts,
     .config_size = sizeof(struct options),
     .max_args = 2,
+    .exits = 1 << 0 | 1 << 2,
 };
 
 /* A run: what was loaded, or the error. */

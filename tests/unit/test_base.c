@@ -9,7 +9,9 @@
 #include <cmocka.h>
 
 #include "common/base/err.h"
+#include "common/base/exit.h"
 #include "common/base/hash.h"
+#include "common/base/near.h"
 #include "common/base/rng.h"
 #include "common/base/text.h"
 #include "common/base/waits.h"
@@ -125,6 +127,74 @@ static void waits_are_means_of_turns(void **state) {
   zps_waits_fini(&waits);
 }
 
+/* What is suggested for `typed` among some words; "" for nothing. */
+static const char *nearest(const char *typed) {
+  static const char *const words[] = {"status", "members", "jobs", "tensors",
+                                      "stats",  "version", "plan", "recursive-doubling"};
+  struct zps_near near;
+  zps_near_begin(&near, typed, strlen(typed));
+  for (unsigned i = 0; i < sizeof words / sizeof words[0]; i++) zps_near_try(&near, words[i]);
+  return zps_near_word(&near) ? zps_near_word(&near) : "";
+}
+
+static void mistyped_words_are_near_to_what_was_meant(void **state) {
+  (void)state;
+  assert_string_equal(nearest("stauts"), "status"); /* stats is one letter away, too, but shorter */
+  assert_string_equal(nearest("sttaus"), "status");
+  assert_string_equal(nearest("job"), "jobs");
+  assert_string_equal(nearest("tensor"), "tensors");
+  assert_string_equal(nearest("pllan"), "plan");
+  assert_string_equal(nearest("Members"), "members");
+  assert_string_equal(nearest("recursivedubling"), "recursive-doubling");
+  assert_string_equal(nearest("plans"), "plan");
+  assert_string_equal(nearest(""), "");
+  assert_string_equal(nearest("gizmos"), "");
+  assert_string_equal(nearest("o"), "");
+  assert_string_equal(nearest("jxxs"), ""); /* half of it is wrong */
+}
+
+static void what_is_asked_stops_at_its_length_and_can_be_huge(void **state) {
+  (void)state;
+  struct zps_near near;
+  char text[60], huge[200];
+  zps_near_begin(&near, "rxws=12345678", 4);
+  zps_near_try(&near, "rows");
+  assert_string_equal(zps_near_say(&near, "did you mean --", "?", text, sizeof text), "did you mean --rows?");
+  zps_near_try(&near, "raws"); /* as near, and as long */
+  assert_null(zps_near_word(&near));
+  zps_near_try(&near, "rows");
+  assert_null(zps_near_word(&near));
+  zps_near_begin(&near, "bogus", 5);
+  zps_near_try(&near, "rows");
+  assert_string_equal(zps_near_say(&near, "did you mean --", "?", text, sizeof text), "");
+  memset(huge, 'x', sizeof huge);
+  huge[sizeof huge - 1] = '\0';
+  zps_near_begin(&near, huge, sizeof huge - 1);
+  zps_near_try(&near, huge);
+  zps_near_try(&near, "x");
+  assert_null(zps_near_word(&near));
+  memset(huge, 'y', 63); /* the longest that is compared */
+  huge[63] = '\0';
+  char other[64];
+  strcpy(other, huge);
+  other[62] = 'x';
+  zps_near_begin(&near, huge, 63);
+  zps_near_try(&near, other);
+  assert_string_equal(zps_near_word(&near), other);
+}
+
+static void errors_have_exit_codes(void **state) {
+  (void)state;
+  assert_int_equal(zps_exit_of(ZPS_OK), 0);
+  assert_int_equal(zps_exit_of(ZPS_ERR_FABRIC), 1);
+  assert_int_equal(zps_exit_of(ZPS_ERR_NOMEM), 1);
+  assert_int_equal(zps_exit_of(ZPS_ERR_INVALID), 2);
+  assert_int_equal(zps_exit_of(ZPS_ERR_CONNECT), 3);
+  assert_int_equal(zps_exit_of(ZPS_ERR_CLOSED), 3);
+  assert_int_equal(zps_exit_of(ZPS_ERR_REFUSED), 4);
+  assert_int_equal(zps_exit_of(ZPS_ERR_VERSION), 4);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(codes_have_names_and_texts),
@@ -134,6 +204,9 @@ int main(void) {
       cmocka_unit_test(reduction_stays_in_range_and_spreads),
       cmocka_unit_test(text_of_peers_is_checked),
       cmocka_unit_test(waits_are_means_of_turns),
+      cmocka_unit_test(mistyped_words_are_near_to_what_was_meant),
+      cmocka_unit_test(what_is_asked_stops_at_its_length_and_can_be_huge),
+      cmocka_unit_test(errors_have_exit_codes),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -108,13 +108,13 @@ static void required_options_must_come_from_somewhere(void **state) {
 }
 
 /* What a load prints on stdout. */
-static void printed(char *text, size_t size, const char *word) {
+static void printed_words(char *text, size_t size, const struct zps_opt_table *of, const char **words) {
   FILE *file = tmpfile();
   assert_non_null(file);
   fflush(stdout);
   const int saved = dup(STDOUT_FILENO);
   dup2(fileno(file), STDOUT_FILENO);
-  const zps_err_t code = load(word);
+  const zps_err_t code = load_words(of, words);
   fflush(stdout);
   dup2(saved, STDOUT_FILENO);
   close(saved);
@@ -123,6 +123,10 @@ static void printed(char *text, size_t size, const char *word) {
   rewind(file);
   text[fread(text, 1, size - 1, file)] = '\0';
   fclose(file);
+}
+
+static void printed(char *text, size_t size, const char *word) {
+  printed_words(text, size, &table, (const char *[]){"prog", word, NULL});
 }
 
 static void help_tells_every_option_with_default_and_variable(void **state) {
@@ -144,8 +148,10 @@ static void help_tells_every_option_with_default_and_variable(void **state) {
                                        "ZENPS_CONTROL_DEAD_AFTER]",
                                        "Section [log]:",
                                        "--log-level=low|middle|high",
-                                       "--help",
-                                       "--version"};
+                                       "-h, --help",
+                                       "--version",
+                                       "Exit status:\n  0 ",
+                                       "\n  2 "};
   for (unsigned i = 0; i < sizeof wanted / sizeof wanted[0]; i++)
     if (!strstr(text, wanted[i])) fail_msg("--help lacks '%s':\n%s", wanted[i], text);
   for (const struct zps_opt *opt = opts; opt->name; opt++) {
@@ -160,8 +166,50 @@ static void help_tells_every_option_with_default_and_variable(void **state) {
   assert_non_null(strstr(text, "\n      --log-level=low|middle|high\n                             how much to log"));
   assert_non_null(strstr(text, "\n  -v, --verbose              say more [ZENPS_VERBOSE]\n"));
   assert_null(strstr(text, "ZENPS_DENSITY"));
+  assert_null(strstr(text, "\n  1 ")); /* the program has no such status */
   assert_true(strstr(text, "--rows") < strstr(text, "Section [control]"));
   assert_true(strstr(text, "--density") < strstr(text, "Section [control]")); /* in spite of its place in the table */
+}
+
+static void h_is_help_unless_an_option_has_the_letter(void **state) {
+  (void)state;
+  static char text[16384], of_flag[16384];
+  static const struct zps_opt own[] = {OPT(ZPS_OPT_UINT, rows, .name = "height", .short_flag = 'h', .help = "x"), {0}};
+  static const struct zps_opt_table of = {
+      .program = "prog", .summary = "x", .opts = own, .config_size = sizeof(struct options)};
+  printed(text, sizeof text, "-h");
+  printed(of_flag, sizeof of_flag, "--help");
+  assert_string_equal(text, of_flag);
+  printed(text, sizeof text, "-vh");
+  assert_string_equal(text, of_flag);
+  assert_int_equal(load_words(&of, (const char *[]){"prog", "-h", "7", NULL}), ZPS_OK);
+  assert_int_equal(got.rows, 7);
+  printed_words(text, sizeof text, &of, (const char *[]){"prog", "--help", NULL});
+  assert_null(strstr(text, "-h, --help"));
+}
+
+static zps_err_t print_command(const char *command, struct zps_error *into) {
+  if (strcmp(command, "bad") == 0) return zps_fail(into, ZPS_ERR_INVALID, "no such command");
+  printf("help of %s\n", command);
+  return ZPS_OK;
+}
+
+static void help_beside_a_command_is_the_commands(void **state) {
+  (void)state;
+  static char text[16384];
+  struct zps_opt_table of = table;
+  of.command_help = print_command;
+  static const char *const lines[][5] = {
+      {"prog", "--help", "go"}, {"prog", "go", "-h"}, {"prog", "-r", "3", "go", "-h"}};
+  for (unsigned i = 0; i < 3; i++) {
+    printed_words(text, sizeof text, &of,
+                  (const char *[]){lines[i][0], lines[i][1], lines[i][2], lines[i][3], lines[i][4], NULL});
+    assert_string_equal(text, "help of go\n");
+  }
+  printed_words(text, sizeof text, &of, (const char *[]){"prog", "--help", "--bogus", NULL});
+  assert_non_null(strstr(text, "Usage: prog "));
+  assert_int_equal(load_words(&of, (const char *[]){"prog", "bad", "--help", NULL}), ZPS_ERR_INVALID);
+  assert_string_equal(error.text, "no such command");
 }
 
 static void version_names_program_and_release(void **state) {
@@ -224,6 +272,8 @@ int main(void) {
       test(the_file_has_sections_and_comments),
       test(required_options_must_come_from_somewhere),
       test(help_tells_every_option_with_default_and_variable),
+      test(h_is_help_unless_an_option_has_the_letter),
+      test(help_beside_a_command_is_the_commands),
       test(version_names_program_and_release),
       test(reloading_takes_over_what_may_change),
       test(loading_survives_lack_of_memory),

@@ -20,9 +20,17 @@ static void refused_file(const char *text, const char *message) {
 static void wrong_files_are_refused_with_their_line(void **state) {
   (void)state;
   char text[1000], message[100];
-  refused_file("\nrowz = 1\n", "2: unknown option 'rowz' outside of any section: prog --help lists what there is");
+  refused_file("\nrowz = 1\n",
+               "2: unknown option 'rowz' outside of any section: did you mean 'rows'? prog --help lists what there is");
   refused_file("[control]\nrows = 1\n",
                "2: unknown option 'rows' in section [control]: prog --help lists what there is");
+  refused_file(
+      "[control]\nlissten = x\n",
+      "2: unknown option 'lissten' in section [control]: did you mean 'listen'? prog --help lists what there is");
+  refused_file("[contrl]\nlisten = x\n",
+               "2: unknown option 'listen' in section [contrl]: did you mean 'control.listen'? prog --help lists what "
+               "there is");
+  refused_file("confi = x\n", "1: unknown option 'confi' outside of any section: prog --help lists what there is");
   refused_file("config = x\n", "1: unknown option 'config' outside of any section: prog --help lists what there is");
   refused_file("density = 1\n", "1: unknown option 'density' outside of any section: prog --help lists what there is");
   refused_file("rows = 1\n\nrows = 2\n", "3: rows is set a second time: one line must go");
@@ -86,6 +94,11 @@ static void wrong_flags_are_refused(void **state) {
   (void)state;
   assert_refused("unknown or ambiguous option --bogus: prog --help lists what there is", "--bogus");
   assert_refused("unknown or ambiguous option --con=1: prog --help lists what there is", "--con=1");
+  assert_refused("unknown or ambiguous option --verbos3: did you mean --verbose? prog --help lists what there is",
+                 "--verbos3");
+  assert_refused("unknown or ambiguous option --dnesity=1: did you mean --density? prog --help lists what there is",
+                 "--dnesity=1");
+  assert_refused("unknown or ambiguous option --hlep: did you mean --help? prog --help lists what there is", "--hlep");
   assert_refused("unknown option -x: prog --help lists what there is", "-vx");
   assert_refused("--rows lacks its value: must be a whole number from 1 to 1000000000000", "--rows");
   assert_refused("--rows lacks its value: must be a whole number from 1 to 1000000000000", "-v", "-r");
@@ -116,7 +129,7 @@ static void wrong_values_are_refused_with_their_origin(void **state) {
       {"--control-dead-after",
        {"", "s", "-1", "1d", "1 s", "nan", "1e300", "inf"},
        "a time in seconds, or one with ms, s, m or h behind it (500ms)"},
-      {"--log-level", {"", "lo", "HIGH"}, "one of low, middle, high"},
+      {"--log-level", {"", "deep", "12"}, "one of low, middle, high"},
   };
   for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
     for (unsigned j = 0; j < 9 && cases[i].bad[j]; j++) {
@@ -126,6 +139,9 @@ static void wrong_values_are_refused_with_their_origin(void **state) {
       assert_refused(wanted, word);
     }
   }
+  assert_refused("--log-level is 'mdidle': must be one of low, middle, high; did you mean 'middle'?",
+                 "--log-level=mdidle");
+  assert_refused("--log-level is 'HIGH': must be one of low, middle, high; did you mean 'high'?", "--log-level=HIGH");
   setenv("ZENPS_ROWS", "many", 1);
   assert_refused("the environment's ZENPS_ROWS is 'many': must be a whole number from 1 to 1000000000000");
   unsetenv("ZENPS_ROWS");

@@ -73,11 +73,32 @@ static void others_are_refused_with_the_names(void **state) {
   }
 }
 
+static void a_name_that_is_nearly_one_is_recognised(void **state) {
+  (void)state;
+  static const struct {
+    const char *typed, *end;
+  } cases[] = {{"Balanced", "; did you mean 'balanced'?"},
+               {"rnig", "; did you mean 'ring'?"},
+               {"auto:ring,blueconect", "; did you mean 'blueconnect'?"},
+               {"hierarchial:ring", "; did you mean 'hierarchical'?"},
+               {"balanced:ring", " hierarchical:NAME"},
+               {"fast", " hierarchical:NAME"}};
+  for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    struct zps_scheme_ask ask;
+    struct zps_error error = {.text = ""};
+    assert_int_not_equal(ask_for(cases[i].typed, "0", &ask, &error), ZPS_OK);
+    const size_t len = strlen(error.text), end = strlen(cases[i].end);
+    assert_true(len > end);
+    assert_string_equal(error.text + len - end, cases[i].end);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_name_is_accepted),
       cmocka_unit_test(texts_hold_every_name_once),
       cmocka_unit_test(others_are_refused_with_the_names),
+      cmocka_unit_test(a_name_that_is_nearly_one_is_recognised),
   };
   return cmocka_run_group_tests_name("names of schemes", tests, NULL, NULL);
 }

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "common/base/config.h"
+#include "common/base/exit.h"
 #include "common/base/hash.h"
 #include "common/base/rng.h"
 #include "worker/examples/corpus.h"
@@ -74,6 +75,7 @@ static const struct zps_opt_table table = {
     .config_size = sizeof(struct options),
     .min_args = 1,
     .max_args = 1,
+    .exits = ZPS_EXITS_CLIENT,
 };
 
 /* One of the two sets of vectors. */
@@ -348,14 +350,14 @@ int main(int argc, char **argv) {
   struct zps_error error;
   if (zps_config_load(&table, argc, argv, NULL, &model.options, &rest, &error) != ZPS_OK) {
     fprintf(stderr, "zenps-embed: %s\n", error.text);
-    return 2;
+    return ZPS_EXIT_USAGE;
   }
-  if (rest.exit_now) return EXIT_SUCCESS;
+  if (rest.exit_now) return ZPS_EXIT_OK;
   const bool ok = train_open(&model.train, "zenps-embed", model.options.json) && run(&model, rest.argv[0]);
   vectors_close(&model.centres);
   vectors_close(&model.contexts);
   train_close(&model.train);
   corpus_free(&model.corpus);
   zps_config_fini(&table, &model.options);
-  return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+  return ok ? ZPS_EXIT_OK : model.train.status;
 }

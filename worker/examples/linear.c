@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "common/base/config.h"
+#include "common/base/exit.h"
 #include "common/base/rng.h"
 #include "worker/examples/libsvm.h"
 #include "worker/examples/train.h"
@@ -57,6 +58,7 @@ static const struct zps_opt_table table = {
     .config_size = sizeof(struct options),
     .min_args = 1,
     .max_args = 1,
+    .exits = ZPS_EXITS_CLIENT,
 };
 
 struct model {
@@ -265,9 +267,9 @@ int main(int argc, char **argv) {
   struct zps_error error;
   if (zps_config_load(&table, argc, argv, NULL, &model.options, &rest, &error) != ZPS_OK) {
     fprintf(stderr, "zenps-linear: %s\n", error.text);
-    return 2;
+    return ZPS_EXIT_USAGE;
   }
-  if (rest.exit_now) return EXIT_SUCCESS;
+  if (rest.exit_now) return ZPS_EXIT_OK;
   const bool ok = train_open(&model.train, "zenps-linear", model.options.json) && run(&model, rest.argv[0]);
   train_tensor_close(&model.gradient);
   train_close(&model.train);
@@ -275,5 +277,5 @@ int main(int argc, char **argv) {
   free(model.weights);
   free(model.order);
   zps_config_fini(&table, &model.options);
-  return ok ? EXIT_SUCCESS : EXIT_FAILURE;
+  return ok ? ZPS_EXIT_OK : model.train.status;
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "common/base/exit.h"
 #include "common/codec/values.h"
 #include "worker/examples/train_select.h"
 #include "worker/tools/gather.h"
@@ -26,8 +27,12 @@ double train_seconds(void) {
 
 bool train_open(struct train *train, const char *program, bool json) {
   program_name = program;
-  *train = (struct train){.json = json};
-  if (zenps_open(NULL, &train->job) != ZENPS_OK) return fail("cannot join the job");
+  *train = (struct train){.json = json, .status = ZPS_EXIT_FAILED};
+  const zenps_status_t status = zenps_open(NULL, &train->job);
+  if (status != ZENPS_OK) {
+    train->status = zps_exit_of((zps_err_t)status);
+    return fail("cannot join the job");
+  }
   train->rank = zenps_rank(train->job);
   train->world = zenps_world(train->job);
   train->start_s = train_seconds();
@@ -48,6 +53,7 @@ bool train_tensor_open(struct train *train, struct train_tensor *tensor, const c
   if (lossy) options.density = sync->density;
   if (sync->warmup > 0 && (lossy || !selects)) {
     fprintf(stderr, "%s: --warmup needs --sparsify and a scheme that loses nothing\n", program_name);
+    train->status = ZPS_EXIT_USAGE;
     return false;
   }
   struct grad *grad = &tensor->grad;

@@ -52,6 +52,7 @@ struct train {
   uint64_t bytes_moved, dense_bytes, samples;
   uint64_t n_selected, n_kept, n_wanted; /* values that this rank sent, that are in the sums, and that are asked for */
   uint64_t gathers;
+  int status; /* to exit with, once something has failed: one of enum zps_exit */
 };
 
 /* How gradients travel: options that all trainers have, to be a member `sync` of their options. */

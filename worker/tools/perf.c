@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "common/base/clock.h"
+#include "common/base/exit.h"
 #include "common/plan/schemes.h"
 #include "worker/tools/perf_array.h"
 #include "worker/tools/settle.h"
@@ -303,7 +304,7 @@ struct session {
   zenps_job_t *job;
   unsigned n_cases;
   uint64_t n_gathers;
-  bool failed;
+  enum zps_exit status;
 };
 
 /* The job can go on unless a round failed; what a result was not equal to does not matter to the next case. */
@@ -315,7 +316,7 @@ static bool run_case(void *ctx, const struct perf_options *options) {
                       .n_gathers_p = &session->n_gathers,
                       .result.verified = true};
   const bool went = run(&perf) == EXIT_SUCCESS;
-  session->failed |= !went || !perf.result.verified;
+  if (!went || !perf.result.verified) session->status = ZPS_EXIT_FAILED;
   perf_input_destroy(perf.input);
   result_fini(&perf.result);
   return went;
@@ -328,21 +329,23 @@ int main(int argc, char **argv) {
   bool exit_now;
   if (perf_options_load(argc, argv, &given, &exit_now, &error) != ZPS_OK) {
     fprintf(stderr, "zenps-perf: %s\n", error.text);
-    return 2;
+    return ZPS_EXIT_USAGE;
   }
-  if (exit_now) return EXIT_SUCCESS;
+  if (exit_now) return ZPS_EXIT_OK;
   zenps_options_t options;
   ZENPS_OPTIONS_INIT(&options);
   options.threads = (int)given.threads;
-  if (zenps_open(&options, &session.job) != ZENPS_OK) {
-    session.failed = fail_zenps("cannot join the job");
+  const zenps_status_t status = zenps_open(&options, &session.job);
+  if (status != ZENPS_OK) {
+    session.status = zps_exit_of((zps_err_t)status);
+    fail_zenps("cannot join the job");
   } else if (!given.cases) {
     run_case(&session, &given);
   } else if (perf_cases_run(argc, argv, &given, run_case, &session, &error) != ZPS_OK) {
     fprintf(stderr, "zenps-perf: %s\n", error.text);
-    session.failed = true;
+    session.status = ZPS_EXIT_FAILED;
   }
   zenps_close(session.job);
   perf_options_fini(&given);
-  return session.failed ? EXIT_FAILURE : EXIT_SUCCESS;
+  return session.status;
 }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "common/base/config.h"
+#include "common/base/exit.h"
 #include "common/codec/values.h"
 #include "common/plan/schemes.h"
 #include "worker/tools/lines.h"
@@ -111,6 +112,7 @@ static const struct zps_opt_table table = {
         "with the thresholds that its own last exact step had to find, which it renews every 32 steps.",
     .opts = opts,
     .config_size = sizeof(struct perf_options),
+    .exits = ZPS_EXITS_CLIENT,
 };
 
 const char *perf_values_name(const struct perf_options *options) {
@@ -145,6 +147,12 @@ zps_err_t perf_options_load(int argc, char **argv, struct perf_options *options,
     perf_options_fini(options);
     return zps_fail(error, ZPS_ERR_INVALID, "--duplicates %llu needs --layout rows: a dense array has each row once",
                     n);
+  }
+  uint32_t levels[PERF_LEVELS_MAX], n_levels;
+  if (!rest.exit_now && !parse_levels(options->levels, levels, &n_levels)) {
+    zps_fail(error, ZPS_ERR_INVALID, "--levels '%.80s' must be numbers of ranks such as 2x4", options->levels);
+    perf_options_fini(options);
+    return ZPS_ERR_INVALID;
   }
   return ZPS_OK;
 }

@@ -16,6 +16,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/config.h"
+#include "common/base/exit.h"
 #include "common/base/launcher.h"
 #include "worker/tools/launch.h"
 
@@ -67,6 +68,7 @@ static const struct zps_opt_table table = {
     .min_args = 1,
     .max_args = UINT_MAX,
     .stop_at_first_arg = true,
+    .exits = ZPS_EXITS_LOCAL,
 };
 
 /* Everything of one run. */
@@ -323,10 +325,10 @@ int main(int argc, char **argv) {
   struct run run = {.options = &options};
   if (zps_config_load(&table, argc, argv, NULL, &options, &rest, &error) != ZPS_OK) {
     fprintf(stderr, "zenpsrun: %s\n", error.text);
-    return 2;
+    return ZPS_EXIT_USAGE;
   }
-  if (rest.exit_now) return EXIT_SUCCESS;
-  int status = EXIT_FAILURE;
+  if (rest.exit_now) return ZPS_EXIT_OK;
+  int status = ZPS_EXIT_FAILED;
   zps_err_t code = find_place(&run, &error);
   if (code == ZPS_OK) code = zps_launch_create(options.prefix, &run.launch, &error);
   if (code == ZPS_OK) {
@@ -337,7 +339,7 @@ int main(int argc, char **argv) {
   }
   if (code != ZPS_OK) {
     fprintf(stderr, "zenpsrun: %s\n", error.text);
-    status = code == ZPS_ERR_INVALID ? 2 : EXIT_FAILURE;
+    status = code == ZPS_ERR_INVALID ? ZPS_EXIT_USAGE : ZPS_EXIT_FAILED;
   }
   zps_config_fini(&table, &options);
   return status;
