@@ -1,6 +1,8 @@
 /* What the membership module wants done, as messages. */
 #include <stdlib.h>
+#include <time.h>
 
+#include "common/base/clock.h"
 #include "server/coordinator/coordinator_impl.h"
 #include "server/fabric_json.h"
 
@@ -166,7 +168,7 @@ static void reply(const struct zps_action *action, zps_json *result) {
 }
 
 void zps_coordinator_act(void *ctx, const struct zps_action *action) {
-  (void)ctx;
+  struct zps_coordinator *coordinator = ctx;
   switch (action->type) {
     case ZPS_ACT_JOB_OPEN:
       call_server(action, "job.open", job_open_params(action));
@@ -203,6 +205,9 @@ void zps_coordinator_act(void *ctx, const struct zps_action *action) {
       break;
     case ZPS_ACT_TENSOR_PLAN:
       tell_worker(action, "tensor.plan", tensor_plan_params(action));
+      break;
+    case ZPS_ACT_JOB_ENDED:
+      zps_history_add(&coordinator->history, action, zps_clock_ns(), time(NULL));
       break;
   }
 }

@@ -4,6 +4,7 @@
 
 #include "common/control/rpc.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/history.h"
 #include "server/coordinator/members.h"
 
 #define ZPS_COORDINATOR_CONNS_MAX 16384u
@@ -32,6 +33,7 @@ struct zps_coordinator_call {
 struct zps_coordinator {
   struct zps_coordinator_config config;
   struct zps_members *members;
+  struct zps_history history;
   struct zps_rpc_listener *listener, *socket;
   uv_timer_t heartbeat, deadline;
   struct zps_coordinator_conn *conns;
@@ -57,7 +59,7 @@ void zps_coordinator_act(void *ctx, const struct zps_action *action);
 /* tables.c: results of the admin's methods; NULL when memory is short. */
 zps_json *zps_coordinator_status(const struct zps_coordinator *coordinator);
 zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator);
-zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator);
+zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, bool all);
 zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator);
 /* Rows of `stats`: tensors and ranks as these have told; those that have no room are added to *n_out_p. */
 zps_json *zps_coordinator_tensor_tallies(const struct zps_coordinator *coordinator, unsigned long *n_out_p);

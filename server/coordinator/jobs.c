@@ -68,6 +68,12 @@ void zps_members_job_close(struct zps_members *members, struct zps_member_job *j
   while (*link != job) link = &(*link)->next;
   *link = job->next;
   members->n_jobs--;
+  /* Else its first join was refused: there has been no job. */
+  if (job->state >= ZPS_JOB_RUNNING || job->error.code)
+    zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_JOB_ENDED,
+                                                  .job = job,
+                                                  .code = job->error.code,
+                                                  .text = job->error.code ? job->error.text : reason});
   if (job->state != ZPS_JOB_JOINING)
     zps_log_info("job '%s' 0x%016llx is closed: %s", job->name, (unsigned long long)job->job_id, reason);
   for (uint32_t i = 0; i < job->world; i++) free(job->ranks[i]);
@@ -161,6 +167,7 @@ void zps_members_job_opened(struct zps_members *members, struct zps_member_clien
   }
   if (--job->n_pending) return;
   job->started_ns = now_ns;
+  job->error.code = ZPS_OK;
   job_set_state(job, ZPS_JOB_RUNNING);
   for (uint32_t r = 0; r < job->world; r++) {
     job->ranks[r]->state = ZPS_RANK_IN;

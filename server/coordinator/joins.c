@@ -25,6 +25,7 @@ void zps_members_join_answer(struct zps_members *members, struct zps_member_job 
 
 void zps_members_join_drop(struct zps_members *members, struct zps_member_job *job, uint32_t r, zps_err_t code,
                            const char *text) {
+  if (!job->error.code) zps_fail(&job->error, code, "%s", text);
   zps_members_join_answer(members, job, job->ranks[r], code, text);
   free(job->ranks[r]);
   job->ranks[r] = NULL;
@@ -138,6 +139,7 @@ zps_err_t zps_members_join(struct zps_members *members, struct zps_member_client
   client->rank = spec->rank;
   job->ranks[spec->rank] = rank;
   job->n_joined++;
+  job->error.code = ZPS_OK; /* it gathers again */
   zps_log_debug("job '%s': rank %u (host %s, pid %u) has joined, %u of %u", job->name, spec->rank, spec->host,
                 spec->pid, job->n_joined, job->world);
   zps_members_job_try_open(members, job);

@@ -4,7 +4,8 @@
  *
  * A job's life: JOINING (ranks arrive) > OPENING (complete; every server was sent job.open) > RUNNING > CLOSING (it
  * failed; waits until its ranks are gone) > freed. A job that a rank has left, or that failed, no longer takes joins:
- * the next join of its name starts a new job, so that a run can be repeated without waiting for stragglers.
+ * the next join of its name starts a new job, so that a run can be repeated without waiting for stragglers. Each job
+ * that some rank has joined ends with one ZPS_ACT_JOB_ENDED, which tells the first cause of its failure.
  *
  * Every request handed in with a token is answered exactly once, by one of the _DONE or _FAILED actions, also when its
  * client is lost; unless the call itself returned an error, then the caller answers it.
@@ -92,7 +93,7 @@ struct zps_member_job {
   struct zps_member_tensor **tensors; /* by number */
   uint32_t n_tensors, cap_tensors;
   uint64_t started_ns;    /* of the state JOINING, later of RUNNING */
-  struct zps_error error; /* CLOSING: why it failed */
+  struct zps_error error; /* CLOSING: why it failed; JOINING: why ranks were dropped since the last one came */
   struct zps_member_job *next;
 };
 
@@ -110,13 +111,14 @@ enum zps_action_type {
   ZPS_ACT_JOB_FAILED,    /* client, job, code, text, rank (or ZPS_NO_RANK) */
   ZPS_ACT_RANK_LEFT,     /* client, job, rank */
   ZPS_ACT_TENSOR_PLAN,   /* client, job, tensor, runs, n_runs, whole */
+  ZPS_ACT_JOB_ENDED,     /* job, code, text; code ZPS_OK: all ranks have left */
 };
 #define ZPS_NO_RANK UINT32_MAX
 
 /* Pointers are borrowed during the call. */
 struct zps_action {
   enum zps_action_type type;
-  struct zps_member_client *client; /* to whom */
+  struct zps_member_client *client; /* to whom; NULL: to nobody, for the coordinator */
   void *token;
   const struct zps_member_job *job;
   const struct zps_member_tensor *tensor;

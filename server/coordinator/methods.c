@@ -321,8 +321,7 @@ static void members(struct zps_coordinator_conn *conn, const zps_json *params, s
 }
 
 static void jobs(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request) {
-  (void)params;
-  answer_table(request, zps_coordinator_jobs_table(conn->coordinator));
+  answer_table(request, zps_coordinator_jobs_table(conn->coordinator, zps_json_opt_bool(params, "all", false)));
 }
 
 static void tensors(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request) {

@@ -1,6 +1,7 @@
 /* The admin's tables. Each is an object of arrays of flat rows; a table that would outgrow a line is cut, and says so
  * in "left_out". */
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
@@ -90,7 +91,39 @@ zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator) {
   return left_out(zps_json_set(zps_json_set(zps_json_object(), "servers", servers), "ranks", ranks), n_out);
 }
 
-zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator) {
+/* "2024-06-01T03:00:12Z" */
+static zps_json *set_time(zps_json *row, const char *key, int64_t seconds) {
+  const time_t at = (time_t)seconds;
+  struct tm parts;
+  char text[32] = "";
+  if (gmtime_r(&at, &parts)) strftime(text, sizeof text, "%FT%TZ", &parts);
+  return zps_json_set_str(row, key, text);
+}
+
+static zps_json *ended_row(const struct zps_history_record *record) {
+  zps_json *row = zps_json_set_str(zps_json_object(), "job", record->name);
+  row = zps_json_set_hex(row, "job_id", record->job_id);
+  row = zps_json_set_str(row, "state", record->cause.code ? "failed" : "closed");
+  row = zps_json_set_u64(row, "world", record->world);
+  row = zps_json_set_u64(row, "left", record->n_left);
+  row = zps_json_set_u64(row, "lost", record->n_lost);
+  row = zps_json_set_u64(row, "servers", record->n_servers);
+  row = zps_json_set_u64(row, "tensors", record->n_tensors);
+  row = zps_json_set_u64(row, "epoch", record->epoch);
+  row = zps_json_set_real(row, "ran_s", (double)(record->ran_ns / ZPS_NS_PER_MS) / 1000);
+  row = set_time(row, "ended_at", record->ended_s);
+  row = zps_json_set_str(row, "code", record->cause.code ? zps_err_name(record->cause.code) : "");
+  return zps_json_set_str(row, "failure", record->cause.text);
+}
+
+static zps_json *set_ended(zps_json *table, const struct zps_history *history) {
+  zps_json *rows = zps_json_array();
+  const unsigned n = zps_history_len(history);
+  for (unsigned i = 0; i < n; i++) rows = zps_json_append(rows, ended_row(zps_history_at(history, i)));
+  return left_out(zps_json_set(table, "ended", rows), (unsigned long)(history->n - n));
+}
+
+zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, bool all) {
   zps_json *rows = zps_json_array();
   for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); job; job = job->next) {
     zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
@@ -104,9 +137,11 @@ zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator) 
     row = zps_json_set_u64(row, "tensors", job->n_tensors);
     row = zps_json_set_u64(row, "epoch", job->epoch);
     row = zps_json_set_real(row, "age_s", seconds_since(job->started_ns));
-    rows = zps_json_append(rows, zps_json_set_str(row, "failure", job->error.text));
+    rows =
+        zps_json_append(rows, zps_json_set_str(row, "failure", job->state == ZPS_JOB_CLOSING ? job->error.text : ""));
   }
-  return zps_json_set(zps_json_object(), "jobs", rows);
+  zps_json *table = zps_json_set(zps_json_object(), "jobs", rows);
+  return all ? set_ended(table, &coordinator->history) : table;
 }
 
 static const char *tensor_state(const struct zps_member_tensor *tensor) {

@@ -70,6 +70,20 @@ static const struct view views[] = {
       {"tensors", "TENSORS", PLAIN},
       {"age_s", "AGE/s", RATE},
       {"failure", "FAILURE", PLAIN}}},
+    {"jobs",
+     "ended",
+     {{"job", "JOB", PLAIN},
+      {"job_id", "ID", PLAIN},
+      {"state", "STATE", PLAIN},
+      {"world", "WORLD", PLAIN},
+      {"left", "LEFT", PLAIN},
+      {"lost", "LOST", PLAIN},
+      {"servers", "SERVERS", PLAIN},
+      {"tensors", "TENSORS", PLAIN},
+      {"ran_s", "RAN/s", RATE},
+      {"ended_at", "ENDED", PLAIN},
+      {"code", "CODE", PLAIN},
+      {"failure", "FAILURE", PLAIN}}},
     {"tensors",
      "tensors",
      {{"job", "JOB", PLAIN},
@@ -257,9 +271,11 @@ zps_err_t zps_ctl_table_print(FILE *out, const char *noun, const zps_json *resul
   bool first = true;
   for (unsigned i = 0; i < sizeof views / sizeof views[0]; i++) {
     if (strcmp(views[i].noun, noun) != 0) continue;
+    const zps_json *rows = zps_json_get(result, views[i].array);
+    if (!first && !rows) continue; /* was not asked for */
     if (!first) fputc('\n', out);
     first = false;
-    const zps_err_t err = print_view(out, &views[i], zps_json_get(result, views[i].array));
+    const zps_err_t err = print_view(out, &views[i], rows);
     if (err) return err;
   }
   const uint64_t left_out = zps_json_opt_u64(result, "left_out", 0);

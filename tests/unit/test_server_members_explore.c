@@ -1,6 +1,7 @@
 /*
  * Every short sequence of events, and many long random ones, against invariants of the membership module: no request is
- * answered twice or never, servers hear a consistent story of every job, nothing is left over.
+ * answered twice or never, servers hear a consistent story of every job, each job's end is told once with the first
+ * cause of its failure, nothing is left over.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -16,7 +17,7 @@
 #include "common/base/rng.h"
 #include "server/coordinator/members.h"
 
-enum { N_SERVERS = 2, N_WORKERS = 4, TOKENS_MAX = 512, HELD_MAX = 16, OPEN_MAX = 64 };
+enum { N_SERVERS = 2, N_WORKERS = 4, TOKENS_MAX = 512, HELD_MAX = 16, OPEN_MAX = 64, STORIES_MAX = 512 };
 
 /* Workers 0 and 1 are a job of two; 2 wants the rank of 0; 3 says the world is three. */
 static const struct { uint32_t rank, world; } workers[N_WORKERS] = {{0, 2}, {1, 2}, {0, 2}, {1, 3}};
@@ -41,6 +42,12 @@ struct request { /* tensor.open a server has to answer */
   uint32_t tensor;
 };
 
+struct story { /* a job as the coordinator saw it */
+  uint64_t job_id;
+  bool ended;
+  zps_err_t failed; /* what its ranks were told first */
+};
+
 struct world {
   struct zps_members *members;
   struct fake fakes[N_SERVERS + N_WORKERS];
@@ -48,9 +55,33 @@ struct world {
   unsigned n_tokens;
   struct request open[OPEN_MAX];
   unsigned n_open;
+  struct story stories[STORIES_MAX];
+  unsigned n_stories;
   struct zps_rng rng;
   uint64_t now_ns;
 };
+
+static struct story *story_of(struct world *world, uint64_t job_id) {
+  for (unsigned i = world->n_stories; i-- > 0;) {
+    if (world->stories[i].job_id == job_id) return &world->stories[i];
+  }
+  assert_true(world->n_stories < STORIES_MAX);
+  world->stories[world->n_stories] = (struct story){.job_id = job_id};
+  return &world->stories[world->n_stories++];
+}
+
+static void on_ended(struct world *world, const struct zps_action *action) {
+  const struct zps_member_job *job = action->job;
+  struct story *story = story_of(world, job->job_id);
+  assert_null(action->client);
+  assert_false(story->ended);
+  story->ended = true;
+  assert_int_equal(job->n_joined, 0);
+  assert_true(action->text && action->text[0]);
+  if (story->failed) assert_int_equal(action->code, story->failed);
+  if (!action->code) assert_true(job->state == ZPS_JOB_RUNNING && job->n_left == job->world && job->n_lost == 0);
+  if (job->state == ZPS_JOB_CLOSING || job->n_lost) assert_true(action->code != ZPS_OK);
+}
 
 static unsigned fake_of(struct world *world, const struct zps_member_client *client) {
   for (unsigned i = 0; i < N_SERVERS + N_WORKERS; i++) {
@@ -69,6 +100,10 @@ static struct held *held_find(struct fake *server, uint64_t job_id) {
 
 static void on_act(void *ctx, const struct zps_action *action) {
   struct world *world = ctx;
+  if (action->type == ZPS_ACT_JOB_ENDED) {
+    on_ended(world, action);
+    return;
+  }
   const unsigned who = fake_of(world, action->client);
   struct fake *fake = &world->fakes[who];
   struct held *held = NULL;
@@ -125,7 +160,9 @@ static void on_act(void *ctx, const struct zps_action *action) {
     case ZPS_ACT_JOB_FAILED:
       assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id && action->code);
       fake->failed = true;
+      if (!story_of(world, action->job->job_id)->failed) story_of(world, action->job->job_id)->failed = action->code;
       break;
+    case ZPS_ACT_JOB_ENDED:
     case ZPS_ACT_RANK_LEFT:
     case ZPS_ACT_TENSOR_PLAN:
       assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id);
@@ -172,6 +209,7 @@ static void check(struct world *world) {
   unsigned joining = 0, n_jobs = 0;
   for (const struct zps_member_job *job = zps_members_job_first(world->members); job; job = job->next, n_jobs++) {
     check_job(world, job);
+    assert_false(story_of(world, job->job_id)->ended);
     joining += job->state == ZPS_JOB_JOINING;
   }
   assert_int_equal(n_jobs, zps_members_jobs(world->members));
@@ -312,7 +350,10 @@ static void event(struct world *world, unsigned what) {
 }
 
 static void world_init(struct world *world, uint64_t seed) {
-  *world = (struct world){.rng = {seed}};
+  memset(world, 0, offsetof(struct world, stories)); /* the stories are many, and counted */
+  world->n_stories = 0;
+  world->now_ns = 0;
+  world->rng = (struct zps_rng){seed};
   const struct zps_members_config config = {
       .min_servers = 1, .max_jobs = 8, .max_tensors = 2, .ctx = world, .act = on_act, .random = on_random};
   assert_int_equal(zps_members_create(&config, &world->members), ZPS_OK);
@@ -327,6 +368,7 @@ static void world_fini(struct world *world) {
     }
   }
   assert_int_equal(zps_members_jobs(world->members), 0);
+  for (unsigned i = 0; i < world->n_stories; i++) assert_true(world->stories[i].ended);
   assert_int_equal(zps_members_servers(world->members), 0);
   for (unsigned i = 0; i < world->n_tokens; i++) assert_int_equal(world->tokens[i], 1);
   zps_members_destroy(world->members);

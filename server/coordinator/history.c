@@ -1,0 +1,28 @@
+#include "server/coordinator/history.h"
+
+#include <string.h>
+
+void zps_history_add(struct zps_history *history, const struct zps_action *ended, uint64_t now_ns, int64_t ended_s) {
+  const struct zps_member_job *job = ended->job;
+  struct zps_history_record *record = &history->records[history->n++ % ZPS_HISTORY_MAX];
+  *record = (struct zps_history_record){.job_id = job->job_id,
+                                        .world = job->world,
+                                        .n_left = job->n_left,
+                                        .n_lost = job->n_lost,
+                                        .n_servers = job->n_servers,
+                                        .n_tensors = job->n_tensors,
+                                        .epoch = job->epoch,
+                                        .ran_ns = now_ns > job->started_ns ? now_ns - job->started_ns : 0,
+                                        .ended_s = ended_s};
+  strcpy(record->name, job->name);
+  if (ended->code) zps_fail(&record->cause, ended->code, "%s", ended->text);
+}
+
+unsigned zps_history_len(const struct zps_history *history) {
+  return history->n < ZPS_HISTORY_MAX ? (unsigned)history->n : ZPS_HISTORY_MAX;
+}
+
+const struct zps_history_record *zps_history_at(const struct zps_history *history, unsigned index) {
+  const uint64_t oldest = history->n - zps_history_len(history);
+  return &history->records[(oldest + index) % ZPS_HISTORY_MAX];
+}

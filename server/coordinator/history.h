@@ -1,0 +1,32 @@
+/*
+ * The last jobs that have ended, and why: a ring that forgets the oldest. Pure, and of fixed size (some 200 KB).
+ */
+#ifndef ZPS_SERVER_COORDINATOR_HISTORY_H
+#define ZPS_SERVER_COORDINATOR_HISTORY_H
+
+#include "server/coordinator/members.h"
+
+enum { ZPS_HISTORY_MAX = 256 };
+
+struct zps_history_record {
+  char name[ZPS_NAME_MAX + 1];
+  uint64_t job_id;
+  uint32_t world, n_left, n_lost, n_servers, n_tensors;
+  uint32_t epoch;         /* 0: it never had servers */
+  uint64_t ran_ns;        /* or waited, when it never ran */
+  int64_t ended_s;        /* seconds since 1970, UTC */
+  struct zps_error cause; /* the first; code ZPS_OK: all ranks left in peace */
+};
+
+struct zps_history {
+  struct zps_history_record records[ZPS_HISTORY_MAX];
+  uint64_t n; /* jobs that have ended, also those that are forgotten */
+};
+
+/* `ended` is the action ZPS_ACT_JOB_ENDED. */
+void zps_history_add(struct zps_history *history, const struct zps_action *ended, uint64_t now_ns, int64_t ended_s);
+unsigned zps_history_len(const struct zps_history *history);
+/* The oldest that is remembered is number 0. */
+const struct zps_history_record *zps_history_at(const struct zps_history *history, unsigned index);
+
+#endif
