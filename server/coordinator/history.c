@@ -4,6 +4,7 @@
 
 void zps_history_add(struct zps_history *history, const struct zps_action *ended, uint64_t now_ns, int64_t ended_s) {
   const struct zps_member_job *job = ended->job;
+  const struct zps_tally tally = zps_member_job_tally(job);
   struct zps_history_record *record = &history->records[history->n++ % ZPS_HISTORY_MAX];
   *record = (struct zps_history_record){.job_id = job->job_id,
                                         .world = job->world,
@@ -13,7 +14,10 @@ void zps_history_add(struct zps_history *history, const struct zps_action *ended
                                         .n_tensors = job->n_tensors,
                                         .epoch = job->epoch,
                                         .ran_ns = now_ns > job->started_ns ? now_ns - job->started_ns : 0,
-                                        .ended_s = ended_s};
+                                        .ended_s = ended_s,
+                                        .rounds = tally.rounds,
+                                        .bytes_out = tally.bytes_out,
+                                        .bytes_in = tally.bytes_in};
   strcpy(record->name, job->name);
   if (ended->code) zps_fail(&record->cause, ended->code, "%s", ended->text);
 }

@@ -202,6 +202,8 @@ zps_err_t zps_members_memory(struct zps_member_client *client, uint64_t job_id, 
  * done in all. Also of a job that has failed. */
 zps_err_t zps_members_tally(struct zps_member_client *client, uint64_t job_id, uint32_t tensor, uint64_t done,
                             const struct zps_tally *growth, uint64_t now_ns, struct zps_error *error) ZPS_MUSTCHECK;
+/* What its ranks have told of all tensors but internal ones; of `rounds`, the most that a rank has done of each. */
+struct zps_tally zps_member_job_tally(const struct zps_member_job *job);
 /* A tensor of the library's own, such as "@barrier". */
 bool zps_members_is_internal(const char *tensor);
 /* A rank asks. Where the step is not fixed yet, it and what follows is, and all ranks of the job are told; else this

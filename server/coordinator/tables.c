@@ -110,6 +110,9 @@ static zps_json *ended_row(const struct zps_history_record *record) {
   row = zps_json_set_u64(row, "servers", record->n_servers);
   row = zps_json_set_u64(row, "tensors", record->n_tensors);
   row = zps_json_set_u64(row, "epoch", record->epoch);
+  row = zps_json_set_u64(row, "rounds", record->rounds);
+  row = zps_json_set_u64(row, "bytes_out", record->bytes_out);
+  row = zps_json_set_u64(row, "bytes_in", record->bytes_in);
   row = zps_json_set_real(row, "ran_s", (double)(record->ran_ns / ZPS_NS_PER_MS) / 1000);
   row = set_time(row, "ended_at", record->ended_s);
   row = zps_json_set_str(row, "code", record->cause.code ? zps_err_name(record->cause.code) : "");
@@ -136,6 +139,7 @@ zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, 
     row = zps_json_set_u64(row, "servers", job->n_servers);
     row = zps_json_set_u64(row, "tensors", job->n_tensors);
     row = zps_json_set_u64(row, "epoch", job->epoch);
+    row = zps_json_set_u64(row, "rounds", zps_member_job_tally(job).rounds);
     row = zps_json_set_real(row, "age_s", seconds_since(job->started_ns));
     rows =
         zps_json_append(rows, zps_json_set_str(row, "failure", job->state == ZPS_JOB_CLOSING ? job->error.text : ""));

@@ -21,3 +21,16 @@ zps_err_t zps_members_tally(struct zps_member_client *client, uint64_t job_id, u
   if (!zps_members_is_internal(to->spec.name)) zps_tally_add(&rank->tally, growth);
   return ZPS_OK;
 }
+
+struct zps_tally zps_member_job_tally(const struct zps_member_job *job) {
+  struct zps_tally sum = {0};
+  uint64_t rounds = 0;
+  for (uint32_t i = 0; i < job->n_tensors; i++) {
+    const struct zps_member_tensor *const tensor = job->tensors[i];
+    if (zps_members_is_internal(tensor->spec.name)) continue;
+    zps_tally_add(&sum, &tensor->tally);
+    rounds += tensor->rounds_done;
+  }
+  sum.rounds = rounds;
+  return sum;
+}

@@ -32,16 +32,16 @@ static char *print(const char *noun, const char *result) {
 
 static void test_columns_are_aligned(void **state) {
   (void)state;
-  char *text =
-      print("jobs",
-            "{\"jobs\": [{\"job\": \"a\", \"job_id\": \"0x01\", \"state\": \"running\", \"world\": 16, \"joined\": 16, "
-            "\"left\": 0, \"lost\": 0, \"servers\": 4, \"tensors\": 2, \"age_s\": 12.3456, \"failure\": \"\"},"
-            "{\"job\": \"größer\", \"job_id\": \"0x02\", \"state\": \"closing\", \"world\": 2, \"joined\": 1, "
-            "\"left\": 0, \"lost\": 1, \"servers\": 4, \"tensors\": 2, \"age_s\": 2, \"failure\": \"rank 1\"}]}");
+  char *text = print(
+      "jobs",
+      "{\"jobs\": [{\"job\": \"a\", \"job_id\": \"0x01\", \"state\": \"running\", \"world\": 16, \"joined\": 16, "
+      "\"left\": 0, \"lost\": 0, \"servers\": 4, \"tensors\": 2, \"rounds\": 7, \"age_s\": 12.3456, \"failure\": \"\"},"
+      "{\"job\": \"größer\", \"job_id\": \"0x02\", \"state\": \"closing\", \"world\": 2, \"joined\": 1, "
+      "\"left\": 0, \"lost\": 1, \"servers\": 4, \"tensors\": 2, \"age_s\": 2, \"failure\": \"rank 1\"}]}");
   assert_string_equal(text,
-                      "JOB     ID    STATE    WORLD  JOINED  LEFT  LOST  SERVERS  TENSORS  AGE/s  FAILURE\n"
-                      "a       0x01  running     16      16     0     0        4        2  12.35  -\n"
-                      "größer  0x02  closing      2       1     0     1        4        2      2  rank 1\n");
+                      "JOB     ID    STATE    WORLD  JOINED  LEFT  LOST  SERVERS  TENSORS  ROUNDS  AGE/s  FAILURE\n"
+                      "a       0x01  running     16      16     0     0        4        2       7  12.35  -\n"
+                      "größer  0x02  closing      2       1     0     1        4        2       -      2  rank 1\n");
   free(text);
 }
 

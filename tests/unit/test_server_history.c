@@ -21,12 +21,16 @@ static int setup(void **state) {
 }
 
 static void end_job(uint64_t job_id, zps_err_t code, const char *text) {
+  struct zps_member_tensor tensor = {.spec.name = "w", .rounds_done = 3, .tally = {.rounds = 20, .bytes_out = 100}};
+  struct zps_member_tensor *tensors[7];
+  for (unsigned i = 0; i < 7; i++) tensors[i] = &tensor;
   struct zps_member_job job = {.job_id = job_id,
                                .world = 8,
                                .n_left = 5,
                                .n_lost = 3,
                                .n_servers = 2,
                                .n_tensors = 7,
+                               .tensors = tensors,
                                .epoch = 4,
                                .started_ns = 10 * ZPS_NS_PER_S};
   snprintf(job.name, sizeof job.name, "job%u", (unsigned)job_id);
@@ -49,6 +53,8 @@ static void test_all_of_a_job_is_kept(void **state) {
   assert_int_equal(record->n_servers, 2);
   assert_int_equal(record->n_tensors, 7);
   assert_int_equal(record->epoch, 4);
+  assert_int_equal(record->rounds, 21);
+  assert_int_equal(record->bytes_out, 700);
   assert_int_equal(record->ran_ns, 15 * ZPS_NS_PER_S);
   assert_int_equal(record->ended_s, 1700000000);
   assert_int_equal(record->cause.code, ZPS_ERR_PEER_LOST);

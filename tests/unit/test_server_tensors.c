@@ -132,10 +132,14 @@ static void test_what_ranks_tell_is_added_up(void **state) {
   assert_int_equal(job->ranks[0]->told_ns, 7);
   assert_int_equal(job->ranks[1]->tally.rounds, 10); /* without those of the library's own tensor */
   assert_int_equal(job->tensors[1]->tally.rounds, 5);
+  assert_int_equal(members_tensor(2, job_id, "v", 100000, 0), ZPS_OK);
+  assert_int_equal(zps_members_tally(&rig.clients[2], job_id, 2, 6, &growth, 7, &rig.error), ZPS_OK);
+  assert_int_equal(zps_member_job_tally(job).rounds, 16); /* 10 of "w" and 6 of "v" */
+  assert_int_equal(zps_member_job_tally(job).bytes_out, 400);
 
   assert_int_equal(zps_members_tally(&rig.clients[3], job_id + 1, 0, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
-  assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 2, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
-  assert_non_null(strstr(rig.error.text, "there is no tensor 2"));
+  assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 3, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
+  assert_non_null(strstr(rig.error.text, "there is no tensor 3"));
   assert_int_equal(zps_members_tally(&rig.clients[4], job_id, 0, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
   zps_members_client_lost(rig.members, &rig.clients[2], "it died"); /* the job has failed; who is left may tell */
   assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 0, 11, &growth, 9, &rig.error), ZPS_OK);
