@@ -8,6 +8,7 @@
 
 #include "common/net/ofi_impl.h"
 #include "common/net/ofi_select.h"
+#include "common/net/ofi_signals.h"
 
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
@@ -80,10 +81,13 @@ static int info_list(bool device_memory, struct fi_info **list_p) {
   struct fi_info *hints = hints_create(device_memory);
   if (!hints) return -FI_ENOMEM;
   int rc = -FI_ENOSYS;
+  struct zps_ofi_signals signals;
+  zps_ofi_signals_save(&signals); /* providers start here */
   for (size_t i = 0; i < sizeof versions / sizeof versions[0] && rc == -FI_ENOSYS; i++) {
     if (versions[i] <= FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION))
       rc = fi_getinfo(versions[i], NULL, NULL, 0, hints, list_p);
   }
+  zps_ofi_signals_restore(&signals);
   fi_freeinfo(hints);
   return rc;
 }

@@ -8,6 +8,7 @@
 #include "common/base/clock.h"
 #include "common/base/hash.h"
 #include "common/net/ofi_impl.h"
+#include "common/net/ofi_signals.h"
 
 #define ZPS_LOG_COMPONENT "net"
 #include "common/base/log.h"
@@ -189,7 +190,10 @@ zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps
     code = zps_fail(error, ZPS_ERR_IO, "cannot create an event descriptor: too many are open");
     goto err_net;
   }
-  code = endpoint_open(net, error);
+  struct zps_ofi_signals signals;
+  zps_ofi_signals_save(&signals);
+  code = endpoint_open(net, error); /* shm takes signals, in order to remove its files */
+  zps_ofi_signals_restore(&signals);
   if (code != ZPS_OK) goto err_endpoint;
   info_fill(net);
   net->max_block_ns = wakes_for_everything(net->info) ? UINT64_MAX : CAUTIOUS_BLOCK_NS;

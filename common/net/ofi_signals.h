@@ -1,0 +1,26 @@
+/*
+ * Signals stay the program's, whatever libfabric brings along.
+ *
+ * Debian's libfabric needs libinfinipath, whose constructor installs handlers for SIGINT, SIGILL, SIGABRT, SIGBUS,
+ * SIGSEGV and SIGTERM that end the process with status 1 (and leave a .btr file behind), over those that the program
+ * may have. Only IPATH_NO_BACKTRACE in the environment before it is loaded stops it, which a library comes too late
+ * for. So what was there before is saved in time and put back where such a library has changed it: by the object itself
+ * when it is loaded (ofi_signals.c says how), and by zps_ofi_signals_save() and _restore() around calls that start
+ * providers.
+ *
+ * A handler is put back only if it lies in libfabric or in what libfabric is known to need: those of the program and of
+ * other libraries, loaded at the same time or not, are left alone.
+ */
+#ifndef ZPS_NET_OFI_SIGNALS_H
+#define ZPS_NET_OFI_SIGNALS_H
+
+#include <signal.h>
+
+struct zps_ofi_signals {
+  struct sigaction actions[_NSIG]; /* by the signal's number */
+};
+
+void zps_ofi_signals_save(struct zps_ofi_signals *signals);
+void zps_ofi_signals_restore(const struct zps_ofi_signals *signals);
+
+#endif
