@@ -92,9 +92,9 @@ static zps_err_t take_room(const struct zps_worker_round *round, struct zps_devi
 zps_err_t zps_device_pull_room(struct zps_worker_part *part, struct zps_net *net, const struct zps_net_mem **mem_p) {
   struct zps_worker_round *const round = part->task.round;
   struct zps_device_pull *const pull = &round->device_pull;
-  struct zps_device_chunk *chunk;
+  struct zps_device_chunk *chunk = NULL;
   struct zps_error error;
-  void *at;
+  void *at = NULL;
   zps_err_t code = take_room(round, &pull->direct, pull->direct, (size_t)part->result.len_bytes, &chunk, &at, &error);
   if (code == ZPS_OK && !chunk->mem.handle)
     code = zps_worker_device_register(round->device, net, chunk->at_on_device, chunk->cap, &chunk->mem, &error);

@@ -11,7 +11,7 @@ using zps::u64;
 /* One allocation of device memory, cleared, for a test's kernels; what they leave in it is copied back. */
 class Memory {
  public:
-  explicit Memory(size_t len) : len_(len) {
+  explicit Memory(size_t len) {
     if (cudaMalloc(&at_, len) != cudaSuccess) at_ = nullptr;
     cudaMemsetAsync(at_, 0, len, nullptr);
   }
@@ -31,7 +31,6 @@ class Memory {
   }
 
  private:
-  size_t len_;
   void *at_ = nullptr;
 };
 
