@@ -2,13 +2,13 @@
 
 #include <errno.h>
 #include <limits.h>
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "common/base/exit.h"
+#include "common/base/machine.h"
 #include "common/control/address.h"
 #include "server/coordinator/members.h"
 
@@ -54,9 +54,9 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_STRING, server_host, .name = "server.host", .arg = "NAME",
         .help = "this host's name in tables and error texts (default: the host's name)"),
     OPT(ZPS_OPT_BYTES, server_memory_limit_bytes, .name = "server.memory_limit", .arg = "SIZE",
-        .help = "most memory for gradients of all jobs (default: half of the machine's or container's)"),
+        .help = "most memory for gradients of all jobs (default: half of the machine's, or of what its container may use)"),
     OPT(ZPS_OPT_UINT, server_reduce_threads, .name = "server.reduce_threads", .arg = "N", .max = 256,
-        .help = "threads that sum gradients (default: one per core, at most 8)"),
+        .help = "threads that sum gradients (default: one per core that may be used, at most 8)"),
     OPT(ZPS_OPT_BYTES, server_read_budget_bytes, .name = "server.read_budget", .arg = "SIZE", .def = "64M",
         .min = 1 << 20, .help = "most bytes being read from ranks at a time"),
     OPT(ZPS_OPT_DURATION, drain_timeout_ms, .name = "drain.timeout", .arg = "TIME", .def = "5m",
@@ -100,24 +100,9 @@ const struct zps_opt_table zps_options_table = {
     .exits = ZPS_EXITS_LOCAL,
 };
 
-/* The smaller of the machine's memory and the container's limit. */
-static uint64_t memory_bytes(void) {
-  const long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-  uint64_t bytes = pages > 0 && page > 0 ? (uint64_t)pages * (uint64_t)page : (1ull << 30);
-  FILE *file = fopen("/sys/fs/cgroup/memory.max", "re");
-  unsigned long long limit;
-  if (file) {
-    if (fscanf(file, "%llu", &limit) == 1 && limit < bytes) bytes = limit;
-    fclose(file);
-  }
-  return bytes;
-}
-
-static uint64_t cores(void) {
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) != 0) return 1;
-  const int n = CPU_COUNT(&set);
-  return n < 1 ? 1 : (uint64_t)n;
+static uint64_t default_memory_limit(void) {
+  const uint64_t bytes = zps_machine_memory_bytes();
+  return bytes > 0 ? bytes / 2 : 512ull << 20;
 }
 
 static zps_err_t complete_names(struct zps_options *options, struct zps_error *error) {
@@ -162,9 +147,9 @@ zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *er
   if (options->fabric_port_low > options->fabric_port_high && options->fabric_port_high)
     return zps_fail(error, ZPS_ERR_INVALID, "fabric.port_low (%llu) is above fabric.port_high (%llu)",
                     (unsigned long long)options->fabric_port_low, (unsigned long long)options->fabric_port_high);
-  if (!options->server_memory_limit_bytes) options->server_memory_limit_bytes = memory_bytes() / 2;
+  if (!options->server_memory_limit_bytes) options->server_memory_limit_bytes = default_memory_limit();
   if (!options->server_reduce_threads) {
-    options->server_reduce_threads = cores();
+    options->server_reduce_threads = zps_machine_cores_each(1);
     if (options->server_reduce_threads > REDUCE_THREADS_DEFAULT_MAX)
       options->server_reduce_threads = REDUCE_THREADS_DEFAULT_MAX;
   }

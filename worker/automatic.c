@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/machine.h"
 #include "worker/device.h"
 #include "worker/job.h"
 
@@ -69,14 +69,13 @@ void zps_automatic_destroy(struct zps_automatic *automatic) {
 /* Under the job's lock. What else is known when a question is asked. */
 static void fill_told(struct zps_automatic *automatic, const zenps_grad_t *out, struct zps_plan_told *told) {
   const struct zenps_job *job = automatic->tensor->job;
-  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   automatic->lists = automatic->lists || out->layout == ZENPS_ROWS;
   told->lists = automatic->lists;
   told->bandwidth = automatic->bandwidth;
   told->latency_s = automatic->latency_s;
   if (automatic->introduced) return;
   automatic->introduced = true;
-  told->cores = cores > 0 ? (uint32_t)cores : 0;
+  told->cores = zps_machine_cores();
   told->calibration = job->calibration;
 }
 

@@ -3,11 +3,11 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "common/base/config.h"
 #include "common/base/launcher.h"
 #include "common/base/log.h"
+#include "common/base/machine.h"
 #include "common/codec/values.h"
 
 #define NAME_MAX_BYTES 127u /* of a job's name, as the coordinator takes it */
@@ -102,12 +102,12 @@ static const struct zps_opt opts[] = {
      .offset = FIELD(threads),
      .arg = "N",
      .max = 1024,
-     .help = "Threads that encode and decode; 0: cores divided by ranks on this host."},
+     .help = "Threads that encode and decode; 0: cores that may be used, divided by ranks on this host."},
     {.name = "memory-limit",
      .type = ZPS_OPT_BYTES,
      .offset = FIELD(memory_limit_bytes),
      .arg = "BYTES",
-     .help = "Limit of registered buffers; 0: half of the memory."},
+     .help = "Limit of registered buffers; 0: half of the memory that may be used, divided by ranks on this host."},
     {.name = "shared-memory",
      .type = ZPS_OPT_BOOL,
      .offset = FIELD(shared_memory),
@@ -294,17 +294,17 @@ static zps_err_t check(const struct zps_worker_options *options, struct zps_erro
   return ZPS_OK;
 }
 
+/* Ranks of a host share its memory: each may register its part of one half. Where that is little, a rank may have 1 GiB, as
+ * ranks seldom take all that they may; but never more than half of what there is. */
+static uint64_t default_memory_limit(uint64_t local_world) {
+  const uint64_t bytes = zps_machine_memory_bytes(), half = bytes / 2, share = half / local_world, least = 1ull << 30;
+  if (bytes == 0 || share >= least) return bytes == 0 ? least : share;
+  return half < least ? half : least;
+}
+
 static void fill_defaults(struct zps_worker_options *options) {
-  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-  if (options->threads == 0) {
-    options->threads = cores > 0 ? (uint64_t)cores / options->local_world : 1;
-    if (options->threads == 0) options->threads = 1;
-  }
-  if (options->memory_limit_bytes == 0) {
-    const long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
-    const uint64_t all = pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : 0;
-    options->memory_limit_bytes = all / 2 > (1ull << 30) ? all / 2 : 1ull << 30;
-  }
+  if (options->threads == 0) options->threads = zps_machine_cores_each(options->local_world);
+  if (options->memory_limit_bytes == 0) options->memory_limit_bytes = default_memory_limit(options->local_world);
 }
 
 zps_err_t zps_worker_options_load(const zenps_options_t *given, struct zps_worker_options *options,

@@ -4,15 +4,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/machine.h"
 #include "worker/membership.h"
 #include "worker/plane.h"
 
 zps_err_t zps_plane_open(const struct zps_worker_options *options, struct zps_plane *plane, struct zps_error *error) {
-  const long cores = sysconf(_SC_NPROCESSORS_ONLN);
   const struct zps_engine_handler handler = zps_plane_handler(plane);
   const struct zps_engine_config config = {
       .name = "zenps-net",
@@ -24,7 +23,7 @@ zps_err_t zps_plane_open(const struct zps_worker_options *options, struct zps_pl
               .max_msg = ZPS_WIRE_FRAME_MAX,
               .n_recv = 8,
               /* A core to spin on, beside the trainer's: never where ranks share cores. */
-              .spin_us = cores > 0 && (uint64_t)cores >= 4 * options->local_world ? 20 : 0,
+              .spin_us = zps_machine_cores_each(options->local_world) >= 4 ? 20 : 0,
               .connect_timeout_ms = 10000},
       .memory_limit_bytes = options->memory_limit_bytes,
       .memory_cache_bytes = options->memory_limit_bytes / 4,

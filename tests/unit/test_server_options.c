@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "common/base/machine.h"
 #include "server/memlock.h"
 #include "server/options.h"
 #include "server/shard.h"
@@ -39,6 +40,7 @@ static void test_defaults(void **state) {
   assert_string_equal(options.fabric_provider, "auto");
   assert_true(options.control_heartbeat_ms == 1000 && options.control_dead_ms == 5000);
   assert_true(options.server_memory_limit_bytes > 1 << 20);
+  assert_int_equal(options.server_memory_limit_bytes, zps_machine_memory_bytes() / 2);
   assert_in_range(options.server_reduce_threads, 1, 8);
   assert_true(strlen(options.server_name) > 0 && strcmp(options.server_name, options.server_host) == 0);
   assert_true(options.server_read_budget_bytes == 64 << 20 && options.coordinator_min_servers == 1);

@@ -2,11 +2,13 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "common/base/machine.h"
 #include "common/codec/codec_choice.h"
 #include "worker/error.h"
 #include "worker/options.h"
@@ -97,7 +99,7 @@ static void test_defaults(void **state) {
   assert_int_equal(options.join_timeout_ms, 60000);
   assert_int_equal(options.round_timeout_ms, 60000);
   assert_true(options.threads >= 1);
-  assert_true(options.memory_limit_bytes >= 1u << 30);
+  assert_int_equal(options.memory_limit_bytes, zps_machine_memory_bytes() / 2);
   assert_int_equal(options.log_level, 1);
   zps_worker_options_fini(&options);
 }
@@ -151,6 +153,35 @@ static void test_a_rank_of_nobody(void **state) {
   assert_int_equal(options.world, 5);
   assert_string_equal(options.job, "mine");
   zps_worker_options_fini(&options);
+}
+
+static void expect_defaults(uint64_t threads, uint64_t memory_limit_bytes) {
+  struct zps_worker_options options;
+  struct zps_error error;
+  assert_int_equal(zps_worker_options_load(NULL, &options, &error), ZPS_OK);
+  assert_int_equal(options.threads, threads);
+  assert_int_equal(options.memory_limit_bytes, memory_limit_bytes);
+  zps_worker_options_fini(&options);
+}
+
+/* A rank's part of what the process may use: of its container, and of its affinity. */
+static void test_shares(void **state) {
+  (void)state;
+  const uint64_t half = zps_machine_memory_bytes() / 2, gib = 1ull << 30;
+  cpu_set_t set, one;
+  setenv("ZENPS_LOCAL_WORLD_SIZE", "2", 1);
+  expect_defaults(zps_machine_cores_each(2), half / 2 > gib ? half / 2 : half < gib ? half : gib);
+  setenv("ZENPS_LOCAL_WORLD_SIZE", "4096", 1);
+  expect_defaults(1, half / 4096 > gib ? half / 4096 : half < gib ? half : gib);
+  assert_int_equal(sched_getaffinity(0, sizeof set, &set), 0);
+  CPU_ZERO(&one);
+  for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&one) == 0; i++) {
+    if (CPU_ISSET(i, &set)) CPU_SET(i, &one);
+  }
+  assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+  setenv("ZENPS_LOCAL_WORLD_SIZE", "1", 1);
+  expect_defaults(1, half);
+  assert_int_equal(sched_setaffinity(0, sizeof set, &set), 0);
 }
 
 static void test_precedence(void **state) {
@@ -292,6 +323,7 @@ int main(void) {
       cmocka_unit_test_setup(test_defaults, clean_environment),
       cmocka_unit_test_setup(test_torchrun, clean_environment),
       cmocka_unit_test_setup(test_a_rank_of_nobody, clean_environment),
+      cmocka_unit_test_setup(test_shares, clean_environment),
       cmocka_unit_test_setup(test_precedence, clean_environment),
       cmocka_unit_test_setup(test_refused, clean_environment),
       cmocka_unit_test_setup(test_device, clean_environment),
