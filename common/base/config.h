@@ -57,7 +57,8 @@ struct zps_opt_table {
   unsigned min_args, max_args; /* positional arguments */
   bool stop_at_first_arg;      /* leave everything from the first positional argument on alone (zenpsrun) */
   unsigned exits;              /* for --help: bits 1u << enum zps_exit that the program ends with; 0: not told */
-  /* Where the first positional argument is a command: prints its help, for --help beside it. NULL for none. */
+  /* Where the first positional argument is a command: prints its help, for --help beside it; and for NULL the list of
+   * commands, as a part of the program's own. NULL for none. */
   zps_err_t (*command_help)(const char *command, struct zps_error *error);
 };
 
@@ -79,5 +80,11 @@ void zps_config_fini(const struct zps_opt_table *table, void *config);
  * that differs, so that the caller can log what took effect and what needs a restart. */
 zps_err_t zps_config_reload(const struct zps_opt_table *table, void *running, const void *fresh,
                             void (*changed)(void *ctx, const char *name, bool taken), void *ctx) ZPS_MUSTCHECK;
+
+/* Parts of a help in the layout of --help, for commands that have their own: a title with an empty line before it, a
+ * row under one, and paragraphs. */
+void zps_config_help_title(const char *title);
+void zps_config_help_row(const char *word, const char *text);
+void zps_config_help_text(const char *text);
 
 #endif

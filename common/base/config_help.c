@@ -54,16 +54,24 @@ static int print_flag(const struct zps_opt *opt) {
   return column;
 }
 
-static void print_paragraph(const char *text) {
-  if (!text) return;
+void zps_config_help_text(const char *text) {
+  if (!text || !*text) return;
   putchar('\n');
   print_words(text, 0, 0);
+}
+
+void zps_config_help_title(const char *title) {
+  printf("\n%s:\n", title);
 }
 
 static void print_text(int column, const char *text) {
   if (column > TEXT_COLUMN - 2) column = printf("\n") - 1;
   printf("%*s", TEXT_COLUMN - column, "");
   print_words(text, TEXT_COLUMN, TEXT_COLUMN);
+}
+
+void zps_config_help_row(const char *word, const char *text) {
+  print_text(printf("  %s", word), text);
 }
 
 static zps_err_t print_option(const struct zps_opt *opt, struct zps_error *error) {
@@ -124,7 +132,7 @@ static void print_exits(const struct zps_opt_table *table) {
 #undef X
   };
   if (!table->exits) return;
-  printf("\nExit status:\n");
+  zps_config_help_title("Exit status");
   for (unsigned i = 0; i < sizeof exits / sizeof exits[0]; i++)
     if (table->exits >> exits[i].code & 1) print_text(printf("  %d", exits[i].code), exits[i].text);
 }
@@ -133,14 +141,19 @@ zps_err_t zps_config_print_help(const struct zps_config_load *load) {
   const struct zps_opt_table *const table = load->table;
   printf("Usage: %s [OPTION...]%s%s\n", table->program, table->args ? " " : "", table->args ? table->args : "");
   print_words(table->summary, 0, 0);
-  putchar('\n');
-  const zps_err_t err = print_options(load);
+  zps_err_t err = table->command_help ? table->command_help(NULL, load->error) : ZPS_OK;
+  if (err) return err;
+  if (table->command_help)
+    zps_config_help_title("Options");
+  else
+    putchar('\n');
+  err = print_options(load);
   if (err) return err;
   putchar('\n');
   print_text(printf(zps_config_h_is_help(table) ? "  -h, --help" : "      --help"), "give this list");
   print_text(printf("      --version"), "print the version");
-  print_paragraph(table->description);
-  print_paragraph(source_text(table));
+  zps_config_help_text(table->description);
+  zps_config_help_text(source_text(table));
   print_exits(table);
   return ZPS_OK;
 }

@@ -10,14 +10,15 @@ static bool same(const zps_json *a, const zps_json *b, const char *key) {
   return strcmp(zps_json_opt_str(a, key, ""), zps_json_opt_str(b, key, "")) == 0;
 }
 
-/* The row of the earlier sample about the same thing; NULL when there is none. */
+/* The row of the earlier sample about the same thing; NULL when there is none, or when it had counted further: then it
+ * is not the same thing any more. */
 static const zps_json *earlier(const zps_json *before, const char *array, const zps_json *row) {
   const zps_json *rows = before ? zps_json_get(before, array) : NULL;
   for (size_t i = 0; i < zps_json_array_len(rows); i++) {
     const zps_json *other = zps_json_at(rows, i);
     if (same(row, other, "server") && same(row, other, "job_id") && same(row, other, "name") &&
         number(row, "rank") == number(other, "rank"))
-      return other;
+      return number(row, "rounds") >= number(other, "rounds") ? other : NULL;
   }
   return NULL;
 }

@@ -286,3 +286,13 @@ zps_err_t zps_ctl_table_print(FILE *out, const char *noun, const zps_json *resul
   if (left_out) fprintf(out, "\n(%llu more rows are left out)\n", (unsigned long long)left_out);
   return ZPS_OK;
 }
+
+void zps_ctl_table_columns(const char *noun,
+                           void (*each)(void *ctx, const char *array, const char *key, const char *title), void *ctx) {
+  for (unsigned i = 0; i < sizeof views / sizeof views[0]; i++) {
+    if (strcmp(views[i].noun, noun) != 0) continue;
+    for (const struct column *column = views[i].columns; column < views[i].columns + COLUMNS_MAX && column->key;
+         column++)
+      each(ctx, views[i].array, column->key, column->title);
+  }
+}

@@ -11,4 +11,8 @@
 /* `noun` chooses the columns. */
 zps_err_t zps_ctl_table_print(FILE *out, const char *noun, const zps_json *result) ZPS_MUSTCHECK;
 
+/* Calls `each` with every column of the noun's tables, from left to right. */
+void zps_ctl_table_columns(const char *noun,
+                           void (*each)(void *ctx, const char *array, const char *key, const char *title), void *ctx);
+
 #endif

@@ -101,6 +101,27 @@ ctl >"$scratch/out" 2>&1
 is "without a verb: status 2" $? 2
 ctl gizmos >"$scratch/out" 2>&1
 is "an unknown verb: status 2" $? 2
+ctl stauts >"$scratch/out" 2>&1
+is "a mistyped verb: status 2" $? 2
+said "and what was meant" "no command 'stauts': did you mean 'status'\?"
+ctl status gizmos >"$scratch/out" 2>&1
+is "a word too many: status 2" $? 2
+for wrong in "--all status" "--internal jobs" "--timeout=0 status" "-o json plan" "help stauts"; do
+  ctl $wrong >"$scratch/out" 2>&1
+  is "$wrong: status 2" $? 2
+done
+ok "help" zenpsctl help
+said "lists the commands" '^  tensors  +tensors of all jobs'
+said "and the options" '^  -e, --endpoint=ADDRESS'
+for verb in status members jobs tensors stats version plan; do
+  ok "$verb --help" zenpsctl "$verb" --help
+  said "names the command" "^Usage: zenpsctl .*$verb"
+  cp "$scratch/out" "$scratch/help"
+  for way in "help $verb" "$verb -h"; do ok "so does $way" eval "zenpsctl $way | cmp - '$scratch/help'"; done
+done
+ok "options may stand before it" zenpsctl -e 127.0.0.1:1 stats --help
+said "a column has its meaning, unit and key" '^  COLLECT/ms +milliseconds of a round'
+said "and there is an example" '^  zenpsctl --watch=5s stats'
 zenpsctl --endpoint 127.0.0.1:1 --timeout 1s status >"$scratch/out" 2>&1
 is "nobody at the endpoint: status 3" $? 3
 said "and the endpoint is named" '127.0.0.1:1'
@@ -114,11 +135,14 @@ until_true test -s "$scratch/refusing.port"
 zenpsctl --endpoint "127.0.0.1:$(cat "$scratch/refusing.port")" --timeout 3s status >"$scratch/out" 2>&1
 is "a coordinator that refuses: status 4" $? 4
 said "and its reason is passed on" 'speaks protocol 9, you speak 1'
-ctl --watch=0.1s -o json status >"$scratch/watch" &
+zenpsctl -e "$address" --watch=0.1s -o json status >"$scratch/watch" & # no function: the shell in between would be killed
 watcher=$!
 ok "--watch asks again and again" until_true eval '[ $(wc -l <"$scratch/watch") -ge 3 ]'
 kill "$watcher"
 wait "$watcher" 2>/dev/null
+# Perl, since the parent of this script may ignore the signal.
+timeout --preserve-status -k 20 -s INT 1 perl -e '$SIG{INT} = "DEFAULT"; exec @ARGV' zenpsctl -e "$address" --watch=0.1s status >"$scratch/out" 2>&1
+is "SIGINT ends it: status 130" $? 130
 
 ok "every log line is JSON" eval '! grep -vE "^\{.*\"level\":.*\}$" "$scratch/both.log"'
 sed -i 's/level = info/level = debug/; s/min_servers = 1/min_servers = 3/' "$scratch/both.conf"
@@ -192,6 +216,8 @@ join 10 3 3 1000
 has "a rank outside the world" "$(hear 10)" 'ERR_INVALID'
 join 10 0 3 300
 has "ranks that do not come are named" "$(hear 10)" 'ERR_MISSING.*|.*had not joined: 1-2'
+ok "which jobs --all remembers" eval 'ctl jobs --all | grep -qE "^j +0x[0-9a-f]+ +failed +3 +0 +0 +0 +0 .* ERR_MISSING +job .j.: after 0.3 s 2 of 3 ranks had not joined: 1-2$"'
+ok "and jobs without it does not show" eval '! ctl jobs | grep -qE "^j |ENDED"'
 client 11
 join 10 0 2 10000
 until_true waits 0 # what comes over two connections comes in any order
@@ -252,6 +278,13 @@ ok "and of which rank it is" eval 'ctl stats | grep -qE "^j +0 +h10 +in +2 +3 +0
 say 10 '{"jsonrpc":"2.0","method":"job.stats","params":{"job_id":"'"$job"'","tensors":[{"tensor":0,"done":4,"rounds":-1}]}}'
 ok "what makes no sense is left out" until_true logged c "job.stats is left out: .*rounds"
 is "and counts for nothing" "$(ctl -o json stats | grep -c '"rounds": 3')" 2
+say 10 '{"jsonrpc":"2.0","id":7,"method":"tensor.register","params":{"job_id":"'"$job"'","name":"@own","rows":8,"width":1,"dtype":"f32","op":"sum","partitions":0,"block_bits":-1}}'
+hear 10 >/dev/null
+for verb in tensors stats; do
+  ok "$verb hides what is zenps's own" eval "ctl $verb | grep -q ' w ' && ! ctl $verb | grep -q '@own'"
+  ok "in JSON, too" eval "ctl -o json $verb | grep -q '\"w\"' && ! ctl -o json $verb | grep -q '@own'"
+  ok "but with --internal" eval "ctl $verb --internal | grep -q '@own' && ctl -o json --internal $verb | grep -q '\"@own\"'"
+done
 
 # Rank 1 goes without a word; rank 0 hears of it by name and leaves; then the job is over.
 hang_up 11
@@ -260,6 +293,12 @@ say 10 '{"jsonrpc":"2.0","id":4,"method":"job.leave","params":{"job_id":"'"$job"
 hear 10 >/dev/null
 hang_up 10
 ok "the job is closed" until_true eval '! ctl jobs | grep -q "^j "'
+ctl jobs --all >"$scratch/out"
+said "jobs --all says since when, and the first cause" \
+  "^j +$job +failed +2 +1 +1 +1 +3 +[0-9.]+ +20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-9:]{8}Z +ERR_PEER_LOST +job 'j': rank 1 \(host h11, pid 111\) was lost: "
+ctl -o json jobs --all >"$scratch/out"
+said "as JSON, too" '"ended_at": "20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-9:]{8}Z"'
+said "with the code's name" '"code": "ERR_PEER_LOST"'
 ok "at the server too" until_true eval 'ctl stats | grep -qE "^s +[^ ]+ +ok +0 "'
 
 # The same name again. Rank 0 falls silent: as dead as one whose connection ended.
@@ -275,9 +314,17 @@ exec 10>&-
 hang_up 11
 
 # A server that is stopped is as dead as one that was killed.
+until_true eval '! ctl jobs | grep -q "^j "'
 client 10
 join 10 0 1 10000
-ok "a job of one" hear 10
+has "a job of one" "$(hear 10 | tee "$scratch/joined")" '"servers"'
+job=$(grep -oE '"job_id": ?"0x[0-9a-f]{16}"' "$scratch/joined" | grep -oE '0x[0-9a-f]+')
+say 10 '{"jsonrpc":"2.0","id":4,"method":"job.leave","params":{"job_id":"'"$job"'"}}'
+hear 10 >/dev/null
+ok "that is left in peace is closed" eval "ctl jobs --all | grep -qE '^j +$job +closed +1 +1 +0 +1 +0 .* - +-\$'"
+ok "as the last one of the list" eval "ctl jobs --all | tail -n 1 | grep -q '$job'"
+join 10 0 1 10000
+ok "another one" hear 10
 kill -STOP "$s"
 has "a stopped server is lost by name" "$(hear 10)" "ERR_SERVER_LOST.*server 0 's'"
 kill -CONT "$s"
@@ -291,12 +338,58 @@ ok "a second server of that name is refused" until_true logged twin "server name
 kill -TERM "$pid"
 wait "$pid"
 is "and stops when told to" $? 0
+# Meanwhile somebody looks on: in lines, as JSON, on a terminal, and on one whose frames are far apart.
+watchers=""
+look_on() { # NAME ARGUMENTS...
+  local name=$1
+  shift
+  zenpsctl -e "$address" --timeout=1s --watch=0.1s "$@" >"$scratch/$name" 2>"$scratch/$name.err" 10>&- 11>&- &
+  watchers="$watchers $!"
+}
+terminal() { # NAME ROWS COLUMNS ARGUMENTS...
+  local name=$1 size="stty rows $2 cols $3"
+  shift 3
+  TERM=xterm script -qfc "tty >'$scratch/$name.tty'; $size; exec zenpsctl -e $address --timeout=1s $*" "$scratch/$name" >/dev/null 2>&1 </dev/null 10>&- 11>&- &
+  watchers="$watchers $!"
+}
+frames() { [ "$(grep -oF $'\e[H' "$scratch/$1" | wc -l)" -ge "$2" ]; } # NAME AT-LEAST
+look_on lines status
+look_on json -o json stats
+ok "lookers-on see it" until_true eval '[ -s "$scratch/lines" ] && [ -s "$scratch/json" ]'
+if command -v script >/dev/null; then
+  terminal drawn 12 70 --watch=0.1s members
+  terminal still 12 70 --watch=600s members
+  ok "a terminal is drawn again and again" until_true frames drawn 3
+  ok "at first once" until_true frames still 1
+  stty -F "$(cat "$scratch/still.tty")" rows 5 cols 20
+  ok "and again when its size changes" until_true frames still 2
+  ok "as much as fits into it" until_true grep -qE '^\([0-9]+ more lines: the w'$'\r''?$' "$scratch/still"
+fi
 kill -KILL "$c"
 wait "$c" 2>/dev/null
 ok "the server sees its coordinator go" until_true logged s 'connection to the coordinator .* is lost'
+ok "--watch says since when it has no answer" until_true grep -qE '^zenpsctl: [0-9:]{8}: no answer, asking until there is one: ' "$scratch/lines.err"
+[ ! -s "$scratch/drawn" ] || ok "on the terminal above the last frame" until_true grep -qE '  no answer since [0-9:]{8}, still asking: ' "$scratch/drawn"
 start c2 --roles=coordinator --control-listen="$address"
 c=$pid
 ok "and registers with the next one" until_true servers_are 1
+ok "--watch goes on" until_true grep -qF ": $address answers again" "$scratch/lines.err"
+more_than() { [ "$(wc -l <"$scratch/$1")" -gt "$2" ]; }
+before=$(wc -l <"$scratch/lines")
+ok "with what the next one says" until_true more_than lines "$((before + 8))"
+ok "as JSON, too" until_true grep -qF ": $address answers again" "$scratch/json.err"
+before=$(wc -l <"$scratch/json")
+ok "one object a line" until_true more_than json "$((before + 2))"
+if [ -s "$scratch/drawn" ]; then
+  ok "on the terminal with the gap marked" until_true grep -qE '  \(no answer from [0-9:]{8} to [0-9:]{8}\)' "$scratch/drawn"
+  ok "which is never cleared as a whole" eval '! grep -qF "$(printf "\033[2J")" "$scratch/drawn"'
+fi
+kill $watchers
+wait $watchers 2>/dev/null
+ok "and nothing but objects on stdout" eval '! head -n -1 "$scratch/json" | grep -qvE "^\{.*\}\$"'
+ok "without a rate below 0" eval '! grep -qE "_per_s\": -" "$scratch/json"'
+ok "and lines tell of the gap on stderr alone" eval '! grep -q answer "$scratch/lines"'
+ok "what ended before is not remembered" eval '! ctl jobs --all | grep -q "^j "'
 
 # SIGTERM with a job running: waits for it, unless told twice.
 client 10

@@ -189,6 +189,11 @@ static void h_is_help_unless_an_option_has_the_letter(void **state) {
 }
 
 static zps_err_t print_command(const char *command, struct zps_error *into) {
+  if (!command) {
+    zps_config_help_title("Commands");
+    zps_config_help_row("go", "as far as it goes");
+    return ZPS_OK;
+  }
   if (strcmp(command, "bad") == 0) return zps_fail(into, ZPS_ERR_INVALID, "no such command");
   printf("help of %s\n", command);
   return ZPS_OK;
@@ -208,6 +213,7 @@ static void help_beside_a_command_is_the_commands(void **state) {
   }
   printed_words(text, sizeof text, &of, (const char *[]){"prog", "--help", "--bogus", NULL});
   assert_non_null(strstr(text, "Usage: prog "));
+  assert_non_null(strstr(text, "\n\nCommands:\n  go                         as far as it goes\n\nOptions:\n  -c, "));
   assert_int_equal(load_words(&of, (const char *[]){"prog", "bad", "--help", NULL}), ZPS_ERR_INVALID);
   assert_string_equal(error.text, "no such command");
 }

@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 
+#include "server/ctl/ctl.h"
 #include "server/ctl/derive.h"
 #include "server/ctl/table.h"
 
@@ -175,12 +176,182 @@ static void test_of_ranks(void **state) {
   zps_json_unref(now);
 }
 
+static void test_counters_that_fell_are_of_something_else(void **state) {
+  (void)state;
+  zps_json *before = parse("{\"shards\": [" SHARD("a", 900, 400000, 2000, 1800, 1000, 1.1, 40000000) "]}");
+  zps_json *now = parse("{\"shards\": [" SHARD("a", 20, 4000, 2000, 1800, 1000, 1.1, 40000000) "]}");
+  zps_json *derived = zps_ctl_derive(now, before, 2);
+  assert_float_equal(of(derived, "shards", 0, "rounds_per_s"), 2, 1e-9); /* since it was opened, 10 s ago */
+  assert_float_equal(of(derived, "shards", 0, "bytes_in_per_s"), 400, 1e-9);
+  assert_float_equal(of(derived, "shards", 0, "collect_ms"), 2, 1e-9);
+  zps_json_unref(derived);
+  zps_json_unref(before);
+  zps_json_unref(now);
+}
+
+static void test_ended_jobs_are_a_table_of_their_own(void **state) {
+  (void)state;
+  char *text =
+      print("jobs",
+            "{\"jobs\": [], \"ended\": [{\"job\": \"a\", \"job_id\": \"0x01\", \"state\": \"failed\", \"world\": 8, "
+            "\"left\": 5, \"lost\": 3, \"servers\": 2, \"tensors\": 1, \"rounds\": 20, \"bytes_out\": 2048, "
+            "\"bytes_in\": 7, \"ran_s\": 61.25, "
+            "\"ended_at\": \"2024-06-01T03:00:12Z\", \"code\": \"ERR_PEER_LOST\", \"failure\": \"rank 2 was lost\"},"
+            "{\"job\": \"b\", \"job_id\": \"0x02\", \"state\": \"closed\", \"world\": 1, \"left\": 1, \"lost\": 0, "
+            "\"servers\": 2, \"tensors\": 0, \"ran_s\": 1, \"ended_at\": \"2024-06-01T03:00:13Z\", \"code\": \"\", "
+            "\"failure\": \"\"}], \"left_out\": 3}");
+  assert_string_equal(text,
+                      "JOB  ID  STATE  WORLD  JOINED  LEFT  LOST  SERVERS  TENSORS  ROUNDS  AGE/s  FAILURE\n\n"
+                      "JOB  ID    STATE   WORLD  LEFT  LOST  SERVERS  TENSORS  ROUNDS   OUT  IN  RAN/s  ENDED          "
+                      "       CODE           FAILURE\n"
+                      "a    0x01  failed      8     5     3        2        1      20  2.0K   7  61.25  "
+                      "2024-06-01T03:00:12Z  ERR_PEER_LOST  rank 2 was "
+                      "lost\n"
+                      "b    0x02  closed      1     1     0        2        0       -     -   -      1  "
+                      "2024-06-01T03:00:13Z  -              -\n\n"
+                      "(3 more rows are left out)\n");
+  free(text);
+}
+
+/* What `verb` shows of a result, under these options. */
+static char *shown(const char *name, struct zps_ctl_options options, const char *result) {
+  const struct zps_ctl_verb *verb;
+  const struct zps_ctl_sample before = {.result = NULL}, now = {.result = parse(result), .at_ns = 1};
+  char *text = NULL;
+  size_t len = 0;
+  FILE *out = open_memstream(&text, &len);
+  assert_int_equal(zps_ctl_verb_find(name, &verb, NULL), ZPS_OK);
+  assert_int_equal(zps_ctl_show(out, &options, verb, &before, &now), ZPS_OK);
+  fclose(out);
+  zps_json_unref(now.result);
+  return text;
+}
+
+static void test_internal_tensors_are_hidden(void **state) {
+  (void)state;
+  static const char *const results[][2] = {
+      {"tensors",
+       "{\"tensors\": [{\"job\": \"j\", \"name\": \"@barrier\"}, {\"job\": \"j\", \"name\": \"words@2\"}], "
+       "\"left_out\": 7}"},
+      {"stats",
+       "{\"servers\": [{\"server\": \"s\", \"tensors\": 2}], \"tensors\": [{\"name\": \"words@2\"}, {\"name\": "
+       "\"@barrier\"}], \"shards\": [{\"name\": \"@barrier\"}], "
+       "\"lags\": [{\"name\": \"@barrier\", \"rank\": 1}, {\"name\": \"words@2\", \"rank\": 0}], \"left_out\": 7}"}};
+  for (unsigned i = 0; i < 2; i++) {
+    for (int output = ZPS_CTL_TABLE; output <= ZPS_CTL_JSON; output++) {
+      char *text = shown(results[i][0], (struct zps_ctl_options){.output = output}, results[i][1]);
+      assert_null(strstr(text, "@barrier"));
+      assert_non_null(strstr(text, "words@2"));
+      assert_non_null(strstr(text, output == ZPS_CTL_JSON ? "\"left_out\": 7" : "(7 more rows"));
+      free(text);
+      text = shown(results[i][0], (struct zps_ctl_options){.output = output, .internal = true}, results[i][1]);
+      assert_non_null(strstr(text, "@barrier"));
+      assert_non_null(strstr(text, "words@2"));
+      free(text);
+    }
+  }
+}
+
+static void test_json_under_watch_is_one_line(void **state) {
+  (void)state;
+  static const char *const verbs[] = {"status", "stats", "version"};
+  for (unsigned i = 0; i < 3; i++) {
+    char *text =
+        shown(verbs[i], (struct zps_ctl_options){.output = ZPS_CTL_JSON, .watch_ms = 1}, "{\"coordinator\": [{}]}");
+    assert_ptr_equal(strchr(text, '\n'), text + strlen(text) - 1);
+    free(text);
+  }
+}
+
+struct described {
+  const char *noun;
+  unsigned n;
+};
+
+static void column_is_described(void *ctx, const char *array, const char *key, const char *title) {
+  struct described *described = ctx;
+  const char *const text = zps_ctl_column_help(described->noun, array, key);
+  if (!text || !*text) fail_msg("column %s of %s has no help: it is to be added to verbs.c", title, array);
+  described->n++;
+}
+
+static void test_every_command_tells_what_it_shows(void **state) {
+  (void)state;
+  const struct zps_ctl_verb *verb;
+  for (unsigned i = 0; (verb = zps_ctl_verb_at(i)) != NULL; i++) {
+    struct described described = {.noun = verb->name};
+    if (!verb->summary[0] || strlen(verb->summary) > 79) fail_msg("summary of %s", verb->name);
+    zps_ctl_table_columns(verb->name, column_is_described, &described);
+    if (!verb->method) continue;
+    assert_true(verb->about[0] && verb->examples[0]);
+    assert_int_equal(described.n > 0, strcmp(verb->name, "version") != 0);
+    for (unsigned e = 0; verb->examples[e]; e++) assert_non_null(strstr(verb->examples[e], verb->name));
+  }
+}
+
+static void test_a_mistyped_command_is_recognised(void **state) {
+  (void)state;
+  const struct zps_ctl_verb *verb;
+  struct zps_error error;
+  assert_int_equal(zps_ctl_verb_find("stauts", &verb, &error), ZPS_ERR_INVALID);
+  assert_string_equal(error.text,
+                      "there is no command 'stauts': did you mean 'status'? zenpsctl help lists what there is");
+  assert_int_equal(zps_ctl_verb_find("gizmos", &verb, &error), ZPS_ERR_INVALID);
+  assert_string_equal(error.text, "there is no command 'gizmos': zenpsctl help lists what there is");
+}
+
+/* What is written to a terminal of this size. */
+static char *drawn(const char *frame, unsigned rows, unsigned columns) {
+  char *text = NULL;
+  size_t len = 0;
+  FILE *out = open_memstream(&text, &len);
+  zps_ctl_screen_draw(out, frame, rows, columns);
+  fclose(out);
+  return text;
+}
+
+static void test_frames_overwrite_each_other(void **state) {
+  (void)state;
+  char *text = drawn("one\n\ntwo\n", 24, 80);
+  assert_string_equal(text, "\033[Hone\033[K\n\033[K\ntwo\033[K\n\033[J");
+  free(text);
+}
+
+static void test_frames_fit_into_the_window(void **state) {
+  (void)state;
+  /* Nothing is cleared behind a line that ends in the last column, where the cursor stays on its last character. */
+  char *text = drawn("größte\ngrößer\ngroß\nabcdef\nabcdefgh\n", 24, 6);
+  assert_string_equal(text, "\033[Hgrößte\ngrößer\ngroß\033[K\nabcdef\nabcdef\n\033[J");
+  free(text);
+  /* As many lines as there is room for, and one row for the cursor: a newline in the last row would scroll. */
+  text = drawn("1\n2\n3\n4\n", 5, 80);
+  assert_non_null(strstr(text, "4\033[K\n\033[J"));
+  free(text);
+  text = drawn("1\n2\n3\n4\n", 4, 80);
+  assert_string_equal(text, "\033[H1\033[K\n2\033[K\n(2 more lines: the window is too small for them)\033[K\n\033[J");
+  free(text);
+  for (unsigned size = 0; size < 4; size++)
+    free(drawn("one\ntwo\nthree\nfour\n", size, size)); /* absurd, but harmless */
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_columns_are_aligned), cmocka_unit_test(test_empty_tables_have_titles),
-      cmocka_unit_test(test_hostile_cells),       cmocka_unit_test(test_bytes_are_short),
-      cmocka_unit_test(test_since_open),          cmocka_unit_test(test_between_samples),
-      cmocka_unit_test(test_of_the_job),          cmocka_unit_test(test_of_ranks),
+      cmocka_unit_test(test_columns_are_aligned),
+      cmocka_unit_test(test_empty_tables_have_titles),
+      cmocka_unit_test(test_hostile_cells),
+      cmocka_unit_test(test_bytes_are_short),
+      cmocka_unit_test(test_since_open),
+      cmocka_unit_test(test_between_samples),
+      cmocka_unit_test(test_of_the_job),
+      cmocka_unit_test(test_of_ranks),
+      cmocka_unit_test(test_counters_that_fell_are_of_something_else),
+      cmocka_unit_test(test_ended_jobs_are_a_table_of_their_own),
+      cmocka_unit_test(test_internal_tensors_are_hidden),
+      cmocka_unit_test(test_json_under_watch_is_one_line),
+      cmocka_unit_test(test_every_command_tells_what_it_shows),
+      cmocka_unit_test(test_a_mistyped_command_is_recognised),
+      cmocka_unit_test(test_frames_overwrite_each_other),
+      cmocka_unit_test(test_frames_fit_into_the_window),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,68 @@
+/*
+ * zenpsctl: what its files share. main.c has the options; verbs.c the commands and their help; show.c prints one
+ * answer, through table.c and derive.c; watch.c asks once or again and again, and screen.c draws on a terminal.
+ */
+#ifndef ZPS_SERVER_CTL_CTL_H
+#define ZPS_SERVER_CTL_CTL_H
+
+#include <stdio.h>
+
+#include "common/base/config.h"
+#include "common/base/exit.h"
+#include "common/control/json.h"
+
+enum zps_ctl_format { ZPS_CTL_TABLE, ZPS_CTL_JSON };
+
+struct zps_ctl_options {
+  char *endpoint;
+  int output; /* enum zps_ctl_format */
+  uint64_t watch_ms, timeout_ms;
+  bool all, internal;
+};
+
+/* Options that only some commands take, for zps_ctl_verb.takes. */
+enum { ZPS_CTL_ALL = 1 << 0, ZPS_CTL_INTERNAL = 1 << 1 };
+
+struct zps_ctl_verb {
+  const char *name;
+  const char *method;      /* what the coordinator is asked; NULL: nobody is */
+  const char *summary;     /* one line */
+  const char *about;       /* paragraphs */
+  const char *examples[3]; /* ends with NULL */
+  unsigned takes;
+};
+
+/* verbs.c. An unknown name is refused with the one that was meant. */
+zps_err_t zps_ctl_verb_find(const char *name, const struct zps_ctl_verb **verb_p,
+                            struct zps_error *error) ZPS_MUSTCHECK;
+/* In the order of the help; NULL behind the last. */
+const struct zps_ctl_verb *zps_ctl_verb_at(unsigned index);
+/* What a column means; NULL for one that nobody has described. */
+const char *zps_ctl_column_help(const char *noun, const char *array, const char *key);
+/* --help of one command, or with NULL the list of all: a zps_opt_table's command_help. */
+zps_err_t zps_ctl_help(const char *command, struct zps_error *error);
+
+/* An answer, and when it came. `result` NULL: none. */
+struct zps_ctl_sample {
+  zps_json *result;
+  uint64_t at_ns;
+};
+
+/* show.c. `before` is the sample that rates are counted from, or holds none. Prints no time. */
+zps_err_t zps_ctl_show(FILE *out, const struct zps_ctl_options *options, const struct zps_ctl_verb *verb,
+                       const struct zps_ctl_sample *before, const struct zps_ctl_sample *now) ZPS_MUSTCHECK;
+/* The result without the rows of tensors that are zenps's own, whose names begin with '@'. A new value, or NULL when
+ * memory is short. */
+zps_json *zps_ctl_without_internal(const zps_json *result);
+
+/* screen.c: writes `frame` (lines that end with '\n') over what is on a terminal of this size, without its scrolling or
+ * wrapping a line, and clears what is left of the one before. Lines that do not fit in are counted in the last one. */
+void zps_ctl_screen_draw(FILE *out, const char *frame, unsigned rows, unsigned columns);
+/* Whether `fd` is a terminal that can be drawn on, and its size. */
+bool zps_ctl_screen_size(int fd, unsigned *rows_p, unsigned *columns_p);
+
+/* watch.c: asks and prints to stdout, with --watch until a signal ends the process. */
+enum zps_exit zps_ctl_ask(const struct zps_ctl_options *options, const struct zps_ctl_verb *verb,
+                          struct zps_error *error);
+
+#endif

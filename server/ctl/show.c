@@ -1,0 +1,88 @@
+/* One answer of the coordinator, as a table or as JSON. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/version.h"
+#include "config.h"
+#include "server/ctl/ctl.h"
+#include "server/ctl/derive.h"
+#include "server/ctl/table.h"
+
+static zps_err_t print_json(FILE *out, const zps_json *result, bool one_line) {
+  char *text = one_line ? zps_json_dump(result) : zps_json_dump_pretty(result);
+  if (!text) return ZPS_ERR_NOMEM;
+  fprintf(out, "%s\n", text);
+  free(text);
+  return ZPS_OK;
+}
+
+/* Not a table: two lines for people, one object for programs. */
+static zps_err_t print_version(FILE *out, const struct zps_ctl_options *options, const zps_json *status) {
+  const zps_json *row = zps_json_at(zps_json_get(status, "coordinator"), 0);
+  const char *theirs = zps_json_opt_str(row, "version", "?");
+  const unsigned long long protocol = zps_json_opt_u64(row, "protocol", 0);
+  if (options->output == ZPS_CTL_TABLE) {
+    fprintf(out, "zenpsctl     %s, protocol %u\n", PACKAGE_VERSION, ZPS_PROTOCOL_VERSION);
+    fprintf(out, "coordinator  %s, protocol %llu\n", theirs, protocol);
+    return ZPS_OK;
+  }
+  zps_json *result = zps_json_set_str(zps_json_object(), "zenpsctl", PACKAGE_VERSION);
+  result = zps_json_set_u64(result, "protocol", ZPS_PROTOCOL_VERSION);
+  result = zps_json_set_str(result, "coordinator", theirs);
+  result = zps_json_set_u64(result, "coordinator_protocol", protocol);
+  const zps_err_t err = result ? print_json(out, result, options->watch_ms > 0) : ZPS_ERR_NOMEM;
+  zps_json_unref(result);
+  return err;
+}
+
+struct copy {
+  zps_json *to;
+};
+
+static void copy_member(void *ctx, const char *key, const zps_json *value) {
+  struct copy *copy = ctx;
+  if (strcmp(key, "tensors") != 0 && strcmp(key, "shards") != 0 && strcmp(key, "lags") != 0) {
+    /* Only its reference count changes. */
+    copy->to = zps_json_set(copy->to, key, zps_json_ref((zps_json *)(uintptr_t)value));
+    return;
+  }
+  zps_json *rows = zps_json_array();
+  for (size_t i = 0; i < zps_json_array_len(value); i++) {
+    const zps_json *row = zps_json_at(value, i);
+    if (zps_json_opt_str(row, "name", "")[0] != '@')
+      rows = zps_json_append(rows, zps_json_ref((zps_json *)(uintptr_t)row));
+  }
+  copy->to = zps_json_set(copy->to, key, rows);
+}
+
+zps_json *zps_ctl_without_internal(const zps_json *result) {
+  struct copy copy = {.to = zps_json_object()};
+  zps_json_each(result, copy_member, &copy);
+  return copy.to;
+}
+
+/* What is to be seen of an answer: a new value. */
+static zps_json *view(const struct zps_ctl_options *options, const struct zps_ctl_verb *verb,
+                      const struct zps_ctl_sample *before, const struct zps_ctl_sample *now) {
+  zps_json *shown = zps_json_ref(now->result);
+  if (strcmp(verb->name, "stats") == 0) {
+    zps_json_unref(shown);
+    shown = zps_ctl_derive(now->result, before->result, (double)(now->at_ns - before->at_ns) / (double)ZPS_NS_PER_S);
+  }
+  if (!shown || options->internal || !(verb->takes & ZPS_CTL_INTERNAL)) return shown;
+  zps_json *visible = zps_ctl_without_internal(shown);
+  zps_json_unref(shown);
+  return visible;
+}
+
+zps_err_t zps_ctl_show(FILE *out, const struct zps_ctl_options *options, const struct zps_ctl_verb *verb,
+                       const struct zps_ctl_sample *before, const struct zps_ctl_sample *now) {
+  if (strcmp(verb->name, "version") == 0) return print_version(out, options, now->result);
+  zps_json *shown = view(options, verb, before, now);
+  if (!shown) return ZPS_ERR_NOMEM;
+  const zps_err_t err = options->output == ZPS_CTL_JSON ? print_json(out, shown, options->watch_ms > 0)
+                                                        : zps_ctl_table_print(out, verb->name, shown);
+  zps_json_unref(shown);
+  return err;
+}
