@@ -125,13 +125,19 @@ said "and there is an example" '^  zenpsctl --watch=5s stats'
 zenpsctl --endpoint 127.0.0.1:1 --timeout 1s status >"$scratch/out" 2>&1
 is "nobody at the endpoint: status 3" $? 3
 said "and the endpoint is named" '127.0.0.1:1'
-# A coordinator of another protocol, which answers hello with what a real one would say.
-perl -MIO::Socket::INET -e '
-  my $server = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1") or die; $| = 1; print $server->sockport, "\n";
-  my $peer = $server->accept; my $hello = <$peer>; my ($id) = $hello =~ /"id": *(\d+)/;
-  print $peer qq({"jsonrpc":"2.0","id":$id,"error":{"code":-9,"message":"this coordinator speaks protocol 9, you speak 1","data":{"name":"ERR_VERSION"}}}\n);
-  sleep 1' >"$scratch/refusing.port" &
-until_true test -s "$scratch/refusing.port"
+# refuser PORT: a coordinator of another protocol, which answers one hello with what a real one would say; its port, of its
+# choice where PORT is 0, is in refusing.port once it listens.
+refuser() {
+  rm -f "$scratch/refusing.port"
+  perl -MIO::Socket::INET -e '
+    my $server = IO::Socket::INET->new(Listen => 1, LocalAddr => "127.0.0.1", LocalPort => $ARGV[0], ReuseAddr => 1) or die;
+    $| = 1; print $server->sockport, "\n";
+    my $peer = $server->accept; my $hello = <$peer>; my ($id) = $hello =~ /"id": *(\d+)/;
+    print $peer qq({"jsonrpc":"2.0","id":$id,"error":{"code":-9,"message":"this coordinator speaks protocol 9, you speak 1","data":{"name":"ERR_VERSION"}}}\n);
+    sleep 1' "$1" >"$scratch/refusing.port" &
+  until_true test -s "$scratch/refusing.port"
+}
+refuser 0
 zenpsctl --endpoint "127.0.0.1:$(cat "$scratch/refusing.port")" --timeout 3s status >"$scratch/out" 2>&1
 is "a coordinator that refuses: status 4" $? 4
 said "and its reason is passed on" 'speaks protocol 9, you speak 1'
@@ -402,8 +408,17 @@ wait "$s"
 is "a second SIGTERM ends it at once, status 0" $? 0
 has "whereupon its job fails" "$(hear 10)" 'ERR_SERVER_LOST'
 hang_up 10
+zenpsctl -e "$address" --timeout=1s --watch=0.1s status >"$scratch/lines" 2>"$scratch/lines.err" &
+watcher=$!
+until_true test -s "$scratch/lines"
 stop c2 "$c"
 is "the coordinator drains, status 0" $? 0
+until_true test -s "$scratch/lines.err"
+refuser "${address##*:}"
+wait "$watcher"
+is "--watch ends when the next coordinator refuses: status 4" $? 4
+cp "$scratch/lines.err" "$scratch/out"
+said "with its reason" '^zenpsctl: .*speaks protocol 9, you speak 1'
 
 # ---- an idle daemon ----
 coordinator idle
