@@ -14,6 +14,7 @@
 #include "proto/wire.h"
 #include "server/agent.h"
 #include "server/coordinator/coordinator.h"
+#include "server/journal.h"
 #include "server/memlock.h"
 #include "server/notify.h"
 
@@ -111,7 +112,7 @@ static zps_err_t reload(struct daemon *daemon, struct zps_error *error) {
   zps_config_fini(&zps_options_table, &fresh);
   if (err) return err;
   zps_log_set_level((enum zps_log_level)daemon->options->log_level);
-  zps_log_set_format((enum zps_log_format)daemon->options->log_format);
+  zps_journal_set_format((enum zps_log_format)daemon->options->log_format);
   if (daemon->coordinator) {
     const struct zps_coordinator_config config = coordinator_config(daemon->options);
     zps_coordinator_reload(daemon->coordinator, &config);

@@ -6,6 +6,7 @@
 #include "common/net/net.h"
 #include "proto/wire.h"
 #include "server/daemon.h"
+#include "server/journal.h"
 
 #define ZPS_LOG_COMPONENT "zenpsd"
 #include "common/base/log.h"
@@ -42,7 +43,7 @@ int main(int argc, char **argv) {
     list_providers(&options);
   } else if (!rest.exit_now && !options.check) {
     zps_log_set_level((enum zps_log_level)options.log_level);
-    zps_log_set_format((enum zps_log_format)options.log_format);
+    zps_journal_set_format((enum zps_log_format)options.log_format);
     err = zps_daemon_run(&options, argc, argv, &error);
     if (err) {
       zps_log_error("%s", error.text);

@@ -5,9 +5,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/text.h"
 
 _Atomic int zps_log_threshold = ZPS_LOG_WARN;
 
@@ -41,22 +44,37 @@ const char *zps_log_level_name(enum zps_log_level level) {
   return level <= ZPS_LOG_TRACE ? level_names[level] : "?";
 }
 
+char zps_log_priority(enum zps_log_level level) {
+  static const char priorities[] = {'3', '4', '6', '7', '7'};
+  return priorities[level];
+}
+
+bool zps_log_is_journal(void) {
+  const char *const named = getenv("JOURNAL_STREAM");
+  unsigned long long device, inode;
+  struct stat stat;
+  return named && sscanf(named, "%llu:%llu", &device, &inode) == 2 && fstat(STDERR_FILENO, &stat) == 0 &&
+         stat.st_dev == device && stat.st_ino == inode;
+}
+
+/* What is not UTF-8 cannot stand in JSON: U+FFFD takes its place. */
 static void print_json_string(FILE *out, const char *text) {
   putc('"', out);
-  for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-    if (*c == '"' || *c == '\\') {
-      fprintf(out, "\\%c", *c);
-    } else if (*c < 0x20) {
-      fprintf(out, "\\u%04x", *c);
-    } else {
-      putc(*c, out);
+  for (size_t left = strlen(text), n; left > 0; text += n, left -= n) {
+    n = zps_text_printable(text, left);
+    for (size_t i = 0; i < n; i++) {
+      if (text[i] == '"' || text[i] == '\\') putc('\\', out);
+      putc(text[i], out);
     }
+    if (n == left) break;
+    const unsigned char byte = (unsigned char)text[n++];
+    fprintf(out, "\\u%04x", byte < 0x80 ? byte : 0xfffdu);
   }
   putc('"', out);
 }
 
-static void default_sink(enum zps_log_level level, const char *component, const char *text) {
-  static const char priorities[] = {'3', '4', '6', '7', '7'}; /* syslog's, which the journal reads from "<N>" */
+void zps_log_to_stderr(void *ctx, enum zps_log_level level, const char *component, const char *text) {
+  (void)ctx;
   struct timespec now;
   struct tm tm;
   char stamp[32];
@@ -64,14 +82,16 @@ static void default_sink(enum zps_log_level level, const char *component, const 
   gmtime_r(&now.tv_sec, &tm);
   strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%S", &tm);
   const int ms = (int)(now.tv_nsec / 1000000);
+  const bool is_journal = zps_log_is_journal();
   flockfile(stderr);
+  if (is_journal) fprintf(stderr, "<%c>", zps_log_priority(level));
   if (state.format == ZPS_LOG_JSON) {
     fprintf(stderr, "{\"time\":\"%s.%03dZ\",\"level\":\"%s\",\"component\":\"%s\",\"text\":", stamp, ms,
             level_names[level], component);
     print_json_string(stderr, text);
     fputs("}\n", stderr);
-  } else if (getenv("JOURNAL_STREAM")) {
-    fprintf(stderr, "<%c>%s: %s\n", priorities[level], component, text);
+  } else if (is_journal) {
+    fprintf(stderr, "%s: %s\n", component, text);
   } else {
     fprintf(stderr, "%s.%03dZ %-5s %s: %s\n", stamp, ms, level_names[level], component, text);
   }
@@ -88,7 +108,7 @@ void zps_log_write(enum zps_log_level level, const char *component, const char *
   if (state.sink) {
     state.sink(state.ctx, level, component, text);
   } else {
-    default_sink(level, component, text);
+    zps_log_to_stderr(NULL, level, component, text);
   }
   pthread_mutex_unlock(&state.lock);
 }

@@ -19,8 +19,15 @@ typedef void (*zps_log_sink_fn)(void *ctx, enum zps_log_level level, const char 
 
 void zps_log_set_level(enum zps_log_level level);
 void zps_log_set_format(enum zps_log_format format);
-/* NULL restores the default sink (stderr; with "<N>" priorities when stderr is the journal). */
+/* NULL restores the default sink, zps_log_to_stderr(). */
 void zps_log_set_sink(zps_log_sink_fn sink, void *ctx);
+/* A line of text or JSON. When stderr is the journal it begins with "<N>", the priority, and text has no time. */
+void zps_log_to_stderr(void *ctx, enum zps_log_level level, const char *component, const char *text);
+/* Whether stderr is the journal's: JOURNAL_STREAM names it, by device and inode. A log that was redirected is not, even
+ * if that variable is still there. */
+bool zps_log_is_journal(void);
+/* syslog's, as a digit. */
+char zps_log_priority(enum zps_log_level level);
 /* "error".."trace". */
 const char *zps_log_level_name(enum zps_log_level level);
 

@@ -4,8 +4,13 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include <cmocka.h>
+#include <jansson.h>
+
+#include "common/base/rng.h"
 
 #define ZPS_LOG_COMPONENT "test"
 #include "tests/support/logs.h"
@@ -23,13 +28,20 @@ static void levels_are_checked_before_arguments_are_evaluated(void **state) {
   logs_finish();
 }
 
-/* What the default sink writes to stderr for one warning. */
-static void capture(enum zps_log_format format, const char *journal, const char *text, char *line, size_t size) {
-  FILE *file = tmpfile();
-  assert_non_null(file);
+enum stream { NOT_NAMED, NAMED, ANOTHER_NAMED }; /* by JOURNAL_STREAM */
+
+/* What the default sink writes to stderr, a socket as the journal's is, for one warning. */
+static void capture(enum zps_log_format format, enum stream stream, const char *text, char *line, size_t size) {
+  int ends[2];
+  char name[50];
+  struct stat stat;
+  assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM, 0, ends), 0);
+  assert_int_equal(fstat(ends[1], &stat), 0);
+  snprintf(name, sizeof name, "%llu:%llu", (unsigned long long)stat.st_dev,
+           (unsigned long long)stat.st_ino + (stream == ANOTHER_NAMED));
   const int saved = dup(STDERR_FILENO);
-  dup2(fileno(file), STDERR_FILENO);
-  if (journal) setenv("JOURNAL_STREAM", journal, 1);
+  dup2(ends[1], STDERR_FILENO);
+  if (stream != NOT_NAMED) setenv("JOURNAL_STREAM", name, 1);
   zps_log_set_format(format);
   zps_log_warn("%s", text);
   zps_log_set_format(ZPS_LOG_TEXT);
@@ -37,9 +49,11 @@ static void capture(enum zps_log_format format, const char *journal, const char 
   fflush(stderr);
   dup2(saved, STDERR_FILENO);
   close(saved);
-  rewind(file);
-  line[fread(line, 1, size - 1, file)] = '\0';
-  fclose(file);
+  close(ends[1]);
+  size_t len = 0;
+  for (ssize_t n; (n = read(ends[0], line + len, size - 1 - len)) > 0;) len += (size_t)n;
+  line[len] = '\0';
+  close(ends[0]);
 }
 
 static void text_has_time_level_component(void **state) {
@@ -47,7 +61,7 @@ static void text_has_time_level_component(void **state) {
   char line[2048];
   unsigned year, ms;
   int used = 0;
-  capture(ZPS_LOG_TEXT, NULL, "peer 3 is silent", line, sizeof line);
+  capture(ZPS_LOG_TEXT, NOT_NAMED, "peer 3 is silent", line, sizeof line);
   assert_int_equal(sscanf(line, "%4u-%*2u-%*2uT%*2u:%*2u:%*2u.%3uZ%n", &year, &ms, &used), 2);
   assert_int_equal(used, 24);
   assert_string_equal(line + used, " warn  test: peer 3 is silent\n");
@@ -56,18 +70,61 @@ static void text_has_time_level_component(void **state) {
 static void the_journal_gets_priorities(void **state) {
   (void)state;
   char line[2048];
-  capture(ZPS_LOG_TEXT, "8:1", "x", line, sizeof line);
+  capture(ZPS_LOG_TEXT, NAMED, "x", line, sizeof line);
   assert_string_equal(line, "<4>test: x\n");
+  capture(ZPS_LOG_JSON, NAMED, "x", line, sizeof line);
+  assert_memory_equal(line, "<4>{\"time\":\"", 12);
+}
+
+static void a_log_that_was_redirected_is_not_the_journal(void **state) {
+  (void)state;
+  static const char *const not_names[] = {"", ":", "8", "8:", "x:1", "8:1"};
+  char line[2048];
+  capture(ZPS_LOG_TEXT, ANOTHER_NAMED, "x", line, sizeof line);
+  assert_string_equal(line + 24, " warn  test: x\n");
+  capture(ZPS_LOG_JSON, ANOTHER_NAMED, "x", line, sizeof line);
+  assert_int_equal(line[0], '{');
+  for (size_t i = 0; i < sizeof not_names / sizeof not_names[0]; i++) {
+    setenv("JOURNAL_STREAM", not_names[i], 1);
+    assert_false(zps_log_is_journal());
+  }
+  unsetenv("JOURNAL_STREAM");
 }
 
 static void json_escapes_what_json_must(void **state) {
   (void)state;
   char line[2048];
-  capture(ZPS_LOG_JSON, NULL, "a \"b\" \\ \n\x01 \xc3\xa9", line, sizeof line);
+  capture(ZPS_LOG_JSON, NOT_NAMED, "a \"b\" \\ \n\x01 \xc3\xa9 \xff\xc3", line, sizeof line);
   const char *rest = strstr(line, "\"level\"");
   assert_non_null(rest);
-  assert_string_equal(
-      rest, "\"level\":\"warn\",\"component\":\"test\",\"text\":\"a \\\"b\\\" \\\\ \\u000a\\u0001 \xc3\xa9\"}\n");
+  assert_string_equal(rest,
+                      "\"level\":\"warn\",\"component\":\"test\",\"text\":\"a \\\"b\\\" \\\\ \\u000a\\u0001 \xc3\xa9 "
+                      "\\ufffd\\ufffd\"}\n");
+}
+
+/* Of another opinion than ours: jansson takes no byte that is not UTF-8, and no control character. */
+static void json_is_what_others_read(void **state) {
+  (void)state;
+  struct zps_rng rng = {.state = 11};
+  for (int i = 0; i < 2000; i++) {
+    static const char likely[] = "\"\\\n\x7f\x80\xbf\xc2\xc3\xe2\x82\xac\xed\xa0\xf0\x9f\x98\x80\xf4\xf8\xff{}:,/";
+    char text[64], line[2048];
+    size_t len = zps_rng_below(&rng, sizeof text - 1);
+    bool is_plain = true;
+    for (size_t k = 0; k < len; k++) {
+      text[k] = i % 2 ? (char)(1 + zps_rng_below(&rng, 255)) : likely[zps_rng_below(&rng, sizeof likely - 1)];
+      is_plain = is_plain && (unsigned char)text[k] < 0x7f;
+    }
+    text[len] = '\0';
+    capture(ZPS_LOG_JSON, NOT_NAMED, text, line, sizeof line);
+    json_error_t why;
+    json_t *const read = json_loads(line, 0, &why);
+    if (!read) fail_msg("%s: %s", why.text, line);
+    const char *const got = json_string_value(json_object_get(read, "text"));
+    assert_non_null(got);
+    if (is_plain) assert_string_equal(got, text);
+    json_decref(read);
+  }
 }
 
 static void long_texts_are_cut(void **state) {
@@ -75,7 +132,7 @@ static void long_texts_are_cut(void **state) {
   char text[3000], line[3000];
   memset(text, 'x', sizeof text);
   text[sizeof text - 1] = '\0';
-  capture(ZPS_LOG_TEXT, NULL, text, line, sizeof line);
+  capture(ZPS_LOG_TEXT, NOT_NAMED, text, line, sizeof line);
   const size_t len = strlen(line);
   assert_true(len > 1000 && len < 1100);
   assert_int_equal(line[len - 1], '\n');
@@ -99,7 +156,9 @@ int main(void) {
       cmocka_unit_test(levels_are_checked_before_arguments_are_evaluated),
       cmocka_unit_test(text_has_time_level_component),
       cmocka_unit_test(the_journal_gets_priorities),
+      cmocka_unit_test(a_log_that_was_redirected_is_not_the_journal),
       cmocka_unit_test(json_escapes_what_json_must),
+      cmocka_unit_test(json_is_what_others_read),
       cmocka_unit_test(long_texts_are_cut),
       cmocka_unit_test(a_call_site_is_limited_to_one_line_a_second),
   };
