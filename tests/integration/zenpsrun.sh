@@ -17,6 +17,32 @@ zenpsrun -n 2 -- sh -c '[ "$RANK" = 0 ] && kill -SEGV $$; sleep 60' >"$scratch/o
 is "a signal's code" $? 139
 said "a signal is named" 'was killed by signal 11'
 
+# Those that are left may say what the failure was to them.
+cat >"$scratch/killed.sh" <<'END'
+[ "$RANK" = 2 ] && { (until cat /proc/$$/task/*/comm | grep -q zenps-net; do sleep 0.1; done; sleep 0.5; kill -KILL $$) & }
+exec zenps-perf --rows 10000 --density 0.1 --steps 1000000
+END
+start=$SECONDS
+zenpsrun -n 3 --linger=60s -- sh "$scratch/killed.sh" >"$scratch/out" 2>&1
+is "a rank that is killed: its code" $? 137
+said "rank 0 says whom it misses" '^\[0\] zenps-perf: .*rank 2 .*(gone|lost)'
+said "rank 1 says whom it misses" '^\[1\] zenps-perf: .*rank 2 .*(gone|lost)'
+said "the one that was killed is named" 'rank 2 \(pid [0-9]+\) was killed by signal 9'
+zenpsrun -n 2 --linger=60s -- sh -c '[ "$RANK" = 1 ] && exit 7; sleep 1; echo spoke' >"$scratch/out" 2>&1
+is "the first failure's code, whoever ends later" $? 7
+said "with time to linger" '^\[0\] spoke'
+ok "which ends with the last rank" [ $((SECONDS - start)) -lt 50 ]
+zenpsrun -n 2 --linger=0 -- sh -c '[ "$RANK" = 1 ] && exit 7; sleep 3; echo spoke' >"$scratch/out" 2>&1
+is "without it they are stopped at once" "$? $(grep -c spoke "$scratch/out")" "7 0"
+rm -f "$scratch/failed"
+zenpsrun -n 2 --linger=60s -- sh -c '[ "$RANK" = 1 ] && { echo $$ >"$1"; exit 7; }; sleep 60' sh "$scratch/failed" >"$scratch/out" 2>&1 &
+run=$!
+start=$SECONDS
+for _ in $(seq 100); do [ -s "$scratch/failed" ] && [ ! -e "/proc/$(cat "$scratch/failed")" ] && break; sleep 0.1; done # seen
+kill -TERM "$run"
+wait "$run"
+is "who stops the run need not wait for it" "$? $((SECONDS - start < 40))" "7 1"
+
 zenpsrun -n 2 -- sleep 60 >"$scratch/out" 2>&1 &
 run=$!
 for _ in $(seq 100); do pgrep -P "$run" sleep >/dev/null && break; sleep 0.1; done

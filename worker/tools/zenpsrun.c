@@ -21,7 +21,7 @@
 #include "worker/tools/launch.h"
 
 struct options {
-  uint64_t ranks, servers, port, grace_ms, start_timeout_ms;
+  uint64_t ranks, servers, port, linger_ms, grace_ms, start_timeout_ms;
   char *provider, *interface, *zenpsd, *coordinator, *job, *log_level;
   bool prefix;
 };
@@ -45,6 +45,8 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_BOOL, prefix, .name = "prefix", .def = "yes", .help = "put the rank in front of every line of output"),
     OPT(ZPS_OPT_STRING, log_level, .name = "log-level", .arg = "LEVEL", .def = "warn",
         .help = "log level of the daemons"),
+    OPT(ZPS_OPT_DURATION, linger_ms, .name = "linger", .arg = "TIME", .def = "2s", .max = 3600000,
+        .help = "after a rank has failed, time for the others to say why and end by themselves; 0: none"),
     OPT(ZPS_OPT_DURATION, grace_ms, .name = "grace", .arg = "TIME", .def = "5s",
         .help = "time between the request to stop (SIGTERM) and the kill"),
     OPT(ZPS_OPT_DURATION, start_timeout_ms, .name = "start-timeout", .arg = "TIME", .def = "20s",
@@ -61,8 +63,9 @@ static const struct zps_opt_table table = {
     .description =
         "The ranks find the job in ZENPS_COORDINATOR, ZENPS_JOB, ZENPS_RANK, ZENPS_WORLD_SIZE, ZENPS_LOCAL_RANK and "
         "ZENPS_LOCAL_WORLD_SIZE; RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE are set as well.\n"
-        "The first rank that fails stops the others; zenpsrun then says which it was and exits with its code "
-        "(128 plus the number of a signal).",
+        "The first rank that fails stops the others, which have the time of --linger to end by themselves; zenpsrun "
+        "then "
+        "says which it was and exits with its code (128 plus the number of a signal).",
     .opts = opts,
     .config_size = sizeof(struct options),
     .min_args = 1,
@@ -271,6 +274,16 @@ static zps_err_t start_daemons(struct run *run, struct zps_error *error) {
   return code;
 }
 
+/* Ranks that are left mostly fail because of the first, and say so: whom they miss, and in which step. */
+static void linger(struct run *run) {
+  const uint64_t deadline_ns = zps_clock_ns() + run->options->linger_ms * ZPS_NS_PER_MS;
+  while (zps_launch_running(run->launch, ZPS_CHILD_RANK) > 0 && !run->asked_to_stop) {
+    const uint64_t now_ns = zps_clock_ns();
+    if (now_ns >= deadline_ns) return;
+    run->asked_to_stop = zps_launch_pump(run->launch, (int)((deadline_ns - now_ns) / ZPS_NS_PER_MS) + 1);
+  }
+}
+
 /* Until every rank has ended, one has failed, a daemon has, or somebody stops us; then stops what is left. */
 static int supervise(struct run *run) {
   struct zps_error error;
@@ -288,6 +301,7 @@ static int supervise(struct run *run) {
     zps_launch_stop(run->launch, ZPS_CHILD_RANK, (unsigned)run->options->grace_ms);
     return EXIT_FAILURE;
   }
+  if (failed) linger(run);
   if (failed || run->asked_to_stop) {
     zps_launch_signal(run->launch, ZPS_CHILD_RANK, SIGTERM);
     zps_launch_stop(run->launch, ZPS_CHILD_RANK, (unsigned)run->options->grace_ms);
