@@ -53,7 +53,9 @@ static zps_err_t set_from_file(struct zps_config_load *load, const char *path) {
     if (!own) own = opt->def;
     if (own) path = own;
   }
-  return path && *path ? zps_config_file(load, path) : ZPS_OK;
+  if (!path || !*path) return ZPS_OK;
+  const bool may_be_missing = *path == '-';
+  return zps_config_file(load, path + may_be_missing, may_be_missing);
 }
 
 static zps_err_t set_from_environment(struct zps_config_load *load) {

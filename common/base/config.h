@@ -70,8 +70,9 @@ struct zps_config_rest {
 };
 
 /* Fills `config` (config_size bytes, zeroed by this call) from all sources. `file` (may be NULL) is the file's path;
- * when the table has an option "config" of type STRING, its value is taken instead. On failure `config` holds nothing
- * to free. Prints only for --help and --version. argc 0 means: no command line. */
+ * when the table has an option "config" of type STRING, its value is taken instead. "-PATH" is a file that may be
+ * missing. On failure `config` holds nothing to free. Prints only for --help and --version. argc 0 means: no command
+ * line. */
 zps_err_t zps_config_load(const struct zps_opt_table *table, int argc, char **argv, const char *file, void *config,
                           struct zps_config_rest *rest_p, struct zps_error *error) ZPS_MUSTCHECK;
 /* Frees the strings in `config` and zeroes it. */

@@ -100,11 +100,15 @@ static int on_pair(void *ctx, const char *section, const char *key, const char *
   return reader->err == ZPS_OK;
 }
 
-zps_err_t zps_config_file(struct zps_config_load *load, const char *path) {
+zps_err_t zps_config_file(struct zps_config_load *load, const char *path, bool may_be_missing) {
   struct reader reader = {.load = load, .path = path};
   zps_err_t err = ZPS_OK;
   struct stat about;
+  if (!*path)
+    return zps_fail(load->error, ZPS_ERR_INVALID,
+                    "the configuration file is '-': must be a path, or '-' and the path of a file that may be missing");
   reader.file = fopen(path, "re");
+  if (!reader.file && may_be_missing && errno == ENOENT) return ZPS_OK;
   if (!reader.file)
     return zps_fail_errno(load->error, ZPS_ERR_IO, errno, "cannot open the configuration file %.300s", path);
   if (fstat(fileno(reader.file), &about) == 0 && (S_ISCHR(about.st_mode) || S_ISBLK(about.st_mode))) {

@@ -34,7 +34,7 @@ zps_err_t zps_config_flags(struct zps_config_load *load, int argc, char **argv,
                            struct zps_config_rest *rest) ZPS_MUSTCHECK;
 zps_err_t zps_config_print_help(const struct zps_config_load *load) ZPS_MUSTCHECK;
 void zps_config_print_version(const struct zps_opt_table *table);
-/* Configuration file. */
-zps_err_t zps_config_file(struct zps_config_load *load, const char *path) ZPS_MUSTCHECK;
+/* Configuration file; one that may be missing counts as empty when it is. */
+zps_err_t zps_config_file(struct zps_config_load *load, const char *path, bool may_be_missing) ZPS_MUSTCHECK;
 
 #endif

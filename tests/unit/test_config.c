@@ -95,6 +95,30 @@ static void the_file_has_sections_and_comments(void **state) {
   assert_int_equal(got.rows, 12);
 }
 
+static void a_file_behind_a_dash_may_be_missing(void **state) {
+  (void)state;
+  char dashed[sizeof path + 1];
+  snprintf(dashed, sizeof dashed, "-%s", path);
+  write_file("rows = 12\n");
+  assert_int_equal(load("-c", dashed), ZPS_OK);
+  assert_int_equal(got.rows, 12);
+  assert_string_equal(got.config, dashed);
+  zps_config_fini(&table, &got);
+  write_file("rows = many\n"); /* what is there must be right */
+  assert_int_equal(load("-c", dashed), ZPS_ERR_INVALID);
+  assert_non_null(strstr(error.text, path));
+  setenv("ZENPS_CONFIG", "-/nonexistent/zenpsd.conf", 1);
+  assert_int_equal(load("--rows=7"), ZPS_OK);
+  assert_int_equal(got.rows, 7);
+  zps_config_fini(&table, &got);
+  unsetenv("ZENPS_CONFIG");
+  assert_int_equal(load("-c", "/nonexistent/zenpsd.conf"), ZPS_ERR_IO);
+  assert_int_equal(load("--config=-"), ZPS_ERR_INVALID);
+  assert_non_null(strstr(error.text, "must be a path, or '-' and the path"));
+  snprintf(dashed, sizeof dashed, "-%s", "/etc/passwd/x"); /* missing, but not for want of the file alone */
+  assert_int_equal(load("-c", dashed), ZPS_ERR_IO);
+}
+
 static void required_options_must_come_from_somewhere(void **state) {
   (void)state;
   static const struct zps_opt needed[] = {
@@ -276,6 +300,7 @@ int main(void) {
       test(what_follows_the_first_argument_can_be_left_alone),
       test(flag_beats_environment_beats_file_beats_fallback_beats_default),
       test(the_file_has_sections_and_comments),
+      test(a_file_behind_a_dash_may_be_missing),
       test(required_options_must_come_from_somewhere),
       test(help_tells_every_option_with_default_and_variable),
       test(h_is_help_unless_an_option_has_the_letter),
