@@ -96,6 +96,8 @@ static void on_option_changed(void *ctx, const char *name, bool taken) {
 static struct zps_coordinator_config coordinator_config(const struct zps_options *options) {
   return (struct zps_coordinator_config){.listen = options->control_listen,
                                          .socket = options->control_socket,
+                                         .socket_mode = options->socket_mode,
+                                         .socket_group = options->socket_group,
                                          .heartbeat_ms = options->control_heartbeat_ms,
                                          .dead_ms = options->control_dead_ms,
                                          .call_timeout_ms = options->coordinator_call_timeout_ms,

@@ -1,6 +1,7 @@
 #include "server/options.h"
 
 #include <errno.h>
+#include <grp.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@
 #include "common/base/exit.h"
 #include "common/base/machine.h"
 #include "common/control/address.h"
+#include "common/control/rpc.h"
 #include "server/coordinator/members.h"
 
 #define REDUCE_THREADS_DEFAULT_MAX 8u
@@ -37,6 +39,10 @@ static const struct zps_opt opts[] = {
         .help = "where a server finds the coordinator (default: this process, when it is both)"),
     OPT(ZPS_OPT_STRING, control_socket, .name = "control.socket", .arg = "PATH",
         .help = "Unix socket on which the coordinator listens as well, for zenpsctl"),
+    OPT(ZPS_OPT_STRING, control_socket_mode, .name = "control.socket_mode", .arg = "MODE", .def = "0600",
+        .help = "who may connect to that socket, as an octal file mode: 0660 for owner and group, whatever the umask"),
+    OPT(ZPS_OPT_STRING, control_socket_group, .name = "control.socket_group", .arg = "GROUP",
+        .help = "the socket's group, a name or a number (default: the daemon's own)"),
     OPT(ZPS_OPT_STRING, control_address_file, .name = "control.address_file", .arg = "FILE",
         .help = "file to which the coordinator writes the address it listens at"),
     OPT(ZPS_OPT_DURATION, control_heartbeat_ms, .name = "control.heartbeat", .arg = "TIME", .def = "1s", .min = 10,
@@ -125,6 +131,30 @@ static zps_err_t check_address(const char *option, const char *text, struct zps_
   return zps_fail(error, ZPS_ERR_INVALID, "%s: %.450s", option, why.text);
 }
 
+static zps_err_t complete_socket(struct zps_options *options, struct zps_error *error) {
+  const char *mode = options->control_socket_mode, *group = options->control_socket_group;
+  if (strlen(mode) < 3 || strlen(mode) > 4 || mode[strspn(mode, "01234567")] || strtoul(mode, NULL, 8) > 0777)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "control.socket_mode is '%.60s': must be an octal file mode from 0000 to 0777, such as 0600 (its "
+                    "owner alone) or 0660 (its group as well)",
+                    mode);
+  options->socket_mode = (mode_t)strtoul(mode, NULL, 8);
+  options->socket_group = ZPS_RPC_ANY_GROUP;
+  if (!group) return ZPS_OK;
+  if (*group && strlen(group) < 10 && !group[strspn(group, "0123456789")]) {
+    options->socket_group = (gid_t)strtoul(group, NULL, 10);
+    return ZPS_OK;
+  }
+  const struct group *found = getgrnam(group);
+  if (!found)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "control.socket_group is '%.60s', and this host has no such group: must be the name of one "
+                    "(getent group) or its number",
+                    group);
+  options->socket_group = found->gr_gid;
+  return ZPS_OK;
+}
+
 zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *error) {
   zps_err_t err = ZPS_OK;
   if (zps_options_is_coordinator(options)) {
@@ -140,6 +170,8 @@ zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *er
     err = check_address("control.coordinator", options->control_coordinator, error);
     if (err) return err;
   }
+  err = complete_socket(options, error);
+  if (err) return err;
   if (options->control_dead_ms < 2 * options->control_heartbeat_ms)
     return zps_fail(error, ZPS_ERR_INVALID,
                     "control.heartbeat is %llu ms and control.dead %llu ms: death takes at least two heartbeats",

@@ -3,6 +3,8 @@
 #ifndef ZPS_SERVER_OPTIONS_H
 #define ZPS_SERVER_OPTIONS_H
 
+#include <sys/types.h>
+
 #include "common/base/config.h"
 
 enum zps_roles { ZPS_ROLES_BOTH, ZPS_ROLES_SERVER, ZPS_ROLES_COORDINATOR };
@@ -14,6 +16,9 @@ struct zps_options {
   int roles; /* enum zps_roles */
 
   char *control_listen, *control_coordinator, *control_socket, *control_address_file;
+  char *control_socket_mode, *control_socket_group;
+  mode_t socket_mode; /* what the two say */
+  gid_t socket_group; /* ZPS_RPC_ANY_GROUP: none is asked for */
   uint64_t control_heartbeat_ms, control_dead_ms;
 
   uint64_t coordinator_min_servers, coordinator_call_timeout_ms;
@@ -31,7 +36,7 @@ struct zps_options {
 extern const struct zps_opt_table zps_options_table;
 
 /* What concerns more than one option, and the defaults that depend on the machine (server.name, server.host,
- * server.memory_limit, server.reduce_threads, control.coordinator), which it fills in. */
+ * server.memory_limit, server.reduce_threads, control.coordinator), which it fills in; socket_mode and socket_group. */
 zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *error) ZPS_MUSTCHECK;
 static inline bool zps_options_is_server(const struct zps_options *options) {
   return options->roles != ZPS_ROLES_COORDINATOR;

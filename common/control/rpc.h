@@ -12,6 +12,7 @@
 #ifndef ZPS_CONTROL_RPC_H
 #define ZPS_CONTROL_RPC_H
 
+#include <sys/types.h>
 #include <uv.h>
 
 #include "common/control/json.h"
@@ -44,6 +45,16 @@ typedef void (*zps_rpc_result_fn)(void *ctx, const zps_json *result, const struc
  * loop must run once more after a failure, too. */
 zps_err_t zps_rpc_listen(uv_loop_t *loop, const char *address, const char *role, const struct zps_rpc_handler *handler,
                          struct zps_rpc_listener **listener_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* Who may connect to a Unix socket: its file's mode, whatever the umask, and group. */
+struct zps_rpc_access {
+  mode_t mode;
+  gid_t group; /* ZPS_RPC_ANY_GROUP: the one that the file gets by itself */
+};
+#define ZPS_RPC_ANY_GROUP ((gid_t)-1)
+/* The same; nobody can connect before the Unix socket's file is as `access` says. NULL: as the umask leaves it. */
+zps_err_t zps_rpc_listen_for(uv_loop_t *loop, const char *address, const struct zps_rpc_access *access,
+                             const char *role, const struct zps_rpc_handler *handler,
+                             struct zps_rpc_listener **listener_p, struct zps_error *error) ZPS_MUSTCHECK;
 /* The address really bound, "HOST:PORT". */
 const char *zps_rpc_listener_address(const struct zps_rpc_listener *listener);
 /* Closes the listener and its connections; frees when the loop has run their close callbacks. NULL is allowed. */

@@ -135,14 +135,31 @@ static zps_err_t remove_stale(const char *path, struct zps_error *error) {
   return ZPS_OK;
 }
 
-static zps_err_t bind_unix(struct zps_rpc_listener *listener, struct zps_error *error) {
+/* Between bind and listen, when nobody can connect yet. A group that the file has already is left alone: a process
+ * without privileges may be forbidden to call chown() at all. */
+static zps_err_t grant(const char *path, const struct zps_rpc_access *access, struct zps_error *error) {
+  struct stat st;
+  if (lstat(path, &st) < 0) return zps_fail_errno(error, ZPS_ERR_IO, errno, "unix:%s: cannot look at the socket", path);
+  if (access->group != ZPS_RPC_ANY_GROUP && access->group != st.st_gid && lchown(path, (uid_t)-1, access->group) < 0)
+    return zps_fail_errno(error, ZPS_ERR_IO, errno,
+                          "unix:%s: cannot give the socket to group %lu (a process without privileges can do so with "
+                          "groups that it is in)",
+                          path, (unsigned long)access->group);
+  if (chmod(path, access->mode) < 0)
+    return zps_fail_errno(error, ZPS_ERR_IO, errno, "unix:%s: cannot set the socket's mode to %04o", path,
+                          (unsigned)access->mode);
+  return ZPS_OK;
+}
+
+static zps_err_t bind_unix(struct zps_rpc_listener *listener, const struct zps_rpc_access *access,
+                           struct zps_error *error) {
   const char *path = listener->address.path;
   const zps_err_t code = remove_stale(path, error);
   if (code != ZPS_OK) return code;
   const int status = uv_pipe_bind(&listener->socket.pipe, path);
   if (status < 0) return zps_fail(error, ZPS_ERR_IO, "cannot bind unix:%s: %s", path, uv_strerror(status));
   snprintf(listener->text, sizeof listener->text, "unix:%s", path);
-  return ZPS_OK;
+  return access ? grant(path, access, error) : ZPS_OK;
 }
 
 static zps_err_t bind_tcp(struct zps_rpc_listener *listener, const char *text, struct zps_error *error) {
@@ -173,6 +190,12 @@ static zps_err_t start(struct zps_rpc_listener *listener, const char *text, stru
 
 zps_err_t zps_rpc_listen(uv_loop_t *loop, const char *address, const char *role, const struct zps_rpc_handler *handler,
                          struct zps_rpc_listener **listener_p, struct zps_error *error) {
+  return zps_rpc_listen_for(loop, address, NULL, role, handler, listener_p, error);
+}
+
+zps_err_t zps_rpc_listen_for(uv_loop_t *loop, const char *address, const struct zps_rpc_access *access,
+                             const char *role, const struct zps_rpc_handler *handler,
+                             struct zps_rpc_listener **listener_p, struct zps_error *error) {
   struct zps_rpc_listener *listener = calloc(1, sizeof *listener);
   if (!listener) return zps_fail(error, ZPS_ERR_NOMEM, "no memory to listen on %s", address);
   listener->loop = loop;
@@ -188,7 +211,7 @@ zps_err_t zps_rpc_listen(uv_loop_t *loop, const char *address, const char *role,
     goto err_free;
   }
   listener->socket.handle.data = listener;
-  code = listener->address.is_unix ? bind_unix(listener, error) : bind_tcp(listener, address, error);
+  code = listener->address.is_unix ? bind_unix(listener, access, error) : bind_tcp(listener, address, error);
   if (code == ZPS_OK) code = start(listener, address, error);
   if (code != ZPS_OK) {
     zps_rpc_listener_close(listener); /* frees it from the loop */

@@ -167,7 +167,8 @@ static zps_err_t listen_on(struct zps_coordinator *coordinator, uv_loop_t *loop,
   if (err || !config->socket) return err;
   char path[256];
   snprintf(path, sizeof path, "unix:%s", config->socket);
-  err = zps_rpc_listen(loop, path, "coordinator", &handler, &coordinator->socket, error);
+  const struct zps_rpc_access access = {.mode = config->socket_mode, .group = config->socket_group};
+  err = zps_rpc_listen_for(loop, path, &access, "coordinator", &handler, &coordinator->socket, error);
   if (err) zps_rpc_listener_close(coordinator->listener);
   return err;
 }

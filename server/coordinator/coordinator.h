@@ -13,6 +13,8 @@ struct zps_coordinator;
 struct zps_coordinator_config {
   const char *listen; /* HOST:PORT */
   const char *socket; /* path of a Unix socket as well, or NULL */
+  mode_t socket_mode;
+  gid_t socket_group; /* ZPS_RPC_ANY_GROUP: as the process creates it */
   uint64_t heartbeat_ms, dead_ms, call_timeout_ms;
   uint32_t min_servers;
 };

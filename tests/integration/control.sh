@@ -62,6 +62,13 @@ said "with the line, and what is wrong" ':1: holds a zero byte: must be text'
 zenpsd --roles=server >"$scratch/out" 2>&1
 is "a server without coordinator: status 2" $? 2
 said "and what it needs" 'control.coordinator = HOST:PORT'
+printf '[control]\nsocket_mode = 0680\n' >"$scratch/bad.conf"
+zenpsd --config="$scratch/bad.conf" --check >"$scratch/out" 2>&1
+is "a bad mode of the socket: status 2, of --check too" $? 2
+said "and what would be right" "control.socket_mode is '0680': must be an octal file mode"
+zenpsd --control-socket="$scratch/no.sock" --control-socket-group=no-such-group --check >"$scratch/out" 2>&1
+is "an unknown group of the socket: status 2" $? 2
+said "and what would be right" "socket_group is 'no-such-group', .* must be the name of one"
 zenpsd --fabric-provider=nonesuch --control-listen=127.0.0.1:0 >"$scratch/out" 2>&1
 is "a provider that is not there: status 1" $? 1
 said "and it is named" nonesuch
@@ -166,6 +173,34 @@ stop both "$both"
 is "SIGTERM: status 0" $? 0
 ok "the address file is gone" [ ! -e "$scratch/both.address" ]
 ok "the Unix socket is gone" [ ! -e "$scratch/both.sock" ]
+
+# ---- who may use the Unix socket ----
+other_group=$(id -G | tr ' ' '\n' | tail -n 1)
+[ "$(id -u)" -ne 0 ] || other_group=54321
+umask_before=$(umask)
+umask 0077
+coordinator shared --control-socket="$scratch/shared.sock" --control-socket-mode=0660 --control-socket-group="$other_group"
+umask "$umask_before"
+is "the Unix socket has the mode and group asked for, whatever the umask" "$(stat -c '%a %g' "$scratch/shared.sock")" "660 $other_group"
+ok "and answers" zenpsctl --endpoint "unix:$scratch/shared.sock" status
+stop shared "$pid"
+umask 0000
+coordinator private --control-socket="$scratch/private.sock"
+umask "$umask_before"
+is "without a word it is its owner's alone" "$(stat -c '%a' "$scratch/private.sock")" 600
+stop private "$pid"
+nobody() { setpriv --reuid=65534 --regid=65534 --clear-groups "$@"; }
+if [ "$(id -u)" -eq 0 ] && nobody test -x "$build/zenpsd"; then
+  chmod 0711 "$scratch"
+  mkdir -m 0777 "$scratch/open"
+  nobody "$build/zenpsd" --fabric-provider=net --fabric-interface=lo \
+    --control-listen=127.0.0.1:0 --control-socket="$scratch/open/sock" --control-socket-group=54321 >"$scratch/out" 2>&1
+  is "a group that the daemon is not in: status 1" $? 1
+  said "and why" 'cannot give the socket to group 54321 .*groups that it is in.*not permitted'
+  ok "and no socket stays behind" [ ! -e "$scratch/open/sock" ]
+else
+  skip "a group that the daemon is not in" "needs root, to become somebody who is not in it, and a build that everybody can read"
+fi
 
 # ---- raw clients: one JSON object a line ----
 coordinator c --roles=coordinator --control-heartbeat=0.1s --control-dead=0.6s --log-level=info

@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 #include "common/base/machine.h"
+#include "common/control/rpc.h"
 #include "server/memlock.h"
 #include "server/options.h"
 #include "server/shard.h"
@@ -44,6 +45,15 @@ static void test_defaults(void **state) {
   assert_in_range(options.server_reduce_threads, 1, 8);
   assert_true(strlen(options.server_name) > 0 && strcmp(options.server_name, options.server_host) == 0);
   assert_true(options.server_read_budget_bytes == 64 << 20 && options.coordinator_min_servers == 1);
+  assert_true(options.socket_mode == 0600 && options.socket_group == ZPS_RPC_ANY_GROUP);
+  zps_config_fini(&zps_options_table, &options);
+  const char *const shared[] = {"--control-socket-mode=660", "--control-socket-group=root"};
+  assert_int_equal(load(&options, &error, 2, shared), ZPS_OK);
+  assert_true(options.socket_mode == 0660 && options.socket_group == 0);
+  zps_config_fini(&zps_options_table, &options);
+  const char *const numbered[] = {"--control-socket-mode=0007", "--control-socket-group=54321"};
+  assert_int_equal(load(&options, &error, 2, numbered), ZPS_OK);
+  assert_true(options.socket_mode == 7 && options.socket_group == 54321);
   zps_config_fini(&zps_options_table, &options);
 }
 
@@ -66,6 +76,16 @@ static void test_combinations(void **state) {
   REFUSED("server.name is ''", "--server-name=");
   REFUSED("server.host 'a?b'", "--server-host=a\tb");
   REFUSED("roles", "--roles=king");
+  static const char *const modes[] = {"--control-socket-mode=",     "--control-socket-mode=66",
+                                      "--control-socket-mode=1777", "--control-socket-mode=00660",
+                                      "--control-socket-mode=0680", "--control-socket-mode=-660",
+                                      "--control-socket-mode=rw-"};
+  for (unsigned i = 0; i < sizeof modes / sizeof modes[0]; i++)
+    REFUSED("must be an octal file mode from 0000 to 0777, such as 0600", modes[i]);
+  REFUSED("control.socket_group is 'no such group', and this host has no such group",
+          "--control-socket-group=no such group");
+  REFUSED("control.socket_group is ''", "--control-socket-group=");
+  REFUSED("control.socket_group is '9999999999'", "--control-socket-group=9999999999");
   struct zps_options options;
   struct zps_error error;
   const char *const good[] = {"--roles=server", "--control-coordinator=[::1]:7077", "--server-memory-limit=3G"};
