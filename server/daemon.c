@@ -17,6 +17,7 @@
 #include "server/journal.h"
 #include "server/memlock.h"
 #include "server/notify.h"
+#include "server/ready.h"
 
 #define ZPS_LOG_COMPONENT "zenpsd"
 #include "common/base/log.h"
@@ -32,6 +33,7 @@ struct daemon {
   struct zps_shard *shard;
   struct zps_coordinator *coordinator;
   struct zps_agent *agent;
+  struct zps_ready ready;
   uv_signal_t terminate, interrupt, hangup;
   uv_timer_t drain, watchdog;
   uint64_t drain_deadline_ns;
@@ -43,6 +45,7 @@ struct daemon {
 static void stop(struct daemon *daemon) {
   if (daemon->stopping) return;
   daemon->stopping = true;
+  zps_ready_end(&daemon->ready);
   zps_agent_close(daemon->agent);
   zps_coordinator_close(daemon->coordinator);
   daemon->agent = NULL;
@@ -75,6 +78,7 @@ static void on_terminate(uv_signal_t *handle, int number) {
   }
   zps_log_info("signal %d: draining", number);
   zps_notify_stopping();
+  zps_ready_end(&daemon->ready);
   daemon->draining = true;
   daemon->drain_deadline_ns = zps_clock_ns() + daemon->options->drain_timeout_ms * ZPS_NS_PER_MS;
   if (daemon->agent) zps_agent_drain(daemon->agent);
@@ -143,7 +147,8 @@ static void on_watchdog(uv_timer_t *timer) {
 }
 
 static void on_agent_change(void *ctx, bool registered, const char *text) {
-  (void)ctx, (void)registered;
+  struct daemon *daemon = ctx;
+  zps_ready_set(&daemon->ready, registered);
   zps_notify_status(text);
 }
 
@@ -240,13 +245,15 @@ static zps_err_t start_agent(struct daemon *daemon, struct zps_error *error) {
 }
 
 static zps_err_t start(struct daemon *daemon, struct zps_error *error) {
-  zps_err_t err = ZPS_OK;
-  if (zps_options_is_server(daemon->options)) err = start_shard(daemon, error);
+  zps_err_t err = zps_ready_init(&daemon->ready, daemon->options->control_ready_file, error);
+  if (!err && zps_options_is_server(daemon->options)) err = start_shard(daemon, error);
   if (!err && zps_options_is_coordinator(daemon->options)) err = start_coordinator(daemon, error);
   if (!err && zps_options_is_server(daemon->options)) err = start_agent(daemon, error);
   if (err) return err;
   const uint64_t watchdog_ms = zps_notify_watchdog_ms();
   if (watchdog_ms) uv_timer_start(&daemon->watchdog, on_watchdog, watchdog_ms / 2, watchdog_ms / 2);
+  /* A server is ready when it is registered, also with the coordinator in its own process. */
+  if (!zps_options_is_server(daemon->options)) zps_ready_set(&daemon->ready, true);
   zps_notify_ready();
   return ZPS_OK;
 }

@@ -45,6 +45,10 @@ static const struct zps_opt opts[] = {
         .help = "the socket's group, a name or a number (default: the daemon's own)"),
     OPT(ZPS_OPT_STRING, control_address_file, .name = "control.address_file", .arg = "FILE",
         .help = "file to which the coordinator writes the address it listens at"),
+    OPT(ZPS_OPT_STRING, control_ready_file, .name = "control.ready_file", .arg = "FILE",
+        .help =
+            "file that exists exactly while the daemon is ready: the coordinator listens, the server is registered, "
+            "and neither drains"),
     OPT(ZPS_OPT_DURATION, control_heartbeat_ms, .name = "control.heartbeat", .arg = "TIME", .def = "1s", .min = 10,
         .max = BEAT_MS_MAX, .help = "time between heartbeats; the coordinator tells its peers"),
     OPT(ZPS_OPT_DURATION, control_dead_ms, .name = "control.dead", .arg = "TIME", .def = "5s", .max = BEAT_MS_MAX,

@@ -15,7 +15,7 @@ struct zps_options {
   bool list_providers;
   int roles; /* enum zps_roles */
 
-  char *control_listen, *control_coordinator, *control_socket, *control_address_file;
+  char *control_listen, *control_coordinator, *control_socket, *control_address_file, *control_ready_file;
   char *control_socket_mode, *control_socket_group;
   mode_t socket_mode; /* what the two say */
   gid_t socket_group; /* ZPS_RPC_ANY_GROUP: none is asked for */

@@ -203,8 +203,23 @@ else
 fi
 
 # ---- raw clients: one JSON object a line ----
-coordinator c --roles=coordinator --control-heartbeat=0.1s --control-dead=0.6s --log-level=info
+ready=$scratch/ready # of the coordinator; a server's is $ready.s
+gone() { [ ! -e "$1" ]; }
+echo 1 >"$ready"
+echo 1 >"$ready.s"
+zenpsd --control-ready-file="$ready" --control-listen=203.0.113.1:1 2>/dev/null
+ok "a daemon removes the ready file that another has left, also when it does not start" gone "$ready"
+coordinator c --roles=coordinator --control-heartbeat=0.1s --control-dead=0.6s --log-level=info --control-ready-file="$ready"
 c=$pid
+ok "a coordinator that listens is ready" until_true [ -s "$ready" ]
+is "with its number in the file" "$(cat "$ready")" "$c"
+zenpsd --control-listen=127.0.0.1:0 --control-ready-file="$ready" >"$scratch/out" 2>&1
+is "another daemon cannot take its file: status 1" $? 1
+said "and is told why" 'ready_file: .* is held by a daemon that runs: each must have a file of its own'
+ok "and the file is still there" [ -s "$ready" ]
+zenpsd --control-listen=127.0.0.1:0 --control-ready-file="$scratch/none/ready" >"$scratch/out" 2>&1
+is "a ready file that cannot be made: status 1, at the start" $? 1
+said "and it is named" 'ready_file: cannot create .*/none/ready.new'
 fabric='{"provider":"net","protocol":"FI_PROTO_XNET","addr_format":"FI_SOCKADDR_IN","domain":"lo","address":"020000017f0000010000000000000000","printable":"x"}'
 # client FD: a worker's connection that has said hello and goes on sending heartbeats. hush FD: no more of them. hang_up FD.
 # say FD LINE; hear FD: the next line that is no heartbeat.
@@ -268,9 +283,15 @@ join 11 1 3 10000
 has "another world size" "$(hear 11)" 'ERR_SHAPE'
 join 11 1 2 400
 has "servers that do not come are counted" "$(hear 11)" '0 servers of the 1 needed'
-start s --roles=server --control-coordinator="$address" --server-name=s
+gone_address=127.0.0.1:1 # where nobody listens
+start early --roles=server --control-coordinator="$gone_address" --server-name=early --control-ready-file="$ready.s"
+ok "a server that finds no coordinator is not ready, and the stale file is gone" until_true gone "$ready.s"
+kill -TERM "$pid"
+wait "$pid"
+start s --roles=server --control-coordinator="$address" --server-name=s --control-ready-file="$ready.s"
 s=$pid
 ok "a server joins" until_true servers_are 1
+ok "and is ready once it knows" until_true [ -s "$ready.s" ]
 join 11 1 2 10000
 first=$(hear 10)
 second=$(hear 11)
@@ -409,11 +430,15 @@ fi
 kill -KILL "$c"
 wait "$c" 2>/dev/null
 ok "the server sees its coordinator go" until_true logged s 'connection to the coordinator .* is lost'
+ok "and is not ready" until_true gone "$ready.s"
+ok "the file of a coordinator that was killed stays behind" [ -s "$ready" ]
 ok "--watch says since when it has no answer" until_true grep -qE '^zenpsctl: [0-9:]{8}: no answer, asking until there is one: ' "$scratch/lines.err"
 [ ! -s "$scratch/drawn" ] || ok "on the terminal above the last frame" until_true grep -qE '  no answer since [0-9:]{8}, still asking: ' "$scratch/drawn"
-start c2 --roles=coordinator --control-listen="$address"
+start c2 --roles=coordinator --control-listen="$address" --control-ready-file="$ready"
 c=$pid
 ok "and registers with the next one" until_true servers_are 1
+ok "and is ready again" until_true [ -s "$ready.s" ]
+is "so is the next one, whose file it is now" "$(cat "$ready")" "$c"
 ok "--watch goes on" until_true grep -qF ": $address answers again" "$scratch/lines.err"
 more_than() { [ "$(wc -l <"$scratch/$1")" -gt "$2" ]; }
 before=$(wc -l <"$scratch/lines")
@@ -438,6 +463,7 @@ join 10 0 1 10000
 hear 10 >/dev/null
 kill -TERM "$s"
 ok "a draining server says so" until_true eval 'ctl members | grep -q "s  *draining"'
+ok "and is not ready, though it runs on" gone "$ready.s"
 kill -TERM "$s"
 wait "$s"
 is "a second SIGTERM ends it at once, status 0" $? 0
@@ -448,6 +474,7 @@ watcher=$!
 until_true test -s "$scratch/lines"
 stop c2 "$c"
 is "the coordinator drains, status 0" $? 0
+ok "and its ready file is gone" gone "$ready"
 until_true test -s "$scratch/lines.err"
 refuser "${address##*:}"
 wait "$watcher"
