@@ -1,0 +1,58 @@
+# Sourced after tap.sh: runs zenpsd.service's process as its unit says, by tests/support/confined, and listens to what it
+# tells systemd.
+#   unit_needs: what is missing here, or nothing.   unit_prepare UNIT: folders, and the listener.
+#   unit NAME ARGUMENTS of confined...: in the background; $pid.   told TEXT: the listener has heard it.
+# As root the unit's own paths are $unit_run (/run/zenps) and $unit_etc, seen from here as $scratch/run and $scratch/etc;
+# without root nothing is mounted, and they are the same.
+unit_python=/usr/bin/python3 # Debian's modules are for Debian's python
+if [ "$(id -u)" -eq 0 ]; then
+  unit_run=/run/zenps unit_etc=/run/etc
+  unit_places=(--runtime "$scratch/run" --bind "$scratch/etc:/run/etc" --bind "$scratch/notify:/run/systemd/notify")
+  unit_socket=/run/systemd/notify
+else
+  unit_run=$scratch/run unit_etc=$scratch/etc unit_socket=$scratch/notify
+  unit_places=()
+fi
+
+unit_needs() {
+  command -v systemd-analyze >/dev/null || { echo "systemd-analyze is not installed"; return; }
+  "$unit_python" -c 'import seccomp' 2>/dev/null || echo "python3-seccomp is not installed"
+}
+
+# unit_written SYSCONFDIR: the unit as make install writes it, but for the build tree's program.
+unit_written() {
+  sed -e "s#@sbindir@/zenpsd#$build/zenpsd#; s#@sysconfdir@#$1#; /^Documentation/d" "$top/deploy/systemd/zenpsd.service.in"
+}
+
+unit_prepare() {
+  unit_file=$1
+  chmod 0711 "$scratch"
+  mkdir -p "$scratch/run" "$scratch/etc/zenps" "$scratch/etc/default"
+  : >"$scratch/told"
+  "$unit_python" -c '
+import os, socket, sys
+heard = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+heard.bind(sys.argv[1])
+os.chmod(sys.argv[1], 0o666)
+while True:
+    print(heard.recv(4096).decode(), flush=True)' "$scratch/notify" >"$scratch/told" &
+  until_true test -w "$scratch/notify"
+}
+
+unit() {
+  local name=$1
+  shift
+  : >"$scratch/told"
+  NOTIFY_SOCKET=$unit_socket "$unit_python" "$top/tests/support/confined" "$unit_file" ${unit_places[@]+"${unit_places[@]}"} "$@" >"$scratch/$name.out" 2>"$scratch/$name.log" &
+  pid=$!
+}
+told() { grep -q -- "$1" "$scratch/told"; }
+# Waits for a condition, not for a time: fails after 20 s.
+until_true() {
+  local i
+  for i in $(seq 400); do
+    "$@" >/dev/null 2>&1 && return 0
+    sleep 0.05
+  done
+  return 1
+}
