@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What is shipped for systemd, executed: the unit's own process under the unit's own settings (tests/support/confined).
-# For Kubernetes: kubernetes.sh.
+# For Kubernetes and the image: kubernetes.sh.
 . "$(dirname "$0")/../support/tap.sh"
 . "$top/tests/support/unit.sh"
 

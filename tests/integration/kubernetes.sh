@@ -1,18 +1,123 @@
 #!/usr/bin/env bash
-# What is shipped for Kubernetes, as far as a machine without it can tell.
+# What is shipped for Kubernetes, executed without a cluster: what must hold of the manifests, and pods and probes as the
+# manifests say (tests/support/pod), in a network namespace of their own.
+if [ "$(id -u)" -eq 0 ] && [ -z "${ZPS_TEST_PODS:-}" ] && unshare -n true 2>/dev/null; then
+  ZPS_TEST_PODS=1 exec unshare -n bash "$0"
+fi
 . "$(dirname "$0")/../support/tap.sh"
+python=/usr/bin/python3 # Debian's modules are for Debian's python
+base=$top/deploy/k8s/base
+export TMPDIR=$scratch
 
+# ---- the manifests ----
+rendered=()
 if command -v kubectl >/dev/null; then
-  ok "kubernetes: the base builds" kubectl kustomize "$top/deploy/k8s/base"
+  ok "the base builds" kubectl kustomize "$base"
   cp "$scratch/out" "$scratch/all.yaml"
-  is "kubernetes: objects" "$(grep -c '^kind:' "$scratch/all.yaml")" 9
-  is "kubernetes: nobody runs as root" "$(grep -c 'runAsNonRoot: true' "$scratch/all.yaml")" "$(grep -c '^kind: StatefulSet' "$scratch/all.yaml")"
+  rendered=("$scratch/all.yaml")
 else
-  skip "kubernetes: the base" "kubectl is not installed"
+  skip "the base builds" "kubectl is not installed"
+fi
+if "$python" -c 'import yaml' 2>/dev/null; then
+  is "selectors, budgets, probes, users, privileges" "$("$python" "$top/tests/support/manifests.py" "$base" "${rendered[@]}" 2>&1)" "8 objects hold"
+else
+  skip "selectors, budgets, probes, users, privileges" "python3-yaml is not installed"
 fi
 # The daemon itself must take what the config maps say.
 for role in coordinator server; do
-  ok "kubernetes: zenpsd accepts $role.conf" zenpsd --config="$top/deploy/k8s/base/$role.conf" --check
+  ok "zenpsd accepts $role.conf" zenpsd --config="$base/$role.conf" --check
+done
+
+# ---- the image, as far as one can look at it without building it ----
+container=$top/deploy/container/Containerfile
+entry=$(sed -n 's/^ENTRYPOINT \["\(.*\)"\]$/\1/p' "$container")
+image=$scratch/image
+ok "what the image takes from make install" make -s -C "$build" install-sbinPROGRAMS prefix=/usr DESTDIR="$image"
+ok "has its entry point" [ -x "$image$entry" ]
+runtime=$(sed -n '/^FROM debian:12-slim/,$s/.*--no-install-recommends \(lib.*\) \\$/\1/p' "$container")
+packages=$(objdump -p "$image$entry" | awk '$1 == "NEEDED" { print $2 }' | while read -r library; do
+  dpkg-query -S "*-linux-gnu/$library" 2>/dev/null | cut -d: -f1 | grep -v -- '-dev$'
+done | sort -u | grep -v '^libc6$')
+[ -n "$packages" ]
+tap_result $? "libraries of its entry point are Debian packages"
+for package in $packages; do
+  ok "$package is in the image" grep -qw -- "$package" <<<"$runtime"
+done
+
+# ---- pods ----
+pod() { "$python" "$top/tests/support/pod" "$@"; }
+# Waits for a condition, not for a time: fails after 20 s.
+until_true() {
+  local i
+  for i in $(seq 200); do
+    "$@" >/dev/null 2>&1 && return 0
+    sleep 0.1
+  done
+  return 1
+}
+why=""
+[ -n "${ZPS_TEST_PODS:-}" ] || why="needs root and a network namespace"
+"$python" -c 'import yaml' 2>/dev/null || why="python3-yaml is not installed"
+[ -n "$why" ] || { ip link set lo up && ip link add eth0 type veth peer name far && ip addr add 10.244.0.1/24 dev eth0 && ip link set eth0 up && ip link set far up; } ||
+  why="no pair of network devices can be made here"
+if [ -n "$why" ]; then
+  skip "pods and their probes" "$why"
+  done_testing
+  exit
+fi
+printf '127.0.0.1 localhost\n10.244.0.1 zenps-coordinator\n' >"$scratch/hosts"
+# run_pod SET NUMBER: in the background; $pid is the daemon's.
+run_pod() {
+  "$python" "$top/tests/support/pod" run "$1" "$2" "$image" "$scratch/hosts" >"$scratch/$1-$2.log" 2>&1 &
+  pid=$!
+}
+inside() { # PID COMMAND...
+  nsenter -t "$1" -m -r -w -S 65532 -G 65532 -- "${@:2}"
+}
+not() { ! "$@"; }
+rounds() {
+  timeout 120 zenpsrun -n 2 --coordinator=10.244.0.1:7077 --job="job-$RANDOM" --prefix=no -- \
+    zenps-perf --rows 100000 --width 4 --steps 20 --warmup 1 --verify --json "$@" >"$scratch/json" 2>"$scratch/err"
+  local status=$?
+  cat "$scratch/json" "$scratch/err" "$scratch"/zenps-*.log
+  [ "$status" -eq 0 ] && grep -q '"verified": *true' "$scratch/json"
+}
+
+run_pod zenps-server 0
+server=$pid
+if ! until_true grep -q 'cannot connect to the coordinator' "$scratch/zenps-server-0.log"; then
+  cp "$scratch/zenps-server-0.log" "$scratch/out"
+  tap_result 1 "a server's pod starts without a coordinator"
+  done_testing
+  exit 1
+fi
+ok "a server's pod that finds no coordinator is not ready" not pod probe zenps-server readinessProbe "$server"
+is "nor privileged: user, capabilities, new privileges" "$(awk '/^(Uid|CapEff|CapBnd|NoNewPrivs):/ { printf "%s ", $2 }' "/proc/$server/status")" "65532 0000000000000000 0000000000000000 1 "
+ok "it can write to its volume" inside "$server" touch /run/zenps/written
+ok "but not to its image" not inside "$server" touch /usr/written /etc/zenps/written
+run_pod zenps-coordinator 0
+coordinator=$pid
+for probe in startupProbe readinessProbe livenessProbe; do
+  ok "the coordinator's $probe" until_true pod probe zenps-coordinator "$probe" "$coordinator"
+done
+ok "whereupon the server's pod is ready" until_true pod probe zenps-server readinessProbe "$server"
+run_pod zenps-server 1
+ok "a second one, too" until_true pod probe zenps-server readinessProbe "$pid"
+second=$pid
+is "servers have the names of their pods" "$(zenpsctl --endpoint 10.244.0.1:7077 members | grep -oE 'zenps-server-[01]' | sort | tr '\n' ' ')" "zenps-server-0 zenps-server-1 "
+ok "verified rounds over both" rounds
+kill -KILL "$coordinator"
+wait "$coordinator" 2>/dev/null
+ok "without the coordinator a server's pod is not ready" until_true not pod probe zenps-server readinessProbe "$server"
+run_pod zenps-coordinator 0
+coordinator=$pid
+ok "with the next one it is" until_true pod probe zenps-server readinessProbe "$server"
+ok "and so is the other" until_true pod probe zenps-server readinessProbe "$second"
+ok "verified rounds again" rounds
+for one in "$server" "$second" "$coordinator"; do kill -TERM "$one"; done
+for one in "$server" "$second" "$coordinator"; do
+  wait "$one"
+  is "a pod that is told to end ends with status 0" $? 0
 done
 
 done_testing

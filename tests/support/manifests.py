@@ -1,0 +1,142 @@
+"""The Kubernetes base, read without kubectl: its objects, and what must hold of them.
+
+  manifests.py FOLDER [RENDERED]   prints what does not hold; RENDERED: what kubectl kustomize made of the folder
+"""
+import os
+import shutil
+import sys
+
+import yaml
+
+SELECTED_BY = {"app.kubernetes.io/name", "app.kubernetes.io/instance", "app.kubernetes.io/component"}
+
+
+def read(folder):
+    """Objects, and config maps as {name: {file: path}}."""
+    with open(os.path.join(folder, "kustomization.yaml"), encoding="utf-8") as file:
+        kustomization = yaml.safe_load(file)
+    objects = []
+    for name in kustomization["resources"]:
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            objects += [thing for thing in yaml.safe_load_all(file) if thing]
+    maps = {made["name"]: dict(text.split("=", 1) for text in made["files"]) for made in kustomization["configMapGenerator"]}
+    return objects, {name: {key: os.path.join(folder, path) for key, path in files.items()} for name, files in maps.items()}
+
+
+def of(objects, kind):
+    return [thing for thing in objects if thing["kind"] == kind]
+
+
+def pods(objects):
+    return {thing["metadata"]["name"]: thing["spec"]["template"] for thing in of(objects, "StatefulSet")}
+
+
+def selectors(objects):
+    """(what selects, labels) of everything that selects pods of ours."""
+    for thing in objects:
+        name, spec = f"{thing['kind']} {thing['metadata']['name']}", thing.get("spec", {})
+        if thing["kind"] == "Service":
+            yield name, spec["selector"]
+        elif thing["kind"] in ("StatefulSet", "PodDisruptionBudget"):
+            yield name, spec["selector"]["matchLabels"]
+        if thing["kind"] == "StatefulSet":
+            affinity = spec["template"]["spec"].get("affinity", {}).get("podAntiAffinity", {})
+            for term in affinity.get("preferredDuringSchedulingIgnoredDuringExecution", []):
+                yield name + "'s anti-affinity", term["podAffinityTerm"]["labelSelector"]["matchLabels"]
+
+
+def check_selectors(objects):
+    templates = {name: template["metadata"]["labels"] for name, template in pods(objects).items()}
+    for what, labels in selectors(objects):
+        if set(labels) != SELECTED_BY:
+            yield f"{what} selects by {sorted(labels)}"
+        chosen = [name for name, template in templates.items() if labels.items() <= template.items()]
+        if len(chosen) != 1 or not what.split()[1].startswith(chosen[0]):
+            yield f"{what} selects the pods of {chosen}"
+    for policy in of(objects, "NetworkPolicy"):
+        labels = policy["spec"]["podSelector"].get("matchLabels", {})
+        if set(labels) != SELECTED_BY - {"app.kubernetes.io/component"}:
+            yield f"NetworkPolicy {policy['metadata']['name']} selects by {sorted(labels)}"
+        if not all(labels.items() <= template.items() for template in templates.values()):
+            yield f"NetworkPolicy {policy['metadata']['name']} does not cover every pod"
+
+
+def check_budgets(objects):
+    allowed = {thing["metadata"]["name"]: thing["spec"]["maxUnavailable"] for thing in of(objects, "PodDisruptionBudget")}
+    if allowed != {"zenps-coordinator": 0, "zenps-server": 1}:
+        yield f"disruption budgets are {allowed}"
+
+
+def check_probe(name, container, kind, lines):
+    probe = container.get(kind)
+    if not probe:
+        return
+    if "exec" in probe:
+        command = probe["exec"]["command"]
+        if not shutil.which(command[0]):
+            yield f"{name}: {kind} runs {command[0]}, which is no program"
+        mounted = [mount["mountPath"] for mount in container.get("volumeMounts", []) if not mount.get("readOnly")]
+        if command[:2] == ["test", "-e"]:
+            if not any(os.path.dirname(command[2]) == path for path in mounted):
+                yield f"{name}: {kind} looks for {command[2]}, where no volume is that can be written"
+            if not any(line.strip() == f"ready_file = {command[2]}" for line in lines):
+                yield f"{name}: {kind} looks for {command[2]}, which its configuration does not name"
+    elif probe["tcpSocket"]["port"] not in [port["name"] for port in container["ports"]]:
+        yield f"{name}: {kind} asks a port that the container does not name"
+
+
+def check_pod(name, template, maps):
+    spec = template["spec"]
+    (container,) = spec["containers"]
+    if spec.get("enableServiceLinks") is not False:
+        yield f"{name}: enableServiceLinks is on"
+    if spec.get("automountServiceAccountToken") is not False:
+        yield f"{name}: has a token of the API"
+    user = spec["securityContext"]
+    if user.get("runAsNonRoot") is not True or not user.get("runAsUser"):
+        yield f"{name}: may be root"
+    context = container["securityContext"]
+    if context["capabilities"] != {"drop": ["ALL"]} or context.get("allowPrivilegeEscalation") is not False or context.get("privileged"):
+        yield f"{name}: has privileges"
+    if context.get("readOnlyRootFilesystem") is not True:
+        yield f"{name}: can write to its image"
+    if name == "zenps-server" and container["resources"]["requests"] != container["resources"]["limits"]:
+        yield f"{name}: requests are not limits"
+    if "readinessProbe" not in container:
+        yield f"{name}: has no readiness probe"
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
+    with open(maps[volumes["config"]["configMap"]["name"]]["zenpsd.conf"], encoding="utf-8") as file:
+        lines = file.readlines()
+    for kind in ("startupProbe", "readinessProbe", "livenessProbe"):
+        yield from check_probe(name, container, kind, lines)
+
+
+def check_rendered(objects, path):
+    """kubectl must leave the objects as they are, but for the namespace, images and the names of config maps."""
+    with open(path, encoding="utf-8") as file:
+        rendered = [thing for thing in yaml.safe_load_all(file) if thing]
+    names = sorted((thing["kind"], thing["metadata"]["name"]) for thing in rendered if thing["kind"] != "ConfigMap")
+    if names != sorted((thing["kind"], thing["metadata"]["name"]) for thing in objects):
+        yield f"kubectl makes {names}"
+    maps = {thing["metadata"]["name"] for thing in of(rendered, "ConfigMap")}
+    used = {volume["configMap"]["name"] for template in pods(rendered).values() for volume in template["spec"]["volumes"]
+            if "configMap" in volume}
+    if maps != used or len(maps) != 2:
+        yield f"pods use the config maps {sorted(used)}, of {sorted(maps)}"
+    if any(thing["metadata"].get("namespace") != "zenps" for thing in rendered if thing["kind"] != "Namespace"):
+        yield "not everything is in the namespace"
+    yield from check_selectors(rendered)
+
+
+def main():
+    objects, maps = read(sys.argv[1])
+    found = [*check_selectors(objects), *check_budgets(objects)]
+    for name, template in pods(objects).items():
+        found += check_pod(name, template, maps)
+    if len(sys.argv) > 2:
+        found += check_rendered(objects, sys.argv[2])
+    print("\n".join(found) if found else f"{len(objects)} objects hold")
+
+
+if __name__ == "__main__":
+    main()
