@@ -357,7 +357,7 @@ hang_up 10
 ok "the job is closed" until_true eval '! ctl jobs | grep -q "^j "'
 ctl jobs --all >"$scratch/out"
 said "jobs --all says since when, and the first cause" \
-  "^j +$job +failed +2 +1 +1 +1 +3 +[0-9.]+ +20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-9:]{8}Z +ERR_PEER_LOST +job 'j': rank 1 \(host h11, pid 111\) was lost: "
+  "^j +$job +failed +2 +1 +1 +1 +3 +3 +3.0K +0 +[0-9.]+ +20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-9:]{8}Z +ERR_PEER_LOST +job 'j': rank 1 \(host h11, pid 111\) was lost: "
 ctl -o json jobs --all >"$scratch/out"
 said "as JSON, too" '"ended_at": "20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-9:]{8}Z"'
 said "with the code's name" '"code": "ERR_PEER_LOST"'

@@ -133,7 +133,7 @@ if [ -n "$as_root" ]; then
   if setpriv --reuid=65534 --regid=65534 --clear-groups test -x "$build/zenpsctl"; then
     ok "a member of it reaches the daemon" as 54321
     as 65534 >"$scratch/out" 2>&1
-    is "others do not" $? 2
+    is "others do not" $? 3
     said "and are told why" 'permission denied'
   else
     skip "who reaches the daemon" "the build cannot be read by everybody"
