@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/rng.h"
+#include "common/base/source.h"
 
 enum { PARTS_MAX = 128, POINTS = 15 };
 
@@ -50,23 +51,53 @@ static zps_err_t read_line(struct zps_plan_trace *trace, char *line) {
   return ZPS_OK;
 }
 
-zps_err_t zps_plan_trace_read(FILE *file, const char *name, struct zps_plan_trace *trace, struct zps_error *error) {
-  struct zps_plan_trace read = {.rows = NULL};
+/* The next line, of *len_p bytes; ZPS_ERR_CLOSED at the end. getline() would take one of any length. */
+static zps_err_t next_line(FILE *file, const struct zps_source *source, size_t number, char **line_p, size_t *cap_p,
+                           size_t *len_p, struct zps_error *error) {
+  size_t len = 0;
+  int c = 0;
+  while (c != '\n' && (c = getc_unlocked(file)) != EOF) {
+    if (len >= ZPS_SOURCE_LINE_MAX)
+      return zps_fail(error, ZPS_ERR_INVALID,
+                      "%s, line %zu: goes on after %zu bytes: must be text in lines, each shorter", source->name,
+                      number, len);
+    if (!grow((void **)line_p, cap_p, len + 1, 1))
+      return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a line of %s", source->name);
+    (*line_p)[len++] = (char)c;
+  }
+  if (ferror(file)) return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot read %s", source->name);
+  if (len == 0) return ZPS_ERR_CLOSED;
+  (*line_p)[len] = '\0';
+  *len_p = len;
+  return ZPS_OK;
+}
+
+static zps_err_t read_lines(FILE *file, struct zps_source *source, struct zps_plan_trace *trace,
+                            struct zps_error *error) {
   char *line = NULL;
-  size_t size = 0, number = 0;
-  zps_err_t err = ZPS_OK;
-  while (!err && getline(&line, &size, file) >= 0) {
-    number++;
-    err = read_line(&read, line);
-    if (err == ZPS_ERR_NOMEM) zps_fail(error, err, "no memory for the samples of %s", name);
+  size_t cap = 0, len = 0, number = 0;
+  zps_err_t err;
+  while ((err = next_line(file, source, ++number, &line, &cap, &len, error)) == ZPS_OK) {
+    err = zps_source_add(source, len, error);
+    if (err) break;
+    err = read_line(trace, line);
+    if (err == ZPS_ERR_NOMEM) zps_fail(error, err, "no memory for the samples of %s", source->name);
     if (err == ZPS_ERR_INVALID)
       zps_fail(error, err,
                "%s, line %zu: no list of rows; right would be numbers (\"5 17 3\") or libsvm (\"1 6:0.5 18:1\"), not "
                "compressed",
-               name, number);
+               source->name, number);
+    if (err) break;
   }
   free(line);
-  if (!err && !feof(file)) err = zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot read %s", name);
+  return err == ZPS_ERR_CLOSED ? ZPS_OK : err;
+}
+
+zps_err_t zps_plan_trace_read(FILE *file, const char *name, struct zps_plan_trace *trace, struct zps_error *error) {
+  struct zps_plan_trace read = {.rows = NULL};
+  struct zps_source source;
+  zps_err_t err = zps_source_init(&source, fileno(file), name, false, error);
+  if (!err) err = read_lines(file, &source, &read, error);
   if (!err && read.n_samples == 0) err = zps_fail(error, ZPS_ERR_INVALID, "%s has no samples", name);
   if (err) {
     zps_plan_trace_fini(&read);

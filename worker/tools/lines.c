@@ -6,17 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/source.h"
 #include "config.h"
 
 #ifdef HAVE_LZMA
 #include <lzma.h>
 #endif
 
-enum { INPUT_BYTES = 1 << 16, LINE_BYTES_MAX = 1 << 26 };
+enum { INPUT_BYTES = 1 << 16 };
 
 struct zps_tools_lines {
   FILE *file;
   char *path;
+  struct zps_source source;
   uint64_t number;
   char *buf; /* [start, end) is text not yet handed out */
   size_t cap, start, end;
@@ -49,6 +51,8 @@ zps_err_t zps_tools_lines_open(const char *path, struct zps_tools_lines **lines_
     code = zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot open %s", path);
     goto err_close;
   }
+  code = zps_source_init(&lines->source, fileno(lines->file), lines->path, has_suffix(path, ".xz"), error);
+  if (code != ZPS_OK) goto err_close;
   if (has_suffix(path, ".xz")) {
 #ifdef HAVE_LZMA
     lines->xz = true;
@@ -121,7 +125,7 @@ static zps_err_t fill(struct zps_tools_lines *lines, struct zps_error *error) {
     lines->end -= lines->start;
     lines->start = 0;
   }
-  if (lines->end + 1 >= lines->cap && lines->cap >= LINE_BYTES_MAX)
+  if (lines->end + 1 >= lines->cap && lines->cap >= ZPS_SOURCE_LINE_MAX)
     return zps_fail(error, ZPS_ERR_INVALID,
                     "%s, line %llu: goes on after %zu bytes: must be text in lines, each shorter", lines->path,
                     (unsigned long long)lines->number + 1, lines->end);
@@ -142,7 +146,7 @@ static zps_err_t fill(struct zps_tools_lines *lines, struct zps_error *error) {
   const zps_err_t code = read_plain(lines, out, room, &got, error);
 #endif
   lines->end += got;
-  return code;
+  return code == ZPS_OK ? zps_source_add(&lines->source, got, error) : code;
 }
 
 zps_err_t zps_tools_lines_next(struct zps_tools_lines *lines, char **line_p, size_t *len_p, struct zps_error *error) {

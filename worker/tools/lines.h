@@ -13,8 +13,8 @@ struct zps_tools_lines;
 zps_err_t zps_tools_lines_open(const char *path, struct zps_tools_lines **lines_p,
                                struct zps_error *error) ZPS_MUSTCHECK;
 /* The next line without its newline, NUL-terminated, valid until the next call; the caller may change it.
- * ZPS_ERR_CLOSED at the end of the file (then `error` is untouched); ZPS_ERR_INVALID: what is read
- * is no text, or has a line of 64 MiB. */
+ * ZPS_ERR_CLOSED at the end of the file (then `error` is untouched); ZPS_ERR_INVALID: what is read has a line of 64
+ * MiB, or goes on for longer than may be kept (common/base/source.h). */
 zps_err_t zps_tools_lines_next(struct zps_tools_lines *lines, char **line_p, size_t *len_p,
                                struct zps_error *error) ZPS_MUSTCHECK;
 uint64_t zps_tools_lines_number(const struct zps_tools_lines *lines); /* of the line last returned, from 1 */
