@@ -18,15 +18,6 @@ coordinator() {
   start "$@" --control-listen=127.0.0.1:0 --control-address-file="$scratch/$name.address"
   until_true [ -s "$scratch/$name.address" ] && address=$(cat "$scratch/$name.address")
 }
-# Waits for a condition, not for a time: fails after 20 s.
-until_true() {
-  local i
-  for i in $(seq 400); do
-    "$@" >/dev/null 2>&1 && return 0
-    sleep 0.05
-  done
-  return 1
-}
 ctl() { zenpsctl --endpoint "$address" "$@"; }
 servers_are() { [ "$(ctl -o json members | grep -c '"silent_ms"')" -eq "$1" ]; }
 logged() { grep -q -- "$2" "$scratch/$1.log"; }

@@ -5,7 +5,7 @@
 address_file=$scratch/address
 zenpsd --control-listen=127.0.0.1:0 --control-address-file="$address_file" --log-level=warn >"$scratch/log" 2>&1 &
 daemon=$!
-for _ in $(seq 100); do [ -s "$address_file" ] && break; sleep 0.1; done
+until_true test -s "$address_file"
 ok "a daemon with both roles comes up" test -s "$address_file"
 address=$(cat "$address_file")
 # The libtool wrapper of a build tree replaces itself by the program, so this is the daemon's own pid.

@@ -46,15 +46,6 @@ done
 
 # ---- pods ----
 pod() { "$python" "$top/tests/support/pod" "$@"; }
-# Waits for a condition, not for a time: fails after 20 s.
-until_true() {
-  local i
-  for i in $(seq 200); do
-    "$@" >/dev/null 2>&1 && return 0
-    sleep 0.1
-  done
-  return 1
-}
 why=""
 [ -n "${ZPS_TEST_PODS:-}" ] || why="needs root and a network namespace"
 "$python" -c 'import yaml' 2>/dev/null || why="python3-yaml is not installed"

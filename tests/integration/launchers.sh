@@ -2,14 +2,6 @@
 # Ranks that a launcher starts know which they are: Open MPI's mpirun, Slurm's srun and sbatch, and torchrun's variables.
 . "$(dirname "$0")/../support/tap.sh"
 
-until_true() { # COMMAND...: waits for a condition, not for a time
-  local i
-  for i in $(seq 300); do
-    "$@" >/dev/null 2>&1 && return 0
-    sleep 0.1
-  done
-  return 1
-}
 zenpsd --fabric-interface=lo --control-listen=127.0.0.1:0 --control-address-file="$scratch/address" --log-level=warn &
 until_true test -s "$scratch/address"
 export ZENPS_COORDINATOR ZENPS_INTERFACE=lo

@@ -33,13 +33,13 @@ rmdir "$group" 2>/dev/null
 
 zenpsd --control-listen=127.0.0.1:0 --control-address-file="$scratch/address" >"$scratch/out" 2>&1 &
 daemon=$!
-for _ in $(seq 100); do [ -s "$scratch/address" ] && break; sleep 0.1; done
+until_true test -s "$scratch/address"
 wide=$(threads "$daemon" reduce)
 kill -TERM "$daemon"
 wait "$daemon"
 taskset -c "$cpu" zenpsd --control-listen=127.0.0.1:0 --control-address-file="$scratch/address2" >"$scratch/out" 2>&1 &
 daemon=$!
-for _ in $(seq 100); do [ -s "$scratch/address2" ] && break; sleep 0.1; done
+until_true test -s "$scratch/address2"
 is "a daemon on one core has one thread that sums (elsewhere $wide)" "$(threads "$daemon" reduce)" 1
 kill -TERM "$daemon"
 wait "$daemon"

@@ -15,7 +15,7 @@ fi
 address_file=$scratch/address
 zenpsd --control-listen=127.0.0.1:0 --control-address-file="$address_file" --log-level=warn >"$scratch/log" 2>&1 &
 daemon=$!
-for _ in $(seq 100); do [ -s "$address_file" ] && break; sleep 0.1; done
+until_true test -s "$address_file"
 export ZENPS_COORDINATOR
 ZENPS_COORDINATOR=$(cat "$address_file")
 # HUP, INT and TERM; 32 and 33 are libc's own.
@@ -32,7 +32,7 @@ ok unloaded"
 is "one with shared memory as its fabric" "$(zenpsrun -n 1 -p shm --prefix=no -- "$build/tests/integration/signals_linked")" "$quiet"
 zenpsrun -n 1 -- sh -c 'echo $PPID >tool; until [ -e seen ]; do sleep 0.1; done' &
 tool=$!
-for _ in $(seq 100); do [ -s tool ] && break; sleep 0.1; done
+until_true test -s tool
 is "zenpsrun catches nothing" "$(caught "$(cat tool)")" 0
 touch seen
 wait "$tool"
@@ -43,7 +43,7 @@ elif command -v python3 >/dev/null && python3 -c 'import ctypes' 2>/dev/null; th
   is "$python" "$(python3 "$top/tests/integration/signals.py" "$library" open 2>&1)" "$quiet"
   python3 "$top/tests/integration/signals.py" "$library" wait >"$scratch/out" 2>&1 &
   trainer=$!
-  for _ in $(seq 200); do grep -q interrupted "$scratch/out" && break; sleep 0.1; done
+  until_true grep -q interrupted "$scratch/out"
   kill -TERM "$trainer"
   wait "$trainer"
   is "$python: SIGTERM ends it, by that signal" $? 143

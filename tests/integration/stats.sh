@@ -6,14 +6,6 @@ schemes="balanced sparse-ps dense-ps omnireduce recursive-doubling split-allgath
   blueconnect hierarchical hierarchical:ring dense-split bitmap-split oktopk gtopk topka topkdsa gaussiank auto"
 ranks=4
 
-until_true() { # COMMAND...: waits for a condition, not for a time
-  local i
-  for i in $(seq 600); do
-    "$@" >/dev/null 2>&1 && return 0
-    sleep 0.2
-  done
-  return 1
-}
 zenpsd --fabric-interface=lo --control-listen=127.0.0.1:0 --control-address-file="$scratch/address" --control-heartbeat=0.1s \
   --log-level=warn 2>"$scratch/zenpsd.log" &
 until_true test -s "$scratch/address"

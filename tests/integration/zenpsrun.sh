@@ -45,7 +45,7 @@ is "who stops the run need not wait for it" "$? $((SECONDS - start < 40))" "7 1"
 
 zenpsrun -n 2 -- sleep 60 >"$scratch/out" 2>&1 &
 run=$!
-for _ in $(seq 100); do pgrep -P "$run" sleep >/dev/null && break; sleep 0.1; done
+until_true pgrep -P "$run" sleep
 kill -TERM "$run"
 wait "$run"
 is "stopped by SIGTERM" $? 143

@@ -1,6 +1,6 @@
 # Sourced by test scripts: TAP output, programs of the build tree, a scratch folder, and an end that leaves nothing running.
 #   . "$(dirname "$0")/../support/tap.sh"
-# Gives: $top, $build, $scratch; ok NAME COMMAND..., said NAME PATTERN, is NAME GOT WANTED, skip NAME WHY, done_testing.
+# Gives: $top, $build, $scratch; ok NAME COMMAND..., said NAME PATTERN, is NAME GOT WANTED, skip NAME WHY, until_true COMMAND..., done_testing.
 set -u
 top=${ZPS_TOP_SRCDIR:-$(cd "$(dirname "$0")/../.." && pwd)}
 build=${ZPS_TOP_BUILDDIR:-$PWD}
@@ -52,6 +52,13 @@ is() { # NAME GOT WANTED
 skip() { # NAME WHY
   tap_n=$((tap_n + 1))
   echo "ok $tap_n - $1 # SKIP $2"
+}
+until_true() { # COMMAND...: waits for a condition, not for a time; fails after a minute without it
+  local end=$((SECONDS + 60))
+  while ! "$@" >/dev/null 2>&1; do
+    [ "$SECONDS" -lt "$end" ] || return 1
+    sleep 0.05
+  done
 }
 done_testing() {
   echo "1..$tap_n"

@@ -47,12 +47,3 @@ unit() {
   pid=$!
 }
 told() { grep -q -- "$1" "$scratch/told"; }
-# Waits for a condition, not for a time: fails after 20 s.
-until_true() {
-  local i
-  for i in $(seq 400); do
-    "$@" >/dev/null 2>&1 && return 0
-    sleep 0.05
-  done
-  return 1
-}
