@@ -22,11 +22,17 @@ HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1", "GLIBC_TUNABLES": "glibc.malloc.huget
 @functools.lru_cache(None)
 def missing(system):
     """Why a system cannot be measured here; None if it can."""
-    if system == "mpi" and not (shutil.which("mpicc") and shutil.which("mpirun")):
+    if system == "mpi" and not (shutil.which("mpirun") and compiles_mpi()):
         return "Open MPI is not installed (apt-get install openmpi-bin libopenmpi-dev)"
     if system == "gloo" and not torch_python():
         return "PyTorch is not installed (apt-get install python3-torch python3-numpy)"
     return None
+
+
+def compiles_mpi():
+    """mpicc may be there without the headers that it names."""
+    probe = ["mpicc", "-E", "-include", "mpi.h", "-x", "c", "/dev/null"]
+    return shutil.which("mpicc") and subprocess.run(probe, capture_output=True).returncode == 0
 
 
 @functools.lru_cache(None)
