@@ -94,13 +94,11 @@ const struct zps_opt_table zps_ctl_plan_table = {
     .description =
         "Prints the time of each scheme over n; for --workers ranks its time, what it is made of, and the bytes of a "
         "rank, of a host's link and of a server, each direction; which scheme is fastest from where on; where each "
-        "gets "
-        "slower or faster than a dense ring; and how many servers are worth having. Schemes are the papers', by their "
-        "formulas, with zenps's codecs unless --codec says otherwise; zenps's own programs send more messages for "
-        "some.\n"
+        "gets slower or faster than a dense ring; and how many servers are worth having. Schemes are the papers', by "
+        "their formulas, with zenps's codecs unless --codec says otherwise; zenps's own programs send more messages "
+        "for some.\n"
         "Zen's own case, NMT on 25 Gbit/s, with a gamma that makes its figure 8: zenpsctl plan --rows 112000000 "
-        "--density 0.0247 --gamma 128:24.9 --skew "
-        "8:4.8,128:44 --run 512 --latency 0 --codec paper\n"
+        "--density 0.0247 --gamma 128:24.9 --skew 8:4.8,128:44 --run 512 --latency 0 --codec paper\n"
         "From a trace: xz -dc words.ids.xz | zenpsctl plan --trace - --width 64 --batch 128",
     .opts = opts,
     .config_size = sizeof(struct zps_ctl_plan_options),

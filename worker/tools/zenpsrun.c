@@ -63,9 +63,8 @@ static const struct zps_opt_table table = {
     .description =
         "The ranks find the job in ZENPS_COORDINATOR, ZENPS_JOB, ZENPS_RANK, ZENPS_WORLD_SIZE, ZENPS_LOCAL_RANK and "
         "ZENPS_LOCAL_WORLD_SIZE; RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE are set as well.\n"
-        "The first rank that fails stops the others, which have the time of --linger to end by themselves. zenpsrun "
-        "says "
-        "which it was, and exits with its code (128 plus the number of a signal).",
+        "The first rank that fails stops the others, which have the time of --linger to end by themselves. "
+        "zenpsrun says which it was, and exits with its code (128 plus the number of a signal).",
     .opts = opts,
     .config_size = sizeof(struct options),
     .min_args = 1,
