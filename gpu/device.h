@@ -79,7 +79,7 @@ struct zps_device_feedback {
 };
 
 enum zps_cut_kind {
-  ZPS_CUT_THRESHOLD = 1, /* all from a magnitude on (worker/sparsify/magnitude.h), at least 1: no zeros */
+  ZPS_CUT_THRESHOLD = 1, /* all from a magnitude on (worker/select/magnitude.h), at least 1: no zeros */
   ZPS_CUT_TOPK = 2,      /* the k greatest; of equal ones the first */
   ZPS_CUT_SAMPLED = 3,   /* all from the k-th greatest magnitude of a sample on */
 };

@@ -27,10 +27,10 @@ may common/net common/base
 may common/control common/base
 may proto common/base
 # Algorithm 1 is below the codecs, which use it; devices are above them.
-result "gpu/hierarchical.h and what implements it include only common/base" \
-  "$(grep -Hn '^ *# *include *"' gpu/hierarchical.h gpu/cpu/hierarchical.c | grep -vE '"(common/base|gpu/hierarchical)')"
+result "common/codec/hierarchical.h and what implements it include only common/base" \
+  "$(grep -Hn '^ *# *include *"' common/codec/hierarchical.h common/codec/hierarchical.c | grep -vE '"(common/base|gpu/hierarchical)')"
 may gpu common/base common/codec
-may common/codec common/base gpu/hierarchical.h
+may common/codec common/base common/codec/hierarchical.h
 may common/session common/base common/net proto
 may common/plan common/base common/codec
 may server common proto gpu
@@ -46,7 +46,7 @@ only '^common/control/json\.c$' 'jansson' "jansson is seen by common/control/jso
 only '^proto/' '(protobuf-c/|[a-z/]*zenps\.pb-c)' "protobuf-c is seen by proto alone"
 only '^common/base/config' '(ini\.h|getopt\.h)' "option files and flags are parsed by common/base/config* alone"
 only '^gpu/cuda/' 'cuda' "CUDA is seen by gpu/cuda alone"
-only '^server/(notify|journal)\.c$' 'systemd/' "libsystemd is seen by server/notify.c and journal.c alone"
+only '^server/(notify|journal)\.c$' 'systemd/' "libsystemd is seen by server/daemon/notify.c and journal.c alone"
 
 # The public headers stand alone.
 result "public headers include only standard headers and each other" \

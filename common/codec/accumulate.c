@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-#include "common/codec/simd.h"
+#include "common/codec/simd/simd.h"
 
 /* Explicit vectors, because not every optimisation level forms them. */
 #define DEFINE_ADD(NAME, TYPE)                                                                         \

@@ -5,7 +5,7 @@
 
 #include "common/codec/bits.h"
 #include "common/codec/codec_impl.h"
-#include "common/codec/simd.h"
+#include "common/codec/simd/simd.h"
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values and indices are little-endian on the wire");
 

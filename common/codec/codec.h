@@ -82,7 +82,7 @@ zps_err_t zps_slice_check_sizes(uint32_t codec, uint32_t m, uint32_t nnz, uint32
 const void *zps_slice_values(const struct zps_slice_view *view, uint32_t first, uint32_t n, void *room);
 
 /* A cursor over a view's ranks, ascending, in batches: fills up to `cap` ranks below `limit`, returns how many. */
-struct zps_rank_cursor {
+struct zps_index_cursor {
   const struct zps_slice_view *view;
   uint32_t next;  /* position among the z ranks */
   uint32_t guess; /* COO: how many were lent at a time */
@@ -93,24 +93,24 @@ struct zps_rank_cursor {
   struct zps_rice_reader reader;
   uint32_t block[4 * ZPS_RICE_BLOCK];
 };
-void zps_rank_cursor_init(struct zps_rank_cursor *cursor, const struct zps_slice_view *view);
-uint32_t zps_rank_cursor_read(struct zps_rank_cursor *cursor, uint32_t limit, uint32_t *ranks, uint32_t cap);
+void zps_index_cursor_init(struct zps_index_cursor *cursor, const struct zps_slice_view *view);
+uint32_t zps_index_cursor_read(struct zps_index_cursor *cursor, uint32_t limit, uint32_t *ranks, uint32_t cap);
 /* Lends the next ranks below `limit` where they lie, which may be anywhere in memory, or in `room`. Returns how many,
  * 0 at the limit or the end. */
 typedef uint32_t zps_lent_rank __attribute__((aligned(1), may_alias));
 enum { ZPS_RANK_CURSOR_ROOM = 512 };
-uint32_t zps_rank_cursor_lend(struct zps_rank_cursor *cursor, uint32_t limit, uint32_t *room,
-                              const zps_lent_rank **ranks_p);
+uint32_t zps_index_cursor_lend(struct zps_index_cursor *cursor, uint32_t limit, uint32_t *room,
+                               const zps_lent_rank **ranks_p);
 /* COO and RICE: lends ranks from the next one on where they lie, without looking at where the limit is among them. 0 at
- * the limit or the end. They are not passed but by zps_rank_cursor_pass(). */
-uint32_t zps_rank_cursor_offer(struct zps_rank_cursor *cursor, uint32_t limit, const zps_lent_rank **ranks_p);
-void zps_rank_cursor_pass(struct zps_rank_cursor *cursor, uint32_t n);
+ * the limit or the end. They are not passed but by zps_index_cursor_pass(). */
+uint32_t zps_index_cursor_offer(struct zps_index_cursor *cursor, uint32_t limit, const zps_lent_rank **ranks_p);
+void zps_index_cursor_pass(struct zps_index_cursor *cursor, uint32_t n);
 /* BITMAP and HOLES: sets bit i % 64 of bits[i / 64] where rank first + i is in the set, clears the others, passes all
  * of these ranks and returns how many there are. `first` is a multiple of 64; no rank below it is left to be read. */
-uint32_t zps_rank_cursor_bits(struct zps_rank_cursor *cursor, uint32_t first, uint32_t n_words, uint64_t *bits);
+uint32_t zps_index_cursor_bits(struct zps_index_cursor *cursor, uint32_t first, uint32_t n_words, uint64_t *bits);
 /* Passes all ranks below the limit, which is m at most, without listing them. */
-void zps_rank_cursor_seek(struct zps_rank_cursor *cursor, uint32_t limit);
+void zps_index_cursor_seek(struct zps_index_cursor *cursor, uint32_t limit);
 /* The rank that is read next, or UINT32_MAX (which is no rank) at the end. */
-uint32_t zps_rank_cursor_peek(struct zps_rank_cursor *cursor);
+uint32_t zps_index_cursor_peek(struct zps_index_cursor *cursor);
 
 #endif

@@ -68,9 +68,9 @@ zps_err_t zps_slice_recode(struct zps_slice_view *view, unsigned allowed, struct
   const zps_err_t code = zps_buffer_need(scratch, view->z + 1ull, sizeof(uint32_t));
   if (code != ZPS_OK) return code;
   uint32_t *const ranks = scratch->data;
-  struct zps_rank_cursor cursor;
-  zps_rank_cursor_init(&cursor, view);
-  while (zps_rank_cursor_read(&cursor, view->m, ranks + cursor.next, view->z - cursor.next) > 0) {
+  struct zps_index_cursor cursor;
+  zps_index_cursor_init(&cursor, view);
+  while (zps_index_cursor_read(&cursor, view->m, ranks + cursor.next, view->z - cursor.next) > 0) {
   }
   uint64_t bytes;
   const enum zps_codec codec = zps_codec_choose(allowed, view->m, ranks, view->z, &bytes);

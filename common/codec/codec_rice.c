@@ -2,8 +2,8 @@
 
 #include <string.h>
 
-#include "common/codec/rice_block.h"
-#include "common/codec/simd.h"
+#include "common/codec/simd/rice_block.h"
+#include "common/codec/simd/simd.h"
 
 enum { K_MAX = ZPS_RICE_K_MAX, K_BITS = ZPS_RICE_K_BITS, HEADER_BITS_MAX = 1 + K_BITS };
 

@@ -7,7 +7,7 @@
 #include <emmintrin.h>
 #endif
 
-#include "common/codec/simd.h"
+#include "common/codec/simd/simd.h"
 
 enum { BATCH = 512, AHEAD = 32, PAGE_BYTES = 4096, CACHED_BYTES_MAX = 32 << 20 };
 
@@ -71,13 +71,13 @@ void zps_decode_dense(const struct zps_partition *part, uint32_t p, const struct
 }
 
 /* Writes the rows whose ranks are below the limit. */
-static void put_below(const struct zps_partition *part, uint32_t p, struct zps_rank_cursor *cursor, uint32_t limit,
+static void put_below(const struct zps_partition *part, uint32_t p, struct zps_index_cursor *cursor, uint32_t limit,
                       char *dense, uint64_t len_bytes) {
   const struct zps_slice_view *const view = cursor->view;
   const uint64_t row_bytes = view->width * (uint64_t)zps_dtype_size(view->dtype);
   uint32_t ranks[BATCH + ZPS_SIMD_SLACK] = {0};
   uint64_t rows[BATCH + ZPS_SIMD_SLACK];
-  for (uint32_t n; (n = zps_rank_cursor_read(cursor, limit, ranks, BATCH)) > 0;) {
+  for (uint32_t n; (n = zps_index_cursor_read(cursor, limit, ranks, BATCH)) > 0;) {
     zps_simd()->rows_of(part, p, ranks, n, rows);
     const uint32_t first = cursor->next - n;
     if (put_cut(view, cursor->next - 1, rows[n - 1], row_bytes, dense, len_bytes)) n--;
@@ -98,8 +98,8 @@ static void put_below(const struct zps_partition *part, uint32_t p, struct zps_r
 
 void zps_decode_dense_cut(const struct zps_partition *part, uint32_t p, const struct zps_slice_view *view, void *dense,
                           uint64_t len_bytes) {
-  struct zps_rank_cursor cursor;
-  zps_rank_cursor_init(&cursor, view);
+  struct zps_index_cursor cursor;
+  zps_index_cursor_init(&cursor, view);
   put_below(part, p, &cursor, view->m, dense, len_bytes);
 }
 
@@ -108,9 +108,9 @@ zps_err_t zps_decode_dense_stripe(const struct zps_partition *part, uint32_t str
   const uint32_t first = stripe * part->stripe_parts, n = part->stripe_parts;
   const uint64_t n_rows = zps_partition_stripe_rows(part, stripe, part->rows), chunk_rows = 1ull << part->chunk_bits;
   const uint64_t row_bytes = views[first].width * (uint64_t)zps_dtype_size(views[first].dtype);
-  struct zps_rank_cursor *const cursors = malloc(n * sizeof *cursors);
+  struct zps_index_cursor *const cursors = malloc(n * sizeof *cursors);
   if (!cursors) return ZPS_ERR_NOMEM;
-  for (uint32_t p = 0; p < n; p++) zps_rank_cursor_init(&cursors[p], &views[first + p]);
+  for (uint32_t p = 0; p < n; p++) zps_index_cursor_init(&cursors[p], &views[first + p]);
   for (uint64_t at = 0; at < n_rows; at += chunk_rows) {
     const uint64_t left = n_rows - at, end = at + (left < chunk_rows ? left : chunk_rows);
     const uint64_t from = zps_partition_stripe_row(part, stripe, at) * row_bytes, len = (end - at) * row_bytes;

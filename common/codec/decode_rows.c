@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/codec/decode.h"
-#include "common/codec/simd.h"
+#include "common/codec/simd/simd.h"
 #include "common/codec/sort.h"
 
 enum {
@@ -57,10 +57,10 @@ static uint64_t slot_bytes(const struct merge *merge) {
 static void list_ranks(void *ctx, unsigned p) {
   const struct merge *const merge = ctx;
   const struct zps_slice_view *const view = &merge->views[p];
-  struct zps_rank_cursor cursor;
-  zps_rank_cursor_init(&cursor, view);
+  struct zps_index_cursor cursor;
+  zps_index_cursor_init(&cursor, view);
   uint32_t *const ranks = merge->ranks + merge->starts[p];
-  while (zps_rank_cursor_read(&cursor, view->m, ranks + cursor.next, view->z - cursor.next) > 0) {
+  while (zps_index_cursor_read(&cursor, view->m, ranks + cursor.next, view->z - cursor.next) > 0) {
   }
   memset(ranks + view->z, 0, ZPS_SIMD_SLACK * sizeof *ranks);
 }

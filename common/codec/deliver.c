@@ -8,7 +8,7 @@
 
 #include "common/codec/accumulate.h"
 #include "common/codec/buffer.h"
-#include "common/codec/simd.h"
+#include "common/codec/simd/simd.h"
 #include "common/codec/singles.h"
 
 enum {
@@ -49,12 +49,12 @@ bool zps_deliver_is_large(uint64_t dense_bytes) {
 }
 
 static zps_err_t need_cursors(struct zps_deliver_scratch *scratch, const struct zps_deliver *deliver) {
-  const zps_err_t code = zps_buffer_need(&scratch->cursors, deliver->n_views, sizeof(struct zps_rank_cursor));
+  const zps_err_t code = zps_buffer_need(&scratch->cursors, deliver->n_views, sizeof(struct zps_index_cursor));
   if (code != ZPS_OK) return code;
-  struct zps_rank_cursor *const cursors = scratch->cursors.data;
+  struct zps_index_cursor *const cursors = scratch->cursors.data;
   for (unsigned i = 0; i < deliver->n_views; i++) {
-    zps_rank_cursor_init(&cursors[i], &deliver->views[i]);
-    if (deliver->first > 0) zps_rank_cursor_seek(&cursors[i], deliver->first);
+    zps_index_cursor_init(&cursors[i], &deliver->views[i]);
+    if (deliver->first > 0) zps_index_cursor_seek(&cursors[i], deliver->first);
   }
   return ZPS_OK;
 }
@@ -86,7 +86,7 @@ static const void *values_of(const struct zps_deliver_scratch *scratch, const st
 static uint64_t deliver_singles(struct zps_deliver_scratch *scratch, const struct zps_deliver *deliver) {
   const uint32_t chunk = zps_singles_chunk(deliver->views, deliver->n_views);
   const float factor = 1.0f / (float)deliver->divisor;
-  struct zps_rank_cursor *const cursors = scratch->cursors.data;
+  struct zps_index_cursor *const cursors = scratch->cursors.data;
   uint64_t nnz = 0;
   for (uint32_t base = deliver->first, end; base < deliver->end; base = end) {
     float *const out = (float *)deliver->dense + base, *const sums = singles_for(scratch, out);
@@ -148,12 +148,13 @@ static uint64_t count_held(struct zps_deliver_scratch *scratch, uint32_t n) {
   return n_held;
 }
 
-static void add_rows(struct zps_deliver_scratch *scratch, struct zps_rank_cursor *cursor, uint32_t base, uint32_t end) {
+static void add_rows(struct zps_deliver_scratch *scratch, struct zps_index_cursor *cursor, uint32_t base,
+                     uint32_t end) {
   enum { BATCH = ZPS_RANK_CURSOR_ROOM };
   const struct zps_slice_view *const view = cursor->view;
   uint32_t room[BATCH], n;
   const zps_lent_rank *ranks;
-  while ((n = zps_rank_cursor_lend(cursor, end, room, &ranks)) > 0) {
+  while ((n = zps_index_cursor_lend(cursor, end, room, &ranks)) > 0) {
     for (uint32_t at = 0, here; at < n; at += here) {
       here = n - at < BATCH ? n - at : BATCH;
       zps_accumulate_rows(view->dtype, scratch->rows.data, scratch->slots, base, ranks + at, here, view->width,
@@ -167,7 +168,7 @@ static uint64_t deliver_rows(struct zps_deliver_scratch *scratch, const struct z
   const struct zps_slice_view *const view = deliver->views;
   const uint64_t row_bytes = view->width * (uint64_t)zps_dtype_size(view->dtype);
   const uint32_t chunk = rows_of_chunk(row_bytes);
-  struct zps_rank_cursor *const cursors = scratch->cursors.data;
+  struct zps_index_cursor *const cursors = scratch->cursors.data;
   uint64_t nnz = 0;
   for (uint32_t base = deliver->first, end; base < deliver->end; base = end) {
     end = deliver->end - base > chunk ? base + chunk : deliver->end;

@@ -1,7 +1,7 @@
 #include <string.h>
 
 #include "common/codec/encode_internal.h"
-#include "gpu/hierarchical.h"
+#include "common/codec/hierarchical.h"
 
 #define NO_MEMORY "no memory to sort a gradient's rows into %u partitions"
 

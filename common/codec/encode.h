@@ -23,8 +23,9 @@
 #include "common/codec/partition.h"
 
 enum zps_partitioner {
-  ZPS_PARTITIONER_ORDERED = 0,      /* walks the rows in order: each partition's ranks come out ascending */
-  ZPS_PARTITIONER_HIERARCHICAL = 1, /* Zen's Algorithm 1 (gpu/hierarchical.h), then a sort per partition: same bytes */
+  ZPS_PARTITIONER_ORDERED = 0, /* walks the rows in order: each partition's ranks come out ascending */
+  ZPS_PARTITIONER_HIERARCHICAL =
+      1, /* Zen's Algorithm 1 (common/codec/hierarchical.h), then a sort per partition: same bytes */
 };
 
 struct zps_encode_input {

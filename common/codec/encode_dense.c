@@ -4,7 +4,7 @@
 
 #include "common/codec/encode_internal.h"
 #include "common/codec/rowscan.h"
-#include "common/codec/simd.h"
+#include "common/codec/simd/simd.h"
 
 /* Rows are looked at in blocks whose lists stay in the first-level cache. */
 enum { BLOCK_ROWS = 2048, LINE_PLACES = 16, RANGES_PER_THREAD = 16 };

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "common/codec/encode_internal.h"
-#include "common/codec/simd.h"
+#include "common/codec/simd/simd.h"
 
 enum {
   ENTRIES_MAX = 1 << 15,

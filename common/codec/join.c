@@ -32,9 +32,9 @@ void zps_join_init(struct zps_joined *join, uint32_t width, enum zps_dtype dtype
 
 /* All of the view's ranks, each plus `base`. */
 static void read_ranks(const struct zps_slice_view *view, uint32_t base, uint32_t *ranks) {
-  struct zps_rank_cursor cursor;
-  zps_rank_cursor_init(&cursor, view);
-  while (zps_rank_cursor_read(&cursor, view->m, ranks + cursor.next, view->z - cursor.next) > 0) {
+  struct zps_index_cursor cursor;
+  zps_index_cursor_init(&cursor, view);
+  while (zps_index_cursor_read(&cursor, view->m, ranks + cursor.next, view->z - cursor.next) > 0) {
   }
   for (uint32_t i = 0; i < view->z; i++) ranks[i] += base;
 }

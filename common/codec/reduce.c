@@ -12,7 +12,7 @@
 #include <string.h>
 
 #include "common/codec/reduce_internal.h"
-#include "common/codec/simd.h"
+#include "common/codec/simd/simd.h"
 
 enum {
   PIECES_PER_THREAD_MIN = 8,
@@ -95,17 +95,17 @@ uint64_t zps_reduce_bound(const struct zps_slice_view *views, unsigned n_views, 
                                ZPS_VALUES_RAW);
 }
 
-static struct zps_rank_cursor *cursors_of(const struct sum *sum, unsigned piece) {
-  return (struct zps_rank_cursor *)sum->scratch->cursors.data + (uint64_t)piece * sum->whole.n_views;
+static struct zps_index_cursor *cursors_of(const struct sum *sum, unsigned piece) {
+  return (struct zps_index_cursor *)sum->scratch->cursors.data + (uint64_t)piece * sum->whole.n_views;
 }
 
 /* One contribution's cursors, at the beginning of each piece. */
 static void place_cursors(void *ctx, unsigned view) {
   const struct sum *const sum = ctx;
-  struct zps_rank_cursor cursor;
-  zps_rank_cursor_init(&cursor, &sum->whole.views[view]);
+  struct zps_index_cursor cursor;
+  zps_index_cursor_init(&cursor, &sum->whole.views[view]);
   for (unsigned i = 0; i < sum->n_pieces; i++) {
-    if (i > 0) zps_rank_cursor_seek(&cursor, sum->pieces[i].first);
+    if (i > 0) zps_index_cursor_seek(&cursor, sum->pieces[i].first);
     cursors_of(sum, i)[view] = cursor;
   }
 }
@@ -275,7 +275,7 @@ ZPS_MUSTCHECK static zps_err_t prepare(struct sum *sum, struct zps_workpool *poo
   const uint64_t slack_bytes = (uint64_t)sum->n_pieces * ZPS_SIMD_SLACK * sizeof(uint32_t);
   const uint64_t index_bytes =
       zps_codec_index_bytes(whole->codec, m, whole->codec == ZPS_CODEC_BITMAP ? 0 : whole->rows_max);
-  zps_err_t code = zps_buffer_need(&scratch->cursors, n_cursors, sizeof(struct zps_rank_cursor));
+  zps_err_t code = zps_buffer_need(&scratch->cursors, n_cursors, sizeof(struct zps_index_cursor));
   if (code == ZPS_OK) code = zps_buffer_need(&scratch->pieces, sum->n_pieces, sizeof(struct piece));
   if (code == ZPS_OK) code = zps_buffer_need(&scratch->index, index_bytes + slack_bytes, 1);
   if (code == ZPS_OK && sum->n_pieces > 1) code = need_helpers(scratch, n_threads - 1);

@@ -25,7 +25,7 @@ struct zps_reduce_scratch {
 struct zps_reduction {
   struct zps_reduce_scratch *scratch;
   const struct zps_slice_view *views;
-  struct zps_rank_cursor *cursors; /* one for each view, at the piece's first rank */
+  struct zps_index_cursor *cursors; /* one for each view, at the piece's first rank */
   unsigned n_views;
   enum zps_dtype dtype;
   uint32_t width;
@@ -77,10 +77,10 @@ static inline void zps_reduction_clear_index(struct zps_reduction *reduction, ui
 }
 
 /* The least rank that a contribution has from where its cursor is, or UINT32_MAX. */
-static inline uint32_t zps_reduction_peek(struct zps_rank_cursor *cursors, unsigned n_views) {
+static inline uint32_t zps_reduction_peek(struct zps_index_cursor *cursors, unsigned n_views) {
   uint32_t rank = UINT32_MAX;
   for (unsigned i = 0; i < n_views; i++) {
-    const uint32_t next = zps_rank_cursor_peek(&cursors[i]);
+    const uint32_t next = zps_index_cursor_peek(&cursors[i]);
     if (next < rank) rank = next;
   }
   return rank;

@@ -7,7 +7,7 @@
 #include "common/codec/accumulate.h"
 #include "common/codec/bits.h"
 #include "common/codec/reduce_internal.h"
-#include "common/codec/simd.h"
+#include "common/codec/simd/simd.h"
 
 enum {
   CHUNK_ROWS_MAX = 32768,
@@ -33,7 +33,7 @@ zps_err_t zps_reduction_need_rows(struct zps_reduction *reduction) {
   zps_err_t code = zps_buffer_need(&scratch->widened, reduction->rows_widened, reduction->row_bytes);
   if (code == ZPS_OK) code = zps_buffer_need(&scratch->slots, CHUNK_ROWS_MAX, sizeof(uint32_t));
   if (code == ZPS_OK) code = zps_buffer_need(&scratch->ranks, CHUNK_ROWS_MAX + ZPS_SIMD_SLACK, sizeof(uint32_t));
-  if (code == ZPS_OK) code = zps_buffer_need(&scratch->ahead, reduction->n_views, sizeof(struct zps_rank_cursor));
+  if (code == ZPS_OK) code = zps_buffer_need(&scratch->ahead, reduction->n_views, sizeof(struct zps_index_cursor));
   if (code != ZPS_OK) return code;
   memcpy(scratch->ahead.data, reduction->cursors, reduction->n_views * sizeof *reduction->cursors);
   return ZPS_OK;
@@ -55,11 +55,11 @@ static bool is_run(const zps_lent_rank *ranks, uint32_t n) {
 
 /* Sets bit rank - first of every rank that a contribution has below `end`. */
 static void mark(const struct zps_reduction *reduction, uint32_t first, uint32_t end, uint64_t *marks) {
-  struct zps_rank_cursor *const cursors = reduction->scratch->ahead.data;
+  struct zps_index_cursor *const cursors = reduction->scratch->ahead.data;
   uint32_t room[ZPS_RANK_CURSOR_ROOM];
   const zps_lent_rank *ranks;
   for (unsigned i = 0; i < reduction->n_views; i++) {
-    for (uint32_t n; (n = zps_rank_cursor_lend(&cursors[i], end, room, &ranks)) > 0;) {
+    for (uint32_t n; (n = zps_index_cursor_lend(&cursors[i], end, room, &ranks)) > 0;) {
       if (is_run(ranks, n))
         mark_run(marks, ranks[0] - first, n);
       else
@@ -69,7 +69,7 @@ static void mark(const struct zps_reduction *reduction, uint32_t first, uint32_t
 }
 
 uint32_t zps_reduction_count_rows(const struct zps_reduction *reduction) {
-  struct zps_rank_cursor *const cursors = reduction->scratch->ahead.data;
+  struct zps_index_cursor *const cursors = reduction->scratch->ahead.data;
   uint64_t marks[CHUNK_ROWS_MAX / 64];
   uint32_t n = 0;
   for (uint32_t first; (first = zps_reduction_peek(cursors, reduction->n_views)) < reduction->end;) {
@@ -101,10 +101,10 @@ static void add(const struct zps_reduction *reduction, uint32_t base, uint32_t e
   uint32_t room[ZPS_RANK_CURSOR_ROOM];
   const zps_lent_rank *ranks;
   for (unsigned i = 0; i < reduction->n_views; i++) {
-    struct zps_rank_cursor *const cursor = &reduction->cursors[i];
+    struct zps_index_cursor *const cursor = &reduction->cursors[i];
     const struct zps_slice_view *const view = cursor->view;
     const uint32_t step = view->value_codec == ZPS_VALUES_RAW ? UINT32_MAX : reduction->rows_widened;
-    for (uint32_t n; (n = zps_rank_cursor_lend(cursor, end, room, &ranks)) > 0;) {
+    for (uint32_t n; (n = zps_index_cursor_lend(cursor, end, room, &ranks)) > 0;) {
       const uint32_t first = cursor->next - n;
       for (uint32_t at = 0, here; at < n; at += here) {
         here = n - at < step ? n - at : step;

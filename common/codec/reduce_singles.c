@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/codec/reduce_internal.h"
-#include "common/codec/simd.h"
+#include "common/codec/simd/simd.h"
 #include "common/codec/singles.h"
 
 enum { LINE_BYTES = 64, CHUNK_ROWS_MAX = ZPS_SINGLES_CHUNK_MAX };

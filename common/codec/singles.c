@@ -1,7 +1,7 @@
 #include "common/codec/singles.h"
 
 #include "common/codec/reduce_internal.h"
-#include "common/codec/simd.h"
+#include "common/codec/simd/simd.h"
 
 enum {
   CHUNK_MIN = 8192,
@@ -19,27 +19,27 @@ uint32_t zps_singles_chunk(const struct zps_slice_view *views, unsigned n_views)
   return n;
 }
 
-static void add_lists(struct zps_rank_cursor *cursor, uint32_t base, uint32_t end, float *sums, void *widened) {
+static void add_lists(struct zps_index_cursor *cursor, uint32_t base, uint32_t end, float *sums, void *widened) {
   const struct zps_slice_view *const view = cursor->view;
   const struct zps_simd *const simd = zps_simd();
   uint32_t room[ZPS_RANK_CURSOR_ROOM], n;
   const zps_lent_rank *ranks;
   if (view->value_codec == ZPS_VALUES_RAW)
-    for (; (n = zps_rank_cursor_offer(cursor, end, &ranks)) > 0; zps_rank_cursor_pass(cursor, n))
+    for (; (n = zps_index_cursor_offer(cursor, end, &ranks)) > 0; zps_index_cursor_pass(cursor, n))
       n = simd->add_below(sums, base, end, ranks, n, (const any_float *)view->values + cursor->next);
   else
-    while ((n = zps_rank_cursor_lend(cursor, end, room, &ranks)) > 0)
+    while ((n = zps_index_cursor_lend(cursor, end, room, &ranks)) > 0)
       simd->add_below(sums, base, end, ranks, n, zps_slice_values(view, cursor->next - n, n, widened));
 }
 
-static void add_bits(struct zps_rank_cursor *cursor, uint32_t base, uint32_t n_words, float *sums, void *widened) {
+static void add_bits(struct zps_index_cursor *cursor, uint32_t base, uint32_t n_words, float *sums, void *widened) {
   uint64_t bits[ZPS_SINGLES_CHUNK_MAX / 64];
-  const uint32_t before = cursor->next, n = zps_rank_cursor_bits(cursor, base, n_words, bits);
+  const uint32_t before = cursor->next, n = zps_index_cursor_bits(cursor, base, n_words, bits);
   zps_simd()->add(sums, bits, n_words, zps_slice_values(cursor->view, before, n, widened), n);
   zps_reduction_prefetch_values(cursor->view, cursor->next, n);
 }
 
-void zps_singles_add(struct zps_rank_cursor *cursor, uint32_t base, uint32_t end, float *sums, void *widened) {
+void zps_singles_add(struct zps_index_cursor *cursor, uint32_t base, uint32_t end, float *sums, void *widened) {
   const enum zps_codec codec = cursor->view->codec;
   if (codec == ZPS_CODEC_BITMAP || codec == ZPS_CODEC_HOLES)
     add_bits(cursor, base, (end - 1 - base) / 64 + 1, sums, widened);

@@ -13,6 +13,6 @@ uint32_t zps_singles_chunk(const struct zps_slice_view *views, unsigned n_views)
 /* Decodes the contribution's ranks [base, end), of one chunk, and adds their values to `sums`, where the accumulator of
  * rank `base` is; these are -0.0 before anything was added, which no sum that started at +0.0 can be. `widened` has
  * room for a chunk's values, and is used where they travel narrow. */
-void zps_singles_add(struct zps_rank_cursor *cursor, uint32_t base, uint32_t end, float *sums, void *widened);
+void zps_singles_add(struct zps_index_cursor *cursor, uint32_t base, uint32_t end, float *sums, void *widened);
 
 #endif

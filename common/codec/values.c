@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "common/base/hash.h"
-#include "common/codec/simd.h"
-#include "common/codec/values_loops.h"
+#include "common/codec/simd/simd.h"
+#include "common/codec/simd/values_loops.h"
 
 #define SCALE_NAN 0x7fc00000u
 #define INFINITE 0x7f800000u

@@ -34,8 +34,8 @@ struct zps_slab {
   uint64_t limit_bytes, cache_bytes;
   uint64_t total_bytes; /* registered */
   uint64_t idle_large_bytes;
-  uint64_t now_ns, age_ns;           /* when something idle is next looked for; ZPS_NEVER: nothing is */
-  uint64_t hurry_ns, hurry_until_ns; /* until then, how long what is idle is kept */
+  uint64_t now_ns, age_ns;         /* when something idle is next looked for; ZPS_NEVER: nothing is */
+  uint64_t trim_ns, trim_until_ns; /* until then, how long what is idle is kept */
   struct zps_slab_stats stats;
   struct {
     struct region *head, *tail;
@@ -55,7 +55,7 @@ static bool is_idle(const struct region *region) {
   return region->n_free == region->n_chunks;
 }
 static uint64_t idle_ns(const struct zps_slab *slab) {
-  return slab->now_ns < slab->hurry_until_ns ? slab->hurry_ns : ZPS_SLAB_IDLE_NS;
+  return slab->now_ns < slab->trim_until_ns ? slab->trim_ns : ZPS_SLAB_IDLE_NS;
 }
 
 static void unlink_region(struct zps_slab *slab, struct region *region) {
@@ -270,9 +270,9 @@ uint64_t zps_slab_age(struct zps_slab *slab, uint64_t now_ns) {
   return slab->age_ns;
 }
 
-void zps_slab_hurry(struct zps_slab *slab, uint64_t keep_ns) {
-  slab->hurry_ns = keep_ns;
-  slab->hurry_until_ns = slab->now_ns + ZPS_SLAB_IDLE_NS;
+void zps_slab_trim(struct zps_slab *slab, uint64_t keep_ns) {
+  slab->trim_ns = keep_ns;
+  slab->trim_until_ns = slab->now_ns + ZPS_SLAB_IDLE_NS;
   if (slab->age_ns != ZPS_NEVER) slab->age_ns = slab->now_ns;
 }
 

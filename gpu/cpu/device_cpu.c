@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gpu/hierarchical.h"
+#include "common/codec/hierarchical.h"
 
 struct zps_event {
   char unused;

@@ -38,7 +38,7 @@ struct bench {
   struct bench_slice *sums;              /* [sum_part.n_parts] */
   struct zps_reduce_scratch **scratches; /* [sum_part.n_parts] */
   struct zps_reduce_scratch *add_scratch;
-  struct zps_rank_cursor *cursors; /* [ranks] */
+  struct zps_index_cursor *cursors; /* [ranks] */
   struct bench_slice *results;     /* [part.n_parts] */
   struct zps_slice_view *result_views;
   int64_t *out_rows;
@@ -218,7 +218,7 @@ static void add_part(struct bench *bench, uint32_t p) {
       .scratch = bench->add_scratch, .views = &bench->views[p * n], .cursors = bench->cursors, .n_views = n};
   for (unsigned i = 0; i < n; i++) {
     check_slice(bench, &bench->pushes[p * n + i], &bench->views[p * n + i]);
-    zps_rank_cursor_init(&bench->cursors[i], &bench->views[p * n + i]);
+    zps_index_cursor_init(&bench->cursors[i], &bench->views[p * n + i]);
   }
   if (bench->failed || zps_reduction_need_singles(&reduction) != ZPS_OK) {
     bench->failed = true;

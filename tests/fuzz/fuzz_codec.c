@@ -6,22 +6,22 @@
 #include <string.h>
 
 #include "common/codec/codec_choice.h"
-#include "common/codec/simd.h"
+#include "common/codec/simd/simd.h"
 
 enum { HEAD_BYTES = 6, RANKS_MAX = 1 << 16 };
 
 static void check(const struct zps_slice_view *view, uint32_t *ranks, uint32_t limit_step, uint32_t cap) {
-  struct zps_rank_cursor cursor;
+  struct zps_index_cursor cursor;
   uint32_t n = 0;
-  zps_rank_cursor_init(&cursor, view);
+  zps_index_cursor_init(&cursor, view);
   for (uint64_t limit = limit_step;; limit += limit_step) {
     const uint32_t end = limit < view->m ? (uint32_t)limit : view->m;
-    for (uint32_t got; (got = zps_rank_cursor_read(&cursor, end, ranks + n, cap)) > 0; n += got) {
+    for (uint32_t got; (got = zps_index_cursor_read(&cursor, end, ranks + n, cap)) > 0; n += got) {
       if (ranks[n + got - 1] >= end) abort();
     }
     if (end == view->m) break;
   }
-  if (n != view->z || zps_rank_cursor_peek(&cursor) != UINT32_MAX) abort();
+  if (n != view->z || zps_index_cursor_peek(&cursor) != UINT32_MAX) abort();
   for (uint32_t i = 1; i < n; i++) {
     if (ranks[i - 1] >= ranks[i]) abort();
   }
@@ -29,17 +29,17 @@ static void check(const struct zps_slice_view *view, uint32_t *ranks, uint32_t l
 
 /* From the beginning to a limit in one go, and to all of them in turn. */
 static void seek(const struct zps_slice_view *view, const uint32_t *ranks, uint32_t limit_step) {
-  struct zps_rank_cursor all, one;
+  struct zps_index_cursor all, one;
   uint32_t n = 0;
-  zps_rank_cursor_init(&all, view);
+  zps_index_cursor_init(&all, view);
   for (uint64_t limit = limit_step; limit <= view->m; limit += limit_step) {
     while (n < view->z && ranks[n] < limit) n++;
     const uint32_t rank = n < view->z ? ranks[n] : UINT32_MAX;
-    zps_rank_cursor_init(&one, view);
-    zps_rank_cursor_seek(&one, (uint32_t)limit);
-    zps_rank_cursor_seek(&all, (uint32_t)limit);
+    zps_index_cursor_init(&one, view);
+    zps_index_cursor_seek(&one, (uint32_t)limit);
+    zps_index_cursor_seek(&all, (uint32_t)limit);
     if (one.next != n || all.next != n) abort();
-    if (zps_rank_cursor_peek(&one) != rank || zps_rank_cursor_peek(&all) != rank) abort();
+    if (zps_index_cursor_peek(&one) != rank || zps_index_cursor_peek(&all) != rank) abort();
   }
 }
 

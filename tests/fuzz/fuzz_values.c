@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/codec/simd.h"
+#include "common/codec/simd/simd.h"
 #include "common/codec/values.h"
 
 enum { HEAD_BYTES = 4 };

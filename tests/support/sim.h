@@ -6,8 +6,8 @@
 #ifndef ZPS_TESTS_SIM_H
 #define ZPS_TESTS_SIM_H
 
-#include "worker/schemes/compute.h"
-#include "worker/schemes/peer.h"
+#include "worker/compute/compute.h"
+#include "worker/schemes/peer_scheme.h"
 
 /* What one rank sent to another in a round. */
 struct sim_count {

@@ -24,8 +24,8 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "worker/schemes/peer.h"
-#include "worker/sparsify/steer.h"
+#include "worker/schemes/peer_scheme.h"
+#include "worker/select/steer.h"
 
 enum { PERIOD = 64, THRESHOLD_PERIOD = 32, IMBALANCE = 4 };
 

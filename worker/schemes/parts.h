@@ -5,7 +5,7 @@
 #ifndef ZPS_WORKER_SCHEMES_PARTS_H
 #define ZPS_WORKER_SCHEMES_PARTS_H
 
-#include "worker/schemes/peer.h"
+#include "worker/schemes/peer_scheme.h"
 
 /* The s-th position after ours, 0 < s < n. */
 static inline uint32_t zps_peer_after(const struct zps_peer_plan *plan, uint32_t s) {

@@ -1,7 +1,7 @@
 #include "worker/sparsify/bucket.h"
 
-#include "worker/sparsify/magnitude.h"
-#include "worker/sparsify/rank.h"
+#include "worker/select/magnitude.h"
+#include "worker/select/rank.h"
 
 /* The values are dealt to LANES hands. The k-th greatest of the hands' maxima is a lower bound of the k-th greatest
  * value, and a close one when k is small: what passes it is a handful. */

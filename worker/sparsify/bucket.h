@@ -2,7 +2,7 @@
 #ifndef ZPS_WORKER_SPARSIFY_BUCKET_H
 #define ZPS_WORKER_SPARSIFY_BUCKET_H
 
-#include "worker/sparsify/scan.h"
+#include "worker/select/scan.h"
 
 /* Appends the k (over 0) greatest of values begin..end-1, fewer when fewer are not zero. `picks` has room for all of
  * them. */

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "worker/sparsify/scan.h"
+#include "worker/select/scan.h"
 
 zps_err_t zps_feedback_init(struct zps_feedback *feedback, enum zps_dtype dtype, uint64_t n, double momentum,
                             double clip_norm) {

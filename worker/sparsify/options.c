@@ -1,10 +1,10 @@
-#include "worker/options.h"
+#include "worker/base/options.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
 
-#include "worker/sparsify/magnitude.h"
+#include "worker/select/magnitude.h"
 #include "worker/sparsify/sparsifier.h"
 
 enum { PERIOD = 32, BUCKET = 512, SAMPLE_SHARE = 512, SAMPLE_MIN = 4096, SAMPLE_MAX = 1 << 17 };

@@ -6,9 +6,9 @@
 #include <math.h>
 
 #include "worker/sparsify/bucket.h"
-#include "worker/sparsify/estimate.h"
-#include "worker/sparsify/magnitude.h"
-#include "worker/sparsify/rank.h"
+#include "worker/select/estimate.h"
+#include "worker/select/magnitude.h"
+#include "worker/select/rank.h"
 #include "worker/sparsify/sparsifier.h"
 
 /* A guess for an exact selection misses about once in 30000. */

@@ -4,8 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/error.h"
-#include "worker/sparsify/magnitude.h"
+#include "worker/base/error.h"
+#include "worker/select/magnitude.h"
 
 /* ------------------------------------------------------------ life */
 

@@ -3,8 +3,8 @@
 #define ZPS_WORKER_SPARSIFY_SPARSIFIER_H
 
 #include "worker/sparsify/feedback.h"
-#include "worker/sparsify/scan.h"
-#include "worker/sparsify/steer.h"
+#include "worker/select/scan.h"
+#include "worker/select/steer.h"
 #include "zenps/sparsify.h"
 
 struct zenps_sparsifier {

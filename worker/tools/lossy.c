@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "worker/sparsify/steer.h"
+#include "worker/select/steer.h"
 
 struct lossy {
   struct lossy_config config;

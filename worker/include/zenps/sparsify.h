@@ -1,8 +1,8 @@
 /*
  * zenps: selection of the entries of a dense gradient that are worth sending, with the residual that keeps the rest.
  *
- * A sparsifier belongs to one tensor of `n` values on one rank. Per step: zenps_sparsifier_select() adds the gradient to
- * the residual and selects the greatest magnitudes of that sum; the selection is a gradient in rows, ready for
+ * A sparsifier belongs to one tensor of `n` values on one rank. Per step: zenps_sparsifier_select() adds the gradient
+ * to the residual and selects the greatest magnitudes of that sum; the selection is a gradient in rows, ready for
  * zenps_allreduce() on a tensor of `n` rows of width 1; zenps_sparsifier_commit() then takes what was sent out of the
  * residual. So nothing is lost: what was committed plus the residual is what was given in, to the rounding of the
  * additions. When the operation failed, zenps_sparsifier_cancel() leaves everything in the residual instead.
@@ -19,8 +19,8 @@
  * Memory: n values of residual, as many again with momentum, n bits with ZENPS_RESIDUAL_GLOBAL, and per entry that can
  * be selected 8 bytes and two values (see zenps_sparsifier_options_t). All of it is allocated at creation.
  *
- * Threads: a sparsifier is used by one thread at a time; different ones are independent. No function blocks, needs a job
- * or starts threads, and all of them work after fork(). Errors are those of zenps.h, with a sentence in
+ * Threads: a sparsifier is used by one thread at a time; different ones are independent. No function blocks, needs a
+ * job or starts threads, and all of them work after fork(). Errors are those of zenps.h, with a sentence in
  * zenps_last_error().
  */
 #ifndef ZENPS_SPARSIFY_H
@@ -35,26 +35,28 @@ extern "C" {
 typedef enum zenps_sparsify {
   /* Exactly k. [SparCML section 2.2, Top-k SGD] */
   ZENPS_SPARSIFY_TOPK = 1,
-  /* All from the threshold on that is the k/n quantile of a sample; refined outside 0.8 k to 1.3 k. [DGC, which Zen uses
-   * with the top 5%: section 3.4] */
+  /* All from the threshold on that is the k/n quantile of a sample; refined outside 0.8 k to 1.3 k. [DGC, which Zen
+   * uses with the top 5%: section 3.4] */
   ZENPS_SPARSIFY_SAMPLED = 2,
-  /* Exactly k every `period` selections, in between all from the threshold on that this gave, which follows the counts so
-   * that they are k on average; refined, and the period starts again, outside 0.5 k to 2 k. [Ok-Topk section 3.1.3] */
+  /* Exactly k every `period` selections, in between all from the threshold on that this gave, which follows the counts
+   * so that they are k on average; refined, and the period starts again, outside 0.5 k to 2 k. [Ok-Topk section 3.1.3]
+   */
   ZENPS_SPARSIFY_REUSED = 3,
-  /* All from the threshold on beyond which k of n values of a normal distribution with the sum's mean and deviation lie;
-   * refined outside 0.75 k to 2 k. [Gaussiank, Ok-Topk sections 2 and 5.4] */
+  /* All from the threshold on beyond which k of n values of a normal distribution with the sum's mean and deviation
+   * lie; refined outside 0.75 k to 2 k. [Gaussiank, Ok-Topk sections 2 and 5.4] */
   ZENPS_SPARSIFY_GAUSSIAN = 4,
   /* Exactly k of each `bucket` consecutive values. [SparCML sections 2.2 and 8.3: 4 of 512] */
   ZENPS_SPARSIFY_BUCKETS = 5,
-  /* All from `threshold` on, which the caller sets and changes; the k greatest when there are more than k. For ranks that
-   * agree on one threshold, such as Zen's tensor-parallel ones. */
+  /* All from `threshold` on, which the caller sets and changes; the k greatest when there are more than k. For ranks
+   * that agree on one threshold, such as Zen's tensor-parallel ones. */
   ZENPS_SPARSIFY_THRESHOLD = 6
 } zenps_sparsify_t;
 
 typedef enum zenps_residual {
-  ZENPS_RESIDUAL_SENT = 0,  /* what was selected leaves the residual [SparCML algorithm 1, DGC] */
-  ZENPS_RESIDUAL_GLOBAL = 1 /* only what is also in the result does [Ok-Topk algorithm 2]. For schemes that keep only the
-                               greatest rows: give them no more than the tensor's k, or they drop some that look sent */
+  ZENPS_RESIDUAL_SENT = 0, /* what was selected leaves the residual [SparCML algorithm 1, DGC] */
+  ZENPS_RESIDUAL_GLOBAL =
+      1 /* only what is also in the result does [Ok-Topk algorithm 2]. For schemes that keep only the
+           greatest rows: give them no more than the tensor's k, or they drop some that look sent */
 } zenps_residual_t;
 
 typedef struct zenps_sparsifier zenps_sparsifier_t;
@@ -62,56 +64,57 @@ typedef struct zenps_sparsifier zenps_sparsifier_t;
 /* Always initialise with ZENPS_SPARSIFIER_OPTIONS_INIT(). */
 typedef struct zenps_sparsifier_options {
   size_t struct_size;
-  zenps_sparsify_t kind;     /* 0: ZENPS_SPARSIFY_TOPK */
+  zenps_sparsify_t kind; /* 0: ZENPS_SPARSIFY_TOPK */
   zenps_residual_t residual;
-  uint64_t k;                /* entries, per bucket with ZENPS_SPARSIFY_BUCKETS; 0: from `density` */
-  double density;            /* k / n (k / bucket), over 0 and at most 1; k is rounded to the nearest, at least 1.
-                                ZENPS_SPARSIFY_THRESHOLD takes neither: k = n */
-  uint32_t period;           /* ZENPS_SPARSIFY_REUSED: selections from one exact threshold to the next; 0: 32 */
-  uint32_t bucket;           /* ZENPS_SPARSIFY_BUCKETS: values; 0: 512; the last one may be shorter and then has its share
-                                of k, rounded up */
-  uint64_t sample;           /* values that thresholds are estimated from; 0: n / 512, within 4096 and 131072 */
-  uint64_t seed;             /* of the sample's positions; the result of exact kinds does not depend on it */
-  double momentum;           /* DGC's momentum correction, 0 <= momentum < 1; 0: none. velocity = momentum * velocity +
-                                gradient is what is added to the residual; it is cleared where the residual is (momentum
-                                factor masking). The optimiser must then apply no momentum of its own. */
-  double clip_norm;          /* gradients of a greater L2 norm are scaled down to this one before they are added (DGC's
-                                local gradient clipping: give the global bound / sqrt(world)); 0: none */
-  double threshold;          /* ZENPS_SPARSIFY_THRESHOLD: at least 0 */
-  int unrefined;             /* 1: sampled, reused and Gaussian thresholds are taken at their word, as in the papers, as
-                                long as no more than 2 k are selected; reused ones stay as they are */
-  int capped;                /* 1: of what a threshold selects no more than the k greatest come out; the threshold stays.
-                                For a scheme that keeps k of a rank's rows, such as "oktopk" */
+  uint64_t k;       /* entries, per bucket with ZENPS_SPARSIFY_BUCKETS; 0: from `density` */
+  double density;   /* k / n (k / bucket), over 0 and at most 1; k is rounded to the nearest, at least 1.
+                       ZENPS_SPARSIFY_THRESHOLD takes neither: k = n */
+  uint32_t period;  /* ZENPS_SPARSIFY_REUSED: selections from one exact threshold to the next; 0: 32 */
+  uint32_t bucket;  /* ZENPS_SPARSIFY_BUCKETS: values; 0: 512; the last one may be shorter and then has its share
+                       of k, rounded up */
+  uint64_t sample;  /* values that thresholds are estimated from; 0: n / 512, within 4096 and 131072 */
+  uint64_t seed;    /* of the sample's positions; the result of exact kinds does not depend on it */
+  double momentum;  /* DGC's momentum correction, 0 <= momentum < 1; 0: none. velocity = momentum * velocity +
+                       gradient is what is added to the residual; it is cleared where the residual is (momentum
+                       factor masking). The optimiser must then apply no momentum of its own. */
+  double clip_norm; /* gradients of a greater L2 norm are scaled down to this one before they are added (DGC's
+                       local gradient clipping: give the global bound / sqrt(world)); 0: none */
+  double threshold; /* ZENPS_SPARSIFY_THRESHOLD: at least 0 */
+  int unrefined;    /* 1: sampled, reused and Gaussian thresholds are taken at their word, as in the papers, as
+                       long as no more than 2 k are selected; reused ones stay as they are */
+  int capped;       /* 1: of what a threshold selects no more than the k greatest come out; the threshold stays.
+                       For a scheme that keeps k of a rank's rows, such as "oktopk" */
 } zenps_sparsifier_options_t;
 
 /* What the last selection was. */
 typedef struct zenps_sparsifier_stats {
   size_t struct_size;
-  uint64_t k;         /* entries wanted, of all buckets together */
-  uint64_t selected;  /* entries that came out */
-  double threshold;   /* the smallest magnitude that was asked for; 0 with ZENPS_SPARSIFY_BUCKETS */
-  uint64_t steps;     /* selections so far */
-  uint64_t refined;   /* those that a threshold missed, and that were done again exactly */
+  uint64_t k;        /* entries wanted, of all buckets together */
+  uint64_t selected; /* entries that came out */
+  double threshold;  /* the smallest magnitude that was asked for; 0 with ZENPS_SPARSIFY_BUCKETS */
+  uint64_t steps;    /* selections so far */
+  uint64_t refined;  /* those that a threshold missed, and that were done again exactly */
 } zenps_sparsifier_stats_t;
 
 ZENPS_API void zenps_sparsifier_options_init(zenps_sparsifier_options_t *options, size_t struct_size);
 #define ZENPS_SPARSIFIER_OPTIONS_INIT(p) zenps_sparsifier_options_init((p), sizeof *(p))
 
-/* For `n` values, 1 to 2^40, of ZENPS_F32 or ZENPS_F64; the residual is zero. ZENPS_ERR_INVALID says which option cannot
- * be right. */
+/* For `n` values, 1 to 2^40, of ZENPS_F32 or ZENPS_F64; the residual is zero. ZENPS_ERR_INVALID says which option
+ * cannot be right. */
 ZENPS_API zenps_status_t zenps_sparsifier_create(const zenps_sparsifier_options_t *options, uint64_t n,
                                                  zenps_dtype_t dtype, zenps_sparsifier_t **sparsifier);
 /* NULL is allowed. */
 ZENPS_API void zenps_sparsifier_destroy(zenps_sparsifier_t *sparsifier);
 
-/* `gradient`: n values, borrowed during the call. `out` (initialised) becomes the selection, ZENPS_ROWS; its arrays are the
- * sparsifier's, valid until the next selection, and must not be changed. ZENPS_ERR_BUSY: the former selection was neither
- * committed nor canceled. */
-ZENPS_API zenps_status_t zenps_sparsifier_select(zenps_sparsifier_t *sparsifier, const void *gradient, zenps_grad_t *out);
+/* `gradient`: n values, borrowed during the call. `out` (initialised) becomes the selection, ZENPS_ROWS; its arrays are
+ * the sparsifier's, valid until the next selection, and must not be changed. ZENPS_ERR_BUSY: the former selection was
+ * neither committed nor canceled. */
+ZENPS_API zenps_status_t zenps_sparsifier_select(zenps_sparsifier_t *sparsifier, const void *gradient,
+                                                 zenps_grad_t *out);
 /* Ends a selection that was sent. `result` is the sum over all ranks, or what a scheme kept of it: with
- * ZENPS_RESIDUAL_GLOBAL the rows listed (in any order) or, when dense, the values that are not zero are "in the result";
- * only `row_ids` of a result in rows is read. With ZENPS_RESIDUAL_SENT it is not looked at and may be NULL. A row that the
- * tensor does not have is ZENPS_ERR_INVALID and changes nothing. */
+ * ZENPS_RESIDUAL_GLOBAL the rows listed (in any order) or, when dense, the values that are not zero are "in the
+ * result"; only `row_ids` of a result in rows is read. With ZENPS_RESIDUAL_SENT it is not looked at and may be NULL. A
+ * row that the tensor does not have is ZENPS_ERR_INVALID and changes nothing. */
 ZENPS_API zenps_status_t zenps_sparsifier_commit(zenps_sparsifier_t *sparsifier, const zenps_grad_t *result);
 /* Ends a selection that was not sent: the residual keeps all of it. */
 ZENPS_API zenps_status_t zenps_sparsifier_cancel(zenps_sparsifier_t *sparsifier);

@@ -8,16 +8,17 @@
  * Shapes: a tensor is `rows` x `width` values of one dtype; the sparse unit is the row. Gradients come dense, or as
  * rows (COO: row numbers in any order, repeated or none at all).
  *
- * Result: exactly the floating-point sum in rank order, each accumulator starting at +0.0, a rank's own repeated rows first
- * added in order of appearance. Rows whose values are all +0.0 or -0.0 are not sent. NaN and Inf are values and travel.
- * ZENPS_OP_MEAN is that sum times 1/world.
+ * Result: exactly the floating-point sum in rank order, each accumulator starting at +0.0, a rank's own repeated rows
+ * first added in order of appearance. Rows whose values are all +0.0 or -0.0 are not sent. NaN and Inf are values and
+ * travel. ZENPS_OP_MEAN is that sum times 1/world.
  *
  * Threads: every function may be called from any thread; a zenps_request_t by one thread at a time. The library never
- * exits, prints (except through the log callback, by default warnings on stderr) or installs signal handlers. In a child
- * after fork() every call returns ZENPS_ERR_FORKED.
+ * exits, prints (except through the log callback, by default warnings on stderr) or installs signal handlers. In a
+ * child after fork() every call returns ZENPS_ERR_FORKED.
  *
  * Errors: zero is success, ZENPS_IN_PROGRESS is positive, errors are negative. zenps_last_error() and
- * zenps_request_error() give the sentence: job, tensor, step, ranks. No call waits for another process without a deadline.
+ * zenps_request_error() give the sentence: job, tensor, step, ranks. No call waits for another process without a
+ * deadline.
  */
 #ifndef ZENPS_ZENPS_H
 #define ZENPS_ZENPS_H
@@ -40,10 +41,10 @@ extern "C" {
 #define ZENPS_VERSION_PATCH 0
 
 typedef enum zenps_status {
-  ZENPS_IN_PROGRESS = 1,       /* zenps_test(), zenps_wait(): not done yet */
+  ZENPS_IN_PROGRESS = 1, /* zenps_test(), zenps_wait(): not done yet */
   ZENPS_OK = 0,
-  ZENPS_ERR_AGAIN = -1,        /* back-pressure: try again */
-  ZENPS_ERR_INVALID = -2,      /* an argument cannot be right */
+  ZENPS_ERR_AGAIN = -1,   /* back-pressure: try again */
+  ZENPS_ERR_INVALID = -2, /* an argument cannot be right */
   ZENPS_ERR_NOMEM = -3,
   ZENPS_ERR_TIMEOUT = -4,      /* a deadline passed and nobody can be blamed by name */
   ZENPS_ERR_CANCELED = -5,     /* by zenps_cancel(), here or on another rank (the text says which) */
@@ -62,9 +63,9 @@ typedef enum zenps_status {
   ZENPS_ERR_TRUNCATED = -18,   /* the result needs more room: see `needed` */
   ZENPS_ERR_UNSUPPORTED = -19,
   ZENPS_ERR_IO = -20,
-  ZENPS_ERR_FABRIC = -21,      /* libfabric failed, or nothing matches what was asked for */
+  ZENPS_ERR_FABRIC = -21, /* libfabric failed, or nothing matches what was asked for */
   ZENPS_ERR_FORKED = -22,
-  ZENPS_ERR_BUSY = -23,        /* this step of the tensor is already in flight here */
+  ZENPS_ERR_BUSY = -23, /* this step of the tensor is already in flight here */
   ZENPS_ERR_INTERNAL = -24
 } zenps_status_t;
 
@@ -76,17 +77,18 @@ typedef enum zenps_op {
   ZENPS_OP_MIN = 4
 } zenps_op_t;
 typedef enum zenps_codec {
-  ZENPS_CODEC_AUTO = 1, /* row numbers travel in the smallest code, in both directions */
+  ZENPS_CODEC_AUTO = 1,  /* row numbers travel in the smallest code, in both directions */
   ZENPS_CODEC_PAPER = 2, /* as in the Zen paper: COO to the servers, a bitmap back */
   ZENPS_CODEC_COO = 3    /* COO in both directions: its baseline without the hash bitmap */
 } zenps_codec_t;
 /* What values travel as, to the servers and back. Sums are made in the dtype whatever it is, and all ranks get the same
  * bits; but for raw, what is sent and what comes back is rounded. */
 typedef enum zenps_values {
-  ZENPS_VALUES_RAW = 1,   /* as they are */
-  ZENPS_VALUES_BF16 = 2,  /* 16 bits: the upper half of a float, rounded to nearest, ties to even */
-  ZENPS_VALUES_F16 = 3,   /* 16 bits: IEEE binary16, rounded likewise; infinite beyond 65504 */
-  ZENPS_VALUES_QSGD2 = 4, /* 2, 4 or 8 bits: a multiple of 1, 1/7 or 1/127 of the largest magnitude of 1024 values that */
+  ZENPS_VALUES_RAW = 1,  /* as they are */
+  ZENPS_VALUES_BF16 = 2, /* 16 bits: the upper half of a float, rounded to nearest, ties to even */
+  ZENPS_VALUES_F16 = 3,  /* 16 bits: IEEE binary16, rounded likewise; infinite beyond 65504 */
+  ZENPS_VALUES_QSGD2 =
+      4, /* 2, 4 or 8 bits: a multiple of 1, 1/7 or 1/127 of the largest magnitude of 1024 values that */
   ZENPS_VALUES_QSGD4 = 5, /* travel together, rounded up or down by chance, so that the expected value is exact. The */
   ZENPS_VALUES_QSGD8 = 6  /* draws follow from job, tensor, step and rank. NaN or infinity make NaN of the 1024 */
 } zenps_values_t;
@@ -94,12 +96,12 @@ typedef enum zenps_layout {
   ZENPS_DENSE = 1, /* `values`: rows * width, row-major */
   ZENPS_ROWS = 2   /* `row_ids`: nnz row numbers; `values`: nnz * width */
 } zenps_layout_t;
-/* Where arrays are. Of device memory no byte is touched by the host; work on it is submitted to a stream of the caller's,
- * which is never waited for but by asking events, from threads of the library's own. */
+/* Where arrays are. Of device memory no byte is touched by the host; work on it is submitted to a stream of the
+ * caller's, which is never waited for but by asking events, from threads of the library's own. */
 typedef enum zenps_memory {
   ZENPS_HOST = 0,
-  ZENPS_DEVICE = 1 /* of a GPU: as cudaMalloc() gives it. ZENPS_ERR_UNSUPPORTED, saying what is missing, where there is no
-                      GPU or no libzenps_cuda.so */
+  ZENPS_DEVICE = 1 /* of a GPU: as cudaMalloc() gives it. ZENPS_ERR_UNSUPPORTED, saying what is missing, where there is
+                      no GPU or no libzenps_cuda.so */
 } zenps_memory_t;
 
 typedef struct zenps_job zenps_job_t;         /* a process's membership in a job */
@@ -108,39 +110,39 @@ typedef struct zenps_request zenps_request_t; /* one operation in flight, or don
 
 typedef void (*zenps_log_fn)(void *ctx, int level /* 0 error .. 4 trace */, const char *component, const char *text);
 
-/* What is left zero or NULL comes from the environment (named beside each member), then from what a launcher has set there
- * (torchrun, mpirun, srun: zenps(7) lists the variables), then from the default. ZENPS_ERR_INVALID where that leaves open
- * which of several ranks this is. Always initialise with zenps_options_init(). */
+/* What is left zero or NULL comes from the environment (named beside each member), then from what a launcher has set
+ * there (torchrun, mpirun, srun: zenps(7) lists the variables), then from the default. ZENPS_ERR_INVALID where that
+ * leaves open which of several ranks this is. Always initialise with zenps_options_init(). */
 typedef struct zenps_options {
   size_t struct_size;
-  const char *coordinator; /* "host:port" [ZENPS_COORDINATOR; 127.0.0.1:7077] */
-  const char *job;         /* name of the run [ZENPS_JOB, the launcher's; "default"] */
-  int rank;                /* 0..world-1, -1: [ZENPS_RANK, the launcher's; 0] */
-  int world;               /* number of ranks, 0: [ZENPS_WORLD_SIZE, the launcher's; 1] */
-  const char *provider;    /* fabric provider [ZENPS_PROVIDER; "auto"] */
-  const char *interface;   /* "eth0,ib0" or "^docker0" [ZENPS_INTERFACE; any] */
-  const char *subnet;      /* "10.0.0.0/8" [ZENPS_SUBNET; any] */
+  const char *coordinator;   /* "host:port" [ZENPS_COORDINATOR; 127.0.0.1:7077] */
+  const char *job;           /* name of the run [ZENPS_JOB, the launcher's; "default"] */
+  int rank;                  /* 0..world-1, -1: [ZENPS_RANK, the launcher's; 0] */
+  int world;                 /* number of ranks, 0: [ZENPS_WORLD_SIZE, the launcher's; 1] */
+  const char *provider;      /* fabric provider [ZENPS_PROVIDER; "auto"] */
+  const char *interface;     /* "eth0,ib0" or "^docker0" [ZENPS_INTERFACE; any] */
+  const char *subnet;        /* "10.0.0.0/8" [ZENPS_SUBNET; any] */
   uint64_t join_timeout_ms;  /* for zenps_open(): until all ranks and servers are there [ZENPS_JOIN_TIMEOUT; 60 s] */
   uint64_t round_timeout_ms; /* for every operation [ZENPS_ROUND_TIMEOUT; 60 s] */
-  int threads;             /* that encode and decode, 0: [ZENPS_THREADS; cores / local world, at least 1] */
-  zenps_log_fn log;        /* NULL: stderr from level ZENPS_LOG_LEVEL on (default warn) */
+  int threads;               /* that encode and decode, 0: [ZENPS_THREADS; cores / local world, at least 1] */
+  zenps_log_fn log;          /* NULL: stderr from level ZENPS_LOG_LEVEL on (default warn) */
   void *log_ctx;
-  int device;              /* number of the GPU that gradients are on [ZENPS_DEVICE; -1: none]. Named here it is opened by
-                              zenps_open(), and the fabric is asked whether it reaches its memory; else it is opened with
-                              the first gradient or result there, which then goes through host memory. One per process */
+  int device; /* number of the GPU that gradients are on [ZENPS_DEVICE; -1: none]. Named here it is opened by
+                 zenps_open(), and the fabric is asked whether it reaches its memory; else it is opened with
+                 the first gradient or result there, which then goes through host memory. One per process */
 } zenps_options_t;
 
 typedef struct zenps_tensor_options {
   size_t struct_size;
-  zenps_op_t op;        /* 0: ZENPS_OP_SUM */
-  uint32_t partitions;  /* 0: 4 to 16 per server, by size; fewer for small tensors */
-  int block_bits;       /* rows are hashed in blocks of 2^block_bits; -1: default (0, as in the paper) */
-  int hierarchical;     /* 1: partition by Zen's Algorithm 1 instead of the ordered walk (same result, same bytes), on
-                           the CPU: gradients in host memory that balanced or sparse-ps pushes, also between hosts.
-                           ZENPS_ERR_UNSUPPORTED with other schemes, and for a gradient in device memory */
-  zenps_codec_t codec;  /* 0: [ZENPS_CODEC; auto] */
-  zenps_values_t values; /* 0: [ZENPS_VALUES; raw]. What rounding takes from a gradient is lost: who feeds errors back must
-                            round before zenps_allreduce(), the library does not tell what it sent */
+  zenps_op_t op;         /* 0: ZENPS_OP_SUM */
+  uint32_t partitions;   /* 0: 4 to 16 per server, by size; fewer for small tensors */
+  int block_bits;        /* rows are hashed in blocks of 2^block_bits; -1: default (0, as in the paper) */
+  int hierarchical;      /* 1: partition by Zen's Algorithm 1 instead of the ordered walk (same result, same bytes), on
+                            the CPU: gradients in host memory that balanced or sparse-ps pushes, also between hosts.
+                            ZENPS_ERR_UNSUPPORTED with other schemes, and for a gradient in device memory */
+  zenps_codec_t codec;   /* 0: [ZENPS_CODEC; auto] */
+  zenps_values_t values; /* 0: [ZENPS_VALUES; raw]. What rounding takes from a gradient is lost: who feeds errors back
+                            must round before zenps_allreduce(), the library does not tell what it sent */
   const char *scheme;    /* how rounds are carried out. Over servers: "balanced", "sparse-ps", "dense-ps" (all rows are
                             sent, and are in the result), "omnireduce" (blocks of 256 values); the latter three lay
                             rows out themselves. Between workers: "recursive-doubling", "split-allgather",
@@ -159,10 +161,11 @@ typedef struct zenps_tensor_options {
                             zenps_tensor_open() waits for all of them */
   uint64_t k;            /* lossy schemes: rows to keep; 0: `density` of them. One of the two must be set */
   double density;
-  const uint32_t *levels; /* blueconnect, two-level: n_levels factors of the number of ranks, innermost first; NULL: by */
-  uint32_t n_levels;      /* host and rack, of which ranks say where they are [ZENPS_HOST, ZENPS_RACK] */
-  uint32_t chunks;        /* dense schemes: pieces of a block, to overlap sending and adding; 0: of a megabyte */
-  uint32_t bits;          /* dsar: QSGD bits of its dense half, 2, 4 or 8; 0: exact */
+  const uint32_t
+      *levels;       /* blueconnect, two-level: n_levels factors of the number of ranks, innermost first; NULL: by */
+  uint32_t n_levels; /* host and rack, of which ranks say where they are [ZENPS_HOST, ZENPS_RACK] */
+  uint32_t chunks;   /* dense schemes: pieces of a block, to overlap sending and adding; 0: of a megabyte */
+  uint32_t bits;     /* dsar: QSGD bits of its dense half, 2, 4 or 8; 0: exact */
 } zenps_tensor_options_t;
 
 /* What a tensor was opened as, with the defaults filled in. */
@@ -184,9 +187,9 @@ typedef struct zenps_grad {
   size_t struct_size;
   zenps_layout_t layout;
   zenps_memory_t memory; /* of `row_ids` and `values`; of gradient and result it need not be the same */
-  uint64_t nnz;      /* ZENPS_ROWS: entries; out: set on completion */
-  uint64_t capacity; /* out, ZENPS_ROWS with the caller's buffers: entries they hold */
-  int64_t *row_ids;  /* ZENPS_ROWS; out: NULL for both arrays: the library's, valid until zenps_request_free() */
+  uint64_t nnz;          /* ZENPS_ROWS: entries; out: set on completion */
+  uint64_t capacity;     /* out, ZENPS_ROWS with the caller's buffers: entries they hold */
+  int64_t *row_ids;      /* ZENPS_ROWS; out: NULL for both arrays: the library's, valid until zenps_request_free() */
   void *values;
   /* ZENPS_DEVICE: */
   int device;   /* number of the GPU; -1, as zenps_grad_init() has it: the job's */
@@ -196,15 +199,15 @@ typedef struct zenps_grad {
 typedef struct zenps_error {
   zenps_status_t status;
   char text[512];
-  char tensor[128];      /* empty when no tensor is concerned */
+  char tensor[128]; /* empty when no tensor is concerned */
   uint64_t step;
-  uint64_t needed;       /* ZENPS_ERR_TRUNCATED: entries */
+  uint64_t needed; /* ZENPS_ERR_TRUNCATED: entries */
   uint32_t n_missing;
   uint32_t missing_ranks[64]; /* the first ones */
 } zenps_error_t;
 
-/* What one finished operation cost on this rank. Bytes are those handed to and taken from the fabric for it: payloads and
- * frames. Times are nanoseconds; phases overlap between partitions and need not add up to `total_ns`. */
+/* What one finished operation cost on this rank. Bytes are those handed to and taken from the fabric for it: payloads
+ * and frames. Times are nanoseconds; phases overlap between partitions and need not add up to `total_ns`. */
 typedef struct zenps_request_stats {
   size_t struct_size;
   uint64_t bytes_out, bytes_in;
@@ -213,8 +216,8 @@ typedef struct zenps_request_stats {
                                        come out as such */
   uint64_t total_ns, encode_ns, push_ns, wait_ns, pull_ns, decode_ns;
   uint32_t partitions;
-  uint64_t bound_bytes; /* the least that payloads of random rows take, in and out: values as they travel, and m * H(z / m)
-                           bits for the z of m rows of each partition */
+  uint64_t bound_bytes; /* the least that payloads of random rows take, in and out: values as they travel, and m * H(z /
+                           m) bits for the z of m rows of each partition */
   uint64_t shared_out, shared_in; /* of the payloads, what went through memory that ranks of a host share: these are
                                      not in bytes_out and bytes_in */
   const char *scheme; /* that it ran under: where the tensor's is auto, what was chosen for this step; never freed */
@@ -227,10 +230,11 @@ ZENPS_API void zenps_grad_init(zenps_grad_t *grad, size_t struct_size);
 #define ZENPS_TENSOR_OPTIONS_INIT(p) zenps_tensor_options_init((p), sizeof *(p))
 #define ZENPS_GRAD_INIT(p) zenps_grad_init((p), sizeof *(p))
 
-/* Joins the job and returns when all ranks have joined and servers own its partitions, or with an error that names who is
- * missing. `options` may be NULL: everything from the environment. */
+/* Joins the job and returns when all ranks have joined and servers own its partitions, or with an error that names who
+ * is missing. `options` may be NULL: everything from the environment. */
 ZENPS_API zenps_status_t zenps_open(const zenps_options_t *options, zenps_job_t **job);
-/* Cancels what is in flight, leaves the job and frees it with its tensors. Requests must have been freed. NULL is allowed. */
+/* Cancels what is in flight, leaves the job and frees it with its tensors. Requests must have been freed. NULL is
+ * allowed. */
 ZENPS_API void zenps_close(zenps_job_t *job);
 ZENPS_API int zenps_rank(const zenps_job_t *job);
 ZENPS_API int zenps_world(const zenps_job_t *job);
@@ -250,30 +254,30 @@ ZENPS_API uint32_t zenps_tensor_partitions(const zenps_tensor_t *tensor);
 /* The server (0..zenps_servers()-1) that owns a partition; -1 for a partition that the tensor does not have. */
 ZENPS_API int zenps_tensor_owner(const zenps_tensor_t *tensor, uint32_t partition);
 
-/* Starts the sum of all ranks' `in` for (tensor, step); returns at once. `in` and its arrays are borrowed until the request is
- * done. `out` is filled when it is done and stays the caller's; `in->values == out->values` is allowed for dense in and
- * dense out. Every rank must call it once per step, in any order of tensors and steps; several may be in flight.
- * The operation fails on all ranks when one of them cancels, dies, or does not come before the deadline. A request that
- * failed is done when no other rank reads `in` any more, at the latest at its deadline.
- * Device memory: `in` is read in the order of in->stream, from some time after this call on, so what fills it may still be
- * running there. When the request is done the result is in device memory, whatever stream it is used on. A result of the
+/* Starts the sum of all ranks' `in` for (tensor, step); returns at once. `in` and its arrays are borrowed until the
+ * request is done. `out` is filled when it is done and stays the caller's; `in->values == out->values` is allowed for
+ * dense in and dense out. Every rank must call it once per step, in any order of tensors and steps; several may be in
+ * flight. The operation fails on all ranks when one of them cancels, dies, or does not come before the deadline. A
+ * request that failed is done when no other rank reads `in` any more, at the latest at its deadline. Device memory:
+ * `in` is read in the order of in->stream, from some time after this call on, so what fills it may still be running
+ * there. When the request is done the result is in device memory, whatever stream it is used on. A result of the
  * library's own is freed by zenps_request_free(), which waits for the device, as cudaFree() does; the caller's arrays
- * spare that. A request that failed is done when the GPU is through with the arrays, at the latest at its deadline: one that
- * failed then may have left work on the streams, which must be through before the arrays are freed.
- * What is done on the GPU depends on the scheme; the result is the same to the bit, wherever the arrays are:
- *   balanced, sparse-ps   it finds the rows, partitions and encodes them, and decodes the sums; what was encoded is copied to
- *                         the host, or read by the fabric where it is, while what follows is
- *   all others            it finds the rows that are not zero. These alone are copied to the host (of a dense gradient that
- *                         is nearly full, all is), where the scheme is carried out; the result is copied back when it is
- *                         complete. Sparse schemes' are copied as rows and spread out on the GPU. dense-ps, omnireduce and
- *                         the dense schemes copy all of a dense result
- *   auto                  as the scheme that the step runs as. Where the coordinator is to be asked, zenps_allreduce() itself
- *                         waits until `in` is there, to look at it: what fills `in` must not wait for this call */
-ZENPS_API zenps_status_t zenps_allreduce(zenps_tensor_t *tensor, uint64_t step, const zenps_grad_t *in, zenps_grad_t *out,
-                                         zenps_request_t **request);
-/* Says that arrays of gradients and results lie in [at, at + len): opens the GPU and its staging ahead of the first round
- * (`device`: as in zenps_grad), and lets zenps_allreduce() refuse arrays that begin there and do not fit. Memory that is
- * not registered can be used all the same. */
+ * spare that. A request that failed is done when the GPU is through with the arrays, at the latest at its deadline: one
+ * that failed then may have left work on the streams, which must be through before the arrays are freed. What is done
+ * on the GPU depends on the scheme; the result is the same to the bit, wherever the arrays are: balanced, sparse-ps it
+ * finds the rows, partitions and encodes them, and decodes the sums; what was encoded is copied to the host, or read by
+ * the fabric where it is, while what follows is all others            it finds the rows that are not zero. These alone
+ * are copied to the host (of a dense gradient that is nearly full, all is), where the scheme is carried out; the result
+ * is copied back when it is complete. Sparse schemes' are copied as rows and spread out on the GPU. dense-ps,
+ * omnireduce and the dense schemes copy all of a dense result auto                  as the scheme that the step runs
+ * as. Where the coordinator is to be asked, zenps_allreduce() itself waits until `in` is there, to look at it: what
+ * fills `in` must not wait for this call */
+ZENPS_API zenps_status_t zenps_allreduce(zenps_tensor_t *tensor, uint64_t step, const zenps_grad_t *in,
+                                         zenps_grad_t *out, zenps_request_t **request);
+/* Says that arrays of gradients and results lie in [at, at + len): opens the GPU and its staging ahead of the first
+ * round
+ * (`device`: as in zenps_grad), and lets zenps_allreduce() refuse arrays that begin there and do not fit. Memory that
+ * is not registered can be used all the same. */
 ZENPS_API zenps_status_t zenps_mem_register(zenps_job_t *job, zenps_memory_t memory, int device, void *at, size_t len);
 /* Before the memory is freed. ZENPS_ERR_BUSY while an operation in flight uses it, ZENPS_ERR_UNKNOWN for what was not
  * registered. */
@@ -298,7 +302,8 @@ ZENPS_API const zenps_error_t *zenps_request_error(const zenps_request_t *reques
 ZENPS_API zenps_status_t zenps_request_stats(const zenps_request_t *request, zenps_request_stats_t *stats);
 /* Rows per partition: sent by this rank, and in the union. Either array may be NULL. Zeros for schemes between workers,
  * which have no partitions, and for steps that auto runs as anything but balanced. */
-ZENPS_API zenps_status_t zenps_request_partition_nnz(const zenps_request_t *request, uint32_t *sent, uint32_t *in_union);
+ZENPS_API zenps_status_t zenps_request_partition_nnz(const zenps_request_t *request, uint32_t *sent,
+                                                     uint32_t *in_union);
 
 /* An eventfd that becomes readable when requests have completed; read it, then zenps_test() yours. Owned by the job. */
 ZENPS_API int zenps_get_fd(zenps_job_t *job);

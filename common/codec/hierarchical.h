@@ -1,0 +1,42 @@
+/*
+ * Zen's Algorithm 1, hierarchical hashing, on CPU threads: the reference for the device kernels.
+ *
+ * Every index picks its partition p by h0 (given by the caller: it is the job's), then tries slots h_1..h_k of p's
+ * parallel memory of r1 slots: an empty slot is claimed with an atomic write that is read back once nobody can write to
+ * it any more (a lost race means: next hash). After k failures it takes the next place of p's serial memory (r2 places,
+ * an atomic counter). A serial memory that overflows is grown and the whole pass redone: nothing is lost. Finally the
+ * non-empty slots of each partition are collected. The order inside a partition is arbitrary. The empty marker is
+ * UINT64_MAX, so that index 0 survives.
+ */
+#ifndef ZPS_CODEC_HIERARCHICAL_H
+#define ZPS_CODEC_HIERARCHICAL_H
+
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/base/workpool.h"
+
+struct zps_hier_config {
+  uint32_t n_parts;
+  uint32_t k;    /* rehashes; 0: 3, the paper's */
+  uint64_t r1;   /* slots of parallel memory per partition; 0: 2 * n_indices / n_parts, the paper's 2|G|d over all */
+  uint64_t r2;   /* slots of serial memory per partition; 0: r1 / 10 */
+  uint64_t seed; /* of h_1..h_k */
+  uint32_t (*h0)(void *ctx, uint64_t index); /* partition of an index, < n_parts; called from many threads */
+  void *h0_ctx;
+};
+
+struct zps_hier_stats {
+  uint64_t parallel;   /* indices that found a slot */
+  uint64_t serial;     /* that went to serial memory */
+  uint64_t lost_races; /* claims that the read-back caught */
+  unsigned redone;     /* passes repeated because a serial memory overflowed */
+};
+
+/* Partitions the distinct `indices`. `out` has room for n_indices, `starts` for n_parts + 1: partition p is
+ * out[starts[p] .. starts[p+1]). `stats_p` may be NULL. */
+zps_err_t zps_hier_partition(const struct zps_hier_config *config, const uint64_t *indices, uint64_t n_indices,
+                             struct zps_workpool *pool, uint64_t *out, uint64_t *starts,
+                             struct zps_hier_stats *stats_p) ZPS_MUSTCHECK;
+
+#endif

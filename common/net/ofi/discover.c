@@ -1,0 +1,170 @@
+/* What libfabric offers on this host. */
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/net/ofi/impl.h"
+#include "common/net/ofi/select.h"
+#include "common/net/ofi/signals.h"
+
+#define ZPS_LOG_COMPONENT "net"
+#include "common/base/log.h"
+
+zps_err_t zps_ofi_fail(struct zps_error *error, int rc, const char *call, const struct fi_info *info) {
+  char where[160] = "";
+  if (info) zps_ofi_info_text(info, where, sizeof where);
+  const zps_err_t code = rc == -FI_ENOMEM ? ZPS_ERR_NOMEM : ZPS_ERR_FABRIC;
+  return zps_fail(error, code, "%s%s%s: %s", call, where[0] ? " on " : "", where, fi_strerror(-rc));
+}
+
+bool zps_ofi_errno_is_loss(int err) {
+  switch (err) {
+    case FI_ENOTCONN:
+    case FI_ECANCELED:
+    case FI_ECONNRESET:
+    case FI_ECONNREFUSED:
+    case FI_ECONNABORTED:
+    case FI_EHOSTUNREACH:
+    case FI_ENETUNREACH:
+    case FI_ETIMEDOUT:
+    case FI_ESHUTDOWN:
+    case EPIPE:
+    case FI_EIO:
+    case ESRCH:
+      return true;
+    default:
+      return false;
+  }
+}
+
+/* libfabric reads these when its providers start, which is at the first look at what there is. A port range that the
+ * environment already sets wins. Not thread-safe, as setenv() is not: fabrics are opened before threads are started. */
+static void set_port_range(const struct zps_net_config *config) {
+  static const char *const prefixes[] = {"FI_TCP", "FI_NET"};
+  char name[40], value[8];
+  for (size_t i = 0; config->port_low > 0 && i < sizeof prefixes / sizeof prefixes[0]; i++) {
+    snprintf(name, sizeof name, "%s_PORT_LOW_RANGE", prefixes[i]);
+    snprintf(value, sizeof value, "%u", config->port_low);
+    setenv(name, value, 0);
+    snprintf(name, sizeof name, "%s_PORT_HIGH_RANGE", prefixes[i]);
+    snprintf(value, sizeof value, "%u", config->port_high);
+    setenv(name, value, 0);
+  }
+}
+
+static struct fi_info *hints_create(bool device_memory) {
+  struct fi_info *hints = fi_allocinfo();
+  if (!hints) return NULL;
+  hints->caps = FI_MSG | FI_TAGGED | FI_RMA;
+  hints->mode = FI_CONTEXT | FI_CONTEXT2;
+  hints->ep_attr->type = FI_EP_RDM;
+  hints->tx_attr->msg_order = FI_ORDER_SAS;
+  hints->rx_attr->msg_order = FI_ORDER_SAS;
+  hints->domain_attr->mr_mode = FI_MR_LOCAL | FI_MR_VIRT_ADDR | FI_MR_ALLOCATED | FI_MR_PROV_KEY | FI_MR_ENDPOINT;
+  if (device_memory) {
+    hints->caps |= FI_HMEM;
+    hints->domain_attr->mr_mode |= FI_MR_HMEM;
+  }
+  hints->domain_attr->threading = FI_THREAD_DOMAIN;
+  hints->domain_attr->resource_mgmt = FI_RM_ENABLED;
+  hints->domain_attr->av_type = FI_AV_UNSPEC;
+  return hints;
+}
+
+/* Everything usable on this host, newest interface first: a version that the library or the headers do not know yet is
+ * refused by either. */
+static int info_list(bool device_memory, struct fi_info **list_p) {
+  static const uint32_t versions[] = {FI_VERSION(1, 20), FI_VERSION(1, 18), FI_VERSION(1, 15)};
+  struct fi_info *hints = hints_create(device_memory);
+  if (!hints) return -FI_ENOMEM;
+  int rc = -FI_ENOSYS;
+  struct zps_ofi_signals signals;
+  zps_ofi_signals_save(&signals); /* providers start here */
+  for (size_t i = 0; i < sizeof versions / sizeof versions[0] && rc == -FI_ENOSYS; i++) {
+    if (versions[i] <= FI_VERSION(FI_MAJOR_VERSION, FI_MINOR_VERSION))
+      rc = fi_getinfo(versions[i], NULL, NULL, 0, hints, list_p);
+  }
+  zps_ofi_signals_restore(&signals);
+  fi_freeinfo(hints);
+  return rc;
+}
+
+/* The addresses of this host; an empty list when they cannot be had, as then only domain names can be matched. */
+static struct ofi_iface *iface_list(size_t *n_p) {
+  struct ifaddrs *all;
+  size_t n = 0;
+  *n_p = 0;
+  if (getifaddrs(&all) != 0) return NULL;
+  for (struct ifaddrs *a = all; a; a = a->ifa_next) n++;
+  struct ofi_iface *ifaces = calloc(n > 0 ? n : 1, sizeof *ifaces);
+  for (struct ifaddrs *a = all; a && ifaces; a = a->ifa_next) {
+    if (!a->ifa_addr || (a->ifa_addr->sa_family != AF_INET && a->ifa_addr->sa_family != AF_INET6)) continue;
+    struct ofi_iface *iface = &ifaces[(*n_p)++];
+    snprintf(iface->name, sizeof iface->name, "%s", a->ifa_name);
+    memcpy(&iface->addr, a->ifa_addr,
+           a->ifa_addr->sa_family == AF_INET ? sizeof(struct sockaddr_in) : sizeof(struct sockaddr_in6));
+  }
+  freeifaddrs(all);
+  return ifaces;
+}
+
+/* The same fabric with its offer to reach device memory, if it makes one: what is chosen does not depend on it. */
+static void prefer_device_memory(const struct ofi_iface *ifaces, size_t n_ifaces, const struct ofi_wish *wish,
+                                 struct fi_info **info_p) {
+  struct fi_info *list = NULL;
+  const struct fi_info *found = NULL;
+  struct ofi_wish same = *wish;
+  same.provider = (*info_p)->fabric_attr->prov_name;
+  if (info_list(true, &list) == 0 && zps_ofi_select(list, ifaces, n_ifaces, &same, &found, NULL) == ZPS_OK &&
+      strcmp(found->domain_attr->name, (*info_p)->domain_attr->name) == 0) {
+    struct fi_info *const copy = fi_dupinfo(found);
+    if (copy) {
+      fi_freeinfo(*info_p);
+      *info_p = copy;
+    }
+  }
+  if (list) fi_freeinfo(list);
+}
+
+zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct fi_info **info_p, struct zps_error *error) {
+  const struct ofi_wish wish = {.provider = config->provider, .interface = config->interface, .subnet = config->subnet};
+  struct fi_info *list = NULL;
+  const struct fi_info *found = NULL;
+  set_port_range(config);
+  const int rc = info_list(false, &list);
+  if (rc != 0 && rc != -FI_ENODATA) return zps_ofi_fail(error, rc, "fi_getinfo", NULL);
+  size_t n_ifaces;
+  struct ofi_iface *ifaces = iface_list(&n_ifaces);
+  zps_err_t code = zps_ofi_select(list, ifaces, n_ifaces, &wish, &found, error);
+  if (code == ZPS_OK) {
+    *info_p = fi_dupinfo(found);
+    if (!*info_p) code = zps_fail(error, ZPS_ERR_NOMEM, "out of memory for the fabric's description");
+  }
+  if (code == ZPS_OK && config->device_memory) prefer_device_memory(ifaces, n_ifaces, &wish, info_p);
+  free(ifaces);
+  if (list) fi_freeinfo(list);
+  return code;
+}
+
+void zps_net_ofi_list(const struct zps_net_config *config, void (*line)(void *ctx, const char *text), void *ctx) {
+  enum { KNOWN_MAX = 256 };
+  char(*known)[160] = calloc(KNOWN_MAX, sizeof *known);
+  struct fi_info *list = NULL;
+  size_t n_known = 0;
+  set_port_range(config);
+  if (known && info_list(false, &list) == 0) {
+    for (const struct fi_info *info = list; info && n_known < KNOWN_MAX; info = info->next) {
+      size_t i = 0;
+      if (!zps_ofi_info_usable(info)) continue;
+      zps_ofi_info_text(info, known[n_known], sizeof known[0]);
+      while (strcmp(known[i], known[n_known]) != 0)
+        i++; /* the same endpoint is offered with several sets of features */
+      if (i == n_known) line(ctx, known[n_known++]);
+    }
+    fi_freeinfo(list);
+  }
+  free(known);
+}

@@ -1,0 +1,287 @@
+/* Opening and closing the endpoint. */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/hash.h"
+#include "common/net/ofi/impl.h"
+#include "common/net/ofi/signals.h"
+
+#define ZPS_LOG_COMPONENT "net"
+#include "common/base/log.h"
+
+enum { DRAIN_MS = 100, DRAIN_WAIT_NS = 1000000, CAUTIOUS_BLOCK_NS = 5000000 };
+
+static const struct zps_net_ops ops;
+
+#ifndef __has_feature
+#define __has_feature(x) 0
+#endif
+#if defined(__SANITIZE_ADDRESS__) || __has_feature(address_sanitizer)
+/* The leak checker asks this of every program. Providers leak a little for each endpoint, and an endpoint that must not
+ * be closed (see close_would_crash()) keeps its operations. */
+__attribute__((visibility("default"))) const char *__lsan_default_suppressions(void);
+const char *__lsan_default_suppressions(void) {
+  return "leak:libfabric.so\nleak:zps_ofi_pool_grow\n";
+}
+#endif
+
+/* The provider's release as MAJOR * 100 + MINOR in the upper half and the revision in the lower. */
+static bool provider_older_than(const struct fi_info *info, unsigned release, unsigned revision) {
+  return info->fabric_attr->prov_version < FI_VERSION(release, revision);
+}
+
+static bool provider_is(const struct fi_info *info, const char *name) {
+  return strcmp(info->fabric_attr->prov_name, name) == 0;
+}
+
+/* These wake a sleeper for everything that matters: net, tcp;ofi_rxm and sockets do so in the conformance suite, tcp
+ * and verbs;ofi_rxm by their sources alone. The others need to be looked after from time to time. */
+static bool wakes_for_everything(const struct fi_info *info) {
+  static const char *const known[] = {"net", "tcp", "tcp;ofi_rxm", "verbs;ofi_rxm", "sockets"};
+  for (size_t i = 0; i < sizeof known / sizeof known[0]; i++)
+    if (provider_is(info, known[i])) return true;
+  return false;
+}
+
+static bool needs_wait_set(const struct fi_info *info) {
+  return provider_is(info, "net") || (provider_is(info, "tcp") && provider_older_than(info, 118, 1));
+}
+
+/* A queue with a descriptor to sleep on. */
+static int cq_open_with_fd(struct ofi_net *net) {
+  struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_FD};
+  int rc = 0;
+#ifdef OFI_WAIT_SETS
+  if (needs_wait_set(net->info)) {
+    struct fi_wait_attr wait_attr = {.wait_obj = FI_WAIT_FD};
+    rc = fi_wait_open(net->fabric, &wait_attr, &net->wait_set);
+    attr.wait_obj = FI_WAIT_SET;
+    attr.wait_set = net->wait_set;
+  }
+#else
+  if (needs_wait_set(net->info)) rc = -FI_ENOSYS;
+#endif
+  if (rc == 0) rc = fi_cq_open(net->domain, &attr, &net->cq, net);
+  if (rc == 0) rc = fi_control(net->wait_set ? &net->wait_set->fid : &net->cq->fid, FI_GETWAIT, &net->cq_fd);
+  return rc;
+}
+
+static void fid_close(struct fid *fid, const char *what) {
+  if (!fid) return;
+  const int rc = fi_close(fid);
+  if (rc != 0) zps_log_warn("the fabric does not let go of its %s: %s", what, fi_strerror(-rc));
+}
+
+static void cq_close(struct ofi_net *net) {
+  fid_close(net->cq ? &net->cq->fid : NULL, "completion queue");
+  fid_close(net->wait_set ? &net->wait_set->fid : NULL, "wait set");
+  net->cq = NULL;
+  net->wait_set = NULL;
+  net->cq_fd = -1;
+}
+
+static int cq_open(struct ofi_net *net) {
+  struct fi_cq_attr attr = {.format = FI_CQ_FORMAT_MSG, .wait_obj = FI_WAIT_NONE};
+  if (cq_open_with_fd(net) == 0) return 0;
+  cq_close(net);
+  return fi_cq_open(net->domain, &attr, &net->cq, net);
+}
+
+static zps_err_t endpoint_open(struct ofi_net *net, struct zps_error *error) {
+  struct fi_info *info = net->info;
+  struct fi_av_attr av_attr = {.type = info->domain_attr->av_type};
+  const char *call = "fi_fabric";
+  int rc = fi_fabric(info->fabric_attr, &net->fabric, net);
+  if (rc == 0) rc = fi_domain(net->fabric, info, &net->domain, net), call = "fi_domain";
+  if (rc == 0) rc = fi_av_open(net->domain, &av_attr, &net->av, net), call = "fi_av_open";
+  if (rc == 0) rc = cq_open(net), call = "fi_cq_open";
+  if (rc == 0) rc = fi_endpoint(net->domain, info, &net->ep, net), call = "fi_endpoint";
+  if (rc == 0) rc = fi_ep_bind(net->ep, &net->av->fid, 0), call = "fi_ep_bind of the address vector";
+  if (rc == 0)
+    rc = fi_ep_bind(net->ep, &net->cq->fid, FI_TRANSMIT | FI_RECV), call = "fi_ep_bind of the completion queue";
+  if (rc == 0) rc = fi_enable(net->ep), call = "fi_enable";
+  net->base.info.addr_len = sizeof net->base.info.addr;
+  if (rc == 0) rc = fi_getname(&net->ep->fid, net->base.info.addr, &net->base.info.addr_len), call = "fi_getname";
+  return rc == 0 ? ZPS_OK : zps_ofi_fail(error, rc, call, info);
+}
+
+static void copy_text(char *to, size_t size, const char *from) {
+  strncpy(to, from ? from : "", size - 1);
+}
+
+static void info_fill(struct ofi_net *net) {
+  struct zps_net_info *info = &net->base.info;
+  size_t len = sizeof info->address;
+  copy_text(info->provider, sizeof info->provider, net->info->fabric_attr->prov_name);
+  copy_text(info->protocol, sizeof info->protocol, fi_tostr(&net->info->ep_attr->protocol, FI_TYPE_PROTOCOL));
+  copy_text(info->addr_format, sizeof info->addr_format, fi_tostr(&net->info->addr_format, FI_TYPE_ADDR_FORMAT));
+  copy_text(info->domain, sizeof info->domain, net->info->domain_attr->name);
+  fi_av_straddr(net->av, info->addr, info->address, &len);
+  info->address[sizeof info->address - 1] = '\0';
+  info->max_read = net->info->ep_attr->max_msg_size;
+  info->lends = !(net->info->domain_attr->mr_mode & (FI_MR_LOCAL | FI_MR_ALLOCATED));
+}
+
+static void regions_revoke(struct ofi_net *net) {
+  struct ofi_region *region;
+  LIST_FOREACH(region, &net->regions, link) zps_ofi_region_revoke(region);
+}
+
+/* From here on the fabric touches no memory of ours. Registrations that are bound to the endpoint have to go before it.
+ */
+static void endpoint_close(struct ofi_net *net) {
+  const bool regions_first = net->info->domain_attr->mr_mode & FI_MR_ENDPOINT;
+  if (regions_first) regions_revoke(net);
+  fid_close(net->ep ? &net->ep->fid : NULL, "endpoint");
+  if (!regions_first) regions_revoke(net);
+}
+
+static void domain_close(struct ofi_net *net) {
+  cq_close(net);
+  fid_close(net->av ? &net->av->fid : NULL, "address vector");
+  fid_close(net->domain ? &net->domain->fid : NULL, "domain");
+  fid_close(net->fabric ? &net->fabric->fid : NULL, "fabric");
+}
+
+/* `held`: the fabric still knows the operations, so that their memory must stay. */
+static void net_free(struct ofi_net *net, bool held) {
+  struct ofi_region *region;
+  if (!held) {
+    zps_ofi_pool_fini(&net->recvs);
+    zps_ofi_pool_fini(&net->sends);
+    zps_ofi_pool_fini(&net->reads);
+  }
+  while ((region = LIST_FIRST(&net->regions))) zps_ofi_region_destroy(region);
+  if (net->info) fi_freeinfo(net->info);
+  if (net->wake_fd >= 0) close(net->wake_fd);
+  free(net);
+}
+
+zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
+                           struct zps_net **net_p, struct zps_error *error) {
+  struct ofi_net *net = calloc(1, sizeof *net);
+  if (!net) return zps_fail(error, ZPS_ERR_NOMEM, "out of memory for a fabric endpoint");
+  net->base.ops = &ops;
+  net->base.handler = *handler;
+  net->base.info.max_msg = config->max_msg;
+  net->connect_timeout_ns = config->connect_timeout_ms * ZPS_NS_PER_MS;
+  net->spin_ns = config->spin_us * 1000ull;
+  net->next_key = zps_hash_mix64(zps_clock_ns()); /* a key of an earlier endpoint at this address means nothing here */
+  net->cq_fd = -1;
+  net->wake_fd = -1;
+  STAILQ_INIT(&net->unposted);
+  LIST_INIT(&net->regions);
+  SLIST_INIT(&net->addrs);
+  LIST_INIT(&net->peers);
+  TAILQ_INIT(&net->retry);
+  TAILQ_INIT(&net->errors);
+  zps_ofi_pool_init(&net->recvs, OFI_OP_RECV, config->max_msg);
+  zps_ofi_pool_init(&net->sends, OFI_OP_SEND, config->max_msg);
+  zps_ofi_pool_init(&net->reads, OFI_OP_READ, 0);
+
+  zps_err_t code = zps_ofi_discover(config, &net->info, error);
+  if (code != ZPS_OK) goto err_net;
+  net->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (net->wake_fd < 0) {
+    code = zps_fail(error, ZPS_ERR_IO, "cannot create an event descriptor: too many are open");
+    goto err_net;
+  }
+  struct zps_ofi_signals signals;
+  zps_ofi_signals_save(&signals);
+  code = endpoint_open(net, error); /* shm takes signals, in order to remove its files */
+  zps_ofi_signals_restore(&signals);
+  if (code != ZPS_OK) goto err_endpoint;
+  info_fill(net);
+  net->max_block_ns = wakes_for_everything(net->info) ? UINT64_MAX : CAUTIOUS_BLOCK_NS;
+  net->keep_addrs = strstr(net->info->fabric_attr->prov_name, "ofi_rxm") && provider_older_than(net->info, 200, 0);
+  net->last_event_ns = zps_clock_ns();
+  code = zps_ofi_reserve(&net->base, (int)config->n_recv);
+  if (code != ZPS_OK) {
+    zps_fail(error, code, "out of memory for %u receive buffers of %zu bytes", config->n_recv, config->max_msg);
+    goto err_endpoint;
+  }
+  zps_log_info("fabric %s (%s) on %s at %s, libfabric %u.%u, %s", net->base.info.provider, net->base.info.protocol,
+               net->base.info.domain, net->base.info.address, FI_MAJOR(fi_version()), FI_MINOR(fi_version()),
+               net->cq_fd >= 0 ? "waits on a descriptor" : "waits by polling");
+  *net_p = &net->base;
+  return ZPS_OK;
+
+err_endpoint:
+  endpoint_close(net);
+  domain_close(net);
+err_net:
+  net_free(net, false);
+  return code;
+}
+
+/* ofi_rxm before 2.0 crashes when it is closed with reads pending at a peer that hangs. Such an endpoint is left alone:
+ * nobody drives it any more, so that it does not touch the buffers either. */
+static bool close_would_crash(const struct ofi_net *net) {
+  return net->n_reads > 0 && strstr(net->info->fabric_attr->prov_name, "ofi_rxm") &&
+         provider_older_than(net->info, 200, 0);
+}
+
+/* Lets what was sent leave, for a short while. */
+static void drain(struct ofi_net *net) {
+  const uint64_t deadline = zps_clock_ns() + DRAIN_MS * ZPS_NS_PER_MS;
+  for (;;) {
+    zps_ofi_cq_drain(net);
+    net->retry_at_ns = 0;
+    zps_ofi_retry(net);
+    if ((net->n_sends == 0 && net->n_reads == 0 && TAILQ_EMPTY(&net->retry)) || zps_clock_ns() >= deadline) return;
+    zps_ofi_wait(&net->base, DRAIN_WAIT_NS);
+  }
+}
+
+static void call_back_all(struct ofi_net *net) {
+  struct zps_net_read *read;
+  struct ofi_peer *peer;
+  while ((read = zps_ofi_read_pop(&net->failed))) {
+    const bool lost = read->state == OFI_READ_LOST || read->state == OFI_READ_LOST_IN_FLIGHT;
+    zps_ofi_read_finish(read, lost ? ZPS_ERR_PEER_LOST : ZPS_ERR_CLOSED);
+  }
+  LIST_FOREACH(peer, &net->peers, all_link) {
+    while ((read = zps_ofi_read_pop(&peer->queued))) zps_ofi_read_finish(read, ZPS_ERR_CLOSED);
+    while ((read = zps_ofi_read_pop(&peer->posted))) zps_ofi_read_finish(read, ZPS_ERR_CLOSED);
+  }
+  while ((read = zps_ofi_read_pop(&net->quarantine)))
+    if (read->release) read->release(read);
+}
+
+static void ofi_close(struct zps_net *base) {
+  struct ofi_net *net = ofi_net_of(base);
+  struct ofi_peer *peer;
+  net->closing = true;
+  drain(net);
+  const bool leak = close_would_crash(net);
+  if (leak) {
+    zps_log_warn("%zu reads are pending and %s crashes when it is closed so: its endpoint %s is left open",
+                 net->n_reads, net->base.info.provider, net->base.info.address);
+    regions_revoke(net);
+  } else {
+    endpoint_close(net);
+  }
+  call_back_all(net);
+  while ((peer = LIST_FIRST(&net->peers))) zps_ofi_peer_free(peer);
+  if (!leak) domain_close(net);
+  net_free(net, leak);
+}
+
+static const struct zps_net_ops ops = {
+    .close = ofi_close,
+    .reserve = zps_ofi_reserve,
+    .peer_add = zps_ofi_peer_add,
+    .peer_evict = zps_ofi_peer_evict,
+    .mem_register = zps_ofi_mem_register,
+    .mem_release = zps_ofi_mem_release,
+    .send = zps_ofi_send,
+    .unsent = zps_ofi_unsent,
+    .read = zps_ofi_read,
+    .progress = zps_ofi_progress,
+    .wait = zps_ofi_wait,
+    .wake = zps_ofi_wake,
+};

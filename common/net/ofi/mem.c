@@ -1,0 +1,177 @@
+/* Registrations, and the pools of operations with their registered buffers. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/net/ofi/impl.h"
+
+#define ZPS_LOG_COMPONENT "net"
+#include "common/base/log.h"
+
+enum { ALIGN = 64, KEY_ATTEMPTS = 8 };
+
+struct ofi_block {
+  SLIST_ENTRY(ofi_block) link;
+  struct ofi_region *region;
+  uint8_t *buffers;
+  struct ofi_op ops[];
+};
+
+static uint64_t key_next(struct ofi_net *net) {
+  const size_t key_size = net->info->domain_attr->mr_key_size;
+  const uint64_t key = net->next_key++;
+  return key_size > 0 && key_size < sizeof key ? key & ((UINT64_C(1) << (8 * key_size)) - 1) : key;
+}
+
+/* Device memory by the dmabuf it was exported as, or by its address. */
+static int register_device(struct ofi_net *net, void *base, size_t len, uint64_t access,
+                           const struct zps_net_device *device, struct ofi_region *region) {
+  const struct iovec iov = {.iov_base = base, .iov_len = len};
+  struct fi_mr_attr attr = {.mr_iov = &iov,
+                            .iov_count = 1,
+                            .access = access,
+                            .requested_key = key_next(net),
+                            .context = region,
+                            .iface = FI_HMEM_CUDA,
+                            .device.cuda = device->index};
+  if (device->dmabuf_fd < 0) return fi_mr_regattr(net->domain, &attr, 0, &region->mr);
+#ifdef FI_MR_DMABUF
+  const struct fi_mr_dmabuf dmabuf = {.fd = device->dmabuf_fd, .offset = device->offset, .len = len, .base_addr = base};
+  attr.dmabuf = &dmabuf;
+  return fi_mr_regattr(net->domain, &attr, FI_MR_DMABUF, &region->mr);
+#else
+  return -FI_ENOSYS; /* headers of before libfabric 1.20 */
+#endif
+}
+
+static zps_err_t region_create(struct ofi_net *net, void *base, size_t len, uint64_t access,
+                               const struct zps_net_device *device, struct ofi_region **region_p,
+                               struct zps_error *error) {
+  if (device && !(net->info->caps & FI_HMEM))
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "provider %s does not reach device memory",
+                    net->info->fabric_attr->prov_name);
+  struct ofi_region *region = calloc(1, sizeof *region);
+  if (!region) return zps_fail(error, ZPS_ERR_NOMEM, "out of memory for a registration");
+  region->len = len;
+  int rc = -FI_ENOKEY;
+  for (int i = 0; i < KEY_ATTEMPTS && rc == -FI_ENOKEY; i++)
+    rc = device ? register_device(net, base, len, access, device, region)
+                : fi_mr_reg(net->domain, base, len, access, 0, key_next(net), 0, &region->mr, region);
+  if (rc != 0) {
+    free(region);
+    return zps_ofi_fail(error, rc, "fi_mr_reg", net->info);
+  }
+  if (net->info->domain_attr->mr_mode & FI_MR_ENDPOINT) {
+    rc = fi_mr_bind(region->mr, &net->ep->fid, 0);
+    if (rc == 0) rc = fi_mr_enable(region->mr);
+    if (rc != 0) {
+      fi_close(&region->mr->fid);
+      free(region);
+      return zps_ofi_fail(error, rc, "fi_mr_enable", net->info);
+    }
+  }
+  LIST_INSERT_HEAD(&net->regions, region, link);
+  *region_p = region;
+  return ZPS_OK;
+}
+
+void zps_ofi_region_revoke(struct ofi_region *region) {
+  if (!region->mr) return;
+  const int rc = fi_close(&region->mr->fid);
+  if (rc != 0) zps_log_warn("cannot release a registration of %zu bytes: %s", region->len, fi_strerror(-rc));
+  region->mr = NULL;
+}
+
+void zps_ofi_region_destroy(struct ofi_region *region) {
+  if (!region) return;
+  zps_ofi_region_revoke(region);
+  LIST_REMOVE(region, link);
+  free(region);
+}
+
+zps_err_t zps_ofi_mem_register(struct zps_net *net, void *base, size_t len, const struct zps_net_device *device,
+                               struct zps_net_mem *mem_p, struct zps_error *error) {
+  struct ofi_net *ofi = ofi_net_of(net);
+  struct ofi_region *region;
+  const zps_err_t code = region_create(ofi, base, len, FI_READ | FI_REMOTE_READ, device, &region, error);
+  if (code != ZPS_OK) return code;
+  *mem_p = (struct zps_net_mem){
+      .base = base,
+      .len = len,
+      .addr = ofi->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR ? (uintptr_t)base : 0,
+      .key = fi_mr_key(region->mr),
+      .desc = fi_mr_desc(region->mr),
+      .handle = region,
+  };
+  net->counters.mem_registered_bytes += len;
+  return ZPS_OK;
+}
+
+void zps_ofi_mem_release(struct zps_net *net, struct zps_net_mem *mem) {
+  net->counters.mem_registered_bytes -= mem->len;
+  zps_ofi_region_destroy(mem->handle);
+  memset(mem, 0, sizeof *mem);
+}
+
+void zps_ofi_pool_init(struct ofi_pool *pool, enum ofi_op_kind kind, size_t buffer_size) {
+  pool->kind = kind;
+  pool->buffer_size = (buffer_size + ALIGN - 1) / ALIGN * ALIGN;
+  pool->n_ops = 0;
+  STAILQ_INIT(&pool->free);
+  SLIST_INIT(&pool->blocks);
+}
+
+zps_err_t zps_ofi_pool_grow(struct ofi_net *net, struct ofi_pool *pool, size_t count) {
+  struct ofi_block *block = calloc(1, sizeof *block + count * sizeof block->ops[0]);
+  if (!block) return ZPS_ERR_NOMEM;
+  void *desc = NULL;
+  if (pool->buffer_size > 0) {
+    block->buffers = aligned_alloc(ALIGN, count * pool->buffer_size);
+    if (!block->buffers) {
+      free(block);
+      return ZPS_ERR_NOMEM;
+    }
+    memset(block->buffers, 0, count * pool->buffer_size);
+    if (net->info->domain_attr->mr_mode & FI_MR_LOCAL) {
+      const zps_err_t code =
+          region_create(net, block->buffers, count * pool->buffer_size, FI_SEND | FI_RECV, NULL, &block->region, NULL);
+      if (code != ZPS_OK) {
+        free(block->buffers);
+        free(block);
+        return code;
+      }
+      desc = fi_mr_desc(block->region->mr);
+    }
+  }
+  for (size_t i = 0; i < count; i++) {
+    struct ofi_op *op = &block->ops[i];
+    op->kind = pool->kind;
+    op->desc = desc;
+    op->buffer = block->buffers ? block->buffers + i * pool->buffer_size : NULL;
+    STAILQ_INSERT_TAIL(&pool->free, op, link);
+  }
+  SLIST_INSERT_HEAD(&pool->blocks, block, link);
+  pool->n_ops += count;
+  return ZPS_OK;
+}
+
+struct ofi_op *zps_ofi_pool_get(struct ofi_pool *pool) {
+  struct ofi_op *op = STAILQ_FIRST(&pool->free);
+  if (op) STAILQ_REMOVE_HEAD(&pool->free, link);
+  return op;
+}
+
+void zps_ofi_pool_put(struct ofi_pool *pool, struct ofi_op *op) {
+  op->peer = NULL;
+  op->read = NULL;
+  STAILQ_INSERT_HEAD(&pool->free, op, link);
+}
+
+void zps_ofi_pool_fini(struct ofi_pool *pool) {
+  struct ofi_block *block;
+  while ((block = SLIST_FIRST(&pool->blocks))) {
+    SLIST_REMOVE_HEAD(&pool->blocks, link);
+    zps_ofi_region_destroy(block->region);
+    free(block->buffers);
+    free(block);
+  }
+}

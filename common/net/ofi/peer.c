@@ -1,0 +1,167 @@
+/* Peers: the address vector behind them, their failure, and their eviction. */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/net/ofi/impl.h"
+
+#define ZPS_LOG_COMPONENT "net"
+#include "common/base/log.h"
+
+/* An address in text starts with a scheme, as ours does, and ends with a zero; the others all have one length. */
+static bool addr_looks_right(const struct ofi_net *net, const char *bytes, size_t len) {
+  const char *ours = (const char *)net->base.info.addr;
+  if (net->info->addr_format != FI_ADDR_STR) return len == net->base.info.addr_len;
+  const size_t scheme_len = strcspn(ours, ":") + 1;
+  return len > scheme_len && bytes[len - 1] == '\0' && memcmp(bytes, ours, scheme_len) == 0;
+}
+
+static zps_err_t addr_get(struct ofi_net *net, const void *bytes, size_t len, struct ofi_addr **addr_p,
+                          struct zps_error *error) {
+  struct ofi_addr *addr;
+  SLIST_FOREACH(addr, &net->addrs, link) {
+    if (addr->len == len && memcmp(addr->bytes, bytes, len) == 0) {
+      addr->refs++;
+      *addr_p = addr;
+      return ZPS_OK;
+    }
+  }
+  if (!addr_looks_right(net, bytes, len))
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "a peer's fabric address has %zu bytes where %s (%s) has %zu: do both use the same provider?", len,
+                    net->base.info.provider, net->base.info.addr_format, net->base.info.addr_len);
+  addr = calloc(1, sizeof *addr);
+  if (!addr) return zps_fail(error, ZPS_ERR_NOMEM, "out of memory for a peer's address");
+  memcpy(addr->bytes, bytes, len);
+  addr->len = len;
+  addr->refs = 1;
+  const int n = fi_av_insert(net->av, addr->bytes, 1, &addr->fi_addr, 0, NULL);
+  if (n != 1) {
+    free(addr);
+    return zps_ofi_fail(error, n < 0 ? n : -FI_EADDRNOTAVAIL, "fi_av_insert", net->info);
+  }
+  size_t text_len = sizeof addr->text;
+  fi_av_straddr(net->av, addr->bytes, addr->text, &text_len);
+  addr->text[sizeof addr->text - 1] = '\0';
+  SLIST_INSERT_HEAD(&net->addrs, addr, link);
+  *addr_p = addr;
+  return ZPS_OK;
+}
+
+static void addr_put(struct ofi_net *net, struct ofi_addr *addr) {
+  if (--addr->refs > 0) return;
+  SLIST_REMOVE(&net->addrs, addr, ofi_addr, link);
+  if (!net->closing && !net->keep_addrs) fi_av_remove(net->av, &addr->fi_addr, 1, 0);
+  free(addr);
+}
+
+zps_err_t zps_ofi_peer_add(struct zps_net *net, const void *addr, size_t len, void *ctx, struct zps_net_peer **peer_p,
+                           struct zps_error *error) {
+  struct ofi_net *ofi = ofi_net_of(net);
+  struct ofi_peer *peer = calloc(1, sizeof *peer);
+  if (!peer) return zps_fail(error, ZPS_ERR_NOMEM, "out of memory for a peer");
+  const size_t sends_needed = (ofi->n_live + 1) * OFI_SENDS_PER_PEER + ofi->n_sends_stuck;
+  zps_err_t code = ZPS_OK;
+  if (sends_needed > ofi->sends.n_ops) code = zps_ofi_pool_grow(ofi, &ofi->sends, sends_needed - ofi->sends.n_ops);
+  if (code != ZPS_OK) {
+    zps_fail(error, code, "out of memory for a peer's %u send buffers of %zu bytes", OFI_SENDS_PER_PEER,
+             ofi->sends.buffer_size);
+    goto err_peer;
+  }
+  code = addr_get(ofi, addr, len, &peer->addr, error);
+  if (code != ZPS_OK) goto err_peer;
+  peer->base.net = net;
+  peer->base.ctx = ctx;
+  STAILQ_INIT(&peer->sends);
+  LIST_INSERT_HEAD(&ofi->peers, peer, all_link);
+  ofi->n_live++;
+  zps_log_debug("peer %s added", peer->addr->text);
+  *peer_p = &peer->base;
+  return ZPS_OK;
+
+err_peer:
+  free(peer);
+  return code;
+}
+
+void zps_ofi_peer_free(struct ofi_peer *peer) {
+  struct ofi_net *net = ofi_net_of(peer->base.net);
+  LIST_REMOVE(peer, all_link);
+  addr_put(net, peer->addr);
+  free(peer);
+}
+
+void zps_ofi_peer_unref(struct ofi_peer *peer) {
+  peer->n_posted--;
+  const bool closing = ofi_net_of(peer->base.net)->closing; /* frees all peers at its end */
+  if (peer->state == OFI_PEER_EVICTED && peer->n_posted == 0 && !closing) zps_ofi_peer_free(peer);
+}
+
+/* Nothing is posted to the peer any more. */
+static void peer_silence(struct ofi_peer *peer) {
+  struct ofi_net *net = ofi_net_of(peer->base.net);
+  struct ofi_op *op;
+  while ((op = STAILQ_FIRST(&peer->sends))) {
+    STAILQ_REMOVE_HEAD(&peer->sends, link);
+    peer->n_sends--;
+    zps_ofi_pool_put(&net->sends, op);
+  }
+  if (peer->in_retry) TAILQ_REMOVE(&net->retry, peer, retry_link);
+  peer->in_retry = false;
+}
+
+static void reads_lose(struct ofi_net *net, struct ofi_read_list *list, enum ofi_read_state state) {
+  struct zps_net_read *read;
+  while ((read = zps_ofi_read_pop(list))) {
+    read->state = (uint8_t)state;
+    zps_ofi_read_push(&net->failed, read);
+  }
+}
+
+void zps_ofi_peer_fail(struct ofi_peer *peer, zps_err_t code, const char *fmt, ...) {
+  struct ofi_net *net = ofi_net_of(peer->base.net);
+  if (peer->state != OFI_PEER_LIVE) return;
+  peer->state = OFI_PEER_FAILED;
+  peer->error = code;
+  const int n = snprintf(peer->error_text, sizeof peer->error_text, "peer %s: ", peer->addr->text);
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(peer->error_text + n, sizeof peer->error_text - (size_t)n, fmt, args);
+  va_end(args);
+  zps_log_debug("%s", peer->error_text);
+  peer_silence(peer);
+  reads_lose(net, &peer->queued, OFI_READ_LOST);
+  TAILQ_INSERT_TAIL(&net->errors, peer, error_link);
+  peer->in_errors = true;
+}
+
+unsigned zps_ofi_peer_report(struct ofi_net *net) {
+  unsigned n = 0;
+  struct ofi_peer *peer;
+  while ((peer = TAILQ_FIRST(&net->errors))) {
+    TAILQ_REMOVE(&net->errors, peer, error_link);
+    peer->in_errors = false;
+    n++;
+    net->base.handler.on_peer_error(net->base.handler.ctx, &peer->base, peer->error, peer->error_text);
+  }
+  return n;
+}
+
+void zps_ofi_peer_evict(struct zps_net_peer *net_peer) {
+  struct ofi_peer *peer = ofi_peer_of(net_peer);
+  struct ofi_net *net = ofi_net_of(net_peer->net);
+  if (peer->state == OFI_PEER_EVICTED) return;
+  if (peer->in_errors) TAILQ_REMOVE(&net->errors, peer, error_link);
+  peer->in_errors = false;
+  peer->state = OFI_PEER_EVICTED;
+  peer_silence(peer);
+  net->n_live--;
+  net->n_sends_stuck += peer->n_sends;
+  zps_log_debug("peer %s evicted with %u operations at the fabric", peer->addr->text, peer->n_posted);
+  reads_lose(net, &peer->queued, OFI_READ_LOST);
+  net->base.counters.quarantined += peer->n_reads;
+  reads_lose(net, &peer->posted, OFI_READ_LOST_IN_FLIGHT);
+  if (peer->n_posted == 0) zps_ofi_peer_free(peer);
+}

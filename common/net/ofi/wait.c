@@ -1,0 +1,118 @@
+/*
+ * Blocking until the fabric has something, and waking from another thread.
+ *
+ * Waiting may come across completions: they go into the stash, which the next progress handles first.
+ */
+#include <errno.h>
+#include <poll.h>
+#include <stdint.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/net/ofi/impl.h"
+
+#define ZPS_LOG_COMPONENT "net"
+#include "common/base/log.h"
+
+enum { NAP_MIN_NS = 20000, NAP_MAX_NS = 5000000, NAP_FRACTION = 64 };
+
+void zps_ofi_wake(struct zps_net *base) {
+  struct ofi_net *net = ofi_net_of(base);
+  const uint64_t one = 1;
+  if (!atomic_exchange(&net->woken, true) && write(net->wake_fd, &one, sizeof one) < 0)
+    zps_log_error("cannot wake the fabric's thread: errno %d", errno);
+}
+
+/* The counter is emptied before the flag: the other order could leave the flag set and the counter empty, and no wake
+ * would come through again. There is nothing to read when the waker is between flag and counter; the next sleep then
+ * ends early. */
+static void wake_clear(struct ofi_net *net) {
+  uint64_t count;
+  const ssize_t n = read(net->wake_fd, &count, sizeof count);
+  (void)n;
+  atomic_store(&net->woken, false);
+}
+
+static bool wake_consume(struct ofi_net *net) {
+  if (!atomic_load(&net->woken)) return false;
+  wake_clear(net);
+  return true;
+}
+
+/* Takes what is ready into the stash. */
+static bool stash_fill(struct ofi_net *net) {
+  const ssize_t n = fi_cq_read(net->cq, net->stash, OFI_CQ_BATCH);
+  if (n > 0) net->n_stash = (size_t)n;
+  if (n == -FI_EAVAIL) net->cq_error = true;
+  return n > 0 || n == -FI_EAVAIL;
+}
+
+static bool has_local_work(const struct ofi_net *net) {
+  return net->n_stash > 0 || net->cq_error || net->failed.first || !TAILQ_EMPTY(&net->errors);
+}
+
+static struct timespec timespec_of(uint64_t ns) {
+  return (struct timespec){.tv_sec = (time_t)(ns / ZPS_NS_PER_S), .tv_nsec = (long)(ns % ZPS_NS_PER_S)};
+}
+
+/* Sleeps until the wake-up descriptor or the completion queue's (where `with_cq`) is readable. True for a wake-up. */
+static bool sleep_on_fds(struct ofi_net *net, bool with_cq, uint64_t timeout_ns) {
+  struct pollfd fds[2] = {{.fd = net->wake_fd, .events = POLLIN}, {.fd = net->cq_fd, .events = POLLIN}};
+  const struct timespec timeout = timespec_of(timeout_ns);
+  if (ppoll(fds, with_cq ? 2 : 1, &timeout, NULL) > 0 && fds[0].revents) {
+    wake_clear(net);
+    return true;
+  }
+  return false;
+}
+
+/* May the thread sleep on the completion queue's descriptor? Not when there are completions. */
+static bool may_sleep(struct ofi_net *net) {
+  struct fid *fid = &net->cq->fid;
+#ifdef OFI_WAIT_SETS
+  if (net->wait_set) return fi_wait(net->wait_set, 0) == -FI_ETIMEDOUT;
+#endif
+  return fi_trywait(net->fabric, &fid, 1) == 0;
+}
+
+static void wait_on_fd(struct ofi_net *net, uint64_t timeout_ns) {
+  if (may_sleep(net)) sleep_on_fds(net, true, timeout_ns < net->max_block_ns ? timeout_ns : net->max_block_ns);
+}
+
+/* The longer nothing has come, the longer the naps: what comes is late by a small part of the time it took, at most. */
+static void wait_by_polling(struct ofi_net *net, uint64_t deadline_ns) {
+  for (;;) {
+    if (stash_fill(net)) return;
+    const uint64_t now = zps_clock_ns();
+    if (now >= deadline_ns) return;
+    uint64_t nap = (now - net->last_event_ns) / NAP_FRACTION;
+    if (nap < NAP_MIN_NS) nap = NAP_MIN_NS;
+    if (nap > NAP_MAX_NS) nap = NAP_MAX_NS;
+    if (nap > deadline_ns - now) nap = deadline_ns - now;
+    if (sleep_on_fds(net, false, nap)) return;
+  }
+}
+
+void zps_ofi_wait(struct zps_net *base, uint64_t timeout_ns) {
+  struct ofi_net *net = ofi_net_of(base);
+  if (has_local_work(net) || wake_consume(net) || timeout_ns == 0) return;
+  if ((!TAILQ_EMPTY(&net->retry) || !STAILQ_EMPTY(&net->unposted)) && timeout_ns > OFI_RETRY_WAIT_NS)
+    timeout_ns = OFI_RETRY_WAIT_NS;
+  const uint64_t start = zps_clock_ns();
+  const uint64_t deadline = timeout_ns < UINT64_MAX - start ? start + timeout_ns : UINT64_MAX;
+  if (net->spin_ns > 0) {
+    uint64_t now = start;
+    while (now < deadline && now - start < net->spin_ns) {
+      if (stash_fill(net) || wake_consume(net)) return;
+      now = zps_clock_ns();
+    }
+    timeout_ns = deadline - now;
+  }
+  if (net->cq_fd >= 0) {
+    wait_on_fd(net, timeout_ns);
+  } else {
+    wait_by_polling(net, deadline);
+  }
+  wake_consume(net);
+}

@@ -1,0 +1,115 @@
+/* The shard's counters as rows. */
+#include "server/daemon/agent_impl.h"
+
+/* A line is 4 MiB; a tensor's row some 500 bytes, a lag's 100. */
+#define TENSOR_ROWS_MAX 4096u
+#define LAG_ROWS_MAX 8192u
+#define LAGS_PER_TENSOR 64u /* the slowest ranks */
+
+struct rows {
+  zps_json *tensors, *lags;
+  uint64_t n_out;
+};
+
+static zps_json *tensor_row(const struct zps_tensor_stats *stats) {
+  zps_json *row = zps_json_set_hex(zps_json_object(), "job_id", stats->job_id);
+  row = zps_json_set_u64(row, "tensor", stats->tensor);
+  row = zps_json_set_str(row, "name", stats->name);
+  row = zps_json_set_u64(row, "rows", stats->rows);
+  row = zps_json_set_u64(row, "width", stats->width);
+  row = zps_json_set_str(row, "dtype", zps_dtype_name(stats->dtype));
+  row = zps_json_set_str(row, "op", zps_op_name(stats->op));
+  row = zps_json_set_u64(row, "world", stats->world);
+  row = zps_json_set_u64(row, "partitions", stats->n_parts);
+  row = zps_json_set_u64(row, "partitions_here", stats->parts_here);
+  row = zps_json_set_u64(row, "rounds", stats->rounds);
+  row = zps_json_set_u64(row, "aborted", stats->aborted);
+  row = zps_json_set_u64(row, "bytes_in", stats->bytes_in);
+  row = zps_json_set_u64(row, "bytes_out", stats->bytes_out);
+  row = zps_json_set_u64(row, "push_rows", stats->push_rows);
+  row = zps_json_set_u64(row, "union_rows", stats->union_rows);
+  row = zps_json_set_u64(row, "union_rows_max_part", stats->union_rows_max_part);
+  row = zps_json_set_real(row, "imbalance_push", stats->imbalance_push);
+  row = zps_json_set_u64(row, "collect_ns", stats->collect_ns);
+  row = zps_json_set_u64(row, "reduce_ns", stats->reduce_ns);
+  return zps_json_set_u64(row, "publish_ns", stats->publish_ns);
+}
+
+static zps_json *lag_row(const struct zps_tensor_stats *stats, uint32_t rank) {
+  zps_json *row = zps_json_set_hex(zps_json_object(), "job_id", stats->job_id);
+  row = zps_json_set_str(row, "name", stats->name);
+  row = zps_json_set_u64(row, "rank", rank);
+  row = zps_json_set_u64(row, "rounds", stats->rounds);
+  return zps_json_set_u64(row, "lag_ns", stats->lag_ns[rank]);
+}
+
+static uint32_t slower_than(const struct zps_tensor_stats *stats, uint64_t lag_ns) {
+  uint32_t n = 0;
+  for (uint32_t r = 0; r < stats->world; r++) n += stats->lag_ns[r] > lag_ns;
+  return n;
+}
+
+/* The smallest lag that fewer than LAGS_PER_TENSOR ranks exceed, by bisection. */
+static uint64_t lag_threshold(const struct zps_tensor_stats *stats) {
+  uint64_t low = 0, high = UINT64_MAX;
+  while (low < high) {
+    const uint64_t middle = low + (high - low) / 2;
+    if (slower_than(stats, middle) < LAGS_PER_TENSOR) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
+}
+
+static void add_lags(struct rows *rows, const struct zps_tensor_stats *stats) {
+  const uint64_t threshold = lag_threshold(stats);
+  uint32_t room = LAGS_PER_TENSOR - slower_than(stats, threshold); /* for those at the threshold */
+  for (uint32_t r = 0; r < stats->world; r++) {
+    const bool slow = stats->lag_ns[r] > threshold;
+    const bool shown = slow || (stats->lag_ns[r] == threshold && room > 0);
+    if (!shown || zps_json_array_len(rows->lags) >= LAG_ROWS_MAX) {
+      rows->n_out++;
+      continue;
+    }
+    if (!slow) room--;
+    rows->lags = zps_json_append(rows->lags, lag_row(stats, r));
+  }
+}
+
+static void visit(void *ctx, const struct zps_tensor_stats *stats) {
+  struct rows *rows = ctx;
+  if (zps_json_array_len(rows->tensors) >= TENSOR_ROWS_MAX) {
+    rows->n_out++;
+    return;
+  }
+  rows->tensors = zps_json_append(rows->tensors, tensor_row(stats));
+  add_lags(rows, stats);
+}
+
+zps_json *zps_agent_stats(struct zps_shard *shard) {
+  struct zps_shard_totals totals = {.jobs = 0};
+  struct rows rows = {.tensors = zps_json_array(), .lags = zps_json_array()};
+  zps_shard_stats(shard, &totals, visit, &rows);
+  zps_json *row = zps_json_set_u64(zps_json_object(), "jobs", totals.jobs);
+  row = zps_json_set_u64(row, "tensors", totals.tensors);
+  row = zps_json_set_u64(row, "rounds_in_flight", totals.rounds_in_flight);
+  row = zps_json_set_u64(row, "memory_in_use_bytes", totals.slab.in_use_bytes);
+  row = zps_json_set_u64(row, "memory_cached_bytes", totals.slab.cached_bytes);
+  row = zps_json_set_u64(row, "memory_high_water_bytes", totals.slab.high_water_bytes);
+  row = zps_json_set_u64(row, "memory_registered_bytes", totals.net.mem_registered_bytes);
+  row = zps_json_set_u64(row, "msgs_sent", totals.net.msgs_sent);
+  row = zps_json_set_u64(row, "msgs_received", totals.net.msgs_received);
+  row = zps_json_set_u64(row, "msg_bytes_sent", totals.net.msg_bytes_sent);
+  row = zps_json_set_u64(row, "msg_bytes_received", totals.net.msg_bytes_received);
+  row = zps_json_set_u64(row, "reads", totals.net.reads);
+  row = zps_json_set_u64(row, "read_bytes", totals.net.read_bytes);
+  row = zps_json_set_u64(row, "again", totals.net.again);
+  row = zps_json_set_u64(row, "quarantined", totals.net.quarantined);
+  row = zps_json_set_u64(row, "malformed", totals.malformed);
+  zps_json *result = zps_json_set(zps_json_object(), "totals", row);
+  result = zps_json_set(result, "tensors", rows.tensors);
+  result = zps_json_set(result, "lags", rows.lags);
+  return rows.n_out ? zps_json_set_u64(result, "left_out", rows.n_out) : result;
+}

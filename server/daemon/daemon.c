@@ -1,0 +1,273 @@
+#include "server/daemon/daemon.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+#include "common/base/clock.h"
+#include "config.h"
+#include "proto/wire.h"
+#include "server/daemon/agent.h"
+#include "server/coordinator/coordinator.h"
+#include "server/daemon/journal.h"
+#include "server/daemon/memlock.h"
+#include "server/daemon/notify.h"
+#include "server/daemon/ready.h"
+
+#define ZPS_LOG_COMPONENT "zenpsd"
+#include "common/base/log.h"
+
+#define DRAIN_POLL_MS 50u
+#define RECEIVES 64u /* until links reserve theirs */
+
+struct daemon {
+  uv_loop_t loop;
+  struct zps_options *options;
+  int argc;
+  char **argv;
+  struct zps_shard *shard;
+  struct zps_coordinator *coordinator;
+  struct zps_agent *agent;
+  struct zps_ready ready;
+  uv_signal_t terminate, interrupt, hangup;
+  uv_timer_t drain, watchdog;
+  uint64_t drain_deadline_ns;
+  bool draining, stopping;
+};
+
+/* ---- The end ---- */
+
+static void stop(struct daemon *daemon) {
+  if (daemon->stopping) return;
+  daemon->stopping = true;
+  zps_ready_end(&daemon->ready);
+  zps_agent_close(daemon->agent);
+  zps_coordinator_close(daemon->coordinator);
+  daemon->agent = NULL;
+  daemon->coordinator = NULL;
+  uv_handle_t *const handles[] = {(uv_handle_t *)&daemon->terminate, (uv_handle_t *)&daemon->interrupt,
+                                  (uv_handle_t *)&daemon->hangup, (uv_handle_t *)&daemon->drain,
+                                  (uv_handle_t *)&daemon->watchdog};
+  for (unsigned i = 0; i < sizeof handles / sizeof handles[0]; i++) uv_close(handles[i], NULL);
+}
+
+static void on_drain(uv_timer_t *timer) {
+  struct daemon *daemon = timer->data;
+  const unsigned jobs = daemon->coordinator ? zps_coordinator_jobs(daemon->coordinator) : 0;
+  const unsigned jobs_here = daemon->shard ? zps_shard_jobs(daemon->shard) : 0;
+  if (jobs + jobs_here > 0) {
+    if (zps_clock_ns() < daemon->drain_deadline_ns) return;
+    zps_log_warn("%u jobs have not ended in time (drain.timeout): leaving them", jobs > jobs_here ? jobs : jobs_here);
+  } else {
+    zps_log_info("drained, exiting");
+  }
+  stop(daemon);
+}
+
+static void on_terminate(uv_signal_t *handle, int number) {
+  struct daemon *daemon = handle->data;
+  if (daemon->draining) {
+    zps_log_warn("signal %d again: exiting at once", number);
+    stop(daemon);
+    return;
+  }
+  zps_log_info("signal %d: draining", number);
+  zps_notify_stopping();
+  zps_ready_end(&daemon->ready);
+  daemon->draining = true;
+  daemon->drain_deadline_ns = zps_clock_ns() + daemon->options->drain_timeout_ms * ZPS_NS_PER_MS;
+  if (daemon->agent) zps_agent_drain(daemon->agent);
+  if (daemon->coordinator) zps_coordinator_drain(daemon->coordinator);
+  uv_timer_start(&daemon->drain, on_drain, 0, DRAIN_POLL_MS);
+}
+
+/* ---- Reload ---- */
+
+static void on_option_changed(void *ctx, const char *name, bool taken) {
+  (void)ctx;
+  if (taken) {
+    zps_log_info("reload: %s has changed", name);
+  } else {
+    zps_log_warn("reload: %s has changed in the configuration, but needs a restart to take effect", name);
+  }
+}
+
+static struct zps_coordinator_config coordinator_config(const struct zps_options *options) {
+  return (struct zps_coordinator_config){.listen = options->control_listen,
+                                         .socket = options->control_socket,
+                                         .socket_mode = options->socket_mode,
+                                         .socket_group = options->socket_group,
+                                         .heartbeat_ms = options->control_heartbeat_ms,
+                                         .dead_ms = options->control_dead_ms,
+                                         .call_timeout_ms = options->coordinator_call_timeout_ms,
+                                         .min_servers = (uint32_t)options->coordinator_min_servers};
+}
+
+static zps_err_t reload(struct daemon *daemon, struct zps_error *error) {
+  struct zps_options fresh;
+  struct zps_config_rest rest;
+  zps_err_t err = zps_config_load(&zps_options_table, daemon->argc, daemon->argv, NULL, &fresh, &rest, error);
+  if (err) return err;
+  err = zps_options_complete(&fresh, error);
+  if (!err) err = zps_config_reload(&zps_options_table, daemon->options, &fresh, on_option_changed, daemon);
+  zps_config_fini(&zps_options_table, &fresh);
+  if (err) return err;
+  zps_log_set_level((enum zps_log_level)daemon->options->log_level);
+  zps_journal_set_format((enum zps_log_format)daemon->options->log_format);
+  if (daemon->coordinator) {
+    const struct zps_coordinator_config config = coordinator_config(daemon->options);
+    zps_coordinator_reload(daemon->coordinator, &config);
+  }
+  return ZPS_OK;
+}
+
+static void on_hangup(uv_signal_t *handle, int number) {
+  (void)number;
+  struct zps_error error = {.code = ZPS_OK};
+  zps_notify_reloading();
+  if (reload(handle->data, &error)) {
+    zps_log_error("reload: %s: the running configuration stays", error.text);
+  } else {
+    zps_log_info("reloaded");
+  }
+  zps_notify_ready();
+}
+
+/* ---- Alive ---- */
+
+static void on_watchdog(uv_timer_t *timer) {
+  const struct daemon *daemon = timer->data;
+  if (daemon->shard) zps_shard_jobs(daemon->shard); /* comes back from the progress thread, or not at all */
+  zps_notify_alive();
+}
+
+static void on_agent_change(void *ctx, bool registered, const char *text) {
+  struct daemon *daemon = ctx;
+  zps_ready_set(&daemon->ready, registered);
+  zps_notify_status(text);
+}
+
+/* ---- The beginning ---- */
+
+static zps_err_t init_loop(struct daemon *daemon, struct zps_error *error) {
+  const int status = uv_loop_init(&daemon->loop);
+  if (status < 0) return zps_fail(error, ZPS_ERR_IO, "cannot create the event loop: %s", uv_strerror(status));
+  uv_timer_init(&daemon->loop, &daemon->drain);
+  uv_timer_init(&daemon->loop, &daemon->watchdog);
+  daemon->drain.data = daemon->watchdog.data = daemon;
+  uv_signal_t *const signals[] = {&daemon->terminate, &daemon->interrupt, &daemon->hangup};
+  for (unsigned i = 0; i < 3; i++) {
+    uv_signal_init(&daemon->loop, signals[i]);
+    signals[i]->data = daemon;
+  }
+  uv_signal_start(&daemon->terminate, on_terminate, SIGTERM);
+  uv_signal_start(&daemon->interrupt, on_terminate, SIGINT);
+  uv_signal_start(&daemon->hangup, on_hangup, SIGHUP);
+  return ZPS_OK;
+}
+
+static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
+  const struct zps_options *options = daemon->options;
+  const struct zps_shard_config config = {
+      .net = {.provider = options->fabric_provider,
+              .interface = options->fabric_interface,
+              .subnet = options->fabric_subnet,
+              .port_low = (uint16_t)options->fabric_port_low,
+              .port_high = (uint16_t)options->fabric_port_high,
+              .max_msg = ZPS_WIRE_FRAME_MAX,
+              .n_recv = RECEIVES,
+              .spin_us = (unsigned)options->fabric_spin_us,
+              .connect_timeout_ms = (unsigned)options->fabric_connect_timeout_ms,
+              .fault = options->fabric_fault},
+      .memory_limit_bytes = options->server_memory_limit_bytes,
+      .reduce_threads = (unsigned)options->server_reduce_threads,
+      .read_budget_bytes = options->server_read_budget_bytes,
+  };
+  zps_err_t err = zps_memlock_check(options->fabric_provider, options->server_memory_limit_bytes, error);
+  if (!err) err = zps_shard_create(&config, &daemon->shard, error);
+  if (err) return err;
+  /* "auto" has become a provider by here. */
+  const struct zps_net_info *info = zps_shard_net_info(daemon->shard);
+  return zps_memlock_check(info->provider, options->server_memory_limit_bytes, error);
+}
+
+/* Written beside and renamed, so that whoever waits for it never reads half of it. */
+static zps_err_t write_address(const char *path, const char *address, struct zps_error *error) {
+  char beside[PATH_MAX];
+  if (snprintf(beside, sizeof beside, "%s.new", path) >= (int)sizeof beside)
+    return zps_fail(error, ZPS_ERR_INVALID, "control.address_file: the path is too long");
+  FILE *file = fopen(beside, "we");
+  if (!file) return zps_fail_errno(error, ZPS_ERR_IO, errno, "control.address_file: cannot create %s", beside);
+  const bool written = fprintf(file, "%s\n", address) > 0;
+  if (fclose(file) != 0 || !written || rename(beside, path) != 0)
+    return zps_fail_errno(error, ZPS_ERR_IO, errno, "control.address_file: cannot write %s", path);
+  return ZPS_OK;
+}
+
+static zps_err_t start_coordinator(struct daemon *daemon, struct zps_error *error) {
+  const struct zps_options *options = daemon->options;
+  const struct zps_coordinator_config config = coordinator_config(options);
+  const zps_err_t err = zps_coordinator_create(&daemon->loop, &config, &daemon->coordinator, error);
+  if (err) return err;
+  const char *address = zps_coordinator_address(daemon->coordinator);
+  zps_log_info("coordinator: listening at %s", address);
+  return options->control_address_file ? write_address(options->control_address_file, address, error) : ZPS_OK;
+}
+
+/* An address to listen at may be none to connect to. */
+static void own_address(const char *listening, char *buf, size_t size) {
+  const char *port = strrchr(listening, ':');
+  if (strncmp(listening, "0.0.0.0:", 8) == 0) {
+    snprintf(buf, size, "127.0.0.1%s", port);
+  } else if (strncmp(listening, "[::]:", 5) == 0) {
+    snprintf(buf, size, "[::1]%s", port);
+  } else {
+    snprintf(buf, size, "%s", listening);
+  }
+}
+
+static zps_err_t start_agent(struct daemon *daemon, struct zps_error *error) {
+  const struct zps_options *options = daemon->options;
+  char own[300] = "";
+  if (daemon->coordinator) own_address(zps_coordinator_address(daemon->coordinator), own, sizeof own);
+  const struct zps_agent_config config = {.coordinator = daemon->coordinator ? own : options->control_coordinator,
+                                          .name = options->server_name,
+                                          .host = options->server_host,
+                                          .shard = daemon->shard,
+                                          .ctx = daemon,
+                                          .on_change = on_agent_change};
+  return zps_agent_create(&daemon->loop, &config, &daemon->agent, error);
+}
+
+static zps_err_t start(struct daemon *daemon, struct zps_error *error) {
+  zps_err_t err = zps_ready_init(&daemon->ready, daemon->options->control_ready_file, error);
+  if (!err && zps_options_is_server(daemon->options)) err = start_shard(daemon, error);
+  if (!err && zps_options_is_coordinator(daemon->options)) err = start_coordinator(daemon, error);
+  if (!err && zps_options_is_server(daemon->options)) err = start_agent(daemon, error);
+  if (err) return err;
+  const uint64_t watchdog_ms = zps_notify_watchdog_ms();
+  if (watchdog_ms) uv_timer_start(&daemon->watchdog, on_watchdog, watchdog_ms / 2, watchdog_ms / 2);
+  /* A server is ready when it is registered, also with the coordinator in its own process. */
+  if (!zps_options_is_server(daemon->options)) zps_ready_set(&daemon->ready, true);
+  zps_notify_ready();
+  return ZPS_OK;
+}
+
+zps_err_t zps_daemon_run(struct zps_options *options, int argc, char **argv, struct zps_error *error) {
+  struct daemon daemon = {.options = options, .argc = argc, .argv = argv};
+  zps_err_t err = init_loop(&daemon, error);
+  if (err) return err;
+  zps_log_info("zenpsd %s, pid %ld", PACKAGE_VERSION, (long)getpid());
+  err = start(&daemon, error);
+  if (err) stop(&daemon);
+  uv_run(&daemon.loop, UV_RUN_DEFAULT);
+  uv_loop_close(&daemon.loop);
+  zps_shard_destroy(daemon.shard);
+  if (options->control_address_file && !err) unlink(options->control_address_file);
+  return err;
+}

@@ -1,0 +1,11 @@
+/* The daemon: its parts, built from options, on one loop, with its signals. */
+#ifndef ZPS_SERVER_DAEMON_DAEMON_H
+#define ZPS_SERVER_DAEMON_DAEMON_H
+
+#include "server/daemon/options.h"
+
+/* Runs until asked to end by signals. `argc` and `argv` are read again on reload. `options` may be changed by reloads,
+ * and stays the caller's. */
+zps_err_t zps_daemon_run(struct zps_options *options, int argc, char **argv, struct zps_error *error) ZPS_MUSTCHECK;
+
+#endif

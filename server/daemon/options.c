@@ -1,0 +1,194 @@
+#include "server/daemon/options.h"
+
+#include <errno.h>
+#include <grp.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/exit.h"
+#include "common/base/machine.h"
+#include "common/control/address.h"
+#include "common/control/rpc.h"
+#include "server/coordinator/members.h"
+
+#define REDUCE_THREADS_DEFAULT_MAX 8u
+#define BEAT_MS_MAX 3600000 /* the longest that ranks take */
+
+static const char *const roles[] = {"server,coordinator", "server", "coordinator", NULL};
+static const char *const levels[] = {"error", "warn", "info", "debug", "trace", NULL};
+static const char *const formats[] = {"text", "json", NULL};
+
+#define OPT(type_, field, ...) \
+  { .type = (type_), .offset = offsetof(struct zps_options, field), __VA_ARGS__ }
+static const struct zps_opt opts[] = {
+    OPT(ZPS_OPT_STRING, config, .name = "config", .short_flag = 'c', .arg = "FILE", .flags = ZPS_OPT_NO_FILE,
+        .help = "read options from this file (INI); with - in front of its path, the file may be missing"),
+    OPT(ZPS_OPT_BOOL, check, .name = "check", .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV,
+        .help = "check the options, from all their sources, and exit"),
+    OPT(ZPS_OPT_BOOL, list_providers, .name = "list-providers", .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV,
+        .help = "list the fabric providers, devices and addresses of this host and exit"),
+    OPT(ZPS_OPT_ENUM, roles, .name = "roles", .arg = "ROLES", .def = "server,coordinator", .values = roles,
+        .help = "what this process does: server (holds shards), coordinator (membership), or both"),
+
+    OPT(ZPS_OPT_STRING, control_listen, .name = "control.listen", .arg = "HOST:PORT", .def = "127.0.0.1:7077",
+        .help = "where the coordinator listens; port 0 takes any free one"),
+    OPT(ZPS_OPT_STRING, control_coordinator, .name = "control.coordinator", .arg = "HOST:PORT",
+        .help = "where a server finds the coordinator (default: this process, when it is both)"),
+    OPT(ZPS_OPT_STRING, control_socket, .name = "control.socket", .arg = "PATH",
+        .help = "Unix socket on which the coordinator listens as well, for zenpsctl"),
+    OPT(ZPS_OPT_STRING, control_socket_mode, .name = "control.socket_mode", .arg = "MODE", .def = "0600",
+        .help = "who may connect to that socket, as an octal file mode: 0660 for owner and group, whatever the umask"),
+    OPT(ZPS_OPT_STRING, control_socket_group, .name = "control.socket_group", .arg = "GROUP",
+        .help = "the socket's group, a name or a number (default: the daemon's own)"),
+    OPT(ZPS_OPT_STRING, control_address_file, .name = "control.address_file", .arg = "FILE",
+        .help = "file to which the coordinator writes the address it listens at"),
+    OPT(ZPS_OPT_STRING, control_ready_file, .name = "control.ready_file", .arg = "FILE",
+        .help =
+            "file that exists exactly while the daemon is ready: the coordinator listens, the server is registered, "
+            "and neither drains"),
+    OPT(ZPS_OPT_DURATION, control_heartbeat_ms, .name = "control.heartbeat", .arg = "TIME", .def = "1s", .min = 10,
+        .max = BEAT_MS_MAX, .help = "time between heartbeats; the coordinator tells its peers"),
+    OPT(ZPS_OPT_DURATION, control_dead_ms, .name = "control.dead", .arg = "TIME", .def = "5s", .max = BEAT_MS_MAX,
+        .help = "a peer that was silent for so long is dead"),
+
+    OPT(ZPS_OPT_UINT, coordinator_min_servers, .name = "coordinator.min_servers", .arg = "N", .def = "1", .min = 1,
+        .max = ZPS_SERVERS_MAX, .flags = ZPS_OPT_RELOADABLE, .help = "jobs wait until so many servers are in"),
+    OPT(ZPS_OPT_DURATION, coordinator_call_timeout_ms, .name = "coordinator.call_timeout", .arg = "TIME", .def = "10s",
+        .min = 1, .flags = ZPS_OPT_RELOADABLE, .help = "time for a server to answer the coordinator"),
+
+    OPT(ZPS_OPT_STRING, server_name, .name = "server.name", .arg = "NAME",
+        .help = "this server's name, unique among its coordinator's servers (default: the host's name)"),
+    OPT(ZPS_OPT_STRING, server_host, .name = "server.host", .arg = "NAME",
+        .help = "this host's name in tables and error texts (default: the host's name)"),
+    OPT(ZPS_OPT_BYTES, server_memory_limit_bytes, .name = "server.memory_limit", .arg = "SIZE",
+        .help =
+            "most memory for gradients of all jobs (default: half of the machine's, or of what its container may use)"),
+    OPT(ZPS_OPT_UINT, server_reduce_threads, .name = "server.reduce_threads", .arg = "N", .max = 256,
+        .help = "threads that sum gradients (default: one per core that may be used, at most 8)"),
+    OPT(ZPS_OPT_BYTES, server_read_budget_bytes, .name = "server.read_budget", .arg = "SIZE", .def = "64M",
+        .min = 1 << 20, .help = "most bytes being read from ranks at a time"),
+    OPT(ZPS_OPT_DURATION, drain_timeout_ms, .name = "drain.timeout", .arg = "TIME", .def = "5m",
+        .flags = ZPS_OPT_RELOADABLE, .help = "after SIGTERM, time for running jobs to end"),
+
+    OPT(ZPS_OPT_STRING, fabric_provider, .name = "fabric.provider", .arg = "NAME", .def = "auto",
+        .env_fallback = "ZENPS_PROVIDER",
+        .help =
+            "fabric provider: net, tcp, tcp;ofi_rxm, shm or sockets; verbs;ofi_rxm, efa and cxi have not been tried"),
+    OPT(ZPS_OPT_STRING, fabric_interface, .name = "fabric.interface", .arg = "NAMES", .env_fallback = "ZENPS_INTERFACE",
+        .help = "network interfaces to use (eth0,ib0), or those not to use (^docker0,lo)"),
+    OPT(ZPS_OPT_STRING, fabric_subnet, .name = "fabric.subnet", .arg = "CIDR", .env_fallback = "ZENPS_SUBNET",
+        .help = "use an address inside one of these (10.0.0.0/8,fd00::/8)"),
+    OPT(ZPS_OPT_UINT, fabric_port_low, .name = "fabric.port_low", .arg = "PORT", .max = 65535,
+        .help = "lowest port for gradients, of providers that have ports (default: any)"),
+    OPT(ZPS_OPT_UINT, fabric_port_high, .name = "fabric.port_high", .arg = "PORT", .max = 65535,
+        .help = "highest port for gradients"),
+    OPT(ZPS_OPT_UINT, fabric_spin_us, .name = "fabric.spin_us", .arg = "N", .def = "0", .max = 10000,
+        .help = "microseconds to poll the fabric before blocking; 20 saves a wake-up where a core is free"),
+    OPT(ZPS_OPT_DURATION, fabric_connect_timeout_ms, .name = "fabric.connect_timeout", .arg = "TIME", .def = "10s",
+        .help = "a peer that cannot be sent to for so long has failed"),
+    OPT(ZPS_OPT_STRING, fabric_fault, .name = "fabric.fault", .arg = "RULES",
+        .help = "for tests, with provider fault+NAME: faults to inject (seed=1,again=0.1,delay=0.05:3ms)"),
+
+    OPT(ZPS_OPT_ENUM, log_level, .name = "log.level", .arg = "LEVEL", .def = "info", .values = levels,
+        .flags = ZPS_OPT_RELOADABLE, .help = "what to log: error, warn, info, debug or trace"),
+    OPT(ZPS_OPT_ENUM, log_format, .name = "log.format", .arg = "FORMAT", .def = "text", .values = formats,
+        .flags = ZPS_OPT_RELOADABLE, .help = "text, or one JSON object a line"),
+    {0},
+};
+
+const struct zps_opt_table zps_options_table = {
+    .program = "zenpsd",
+    .summary = "parameter server for sparse gradients: holds shards of tensors, or coordinates who does",
+    .description =
+        "Without options, one process is coordinator and server of this host, at 127.0.0.1:7077.\n"
+        "SIGTERM stops taking jobs, waits for the running ones (drain.timeout) and exits with status 0; a second one "
+        "exits at once. SIGHUP reads the file again and takes over what can be changed while running.",
+    .opts = opts,
+    .config_size = sizeof(struct zps_options),
+    .exits = ZPS_EXITS_LOCAL,
+};
+
+static uint64_t default_memory_limit(void) {
+  const uint64_t bytes = zps_machine_memory_bytes();
+  return bytes > 0 ? bytes / 2 : 512ull << 20;
+}
+
+static zps_err_t complete_names(struct zps_options *options, struct zps_error *error) {
+  char host[HOST_NAME_MAX + 1];
+  if (gethostname(host, sizeof host) != 0 || !host[0]) strcpy(host, "localhost");
+  if (!options->server_host) options->server_host = strdup(host);
+  if (!options->server_name) options->server_name = strdup(host);
+  if (!options->server_host || !options->server_name) return zps_fail(error, ZPS_ERR_NOMEM, "out of memory");
+  if (!zps_members_name_ok(options->server_name) || !zps_members_name_ok(options->server_host))
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "server.name is '%.140s' and server.host '%.140s': both must be 1 to %u printable bytes",
+                    options->server_name, options->server_host, ZPS_NAME_MAX);
+  return ZPS_OK;
+}
+
+static zps_err_t check_address(const char *option, const char *text, struct zps_error *error) {
+  struct zps_address address;
+  struct zps_error why;
+  if (zps_address_parse(text, &address, &why) == ZPS_OK) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_INVALID, "%s: %.450s", option, why.text);
+}
+
+static zps_err_t complete_socket(struct zps_options *options, struct zps_error *error) {
+  const char *mode = options->control_socket_mode, *group = options->control_socket_group;
+  if (strlen(mode) < 3 || strlen(mode) > 4 || mode[strspn(mode, "01234567")] || strtoul(mode, NULL, 8) > 0777)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "control.socket_mode is '%.60s': must be an octal file mode from 0000 to 0777, such as 0600 (its "
+                    "owner alone) or 0660 (its group as well)",
+                    mode);
+  options->socket_mode = (mode_t)strtoul(mode, NULL, 8);
+  options->socket_group = ZPS_RPC_ANY_GROUP;
+  if (!group) return ZPS_OK;
+  if (*group && strlen(group) < 10 && !group[strspn(group, "0123456789")]) {
+    options->socket_group = (gid_t)strtoul(group, NULL, 10);
+    return ZPS_OK;
+  }
+  const struct group *found = getgrnam(group);
+  if (!found)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "control.socket_group is '%.60s', and this host has no such group: must be the name of one "
+                    "(getent group) or its number",
+                    group);
+  options->socket_group = found->gr_gid;
+  return ZPS_OK;
+}
+
+zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *error) {
+  zps_err_t err = ZPS_OK;
+  if (zps_options_is_coordinator(options)) {
+    err = check_address("control.listen", options->control_listen, error);
+    if (err) return err;
+    if (options->control_coordinator)
+      return zps_fail(error, ZPS_ERR_INVALID,
+                      "control.coordinator (%s) is for roles = server; with roles = %s the coordinator is this process",
+                      options->control_coordinator, roles[options->roles]);
+  } else {
+    if (!options->control_coordinator)
+      return zps_fail(error, ZPS_ERR_INVALID, "roles = server needs control.coordinator = HOST:PORT");
+    err = check_address("control.coordinator", options->control_coordinator, error);
+    if (err) return err;
+  }
+  err = complete_socket(options, error);
+  if (err) return err;
+  if (options->control_dead_ms < 2 * options->control_heartbeat_ms)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "control.heartbeat is %llu ms and control.dead %llu ms: death takes at least two heartbeats",
+                    (unsigned long long)options->control_heartbeat_ms, (unsigned long long)options->control_dead_ms);
+  if (options->fabric_port_low > options->fabric_port_high && options->fabric_port_high)
+    return zps_fail(error, ZPS_ERR_INVALID, "fabric.port_low (%llu) is above fabric.port_high (%llu)",
+                    (unsigned long long)options->fabric_port_low, (unsigned long long)options->fabric_port_high);
+  if (!options->server_memory_limit_bytes) options->server_memory_limit_bytes = default_memory_limit();
+  if (!options->server_reduce_threads) {
+    options->server_reduce_threads = zps_machine_cores_each(1);
+    if (options->server_reduce_threads > REDUCE_THREADS_DEFAULT_MAX)
+      options->server_reduce_threads = REDUCE_THREADS_DEFAULT_MAX;
+  }
+  return complete_names(options, error);
+}

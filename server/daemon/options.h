@@ -1,0 +1,48 @@
+/* zenpsd's options: one row each (options.c), from which flags, environment, file keys, --help and the man page come.
+ */
+#ifndef ZPS_SERVER_DAEMON_OPTIONS_H
+#define ZPS_SERVER_DAEMON_OPTIONS_H
+
+#include <sys/types.h>
+
+#include "common/base/config.h"
+
+enum zps_roles { ZPS_ROLES_BOTH, ZPS_ROLES_SERVER, ZPS_ROLES_COORDINATOR };
+
+struct zps_options {
+  char *config;
+  bool check;
+  bool list_providers;
+  int roles; /* enum zps_roles */
+
+  char *control_listen, *control_coordinator, *control_socket, *control_address_file, *control_ready_file;
+  char *control_socket_mode, *control_socket_group;
+  mode_t socket_mode; /* what the two say */
+  gid_t socket_group; /* ZPS_RPC_ANY_GROUP: none is asked for */
+  uint64_t control_heartbeat_ms, control_dead_ms;
+
+  uint64_t coordinator_min_servers, coordinator_call_timeout_ms;
+
+  char *server_name, *server_host;
+  uint64_t server_memory_limit_bytes, server_read_budget_bytes, server_reduce_threads;
+  uint64_t drain_timeout_ms;
+
+  char *fabric_provider, *fabric_interface, *fabric_subnet, *fabric_fault;
+  uint64_t fabric_port_low, fabric_port_high, fabric_spin_us, fabric_connect_timeout_ms;
+
+  int log_level, log_format; /* enum zps_log_level, enum zps_log_format */
+};
+
+extern const struct zps_opt_table zps_options_table;
+
+/* What concerns more than one option, and the defaults that depend on the machine (server.name, server.host,
+ * server.memory_limit, server.reduce_threads, control.coordinator), which it fills in; socket_mode and socket_group. */
+zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *error) ZPS_MUSTCHECK;
+static inline bool zps_options_is_server(const struct zps_options *options) {
+  return options->roles != ZPS_ROLES_COORDINATOR;
+}
+static inline bool zps_options_is_coordinator(const struct zps_options *options) {
+  return options->roles != ZPS_ROLES_SERVER;
+}
+
+#endif

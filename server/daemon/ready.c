@@ -1,0 +1,76 @@
+#include "server/daemon/ready.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#define ZPS_LOG_COMPONENT "zenpsd"
+#include "common/base/log.h"
+
+static void drop(struct zps_ready *ready, const char *path) {
+  unlink(path);
+  close(ready->fd);
+  ready->fd = -1;
+}
+
+/* The file under another name, locked, with the process's number in it. */
+static zps_err_t make_beside(struct zps_ready *ready, char beside[PATH_MAX], struct zps_error *error) {
+  if (snprintf(beside, PATH_MAX, "%s.new", ready->path) >= PATH_MAX)
+    return zps_fail(error, ZPS_ERR_INVALID, "control.ready_file: the path has %zu bytes: must have at most %d",
+                    strlen(ready->path), PATH_MAX - 5);
+  ready->fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (ready->fd < 0)
+    return zps_fail_errno(error, ZPS_ERR_IO, errno, "control.ready_file: cannot create %.300s", beside);
+  if (flock(ready->fd, LOCK_EX | LOCK_NB) == 0 && dprintf(ready->fd, "%ld\n", (long)getpid()) > 0) return ZPS_OK;
+  zps_fail_errno(error, ZPS_ERR_IO, errno, "control.ready_file: cannot lock and write %.300s", beside);
+  drop(ready, beside);
+  return ZPS_ERR_IO;
+}
+
+static zps_err_t remove_stale(const char *path, struct zps_error *error) {
+  const int fd = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0 && errno == ENOENT) return ZPS_OK;
+  const bool held = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) != 0;
+  if (fd >= 0) close(fd);
+  if (held)
+    return zps_fail(error, ZPS_ERR_BUSY,
+                    "control.ready_file: %.300s is held by a daemon that runs: each must have a file of its own", path);
+  if (unlink(path) == 0) return ZPS_OK;
+  return zps_fail_errno(error, ZPS_ERR_IO, errno, "control.ready_file: cannot remove %.300s, which is there already",
+                        path);
+}
+
+zps_err_t zps_ready_init(struct zps_ready *ready, const char *path, struct zps_error *error) {
+  *ready = (struct zps_ready){.fd = -1};
+  if (!path) return ZPS_OK;
+  zps_err_t err = remove_stale(path, error);
+  if (err) return err;
+  ready->path = path;
+  char beside[PATH_MAX];
+  err = make_beside(ready, beside, error);
+  if (!err) drop(ready, beside);
+  return err;
+}
+
+void zps_ready_set(struct zps_ready *ready, bool is_ready) {
+  char beside[PATH_MAX];
+  struct zps_error error;
+  if (!ready->path || ready->ended || is_ready == (ready->fd >= 0)) return;
+  if (!is_ready) {
+    drop(ready, ready->path);
+  } else if (make_beside(ready, beside, &error)) {
+    zps_log_error("%s", error.text);
+  } else if (rename(beside, ready->path) != 0) {
+    zps_log_error("control.ready_file: cannot rename %s to %s: %s", beside, ready->path, strerror(errno));
+    drop(ready, beside);
+  }
+}
+
+void zps_ready_end(struct zps_ready *ready) {
+  zps_ready_set(ready, false);
+  ready->ended = true;
+}

@@ -1,0 +1,301 @@
+#include "server/shard/machine.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ZPS_LOG_COMPONENT "round"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+enum slot { SLOT_NONE, SLOT_ANNOUNCED, SLOT_HERE };
+enum rank_flag { RANK_PUSHED = 1, RANK_DONE = 2, RANK_GONE = 4, RANK_IDLE = 8 };
+
+static const char *const state_names[] = {
+    [ZPS_SHARD_COLLECTING] = "collecting", [ZPS_SHARD_REDUCING] = "reducing", [ZPS_SHARD_PUBLISHED] = "published",
+    [ZPS_SHARD_RETIRED] = "retired",       [ZPS_SHARD_ABORTED] = "aborted",
+};
+
+const char *zps_shard_machine_state_name(enum zps_shard_machine_state state) {
+  return state_names[state];
+}
+
+zps_err_t zps_shard_machine_create(uint32_t world, uint32_t n_parts, struct zps_shard_machine **round_p) {
+  const size_t n_slots = (size_t)world * n_parts;
+  struct zps_shard_machine *machine =
+      calloc(1, sizeof *machine + n_parts * (sizeof machine->part_here[0] + sizeof machine->part_reduced[0]) + n_slots +
+                    world);
+  if (!machine) return ZPS_ERR_NOMEM;
+  machine->world = world;
+  machine->n_parts = n_parts;
+  machine->part_here = (uint32_t *)(machine + 1);
+  machine->part_reduced = (uint8_t *)(machine->part_here + n_parts);
+  machine->slots = machine->part_reduced + n_parts;
+  machine->ranks = machine->slots + n_slots;
+  *round_p = machine;
+  return ZPS_OK;
+}
+
+void zps_shard_machine_destroy(struct zps_shard_machine *machine) {
+  free(machine);
+}
+
+static void set_state(struct zps_shard_machine *machine, enum zps_shard_machine_state state) {
+  zps_log_debug("job %s, tensor %s, step %" PRIu64 ": %s > %s", machine->config.job, machine->config.tensor,
+                machine->config.step, state_names[machine->state], state_names[state]);
+  machine->state = state;
+}
+
+void zps_shard_machine_start(struct zps_shard_machine *machine, const struct zps_shard_machine_config *config) {
+  machine->config = *config;
+  machine->state = ZPS_SHARD_COLLECTING;
+  machine->deadline_ns = ZPS_NEVER;
+  machine->n_here = 0;
+  machine->n_reduced = 0;
+  machine->n_remote = 0;
+  memset(machine->part_here, 0, machine->n_parts * sizeof machine->part_here[0]);
+  memset(machine->part_reduced, 0, machine->n_parts + (size_t)machine->world * machine->n_parts + machine->world);
+  machine->n_needed = machine->world;
+  for (uint32_t rank = 0; config->idle && rank < machine->world; rank++) {
+    if (!config->idle[rank]) continue;
+    machine->ranks[rank] = RANK_IDLE;
+    machine->n_needed--;
+  }
+  machine->n_reading = machine->n_needed;
+  if (machine->n_parts == 0) set_state(machine, ZPS_SHARD_PUBLISHED);
+}
+
+bool zps_shard_machine_over(const struct zps_shard_machine *machine) {
+  return machine->state == ZPS_SHARD_RETIRED || machine->state == ZPS_SHARD_ABORTED;
+}
+
+bool zps_shard_machine_wants_abort(const struct zps_shard_machine *machine, uint32_t rank) {
+  return machine->ranks[rank] == RANK_PUSHED;
+}
+
+bool zps_shard_machine_rank_gone(const struct zps_shard_machine *machine, uint32_t rank) {
+  return machine->ranks[rank] & (RANK_GONE | RANK_IDLE);
+}
+
+bool zps_shard_machine_part_reduced(const struct zps_shard_machine *machine, uint32_t part) {
+  return machine->part_reduced[part];
+}
+
+static uint8_t *slot_of(const struct zps_shard_machine *machine, uint32_t part, uint32_t rank) {
+  return &machine->slots[(size_t)part * machine->world + rank];
+}
+
+bool zps_shard_machine_has(const struct zps_shard_machine *machine, uint32_t rank, uint32_t part) {
+  return *slot_of(machine, part, rank) != SLOT_NONE;
+}
+
+static void add_action(struct zps_shard_machine_actions *actions, enum zps_shard_machine_action_type type,
+                       uint32_t rank, uint32_t part) {
+  actions->list[actions->n++] = (struct zps_shard_machine_action){.type = type, .rank = rank, .part = part};
+}
+
+/* Appends to the abort's text; what does not fit is cut off. */
+static void say(struct zps_frame_abort *abort, const char *fmt, ...) ZPS_PRINTF(2, 3);
+static void say(struct zps_frame_abort *abort, const char *fmt, ...) {
+  const size_t len = strlen(abort->text);
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(abort->text + len, sizeof abort->text - len, fmt, args);
+  va_end(args);
+}
+
+static struct zps_frame_abort *begin_abort(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions,
+                                           zps_err_t code) {
+  struct zps_frame_abort *abort = &actions->abort;
+  set_state(machine, ZPS_SHARD_ABORTED);
+  add_action(actions, ZPS_SHARD_ABORT, ZPS_SHARD_NO_RANK, 0);
+  abort->step = machine->config.step;
+  abort->code = code;
+  abort->n_ranks = 0;
+  abort->text[0] = '\0';
+  say(abort, "job %s, tensor %s, step %" PRIu64 ": ", machine->config.job, machine->config.tensor,
+      machine->config.step);
+  return abort;
+}
+
+static void name_rank(struct zps_frame_abort *abort, uint32_t rank) {
+  if (abort->n_ranks < ZPS_WIRE_RANKS_MAX) abort->ranks[abort->n_ranks++] = rank;
+}
+
+static uint32_t count_slots(const struct zps_shard_machine *machine, uint32_t rank, enum slot slot) {
+  uint32_t n = 0;
+  for (uint32_t part = 0; part < machine->n_parts; part++) n += *slot_of(machine, part, rank) == slot;
+  return n;
+}
+
+static void expire(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions) {
+  enum { NAMED_MAX = 12 };
+  struct zps_frame_abort *abort = begin_abort(machine, actions, ZPS_ERR_MISSING);
+  uint32_t n_missing = 0;
+  for (uint32_t rank = 0; rank < machine->world; rank++) {
+    const uint32_t n_none = count_slots(machine, rank, SLOT_NONE);
+    if (n_none == 0 || (machine->ranks[rank] & RANK_IDLE)) continue;
+    if (n_missing == 0) say(abort, "the deadline passed without the push of rank");
+    name_rank(abort, rank);
+    if (n_missing++ >= NAMED_MAX) continue;
+    say(abort, "%s %u", n_missing > 1 ? "," : "", rank);
+    if (n_none == machine->n_parts) continue;
+    const char *before = " (partition ";
+    for (uint32_t part = 0; part < machine->n_parts; part++) {
+      if (*slot_of(machine, part, rank) != SLOT_NONE) continue;
+      say(abort, "%s%u", before, machine->config.partitions[part]);
+      before = " ";
+    }
+    say(abort, ")");
+  }
+  if (n_missing > NAMED_MAX) say(abort, " and %u more", n_missing - NAMED_MAX);
+  if (n_missing > 0) {
+    say(abort, " (%u of %u ranks are here)", machine->n_needed - n_missing, machine->n_needed);
+    return;
+  }
+  abort->code = ZPS_ERR_TIMEOUT;
+  say(abort, "the deadline passed with %" PRIu64 " of %" PRIu64 " contributions read and %u of %u partitions summed",
+      machine->n_here, (uint64_t)machine->n_needed * machine->n_parts, machine->n_reduced, machine->n_parts);
+}
+
+static void take_contribution(struct zps_shard_machine *machine, uint32_t part, uint32_t rank,
+                              struct zps_shard_machine_actions *actions) {
+  *slot_of(machine, part, rank) = SLOT_HERE;
+  machine->n_here++;
+  if (++machine->part_here[part] == machine->n_needed) add_action(actions, ZPS_SHARD_REDUCE, ZPS_SHARD_NO_RANK, part);
+  if (machine->n_here == (uint64_t)machine->n_needed * machine->n_parts) set_state(machine, ZPS_SHARD_REDUCING);
+}
+
+static void announced(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
+                      struct zps_shard_machine_actions *actions) {
+  uint8_t *slot = slot_of(machine, event->part, event->rank);
+  if (*slot != SLOT_NONE) {
+    struct zps_frame_abort *abort = begin_abort(machine, actions, ZPS_ERR_PROTOCOL);
+    say(abort, "rank %u pushed partition %u twice", event->rank, machine->config.partitions[event->part]);
+    name_rank(abort, event->rank);
+    return;
+  }
+  machine->ranks[event->rank] |= RANK_PUSHED;
+  if (event->deadline_ns < machine->deadline_ns) machine->deadline_ns = event->deadline_ns;
+  if (event->is_here) {
+    take_contribution(machine, event->part, event->rank, actions);
+    return;
+  }
+  *slot = SLOT_ANNOUNCED;
+  add_action(actions, ZPS_SHARD_READ, event->rank, event->part);
+}
+
+static void landed(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
+                   struct zps_shard_machine_actions *actions) {
+  if (*slot_of(machine, event->part, event->rank) == SLOT_ANNOUNCED)
+    take_contribution(machine, event->part, event->rank, actions);
+}
+
+static void retire_if_read(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions) {
+  if (machine->state != ZPS_SHARD_PUBLISHED || (machine->n_reading > 0 && machine->n_remote > 0)) return;
+  set_state(machine, ZPS_SHARD_RETIRED);
+  add_action(actions, ZPS_SHARD_RETIRE, ZPS_SHARD_NO_RANK, 0);
+}
+
+static void reduced(struct zps_shard_machine *machine, uint32_t part, bool is_here,
+                    struct zps_shard_machine_actions *actions) {
+  if (machine->part_reduced[part] || machine->part_here[part] < machine->n_needed) return;
+  machine->part_reduced[part] = 1;
+  machine->n_remote += !is_here;
+  add_action(actions, ZPS_SHARD_PUBLISH, ZPS_SHARD_NO_RANK, part);
+  if (++machine->n_reduced == machine->n_parts) set_state(machine, ZPS_SHARD_PUBLISHED);
+  retire_if_read(machine, actions);
+}
+
+static void stop_reading(struct zps_shard_machine *machine, uint32_t rank, enum rank_flag why,
+                         struct zps_shard_machine_actions *actions) {
+  if (!(machine->ranks[rank] & (RANK_DONE | RANK_GONE))) machine->n_reading--;
+  machine->ranks[rank] |= why;
+  retire_if_read(machine, actions);
+}
+
+static void done(struct zps_shard_machine *machine, uint32_t rank, struct zps_shard_machine_actions *actions) {
+  if (machine->state == ZPS_SHARD_PUBLISHED) {
+    stop_reading(machine, rank, RANK_DONE, actions);
+    return;
+  }
+  struct zps_frame_abort *abort = begin_abort(machine, actions, ZPS_ERR_PROTOCOL);
+  say(abort, "rank %u says that it has read the results, but only %u of %u partitions are published", rank,
+      machine->n_reduced, machine->n_parts);
+  name_rank(abort, rank);
+}
+
+static void name_blamed(struct zps_frame_abort *abort, const struct zps_shard_machine_event *event) {
+  for (uint32_t i = 0; i < event->n_blamed; i++) name_rank(abort, event->blamed[i]);
+  if (event->n_blamed == 0) name_rank(abort, event->rank);
+}
+
+static void gone(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
+                 struct zps_shard_machine_actions *actions) {
+  if (count_slots(machine, event->rank, SLOT_HERE) == machine->n_parts) {
+    stop_reading(machine, event->rank, RANK_GONE, actions);
+    return;
+  }
+  machine->ranks[event->rank] |= RANK_GONE;
+  struct zps_frame_abort *abort = begin_abort(machine, actions, event->code);
+  say(abort, "rank %u is needed and gone: %s", event->rank, event->text);
+  name_blamed(abort, event);
+}
+
+static void cancel(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
+                   struct zps_shard_machine_actions *actions) {
+  if (machine->state == ZPS_SHARD_PUBLISHED) { /* the others have all they need */
+    stop_reading(machine, event->rank, RANK_DONE, actions);
+    return;
+  }
+  struct zps_frame_abort *abort = begin_abort(machine, actions, event->code);
+  say(abort, "rank %u gave it up: %s", event->rank, event->text);
+  name_blamed(abort, event);
+}
+
+static void fail(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
+                 struct zps_shard_machine_actions *actions) {
+  struct zps_frame_abort *abort = begin_abort(machine, actions, event->code);
+  if (event->rank != ZPS_SHARD_NO_RANK) {
+    say(abort, "rank %u: ", event->rank);
+    name_rank(abort, event->rank);
+  }
+  say(abort, "%s", event->text);
+}
+
+void zps_shard_machine_step(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
+                            struct zps_shard_machine_actions *actions) {
+  actions->n = 0;
+  if (zps_shard_machine_over(machine)) return;
+  const bool is_of_rank = event->type == ZPS_SHARD_ANNOUNCED || event->type == ZPS_SHARD_LANDED ||
+                          event->type == ZPS_SHARD_DONE || event->type == ZPS_SHARD_GONE ||
+                          event->type == ZPS_SHARD_CANCEL;
+  if (is_of_rank && zps_shard_machine_rank_gone(machine, event->rank)) return;
+  switch (event->type) {
+    case ZPS_SHARD_ANNOUNCED:
+      announced(machine, event, actions);
+      break;
+    case ZPS_SHARD_LANDED:
+      landed(machine, event, actions);
+      break;
+    case ZPS_SHARD_REDUCED:
+      reduced(machine, event->part, event->is_here, actions);
+      break;
+    case ZPS_SHARD_DONE:
+      done(machine, event->rank, actions);
+      break;
+    case ZPS_SHARD_GONE:
+      gone(machine, event, actions);
+      break;
+    case ZPS_SHARD_CANCEL:
+      cancel(machine, event, actions);
+      break;
+    case ZPS_SHARD_FAIL:
+      fail(machine, event, actions);
+      break;
+    case ZPS_SHARD_TICK:
+      if (machine->state < ZPS_SHARD_PUBLISHED && event->now_ns >= machine->deadline_ns) expire(machine, actions);
+      break;
+  }
+}

@@ -1,0 +1,108 @@
+/*
+ * One round of one tensor on one server, as a pure state machine: which contributions are announced and here, which
+ * partitions are summed and published, who has read the results, and when to give up and why.
+ *
+ *     COLLECTING > REDUCING > PUBLISHED > RETIRED     ABORTED from any but RETIRED
+ *
+ * The states are the round's; partitions go ahead one by one inside it, so a partition may be published while others
+ * still collect. No clock, no network, no memory but its own: zps_shard_machine_step() takes an event and says what to
+ * do. Partitions are positions among those this server owns; texts and frames use their numbers in the tensor.
+ */
+#ifndef ZPS_SERVER_SHARD_MACHINE_H
+#define ZPS_SERVER_SHARD_MACHINE_H
+
+#include "proto/wire.h"
+
+enum zps_shard_machine_state {
+  ZPS_SHARD_COLLECTING, /* contributions are missing */
+  ZPS_SHARD_REDUCING,   /* all are here, sums are not */
+  ZPS_SHARD_PUBLISHED,  /* all sums are published; ranks read them */
+  ZPS_SHARD_RETIRED,    /* every rank that is still there has read them, or none has to */
+  ZPS_SHARD_ABORTED,
+};
+
+enum zps_shard_machine_event_type {
+  ZPS_SHARD_ANNOUNCED, /* rank, part, is_here (inline or empty), deadline_ns */
+  ZPS_SHARD_LANDED,    /* rank, part: the bytes that a READ asked for */
+  ZPS_SHARD_REDUCED,   /* part, is_here (its sum goes to the ranks inline) */
+  ZPS_SHARD_DONE,      /* rank */
+  ZPS_SHARD_GONE,      /* rank, code, text, whose loss it comes of */
+  ZPS_SHARD_CANCEL,    /* rank, code, text: the rank gives the round up */
+  ZPS_SHARD_FAIL,      /* rank (or ZPS_SHARD_NO_RANK), code, text: it cannot go on here */
+  ZPS_SHARD_TICK,      /* now_ns */
+};
+
+#define ZPS_SHARD_NO_RANK UINT32_MAX
+
+struct zps_shard_machine_event {
+  enum zps_shard_machine_event_type type;
+  uint32_t rank, part;
+  bool is_here;
+  uint64_t deadline_ns, now_ns;
+  zps_err_t code;
+  const char *text;
+  const uint32_t *blamed; /* CANCEL, GONE: the ranks for whose sake this one is; none: itself */
+  uint32_t n_blamed;
+};
+
+enum zps_shard_machine_action_type {
+  ZPS_SHARD_READ,    /* rank, part: fetch the bytes, then LANDED */
+  ZPS_SHARD_REDUCE,  /* part: all contributions are here; sum them, then REDUCED */
+  ZPS_SHARD_PUBLISH, /* part: tell the ranks that are still there */
+  ZPS_SHARD_RETIRE,  /* the last action: nobody needs the round any more */
+  ZPS_SHARD_ABORT,   /* the last action: send `abort` to the ranks for which zps_shard_machine_wants_abort() */
+};
+
+#define ZPS_SHARD_ACTIONS_MAX 2u
+
+struct zps_shard_machine_actions {
+  unsigned n;
+  struct zps_shard_machine_action {
+    enum zps_shard_machine_action_type type;
+    uint32_t rank, part;
+  } list[ZPS_SHARD_ACTIONS_MAX];
+  struct zps_frame_abort abort; /* filled for ABORT only; its `tensor` is the caller's to set */
+};
+
+struct zps_shard_machine_config { /* strings and arrays are borrowed until the round is started anew */
+  const char *job, *tensor;
+  uint64_t step;
+  const uint32_t *partitions; /* n_parts numbers */
+  const uint8_t *idle;        /* by rank: it has no part in the tensor's rounds; NULL: all have */
+};
+
+struct zps_shard_machine {
+  struct zps_shard_machine_config config;
+  uint32_t world, n_parts;
+  uint32_t n_needed; /* ranks that push */
+  enum zps_shard_machine_state state;
+  uint64_t deadline_ns; /* the earliest of the ranks that pushed, or ZPS_NEVER */
+  uint64_t n_here;      /* contributions, of n_needed * n_parts */
+  uint32_t n_reduced;   /* partitions */
+  uint32_t n_remote;    /* of these, sums that ranks have to read: only then they say DONE */
+  uint32_t n_reading;   /* ranks that are still there and have not said DONE */
+  uint32_t *part_here;  /* contributions per partition */
+  uint8_t *part_reduced;
+  uint8_t *slots; /* [part * world + rank]: enum slot of round.c */
+  uint8_t *ranks; /* flags of round.c */
+};
+
+/* A round object for this many ranks (>= 1) and partitions; used again and again by zps_shard_machine_start(). */
+zps_err_t zps_shard_machine_create(uint32_t world, uint32_t n_parts, struct zps_shard_machine **round_p) ZPS_MUSTCHECK;
+void zps_shard_machine_destroy(struct zps_shard_machine *machine);
+void zps_shard_machine_start(struct zps_shard_machine *machine, const struct zps_shard_machine_config *config);
+/* Events that come late (after the end, from a rank that is gone) change nothing and ask for nothing. */
+void zps_shard_machine_step(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
+                            struct zps_shard_machine_actions *actions);
+
+bool zps_shard_machine_over(const struct zps_shard_machine *machine);
+/* The rank takes part in this round, is there and has not said DONE. */
+bool zps_shard_machine_wants_abort(const struct zps_shard_machine *machine, uint32_t rank);
+/* Nothing is said to this rank, and nothing heard of it: it is gone, or has no part. */
+bool zps_shard_machine_rank_gone(const struct zps_shard_machine *machine, uint32_t rank);
+/* The rank has announced its contribution to the partition. */
+bool zps_shard_machine_has(const struct zps_shard_machine *machine, uint32_t rank, uint32_t part);
+bool zps_shard_machine_part_reduced(const struct zps_shard_machine *machine, uint32_t part);
+const char *zps_shard_machine_state_name(enum zps_shard_machine_state state);
+
+#endif

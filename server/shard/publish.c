@@ -1,0 +1,176 @@
+/* Results on their way to the ranks: small ones inline, several to a frame; large ones as memory for them to read. */
+#include "server/shard/plane.h"
+
+#include <stdlib.h>
+
+#include "common/codec/join.h"
+#define ZPS_LOG_COMPONENT "shard"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+void zps_publish_part(struct zps_shard_round *round, uint32_t part) {
+  struct zps_shard *shard = round->tensor->job->shard;
+  if (round->published_ns == 0) round->published_ns = zps_clock_ns();
+  round->ready[round->n_ready++] = part;
+  if (round->machine->state >= ZPS_SHARD_PUBLISHED) zps_sums_add(round->tensor, round);
+  if (round->is_ready) return;
+  round->is_ready = true;
+  round->next_ready = shard->ready;
+  shard->ready = round;
+}
+
+/* Each server begins with another rank, so that not all of them answer the same one first. */
+static void send_frame(struct zps_shard_round *round, struct zps_frame *frame, uint64_t payload_bytes) {
+  struct zps_tensor *tensor = round->tensor;
+  const uint32_t world = tensor->job->world;
+  for (uint32_t i = 1; i <= world; i++) {
+    const uint32_t rank = (uint32_t)(((uint64_t)tensor->job->server + i) % world);
+    if (zps_shard_machine_rank_gone(round->machine, rank)) continue;
+    zps_member_send(&tensor->job->members[rank], frame);
+    tensor->sums.bytes_out += payload_bytes;
+  }
+}
+
+static bool is_small(const struct zps_part_run *run) {
+  return run->len_bytes <= ZPS_WIRE_INLINE_MAX;
+}
+
+static struct zps_slice_view view_of(const struct zps_shard_round *round, uint32_t part) {
+  const struct zps_part_run *run = &round->parts[part];
+  const struct zps_tensor *tensor = round->tensor;
+  const uint64_t values_bytes =
+      zps_values_bytes(tensor->value_codec, tensor->dtype, (uint64_t)run->nnz * tensor->width);
+  return (struct zps_slice_view){.codec = run->codec,
+                                 .dtype = tensor->dtype,
+                                 .value_codec = tensor->value_codec,
+                                 .m = tensor->sizes[part],
+                                 .z = run->nnz,
+                                 .width = tensor->width,
+                                 .values = run->result.data,
+                                 .index = (const char *)run->result.data + values_bytes,
+                                 .index_bytes = run->len_bytes - values_bytes};
+}
+
+static struct zps_slice single(const struct zps_shard_round *round, uint32_t part) {
+  const struct zps_part_run *run = &round->parts[part];
+  const bool is_inline = is_small(run);
+  return (struct zps_slice){.partition = round->tensor->partitions[part],
+                            .codec = (uint8_t)run->codec,
+                            .is_inline = is_inline,
+                            .nnz = run->nnz,
+                            .len_bytes = run->len_bytes,
+                            .addr = is_inline ? 0 : run->result.addr,
+                            .key = is_inline ? 0 : run->result.key,
+                            .data = is_inline ? run->result.data : NULL};
+}
+
+/* How many of the ready partitions from `parts` on may be joined, with at most `room` bytes if they are not. */
+static uint32_t count_joinable(const struct zps_shard_round *round, const uint32_t *parts, uint32_t n, uint64_t room,
+                               uint64_t *bytes_p) {
+  const struct zps_tensor *tensor = round->tensor;
+  uint64_t m = 0, nnz = 0;
+  *bytes_p = 0;
+  for (uint32_t i = 0; i < n; i++) {
+    const struct zps_part_run *run = &round->parts[parts[i]];
+    m += tensor->sizes[parts[i]];
+    nnz += run->nnz;
+    if (parts[i] != parts[0] + i || run->len_bytes > room - *bytes_p) return i;
+    if (!zps_join_fits(m, nnz, tensor->width, tensor->dtype, tensor->value_codec)) return i;
+    *bytes_p += run->len_bytes;
+  }
+  return n;
+}
+
+/* The next slice: of several partitions where that takes fewer bytes. Returns how many it is of. */
+static uint32_t next_slice(const struct zps_shard_round *round, const uint32_t *parts, uint32_t n, uint8_t *joined,
+                           uint64_t room, struct zps_slice *slice) {
+  const struct zps_tensor *tensor = round->tensor;
+  uint64_t bytes;
+  *slice = single(round, parts[0]);
+  const uint32_t n_joinable = count_joinable(round, parts, n, room, &bytes);
+  if (n_joinable < 2) return 1;
+  struct zps_joined join;
+  zps_join_init(&join, tensor->width, tensor->dtype, tensor->value_codec);
+  for (uint32_t i = 0; i < n_joinable; i++) {
+    const struct zps_slice_view view = view_of(round, parts[i]);
+    zps_join_add(&join, &view);
+  }
+  enum zps_codec codec;
+  if (!zps_join_write(&join, tensor->codecs, joined, bytes, &codec, &slice->len_bytes)) return 1;
+  slice->codec = (uint8_t)codec;
+  slice->n_more = n_joinable - 1;
+  slice->nnz = join.z;
+  slice->data = joined;
+  return n_joinable;
+}
+
+static int compare_parts(const void *a, const void *b) {
+  const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+  return (x > y) - (x < y);
+}
+
+static void publish(struct zps_shard_round *round) {
+  struct zps_tensor *tensor = round->tensor;
+  struct zps_slab *slab = tensor->job->shard->slab;
+  uint8_t joined[ZPS_WIRE_INLINE_MAX];
+  uint32_t sent = 0;
+  qsort(round->ready, round->n_ready, sizeof round->ready[0], compare_parts);
+  while (sent < round->n_ready) {
+    struct zps_frame frame = {.header.type = ZPS_FRAME_RESULT};
+    struct zps_frame_round *body = &frame.u.round;
+    uint64_t inline_bytes = 0, payload_bytes = 0;
+    body->tensor = tensor->id;
+    body->step = round->machine->config.step;
+    const uint32_t first = sent;
+    while (sent < round->n_ready && body->n_slices < ZPS_WIRE_SLICES_MAX) {
+      struct zps_slice *slice = &body->slices[body->n_slices];
+      const uint64_t room = ZPS_WIRE_INLINE_MAX - inline_bytes;
+      const struct zps_part_run *run = &round->parts[round->ready[sent]];
+      if (is_small(run) && run->len_bytes > room) break;
+      sent += next_slice(round, round->ready + sent, round->n_ready - sent, joined + inline_bytes, room, slice);
+      body->n_slices++;
+      if (slice->is_inline) inline_bytes += slice->len_bytes;
+      payload_bytes += slice->len_bytes;
+    }
+    send_frame(round, &frame, payload_bytes);
+    for (uint32_t i = first; i < sent; i++) {
+      struct zps_part_run *run = &round->parts[round->ready[i]];
+      if (is_small(run)) zps_slab_put(slab, &run->result);
+    }
+  }
+  round->n_ready = 0;
+}
+
+void zps_publish_forget(struct zps_shard_round *round) {
+  if (!round->is_ready) return;
+  struct zps_shard_round **link = &round->tensor->job->shard->ready;
+  while (*link != round) link = &(*link)->next_ready;
+  *link = round->next_ready;
+  round->is_ready = false;
+}
+
+void zps_publish_all(struct zps_shard_round *round) {
+  zps_publish_forget(round);
+  publish(round);
+}
+
+/* While the pool is at work it will be back here soon. A sum that ranks have to read is not kept: that takes longer. */
+static bool is_kept(const struct zps_shard_round *round) {
+  if (round->n_small == 0 || round->tensor->job->shard->n_reducing == 0) return false;
+  for (uint32_t i = 0; i < round->n_ready; i++)
+    if (!is_small(&round->parts[round->ready[i]])) return false;
+  return true;
+}
+
+void zps_publish_flush(struct zps_shard *shard) {
+  struct zps_shard_round **link = &shard->ready;
+  for (struct zps_shard_round *round; (round = *link) != NULL;) {
+    if (is_kept(round)) {
+      link = &round->next_ready;
+      continue;
+    }
+    *link = round->next_ready;
+    round->is_ready = false;
+    publish(round);
+  }
+}

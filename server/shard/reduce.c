@@ -1,0 +1,328 @@
+/* One task per partition whose contributions are all here. The task owns them until it is done; the reduce pool's
+ * threads see nothing else of the data plane. Small ones are done by the engine's thread itself: a thread of the pool
+ * would take longer to wake up. Large ones are shared by threads that would otherwise have nothing to do. */
+#include "server/shard/plane.h"
+
+#include <limits.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ZPS_LOG_COMPONENT "shard"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+/* Contributions to one partition, and to all of a round here, that are summed before another thread has woken up.
+ * Looking for rows among all that there could be takes time, too. */
+enum { SMALL_BYTES = 32 << 10, SMALL_ROUND_BYTES = 128 << 10, SMALL_ROWS = 256 << 10, SHARED_BYTES_MIN = 1 << 20 };
+
+struct zps_reduce_task {
+  struct zps_work work;
+  struct zps_reduce_task *next; /* done, free, or small */
+  struct zps_shard *shard;
+  struct zps_shard_round *round; /* NULL: the round is over */
+  uint32_t part, n, m, width;    /* n: contributions */
+  enum zps_dtype dtype;
+  enum zps_value_codec value_codec;
+  uint64_t key; /* of the sum's values */
+  enum zps_op op;
+  unsigned codecs;
+  struct zps_buf result;
+  struct zps_contribution **contributions; /* in the order of ranks */
+  struct zps_slice_view *views;
+  struct zps_buffer ranks, raw; /* scratch */
+  atomic_uint first_bad;
+  /* the pool's answer */
+  zps_err_t code;
+  uint32_t bad_rank;
+  struct zps_error error;
+  enum zps_codec codec;
+  uint32_t nnz;
+  uint64_t len_bytes, took_ns;
+};
+
+static struct zps_reduce_task *task_create(struct zps_shard *shard, uint32_t world) {
+  struct zps_reduce_task *task = calloc(1, sizeof *task);
+  if (!task) return NULL;
+  task->shard = shard;
+  task->contributions = calloc(world, sizeof(void *));
+  task->views = calloc(world, sizeof task->views[0]);
+  if (task->contributions && task->views) return task;
+  free(task->contributions);
+  free(task->views);
+  free(task);
+  return NULL;
+}
+
+static void task_free(struct zps_reduce_task *task) {
+  free(task->contributions);
+  free(task->views);
+  zps_buffer_fini(&task->ranks);
+  zps_buffer_fini(&task->raw);
+  free(task);
+}
+
+void zps_reduce_tasks_free(struct zps_tensor *tensor) {
+  for (struct zps_reduce_task *task; (task = tensor->free_tasks) != NULL;) {
+    tensor->free_tasks = task->next;
+    task_free(task);
+  }
+}
+
+void zps_reduce_forget(struct zps_reduce_task *task) {
+  task->round = NULL;
+}
+
+/* In what the sum of `nnz` contributed rows is coded while it is made. */
+static enum zps_codec plain_codec(unsigned codecs, uint32_t m, uint64_t nnz) {
+  return zps_codec_plain(codecs, m, nnz < m ? (uint32_t)nnz : m);
+}
+
+/* ---- on a pool thread, or the engine's ---- */
+
+/* Only the sum tells which code of its rows is the smallest. Values that are narrowed go to the result with it. */
+static zps_err_t recode(struct zps_reduce_task *task, void *sum) {
+  const uint64_t values_bytes = (uint64_t)task->nnz * task->width * zps_dtype_size(task->dtype);
+  struct zps_slice_view view = {.codec = task->codec,
+                                .dtype = task->dtype,
+                                .value_codec = ZPS_VALUES_RAW,
+                                .m = task->m,
+                                .z = task->nnz,
+                                .width = task->width,
+                                .values = sum,
+                                .index = (const char *)sum + values_bytes,
+                                .index_bytes = task->len_bytes - values_bytes};
+  const zps_err_t code = zps_slice_recode(&view, task->codecs, &task->ranks);
+  task->codec = view.codec;
+  task->len_bytes = values_bytes + view.index_bytes;
+  if (task->value_codec == ZPS_VALUES_RAW || code != ZPS_OK) return code;
+  const uint64_t n = (uint64_t)task->nnz * task->width,
+                 coded_bytes = zps_values_bytes(task->value_codec, task->dtype, n);
+  zps_values_encode(task->value_codec, task->dtype, sum, n, task->key, task->result.data);
+  if (view.index_bytes > 0) memcpy((char *)task->result.data + coded_bytes, view.index, view.index_bytes);
+  task->len_bytes = coded_bytes + view.index_bytes;
+  return code;
+}
+
+static uint64_t bytes_of(const struct zps_reduce_task *task) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < task->n; i++) bytes += task->contributions[i]->len_bytes;
+  return bytes;
+}
+
+static zps_err_t check(const struct zps_reduce_task *task, uint32_t i, struct zps_error *error) {
+  const struct zps_contribution *contribution = task->contributions[i];
+  return zps_slice_view_init(&task->views[i], contribution->codec, task->m, contribution->nnz, task->width, task->dtype,
+                             task->value_codec, contribution->data, contribution->len_bytes, error);
+}
+
+static void check_one(void *ctx, unsigned i) {
+  struct zps_reduce_task *task = ctx;
+  if (check(task, i, NULL) == ZPS_OK) return;
+  unsigned first = atomic_load(&task->first_bad);
+  while (i < first && !atomic_compare_exchange_weak(&task->first_bad, &first, i)) {
+  }
+}
+
+static void sum(struct zps_reduce_task *task, struct zps_reduce_scratch *scratch) {
+  struct zps_workpool *pool = NULL;
+  if (zps_workpool_idle(task->shard->pool) > 0 && bytes_of(task) >= SHARED_BYTES_MIN) pool = task->shard->pool;
+  atomic_store(&task->first_bad, UINT_MAX);
+  zps_workpool_for(pool, task->n, check_one, task);
+  const unsigned bad = atomic_load(&task->first_bad);
+  if (bad < task->n) {
+    task->bad_rank = task->contributions[bad]->rank;
+    task->code = check(task, bad, &task->error);
+    return;
+  }
+  task->code = ZPS_OK;
+  task->bad_rank = ZPS_SHARD_NO_RANK;
+  uint64_t most = 0;
+  for (uint32_t i = 0; i < task->n; i++) most += task->views[i].z;
+  task->codec = plain_codec(task->codecs, task->m, most);
+  void *out = task->result.data;
+  if (task->value_codec != ZPS_VALUES_RAW) {
+    task->code = zps_buffer_need(&task->raw, zps_reduce_bound(task->views, task->n, task->codec), 1);
+    out = task->raw.data;
+  }
+  if (task->code == ZPS_OK)
+    task->code =
+        zps_reduce(scratch, task->views, task->n, task->op, task->codec, pool, out, &task->nnz, &task->len_bytes);
+  if (task->code == ZPS_OK) task->code = recode(task, out);
+  if (task->code != ZPS_OK) zps_fail(&task->error, task->code, "cannot sum: %s", zps_err_str(task->code));
+}
+
+static void run_job(struct zps_reduce_task *task) {
+  struct zps_shard *shard = task->shard;
+  const uint64_t start_ns = zps_clock_ns();
+  pthread_mutex_lock(&shard->scratch_lock);
+  struct zps_reduce_scratch *scratch = shard->scratches[--shard->n_scratches]; /* one for each thread that sums */
+  pthread_mutex_unlock(&shard->scratch_lock);
+  sum(task, scratch);
+  pthread_mutex_lock(&shard->scratch_lock);
+  shard->scratches[shard->n_scratches++] = scratch;
+  pthread_mutex_unlock(&shard->scratch_lock);
+  task->took_ns = zps_clock_ns() - start_ns;
+}
+
+static void run(struct zps_work *work) {
+  struct zps_reduce_task *task = (struct zps_reduce_task *)((char *)work - offsetof(struct zps_reduce_task, work));
+  struct zps_shard *shard = task->shard;
+  run_job(task);
+  task->next = atomic_load(&shard->reduced);
+  while (!atomic_compare_exchange_weak(&shard->reduced, &task->next, task)) {
+  }
+  /* The task may be gone from here on; the shard is not, it joins this pool first. */
+  if (atomic_exchange(&shard->is_collect_posted, true)) return;
+  while (zps_engine_post(shard->engine, &shard->collect_command) == ZPS_ERR_AGAIN) sched_yield();
+}
+
+/* ---- on the engine's thread ---- */
+
+static void finish(struct zps_reduce_task *task) {
+  struct zps_shard *shard = task->shard;
+  struct zps_shard_round *round = task->round;
+  shard->n_reducing--;
+  for (uint32_t i = 0; i < task->n; i++) {
+    if (round) round->unsummed_bytes -= task->contributions[i]->buf.cap;
+    zps_contribution_put(task->contributions[i]);
+  }
+  if (!round) {
+    zps_slab_put(shard->slab, &task->result);
+    task_free(task);
+    return;
+  }
+  struct zps_part_run *part_run = &round->parts[task->part];
+  part_run->task = NULL;
+  part_run->result = task->result;
+  part_run->codec = task->codec;
+  part_run->nnz = task->nnz;
+  part_run->len_bytes = task->len_bytes;
+  round->reduce_ns += task->took_ns;
+  task->next = round->tensor->free_tasks;
+  round->tensor->free_tasks = task;
+  if (task->code == ZPS_OK) {
+    zps_shard_round_step(
+        round, &(struct zps_shard_machine_event){
+                   .type = ZPS_SHARD_REDUCED, .part = task->part, .is_here = task->len_bytes <= ZPS_WIRE_INLINE_MAX});
+  } else {
+    zps_shard_round_fail(round, task->bad_rank, task->code, "partition %u: %s", round->tensor->partitions[task->part],
+                         task->error.text);
+  }
+}
+
+static void collect(struct zps_command *command, void *handler_ctx) {
+  struct zps_shard *shard = handler_ctx;
+  (void)command;
+  atomic_store(&shard->is_collect_posted, false);
+  struct zps_reduce_task *task = atomic_exchange(&shard->reduced, NULL), *next;
+  for (; task; task = next) {
+    next = task->next;
+    finish(task);
+  }
+  zps_shard_settle(shard);
+}
+
+/* Not from where they come up, which is the middle of a round's step. Those that this makes ready are run, too. */
+void zps_reduce_run_small(struct zps_shard *shard) {
+  for (struct zps_reduce_task *task; (task = shard->small) != NULL;) {
+    shard->small = task->next;
+    if (!shard->small) shard->small_tail = &shard->small;
+    run_job(task);
+    finish(task);
+  }
+}
+
+static bool is_small(const struct zps_shard_round *round, const struct zps_reduce_task *task) {
+  const uint64_t bytes = bytes_of(task);
+  return task->m <= SMALL_ROWS && bytes <= SMALL_BYTES && round->machine->n_parts * bytes <= SMALL_ROUND_BYTES;
+}
+
+static void submit(struct zps_memory_wait *wait) {
+  struct zps_shard_round *round = wait->round;
+  const uint32_t part = wait->part;
+  struct zps_tensor *tensor = round->tensor;
+  struct zps_shard *shard = tensor->job->shard;
+  struct zps_part_run *part_run = &round->parts[part];
+  struct zps_reduce_task *task = tensor->free_tasks;
+  if (task)
+    tensor->free_tasks = task->next;
+  else if (!(task = task_create(shard, tensor->job->world))) {
+    zps_shard_round_fail(round, ZPS_SHARD_NO_RANK, ZPS_ERR_NOMEM, "out of memory");
+    return;
+  }
+  task->work.run = run;
+  task->round = round;
+  task->part = part;
+  task->m = tensor->sizes[part];
+  task->width = tensor->width;
+  task->dtype = tensor->dtype;
+  task->value_codec = tensor->value_codec;
+  task->key = zps_values_key(&(struct zps_values_origin){.seed = tensor->partition.seed,
+                                                         .step = round->machine->config.step,
+                                                         .tensor = tensor->id,
+                                                         .rank = tensor->job->world},
+                             tensor->partitions[part]);
+  task->op = tensor->op;
+  task->codecs = tensor->codecs;
+  task->result = part_run->result;
+  part_run->result = (struct zps_buf){0};
+  part_run->task = task;
+  task->n = 0;
+  for (uint32_t rank = 0; rank < tensor->job->world; rank++) {
+    struct zps_contribution **slot = &round->slots[(size_t)part * tensor->job->world + rank];
+    if (*slot) task->contributions[task->n++] = *slot;
+    *slot = NULL;
+  }
+  shard->n_reducing++;
+  if (!is_small(round, task)) {
+    zps_workpool_submit(shard->pool, &task->work);
+    return;
+  }
+  task->next = NULL;
+  *shard->small_tail = task;
+  shard->small_tail = &task->next;
+}
+
+void zps_reduce_start(struct zps_shard_round *round, uint32_t part) {
+  struct zps_tensor *tensor = round->tensor;
+  const uint32_t m = tensor->sizes[part];
+  uint64_t nnz = 0;
+  for (uint32_t rank = 0; rank < tensor->job->world; rank++) {
+    const struct zps_contribution *contribution = round->slots[(size_t)part * tensor->job->world + rank];
+    nnz += contribution ? contribution->nnz : 0;
+  }
+  struct zps_part_run *part_run = &round->parts[part];
+  part_run->wait = (struct zps_memory_wait){
+      .round = round,
+      .part = part,
+      .len_bytes = zps_codec_slice_bytes(plain_codec(tensor->codecs, m, nnz), m, nnz < m ? (uint32_t)nnz : m,
+                                         tensor->width, tensor->dtype, tensor->value_codec),
+      .buf_p = &part_run->result,
+      .granted = submit};
+  zps_memory_want(tensor->job->shard, &part_run->wait);
+}
+
+/* ---- life ---- */
+
+zps_err_t zps_reduce_init(struct zps_shard *shard) {
+  shard->collect_command.run = collect;
+  shard->small_tail = &shard->small;
+  const unsigned n = zps_workpool_threads(shard->pool) + 1;
+  pthread_mutex_init(&shard->scratch_lock, NULL);
+  shard->scratches = calloc(n, sizeof(void *));
+  if (!shard->scratches) return ZPS_ERR_NOMEM;
+  for (; shard->n_scratches < n; shard->n_scratches++) {
+    const zps_err_t code = zps_reduce_scratch_create(&shard->scratches[shard->n_scratches]);
+    if (code != ZPS_OK) return code;
+  }
+  return ZPS_OK;
+}
+
+void zps_reduce_fini(struct zps_shard *shard) {
+  if (!shard->scratches) return;
+  while (shard->n_scratches > 0) zps_reduce_scratch_destroy(shard->scratches[--shard->n_scratches]);
+  free(shard->scratches);
+  pthread_mutex_destroy(&shard->scratch_lock);
+}

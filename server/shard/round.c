@@ -1,0 +1,283 @@
+/* Rounds in flight: their objects, and what the round machine's actions mean in terms of reads, sums and frames. */
+#include "server/shard/plane.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define ZPS_LOG_COMPONENT "shard"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+struct zps_contribution *zps_contribution_get(struct zps_shard *shard, bool has_store) {
+  struct zps_contribution **free_list = has_store ? &shard->free_store : &shard->free_plain;
+  struct zps_contribution *contribution = *free_list;
+  if (contribution) {
+    *free_list = contribution->next;
+  } else {
+    contribution =
+        aligned_alloc(_Alignof(struct zps_contribution), sizeof *contribution + (has_store ? ZPS_WIRE_INLINE_MAX : 0));
+    if (!contribution) return NULL;
+  }
+  *contribution = (struct zps_contribution){.shard = shard, .has_store = has_store};
+  return contribution;
+}
+
+void zps_contribution_put(struct zps_contribution *contribution) {
+  struct zps_shard *shard = contribution->shard;
+  struct zps_contribution **free_list = contribution->has_store ? &shard->free_store : &shard->free_plain;
+  zps_slab_put(shard->slab, &contribution->buf);
+  contribution->next = *free_list;
+  *free_list = contribution;
+}
+
+void zps_contributions_free(struct zps_shard *shard) {
+  struct zps_contribution *lists[] = {shard->free_plain, shard->free_store};
+  for (unsigned i = 0; i < 2; i++) {
+    for (struct zps_contribution *contribution = lists[i], *next; contribution; contribution = next) {
+      next = contribution->next;
+      free(contribution);
+    }
+  }
+  shard->free_plain = shard->free_store = NULL;
+}
+
+/* ---- life ---- */
+
+static struct zps_shard_round *round_create(struct zps_tensor *tensor) {
+  const uint32_t world = tensor->job->world, n_parts = tensor->parts_here;
+  const size_t n_slots = (size_t)world * n_parts;
+  struct zps_shard_round *round = calloc(1, sizeof *round);
+  if (!round) return NULL;
+  round->tensor = tensor;
+  round->parts = calloc(n_parts ? n_parts : 1, sizeof round->parts[0]);
+  round->slots = calloc(n_slots ? n_slots : 1, sizeof(void *));
+  round->nnz = calloc(n_slots ? n_slots : 1, sizeof round->nnz[0]);
+  round->ready = calloc(n_parts ? n_parts : 1, sizeof round->ready[0]);
+  round->total_nnz = calloc(world, sizeof round->total_nnz[0]);
+  round->first_push_ns = calloc(world, sizeof round->first_push_ns[0]);
+  if (!round->parts || !round->slots || !round->nnz || !round->ready || !round->total_nnz || !round->first_push_ns ||
+      zps_shard_machine_create(world, n_parts, &round->machine) != ZPS_OK) {
+    zps_shard_round_free(round);
+    return NULL;
+  }
+  return round;
+}
+
+void zps_shard_round_free(struct zps_shard_round *round) {
+  if (!round) return;
+  zps_shard_machine_destroy(round->machine);
+  free(round->parts);
+  free(round->slots);
+  free(round->nnz);
+  free(round->ready);
+  free(round->total_nnz);
+  free(round->first_push_ns);
+  free(round);
+}
+
+zps_err_t zps_shard_round_open(struct zps_tensor *tensor, uint64_t step, uint64_t now_ns,
+                               struct zps_shard_round **round_p) {
+  struct zps_shard *shard = tensor->job->shard;
+  struct zps_shard_round *round = tensor->free_rounds;
+  if (round)
+    tensor->free_rounds = round->next;
+  else if (!(round = round_create(tensor)))
+    return ZPS_ERR_NOMEM;
+  zps_shard_machine_start(round->machine, &(struct zps_shard_machine_config){.job = tensor->job->name,
+                                                                             .tensor = tensor->name,
+                                                                             .step = step,
+                                                                             .partitions = tensor->partitions,
+                                                                             .idle = tensor->idle});
+  round->age = shard->next_age++;
+  round->n_ready = round->n_small = round->n_in_order = 0;
+  round->unsummed_bytes = 0;
+  round->is_ready = false;
+  round->opened_ns = now_ns;
+  round->collected_ns = round->published_ns = round->reduce_ns = 0;
+  memset(round->total_nnz, 0, tensor->job->world * sizeof round->total_nnz[0]);
+  memset(round->first_push_ns, 0, tensor->job->world * sizeof round->first_push_ns[0]);
+  round->next = tensor->rounds;
+  tensor->rounds = round;
+  tensor->n_rounds++;
+  round->younger = NULL;
+  round->older = shard->youngest;
+  *(round->older ? &round->older->younger : &shard->oldest) = round;
+  shard->youngest = round;
+  shard->rounds_in_flight++;
+  *round_p = round;
+  return ZPS_OK;
+}
+
+struct zps_shard_round *zps_shard_round_find(const struct zps_tensor *tensor, uint64_t step) {
+  struct zps_shard_round *round = tensor->rounds;
+  while (round && round->machine->config.step != step) round = round->next;
+  return round;
+}
+
+static void drop_contribution(struct zps_shard *shard, struct zps_contribution *contribution) {
+  zps_memory_cancel(shard, &contribution->wait);
+  if (contribution->is_here || !contribution->buf.data) {
+    zps_contribution_put(contribution);
+    return;
+  }
+  contribution->round = NULL; /* being read: it goes when the fabric is done with it */
+  shard->n_orphans++;
+}
+
+static void drop_slots(struct zps_shard_round *round, uint32_t part) {
+  struct zps_contribution **slots = &round->slots[(size_t)part * round->machine->world];
+  for (uint32_t rank = 0; rank < round->machine->world; rank++) {
+    if (slots[rank]) drop_contribution(round->tensor->job->shard, slots[rank]);
+    slots[rank] = NULL;
+  }
+}
+
+/* Frees what the round holds; its own memory waits in shard->buried, because callers further up still look at it. */
+static void round_close(struct zps_shard_round *round, const struct zps_frame_abort *abort) {
+  struct zps_tensor *tensor = round->tensor;
+  struct zps_shard *shard = tensor->job->shard;
+  for (uint32_t part = 0; part < round->machine->n_parts; part++) {
+    struct zps_part_run *run = &round->parts[part];
+    zps_memory_cancel(shard, &run->wait);
+    if (run->task) zps_reduce_forget(run->task);
+    run->task = NULL;
+    zps_slab_put(shard->slab, &run->result);
+    drop_slots(round, part);
+  }
+  zps_publish_forget(round);
+  zps_tensor_bury(tensor, round->machine->config.step, abort);
+  struct zps_shard_round **link = &tensor->rounds;
+  while (*link != round) link = &(*link)->next;
+  *link = round->next;
+  tensor->n_rounds--;
+  *(round->older ? &round->older->younger : &shard->oldest) = round->younger;
+  *(round->younger ? &round->younger->older : &shard->youngest) = round->older;
+  shard->rounds_in_flight--;
+  round->next = shard->buried;
+  shard->buried = round;
+}
+
+void zps_shard_round_bury(struct zps_shard *shard) {
+  for (struct zps_shard_round *round; (round = shard->buried) != NULL;) {
+    shard->buried = round->next;
+    round->next = round->tensor->free_rounds;
+    round->tensor->free_rounds = round;
+  }
+}
+
+/* ---- reads ---- */
+
+static void read_done(struct zps_bulk_read *read, zps_err_t code) {
+  struct zps_contribution *contribution = read->ctx;
+  struct zps_shard_round *round = contribution->round;
+  if (round && code == ZPS_OK) {
+    contribution->is_here = true;
+    round->tensor->sums.bytes_in += contribution->len_bytes;
+    zps_shard_round_step(round, &(struct zps_shard_machine_event){
+                                    .type = ZPS_SHARD_LANDED, .rank = contribution->rank, .part = contribution->part});
+    return;
+  }
+  if (round) {
+    zps_shard_round_fail(round, contribution->rank, code, "cannot read the %llu bytes of its partition %u: %s",
+                         (unsigned long long)contribution->len_bytes, round->tensor->partitions[contribution->part],
+                         zps_err_str(code));
+  }
+  contribution->shard->n_orphans--; /* of a lost peer: in quarantine, which may last */
+  if (code != ZPS_ERR_PEER_LOST) zps_contribution_put(contribution);
+}
+
+static void read_release(struct zps_bulk_read *read) {
+  zps_contribution_put(read->ctx);
+}
+
+static void read_granted(struct zps_memory_wait *wait) {
+  struct zps_contribution *contribution =
+      (struct zps_contribution *)((char *)wait - offsetof(struct zps_contribution, wait));
+  struct zps_bulk_read *read = &contribution->read;
+  contribution->round->unsummed_bytes += contribution->buf.cap;
+  contribution->data = contribution->buf.data;
+  read->local = contribution->buf.data;
+  read->mem = contribution->buf.mem;
+  read->len = contribution->len_bytes;
+  read->done = read_done;
+  read->release = read_release;
+  read->ctx = contribution;
+  zps_bulk_start(contribution->round->tensor->job->members[contribution->rank].bulk, read);
+}
+
+static void start_read(struct zps_shard_round *round, uint32_t rank, uint32_t part) {
+  struct zps_contribution *contribution = round->slots[(size_t)part * round->machine->world + rank];
+  contribution->wait = (struct zps_memory_wait){.round = round,
+                                                .part = part,
+                                                .len_bytes = contribution->len_bytes,
+                                                .is_push = true,
+                                                .buf_p = &contribution->buf,
+                                                .granted = read_granted};
+  zps_memory_want(contribution->shard, &contribution->wait);
+}
+
+/* ---- actions ---- */
+
+static void send_abort(struct zps_shard_round *round, struct zps_frame_abort *abort) {
+  struct zps_job *job = round->tensor->job;
+  struct zps_frame frame = {.header.type = ZPS_FRAME_ABORT};
+  abort->tensor = round->tensor->id;
+  frame.u.abort = *abort;
+  for (uint32_t rank = 0; rank < job->world; rank++)
+    if (zps_shard_machine_wants_abort(round->machine, rank)) zps_member_send(&job->members[rank], &frame);
+  zps_log_info("%s: %s", zps_err_name(abort->code), abort->text);
+}
+
+/* By the most that its sum can take. */
+static bool will_be_small(const struct zps_shard_round *round, uint32_t part) {
+  return round->parts[part].wait.len_bytes <= ZPS_WIRE_INLINE_MAX;
+}
+
+static void act(struct zps_shard_round *round, const struct zps_shard_machine_action *action,
+                struct zps_frame_abort *abort) {
+  struct zps_tensor *tensor = round->tensor;
+  switch (action->type) {
+    case ZPS_SHARD_READ:
+      start_read(round, action->rank, action->part);
+      break;
+    case ZPS_SHARD_REDUCE:
+      zps_reduce_start(round, action->part);
+      round->n_small += will_be_small(round, action->part);
+      break;
+    case ZPS_SHARD_PUBLISH:
+      round->n_small -= will_be_small(round, action->part);
+      zps_publish_part(round, action->part);
+      break;
+    case ZPS_SHARD_RETIRE:
+      zps_publish_all(round);
+      tensor->sums.publish_ns += zps_clock_ns() - round->published_ns;
+      round_close(round, NULL);
+      break;
+    case ZPS_SHARD_ABORT:
+      tensor->sums.aborted++;
+      send_abort(round, abort);
+      round_close(round, abort);
+      break;
+  }
+}
+
+bool zps_shard_round_step(struct zps_shard_round *round, const struct zps_shard_machine_event *event) {
+  struct zps_shard_machine_actions actions;
+  const enum zps_shard_machine_state before = round->machine->state;
+  zps_shard_machine_step(round->machine, event, &actions);
+  const enum zps_shard_machine_state after = round->machine->state;
+  if (before == ZPS_SHARD_COLLECTING && after != before) round->collected_ns = zps_clock_ns();
+  for (unsigned i = 0; i < actions.n; i++) act(round, &actions.list[i], &actions.abort);
+  return !zps_shard_machine_over(round->machine);
+}
+
+bool zps_shard_round_fail(struct zps_shard_round *round, uint32_t rank, zps_err_t code, const char *fmt, ...) {
+  char text[ZPS_WIRE_TEXT_MAX + 1];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text, sizeof text, fmt, args);
+  va_end(args);
+  return zps_shard_round_step(
+      round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_FAIL, .rank = rank, .code = code, .text = text});
+}

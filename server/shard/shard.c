@@ -1,0 +1,265 @@
+/* The shard: the engine and the pool with what hangs on them, and the calls that other threads make. */
+#include "server/shard/shard.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "server/shard/plane.h"
+
+/* ---- the engine's handler ---- */
+
+static void on_frame(void *ctx, const struct zps_frame *frame) {
+  zps_collect_frame(ctx, frame);
+}
+
+static void on_peer_error(void *ctx, struct zps_net_peer *peer, zps_err_t code, const char *text) {
+  (void)ctx;
+  (void)code; /* whatever the fabric calls it, to the job the rank is lost */
+  zps_member_fail(zps_net_peer_ctx(peer), ZPS_ERR_PEER_LOST, text);
+}
+
+static void give_up_failing(struct zps_shard *shard) {
+  if (!shard->any_failing) return;
+  shard->any_failing = false;
+  for (struct zps_job *job = shard->jobs; job; job = job->next) {
+    for (uint32_t rank = 0; rank < job->world; rank++) {
+      struct zps_member *member = &job->members[rank];
+      if (member->is_failing)
+        zps_member_gone(member, member->gone_code,
+                        member->gone_text ? member->gone_text : zps_err_str(member->gone_code));
+    }
+  }
+}
+
+static void check_deadlines(struct zps_shard *shard, uint64_t now_ns) {
+  if (now_ns < shard->next_deadline_ns) return;
+  shard->next_deadline_ns = ZPS_NEVER;
+  for (struct zps_shard_round *round = shard->oldest, *younger; round; round = younger) {
+    younger = round->younger;
+    const bool goes_on =
+        zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_TICK, .now_ns = now_ns});
+    if (goes_on && round->machine->state < ZPS_SHARD_PUBLISHED && round->machine->deadline_ns < shard->next_deadline_ns)
+      shard->next_deadline_ns = round->machine->deadline_ns;
+  }
+}
+
+/* Frees closed jobs once what was under way has had time to arrive, both ways. The time of the next one. */
+static uint64_t free_lingering(struct zps_shard *shard, uint64_t now_ns) {
+  uint64_t next_ns = ZPS_NEVER;
+  for (struct zps_job **link = &shard->lingering, *job; (job = *link) != NULL;) {
+    if (now_ns >= job->linger_until_ns) {
+      *link = job->next;
+      zps_job_free(job);
+      continue;
+    }
+    if (job->linger_until_ns < next_ns) next_ns = job->linger_until_ns;
+    link = &job->next;
+  }
+  return next_ns;
+}
+
+static void progress_links(struct zps_job *jobs) {
+  for (struct zps_job *job = jobs; job; job = job->next)
+    for (uint32_t rank = 0; rank < job->world; rank++)
+      if (job->members[rank].link) zps_link_progress(job->members[rank].link);
+}
+
+void zps_shard_settle(struct zps_shard *shard) {
+  zps_memory_serve(shard);
+  while (shard->small) { /* what they and their results held may be what others wait for */
+    zps_reduce_run_small(shard);
+    zps_publish_flush(shard);
+    zps_memory_serve(shard);
+  }
+  zps_publish_flush(shard);
+  zps_shard_round_bury(shard);
+}
+
+static uint64_t on_tick(void *ctx, uint64_t now_ns) {
+  struct zps_shard *shard = ctx;
+  give_up_failing(shard);
+  check_deadlines(shard, now_ns);
+  zps_shard_settle(shard);
+  progress_links(shard->jobs);
+  progress_links(shard->lingering);
+  const uint64_t linger_ns = free_lingering(shard, now_ns);
+  if (shard->any_failing) return now_ns; /* found out just above */
+  return linger_ns < shard->next_deadline_ns ? linger_ns : shard->next_deadline_ns;
+}
+
+/* ---- calls from other threads ---- */
+
+struct call {
+  struct zps_command command;
+  struct zps_shard *shard;
+  const void *spec;
+  const char *text;
+  uint64_t job_id;
+  uint32_t rank;
+  zps_err_t code;
+  struct zps_error *error;
+  struct zps_shard_totals totals;
+  void (*visit)(void *ctx, const struct zps_tensor_stats *stats);
+  void *visit_ctx;
+};
+
+static void run_call(struct call *call, struct zps_shard *shard, void (*run)(struct zps_command *, void *)) {
+  call->command.run = run;
+  call->shard = shard;
+  while (zps_engine_call(shard->engine, &call->command) == ZPS_ERR_AGAIN) sched_yield();
+}
+
+static struct zps_job *find_job(struct call *call) {
+  struct zps_job *job = zps_job_find(call->shard->jobs, call->job_id);
+  if (!job)
+    call->code = zps_fail(call->error, ZPS_ERR_UNKNOWN, "job 0x%016llx is not open on this server",
+                          (unsigned long long)call->job_id);
+  return job;
+}
+
+static void run_job_open(struct zps_command *command, void *ctx) {
+  struct call *call = (struct call *)command;
+  call->code = zps_job_open(ctx, call->spec, call->error);
+}
+
+zps_err_t zps_shard_job_open(struct zps_shard *shard, const struct zps_job_spec *spec, struct zps_error *error) {
+  struct call call = {.spec = spec, .error = error};
+  run_call(&call, shard, run_job_open);
+  return call.code;
+}
+
+static void run_tensor_open(struct zps_command *command, void *ctx) {
+  struct call *call = (struct call *)command;
+  (void)ctx;
+  struct zps_job *job = find_job(call);
+  if (job) call->code = zps_tensor_open(job, call->spec, call->error);
+}
+
+zps_err_t zps_shard_tensor_open(struct zps_shard *shard, const struct zps_tensor_spec *spec, struct zps_error *error) {
+  struct call call = {.spec = spec, .job_id = spec->job_id, .error = error};
+  run_call(&call, shard, run_tensor_open);
+  return call.code;
+}
+
+static void run_job_close(struct zps_command *command, void *ctx) {
+  struct call *call = (struct call *)command;
+  struct zps_job *job = find_job(call);
+  if (job) zps_job_close(job, zps_clock_ns(), call->text);
+  zps_shard_settle(ctx);
+}
+
+zps_err_t zps_shard_job_close(struct zps_shard *shard, uint64_t job_id, const char *reason) {
+  struct call call = {.job_id = job_id, .text = reason};
+  run_call(&call, shard, run_job_close);
+  return call.code;
+}
+
+static void run_rank_gone(struct zps_command *command, void *ctx) {
+  struct call *call = (struct call *)command;
+  const struct zps_error *why = call->spec;
+  struct zps_job *job = find_job(call);
+  if (job && call->rank < job->world) {
+    if (why->code != ZPS_ERR_CLOSED) zps_job_lost(job, call->rank, call->text);
+    zps_member_gone(&job->members[call->rank], why->code, call->text);
+  } else {
+    call->code = ZPS_ERR_UNKNOWN;
+  }
+  zps_shard_settle(ctx);
+}
+
+zps_err_t zps_shard_rank_gone(struct zps_shard *shard, uint64_t job_id, uint32_t rank, zps_err_t code,
+                              const char *text) {
+  const struct zps_error why = {.code = code};
+  struct call call = {.job_id = job_id, .rank = rank, .spec = &why, .text = text};
+  run_call(&call, shard, run_rank_gone);
+  return call.code;
+}
+
+static void run_stats(struct zps_command *command, void *ctx) {
+  struct call *call = (struct call *)command;
+  struct zps_shard *shard = ctx;
+  call->totals = (struct zps_shard_totals){.net = *zps_net_counters(shard->net),
+                                           .malformed = zps_engine_malformed(shard->engine),
+                                           .rounds_in_flight = shard->rounds_in_flight};
+  zps_slab_stats(shard->slab, &call->totals.slab);
+  for (struct zps_job *job = shard->jobs; job; job = job->next) {
+    call->totals.jobs++;
+    for (struct zps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) {
+      call->totals.tensors++;
+      if (call->visit) zps_sums_visit(tensor, call->visit, call->visit_ctx);
+    }
+  }
+}
+
+void zps_shard_stats(struct zps_shard *shard, struct zps_shard_totals *totals_p,
+                     void (*visit)(void *ctx, const struct zps_tensor_stats *stats), void *ctx) {
+  struct call call = {.visit = visit, .visit_ctx = ctx};
+  run_call(&call, shard, run_stats);
+  *totals_p = call.totals;
+}
+
+unsigned zps_shard_jobs(struct zps_shard *shard) {
+  struct zps_shard_totals totals;
+  zps_shard_stats(shard, &totals, NULL, NULL);
+  return totals.jobs;
+}
+
+const struct zps_net_info *zps_shard_net_info(const struct zps_shard *shard) {
+  return zps_net_info(shard->net);
+}
+
+/* ---- life ---- */
+
+zps_err_t zps_shard_create(const struct zps_shard_config *config, struct zps_shard **shard_p, struct zps_error *error) {
+  struct zps_shard *shard = calloc(1, sizeof *shard);
+  if (!shard) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the data plane");
+  shard->memory_limit_bytes = config->memory_limit_bytes;
+  shard->next_deadline_ns = ZPS_NEVER;
+  zps_err_t code = zps_workpool_create(config->reduce_threads ? config->reduce_threads : 1, "reduce", &shard->pool);
+  if (code == ZPS_OK) code = zps_reduce_init(shard);
+  if (code != ZPS_OK) {
+    zps_fail(error, code, "cannot start the reduce pool: %s", zps_err_str(code));
+    goto err_free;
+  }
+  struct zps_engine_config engine = {.name = "fabric",
+                                     .net = config->net,
+                                     .bulk.budget_bytes = config->read_budget_bytes,
+                                     .memory_limit_bytes = config->memory_limit_bytes,
+                                     .memory_cache_bytes = config->memory_limit_bytes / 2};
+  engine.net.max_msg = ZPS_WIRE_FRAME_MAX;
+  const struct zps_engine_handler handler = {
+      .ctx = shard, .on_frame = on_frame, .on_peer_error = on_peer_error, .on_tick = on_tick};
+  code = zps_engine_create(&engine, &handler, &shard->engine, error);
+  if (code != ZPS_OK) goto err_free;
+  shard->net = zps_engine_net(shard->engine);
+  shard->slab = zps_engine_slab(shard->engine);
+  shard->bulk = zps_engine_bulk(shard->engine);
+  *shard_p = shard;
+  return ZPS_OK;
+
+err_free:
+  zps_workpool_destroy(shard->pool);
+  zps_reduce_fini(shard);
+  free(shard);
+  return code;
+}
+
+static void run_close_all(struct zps_command *command, void *ctx) {
+  struct zps_shard *shard = ctx;
+  (void)command;
+  while (shard->jobs) zps_job_close(shard->jobs, 0, "the server stops");
+  free_lingering(shard, ZPS_NEVER);
+}
+
+void zps_shard_destroy(struct zps_shard *shard) {
+  if (!shard) return;
+  struct call call = {.code = ZPS_OK};
+  run_call(&call, shard, run_close_all);
+  zps_workpool_destroy(shard->pool); /* what it sums is collected by the engine, which goes last */
+  zps_engine_destroy(shard->engine);
+  zps_contributions_free(shard);
+  zps_reduce_fini(shard);
+  zps_tags_fini(&shard->tags);
+  free(shard);
+}

@@ -1,0 +1,105 @@
+/*
+ * The data plane of one server process: the shards it owns, of all jobs, behind one progress thread (zps_engine) and
+ * one reduce pool. The control side (agent.c) drives it through these calls, which run on the engine's thread and
+ * return when done (microseconds to milliseconds); none of them waits for a peer.
+ */
+#ifndef ZPS_SERVER_SHARD_SHARD_H
+#define ZPS_SERVER_SHARD_SHARD_H
+
+#include "common/codec/codec_choice.h"
+#include "common/net/net.h"
+#include "common/session/engine.h"
+
+#define ZPS_NAME_MAX 128u /* bytes of a job's, tensor's or host's name, without NUL */
+#define ZPS_WORLD_MAX 4096u
+#define ZPS_SERVERS_MAX 1024u
+
+struct zps_shard;
+
+struct zps_shard_config {
+  struct zps_net_config net;
+  uint64_t memory_limit_bytes; /* registered buffers, all jobs */
+  unsigned reduce_threads;
+  uint64_t read_budget_bytes; /* bulk reads in flight */
+};
+
+struct zps_member_spec {
+  uint32_t rank;
+  uint32_t pid;
+  char host[ZPS_NAME_MAX + 1];
+  uint8_t addr[ZPS_NET_ADDR_MAX];
+  size_t addr_len;
+};
+
+struct zps_job_spec {
+  uint64_t job_id, seed;
+  uint32_t epoch;
+  char name[ZPS_NAME_MAX + 1];
+  uint32_t server; /* position of this server in the job */
+  uint32_t world;
+  const struct zps_member_spec *members; /* world of them, by rank */
+};
+
+struct zps_tensor_spec {
+  uint64_t job_id;
+  uint32_t tensor;
+  char name[ZPS_NAME_MAX + 1];
+  uint64_t rows;
+  uint32_t width;
+  enum zps_dtype dtype;
+  enum zps_op op;
+  uint32_t n_parts, block_bits;
+  enum zps_codec_policy codec;
+  enum zps_value_codec value_codec;
+  char scheme[ZPS_NAME_MAX + 1]; /* the workers'; servers have no part in those between workers */
+  const uint32_t *owners;        /* n_parts of them: position of the owning server */
+  const uint32_t *ranks;         /* n_ranks of them, ascending: those that push and are told sums; 0: all */
+  uint32_t n_ranks;
+};
+
+/* Cumulative since the tensor was opened, on this server. */
+struct zps_tensor_stats {
+  uint64_t job_id;
+  uint32_t tensor;
+  char name[ZPS_NAME_MAX + 1];
+  uint64_t rows;
+  uint32_t width, n_parts, parts_here;
+  enum zps_dtype dtype;
+  enum zps_op op;
+  uint64_t rounds, aborted;
+  uint64_t bytes_in, bytes_out;   /* payload read from and served to ranks */
+  uint64_t push_rows, union_rows; /* rows received; rows published */
+  double imbalance_push; /* worst n_parts * rows of a (rank, partition) / rows of that rank, of all rounds together */
+  uint64_t union_rows_max_part;               /* union rows of this server's heaviest partition, accumulated */
+  uint64_t collect_ns, reduce_ns, publish_ns; /* first push -> all here; summing; first result -> all ranks done */
+  const uint64_t *lag_ns; /* per rank: how long after the first rank its push came, summed over rounds */
+  uint32_t world;
+};
+
+zps_err_t zps_shard_create(const struct zps_shard_config *config, struct zps_shard **shard_p,
+                           struct zps_error *error) ZPS_MUSTCHECK;
+void zps_shard_destroy(struct zps_shard *shard);
+const struct zps_net_info *zps_shard_net_info(const struct zps_shard *shard);
+
+zps_err_t zps_shard_job_open(struct zps_shard *shard, const struct zps_job_spec *spec,
+                             struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_shard_tensor_open(struct zps_shard *shard, const struct zps_tensor_spec *spec,
+                                struct zps_error *error) ZPS_MUSTCHECK;
+/* Aborts what is in flight (ranks that are still there are told `reason`) and frees the job. ZPS_ERR_UNKNOWN. */
+zps_err_t zps_shard_job_close(struct zps_shard *shard, uint64_t job_id, const char *reason) ZPS_MUSTCHECK;
+/* The rank is dead (ZPS_ERR_PEER_LOST) or has left (ZPS_ERR_CLOSED). */
+zps_err_t zps_shard_rank_gone(struct zps_shard *shard, uint64_t job_id, uint32_t rank, zps_err_t code,
+                              const char *text) ZPS_MUSTCHECK;
+unsigned zps_shard_jobs(struct zps_shard *shard);
+
+struct zps_shard_totals {
+  struct zps_net_counters net;
+  struct zps_slab_stats slab;
+  uint64_t malformed;
+  unsigned jobs, tensors, rounds_in_flight;
+};
+/* Calls `visit` once per tensor; its pointers are valid during the call. */
+void zps_shard_stats(struct zps_shard *shard, struct zps_shard_totals *totals_p,
+                     void (*visit)(void *ctx, const struct zps_tensor_stats *stats), void *ctx);
+
+#endif

@@ -1,0 +1,90 @@
+/* What a tensor's rounds add up to. */
+#include "server/shard/plane.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+zps_err_t zps_sums_init(struct zps_tensor *tensor) {
+  const size_t world = tensor->job->world, n_parts = tensor->parts_here;
+  struct zps_tensor_sums *sums = &tensor->sums;
+  sums->rows = calloc(world * n_parts + 1, sizeof sums->rows[0]);
+  sums->part_union = calloc(n_parts + 1, sizeof sums->part_union[0]);
+  sums->total_nnz = calloc(world, sizeof sums->total_nnz[0]);
+  sums->lag_ns = calloc(world, sizeof sums->lag_ns[0]);
+  return sums->rows && sums->part_union && sums->total_nnz && sums->lag_ns ? ZPS_OK : ZPS_ERR_NOMEM;
+}
+
+void zps_sums_fini(struct zps_tensor *tensor) {
+  struct zps_tensor_sums *sums = &tensor->sums;
+  free(sums->rows);
+  free(sums->part_union);
+  free(sums->total_nnz);
+  free(sums->lag_ns);
+  *sums = (struct zps_tensor_sums){0};
+}
+
+void zps_sums_add(struct zps_tensor *tensor, const struct zps_shard_round *round) {
+  struct zps_tensor_sums *sums = &tensor->sums;
+  const uint32_t world = tensor->job->world;
+  sums->rounds++;
+  sums->collect_ns += round->collected_ns - round->opened_ns;
+  sums->reduce_ns += round->reduce_ns;
+  for (uint32_t part = 0; part < tensor->parts_here; part++) {
+    sums->union_rows += round->parts[part].nnz;
+    sums->part_union[part] += round->parts[part].nnz;
+    for (uint32_t rank = 0; rank < world; rank++) {
+      const uint32_t nnz = round->nnz[(size_t)part * world + rank];
+      sums->push_rows += nnz;
+      sums->rows[(size_t)part * world + rank] += nnz;
+    }
+  }
+  for (uint32_t rank = 0; rank < world; rank++) {
+    sums->total_nnz[rank] += round->total_nnz[rank];
+    if (round->first_push_ns[rank]) sums->lag_ns[rank] += round->first_push_ns[rank] - round->opened_ns;
+  }
+}
+
+/* Zen's definition 8, as far as this server sees it. */
+static double imbalance(const struct zps_tensor *tensor) {
+  const struct zps_tensor_sums *sums = &tensor->sums;
+  const uint32_t world = tensor->job->world;
+  double worst = 0;
+  for (uint32_t part = 0; part < tensor->parts_here; part++) {
+    for (uint32_t rank = 0; rank < world; rank++) {
+      if (sums->total_nnz[rank] == 0) continue;
+      const double ratio = (double)tensor->partition.n_parts * (double)sums->rows[(size_t)part * world + rank] /
+                           (double)sums->total_nnz[rank];
+      if (ratio > worst) worst = ratio;
+    }
+  }
+  return worst;
+}
+
+void zps_sums_visit(const struct zps_tensor *tensor, void (*visit)(void *ctx, const struct zps_tensor_stats *stats),
+                    void *ctx) {
+  const struct zps_tensor_sums *sums = &tensor->sums;
+  struct zps_tensor_stats stats = {.job_id = tensor->job->id,
+                                   .tensor = tensor->id,
+                                   .rows = tensor->partition.rows,
+                                   .width = tensor->width,
+                                   .n_parts = tensor->partition.n_parts,
+                                   .parts_here = tensor->parts_here,
+                                   .dtype = tensor->dtype,
+                                   .op = tensor->op,
+                                   .rounds = sums->rounds,
+                                   .aborted = sums->aborted,
+                                   .bytes_in = sums->bytes_in,
+                                   .bytes_out = sums->bytes_out,
+                                   .push_rows = sums->push_rows,
+                                   .union_rows = sums->union_rows,
+                                   .imbalance_push = imbalance(tensor),
+                                   .collect_ns = sums->collect_ns,
+                                   .reduce_ns = sums->reduce_ns,
+                                   .publish_ns = sums->publish_ns,
+                                   .lag_ns = sums->lag_ns,
+                                   .world = tensor->job->world};
+  memcpy(stats.name, tensor->name, sizeof stats.name);
+  for (uint32_t part = 0; part < tensor->parts_here; part++)
+    if (sums->part_union[part] > stats.union_rows_max_part) stats.union_rows_max_part = sums->part_union[part];
+  visit(ctx, &stats);
+}

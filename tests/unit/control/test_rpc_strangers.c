@@ -1,0 +1,242 @@
+/* JSON-RPC against strangers: the other end is a plain socket that says what it likes, or nothing. */
+#include <poll.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "tests/support/logs.h"
+#include "tests/support/oom.h"
+#include "tests/support/raw_listen.h"
+#include "tests/unit/control/rpc_rig.h"
+
+#define HELLO(protocol)                                                                       \
+  "{\"jsonrpc\":\"2.0\",\"id\":\"h\",\"method\":\"hello\",\"params\":{\"protocol\":" protocol \
+  ",\"version\":\"9.9\",\"role\":\"worker\"}}\n"
+
+/* What the server answers, as its last words, to `text`. */
+static void expect_refusal(const char *text, size_t len, const char *number, const char *sentence) {
+  struct world world;
+  char answer[4096];
+  rpc_world_open(&world);
+  const int fd = rpc_raw_connect(&world);
+  rpc_raw_send(&world, fd, text, len);
+  rpc_raw_read_to_end(&world, fd, answer, sizeof answer);
+  if (!strstr(answer, number) || !strstr(answer, sentence)) fail_msg("unexpected answer: %s", answer);
+  close(fd);
+  SPIN_UNTIL(&world, world.server.n_open == world.server.n_close);
+  rpc_world_close(&world);
+}
+
+static void expect_refusal_text(const char *text, const char *number, const char *sentence) {
+  expect_refusal(text, strlen(text), number, sentence);
+}
+
+static void test_refuses_another_protocol(void **state) {
+  (void)state;
+  expect_refusal_text(HELLO("2"), "\"code\":-9", "the coordinator (zenps ");
+  expect_refusal_text(HELLO("2"), "\"name\":\"ERR_VERSION\"",
+                      "speaks protocol version 1, but the worker at 127.0.0.1:");
+  expect_refusal_text(HELLO("2"), "\"id\":\"h\"", "(zenps 9.9) speaks version 2");
+}
+
+static void test_refuses_garbage(void **state) {
+  (void)state;
+  expect_refusal_text("GET / HTTP/1.1\r\n\r\n", "-32700", "not JSON");
+  expect_refusal_text("\x16\x03\x01\x02\n", "-32700", "not JSON");
+  expect_refusal_text("[]\n", "-32600", "no JSON object");
+  expect_refusal_text("{\"id\":1,\"method\":\"hello\"}\n", "-32600", "2.0");
+  expect_refusal_text("{\"jsonrpc\":\"2.0\",\"id\":1}\n", "-32600", "neither");
+  expect_refusal_text("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"status\"}\n", "-32600", "must be a call of 'hello'");
+  expect_refusal_text("{\"jsonrpc\":\"2.0\",\"method\":\"hello\"}\n", "-32600", "must be a call of 'hello'");
+  expect_refusal_text("{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"hello\"}\n", "-32600", "member 'role' is missing");
+  expect_refusal_text(HELLO("-1"), "-32600", "member 'protocol' is -1");
+  expect_refusal_text(HELLO("1") "nonsense\n", "-32700", "not JSON");
+  expect_refusal_text(HELLO("1") "{\"jsonrpc\":\"2.0\",\"method\":5}\n", "-32600", "member 'method' is an integer");
+}
+
+static void test_refuses_oversize_lines(void **state) {
+  (void)state;
+  const size_t size = 6u << 20;
+  const char *hello = HELLO("1");
+  char *text = malloc(size);
+  memset(text, 'x', size);
+  expect_refusal(text, 100000, "-32600", "line of more than 65536 bytes"); /* strangers get less room */
+  memcpy(text, hello, strlen(hello));
+  expect_refusal(text, size, "-32600", "line of more than 4194304 bytes");
+  free(text);
+}
+
+static void test_hello_has_a_deadline_however_it_drips(void **state) {
+  (void)state;
+  struct world world;
+  char answer[64];
+  rpc_world_open(&world);
+  zps_rpc_listener_set_hello_ms(world.listener, 50);
+  const int silent = rpc_raw_connect(&world), dripping = rpc_raw_connect(&world);
+  const char *hello = HELLO("1");
+  uint64_t until_ns = 0;
+  for (size_t i = 0; i < 10000; i++) {
+    if (send(dripping, &hello[i % 20], 1, MSG_DONTWAIT | MSG_NOSIGNAL) < 0) break;
+    rpc_tick(&world, &until_ns);
+  }
+  rpc_raw_read_to_end(&world, dripping, answer, sizeof answer);
+  assert_string_equal(answer, "");
+  rpc_raw_read_to_end(&world, silent, answer, sizeof answer);
+  assert_string_equal(answer, "");
+  assert_int_equal(world.server.n_open, 0);
+  assert_int_equal(world.server.n_close, 0);
+  close(silent);
+  close(dripping);
+  rpc_world_close(&world);
+}
+
+static void test_split_and_joined_lines(void **state) {
+  (void)state;
+  struct world world;
+  char answer[4096];
+  const char *text = HELLO("1") "\r\n{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"double\",\"params\":{\"x\":5}}\r\n"
+      "{\"jsonrpc\":\"2.0\",\"id\":null,\"method\":\"double\"}\n";
+  rpc_world_open(&world);
+  const int fd = rpc_raw_connect(&world);
+  for (size_t i = 0; i < strlen(text); i++) rpc_raw_send(&world, fd, text + i, 1);
+  SPIN_UNTIL(&world, world.server.n_message == 2);
+  shutdown(fd, SHUT_WR);
+  rpc_raw_read_to_end(&world, fd, answer, sizeof answer);
+  assert_non_null(strstr(answer, "\"protocol\":1"));
+  assert_non_null(strstr(answer, "\"features\":[]"));
+  assert_non_null(strstr(answer, "\"id\":7,\"result\":{\"y\":10}}\n"));
+  assert_non_null(strstr(answer, "\"id\":null,\"result\":{\"y\":0}}\n"));
+  close(fd);
+  rpc_world_close(&world);
+}
+
+static void test_a_peer_that_does_not_read_is_closed(void **state) {
+  (void)state;
+  struct world world;
+  rpc_world_open(&world);
+  const int fd = rpc_raw_connect(&world);
+  rpc_raw_send(&world, fd, HELLO("1"), strlen(HELLO("1")));
+  SPIN_UNTIL(&world, world.server.n_open);
+  char *text = malloc((1u << 20) + 1);
+  memset(text, 'a', 1u << 20);
+  text[1u << 20] = '\0';
+  int n_sent = 0;
+  while (n_sent < 100 &&
+         zps_rpc_notify(world.server.conn, "n", zps_json_set_str(zps_json_object(), "t", text)) == ZPS_OK)
+    n_sent++;
+  free(text);
+  assert_true(n_sent > 10 && n_sent < 100);
+  SPIN_UNTIL(&world, world.server.n_close);
+  assert_non_null(strstr(world.server.reason, "does not read"));
+  close(fd);
+  rpc_world_close(&world);
+}
+
+static void test_too_many_calls_of_the_peer(void **state) {
+  (void)state;
+  struct world world;
+  rpc_world_open(&world);
+  world.server.hold = true;
+  const int fd = rpc_raw_connect(&world);
+  rpc_raw_send(&world, fd, HELLO("1"), strlen(HELLO("1")));
+  const char *line = "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"error\"}\n";
+  SPIN_UNTIL(&world, world.server.n_open);
+  struct zps_rpc_conn *conn = world.server.conn;
+  SPIN_UNTIL(&world, world.server.n_held == HELD_MAX || (rpc_raw_send(&world, fd, line, strlen(line)), false));
+  assert_int_equal(conn->n_requests, HELD_MAX);
+  conn->n_requests = ZPS_RPC_PENDING_MAX; /* as if that many were held */
+  rpc_raw_send(&world, fd, line, strlen(line));
+  SPIN_UNTIL(&world, world.server.n_close);
+  assert_non_null(strstr(world.server.reason, "calls in flight"));
+  for (int i = 0; i < HELD_MAX; i++) zps_rpc_reply(world.server.held[i], NULL);
+  close(fd);
+  rpc_world_close(&world);
+}
+
+/* Connects to a server that answers the hello with `answer`, and expects this failure. */
+static void expect_failure(const char *answer, uint64_t timeout_ms, zps_err_t code, const char *sentence) {
+  struct world world;
+  char address[64], line[4096];
+  rpc_world_open(&world);
+  const int listener = raw_listen(address, sizeof address);
+  assert_int_equal(rpc_dial(&world, address, timeout_ms), ZPS_OK);
+  SPIN_UNTIL(&world, poll(&(struct pollfd){.fd = listener, .events = POLLIN}, 1, 0) == 1);
+  const int fd = accept(listener, NULL, NULL);
+  rpc_raw_read_line(&world, fd, line, sizeof line);
+  assert_non_null(strstr(line, "\"method\":\"hello\""));
+  if (answer) rpc_raw_send(&world, fd, answer, strlen(answer));
+  if (answer && !*answer) shutdown(fd, SHUT_RDWR);
+  SPIN_UNTIL(&world, world.client.n_connected);
+  assert_int_equal(world.client.connect_code, code);
+  if (!strstr(world.client.reason, sentence)) fail_msg("unexpected reason: %s", world.client.reason);
+  assert_null(world.client.conn);
+  assert_int_equal(world.client.n_close, 0);
+  close(fd);
+  close(listener);
+  rpc_world_close(&world);
+}
+
+static void test_client_refuses_odd_servers(void **state) {
+  (void)state;
+  expect_failure(
+      "{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{\"protocol\":7,\"version\":\"8\",\"role\":\"coordinator\"}}\n", 5000,
+      ZPS_ERR_VERSION, "speaks version 7");
+  expect_failure(
+      "{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-9,\"message\":\"old\",\"data\":{\"name\":\"ERR_VERSION\"}}}"
+      "\n",
+      5000, ZPS_ERR_VERSION, "old");
+  expect_failure("{\"jsonrpc\":\"2.0\",\"id\":1,\"result\":{}}\n", 5000, ZPS_ERR_PROTOCOL, "'role' is missing");
+  expect_failure("{\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n", 5000, ZPS_ERR_PROTOCOL, "before it answered hello");
+  expect_failure("SSH-2.0-OpenSSH\r\n", 5000, ZPS_ERR_PROTOCOL, "not JSON");
+  expect_failure("", 5000, ZPS_ERR_CLOSED, "closed by the peer");
+  expect_failure(NULL, 50, ZPS_ERR_TIMEOUT, "no hello in time");
+}
+
+static void test_connections_without_memory_are_refused_one_by_one(void **state) {
+  (void)state;
+  enum { N = 3 };
+  struct world world;
+  char answer[64];
+  int fds[N];
+  rpc_world_open(&world);
+  for (int i = 0; i < N; i++) fds[i] = rpc_raw_connect(&world);
+  atomic_store(&oom_granted, 0);
+  for (int i = 0; i < N; i++) {
+    rpc_raw_read_to_end(&world, fds[i], answer, sizeof answer);
+    assert_string_equal(answer, "");
+    close(fds[i]);
+  }
+  atomic_store(&oom_granted, OOM_UNLIMITED);
+  rpc_world_connect(&world); /* and then it goes on */
+  rpc_world_close(&world);
+}
+
+static int expect_warnings(void **state) {
+  (void)state;
+  logs_start();
+  logs_expect(ZPS_LOG_WARN, "speaks protocol version 1");
+  logs_expect(ZPS_LOG_WARN, "not JSON at byte");
+  logs_allow(ZPS_LOG_WARN, "a connection is refused: out of memory");
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_refuses_another_protocol),
+      cmocka_unit_test(test_refuses_garbage),
+      cmocka_unit_test(test_refuses_oversize_lines),
+      cmocka_unit_test(test_hello_has_a_deadline_however_it_drips),
+      cmocka_unit_test(test_split_and_joined_lines),
+      cmocka_unit_test(test_a_peer_that_does_not_read_is_closed),
+      cmocka_unit_test(test_too_many_calls_of_the_peer),
+      cmocka_unit_test(test_client_refuses_odd_servers),
+      cmocka_unit_test(test_connections_without_memory_are_refused_one_by_one),
+  };
+  return cmocka_run_group_tests(tests, expect_warnings, logs_check);
+}

@@ -1,0 +1,207 @@
+/* Which fabric is taken out of what libfabric offers. */
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/net/ofi/select.h"
+
+struct offer {
+  const char *provider, *domain, *address;
+};
+
+static struct fi_info *info_create(const struct offer *offer) {
+  struct fi_info *info = fi_allocinfo();
+  assert_non_null(info);
+  info->ep_attr->type = FI_EP_RDM;
+  info->fabric_attr->prov_name = strdup(offer->provider);
+  info->domain_attr->name = strdup(offer->domain);
+  if (!offer->address) {
+    info->addr_format = FI_ADDR_STR;
+    return info;
+  }
+  const bool v6 = strchr(offer->address, ':');
+  struct sockaddr_storage *addr = calloc(1, sizeof *addr);
+  assert_non_null(addr);
+  addr->ss_family = v6 ? AF_INET6 : AF_INET;
+  void *bytes =
+      v6 ? (void *)&((struct sockaddr_in6 *)addr)->sin6_addr : (void *)&((struct sockaddr_in *)addr)->sin_addr;
+  assert_int_equal(inet_pton(addr->ss_family, offer->address, bytes), 1);
+  info->addr_format = v6 ? FI_SOCKADDR_IN6 : FI_SOCKADDR_IN;
+  info->src_addr = addr;
+  info->src_addrlen = v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in);
+  return info;
+}
+
+static struct fi_info *list_create(const struct offer *offers, size_t n) {
+  struct fi_info *list = NULL, **tail = &list;
+  for (size_t i = 0; i < n; i++) {
+    *tail = info_create(&offers[i]);
+    tail = &(*tail)->next;
+  }
+  return list;
+}
+
+/* A host with Ethernet and libfabric 1.17, in the order in which that lists things. */
+static const struct offer debian[] = {
+    {"tcp;ofi_rxm", "eth0", "192.0.2.2"},
+    {"tcp;ofi_rxm", "lo", "127.0.0.1"},
+    {"net;ofi_rxm", "eth0", "192.0.2.2"},
+    {"net", "eth0", "fe80::1"},
+    {"net", "lo", "127.0.0.1"},
+    {"net", "eth0", "fd00::2"},
+    {"net", "eth0", "192.0.2.2"},
+    {"net", "eth1", "10.1.2.3"},
+    {"net", "lo", "::1"},
+    {"shm", "shm", NULL},
+    {"sockets", "eth0", "192.0.2.2"},
+    {"udp;ofi_rxd", "eth0", "192.0.2.2"},
+};
+enum { N_DEBIAN = sizeof debian / sizeof debian[0] };
+
+static void expect(const struct offer *offers, size_t n, struct ofi_wish wish, const char *expected) {
+  struct fi_info *list = list_create(offers, n);
+  const struct fi_info *found = NULL;
+  struct zps_error error = {0};
+  char text[160];
+  struct ofi_iface ifaces[2] = {{.name = "ib0"}, {.name = "eth7"}};
+  struct sockaddr_in *addr = (struct sockaddr_in *)&ifaces[0].addr;
+  addr->sin_family = AF_INET;
+  inet_pton(AF_INET, "172.16.0.9", &addr->sin_addr);
+  const zps_err_t code = zps_ofi_select(list, ifaces, 2, &wish, &found, &error);
+  if (code != ZPS_OK) fail_msg("%s", error.text);
+  assert_string_equal(zps_ofi_info_text(found, text, sizeof text), expected);
+  fi_freeinfo(list);
+}
+
+static void refuse(const struct offer *offers, size_t n, struct ofi_wish wish, zps_err_t expected, const char *word) {
+  struct fi_info *list = list_create(offers, n);
+  const struct fi_info *found = NULL;
+  struct zps_error error = {0};
+  assert_int_equal(zps_ofi_select(list, NULL, 0, &wish, &found, &error), expected);
+  assert_null(found);
+  if (!strstr(error.text, word)) fail_msg("\"%s\" does not mention \"%s\"", error.text, word);
+  fi_freeinfo(list);
+}
+
+#define WISH(...) ((struct ofi_wish){.provider = __VA_ARGS__})
+
+static void test_auto_prefers_net_on_a_real_address(void **state) {
+  (void)state;
+  expect(debian, N_DEBIAN, WISH("auto"), "net eth0 192.0.2.2");
+}
+
+static void test_auto_prefers_hardware(void **state) {
+  (void)state;
+  static const struct offer offers[] = {
+      {"sockets", "eth0", "192.0.2.2"},          {"tcp;ofi_rxm", "eth0", "192.0.2.2"}, {"tcp", "eth0", "192.0.2.2"},
+      {"verbs;ofi_rxm", "mlx5_0", "172.16.0.9"}, {"efa", "efa_0-rdm", NULL},           {"cxi", "cxi0", NULL},
+  };
+  expect(offers, 6, WISH("auto"), "cxi cxi0");
+  expect(offers, 5, WISH("auto"), "efa efa_0-rdm");
+  expect(offers, 4, WISH("auto"), "verbs;ofi_rxm mlx5_0 172.16.0.9");
+  expect(offers, 3, WISH("auto"), "tcp eth0 192.0.2.2");
+  expect(offers, 2, WISH("auto"), "tcp;ofi_rxm eth0 192.0.2.2");
+  expect(offers, 1, WISH("auto"), "sockets eth0 192.0.2.2");
+}
+
+static void test_auto_never_takes_what_reaches_no_other_host(void **state) {
+  (void)state;
+  static const struct offer offers[] = {{"shm", "shm", NULL}, {"net;ofi_rxm", "eth0", "192.0.2.2"}};
+  refuse(offers, 2, WISH("auto"), ZPS_ERR_FABRIC, "shm");
+  expect(offers, 2, WISH("shm"), "shm shm");
+}
+
+static void test_addresses_by_class(void **state) {
+  (void)state;
+  static const struct offer offers[] = {
+      {"net", "eth0", "fe80::1"}, {"net", "lo", "127.0.0.1"}, {"net", "eth0", "fd00::2"}, {"net", "eth0", "192.0.2.2"}};
+  expect(offers, 4, WISH("net"), "net eth0 192.0.2.2");
+  expect(offers, 3, WISH("net"), "net eth0 fd00::2");
+  expect(offers, 2, WISH("net"), "net lo 127.0.0.1"); /* better than link-local: nobody else is there */
+  expect(offers, 1, WISH("net"), "net eth0 fe80::1");
+}
+
+static void test_names(void **state) {
+  (void)state;
+  expect(debian, N_DEBIAN, WISH("tcp;ofi_rxm"), "tcp;ofi_rxm eth0 192.0.2.2");
+  expect(debian, N_DEBIAN, WISH("sockets"), "sockets eth0 192.0.2.2");
+  expect(debian, N_DEBIAN, WISH("tcp"), "net eth0 192.0.2.2"); /* the same provider under its old name */
+  static const struct offer newer[] = {{"tcp;ofi_rxm", "eth0", "192.0.2.2"}, {"tcp", "eth0", "192.0.2.2"}};
+  expect(newer, 2, WISH("net"), "tcp eth0 192.0.2.2");
+  refuse(debian, N_DEBIAN, WISH("verbs;ofi_rxm"), ZPS_ERR_FABRIC, "net (lo 127.0.0.1, eth0 fd00::2");
+  refuse(debian, N_DEBIAN, WISH("net;ofi_rxm"), ZPS_ERR_UNSUPPORTED, "net;ofi_rxm");
+  refuse(NULL, 0, WISH("auto"), ZPS_ERR_FABRIC, "nothing");
+}
+
+static void test_interfaces(void **state) {
+  (void)state;
+  expect(debian, N_DEBIAN, WISH("auto", .interface = "lo"), "net lo 127.0.0.1");
+  expect(debian, N_DEBIAN, WISH("auto", .interface = "ib3, eth1"), "net eth1 10.1.2.3");
+  expect(debian, N_DEBIAN, WISH("auto", .interface = "^eth0,lo"), "net eth1 10.1.2.3");
+  expect(debian, N_DEBIAN, WISH("auto", .interface = ""), "net eth0 192.0.2.2");
+  refuse(debian, N_DEBIAN, WISH("net", .interface = "ib0"), ZPS_ERR_FABRIC, "interface ib0");
+  refuse(debian, N_DEBIAN, WISH("net", .interface = "^eth0,eth1,lo"), ZPS_ERR_FABRIC, "interface ^eth0,eth1,lo");
+  /* A domain that is named after the device is found by the interface that has its address. */
+  static const struct offer verbs[] = {{"verbs;ofi_rxm", "mlx5_1", "172.16.0.1"},
+                                       {"verbs;ofi_rxm", "mlx5_0", "172.16.0.9"}};
+  expect(verbs, 2, WISH("auto", .interface = "ib0"), "verbs;ofi_rxm mlx5_0 172.16.0.9");
+  expect(verbs, 2, WISH("auto", .interface = "mlx5_1"), "verbs;ofi_rxm mlx5_1 172.16.0.1");
+  expect(verbs, 2, WISH("auto", .interface = "^ib0"), "verbs;ofi_rxm mlx5_1 172.16.0.1");
+}
+
+static void test_subnets(void **state) {
+  (void)state;
+  expect(debian, N_DEBIAN, WISH("auto", .subnet = "10.0.0.0/8"), "net eth1 10.1.2.3");
+  expect(debian, N_DEBIAN, WISH("auto", .subnet = "172.16.0.0/12,fd00::/8"), "net eth0 fd00::2");
+  expect(debian, N_DEBIAN, WISH("auto", .subnet = "fe80::/10"), "net eth0 fe80::1");
+  expect(debian, N_DEBIAN, WISH("auto", .subnet = "192.0.2.2"), "net eth0 192.0.2.2");
+  expect(debian, N_DEBIAN, WISH("auto", .subnet = "0.0.0.0/0"), "net eth0 192.0.2.2");
+  expect(debian, N_DEBIAN, WISH("auto", .subnet = "10.1.2.2/31"), "net eth1 10.1.2.3");
+  refuse(debian, N_DEBIAN, WISH("auto", .subnet = "10.1.2.0/31"), ZPS_ERR_FABRIC, "subnet 10.1.2.0/31");
+  refuse(debian, N_DEBIAN, WISH("shm", .subnet = "0.0.0.0/0"), ZPS_ERR_FABRIC, "shm"); /* has no address at all */
+  refuse(debian, N_DEBIAN, WISH("auto", .interface = "eth0", .subnet = "10.0.0.0/8"), ZPS_ERR_FABRIC,
+         "subnet 10.0.0.0/8");
+}
+
+static void test_subnets_that_are_none(void **state) {
+  (void)state;
+  static const char *const wrong[] = {"10.0.0.0/33", "10.0.0/8",    "fd00::/129",  "eth0",
+                                      "10.0.0.0/",   "10.0.0.0/8x", "10.0.0.0/-1", "10.0.0.0/ 8"};
+  for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++)
+    refuse(debian, N_DEBIAN, WISH("auto", .subnet = wrong[i]), ZPS_ERR_INVALID, wrong[i]);
+  refuse(debian, N_DEBIAN, WISH("auto", .subnet = "10.0.0.0/8,192.0.2.0/99"), ZPS_ERR_INVALID, "192.0.2.0/99");
+}
+
+static void test_error_text_fits(void **state) {
+  (void)state;
+  enum { N = 100 };
+  struct offer offers[N];
+  char names[N][16];
+  for (int i = 0; i < N; i++) {
+    snprintf(names[i], sizeof names[i], "if%d", i);
+    offers[i] = (struct offer){"net", names[i], "192.0.2.2"};
+  }
+  refuse(offers, N, WISH("efa"), ZPS_ERR_FABRIC, "if3 192.0.2.2, ");
+  refuse(offers, N, WISH("efa"), ZPS_ERR_FABRIC, "...");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_auto_prefers_net_on_a_real_address),
+      cmocka_unit_test(test_auto_prefers_hardware),
+      cmocka_unit_test(test_auto_never_takes_what_reaches_no_other_host),
+      cmocka_unit_test(test_addresses_by_class),
+      cmocka_unit_test(test_names),
+      cmocka_unit_test(test_interfaces),
+      cmocka_unit_test(test_subnets),
+      cmocka_unit_test(test_subnets_that_are_none),
+      cmocka_unit_test(test_error_text_fits),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

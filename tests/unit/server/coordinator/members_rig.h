@@ -1,0 +1,49 @@
+/* The membership module with eight clients, and what it asks to be done. */
+#ifndef ZPS_TESTS_SERVER_COORDINATOR_MEMBERS_RIG_H
+#define ZPS_TESTS_SERVER_COORDINATOR_MEMBERS_RIG_H
+
+#include "server/coordinator/members.h"
+
+enum { MEMBERS_CLIENTS = 8, MEMBERS_ACTS_MAX = 128 };
+
+struct members_seen {
+  struct zps_action action;
+  char text[512];
+  uint32_t owners0, n_parts;
+};
+
+extern struct members_rig {
+  struct zps_members *members;
+  struct zps_member_client clients[MEMBERS_CLIENTS]; /* 0 and 1: servers "a", "b"; the others: workers */
+  struct members_seen seen[MEMBERS_ACTS_MAX];
+  unsigned n_seen;
+  uint64_t random;
+  struct zps_error error; /* of the last call */
+  struct {
+    const char *scheme;
+    const uint32_t *ranks;
+    uint32_t n_ranks;
+    enum zps_codec_policy codec;
+    enum zps_value_codec value_codec;
+  } tensor; /* what members_tensor() asks for beside its arguments */
+} rig;
+
+extern const struct zps_net_info members_tcp, members_net, members_verbs;
+
+/* Of each case. */
+int members_setup(void **state);
+int members_teardown(void **state);
+#define MEMBERS_CASE(test) cmocka_unit_test_setup_teardown(test, members_setup, members_teardown)
+
+zps_err_t members_server(unsigned client, const char *name, uint32_t pid, const struct zps_net_info *fabric);
+zps_err_t members_join(unsigned client, const char *job, uint32_t rank, uint32_t world,
+                       const struct zps_net_info *fabric);
+/* The server's answer; a code other than ZPS_OK comes with the text "it has no room". */
+void members_opened(unsigned server, uint64_t job_id, zps_err_t code);
+/* Servers a and b, and job "x" of the two ranks 0 (client 2) and 1 (client 3), running. */
+uint64_t members_running_job(void);
+zps_err_t members_tensor(unsigned client, uint64_t job_id, const char *name, uint64_t rows, uint32_t parts);
+/* How many actions of this type went to this client; the last one is left in *last_p. */
+unsigned members_count(enum zps_action_type type, unsigned client, const struct members_seen **last_p);
+
+#endif

@@ -1,0 +1,178 @@
+/* The last jobs that have ended: what is kept of each, in which order, and what is forgotten. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "server/coordinator/history.h"
+#include "tests/unit/server/coordinator/members_rig.h"
+
+static struct zps_history history;
+
+static int setup(void **state) {
+  (void)state;
+  memset(&history, 0, sizeof history);
+  return 0;
+}
+
+static void end_job(uint64_t job_id, zps_err_t code, const char *text) {
+  struct zps_member_tensor tensor = {.spec.name = "w", .rounds_done = 3, .tally = {.rounds = 20, .bytes_out = 100}};
+  struct zps_member_tensor *tensors[7];
+  for (unsigned i = 0; i < 7; i++) tensors[i] = &tensor;
+  struct zps_member_job job = {.job_id = job_id,
+                               .world = 8,
+                               .n_left = 5,
+                               .n_lost = 3,
+                               .n_servers = 2,
+                               .n_tensors = 7,
+                               .tensors = tensors,
+                               .epoch = 4,
+                               .started_ns = 10 * ZPS_NS_PER_S};
+  snprintf(job.name, sizeof job.name, "job%u", (unsigned)job_id);
+  const struct zps_action ended = {.type = ZPS_ACT_JOB_ENDED, .job = &job, .code = code, .text = text};
+  zps_history_add(&history, &ended, 25 * ZPS_NS_PER_S, 1700000000);
+}
+
+static void test_all_of_a_job_is_kept(void **state) {
+  (void)state;
+  assert_int_equal(zps_history_len(&history), 0);
+  end_job(1, ZPS_ERR_PEER_LOST, "rank 2 was lost");
+  end_job(2, ZPS_OK, "all ranks have left");
+  assert_int_equal(zps_history_len(&history), 2);
+  const struct zps_history_record *record = zps_history_at(&history, 0);
+  assert_string_equal(record->name, "job1");
+  assert_int_equal(record->job_id, 1);
+  assert_int_equal(record->world, 8);
+  assert_int_equal(record->n_left, 5);
+  assert_int_equal(record->n_lost, 3);
+  assert_int_equal(record->n_servers, 2);
+  assert_int_equal(record->n_tensors, 7);
+  assert_int_equal(record->epoch, 4);
+  assert_int_equal(record->rounds, 21);
+  assert_int_equal(record->bytes_out, 700);
+  assert_int_equal(record->ran_ns, 15 * ZPS_NS_PER_S);
+  assert_int_equal(record->ended_s, 1700000000);
+  assert_int_equal(record->cause.code, ZPS_ERR_PEER_LOST);
+  assert_string_equal(record->cause.text, "rank 2 was lost");
+  record = zps_history_at(&history, 1);
+  assert_string_equal(record->name, "job2");
+  assert_int_equal(record->cause.code, ZPS_OK);
+  assert_string_equal(record->cause.text, ""); /* nothing was wrong */
+}
+
+static void test_the_oldest_is_forgotten(void **state) {
+  (void)state;
+  for (uint64_t id = 1; id <= ZPS_HISTORY_MAX; id++) end_job(id, ZPS_ERR_SERVER_LOST, "x");
+  assert_int_equal(zps_history_len(&history), ZPS_HISTORY_MAX);
+  assert_int_equal(zps_history_at(&history, 0)->job_id, 1);
+  for (uint64_t id = ZPS_HISTORY_MAX + 1; id <= 3 * ZPS_HISTORY_MAX + 5; id++) {
+    end_job(id, id % 2 ? ZPS_ERR_SERVER_LOST : ZPS_OK, "x");
+    assert_int_equal(zps_history_len(&history), ZPS_HISTORY_MAX);
+    assert_int_equal(history.n, id);
+    for (unsigned i = 0; i < ZPS_HISTORY_MAX; i++)
+      assert_int_equal(zps_history_at(&history, i)->job_id, id - ZPS_HISTORY_MAX + 1 + i);
+    const struct zps_history_record *last = zps_history_at(&history, ZPS_HISTORY_MAX - 1);
+    assert_string_equal(last->cause.text, id % 2 ? "x" : ""); /* nothing of the one that was there before */
+  }
+}
+
+/* The membership module's account of how jobs end, in the same words as whoever is told. */
+static const struct members_seen *ended(unsigned index) {
+  for (unsigned i = 0; i < rig.n_seen; i++) {
+    if (rig.seen[i].action.type != ZPS_ACT_JOB_ENDED) continue;
+    assert_null(rig.seen[i].action.client);
+    if (index-- == 0) return &rig.seen[i];
+  }
+  return NULL;
+}
+
+static void test_a_job_that_all_ranks_leave_is_closed(void **state) {
+  (void)state;
+  const uint64_t job_id = members_running_job();
+  assert_int_equal(zps_members_leave(rig.members, &rig.clients[2], job_id, &rig.error), ZPS_OK);
+  assert_null(ended(0));
+  assert_int_equal(zps_members_leave(rig.members, &rig.clients[3], job_id, &rig.error), ZPS_OK);
+  assert_non_null(ended(0));
+  assert_int_equal(ended(0)->action.code, ZPS_OK);
+  assert_string_equal(ended(0)->text, "all ranks have left");
+  assert_null(ended(1));
+}
+
+static void test_the_first_cause_is_told(void **state) {
+  (void)state;
+  members_running_job();
+  zps_members_client_lost(rig.members, &rig.clients[3], "it was killed");
+  zps_members_client_lost(rig.members, &rig.clients[0], "so was the server"); /* and what follows from it all */
+  assert_null(ended(0));
+  zps_members_client_lost(rig.members, &rig.clients[2], "the other gave up");
+  assert_non_null(ended(0));
+  assert_int_equal(ended(0)->action.code, ZPS_ERR_PEER_LOST);
+  assert_string_equal(ended(0)->text, "job 'x': rank 1 (host node, pid 103) was lost: it was killed");
+  assert_null(ended(1));
+}
+
+static void test_a_job_that_never_ran_has_a_cause(void **state) {
+  (void)state;
+  assert_int_equal(members_server(0, "a", 1, &members_tcp), ZPS_OK);
+  assert_int_equal(members_join(2, "x", 0, 3, &members_tcp), ZPS_OK);
+  assert_int_equal(members_join(3, "x", 1, 3, &members_tcp), ZPS_OK);
+  zps_members_client_lost(rig.members, &rig.clients[3], "it was killed");
+  zps_members_tick(rig.members, 1500 * ZPS_NS_PER_MS); /* what rank 0 is told follows from that */
+  assert_non_null(ended(0));
+  assert_int_equal(ended(0)->action.code, ZPS_ERR_PEER_LOST);
+  assert_string_equal(ended(0)->text, "job 'x': rank 1 (host node, pid 103) was lost: it was killed");
+  /* A server that does not open it. */
+  assert_int_equal(members_join(2, "x", 0, 1, &members_tcp), ZPS_OK);
+  members_opened(0, zps_members_job_first(rig.members)->job_id, ZPS_ERR_NOMEM);
+  assert_non_null(ended(1));
+  assert_int_equal(ended(1)->action.code, ZPS_ERR_NOMEM);
+  assert_string_equal(ended(1)->text, "job 'x': server 'a' (host node) did not open it: it has no room");
+  assert_null(ended(2));
+}
+
+static void test_what_went_well_again_is_no_cause(void **state) {
+  (void)state;
+  assert_int_equal(members_server(0, "a", 1, &members_tcp), ZPS_OK);
+  assert_int_equal(members_join(2, "x", 0, 2, &members_tcp), ZPS_OK);
+  assert_int_equal(members_join(4, "x", 1, 3, &members_tcp), ZPS_ERR_SHAPE);
+  assert_int_equal(members_join(3, "y", 0, 3, &members_tcp), ZPS_OK);
+  zps_members_client_lost(rig.members, &rig.clients[2], "it was killed");
+  assert_non_null(ended(0)); /* it was the only one */
+  assert_int_equal(members_join(4, "y", 1, 3, &members_tcp), ZPS_OK);
+  zps_members_client_lost(rig.members, &rig.clients[4], "it was killed");
+  assert_int_equal(members_join(5, "y", 1, 3, &members_tcp), ZPS_OK);
+  assert_int_equal(members_join(6, "y", 2, 3, &members_tcp), ZPS_OK);
+  const uint64_t job_id = zps_members_job_first(rig.members)->job_id;
+  members_opened(0, job_id, ZPS_OK);
+  static const unsigned clients[] = {3, 5, 6};
+  for (unsigned i = 0; i < 3; i++)
+    assert_int_equal(zps_members_leave(rig.members, &rig.clients[clients[i]], job_id, &rig.error), ZPS_OK);
+  assert_non_null(ended(1));
+  assert_int_equal(ended(1)->action.code, ZPS_OK);
+  assert_null(ended(2));
+}
+
+static void test_a_first_join_that_is_refused_begins_no_job(void **state) {
+  (void)state;
+  assert_int_equal(members_server(0, "a", 1, &members_tcp), ZPS_OK);
+  assert_int_equal(members_join(2, "x", 0, 1, &members_verbs), ZPS_ERR_REFUSED);
+  assert_null(ended(0));
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup(test_all_of_a_job_is_kept, setup),
+      cmocka_unit_test_setup(test_the_oldest_is_forgotten, setup),
+      MEMBERS_CASE(test_a_job_that_all_ranks_leave_is_closed),
+      MEMBERS_CASE(test_the_first_cause_is_told),
+      MEMBERS_CASE(test_a_job_that_never_ran_has_a_cause),
+      MEMBERS_CASE(test_what_went_well_again_is_no_cause),
+      MEMBERS_CASE(test_a_first_join_that_is_refused_begins_no_job),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

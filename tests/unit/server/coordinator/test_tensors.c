@@ -1,0 +1,158 @@
+/* The membership module, case by case: what ranks must agree on to open a tensor, and who is told of it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/unit/server/coordinator/members_rig.h"
+
+static void test_tensor_is_opened_once_and_answered_to_all(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  const uint64_t job_id = members_running_job();
+  assert_int_equal(members_tensor(2, job_id, "w", 100000, 0), ZPS_OK);
+  assert_int_equal(members_tensor(3, job_id, "w", 100000, 32), ZPS_OK); /* what the default comes to */
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_OPEN, 0, &seen), 1);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_OPEN, 1, NULL), 1);
+  assert_int_equal(seen->n_parts, 32);
+  zps_members_tensor_opened(rig.members, &rig.clients[0], job_id, 0, ZPS_OK, NULL, 0);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_DONE, 2, NULL), 0);
+  zps_members_tensor_opened(rig.members, &rig.clients[1], job_id, 0, ZPS_OK, NULL, 0);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_DONE, 2, NULL), 1);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_DONE, 3, NULL), 1);
+  assert_int_equal(members_tensor(3, job_id, "w", 100000, 0), ZPS_OK); /* again: answered at once */
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_DONE, 3, NULL), 2);
+  assert_int_equal(members_tensor(3, job_id, "w", 99999, 0), ZPS_ERR_SHAPE);
+  assert_string_equal(rig.error.text,
+                      "tensor 'w' is 100000 x 8 f32 sum in 32 partitions, block_bits 0, codec auto, values raw since "
+                      "rank 0 (host node) "
+                      "registered it, rank 1 (host node) says 99999 x 8 f32 sum in 32 partitions, block_bits 0, codec "
+                      "auto, values raw");
+  rig.tensor.codec = ZPS_CODEC_PAPER;
+  assert_int_equal(members_tensor(3, job_id, "w", 100000, 0), ZPS_ERR_SHAPE);
+  assert_non_null(strstr(rig.error.text, "codec auto, values raw since rank 0"));
+  assert_non_null(
+      strstr(rig.error.text, "says 100000 x 8 f32 sum in 32 partitions, block_bits 0, codec paper, values raw"));
+  rig.tensor.codec = ZPS_CODEC_AUTO;
+  rig.tensor.value_codec = ZPS_VALUES_QSGD4;
+  assert_int_equal(members_tensor(3, job_id, "w", 100000, 0), ZPS_ERR_SHAPE);
+  assert_non_null(strstr(rig.error.text, "codec auto, values raw since rank 0"));
+  assert_non_null(strstr(rig.error.text, "codec auto, values qsgd4"));
+  rig.tensor.value_codec = ZPS_VALUES_RAW;
+  rig.tensor.scheme = "ring chunks=2";
+  assert_int_equal(members_tensor(3, job_id, "w", 100000, 0), ZPS_ERR_SHAPE);
+  assert_non_null(strstr(rig.error.text, "says 100000 x 8 f32 sum in 32 partitions"));
+  assert_non_null(strstr(rig.error.text, "values raw, scheme ring chunks=2"));
+  rig.tensor.scheme = "a\nb";
+  assert_int_equal(members_tensor(3, job_id, "v", 100000, 0), ZPS_ERR_INVALID);
+  rig.tensor.scheme = "";
+  assert_int_equal(members_tensor(3, job_id + 1, "w", 1, 0), ZPS_ERR_UNKNOWN);
+  assert_int_equal(members_tensor(3, job_id, "w2", 0, 0), ZPS_ERR_INVALID);
+  assert_int_equal(members_tensor(3, job_id, "w2", 1, ZPS_PARTITION_PARTS_MAX + 1), ZPS_ERR_INVALID);
+}
+
+static void test_tensor_that_a_server_refuses_stays_refused(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  const uint64_t job_id = members_running_job();
+  assert_int_equal(members_tensor(2, job_id, "w", 10, 0), ZPS_OK);
+  zps_members_tensor_opened(rig.members, &rig.clients[1], job_id, 0, ZPS_ERR_NOMEM, "full", 0);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_FAILED, 2, &seen), 1);
+  assert_string_equal(seen->text, "tensor 'w' of job 'x': server 'b' (host node): full");
+  assert_int_equal(members_tensor(3, job_id, "w", 10, 0), ZPS_ERR_NOMEM);
+  assert_int_equal(members_tensor(3, job_id, "w1", 10, 0), ZPS_OK);
+  assert_int_equal(members_tensor(3, job_id, "w2", 10, 0), ZPS_OK);
+  assert_int_equal(members_tensor(3, job_id, "w3", 10, 0), ZPS_ERR_REFUSED); /* max_tensors */
+}
+
+static void test_even_schemes_lay_out_their_rows(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  const uint64_t job_id = members_running_job();
+  rig.tensor.scheme = "dense-ps";
+  assert_int_equal(members_tensor(2, job_id, "w", 100000, 0), ZPS_OK);
+  assert_int_equal(members_tensor(3, job_id, "w", 100000, 0), ZPS_OK);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_OPEN, 0, &seen), 1);
+  assert_int_equal(seen->n_parts, 49); /* of 2^11 rows, for 2 servers */
+  assert_int_equal(members_tensor(3, job_id, "w2", 100000, 8), ZPS_ERR_INVALID);
+  assert_string_equal(rig.error.text,
+                      "tensor 'w2': scheme dense-ps lays rows out itself: it takes no number of "
+                      "partitions, no block_bits");
+  rig.tensor.scheme = "omnireduce of 25600x100";
+  assert_int_equal(members_tensor(3, job_id, "w3", 100000, 0), ZPS_OK);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_OPEN, 0, &seen), 2);
+  assert_int_equal(seen->n_parts, 49);
+  rig.tensor.scheme = "";
+  assert_int_equal(members_tensor(3, job_id, "w", 100000, 0), ZPS_ERR_SHAPE);
+  assert_non_null(strstr(rig.error.text, "in 49 partitions, block_bits 11, codec auto, values raw, scheme dense-ps"));
+}
+
+static void test_ranks_that_push_are_the_same_for_all(void **state) {
+  (void)state;
+  static const uint32_t ranks[] = {1, 0, 2};
+  const struct members_seen *seen = NULL;
+  const uint64_t job_id = members_running_job();
+  rig.tensor.ranks = ranks;
+  rig.tensor.n_ranks = 1;
+  assert_int_equal(members_tensor(2, job_id, "w", 1000, 2), ZPS_OK);
+  assert_int_equal(members_tensor(3, job_id, "w", 1000, 2), ZPS_OK);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_OPEN, 0, &seen), 1);
+  rig.tensor.n_ranks = 2;
+  assert_int_equal(members_tensor(3, job_id, "descending", 1000, 2), ZPS_ERR_INVALID);
+  rig.tensor.ranks = ranks + 1;
+  assert_int_equal(members_tensor(3, job_id, "beyond", 1000, 2), ZPS_ERR_INVALID);
+  assert_string_equal(rig.error.text, "tensor 'beyond': the ranks that push it must ascend and be below 2");
+  rig.tensor.n_ranks = 1;
+  assert_int_equal(members_tensor(3, job_id, "w", 1000, 2), ZPS_ERR_SHAPE);
+  rig.tensor.n_ranks = 0;
+  assert_int_equal(members_tensor(3, job_id, "w", 1000, 2), ZPS_ERR_SHAPE);
+  assert_non_null(strstr(rig.error.text, "pushed by 1 ranks since rank 0"));
+}
+
+static void test_what_ranks_tell_is_added_up(void **state) {
+  (void)state;
+  const uint64_t job_id = members_running_job();
+  const struct zps_member_job *const job = zps_members_job_first(rig.members);
+  const struct zps_tally growth = {.rounds = 5, .bytes_out = 100, .step = 4, .scheme = "ring"};
+  assert_int_equal(members_tensor(2, job_id, "w", 100000, 0), ZPS_OK);
+  assert_int_equal(members_tensor(2, job_id, "@barrier", 1, 0), ZPS_OK);
+  assert_int_equal(zps_members_tally(&rig.clients[2], job_id, 0, 5, &growth, 7, &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 0, 5, &growth, 8, &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 0, 10, &growth, 9, &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 1, 5, &growth, 9, &rig.error), ZPS_OK);
+  const struct zps_member_tensor *const tensor = job->tensors[0];
+  assert_int_equal(tensor->rounds_done, 10); /* of rank 1, which is ahead */
+  assert_int_equal(tensor->tally.rounds, 15);
+  assert_int_equal(tensor->tally.bytes_out, 300);
+  assert_int_equal(tensor->told_ns, 9);
+  assert_int_equal(job->ranks[0]->tally.rounds, 5);
+  assert_int_equal(job->ranks[0]->told_ns, 7);
+  assert_int_equal(job->ranks[1]->tally.rounds, 10); /* without those of the library's own tensor */
+  assert_int_equal(job->tensors[1]->tally.rounds, 5);
+  assert_int_equal(members_tensor(2, job_id, "v", 100000, 0), ZPS_OK);
+  assert_int_equal(zps_members_tally(&rig.clients[2], job_id, 2, 6, &growth, 7, &rig.error), ZPS_OK);
+  assert_int_equal(zps_member_job_tally(job).rounds, 16); /* 10 of "w" and 6 of "v" */
+  assert_int_equal(zps_member_job_tally(job).bytes_out, 400);
+
+  assert_int_equal(zps_members_tally(&rig.clients[3], job_id + 1, 0, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
+  assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 3, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
+  assert_non_null(strstr(rig.error.text, "there is no tensor 3"));
+  assert_int_equal(zps_members_tally(&rig.clients[4], job_id, 0, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
+  zps_members_client_lost(rig.members, &rig.clients[2], "it died"); /* the job has failed; who is left may tell */
+  assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 0, 11, &growth, 9, &rig.error), ZPS_OK);
+  assert_int_equal(tensor->rounds_done, 11);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      MEMBERS_CASE(test_tensor_is_opened_once_and_answered_to_all),
+      MEMBERS_CASE(test_tensor_that_a_server_refuses_stays_refused),
+      MEMBERS_CASE(test_even_schemes_lay_out_their_rows),
+      MEMBERS_CASE(test_ranks_that_push_are_the_same_for_all),
+      MEMBERS_CASE(test_what_ranks_tell_is_added_up),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

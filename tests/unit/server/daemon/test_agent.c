@@ -1,0 +1,215 @@
+/* The coordinator's calls at a server: what reaches the shard, and what does not. The shard is a fake. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/daemon/agent_impl.h"
+
+enum { WORLD = 200 };
+
+static struct {
+  unsigned n_calls;
+  struct zps_job_spec job;
+  struct zps_member_spec member1;
+  struct zps_tensor_spec tensor;
+  uint32_t owner2, rank;
+  uint64_t job_id;
+  zps_err_t code;
+  char text[100];
+} fake;
+
+static struct zps_shard *const shard = (struct zps_shard *)&fake;
+
+zps_err_t zps_shard_job_open(struct zps_shard *at, const struct zps_job_spec *spec, struct zps_error *error) {
+  (void)at, (void)error;
+  fake.n_calls++;
+  fake.job = *spec;
+  if (spec->world > 1) fake.member1 = spec->members[1];
+  return ZPS_OK;
+}
+
+zps_err_t zps_shard_tensor_open(struct zps_shard *at, const struct zps_tensor_spec *spec, struct zps_error *error) {
+  (void)at;
+  fake.n_calls++;
+  fake.tensor = *spec;
+  if (spec->n_parts > 2) fake.owner2 = spec->owners[2];
+  return strcmp(spec->name, "full") == 0 ? zps_fail(error, ZPS_ERR_NOMEM, "full up") : ZPS_OK;
+}
+
+zps_err_t zps_shard_job_close(struct zps_shard *at, uint64_t job_id, const char *reason) {
+  (void)at;
+  fake.n_calls++;
+  fake.job_id = job_id;
+  snprintf(fake.text, sizeof fake.text, "%s", reason);
+  return job_id == 5 ? ZPS_OK : ZPS_ERR_UNKNOWN;
+}
+
+zps_err_t zps_shard_rank_gone(struct zps_shard *at, uint64_t job_id, uint32_t rank, zps_err_t code, const char *text) {
+  (void)at;
+  fake.n_calls++;
+  fake.job_id = job_id;
+  fake.rank = rank;
+  fake.code = code;
+  snprintf(fake.text, sizeof fake.text, "%s", text);
+  return ZPS_OK;
+}
+
+void zps_shard_stats(struct zps_shard *at, struct zps_shard_totals *totals_p,
+                     void (*visit)(void *ctx, const struct zps_tensor_stats *stats), void *ctx) {
+  (void)at;
+  static uint64_t lags[WORLD];
+  for (unsigned r = 0; r < WORLD; r++) lags[r] = r % 3 == 0 ? 1000 + r : 7; /* 67 slow ones */
+  struct zps_tensor_stats stats = {
+      .job_id = 5, .tensor = 1, .name = "w", .dtype = ZPS_DTYPE_F32, .op = ZPS_OP_SUM, .world = WORLD, .lag_ns = lags};
+  visit(ctx, &stats);
+  stats.world = 3; /* fewer than are shown at most: all */
+  visit(ctx, &stats);
+  totals_p->jobs = 9;
+}
+
+static zps_err_t call(const char *method, const char *params, zps_json **result_p, struct zps_error *error) {
+  zps_json *value = NULL, *result = NULL;
+  if (zps_json_parse(params, strlen(params), &value, error)) fail_msg("%s", error->text);
+  const zps_err_t err = zps_agent_carry_out(shard, method, value, &result, error);
+  zps_json_unref(value);
+  if (result_p) {
+    *result_p = result;
+  } else {
+    assert_null(result);
+  }
+  return err;
+}
+
+#define FABRIC                                                                                            \
+  "\"fabric\": {\"provider\": \"net\", \"protocol\": \"x\", \"addr_format\": \"y\", \"domain\": \"lo\", " \
+  "\"address\": \"00ff10\", \"printable\": \"z\"}"
+static const char job_open[] =
+    "{\"job_id\": \"0x0000000000000005\", \"name\": \"j\", \"world\": 2, \"seed\": \"0xffffffffffffffff\", \"epoch\": "
+    "3, "
+    "\"server\": 1, \"members\": [{\"rank\": 0, \"host\": \"a\", \"pid\": 1, " FABRIC
+    "}, {\"rank\": 1, \"host\": \"b\", \"pid\": 2, " FABRIC "}]}";
+static const char tensor_open[] =
+    "{\"job_id\": \"0x0000000000000005\", \"tensor\": 4, \"name\": \"w\", \"rows\": 1099511627776, \"width\": 3, "
+    "\"dtype\": \"f64\", \"op\": \"mean\", \"partitions\": 3, \"block_bits\": 2, \"codec\": \"paper\", \"values\": "
+    "\"bf16\", "
+    "\"owners\": [0, 1, 2]}";
+static const char rank_gone[] =
+    "{\"job_id\": \"0x0000000000000005\", \"rank\": 1, \"code\": \"ERR_PEER_LOST\", \"text\": \"gone\"}";
+
+static void test_calls_reach_the_shard(void **state) {
+  (void)state;
+  struct zps_error error;
+  assert_int_equal(call("job.open", job_open, NULL, &error), ZPS_OK);
+  assert_true(fake.job.job_id == 5 && fake.job.seed == UINT64_MAX && fake.job.epoch == 3 && fake.job.server == 1);
+  assert_true(fake.job.world == 2 && strcmp(fake.job.name, "j") == 0 && strcmp(fake.member1.host, "b") == 0);
+  assert_true(fake.member1.rank == 1 && fake.member1.pid == 2 && fake.member1.addr_len == 3);
+  assert_memory_equal(fake.member1.addr, "\x00\xff\x10", 3);
+  assert_int_equal(call("tensor.open", tensor_open, NULL, &error), ZPS_OK);
+  assert_true(fake.tensor.rows == 1ull << 40 && fake.tensor.width == 3 && fake.tensor.tensor == 4 && fake.owner2 == 2);
+  assert_true(fake.tensor.dtype == ZPS_DTYPE_F64 && fake.tensor.op == ZPS_OP_MEAN && fake.tensor.block_bits == 2);
+  assert_int_equal(fake.tensor.codec, ZPS_CODEC_PAPER);
+  assert_int_equal(fake.tensor.value_codec, ZPS_VALUES_BF16);
+  assert_int_equal(call("rank.gone", rank_gone, NULL, &error), ZPS_OK);
+  assert_true(fake.rank == 1 && fake.code == ZPS_ERR_PEER_LOST && strcmp(fake.text, "gone") == 0);
+  assert_int_equal(call("job.close", "{\"job_id\": \"0x0000000000000005\", \"reason\": \"end\"}", NULL, &error),
+                   ZPS_OK);
+  assert_string_equal(fake.text, "end");
+}
+
+static void test_the_shards_errors_come_back(void **state) {
+  (void)state;
+  struct zps_error error;
+  assert_int_equal(call("job.close", "{\"job_id\": \"0x0000000000000006\"}", NULL, &error), ZPS_ERR_UNKNOWN);
+  assert_non_null(strstr(error.text, "0x0000000000000006"));
+  char full[sizeof tensor_open + 8];
+  const char *name = strstr(tensor_open, "\"w\"");
+  snprintf(full, sizeof full, "%.*s\"full\"%s", (int)(name - tensor_open), tensor_open, name + 3);
+  assert_int_equal(call("tensor.open", full, NULL, &error), ZPS_ERR_NOMEM);
+  assert_string_equal(error.text, "full up");
+  assert_int_equal(call("no.such", "{}", NULL, &error), ZPS_ERR_UNSUPPORTED);
+}
+
+/* Replaces each value in `params`, one after the other, by something that it cannot be. */
+static void spoil(const char *method, const char *params) {
+  static const char *const wrong[] = {"null", "-1", "\"\\u0007\"", "[]", "{}", "1e300", "true"};
+  char text[2048];
+  unsigned n = 0;
+  for (const char *at = strstr(params, "\": "); at; at = strstr(at + 3, "\": ")) {
+    const char *value = at + 3, *end = value;
+    if (*value == '[' || *value == '{') {
+      int depth = 0;
+      do {
+        depth += *end == '[' || *end == '{';
+        depth -= *end == ']' || *end == '}';
+        end++;
+      } while (depth);
+    } else if (*value == '"') {
+      end = strchr(value + 1, '"') + 1;
+    } else {
+      end += strspn(end, "0123456789");
+    }
+    for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+      struct zps_error error = {.code = ZPS_OK};
+      if (wrong[i][0] == *value) continue;
+      snprintf(text, sizeof text, "%.*s%s%s", (int)(value - params), params, wrong[i], end);
+      fake.n_calls = 0;
+      const zps_err_t err = call(method, text, NULL, &error);
+      /* Free text may be any string; nothing else may pass. */
+      if (err == ZPS_OK && wrong[i][0] == '"') continue;
+      if (err == ZPS_OK || fake.n_calls) fail_msg("%s took %s", method, text);
+      assert_true(error.text[0]);
+      n++;
+    }
+  }
+  assert_true(n > 15);
+}
+
+static void test_nothing_else_reaches_the_shard(void **state) {
+  (void)state;
+  struct zps_error error;
+  spoil("job.open", job_open);
+  spoil("tensor.open", tensor_open);
+  spoil("rank.gone", rank_gone);
+  fake.n_calls = 0;
+  assert_int_equal(call("job.open", "{}", NULL, &error), ZPS_ERR_PROTOCOL);
+  assert_int_equal(
+      call("tensor.open",
+           "{\"job_id\": \"0x05\", \"tensor\": 4, \"name\": \"w\", \"rows\": 5, \"width\": 3, \"dtype\": \"f64\", "
+           "\"op\": \"sum\", \"partitions\": 3, \"block_bits\": 2, \"codec\": \"auto\", \"values\": \"raw\", "
+           "\"owners\": [0, 1]}",
+           NULL, &error),
+      ZPS_ERR_PROTOCOL);
+  assert_int_equal(fake.n_calls, 0);
+}
+
+static void test_stats_name_the_slowest_ranks(void **state) {
+  (void)state;
+  zps_json *result;
+  struct zps_error error;
+  assert_int_equal(call("stats.get", "{}", &result, &error), ZPS_OK);
+  const zps_json *lags = zps_json_get(result, "lags");
+  assert_int_equal(zps_json_array_len(zps_json_get(result, "tensors")), 2);
+  assert_int_equal(zps_json_array_len(lags), 64 + 3);
+  assert_int_equal(zps_json_opt_u64(result, "left_out", 0), WORLD - 64);
+  for (unsigned i = 0; i < 64; i++) {
+    assert_true(zps_json_opt_u64(zps_json_at(lags, i), "lag_ns", 0) >= 1000 + 9); /* of 67: all but the three fastest */
+  }
+  assert_int_equal(zps_json_opt_u64(zps_json_get(result, "totals"), "jobs", 0), 9);
+  zps_json_unref(result);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_calls_reach_the_shard),
+      cmocka_unit_test(test_the_shards_errors_come_back),
+      cmocka_unit_test(test_nothing_else_reaches_the_shard),
+      cmocka_unit_test(test_stats_name_the_slowest_ranks),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

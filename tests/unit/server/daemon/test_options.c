@@ -1,0 +1,117 @@
+/* zenpsd's options as a whole, and the check of the limit on locked memory. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/machine.h"
+#include "common/control/rpc.h"
+#include "server/daemon/memlock.h"
+#include "server/daemon/options.h"
+#include "server/shard/shard.h"
+
+static zps_err_t load(struct zps_options *options, struct zps_error *error, unsigned n, const char *const *flags) {
+  char *argv[8] = {(char *)"zenpsd"};
+  struct zps_config_rest rest;
+  for (unsigned i = 0; i < n; i++) argv[i + 1] = (char *)flags[i];
+  const zps_err_t err = zps_config_load(&zps_options_table, (int)n + 1, argv, NULL, options, &rest, error);
+  return err ? err : zps_options_complete(options, error);
+}
+
+static void refused(const char *text, unsigned n, const char *const *flags) {
+  struct zps_options options;
+  struct zps_error error = {.text = ""};
+  assert_int_not_equal(load(&options, &error, n, flags), ZPS_OK);
+  if (!strstr(error.text, text)) fail_msg("'%s' is not in: %s", text, error.text);
+  zps_config_fini(&zps_options_table, &options);
+}
+#define REFUSED(text, ...) \
+  refused(text, sizeof((const char *[]){__VA_ARGS__}) / sizeof(char *), (const char *[]){__VA_ARGS__})
+
+static void test_defaults(void **state) {
+  (void)state;
+  struct zps_options options;
+  struct zps_error error = {.text = ""};
+  assert_int_equal(load(&options, &error, 0, NULL), ZPS_OK);
+  assert_true(zps_options_is_server(&options) && zps_options_is_coordinator(&options));
+  assert_string_equal(options.control_listen, "127.0.0.1:7077");
+  assert_string_equal(options.fabric_provider, "auto");
+  assert_true(options.control_heartbeat_ms == 1000 && options.control_dead_ms == 5000);
+  assert_true(options.server_memory_limit_bytes > 1 << 20);
+  assert_int_equal(options.server_memory_limit_bytes, zps_machine_memory_bytes() / 2);
+  assert_in_range(options.server_reduce_threads, 1, 8);
+  assert_true(strlen(options.server_name) > 0 && strcmp(options.server_name, options.server_host) == 0);
+  assert_true(options.server_read_budget_bytes == 64 << 20 && options.coordinator_min_servers == 1);
+  assert_true(options.socket_mode == 0600 && options.socket_group == ZPS_RPC_ANY_GROUP);
+  zps_config_fini(&zps_options_table, &options);
+  const char *const shared[] = {"--control-socket-mode=660", "--control-socket-group=root"};
+  assert_int_equal(load(&options, &error, 2, shared), ZPS_OK);
+  assert_true(options.socket_mode == 0660 && options.socket_group == 0);
+  zps_config_fini(&zps_options_table, &options);
+  const char *const numbered[] = {"--control-socket-mode=0007", "--control-socket-group=54321"};
+  assert_int_equal(load(&options, &error, 2, numbered), ZPS_OK);
+  assert_true(options.socket_mode == 7 && options.socket_group == 54321);
+  zps_config_fini(&zps_options_table, &options);
+}
+
+static void test_combinations(void **state) {
+  (void)state;
+  char name[ZPS_NAME_MAX + 32] = "--server-name=";
+  memset(name + strlen(name), 'x', ZPS_NAME_MAX + 1);
+  REFUSED("control.coordinator = HOST:PORT", "--roles=server");
+  REFUSED("control.coordinator", "--control-coordinator=h:1");
+  REFUSED("control.coordinator: address 'nonsense'", "--roles=server", "--control-coordinator=nonsense");
+  REFUSED("control.listen: address 'nonsense'", "--control-listen=nonsense");
+  REFUSED("two heartbeats", "--control-heartbeat=3s");
+  REFUSED("from 10 to 3600000 ms", "--control-heartbeat=5ms");
+  REFUSED("from 10 to 3600000 ms", "--control-heartbeat=2h", "--control-dead=10h");
+  REFUSED("from 0 to 3600000 ms", "--control-dead=2h");
+  REFUSED("of at least 1 ms", "--coordinator-call-timeout=0");
+  REFUSED("of at least 1048576", "--server-read-budget=1");
+  REFUSED("port_low", "--fabric-port-low=2000", "--fabric-port-high=1000");
+  REFUSED("1 to 128 printable bytes", name);
+  REFUSED("server.name is ''", "--server-name=");
+  REFUSED("server.host 'a?b'", "--server-host=a\tb");
+  REFUSED("roles", "--roles=king");
+  static const char *const modes[] = {"--control-socket-mode=",     "--control-socket-mode=66",
+                                      "--control-socket-mode=1777", "--control-socket-mode=00660",
+                                      "--control-socket-mode=0680", "--control-socket-mode=-660",
+                                      "--control-socket-mode=rw-"};
+  for (unsigned i = 0; i < sizeof modes / sizeof modes[0]; i++)
+    REFUSED("must be an octal file mode from 0000 to 0777, such as 0600", modes[i]);
+  REFUSED("control.socket_group is 'no such group', and this host has no such group",
+          "--control-socket-group=no such group");
+  REFUSED("control.socket_group is ''", "--control-socket-group=");
+  REFUSED("control.socket_group is '9999999999'", "--control-socket-group=9999999999");
+  struct zps_options options;
+  struct zps_error error;
+  const char *const good[] = {"--roles=server", "--control-coordinator=[::1]:7077", "--server-memory-limit=3G"};
+  assert_int_equal(load(&options, &error, 3, good), ZPS_OK);
+  assert_true(options.server_memory_limit_bytes == 3ull << 30 && !zps_options_is_coordinator(&options));
+  zps_config_fini(&zps_options_table, &options);
+}
+
+static void test_memlock(void **state) {
+  (void)state;
+  struct zps_error error;
+  assert_int_equal(zps_memlock_judge("net", 0, false, 1 << 30, &error), ZPS_OK);
+  assert_int_equal(zps_memlock_judge("verbs;ofi_rxm", UINT64_MAX, false, 1 << 30, &error), ZPS_OK);
+  assert_int_equal(zps_memlock_judge("efa", 8 << 20, true, 1 << 30, &error), ZPS_OK);
+  assert_int_equal(zps_memlock_judge("efa", 1 << 30, false, 1 << 30, &error), ZPS_OK);
+  assert_int_equal(zps_memlock_judge("cxi", 8 << 20, false, 1 << 30, &error), ZPS_ERR_REFUSED);
+  assert_non_null(strstr(error.text, "server.memory_limit is 1024 MiB"));
+  assert_non_null(strstr(error.text, "only 8 MiB"));
+  assert_int_equal(zps_memlock_judge("fault+verbs", 8 << 20, false, 1 << 30, &error), ZPS_ERR_REFUSED);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_defaults),
+      cmocka_unit_test(test_combinations),
+      cmocka_unit_test(test_memlock),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,377 @@
+#include "tests/unit/server/shard/shard_cluster.h"
+
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "common/base/hash.h"
+#include "common/base/rng.h"
+#include "common/codec/join.h"
+
+struct zps_shard *cluster_shard(const char *provider, const char *fault, uint64_t memory_limit_bytes) {
+  const struct zps_shard_config config = {
+      .net = {.provider = provider, .fault = fault, .n_recv = 4, .connect_timeout_ms = 5000},
+      .memory_limit_bytes = memory_limit_bytes,
+      .reduce_threads = 2};
+  struct zps_shard *shard = NULL;
+  struct zps_error error = {0};
+  if (zps_shard_create(&config, &shard, &error) != ZPS_OK) fail_msg("%s", error.text);
+  return shard;
+}
+
+void cluster_open(struct cluster *cluster, struct zps_shard *shard, const char *provider, const char *fault,
+                  uint64_t job_id, uint32_t world) {
+  struct zps_member_spec members[CLUSTER_RANKS] = {0};
+  struct zps_error error = {0};
+  *cluster = (struct cluster){.shard = shard, .job_id = job_id, .seed = 99 + job_id, .world = world};
+  for (uint32_t rank = 0; rank < world; rank++) {
+    cluster->ranks[rank] = rig_rank_open(provider, fault);
+    const struct zps_net_info *info = rig_rank_info(cluster->ranks[rank]);
+    members[rank].rank = rank;
+    members[rank].addr_len = info->addr_len;
+    memcpy(members[rank].addr, info->addr, info->addr_len);
+    rig_rank_connect(cluster->ranks[rank], zps_shard_net_info(shard), job_id, rank);
+  }
+  const struct zps_job_spec spec = {
+      .job_id = job_id, .seed = cluster->seed, .epoch = 1, .name = "job", .world = world, .members = members};
+  if (zps_shard_job_open(shard, &spec, &error) != ZPS_OK) fail_msg("%s", error.text);
+}
+
+struct cluster_tensor *cluster_tensor(struct cluster *cluster, uint64_t rows, uint32_t width, enum zps_dtype dtype,
+                                      enum zps_op op, uint32_t n_parts, double density) {
+  struct cluster_tensor *tensor = &cluster->tensors[cluster->n_tensors];
+  struct zps_error error = {0};
+  assert_true(cluster->n_tensors < CLUSTER_TENSORS && n_parts <= CLUSTER_PARTS);
+  tensor->density = density;
+  const bool is_raw = dtype == ZPS_DTYPE_U8 || cluster->value_codec == 0;
+  for (uint32_t p = 0; p < n_parts; p++) tensor->owners[p] = p % 3 == 2;
+  tensor->spec = (struct zps_tensor_spec){.job_id = cluster->job_id,
+                                          .tensor = 7 + cluster->n_tensors++,
+                                          .rows = rows,
+                                          .width = width,
+                                          .dtype = dtype,
+                                          .op = op,
+                                          .codec = dtype == ZPS_DTYPE_F64 ? ZPS_CODEC_PAPER : ZPS_CODEC_AUTO,
+                                          .value_codec = is_raw ? ZPS_VALUES_RAW : cluster->value_codec,
+                                          .n_parts = n_parts,
+                                          .block_bits = 2,
+                                          .owners = tensor->owners};
+  snprintf(tensor->spec.name, sizeof tensor->spec.name, "tensor%u", tensor->spec.tensor);
+  tensor->spec.ranks = tensor->ranks;
+  for (uint32_t rank = 0; cluster->idle != 0 && rank < cluster->world; rank++)
+    if (!(cluster->idle >> rank & 1)) tensor->ranks[tensor->spec.n_ranks++] = rank;
+  assert_int_equal(zps_partition_init(&tensor->part, rows, n_parts, 2, cluster->seed, &error), ZPS_OK);
+  if (zps_shard_tensor_open(cluster->shard, &tensor->spec, &error) != ZPS_OK) fail_msg("%s", error.text);
+  for (uint32_t p = 0; p < n_parts; p++)
+    tensor->sizes[p] = cluster_owned(tensor, p) ? zps_partition_size(&tensor->part, p) : UINT32_MAX;
+  tensor->layout = (struct rig_layout){.tensor = tensor->spec.tensor,
+                                       .n_parts = n_parts,
+                                       .width = width,
+                                       .dtype = dtype,
+                                       .value_codec = tensor->spec.value_codec,
+                                       .sizes = tensor->sizes};
+  for (uint32_t rank = 0; rank < cluster->world; rank++) rig_rank_layout(cluster->ranks[rank], &tensor->layout);
+  return tensor;
+}
+
+void cluster_close(struct cluster *cluster) {
+  const zps_err_t code = zps_shard_job_close(cluster->shard, cluster->job_id, "the test is over");
+  assert_true(code == ZPS_OK || code == ZPS_ERR_UNKNOWN);
+  for (uint32_t rank = 0; rank < cluster->world; rank++) rig_rank_close(cluster->ranks[rank]);
+}
+
+bool cluster_owned(const struct cluster_tensor *tensor, uint32_t partition) {
+  return tensor->owners[partition] == 0;
+}
+
+/* ---- contributions ---- */
+
+struct contribution {
+  uint32_t m, nnz;
+  uint32_t *ranks;
+  uint8_t *values;  /* as the server sees them */
+  uint8_t *payload; /* coded values, then COO */
+  uint64_t len_bytes;
+};
+
+static void put_value(enum zps_dtype dtype, uint8_t *to, struct zps_rng *rng) {
+  const double value = zps_rng_unit(rng) * 2 - 1;
+  const float value_f32 = (float)value;
+  const uint8_t value_u8 = (uint8_t)zps_rng_u64(rng);
+  const void *from = dtype == ZPS_DTYPE_F64   ? (const void *)&value
+                     : dtype == ZPS_DTYPE_F32 ? (const void *)&value_f32
+                                              : (const void *)&value_u8;
+  memcpy(to, from, zps_dtype_size(dtype));
+}
+
+static struct contribution contribution_make(const struct cluster_tensor *tensor, uint64_t step, uint32_t rank,
+                                             uint32_t p) {
+  const enum zps_dtype dtype = tensor->spec.dtype;
+  const enum zps_value_codec value_codec = tensor->spec.value_codec;
+  const size_t size = zps_dtype_size(dtype);
+  struct contribution made = {.m = zps_partition_size(&tensor->part, p)};
+  struct zps_rng rng = {.state = zps_hash_mix64(step * 1000003 + rank * 1009 + p * 31 + tensor->spec.tensor)};
+  made.ranks = malloc((made.m + 1) * sizeof made.ranks[0]);
+  for (uint32_t local = 0; local < made.m; local++)
+    if (zps_rng_unit(&rng) < tensor->density) made.ranks[made.nnz++] = local;
+  const uint64_t n = (uint64_t)made.nnz * tensor->spec.width, values_bytes = zps_values_bytes(value_codec, dtype, n);
+  made.len_bytes = values_bytes + zps_codec_index_bytes(ZPS_CODEC_COO, made.m, made.nnz);
+  assert_true(made.len_bytes ==
+              zps_codec_slice_bytes(ZPS_CODEC_COO, made.m, made.nnz, tensor->spec.width, dtype, value_codec));
+  made.values = malloc(n * size + 1);
+  made.payload = malloc(made.len_bytes + 1);
+  for (uint64_t i = 0; i < n; i++) put_value(dtype, made.values + i * size, &rng);
+  zps_values_encode(value_codec, dtype, made.values, n, step, made.payload);
+  zps_values_decode(value_codec, dtype, made.payload, n, 0, n, made.values);
+  zps_codec_index_encode(ZPS_CODEC_COO, made.m, made.ranks, made.nnz, made.payload + values_bytes);
+  return made;
+}
+
+static void contribution_free(struct contribution *contribution) {
+  free(contribution->ranks);
+  free(contribution->values);
+  free(contribution->payload);
+}
+
+/* One slice of all partitions here. Returns its bytes; 0: they are too large for it. */
+static uint64_t push_joined(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank,
+                            uint32_t timeout_ms, const struct contribution *made, uint64_t total_nnz) {
+  const struct zps_tensor_spec *spec = &tensor->spec;
+  struct zps_joined join;
+  uint64_t m = 0, nnz = 0;
+  uint32_t n = 0;
+  for (uint32_t p = 0; p < spec->n_parts; p++) {
+    if (!cluster_owned(tensor, p)) continue;
+    m += made[p].m, nnz += made[p].nnz, n++;
+  }
+  if (n < 2 || !zps_join_fits(m, nnz, spec->width, spec->dtype, spec->value_codec)) return 0;
+  zps_join_init(&join, spec->width, spec->dtype, spec->value_codec);
+  for (uint32_t p = 0; p < spec->n_parts; p++) {
+    struct zps_slice_view view;
+    struct zps_error error;
+    if (!cluster_owned(tensor, p)) continue;
+    if (zps_slice_view_init(&view, ZPS_CODEC_COO, made[p].m, made[p].nnz, spec->width, spec->dtype, spec->value_codec,
+                            made[p].payload, made[p].len_bytes, &error) != ZPS_OK)
+      fail_msg("%s", error.text);
+    zps_join_add(&join, &view);
+  }
+  uint8_t payload[ZPS_WIRE_INLINE_MAX];
+  enum zps_codec codec;
+  struct rig_slice slice = {.n_more = n - 1, .nnz = (uint32_t)nnz, .payload = payload};
+  assert_true(zps_join_write(&join, ~0u, payload, sizeof payload, &codec, &slice.len_bytes));
+  slice.codec = (uint8_t)codec;
+  rig_push(cluster->ranks[rank], spec->tensor, step, timeout_ms, total_nnz, &slice, 1);
+  return slice.len_bytes;
+}
+
+uint64_t cluster_push(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank,
+                      uint32_t timeout_ms) {
+  struct contribution made[CLUSTER_PARTS];
+  struct rig_slice slices[CLUSTER_PARTS];
+  unsigned n = 0;
+  uint64_t total_nnz = 0, inline_bytes = 0;
+  for (uint32_t p = 0; p < tensor->spec.n_parts; p++) {
+    made[p] = contribution_make(tensor, step, rank, p);
+    total_nnz += made[p].nnz;
+  }
+  uint64_t len_bytes = 0;
+  if (step % 4 == 3) len_bytes = push_joined(cluster, tensor, step, rank, timeout_ms, made, total_nnz);
+  const bool joined = len_bytes > 0;
+  for (uint32_t i = 0; !joined && i < tensor->spec.n_parts; i++) {
+    const uint32_t p = (uint32_t)((i + step + rank) % tensor->spec.n_parts);
+    if (!cluster_owned(tensor, p)) continue;
+    const bool is_remote = made[p].len_bytes > 1000;
+    if (n > 0 && (step % 2 == 0 || inline_bytes + made[p].len_bytes > ZPS_WIRE_INLINE_MAX)) {
+      rig_push(cluster->ranks[rank], tensor->spec.tensor, step, timeout_ms, total_nnz, slices, n);
+      n = 0;
+      inline_bytes = 0;
+    }
+    if (!is_remote) inline_bytes += made[p].len_bytes;
+    len_bytes += made[p].len_bytes;
+    slices[n++] = (struct rig_slice){.partition = p,
+                                     .nnz = made[p].nnz,
+                                     .codec = ZPS_CODEC_COO,
+                                     .is_remote = is_remote,
+                                     .payload = made[p].payload,
+                                     .len_bytes = made[p].len_bytes};
+  }
+  if (n > 0) rig_push(cluster->ranks[rank], tensor->spec.tensor, step, timeout_ms, total_nnz, slices, n);
+  for (uint32_t p = 0; p < tensor->spec.n_parts; p++) contribution_free(&made[p]);
+  return len_bytes;
+}
+
+/* ---- expected sums ---- */
+
+static void add_value(enum zps_dtype dtype, uint8_t *sum, const uint8_t *value) {
+  if (dtype == ZPS_DTYPE_U8) {
+    *sum = (uint8_t)(*sum + *value);
+  } else if (dtype == ZPS_DTYPE_F64) {
+    double a, b;
+    memcpy(&a, sum, sizeof a);
+    memcpy(&b, value, sizeof b);
+    a += b;
+    memcpy(sum, &a, sizeof a);
+  } else {
+    float a, b;
+    memcpy(&a, sum, sizeof a);
+    memcpy(&b, value, sizeof b);
+    a += b;
+    memcpy(sum, &a, sizeof a);
+  }
+}
+
+static void divide(enum zps_dtype dtype, uint8_t *sum, unsigned n) {
+  if (dtype == ZPS_DTYPE_F64) {
+    double a;
+    memcpy(&a, sum, sizeof a);
+    a *= 1.0 / n;
+    memcpy(sum, &a, sizeof a);
+  } else {
+    float a;
+    memcpy(&a, sum, sizeof a);
+    a *= 1.0f / (float)n;
+    memcpy(sum, &a, sizeof a);
+  }
+}
+
+static bool has_part(const struct cluster_tensor *tensor, uint32_t rank) {
+  bool has = tensor->spec.n_ranks == 0;
+  for (uint32_t i = 0; i < tensor->spec.n_ranks; i++) has |= tensor->ranks[i] == rank;
+  return has;
+}
+
+/* The bytes that the result of the partition must have: `*nnz_p` rows as `*codec_p`; after it was joined, as COO. */
+static uint8_t *expected_make(const struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step,
+                              uint32_t p, bool joined, uint32_t *nnz_p, enum zps_codec *codec_p,
+                              uint64_t *len_bytes_p) {
+  const enum zps_dtype dtype = tensor->spec.dtype;
+  const uint32_t m = zps_partition_size(&tensor->part, p), width = tensor->spec.width;
+  const size_t size = zps_dtype_size(dtype), row_bytes = size * width;
+  uint8_t *sums = calloc(m + 1, row_bytes), *touched = calloc(m + 1, 1);
+  uint32_t *ranks = calloc(m + 1, sizeof ranks[0]), nnz = 0;
+  for (uint32_t rank = 0; rank < cluster->world; rank++) {
+    if (!has_part(tensor, rank)) continue;
+    struct contribution made = contribution_make(tensor, step, rank, p);
+    for (uint32_t i = 0; i < made.nnz; i++) {
+      touched[made.ranks[i]] = 1;
+      for (uint32_t j = 0; j < width; j++)
+        add_value(dtype, sums + made.ranks[i] * row_bytes + j * size, made.values + i * row_bytes + j * size);
+    }
+    contribution_free(&made);
+  }
+  for (uint32_t local = 0; local < m; local++)
+    if (touched[local]) ranks[nnz++] = local;
+  *nnz_p = nnz;
+  uint64_t index_bytes;
+  const unsigned codecs = joined ? 1u << ZPS_CODEC_COO : zps_codec_result_set(tensor->spec.codec);
+  *codec_p = zps_codec_choose(codecs, m, ranks, nnz, &index_bytes);
+  uint8_t *const list = malloc(nnz * row_bytes + 1);
+  for (uint32_t i = 0; i < nnz; i++) {
+    memcpy(list + i * row_bytes, sums + ranks[i] * row_bytes, row_bytes);
+    for (uint32_t j = 0; tensor->spec.op == ZPS_OP_MEAN && j < width; j++)
+      divide(dtype, list + i * row_bytes + j * size, cluster->world);
+  }
+  const enum zps_value_codec value_codec = tensor->spec.value_codec;
+  const uint64_t n = (uint64_t)nnz * width, values_bytes = zps_values_bytes(value_codec, dtype, n);
+  const struct zps_values_origin origin = {
+      .seed = cluster->seed, .step = step, .tensor = tensor->spec.tensor, .rank = cluster->world};
+  *len_bytes_p = values_bytes + index_bytes;
+  uint8_t *payload = malloc(*len_bytes_p + 1);
+  zps_values_encode(value_codec, dtype, list, n, zps_values_key(&origin, p), payload);
+  zps_codec_index_encode(*codec_p, m, ranks, nnz, payload + values_bytes);
+  free(list);
+  free(sums);
+  free(touched);
+  free(ranks);
+  return payload;
+}
+
+void cluster_check(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank) {
+  for (uint32_t p = 0; p < tensor->spec.n_parts; p++) {
+    if (!cluster_owned(tensor, p)) continue;
+    uint32_t nnz;
+    enum zps_codec codec;
+    uint64_t len_bytes;
+    struct rig_result *result = rig_take_result(cluster->ranks[rank], tensor->spec.tensor, step, p);
+    uint8_t *expected = expected_make(cluster, tensor, step, p, result->was_joined, &nnz, &codec, &len_bytes);
+    assert_int_equal(result->codec, codec);
+    assert_int_equal(result->nnz, nnz);
+    assert_int_equal(result->len_bytes, len_bytes);
+    assert_int_equal(result->was_inline, len_bytes <= ZPS_WIRE_INLINE_MAX);
+    assert_memory_equal(result->data, expected, len_bytes);
+    free(expected);
+    free(result);
+  }
+}
+
+void cluster_done(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank) {
+  rig_done(cluster->ranks[rank], tensor->spec.tensor, step);
+}
+
+void cluster_round(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step) {
+  for (uint32_t i = 0; i < cluster->world; i++) {
+    const uint32_t rank = (uint32_t)((i + step) % cluster->world);
+    if (has_part(tensor, rank)) cluster_push(cluster, tensor, step, rank, 60000);
+  }
+  for (uint32_t rank = 0; rank < cluster->world; rank++) {
+    if (!has_part(tensor, rank)) continue;
+    cluster_check(cluster, tensor, step, rank);
+    cluster_done(cluster, tensor, step, rank);
+    rig_release(cluster->ranks[rank]);
+  }
+}
+
+void cluster_abort(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank,
+                   zps_err_t code, const char *text) {
+  struct zps_frame_abort *abort = rig_take_abort(cluster->ranks[rank], tensor->spec.tensor, step);
+  if (abort->code != code || !strstr(abort->text, text))
+    fail_msg("%s: %s, where %s was expected with: %s", zps_err_name(abort->code), abort->text, zps_err_name(code),
+             text);
+  assert_non_null(strstr(abort->text, "job job, tensor tensor"));
+  free(abort);
+}
+
+/* ---- statistics ---- */
+
+struct wanted {
+  uint64_t job_id;
+  uint32_t tensor;
+  struct zps_tensor_stats found;
+};
+
+static void visit(void *ctx, const struct zps_tensor_stats *stats) {
+  struct wanted *wanted = ctx;
+  if (stats->job_id != wanted->job_id || stats->tensor != wanted->tensor) return;
+  wanted->found = *stats;
+  wanted->found.lag_ns = NULL;
+}
+
+struct zps_tensor_stats cluster_stats(struct cluster *cluster, const struct cluster_tensor *tensor) {
+  struct zps_shard_totals totals;
+  struct wanted wanted = {.job_id = cluster->job_id, .tensor = tensor->spec.tensor};
+  zps_shard_stats(cluster->shard, &totals, visit, &wanted);
+  assert_string_equal(wanted.found.name, tensor->spec.name);
+  return wanted.found;
+}
+
+struct zps_shard_totals cluster_totals(struct zps_shard *shard) {
+  struct zps_shard_totals totals;
+  zps_shard_stats(shard, &totals, NULL, NULL);
+  return totals;
+}
+
+void cluster_drain(struct zps_shard *shard) {
+  while (cluster_totals(shard).rounds_in_flight > 0) sched_yield();
+}
+
+void cluster_check_released(struct zps_shard *shard) {
+  const uint64_t until_ns = zps_clock_ns() + 10 * ZPS_NS_PER_S;
+  while (cluster_totals(shard).slab.in_use_bytes > 0 && zps_clock_ns() < until_ns) sched_yield();
+  assert_int_equal(cluster_totals(shard).slab.in_use_bytes, 0);
+}

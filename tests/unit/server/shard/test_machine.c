@@ -1,0 +1,192 @@
+/* What the server's round machine makes of deadlines, cancels and lost ranks, and in which words.
+ * tests/unit/server/shard/test_machine_explore.c has the invariants that hold for every order of events. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "server/shard/machine.h"
+
+static const uint32_t partitions[] = {3, 8, 13, 18, 23};
+
+struct scene {
+  struct zps_shard_machine *machine;
+  struct zps_shard_machine_actions actions;
+};
+
+static void scene_open(struct scene *scene, uint32_t world, uint32_t n_parts) {
+  assert_int_equal(zps_shard_machine_create(world, n_parts, &scene->machine), ZPS_OK);
+  zps_shard_machine_start(scene->machine, &(struct zps_shard_machine_config){
+                                              .job = "news", .tensor = "emb", .step = 12, .partitions = partitions});
+}
+
+static void scene_push(struct scene *scene, uint32_t rank, uint32_t part, uint64_t deadline_ns) {
+  const struct zps_shard_machine_event event = {
+      .type = ZPS_SHARD_ANNOUNCED, .rank = rank, .part = part, .is_here = true, .deadline_ns = deadline_ns};
+  zps_shard_machine_step(scene->machine, &event, &scene->actions);
+}
+
+static void scene_tick(struct scene *scene, uint64_t now_ns) {
+  zps_shard_machine_step(scene->machine, &(struct zps_shard_machine_event){.type = ZPS_SHARD_TICK, .now_ns = now_ns},
+                         &scene->actions);
+}
+
+static void test_deadline_names_missing_ranks(void **state) {
+  (void)state;
+  struct scene scene;
+  scene_open(&scene, 4, 2);
+  scene_push(&scene, 0, 0, 500);
+  scene_push(&scene, 0, 1, 500);
+  scene_push(&scene, 2, 0, 400); /* the earliest counts */
+  scene_tick(&scene, 399);
+  assert_int_equal(scene.actions.n, 0);
+  scene_tick(&scene, 400);
+  assert_int_equal(scene.actions.n, 1);
+  assert_int_equal(scene.actions.list[0].type, ZPS_SHARD_ABORT);
+  const struct zps_frame_abort *abort = &scene.actions.abort;
+  assert_int_equal(abort->code, ZPS_ERR_MISSING);
+  assert_int_equal(abort->n_ranks, 3);
+  assert_int_equal(abort->ranks[0], 1);
+  assert_int_equal(abort->ranks[1], 2);
+  assert_int_equal(abort->ranks[2], 3);
+  assert_string_equal(abort->text,
+                      "job news, tensor emb, step 12: the deadline passed without the push of rank 1, "
+                      "2 (partition 8), 3 (1 of 4 ranks are here)");
+  assert_true(zps_shard_machine_wants_abort(scene.machine, 0));
+  assert_true(zps_shard_machine_wants_abort(scene.machine, 2));
+  assert_false(zps_shard_machine_wants_abort(scene.machine, 1));
+  zps_shard_machine_destroy(scene.machine);
+}
+
+/* Ranks without a part are neither waited for nor heard nor told. */
+static void test_idle_ranks(void **state) {
+  (void)state;
+  static const uint8_t idle[4] = {0, 1, 0, 1};
+  struct scene scene;
+  scene_open(&scene, 4, 1);
+  const struct zps_shard_machine_config config = {
+      .job = "news", .tensor = "emb", .step = 12, .partitions = partitions, .idle = idle};
+  zps_shard_machine_start(scene.machine, &config);
+  scene_push(&scene, 1, 0, 100);
+  scene_push(&scene, 0, 0, 500);
+  zps_shard_machine_step(
+      scene.machine, &(struct zps_shard_machine_event){.type = ZPS_SHARD_GONE, .rank = 3, .code = ZPS_ERR_PEER_LOST},
+      &scene.actions);
+  scene_tick(&scene, 499);
+  assert_int_equal(scene.actions.n, 0);
+  assert_true(zps_shard_machine_rank_gone(scene.machine, 1) && !zps_shard_machine_rank_gone(scene.machine, 2));
+  scene_tick(&scene, 500);
+  assert_string_equal(scene.actions.abort.text,
+                      "job news, tensor emb, step 12: the deadline passed without the push "
+                      "of rank 2 (1 of 2 ranks are here)");
+  assert_int_equal(scene.actions.abort.n_ranks, 1);
+  zps_shard_machine_start(scene.machine, &config);
+  scene_push(&scene, 2, 0, 500);
+  scene_push(&scene, 0, 0, 500);
+  assert_int_equal(scene.actions.n, 1);
+  assert_int_equal(scene.actions.list[0].type, ZPS_SHARD_REDUCE);
+  zps_shard_machine_step(scene.machine, &(struct zps_shard_machine_event){.type = ZPS_SHARD_REDUCED, .part = 0},
+                         &scene.actions);
+  for (uint32_t rank = 0; rank <= 2; rank++) {
+    assert_int_equal(scene.machine->state, ZPS_SHARD_PUBLISHED);
+    zps_shard_machine_step(scene.machine, &(struct zps_shard_machine_event){.type = ZPS_SHARD_DONE, .rank = rank},
+                           &scene.actions);
+  }
+  assert_int_equal(scene.machine->state, ZPS_SHARD_RETIRED);
+  zps_shard_machine_destroy(scene.machine);
+}
+
+static void test_cancel_names_who_is_to_blame(void **state) {
+  (void)state;
+  static const uint32_t lost[] = {3, 1};
+  struct scene scene;
+  struct zps_shard_machine_event event = {
+      .type = ZPS_SHARD_CANCEL, .rank = 2, .code = ZPS_ERR_PEER_LOST, .text = "why"};
+  const struct zps_frame_abort *abort = &scene.actions.abort;
+  scene_open(&scene, 4, 2);
+  zps_shard_machine_step(scene.machine, &event, &scene.actions);
+  assert_int_equal(abort->n_ranks, 1);
+  assert_int_equal(abort->ranks[0], 2);
+  zps_shard_machine_destroy(scene.machine);
+  scene_open(&scene, 4, 2);
+  event.blamed = lost;
+  event.n_blamed = 2;
+  zps_shard_machine_step(scene.machine, &event, &scene.actions);
+  assert_string_equal(abort->text, "job news, tensor emb, step 12: rank 2 gave it up: why");
+  assert_int_equal(abort->n_ranks, 2);
+  assert_int_equal(abort->ranks[0], 3);
+  assert_int_equal(abort->ranks[1], 1);
+  zps_shard_machine_destroy(scene.machine);
+}
+
+static void test_deadline_with_thousands_missing(void **state) {
+  (void)state;
+  struct scene scene;
+  scene_open(&scene, 4096, 1);
+  scene_push(&scene, 4095, 0, 1);
+  scene_tick(&scene, 1);
+  assert_int_equal(scene.actions.abort.n_ranks, ZPS_WIRE_RANKS_MAX);
+  assert_non_null(strstr(scene.actions.abort.text,
+                         "rank 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11 and 4083 more (1 of 4096 ranks are here)"));
+  zps_shard_machine_destroy(scene.machine);
+}
+
+static void test_deadline_while_reading_is_a_timeout(void **state) {
+  (void)state;
+  struct scene scene;
+  scene_open(&scene, 1, 2);
+  scene_push(&scene, 0, 0, 100);
+  zps_shard_machine_step(scene.machine,
+                         &(struct zps_shard_machine_event){.type = ZPS_SHARD_ANNOUNCED, .part = 1, .deadline_ns = 100},
+                         &scene.actions);
+  assert_int_equal(scene.actions.list[0].type, ZPS_SHARD_READ);
+  scene_tick(&scene, 100);
+  assert_int_equal(scene.actions.abort.code, ZPS_ERR_TIMEOUT);
+  assert_non_null(strstr(scene.actions.abort.text, "1 of 2 contributions read and 0 of 2 partitions summed"));
+  assert_int_equal(scene.actions.abort.n_ranks, 0);
+  zps_shard_machine_destroy(scene.machine);
+}
+
+static void test_gone_rank_is_needed_or_not(void **state) {
+  (void)state;
+  const struct zps_shard_machine_event gone = {
+      .type = ZPS_SHARD_GONE, .rank = 1, .code = ZPS_ERR_PEER_LOST, .text = "no heartbeat for 5 s"};
+  struct scene scene;
+  scene_open(&scene, 2, 1);
+  scene_push(&scene, 0, 0, 100);
+  zps_shard_machine_step(scene.machine, &gone, &scene.actions);
+  assert_int_equal(scene.actions.abort.code, ZPS_ERR_PEER_LOST);
+  assert_string_equal(scene.actions.abort.text,
+                      "job news, tensor emb, step 12: rank 1 is needed and gone: no heartbeat for 5 s");
+  zps_shard_machine_destroy(scene.machine);
+
+  scene_open(&scene, 2, 1);
+  scene_push(&scene, 0, 0, 100);
+  scene_push(&scene, 1, 0, 100);
+  assert_int_equal(scene.actions.list[0].type, ZPS_SHARD_REDUCE);
+  zps_shard_machine_step(scene.machine, &gone, &scene.actions);
+  assert_int_equal(scene.actions.n, 0);
+  assert_true(zps_shard_machine_rank_gone(scene.machine, 1));
+  zps_shard_machine_step(scene.machine, &(struct zps_shard_machine_event){.type = ZPS_SHARD_REDUCED}, &scene.actions);
+  assert_int_equal(scene.actions.list[0].type, ZPS_SHARD_PUBLISH);
+  assert_int_equal(scene.actions.n, 1);
+  zps_shard_machine_step(scene.machine, &(struct zps_shard_machine_event){.type = ZPS_SHARD_DONE}, &scene.actions);
+  assert_int_equal(scene.actions.list[0].type, ZPS_SHARD_RETIRE);
+  assert_string_equal(zps_shard_machine_state_name(scene.machine->state), "retired");
+  zps_shard_machine_destroy(scene.machine);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_deadline_names_missing_ranks),
+      cmocka_unit_test(test_idle_ranks),
+      cmocka_unit_test(test_cancel_names_who_is_to_blame),
+      cmocka_unit_test(test_deadline_with_thousands_missing),
+      cmocka_unit_test(test_deadline_while_reading_is_a_timeout),
+      cmocka_unit_test(test_gone_rank_is_needed_or_not),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,420 @@
+/* The data plane when something is wrong: every rank concerned gets an abort that says what, and everything else goes
+ * on. */
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "tests/support/logs.h"
+#include "tests/unit/server/shard/shard_cluster.h"
+
+enum { MIB = 1 << 20, RANKS = 3 };
+
+static const char *provider = "loop", *fault;
+
+struct scene {
+  struct zps_shard *shard;
+  struct cluster cluster;
+  struct cluster_tensor *tensor;
+};
+
+/* A job of three ranks; partitions 0, 1, 3, 4 of five are here. */
+static void open_scene(struct scene *scene) {
+  scene->shard = cluster_shard(provider, fault, 64 * MIB);
+  cluster_open(&scene->cluster, scene->shard, provider, fault, 77, RANKS);
+  scene->tensor = cluster_tensor(&scene->cluster, 20000, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, 5, 0.3);
+}
+
+/* What still works after trouble: a round of all ranks. Everything was given back. */
+static void close_scene(struct scene *scene) {
+  cluster_round(&scene->cluster, scene->tensor, 1000000);
+  cluster_drain(scene->shard);
+  cluster_check_released(scene->shard);
+  cluster_close(&scene->cluster);
+  zps_shard_destroy(scene->shard);
+}
+
+static void push(struct scene *scene, uint64_t step, uint32_t rank) {
+  cluster_push(&scene->cluster, scene->tensor, step, rank, 60000);
+}
+
+/* And it is here. */
+static void push_and_wait(struct scene *scene, uint64_t step, uint32_t rank) {
+  const uint64_t bytes_before = cluster_stats(&scene->cluster, scene->tensor).bytes_in;
+  const uint64_t bytes = cluster_push(&scene->cluster, scene->tensor, step, rank, 60000);
+  while (cluster_stats(&scene->cluster, scene->tensor).bytes_in < bytes_before + bytes) sched_yield();
+}
+
+static void expect_abort(struct scene *scene, uint64_t step, uint32_t rank, zps_err_t code, const char *text) {
+  cluster_abort(&scene->cluster, scene->tensor, step, rank, code, text);
+}
+
+static void test_missing_rank(void **state) {
+  (void)state;
+  struct scene scene;
+  open_scene(&scene);
+  push_and_wait(&scene, 3, 0);
+  cluster_push(&scene.cluster, scene.tensor, 3, 2, 30);
+  const char *text = "step 3: the deadline passed without the push of rank 1 (2 of 3 ranks are here)";
+  struct zps_frame_abort *abort = rig_take_abort(scene.cluster.ranks[0], scene.tensor->spec.tensor, 3);
+  assert_int_equal(abort->n_ranks, 1);
+  assert_int_equal(abort->ranks[0], 1);
+  assert_non_null(strstr(abort->text, text));
+  free(abort);
+  expect_abort(&scene, 3, 2, ZPS_ERR_MISSING, text);
+  push(&scene, 3, 1); /* late: it is told the same */
+  expect_abort(&scene, 3, 1, ZPS_ERR_MISSING, text);
+  assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).aborted, 1);
+  close_scene(&scene);
+}
+
+static void test_missing_partition(void **state) {
+  (void)state;
+  struct scene scene;
+  open_scene(&scene);
+  const struct rig_slice slice = {.partition = 1, .codec = ZPS_CODEC_COO};
+  push_and_wait(&scene, 3, 1);
+  push_and_wait(&scene, 3, 2);
+  rig_push(scene.cluster.ranks[0], scene.tensor->spec.tensor, 3, 20, 0, &slice, 1);
+  for (uint32_t rank = 0; rank < RANKS; rank++)
+    expect_abort(&scene, 3, rank, ZPS_ERR_MISSING, "the push of rank 0 (partition 0 3 4) (2 of 3 ranks are here)");
+  close_scene(&scene);
+}
+
+static void test_rank_lost_in_a_round(void **state) {
+  (void)state;
+  struct scene scene;
+  open_scene(&scene);
+  for (uint32_t rank = 0; rank < RANKS; rank++) push(&scene, 1, rank); /* does not need rank 2 any more */
+  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_check(&scene.cluster, scene.tensor, 1, rank);
+  push(&scene, 2, 0);
+  push(&scene, 2, 1);
+  assert_int_equal(zps_shard_rank_gone(scene.shard, 77, 2, ZPS_ERR_PEER_LOST, "no heartbeat for 5 s"), ZPS_OK);
+  assert_int_equal(zps_shard_rank_gone(scene.shard, 77, 2, ZPS_ERR_CLOSED, "again"), ZPS_OK);
+  assert_int_equal(zps_shard_rank_gone(scene.shard, 77, 3, ZPS_ERR_CLOSED, "no such rank"), ZPS_ERR_UNKNOWN);
+  assert_int_equal(zps_shard_rank_gone(scene.shard, 78, 0, ZPS_ERR_CLOSED, "no such job"), ZPS_ERR_UNKNOWN);
+  expect_abort(&scene, 2, 0, ZPS_ERR_PEER_LOST, "rank 2 is needed and gone: no heartbeat for 5 s");
+  expect_abort(&scene, 2, 1, ZPS_ERR_PEER_LOST, "rank 2 is needed and gone: no heartbeat for 5 s");
+  push(&scene, 3, 0); /* nor can a new round be completed */
+  expect_abort(&scene, 3, 0, ZPS_ERR_PEER_LOST, "rank 2 is needed and gone: no heartbeat for 5 s");
+  cluster_done(&scene.cluster, scene.tensor, 1, 0);
+  assert_int_equal(cluster_totals(scene.shard).rounds_in_flight, 1);
+  cluster_done(&scene.cluster, scene.tensor, 1, 1); /* the last that is there */
+  cluster_drain(scene.shard);
+  assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).rounds, 1);
+  cluster_check_released(scene.shard);
+  cluster_close(&scene.cluster);
+  zps_shard_destroy(scene.shard);
+}
+
+/* Many ranks lost while their pushes are being read: nothing of theirs is used or leaked. */
+static void test_rank_lost_while_it_is_read(void **state) {
+  (void)state;
+  for (uint64_t turn = 0; turn < 20; turn++) {
+    struct scene scene;
+    open_scene(&scene);
+    struct cluster_tensor *big = cluster_tensor(&scene.cluster, 200000, 4, ZPS_DTYPE_F32, ZPS_OP_SUM, 4, 0.5);
+    for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene.cluster, big, turn, rank, 60000);
+    assert_int_equal(zps_shard_rank_gone(scene.shard, 77, 1, ZPS_ERR_PEER_LOST, "killed"), ZPS_OK);
+    if (turn % 2 == 0) cluster_push(&scene.cluster, big, turn + 1, 0, 60000);
+    cluster_close(&scene.cluster);
+    zps_shard_destroy(scene.shard);
+  }
+}
+
+/* Somebody else speaks for rank 1: its stream of frames has a gap, and nothing of it can be trusted any more. */
+static void test_broken_stream(void **state) {
+  (void)state;
+  struct scene scene;
+  open_scene(&scene);
+  cluster_round(&scene.cluster, scene.tensor, 0);
+  push(&scene, 1, 0);
+  push(&scene, 1, 2);
+  struct rig_rank *impostor = rig_rank_open(provider, fault);
+  const struct rig_slice slice = {.partition = 1};
+  rig_rank_connect(impostor, zps_shard_net_info(scene.shard), 77, 1);
+  rig_push(impostor, scene.tensor->spec.tensor, 1, 60000, 0, &slice, 1);
+  for (uint32_t rank = 0; rank < RANKS; rank += 2)
+    expect_abort(&scene, 1, rank, ZPS_ERR_PROTOCOL, "rank 1 is needed and gone: PUSH frame has sequence number 0");
+  rig_rank_close(impostor);
+  cluster_close(&scene.cluster);
+  zps_shard_destroy(scene.shard);
+}
+
+/* A rank vanishes without a word after its push: the others get their sums, and the rest is the control plane's. */
+static void test_vanished_rank(void **state) {
+  (void)state;
+  struct scene scene;
+  open_scene(&scene);
+  cluster_round(&scene.cluster, scene.tensor, 0);
+  for (uint32_t rank = 0; rank < RANKS; rank++) push(&scene, 1, rank);
+  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_check(&scene.cluster, scene.tensor, 1, rank);
+  rig_rank_close(scene.cluster.ranks[2]);
+  for (uint32_t rank = 0; rank < 2; rank++) cluster_done(&scene.cluster, scene.tensor, 1, rank);
+  assert_int_equal(zps_shard_rank_gone(scene.shard, 77, 2, ZPS_ERR_PEER_LOST, "connection closed"), ZPS_OK);
+  push(&scene, 2, 0);
+  expect_abort(&scene, 2, 0, ZPS_ERR_PEER_LOST, "rank 2 is needed and gone: ");
+  cluster_drain(scene.shard);
+  assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).rounds, 2);
+  scene.cluster.world = 2;
+  cluster_close(&scene.cluster);
+  zps_shard_destroy(scene.shard);
+}
+
+/* When a job has failed its ranks leave, and who hears of that first is still told whom it failed for. */
+static void test_left_for_a_lost_one(void **state) {
+  (void)state;
+  struct scene scene;
+  open_scene(&scene);
+  push(&scene, 1, 2);
+  assert_int_equal(zps_shard_rank_gone(scene.shard, 77, 1, ZPS_ERR_PEER_LOST, "rank 1 was killed"), ZPS_OK);
+  assert_int_equal(zps_shard_rank_gone(scene.shard, 77, 0, ZPS_ERR_CLOSED, "rank 0 left the job"), ZPS_OK);
+  expect_abort(&scene, 1, 2, ZPS_ERR_PEER_LOST, "is needed and gone: rank 1 was killed");
+  push(&scene, 2, 2);
+  struct zps_frame_abort *abort = rig_take_abort(scene.cluster.ranks[2], scene.tensor->spec.tensor, 2);
+  assert_int_equal(abort->code, ZPS_ERR_PEER_LOST);
+  assert_int_equal(abort->n_ranks, 1);
+  assert_int_equal(abort->ranks[0], 1);
+  assert_non_null(strstr(abort->text, "rank 0 is needed and gone: rank 1 was killed"));
+  free(abort);
+  cluster_close(&scene.cluster);
+  zps_shard_destroy(scene.shard);
+}
+
+static void test_cancel(void **state) {
+  (void)state;
+  struct scene scene;
+  open_scene(&scene);
+  push(&scene, 5, 0);
+  push(&scene, 5, 1);
+  rig_cancel(scene.cluster.ranks[1], scene.tensor->spec.tensor, 5, "the trainer stops");
+  expect_abort(&scene, 5, 0, ZPS_ERR_CANCELED, "rank 1 gave it up: the trainer stops");
+  push(&scene, 5, 2);
+  expect_abort(&scene, 5, 2, ZPS_ERR_CANCELED, "rank 1 gave it up: the trainer stops");
+  rig_cancel(scene.cluster.ranks[2], scene.tensor->spec.tensor, 6, "before it pushed"); /* nobody waits for it */
+  push(&scene, 6, 2);
+  expect_abort(&scene, 6, 2, ZPS_ERR_CANCELED, "rank 2 gave it up: before it pushed");
+  for (uint32_t rank = 0; rank < RANKS; rank++) push(&scene, 7, rank);
+  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_check(&scene.cluster, scene.tensor, 7, rank);
+  rig_cancel(scene.cluster.ranks[0], scene.tensor->spec.tensor, 7, "too late: it is as good as done");
+  cluster_done(&scene.cluster, scene.tensor, 7, 1);
+  cluster_done(&scene.cluster, scene.tensor, 7, 2);
+  close_scene(&scene);
+}
+
+static void test_job_closed_in_a_round(void **state) {
+  (void)state;
+  struct scene scene;
+  open_scene(&scene);
+  push(&scene, 5, 0);
+  push(&scene, 5, 2);
+  for (uint32_t rank = 0; rank < RANKS; rank++) { /* an answer to something else shows that the pushes are there */
+    const struct rig_slice slice = {.partition = 0};
+    rig_push(scene.cluster.ranks[rank], 99, 1, 60000, 0, &slice, 1);
+    free(rig_take_abort(scene.cluster.ranks[rank], 99, 1));
+  }
+  assert_int_equal(zps_shard_job_close(scene.shard, 77, "rank 1 failed"), ZPS_OK);
+  assert_int_equal(zps_shard_job_close(scene.shard, 77, "again"), ZPS_ERR_UNKNOWN);
+  expect_abort(&scene, 5, 0, ZPS_ERR_CLOSED, "the job was closed: rank 1 failed");
+  expect_abort(&scene, 5, 2, ZPS_ERR_CLOSED, "the job was closed: rank 1 failed");
+  push(&scene, 6, 0); /* dropped */
+  assert_int_equal(zps_shard_jobs(scene.shard), 0);
+  cluster_close(&scene.cluster);
+  zps_shard_destroy(scene.shard);
+}
+
+static void test_hostile_slices(void **state) {
+  (void)state;
+  static const uint32_t words[] = {0, 0, 0, 0, 7, 7}; /* values of two rows, then their ranks */
+  static const uint32_t descending[] = {0, 0, 0, 0, 9, 3};
+  static const uint32_t outside[] = {0, 0, 0, 0, 3, 4000000};
+  static const struct hostile {
+    struct rig_slice slice;
+    zps_err_t code;
+    const char *text;
+  } cases[] = {
+      {{.partition = 5}, ZPS_ERR_PROTOCOL, "rank 1: it pushed partition 5, but there are 5"},
+      {{.partition = UINT32_MAX}, ZPS_ERR_PROTOCOL, "rank 1: it pushed partition 4294967295, but there are 5"},
+      {{.partition = 2}, ZPS_ERR_PROTOCOL, "rank 1: it pushed partition 2, which is not this server's"},
+      {{.partition = 1, .codec = 7}, ZPS_ERR_PROTOCOL, "rank 1: partition 1: "},
+      {{.partition = 1, .nnz = 1}, ZPS_ERR_PROTOCOL, "rank 1: partition 1: "},
+      {{.partition = 1, .nnz = 2, .payload = words, .len_bytes = 20}, ZPS_ERR_PROTOCOL, "rank 1: partition 1: "},
+      {{.partition = 1, .nnz = 2, .payload = words, .len_bytes = 24}, ZPS_ERR_PROTOCOL, "rank 1: partition 1: "},
+      {{.partition = 1, .nnz = 2, .payload = descending, .len_bytes = 24}, ZPS_ERR_PROTOCOL, "rank 1: partition 1: "},
+      {{.partition = 1, .nnz = 2, .payload = outside, .len_bytes = 24, .is_remote = true},
+       ZPS_ERR_PROTOCOL,
+       "rank 1: partition 1: "},
+      {{.partition = 1, .nnz = 900000, .payload = words, .len_bytes = 24}, ZPS_ERR_PROTOCOL, "rank 1: partition 1: "},
+  };
+  struct scene scene;
+  open_scene(&scene);
+  for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    push(&scene, i, 0);
+    push(&scene, i, 2);
+    rig_push(scene.cluster.ranks[1], scene.tensor->spec.tensor, i, 60000, 1000000, &cases[i].slice, 1);
+    for (uint32_t rank = 0; rank < RANKS; rank++) expect_abort(&scene, i, rank, cases[i].code, cases[i].text);
+  }
+  close_scene(&scene);
+}
+
+/* Memory that its owner never registered, and the same partition twice. */
+static void test_hostile_addresses_and_repeats(void **state) {
+  (void)state;
+  struct scene scene;
+  open_scene(&scene);
+  struct zps_frame frame = {.header.type = ZPS_FRAME_PUSH};
+  frame.u.round = (struct zps_frame_round){
+      .tensor = scene.tensor->spec.tensor,
+      .step = 1,
+      .total_nnz = 500,
+      .timeout_ms = 60000,
+      .n_slices = 1,
+      .slices[0] = {.partition = 3, .nnz = 500, .len_bytes = 500 * 12, .addr = 0xdeadbeef, .key = 12345}};
+  rig_send(scene.cluster.ranks[1], &frame);
+  expect_abort(&scene, 1, 1, ZPS_ERR_FABRIC, "rank 1: cannot read the 6000 bytes of its partition 3: ");
+  const struct rig_slice twice[] = {{.partition = 3}, {.partition = 3}};
+  push(&scene, 2, 0);
+  rig_push(scene.cluster.ranks[1], scene.tensor->spec.tensor, 2, 60000, 0, twice, 2);
+  expect_abort(&scene, 2, 0, ZPS_ERR_PROTOCOL, "rank 1 pushed partition 3 twice");
+  expect_abort(&scene, 2, 1, ZPS_ERR_PROTOCOL, "rank 1 pushed partition 3 twice");
+  close_scene(&scene);
+}
+
+static void test_wrong_tensor_step_and_time(void **state) {
+  (void)state;
+  struct scene scene;
+  open_scene(&scene);
+  const struct rig_slice slice = {.partition = 1};
+  rig_push(scene.cluster.ranks[0], 99, 4, 60000, 0, &slice, 1);
+  struct zps_frame_abort *abort = rig_take_abort(scene.cluster.ranks[0], 99, 4);
+  assert_int_equal(abort->code, ZPS_ERR_UNKNOWN);
+  assert_string_equal(abort->text, "job job, step 4: tensor 99 is not registered on this server");
+  free(abort);
+  cluster_round(&scene.cluster, scene.tensor, 8);
+  push(&scene, 8, 1);
+  expect_abort(&scene, 8, 1, ZPS_ERR_INVALID, "step 8: it was already completed");
+  for (uint32_t rank = 0; rank < RANKS; rank++) push(&scene, 5, rank);
+  cluster_check(&scene.cluster, scene.tensor, 5, 1);
+  cluster_done(&scene.cluster, scene.tensor, 5, 1);
+  push(&scene, 5, 1); /* while the others still read */
+  expect_abort(&scene, 5, 1, ZPS_ERR_INVALID, "step 5: it was already completed");
+  for (uint32_t rank = 0; rank < RANKS; rank += 2) {
+    cluster_check(&scene.cluster, scene.tensor, 5, rank);
+    cluster_done(&scene.cluster, scene.tensor, 5, rank);
+  }
+  push(&scene, 9, 0);
+  push(&scene, 9, 2);
+  cluster_done(&scene.cluster, scene.tensor, 9, 2);
+  expect_abort(&scene, 9, 0, ZPS_ERR_PROTOCOL, "rank 2 says that it has read the results, but only 0 of 4");
+  expect_abort(&scene, 9, 2, ZPS_ERR_PROTOCOL, "rank 2 says that it has read the results, but only 0 of 4");
+  cluster_done(&scene.cluster, scene.tensor, 555, 2); /* of a round that never was: ignored */
+  close_scene(&scene);
+}
+
+static void test_too_many_rounds(void **state) {
+  (void)state;
+  enum { MOST = 64 };
+  struct scene scene;
+  open_scene(&scene);
+  for (uint64_t step = 0; step <= MOST; step++) push(&scene, step, 0);
+  expect_abort(&scene, MOST, 0, ZPS_ERR_BUSY, "64 rounds of it are in flight already");
+  for (uint64_t step = 0; step < MOST; step++)
+    for (uint32_t rank = 1; rank < RANKS; rank++) push(&scene, step, rank);
+  for (uint64_t step = 0; step < MOST; step++)
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+      cluster_check(&scene.cluster, scene.tensor, step, rank);
+      cluster_done(&scene.cluster, scene.tensor, step, rank);
+    }
+  close_scene(&scene);
+}
+
+static void expect_refused(struct scene *scene, struct zps_tensor_spec spec, zps_err_t code, const char *text) {
+  struct zps_error error = {0};
+  assert_int_equal(zps_shard_tensor_open(scene->shard, &spec, &error), code);
+  if (!strstr(error.text, text)) fail_msg("%s, where %s was expected", error.text, text);
+}
+
+static void test_refused_jobs_and_tensors(void **state) {
+  (void)state;
+  struct scene scene;
+  struct zps_error error = {0};
+  open_scene(&scene);
+  const struct zps_job_spec again = {.job_id = 77, .name = "job", .world = 1};
+  assert_int_equal(zps_shard_job_open(scene.shard, &again, &error), ZPS_ERR_BUSY);
+  const struct zps_job_spec nobody = {.job_id = 78, .name = "empty", .world = 0};
+  assert_int_equal(zps_shard_job_open(scene.shard, &nobody, &error), ZPS_ERR_INVALID);
+  assert_string_equal(error.text, "job empty: a world of 0 ranks; it must be 1 to 4096");
+  const struct zps_member_spec nowhere = {.rank = 0};
+  const struct zps_job_spec bad_address = {.job_id = 78, .name = "bad", .world = 1, .members = &nowhere};
+  assert_int_not_equal(zps_shard_job_open(scene.shard, &bad_address, &error), ZPS_OK);
+  struct zps_tensor_spec spec = scene.tensor->spec;
+  expect_refused(&scene, spec, ZPS_ERR_BUSY, "already open");
+  spec.tensor = 20;
+  spec.job_id = 78;
+  expect_refused(&scene, spec, ZPS_ERR_UNKNOWN, "job 0x000000000000004e is not open");
+  spec.job_id = 77;
+  spec.width = 0;
+  expect_refused(&scene, spec, ZPS_ERR_INVALID, "width of 0");
+  spec.width = 1;
+  spec.dtype = (enum zps_dtype)9;
+  expect_refused(&scene, spec, ZPS_ERR_UNSUPPORTED, "9 is no dtype");
+  spec.dtype = ZPS_DTYPE_U8;
+  spec.codec = (enum zps_codec_policy)4;
+  expect_refused(&scene, spec, ZPS_ERR_UNSUPPORTED, "4 is no choice of codecs");
+  spec.codec = ZPS_CODEC_AUTO;
+  spec.op = ZPS_OP_MEAN;
+  expect_refused(&scene, spec, ZPS_ERR_UNSUPPORTED, "bytes have no mean");
+  spec.op = (enum zps_op)5;
+  expect_refused(&scene, spec, ZPS_ERR_UNSUPPORTED, "5 is no operation");
+  spec.op = ZPS_OP_SUM;
+  spec.rows = 0;
+  expect_refused(&scene, spec, ZPS_ERR_INVALID, "");
+  close_scene(&scene);
+}
+
+static int use_fabric(void **state) {
+  const char **fabric = *state;
+  provider = fabric[0];
+  fault = fabric[1];
+  return 0;
+}
+
+static const char *loop[] = {"loop", NULL}, *faulty[] = {"fault+loop", "seed=5,again=0.2,delay=0.2:1ms,hold=5ms"};
+
+#define ON_BOTH(test)                                    \
+  {#test, test, use_fabric, NULL, loop}, {               \
+#test " with faults", test, use_fabric, NULL, faulty \
+  }
+
+static int expect_warnings(void **state) {
+  (void)state;
+  logs_start();
+  logs_expect(ZPS_LOG_WARN, "has sequence number 0: 5 was expected");
+  /* A push that comes when its job is closed, or the shard is closing, with a long or a short header. */
+  logs_allow(ZPS_LOG_WARN, "no such job here");
+  logs_allow(ZPS_LOG_WARN, "no such link here");
+  return 0;
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      ON_BOTH(test_missing_rank),
+      ON_BOTH(test_missing_partition),
+      ON_BOTH(test_rank_lost_in_a_round),
+      ON_BOTH(test_rank_lost_while_it_is_read),
+      ON_BOTH(test_broken_stream),
+      ON_BOTH(test_vanished_rank),
+      ON_BOTH(test_left_for_a_lost_one),
+      ON_BOTH(test_cancel),
+      ON_BOTH(test_job_closed_in_a_round),
+      ON_BOTH(test_hostile_slices),
+      ON_BOTH(test_hostile_addresses_and_repeats),
+      ON_BOTH(test_wrong_tensor_step_and_time),
+      ON_BOTH(test_too_many_rounds),
+      ON_BOTH(test_refused_jobs_and_tensors),
+  };
+  return cmocka_run_group_tests(tests, expect_warnings, logs_check);
+}

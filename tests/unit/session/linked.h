@@ -1,0 +1,92 @@
+/* Two ends with a link each, over the in-process fabric, driven step by step. */
+#ifndef ZPS_TESTS_SESSION_LINKED_H
+#define ZPS_TESTS_SESSION_LINKED_H
+
+#include "common/session/link.h"
+#include "tests/support/net_pair.h"
+
+enum { JOB = 9, EPOCH = 4 };
+
+/* A link per end, and what the other end sent over it. */
+struct linked {
+  struct end ends[2];
+  struct zps_link *links[2];
+  unsigned n_done[2], n_credit[2], n_push;
+  zps_err_t code[2];
+  struct zps_error error[2];
+};
+
+static inline void on_frame(struct linked *linked, int i, const void *data, size_t len) {
+  struct zps_frame frame;
+  struct zps_error error;
+  assert_int_equal(zps_wire_decode(data, len, &frame, &error), ZPS_OK);
+  if (frame.header.is_short)
+    assert_int_equal(frame.header.tag, 500 + i);
+  else
+    assert_int_equal(frame.header.src, 1 - i);
+  const zps_err_t code = zps_link_received(linked->links[i], &frame.header, &linked->error[i]);
+  if (code != ZPS_OK) {
+    linked->code[i] = code;
+    return;
+  }
+  if (frame.header.type == ZPS_FRAME_CREDIT) {
+    linked->n_credit[i]++;
+  } else if (frame.header.type == ZPS_FRAME_PUSH) {
+    linked->n_push++;
+  } else {
+    assert_int_equal(frame.u.done.step, linked->n_done[i]++);
+  }
+}
+
+static inline void on_message(struct end *end, const void *data, size_t len) {
+  struct linked *linked = end->ctx;
+  struct zps_wire_frames frames;
+  const void *frame;
+  size_t frame_len;
+  zps_wire_frames_begin(&frames, data, len);
+  while (zps_wire_frames_next(&frames, &frame, &frame_len, NULL) == ZPS_OK && frame)
+    on_frame(linked, end == &linked->ends[1], frame, frame_len);
+}
+
+static inline void linked_open(struct linked *linked, const char *provider, const char *fault) {
+  memset(linked, 0, sizeof *linked);
+  pair_open(linked->ends, provider, fault, 0);
+  for (int i = 0; i < 2; i++) {
+    linked->ends[i].on_message = on_message;
+    linked->ends[i].ctx = linked;
+    assert_int_equal(zps_link_create(linked->ends[i].net, linked->ends[i].peer, JOB, EPOCH, (uint32_t)i,
+                                     (uint32_t)(500 + i), &linked->links[i]),
+                     ZPS_OK);
+  }
+}
+
+static inline void linked_close(struct linked *linked) {
+  for (int i = 0; i < 2; i++) {
+    assert_int_equal(zps_net_counters(linked->ends[i].net)->unmatched, 0);
+    assert_int_equal(linked->code[i], ZPS_OK);
+    zps_link_destroy(linked->links[i]);
+  }
+  pair_close(linked->ends);
+}
+
+static inline zps_err_t send_done(struct linked *linked, int from, unsigned step) {
+  struct zps_frame frame = {.header.type = ZPS_FRAME_DONE, .u.done = {.tensor = 1, .step = step}};
+  return zps_link_send(linked->links[from], &frame);
+}
+
+/* The bytes that it took. */
+static inline uint64_t send_now(struct linked *linked, int from, unsigned step) {
+  const struct zps_net_counters *const counters = zps_net_counters(linked->ends[from].net);
+  const uint64_t before = counters->msg_bytes_sent;
+  assert_int_equal(send_done(linked, from, step), ZPS_OK);
+  zps_link_progress(linked->links[from]);
+  return counters->msg_bytes_sent - before;
+}
+
+static inline unsigned turn(struct linked *linked) {
+  unsigned events = 0;
+  for (int i = 0; i < 2; i++) events += zps_net_progress(linked->ends[i].net) + zps_link_progress(linked->links[i]);
+  return events;
+}
+
+#endif

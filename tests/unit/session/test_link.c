@@ -1,0 +1,259 @@
+/* Credits, sequence and queueing of links, over the in-process fabric, driven step by step. */
+#include "tests/unit/session/linked.h"
+
+#include "common/base/rng.h"
+#include "tests/support/oom.h"
+
+static void test_one_way_stream_lives_on_credit_frames(void **state) {
+  (void)state;
+  struct linked linked;
+  linked_open(&linked, "loop", NULL);
+  for (unsigned i = 0; i < 5000; i++) {
+    assert_int_equal(send_done(&linked, 0, i), ZPS_OK);
+    turn(&linked);
+  }
+  while (turn(&linked) > 0) continue;
+  assert_int_equal(linked.n_done[1], 5000);
+  assert_in_range(linked.n_credit[0], 5000 / ZPS_LINK_CREDITS, 2 * 5000 / ZPS_LINK_CREDITS + 1);
+  assert_int_equal(linked.n_credit[1], 0); /* what CREDIT frames cost goes back with frames that are sent anyway */
+  linked_close(&linked);
+}
+
+static void test_frames_wait_for_credit(void **state) {
+  (void)state;
+  struct linked linked;
+  linked_open(&linked, "loop", NULL);
+  for (unsigned i = 0; i < ZPS_LINK_CREDITS + ZPS_LINK_QUEUE_MAX; i++)
+    assert_int_equal(send_done(&linked, 0, i), ZPS_OK);
+  assert_int_equal(send_done(&linked, 0, 0), ZPS_ERR_AGAIN);
+  zps_link_progress(linked.links[0]);
+  while (zps_net_progress(linked.ends[1].net) > 0) continue;
+  assert_int_equal(linked.n_done[1], ZPS_LINK_CREDITS);
+  while (turn(&linked) > 0) continue;
+  assert_int_equal(linked.n_done[1], ZPS_LINK_CREDITS + ZPS_LINK_QUEUE_MAX);
+  linked_close(&linked);
+}
+
+/* What is sent in one turn leaves as one message, or as few as it fits into. */
+static void test_frames_of_a_turn_leave_together(void **state) {
+  (void)state;
+  struct linked linked;
+  uint8_t payload[1000] = {0};
+  linked_open(&linked, "loop", NULL);
+  const struct zps_net_counters *const counters = zps_net_counters(linked.ends[0].net);
+  for (unsigned i = 0; i < 20; i++) assert_int_equal(send_done(&linked, 0, i), ZPS_OK);
+  assert_int_equal(counters->msgs_sent, 0);
+  while (turn(&linked) > 0) continue;
+  assert_int_equal(counters->msgs_sent, 1);
+  assert_int_equal(counters->msg_bytes_sent, 1 + 20 * (1 + ZPS_WIRE_LONG_BYTES + 2));
+  assert_int_equal(linked.n_done[1], 20);
+  struct zps_frame frame = {.header.type = ZPS_FRAME_PUSH, .u.round = {.n_slices = 1}};
+  frame.u.round.slices[0] = (struct zps_slice){.is_inline = true, .len_bytes = sizeof payload, .data = payload};
+  for (unsigned i = 0; i < 10; i++) {
+    assert_int_equal(zps_link_send(linked.links[0], &frame), ZPS_OK);
+    assert_int_equal(counters->msgs_sent, i < 8 ? 1 : 2);
+  }
+  zps_link_progress(linked.links[0]);
+  assert_int_equal(counters->msgs_sent, 3);
+  while (turn(&linked) > 0) continue;
+  assert_int_equal(linked.n_push, 10);
+  linked_close(&linked);
+}
+
+static void test_full_ends_do_not_lock_up(void **state) {
+  (void)state;
+  struct linked linked;
+  linked_open(&linked, "loop", NULL);
+  /* Both ends spend all their credit before either looks at what came. */
+  for (unsigned i = 0; i < 500; i++)
+    for (int from = 0; from < 2; from++) assert_int_equal(send_done(&linked, from, i), ZPS_OK);
+  while (turn(&linked) > 0) continue;
+  for (int i = 0; i < 2; i++) assert_int_equal(linked.n_done[i], 500);
+  linked_close(&linked);
+}
+
+static void exchange_at_random(const char *provider, const char *fault, uint64_t seed) {
+  struct linked linked;
+  struct zps_rng rng = {.state = seed};
+  unsigned sent[2] = {0, 0};
+  const unsigned total[2] = {1000 + (unsigned)zps_rng_below(&rng, 1000), (unsigned)zps_rng_below(&rng, 2000)};
+  const uint64_t give_up = zps_clock_ns() + 20 * ZPS_NS_PER_S;
+  linked_open(&linked, provider, fault);
+  while (linked.n_done[1] < total[0] || linked.n_done[0] < total[1]) {
+    if (zps_clock_ns() > give_up) fail_msg("seed %llu: stuck", (unsigned long long)seed);
+    const int i = (int)zps_rng_below(&rng, 2);
+    switch (zps_rng_below(&rng, 4)) {
+      case 0:
+        for (uint64_t n = zps_rng_below(&rng, 60); n > 0 && sent[i] < total[i]; n--)
+          assert_int_equal(send_done(&linked, i, sent[i]++), ZPS_OK);
+        break;
+      case 1:
+        zps_link_progress(linked.links[i]);
+        break;
+      default:
+        zps_net_progress(linked.ends[i].net);
+    }
+  }
+  linked_close(&linked);
+}
+
+static void test_random_traffic(void **state) {
+  (void)state;
+  for (uint64_t seed = 1; seed <= 30; seed++) exchange_at_random("loop", NULL, seed);
+}
+
+static void test_random_traffic_under_push_back_and_delay(void **state) {
+  (void)state;
+  for (uint64_t seed = 1; seed <= 3; seed++) exchange_at_random("fault+loop", "again=0.2,delay=0.002:100us", seed);
+}
+
+static void test_broken_streams_are_refused(void **state) {
+  (void)state;
+  struct linked linked;
+  struct zps_error error;
+  linked_open(&linked, "loop", NULL);
+  struct zps_link *link = linked.links[0];
+  struct zps_frame_header header = {.type = ZPS_FRAME_DONE, .job = JOB, .epoch = EPOCH, .src = 1};
+  header.seq = 1;
+  assert_int_equal(zps_link_received(link, &header, &error), ZPS_ERR_PROTOCOL);
+  assert_non_null(strstr(error.text, "sequence number 1: 0 was expected"));
+  header.seq = 0;
+  header.job = JOB + 1;
+  assert_int_equal(zps_link_received(link, &header, &error), ZPS_ERR_PROTOCOL);
+  header.job = JOB;
+  header.credits = 1; /* nothing was sent that could be returned */
+  assert_int_equal(zps_link_received(link, &header, &error), ZPS_ERR_PROTOCOL);
+  assert_non_null(strstr(error.text, "returns 1 credits"));
+  header.credits = 0;
+  header.epoch = EPOCH + 1; /* another life of the peer: its sequence says nothing */
+  header.seq = 17;
+  assert_int_equal(zps_link_received(link, &header, &error), ZPS_ERR_STALE);
+  header.seq = 0;
+  assert_int_equal(zps_link_received(link, &header, &error), ZPS_ERR_STALE);
+  zps_link_set_epoch(link, EPOCH + 1);
+  for (header.seq = 1; header.seq <= ZPS_LINK_CREDITS; header.seq++)
+    assert_int_equal(zps_link_received(link, &header, &error), ZPS_OK);
+  assert_int_equal(zps_link_received(link, &header, &error), ZPS_ERR_PROTOCOL);
+  assert_non_null(strstr(error.text, "without credit"));
+  linked_close(&linked);
+}
+
+static void test_short_headers_follow_long_ones(void **state) {
+  (void)state;
+  struct linked linked;
+  struct zps_error error;
+  linked_open(&linked, "loop", NULL);
+  struct zps_link *link = linked.links[0];
+  struct zps_frame_header early = {.type = ZPS_FRAME_DONE, .is_short = true, .tag = 500};
+  assert_int_equal(zps_link_received(link, &early, &error), ZPS_ERR_PROTOCOL);
+  assert_non_null(strstr(error.text, "a long one must come before it"));
+  /* Long until the other end has said its tag; then short, until the epoch changes. */
+  for (unsigned i = 0; i < 2; i++) assert_int_equal(send_now(&linked, 0, i), ZPS_WIRE_LONG_BYTES + 2);
+  assert_int_equal(send_done(&linked, 1, 0), ZPS_OK);
+  while (turn(&linked) > 0) continue;
+  for (unsigned i = 2; i < 600; i++) { /* the sequence's low byte goes round */
+    assert_int_equal(send_now(&linked, 0, i),
+                     ZPS_WIRE_SHORT_BYTES + 1 + (i < 128 ? 2 : 3)); /* tags here take two bytes */
+    while (turn(&linked) > 0) continue;
+  }
+  assert_int_equal(linked.n_done[1], 600);
+  for (int i = 0; i < 2; i++) zps_link_set_epoch(linked.links[i], EPOCH + 1);
+  assert_int_equal(send_now(&linked, 0, 600), ZPS_WIRE_LONG_BYTES + 3);
+  while (turn(&linked) > 0) continue;
+  assert_int_equal(linked.n_done[1], 601);
+  zps_link_set_epoch(linked.links[1], EPOCH + 2); /* short ones live in the epoch of the long one before */
+  assert_int_equal(send_done(&linked, 0, 601), ZPS_OK);
+  while (turn(&linked) > 0) continue;
+  assert_int_equal(linked.code[1], ZPS_ERR_STALE);
+  linked.code[1] = ZPS_OK;
+  linked_close(&linked);
+}
+
+static void test_a_lost_frame_shows(void **state) {
+  (void)state;
+  struct linked linked;
+  linked_open(&linked, "fault+loop", "drop=0.2");
+  for (unsigned i = 0; i < 30; i++) send_now(&linked, 0, i);
+  while (turn(&linked) > 0) continue;
+  assert_int_equal(linked.code[1], ZPS_ERR_PROTOCOL);
+  linked.code[0] = linked.code[1] = ZPS_OK;
+  linked_close(&linked);
+}
+
+static void test_sending_to_the_dead_fails(void **state) {
+  (void)state;
+  struct linked linked;
+  linked_open(&linked, "loop", NULL);
+  zps_link_destroy(linked.links[1]);
+  zps_net_close(linked.ends[1].net);
+  send_now(&linked, 0, 0);
+  zps_net_progress(linked.ends[0].net);
+  assert_int_equal(linked.ends[0].n_errors, 1);
+  assert_int_equal(send_now(&linked, 0, 1), 0); /* here it shows */
+  assert_int_equal(send_done(&linked, 0, 2), ZPS_ERR_PEER_LOST);
+  assert_int_equal(zps_link_progress(linked.links[0]), 0);
+  zps_link_destroy(linked.links[0]);
+  zps_net_close(linked.ends[0].net);
+}
+
+static void test_what_is_no_frame_is_refused(void **state) {
+  (void)state;
+  struct linked linked;
+  linked_open(&linked, "loop", NULL);
+  struct zps_frame frame = {.header.type = ZPS_FRAME_PUSH, .u.round.n_slices = ZPS_WIRE_SLICES_MAX + 1};
+  assert_int_equal(zps_link_send(linked.links[0], &frame), ZPS_ERR_INVALID);
+  assert_int_equal(send_done(&linked, 0, 0), ZPS_OK);
+  while (turn(&linked) > 0) continue;
+  assert_int_equal(linked.n_done[1], 1);
+  linked_close(&linked);
+}
+
+static zps_err_t sweep_create(void *ctx) {
+  struct linked *linked = ctx;
+  return zps_link_create(linked->ends[0].net, linked->ends[0].peer, JOB, EPOCH, 0, 0, &linked->links[0]);
+}
+
+static void sweep_destroy(void *ctx) {
+  struct linked *linked = ctx;
+  zps_link_destroy(linked->links[0]);
+}
+
+static void end_nothing(void *ctx) {
+  (void)ctx;
+}
+
+static zps_err_t sweep_queue(void *ctx) {
+  return send_done(ctx, 0, ZPS_LINK_CREDITS);
+}
+
+static void test_out_of_memory(void **state) {
+  (void)state;
+  struct linked linked = {0};
+  pair_open(linked.ends, "loop", NULL, 0);
+  oom_sweep(sweep_create, sweep_destroy, &linked, 1);
+  pair_close(linked.ends);
+  linked_open(&linked, "loop", NULL);
+  for (unsigned i = 0; i < ZPS_LINK_CREDITS; i++) assert_int_equal(send_done(&linked, 0, i), ZPS_OK);
+  oom_sweep(sweep_queue, end_nothing, &linked, 1);
+  while (turn(&linked) > 0) continue;
+  assert_int_equal(linked.n_done[1], ZPS_LINK_CREDITS + 1); /* what was refused was not sent, what was taken was */
+  linked_close(&linked);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_one_way_stream_lives_on_credit_frames),
+      cmocka_unit_test(test_frames_wait_for_credit),
+      cmocka_unit_test(test_frames_of_a_turn_leave_together),
+      cmocka_unit_test(test_full_ends_do_not_lock_up),
+      cmocka_unit_test(test_random_traffic),
+      cmocka_unit_test(test_random_traffic_under_push_back_and_delay),
+      cmocka_unit_test(test_broken_streams_are_refused),
+      cmocka_unit_test(test_short_headers_follow_long_ones),
+      cmocka_unit_test(test_a_lost_frame_shows),
+      cmocka_unit_test(test_sending_to_the_dead_fails),
+      cmocka_unit_test(test_what_is_no_frame_is_refused),
+      cmocka_unit_test(test_out_of_memory),
+  };
+  return cmocka_run_group_tests_name("link", tests, NULL, NULL);
+}

@@ -1,0 +1,174 @@
+/*
+ * Barrier and broadcast, as rounds of tensors of bytes that users cannot name: '@' starts no name of theirs.
+ *
+ * A barrier is a round without rows. A broadcast is cut into segments of 4 MiB, rows of 64 bytes of which only the root
+ * pushes any; the sum of one contribution is the contribution, bit for bit. Rows of zeros are not sent.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "worker/api/job.h"
+#include "worker/api/tensor.h"
+
+#define BYTES_PER_ROW 64u
+#define ROWS_PER_SEGMENT 65536u
+#define SEGMENT_BYTES ((size_t)BYTES_PER_ROW * ROWS_PER_SEGMENT)
+#define SEGMENTS_IN_FLIGHT 4u
+
+static zenps_status_t check(zenps_job_t *job, const char *call) {
+  if (!job) return zps_worker_fail(ZPS_ERR_INVALID, "%s: the job is NULL", call);
+  return zps_worker_forked(job) ? zps_worker_fail_forked() : ZENPS_OK;
+}
+
+/* Waits for the request and frees it; its error becomes the thread's last one. NULL: nothing was started. */
+static zenps_status_t settle(zenps_request_t *request) {
+  if (!request) return ZENPS_OK;
+  const zenps_status_t status = zenps_wait(request, -1);
+  zenps_request_free(request);
+  return status;
+}
+
+static zenps_status_t barrier(zenps_job_t *job) {
+  struct zenps_tensor *tensor;
+  zenps_tensor_options_t options;
+  zenps_grad_t in, out;
+  zenps_request_t *request;
+  ZENPS_TENSOR_OPTIONS_INIT(&options);
+  options.partitions = 1;
+  zenps_status_t status = zps_worker_tensor_open(job, "@barrier", 1, 1, ZPS_DTYPE_U8, &options, &tensor);
+  if (status != ZENPS_OK) return status;
+  ZENPS_GRAD_INIT(&in);
+  ZENPS_GRAD_INIT(&out);
+  in.layout = out.layout = ZENPS_ROWS;
+  status = zps_worker_allreduce(tensor, job->barrier_step++, &in, &out, &request);
+  return status == ZENPS_OK ? settle(request) : status;
+}
+
+zenps_status_t zenps_barrier(zenps_job_t *job) {
+  zenps_status_t status = check(job, "zenps_barrier");
+  if (status != ZENPS_OK) return status;
+  pthread_mutex_lock(&job->collective);
+  status = barrier(job);
+  pthread_mutex_unlock(&job->collective);
+  return status;
+}
+
+/* ------------------------------------------------------------ broadcast */
+
+struct segment {
+  zenps_request_t *request; /* NULL: none in flight */
+  zenps_grad_t in, out;
+  unsigned char *data;
+  size_t len; /* a multiple of BYTES_PER_ROW */
+};
+
+struct broadcast {
+  struct zenps_tensor *tensor;
+  bool root;
+  int64_t *row_ids; /* 0, 1, 2, ... */
+};
+
+static zenps_status_t segment_start(const struct broadcast *cast, struct segment *segment, uint64_t step) {
+  ZENPS_GRAD_INIT(&segment->in);
+  ZENPS_GRAD_INIT(&segment->out);
+  segment->in.layout = segment->out.layout = ZENPS_ROWS;
+  if (cast->root) {
+    segment->in.nnz = segment->len / BYTES_PER_ROW;
+    segment->in.row_ids = cast->row_ids;
+    segment->in.values = segment->data;
+  }
+  return zps_worker_allreduce(cast->tensor, step, &segment->in, &segment->out, &segment->request);
+}
+
+/* Waits, and puts what came into place. */
+static zenps_status_t segment_finish(const struct broadcast *cast, struct segment *segment) {
+  if (!segment->request) return ZENPS_OK;
+  zenps_status_t status = zenps_wait(segment->request, -1);
+  const uint64_t n_rows = segment->len / BYTES_PER_ROW;
+  const zenps_grad_t *out = &segment->out;
+  if (status == ZENPS_OK && out->nnz > 0 && (uint64_t)out->row_ids[out->nnz - 1] >= n_rows) {
+    status = zps_worker_fail(ZPS_ERR_SHAPE, "zenps_broadcast: the root sends more than the %zu bytes given here",
+                             segment->len);
+  }
+  if (status == ZENPS_OK && !cast->root) {
+    memset(segment->data, 0, segment->len);
+    for (uint64_t i = 0; i < out->nnz; i++) {
+      memcpy(segment->data + (size_t)out->row_ids[i] * BYTES_PER_ROW,
+             (const unsigned char *)out->values + (size_t)i * BYTES_PER_ROW, BYTES_PER_ROW);
+    }
+  }
+  zenps_request_free(segment->request);
+  segment->request = NULL;
+  return status;
+}
+
+/* All but the last bytes that do not fill a row, which travel in `tail`. */
+static zenps_status_t broadcast_all(const struct broadcast *cast, uint64_t step, unsigned char *data, size_t len,
+                                    unsigned char *tail) {
+  struct segment ring[SEGMENTS_IN_FLIGHT];
+  const size_t whole = len - len % BYTES_PER_ROW;
+  zenps_status_t status = ZENPS_OK;
+  unsigned at = 0;
+  memset(ring, 0, sizeof ring);
+  for (size_t done = 0; done < len && status == ZENPS_OK; at = (at + 1) % SEGMENTS_IN_FLIGHT) {
+    struct segment *segment = &ring[at];
+    status = segment_finish(cast, segment);
+    if (status != ZENPS_OK) break;
+    if (done < whole) {
+      segment->data = data + done;
+      segment->len = whole - done < SEGMENT_BYTES ? whole - done : SEGMENT_BYTES;
+    } else {
+      segment->data = tail;
+      segment->len = BYTES_PER_ROW;
+    }
+    status = segment_start(cast, segment, step++);
+    done += segment->len;
+  }
+  zenps_error_t first = *zenps_last_error();
+  for (unsigned i = 0; i < SEGMENTS_IN_FLIGHT; i++, at = (at + 1) % SEGMENTS_IN_FLIGHT) {
+    if (status != ZENPS_OK && ring[at].request) (void)zenps_cancel(ring[at].request);
+    const zenps_status_t later = segment_finish(cast, &ring[at]);
+    if (status == ZENPS_OK && later != ZENPS_OK) {
+      status = later;
+      first = *zenps_last_error();
+    }
+  }
+  return status == ZENPS_OK ? status : zps_worker_raise_detail(&first);
+}
+
+static zenps_status_t broadcast(zenps_job_t *job, unsigned char *data, size_t len, bool root) {
+  struct broadcast cast = {.root = root};
+  unsigned char tail[BYTES_PER_ROW] = {0};
+  const size_t rest = len % BYTES_PER_ROW;
+  zenps_status_t status =
+      zps_worker_tensor_open(job, "@broadcast", ROWS_PER_SEGMENT, BYTES_PER_ROW, ZPS_DTYPE_U8, NULL, &cast.tensor);
+  if (status != ZENPS_OK) return status;
+  /* All ranks count alike, also where one of them fails half way. */
+  const uint64_t step = job->broadcast_step;
+  job->broadcast_step += (len - rest + SEGMENT_BYTES - 1) / SEGMENT_BYTES + (rest > 0);
+  if (root) {
+    const size_t n_rows = len / BYTES_PER_ROW + 1 < ROWS_PER_SEGMENT ? len / BYTES_PER_ROW + 1 : ROWS_PER_SEGMENT;
+    cast.row_ids = malloc(n_rows * sizeof *cast.row_ids);
+    if (!cast.row_ids) return zps_worker_fail(ZPS_ERR_NOMEM, "zenps_broadcast: no memory for %zu row numbers", n_rows);
+    for (size_t i = 0; i < n_rows; i++) cast.row_ids[i] = (int64_t)i;
+    memcpy(tail, data + (len - rest), rest);
+  }
+  status = broadcast_all(&cast, step, data, len, tail);
+  if (status == ZENPS_OK && !root) memcpy(data + (len - rest), tail, rest);
+  free(cast.row_ids);
+  return status;
+}
+
+zenps_status_t zenps_broadcast(zenps_job_t *job, void *data, size_t len, int root) {
+  zenps_status_t status = check(job, "zenps_broadcast");
+  if (status != ZENPS_OK) return status;
+  if (root < 0 || root >= zenps_world(job)) {
+    return zps_worker_fail(ZPS_ERR_INVALID, "zenps_broadcast: root %d; ranks are 0 to %d", root, zenps_world(job) - 1);
+  }
+  if (!data && len > 0) return zps_worker_fail(ZPS_ERR_INVALID, "zenps_broadcast: data is NULL, but len is %zu", len);
+  if (len == 0) return ZENPS_OK;
+  pthread_mutex_lock(&job->collective);
+  status = broadcast(job, data, len, zenps_rank(job) == root);
+  pthread_mutex_unlock(&job->collective);
+  return status;
+}

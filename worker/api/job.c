@@ -1,0 +1,224 @@
+#define ZPS_LOG_COMPONENT "job"
+#include "worker/api/job.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "config.h"
+#include "worker/choice/auto.h"
+#include "worker/device/device.h"
+#include "worker/base/logsink.h"
+#include "worker/api/registered.h"
+#include "worker/api/request.h"
+
+#define CLOSE_WAIT_MS 1000u /* for reads that the fabric does not give back, and frames that it does not take */
+
+bool zps_worker_forked(const struct zenps_job *job) {
+  return job->pid != getpid();
+}
+
+zenps_status_t zps_worker_fail_forked(void) {
+  return zps_worker_fail(ZPS_ERR_FORKED,
+                         "process %ld is a child of the one that called zenps_open(): its threads are not here; open "
+                         "the job after fork() instead",
+                         (long)getpid());
+}
+
+/* ------------------------------------------------------------ failure */
+
+static void failure_run(struct zps_mail *mail) {
+  struct zenps_job *job = zps_owner_of(mail, struct zenps_job, failure_mail);
+  zps_plane_fail(&job->plane, &job->failure);
+}
+
+/* Records the first failure of the job and tells the data plane. */
+static void on_failed(void *ctx, const struct zps_frame_abort *failure) {
+  struct zenps_job *job = ctx;
+  pthread_mutex_lock(&job->lock);
+  const bool first = !job->failed;
+  if (first) {
+    job->failure = *failure;
+    job->failed = true;
+    job->failure_mail.run = failure_run;
+    zps_inbox_send(&job->plane.inbox, &job->failure_mail);
+    pthread_cond_broadcast(&job->done); /* who waits for a plan waits in vain */
+  }
+  pthread_mutex_unlock(&job->lock);
+  if (first) zps_log_warn("job %s failed: %s", job->options.job, failure->text);
+}
+
+zenps_status_t zps_worker_job_check(struct zenps_job *job) {
+  if (!job->failed) return ZENPS_OK;
+  zenps_error_t detail;
+  zps_worker_detail(&detail, job->failure.code, "job %s: %s", job->options.job, job->failure.text);
+  for (uint32_t i = 0; i < job->failure.n_ranks && i < sizeof detail.missing_ranks / sizeof detail.missing_ranks[0];
+       i++) {
+    detail.missing_ranks[detail.n_missing++] = job->failure.ranks[i];
+  }
+  return zps_worker_raise_detail(&detail);
+}
+
+static void on_rank_left(void *ctx, uint32_t rank) {
+  struct zenps_job *job = ctx;
+  zps_plane_rank_left(&job->plane, rank);
+}
+
+static void on_plan(void *ctx, const zps_json *params) {
+  zps_automatic_plan(ctx, params);
+}
+
+static void on_beat(void *ctx) {
+  zps_telemetry_beat(ctx);
+}
+
+/* ------------------------------------------------------------ open */
+
+static void locks_init(struct zenps_job *job) {
+  pthread_condattr_t attr;
+  pthread_mutex_init(&job->collective, NULL);
+  pthread_mutex_init(&job->open, NULL);
+  pthread_mutex_init(&job->device_lock, NULL);
+  zps_telemetry_init(&job->telemetry);
+  pthread_mutex_init(&job->lock, NULL);
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  pthread_cond_init(&job->done, &attr);
+  pthread_condattr_destroy(&attr);
+}
+
+static void job_free(struct zenps_job *job) {
+  for (struct zenps_tensor *tensor = job->tensors, *next; tensor; tensor = next) {
+    next = tensor->next;
+    zps_worker_tensor_destroy(tensor);
+  }
+  zps_worker_memory_fini(job);
+  zps_worker_device_close(job->device);
+  if (job->event_fd >= 0) close(job->event_fd);
+  zps_join_fini(&job->join);
+  zps_join_peers_fini(&job->peers);
+  pthread_cond_destroy(&job->done);
+  pthread_mutex_destroy(&job->lock);
+  zps_telemetry_fini(&job->telemetry);
+  pthread_mutex_destroy(&job->device_lock);
+  pthread_mutex_destroy(&job->open);
+  pthread_mutex_destroy(&job->collective);
+  zps_worker_log_drop(&job->options);
+  zps_worker_options_fini(&job->options);
+  free(job);
+}
+
+static zps_err_t job_open(struct zenps_job *job, struct zps_error *error) {
+  const struct zps_membership_handler handler = {
+      .ctx = job, .on_failed = on_failed, .on_rank_left = on_rank_left, .on_plan = on_plan, .on_beat = on_beat};
+  job->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (job->event_fd < 0) return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot create an eventfd");
+  struct zps_worker_device *device;
+  zps_err_t err = ZPS_OK;
+  if (job->options.device >= 0) err = zps_worker_device_get(job, job->options.device, &device, error);
+  if (err == ZPS_OK) err = zps_plane_open(&job->options, &job->plane, error);
+  if (err != ZPS_OK) {
+    zps_worker_device_stop(job->device);
+    return err;
+  }
+  if (job->device) zps_worker_device_probe(job->device, job->plane.engine);
+  const struct zps_net_info *fabric = zps_net_info(zps_engine_net(job->plane.engine));
+  zps_log_info("rank %u of job %s: fabric %s on %s, address %s", (unsigned)job->options.rank, job->options.job,
+               fabric->provider, fabric->domain, fabric->address);
+  err = zps_membership_open(&job->membership, &job->options, fabric, &handler, &job->join, error);
+  if (err == ZPS_OK) err = zps_plane_connect(&job->plane, &job->join, (uint32_t)job->options.rank, error);
+  if (err == ZPS_OK && job->device) zps_membership_memory(&job->membership, zps_worker_device_path(job->device));
+  if (err != ZPS_OK) {
+    zps_membership_leave(&job->membership);
+    zps_membership_close(&job->membership);
+    zps_plane_disconnect(&job->plane);
+    zps_worker_device_stop(job->device);
+    zps_plane_close(&job->plane);
+    return err;
+  }
+  zps_telemetry_start(job);
+  return ZPS_OK;
+}
+
+zenps_status_t zenps_open(const zenps_options_t *options, zenps_job_t **job_p) {
+  struct zps_error error = {0};
+  if (!job_p) return zps_worker_fail(ZPS_ERR_INVALID, "zenps_open: job is NULL");
+  struct zenps_job *job = calloc(1, sizeof *job);
+  if (!job) return zps_worker_fail(ZPS_ERR_NOMEM, "zenps_open: out of memory");
+  if (zps_worker_options_load(options, &job->options, &error) != ZPS_OK) {
+    free(job);
+    return zps_worker_raise(&error);
+  }
+  job->pid = getpid();
+  job->event_fd = -1;
+  locks_init(job);
+  zps_worker_log_take(&job->options);
+  if (job_open(job, &error) != ZPS_OK) {
+    job_free(job);
+    return zps_worker_raise(&error);
+  }
+  *job_p = job;
+  return ZENPS_OK;
+}
+
+/* ------------------------------------------------------------ close */
+
+static unsigned rounds_left(const struct zenps_job *job) {
+  unsigned n = 0;
+  for (const struct zenps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) n += tensor->n_active;
+  return n;
+}
+
+/* Waits until no round is in flight; what a hung fabric holds is given up. Results that other ranks still read from
+ * here have until their round's deadline. */
+static void drain(struct zenps_job *job) {
+  const uint64_t until_ns = zps_clock_ns() + CLOSE_WAIT_MS * ZPS_NS_PER_MS;
+  const struct timespec until = {.tv_sec = (time_t)(until_ns / ZPS_NS_PER_S),
+                                 .tv_nsec = (long)(until_ns % ZPS_NS_PER_S)};
+  pthread_mutex_lock(&job->lock);
+  while (job->n_serving > 0) pthread_cond_wait(&job->done, &job->lock);
+  while (rounds_left(job) > 0 && pthread_cond_timedwait(&job->done, &job->lock, &until) != ETIMEDOUT) continue;
+  pthread_mutex_unlock(&job->lock);
+}
+
+void zenps_close(zenps_job_t *job) {
+  if (!job || zps_worker_forked(job)) return;
+  zps_plane_quiesce(&job->plane);
+  drain(job);
+  zps_plane_drain(&job->plane, CLOSE_WAIT_MS);
+  zps_telemetry_end(job);
+  zps_membership_leave(&job->membership);
+  zps_membership_close(&job->membership);
+  zps_plane_disconnect(&job->plane);
+  drain(job);
+  zps_worker_device_stop(job->device);
+  zps_plane_close(&job->plane);
+  job_free(job);
+}
+
+/* ------------------------------------------------------------ questions */
+
+int zenps_rank(const zenps_job_t *job) {
+  return job ? (int)job->options.rank : -1;
+}
+
+int zenps_world(const zenps_job_t *job) {
+  return job ? (int)job->options.world : 0;
+}
+
+int zenps_servers(const zenps_job_t *job) {
+  return job ? (int)job->join.n_servers : 0;
+}
+
+const char *zenps_provider(const zenps_job_t *job) {
+  return job ? zps_net_info(zps_engine_net(job->plane.engine))->provider : "";
+}
+
+const char *zenps_version(void) {
+  return PACKAGE_VERSION;
+}

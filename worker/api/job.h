@@ -1,0 +1,60 @@
+/*
+ * A process's membership in a job: ties the control side (membership.c) to the data plane (plane.c), and owns tensors.
+ *
+ * Locks, outer first: collective, open, device_lock, telemetry's, lock. `lock` guards what requests and rounds share
+ * with the trainer's threads, and is never held while waiting for a peer.
+ */
+#ifndef ZPS_WORKER_API_JOB_H
+#define ZPS_WORKER_API_JOB_H
+
+#include <pthread.h>
+#include <sys/types.h>
+
+#include "worker/base/error.h"
+#include "common/plan/calibration.h"
+#include "worker/control/membership.h"
+#include "worker/base/options.h"
+#include "worker/plane/plane.h"
+#include "worker/control/telemetry.h"
+#include "worker/api/tensor.h"
+
+struct zenps_job {
+  pid_t pid; /* of the process that opened it: a child has no threads behind it */
+  struct zps_worker_options options;
+  struct zps_membership membership;
+  struct zps_plane plane;
+  struct zps_join join;
+  int event_fd;
+  atomic_bool fd_asked; /* the trainer has it, so it is written to; before, only noted that it should be: */
+  atomic_bool fd_due;
+
+  pthread_mutex_t collective; /* one at a time */
+  uint64_t barrier_step, broadcast_step;
+
+  pthread_mutex_t open;                    /* one tensor is opened at a time */
+  bool linked;                             /* all ranks are, to each other */
+  struct zps_join_peers peers;             /* from then on */
+  struct zps_plan_calibration calibration; /* of this machine, once a tensor's scheme is auto; threads 0: not yet */
+
+  struct zps_telemetry telemetry;
+
+  pthread_mutex_t device_lock;
+  struct zps_worker_device *device; /* NULL: none yet */
+
+  pthread_mutex_t lock;
+  pthread_cond_t done; /* a request is done, or a round over */
+  struct zenps_tensor *tensors;
+  struct zps_worker_range *ranges; /* registered memory */
+  unsigned n_serving;              /* rounds done here, of which other ranks still read */
+  bool failed;
+  struct zps_frame_abort failure;
+  struct zps_mail failure_mail;
+};
+
+bool zps_worker_forked(const struct zenps_job *job);
+/* The error every call returns in a child. */
+zenps_status_t zps_worker_fail_forked(void);
+/* Under the job's lock: fails with the job's failure if it has one. */
+zenps_status_t zps_worker_job_check(struct zenps_job *job);
+
+#endif

@@ -1,0 +1,177 @@
+#include "worker/api/request.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "worker/device/device.h"
+#include "worker/choice/auto.h"
+#include "worker/api/job.h"
+
+zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_request **request_p) {
+  const uint32_t n_parts = tensor->part.n_parts;
+  struct zenps_request *request = calloc(1, sizeof *request);
+  if (!request) return ZPS_ERR_NOMEM;
+  request->sent = calloc(n_parts, 2 * sizeof *request->sent);
+  if (!request->sent) {
+    free(request);
+    return ZPS_ERR_NOMEM;
+  }
+  request->in_union = request->sent + n_parts;
+  request->tensor = tensor;
+  *request_p = request;
+  return ZPS_OK;
+}
+
+void zps_worker_request_destroy(struct zenps_request *request) {
+  if (!request) return;
+  if (request->device) {
+    struct zps_device *device = request->device->device;
+    device->ops->release(device, ZPS_MEMORY_DEVICE, request->rows_on_device);
+    device->ops->release(device, ZPS_MEMORY_DEVICE, request->values_on_device);
+  }
+  zps_row_arrays_give(request->tensor, &request->row_arrays);
+  free(request->sent);
+  free(request);
+}
+
+/* Whoever comes second, the request that is done or the trainer that asks, sees what the first has noted. */
+static void raise_fd(struct zenps_job *job) {
+  const uint64_t one = 1;
+  if (!atomic_load(&job->fd_asked) || !atomic_exchange(&job->fd_due, false)) return;
+  /* Fails only where the counter is at its maximum, and then the descriptor is readable as it should be. */
+  if (write(job->event_fd, &one, sizeof one) != (ssize_t)sizeof one) return;
+}
+
+void zps_worker_request_signal(struct zenps_job *job) {
+  pthread_cond_broadcast(&job->done);
+  atomic_store(&job->fd_due, true);
+  raise_fd(job);
+}
+
+int zenps_get_fd(zenps_job_t *job) {
+  if (!job || zps_worker_forked(job)) return -1;
+  atomic_store(&job->fd_asked, true);
+  raise_fd(job);
+  return job->event_fd;
+}
+
+/* Under the job's lock. */
+static zenps_status_t outcome(const struct zenps_request *request) {
+  if (!request->done) return ZENPS_IN_PROGRESS;
+  return request->error.status == ZENPS_OK ? ZENPS_OK : zps_worker_raise_detail(&request->error);
+}
+
+static zenps_status_t check(const struct zenps_request *request, const char *call) {
+  if (!request) return zps_worker_fail(ZPS_ERR_INVALID, "%s: the request is NULL", call);
+  if (zps_worker_forked(request->tensor->job)) return zps_worker_fail_forked();
+  return ZENPS_OK;
+}
+
+zenps_status_t zenps_test(zenps_request_t *request) {
+  zenps_status_t status = check(request, "zenps_test");
+  if (status != ZENPS_OK) return status;
+  struct zenps_job *job = request->tensor->job;
+  pthread_mutex_lock(&job->lock);
+  status = outcome(request);
+  pthread_mutex_unlock(&job->lock);
+  return status;
+}
+
+static struct timespec after_ms(int timeout_ms) {
+  const uint64_t ns = zps_clock_ns() + (uint64_t)timeout_ms * ZPS_NS_PER_MS;
+  return (struct timespec){.tv_sec = (time_t)(ns / ZPS_NS_PER_S), .tv_nsec = (long)(ns % ZPS_NS_PER_S)};
+}
+
+zenps_status_t zenps_wait(zenps_request_t *request, int timeout_ms) {
+  zenps_status_t status = check(request, "zenps_wait");
+  if (status != ZENPS_OK) return status;
+  if (timeout_ms < -1) {
+    return zps_worker_fail(ZPS_ERR_INVALID, "zenps_wait: a timeout of %d ms; it must be 0 or more, or -1", timeout_ms);
+  }
+  struct zenps_job *job = request->tensor->job;
+  const struct timespec until = timeout_ms >= 0 ? after_ms(timeout_ms) : (struct timespec){0};
+  int expired = 0;
+  pthread_mutex_lock(&job->lock);
+  while (!request->done && expired != ETIMEDOUT) {
+    if (timeout_ms < 0) {
+      pthread_cond_wait(&job->done, &job->lock);
+    } else {
+      expired = pthread_cond_timedwait(&job->done, &job->lock, &until);
+    }
+  }
+  status = outcome(request);
+  pthread_mutex_unlock(&job->lock);
+  return status;
+}
+
+zenps_status_t zenps_cancel(zenps_request_t *request) {
+  const zenps_status_t status = check(request, "zenps_cancel");
+  if (status != ZENPS_OK) return status;
+  struct zenps_job *job = request->tensor->job;
+  pthread_mutex_lock(&job->lock);
+  if (request->round) zps_round_cancel(request->round);
+  pthread_mutex_unlock(&job->lock);
+  return ZENPS_OK;
+}
+
+void zenps_request_free(zenps_request_t *request) {
+  if (!request || zps_worker_forked(request->tensor->job)) return;
+  struct zenps_job *job = request->tensor->job;
+  pthread_mutex_lock(&job->lock);
+  if (request->round) zps_round_cancel(request->round);
+  while (!request->done) pthread_cond_wait(&job->done, &job->lock);
+  pthread_mutex_unlock(&job->lock);
+  zps_worker_request_destroy(request);
+}
+
+const zenps_error_t *zenps_request_error(const zenps_request_t *request) {
+  if (!request || zps_worker_forked(request->tensor->job)) return NULL;
+  struct zenps_job *job = request->tensor->job;
+  pthread_mutex_lock(&job->lock);
+  const bool failed = request->done && request->error.status != ZENPS_OK;
+  pthread_mutex_unlock(&job->lock);
+  return failed ? &request->error : NULL;
+}
+
+static zenps_status_t check_done(const struct zenps_request *request, const char *call) {
+  const zenps_status_t status = check(request, call);
+  if (status != ZENPS_OK) return status;
+  struct zenps_job *job = request->tensor->job;
+  pthread_mutex_lock(&job->lock);
+  const bool done = request->done;
+  pthread_mutex_unlock(&job->lock);
+  return done ? ZENPS_OK : zps_worker_fail(ZPS_ERR_BUSY, "%s: the operation is still in progress", call);
+}
+
+zenps_status_t zenps_request_stats(const zenps_request_t *request, zenps_request_stats_t *stats) {
+  const zenps_status_t status = check_done(request, "zenps_request_stats");
+  if (status != ZENPS_OK) return status;
+  if (!stats || stats->struct_size < sizeof(size_t)) {
+    return zps_worker_fail(ZPS_ERR_INVALID, "zenps_request_stats: stats is NULL, or its struct_size is not set");
+  }
+  const size_t size = stats->struct_size;
+  memset(stats, 0, size);
+  memcpy(stats, &request->stats, size < sizeof *stats ? size : sizeof *stats);
+  stats->struct_size = size;
+  return ZENPS_OK;
+}
+
+zenps_status_t zenps_request_partition_nnz(const zenps_request_t *request, uint32_t *sent, uint32_t *in_union) {
+  const zenps_status_t status = check_done(request, "zenps_request_partition_nnz");
+  if (status != ZENPS_OK) return status;
+  /* The arrays are as large as the tensor that the caller has asks for, whatever the step ran as. */
+  const struct zenps_tensor *const ran = request->tensor, *const asked = ran->automatic ? ran->automatic->tensor : ran;
+  const size_t bytes = asked->part.n_parts * sizeof *sent;
+  if (ran != asked) {
+    if (sent) memset(sent, 0, bytes);
+    if (in_union) memset(in_union, 0, bytes);
+    return ZENPS_OK;
+  }
+  if (sent) memcpy(sent, request->sent, bytes);
+  if (in_union) memcpy(in_union, request->in_union, bytes);
+  return ZENPS_OK;
+}

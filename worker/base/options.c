@@ -1,0 +1,333 @@
+#include "worker/base/options.h"
+
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/config.h"
+#include "common/base/launcher.h"
+#include "common/base/log.h"
+#include "common/base/machine.h"
+#include "common/codec/values.h"
+
+#define NAME_MAX_BYTES 127u /* of a job's name, as the coordinator takes it */
+#define WORLD_MAX (int)ZPS_LAUNCHER_WORLD_MAX
+
+#define DEVICE_MAX 1023
+
+#define FIELD(member) offsetof(struct zps_worker_options, member)
+
+static const char *const level_names[] = {"error", "warn", "info", "debug", "trace", NULL};
+
+static const char *const codec_names[] = {"auto", "paper", "coo", NULL};
+static const char *const values_names[] = {ZPS_VALUES_NAME_LIST, NULL};
+
+static const struct zps_opt opts[] = {
+    {.name = "coordinator",
+     .type = ZPS_OPT_STRING,
+     .offset = FIELD(coordinator),
+     .def = "127.0.0.1:7077",
+     .arg = "HOST:PORT",
+     .help = "Address of the coordinator."},
+    {.name = "job",
+     .type = ZPS_OPT_STRING,
+     .offset = FIELD(job),
+     .def = "default",
+     .arg = "NAME",
+     .help = "Name of the training run; else as the launcher names it."},
+    {.name = "rank",
+     .type = ZPS_OPT_UINT,
+     .offset = FIELD(rank),
+     .def = "0",
+     .arg = "N",
+     .max = WORLD_MAX - 1,
+     .help = "Rank of this process; else as the launcher says."},
+    {.name = "world-size",
+     .type = ZPS_OPT_UINT,
+     .offset = FIELD(world),
+     .def = "1",
+     .arg = "N",
+     .min = 1,
+     .max = WORLD_MAX,
+     .help = "Number of ranks; else as the launcher says."},
+    {.name = "local-world-size",
+     .type = ZPS_OPT_UINT,
+     .offset = FIELD(local_world),
+     .def = "1",
+     .arg = "N",
+     .min = 1,
+     .max = WORLD_MAX,
+     .help = "Number of ranks on this host; else as the launcher says."},
+    {.name = "provider",
+     .type = ZPS_OPT_STRING,
+     .offset = FIELD(provider),
+     .def = "auto",
+     .arg = "NAME",
+     .help = "Fabric provider."},
+    {.name = "interface",
+     .type = ZPS_OPT_STRING,
+     .offset = FIELD(interface),
+     .arg = "LIST",
+     .help = "Network interfaces to use, or with ^ in front not to use."},
+    {.name = "subnet",
+     .type = ZPS_OPT_STRING,
+     .offset = FIELD(subnet),
+     .arg = "LIST",
+     .help = "Networks that the fabric address must be in."},
+    {.name = "fabric.fault",
+     .type = ZPS_OPT_STRING,
+     .offset = FIELD(fault),
+     .arg = "RULES",
+     .help = "For tests, with provider fault+NAME: faults to inject."},
+    {.name = "join-timeout",
+     .type = ZPS_OPT_DURATION,
+     .offset = FIELD(join_timeout_ms),
+     .def = "60s",
+     .arg = "TIME",
+     .help = "How long to wait for all ranks and servers."},
+    {.name = "round-timeout",
+     .type = ZPS_OPT_DURATION,
+     .offset = FIELD(round_timeout_ms),
+     .def = "60s",
+     .arg = "TIME",
+     .help = "Deadline of every operation."},
+    {.name = "telemetry",
+     .type = ZPS_OPT_DURATION,
+     .offset = FIELD(telemetry_ms),
+     .def = "5s",
+     .arg = "TIME",
+     .help = "How often the coordinator is told of this rank's rounds, for zenpsctl stats; 0: never."},
+    {.name = "threads",
+     .type = ZPS_OPT_UINT,
+     .offset = FIELD(threads),
+     .arg = "N",
+     .max = 1024,
+     .help = "Threads that encode and decode; 0: cores that may be used, divided by ranks on this host."},
+    {.name = "memory-limit",
+     .type = ZPS_OPT_BYTES,
+     .offset = FIELD(memory_limit_bytes),
+     .arg = "BYTES",
+     .help = "Limit of registered buffers; 0: half of the memory that may be used, divided by ranks on this host."},
+    {.name = "shared-memory",
+     .type = ZPS_OPT_BOOL,
+     .offset = FIELD(shared_memory),
+     .def = "yes",
+     .help = "Whether ranks of one host hand each other what is large in shared memory; the same on all of them."},
+    {.name = "codec",
+     .type = ZPS_OPT_ENUM,
+     .offset = FIELD(codec),
+     .def = "auto",
+     .arg = "CODEC",
+     .values = codec_names,
+     .help = "How row numbers are coded: as small as can be, as in the paper, or COO both ways."},
+    {.name = "values",
+     .type = ZPS_OPT_ENUM,
+     .offset = FIELD(values),
+     .def = "raw",
+     .arg = "CODEC",
+     .values = values_names,
+     .help = "What values travel as: as they are, or rounded to 16 bits or to QSGD levels."},
+    {.name = "scheme",
+     .type = ZPS_OPT_STRING,
+     .offset = FIELD(scheme),
+     .def = "balanced",
+     .arg = "NAME",
+     .help = "How rounds are carried out: balanced or another scheme over servers, or one between workers."},
+    {.name = "host",
+     .type = ZPS_OPT_STRING,
+     .offset = FIELD(host),
+     .arg = "NAME",
+     .help = "Name of the host that this rank is on, for schemes that follow the topology; its own by default."},
+    {.name = "rack",
+     .type = ZPS_OPT_STRING,
+     .offset = FIELD(rack),
+     .arg = "NAME",
+     .help = "Label that ranks near each other share, for schemes that follow the topology."},
+    {.name = "device",
+     .type = ZPS_OPT_STRING,
+     .offset = FIELD(device_name),
+     .arg = "N",
+     .help = "Number of the GPU that gradients are on; none: it is opened with the first gradient in its memory."},
+    {.name = "device.library",
+     .type = ZPS_OPT_STRING,
+     .offset = FIELD(device_library),
+     .arg = "PATH",
+     .help = "Library that drives GPUs, instead of libzenps_cuda.so.0."},
+    {.name = "log-level",
+     .type = ZPS_OPT_ENUM,
+     .offset = FIELD(log_level),
+     .def = "warn",
+     .arg = "LEVEL",
+     .values = level_names,
+     .help = "Least important level that is logged."},
+    {.name = NULL},
+};
+
+static const struct zps_opt_table table = {
+    .program = "libzenps",
+    .summary = "client library",
+    .opts = opts,
+    .config_size = sizeof(struct zps_worker_options),
+};
+
+void zenps_options_init(zenps_options_t *options, size_t struct_size) {
+  memset(options, 0, struct_size);
+  options->struct_size = struct_size;
+  if (struct_size >= offsetof(zenps_options_t, rank) + sizeof options->rank) options->rank = -1;
+  if (struct_size >= offsetof(zenps_options_t, device) + sizeof options->device) options->device = -1;
+}
+
+zps_err_t zps_worker_struct_copy(void *to, size_t to_size, const void *from, const char *what,
+                                 struct zps_error *error) {
+  size_t from_size;
+  memcpy(&from_size, from, sizeof from_size);
+  if (from_size < 2 * sizeof from_size || from_size > 4096) {
+    return zps_fail(error, ZPS_ERR_INVALID, "%s: struct_size is %zu; initialise the struct with its ZENPS_*_INIT()",
+                    what, from_size);
+  }
+  const unsigned char *bytes = from;
+  for (size_t i = to_size; i < from_size; i++) {
+    if (bytes[i] != 0) {
+      return zps_fail(error, ZPS_ERR_UNSUPPORTED, "%s: a member is set that this library (%s) does not know", what,
+                      zenps_version());
+    }
+  }
+  memcpy(to, from, from_size < to_size ? from_size : to_size);
+  memcpy(to, &to_size, sizeof to_size);
+  return ZPS_OK;
+}
+
+static zps_err_t replace(char **string_p, const char *given) {
+  if (!given || !*given) return ZPS_OK;
+  char *copy = strdup(given);
+  if (!copy) return ZPS_ERR_NOMEM;
+  free(*string_p);
+  *string_p = copy;
+  return ZPS_OK;
+}
+
+static zps_err_t apply(struct zps_worker_options *options, const zenps_options_t *given, struct zps_error *error) {
+  const struct {
+    char **to;
+    const char *from;
+  } strings[] = {{&options->coordinator, given->coordinator},
+                 {&options->job, given->job},
+                 {&options->provider, given->provider},
+                 {&options->interface, given->interface},
+                 {&options->subnet, given->subnet}};
+  for (unsigned i = 0; i < sizeof strings / sizeof strings[0]; i++) {
+    if (replace(strings[i].to, strings[i].from) != ZPS_OK) return zps_fail(error, ZPS_ERR_NOMEM, "out of memory");
+  }
+  if (given->rank < -1) return zps_fail(error, ZPS_ERR_INVALID, "rank is %d; it must be 0 or more, or -1", given->rank);
+  if (given->world < 0 || given->world > WORLD_MAX) {
+    return zps_fail(error, ZPS_ERR_INVALID, "world is %d; it must be 1 to %d, or 0", given->world, WORLD_MAX);
+  }
+  if (given->threads < 0 || given->threads > 1024) {
+    return zps_fail(error, ZPS_ERR_INVALID, "threads is %d; it must be 1 to 1024, or 0", given->threads);
+  }
+  if (given->rank >= 0) options->rank = (uint64_t)given->rank;
+  if (given->world > 0) options->world = (uint64_t)given->world;
+  if (given->threads > 0) options->threads = (uint64_t)given->threads;
+  if (given->join_timeout_ms) options->join_timeout_ms = given->join_timeout_ms;
+  if (given->round_timeout_ms) options->round_timeout_ms = given->round_timeout_ms;
+  options->log = given->log;
+  options->log_ctx = given->log_ctx;
+  return ZPS_OK;
+}
+
+static bool is_set(const char *variable) {
+  const char *const text = getenv(variable);
+  return text && *text;
+}
+
+/* What neither the caller nor our own variables have said, the launcher may have. Its variables are not looked at
+ * otherwise: what they hold is not ours to complain about. */
+static zps_err_t find_place(struct zps_worker_options *options, const zenps_options_t *given, struct zps_error *error) {
+  const bool has_rank = given->rank >= 0 || is_set("ZENPS_RANK");
+  const bool has_world = given->world > 0 || is_set("ZENPS_WORLD_SIZE");
+  struct zps_launcher launcher;
+  struct zps_error why;
+  const zps_err_t err = zps_launcher_find(&launcher, &why);
+  if (err != ZPS_OK && !has_rank && !has_world) return zps_fail(error, err, "%s", why.text);
+  if (err == ZPS_OK && launcher.name) {
+    if (!has_rank) options->rank = launcher.rank;
+    if (!has_world) options->world = launcher.world;
+    if (!is_set("ZENPS_LOCAL_WORLD_SIZE") && launcher.local_world > 0) options->local_world = launcher.local_world;
+  }
+  char job[ZPS_LAUNCHER_JOB_SIZE];
+  if (is_set("ZENPS_JOB") || (given->job && *given->job) || !zps_launcher_job(job)) return ZPS_OK;
+  return replace(&options->job, job) == ZPS_OK ? ZPS_OK : zps_fail(error, ZPS_ERR_NOMEM, "out of memory");
+}
+
+static zps_err_t apply_device(struct zps_worker_options *options, int given, struct zps_error *error) {
+  options->device = given;
+  if (given < -1 || given > DEVICE_MAX)
+    return zps_fail(error, ZPS_ERR_INVALID, "device is %d; it must be 0 to %d, or -1", given, DEVICE_MAX);
+  if (given >= 0 || !options->device_name || !*options->device_name || strcmp(options->device_name, "none") == 0)
+    return ZPS_OK;
+  char *end;
+  const unsigned long number = strtoul(options->device_name, &end, 10);
+  if (*end != '\0' || options->device_name[0] < '0' || options->device_name[0] > '9' || number > DEVICE_MAX)
+    return zps_fail(error, ZPS_ERR_INVALID, "ZENPS_DEVICE is '%.40s'; it must be the number of a GPU, or none",
+                    options->device_name);
+  options->device = (int)number;
+  return ZPS_OK;
+}
+
+/* What could not be asked of one value alone. */
+static zps_err_t check(const struct zps_worker_options *options, struct zps_error *error) {
+  const uint64_t day_ms = 24ull * 3600 * 1000;
+  if (options->rank >= options->world) {
+    return zps_fail(error, ZPS_ERR_INVALID, "rank %llu of a world of %llu: ranks are 0 to world - 1",
+                    (unsigned long long)options->rank, (unsigned long long)options->world);
+  }
+  const size_t job_len = options->job ? strlen(options->job) : 0;
+  if (job_len == 0 || job_len > NAME_MAX_BYTES) {
+    return zps_fail(error, ZPS_ERR_INVALID, "the job's name has %zu bytes; it must have 1 to %u: ZENPS_JOB says it",
+                    job_len, NAME_MAX_BYTES);
+  }
+  if (options->join_timeout_ms < 1 || options->join_timeout_ms > day_ms || options->round_timeout_ms < 1 ||
+      options->round_timeout_ms > day_ms) {
+    return zps_fail(error, ZPS_ERR_INVALID, "join timeout %llu ms, round timeout %llu ms: both must be 1 ms to 24 h",
+                    (unsigned long long)options->join_timeout_ms, (unsigned long long)options->round_timeout_ms);
+  }
+  return ZPS_OK;
+}
+
+/* Ranks of a host share its memory: each may register its part of one half. Where that is little, a rank may have 1
+ * GiB, as ranks seldom take all that they may; but never more than half of what there is. */
+static uint64_t default_memory_limit(uint64_t local_world) {
+  const uint64_t bytes = zps_machine_memory_bytes(), half = bytes / 2, share = half / local_world, least = 1ull << 30;
+  if (bytes == 0 || share >= least) return bytes == 0 ? least : share;
+  return half < least ? half : least;
+}
+
+static void fill_defaults(struct zps_worker_options *options) {
+  if (options->threads == 0) options->threads = zps_machine_cores_each(options->local_world);
+  if (options->memory_limit_bytes == 0) options->memory_limit_bytes = default_memory_limit(options->local_world);
+}
+
+zps_err_t zps_worker_options_load(const zenps_options_t *given, struct zps_worker_options *options,
+                                  struct zps_error *error) {
+  zenps_options_t copy;
+  zenps_options_init(&copy, sizeof copy);
+  zps_err_t err = ZPS_OK;
+  if (given) err = zps_worker_struct_copy(&copy, sizeof copy, given, "zenps_options_t", error);
+  if (err != ZPS_OK) return err;
+  err = zps_config_load(&table, 0, NULL, NULL, options, NULL, error);
+  if (err != ZPS_OK) return err;
+  err = find_place(options, &copy, error);
+  if (err == ZPS_OK) err = apply(options, &copy, error);
+  if (err == ZPS_OK) err = apply_device(options, copy.device, error);
+  if (err == ZPS_OK) err = check(options, error);
+  if (err != ZPS_OK) {
+    zps_worker_options_fini(options);
+    return err;
+  }
+  fill_defaults(options);
+  return ZPS_OK;
+}
+
+void zps_worker_options_fini(struct zps_worker_options *options) {
+  zps_config_fini(&table, options);
+}

@@ -1,0 +1,42 @@
+/* The options of one connection, complete: what the caller gave, then the environment, then defaults. */
+#ifndef ZPS_WORKER_BASE_OPTIONS_H
+#define ZPS_WORKER_BASE_OPTIONS_H
+
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "zenps/zenps.h"
+
+struct zps_worker_options {
+  char *coordinator, *job, *provider, *interface, *subnet;
+  char *host, *rack; /* where this rank is, for schemes that follow the topology; NULL: the host's name, none */
+  char *scheme;      /* of tensors that do not say */
+  char *fault;       /* for tests */
+  char *device_name, *device_library; /* as given: a number; NULL: none, libzenps_cuda.so */
+  int device;                         /* of the GPU; -1: none was named */
+  uint64_t rank, world;
+  uint64_t local_world; /* ranks on this host: they share its cores */
+  uint64_t threads;
+  uint64_t join_timeout_ms, round_timeout_ms;
+  uint64_t telemetry_ms;       /* between reports of rounds to the coordinator; 0: none */
+  uint64_t memory_limit_bytes; /* of registered buffers */
+  bool shared_memory;          /* with other ranks of this host */
+  int codec;                   /* of tensors that do not say: enum zps_codec_policy, less 1 */
+  int values;                  /* likewise: enum zps_value_codec, less 1 */
+  int log_level;
+  zenps_log_fn log;
+  void *log_ctx;
+};
+
+/* `given` may be NULL. On failure there is nothing to free. */
+zps_err_t zps_worker_options_load(const zenps_options_t *given, struct zps_worker_options *options,
+                                  struct zps_error *error) ZPS_MUSTCHECK;
+void zps_worker_options_fini(struct zps_worker_options *options);
+
+/* Copies a size-prefixed struct of the caller's, which may be of an older or a newer header than this library: members
+ * that the caller's header lacks keep the value they have in `to`; members that this library does not know must be
+ * zero. `what` names it in errors. */
+zps_err_t zps_worker_struct_copy(void *to, size_t to_size, const void *from, const char *what,
+                                 struct zps_error *error) ZPS_MUSTCHECK;
+
+#endif

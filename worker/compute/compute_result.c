@@ -1,0 +1,53 @@
+/* RESULT: from a stream to the trainer's memory. */
+#include <string.h>
+
+#include "common/codec/accumulate.h"
+#include "common/codec/rowscan.h"
+#include "worker/compute/compute_internal.h"
+
+/* Values of a narrow stream are decoded a few at a time, in the place where they are to be. */
+static void copy_rows(const struct zps_slice_view *view, uint32_t first, uint32_t n, unsigned divisor, char *to) {
+  const uint64_t n_values = (uint64_t)n * view->width;
+  const void *const values = zps_slice_values(view, first, n, to);
+  if (values != to && n_values > 0) memcpy(to, values, n_values * zps_dtype_size(view->dtype));
+  if (divisor != 1) zps_accumulate_divide(view->dtype, to, n_values, divisor);
+}
+
+zps_err_t zps_compute_result_dense(struct zps_compute_scratch *scratch, const struct zps_compute_in *ins, unsigned n_in,
+                                   const struct zps_compute_result *result, uint64_t *n_rows_p) {
+  const uint64_t row_bytes = ins->view.width * (uint64_t)zps_dtype_size(ins->view.dtype);
+  const zps_err_t code = zps_buffer_need(&scratch->views, n_in, sizeof(struct zps_slice_view));
+  if (code != ZPS_OK) return code;
+  struct zps_slice_view *const views = scratch->views.data;
+  for (unsigned i = 0; i < n_in; i++) views[i] = ins[i].view;
+  const struct zps_deliver deliver = {.views = views,
+                                      .n_views = n_in,
+                                      .divisor = result->divisor,
+                                      .dense = (char *)result->dense + ins->lo * row_bytes,
+                                      .is_large = zps_deliver_is_large(result->dense_bytes),
+                                      .first = (uint32_t)(result->lo - ins->lo),
+                                      .end = (uint32_t)(result->hi - ins->lo)};
+  return zps_deliver(scratch->deliver, &deliver, n_rows_p);
+}
+
+uint32_t zps_compute_result_rows(const struct zps_compute_in *in, unsigned divisor, bool skip_zeros, int64_t *rows,
+                                 void *values) {
+  const struct zps_slice_view *const view = &in->view;
+  const uint64_t row_bytes = view->width * (uint64_t)zps_dtype_size(view->dtype);
+  struct zps_index_cursor cursor;
+  uint32_t ranks[ZPS_COMPUTE_BATCH], n_rows = 0;
+  zps_index_cursor_init(&cursor, view);
+  for (uint32_t n; (n = zps_index_cursor_read(&cursor, view->m, ranks, ZPS_COMPUTE_BATCH)) > 0;) {
+    char *const to = (char *)values + n_rows * row_bytes;
+    copy_rows(view, cursor.next - n, n, divisor, to);
+    uint32_t n_kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+      const char *const row = to + i * row_bytes;
+      if (skip_zeros && zps_rowscan_is_zero(view->dtype, view->width, row)) continue;
+      if (n_kept != i) memcpy(to + n_kept * row_bytes, row, row_bytes);
+      rows[n_rows + n_kept++] = (int64_t)(in->lo + ranks[i]);
+    }
+    n_rows += n_kept;
+  }
+  return n_rows;
+}

@@ -1,0 +1,120 @@
+#define ZPS_LOG_COMPONENT "telemetry"
+#include "worker/control/telemetry.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/control/tally_json.h"
+#include "worker/choice/auto.h"
+#include "worker/api/job.h"
+
+/* A tensor whose counters have grown. */
+struct news {
+  struct zenps_tensor *tensor;
+  struct zps_tally now, growth;
+};
+
+void zps_telemetry_init(struct zps_telemetry *telemetry) {
+  pthread_mutex_init(&telemetry->lock, NULL);
+}
+
+void zps_telemetry_fini(struct zps_telemetry *telemetry) {
+  pthread_mutex_destroy(&telemetry->lock);
+}
+
+/* Ranks open a job together: each begins its time at another point, so that the coordinator hears them one by one. */
+void zps_telemetry_start(struct zenps_job *job) {
+  const uint64_t interval_ns = job->options.telemetry_ms * ZPS_NS_PER_MS;
+  pthread_mutex_lock(&job->telemetry.lock);
+  job->telemetry.told_ns = zps_clock_ns() - interval_ns / job->options.world * job->options.rank;
+  pthread_mutex_unlock(&job->telemetry.lock);
+  job->telemetry.on = job->options.telemetry_ms > 0;
+}
+
+void zps_telemetry_round(struct zenps_tensor *tensor, uint64_t step, const zenps_request_stats_t *stats, bool ok) {
+  struct zps_tally round = {.failed = 1};
+  if (ok) {
+    round = (struct zps_tally){.rounds = 1,
+                               .bytes_out = stats->bytes_out,
+                               .bytes_in = stats->bytes_in,
+                               .shared_out = stats->shared_out,
+                               .shared_in = stats->shared_in,
+                               .bound_bytes = stats->bound_bytes,
+                               .push_rows = stats->nnz_in,
+                               .union_rows = stats->nnz_out,
+                               .total_ns = stats->total_ns,
+                               .encode_ns = stats->encode_ns,
+                               .push_ns = stats->push_ns,
+                               .wait_ns = stats->wait_ns,
+                               .pull_ns = stats->pull_ns,
+                               .decode_ns = stats->decode_ns,
+                               .step = step};
+    snprintf(round.scheme, sizeof round.scheme, "%s", stats->scheme);
+  }
+  zps_tally_add(&tensor->tally.now, &round);
+  struct zenps_tensor *const asked = tensor->automatic ? tensor->automatic->tensor : tensor;
+  if (asked != tensor) zps_tally_add(&asked->tally.now, &round);
+}
+
+/* Under the job's lock. Tensors stay until the job is closed. */
+static size_t collect(const struct zenps_job *job, struct news *news, size_t max) {
+  size_t n = 0;
+  for (struct zenps_tensor *tensor = job->tensors; tensor && n < max; tensor = tensor->next) {
+    const struct zps_tensor_tally *tally = &tensor->tally;
+    if (zps_tally_same(&tally->now, &tally->told)) continue;
+    news[n++] =
+        (struct news){.tensor = tensor, .now = tally->now, .growth = zps_tally_growth(&tally->now, &tally->told)};
+  }
+  return n;
+}
+
+static size_t count_tensors(const struct zenps_job *job) {
+  size_t n = 0;
+  for (const struct zenps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) n++;
+  return n;
+}
+
+static zps_json *tensors_array(const struct news *news, size_t n) {
+  zps_json *tensors = zps_json_array();
+  for (size_t i = 0; i < n; i++) {
+    zps_json *row = zps_json_set_u64(zps_json_object(), "tensor", news[i].tensor->id);
+    row = zps_json_set_u64(row, "done", news[i].now.rounds);
+    tensors = zps_json_append(tensors, zps_tally_write(row, &news[i].growth));
+  }
+  return tensors;
+}
+
+/* With the telemetry's lock. What cannot be sent now is part of the next report. */
+static void report(struct zenps_job *job) {
+  job->telemetry.told_ns = zps_clock_ns();
+  pthread_mutex_lock(&job->lock);
+  const size_t max = count_tensors(job);
+  pthread_mutex_unlock(&job->lock);
+  struct news *news = max ? calloc(max, sizeof *news) : NULL;
+  if (!news) return;
+  pthread_mutex_lock(&job->lock);
+  const size_t n = collect(job, news, max);
+  pthread_mutex_unlock(&job->lock);
+  const zps_err_t err = n ? zps_membership_stats(&job->membership, tensors_array(news, n)) : ZPS_OK;
+  if (err != ZPS_OK) zps_log_debug("the coordinator was not told of %zu tensors' rounds: %s", n, zps_err_str(err));
+  pthread_mutex_lock(&job->lock);
+  for (size_t i = 0; i < n && err == ZPS_OK; i++) news[i].tensor->tally.told = news[i].now;
+  pthread_mutex_unlock(&job->lock);
+  free(news);
+}
+
+void zps_telemetry_beat(struct zenps_job *job) {
+  if (!job->telemetry.on) return;
+  pthread_mutex_lock(&job->telemetry.lock);
+  if (zps_clock_ns() - job->telemetry.told_ns >= job->options.telemetry_ms * ZPS_NS_PER_MS) report(job);
+  pthread_mutex_unlock(&job->telemetry.lock);
+}
+
+void zps_telemetry_end(struct zenps_job *job) {
+  if (!atomic_exchange(&job->telemetry.on, false)) return;
+  pthread_mutex_lock(&job->telemetry.lock);
+  report(job);
+  pthread_mutex_unlock(&job->telemetry.lock);
+}

@@ -1,0 +1,43 @@
+/*
+ * What this rank's rounds have cost, told to the coordinator: for every scheme alike, since most go past the servers.
+ *
+ * Each tensor counts its rounds as they end. What has grown is sent with a heartbeat, at most every
+ * `telemetry_ms` of the options, and once when the rank leaves (`job.stats`, proto/PROTOCOL.md).
+ */
+#ifndef ZPS_WORKER_CONTROL_TELEMETRY_H
+#define ZPS_WORKER_CONTROL_TELEMETRY_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "common/base/tally.h"
+#include "zenps/zenps.h"
+
+struct zenps_job;
+struct zenps_tensor;
+
+/* Of a tensor; guarded by the job's lock. */
+struct zps_tensor_tally {
+  struct zps_tally now, told; /* so far; and as the coordinator knows them */
+};
+
+/* Of a job. */
+struct zps_telemetry {
+  pthread_mutex_t lock; /* one report at a time; taken before the job's lock */
+  atomic_bool on;       /* the job is open, and the options want reports */
+  uint64_t told_ns;     /* when the last report was made */
+};
+
+void zps_telemetry_init(struct zps_telemetry *telemetry);
+void zps_telemetry_fini(struct zps_telemetry *telemetry);
+/* The job is open: from now on reports can be sent. */
+void zps_telemetry_start(struct zenps_job *job);
+/* Under the job's lock: a round of the tensor is over. Where the tensor's scheme is auto, the trainer's tensor and the
+ * one that the step ran as both count it. */
+void zps_telemetry_round(struct zenps_tensor *tensor, uint64_t step, const zenps_request_stats_t *stats, bool ok);
+/* On the control thread, ahead of a heartbeat: reports, if it is time. */
+void zps_telemetry_beat(struct zenps_job *job);
+/* The last report, ahead of leaving. */
+void zps_telemetry_end(struct zenps_job *job);
+
+#endif

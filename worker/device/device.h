@@ -1,0 +1,52 @@
+/*
+ * The GPU that a job's gradients are on: opened at start where the options name it, else with the first device buffer.
+ * Its work is submitted by two threads, one for gradients and one for results, which wait by asking events.
+ */
+#ifndef ZPS_WORKER_DEVICE_DEVICE_H
+#define ZPS_WORKER_DEVICE_DEVICE_H
+
+#include "common/base/workpool.h"
+#include "common/session/engine.h"
+#include "gpu/device.h"
+#include "worker/device/stage.h"
+#include "zenps/zenps.h"
+
+/* How the fabric gets at device memory: not at all, by its address, or by the dmabuf it is exported as. */
+enum zps_memory_path { ZPS_PATH_STAGED, ZPS_PATH_HMEM, ZPS_PATH_DMABUF };
+
+struct zps_worker_device {
+  struct zps_device *device;
+  int index;
+  struct zps_workpool *in_pool, *out_pool; /* one thread each */
+  struct zps_stage *in_stage, *out_stage;  /* those threads' */
+  enum zps_memory_path path;
+  uint64_t serial; /* in_pool's thread: of what was last encoded */
+};
+
+/* Finds the path, by registering memory of the device. */
+void zps_worker_device_probe(struct zps_worker_device *device, struct zps_engine *engine);
+/* As the coordinator is told of it. */
+const char *zps_worker_device_path(const struct zps_worker_device *device);
+/* On the engine thread: registers memory of the device on its path, which is not that of staging. */
+zps_err_t zps_worker_device_register(const struct zps_worker_device *device, struct zps_net *net, void *at,
+                                     size_t len_bytes, struct zps_net_mem *mem_p,
+                                     struct zps_error *error) ZPS_MUSTCHECK;
+/* Stops the threads. NULL is allowed, here and below. */
+void zps_worker_device_stop(struct zps_worker_device *device);
+/* Once no round is left. */
+void zps_worker_device_close(struct zps_worker_device *device);
+
+/* The job's device, opened if it is not. `index`: as the caller has it, -1: whichever the job has. From any thread that
+ * does not hold the job's lock. */
+zps_err_t zps_worker_device_get(struct zenps_job *job, int index, struct zps_worker_device **device_p,
+                                struct zps_error *error) ZPS_MUSTCHECK;
+
+/* Grows memory of the device or pinned memory to at least `len_bytes`, without keeping what is in it. */
+zps_err_t zps_worker_device_grow(struct zps_worker_device *device, enum zps_memory memory, void **at_p, size_t *cap_p,
+                                 size_t len_bytes, struct zps_error *error) ZPS_MUSTCHECK;
+/* The same for memory of the device that no fabric is to reach, in the order of a stream, which is through with what it
+ * held: nothing waits for it. */
+zps_err_t zps_worker_device_grow_on(struct zps_worker_device *device, void **at_p, size_t *cap_p, size_t len_bytes,
+                                    zps_stream_t stream, struct zps_error *error) ZPS_MUSTCHECK;
+
+#endif

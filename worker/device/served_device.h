@@ -1,0 +1,88 @@
+/*
+ * Rounds over servers whose gradient or result is in device memory: what they have and do instead of coding on the cpu.
+ *
+ * Gradient: the device scans, encodes all slices into one piece of its memory, and they are staged from there to where
+ * servers read them, in order; what the servers read of the first overlaps with copies of those behind it.
+ * Result: each sum is sent to the device when it has landed, and all are decoded there at once.
+ * Where the fabric reaches device memory, servers read slices where they were encoded, and sums land on the device.
+ *
+ * Everything is submitted to the caller's streams by the device's two threads (device.h), as tasks of the round.
+ */
+#ifndef ZPS_WORKER_DEVICE_SERVED_DEVICE_H
+#define ZPS_WORKER_DEVICE_SERVED_DEVICE_H
+
+#include "common/net/net.h"
+#include "gpu/device.h"
+
+struct zps_round;
+struct zps_round_task;
+struct zps_served_part;
+struct zps_worker_device;
+struct zps_encode_input;
+struct zps_slice_view;
+
+/* Kept from round to round; all zero at first. */
+struct zps_device_push {
+  struct zps_device_encoder *encoder;
+  struct zps_event *event; /* behind what was submitted last */
+  bool is_pending;
+  uint64_t serial;
+  void *slices; /* all partitions', one after the other: those that travel inside frames first */
+  size_t slices_bytes, slices_cap;
+  void *small; /* a copy of those in pinned memory */
+  size_t small_bytes, small_cap;
+  size_t *offsets; /* of each in `slices` */
+  /* Where the fabric reads slices itself: */
+  struct zps_net_mem mem; /* engine thread: registration of */
+  void *exposed;          /* what was `slices` then; NULL: nothing */
+  void *retired;          /* memory that goes when it is no longer exposed */
+  void **outs;
+};
+
+struct zps_device_chunk;
+struct zps_device_pull {
+  bool is_direct;                  /* the round's sums: the fabric writes them to the device */
+  struct zps_device_chunk *direct; /* engine thread: where it does */
+  struct zps_device_decoder *decoder;
+  struct zps_event *event;
+  bool is_pending;
+  bool is_ready;                           /* for the round at hand */
+  struct zps_device_chunk *chunks, *chunk; /* where sums are, until they are decoded; the one at hand */
+  struct zps_device_view *views;           /* of those that have rows, in the order in which they came */
+  uint32_t n_views;
+  void *rows, *values; /* a result that is the library's, in device memory */
+};
+
+/* On the device's thread for gradients, as parts of the round's tasks; what fails, fails the task. */
+void zps_device_push_scan(struct zps_round_task *task, const struct zps_encode_input *input);
+/* Brings the partitions that travel inside frames. */
+bool zps_device_push_small(struct zps_round_task *task);
+/* One of those, or its bytes copied to `out`. */
+struct zps_slice_view zps_device_push_view(const struct zps_served_part *part);
+void zps_device_push_copy(const struct zps_served_part *part, void *out);
+/* Brings a partition to where its server reads it. */
+void zps_device_push_write(struct zps_round_task *task);
+
+/* On the engine thread: lets the server read a partition where it is, and says so in its push_buf. False: it is staged.
+ */
+bool zps_device_push_is_direct(const struct zps_round *round);
+zps_err_t zps_device_push_expose(struct zps_served_part *part, struct zps_net *net) ZPS_MUSTCHECK;
+
+/* On the engine thread: room for the partition's sum in device memory, and its registration. */
+zps_err_t zps_device_pull_room(struct zps_served_part *part, struct zps_net *net,
+                               const struct zps_net_mem **mem_p) ZPS_MUSTCHECK;
+/* The task that sends the partition's sum to the device; and what decodes all of them. */
+void zps_device_pull_upload(struct zps_round_task *task);
+void zps_device_pull_decode(struct zps_round_task *task);
+/* At the end, before the request is told: a result of the library's goes to the request, or is kept until the
+ * round's memory is used again. */
+void zps_device_pull_finish(struct zps_round *round, bool ok);
+
+/* On the engine thread, when the round has failed: until its deadline, nobody is told so before the device is through
+ * with what it was given, so that the caller's arrays are the caller's again. True: it is being waited for now. */
+bool zps_device_round_quiesce(struct zps_round *round);
+
+void zps_device_round_reset(struct zps_round *round); /* before a round starts */
+void zps_device_round_fini(struct zps_round *round);
+
+#endif

@@ -1,0 +1,137 @@
+/*
+ * Dense OWN streams that lie in the gradient itself.
+ *
+ * What only this rank reads, to add it, need not be a copy; in place it must be one, as results may be written before
+ * it was added. What peers read need not be one in rounds of schemes that lend the gradient, where registering memory
+ * costs nothing: it is registered for the round. The trainer gets it back with the result, and must not get it back
+ * while somebody reads it; nor may anybody take for a gradient what the trainer has put there since. So DONE says more
+ * in these rounds: that its sender has all of its result, and that its gradient was as it had been until then. A result
+ * is given to the trainer when all ranks have said so.
+ *
+ * A round that fails says ABORT to those who have not heard DONE of it, so none of them ends with a sum of what it read
+ * too late. What is still being read would break the connection if the trainer freed it: so ranks that have failed
+ * read no further, and say DONE behind their ABORT when what was under way is there. The trainer is told when all have
+ * said so, at the latest at the deadline; those who have not begun are only waited for as long as it may take to hear
+ * of them.
+ *
+ * In place, such a scheme's result is written where the gradient was read: the sum of these rows is there, so who was
+ * to add them has read them.
+ */
+#define ZPS_LOG_COMPONENT "tensor"
+#include "common/base/log.h"
+#include "worker/peer/peer.h"
+#include "worker/api/job.h"
+#include "worker/choice/topology.h"
+#include "worker/api/tensor.h"
+
+/* How long a rank may have been at it before anything of it is here. */
+#define HEAR_NS ZPS_NS_PER_S
+
+static uint64_t row_bytes(const struct zps_peer_round *exchange) {
+  return exchange->compute.width * (uint64_t)zps_dtype_size(exchange->compute.dtype);
+}
+
+void zps_peer_zerocopy_begin(struct zps_peer_round *exchange) {
+  const struct zps_round *round = exchange->round;
+  const struct zps_own_input *input = &exchange->input;
+  struct zps_net *net = zps_engine_net(round->plane->engine);
+  const uint64_t len = input->n_rows * row_bytes(exchange);
+  const uint64_t rows_least = input->n_rows / exchange->scheme->plan.chunks / round->plane->world; /* of a block */
+  struct zps_error error;
+  if (!exchange->scheme->scheme->lends || round->in.memory != ZENPS_HOST || input->rows || !zps_net_info(net)->lends ||
+      rows_least * row_bytes(exchange) <= ZPS_WIRE_INLINE_MAX) /* all read of all, or DONE would not come of all */
+    return;
+  if (zps_net_mem_register(net, (void *)(uintptr_t)input->values, (size_t)len, &exchange->lent, &error) != ZPS_OK)
+    zps_log_debug("tensor %s: the gradient is copied: %s", round->tensor->name, error.text);
+}
+
+void zps_peer_zerocopy_end(struct zps_peer_round *exchange) {
+  if (exchange->lent.handle) zps_net_mem_release(zps_engine_net(exchange->round->plane->engine), &exchange->lent);
+}
+
+static bool may_read(const struct zps_peer_round *exchange, const struct zps_instr *reader) {
+  const struct zps_round *round = exchange->round;
+  if (reader->type == ZPS_INSTR_SUM) return exchange->scheme->scheme->lends || round->out->values != round->in.values;
+  /* A rank of this host reads the segment that it has mapped. */
+  return reader->type == ZPS_INSTR_SEND && exchange->lent.handle && !round->plane->ranks[reader->peer].shared.maps_ours;
+}
+
+bool zps_peer_is_zerocopy(const struct zps_peer_round *exchange, uint32_t instr, struct zps_slice_view *view_p) {
+  const struct zps_program *program = &exchange->program;
+  const struct zps_instr *own = &program->instrs[instr];
+  if (own->type != ZPS_INSTR_OWN || own->form != ZPS_FORM_ALL || exchange->input.rows) return false;
+  const struct zps_stream *stream = &program->streams[own->out];
+  if (stream->n_readers != 1 || exchange->run.n_calls > 0 ||
+      !may_read(exchange, &program->instrs[zps_run_reader(&exchange->run, own->out)]))
+    return false;
+  const uint64_t bytes = (stream->hi - stream->lo) * row_bytes(exchange);
+  const struct zps_compute_out what = {.codec = ZPS_CODEC_HOLES,
+                                       .value_codec = ZPS_VALUES_RAW,
+                                       .nnz = (uint32_t)(stream->hi - stream->lo),
+                                       .len_bytes = bytes};
+  *view_p = zps_compute_view(&exchange->compute, stream, &what,
+                             (const char *)exchange->input.values + stream->lo * row_bytes(exchange));
+  return true;
+}
+
+/* ------------------------------------------------------------ all are through */
+
+void zps_peer_owe_done(struct zps_peer_round *exchange) {
+  const struct zps_plane *plane = exchange->round->plane;
+  const bool failed = exchange->round->machine->state == ZPS_MACHINE_FAILED;
+  for (uint32_t r = 0; r < plane->world; r++) {
+    struct zps_peer_remote *peer = &exchange->peers[r];
+    if (r == plane->rank || peer->told_done || peer->n_reads > 0 || !(peer->remote || failed)) continue;
+    peer->told_done = peer->owes_done = true;
+  }
+}
+
+bool zps_peer_needs_done(const struct zps_peer_round *exchange, uint32_t rank) {
+  const struct zps_peer_remote *peer = &exchange->peers[rank];
+  return exchange->scheme->scheme->lends && (peer->told || peer->remote) && !peer->done;
+}
+
+bool zps_peer_is_past(const struct zps_round *round) {
+  const struct zps_peer_round *exchange = round->exchange;
+  return exchange->finishing && (!exchange->scheme->scheme->lends || round->machine->state == ZPS_MACHINE_DONE);
+}
+
+void zps_peer_check_through(struct zps_peer_round *exchange) {
+  struct zps_round *round = exchange->round;
+  if (!exchange->decoded || zps_round_machine_over(round->machine)) return;
+  for (uint32_t r = 0; r < round->plane->world; r++) {
+    if (zps_peer_needs_done(exchange, r)) return;
+  }
+  zps_round_event(round, ZPS_MACHINE_DECODED, ZPS_MACHINE_ALL, 0, ZPS_OK);
+}
+
+void zps_peer_decoded(struct zps_peer_round *exchange) {
+  exchange->decoded = true;
+  zps_peer_owe_done(exchange);
+  zps_round_touch(exchange->round);
+  zps_peer_check_through(exchange);
+}
+
+/* ------------------------------------------------------------ a round has failed */
+
+void zps_peer_revoke(struct zps_peer_round *exchange) {
+  struct zps_round *round = exchange->round;
+  const uint64_t until_ns = exchange->hear_until_ns = zps_clock_ns() + HEAR_NS;
+  if (!exchange->scheme->scheme->lends) return;
+  zps_peer_owe_done(exchange);
+  if (!exchange->lent.handle || until_ns >= round->deadline_ns) return;
+  round->report_at_ns = until_ns;
+  if (until_ns < round->plane->next_deadline_ns) round->plane->next_deadline_ns = until_ns;
+}
+
+bool zps_peer_is_revoked(const struct zps_peer_round *exchange) {
+  const struct zps_round *round = exchange->round;
+  if (!exchange->lent.handle || round->plane->fail_code != ZPS_OK) return true;
+  const bool heard_all = zps_clock_ns() >= exchange->hear_until_ns;
+  for (uint32_t r = 0; r < round->plane->world; r++) {
+    const struct zps_peer_remote *peer = &exchange->peers[r];
+    const struct zps_remote *remote = &round->plane->ranks[r];
+    if (peer->borrows && !peer->done && !remote->lost && !remote->left_ns && (peer->heard || !heard_all)) return false;
+  }
+  return true;
+}

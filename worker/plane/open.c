@@ -1,0 +1,175 @@
+#define ZPS_LOG_COMPONENT "plane"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/base/machine.h"
+#include "worker/control/membership.h"
+#include "worker/plane/plane.h"
+
+zps_err_t zps_plane_open(const struct zps_worker_options *options, struct zps_plane *plane, struct zps_error *error) {
+  const struct zps_engine_handler handler = zps_plane_handler(plane);
+  const struct zps_engine_config config = {
+      .name = "zenps-net",
+      .net = {.provider = options->provider,
+              .interface = options->interface,
+              .subnet = options->subnet,
+              .fault = options->fault,
+              .device_memory = options->device >= 0,
+              .max_msg = ZPS_WIRE_FRAME_MAX,
+              .n_recv = 8,
+              /* A core to spin on, beside the trainer's: never where ranks share cores. */
+              .spin_us = zps_machine_cores_each(options->local_world) >= 4 ? 20 : 0,
+              .connect_timeout_ms = 10000},
+      .memory_limit_bytes = options->memory_limit_bytes,
+      .memory_cache_bytes = options->memory_limit_bytes / 4,
+  };
+  plane->memory_limit_bytes = options->memory_limit_bytes;
+  plane->next_deadline_ns = plane->age_ns = ZPS_NEVER;
+  plane->dirty_tail = &plane->dirty;
+  plane->pulls_tail = &plane->pulls;
+  plane->pushes_tail = &plane->pushes;
+  zps_inbox_init(&plane->inbox);
+  zps_err_t err = zps_workpool_create((unsigned)options->threads, "zenps-work", &plane->pool);
+  if (err == ZPS_OK) err = zps_workpool_create(1, "zenps-scan", &plane->scan_pool);
+  if (err != ZPS_OK) {
+    zps_fail(error, err, "cannot start %" PRIu64 " threads: %s", options->threads + 1, zps_err_str(err));
+  } else {
+    err = zps_engine_create(&config, &handler, &plane->engine, error);
+  }
+  if (err == ZPS_OK) {
+    plane->inbox.engine = plane->engine;
+  } else {
+    zps_plane_close(plane);
+  }
+  return err;
+}
+
+struct connect {
+  struct zps_command command;
+  struct zps_plane *plane;
+  const struct zps_join *join;
+  uint32_t rank;
+  zps_err_t code;
+  struct zps_error error;
+};
+
+zps_err_t zps_plane_remote_connect(struct zps_plane *plane, struct zps_remote *remote, const void *addr,
+                                   size_t addr_len, struct zps_error *error) {
+  struct zps_net *net = zps_engine_net(plane->engine);
+  const uint32_t tag = remote->is_rank ? plane->n_servers + remote->index : remote->index;
+  remote->plane = plane;
+  zps_err_t err = zps_net_peer_add(net, addr, addr_len, remote, &remote->peer, error);
+  if (err != ZPS_OK) return err;
+  err = zps_bulk_peer_add(zps_engine_bulk(plane->engine), remote->peer, &remote->bulk);
+  if (err == ZPS_OK)
+    err = zps_link_create(net, remote->peer, plane->job_id, plane->epoch, plane->rank, tag, &remote->link);
+  if (err != ZPS_OK) return zps_fail(error, err, "%s", zps_err_str(err));
+  if (!remote->is_rank) zps_link_measure(remote->link, remote->bulk, true); /* servers are there before ranks are */
+  return ZPS_OK;
+}
+
+static void connect_run(struct zps_command *command, void *handler_ctx) {
+  struct connect *connect = (struct connect *)command;
+  struct zps_plane *plane = handler_ctx;
+  const struct zps_join *join = connect->join;
+  plane->job_id = join->job_id;
+  plane->epoch = join->epoch;
+  plane->rank = connect->rank;
+  plane->servers = calloc(join->n_servers, sizeof *plane->servers);
+  if (!plane->servers) {
+    connect->code = zps_fail(&connect->error, ZPS_ERR_NOMEM, "no memory for %" PRIu32 " servers", join->n_servers);
+    return;
+  }
+  plane->n_servers = join->n_servers;
+  for (uint32_t s = 0; s < join->n_servers; s++) {
+    const struct zps_join_server *to = &join->servers[s];
+    struct zps_error why;
+    plane->servers[s].index = s;
+    snprintf(plane->servers[s].name, sizeof plane->servers[s].name, "%s", to->name);
+    connect->code = zps_plane_remote_connect(plane, &plane->servers[s], to->addr, to->addr_len, &why);
+    if (connect->code == ZPS_OK) continue;
+    zps_fail(&connect->error, connect->code, "cannot reach server %" PRIu32 " (%s): %s", s, join->servers[s].name,
+             why.text);
+    return;
+  }
+}
+
+zps_err_t zps_plane_connect(struct zps_plane *plane, const struct zps_join *join, uint32_t rank,
+                            struct zps_error *error) {
+  struct connect connect = {.command.run = connect_run, .plane = plane, .join = join, .rank = rank};
+  const zps_err_t err = zps_engine_call(plane->engine, &connect.command);
+  if (err != ZPS_OK) return zps_fail(error, err, "the progress thread does not answer: %s", zps_err_str(err));
+  if (connect.code != ZPS_OK && error) *error = connect.error;
+  return connect.code;
+}
+
+static void quiesce_run(struct zps_command *command, void *handler_ctx) {
+  (void)command;
+  struct zps_plane *plane = handler_ctx;
+  struct zps_frame_abort closed = {.code = ZPS_ERR_CLOSED};
+  snprintf(closed.text, sizeof closed.text, "rank %" PRIu32 " closed the job", plane->rank);
+  plane->closed = true;
+  zps_plane_fail(plane, &closed);
+  for (struct zps_round *round = plane->rounds; round; round = round->all_next) zps_round_touch(round);
+}
+
+static void drop_all_run(struct zps_command *command, void *handler_ctx) {
+  (void)command;
+  struct zps_plane *plane = handler_ctx;
+  for (uint32_t s = 0; s < plane->n_servers; s++) zps_plane_server_lost(plane, s, "the job is closed");
+  for (uint32_t r = 0; plane->ranks && r < plane->world; r++) zps_plane_rank_lost(plane, r, "the job is closed");
+  zps_plane_drop_lost(plane);
+}
+
+void zps_plane_quiesce(struct zps_plane *plane) {
+  struct zps_command quiesce = {.run = quiesce_run};
+  if (zps_engine_call(plane->engine, &quiesce) != ZPS_OK) zps_log_warn("closing without telling the servers");
+}
+
+struct drain {
+  struct zps_command command;
+  bool through;
+};
+
+static void drain_run(struct zps_command *command, void *handler_ctx) {
+  struct drain *drain = (struct drain *)command;
+  const struct zps_plane *plane = handler_ctx;
+  drain->through = true;
+  if (plane->fail_code != ZPS_OK && plane->fail_code != ZPS_ERR_CLOSED) return;
+  for (uint32_t r = 0; plane->ranks && r < plane->world; r++) {
+    const struct zps_remote *rank = &plane->ranks[r];
+    if (rank->link && !rank->lost && !zps_link_is_through(rank->link)) drain->through = false;
+  }
+}
+
+void zps_plane_drain(struct zps_plane *plane, unsigned wait_ms) {
+  const uint64_t until_ns = zps_clock_ns() + wait_ms * ZPS_NS_PER_MS;
+  struct drain drain = {.command.run = drain_run};
+  while (zps_engine_call(plane->engine, &drain.command) == ZPS_OK && !drain.through && zps_clock_ns() < until_ns)
+    nanosleep(&(struct timespec){.tv_nsec = ZPS_NS_PER_MS}, NULL);
+}
+
+void zps_plane_disconnect(struct zps_plane *plane) {
+  struct zps_command drop = {.run = drop_all_run};
+  if (zps_engine_call(plane->engine, &drop) != ZPS_OK) zps_log_warn("closing with peers still connected");
+}
+
+void zps_plane_close(struct zps_plane *plane) {
+  /* The pools first: a task's end is reported to the engine. A scan uses both. */
+  zps_workpool_destroy(plane->scan_pool);
+  zps_workpool_destroy(plane->pool);
+  zps_engine_destroy(plane->engine);
+  zps_inbox_fini(&plane->inbox);
+  zps_unexpected_fini(&plane->unexpected);
+  zps_plane_scratches_fini(plane);
+  for (uint32_t r = 0; plane->ranks && r < plane->world; r++) zps_segment_unmap(&plane->ranks[r].shared.view);
+  zps_segment_destroy(plane->segment);
+  free(plane->servers);
+  free(plane->ranks);
+  memset(plane, 0, sizeof *plane);
+}

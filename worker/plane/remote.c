@@ -1,0 +1,244 @@
+/* The data plane between ranks: links to all others, and what comes over them. */
+#define ZPS_LOG_COMPONENT "plane"
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "worker/peer/peer.h"
+#include "worker/control/membership.h"
+#include "worker/plane/plane.h"
+#include "worker/api/tensor.h"
+
+/* ------------------------------------------------------------ links */
+
+struct link_command {
+  struct zps_command command;
+  const struct zps_join_peers *peers;
+  zps_err_t code;
+  struct zps_error error;
+};
+
+static void drop_ranks(struct zps_plane *plane) {
+  for (uint32_t r = 0; r < plane->world; r++) plane->ranks[r].lost = true;
+  zps_plane_drop_lost(plane);
+  free(plane->ranks);
+  plane->ranks = NULL;
+  zps_plane_scratches_fini(plane);
+}
+
+/* One for each thread of the pool, and one for the engine's. */
+static zps_err_t make_scratches(struct zps_plane *plane) {
+  const unsigned n = zps_workpool_threads(plane->pool) + 1;
+  plane->scratches = calloc(n, sizeof(struct zps_compute_scratch *));
+  if (!plane->scratches) return ZPS_ERR_NOMEM;
+  pthread_mutex_init(&plane->scratch_lock, NULL);
+  while (plane->n_scratches < n) {
+    const zps_err_t err = zps_compute_scratch_create(&plane->scratches[plane->n_scratches]);
+    if (err != ZPS_OK) return err;
+    plane->n_scratches++;
+  }
+  return ZPS_OK;
+}
+
+void zps_plane_scratches_fini(struct zps_plane *plane) {
+  if (!plane->scratches) return;
+  while (plane->n_scratches > 0) zps_compute_scratch_destroy(plane->scratches[--plane->n_scratches]);
+  pthread_mutex_destroy(&plane->scratch_lock);
+  free(plane->scratches);
+  plane->scratches = NULL;
+}
+
+struct zps_compute_scratch *zps_plane_scratch_get(struct zps_plane *plane) {
+  pthread_mutex_lock(&plane->scratch_lock);
+  struct zps_compute_scratch *scratch = plane->scratches[--plane->n_scratches];
+  pthread_mutex_unlock(&plane->scratch_lock);
+  return scratch;
+}
+
+void zps_plane_scratch_put(struct zps_plane *plane, struct zps_compute_scratch *scratch) {
+  pthread_mutex_lock(&plane->scratch_lock);
+  plane->scratches[plane->n_scratches++] = scratch;
+  pthread_mutex_unlock(&plane->scratch_lock);
+}
+
+static void link_run(struct zps_command *command, void *handler_ctx) {
+  struct link_command *link = (struct link_command *)command;
+  const struct zps_join_peers *peers = link->peers;
+  struct zps_plane *plane = handler_ctx;
+  if (plane->ranks) return;
+  plane->ranks = calloc(peers->world, sizeof *plane->ranks);
+  if (!plane->ranks || make_scratches(plane) != ZPS_OK) {
+    zps_plane_scratches_fini(plane);
+    free(plane->ranks);
+    plane->ranks = NULL;
+    link->code = zps_fail(&link->error, ZPS_ERR_NOMEM, "no memory for links to %" PRIu32 " ranks", peers->world);
+    return;
+  }
+  plane->world = peers->world;
+  for (uint32_t r = 0; r < peers->world; r++) {
+    struct zps_remote *rank = &plane->ranks[r];
+    const struct zps_join_peer *to = &peers->ranks[r];
+    struct zps_error why;
+    rank->plane = plane;
+    rank->index = r;
+    rank->is_rank = true;
+    snprintf(rank->name, sizeof rank->name, "%s", to->host);
+    if (r == plane->rank) continue;
+    link->code = zps_plane_remote_connect(plane, rank, to->addr, to->addr_len, &why);
+    if (link->code == ZPS_OK) continue;
+    zps_fail(&link->error, link->code, "cannot reach rank %" PRIu32 " (host %s): %s", r, rank->name, why.text);
+    drop_ranks(plane);
+    return;
+  }
+}
+
+zps_err_t zps_plane_link(struct zps_plane *plane, const struct zps_join_peers *peers, struct zps_error *error) {
+  struct link_command link = {.command.run = link_run, .peers = peers};
+  const zps_err_t err = zps_engine_call(plane->engine, &link.command);
+  if (err != ZPS_OK) return zps_fail(error, err, "the progress thread does not answer: %s", zps_err_str(err));
+  if (link.code != ZPS_OK && error) *error = link.error;
+  return link.code;
+}
+
+struct share_command {
+  struct zps_command command;
+  struct zps_segment *segment;
+  const struct zps_neighbour *neighbours;
+};
+
+static void *segment_get(void *ctx, size_t bytes) {
+  return zps_segment_get(ctx, bytes);
+}
+
+static void segment_put(void *ctx, void *data, size_t bytes) {
+  zps_segment_put(ctx, data, bytes);
+}
+
+static void share_run(struct zps_command *command, void *handler_ctx) {
+  const struct share_command *share = (const struct share_command *)command;
+  struct zps_plane *plane = handler_ctx;
+  for (uint32_t r = 0; r < plane->world; r++) plane->ranks[r].shared = share->neighbours[r];
+  plane->segment = share->segment;
+  if (!plane->segment) return;
+  plane->segment_memory = (struct zps_slab_memory){.get = segment_get, .put = segment_put, .ctx = plane->segment};
+  zps_slab_set_memory(zps_engine_slab(plane->engine), &plane->segment_memory);
+}
+
+zps_err_t zps_plane_share(struct zps_plane *plane, struct zps_segment *segment, const struct zps_neighbour *neighbours,
+                          struct zps_error *error) {
+  struct share_command share = {.command.run = share_run, .segment = segment, .neighbours = neighbours};
+  const zps_err_t err = zps_engine_call(plane->engine, &share.command);
+  return err == ZPS_OK ? err : zps_fail(error, err, "the progress thread does not answer: %s", zps_err_str(err));
+}
+
+/* ------------------------------------------------------------ ranks that go */
+
+void zps_plane_rank_lost(struct zps_plane *plane, uint32_t rank, const char *why) {
+  struct zps_remote *lost = &plane->ranks[rank];
+  if (lost->lost) return;
+  lost->lost = true;
+  snprintf(lost->why, sizeof lost->why, "%s", why);
+  if (!plane->closed && !lost->left_ns) zps_log_warn("rank %" PRIu32 " (host %s) is lost: %s", rank, lost->name, why);
+  for (struct zps_round *round = plane->rounds; round; round = round->all_next) {
+    if (round->exchange) zps_peer_rank_lost(round, rank);
+  }
+}
+
+struct left_mail {
+  struct zps_mail mail;
+  struct zps_plane *plane;
+  uint32_t rank;
+};
+
+static void left_run(struct zps_mail *mail) {
+  struct left_mail *left = zps_owner_of(mail, struct left_mail, mail);
+  struct zps_plane *plane = left->plane;
+  if (plane->ranks && left->rank < plane->world && left->rank != plane->rank) {
+    plane->ranks[left->rank].left_ns = zps_clock_ns();
+    plane->next_deadline_ns = 0; /* what waits for it is looked at */
+    for (struct zps_round *round = plane->rounds; round; round = round->all_next) zps_round_touch(round);
+  }
+  free(left);
+}
+
+void zps_plane_rank_left(struct zps_plane *plane, uint32_t rank) {
+  struct left_mail *left = malloc(sizeof *left);
+  if (!left) return; /* rounds that wait for it end at their deadlines */
+  *left = (struct left_mail){.mail.run = left_run, .plane = plane, .rank = rank};
+  zps_inbox_send(&plane->inbox, &left->mail);
+}
+
+uint64_t zps_plane_check_left(struct zps_plane *plane, uint64_t now_ns) {
+  uint64_t next_ns = ZPS_NEVER;
+  for (uint32_t r = 0; plane->ranks && r < plane->world; r++) {
+    struct zps_remote *rank = &plane->ranks[r];
+    if (!rank->left_ns || rank->lost) continue;
+    const uint64_t at_ns = rank->left_ns + ZPS_RANK_LEFT_GRACE_NS;
+    if (now_ns >= at_ns) {
+      zps_plane_rank_lost(plane, r, "it left the job");
+    } else if (at_ns < next_ns) {
+      next_ns = at_ns;
+    }
+  }
+  return next_ns;
+}
+
+/* ------------------------------------------------------------ frames */
+
+static void on_messages(struct zps_plane *plane, const struct zps_remote *rank, const struct zps_frame *frame) {
+  const struct zps_frame_round *messages = &frame->u.round;
+  struct zps_round *round = zps_plane_round_find(plane, messages->tensor, messages->step);
+  const bool takes = round && round->exchange && zps_peer_takes(round, rank->index);
+  if (takes) zps_peer_count(round, frame->len_bytes);
+  for (uint32_t i = 0; i < messages->n_slices; i++) {
+    if (takes) {
+      zps_peer_message(round, rank->index, &messages->slices[i]);
+    } else if (!zps_unexpected_is_past(&plane->unexpected, messages->tensor, messages->step)) {
+      zps_unexpected_add(&plane->unexpected, messages->tensor, messages->step, rank->index,
+                         i == 0 ? frame->len_bytes : 0, &messages->slices[i]);
+    }
+  }
+}
+
+/* Tells a rank whose round has failed that ours is over: it need not wait for more of us. */
+static void answer_done(const struct zps_remote *rank, const struct zps_frame_abort *abort) {
+  struct zps_frame frame = {.header.type = ZPS_FRAME_DONE, .u.done = {.tensor = abort->tensor, .step = abort->step}};
+  if (zps_link_send(rank->link, &frame) != ZPS_OK)
+    zps_log_debug("rank %" PRIu32 " is not told that step %" PRIu64 " is done", rank->index, abort->step);
+}
+
+static void on_abort(struct zps_plane *plane, const struct zps_remote *rank, const struct zps_frame_abort *abort) {
+  struct zps_round *round = zps_plane_round_find(plane, abort->tensor, abort->step);
+  const bool done = round && round->exchange && round->exchange->finishing;
+  if (done || (!round && zps_unexpected_is_past(&plane->unexpected, abort->tensor, abort->step))) {
+    if (done) zps_peer_aborted(round, rank->index, abort);
+    if (!done || !round->exchange->peers[rank->index].told_done) answer_done(rank, abort);
+  } else if (round && round->exchange && zps_peer_takes(round, rank->index)) {
+    zps_peer_aborted(round, rank->index, abort);
+  } else {
+    zps_unexpected_abort(&plane->unexpected, rank->index, abort);
+  }
+}
+
+void zps_plane_rank_frame(struct zps_plane *plane, struct zps_remote *rank, const struct zps_frame *frame) {
+  struct zps_round *round;
+  switch (frame->header.type) {
+    case ZPS_FRAME_PEER:
+      on_messages(plane, rank, frame);
+      break;
+    case ZPS_FRAME_DONE:
+      round = zps_plane_round_find(plane, frame->u.done.tensor, frame->u.done.step);
+      if (round && round->exchange) zps_peer_remote_done(round, rank->index);
+      break;
+    case ZPS_FRAME_ABORT:
+      on_abort(plane, rank, &frame->u.abort);
+      break;
+    case ZPS_FRAME_CREDIT:
+      break;
+    default:
+      zps_log_warn_limited("dropped a %s frame of rank %" PRIu32 " (host %s): ranks send none to each other",
+                           zps_frame_type_name(frame->header.type), rank->index, rank->name);
+  }
+}

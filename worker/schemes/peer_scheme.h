@@ -1,0 +1,74 @@
+/*
+ * The contract of worker-to-worker schemes: from rank, world and options to a program (program.h). Pure: no network, no
+ * clock, the same program from the same arguments, and programs of different ranks that fit together.
+ *
+ * Order of sums: each scheme says in its file in which order it adds. It depends on ranks and rows alone, never on
+ * arrival, so every rank gets the same bits, in every run.
+ */
+#ifndef ZPS_WORKER_SCHEMES_PEER_SCHEME_H
+#define ZPS_WORKER_SCHEMES_PEER_SCHEME_H
+
+#include "worker/schemes/program.h"
+
+/* What a tensor's scheme is made of; the same on all ranks except for `me`. */
+struct zps_peer_scheme;
+struct zps_peer_plan {
+  uint32_t n;            /* ranks that take part */
+  uint32_t me;           /* this one's position among them, 0..n-1 */
+  const uint32_t *ranks; /* n: rank in the job of each, ascending; NULL: the identity */
+  uint64_t rows;
+  uint32_t width;
+  uint64_t k;                          /* lossy schemes: rows to keep */
+  const struct zps_peer_scheme *inner; /* hierarchical: between hosts; NULL: over servers */
+  uint32_t n_levels; /* BlueConnect, two-level: factors of n, innermost (fastest) first; 0: by `hosts` alone */
+  const uint32_t *levels;
+  const uint32_t *hosts; /* n: which host each rank is on, any numbers; NULL: all on their own */
+  uint32_t chunks;       /* pieces that each block of a dense scheme is cut into, to overlap sending and adding; >= 1 */
+  uint32_t bits;         /* DSAR: QSGD bits of its dense half, 0: exact */
+  uint32_t period;       /* Ok-Topk: tau, rounds between boundaries; 0: 64 */
+  uint32_t threshold_period; /* Ok-Topk: tau', rounds between exact thresholds; 0: 32 */
+};
+
+struct zps_peer_scheme {
+  const char *name;    /* as on every command line */
+  const char *summary; /* one line: paper and section */
+  bool lossy;          /* keeps only the greatest k: only where a tensor's options allow it */
+  bool dense;          /* sends zeros: sum and mean alone, no max or min */
+  bool rank_order;     /* adds in rank order: the same bits as balanced */
+  bool nests;          /* takes another scheme to be made of, plan.inner */
+  bool lends;          /* each row is read by one rank, whose sum of it all need: what is sent need be no copy */
+  bool stateful;       /* rounds of one tensor run one after another, in the order of their steps */
+  /* State from round to round, for stateful schemes; NULL otherwise. */
+  zps_err_t (*open)(const struct zps_peer_plan *plan, void **state_p);
+  void (*close)(void *state);
+  /* The last round built has failed here, at whatever point: other ranks may have ended it, or never begun. Ranks call
+   * it and the next build at different times, so their programs have to find out who remembers what. */
+  void (*failed)(void *state);
+  /* The program of round number `round` (0, 1, ... as the tensor's rounds begin; where some failed, not the same on all
+   * ranks). */
+  void (*build)(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program);
+  /* After CALL `phase`: appends instructions, knowing `vectors`, those of the CALL's ins, one after another with
+   * `lengths`. Called in the order in which the CALLs' streams become ready. */
+  void (*extend)(const struct zps_peer_plan *plan, void *state, uint64_t round, uint32_t phase,
+                 const double *const *vectors, const uint32_t *lengths, struct zps_program *program);
+};
+
+extern const struct zps_peer_scheme zps_peer_recursive_doubling, zps_peer_split_allgather, zps_peer_dsar,
+    zps_peer_dense_split, zps_peer_bitmap_split, zps_peer_agsparse, zps_peer_ring, zps_peer_rabenseifner,
+    zps_peer_two_level, zps_peer_blueconnect, zps_peer_oktopk, zps_peer_hierarchical, zps_peer_gtopk, zps_peer_topka,
+    zps_peer_topkdsa, zps_peer_gaussiank;
+
+/* By name; NULL for names of no worker-to-worker scheme. */
+const struct zps_peer_scheme *zps_peer_scheme_find(const char *name);
+
+/* Position -> rank in the job. */
+static inline uint32_t zps_peer_rank(const struct zps_peer_plan *plan, uint32_t position) {
+  return plan->ranks ? plan->ranks[position] : position;
+}
+
+/* Row where block `i` of `n` even ones begins; i = n: the end. */
+static inline uint64_t zps_peer_bound(uint64_t rows, uint32_t n, uint32_t i) {
+  return (uint64_t)(((unsigned __int128)rows * i) / n);
+}
+
+#endif

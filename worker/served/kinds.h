@@ -1,0 +1,32 @@
+/*
+ * Schemes over servers. All are carried out as balanced.c says; they differ in where rows are and in what of them is
+ * sent. Those besides balanced are what others have: servers own even ranges of rows, so that they carry as much as
+ * their range happens to hold.
+ *
+ *     balanced    hashed rows, those that are not zero
+ *     sparse-ps   ranges, those that are not zero
+ *     dense-ps    ranges, all rows
+ *     omnireduce  ranges of blocks of 256 values, those blocks that are not all zero
+ *
+ * Sums are in rank order under all of them.
+ */
+#ifndef ZPS_WORKER_SERVED_KINDS_H
+#define ZPS_WORKER_SERVED_KINDS_H
+
+#include <stdbool.h>
+
+#include "common/codec/codec_choice.h"
+
+struct zps_served_kind {
+  const char *name;
+  bool ranges;   /* the coordinator lays rows out in even ranges */
+  bool all_rows; /* zeros are sent, too */
+  bool blocks;   /* what counts as a row is a block of values */
+};
+
+/* NULL: there is no scheme over servers of that name. */
+const struct zps_served_kind *zps_served_kind_find(const char *name);
+/* What a codec policy comes to: no index where all rows are sent; and as others have it, COO both ways. */
+enum zps_codec_policy zps_served_kind_codec(const struct zps_served_kind *served, enum zps_codec_policy asked);
+
+#endif
