@@ -13,6 +13,15 @@
  *
  * and zeros up to the next byte. No numbers take no bytes. A block is decoded without a branch per gap: the ones'
  * places give all quotients, and the low bits lie at multiples of k.
+ *
+ * Why not Elias-Fano: it costs half a bit per rank more than the entropy at every density: with 32-bit values 1.1% to
+ * 2.1% of everything at densities below 0.3, and more above without the complement. Rice codes keep its layout (low
+ * bits packed, high bits in unary) but code gaps, so that nothing is lost to the restart of each high part: 0.03 to 0.1
+ * bits over the entropy, 1.000 to 1.003 of all bytes. One parameter per 128 ranks lets them follow a dense head and a
+ * sparse tail. The price: a rank's place is known only after those before it in its stream. On one core (that of
+ * tests/bench/results/codec.md) a rank takes about 0.3 ns to size, 1.1 ns to code, 0.14 ns to check and 0.3 ns to
+ * decode (AVX-512 with VBMI2; without 1.7 ns to decode): sizes and codes are made of whole blocks of gaps, checking
+ * finds only where each block ends, decoding lists sixteen ranks at a time.
  */
 #ifndef ZPS_CODEC_RICE_H
 #define ZPS_CODEC_RICE_H

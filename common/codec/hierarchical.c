@@ -1,8 +1,13 @@
 /*
- * Reading a slot back catches a lost race only when no writer that saw the slot empty can still come: otherwise the
- * other thread's write follows the read, and an index is lost. So each hash function is a pass with a barrier between
- * writing and reading back, as kernels would have it, and within a pass threads work as warps do: a batch of indices
- * looks at its slots, then writes. That also makes races inside a batch certain, with any number of threads.
+ * Reading a slot back catches a lost race only when no writer that saw the slot empty can still come. A thread that
+ * writes a slot and reads it back at once can be overwritten after its read by another that had seen the slot empty
+ * before: both believe that they own it, and an index is lost. So each hash function is a pass with a barrier (on a
+ * device: the end of a kernel) between all writes and all reads. tests/unit/test_emu.c shows the loss with the other
+ * two ways, in the emulation.
+ *
+ * Within a pass threads work as warps do: a thread takes a batch of 32 indices, all of which look at their slots before
+ * any writes. Collisions within a batch are therefore certain races, also with one thread, and the tests count that
+ * each was caught.
  */
 #include "common/codec/hierarchical.h"
 

@@ -2,11 +2,21 @@
  * Zen's Algorithm 1, hierarchical hashing, on CPU threads: the reference for the device kernels.
  *
  * Every index picks its partition p by h0 (given by the caller: it is the job's), then tries slots h_1..h_k of p's
- * parallel memory of r1 slots: an empty slot is claimed with an atomic write that is read back once nobody can write to
- * it any more (a lost race means: next hash). After k failures it takes the next place of p's serial memory (r2 places,
- * an atomic counter). A serial memory that overflows is grown and the whole pass redone: nothing is lost. Finally the
- * non-empty slots of each partition are collected. The order inside a partition is arbitrary. The empty marker is
- * UINT64_MAX, so that index 0 survives.
+ * parallel memory of r1 slots: an empty slot is claimed with an atomic write that is read back once no thread can write
+ * to it any more (a lost race means: next hash). After k failures the index takes the next place of p's serial memory
+ * (r2 places, an atomic counter). Finally the non-empty slots of each partition are collected. The order inside a
+ * partition is arbitrary.
+ *
+ * What the paper leaves open is settled as follows.
+ *
+ * Empty marker: UINT64_MAX instead of 0, so that index 0 is a row like any other.
+ *
+ * Serial memory has a size for each partition. One that overflows grows to half as much again as was asked for, and the
+ * whole run is repeated: nothing is lost, and an adversarial set that falls to one partition costs memory for that
+ * partition only.
+ *
+ * How much goes serial: with the paper's r1 = 2|G|d and k = 3 it is 4.2% of the indices, halved by each further
+ * function. (Slots filled one after another would leave the mean of (load/2)^3, 3.1%.) r2 = r1/10 holds that with room.
  */
 #ifndef ZPS_CODEC_HIERARCHICAL_H
 #define ZPS_CODEC_HIERARCHICAL_H

@@ -7,16 +7,23 @@
  *     q = row >> block_bits;  g = q / n_parts;  partition = (q % n_parts + rot(g)) % n_parts
  *     local rank = (g << block_bits) + (row & mask)
  *
- * Every row's partition is uniform over the seeds, rows of different groups fall independently, and rows of one group
- * never collide: a partition's load is a sum of independent draws, one a group, which is what Zen's theorem 2 asks for
- * (the codec README has measurements, test_partition the bound, of single stripes). And because each partition gets
+ * Zen hashes every index on its own; here each group is dealt out like cards, from a hashed start. A row's partition is
+ * still uniform over the seeds and rows of different groups fall independently, but rows of one group never meet: a
+ * partition's load is a sum of independent draws, one a group, from which Zen's theorem 2 (imbalance is 1 + O(sqrt(P
+ * log P / rows))) follows as it does in the paper. test_partition checks 1 + 2 sqrt(P ln P / rows) on eight random
+ * sets, of tensors of one stripe; tests/bench/results/balance.md has measurements. And because each partition gets
  * exactly one block of each group, local ranks ascend with rows and cost no table, in either direction.
  *
- * Large tensors are cut into *stripes* first, 2^stripe_bits of them, so that some partitions are complete when a part
- * of the rows has been looked at: chunks of 2^chunk_bits consecutive rows go to the stripes in turns, so that each gets
- * its share of rows that lie dense in one place. The rows of one stripe, counted without the others', are dealt to the
- * stripe's own partitions, as above. Partitions of one stripe have consecutive numbers. How many stripes there are
- * follows from rows, n_parts and block_bits; where it is one, that one has all rows and partitions.
+ * Large tensors are cut into *stripes* first, 2^stripe_bits of them (2 to 16), so that some partitions are complete
+ * when a part of the rows has been looked at: chunks of 2^chunk_bits consecutive rows (65536) go to the stripes in
+ * turns, so that each gets its share of rows that lie dense in one place, as at the head of tensors sorted by
+ * frequency. The rows of one stripe, counted without the others', are dealt to the stripe's own partitions, as above.
+ * Partitions of one stripe have consecutive numbers. The working set of one stripe (its rows that were found, the
+ * places they are dealt to, its part of the result) fits the cache, too. Between stripes nothing is random: rows that
+ * lie in the chunks of one stripe are all in its partitions.
+ *
+ * Both sides compute the number of stripes from rows, n_parts and block_bits. Where it is one, as in small tensors and
+ * in those of blocks or ranges, that one has all rows and partitions.
  */
 #ifndef ZPS_CODEC_PARTITION_H
 #define ZPS_CODEC_PARTITION_H

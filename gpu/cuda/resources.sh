@@ -1,11 +1,9 @@
 #!/usr/bin/env bash
-# Compiles every kernel for one chip and writes what ptxas says of it into the table of a README.
+# Compiles every kernel for one chip and writes a page with the table of what ptxas says of each.
 #
-#   gpu/cuda/resources.sh NVCC README [ARCH]     ARCH: 90
-#
-# The table stands between the lines "<!-- resources -->" and "<!-- end of resources -->".
+#   gpu/cuda/resources.sh NVCC PAGE [ARCH]     ARCH: 90
 set -eu
-nvcc=$1 readme=$2 arch=${3:-90}
+nvcc=$1 page=$2 arch=${3:-90}
 top=$(cd "$(dirname "$0")/../.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -23,12 +21,13 @@ for source in "$top"/gpu/cuda/*.cu; do
       printf "| `%s` | %s | %d | %d | %d | %d |\n", name, file, registers, stack, spills, shared }'
 done | sort -u >"$work/rows"
 {
+  echo '# What each kernel takes of a multiprocessor'
+  echo
+  echo 'Registers of a thread, bytes of its stack and bytes spilled; bytes of shared memory of a block of 256 threads.'
+  echo 'Written by `make gpu-resources` (`gpu/cuda/resources.sh`), which compiles the kernels and reads the words of ptxas.'
+  echo
   echo "| kernel (sm_$arch, $("$nvcc" --version | sed -n 's/.*release \([0-9.]*\),.*/nvcc \1/p')) | file | registers | stack | spilled | shared |"
   echo '|---|---|--:|--:|--:|--:|'
   cat "$work/rows"
-} >"$work/table"
-awk -v table="$work/table" '
-  /^<!-- end of resources -->$/ { skip = 0 }
-  !skip { print }
-  /^<!-- resources -->$/ { while ((getline line < table) > 0) print line; skip = 1 }' "$readme" >"$work/readme"
-cp "$work/readme" "$readme"
+} >"$work/page"
+cp "$work/page" "$page"

@@ -2,9 +2,13 @@
  * Sparse allreduce by host: the ranks of a host merge what they have at its master (its lowest rank), so that rows
  * which several of them hold leave the host once; masters then run another scheme among themselves, over servers
  * (balanced and those like it, with one push for each host) or between workers; and each hands the result to its host.
- * Worth it where ranks of a host hold the same rows, or share a link (tests/bench/README.md, "Several ranks a host").
+ * Worth it where ranks of a host hold the same rows, or share a link (tests/bench/results/hosts.md).
  * It is two_level.c's pattern for sparse gradients, not BlueConnect's decomposition: while masters speak, their hosts'
- * other ranks idle. With one host there is nothing more to do.
+ * other ranks idle. With one host there is no inner scheme.
+ *
+ * Over servers only the master of a host pushes for it, in a tensor of its own (@hosts/NAME, of which servers expect as
+ * many contributions as there are hosts). Between workers the inner scheme's program is built for the masters as it is
+ * for ranks, with the host's sum in place of a gradient (zps_program_hold()).
  *
  * Order of sums: ranks of a host ascending, then as the inner scheme has it, masters in place of ranks: over servers in
  * the order of masters.

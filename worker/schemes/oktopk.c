@@ -13,9 +13,9 @@
  *   - balance: where the largest share exceeds 4 times the mean, entries move so that all hold equal shares
  *   - gather: recursive doubling where n is a power of two, otherwise each share straight to everybody
  *
- * Between exact thresholds the paper leaves them alone, and counts drift from k as gradients shrink; here they follow
- * their counts (sparsify/steer.h). A threshold of 0, from a gradient of less than k rows, says nothing about the next
- * one, and is renewed when that has more.
+ * Between exact thresholds the paper leaves them alone, and counts drift from k as gradients shrink, to half of k on
+ * average; here they follow their counts (sparsify/steer.h). A threshold of 0, from a gradient of less than k rows,
+ * says nothing about the next one, and is renewed when that has more.
  *
  * Words per rank (2 for each entry): up to 2k(P-1)/P for the split, as many for the gather, and up to that again for
  * balancing: between 2k(P-1)/P and 6k(P-1)/P; and 6 words of counts and generations for each other rank. The rounds

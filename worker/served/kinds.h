@@ -1,14 +1,16 @@
 /*
  * Schemes over servers. All are carried out as balanced.c says; they differ in where rows are and in what of them is
- * sent. Those besides balanced are what others have: servers own even ranges of rows, so that they carry as much as
- * their range happens to hold.
+ * sent. Those besides balanced are the schemes of other systems: servers own even ranges of rows, so that each carries
+ * as much as its range happens to hold.
  *
  *     balanced    hashed rows, those that are not zero
  *     sparse-ps   ranges, those that are not zero
  *     dense-ps    ranges, all rows
  *     omnireduce  ranges of blocks of 256 values, those blocks that are not all zero
  *
- * Sums are in rank order under all of them.
+ * Sums are in rank order under all of them. Ranges are even in rows and as uneven in bytes as gradients are.
+ * OmniReduce's aggregators are our servers, which wait for a whole range rather than for the next block that any worker
+ * has; a block is always 256 values, of any rows.
  */
 #ifndef ZPS_WORKER_SERVED_KINDS_H
 #define ZPS_WORKER_SERVED_KINDS_H

@@ -8,6 +8,9 @@
  * when it is loaded (ofi_signals.c says how), and by zps_ofi_signals_save() and _restore() around calls that start
  * providers.
  *
+ * A signal that comes in the 0.1 s of that load finds their handler. The shm provider takes signals in order to remove
+ * its files in /dev/shm; a process that one of them ends now leaves these behind, as SIGKILL does.
+ *
  * A handler is put back only if it lies in libfabric or in what libfabric is known to need: those of the program and of
  * other libraries, loaded at the same time or not, are left alone.
  */

@@ -147,13 +147,13 @@ class Grids:
             yield self.zenps("balanced", n=n, rate=rate, rows=1 << 20, density=0.01, steps=10)
 
     def dedicated(self, rate="25mbit"):
-        """Servers on hosts of their own. tests/bench/README.md has no table of it."""
+        """Servers on hosts of their own. tests/bench/results has no table of it."""
         for servers in (4, 8):
             yield self.zenps("balanced", n=8, rate=rate, rows=1 << 22, density=0.01, servers=servers, steps=3)
 
     def racks(self, rate="100mbit", uplink="100mbit"):
         """Four racks of four hosts, whose uplinks are four times too slow for them. BlueConnect's figure 3 has a ring and
-        two-level beside it, which are not here. tests/bench/README.md has no table of it."""
+        two-level beside it, which are not here. tests/bench/results has no table of it."""
         base = {"n": 16, "rate": rate, "rows": 1 << 20, "density": 0.05, "racks": 4, "uplink": uplink, "steps": 3}
         yield self.zenps("balanced", **base)
         for scheme in ("blueconnect", "hierarchical"):
