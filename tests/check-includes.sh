@@ -40,13 +40,13 @@ may worker common proto gpu
 only() {
   result "$3" "$(sources common proto gpu server worker | grep -vE "$1" | xargs -r grep -HnE "^ *# *include *[<\"]$2")"
 }
-only '^common/net/ofi_' 'rdma/' "libfabric is seen by common/net/ofi_* alone"
+only '^common/net/ofi/' 'rdma/' "libfabric is seen by common/net/ofi alone"
 only '^(common/control|server)/' 'uv\.h' "libuv is seen by common/control and the daemon's loop alone"
 only '^common/control/json\.c$' 'jansson' "jansson is seen by common/control/json.c alone"
 only '^proto/' '(protobuf-c/|[a-z/]*zenps\.pb-c)' "protobuf-c is seen by proto alone"
 only '^common/base/config' '(ini\.h|getopt\.h)' "option files and flags are parsed by common/base/config* alone"
 only '^gpu/cuda/' 'cuda' "CUDA is seen by gpu/cuda alone"
-only '^server/(notify|journal)\.c$' 'systemd/' "libsystemd is seen by server/daemon/notify.c and journal.c alone"
+only '^server/daemon/(notify|journal)\.c$' 'systemd/' "libsystemd is seen by server/daemon/notify.c and journal.c alone"
 
 # The public headers stand alone.
 result "public headers include only standard headers and each other" \

@@ -1,0 +1,59 @@
+#!/usr/bin/env bash
+# The README's trainer compiles, and gets the sum from real daemons; its table has every folder, its links lead to files. TAP.
+set -u
+: "${ZPS_TOP_SRCDIR:=$(cd "$(dirname "$0")/.." && pwd)}"
+. "$ZPS_TOP_SRCDIR/tests/support/tap.sh"
+cd "$top" || exit 1
+readme=README.md
+
+# The block is a fragment: what it leaves to its reader is defined around it. Two ranks send rows unsorted and twice.
+block=$(sed -n '/^```c$/,/^```$/{/^```/d;p}' $readme)
+cat >"$scratch/trainer.c" <<END
+#include <stdio.h>
+#include <stdlib.h>
+$(grep '^#' <<<"$block")
+static int wrong = 1;
+static void apply(uint64_t n, const int64_t *rows, const void *values)
+{
+  const float *sums = values; /* of rank 0 rows 3, 7, 3, 8; of rank 1 rows 9, 8, 3 */
+  static const int64_t row[4] = {3, 7, 8, 9};
+  static const float sum[4] = {1 + 2 + 1, 3, 4 + 3, 2};
+  wrong = n != 4;
+  for (uint64_t i = 0; i < n && !wrong; i++)
+    for (int k = 0; k < 64; k++) wrong |= rows[i] != row[i] || sums[64 * i + k] != sum[i];
+}
+int main(void)
+{
+  const char *rank = getenv("ZENPS_RANK");
+  const int second = rank && *rank == '1';
+  int64_t *rows = (int64_t[2][4]){{3, 7, 3, 8}, {9, 8, 3, 0}}[second];
+  float gradients[4 * 64];
+  const uint64_t step = 1, n_rows = second ? 3 : 4;
+  for (int i = 0; i < 4 * 64; i++) gradients[i] = (float[2][4]){{1, 3, 2, 4}, {2, 3, 1, 0}}[second][i / 64];
+$(grep -v '^#' <<<"$block")
+  zenps_close(job);
+  return wrong;
+}
+END
+made() { sed -n "s/^$1 = //p" "$build/Makefile"; } # a variable of the build
+cc=${CC:-$(made CC 2>/dev/null)} cc=${cc:-cc}
+ok "the trainer compiles without a warning" $cc -std=c11 -Wall -Wextra -Wpedantic -Werror -Iworker/include -fsyntax-only "$scratch/trainer.c"
+if [ -x "$build/libtool" ] && [ -e "$build/libzenps.la" ] && [ -x "$build/zenpsrun" ]; then
+  ok "the trainer links with the library" "$build/libtool" --quiet --tag=CC --mode=link $cc $(made CFLAGS) $(made LDFLAGS) \
+    -Iworker/include "$scratch/trainer.c" "$build/libzenps.la" -o "$scratch/trainer"
+  ok "two ranks of it get the sum of their gradients" "$build/zenpsrun" -n 2 -- "$scratch/trainer"
+else
+  skip "the trainer links with the library" "this folder has no build"
+  skip "two ranks of it get the sum of their gradients" "this folder has no build"
+fi
+is "the trainer has twelve lines" "$(grep -c . <<<"$block")" 12
+
+missing=
+for file in $(grep -oE '\]\([^)#:]+' $readme | cut -c 3-; grep -oE '(src|href)="[^":]+"' $readme | cut -d '"' -f 2); do
+  [ -e "$file" ] || missing="$missing $file"
+done
+is "links lead to files" "$missing" ""
+is "the table has every folder" \
+  "$(sed -n 's/^| \[`\([a-z]*\)\/`\].*/\1/p' $readme | sort)" \
+  "$(for file in common/ */README.md; do dirname "$file/x"; done | sed 's,/.*,,' | sort -u)"
+done_testing
