@@ -32,16 +32,18 @@ export PKG_CONFIG_SYSROOT_DIR="$root" PKG_CONFIG_LIBDIR="$lib/pkgconfig:$root/us
 make -j"$(nproc)"
 
 # shellcheck disable=SC2046
-[ $# -gt 0 ] || set -- base log workpool config config_values partition codec codec_choice codec_oom values values_qsgd \
-  values_path simd encode encode_input reduce decode join wire wire_refused wire_message
+[ $# -gt 0 ] || set -- base/test_base base/test_log base/test_workpool base/test_config base/test_config_values \
+  codec/test_partition codec/test_codec codec/test_codec_choice codec/test_codec_oom codec/test_values codec/test_values_qsgd \
+  codec/test_values_path codec/test_simd codec/test_encode codec/test_encode_input codec/test_reduce codec/test_decode \
+  codec/test_join proto/test_wire proto/test_wire_refused proto/test_wire_message
 export ZPS_TOP_SRCDIR="$source" ZPS_TOP_BUILDDIR="$dir/build"
 failed=0
 for name in "$@"; do
-  make -s "tests/unit/test_$name"
-  if qemu-aarch64-static -L "$root" "tests/unit/test_$name" >"$name.log" 2>&1; then
+  make -s "tests/unit/$name"
+  if qemu-aarch64-static -L "$root" "tests/unit/$name" >"$(basename "$name").log" 2>&1; then
     echo "ok: $name"
   else
-    echo "failed: $name, see $dir/build/$name.log"
+    echo "failed: $name, see $dir/build/$(basename "$name").log"
     failed=1
   fi
 done
