@@ -14,9 +14,8 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
-#include "common/base/version.h"
 
-#define ZPS_WIRE_VERSION ZPS_PROTOCOL_VERSION
+#define ZPS_WIRE_VERSION 1u
 #define ZPS_WIRE_MAGIC 0x3153505au /* "ZPS1", little-endian */
 #define ZPS_WIRE_LONG_BYTES 34u    /* a long header */
 #define ZPS_WIRE_SHORT_BYTES 4u    /* a short header with a tag below 128 */

@@ -25,7 +25,8 @@ may() {
 may common/base
 may common/net common/base
 may common/control common/base
-may proto common/base
+# Messages of the control plane are JSON, and speak of tensors, fabrics and schemes; common/control knows none of them.
+may proto common/base common/control/json.h common/codec common/net/net.h common/plan
 # Algorithm 1 is below the codecs, which use it; devices are above them.
 result "common/codec/hierarchical.h and what implements it include only common/base" \
   "$(grep -Hn '^ *# *include *"' common/codec/hierarchical.h common/codec/hierarchical.c | grep -vE '"(common/base|gpu/hierarchical)')"

@@ -16,7 +16,9 @@
 #include "common/base/tally.h"
 #include "common/codec/partition.h"
 #include "common/plan/report.h"
-#include "server/shard/shard.h"
+#include "proto/control_job.h"
+#include "proto/control_server.h"
+#include "proto/control_tensor.h"
 
 #define ZPS_JOBS_MAX 1024u
 #define ZPS_TENSORS_MAX 4096u /* of one job */
@@ -149,11 +151,6 @@ zps_err_t zps_members_create(const struct zps_members_config *config, struct zps
 void zps_members_destroy(struct zps_members *members);
 void zps_members_set_min_servers(struct zps_members *members, uint32_t min_servers);
 
-struct zps_server_spec {
-  const char *name, *host;
-  uint32_t pid;
-  const struct zps_net_info *fabric;
-};
 /* ZPS_ERR_BUSY: a live server has this name. ZPS_ERR_REFUSED: its fabric cannot talk with the other servers'. A server
  * that registers again from the same process replaces its former self, which is lost by that. */
 zps_err_t zps_members_server_register(struct zps_members *members, struct zps_member_client *client,
@@ -164,13 +161,6 @@ zps_err_t zps_members_server_drain(struct zps_members *members, struct zps_membe
 /* The connection ended, or nothing was heard on it for too long; `reason` goes into the texts that others see. */
 void zps_members_client_lost(struct zps_members *members, struct zps_member_client *client, const char *reason);
 
-struct zps_join_spec {
-  const char *job, *host;
-  const char *rack; /* may be empty, or NULL */
-  uint32_t world, rank, pid;
-  uint64_t timeout_ms;
-  const struct zps_net_info *fabric;
-};
 /* On success the answer follows as an action, maybe before this returns. */
 zps_err_t zps_members_join(struct zps_members *members, struct zps_member_client *client,
                            const struct zps_join_spec *spec, void *token, uint64_t now_ns,
@@ -187,7 +177,8 @@ zps_err_t zps_members_running(const struct zps_member_job *job, uint64_t job_id,
 void zps_members_job_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
                             zps_err_t code, const char *text, uint64_t now_ns);
 
-/* `spec`: n_parts 0 and block_bits UINT32_MAX ask for the defaults; tensor and owners are ignored. As for join. */
+/* `spec`: n_parts 0 and block_bits ZPS_BLOCK_BITS_DEFAULT ask for the defaults; tensor and owners are ignored. As for
+ * join. */
 zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_member_client *client,
                                       const struct zps_tensor_spec *spec, void *token,
                                       struct zps_error *error) ZPS_MUSTCHECK;

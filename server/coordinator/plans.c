@@ -101,31 +101,19 @@ static unsigned alike(void) {
   return schemes;
 }
 
-/* "auto" -> those, "auto:a,b" -> these; false for other schemes. */
-static bool parse(const struct zps_tensor_spec *spec, unsigned *allowed_p, zps_err_t *code_p, struct zps_error *error) {
-  const size_t len = strcspn(spec->scheme, " ");
-  const char *const colon = memchr(spec->scheme, ':', len);
-  const size_t name = colon ? (size_t)(colon - spec->scheme) : len;
-  if (name != 4 || memcmp(spec->scheme, "auto", 4) != 0) return false;
-  *allowed_p = alike();
-  *code_p = colon ? zps_plan_schemes_parse(colon + 1, len - name - 1, allowed_p, error) : ZPS_OK;
-  return true;
-}
-
 zps_err_t zps_members_plan_create(const struct zps_member_job *job, const struct zps_tensor_spec *spec,
                                   struct zps_member_plan **plan_p, struct zps_error *error) {
   struct zps_plan_policy policy;
-  zps_err_t err = ZPS_OK;
   *plan_p = NULL;
+  if (!zps_scheme_spec_is_auto(&spec->scheme)) return ZPS_OK;
   zps_plan_policy_default(&policy);
   /* In windows, not rounds. */
   policy.profile_rounds = 1;
   policy.patience = 4;
   policy.doubt = DOUBT;
-  if (!parse(spec, &policy.allowed, &err, error)) return ZPS_OK;
-  if (err) return err;
+  policy.allowed = spec->scheme.choices ? spec->scheme.choices : alike();
   struct zps_member_plan *plan = calloc(1, sizeof *plan + job->world * sizeof plan->told[0]);
-  err = plan ? describe(job, spec, &plan->input) : ZPS_ERR_NOMEM;
+  const zps_err_t err = plan ? describe(job, spec, &plan->input) : ZPS_ERR_NOMEM;
   if (err) {
     free(plan);
     return zps_fail(error, err, "no memory to plan tensor '%s'", spec->name);

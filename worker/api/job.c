@@ -69,8 +69,8 @@ static void on_rank_left(void *ctx, uint32_t rank) {
   zps_plane_rank_left(&job->plane, rank);
 }
 
-static void on_plan(void *ctx, const zps_json *params) {
-  zps_automatic_plan(ctx, params);
+static void on_plan(void *ctx, const struct zps_tensor_plan *plan) {
+  zps_automatic_plan(ctx, plan);
 }
 
 static void on_beat(void *ctx) {

@@ -29,7 +29,7 @@ void zenps_grad_init(zenps_grad_t *grad, size_t struct_size) {
 /* ------------------------------------------------------------ open */
 
 struct ask {
-  struct zps_tensor_ask ask;
+  struct zps_tensor_spec spec;
   struct zps_scheme_ask scheme;
   enum zps_partitioner partitioner;
 };
@@ -72,52 +72,40 @@ static zps_err_t make_ask(const struct zenps_job *job, const char *name, uint64_
                     "tensor %s: %" PRIu32 " partitions of blocks of 2^%d rows; at most %u and 2^%u", name,
                     options.partitions, options.block_bits, ZPS_PARTITION_PARTS_MAX, ZPS_PARTITION_BLOCK_BITS_MAX);
   }
-  out->ask = (struct zps_tensor_ask){
-      .name = name,
+  out->spec = (struct zps_tensor_spec){
       .rows = rows,
       .width = width,
       .dtype = dtype,
       .op = options.op ? (enum zps_op)options.op : ZPS_OP_SUM,
-      .partitions = options.partitions,
-      .block_bits = options.block_bits,
+      .n_parts = options.partitions,
+      .block_bits = options.block_bits < 0 ? ZPS_BLOCK_BITS_DEFAULT : (uint32_t)options.block_bits,
       .codec = (enum zps_codec_policy)(options.codec ? (int)options.codec : job->options.codec + 1),
       .value_codec = value_codec};
+  snprintf(out->spec.name, sizeof out->spec.name, "%s", name);
   const zps_err_t err = zps_scheme_ask_init(&out->scheme, &options, &job->options, name, rows, width, dtype,
                                             value_codec != ZPS_VALUES_RAW, error);
   if (err != ZPS_OK) return err;
   const struct zps_served_kind *served = out->scheme.served;
   if (value_codec != ZPS_VALUES_RAW && (!served || served->all_rows || served->blocks)) {
+    char text[ZPS_SCHEME_TEXT_MAX + 1];
     return zps_fail(
         error, ZPS_ERR_UNSUPPORTED,
         "tensor %s: values travel as %s under balanced and sparse-ps alone; with scheme %s they must be raw", name,
-        zps_values_name(value_codec), out->scheme.text);
+        zps_values_name(value_codec), zps_scheme_spec_text(&out->scheme.spec, text));
   }
-  out->ask.scheme = out->scheme.text;
+  out->spec.scheme = out->scheme.spec;
   out->partitioner = options.hierarchical ? ZPS_PARTITIONER_HIERARCHICAL : ZPS_PARTITIONER_ORDERED;
   return ZPS_OK;
 }
 
 /* The same question again has the same answer; another one is an error, as it would be between ranks. */
 static zps_err_t compare(const struct zenps_tensor *tensor, const struct ask *asked, struct zps_error *error) {
-  const struct zps_tensor_ask *ask = &asked->ask;
-  if (tensor->shape.rows == ask->rows && tensor->shape.width == ask->width && tensor->dtype == ask->dtype &&
-      tensor->op == ask->op && tensor->asked_partitions == ask->partitions &&
-      tensor->asked_block_bits == ask->block_bits && tensor->partitioner == asked->partitioner &&
-      tensor->asked_codec == ask->codec && tensor->value_codec == ask->value_codec) {
-    if (strcmp(tensor->scheme_text, asked->scheme.text) == 0) return ZPS_OK;
-    return zps_fail(error, ZPS_ERR_SHAPE, "tensor %s is open with scheme %s; it cannot be opened with scheme %s",
-                    tensor->name, tensor->scheme_text, asked->scheme.text);
-  }
+  char first[ZPS_TENSOR_TEXT_MAX + 1], now[ZPS_TENSOR_TEXT_MAX + 1];
+  if (zps_tensor_spec_same(&tensor->asked, &asked->spec) && tensor->partitioner == asked->partitioner) return ZPS_OK;
   return zps_fail(error, ZPS_ERR_SHAPE,
-                  "tensor %s is open as %" PRIu64 " x %" PRIu32 " %s, %s, %" PRIu32
-                  " partitions asked for, blocks 2^%d, codec %s, values %s; "
-                  "it cannot be opened as %" PRIu64 " x %" PRIu32 " %s, %s, %" PRIu32
-                  " partitions, blocks 2^%d, codec %s, values %s",
-                  tensor->name, tensor->shape.rows, tensor->shape.width, zps_dtype_name(tensor->dtype),
-                  zps_op_name(tensor->op), tensor->asked_partitions, tensor->asked_block_bits,
-                  zps_codec_policy_name(tensor->asked_codec), zps_values_name(tensor->value_codec), ask->rows,
-                  ask->width, zps_dtype_name(ask->dtype), zps_op_name(ask->op), ask->partitions, ask->block_bits,
-                  zps_codec_policy_name(ask->codec), zps_values_name(ask->value_codec));
+                  "tensor %s is open as %s, hierarchical %d; it cannot be opened as %s, hierarchical %d", tensor->name,
+                  zps_tensor_spec_text(&tensor->asked, first), tensor->partitioner == ZPS_PARTITIONER_HIERARCHICAL,
+                  zps_tensor_spec_text(&asked->spec, now), asked->partitioner == ZPS_PARTITIONER_HIERARCHICAL);
 }
 
 /* All ranks, to each other, before the first round of a scheme between workers: no rank sends before all can receive.
@@ -151,20 +139,20 @@ static zps_err_t between_hosts_create(struct zenps_job *job, const struct ask *a
   char name[128]; /* as a tensor's */
   struct ask inner = *asked;
   if (scheme->n_masters < 2 || zps_peer_master(&scheme->plan, me) != me) return ZPS_OK;
-  if ((size_t)snprintf(name, sizeof name, "@hosts/%s", asked->ask.name) >= sizeof name)
+  if ((size_t)snprintf(name, sizeof name, "@hosts/%s", asked->spec.name) >= sizeof name)
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: its name is too long for scheme %s; %zu bytes at most can be",
-                    asked->ask.name, asked->scheme.name, sizeof name - strlen("@hosts/") - 1);
+                    asked->spec.name, asked->scheme.name, sizeof name - strlen("@hosts/") - 1);
   scheme->served = find(job, name);
   if (scheme->served) return ZPS_OK;
   zps_scheme_ask_between_hosts(&asked->scheme, &inner.scheme);
-  inner.ask.name = name;
-  inner.ask.scheme = inner.scheme.text;
-  inner.ask.ranks = scheme->masters;
-  inner.ask.n_ranks = scheme->n_masters;
-  if (inner.ask.op == ZPS_OP_MEAN) inner.ask.op = ZPS_OP_SUM; /* which is divided once, by the number of ranks */
+  snprintf(inner.spec.name, sizeof inner.spec.name, "%s", name);
+  inner.spec.scheme = inner.scheme.spec;
+  inner.spec.ranks = scheme->masters;
+  inner.spec.n_ranks = scheme->n_masters;
+  if (inner.spec.op == ZPS_OP_MEAN) inner.spec.op = ZPS_OP_SUM; /* which is divided once, by the number of ranks */
   const zps_err_t err = tensor_create(job, &inner, &scheme->served, error);
   if (err != ZPS_OK) return err;
-  scheme->served->keeps_zero_rows = inner.ask.op == ZPS_OP_MAX || inner.ask.op == ZPS_OP_MIN;
+  scheme->served->keeps_zero_rows = inner.spec.op == ZPS_OP_MAX || inner.spec.op == ZPS_OP_MIN;
   tensor_add(job, scheme->served);
   return err;
 }
@@ -180,27 +168,26 @@ static zps_err_t scheme_create(struct zenps_job *job, const struct ask *asked, s
 
 static zps_err_t tensor_create(struct zenps_job *job, const struct ask *asked, struct zenps_tensor **tensor_p,
                                struct zps_error *error) {
-  const struct zps_tensor_ask *ask = &asked->ask;
+  const struct zps_tensor_spec *ask = &asked->spec;
   const struct zps_block_shape shape = {ask->rows, ask->width, ask->dtype};
   const struct zps_served_kind *served = asked->scheme.served;
-  struct zps_tensor_ask wire = *ask; /* what travels */
-  struct zps_tensor_answer answer;
+  struct zps_tensor_spec wire = *ask; /* what travels */
   if (served) wire.codec = zps_served_kind_codec(served, ask->codec);
   if (served && served->blocks) {
     wire.rows = zps_blocks_count(&shape);
     wire.width = ZPS_BLOCK_VALUES;
   }
-  zps_err_t err = zps_membership_register(&job->membership, &wire, job->join.n_servers, job->options.round_timeout_ms,
-                                          &answer, error);
+  zps_err_t err =
+      zps_membership_register(&job->membership, &wire, job->join.n_servers, job->options.round_timeout_ms, error);
   if (err != ZPS_OK) return err;
   struct zenps_tensor *tensor = calloc(1, sizeof *tensor);
   if (!tensor) {
-    free(answer.owners);
+    free((void *)wire.owners);
     return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor %s", ask->name);
   }
   tensor->job = job;
-  snprintf(tensor->name, sizeof tensor->name, "%s", ask->name);
-  tensor->id = answer.id;
+  snprintf(tensor->name, sizeof tensor->name, "%.127s", ask->name);
+  tensor->id = wire.tensor;
   tensor->shape = shape;
   tensor->served = served;
   tensor->width = wire.width;
@@ -208,13 +195,12 @@ static zps_err_t tensor_create(struct zenps_job *job, const struct ask *asked, s
   tensor->op = ask->op;
   tensor->partitioner = asked->partitioner;
   tensor->codec = wire.codec;
-  tensor->asked_codec = ask->codec;
   tensor->value_codec = ask->value_codec;
-  tensor->asked_partitions = ask->partitions;
-  tensor->asked_block_bits = ask->block_bits;
-  tensor->owners = answer.owners;
-  err = zps_partition_init(&tensor->part, wire.rows, answer.partitions, answer.block_bits, job->join.seed, error);
-  snprintf(tensor->scheme_text, sizeof tensor->scheme_text, "%s", asked->scheme.text);
+  tensor->asked = *ask;
+  tensor->asked.ranks = NULL; /* they may not live as long; only tensors of the library's own have some */
+  tensor->asked.n_ranks = 0;
+  tensor->owners = wire.owners;
+  err = zps_partition_init(&tensor->part, wire.rows, wire.n_parts, wire.block_bits, job->join.seed, error);
   if (err == ZPS_OK && asked->scheme.scheme) err = scheme_create(job, asked, &tensor->scheme, error);
   if (err != ZPS_OK) {
     zps_worker_tensor_destroy(tensor);
@@ -368,7 +354,7 @@ zenps_status_t zenps_tensor_info(const zenps_tensor_t *tensor, zenps_tensor_info
                                      .block_bits = tensor->part.block_bits,
                                      .dtype = (zenps_dtype_t)tensor->dtype,
                                      .op = (zenps_op_t)tensor->op,
-                                     .codec = (zenps_codec_t)tensor->asked_codec,
+                                     .codec = (zenps_codec_t)tensor->asked.codec,
                                      .values = (zenps_values_t)tensor->value_codec,
                                      .scheme = tensor->automatic ? "auto"
                                                : tensor->scheme  ? tensor->scheme->name
@@ -395,6 +381,6 @@ void zps_worker_tensor_destroy(struct zenps_tensor *tensor) {
   zps_worker_tensor_rounds_destroy(tensor);
   zps_tensor_scheme_destroy(tensor->scheme);
   if (tensor->is_automatic) zps_automatic_destroy(tensor->automatic);
-  free(tensor->owners);
+  free((void *)tensor->owners);
   free(tensor);
 }

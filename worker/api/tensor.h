@@ -27,13 +27,11 @@ struct zenps_tensor {
   enum zps_dtype dtype;
   enum zps_op op;
   enum zps_partitioner partitioner;
-  enum zps_codec_policy codec, asked_codec;
+  enum zps_codec_policy codec;
   enum zps_value_codec value_codec;
-  uint32_t asked_partitions; /* as the caller asked for: opening again must ask for the same */
-  int asked_block_bits;
+  struct zps_tensor_spec asked; /* by the caller: opening again must ask for the same */
   struct zps_partition part;
-  uint32_t *owners; /* per partition: position of the owning server */
-  char scheme_text[ZPS_SCHEME_TEXT_MAX + 1];
+  const uint32_t *owners;               /* per partition: position of the owning server */
   struct zps_tensor_scheme *scheme;     /* between workers; else NULL, and: */
   const struct zps_served_kind *served; /* over servers */
   struct zps_automatic *automatic;      /* whose variant it is; NULL: of none */

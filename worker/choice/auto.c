@@ -49,15 +49,6 @@ zps_err_t zps_automatic_parse(const char *scheme, const char *tensor, const stru
   return ZPS_OK;
 }
 
-void zps_automatic_text(unsigned schemes, char *text, size_t size) {
-  size_t len = (size_t)snprintf(text, size, "auto");
-  for (unsigned i = 0, n = 0; i < ZPS_PLAN_SCHEMES && len < size; i++) {
-    if (schemes >> i & 1)
-      len += (size_t)snprintf(text + len, size - len, "%c%s", n++ ? ',' : ':',
-                              zps_plan_scheme_name((enum zps_plan_scheme)i));
-  }
-}
-
 void zps_automatic_destroy(struct zps_automatic *automatic) {
   if (!automatic) return;
   zps_host_in_fini(&automatic->staging, automatic->tensor->job->device);
@@ -247,16 +238,6 @@ void zps_automatic_round_done(struct zps_automatic *automatic, const struct zenp
 
 /* ------------------------------------------------------------ what the coordinator says */
 
-static zps_err_t read_run(const zps_json *object, struct zps_plan_run *run, struct zps_error *error) {
-  const char *name;
-  zps_err_t err = zps_json_get_hex(object, "from", &run->from, error);
-  if (err == ZPS_OK) err = zps_json_get_hex(object, "until", &run->until, error);
-  if (err == ZPS_OK) err = zps_json_get_str(object, "scheme", &name, error);
-  if (err == ZPS_OK && !zps_plan_scheme_parse(name, &run->scheme))
-    err = zps_fail(error, ZPS_ERR_PROTOCOL, "there is no scheme '%.40s'", name);
-  return err;
-}
-
 /* Under the job's lock. */
 static void learn(struct zps_automatic *automatic, const struct zps_plan_run *runs, unsigned n, bool whole) {
   struct zps_plan_schedule *schedule = &automatic->follower.schedule;
@@ -267,23 +248,10 @@ static void learn(struct zps_automatic *automatic, const struct zps_plan_run *ru
   if (!taken && !early) zps_log_warn("tensor %s: the coordinator contradicts itself", automatic->tensor->name);
 }
 
-void zps_automatic_plan(struct zenps_job *job, const zps_json *params) {
-  const zps_json *array = zps_json_get(params, "runs");
-  const bool whole = zps_json_opt_bool(params, "whole", false);
-  struct zps_plan_run runs[ZPS_PLAN_RUNS];
-  unsigned n = 0;
-  uint64_t id = 0;
-  struct zps_error error;
-  zps_err_t err = zps_json_get_u64(params, "tensor", 0, UINT32_MAX, &id, &error);
-  for (size_t i = 0; i < zps_json_array_len(array) && err == ZPS_OK && n < ZPS_PLAN_RUNS; i++)
-    err = read_run(zps_json_at(array, i), &runs[n++], &error);
-  if (err != ZPS_OK || n == 0) {
-    zps_log_warn("the coordinator says of schemes what cannot be: %s", n ? error.text : "nothing");
-    return;
-  }
+void zps_automatic_plan(struct zenps_job *job, const struct zps_tensor_plan *plan) {
   pthread_mutex_lock(&job->lock);
   for (struct zenps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) {
-    if (tensor->is_automatic && tensor->id == id) learn(tensor->automatic, runs, n, whole);
+    if (tensor->is_automatic && tensor->id == plan->tensor) learn(tensor->automatic, plan->runs, plan->n, plan->whole);
   }
   pthread_cond_broadcast(&job->done);
   pthread_mutex_unlock(&job->lock);

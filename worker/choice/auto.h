@@ -8,8 +8,8 @@
 #ifndef ZPS_WORKER_CHOICE_AUTO_H
 #define ZPS_WORKER_CHOICE_AUTO_H
 
-#include "common/control/json.h"
 #include "common/plan/report.h"
+#include "proto/control_plan.h"
 #include "worker/device/host.h"
 #include "worker/api/tensor.h"
 
@@ -39,8 +39,6 @@ bool zps_automatic_is(const char *scheme);
  * named, of which this library must have each. */
 zps_err_t zps_automatic_parse(const char *scheme, const char *tensor, const struct zps_automatic_limits *limits,
                               unsigned *schemes_p, struct zps_error *error) ZPS_MUSTCHECK;
-/* What ranks must agree on: "auto:balanced,ring". */
-void zps_automatic_text(unsigned schemes, char *text, size_t size);
 
 void zps_automatic_destroy(struct zps_automatic *automatic); /* NULL is allowed */
 
@@ -51,7 +49,7 @@ zenps_status_t zps_automatic_pick(struct zps_automatic *automatic, uint64_t step
 /* Under the job's lock: a round of `variant` is over, and went well. */
 void zps_automatic_round_done(struct zps_automatic *automatic, const struct zenps_tensor *variant,
                               const zenps_request_stats_t *stats);
-/* On the control thread: the coordinator has said something, `tensor.plan`. */
-void zps_automatic_plan(struct zenps_job *job, const zps_json *params);
+/* On the control thread: the coordinator has said which scheme steps run under. */
+void zps_automatic_plan(struct zenps_job *job, const struct zps_tensor_plan *plan);
 
 #endif

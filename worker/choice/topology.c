@@ -12,21 +12,25 @@
 #include "worker/schemes/parts.h"
 
 #define CHUNK_BYTES (1u << 20)
-#define CHUNKS_MAX 64u
 
 /* ------------------------------------------------------------ what is asked for */
 
-static void set_text(struct zps_scheme_ask *ask) {
+/* What ranks must agree on. `name` is without that of a scheme between hosts. */
+static void set_spec(struct zps_scheme_ask *ask, const char *name) {
   const struct zps_peer_plan *plan = &ask->plan;
-  char *text = ask->text;
-  snprintf(text, sizeof ask->text, "%s", ask->name);
-  if (ask->served && ask->served->blocks) /* what servers see of the tensor does not say it */
-    zps_worker_say(text, sizeof ask->text, " of %" PRIu64 "x%" PRIu32, plan->rows, plan->width);
-  if (plan->k) zps_worker_say(text, sizeof ask->text, " k=%" PRIu64, plan->k);
-  for (uint32_t i = 0; i < plan->n_levels; i++)
-    zps_worker_say(text, sizeof ask->text, "%s%" PRIu32, i ? "x" : " levels=", plan->levels[i]);
-  if (plan->chunks > 1) zps_worker_say(text, sizeof ask->text, " chunks=%" PRIu32, plan->chunks);
-  if (plan->bits) zps_worker_say(text, sizeof ask->text, " bits=%" PRIu32, plan->bits);
+  struct zps_scheme_spec *spec = &ask->spec;
+  *spec = (struct zps_scheme_spec){.choices = ask->choices,
+                                   .n_levels = plan->n_levels,
+                                   .k = plan->k,
+                                   .chunks = plan->chunks > 1 ? plan->chunks : 0,
+                                   .bits = plan->bits};
+  snprintf(spec->name, sizeof spec->name, "%s", name);
+  if (ask->between || plan->inner)
+    snprintf(spec->between, sizeof spec->between, "%s", ask->between ? ask->between->name : plan->inner->name);
+  memcpy(spec->levels, ask->levels, plan->n_levels * sizeof spec->levels[0]);
+  if (!ask->served || !ask->served->blocks) return;
+  spec->of_rows = plan->rows; /* what servers see of the tensor does not say it */
+  spec->of_width = plan->width;
 }
 
 /* "hierarchical", or "hierarchical:" and the scheme between hosts: balanced, unless it is said. */
@@ -157,8 +161,10 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
                                                 .narrow = narrow,
                                                 .lossy_bits = given->bits != 0};
     err = zps_automatic_parse(scheme, name, &limits, &ask->choices, error);
-    if (err == ZPS_OK) zps_automatic_text(ask->choices, ask->text, sizeof ask->text);
-    return err == ZPS_OK ? check_partitioner(ask, given->hierarchical, name, ask->text, error) : err;
+    if (err != ZPS_OK) return err;
+    set_spec(ask, zps_plan_scheme_name(ZPS_PLAN_AUTO));
+    char text[ZPS_SCHEME_TEXT_MAX + 1];
+    return check_partitioner(ask, given->hierarchical, name, zps_scheme_spec_text(&ask->spec, text), error);
   }
   err = find_scheme(ask, scheme, name, error);
   if (err == ZPS_OK) err = check_op(ask, (int)given->op, name, error);
@@ -169,31 +175,32 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
       return zps_fail(error, ZPS_ERR_INVALID,
                       "tensor %s: k, density, levels, chunks and bits are for schemes between workers, not for %s",
                       name, scheme);
-    set_text(ask);
+    set_spec(ask, ask->served->name);
     return ZPS_OK;
   }
   if (rows >= 1ull << 32)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED,
                     "tensor %s: scheme %s takes fewer than 2^32 rows, not %" PRIu64 "; balanced takes more", name,
                     scheme, rows);
-  if (given->chunks > CHUNKS_MAX || (given->bits != 0 && given->bits != 2 && given->bits != 4 && given->bits != 8))
+  if (given->chunks > ZPS_SCHEME_CHUNKS_MAX ||
+      (given->bits != 0 && given->bits != 2 && given->bits != 4 && given->bits != 8))
     return zps_fail(error, ZPS_ERR_INVALID,
                     "tensor %s: %" PRIu32 " chunks, %" PRIu32 " bits; 0 to %u chunks and 0, 2, 4 or 8 bits can be",
-                    name, given->chunks, given->bits, CHUNKS_MAX);
+                    name, given->chunks, given->bits, ZPS_SCHEME_CHUNKS_MAX);
   err = set_k(ask, given, name, rows, error);
   if (err == ZPS_OK) err = set_levels(ask, given, options->world, name, error);
   if (err != ZPS_OK) return err;
   ask->plan.chunks = given->chunks ? given->chunks
                                    : default_chunks(ask, options->world, rows, (uint64_t)width * zps_dtype_size(dtype));
   ask->plan.bits = given->bits;
-  set_text(ask);
+  set_spec(ask, ask->scheme->name);
   return ZPS_OK;
 }
 
 void zps_scheme_ask_between_hosts(const struct zps_scheme_ask *ask, struct zps_scheme_ask *inner) {
   *inner = (struct zps_scheme_ask){.served = ask->between, .plan = {.rows = ask->plan.rows, .width = ask->plan.width}};
   snprintf(inner->name, sizeof inner->name, "%s", ask->between->name);
-  set_text(inner);
+  set_spec(inner, ask->between->name);
 }
 
 /* ------------------------------------------------------------ what it becomes */

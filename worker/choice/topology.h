@@ -2,14 +2,11 @@
 #ifndef ZPS_WORKER_CHOICE_TOPOLOGY_H
 #define ZPS_WORKER_CHOICE_TOPOLOGY_H
 
+#include "proto/control_scheme.h"
 #include "worker/control/membership.h"
 #include "worker/base/options.h"
 #include "worker/schemes/peer_scheme.h"
 #include "worker/served/kinds.h"
-
-#define ZPS_SCHEME_LEVELS_MAX 16u
-#define ZPS_SCHEME_TEXT_MAX 127u
-#define ZPS_SCHEME_NAME_MAX 47u
 
 struct zps_round;
 
@@ -20,7 +17,7 @@ struct zps_scheme_ask {
   unsigned choices;                      /* bits 1u << enum zps_plan_scheme */
   const struct zps_served_kind *between; /* hosts, where the scheme nests and plan.inner is NULL */
   char name[ZPS_SCHEME_NAME_MAX + 1];    /* with that of a nested one: "hierarchical:balanced" */
-  char text[ZPS_SCHEME_TEXT_MAX + 1];    /* name and options, as the coordinator compares and shows them */
+  struct zps_scheme_spec spec;           /* name and options, as the coordinator compares and shows them */
   struct zps_peer_plan plan;             /* options alone: no ranks yet, and `levels` are these: */
   uint32_t levels[ZPS_SCHEME_LEVELS_MAX];
 };

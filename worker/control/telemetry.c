@@ -6,7 +6,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/control/tally_json.h"
+#include "proto/control_stats.h"
 #include "worker/choice/auto.h"
 #include "worker/api/job.h"
 
@@ -79,9 +79,9 @@ static size_t count_tensors(const struct zenps_job *job) {
 static zps_json *tensors_array(const struct news *news, size_t n) {
   zps_json *tensors = zps_json_array();
   for (size_t i = 0; i < n; i++) {
-    zps_json *row = zps_json_set_u64(zps_json_object(), "tensor", news[i].tensor->id);
-    row = zps_json_set_u64(row, "done", news[i].now.rounds);
-    tensors = zps_json_append(tensors, zps_tally_write(row, &news[i].growth));
+    tensors = zps_control_news_append(
+        tensors,
+        &(struct zps_tensor_news){.tensor = news[i].tensor->id, .done = news[i].now.rounds, .growth = news[i].growth});
   }
   return tensors;
 }

@@ -160,7 +160,7 @@ static void open_tensors(const char *scheme) {
                                     .dtype = ZPS_DTYPE_F32,
                                     .op = ZPS_OP_SUM,
                                     .codec = ZPS_CODEC_AUTO,
-                                    .asked_codec = ZPS_CODEC_AUTO,
+                                    .asked.codec = ZPS_CODEC_AUTO,
                                     .value_codec = ZPS_VALUES_RAW};
     assert_int_equal(zps_partition_init(&tensor->part, ROWS, 1, 0, 1, NULL), ZPS_OK);
     assert_int_equal(zps_tensor_scheme_create(&ask, &peers, r, &tensor->scheme, NULL), ZPS_OK);
