@@ -87,7 +87,7 @@ static void test_device(void **state) {
 /* ------------------------------------------------------------ there and back */
 
 enum { ROWS = 700, WIDTH = 3 };
-static const struct zps_block_shape small_shape = {ROWS, WIDTH, ZPS_DTYPE_F32};
+static const struct zps_tensor_shape small_shape = {ROWS, WIDTH, ZPS_DTYPE_F32};
 
 /* A gradient on the device, and room for it as a dense result. */
 struct scene {
@@ -232,7 +232,7 @@ static void test_many_rows(void **state) {
   (void)state;
   static const int64_t rows[] = {(1ll << 33) - 1, 5, (1ll << 32) + 7, (1ll << 33) - 1, 1ll << 31};
   static const float values[] = {1, 2, 3, 10, 4};
-  const struct zps_block_shape shape = {1ull << 33, 1, ZPS_DTYPE_F32};
+  const struct zps_tensor_shape shape = {1ull << 33, 1, ZPS_DTYPE_F32};
   static struct scene scene;
   zenps_grad_t grad = {.struct_size = sizeof grad, .layout = ZENPS_ROWS, .memory = ZENPS_DEVICE, .nnz = 5}, host;
   scene_open(&scene);
