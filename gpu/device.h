@@ -69,7 +69,7 @@ struct zps_device_hashed {
   uint64_t parallel, serial, lost_races;
 };
 
-/* Error feedback (worker/sparsify/feedback.h) over n values of f32 or f64. */
+/* Error feedback (worker/select/feedback.h) over n values of f32 or f64. */
 struct zps_device_feedback {
   enum zps_dtype dtype;
   uint64_t n; /* below 2^31 */
@@ -209,8 +209,8 @@ struct zps_device {
  * host has no such device, or no libzenps_cuda.so. */
 zps_err_t zps_device_open(const char *kind, unsigned index, struct zps_workpool *pool, struct zps_device **device_p,
                           struct zps_error *error) ZPS_MUSTCHECK;
-/* The device with number `index` of a library that exports what libzenps_cuda.so does; NULL: that one. The library stays
- * loaded. */
+/* The device with number `index` of a library that exports what libzenps_cuda.so does; NULL: that one. The library
+ * stays loaded. */
 zps_err_t zps_device_load(const char *library, unsigned index, struct zps_device **device_p,
                           struct zps_error *error) ZPS_MUSTCHECK;
 void zps_device_close(struct zps_device *device); /* NULL is allowed */

@@ -32,8 +32,8 @@ may worker/select common/base common/codec
 below="common/base common/codec worker/base worker/select"
 may worker/sparsify $below
 may worker/control common/control common/net common/plan proto $below
-may worker/compute common/codec/simd $below
 may worker/schemes common/plan $below
+may worker/compute common/codec/simd worker/schemes $below
 below="$below common/control common/net common/plan common/session proto worker/control worker/compute worker/schemes"
 may worker/plane/shared $below
 may worker/plane $below worker/plane/shared

@@ -232,7 +232,3 @@ int zenps_servers(const zenps_job_t *job) {
 const char *zenps_provider(const zenps_job_t *job) {
   return job ? zps_net_info(zps_engine_net(job->plane.engine))->provider : "";
 }
-
-const char *zenps_version(void) {
-  return PACKAGE_VERSION;
-}

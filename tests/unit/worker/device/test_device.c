@@ -16,7 +16,6 @@
 #include "tests/support/oom.h"
 #include "worker/device/host.h"
 #include "worker/device/device.h"
-#include "worker/api/job.h"
 
 static struct zps_error failure;
 
@@ -48,20 +47,15 @@ static uint64_t soon(void) {
 
 /* ------------------------------------------------------------ the device */
 
-/* Of a job that knows no more than where its device's library is. */
-static struct zenps_job job = {.device_lock = PTHREAD_MUTEX_INITIALIZER};
-
 static zps_err_t device_create(void *ctx) {
   static char library[] = ZPS_EMU_LIBRARY;
-  job.options.device_library = library;
-  return zps_worker_device_get(&job, 0, ctx, &failure);
+  return zps_worker_device_open(library, 0, ctx, &failure);
 }
 
 static void device_destroy(void *ctx) {
   struct zps_worker_device **const device = ctx;
   zps_worker_device_stop(*device);
   zps_worker_device_close(*device);
-  job.device = NULL;
 }
 
 static void test_device(void **state) {
