@@ -12,7 +12,7 @@
 #define ZPS_WORKER_SERVED_ON_DEVICE_H
 
 #include "common/net/net.h"
-#include "gpu/device.h"
+#include "worker/device/device.h"
 
 struct zps_round_task;
 struct zps_served_round;
