@@ -26,11 +26,9 @@ may common/base
 may common/net common/base
 may common/control common/base
 may proto common/base
-# Algorithm 1 is below the codecs, which use it; devices are above them.
-result "common/codec/hierarchical.h and what implements it include only common/base" \
-  "$(grep -Hn '^ *# *include *"' common/codec/hierarchical.h common/codec/hierarchical.c | grep -vE '"(common/base|gpu/hierarchical)')"
-may gpu common/base common/codec
-may common/codec common/base common/codec/hierarchical.h
+may common/codec common/base
+for part in gpu/device.h gpu/device.c gpu/cuda gpu/emu; do may "$part" gpu common/base common/codec; done
+may gpu/bench common/base common/codec gpu tests/support/device_cpu.h
 may common/session common/base common/net proto
 may common/plan common/base common/codec
 may server common proto gpu

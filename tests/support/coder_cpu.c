@@ -7,7 +7,7 @@
 #include "common/codec/codec_choice.h"
 #include "common/codec/decode.h"
 #include "common/codec/reduce.h"
-#include "gpu/cpu/device_cpu.h"
+#include "tests/support/device_cpu.h"
 
 struct zps_device_encoder {
   struct zps_device_cpu *device;
