@@ -24,9 +24,11 @@ may() {
 }
 may common/base
 may common/net common/base
+may common/net/ofi common/base common/net/net.h common/net/backend.h
 may common/control common/base
 may proto common/base
 may common/codec common/base
+may common/codec/simd common/base common/codec/bits.h common/codec/codec_rice.h common/codec/partition.h common/codec/values.h
 for part in gpu/device.h gpu/device.c gpu/cuda gpu/emu; do may "$part" gpu common/base common/codec; done
 may gpu/bench common/base common/codec gpu tests/support/device_cpu.h
 may common/session common/base common/net proto

@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "common/codec/reduce_internal.h"
+#include "common/codec/reduce_impl.h"
 #include "common/codec/simd/simd.h"
 
 enum {

@@ -3,7 +3,7 @@
 
 #include "common/codec/accumulate.h"
 #include "common/codec/rowscan.h"
-#include "worker/compute/compute_internal.h"
+#include "worker/compute/compute_impl.h"
 
 /* Values of a narrow stream are decoded a few at a time, in the place where they are to be. */
 static void copy_rows(const struct zps_slice_view *view, uint32_t first, uint32_t n, unsigned divisor, char *to) {
