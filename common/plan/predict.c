@@ -32,7 +32,7 @@ void zps_plan_predict(const struct zps_plan_input *input, enum zps_plan_scheme s
   round.hosts = ceil(round.n / round.per_host);
   if (zps_plan_scheme_served(scheme))
     zps_plan_served(&round, scheme);
-  else if (zps_plan_scheme_dense(scheme))
+  else if (zps_plan_scheme_all_values(scheme))
     zps_plan_dense(&round, scheme);
   else if (zps_plan_scheme_lossy(scheme))
     zps_plan_topk(&round, scheme);

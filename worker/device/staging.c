@@ -15,7 +15,7 @@ bool zps_staging_is_needed(const struct zenps_tensor *tensor) {
 /* Schemes that send zeros write them, too; the others list their rows. */
 static bool lists_rows(const struct zps_round *round) {
   const struct zenps_tensor *const tensor = round->tensor;
-  return round->out->layout == ZENPS_ROWS || (tensor->scheme && !tensor->scheme->scheme->dense);
+  return round->out->layout == ZENPS_ROWS || (tensor->scheme && !tensor->scheme->scheme->sends_zeros);
 }
 
 void zps_staging_setup(struct zps_round *round) {
