@@ -41,7 +41,7 @@ zps_err_t zps_encoder_begin(struct zps_encoder *encoder, const struct zps_encode
                             struct zps_workpool *pool, struct zps_error *error) {
   encoder->input = *input;
   encoder->pool = pool;
-  encoder->row_bytes = input->width * (uint64_t)zps_dtype_size(input->dtype);
+  encoder->row_bytes = zps_row_bytes(input->width, input->dtype);
   encoder->total_nnz = 0;
   encoder->n_parts = 0;
   encoder->n_scans = zps_encoder_scans(input);

@@ -56,7 +56,7 @@ zenps_status_t zps_worker_tensor_open(struct zenps_job *job, const char *name, u
                                       struct zenps_tensor **tensor_p);
 /* Of a row as it is partitioned, which is not the trainer's where the scheme has blocks. */
 static inline uint64_t zps_worker_tensor_row_bytes(const struct zenps_tensor *tensor) {
-  return tensor->width * (uint64_t)zps_dtype_size(tensor->dtype);
+  return zps_row_bytes(tensor->width, tensor->dtype);
 }
 uint64_t zps_worker_tensor_dense_bytes(const struct zenps_tensor *tensor);
 /* No round may be in flight. */

@@ -96,7 +96,7 @@ bool zps_compute_alias(const struct zps_compute_task *task, struct zps_slice_vie
     return true;
   }
   if (instr->type == ZPS_INSTR_TAKE || !zps_compute_is_full(&view) || view.value_codec != ZPS_VALUES_RAW) return false;
-  const uint64_t row_bytes = view.width * (uint64_t)zps_dtype_size(view.dtype);
+  const uint64_t row_bytes = zps_row_bytes(view.width, view.dtype);
   view.values = (const char *)view.values + (task->out.lo - in->lo) * row_bytes;
   view.m = view.z = zps_compute_range(&task->out);
   view.codec = ZPS_CODEC_HOLES;
@@ -117,7 +117,7 @@ zps_err_t zps_compute_rows(const struct zps_compute *compute, struct zps_compute
                            void *out, struct zps_compute_out *out_p) {
   struct zps_compute_work work = {.compute = compute,
                                   .scratch = scratch,
-                                  .row_bytes = compute->width * (uint64_t)zps_dtype_size(compute->dtype),
+                                  .row_bytes = zps_row_bytes(compute->width, compute->dtype),
                                   .m = zps_compute_range(stream),
                                   .out = out,
                                   .z = (uint32_t)n,

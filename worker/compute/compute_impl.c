@@ -13,18 +13,8 @@ uint32_t zps_compute_width(const struct zps_compute *compute, enum zps_stream_ki
 
 struct zps_slice_view zps_compute_view(const struct zps_compute *compute, const struct zps_stream *stream,
                                        const struct zps_compute_out *out, const void *bytes) {
-  struct zps_slice_view view = {.codec = out->codec,
-                                .dtype = zps_compute_dtype(compute, stream->kind),
-                                .value_codec = out->value_codec,
-                                .m = zps_compute_range(stream),
-                                .z = out->nnz,
-                                .width = zps_compute_width(compute, stream->kind),
-                                .values = bytes,
-                                .index = bytes};
-  const uint64_t values_bytes = zps_values_bytes(view.value_codec, view.dtype, (uint64_t)view.z * view.width);
-  if (out->len_bytes > values_bytes) view.index = (const char *)bytes + values_bytes;
-  view.index_bytes = out->len_bytes - values_bytes;
-  return view;
+  return zps_slice_view_own(out->codec, zps_compute_range(stream), out->nnz, zps_compute_width(compute, stream->kind),
+                            zps_compute_dtype(compute, stream->kind), out->value_codec, bytes, out->len_bytes);
 }
 
 /* As if the inputs' rows fell independently. */

@@ -134,6 +134,10 @@ void zps_peer_rank_lost(struct zps_round *round, uint32_t rank);
 /* Ranks that left too long ago are lost; when the next one is due. */
 uint64_t zps_plane_check_left(struct zps_plane *plane, uint64_t now_ns);
 
+static inline uint64_t zps_peer_row_bytes(const struct zps_peer_round *exchange) {
+  return zps_row_bytes(exchange->compute.width, exchange->compute.dtype);
+}
+
 /* exchange_run.c */
 /* Room for what the program has become. */
 zps_err_t zps_peer_fit(struct zps_peer_round *exchange) ZPS_MUSTCHECK;

@@ -9,10 +9,6 @@
 #include "worker/choice/topology.h"
 #include "worker/api/tensor.h"
 
-static size_t row_bytes(const struct zps_peer_round *exchange) {
-  return exchange->compute.width * zps_dtype_size(exchange->compute.dtype);
-}
-
 unsigned zps_peer_divisor(const struct zps_peer_round *exchange) {
   return exchange->round->tensor->op == ZPS_OP_MEAN ? exchange->scheme->plan.n : 1;
 }
@@ -28,7 +24,7 @@ static struct zps_compute_in result_in(const struct zps_peer_round *exchange, ui
 
 /* The rows from `lo` on, up to `hi`. */
 static void clear(const struct zps_peer_round *exchange, uint64_t lo, uint64_t hi) {
-  const size_t bytes = row_bytes(exchange);
+  const size_t bytes = zps_peer_row_bytes(exchange);
   if (lo < hi) memset((char *)exchange->round->out->values + lo * bytes, 0, (hi - lo) * bytes);
 }
 
@@ -117,7 +113,7 @@ static uint64_t write_rows(const struct zps_peer_round *exchange, const struct z
   for (uint32_t i = 0; i < exchange->n_results; i++) {
     const bool skip_zeros = zps_peer_fills_up(exchange, &ins[i]) && !exchange->round->staging.keeps_zeros;
     n += zps_compute_result_rows(&ins[i], zps_peer_divisor(exchange), skip_zeros, rows + n,
-                                 values + n * row_bytes(exchange));
+                                 values + n * zps_peer_row_bytes(exchange));
   }
   return n;
 }
@@ -126,7 +122,7 @@ static uint64_t write_rows(const struct zps_peer_round *exchange, const struct z
 static void rows_by_copy(struct zps_round_task *work, const struct zps_compute_in *ins, uint64_t most) {
   struct zps_round *round = work->round;
   int64_t *rows = malloc((most + 1) * sizeof *rows), *to_rows;
-  char *values = malloc((most + 1) * row_bytes(round->exchange));
+  char *values = malloc((most + 1) * zps_peer_row_bytes(round->exchange));
   void *to_values;
   struct zps_error error;
   if (rows && values) {
@@ -134,7 +130,7 @@ static void rows_by_copy(struct zps_round_task *work, const struct zps_compute_i
     round->stats.nnz_out = n;
     if (zps_served_rows_get(work, n, &to_rows, &to_values)) {
       memcpy(to_rows, rows, n * sizeof *rows);
-      memcpy(to_values, values, n * row_bytes(round->exchange));
+      memcpy(to_values, values, n * zps_peer_row_bytes(round->exchange));
     }
   } else {
     zps_fail(&error, ZPS_ERR_NOMEM, "no memory for a result of %" PRIu64 " rows", most);

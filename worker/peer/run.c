@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "common/base/enlarge.h"
 #include "worker/peer/peer.h"
 #include "worker/api/job.h"
 #include "worker/choice/topology.h"
@@ -13,23 +14,17 @@
 /* Rows that were found are only copied and coded: some 50 us, what waking a thread, and being woken by it, takes. */
 #define ON_THE_SPOT_OWN_BYTES (160u << 10)
 
-static bool enlarge(void **array_p, uint32_t n, size_t size) {
-  void *grown = realloc(*array_p, (size_t)n * size);
-  if (grown) *array_p = grown;
-  return grown != NULL;
-}
-
 zps_err_t zps_peer_fit(struct zps_peer_round *exchange) {
   const struct zps_program *program = &exchange->program;
   if (program->n_streams > exchange->cap_streams) {
-    if (!enlarge((void **)&exchange->streams, program->cap_streams, sizeof *exchange->streams)) return ZPS_ERR_NOMEM;
+    if (!zps_enlarge(&exchange->streams, program->cap_streams, sizeof *exchange->streams)) return ZPS_ERR_NOMEM;
     exchange->cap_streams = program->cap_streams;
   }
   const uint32_t n = program->cap_instrs, from = exchange->cap_instrs;
   if (program->n_instrs <= from) return ZPS_OK;
-  if (!enlarge((void **)&exchange->announced, n, sizeof(struct zps_peer_task *)) ||
-      !enlarge((void **)&exchange->send_next, n, sizeof *exchange->send_next) ||
-      !enlarge((void **)&exchange->results, n, sizeof *exchange->results))
+  if (!zps_enlarge(&exchange->announced, n, sizeof(struct zps_peer_task *)) ||
+      !zps_enlarge(&exchange->send_next, n, sizeof *exchange->send_next) ||
+      !zps_enlarge(&exchange->results, n, sizeof *exchange->results))
     return ZPS_ERR_NOMEM;
   exchange->cap_instrs = n;
   return ZPS_OK;
@@ -146,7 +141,7 @@ static bool fill_ins(struct zps_peer_task *task) {
   struct zps_peer_round *exchange = task->exchange;
   const uint32_t n_in = task->compute.instr.n_in;
   if (n_in > task->cap_ins) {
-    if (!enlarge((void **)&task->ins, n_in, sizeof *task->ins)) return false;
+    if (!zps_enlarge(&task->ins, n_in, sizeof *task->ins)) return false;
     task->cap_ins = n_in;
   }
   const uint32_t *ins = zps_instr_ins(&exchange->program, &task->compute.instr);

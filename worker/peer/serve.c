@@ -14,10 +14,6 @@
 #include "worker/choice/topology.h"
 #include "worker/api/tensor.h"
 
-static size_t row_bytes(const struct zps_peer_round *exchange) {
-  return exchange->compute.width * zps_dtype_size(exchange->compute.dtype);
-}
-
 void zps_peer_serve_free(struct zps_peer_serve *serve) {
   free(serve->rows);
   free(serve->values);
@@ -140,7 +136,7 @@ static void gather_run(struct zps_round_task *work) {
   for (uint32_t i = 0; i < task->compute.instr.n_in; i++) {
     const struct zps_compute_in *in = &task->compute.ins[i];
     n += zps_compute_result_rows(in, 1, zps_peer_fills_up(exchange, in), serve->rows + n,
-                                 (char *)serve->values + n * row_bytes(exchange));
+                                 (char *)serve->values + n * zps_peer_row_bytes(exchange));
   }
   serve->in.nnz = n;
 }
@@ -174,7 +170,7 @@ void zps_peer_serve(struct zps_peer_task *task) {
   }
   for (uint32_t i = 0; i < task->compute.instr.n_in; i++) most += task->compute.ins[i].view.z;
   serve->rows = malloc((most + 1) * sizeof *serve->rows);
-  serve->values = malloc((most + 1) * row_bytes(exchange));
+  serve->values = malloc((most + 1) * zps_peer_row_bytes(exchange));
   if (!serve->rows || !serve->values) {
     fail(exchange, ZPS_ERR_NOMEM);
     return;

@@ -27,19 +27,16 @@
 /* How long a rank may have been at it before anything of it is here. */
 #define HEAR_NS ZPS_NS_PER_S
 
-static uint64_t row_bytes(const struct zps_peer_round *exchange) {
-  return exchange->compute.width * (uint64_t)zps_dtype_size(exchange->compute.dtype);
-}
-
 void zps_peer_zerocopy_begin(struct zps_peer_round *exchange) {
   const struct zps_round *round = exchange->round;
   const struct zps_own_input *input = &exchange->input;
   struct zps_net *net = zps_engine_net(round->plane->engine);
-  const uint64_t len = input->n_rows * row_bytes(exchange);
+  const uint64_t len = input->n_rows * zps_peer_row_bytes(exchange);
   const uint64_t rows_least = input->n_rows / exchange->scheme->plan.chunks / round->plane->world; /* of a block */
   struct zps_error error;
   if (!exchange->scheme->scheme->lends || round->in.memory != ZENPS_HOST || input->rows || !zps_net_info(net)->lends ||
-      rows_least * row_bytes(exchange) <= ZPS_WIRE_INLINE_MAX) /* all read of all, or DONE would not come of all */
+      rows_least * zps_peer_row_bytes(exchange) <=
+          ZPS_WIRE_INLINE_MAX) /* all read of all, or DONE would not come of all */
     return;
   if (zps_net_mem_register(net, (void *)(uintptr_t)input->values, (size_t)len, &exchange->lent, &error) != ZPS_OK)
     zps_log_debug("tensor %s: the gradient is copied: %s", round->tensor->name, error.text);
@@ -64,13 +61,13 @@ bool zps_peer_is_zerocopy(const struct zps_peer_round *exchange, uint32_t instr,
   if (stream->n_readers != 1 || exchange->run.n_calls > 0 ||
       !may_read(exchange, &program->instrs[zps_run_reader(&exchange->run, own->out)]))
     return false;
-  const uint64_t bytes = (stream->hi - stream->lo) * row_bytes(exchange);
+  const uint64_t bytes = (stream->hi - stream->lo) * zps_peer_row_bytes(exchange);
   const struct zps_compute_out what = {.codec = ZPS_CODEC_HOLES,
                                        .value_codec = ZPS_VALUES_RAW,
                                        .nnz = (uint32_t)(stream->hi - stream->lo),
                                        .len_bytes = bytes};
   *view_p = zps_compute_view(&exchange->compute, stream, &what,
-                             (const char *)exchange->input.values + stream->lo * row_bytes(exchange));
+                             (const char *)exchange->input.values + stream->lo * zps_peer_row_bytes(exchange));
   return true;
 }
 
