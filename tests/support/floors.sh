@@ -14,11 +14,10 @@ may common/codec common/base common/codec/simd
 may common/plan common/base common/codec
 may proto common/base
 may common/session common/base common/net proto
-may gpu/cpu common/base common/codec
-may gpu common/base common/codec gpu/cpu
+may gpu common/base common/codec
 may gpu/cuda common/base common/codec gpu gpu/emu
 may gpu/emu common/base gpu/cuda
-may gpu/bench common/base gpu gpu/cpu gpu/cuda
+may gpu/bench common/base common/codec gpu gpu/cuda tests/support
 
 may server common/base common/control common/net
 may server/shard common/base common/codec common/net common/session proto server

@@ -61,10 +61,6 @@ static uint64_t entries_of(const struct zenps_tensor *tensor, const zenps_grad_t
   return is_out ? grad->capacity : grad->nnz;
 }
 
-static size_t row_bytes(const struct zenps_tensor *tensor) {
-  return tensor->core.shape.width * zps_dtype_size(tensor->core.dtype);
-}
-
 /* Of a gradient or result in device memory: that there is the device, and the arrays are there. */
 static zps_err_t check_device(const struct zenps_tensor *tensor, const zenps_grad_t *grad, bool is_out,
                               struct zps_error *error) {
@@ -80,7 +76,7 @@ static zps_err_t check_device(const struct zenps_tensor *tensor, const zenps_gra
                     tensor->core.name);
   zps_err_t err = zps_worker_device_get(tensor->job, grad->device, &device, &why);
   if (err == ZPS_OK && grad->values && n > 0)
-    err = device->device->ops->check(device->device, grad->values, (size_t)n * row_bytes(tensor), &why);
+    err = device->device->ops->check(device->device, grad->values, (size_t)n * zps_row_bytes(tensor->core.shape.width, tensor->core.dtype), &why);
   if (err == ZPS_OK && grad->layout == ZENPS_ROWS && grad->row_ids && n > 0)
     err = device->device->ops->check(device->device, grad->row_ids, (size_t)n * sizeof *grad->row_ids, &why);
   return err == ZPS_OK
@@ -94,7 +90,7 @@ static zps_err_t use_arrays(const struct zenps_tensor *tensor, const zenps_grad_
   char what[160];
   snprintf(what, sizeof what, "tensor %s: %s->values", tensor->core.name, is_out ? "out" : "in");
   zps_err_t err =
-      zps_worker_memory_use(tensor->job, use, grad->memory, grad->values, n * row_bytes(tensor), what, error);
+      zps_worker_memory_use(tensor->job, use, grad->memory, grad->values, n * zps_row_bytes(tensor->core.shape.width, tensor->core.dtype), what, error);
   if (err != ZPS_OK || grad->layout != ZENPS_ROWS) return err;
   snprintf(what, sizeof what, "tensor %s: %s->row_ids", tensor->core.name, is_out ? "out" : "in");
   return zps_worker_memory_use(tensor->job, use, grad->memory, grad->row_ids, n * sizeof *grad->row_ids, what, error);

@@ -183,7 +183,7 @@ static zps_err_t peer_create(struct zenps_tensor *tensor, const struct ask *aske
   core->ops = &zps_peer_ops;
   core->scheme = core->peer->scheme->name;
   core->works_in_host = true;
-  core->sends_zeros = core->peer->scheme->dense;
+  core->sends_zeros = core->peer->scheme->sends_zeros;
   return asked->scheme.between ? inner_create(tensor, asked, error) : ZPS_OK;
 }
 

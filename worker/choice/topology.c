@@ -63,7 +63,7 @@ static bool served_sends_zeros(const struct zps_served_kind *served) {
 }
 
 static bool sends_zeros(const struct zps_scheme_ask *ask) {
-  return (ask->scheme && ask->scheme->dense) || (ask->plan.inner && ask->plan.inner->dense) ||
+  return (ask->scheme && ask->scheme->sends_zeros) || (ask->plan.inner && ask->plan.inner->sends_zeros) ||
          served_sends_zeros(ask->served) || served_sends_zeros(ask->between);
 }
 
@@ -136,7 +136,7 @@ static zps_err_t set_levels(struct zps_scheme_ask *ask, const zenps_tensor_optio
 
 /* Blocks of a dense scheme travel in pieces of a megabyte, unless somebody says otherwise. */
 static uint32_t default_chunks(const struct zps_scheme_ask *ask, uint64_t world, uint64_t rows, uint64_t row_bytes) {
-  if (!ask->scheme->dense && !(ask->plan.inner && ask->plan.inner->dense)) return 1;
+  if (!ask->scheme->sends_zeros && !(ask->plan.inner && ask->plan.inner->sends_zeros)) return 1;
   const double chunks = (double)rows * (double)row_bytes / (double)world / CHUNK_BYTES;
   return chunks <= 1 ? 1 : chunks >= 8 ? 8 : (uint32_t)chunks;
 }

@@ -17,10 +17,6 @@ struct delivery {
   _Atomic int code; /* the first failure */
 };
 
-static uint64_t row_bytes(const struct zps_peer_round *round) {
-  return round->compute.width * (uint64_t)zps_dtype_size(round->compute.dtype);
-}
-
 /* Where piece `i` begins: where a sum may be taken up. */
 static uint64_t piece_begin(const struct delivery *delivery, unsigned i) {
   const uint64_t n = (delivery->hi - delivery->lo) * i / delivery->n_pieces;
@@ -53,8 +49,8 @@ static void deliver_run(struct zps_round_task *work) {
   struct delivery delivery = {.task = task,
                               .lo = task->compute.ins->lo,
                               .hi = task->compute.ins->hi,
-                              .dense_bytes = round->base.tensor->peer->plan.rows * row_bytes(round)};
-  const uint64_t most = 1 + (delivery.hi - delivery.lo) * row_bytes(round) / PIECE_BYTES;
+                              .dense_bytes = round->base.tensor->peer->plan.rows * zps_peer_row_bytes(round)};
+  const uint64_t most = 1 + (delivery.hi - delivery.lo) * zps_peer_row_bytes(round) / PIECE_BYTES;
   const unsigned n_threads = 1 + zps_workpool_idle(pool);
   const uint64_t n_pieces = n_threads > 1 ? (uint64_t)PIECES_PER_THREAD * n_threads : 1;
   delivery.n_pieces = (unsigned)(most < n_pieces ? most : n_pieces);

@@ -137,6 +137,10 @@ static inline struct zps_peer_round *zps_peer_of(const struct zps_round *round) 
   return (struct zps_peer_round *)(uintptr_t)round;
 }
 
+static inline uint64_t zps_peer_row_bytes(const struct zps_peer_round *round) {
+  return zps_row_bytes(round->compute.width, round->compute.dtype);
+}
+
 /* begin.c */
 void zps_peer_take_input(struct zps_peer_round *round); /* from the gradient, which may have moved */
 void zps_peer_scan_run(struct zps_round_task *task);

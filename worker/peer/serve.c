@@ -10,10 +10,6 @@
 #include "common/base/clock.h"
 #include "worker/peer/peer.h"
 
-static size_t row_bytes(const struct zps_peer_round *round) {
-  return round->compute.width * zps_dtype_size(round->compute.dtype);
-}
-
 void zps_peer_serve_free(struct zps_peer_round *round) {
   struct zps_peer_serve *serve = &round->serve;
   free(serve->rows);
@@ -128,7 +124,7 @@ static void gather_run(struct zps_round_task *work) {
   for (uint32_t i = 0; i < task->compute.instr.n_in; i++) {
     const struct zps_compute_in *in = &task->compute.ins[i];
     n += zps_compute_result_rows(in, 1, zps_peer_fills_up(round, in), serve->rows + n,
-                                 (char *)serve->values + n * row_bytes(round));
+                                 (char *)serve->values + n * zps_peer_row_bytes(round));
   }
   serve->in.nnz = n;
 }
@@ -162,7 +158,7 @@ void zps_peer_serve(struct zps_peer_task *task) {
   }
   for (uint32_t i = 0; i < task->compute.instr.n_in; i++) most += task->compute.ins[i].view.z;
   serve->rows = malloc((most + 1) * sizeof *serve->rows);
-  serve->values = malloc((most + 1) * row_bytes(round));
+  serve->values = malloc((most + 1) * zps_peer_row_bytes(round));
   if (!serve->rows || !serve->values) {
     fail(round, ZPS_ERR_NOMEM);
     return;

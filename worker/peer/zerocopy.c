@@ -24,21 +24,17 @@
 /* How long a rank may have been at it before anything of it is here. */
 #define HEAR_NS ZPS_NS_PER_S
 
-static uint64_t row_bytes(const struct zps_peer_round *round) {
-  return round->compute.width * (uint64_t)zps_dtype_size(round->compute.dtype);
-}
-
 void zps_peer_zerocopy_begin(struct zps_peer_round *round) {
   const struct zps_round *base = &round->base;
   const struct zps_own_input *input = &round->input;
   struct zps_net *net = zps_engine_net(base->plane->engine);
-  const uint64_t len = input->n_rows * row_bytes(round);
+  const uint64_t len = input->n_rows * zps_peer_row_bytes(round);
   const uint64_t rows_least =
       input->n_rows / round->base.tensor->peer->plan.chunks / base->plane->world; /* of a block */
   struct zps_error error;
   if (!round->base.tensor->peer->scheme->lends || base->in.memory != ZENPS_HOST || input->rows ||
       !zps_net_info(net)->lends ||
-      rows_least * row_bytes(round) <= ZPS_WIRE_INLINE_MAX) /* all read of all, or DONE would not come of all */
+      rows_least * zps_peer_row_bytes(round) <= ZPS_WIRE_INLINE_MAX) /* all read of all, or DONE would not come of all */
     return;
   if (zps_net_mem_register(net, (void *)(uintptr_t)input->values, (size_t)len, &round->lent, &error) != ZPS_OK)
     zps_log_debug("tensor %s: the gradient is copied: %s", base->tensor->name, error.text);
@@ -64,13 +60,13 @@ bool zps_peer_is_zerocopy(const struct zps_peer_round *round, uint32_t instr, st
   if (stream->n_readers != 1 || round->run.n_calls > 0 ||
       !may_read(round, &program->instrs[zps_run_reader(&round->run, own->out)]))
     return false;
-  const uint64_t bytes = (stream->hi - stream->lo) * row_bytes(round);
+  const uint64_t bytes = (stream->hi - stream->lo) * zps_peer_row_bytes(round);
   const struct zps_compute_out what = {.codec = ZPS_CODEC_HOLES,
                                        .value_codec = ZPS_VALUES_RAW,
                                        .nnz = (uint32_t)(stream->hi - stream->lo),
                                        .len_bytes = bytes};
   *view_p = zps_compute_view(&round->compute, stream, &what,
-                             (const char *)round->input.values + stream->lo * row_bytes(round));
+                             (const char *)round->input.values + stream->lo * zps_peer_row_bytes(round));
   return true;
 }
 

@@ -54,12 +54,12 @@ struct zps_round_tensor {
 
 /* Of a row as it is partitioned, which is not the trainer's where the scheme has blocks. */
 static inline uint64_t zps_round_tensor_row_bytes(const struct zps_round_tensor *tensor) {
-  return tensor->width * (uint64_t)zps_dtype_size(tensor->dtype);
+  return zps_row_bytes(tensor->width, tensor->dtype);
 }
 
 /* Of the dense array that the caller has. */
 static inline uint64_t zps_tensor_shape_bytes(const struct zps_tensor_shape *shape) {
-  return shape->rows * shape->width * (uint64_t)zps_dtype_size(shape->dtype);
+  return shape->rows * zps_row_bytes(shape->width, shape->dtype);
 }
 
 #endif

@@ -139,17 +139,8 @@ struct zps_slice_view zps_device_push_view(const struct zps_served_part *part) {
   const struct zps_served_round *const round = zps_served_of(part->task.round);
   const struct zps_round_tensor *const tensor = round->base.tensor;
   const char *const slice = (const char *)round->device_push.small + round->device_push.offsets[part->task.arg];
-  const uint64_t values_bytes =
-      zps_values_bytes(tensor->value_codec, tensor->dtype, (uint64_t)part->nnz * tensor->width);
-  return (struct zps_slice_view){.codec = part->push_codec,
-                                 .dtype = tensor->dtype,
-                                 .value_codec = tensor->value_codec,
-                                 .m = part->m,
-                                 .z = part->nnz,
-                                 .width = tensor->width,
-                                 .values = slice,
-                                 .index = slice + values_bytes,
-                                 .index_bytes = part->push_bytes - values_bytes};
+  return zps_slice_view_own(part->push_codec, part->m, part->nnz, tensor->width, tensor->dtype, tensor->value_codec,
+                            slice, part->push_bytes);
 }
 
 void zps_device_push_copy(const struct zps_served_part *part, void *out) {

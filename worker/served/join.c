@@ -66,15 +66,8 @@ static struct zps_slice_view encode_coo(const struct zps_served_part *part, unsi
   const uint64_t values_bytes =
       zps_values_bytes(tensor->value_codec, tensor->dtype, (uint64_t)part->nnz * tensor->width);
   if (part->nnz > 0) zps_encoder_write(round->encoder, part->task.arg, ZPS_CODEC_COO, coo);
-  return (struct zps_slice_view){.codec = ZPS_CODEC_COO,
-                                 .dtype = tensor->dtype,
-                                 .value_codec = tensor->value_codec,
-                                 .m = part->m,
-                                 .z = part->nnz,
-                                 .width = tensor->width,
-                                 .values = coo,
-                                 .index = coo + values_bytes,
-                                 .index_bytes = part->nnz * sizeof(uint32_t)};
+  return zps_slice_view_own(ZPS_CODEC_COO, part->m, part->nnz, tensor->width, tensor->dtype, tensor->value_codec, coo,
+                            values_bytes + part->nnz * sizeof(uint32_t));
 }
 
 void zps_served_part_write_joined(struct zps_served_part *first) {
