@@ -1,9 +1,6 @@
 #include "gpu/device.h"
 
 #include <dlfcn.h>
-#include <string.h>
-
-#include "gpu/cpu/device_cpu.h"
 
 /* The library stays loaded: CUDA's runtime does not like to be unloaded. */
 zps_err_t zps_device_load(const char *name, unsigned index, struct zps_device **device_p, struct zps_error *error) {
@@ -19,13 +16,6 @@ zps_err_t zps_device_load(const char *name, unsigned index, struct zps_device **
            : zps_fail(error, ZPS_ERR_UNSUPPORTED, "%s has no %s: it is not zenps's", name, ZPS_DEVICE_CUDA_OPEN);
   dlclose(library);
   return code;
-}
-
-zps_err_t zps_device_open(const char *kind, unsigned index, struct zps_workpool *pool, struct zps_device **device_p,
-                          struct zps_error *error) {
-  if (strcmp(kind, "cpu") == 0) return zps_device_cpu_open(pool, device_p, error);
-  if (strcmp(kind, "cuda") == 0) return zps_device_load(NULL, index, device_p, error);
-  return zps_fail(error, ZPS_ERR_INVALID, "'%s' is no kind of device: must be cpu or cuda", kind);
 }
 
 void zps_device_close(struct zps_device *device) {

@@ -1,15 +1,17 @@
 /*
- * Where gradients live and are coded: one vtable, so that the rest of zenps does not know whether it is host memory
- * (cpu, always there) or a GPU's (cuda, in libzenps_cuda.so, loaded when it is asked for).
+ * A device: memory that gradients live in apart from the host's, and what codes them there. One vtable, through which
+ * alone the rest of zenps sees CUDA: libzenps_cuda.so, loaded when a job asks for a GPU, implements it. Gradients in
+ * host memory do not pass here; common/codec codes them, and tests have a device over host memory that calls it, as the
+ * reference for all others (tests/support/device_cpu.h).
  *
- * Streams: work is submitted to the stream that the caller gives (cuda: a cudaStream_t; NULL: the default one; cpu: not
- * looked at, the work is done when the call returns), in the order of the calls, and nothing waits for it. What a
- * *_finish() function reports is there once the caller knows that the stream got there: by an event, or its own means.
- * Scratch memory is allocated and freed in the order of the stream, too.
+ * Streams: work is submitted to the stream that the caller gives (a cudaStream_t; NULL: the default one), in the order
+ * of the calls, and no call waits for it. What a *_finish() function reports is there once the caller knows that the
+ * stream got there: by an event, or its own means. Scratch memory is allocated and freed in the order of the stream,
+ * too.
  *
- * Pointers named on_device point to memory of the device that the object belongs to (cpu: host memory); all others
- * point to host memory. Arguments are borrowed during the call, memory on the device and pinned memory until the stream
- * is through with the work.
+ * Pointers named on_device point to memory of the device that the object belongs to; all others point to host memory.
+ * Arguments are borrowed during the call, memory on the device and pinned memory until the stream is through with the
+ * work.
  *
  * Threads: an object (device, encoder, decoder) is used by one thread at a time, different ones by different threads.
  *
@@ -22,14 +24,13 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
-#include "common/base/workpool.h"
 #include "common/codec/codec.h"
 #include "common/codec/encode.h"
 #include "common/codec/partition.h"
 
 enum zps_memory {
   ZPS_MEMORY_HOST = 0,
-  ZPS_MEMORY_PINNED = 1, /* of the host, and within the device's reach; plain host memory with cpu */
+  ZPS_MEMORY_PINNED = 1, /* of the host, and within the device's reach */
   ZPS_MEMORY_DEVICE = 2,
 };
 
@@ -39,7 +40,7 @@ struct zps_event;
 
 /* What a fabric needs to reach device memory by itself. */
 struct zps_device_export {
-  int dmabuf_fd;   /* the caller's to close; -1: host memory, registered by its address */
+  int dmabuf_fd;   /* the caller's to close; -1: registered by its address */
   uint64_t offset; /* of the memory in the dmabuf */
   uint64_t len_bytes;
   int index; /* of the device */
@@ -99,7 +100,7 @@ struct zps_device_decoder;
 struct zps_device_selector;
 
 struct zps_device_ops {
-  const char *kind; /* "cpu", "cuda" */
+  const char *kind; /* "cuda" */
   void (*close)(struct zps_device *device);
 
   /* Memory. `copy` and `clear` are submitted; host memory that is not pinned may be copied at once. */
@@ -172,7 +173,7 @@ struct zps_device_ops {
    * for nothing, but nothing else was touched. */
   zps_err_t (*decoder_finish)(struct zps_device_decoder *decoder, struct zps_error *error);
 
-  /* Selection by magnitude. NULL with cpu: worker/sparsify does it there. */
+  /* Selection by magnitude, as worker/sparsify does it in host memory. May be NULL. */
   zps_err_t (*selector_create)(struct zps_device *device, struct zps_device_selector **selector_p,
                                struct zps_error *error);
   void (*selector_destroy)(struct zps_device_selector *selector);
@@ -205,12 +206,8 @@ struct zps_device {
   const struct zps_device_ops *ops;
 };
 
-/* Opens "cpu", or "cuda" with the number of a GPU. `pool` (may be NULL) is cpu's threads. ZPS_ERR_UNSUPPORTED: this
- * host has no such device, or no libzenps_cuda.so. */
-zps_err_t zps_device_open(const char *kind, unsigned index, struct zps_workpool *pool, struct zps_device **device_p,
-                          struct zps_error *error) ZPS_MUSTCHECK;
-/* The device with number `index` of a library that exports what libzenps_cuda.so does; NULL: that one. The library stays
- * loaded. */
+/* Opens the device with number `index` of a library that exports what libzenps_cuda.so does; NULL: that one. The library
+ * stays loaded. ZPS_ERR_UNSUPPORTED: this host has no such library, or no such device. */
 zps_err_t zps_device_load(const char *library, unsigned index, struct zps_device **device_p,
                           struct zps_error *error) ZPS_MUSTCHECK;
 void zps_device_close(struct zps_device *device); /* NULL is allowed */

@@ -15,27 +15,21 @@ result() { # NAME OFFENDERS: passes when there are none
 }
 sources() { find "$@" \( -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.cu*' \) ! -name '*.pb-c.*' 2>/dev/null; }
 
-# may FOLDER ALLOWED...: project headers that FOLDER includes lie in FOLDER itself or in ALLOWED.
+# may FOLDER ALLOWED...: headers of ours that FOLDER includes lie in FOLDER itself, in the folder around it or in ALLOWED.
+ours='^ *# *include *"(common|proto|gpu|server|worker|tests)/'
+folders=()
 may() {
-  local folder=$1 allowed
-  allowed=$(printf '|%s/' "$@" | sed 's#\.h/#.h"#g')
-  result "$folder includes only $*" \
-    "$(sources "$folder" | xargs -r grep -HnE '^ *# *include *"(common|proto|gpu|server|worker|tests)/' | grep -vE "include *\"(${allowed:1})")"
+  local allowed
+  folders+=("$@")
+  allowed=$(printf '|%s' "$@" "$(dirname "$1")")
+  result "$1 includes only what its line allows" "$(sources "$1" -maxdepth 1 |
+    xargs -r grep -HnE "$ours" | grep -vE "include *\"(${allowed:1})/[^/\"]*\"")"
 }
-may common/base
-may common/net common/base
-may common/control common/base
-# Messages of the control plane are JSON, and speak of tensors, fabrics and schemes; common/control knows none of them.
-may proto common/base common/control/json.h common/codec common/net/net.h common/plan
-# Algorithm 1 is below the codecs, which use it; devices are above them.
-result "common/codec/hierarchical.h and what implements it include only common/base" \
-  "$(grep -Hn '^ *# *include *"' common/codec/hierarchical.h common/codec/hierarchical.c | grep -vE '"(common/base|gpu/hierarchical)')"
-may gpu common/base common/codec
-may common/codec common/base common/codec/hierarchical.h
-may common/session common/base common/net proto
-may common/plan common/base common/codec
-may server common proto gpu
-may worker common proto gpu
+# shellcheck disable=SC1091
+. tests/support/floors.sh
+result "every folder of a line is there" "$(for folder in "${folders[@]}"; do [ -d "$folder" ] || echo "$folder"; done)"
+result "every folder has a line" "$(sources common proto gpu server worker | sed 's#/[^/]*$##' | sort -u |
+  grep -vxF "$(printf '%s\n' "${folders[@]}")")"
 
 # only PATTERN-OF-FILES HEADER-PATTERN NAME: a foreign header is seen by those files alone.
 only() {

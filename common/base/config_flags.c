@@ -15,12 +15,6 @@ struct syntax {
   char *shorts;
 };
 
-bool zps_config_h_is_help(const struct zps_opt_table *table) {
-  const struct zps_opt *opt = table->opts;
-  while (opt->name && opt->short_flag != 'h') opt++;
-  return !opt->name;
-}
-
 static bool make_syntax(const struct zps_config_load *load, struct syntax *syntax) {
   const size_t n = load->n_opts;
   syntax->longs = calloc(n + 3, sizeof *syntax->longs);

@@ -199,3 +199,9 @@ zps_err_t zps_opt_set(const struct zps_opt *opt, void *config, const char *text,
   return zps_fail(error, ZPS_ERR_INVALID, "%s is '%.80s': must be %s%s", origin, text, expected,
                   meant_value(opt, text, meant, sizeof meant));
 }
+
+bool zps_config_h_is_help(const struct zps_opt_table *table) {
+  const struct zps_opt *opt = table->opts;
+  while (opt->name && opt->short_flag != 'h') opt++;
+  return !opt->name;
+}

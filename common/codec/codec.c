@@ -177,25 +177,32 @@ static zps_err_t check_rice(struct zps_slice_view *view, struct zps_error *error
                   name, (unsigned long long)reader.bit, (unsigned long long)view->index_bytes);
 }
 
+struct zps_slice_view zps_slice_view_own(enum zps_codec codec, uint32_t m, uint32_t nnz, uint32_t width,
+                                         enum zps_dtype dtype, enum zps_value_codec value_codec, const void *payload,
+                                         uint64_t len_bytes) {
+  const uint64_t values_bytes = zps_values_bytes(value_codec, dtype, (uint64_t)nnz * width);
+  return (struct zps_slice_view){.codec = codec,
+                                 .dtype = dtype,
+                                 .value_codec = value_codec,
+                                 .m = m,
+                                 .z = nnz,
+                                 .width = width,
+                                 .values = payload,
+                                 .index = len_bytes ? (const char *)payload + values_bytes : payload,
+                                 .index_bytes = len_bytes - values_bytes};
+}
+
 zps_err_t zps_slice_view_init(struct zps_slice_view *view, uint32_t codec, uint32_t m, uint32_t nnz, uint32_t width,
                               enum zps_dtype dtype, enum zps_value_codec value_codec, const void *payload,
                               uint64_t len_bytes, struct zps_error *error) {
   zps_err_t code = zps_slice_check_sizes(codec, m, nnz, width, dtype, value_codec, len_bytes, error);
   if (code != ZPS_OK) return code;
-  const uint64_t n_values = (uint64_t)nnz * width, values_bytes = zps_values_bytes(value_codec, dtype, n_values);
-  struct zps_slice_view checked = {.codec = (enum zps_codec)codec,
-                                   .dtype = dtype,
-                                   .value_codec = value_codec,
-                                   .m = m,
-                                   .z = nnz,
-                                   .width = width,
-                                   .values = payload,
-                                   .index = len_bytes ? (const char *)payload + values_bytes : payload,
-                                   .index_bytes = len_bytes - values_bytes};
+  struct zps_slice_view checked =
+      zps_slice_view_own((enum zps_codec)codec, m, nnz, width, dtype, value_codec, payload, len_bytes);
   code = codec == ZPS_CODEC_COO      ? check_coo(&checked, error)
          : codec == ZPS_CODEC_BITMAP ? check_bitmap(&checked, error)
                                      : check_rice(&checked, error);
-  if (code == ZPS_OK) code = zps_values_check(value_codec, dtype, payload, n_values, error);
+  if (code == ZPS_OK) code = zps_values_check(value_codec, dtype, payload, (uint64_t)nnz * width, error);
   if (code == ZPS_OK) *view = checked;
   return code;
 }

@@ -68,6 +68,11 @@ struct zps_slice_view {
   };
 };
 
+/* The view of a slice that this process wrote itself: nothing is checked. `len_bytes` is at least that of its values.
+ */
+struct zps_slice_view zps_slice_view_own(enum zps_codec codec, uint32_t m, uint32_t nnz, uint32_t width,
+                                         enum zps_dtype dtype, enum zps_value_codec value_codec, const void *payload,
+                                         uint64_t len_bytes);
 /* Checks codec, sizes, the whole index set (order, range, counts, padding) and the coded values of a payload that a
  * peer announced as `codec`, `nnz`, `len_bytes`. ZPS_ERR_PROTOCOL says what is wrong and where. */
 zps_err_t zps_slice_view_init(struct zps_slice_view *view, uint32_t codec, uint32_t m, uint32_t nnz, uint32_t width,

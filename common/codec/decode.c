@@ -74,7 +74,7 @@ void zps_decode_dense(const struct zps_partition *part, uint32_t p, const struct
 static void put_below(const struct zps_partition *part, uint32_t p, struct zps_index_cursor *cursor, uint32_t limit,
                       char *dense, uint64_t len_bytes) {
   const struct zps_slice_view *const view = cursor->view;
-  const uint64_t row_bytes = view->width * (uint64_t)zps_dtype_size(view->dtype);
+  const uint64_t row_bytes = zps_row_bytes(view->width, view->dtype);
   uint32_t ranks[BATCH + ZPS_SIMD_SLACK] = {0};
   uint64_t rows[BATCH + ZPS_SIMD_SLACK];
   for (uint32_t n; (n = zps_index_cursor_read(cursor, limit, ranks, BATCH)) > 0;) {
@@ -107,7 +107,7 @@ zps_err_t zps_decode_dense_stripe(const struct zps_partition *part, uint32_t str
                                   void *dense, uint64_t len_bytes) {
   const uint32_t first = stripe * part->stripe_parts, n = part->stripe_parts;
   const uint64_t n_rows = zps_partition_stripe_rows(part, stripe, part->rows), chunk_rows = 1ull << part->chunk_bits;
-  const uint64_t row_bytes = views[first].width * (uint64_t)zps_dtype_size(views[first].dtype);
+  const uint64_t row_bytes = zps_row_bytes(views[first].width, views[first].dtype);
   struct zps_index_cursor *const cursors = malloc(n * sizeof *cursors);
   if (!cursors) return ZPS_ERR_NOMEM;
   for (uint32_t p = 0; p < n; p++) zps_index_cursor_init(&cursors[p], &views[first + p]);

@@ -272,7 +272,7 @@ zps_err_t zps_decode_rows(const struct zps_partition *part, const struct zps_sli
     return ZPS_ERR_NOMEM;
   struct merge merge = {.part = part,
                         .views = views,
-                        .row_bytes = views->width * (uint64_t)zps_dtype_size(views->dtype),
+                        .row_bytes = zps_row_bytes(views->width, views->dtype),
                         .rows = rows,
                         .values = values,
                         .starts = scratch->starts.data,

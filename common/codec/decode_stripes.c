@@ -75,7 +75,7 @@ zps_err_t zps_decode_order_stripe(const struct zps_partition *part, uint32_t str
   struct zps_decode_ordered *const ordered = &stripes->ordered[stripe];
   const struct zps_partition alone = zps_partition_stripe(part, stripe);
   views += stripe * part->stripe_parts;
-  const uint64_t row_bytes = views->width * (uint64_t)zps_dtype_size(views->dtype);
+  const uint64_t row_bytes = zps_row_bytes(views->width, views->dtype);
   ordered->n = 0;
   for (uint32_t p = 0; p < alone.n_parts; p++) ordered->n += views[p].z;
   if (zps_buffer_need(&ordered->rows, ordered->n, sizeof(int64_t)) != ZPS_OK ||

@@ -166,7 +166,7 @@ static void add_rows(struct zps_deliver_scratch *scratch, struct zps_index_curso
 
 static uint64_t deliver_rows(struct zps_deliver_scratch *scratch, const struct zps_deliver *deliver) {
   const struct zps_slice_view *const view = deliver->views;
-  const uint64_t row_bytes = view->width * (uint64_t)zps_dtype_size(view->dtype);
+  const uint64_t row_bytes = zps_row_bytes(view->width, view->dtype);
   const uint32_t chunk = rows_of_chunk(row_bytes);
   struct zps_index_cursor *const cursors = scratch->cursors.data;
   uint64_t nnz = 0;
@@ -194,7 +194,7 @@ static bool is_copy(const struct zps_deliver *deliver) {
 
 static uint64_t deliver_copy(const struct zps_deliver *deliver) {
   const struct zps_slice_view *const view = deliver->views;
-  const uint64_t row_bytes = view->width * (uint64_t)zps_dtype_size(view->dtype), n = deliver->end - deliver->first;
+  const uint64_t row_bytes = zps_row_bytes(view->width, view->dtype), n = deliver->end - deliver->first;
   const uint64_t at = deliver->first * row_bytes;
   if (n > 0) put(deliver, (char *)deliver->dense + at, (const char *)view->values + at, n * row_bytes);
   return n;
@@ -203,7 +203,7 @@ static uint64_t deliver_copy(const struct zps_deliver *deliver) {
 static zps_err_t sum(struct zps_deliver_scratch *scratch, const struct zps_deliver *deliver, uint64_t *nnz_p) {
   const struct zps_slice_view *const view = deliver->views;
   const bool singles = view->dtype == ZPS_DTYPE_F32 && view->width == 1;
-  const uint64_t row_bytes = view->width * (uint64_t)zps_dtype_size(view->dtype);
+  const uint64_t row_bytes = zps_row_bytes(view->width, view->dtype);
   zps_err_t code = need_cursors(scratch, deliver);
   if (code == ZPS_OK) code = singles ? need_singles(scratch) : need_rows(scratch, row_bytes);
   if (code != ZPS_OK) return code;

@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Numbers are ABI (zenps.h) and wire. */
 enum zps_dtype {
@@ -13,6 +14,9 @@ enum zps_dtype {
 };
 
 size_t zps_dtype_size(enum zps_dtype dtype); /* 0 for a number that is no dtype */
+static inline uint64_t zps_row_bytes(uint32_t width, enum zps_dtype dtype) {
+  return width * (uint64_t)zps_dtype_size(dtype);
+}
 const char *zps_dtype_name(enum zps_dtype dtype);
 /* "f32" -> ZPS_DTYPE_F32 and so on; false for unknown names. */
 bool zps_dtype_parse(const char *name, enum zps_dtype *dtype_p);

@@ -1,7 +1,6 @@
 #include <string.h>
 
-#include "common/codec/encode_internal.h"
-#include "common/codec/hierarchical.h"
+#include "common/codec/encode_impl.h"
 
 #define NO_MEMORY "no memory to sort a gradient's rows into %u partitions"
 
@@ -34,72 +33,6 @@ void zps_encoder_destroy(struct zps_encoder *encoder) {
   free(encoder);
 }
 
-zps_err_t zps_encoder_cut(struct zps_encoder *encoder, uint64_t len, uint64_t item_bytes, unsigned per_thread) {
-  enum { RANGE_BYTES_MIN = 256 << 10, RANGES_MAX = 256, BYTES_PER_COUNT_MIN = 64, RANGE_LEN_MAX_BITS = 31 };
-  const unsigned n_threads = 1 + (encoder->pool ? zps_workpool_threads(encoder->pool) : 0);
-  uint64_t n_ranges = n_threads == 1 ? 1 : n_threads * (uint64_t)per_thread;
-  if (n_ranges > RANGES_MAX) n_ranges = RANGES_MAX;
-  const uint64_t bytes_min = (uint64_t)encoder->scan_parts * BYTES_PER_COUNT_MIN;
-  const uint64_t range_bytes_min = bytes_min > RANGE_BYTES_MIN ? bytes_min : RANGE_BYTES_MIN;
-  if (n_ranges > len * item_bytes / range_bytes_min) n_ranges = len * item_bytes / range_bytes_min;
-  if (n_ranges <= len >> RANGE_LEN_MAX_BITS) n_ranges = (len >> RANGE_LEN_MAX_BITS) + 1;
-  encoder->range_len = ((len / n_ranges + 1) + 63) & ~63ull;
-  encoder->n_ranges = (unsigned)(len / encoder->range_len + 1);
-  const uint64_t n_counts = (uint64_t)encoder->n_ranges * zps_encoder_counts_stride(encoder);
-  const zps_err_t code = zps_buffer_need(&encoder->counts, n_counts, sizeof(uint64_t));
-  if (code == ZPS_OK) memset(encoder->counts.data, 0, n_counts * sizeof(uint64_t));
-  return code;
-}
-
-uint64_t zps_encoder_place(struct zps_encoder *encoder, uint64_t gap) {
-  uint64_t *const starts = (uint64_t *)encoder->starts.data + encoder->first_part, place = 0;
-  uint32_t *const nnz = (uint32_t *)encoder->nnz.data + encoder->first_part;
-  for (uint32_t p = 0; p < encoder->scan_parts; p++) {
-    starts[p] = place;
-    for (unsigned range = 0; range < encoder->n_ranges; range++) {
-      uint64_t *const count = &zps_encoder_counts(encoder, range)[p];
-      const uint64_t n = *count;
-      *count = place;
-      place += n;
-    }
-    nnz[p] = (uint32_t)(place - starts[p]);
-    place += gap;
-  }
-  return place;
-}
-
-static uint32_t partition_of_index(void *ctx, uint64_t index) {
-  const struct zps_encoder *const encoder = ctx;
-  const struct zps_encode_input *const input = &encoder->input;
-  uint32_t local;
-  return zps_partition_of(input->part, input->rows ? (uint64_t)input->rows[index] : index, &local) -
-         encoder->first_part;
-}
-
-static void sort_partition(void *ctx, unsigned p) {
-  struct zps_encoder *const encoder = ctx;
-  const uint64_t *const starts = (const uint64_t *)encoder->starts.data + encoder->first_part;
-  const uint64_t *const indices = encoder->partitioned.data;
-  struct zps_sort_pair *const pairs = encoder->pairs.data, *const scratch = encoder->scratch.data;
-  for (uint64_t i = starts[p]; i < starts[p + 1]; i++) pairs[i] = (struct zps_sort_pair){.key = indices[i]};
-  zps_sort_pairs(pairs + starts[p], scratch + starts[p], starts[p + 1] - starts[p]);
-}
-
-zps_err_t zps_encoder_hierarchical(struct zps_encoder *encoder, const uint64_t *indices, uint64_t n) {
-  const struct zps_hier_config config = {.n_parts = encoder->scan_parts,
-                                         .seed = ~encoder->input.part->seed, /* h_1.. independent of h0 */
-                                         .h0 = partition_of_index,
-                                         .h0_ctx = encoder};
-  uint64_t *const starts = (uint64_t *)encoder->starts.data + encoder->first_part;
-  zps_err_t code = zps_buffer_need(&encoder->partitioned, n, sizeof(uint64_t));
-  if (code == ZPS_OK) code = zps_buffer_need(&encoder->pairs, n, sizeof(struct zps_sort_pair));
-  if (code == ZPS_OK) code = zps_buffer_need(&encoder->scratch, n, sizeof(struct zps_sort_pair));
-  if (code == ZPS_OK)
-    code = zps_hier_partition(&config, indices, n, encoder->pool, encoder->partitioned.data, starts, NULL);
-  if (code == ZPS_OK) zps_workpool_for(encoder->pool, encoder->scan_parts, sort_partition, encoder);
-  return code;
-}
-
 uint32_t zps_encoder_scans(const struct zps_encode_input *input) {
   return input->rows || input->all_rows ? 1 : zps_partition_stripes(input->part);
 }
@@ -108,7 +41,7 @@ zps_err_t zps_encoder_begin(struct zps_encoder *encoder, const struct zps_encode
                             struct zps_workpool *pool, struct zps_error *error) {
   encoder->input = *input;
   encoder->pool = pool;
-  encoder->row_bytes = input->width * (uint64_t)zps_dtype_size(input->dtype);
+  encoder->row_bytes = zps_row_bytes(input->width, input->dtype);
   encoder->total_nnz = 0;
   encoder->n_parts = 0;
   encoder->n_scans = zps_encoder_scans(input);
@@ -128,14 +61,29 @@ zps_err_t zps_encoder_begin(struct zps_encoder *encoder, const struct zps_encode
   return ZPS_OK;
 }
 
+static zps_err_t scan_rows(struct zps_encoder *encoder, struct zps_error *error) {
+  switch (encoder->way.method) {
+    case ZPS_ENCODE_ALL:
+      return zps_encoder_scan_all(encoder, error);
+    case ZPS_ENCODE_DENSE:
+      return zps_encoder_scan_dense(encoder);
+    case ZPS_ENCODE_FEW:
+      return zps_encoder_scan_few(encoder, error);
+    case ZPS_ENCODE_SINGLES:
+      return zps_encoder_scan_singles(encoder, error);
+    case ZPS_ENCODE_COO:
+      break;
+  }
+  return zps_encoder_scan_coo(encoder, error);
+}
+
 zps_err_t zps_encoder_scan_next(struct zps_encoder *encoder, uint32_t scan, struct zps_error *error) {
   const struct zps_encode_input *const input = &encoder->input;
   encoder->scan = scan;
   encoder->first_part = scan * encoder->scan_parts;
   encoder->scan_part = encoder->n_scans > 1 ? zps_partition_stripe(input->part, scan) : *input->part;
-  const zps_err_t code = input->all_rows ? zps_encoder_scan_all(encoder, error)
-                         : input->rows   ? zps_encoder_scan_coo(encoder, error)
-                                         : zps_encoder_scan_dense(encoder);
+  encoder->way = zps_encoder_way(input, encoder->partitioner);
+  const zps_err_t code = scan_rows(encoder, error);
   uint32_t *const nnz = (uint32_t *)encoder->nnz.data + encoder->first_part;
   if (code != ZPS_OK) {
     memset(nnz, 0, encoder->scan_parts * sizeof *nnz);
@@ -154,10 +102,6 @@ zps_err_t zps_encoder_scan(struct zps_encoder *encoder, const struct zps_encode_
   encoder->n_parts = 0;
   encoder->total_nnz = 0;
   return code;
-}
-
-uint32_t zps_encoder_nnz(const struct zps_encoder *encoder, uint32_t p) {
-  return p < encoder->n_parts ? ((const uint32_t *)encoder->nnz.data)[p] : 0;
 }
 
 uint64_t zps_encoder_total_nnz(const struct zps_encoder *encoder) {

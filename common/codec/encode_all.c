@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "common/codec/accumulate.h"
-#include "common/codec/encode_internal.h"
+#include "common/codec/encode_impl.h"
 
 /* Adds the entries up in order of appearance. */
 static zps_err_t spread(struct zps_encoder *encoder, struct zps_error *error) {

@@ -1,5 +1,5 @@
 /* What a partition's slice will cost: the only pass over the ranks between finding and writing them. */
-#include "common/codec/encode_internal.h"
+#include "common/codec/encode_impl.h"
 
 enum zps_codec zps_encoder_choose(const struct zps_encoder *encoder, uint32_t p, unsigned allowed,
                                   uint64_t *slice_bytes_p) {

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "common/codec/accumulate.h"
-#include "common/codec/encode_internal.h"
+#include "common/codec/encode_impl.h"
 #include "common/codec/rowscan.h"
 
 static uint64_t range_end(const struct zps_encoder *encoder, unsigned i) {
@@ -102,18 +102,6 @@ static void merge_partition(void *ctx, unsigned p) {
   ((uint32_t *)encoder->nnz.data)[p] = (uint32_t)(place - starts[p]);
 }
 
-zps_err_t zps_encoder_check_rows(const struct zps_encoder *encoder, struct zps_error *error) {
-  const struct zps_encode_input *const input = &encoder->input;
-  for (unsigned i = 0; i < encoder->n_ranges; i++) {
-    const uint64_t bad = ((const uint64_t *)encoder->bad.data)[i];
-    if (bad == UINT64_MAX) continue;
-    return zps_fail(error, ZPS_ERR_INVALID, "row number %lld at position %llu of %llu: the tensor has rows 0 to %llu",
-                    (long long)input->rows[bad], (unsigned long long)bad, (unsigned long long)input->n_entries,
-                    (unsigned long long)input->part->rows - 1);
-  }
-  return ZPS_OK;
-}
-
 static zps_err_t partition_hierarchically(struct zps_encoder *encoder) {
   const uint64_t n = encoder->input.n_entries;
   zps_err_t code = zps_buffer_need(&encoder->indices, n, sizeof(uint64_t));
@@ -138,13 +126,9 @@ static zps_err_t place_sums(struct zps_encoder *encoder) {
 zps_err_t zps_encoder_scan_coo(struct zps_encoder *encoder, struct zps_error *error) {
   enum { RANGES_PER_THREAD = 4 };
   const uint64_t n = encoder->input.n_entries;
-  const bool singles = zps_encoder_is_singles(encoder);
-  const unsigned per_thread = singles ? zps_encoder_singles_ranges(encoder) : RANGES_PER_THREAD;
   struct zps_encode_lists *const lists = zps_encoder_lists(encoder);
-  zps_err_t code = zps_encoder_cut(encoder, n, sizeof(struct zps_sort_pair), per_thread);
+  zps_err_t code = zps_encoder_cut(encoder, n, sizeof(struct zps_sort_pair), RANGES_PER_THREAD);
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->bad, encoder->n_ranges, sizeof(uint64_t));
-  if (code == ZPS_OK && zps_encoder_is_few(encoder)) return zps_encoder_scan_few(encoder, error);
-  if (code == ZPS_OK && singles) return zps_encoder_scan_singles(encoder, error);
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->repeats, encoder->n_parts, sizeof(uint64_t));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->pairs, n, sizeof(struct zps_sort_pair));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->scratch, n, sizeof(struct zps_sort_pair));

@@ -2,7 +2,7 @@
  * are in cache; then the list, not the gradient, is dealt out to the partitions. */
 #include <string.h>
 
-#include "common/codec/encode_internal.h"
+#include "common/codec/encode_impl.h"
 #include "common/codec/rowscan.h"
 #include "common/codec/simd/simd.h"
 

@@ -5,18 +5,13 @@
  */
 #include <string.h>
 
-#include "common/codec/encode_internal.h"
+#include "common/codec/encode_impl.h"
 #include "common/codec/simd/simd.h"
 
 enum {
   BATCH = 512,
   LINE_BYTES = 64,
-  CHUNK_BITS_MIN = 17,       /* smaller ones would be too many: each is written to in turn */
-  CHUNK_BITS_MAX = 18,       /* 1 MiB of sums */
-  WHOLE_BITS = 31,           /* a chunk is a partition */
-  BUCKETS_MAX = 4096,        /* their ends stay in the second-level cache */
-  ROWS_PER_ENTRY_MAX = 4096, /* a mark of each line of sums is looked at: with fewer entries, sorting is less work */
-  BLOCK = 512,               /* entries: a page */
+  BLOCK = 512, /* entries: a page */
   RANGES_PER_THREAD_MAX = 2,
   ENTRIES_PER_LINE = LINE_BYTES / sizeof(struct zps_simd_entry),
 };
@@ -27,28 +22,6 @@ struct chain {
   uint64_t first; /* block */
   uint64_t n_blocks;
 };
-
-static uint32_t chunks_per_part(const struct zps_partition *part, unsigned chunk_bits) {
-  return (uint32_t)((((part->n_groups << part->block_bits) - 1) >> chunk_bits) + 1);
-}
-
-bool zps_encoder_is_singles(struct zps_encoder *encoder) {
-  const struct zps_encode_input *const input = &encoder->input;
-  if (input->dtype != ZPS_DTYPE_F32 || input->width != 1 || input->zero_rows ||
-      encoder->partitioner != ZPS_PARTITIONER_ORDERED || input->n_entries < input->part->rows / ROWS_PER_ENTRY_MAX)
-    return false;
-  encoder->ascends = chunks_per_part(input->part, WHOLE_BITS) == 1 && zps_encoder_ascends(input);
-  const unsigned first = encoder->ascends ? WHOLE_BITS : CHUNK_BITS_MIN;
-  const unsigned last = encoder->ascends ? WHOLE_BITS : CHUNK_BITS_MAX;
-  for (unsigned bits = first; bits <= last; bits++) {
-    const uint64_t n = (uint64_t)encoder->n_parts * chunks_per_part(input->part, bits);
-    if (n > BUCKETS_MAX) continue;
-    encoder->chunk_bits = bits;
-    encoder->n_chunks = chunks_per_part(input->part, bits);
-    return true;
-  }
-  return false;
-}
 
 /* Up to BATCH entries of range `i` from `*entry` on; false at the end. */
 static bool next_batch(const struct zps_encoder *encoder, unsigned i, uint64_t *entry, uint32_t *n_p) {
@@ -70,11 +43,11 @@ struct deal {
 };
 
 static uint64_t n_buckets(const struct zps_encoder *encoder) {
-  return (uint64_t)encoder->n_parts * encoder->n_chunks;
+  return (uint64_t)encoder->n_parts * encoder->way.n_chunks;
 }
 
 /* Each range begins a block, a page, for each bucket: several short ranges take a thread longer than one. */
-unsigned zps_encoder_singles_ranges(const struct zps_encoder *encoder) {
+static unsigned ranges_per_thread(const struct zps_encoder *encoder) {
   const unsigned n_threads = 1 + (encoder->pool ? zps_workpool_threads(encoder->pool) : 0);
   const uint64_t range_len_min = n_buckets(encoder) * BLOCK;
   return encoder->input.n_entries / n_threads < RANGES_PER_THREAD_MAX * range_len_min ? 1 : RANGES_PER_THREAD_MAX;
@@ -107,7 +80,7 @@ static void append_block(struct deal *deal, uint32_t bucket) {
 static void deal_range(void *ctx, unsigned i) {
   struct zps_encoder *const encoder = ctx;
   const struct zps_encode_input *const input = &encoder->input;
-  const struct zps_simd_chunks chunks = {input->part, encoder->n_chunks, encoder->chunk_bits};
+  const struct zps_simd_chunks chunks = {input->part, encoder->way.n_chunks, encoder->way.chunk_bits};
   uint64_t *const bad = &((uint64_t *)encoder->bad.data)[i], first = i * encoder->range_len;
   struct deal deal = {.entries = encoder->pairs.data,
                       .next = encoder->repeats.data,
@@ -151,8 +124,8 @@ static void place_partitions(struct zps_encoder *encoder) {
   uint64_t *const starts = encoder->starts.data, place = 0;
   for (uint32_t p = 0; p < encoder->n_parts; p++, place += ZPS_SIMD_SLACK) {
     starts[p] = place;
-    for (uint32_t chunk = 0; chunk < encoder->n_chunks; chunk++)
-      place += bucket_entries(encoder, p * encoder->n_chunks + chunk);
+    for (uint32_t chunk = 0; chunk < encoder->way.n_chunks; chunk++)
+      place += bucket_entries(encoder, p * encoder->way.n_chunks + chunk);
   }
   starts[encoder->n_parts] = place;
 }
@@ -242,9 +215,9 @@ static float *values_at(struct zps_encoder *encoder, uint32_t p) {
 static void sum_partition(struct zps_encoder *encoder, uint32_t p, const struct sums *sums) {
   uint32_t *const ranks = ranks_at(encoder, p), nnz = 0;
   float *const staged = values_at(encoder, p);
-  for (uint32_t chunk = 0; chunk < encoder->n_chunks; chunk++) {
-    const uint32_t base = chunk << encoder->chunk_bits, n_lines = lines_from(encoder, p, base, sums);
-    use_bucket(encoder, p * encoder->n_chunks + chunk, sums, NULL);
+  for (uint32_t chunk = 0; chunk < encoder->way.n_chunks; chunk++) {
+    const uint32_t base = chunk << encoder->way.chunk_bits, n_lines = lines_from(encoder, p, base, sums);
+    use_bucket(encoder, p * encoder->way.n_chunks + chunk, sums, NULL);
     nnz += zps_simd()->take_marked(sums->values, sums->marks, n_lines, base, ranks + nnz, staged + nnz);
   }
   ((uint32_t *)encoder->nnz.data)[p] = nnz;
@@ -258,14 +231,14 @@ static void take_partition(void *ctx, unsigned p) {
 }
 
 static uint64_t slot_bytes(const struct zps_encoder *encoder) {
-  const uint64_t chunk_rows = (uint64_t)1 << encoder->chunk_bits;
+  const uint64_t chunk_rows = (uint64_t)1 << encoder->way.chunk_bits;
   return chunk_rows * sizeof(float) + chunk_rows / ZPS_SIMD_MARKED;
 }
 
 /* Sums partitions that no other thread has taken with the scratch of this slot. */
 static void sum_slot(void *ctx, unsigned slot) {
   struct zps_encoder *const encoder = ctx;
-  const uint32_t chunk_rows = (uint32_t)1 << encoder->chunk_bits;
+  const uint32_t chunk_rows = (uint32_t)1 << encoder->way.chunk_bits;
   const uintptr_t first = ((uintptr_t)encoder->accumulators.data + LINE_BYTES - 1) & ~(uintptr_t)(LINE_BYTES - 1);
   float *const values = (float *)(first + slot * slot_bytes(encoder));
   const struct sums sums = {.values = values, .marks = (uint8_t *)(values + chunk_rows), .mask = chunk_rows - 1};
@@ -284,18 +257,21 @@ static zps_err_t need_accumulators(struct zps_encoder *encoder) {
 
 zps_err_t zps_encoder_scan_singles(struct zps_encoder *encoder, struct zps_error *error) {
   const uint64_t n = encoder->input.n_entries, room = n + (uint64_t)encoder->n_parts * ZPS_SIMD_SLACK;
+  zps_err_t code = zps_encoder_cut(encoder, n, sizeof(struct zps_sort_pair), ranges_per_thread(encoder));
+  if (code == ZPS_OK) code = zps_buffer_need(&encoder->bad, encoder->n_ranges, sizeof(uint64_t));
+  if (code != ZPS_OK) return code;
   const uint64_t n_chains = encoder->n_ranges * n_buckets(encoder);
   const uint64_t chain_bytes = sizeof(struct chain) + sizeof(uint64_t);
   const uint64_t n_blocks = encoder->n_ranges * blocks_per_range(encoder);
   const unsigned n_threads = 1 + (encoder->pool ? zps_workpool_threads(encoder->pool) : 0);
   encoder->n_slots = n_threads < encoder->n_parts ? n_threads : encoder->n_parts;
   struct zps_encode_lists *const lists = zps_encoder_lists(encoder);
-  zps_err_t code = zps_buffer_need(&encoder->buckets, n_chains, chain_bytes);
+  code = zps_buffer_need(&encoder->buckets, n_chains, chain_bytes);
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->pairs, n_blocks, BLOCK * sizeof(struct zps_simd_entry));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->repeats, n_blocks, sizeof(uint64_t));
   if (code == ZPS_OK) code = zps_buffer_need(&lists->ranks, room, sizeof(uint32_t));
   if (code == ZPS_OK) code = zps_buffer_need(&lists->staged, room, sizeof(float));
-  if (code == ZPS_OK && !encoder->ascends) code = need_accumulators(encoder);
+  if (code == ZPS_OK && !encoder->way.ascends) code = need_accumulators(encoder);
   if (code != ZPS_OK) return code;
   memset(encoder->buckets.data, 0, n_chains * chain_bytes);
   encoder->is_staged = true;
@@ -303,7 +279,7 @@ zps_err_t zps_encoder_scan_singles(struct zps_encoder *encoder, struct zps_error
   code = zps_encoder_check_rows(encoder, error);
   if (code != ZPS_OK) return code;
   place_partitions(encoder);
-  if (encoder->ascends) {
+  if (encoder->way.ascends) {
     zps_workpool_for(encoder->pool, encoder->n_parts, take_partition, encoder);
     return ZPS_OK;
   }

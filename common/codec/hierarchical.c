@@ -2,7 +2,7 @@
  * Reading a slot back catches a lost race only when no writer that saw the slot empty can still come. A thread that
  * writes a slot and reads it back at once can be overwritten after its read by another that had seen the slot empty
  * before: both believe that they own it, and an index is lost. So each hash function is a pass with a barrier (on a
- * device: the end of a kernel) between all writes and all reads. tests/unit/test_emu.c shows the loss with the other
+ * device: the end of a kernel) between all writes and all reads. tests/unit/gpu/test_emu.c shows the loss with the other
  * two ways, in the emulation.
  *
  * Within a pass threads work as warps do: a thread takes a batch of 32 indices, all of which look at their slots before

@@ -11,7 +11,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "common/codec/reduce_internal.h"
+#include "common/codec/reduce_impl.h"
 #include "common/codec/simd/simd.h"
 
 enum {
@@ -328,7 +328,7 @@ zps_err_t zps_reduce(struct zps_reduce_scratch *scratch, const struct zps_slice_
                               .n_views = n_views,
                               .dtype = views->dtype,
                               .width = views->width,
-                              .row_bytes = views->width * (uint64_t)zps_dtype_size(views->dtype),
+                              .row_bytes = zps_row_bytes(views->width, views->dtype),
                               .codec = codec,
                               .op = op == ZPS_OP_MEAN ? ZPS_OP_SUM : op,
                               .divisor = op == ZPS_OP_MEAN ? n_views : 1,

@@ -6,7 +6,7 @@
 
 #include "common/codec/accumulate.h"
 #include "common/codec/bits.h"
-#include "common/codec/reduce_internal.h"
+#include "common/codec/reduce_impl.h"
 #include "common/codec/simd/simd.h"
 
 enum {

@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "common/codec/reduce_internal.h"
+#include "common/codec/reduce_impl.h"
 #include "common/codec/simd/simd.h"
 #include "common/codec/singles.h"
 

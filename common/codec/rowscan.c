@@ -74,7 +74,7 @@ uint32_t zps_rowscan_mask(enum zps_dtype dtype) {
 }
 
 void zps_rowscan(enum zps_dtype dtype, uint32_t width, const void *values, uint64_t n_rows, uint64_t *bits) {
-  const uint64_t row_bytes = width * (uint64_t)zps_dtype_size(dtype), mask = value_bits(dtype);
+  const uint64_t row_bytes = zps_row_bytes(width, dtype), mask = value_bits(dtype);
   switch (row_bytes) {
     case 4:
       scan(values, n_rows, 4, mask, bits);
@@ -88,5 +88,5 @@ void zps_rowscan(enum zps_dtype dtype, uint32_t width, const void *values, uint6
 }
 
 bool zps_rowscan_is_zero(enum zps_dtype dtype, uint32_t width, const void *row) {
-  return is_zero(row, width * (uint64_t)zps_dtype_size(dtype), value_bits(dtype));
+  return is_zero(row, zps_row_bytes(width, dtype), value_bits(dtype));
 }

@@ -1,6 +1,6 @@
 #include "common/codec/singles.h"
 
-#include "common/codec/reduce_internal.h"
+#include "common/codec/reduce_impl.h"
 #include "common/codec/simd/simd.h"
 
 enum {

@@ -1,5 +1,5 @@
-/* What a fabric backend provides to net.c. Private to this folder. Every member has the contract that net.h gives its
- * public namesake; a backend embeds the structs below as first members of its own. */
+/* What a fabric backend provides to net.c and open.c. Private to this folder. Every member has the contract that net.h
+ * gives its public namesake; a backend embeds the structs below as first members of its own. */
 #ifndef ZPS_NET_BACKEND_H
 #define ZPS_NET_BACKEND_H
 
@@ -43,8 +43,10 @@ void zps_net_ofi_list(const struct zps_net_config *config, void (*line)(void *ct
  * own thread. */
 zps_err_t zps_net_loop_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
                             struct zps_net **net_p, struct zps_error *error) ZPS_MUSTCHECK;
-/* Wraps the backend that `config->provider` (without "fault+") names. */
+typedef zps_err_t zps_net_open_t(const struct zps_net_config *config, const struct zps_net_handler *handler,
+                                 struct zps_net **net_p, struct zps_error *error);
+/* Wraps the backend that `open` opens for `config->provider` (without "fault+"). */
 zps_err_t zps_net_fault_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
-                             struct zps_net **net_p, struct zps_error *error) ZPS_MUSTCHECK;
+                             zps_net_open_t *open, struct zps_net **net_p, struct zps_error *error) ZPS_MUSTCHECK;
 
 #endif

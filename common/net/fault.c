@@ -250,7 +250,7 @@ static const struct zps_net_ops fault_ops = {
 };
 
 zps_err_t zps_net_fault_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
-                             struct zps_net **net_p, struct zps_error *error) {
+                             zps_net_open_t *open, struct zps_net **net_p, struct zps_error *error) {
   struct zps_fault_rules rules;
   zps_err_t code = zps_fault_parse(config->fault, &rules, error);
   if (code != ZPS_OK) return code;
@@ -259,7 +259,7 @@ zps_err_t zps_net_fault_open(const struct zps_net_config *config, const struct z
   const struct zps_net_handler inner_handler = {.ctx = fault, .on_message = on_message, .on_peer_error = on_peer_error};
   struct zps_net_config inner = *config;
   inner.fault = NULL;
-  code = zps_net_open(&inner, &inner_handler, &fault->inner, error);
+  code = open(&inner, &inner_handler, &fault->inner, error);
   if (code != ZPS_OK) {
     free(fault);
     return code;

@@ -1,49 +1,5 @@
-#include "common/net/net.h"
-
-#include <string.h>
-
+/* Checks arguments and hands calls to the backend that was opened (open.c). */
 #include "common/net/backend.h"
-
-static const char fault_prefix[] = "fault+";
-
-static zps_err_t config_check(const struct zps_net_config *config, struct zps_error *error) {
-  if (!config->provider || !config->provider[0])
-    return zps_fail(
-        error, ZPS_ERR_INVALID,
-        "the fabric's provider is not set: give \"auto\", \"loop\" or a libfabric provider such as \"net\"");
-  if (config->max_msg < 1 || config->max_msg > ZPS_NET_MSG_MAX)
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "the fabric's largest message is %zu bytes: it must be 1 to %u; larger payloads are read",
-                    config->max_msg, ZPS_NET_MSG_MAX);
-  if (config->port_low > config->port_high || (config->port_low == 0) != (config->port_high == 0))
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "the fabric's port range %u-%u is not one: give low-high, or 0-0 for any port", config->port_low,
-                    config->port_high);
-  return ZPS_OK;
-}
-
-zps_err_t zps_net_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
-                       struct zps_net **net_p, struct zps_error *error) {
-  zps_err_t code = config_check(config, error);
-  if (code != ZPS_OK) return code;
-  if (!handler->on_message || !handler->on_peer_error)
-    return zps_fail(error, ZPS_ERR_INVALID, "a fabric needs both handlers, for messages and for peers' errors");
-  if (strncmp(config->provider, fault_prefix, sizeof fault_prefix - 1) == 0) {
-    struct zps_net_config inner = *config;
-    inner.provider += sizeof fault_prefix - 1;
-    code = config_check(&inner, error);
-    if (code == ZPS_OK) code = zps_net_fault_open(&inner, handler, net_p, error);
-  } else if (config->fault && *config->fault) {
-    code = zps_fail(error, ZPS_ERR_INVALID, "fault rules '%s' are for provider \"fault+%s\", not for \"%s\"",
-                    config->fault, config->provider, config->provider);
-  } else if (strcmp(config->provider, "loop") == 0) {
-    code = zps_net_loop_open(config, handler, net_p, error);
-  } else {
-    code = zps_net_ofi_open(config, handler, net_p, error);
-  }
-  if (code == ZPS_OK) (*net_p)->info.max_msg = config->max_msg;
-  return code;
-}
 
 void zps_net_close(struct zps_net *net) {
   if (net) net->ops->close(net);
@@ -124,8 +80,4 @@ void zps_net_wait(struct zps_net *net, uint64_t timeout_ns) {
 
 void zps_net_wake(struct zps_net *net) {
   net->ops->wake(net);
-}
-
-void zps_net_list(const struct zps_net_config *config, void (*line)(void *ctx, const char *text), void *ctx) {
-  zps_net_ofi_list(config, line, ctx);
 }

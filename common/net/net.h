@@ -1,7 +1,7 @@
 /*
  * The fabric: reliable datagrams of up to max_msg bytes between peers, and one-sided reads of registered memory.
  *
- * Backends: libfabric (ofi_*.c), an in-process one for tests (loop.c), and a wrapper that injects faults and checks the
+ * Backends: libfabric (ofi/), an in-process one for tests (loop.c), and a wrapper that injects faults and checks the
  * rules below over any of them (fault.c).
  *
  * Threads: one thread, the progress thread, makes every call on a `struct zps_net` and on what belongs to it

@@ -1,4 +1,4 @@
-/* Shared by model_*.c: what a prediction adds up. */
+/* Shared by model*.c and predict.c: what a prediction adds up. */
 #ifndef ZPS_PLAN_MODEL_IMPL_H
 #define ZPS_PLAN_MODEL_IMPL_H
 

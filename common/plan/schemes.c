@@ -4,19 +4,20 @@
 
 #include "common/base/near.h"
 
-#define NAME(number, name) name,
-#define YES(number, name) true,
-#define NO(number, name) false,
-static const char *const names[] = {ZPS_PLAN_SCHEME_LIST(NAME, NAME) "auto"};
-static const bool served[] = {ZPS_PLAN_SCHEME_LIST(YES, NO)};
+#define NAME(number, name, flags, paper) name,
+#define FLAGS(number, name, flags, paper) ZPS_PLAN_FLAGS_##number,
+#define PAPER(number, name, flags, paper) paper,
+const char zps_plan_scheme_names[ZPS_PLAN_SCHEMES + 1][ZPS_PLAN_NAME_SIZE] = {ZPS_PLAN_SCHEME_LIST(NAME, NAME) "auto"};
+static const unsigned flags[] = {ZPS_PLAN_SCHEME_LIST(FLAGS, FLAGS)};
+static const char *const papers[] = {ZPS_PLAN_SCHEME_LIST(PAPER, PAPER)};
 
 const char *zps_plan_scheme_name(enum zps_plan_scheme scheme) {
-  return (unsigned)scheme <= ZPS_PLAN_AUTO ? names[scheme] : "?";
+  return (unsigned)scheme <= ZPS_PLAN_AUTO ? zps_plan_scheme_names[scheme] : "?";
 }
 
 bool zps_plan_scheme_parse(const char *name, enum zps_plan_scheme *scheme_p) {
   for (unsigned i = 0; i <= ZPS_PLAN_AUTO; i++) {
-    if (strcmp(names[i], name) != 0) continue;
+    if (strcmp(zps_plan_scheme_names[i], name) != 0) continue;
     *scheme_p = (enum zps_plan_scheme)i;
     return true;
   }
@@ -27,7 +28,8 @@ const char *zps_plan_scheme_meant(const char *name, size_t len, char *text, size
   struct zps_near near;
   zps_near_begin(&near, name, len);
   for (unsigned i = 0; i <= ZPS_PLAN_AUTO; i++) {
-    if (strlen(names[i]) != len || memcmp(names[i], name, len) != 0) zps_near_try(&near, names[i]);
+    if (strlen(zps_plan_scheme_names[i]) != len || memcmp(zps_plan_scheme_names[i], name, len) != 0)
+      zps_near_try(&near, zps_plan_scheme_names[i]);
   }
   return zps_near_say(&near, "; did you mean '", "'?", text, size);
 }
@@ -50,39 +52,10 @@ zps_err_t zps_plan_schemes_parse(const char *text, size_t len, unsigned *schemes
   return ZPS_OK;
 }
 
-bool zps_plan_scheme_lossy(enum zps_plan_scheme scheme) {
-  return scheme >= ZPS_PLAN_OKTOPK && scheme <= ZPS_PLAN_GAUSSIANK;
+unsigned zps_plan_scheme_flags(enum zps_plan_scheme scheme) {
+  return (unsigned)scheme < ZPS_PLAN_SCHEMES ? flags[scheme] : 0;
 }
 
-bool zps_plan_scheme_dense(enum zps_plan_scheme scheme) {
-  return (scheme >= ZPS_PLAN_DENSE_PS && scheme <= ZPS_PLAN_BLUECONNECT) || scheme == ZPS_PLAN_DENSE_SPLIT;
-}
-
-bool zps_plan_scheme_alike(enum zps_plan_scheme scheme) {
-  switch (scheme) {
-    case ZPS_PLAN_BALANCED:
-    case ZPS_PLAN_SPLIT_ALLGATHER:
-    case ZPS_PLAN_DSAR:
-    case ZPS_PLAN_AGSPARSE:
-    case ZPS_PLAN_SPARSE_PS:
-    case ZPS_PLAN_DENSE_PS:
-    case ZPS_PLAN_DENSE_SPLIT:
-    case ZPS_PLAN_BITMAP_SPLIT:
-      return true;
-    default:
-      return false;
-  }
-}
-
-bool zps_plan_scheme_finds_rows(enum zps_plan_scheme scheme) {
-  return !zps_plan_scheme_dense(scheme) && scheme != ZPS_PLAN_OMNIREDUCE;
-}
-
-bool zps_plan_scheme_shows_union(enum zps_plan_scheme scheme) {
-  return !zps_plan_scheme_dense(scheme) && !zps_plan_scheme_lossy(scheme) && scheme != ZPS_PLAN_DSAR &&
-         scheme != ZPS_PLAN_OMNIREDUCE && scheme != ZPS_PLAN_BITMAP_SPLIT;
-}
-
-bool zps_plan_scheme_served(enum zps_plan_scheme scheme) {
-  return (unsigned)scheme < ZPS_PLAN_SCHEMES && served[scheme];
+const char *zps_plan_scheme_paper(enum zps_plan_scheme scheme) {
+  return (unsigned)scheme < ZPS_PLAN_SCHEMES ? papers[scheme] : "?";
 }

@@ -11,7 +11,7 @@
 
 extern "C" {
 #include "gpu/bench/check.h"
-#include "gpu/cpu/device_cpu.h"
+#include "tests/support/device_cpu.h"
 }
 
 void bench_check(cudaError_t code, const char *what) {

@@ -25,7 +25,7 @@ struct zps_layout zps_layout_of(uint64_t rows, uint32_t width, enum zps_dtype dt
                                 uint32_t asked) {
   struct zps_layout layout = {.n_owners = n_servers};
   const uint64_t all = (uint64_t)n_servers * ZPS_LAYOUT_SERVER_BYTES / world; /* of a tensor that all servers share */
-  const uint64_t row_bytes = width * (uint64_t)zps_dtype_size(dtype);
+  const uint64_t row_bytes = zps_row_bytes(width, dtype);
   uint64_t n = asked;
   if (!asked && rows <= all / row_bytes) {
     const uint64_t bytes = rows * row_bytes;

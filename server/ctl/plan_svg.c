@@ -46,7 +46,7 @@ static void put_script(FILE *to, const char *path, const struct zps_ctl_plan *pl
     if (!(plan->schemes >> s & 1)) continue;
     const enum zps_plan_scheme scheme = (enum zps_plan_scheme)s;
     /* What is exact and sparse stands out; dense ones are dashed, lossy ones dotted. */
-    const unsigned dash = zps_plan_scheme_dense(scheme) ? 2 : zps_plan_scheme_lossy(scheme) ? 3 : 1;
+    const unsigned dash = zps_plan_scheme_all_values(scheme) ? 2 : zps_plan_scheme_lossy(scheme) ? 3 : 1;
     fprintf(to, "%s$times using 1:%u with linespoints dashtype %u linewidth 2 linecolor rgb '%s' title '%s'", comma,
             s + 2, dash, colours[s], zps_plan_scheme_name(scheme));
     comma = ", ";

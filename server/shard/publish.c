@@ -38,17 +38,8 @@ static bool is_small(const struct zps_part_run *run) {
 static struct zps_slice_view view_of(const struct zps_shard_round *round, uint32_t part) {
   const struct zps_part_run *run = &round->parts[part];
   const struct zps_tensor *tensor = round->tensor;
-  const uint64_t values_bytes =
-      zps_values_bytes(tensor->value_codec, tensor->dtype, (uint64_t)run->nnz * tensor->width);
-  return (struct zps_slice_view){.codec = run->codec,
-                                 .dtype = tensor->dtype,
-                                 .value_codec = tensor->value_codec,
-                                 .m = tensor->sizes[part],
-                                 .z = run->nnz,
-                                 .width = tensor->width,
-                                 .values = run->result.data,
-                                 .index = (const char *)run->result.data + values_bytes,
-                                 .index_bytes = run->len_bytes - values_bytes};
+  return zps_slice_view_own(run->codec, tensor->sizes[part], run->nnz, tensor->width, tensor->dtype,
+                            tensor->value_codec, run->result.data, run->len_bytes);
 }
 
 static struct zps_slice single(const struct zps_shard_round *round, uint32_t part) {

@@ -83,16 +83,9 @@ static enum zps_codec plain_codec(unsigned codecs, uint32_t m, uint64_t nnz) {
 
 /* Only the sum tells which code of its rows is the smallest. Values that are narrowed go to the result with it. */
 static zps_err_t recode(struct zps_reduce_task *task, void *sum) {
-  const uint64_t values_bytes = (uint64_t)task->nnz * task->width * zps_dtype_size(task->dtype);
-  struct zps_slice_view view = {.codec = task->codec,
-                                .dtype = task->dtype,
-                                .value_codec = ZPS_VALUES_RAW,
-                                .m = task->m,
-                                .z = task->nnz,
-                                .width = task->width,
-                                .values = sum,
-                                .index = (const char *)sum + values_bytes,
-                                .index_bytes = task->len_bytes - values_bytes};
+  const uint64_t values_bytes = task->nnz * zps_row_bytes(task->width, task->dtype);
+  struct zps_slice_view view = zps_slice_view_own(task->codec, task->m, task->nnz, task->width, task->dtype,
+                                                  ZPS_VALUES_RAW, sum, task->len_bytes);
   const zps_err_t code = zps_slice_recode(&view, task->codecs, &task->ranks);
   task->codec = view.codec;
   task->len_bytes = values_bytes + view.index_bytes;

@@ -10,7 +10,7 @@
 
 #include "common/codec/decode.h"
 #include "common/codec/encode.h"
-#include "common/codec/reduce_internal.h"
+#include "common/codec/reduce_impl.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/codec_bench.h"
 #include "tests/bench/machine.h"
@@ -39,7 +39,7 @@ struct bench {
   struct zps_reduce_scratch **scratches; /* [sum_part.n_parts] */
   struct zps_reduce_scratch *add_scratch;
   struct zps_index_cursor *cursors; /* [ranks] */
-  struct bench_slice *results;     /* [part.n_parts] */
+  struct bench_slice *results;      /* [part.n_parts] */
   struct zps_slice_view *result_views;
   int64_t *out_rows;
   struct zps_decode_scratch decode_scratch;

@@ -34,7 +34,7 @@ zenps_status_t zps_worker_fail_forked(void) {
 
 static void failure_run(struct zps_mail *mail) {
   struct zenps_job *job = zps_owner_of(mail, struct zenps_job, failure_mail);
-  zps_plane_fail(&job->plane, &job->failure);
+  zps_rounds_fail(&job->rounds, &job->failure);
 }
 
 /* Records the first failure of the job and tells the data plane. */
@@ -70,7 +70,7 @@ static void on_rank_left(void *ctx, uint32_t rank) {
 }
 
 static void on_plan(void *ctx, const struct zps_tensor_plan *plan) {
-  zps_automatic_plan(ctx, plan);
+  zps_worker_plan(ctx, plan);
 }
 
 static void on_beat(void *ctx) {
@@ -121,7 +121,11 @@ static zps_err_t job_open(struct zenps_job *job, struct zps_error *error) {
   struct zps_worker_device *device;
   zps_err_t err = ZPS_OK;
   if (job->options.device >= 0) err = zps_worker_device_get(job, job->options.device, &device, error);
-  if (err == ZPS_OK) err = zps_plane_open(&job->options, &job->plane, error);
+  zps_rounds_init(&job->rounds, &job->plane);
+  job->rounds.idle = zps_worker_tensors_age;
+  job->rounds.idle_ctx = job;
+  const struct zps_plane_handler rounds = zps_rounds_handler(&job->rounds);
+  if (err == ZPS_OK) err = zps_plane_open(&job->options, &rounds, &job->plane, error);
   if (err != ZPS_OK) {
     zps_worker_device_stop(job->device);
     return err;
@@ -139,6 +143,7 @@ static zps_err_t job_open(struct zenps_job *job, struct zps_error *error) {
     zps_plane_disconnect(&job->plane);
     zps_worker_device_stop(job->device);
     zps_plane_close(&job->plane);
+    zps_rounds_fini(&job->rounds);
     return err;
   }
   zps_telemetry_start(job);
@@ -186,11 +191,19 @@ static void drain(struct zenps_job *job) {
   pthread_mutex_unlock(&job->lock);
 }
 
+/* Of a job that failed nobody waits for frames. */
+static bool has_failed(struct zenps_job *job) {
+  pthread_mutex_lock(&job->lock);
+  const bool failed = job->failed;
+  pthread_mutex_unlock(&job->lock);
+  return failed;
+}
+
 void zenps_close(zenps_job_t *job) {
   if (!job || zps_worker_forked(job)) return;
-  zps_plane_quiesce(&job->plane);
+  zps_rounds_close(&job->rounds);
   drain(job);
-  zps_plane_drain(&job->plane, CLOSE_WAIT_MS);
+  if (!has_failed(job)) zps_plane_drain(&job->plane, CLOSE_WAIT_MS);
   zps_telemetry_end(job);
   zps_membership_leave(&job->membership);
   zps_membership_close(&job->membership);
@@ -198,6 +211,7 @@ void zenps_close(zenps_job_t *job) {
   drain(job);
   zps_worker_device_stop(job->device);
   zps_plane_close(&job->plane);
+  zps_rounds_fini(&job->rounds);
   job_free(job);
 }
 
@@ -217,8 +231,4 @@ int zenps_servers(const zenps_job_t *job) {
 
 const char *zenps_provider(const zenps_job_t *job) {
   return job ? zps_net_info(zps_engine_net(job->plane.engine))->provider : "";
-}
-
-const char *zenps_version(void) {
-  return PACKAGE_VERSION;
 }

@@ -12,7 +12,7 @@
 #include "worker/api/job.h"
 
 zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_request **request_p) {
-  const uint32_t n_parts = tensor->part.n_parts;
+  const uint32_t n_parts = tensor->core.part.n_parts;
   struct zenps_request *request = calloc(1, sizeof *request);
   if (!request) return ZPS_ERR_NOMEM;
   request->sent = calloc(n_parts, 2 * sizeof *request->sent);
@@ -33,7 +33,7 @@ void zps_worker_request_destroy(struct zenps_request *request) {
     device->ops->release(device, ZPS_MEMORY_DEVICE, request->rows_on_device);
     device->ops->release(device, ZPS_MEMORY_DEVICE, request->values_on_device);
   }
-  zps_row_arrays_give(request->tensor, &request->row_arrays);
+  zps_row_arrays_give(&request->tensor->core.arrays, &request->row_arrays);
   free(request->sent);
   free(request);
 }
@@ -164,8 +164,8 @@ zenps_status_t zenps_request_partition_nnz(const zenps_request_t *request, uint3
   const zenps_status_t status = check_done(request, "zenps_request_partition_nnz");
   if (status != ZENPS_OK) return status;
   /* The arrays are as large as the tensor that the caller has asks for, whatever the step ran as. */
-  const struct zenps_tensor *const ran = request->tensor, *const asked = ran->automatic ? ran->automatic->tensor : ran;
-  const size_t bytes = asked->part.n_parts * sizeof *sent;
+  const struct zenps_tensor *const ran = request->tensor, *const asked = zps_worker_tensor_asked(ran);
+  const size_t bytes = asked->core.part.n_parts * sizeof *sent;
   if (ran != asked) {
     if (sent) memset(sent, 0, bytes);
     if (in_union) memset(in_union, 0, bytes);

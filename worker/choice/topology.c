@@ -67,7 +67,7 @@ static bool served_sends_zeros(const struct zps_served_kind *served) {
 }
 
 static bool sends_zeros(const struct zps_scheme_ask *ask) {
-  return (ask->scheme && ask->scheme->dense) || (ask->plan.inner && ask->plan.inner->dense) ||
+  return (ask->scheme && ask->scheme->sends_zeros) || (ask->plan.inner && ask->plan.inner->sends_zeros) ||
          served_sends_zeros(ask->served) || served_sends_zeros(ask->between);
 }
 
@@ -140,7 +140,7 @@ static zps_err_t set_levels(struct zps_scheme_ask *ask, const zenps_tensor_optio
 
 /* Blocks of a dense scheme travel in pieces of a megabyte, unless somebody says otherwise. */
 static uint32_t default_chunks(const struct zps_scheme_ask *ask, uint64_t world, uint64_t rows, uint64_t row_bytes) {
-  if (!ask->scheme->dense && !(ask->plan.inner && ask->plan.inner->dense)) return 1;
+  if (!ask->scheme->sends_zeros && !(ask->plan.inner && ask->plan.inner->sends_zeros)) return 1;
   const double chunks = (double)rows * (double)row_bytes / (double)world / CHUNK_BYTES;
   return chunks <= 1 ? 1 : chunks >= 8 ? 8 : (uint32_t)chunks;
 }
@@ -234,7 +234,7 @@ static uint32_t group_size(const struct zps_join_peers *peers, bool same_host) {
 }
 
 /* Racks of equally many hosts of equally many ranks make levels of their own. */
-static void level_racks(const struct zps_join_peers *peers, struct zps_tensor_scheme *scheme) {
+static void level_racks(const struct zps_join_peers *peers, struct zps_peer_tensor *scheme) {
   const uint32_t per_host = group_size(peers, true), per_rack = group_size(peers, false);
   if (scheme->plan.n_levels > 0 || !peers->ranks[0].rack[0] || per_host == 0 || per_rack == 0) return;
   if (per_rack == per_host || per_rack == peers->world) return;
@@ -244,7 +244,7 @@ static void level_racks(const struct zps_join_peers *peers, struct zps_tensor_sc
   }
 }
 
-void zps_tensor_scheme_destroy(struct zps_tensor_scheme *scheme) {
+void zps_peer_tensor_destroy(struct zps_peer_tensor *scheme) {
   if (!scheme) return;
   if (scheme->scheme->close && scheme->state) scheme->scheme->close(scheme->state);
   free(scheme->hosts);
@@ -253,16 +253,16 @@ void zps_tensor_scheme_destroy(struct zps_tensor_scheme *scheme) {
 }
 
 /* Who pushes for its host; where all ranks are on one, nobody has to. */
-static zps_err_t find_masters(struct zps_tensor_scheme *scheme) {
+static zps_err_t find_masters(struct zps_peer_tensor *scheme) {
   scheme->masters = calloc(scheme->plan.n, sizeof *scheme->masters);
   if (!scheme->masters) return ZPS_ERR_NOMEM;
   scheme->n_masters = zps_peer_masters(&scheme->plan, scheme->masters);
   return ZPS_OK;
 }
 
-zps_err_t zps_tensor_scheme_create(const struct zps_scheme_ask *ask, const struct zps_join_peers *peers, uint32_t me,
-                                   struct zps_tensor_scheme **scheme_p, struct zps_error *error) {
-  struct zps_tensor_scheme *scheme = calloc(1, sizeof *scheme);
+zps_err_t zps_peer_tensor_create(const struct zps_scheme_ask *ask, const struct zps_join_peers *peers, uint32_t me,
+                                 struct zps_peer_tensor **scheme_p, struct zps_error *error) {
+  struct zps_peer_tensor *scheme = calloc(1, sizeof *scheme);
   uint32_t *hosts = calloc(peers->world, sizeof *hosts);
   zps_err_t err = ZPS_ERR_NOMEM;
   if (!scheme || !hosts) {
@@ -284,7 +284,7 @@ zps_err_t zps_tensor_scheme_create(const struct zps_scheme_ask *ask, const struc
   err = ask->between ? find_masters(scheme) : ZPS_OK;
   if (err == ZPS_OK && scheme->scheme->open) err = scheme->scheme->open(&scheme->plan, &scheme->state);
   if (err != ZPS_OK) {
-    zps_tensor_scheme_destroy(scheme);
+    zps_peer_tensor_destroy(scheme);
     return zps_fail(error, err, "scheme %s cannot be made ready: %s", ask->scheme->name, zps_err_str(err));
   }
   *scheme_p = scheme;

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "worker/compute/compute_internal.h"
+#include "worker/compute/compute_impl.h"
 #include "worker/select/estimate.h"
 #include "worker/select/magnitude.h"
 #include "worker/select/rank.h"
@@ -38,42 +38,43 @@ static uint32_t walk_on(struct walk *walk, void *room) {
 }
 
 /* The k-th greatest magnitude of all inputs' rows together, 1 <= k <= how many they are. */
-static zps_err_t select_kth(struct zps_compute_job *job, uint64_t n_rows, uint64_t k, struct zps_rank *rank_p) {
-  const struct zps_compute_in *const ins = job->task->ins;
-  const enum zps_dtype dtype = job->compute->dtype;
+static zps_err_t select_kth(struct zps_compute_work *work, uint64_t n_rows, uint64_t k, struct zps_rank *rank_p) {
+  const struct zps_compute_in *const ins = work->task->ins;
+  const enum zps_dtype dtype = work->compute->dtype;
   const size_t elem_bytes = zps_dtype_size(dtype);
-  if (job->task->instr.n_in == 1 && ins->view.width == 1 && ins->view.value_codec == ZPS_VALUES_RAW) {
+  if (work->task->instr.n_in == 1 && ins->view.width == 1 && ins->view.value_codec == ZPS_VALUES_RAW) {
     *rank_p = zps_rank_select(dtype, ins->view.values, n_rows, k);
     return ZPS_OK;
   }
-  zps_err_t code = zps_buffer_need(&job->scratch->magnitudes, n_rows, elem_bytes);
-  if (code == ZPS_OK) code = zps_buffer_need(&job->scratch->room, ZPS_COMPUTE_BATCH, job->compute->width * elem_bytes);
+  zps_err_t code = zps_buffer_need(&work->scratch->magnitudes, n_rows, elem_bytes);
+  if (code == ZPS_OK)
+    code = zps_buffer_need(&work->scratch->room, ZPS_COMPUTE_BATCH, work->compute->width * elem_bytes);
   if (code != ZPS_OK) return code;
-  char *to = job->scratch->magnitudes.data;
-  for (uint32_t i = 0; i < job->task->instr.n_in; i++) {
+  char *to = work->scratch->magnitudes.data;
+  for (uint32_t i = 0; i < work->task->instr.n_in; i++) {
     const struct zps_slice_view *const view = &ins[i].view;
     for (uint32_t first = 0, n; first < view->z; first += n) {
       n = view->z - first < ZPS_COMPUTE_BATCH ? view->z - first : ZPS_COMPUTE_BATCH;
-      const char *const values = zps_slice_values(view, first, n, job->scratch->room.data);
+      const char *const values = zps_slice_values(view, first, n, work->scratch->room.data);
       for (uint32_t row = 0; row < n; row++, to += elem_bytes) {
         const uint64_t magnitude = row_magnitude(view, values, row);
         memcpy(to, &magnitude, elem_bytes); /* a float's bits, or a double's */
       }
     }
   }
-  *rank_p = zps_rank_select(dtype, job->scratch->magnitudes.data, n_rows, k);
+  *rank_p = zps_rank_select(dtype, work->scratch->magnitudes.data, n_rows, k);
   return ZPS_OK;
 }
 
 /* Keeps the rows whose magnitude is greater than `above`, and the first `n_equal` of those that have just that. */
-static zps_err_t keep(struct zps_compute_job *job, uint64_t above, uint64_t n_equal, uint64_t n_max) {
-  const struct zps_slice_view *const view = &job->task->ins->view;
-  zps_err_t code = zps_compute_need_ranks(job, n_max);
-  if (code == ZPS_OK) code = zps_compute_need_room(job);
+static zps_err_t keep(struct zps_compute_work *work, uint64_t above, uint64_t n_equal, uint64_t n_max) {
+  const struct zps_slice_view *const view = &work->task->ins->view;
+  zps_err_t code = zps_compute_need_ranks(work, n_max);
+  if (code == ZPS_OK) code = zps_compute_need_room(work);
   if (code != ZPS_OK) return code;
   struct walk walk;
   walk_init(&walk, view);
-  for (uint32_t n; (n = walk_on(&walk, job->scratch->room.data)) > 0;) {
+  for (uint32_t n; (n = walk_on(&walk, work->scratch->room.data)) > 0;) {
     for (uint32_t i = 0; i < n; i++) {
       const uint64_t magnitude = row_magnitude(view, walk.values, i);
       if (magnitude < above) continue;
@@ -81,32 +82,32 @@ static zps_err_t keep(struct zps_compute_job *job, uint64_t above, uint64_t n_eq
         if (n_equal == 0) continue;
         n_equal--;
       }
-      memcpy(job->out + job->z * job->row_bytes, walk.values + i * job->row_bytes, job->row_bytes);
-      job->ranks[job->z++] = walk.ranks[i];
+      memcpy(work->out + work->z * work->row_bytes, walk.values + i * work->row_bytes, work->row_bytes);
+      work->ranks[work->z++] = walk.ranks[i];
     }
   }
-  zps_compute_finish(job);
+  zps_compute_finish(work);
   return ZPS_OK;
 }
 
-zps_err_t zps_compute_top(struct zps_compute_job *job) {
-  const uint64_t z = job->task->ins->view.z, k = job->task->instr.k;
-  if (k == 0) return keep(job, UINT64_MAX, 0, 0);
-  if (k >= z) return keep(job, 0, 0, z);
+zps_err_t zps_compute_top(struct zps_compute_work *work) {
+  const uint64_t z = work->task->ins->view.z, k = work->task->instr.k;
+  if (k == 0) return keep(work, UINT64_MAX, 0, 0);
+  if (k >= z) return keep(work, 0, 0, z);
   struct zps_rank rank;
-  const zps_err_t code = select_kth(job, z, k, &rank);
+  const zps_err_t code = select_kth(work, z, k, &rank);
   if (code != ZPS_OK) return code;
-  return keep(job, rank.magnitude, rank.magnitude > 0 ? k - rank.n_above : 0, k);
+  return keep(work, rank.magnitude, rank.magnitude > 0 ? k - rank.n_above : 0, k);
 }
 
 /* Moments of a stream's values and the zeros of its other rows. False: they say nothing. */
-static bool spread(struct zps_compute_job *job, double *mean_p, double *deviation_p) {
-  const struct zps_slice_view *const view = &job->task->ins->view;
+static bool spread(struct zps_compute_work *work, double *mean_p, double *deviation_p) {
+  const struct zps_slice_view *const view = &work->task->ins->view;
   const double n = (double)view->m * view->width;
   struct zps_moments moments = {0};
   for (uint32_t first = 0, rows; first < view->z; first += rows) {
     rows = view->z - first < ZPS_COMPUTE_BATCH ? view->z - first : ZPS_COMPUTE_BATCH;
-    zps_scan_moments(view->dtype, zps_slice_values(view, first, rows, job->scratch->room.data),
+    zps_scan_moments(view->dtype, zps_slice_values(view, first, rows, work->scratch->room.data),
                      (uint64_t)rows * view->width, &moments);
   }
   *mean_p = moments.sum / n;
@@ -114,87 +115,87 @@ static bool spread(struct zps_compute_job *job, double *mean_p, double *deviatio
   return isfinite(*mean_p) && isfinite(*deviation_p) && *deviation_p > 0;
 }
 
-static uint64_t count_from(struct zps_compute_job *job, uint64_t magnitude) {
-  const struct zps_slice_view *const view = &job->task->ins->view;
+static uint64_t count_from(struct zps_compute_work *work, uint64_t magnitude) {
+  const struct zps_slice_view *const view = &work->task->ins->view;
   uint64_t count = 0;
   for (uint32_t first = 0, rows; first < view->z; first += rows) {
     rows = view->z - first < ZPS_COMPUTE_BATCH ? view->z - first : ZPS_COMPUTE_BATCH;
-    const char *const values = zps_slice_values(view, first, rows, job->scratch->room.data);
+    const char *const values = zps_slice_values(view, first, rows, work->scratch->room.data);
     for (uint32_t i = 0; i < rows; i++) count += row_magnitude(view, values, i) >= magnitude;
   }
   return count;
 }
 
-zps_err_t zps_compute_normal(struct zps_compute_job *job) {
-  const struct zps_slice_view *const view = &job->task->ins->view;
-  const uint64_t k = job->task->instr.k;
+zps_err_t zps_compute_normal(struct zps_compute_work *work) {
+  const struct zps_slice_view *const view = &work->task->ins->view;
+  const uint64_t k = work->task->instr.k;
   double mean, deviation;
-  if (k == 0 || k >= view->z) return zps_compute_top(job);
-  const zps_err_t code = zps_compute_need_room(job);
+  if (k == 0 || k >= view->z) return zps_compute_top(work);
+  const zps_err_t code = zps_compute_need_room(work);
   if (code != ZPS_OK) return code;
-  if (!spread(job, &mean, &deviation)) return zps_compute_top(job);
+  if (!spread(work, &mean, &deviation)) return zps_compute_top(work);
   /* One of a row's `width` values passes with probability k / m when each does with this one. */
   const double one = -expm1(log1p(-(double)k / view->m) / view->width);
   const uint64_t magnitude = zps_magnitude_from(view->dtype, zps_estimate_normal(mean, deviation, one));
-  const uint64_t count = count_from(job, magnitude);
-  if (4 * count < 3 * k || count > 2 * k) return zps_compute_top(job);
-  return keep(job, magnitude, UINT64_MAX, count);
+  const uint64_t count = count_from(work, magnitude);
+  if (4 * count < 3 * k || count > 2 * k) return zps_compute_top(work);
+  return keep(work, magnitude, UINT64_MAX, count);
 }
 
-zps_err_t zps_compute_threshold(struct zps_compute_job *job) {
-  const enum zps_dtype dtype = job->compute->dtype;
-  const double value = job->task->instr.value;
-  const uint64_t z = job->task->ins->view.z, k = job->task->instr.k;
-  if (z <= k) return keep(job, 0, UINT64_MAX, z);
-  if (k > 0 && value == 0) return zps_compute_top(job);
+zps_err_t zps_compute_threshold(struct zps_compute_work *work) {
+  const enum zps_dtype dtype = work->compute->dtype;
+  const double value = work->task->instr.value;
+  const uint64_t z = work->task->ins->view.z, k = work->task->instr.k;
+  if (z <= k) return keep(work, 0, UINT64_MAX, z);
+  if (k > 0 && value == 0) return zps_compute_top(work);
   const uint64_t least = isnan(value) ? zps_magnitude_from(dtype, (double)INFINITY) + 1 /* NaNs alone */
                          : value > 0  ? zps_magnitude_from(dtype, value)
                                       : 0;
-  return keep(job, least, UINT64_MAX, z);
+  return keep(work, least, UINT64_MAX, z);
 }
 
-static void put_double(struct zps_compute_job *job, uint32_t i, double value) {
-  memcpy(job->out + i * sizeof value, &value, sizeof value);
+static void put_double(struct zps_compute_work *work, uint32_t i, double value) {
+  memcpy(work->out + i * sizeof value, &value, sizeof value);
 }
 
-zps_err_t zps_compute_kth(struct zps_compute_job *job) {
+zps_err_t zps_compute_kth(struct zps_compute_work *work) {
   uint64_t n_rows = 0;
-  for (uint32_t i = 0; i < job->task->instr.n_in; i++) n_rows += job->task->ins[i].view.z;
-  const uint64_t k = job->task->instr.k;
+  for (uint32_t i = 0; i < work->task->instr.n_in; i++) n_rows += work->task->ins[i].view.z;
+  const uint64_t k = work->task->instr.k;
   struct zps_rank rank = {0};
   if (k > 0 && k <= n_rows) {
-    const zps_err_t code = select_kth(job, n_rows, k, &rank);
+    const zps_err_t code = select_kth(work, n_rows, k, &rank);
     if (code != ZPS_OK) return code;
   }
-  put_double(job, 0, zps_magnitude_value(job->compute->dtype, rank.magnitude));
-  zps_compute_finish_full(job);
+  put_double(work, 0, zps_magnitude_value(work->compute->dtype, rank.magnitude));
+  zps_compute_finish_full(work);
   return ZPS_OK;
 }
 
-void zps_compute_counts(struct zps_compute_job *job) {
-  for (uint32_t i = 0; i < job->task->instr.n_in; i++) put_double(job, i, job->task->ins[i].view.z);
-  zps_compute_finish_full(job);
+void zps_compute_counts(struct zps_compute_work *work) {
+  for (uint32_t i = 0; i < work->task->instr.n_in; i++) put_double(work, i, work->task->ins[i].view.z);
+  zps_compute_finish_full(work);
 }
 
-void zps_compute_splits(struct zps_compute_job *job) {
-  const struct zps_compute_in *const in = job->task->ins;
-  const uint64_t n = job->task->instr.k, z = in->view.z;
+void zps_compute_splits(struct zps_compute_work *work) {
+  const struct zps_compute_in *const in = work->task->ins;
+  const uint64_t n = work->task->instr.k, z = in->view.z;
   struct zps_index_cursor cursor;
   uint32_t room[ZPS_RANK_CURSOR_ROOM], n_read = 0;
   zps_index_cursor_init(&cursor, &in->view);
   for (uint32_t i = 1; i < n; i++) {
     if (z == 0) { /* even ones */
-      put_double(job, i - 1, (double)(in->lo + (uint64_t)((unsigned __int128)(in->hi - in->lo) * i / n)));
+      put_double(work, i - 1, (double)(in->lo + (uint64_t)((unsigned __int128)(in->hi - in->lo) * i / n)));
       continue;
     }
     const uint64_t entry = (uint64_t)((unsigned __int128)z * i / n);
     while (cursor.next <= entry) n_read = zps_index_cursor_read(&cursor, in->view.m, room, ZPS_COMPUTE_BATCH);
-    put_double(job, i - 1, (double)(in->lo + room[entry - (cursor.next - n_read)]));
+    put_double(work, i - 1, (double)(in->lo + room[entry - (cursor.next - n_read)]));
   }
-  zps_compute_finish_full(job);
+  zps_compute_finish_full(work);
 }
 
-void zps_compute_vector(struct zps_compute_job *job) {
-  if (job->m > 0) memcpy(job->out, job->task->doubles, job->m * sizeof(double));
-  zps_compute_finish_full(job);
+void zps_compute_vector(struct zps_compute_work *work) {
+  if (work->m > 0) memcpy(work->out, work->task->doubles, work->m * sizeof(double));
+  zps_compute_finish_full(work);
 }

@@ -3,7 +3,7 @@
 
 #include "common/codec/accumulate.h"
 #include "common/codec/rowscan.h"
-#include "worker/compute/compute_internal.h"
+#include "worker/compute/compute_impl.h"
 
 /* Values of a narrow stream are decoded a few at a time, in the place where they are to be. */
 static void copy_rows(const struct zps_slice_view *view, uint32_t first, uint32_t n, unsigned divisor, char *to) {
@@ -15,7 +15,7 @@ static void copy_rows(const struct zps_slice_view *view, uint32_t first, uint32_
 
 zps_err_t zps_compute_result_dense(struct zps_compute_scratch *scratch, const struct zps_compute_in *ins, unsigned n_in,
                                    const struct zps_compute_result *result, uint64_t *n_rows_p) {
-  const uint64_t row_bytes = ins->view.width * (uint64_t)zps_dtype_size(ins->view.dtype);
+  const uint64_t row_bytes = zps_row_bytes(ins->view.width, ins->view.dtype);
   const zps_err_t code = zps_buffer_need(&scratch->views, n_in, sizeof(struct zps_slice_view));
   if (code != ZPS_OK) return code;
   struct zps_slice_view *const views = scratch->views.data;
@@ -33,7 +33,7 @@ zps_err_t zps_compute_result_dense(struct zps_compute_scratch *scratch, const st
 uint32_t zps_compute_result_rows(const struct zps_compute_in *in, unsigned divisor, bool skip_zeros, int64_t *rows,
                                  void *values) {
   const struct zps_slice_view *const view = &in->view;
-  const uint64_t row_bytes = view->width * (uint64_t)zps_dtype_size(view->dtype);
+  const uint64_t row_bytes = zps_row_bytes(view->width, view->dtype);
   struct zps_index_cursor cursor;
   uint32_t ranks[ZPS_COMPUTE_BATCH], n_rows = 0;
   zps_index_cursor_init(&cursor, view);

@@ -1,63 +1,63 @@
 /* Outputs that are rows of the inputs, or of the gradient, as they are. */
 #include <string.h>
 
-#include "worker/compute/compute_internal.h"
+#include "worker/compute/compute_impl.h"
 
 /* Appends rows [first, first + n) of a stream's; their ranks are ranks[0..n) + shift. */
-static void append(struct zps_compute_job *job, const struct zps_slice_view *view, uint32_t first, uint32_t n,
+static void append(struct zps_compute_work *work, const struct zps_slice_view *view, uint32_t first, uint32_t n,
                    const zps_lent_rank *ranks, uint64_t shift) {
-  char *const to = job->out + job->z * job->row_bytes;
+  char *const to = work->out + work->z * work->row_bytes;
   const void *const values = zps_slice_values(view, first, n, to);
-  if (values != to) memcpy(to, values, n * job->row_bytes);
-  for (uint32_t i = 0; i < n; i++) job->ranks[job->z + i] = (uint32_t)(ranks[i] + shift);
-  job->z += n;
+  if (values != to) memcpy(to, values, n * work->row_bytes);
+  for (uint32_t i = 0; i < n; i++) work->ranks[work->z + i] = (uint32_t)(ranks[i] + shift);
+  work->z += n;
 }
 
 /* The rows that the scan has found. */
-static zps_err_t own_found(struct zps_compute_job *job, uint64_t lo, uint64_t hi) {
-  const struct zps_own *const own = job->compute->own;
-  job->z = zps_own_count(own, lo, hi);
-  const zps_err_t code = zps_compute_need_ranks(job, job->z);
+static zps_err_t own_found(struct zps_compute_work *work, uint64_t lo, uint64_t hi) {
+  const struct zps_own *const own = work->compute->own;
+  work->z = zps_own_count(own, lo, hi);
+  const zps_err_t code = zps_compute_need_ranks(work, work->z);
   if (code != ZPS_OK) return code;
-  zps_own_ranks(own, lo, hi, job->ranks);
-  zps_own_values(own, lo, hi, job->out);
+  zps_own_ranks(own, lo, hi, work->ranks);
+  zps_own_values(own, lo, hi, work->out);
   return ZPS_OK;
 }
 
 /* From the scan where there was one, else from the gradient. */
-static zps_err_t own_bits(struct zps_compute_job *job, uint64_t lo, uint64_t hi) {
-  const bool found = zps_own_is_scanned(job->compute->own);
-  zps_err_t code = zps_buffer_need(&job->scratch->bits, job->m / 64 + 1ull, sizeof(uint64_t));
-  if (code == ZPS_OK && found) code = own_found(job, lo, hi);
+static zps_err_t own_bits(struct zps_compute_work *work, uint64_t lo, uint64_t hi) {
+  const bool found = zps_own_is_scanned(work->compute->own);
+  zps_err_t code = zps_buffer_need(&work->scratch->bits, work->m / 64 + 1ull, sizeof(uint64_t));
+  if (code == ZPS_OK && found) code = own_found(work, lo, hi);
   if (code != ZPS_OK) return code;
-  void *const bits = job->scratch->bits.data;
+  void *const bits = work->scratch->bits.data;
   if (found)
-    zps_codec_index_encode(ZPS_CODEC_BITMAP, job->m, job->ranks, job->z, bits);
+    zps_codec_index_encode(ZPS_CODEC_BITMAP, work->m, work->ranks, work->z, bits);
   else
-    job->z = zps_own_bits(job->compute->own, lo, hi, bits, job->out);
-  if (job->z == job->m) {
-    zps_compute_finish_full(job);
+    work->z = zps_own_bits(work->compute->own, lo, hi, bits, work->out);
+  if (work->z == work->m) {
+    zps_compute_finish_full(work);
     return ZPS_OK;
   }
-  const enum zps_codec codec = job->z > 0 ? ZPS_CODEC_BITMAP : ZPS_CODEC_COO; /* nothing takes no bytes */
-  const uint64_t values_bytes = job->z * job->row_bytes;
-  const uint64_t index_bytes = zps_codec_index_bytes(codec, job->m, job->z);
-  memcpy(job->out + values_bytes, bits, index_bytes);
-  *job->out_p = (struct zps_compute_out){
-      .codec = codec, .value_codec = ZPS_VALUES_RAW, .nnz = job->z, .len_bytes = values_bytes + index_bytes};
+  const enum zps_codec codec = work->z > 0 ? ZPS_CODEC_BITMAP : ZPS_CODEC_COO; /* nothing takes no bytes */
+  const uint64_t values_bytes = work->z * work->row_bytes;
+  const uint64_t index_bytes = zps_codec_index_bytes(codec, work->m, work->z);
+  memcpy(work->out + values_bytes, bits, index_bytes);
+  *work->out_p = (struct zps_compute_out){
+      .codec = codec, .value_codec = ZPS_VALUES_RAW, .nnz = work->z, .len_bytes = values_bytes + index_bytes};
   return ZPS_OK;
 }
 
-zps_err_t zps_compute_own(struct zps_compute_job *job) {
-  const uint64_t lo = job->task->out.lo, hi = job->task->out.hi;
-  if (job->task->instr.form == ZPS_FORM_BITS) return own_bits(job, lo, hi);
-  if (job->task->instr.form == ZPS_FORM_ALL) {
-    zps_own_all(job->compute->own, lo, hi, job->out);
-    zps_compute_finish_full(job);
+zps_err_t zps_compute_own(struct zps_compute_work *work) {
+  const uint64_t lo = work->task->out.lo, hi = work->task->out.hi;
+  if (work->task->instr.form == ZPS_FORM_BITS) return own_bits(work, lo, hi);
+  if (work->task->instr.form == ZPS_FORM_ALL) {
+    zps_own_all(work->compute->own, lo, hi, work->out);
+    zps_compute_finish_full(work);
     return ZPS_OK;
   }
-  const zps_err_t code = own_found(job, lo, hi);
-  if (code == ZPS_OK) zps_compute_finish(job);
+  const zps_err_t code = own_found(work, lo, hi);
+  if (code == ZPS_OK) zps_compute_finish(work);
   return code;
 }
 
@@ -68,16 +68,16 @@ static void skip(struct zps_index_cursor *cursor, uint32_t limit) {
   while (zps_index_cursor_lend(cursor, limit, room, &ranks) > 0) continue;
 }
 
-zps_err_t zps_compute_cut(struct zps_compute_job *job) {
-  const struct zps_compute_in *const in = job->task->ins;
-  const uint32_t from = (uint32_t)(job->task->out.lo - in->lo), to = from + job->m;
+zps_err_t zps_compute_cut(struct zps_compute_work *work) {
+  const struct zps_compute_in *const in = work->task->ins;
+  const uint32_t from = (uint32_t)(work->task->out.lo - in->lo), to = from + work->m;
   if (zps_compute_is_full(&in->view)) {
-    const void *const values = zps_slice_values(&in->view, from, job->m, job->out);
-    if (values != job->out && job->m > 0) memcpy(job->out, values, job->m * job->row_bytes);
-    zps_compute_finish_full(job);
+    const void *const values = zps_slice_values(&in->view, from, work->m, work->out);
+    if (values != work->out && work->m > 0) memcpy(work->out, values, work->m * work->row_bytes);
+    zps_compute_finish_full(work);
     return ZPS_OK;
   }
-  const zps_err_t code = zps_compute_need_ranks(job, in->view.z < job->m ? in->view.z : job->m);
+  const zps_err_t code = zps_compute_need_ranks(work, in->view.z < work->m ? in->view.z : work->m);
   if (code != ZPS_OK) return code;
   struct zps_index_cursor cursor;
   uint32_t room[ZPS_RANK_CURSOR_ROOM];
@@ -85,17 +85,17 @@ zps_err_t zps_compute_cut(struct zps_compute_job *job) {
   zps_index_cursor_init(&cursor, &in->view);
   skip(&cursor, from);
   for (uint32_t n; (n = zps_index_cursor_lend(&cursor, to, room, &ranks)) > 0;)
-    append(job, &in->view, cursor.next - n, n, ranks, 0 - (uint64_t)from);
-  zps_compute_finish(job);
+    append(work, &in->view, cursor.next - n, n, ranks, 0 - (uint64_t)from);
+  zps_compute_finish(work);
   return ZPS_OK;
 }
 
-zps_err_t zps_compute_take(struct zps_compute_job *job) {
-  const struct zps_instr *const instr = &job->task->instr;
-  const struct zps_slice_view *const view = &job->task->ins->view;
+zps_err_t zps_compute_take(struct zps_compute_work *work) {
+  const struct zps_instr *const instr = &work->task->instr;
+  const struct zps_slice_view *const view = &work->task->ins->view;
   const uint32_t to = instr->to < view->z ? (uint32_t)instr->to : view->z;
   const uint32_t from = instr->from < to ? (uint32_t)instr->from : to;
-  const zps_err_t code = zps_compute_need_ranks(job, to - from);
+  const zps_err_t code = zps_compute_need_ranks(work, to - from);
   if (code != ZPS_OK) return code;
   struct zps_index_cursor cursor;
   uint32_t room[ZPS_RANK_CURSOR_ROOM];
@@ -104,9 +104,9 @@ zps_err_t zps_compute_take(struct zps_compute_job *job) {
     const uint32_t left = (cursor.next < from ? from : to) - cursor.next;
     const uint32_t first = cursor.next, n = zps_index_cursor_read(&cursor, view->m, room,
                                                                   left < ZPS_COMPUTE_BATCH ? left : ZPS_COMPUTE_BATCH);
-    if (first >= from) append(job, view, first, n, room, 0);
+    if (first >= from) append(work, view, first, n, room, 0);
   }
-  zps_compute_finish(job);
+  zps_compute_finish(work);
   return ZPS_OK;
 }
 
@@ -121,30 +121,30 @@ static bool joins_all(const struct zps_compute_task *task) {
   return next == task->out.hi;
 }
 
-static void join_all(struct zps_compute_job *job) {
-  for (uint32_t i = 0; i < job->task->instr.n_in; i++) {
-    const struct zps_compute_in *const in = &job->task->ins[i];
-    char *const to = job->out + (in->lo - job->task->out.lo) * job->row_bytes;
+static void join_all(struct zps_compute_work *work) {
+  for (uint32_t i = 0; i < work->task->instr.n_in; i++) {
+    const struct zps_compute_in *const in = &work->task->ins[i];
+    char *const to = work->out + (in->lo - work->task->out.lo) * work->row_bytes;
     const void *const values = zps_slice_values(&in->view, 0, in->view.z, to);
-    if (values != to && in->view.z > 0) memcpy(to, values, in->view.z * job->row_bytes);
+    if (values != to && in->view.z > 0) memcpy(to, values, in->view.z * work->row_bytes);
   }
-  zps_compute_finish_full(job);
+  zps_compute_finish_full(work);
 }
 
-zps_err_t zps_compute_join(struct zps_compute_job *job) {
-  if (joins_all(job->task)) {
-    join_all(job);
+zps_err_t zps_compute_join(struct zps_compute_work *work) {
+  if (joins_all(work->task)) {
+    join_all(work);
     return ZPS_OK;
   }
   uint64_t z = 0;
-  for (uint32_t i = 0; i < job->task->instr.n_in; i++) z += job->task->ins[i].view.z;
-  if (z > job->m) return ZPS_ERR_PROTOCOL;
-  const zps_err_t code = zps_compute_need_ranks(job, z);
+  for (uint32_t i = 0; i < work->task->instr.n_in; i++) z += work->task->ins[i].view.z;
+  if (z > work->m) return ZPS_ERR_PROTOCOL;
+  const zps_err_t code = zps_compute_need_ranks(work, z);
   if (code != ZPS_OK) return code;
   uint64_t next = 0; /* the least rank that ascends */
-  for (uint32_t i = 0; i < job->task->instr.n_in; i++) {
-    const struct zps_compute_in *const in = &job->task->ins[i];
-    const uint64_t shift = in->lo - job->task->out.lo;
+  for (uint32_t i = 0; i < work->task->instr.n_in; i++) {
+    const struct zps_compute_in *const in = &work->task->ins[i];
+    const uint64_t shift = in->lo - work->task->out.lo;
     struct zps_index_cursor cursor;
     uint32_t room[ZPS_RANK_CURSOR_ROOM];
     const zps_lent_rank *ranks;
@@ -152,10 +152,10 @@ zps_err_t zps_compute_join(struct zps_compute_job *job) {
     for (uint32_t n; (n = zps_index_cursor_lend(&cursor, in->view.m, room, &ranks)) > 0;) {
       if (ranks[0] + shift < next) return ZPS_ERR_PROTOCOL;
       next = ranks[n - 1] + shift + 1;
-      append(job, &in->view, cursor.next - n, n, ranks, shift);
+      append(work, &in->view, cursor.next - n, n, ranks, shift);
     }
   }
-  zps_compute_finish(job);
+  zps_compute_finish(work);
   return ZPS_OK;
 }
 
@@ -173,35 +173,35 @@ static void put_zeros(struct zps_values_writer *writer, uint32_t width, uint64_t
   }
 }
 
-zps_err_t zps_compute_narrow(struct zps_compute_job *job) {
-  const struct zps_compute *const compute = job->compute;
-  const struct zps_slice_view *const view = &job->task->ins->view;
-  const enum zps_value_codec codec = zps_compute_levels(job->task->instr.values);
+zps_err_t zps_compute_narrow(struct zps_compute_work *work) {
+  const struct zps_compute *const compute = work->compute;
+  const struct zps_slice_view *const view = &work->task->ins->view;
+  const enum zps_value_codec codec = zps_compute_levels(work->task->instr.values);
   if (!zps_values_suit(codec, compute->dtype)) return ZPS_ERR_UNSUPPORTED;
-  const zps_err_t code = zps_compute_need_room(job);
+  const zps_err_t code = zps_compute_need_room(work);
   if (code != ZPS_OK) return code;
-  const uint64_t n_values = (uint64_t)job->m * compute->width;
-  const uint64_t key = zps_values_key(&compute->origin, (uint32_t)job->task->out.lo);
+  const uint64_t n_values = (uint64_t)work->m * compute->width;
+  const uint64_t key = zps_values_key(&compute->origin, (uint32_t)work->task->out.lo);
   struct zps_values_writer writer;
   struct zps_index_cursor cursor;
   uint32_t room[ZPS_RANK_CURSOR_ROOM], next = 0;
-  zps_values_writer_init(&writer, codec, compute->dtype, n_values, key, job->out);
+  zps_values_writer_init(&writer, codec, compute->dtype, n_values, key, work->out);
   zps_index_cursor_init(&cursor, view);
   for (uint32_t n; (n = zps_index_cursor_read(&cursor, view->m, room, ZPS_COMPUTE_BATCH)) > 0;) {
-    const char *const values = zps_slice_values(view, cursor.next - n, n, job->scratch->room.data);
+    const char *const values = zps_slice_values(view, cursor.next - n, n, work->scratch->room.data);
     for (uint32_t i = 0, run; i < n; i += run) {
       run = 1;
       while (i + run < n && room[i + run] == room[i] + run) run++;
       put_zeros(&writer, compute->width, room[i] - next);
-      zps_values_writer_put(&writer, values + i * job->row_bytes, (uint64_t)run * compute->width);
+      zps_values_writer_put(&writer, values + i * work->row_bytes, (uint64_t)run * compute->width);
       next = room[i] + run;
     }
   }
-  put_zeros(&writer, compute->width, job->m - next);
+  put_zeros(&writer, compute->width, work->m - next);
   zps_values_writer_end(&writer);
-  *job->out_p = (struct zps_compute_out){.codec = ZPS_CODEC_HOLES,
-                                         .value_codec = codec,
-                                         .nnz = job->m,
-                                         .len_bytes = zps_values_bytes(codec, compute->dtype, n_values)};
+  *work->out_p = (struct zps_compute_out){.codec = ZPS_CODEC_HOLES,
+                                          .value_codec = codec,
+                                          .nnz = work->m,
+                                          .len_bytes = zps_values_bytes(codec, compute->dtype, n_values)};
   return ZPS_OK;
 }

@@ -44,7 +44,7 @@ bool zps_own_must_scan(const struct zps_program *program, const struct zps_own_i
 zps_err_t zps_own_begin(struct zps_own *own, const struct zps_own_input *input, bool scan, struct zps_workpool *pool,
                         struct zps_error *error) {
   own->input = *input;
-  own->row_bytes = input->width * (uint64_t)zps_dtype_size(input->dtype);
+  own->row_bytes = zps_row_bytes(input->width, input->dtype);
   own->scanned = false;
   if (!scan) return ZPS_OK;
   zps_err_t code = zps_partition_init(&own->part, input->n_rows, 1, 0, 0, error);

@@ -8,7 +8,7 @@ struct fetch {
   struct zps_host_in *in;
   struct zps_worker_device *device;
   const struct zps_device_ops *ops;
-  const struct zps_block_shape *shape;
+  const struct zps_tensor_shape *shape;
   const zenps_grad_t *grad;
   struct zps_partition part;
   const struct zps_device_slice *slices; /* per partition */
@@ -20,10 +20,6 @@ struct fetch {
 zps_err_t zps_host_partition(uint64_t rows, struct zps_partition *part, struct zps_error *error) {
   enum { RANGE_BITS = 31 };
   return zps_partition_init(part, rows, (uint32_t)((rows - 1) >> RANGE_BITS) + 1, RANGE_BITS, 0, error);
-}
-
-static size_t row_bytes(const struct fetch *fetch) {
-  return fetch->shape->width * zps_dtype_size(fetch->shape->dtype);
 }
 
 static size_t room_for(uint64_t len_bytes) {
@@ -84,11 +80,13 @@ static zps_err_t no_memory(const struct fetch *fetch, struct zps_error *error) {
 
 static zps_err_t fetch_dense(const struct fetch *fetch, zenps_grad_t *host, struct zps_error *error) {
   const uint64_t rows = fetch->shape->rows;
-  const struct zps_stage_source source = {.at_on_device = fetch->grad->values,
-                                          .len_bytes = (size_t)rows * row_bytes(fetch),
-                                          .serial = ++fetch->device->serial,
-                                          .stream = fetch->grad->stream};
-  if (zps_buffer_need(&fetch->in->values, rows, row_bytes(fetch)) != ZPS_OK) return no_memory(fetch, error);
+  const struct zps_stage_source source = {
+      .at_on_device = fetch->grad->values,
+      .len_bytes = (size_t)rows * zps_row_bytes(fetch->shape->width, fetch->shape->dtype),
+      .serial = ++fetch->device->serial,
+      .stream = fetch->grad->stream};
+  if (zps_buffer_need(&fetch->in->values, rows, zps_row_bytes(fetch->shape->width, fetch->shape->dtype)) != ZPS_OK)
+    return no_memory(fetch, error);
   host->layout = ZENPS_DENSE;
   host->values = fetch->in->values.data;
   return zps_stage_read(fetch->device->in_stage, &source, 0, source.len_bytes, host->values, fetch->deadline_ns, error);
@@ -98,14 +96,16 @@ static zps_err_t fetch_dense(const struct fetch *fetch, zenps_grad_t *host, stru
 static zps_err_t read_slice(const struct fetch *fetch, const struct zps_stage_source *source, uint32_t p, size_t at,
                             uint64_t done, bool rows_only, struct zps_error *error) {
   const uint32_t nnz = fetch->slices[p].nnz;
-  const size_t values_bytes = nnz * row_bytes(fetch);
+  const size_t values_bytes = nnz * zps_row_bytes(fetch->shape->width, fetch->shape->dtype);
   struct zps_stage *const stage = fetch->device->in_stage;
   uint32_t *const ranks = fetch->in->ranks.data;
   int64_t *const rows = (int64_t *)fetch->in->rows.data + done;
   zps_err_t code = ZPS_OK;
   if (!rows_only)
-    code = zps_stage_read(stage, source, at, values_bytes, (char *)fetch->in->values.data + done * row_bytes(fetch),
-                          fetch->deadline_ns, error);
+    code =
+        zps_stage_read(stage, source, at, values_bytes,
+                       (char *)fetch->in->values.data + done * zps_row_bytes(fetch->shape->width, fetch->shape->dtype),
+                       fetch->deadline_ns, error);
   if (code == ZPS_OK)
     code = zps_stage_read(stage, source, at + values_bytes, nnz * sizeof *ranks, ranks, fetch->deadline_ns, error);
   for (uint32_t i = 0; code == ZPS_OK && i < nnz; i++) rows[i] = (int64_t)zps_partition_row(&fetch->part, p, ranks[i]);
@@ -135,7 +135,8 @@ static zps_err_t fetch_rows(const struct fetch *fetch, bool rows_only, zenps_gra
   if (fetch->nnz == 0) return ZPS_OK;
   if (zps_buffer_need(&in->rows, fetch->nnz, sizeof(int64_t)) != ZPS_OK ||
       zps_buffer_need(&in->ranks, fetch->nnz, sizeof(uint32_t)) != ZPS_OK ||
-      (!rows_only && zps_buffer_need(&in->values, fetch->nnz, row_bytes(fetch)) != ZPS_OK))
+      (!rows_only &&
+       zps_buffer_need(&in->values, fetch->nnz, zps_row_bytes(fetch->shape->width, fetch->shape->dtype)) != ZPS_OK))
     return no_memory(fetch, error);
   zps_err_t code = write_slices(fetch, error);
   const struct zps_stage_source source = {.at_on_device = in->slices,
@@ -154,9 +155,9 @@ static zps_err_t fetch_rows(const struct fetch *fetch, bool rows_only, zenps_gra
   return code;
 }
 
-zps_err_t zps_host_in_run(struct zps_host_in *in, struct zps_worker_device *device, const struct zps_block_shape *shape,
-                          const zenps_grad_t *grad, bool rows_only, uint64_t deadline_ns, zenps_grad_t *host_p,
-                          struct zps_error *error) {
+zps_err_t zps_host_in_run(struct zps_host_in *in, struct zps_worker_device *device,
+                          const struct zps_tensor_shape *shape, const zenps_grad_t *grad, bool rows_only,
+                          uint64_t deadline_ns, zenps_grad_t *host_p, struct zps_error *error) {
   struct fetch fetch = {
       .in = in, .device = device, .ops = device->device->ops, .shape = shape, .grad = grad, .deadline_ns = deadline_ns};
   zenps_grad_t host = *grad;
@@ -166,7 +167,8 @@ zps_err_t zps_host_in_run(struct zps_host_in *in, struct zps_worker_device *devi
   zps_err_t code = zps_host_partition(shape->rows, &fetch.part, error);
   if (code == ZPS_OK) code = prepare(&fetch, error);
   if (code == ZPS_OK) code = scan(&fetch, error);
-  const bool is_full = grad->layout == ZENPS_DENSE && fetch.len_bytes >= shape->rows * row_bytes(&fetch);
+  const bool is_full = grad->layout == ZENPS_DENSE &&
+                       fetch.len_bytes >= shape->rows * zps_row_bytes(fetch.shape->width, fetch.shape->dtype);
   if (code == ZPS_OK)
     code = is_full && !rows_only ? fetch_dense(&fetch, &host, error) : fetch_rows(&fetch, rows_only, &host, error);
   if (code == ZPS_OK) *host_p = host;

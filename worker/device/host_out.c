@@ -8,14 +8,10 @@ struct delivery {
   struct zps_host_out *out;
   struct zps_worker_device *device;
   const struct zps_device_ops *ops;
-  const struct zps_block_shape *shape;
+  const struct zps_tensor_shape *shape;
   const zenps_grad_t *host, *grad;
   uint64_t deadline_ns;
 };
-
-static size_t row_bytes(const struct delivery *delivery) {
-  return delivery->shape->width * zps_dtype_size(delivery->shape->dtype);
-}
 
 static zps_err_t prepare(const struct delivery *delivery, struct zps_error *error) {
   struct zps_host_out *const out = delivery->out;
@@ -57,12 +53,16 @@ static zps_err_t deliver_rows(const struct delivery *delivery, struct zps_error 
   zps_err_t code = ZPS_OK;
   if (!rows) {
     code = delivery->ops->allocate_on(device, rows_bytes, stream, &out->rows, error);
-    if (code == ZPS_OK) code = delivery->ops->allocate_on(device, n * row_bytes(delivery), stream, &out->values, error);
+    if (code == ZPS_OK)
+      code = delivery->ops->allocate_on(device, n * zps_row_bytes(delivery->shape->width, delivery->shape->dtype),
+                                        stream, &out->values, error);
     rows = out->rows;
     values = out->values;
   }
   if (code == ZPS_OK) code = send(delivery, rows, delivery->host->row_ids, rows_bytes, error);
-  return code == ZPS_OK ? send(delivery, values, delivery->host->values, n * row_bytes(delivery), error) : code;
+  return code == ZPS_OK ? send(delivery, values, delivery->host->values,
+                               n * zps_row_bytes(delivery->shape->width, delivery->shape->dtype), error)
+                        : code;
 }
 
 /* Cuts the rows into slices of COO, one for each partition that has any. */
@@ -85,7 +85,7 @@ static zps_err_t lay_out(const struct delivery *delivery, const struct zps_parti
     while (i + view.nnz < n &&
            zps_partition_of(part, (uint64_t)rows[i + view.nnz], &ranks[i + view.nnz]) == view.partition)
       view.nnz++;
-    view.len_bytes = view.nnz * (row_bytes(delivery) + sizeof *ranks);
+    view.len_bytes = view.nnz * (zps_row_bytes(delivery->shape->width, delivery->shape->dtype) + sizeof *ranks);
     at += (size_t)((view.len_bytes + 7) & ~7ull);
     i += view.nnz;
     views[n_views++] = view;
@@ -102,7 +102,7 @@ static zps_err_t send_slices(const struct delivery *delivery, unsigned n_views, 
   char *at = delivery->out->slices;
   zps_err_t code = ZPS_OK;
   for (unsigned v = 0; v < n_views && code == ZPS_OK; v++) {
-    const size_t values_bytes = views[v].nnz * row_bytes(delivery);
+    const size_t values_bytes = views[v].nnz * zps_row_bytes(delivery->shape->width, delivery->shape->dtype);
     views[v].payload_on_device = at;
     code = send(delivery, at, values, values_bytes, error);
     if (code == ZPS_OK) code = send(delivery, at + values_bytes, ranks, views[v].nnz * sizeof *ranks, error);
@@ -115,7 +115,7 @@ static zps_err_t send_slices(const struct delivery *delivery, unsigned n_views, 
 
 static zps_err_t scatter_rows(const struct delivery *delivery, struct zps_error *error) {
   struct zps_host_out *const out = delivery->out;
-  const struct zps_block_shape *const shape = delivery->shape;
+  const struct zps_tensor_shape *const shape = delivery->shape;
   struct zps_partition part;
   unsigned n_views = 0;
   size_t len_bytes = 0;
@@ -123,7 +123,8 @@ static zps_err_t scatter_rows(const struct delivery *delivery, struct zps_error 
   if (code == ZPS_OK) code = lay_out(delivery, &part, &n_views, &len_bytes, error);
   if (code == ZPS_OK)
     code = delivery->ops->clear(delivery->device->device, delivery->grad->values,
-                                (size_t)shape->rows * row_bytes(delivery), delivery->grad->stream, error);
+                                (size_t)shape->rows * zps_row_bytes(delivery->shape->width, delivery->shape->dtype),
+                                delivery->grad->stream, error);
   if (code == ZPS_OK)
     code = zps_worker_device_grow_on(delivery->device, &out->slices, &out->slices_cap, len_bytes,
                                      delivery->grad->stream, error);
@@ -135,7 +136,7 @@ static zps_err_t scatter_rows(const struct delivery *delivery, struct zps_error 
 }
 
 zps_err_t zps_host_out_run(struct zps_host_out *out, struct zps_worker_device *device,
-                           const struct zps_block_shape *shape, const zenps_grad_t *host, const zenps_grad_t *grad,
+                           const struct zps_tensor_shape *shape, const zenps_grad_t *host, const zenps_grad_t *grad,
                            uint64_t deadline_ns, struct zps_error *error) {
   const struct delivery delivery = {.out = out,
                                     .device = device,
@@ -153,7 +154,8 @@ zps_err_t zps_host_out_run(struct zps_host_out *out, struct zps_worker_device *d
   else if (grad->layout == ZENPS_ROWS)
     code = deliver_rows(&delivery, error);
   else
-    code = send(&delivery, grad->values, host->values, (size_t)shape->rows * row_bytes(&delivery), error);
+    code = send(&delivery, grad->values, host->values, (size_t)shape->rows * zps_row_bytes(shape->width, shape->dtype),
+                error);
   /* Where it has failed, too: the arrays are the caller's again when this returns. */
   struct zps_error *const why = code == ZPS_OK ? error : &ignored;
   zps_err_t waited = record(&delivery, why);

@@ -6,8 +6,11 @@
 #define ZPS_WORKER_PLANE_INBOX_H
 
 #include <pthread.h>
+#include <stddef.h>
 
 #include "common/session/engine.h"
+
+#define zps_owner_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
 
 struct zps_mail {
   void (*run)(struct zps_mail *mail); /* on the engine thread; may free or send `mail` again */

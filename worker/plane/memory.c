@@ -1,98 +1,115 @@
+#include "worker/plane/memory.h"
+
 #include <inttypes.h>
+#include <stdio.h>
 
-#include "worker/plane/plane.h"
+#include "common/net/slab.h"
 
-void zps_plane_wait_pull(struct zps_plane *plane, struct zps_served_part *part) {
-  part->next_pull = NULL;
-  *plane->pulls_tail = part;
-  plane->pulls_tail = &part->next_pull;
-  plane->pump = true;
+void zps_plane_memory_init(struct zps_plane_memory *memory, struct zps_slab *slab, uint64_t limit_bytes) {
+  *memory = (struct zps_plane_memory){.slab = slab, .limit_bytes = limit_bytes};
+  for (unsigned line = 0; line < ZPS_LINES; line++) memory->last_p[line] = &memory->first[line];
 }
 
-void zps_plane_wait_push(struct zps_plane *plane, struct zps_round *round) {
-  round->waits_memory = true;
-  round->memory_next = NULL;
-  *plane->pushes_tail = round;
-  plane->pushes_tail = &round->memory_next;
-  plane->pump = true;
+/* ------------------------------------------------------------ lines */
+
+void zps_plane_memory_want(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_wait *wait) {
+  if (line != ZPS_LINE_PEER) memory->is_due = true;
+  if (wait->prev_p) return;
+  wait->next = NULL;
+  wait->prev_p = memory->last_p[line];
+  *wait->prev_p = wait;
+  memory->last_p[line] = &wait->next;
 }
 
-void zps_plane_wait_memory(struct zps_plane *plane, struct zps_round *round) {
-  if (round->waits_memory) return;
-  struct zps_round **at = &plane->waiting_rounds;
-  while (*at) at = &(*at)->memory_next;
-  round->waits_memory = true;
-  round->memory_next = NULL;
-  *at = round;
+static void leave(struct zps_plane_memory *memory, struct zps_plane_wait *wait) {
+  for (unsigned line = 0; line < ZPS_LINES; line++) {
+    if (memory->last_p[line] == &wait->next) memory->last_p[line] = wait->prev_p;
+  }
+  *wait->prev_p = wait->next;
+  if (wait->next) wait->next->prev_p = wait->prev_p;
+  wait->prev_p = NULL;
 }
 
-/* Takes a round out of a list of waiting ones; where the list ends. */
-static struct zps_round **take_out(struct zps_round **at, const struct zps_round *round) {
-  while (*at) {
-    if (*at == round) {
-      *at = round->memory_next;
-    } else {
-      at = &(*at)->memory_next;
+void zps_plane_memory_forget(struct zps_plane_memory *memory, struct zps_plane_wait *wait) {
+  if (wait->prev_p) leave(memory, wait);
+  memory->is_due = true;
+}
+
+static void refuse(const struct zps_plane_memory *memory, struct zps_plane_wait *wait, zps_err_t err) {
+  char text[192];
+  snprintf(text, sizeof text,
+           "no registered memory for it: the limit is %" PRIu64 " bytes, %" PRIu64
+           " are in use; raise ZENPS_MEMORY_LIMIT, or the limit of locked memory",
+           memory->limit_bytes, memory->held.push + memory->held.pull);
+  wait->refused(wait, err, text);
+}
+
+static bool try_one(struct zps_plane_memory *memory, struct zps_plane_wait *wait) {
+  const zps_err_t err = wait->take(wait);
+  if (err == ZPS_ERR_AGAIN) return false;
+  if (wait->prev_p) leave(memory, wait);
+  if (err != ZPS_OK) refuse(memory, wait, err);
+  return true;
+}
+
+void zps_plane_memory_serve(struct zps_plane_memory *memory) {
+  while (memory->is_due) {
+    memory->is_due = false;
+    for (struct zps_plane_wait *wait = memory->first[ZPS_LINE_PEER], *next; wait; wait = next) {
+      next = wait->next;
+      try_one(memory, wait);
+      if (next && !next->prev_p) { /* its round has ended with this one's */
+        memory->is_due = true;
+        break;
+      }
+    }
+    for (unsigned line = ZPS_LINE_PULL; line <= ZPS_LINE_PUSH; line++) {
+      while (memory->first[line])
+        if (!try_one(memory, memory->first[line])) return;
     }
   }
-  return at;
 }
 
-void zps_plane_forget_waiting(struct zps_plane *plane, struct zps_round *round) {
-  struct zps_served_part **part_at = &plane->pulls;
-  while (*part_at) {
-    if ((*part_at)->task.round == round) {
-      *part_at = (*part_at)->next_pull;
-    } else {
-      part_at = &(*part_at)->next_pull;
-    }
-  }
-  plane->pulls_tail = part_at;
-  plane->pushes_tail = take_out(&plane->pushes, round);
-  take_out(&plane->waiting_rounds, round);
-  round->waits_memory = false;
-  plane->pump = true;
+/* ------------------------------------------------------------ how much */
+
+/* Half of the memory is kept for sums, unless this round is the only one that pushes. */
+static bool may_push(const struct zps_plane_memory *memory, const struct zps_plane_held *held, uint64_t len_bytes) {
+  return memory->held.push == held->push || memory->held.push + len_bytes <= memory->limit_bytes / 2;
 }
 
-static void fail_for_memory(struct zps_plane *plane, struct zps_round *round, zps_err_t err) {
-  zps_round_fail(round, err,
-                 "no registered memory for it: the limit is %" PRIu64 " bytes, %" PRIu64
-                 " are in use; raise ZENPS_MEMORY_LIMIT, or the limit of locked memory",
-                 plane->memory_limit_bytes, plane->push_held + plane->pull_held);
+/* Half of the memory is for rounds that have begun: one that holds nothing yet does not take from it. */
+static bool may_begin(const struct zps_plane_memory *memory, const struct zps_plane_held *held, uint64_t len_bytes) {
+  const uint64_t all = memory->held.push + memory->held.pull;
+  return all == held->push || held->push > 0 || all + len_bytes <= memory->limit_bytes / 2;
 }
 
-/* Each in turn, also behind one that must go on waiting: it may be the one whose end frees memory. */
-static void serve_waiting(struct zps_plane *plane) {
-  for (struct zps_round *round = plane->waiting_rounds, *next; round; round = next) {
-    next = round->memory_next;
-    const zps_err_t err = round->ops->take_memory(round);
-    if (err == ZPS_ERR_AGAIN) continue;
-    take_out(&plane->waiting_rounds, round);
-    round->waits_memory = false;
-    if (err != ZPS_OK) fail_for_memory(plane, round, err);
-  }
+/* No other round holds memory that could come back. */
+static bool is_alone(const struct zps_plane_memory *memory, enum zps_plane_line line,
+                     const struct zps_plane_held *held) {
+  const bool pull_alone = memory->held.pull == (line == ZPS_LINE_PULL ? held->pull : 0);
+  return memory->held.push == held->push && pull_alone;
 }
 
-void zps_plane_pump(struct zps_plane *plane) {
-  while (plane->pump) {
-    plane->pump = false;
-    serve_waiting(plane);
-    struct zps_served_part *part;
-    while ((part = plane->pulls) != NULL) {
-      const zps_err_t err = zps_served_part_read(part);
-      if (err == ZPS_ERR_AGAIN) return;
-      plane->pulls = part->next_pull;
-      if (!plane->pulls) plane->pulls_tail = &plane->pulls;
-      if (err != ZPS_OK) fail_for_memory(plane, part->task.round, err);
-    }
-    struct zps_round *round;
-    while ((round = plane->pushes) != NULL) {
-      const zps_err_t err = round->ops->take_memory(round);
-      if (err == ZPS_ERR_AGAIN) return;
-      plane->pushes = round->memory_next;
-      if (!plane->pushes) plane->pushes_tail = &plane->pushes;
-      round->waits_memory = false;
-      if (err != ZPS_OK) fail_for_memory(plane, round, err);
-    }
-  }
+zps_err_t zps_plane_memory_get(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
+                               bool is_idle, uint64_t len_bytes, struct zps_buf *buf_p) {
+  if (line == ZPS_LINE_PUSH && !may_push(memory, held, len_bytes)) return ZPS_ERR_AGAIN;
+  if (line == ZPS_LINE_PEER && !may_begin(memory, held, len_bytes)) return ZPS_ERR_AGAIN;
+  const zps_err_t err = zps_slab_get(memory->slab, (size_t)len_bytes, buf_p);
+  if (err != ZPS_OK) return err == ZPS_ERR_AGAIN && is_idle && is_alone(memory, line, held) ? ZPS_ERR_NOMEM : err;
+  *(line == ZPS_LINE_PULL ? &held->pull : &held->push) += buf_p->cap;
+  *(line == ZPS_LINE_PULL ? &memory->held.pull : &memory->held.push) += buf_p->cap;
+  return ZPS_OK;
+}
+
+void zps_plane_memory_put(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
+                          struct zps_buf *buf) {
+  if (!buf->owner) return;
+  *(line == ZPS_LINE_PULL ? &held->pull : &held->push) -= buf->cap;
+  *(line == ZPS_LINE_PULL ? &memory->held.pull : &memory->held.push) -= buf->cap;
+  zps_slab_put(memory->slab, buf);
+  memory->is_due = true;
+}
+
+bool zps_plane_memory_spares(const struct zps_plane_memory *memory, uint64_t pushes_bytes, uint64_t len_bytes) {
+  return memory->held.push + memory->held.pull + pushes_bytes + len_bytes <= memory->limit_bytes / 2;
 }

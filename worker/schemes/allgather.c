@@ -73,65 +73,41 @@ static void build_topkdsa(const struct zps_peer_plan *plan, void *state, uint64_
 }
 
 const struct zps_peer_scheme zps_peer_agsparse = {
-    .name = "agsparse",
-    .summary = "all send all they have to all [Zen section 2.3; SparCML sparse allgather]",
-    .rank_order = true,
+    ZPS_PEER_SCHEME(AGSPARSE),
     .build = build_agsparse,
 };
 
 const struct zps_peer_scheme zps_peer_split_allgather = {
-    .name = "split-allgather",
-    .summary = "even ranges, summed by one each, then gathered [SparCML SSAR_Split_allgather]",
-    .rank_order = true,
+    ZPS_PEER_SCHEME(SPLIT_ALLGATHER),
     .build = build_split,
 };
 
 const struct zps_peer_scheme zps_peer_dsar = {
-    .name = "dsar",
-    .summary = "even ranges, then gathered dense or as QSGD levels [SparCML DSAR_Split_allgather]",
-    .dense = true,
-    .rank_order = true,
+    ZPS_PEER_SCHEME(DSAR),
     .build = build_dsar,
 };
 
 const struct zps_peer_scheme zps_peer_dense_split = {
-    .name = "dense-split",
-    .summary = "even ranges, all rows, summed by one each, then gathered: a ring's bytes, and balanced's bits",
-    .dense = true,
-    .lends = true,
-    .rank_order = true,
+    ZPS_PEER_SCHEME(DENSE_SPLIT),
     .build = build_dense_split,
 };
 
 const struct zps_peer_scheme zps_peer_bitmap_split = {
-    .name = "bitmap-split",
-    .summary = "as dense-split, of a range the rows that are not zero, and a bit for each that says so",
-    .dense = true,
-    .rank_order = true,
+    ZPS_PEER_SCHEME(BITMAP_SPLIT),
     .build = build_bitmap_split,
 };
 
 const struct zps_peer_scheme zps_peer_topka = {
-    .name = "topka",
-    .summary = "each rank's k greatest, all to all [Ok-Topk section 5, TopkA]",
-    .lossy = true,
-    .rank_order = true,
+    ZPS_PEER_SCHEME(TOPKA),
     .build = build_topka,
 };
 
 const struct zps_peer_scheme zps_peer_topkdsa = {
-    .name = "topkdsa",
-    .summary = "each rank's k greatest, then DSAR_Split_allgather [Ok-Topk section 5, TopkDSA]",
-    .lossy = true,
-    .dense = true,
-    .rank_order = true,
+    ZPS_PEER_SCHEME(TOPKDSA),
     .build = build_topkdsa,
 };
 
 const struct zps_peer_scheme zps_peer_gaussiank = {
-    .name = "gaussiank",
-    .summary = "each rank's from a normal distribution's k-th on, all to all [Ok-Topk section 5, Gaussiank]",
-    .lossy = true,
-    .rank_order = true,
+    ZPS_PEER_SCHEME(GAUSSIANK),
     .build = build_gaussiank,
 };

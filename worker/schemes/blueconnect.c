@@ -173,15 +173,11 @@ static void build_ring(const struct zps_peer_plan *plan, void *state, uint64_t r
 }
 
 const struct zps_peer_scheme zps_peer_blueconnect = {
-    .name = "blueconnect",
-    .summary = "dense, reduce-scatter level by level and all-gather back [BlueConnect section 3]",
-    .dense = true,
+    ZPS_PEER_SCHEME(BLUECONNECT),
     .build = build_blueconnect,
 };
 
 const struct zps_peer_scheme zps_peer_ring = {
-    .name = "ring",
-    .summary = "dense, one ring: reduce-scatter, then all-gather [BlueConnect section 2, one-level ring]",
-    .dense = true,
+    ZPS_PEER_SCHEME(RING),
     .build = build_ring,
 };

@@ -39,8 +39,6 @@ static void build(const struct zps_peer_plan *plan, void *state, uint64_t round,
 }
 
 const struct zps_peer_scheme zps_peer_gtopk = {
-    .name = "gtopk",
-    .summary = "tree of sums, each cut to its k greatest, then broadcast [gTopk]",
-    .lossy = true,
+    ZPS_PEER_SCHEME(GTOPK),
     .build = build,
 };

@@ -137,9 +137,6 @@ static void build(const struct zps_peer_plan *plan, void *state, uint64_t round,
 }
 
 const struct zps_peer_scheme zps_peer_hierarchical = {
-    .name = "hierarchical",
-    .summary =
-        "ranks of a host merge, one of them speaks for it [the two-level pattern of BlueConnect section 2, sparse]",
-    .nests = true,
+    ZPS_PEER_SCHEME(HIERARCHICAL),
     .build = build,
 };

@@ -385,13 +385,6 @@ static void extend(const struct zps_peer_plan *plan, void *state, uint64_t round
 }
 
 const struct zps_peer_scheme zps_peer_oktopk = {
-    .name = "oktopk",
-    .summary = "split by agreed balanced boundaries, reused thresholds, balanced gather [Ok-Topk algorithm 1]",
-    .lossy = true,
-    .stateful = true,
-    .open = oktopk_open,
-    .close = oktopk_close,
-    .failed = oktopk_failed,
-    .build = build,
-    .extend = extend,
+    ZPS_PEER_SCHEME(OKTOPK), .open = oktopk_open, .close = oktopk_close,
+    .failed = oktopk_failed, .build = build,      .extend = extend,
 };

@@ -8,6 +8,7 @@
 #ifndef ZPS_WORKER_SCHEMES_PEER_SCHEME_H
 #define ZPS_WORKER_SCHEMES_PEER_SCHEME_H
 
+#include "common/plan/schemes.h"
 #include "worker/schemes/program.h"
 
 /* What a tensor's scheme is made of; the same on all ranks except for `me`. */
@@ -30,14 +31,11 @@ struct zps_peer_plan {
 };
 
 struct zps_peer_scheme {
-  const char *name;    /* as on every command line */
-  const char *summary; /* one line: paper and section */
-  bool lossy;          /* keeps only the greatest k: only where a tensor's options allow it */
-  bool dense;          /* sends zeros: sum and mean alone, no max or min */
-  bool rank_order;     /* adds in rank order: the same bits as balanced */
-  bool nests;          /* takes another scheme to be made of, plan.inner */
-  bool lends;          /* each row is read by one rank, whose sum of it all need: what is sent need be no copy */
-  bool stateful;       /* rounds of one tensor run one after another, in the order of their steps */
+  enum zps_plan_scheme number;
+  const char *name; /* as on every command line */
+  /* The flags of common/plan/schemes.h. */
+  bool lossy, nests, lends, stateful;
+  bool sends_zeros; /* sum and mean alone, no max or min */
   /* State from round to round, for stateful schemes; NULL otherwise. */
   zps_err_t (*open)(const struct zps_peer_plan *plan, void **state_p);
   void (*close)(void *state);
@@ -52,6 +50,13 @@ struct zps_peer_scheme {
   void (*extend)(const struct zps_peer_plan *plan, void *state, uint64_t round, uint32_t phase,
                  const double *const *vectors, const uint32_t *lengths, struct zps_program *program);
 };
+
+/* Number, name and flags of a scheme: ZPS_PEER_SCHEME(RING). */
+#define ZPS_PEER_SCHEME(of)                                                                               \
+  .number = ZPS_PLAN_##of, .name = zps_plan_scheme_names[ZPS_PLAN_##of],                                  \
+  .lossy = ZPS_PLAN_FLAGS_##of & ZPS_SCHEME_LOSSY, .nests = ZPS_PLAN_FLAGS_##of & ZPS_SCHEME_NESTS,       \
+  .lends = ZPS_PLAN_FLAGS_##of & ZPS_SCHEME_LENDS, .stateful = ZPS_PLAN_FLAGS_##of & ZPS_SCHEME_STATEFUL, \
+  .sends_zeros = ZPS_PLAN_FLAGS_##of & (ZPS_SCHEME_ALL_VALUES | ZPS_SCHEME_ZEROS)
 
 extern const struct zps_peer_scheme zps_peer_recursive_doubling, zps_peer_split_allgather, zps_peer_dsar,
     zps_peer_dense_split, zps_peer_bitmap_split, zps_peer_agsparse, zps_peer_ring, zps_peer_rabenseifner,

@@ -64,8 +64,6 @@ static void build(const struct zps_peer_plan *plan, void *state, uint64_t round,
 }
 
 const struct zps_peer_scheme zps_peer_rabenseifner = {
-    .name = "rabenseifner",
-    .summary = "dense, recursive halving and doubling [SparCML section 5, dense reference]",
-    .dense = true,
+    ZPS_PEER_SCHEME(RABENSEIFNER),
     .build = build,
 };

@@ -39,7 +39,6 @@ static void build(const struct zps_peer_plan *plan, void *state, uint64_t round,
 }
 
 const struct zps_peer_scheme zps_peer_recursive_doubling = {
-    .name = "recursive-doubling",
-    .summary = "log2 n stages of pairs [SparCML SSAR_Recursive_double; Zen's hierarchical centralization]",
+    ZPS_PEER_SCHEME(RECURSIVE_DOUBLING),
     .build = build,
 };

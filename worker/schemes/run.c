@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/enlarge.h"
 #include "common/base/hash.h"
 
 enum { WAITING, DUE, TAKEN, DONE };
@@ -26,15 +27,6 @@ void zps_run_reset(struct zps_run *run, const struct zps_program *program) {
   run->n_known = run->n_known_streams = 0;
   run->n_ready = run->n_taken = run->n_done = run->n_calls = 0;
   if (run->table_size > 0) memset(run->table, 0xff, run->table_size * sizeof *run->table);
-}
-
-static bool enlarge(void *array_p, uint64_t n, size_t elem_bytes) {
-  void *old;
-  memcpy(&old, array_p, sizeof old);
-  void *const array = realloc(old, n * elem_bytes);
-  if (!array) return false;
-  memcpy(array_p, &array, sizeof array);
-  return true;
 }
 
 static uint32_t slot_of(const struct zps_run *run, uint32_t peer, uint32_t tag) {
@@ -63,7 +55,7 @@ static bool table_fits(struct zps_run *run) {
   uint32_t size = run->table_size ? run->table_size : 16;
   while (size / 2 < program->n_instrs) size *= 2;
   if (size == run->table_size) return true;
-  if (!enlarge(&run->table, size, sizeof *run->table)) return false;
+  if (!zps_enlarge(&run->table, size, sizeof *run->table)) return false;
   run->table_size = size;
   memset(run->table, 0xff, size * sizeof *run->table);
   for (uint32_t i = 0; i < run->n_known; i++) {
@@ -77,20 +69,22 @@ static zps_err_t fit(struct zps_run *run) {
   if (program->n_instrs > UINT32_MAX / 4) return ZPS_ERR_NOMEM;
   if (program->n_instrs > run->cap_instrs) {
     const uint32_t n = program->cap_instrs;
-    if (!enlarge(&run->n_missing, n, sizeof *run->n_missing) || !enlarge(&run->state, n, sizeof *run->state) ||
-        !enlarge(&run->ready, n, sizeof *run->ready))
+    if (!zps_enlarge(&run->n_missing, n, sizeof *run->n_missing) || !zps_enlarge(&run->state, n, sizeof *run->state) ||
+        !zps_enlarge(&run->ready, n, sizeof *run->ready))
       return ZPS_ERR_NOMEM;
     run->cap_instrs = n;
   }
   if (program->n_streams > run->cap_streams) {
     const uint32_t n = program->cap_streams;
-    if (!enlarge(&run->there, n, sizeof *run->there) || !enlarge(&run->first_reader, n, sizeof *run->first_reader))
+    if (!zps_enlarge(&run->there, n, sizeof *run->there) ||
+        !zps_enlarge(&run->first_reader, n, sizeof *run->first_reader))
       return ZPS_ERR_NOMEM;
     run->cap_streams = n;
   }
   if (program->n_ins > run->cap_ins) {
     const uint32_t n = program->cap_ins;
-    if (!enlarge(&run->next_reader, n, sizeof *run->next_reader) || !enlarge(&run->owner, n, sizeof *run->owner))
+    if (!zps_enlarge(&run->next_reader, n, sizeof *run->next_reader) ||
+        !zps_enlarge(&run->owner, n, sizeof *run->owner))
       return ZPS_ERR_NOMEM;
     run->cap_ins = n;
   }

@@ -70,8 +70,6 @@ static void build(const struct zps_peer_plan *plan, void *state, uint64_t round,
 }
 
 const struct zps_peer_scheme zps_peer_two_level = {
-    .name = "two-level",
-    .summary = "dense, reduce to a master per host, ring of masters, broadcast [BlueConnect section 2]",
-    .dense = true,
+    ZPS_PEER_SCHEME(TWO_LEVEL),
     .build = build,
 };

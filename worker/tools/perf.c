@@ -268,7 +268,7 @@ static void know_scheme(struct perf *perf) {
   enum zps_plan_scheme scheme;
   const bool one = zps_plan_scheme_parse(perf->scheme, &scheme);
   perf->lossy = one && zps_plan_scheme_lossy(scheme);
-  const bool in_rank_order = one && (zps_plan_scheme_alike(scheme) || scheme == ZPS_PLAN_OMNIREDUCE);
+  const bool in_rank_order = one && zps_plan_scheme_exact_order(scheme);
   perf->value_bits = perf->lossy || in_rank_order ? 24 : 12;
 }
 

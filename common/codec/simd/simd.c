@@ -4,7 +4,7 @@
 #include <stddef.h>
 
 #include "common/codec/simd/simd_body.h"
-#include "common/codec/simd/simd_internal.h"
+#include "common/codec/simd/simd_impl.h"
 
 #if defined __SSE2__
 #include <emmintrin.h>

@@ -1,4 +1,4 @@
-#include "common/codec/simd/simd_internal.h"
+#include "common/codec/simd/simd_impl.h"
 
 #ifdef __x86_64__
 #include <immintrin.h>

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include "tests/support/device_cpu.h"
 #include "tests/unit/gpu/gpu_compare.h"
 
 const struct shape gpu_shapes[] = {
@@ -23,7 +24,7 @@ struct gpu_rig cpu, emu;
 int gpu_group_setup(void **state) {
   (void)state;
   struct zps_error error;
-  if (zps_device_open("cpu", 0, NULL, &cpu.device, &error) != ZPS_OK) return -1;
+  if (zps_device_cpu_open(NULL, &cpu.device, &error) != ZPS_OK) return -1;
   if (zps_cuda_device_open(ZPS_DEVICE_ABI, 0, &emu.device, &error) != ZPS_OK) return -1;
   gpu_rig_open(&cpu);
   gpu_rig_open(&emu);

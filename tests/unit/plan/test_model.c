@@ -217,12 +217,13 @@ static void test_schemes_have_names(void **state) {
   assert_string_equal(zps_plan_scheme_name((enum zps_plan_scheme)77), "?");
   assert_true(zps_plan_scheme_lossy(ZPS_PLAN_OKTOPK) && zps_plan_scheme_lossy(ZPS_PLAN_GAUSSIANK));
   assert_false(zps_plan_scheme_lossy(ZPS_PLAN_HIERARCHICAL) || zps_plan_scheme_lossy(ZPS_PLAN_BLUECONNECT));
-  assert_true(zps_plan_scheme_dense(ZPS_PLAN_DENSE_PS) && zps_plan_scheme_dense(ZPS_PLAN_BLUECONNECT));
-  assert_false(zps_plan_scheme_dense(ZPS_PLAN_SPARSE_PS) || zps_plan_scheme_dense(ZPS_PLAN_OKTOPK));
+  assert_true(zps_plan_scheme_all_values(ZPS_PLAN_DENSE_PS) && zps_plan_scheme_all_values(ZPS_PLAN_BLUECONNECT));
+  assert_false(zps_plan_scheme_all_values(ZPS_PLAN_SPARSE_PS) || zps_plan_scheme_all_values(ZPS_PLAN_OKTOPK));
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
     const enum zps_plan_scheme one = (enum zps_plan_scheme)i;
     assert_false(zps_plan_scheme_alike(one) && zps_plan_scheme_lossy(one));
-    assert_false(zps_plan_scheme_dense(one) && (zps_plan_scheme_shows_union(one) || zps_plan_scheme_finds_rows(one)));
+    assert_false(zps_plan_scheme_all_values(one) &&
+                 (zps_plan_scheme_shows_union(one) || zps_plan_scheme_finds_rows(one)));
   }
   assert_int_equal(zps_plan_lossless() >> ZPS_PLAN_OKTOPK & 0x1f, 0);
 }

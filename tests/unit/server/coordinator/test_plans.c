@@ -268,19 +268,19 @@ static void test_reports_decide(void **state) {
   assert_int_equal(t.n_mail, 2 * WORLD);
   const struct zps_plan_run *run = &t.mail[WORLD].first;
   assert_true(run->from == 6 && run->until == 10); /* its rounds are long */
-  assert_true(zps_plan_scheme_dense(run->scheme));
+  assert_true(zps_plan_scheme_all_values(run->scheme));
   const struct zps_member_tensor *tensor = zps_members_job_first(t.members)->tensors[0];
   assert_int_equal(zps_member_plan_scheme(tensor->plan), run->scheme);
   /* All runs, for one that has not heard: two. */
   assert_int_equal(ask(7, 0, ZPS_PLAN_BALANCED, 0, 0), ZPS_OK);
   assert_int_equal(t.mail[2 * WORLD].n_runs, 2);
   /* Sparse ones again: another profile, then another choice. */
-  for (uint64_t step = run->until; step < 200 && zps_plan_scheme_dense(run->scheme); step = run->until) {
+  for (uint64_t step = run->until; step < 200 && zps_plan_scheme_all_values(run->scheme); step = run->until) {
     assert_int_equal(ask_all(step, run->scheme, 400, 3000), ZPS_OK);
     run = &t.mail[t.n_mail - 1].first;
     assert_int_equal(run->from, step);
   }
-  assert_false(zps_plan_scheme_dense(run->scheme));
+  assert_false(zps_plan_scheme_all_values(run->scheme));
 }
 
 static void test_only_what_was_named(void **state) {

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -61,6 +62,23 @@ static void texts_hold_every_name_once(void **state) {
   assert_int_equal(strlen(ZPS_PLAN_SERVED_TEXT) + strlen(ZPS_PLAN_BETWEEN_TEXT), all);
 }
 
+static void the_readme_has_every_scheme_and_its_paper(void **state) {
+  (void)state;
+  char path[4096];
+  snprintf(path, sizeof path, "%s/worker/schemes/README.md", getenv("ZPS_TOP_SRCDIR") ? getenv("ZPS_TOP_SRCDIR") : ".");
+  static char text[1 << 16];
+  FILE *const file = fopen(path, "r");
+  assert_non_null(file);
+  text[fread(text, 1, sizeof text - 1, file)] = 0;
+  fclose(file);
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
+    const enum zps_plan_scheme scheme = (enum zps_plan_scheme)i;
+    char row[128];
+    snprintf(row, sizeof row, "\n| %s | %s |", zps_plan_scheme_name(scheme), zps_plan_scheme_paper(scheme));
+    if (!strstr(text, row)) fail_msg("%s has no row '%s'", path, row + 1);
+  }
+}
+
 static void others_are_refused_with_the_names(void **state) {
   (void)state;
   static const char *const others[] = {"fast", "Balanced", "auto:fast", "hierarchical:fast", "balanced:ring"};
@@ -97,6 +115,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(every_name_is_accepted),
       cmocka_unit_test(texts_hold_every_name_once),
+      cmocka_unit_test(the_readme_has_every_scheme_and_its_paper),
       cmocka_unit_test(others_are_refused_with_the_names),
       cmocka_unit_test(a_name_that_is_nearly_one_is_recognised),
   };

@@ -1,7 +1,7 @@
 /* The two ways to sum: reduce.c cuts the work into pieces and chooses, reduce_singles.c adds single floats,
  * reduce_rows.c all else. */
-#ifndef ZPS_CODEC_REDUCE_INTERNAL_H
-#define ZPS_CODEC_REDUCE_INTERNAL_H
+#ifndef ZPS_CODEC_REDUCE_IMPL_H
+#define ZPS_CODEC_REDUCE_IMPL_H
 
 #include <string.h>
 

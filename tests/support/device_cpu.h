@@ -1,7 +1,9 @@
-/* Host memory behind the vtable of devices: the reference for all others, and what there always is. */
-#ifndef ZPS_GPU_CPU_DEVICE_CPU_H
-#define ZPS_GPU_CPU_DEVICE_CPU_H
+/* Host memory behind the vtable of devices (gpu/device.h), over common/codec: the reference that devices are compared
+ * with. Streams are not looked at: the work is done when a call returns. */
+#ifndef ZPS_TESTS_SUPPORT_DEVICE_CPU_H
+#define ZPS_TESTS_SUPPORT_DEVICE_CPU_H
 
+#include "common/base/workpool.h"
 #include "gpu/device.h"
 
 /* `pool` is borrowed until the device is closed, and may be NULL. */

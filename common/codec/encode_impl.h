@@ -1,7 +1,7 @@
-/* The encoder's parts: encode.c owns the object and writes slices; encode_dense.c and encode_coo.c find the rows, and
- * encode_all.c takes all. */
-#ifndef ZPS_CODEC_ENCODE_INTERNAL_H
-#define ZPS_CODEC_ENCODE_INTERNAL_H
+/* The encoder's parts: encode.c owns the object and writes slices; encode_way.c says which of five files finds the
+ * rows; encode_impl.c has what these share. */
+#ifndef ZPS_CODEC_ENCODE_IMPL_H
+#define ZPS_CODEC_ENCODE_IMPL_H
 
 #include <stdatomic.h>
 
@@ -33,6 +33,21 @@ struct zps_encode_found {
   struct zps_buffer items; /* item_bytes each */
 };
 
+/* The five ways in which rows are found. */
+enum zps_encode_method {
+  ZPS_ENCODE_ALL,     /* all rows, without a look at them (encode_all.c) */
+  ZPS_ENCODE_DENSE,   /* those of a dense gradient that are not zero (encode_dense.c) */
+  ZPS_ENCODE_FEW,     /* COO, single floats of one partition that ascend or are few (encode_few.c) */
+  ZPS_ENCODE_SINGLES, /* COO, single floats (encode_singles.c) */
+  ZPS_ENCODE_COO,     /* COO, any rows (encode_coo.c) */
+};
+struct zps_encode_way {
+  enum zps_encode_method method;
+  bool ascends;        /* FEW, SINGLES: each row is greater than the one before */
+  unsigned chunk_bits; /* SINGLES: a chunk of a partition has 2^chunk_bits rows */
+  uint32_t n_chunks;   /* SINGLES: of them in a partition */
+};
+
 struct zps_encoder {
   enum zps_partitioner partitioner;
   struct zps_encode_input input;
@@ -52,6 +67,7 @@ struct zps_encoder {
 
   /* While scanning: the input is cut into ranges, whatever the number of threads. */
   struct zps_workpool *pool;
+  struct zps_encode_way way;
   uint32_t scan, first_part;      /* this one, and its first partition */
   struct zps_partition scan_part; /* its stripe; or all rows */
   unsigned n_ranges;
@@ -66,9 +82,7 @@ struct zps_encoder {
   struct zps_buffer repeats;      /* COO: uint64_t[n_parts + 1], places in `sums`; single floats: next blocks */
   struct zps_buffer buckets;      /* single floats: chains of blocks, [n_ranges][n_parts][n_chunks] */
   struct zps_buffer accumulators; /* single floats: [n_slots], a chunk's sums and marks; zero between scans */
-  uint32_t n_chunks;              /* of 2^chunk_bits ranks, in a partition */
-  unsigned chunk_bits, n_slots;
-  bool ascends; /* single floats: each row is greater than the one before */
+  unsigned n_slots;
   atomic_uint next_part;
   struct zps_buffer indices, partitioned; /* hierarchical: uint64_t[entries] */
 };
@@ -94,6 +108,8 @@ uint64_t zps_encoder_place(struct zps_encoder *encoder, uint64_t gap);
  * places starts[p] on, with ascending keys. */
 zps_err_t zps_encoder_hierarchical(struct zps_encoder *encoder, const uint64_t *indices, uint64_t n) ZPS_MUSTCHECK;
 
+/* Which way suits the input best; looks at the numbers of COO rows where it matters whether these ascend. */
+struct zps_encode_way zps_encoder_way(const struct zps_encode_input *input, enum zps_partitioner partitioner);
 zps_err_t zps_encoder_scan_all(struct zps_encoder *encoder, struct zps_error *error) ZPS_MUSTCHECK;
 /* Where `whole` has rows [first, first + *n_rows_p) of partition `p`, of `n` that are wanted: those of one block. */
 const char *zps_encoder_run(const struct zps_encoder *encoder, uint32_t p, uint32_t first, uint32_t n,
@@ -101,18 +117,9 @@ const char *zps_encoder_run(const struct zps_encoder *encoder, uint32_t p, uint3
 /* Before the first scan, and each of them. */
 zps_err_t zps_encoder_begin_dense(struct zps_encoder *encoder) ZPS_MUSTCHECK;
 zps_err_t zps_encoder_scan_dense(struct zps_encoder *encoder) ZPS_MUSTCHECK;
-/* Whether entries of COO gradients are single floats and enough of them for zps_encoder_scan_singles(); prepares it. */
-bool zps_encoder_is_singles(struct zps_encoder *encoder);
-/* Whether each row of a COO gradient is greater than the one before. */
-bool zps_encoder_ascends(const struct zps_encode_input *input);
-/* In how many ranges for each thread their entries are dealt out. */
-unsigned zps_encoder_singles_ranges(const struct zps_encoder *encoder);
 /* Names the first bad row number that the ranges noted. */
 zps_err_t zps_encoder_check_rows(const struct zps_encoder *encoder, struct zps_error *error) ZPS_MUSTCHECK;
-/* Expects the cut and `bad`. */
 zps_err_t zps_encoder_scan_singles(struct zps_encoder *encoder, struct zps_error *error) ZPS_MUSTCHECK;
-/* The same of floats that ascend as they are, or are few, of one partition (encode_few.c). */
-bool zps_encoder_is_few(const struct zps_encoder *encoder);
 zps_err_t zps_encoder_scan_few(struct zps_encoder *encoder, struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_encoder_scan_coo(struct zps_encoder *encoder, struct zps_error *error) ZPS_MUSTCHECK;
 

@@ -7,7 +7,7 @@
 #include "common/codec/codec_choice.h"
 #include "common/codec/decode.h"
 #include "common/codec/reduce.h"
-#include "gpu/cpu/device_cpu.h"
+#include "tests/support/device_cpu.h"
 
 struct zps_device_encoder {
   struct zps_device_cpu *device;
@@ -221,11 +221,7 @@ zps_err_t zps_cpu_decoder_rows(struct zps_device_decoder *decoder, const struct 
   if (code != ZPS_OK) return zps_fail(error, code, "no memory for %u views", part->n_parts);
   struct zps_slice_view *const all = decoder->views.data;
   for (uint32_t p = 0; p < part->n_parts; p++)
-    all[p] = (struct zps_slice_view){.codec = ZPS_CODEC_COO,
-                                     .dtype = dtype,
-                                     .value_codec = ZPS_VALUES_RAW,
-                                     .m = zps_partition_size(part, p),
-                                     .width = width};
+    all[p] = zps_slice_view_own(ZPS_CODEC_COO, zps_partition_size(part, p), 0, width, dtype, ZPS_VALUES_RAW, NULL, 0);
   decoder->code = ZPS_OK;
   for (unsigned v = 0; v < n_views && decoder->code == ZPS_OK; v++)
     decoder->code = open_view(part, width, dtype, &views[v], &all[views[v].partition], &decoder->error);

@@ -1,6 +1,6 @@
 /* The variants that not every machine of an architecture has. */
-#ifndef ZPS_CODEC_SIMD_SIMD_INTERNAL_H
-#define ZPS_CODEC_SIMD_SIMD_INTERNAL_H
+#ifndef ZPS_CODEC_SIMD_SIMD_IMPL_H
+#define ZPS_CODEC_SIMD_SIMD_IMPL_H
 
 #include "common/codec/simd/simd.h"
 

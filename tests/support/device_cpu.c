@@ -1,4 +1,4 @@
-#include "gpu/cpu/device_cpu.h"
+#include "tests/support/device_cpu.h"
 
 #include <stdlib.h>
 #include <string.h>

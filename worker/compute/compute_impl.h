@@ -1,7 +1,8 @@
-/* The parts of compute.h: compute.c tells sizes and sorts out who does what, compute_rows.c picks rows of streams,
- * compute_sum.c adds, compute_order.c knows magnitudes and counts, compute_result.c writes the trainer's result. */
-#ifndef ZPS_WORKER_COMPUTE_COMPUTE_INTERNAL_H
-#define ZPS_WORKER_COMPUTE_COMPUTE_INTERNAL_H
+/* The parts of compute.h: compute.c tells sizes and hands an instruction to its function. compute_rows.c picks rows of
+ * streams, compute_sum.c adds, compute_order.c knows magnitudes and counts, compute_result.c writes the trainer's
+ * result; compute_impl.c has what they share. */
+#ifndef ZPS_WORKER_COMPUTE_COMPUTE_IMPL_H
+#define ZPS_WORKER_COMPUTE_COMPUTE_IMPL_H
 
 #include "common/codec/buffer.h"
 #include "common/codec/reduce.h"
@@ -21,7 +22,7 @@ struct zps_compute_scratch {
 };
 
 /* One output in the making. */
-struct zps_compute_job {
+struct zps_compute_work {
   const struct zps_compute *compute;
   struct zps_compute_scratch *scratch;
   const struct zps_compute_task *task;
@@ -35,6 +36,10 @@ struct zps_compute_job {
 
 enum { ZPS_COMPUTE_BATCH = ZPS_RANK_CURSOR_ROOM };
 
+static inline uint32_t zps_compute_range(const struct zps_stream *stream) {
+  return (uint32_t)(stream->hi - stream->lo);
+}
+
 static inline bool zps_compute_is_full(const struct zps_slice_view *view) {
   return view->z == view->m;
 }
@@ -43,32 +48,32 @@ static inline bool zps_compute_adds(const struct zps_compute *compute) {
   return compute->op == ZPS_OP_SUM || compute->op == ZPS_OP_MEAN;
 }
 
-/* Room for `n` ranks at job->ranks. */
-zps_err_t zps_compute_need_ranks(struct zps_compute_job *job, uint64_t n) ZPS_MUSTCHECK;
+/* Room for `n` ranks at work->ranks. */
+zps_err_t zps_compute_need_ranks(struct zps_compute_work *work, uint64_t n) ZPS_MUSTCHECK;
 /* Room for a batch of rows that are decoded, at scratch->room. */
-zps_err_t zps_compute_need_room(struct zps_compute_job *job) ZPS_MUSTCHECK;
+zps_err_t zps_compute_need_room(struct zps_compute_work *work) ZPS_MUSTCHECK;
 /* Codes the index set of the rows that were written, as the policy says. */
-void zps_compute_finish(struct zps_compute_job *job);
+void zps_compute_finish(struct zps_compute_work *work);
 /* The output has all its rows. */
-void zps_compute_finish_full(struct zps_compute_job *job);
+void zps_compute_finish_full(struct zps_compute_work *work);
 /* Spreads the rows that were written to their places among all, with zeros between. */
-void zps_compute_spread(struct zps_compute_job *job);
+void zps_compute_spread(struct zps_compute_work *work);
 /* All rows in fewer bytes than COO: SparCML's switch. Only where a row that is not there is as good as zero. */
-bool zps_compute_switches(const struct zps_compute_job *job);
+bool zps_compute_switches(const struct zps_compute_work *work);
 
-zps_err_t zps_compute_own(struct zps_compute_job *job) ZPS_MUSTCHECK;
-zps_err_t zps_compute_cut(struct zps_compute_job *job) ZPS_MUSTCHECK;
-zps_err_t zps_compute_take(struct zps_compute_job *job) ZPS_MUSTCHECK;
-zps_err_t zps_compute_join(struct zps_compute_job *job) ZPS_MUSTCHECK;
-zps_err_t zps_compute_narrow(struct zps_compute_job *job) ZPS_MUSTCHECK;
-zps_err_t zps_compute_sum(struct zps_compute_job *job) ZPS_MUSTCHECK;
-zps_err_t zps_compute_top(struct zps_compute_job *job) ZPS_MUSTCHECK;
-zps_err_t zps_compute_normal(struct zps_compute_job *job) ZPS_MUSTCHECK;
-zps_err_t zps_compute_threshold(struct zps_compute_job *job) ZPS_MUSTCHECK;
-zps_err_t zps_compute_kth(struct zps_compute_job *job) ZPS_MUSTCHECK;
-void zps_compute_counts(struct zps_compute_job *job);
-void zps_compute_splits(struct zps_compute_job *job);
-void zps_compute_vector(struct zps_compute_job *job);
+zps_err_t zps_compute_own(struct zps_compute_work *work) ZPS_MUSTCHECK;
+zps_err_t zps_compute_cut(struct zps_compute_work *work) ZPS_MUSTCHECK;
+zps_err_t zps_compute_take(struct zps_compute_work *work) ZPS_MUSTCHECK;
+zps_err_t zps_compute_join(struct zps_compute_work *work) ZPS_MUSTCHECK;
+zps_err_t zps_compute_narrow(struct zps_compute_work *work) ZPS_MUSTCHECK;
+zps_err_t zps_compute_sum(struct zps_compute_work *work) ZPS_MUSTCHECK;
+zps_err_t zps_compute_top(struct zps_compute_work *work) ZPS_MUSTCHECK;
+zps_err_t zps_compute_normal(struct zps_compute_work *work) ZPS_MUSTCHECK;
+zps_err_t zps_compute_threshold(struct zps_compute_work *work) ZPS_MUSTCHECK;
+zps_err_t zps_compute_kth(struct zps_compute_work *work) ZPS_MUSTCHECK;
+void zps_compute_counts(struct zps_compute_work *work);
+void zps_compute_splits(struct zps_compute_work *work);
+void zps_compute_vector(struct zps_compute_work *work);
 /* The sum of a SUM has all rows: it says so, or one of its inputs has, or most are in it and it has bits. Never that of
  * a greatest or least, in which a row that is not there is not zero. */
 bool zps_compute_sums_all(const struct zps_compute *compute, const struct zps_compute_task *task);

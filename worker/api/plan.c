@@ -1,0 +1,12 @@
+/* What the coordinator says of a tensor's schemes: `tensor.plan`. */
+#include "worker/api/job.h"
+#include "worker/choice/auto.h"
+
+void zps_worker_plan(struct zenps_job *job, const struct zps_tensor_plan *plan) {
+  pthread_mutex_lock(&job->lock);
+  for (struct zenps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) {
+    if (tensor->is_automatic && tensor->core.id == plan->tensor)
+      zps_automatic_learn(tensor->automatic, plan->runs, plan->n, plan->whole);
+  }
+  pthread_mutex_unlock(&job->lock);
+}

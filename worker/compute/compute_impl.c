@@ -1,0 +1,93 @@
+/* What the instructions share: shapes of streams, scratch memory, and the end of an output. */
+#include <string.h>
+
+#include "worker/compute/compute_impl.h"
+
+enum zps_dtype zps_compute_dtype(const struct zps_compute *compute, enum zps_stream_kind kind) {
+  return kind == ZPS_STREAM_VECTOR ? ZPS_DTYPE_F64 : compute->dtype;
+}
+
+uint32_t zps_compute_width(const struct zps_compute *compute, enum zps_stream_kind kind) {
+  return kind == ZPS_STREAM_VECTOR ? 1 : compute->width;
+}
+
+struct zps_slice_view zps_compute_view(const struct zps_compute *compute, const struct zps_stream *stream,
+                                       const struct zps_compute_out *out, const void *bytes) {
+  return zps_slice_view_own(out->codec, zps_compute_range(stream), out->nnz, zps_compute_width(compute, stream->kind),
+                            zps_compute_dtype(compute, stream->kind), out->value_codec, bytes, out->len_bytes);
+}
+
+/* As if the inputs' rows fell independently. */
+static bool sums_most(const struct zps_compute_task *task) {
+  double empty = 1;
+  for (uint32_t i = 0; i < task->instr.n_in; i++) {
+    const struct zps_slice_view *const view = &task->ins[i].view;
+    if (view->m > 0) empty *= 1 - (double)view->z / view->m;
+  }
+  return 1 - empty > ZPS_CODEC_MOST;
+}
+
+bool zps_compute_sums_all(const struct zps_compute *compute, const struct zps_compute_task *task) {
+  if (!zps_compute_adds(compute)) return false;
+  if (task->instr.form == ZPS_FORM_ALL) return true;
+  for (uint32_t i = 0; i < task->instr.n_in; i++) {
+    if (zps_compute_is_full(&task->ins[i].view)) return true;
+  }
+  return task->instr.form == ZPS_FORM_BITS && sums_most(task);
+}
+
+unsigned zps_compute_codecs(const struct zps_compute *compute, const struct zps_instr *instr) {
+  return instr->form == ZPS_FORM_BITS ? 1u << ZPS_CODEC_BITMAP : zps_codec_push_set(compute->policy);
+}
+
+void zps_compute_doubles(const struct zps_slice_view *view, double *doubles) {
+  if (view->z > 0) memcpy(doubles, view->values, view->z * sizeof *doubles);
+}
+
+zps_err_t zps_compute_need_ranks(struct zps_compute_work *work, uint64_t n) {
+  const zps_err_t code = zps_buffer_need(&work->scratch->ranks, n + 1, sizeof *work->ranks);
+  if (code == ZPS_OK) work->ranks = work->scratch->ranks.data;
+  return code;
+}
+
+zps_err_t zps_compute_need_room(struct zps_compute_work *work) {
+  return zps_buffer_need(&work->scratch->room, ZPS_COMPUTE_BATCH, work->row_bytes);
+}
+
+bool zps_compute_switches(const struct zps_compute_work *work) {
+  return work->compute->policy == ZPS_CODEC_PAPER && zps_compute_adds(work->compute) &&
+         work->m * work->row_bytes < work->z * (work->row_bytes + sizeof(uint32_t));
+}
+
+void zps_compute_finish_full(struct zps_compute_work *work) {
+  work->z = work->m;
+  *work->out_p = (struct zps_compute_out){
+      .codec = ZPS_CODEC_HOLES, .value_codec = ZPS_VALUES_RAW, .nnz = work->m, .len_bytes = work->m * work->row_bytes};
+}
+
+void zps_compute_spread(struct zps_compute_work *work) {
+  const uint64_t row_bytes = work->row_bytes;
+  uint64_t end = work->m; /* of what is not yet in its place */
+  for (uint32_t i = work->z; i > 0; i--) {
+    const uint64_t rank = work->ranks[i - 1];
+    if (rank != i - 1) memcpy(work->out + rank * row_bytes, work->out + (i - 1) * row_bytes, row_bytes);
+    memset(work->out + (rank + 1) * row_bytes, 0, (end - rank - 1) * row_bytes);
+    end = rank;
+  }
+  memset(work->out, 0, end * row_bytes);
+}
+
+void zps_compute_finish(struct zps_compute_work *work) {
+  if (zps_compute_switches(work)) {
+    zps_compute_spread(work);
+    zps_compute_finish_full(work);
+    return;
+  }
+  uint64_t index_bytes;
+  const unsigned allowed = zps_codec_push_set(work->compute->policy);
+  const enum zps_codec codec = zps_codec_choose(allowed, work->m, work->ranks, work->z, &index_bytes);
+  const uint64_t values_bytes = work->z * work->row_bytes;
+  zps_codec_index_encode(codec, work->m, work->ranks, work->z, work->out + values_bytes);
+  *work->out_p = (struct zps_compute_out){
+      .codec = codec, .value_codec = ZPS_VALUES_RAW, .nnz = work->z, .len_bytes = values_bytes + index_bytes};
+}
