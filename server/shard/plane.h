@@ -254,9 +254,6 @@ struct zps_shard {
   bool any_failing;
   uint64_t next_deadline_ns; /* not later than the earliest deadline of a round */
   /* pool */
-  _Atomic(struct zps_reduce_task *) reduced;
-  atomic_bool is_collect_posted;
-  struct zps_command collect_command;
   pthread_mutex_t scratch_lock;
   struct zps_reduce_scratch **scratches; /* those not in use */
   unsigned n_scratches;

@@ -4,7 +4,6 @@
 #include "server/shard/plane.h"
 
 #include <limits.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +18,8 @@ enum { SMALL_BYTES = 32 << 10, SMALL_ROUND_BYTES = 128 << 10, SMALL_ROWS = 256 <
 
 struct zps_reduce_task {
   struct zps_work work;
-  struct zps_reduce_task *next; /* done, free, or small */
+  struct zps_command command;   /* that it is done */
+  struct zps_reduce_task *next; /* free, or small */
   struct zps_shard *shard;
   struct zps_shard_round *round; /* NULL: the round is over */
   uint32_t part, n, m, width;    /* n: contributions */
@@ -168,14 +168,8 @@ static void run_job(struct zps_reduce_task *task) {
 
 static void run(struct zps_work *work) {
   struct zps_reduce_task *task = (struct zps_reduce_task *)((char *)work - offsetof(struct zps_reduce_task, work));
-  struct zps_shard *shard = task->shard;
   run_job(task);
-  task->next = atomic_load(&shard->reduced);
-  while (!atomic_compare_exchange_weak(&shard->reduced, &task->next, task)) {
-  }
-  /* The task may be gone from here on; the shard is not, it joins this pool first. */
-  if (atomic_exchange(&shard->is_collect_posted, true)) return;
-  while (zps_engine_post(shard->engine, &shard->collect_command) == ZPS_ERR_AGAIN) sched_yield();
+  zps_engine_post(task->shard->engine, &task->command); /* it may be gone from here on */
 }
 
 /* ---- on the engine's thread ---- */
@@ -212,16 +206,10 @@ static void finish(struct zps_reduce_task *task) {
   }
 }
 
-static void collect(struct zps_command *command, void *handler_ctx) {
-  struct zps_shard *shard = handler_ctx;
-  (void)command;
-  atomic_store(&shard->is_collect_posted, false);
-  struct zps_reduce_task *task = atomic_exchange(&shard->reduced, NULL), *next;
-  for (; task; task = next) {
-    next = task->next;
-    finish(task);
-  }
-  zps_shard_settle(shard);
+/* What it makes possible is done by the tick that follows, once for all sums that are done by then. */
+static void on_reduced(struct zps_command *command, void *handler_ctx) {
+  (void)handler_ctx;
+  finish((struct zps_reduce_task *)((char *)command - offsetof(struct zps_reduce_task, command)));
 }
 
 /* Not from where they come up, which is the middle of a round's step. Those that this makes ready are run, too. */
@@ -253,6 +241,7 @@ static void submit(struct zps_memory_wait *wait) {
     return;
   }
   task->work.run = run;
+  task->command.run = on_reduced;
   task->round = round;
   task->part = part;
   task->m = tensor->sizes[part];
@@ -307,7 +296,6 @@ void zps_reduce_start(struct zps_shard_round *round, uint32_t part) {
 /* ---- life ---- */
 
 zps_err_t zps_reduce_init(struct zps_shard *shard) {
-  shard->collect_command.run = collect;
   shard->small_tail = &shard->small;
   const unsigned n = zps_workpool_threads(shard->pool) + 1;
   pthread_mutex_init(&shard->scratch_lock, NULL);

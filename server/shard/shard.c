@@ -1,7 +1,6 @@
 /* The shard: the engine and the pool with what hangs on them, and the calls that other threads make. */
 #include "server/shard/shard.h"
 
-#include <sched.h>
 #include <stdlib.h>
 
 #include "common/base/clock.h"
@@ -107,7 +106,8 @@ struct call {
 static void run_call(struct call *call, struct zps_shard *shard, void (*run)(struct zps_command *, void *)) {
   call->command.run = run;
   call->shard = shard;
-  while (zps_engine_call(shard->engine, &call->command) == ZPS_ERR_AGAIN) sched_yield();
+  const zps_err_t code = zps_engine_call(shard->engine, &call->command);
+  if (code != ZPS_OK) call->code = zps_fail(call->error, code, "the shard is called from its own thread");
 }
 
 static struct zps_job *find_job(struct call *call) {

@@ -32,9 +32,9 @@ zenps_status_t zps_worker_fail_forked(void) {
 
 /* ------------------------------------------------------------ failure */
 
-static void failure_run(struct zps_mail *mail) {
-  struct zenps_job *job = zps_owner_of(mail, struct zenps_job, failure_mail);
-  zps_plane_fail(&job->plane, &job->failure);
+static void failure_run(struct zps_command *command, void *handler_ctx) {
+  const struct zenps_job *job = zps_owner_of(command, struct zenps_job, failure_command);
+  zps_plane_fail(handler_ctx, &job->failure);
 }
 
 /* Records the first failure of the job and tells the data plane. */
@@ -45,8 +45,8 @@ static void on_failed(void *ctx, const struct zps_frame_abort *failure) {
   if (first) {
     job->failure = *failure;
     job->failed = true;
-    job->failure_mail.run = failure_run;
-    zps_inbox_send(&job->plane.inbox, &job->failure_mail);
+    job->failure_command.run = failure_run;
+    zps_engine_post(job->plane.engine, &job->failure_command);
     pthread_cond_broadcast(&job->done); /* who waits for a plan waits in vain */
   }
   pthread_mutex_unlock(&job->lock);

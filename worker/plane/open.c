@@ -33,7 +33,6 @@ zps_err_t zps_plane_open(const struct zps_worker_options *options, struct zps_pl
   plane->dirty_tail = &plane->dirty;
   plane->pulls_tail = &plane->pulls;
   plane->pushes_tail = &plane->pushes;
-  zps_inbox_init(&plane->inbox);
   zps_err_t err = zps_workpool_create((unsigned)options->threads, "zenps-work", &plane->pool);
   if (err == ZPS_OK) err = zps_workpool_create(1, "zenps-scan", &plane->scan_pool);
   if (err != ZPS_OK) {
@@ -41,11 +40,7 @@ zps_err_t zps_plane_open(const struct zps_worker_options *options, struct zps_pl
   } else {
     err = zps_engine_create(&config, &handler, &plane->engine, error);
   }
-  if (err == ZPS_OK) {
-    plane->inbox.engine = plane->engine;
-  } else {
-    zps_plane_close(plane);
-  }
+  if (err != ZPS_OK) zps_plane_close(plane);
   return err;
 }
 
@@ -164,7 +159,6 @@ void zps_plane_close(struct zps_plane *plane) {
   zps_workpool_destroy(plane->scan_pool);
   zps_workpool_destroy(plane->pool);
   zps_engine_destroy(plane->engine);
-  zps_inbox_fini(&plane->inbox);
   zps_unexpected_fini(&plane->unexpected);
   zps_plane_scratches_fini(plane);
   for (uint32_t r = 0; plane->ranks && r < plane->world; r++) zps_segment_unmap(&plane->ranks[r].shared.view);

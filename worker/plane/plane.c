@@ -213,7 +213,6 @@ static void progress(struct zps_remote *remote) {
 
 static uint64_t on_tick(void *ctx, uint64_t now_ns) {
   struct zps_plane *plane = ctx;
-  zps_inbox_drain(&plane->inbox);
   check_deadlines(plane, now_ns);
   do { /* what is done while settling may want memory, or free some */
     zps_plane_pump(plane);

@@ -10,7 +10,6 @@
 #include "common/session/engine.h"
 #include "common/session/link.h"
 #include "worker/plane/unexpected.h"
-#include "worker/plane/inbox.h"
 #include "worker/plane/shared/neighbours.h"
 #include "worker/base/options.h"
 #include "worker/round/round.h"
@@ -38,7 +37,6 @@ struct zps_remote {
 
 struct zps_plane {
   struct zps_engine *engine;
-  struct zps_inbox inbox;
   struct zps_workpool *pool;      /* encodes and decodes */
   struct zps_workpool *scan_pool; /* one thread, which spreads a scan over `pool` */
   uint64_t memory_limit_bytes;

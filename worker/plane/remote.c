@@ -146,15 +146,14 @@ void zps_plane_rank_lost(struct zps_plane *plane, uint32_t rank, const char *why
   }
 }
 
-struct left_mail {
-  struct zps_mail mail;
-  struct zps_plane *plane;
+struct left_command {
+  struct zps_command command;
   uint32_t rank;
 };
 
-static void left_run(struct zps_mail *mail) {
-  struct left_mail *left = zps_owner_of(mail, struct left_mail, mail);
-  struct zps_plane *plane = left->plane;
+static void left_run(struct zps_command *command, void *handler_ctx) {
+  struct left_command *left = (struct left_command *)command;
+  struct zps_plane *plane = handler_ctx;
   if (plane->ranks && left->rank < plane->world && left->rank != plane->rank) {
     plane->ranks[left->rank].left_ns = zps_clock_ns();
     plane->next_deadline_ns = 0; /* what waits for it is looked at */
@@ -164,10 +163,10 @@ static void left_run(struct zps_mail *mail) {
 }
 
 void zps_plane_rank_left(struct zps_plane *plane, uint32_t rank) {
-  struct left_mail *left = malloc(sizeof *left);
+  struct left_command *left = malloc(sizeof *left);
   if (!left) return; /* rounds that wait for it end at their deadlines */
-  *left = (struct left_mail){.mail.run = left_run, .plane = plane, .rank = rank};
-  zps_inbox_send(&plane->inbox, &left->mail);
+  *left = (struct left_command){.command.run = left_run, .rank = rank};
+  zps_engine_post(plane->engine, &left->command);
 }
 
 uint64_t zps_plane_check_left(struct zps_plane *plane, uint64_t now_ns) {

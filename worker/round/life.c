@@ -15,8 +15,8 @@
  * be reading them, and must not find another round's bytes there. */
 #define LINGER_NS (10 * ZPS_NS_PER_S)
 
-static void on_begin(struct zps_mail *mail);
-static void on_cancel(struct zps_mail *mail);
+static void on_begin(struct zps_command *command, void *handler_ctx);
+static void on_cancel(struct zps_command *command, void *handler_ctx);
 
 void zps_round_destroy(struct zps_round *round) {
   if (!round) return;
@@ -58,15 +58,16 @@ static void finish_task(struct zps_round_task *task) {
   }
 }
 
-static void task_done(struct zps_mail *mail) {
-  finish_task(zps_owner_of(mail, struct zps_round_task, mail));
+static void task_done(struct zps_command *command, void *handler_ctx) {
+  (void)handler_ctx;
+  finish_task(zps_owner_of(command, struct zps_round_task, command));
 }
 
 static void task_run(struct zps_work *work) {
   struct zps_round_task *task = zps_owner_of(work, struct zps_round_task, work);
   task->run(task);
-  task->mail.run = task_done;
-  zps_inbox_send(&task->round->plane->inbox, &task->mail);
+  task->command.run = task_done;
+  zps_engine_post(task->round->plane->engine, &task->command);
 }
 
 void zps_round_task_start(struct zps_round_task *task, struct zps_workpool *pool) {
@@ -144,13 +145,13 @@ void zps_round_setup(struct zps_round *round, zenps_request_t *request, uint64_t
 }
 
 void zps_round_launch(struct zps_round *round) {
-  zps_inbox_send(&round->plane->inbox, &round->begin);
+  zps_engine_post(round->plane->engine, &round->begin);
 }
 
 /* The scan follows `begin` from the engine thread, so that it never reports to a round that has not begun. */
-static void on_begin(struct zps_mail *mail) {
-  struct zps_round *round = zps_owner_of(mail, struct zps_round, begin);
-  struct zps_plane *plane = round->plane;
+static void on_begin(struct zps_command *command, void *handler_ctx) {
+  struct zps_round *round = zps_owner_of(command, struct zps_round, begin);
+  struct zps_plane *plane = handler_ctx;
   zps_plane_round_add(plane, round);
   zps_round_event(round, ZPS_MACHINE_START, 0, 0, ZPS_OK);
   if (plane->fail_code != ZPS_OK) {
@@ -168,12 +169,13 @@ static void on_begin(struct zps_mail *mail) {
 void zps_round_cancel(struct zps_round *round) {
   if (round->cancel_sent) return;
   round->cancel_sent = true;
-  zps_inbox_send(&round->plane->inbox, &round->cancel);
+  zps_engine_post(round->plane->engine, &round->cancel);
 }
 
 /* A round that the other ranks know to be done here cannot be taken back. */
-static void on_cancel(struct zps_mail *mail) {
-  struct zps_round *round = zps_owner_of(mail, struct zps_round, cancel);
+static void on_cancel(struct zps_command *command, void *handler_ctx) {
+  (void)handler_ctx;
+  struct zps_round *round = zps_owner_of(command, struct zps_round, cancel);
   round->cancel_run = true;
   if (!round->exchange || !round->exchange->finishing)
     zps_round_fail(round, ZPS_ERR_CANCELED, "rank %u canceled it", round->plane->rank);

@@ -21,11 +21,11 @@
 #include "common/codec/encode.h"
 #include "common/net/bulk.h"
 #include "common/net/slab.h"
+#include "common/session/engine.h"
 #include "proto/wire.h"
 #include "worker/served/lookahead.h"
 #include "worker/round/arena.h"
 #include "worker/served/blocks.h"
-#include "worker/plane/inbox.h"
 #include "worker/device/served_device.h"
 #include "worker/device/staging.h"
 #include "worker/round/row_arrays.h"
@@ -64,7 +64,7 @@ extern const struct zps_round_ops zps_served_ops, zps_peer_ops;
 /* Work on a pool thread, reported back to the engine thread; or, where it is small, of the engine thread itself. */
 struct zps_round_task {
   struct zps_work work;
-  struct zps_mail mail;
+  struct zps_command command;
   struct zps_round *round;
   void (*run)(struct zps_round_task *task);  /* on the pool */
   void (*done)(struct zps_round_task *task); /* on the engine thread; NULL: nothing to do */
@@ -128,7 +128,7 @@ struct zps_round {
   struct zps_decode_stripes ordered;  /* rows of their sums */
   struct zps_served_scan_step *scans; /* [stripes], the first n_scans used */
   struct zps_round_task whole, *clears, *stripes;
-  struct zps_mail begin, cancel;
+  struct zps_command begin, cancel;
   struct zps_arena arena;
 
   struct zps_worker_device *device; /* of gradients and results in device memory; NULL: there were none yet */
