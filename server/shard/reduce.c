@@ -10,6 +10,7 @@
 
 #define ZPS_LOG_COMPONENT "shard"
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "common/base/log.h"
 
 /* Contributions to one partition, and to all of a round here, that are summed before another thread has woken up.
@@ -167,7 +168,7 @@ static void run_job(struct zps_reduce_task *task) {
 }
 
 static void run(struct zps_work *work) {
-  struct zps_reduce_task *task = (struct zps_reduce_task *)((char *)work - offsetof(struct zps_reduce_task, work));
+  struct zps_reduce_task *task = zps_container_of(work, struct zps_reduce_task, work);
   run_job(task);
   zps_engine_post(task->shard->engine, &task->command); /* it may be gone from here on */
 }
@@ -209,7 +210,7 @@ static void finish(struct zps_reduce_task *task) {
 /* What it makes possible is done by the tick that follows, once for all sums that are done by then. */
 static void on_reduced(struct zps_command *command, void *handler_ctx) {
   (void)handler_ctx;
-  finish((struct zps_reduce_task *)((char *)command - offsetof(struct zps_reduce_task, command)));
+  finish(zps_container_of(command, struct zps_reduce_task, command));
 }
 
 /* Not from where they come up, which is the middle of a round's step. Those that this makes ready are run, too. */

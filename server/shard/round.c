@@ -7,6 +7,7 @@
 
 #define ZPS_LOG_COMPONENT "shard"
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "common/base/log.h"
 
 struct zps_contribution *zps_contribution_get(struct zps_shard *shard, bool has_store) {
@@ -192,8 +193,7 @@ static void read_release(struct zps_bulk_read *read) {
 }
 
 static void read_granted(struct zps_memory_wait *wait) {
-  struct zps_contribution *contribution =
-      (struct zps_contribution *)((char *)wait - offsetof(struct zps_contribution, wait));
+  struct zps_contribution *contribution = zps_container_of(wait, struct zps_contribution, wait);
   struct zps_bulk_read *read = &contribution->read;
   contribution->round->unsummed_bytes += contribution->buf.cap;
   contribution->data = contribution->buf.data;

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "common/base/log.h"
 #include "config.h"
 #include "worker/choice/auto.h"
@@ -33,7 +34,7 @@ zenps_status_t zps_worker_fail_forked(void) {
 /* ------------------------------------------------------------ failure */
 
 static void failure_run(struct zps_command *command, void *handler_ctx) {
-  const struct zenps_job *job = zps_owner_of(command, struct zenps_job, failure_command);
+  const struct zenps_job *job = zps_container_of(command, struct zenps_job, failure_command);
   zps_plane_fail(handler_ctx, &job->failure);
 }
 
@@ -178,8 +179,7 @@ static unsigned rounds_left(const struct zenps_job *job) {
  * here have until their round's deadline. */
 static void drain(struct zenps_job *job) {
   const uint64_t until_ns = zps_clock_ns() + CLOSE_WAIT_MS * ZPS_NS_PER_MS;
-  const struct timespec until = {.tv_sec = (time_t)(until_ns / ZPS_NS_PER_S),
-                                 .tv_nsec = (long)(until_ns % ZPS_NS_PER_S)};
+  const struct timespec until = zps_clock_timespec(until_ns);
   pthread_mutex_lock(&job->lock);
   while (job->n_serving > 0) pthread_cond_wait(&job->done, &job->lock);
   while (rounds_left(job) > 0 && pthread_cond_timedwait(&job->done, &job->lock, &until) != ETIMEDOUT) continue;

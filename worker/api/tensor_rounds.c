@@ -1,4 +1,5 @@
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "worker/api/job.h"
 #include "worker/api/tensor.h"
 
@@ -97,7 +98,7 @@ static struct zps_round *take_old(struct zenps_tensor *tensor, uint64_t now_ns, 
 }
 
 uint64_t zps_worker_tensors_age(struct zps_plane *plane, uint64_t now_ns) {
-  struct zenps_job *const job = zps_owner_of(plane, struct zenps_job, plane);
+  struct zenps_job *const job = zps_container_of(plane, struct zenps_job, plane);
   struct zps_round *old = NULL;
   uint64_t next_ns = ZPS_NEVER;
   pthread_mutex_lock(&job->lock);

@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "common/base/text.h"
 #include "worker/device/device.h"
 #include "worker/round/round.h"
 #include "worker/choice/topology.h"
@@ -109,7 +110,7 @@ void zps_staging_finish(struct zps_round *round, bool ok) {
   } else if (staging->is_started) {
     round->reason.n_ranks = 0;
     round->reason.text[0] = '\0';
-    zps_worker_say(round->reason.text, sizeof round->reason.text, "%s", round->work_error.text);
+    zps_text_add(round->reason.text, sizeof round->reason.text, "%s", round->work_error.text);
   }
 }
 

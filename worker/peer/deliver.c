@@ -2,6 +2,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "common/base/container.h"
 #include "worker/peer/peer.h"
 #include "worker/api/job.h"
 #include "worker/choice/topology.h"
@@ -50,7 +51,7 @@ static void deliver_piece(void *ctx, unsigned i) {
 }
 
 static void deliver_run(struct zps_round_task *work) {
-  struct zps_peer_task *task = zps_owner_of(work, struct zps_peer_task, task);
+  struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
   const struct zps_peer_round *exchange = task->exchange;
   struct zps_workpool *pool = work->round->plane->pool;
   struct delivery delivery = {.task = task,
@@ -73,7 +74,7 @@ static void deliver_run(struct zps_round_task *work) {
 }
 
 static void deliver_done(struct zps_round_task *work) {
-  struct zps_peer_task *task = zps_owner_of(work, struct zps_peer_task, task);
+  struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
   if (zps_round_machine_over(work->round->machine)) return;
   if (task->compute.instr.type == ZPS_INSTR_SUM) {
     const struct zps_stream *range = &task->compute.out;

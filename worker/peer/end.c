@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "common/base/text.h"
 #include "worker/peer/peer.h"
 #include "worker/api/job.h"
 #include "worker/choice/topology.h"
@@ -62,8 +63,8 @@ void zps_peer_name_awaited(const struct zps_peer_round *exchange, struct zps_fra
 
 static void name(struct zps_round *round, uint32_t rank) {
   struct zps_frame_abort *reason = &round->reason;
-  zps_worker_say(reason->text, sizeof reason->text, "%s rank %" PRIu32 " (host %s)", reason->n_ranks ? "," : "", rank,
-                 round->plane->ranks[rank].name);
+  zps_text_add(reason->text, sizeof reason->text, "%s rank %" PRIu32 " (host %s)", reason->n_ranks ? "," : "", rank,
+               round->plane->ranks[rank].name);
   if (reason->n_ranks < ZPS_WIRE_RANKS_MAX) reason->ranks[reason->n_ranks++] = rank;
 }
 
@@ -76,10 +77,10 @@ static void explain_timeout(struct zps_round *round) {
            (uint64_t)((round->deadline_ns - round->start_ns) / ZPS_NS_PER_MS));
   reason->n_ranks = 0;
   if (!exchange->own_ready) {
-    zps_worker_say(reason->text, sizeof reason->text, "before the gradient was read");
+    zps_text_add(reason->text, sizeof reason->text, "before the gradient was read");
     return;
   }
-  zps_worker_say(reason->text, sizeof reason->text, "without the messages of");
+  zps_text_add(reason->text, sizeof reason->text, "without the messages of");
   for (int all = 0; all < 2 && reason->n_ranks == 0; all++) {
     if (all && exchange->serve.silent[0] != '\0') { /* all ranks are there: it is servers that are not */
       snprintf(reason->text, sizeof reason->text, "%s", exchange->serve.silent);
@@ -91,7 +92,7 @@ static void explain_timeout(struct zps_round *round) {
     }
   }
   if (reason->n_ranks == 0)
-    zps_worker_say(reason->text, sizeof reason->text, " no rank: they are here, but not all is computed");
+    zps_text_add(reason->text, sizeof reason->text, " no rank: they are here, but not all is computed");
 }
 
 void zps_peer_explain(struct zps_round *round) {
@@ -104,7 +105,7 @@ void zps_peer_explain(struct zps_round *round) {
   }
   if (reason->text[0] != '\0') return;
   if (blame != ZPS_MACHINE_ALL)
-    zps_worker_say(reason->text, sizeof reason->text, "rank %" PRIu32 " (host %s): ", blame,
-                   round->plane->ranks[blame].name);
-  zps_worker_say(reason->text, sizeof reason->text, "%s", zps_err_str(round->machine->code));
+    zps_text_add(reason->text, sizeof reason->text, "rank %" PRIu32 " (host %s): ", blame,
+                 round->plane->ranks[blame].name);
+  zps_text_add(reason->text, sizeof reason->text, "%s", zps_err_str(round->machine->code));
 }

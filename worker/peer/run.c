@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "common/base/container.h"
 #include "worker/peer/peer.h"
 #include "worker/api/job.h"
 #include "worker/choice/topology.h"
@@ -88,7 +89,7 @@ void zps_peer_computed(struct zps_peer_task *task) {
 }
 
 static void compute_run(struct zps_round_task *work) {
-  struct zps_peer_task *task = zps_owner_of(work, struct zps_peer_task, task);
+  struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
   const zps_err_t err = compute(task);
   if (err == ZPS_OK) return;
   struct zps_error error;
@@ -97,7 +98,7 @@ static void compute_run(struct zps_round_task *work) {
 }
 
 static void compute_done(struct zps_round_task *work) {
-  struct zps_peer_task *task = zps_owner_of(work, struct zps_peer_task, task);
+  struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
   if (zps_round_machine_over(work->round->machine)) return;
   zps_peer_computed(task);
   zps_peer_advance(work->round->exchange);

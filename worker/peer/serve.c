@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "worker/peer/peer.h"
 #include "worker/api/job.h"
 #include "worker/api/request.h"
@@ -32,7 +33,7 @@ static void fail(struct zps_peer_round *exchange, zps_err_t code) {
 /* ------------------------------------------------------------ out of it */
 
 static void encode_run(struct zps_round_task *work) {
-  struct zps_peer_task *task = zps_owner_of(work, struct zps_peer_task, task);
+  struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
   const struct zps_peer_round *exchange = task->exchange;
   const zenps_grad_t *out = &exchange->serve.out;
   struct zps_plane *plane = exchange->round->plane;
@@ -47,7 +48,7 @@ static void encode_run(struct zps_round_task *work) {
 }
 
 static void encode_done(struct zps_round_task *work) {
-  struct zps_peer_task *task = zps_owner_of(work, struct zps_peer_task, task);
+  struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
   struct zps_peer_round *exchange = task->exchange;
   if (zps_round_machine_over(work->round->machine)) return;
   zps_peer_serve_free(&exchange->serve);
@@ -133,7 +134,7 @@ static zps_err_t begin_inner(struct zps_peer_round *exchange) {
 
 /* Rows of zeros, which sums of all rows have where no rank had any, are not pushed. */
 static void gather_run(struct zps_round_task *work) {
-  struct zps_peer_task *task = zps_owner_of(work, struct zps_peer_task, task);
+  struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
   struct zps_peer_round *exchange = task->exchange;
   struct zps_peer_serve *serve = &exchange->serve;
   uint64_t n = 0;

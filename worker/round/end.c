@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/text.h"
 #include "worker/choice/auto.h"
 #include "worker/api/job.h"
 #include "worker/plane/plane.h"
@@ -11,31 +12,23 @@
 #include "worker/round/round.h"
 #include "worker/api/tensor.h"
 
-void zps_worker_say(char *text, size_t size, const char *fmt, ...) {
-  const size_t len = strlen(text);
-  va_list args;
-  va_start(args, fmt);
-  vsnprintf(text + len, size - len, fmt, args);
-  va_end(args);
-}
-
 static void say_silent(const struct zps_round *round, char *text, size_t size) {
   const struct zps_plane *plane = round->plane;
   bool any_announced = false, first = true;
   for (uint32_t s = 0; s < plane->n_servers; s++) any_announced |= round->servers[s].announced;
-  zps_worker_say(text, size, "the deadline of %" PRIu64 " ms passed ",
-                 (uint64_t)((round->deadline_ns - round->start_ns) / ZPS_NS_PER_MS));
+  zps_text_add(text, size, "the deadline of %" PRIu64 " ms passed ",
+               (uint64_t)((round->deadline_ns - round->start_ns) / ZPS_NS_PER_MS));
   if (!any_announced) {
-    zps_worker_say(text, size, "before the gradient was encoded");
+    zps_text_add(text, size, "before the gradient was encoded");
     return;
   }
-  zps_worker_say(text, size, "without the sums of");
+  zps_text_add(text, size, "without the sums of");
   for (uint32_t s = 0; s < plane->n_servers; s++) {
     if (!zps_round_machine_needs(round->machine, s)) continue;
-    zps_worker_say(text, size, "%s server %" PRIu32 " (%s)", first ? "" : ",", s, plane->servers[s].name);
+    zps_text_add(text, size, "%s server %" PRIu32 " (%s)", first ? "" : ",", s, plane->servers[s].name);
     first = false;
   }
-  if (first) zps_worker_say(text, size, " no server: they are here, but not decoded");
+  if (first) zps_text_add(text, size, " no server: they are here, but not decoded");
 }
 
 void zps_served_explain(struct zps_round *round) {
@@ -47,10 +40,10 @@ void zps_served_explain(struct zps_round *round) {
     return;
   }
   if (blame != ZPS_MACHINE_ALL) {
-    zps_worker_say(text, sizeof round->reason.text, "server %" PRIu32 " (%s): ", blame,
-                   round->plane->servers[blame].name);
+    zps_text_add(text, sizeof round->reason.text, "server %" PRIu32 " (%s): ", blame,
+                 round->plane->servers[blame].name);
   }
-  zps_worker_say(text, sizeof round->reason.text, "%s", zps_err_str(round->machine->code));
+  zps_text_add(text, sizeof round->reason.text, "%s", zps_err_str(round->machine->code));
 }
 
 /* The round may be done, and its result not get to where the caller wants it. */
@@ -71,9 +64,9 @@ static void describe(const struct zps_round *round, zenps_error_t *error) {
        i++) {
     error->missing_ranks[error->n_missing++] = round->reason.ranks[i];
   }
-  zps_worker_say(error->text, sizeof error->text, "job %s, tensor %s, step %" PRIu64 ": ", tensor->job->options.job,
-                 tensor->name, round->step);
-  zps_worker_say(error->text, sizeof error->text, "%s", round->reason.text);
+  zps_text_add(error->text, sizeof error->text, "job %s, tensor %s, step %" PRIu64 ": ", tensor->job->options.job,
+               tensor->name, round->step);
+  zps_text_add(error->text, sizeof error->text, "%s", round->reason.text);
 }
 
 static uint64_t span(uint64_t from_ns, uint64_t to_ns) {

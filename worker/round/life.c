@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "worker/peer/peer.h"
 #include "worker/api/job.h"
 #include "worker/plane/plane.h"
@@ -60,11 +61,11 @@ static void finish_task(struct zps_round_task *task) {
 
 static void task_done(struct zps_command *command, void *handler_ctx) {
   (void)handler_ctx;
-  finish_task(zps_owner_of(command, struct zps_round_task, command));
+  finish_task(zps_container_of(command, struct zps_round_task, command));
 }
 
 static void task_run(struct zps_work *work) {
-  struct zps_round_task *task = zps_owner_of(work, struct zps_round_task, work);
+  struct zps_round_task *task = zps_container_of(work, struct zps_round_task, work);
   task->run(task);
   task->command.run = task_done;
   zps_engine_post(task->round->plane->engine, &task->command);
@@ -150,7 +151,7 @@ void zps_round_launch(struct zps_round *round) {
 
 /* The scan follows `begin` from the engine thread, so that it never reports to a round that has not begun. */
 static void on_begin(struct zps_command *command, void *handler_ctx) {
-  struct zps_round *round = zps_owner_of(command, struct zps_round, begin);
+  struct zps_round *round = zps_container_of(command, struct zps_round, begin);
   struct zps_plane *plane = handler_ctx;
   zps_plane_round_add(plane, round);
   zps_round_event(round, ZPS_MACHINE_START, 0, 0, ZPS_OK);
@@ -175,7 +176,7 @@ void zps_round_cancel(struct zps_round *round) {
 /* A round that the other ranks know to be done here cannot be taken back. */
 static void on_cancel(struct zps_command *command, void *handler_ctx) {
   (void)handler_ctx;
-  struct zps_round *round = zps_owner_of(command, struct zps_round, cancel);
+  struct zps_round *round = zps_container_of(command, struct zps_round, cancel);
   round->cancel_run = true;
   if (!round->exchange || !round->exchange->finishing)
     zps_round_fail(round, ZPS_ERR_CANCELED, "rank %u canceled it", round->plane->rank);

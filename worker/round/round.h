@@ -59,8 +59,6 @@ extern const struct zps_round_ops zps_served_ops, zps_peer_ops;
 #define ZPS_SMALL_DENSE_BYTES (512u << 10)
 #define ZPS_SMALL_BYTES (64u << 10)
 
-#define zps_owner_of(ptr, type, member) ((type *)((char *)(ptr)-offsetof(type, member)))
-
 /* Work on a pool thread, reported back to the engine thread; or, where it is small, of the engine thread itself. */
 struct zps_round_task {
   struct zps_work work;
@@ -275,8 +273,6 @@ bool zps_served_orders_stripes(const struct zps_round *round);
 void zps_served_order_stripe(struct zps_round *round, uint32_t stripe);
 
 /* round_end.c */
-/* Adds to a text; what does not fit is cut off. */
-void zps_worker_say(char *text, size_t size, const char *fmt, ...) ZPS_PRINTF(3, 4);
 /* Completes the reason of a failure by what the machine knows. */
 void zps_served_explain(struct zps_round *round);
 /* Fills the request: outcome, result, costs. True: somebody may wait for it, and is to be woken. */

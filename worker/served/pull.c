@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "common/codec/join.h"
 #include "worker/device/device.h"
 #include "worker/api/job.h"
@@ -175,7 +176,7 @@ void zps_served_result(struct zps_round *round, uint32_t server, const struct zp
 /* ------------------------------------------------------------ reads */
 
 static void read_done(struct zps_bulk_read *read, zps_err_t code) {
-  struct zps_served_part *part = zps_owner_of(read, struct zps_served_part, read);
+  struct zps_served_part *part = zps_container_of(read, struct zps_served_part, read);
   struct zps_round *round = part->task.round;
   const uint32_t server = round->tensor->owners[part->task.arg];
   zps_round_touch(round);
@@ -195,7 +196,7 @@ static void read_done(struct zps_bulk_read *read, zps_err_t code) {
 }
 
 static void read_release(struct zps_bulk_read *read) {
-  struct zps_served_part *part = zps_owner_of(read, struct zps_served_part, read);
+  struct zps_served_part *part = zps_container_of(read, struct zps_served_part, read);
   part->task.round->n_reads--;
   zps_round_touch(part->task.round);
 }
