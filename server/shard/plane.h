@@ -5,9 +5,7 @@
 #ifndef ZPS_SERVER_SHARD_PLANE_H
 #define ZPS_SERVER_SHARD_PLANE_H
 
-#include <pthread.h>
-#include <stdatomic.h>
-
+#include "common/base/scratch.h"
 #include "common/base/workpool.h"
 #include "common/codec/partition.h"
 #include "common/codec/reduce.h"
@@ -252,11 +250,8 @@ struct zps_shard {
   unsigned n_reducing;                         /* sums under way */
   struct zps_reduce_task *small, **small_tail; /* those that are left to this thread */
   bool any_failing;
-  uint64_t next_deadline_ns; /* not later than the earliest deadline of a round */
-  /* pool */
-  pthread_mutex_t scratch_lock;
-  struct zps_reduce_scratch **scratches; /* those not in use */
-  unsigned n_scratches;
+  uint64_t next_deadline_ns;          /* not later than the earliest deadline of a round */
+  struct zps_scratch_pool *scratches; /* any thread's: one for each thread of the pool, and one for the engine's */
 };
 
 /* Publishes what is ready, hands out memory: after anything that may have changed either. */

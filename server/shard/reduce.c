@@ -155,15 +155,10 @@ static void sum(struct zps_reduce_task *task, struct zps_reduce_scratch *scratch
 }
 
 static void run_job(struct zps_reduce_task *task) {
-  struct zps_shard *shard = task->shard;
   const uint64_t start_ns = zps_clock_ns();
-  pthread_mutex_lock(&shard->scratch_lock);
-  struct zps_reduce_scratch *scratch = shard->scratches[--shard->n_scratches]; /* one for each thread that sums */
-  pthread_mutex_unlock(&shard->scratch_lock);
+  struct zps_reduce_scratch *scratch = zps_scratch_get(task->shard->scratches);
   sum(task, scratch);
-  pthread_mutex_lock(&shard->scratch_lock);
-  shard->scratches[shard->n_scratches++] = scratch;
-  pthread_mutex_unlock(&shard->scratch_lock);
+  zps_scratch_put(task->shard->scratches, scratch);
   task->took_ns = zps_clock_ns() - start_ns;
 }
 
@@ -296,22 +291,23 @@ void zps_reduce_start(struct zps_shard_round *round, uint32_t part) {
 
 /* ---- life ---- */
 
+static zps_err_t scratch_create(void **scratch_p) {
+  struct zps_reduce_scratch *scratch;
+  const zps_err_t code = zps_reduce_scratch_create(&scratch);
+  if (code == ZPS_OK) *scratch_p = scratch;
+  return code;
+}
+
+static void scratch_destroy(void *scratch) {
+  zps_reduce_scratch_destroy(scratch);
+}
+
 zps_err_t zps_reduce_init(struct zps_shard *shard) {
   shard->small_tail = &shard->small;
-  const unsigned n = zps_workpool_threads(shard->pool) + 1;
-  pthread_mutex_init(&shard->scratch_lock, NULL);
-  shard->scratches = calloc(n, sizeof(void *));
-  if (!shard->scratches) return ZPS_ERR_NOMEM;
-  for (; shard->n_scratches < n; shard->n_scratches++) {
-    const zps_err_t code = zps_reduce_scratch_create(&shard->scratches[shard->n_scratches]);
-    if (code != ZPS_OK) return code;
-  }
-  return ZPS_OK;
+  return zps_scratch_pool_create(zps_workpool_threads(shard->pool) + 1, scratch_create, scratch_destroy,
+                                 &shard->scratches);
 }
 
 void zps_reduce_fini(struct zps_shard *shard) {
-  if (!shard->scratches) return;
-  while (shard->n_scratches > 0) zps_reduce_scratch_destroy(shard->scratches[--shard->n_scratches]);
-  free(shard->scratches);
-  pthread_mutex_destroy(&shard->scratch_lock);
+  zps_scratch_pool_destroy(shard->scratches);
 }

@@ -35,7 +35,7 @@ static void deliver_piece(void *ctx, unsigned i) {
   struct delivery *delivery = ctx;
   const struct zps_peer_task *task = delivery->task;
   const struct zps_round *round = task->exchange->round;
-  struct zps_compute_scratch *scratch = zps_plane_scratch_get(round->plane);
+  struct zps_compute_scratch *scratch = zps_scratch_get(round->plane->scratches);
   uint64_t n_rows = 0;
   const struct zps_compute_result result = {.dense = round->out->values,
                                             .dense_bytes = delivery->dense_bytes,
@@ -44,7 +44,7 @@ static void deliver_piece(void *ctx, unsigned i) {
                                             .divisor = zps_peer_divisor(task->exchange)};
   const zps_err_t err =
       zps_compute_result_dense(scratch, task->compute.ins, task->compute.instr.n_in, &result, &n_rows);
-  zps_plane_scratch_put(round->plane, scratch);
+  zps_scratch_put(round->plane->scratches, scratch);
   int none = ZPS_OK;
   if (err != ZPS_OK) atomic_compare_exchange_strong(&delivery->code, &none, (int)err);
   atomic_fetch_add(&delivery->n_rows, n_rows);

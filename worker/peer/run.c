@@ -73,9 +73,9 @@ void zps_peer_carried_out(struct zps_peer_round *exchange, uint32_t i) {
 
 static zps_err_t compute(struct zps_peer_task *task) {
   struct zps_peer_round *exchange = task->exchange;
-  struct zps_compute_scratch *scratch = zps_plane_scratch_get(exchange->round->plane);
+  struct zps_compute_scratch *scratch = zps_scratch_get(exchange->round->plane->scratches);
   const zps_err_t err = zps_compute_run(&exchange->compute, scratch, &task->compute, task->out, &task->what);
-  zps_plane_scratch_put(exchange->round->plane, scratch);
+  zps_scratch_put(exchange->round->plane->scratches, scratch);
   return err;
 }
 

@@ -37,11 +37,11 @@ static void encode_run(struct zps_round_task *work) {
   const struct zps_peer_round *exchange = task->exchange;
   const zenps_grad_t *out = &exchange->serve.out;
   struct zps_plane *plane = exchange->round->plane;
-  struct zps_compute_scratch *scratch = zps_plane_scratch_get(plane);
+  struct zps_compute_scratch *scratch = zps_scratch_get(plane->scratches);
   struct zps_error error;
   const zps_err_t err = zps_compute_rows(&exchange->compute, scratch, &task->compute.out, out->row_ids, out->values,
                                          out->nnz, task->out, &task->what);
-  zps_plane_scratch_put(plane, scratch);
+  zps_scratch_put(plane->scratches, scratch);
   if (err == ZPS_OK) return;
   zps_fail(&error, err, "the sums cannot be shared with this host's ranks: %s", zps_err_str(err));
   zps_round_task_fail(work, &error);

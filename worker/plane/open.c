@@ -160,7 +160,7 @@ void zps_plane_close(struct zps_plane *plane) {
   zps_workpool_destroy(plane->pool);
   zps_engine_destroy(plane->engine);
   zps_unexpected_fini(&plane->unexpected);
-  zps_plane_scratches_fini(plane);
+  zps_scratch_pool_destroy(plane->scratches);
   for (uint32_t r = 0; plane->ranks && r < plane->world; r++) zps_segment_unmap(&plane->ranks[r].shared.view);
   zps_segment_destroy(plane->segment);
   free(plane->servers);

@@ -6,6 +6,7 @@
 #ifndef ZPS_WORKER_PLANE_PLANE_H
 #define ZPS_WORKER_PLANE_PLANE_H
 
+#include "common/base/scratch.h"
 #include "common/base/workpool.h"
 #include "common/session/engine.h"
 #include "common/session/link.h"
@@ -18,7 +19,6 @@
 
 struct zps_join;
 struct zps_join_peers;
-struct zps_compute_scratch;
 
 /* Another process of the job: a server, or a rank. */
 struct zps_remote {
@@ -47,10 +47,8 @@ struct zps_plane {
   uint32_t world, epoch;
   struct zps_segment *segment; /* of this rank, for others of its host to read; NULL: nobody does */
   struct zps_slab_memory segment_memory;
-  pthread_mutex_t scratch_lock;
-  struct zps_compute_scratch **scratches; /* free ones; with `ranks`, one for each thread that computes */
-  unsigned n_scratches;
-  struct zps_unexpected unexpected; /* messages of rounds that have not begun here */
+  struct zps_scratch_pool *scratches; /* with `ranks`: a zps_compute_scratch for each thread that computes */
+  struct zps_unexpected unexpected;   /* messages of rounds that have not begun here */
 
   struct zps_round *table[ZPS_PLANE_BUCKETS]; /* by tensor and step */
   struct zps_round *rounds;                   /* all of them */
@@ -113,10 +111,6 @@ void zps_plane_rank_lost(struct zps_plane *plane, uint32_t rank, const char *why
 /* Makes peer, bulk peer and link; what is there on failure is dropped with the plane. */
 zps_err_t zps_plane_remote_connect(struct zps_plane *plane, struct zps_remote *remote, const void *addr,
                                    size_t addr_len, struct zps_error *error) ZPS_MUSTCHECK;
-void zps_plane_scratches_fini(struct zps_plane *plane);
-/* One for the thread that calls, until it is put back; once ranks are linked. */
-struct zps_compute_scratch *zps_plane_scratch_get(struct zps_plane *plane);
-void zps_plane_scratch_put(struct zps_plane *plane, struct zps_compute_scratch *scratch);
 /* Frames of other ranks: mesh.c. */
 void zps_plane_rank_frame(struct zps_plane *plane, struct zps_remote *rank, const struct zps_frame *frame);
 struct zps_engine_handler zps_plane_handler(struct zps_plane *plane);

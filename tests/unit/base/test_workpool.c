@@ -1,4 +1,4 @@
-/* The pool of threads. */
+/* The pool of threads, and their scratch objects. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,6 +9,7 @@
 #include <cmocka.h>
 
 #include "common/base/clock.h"
+#include "common/base/scratch.h"
 #include "common/base/workpool.h"
 #include "tests/support/oom.h"
 
@@ -203,6 +204,52 @@ static void threads_stay_where_they_are_allowed(void **state) {
   check_allowed(true);
 }
 
+static zps_err_t create_scratch(void **scratch_p) {
+  return (*scratch_p = calloc(1, sizeof(unsigned))) ? ZPS_OK : ZPS_ERR_NOMEM;
+}
+
+enum { SCRATCH_THREADS = 3, SCRATCH_TURNS = 2000 };
+
+/* Nobody else writes to a scratch object meanwhile. */
+static void *use_scratch(void *pool) {
+  bool is_mine = true;
+  for (unsigned i = 0; i < SCRATCH_TURNS; i++) {
+    unsigned *scratch = zps_scratch_get(pool);
+    const unsigned before = *scratch;
+    sched_yield();
+    is_mine &= *scratch == before;
+    *scratch = before + 1;
+    zps_scratch_put(pool, scratch);
+  }
+  return is_mine ? pool : NULL;
+}
+
+static void each_thread_has_a_scratch_of_its_own(void **state) {
+  (void)state;
+  struct zps_scratch_pool *pool;
+  pthread_t threads[SCRATCH_THREADS];
+  unsigned *all[SCRATCH_THREADS], turns = 0;
+  assert_int_equal(zps_scratch_pool_create(SCRATCH_THREADS, create_scratch, free, &pool), ZPS_OK);
+  for (unsigned i = 0; i < SCRATCH_THREADS; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, use_scratch, pool), 0);
+  for (unsigned i = 0; i < SCRATCH_THREADS; i++) {
+    void *is_mine;
+    pthread_join(threads[i], &is_mine);
+    assert_non_null(is_mine);
+  }
+  for (unsigned i = 0; i < SCRATCH_THREADS; i++) turns += *(all[i] = zps_scratch_get(pool));
+  assert_int_equal(turns, SCRATCH_THREADS * SCRATCH_TURNS);
+  for (unsigned i = 0; i < SCRATCH_THREADS; i++) zps_scratch_put(pool, all[i]);
+  zps_scratch_pool_destroy(pool);
+  zps_scratch_pool_destroy(NULL);
+}
+
+static zps_err_t create_scratches(void *ctx) {
+  return zps_scratch_pool_create(3, create_scratch, free, ctx);
+}
+static void destroy_scratches(void *ctx) {
+  zps_scratch_pool_destroy(*(struct zps_scratch_pool **)ctx);
+}
 static zps_err_t create_pool(void *ctx) {
   return zps_workpool_create(2, "oom", ctx);
 }
@@ -213,7 +260,9 @@ static void destroy_pool(void *ctx) {
 static void creation_survives_lack_of_memory(void **state) {
   (void)state;
   struct zps_workpool *pool = NULL;
+  struct zps_scratch_pool *scratches = NULL;
   oom_sweep(create_pool, destroy_pool, &pool, 1);
+  oom_sweep(create_scratches, destroy_scratches, &scratches, 4);
 }
 
 int main(void) {
@@ -225,6 +274,7 @@ int main(void) {
       cmocka_unit_test(loops_may_be_within_loops),
       cmocka_unit_test(a_loop_waits_for_no_busy_thread),
       cmocka_unit_test(threads_stay_where_they_are_allowed),
+      cmocka_unit_test(each_thread_has_a_scratch_of_its_own),
       cmocka_unit_test(creation_survives_lack_of_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
