@@ -9,9 +9,13 @@
  * In each round, contributions are read a few partitions ahead of the sums, as far as keeps the links busy, and no
  * farther: so what a server holds for a round is its sums and READ_AHEAD_BYTES, however many ranks push.
  */
-#include "server/shard/plane.h"
+#include "server/shard/memory.h"
 
 #include <inttypes.h>
+
+#include "server/shard/round.h"
+#include "server/shard/shard_impl.h"
+#include "server/shard/tensor.h"
 
 enum {
   READ_AHEAD_BYTES = 16 << 20,
@@ -81,7 +85,7 @@ static uint64_t bytes_wanted(const struct zps_shard_round *round) {
     const struct zps_part_run *run = &round->parts[part];
     bytes += run->result.cap + (run->wait.is_queued ? run->wait.len_bytes : 0);
     for (uint32_t rank = 0; rank < round->machine->world; rank++) {
-      const struct zps_contribution *contribution = round->slots[(size_t)part * round->machine->world + rank];
+      const struct zps_contribution *contribution = *zps_shard_round_slot(round, part, rank);
       if (!contribution) continue;
       bytes += contribution->buf.cap + (contribution->wait.is_queued ? contribution->wait.len_bytes : 0);
     }

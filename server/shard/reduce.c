@@ -1,17 +1,20 @@
 /* One task per partition whose contributions are all here. The task owns them until it is done; the reduce pool's
  * threads see nothing else of the data plane. Small ones are done by the engine's thread itself: a thread of the pool
  * would take longer to wake up. Large ones are shared by threads that would otherwise have nothing to do. */
-#include "server/shard/plane.h"
+#include "server/shard/reduce.h"
 
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ZPS_LOG_COMPONENT "shard"
 #include "common/base/clock.h"
 #include "common/base/container.h"
-#include "common/base/log.h"
+#include "common/codec/reduce.h"
+#include "server/shard/job.h"
+#include "server/shard/round.h"
+#include "server/shard/shard_impl.h"
+#include "server/shard/tensor.h"
 
 /* Contributions to one partition, and to all of a round here, that are summed before another thread has woken up.
  * Looking for rows among all that there could be takes time, too. */
@@ -256,7 +259,7 @@ static void submit(struct zps_memory_wait *wait) {
   part_run->task = task;
   task->n = 0;
   for (uint32_t rank = 0; rank < tensor->job->world; rank++) {
-    struct zps_contribution **slot = &round->slots[(size_t)part * tensor->job->world + rank];
+    struct zps_contribution **slot = zps_shard_round_slot(round, part, rank);
     if (*slot) task->contributions[task->n++] = *slot;
     *slot = NULL;
   }
@@ -275,7 +278,7 @@ void zps_reduce_start(struct zps_shard_round *round, uint32_t part) {
   const uint32_t m = tensor->sizes[part];
   uint64_t nnz = 0;
   for (uint32_t rank = 0; rank < tensor->job->world; rank++) {
-    const struct zps_contribution *contribution = round->slots[(size_t)part * tensor->job->world + rank];
+    const struct zps_contribution *contribution = *zps_shard_round_slot(round, part, rank);
     nnz += contribution ? contribution->nnz : 0;
   }
   struct zps_part_run *part_run = &round->parts[part];

@@ -1,5 +1,5 @@
 /* Rounds in flight: their objects, and what the round machine's actions mean in terms of reads, sums and frames. */
-#include "server/shard/plane.h"
+#include "server/shard/round.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,6 +9,11 @@
 #include "common/base/clock.h"
 #include "common/base/container.h"
 #include "common/base/log.h"
+#include "server/shard/job.h"
+#include "server/shard/publish.h"
+#include "server/shard/reduce.h"
+#include "server/shard/shard_impl.h"
+#include "server/shard/tensor.h"
 
 struct zps_contribution *zps_contribution_get(struct zps_shard *shard, bool has_store) {
   struct zps_contribution **free_list = has_store ? &shard->free_store : &shard->free_plain;
@@ -45,6 +50,18 @@ void zps_contributions_free(struct zps_shard *shard) {
 
 /* ---- life ---- */
 
+static void round_free(struct zps_shard_round *round) {
+  if (!round) return;
+  zps_shard_machine_destroy(round->machine);
+  free(round->parts);
+  free(round->slots);
+  free(round->nnz);
+  free(round->ready);
+  free(round->total_nnz);
+  free(round->first_push_ns);
+  free(round);
+}
+
 static struct zps_shard_round *round_create(struct zps_tensor *tensor) {
   const uint32_t world = tensor->job->world, n_parts = tensor->parts_here;
   const size_t n_slots = (size_t)world * n_parts;
@@ -59,22 +76,17 @@ static struct zps_shard_round *round_create(struct zps_tensor *tensor) {
   round->first_push_ns = calloc(world, sizeof round->first_push_ns[0]);
   if (!round->parts || !round->slots || !round->nnz || !round->ready || !round->total_nnz || !round->first_push_ns ||
       zps_shard_machine_create(world, n_parts, &round->machine) != ZPS_OK) {
-    zps_shard_round_free(round);
+    round_free(round);
     return NULL;
   }
   return round;
 }
 
-void zps_shard_round_free(struct zps_shard_round *round) {
-  if (!round) return;
-  zps_shard_machine_destroy(round->machine);
-  free(round->parts);
-  free(round->slots);
-  free(round->nnz);
-  free(round->ready);
-  free(round->total_nnz);
-  free(round->first_push_ns);
-  free(round);
+void zps_shard_rounds_free(struct zps_tensor *tensor) {
+  for (struct zps_shard_round *round; (round = tensor->free_rounds) != NULL;) {
+    tensor->free_rounds = round->next;
+    round_free(round);
+  }
 }
 
 zps_err_t zps_shard_round_open(struct zps_tensor *tensor, uint64_t step, uint64_t now_ns,
@@ -127,10 +139,10 @@ static void drop_contribution(struct zps_shard *shard, struct zps_contribution *
 }
 
 static void drop_slots(struct zps_shard_round *round, uint32_t part) {
-  struct zps_contribution **slots = &round->slots[(size_t)part * round->machine->world];
   for (uint32_t rank = 0; rank < round->machine->world; rank++) {
-    if (slots[rank]) drop_contribution(round->tensor->job->shard, slots[rank]);
-    slots[rank] = NULL;
+    struct zps_contribution **slot = zps_shard_round_slot(round, part, rank);
+    if (*slot) drop_contribution(round->tensor->job->shard, *slot);
+    *slot = NULL;
   }
 }
 
@@ -207,7 +219,7 @@ static void read_granted(struct zps_memory_wait *wait) {
 }
 
 static void start_read(struct zps_shard_round *round, uint32_t rank, uint32_t part) {
-  struct zps_contribution *contribution = round->slots[(size_t)part * round->machine->world + rank];
+  struct zps_contribution *contribution = *zps_shard_round_slot(round, part, rank);
   contribution->wait = (struct zps_memory_wait){.round = round,
                                                 .part = part,
                                                 .len_bytes = contribution->len_bytes,

@@ -4,7 +4,13 @@
 #include <stdlib.h>
 
 #include "common/base/clock.h"
-#include "server/shard/plane.h"
+#include "server/shard/collect.h"
+#include "server/shard/job.h"
+#include "server/shard/publish.h"
+#include "server/shard/reduce.h"
+#include "server/shard/round.h"
+#include "server/shard/shard_impl.h"
+#include "server/shard/tensor.h"
 
 /* ---- the engine's handler ---- */
 
