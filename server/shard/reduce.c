@@ -227,7 +227,7 @@ static bool is_small(const struct zps_shard_round *round, const struct zps_reduc
 }
 
 static void submit(struct zps_memory_wait *wait) {
-  struct zps_shard_round *round = wait->round;
+  struct zps_shard_round *round = zps_container_of(wait, struct zps_shard_wait, memory)->round;
   const uint32_t part = wait->part;
   struct zps_tensor *tensor = round->tensor;
   struct zps_shard *shard = tensor->job->shard;
@@ -282,14 +282,11 @@ void zps_reduce_start(struct zps_shard_round *round, uint32_t part) {
     nnz += contribution ? contribution->nnz : 0;
   }
   struct zps_part_run *part_run = &round->parts[part];
-  part_run->wait = (struct zps_memory_wait){
-      .round = round,
-      .part = part,
-      .len_bytes = zps_codec_slice_bytes(plain_codec(tensor->codecs, m, nnz), m, nnz < m ? (uint32_t)nnz : m,
-                                         tensor->width, tensor->dtype, tensor->value_codec),
-      .buf_p = &part_run->result,
-      .granted = submit};
-  zps_memory_want(tensor->job->shard, &part_run->wait);
+  const uint64_t len_bytes = zps_codec_slice_bytes(plain_codec(tensor->codecs, m, nnz), m, nnz < m ? (uint32_t)nnz : m,
+                                                   tensor->width, tensor->dtype, tensor->value_codec);
+  part_run->wait = (struct zps_shard_wait){
+      .round = round, .memory = {.part = part, .len_bytes = len_bytes, .buf_p = &part_run->result, .granted = submit}};
+  zps_shard_memory_want(tensor->job->shard, &part_run->wait);
 }
 
 /* ---- life ---- */

@@ -129,7 +129,7 @@ struct zps_shard_round *zps_shard_round_find(const struct zps_tensor *tensor, ui
 }
 
 static void drop_contribution(struct zps_shard *shard, struct zps_contribution *contribution) {
-  zps_memory_cancel(shard, &contribution->wait);
+  zps_memory_cancel(&shard->memory, &contribution->wait.memory);
   if (contribution->is_here || !contribution->buf.data) {
     zps_contribution_put(contribution);
     return;
@@ -152,7 +152,7 @@ static void round_close(struct zps_shard_round *round, const struct zps_frame_ab
   struct zps_shard *shard = tensor->job->shard;
   for (uint32_t part = 0; part < round->machine->n_parts; part++) {
     struct zps_part_run *run = &round->parts[part];
-    zps_memory_cancel(shard, &run->wait);
+    zps_memory_cancel(&shard->memory, &run->wait.memory);
     if (run->task) zps_reduce_forget(run->task);
     run->task = NULL;
     zps_slab_put(shard->slab, &run->result);
@@ -205,7 +205,7 @@ static void read_release(struct zps_bulk_read *read) {
 }
 
 static void read_granted(struct zps_memory_wait *wait) {
-  struct zps_contribution *contribution = zps_container_of(wait, struct zps_contribution, wait);
+  struct zps_contribution *contribution = zps_container_of(wait, struct zps_contribution, wait.memory);
   struct zps_bulk_read *read = &contribution->read;
   contribution->round->unsummed_bytes += contribution->buf.cap;
   contribution->data = contribution->buf.data;
@@ -220,13 +220,12 @@ static void read_granted(struct zps_memory_wait *wait) {
 
 static void start_read(struct zps_shard_round *round, uint32_t rank, uint32_t part) {
   struct zps_contribution *contribution = *zps_shard_round_slot(round, part, rank);
-  contribution->wait = (struct zps_memory_wait){.round = round,
-                                                .part = part,
-                                                .len_bytes = contribution->len_bytes,
-                                                .is_push = true,
-                                                .buf_p = &contribution->buf,
-                                                .granted = read_granted};
-  zps_memory_want(contribution->shard, &contribution->wait);
+  contribution->wait = (struct zps_shard_wait){
+      .round = round,
+      .is_push = true,
+      .memory = {
+          .part = part, .len_bytes = contribution->len_bytes, .buf_p = &contribution->buf, .granted = read_granted}};
+  zps_shard_memory_want(contribution->shard, &contribution->wait);
 }
 
 /* ---- actions ---- */
@@ -243,7 +242,7 @@ static void send_abort(struct zps_shard_round *round, struct zps_frame_abort *ab
 
 /* By the most that its sum can take. */
 static bool will_be_small(const struct zps_shard_round *round, uint32_t part) {
-  return round->parts[part].wait.len_bytes <= ZPS_WIRE_INLINE_MAX;
+  return round->parts[part].wait.memory.len_bytes <= ZPS_WIRE_INLINE_MAX;
 }
 
 static void act(struct zps_shard_round *round, const struct zps_shard_machine_action *action,

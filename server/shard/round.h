@@ -8,6 +8,7 @@
 #include "common/codec/codec.h"
 #include "common/codec/values.h"
 #include "common/net/bulk.h"
+#include "common/net/slab.h"
 #include "server/shard/machine.h"
 #include "server/shard/memory.h"
 
@@ -25,14 +26,14 @@ struct zps_contribution {
   uint64_t len_bytes;
   const void *data;
   bool is_here, has_store;
-  struct zps_memory_wait wait;
+  struct zps_shard_wait wait;
   struct zps_buf buf;
   struct zps_bulk_read read;
   _Alignas(16) uint8_t store[]; /* ZPS_WIRE_INLINE_MAX bytes when has_store: inline slices */
 };
 
 struct zps_part_run {
-  struct zps_memory_wait wait;  /* for `result` */
+  struct zps_shard_wait wait;   /* for `result` */
   struct zps_reduce_task *task; /* while the pool sums */
   struct zps_buf result;
   enum zps_codec codec;

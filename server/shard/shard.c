@@ -6,6 +6,7 @@
 #include "common/base/clock.h"
 #include "server/shard/collect.h"
 #include "server/shard/job.h"
+#include "server/shard/memory.h"
 #include "server/shard/publish.h"
 #include "server/shard/reduce.h"
 #include "server/shard/round.h"
@@ -71,11 +72,11 @@ static void progress_links(struct zps_job *jobs) {
 }
 
 void zps_shard_settle(struct zps_shard *shard) {
-  zps_memory_serve(shard);
+  zps_memory_serve(&shard->memory);
   while (shard->small) { /* what they and their results held may be what others wait for */
     zps_reduce_run_small(shard);
     zps_publish_flush(shard);
-    zps_memory_serve(shard);
+    zps_memory_serve(&shard->memory);
   }
   zps_publish_flush(shard);
   zps_shard_round_bury(shard);
@@ -222,6 +223,7 @@ zps_err_t zps_shard_create(const struct zps_shard_config *config, struct zps_sha
   if (!shard) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the data plane");
   shard->memory_limit_bytes = config->memory_limit_bytes;
   shard->next_deadline_ns = ZPS_NEVER;
+  zps_shard_memory_init(shard);
   zps_err_t code = zps_workpool_create(config->reduce_threads ? config->reduce_threads : 1, "reduce", &shard->pool);
   if (code == ZPS_OK) code = zps_reduce_init(shard);
   if (code != ZPS_OK) {

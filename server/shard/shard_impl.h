@@ -6,12 +6,12 @@
 #include "common/base/scratch.h"
 #include "common/base/workpool.h"
 #include "common/session/engine.h"
+#include "common/session/memory.h"
 #include "common/session/tags.h"
 #include "server/shard/shard.h"
 
 struct zps_contribution;
 struct zps_job;
-struct zps_memory_wait;
 struct zps_reduce_task;
 struct zps_shard_round;
 
@@ -28,7 +28,7 @@ struct zps_shard {
   uint64_t next_age;
   unsigned rounds_in_flight;
   struct zps_shard_round *buried, *ready;
-  struct zps_memory_wait *wait_first, *wait_last; /* by age of the round, then by partition */
+  struct zps_memory memory;
   struct zps_contribution *free_plain, *free_store;
   unsigned n_orphans;                          /* contributions nobody wants that are being read */
   unsigned n_reducing;                         /* sums under way */
