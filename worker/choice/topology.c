@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/text.h"
 #include "worker/choice/auto.h"
 #include "worker/round/round.h"
 #include "worker/schemes/parts.h"
@@ -21,12 +22,12 @@ static void set_text(struct zps_scheme_ask *ask) {
   char *text = ask->text;
   snprintf(text, sizeof ask->text, "%s", ask->name);
   if (ask->served && ask->served->blocks) /* what servers see of the tensor does not say it */
-    zps_worker_say(text, sizeof ask->text, " of %" PRIu64 "x%" PRIu32, plan->rows, plan->width);
-  if (plan->k) zps_worker_say(text, sizeof ask->text, " k=%" PRIu64, plan->k);
+    zps_text_add(text, sizeof ask->text, " of %" PRIu64 "x%" PRIu32, plan->rows, plan->width);
+  if (plan->k) zps_text_add(text, sizeof ask->text, " k=%" PRIu64, plan->k);
   for (uint32_t i = 0; i < plan->n_levels; i++)
-    zps_worker_say(text, sizeof ask->text, "%s%" PRIu32, i ? "x" : " levels=", plan->levels[i]);
-  if (plan->chunks > 1) zps_worker_say(text, sizeof ask->text, " chunks=%" PRIu32, plan->chunks);
-  if (plan->bits) zps_worker_say(text, sizeof ask->text, " bits=%" PRIu32, plan->bits);
+    zps_text_add(text, sizeof ask->text, "%s%" PRIu32, i ? "x" : " levels=", plan->levels[i]);
+  if (plan->chunks > 1) zps_text_add(text, sizeof ask->text, " chunks=%" PRIu32, plan->chunks);
+  if (plan->bits) zps_text_add(text, sizeof ask->text, " bits=%" PRIu32, plan->bits);
 }
 
 /* "hierarchical", or "hierarchical:" and the scheme between hosts: balanced, unless it is said. */
