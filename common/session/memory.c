@@ -36,12 +36,12 @@ void zps_memory_serve(struct zps_memory_line *memory) {
     const enum zps_memory_answer answer = memory->ask(memory->ctx, wait);
     if (answer == ZPS_MEMORY_LATER) break;
     if (answer == ZPS_MEMORY_PASSED) {
-      wait = wait->next;
+      wait = wait->is_queued ? wait->next : memory->first;
       continue;
     }
     if (answer == ZPS_MEMORY_NOW) {
       zps_memory_cancel(memory, wait);
-      wait->granted(wait);
+      if (wait->granted) wait->granted(wait);
     }
     wait = memory->first;
   }

@@ -16,9 +16,9 @@ struct zps_memory_wait {
   uint64_t age; /* the smaller, the earlier it is served */
   uint32_t part;
   uint64_t len_bytes;
-  struct zps_buf *buf_p; /* where the buffer goes */
-  void (*granted)(struct zps_memory_wait *wait);
-  struct zps_memory_wait *prev, *next; /* from here on zps_memory's */
+  struct zps_buf *buf_p;                         /* where the buffer goes */
+  void (*granted)(struct zps_memory_wait *wait); /* or NULL, where ask() does what follows */
+  struct zps_memory_wait *prev, *next;           /* from here on zps_memory's */
   bool is_queued;
 };
 
@@ -36,7 +36,8 @@ struct zps_memory_line {
   bool is_serving;
 };
 
-/* `ask` takes memory for a request, if it may have some now. It may cancel other requests where it refuses one. */
+/* `ask` takes memory for a request, if it may have some now. It may add and cancel requests, also the one it is asked
+ * for. */
 void zps_memory_init(struct zps_memory_line *memory, enum zps_memory_answer (*ask)(void *ctx, struct zps_memory_wait *wait),
                      void *ctx);
 /* Puts the request in line; it is served by a later zps_memory_serve(). */

@@ -19,7 +19,7 @@ may gpu/cuda common/base common/codec gpu gpu/emu
 may gpu/emu common/base gpu/cuda
 may gpu/bench common/base common/codec gpu gpu/cuda tests/support
 
-may server common/base common/control common/net
+may server common/base common/codec common/control common/net
 may server/shard common/base common/codec common/net common/session proto server
 may server/coordinator common/base common/codec common/control common/plan proto server
 may server/daemon common/base common/codec common/control common/net proto server server/shard server/coordinator

@@ -7,10 +7,6 @@
 
 /* ------------------------------------------------------------ lines */
 
-static void granted(struct zps_memory_wait *wait) {
-  (void)wait; /* take() has used it */
-}
-
 static void refuse(const struct zps_plane_memory *memory, struct zps_plane_wait *wait, zps_err_t err) {
   char text[192];
   snprintf(text, sizeof text,
@@ -41,7 +37,7 @@ void zps_plane_memory_init(struct zps_plane_memory *memory, struct zps_slab *sla
 void zps_plane_memory_want(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_wait *wait) {
   if (line != ZPS_LINE_PEER) memory->is_due = true; /* those were refused just now */
   if (wait->wait.is_queued) return;
-  wait->wait = (struct zps_memory_wait){.age = line, .granted = granted};
+  wait->wait = (struct zps_memory_wait){.age = line};
   zps_memory_add(&memory->lines, &wait->wait);
 }
 

@@ -29,6 +29,7 @@ struct owner {
   unsigned n, n_asked, n_served, n_refused;
   const struct request *served[MOST * 4];
   struct request *adds, *cancels; /* by the first that is served */
+  const struct request *gives_up; /* while it is asked for */
 };
 
 static enum zps_memory_answer ask(void *ctx, struct zps_memory_wait *wait) {
@@ -39,6 +40,10 @@ static enum zps_memory_answer ask(void *ctx, struct zps_memory_wait *wait) {
     for (unsigned i = 0; i < owner->n; i++) zps_memory_cancel(&owner->memory, &owner->requests[i].wait);
     owner->n_refused++;
     return ZPS_MEMORY_REFUSED;
+  }
+  if (owner->gives_up == request) {
+    zps_memory_cancel(&owner->memory, wait);
+    owner->gives_up = NULL;
   }
   if (wait->len_bytes > owner->free_bytes) return request->may_pass ? ZPS_MEMORY_PASSED : ZPS_MEMORY_LATER;
   owner->free_bytes -= wait->len_bytes;
@@ -154,6 +159,22 @@ static void who_is_served_may_add_and_cancel(void **state) {
   assert_null(owner.memory.first);
 }
 
+static void one_that_gives_up_when_asked_lets_the_others_pass(void **state) {
+  (void)state;
+  struct owner owner;
+  owner_init(&owner, 10);
+  struct request *first = request_add(&owner, 1, 0, 100), *second = request_add(&owner, 2, 0, 100),
+                 *third = request_add(&owner, 3, 0, 10);
+  first->may_pass = second->may_pass = true;
+  owner.gives_up = second;
+  zps_memory_serve(&owner.memory);
+  assert_false(second->wait.is_queued);
+  assert_int_equal(owner.n_served, 1);
+  assert_ptr_equal(owner.served[0], third);
+  assert_ptr_equal(owner.memory.first, &first->wait);
+  assert_ptr_equal(owner.memory.last, &first->wait);
+}
+
 static void who_is_refused_takes_its_requests_along(void **state) {
   (void)state;
   struct owner owner;
@@ -211,6 +232,7 @@ int main(void) {
       cmocka_unit_test(one_that_waits_holds_up_those_behind_it_or_lets_them_pass),
       cmocka_unit_test(one_that_asks_again_keeps_its_place),
       cmocka_unit_test(who_is_served_may_add_and_cancel),
+      cmocka_unit_test(one_that_gives_up_when_asked_lets_the_others_pass),
       cmocka_unit_test(who_is_refused_takes_its_requests_along),
       cmocka_unit_test(the_line_stays_in_order),
   };
