@@ -1,7 +1,7 @@
 /*
  * A bounded queue of pointers, many producers, many consumers, with an optional wake-up function that runs after each
- * push. The queues between API threads, progress threads and pools are of this kind. A mutex guards it: a round passes
- * through it a handful of times, never once per message.
+ * push: the commands of the engine (common/session/engine.c). A mutex guards it: a round passes through it a handful of
+ * times, never once per message.
  */
 #ifndef ZPS_BASE_QUEUE_H
 #define ZPS_BASE_QUEUE_H

@@ -20,8 +20,8 @@ enum zps_codec {
   ZPS_CODEC_COO = 0,    /* z x u32 little-endian, strictly ascending: Zen's push */
   ZPS_CODEC_BITMAP = 1, /* ceil(m / 32) x u32 little-endian, bit r%32 of word r/32: Zen's hash bitmap (its pull);
                            bits from m on are zero */
-  ZPS_CODEC_RICE = 2,  /* gaps between indices, in blocks of Rice codes (codec_rice.h): near the entropy up to m / 2 */
-  ZPS_CODEC_HOLES = 3, /* the same for the m - z indices that are absent: nothing at all when there are none */
+  ZPS_CODEC_RICE = 2,   /* gaps between indices, in blocks of Rice codes (codec_rice.h): near the entropy up to m / 2 */
+  ZPS_CODEC_HOLES = 3,  /* the same for the m - z indices that are absent: nothing at all when there are none */
   ZPS_CODEC_COUNT
 };
 
