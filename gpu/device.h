@@ -169,7 +169,7 @@ struct zps_device_ops {
                             enum zps_dtype dtype, const struct zps_device_view *views, unsigned n_views,
                             int64_t *rows_on_device, void *values_on_device, zps_stream_t stream,
                             struct zps_error *error);
-  /* Once the work is done: ZPS_ERR_PROTOCOL when a view's bytes are no set of its nnz ranks; the result is then good
+  /* Once the work is done: ZPS_ERR_PROTOCOL when a view's bytes are no set of its nnz indices; the result is then good
    * for nothing, but nothing else was touched. */
   zps_err_t (*decoder_finish)(struct zps_device_decoder *decoder, struct zps_error *error);
 
@@ -206,8 +206,8 @@ struct zps_device {
   const struct zps_device_ops *ops;
 };
 
-/* Opens the device with number `index` of a library that exports what libzenps_cuda.so does; NULL: that one. The library
- * stays loaded. ZPS_ERR_UNSUPPORTED: this host has no such library, or no such device. */
+/* Opens the device with number `index` of a library that exports what libzenps_cuda.so does; NULL: that one. The
+ * library stays loaded. ZPS_ERR_UNSUPPORTED: this host has no such library, or no such device. */
 zps_err_t zps_device_load(const char *library, unsigned index, struct zps_device **device_p,
                           struct zps_error *error) ZPS_MUSTCHECK;
 void zps_device_close(struct zps_device *device); /* NULL is allowed */

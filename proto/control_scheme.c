@@ -1,10 +1,9 @@
 #include "proto/control_scheme.h"
 
 #include <inttypes.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
+#include "common/base/text.h"
 #include "common/codec/partition.h"
 
 bool zps_scheme_spec_is_auto(const struct zps_scheme_spec *scheme) {
@@ -18,24 +17,18 @@ bool zps_scheme_spec_same(const struct zps_scheme_spec *a, const struct zps_sche
          a->chunks == b->chunks && a->bits == b->bits;
 }
 
-static ZPS_PRINTF(2, 3) void say(char *text, const char *format, ...) {
-  const size_t len = strlen(text);
-  va_list args;
-  va_start(args, format);
-  vsnprintf(text + len, ZPS_SCHEME_TEXT_MAX + 1 - len, format, args);
-  va_end(args);
-}
+#define SAY(text, ...) zps_text_add(text, ZPS_SCHEME_TEXT_MAX + 1, __VA_ARGS__)
 
 const char *zps_scheme_spec_text(const struct zps_scheme_spec *scheme, char *text) {
   text[0] = '\0';
-  say(text, "%s%s%s", scheme->name[0] ? scheme->name : "balanced", scheme->between[0] ? ":" : "", scheme->between);
+  SAY(text, "%s%s%s", scheme->name[0] ? scheme->name : "balanced", scheme->between[0] ? ":" : "", scheme->between);
   for (unsigned i = 0, n = 0; i < ZPS_PLAN_SCHEMES; i++)
-    if (scheme->choices >> i & 1) say(text, "%c%s", n++ ? ',' : ':', zps_plan_scheme_name((enum zps_plan_scheme)i));
-  if (scheme->of_rows) say(text, " of %" PRIu64 "x%" PRIu32, scheme->of_rows, scheme->of_width);
-  if (scheme->k) say(text, " k=%" PRIu64, scheme->k);
-  for (uint32_t i = 0; i < scheme->n_levels; i++) say(text, "%s%" PRIu32, i ? "x" : " levels=", scheme->levels[i]);
-  if (scheme->chunks) say(text, " chunks=%" PRIu32, scheme->chunks);
-  if (scheme->bits) say(text, " bits=%" PRIu32, scheme->bits);
+    if (scheme->choices >> i & 1) SAY(text, "%c%s", n++ ? ',' : ':', zps_plan_scheme_name((enum zps_plan_scheme)i));
+  if (scheme->of_rows) SAY(text, " of %" PRIu64 "x%" PRIu32, scheme->of_rows, scheme->of_width);
+  if (scheme->k) SAY(text, " k=%" PRIu64, scheme->k);
+  for (uint32_t i = 0; i < scheme->n_levels; i++) SAY(text, "%s%" PRIu32, i ? "x" : " levels=", scheme->levels[i]);
+  if (scheme->chunks) SAY(text, " chunks=%" PRIu32, scheme->chunks);
+  if (scheme->bits) SAY(text, " bits=%" PRIu32, scheme->bits);
   return text;
 }
 

@@ -12,7 +12,7 @@ support=$top/tests/support
 most_worker=8 most=6
 # Folders that are not one library alone: what the coordinator knows of jobs needs no network, clock or JSON, and
 # libzpsmembers shows that.
-libraries="server/coordinator=libzpsmembers,libzpscoordinator"
+libraries="common/codec=libzpscodec,libzpscodecsimd common/net=libzpsnet,libzpsnetofi server/coordinator=libzpsmembers,libzpscoordinator"
 # Unit tests that link more than their room may use.
 not_yet="tests/unit/worker/base/test_options tests/unit/worker/compute/test_compute
   tests/unit/worker/compute/test_compute_order tests/unit/worker/schemes/test_peer_schemes

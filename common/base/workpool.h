@@ -1,8 +1,8 @@
 /*
  * A small pool of threads for work that is heavier than a message: encode, reduce, decode.
  *
- * Jobs are embedded in the caller's objects (no allocation per job). run() executes on a pool thread; done() follows on
- * the same thread and normally pushes the object onto the owner's completion queue. Jobs start in the order submitted.
+ * A task is a struct zps_work embedded in the caller's object: nothing is allocated for it. Its run() executes on a
+ * thread of the pool, and itself says that it is done, as the caller likes. Tasks start in the order submitted.
  */
 #ifndef ZPS_BASE_WORKPOOL_H
 #define ZPS_BASE_WORKPOOL_H
@@ -25,11 +25,11 @@ void zps_workpool_submit(struct zps_workpool *pool, struct zps_work *work);
 unsigned zps_workpool_threads(const struct zps_workpool *pool);
 /* How many of them had nothing to do just then. NULL has none. */
 unsigned zps_workpool_idle(struct zps_workpool *pool);
-/* Runs fn(ctx, i) for i in [0, n) on the pool's threads and on the caller's, and returns when all are done. Each of
- * them begins with a stretch of its own, the same from call to call with the same n: what is in its caches stays there.
- * Never waits for a thread that is busy with something else, so fn and the pool's own work may call it, too.
- * A thread of the pool that does not get a processor may be kept off the caller's for some microseconds. It is then
- * allowed what it was before, as by sched_setaffinity(): processors that its cpuset gains later are not among these. */
+/* Runs fn(ctx, i) for i in [0, n) on the pool's threads and on the caller's, and returns when all are done. Each thread
+ * begins with a stretch of its own, the same from call to call with the same n: what is in its caches stays there.
+ * The call never waits for a thread that is busy with something else, so fn and tasks of the pool may call it, too.
+ * A thread of the pool that does not get a processor may be kept off the caller's for some microseconds. Afterwards
+ * sched_setaffinity() gives it the processors that it had before, without those that its cpuset gained meanwhile. */
 void zps_workpool_for(struct zps_workpool *pool, unsigned n, void (*fn)(void *ctx, unsigned i), void *ctx);
 
 #endif

@@ -14,11 +14,11 @@
     for (; i + LANES <= n; i += LANES) *(NAME##_vec *)(sums + i) += *(const NAME##_vec *)(values + i); \
     for (; i < n; i++) sums[i] = (TYPE)(sums[i] + values[i]);                                          \
   }
-#define DEFINE_ADD_ROWS(NAME, TYPE)                                                                         \
-  static void NAME##_add_rows(TYPE *sums, const uint32_t *slots, uint32_t base, const zps_lent_rank *ranks, \
-                              uint32_t n_rows, uint32_t width, const NAME##_any *values) {                  \
-    for (uint32_t i = 0; i < n_rows; i++)                                                                   \
-      NAME##_add(sums + (uint64_t)slots[ranks[i] - base] * width, values + (uint64_t)i * width, width);     \
+#define DEFINE_ADD_ROWS(NAME, TYPE)                                                                            \
+  static void NAME##_add_rows(TYPE *sums, const uint32_t *slots, uint32_t base, const zps_lent_index *indices, \
+                              uint32_t n_rows, uint32_t width, const NAME##_any *values) {                     \
+    for (uint32_t i = 0; i < n_rows; i++)                                                                      \
+      NAME##_add(sums + (uint64_t)slots[indices[i] - base] * width, values + (uint64_t)i * width, width);      \
   }
 #define DEFINE_EXTREME(NAME, TYPE)                                                           \
   static void NAME##_fill(TYPE *sums, uint64_t n, TYPE value) {                              \
@@ -63,16 +63,16 @@ void zps_accumulate(enum zps_dtype dtype, void *sums, const void *values, uint64
 }
 
 void zps_accumulate_rows(enum zps_dtype dtype, void *sums, const uint32_t *slots, uint32_t base,
-                         const zps_lent_rank *ranks, uint32_t n_rows, uint32_t width, const void *values) {
+                         const zps_lent_index *indices, uint32_t n_rows, uint32_t width, const void *values) {
   switch (dtype) {
     case ZPS_DTYPE_F32:
-      zps_simd()->add_rows(sums, slots, base, ranks, n_rows, width, values);
+      zps_simd()->add_rows(sums, slots, base, indices, n_rows, width, values);
       break;
     case ZPS_DTYPE_F64:
-      f64_add_rows(sums, slots, base, ranks, n_rows, width, values);
+      f64_add_rows(sums, slots, base, indices, n_rows, width, values);
       break;
     case ZPS_DTYPE_U8:
-      u8_add_rows(sums, slots, base, ranks, n_rows, width, values);
+      u8_add_rows(sums, slots, base, indices, n_rows, width, values);
       break;
   }
 }

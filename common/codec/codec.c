@@ -46,13 +46,13 @@ uint64_t zps_codec_index_bytes(enum zps_codec codec, uint32_t m, uint32_t z) {
   }
 }
 
-static struct zps_rice_set rice_set(enum zps_codec codec, uint32_t m, const uint32_t *ranks, uint32_t z) {
-  return (struct zps_rice_set){.m = m, .ranks = ranks, .z = z, .holes = codec == ZPS_CODEC_HOLES};
+static struct zps_rice_set rice_set(enum zps_codec codec, uint32_t m, const uint32_t *indices, uint32_t z) {
+  return (struct zps_rice_set){.m = m, .indices = indices, .z = z, .holes = codec == ZPS_CODEC_HOLES};
 }
 
-uint64_t zps_codec_index_exact(enum zps_codec codec, uint32_t m, const uint32_t *ranks, uint32_t z) {
+uint64_t zps_codec_index_exact(enum zps_codec codec, uint32_t m, const uint32_t *indices, uint32_t z) {
   if (codec != ZPS_CODEC_RICE && codec != ZPS_CODEC_HOLES) return zps_codec_index_bytes(codec, m, z);
-  const struct zps_rice_set set = rice_set(codec, m, ranks, z);
+  const struct zps_rice_set set = rice_set(codec, m, indices, z);
   return zps_rice_bytes(&set);
 }
 
@@ -67,30 +67,30 @@ static void store_u32(void *base, uint64_t i, uint32_t word) {
   memcpy((char *)base + 4 * i, &word, sizeof word);
 }
 
-static void encode_bitmap(uint32_t m, const uint32_t *ranks, uint32_t z, void *out) {
+static void encode_bitmap(uint32_t m, const uint32_t *indices, uint32_t z, void *out) {
   memset(out, 0, 4 * (uint64_t)zps_bitmap_words(m));
   for (uint32_t i = 0; i < z;) {
-    const uint32_t at = ranks[i] / 32;
+    const uint32_t at = indices[i] / 32;
     uint32_t word = 0;
     do {
-      word |= 1u << (ranks[i] % 32);
-    } while (++i < z && ranks[i] / 32 == at);
+      word |= 1u << (indices[i] % 32);
+    } while (++i < z && indices[i] / 32 == at);
     store_u32(out, at, word);
   }
 }
 
-uint64_t zps_codec_index_encode(enum zps_codec codec, uint32_t m, const uint32_t *ranks, uint32_t z, void *out) {
+uint64_t zps_codec_index_encode(enum zps_codec codec, uint32_t m, const uint32_t *indices, uint32_t z, void *out) {
   switch (codec) {
     case ZPS_CODEC_RICE:
     case ZPS_CODEC_HOLES: {
-      const struct zps_rice_set set = rice_set(codec, m, ranks, z);
+      const struct zps_rice_set set = rice_set(codec, m, indices, z);
       return zps_rice_encode(&set, out);
     }
     case ZPS_CODEC_BITMAP:
-      encode_bitmap(m, ranks, z, out);
+      encode_bitmap(m, indices, z, out);
       break;
     default:
-      if (z) memcpy(out, ranks, 4 * (uint64_t)z);
+      if (z) memcpy(out, indices, 4 * (uint64_t)z);
   }
   return zps_codec_index_bytes(codec, m, z);
 }
@@ -127,17 +127,17 @@ static zps_err_t check_coo(const struct zps_slice_view *view, struct zps_error *
   const bool bad = !zps_simd()->ascends(view->index, z);
   for (uint32_t i = 1; bad && i < z; i++) {
     if (zps_load_u32(view->index, i - 1) >= zps_load_u32(view->index, i))
-      return zps_fail(error, ZPS_ERR_PROTOCOL, "coo slice: rank %u at position %u follows %u: ranks must ascend",
+      return zps_fail(error, ZPS_ERR_PROTOCOL, "coo slice: index %u at position %u follows %u: indices must ascend",
                       zps_load_u32(view->index, i), i, zps_load_u32(view->index, i - 1));
   }
   const uint32_t last = zps_load_u32(view->index, z - 1);
   if (last >= view->m)
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "coo slice: rank %u at position %u: the partition has ranks 0 to %u", last,
-                    z - 1, view->m - 1);
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "coo slice: index %u at position %u: the partition has indices 0 to %u",
+                    last, z - 1, view->m - 1);
   return ZPS_OK;
 }
 
-/* How many ranks are in words [first, end). */
+/* How many indices are in words [first, end). */
 static uint32_t count_words(const void *index, uint32_t first, uint32_t end) {
   uint32_t count = 0;
   for (uint32_t i = first; i < end; i++) count += zps_bits_count(zps_load_u32(index, i));
@@ -154,13 +154,13 @@ static zps_err_t check_bitmap(struct zps_slice_view *view, struct zps_error *err
     count += count_words(view->index, i, n_words - i > step ? i + step : n_words);
   }
   if (view->m % 32 != 0 && zps_load_u32(view->index, n_words - 1) >> (view->m % 32) != 0)
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "bitmap slice: a bit is set beyond the partition's %u ranks", view->m);
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "bitmap slice: a bit is set beyond the partition's %u indices", view->m);
   if (count != view->z)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "bitmap slice: %u bits are set, %u rows were announced", count, view->z);
   return ZPS_OK;
 }
 
-/* The ranks of RICE, the holes of HOLES. */
+/* The indices of RICE, the holes of HOLES. */
 static zps_err_t check_rice(struct zps_slice_view *view, struct zps_error *error) {
   const char *const name = codecs[view->codec];
   const uint32_t n = view->codec == ZPS_CODEC_RICE ? view->z : view->m - view->z;
@@ -168,9 +168,10 @@ static zps_err_t check_rice(struct zps_slice_view *view, struct zps_error *error
   zps_rice_reader_init(&reader, view->m, n, view->index, view->index_bytes);
   if (zps_rice_skip(&reader, &view->marks)) return ZPS_OK;
   if (reader.left > 0)
-    return zps_fail(error, ZPS_ERR_PROTOCOL,
-                    "%s slice: the block at position %u of %u leads beyond the partition's %u ranks or the %llu bytes",
-                    name, n - reader.left, n, view->m, (unsigned long long)view->index_bytes);
+    return zps_fail(
+        error, ZPS_ERR_PROTOCOL,
+        "%s slice: the block at position %u of %u leads beyond the partition's %u indices or the %llu bytes", name,
+        n - reader.left, n, view->m, (unsigned long long)view->index_bytes);
   return zps_fail(error, ZPS_ERR_PROTOCOL,
                   "%s slice: the code ends at bit %llu: its %llu bytes must end there, "
                   "padded with zeros",

@@ -1,7 +1,7 @@
 /*
  * Slices and index codecs: exact sizes, encoding, checked decoding.
  *
- * An index set is z ascending local ranks below m. A slice's payload is: the values of those rows in the same order
+ * An index set is z ascending local indices below m. A slice's payload is: the values of those rows in the same order
  * (z * width of them, coded as values.h says), then the coded set, so that values are always aligned. Sizes are exact
  * and known before encoding; every decoder checks everything it reads (a peer wrote it).
  */
@@ -20,8 +20,8 @@ enum zps_codec {
   ZPS_CODEC_COO = 0,    /* z x u32 little-endian, strictly ascending: Zen's push */
   ZPS_CODEC_BITMAP = 1, /* ceil(m / 32) x u32 little-endian, bit r%32 of word r/32: Zen's hash bitmap (its pull);
                            bits from m on are zero */
-  ZPS_CODEC_RICE = 2,  /* the gaps between ranks in blocks of Rice codes (codec_rice.h): near the entropy up to m / 2 */
-  ZPS_CODEC_HOLES = 3, /* the same for the m - z ranks that are absent: nothing at all when there are none */
+  ZPS_CODEC_RICE = 2,   /* gaps between indices, in blocks of Rice codes (codec_rice.h): near the entropy up to m / 2 */
+  ZPS_CODEC_HOLES = 3,  /* the same for the m - z indices that are absent: nothing at all when there are none */
   ZPS_CODEC_COUNT
 };
 
@@ -34,18 +34,18 @@ const char *zps_op_name(enum zps_op op);
 /* "sum" -> ZPS_OP_SUM and so on; false for unknown names. */
 bool zps_op_parse(const char *name, enum zps_op *op_p);
 
-/* Bytes of the coded set of z ranks out of m, and of a whole slice (UINT64_MAX when 64 bits cannot hold it). They
+/* Bytes of the coded set of z indices out of m, and of a whole slice (UINT64_MAX when 64 bits cannot hold it). They
  * depend on m and z alone for COO and BITMAP; for RICE and HOLES they are the most that any set takes. */
 uint64_t zps_codec_index_bytes(enum zps_codec codec, uint32_t m, uint32_t z);
 uint64_t zps_codec_slice_bytes(enum zps_codec codec, uint32_t m, uint32_t z, uint32_t width, enum zps_dtype dtype,
                                enum zps_value_codec value_codec);
 
-/* Bytes that the coded set of these `z` strictly ascending `ranks` (all below m) takes, exactly. */
-uint64_t zps_codec_index_exact(enum zps_codec codec, uint32_t m, const uint32_t *ranks, uint32_t z);
+/* Bytes that the coded set of these `z` strictly ascending `indices` (all below m) takes, exactly. */
+uint64_t zps_codec_index_exact(enum zps_codec codec, uint32_t m, const uint32_t *indices, uint32_t z);
 /* Writes the coded set: exactly zps_codec_index_exact() bytes, which is what it returns. */
-uint64_t zps_codec_index_encode(enum zps_codec codec, uint32_t m, const uint32_t *ranks, uint32_t z, void *out);
+uint64_t zps_codec_index_encode(enum zps_codec codec, uint32_t m, const uint32_t *indices, uint32_t z, void *out);
 
-/* BITMAP: how many ranks are in the set before word i * step, of bits that have been checked; `n` of them, 0: not
+/* BITMAP: how many indices are in the set before word i * step, of bits that have been checked; `n` of them, 0: not
  * checked. As much memory as the marks of the other codes take. */
 enum { ZPS_BITMAP_MARKS = (sizeof(struct zps_rice_marks) / sizeof(uint32_t)) - 2 };
 struct zps_bitmap_marks {
@@ -86,36 +86,37 @@ zps_err_t zps_slice_check_sizes(uint32_t codec, uint32_t m, uint32_t nnz, uint32
  * aligned). */
 const void *zps_slice_values(const struct zps_slice_view *view, uint32_t first, uint32_t n, void *room);
 
-/* A cursor over a view's ranks, ascending, in batches: fills up to `cap` ranks below `limit`, returns how many. */
+/* A cursor over a view's indices, ascending, in batches: fills up to `cap` indices below `limit`, returns how many. */
 struct zps_index_cursor {
   const struct zps_slice_view *view;
-  uint32_t next;  /* position among the z ranks */
+  uint32_t next;  /* position among the z indices */
   uint32_t guess; /* COO: how many were lent at a time */
   uint32_t word;  /* BITMAP: word being read, and what is left of it */
   uint32_t bits;
-  uint32_t rank;                /* HOLES: where the next rank may be */
+  uint32_t index;               /* HOLES: where the next index may be */
   uint32_t block_at, block_len; /* RICE, HOLES: what of `block` is still to be used */
   struct zps_rice_reader reader;
   uint32_t block[4 * ZPS_RICE_BLOCK];
 };
 void zps_index_cursor_init(struct zps_index_cursor *cursor, const struct zps_slice_view *view);
-uint32_t zps_index_cursor_read(struct zps_index_cursor *cursor, uint32_t limit, uint32_t *ranks, uint32_t cap);
-/* Lends the next ranks below `limit` where they lie, which may be anywhere in memory, or in `room`. Returns how many,
+uint32_t zps_index_cursor_read(struct zps_index_cursor *cursor, uint32_t limit, uint32_t *indices, uint32_t cap);
+/* Lends the next indices below `limit` where they lie, which may be anywhere in memory, or in `room`. Returns how many,
  * 0 at the limit or the end. */
-typedef uint32_t zps_lent_rank __attribute__((aligned(1), may_alias));
-enum { ZPS_RANK_CURSOR_ROOM = 512 };
+typedef uint32_t zps_lent_index __attribute__((aligned(1), may_alias));
+enum { ZPS_INDEX_CURSOR_ROOM = 512 };
 uint32_t zps_index_cursor_lend(struct zps_index_cursor *cursor, uint32_t limit, uint32_t *room,
-                               const zps_lent_rank **ranks_p);
-/* COO and RICE: lends ranks from the next one on where they lie, without looking at where the limit is among them. 0 at
- * the limit or the end. They are not passed but by zps_index_cursor_pass(). */
-uint32_t zps_index_cursor_offer(struct zps_index_cursor *cursor, uint32_t limit, const zps_lent_rank **ranks_p);
+                               const zps_lent_index **indices_p);
+/* COO and RICE: lends indices from the next one on where they lie, without looking at where the limit is among them. 0
+ * at the limit or the end. They are not passed but by zps_index_cursor_pass(). */
+uint32_t zps_index_cursor_offer(struct zps_index_cursor *cursor, uint32_t limit, const zps_lent_index **indices_p);
 void zps_index_cursor_pass(struct zps_index_cursor *cursor, uint32_t n);
-/* BITMAP and HOLES: sets bit i % 64 of bits[i / 64] where rank first + i is in the set, clears the others, passes all
- * of these ranks and returns how many there are. `first` is a multiple of 64; no rank below it is left to be read. */
+/* BITMAP and HOLES: sets bit i % 64 of bits[i / 64] where index first + i is in the set, clears the others, passes all
+ * of these indices and returns how many there are. `first` is a multiple of 64; no index below it is left to be read.
+ */
 uint32_t zps_index_cursor_bits(struct zps_index_cursor *cursor, uint32_t first, uint32_t n_words, uint64_t *bits);
-/* Passes all ranks below the limit, which is m at most, without listing them. */
+/* Passes all indices below the limit, which is m at most, without listing them. */
 void zps_index_cursor_seek(struct zps_index_cursor *cursor, uint32_t limit);
-/* The rank that is read next, or UINT32_MAX (which is no rank) at the end. */
+/* The index that is read next, or UINT32_MAX (which is no index) at the end. */
 uint32_t zps_index_cursor_peek(struct zps_index_cursor *cursor);
 
 #endif

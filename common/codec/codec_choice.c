@@ -39,15 +39,15 @@ unsigned zps_codec_result_set(enum zps_codec_policy policy) {
   return (unsigned)policy < N_POLICIES ? policies[policy].result : 0;
 }
 
-enum zps_codec zps_codec_choose(unsigned allowed, uint32_t m, const uint32_t *ranks, uint32_t z,
+enum zps_codec zps_codec_choose(unsigned allowed, uint32_t m, const uint32_t *indices, uint32_t z,
                                 uint64_t *index_bytes_p) {
-  /* Rice codes are for what is rare, ranks or holes. */
+  /* Rice codes are for what is rare, indices or holes. */
   if (allowed & (COO | BITMAP)) allowed &= ~(z > m / 2 ? (unsigned)RICE : (unsigned)HOLES);
   enum zps_codec best = ZPS_CODEC_COO;
   uint64_t best_bytes = UINT64_MAX;
   for (unsigned codec = 0; codec < ZPS_CODEC_COUNT && best_bytes > 0; codec++) {
     if (!(allowed >> codec & 1)) continue;
-    const uint64_t bytes = zps_codec_index_exact((enum zps_codec)codec, m, ranks, z);
+    const uint64_t bytes = zps_codec_index_exact((enum zps_codec)codec, m, indices, z);
     if (bytes >= best_bytes) continue;
     best = (enum zps_codec)codec;
     best_bytes = bytes;
@@ -67,16 +67,16 @@ zps_err_t zps_slice_recode(struct zps_slice_view *view, unsigned allowed, struct
   if (allowed == 1u << view->codec) return ZPS_OK;
   const zps_err_t code = zps_buffer_need(scratch, view->z + 1ull, sizeof(uint32_t));
   if (code != ZPS_OK) return code;
-  uint32_t *const ranks = scratch->data;
+  uint32_t *const indices = scratch->data;
   struct zps_index_cursor cursor;
   zps_index_cursor_init(&cursor, view);
-  while (zps_index_cursor_read(&cursor, view->m, ranks + cursor.next, view->z - cursor.next) > 0) {
+  while (zps_index_cursor_read(&cursor, view->m, indices + cursor.next, view->z - cursor.next) > 0) {
   }
   uint64_t bytes;
-  const enum zps_codec codec = zps_codec_choose(allowed, view->m, ranks, view->z, &bytes);
+  const enum zps_codec codec = zps_codec_choose(allowed, view->m, indices, view->z, &bytes);
   if (codec == view->codec || bytes > view->index_bytes) return ZPS_OK;
   view->codec = codec;
-  view->index_bytes = zps_codec_index_encode(codec, view->m, ranks, view->z, (void *)view->index);
+  view->index_bytes = zps_codec_index_encode(codec, view->m, indices, view->z, (void *)view->index);
   return ZPS_OK;
 }
 

@@ -23,10 +23,10 @@ unsigned zps_codec_result_set(enum zps_codec_policy policy);
 #define ZPS_CODEC_MOST 0.75
 
 /* The codec out of `allowed` (not empty) that takes the fewest bytes for this set, and how many these are. */
-enum zps_codec zps_codec_choose(unsigned allowed, uint32_t m, const uint32_t *ranks, uint32_t z,
+enum zps_codec zps_codec_choose(unsigned allowed, uint32_t m, const uint32_t *indices, uint32_t z,
                                 uint64_t *index_bytes_p);
 /* Of two allowed codecs whose size follows from m and z, COO and BITMAP, the smaller; the other where only one is. For
- * sums, whose ranks are not known before they are made. */
+ * sums, whose indices are not known before they are made. */
 enum zps_codec zps_codec_plain(unsigned allowed, uint32_t m, uint32_t z);
 /* Codes the index set of a slice that this process has made anew, in place, as the smallest out of `allowed`. The bytes
  * never get more. `scratch` is the caller's, kept from call to call. */

@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Words of a bitmap over m ranks; m may be close to 2^32. */
+/* Words of a bitmap over m indices; m may be close to 2^32. */
 static inline uint32_t zps_bitmap_words(uint32_t m) {
   return m / 32 + (m % 32 != 0);
 }

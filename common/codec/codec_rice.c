@@ -32,7 +32,7 @@ enum { WINDOW = 2048 };
 struct source {
   const struct zps_rice_set *set;
   uint32_t left; /* numbers */
-  uint32_t at;   /* ranks used */
+  uint32_t at;   /* indices used */
   uint32_t next; /* the least number that may follow */
   /* holes: those that are listed and not used; below `base` all are */
   uint32_t first_hole, n_holes, base;
@@ -46,14 +46,14 @@ static void source_init(struct source *source, const struct zps_rice_set *set) {
   source->first_hole = source->n_holes = source->base = 0;
 }
 
-/* Which of the window's numbers are ranks, a byte each: there is no branch on how they lie. */
-static void map_ranks(struct source *source, uint32_t n, unsigned char *map) {
-  const uint32_t *const ranks = source->set->ranks, z = source->set->z, base = source->base;
+/* Which of the window's numbers are indices, a byte each: there is no branch on how they lie. */
+static void map_indices(struct source *source, uint32_t n, unsigned char *map) {
+  const uint32_t *const indices = source->set->indices, z = source->set->z, base = source->base;
   uint32_t at = source->at;
   memset(map, 0, WINDOW);
-  for (; z - at >= 8 && ranks[at + 7] - base < n; at += 8)
-    for (unsigned i = 0; i < 8; i++) map[ranks[at + i] - base] = 1;
-  for (; at < z && ranks[at] - base < n; at++) map[ranks[at] - base] = 1;
+  for (; z - at >= 8 && indices[at + 7] - base < n; at += 8)
+    for (unsigned i = 0; i < 8; i++) map[indices[at + i] - base] = 1;
+  for (; at < z && indices[at] - base < n; at++) map[indices[at] - base] = 1;
   source->at = at;
 }
 
@@ -70,7 +70,7 @@ static void list_holes(struct source *source) {
   const uint32_t n = rest < WINDOW ? rest : WINDOW;
   unsigned char map[WINDOW];
   uint64_t bits[WINDOW / 64];
-  map_ranks(source, n, map);
+  map_indices(source, n, map);
   for (uint32_t word = 0; word < WINDOW / 64; word++) {
     uint64_t present = 0;
     for (unsigned i = 0; i < 64; i += 8) present |= bits_of_eight(map + word * 64 + i) << i;
@@ -94,7 +94,7 @@ static uint32_t next_gaps(struct source *source, uint32_t *gaps) {
   const uint32_t n = source->left < ZPS_RICE_BLOCK ? source->left : ZPS_RICE_BLOCK;
   if (n == 0) return 0;
   source->left -= n;
-  const uint32_t *const numbers = source->set->holes ? next_holes(source, n) : source->set->ranks + source->at;
+  const uint32_t *const numbers = source->set->holes ? next_holes(source, n) : source->set->indices + source->at;
   if (!source->set->holes) source->at += n;
   zps_simd()->rice_gaps(numbers, n, source->next, gaps);
   source->next = numbers[n - 1] + 1;
@@ -185,7 +185,7 @@ uint32_t zps_rice_read(struct zps_rice_reader *reader, uint32_t *numbers) {
   return block.n;
 }
 
-/* Of what leads to `next`: the blocks that reach ranks which are marked. */
+/* Of what leads to `next`: the blocks that reach indices which are marked. */
 static void mark(struct zps_rice_marks *marks, const struct zps_rice_reader *begin, uint64_t next) {
   for (; marks->n < ZPS_RICE_MARKS && (uint64_t)marks->n * marks->step < next; marks->n++) {
     marks->marks[marks->n].bit = begin->bit;

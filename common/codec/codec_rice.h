@@ -14,14 +14,14 @@
  * and zeros up to the next byte. No numbers take no bytes. A block is decoded without a branch per gap: the ones'
  * places give all quotients, and the low bits lie at multiples of k.
  *
- * Why not Elias-Fano: it costs half a bit per rank more than the entropy at every density: with 32-bit values 1.1% to
+ * Why not Elias-Fano: it costs half a bit per index more than the entropy at every density: with 32-bit values 1.1% to
  * 2.1% of everything at densities below 0.3, and more above without the complement. Rice codes keep its layout (low
  * bits packed, high bits in unary) but code gaps, so that nothing is lost to the restart of each high part: 0.03 to 0.1
- * bits over the entropy, 1.000 to 1.003 of all bytes. One parameter per 128 ranks lets them follow a dense head and a
- * sparse tail. The price: a rank's place is known only after those before it in its stream. On one core (that of
- * tests/bench/results/codec.md) a rank takes about 0.3 ns to size, 1.1 ns to code, 0.14 ns to check and 0.3 ns to
+ * bits over the entropy, 1.000 to 1.003 of all bytes. One parameter per 128 indices lets them follow a dense head and a
+ * sparse tail. The price: an index's place is known only after those before it in its stream. On one core (that of
+ * tests/bench/results/codec.md) an index takes about 0.3 ns to size, 1.1 ns to code, 0.14 ns to check and 0.3 ns to
  * decode (AVX-512 with VBMI2; without 1.7 ns to decode): sizes and codes are made of whole blocks of gaps, checking
- * finds only where each block ends, decoding lists sixteen ranks at a time.
+ * finds only where each block ends, decoding lists sixteen indices at a time.
  */
 #ifndef ZPS_CODEC_RICE_H
 #define ZPS_CODEC_RICE_H
@@ -34,10 +34,10 @@
 #define ZPS_RICE_BLOCK 128u
 enum { ZPS_RICE_K_MAX = 31, ZPS_RICE_K_BITS = 5, ZPS_RICE_MARKS = 64 };
 
-/* Which numbers are coded: `ranks`, or those below m that are not among them. */
+/* Which numbers are coded: `indices`, or those below m that are not among them. */
 struct zps_rice_set {
   uint32_t m;
-  const uint32_t *ranks; /* z of them, strictly ascending */
+  const uint32_t *indices; /* z of them, strictly ascending */
   uint32_t z;
   bool holes;
 };
@@ -68,7 +68,7 @@ struct zps_rice_reader {
   unsigned k;
 };
 
-/* Where blocks begin that reach the rank i * step, of a code that has been checked: who wants those from there on need
+/* Where blocks begin that reach the index i * step, of a code that has been checked: who wants those from there on need
  * not look at all before. */
 struct zps_rice_marks {
   uint32_t step, n; /* the first n, from i = 0 on */

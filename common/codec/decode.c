@@ -70,15 +70,15 @@ void zps_decode_dense(const struct zps_partition *part, uint32_t p, const struct
   zps_decode_dense_cut(part, p, view, dense, UINT64_MAX);
 }
 
-/* Writes the rows whose ranks are below the limit. */
+/* Writes the rows whose indices are below the limit. */
 static void put_below(const struct zps_partition *part, uint32_t p, struct zps_index_cursor *cursor, uint32_t limit,
                       char *dense, uint64_t len_bytes) {
   const struct zps_slice_view *const view = cursor->view;
   const uint64_t row_bytes = zps_row_bytes(view->width, view->dtype);
-  uint32_t ranks[BATCH + ZPS_SIMD_SLACK] = {0};
+  uint32_t indices[BATCH + ZPS_SIMD_SLACK] = {0};
   uint64_t rows[BATCH + ZPS_SIMD_SLACK];
-  for (uint32_t n; (n = zps_index_cursor_read(cursor, limit, ranks, BATCH)) > 0;) {
-    zps_simd()->rows_of(part, p, ranks, n, rows);
+  for (uint32_t n; (n = zps_index_cursor_read(cursor, limit, indices, BATCH)) > 0;) {
+    zps_simd()->rows_of(part, p, indices, n, rows);
     const uint32_t first = cursor->next - n;
     if (put_cut(view, cursor->next - 1, rows[n - 1], row_bytes, dense, len_bytes)) n--;
     if (view->value_codec != ZPS_VALUES_RAW && view->width > 1) {
@@ -116,7 +116,7 @@ zps_err_t zps_decode_dense_stripe(const struct zps_partition *part, uint32_t str
     const uint64_t from = zps_partition_stripe_row(part, stripe, at) * row_bytes, len = (end - at) * row_bytes;
     if (from < len_bytes) memset((char *)dense + from, 0, len < len_bytes - from ? len : len_bytes - from);
     for (uint32_t p = 0; p < n; p++)
-      put_below(part, first + p, &cursors[p], zps_partition_ranks_below(part, first + p, end), dense, len_bytes);
+      put_below(part, first + p, &cursors[p], zps_partition_indices_below(part, first + p, end), dense, len_bytes);
   }
   free(cursors);
   return ZPS_OK;

@@ -36,7 +36,7 @@ zps_err_t zps_decode_dense_stripe(const struct zps_partition *part, uint32_t str
 
 /* What merging rows needs besides: kept from one to the next, all zero at first. */
 struct zps_decode_scratch {
-  struct zps_buffer starts, ranks, windows, pairs;
+  struct zps_buffer starts, indices, windows, pairs;
 };
 void zps_decode_scratch_fini(struct zps_decode_scratch *scratch);
 

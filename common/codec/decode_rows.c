@@ -1,8 +1,8 @@
 /*
- * All partitions' rows in ascending order. Rows are taken window by window: the same few ranks of every partition,
+ * All partitions' rows in ascending order. Rows are taken window by window: the same few indices of every partition,
  * whose rows are consecutive ones in some order, are put where they belong in a window that stays in cache, and listed
  * from there. Of a tensor of several stripes, a window is whole chunks, in which their stripes' partitions alone have
- * rows. Windows are independent of each other once all ranks are known. Few rows in many are sorted: less work
+ * rows. Windows are independent of each other once all indices are known. Few rows in many are sorted: less work
  * than to look through windows that are nearly empty.
  */
 #include <stdatomic.h>
@@ -31,10 +31,10 @@ struct merge {
   uint64_t row_bytes;
   int64_t *rows;
   char *values;
-  uint64_t *starts; /* [n_parts]: where a partition's ranks begin */
-  uint32_t *ranks;  /* of all partitions, with ZPS_SIMD_SLACK behind each */
+  uint64_t *starts;  /* [n_parts]: where a partition's indices begin */
+  uint32_t *indices; /* of all partitions, with ZPS_SIMD_SLACK behind each */
   uint64_t window_rows;
-  uint32_t window_ranks; /* of each partition; of several stripes: whatever lies in the window's rows */
+  uint32_t window_indices; /* of each partition; of several stripes: whatever lies in the window's rows */
   uint64_t n_windows;
   unsigned n_spans;
   atomic_uint next_span;
@@ -54,25 +54,25 @@ static uint64_t slot_bytes(const struct merge *merge) {
   return merge->row_bytes == sizeof(uint32_t) ? sizeof(uint32_t) : sizeof(uint64_t);
 }
 
-static void list_ranks(void *ctx, unsigned p) {
+static void list_indices(void *ctx, unsigned p) {
   const struct merge *const merge = ctx;
   const struct zps_slice_view *const view = &merge->views[p];
   struct zps_index_cursor cursor;
   zps_index_cursor_init(&cursor, view);
-  uint32_t *const ranks = merge->ranks + merge->starts[p];
-  while (zps_index_cursor_read(&cursor, view->m, ranks + cursor.next, view->z - cursor.next) > 0) {
+  uint32_t *const indices = merge->indices + merge->starts[p];
+  while (zps_index_cursor_read(&cursor, view->m, indices + cursor.next, view->z - cursor.next) > 0) {
   }
-  memset(ranks + view->z, 0, ZPS_SIMD_SLACK * sizeof *ranks);
+  memset(indices + view->z, 0, ZPS_SIMD_SLACK * sizeof *indices);
 }
 
-/* The first place from `at` on, of `z`, whose rank is not below the limit. */
-static uint32_t find(const uint32_t *ranks, uint32_t at, uint32_t z, uint64_t limit) {
+/* The first place from `at` on, of `z`, whose index is not below the limit. */
+static uint32_t find(const uint32_t *indices, uint32_t at, uint32_t z, uint64_t limit) {
   uint32_t step = 1;
-  while (z - at > step && ranks[at + step] < limit) step *= 2;
+  while (z - at > step && indices[at + step] < limit) step *= 2;
   uint32_t low = at, high = z - at > step ? at + step : z;
   while (low < high) {
     const uint32_t middle = low + (high - low) / 2;
-    if (ranks[middle] < limit)
+    if (indices[middle] < limit)
       low = middle + 1;
     else
       high = middle;
@@ -96,17 +96,17 @@ static inline __attribute__((always_inline)) void put(const uint64_t *rows, uint
   }
 }
 
-/* The partition's rows whose ranks are below the limit; how many. */
+/* The partition's rows whose indices are below the limit; how many. */
 static uint32_t fill(const struct merge *merge, uint32_t p, uint64_t limit, uint64_t first_row,
                      const struct span *span) {
   const struct zps_slice_view *const view = &merge->views[p];
-  const uint32_t *const ranks = merge->ranks + merge->starts[p];
-  const uint32_t first = span->places[p], end = find(ranks, first, view->z, limit);
+  const uint32_t *const indices = merge->indices + merge->starts[p];
+  const uint32_t first = span->places[p], end = find(indices, first, view->z, limit);
   uint64_t rows[BATCH + ZPS_SIMD_SLACK];
   double room[BATCH];
   for (uint32_t at = first, n; at < end; at += n) {
     n = end - at < BATCH ? end - at : BATCH;
-    zps_simd()->rows_of(merge->part, p, ranks + at, n, rows);
+    zps_simd()->rows_of(merge->part, p, indices + at, n, rows);
     const char *const values = merge->row_bytes <= sizeof *room ? zps_slice_values(view, at, n, room) : NULL;
     if (merge->row_bytes == 4)
       put(rows, n, first_row, values, 0, 4, span);
@@ -151,12 +151,12 @@ static void take(const struct merge *merge, const struct span *span, uint32_t n,
   memset(span->bits, 0, n_words * sizeof *span->bits);
 }
 
-/* How many of the partition's ranks lie in the windows before `window`. */
-static uint64_t ranks_before(const struct merge *merge, uint64_t window, uint32_t p) {
+/* How many of the partition's indices lie in the windows before `window`. */
+static uint64_t indices_before(const struct merge *merge, uint64_t window, uint32_t p) {
   const struct zps_partition *const part = merge->part;
-  if (part->stripe_bits == 0) return window * merge->window_ranks;
+  if (part->stripe_bits == 0) return window * merge->window_indices;
   const uint64_t rows = window * merge->window_rows < part->rows ? window * merge->window_rows : part->rows;
-  return zps_partition_ranks_below(part, p, zps_partition_stripe_rows(part, zps_partition_stripe_of(part, p), rows));
+  return zps_partition_indices_below(part, p, zps_partition_stripe_rows(part, zps_partition_stripe_of(part, p), rows));
 }
 
 /* Those that have rows in the window are [*first_p, *end_p): of all stripes, or of its chunks', where it has fewer. */
@@ -174,7 +174,7 @@ static void parts_in(const struct merge *merge, uint64_t window, uint32_t *first
 static uint64_t rows_before(const struct merge *merge, uint64_t window, uint32_t *places) {
   uint64_t n = 0;
   for (uint32_t p = 0; p < merge->part->n_parts; p++)
-    n += places[p] = find(merge->ranks + merge->starts[p], 0, merge->views[p].z, ranks_before(merge, window, p));
+    n += places[p] = find(merge->indices + merge->starts[p], 0, merge->views[p].z, indices_before(merge, window, p));
   return n;
 }
 
@@ -184,7 +184,7 @@ static void merge_windows(const struct merge *merge, const struct span *span, ui
   for (uint64_t window = first; window < end; window++) {
     uint32_t p, end_part, n = 0;
     for (parts_in(merge, window, &p, &end_part); p < end_part; p++)
-      n += fill(merge, p, ranks_before(merge, window + 1, p), window * n_slots, span);
+      n += fill(merge, p, indices_before(merge, window + 1, p), window * n_slots, span);
     take(merge, span, n, window * n_slots, place, end_place);
     place += n;
   }
@@ -217,7 +217,7 @@ static bool choose_window(struct merge *merge, uint64_t n_found) {
     return true;
   }
   const uint64_t n_deals = deal_rows < rows ? rows / deal_rows : 1;
-  merge->window_ranks = (uint32_t)(n_deals << part->block_bits);
+  merge->window_indices = (uint32_t)(n_deals << part->block_bits);
   merge->window_rows = n_deals * deal_rows;
   return true;
 }
@@ -226,9 +226,9 @@ static void sort_rows(const struct merge *merge, struct zps_sort_pair *pairs, ui
   const struct zps_partition *const part = merge->part;
   struct zps_sort_pair *pair = pairs;
   for (uint32_t p = 0; p < part->n_parts; p++) {
-    const uint32_t *const ranks = merge->ranks + merge->starts[p];
+    const uint32_t *const indices = merge->indices + merge->starts[p];
     for (uint32_t at = 0; at < merge->views[p].z; at++)
-      *pair++ = (struct zps_sort_pair){.key = zps_partition_row(part, p, ranks[at]), .value = (uint64_t)p << 32 | at};
+      *pair++ = (struct zps_sort_pair){.key = zps_partition_row(part, p, indices[at]), .value = (uint64_t)p << 32 | at};
   }
   zps_sort_pairs(pairs, pairs + n, n);
   char *values = merge->values;
@@ -268,7 +268,7 @@ zps_err_t zps_decode_rows(const struct zps_partition *part, const struct zps_sli
   for (uint32_t p = 0; p < part->n_parts; p++) n += views[p].z;
   if (n == 0) return ZPS_OK;
   if (zps_buffer_need(&scratch->starts, part->n_parts, sizeof(uint64_t)) != ZPS_OK ||
-      zps_buffer_need(&scratch->ranks, n + (uint64_t)part->n_parts * ZPS_SIMD_SLACK, sizeof(uint32_t)) != ZPS_OK)
+      zps_buffer_need(&scratch->indices, n + (uint64_t)part->n_parts * ZPS_SIMD_SLACK, sizeof(uint32_t)) != ZPS_OK)
     return ZPS_ERR_NOMEM;
   struct merge merge = {.part = part,
                         .views = views,
@@ -276,19 +276,19 @@ zps_err_t zps_decode_rows(const struct zps_partition *part, const struct zps_sli
                         .rows = rows,
                         .values = values,
                         .starts = scratch->starts.data,
-                        .ranks = scratch->ranks.data};
+                        .indices = scratch->indices.data};
   uint64_t start = 0;
   for (uint32_t p = 0; p < part->n_parts; p++) {
     merge.starts[p] = start;
     start += views[p].z + (uint64_t)ZPS_SIMD_SLACK;
   }
-  zps_workpool_for(pool, part->n_parts, list_ranks, &merge);
+  zps_workpool_for(pool, part->n_parts, list_indices, &merge);
   return put_in_order(&merge, pool, scratch, n);
 }
 
 void zps_decode_scratch_fini(struct zps_decode_scratch *scratch) {
   zps_buffer_fini(&scratch->starts);
-  zps_buffer_fini(&scratch->ranks);
+  zps_buffer_fini(&scratch->indices);
   zps_buffer_fini(&scratch->windows);
   zps_buffer_fini(&scratch->pairs);
 }

@@ -24,7 +24,7 @@ struct zps_deliver_scratch {
   struct zps_buffer rows;       /* sums of rows; +0.0 between chunks */
   struct zps_buffer widened;    /* values that travel narrow */
   uint32_t slots[ROWS_MAX];     /* 0, 1, 2, ... */
-  uint64_t held[ROWS_MAX / 64]; /* ranks of a chunk that are in the sum; 0 between chunks */
+  uint64_t held[ROWS_MAX / 64]; /* indices of a chunk that are in the sum; 0 between chunks */
 };
 
 zps_err_t zps_deliver_scratch_create(struct zps_deliver_scratch **scratch_p) {
@@ -131,16 +131,16 @@ static uint32_t rows_of_chunk(uint64_t row_bytes) {
 
 static zps_err_t need_rows(struct zps_deliver_scratch *scratch, uint64_t row_bytes) {
   zps_err_t code = zps_buffer_need(&scratch->rows, rows_of_chunk(row_bytes), row_bytes);
-  if (code == ZPS_OK) code = zps_buffer_need(&scratch->widened, ZPS_RANK_CURSOR_ROOM, row_bytes);
+  if (code == ZPS_OK) code = zps_buffer_need(&scratch->widened, ZPS_INDEX_CURSOR_ROOM, row_bytes);
   return code;
 }
 
-/* Notes what of ranks `base` on is held. */
-static void hold(struct zps_deliver_scratch *scratch, const zps_lent_rank *ranks, uint32_t n, uint32_t base) {
-  for (uint32_t i = 0; i < n; i++) scratch->held[(ranks[i] - base) / 64] |= (uint64_t)1 << (ranks[i] - base) % 64;
+/* Notes what of indices `base` on is held. */
+static void hold(struct zps_deliver_scratch *scratch, const zps_lent_index *indices, uint32_t n, uint32_t base) {
+  for (uint32_t i = 0; i < n; i++) scratch->held[(indices[i] - base) / 64] |= (uint64_t)1 << (indices[i] - base) % 64;
 }
 
-/* Forgets and counts what of `n` ranks is held. */
+/* Forgets and counts what of `n` indices is held. */
 static uint64_t count_held(struct zps_deliver_scratch *scratch, uint32_t n) {
   uint64_t n_held = 0;
   for (uint32_t w = 0; w <= (n - 1) / 64; w++) n_held += (unsigned)__builtin_popcountll(scratch->held[w]);
@@ -150,17 +150,17 @@ static uint64_t count_held(struct zps_deliver_scratch *scratch, uint32_t n) {
 
 static void add_rows(struct zps_deliver_scratch *scratch, struct zps_index_cursor *cursor, uint32_t base,
                      uint32_t end) {
-  enum { BATCH = ZPS_RANK_CURSOR_ROOM };
+  enum { BATCH = ZPS_INDEX_CURSOR_ROOM };
   const struct zps_slice_view *const view = cursor->view;
   uint32_t room[BATCH], n;
-  const zps_lent_rank *ranks;
-  while ((n = zps_index_cursor_lend(cursor, end, room, &ranks)) > 0) {
+  const zps_lent_index *indices;
+  while ((n = zps_index_cursor_lend(cursor, end, room, &indices)) > 0) {
     for (uint32_t at = 0, here; at < n; at += here) {
       here = n - at < BATCH ? n - at : BATCH;
-      zps_accumulate_rows(view->dtype, scratch->rows.data, scratch->slots, base, ranks + at, here, view->width,
+      zps_accumulate_rows(view->dtype, scratch->rows.data, scratch->slots, base, indices + at, here, view->width,
                           values_of(scratch, view, cursor->next - n + at, here));
     }
-    hold(scratch, ranks, n, base);
+    hold(scratch, indices, n, base);
   }
 }
 

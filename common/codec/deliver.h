@@ -18,14 +18,14 @@ struct zps_deliver {
   const struct zps_slice_view *views; /* n_views >= 1: same m, width and dtype */
   unsigned n_views;
   unsigned divisor;    /* each sum is multiplied by 1/divisor in the dtype */
-  void *dense;         /* where rank 0's row is; aligned to the dtype */
+  void *dense;         /* where index 0's row is; aligned to the dtype */
   bool is_large;       /* the array that this is part of: no cache should hold it */
-  uint32_t first, end; /* ranks to write; `first` is a multiple of ZPS_DELIVER_ALIGN. Pieces may be written at once */
+  uint32_t first, end; /* indices to write; `first` is a multiple of ZPS_DELIVER_ALIGN. Pieces may be written at once */
 };
 enum { ZPS_DELIVER_ALIGN = 64 };
 
 /* Sums start at +0.0, as everywhere; where there is one contribution, which has all rows, it is copied as it is, each
- * -0.0, too. `nnz_p`: how many ranks any contribution has. ZPS_ERR_NOMEM. */
+ * -0.0, too. `nnz_p`: how many indices any contribution has. ZPS_ERR_NOMEM. */
 zps_err_t zps_deliver(struct zps_deliver_scratch *scratch, const struct zps_deliver *deliver,
                       uint64_t *nnz_p) ZPS_MUSTCHECK;
 

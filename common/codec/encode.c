@@ -20,13 +20,13 @@ void zps_encoder_destroy(struct zps_encoder *encoder) {
                                         &encoder->partitioned, &encoder->buckets, &encoder->accumulators};
   for (unsigned i = 0; i < sizeof buffers / sizeof buffers[0]; i++) zps_buffer_fini(buffers[i]);
   for (unsigned i = 0; i < ZPS_PARTITION_STRIPES_MAX; i++) {
-    zps_buffer_fini(&encoder->lists[i].ranks);
+    zps_buffer_fini(&encoder->lists[i].indices);
     zps_buffer_fini(&encoder->lists[i].sources);
     zps_buffer_fini(&encoder->lists[i].staged);
   }
   for (unsigned i = 0; i < encoder->n_found; i++) {
     zps_buffer_fini(&encoder->found[i].parts);
-    zps_buffer_fini(&encoder->found[i].ranks);
+    zps_buffer_fini(&encoder->found[i].indices);
     zps_buffer_fini(&encoder->found[i].items);
   }
   free(encoder->found);
@@ -151,9 +151,9 @@ static void copy_rows(const struct zps_encoder *encoder, uint32_t p, uint64_t st
   }
 }
 
-const uint32_t *zps_encoder_ranks(const struct zps_encoder *encoder, uint32_t p) {
+const uint32_t *zps_encoder_indices(const struct zps_encoder *encoder, uint32_t p) {
   if (zps_encoder_nnz(encoder, p) == 0) return NULL; /* without rows the buffers may not exist */
-  return (const uint32_t *)lists_of(encoder, p)->ranks.data + ((const uint64_t *)encoder->starts.data)[p];
+  return (const uint32_t *)lists_of(encoder, p)->indices.data + ((const uint64_t *)encoder->starts.data)[p];
 }
 
 void zps_encoder_values(const struct zps_encoder *encoder, uint32_t p, uint32_t first, uint32_t n, void *out) {
@@ -195,12 +195,12 @@ static void code_rows(const struct zps_encoder *encoder, uint32_t p, uint64_t st
 void zps_encoder_write(const struct zps_encoder *encoder, uint32_t p, enum zps_codec codec, void *out) {
   const uint32_t m = zps_partition_size(encoder->input.part, p), z = zps_encoder_nnz(encoder, p);
   const uint64_t start = ((const uint64_t *)encoder->starts.data)[p];
-  const uint32_t *const ranks = zps_encoder_ranks(encoder, p);
+  const uint32_t *const indices = zps_encoder_indices(encoder, p);
   const enum zps_value_codec value_codec = encoder->input.value_codec;
   if (z > 0 && value_codec == ZPS_VALUES_RAW)
     copy_rows(encoder, p, start, 0, z, out);
   else if (z > 0)
     code_rows(encoder, p, start, z, out);
   const uint64_t values_bytes = zps_values_bytes(value_codec, encoder->input.dtype, (uint64_t)z * encoder->input.width);
-  zps_codec_index_encode(codec, m, ranks, z, (char *)out + values_bytes);
+  zps_codec_index_encode(codec, m, indices, z, (char *)out + values_bytes);
 }

@@ -23,7 +23,7 @@
 #include "common/codec/partition.h"
 
 enum zps_partitioner {
-  ZPS_PARTITIONER_ORDERED = 0, /* walks the rows in order: each partition's ranks come out ascending */
+  ZPS_PARTITIONER_ORDERED = 0, /* walks the rows in order: each partition's indices come out ascending */
   ZPS_PARTITIONER_HIERARCHICAL =
       1, /* Zen's Algorithm 1 (common/codec/hierarchical.h), then a sort per partition: same bytes */
 };
@@ -59,9 +59,9 @@ zps_err_t zps_encoder_begin(struct zps_encoder *encoder, const struct zps_encode
 zps_err_t zps_encoder_scan_next(struct zps_encoder *encoder, uint32_t scan, struct zps_error *error) ZPS_MUSTCHECK;
 uint32_t zps_encoder_nnz(const struct zps_encoder *encoder, uint32_t p);
 uint64_t zps_encoder_total_nnz(const struct zps_encoder *encoder); /* after the last step */
-/* After the scan: the ranks of partition `p`'s rows, ascending, valid until the next scan (NULL when there are none);
+/* After the scan: the indices of partition `p`'s rows, ascending, valid until the next scan (NULL when there are none);
  * and the values of rows [first, first + n) of them, raw. For who cuts partitions further. */
-const uint32_t *zps_encoder_ranks(const struct zps_encoder *encoder, uint32_t p);
+const uint32_t *zps_encoder_indices(const struct zps_encoder *encoder, uint32_t p);
 void zps_encoder_values(const struct zps_encoder *encoder, uint32_t p, uint32_t first, uint32_t n, void *out);
 /* After the scan: the codec out of `allowed` that codes partition `p` in the fewest bytes, and the slice's bytes.
  * Different partitions may be asked for at once. */

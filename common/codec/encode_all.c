@@ -1,6 +1,6 @@
 /*
  * All rows of a gradient, zeros too: nothing is looked for. What is there in place of lists is one array of all rows,
- * the trainer's own where that is dense, and the ranks 0, 1, 2, ..., the same for every partition.
+ * the trainer's own where that is dense, and the indices 0, 1, 2, ..., the same for every partition.
  */
 #include <string.h>
 
@@ -40,10 +40,10 @@ zps_err_t zps_encoder_scan_all(struct zps_encoder *encoder, struct zps_error *er
     nnz[p] = zps_partition_size(input->part, p);
     if (nnz[p] > most) most = nnz[p];
   }
-  struct zps_buffer *const ranks = &zps_encoder_lists(encoder)->ranks;
-  code = zps_buffer_need(ranks, most, sizeof(uint32_t));
+  struct zps_buffer *const indices = &zps_encoder_lists(encoder)->indices;
+  code = zps_buffer_need(indices, most, sizeof(uint32_t));
   if (code != ZPS_OK) return code;
-  for (uint32_t rank = 0; rank < most; rank++) ((uint32_t *)ranks->data)[rank] = rank;
+  for (uint32_t index = 0; index < most; index++) ((uint32_t *)indices->data)[index] = index;
   if (input->rows) return spread(encoder, error);
   encoder->whole = input->values;
   return ZPS_OK;

@@ -1,12 +1,12 @@
-/* What a partition's slice will cost: the only pass over the ranks between finding and writing them. */
+/* What a partition's slice will cost: the only pass over the indices between finding and writing them. */
 #include "common/codec/encode_impl.h"
 
 enum zps_codec zps_encoder_choose(const struct zps_encoder *encoder, uint32_t p, unsigned allowed,
                                   uint64_t *slice_bytes_p) {
   const uint32_t m = zps_partition_size(encoder->input.part, p), z = zps_encoder_nnz(encoder, p);
-  const uint32_t *const ranks = zps_encoder_ranks(encoder, p);
+  const uint32_t *const indices = zps_encoder_indices(encoder, p);
   uint64_t index_bytes;
-  const enum zps_codec codec = zps_codec_choose(allowed, m, ranks, z, &index_bytes);
+  const enum zps_codec codec = zps_codec_choose(allowed, m, indices, z, &index_bytes);
   const struct zps_encode_input *const input = &encoder->input;
   *slice_bytes_p = zps_values_bytes(input->value_codec, input->dtype, (uint64_t)z * input->width) + index_bytes;
   return codec;

@@ -1,4 +1,4 @@
-/* COO gradients: entries are dealt to their partitions in order of appearance, sorted there by rank (stably), and
+/* COO gradients: entries are dealt to their partitions in order of appearance, sorted there by index (stably), and
  * repeats added up. Partitions are independent of each other from the deal on. */
 #include <string.h>
 
@@ -52,10 +52,10 @@ static void deal_from_pairs(void *ctx, unsigned p) {
   }
 }
 
-/* The end of the run of entries with the rank of the entry at `i`. */
+/* The end of the run of entries with the index of the entry at `i`. */
 static uint64_t run_end(const struct zps_sort_pair *pairs, uint64_t i, uint64_t end) {
-  const uint64_t rank = pairs[i].key;
-  while (++i < end && pairs[i].key == rank) continue;
+  const uint64_t index = pairs[i].key;
+  while (++i < end && pairs[i].key == index) continue;
   return i;
 }
 
@@ -80,7 +80,7 @@ static void merge_partition(void *ctx, unsigned p) {
   const struct zps_sort_pair *const pairs = encoder->pairs.data;
   const char *const values = input->values;
   char *const sums = encoder->sums.data;
-  uint32_t *const ranks = zps_encoder_lists(encoder)->ranks.data;
+  uint32_t *const indices = zps_encoder_lists(encoder)->indices.data;
   uint64_t *const sources = zps_encoder_lists(encoder)->sources.data;
   uint64_t place = starts[p], sum = ((const uint64_t *)encoder->repeats.data)[p];
   for (uint64_t i = starts[p], next; i < end; i = next) {
@@ -96,7 +96,7 @@ static void merge_partition(void *ctx, unsigned p) {
       row = to;
     }
     if (!input->zero_rows && zps_rowscan_is_zero(input->dtype, input->width, row)) continue;
-    ranks[place] = (uint32_t)pairs[i].key;
+    indices[place] = (uint32_t)pairs[i].key;
     sources[place++] = source;
   }
   ((uint32_t *)encoder->nnz.data)[p] = (uint32_t)(place - starts[p]);
@@ -132,7 +132,7 @@ zps_err_t zps_encoder_scan_coo(struct zps_encoder *encoder, struct zps_error *er
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->repeats, encoder->n_parts, sizeof(uint64_t));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->pairs, n, sizeof(struct zps_sort_pair));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->scratch, n, sizeof(struct zps_sort_pair));
-  if (code == ZPS_OK) code = zps_buffer_need(&lists->ranks, n, sizeof(uint32_t));
+  if (code == ZPS_OK) code = zps_buffer_need(&lists->indices, n, sizeof(uint32_t));
   if (code == ZPS_OK) code = zps_buffer_need(&lists->sources, n, sizeof(uint64_t));
   if (code != ZPS_OK) return code;
 

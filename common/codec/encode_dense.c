@@ -1,4 +1,4 @@
-/* Dense gradients: one look at the values lists the rows that are not zero, with partition, rank and bytes, while they
+/* Dense gradients: one look at the values lists the rows that are not zero, with partition, index and bytes, while they
  * are in cache; then the list, not the gradient, is dealt out to the partitions. */
 #include <string.h>
 
@@ -63,7 +63,7 @@ static void scan_range(void *ctx, unsigned i) {
     const uint64_t row = next_row;
     const uint64_t need = found->n + BLOCK_ROWS + ZPS_SIMD_SLACK;
     found->code = zps_buffer_extend(&found->parts, need, sizeof(uint16_t));
-    if (found->code == ZPS_OK) found->code = zps_buffer_extend(&found->ranks, need, sizeof(uint32_t));
+    if (found->code == ZPS_OK) found->code = zps_buffer_extend(&found->indices, need, sizeof(uint32_t));
     if (found->code == ZPS_OK) found->code = zps_buffer_extend(&found->items, need, encoder->item_bytes);
     if (found->code != ZPS_OK) break;
     uint16_t *const parts = (uint16_t *)found->parts.data + found->n;
@@ -71,7 +71,7 @@ static void scan_range(void *ctx, unsigned i) {
     if (at + n_rows < end) next_row = zps_partition_stripe_row(encoder->input.part, encoder->scan, at + n_rows);
     char *const items = (char *)found->items.data + found->n * encoder->item_bytes;
     const uint32_t n = list_block(encoder, row, n_rows, next_row, positions, items);
-    zps_simd()->locate(&stripe, at, positions, n, parts, (uint32_t *)found->ranks.data + found->n);
+    zps_simd()->locate(&stripe, at, positions, n, parts, (uint32_t *)found->indices.data + found->n);
     for (uint32_t j = 0; j < n; j++) counts[parts[j]]++;
     found->n += n;
   }
@@ -79,13 +79,13 @@ static void scan_range(void *ctx, unsigned i) {
 }
 
 static inline __attribute__((always_inline)) void deal(const struct zps_encode_found *found, uint64_t *places,
-                                                       uint32_t *ranks_out, char *items_out, uint64_t item_bytes) {
+                                                       uint32_t *indices_out, char *items_out, uint64_t item_bytes) {
   const uint16_t *const parts = found->parts.data;
-  const uint32_t *const ranks = found->ranks.data;
+  const uint32_t *const indices = found->indices.data;
   const char *items = found->items.data;
   for (uint64_t j = 0; j < found->n; j++, items += item_bytes) {
     const uint64_t place = places[parts[j]]++;
-    ranks_out[place] = ranks[j];
+    indices_out[place] = indices[j];
     memcpy(items_out + place * item_bytes, items, item_bytes);
   }
 }
@@ -95,14 +95,14 @@ static void deal_range(void *ctx, unsigned i) {
   const struct zps_encode_found *const found = &encoder->found[i];
   uint64_t *const places = zps_encoder_counts(encoder, i);
   const struct zps_encode_lists *const lists = zps_encoder_lists(encoder);
-  uint32_t *const ranks = lists->ranks.data;
+  uint32_t *const indices = lists->indices.data;
   char *const items = encoder->is_staged ? lists->staged.data : lists->sources.data;
   if (encoder->item_bytes == 4)
-    deal(found, places, ranks, items, 4);
+    deal(found, places, indices, items, 4);
   else if (encoder->item_bytes == 8)
-    deal(found, places, ranks, items, 8);
+    deal(found, places, indices, items, 8);
   else
-    deal(found, places, ranks, items, encoder->item_bytes);
+    deal(found, places, indices, items, encoder->item_bytes);
 }
 
 /* Takes the rows of the scan's partition `p` from the sorted result of Algorithm 1. */
@@ -112,7 +112,7 @@ static void deal_from_pairs(void *ctx, unsigned p) {
   const struct zps_sort_pair *const pairs = encoder->pairs.data;
   const struct zps_encode_lists *const lists = zps_encoder_lists(encoder);
   for (uint64_t i = starts[p]; i < starts[p + 1]; i++) {
-    zps_partition_of(encoder->input.part, pairs[i].key, (uint32_t *)lists->ranks.data + i);
+    zps_partition_of(encoder->input.part, pairs[i].key, (uint32_t *)lists->indices.data + i);
     ((uint64_t *)lists->sources.data)[i] = pairs[i].key;
   }
 }
@@ -154,7 +154,7 @@ static void place_last(struct zps_encoder *encoder) {
   const uint32_t z = zps_encoder_nnz(encoder, p);
   const uint64_t place = ((const uint64_t *)encoder->starts.data)[p] + z - 1;
   const struct zps_encode_lists *const lists = zps_encoder_lists(encoder);
-  if (z > 0 && ((const uint32_t *)lists->ranks.data)[place] == local)
+  if (z > 0 && ((const uint32_t *)lists->indices.data)[place] == local)
     ((uint64_t *)lists->sources.data)[place] = ZPS_ENCODE_SUM_BIT;
 }
 
@@ -183,7 +183,7 @@ zps_err_t zps_encoder_scan_dense(struct zps_encoder *encoder) {
   /* Partitions are filled side by side. A cache line between them keeps those of 2^k rows, whose places would lie a
    * power of two apart, from contending for the same cache sets. */
   const uint64_t n_places = zps_encoder_place(encoder, LINE_PLACES);
-  code = zps_buffer_need(&lists->ranks, n_places, sizeof(uint32_t));
+  code = zps_buffer_need(&lists->indices, n_places, sizeof(uint32_t));
   if (code == ZPS_OK)
     code = zps_buffer_need(encoder->is_staged ? &lists->staged : &lists->sources, n_places, encoder->item_bytes);
   if (code != ZPS_OK) return code;

@@ -18,7 +18,7 @@
 /* What one scan found: partition p's rows are at places starts[p] to starts[p] + nnz[p], ascending. Either `staged`
  * holds their values or `sources` says where these are. */
 struct zps_encode_lists {
-  struct zps_buffer ranks;   /* uint32_t[places] */
+  struct zps_buffer indices; /* uint32_t[places] */
   struct zps_buffer sources; /* uint64_t[places] */
   struct zps_buffer staged;  /* row_bytes x places */
 };
@@ -28,9 +28,9 @@ struct zps_encode_lists {
 struct zps_encode_found {
   uint64_t n;
   zps_err_t code;
-  struct zps_buffer parts; /* uint16_t */
-  struct zps_buffer ranks; /* uint32_t */
-  struct zps_buffer items; /* item_bytes each */
+  struct zps_buffer parts;   /* uint16_t */
+  struct zps_buffer indices; /* uint32_t */
+  struct zps_buffer items;   /* item_bytes each */
 };
 
 /* The five ways in which rows are found. */

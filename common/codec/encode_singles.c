@@ -1,6 +1,6 @@
 /*
- * COO gradients of single floats: entries are dealt, in order of appearance, to buckets of ranks whose sums fit the
- * cache, and added up there. That takes the place of a sort: what is left is in the order of ranks, without repeats.
+ * COO gradients of single floats: entries are dealt, in order of appearance, to buckets of indices whose sums fit the
+ * cache, and added up there. That takes the place of a sort: what is left is in the order of indices, without repeats.
  * Entries that ascend are so already, and only dealt to their partitions.
  */
 #include <string.h>
@@ -140,11 +140,11 @@ static uint64_t block_behind(const struct zps_encoder *encoder, unsigned range, 
 struct sums {
   float *values;
   uint8_t *marks;
-  uint32_t mask; /* a chunk's ranks, less one */
+  uint32_t mask; /* a chunk's indices, less one */
 };
 
 static inline void add_one(const struct sums *sums, const struct zps_simd_entry *entry) {
-  const uint32_t at = entry->rank & sums->mask;
+  const uint32_t at = entry->index & sums->mask;
   sums->values[at] += entry->value;
   sums->marks[at / ZPS_SIMD_MARKED] = 1;
 }
@@ -161,18 +161,18 @@ static void add(struct sums sums, const struct zps_simd_entry *entries, uint64_t
 
 /* Where entries go that need not be added up. */
 struct taken {
-  uint32_t *ranks;
+  uint32_t *indices;
   float *values;
   uint32_t n;
 };
 
 static void take(struct taken *taken, const struct zps_simd_entry *entries, uint64_t n,
                  const struct zps_simd_entry *ahead) {
-  uint32_t *const ranks = taken->ranks, at = taken->n;
+  uint32_t *const indices = taken->indices, at = taken->n;
   float *const values = taken->values;
   for (uint64_t i = 0; i < n; i++) {
     if (i % ENTRIES_PER_LINE == 0) __builtin_prefetch(ahead + i);
-    ranks[at] = entries[i].rank;
+    indices[at] = entries[i].index;
     values[at] = entries[i].value;
     at += entries[i].value != 0;
   }
@@ -197,35 +197,35 @@ static void use_bucket(const struct zps_encoder *encoder, uint32_t bucket, const
   }
 }
 
-/* Lines with ranks from `base` on that the partition has, as many as are looked at together. */
+/* Lines with indices from `base` on that the partition has, as many as are looked at together. */
 static uint32_t lines_from(const struct zps_encoder *encoder, uint32_t p, uint32_t base, const struct sums *sums) {
-  enum { LINES_TOGETHER = 64, RANKS_TOGETHER = LINES_TOGETHER * ZPS_SIMD_MARKED };
+  enum { LINES_TOGETHER = 64, INDICES_TOGETHER = LINES_TOGETHER * ZPS_SIMD_MARKED };
   const uint32_t m = zps_partition_size(encoder->input.part, p), left = m > base ? m - base : 0;
-  const uint32_t n_ranks = left <= sums->mask ? left : sums->mask + 1;
-  return (n_ranks + RANKS_TOGETHER - 1) / RANKS_TOGETHER * LINES_TOGETHER;
+  const uint32_t n_indices = left <= sums->mask ? left : sums->mask + 1;
+  return (n_indices + INDICES_TOGETHER - 1) / INDICES_TOGETHER * LINES_TOGETHER;
 }
 
-static uint32_t *ranks_at(struct zps_encoder *encoder, uint32_t p) {
-  return (uint32_t *)zps_encoder_lists(encoder)->ranks.data + ((const uint64_t *)encoder->starts.data)[p];
+static uint32_t *indices_at(struct zps_encoder *encoder, uint32_t p) {
+  return (uint32_t *)zps_encoder_lists(encoder)->indices.data + ((const uint64_t *)encoder->starts.data)[p];
 }
 static float *values_at(struct zps_encoder *encoder, uint32_t p) {
   return (float *)zps_encoder_lists(encoder)->staged.data + ((const uint64_t *)encoder->starts.data)[p];
 }
 
 static void sum_partition(struct zps_encoder *encoder, uint32_t p, const struct sums *sums) {
-  uint32_t *const ranks = ranks_at(encoder, p), nnz = 0;
+  uint32_t *const indices = indices_at(encoder, p), nnz = 0;
   float *const staged = values_at(encoder, p);
   for (uint32_t chunk = 0; chunk < encoder->way.n_chunks; chunk++) {
     const uint32_t base = chunk << encoder->way.chunk_bits, n_lines = lines_from(encoder, p, base, sums);
     use_bucket(encoder, p * encoder->way.n_chunks + chunk, sums, NULL);
-    nnz += zps_simd()->take_marked(sums->values, sums->marks, n_lines, base, ranks + nnz, staged + nnz);
+    nnz += zps_simd()->take_marked(sums->values, sums->marks, n_lines, base, indices + nnz, staged + nnz);
   }
   ((uint32_t *)encoder->nnz.data)[p] = nnz;
 }
 
 static void take_partition(void *ctx, unsigned p) {
   struct zps_encoder *const encoder = ctx;
-  struct taken taken = {.ranks = ranks_at(encoder, p), .values = values_at(encoder, p)};
+  struct taken taken = {.indices = indices_at(encoder, p), .values = values_at(encoder, p)};
   use_bucket(encoder, p, NULL, &taken);
   ((uint32_t *)encoder->nnz.data)[p] = taken.n;
 }
@@ -269,7 +269,7 @@ zps_err_t zps_encoder_scan_singles(struct zps_encoder *encoder, struct zps_error
   code = zps_buffer_need(&encoder->buckets, n_chains, chain_bytes);
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->pairs, n_blocks, BLOCK * sizeof(struct zps_simd_entry));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->repeats, n_blocks, sizeof(uint64_t));
-  if (code == ZPS_OK) code = zps_buffer_need(&lists->ranks, room, sizeof(uint32_t));
+  if (code == ZPS_OK) code = zps_buffer_need(&lists->indices, room, sizeof(uint32_t));
   if (code == ZPS_OK) code = zps_buffer_need(&lists->staged, room, sizeof(float));
   if (code == ZPS_OK && !encoder->way.ascends) code = need_accumulators(encoder);
   if (code != ZPS_OK) return code;

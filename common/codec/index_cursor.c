@@ -1,4 +1,4 @@
-/* From a checked slice to its ranks, batch by batch. */
+/* From a checked slice to its indices, batch by batch. */
 #include <string.h>
 
 #include "common/codec/bits.h"
@@ -28,12 +28,12 @@ static uint32_t next_hole(struct zps_index_cursor *cursor) {
   return fill_block(cursor) ? cursor->block[cursor->block_at] : cursor->view->m;
 }
 
-/* HOLES: passes the holes at the next rank's place; the caller knows that there is one. */
+/* HOLES: passes the holes at the next index's place; the caller knows that there is one. */
 static uint32_t skip_holes(struct zps_index_cursor *cursor) {
   uint32_t hole;
-  while ((hole = next_hole(cursor)) == cursor->rank) {
+  while ((hole = next_hole(cursor)) == cursor->index) {
     cursor->block_at++;
-    cursor->rank++;
+    cursor->index++;
   }
   return hole;
 }
@@ -51,7 +51,7 @@ uint32_t zps_index_cursor_peek(struct zps_index_cursor *cursor) {
       return fill_block(cursor) ? cursor->block[cursor->block_at] : UINT32_MAX;
     case ZPS_CODEC_HOLES:
       skip_holes(cursor);
-      return cursor->rank;
+      return cursor->index;
     case ZPS_CODEC_BITMAP:
       skip_empty_words(cursor);
       return cursor->word * 32 + (uint32_t)__builtin_ctz(cursor->bits);
@@ -60,25 +60,25 @@ uint32_t zps_index_cursor_peek(struct zps_index_cursor *cursor) {
   }
 }
 
-/* How many of the n > 0 ascending ranks are below the limit. Without branches: where the limit falls cannot be
+/* How many of the n > 0 ascending indices are below the limit. Without branches: where the limit falls cannot be
  * foreseen, but that mostly none is beyond it. */
-static uint32_t count_below(const zps_lent_rank *ranks, uint32_t n, uint32_t limit) {
-  if (ranks[n - 1] < limit) return n;
-  const zps_lent_rank *at = ranks;
+static uint32_t count_below(const zps_lent_index *indices, uint32_t n, uint32_t limit) {
+  if (indices[n - 1] < limit) return n;
+  const zps_lent_index *at = indices;
   for (uint32_t half; n > 1; n -= half) {
     half = n / 2;
     at += half & -(uint32_t)(at[half - 1] < limit);
   }
-  return (uint32_t)(at - ranks) + (*at < limit);
+  return (uint32_t)(at - indices) + (*at < limit);
 }
 
-static uint32_t read_coo(struct zps_index_cursor *cursor, uint32_t limit, uint32_t *ranks, uint32_t cap) {
-  memcpy(ranks, (const char *)cursor->view->index + 4 * (uint64_t)cursor->next, 4 * (uint64_t)cap);
-  return count_below(ranks, cap, limit);
+static uint32_t read_coo(struct zps_index_cursor *cursor, uint32_t limit, uint32_t *indices, uint32_t cap) {
+  memcpy(indices, (const char *)cursor->view->index + 4 * (uint64_t)cursor->next, 4 * (uint64_t)cap);
+  return count_below(indices, cap, limit);
 }
 
 /* As many whole words, two at a time, as lie below the limit and have room for all that they may hold. */
-static uint32_t list_words(struct zps_index_cursor *cursor, uint32_t limit, uint32_t *ranks, uint32_t cap) {
+static uint32_t list_words(struct zps_index_cursor *cursor, uint32_t limit, uint32_t *indices, uint32_t cap) {
   enum { MOST = 64 };
   const struct zps_slice_view *const view = cursor->view;
   uint64_t bits[MOST];
@@ -93,15 +93,15 @@ static uint32_t list_words(struct zps_index_cursor *cursor, uint32_t limit, uint
     if (n_pairs == 0) break;
     memcpy(bits, (const char *)view->index + 4 * (uint64_t)cursor->word, n_pairs * sizeof *bits);
     bits[0] = (bits[0] >> 32 << 32) | cursor->bits; /* of which some may have been read */
-    n += zps_simd()->list(bits, n_pairs, first, ranks + n);
+    n += zps_simd()->list(bits, n_pairs, first, indices + n);
     cursor->word += 2 * n_pairs;
     cursor->bits = cursor->word < zps_bitmap_words(view->m) ? zps_load_u32(view->index, cursor->word) : 0;
   }
   return n;
 }
 
-static uint32_t read_bitmap(struct zps_index_cursor *cursor, uint32_t limit, uint32_t *ranks, uint32_t cap) {
-  uint32_t n = list_words(cursor, limit, ranks, cap);
+static uint32_t read_bitmap(struct zps_index_cursor *cursor, uint32_t limit, uint32_t *indices, uint32_t cap) {
+  uint32_t n = list_words(cursor, limit, indices, cap);
   if (cursor->next + n == cursor->view->z) return n;
   while (n < cap) {
     skip_empty_words(cursor);
@@ -110,20 +110,20 @@ static uint32_t read_bitmap(struct zps_index_cursor *cursor, uint32_t limit, uin
     uint32_t bits = cursor->bits;
     if (limit - base < 32) bits &= (1u << (limit - base)) - 1;
     const uint32_t beyond = cursor->bits ^ bits;
-    for (; bits && n < cap; bits &= bits - 1) ranks[n++] = base + (uint32_t)__builtin_ctz(bits);
+    for (; bits && n < cap; bits &= bits - 1) indices[n++] = base + (uint32_t)__builtin_ctz(bits);
     cursor->bits = bits | beyond;
     if (beyond) break;
   }
   return n;
 }
 
-static uint32_t read_rice(struct zps_index_cursor *cursor, uint32_t limit, uint32_t *ranks, uint32_t cap) {
+static uint32_t read_rice(struct zps_index_cursor *cursor, uint32_t limit, uint32_t *indices, uint32_t cap) {
   uint32_t n = 0;
   while (n < cap && fill_block(cursor)) {
     const uint32_t *const block = cursor->block + cursor->block_at;
     const uint32_t left = cursor->block_len - cursor->block_at, room = cap - n;
     const uint32_t below = count_below(block, left < room ? left : room, limit);
-    memcpy(ranks + n, block, below * sizeof *ranks);
+    memcpy(indices + n, block, below * sizeof *indices);
     n += below;
     cursor->block_at += below;
     if (below < left) break; /* no room, or the limit */
@@ -131,21 +131,21 @@ static uint32_t read_rice(struct zps_index_cursor *cursor, uint32_t limit, uint3
   return n;
 }
 
-static uint32_t read_holes(struct zps_index_cursor *cursor, uint32_t limit, uint32_t *ranks, uint32_t cap) {
+static uint32_t read_holes(struct zps_index_cursor *cursor, uint32_t limit, uint32_t *indices, uint32_t cap) {
   uint32_t n = 0;
   while (n < cap) {
     const uint32_t hole = skip_holes(cursor);
-    if (cursor->rank >= limit) break;
-    uint32_t run = (hole < limit ? hole : limit) - cursor->rank;
+    if (cursor->index >= limit) break;
+    uint32_t run = (hole < limit ? hole : limit) - cursor->index;
     if (run > cap - n) run = cap - n;
-    for (uint32_t i = 0; i < run; i++) ranks[n + i] = cursor->rank + i;
+    for (uint32_t i = 0; i < run; i++) indices[n + i] = cursor->index + i;
     n += run;
-    cursor->rank += run;
+    cursor->index += run;
   }
   return n;
 }
 
-uint32_t zps_index_cursor_read(struct zps_index_cursor *cursor, uint32_t limit, uint32_t *ranks, uint32_t cap) {
+uint32_t zps_index_cursor_read(struct zps_index_cursor *cursor, uint32_t limit, uint32_t *indices, uint32_t cap) {
   static uint32_t (*const reads[])(struct zps_index_cursor *, uint32_t, uint32_t *, uint32_t) = {
       [ZPS_CODEC_COO] = read_coo,
       [ZPS_CODEC_BITMAP] = read_bitmap,
@@ -154,41 +154,41 @@ uint32_t zps_index_cursor_read(struct zps_index_cursor *cursor, uint32_t limit, 
   const struct zps_slice_view *const view = cursor->view;
   if (cap > view->z - cursor->next) cap = view->z - cursor->next;
   if (cap == 0) return 0;
-  const uint32_t n = reads[view->codec](cursor, limit, ranks, cap);
+  const uint32_t n = reads[view->codec](cursor, limit, indices, cap);
   cursor->next += n;
   return n;
 }
 
-/* How many of `n` ascending ranks, which go on far beyond, are below the limit: about `guess`, which is right so often
- * that where exactly is found without a branch. */
-static uint32_t count_near(const zps_lent_rank *ranks, uint32_t n, uint32_t limit, uint32_t guess) {
+/* How many of `n` ascending indices, which go on far beyond, are below the limit: about `guess`, which is right so
+ * often that where exactly is found without a branch. */
+static uint32_t count_near(const zps_lent_index *indices, uint32_t n, uint32_t limit, uint32_t guess) {
   enum { WINDOW = ZPS_SIMD_WINDOW, LEAP = 64, STEP = 16 };
   uint32_t below = 0;
-  if (n < WINDOW) return count_below(ranks, n, limit);
+  if (n < WINDOW) return count_below(indices, n, limit);
   uint32_t first = guess > WINDOW / 2 ? guess - WINDOW / 2 : 0;
   if (first > n - WINDOW) first = n - WINDOW;
-  if (first == 0 || ranks[first - 1] < limit) {
-    if (ranks[first + WINDOW - 1] >= limit) return first + zps_simd()->count_below(ranks + first, limit);
+  if (first == 0 || indices[first - 1] < limit) {
+    if (indices[first + WINDOW - 1] >= limit) return first + zps_simd()->count_below(indices + first, limit);
     below = first + WINDOW;
   }
-  while (n - below >= LEAP && ranks[below + LEAP - 1] < limit) below += LEAP;
-  while (n - below >= STEP && ranks[below + STEP - 1] < limit) below += STEP;
-  while (below < n && ranks[below] < limit) below++;
+  while (n - below >= LEAP && indices[below + LEAP - 1] < limit) below += LEAP;
+  while (n - below >= STEP && indices[below + STEP - 1] < limit) below += STEP;
+  while (below < n && indices[below] < limit) below++;
   return below;
 }
 
-uint32_t zps_index_cursor_offer(struct zps_index_cursor *cursor, uint32_t limit, const zps_lent_rank **ranks_p) {
+uint32_t zps_index_cursor_offer(struct zps_index_cursor *cursor, uint32_t limit, const zps_lent_index **indices_p) {
   const uint32_t left = cursor->view->z - cursor->next;
   if (left == 0) return 0;
   if (cursor->view->codec == ZPS_CODEC_COO) {
-    *ranks_p = (const zps_lent_rank *)cursor->view->index + cursor->next;
+    *indices_p = (const zps_lent_index *)cursor->view->index + cursor->next;
   } else if (cursor->view->codec == ZPS_CODEC_RICE && fill_block(cursor)) {
-    *ranks_p = cursor->block + cursor->block_at;
-    return **ranks_p < limit ? cursor->block_len - cursor->block_at : 0;
+    *indices_p = cursor->block + cursor->block_at;
+    return **indices_p < limit ? cursor->block_len - cursor->block_at : 0;
   } else {
     return 0;
   }
-  return **ranks_p < limit ? left : 0;
+  return **indices_p < limit ? left : 0;
 }
 
 void zps_index_cursor_pass(struct zps_index_cursor *cursor, uint32_t n) {
@@ -196,12 +196,12 @@ void zps_index_cursor_pass(struct zps_index_cursor *cursor, uint32_t n) {
   cursor->block_at += n;
 }
 
-static uint32_t lend_coo(struct zps_index_cursor *cursor, uint32_t limit, const zps_lent_rank **ranks_p) {
-  const zps_lent_rank *const ranks = (const zps_lent_rank *)cursor->view->index + cursor->next;
-  if (ranks[0] >= limit) return 0;
-  const uint32_t n = count_near(ranks, cursor->view->z - cursor->next, limit, cursor->guess);
+static uint32_t lend_coo(struct zps_index_cursor *cursor, uint32_t limit, const zps_lent_index **indices_p) {
+  const zps_lent_index *const indices = (const zps_lent_index *)cursor->view->index + cursor->next;
+  if (indices[0] >= limit) return 0;
+  const uint32_t n = count_near(indices, cursor->view->z - cursor->next, limit, cursor->guess);
   cursor->guess = (cursor->guess + n) / 2;
-  *ranks_p = ranks;
+  *indices_p = indices;
   return n;
 }
 
@@ -223,32 +223,32 @@ static void fill_to(struct zps_index_cursor *cursor, uint32_t limit) {
   }
 }
 
-static uint32_t lend_rice(struct zps_index_cursor *cursor, uint32_t limit, const zps_lent_rank **ranks_p) {
+static uint32_t lend_rice(struct zps_index_cursor *cursor, uint32_t limit, const zps_lent_index **indices_p) {
   const uint32_t at = cursor->block_at;
   if (at < cursor->block_len && cursor->block[at] >= limit) return 0;
   fill_to(cursor, limit);
   if (cursor->block_len == 0) return 0;
   const uint32_t below = count_near(cursor->block, cursor->block_len, limit, cursor->block_len);
   const uint32_t n = below - cursor->block_at;
-  *ranks_p = cursor->block + cursor->block_at;
+  *indices_p = cursor->block + cursor->block_at;
   cursor->block_at = below;
   return n;
 }
 
 uint32_t zps_index_cursor_lend(struct zps_index_cursor *cursor, uint32_t limit, uint32_t *room,
-                               const zps_lent_rank **ranks_p) {
+                               const zps_lent_index **indices_p) {
   if (cursor->next == cursor->view->z) return 0;
   uint32_t n;
   switch (cursor->view->codec) {
     case ZPS_CODEC_COO:
-      n = lend_coo(cursor, limit, ranks_p);
+      n = lend_coo(cursor, limit, indices_p);
       break;
     case ZPS_CODEC_RICE:
-      n = lend_rice(cursor, limit, ranks_p);
+      n = lend_rice(cursor, limit, indices_p);
       break;
     default:
-      *ranks_p = room;
-      return zps_index_cursor_read(cursor, limit, room, ZPS_RANK_CURSOR_ROOM);
+      *indices_p = room;
+      return zps_index_cursor_read(cursor, limit, room, ZPS_INDEX_CURSOR_ROOM);
   }
   cursor->next += n;
   return n;
@@ -278,11 +278,11 @@ static void set_bits(uint64_t *bits, uint32_t n_words, uint32_t from, uint32_t t
 static void bits_of_holes(struct zps_index_cursor *cursor, uint32_t first, uint32_t n_words, uint64_t *bits) {
   const uint32_t left = cursor->view->m - first, n = left / 64 < n_words ? left : n_words * 64;
   while (next_hole(cursor) < first) cursor->block_at++;
-  /* holes below cursor->rank have been passed */
-  set_bits(bits, n_words, cursor->rank > first ? cursor->rank - first : 0, n);
+  /* holes below cursor->index have been passed */
+  set_bits(bits, n_words, cursor->index > first ? cursor->index - first : 0, n);
   for (uint32_t hole; (hole = next_hole(cursor)) - first < n; cursor->block_at++)
     bits[(hole - first) / 64] &= ~((uint64_t)1 << (hole - first) % 64);
-  if (cursor->rank < first + n) cursor->rank = first + n;
+  if (cursor->index < first + n) cursor->index = first + n;
 }
 
 uint32_t zps_index_cursor_bits(struct zps_index_cursor *cursor, uint32_t first, uint32_t n_words, uint64_t *bits) {
@@ -297,31 +297,31 @@ uint32_t zps_index_cursor_bits(struct zps_index_cursor *cursor, uint32_t first, 
   return n;
 }
 
-/* Looks first where the limit would be if the ranks lay evenly, then about twice as far away each time: halving all of
- * them would touch a cold line each time. */
+/* Looks first where the limit would be if the indices lay evenly, then about twice as far away each time: halving all
+ * of them would touch a cold line each time. */
 static void seek_coo(struct zps_index_cursor *cursor, uint32_t limit) {
   enum { NEAR = 256 };
   const struct zps_slice_view *const view = cursor->view;
-  const zps_lent_rank *const ranks = (const zps_lent_rank *)view->index + cursor->next;
+  const zps_lent_index *const indices = (const zps_lent_index *)view->index + cursor->next;
   const uint32_t n = view->z - cursor->next;
-  if (ranks[0] >= limit) return;
-  const uint64_t below = limit - ranks[0], all = view->m - ranks[0];
+  if (indices[0] >= limit) return;
+  const uint64_t below = limit - indices[0], all = view->m - indices[0];
   uint64_t step = NEAR;
   uint32_t first = (uint32_t)(n * below / all), end;
   if (first == n) first--;
-  if (ranks[first] < limit) {
+  if (indices[first] < limit) {
     for (;; step *= 2, first = end - 1) {
       end = n - first > step ? first + (uint32_t)step : n;
-      if (end == n || ranks[end - 1] >= limit) break;
+      if (end == n || indices[end - 1] >= limit) break;
     }
   } else {
     for (;; step *= 2) {
       end = first + 1;
       first = first > step ? first - (uint32_t)step : 0;
-      if (ranks[first] < limit) break;
+      if (indices[first] < limit) break;
     }
   }
-  cursor->next += first + count_below(ranks + first, end - first, limit);
+  cursor->next += first + count_below(indices + first, end - first, limit);
 }
 
 /* Goes on at the last marked word that is not beyond the limit's, where it is ahead. */
@@ -369,9 +369,9 @@ void zps_index_cursor_seek(struct zps_index_cursor *cursor, uint32_t limit) {
       cursor->next = view->z - cursor->reader.left - (cursor->block_len - cursor->block_at);
       break;
     case ZPS_CODEC_HOLES:
-      if (cursor->rank >= limit) break;
+      if (cursor->index >= limit) break;
       seek_numbers(cursor, limit);
-      cursor->rank = limit;
+      cursor->index = limit;
       cursor->next = limit - (view->m - view->z - cursor->reader.left - (cursor->block_len - cursor->block_at));
       break;
     case ZPS_CODEC_BITMAP:

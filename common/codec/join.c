@@ -30,19 +30,19 @@ void zps_join_init(struct zps_joined *join, uint32_t width, enum zps_dtype dtype
   join->m = join->z = 0;
 }
 
-/* All of the view's ranks, each plus `base`. */
-static void read_ranks(const struct zps_slice_view *view, uint32_t base, uint32_t *ranks) {
+/* All of the view's indices, each plus `base`. */
+static void read_indices(const struct zps_slice_view *view, uint32_t base, uint32_t *indices) {
   struct zps_index_cursor cursor;
   zps_index_cursor_init(&cursor, view);
-  while (zps_index_cursor_read(&cursor, view->m, ranks + cursor.next, view->z - cursor.next) > 0) {
+  while (zps_index_cursor_read(&cursor, view->m, indices + cursor.next, view->z - cursor.next) > 0) {
   }
-  for (uint32_t i = 0; i < view->z; i++) ranks[i] += base;
+  for (uint32_t i = 0; i < view->z; i++) indices[i] += base;
 }
 
 void zps_join_add(struct zps_joined *join, const struct zps_slice_view *view) {
   const uint64_t each = join->row_bytes;
   if (view->z > 0) {
-    read_ranks(view, join->m, join->ranks + join->z);
+    read_indices(view, join->m, join->indices + join->z);
     memcpy(join->values + join->z * each, view->values, view->z * each);
   }
   join->z += view->z;
@@ -53,11 +53,11 @@ bool zps_join_write(const struct zps_joined *join, unsigned allowed, void *out, 
                     uint64_t *len_bytes_p) {
   const uint64_t values_bytes = zps_values_bytes(join->value_codec, join->dtype, (uint64_t)join->z * join->width);
   uint64_t index_bytes;
-  const enum zps_codec codec = zps_codec_choose(allowed, join->m, join->ranks, join->z, &index_bytes);
+  const enum zps_codec codec = zps_codec_choose(allowed, join->m, join->indices, join->z, &index_bytes);
   if (index_bytes > cap || values_bytes > cap - index_bytes) return false;
   if (values_bytes + index_bytes > 0) {
     put_values(join->values, join->z * join->row_bytes, values_bytes, out);
-    zps_codec_index_encode(codec, join->m, join->ranks, join->z, (char *)out + values_bytes);
+    zps_codec_index_encode(codec, join->m, join->indices, join->z, (char *)out + values_bytes);
   }
   *codec_p = codec;
   *len_bytes_p = values_bytes + index_bytes;
@@ -77,7 +77,7 @@ zps_err_t zps_split_init(struct zps_split *split, uint32_t codec, uint64_t m, ui
       zps_slice_view_init(&split->view, codec, (uint32_t)m, nnz, width, dtype, value_codec, payload, len_bytes, error);
   if (code != ZPS_OK) return code;
   split->row_bytes = row_bytes_of(width, dtype, value_codec);
-  read_ranks(&split->view, 0, split->ranks);
+  read_indices(&split->view, 0, split->indices);
   split->first = split->next = 0;
   split->base = split->end = 0;
   return ZPS_OK;
@@ -87,7 +87,7 @@ uint32_t zps_split_next(struct zps_split *split, uint32_t m) {
   split->first = split->next;
   split->base = split->end;
   split->end += m;
-  while (split->next < split->view.z && split->ranks[split->next] < split->end) split->next++;
+  while (split->next < split->view.z && split->indices[split->next] < split->end) split->next++;
   return split->next - split->first;
 }
 
@@ -99,8 +99,8 @@ uint64_t zps_split_write(const struct zps_split *split, void *out) {
   const uint64_t list_bytes = zps_values_bytes(view->value_codec, view->dtype, (uint64_t)z * view->width);
   put_values((const char *)view->values + split->first * each, z * each, list_bytes, out);
   for (uint32_t i = 0; i < z; i++) {
-    const uint32_t rank = (uint32_t)(split->ranks[split->first + i] - split->base);
-    memcpy((char *)out + list_bytes + i * sizeof rank, &rank, sizeof rank);
+    const uint32_t index = (uint32_t)(split->indices[split->first + i] - split->base);
+    memcpy((char *)out + list_bytes + i * sizeof index, &index, sizeof index);
   }
   return list_bytes + z * sizeof(uint32_t);
 }

@@ -1,7 +1,7 @@
 /*
  * Small slices of successive partitions as one slice, and back.
  *
- * The joined slice is a slice of one partition that has all their rows: the ranks of each partition come after the
+ * The joined slice is a slice of one partition that has all their rows: the indices of each partition come after the
  * sizes of those before it. So one count, one codec and one code do for all of them, which pays where a slice is not
  * much longer than what says so. Values keep their order.
  */
@@ -10,9 +10,9 @@
 
 #include "common/codec/codec.h"
 
-/* The most that the rows of a joined slice take with their ranks as COO: what a receiver needs to take it apart. */
+/* The most that the rows of a joined slice take with their indices as COO: what a receiver needs to take it apart. */
 #define ZPS_JOIN_BYTES_MAX 4096u
-#define ZPS_JOIN_ROWS_MAX (ZPS_JOIN_BYTES_MAX / 5) /* a row has a byte, a rank four */
+#define ZPS_JOIN_ROWS_MAX (ZPS_JOIN_BYTES_MAX / 5) /* a row has a byte, an index four */
 
 /* Whether slices of `nnz` rows out of `m` in all may be joined. Values in buckets with a scale are not: which of them
  * share one hangs on how many rows each partition has. */
@@ -24,7 +24,7 @@ struct zps_joined {
   uint32_t width;
   uint64_t row_bytes;
   uint32_t m, z; /* so far */
-  uint32_t ranks[ZPS_JOIN_ROWS_MAX];
+  uint32_t indices[ZPS_JOIN_ROWS_MAX];
   unsigned char values[ZPS_JOIN_BYTES_MAX];
 };
 
@@ -39,9 +39,9 @@ bool zps_join_write(const struct zps_joined *join, unsigned allowed, void *out, 
 struct zps_split {
   struct zps_slice_view view;
   uint64_t row_bytes;
-  uint32_t first, next; /* ranks of the partition at hand */
+  uint32_t first, next; /* indices of the partition at hand */
   uint64_t base, end;
-  uint32_t ranks[ZPS_JOIN_ROWS_MAX];
+  uint32_t indices[ZPS_JOIN_ROWS_MAX];
 };
 
 /* Checks a payload that a peer announced as joined, as zps_slice_view_init() does; `m` is the sum of the partitions'

@@ -5,14 +5,14 @@
  * block to each partition, starting at a rotation drawn by MurmurHash3's finaliser from (g, seed):
  *
  *     q = row >> block_bits;  g = q / n_parts;  partition = (q % n_parts + rot(g)) % n_parts
- *     local rank = (g << block_bits) + (row & mask)
+ *     local index = (g << block_bits) + (row & mask)
  *
  * Zen hashes every index on its own; here each group is dealt out like cards, from a hashed start. A row's partition is
  * still uniform over the seeds and rows of different groups fall independently, but rows of one group never meet: a
  * partition's load is a sum of independent draws, one a group, from which Zen's theorem 2 (imbalance is 1 + O(sqrt(P
  * log P / rows))) follows as it does in the paper. test_partition checks 1 + 2 sqrt(P ln P / rows) on eight random
  * sets, of tensors of one stripe; tests/bench/results/balance.md has measurements. And because each partition gets
- * exactly one block of each group, local ranks ascend with rows and cost no table, in either direction.
+ * exactly one block of each group, local indices ascend with rows and cost no table, in either direction.
  *
  * Large tensors are cut into *stripes* first, 2^stripe_bits of them (2 to 16), so that some partitions are complete
  * when a part of the rows has been looked at: chunks of 2^chunk_bits consecutive rows (65536) go to the stripes in
@@ -35,7 +35,7 @@
 
 #define ZPS_PARTITION_ROWS_MAX (1ull << 40)
 #define ZPS_PARTITION_PARTS_MAX 65536u
-#define ZPS_PARTITION_BLOCK_BITS_MAX 31u /* local ranks are 32 bits */
+#define ZPS_PARTITION_BLOCK_BITS_MAX 31u /* local indices are 32 bits */
 #define ZPS_PARTITION_STRIPES_MAX 16u
 #define ZPS_PARTITION_CHUNK_BITS 16u /* of several stripes: memory is read ahead beyond a chunk's end, for nothing */
 #define ZPS_PARTITION_STRIPE_ROWS_MIN 20u   /* log2: with fewer, stripes are done before anybody has made use of them */
@@ -106,7 +106,7 @@ ZPS_INLINE uint64_t zps_partition_block(const struct zps_partition *part, uint64
 }
 
 /* How many of partition `p`'s rows are among the first `inner` rows of its stripe. */
-ZPS_INLINE uint32_t zps_partition_ranks_below(const struct zps_partition *part, uint32_t p, uint64_t inner) {
+ZPS_INLINE uint32_t zps_partition_indices_below(const struct zps_partition *part, uint32_t p, uint64_t inner) {
   const uint64_t at = inner >> part->block_bits, group = zps_partition_group(part, at);
   const uint64_t block = zps_partition_block(part, group, p), whole = group << part->block_bits;
   if (block > at) return (uint32_t)whole;
@@ -116,17 +116,17 @@ ZPS_INLINE uint32_t zps_partition_ranks_below(const struct zps_partition *part, 
 /* Number of rows in partition `p` (m); may be 0 when there are fewer blocks than partitions. */
 ZPS_INLINE uint32_t zps_partition_size(const struct zps_partition *part, uint32_t p) {
   const uint32_t stripe = zps_partition_stripe_of(part, p);
-  return zps_partition_ranks_below(part, p, zps_partition_stripe_rows(part, stripe, part->rows));
+  return zps_partition_indices_below(part, p, zps_partition_stripe_rows(part, stripe, part->rows));
 }
 
-/* The row at local rank `local` (< size) of partition `p`. */
+/* The row at local index `local` (< size) of partition `p`. */
 ZPS_INLINE uint64_t zps_partition_row(const struct zps_partition *part, uint32_t p, uint32_t local) {
   const uint64_t mask = (1ull << part->block_bits) - 1;
   const uint64_t inner = (zps_partition_block(part, local >> part->block_bits, p) << part->block_bits) | (local & mask);
   return zps_partition_stripe_row(part, zps_partition_stripe_of(part, p), inner);
 }
 
-/* Partition and local rank of `row` (< rows). */
+/* Partition and local index of `row` (< rows). */
 ZPS_INLINE uint32_t zps_partition_of(const struct zps_partition *part, uint64_t row, uint32_t *local_p) {
   const uint32_t stripe = (uint32_t)(row >> part->chunk_bits) & ((1u << part->stripe_bits) - 1);
   const uint64_t in_chunk = row & ((1ull << part->chunk_bits) - 1);

@@ -1,5 +1,5 @@
 /*
- * One sum is cut into pieces of ranks when there are threads to share it. Wide rows are counted first, so that each
+ * One sum is cut into pieces of indices when there are threads to share it. Wide rows are counted first, so that each
  * piece's sums are made where they belong. Where narrow ones belong is known when all pieces before have been summed:
  * until then they are held in memory of the thread's own, small enough to be in its cache still when they are put in
  * their place.
@@ -26,7 +26,7 @@ enum {
 
 struct piece {
   uint64_t place;       /* of its first row */
-  uint64_t index_place; /* in the scratch, of its first rank */
+  uint64_t index_place; /* in the scratch, of its first index */
   uint32_t first, end, z, rows_max;
   bool is_summed;
 };
@@ -53,7 +53,7 @@ zps_err_t zps_reduce_scratch_create(struct zps_reduce_scratch **scratch_p) {
 }
 
 static void scratch_fini(struct zps_reduce_scratch *scratch) {
-  struct zps_buffer *const buffers[] = {&scratch->singles, &scratch->taken, &scratch->slots,   &scratch->ranks,
+  struct zps_buffer *const buffers[] = {&scratch->singles, &scratch->taken, &scratch->slots,   &scratch->indices,
                                         &scratch->index,   &scratch->ahead, &scratch->cursors, &scratch->widened,
                                         &scratch->pieces,  &scratch->held};
   for (unsigned i = 0; i < sizeof buffers / sizeof buffers[0]; i++) zps_buffer_fini(buffers[i]);
@@ -112,9 +112,9 @@ static void place_cursors(void *ctx, unsigned view) {
 
 /* The first chunk at which a contribution has a row; false when the piece has none left. */
 static bool next_chunk(const struct zps_reduction *reduction, uint32_t *base_p) {
-  const uint32_t rank = zps_reduction_peek(reduction->cursors, reduction->n_views);
-  if (rank >= reduction->end) return false;
-  *base_p = reduction->first + ((rank - reduction->first) & ~(reduction->chunk_rows - 1));
+  const uint32_t index = zps_reduction_peek(reduction->cursors, reduction->n_views);
+  if (index >= reduction->end) return false;
+  *base_p = reduction->first + ((index - reduction->first) & ~(reduction->chunk_rows - 1));
   return true;
 }
 
@@ -265,7 +265,7 @@ static unsigned pieces_of(const struct sum *sum, unsigned n_threads) {
   return n > 0 ? (unsigned)n : 1;
 }
 
-/* Cuts the partition, finds where each contribution's part of a piece begins, and makes room for the ranks. */
+/* Cuts the partition, finds where each contribution's part of a piece begins, and makes room for the indices. */
 ZPS_MUSTCHECK static zps_err_t prepare(struct sum *sum, struct zps_workpool *pool, unsigned n_threads) {
   struct zps_reduce_scratch *const scratch = sum->scratch;
   const struct zps_reduction *const whole = &sum->whole;

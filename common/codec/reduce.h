@@ -1,7 +1,7 @@
 /*
  * The sum of n contributions to one partition, in rank order, coded as one slice.
  *
- * Works through the partition in chunks of local ranks that fit the cache: for each chunk the contributions are added
+ * Works through the partition in chunks of local indices that fit the cache: for each chunk the contributions are added
  * in the order given (rank order), each accumulator starting at +0.0, so the result is the same bits whatever the
  * arrival order, the chunk size or the number of threads. A row is in the result when at least one contribution holds
  * it, also when its sum is zero.
@@ -20,7 +20,7 @@ void zps_reduce_scratch_destroy(struct zps_reduce_scratch *scratch);
 /* An upper bound of the result's bytes, for its buffer (values raw): at most min(m, sum of z) rows. */
 uint64_t zps_reduce_bound(const struct zps_slice_view *views, unsigned n_views, enum zps_codec codec);
 /* Adds `n_views` >= 1 contributions (same m, width, dtype and value codec) and writes the coded result, its values raw,
- * to `out` (8-byte aligned, at least the bound) as COO or BITMAP: what takes fewer bytes hangs on the sum's ranks
+ * to `out` (8-byte aligned, at least the bound) as COO or BITMAP: what takes fewer bytes hangs on the sum's indices
  * (zps_slice_recode()). ZPS_OP_MEAN multiplies each sum by 1/n_views in the tensor's dtype; ZPS_OP_MAX and
  * ZPS_OP_MIN take, of the contributions that hold the row, the greatest or least. Those threads of `pool` (may be NULL;
  * the caller may be one of them) that have nothing to do take part in it. */

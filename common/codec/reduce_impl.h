@@ -11,8 +11,8 @@
 struct zps_reduce_scratch {
   struct zps_buffer singles; /* the accumulators of single floats; -0.0 between chunks */
   struct zps_buffer taken;   /* one chunk's sums of these, where the result has no room to spare */
-  struct zps_buffer slots;   /* rows: the place of each of a chunk's ranks among its sums */
-  struct zps_buffer ranks;   /* rows: of one chunk of the result */
+  struct zps_buffer slots;   /* rows: the place of each of a chunk's indices among its sums */
+  struct zps_buffer indices; /* rows: of one chunk of the result */
   struct zps_buffer index;   /* the result's coded set, until its place is known */
   struct zps_buffer widened; /* values that travel narrow: some rows of one contribution */
   struct zps_buffer held;    /* rows of one piece, until their place is known */
@@ -21,11 +21,11 @@ struct zps_reduce_scratch {
   unsigned n_helpers;
 };
 
-/* The constants of a call and the progress of one piece: ranks [first, end), of which a chunk is summed at a time. */
+/* The constants of a call and the progress of one piece: indices [first, end), of which a chunk is summed at a time. */
 struct zps_reduction {
   struct zps_reduce_scratch *scratch;
   const struct zps_slice_view *views;
-  struct zps_index_cursor *cursors; /* one for each view, at the piece's first rank */
+  struct zps_index_cursor *cursors; /* one for each view, at the piece's first index */
   unsigned n_views;
   enum zps_dtype dtype;
   uint32_t width;
@@ -37,7 +37,7 @@ struct zps_reduction {
   uint32_t chunk_rows;   /* a power of two */
   uint32_t rows_widened; /* rows: at once */
   char *out;             /* the piece's rows */
-  uint32_t *index;       /* the piece's ranks, or the bits of all pieces */
+  uint32_t *index;       /* the piece's indices, or the bits of all pieces */
   uint32_t index_words;  /* BITMAP: how many are written, from the piece's first on, and all before */
   uint32_t z, rows_max;  /* of the piece */
 };
@@ -76,14 +76,14 @@ static inline void zps_reduction_clear_index(struct zps_reduction *reduction, ui
   reduction->index_words = n_words;
 }
 
-/* The least rank that a contribution has from where its cursor is, or UINT32_MAX. */
+/* The least index that a contribution has from where its cursor is, or UINT32_MAX. */
 static inline uint32_t zps_reduction_peek(struct zps_index_cursor *cursors, unsigned n_views) {
-  uint32_t rank = UINT32_MAX;
+  uint32_t index = UINT32_MAX;
   for (unsigned i = 0; i < n_views; i++) {
     const uint32_t next = zps_index_cursor_peek(&cursors[i]);
-    if (next < rank) rank = next;
+    if (next < index) index = next;
   }
-  return rank;
+  return index;
 }
 
 /* Once the cursors are there. */
@@ -91,10 +91,10 @@ zps_err_t zps_reduction_need_singles(struct zps_reduction *reduction) ZPS_MUSTCH
 zps_err_t zps_reduction_need_rows(struct zps_reduction *reduction) ZPS_MUSTCHECK;
 /* How many rows the piece's sum has. */
 uint32_t zps_reduction_count_rows(const struct zps_reduction *reduction);
-/* The first half of what follows: decodes ranks [base, end), of one chunk, of all contributions and adds their values
+/* The first half of what follows: decodes indices [base, end), of one chunk, of all contributions and adds their values
  * to the accumulators. */
 void zps_reduction_add_singles(const struct zps_reduction *reduction, uint32_t base, uint32_t end);
-/* Sums ranks [base, end), of one chunk, of all contributions and appends them to the result. */
+/* Sums indices [base, end), of one chunk, of all contributions and appends them to the result. */
 void zps_reduction_sum_singles(struct zps_reduction *reduction, uint32_t base, uint32_t end);
 void zps_reduction_sum_rows(struct zps_reduction *reduction, uint32_t base, uint32_t end);
 

@@ -22,14 +22,14 @@ uint32_t zps_singles_chunk(const struct zps_slice_view *views, unsigned n_views)
 static void add_lists(struct zps_index_cursor *cursor, uint32_t base, uint32_t end, float *sums, void *widened) {
   const struct zps_slice_view *const view = cursor->view;
   const struct zps_simd *const simd = zps_simd();
-  uint32_t room[ZPS_RANK_CURSOR_ROOM], n;
-  const zps_lent_rank *ranks;
+  uint32_t room[ZPS_INDEX_CURSOR_ROOM], n;
+  const zps_lent_index *indices;
   if (view->value_codec == ZPS_VALUES_RAW)
-    for (; (n = zps_index_cursor_offer(cursor, end, &ranks)) > 0; zps_index_cursor_pass(cursor, n))
-      n = simd->add_below(sums, base, end, ranks, n, (const any_float *)view->values + cursor->next);
+    for (; (n = zps_index_cursor_offer(cursor, end, &indices)) > 0; zps_index_cursor_pass(cursor, n))
+      n = simd->add_below(sums, base, end, indices, n, (const any_float *)view->values + cursor->next);
   else
-    while ((n = zps_index_cursor_lend(cursor, end, room, &ranks)) > 0)
-      simd->add_below(sums, base, end, ranks, n, zps_slice_values(view, cursor->next - n, n, widened));
+    while ((n = zps_index_cursor_lend(cursor, end, room, &indices)) > 0)
+      simd->add_below(sums, base, end, indices, n, zps_slice_values(view, cursor->next - n, n, widened));
 }
 
 static void add_bits(struct zps_index_cursor *cursor, uint32_t base, uint32_t n_words, float *sums, void *widened) {

@@ -146,18 +146,18 @@ static enum zps_plan_scheme candidate(const struct zps_plan_chooser *chooser, co
 }
 
 static bool probe(struct zps_plan_chooser *chooser, const struct zps_plan_input *input) {
-  struct zps_plan_probe *const heats = &chooser->probe;
+  struct zps_plan_probe *const race = &chooser->probe;
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
-    if (!(chooser->policy.allowed >> i & 1)) zps_plan_probe_drop(heats, (enum zps_plan_scheme)i);
+    if (!(chooser->policy.allowed >> i & 1)) zps_plan_probe_drop(race, (enum zps_plan_scheme)i);
   }
-  enum zps_plan_scheme next = zps_plan_probe_next(heats);
-  if (next == ZPS_PLAN_SCHEMES && heats->heat == 0) {
+  enum zps_plan_scheme next = zps_plan_probe_next(race);
+  if (next == ZPS_PLAN_SCHEMES && race->rung == 0) {
     next = candidate(chooser, input);
-    if (next != ZPS_PLAN_SCHEMES) zps_plan_probe_join(heats, next);
+    if (next != ZPS_PLAN_SCHEMES) zps_plan_probe_join(race, next);
   }
-  if (next == ZPS_PLAN_SCHEMES && zps_plan_probe_again(heats)) next = zps_plan_probe_next(heats);
+  if (next == ZPS_PLAN_SCHEMES && zps_plan_probe_again(race)) next = zps_plan_probe_next(race);
   if (next != ZPS_PLAN_SCHEMES) return take(chooser, input, next, ZPS_PLAN_PROBING);
-  const enum zps_plan_scheme best = zps_plan_probe_best(heats);
+  const enum zps_plan_scheme best = zps_plan_probe_best(race);
   const bool another =
       take(chooser, input, best == ZPS_PLAN_SCHEMES ? best_of(chooser, input) : best, ZPS_PLAN_HOLDING);
   chooser->chosen_s = chooser->time_s[chooser->scheme];

@@ -4,7 +4,7 @@
  *     PROFILING > PROBING > HOLDING <> WAVERING,  and PROFILING again when the gradients change
  *
  * PROFILING looks at a few rounds. PROBING tries the schemes that could be the fastest if predictions are as far off as
- * the policy thinks possible, in heats (probe.h), and takes the one that is measured best. HOLDING leaves it at that
+ * the policy thinks possible, in rungs (probe.h), and takes the one that is measured best. HOLDING leaves it at that
  * until its rounds take longer than they did; WAVERING waits whether they go on doing so, round after round, before all
  * are tried again, since times of another hour say nothing of this one. Each time that this ends where it began, it is
  * left alone for twice as long.

@@ -3,18 +3,18 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* How much of the best's time others may be behind after so many heats. */
-static const double behind[ZPS_PLAN_HEATS] = {2.0, 0.6, 0.25, 0.15, 0.12, 0.1, 0.08, 0.06, 0.05};
-/* By how long rounds are: how many heats, and how much more or less than that others may be behind. */
+/* How much of the best's time others may be behind after so many rungs. */
+static const double behind[ZPS_PLAN_RUNGS] = {2.0, 0.6, 0.25, 0.15, 0.12, 0.1, 0.08, 0.06, 0.05};
+/* By how long rounds are: how many rungs, and how much more or less than that others may be behind. */
 static const struct {
   double least_s;
-  unsigned heats;
+  unsigned rungs;
   double part;
 } lengths[] = {
     {ZPS_PLAN_VERY_LONG_S, 3, 0.25},
     {ZPS_PLAN_LONG_S, 7, 0.5},
-    {ZPS_PLAN_SHORT_S, ZPS_PLAN_HEATS, 1},
-    {0, ZPS_PLAN_HEATS, 1.5},
+    {ZPS_PLAN_SHORT_S, ZPS_PLAN_RUNGS, 1},
+    {0, ZPS_PLAN_RUNGS, 1.5},
 };
 
 void zps_plan_probe_begin(struct zps_plan_probe *probe) {
@@ -34,12 +34,12 @@ void zps_plan_probe_drop(struct zps_plan_probe *probe, enum zps_plan_scheme sche
 void zps_plan_probe_ran(struct zps_plan_probe *probe, enum zps_plan_scheme scheme, double seconds) {
   if (!(probe->due >> scheme & 1)) return;
   probe->due &= ~(1u << scheme);
-  if (seconds > 0 && isfinite(seconds)) probe->time_s[scheme][probe->heat] = seconds;
+  if (seconds > 0 && isfinite(seconds)) probe->time_s[scheme][probe->rung] = seconds;
 }
 
 enum zps_plan_scheme zps_plan_probe_next(const struct zps_plan_probe *probe) {
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
-    const unsigned scheme = probe->heat & 1 ? ZPS_PLAN_SCHEMES - 1 - i : i;
+    const unsigned scheme = probe->rung & 1 ? ZPS_PLAN_SCHEMES - 1 - i : i;
     if (probe->due >> scheme & 1) return (enum zps_plan_scheme)scheme;
   }
   return ZPS_PLAN_SCHEMES;
@@ -60,47 +60,47 @@ static double middle(double *logs, unsigned n) {
   return sum / (n - 2 * out);
 }
 
-/* Mean logarithm of a heat's times, of those that are left; false: one of them is not known. */
-static bool heat_mean(const struct zps_plan_probe *probe, uint32_t heat, double *mean_p) {
+/* Mean logarithm of a rung's times, of those that are left; false: one of them is not known. */
+static bool rung_mean(const struct zps_plan_probe *probe, uint32_t rung, double *mean_p) {
   double sum = 0;
   unsigned n = 0;
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
     if (!(probe->left >> i & 1)) continue;
-    if (!(probe->time_s[i][heat] > 0)) return false;
-    sum += log(probe->time_s[i][heat]);
+    if (!(probe->time_s[i][rung] > 0)) return false;
+    sum += log(probe->time_s[i][rung]);
     n++;
   }
   *mean_p = n ? sum / n : 0;
   return n > 0;
 }
 
-/* Logarithm of what it takes, within heats to the others; INFINITY: not known. */
+/* Logarithm of what it takes, within rungs to the others; INFINITY: not known. */
 static double score(const struct zps_plan_probe *probe, unsigned scheme) {
-  double logs[ZPS_PLAN_HEATS], mean;
+  double logs[ZPS_PLAN_RUNGS], mean;
   unsigned n = 0;
-  for (uint32_t h = 0; h <= probe->heat; h++) {
-    if (heat_mean(probe, h, &mean)) logs[n++] = log(probe->time_s[scheme][h]) - mean;
+  for (uint32_t h = 0; h <= probe->rung; h++) {
+    if (rung_mean(probe, h, &mean)) logs[n++] = log(probe->time_s[scheme][h]) - mean;
   }
   return n ? middle(logs, n) : INFINITY;
 }
 
 double zps_plan_probe_time(const struct zps_plan_probe *probe, enum zps_plan_scheme scheme) {
-  double logs[ZPS_PLAN_HEATS];
+  double logs[ZPS_PLAN_RUNGS];
   unsigned n = 0;
-  for (uint32_t h = 0; h < ZPS_PLAN_HEATS; h++) {
+  for (uint32_t h = 0; h < ZPS_PLAN_RUNGS; h++) {
     if (probe->time_s[scheme][h] > 0) logs[n++] = log(probe->time_s[scheme][h]);
   }
   return n ? exp(middle(logs, n)) : 0;
 }
 
-/* Where no heat was complete, by all that each took. */
-static enum zps_plan_scheme best_by(const struct zps_plan_probe *probe, bool within_heats) {
+/* Where no rung was complete, by all that each took. */
+static enum zps_plan_scheme best_by(const struct zps_plan_probe *probe, bool within_rungs) {
   enum zps_plan_scheme best = ZPS_PLAN_SCHEMES;
   double least = INFINITY;
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
     if (!(probe->left >> i & 1)) continue;
     const double time_s = zps_plan_probe_time(probe, (enum zps_plan_scheme)i);
-    const double one = within_heats ? score(probe, i) : time_s > 0 ? log(time_s) : INFINITY;
+    const double one = within_rungs ? score(probe, i) : time_s > 0 ? log(time_s) : INFINITY;
     if (one >= least) continue;
     best = (enum zps_plan_scheme)i;
     least = one;
@@ -119,15 +119,15 @@ bool zps_plan_probe_again(struct zps_plan_probe *probe) {
   const double best_s = known ? zps_plan_probe_time(probe, best) : 0;
   unsigned length = 0;
   while (best_s < lengths[length].least_s) length++;
-  const double least = known ? score(probe, best) : 0, most = log(1 + behind[probe->heat] * lengths[length].part);
+  const double least = known ? score(probe, best) : 0, most = log(1 + behind[probe->rung] * lengths[length].part);
   unsigned left = probe->left;
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES && known; i++) {
     if (left >> i & 1 && score(probe, i) > least + most) left &= ~(1u << i);
   }
   probe->left = left;
   if (!known && zps_plan_probe_best(probe) == ZPS_PLAN_SCHEMES) return false;
-  if ((left & (left - 1)) == 0 || probe->heat + 1 >= lengths[length].heats) return false;
-  probe->heat++;
+  if ((left & (left - 1)) == 0 || probe->rung + 1 >= lengths[length].rungs) return false;
+  probe->rung++;
   probe->due = left;
   return true;
 }

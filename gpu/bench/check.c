@@ -325,9 +325,9 @@ static bool check_hashing(struct comparison *comparison, const struct zps_partit
   uint64_t *const starts = download(device, starts_there, (part->n_parts + 1) * sizeof *rows);
   bool is_good = device->code == ZPS_OK && starts[0] == 0 && starts[part->n_parts] == n;
   for (uint32_t p = 0; is_good && p < part->n_parts; p++) {
-    uint32_t rank;
+    uint32_t index;
     for (uint64_t i = starts[p]; is_good && i < starts[p + 1]; i++)
-      is_good = zps_partition_of(part, got[i], &rank) == p;
+      is_good = zps_partition_of(part, got[i], &index) == p;
   }
   qsort(got, n, sizeof *got, compare_u64);
   is_good = verdict(comparison, is_good && memcmp(got, rows, n * sizeof *rows) == 0);

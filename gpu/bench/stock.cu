@@ -16,9 +16,9 @@ struct IsNotZero {
 
 __global__ void __launch_bounds__(THREADS) parts_kernel(zps_partition part, const u32 *rows, u64 n, u32 *parts) {
   const u64 stride = gridDim.x * static_cast<u64>(THREADS);
-  u32 rank;
+  u32 index;
   for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < n; i += stride)
-    parts[i] = zps_partition_of(&part, rows[i], &rank);
+    parts[i] = zps_partition_of(&part, rows[i], &index);
 }
 
 __global__ void __launch_bounds__(THREADS) gather_kernel(const float *values, const u32 *rows, u64 n, float *out) {

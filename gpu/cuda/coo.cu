@@ -1,4 +1,4 @@
-/* Entries of COO gradients: unsorted, repeated. Sorted by partition and rank, stably, those of a row are a run, in
+/* Entries of COO gradients: unsorted, repeated. Sorted by partition and index, stably, those of a row are a run, in
  * order of appearance; a run is added up in that order, starting from +0.0, and one entry alone is taken as it is. */
 #include "gpu/cuda/emit.cuh"
 #include "gpu/cuda/runs.cuh"
@@ -12,12 +12,12 @@ __global__ void __launch_bounds__(THREADS)
   const u64 stride = gridDim.x * static_cast<u64>(THREADS);
   for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < n; i += stride) {
     const u64 row = static_cast<u64>(rows[i]);
-    u32 rank = 0, p = 0;
+    u32 index = 0, p = 0;
     if (row < part.rows)
-      p = zps_partition_of(&part, row, &rank);
+      p = zps_partition_of(&part, row, &index);
     else
       atomicMin(bad, i);
-    keys[i] = static_cast<u64>(p) << 32 | rank;
+    keys[i] = static_cast<u64>(p) << 32 | index;
     entries[i] = static_cast<u32>(i);
   }
 }

@@ -1,5 +1,5 @@
 /*
- * From slices to lists of ranks, and from these to a dense array or to rows. The bytes are a peer's: a set that is not
+ * From slices to lists of indices, and from these to a dense array or to rows. The bytes are a peer's: a set that is not
  * what was announced is noted as bad, and leads to no access outside of the arrays.
  */
 #include "gpu/cuda/kernels.cuh"
@@ -27,15 +27,15 @@ __global__ void __launch_bounds__(THREADS) read_coo_kernel(Reading reading) {
     if (view.codec != ZPS_CODEC_COO) continue;
     const u64 place = i - reading.starts[v];
     const uint8_t *const index = index_of(reading, view);
-    const u32 rank = load_word(index + 4 * place);
-    const bool is_good = rank < zps_partition_size(&reading.part, view.partition) &&
-                         (place == 0 || load_word(index + 4 * (place - 1)) < rank);
+    const u32 local = load_word(index + 4 * place);
+    const bool is_good = local < zps_partition_size(&reading.part, view.partition) &&
+                         (place == 0 || load_word(index + 4 * (place - 1)) < local);
     if (!is_good) atomicMax(reading.bad, v + 1);
-    reading.ranks[i] = is_good ? rank : 0;
+    reading.indices[i] = is_good ? local : 0;
   }
 }
 
-/* All bitmaps' words one after the other. A view's ranks begin where those of the views before it end, if these have as
+/* All bitmaps' words one after the other. A view's indices begin where those of the views before it end, if these have as
  * many as they say; if not, nobody's place is right, and some view is bad. */
 __global__ void __launch_bounds__(THREADS) read_bitmap_kernel(Reading reading, Tickets *tickets, u64 *states) {
   ZPS_SHARED(BlockSums, sums);
@@ -64,7 +64,7 @@ __global__ void __launch_bounds__(THREADS) read_bitmap_kernel(Reading reading, T
     const u32 nnz = reading.views[v].nnz;
     for (; bits; bits &= bits - 1, place++) {
       if (place < nnz)
-        reading.ranks[reading.starts[v] + place] = word * 32 + static_cast<u32>(__ffs(static_cast<int>(bits))) - 1;
+        reading.indices[reading.starts[v] + place] = word * 32 + static_cast<u32>(__ffs(static_cast<int>(bits))) - 1;
       else
         atomicMax(reading.bad, v + 1);
     }
@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(THREADS) read_bitmap_kernel(Reading reading, T
   }
 }
 
-/* The ranks of a view are those that are not among its holes. */
+/* The indices of a view are those that are not among its holes. */
 __global__ void __launch_bounds__(THREADS) read_holes_kernel(Reading reading) {
   const u64 stride = gridDim.x * static_cast<u64>(THREADS);
   for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < reading.n_rows; i += stride) {
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(THREADS) read_holes_kernel(Reading reading) {
     if (reading.views[v].codec != ZPS_CODEC_HOLES) continue;
     const u64 first = reading.hole_starts[v];
     const u32 n_holes = static_cast<u32>(reading.hole_starts[v + 1] - first);
-    reading.ranks[i] = complement_at(reading.holes + first, n_holes, static_cast<u32>(i - reading.starts[v]));
+    reading.indices[i] = complement_at(reading.holes + first, n_holes, static_cast<u32>(i - reading.starts[v]));
   }
 }
 
@@ -121,9 +121,9 @@ __device__ __forceinline__ Row row_at(const Reading &reading, u64 i) {
   Row row;
   row.v = find_start(reading.starts, reading.n_views, i);
   row.place = i - reading.starts[row.v];
-  const u32 p = reading.views[row.v].partition, rank = reading.ranks[i];
-  row.is_good = rank < zps_partition_size(&reading.part, p);
-  row.number = row.is_good ? zps_partition_row(&reading.part, p, rank) : 0;
+  const u32 p = reading.views[row.v].partition, index = reading.indices[i];
+  row.is_good = index < zps_partition_size(&reading.part, p);
+  row.number = row.is_good ? zps_partition_row(&reading.part, p, index) : 0;
   return row;
 }
 
@@ -164,7 +164,7 @@ __global__ void __launch_bounds__(THREADS)
 
 }  // namespace
 
-void read_ranks(cudaStream_t stream, const Grid &grid, const Reading &reading, Tickets *tickets, u64 *word_states,
+void read_indices(cudaStream_t stream, const Grid &grid, const Reading &reading, Tickets *tickets, u64 *word_states,
                 u64 *block_states) {
   const u32 blocks = blocks_for(grid, reading.n_rows, THREADS);
   rice_read(stream, grid, reading, tickets, block_states);

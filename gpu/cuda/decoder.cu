@@ -81,7 +81,7 @@ void reading_take(Reading *reading, ReadingStates *states, Pieces *zeroed, Piece
   states->words = zeroed->take<u64>((reading->n_words + THREADS - 1) / THREADS);
   states->blocks = zeroed->take<u64>(scan_tiles(n_blocks));
   reading->bad = zeroed->take<u32>(1);
-  reading->ranks = pieces->take<u32>(reading->n_rows);
+  reading->indices = pieces->take<u32>(reading->n_rows);
   reading->holes = pieces->take<u32>(reading->n_holes);
   reading->parameters = pieces->take<uint8_t>(n_blocks);
   reading->bits = pieces->take<u64>(n_blocks);
@@ -92,7 +92,7 @@ void reading_take(Reading *reading, ReadingStates *states, Pieces *zeroed, Piece
 zps_err_t reading_fail(zps_error *error, const zps_device_view *views, u32 bad) {
   const zps_device_view &view = views[bad - 1];
   return zps_fail(error, ZPS_ERR_PROTOCOL,
-                  "slice of partition %u: its %s index is no ascending set of %u ranks, or its values are no list",
+                  "slice of partition %u: its %s index is no ascending set of %u indices, or its values are no list",
                   view.partition,
                   view.codec == ZPS_CODEC_COO      ? "coo"
                   : view.codec == ZPS_CODEC_BITMAP ? "bitmap"
@@ -140,7 +140,7 @@ zps_err_t keep_views(zps_device_decoder *decoder, const zps_device_view *views, 
   return ZPS_OK;
 }
 
-/* What is wanted of the rows once their ranks are read. */
+/* What is wanted of the rows once their indices are read. */
 struct Wanted {
   void *dense;   /* or: */
   int64_t *rows; /* ascending, and */
@@ -195,7 +195,7 @@ zps_err_t decode(zps_device_decoder *decoder, const zps_partition *part, u32 wid
     if (wanted.rows) sorting_take(&sorting, reading.n_rows, pieces);
   });
   if (code != ZPS_OK) return code;
-  read_ranks(stream, device->grid, reading, states.tickets, states.words, states.blocks);
+  read_indices(stream, device->grid, reading, states.tickets, states.words, states.blocks);
   check_values(stream, device->grid, reading);
   if (wanted.dense)
     scatter_rows(stream, device->grid, reading, wanted.dense);

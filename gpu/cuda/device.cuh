@@ -99,7 +99,7 @@ bool values_suit(u32 value_codec, enum zps_dtype dtype);
 /* What the host needs to know of several views, in tables for the kernels. */
 zps_err_t reading_open(Reading *reading, Table *table, const zps_partition &part, u32 width, enum zps_dtype dtype,
                        const zps_device_view *views, u32 n_views, cudaStream_t stream, zps_error *error);
-/* Scratch for reading_open()'s reading, and for read_ranks(). */
+/* Scratch for reading_open()'s reading, and for read_indices(). */
 struct ReadingStates {
   Tickets *tickets;
   u64 *words, *blocks;

@@ -6,17 +6,17 @@
 
 namespace zps {
 
-__device__ __forceinline__ void emit(const Found &found, u64 at, u32 p, u32 rank, u32 payload) {
+__device__ __forceinline__ void emit(const Found &found, u64 at, u32 p, u32 index, u32 payload) {
   if (at >= found.capacity) return;
   found.parts[at] = static_cast<uint16_t>(p);
-  found.ranks[at] = rank;
+  found.indices[at] = index;
   if (found.payloads) found.payloads[at] = payload;
 }
 
 __device__ __forceinline__ void emit_row(const Found &found, u64 at, const zps_partition &part, u64 row, u32 payload) {
-  u32 rank;
-  const u32 p = zps_partition_of(&part, row, &rank);
-  emit(found, at, p, rank, payload);
+  u32 index;
+  const u32 p = zps_partition_of(&part, row, &index);
+  emit(found, at, p, index, payload);
 }
 
 /* Asks of WARP items, `lanes` lanes for each, whether one of its lanes says yes: predicate(item, lane of its lanes).

@@ -66,8 +66,8 @@ void scan_dense(zps_device_encoder *encoder, const Layout &layout, const zps_enc
     mark_rows(stream, grid, input.dtype, input.values, input.width, plan->part.rows, layout.bits);
     list_rows(stream, grid, layout.bits, plan->part, listed, tickets, layout.tile_states);
   }
-  const Columns<uint16_t> from = {listed.parts, listed.ranks, listed.payloads};
-  const Columns<uint16_t> to = {other.parts, other.ranks, other.payloads};
+  const Columns<uint16_t> from = {listed.parts, listed.indices, listed.payloads};
+  const Columns<uint16_t> to = {other.parts, other.indices, other.payloads};
   (void)radix_sort(stream, grid, from, to, listed.count, listed.capacity, digits, layout.radix);
 }
 
@@ -215,7 +215,7 @@ zps_err_t encoder_merge(zps_device_encoder *encoder, const zps_encode_input *sha
   if (code != ZPS_OK) return code;
   const Grid &grid = encoder->device->grid;
   const ReadingStates &states = layout.reading_states;
-  read_ranks(stream, grid, layout.reading, states.tickets, states.words, states.blocks);
+  read_indices(stream, grid, layout.reading, states.tickets, states.words, states.blocks);
   check_values(stream, grid, layout.reading);
   if (layout.reading.n_rows > 0) {
     merge_union(stream, grid, layout.merge, layout.reading, encoder->plan.found, layout.tickets + TICKET_MERGE,

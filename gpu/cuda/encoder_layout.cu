@@ -8,7 +8,7 @@ namespace {
 Found take_found(Pieces *pieces, u64 capacity, bool with_payloads) {
   Found found = {};
   found.parts = pieces->take<uint16_t>(capacity);
-  found.ranks = pieces->take<u32>(capacity);
+  found.indices = pieces->take<u32>(capacity);
   found.payloads = with_payloads ? pieces->take<u32>(capacity) : nullptr;
   found.capacity = capacity;
   return found;

@@ -15,8 +15,8 @@ enum State : uint8_t { PENDING = 0, WRITTEN = 1, PLACED = 2 };
 
 template <typename Index>
 __device__ __forceinline__ Index *slot_of(const Hashing<Index> &hashing, u64 row, u64 pass_seed) {
-  u32 rank;
-  const u32 p = zps_partition_of(&hashing.part, row, &rank);
+  u32 index;
+  const u32 p = zps_partition_of(&hashing.part, row, &index);
   return hashing.slots + hashing.slot_starts[p] + mul_high(zps_hash_mix64(row ^ pass_seed), hashing.r1);
 }
 
@@ -57,8 +57,8 @@ __global__ void __launch_bounds__(THREADS) hash_serial_kernel(Hashing<Index> has
   const u64 stride = gridDim.x * static_cast<u64>(THREADS);
   for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < hashing.n; i += stride) {
     if (hashing.states[i] != PENDING) continue;
-    u32 rank;
-    const u32 p = zps_partition_of(&hashing.part, hashing.rows[i], &rank);
+    u32 index;
+    const u32 p = zps_partition_of(&hashing.part, hashing.rows[i], &index);
     const u64 place = hashing.slot_starts[p] + hashing.r1 + atomicAdd(&hashing.counters[p], static_cast<u64>(1));
     if (place < hashing.slot_starts[p + 1]) hashing.slots[place] = hashing.rows[i];
   }
@@ -86,10 +86,10 @@ struct SlotOfBit {
 template <typename Index>
 __global__ void __launch_bounds__(THREADS) hash_starts_kernel(Hashing<Index> hashing) {
   const u64 stride = gridDim.x * static_cast<u64>(THREADS);
-  u32 rank;
+  u32 index;
   for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i <= hashing.n; i += stride) {
-    const u32 from = i == 0 ? 0 : zps_partition_of(&hashing.part, hashing.out[i - 1], &rank) + 1;
-    const u32 to = i == hashing.n ? hashing.part.n_parts : zps_partition_of(&hashing.part, hashing.out[i], &rank);
+    const u32 from = i == 0 ? 0 : zps_partition_of(&hashing.part, hashing.out[i - 1], &index) + 1;
+    const u32 to = i == hashing.n ? hashing.part.n_parts : zps_partition_of(&hashing.part, hashing.out[i], &index);
     for (u32 p = from; p <= to; p++) hashing.starts[p] = i;
   }
 }

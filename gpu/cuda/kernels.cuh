@@ -30,10 +30,10 @@ inline u32 lanes_per_row(u32 width) {
   return lanes;
 }
 
-/* Rows found, in order: partition, local rank, and where they came with their value or place, that. */
+/* Rows found, in order: partition, local index, and where they came with their value or place, that. */
 struct Found {
   uint16_t *parts;
-  u32 *ranks;
+  u32 *indices;
   u32 *payloads; /* may be NULL */
   u64 capacity;
   u64 *count; /* all that there are, also beyond the capacity */
@@ -83,8 +83,8 @@ bool radix_sort(cudaStream_t stream, const Grid &grid, const Columns<Key> &from,
 
 /* ------------------------------------------------------------ coo.cu */
 
-struct CooRuns {   /* entries in order of partition, rank and appearance */
-  const u64 *keys; /* partition << 32 | rank */
+struct CooRuns {   /* entries in order of partition, index and appearance */
+  const u64 *keys; /* partition << 32 | index */
   const u32 *entries;
   u64 n;
 };
@@ -108,10 +108,10 @@ struct Plan {
   u32 width;
   ValueFormat format;
   zps_values_origin origin;
-  Found found;                                                    /* in order of partitions, then ranks */
+  Found found;                                                    /* in order of partitions, then indices */
   u64 *starts;                                                    /* of each partition in `found` */
   u64 *hole_starts, *block_starts, *chunk_starts, *bucket_starts; /* buckets of QSGD values */
-  u32 *holes; /* the absent ranks of partitions that are mostly there */
+  u32 *holes; /* the absent indices of partitions that are mostly there */
   /* By rice block: */
   u32 *functions;      /* from the parameter before it to its own */
   uint16_t *costs;     /* of each parameter, WARP of them; capped */
@@ -170,14 +170,14 @@ struct Reading {
   u64 value_bytes; /* of an element */
   u32 n_views;
   const zps_device_view *views;
-  const u64 *starts;       /* of each view's ranks */
+  const u64 *starts;       /* of each view's indices */
   const u64 *word_starts;  /* of bitmaps */
-  const u64 *bit_starts;   /* ranks announced by the bitmaps before */
+  const u64 *bit_starts;   /* indices announced by the bitmaps before */
   const u64 *block_starts; /* of rice blocks */
   const u64 *hole_starts;
   u64 n_rows, n_words, n_blocks, n_holes;
   bool is_raw; /* all views' values */
-  u32 *ranks;
+  u32 *indices;
   u32 *holes;
   /* By rice block: */
   uint8_t *parameters;
@@ -186,8 +186,8 @@ struct Reading {
   u64 *sum_starts;
   u32 *bad; /* number of a bad view, plus 1; 0: none so far */
 };
-/* All ranks of all views; what is wrong goes to *bad. tickets[2], and states for scan_tiles() of each. */
-void read_ranks(cudaStream_t stream, const Grid &grid, const Reading &reading, Tickets *tickets, u64 *word_states,
+/* All indices of all views; what is wrong goes to *bad. tickets[2], and states for scan_tiles() of each. */
+void read_indices(cudaStream_t stream, const Grid &grid, const Reading &reading, Tickets *tickets, u64 *word_states,
                 u64 *block_states);
 void rice_read(cudaStream_t stream, const Grid &grid, const Reading &reading, Tickets *tickets, u64 *states);
 /* That coded values are such as values.h says. */

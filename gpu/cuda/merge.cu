@@ -17,8 +17,8 @@ struct Place {
 };
 
 __device__ __forceinline__ Place place_of(const Merge &merge, const Reading &reading, u32 v, u64 i) {
-  const u32 rank = reading.ranks[i];
-  return {merge.word_starts[reading.views[v].partition] + rank / 32, rank % 32};
+  const u32 index = reading.indices[i];
+  return {merge.word_starts[reading.views[v].partition] + index / 32, index % 32};
 }
 
 __global__ void __launch_bounds__(THREADS) merge_mark_kernel(Merge merge, Reading reading) {

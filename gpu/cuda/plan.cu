@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(THREADS) plan_starts_kernel(Plan plan) {
   }
 }
 
-/* Rice codes are for what is rare: ranks, or holes. */
+/* Rice codes are for what is rare: indices, or holes. */
 __device__ __forceinline__ bool codes_holes(u32 m, u32 z) {
   return z > m / 2;
 }
@@ -65,13 +65,13 @@ __global__ void __launch_bounds__(THREADS) plan_counts_kernel(Plan plan) {
   }
 }
 
-/* Hole j of a partition lies behind as many ranks as are smaller than it. */
+/* Hole j of a partition lies behind as many indices as are smaller than it. */
 __global__ void __launch_bounds__(THREADS) plan_holes_kernel(Plan plan) {
   const u64 n = plan.hole_starts[plan.part.n_parts], stride = gridDim.x * static_cast<u64>(THREADS);
   for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < n; i += stride) {
     const u32 p = find_start(plan.hole_starts, plan.part.n_parts, i);
     const u64 start = plan.starts[p];
-    plan.holes[i] = complement_at(plan.found.ranks + start, static_cast<u32>(plan.starts[p + 1] - start),
+    plan.holes[i] = complement_at(plan.found.indices + start, static_cast<u32>(plan.starts[p + 1] - start),
                                   static_cast<u32>(i - plan.hole_starts[p]));
   }
 }

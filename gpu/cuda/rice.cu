@@ -14,7 +14,7 @@ __device__ __forceinline__ u32 numbers_of(const Plan &plan, u32 p, const u32 **n
   const u32 z = static_cast<u32>(plan.starts[p + 1] - start), m = zps_partition_size(&plan.part, p);
   const u32 n_holes = static_cast<u32>(plan.hole_starts[p + 1] - plan.hole_starts[p]);
   const bool holes = z > m / 2;
-  *numbers = holes ? plan.holes + plan.hole_starts[p] : plan.found.ranks + start;
+  *numbers = holes ? plan.holes + plan.hole_starts[p] : plan.found.indices + start;
   return holes ? n_holes : z;
 }
 

@@ -2,7 +2,7 @@
  * Rice codes of several views. Where a block begins shows only when the one before it was looked at: a warp for each
  * view walks along them, counting ones. Then all blocks are taken apart at once.
  *
- * The bytes are a peer's: nothing is read beyond a view's end, nothing written beyond its ranks, whatever they say.
+ * The bytes are a peer's: nothing is read beyond a view's end, nothing written beyond its indices, whatever they say.
  */
 #include "gpu/cuda/rice.cuh"
 
@@ -156,7 +156,7 @@ __global__ void __launch_bounds__(THREADS) rice_numbers_kernel(Reading reading) 
     u64 next = reading.sum_starts[b] - reading.sum_starts[reading.block_starts[v]] + warp_prefix(mine, &total);
     const u32 i = static_cast<u32>(b - reading.block_starts[v]) * ZPS_RICE_BLOCK + lane_of_thread() * PER_LANE;
     const bool holes = reading.views[v].codec == ZPS_CODEC_HOLES;
-    u32 *const numbers = holes ? reading.holes + reading.hole_starts[v] : reading.ranks + reading.starts[v];
+    u32 *const numbers = holes ? reading.holes + reading.hole_starts[v] : reading.indices + reading.starts[v];
     for (u32 j = 0; j < PER_LANE && lane_of_thread() * PER_LANE + j < n; j++) {
       next += gaps[j];
       const bool fits = next < view.m;

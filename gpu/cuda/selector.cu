@@ -93,7 +93,7 @@ zps_err_t selector_pick(zps_device_selector *selector, const zps_device_feedback
   zps_err_t code = check_feedback(feedback, error);
   if (code != ZPS_OK) return code;
   if (how->kind == ZPS_CUT_SAMPLED && (how->n_sample == 0 || how->n_sample > feedback->n || how->k == 0))
-    return zps_fail(error, ZPS_ERR_INVALID, "rank %llu of a sample of %llu of %llu values: there must be both",
+    return zps_fail(error, ZPS_ERR_INVALID, "magnitude %llu of a sample of %llu of %llu values: there must be both",
                     static_cast<u64>(how->k), static_cast<u64>(how->n_sample), static_cast<u64>(feedback->n));
   Memory memory;
   code = scratch_lay_out(&selector->scratch, stream, error, [&](Pieces *zeroed, Pieces *pieces) {

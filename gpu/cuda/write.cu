@@ -12,7 +12,7 @@ __device__ __forceinline__ T value_of(const Plan &plan, const Source &source, u6
     case SOURCE_PAYLOADS:
       return reinterpret_cast<const T *>(plan.found.payloads)[i];
     case SOURCE_DENSE:
-      return values[zps_partition_row(&plan.part, p, plan.found.ranks[i]) * source.width + c];
+      return values[zps_partition_row(&plan.part, p, plan.found.indices[i]) * source.width + c];
     case SOURCE_RUNS:
       return run_value(values, source.width, source.runs, plan.found.payloads[i], c);
     default:
@@ -89,19 +89,19 @@ __global__ void __launch_bounds__(THREADS) clear_index_kernel(Plan plan, void *c
 __global__ void __launch_bounds__(THREADS) write_index_kernel(Plan plan, void *const *outs) {
   const u64 n = rows_listed(plan.found), stride = gridDim.x * static_cast<u64>(THREADS);
   for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < n; i += stride) {
-    const u32 p = plan.found.parts[i], rank = plan.found.ranks[i];
+    const u32 p = plan.found.parts[i], local = plan.found.indices[i];
     const zps_device_slice slice = plan.slices[p];
     if (!outs[p]) continue;
     uint8_t *const index = static_cast<uint8_t *>(outs[p]) + values_bytes(plan, slice.nnz);
     const u64 start = plan.starts[p], end = start + slice.nnz;
-    if (slice.codec == ZPS_CODEC_COO) store_word(index + 4 * (i - start), rank);
+    if (slice.codec == ZPS_CODEC_COO) store_word(index + 4 * (i - start), local);
     if (slice.codec != ZPS_CODEC_BITMAP) continue;
-    /* The first rank of a word writes all of it. */
-    const u32 word = rank / 32;
-    if (i > start && plan.found.ranks[i - 1] / 32 == word) continue;
+    /* The first index of a word writes all of it. */
+    const u32 word = local / 32;
+    if (i > start && plan.found.indices[i - 1] / 32 == word) continue;
     u32 bits = 0;
-    for (u64 other = i; other < end && plan.found.ranks[other] / 32 == word; other++)
-      bits |= 1u << plan.found.ranks[other] % 32;
+    for (u64 other = i; other < end && plan.found.indices[other] / 32 == word; other++)
+      bits |= 1u << plan.found.indices[other] % 32;
     store_word(index + 4 * static_cast<u64>(word), bits);
   }
 }

@@ -6,9 +6,8 @@
 #ifndef ZPS_SERVER_SHARD_SHARD_H
 #define ZPS_SERVER_SHARD_SHARD_H
 
-#include "common/codec/codec_choice.h"
 #include "common/net/net.h"
-#include "common/session/engine.h"
+#include "common/net/slab.h"
 #include "proto/control_job.h"
 #include "proto/control_tensor.h"
 

@@ -1,5 +1,5 @@
 /* Takes arbitrary bytes for a slice that a peer announced and sent: codec, m, z, dtype and value codec, and the
- * payload. What is accepted must yield z ascending ranks below m, and those must survive coding as anything else. */
+ * payload. What is accepted must yield z ascending indices below m, and those must survive coding as anything else. */
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
@@ -8,57 +8,57 @@
 #include "common/codec/codec_choice.h"
 #include "common/codec/simd/simd.h"
 
-enum { HEAD_BYTES = 6, RANKS_MAX = 1 << 16 };
+enum { HEAD_BYTES = 6, INDICES_MAX = 1 << 16 };
 
-static void check(const struct zps_slice_view *view, uint32_t *ranks, uint32_t limit_step, uint32_t cap) {
+static void check(const struct zps_slice_view *view, uint32_t *indices, uint32_t limit_step, uint32_t cap) {
   struct zps_index_cursor cursor;
   uint32_t n = 0;
   zps_index_cursor_init(&cursor, view);
   for (uint64_t limit = limit_step;; limit += limit_step) {
     const uint32_t end = limit < view->m ? (uint32_t)limit : view->m;
-    for (uint32_t got; (got = zps_index_cursor_read(&cursor, end, ranks + n, cap)) > 0; n += got) {
-      if (ranks[n + got - 1] >= end) abort();
+    for (uint32_t got; (got = zps_index_cursor_read(&cursor, end, indices + n, cap)) > 0; n += got) {
+      if (indices[n + got - 1] >= end) abort();
     }
     if (end == view->m) break;
   }
   if (n != view->z || zps_index_cursor_peek(&cursor) != UINT32_MAX) abort();
   for (uint32_t i = 1; i < n; i++) {
-    if (ranks[i - 1] >= ranks[i]) abort();
+    if (indices[i - 1] >= indices[i]) abort();
   }
 }
 
 /* From the beginning to a limit in one go, and to all of them in turn. */
-static void seek(const struct zps_slice_view *view, const uint32_t *ranks, uint32_t limit_step) {
+static void seek(const struct zps_slice_view *view, const uint32_t *indices, uint32_t limit_step) {
   struct zps_index_cursor all, one;
   uint32_t n = 0;
   zps_index_cursor_init(&all, view);
   for (uint64_t limit = limit_step; limit <= view->m; limit += limit_step) {
-    while (n < view->z && ranks[n] < limit) n++;
-    const uint32_t rank = n < view->z ? ranks[n] : UINT32_MAX;
+    while (n < view->z && indices[n] < limit) n++;
+    const uint32_t index = n < view->z ? indices[n] : UINT32_MAX;
     zps_index_cursor_init(&one, view);
     zps_index_cursor_seek(&one, (uint32_t)limit);
     zps_index_cursor_seek(&all, (uint32_t)limit);
     if (one.next != n || all.next != n) abort();
-    if (zps_index_cursor_peek(&one) != rank || zps_index_cursor_peek(&all) != rank) abort();
+    if (zps_index_cursor_peek(&one) != index || zps_index_cursor_peek(&all) != index) abort();
   }
 }
 
-static void code_again(const struct zps_slice_view *view, const uint32_t *ranks) {
+static void code_again(const struct zps_slice_view *view, const uint32_t *indices) {
   uint64_t bytes;
   struct zps_slice_view again;
-  const enum zps_codec codec = zps_codec_choose(zps_codec_push_set(ZPS_CODEC_AUTO), view->m, ranks, view->z, &bytes);
+  const enum zps_codec codec = zps_codec_choose(zps_codec_push_set(ZPS_CODEC_AUTO), view->m, indices, view->z, &bytes);
   char *const payload = malloc(view->z + bytes + 1);
   if (!payload) abort();
   memset(payload, 0, view->z);
-  if (zps_codec_index_encode(codec, view->m, ranks, view->z, payload + view->z) != bytes) abort();
+  if (zps_codec_index_encode(codec, view->m, indices, view->z, payload + view->z) != bytes) abort();
   if (zps_slice_view_init(&again, codec, view->m, view->z, 1, ZPS_DTYPE_U8, ZPS_VALUES_RAW, payload, view->z + bytes,
                           NULL) != ZPS_OK)
     abort();
   uint32_t *const decoded = malloc((view->z + 64ull) * sizeof *decoded);
   if (!decoded) abort();
   check(&again, decoded, view->m, view->z + 1);
-  seek(&again, ranks, view->m / 5 + 1);
-  if (view->z && memcmp(decoded, ranks, view->z * sizeof *ranks) != 0) abort();
+  seek(&again, indices, view->m / 5 + 1);
+  if (view->z && memcmp(decoded, indices, view->z * sizeof *indices) != 0) abort();
   free(decoded);
   free(payload);
 }
@@ -74,7 +74,7 @@ static bool open_view(const uint8_t *data, size_t size, struct zps_slice_view *v
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-  static uint32_t ranks[RANKS_MAX + 64], plain[RANKS_MAX + 64];
+  static uint32_t indices[INDICES_MAX + 64], plain[INDICES_MAX + 64];
   struct zps_slice_view view;
   if (size < HEAD_BYTES) return 0;
   const struct zps_simd *simd;
@@ -85,16 +85,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (v > 0 && accepted != is_good) abort();
     is_good = accepted;
     if (!is_good) continue;
-    check(&view, ranks, view.m ? view.m : 1, RANKS_MAX);
-    if (v > 0 && memcmp(ranks, plain, view.z * sizeof *ranks) != 0) abort();
-    memcpy(plain, ranks, view.z * sizeof *ranks);
+    check(&view, indices, view.m ? view.m : 1, INDICES_MAX);
+    if (v > 0 && memcmp(indices, plain, view.z * sizeof *indices) != 0) abort();
+    memcpy(plain, indices, view.z * sizeof *indices);
   }
   zps_simd_use(NULL);
   if (!is_good) return 0;
-  check(&view, ranks, view.m / 7 + 1, 5);
+  check(&view, indices, view.m / 7 + 1, 5);
   seek(&view, plain, view.m / 11 + 1);
   code_again(&view, plain);
-  static float values[RANKS_MAX];
+  static float values[INDICES_MAX];
   if (view.z > 0) zps_slice_values(&view, view.z / 3, view.z - view.z / 3, values);
   return 0;
 }

@@ -76,7 +76,8 @@ static zps_err_t check_device(const struct zenps_tensor *tensor, const zenps_gra
                     tensor->core.name);
   zps_err_t err = zps_worker_device_get(tensor->job, grad->device, &device, &why);
   if (err == ZPS_OK && grad->values && n > 0)
-    err = device->device->ops->check(device->device, grad->values, (size_t)n * zps_row_bytes(tensor->core.shape.width, tensor->core.dtype), &why);
+    err = device->device->ops->check(device->device, grad->values,
+                                     (size_t)n * zps_row_bytes(tensor->core.shape.width, tensor->core.dtype), &why);
   if (err == ZPS_OK && grad->layout == ZENPS_ROWS && grad->row_ids && n > 0)
     err = device->device->ops->check(device->device, grad->row_ids, (size_t)n * sizeof *grad->row_ids, &why);
   return err == ZPS_OK
@@ -89,8 +90,8 @@ static zps_err_t use_arrays(const struct zenps_tensor *tensor, const zenps_grad_
   const size_t n = (size_t)entries_of(tensor, grad, is_out);
   char what[160];
   snprintf(what, sizeof what, "tensor %s: %s->values", tensor->core.name, is_out ? "out" : "in");
-  zps_err_t err =
-      zps_worker_memory_use(tensor->job, use, grad->memory, grad->values, n * zps_row_bytes(tensor->core.shape.width, tensor->core.dtype), what, error);
+  zps_err_t err = zps_worker_memory_use(tensor->job, use, grad->memory, grad->values,
+                                        n * zps_row_bytes(tensor->core.shape.width, tensor->core.dtype), what, error);
   if (err != ZPS_OK || grad->layout != ZENPS_ROWS) return err;
   snprintf(what, sizeof what, "tensor %s: %s->row_ids", tensor->core.name, is_out ? "out" : "in");
   return zps_worker_memory_use(tensor->job, use, grad->memory, grad->row_ids, n * sizeof *grad->row_ids, what, error);

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "common/base/container.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "config.h"
@@ -32,8 +33,9 @@ zenps_status_t zps_worker_fail_forked(void) {
 
 /* ------------------------------------------------------------ failure */
 
-static void failure_run(struct zps_mail *mail) {
-  struct zenps_job *job = zps_owner_of(mail, struct zenps_job, failure_mail);
+static void failure_run(struct zps_command *command, void *handler_ctx) {
+  (void)handler_ctx;
+  struct zenps_job *job = zps_container_of(command, struct zenps_job, failure_command);
   zps_rounds_fail(&job->rounds, &job->failure);
 }
 
@@ -45,8 +47,8 @@ static void on_failed(void *ctx, const struct zps_frame_abort *failure) {
   if (first) {
     job->failure = *failure;
     job->failed = true;
-    job->failure_mail.run = failure_run;
-    zps_inbox_send(&job->plane.inbox, &job->failure_mail);
+    job->failure_command.run = failure_run;
+    zps_engine_post(job->plane.engine, &job->failure_command);
     pthread_cond_broadcast(&job->done); /* who waits for a plan waits in vain */
   }
   pthread_mutex_unlock(&job->lock);
@@ -183,8 +185,7 @@ static unsigned rounds_left(const struct zenps_job *job) {
  * here have until their round's deadline. */
 static void drain(struct zenps_job *job) {
   const uint64_t until_ns = zps_clock_ns() + CLOSE_WAIT_MS * ZPS_NS_PER_MS;
-  const struct timespec until = {.tv_sec = (time_t)(until_ns / ZPS_NS_PER_S),
-                                 .tv_nsec = (long)(until_ns % ZPS_NS_PER_S)};
+  const struct timespec until = zps_clock_timespec(until_ns);
   pthread_mutex_lock(&job->lock);
   while (job->n_serving > 0) pthread_cond_wait(&job->done, &job->lock);
   while (rounds_left(job) > 0 && pthread_cond_timedwait(&job->done, &job->lock, &until) != ETIMEDOUT) continue;

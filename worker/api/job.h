@@ -51,7 +51,7 @@ struct zenps_job {
   unsigned n_serving;              /* rounds done here, of which other ranks still read */
   bool failed;
   struct zps_frame_abort failure;
-  struct zps_mail failure_mail;
+  struct zps_command failure_command;
 };
 
 bool zps_worker_forked(const struct zenps_job *job);

@@ -81,11 +81,6 @@ zenps_status_t zenps_test(zenps_request_t *request) {
   return status;
 }
 
-static struct timespec after_ms(int timeout_ms) {
-  const uint64_t ns = zps_clock_ns() + (uint64_t)timeout_ms * ZPS_NS_PER_MS;
-  return (struct timespec){.tv_sec = (time_t)(ns / ZPS_NS_PER_S), .tv_nsec = (long)(ns % ZPS_NS_PER_S)};
-}
-
 zenps_status_t zenps_wait(zenps_request_t *request, int timeout_ms) {
   zenps_status_t status = check(request, "zenps_wait");
   if (status != ZENPS_OK) return status;
@@ -93,7 +88,8 @@ zenps_status_t zenps_wait(zenps_request_t *request, int timeout_ms) {
     return zps_worker_fail(ZPS_ERR_INVALID, "zenps_wait: a timeout of %d ms; it must be 0 or more, or -1", timeout_ms);
   }
   struct zenps_job *job = request->tensor->job;
-  const struct timespec until = timeout_ms >= 0 ? after_ms(timeout_ms) : (struct timespec){0};
+  const uint64_t most_ns = timeout_ms > 0 ? (uint64_t)timeout_ms * ZPS_NS_PER_MS : 0;
+  const struct timespec until = zps_clock_timespec(zps_clock_ns() + most_ns);
   int expired = 0;
   pthread_mutex_lock(&job->lock);
   while (!request->done && expired != ETIMEDOUT) {

@@ -3,6 +3,7 @@
 #define ZPS_WORKER_API_TENSOR_H
 
 #include "worker/choice/topology.h"
+#include "common/base/container.h"
 #include "worker/round/round.h"
 #include "worker/round/tensor.h"
 #include "worker/api/telemetry.h"
@@ -31,7 +32,7 @@ struct zenps_tensor {
 };
 
 static inline struct zenps_tensor *zps_worker_tensor_of(const struct zps_round_tensor *core) {
-  return zps_owner_of((uintptr_t)core, struct zenps_tensor, core);
+  return zps_container_of((uintptr_t)core, struct zenps_tensor, core);
 }
 
 /* The one that the trainer asked for, where the tensor is a variant of it. */

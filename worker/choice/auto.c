@@ -145,8 +145,7 @@ static zenps_status_t ask(struct zps_automatic *automatic, const struct zps_plan
 
 static zenps_status_t wait_for_plan(struct zps_automatic *automatic, uint64_t step, uint64_t deadline_ns) {
   const struct zps_automatic_job *job = &automatic->job;
-  const struct timespec until = {.tv_sec = (time_t)(deadline_ns / ZPS_NS_PER_S),
-                                 .tv_nsec = (long)(deadline_ns % ZPS_NS_PER_S)};
+  const struct timespec until = zps_clock_timespec(deadline_ns);
   if (pthread_cond_timedwait(job->done, job->lock, &until) != ETIMEDOUT) return ZENPS_OK;
   return zps_worker_fail(
       ZPS_ERR_TIMEOUT, "tensor %s, step %" PRIu64 ": after %g s the coordinator has not said which scheme it runs as%s",

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/text.h"
 #include "worker/choice/auto.h"
 #include "worker/round/round.h"
 #include "worker/schemes/parts.h"

@@ -29,8 +29,8 @@ void zps_compute_scratch_destroy(struct zps_compute_scratch *scratch) {
   if (!scratch) return;
   zps_reduce_scratch_destroy(scratch->reduce);
   zps_deliver_scratch_destroy(scratch->deliver);
-  struct zps_buffer *const buffers[] = {&scratch->ranks, &scratch->recode, &scratch->views, &scratch->cursors,
-                                        &scratch->slots, &scratch->bits,   &scratch->room,  &scratch->magnitudes};
+  struct zps_buffer *const buffers[] = {&scratch->indices, &scratch->recode, &scratch->views, &scratch->cursors,
+                                        &scratch->slots,   &scratch->bits,   &scratch->room,  &scratch->magnitudes};
   for (unsigned i = 0; i < sizeof buffers / sizeof buffers[0]; i++) zps_buffer_fini(buffers[i]);
   free(scratch);
 }
@@ -122,9 +122,9 @@ zps_err_t zps_compute_rows(const struct zps_compute *compute, struct zps_compute
                                   .out = out,
                                   .z = (uint32_t)n,
                                   .out_p = out_p};
-  const zps_err_t code = zps_compute_need_ranks(&work, n);
+  const zps_err_t code = zps_compute_need_indices(&work, n);
   if (code != ZPS_OK) return code;
-  for (uint64_t i = 0; i < n; i++) work.ranks[i] = (uint32_t)((uint64_t)rows[i] - stream->lo);
+  for (uint64_t i = 0; i < n; i++) work.indices[i] = (uint32_t)((uint64_t)rows[i] - stream->lo);
   if (n > 0) memcpy(out, values, n * work.row_bytes);
   zps_compute_finish(&work);
   return ZPS_OK;

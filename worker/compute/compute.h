@@ -1,9 +1,9 @@
 /*
  * What each instruction of a program (program.h) does to bytes.
  *
- * A stream's bytes are a slice (common/codec/codec.h) over m = hi - lo ranks, rank = row - lo, in any codec; with all
- * its rows it is HOLES without a hole. A vector is a slice of f64, width 1, with all `hi` rows. Outputs are written to
- * memory that the caller provides, at most zps_compute_bound() bytes of it; what they turned out to be is what a
+ * A stream's bytes are a slice (common/codec/codec.h) over m = hi - lo indices, index = row - lo, in any codec; with
+ * all its rows it is HOLES without a hole. A vector is a slice of f64, width 1, with all `hi` rows. Outputs are written
+ * to memory that the caller provides, at most zps_compute_bound() bytes of it; what they turned out to be is what a
  * message has to announce: codec, value codec, rows and bytes.
  *
  * OWN, VECTOR, SUM, TOP, THRESHOLD, KTH, COUNTS, CUT, TAKE, SPLITS, JOIN and NARROW are carried out here; RESULT has

@@ -44,9 +44,9 @@ void zps_compute_doubles(const struct zps_slice_view *view, double *doubles) {
   if (view->z > 0) memcpy(doubles, view->values, view->z * sizeof *doubles);
 }
 
-zps_err_t zps_compute_need_ranks(struct zps_compute_work *work, uint64_t n) {
-  const zps_err_t code = zps_buffer_need(&work->scratch->ranks, n + 1, sizeof *work->ranks);
-  if (code == ZPS_OK) work->ranks = work->scratch->ranks.data;
+zps_err_t zps_compute_need_indices(struct zps_compute_work *work, uint64_t n) {
+  const zps_err_t code = zps_buffer_need(&work->scratch->indices, n + 1, sizeof *work->indices);
+  if (code == ZPS_OK) work->indices = work->scratch->indices.data;
   return code;
 }
 
@@ -69,10 +69,10 @@ void zps_compute_spread(struct zps_compute_work *work) {
   const uint64_t row_bytes = work->row_bytes;
   uint64_t end = work->m; /* of what is not yet in its place */
   for (uint32_t i = work->z; i > 0; i--) {
-    const uint64_t rank = work->ranks[i - 1];
-    if (rank != i - 1) memcpy(work->out + rank * row_bytes, work->out + (i - 1) * row_bytes, row_bytes);
-    memset(work->out + (rank + 1) * row_bytes, 0, (end - rank - 1) * row_bytes);
-    end = rank;
+    const uint64_t index = work->indices[i - 1];
+    if (index != i - 1) memcpy(work->out + index * row_bytes, work->out + (i - 1) * row_bytes, row_bytes);
+    memset(work->out + (index + 1) * row_bytes, 0, (end - index - 1) * row_bytes);
+    end = index;
   }
   memset(work->out, 0, end * row_bytes);
 }
@@ -85,9 +85,9 @@ void zps_compute_finish(struct zps_compute_work *work) {
   }
   uint64_t index_bytes;
   const unsigned allowed = zps_codec_push_set(work->compute->policy);
-  const enum zps_codec codec = zps_codec_choose(allowed, work->m, work->ranks, work->z, &index_bytes);
+  const enum zps_codec codec = zps_codec_choose(allowed, work->m, work->indices, work->z, &index_bytes);
   const uint64_t values_bytes = work->z * work->row_bytes;
-  zps_codec_index_encode(codec, work->m, work->ranks, work->z, work->out + values_bytes);
+  zps_codec_index_encode(codec, work->m, work->indices, work->z, work->out + values_bytes);
   *work->out_p = (struct zps_compute_out){
       .codec = codec, .value_codec = ZPS_VALUES_RAW, .nnz = work->z, .len_bytes = values_bytes + index_bytes};
 }

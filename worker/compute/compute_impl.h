@@ -11,7 +11,7 @@
 struct zps_compute_scratch {
   struct zps_reduce_scratch *reduce;
   struct zps_deliver_scratch *deliver;
-  struct zps_buffer ranks;      /* of the output */
+  struct zps_buffer indices;    /* of the output */
   struct zps_buffer recode;     /* zps_slice_recode() */
   struct zps_buffer views;      /* SUM: the inputs' */
   struct zps_buffer cursors;    /* SUM of all rows: of sparse inputs */
@@ -29,12 +29,12 @@ struct zps_compute_work {
   uint64_t row_bytes;
   uint32_t m;
   char *out;
-  uint32_t z;      /* rows written */
-  uint32_t *ranks; /* theirs */
+  uint32_t z;        /* rows written */
+  uint32_t *indices; /* theirs */
   struct zps_compute_out *out_p;
 };
 
-enum { ZPS_COMPUTE_BATCH = ZPS_RANK_CURSOR_ROOM };
+enum { ZPS_COMPUTE_BATCH = ZPS_INDEX_CURSOR_ROOM };
 
 static inline uint32_t zps_compute_range(const struct zps_stream *stream) {
   return (uint32_t)(stream->hi - stream->lo);
@@ -48,8 +48,8 @@ static inline bool zps_compute_adds(const struct zps_compute *compute) {
   return compute->op == ZPS_OP_SUM || compute->op == ZPS_OP_MEAN;
 }
 
-/* Room for `n` ranks at work->ranks. */
-zps_err_t zps_compute_need_ranks(struct zps_compute_work *work, uint64_t n) ZPS_MUSTCHECK;
+/* Room for `n` indices at work->indices. */
+zps_err_t zps_compute_need_indices(struct zps_compute_work *work, uint64_t n) ZPS_MUSTCHECK;
 /* Room for a batch of rows that are decoded, at scratch->room. */
 zps_err_t zps_compute_need_room(struct zps_compute_work *work) ZPS_MUSTCHECK;
 /* Codes the index set of the rows that were written, as the policy says. */

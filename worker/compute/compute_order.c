@@ -5,7 +5,7 @@
 #include "worker/compute/compute_impl.h"
 #include "worker/select/estimate.h"
 #include "worker/select/magnitude.h"
-#include "worker/select/rank.h"
+#include "worker/select/order.h"
 #include "worker/select/scan.h"
 
 static uint64_t row_magnitude(const struct zps_slice_view *view, const char *values, uint32_t i) {
@@ -21,7 +21,7 @@ static uint64_t row_magnitude(const struct zps_slice_view *view, const char *val
 struct walk {
   const struct zps_slice_view *view;
   struct zps_index_cursor cursor;
-  uint32_t ranks[ZPS_COMPUTE_BATCH];
+  uint32_t indices[ZPS_COMPUTE_BATCH];
   const char *values;
 };
 
@@ -30,20 +30,20 @@ static void walk_init(struct walk *walk, const struct zps_slice_view *view) {
   zps_index_cursor_init(&walk->cursor, view);
 }
 
-/* The next rows: how many; their ranks and values are in `walk`. */
+/* The next rows: how many; their indices and values are in `walk`. */
 static uint32_t walk_on(struct walk *walk, void *room) {
-  const uint32_t n = zps_index_cursor_read(&walk->cursor, walk->view->m, walk->ranks, ZPS_COMPUTE_BATCH);
+  const uint32_t n = zps_index_cursor_read(&walk->cursor, walk->view->m, walk->indices, ZPS_COMPUTE_BATCH);
   walk->values = zps_slice_values(walk->view, walk->cursor.next - n, n, room);
   return n;
 }
 
 /* The k-th greatest magnitude of all inputs' rows together, 1 <= k <= how many they are. */
-static zps_err_t select_kth(struct zps_compute_work *work, uint64_t n_rows, uint64_t k, struct zps_rank *rank_p) {
+static zps_err_t select_kth(struct zps_compute_work *work, uint64_t n_rows, uint64_t k, struct zps_order *order_p) {
   const struct zps_compute_in *const ins = work->task->ins;
   const enum zps_dtype dtype = work->compute->dtype;
   const size_t elem_bytes = zps_dtype_size(dtype);
   if (work->task->instr.n_in == 1 && ins->view.width == 1 && ins->view.value_codec == ZPS_VALUES_RAW) {
-    *rank_p = zps_rank_select(dtype, ins->view.values, n_rows, k);
+    *order_p = zps_order_select(dtype, ins->view.values, n_rows, k);
     return ZPS_OK;
   }
   zps_err_t code = zps_buffer_need(&work->scratch->magnitudes, n_rows, elem_bytes);
@@ -62,14 +62,14 @@ static zps_err_t select_kth(struct zps_compute_work *work, uint64_t n_rows, uint
       }
     }
   }
-  *rank_p = zps_rank_select(dtype, work->scratch->magnitudes.data, n_rows, k);
+  *order_p = zps_order_select(dtype, work->scratch->magnitudes.data, n_rows, k);
   return ZPS_OK;
 }
 
 /* Keeps the rows whose magnitude is greater than `above`, and the first `n_equal` of those that have just that. */
 static zps_err_t keep(struct zps_compute_work *work, uint64_t above, uint64_t n_equal, uint64_t n_max) {
   const struct zps_slice_view *const view = &work->task->ins->view;
-  zps_err_t code = zps_compute_need_ranks(work, n_max);
+  zps_err_t code = zps_compute_need_indices(work, n_max);
   if (code == ZPS_OK) code = zps_compute_need_room(work);
   if (code != ZPS_OK) return code;
   struct walk walk;
@@ -83,7 +83,7 @@ static zps_err_t keep(struct zps_compute_work *work, uint64_t above, uint64_t n_
         n_equal--;
       }
       memcpy(work->out + work->z * work->row_bytes, walk.values + i * work->row_bytes, work->row_bytes);
-      work->ranks[work->z++] = walk.ranks[i];
+      work->indices[work->z++] = walk.indices[i];
     }
   }
   zps_compute_finish(work);
@@ -94,10 +94,10 @@ zps_err_t zps_compute_top(struct zps_compute_work *work) {
   const uint64_t z = work->task->ins->view.z, k = work->task->instr.k;
   if (k == 0) return keep(work, UINT64_MAX, 0, 0);
   if (k >= z) return keep(work, 0, 0, z);
-  struct zps_rank rank;
-  const zps_err_t code = select_kth(work, z, k, &rank);
+  struct zps_order order;
+  const zps_err_t code = select_kth(work, z, k, &order);
   if (code != ZPS_OK) return code;
-  return keep(work, rank.magnitude, rank.magnitude > 0 ? k - rank.n_above : 0, k);
+  return keep(work, order.magnitude, order.magnitude > 0 ? k - order.n_above : 0, k);
 }
 
 /* Moments of a stream's values and the zeros of its other rows. False: they say nothing. */
@@ -162,12 +162,12 @@ zps_err_t zps_compute_kth(struct zps_compute_work *work) {
   uint64_t n_rows = 0;
   for (uint32_t i = 0; i < work->task->instr.n_in; i++) n_rows += work->task->ins[i].view.z;
   const uint64_t k = work->task->instr.k;
-  struct zps_rank rank = {0};
+  struct zps_order order = {0};
   if (k > 0 && k <= n_rows) {
-    const zps_err_t code = select_kth(work, n_rows, k, &rank);
+    const zps_err_t code = select_kth(work, n_rows, k, &order);
     if (code != ZPS_OK) return code;
   }
-  put_double(work, 0, zps_magnitude_value(work->compute->dtype, rank.magnitude));
+  put_double(work, 0, zps_magnitude_value(work->compute->dtype, order.magnitude));
   zps_compute_finish_full(work);
   return ZPS_OK;
 }
@@ -181,7 +181,7 @@ void zps_compute_splits(struct zps_compute_work *work) {
   const struct zps_compute_in *const in = work->task->ins;
   const uint64_t n = work->task->instr.k, z = in->view.z;
   struct zps_index_cursor cursor;
-  uint32_t room[ZPS_RANK_CURSOR_ROOM], n_read = 0;
+  uint32_t room[ZPS_INDEX_CURSOR_ROOM], n_read = 0;
   zps_index_cursor_init(&cursor, &in->view);
   for (uint32_t i = 1; i < n; i++) {
     if (z == 0) { /* even ones */

@@ -35,9 +35,9 @@ uint32_t zps_compute_result_rows(const struct zps_compute_in *in, unsigned divis
   const struct zps_slice_view *const view = &in->view;
   const uint64_t row_bytes = zps_row_bytes(view->width, view->dtype);
   struct zps_index_cursor cursor;
-  uint32_t ranks[ZPS_COMPUTE_BATCH], n_rows = 0;
+  uint32_t indices[ZPS_COMPUTE_BATCH], n_rows = 0;
   zps_index_cursor_init(&cursor, view);
-  for (uint32_t n; (n = zps_index_cursor_read(&cursor, view->m, ranks, ZPS_COMPUTE_BATCH)) > 0;) {
+  for (uint32_t n; (n = zps_index_cursor_read(&cursor, view->m, indices, ZPS_COMPUTE_BATCH)) > 0;) {
     char *const to = (char *)values + n_rows * row_bytes;
     copy_rows(view, cursor.next - n, n, divisor, to);
     uint32_t n_kept = 0;
@@ -45,7 +45,7 @@ uint32_t zps_compute_result_rows(const struct zps_compute_in *in, unsigned divis
       const char *const row = to + i * row_bytes;
       if (skip_zeros && zps_rowscan_is_zero(view->dtype, view->width, row)) continue;
       if (n_kept != i) memcpy(to + n_kept * row_bytes, row, row_bytes);
-      rows[n_rows + n_kept++] = (int64_t)(in->lo + ranks[i]);
+      rows[n_rows + n_kept++] = (int64_t)(in->lo + indices[i]);
     }
     n_rows += n_kept;
   }

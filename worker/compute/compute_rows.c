@@ -3,13 +3,13 @@
 
 #include "worker/compute/compute_impl.h"
 
-/* Appends rows [first, first + n) of a stream's; their ranks are ranks[0..n) + shift. */
+/* Appends rows [first, first + n) of a stream's; their indices are indices[0..n) + shift. */
 static void append(struct zps_compute_work *work, const struct zps_slice_view *view, uint32_t first, uint32_t n,
-                   const zps_lent_rank *ranks, uint64_t shift) {
+                   const zps_lent_index *indices, uint64_t shift) {
   char *const to = work->out + work->z * work->row_bytes;
   const void *const values = zps_slice_values(view, first, n, to);
   if (values != to) memcpy(to, values, n * work->row_bytes);
-  for (uint32_t i = 0; i < n; i++) work->ranks[work->z + i] = (uint32_t)(ranks[i] + shift);
+  for (uint32_t i = 0; i < n; i++) work->indices[work->z + i] = (uint32_t)(indices[i] + shift);
   work->z += n;
 }
 
@@ -17,9 +17,9 @@ static void append(struct zps_compute_work *work, const struct zps_slice_view *v
 static zps_err_t own_found(struct zps_compute_work *work, uint64_t lo, uint64_t hi) {
   const struct zps_own *const own = work->compute->own;
   work->z = zps_own_count(own, lo, hi);
-  const zps_err_t code = zps_compute_need_ranks(work, work->z);
+  const zps_err_t code = zps_compute_need_indices(work, work->z);
   if (code != ZPS_OK) return code;
-  zps_own_ranks(own, lo, hi, work->ranks);
+  zps_own_indices(own, lo, hi, work->indices);
   zps_own_values(own, lo, hi, work->out);
   return ZPS_OK;
 }
@@ -32,7 +32,7 @@ static zps_err_t own_bits(struct zps_compute_work *work, uint64_t lo, uint64_t h
   if (code != ZPS_OK) return code;
   void *const bits = work->scratch->bits.data;
   if (found)
-    zps_codec_index_encode(ZPS_CODEC_BITMAP, work->m, work->ranks, work->z, bits);
+    zps_codec_index_encode(ZPS_CODEC_BITMAP, work->m, work->indices, work->z, bits);
   else
     work->z = zps_own_bits(work->compute->own, lo, hi, bits, work->out);
   if (work->z == work->m) {
@@ -61,11 +61,11 @@ zps_err_t zps_compute_own(struct zps_compute_work *work) {
   return code;
 }
 
-/* Passes all ranks below `limit`. */
+/* Passes all indices below `limit`. */
 static void skip(struct zps_index_cursor *cursor, uint32_t limit) {
-  uint32_t room[ZPS_RANK_CURSOR_ROOM];
-  const zps_lent_rank *ranks;
-  while (zps_index_cursor_lend(cursor, limit, room, &ranks) > 0) continue;
+  uint32_t room[ZPS_INDEX_CURSOR_ROOM];
+  const zps_lent_index *indices;
+  while (zps_index_cursor_lend(cursor, limit, room, &indices) > 0) continue;
 }
 
 zps_err_t zps_compute_cut(struct zps_compute_work *work) {
@@ -77,15 +77,15 @@ zps_err_t zps_compute_cut(struct zps_compute_work *work) {
     zps_compute_finish_full(work);
     return ZPS_OK;
   }
-  const zps_err_t code = zps_compute_need_ranks(work, in->view.z < work->m ? in->view.z : work->m);
+  const zps_err_t code = zps_compute_need_indices(work, in->view.z < work->m ? in->view.z : work->m);
   if (code != ZPS_OK) return code;
   struct zps_index_cursor cursor;
-  uint32_t room[ZPS_RANK_CURSOR_ROOM];
-  const zps_lent_rank *ranks;
+  uint32_t room[ZPS_INDEX_CURSOR_ROOM];
+  const zps_lent_index *indices;
   zps_index_cursor_init(&cursor, &in->view);
   skip(&cursor, from);
-  for (uint32_t n; (n = zps_index_cursor_lend(&cursor, to, room, &ranks)) > 0;)
-    append(work, &in->view, cursor.next - n, n, ranks, 0 - (uint64_t)from);
+  for (uint32_t n; (n = zps_index_cursor_lend(&cursor, to, room, &indices)) > 0;)
+    append(work, &in->view, cursor.next - n, n, indices, 0 - (uint64_t)from);
   zps_compute_finish(work);
   return ZPS_OK;
 }
@@ -95,10 +95,10 @@ zps_err_t zps_compute_take(struct zps_compute_work *work) {
   const struct zps_slice_view *const view = &work->task->ins->view;
   const uint32_t to = instr->to < view->z ? (uint32_t)instr->to : view->z;
   const uint32_t from = instr->from < to ? (uint32_t)instr->from : to;
-  const zps_err_t code = zps_compute_need_ranks(work, to - from);
+  const zps_err_t code = zps_compute_need_indices(work, to - from);
   if (code != ZPS_OK) return code;
   struct zps_index_cursor cursor;
-  uint32_t room[ZPS_RANK_CURSOR_ROOM];
+  uint32_t room[ZPS_INDEX_CURSOR_ROOM];
   zps_index_cursor_init(&cursor, view);
   while (cursor.next < to) {
     const uint32_t left = (cursor.next < from ? from : to) - cursor.next;
@@ -139,20 +139,20 @@ zps_err_t zps_compute_join(struct zps_compute_work *work) {
   uint64_t z = 0;
   for (uint32_t i = 0; i < work->task->instr.n_in; i++) z += work->task->ins[i].view.z;
   if (z > work->m) return ZPS_ERR_PROTOCOL;
-  const zps_err_t code = zps_compute_need_ranks(work, z);
+  const zps_err_t code = zps_compute_need_indices(work, z);
   if (code != ZPS_OK) return code;
-  uint64_t next = 0; /* the least rank that ascends */
+  uint64_t next = 0; /* the least index that ascends */
   for (uint32_t i = 0; i < work->task->instr.n_in; i++) {
     const struct zps_compute_in *const in = &work->task->ins[i];
     const uint64_t shift = in->lo - work->task->out.lo;
     struct zps_index_cursor cursor;
-    uint32_t room[ZPS_RANK_CURSOR_ROOM];
-    const zps_lent_rank *ranks;
+    uint32_t room[ZPS_INDEX_CURSOR_ROOM];
+    const zps_lent_index *indices;
     zps_index_cursor_init(&cursor, &in->view);
-    for (uint32_t n; (n = zps_index_cursor_lend(&cursor, in->view.m, room, &ranks)) > 0;) {
-      if (ranks[0] + shift < next) return ZPS_ERR_PROTOCOL;
-      next = ranks[n - 1] + shift + 1;
-      append(work, &in->view, cursor.next - n, n, ranks, shift);
+    for (uint32_t n; (n = zps_index_cursor_lend(&cursor, in->view.m, room, &indices)) > 0;) {
+      if (indices[0] + shift < next) return ZPS_ERR_PROTOCOL;
+      next = indices[n - 1] + shift + 1;
+      append(work, &in->view, cursor.next - n, n, indices, shift);
     }
   }
   zps_compute_finish(work);
@@ -184,7 +184,7 @@ zps_err_t zps_compute_narrow(struct zps_compute_work *work) {
   const uint64_t key = zps_values_key(&compute->origin, (uint32_t)work->task->out.lo);
   struct zps_values_writer writer;
   struct zps_index_cursor cursor;
-  uint32_t room[ZPS_RANK_CURSOR_ROOM], next = 0;
+  uint32_t room[ZPS_INDEX_CURSOR_ROOM], next = 0;
   zps_values_writer_init(&writer, codec, compute->dtype, n_values, key, work->out);
   zps_index_cursor_init(&cursor, view);
   for (uint32_t n; (n = zps_index_cursor_read(&cursor, view->m, room, ZPS_COMPUTE_BATCH)) > 0;) {

@@ -25,10 +25,10 @@ static zps_err_t need_slots(struct zps_compute_scratch *scratch) {
 static void add_sparse(const struct zps_compute_work *work, struct zps_index_cursor *cursor, uint32_t base,
                        uint32_t end, char *sums) {
   const struct zps_slice_view *const view = cursor->view;
-  uint32_t room[ZPS_RANK_CURSOR_ROOM];
-  const zps_lent_rank *ranks;
-  for (uint32_t n; (n = zps_index_cursor_lend(cursor, end, room, &ranks)) > 0;)
-    zps_accumulate_rows(view->dtype, sums, work->scratch->slots.data, base, ranks, n, view->width,
+  uint32_t room[ZPS_INDEX_CURSOR_ROOM];
+  const zps_lent_index *indices;
+  for (uint32_t n; (n = zps_index_cursor_lend(cursor, end, room, &indices)) > 0;)
+    zps_accumulate_rows(view->dtype, sums, work->scratch->slots.data, base, indices, n, view->width,
                         zps_slice_values(view, cursor->next - n, n, work->scratch->room.data));
 }
 
@@ -44,7 +44,7 @@ static void add_singles(const struct zps_compute_work *work, struct zps_index_cu
   }
 }
 
-/* Single floats: bits are added as they are, without listing ranks. */
+/* Single floats: bits are added as they are, without listing indices. */
 static zps_err_t sum_all_singles(struct zps_compute_work *work, struct zps_index_cursor *cursors) {
   enum { CHUNK = CHUNK_BYTES / sizeof(float) };
   const zps_err_t code = zps_buffer_need(&work->scratch->room, CHUNK, sizeof(float));
@@ -110,9 +110,9 @@ static zps_err_t sum_sparse(struct zps_compute_work *work) {
   work->z = out->nnz;
   struct zps_slice_view view = zps_compute_view(work->compute, &work->task->out, out, work->out);
   if (out->codec == ZPS_CODEC_COO && zps_compute_switches(work)) {
-    code = zps_compute_need_ranks(work, work->z);
+    code = zps_compute_need_indices(work, work->z);
     if (code != ZPS_OK) return code;
-    memcpy(work->ranks, view.index, work->z * sizeof *work->ranks);
+    memcpy(work->indices, view.index, work->z * sizeof *work->indices);
     zps_compute_spread(work);
     zps_compute_finish_full(work);
     return ZPS_OK;

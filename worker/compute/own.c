@@ -9,7 +9,7 @@
 
 struct zps_own {
   struct zps_own_input input;
-  struct zps_encoder *encoder; /* of a single partition: ranks are row numbers */
+  struct zps_encoder *encoder; /* of a single partition: indices are row numbers */
   struct zps_partition part;
   uint64_t row_bytes;
   bool scanned;
@@ -67,11 +67,11 @@ bool zps_own_is_scanned(const struct zps_own *own) {
 
 /* How many of the rows found are below `row`. */
 static uint32_t count_below(const struct zps_own *own, uint64_t row) {
-  const uint32_t *const ranks = zps_encoder_ranks(own->encoder, 0);
+  const uint32_t *const indices = zps_encoder_indices(own->encoder, 0);
   uint32_t low = 0, high = zps_encoder_nnz(own->encoder, 0);
   while (low < high) {
     const uint32_t middle = low + (high - low) / 2;
-    if (ranks[middle] < row)
+    if (indices[middle] < row)
       low = middle + 1;
     else
       high = middle;
@@ -83,11 +83,11 @@ uint32_t zps_own_count(const struct zps_own *own, uint64_t lo, uint64_t hi) {
   return own->scanned ? count_below(own, hi) - count_below(own, lo) : 0;
 }
 
-void zps_own_ranks(const struct zps_own *own, uint64_t lo, uint64_t hi, uint32_t *ranks) {
+void zps_own_indices(const struct zps_own *own, uint64_t lo, uint64_t hi, uint32_t *indices) {
   const uint32_t n = zps_own_count(own, lo, hi);
   if (n == 0) return;
-  const uint32_t *const from = zps_encoder_ranks(own->encoder, 0) + count_below(own, lo);
-  for (uint32_t i = 0; i < n; i++) ranks[i] = from[i] - (uint32_t)lo;
+  const uint32_t *const from = zps_encoder_indices(own->encoder, 0) + count_below(own, lo);
+  for (uint32_t i = 0; i < n; i++) indices[i] = from[i] - (uint32_t)lo;
 }
 
 void zps_own_values(const struct zps_own *own, uint64_t lo, uint64_t hi, void *values) {
@@ -105,9 +105,9 @@ void zps_own_all(const struct zps_own *own, uint64_t lo, uint64_t hi, void *valu
   memset(values, 0, (hi - lo) * row_bytes);
   const uint32_t n = zps_own_count(own, lo, hi);
   if (n == 0) return;
-  const uint32_t first = count_below(own, lo), *const ranks = zps_encoder_ranks(own->encoder, 0) + first;
+  const uint32_t first = count_below(own, lo), *const indices = zps_encoder_indices(own->encoder, 0) + first;
   for (uint32_t i = 0; i < n; i++)
-    zps_encoder_values(own->encoder, 0, first + i, 1, (char *)values + (ranks[i] - lo) * row_bytes);
+    zps_encoder_values(own->encoder, 0, first + i, 1, (char *)values + (indices[i] - lo) * row_bytes);
 }
 
 /* Rows of four bytes. The last ones go through `room`, since more are written than are kept. */

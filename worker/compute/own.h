@@ -35,7 +35,7 @@ zps_err_t zps_own_begin(struct zps_own *own, const struct zps_own_input *input, 
 bool zps_own_is_scanned(const struct zps_own *own);
 /* Rows found in [lo, hi); their numbers less lo; and their values, in the same order. */
 uint32_t zps_own_count(const struct zps_own *own, uint64_t lo, uint64_t hi);
-void zps_own_ranks(const struct zps_own *own, uint64_t lo, uint64_t hi, uint32_t *ranks);
+void zps_own_indices(const struct zps_own *own, uint64_t lo, uint64_t hi, uint32_t *indices);
 void zps_own_values(const struct zps_own *own, uint64_t lo, uint64_t hi, void *values);
 /* All rows of [lo, hi), those that were not found as zeros. */
 void zps_own_all(const struct zps_own *own, uint64_t lo, uint64_t hi, void *values);

@@ -3,6 +3,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "common/base/text.h"
+#include "common/base/container.h"
+
 /* Schemes that send zeros write them, too; the others list their rows. */
 static bool lists_rows(const struct zps_round *round) {
   return round->out->layout == ZENPS_ROWS || (round->tensor->peer && !round->tensor->sends_zeros);
@@ -56,7 +59,7 @@ bool zps_staging_fetch(struct zps_staging *staging, struct zps_round_task *task)
 }
 
 static void deliver_run(struct zps_round_task *task) {
-  struct zps_staging *const staging = zps_owner_of(task, struct zps_staging, task);
+  struct zps_staging *const staging = zps_container_of(task, struct zps_staging, task);
   struct zps_round *const round = task->round;
   struct zps_error error;
   zps_err_t code = ZPS_OK;
@@ -93,7 +96,7 @@ void zps_staging_finish(struct zps_staging *staging, struct zps_round *round, bo
   } else if (staging->is_started) {
     round->reason.n_ranks = 0;
     round->reason.text[0] = '\0';
-    zps_worker_say(round->reason.text, sizeof round->reason.text, "%s", round->work_error.text);
+    zps_text_add(round->reason.text, sizeof round->reason.text, "%s", round->work_error.text);
   }
 }
 

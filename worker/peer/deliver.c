@@ -2,6 +2,7 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "common/base/container.h"
 #include "worker/peer/peer.h"
 
 /* A thread more is woken for so many bytes of the array; each of several takes a piece at a time of so many that none
@@ -27,7 +28,7 @@ static void deliver_piece(void *ctx, unsigned i) {
   struct delivery *delivery = ctx;
   const struct zps_peer_task *task = delivery->task;
   const struct zps_round *base = &task->round->base;
-  struct zps_compute_scratch *scratch = zps_plane_scratch_get(base->plane);
+  struct zps_compute_scratch *scratch = zps_scratch_get(base->plane->scratches);
   uint64_t n_rows = 0;
   const struct zps_compute_result result = {.dense = base->out->values,
                                             .dense_bytes = delivery->dense_bytes,
@@ -36,14 +37,14 @@ static void deliver_piece(void *ctx, unsigned i) {
                                             .divisor = zps_peer_divisor(task->round)};
   const zps_err_t err =
       zps_compute_result_dense(scratch, task->compute.ins, task->compute.instr.n_in, &result, &n_rows);
-  zps_plane_scratch_put(base->plane, scratch);
+  zps_scratch_put(base->plane->scratches, scratch);
   int none = ZPS_OK;
   if (err != ZPS_OK) atomic_compare_exchange_strong(&delivery->code, &none, (int)err);
   atomic_fetch_add(&delivery->n_rows, n_rows);
 }
 
 static void deliver_run(struct zps_round_task *work) {
-  struct zps_peer_task *task = zps_owner_of(work, struct zps_peer_task, task);
+  struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
   const struct zps_peer_round *round = task->round;
   struct zps_workpool *pool = work->round->plane->pool;
   struct delivery delivery = {.task = task,
@@ -66,7 +67,7 @@ static void deliver_run(struct zps_round_task *work) {
 }
 
 static void deliver_done(struct zps_round_task *work) {
-  struct zps_peer_task *task = zps_owner_of(work, struct zps_peer_task, task);
+  struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
   if (zps_round_machine_over(work->round->machine)) return;
   if (task->compute.instr.type == ZPS_INSTR_SUM) {
     const struct zps_stream *range = &task->compute.out;

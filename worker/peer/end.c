@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "common/base/text.h"
 #include "worker/peer/peer.h"
 
 /* It has said how the round ended there, or will not. */
@@ -59,8 +60,8 @@ void zps_peer_name_awaited(const struct zps_peer_round *round, struct zps_frame_
 
 static void name(struct zps_round *base, uint32_t rank) {
   struct zps_frame_abort *reason = &base->reason;
-  zps_worker_say(reason->text, sizeof reason->text, "%s rank %" PRIu32 " (host %s)", reason->n_ranks ? "," : "", rank,
-                 base->plane->ranks[rank].name);
+  zps_text_add(reason->text, sizeof reason->text, "%s rank %" PRIu32 " (host %s)", reason->n_ranks ? "," : "", rank,
+               base->plane->ranks[rank].name);
   if (reason->n_ranks < ZPS_WIRE_RANKS_MAX) reason->ranks[reason->n_ranks++] = rank;
 }
 
@@ -73,10 +74,10 @@ static void explain_timeout(struct zps_round *base) {
            (uint64_t)((base->deadline_ns - base->start_ns) / ZPS_NS_PER_MS));
   reason->n_ranks = 0;
   if (!round->own_ready) {
-    zps_worker_say(reason->text, sizeof reason->text, "before the gradient was read");
+    zps_text_add(reason->text, sizeof reason->text, "before the gradient was read");
     return;
   }
-  zps_worker_say(reason->text, sizeof reason->text, "without the messages of");
+  zps_text_add(reason->text, sizeof reason->text, "without the messages of");
   for (int all = 0; all < 2 && reason->n_ranks == 0; all++) {
     if (all && round->serve.silent[0] != '\0') { /* all ranks are there: it is servers that are not */
       snprintf(reason->text, sizeof reason->text, "%s", round->serve.silent);
@@ -88,7 +89,7 @@ static void explain_timeout(struct zps_round *base) {
     }
   }
   if (reason->n_ranks == 0)
-    zps_worker_say(reason->text, sizeof reason->text, " no rank: they are here, but not all is computed");
+    zps_text_add(reason->text, sizeof reason->text, " no rank: they are here, but not all is computed");
 }
 
 void zps_peer_explain(struct zps_round *base) {
@@ -101,7 +102,7 @@ void zps_peer_explain(struct zps_round *base) {
   }
   if (reason->text[0] != '\0') return;
   if (blame != ZPS_MACHINE_ALL)
-    zps_worker_say(reason->text, sizeof reason->text, "rank %" PRIu32 " (host %s): ", blame,
-                   base->plane->ranks[blame].name);
-  zps_worker_say(reason->text, sizeof reason->text, "%s", zps_err_str(base->machine->code));
+    zps_text_add(reason->text, sizeof reason->text, "rank %" PRIu32 " (host %s): ", blame,
+                 base->plane->ranks[blame].name);
+  zps_text_add(reason->text, sizeof reason->text, "%s", zps_err_str(base->machine->code));
 }

@@ -1,6 +1,7 @@
 /* Where streams lie, and the tasks that make them. */
 #include <stdlib.h>
 
+#include "common/base/container.h"
 #include "worker/peer/peer.h"
 
 /* ------------------------------------------------------------ tasks */
@@ -91,7 +92,7 @@ zps_err_t zps_peer_get_memory(struct zps_peer_task *task, uint64_t len) {
 }
 
 zps_err_t zps_peer_take_memory(struct zps_plane_wait *wait) {
-  struct zps_peer_round *round = zps_owner_of(wait, struct zps_peer_round, wait);
+  struct zps_peer_round *round = zps_container_of(wait, struct zps_peer_round, wait);
   while (round->waiting) {
     struct zps_peer_task *task = round->waiting;
     const zps_err_t err = get(task, task->need_bytes);
@@ -105,7 +106,7 @@ zps_err_t zps_peer_take_memory(struct zps_plane_wait *wait) {
 }
 
 void zps_peer_no_memory_left(struct zps_plane_wait *wait, zps_err_t err, const char *text) {
-  zps_round_fail(&zps_owner_of(wait, struct zps_peer_round, wait)->base, err, "%s", text);
+  zps_round_fail(&zps_container_of(wait, struct zps_peer_round, wait)->base, err, "%s", text);
 }
 
 void zps_peer_free_all(struct zps_peer_round *round) {

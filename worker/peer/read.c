@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "common/base/container.h"
 #include "worker/peer/peer.h"
 
 /* What is no longer is checked here and now, at some 30 GB/s: a thread of the pool would take longer to wake up. */
@@ -34,7 +35,7 @@ static zps_err_t view(struct zps_peer_task *task, struct zps_error *error) {
 
 /* What another process shares may change while it is looked at: it is copied, and the copy is checked. */
 static void copy_run(struct zps_round_task *work) {
-  struct zps_peer_task *task = zps_owner_of(work, struct zps_peer_task, task);
+  struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
   const struct zps_remote *rank = &work->round->plane->ranks[task->compute.instr.peer];
   const void *from = zps_segment_at(&rank->shared.view, task->slice.addr, task->slice.len_bytes);
   struct zps_error error;
@@ -51,7 +52,7 @@ static void copy_run(struct zps_round_task *work) {
 
 static void check_run(struct zps_round_task *work) {
   struct zps_error error;
-  if (view(zps_owner_of(work, struct zps_peer_task, task), &error) != ZPS_OK) zps_round_task_fail(work, &error);
+  if (view(zps_container_of(work, struct zps_peer_task, task), &error) != ZPS_OK) zps_round_task_fail(work, &error);
 }
 
 static void landed(struct zps_peer_task *task) {
@@ -67,7 +68,7 @@ static void landed(struct zps_peer_task *task) {
 
 static void check_done(struct zps_round_task *work) {
   if (zps_round_machine_over(work->round->machine)) return;
-  landed(zps_owner_of(work, struct zps_peer_task, task));
+  landed(zps_container_of(work, struct zps_peer_task, task));
   zps_peer_due(zps_peer_of(work->round));
 }
 
@@ -81,7 +82,7 @@ static void check_here(struct zps_peer_task *task) {
 }
 
 static void copy_done(struct zps_round_task *work) {
-  const struct zps_peer_task *task = zps_owner_of(work, struct zps_peer_task, task);
+  const struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
   work->round->stats.shared_in += task->slice.len_bytes;
   work->round->stats.payload_in += task->slice.len_bytes;
   check_done(work);
@@ -133,7 +134,7 @@ static void read_ended(struct zps_peer_task *task) {
 }
 
 static void read_done(struct zps_bulk_read *read, zps_err_t code) {
-  struct zps_peer_task *task = zps_owner_of(read, struct zps_peer_task, read);
+  struct zps_peer_task *task = zps_container_of(read, struct zps_peer_task, read);
   struct zps_round *base = &task->round->base;
   const uint32_t rank = task->compute.instr.peer;
   if (code == ZPS_ERR_PEER_LOST) { /* the buffer comes back with the release */
@@ -161,7 +162,7 @@ static void read_done(struct zps_bulk_read *read, zps_err_t code) {
 }
 
 static void read_release(struct zps_bulk_read *read) {
-  read_ended(zps_owner_of(read, struct zps_peer_task, read));
+  read_ended(zps_container_of(read, struct zps_peer_task, read));
 }
 
 void zps_peer_stop_reading(struct zps_peer_round *round) {

@@ -109,7 +109,8 @@ static uint64_t write_rows(const struct zps_peer_round *round, const struct zps_
   uint64_t n = 0;
   for (uint32_t i = 0; i < round->n_results; i++) {
     const bool skip_zeros = zps_peer_fills_up(round, &ins[i]) && !round->staging.keeps_zeros;
-    n += zps_compute_result_rows(&ins[i], zps_peer_divisor(round), skip_zeros, rows + n, values + n * zps_peer_row_bytes(round));
+    n += zps_compute_result_rows(&ins[i], zps_peer_divisor(round), skip_zeros, rows + n,
+                                 values + n * zps_peer_row_bytes(round));
   }
   return n;
 }

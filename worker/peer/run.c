@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#include "common/base/container.h"
 #include "worker/peer/peer.h"
 
 /* What is so small is done here and now: a thread of the pool would take longer to wake up. */
@@ -69,9 +70,9 @@ void zps_peer_carried_out(struct zps_peer_round *round, uint32_t i) {
 
 static zps_err_t compute(struct zps_peer_task *task) {
   struct zps_peer_round *round = task->round;
-  struct zps_compute_scratch *scratch = zps_plane_scratch_get(round->base.plane);
+  struct zps_compute_scratch *scratch = zps_scratch_get(round->base.plane->scratches);
   const zps_err_t err = zps_compute_run(&round->compute, scratch, &task->compute, task->out, &task->what);
-  zps_plane_scratch_put(round->base.plane, scratch);
+  zps_scratch_put(round->base.plane->scratches, scratch);
   return err;
 }
 
@@ -85,7 +86,7 @@ void zps_peer_computed(struct zps_peer_task *task) {
 }
 
 static void compute_run(struct zps_round_task *work) {
-  struct zps_peer_task *task = zps_owner_of(work, struct zps_peer_task, task);
+  struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
   const zps_err_t err = compute(task);
   if (err == ZPS_OK) return;
   struct zps_error error;
@@ -94,7 +95,7 @@ static void compute_run(struct zps_round_task *work) {
 }
 
 static void compute_done(struct zps_round_task *work) {
-  struct zps_peer_task *task = zps_owner_of(work, struct zps_peer_task, task);
+  struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
   if (zps_round_machine_over(work->round->machine)) return;
   zps_peer_computed(task);
   zps_peer_due(zps_peer_of(work->round));

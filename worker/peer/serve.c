@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/container.h"
 #include "common/base/clock.h"
 #include "worker/peer/peer.h"
 
@@ -25,22 +26,22 @@ static void fail(struct zps_peer_round *round, zps_err_t code) {
 /* ------------------------------------------------------------ out of it */
 
 static void encode_run(struct zps_round_task *work) {
-  struct zps_peer_task *task = zps_owner_of(work, struct zps_peer_task, task);
+  struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
   const struct zps_peer_round *round = task->round;
   const zenps_grad_t *out = &round->serve.out;
   struct zps_plane *plane = round->base.plane;
-  struct zps_compute_scratch *scratch = zps_plane_scratch_get(plane);
+  struct zps_compute_scratch *scratch = zps_scratch_get(plane->scratches);
   struct zps_error error;
   const zps_err_t err = zps_compute_rows(&round->compute, scratch, &task->compute.out, out->row_ids, out->values,
                                          out->nnz, task->out, &task->what);
-  zps_plane_scratch_put(plane, scratch);
+  zps_scratch_put(plane->scratches, scratch);
   if (err == ZPS_OK) return;
   zps_fail(&error, err, "the sums cannot be shared with this host's ranks: %s", zps_err_str(err));
   zps_round_task_fail(work, &error);
 }
 
 static void encode_done(struct zps_round_task *work) {
-  struct zps_peer_task *task = zps_owner_of(work, struct zps_peer_task, task);
+  struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
   struct zps_peer_round *round = task->round;
   if (zps_round_machine_over(work->round->machine)) return;
   zps_peer_serve_free(round);
@@ -65,7 +66,7 @@ static void add_costs(zenps_request_stats_t *sum, const zenps_request_stats_t *m
 }
 
 static void served(struct zps_inner_round *done, const struct zps_round *inner, const zenps_error_t *error) {
-  struct zps_peer_round *round = zps_owner_of(done, struct zps_peer_round, serve.inner);
+  struct zps_peer_round *round = zps_container_of(done, struct zps_peer_round, serve.inner);
   struct zps_round *base = &round->base;
   struct zps_peer_serve *serve = &round->serve;
   base->n_tasks--;
@@ -117,7 +118,7 @@ static zps_err_t begin_inner(struct zps_peer_round *round) {
 
 /* Rows of zeros, which sums of all rows have where no rank had any, are not pushed. */
 static void gather_run(struct zps_round_task *work) {
-  struct zps_peer_task *task = zps_owner_of(work, struct zps_peer_task, task);
+  struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
   struct zps_peer_round *round = task->round;
   struct zps_peer_serve *serve = &round->serve;
   uint64_t n = 0;

@@ -34,7 +34,8 @@ void zps_peer_zerocopy_begin(struct zps_peer_round *round) {
   struct zps_error error;
   if (!round->base.tensor->peer->scheme->lends || base->in.memory != ZENPS_HOST || input->rows ||
       !zps_net_info(net)->lends ||
-      rows_least * zps_peer_row_bytes(round) <= ZPS_WIRE_INLINE_MAX) /* all read of all, or DONE would not come of all */
+      rows_least * zps_peer_row_bytes(round) <=
+          ZPS_WIRE_INLINE_MAX) /* all read of all, or DONE would not come of all */
     return;
   if (zps_net_mem_register(net, (void *)(uintptr_t)input->values, (size_t)len, &round->lent, &error) != ZPS_OK)
     zps_log_debug("tensor %s: the gradient is copied: %s", base->tensor->name, error.text);

@@ -3,37 +3,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "common/net/slab.h"
-
-void zps_plane_memory_init(struct zps_plane_memory *memory, struct zps_slab *slab, uint64_t limit_bytes) {
-  *memory = (struct zps_plane_memory){.slab = slab, .limit_bytes = limit_bytes};
-  for (unsigned line = 0; line < ZPS_LINES; line++) memory->last_p[line] = &memory->first[line];
-}
+#include "common/base/container.h"
 
 /* ------------------------------------------------------------ lines */
-
-void zps_plane_memory_want(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_wait *wait) {
-  if (line != ZPS_LINE_PEER) memory->is_due = true;
-  if (wait->prev_p) return;
-  wait->next = NULL;
-  wait->prev_p = memory->last_p[line];
-  *wait->prev_p = wait;
-  memory->last_p[line] = &wait->next;
-}
-
-static void leave(struct zps_plane_memory *memory, struct zps_plane_wait *wait) {
-  for (unsigned line = 0; line < ZPS_LINES; line++) {
-    if (memory->last_p[line] == &wait->next) memory->last_p[line] = wait->prev_p;
-  }
-  *wait->prev_p = wait->next;
-  if (wait->next) wait->next->prev_p = wait->prev_p;
-  wait->prev_p = NULL;
-}
-
-void zps_plane_memory_forget(struct zps_plane_memory *memory, struct zps_plane_wait *wait) {
-  if (wait->prev_p) leave(memory, wait);
-  memory->is_due = true;
-}
 
 static void refuse(const struct zps_plane_memory *memory, struct zps_plane_wait *wait, zps_err_t err) {
   char text[192];
@@ -44,30 +16,40 @@ static void refuse(const struct zps_plane_memory *memory, struct zps_plane_wait 
   wait->refused(wait, err, text);
 }
 
-static bool try_one(struct zps_plane_memory *memory, struct zps_plane_wait *wait) {
+/* What take() does may end its round, and others: then it no longer waits. */
+static enum zps_memory_answer ask(void *ctx, struct zps_memory_wait *common) {
+  struct zps_plane_memory *memory = ctx;
+  struct zps_plane_wait *wait = zps_container_of(common, struct zps_plane_wait, wait);
   const zps_err_t err = wait->take(wait);
-  if (err == ZPS_ERR_AGAIN) return false;
-  if (wait->prev_p) leave(memory, wait);
-  if (err != ZPS_OK) refuse(memory, wait, err);
-  return true;
+  if (!common->is_queued) return ZPS_MEMORY_REFUSED;
+  if (err == ZPS_OK) return ZPS_MEMORY_NOW;
+  if (err == ZPS_ERR_AGAIN) return common->age == ZPS_LINE_PEER ? ZPS_MEMORY_PASSED : ZPS_MEMORY_LATER;
+  zps_memory_cancel(&memory->lines, common);
+  refuse(memory, wait, err);
+  return ZPS_MEMORY_REFUSED;
+}
+
+void zps_plane_memory_init(struct zps_plane_memory *memory, struct zps_slab *slab, uint64_t limit_bytes) {
+  *memory = (struct zps_plane_memory){.slab = slab, .limit_bytes = limit_bytes};
+  zps_memory_init(&memory->lines, ask, memory);
+}
+
+void zps_plane_memory_want(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_wait *wait) {
+  if (line != ZPS_LINE_PEER) memory->is_due = true; /* those were refused just now */
+  if (wait->wait.is_queued) return;
+  wait->wait = (struct zps_memory_wait){.age = line};
+  zps_memory_add(&memory->lines, &wait->wait);
+}
+
+void zps_plane_memory_forget(struct zps_plane_memory *memory, struct zps_plane_wait *wait) {
+  zps_memory_cancel(&memory->lines, &wait->wait);
+  memory->is_due = true;
 }
 
 void zps_plane_memory_serve(struct zps_plane_memory *memory) {
-  while (memory->is_due) {
-    memory->is_due = false;
-    for (struct zps_plane_wait *wait = memory->first[ZPS_LINE_PEER], *next; wait; wait = next) {
-      next = wait->next;
-      try_one(memory, wait);
-      if (next && !next->prev_p) { /* its round has ended with this one's */
-        memory->is_due = true;
-        break;
-      }
-    }
-    for (unsigned line = ZPS_LINE_PULL; line <= ZPS_LINE_PUSH; line++) {
-      while (memory->first[line])
-        if (!try_one(memory, memory->first[line])) return;
-    }
-  }
+  if (!memory->is_due) return;
+  memory->is_due = false;
+  zps_memory_serve(&memory->lines);
 }
 
 /* ------------------------------------------------------------ how much */

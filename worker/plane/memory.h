@@ -17,12 +17,13 @@
 
 #include "common/base/err.h"
 #include "common/net/slab.h"
+#include "common/session/memory.h"
 
-enum zps_plane_line { ZPS_LINE_PULL, ZPS_LINE_PUSH, ZPS_LINE_PEER, ZPS_LINES };
+enum zps_plane_line { ZPS_LINE_PEER, ZPS_LINE_PULL, ZPS_LINE_PUSH }; /* in the order in which they are served */
 
 /* Embedded in what waits; `take` and `refused` are its owner's, the rest is zero at first. */
 struct zps_plane_wait {
-  struct zps_plane_wait *next, **prev_p; /* prev_p NULL: it does not wait */
+  struct zps_memory_wait wait;
   /* Takes memory with zps_plane_memory_get(). ZPS_OK: it has all it wants, and leaves the line; ZPS_ERR_AGAIN: it goes
    * on waiting; else it leaves the line, and is refused. */
   zps_err_t (*take)(struct zps_plane_wait *wait);
@@ -39,13 +40,16 @@ struct zps_plane_memory { /* of a plane */
   struct zps_slab *slab;
   uint64_t limit_bytes;
   struct zps_plane_held held; /* by all rounds */
-  struct zps_plane_wait *first[ZPS_LINES], **last_p[ZPS_LINES];
+  struct zps_memory_line lines;
   bool is_due; /* something came to wait, or memory was freed */
 };
 
 void zps_plane_memory_init(struct zps_plane_memory *memory, struct zps_slab *slab, uint64_t limit_bytes);
 /* Stands in line; again: it keeps its place. */
 void zps_plane_memory_want(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_wait *wait);
+static inline bool zps_plane_memory_waits(const struct zps_plane_wait *wait) {
+  return wait->wait.is_queued;
+}
 /* Leaves the line, if it stands in one. */
 void zps_plane_memory_forget(struct zps_plane_memory *memory, struct zps_plane_wait *wait);
 /* Hands out memory until nothing changes. */

@@ -32,7 +32,6 @@ zps_err_t zps_plane_open(const struct zps_worker_options *options, const struct 
   plane->handler = *handler;
   plane->left_due_ns = ZPS_NEVER;
   zps_plane_memory_init(&plane->memory, NULL, options->memory_limit_bytes);
-  zps_inbox_init(&plane->inbox);
   zps_err_t err = zps_workpool_create((unsigned)options->threads, "zenps-work", &plane->pool);
   if (err == ZPS_OK) err = zps_workpool_create(1, "zenps-scan", &plane->scan_pool);
   if (err != ZPS_OK) {
@@ -40,12 +39,10 @@ zps_err_t zps_plane_open(const struct zps_worker_options *options, const struct 
   } else {
     err = zps_engine_create(&config, &engine_handler, &plane->engine, error);
   }
-  if (err == ZPS_OK) {
-    plane->inbox.engine = plane->engine;
+  if (err == ZPS_OK)
     plane->memory.slab = zps_engine_slab(plane->engine);
-  } else {
+  else
     zps_plane_close(plane);
-  }
   return err;
 }
 
@@ -149,8 +146,7 @@ void zps_plane_close(struct zps_plane *plane) {
   zps_workpool_destroy(plane->scan_pool);
   zps_workpool_destroy(plane->pool);
   zps_engine_destroy(plane->engine);
-  zps_inbox_fini(&plane->inbox);
-  zps_plane_scratches_fini(plane);
+  zps_scratch_pool_destroy(plane->scratches);
   for (uint32_t r = 0; plane->ranks && r < plane->world; r++) zps_segment_unmap(&plane->ranks[r].shared.view);
   zps_segment_destroy(plane->segment);
   free(plane->servers);

@@ -99,7 +99,6 @@ static void progress(struct zps_remote *remote) {
 
 static uint64_t on_tick(void *ctx, uint64_t now_ns) {
   struct zps_plane *plane = ctx;
-  zps_inbox_drain(&plane->inbox);
   if (now_ns >= plane->left_due_ns) plane->left_due_ns = zps_plane_check_left(plane, now_ns);
   const uint64_t next_ns = plane->handler.on_tick(plane->handler.ctx, now_ns);
   zps_plane_drop_lost(plane);

@@ -6,18 +6,18 @@
 #ifndef ZPS_WORKER_PLANE_PLANE_H
 #define ZPS_WORKER_PLANE_PLANE_H
 
+#include "common/base/scratch.h"
 #include "common/base/workpool.h"
 #include "common/session/engine.h"
 #include "common/session/link.h"
 #include "worker/base/options.h"
-#include "worker/plane/inbox.h"
+#include "common/session/engine.h"
 #include "worker/plane/memory.h"
 #include "worker/plane/shared/neighbours.h"
 
 /* A rank that left has sent all it ever will: so long after that, a wait for it is in vain. */
 #define ZPS_RANK_LEFT_GRACE_NS (2 * ZPS_NS_PER_S)
 
-struct zps_compute_scratch;
 struct zps_join;
 struct zps_join_peers;
 struct zps_plane;
@@ -52,7 +52,6 @@ struct zps_plane_handler {
 struct zps_plane {
   struct zps_engine *engine;
   struct zps_plane_handler handler;
-  struct zps_inbox inbox;
   struct zps_workpool *pool;      /* encodes and decodes */
   struct zps_workpool *scan_pool; /* one thread, which spreads a scan over `pool` */
   struct zps_plane_memory memory;
@@ -63,11 +62,9 @@ struct zps_plane {
   uint32_t world, epoch;
   struct zps_segment *segment; /* of this rank, for others of its host to read; NULL: nobody does */
   struct zps_slab_memory segment_memory;
-  pthread_mutex_t scratch_lock;
-  struct zps_compute_scratch **scratches; /* free ones; with `ranks`, one for each thread that computes */
-  unsigned n_scratches;
-  uint64_t left_due_ns; /* when ranks that left are next looked at */
-  bool closed;          /* the job is being closed: losses are no news */
+  struct zps_scratch_pool *scratches; /* with `ranks`: a zps_compute_scratch for each thread that computes */
+  uint64_t left_due_ns;               /* when ranks that left are next looked at */
+  bool closed;                        /* the job is being closed: losses are no news */
 };
 
 /* Opens the fabric and starts the threads. */
@@ -100,15 +97,11 @@ void zps_plane_lose(struct zps_remote *remote, const char *why);
 #define ZPS_REMOTE_ARGS(remote) \
   (remote)->is_rank ? "rank" : "server", (remote)->index, (remote)->is_rank ? "host " : "", (remote)->name
 
-/* One for the thread that calls, until it is put back; once ranks are linked. */
-struct zps_compute_scratch *zps_plane_scratch_get(struct zps_plane *plane);
-void zps_plane_scratch_put(struct zps_plane *plane, struct zps_compute_scratch *scratch);
 
 /* For the files of the plane. */
 /* Makes peer, bulk peer and link; what is there on failure is dropped with the plane. */
 zps_err_t zps_plane_remote_connect(struct zps_plane *plane, struct zps_remote *remote, const void *addr,
                                    size_t addr_len, struct zps_error *error) ZPS_MUSTCHECK;
-void zps_plane_scratches_fini(struct zps_plane *plane);
 struct zps_engine_handler zps_plane_engine_handler(struct zps_plane *plane);
 void zps_plane_drop_lost(struct zps_plane *plane);
 /* Loses ranks that left too long ago; when the next one is due. */

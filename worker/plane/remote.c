@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/base/container.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "worker/compute/compute.h"
@@ -19,47 +20,34 @@ struct link_command {
   struct zps_error error;
 };
 
+static void forget_ranks(struct zps_plane *plane) {
+  free(plane->ranks);
+  plane->ranks = NULL;
+  zps_scratch_pool_destroy(plane->scratches);
+  plane->scratches = NULL;
+}
+
 static void drop_ranks(struct zps_plane *plane) {
   for (uint32_t r = 0; r < plane->world; r++) plane->ranks[r].lost = true;
   zps_plane_drop_lost(plane);
-  free(plane->ranks);
-  plane->ranks = NULL;
-  zps_plane_scratches_fini(plane);
+  forget_ranks(plane);
+}
+
+static zps_err_t scratch_create(void **scratch_p) {
+  struct zps_compute_scratch *scratch;
+  const zps_err_t err = zps_compute_scratch_create(&scratch);
+  if (err == ZPS_OK) *scratch_p = scratch;
+  return err;
+}
+
+static void scratch_destroy(void *scratch) {
+  zps_compute_scratch_destroy(scratch);
 }
 
 /* One for each thread of the pool, and one for the engine's. */
 static zps_err_t make_scratches(struct zps_plane *plane) {
-  const unsigned n = zps_workpool_threads(plane->pool) + 1;
-  plane->scratches = calloc(n, sizeof(struct zps_compute_scratch *));
-  if (!plane->scratches) return ZPS_ERR_NOMEM;
-  pthread_mutex_init(&plane->scratch_lock, NULL);
-  while (plane->n_scratches < n) {
-    const zps_err_t err = zps_compute_scratch_create(&plane->scratches[plane->n_scratches]);
-    if (err != ZPS_OK) return err;
-    plane->n_scratches++;
-  }
-  return ZPS_OK;
-}
-
-void zps_plane_scratches_fini(struct zps_plane *plane) {
-  if (!plane->scratches) return;
-  while (plane->n_scratches > 0) zps_compute_scratch_destroy(plane->scratches[--plane->n_scratches]);
-  pthread_mutex_destroy(&plane->scratch_lock);
-  free(plane->scratches);
-  plane->scratches = NULL;
-}
-
-struct zps_compute_scratch *zps_plane_scratch_get(struct zps_plane *plane) {
-  pthread_mutex_lock(&plane->scratch_lock);
-  struct zps_compute_scratch *scratch = plane->scratches[--plane->n_scratches];
-  pthread_mutex_unlock(&plane->scratch_lock);
-  return scratch;
-}
-
-void zps_plane_scratch_put(struct zps_plane *plane, struct zps_compute_scratch *scratch) {
-  pthread_mutex_lock(&plane->scratch_lock);
-  plane->scratches[plane->n_scratches++] = scratch;
-  pthread_mutex_unlock(&plane->scratch_lock);
+  return zps_scratch_pool_create(zps_workpool_threads(plane->pool) + 1, scratch_create, scratch_destroy,
+                                 &plane->scratches);
 }
 
 static void link_run(struct zps_command *command, void *handler_ctx) {
@@ -69,9 +57,7 @@ static void link_run(struct zps_command *command, void *handler_ctx) {
   if (plane->ranks) return;
   plane->ranks = calloc(peers->world, sizeof *plane->ranks);
   if (!plane->ranks || make_scratches(plane) != ZPS_OK) {
-    zps_plane_scratches_fini(plane);
-    free(plane->ranks);
-    plane->ranks = NULL;
+    forget_ranks(plane);
     link->code = zps_fail(&link->error, ZPS_ERR_NOMEM, "no memory for links to %" PRIu32 " ranks", peers->world);
     return;
   }
@@ -134,15 +120,14 @@ zps_err_t zps_plane_share(struct zps_plane *plane, struct zps_segment *segment, 
 
 /* ------------------------------------------------------------ ranks that go */
 
-struct left_mail {
-  struct zps_mail mail;
-  struct zps_plane *plane;
+struct left_command {
+  struct zps_command command;
   uint32_t rank;
 };
 
-static void left_run(struct zps_mail *mail) {
-  struct left_mail *left = zps_owner_of(mail, struct left_mail, mail);
-  struct zps_plane *plane = left->plane;
+static void left_run(struct zps_command *command, void *handler_ctx) {
+  struct left_command *left = (struct left_command *)command;
+  struct zps_plane *plane = handler_ctx;
   if (plane->ranks && left->rank < plane->world && left->rank != plane->rank) {
     plane->ranks[left->rank].left_ns = zps_clock_ns();
     plane->left_due_ns = 0;
@@ -152,10 +137,10 @@ static void left_run(struct zps_mail *mail) {
 }
 
 void zps_plane_rank_left(struct zps_plane *plane, uint32_t rank) {
-  struct left_mail *left = malloc(sizeof *left);
+  struct left_command *left = malloc(sizeof *left);
   if (!left) return; /* rounds that wait for it end at their deadlines */
-  *left = (struct left_mail){.mail.run = left_run, .plane = plane, .rank = rank};
-  zps_inbox_send(&plane->inbox, &left->mail);
+  *left = (struct left_command){.command.run = left_run, .rank = rank};
+  zps_engine_post(plane->engine, &left->command);
 }
 
 uint64_t zps_plane_check_left(struct zps_plane *plane, uint64_t now_ns) {

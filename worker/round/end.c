@@ -3,17 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/text.h"
 #include "common/base/clock.h"
 #include "worker/plane/plane.h"
 #include "worker/round/round.h"
-
-void zps_worker_say(char *text, size_t size, const char *fmt, ...) {
-  const size_t len = strlen(text);
-  va_list args;
-  va_start(args, fmt);
-  vsnprintf(text + len, size - len, fmt, args);
-  va_end(args);
-}
 
 /* The round may be done, and its result not get to where the caller wants it. */
 static zps_err_t code_of(const struct zps_round *round) {
@@ -33,9 +26,9 @@ static void describe(const struct zps_round *round, zenps_error_t *error) {
        i++) {
     error->missing_ranks[error->n_missing++] = round->reason.ranks[i];
   }
-  zps_worker_say(error->text, sizeof error->text, "job %s, tensor %s, step %" PRIu64 ": ", tensor->job, tensor->name,
-                 round->step);
-  zps_worker_say(error->text, sizeof error->text, "%s", round->reason.text);
+  zps_text_add(error->text, sizeof error->text, "job %s, tensor %s, step %" PRIu64 ": ", tensor->job, tensor->name,
+               round->step);
+  zps_text_add(error->text, sizeof error->text, "%s", round->reason.text);
 }
 
 static uint64_t span(uint64_t from_ns, uint64_t to_ns) {

@@ -1,6 +1,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/base/container.h"
 #include "common/base/clock.h"
 #include "worker/round/round.h"
 #include "worker/round/rounds.h"
@@ -9,8 +10,8 @@
  * be reading them, and must not find another round's bytes there. */
 #define LINGER_NS (10 * ZPS_NS_PER_S)
 
-static void on_begin(struct zps_mail *mail);
-static void on_cancel(struct zps_mail *mail);
+static void on_begin(struct zps_command *command, void *handler_ctx);
+static void on_cancel(struct zps_command *command, void *handler_ctx);
 
 void zps_round_destroy(struct zps_round *round) {
   if (!round) return;
@@ -72,12 +73,13 @@ void zps_round_setup(struct zps_round *round, const struct zps_round_start *star
 }
 
 void zps_round_launch(struct zps_round *round) {
-  zps_inbox_send(&round->plane->inbox, &round->begin);
+  zps_engine_post(round->plane->engine, &round->begin);
 }
 
 /* The scan follows `begin` from the engine thread, so that it never reports to a round that has not begun. */
-static void on_begin(struct zps_mail *mail) {
-  struct zps_round *round = zps_owner_of(mail, struct zps_round, begin);
+static void on_begin(struct zps_command *command, void *handler_ctx) {
+  (void)handler_ctx;
+  struct zps_round *round = zps_container_of(command, struct zps_round, begin);
   const struct zps_rounds *rounds = round->rounds;
   zps_rounds_add(round->rounds, round);
   zps_round_event(round, ZPS_MACHINE_START, 0, 0, ZPS_OK);
@@ -92,12 +94,13 @@ static void on_begin(struct zps_mail *mail) {
 void zps_round_cancel(struct zps_round *round) {
   if (round->cancel_sent) return;
   round->cancel_sent = true;
-  zps_inbox_send(&round->plane->inbox, &round->cancel);
+  zps_engine_post(round->plane->engine, &round->cancel);
 }
 
 /* A round that the other ranks know to be done here cannot be taken back. */
-static void on_cancel(struct zps_mail *mail) {
-  struct zps_round *round = zps_owner_of(mail, struct zps_round, cancel);
+static void on_cancel(struct zps_command *command, void *handler_ctx) {
+  (void)handler_ctx;
+  struct zps_round *round = zps_container_of(command, struct zps_round, cancel);
   round->cancel_run = true;
   if (!round->committed) zps_round_fail(round, ZPS_ERR_CANCELED, "rank %u canceled it", round->plane->rank);
   zps_round_touch(round);

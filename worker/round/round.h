@@ -15,6 +15,7 @@
 #include <stdatomic.h>
 #include <stddef.h>
 
+#include "common/base/text.h"
 #include "proto/wire.h"
 #include "worker/plane/memory.h"
 #include "worker/round/arena.h"
@@ -110,7 +111,7 @@ struct zps_round {
   uint64_t announced_first_ns, announced_last_ns, result_first_ns, landed_last_ns;
 
   /* Where it stands. */
-  struct zps_mail begin, cancel;
+  struct zps_command begin, cancel;
   struct zps_round *hash_next;              /* rounds by tensor and step */
   struct zps_round *all_next, **all_prev_p; /* rounds in flight */
   struct zps_round *dirty_next;             /* to be looked at by the tick */
@@ -155,8 +156,6 @@ bool zps_round_settle(struct zps_round *round, uint64_t now_ns);
 uint64_t zps_round_tick(struct zps_round *round, uint64_t now_ns);
 
 /* end.c */
-/* Adds to a text; what does not fit is cut off. */
-void zps_worker_say(char *text, size_t size, const char *fmt, ...) ZPS_PRINTF(3, 4);
 /* Whether the caller's arrays hold `nnz` rows. */
 zps_err_t zps_round_rows_fit(struct zps_round *round, uint64_t nnz, struct zps_error *error) ZPS_MUSTCHECK;
 /* On the pool: arrays for `nnz` rows of the result, the caller's or ours. False: the task has failed. */

@@ -1,5 +1,7 @@
 #include "worker/round/task.h"
 
+#include "common/base/container.h"
+#include "worker/plane/plane.h"
 #include "worker/round/round.h"
 #include "worker/round/rounds.h"
 
@@ -14,15 +16,16 @@ static void finish(struct zps_round_task *task) {
   }
 }
 
-static void task_done(struct zps_mail *mail) {
-  finish(zps_owner_of(mail, struct zps_round_task, mail));
+static void task_done(struct zps_command *command, void *handler_ctx) {
+  (void)handler_ctx;
+  finish(zps_container_of(command, struct zps_round_task, command));
 }
 
 static void task_run(struct zps_work *work) {
-  struct zps_round_task *task = zps_owner_of(work, struct zps_round_task, work);
+  struct zps_round_task *task = zps_container_of(work, struct zps_round_task, work);
   task->run(task);
-  task->mail.run = task_done;
-  zps_inbox_send(&task->round->plane->inbox, &task->mail);
+  task->command.run = task_done;
+  zps_engine_post(task->round->plane->engine, &task->command);
 }
 
 void zps_round_task_start(struct zps_round_task *task, struct zps_workpool *pool) {

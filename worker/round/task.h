@@ -8,13 +8,13 @@
 #include <stdint.h>
 
 #include "common/base/workpool.h"
-#include "worker/plane/inbox.h"
+#include "common/session/engine.h"
 
 struct zps_round;
 
 struct zps_round_task {
   struct zps_work work;
-  struct zps_mail mail;
+  struct zps_command command;
   struct zps_round *round;
   void (*run)(struct zps_round_task *task);  /* on the pool */
   void (*done)(struct zps_round_task *task); /* on the engine thread; NULL: nothing to do */

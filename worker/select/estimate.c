@@ -4,7 +4,7 @@
 
 #include "common/base/hash.h"
 #include "worker/select/magnitude.h"
-#include "worker/select/rank.h"
+#include "worker/select/order.h"
 #include "worker/select/scan.h"
 
 void zps_estimate_sample(const struct zps_feedback *feedback, const void *gradient, double factor, uint64_t seed,
@@ -22,9 +22,10 @@ void zps_estimate_sample(const struct zps_feedback *feedback, const void *gradie
 uint64_t zps_estimate_quantile(enum zps_dtype dtype, const void *sample, uint64_t n_sample, uint64_t n, uint64_t k,
                                double deviations) {
   const double p = (double)k / (double)n, expected = p * (double)n_sample;
-  const double rank = expected + deviations * (sqrt(expected * (1 - p)) + 1);
-  if (rank >= (double)n_sample) return 1;
-  const uint64_t magnitude = zps_rank_select(dtype, sample, n_sample, rank < 1 ? 1 : (uint64_t)llround(rank)).magnitude;
+  const double position = expected + deviations * (sqrt(expected * (1 - p)) + 1);
+  if (position >= (double)n_sample) return 1;
+  const uint64_t magnitude =
+      zps_order_select(dtype, sample, n_sample, position < 1 ? 1 : (uint64_t)llround(position)).magnitude;
   return magnitude ? magnitude : 1;
 }
 

@@ -8,7 +8,7 @@
 
 #include "common/codec/bits.h"
 #include "worker/select/magnitude.h"
-#include "worker/select/rank.h"
+#include "worker/select/order.h"
 
 /* ------------------------------------------------------------ the bits of 64 values */
 
@@ -109,12 +109,12 @@ bool zps_scan_pick(enum zps_dtype dtype, const void *values, uint64_t begin, uin
 }
 
 uint64_t zps_picks_keep(enum zps_dtype dtype, struct zps_picks *picks, uint64_t k) {
-  const struct zps_rank rank = zps_rank_select(dtype, picks->values, picks->n, k);
-  uint64_t ties = k - rank.n_above, n = 0;
+  const struct zps_order order = zps_order_select(dtype, picks->values, picks->n, k);
+  uint64_t ties = k - order.n_above, n = 0;
   for (uint64_t i = 0; i < picks->n; i++) {
     const uint64_t magnitude = zps_magnitude_at(dtype, picks->values, i);
-    if (magnitude < rank.magnitude) continue;
-    if (magnitude == rank.magnitude) {
+    if (magnitude < order.magnitude) continue;
+    if (magnitude == order.magnitude) {
       if (ties == 0) continue;
       ties--;
     }
@@ -122,7 +122,7 @@ uint64_t zps_picks_keep(enum zps_dtype dtype, struct zps_picks *picks, uint64_t 
     copy_value(dtype, picks->values, n++, picks->values, i);
   }
   picks->n = n;
-  return rank.magnitude;
+  return order.magnitude;
 }
 
 /* ------------------------------------------------------------ moments */

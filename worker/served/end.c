@@ -1,6 +1,7 @@
 /* How a round over servers ends: which server was waited for, and whether one may still read. */
 #include <inttypes.h>
 
+#include "common/base/text.h"
 #include "common/base/clock.h"
 #include "worker/served/served.h"
 
@@ -8,19 +9,19 @@ static void say_silent(const struct zps_round *base, char *text, size_t size) {
   const struct zps_plane *plane = base->plane;
   bool any_announced = false, first = true;
   for (uint32_t s = 0; s < plane->n_servers; s++) any_announced |= zps_served_of(base)->servers[s].announced;
-  zps_worker_say(text, size, "the deadline of %" PRIu64 " ms passed ",
-                 (uint64_t)((base->deadline_ns - base->start_ns) / ZPS_NS_PER_MS));
+  zps_text_add(text, size, "the deadline of %" PRIu64 " ms passed ",
+               (uint64_t)((base->deadline_ns - base->start_ns) / ZPS_NS_PER_MS));
   if (!any_announced) {
-    zps_worker_say(text, size, "before the gradient was encoded");
+    zps_text_add(text, size, "before the gradient was encoded");
     return;
   }
-  zps_worker_say(text, size, "without the sums of");
+  zps_text_add(text, size, "without the sums of");
   for (uint32_t s = 0; s < plane->n_servers; s++) {
     if (!zps_round_machine_needs(base->machine, s)) continue;
-    zps_worker_say(text, size, "%s server %" PRIu32 " (%s)", first ? "" : ",", s, plane->servers[s].name);
+    zps_text_add(text, size, "%s server %" PRIu32 " (%s)", first ? "" : ",", s, plane->servers[s].name);
     first = false;
   }
-  if (first) zps_worker_say(text, size, " no server: they are here, but not decoded");
+  if (first) zps_text_add(text, size, " no server: they are here, but not decoded");
 }
 
 void zps_served_explain(struct zps_round *base) {
@@ -32,10 +33,9 @@ void zps_served_explain(struct zps_round *base) {
     return;
   }
   if (blame != ZPS_MACHINE_ALL) {
-    zps_worker_say(text, sizeof base->reason.text, "server %" PRIu32 " (%s): ", blame,
-                   base->plane->servers[blame].name);
+    zps_text_add(text, sizeof base->reason.text, "server %" PRIu32 " (%s): ", blame, base->plane->servers[blame].name);
   }
-  zps_worker_say(text, sizeof base->reason.text, "%s", zps_err_str(base->machine->code));
+  zps_text_add(text, sizeof base->reason.text, "%s", zps_err_str(base->machine->code));
 }
 
 /* A sum is only announced when the contributions were read; a failed round's may still be. */

@@ -1,6 +1,7 @@
 #include <inttypes.h>
 #include <string.h>
 
+#include "common/base/container.h"
 #include "common/base/clock.h"
 #include "common/codec/join.h"
 #include "worker/device/device.h"
@@ -181,7 +182,7 @@ void zps_served_result(struct zps_served_round *round, uint32_t server, const st
 /* ------------------------------------------------------------ reads */
 
 static void read_done(struct zps_bulk_read *read, zps_err_t code) {
-  struct zps_served_part *part = zps_owner_of(read, struct zps_served_part, read);
+  struct zps_served_part *part = zps_container_of(read, struct zps_served_part, read);
   struct zps_served_round *round = zps_served_of(part->task.round);
   const uint32_t server = round->base.tensor->owners[part->task.arg];
   zps_round_touch(&round->base);
@@ -202,7 +203,7 @@ static void read_done(struct zps_bulk_read *read, zps_err_t code) {
 }
 
 static void read_release(struct zps_bulk_read *read) {
-  struct zps_served_part *part = zps_owner_of(read, struct zps_served_part, read);
+  struct zps_served_part *part = zps_container_of(read, struct zps_served_part, read);
   part->task.round->n_reads--;
   zps_round_touch(part->task.round);
 }
@@ -222,7 +223,7 @@ static void start_read(struct zps_served_part *part, const struct zps_net_mem *m
 
 /* Takes a buffer for the sum and starts to read it. */
 static zps_err_t take(struct zps_plane_wait *wait) {
-  struct zps_served_part *part = zps_owner_of(wait, struct zps_served_part, wait);
+  struct zps_served_part *part = zps_container_of(wait, struct zps_served_part, wait);
   struct zps_served_round *round = zps_served_of(part->task.round);
   struct zps_plane *plane = round->base.plane;
   if (plane->servers[round->base.tensor->owners[part->task.arg]].lost) return ZPS_OK; /* the round fails for it */
@@ -242,7 +243,7 @@ static zps_err_t take(struct zps_plane_wait *wait) {
 }
 
 static void refused(struct zps_plane_wait *wait, zps_err_t err, const char *text) {
-  zps_round_fail(zps_owner_of(wait, struct zps_served_part, wait)->task.round, err, "%s", text);
+  zps_round_fail(zps_container_of(wait, struct zps_served_part, wait)->task.round, err, "%s", text);
 }
 
 void zps_served_pull_init(struct zps_served_round *round) {

@@ -1,4 +1,5 @@
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "worker/device/device.h"
 #include "worker/served/served.h"
 
@@ -119,7 +120,7 @@ void zps_served_write(struct zps_served_round *round, uint32_t scan) {
   struct zps_round_task *small = &round->scans[scan].small;
   if (round->scans[scan].any_inline)
     zps_round_task_start(small, zps_device_push_pool(&round->base, small->has_run ? NULL : plane->pool));
-  if (round->wait.prev_p || needs_buffer(round))
+  if (zps_plane_memory_waits(&round->wait) || needs_buffer(round))
     zps_plane_memory_want(&plane->memory, ZPS_LINE_PUSH, &round->wait);
   else if (zps_served_has_buffers(round))
     zps_served_pull_held_back(round);
@@ -156,7 +157,7 @@ static void start_write(struct zps_served_part *part) {
 }
 
 zps_err_t zps_served_take_buffers(struct zps_plane_wait *wait) {
-  struct zps_served_round *round = zps_owner_of(wait, struct zps_served_round, wait);
+  struct zps_served_round *round = zps_container_of(wait, struct zps_served_round, wait);
   struct zps_plane *plane = round->base.plane;
   for (; needs_buffer(round); round->next_buffer++) {
     struct zps_served_part *part = &round->parts[part_in_order(round, round->next_buffer)];

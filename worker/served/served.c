@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/container.h"
+
 /* ------------------------------------------------------------ life */
 
 static void destroy(struct zps_round *base) {
@@ -57,7 +59,7 @@ static zps_err_t create(struct zps_round *base) {
 /* ------------------------------------------------------------ start */
 
 static void refused(struct zps_plane_wait *wait, zps_err_t err, const char *text) {
-  zps_round_fail(&zps_owner_of(wait, struct zps_served_round, wait)->base, err, "%s", text);
+  zps_round_fail(&zps_container_of(wait, struct zps_served_round, wait)->base, err, "%s", text);
 }
 
 /* One literal: what is not named here begins as zero. */

@@ -1,7 +1,7 @@
 #include "worker/sparsify/bucket.h"
 
 #include "worker/select/magnitude.h"
-#include "worker/select/rank.h"
+#include "worker/select/order.h"
 
 /* The values are dealt to LANES hands. The k-th greatest of the hands' maxima is a lower bound of the k-th greatest
  * value, and a close one when k is small: what passes it is a handful. */
@@ -41,9 +41,9 @@ void zps_bucket_pick(enum zps_dtype dtype, const void *values, uint64_t begin, u
   if (k <= LANES && n >= HANDS_MIN * LANES) {
     magnitude = dtype == ZPS_DTYPE_F32 ? f32_bound(from, n, k, INT32_MAX) : f64_bound(from, n, k, INT64_MAX);
   } else if (k < n) {
-    const struct zps_rank rank = zps_rank_select(dtype, from, n, k);
-    magnitude = rank.magnitude;
-    ties = k - rank.n_above;
+    const struct zps_order order = zps_order_select(dtype, from, n, k);
+    magnitude = order.magnitude;
+    ties = k - order.n_above;
   }
   if (magnitude == 0) {
     magnitude = 1;

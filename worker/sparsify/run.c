@@ -8,7 +8,7 @@
 #include "worker/sparsify/bucket.h"
 #include "worker/select/estimate.h"
 #include "worker/select/magnitude.h"
-#include "worker/select/rank.h"
+#include "worker/select/order.h"
 #include "worker/sparsify/sparsifier.h"
 
 /* A guess for an exact selection misses about once in 30000. */
@@ -38,16 +38,16 @@ static bool add_and_pick(struct zenps_sparsifier *sparsifier, const void *gradie
 /* The k greatest, from the residual alone and whatever it looks like. */
 static uint64_t pick_again(struct zenps_sparsifier *sparsifier) {
   const uint64_t k = sparsifier->options.k;
-  struct zps_rank rank = {0};
-  if (k < sparsifier->n) rank = zps_rank_select(sparsifier->dtype, sparsifier->feedback.residual, sparsifier->n, k);
-  uint64_t ties = rank.magnitude ? k - rank.n_above : UINT64_MAX;
-  if (rank.magnitude == 0) rank.magnitude = 1;
+  struct zps_order order = {0};
+  if (k < sparsifier->n) order = zps_order_select(sparsifier->dtype, sparsifier->feedback.residual, sparsifier->n, k);
+  uint64_t ties = order.magnitude ? k - order.n_above : UINT64_MAX;
+  if (order.magnitude == 0) order.magnitude = 1;
   sparsifier->picks.n = 0;
   /* It fits: at most k are picked. */
-  const bool fits = zps_scan_pick(sparsifier->dtype, sparsifier->feedback.residual, 0, sparsifier->n, rank.magnitude,
+  const bool fits = zps_scan_pick(sparsifier->dtype, sparsifier->feedback.residual, 0, sparsifier->n, order.magnitude,
                                   &ties, &sparsifier->picks);
   if (!fits) sparsifier->picks.n = 0;
-  return rank.magnitude;
+  return order.magnitude;
 }
 
 /* Makes the k greatest out of what was picked from `magnitude` on, and returns the smallest kept magnitude. */

@@ -20,9 +20,10 @@ struct zps_rice_writer {
 };
 enum { ZPS_RICE_PUT_MAX = 56, ZPS_RICE_PUT_SLACK = 8 };
 
-/* Of `n` strictly ascending ranks, the least that the first may be being `next`, the gaps; zeros up to ZPS_RICE_BLOCK.
+/* Of `n` strictly ascending indices, the least that the first may be being `next`, the gaps; zeros up to
+ * ZPS_RICE_BLOCK.
  */
-typedef void zps_rice_gaps_fn(const uint32_t *ranks, uint32_t n, uint32_t next, uint32_t *gaps);
+typedef void zps_rice_gaps_fn(const uint32_t *indices, uint32_t n, uint32_t next, uint32_t *gaps);
 /* The sum of all ZPS_RICE_BLOCK gaps, each shifted right by k; below 2^32. */
 typedef uint32_t zps_rice_zeros_fn(const uint32_t *gaps, unsigned k);
 /* Puts the low bits and the ones of `n` gaps, zeros up to ZPS_RICE_BLOCK. */
@@ -49,18 +50,18 @@ ZPS_RICE_BODY void zps_rice_put(struct zps_rice_writer *writer, uint64_t bits, u
 enum { ZPS_RICE_LANES = 16 };
 typedef uint32_t zps_rice_vec __attribute__((vector_size(64)));
 
-ZPS_RICE_BODY void zps_rice_body_gaps(const uint32_t *ranks, uint32_t n, uint32_t next, uint32_t *gaps) {
+ZPS_RICE_BODY void zps_rice_body_gaps(const uint32_t *indices, uint32_t n, uint32_t next, uint32_t *gaps) {
   uint32_t i = 1;
   memset(gaps, 0, ZPS_RICE_BLOCK * sizeof *gaps);
-  gaps[0] = ranks[0] - next;
+  gaps[0] = indices[0] - next;
   for (; i + ZPS_RICE_LANES <= n; i += ZPS_RICE_LANES) {
     zps_rice_vec here, before;
-    memcpy(&here, ranks + i, sizeof here);
-    memcpy(&before, ranks + i - 1, sizeof before);
+    memcpy(&here, indices + i, sizeof here);
+    memcpy(&before, indices + i - 1, sizeof before);
     here -= before + 1;
     memcpy(gaps + i, &here, sizeof here);
   }
-  for (; i < n; i++) gaps[i] = ranks[i] - ranks[i - 1] - 1;
+  for (; i < n; i++) gaps[i] = indices[i] - indices[i - 1] - 1;
 }
 
 ZPS_RICE_BODY uint32_t zps_rice_body_zeros(const uint32_t *gaps, unsigned k) {

@@ -6,12 +6,12 @@
 #define AVX2 __attribute__((target("avx2,bmi,popcnt")))
 #define AVX512 __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,avx2,bmi,bmi2,popcnt")))
 
-#define DEFINE_SHARED(NAME, TARGET)                                                                    \
-  TARGET void zps_rice_gaps_##NAME(const uint32_t *ranks, uint32_t n, uint32_t next, uint32_t *gaps) { \
-    zps_rice_body_gaps(ranks, n, next, gaps);                                                          \
-  }                                                                                                    \
-  TARGET uint32_t zps_rice_zeros_##NAME(const uint32_t *gaps, unsigned k) {                            \
-    return zps_rice_body_zeros(gaps, k);                                                               \
+#define DEFINE_SHARED(NAME, TARGET)                                                                      \
+  TARGET void zps_rice_gaps_##NAME(const uint32_t *indices, uint32_t n, uint32_t next, uint32_t *gaps) { \
+    zps_rice_body_gaps(indices, n, next, gaps);                                                          \
+  }                                                                                                      \
+  TARGET uint32_t zps_rice_zeros_##NAME(const uint32_t *gaps, unsigned k) {                              \
+    return zps_rice_body_zeros(gaps, k);                                                                 \
   }
 
 DEFINE_SHARED(avx2, AVX2)

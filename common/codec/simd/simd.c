@@ -165,8 +165,8 @@ static bool deal(const struct zps_simd_chunks *chunks, const int64_t *rows, cons
   return zps_simd_body_deal(chunks, rows, values, n, buckets, entries);
 }
 
-static void rows_of(const struct zps_partition *part, uint32_t p, const uint32_t *ranks, uint32_t n, uint64_t *rows) {
-  zps_simd_body_rows_of(part, p, ranks, n, rows);
+static void rows_of(const struct zps_partition *part, uint32_t p, const uint32_t *indices, uint32_t n, uint64_t *rows) {
+  zps_simd_body_rows_of(part, p, indices, n, rows);
 }
 
 static uint32_t list(const uint64_t *bits, uint32_t n_words, uint32_t base, uint32_t *out) {
@@ -186,14 +186,14 @@ static void add(float *sums, const uint64_t *bits, uint32_t n_words, const void 
   zps_simd_body_add(sums, bits, n_words, values);
 }
 
-static uint32_t add_below(float *sums, uint32_t base, uint32_t limit, const void *ranks, uint32_t n,
+static uint32_t add_below(float *sums, uint32_t base, uint32_t limit, const void *indices, uint32_t n,
                           const void *values) {
-  return zps_simd_body_add_below(sums, base, limit, ranks, n, values);
+  return zps_simd_body_add_below(sums, base, limit, indices, n, values);
 }
 
-static void add_rows(float *sums, const uint32_t *slots, uint32_t base, const void *ranks, uint32_t n_rows,
+static void add_rows(float *sums, const uint32_t *slots, uint32_t base, const void *indices, uint32_t n_rows,
                      uint32_t width, const void *values) {
-  zps_simd_body_add_rows(sums, slots, base, ranks, n_rows, width, values);
+  zps_simd_body_add_rows(sums, slots, base, indices, n_rows, width, values);
 }
 
 static uint32_t take_rows(const uint64_t *bits, uint32_t n_words, const uint32_t *slots, int64_t first, int64_t *rows,
@@ -209,8 +209,8 @@ static bool rice_skip(const struct zps_rice_block *block, uint64_t *bit_p, uint6
   return zps_rice_body_skip(block, bit_p, next_p);
 }
 
-static void rice_gaps(const uint32_t *ranks, uint32_t n, uint32_t next, uint32_t *gaps) {
-  zps_rice_body_gaps(ranks, n, next, gaps);
+static void rice_gaps(const uint32_t *indices, uint32_t n, uint32_t next, uint32_t *gaps) {
+  zps_rice_body_gaps(indices, n, next, gaps);
 }
 
 static uint32_t rice_zeros(const uint32_t *gaps, unsigned k) {

@@ -17,16 +17,16 @@
 
 enum { ZPS_SIMD_SLACK = 16, ZPS_SIMD_WINDOW = 128, ZPS_SIMD_MARKED = 16 };
 
-/* Partitions are cut into `n_chunks` of 2^chunk_bits ranks; chunk c of partition p is bucket p * n_chunks + c. */
+/* Partitions are cut into `n_chunks` of 2^chunk_bits indices; chunk c of partition p is bucket p * n_chunks + c. */
 struct zps_simd_chunks {
   const struct zps_partition *part;
   uint32_t n_chunks;
   unsigned chunk_bits;
 };
 
-/* A COO entry of a bucket: its local rank, and its value. */
+/* A COO entry of a bucket: its local index, and its value. */
 struct zps_simd_entry {
-  uint32_t rank;
+  uint32_t index;
   float value;
 };
 
@@ -39,26 +39,27 @@ struct zps_simd {
   /* Copies the values, of `n`, that have a bit of `mask` set, and sets their bits; those from n on in the last word are
    * cleared. Returns how many. */
   uint32_t (*pack)(const void *values, uint32_t n, uint32_t mask, uint32_t *kept, uint64_t *bits);
-  /* Partitions and local ranks of rows first + positions[i], of a partition of one stripe; `positions` can be read up
+  /* Partitions and local indices of rows first + positions[i], of a partition of one stripe; `positions` can be read up
    * to the slack. */
   void (*locate)(const struct zps_partition *part, uint64_t first, const uint32_t *positions, uint32_t n,
                  uint16_t *parts, uint32_t *locals);
   /* The bucket of each entry of row rows[i] and value values[i]. False when a row is not below part->rows. */
   bool (*deal)(const struct zps_simd_chunks *chunks, const int64_t *rows, const float *values, uint32_t n,
                uint32_t *buckets, struct zps_simd_entry *entries);
-  /* Rows at local ranks `ranks` of partition `p`; `ranks` can be read up to the slack. */
-  void (*rows_of)(const struct zps_partition *part, uint32_t p, const uint32_t *ranks, uint32_t n, uint64_t *rows);
+  /* Rows at local indices `indices` of partition `p`; `indices` can be read up to the slack. */
+  void (*rows_of)(const struct zps_partition *part, uint32_t p, const uint32_t *indices, uint32_t n, uint64_t *rows);
   /* Whether each of `n` numbers, which may lie anywhere in memory, is greater than the one before. */
   bool (*ascends)(const void *numbers, uint32_t n);
   /* How many of ZPS_SIMD_WINDOW ascending numbers, which may lie anywhere in memory, are below the limit. */
   uint32_t (*count_below)(const void *numbers, uint32_t limit);
   /* Adds the `n` values to those of 64 * n_words `sums` whose bits are set, -0.0 as +0.0. */
   void (*add)(float *sums, const uint64_t *bits, uint32_t n_words, const void *values, uint32_t n);
-  /* Adds values to sums[ranks[i] - base], -0.0 as +0.0, for as many of `n` strictly ascending ranks as are below the
-   * limit, and returns how many. Both may lie anywhere in memory. */
-  uint32_t (*add_below)(float *sums, uint32_t base, uint32_t limit, const void *ranks, uint32_t n, const void *values);
-  /* Adds rows of `width` floats: row i of `values` to row slots[ranks[i] - base] of `sums`. */
-  void (*add_rows)(float *sums, const uint32_t *slots, uint32_t base, const void *ranks, uint32_t n_rows,
+  /* Adds values to sums[indices[i] - base], -0.0 as +0.0, for as many of `n` strictly ascending indices as are below
+   * the limit, and returns how many. Both may lie anywhere in memory. */
+  uint32_t (*add_below)(float *sums, uint32_t base, uint32_t limit, const void *indices, uint32_t n,
+                        const void *values);
+  /* Adds rows of `width` floats: row i of `values` to row slots[indices[i] - base] of `sums`. */
+  void (*add_rows)(float *sums, const uint32_t *slots, uint32_t base, const void *indices, uint32_t n_rows,
                    uint32_t width, const void *values);
   /* Moves the floats of 64 * n_words `sums` that are not -0.0 to `out` and sets their bits, with -0.0 left behind.
    * Returns how many. */

@@ -42,11 +42,11 @@ ZPS_SIMD_BODY void zps_simd_rotations(const struct zps_partition *part, const zp
   *rotations = ((x >> 32) * part->stripe_parts) >> 32;
 }
 
-/* zps_partition_of(), for eight rows of their stripes: partitions of the stripes, and ranks. `stripes` has each one's
+/* zps_partition_of(), for eight rows of their stripes: partitions of the stripes, and indices. `stripes` has each one's
  * number where the seed takes it. Blocks are divided in doubles, which hold every block number (below 2^40), and the
  * quotient, which may be one too small or too large in any rounding mode, is put right. */
 ZPS_SIMD_BODY void zps_simd_locate(const struct zps_partition *part, const zps_vec_u64 *rows,
-                                   const zps_vec_u64 *stripes, zps_vec_u64 *parts, zps_vec_u64 *ranks) {
+                                   const zps_vec_u64 *stripes, zps_vec_u64 *parts, zps_vec_u64 *indices) {
   const uint64_t bits_of_2_52 = 0x4330000000000000ull, n_parts = part->stripe_parts;
   const uint64_t in_block = ((uint64_t)1 << part->block_bits) - 1;
   const double two_52 = 0x1.0p52, inverse = 1.0 / (double)part->stripe_parts;
@@ -65,7 +65,7 @@ ZPS_SIMD_BODY void zps_simd_locate(const struct zps_partition *part, const zps_v
   rest += rotations;
   rest -= (zps_vec_u64)((zps_vec_i64)rest >= (int64_t)n_parts) & n_parts;
   *parts = rest;
-  *ranks = groups << part->block_bits | (*rows & in_block);
+  *indices = groups << part->block_bits | (*rows & in_block);
 }
 
 ZPS_SIMD_BODY void zps_simd_body_locate(const struct zps_partition *part, uint64_t first, const uint32_t *positions,
@@ -73,13 +73,13 @@ ZPS_SIMD_BODY void zps_simd_body_locate(const struct zps_partition *part, uint64
   const struct zps_partition local = *part; /* a copy that stores cannot change */
   const zps_vec_u64 no_stripes = {0};
   for (uint32_t i = 0; i < n; i += ZPS_SIMD_LANES) {
-    zps_vec_u64 rows, wide_parts, wide_ranks;
+    zps_vec_u64 rows, wide_parts, wide_indices;
     zps_simd_load_positions(first, positions + i, &rows);
-    zps_simd_locate(&local, &rows, &no_stripes, &wide_parts, &wide_ranks);
+    zps_simd_locate(&local, &rows, &no_stripes, &wide_parts, &wide_indices);
     const zps_vec_u16 narrow_parts = __builtin_convertvector(wide_parts, zps_vec_u16);
-    const zps_vec_u32 narrow_ranks = __builtin_convertvector(wide_ranks, zps_vec_u32);
+    const zps_vec_u32 narrow_indices = __builtin_convertvector(wide_indices, zps_vec_u32);
     memcpy(parts + i, &narrow_parts, sizeof narrow_parts);
-    memcpy(locals + i, &narrow_ranks, sizeof narrow_ranks);
+    memcpy(locals + i, &narrow_indices, sizeof narrow_indices);
   }
 }
 
@@ -95,15 +95,15 @@ ZPS_SIMD_BODY void zps_simd_stripes(const struct zps_partition *part, const zps_
 ZPS_SIMD_BODY void zps_simd_deal(const struct zps_simd_chunks *chunks, const struct zps_partition *part,
                                  const zps_vec_u64 *rows, const zps_vec_u32 *values, uint32_t *buckets,
                                  struct zps_simd_entry *entries) {
-  zps_vec_u64 parts, ranks, stripes = {0}, inner = *rows;
+  zps_vec_u64 parts, indices, stripes = {0}, inner = *rows;
   if (part->stripe_bits) zps_simd_stripes(part, rows, &stripes, &inner);
   const zps_vec_u64 above = stripes << ZPS_PARTITION_STRIPE_SEED_SHIFT;
-  zps_simd_locate(part, &inner, &above, &parts, &ranks);
+  zps_simd_locate(part, &inner, &above, &parts, &indices);
   parts += stripes * part->stripe_parts;
   const zps_vec_u32 narrow_parts = __builtin_convertvector(parts, zps_vec_u32);
-  const zps_vec_u32 narrow_ranks = __builtin_convertvector(ranks, zps_vec_u32);
-  const zps_vec_u32 here = narrow_parts * chunks->n_chunks + (narrow_ranks >> chunks->chunk_bits);
-  const zps_vec_u64 both = ranks | __builtin_convertvector(*values, zps_vec_u64) << 32;
+  const zps_vec_u32 narrow_indices = __builtin_convertvector(indices, zps_vec_u32);
+  const zps_vec_u32 here = narrow_parts * chunks->n_chunks + (narrow_indices >> chunks->chunk_bits);
+  const zps_vec_u64 both = indices | __builtin_convertvector(*values, zps_vec_u64) << 32;
   memcpy(buckets, &here, sizeof here);
   memcpy(entries, &both, sizeof both);
 }
@@ -135,8 +135,8 @@ ZPS_SIMD_BODY bool zps_simd_body_deal(const struct zps_simd_chunks *chunks, cons
   return any == 0;
 }
 
-/* zps_partition_row(), for eight ranks at a time. */
-ZPS_SIMD_BODY void zps_simd_body_rows_of(const struct zps_partition *part, uint32_t p, const uint32_t *ranks,
+/* zps_partition_row(), for eight indices at a time. */
+ZPS_SIMD_BODY void zps_simd_body_rows_of(const struct zps_partition *part, uint32_t p, const uint32_t *indices,
                                          uint32_t n, uint64_t *rows) {
   const struct zps_partition local = *part;
   const uint64_t n_parts = local.stripe_parts, mask = ((uint64_t)1 << local.block_bits) - 1;
@@ -145,7 +145,7 @@ ZPS_SIMD_BODY void zps_simd_body_rows_of(const struct zps_partition *part, uint3
   const uint64_t in_chunk = ((uint64_t)1 << local.chunk_bits) - 1;
   for (uint32_t i = 0; i < n; i += ZPS_SIMD_LANES) {
     zps_vec_u64 wide, rotations;
-    zps_simd_load_positions(0, ranks + i, &wide);
+    zps_simd_load_positions(0, indices + i, &wide);
     const zps_vec_u64 groups = wide >> local.block_bits;
     const zps_vec_u64 seeded = groups | above;
     zps_simd_rotations(&local, &seeded, &rotations);
@@ -230,17 +230,17 @@ ZPS_SIMD_BODY void zps_simd_body_add(float *sums, const uint64_t *bits, uint32_t
   }
 }
 
-/* `origin` is where the sum of rank 0 would be. +0.0 + value is the value, and +0.0 for -0.0. */
-ZPS_SIMD_BODY void zps_simd_add_one(uintptr_t origin, const char *rank_at, const char *value_at) {
-  uint32_t rank;
+/* `origin` is where the sum of index 0 would be. +0.0 + value is the value, and +0.0 for -0.0. */
+ZPS_SIMD_BODY void zps_simd_add_one(uintptr_t origin, const char *index_at, const char *value_at) {
+  uint32_t index;
   float value;
-  memcpy(&rank, rank_at, sizeof rank);
+  memcpy(&index, index_at, sizeof index);
   memcpy(&value, value_at, sizeof value);
-  float *const sum = (float *)(origin + (uint64_t)rank * sizeof *sum);
+  float *const sum = (float *)(origin + (uint64_t)index * sizeof *sum);
   *sum += 0.0f + value;
 }
 
-ZPS_SIMD_BODY uint32_t zps_simd_body_add_below(float *sums, uint32_t base, uint32_t limit, const char *ranks,
+ZPS_SIMD_BODY uint32_t zps_simd_body_add_below(float *sums, uint32_t base, uint32_t limit, const char *indices,
                                                uint32_t n, const char *values) {
   enum {
     STEP = 8,
@@ -249,30 +249,30 @@ ZPS_SIMD_BODY uint32_t zps_simd_body_add_below(float *sums, uint32_t base, uint3
   const uintptr_t origin = (uintptr_t)sums - (uint64_t)base * sizeof *sums;
   uint32_t i = 0;
   for (uint32_t last; i + STEP <= n; i += STEP) {
-    memcpy(&last, ranks + 4 * (uint64_t)(i + STEP - 1), sizeof last);
+    memcpy(&last, indices + 4 * (uint64_t)(i + STEP - 1), sizeof last);
     if (last >= limit) break;
-    __builtin_prefetch(ranks + 4 * (uint64_t)i + AHEAD_BYTES);
+    __builtin_prefetch(indices + 4 * (uint64_t)i + AHEAD_BYTES);
     __builtin_prefetch(values + 4 * (uint64_t)i + AHEAD_BYTES);
 #pragma GCC unroll 8
     for (unsigned j = 0; j < STEP; j++)
-      zps_simd_add_one(origin, ranks + 4 * (uint64_t)(i + j), values + 4 * (uint64_t)(i + j));
+      zps_simd_add_one(origin, indices + 4 * (uint64_t)(i + j), values + 4 * (uint64_t)(i + j));
   }
-  for (uint32_t rank; i < n; i++) {
-    memcpy(&rank, ranks + 4 * (uint64_t)i, sizeof rank);
-    if (rank >= limit) break;
-    zps_simd_add_one(origin, ranks + 4 * (uint64_t)i, values + 4 * (uint64_t)i);
+  for (uint32_t index; i < n; i++) {
+    memcpy(&index, indices + 4 * (uint64_t)i, sizeof index);
+    if (index >= limit) break;
+    zps_simd_add_one(origin, indices + 4 * (uint64_t)i, values + 4 * (uint64_t)i);
   }
   return i;
 }
 
-ZPS_SIMD_BODY void zps_simd_body_add_rows(float *sums, const uint32_t *slots, uint32_t base, const char *ranks,
+ZPS_SIMD_BODY void zps_simd_body_add_rows(float *sums, const uint32_t *slots, uint32_t base, const char *indices,
                                           uint32_t n_rows, uint32_t width, const char *values) {
   enum { LANES = 16, LINE_BYTES = 64, AHEAD_BYTES = 2048 };
   const uint64_t row_bytes = (uint64_t)width * sizeof *sums;
   for (uint32_t i = 0; i < n_rows; i++) {
-    uint32_t rank;
-    memcpy(&rank, ranks + 4 * (uint64_t)i, sizeof rank);
-    float *sum = sums + (uint64_t)slots[rank - base] * width;
+    uint32_t index;
+    memcpy(&index, indices + 4 * (uint64_t)i, sizeof index);
+    float *sum = sums + (uint64_t)slots[index - base] * width;
     for (uint64_t at = 0; at < row_bytes; at += LINE_BYTES) __builtin_prefetch(values + at + AHEAD_BYTES);
     uint32_t left = width;
     for (; left >= LANES; left -= LANES, sum += LANES, values += LINE_BYTES) {

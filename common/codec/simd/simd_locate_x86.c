@@ -50,9 +50,9 @@ AVX512 static inline struct constants constants_of(const struct zps_partition *p
   };
 }
 
-/* Eight rows of their stripes, whose numbers are where the seed takes them: their ranks, their blocks' positions in
+/* Eight rows of their stripes, whose numbers are where the seed takes them: their indices, their blocks' positions in
  * their groups, and the groups' rotations times 2^32. */
-AVX512 static inline void locate_8(const struct constants *with, __m512i rows, __m512i stripes, __m512i *ranks,
+AVX512 static inline void locate_8(const struct constants *with, __m512i rows, __m512i stripes, __m512i *indices,
                                    __m512i *positions, __m512i *rotations) {
   const __m512i blocks = _mm512_srl_epi64(rows, with->block_bits);
   /* (block + 1/2) / n_parts is no nearer to a whole number than 1/2 / n_parts. Blocks are below 2^40, so that what
@@ -60,7 +60,7 @@ AVX512 static inline void locate_8(const struct constants *with, __m512i rows, _
   const __m512d quotients = _mm512_fmadd_pd(_mm512_cvtepu64_pd(blocks), with->inverse, with->half_inverse);
   const __m512i groups = _mm512_cvttpd_epu64(quotients); /* below 2^32 */
   *positions = _mm512_sub_epi64(blocks, _mm512_mul_epu32(groups, with->n_parts));
-  *ranks = _mm512_or_si512(_mm512_sll_epi64(groups, with->block_bits), _mm512_and_si512(rows, with->in_block));
+  *indices = _mm512_or_si512(_mm512_sll_epi64(groups, with->block_bits), _mm512_and_si512(rows, with->in_block));
   /* zps_hash_mix64() but for its last step, which leaves the high half as it is */
   __m512i x = _mm512_ternarylogic_epi64(groups, with->seed, stripes, 0x96); /* a ^ b ^ c */
   x = _mm512_mullo_epi64(_mm512_xor_si512(x, _mm512_srli_epi64(x, 33)), with->mix_1);
@@ -69,11 +69,11 @@ AVX512 static inline void locate_8(const struct constants *with, __m512i rows, _
 }
 
 AVX512 static inline void locate_16(const struct constants *with, __m512i rows_0, __m512i rows_8, __m512i stripes_0,
-                                    __m512i stripes_8, __m512i *parts, __m512i *ranks) {
-  __m512i ranks_0, ranks_8, positions_0, positions_8, rotations_0, rotations_8;
-  locate_8(with, rows_0, stripes_0, &ranks_0, &positions_0, &rotations_0);
-  locate_8(with, rows_8, stripes_8, &ranks_8, &positions_8, &rotations_8);
-  *ranks = _mm512_permutex2var_epi32(ranks_0, with->even, ranks_8);
+                                    __m512i stripes_8, __m512i *parts, __m512i *indices) {
+  __m512i indices_0, indices_8, positions_0, positions_8, rotations_0, rotations_8;
+  locate_8(with, rows_0, stripes_0, &indices_0, &positions_0, &rotations_0);
+  locate_8(with, rows_8, stripes_8, &indices_8, &positions_8, &rotations_8);
+  *indices = _mm512_permutex2var_epi32(indices_0, with->even, indices_8);
   const __m512i sum = _mm512_add_epi32(_mm512_permutex2var_epi32(positions_0, with->even, positions_8),
                                        _mm512_permutex2var_epi32(rotations_0, with->odd, rotations_8));
   *parts = _mm512_min_epu32(sum, _mm512_sub_epi32(sum, with->n_parts_32)); /* a negative difference is large */
@@ -87,10 +87,10 @@ AVX512 void zps_simd_locate_avx512(const struct zps_partition *part, uint64_t fi
     const __m512i here = _mm512_loadu_si512(positions + i);
     const __m512i rows_0 = _mm512_add_epi64(_mm512_cvtepu32_epi64(_mm512_castsi512_si256(here)), from);
     const __m512i rows_8 = _mm512_add_epi64(_mm512_cvtepu32_epi64(_mm512_extracti64x4_epi64(here, 1)), from);
-    __m512i in, ranks;
-    locate_16(&with, rows_0, rows_8, no_stripes, no_stripes, &in, &ranks);
+    __m512i in, indices;
+    locate_16(&with, rows_0, rows_8, no_stripes, no_stripes, &in, &indices);
     _mm256_storeu_si256((__m256i *)(void *)(parts + i), _mm512_cvtepi32_epi16(in));
-    _mm512_storeu_si512(locals + i, ranks);
+    _mm512_storeu_si512(locals + i, indices);
   }
 }
 
@@ -104,11 +104,11 @@ AVX512 static inline __m512i take_stripes(const struct constants *with, __m512i 
 
 /* locate_16() for rows of all stripes. */
 AVX512 static inline void locate_any_16(const struct constants *with, __m512i rows_0, __m512i rows_8, __m512i *parts,
-                                        __m512i *ranks) {
+                                        __m512i *indices) {
   enum { SHIFT = ZPS_PARTITION_STRIPE_SEED_SHIFT };
   const __m512i stripes_0 = take_stripes(with, &rows_0), stripes_8 = take_stripes(with, &rows_8);
   locate_16(with, rows_0, rows_8, _mm512_slli_epi64(stripes_0, SHIFT), _mm512_slli_epi64(stripes_8, SHIFT), parts,
-            ranks);
+            indices);
   const __m512i stripes = _mm512_permutex2var_epi32(stripes_0, with->even, stripes_8);
   *parts = _mm512_add_epi32(*parts, _mm512_mullo_epi32(stripes, with->n_parts_32));
 }
@@ -138,16 +138,16 @@ AVX512 bool zps_simd_deal_avx512(const struct zps_simd_chunks *chunks, const int
         _mm512_maskz_loadu_epi64(left > LANES_64 ? first_of(left - LANES_64) : 0, rows + i + LANES_64);
     const __mmask16 values_here = (__mmask16)(left < LANES ? (1u << left) - 1 : UINT16_MAX);
     const __m512i values_16 = _mm512_maskz_loadu_epi32(values_here, values + i);
-    __m512i parts, ranks;
+    __m512i parts, indices;
     most = _mm512_max_epu64(most, _mm512_max_epu64(rows_0, rows_8));
     if (has_stripes)
-      locate_any_16(&with, rows_0, rows_8, &parts, &ranks);
+      locate_any_16(&with, rows_0, rows_8, &parts, &indices);
     else
-      locate_16(&with, rows_0, rows_8, no_stripes, no_stripes, &parts, &ranks);
-    const __m512i in_part = _mm512_srl_epi32(ranks, chunk_bits);
+      locate_16(&with, rows_0, rows_8, no_stripes, no_stripes, &parts, &indices);
+    const __m512i in_part = _mm512_srl_epi32(indices, chunk_bits);
     _mm512_storeu_si512(buckets + i, _mm512_add_epi32(_mm512_mullo_epi32(parts, n_chunks), in_part));
-    _mm512_storeu_si512(entries + i, _mm512_permutex2var_epi32(ranks, low, values_16));
-    _mm512_storeu_si512(entries + i + LANES_64, _mm512_permutex2var_epi32(ranks, high, values_16));
+    _mm512_storeu_si512(entries + i, _mm512_permutex2var_epi32(indices, low, values_16));
+    _mm512_storeu_si512(entries + i + LANES_64, _mm512_permutex2var_epi32(indices, high, values_16));
   }
   return _mm512_cmpge_epu64_mask(most, _mm512_set1_epi64((long long)chunks->part->rows)) == 0;
 }

@@ -94,28 +94,28 @@ AVX2 static uint32_t avx2_deliver(float *sums, uint32_t n, float factor, float *
 }
 
 /* Both instruction sets compile the shared bodies. */
-#define DEFINE_SHARED(NAME, TARGET)                                                                                  \
-  TARGET static void NAME##_rows_of(const struct zps_partition *part, uint32_t p, const uint32_t *ranks, uint32_t n, \
-                                    uint64_t *rows) {                                                                \
-    zps_simd_body_rows_of(part, p, ranks, n, rows);                                                                  \
-  }                                                                                                                  \
-  TARGET static bool NAME##_ascends(const void *numbers, uint32_t n) {                                               \
-    return zps_simd_body_ascends(numbers, n);                                                                        \
-  }                                                                                                                  \
-  TARGET static uint32_t NAME##_count_below(const void *numbers, uint32_t limit) {                                   \
-    return zps_simd_body_count_below(numbers, limit);                                                                \
-  }                                                                                                                  \
-  TARGET static uint32_t NAME##_add_below(float *sums, uint32_t base, uint32_t limit, const void *ranks, uint32_t n, \
-                                          const void *values) {                                                      \
-    return zps_simd_body_add_below(sums, base, limit, ranks, n, values);                                             \
-  }                                                                                                                  \
-  TARGET static void NAME##_add_rows(float *sums, const uint32_t *slots, uint32_t base, const void *ranks,           \
-                                     uint32_t n_rows, uint32_t width, const void *values) {                          \
-    zps_simd_body_add_rows(sums, slots, base, ranks, n_rows, width, values);                                         \
-  }                                                                                                                  \
-  TARGET static uint32_t NAME##_take_rows(const uint64_t *bits, uint32_t n_words, const uint32_t *slots,             \
-                                          int64_t first, int64_t *rows, void *values) {                              \
-    return zps_simd_body_take_rows(bits, n_words, slots, first, rows, values);                                       \
+#define DEFINE_SHARED(NAME, TARGET)                                                                                    \
+  TARGET static void NAME##_rows_of(const struct zps_partition *part, uint32_t p, const uint32_t *indices, uint32_t n, \
+                                    uint64_t *rows) {                                                                  \
+    zps_simd_body_rows_of(part, p, indices, n, rows);                                                                  \
+  }                                                                                                                    \
+  TARGET static bool NAME##_ascends(const void *numbers, uint32_t n) {                                                 \
+    return zps_simd_body_ascends(numbers, n);                                                                          \
+  }                                                                                                                    \
+  TARGET static uint32_t NAME##_count_below(const void *numbers, uint32_t limit) {                                     \
+    return zps_simd_body_count_below(numbers, limit);                                                                  \
+  }                                                                                                                    \
+  TARGET static uint32_t NAME##_add_below(float *sums, uint32_t base, uint32_t limit, const void *indices, uint32_t n, \
+                                          const void *values) {                                                        \
+    return zps_simd_body_add_below(sums, base, limit, indices, n, values);                                             \
+  }                                                                                                                    \
+  TARGET static void NAME##_add_rows(float *sums, const uint32_t *slots, uint32_t base, const void *indices,           \
+                                     uint32_t n_rows, uint32_t width, const void *values) {                            \
+    zps_simd_body_add_rows(sums, slots, base, indices, n_rows, width, values);                                         \
+  }                                                                                                                    \
+  TARGET static uint32_t NAME##_take_rows(const uint64_t *bits, uint32_t n_words, const uint32_t *slots,               \
+                                          int64_t first, int64_t *rows, void *values) {                                \
+    return zps_simd_body_take_rows(bits, n_words, slots, first, rows, values);                                         \
   }
 
 DEFINE_SHARED(avx2, AVX2)

@@ -69,18 +69,18 @@ static void wire_sizes(void **state) {
       UINT64_MAX);
 }
 
-/* z ascending ranks below m. */
-static uint32_t *draw_ranks(struct zps_rng *rng, uint32_t m, double density, uint32_t *z_p) {
-  uint32_t *const ranks = malloc((m + 1ull) * sizeof *ranks), z = 0;
-  assert_non_null(ranks);
-  for (uint32_t rank = 0; rank < m; rank++)
-    if (zps_rng_unit(rng) < density) ranks[z++] = rank;
+/* z ascending indices below m. */
+static uint32_t *draw_indices(struct zps_rng *rng, uint32_t m, double density, uint32_t *z_p) {
+  uint32_t *const indices = malloc((m + 1ull) * sizeof *indices), z = 0;
+  assert_non_null(indices);
+  for (uint32_t index = 0; index < m; index++)
+    if (zps_rng_unit(rng) < density) indices[z++] = index;
   *z_p = z;
-  return ranks;
+  return indices;
 }
 
-/* Reads with every limit and capacity return the ranks that were coded. */
-static void check_cursor(const struct zps_slice_view *view, const uint32_t *ranks, uint32_t step, uint32_t cap) {
+/* Reads with every limit and capacity return the indices that were coded. */
+static void check_cursor(const struct zps_slice_view *view, const uint32_t *indices, uint32_t step, uint32_t cap) {
   struct zps_index_cursor cursor;
   uint32_t *const out = malloc(cap * sizeof *out + 1), at = 0; /* nothing behind it may be written */
   assert_non_null(out);
@@ -89,33 +89,33 @@ static void check_cursor(const struct zps_slice_view *view, const uint32_t *rank
     const uint32_t end = limit < view->m ? (uint32_t)limit : step % 2 ? UINT32_MAX : view->m;
     for (uint32_t n; (n = zps_index_cursor_read(&cursor, end, out, cap)) > 0;) {
       assert_true(n <= cap);
-      assert_memory_equal(out, ranks + at, n * sizeof *out);
+      assert_memory_equal(out, indices + at, n * sizeof *out);
       assert_true(out[n - 1] < end);
       at += n;
       assert_int_equal(cursor.next, at);
-      assert_true(n == cap || at == view->z || ranks[at] >= end);
+      assert_true(n == cap || at == view->z || indices[at] >= end);
     }
-    assert_true(at == view->z || ranks[at] >= end);
-    assert_int_equal(zps_index_cursor_peek(&cursor), at == view->z ? UINT32_MAX : ranks[at]);
+    assert_true(at == view->z || indices[at] >= end);
+    assert_int_equal(zps_index_cursor_peek(&cursor), at == view->z ? UINT32_MAX : indices[at]);
   }
   assert_int_equal(zps_index_cursor_read(&cursor, UINT32_MAX, out, cap), 0);
   free(out);
 }
 
-/* Reads some ranks, passes those up to the next multiple of `stride` that lies ahead, and so on. */
-static void check_seek(const struct zps_slice_view *view, const uint32_t *ranks, uint32_t stride, uint32_t cap) {
+/* Reads some indices, passes those up to the next multiple of `stride` that lies ahead, and so on. */
+static void check_seek(const struct zps_slice_view *view, const uint32_t *indices, uint32_t stride, uint32_t cap) {
   struct zps_index_cursor cursor;
   uint32_t *const out = malloc(cap * sizeof *out + 1), at = 0; /* nothing behind it may be written */
   assert_non_null(out);
   zps_index_cursor_init(&cursor, view);
   for (uint64_t limit = stride; limit <= view->m; limit += stride) {
     zps_index_cursor_seek(&cursor, (uint32_t)limit);
-    while (at < view->z && ranks[at] < limit) at++;
+    while (at < view->z && indices[at] < limit) at++;
     assert_int_equal(cursor.next, at);
-    assert_int_equal(zps_index_cursor_peek(&cursor), at == view->z ? UINT32_MAX : ranks[at]);
+    assert_int_equal(zps_index_cursor_peek(&cursor), at == view->z ? UINT32_MAX : indices[at]);
     const uint32_t n = view->z - at < cap ? view->z - at : cap;
     assert_int_equal(zps_index_cursor_read(&cursor, view->m, out, cap), n);
-    for (uint32_t i = 0; i < n; i++) assert_int_equal(out[i], ranks[at + i]);
+    for (uint32_t i = 0; i < n; i++) assert_int_equal(out[i], indices[at + i]);
     at += n;
   }
   zps_index_cursor_seek(&cursor, view->m);
@@ -132,33 +132,33 @@ static void sets_survive_coding(void **state) {
     for (unsigned d = 0; d < COUNT(densities); d++) {
       for (enum zps_codec codec = ZPS_CODEC_COO; codec < ZPS_CODEC_COUNT; codec++) {
         uint32_t z;
-        uint32_t *const ranks = draw_ranks(&rng, sizes[s], densities[d], &z);
+        uint32_t *const indices = draw_indices(&rng, sizes[s], densities[d], &z);
         /* bytes as values put the index at an odd address */
-        const uint64_t len = z + zps_codec_index_exact(codec, sizes[s], ranks, z);
+        const uint64_t len = z + zps_codec_index_exact(codec, sizes[s], indices, z);
         assert_true(len <= zps_codec_slice_bytes(codec, sizes[s], z, 1, ZPS_DTYPE_U8, ZPS_VALUES_RAW));
         char *const payload = malloc(len + 1);
         struct zps_slice_view view;
         assert_non_null(payload);
         memset(payload, 0xee, len + 1);
-        assert_int_equal(zps_codec_index_encode(codec, sizes[s], ranks, z, payload + z), len - z);
+        assert_int_equal(zps_codec_index_encode(codec, sizes[s], indices, z, payload + z), len - z);
         assert_int_equal((unsigned char)payload[len], 0xee);
         assert_int_equal(
             zps_slice_view_init(&view, codec, sizes[s], z, 1, ZPS_DTYPE_U8, ZPS_VALUES_RAW, payload, len, NULL),
             ZPS_OK);
-        check_cursor(&view, ranks, 1, 64);
-        check_cursor(&view, ranks, 7, 3);
-        check_cursor(&view, ranks, 32, 64);
-        check_cursor(&view, ranks, 100, 1);
-        check_cursor(&view, ranks, 100000, 64);
-        check_cursor(&view, ranks, 999, 512);
-        check_cursor(&view, ranks, 100000, 8000);
-        check_seek(&view, ranks, 1, 1);
-        check_seek(&view, ranks, 64, 0);
-        check_seek(&view, ranks, 97, 5);
-        check_seek(&view, ranks, 1000, 64);
-        check_seek(&view, ranks, 9001, 1100);
+        check_cursor(&view, indices, 1, 64);
+        check_cursor(&view, indices, 7, 3);
+        check_cursor(&view, indices, 32, 64);
+        check_cursor(&view, indices, 100, 1);
+        check_cursor(&view, indices, 100000, 64);
+        check_cursor(&view, indices, 999, 512);
+        check_cursor(&view, indices, 100000, 8000);
+        check_seek(&view, indices, 1, 1);
+        check_seek(&view, indices, 64, 0);
+        check_seek(&view, indices, 97, 5);
+        check_seek(&view, indices, 1000, 64);
+        check_seek(&view, indices, 9001, 1100);
         free(payload);
-        free(ranks);
+        free(indices);
       }
     }
   }
@@ -182,11 +182,11 @@ static void wrong_slices_are_named(void **state) {
   expect_refused(0, 10, 11, repeated, 24, "slice of 11 rows in a partition of 10");
   expect_refused(0, 10, 3, repeated, 23, "slice of 23 bytes: 3 of 10 rows of 1 x f32 as coo take 24");
   expect_refused(1, 10, 3, few, 20, "slice of 20 bytes: 3 of 10 rows of 1 x f32 as bitmap take 16");
-  expect_refused(0, 10, 3, repeated, 24, "coo slice: rank 5 at position 2 follows 5: ranks must ascend");
-  expect_refused(0, 10, 3, falling, 24, "coo slice: rank 8 at position 2 follows 9: ranks must ascend");
-  expect_refused(0, 10, 3, beyond, 24, "coo slice: rank 10 at position 2: the partition has ranks 0 to 9");
+  expect_refused(0, 10, 3, repeated, 24, "coo slice: index 5 at position 2 follows 5: indices must ascend");
+  expect_refused(0, 10, 3, falling, 24, "coo slice: index 8 at position 2 follows 9: indices must ascend");
+  expect_refused(0, 10, 3, beyond, 24, "coo slice: index 10 at position 2: the partition has indices 0 to 9");
   expect_refused(1, 10, 3, few, 16, "bitmap slice: 2 bits are set, 3 rows were announced");
-  expect_refused(1, 10, 3, padding, 16, "bitmap slice: a bit is set beyond the partition's 10 ranks");
+  expect_refused(1, 10, 3, padding, 16, "bitmap slice: a bit is set beyond the partition's 10 indices");
   struct zps_slice_view view;
   assert_int_equal(zps_slice_view_init(&view, 0, 10, 0, 0, ZPS_DTYPE_F32, ZPS_VALUES_RAW, NULL, 0, NULL),
                    ZPS_ERR_INVALID);
@@ -196,8 +196,8 @@ static void wrong_slices_are_named(void **state) {
                    ZPS_ERR_PROTOCOL);
 }
 
-/* Whatever a peer sends: it is refused, or the cursor yields z ascending ranks below m without reading elsewhere (which
- * the address sanitizer watches: payloads end where their memory ends). */
+/* Whatever a peer sends: it is refused, or the cursor yields z ascending indices below m without reading elsewhere
+ * (which the address sanitizer watches: payloads end where their memory ends). */
 static void hostile_payloads_do_no_harm(void **state) {
   (void)state;
   struct zps_rng rng = {.state = 6};
@@ -206,14 +206,14 @@ static void hostile_payloads_do_no_harm(void **state) {
     const enum zps_codec codec = (enum zps_codec)zps_rng_below(&rng, ZPS_CODEC_COUNT);
     const uint32_t m = (uint32_t)zps_rng_below(&rng, 200);
     uint32_t z;
-    uint32_t *const ranks = draw_ranks(&rng, m, zps_rng_unit(&rng), &z);
-    const uint64_t len = 4ull * z + zps_codec_index_exact(codec, m, ranks, z);
+    uint32_t *const indices = draw_indices(&rng, m, zps_rng_unit(&rng), &z);
+    const uint64_t len = 4ull * z + zps_codec_index_exact(codec, m, indices, z);
     unsigned char *const payload = malloc(len ? len : 1);
     struct zps_slice_view view;
     struct zps_error error;
     assert_non_null(payload);
     memset(payload, 0, len);
-    zps_codec_index_encode(codec, m, ranks, z, payload + 4ull * z);
+    zps_codec_index_encode(codec, m, indices, z, payload + 4ull * z);
     const uint64_t index_len = len - 4ull * z;
     for (uint64_t n = zps_rng_below(&rng, 4); n > 0 && index_len > 0; n--)
       payload[4ull * z + zps_rng_below(&rng, index_len)] ^= (unsigned char)(1u << zps_rng_below(&rng, 8));
@@ -242,13 +242,13 @@ static void hostile_payloads_do_no_harm(void **state) {
                                                payload, said_len, &error);
     if (code == ZPS_OK) {
       struct zps_index_cursor cursor;
-      uint32_t rank, n = 0;
+      uint32_t index, n = 0;
       uint64_t last = 0;
       accepted++;
       zps_index_cursor_init(&cursor, &view);
-      for (; zps_index_cursor_read(&cursor, said_m, &rank, 1) == 1; n++) {
-        assert_true(rank < said_m && (n == 0 || rank > last));
-        last = rank;
+      for (; zps_index_cursor_read(&cursor, said_m, &index, 1) == 1; n++) {
+        assert_true(index < said_m && (n == 0 || index > last));
+        last = index;
       }
       assert_int_equal(n, said_z);
     } else {
@@ -256,7 +256,7 @@ static void hostile_payloads_do_no_harm(void **state) {
       assert_int_equal(error.code, ZPS_ERR_PROTOCOL);
     }
     free(payload);
-    free(ranks);
+    free(indices);
   }
   assert_true(accepted > 1000 && accepted < 19000);
 }

@@ -12,24 +12,24 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
 /* Codes the set, decodes it, compares; returns the coded bytes. */
-static uint64_t round_trip(enum zps_codec codec, uint32_t m, const uint32_t *ranks, uint32_t z) {
-  const uint64_t len = zps_codec_index_exact(codec, m, ranks, z);
+static uint64_t round_trip(enum zps_codec codec, uint32_t m, const uint32_t *indices, uint32_t z) {
+  const uint64_t len = zps_codec_index_exact(codec, m, indices, z);
   /* values of one byte each come first */
   unsigned char *const payload = malloc(z + len + 1);
   uint32_t *const decoded = malloc((z + 64ull) * sizeof *decoded);
   assert_true(payload && decoded);
   payload[z + len] = 0x5a;
   assert_true(len <= zps_codec_index_bytes(codec, m, z));
-  assert_int_equal(zps_codec_index_encode(codec, m, ranks, z, payload + z), len);
+  assert_int_equal(zps_codec_index_encode(codec, m, indices, z, payload + z), len);
   assert_int_equal(payload[z + len], 0x5a);
   struct zps_slice_view view;
   struct zps_index_cursor cursor;
   assert_int_equal(zps_slice_view_init(&view, codec, m, z, 1, ZPS_DTYPE_U8, ZPS_VALUES_RAW, payload, z + len, NULL),
                    ZPS_OK);
   zps_index_cursor_init(&cursor, &view);
-  assert_int_equal(zps_index_cursor_peek(&cursor), z ? ranks[0] : UINT32_MAX);
+  assert_int_equal(zps_index_cursor_peek(&cursor), z ? indices[0] : UINT32_MAX);
   assert_int_equal(zps_index_cursor_read(&cursor, m, decoded, z + 64), z);
-  if (z) assert_memory_equal(decoded, ranks, z * sizeof *ranks);
+  if (z) assert_memory_equal(decoded, indices, z * sizeof *indices);
   assert_int_equal(zps_index_cursor_peek(&cursor), UINT32_MAX);
   free(decoded);
   free(payload);
@@ -52,16 +52,16 @@ static void every_small_set(void **state) {
   (void)state;
   for (uint32_t m = 0; m <= 12; m++) {
     for (uint32_t set = 0; set < 1u << m; set++) {
-      uint32_t ranks[12], holes[12], z = 0, n_holes = 0;
+      uint32_t indices[12], holes[12], z = 0, n_holes = 0;
       for (uint32_t r = 0; r < m; r++) {
         if (set >> r & 1)
-          ranks[z++] = r;
+          indices[z++] = r;
         else
           holes[n_holes++] = r;
       }
       uint64_t least = UINT64_MAX, chosen_bytes, bytes[ZPS_CODEC_COUNT];
       for (enum zps_codec codec = ZPS_CODEC_COO; codec < ZPS_CODEC_COUNT; codec++) {
-        bytes[codec] = round_trip(codec, m, ranks, z);
+        bytes[codec] = round_trip(codec, m, indices, z);
         if (bytes[codec] < least) least = bytes[codec];
       }
       assert_int_equal(bytes[ZPS_CODEC_COO], 4 * z);
@@ -69,13 +69,13 @@ static void every_small_set(void **state) {
       /* one block with the parameter that is agreed on: a bit, and the code */
       if (z > 0) {
         const unsigned k = zps_rice_parameter(m, z);
-        assert_true(bytes[ZPS_CODEC_RICE] <= (1 + naive_bits(ranks, z, k) + 7) / 8);
+        assert_true(bytes[ZPS_CODEC_RICE] <= (1 + naive_bits(indices, z, k) + 7) / 8);
       }
       if (n_holes > 0) {
         const unsigned k = zps_rice_parameter(m, n_holes);
         assert_true(bytes[ZPS_CODEC_HOLES] <= (1 + naive_bits(holes, n_holes, k) + 7) / 8);
       }
-      const enum zps_codec codec = zps_codec_choose(zps_codec_push_set(ZPS_CODEC_AUTO), m, ranks, z, &chosen_bytes);
+      const enum zps_codec codec = zps_codec_choose(zps_codec_push_set(ZPS_CODEC_AUTO), m, indices, z, &chosen_bytes);
       assert_int_equal(bytes[codec], chosen_bytes);
       assert_true(chosen_bytes <= bytes[ZPS_CODEC_COO] && chosen_bytes <= bytes[ZPS_CODEC_BITMAP]);
       assert_true(chosen_bytes <= bytes[z > m / 2 ? ZPS_CODEC_HOLES : ZPS_CODEC_RICE]);
@@ -87,12 +87,12 @@ static void every_small_set(void **state) {
 static void rice_bytes_are_as_documented(void **state) {
   (void)state;
   /* m 1000, z 3: 2^(k+2) * 3 >= 1997 first for k = 8; gaps 5, 300, 0: bit 0, three times 8 bits, then 1, 01, 1 */
-  const uint32_t ranks[] = {5, 306, 307};
+  const uint32_t indices[] = {5, 306, 307};
   const unsigned char right[] = {0x0a, 0x58, 0x00, 0x00 | 0x01 << 1 | 0x02 << 2 | 0x01 << 4};
   unsigned char out[8];
   assert_int_equal(zps_rice_parameter(1000, 3), 8);
-  assert_int_equal(zps_codec_index_exact(ZPS_CODEC_RICE, 1000, ranks, 3), 4);
-  assert_int_equal(zps_codec_index_encode(ZPS_CODEC_RICE, 1000, ranks, 3, out), 4);
+  assert_int_equal(zps_codec_index_exact(ZPS_CODEC_RICE, 1000, indices, 3), 4);
+  assert_int_equal(zps_codec_index_encode(ZPS_CODEC_RICE, 1000, indices, 3, out), 4);
   assert_memory_equal(out, right, sizeof right);
   /* everything but 2 and 5 of 8: gaps 2, 2; k = 1: bit 0, 0 0, 01 01 */
   const uint32_t most[] = {0, 1, 3, 4, 6, 7};
@@ -107,13 +107,13 @@ static void rice_bytes_are_as_documented(void **state) {
 }
 
 static uint32_t *draw(struct zps_rng *rng, uint32_t m, double density, uint32_t *z_p) {
-  uint32_t *const ranks = malloc((m + 1ull) * sizeof *ranks);
-  assert_non_null(ranks);
+  uint32_t *const indices = malloc((m + 1ull) * sizeof *indices);
+  assert_non_null(indices);
   *z_p = 0;
   for (uint32_t r = 0; r < m; r++) {
-    if (zps_rng_unit(rng) < density) ranks[(*z_p)++] = r;
+    if (zps_rng_unit(rng) < density) indices[(*z_p)++] = r;
   }
-  return ranks;
+  return indices;
 }
 
 static void random_sets_cost_their_entropy(void **state) {
@@ -124,15 +124,15 @@ static void random_sets_cost_their_entropy(void **state) {
   const uint32_t m = 1u << 20;
   for (unsigned d = 0; d < COUNT(densities); d++) {
     uint32_t z;
-    uint32_t *const ranks = draw(&rng, m, densities[d], &z);
+    uint32_t *const indices = draw(&rng, m, densities[d], &z);
     uint64_t bytes;
-    const enum zps_codec codec = zps_codec_choose(zps_codec_push_set(ZPS_CODEC_AUTO), m, ranks, z, &bytes);
-    assert_int_equal(round_trip(codec, m, ranks, z), bytes);
+    const enum zps_codec codec = zps_codec_choose(zps_codec_push_set(ZPS_CODEC_AUTO), m, indices, z, &bytes);
+    assert_int_equal(round_trip(codec, m, indices, z), bytes);
     const double bound = zps_codec_bound_bytes(m, z, 1, ZPS_DTYPE_F32, ZPS_VALUES_RAW), sum = 4.0 * z + (double)bytes;
     assert_true(sum < 1.006 * bound);
     /* the index alone */
     assert_true((double)bytes < 1.04 * (bound - 4.0 * z) + 4);
-    free(ranks);
+    free(indices);
   }
 }
 
@@ -142,27 +142,27 @@ static void skewed_sets_are_cheap(void **state) {
   (void)state;
   struct zps_rng rng = {.state = 4};
   const uint32_t m = 100000;
-  uint32_t *const ranks = malloc(m * sizeof *ranks);
-  assert_non_null(ranks);
+  uint32_t *const indices = malloc(m * sizeof *indices);
+  assert_non_null(indices);
   for (unsigned shape = 0; shape < 6; shape++) {
     uint32_t z = 0;
     for (uint32_t r = 0; r < m; r++) {
       const double where = (double)r / m, u = zps_rng_unit(&rng);
       const double density[] = {where<0.1, where> 0.95, where < 0.1 ? 0.9 : 0.002,
                                 0.3 * (1 - where) * (1 - where) * (1 - where), r % 1000 < 50, where < 0.7 ? 1 : 0.1};
-      if (u < density[shape]) ranks[z++] = r;
+      if (u < density[shape]) indices[z++] = r;
     }
     uint64_t bytes;
-    const enum zps_codec codec = zps_codec_choose(zps_codec_push_set(ZPS_CODEC_AUTO), m, ranks, z, &bytes);
-    assert_int_equal(round_trip(codec, m, ranks, z), bytes);
+    const enum zps_codec codec = zps_codec_choose(zps_codec_push_set(ZPS_CODEC_AUTO), m, indices, z, &bytes);
+    assert_int_equal(round_trip(codec, m, indices, z), bytes);
     const uint32_t rare = z > m / 2 ? m - z : z;
     const unsigned k = zps_rice_parameter(m, rare);
     assert_true(bytes <= zps_codec_index_bytes(ZPS_CODEC_BITMAP, m, z));
     assert_true(bytes <= (rare * (k + 1ull) + (m >> k) + 6 * (rare / ZPS_RICE_BLOCK + 1)) / 8 + 1);
     assert_true(4.0 * z + (double)bytes < 1.02 * zps_codec_bound_bytes(m, z, 1, ZPS_DTYPE_F32, ZPS_VALUES_RAW));
-    for (enum zps_codec other = ZPS_CODEC_COO; other < ZPS_CODEC_COUNT; other++) round_trip(other, m, ranks, z);
+    for (enum zps_codec other = ZPS_CODEC_COO; other < ZPS_CODEC_COUNT; other++) round_trip(other, m, indices, z);
   }
-  free(ranks);
+  free(indices);
 }
 
 static void ends_of_the_range(void **state) {
@@ -175,12 +175,12 @@ static void ends_of_the_range(void **state) {
   }
   const uint32_t sizes[] = {1, ZPS_RICE_BLOCK - 1, ZPS_RICE_BLOCK, ZPS_RICE_BLOCK + 1, 2 * ZPS_RICE_BLOCK};
   for (unsigned s = 0; s < COUNT(sizes); s++) {
-    uint32_t ranks[2 * ZPS_RICE_BLOCK];
-    for (uint32_t i = 0; i < sizes[s]; i++) ranks[i] = i * 16000000u + 7;
-    round_trip(ZPS_CODEC_RICE, m, ranks, sizes[s]);
-    for (uint32_t i = 0; i < sizes[s]; i++) ranks[i] = i;
-    round_trip(ZPS_CODEC_RICE, m, ranks, sizes[s]);
-    round_trip(ZPS_CODEC_HOLES, sizes[s], ranks, sizes[s]);
+    uint32_t indices[2 * ZPS_RICE_BLOCK];
+    for (uint32_t i = 0; i < sizes[s]; i++) indices[i] = i * 16000000u + 7;
+    round_trip(ZPS_CODEC_RICE, m, indices, sizes[s]);
+    for (uint32_t i = 0; i < sizes[s]; i++) indices[i] = i;
+    round_trip(ZPS_CODEC_RICE, m, indices, sizes[s]);
+    round_trip(ZPS_CODEC_HOLES, sizes[s], indices, sizes[s]);
   }
 }
 
@@ -195,12 +195,12 @@ static void wrong_codes_are_named(void **state) {
        4,
        306,
        3,
-       "rice slice: the block at position 0 of 3 leads beyond the partition's 306 ranks or the 4 bytes"},
+       "rice slice: the block at position 0 of 3 leads beyond the partition's 306 indices or the 4 bytes"},
       {{0x0a, 0x58, 0x00, 0x0a},
        4,
        1000,
        3,
-       "rice slice: the block at position 0 of 3 leads beyond the partition's 1000 ranks or the 4 bytes"},
+       "rice slice: the block at position 0 of 3 leads beyond the partition's 1000 indices or the 4 bytes"},
       {{0x0a, 0x58, 0x00, 0x3a},
        4,
        1000,
@@ -267,32 +267,32 @@ static void slices_are_recoded_in_place(void **state) {
   for (unsigned i = 0; i < COUNT(densities) * COUNT(sizes); i++) {
     uint32_t z;
     const uint32_t m = sizes[i % COUNT(sizes)];
-    uint32_t *const ranks = draw(&rng, m, densities[i / COUNT(sizes)], &z);
+    uint32_t *const indices = draw(&rng, m, densities[i / COUNT(sizes)], &z);
     for (enum zps_codec from = ZPS_CODEC_COO; from <= ZPS_CODEC_BITMAP; from++) {
       const uint64_t len = zps_codec_slice_bytes(from, m, z, 1, ZPS_DTYPE_U8, ZPS_VALUES_RAW);
       char *const payload = malloc(len + 1);
       uint32_t *const decoded = malloc((z + 64ull) * sizeof *decoded);
       assert_true(payload && decoded);
       memset(payload, 7, len);
-      zps_codec_index_encode(from, m, ranks, z, payload + z);
+      zps_codec_index_encode(from, m, indices, z, payload + z);
       struct zps_slice_view view, again;
       struct zps_index_cursor cursor;
       uint64_t least;
       assert_int_equal(zps_slice_view_init(&view, from, m, z, 1, ZPS_DTYPE_U8, ZPS_VALUES_RAW, payload, len, NULL),
                        ZPS_OK);
       assert_int_equal(zps_slice_recode(&view, zps_codec_result_set(ZPS_CODEC_AUTO), &scratch), ZPS_OK);
-      zps_codec_choose(zps_codec_result_set(ZPS_CODEC_AUTO), m, ranks, z, &least);
+      zps_codec_choose(zps_codec_result_set(ZPS_CODEC_AUTO), m, indices, z, &least);
       assert_int_equal(view.index_bytes, least);
       assert_int_equal(zps_slice_view_init(&again, view.codec, m, z, 1, ZPS_DTYPE_U8, ZPS_VALUES_RAW, payload,
                                            z + view.index_bytes, NULL),
                        ZPS_OK);
       zps_index_cursor_init(&cursor, &again);
       assert_int_equal(zps_index_cursor_read(&cursor, m, decoded, z + 64), z);
-      if (z) assert_memory_equal(decoded, ranks, z * sizeof *ranks);
+      if (z) assert_memory_equal(decoded, indices, z * sizeof *indices);
       free(decoded);
       free(payload);
     }
-    free(ranks);
+    free(indices);
   }
   zps_buffer_fini(&scratch);
 }

@@ -90,7 +90,7 @@ static void encoding(void **state) {
 
 static const struct {
   float values[2];
-  uint32_t ranks[2];
+  uint32_t indices[2];
 } slice = {{1, 2}, {3, 99}};
 
 static void view_slice(struct zps_slice_view *view, const struct made *made) {
@@ -140,7 +140,7 @@ static void summing(void **state) {
   zps_reduce_scratch_destroy(made->scratch);
 }
 
-/* Three partitions with the same ranks. */
+/* Three partitions with the same indices. */
 static void view_alike(struct zps_slice_view views[3], const struct made *made) {
   view_slice(&views[0], made);
   for (uint32_t p = 1; p < 3; p++) {

@@ -54,9 +54,9 @@ static void draw_value(struct rig *rig, enum zps_dtype dtype, void *values, uint
 /* Contribution `k`, in a codec that suits any set, and what it adds to the expected sums. */
 static void put_view(struct rig *rig, const struct shape *shape, unsigned k) {
   const uint64_t width = shape->width, size = zps_dtype_size(shape->dtype);
-  uint32_t *const ranks = malloc((shape->m + 1ull) * sizeof *ranks), z = 0;
+  uint32_t *const indices = malloc((shape->m + 1ull) * sizeof *indices), z = 0;
   for (uint32_t r = 0; r < shape->m; r++)
-    if (zps_rng_unit(&rig->rng) < shape->density) ranks[z++] = r;
+    if (zps_rng_unit(&rig->rng) < shape->density) indices[z++] = r;
   char *const values = malloc((z * width + 1) * size);
   for (uint64_t i = 0; i < z * width; i++) draw_value(rig, shape->dtype, values, i);
   enum zps_codec codec = (enum zps_codec)zps_rng_below(&rig->rng, ZPS_CODEC_COUNT);
@@ -64,21 +64,22 @@ static void put_view(struct rig *rig, const struct shape *shape, unsigned k) {
   if (codec == ZPS_CODEC_HOLES && z <= shape->m / 2) codec = ZPS_CODEC_RICE;
   if (z == shape->m) codec = ZPS_CODEC_HOLES;
   const uint64_t values_bytes = zps_values_bytes(shape->values, shape->dtype, z * width);
-  const uint64_t bytes = values_bytes + zps_codec_index_exact(codec, shape->m, ranks, z);
+  const uint64_t bytes = values_bytes + zps_codec_index_exact(codec, shape->m, indices, z);
   char *const payload = rig->payloads[k] = malloc(bytes + 1);
   zps_values_encode(shape->values, shape->dtype, values, z * width, 1, payload);
-  zps_codec_index_encode(codec, shape->m, ranks, z, payload + values_bytes);
+  zps_codec_index_encode(codec, shape->m, indices, z, payload + values_bytes);
   struct zps_error error;
   assert_int_equal(zps_slice_view_init(&rig->views[k], codec, shape->m, z, shape->width, shape->dtype, shape->values,
                                        payload, bytes, &error),
                    ZPS_OK);
   zps_values_decode(shape->values, shape->dtype, payload, z * width, 0, z * width, values);
   for (uint32_t i = 0; i < z; i++) {
-    rig->held[ranks[i]] = true;
-    for (uint64_t c = 0; c < width; c++) add(shape->dtype, rig->expected, ranks[i] * width + c, values, i * width + c);
+    rig->held[indices[i]] = true;
+    for (uint64_t c = 0; c < width; c++)
+      add(shape->dtype, rig->expected, indices[i] * width + c, values, i * width + c);
   }
   free(values);
-  free(ranks);
+  free(indices);
 }
 
 static void divide(const struct shape *shape, void *sums, uint64_t n) {
@@ -186,10 +187,10 @@ static void nothing(void *ctx) {
 static void memory_that_is_not_there_is_missed(void **state) {
   (void)state;
   const float value = 1;
-  const uint32_t rank = 3;
+  const uint32_t index = 3;
   char payload[8];
   memcpy(payload, &value, sizeof value);
-  memcpy(payload + sizeof value, &rank, sizeof rank);
+  memcpy(payload + sizeof value, &index, sizeof index);
   for (uint32_t width = 1; width <= 2; width++) {
     double dense[8];
     struct zps_slice_view view = {.codec = ZPS_CODEC_COO,
@@ -200,7 +201,7 @@ static void memory_that_is_not_there_is_missed(void **state) {
                                   .width = width,
                                   .values = payload,
                                   .index = payload + sizeof value,
-                                  .index_bytes = sizeof rank};
+                                  .index_bytes = sizeof index};
     struct zps_deliver piece = {.views = &view, .n_views = 1, .divisor = 1, .dense = dense, .end = 8};
     oom_sweep(deliver_once, nothing, &piece, 4);
   }

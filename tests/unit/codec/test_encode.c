@@ -153,7 +153,7 @@ static void long_gradients_equal_the_reference(void **state) {
   check_gradient(*state, &gradient, 5, 2, 6);
   ref_free(&gradient);
   gradient = ref_coo(&rng, 300000, 1, ZPS_DTYPE_F32, 0.4);
-  check_gradient(*state, &gradient, 2, 0, 7); /* of more ranks than are added up at a time */
+  check_gradient(*state, &gradient, 2, 0, 7); /* of more indices than are added up at a time */
   ref_free(&gradient);
 }
 

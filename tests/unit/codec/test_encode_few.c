@@ -103,13 +103,13 @@ static void check_scan(struct rig *rig) {
   assert_true(sums && got);
   for (uint64_t i = 0; i < rig->n; i++) sums[rig->rows[i]] += rig->values[i];
   assert_int_equal(scan(rig, &error), ZPS_OK);
-  const uint32_t nnz = zps_encoder_nnz(rig->encoder, 0), *const ranks = zps_encoder_ranks(rig->encoder, 0);
+  const uint32_t nnz = zps_encoder_nnz(rig->encoder, 0), *const indices = zps_encoder_indices(rig->encoder, 0);
   zps_encoder_values(rig->encoder, 0, 0, nnz, got);
   uint32_t at = 0;
   for (uint64_t row = 0; row < rig->part.rows; row++) {
     if (sums[row] == 0) continue;
     assert_true(at < nnz);
-    assert_int_equal(ranks[at], row);
+    assert_int_equal(indices[at], row);
     if (!isnan(sums[row])) assert_memory_equal(&got[at], &sums[row], sizeof *got);
     if (isnan(sums[row])) assert_true(isnan(got[at]));
     at++;

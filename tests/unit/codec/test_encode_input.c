@@ -77,7 +77,7 @@ static void repeats_add_up_in_order_of_appearance(void **state) {
     static const uint32_t wanted[] = {0, 2, 3, 7, 8};
     assert_int_equal(zps_encoder_scan(encoder, &input, NULL, NULL), ZPS_OK);
     assert_int_equal(zps_encoder_nnz(encoder, 0), sizeof wanted / sizeof wanted[0]);
-    assert_memory_equal(zps_encoder_ranks(encoder, 0), wanted, sizeof wanted);
+    assert_memory_equal(zps_encoder_indices(encoder, 0), wanted, sizeof wanted);
   }
 }
 

@@ -24,28 +24,28 @@ struct made {
 static void make_part(struct made *made, struct zps_rng *rng, uint32_t width, enum zps_dtype dtype,
                       enum zps_value_codec value_codec, double density) {
   const uint32_t i = made->n, m = made->m[i];
-  uint32_t *ranks = malloc((m + 1) * sizeof *ranks), z = 0;
-  for (uint32_t rank = 0; rank < m; rank++)
+  uint32_t *indices = malloc((m + 1) * sizeof *indices), z = 0;
+  for (uint32_t index = 0; index < m; index++)
     if (zps_rng_unit(rng) < density && zps_join_fits(made->m_all, made->z_all + z + 1, width, dtype, value_codec))
-      ranks[z++] = rank;
+      indices[z++] = index;
   uint64_t index_bytes;
-  const enum zps_codec codec = zps_codec_choose(ALL, m, ranks, z, &index_bytes);
+  const enum zps_codec codec = zps_codec_choose(ALL, m, indices, z, &index_bytes);
   const uint64_t n_values = (uint64_t)z * width, values_bytes = zps_values_bytes(value_codec, dtype, n_values);
   for (uint64_t k = 0; k < values_bytes; k++) made->payload[i][k] = (unsigned char)zps_rng_u64(rng);
   if (value_codec != ZPS_VALUES_RAW && n_values % 2) memset(made->payload[i] + 2 * n_values, 0, 2);
-  zps_codec_index_encode(codec, m, ranks, z, made->payload[i] + values_bytes);
+  zps_codec_index_encode(codec, m, indices, z, made->payload[i] + values_bytes);
   memcpy(made->coo[i], made->payload[i], values_bytes);
-  memcpy(made->coo[i] + values_bytes, ranks, z * sizeof *ranks);
+  memcpy(made->coo[i] + values_bytes, indices, z * sizeof *indices);
   made->z[i] = z;
   made->z_all += z;
-  made->len[i] = values_bytes + z * sizeof *ranks;
+  made->len[i] = values_bytes + z * sizeof *indices;
   made->bytes += values_bytes + index_bytes;
   struct zps_error error;
   assert_int_equal(zps_slice_view_init(&made->views[i], codec, m, z, width, dtype, value_codec, made->payload[i],
                                        values_bytes + index_bytes, &error),
                    ZPS_OK);
   made->n++;
-  free(ranks);
+  free(indices);
 }
 
 static void join(const struct made *made, uint32_t width, enum zps_dtype dtype, enum zps_value_codec value_codec,
@@ -141,7 +141,7 @@ static void test_what_no_peer_may_send(void **state) {
   expect_refused(ZPS_CODEC_COO, 1ull << 32, 2, 16, "of fewer than 2^32 rows");
   expect_refused(ZPS_CODEC_COO, 100000, 513, 513 * 8, "at most 4096 bytes as coo");
   expect_refused(ZPS_CODEC_COO, 10, 2, 17, "as coo take 16");
-  expect_refused(ZPS_CODEC_COO, 10, 2, 16, "ranks must ascend");
+  expect_refused(ZPS_CODEC_COO, 10, 2, 16, "indices must ascend");
   expect_refused(7, 10, 2, 16, "slice in codec 7");
   assert_true(zps_join_fits(UINT32_MAX, 512, 1, ZPS_DTYPE_F32, ZPS_VALUES_RAW));
   assert_false(zps_join_fits(UINT32_MAX, 1, 1 << 20, ZPS_DTYPE_F64, ZPS_VALUES_RAW));

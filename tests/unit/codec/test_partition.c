@@ -26,8 +26,8 @@ static struct place place_of(const struct zps_partition *part, uint64_t row) {
   return (struct place){chunk % n_stripes, inner, (inner >> part->block_bits) / (part->n_parts / n_stripes)};
 }
 
-/* Every row has one place, every place one row, ranks ascend with rows, and a group gives each partition of its stripe
- * one block. */
+/* Every row has one place, every place one row, indices ascend with rows, and a group gives each partition of its
+ * stripe one block. */
 static void check_bijection(uint64_t rows, uint32_t n_parts, uint32_t block_bits, uint64_t seed) {
   struct zps_partition part;
   assert_int_equal(zps_partition_init(&part, rows, n_parts, block_bits, seed, NULL), ZPS_OK);
@@ -42,7 +42,7 @@ static void check_bijection(uint64_t rows, uint32_t n_parts, uint32_t block_bits
     const struct place place = place_of(&part, row);
     assert_int_equal(local >> block_bits, place.group);
     assert_int_equal(p / part.stripe_parts, place.stripe);
-    if (row % 61 == 0) assert_int_equal(zps_partition_ranks_below(&part, p, place.inner), local);
+    if (row % 61 == 0) assert_int_equal(zps_partition_indices_below(&part, p, place.inner), local);
   }
   uint64_t total = 0;
   for (uint32_t p = 0; p < n_parts; p++) {

@@ -248,7 +248,7 @@ static void narrow_values_are_widened(void **state) {
   }
 }
 
-static void many_ranks(void **state) {
+static void many_indices(void **state) {
   check(*state, 300, 1, ZPS_DTYPE_F32, (const double[]){0.1, 0, 0.01}, 4096, 5);
 }
 
@@ -273,14 +273,14 @@ static void sparse_sums_skip_empty_chunks(void **state) {
   const uint32_t m = UINT32_MAX;
   const struct {
     float values[3];
-    uint32_t ranks[3];
+    uint32_t indices[3];
   } slices[2] = {{{1, 2, 3}, {0, 1u << 31, m - 1}}, {{10, 20, 30}, {1, 1u << 31, m - 2}}};
   static const float sums[] = {1, 10, 22, 30, 3};
-  static const uint32_t ranks[] = {0, 1, 1u << 31, UINT32_MAX - 2, UINT32_MAX - 1};
+  static const uint32_t indices[] = {0, 1, 1u << 31, UINT32_MAX - 2, UINT32_MAX - 1};
   struct zps_slice_view views[2];
   struct {
     float values[5];
-    uint32_t ranks[6];
+    uint32_t indices[6];
   } out;
   uint32_t nnz;
   uint64_t len;
@@ -295,7 +295,7 @@ static void sparse_sums_skip_empty_chunks(void **state) {
   assert_int_equal(len, 40);
   memcpy(&out, result, len);
   assert_memory_equal(out.values, sums, sizeof sums);
-  assert_memory_equal(out.ranks, ranks, sizeof ranks);
+  assert_memory_equal(out.indices, indices, sizeof indices);
   free(result);
 }
 
@@ -303,12 +303,12 @@ static void sparse_sums_skip_empty_chunks(void **state) {
 static void order_is_kept_and_zero_sums_stay(void **state) {
   const struct {
     float value;
-    uint32_t rank;
+    uint32_t index;
   } slices[3] = {{1e8f, 5}, {1, 5}, {-1e8f, 5}};
   struct zps_slice_view views[3];
   struct {
     float value;
-    uint32_t rank;
+    uint32_t index;
   } out[2];
   uint32_t nnz;
   uint64_t len;
@@ -320,7 +320,7 @@ static void order_is_kept_and_zero_sums_stay(void **state) {
   assert_int_equal(zps_reduce(*state, views, 3, ZPS_OP_SUM, ZPS_CODEC_COO, NULL, result, &nnz, &len), ZPS_OK);
   memcpy(out, result, sizeof out);
   assert_int_equal(nnz, 1);
-  assert_int_equal(out[0].rank, 5);
+  assert_int_equal(out[0].index, 5);
   assert_true(out[0].value == 0 && !signbit(out[0].value));
 }
 
@@ -332,32 +332,32 @@ static double value_at(enum zps_dtype dtype, const void *values, uint64_t i) {
 
 /* Of the gradients that hold a row, value by value; `op` of NaNs and of zeros is what the result must say it is. */
 static void check_extremes(struct zps_reduce_scratch *scratch, enum zps_op op, enum zps_dtype dtype, uint32_t width) {
-  enum { ROWS = 3000, RANKS = 5 };
+  enum { ROWS = 3000, INDICES = 5 };
   struct zps_rng rng = {.state = width + (uint64_t)op};
   struct zps_partition part;
-  struct ref_gradient gradients[RANKS];
-  struct contribution contributions[RANKS];
-  struct zps_slice_view views[RANKS], result;
+  struct ref_gradient gradients[INDICES];
+  struct contribution contributions[INDICES];
+  struct zps_slice_view views[INDICES], result;
   assert_int_equal(zps_partition_init(&part, ROWS, 1, 0, 1, NULL), ZPS_OK);
-  for (unsigned i = 0; i < RANKS; i++) {
+  for (unsigned i = 0; i < INDICES; i++) {
     gradients[i] = ref_dense(&rng, ROWS, width, dtype, 0.3 * i);
     contributions[i] = contribute(&gradients[i], &part, (enum zps_codec)(i % ZPS_CODEC_COUNT));
     views[i] = contributions[i].view;
   }
-  char *const out = malloc(zps_reduce_bound(views, RANKS, ZPS_CODEC_COO));
+  char *const out = malloc(zps_reduce_bound(views, INDICES, ZPS_CODEC_COO));
   uint32_t nnz, at = 0;
   uint64_t len;
-  assert_int_equal(zps_reduce(scratch, views, RANKS, op, ZPS_CODEC_COO, NULL, out, &nnz, &len), ZPS_OK);
+  assert_int_equal(zps_reduce(scratch, views, INDICES, op, ZPS_CODEC_COO, NULL, out, &nnz, &len), ZPS_OK);
   assert_int_equal(zps_slice_view_init(&result, ZPS_CODEC_COO, ROWS, nnz, width, dtype, ZPS_VALUES_RAW, out, len, NULL),
                    ZPS_OK);
   for (uint32_t row = 0; row < ROWS; row++) {
     bool present = false;
-    for (unsigned i = 0; i < RANKS; i++) present |= gradients[i].present[row];
+    for (unsigned i = 0; i < INDICES; i++) present |= gradients[i].present[row];
     if (!present) continue;
-    assert_int_equal(((const zps_lent_rank *)result.index)[at], row);
+    assert_int_equal(((const zps_lent_index *)result.index)[at], row);
     for (uint32_t j = 0; j < width; j++) {
       double expected = op == ZPS_OP_MAX ? -(double)INFINITY : (double)INFINITY;
-      for (unsigned i = 0; i < RANKS; i++) {
+      for (unsigned i = 0; i < INDICES; i++) {
         if (!gradients[i].present[row]) continue;
         const double value = value_at(dtype, gradients[i].dense, (uint64_t)row * width + j);
         if (isnan(value) || (op == ZPS_OP_MAX ? value > expected : value < expected)) expected = value;
@@ -370,7 +370,7 @@ static void check_extremes(struct zps_reduce_scratch *scratch, enum zps_op op, e
   }
   assert_int_equal(at, nnz);
   free(out);
-  for (unsigned i = 0; i < RANKS; i++) {
+  for (unsigned i = 0; i < INDICES; i++) {
     free(contributions[i].bytes);
     ref_free(&gradients[i]);
   }
@@ -390,7 +390,7 @@ int main(void) {
       cmocka_unit_test(sums_equal_the_reference),
       cmocka_unit_test(chunks_join_without_a_seam),
       cmocka_unit_test(narrow_values_are_widened),
-      cmocka_unit_test(many_ranks),
+      cmocka_unit_test(many_indices),
       cmocka_unit_test(an_empty_partition_has_an_empty_sum),
       cmocka_unit_test(sparse_sums_skip_empty_chunks),
       cmocka_unit_test(order_is_kept_and_zero_sums_stay),

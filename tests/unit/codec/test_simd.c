@@ -163,19 +163,19 @@ static void values_below_the_limit_are_added(void **state) {
   const struct zps_simd *simd;
   for (unsigned v = 0; (simd = zps_simd_variant(v)) != NULL; v++) {
     for (uint32_t n = 1; n <= N; n++) {
-      char *const ranks = malloc(4 * n + 1), *const values = malloc(4 * n + 1);
-      assert_true(ranks && values);
+      char *const indices = malloc(4 * n + 1), *const values = malloc(4 * n + 1);
+      assert_true(indices && values);
       for (uint32_t i = 0; i < n; i++) {
-        const uint32_t rank = BASE + 3 * i;
+        const uint32_t index = BASE + 3 * i;
         const float value = i % 5 == 0 ? -0.0f : (float)i;
-        memcpy(ranks + 1 + 4 * (size_t)i, &rank, sizeof rank);
+        memcpy(indices + 1 + 4 * (size_t)i, &index, sizeof index);
         memcpy(values + 1 + 4 * (size_t)i, &value, sizeof value);
       }
       for (uint32_t limit = 0; limit <= 3 * n; limit++) {
         float sums[3 * N];
         const uint32_t below = (limit + 2) / 3;
         for (unsigned i = 0; i < 3 * N; i++) sums[i] = i < 50 ? -0.0f : 1000;
-        assert_int_equal(simd->add_below(sums, BASE, BASE + limit, ranks + 1, n, values + 1), below);
+        assert_int_equal(simd->add_below(sums, BASE, BASE + limit, indices + 1, n, values + 1), below);
         for (uint32_t i = 0; i < 3 * N; i++) {
           const float before = i < 50 ? 0 : 1000;
           const bool added = i % 3 == 0 && i / 3 < below;
@@ -183,7 +183,7 @@ static void values_below_the_limit_are_added(void **state) {
           assert_true(i >= 50 || !signbit(sums[i]) == added);
         }
       }
-      free(ranks);
+      free(indices);
       free(values);
     }
   }
@@ -225,7 +225,7 @@ static void marked_sums_are_taken(void **state) {
 static void rows_go_to_their_slots(void **state) {
   (void)state;
   enum { N = 5, BASE = 100, WIDTH_MAX = 70 };
-  static const uint32_t ranks[N] = {100, 103, 104, 109, 111};
+  static const uint32_t indices[N] = {100, 103, 104, 109, 111};
   static const uint32_t slots[12] = {[0] = 4, [3] = 0, [4] = 2, [9] = 1, [11] = 3};
   const struct zps_simd *simd;
   for (unsigned v = 0; (simd = zps_simd_variant(v)) != NULL; v++) {
@@ -235,10 +235,10 @@ static void rows_go_to_their_slots(void **state) {
         sums[i] = 1000;
         values[i] = (float)i;
       }
-      simd->add_rows(sums, slots, BASE, ranks, N, width, values);
+      simd->add_rows(sums, slots, BASE, indices, N, width, values);
       for (uint32_t i = 0; i < N; i++)
         for (uint32_t j = 0; j < width; j++)
-          assert_true(sums[slots[ranks[i] - BASE] * width + j] == 1000 + (float)(i * width + j));
+          assert_true(sums[slots[indices[i] - BASE] * width + j] == 1000 + (float)(i * width + j));
     }
   }
 }
@@ -276,7 +276,7 @@ static void rows_are_located(void **state) {
         uint32_t local;
         const uint32_t p = zps_partition_of(&part, (uint64_t)rows[i], &local);
         assert_int_equal(buckets[i], p * chunks.n_chunks + (local >> chunks.chunk_bits));
-        assert_int_equal(entries[i].rank, local);
+        assert_int_equal(entries[i].index, local);
         assert_true(entries[i].value == values[i]);
         locals[0] = local;
         simd->rows_of(&part, p, locals, 1, back);
@@ -393,7 +393,7 @@ static void blocks_are_written_and_read_alike(void **state) {
     const uint32_t z = draw_numbers(&rng, round % 32, numbers);
     if (z == 0) continue;
     const uint32_t m = numbers[z - 1] + 1;
-    const struct zps_rice_set set = {.m = m, .ranks = numbers, .z = z};
+    const struct zps_rice_set set = {.m = m, .indices = numbers, .z = z};
     const uint64_t len_bytes = encode_all(&set, code);
     check_readings(m, z, code, len_bytes, &reading);
     assert_true(reading.ends && reading.left == 0 && reading.n == z);

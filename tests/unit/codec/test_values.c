@@ -312,10 +312,10 @@ static void pieces_make_the_same_list(void **state) {
 /* A slice's index follows the coded values, and its rows are read wherever they lie. */
 static void slices_carry_them(void **state) {
   enum { M = 100, Z = 37, WIDTH = 5 };
-  uint32_t ranks[Z];
+  uint32_t indices[Z];
   float values[Z * WIDTH], room[Z * WIDTH], expected[Z * WIDTH];
   (void)state;
-  for (unsigned i = 0; i < Z; i++) ranks[i] = 2 * i + 1;
+  for (unsigned i = 0; i < Z; i++) indices[i] = 2 * i + 1;
   for (unsigned i = 0; i < Z * WIDTH; i++) values[i] = (float)i - 80.5f;
   for (unsigned c = 0; c < COUNT(all); c++) {
     const uint64_t len = zps_codec_slice_bytes(ZPS_CODEC_COO, M, Z, WIDTH, ZPS_DTYPE_F32, all[c]);
@@ -326,7 +326,7 @@ static void slices_carry_them(void **state) {
     assert_non_null(payload);
     assert_int_equal(len, values_bytes + 4 * Z);
     zps_values_encode(all[c], ZPS_DTYPE_F32, values, Z * WIDTH, 5, payload);
-    zps_codec_index_encode(ZPS_CODEC_COO, M, ranks, Z, payload + values_bytes);
+    zps_codec_index_encode(ZPS_CODEC_COO, M, indices, Z, payload + values_bytes);
     assert_int_equal(zps_slice_view_init(&view, ZPS_CODEC_COO, M, Z, WIDTH, ZPS_DTYPE_F32, all[c], payload, len, NULL),
                      ZPS_OK);
     zps_values_decode(all[c], ZPS_DTYPE_F32, payload, Z * WIDTH, 0, Z * WIDTH, expected);

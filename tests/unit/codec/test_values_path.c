@@ -12,7 +12,7 @@
 #include "tests/unit/codec/codec_reference.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
-enum { ROWS = 4000, RANKS = 4, PARTS = 3 };
+enum { ROWS = 4000, INDICES = 4, PARTS = 3 };
 
 static const enum zps_value_codec codecs[] = {ZPS_VALUES_BF16, ZPS_VALUES_F16, ZPS_VALUES_QSGD2, ZPS_VALUES_QSGD4,
                                               ZPS_VALUES_QSGD8};
@@ -80,7 +80,7 @@ static void check_encode(struct zps_rng *rng, enum zps_value_codec codec, enum z
   assert_int_equal(zps_partition_init(&part, ROWS, PARTS, 2, 5, NULL), ZPS_OK);
   assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_ORDERED, &raw), ZPS_OK);
   assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_ORDERED, &narrow), ZPS_OK);
-  for (unsigned i = 0; i < RANKS; i++) {
+  for (unsigned i = 0; i < INDICES; i++) {
     struct ref_gradient gradient = make_gradient(rng, i, width, dtype);
     struct zps_encode_input input = ref_input(&gradient, &part);
     assert_int_equal(zps_encoder_scan(raw, &input, NULL, NULL), ZPS_OK);
@@ -116,12 +116,12 @@ static void encoding_codes_the_raw_values(void **state) {
 /* One slice of each of a few ranks; the last rank has no rows. */
 static void make_slices(struct zps_rng *rng, const struct zps_partition *part, enum zps_value_codec codec,
                         enum zps_dtype dtype, uint32_t width, uint32_t p, struct slice *narrow, struct slice *wide) {
-  static const enum zps_codec indexes[RANKS] = {ZPS_CODEC_RICE, ZPS_CODEC_COO, ZPS_CODEC_HOLES, ZPS_CODEC_BITMAP};
+  static const enum zps_codec indexes[INDICES] = {ZPS_CODEC_RICE, ZPS_CODEC_COO, ZPS_CODEC_HOLES, ZPS_CODEC_BITMAP};
   struct zps_encoder *encoder;
   assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_ORDERED, &encoder), ZPS_OK);
-  for (unsigned i = 0; i < RANKS; i++) {
+  for (unsigned i = 0; i < INDICES; i++) {
     struct ref_gradient gradient =
-        i == RANKS - 1 ? ref_dense(rng, ROWS, width, dtype, 0) : make_gradient(rng, i, width, dtype);
+        i == INDICES - 1 ? ref_dense(rng, ROWS, width, dtype, 0) : make_gradient(rng, i, width, dtype);
     struct zps_encode_input input = ref_input(&gradient, part);
     input.value_codec = codec;
     input.origin.rank = i;
@@ -134,27 +134,27 @@ static void make_slices(struct zps_rng *rng, const struct zps_partition *part, e
 }
 
 static void check_reduce(struct zps_rng *rng, enum zps_value_codec codec, enum zps_dtype dtype, uint32_t width) {
-  struct slice narrow[RANKS], wide[RANKS];
-  struct zps_slice_view narrow_views[RANKS], wide_views[RANKS];
+  struct slice narrow[INDICES], wide[INDICES];
+  struct zps_slice_view narrow_views[INDICES], wide_views[INDICES];
   struct zps_reduce_scratch *scratch;
   struct zps_partition part;
   assert_int_equal(zps_partition_init(&part, ROWS, 1, 0, 5, NULL), ZPS_OK);
   make_slices(rng, &part, codec, dtype, width, 0, narrow, wide);
   assert_int_equal(zps_reduce_scratch_create(&scratch), ZPS_OK);
-  for (unsigned i = 0; i < RANKS; i++) {
+  for (unsigned i = 0; i < INDICES; i++) {
     narrow_views[i] = narrow[i].view;
     wide_views[i] = wide[i].view;
   }
   for (enum zps_codec index = ZPS_CODEC_COO; index <= ZPS_CODEC_BITMAP; index++) {
     for (enum zps_op op = ZPS_OP_SUM; op <= ZPS_OP_MEAN; op++) {
-      const uint64_t bound = zps_reduce_bound(wide_views, RANKS, index);
+      const uint64_t bound = zps_reduce_bound(wide_views, INDICES, index);
       void *const sum = need(bound), *const expected = need(bound);
       uint32_t nnz, expected_nnz;
       uint64_t len, expected_len;
-      assert_int_equal(zps_reduce_bound(narrow_views, RANKS, index), bound);
-      assert_int_equal(zps_reduce(scratch, narrow_views, RANKS, op, index, NULL, sum, &nnz, &len), ZPS_OK);
-      assert_int_equal(zps_reduce(scratch, wide_views, RANKS, op, index, NULL, expected, &expected_nnz, &expected_len),
-                       ZPS_OK);
+      assert_int_equal(zps_reduce_bound(narrow_views, INDICES, index), bound);
+      assert_int_equal(zps_reduce(scratch, narrow_views, INDICES, op, index, NULL, sum, &nnz, &len), ZPS_OK);
+      assert_int_equal(
+          zps_reduce(scratch, wide_views, INDICES, op, index, NULL, expected, &expected_nnz, &expected_len), ZPS_OK);
       assert_int_equal(nnz, expected_nnz);
       assert_int_equal(len, expected_len);
       assert_memory_equal(sum, expected, len);
@@ -162,7 +162,7 @@ static void check_reduce(struct zps_rng *rng, enum zps_value_codec codec, enum z
       free(expected);
     }
   }
-  for (unsigned i = 0; i < RANKS; i++) {
+  for (unsigned i = 0; i < INDICES; i++) {
     free(narrow[i].bytes);
     free(wide[i].bytes);
   }
@@ -180,13 +180,13 @@ static void sums_are_of_what_was_sent(void **state) {
 }
 
 static void check_decode(struct zps_rng *rng, enum zps_value_codec codec, enum zps_dtype dtype, uint32_t width) {
-  struct slice narrow[PARTS][RANKS], wide[PARTS][RANKS];
+  struct slice narrow[PARTS][INDICES], wide[PARTS][INDICES];
   struct zps_slice_view narrow_views[PARTS], wide_views[PARTS];
   struct zps_partition part;
   const uint64_t row_bytes = width * zps_dtype_size(dtype), dense_bytes = ROWS * row_bytes;
   assert_int_equal(zps_partition_init(&part, ROWS, PARTS, 1, 6, NULL), ZPS_OK);
   for (uint32_t p = 0; p < PARTS; p++) make_slices(rng, &part, codec, dtype, width, p, narrow[p], wide[p]);
-  for (unsigned i = 0; i < RANKS; i++) {
+  for (unsigned i = 0; i < INDICES; i++) {
     char *const dense = need(dense_bytes), *const expected = need(dense_bytes);
     int64_t rows[ROWS], expected_rows[ROWS];
     uint64_t n = 0;
@@ -210,7 +210,7 @@ static void check_decode(struct zps_rng *rng, enum zps_value_codec codec, enum z
     free(expected);
   }
   for (uint32_t p = 0; p < PARTS; p++) {
-    for (unsigned i = 0; i < RANKS; i++) {
+    for (unsigned i = 0; i < INDICES; i++) {
       free(narrow[p][i].bytes);
       free(wide[p][i].bytes);
     }

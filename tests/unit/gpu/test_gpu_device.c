@@ -35,8 +35,8 @@ static struct zps_device_hashed hash(struct gpu_rig *rig, const struct zps_devic
   assert_int_equal(got_starts[part->n_parts], n);
   for (uint32_t p = 0; p < part->n_parts; p++) {
     for (uint64_t i = got_starts[p]; i < got_starts[p + 1]; i++) {
-      uint32_t rank;
-      assert_int_equal(zps_partition_of(part, got[i], &rank), p);
+      uint32_t index;
+      assert_int_equal(zps_partition_of(part, got[i], &index), p);
     }
   }
   qsort(got, n, sizeof *got, compare_u64);
@@ -82,7 +82,7 @@ static void algorithm_1_survives_collisions(void **state) {
   const struct shape shape = {N * 8, 1, 8, 0, ZPS_DTYPE_F32};
   const struct zps_partition part = partition_of(&shape, 9);
   uint64_t rows[N];
-  for (uint32_t rank = 0; rank < N; rank++) rows[rank] = zps_partition_row(&part, 5, rank);
+  for (uint32_t index = 0; index < N; index++) rows[index] = zps_partition_row(&part, 5, index);
   for (uint64_t seed = 0; seed < 8; seed++) {
     const struct zps_device_hashing hashing = {.k = 3, .r1 = 16, .r2 = 2, .seed = seed};
     zps_emu_seed(seed);

@@ -18,7 +18,7 @@ int main(void) {
 #include "tests/unit/gpu/gpu_compare.h"
 #include "worker/select/estimate.h"
 #include "worker/select/magnitude.h"
-#include "worker/select/rank.h"
+#include "worker/select/order.h"
 #include "worker/select/scan.h"
 
 enum { N_MAX = 9000 };
@@ -96,9 +96,9 @@ static uint64_t pick_on_host(const struct twins *twins, const struct zps_device_
   const uint64_t n = twins->host.n;
   uint64_t magnitude = cut->magnitude ? cut->magnitude : 1, ties = UINT64_MAX;
   if (cut->kind == ZPS_CUT_TOPK && cut->k < n) {
-    const struct zps_rank rank = zps_rank_select(dtype, twins->host.residual, n, cut->k);
-    magnitude = rank.magnitude ? rank.magnitude : 1;
-    if (rank.magnitude) ties = cut->k - rank.n_above;
+    const struct zps_order order = zps_order_select(dtype, twins->host.residual, n, cut->k);
+    magnitude = order.magnitude ? order.magnitude : 1;
+    if (order.magnitude) ties = cut->k - order.n_above;
   } else if (cut->kind == ZPS_CUT_SAMPLED && cut->k < cut->n_sample) {
     /* after the addition: the gradient that is still to come is zero */
     void *const zeros = calloc(n, zps_dtype_size(dtype)), *const sample = malloc(cut->n_sample * zps_dtype_size(dtype));
@@ -106,7 +106,7 @@ static uint64_t pick_on_host(const struct twins *twins, const struct zps_device_
     feedback.velocity = NULL;
     assert_true(zeros && sample);
     zps_estimate_sample(&feedback, zeros, 1, cut->seed, cut->step, sample, cut->n_sample);
-    magnitude = zps_rank_select(dtype, sample, cut->n_sample, cut->k).magnitude;
+    magnitude = zps_order_select(dtype, sample, cut->n_sample, cut->k).magnitude;
     if (magnitude == 0) magnitude = 1;
     free(zeros);
     free(sample);

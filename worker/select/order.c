@@ -1,4 +1,4 @@
-#include "worker/select/rank.h"
+#include "worker/select/order.h"
 
 #include <string.h>
 
@@ -7,7 +7,7 @@
 enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS, FEW = 32 };
 
 /* Of a handful, which clearing the counters would cost more than sorting. */
-static struct zps_rank select_of_few(enum zps_dtype dtype, const void *values, uint64_t n, uint64_t k) {
+static struct zps_order select_of_few(enum zps_dtype dtype, const void *values, uint64_t n, uint64_t k) {
   uint64_t sorted[FEW];
   for (uint64_t i = 0; i < n; i++) {
     const uint64_t magnitude = zps_magnitude_at(dtype, values, i);
@@ -15,9 +15,9 @@ static struct zps_rank select_of_few(enum zps_dtype dtype, const void *values, u
     for (; at > 0 && sorted[at - 1] < magnitude; at--) sorted[at] = sorted[at - 1];
     sorted[at] = magnitude;
   }
-  struct zps_rank rank = {.magnitude = sorted[k - 1]};
-  while (sorted[rank.n_above] > rank.magnitude) rank.n_above++;
-  return rank;
+  struct zps_order order = {.magnitude = sorted[k - 1]};
+  while (sorted[order.n_above] > order.magnitude) order.n_above++;
+  return order;
 }
 
 /* How many of the values whose bits from `top` on are `prefix` have which digit below. */
@@ -31,24 +31,24 @@ static inline __attribute__((always_inline)) void count(enum zps_dtype dtype, co
   }
 }
 
-struct zps_rank zps_rank_select(enum zps_dtype dtype, const void *values, uint64_t n, uint64_t k) {
+struct zps_order zps_order_select(enum zps_dtype dtype, const void *values, uint64_t n, uint64_t k) {
   if (n <= FEW) return select_of_few(dtype, values, n, k);
   uint64_t counts[DIGITS];
-  struct zps_rank rank = {0};
+  struct zps_order order = {0};
   uint64_t left = k; /* of those with this prefix */
   unsigned top = dtype == ZPS_DTYPE_F32 ? ZPS_MAGNITUDE_BITS_F32 : ZPS_MAGNITUDE_BITS_F64;
   while (top > 0) {
     const unsigned shift = top > DIGIT_BITS ? top - DIGIT_BITS : 0;
     memset(counts, 0, sizeof counts);
     if (dtype == ZPS_DTYPE_F32)
-      count(ZPS_DTYPE_F32, values, n, top, shift, rank.magnitude, counts);
+      count(ZPS_DTYPE_F32, values, n, top, shift, order.magnitude, counts);
     else
-      count(ZPS_DTYPE_F64, values, n, top, shift, rank.magnitude, counts);
+      count(ZPS_DTYPE_F64, values, n, top, shift, order.magnitude, counts);
     uint64_t digit = (1ull << (top - shift)) - 1;
     while (digit > 0 && counts[digit] < left) left -= counts[digit--];
-    rank.magnitude = rank.magnitude << (top - shift) | digit;
+    order.magnitude = order.magnitude << (top - shift) | digit;
     top = shift;
   }
-  rank.n_above = k - left;
-  return rank;
+  order.n_above = k - left;
+  return order;
 }
