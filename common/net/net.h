@@ -56,9 +56,9 @@ struct zps_net_info {
   char address[96];               /* printable */
   uint8_t addr[ZPS_NET_ADDR_MAX]; /* opaque, for the peers' zps_net_peer_add() */
   size_t addr_len;
-  size_t max_msg;  /* bytes of one message, as configured */
-  size_t max_read; /* bytes of one read */
-  bool lends;      /* registering memory is a note in a table: no page is pinned, no card is told */
+  size_t max_msg;      /* bytes of one message, as configured */
+  size_t max_read;     /* bytes of one read */
+  bool registers_free; /* registering memory is a note in a table: no page is pinned, no card is told */
 };
 
 /* Whose memory it is that a fabric is to reach, and how. */

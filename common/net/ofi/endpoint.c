@@ -128,7 +128,7 @@ static void info_fill(struct ofi_net *net) {
   fi_av_straddr(net->av, info->addr, info->address, &len);
   info->address[sizeof info->address - 1] = '\0';
   info->max_read = net->info->ep_attr->max_msg_size;
-  info->lends = !(net->info->domain_attr->mr_mode & (FI_MR_LOCAL | FI_MR_ALLOCATED));
+  info->registers_free = !(net->info->domain_attr->mr_mode & (FI_MR_LOCAL | FI_MR_ALLOCATED));
 }
 
 static void regions_revoke(struct ofi_net *net) {
