@@ -15,26 +15,21 @@ result() { # NAME OFFENDERS: passes when there are none
 }
 sources() { find "$@" \( -name '*.[ch]' -o -name '*.[ch]pp' -o -name '*.cu*' \) ! -name '*.pb-c.*' 2>/dev/null; }
 
-# may FOLDER ALLOWED...: project headers that FOLDER includes lie in FOLDER itself or in ALLOWED.
+# may FOLDER ALLOWED...: headers of ours that FOLDER includes lie in FOLDER itself, in the folder around it or in ALLOWED.
+ours='^ *# *include *"(common|proto|gpu|server|worker|tests)/'
+folders=()
 may() {
-  local folder=$1 allowed
-  allowed=$(printf '|%s/' "$@" | sed 's#\.h/#.h"#g')
-  result "$folder includes only $*" \
-    "$(sources "$folder" | xargs -r grep -HnE '^ *# *include *"(common|proto|gpu|server|worker|tests)/' | grep -vE "include *\"(${allowed:1})")"
+  local allowed
+  folders+=("$@")
+  allowed=$(printf '|%s' "$@" "$(dirname "$1")")
+  result "$1 includes only what its line allows" "$(sources "$1" -maxdepth 1 |
+    xargs -r grep -HnE "$ours" | grep -vE "include *\"(${allowed:1})/[^/\"]*\"")"
 }
-may common/base
-may common/net common/base
-may common/net/ofi common/base common/net/net.h common/net/backend.h
-may common/control common/base
-may proto common/base
-may common/codec common/base
-may common/codec/simd common/base common/codec/bits.h common/codec/codec_rice.h common/codec/partition.h common/codec/values.h
-for part in gpu/device.h gpu/device.c gpu/cuda gpu/emu; do may "$part" gpu common/base common/codec; done
-may gpu/bench common/base common/codec gpu tests/support/device_cpu.h
-may common/session common/base common/net proto
-may common/plan common/base common/codec
-may server common proto gpu
-may worker common proto gpu
+# shellcheck disable=SC1091
+. tests/support/floors.sh
+result "every folder of a line is there" "$(for folder in "${folders[@]}"; do [ -d "$folder" ] || echo "$folder"; done)"
+result "every folder has a line" "$(sources common proto gpu server worker | sed 's#/[^/]*$##' | sort -u |
+  grep -vxF "$(printf '%s\n' "${folders[@]}")")"
 
 # only PATTERN-OF-FILES HEADER-PATTERN NAME: a foreign header is seen by those files alone.
 only() {
@@ -46,6 +41,7 @@ only '^common/control/json\.c$' 'jansson' "jansson is seen by common/control/jso
 only '^proto/' '(protobuf-c/|[a-z/]*zenps\.pb-c)' "protobuf-c is seen by proto alone"
 only '^common/base/config' '(ini\.h|getopt\.h)' "option files and flags are parsed by common/base/config* alone"
 only '^gpu/cuda/' 'cuda' "CUDA is seen by gpu/cuda alone"
+only '^server/(shard|daemon)/' 'server/shard/' "the data plane is seen by the daemon alone"
 only '^server/daemon/(notify|journal)\.c$' 'systemd/' "libsystemd is seen by server/daemon/notify.c and journal.c alone"
 
 # The public headers stand alone.

@@ -15,4 +15,9 @@ static inline uint64_t zps_clock_ns(void) {
   return (uint64_t)ts.tv_sec * ZPS_NS_PER_S + (uint64_t)ts.tv_nsec;
 }
 
+/* A deadline of this clock, or a span of time, as the system's calls want it. */
+static inline struct timespec zps_clock_timespec(uint64_t ns) {
+  return (struct timespec){.tv_sec = (time_t)(ns / ZPS_NS_PER_S), .tv_nsec = (long)(ns % ZPS_NS_PER_S)};
+}
+
 #endif

@@ -1,6 +1,9 @@
 #include "common/base/text.h"
 
+#include <stdarg.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <string.h>
 
 /* Bytes of the printable character at `c`, or 0. */
 static size_t character(const uint8_t *c, size_t len) {
@@ -31,4 +34,12 @@ size_t zps_text_printable(const char *text, size_t len) {
 void zps_text_sanitize(char *text, size_t len) {
   for (size_t at = zps_text_printable(text, len); at < len; at += zps_text_printable(text + at, len - at))
     text[at++] = '?';
+}
+
+void zps_text_add(char *text, size_t size, const char *fmt, ...) {
+  const size_t len = strlen(text);
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(text + len, size - len, fmt, args);
+  va_end(args);
 }

@@ -1,8 +1,11 @@
-/* Text that a peer wrote and that ends up in logs and terminals: printable UTF-8, one line. */
+/* Texts made of pieces; and text that a peer wrote and that ends up in logs and terminals: printable UTF-8, one line.
+ */
 #ifndef ZPS_BASE_TEXT_H
 #define ZPS_BASE_TEXT_H
 
 #include <stddef.h>
+
+#include "common/base/err.h"
 
 /* The number of leading bytes that are well-formed UTF-8 (no surrogates, no overlong forms) without control characters:
  * `len` when all are. */
@@ -10,5 +13,8 @@ size_t zps_text_printable(const char *text, size_t len);
 /* Replaces every byte that is not part of such text by '?': texts of the system, and texts cut in the middle of a
  * character, may be sent. */
 void zps_text_sanitize(char *text, size_t len);
+
+/* Adds a piece to a text, of which `size` is all the room; what does not fit is cut off. */
+void zps_text_add(char *text, size_t size, const char *fmt, ...) ZPS_PRINTF(3, 4);
 
 #endif

@@ -14,8 +14,7 @@
 /* Waits for a change; false when the deadline has passed. */
 static bool wait_changed(struct zps_client *client, uint64_t deadline_ns) {
   if (deadline_ns == ZPS_NEVER) return pthread_cond_wait(&client->changed, &client->lock) == 0;
-  const struct timespec until = {.tv_sec = (time_t)(deadline_ns / ZPS_NS_PER_S),
-                                 .tv_nsec = (long)(deadline_ns % ZPS_NS_PER_S)};
+  const struct timespec until = zps_clock_timespec(deadline_ns);
   return pthread_cond_timedwait(&client->changed, &client->lock, &until) == 0;
 }
 

@@ -171,7 +171,7 @@ uint64_t zps_loop_port_unmatched(struct zps_loop_port *port) {
 }
 
 void zps_loop_port_wait(struct zps_loop_port *port, uint64_t until_ns) {
-  const struct timespec ts = {.tv_sec = (time_t)(until_ns / ZPS_NS_PER_S), .tv_nsec = (long)(until_ns % ZPS_NS_PER_S)};
+  const struct timespec ts = zps_clock_timespec(until_ns);
   pthread_mutex_lock(&port->lock);
   while (!port->woken && !(port->inbox && port->n_receives > 0)) {
     if (until_ns == ZPS_NEVER) {

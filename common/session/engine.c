@@ -7,22 +7,20 @@
 #include <stdlib.h>
 
 #include "common/base/clock.h"
-#include "common/base/queue.h"
 #include "common/base/waits.h"
 #define ZPS_LOG_COMPONENT "engine"
 #include "common/base/log.h"
 
-enum {
-  QUEUE_CAPACITY = 1024,
-  COMMANDS_PER_TURN = 256, /* so that a command that posts itself again cannot starve the fabric */
-};
+enum { COMMANDS_PER_TURN = 256 }; /* so that a command that posts itself again cannot starve the fabric */
 
 struct zps_engine {
   struct zps_engine_handler handler;
   struct zps_net *net;
   struct zps_slab *slab;
   struct zps_bulk *bulk;
-  struct zps_queue *commands;
+  pthread_mutex_t commands_lock; /* held for a few instructions */
+  struct zps_command *posted, **posted_tail;
+  struct zps_command *taken; /* the engine thread's: older than those posted */
   pthread_t thread;
   pthread_mutex_t
       stop_lock; /* held while the thread is told to stop, so that it cannot close the fabric under the wake */
@@ -63,15 +61,28 @@ static void on_peer_error(void *ctx, struct zps_net_peer *peer, zps_err_t code, 
   engine->handler.on_peer_error(engine->handler.ctx, peer, code, text);
 }
 
-static void wake(void *ctx) {
-  struct zps_engine *engine = ctx;
-  zps_net_wake(engine->net);
+static void commands_init(struct zps_engine *engine) {
+  pthread_mutex_init(&engine->commands_lock, NULL);
+  engine->posted_tail = &engine->posted;
+}
+
+static struct zps_command *next_command(struct zps_engine *engine) {
+  if (!engine->taken) {
+    pthread_mutex_lock(&engine->commands_lock);
+    engine->taken = engine->posted;
+    engine->posted = NULL;
+    engine->posted_tail = &engine->posted;
+    pthread_mutex_unlock(&engine->commands_lock);
+  }
+  struct zps_command *command = engine->taken;
+  if (command) engine->taken = command->next; /* read now: it may be gone or posted again when it has run */
+  return command;
 }
 
 static unsigned run_commands(struct zps_engine *engine) {
   unsigned n = 0;
   struct zps_command *command;
-  for (; n < COMMANDS_PER_TURN && (command = zps_queue_pop(engine->commands)) != NULL; n++)
+  for (; n < COMMANDS_PER_TURN && (command = next_command(engine)) != NULL; n++)
     command->run(command, engine->handler.ctx);
   return n;
 }
@@ -139,12 +150,12 @@ zps_err_t zps_engine_create(const struct zps_engine_config *config, const struct
   if (!engine) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the progress engine");
   engine->handler = *handler;
   pthread_mutex_init(&engine->stop_lock, NULL);
+  commands_init(engine);
   const struct zps_net_handler net_handler = {.ctx = engine, .on_message = on_message, .on_peer_error = on_peer_error};
   zps_err_t code = zps_net_open(&config->net, &net_handler, &engine->net, error);
   if (code != ZPS_OK) goto err_free;
   code = zps_slab_create(engine->net, config->memory_limit_bytes, config->memory_cache_bytes, &engine->slab);
   if (code == ZPS_OK) code = zps_bulk_create(engine->net, &config->bulk, &engine->bulk);
-  if (code == ZPS_OK) code = zps_queue_create(QUEUE_CAPACITY, wake, engine, &engine->commands);
   if (code != ZPS_OK) {
     zps_fail(error, code, "no memory for the progress engine");
     goto err_close;
@@ -161,8 +172,8 @@ err_close:
   zps_bulk_destroy(engine->bulk);
   zps_slab_destroy(engine->slab);
   zps_net_close(engine->net);
-  zps_queue_destroy(engine->commands);
 err_free:
+  pthread_mutex_destroy(&engine->commands_lock);
   pthread_mutex_destroy(&engine->stop_lock);
   free(engine);
   return code;
@@ -175,13 +186,20 @@ void zps_engine_destroy(struct zps_engine *engine) {
   zps_net_wake(engine->net);
   pthread_mutex_unlock(&engine->stop_lock);
   pthread_join(engine->thread, NULL);
-  zps_queue_destroy(engine->commands);
+  pthread_mutex_destroy(&engine->commands_lock);
   pthread_mutex_destroy(&engine->stop_lock);
   free(engine);
 }
 
-zps_err_t zps_engine_post(struct zps_engine *engine, struct zps_command *command) {
-  return zps_queue_push(engine->commands, command);
+/* One wake-up for all that is posted before the thread takes it; without the lock, which the thread wants next. */
+void zps_engine_post(struct zps_engine *engine, struct zps_command *command) {
+  command->next = NULL;
+  pthread_mutex_lock(&engine->commands_lock);
+  const bool is_first = !engine->posted;
+  *engine->posted_tail = command;
+  engine->posted_tail = &command->next;
+  pthread_mutex_unlock(&engine->commands_lock);
+  if (is_first) zps_net_wake(engine->net);
 }
 
 struct call {
@@ -207,15 +225,13 @@ zps_err_t zps_engine_call(struct zps_engine *engine, struct zps_command *command
                       .wrapped = command,
                       .lock = PTHREAD_MUTEX_INITIALIZER,
                       .has_run = PTHREAD_COND_INITIALIZER};
-  const zps_err_t code = zps_engine_post(engine, &call.command);
-  if (code == ZPS_OK) {
-    pthread_mutex_lock(&call.lock);
-    while (!call.done) pthread_cond_wait(&call.has_run, &call.lock);
-    pthread_mutex_unlock(&call.lock);
-  }
+  zps_engine_post(engine, &call.command);
+  pthread_mutex_lock(&call.lock);
+  while (!call.done) pthread_cond_wait(&call.has_run, &call.lock);
+  pthread_mutex_unlock(&call.lock);
   pthread_cond_destroy(&call.has_run);
   pthread_mutex_destroy(&call.lock);
-  return code;
+  return ZPS_OK;
 }
 
 struct zps_net *zps_engine_net(struct zps_engine *engine) {

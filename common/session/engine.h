@@ -13,9 +13,11 @@
 
 struct zps_engine;
 
-/* A request to the engine thread, embedded in the caller's object and run in the order posted. */
+/* A request to the engine thread, embedded in the caller's object: no allocation, no limit, in the order posted. It is
+ * the engine's from the post until it runs, and may then be freed or posted again, also by its own run(). */
 struct zps_command {
   void (*run)(struct zps_command *command, void *handler_ctx);
+  struct zps_command *next; /* the engine's */
 };
 
 struct zps_engine_handler {
@@ -43,9 +45,10 @@ zps_err_t zps_engine_create(const struct zps_engine_config *config, const struct
  * until this returns. NULL is allowed. */
 void zps_engine_destroy(struct zps_engine *engine);
 
-/* From any thread: runs `command` on the engine thread. ZPS_ERR_AGAIN when the queue is full. */
-zps_err_t zps_engine_post(struct zps_engine *engine, struct zps_command *command) ZPS_MUSTCHECK;
-/* From any thread but the engine's: the same, and waits until it has run. */
+/* From any thread: runs `command` on the engine thread. Other threads must be through with posting before the engine is
+ * destroyed; commands may post until the end. */
+void zps_engine_post(struct zps_engine *engine, struct zps_command *command);
+/* The same, and waits until it has run. ZPS_ERR_INVALID on the engine's own thread, which would wait for itself. */
 zps_err_t zps_engine_call(struct zps_engine *engine, struct zps_command *command) ZPS_MUSTCHECK;
 
 struct zps_net *zps_engine_net(struct zps_engine *engine); /* zps_net_info() of it is readable from any thread */

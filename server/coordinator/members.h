@@ -16,7 +16,7 @@
 #include "common/base/tally.h"
 #include "common/codec/partition.h"
 #include "common/plan/report.h"
-#include "server/shard/shard.h"
+#include "server/spec.h"
 
 #define ZPS_JOBS_MAX 1024u
 #define ZPS_TENSORS_MAX 4096u /* of one job */

@@ -54,8 +54,7 @@ static void pause_for(const struct watch *watch, uint64_t ms) {
   sigemptyset(&resized);
   sigaddset(&resized, SIGWINCH);
   for (uint64_t now_ns = zps_clock_ns(); now_ns < until_ns; now_ns = zps_clock_ns()) {
-    const struct timespec left = {.tv_sec = (time_t)((until_ns - now_ns) / ZPS_NS_PER_S),
-                                  .tv_nsec = (long)((until_ns - now_ns) % ZPS_NS_PER_S)};
+    const struct timespec left = zps_clock_timespec(until_ns - now_ns);
     if (sigtimedwait(&resized, NULL, &left) == SIGWINCH) draw(watch);
   }
 }

@@ -1,5 +1,5 @@
 /* Frames from ranks: every number in them is checked here before it becomes an event of a round. */
-#include "server/shard/plane.h"
+#include "server/shard/collect.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -9,6 +9,10 @@
 #define ZPS_LOG_COMPONENT "shard"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "server/shard/job.h"
+#include "server/shard/round.h"
+#include "server/shard/shard_impl.h"
+#include "server/shard/tensor.h"
 
 static void reply(struct zps_member *member, const struct zps_frame_abort *abort) {
   struct zps_frame frame = {.header.type = ZPS_FRAME_ABORT};
@@ -103,9 +107,8 @@ static bool take_part(struct zps_shard_round *round, uint32_t rank, uint32_t par
   contribution->read.addr = slice->addr;
   contribution->read.key = slice->key;
   if (contribution->has_store) memcpy(contribution->store, slice->data, slice->len_bytes);
-  const size_t slot = (size_t)part * round->tensor->job->world + rank;
-  round->slots[slot] = contribution;
-  round->nnz[slot] = slice->nnz;
+  *zps_shard_round_slot(round, part, rank) = contribution;
+  round->nnz[(size_t)part * round->machine->world + rank] = slice->nnz;
   return zps_shard_round_step(round, &event);
 }
 

@@ -8,6 +8,7 @@
 #define ZPS_LOG_COMPONENT "round"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/text.h"
 
 enum slot { SLOT_NONE, SLOT_ANNOUNCED, SLOT_HERE };
 enum rank_flag { RANK_PUSHED = 1, RANK_DONE = 2, RANK_GONE = 4, RANK_IDLE = 8 };
@@ -95,16 +96,6 @@ static void add_action(struct zps_shard_machine_actions *actions, enum zps_shard
   actions->list[actions->n++] = (struct zps_shard_machine_action){.type = type, .rank = rank, .part = part};
 }
 
-/* Appends to the abort's text; what does not fit is cut off. */
-static void say(struct zps_frame_abort *abort, const char *fmt, ...) ZPS_PRINTF(2, 3);
-static void say(struct zps_frame_abort *abort, const char *fmt, ...) {
-  const size_t len = strlen(abort->text);
-  va_list args;
-  va_start(args, fmt);
-  vsnprintf(abort->text + len, sizeof abort->text - len, fmt, args);
-  va_end(args);
-}
-
 static struct zps_frame_abort *begin_abort(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions,
                                            zps_err_t code) {
   struct zps_frame_abort *abort = &actions->abort;
@@ -114,8 +105,8 @@ static struct zps_frame_abort *begin_abort(struct zps_shard_machine *machine, st
   abort->code = code;
   abort->n_ranks = 0;
   abort->text[0] = '\0';
-  say(abort, "job %s, tensor %s, step %" PRIu64 ": ", machine->config.job, machine->config.tensor,
-      machine->config.step);
+  zps_text_add(abort->text, sizeof abort->text, "job %s, tensor %s, step %" PRIu64 ": ", machine->config.job,
+               machine->config.tensor, machine->config.step);
   return abort;
 }
 
@@ -136,27 +127,29 @@ static void expire(struct zps_shard_machine *machine, struct zps_shard_machine_a
   for (uint32_t rank = 0; rank < machine->world; rank++) {
     const uint32_t n_none = count_slots(machine, rank, SLOT_NONE);
     if (n_none == 0 || (machine->ranks[rank] & RANK_IDLE)) continue;
-    if (n_missing == 0) say(abort, "the deadline passed without the push of rank");
+    if (n_missing == 0) zps_text_add(abort->text, sizeof abort->text, "the deadline passed without the push of rank");
     name_rank(abort, rank);
     if (n_missing++ >= NAMED_MAX) continue;
-    say(abort, "%s %u", n_missing > 1 ? "," : "", rank);
+    zps_text_add(abort->text, sizeof abort->text, "%s %u", n_missing > 1 ? "," : "", rank);
     if (n_none == machine->n_parts) continue;
     const char *before = " (partition ";
     for (uint32_t part = 0; part < machine->n_parts; part++) {
       if (*slot_of(machine, part, rank) != SLOT_NONE) continue;
-      say(abort, "%s%u", before, machine->config.partitions[part]);
+      zps_text_add(abort->text, sizeof abort->text, "%s%u", before, machine->config.partitions[part]);
       before = " ";
     }
-    say(abort, ")");
+    zps_text_add(abort->text, sizeof abort->text, ")");
   }
-  if (n_missing > NAMED_MAX) say(abort, " and %u more", n_missing - NAMED_MAX);
+  if (n_missing > NAMED_MAX) zps_text_add(abort->text, sizeof abort->text, " and %u more", n_missing - NAMED_MAX);
   if (n_missing > 0) {
-    say(abort, " (%u of %u ranks are here)", machine->n_needed - n_missing, machine->n_needed);
+    zps_text_add(abort->text, sizeof abort->text, " (%u of %u ranks are here)", machine->n_needed - n_missing,
+                 machine->n_needed);
     return;
   }
   abort->code = ZPS_ERR_TIMEOUT;
-  say(abort, "the deadline passed with %" PRIu64 " of %" PRIu64 " contributions read and %u of %u partitions summed",
-      machine->n_here, (uint64_t)machine->n_needed * machine->n_parts, machine->n_reduced, machine->n_parts);
+  zps_text_add(abort->text, sizeof abort->text,
+               "the deadline passed with %" PRIu64 " of %" PRIu64 " contributions read and %u of %u partitions summed",
+               machine->n_here, (uint64_t)machine->n_needed * machine->n_parts, machine->n_reduced, machine->n_parts);
 }
 
 static void take_contribution(struct zps_shard_machine *machine, uint32_t part, uint32_t rank,
@@ -172,7 +165,8 @@ static void announced(struct zps_shard_machine *machine, const struct zps_shard_
   uint8_t *slot = slot_of(machine, event->part, event->rank);
   if (*slot != SLOT_NONE) {
     struct zps_frame_abort *abort = begin_abort(machine, actions, ZPS_ERR_PROTOCOL);
-    say(abort, "rank %u pushed partition %u twice", event->rank, machine->config.partitions[event->part]);
+    zps_text_add(abort->text, sizeof abort->text, "rank %u pushed partition %u twice", event->rank,
+                 machine->config.partitions[event->part]);
     name_rank(abort, event->rank);
     return;
   }
@@ -221,8 +215,9 @@ static void done(struct zps_shard_machine *machine, uint32_t rank, struct zps_sh
     return;
   }
   struct zps_frame_abort *abort = begin_abort(machine, actions, ZPS_ERR_PROTOCOL);
-  say(abort, "rank %u says that it has read the results, but only %u of %u partitions are published", rank,
-      machine->n_reduced, machine->n_parts);
+  zps_text_add(abort->text, sizeof abort->text,
+               "rank %u says that it has read the results, but only %u of %u partitions are published", rank,
+               machine->n_reduced, machine->n_parts);
   name_rank(abort, rank);
 }
 
@@ -239,7 +234,7 @@ static void gone(struct zps_shard_machine *machine, const struct zps_shard_machi
   }
   machine->ranks[event->rank] |= RANK_GONE;
   struct zps_frame_abort *abort = begin_abort(machine, actions, event->code);
-  say(abort, "rank %u is needed and gone: %s", event->rank, event->text);
+  zps_text_add(abort->text, sizeof abort->text, "rank %u is needed and gone: %s", event->rank, event->text);
   name_blamed(abort, event);
 }
 
@@ -250,7 +245,7 @@ static void cancel(struct zps_shard_machine *machine, const struct zps_shard_mac
     return;
   }
   struct zps_frame_abort *abort = begin_abort(machine, actions, event->code);
-  say(abort, "rank %u gave it up: %s", event->rank, event->text);
+  zps_text_add(abort->text, sizeof abort->text, "rank %u gave it up: %s", event->rank, event->text);
   name_blamed(abort, event);
 }
 
@@ -258,10 +253,10 @@ static void fail(struct zps_shard_machine *machine, const struct zps_shard_machi
                  struct zps_shard_machine_actions *actions) {
   struct zps_frame_abort *abort = begin_abort(machine, actions, event->code);
   if (event->rank != ZPS_SHARD_NO_RANK) {
-    say(abort, "rank %u: ", event->rank);
+    zps_text_add(abort->text, sizeof abort->text, "rank %u: ", event->rank);
     name_rank(abort, event->rank);
   }
-  say(abort, "%s", event->text);
+  zps_text_add(abort->text, sizeof abort->text, "%s", event->text);
 }
 
 void zps_shard_machine_step(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,

@@ -1,12 +1,14 @@
 /* Results on their way to the ranks: small ones inline, several to a frame; large ones as memory for them to read. */
-#include "server/shard/plane.h"
+#include "server/shard/publish.h"
 
 #include <stdlib.h>
 
 #include "common/codec/join.h"
-#define ZPS_LOG_COMPONENT "shard"
 #include "common/base/clock.h"
-#include "common/base/log.h"
+#include "server/shard/job.h"
+#include "server/shard/round.h"
+#include "server/shard/shard_impl.h"
+#include "server/shard/tensor.h"
 
 void zps_publish_part(struct zps_shard_round *round, uint32_t part) {
   struct zps_shard *shard = round->tensor->job->shard;

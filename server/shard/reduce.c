@@ -1,17 +1,20 @@
 /* One task per partition whose contributions are all here. The task owns them until it is done; the reduce pool's
  * threads see nothing else of the data plane. Small ones are done by the engine's thread itself: a thread of the pool
  * would take longer to wake up. Large ones are shared by threads that would otherwise have nothing to do. */
-#include "server/shard/plane.h"
+#include "server/shard/reduce.h"
 
 #include <limits.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define ZPS_LOG_COMPONENT "shard"
 #include "common/base/clock.h"
-#include "common/base/log.h"
+#include "common/base/container.h"
+#include "common/codec/reduce.h"
+#include "server/shard/job.h"
+#include "server/shard/round.h"
+#include "server/shard/shard_impl.h"
+#include "server/shard/tensor.h"
 
 /* Contributions to one partition, and to all of a round here, that are summed before another thread has woken up.
  * Looking for rows among all that there could be takes time, too. */
@@ -19,7 +22,8 @@ enum { SMALL_BYTES = 32 << 10, SMALL_ROUND_BYTES = 128 << 10, SMALL_ROWS = 256 <
 
 struct zps_reduce_task {
   struct zps_work work;
-  struct zps_reduce_task *next; /* done, free, or small */
+  struct zps_command command;   /* that it is done */
+  struct zps_reduce_task *next; /* free, or small */
   struct zps_shard *shard;
   struct zps_shard_round *round; /* NULL: the round is over */
   uint32_t part, n, m, width;    /* n: contributions */
@@ -147,28 +151,17 @@ static void sum(struct zps_reduce_task *task, struct zps_reduce_scratch *scratch
 }
 
 static void run_job(struct zps_reduce_task *task) {
-  struct zps_shard *shard = task->shard;
   const uint64_t start_ns = zps_clock_ns();
-  pthread_mutex_lock(&shard->scratch_lock);
-  struct zps_reduce_scratch *scratch = shard->scratches[--shard->n_scratches]; /* one for each thread that sums */
-  pthread_mutex_unlock(&shard->scratch_lock);
+  struct zps_reduce_scratch *scratch = zps_scratch_get(task->shard->scratches);
   sum(task, scratch);
-  pthread_mutex_lock(&shard->scratch_lock);
-  shard->scratches[shard->n_scratches++] = scratch;
-  pthread_mutex_unlock(&shard->scratch_lock);
+  zps_scratch_put(task->shard->scratches, scratch);
   task->took_ns = zps_clock_ns() - start_ns;
 }
 
 static void run(struct zps_work *work) {
-  struct zps_reduce_task *task = (struct zps_reduce_task *)((char *)work - offsetof(struct zps_reduce_task, work));
-  struct zps_shard *shard = task->shard;
+  struct zps_reduce_task *task = zps_container_of(work, struct zps_reduce_task, work);
   run_job(task);
-  task->next = atomic_load(&shard->reduced);
-  while (!atomic_compare_exchange_weak(&shard->reduced, &task->next, task)) {
-  }
-  /* The task may be gone from here on; the shard is not, it joins this pool first. */
-  if (atomic_exchange(&shard->is_collect_posted, true)) return;
-  while (zps_engine_post(shard->engine, &shard->collect_command) == ZPS_ERR_AGAIN) sched_yield();
+  zps_engine_post(task->shard->engine, &task->command); /* it may be gone from here on */
 }
 
 /* ---- on the engine's thread ---- */
@@ -205,16 +198,10 @@ static void finish(struct zps_reduce_task *task) {
   }
 }
 
-static void collect(struct zps_command *command, void *handler_ctx) {
-  struct zps_shard *shard = handler_ctx;
-  (void)command;
-  atomic_store(&shard->is_collect_posted, false);
-  struct zps_reduce_task *task = atomic_exchange(&shard->reduced, NULL), *next;
-  for (; task; task = next) {
-    next = task->next;
-    finish(task);
-  }
-  zps_shard_settle(shard);
+/* What it makes possible is done by the tick that follows, once for all sums that are done by then. */
+static void on_reduced(struct zps_command *command, void *handler_ctx) {
+  (void)handler_ctx;
+  finish(zps_container_of(command, struct zps_reduce_task, command));
 }
 
 /* Not from where they come up, which is the middle of a round's step. Those that this makes ready are run, too. */
@@ -233,7 +220,7 @@ static bool is_small(const struct zps_shard_round *round, const struct zps_reduc
 }
 
 static void submit(struct zps_memory_wait *wait) {
-  struct zps_shard_round *round = wait->round;
+  struct zps_shard_round *round = zps_container_of(wait, struct zps_shard_wait, memory)->round;
   const uint32_t part = wait->part;
   struct zps_tensor *tensor = round->tensor;
   struct zps_shard *shard = tensor->job->shard;
@@ -246,6 +233,7 @@ static void submit(struct zps_memory_wait *wait) {
     return;
   }
   task->work.run = run;
+  task->command.run = on_reduced;
   task->round = round;
   task->part = part;
   task->m = tensor->sizes[part];
@@ -264,7 +252,7 @@ static void submit(struct zps_memory_wait *wait) {
   part_run->task = task;
   task->n = 0;
   for (uint32_t rank = 0; rank < tensor->job->world; rank++) {
-    struct zps_contribution **slot = &round->slots[(size_t)part * tensor->job->world + rank];
+    struct zps_contribution **slot = zps_shard_round_slot(round, part, rank);
     if (*slot) task->contributions[task->n++] = *slot;
     *slot = NULL;
   }
@@ -283,39 +271,36 @@ void zps_reduce_start(struct zps_shard_round *round, uint32_t part) {
   const uint32_t m = tensor->sizes[part];
   uint64_t nnz = 0;
   for (uint32_t rank = 0; rank < tensor->job->world; rank++) {
-    const struct zps_contribution *contribution = round->slots[(size_t)part * tensor->job->world + rank];
+    const struct zps_contribution *contribution = *zps_shard_round_slot(round, part, rank);
     nnz += contribution ? contribution->nnz : 0;
   }
   struct zps_part_run *part_run = &round->parts[part];
-  part_run->wait = (struct zps_memory_wait){
-      .round = round,
-      .part = part,
-      .len_bytes = zps_codec_slice_bytes(plain_codec(tensor->codecs, m, nnz), m, nnz < m ? (uint32_t)nnz : m,
-                                         tensor->width, tensor->dtype, tensor->value_codec),
-      .buf_p = &part_run->result,
-      .granted = submit};
-  zps_memory_want(tensor->job->shard, &part_run->wait);
+  const uint64_t len_bytes = zps_codec_slice_bytes(plain_codec(tensor->codecs, m, nnz), m, nnz < m ? (uint32_t)nnz : m,
+                                                   tensor->width, tensor->dtype, tensor->value_codec);
+  part_run->wait = (struct zps_shard_wait){
+      .round = round, .memory = {.part = part, .len_bytes = len_bytes, .buf_p = &part_run->result, .granted = submit}};
+  zps_shard_memory_want(tensor->job->shard, &part_run->wait);
 }
 
 /* ---- life ---- */
 
+static zps_err_t scratch_create(void **scratch_p) {
+  struct zps_reduce_scratch *scratch;
+  const zps_err_t code = zps_reduce_scratch_create(&scratch);
+  if (code == ZPS_OK) *scratch_p = scratch;
+  return code;
+}
+
+static void scratch_destroy(void *scratch) {
+  zps_reduce_scratch_destroy(scratch);
+}
+
 zps_err_t zps_reduce_init(struct zps_shard *shard) {
-  shard->collect_command.run = collect;
   shard->small_tail = &shard->small;
-  const unsigned n = zps_workpool_threads(shard->pool) + 1;
-  pthread_mutex_init(&shard->scratch_lock, NULL);
-  shard->scratches = calloc(n, sizeof(void *));
-  if (!shard->scratches) return ZPS_ERR_NOMEM;
-  for (; shard->n_scratches < n; shard->n_scratches++) {
-    const zps_err_t code = zps_reduce_scratch_create(&shard->scratches[shard->n_scratches]);
-    if (code != ZPS_OK) return code;
-  }
-  return ZPS_OK;
+  return zps_scratch_pool_create(zps_workpool_threads(shard->pool) + 1, scratch_create, scratch_destroy,
+                                 &shard->scratches);
 }
 
 void zps_reduce_fini(struct zps_shard *shard) {
-  if (!shard->scratches) return;
-  while (shard->n_scratches > 0) zps_reduce_scratch_destroy(shard->scratches[--shard->n_scratches]);
-  free(shard->scratches);
-  pthread_mutex_destroy(&shard->scratch_lock);
+  zps_scratch_pool_destroy(shard->scratches);
 }

@@ -1,5 +1,5 @@
 /* Rounds in flight: their objects, and what the round machine's actions mean in terms of reads, sums and frames. */
-#include "server/shard/plane.h"
+#include "server/shard/round.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,7 +7,13 @@
 
 #define ZPS_LOG_COMPONENT "shard"
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "common/base/log.h"
+#include "server/shard/job.h"
+#include "server/shard/publish.h"
+#include "server/shard/reduce.h"
+#include "server/shard/shard_impl.h"
+#include "server/shard/tensor.h"
 
 struct zps_contribution *zps_contribution_get(struct zps_shard *shard, bool has_store) {
   struct zps_contribution **free_list = has_store ? &shard->free_store : &shard->free_plain;
@@ -44,6 +50,18 @@ void zps_contributions_free(struct zps_shard *shard) {
 
 /* ---- life ---- */
 
+static void round_free(struct zps_shard_round *round) {
+  if (!round) return;
+  zps_shard_machine_destroy(round->machine);
+  free(round->parts);
+  free(round->slots);
+  free(round->nnz);
+  free(round->ready);
+  free(round->total_nnz);
+  free(round->first_push_ns);
+  free(round);
+}
+
 static struct zps_shard_round *round_create(struct zps_tensor *tensor) {
   const uint32_t world = tensor->job->world, n_parts = tensor->parts_here;
   const size_t n_slots = (size_t)world * n_parts;
@@ -58,22 +76,17 @@ static struct zps_shard_round *round_create(struct zps_tensor *tensor) {
   round->first_push_ns = calloc(world, sizeof round->first_push_ns[0]);
   if (!round->parts || !round->slots || !round->nnz || !round->ready || !round->total_nnz || !round->first_push_ns ||
       zps_shard_machine_create(world, n_parts, &round->machine) != ZPS_OK) {
-    zps_shard_round_free(round);
+    round_free(round);
     return NULL;
   }
   return round;
 }
 
-void zps_shard_round_free(struct zps_shard_round *round) {
-  if (!round) return;
-  zps_shard_machine_destroy(round->machine);
-  free(round->parts);
-  free(round->slots);
-  free(round->nnz);
-  free(round->ready);
-  free(round->total_nnz);
-  free(round->first_push_ns);
-  free(round);
+void zps_shard_rounds_free(struct zps_tensor *tensor) {
+  for (struct zps_shard_round *round; (round = tensor->free_rounds) != NULL;) {
+    tensor->free_rounds = round->next;
+    round_free(round);
+  }
 }
 
 zps_err_t zps_shard_round_open(struct zps_tensor *tensor, uint64_t step, uint64_t now_ns,
@@ -116,7 +129,7 @@ struct zps_shard_round *zps_shard_round_find(const struct zps_tensor *tensor, ui
 }
 
 static void drop_contribution(struct zps_shard *shard, struct zps_contribution *contribution) {
-  zps_memory_cancel(shard, &contribution->wait);
+  zps_memory_cancel(&shard->memory, &contribution->wait.memory);
   if (contribution->is_here || !contribution->buf.data) {
     zps_contribution_put(contribution);
     return;
@@ -126,10 +139,10 @@ static void drop_contribution(struct zps_shard *shard, struct zps_contribution *
 }
 
 static void drop_slots(struct zps_shard_round *round, uint32_t part) {
-  struct zps_contribution **slots = &round->slots[(size_t)part * round->machine->world];
   for (uint32_t rank = 0; rank < round->machine->world; rank++) {
-    if (slots[rank]) drop_contribution(round->tensor->job->shard, slots[rank]);
-    slots[rank] = NULL;
+    struct zps_contribution **slot = zps_shard_round_slot(round, part, rank);
+    if (*slot) drop_contribution(round->tensor->job->shard, *slot);
+    *slot = NULL;
   }
 }
 
@@ -139,7 +152,7 @@ static void round_close(struct zps_shard_round *round, const struct zps_frame_ab
   struct zps_shard *shard = tensor->job->shard;
   for (uint32_t part = 0; part < round->machine->n_parts; part++) {
     struct zps_part_run *run = &round->parts[part];
-    zps_memory_cancel(shard, &run->wait);
+    zps_memory_cancel(&shard->memory, &run->wait.memory);
     if (run->task) zps_reduce_forget(run->task);
     run->task = NULL;
     zps_slab_put(shard->slab, &run->result);
@@ -192,8 +205,7 @@ static void read_release(struct zps_bulk_read *read) {
 }
 
 static void read_granted(struct zps_memory_wait *wait) {
-  struct zps_contribution *contribution =
-      (struct zps_contribution *)((char *)wait - offsetof(struct zps_contribution, wait));
+  struct zps_contribution *contribution = zps_container_of(wait, struct zps_contribution, wait.memory);
   struct zps_bulk_read *read = &contribution->read;
   contribution->round->unsummed_bytes += contribution->buf.cap;
   contribution->data = contribution->buf.data;
@@ -207,14 +219,13 @@ static void read_granted(struct zps_memory_wait *wait) {
 }
 
 static void start_read(struct zps_shard_round *round, uint32_t rank, uint32_t part) {
-  struct zps_contribution *contribution = round->slots[(size_t)part * round->machine->world + rank];
-  contribution->wait = (struct zps_memory_wait){.round = round,
-                                                .part = part,
-                                                .len_bytes = contribution->len_bytes,
-                                                .is_push = true,
-                                                .buf_p = &contribution->buf,
-                                                .granted = read_granted};
-  zps_memory_want(contribution->shard, &contribution->wait);
+  struct zps_contribution *contribution = *zps_shard_round_slot(round, part, rank);
+  contribution->wait = (struct zps_shard_wait){
+      .round = round,
+      .is_push = true,
+      .memory = {
+          .part = part, .len_bytes = contribution->len_bytes, .buf_p = &contribution->buf, .granted = read_granted}};
+  zps_shard_memory_want(contribution->shard, &contribution->wait);
 }
 
 /* ---- actions ---- */
@@ -231,7 +242,7 @@ static void send_abort(struct zps_shard_round *round, struct zps_frame_abort *ab
 
 /* By the most that its sum can take. */
 static bool will_be_small(const struct zps_shard_round *round, uint32_t part) {
-  return round->parts[part].wait.len_bytes <= ZPS_WIRE_INLINE_MAX;
+  return round->parts[part].wait.memory.len_bytes <= ZPS_WIRE_INLINE_MAX;
 }
 
 static void act(struct zps_shard_round *round, const struct zps_shard_machine_action *action,

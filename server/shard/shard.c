@@ -1,11 +1,17 @@
 /* The shard: the engine and the pool with what hangs on them, and the calls that other threads make. */
 #include "server/shard/shard.h"
 
-#include <sched.h>
 #include <stdlib.h>
 
 #include "common/base/clock.h"
-#include "server/shard/plane.h"
+#include "server/shard/collect.h"
+#include "server/shard/job.h"
+#include "server/shard/memory.h"
+#include "server/shard/publish.h"
+#include "server/shard/reduce.h"
+#include "server/shard/round.h"
+#include "server/shard/shard_impl.h"
+#include "server/shard/tensor.h"
 
 /* ---- the engine's handler ---- */
 
@@ -66,11 +72,11 @@ static void progress_links(struct zps_job *jobs) {
 }
 
 void zps_shard_settle(struct zps_shard *shard) {
-  zps_memory_serve(shard);
+  zps_memory_serve(&shard->memory);
   while (shard->small) { /* what they and their results held may be what others wait for */
     zps_reduce_run_small(shard);
     zps_publish_flush(shard);
-    zps_memory_serve(shard);
+    zps_memory_serve(&shard->memory);
   }
   zps_publish_flush(shard);
   zps_shard_round_bury(shard);
@@ -107,7 +113,8 @@ struct call {
 static void run_call(struct call *call, struct zps_shard *shard, void (*run)(struct zps_command *, void *)) {
   call->command.run = run;
   call->shard = shard;
-  while (zps_engine_call(shard->engine, &call->command) == ZPS_ERR_AGAIN) sched_yield();
+  const zps_err_t code = zps_engine_call(shard->engine, &call->command);
+  if (code != ZPS_OK) call->code = zps_fail(call->error, code, "the shard is called from its own thread");
 }
 
 static struct zps_job *find_job(struct call *call) {
@@ -216,6 +223,7 @@ zps_err_t zps_shard_create(const struct zps_shard_config *config, struct zps_sha
   if (!shard) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the data plane");
   shard->memory_limit_bytes = config->memory_limit_bytes;
   shard->next_deadline_ns = ZPS_NEVER;
+  zps_shard_memory_init(shard);
   zps_err_t code = zps_workpool_create(config->reduce_threads ? config->reduce_threads : 1, "reduce", &shard->pool);
   if (code == ZPS_OK) code = zps_reduce_init(shard);
   if (code != ZPS_OK) {

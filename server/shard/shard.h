@@ -6,13 +6,9 @@
 #ifndef ZPS_SERVER_SHARD_SHARD_H
 #define ZPS_SERVER_SHARD_SHARD_H
 
-#include "common/codec/codec_choice.h"
 #include "common/net/net.h"
-#include "common/session/engine.h"
-
-#define ZPS_NAME_MAX 128u /* bytes of a job's, tensor's or host's name, without NUL */
-#define ZPS_WORLD_MAX 4096u
-#define ZPS_SERVERS_MAX 1024u
+#include "common/net/slab.h"
+#include "server/spec.h"
 
 struct zps_shard;
 
@@ -21,40 +17,6 @@ struct zps_shard_config {
   uint64_t memory_limit_bytes; /* registered buffers, all jobs */
   unsigned reduce_threads;
   uint64_t read_budget_bytes; /* bulk reads in flight */
-};
-
-struct zps_member_spec {
-  uint32_t rank;
-  uint32_t pid;
-  char host[ZPS_NAME_MAX + 1];
-  uint8_t addr[ZPS_NET_ADDR_MAX];
-  size_t addr_len;
-};
-
-struct zps_job_spec {
-  uint64_t job_id, seed;
-  uint32_t epoch;
-  char name[ZPS_NAME_MAX + 1];
-  uint32_t server; /* position of this server in the job */
-  uint32_t world;
-  const struct zps_member_spec *members; /* world of them, by rank */
-};
-
-struct zps_tensor_spec {
-  uint64_t job_id;
-  uint32_t tensor;
-  char name[ZPS_NAME_MAX + 1];
-  uint64_t rows;
-  uint32_t width;
-  enum zps_dtype dtype;
-  enum zps_op op;
-  uint32_t n_parts, block_bits;
-  enum zps_codec_policy codec;
-  enum zps_value_codec value_codec;
-  char scheme[ZPS_NAME_MAX + 1]; /* the workers'; servers have no part in those between workers */
-  const uint32_t *owners;        /* n_parts of them: position of the owning server */
-  const uint32_t *ranks;         /* n_ranks of them, ascending: those that push and are told sums; 0: all */
-  uint32_t n_ranks;
 };
 
 /* Cumulative since the tensor was opened, on this server. */

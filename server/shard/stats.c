@@ -1,8 +1,12 @@
 /* What a tensor's rounds add up to. */
-#include "server/shard/plane.h"
+#include "server/shard/stats.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+#include "server/shard/job.h"
+#include "server/shard/round.h"
+#include "server/shard/tensor.h"
 
 zps_err_t zps_sums_init(struct zps_tensor *tensor) {
   const size_t world = tensor->job->world, n_parts = tensor->parts_here;

@@ -12,20 +12,20 @@ static zps_err_t check_common(const zenps_grad_t *grad, const char *which, const
                               struct zps_error *error) {
   if (grad->struct_size < sizeof *grad) {
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: %s->struct_size is %zu; initialise it with ZENPS_GRAD_INIT()",
-                    tensor->name, which, grad->struct_size);
+                    tensor->core.name, which, grad->struct_size);
   }
   if (grad->memory != ZENPS_HOST && grad->memory != ZENPS_DEVICE) {
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: %s->memory is %d, none of ZENPS_HOST, ZENPS_DEVICE",
-                    tensor->name, which, (int)grad->memory);
+                    tensor->core.name, which, (int)grad->memory);
   }
   if (grad->layout != ZENPS_DENSE && grad->layout != ZENPS_ROWS) {
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: %s->layout is %d, none of ZENPS_DENSE, ZENPS_ROWS",
-                    tensor->name, which, (int)grad->layout);
+                    tensor->core.name, which, (int)grad->layout);
   }
   if (grad->layout == ZENPS_DENSE && !grad->values) {
     return zps_fail(error, ZPS_ERR_INVALID,
-                    "tensor %s: %s->values is NULL; dense needs %" PRIu64 " x %" PRIu32 " values", tensor->name, which,
-                    tensor->shape.rows, tensor->shape.width);
+                    "tensor %s: %s->values is NULL; dense needs %" PRIu64 " x %" PRIu32 " values", tensor->core.name,
+                    which, tensor->core.shape.rows, tensor->core.shape.width);
   }
   return ZPS_OK;
 }
@@ -37,26 +37,27 @@ static zps_err_t check_grads(const struct zenps_tensor *tensor, const zenps_grad
   if (err != ZPS_OK) return err;
   if (in->layout == ZENPS_ROWS && in->nnz > 0 && (!in->row_ids || !in->values)) {
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: in->nnz is %" PRIu64 ", but row_ids or values is NULL",
-                    tensor->name, in->nnz);
+                    tensor->core.name, in->nnz);
   }
   if (out->layout == ZENPS_ROWS && !out->row_ids != !out->values) {
     return zps_fail(error, ZPS_ERR_INVALID,
-                    "tensor %s: of out->row_ids and out->values one is NULL; give both arrays, or none", tensor->name);
+                    "tensor %s: of out->row_ids and out->values one is NULL; give both arrays, or none",
+                    tensor->core.name);
   }
   if (out->values && out->values == in->values && in->memory != out->memory) {
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: in and out share their values, but not their memory",
-                    tensor->name);
+                    tensor->core.name);
   }
   if (out->values && out->values == in->values && (in->layout == ZENPS_ROWS) != (out->layout == ZENPS_ROWS)) {
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: in and out share their values, but not their layout",
-                    tensor->name);
+                    tensor->core.name);
   }
   return ZPS_OK;
 }
 
 /* Entries that the caller's arrays have. */
 static uint64_t entries_of(const struct zenps_tensor *tensor, const zenps_grad_t *grad, bool is_out) {
-  if (grad->layout == ZENPS_DENSE) return tensor->shape.rows;
+  if (grad->layout == ZENPS_DENSE) return tensor->core.shape.rows;
   return is_out ? grad->capacity : grad->nnz;
 }
 
@@ -68,30 +69,31 @@ static zps_err_t check_device(const struct zenps_tensor *tensor, const zenps_gra
   struct zps_worker_device *device;
   struct zps_error why;
   if (grad->memory == ZENPS_HOST) return ZPS_OK;
-  if (!is_out && tensor->partitioner == ZPS_PARTITIONER_HIERARCHICAL)
+  if (!is_out && tensor->core.partitioner == ZPS_PARTITIONER_HIERARCHICAL)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED,
                     "tensor %s: in is in device memory, where Algorithm 1 partitions no gradient: give it in host "
                     "memory, or open the tensor without the option hierarchical",
-                    tensor->name);
+                    tensor->core.name);
   zps_err_t err = zps_worker_device_get(tensor->job, grad->device, &device, &why);
   if (err == ZPS_OK && grad->values && n > 0)
     err = device->device->ops->check(device->device, grad->values,
-                                     (size_t)n * zps_row_bytes(tensor->shape.width, tensor->dtype), &why);
+                                     (size_t)n * zps_row_bytes(tensor->core.shape.width, tensor->core.dtype), &why);
   if (err == ZPS_OK && grad->layout == ZENPS_ROWS && grad->row_ids && n > 0)
     err = device->device->ops->check(device->device, grad->row_ids, (size_t)n * sizeof *grad->row_ids, &why);
-  return err == ZPS_OK ? err
-                       : zps_fail(error, err, "tensor %s: %s is in device memory: %s", tensor->name, which, why.text);
+  return err == ZPS_OK
+             ? err
+             : zps_fail(error, err, "tensor %s: %s is in device memory: %s", tensor->core.name, which, why.text);
 }
 
 static zps_err_t use_arrays(const struct zenps_tensor *tensor, const zenps_grad_t *grad, bool is_out,
                             struct zps_memory_use *use, struct zps_error *error) {
   const size_t n = (size_t)entries_of(tensor, grad, is_out);
   char what[160];
-  snprintf(what, sizeof what, "tensor %s: %s->values", tensor->name, is_out ? "out" : "in");
+  snprintf(what, sizeof what, "tensor %s: %s->values", tensor->core.name, is_out ? "out" : "in");
   zps_err_t err = zps_worker_memory_use(tensor->job, use, grad->memory, grad->values,
-                                        n * zps_row_bytes(tensor->shape.width, tensor->dtype), what, error);
+                                        n * zps_row_bytes(tensor->core.shape.width, tensor->core.dtype), what, error);
   if (err != ZPS_OK || grad->layout != ZENPS_ROWS) return err;
-  snprintf(what, sizeof what, "tensor %s: %s->row_ids", tensor->name, is_out ? "out" : "in");
+  snprintf(what, sizeof what, "tensor %s: %s->row_ids", tensor->core.name, is_out ? "out" : "in");
   return zps_worker_memory_use(tensor->job, use, grad->memory, grad->row_ids, n * sizeof *grad->row_ids, what, error);
 }
 
@@ -111,21 +113,20 @@ static zenps_status_t begin(struct zenps_tensor *tensor, uint64_t step, struct z
   if (err == ZPS_ERR_BUSY) {
     return zps_worker_fail(
         err, "job %s, tensor %s: step %" PRIu64 " is in flight here, or failed and is still being given up",
-        job->options.job, tensor->name, step);
+        job->options.job, tensor->core.name, step);
   }
   if (err == ZPS_ERR_AGAIN) {
     return zps_worker_fail(err, "job %s, tensor %s: %u steps are in flight, as many as may be", job->options.job,
-                           tensor->name, ZPS_TENSOR_ROUNDS_MAX);
+                           tensor->core.name, ZPS_TENSOR_ROUNDS_MAX);
   }
   if (err == ZPS_ERR_STALE) {
     return zps_worker_fail(
         ZPS_ERR_INVALID, "job %s, tensor %s: step %" PRIu64 " after step %" PRIu64 "; scheme %s wants steps to ascend",
-        job->options.job, tensor->name, step, tensor->next_step - 1, tensor->scheme->scheme->name);
+        job->options.job, tensor->core.name, step, tensor->next_step - 1, tensor->core.peer->scheme->name);
   }
   if (err != ZPS_OK)
-    return zps_worker_fail(err, "tensor %s, step %" PRIu64 ": %s", tensor->name, step, zps_err_str(err));
-  request->round = round;
-  zps_round_setup(round, request, step, in, out, job->options.round_timeout_ms);
+    return zps_worker_fail(err, "tensor %s, step %" PRIu64 ": %s", tensor->core.name, step, zps_err_str(err));
+  zps_worker_round_setup(round, request, step, in, out, job->options.round_timeout_ms);
   if (round->ops->prepare)
     *prepare_p = round;
   else
@@ -138,11 +139,14 @@ zenps_status_t zps_worker_allreduce(struct zenps_tensor *tensor, uint64_t step, 
   struct zenps_request *request;
   struct zps_round *round;
   if (tensor->is_automatic) {
-    const zenps_status_t status = zps_automatic_pick(tensor->automatic, step, in, out, &tensor);
+    struct zps_round_tensor *picked;
+    const zenps_status_t status = zps_automatic_pick(tensor->automatic, step, in, out, &picked);
     if (status != ZENPS_OK) return status;
+    tensor = zps_worker_tensor_of(picked);
   }
   if (zps_worker_request_create(tensor, &request) != ZPS_OK) {
-    return zps_worker_fail(ZPS_ERR_NOMEM, "tensor %s, step %" PRIu64 ": no memory for a request", tensor->name, step);
+    return zps_worker_fail(ZPS_ERR_NOMEM, "tensor %s, step %" PRIu64 ": no memory for a request", tensor->core.name,
+                           step);
   }
   pthread_mutex_lock(&tensor->job->lock);
   const zenps_status_t status = begin(tensor, step, request, in, out, &round);
@@ -152,10 +156,7 @@ zenps_status_t zps_worker_allreduce(struct zenps_tensor *tensor, uint64_t step, 
     zps_worker_request_destroy(request);
     return status;
   }
-  if (round) {
-    round->ops->prepare(round);
-    zps_round_launch(round);
-  }
+  if (round) zps_worker_round_start(round);
   *request_p = request;
   return ZENPS_OK;
 }

@@ -8,6 +8,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include "common/base/container.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "config.h"
@@ -32,9 +33,10 @@ zenps_status_t zps_worker_fail_forked(void) {
 
 /* ------------------------------------------------------------ failure */
 
-static void failure_run(struct zps_mail *mail) {
-  struct zenps_job *job = zps_owner_of(mail, struct zenps_job, failure_mail);
-  zps_plane_fail(&job->plane, &job->failure);
+static void failure_run(struct zps_command *command, void *handler_ctx) {
+  (void)handler_ctx;
+  struct zenps_job *job = zps_container_of(command, struct zenps_job, failure_command);
+  zps_rounds_fail(&job->rounds, &job->failure);
 }
 
 /* Records the first failure of the job and tells the data plane. */
@@ -45,8 +47,8 @@ static void on_failed(void *ctx, const struct zps_frame_abort *failure) {
   if (first) {
     job->failure = *failure;
     job->failed = true;
-    job->failure_mail.run = failure_run;
-    zps_inbox_send(&job->plane.inbox, &job->failure_mail);
+    job->failure_command.run = failure_run;
+    zps_engine_post(job->plane.engine, &job->failure_command);
     pthread_cond_broadcast(&job->done); /* who waits for a plan waits in vain */
   }
   pthread_mutex_unlock(&job->lock);
@@ -70,7 +72,7 @@ static void on_rank_left(void *ctx, uint32_t rank) {
 }
 
 static void on_plan(void *ctx, const zps_json *params) {
-  zps_automatic_plan(ctx, params);
+  zps_worker_plan(ctx, params);
 }
 
 static void on_beat(void *ctx) {
@@ -121,7 +123,11 @@ static zps_err_t job_open(struct zenps_job *job, struct zps_error *error) {
   struct zps_worker_device *device;
   zps_err_t err = ZPS_OK;
   if (job->options.device >= 0) err = zps_worker_device_get(job, job->options.device, &device, error);
-  if (err == ZPS_OK) err = zps_plane_open(&job->options, &job->plane, error);
+  zps_rounds_init(&job->rounds, &job->plane);
+  job->rounds.idle = zps_worker_tensors_age;
+  job->rounds.idle_ctx = job;
+  const struct zps_plane_handler rounds = zps_rounds_handler(&job->rounds);
+  if (err == ZPS_OK) err = zps_plane_open(&job->options, &rounds, &job->plane, error);
   if (err != ZPS_OK) {
     zps_worker_device_stop(job->device);
     return err;
@@ -139,6 +145,7 @@ static zps_err_t job_open(struct zenps_job *job, struct zps_error *error) {
     zps_plane_disconnect(&job->plane);
     zps_worker_device_stop(job->device);
     zps_plane_close(&job->plane);
+    zps_rounds_fini(&job->rounds);
     return err;
   }
   zps_telemetry_start(job);
@@ -178,19 +185,26 @@ static unsigned rounds_left(const struct zenps_job *job) {
  * here have until their round's deadline. */
 static void drain(struct zenps_job *job) {
   const uint64_t until_ns = zps_clock_ns() + CLOSE_WAIT_MS * ZPS_NS_PER_MS;
-  const struct timespec until = {.tv_sec = (time_t)(until_ns / ZPS_NS_PER_S),
-                                 .tv_nsec = (long)(until_ns % ZPS_NS_PER_S)};
+  const struct timespec until = zps_clock_timespec(until_ns);
   pthread_mutex_lock(&job->lock);
   while (job->n_serving > 0) pthread_cond_wait(&job->done, &job->lock);
   while (rounds_left(job) > 0 && pthread_cond_timedwait(&job->done, &job->lock, &until) != ETIMEDOUT) continue;
   pthread_mutex_unlock(&job->lock);
 }
 
+/* Of a job that failed nobody waits for frames. */
+static bool has_failed(struct zenps_job *job) {
+  pthread_mutex_lock(&job->lock);
+  const bool failed = job->failed;
+  pthread_mutex_unlock(&job->lock);
+  return failed;
+}
+
 void zenps_close(zenps_job_t *job) {
   if (!job || zps_worker_forked(job)) return;
-  zps_plane_quiesce(&job->plane);
+  zps_rounds_close(&job->rounds);
   drain(job);
-  zps_plane_drain(&job->plane, CLOSE_WAIT_MS);
+  if (!has_failed(job)) zps_plane_drain(&job->plane, CLOSE_WAIT_MS);
   zps_telemetry_end(job);
   zps_membership_leave(&job->membership);
   zps_membership_close(&job->membership);
@@ -198,6 +212,7 @@ void zenps_close(zenps_job_t *job) {
   drain(job);
   zps_worker_device_stop(job->device);
   zps_plane_close(&job->plane);
+  zps_rounds_fini(&job->rounds);
   job_free(job);
 }
 
@@ -217,8 +232,4 @@ int zenps_servers(const zenps_job_t *job) {
 
 const char *zenps_provider(const zenps_job_t *job) {
   return job ? zps_net_info(zps_engine_net(job->plane.engine))->provider : "";
-}
-
-const char *zenps_version(void) {
-  return PACKAGE_VERSION;
 }

@@ -15,7 +15,8 @@
 #include "worker/control/membership.h"
 #include "worker/base/options.h"
 #include "worker/plane/plane.h"
-#include "worker/control/telemetry.h"
+#include "worker/round/rounds.h"
+#include "worker/api/telemetry.h"
 #include "worker/api/tensor.h"
 
 struct zenps_job {
@@ -23,6 +24,8 @@ struct zenps_job {
   struct zps_worker_options options;
   struct zps_membership membership;
   struct zps_plane plane;
+  struct zps_rounds rounds;
+  struct zps_spares spares; /* engine thread */
   struct zps_join join;
   int event_fd;
   atomic_bool fd_asked; /* the trainer has it, so it is written to; before, only noted that it should be: */
@@ -48,7 +51,7 @@ struct zenps_job {
   unsigned n_serving;              /* rounds done here, of which other ranks still read */
   bool failed;
   struct zps_frame_abort failure;
-  struct zps_mail failure_mail;
+  struct zps_command failure_command;
 };
 
 bool zps_worker_forked(const struct zenps_job *job);
@@ -56,5 +59,13 @@ bool zps_worker_forked(const struct zenps_job *job);
 zenps_status_t zps_worker_fail_forked(void);
 /* Under the job's lock: fails with the job's failure if it has one. */
 zenps_status_t zps_worker_job_check(struct zenps_job *job);
+
+/* The job's device, opened if it is not. `index`: as the caller has it, -1: whichever the job has. From any thread that
+ * does not hold the job's lock. */
+zps_err_t zps_worker_device_get(struct zenps_job *job, int index, struct zps_worker_device **device_p,
+                                struct zps_error *error) ZPS_MUSTCHECK;
+
+/* On the control thread: the coordinator has said something, `tensor.plan`. */
+void zps_worker_plan(struct zenps_job *job, const zps_json *params);
 
 #endif

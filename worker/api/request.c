@@ -12,7 +12,7 @@
 #include "worker/api/job.h"
 
 zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_request **request_p) {
-  const uint32_t n_parts = tensor->part.n_parts;
+  const uint32_t n_parts = tensor->core.part.n_parts;
   struct zenps_request *request = calloc(1, sizeof *request);
   if (!request) return ZPS_ERR_NOMEM;
   request->sent = calloc(n_parts, 2 * sizeof *request->sent);
@@ -33,7 +33,7 @@ void zps_worker_request_destroy(struct zenps_request *request) {
     device->ops->release(device, ZPS_MEMORY_DEVICE, request->rows_on_device);
     device->ops->release(device, ZPS_MEMORY_DEVICE, request->values_on_device);
   }
-  zps_row_arrays_give(request->tensor, &request->row_arrays);
+  zps_row_arrays_give(&request->tensor->core.arrays, &request->row_arrays);
   free(request->sent);
   free(request);
 }
@@ -81,11 +81,6 @@ zenps_status_t zenps_test(zenps_request_t *request) {
   return status;
 }
 
-static struct timespec after_ms(int timeout_ms) {
-  const uint64_t ns = zps_clock_ns() + (uint64_t)timeout_ms * ZPS_NS_PER_MS;
-  return (struct timespec){.tv_sec = (time_t)(ns / ZPS_NS_PER_S), .tv_nsec = (long)(ns % ZPS_NS_PER_S)};
-}
-
 zenps_status_t zenps_wait(zenps_request_t *request, int timeout_ms) {
   zenps_status_t status = check(request, "zenps_wait");
   if (status != ZENPS_OK) return status;
@@ -93,7 +88,8 @@ zenps_status_t zenps_wait(zenps_request_t *request, int timeout_ms) {
     return zps_worker_fail(ZPS_ERR_INVALID, "zenps_wait: a timeout of %d ms; it must be 0 or more, or -1", timeout_ms);
   }
   struct zenps_job *job = request->tensor->job;
-  const struct timespec until = timeout_ms >= 0 ? after_ms(timeout_ms) : (struct timespec){0};
+  const uint64_t most_ns = timeout_ms > 0 ? (uint64_t)timeout_ms * ZPS_NS_PER_MS : 0;
+  const struct timespec until = zps_clock_timespec(zps_clock_ns() + most_ns);
   int expired = 0;
   pthread_mutex_lock(&job->lock);
   while (!request->done && expired != ETIMEDOUT) {
@@ -164,8 +160,8 @@ zenps_status_t zenps_request_partition_nnz(const zenps_request_t *request, uint3
   const zenps_status_t status = check_done(request, "zenps_request_partition_nnz");
   if (status != ZENPS_OK) return status;
   /* The arrays are as large as the tensor that the caller has asks for, whatever the step ran as. */
-  const struct zenps_tensor *const ran = request->tensor, *const asked = ran->automatic ? ran->automatic->tensor : ran;
-  const size_t bytes = asked->part.n_parts * sizeof *sent;
+  const struct zenps_tensor *const ran = request->tensor, *const asked = zps_worker_tensor_asked(ran);
+  const size_t bytes = asked->core.part.n_parts * sizeof *sent;
   if (ran != asked) {
     if (sent) memset(sent, 0, bytes);
     if (in_union) memset(in_union, 0, bytes);

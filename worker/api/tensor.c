@@ -6,25 +6,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/clock.h"
 #include "common/plan/measure.h"
-#include "worker/choice/auto.h"
+#include "worker/api/inner.h"
 #include "worker/api/job.h"
-#include "worker/api/request.h"
+#include "worker/choice/auto.h"
+#include "worker/peer/peer.h"
 #include "worker/schemes/parts.h"
-#include "worker/plane/shared/sharing.h"
-
-void zenps_tensor_options_init(zenps_tensor_options_t *options, size_t struct_size) {
-  memset(options, 0, struct_size);
-  options->struct_size = struct_size;
-  if (struct_size >= offsetof(zenps_tensor_options_t, block_bits) + sizeof options->block_bits)
-    options->block_bits = -1;
-}
-
-void zenps_grad_init(zenps_grad_t *grad, size_t struct_size) {
-  memset(grad, 0, struct_size);
-  grad->struct_size = struct_size;
-  if (struct_size >= offsetof(zenps_grad_t, device) + sizeof grad->device) grad->device = -1;
-}
+#include "worker/served/served.h"
+#include "worker/plane/sharing.h"
 
 /* ------------------------------------------------------------ open */
 
@@ -100,24 +90,25 @@ static zps_err_t make_ask(const struct zenps_job *job, const char *name, uint64_
 /* The same question again has the same answer; another one is an error, as it would be between ranks. */
 static zps_err_t compare(const struct zenps_tensor *tensor, const struct ask *asked, struct zps_error *error) {
   const struct zps_tensor_ask *ask = &asked->ask;
-  if (tensor->shape.rows == ask->rows && tensor->shape.width == ask->width && tensor->dtype == ask->dtype &&
-      tensor->op == ask->op && tensor->asked_partitions == ask->partitions &&
-      tensor->asked_block_bits == ask->block_bits && tensor->partitioner == asked->partitioner &&
-      tensor->asked_codec == ask->codec && tensor->value_codec == ask->value_codec) {
+  if (tensor->core.shape.rows == ask->rows && tensor->core.shape.width == ask->width &&
+      tensor->core.dtype == ask->dtype && tensor->core.op == ask->op && tensor->asked_partitions == ask->partitions &&
+      tensor->asked_block_bits == ask->block_bits && tensor->core.partitioner == asked->partitioner &&
+      tensor->asked_codec == ask->codec && tensor->core.value_codec == ask->value_codec) {
     if (strcmp(tensor->scheme_text, asked->scheme.text) == 0) return ZPS_OK;
     return zps_fail(error, ZPS_ERR_SHAPE, "tensor %s is open with scheme %s; it cannot be opened with scheme %s",
-                    tensor->name, tensor->scheme_text, asked->scheme.text);
+                    tensor->core.name, tensor->scheme_text, asked->scheme.text);
   }
   return zps_fail(error, ZPS_ERR_SHAPE,
                   "tensor %s is open as %" PRIu64 " x %" PRIu32 " %s, %s, %" PRIu32
                   " partitions asked for, blocks 2^%d, codec %s, values %s; "
                   "it cannot be opened as %" PRIu64 " x %" PRIu32 " %s, %s, %" PRIu32
                   " partitions, blocks 2^%d, codec %s, values %s",
-                  tensor->name, tensor->shape.rows, tensor->shape.width, zps_dtype_name(tensor->dtype),
-                  zps_op_name(tensor->op), tensor->asked_partitions, tensor->asked_block_bits,
-                  zps_codec_policy_name(tensor->asked_codec), zps_values_name(tensor->value_codec), ask->rows,
-                  ask->width, zps_dtype_name(ask->dtype), zps_op_name(ask->op), ask->partitions, ask->block_bits,
-                  zps_codec_policy_name(ask->codec), zps_values_name(ask->value_codec));
+                  tensor->core.name, tensor->core.shape.rows, tensor->core.shape.width,
+                  zps_dtype_name(tensor->core.dtype), zps_op_name(tensor->core.op), tensor->asked_partitions,
+                  tensor->asked_block_bits, zps_codec_policy_name(tensor->asked_codec),
+                  zps_values_name(tensor->core.value_codec), ask->rows, ask->width, zps_dtype_name(ask->dtype),
+                  zps_op_name(ask->op), ask->partitions, ask->block_bits, zps_codec_policy_name(ask->codec),
+                  zps_values_name(ask->value_codec));
 }
 
 /* All ranks, to each other, before the first round of a scheme between workers: no rank sends before all can receive.
@@ -131,9 +122,9 @@ static zps_err_t link_ranks(struct zenps_job *job, struct zps_error *error) {
   if (err == ZPS_OK) err = zps_plane_link(&job->plane, &job->peers, error);
   if (err != ZPS_OK) return err;
   struct zps_sharing sharing;
-  zps_sharing_begin(job, &sharing);
+  zps_sharing_begin(&sharing, &job->options, &job->join, &job->peers);
   err = zps_membership_linked(&job->membership, timeout_ms, error);
-  if (err == ZPS_OK) err = zps_sharing_meet(job, &sharing, error);
+  if (err == ZPS_OK) err = zps_sharing_meet(&sharing, &job->plane, error);
   zps_sharing_fini(&sharing);
   job->linked = err == ZPS_OK;
   return err;
@@ -145,43 +136,69 @@ static void tensor_add(struct zenps_job *job, struct zenps_tensor *tensor);
 static struct zenps_tensor *find(struct zenps_job *job, const char *name);
 
 /* Of hosts' masters alone: over servers, as one of theirs that only some ranks push. */
-static zps_err_t between_hosts_create(struct zenps_job *job, const struct ask *asked, struct zps_tensor_scheme *scheme,
-                                      struct zps_error *error) {
-  const uint32_t me = (uint32_t)job->options.rank;
+static zps_err_t between_hosts_open(struct zenps_job *job, const struct ask *asked, const struct zps_peer_tensor *peer,
+                                    struct zenps_tensor **inner_p, struct zps_error *error) {
   char name[128]; /* as a tensor's */
   struct ask inner = *asked;
-  if (scheme->n_masters < 2 || zps_peer_master(&scheme->plan, me) != me) return ZPS_OK;
   if ((size_t)snprintf(name, sizeof name, "@hosts/%s", asked->ask.name) >= sizeof name)
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: its name is too long for scheme %s; %zu bytes at most can be",
                     asked->ask.name, asked->scheme.name, sizeof name - strlen("@hosts/") - 1);
-  scheme->served = find(job, name);
-  if (scheme->served) return ZPS_OK;
+  *inner_p = find(job, name);
+  if (*inner_p) return ZPS_OK;
   zps_scheme_ask_between_hosts(&asked->scheme, &inner.scheme);
   inner.ask.name = name;
   inner.ask.scheme = inner.scheme.text;
-  inner.ask.ranks = scheme->masters;
-  inner.ask.n_ranks = scheme->n_masters;
+  inner.ask.ranks = peer->masters;
+  inner.ask.n_ranks = peer->n_masters;
   if (inner.ask.op == ZPS_OP_MEAN) inner.ask.op = ZPS_OP_SUM; /* which is divided once, by the number of ranks */
-  const zps_err_t err = tensor_create(job, &inner, &scheme->served, error);
+  const zps_err_t err = tensor_create(job, &inner, inner_p, error);
   if (err != ZPS_OK) return err;
-  scheme->served->keeps_zero_rows = inner.ask.op == ZPS_OP_MAX || inner.ask.op == ZPS_OP_MIN;
-  tensor_add(job, scheme->served);
+  (*inner_p)->core.keeps_zero_rows = inner.ask.op == ZPS_OP_MAX || inner.ask.op == ZPS_OP_MIN;
+  tensor_add(job, *inner_p);
   return err;
 }
 
-static zps_err_t scheme_create(struct zenps_job *job, const struct ask *asked, struct zps_tensor_scheme **scheme_p,
-                               struct zps_error *error) {
+static zps_err_t inner_create(struct zenps_tensor *tensor, const struct ask *asked, struct zps_error *error) {
+  struct zenps_job *job = tensor->job;
+  struct zps_peer_tensor *peer = tensor->core.peer;
+  const uint32_t me = (uint32_t)job->options.rank;
+  struct zenps_tensor *inner;
+  if (peer->n_masters < 2 || zps_peer_master(&peer->plan, me) != me) return ZPS_OK;
+  zps_err_t err = between_hosts_open(job, asked, peer, &inner, error);
+  if (err != ZPS_OK) return err;
+  err = zps_inner_create(inner, &tensor->inner);
+  if (err != ZPS_OK) return zps_fail(error, err, "no memory for tensor %s", asked->ask.name);
+  peer->inner = &tensor->inner->service;
+  return ZPS_OK;
+}
+
+/* Rounds between ranks, by a scheme of theirs. */
+static zps_err_t peer_create(struct zenps_tensor *tensor, const struct ask *asked, struct zps_error *error) {
+  struct zenps_job *job = tensor->job;
+  struct zps_round_tensor *core = &tensor->core;
   zps_err_t err = link_ranks(job, error);
   if (err == ZPS_OK)
-    err = zps_tensor_scheme_create(&asked->scheme, &job->peers, (uint32_t)job->options.rank, scheme_p, error);
-  if (err == ZPS_OK && asked->scheme.between) err = between_hosts_create(job, asked, *scheme_p, error);
-  return err;
+    err = zps_peer_tensor_create(&asked->scheme, &job->peers, (uint32_t)job->options.rank, &core->peer, error);
+  if (err != ZPS_OK) return err;
+  core->ops = &zps_peer_ops;
+  core->scheme = core->peer->scheme->name;
+  core->works_in_host = true;
+  core->sends_zeros = core->peer->scheme->sends_zeros;
+  return asked->scheme.between ? inner_create(tensor, asked, error) : ZPS_OK;
+}
+
+static void served_create(struct zenps_tensor *tensor, const struct zps_served_kind *served) {
+  struct zps_round_tensor *core = &tensor->core;
+  core->served = served;
+  core->ops = &zps_served_ops;
+  core->scheme = served->name;
+  core->works_in_host = served->all_rows || served->blocks;
 }
 
 static zps_err_t tensor_create(struct zenps_job *job, const struct ask *asked, struct zenps_tensor **tensor_p,
                                struct zps_error *error) {
   const struct zps_tensor_ask *ask = &asked->ask;
-  const struct zps_block_shape shape = {ask->rows, ask->width, ask->dtype};
+  const struct zps_tensor_shape shape = {ask->rows, ask->width, ask->dtype};
   const struct zps_served_kind *served = asked->scheme.served;
   struct zps_tensor_ask wire = *ask; /* what travels */
   struct zps_tensor_answer answer;
@@ -199,23 +216,26 @@ static zps_err_t tensor_create(struct zenps_job *job, const struct ask *asked, s
     return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor %s", ask->name);
   }
   tensor->job = job;
-  snprintf(tensor->name, sizeof tensor->name, "%s", ask->name);
-  tensor->id = answer.id;
-  tensor->shape = shape;
-  tensor->served = served;
-  tensor->width = wire.width;
-  tensor->dtype = ask->dtype;
-  tensor->op = ask->op;
-  tensor->partitioner = asked->partitioner;
-  tensor->codec = wire.codec;
+  tensor->core = (struct zps_round_tensor){.job = job->options.job,
+                                           .id = answer.id,
+                                           .rounds = &job->rounds,
+                                           .shape = shape,
+                                           .width = wire.width,
+                                           .dtype = ask->dtype,
+                                           .op = ask->op,
+                                           .partitioner = asked->partitioner,
+                                           .codec = wire.codec,
+                                           .value_codec = ask->value_codec,
+                                           .owners = answer.owners};
+  snprintf(tensor->core.name, sizeof tensor->core.name, "%s", ask->name);
+  zps_row_arrays_pool_init(&tensor->core.arrays);
   tensor->asked_codec = ask->codec;
-  tensor->value_codec = ask->value_codec;
   tensor->asked_partitions = ask->partitions;
   tensor->asked_block_bits = ask->block_bits;
-  tensor->owners = answer.owners;
-  err = zps_partition_init(&tensor->part, wire.rows, answer.partitions, answer.block_bits, job->join.seed, error);
   snprintf(tensor->scheme_text, sizeof tensor->scheme_text, "%s", asked->scheme.text);
-  if (err == ZPS_OK && asked->scheme.scheme) err = scheme_create(job, asked, &tensor->scheme, error);
+  err = zps_partition_init(&tensor->core.part, wire.rows, answer.partitions, answer.block_bits, job->join.seed, error);
+  if (err == ZPS_OK && served) served_create(tensor, served);
+  if (err == ZPS_OK && asked->scheme.scheme) err = peer_create(tensor, asked, error);
   if (err != ZPS_OK) {
     zps_worker_tensor_destroy(tensor);
     return err;
@@ -233,7 +253,7 @@ static void tensor_add(struct zenps_job *job, struct zenps_tensor *tensor) {
 
 static struct zenps_tensor *find(struct zenps_job *job, const char *name) {
   struct zenps_tensor *tensor = job->tensors;
-  while (tensor && strcmp(tensor->name, name) != 0) tensor = tensor->next;
+  while (tensor && strcmp(tensor->core.name, name) != 0) tensor = tensor->next;
   return tensor;
 }
 
@@ -241,7 +261,7 @@ static struct zenps_tensor *find(struct zenps_job *job, const char *name) {
 static zps_err_t variant_open(struct zenps_job *job, const struct zenps_tensor *tensor,
                               const zenps_tensor_options_t *given, enum zps_plan_scheme scheme,
                               struct zenps_tensor **variant_p, struct zps_error *error) {
-  char name[sizeof tensor->name];
+  char name[sizeof tensor->core.name];
   struct ask ask;
   zenps_tensor_options_t options;
   zenps_tensor_options_init(&options, sizeof options);
@@ -259,10 +279,11 @@ static zps_err_t variant_open(struct zenps_job *job, const struct zenps_tensor *
     options.chunks = 0;
     options.bits = 0;
   }
-  if ((size_t)snprintf(name, sizeof name, "@%s/%s", options.scheme, tensor->name) >= sizeof name)
+  if ((size_t)snprintf(name, sizeof name, "@%s/%s", options.scheme, tensor->core.name) >= sizeof name)
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: with scheme auto its name must be %zu bytes shorter",
-                    tensor->name, strlen(options.scheme) + 2);
-  zps_err_t err = make_ask(job, name, tensor->part.rows, tensor->width, tensor->dtype, &options, &ask, error);
+                    tensor->core.name, strlen(options.scheme) + 2);
+  zps_err_t err =
+      make_ask(job, name, tensor->core.part.rows, tensor->core.width, tensor->core.dtype, &options, &ask, error);
   if (err != ZPS_OK) return err;
   *variant_p = find(job, name); /* of an opening that failed later on */
   if (*variant_p) return compare(*variant_p, &ask, error);
@@ -282,25 +303,43 @@ static void calibrate(struct zenps_job *job) {
   if (hardware) job->calibration.move_byte_ns = 0;
 }
 
+static zenps_status_t check_job(void *job) {
+  return zps_worker_job_check(job);
+}
+
+static void trim(void *job, uint64_t keep_ns) {
+  zps_worker_tensors_trim(job, keep_ns, zps_clock_ns());
+}
+
 static zps_err_t automatic_create(struct zenps_job *job, struct zenps_tensor *tensor, const struct ask *asked,
                                   const zenps_tensor_options_t *given, struct zps_error *error) {
   struct zps_automatic *automatic = calloc(1, sizeof *automatic);
-  if (!automatic) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor %s", tensor->name);
-  automatic->tensor = tensor;
+  if (!automatic) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor %s", tensor->core.name);
+  automatic->tensor = &tensor->core;
+  automatic->job = (struct zps_automatic_job){.lock = &job->lock,
+                                              .done = &job->done,
+                                              .options = &job->options,
+                                              .calibration = &job->calibration,
+                                              .membership = &job->membership,
+                                              .plane = &job->plane,
+                                              .device_p = &job->device,
+                                              .ctx = job,
+                                              .check = check_job,
+                                              .trim = trim};
   if (job->calibration.threads <= 0) calibrate(job);
   zps_err_t err = ZPS_OK;
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES && err == ZPS_OK; i++) {
     if (!(asked->scheme.choices >> i & 1)) continue;
-    automatic->variants[i] = tensor;
-    if (i != ZPS_PLAN_BALANCED)
-      err = variant_open(job, tensor, given, (enum zps_plan_scheme)i, &automatic->variants[i], error);
+    struct zenps_tensor *variant = tensor;
+    if (i != ZPS_PLAN_BALANCED) err = variant_open(job, tensor, given, (enum zps_plan_scheme)i, &variant, error);
+    if (err == ZPS_OK) automatic->variants[i] = &variant->core;
   }
   if (err != ZPS_OK) {
     zps_automatic_destroy(automatic);
     return err;
   }
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
-    if (automatic->variants[i]) automatic->variants[i]->automatic = automatic;
+    if (automatic->variants[i]) zps_worker_tensor_of(automatic->variants[i])->automatic = automatic;
   }
   tensor->automatic = automatic;
   tensor->is_automatic = true;
@@ -360,41 +399,43 @@ zenps_status_t zenps_tensor_info(const zenps_tensor_t *tensor, zenps_tensor_info
   }
   const size_t size = info->struct_size;
   const zenps_tensor_info_t known = {.struct_size = size,
-                                     .rows = tensor->shape.rows,
-                                     .seed = tensor->part.seed,
-                                     .id = tensor->id,
-                                     .width = tensor->shape.width,
-                                     .partitions = tensor->part.n_parts,
-                                     .block_bits = tensor->part.block_bits,
-                                     .dtype = (zenps_dtype_t)tensor->dtype,
-                                     .op = (zenps_op_t)tensor->op,
+                                     .rows = tensor->core.shape.rows,
+                                     .seed = tensor->core.part.seed,
+                                     .id = tensor->core.id,
+                                     .width = tensor->core.shape.width,
+                                     .partitions = tensor->core.part.n_parts,
+                                     .block_bits = tensor->core.part.block_bits,
+                                     .dtype = (zenps_dtype_t)tensor->core.dtype,
+                                     .op = (zenps_op_t)tensor->core.op,
                                      .codec = (zenps_codec_t)tensor->asked_codec,
-                                     .values = (zenps_values_t)tensor->value_codec,
-                                     .scheme = tensor->automatic ? "auto"
-                                               : tensor->scheme  ? tensor->scheme->name
-                                                                 : tensor->served->name};
+                                     .values = (zenps_values_t)tensor->core.value_codec,
+                                     .scheme = tensor->automatic   ? "auto"
+                                               : tensor->core.peer ? tensor->core.peer->name
+                                                                   : tensor->core.served->name};
   memset(info, 0, size);
   memcpy(info, &known, size < sizeof known ? size : sizeof known);
   return ZENPS_OK;
 }
 
 uint32_t zenps_tensor_partitions(const zenps_tensor_t *tensor) {
-  return tensor ? tensor->part.n_parts : 0;
+  return tensor ? tensor->core.part.n_parts : 0;
 }
 
 int zenps_tensor_owner(const zenps_tensor_t *tensor, uint32_t partition) {
-  return tensor && partition < tensor->part.n_parts ? (int)tensor->owners[partition] : -1;
+  return tensor && partition < tensor->core.part.n_parts ? (int)tensor->core.owners[partition] : -1;
 }
 
-uint64_t zps_worker_tensor_dense_bytes(const struct zenps_tensor *tensor) {
-  return tensor->shape.rows * tensor->shape.width * (uint64_t)zps_dtype_size(tensor->dtype);
+const struct zenps_tensor *zps_worker_tensor_asked(const struct zenps_tensor *tensor) {
+  return tensor->automatic ? zps_worker_tensor_of(tensor->automatic->tensor) : tensor;
 }
 
 void zps_worker_tensor_destroy(struct zenps_tensor *tensor) {
   if (!tensor) return;
   zps_worker_tensor_rounds_destroy(tensor);
-  zps_tensor_scheme_destroy(tensor->scheme);
+  zps_row_arrays_pool_fini(&tensor->core.arrays);
+  zps_peer_tensor_destroy(tensor->core.peer);
+  free(tensor->inner);
   if (tensor->is_automatic) zps_automatic_destroy(tensor->automatic);
-  free(tensor->owners);
+  free(tensor->core.owners);
   free(tensor);
 }

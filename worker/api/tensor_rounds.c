@@ -1,12 +1,16 @@
+/* The rounds of a tensor: taken, told of, spare, and given up. */
 #include "common/base/clock.h"
+#include "common/net/slab.h"
 #include "worker/api/job.h"
+#include "worker/api/request.h"
 #include "worker/api/tensor.h"
+#include "worker/choice/auto.h"
 
 /* A round's lists are as large as the rows it had: of schemes that were tried, and left, nobody needs them any more. */
 #define IDLE_NS ZPS_SLAB_IDLE_NS
 
-static uint64_t idle_ns(const struct zps_plane *plane, uint64_t now_ns) {
-  return now_ns < plane->trim_until_ns ? plane->trim_ns : IDLE_NS;
+static uint64_t idle_ns(const struct zenps_job *job, uint64_t now_ns) {
+  return now_ns < job->spares.trim_until_ns ? job->spares.trim_ns : IDLE_NS;
 }
 
 static void destroy_list(struct zps_round *round) {
@@ -16,14 +20,9 @@ static void destroy_list(struct zps_round *round) {
   }
 }
 
-static void arrays_fini(struct zenps_tensor *tensor) {
-  for (unsigned i = 0; i < ZPS_ROW_ARRAYS_SPARE; i++) zps_row_arrays_fini(&tensor->spare_arrays[i]);
-}
-
 void zps_worker_tensor_rounds_destroy(struct zenps_tensor *tensor) {
   destroy_list(tensor->active);
   destroy_list(tensor->spare);
-  arrays_fini(tensor);
 }
 
 static void list_add(struct zps_round **list, struct zps_round *round) {
@@ -38,12 +37,64 @@ static void list_remove(struct zps_round *round) {
   if (round->tensor_next) round->tensor_next->tensor_prev_p = round->tensor_prev_p;
 }
 
+/* ------------------------------------------------------------ what rounds tell their owner */
+
+static bool over(struct zps_round *round, const zenps_error_t *error, bool serving) {
+  struct zenps_tensor *tensor = zps_worker_tensor_of(round->tensor);
+  struct zenps_job *job = tensor->job;
+  struct zenps_request *request = round->request;
+  void (*const then)(struct zenps_request *, const struct zps_round *) = request->then;
+  const bool ok = error->status == ZENPS_OK;
+  pthread_mutex_lock(&job->lock);
+  request->error = *error;
+  request->stats = round->stats;
+  request->row_arrays = round->row_arrays;
+  if (round->on_device.rows) request->device = round->device;
+  request->rows_on_device = round->on_device.rows;
+  request->values_on_device = round->on_device.values;
+  request->round = NULL;
+  zps_worker_memory_unuse(&request->memory);
+  request->done = true;
+  zps_telemetry_round(tensor, round->step, &round->stats, ok);
+  if (ok && tensor->automatic) zps_automatic_round_done(tensor->automatic, &tensor->core, &round->stats);
+  job->n_serving += serving;
+  pthread_mutex_unlock(&job->lock);
+  round->row_arrays = (struct zps_row_arrays){0};
+  round->request = NULL;
+  if (then) then(request, round); /* without it, the request may be gone */
+  return !then;
+}
+
+static void wake(const struct zps_round_tensor *tensor) {
+  zps_worker_request_signal(zps_worker_tensor_of(tensor)->job);
+}
+
+static void released(struct zps_round *round) {
+  struct zenps_tensor *const tensor = zps_worker_tensor_of(round->tensor);
+  struct zenps_job *const job = tensor->job;
+  pthread_mutex_lock(&job->lock);
+  list_remove(round);
+  list_add(&tensor->spare, round);
+  round->spare_since_ns = zps_clock_ns();
+  if (job->rounds.idle_at_ns == ZPS_NEVER)
+    job->rounds.idle_at_ns = round->spare_since_ns + idle_ns(job, round->spare_since_ns);
+  job->n_serving -= round->serving;
+  round->serving = false;
+  tensor->n_active--;
+  pthread_mutex_unlock(&job->lock);
+  pthread_cond_broadcast(&job->done);
+}
+
+static const struct zps_round_owner owner = {.over = over, .wake = wake, .released = released};
+
+/* ------------------------------------------------------------ taken */
+
 zps_err_t zps_worker_tensor_round_get(struct zenps_tensor *tensor, uint64_t step, struct zps_round **round_p) {
   for (const struct zps_round *round = tensor->active; round; round = round->tensor_next) {
     if (round->step == step) return ZPS_ERR_BUSY;
   }
   if (tensor->n_active >= ZPS_TENSOR_ROUNDS_MAX) return ZPS_ERR_AGAIN;
-  if (tensor->scheme && tensor->scheme->scheme->stateful) {
+  if (tensor->core.peer && tensor->core.peer->scheme->stateful) {
     if (step < tensor->next_step) return ZPS_ERR_STALE;
     tensor->next_step = step + 1;
   }
@@ -51,7 +102,7 @@ zps_err_t zps_worker_tensor_round_get(struct zenps_tensor *tensor, uint64_t step
   if (round) {
     list_remove(round);
   } else {
-    const zps_err_t err = zps_round_create(tensor, &round);
+    const zps_err_t err = zps_round_create(&tensor->core, &owner, &round);
     if (err != ZPS_OK) return err;
   }
   round->step = step;
@@ -61,20 +112,26 @@ zps_err_t zps_worker_tensor_round_get(struct zenps_tensor *tensor, uint64_t step
   return ZPS_OK;
 }
 
-void zps_worker_tensor_round_put(struct zenps_tensor *tensor, struct zps_round *round) {
-  struct zenps_job *const job = tensor->job;
-  pthread_mutex_lock(&job->lock);
-  list_remove(round);
-  list_add(&tensor->spare, round);
-  round->spare_since_ns = zps_clock_ns();
-  if (job->plane.age_ns == ZPS_NEVER)
-    job->plane.age_ns = round->spare_since_ns + idle_ns(&job->plane, round->spare_since_ns);
-  job->n_serving -= round->serving;
-  round->serving = false;
-  tensor->n_active--;
-  pthread_mutex_unlock(&job->lock);
-  pthread_cond_broadcast(&job->done);
+void zps_worker_round_setup(struct zps_round *round, struct zenps_request *request, uint64_t step,
+                            const zenps_grad_t *in, zenps_grad_t *out, uint64_t timeout_ms) {
+  const bool on_device = in->memory != ZENPS_HOST || out->memory != ZENPS_HOST;
+  request->round = round;
+  zps_round_setup(round, &(struct zps_round_start){.request = request,
+                                                   .step = step,
+                                                   .timeout_ms = timeout_ms,
+                                                   .in = in,
+                                                   .out = out,
+                                                   .sent = request->sent,
+                                                   .in_union = request->in_union,
+                                                   .device = on_device ? request->tensor->job->device : NULL});
 }
+
+void zps_worker_round_start(struct zps_round *round) {
+  if (round->ops->prepare) round->ops->prepare(round);
+  zps_round_launch(round);
+}
+
+/* ------------------------------------------------------------ given up */
 
 /* Memory of the device stays: to free it waits for everything that runs there. */
 static bool may_age(const struct zps_round *round) {
@@ -84,11 +141,11 @@ static bool may_age(const struct zps_round *round) {
 /* Takes a round that is due out of its tensor; else NULL, and at most *next_ns is when one will be. */
 static struct zps_round *take_old(struct zenps_tensor *tensor, uint64_t now_ns, uint64_t *next_ns) {
   for (struct zps_round *round = tensor->spare; round; round = round->tensor_next) {
-    const uint64_t until_ns = round->spare_since_ns + idle_ns(&tensor->job->plane, now_ns);
+    const uint64_t until_ns = round->spare_since_ns + idle_ns(tensor->job, now_ns);
     if (!may_age(round)) continue;
     if (until_ns <= now_ns) {
       list_remove(round);
-      if (!tensor->active && !tensor->spare) arrays_fini(tensor);
+      if (!tensor->active && !tensor->spare) zps_row_arrays_pool_drop(&tensor->core.arrays);
       return round;
     }
     if (until_ns < *next_ns) *next_ns = until_ns;
@@ -96,8 +153,8 @@ static struct zps_round *take_old(struct zenps_tensor *tensor, uint64_t now_ns, 
   return NULL;
 }
 
-uint64_t zps_worker_tensors_age(struct zps_plane *plane, uint64_t now_ns) {
-  struct zenps_job *const job = zps_owner_of(plane, struct zenps_job, plane);
+uint64_t zps_worker_tensors_age(void *ctx, uint64_t now_ns) {
+  struct zenps_job *const job = ctx;
   struct zps_round *old = NULL;
   uint64_t next_ns = ZPS_NEVER;
   pthread_mutex_lock(&job->lock);
@@ -108,8 +165,7 @@ uint64_t zps_worker_tensors_age(struct zps_plane *plane, uint64_t now_ns) {
   return old ? now_ns : next_ns;
 }
 
-void zps_worker_tensors_trim(struct zps_plane *plane, uint64_t keep_ns, uint64_t now_ns) {
-  plane->trim_ns = keep_ns;
-  plane->trim_until_ns = now_ns + IDLE_NS;
-  if (plane->age_ns != ZPS_NEVER) plane->age_ns = now_ns;
+void zps_worker_tensors_trim(struct zenps_job *job, uint64_t keep_ns, uint64_t now_ns) {
+  job->spares = (struct zps_spares){.trim_ns = keep_ns, .trim_until_ns = now_ns + IDLE_NS};
+  if (job->rounds.idle_at_ns != ZPS_NEVER) job->rounds.idle_at_ns = now_ns;
 }

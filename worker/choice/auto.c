@@ -12,8 +12,8 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/machine.h"
+#include "worker/base/error.h"
 #include "worker/device/device.h"
-#include "worker/api/job.h"
 
 enum { KEPT_ROUNDS = 32 };
 #define KEPT_NS_MIN (4 * ZPS_NS_PER_S)
@@ -60,7 +60,7 @@ void zps_automatic_text(unsigned schemes, char *text, size_t size) {
 
 void zps_automatic_destroy(struct zps_automatic *automatic) {
   if (!automatic) return;
-  zps_host_in_fini(&automatic->staging, automatic->tensor->job->device);
+  zps_host_in_fini(&automatic->staging, *automatic->job.device_p);
   free(automatic);
 }
 
@@ -68,7 +68,7 @@ void zps_automatic_destroy(struct zps_automatic *automatic) {
 
 /* Under the job's lock. What else is known when a question is asked. */
 static void fill_told(struct zps_automatic *automatic, const zenps_grad_t *out, struct zps_plan_told *told) {
-  const struct zenps_job *job = automatic->tensor->job;
+  const struct zps_automatic_job *job = &automatic->job;
   automatic->lists = automatic->lists || out->layout == ZENPS_ROWS;
   told->lists = automatic->lists;
   told->bandwidth = automatic->bandwidth;
@@ -76,11 +76,12 @@ static void fill_told(struct zps_automatic *automatic, const zenps_grad_t *out, 
   if (automatic->introduced) return;
   automatic->introduced = true;
   told->cores = zps_machine_cores();
-  told->calibration = job->calibration;
+  told->calibration = *job->calibration;
 }
 
-static void sketch_host(const struct zenps_tensor *tensor, const zenps_grad_t *in, struct zps_plan_sketch *sketch) {
-  const uint32_t parts = (uint32_t)tensor->job->options.world;
+static void sketch_host(const struct zps_automatic *automatic, const zenps_grad_t *in, struct zps_plan_sketch *sketch) {
+  const struct zps_round_tensor *tensor = automatic->tensor;
+  const uint32_t parts = (uint32_t)automatic->job.options->world;
   if (in->layout == ZENPS_ROWS)
     zps_plan_sketch_list(sketch, tensor->part.rows, in->row_ids, in->nnz, parts);
   else
@@ -101,11 +102,11 @@ struct sketching {
 
 static void sketch_run(struct zps_work *work) {
   struct sketching *sketching = (struct sketching *)work;
-  const struct zenps_tensor *tensor = sketching->automatic->tensor;
+  const struct zps_round_tensor *tensor = sketching->automatic->tensor;
   zenps_grad_t rows;
-  sketching->code = zps_host_in_run(&sketching->automatic->staging, tensor->job->device, &tensor->shape, sketching->in,
-                                    true, sketching->deadline_ns, &rows, sketching->error);
-  if (sketching->code == ZPS_OK) sketch_host(tensor, &rows, sketching->sketch);
+  sketching->code = zps_host_in_run(&sketching->automatic->staging, *sketching->automatic->job.device_p, &tensor->shape,
+                                    sketching->in, true, sketching->deadline_ns, &rows, sketching->error);
+  if (sketching->code == ZPS_OK) sketch_host(sketching->automatic, &rows, sketching->sketch);
   sem_post(&sketching->done);
 }
 
@@ -118,11 +119,11 @@ static zps_err_t sketch_of(struct zps_automatic *automatic, const zenps_grad_t *
                                 .deadline_ns = deadline_ns,
                                 .error = error};
   if (in->memory == ZENPS_HOST) {
-    sketch_host(automatic->tensor, in, sketch);
+    sketch_host(automatic, in, sketch);
     return ZPS_OK;
   }
   sem_init(&sketching.done, 0, 0);
-  zps_workpool_submit(automatic->tensor->job->device->in_pool, &sketching.work);
+  zps_workpool_submit((*automatic->job.device_p)->in_pool, &sketching.work);
   while (sem_wait(&sketching.done) != 0) continue; /* a signal's handler ran */
   sem_destroy(&sketching.done);
   return sketching.code;
@@ -131,16 +132,16 @@ static zps_err_t sketch_of(struct zps_automatic *automatic, const zenps_grad_t *
 /* Under the job's lock, which is given up meanwhile: sends the report. */
 static zenps_status_t ask(struct zps_automatic *automatic, const struct zps_plan_report *report, const zenps_grad_t *in,
                           const zenps_grad_t *out, uint64_t deadline_ns) {
-  struct zenps_job *job = automatic->tensor->job;
+  const struct zps_automatic_job *job = &automatic->job;
   struct zps_error error = {.text = ""};
   struct zps_plan_told told = {.report = *report};
   struct zps_plan_sketch sketch;
   fill_told(automatic, out, &told);
-  pthread_mutex_unlock(&job->lock);
+  pthread_mutex_unlock(job->lock);
   const zps_err_t seen = sketch_of(automatic, in, deadline_ns, &sketch, &error);
   told.sketch = &sketch;
-  const zps_err_t err = seen == ZPS_OK ? zps_membership_report(&job->membership, automatic->tensor->id, &told) : seen;
-  pthread_mutex_lock(&job->lock);
+  const zps_err_t err = seen == ZPS_OK ? zps_membership_report(job->membership, automatic->tensor->id, &told) : seen;
+  pthread_mutex_lock(job->lock);
   if (seen == ZPS_OK) automatic->sketch = sketch;
   if (err == ZPS_OK) return ZENPS_OK;
   zps_plan_follower_unasked(&automatic->follower);
@@ -152,25 +153,24 @@ static zenps_status_t ask(struct zps_automatic *automatic, const struct zps_plan
 }
 
 static zenps_status_t wait_for_plan(struct zps_automatic *automatic, uint64_t step, uint64_t deadline_ns) {
-  struct zenps_job *job = automatic->tensor->job;
-  const struct timespec until = {.tv_sec = (time_t)(deadline_ns / ZPS_NS_PER_S),
-                                 .tv_nsec = (long)(deadline_ns % ZPS_NS_PER_S)};
-  if (pthread_cond_timedwait(&job->done, &job->lock, &until) != ETIMEDOUT) return ZENPS_OK;
+  const struct zps_automatic_job *job = &automatic->job;
+  const struct timespec until = zps_clock_timespec(deadline_ns);
+  if (pthread_cond_timedwait(job->done, job->lock, &until) != ETIMEDOUT) return ZENPS_OK;
   return zps_worker_fail(
       ZPS_ERR_TIMEOUT, "tensor %s, step %" PRIu64 ": after %g s the coordinator has not said which scheme it runs as%s",
-      automatic->tensor->name, step, (double)job->options.round_timeout_ms / 1000,
-      job->membership.lost ? ": it was lost" : "");
+      automatic->tensor->name, step, (double)job->options->round_timeout_ms / 1000,
+      job->membership->lost ? ": it was lost" : "");
 }
 
 static zenps_status_t pick(struct zps_automatic *automatic, uint64_t step, const zenps_grad_t *in,
-                           const zenps_grad_t *out, struct zenps_tensor **picked_p) {
-  struct zenps_job *job = automatic->tensor->job;
-  const uint64_t deadline_ns = zps_clock_ns() + job->options.round_timeout_ms * ZPS_NS_PER_MS;
+                           const zenps_grad_t *out, struct zps_round_tensor **picked_p) {
+  const struct zps_automatic_job *job = &automatic->job;
+  const uint64_t deadline_ns = zps_clock_ns() + job->options->round_timeout_ms * ZPS_NS_PER_MS;
   for (;;) {
     enum zps_plan_scheme scheme = ZPS_PLAN_BALANCED;
     struct zps_plan_report report;
     bool due;
-    zenps_status_t status = zps_worker_job_check(job);
+    zenps_status_t status = job->check(job->ctx);
     if (status != ZENPS_OK) return status;
     const enum zps_plan_verdict verdict = zps_plan_follower_begin(&automatic->follower, step, &scheme, &due, &report);
     /* A question about steps to come may fail: this one is known. */
@@ -192,11 +192,11 @@ static zenps_status_t pick(struct zps_automatic *automatic, uint64_t step, const
 }
 
 zenps_status_t zps_automatic_pick(struct zps_automatic *automatic, uint64_t step, const zenps_grad_t *in,
-                                  const zenps_grad_t *out, struct zenps_tensor **picked_p) {
-  struct zenps_job *job = automatic->tensor->job;
-  pthread_mutex_lock(&job->lock);
+                                  const zenps_grad_t *out, struct zps_round_tensor **picked_p) {
+  const struct zps_automatic_job *job = &automatic->job;
+  pthread_mutex_lock(job->lock);
   const zenps_status_t status = pick(automatic, step, in, out, picked_p);
-  pthread_mutex_unlock(&job->lock);
+  pthread_mutex_unlock(job->lock);
   return status;
 }
 
@@ -205,8 +205,8 @@ zenps_status_t zps_automatic_pick(struct zps_automatic *automatic, uint64_t step
 /* From the first frame out to the first one back is two latencies, and what a server does, which the shortest wait has
  * least of. */
 static void measure_link(struct zps_automatic *automatic, const zenps_request_stats_t *stats, bool served) {
-  struct zenps_job *job = automatic->tensor->job;
-  const struct zps_bulk_measure measure = zps_bulk_measure(zps_engine_bulk(job->plane.engine));
+  const struct zps_automatic_job *job = &automatic->job;
+  const struct zps_bulk_measure measure = zps_bulk_measure(zps_engine_bulk(job->plane->engine));
   double latency_s = measure.latency_s;
   if (served && stats->wait_ns > 0) {
     const double half_s = (double)stats->wait_ns / 2 / ZPS_NS_PER_S;
@@ -219,19 +219,19 @@ static void measure_link(struct zps_automatic *automatic, const zenps_request_st
 
 /* Each scheme that is tried has rounds and buffers of its own sizes. Those that are still in the running take turns
  * within so many rounds; what the others had is not kept until all have been tried. */
-static void trim_memory(struct zps_automatic *automatic, const struct zenps_tensor *variant, uint64_t round_ns) {
-  struct zps_plane *const plane = &automatic->tensor->job->plane;
+static void trim_memory(struct zps_automatic *automatic, const struct zps_round_tensor *variant, uint64_t round_ns) {
+  const struct zps_automatic_job *job = &automatic->job;
   const bool changed = automatic->last && automatic->last != variant;
   automatic->last = variant;
   if (!changed) return;
   uint64_t keep_ns = KEPT_ROUNDS * round_ns;
   if (keep_ns < KEPT_NS_MIN) keep_ns = KEPT_NS_MIN;
   if (keep_ns > ZPS_SLAB_IDLE_NS) keep_ns = ZPS_SLAB_IDLE_NS;
-  zps_slab_trim(zps_engine_slab(plane->engine), keep_ns);
-  zps_worker_tensors_trim(plane, keep_ns, zps_clock_ns());
+  zps_slab_trim(zps_engine_slab(job->plane->engine), keep_ns);
+  job->trim(job->ctx, keep_ns);
 }
 
-void zps_automatic_round_done(struct zps_automatic *automatic, const struct zenps_tensor *variant,
+void zps_automatic_round_done(struct zps_automatic *automatic, const struct zps_round_tensor *variant,
                               const zenps_request_stats_t *stats) {
   measure_link(automatic, stats, variant->served != NULL);
   trim_memory(automatic, variant, stats->total_ns);
@@ -247,44 +247,12 @@ void zps_automatic_round_done(struct zps_automatic *automatic, const struct zenp
 
 /* ------------------------------------------------------------ what the coordinator says */
 
-static zps_err_t read_run(const zps_json *object, struct zps_plan_run *run, struct zps_error *error) {
-  const char *name;
-  zps_err_t err = zps_json_get_hex(object, "from", &run->from, error);
-  if (err == ZPS_OK) err = zps_json_get_hex(object, "until", &run->until, error);
-  if (err == ZPS_OK) err = zps_json_get_str(object, "scheme", &name, error);
-  if (err == ZPS_OK && !zps_plan_scheme_parse(name, &run->scheme))
-    err = zps_fail(error, ZPS_ERR_PROTOCOL, "there is no scheme '%.40s'", name);
-  return err;
-}
-
-/* Under the job's lock. */
-static void learn(struct zps_automatic *automatic, const struct zps_plan_run *runs, unsigned n, bool whole) {
+void zps_automatic_learn(struct zps_automatic *automatic, const struct zps_plan_run *runs, unsigned n, bool whole) {
   struct zps_plan_schedule *schedule = &automatic->follower.schedule;
   /* A run that comes ahead of this tensor's first question leaves a gap; the answer to the question will fill it. */
   const bool early = schedule->n == 0 && !whole && n == 1 && runs[0].from > 0;
   const bool taken =
       whole ? zps_plan_schedule_learn_all(schedule, runs, n) : n == 1 && zps_plan_schedule_learn(schedule, &runs[0]);
   if (!taken && !early) zps_log_warn("tensor %s: the coordinator contradicts itself", automatic->tensor->name);
-}
-
-void zps_automatic_plan(struct zenps_job *job, const zps_json *params) {
-  const zps_json *array = zps_json_get(params, "runs");
-  const bool whole = zps_json_opt_bool(params, "whole", false);
-  struct zps_plan_run runs[ZPS_PLAN_RUNS];
-  unsigned n = 0;
-  uint64_t id = 0;
-  struct zps_error error;
-  zps_err_t err = zps_json_get_u64(params, "tensor", 0, UINT32_MAX, &id, &error);
-  for (size_t i = 0; i < zps_json_array_len(array) && err == ZPS_OK && n < ZPS_PLAN_RUNS; i++)
-    err = read_run(zps_json_at(array, i), &runs[n++], &error);
-  if (err != ZPS_OK || n == 0) {
-    zps_log_warn("the coordinator says of schemes what cannot be: %s", n ? error.text : "nothing");
-    return;
-  }
-  pthread_mutex_lock(&job->lock);
-  for (struct zenps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) {
-    if (tensor->is_automatic && tensor->id == id) learn(tensor->automatic, runs, n, whole);
-  }
-  pthread_cond_broadcast(&job->done);
-  pthread_mutex_unlock(&job->lock);
+  pthread_cond_broadcast(automatic->job.done);
 }

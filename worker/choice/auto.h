@@ -8,21 +8,42 @@
 #ifndef ZPS_WORKER_CHOICE_AUTO_H
 #define ZPS_WORKER_CHOICE_AUTO_H
 
-#include "common/control/json.h"
+#include <pthread.h>
+
+#include "common/plan/calibration.h"
 #include "common/plan/report.h"
+#include "worker/base/options.h"
+#include "worker/control/membership.h"
+#include "worker/device/device.h"
 #include "worker/device/host.h"
-#include "worker/api/tensor.h"
+#include "worker/plane/plane.h"
+#include "worker/round/tensor.h"
+
+/* What the choice needs of the job; borrowed. */
+struct zps_automatic_job {
+  pthread_mutex_t *lock;
+  pthread_cond_t *done; /* signalled when the job has failed, and by zps_automatic_learn() */
+  const struct zps_worker_options *options;
+  const struct zps_plan_calibration *calibration;
+  struct zps_membership *membership;
+  struct zps_plane *plane;
+  struct zps_worker_device **device_p;       /* the job's: NULL until it is opened */
+  void *ctx;                                 /* of: */
+  zenps_status_t (*check)(void *ctx);        /* under the lock: the job's failure, if it has failed */
+  void (*trim)(void *ctx, uint64_t keep_ns); /* engine thread: spare rounds are kept no longer, for a while */
+};
 
 struct zps_automatic {
-  struct zenps_tensor *tensor;                     /* the trainer's */
-  struct zenps_tensor *variants[ZPS_PLAN_SCHEMES]; /* NULL: may not be chosen */
-  struct zps_plan_follower follower;               /* job's lock; so is the rest */
-  struct zps_host_in staging;                      /* device's thread: to look at gradients in its memory */
-  const struct zenps_tensor *last;                 /* whose round was over last */
-  struct zps_plan_sketch sketch;                   /* of the gradient that the last question was asked with */
-  bool lists;                                      /* a result was wanted as a list of rows */
-  bool introduced;                                 /* the coordinator was told of this machine */
-  double bandwidth, latency_s;                     /* of the link, as rounds have found it; 0: not yet */
+  struct zps_automatic_job job;
+  struct zps_round_tensor *tensor;                     /* the trainer's */
+  struct zps_round_tensor *variants[ZPS_PLAN_SCHEMES]; /* NULL: may not be chosen */
+  struct zps_plan_follower follower;                   /* job's lock; so is the rest */
+  struct zps_host_in staging;                          /* device's thread: to look at gradients in its memory */
+  const struct zps_round_tensor *last;                 /* the variant that had the last round */
+  struct zps_plan_sketch sketch;                       /* of the gradient that the last question was asked with */
+  bool lists;                                          /* a result was wanted as a list of rows */
+  bool introduced;                                     /* the coordinator was told of this machine */
+  double bandwidth, latency_s;                         /* of the link, as rounds have found it; 0: not yet */
 };
 
 /* What schemes have in common with the tensor's other options. */
@@ -47,11 +68,11 @@ void zps_automatic_destroy(struct zps_automatic *automatic); /* NULL is allowed 
 /* The tensor that `step`, whose gradient is `in`, runs as. Where the coordinator has not said so yet, as ahead of the
  * first step, this waits. */
 zenps_status_t zps_automatic_pick(struct zps_automatic *automatic, uint64_t step, const zenps_grad_t *in,
-                                  const zenps_grad_t *out, struct zenps_tensor **picked_p);
+                                  const zenps_grad_t *out, struct zps_round_tensor **picked_p);
 /* Under the job's lock: a round of `variant` is over, and went well. */
-void zps_automatic_round_done(struct zps_automatic *automatic, const struct zenps_tensor *variant,
+void zps_automatic_round_done(struct zps_automatic *automatic, const struct zps_round_tensor *variant,
                               const zenps_request_stats_t *stats);
-/* On the control thread: the coordinator has said something, `tensor.plan`. */
-void zps_automatic_plan(struct zenps_job *job, const zps_json *params);
+/* Under the job's lock: the coordinator has said which schemes steps run as; `whole`: all that it ever said. */
+void zps_automatic_learn(struct zps_automatic *automatic, const struct zps_plan_run *runs, unsigned n, bool whole);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/base/text.h"
 #include "worker/choice/auto.h"
 #include "worker/round/round.h"
 #include "worker/schemes/parts.h"
@@ -21,12 +22,12 @@ static void set_text(struct zps_scheme_ask *ask) {
   char *text = ask->text;
   snprintf(text, sizeof ask->text, "%s", ask->name);
   if (ask->served && ask->served->blocks) /* what servers see of the tensor does not say it */
-    zps_worker_say(text, sizeof ask->text, " of %" PRIu64 "x%" PRIu32, plan->rows, plan->width);
-  if (plan->k) zps_worker_say(text, sizeof ask->text, " k=%" PRIu64, plan->k);
+    zps_text_add(text, sizeof ask->text, " of %" PRIu64 "x%" PRIu32, plan->rows, plan->width);
+  if (plan->k) zps_text_add(text, sizeof ask->text, " k=%" PRIu64, plan->k);
   for (uint32_t i = 0; i < plan->n_levels; i++)
-    zps_worker_say(text, sizeof ask->text, "%s%" PRIu32, i ? "x" : " levels=", plan->levels[i]);
-  if (plan->chunks > 1) zps_worker_say(text, sizeof ask->text, " chunks=%" PRIu32, plan->chunks);
-  if (plan->bits) zps_worker_say(text, sizeof ask->text, " bits=%" PRIu32, plan->bits);
+    zps_text_add(text, sizeof ask->text, "%s%" PRIu32, i ? "x" : " levels=", plan->levels[i]);
+  if (plan->chunks > 1) zps_text_add(text, sizeof ask->text, " chunks=%" PRIu32, plan->chunks);
+  if (plan->bits) zps_text_add(text, sizeof ask->text, " bits=%" PRIu32, plan->bits);
 }
 
 /* "hierarchical", or "hierarchical:" and the scheme between hosts: balanced, unless it is said. */
@@ -227,7 +228,7 @@ static uint32_t group_size(const struct zps_join_peers *peers, bool same_host) {
 }
 
 /* Racks of equally many hosts of equally many ranks make levels of their own. */
-static void level_racks(const struct zps_join_peers *peers, struct zps_tensor_scheme *scheme) {
+static void level_racks(const struct zps_join_peers *peers, struct zps_peer_tensor *scheme) {
   const uint32_t per_host = group_size(peers, true), per_rack = group_size(peers, false);
   if (scheme->plan.n_levels > 0 || !peers->ranks[0].rack[0] || per_host == 0 || per_rack == 0) return;
   if (per_rack == per_host || per_rack == peers->world) return;
@@ -237,7 +238,7 @@ static void level_racks(const struct zps_join_peers *peers, struct zps_tensor_sc
   }
 }
 
-void zps_tensor_scheme_destroy(struct zps_tensor_scheme *scheme) {
+void zps_peer_tensor_destroy(struct zps_peer_tensor *scheme) {
   if (!scheme) return;
   if (scheme->scheme->close && scheme->state) scheme->scheme->close(scheme->state);
   free(scheme->hosts);
@@ -246,16 +247,16 @@ void zps_tensor_scheme_destroy(struct zps_tensor_scheme *scheme) {
 }
 
 /* Who pushes for its host; where all ranks are on one, nobody has to. */
-static zps_err_t find_masters(struct zps_tensor_scheme *scheme) {
+static zps_err_t find_masters(struct zps_peer_tensor *scheme) {
   scheme->masters = calloc(scheme->plan.n, sizeof *scheme->masters);
   if (!scheme->masters) return ZPS_ERR_NOMEM;
   scheme->n_masters = zps_peer_masters(&scheme->plan, scheme->masters);
   return ZPS_OK;
 }
 
-zps_err_t zps_tensor_scheme_create(const struct zps_scheme_ask *ask, const struct zps_join_peers *peers, uint32_t me,
-                                   struct zps_tensor_scheme **scheme_p, struct zps_error *error) {
-  struct zps_tensor_scheme *scheme = calloc(1, sizeof *scheme);
+zps_err_t zps_peer_tensor_create(const struct zps_scheme_ask *ask, const struct zps_join_peers *peers, uint32_t me,
+                                 struct zps_peer_tensor **scheme_p, struct zps_error *error) {
+  struct zps_peer_tensor *scheme = calloc(1, sizeof *scheme);
   uint32_t *hosts = calloc(peers->world, sizeof *hosts);
   zps_err_t err = ZPS_ERR_NOMEM;
   if (!scheme || !hosts) {
@@ -277,7 +278,7 @@ zps_err_t zps_tensor_scheme_create(const struct zps_scheme_ask *ask, const struc
   err = ask->between ? find_masters(scheme) : ZPS_OK;
   if (err == ZPS_OK && scheme->scheme->open) err = scheme->scheme->open(&scheme->plan, &scheme->state);
   if (err != ZPS_OK) {
-    zps_tensor_scheme_destroy(scheme);
+    zps_peer_tensor_destroy(scheme);
     return zps_fail(error, err, "scheme %s cannot be made ready: %s", ask->scheme->name, zps_err_str(err));
   }
   *scheme_p = scheme;

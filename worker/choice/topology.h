@@ -4,14 +4,11 @@
 
 #include "worker/control/membership.h"
 #include "worker/base/options.h"
+#include "worker/peer/tensor.h"
 #include "worker/schemes/peer_scheme.h"
 #include "worker/served/kinds.h"
 
-#define ZPS_SCHEME_LEVELS_MAX 16u
 #define ZPS_SCHEME_TEXT_MAX 127u
-#define ZPS_SCHEME_NAME_MAX 47u
-
-struct zps_round;
 
 /* What a caller asks for, in the form that ranks must agree on. */
 struct zps_scheme_ask {
@@ -25,23 +22,6 @@ struct zps_scheme_ask {
   uint32_t levels[ZPS_SCHEME_LEVELS_MAX];
 };
 
-struct zps_tensor_scheme {
-  const struct zps_peer_scheme *scheme;
-  struct zps_peer_plan plan;
-  uint32_t levels[ZPS_SCHEME_LEVELS_MAX];
-  uint32_t *hosts; /* per rank */
-  char name[ZPS_SCHEME_NAME_MAX + 1];
-  /* Where masters of hosts push for them: */
-  uint32_t *masters, n_masters; /* ranks, ascending */
-  struct zenps_tensor *served;  /* its rounds are within this tensor's; NULL on other ranks */
-
-  /* Engine thread. */
-  void *state;
-  uint64_t n_begun;          /* rounds */
-  struct zps_round *current; /* stateful: has begun and is not over; */
-  struct zps_round *queued;  /* those wait for their turn */
-};
-
 /* `given`: complete options; `narrow`: values do not travel as they are. The library's own tensors (of bytes) are
  * balanced, whatever the environment says. */
 zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given,
@@ -50,8 +30,8 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
 /* Over servers, among those who push for their hosts. */
 void zps_scheme_ask_between_hosts(const struct zps_scheme_ask *ask, struct zps_scheme_ask *inner);
 /* Once it is known where the ranks are. */
-zps_err_t zps_tensor_scheme_create(const struct zps_scheme_ask *ask, const struct zps_join_peers *peers, uint32_t me,
-                                   struct zps_tensor_scheme **scheme_p, struct zps_error *error) ZPS_MUSTCHECK;
-void zps_tensor_scheme_destroy(struct zps_tensor_scheme *scheme); /* NULL is allowed */
+zps_err_t zps_peer_tensor_create(const struct zps_scheme_ask *ask, const struct zps_join_peers *peers, uint32_t me,
+                                 struct zps_peer_tensor **scheme_p, struct zps_error *error) ZPS_MUSTCHECK;
+void zps_peer_tensor_destroy(struct zps_peer_tensor *scheme); /* NULL is allowed */
 
 #endif

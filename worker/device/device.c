@@ -5,15 +5,13 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
-#include "worker/api/job.h"
 
 /* Large enough that a copy's start is nothing beside it, small enough that the first piece is soon there. */
 #define STAGE_BYTES (4u << 20)
 #define PROBE_BYTES (64u << 10)
 
-/* `library`: as zps_device_load(). */
-static zps_err_t device_open(const char *library, int index, struct zps_worker_device **device_p,
-                             struct zps_error *error) {
+zps_err_t zps_worker_device_open(const char *library, int index, struct zps_worker_device **device_p,
+                                 struct zps_error *error) {
   struct zps_worker_device *const made = calloc(1, sizeof *made);
   if (!made) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a device");
   made->index = index;
@@ -98,31 +96,6 @@ void zps_worker_device_close(struct zps_worker_device *device) {
   zps_stage_destroy(device->out_stage);
   zps_device_close(device->device);
   free(device);
-}
-
-zps_err_t zps_worker_device_get(struct zenps_job *job, int index, struct zps_worker_device **device_p,
-                                struct zps_error *error) {
-  zps_err_t code = ZPS_OK;
-  pthread_mutex_lock(&job->device_lock);
-  struct zps_worker_device *device = job->device;
-  if (!device && index < 0) {
-    code = zps_fail(error, ZPS_ERR_INVALID,
-                    "which GPU the memory is of was not said: set `device` of the options or of the gradient, or "
-                    "ZENPS_DEVICE");
-  } else if (!device) {
-    code = device_open(job->options.device_library, index, &device, error);
-    if (code == ZPS_OK) job->device = device;
-    if (code == ZPS_OK && job->membership.job_id != 0)
-      zps_membership_memory(&job->membership, zps_worker_device_path(device));
-  } else if (index >= 0 && index != device->index) {
-    code = zps_fail(error, ZPS_ERR_UNSUPPORTED,
-                    "memory of GPU %d: this process's gradients are on GPU %d; start one "
-                    "process per GPU",
-                    index, device->index);
-  }
-  pthread_mutex_unlock(&job->device_lock);
-  if (code == ZPS_OK) *device_p = device;
-  return code;
 }
 
 zps_err_t zps_worker_device_grow(struct zps_worker_device *device, enum zps_memory memory, void **at_p, size_t *cap_p,

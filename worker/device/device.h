@@ -23,6 +23,9 @@ struct zps_worker_device {
   uint64_t serial; /* in_pool's thread: of what was last encoded */
 };
 
+/* `library`: as zps_device_load(). */
+zps_err_t zps_worker_device_open(const char *library, int index, struct zps_worker_device **device_p,
+                                 struct zps_error *error) ZPS_MUSTCHECK;
 /* Finds the path, by registering memory of the device. */
 void zps_worker_device_probe(struct zps_worker_device *device, struct zps_engine *engine);
 /* As the coordinator is told of it. */
@@ -35,11 +38,6 @@ zps_err_t zps_worker_device_register(const struct zps_worker_device *device, str
 void zps_worker_device_stop(struct zps_worker_device *device);
 /* Once no round is left. */
 void zps_worker_device_close(struct zps_worker_device *device);
-
-/* The job's device, opened if it is not. `index`: as the caller has it, -1: whichever the job has. From any thread that
- * does not hold the job's lock. */
-zps_err_t zps_worker_device_get(struct zenps_job *job, int index, struct zps_worker_device **device_p,
-                                struct zps_error *error) ZPS_MUSTCHECK;
 
 /* Grows memory of the device or pinned memory to at least `len_bytes`, without keeping what is in it. */
 zps_err_t zps_worker_device_grow(struct zps_worker_device *device, enum zps_memory memory, void **at_p, size_t *cap_p,

@@ -14,7 +14,7 @@
 
 #include "common/codec/buffer.h"
 #include "gpu/device.h"
-#include "worker/served/blocks.h"
+#include "worker/round/tensor.h"
 #include "zenps/zenps.h"
 
 struct zps_worker_device;
@@ -29,9 +29,9 @@ struct zps_host_in {
 };
 /* *host_p: the gradient in host memory, in the arrays of `in`, as rows or dense. `rows_only`: without values, always as
  * rows. ZPS_ERR_INVALID names the first bad row number. */
-zps_err_t zps_host_in_run(struct zps_host_in *in, struct zps_worker_device *device, const struct zps_block_shape *shape,
-                          const zenps_grad_t *grad, bool rows_only, uint64_t deadline_ns, zenps_grad_t *host_p,
-                          struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_host_in_run(struct zps_host_in *in, struct zps_worker_device *device,
+                          const struct zps_tensor_shape *shape, const zenps_grad_t *grad, bool rows_only,
+                          uint64_t deadline_ns, zenps_grad_t *host_p, struct zps_error *error) ZPS_MUSTCHECK;
 void zps_host_in_fini(struct zps_host_in *in, struct zps_worker_device *device);
 
 struct zps_host_out {
@@ -45,7 +45,7 @@ struct zps_host_out {
 };
 /* Brings `host`, whose rows ascend, to where `grad` says, or to memory of the library's. There is room. */
 zps_err_t zps_host_out_run(struct zps_host_out *out, struct zps_worker_device *device,
-                           const struct zps_block_shape *shape, const zenps_grad_t *host, const zenps_grad_t *grad,
+                           const struct zps_tensor_shape *shape, const zenps_grad_t *host, const zenps_grad_t *grad,
                            uint64_t deadline_ns, struct zps_error *error) ZPS_MUSTCHECK;
 void zps_host_out_fini(struct zps_host_out *out, struct zps_worker_device *device);
 

@@ -8,7 +8,7 @@ struct fetch {
   struct zps_host_in *in;
   struct zps_worker_device *device;
   const struct zps_device_ops *ops;
-  const struct zps_block_shape *shape;
+  const struct zps_tensor_shape *shape;
   const zenps_grad_t *grad;
   struct zps_partition part;
   const struct zps_device_slice *slices; /* per partition */
@@ -155,9 +155,9 @@ static zps_err_t fetch_rows(const struct fetch *fetch, bool rows_only, zenps_gra
   return code;
 }
 
-zps_err_t zps_host_in_run(struct zps_host_in *in, struct zps_worker_device *device, const struct zps_block_shape *shape,
-                          const zenps_grad_t *grad, bool rows_only, uint64_t deadline_ns, zenps_grad_t *host_p,
-                          struct zps_error *error) {
+zps_err_t zps_host_in_run(struct zps_host_in *in, struct zps_worker_device *device,
+                          const struct zps_tensor_shape *shape, const zenps_grad_t *grad, bool rows_only,
+                          uint64_t deadline_ns, zenps_grad_t *host_p, struct zps_error *error) {
   struct fetch fetch = {
       .in = in, .device = device, .ops = device->device->ops, .shape = shape, .grad = grad, .deadline_ns = deadline_ns};
   zenps_grad_t host = *grad;

@@ -8,7 +8,7 @@ struct delivery {
   struct zps_host_out *out;
   struct zps_worker_device *device;
   const struct zps_device_ops *ops;
-  const struct zps_block_shape *shape;
+  const struct zps_tensor_shape *shape;
   const zenps_grad_t *host, *grad;
   uint64_t deadline_ns;
 };
@@ -115,7 +115,7 @@ static zps_err_t send_slices(const struct delivery *delivery, unsigned n_views, 
 
 static zps_err_t scatter_rows(const struct delivery *delivery, struct zps_error *error) {
   struct zps_host_out *const out = delivery->out;
-  const struct zps_block_shape *const shape = delivery->shape;
+  const struct zps_tensor_shape *const shape = delivery->shape;
   struct zps_partition part;
   unsigned n_views = 0;
   size_t len_bytes = 0;
@@ -136,7 +136,7 @@ static zps_err_t scatter_rows(const struct delivery *delivery, struct zps_error 
 }
 
 zps_err_t zps_host_out_run(struct zps_host_out *out, struct zps_worker_device *device,
-                           const struct zps_block_shape *shape, const zenps_grad_t *host, const zenps_grad_t *grad,
+                           const struct zps_tensor_shape *shape, const zenps_grad_t *host, const zenps_grad_t *grad,
                            uint64_t deadline_ns, struct zps_error *error) {
   const struct delivery delivery = {.out = out,
                                     .device = device,

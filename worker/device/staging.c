@@ -3,24 +3,16 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "worker/device/device.h"
-#include "worker/round/round.h"
-#include "worker/choice/topology.h"
-#include "worker/api/tensor.h"
-
-bool zps_staging_is_needed(const struct zenps_tensor *tensor) {
-  return tensor->scheme || tensor->served->all_rows || tensor->served->blocks;
-}
+#include "common/base/text.h"
+#include "common/base/container.h"
 
 /* Schemes that send zeros write them, too; the others list their rows. */
 static bool lists_rows(const struct zps_round *round) {
-  const struct zenps_tensor *const tensor = round->tensor;
-  return round->out->layout == ZENPS_ROWS || (tensor->scheme && !tensor->scheme->scheme->sends_zeros);
+  return round->out->layout == ZENPS_ROWS || (round->tensor->peer && !round->tensor->sends_zeros);
 }
 
-void zps_staging_setup(struct zps_round *round) {
-  struct zps_staging *const staging = &round->staging;
-  const bool is_needed = zps_staging_is_needed(round->tensor);
+void zps_staging_setup(struct zps_staging *staging, struct zps_round *round) {
+  const bool is_needed = round->tensor->works_in_host;
   staging->fetches = is_needed && round->in.memory == ZENPS_DEVICE;
   staging->delivers = is_needed && round->out->memory == ZENPS_DEVICE;
   staging->is_started = false;
@@ -36,9 +28,8 @@ void zps_staging_setup(struct zps_round *round) {
   round->out = &staging->host;
 }
 
-zps_err_t zps_staging_begin(struct zps_round *round, struct zps_error *error) {
-  struct zps_staging *const staging = &round->staging;
-  const uint64_t bytes = zps_worker_tensor_dense_bytes(round->tensor);
+zps_err_t zps_staging_begin(struct zps_staging *staging, struct zps_round *round, struct zps_error *error) {
+  const uint64_t bytes = zps_tensor_shape_bytes(&round->tensor->shape);
   if (!staging->delivers || staging->host.layout == ZENPS_ROWS) return ZPS_OK;
   if (zps_buffer_need(&staging->dense, bytes, 1) != ZPS_OK)
     return zps_fail(error, ZPS_ERR_NOMEM, "no host memory for a result of %" PRIu64 " bytes", bytes);
@@ -53,13 +44,13 @@ static void fail(struct zps_round_task *task, const char *step, const struct zps
   zps_round_task_fail(task, &error);
 }
 
-bool zps_staging_fetch(struct zps_round_task *task) {
+bool zps_staging_fetch(struct zps_staging *staging, struct zps_round_task *task) {
   struct zps_round *const round = task->round;
   zenps_grad_t host;
   struct zps_error error;
-  if (!round->staging.fetches) return true;
-  if (zps_host_in_run(&round->staging.in, round->device, &round->tensor->shape, &round->in, false, round->deadline_ns,
-                      &host, &error) != ZPS_OK) {
+  if (!staging->fetches) return true;
+  if (zps_host_in_run(&staging->in, round->device, &round->tensor->shape, &round->in, false, round->deadline_ns, &host,
+                      &error) != ZPS_OK) {
     fail(task, "bringing the gradient from device memory", &error);
     return false;
   }
@@ -68,8 +59,8 @@ bool zps_staging_fetch(struct zps_round_task *task) {
 }
 
 static void deliver_run(struct zps_round_task *task) {
+  struct zps_staging *const staging = zps_container_of(task, struct zps_staging, task);
   struct zps_round *const round = task->round;
-  struct zps_staging *const staging = &round->staging;
   struct zps_error error;
   zps_err_t code = ZPS_OK;
   if (staging->result->layout == ZENPS_ROWS && staging->result->row_ids)
@@ -83,8 +74,7 @@ static void deliver_run(struct zps_round_task *task) {
   if (code != ZPS_OK) fail(task, "bringing the result to device memory", &error);
 }
 
-bool zps_staging_deliver(struct zps_round *round) {
-  struct zps_staging *const staging = &round->staging;
+bool zps_staging_deliver(struct zps_staging *staging, struct zps_round *round) {
   if (!staging->delivers || staging->is_started || round->machine->state != ZPS_MACHINE_DONE) return false;
   staging->is_started = true;
   staging->host.nnz = round->stats.nnz_out;
@@ -93,28 +83,25 @@ bool zps_staging_deliver(struct zps_round *round) {
     staging->host.values = round->row_arrays.values.data;
   }
   round->out = staging->result;
-  round->deliver = (struct zps_round_task){.round = round, .run = deliver_run};
-  zps_round_task_start(&round->deliver, round->device->out_pool);
+  staging->task = (struct zps_round_task){.round = round, .run = deliver_run};
+  zps_round_task_start(&staging->task, round->device->out_pool);
   return true;
 }
 
-void zps_staging_finish(struct zps_round *round, bool ok) {
-  struct zps_staging *const staging = &round->staging;
+void zps_staging_finish(struct zps_staging *staging, struct zps_round *round, bool ok) {
   if (!staging->delivers) return;
-  zps_row_arrays_give(round->tensor, &round->row_arrays);
+  zps_row_arrays_give(&round->tensor->arrays, &round->row_arrays);
   if (ok) {
-    round->device_pull.rows = staging->out.rows;
-    round->device_pull.values = staging->out.values;
-    staging->out.rows = staging->out.values = NULL;
+    zps_round_give_on_device(round, &staging->out.rows, &staging->out.values);
   } else if (staging->is_started) {
     round->reason.n_ranks = 0;
     round->reason.text[0] = '\0';
-    zps_worker_say(round->reason.text, sizeof round->reason.text, "%s", round->work_error.text);
+    zps_text_add(round->reason.text, sizeof round->reason.text, "%s", round->work_error.text);
   }
 }
 
-void zps_staging_fini(struct zps_round *round) {
-  zps_host_in_fini(&round->staging.in, round->device);
-  zps_host_out_fini(&round->staging.out, round->device);
-  zps_buffer_fini(&round->staging.dense);
+void zps_staging_fini(struct zps_staging *staging, struct zps_worker_device *device) {
+  zps_host_in_fini(&staging->in, device);
+  zps_host_out_fini(&staging->out, device);
+  zps_buffer_fini(&staging->dense);
 }

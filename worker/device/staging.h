@@ -8,11 +8,9 @@
 #ifndef ZPS_WORKER_DEVICE_STAGING_H
 #define ZPS_WORKER_DEVICE_STAGING_H
 
+#include "worker/device/device.h"
 #include "worker/device/host.h"
-
-struct zps_round;
-struct zps_round_task;
-struct zenps_tensor;
+#include "worker/round/round.h"
 
 /* Kept from round to round; all zero at first. */
 struct zps_staging {
@@ -24,19 +22,27 @@ struct zps_staging {
   struct zps_buffer dense;    /* values of the former */
   struct zps_host_in in;
   struct zps_host_out out;
+  struct zps_round_task task; /* brings the result */
 };
 
-/* Whether rounds of the tensor encode and decode where the gradient is. */
-bool zps_staging_is_needed(const struct zenps_tensor *tensor);
-void zps_staging_setup(struct zps_round *round);
+/* Where a task runs that reads the gradient: on `pool`, unless that is in device memory. */
+static inline bool zps_device_has_gradient(const struct zps_round *round) {
+  return round->in.memory == ZENPS_DEVICE;
+}
+static inline struct zps_workpool *zps_device_push_pool(const struct zps_round *round, struct zps_workpool *pool) {
+  return zps_device_has_gradient(round) ? round->device->in_pool : pool;
+}
+
+void zps_staging_setup(struct zps_staging *staging, struct zps_round *round);
 /* On the engine thread, when the round begins: what the scheme needs to write the result. */
-zps_err_t zps_staging_begin(struct zps_round *round, struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_staging_begin(struct zps_staging *staging, struct zps_round *round,
+                            struct zps_error *error) ZPS_MUSTCHECK;
 /* First thing in the task that scans the gradient: it is in host memory. False: the task has failed. */
-bool zps_staging_fetch(struct zps_round_task *task);
+bool zps_staging_fetch(struct zps_staging *staging, struct zps_round_task *task);
 /* On the engine thread, when the round is done. True: the result is on its way now. */
-bool zps_staging_deliver(struct zps_round *round);
+bool zps_staging_deliver(struct zps_staging *staging, struct zps_round *round);
 /* At the end, before the request is told, and before zps_device_pull_finish(), which gives it what is the library's. */
-void zps_staging_finish(struct zps_round *round, bool ok);
-void zps_staging_fini(struct zps_round *round);
+void zps_staging_finish(struct zps_staging *staging, struct zps_round *round, bool ok);
+void zps_staging_fini(struct zps_staging *staging, struct zps_worker_device *device);
 
 #endif

@@ -2,10 +2,8 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
+#include "common/base/container.h"
 #include "worker/peer/peer.h"
-#include "worker/api/job.h"
-#include "worker/choice/topology.h"
-#include "worker/api/tensor.h"
 
 /* A thread more is woken for so many bytes of the array; each of several takes a piece at a time of so many that none
  * has to wait for one that does not get a processor. */
@@ -29,31 +27,31 @@ static uint64_t piece_begin(const struct delivery *delivery, unsigned i) {
 static void deliver_piece(void *ctx, unsigned i) {
   struct delivery *delivery = ctx;
   const struct zps_peer_task *task = delivery->task;
-  const struct zps_round *round = task->exchange->round;
-  struct zps_compute_scratch *scratch = zps_plane_scratch_get(round->plane);
+  const struct zps_round *base = &task->round->base;
+  struct zps_compute_scratch *scratch = zps_scratch_get(base->plane->scratches);
   uint64_t n_rows = 0;
-  const struct zps_compute_result result = {.dense = round->out->values,
+  const struct zps_compute_result result = {.dense = base->out->values,
                                             .dense_bytes = delivery->dense_bytes,
                                             .lo = piece_begin(delivery, i),
                                             .hi = piece_begin(delivery, i + 1),
-                                            .divisor = zps_peer_divisor(task->exchange)};
+                                            .divisor = zps_peer_divisor(task->round)};
   const zps_err_t err =
       zps_compute_result_dense(scratch, task->compute.ins, task->compute.instr.n_in, &result, &n_rows);
-  zps_plane_scratch_put(round->plane, scratch);
+  zps_scratch_put(base->plane->scratches, scratch);
   int none = ZPS_OK;
   if (err != ZPS_OK) atomic_compare_exchange_strong(&delivery->code, &none, (int)err);
   atomic_fetch_add(&delivery->n_rows, n_rows);
 }
 
 static void deliver_run(struct zps_round_task *work) {
-  struct zps_peer_task *task = zps_owner_of(work, struct zps_peer_task, task);
-  const struct zps_peer_round *exchange = task->exchange;
+  struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
+  const struct zps_peer_round *round = task->round;
   struct zps_workpool *pool = work->round->plane->pool;
   struct delivery delivery = {.task = task,
                               .lo = task->compute.ins->lo,
                               .hi = task->compute.ins->hi,
-                              .dense_bytes = exchange->scheme->plan.rows * zps_peer_row_bytes(exchange)};
-  const uint64_t most = 1 + (delivery.hi - delivery.lo) * zps_peer_row_bytes(exchange) / PIECE_BYTES;
+                              .dense_bytes = round->base.tensor->peer->plan.rows * zps_peer_row_bytes(round)};
+  const uint64_t most = 1 + (delivery.hi - delivery.lo) * zps_peer_row_bytes(round) / PIECE_BYTES;
   const unsigned n_threads = 1 + zps_workpool_idle(pool);
   const uint64_t n_pieces = n_threads > 1 ? (uint64_t)PIECES_PER_THREAD * n_threads : 1;
   delivery.n_pieces = (unsigned)(most < n_pieces ? most : n_pieces);
@@ -69,44 +67,44 @@ static void deliver_run(struct zps_round_task *work) {
 }
 
 static void deliver_done(struct zps_round_task *work) {
-  struct zps_peer_task *task = zps_owner_of(work, struct zps_peer_task, task);
+  struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
   if (zps_round_machine_over(work->round->machine)) return;
   if (task->compute.instr.type == ZPS_INSTR_SUM) {
     const struct zps_stream *range = &task->compute.out;
     const struct zps_slice_view view = {.codec = ZPS_CODEC_COO,
-                                        .dtype = task->exchange->compute.dtype,
+                                        .dtype = task->round->compute.dtype,
                                         .value_codec = ZPS_VALUES_RAW,
                                         .m = (uint32_t)(range->hi - range->lo),
                                         .z = (uint32_t)task->n_rows,
-                                        .width = task->exchange->compute.width};
-    zps_peer_set_stream(task->exchange, task->instr, &view, NULL);
-    task->exchange->streams[task->compute.instr.out].delivered = true;
+                                        .width = task->round->compute.width};
+    zps_peer_set_stream(task->round, task->instr, &view, NULL);
+    task->round->streams[task->compute.instr.out].delivered = true;
   }
-  zps_peer_carried_out(task->exchange, task->instr);
+  zps_peer_carried_out(task->round, task->instr);
   zps_peer_task_put(task);
-  zps_peer_advance(work->round->exchange);
+  zps_peer_due(zps_peer_of(work->round));
 }
 
 void zps_peer_deliver(struct zps_peer_task *task) {
   task->task.run = deliver_run;
   task->task.done = deliver_done;
-  zps_round_task_start(&task->task, task->exchange->round->plane->pool);
+  zps_round_task_start(&task->task, task->round->base.plane->pool);
 }
 
 /* With the gradient in the same array (in place), nothing is written before all of it was read. */
-bool zps_peer_must_not_write(const struct zps_peer_round *exchange) {
-  const struct zps_round *round = exchange->round;
-  return round->out->values == round->in.values && (exchange->n_owns > 0 || exchange->run.n_calls > 0);
+bool zps_peer_must_not_write(const struct zps_peer_round *round) {
+  const struct zps_round *base = &round->base;
+  return base->out->values == base->in.values && (round->n_owns > 0 || round->run.n_calls > 0);
 }
 
-bool zps_peer_delivers(const struct zps_peer_round *exchange, uint32_t instr) {
-  const struct zps_program *program = &exchange->program;
+bool zps_peer_delivers(const struct zps_peer_round *round, uint32_t instr) {
+  const struct zps_program *program = &round->program;
   const struct zps_instr *sum = &program->instrs[instr];
-  const enum zps_op op = exchange->compute.op;
-  if (sum->type != ZPS_INSTR_SUM || exchange->round->out->layout != ZENPS_DENSE || exchange->run.n_calls > 0 ||
-      (op != ZPS_OP_SUM && op != ZPS_OP_MEAN) || zps_peer_must_not_write(exchange))
+  const enum zps_op op = round->compute.op;
+  if (sum->type != ZPS_INSTR_SUM || round->base.out->layout != ZENPS_DENSE || round->run.n_calls > 0 ||
+      (op != ZPS_OP_SUM && op != ZPS_OP_MEAN) || zps_peer_must_not_write(round))
     return false;
   const struct zps_stream *out = &program->streams[sum->out];
   if (out->kind != ZPS_STREAM_ROWS || out->n_readers != 1) return false;
-  return program->instrs[zps_run_reader(&exchange->run, sum->out)].type == ZPS_INSTR_RESULT;
+  return program->instrs[zps_run_reader(&round->run, sum->out)].type == ZPS_INSTR_RESULT;
 }

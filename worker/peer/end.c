@@ -2,109 +2,107 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "common/base/text.h"
 #include "worker/peer/peer.h"
-#include "worker/api/job.h"
-#include "worker/choice/topology.h"
-#include "worker/api/tensor.h"
 
 /* It has said how the round ended there, or will not. */
-static bool has_spoken(const struct zps_round *round, uint32_t rank) {
-  const struct zps_peer_remote *peer = &round->exchange->peers[rank];
-  const struct zps_remote *remote = &round->plane->ranks[rank];
+static bool has_spoken(const struct zps_round *base, uint32_t rank) {
+  const struct zps_peer_remote *peer = &zps_peer_of(base)->remotes[rank];
+  const struct zps_remote *remote = &base->plane->ranks[rank];
   return peer->aborted || peer->done || remote->lost || remote->left_ns;
 }
 
 /* Nothing of it follows, nor does it read. Of rounds of schemes that lend gradients DONE follows an ABORT; it may have
  * come before the round had begun here, when nothing was told. */
-static bool has_ended(const struct zps_round *round, uint32_t rank) {
-  const struct zps_peer_remote *peer = &round->exchange->peers[rank];
-  const bool still_reads = round->exchange->scheme->scheme->lends && peer->told && peer->aborted && !peer->done;
-  const struct zps_remote *remote = &round->plane->ranks[rank];
-  return has_spoken(round, rank) && (!still_reads || remote->lost || remote->left_ns);
+static bool has_ended(const struct zps_round *base, uint32_t rank) {
+  const struct zps_peer_remote *peer = &zps_peer_of(base)->remotes[rank];
+  const bool still_reads = base->tensor->peer->scheme->lends && peer->reads && peer->aborted && !peer->done;
+  const struct zps_remote *remote = &base->plane->ranks[rank];
+  return has_spoken(base, rank) && (!still_reads || remote->lost || remote->left_ns);
 }
 
-bool zps_peer_quiet(const struct zps_round *round) {
-  const struct zps_plane *plane = round->plane;
-  const bool ok = round->exchange->finishing;
+bool zps_peer_quiet(const struct zps_round *base) {
+  const struct zps_plane *plane = base->plane;
+  const bool ok = zps_peer_of(base)->base.committed;
   /* A job that failed elsewhere: nobody reads for it any more. */
-  if (plane->fail_code != ZPS_OK && plane->fail_code != ZPS_ERR_CLOSED) return true;
-  if (!ok && !round->exchange->launched) return true; /* nothing was sent, so nothing can be late */
+  if (base->rounds->fail_code != ZPS_OK && base->rounds->fail_code != ZPS_ERR_CLOSED) return true;
+  if (!ok && !zps_peer_of(base)->launched) return true; /* nothing was sent, so nothing can be late */
   for (uint32_t r = 0; r < plane->world; r++) {
-    if (r == plane->rank || has_ended(round, r)) continue;
-    if (!ok || round->exchange->peers[r].told) return false;
+    if (r == plane->rank || has_ended(base, r)) continue;
+    if (!ok || zps_peer_of(base)->remotes[r].reads) return false;
   }
   return true;
 }
 
 /* At the deadline, ranks that live say whom they wait for, which shows who does not say anything. */
-bool zps_peer_known(const struct zps_round *round) {
-  const struct zps_plane *plane = round->plane;
-  if (!zps_peer_is_revoked(round->exchange)) return false;
-  if (round->machine->code != ZPS_ERR_TIMEOUT) return true;
+bool zps_peer_known(const struct zps_round *base) {
+  const struct zps_plane *plane = base->plane;
+  if (!zps_peer_is_revoked(zps_peer_of(base))) return false;
+  if (base->machine->code != ZPS_ERR_TIMEOUT) return true;
   for (uint32_t r = 0; r < plane->world; r++) {
-    if (r != plane->rank && !has_spoken(round, r)) return false;
+    if (r != plane->rank && !has_spoken(base, r)) return false;
   }
   return true;
 }
 
-static bool awaits(const struct zps_peer_round *exchange, uint32_t rank) {
-  if (rank == exchange->round->plane->rank) return false;
-  return !exchange->launched || zps_run_waits_for(&exchange->run, rank) || zps_peer_serve_awaits(exchange, rank) ||
-         (exchange->decoded && zps_peer_needs_done(exchange, rank));
+static bool awaits(const struct zps_peer_round *round, uint32_t rank) {
+  if (rank == round->base.plane->rank) return false;
+  return !round->launched || zps_run_waits_for(&round->run, rank) || zps_peer_serve_awaits(round, rank) ||
+         (round->decoded && zps_peer_needs_done(round, rank));
 }
 
-void zps_peer_name_awaited(const struct zps_peer_round *exchange, struct zps_frame_abort *abort) {
+void zps_peer_name_awaited(const struct zps_peer_round *round, struct zps_frame_abort *abort) {
   abort->n_ranks = 0;
-  for (uint32_t r = 0; r < exchange->round->plane->world && abort->n_ranks < ZPS_WIRE_RANKS_MAX; r++) {
-    if (exchange->launched && awaits(exchange, r)) abort->ranks[abort->n_ranks++] = r;
+  for (uint32_t r = 0; r < round->base.plane->world && abort->n_ranks < ZPS_WIRE_RANKS_MAX; r++) {
+    if (round->launched && awaits(round, r)) abort->ranks[abort->n_ranks++] = r;
   }
 }
 
-static void name(struct zps_round *round, uint32_t rank) {
-  struct zps_frame_abort *reason = &round->reason;
-  zps_worker_say(reason->text, sizeof reason->text, "%s rank %" PRIu32 " (host %s)", reason->n_ranks ? "," : "", rank,
-                 round->plane->ranks[rank].name);
+static void name(struct zps_round *base, uint32_t rank) {
+  struct zps_frame_abort *reason = &base->reason;
+  zps_text_add(reason->text, sizeof reason->text, "%s rank %" PRIu32 " (host %s)", reason->n_ranks ? "," : "", rank,
+               base->plane->ranks[rank].name);
   if (reason->n_ranks < ZPS_WIRE_RANKS_MAX) reason->ranks[reason->n_ranks++] = rank;
 }
 
 /* Those that are waited for and have said nothing; where all have, those that are waited for. */
-static void explain_timeout(struct zps_round *round) {
-  const struct zps_peer_round *exchange = round->exchange;
-  const struct zps_plane *plane = round->plane;
-  struct zps_frame_abort *reason = &round->reason;
+static void explain_timeout(struct zps_round *base) {
+  const struct zps_peer_round *round = zps_peer_of(base);
+  const struct zps_plane *plane = base->plane;
+  struct zps_frame_abort *reason = &base->reason;
   snprintf(reason->text, sizeof reason->text, "the deadline of %" PRIu64 " ms passed ",
-           (uint64_t)((round->deadline_ns - round->start_ns) / ZPS_NS_PER_MS));
+           (uint64_t)((base->deadline_ns - base->start_ns) / ZPS_NS_PER_MS));
   reason->n_ranks = 0;
-  if (!exchange->own_ready) {
-    zps_worker_say(reason->text, sizeof reason->text, "before the gradient was read");
+  if (!round->own_ready) {
+    zps_text_add(reason->text, sizeof reason->text, "before the gradient was read");
     return;
   }
-  zps_worker_say(reason->text, sizeof reason->text, "without the messages of");
+  zps_text_add(reason->text, sizeof reason->text, "without the messages of");
   for (int all = 0; all < 2 && reason->n_ranks == 0; all++) {
-    if (all && exchange->serve.silent[0] != '\0') { /* all ranks are there: it is servers that are not */
-      snprintf(reason->text, sizeof reason->text, "%s", exchange->serve.silent);
+    if (all && round->serve.silent[0] != '\0') { /* all ranks are there: it is servers that are not */
+      snprintf(reason->text, sizeof reason->text, "%s", round->serve.silent);
       return;
     }
     for (uint32_t r = 0; r < plane->world; r++) {
-      const bool waited = awaits(exchange, r) || exchange->peers[r].accused;
-      if (r != plane->rank && waited && (all || !has_spoken(round, r))) name(round, r);
+      const bool waited = awaits(round, r) || round->remotes[r].accused;
+      if (r != plane->rank && waited && (all || !has_spoken(base, r))) name(base, r);
     }
   }
   if (reason->n_ranks == 0)
-    zps_worker_say(reason->text, sizeof reason->text, " no rank: they are here, but not all is computed");
+    zps_text_add(reason->text, sizeof reason->text, " no rank: they are here, but not all is computed");
 }
 
-void zps_peer_explain(struct zps_round *round) {
-  struct zps_frame_abort *reason = &round->reason;
-  const uint32_t blame = round->machine->blame;
-  if (round->machine->code == ZPS_OK) return;
-  if (round->machine->code == ZPS_ERR_TIMEOUT) {
-    explain_timeout(round);
+void zps_peer_explain(struct zps_round *base) {
+  struct zps_frame_abort *reason = &base->reason;
+  const uint32_t blame = base->machine->blame;
+  if (base->machine->code == ZPS_OK) return;
+  if (base->machine->code == ZPS_ERR_TIMEOUT) {
+    explain_timeout(base);
     return;
   }
   if (reason->text[0] != '\0') return;
   if (blame != ZPS_MACHINE_ALL)
-    zps_worker_say(reason->text, sizeof reason->text, "rank %" PRIu32 " (host %s): ", blame,
-                   round->plane->ranks[blame].name);
-  zps_worker_say(reason->text, sizeof reason->text, "%s", zps_err_str(round->machine->code));
+    zps_text_add(reason->text, sizeof reason->text, "rank %" PRIu32 " (host %s): ", blame,
+                 base->plane->ranks[blame].name);
+  zps_text_add(reason->text, sizeof reason->text, "%s", zps_err_str(base->machine->code));
 }

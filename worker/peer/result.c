@@ -5,70 +5,67 @@
 
 #include "common/codec/rowscan.h"
 #include "worker/peer/peer.h"
-#include "worker/api/job.h"
-#include "worker/choice/topology.h"
-#include "worker/api/tensor.h"
 
-unsigned zps_peer_divisor(const struct zps_peer_round *exchange) {
-  return exchange->round->tensor->op == ZPS_OP_MEAN ? exchange->scheme->plan.n : 1;
+unsigned zps_peer_divisor(const struct zps_peer_round *round) {
+  return round->base.tensor->op == ZPS_OP_MEAN ? round->base.tensor->peer->plan.n : 1;
 }
 
-bool zps_peer_fills_up(const struct zps_peer_round *exchange, const struct zps_compute_in *in) {
-  const enum zps_op op = exchange->compute.op;
+bool zps_peer_fills_up(const struct zps_peer_round *round, const struct zps_compute_in *in) {
+  const enum zps_op op = round->compute.op;
   return in->view.z == in->view.m && op != ZPS_OP_MAX && op != ZPS_OP_MIN;
 }
 
-static struct zps_compute_in result_in(const struct zps_peer_round *exchange, uint32_t instr) {
-  return zps_peer_in(exchange, exchange->program.ins[exchange->program.instrs[instr].first_in]);
+static struct zps_compute_in result_in(const struct zps_peer_round *round, uint32_t instr) {
+  return zps_peer_in(round, round->program.ins[round->program.instrs[instr].first_in]);
 }
 
 /* The rows from `lo` on, up to `hi`. */
-static void clear(const struct zps_peer_round *exchange, uint64_t lo, uint64_t hi) {
-  const size_t bytes = zps_peer_row_bytes(exchange);
-  if (lo < hi) memset((char *)exchange->round->out->values + lo * bytes, 0, (hi - lo) * bytes);
+static void clear(const struct zps_peer_round *round, uint64_t lo, uint64_t hi) {
+  const size_t bytes = zps_peer_row_bytes(round);
+  if (lo < hi) memset((char *)round->base.out->values + lo * bytes, 0, (hi - lo) * bytes);
 }
 
 /* ------------------------------------------------------------ dense: each as it comes */
 
-static void start_dense(struct zps_peer_round *exchange, uint32_t instr) {
-  struct zps_peer_task *task = zps_peer_task_get(exchange, instr);
+static void start_dense(struct zps_peer_round *round, uint32_t instr) {
+  struct zps_peer_task *task = zps_peer_task_get(round, instr);
   if (task && task->cap_ins == 0) {
     task->ins = malloc(sizeof *task->ins);
     task->cap_ins = task->ins != NULL;
   }
   if (!task || task->cap_ins == 0) {
-    zps_round_fail(exchange->round, ZPS_ERR_NOMEM, "no memory to take a result");
+    zps_round_fail(&round->base, ZPS_ERR_NOMEM, "no memory to take a result");
     return;
   }
-  task->ins[0] = result_in(exchange, instr);
-  task->compute = zps_compute_task_of(&exchange->program, instr);
+  task->ins[0] = result_in(round, instr);
+  task->compute = zps_compute_task_of(&round->program, instr);
   task->compute.ins = task->ins;
   zps_peer_deliver(task);
 }
 
-void zps_peer_result(struct zps_peer_round *exchange, uint32_t instr) {
-  struct zps_round *round = exchange->round;
-  const uint32_t stream = exchange->program.ins[exchange->program.instrs[instr].first_in];
-  exchange->results[exchange->n_results++] = instr;
-  round->stats.nnz_out += exchange->streams[stream].view.z;
-  if (exchange->streams[stream].delivered) {
-    zps_peer_carried_out(exchange, instr);
-  } else if (round->out->layout == ZENPS_ROWS) { /* all together in the end; until then it stays */
-    if (exchange->streams[stream].mem) exchange->streams[stream].mem->refs++;
-    zps_peer_carried_out(exchange, instr);
-  } else if (zps_peer_must_not_write(exchange)) {
-    exchange->n_put_off++;
+void zps_peer_result(struct zps_peer_round *round, uint32_t instr) {
+  struct zps_round *base = &round->base;
+  const uint32_t stream = round->program.ins[round->program.instrs[instr].first_in];
+  round->results[round->n_results++] = instr;
+  base->stats.nnz_out += round->streams[stream].view.z;
+  if (round->streams[stream].delivered) {
+    zps_peer_carried_out(round, instr);
+  } else if (base->out->layout == ZENPS_ROWS) { /* all together in the end; until then it stays */
+    if (round->streams[stream].mem) round->streams[stream].mem->refs++;
+    zps_peer_carried_out(round, instr);
+  } else if (zps_peer_must_not_write(round)) {
+    round->n_put_off++;
   } else {
-    start_dense(exchange, instr);
+    start_dense(round, instr);
   }
 }
 
-void zps_peer_results_put_off(struct zps_peer_round *exchange) {
-  if (exchange->n_put_off == 0 || zps_peer_must_not_write(exchange)) return;
-  const uint32_t n = exchange->n_put_off;
-  exchange->n_put_off = 0;
-  for (uint32_t i = 0; i < n && !zps_round_machine_over(exchange->round->machine); i++)
-    start_dense(exchange, exchange->results[exchange->n_results - n + i]);
+void zps_peer_results_put_off(struct zps_peer_round *round) {
+  if (round->n_put_off == 0 || zps_peer_must_not_write(round)) return;
+  const uint32_t n = round->n_put_off;
+  round->n_put_off = 0;
+  for (uint32_t i = 0; i < n && !zps_round_machine_over(round->base.machine); i++)
+    start_dense(round, round->results[round->n_results - n + i]);
 }
 
 /* ------------------------------------------------------------ the end */
@@ -80,57 +77,57 @@ static int by_range(const void *a, const void *b) {
 
 /* The results in the order of their rows, for the caller to free(). */
 static struct zps_compute_in *sort_results(struct zps_round_task *work) {
-  const struct zps_peer_round *exchange = work->round->exchange;
-  struct zps_compute_in *ins = malloc((exchange->n_results + 1) * sizeof *ins);
+  const struct zps_peer_round *round = zps_peer_of(work->round);
+  struct zps_compute_in *ins = malloc((round->n_results + 1) * sizeof *ins);
   struct zps_error error;
   if (!ins) {
     zps_fail(&error, ZPS_ERR_NOMEM, "no memory for the result");
     zps_round_task_fail(work, &error);
     return NULL;
   }
-  for (uint32_t i = 0; i < exchange->n_results; i++) ins[i] = result_in(exchange, exchange->results[i]);
-  qsort(ins, exchange->n_results, sizeof *ins, by_range);
+  for (uint32_t i = 0; i < round->n_results; i++) ins[i] = result_in(round, round->results[i]);
+  qsort(ins, round->n_results, sizeof *ins, by_range);
   return ins;
 }
 
 /* Rows that no result covers. */
 static void clear_gaps(struct zps_round_task *work) {
-  const struct zps_peer_round *exchange = work->round->exchange;
+  const struct zps_peer_round *round = zps_peer_of(work->round);
   struct zps_compute_in *ins = sort_results(work);
   uint64_t at = 0;
   if (!ins) return;
-  for (uint32_t i = 0; i < exchange->n_results; i++) {
-    clear(exchange, at, ins[i].lo);
+  for (uint32_t i = 0; i < round->n_results; i++) {
+    clear(round, at, ins[i].lo);
     at = ins[i].hi;
   }
-  clear(exchange, at, exchange->scheme->plan.rows);
+  clear(round, at, round->base.tensor->peer->plan.rows);
   free(ins);
 }
 
-static uint64_t write_rows(const struct zps_peer_round *exchange, const struct zps_compute_in *ins, int64_t *rows,
+static uint64_t write_rows(const struct zps_peer_round *round, const struct zps_compute_in *ins, int64_t *rows,
                            char *values) {
   uint64_t n = 0;
-  for (uint32_t i = 0; i < exchange->n_results; i++) {
-    const bool skip_zeros = zps_peer_fills_up(exchange, &ins[i]) && !exchange->round->staging.keeps_zeros;
-    n += zps_compute_result_rows(&ins[i], zps_peer_divisor(exchange), skip_zeros, rows + n,
-                                 values + n * zps_peer_row_bytes(exchange));
+  for (uint32_t i = 0; i < round->n_results; i++) {
+    const bool skip_zeros = zps_peer_fills_up(round, &ins[i]) && !round->staging.keeps_zeros;
+    n += zps_compute_result_rows(&ins[i], zps_peer_divisor(round), skip_zeros, rows + n,
+                                 values + n * zps_peer_row_bytes(round));
   }
   return n;
 }
 
 /* Into arrays of the caller's that may be too small for all of the rows, but not for those that are not zero. */
 static void rows_by_copy(struct zps_round_task *work, const struct zps_compute_in *ins, uint64_t most) {
-  struct zps_round *round = work->round;
+  struct zps_round *base = work->round;
   int64_t *rows = malloc((most + 1) * sizeof *rows), *to_rows;
-  char *values = malloc((most + 1) * zps_peer_row_bytes(round->exchange));
+  char *values = malloc((most + 1) * zps_peer_row_bytes(zps_peer_of(base)));
   void *to_values;
   struct zps_error error;
   if (rows && values) {
-    const uint64_t n = write_rows(round->exchange, ins, rows, values);
-    round->stats.nnz_out = n;
-    if (zps_served_rows_get(work, n, &to_rows, &to_values)) {
+    const uint64_t n = write_rows(zps_peer_of(base), ins, rows, values);
+    base->stats.nnz_out = n;
+    if (zps_round_rows_get(work, n, &to_rows, &to_values)) {
       memcpy(to_rows, rows, n * sizeof *rows);
-      memcpy(to_values, values, n * zps_peer_row_bytes(round->exchange));
+      memcpy(to_values, values, n * zps_peer_row_bytes(zps_peer_of(base)));
     }
   } else {
     zps_fail(&error, ZPS_ERR_NOMEM, "no memory for a result of %" PRIu64 " rows", most);
@@ -141,21 +138,21 @@ static void rows_by_copy(struct zps_round_task *work, const struct zps_compute_i
 }
 
 static void rows_run(struct zps_round_task *work) {
-  struct zps_round *round = work->round;
-  const uint64_t most = round->stats.nnz_out;
+  struct zps_round *base = work->round;
+  const uint64_t most = base->stats.nnz_out;
   struct zps_compute_in *ins = sort_results(work);
   if (!ins) return;
   int64_t *rows;
   void *values;
-  if (round->out->row_ids && most > round->out->capacity) {
+  if (base->out->row_ids && most > base->out->capacity) {
     rows_by_copy(work, ins, most);
-  } else if (zps_served_rows_get(work, most, &rows, &values)) {
-    round->stats.nnz_out = write_rows(round->exchange, ins, rows, values);
+  } else if (zps_round_rows_get(work, most, &rows, &values)) {
+    base->stats.nnz_out = write_rows(zps_peer_of(base), ins, rows, values);
   }
   free(ins);
 }
 
-static void finish_run(struct zps_round_task *work) {
+void zps_peer_finish_run(struct zps_round_task *work) {
   if (work->round->out->layout == ZENPS_ROWS) {
     rows_run(work);
   } else {
@@ -163,28 +160,24 @@ static void finish_run(struct zps_round_task *work) {
   }
 }
 
-static void finish_done(struct zps_round_task *work) {
-  if (!zps_round_machine_over(work->round->machine)) zps_peer_decoded(work->round->exchange);
+void zps_peer_finish_done(struct zps_round_task *work) {
+  if (!zps_round_machine_over(work->round->machine)) zps_peer_decoded(zps_peer_of(work->round));
 }
 
-static bool covers_all(const struct zps_peer_round *exchange) {
+static bool covers_all(const struct zps_peer_round *round) {
   uint64_t covered = 0;
-  for (uint32_t i = 0; i < exchange->n_results; i++) {
-    const struct zps_compute_in in = result_in(exchange, exchange->results[i]);
+  for (uint32_t i = 0; i < round->n_results; i++) {
+    const struct zps_compute_in in = result_in(round, round->results[i]);
     covered += in.hi - in.lo;
   }
-  return covered == exchange->scheme->plan.rows;
+  return covered == round->base.tensor->peer->plan.rows;
 }
 
-void zps_peer_finish(struct zps_peer_round *exchange) {
-  struct zps_round *round = exchange->round;
-  if (round->out->layout == ZENPS_DENSE && covers_all(exchange)) {
-    zps_peer_decoded(exchange);
+void zps_peer_finish(struct zps_peer_round *round) {
+  struct zps_round *base = &round->base;
+  if (base->out->layout == ZENPS_DENSE && covers_all(round)) {
+    zps_peer_decoded(round);
   } else {
-    zps_round_task_start(&exchange->finish, round->plane->pool);
+    zps_round_task_start(&round->finish, base->plane->pool);
   }
-}
-
-void zps_peer_result_init(struct zps_peer_round *exchange) {
-  exchange->finish = (struct zps_round_task){.round = exchange->round, .run = finish_run, .done = finish_done};
 }

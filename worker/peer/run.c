@@ -2,11 +2,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/base/enlarge.h"
+#include "common/base/container.h"
 #include "worker/peer/peer.h"
-#include "worker/api/job.h"
-#include "worker/choice/topology.h"
-#include "worker/api/tensor.h"
 
 /* What is so small is done here and now: a thread of the pool would take longer to wake up. */
 #define ON_THE_SPOT_BYTES 4096u
@@ -14,30 +11,36 @@
 /* Rows that were found are only copied and coded: some 50 us, what waking a thread, and being woken by it, takes. */
 #define ON_THE_SPOT_OWN_BYTES (160u << 10)
 
-zps_err_t zps_peer_fit(struct zps_peer_round *exchange) {
-  const struct zps_program *program = &exchange->program;
-  if (program->n_streams > exchange->cap_streams) {
-    if (!zps_enlarge(&exchange->streams, program->cap_streams, sizeof *exchange->streams)) return ZPS_ERR_NOMEM;
-    exchange->cap_streams = program->cap_streams;
+static bool enlarge(void **array_p, uint32_t n, size_t size) {
+  void *grown = realloc(*array_p, (size_t)n * size);
+  if (grown) *array_p = grown;
+  return grown != NULL;
+}
+
+zps_err_t zps_peer_fit(struct zps_peer_round *round) {
+  const struct zps_program *program = &round->program;
+  if (program->n_streams > round->cap_streams) {
+    if (!enlarge((void **)&round->streams, program->cap_streams, sizeof *round->streams)) return ZPS_ERR_NOMEM;
+    round->cap_streams = program->cap_streams;
   }
-  const uint32_t n = program->cap_instrs, from = exchange->cap_instrs;
+  const uint32_t n = program->cap_instrs, from = round->cap_instrs;
   if (program->n_instrs <= from) return ZPS_OK;
-  if (!zps_enlarge(&exchange->announced, n, sizeof(struct zps_peer_task *)) ||
-      !zps_enlarge(&exchange->send_next, n, sizeof *exchange->send_next) ||
-      !zps_enlarge(&exchange->results, n, sizeof *exchange->results))
+  if (!enlarge((void **)&round->announced, n, sizeof(struct zps_peer_task *)) ||
+      !enlarge((void **)&round->send_next, n, sizeof *round->send_next) ||
+      !enlarge((void **)&round->results, n, sizeof *round->results))
     return ZPS_ERR_NOMEM;
-  exchange->cap_instrs = n;
+  round->cap_instrs = n;
   return ZPS_OK;
 }
 
-struct zps_compute_in zps_peer_in(const struct zps_peer_round *exchange, uint32_t stream) {
-  const struct zps_stream *range = &exchange->program.streams[stream];
-  return (struct zps_compute_in){.lo = range->lo, .hi = range->hi, .view = exchange->streams[stream].view};
+struct zps_compute_in zps_peer_in(const struct zps_peer_round *round, uint32_t stream) {
+  const struct zps_stream *range = &round->program.streams[stream];
+  return (struct zps_compute_in){.lo = range->lo, .hi = range->hi, .view = round->streams[stream].view};
 }
 
-void zps_peer_set_stream(struct zps_peer_round *exchange, uint32_t instr, const struct zps_slice_view *view,
+void zps_peer_set_stream(struct zps_peer_round *round, uint32_t instr, const struct zps_slice_view *view,
                          struct zps_peer_mem *mem) {
-  struct zps_peer_stream *stream = &exchange->streams[exchange->program.instrs[instr].out];
+  struct zps_peer_stream *stream = &round->streams[round->program.instrs[instr].out];
   stream->view = *view;
   stream->delivered = false;
   stream->mem = mem;
@@ -45,45 +48,45 @@ void zps_peer_set_stream(struct zps_peer_round *exchange, uint32_t instr, const 
       zps_values_bytes(view->value_codec, view->dtype, (uint64_t)view->z * view->width) + view->index_bytes;
 }
 
-static void drop_unused(struct zps_peer_round *exchange, uint32_t stream) {
-  struct zps_peer_mem *mem = exchange->streams[stream].mem;
-  if (!mem || !zps_run_unused(&exchange->run, stream)) return;
-  exchange->streams[stream].mem = NULL;
-  zps_peer_mem_unref(exchange, mem);
+static void drop_unused(struct zps_peer_round *round, uint32_t stream) {
+  struct zps_peer_mem *mem = round->streams[stream].mem;
+  if (!mem || !zps_run_unused(&round->run, stream)) return;
+  round->streams[stream].mem = NULL;
+  zps_peer_mem_unref(round, mem);
 }
 
-void zps_peer_carried_out(struct zps_peer_round *exchange, uint32_t i) {
-  const struct zps_instr *instr = &exchange->program.instrs[i];
-  const bool last_call = instr->type == ZPS_INSTR_CALL && exchange->run.n_calls == 1;
-  exchange->n_owns -= instr->type == ZPS_INSTR_OWN;
-  zps_run_done(&exchange->run, i);
-  for (uint32_t j = 0; j < instr->n_in; j++) drop_unused(exchange, exchange->program.ins[instr->first_in + j]);
-  if (instr->out != ZPS_STREAM_NONE) drop_unused(exchange, instr->out);
-  for (uint32_t s = 0; last_call && s < exchange->program.n_streams; s++) drop_unused(exchange, s);
-  zps_peer_results_put_off(exchange);
+void zps_peer_carried_out(struct zps_peer_round *round, uint32_t i) {
+  const struct zps_instr *instr = &round->program.instrs[i];
+  const bool last_call = instr->type == ZPS_INSTR_CALL && round->run.n_calls == 1;
+  round->n_owns -= instr->type == ZPS_INSTR_OWN;
+  zps_run_done(&round->run, i);
+  for (uint32_t j = 0; j < instr->n_in; j++) drop_unused(round, round->program.ins[instr->first_in + j]);
+  if (instr->out != ZPS_STREAM_NONE) drop_unused(round, instr->out);
+  for (uint32_t s = 0; last_call && s < round->program.n_streams; s++) drop_unused(round, s);
+  zps_peer_results_put_off(round);
 }
 
 /* ------------------------------------------------------------ computing */
 
 static zps_err_t compute(struct zps_peer_task *task) {
-  struct zps_peer_round *exchange = task->exchange;
-  struct zps_compute_scratch *scratch = zps_plane_scratch_get(exchange->round->plane);
-  const zps_err_t err = zps_compute_run(&exchange->compute, scratch, &task->compute, task->out, &task->what);
-  zps_plane_scratch_put(exchange->round->plane, scratch);
+  struct zps_peer_round *round = task->round;
+  struct zps_compute_scratch *scratch = zps_scratch_get(round->base.plane->scratches);
+  const zps_err_t err = zps_compute_run(&round->compute, scratch, &task->compute, task->out, &task->what);
+  zps_scratch_put(round->base.plane->scratches, scratch);
   return err;
 }
 
 void zps_peer_computed(struct zps_peer_task *task) {
-  struct zps_peer_round *exchange = task->exchange;
-  const struct zps_slice_view view = zps_compute_view(&exchange->compute, &task->compute.out, &task->what, task->out);
-  if (exchange->counts_rows && task->compute.instr.type == ZPS_INSTR_OWN) exchange->round->stats.nnz_in += view.z;
-  zps_peer_set_stream(exchange, task->instr, &view, task->mem);
-  zps_peer_carried_out(exchange, task->instr);
+  struct zps_peer_round *round = task->round;
+  const struct zps_slice_view view = zps_compute_view(&round->compute, &task->compute.out, &task->what, task->out);
+  if (round->counts_rows && task->compute.instr.type == ZPS_INSTR_OWN) round->base.stats.nnz_in += view.z;
+  zps_peer_set_stream(round, task->instr, &view, task->mem);
+  zps_peer_carried_out(round, task->instr);
   zps_peer_task_put(task);
 }
 
 static void compute_run(struct zps_round_task *work) {
-  struct zps_peer_task *task = zps_owner_of(work, struct zps_peer_task, task);
+  struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
   const zps_err_t err = compute(task);
   if (err == ZPS_OK) return;
   struct zps_error error;
@@ -92,14 +95,14 @@ static void compute_run(struct zps_round_task *work) {
 }
 
 static void compute_done(struct zps_round_task *work) {
-  struct zps_peer_task *task = zps_owner_of(work, struct zps_peer_task, task);
+  struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
   if (zps_round_machine_over(work->round->machine)) return;
   zps_peer_computed(task);
-  zps_peer_advance(work->round->exchange);
+  zps_peer_due(zps_peer_of(work->round));
 }
 
 static bool on_the_spot(const struct zps_peer_task *task) {
-  uint64_t bytes = zps_compute_bound(&task->exchange->compute, &task->compute);
+  uint64_t bytes = zps_compute_bound(&task->round->compute, &task->compute);
   const uint32_t n_in = task->compute.instr.n_in;
   if (task->compute.instr.type == ZPS_INSTR_VECTOR) return true; /* its doubles are the program's, which may grow */
   if (task->compute.instr.type == ZPS_INSTR_OWN) return bytes <= ON_THE_SPOT_OWN_BYTES;
@@ -111,103 +114,103 @@ static bool on_the_spot(const struct zps_peer_task *task) {
 }
 
 void zps_peer_start_task(struct zps_peer_task *task) {
-  struct zps_peer_round *exchange = task->exchange;
-  if (exchange->program.instrs[task->instr].type == ZPS_INSTR_RECV) {
+  struct zps_peer_round *round = task->round;
+  if (round->program.instrs[task->instr].type == ZPS_INSTR_RECV) {
     zps_peer_read(task);
     return;
   }
-  if (exchange->program.instrs[task->instr].type == ZPS_INSTR_SERVE) {
+  if (round->program.instrs[task->instr].type == ZPS_INSTR_SERVE) {
     zps_peer_serve_encode(task);
     return;
   }
   if (task->compute.instr.type == ZPS_INSTR_VECTOR)
-    task->compute.doubles = exchange->program.doubles + task->compute.instr.from;
+    task->compute.doubles = round->program.doubles + task->compute.instr.from;
   if (!on_the_spot(task)) {
     task->task.run = compute_run;
     task->task.done = compute_done;
-    zps_round_task_start(&task->task, exchange->round->plane->pool);
+    zps_round_task_start(&task->task, round->base.plane->pool);
     return;
   }
   const zps_err_t err = compute(task);
   if (err == ZPS_OK) {
     zps_peer_computed(task);
-    zps_round_touch(exchange->round);
+    zps_round_touch(&round->base);
   } else {
-    zps_round_fail(exchange->round, err, "%s: %s", zps_instr_name(task->compute.instr.type), zps_err_str(err));
+    zps_round_fail(&round->base, err, "%s: %s", zps_instr_name(task->compute.instr.type), zps_err_str(err));
   }
 }
 
 static bool fill_ins(struct zps_peer_task *task) {
-  struct zps_peer_round *exchange = task->exchange;
+  struct zps_peer_round *round = task->round;
   const uint32_t n_in = task->compute.instr.n_in;
   if (n_in > task->cap_ins) {
-    if (!zps_enlarge(&task->ins, n_in, sizeof *task->ins)) return false;
+    if (!enlarge((void **)&task->ins, n_in, sizeof *task->ins)) return false;
     task->cap_ins = n_in;
   }
-  const uint32_t *ins = zps_instr_ins(&exchange->program, &task->compute.instr);
-  for (uint32_t j = 0; j < n_in; j++) task->ins[j] = zps_peer_in(exchange, ins[j]);
+  const uint32_t *ins = zps_instr_ins(&round->program, &task->compute.instr);
+  for (uint32_t j = 0; j < n_in; j++) task->ins[j] = zps_peer_in(round, ins[j]);
   task->compute.ins = task->ins;
   return true;
 }
 
-void zps_peer_no_memory(struct zps_peer_round *exchange, uint32_t instr) {
-  const struct zps_plane *plane = exchange->round->plane;
-  zps_round_fail(exchange->round, ZPS_ERR_NOMEM,
+void zps_peer_no_memory(struct zps_peer_round *round, uint32_t instr) {
+  const struct zps_plane *plane = round->base.plane;
+  zps_round_fail(&round->base, ZPS_ERR_NOMEM,
                  "no memory for a %s: of registered memory, %" PRIu64 " bytes are in use of %" PRIu64
                  " (ZENPS_MEMORY_LIMIT)",
-                 zps_instr_name(exchange->program.instrs[instr].type), plane->push_held + plane->pull_held,
-                 plane->memory_limit_bytes);
+                 zps_instr_name(round->program.instrs[instr].type), plane->memory.held.push + plane->memory.held.pull,
+                 plane->memory.limit_bytes);
 }
 
-static void start_compute(struct zps_peer_round *exchange, uint32_t i) {
-  struct zps_peer_task *task = zps_peer_task_get(exchange, i);
+static void start_compute(struct zps_peer_round *round, uint32_t i) {
+  struct zps_peer_task *task = zps_peer_task_get(round, i);
   if (!task) {
-    zps_peer_no_memory(exchange, i);
+    zps_peer_no_memory(round, i);
     return;
   }
-  task->compute = zps_compute_task_of(&exchange->program, i);
+  task->compute = zps_compute_task_of(&round->program, i);
   struct zps_slice_view view;
   if (!fill_ins(task)) {
-    zps_peer_no_memory(exchange, i);
-  } else if (zps_peer_delivers(exchange, i)) {
+    zps_peer_no_memory(round, i);
+  } else if (zps_peer_delivers(round, i)) {
     zps_peer_deliver(task);
   } else if (task->compute.instr.type == ZPS_INSTR_SERVE) {
     zps_peer_serve(task);
-  } else if (zps_peer_is_zerocopy(exchange, i, &view)) {
-    zps_peer_set_stream(exchange, i, &view, NULL);
+  } else if (zps_peer_is_zerocopy(round, i, &view)) {
+    zps_peer_set_stream(round, i, &view, NULL);
     zps_peer_task_put(task);
-    zps_peer_carried_out(exchange, i);
+    zps_peer_carried_out(round, i);
   } else if (zps_compute_alias(&task->compute, &view)) {
-    struct zps_peer_mem *mem = exchange->streams[*zps_instr_ins(&exchange->program, &task->compute.instr)].mem;
+    struct zps_peer_mem *mem = round->streams[*zps_instr_ins(&round->program, &task->compute.instr)].mem;
     if (mem) mem->refs++;
-    zps_peer_set_stream(exchange, i, &view, mem);
+    zps_peer_set_stream(round, i, &view, mem);
     zps_peer_task_put(task);
-    zps_peer_carried_out(exchange, i);
+    zps_peer_carried_out(round, i);
   } else {
-    const zps_err_t err = zps_peer_get_memory(task, zps_compute_bound(&exchange->compute, &task->compute));
+    const zps_err_t err = zps_peer_get_memory(task, zps_compute_bound(&round->compute, &task->compute));
     if (err == ZPS_OK) {
       zps_peer_start_task(task);
     } else if (err != ZPS_ERR_AGAIN) {
-      zps_peer_no_memory(exchange, i);
+      zps_peer_no_memory(round, i);
     }
   }
 }
 
 /* ------------------------------------------------------------ the scheme goes on */
 
-static zps_err_t call(struct zps_peer_round *exchange, uint32_t i) {
-  struct zps_program *program = &exchange->program;
+static zps_err_t call(struct zps_peer_round *round, uint32_t i) {
+  struct zps_program *program = &round->program;
   const struct zps_instr instr = program->instrs[i];
-  const struct zps_tensor_scheme *scheme = exchange->scheme;
+  const struct zps_peer_tensor *scheme = round->base.tensor->peer;
   uint64_t n_doubles = 0;
-  for (uint32_t j = 0; j < instr.n_in; j++) n_doubles += exchange->streams[program->ins[instr.first_in + j]].view.z;
+  for (uint32_t j = 0; j < instr.n_in; j++) n_doubles += round->streams[program->ins[instr.first_in + j]].view.z;
   double *doubles = malloc((n_doubles + 1) * sizeof *doubles);
   const double **vectors = malloc((instr.n_in + 1) * sizeof *vectors);
   uint32_t *lengths = malloc((instr.n_in + 1) * sizeof *lengths);
   zps_err_t err = doubles && vectors && lengths ? ZPS_OK : ZPS_ERR_NOMEM;
   double *at = doubles;
   for (uint32_t j = 0; err == ZPS_OK && j < instr.n_in; j++) {
-    const struct zps_slice_view *view = &exchange->streams[program->ins[instr.first_in + j]].view;
+    const struct zps_slice_view *view = &round->streams[program->ins[instr.first_in + j]].view;
     vectors[j] = at;
     lengths[j] = view->z;
     zps_compute_doubles(view, at);
@@ -215,63 +218,67 @@ static zps_err_t call(struct zps_peer_round *exchange, uint32_t i) {
   }
   if (err == ZPS_OK) {
     const uint32_t n_before = program->n_instrs;
-    scheme->scheme->extend(&scheme->plan, scheme->state, exchange->number, instr.phase, vectors, lengths, program);
-    for (uint32_t j = n_before; j < program->n_instrs; j++)
-      exchange->n_owns += program->instrs[j].type == ZPS_INSTR_OWN;
+    scheme->scheme->extend(&scheme->plan, scheme->state, round->number, instr.phase, vectors, lengths, program);
+    for (uint32_t j = n_before; j < program->n_instrs; j++) round->n_owns += program->instrs[j].type == ZPS_INSTR_OWN;
     err = program->code;
   }
-  if (err == ZPS_OK) err = zps_peer_fit(exchange);
-  if (err == ZPS_OK) err = zps_run_grow(&exchange->run);
-  if (err == ZPS_OK && !exchange->scanned && zps_own_must_scan(program, &exchange->input)) err = ZPS_ERR_INTERNAL;
+  if (err == ZPS_OK) err = zps_peer_fit(round);
+  if (err == ZPS_OK) err = zps_run_grow(&round->run);
+  if (err == ZPS_OK && !round->scanned && zps_own_must_scan(program, &round->input)) err = ZPS_ERR_INTERNAL;
   free(doubles);
   free(vectors);
   free(lengths);
   return err;
 }
 
-static void start_call(struct zps_peer_round *exchange, uint32_t i) {
-  const zps_err_t err = call(exchange, i);
+static void start_call(struct zps_peer_round *round, uint32_t i) {
+  const zps_err_t err = call(round, i);
   if (err != ZPS_OK) {
-    zps_round_fail(exchange->round, err, "scheme %s could not go on: %s", exchange->scheme->scheme->name,
+    zps_round_fail(&round->base, err, "scheme %s could not go on: %s", round->base.tensor->peer->scheme->name,
                    zps_err_str(err));
     return;
   }
-  zps_peer_carried_out(exchange, i);
-  zps_peer_offer_unexpected(exchange);
+  zps_peer_carried_out(round, i);
+  zps_peer_offer_unexpected(round);
 }
 
 /* ------------------------------------------------------------ what is due */
 
-static void start(struct zps_peer_round *exchange, uint32_t i) {
-  switch (exchange->program.instrs[i].type) {
+static void start(struct zps_peer_round *round, uint32_t i) {
+  switch (round->program.instrs[i].type) {
     case ZPS_INSTR_SEND:
-      zps_peer_queue_send(exchange, i);
+      zps_peer_queue_send(round, i);
       break;
     case ZPS_INSTR_RECV:
-      zps_peer_receive(exchange, i);
+      zps_peer_receive(round, i);
       break;
     case ZPS_INSTR_CALL:
-      start_call(exchange, i);
+      start_call(round, i);
       break;
     case ZPS_INSTR_RESULT:
-      zps_peer_result(exchange, i);
+      zps_peer_result(round, i);
       break;
     default:
-      start_compute(exchange, i);
+      start_compute(round, i);
       break;
   }
 }
 
-void zps_peer_advance(struct zps_peer_round *exchange) {
-  struct zps_round *round = exchange->round;
-  if (!exchange->own_ready) return;
-  zps_round_touch(round);
-  while (!zps_round_machine_over(round->machine)) {
-    const uint32_t i = zps_run_take(&exchange->run);
+void zps_peer_due(struct zps_peer_round *round) {
+  round->is_due = true;
+  zps_round_touch(&round->base);
+}
+
+void zps_peer_advance(struct zps_peer_round *round) {
+  struct zps_round *base = &round->base;
+  round->is_due = false;
+  if (!round->own_ready) return;
+  while (!zps_round_machine_over(base->machine)) {
+    const uint32_t i = zps_run_take(&round->run);
     if (i == UINT32_MAX) break;
-    start(exchange, i);
+    start(round, i);
   }
-  if (zps_round_machine_over(round->machine) || exchange->finishing || !zps_run_over(&exchange->run)) return;
-  exchange->finishing = true;
-  zps_peer_finish(exchange);
+  if (zps_round_machine_over(base->machine) || round->base.committed || !zps_run_over(&round->run)) return;
+  round->base.committed = true;
+  zps_peer_finish(round);
 }

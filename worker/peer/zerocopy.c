@@ -20,115 +20,116 @@
 #define ZPS_LOG_COMPONENT "tensor"
 #include "common/base/log.h"
 #include "worker/peer/peer.h"
-#include "worker/api/job.h"
-#include "worker/choice/topology.h"
-#include "worker/api/tensor.h"
 
 /* How long a rank may have been at it before anything of it is here. */
 #define HEAR_NS ZPS_NS_PER_S
 
-void zps_peer_zerocopy_begin(struct zps_peer_round *exchange) {
-  const struct zps_round *round = exchange->round;
-  const struct zps_own_input *input = &exchange->input;
-  struct zps_net *net = zps_engine_net(round->plane->engine);
-  const uint64_t len = input->n_rows * zps_peer_row_bytes(exchange);
-  const uint64_t rows_least = input->n_rows / exchange->scheme->plan.chunks / round->plane->world; /* of a block */
+void zps_peer_zerocopy_begin(struct zps_peer_round *round) {
+  const struct zps_round *base = &round->base;
+  const struct zps_own_input *input = &round->input;
+  struct zps_net *net = zps_engine_net(base->plane->engine);
+  const uint64_t len = input->n_rows * zps_peer_row_bytes(round);
+  const uint64_t rows_least =
+      input->n_rows / round->base.tensor->peer->plan.chunks / base->plane->world; /* of a block */
   struct zps_error error;
-  if (!exchange->scheme->scheme->lends || round->in.memory != ZENPS_HOST || input->rows || !zps_net_info(net)->lends ||
-      rows_least * zps_peer_row_bytes(exchange) <=
+  if (!round->base.tensor->peer->scheme->lends || base->in.memory != ZENPS_HOST || input->rows ||
+      !zps_net_info(net)->lends ||
+      rows_least * zps_peer_row_bytes(round) <=
           ZPS_WIRE_INLINE_MAX) /* all read of all, or DONE would not come of all */
     return;
-  if (zps_net_mem_register(net, (void *)(uintptr_t)input->values, (size_t)len, &exchange->lent, &error) != ZPS_OK)
-    zps_log_debug("tensor %s: the gradient is copied: %s", round->tensor->name, error.text);
+  if (zps_net_mem_register(net, (void *)(uintptr_t)input->values, (size_t)len, &round->lent, &error) != ZPS_OK)
+    zps_log_debug("tensor %s: the gradient is copied: %s", base->tensor->name, error.text);
 }
 
-void zps_peer_zerocopy_end(struct zps_peer_round *exchange) {
-  if (exchange->lent.handle) zps_net_mem_release(zps_engine_net(exchange->round->plane->engine), &exchange->lent);
+void zps_peer_zerocopy_end(struct zps_peer_round *round) {
+  if (round->lent.handle) zps_net_mem_release(zps_engine_net(round->base.plane->engine), &round->lent);
 }
 
-static bool may_read(const struct zps_peer_round *exchange, const struct zps_instr *reader) {
-  const struct zps_round *round = exchange->round;
-  if (reader->type == ZPS_INSTR_SUM) return exchange->scheme->scheme->lends || round->out->values != round->in.values;
+static bool may_read(const struct zps_peer_round *round, const struct zps_instr *reader) {
+  const struct zps_round *base = &round->base;
+  if (reader->type == ZPS_INSTR_SUM)
+    return round->base.tensor->peer->scheme->lends || base->out->values != base->in.values;
   /* A rank of this host reads the segment that it has mapped. */
-  return reader->type == ZPS_INSTR_SEND && exchange->lent.handle && !round->plane->ranks[reader->peer].shared.maps_ours;
+  return reader->type == ZPS_INSTR_SEND && round->lent.handle && !base->plane->ranks[reader->peer].shared.maps_ours;
 }
 
-bool zps_peer_is_zerocopy(const struct zps_peer_round *exchange, uint32_t instr, struct zps_slice_view *view_p) {
-  const struct zps_program *program = &exchange->program;
+bool zps_peer_is_zerocopy(const struct zps_peer_round *round, uint32_t instr, struct zps_slice_view *view_p) {
+  const struct zps_program *program = &round->program;
   const struct zps_instr *own = &program->instrs[instr];
-  if (own->type != ZPS_INSTR_OWN || own->form != ZPS_FORM_ALL || exchange->input.rows) return false;
+  if (own->type != ZPS_INSTR_OWN || own->form != ZPS_FORM_ALL || round->input.rows) return false;
   const struct zps_stream *stream = &program->streams[own->out];
-  if (stream->n_readers != 1 || exchange->run.n_calls > 0 ||
-      !may_read(exchange, &program->instrs[zps_run_reader(&exchange->run, own->out)]))
+  if (stream->n_readers != 1 || round->run.n_calls > 0 ||
+      !may_read(round, &program->instrs[zps_run_reader(&round->run, own->out)]))
     return false;
-  const uint64_t bytes = (stream->hi - stream->lo) * zps_peer_row_bytes(exchange);
+  const uint64_t bytes = (stream->hi - stream->lo) * zps_peer_row_bytes(round);
   const struct zps_compute_out what = {.codec = ZPS_CODEC_HOLES,
                                        .value_codec = ZPS_VALUES_RAW,
                                        .nnz = (uint32_t)(stream->hi - stream->lo),
                                        .len_bytes = bytes};
-  *view_p = zps_compute_view(&exchange->compute, stream, &what,
-                             (const char *)exchange->input.values + stream->lo * zps_peer_row_bytes(exchange));
+  *view_p = zps_compute_view(&round->compute, stream, &what,
+                             (const char *)round->input.values + stream->lo * zps_peer_row_bytes(round));
   return true;
 }
 
 /* ------------------------------------------------------------ all are through */
 
-void zps_peer_owe_done(struct zps_peer_round *exchange) {
-  const struct zps_plane *plane = exchange->round->plane;
-  const bool failed = exchange->round->machine->state == ZPS_MACHINE_FAILED;
+void zps_peer_owe_done(struct zps_peer_round *round) {
+  const struct zps_plane *plane = round->base.plane;
+  const bool failed = round->base.machine->state == ZPS_MACHINE_FAILED;
   for (uint32_t r = 0; r < plane->world; r++) {
-    struct zps_peer_remote *peer = &exchange->peers[r];
-    if (r == plane->rank || peer->told_done || peer->n_reads > 0 || !(peer->remote || failed)) continue;
-    peer->told_done = peer->owes_done = true;
+    struct zps_peer_remote *peer = &round->remotes[r];
+    if (r == plane->rank || peer->is_told_done || peer->n_reads > 0 || !(peer->is_read || failed)) continue;
+    peer->is_told_done = peer->owes_done = true;
   }
 }
 
-bool zps_peer_needs_done(const struct zps_peer_round *exchange, uint32_t rank) {
-  const struct zps_peer_remote *peer = &exchange->peers[rank];
-  return exchange->scheme->scheme->lends && (peer->told || peer->remote) && !peer->done;
+bool zps_peer_needs_done(const struct zps_peer_round *round, uint32_t rank) {
+  const struct zps_peer_remote *peer = &round->remotes[rank];
+  return round->base.tensor->peer->scheme->lends && (peer->reads || peer->is_read) && !peer->done;
 }
 
-bool zps_peer_is_past(const struct zps_round *round) {
-  const struct zps_peer_round *exchange = round->exchange;
-  return exchange->finishing && (!exchange->scheme->scheme->lends || round->machine->state == ZPS_MACHINE_DONE);
+bool zps_peer_is_past(const struct zps_peer_round *round) {
+  return round->base.committed &&
+         (!round->base.tensor->peer->scheme->lends || round->base.machine->state == ZPS_MACHINE_DONE);
 }
 
-void zps_peer_check_through(struct zps_peer_round *exchange) {
-  struct zps_round *round = exchange->round;
-  if (!exchange->decoded || zps_round_machine_over(round->machine)) return;
-  for (uint32_t r = 0; r < round->plane->world; r++) {
-    if (zps_peer_needs_done(exchange, r)) return;
+void zps_peer_check_through(struct zps_peer_round *round) {
+  struct zps_round *base = &round->base;
+  if (!round->decoded || zps_round_machine_over(base->machine)) return;
+  for (uint32_t r = 0; r < base->plane->world; r++) {
+    if (zps_peer_needs_done(round, r)) return;
   }
-  zps_round_event(round, ZPS_MACHINE_DECODED, ZPS_MACHINE_ALL, 0, ZPS_OK);
+  zps_round_event(base, ZPS_MACHINE_DECODED, ZPS_MACHINE_ALL, 0, ZPS_OK);
 }
 
-void zps_peer_decoded(struct zps_peer_round *exchange) {
-  exchange->decoded = true;
-  zps_peer_owe_done(exchange);
-  zps_round_touch(exchange->round);
-  zps_peer_check_through(exchange);
+void zps_peer_decoded(struct zps_peer_round *round) {
+  round->decoded = true;
+  zps_peer_owe_done(round);
+  zps_round_touch(&round->base);
+  zps_peer_check_through(round);
 }
 
 /* ------------------------------------------------------------ a round has failed */
 
-void zps_peer_revoke(struct zps_peer_round *exchange) {
-  struct zps_round *round = exchange->round;
-  const uint64_t until_ns = exchange->hear_until_ns = zps_clock_ns() + HEAR_NS;
-  if (!exchange->scheme->scheme->lends) return;
-  zps_peer_owe_done(exchange);
-  if (!exchange->lent.handle || until_ns >= round->deadline_ns) return;
-  round->report_at_ns = until_ns;
-  if (until_ns < round->plane->next_deadline_ns) round->plane->next_deadline_ns = until_ns;
+void zps_peer_revoke(struct zps_peer_round *round) {
+  struct zps_round *base = &round->base;
+  const uint64_t until_ns = round->hear_until_ns = zps_clock_ns() + HEAR_NS;
+  if (!round->base.tensor->peer->scheme->lends) return;
+  zps_peer_owe_done(round);
+  if (!round->lent.handle || until_ns >= base->deadline_ns) return;
+  base->report_at_ns = until_ns;
+  zps_rounds_due(base->rounds, until_ns);
 }
 
-bool zps_peer_is_revoked(const struct zps_peer_round *exchange) {
-  const struct zps_round *round = exchange->round;
-  if (!exchange->lent.handle || round->plane->fail_code != ZPS_OK) return true;
-  const bool heard_all = zps_clock_ns() >= exchange->hear_until_ns;
-  for (uint32_t r = 0; r < round->plane->world; r++) {
-    const struct zps_peer_remote *peer = &exchange->peers[r];
-    const struct zps_remote *remote = &round->plane->ranks[r];
-    if (peer->borrows && !peer->done && !remote->lost && !remote->left_ns && (peer->heard || !heard_all)) return false;
+bool zps_peer_is_revoked(const struct zps_peer_round *round) {
+  const struct zps_round *base = &round->base;
+  if (!round->lent.handle || base->rounds->fail_code != ZPS_OK) return true;
+  const bool heard_all = zps_clock_ns() >= round->hear_until_ns;
+  for (uint32_t r = 0; r < base->plane->world; r++) {
+    const struct zps_peer_remote *peer = &round->remotes[r];
+    const struct zps_remote *remote = &base->plane->ranks[r];
+    if (peer->reads_gradient && !peer->done && !remote->lost && !remote->left_ns && (peer->heard || !heard_all))
+      return false;
   }
   return true;
 }

@@ -1,98 +1,97 @@
+#include "worker/plane/memory.h"
+
 #include <inttypes.h>
+#include <stdio.h>
 
-#include "worker/plane/plane.h"
+#include "common/base/container.h"
 
-void zps_plane_wait_pull(struct zps_plane *plane, struct zps_served_part *part) {
-  part->next_pull = NULL;
-  *plane->pulls_tail = part;
-  plane->pulls_tail = &part->next_pull;
-  plane->pump = true;
+/* ------------------------------------------------------------ lines */
+
+static void refuse(const struct zps_plane_memory *memory, struct zps_plane_wait *wait, zps_err_t err) {
+  char text[192];
+  snprintf(text, sizeof text,
+           "no registered memory for it: the limit is %" PRIu64 " bytes, %" PRIu64
+           " are in use; raise ZENPS_MEMORY_LIMIT, or the limit of locked memory",
+           memory->limit_bytes, memory->held.push + memory->held.pull);
+  wait->refused(wait, err, text);
 }
 
-void zps_plane_wait_push(struct zps_plane *plane, struct zps_round *round) {
-  round->waits_memory = true;
-  round->memory_next = NULL;
-  *plane->pushes_tail = round;
-  plane->pushes_tail = &round->memory_next;
-  plane->pump = true;
+/* What take() does may end its round, and others: then it no longer waits. */
+static enum zps_memory_answer ask(void *ctx, struct zps_memory_wait *common) {
+  struct zps_plane_memory *memory = ctx;
+  struct zps_plane_wait *wait = zps_container_of(common, struct zps_plane_wait, wait);
+  const zps_err_t err = wait->take(wait);
+  if (!common->is_queued) return ZPS_MEMORY_REFUSED;
+  if (err == ZPS_OK) return ZPS_MEMORY_NOW;
+  if (err == ZPS_ERR_AGAIN) return common->age == ZPS_LINE_PEER ? ZPS_MEMORY_PASSED : ZPS_MEMORY_LATER;
+  zps_memory_cancel(&memory->lines, common);
+  refuse(memory, wait, err);
+  return ZPS_MEMORY_REFUSED;
 }
 
-void zps_plane_wait_memory(struct zps_plane *plane, struct zps_round *round) {
-  if (round->waits_memory) return;
-  struct zps_round **at = &plane->waiting_rounds;
-  while (*at) at = &(*at)->memory_next;
-  round->waits_memory = true;
-  round->memory_next = NULL;
-  *at = round;
+void zps_plane_memory_init(struct zps_plane_memory *memory, struct zps_slab *slab, uint64_t limit_bytes) {
+  *memory = (struct zps_plane_memory){.slab = slab, .limit_bytes = limit_bytes};
+  zps_memory_init(&memory->lines, ask, memory);
 }
 
-/* Takes a round out of a list of waiting ones; where the list ends. */
-static struct zps_round **take_out(struct zps_round **at, const struct zps_round *round) {
-  while (*at) {
-    if (*at == round) {
-      *at = round->memory_next;
-    } else {
-      at = &(*at)->memory_next;
-    }
-  }
-  return at;
+void zps_plane_memory_want(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_wait *wait) {
+  if (line != ZPS_LINE_PEER) memory->is_due = true; /* those were refused just now */
+  if (wait->wait.is_queued) return;
+  wait->wait = (struct zps_memory_wait){.age = line};
+  zps_memory_add(&memory->lines, &wait->wait);
 }
 
-void zps_plane_forget_waiting(struct zps_plane *plane, struct zps_round *round) {
-  struct zps_served_part **part_at = &plane->pulls;
-  while (*part_at) {
-    if ((*part_at)->task.round == round) {
-      *part_at = (*part_at)->next_pull;
-    } else {
-      part_at = &(*part_at)->next_pull;
-    }
-  }
-  plane->pulls_tail = part_at;
-  plane->pushes_tail = take_out(&plane->pushes, round);
-  take_out(&plane->waiting_rounds, round);
-  round->waits_memory = false;
-  plane->pump = true;
+void zps_plane_memory_forget(struct zps_plane_memory *memory, struct zps_plane_wait *wait) {
+  zps_memory_cancel(&memory->lines, &wait->wait);
+  memory->is_due = true;
 }
 
-static void fail_for_memory(struct zps_plane *plane, struct zps_round *round, zps_err_t err) {
-  zps_round_fail(round, err,
-                 "no registered memory for it: the limit is %" PRIu64 " bytes, %" PRIu64
-                 " are in use; raise ZENPS_MEMORY_LIMIT, or the limit of locked memory",
-                 plane->memory_limit_bytes, plane->push_held + plane->pull_held);
+void zps_plane_memory_serve(struct zps_plane_memory *memory) {
+  if (!memory->is_due) return;
+  memory->is_due = false;
+  zps_memory_serve(&memory->lines);
 }
 
-/* Each in turn, also behind one that must go on waiting: it may be the one whose end frees memory. */
-static void serve_waiting(struct zps_plane *plane) {
-  for (struct zps_round *round = plane->waiting_rounds, *next; round; round = next) {
-    next = round->memory_next;
-    const zps_err_t err = round->ops->take_memory(round);
-    if (err == ZPS_ERR_AGAIN) continue;
-    take_out(&plane->waiting_rounds, round);
-    round->waits_memory = false;
-    if (err != ZPS_OK) fail_for_memory(plane, round, err);
-  }
+/* ------------------------------------------------------------ how much */
+
+/* Half of the memory is kept for sums, unless this round is the only one that pushes. */
+static bool may_push(const struct zps_plane_memory *memory, const struct zps_plane_held *held, uint64_t len_bytes) {
+  return memory->held.push == held->push || memory->held.push + len_bytes <= memory->limit_bytes / 2;
 }
 
-void zps_plane_pump(struct zps_plane *plane) {
-  while (plane->pump) {
-    plane->pump = false;
-    serve_waiting(plane);
-    struct zps_served_part *part;
-    while ((part = plane->pulls) != NULL) {
-      const zps_err_t err = zps_served_part_read(part);
-      if (err == ZPS_ERR_AGAIN) return;
-      plane->pulls = part->next_pull;
-      if (!plane->pulls) plane->pulls_tail = &plane->pulls;
-      if (err != ZPS_OK) fail_for_memory(plane, part->task.round, err);
-    }
-    struct zps_round *round;
-    while ((round = plane->pushes) != NULL) {
-      const zps_err_t err = round->ops->take_memory(round);
-      if (err == ZPS_ERR_AGAIN) return;
-      plane->pushes = round->memory_next;
-      if (!plane->pushes) plane->pushes_tail = &plane->pushes;
-      round->waits_memory = false;
-      if (err != ZPS_OK) fail_for_memory(plane, round, err);
-    }
-  }
+/* Half of the memory is for rounds that have begun: one that holds nothing yet does not take from it. */
+static bool may_begin(const struct zps_plane_memory *memory, const struct zps_plane_held *held, uint64_t len_bytes) {
+  const uint64_t all = memory->held.push + memory->held.pull;
+  return all == held->push || held->push > 0 || all + len_bytes <= memory->limit_bytes / 2;
+}
+
+/* No other round holds memory that could come back. */
+static bool is_alone(const struct zps_plane_memory *memory, enum zps_plane_line line,
+                     const struct zps_plane_held *held) {
+  const bool pull_alone = memory->held.pull == (line == ZPS_LINE_PULL ? held->pull : 0);
+  return memory->held.push == held->push && pull_alone;
+}
+
+zps_err_t zps_plane_memory_get(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
+                               bool is_idle, uint64_t len_bytes, struct zps_buf *buf_p) {
+  if (line == ZPS_LINE_PUSH && !may_push(memory, held, len_bytes)) return ZPS_ERR_AGAIN;
+  if (line == ZPS_LINE_PEER && !may_begin(memory, held, len_bytes)) return ZPS_ERR_AGAIN;
+  const zps_err_t err = zps_slab_get(memory->slab, (size_t)len_bytes, buf_p);
+  if (err != ZPS_OK) return err == ZPS_ERR_AGAIN && is_idle && is_alone(memory, line, held) ? ZPS_ERR_NOMEM : err;
+  *(line == ZPS_LINE_PULL ? &held->pull : &held->push) += buf_p->cap;
+  *(line == ZPS_LINE_PULL ? &memory->held.pull : &memory->held.push) += buf_p->cap;
+  return ZPS_OK;
+}
+
+void zps_plane_memory_put(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
+                          struct zps_buf *buf) {
+  if (!buf->owner) return;
+  *(line == ZPS_LINE_PULL ? &held->pull : &held->push) -= buf->cap;
+  *(line == ZPS_LINE_PULL ? &memory->held.pull : &memory->held.push) -= buf->cap;
+  zps_slab_put(memory->slab, buf);
+  memory->is_due = true;
+}
+
+bool zps_plane_memory_spares(const struct zps_plane_memory *memory, uint64_t pushes_bytes, uint64_t len_bytes) {
+  return memory->held.push + memory->held.pull + pushes_bytes + len_bytes <= memory->limit_bytes / 2;
 }

@@ -11,8 +11,9 @@
 #include "worker/control/membership.h"
 #include "worker/plane/plane.h"
 
-zps_err_t zps_plane_open(const struct zps_worker_options *options, struct zps_plane *plane, struct zps_error *error) {
-  const struct zps_engine_handler handler = zps_plane_handler(plane);
+zps_err_t zps_plane_open(const struct zps_worker_options *options, const struct zps_plane_handler *handler,
+                         struct zps_plane *plane, struct zps_error *error) {
+  const struct zps_engine_handler engine_handler = zps_plane_engine_handler(plane);
   const struct zps_engine_config config = {
       .name = "zenps-net",
       .net = {.provider = options->provider,
@@ -28,24 +29,20 @@ zps_err_t zps_plane_open(const struct zps_worker_options *options, struct zps_pl
       .memory_limit_bytes = options->memory_limit_bytes,
       .memory_cache_bytes = options->memory_limit_bytes / 4,
   };
-  plane->memory_limit_bytes = options->memory_limit_bytes;
-  plane->next_deadline_ns = plane->age_ns = ZPS_NEVER;
-  plane->dirty_tail = &plane->dirty;
-  plane->pulls_tail = &plane->pulls;
-  plane->pushes_tail = &plane->pushes;
-  zps_inbox_init(&plane->inbox);
+  plane->handler = *handler;
+  plane->left_due_ns = ZPS_NEVER;
+  zps_plane_memory_init(&plane->memory, NULL, options->memory_limit_bytes);
   zps_err_t err = zps_workpool_create((unsigned)options->threads, "zenps-work", &plane->pool);
   if (err == ZPS_OK) err = zps_workpool_create(1, "zenps-scan", &plane->scan_pool);
   if (err != ZPS_OK) {
     zps_fail(error, err, "cannot start %" PRIu64 " threads: %s", options->threads + 1, zps_err_str(err));
   } else {
-    err = zps_engine_create(&config, &handler, &plane->engine, error);
+    err = zps_engine_create(&config, &engine_handler, &plane->engine, error);
   }
-  if (err == ZPS_OK) {
-    plane->inbox.engine = plane->engine;
-  } else {
+  if (err == ZPS_OK)
+    plane->memory.slab = zps_engine_slab(plane->engine);
+  else
     zps_plane_close(plane);
-  }
   return err;
 }
 
@@ -86,6 +83,7 @@ static void connect_run(struct zps_command *command, void *handler_ctx) {
     return;
   }
   plane->n_servers = join->n_servers;
+  for (uint32_t s = 0; s < join->n_servers; s++) plane->servers[s].plane = plane;
   for (uint32_t s = 0; s < join->n_servers; s++) {
     const struct zps_join_server *to = &join->servers[s];
     struct zps_error why;
@@ -108,27 +106,12 @@ zps_err_t zps_plane_connect(struct zps_plane *plane, const struct zps_join *join
   return connect.code;
 }
 
-static void quiesce_run(struct zps_command *command, void *handler_ctx) {
-  (void)command;
-  struct zps_plane *plane = handler_ctx;
-  struct zps_frame_abort closed = {.code = ZPS_ERR_CLOSED};
-  snprintf(closed.text, sizeof closed.text, "rank %" PRIu32 " closed the job", plane->rank);
-  plane->closed = true;
-  zps_plane_fail(plane, &closed);
-  for (struct zps_round *round = plane->rounds; round; round = round->all_next) zps_round_touch(round);
-}
-
 static void drop_all_run(struct zps_command *command, void *handler_ctx) {
   (void)command;
   struct zps_plane *plane = handler_ctx;
-  for (uint32_t s = 0; s < plane->n_servers; s++) zps_plane_server_lost(plane, s, "the job is closed");
-  for (uint32_t r = 0; plane->ranks && r < plane->world; r++) zps_plane_rank_lost(plane, r, "the job is closed");
+  for (uint32_t s = 0; s < plane->n_servers; s++) zps_plane_lose(&plane->servers[s], "the job is closed");
+  for (uint32_t r = 0; plane->ranks && r < plane->world; r++) zps_plane_lose(&plane->ranks[r], "the job is closed");
   zps_plane_drop_lost(plane);
-}
-
-void zps_plane_quiesce(struct zps_plane *plane) {
-  struct zps_command quiesce = {.run = quiesce_run};
-  if (zps_engine_call(plane->engine, &quiesce) != ZPS_OK) zps_log_warn("closing without telling the servers");
 }
 
 struct drain {
@@ -140,7 +123,6 @@ static void drain_run(struct zps_command *command, void *handler_ctx) {
   struct drain *drain = (struct drain *)command;
   const struct zps_plane *plane = handler_ctx;
   drain->through = true;
-  if (plane->fail_code != ZPS_OK && plane->fail_code != ZPS_ERR_CLOSED) return;
   for (uint32_t r = 0; plane->ranks && r < plane->world; r++) {
     const struct zps_remote *rank = &plane->ranks[r];
     if (rank->link && !rank->lost && !zps_link_is_through(rank->link)) drain->through = false;
@@ -164,9 +146,7 @@ void zps_plane_close(struct zps_plane *plane) {
   zps_workpool_destroy(plane->scan_pool);
   zps_workpool_destroy(plane->pool);
   zps_engine_destroy(plane->engine);
-  zps_inbox_fini(&plane->inbox);
-  zps_unexpected_fini(&plane->unexpected);
-  zps_plane_scratches_fini(plane);
+  zps_scratch_pool_destroy(plane->scratches);
   for (uint32_t r = 0; plane->ranks && r < plane->world; r++) zps_segment_unmap(&plane->ranks[r].shared.view);
   zps_segment_destroy(plane->segment);
   free(plane->servers);

@@ -1,25 +1,26 @@
 /*
  * The data plane of one connection: the engine with a link and a bulk peer per server (and, once a tensor with a scheme
- * between workers is open, per rank), the rounds in flight, and the order in which they get registered memory. Except
- * where said, everything belongs to the engine thread.
+ * between ranks is open, per rank), and registered memory. It knows nothing of rounds: frames, losses and ticks go to
+ * its handler. Except where said, everything belongs to the engine thread.
  */
 #ifndef ZPS_WORKER_PLANE_PLANE_H
 #define ZPS_WORKER_PLANE_PLANE_H
 
+#include "common/base/scratch.h"
 #include "common/base/workpool.h"
 #include "common/session/engine.h"
 #include "common/session/link.h"
-#include "worker/plane/unexpected.h"
-#include "worker/plane/inbox.h"
-#include "worker/plane/shared/neighbours.h"
 #include "worker/base/options.h"
-#include "worker/round/round.h"
+#include "common/session/engine.h"
+#include "worker/plane/memory.h"
+#include "worker/plane/shared/neighbours.h"
 
-#define ZPS_PLANE_BUCKETS 256u
+/* A rank that left has sent all it ever will: so long after that, a wait for it is in vain. */
+#define ZPS_RANK_LEFT_GRACE_NS (2 * ZPS_NS_PER_S)
 
 struct zps_join;
 struct zps_join_peers;
-struct zps_compute_scratch;
+struct zps_plane;
 
 /* Another process of the job: a server, or a rank. */
 struct zps_remote {
@@ -36,12 +37,24 @@ struct zps_remote {
   char why[256]; /* lost: why */
 };
 
+/* Who is told what happens. Engine thread. */
+struct zps_plane_handler {
+  void *ctx;
+  /* A frame of a server (RESULT, ABORT) or a rank (PEER, DONE, ABORT); others are dropped, and logged, by the plane. */
+  void (*on_frame)(void *ctx, struct zps_remote *from, const struct zps_frame *frame);
+  /* From inside the fabric's callbacks, too. `why` is borrowed. */
+  void (*on_lost)(void *ctx, struct zps_remote *remote, const char *why);
+  void (*on_left)(void *ctx); /* a rank left in peace (zps_remote.left_ns) */
+  /* After each batch of events; returns the next deadline, or ZPS_NEVER. */
+  uint64_t (*on_tick)(void *ctx, uint64_t now_ns);
+};
+
 struct zps_plane {
   struct zps_engine *engine;
-  struct zps_inbox inbox;
+  struct zps_plane_handler handler;
   struct zps_workpool *pool;      /* encodes and decodes */
   struct zps_workpool *scan_pool; /* one thread, which spreads a scan over `pool` */
-  uint64_t memory_limit_bytes;
+  struct zps_plane_memory memory;
   uint64_t job_id;
   uint32_t rank, n_servers;
   struct zps_remote *servers;
@@ -49,47 +62,25 @@ struct zps_plane {
   uint32_t world, epoch;
   struct zps_segment *segment; /* of this rank, for others of its host to read; NULL: nobody does */
   struct zps_slab_memory segment_memory;
-  pthread_mutex_t scratch_lock;
-  struct zps_compute_scratch **scratches; /* free ones; with `ranks`, one for each thread that computes */
-  unsigned n_scratches;
-  struct zps_unexpected unexpected; /* messages of rounds that have not begun here */
-
-  struct zps_round *table[ZPS_PLANE_BUCKETS]; /* by tensor and step */
-  struct zps_round *rounds;                   /* all of them */
-  struct zps_round *dirty, **dirty_tail;
-  uint64_t next_deadline_ns;
-  uint64_t age_ns;                 /* when spare rounds are next looked at */
-  uint64_t trim_ns, trim_until_ns; /* until then, how long they are kept */
-  bool closed;                     /* no round begins any more */
-  zps_err_t fail_code;             /* set: every round fails with it at once */
-  struct zps_frame_abort failure;
-
-  /* Those who wait for memory, in order. Sums come first: they end rounds, which frees memory. */
-  struct zps_served_part *pulls, **pulls_tail;
-  struct zps_round *pushes, **pushes_tail;
-  struct zps_round *waiting_rounds; /* rounds between workers that wait; each is tried when memory was freed */
-  uint64_t push_held, pull_held;
-  bool pump; /* somebody came to wait, or memory was freed */
+  struct zps_scratch_pool *scratches; /* with `ranks`: a zps_compute_scratch for each thread that computes */
+  uint64_t left_due_ns;               /* when ranks that left are next looked at */
+  bool closed;                        /* the job is being closed: losses are no news */
 };
 
 /* Opens the fabric and starts the threads. */
-zps_err_t zps_plane_open(const struct zps_worker_options *options, struct zps_plane *plane,
-                         struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_plane_open(const struct zps_worker_options *options, const struct zps_plane_handler *handler,
+                         struct zps_plane *plane, struct zps_error *error) ZPS_MUSTCHECK;
 /* Connects to the job's servers. Not on the engine thread. */
 zps_err_t zps_plane_connect(struct zps_plane *plane, const struct zps_join *join, uint32_t rank,
                             struct zps_error *error) ZPS_MUSTCHECK;
-/* In this order, not on the engine thread. Fails what is in flight with ZPS_ERR_CLOSED, and tells the servers. */
-void zps_plane_quiesce(struct zps_plane *plane);
-/* Waits, at most `wait_ms`, until the other ranks have got what was sent to them: of a last round they may not have
- * read all when this rank has its result. A job that failed waits for nobody. */
+/* Not on the engine thread. Waits, at most `wait_ms`, until the other ranks have got what was sent to them: of a last
+ * round they may not have read all when this rank has its result. */
 void zps_plane_drain(struct zps_plane *plane, unsigned wait_ms);
-/* Drops the servers: reads from them end. */
+/* Drops the servers and ranks: reads from them end. Not on the engine thread. */
 void zps_plane_disconnect(struct zps_plane *plane);
 /* Stops the threads and closes the fabric. */
 void zps_plane_close(struct zps_plane *plane);
 
-void zps_plane_round_add(struct zps_plane *plane, struct zps_round *round);
-void zps_plane_round_remove(struct zps_plane *plane, struct zps_round *round);
 /* Links to all other ranks, with their receives; again: nothing to do. Not on the engine thread. */
 zps_err_t zps_plane_link(struct zps_plane *plane, const struct zps_join_peers *peers,
                          struct zps_error *error) ZPS_MUSTCHECK;
@@ -99,31 +90,21 @@ zps_err_t zps_plane_share(struct zps_plane *plane, struct zps_segment *segment, 
                           struct zps_error *error) ZPS_MUSTCHECK;
 /* A rank left in peace. From any thread but the engine's. */
 void zps_plane_rank_left(struct zps_plane *plane, uint32_t rank);
-void zps_plane_server_lost(struct zps_plane *plane, uint32_t server, const char *why);
-/* Every round, in flight and to come, fails. `failure->code` says how. */
-void zps_plane_fail(struct zps_plane *plane, const struct zps_frame_abort *failure);
-void zps_plane_wait_pull(struct zps_plane *plane, struct zps_served_part *part);
-void zps_plane_wait_push(struct zps_plane *plane, struct zps_round *round);
-/* For rounds between workers: tries again when memory was freed. */
-void zps_plane_wait_memory(struct zps_plane *plane, struct zps_round *round);
-void zps_plane_forget_waiting(struct zps_plane *plane, struct zps_round *round);
+/* Nothing goes there any more; the handler is told, once. */
+void zps_plane_lose(struct zps_remote *remote, const char *why);
+/* The remote's name as texts have it: "server 1 (name)", "rank 1 (host name)". */
+#define ZPS_REMOTE_FMT "%s %" PRIu32 " (%s%s)"
+#define ZPS_REMOTE_ARGS(remote) \
+  (remote)->is_rank ? "rank" : "server", (remote)->index, (remote)->is_rank ? "host " : "", (remote)->name
 
-struct zps_round *zps_plane_round_find(struct zps_plane *plane, uint32_t tensor, uint64_t step);
-void zps_plane_rank_lost(struct zps_plane *plane, uint32_t rank, const char *why);
 
 /* For the files of the plane. */
 /* Makes peer, bulk peer and link; what is there on failure is dropped with the plane. */
 zps_err_t zps_plane_remote_connect(struct zps_plane *plane, struct zps_remote *remote, const void *addr,
                                    size_t addr_len, struct zps_error *error) ZPS_MUSTCHECK;
-void zps_plane_scratches_fini(struct zps_plane *plane);
-/* One for the thread that calls, until it is put back; once ranks are linked. */
-struct zps_compute_scratch *zps_plane_scratch_get(struct zps_plane *plane);
-void zps_plane_scratch_put(struct zps_plane *plane, struct zps_compute_scratch *scratch);
-/* Frames of other ranks: mesh.c. */
-void zps_plane_rank_frame(struct zps_plane *plane, struct zps_remote *rank, const struct zps_frame *frame);
-struct zps_engine_handler zps_plane_handler(struct zps_plane *plane);
+struct zps_engine_handler zps_plane_engine_handler(struct zps_plane *plane);
 void zps_plane_drop_lost(struct zps_plane *plane);
-/* Hands memory to those who wait. */
-void zps_plane_pump(struct zps_plane *plane);
+/* Loses ranks that left too long ago; when the next one is due. */
+uint64_t zps_plane_check_left(struct zps_plane *plane, uint64_t now_ns);
 
 #endif

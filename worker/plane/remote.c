@@ -4,12 +4,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/base/container.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "worker/peer/peer.h"
+#include "worker/compute/compute.h"
 #include "worker/control/membership.h"
 #include "worker/plane/plane.h"
-#include "worker/api/tensor.h"
 
 /* ------------------------------------------------------------ links */
 
@@ -20,47 +20,34 @@ struct link_command {
   struct zps_error error;
 };
 
+static void forget_ranks(struct zps_plane *plane) {
+  free(plane->ranks);
+  plane->ranks = NULL;
+  zps_scratch_pool_destroy(plane->scratches);
+  plane->scratches = NULL;
+}
+
 static void drop_ranks(struct zps_plane *plane) {
   for (uint32_t r = 0; r < plane->world; r++) plane->ranks[r].lost = true;
   zps_plane_drop_lost(plane);
-  free(plane->ranks);
-  plane->ranks = NULL;
-  zps_plane_scratches_fini(plane);
+  forget_ranks(plane);
+}
+
+static zps_err_t scratch_create(void **scratch_p) {
+  struct zps_compute_scratch *scratch;
+  const zps_err_t err = zps_compute_scratch_create(&scratch);
+  if (err == ZPS_OK) *scratch_p = scratch;
+  return err;
+}
+
+static void scratch_destroy(void *scratch) {
+  zps_compute_scratch_destroy(scratch);
 }
 
 /* One for each thread of the pool, and one for the engine's. */
 static zps_err_t make_scratches(struct zps_plane *plane) {
-  const unsigned n = zps_workpool_threads(plane->pool) + 1;
-  plane->scratches = calloc(n, sizeof(struct zps_compute_scratch *));
-  if (!plane->scratches) return ZPS_ERR_NOMEM;
-  pthread_mutex_init(&plane->scratch_lock, NULL);
-  while (plane->n_scratches < n) {
-    const zps_err_t err = zps_compute_scratch_create(&plane->scratches[plane->n_scratches]);
-    if (err != ZPS_OK) return err;
-    plane->n_scratches++;
-  }
-  return ZPS_OK;
-}
-
-void zps_plane_scratches_fini(struct zps_plane *plane) {
-  if (!plane->scratches) return;
-  while (plane->n_scratches > 0) zps_compute_scratch_destroy(plane->scratches[--plane->n_scratches]);
-  pthread_mutex_destroy(&plane->scratch_lock);
-  free(plane->scratches);
-  plane->scratches = NULL;
-}
-
-struct zps_compute_scratch *zps_plane_scratch_get(struct zps_plane *plane) {
-  pthread_mutex_lock(&plane->scratch_lock);
-  struct zps_compute_scratch *scratch = plane->scratches[--plane->n_scratches];
-  pthread_mutex_unlock(&plane->scratch_lock);
-  return scratch;
-}
-
-void zps_plane_scratch_put(struct zps_plane *plane, struct zps_compute_scratch *scratch) {
-  pthread_mutex_lock(&plane->scratch_lock);
-  plane->scratches[plane->n_scratches++] = scratch;
-  pthread_mutex_unlock(&plane->scratch_lock);
+  return zps_scratch_pool_create(zps_workpool_threads(plane->pool) + 1, scratch_create, scratch_destroy,
+                                 &plane->scratches);
 }
 
 static void link_run(struct zps_command *command, void *handler_ctx) {
@@ -70,9 +57,7 @@ static void link_run(struct zps_command *command, void *handler_ctx) {
   if (plane->ranks) return;
   plane->ranks = calloc(peers->world, sizeof *plane->ranks);
   if (!plane->ranks || make_scratches(plane) != ZPS_OK) {
-    zps_plane_scratches_fini(plane);
-    free(plane->ranks);
-    plane->ranks = NULL;
+    forget_ranks(plane);
     link->code = zps_fail(&link->error, ZPS_ERR_NOMEM, "no memory for links to %" PRIu32 " ranks", peers->world);
     return;
   }
@@ -135,39 +120,27 @@ zps_err_t zps_plane_share(struct zps_plane *plane, struct zps_segment *segment, 
 
 /* ------------------------------------------------------------ ranks that go */
 
-void zps_plane_rank_lost(struct zps_plane *plane, uint32_t rank, const char *why) {
-  struct zps_remote *lost = &plane->ranks[rank];
-  if (lost->lost) return;
-  lost->lost = true;
-  snprintf(lost->why, sizeof lost->why, "%s", why);
-  if (!plane->closed && !lost->left_ns) zps_log_warn("rank %" PRIu32 " (host %s) is lost: %s", rank, lost->name, why);
-  for (struct zps_round *round = plane->rounds; round; round = round->all_next) {
-    if (round->exchange) zps_peer_rank_lost(round, rank);
-  }
-}
-
-struct left_mail {
-  struct zps_mail mail;
-  struct zps_plane *plane;
+struct left_command {
+  struct zps_command command;
   uint32_t rank;
 };
 
-static void left_run(struct zps_mail *mail) {
-  struct left_mail *left = zps_owner_of(mail, struct left_mail, mail);
-  struct zps_plane *plane = left->plane;
+static void left_run(struct zps_command *command, void *handler_ctx) {
+  struct left_command *left = (struct left_command *)command;
+  struct zps_plane *plane = handler_ctx;
   if (plane->ranks && left->rank < plane->world && left->rank != plane->rank) {
     plane->ranks[left->rank].left_ns = zps_clock_ns();
-    plane->next_deadline_ns = 0; /* what waits for it is looked at */
-    for (struct zps_round *round = plane->rounds; round; round = round->all_next) zps_round_touch(round);
+    plane->left_due_ns = 0;
+    plane->handler.on_left(plane->handler.ctx); /* what waits for it is looked at */
   }
   free(left);
 }
 
 void zps_plane_rank_left(struct zps_plane *plane, uint32_t rank) {
-  struct left_mail *left = malloc(sizeof *left);
+  struct left_command *left = malloc(sizeof *left);
   if (!left) return; /* rounds that wait for it end at their deadlines */
-  *left = (struct left_mail){.mail.run = left_run, .plane = plane, .rank = rank};
-  zps_inbox_send(&plane->inbox, &left->mail);
+  *left = (struct left_command){.command.run = left_run, .rank = rank};
+  zps_engine_post(plane->engine, &left->command);
 }
 
 uint64_t zps_plane_check_left(struct zps_plane *plane, uint64_t now_ns) {
@@ -177,68 +150,10 @@ uint64_t zps_plane_check_left(struct zps_plane *plane, uint64_t now_ns) {
     if (!rank->left_ns || rank->lost) continue;
     const uint64_t at_ns = rank->left_ns + ZPS_RANK_LEFT_GRACE_NS;
     if (now_ns >= at_ns) {
-      zps_plane_rank_lost(plane, r, "it left the job");
+      zps_plane_lose(rank, "it left the job");
     } else if (at_ns < next_ns) {
       next_ns = at_ns;
     }
   }
   return next_ns;
-}
-
-/* ------------------------------------------------------------ frames */
-
-static void on_messages(struct zps_plane *plane, const struct zps_remote *rank, const struct zps_frame *frame) {
-  const struct zps_frame_round *messages = &frame->u.round;
-  struct zps_round *round = zps_plane_round_find(plane, messages->tensor, messages->step);
-  const bool takes = round && round->exchange && zps_peer_takes(round, rank->index);
-  if (takes) zps_peer_count(round, frame->len_bytes);
-  for (uint32_t i = 0; i < messages->n_slices; i++) {
-    if (takes) {
-      zps_peer_message(round, rank->index, &messages->slices[i]);
-    } else if (!zps_unexpected_is_past(&plane->unexpected, messages->tensor, messages->step)) {
-      zps_unexpected_add(&plane->unexpected, messages->tensor, messages->step, rank->index,
-                         i == 0 ? frame->len_bytes : 0, &messages->slices[i]);
-    }
-  }
-}
-
-/* Tells a rank whose round has failed that ours is over: it need not wait for more of us. */
-static void answer_done(const struct zps_remote *rank, const struct zps_frame_abort *abort) {
-  struct zps_frame frame = {.header.type = ZPS_FRAME_DONE, .u.done = {.tensor = abort->tensor, .step = abort->step}};
-  if (zps_link_send(rank->link, &frame) != ZPS_OK)
-    zps_log_debug("rank %" PRIu32 " is not told that step %" PRIu64 " is done", rank->index, abort->step);
-}
-
-static void on_abort(struct zps_plane *plane, const struct zps_remote *rank, const struct zps_frame_abort *abort) {
-  struct zps_round *round = zps_plane_round_find(plane, abort->tensor, abort->step);
-  const bool done = round && round->exchange && round->exchange->finishing;
-  if (done || (!round && zps_unexpected_is_past(&plane->unexpected, abort->tensor, abort->step))) {
-    if (done) zps_peer_aborted(round, rank->index, abort);
-    if (!done || !round->exchange->peers[rank->index].told_done) answer_done(rank, abort);
-  } else if (round && round->exchange && zps_peer_takes(round, rank->index)) {
-    zps_peer_aborted(round, rank->index, abort);
-  } else {
-    zps_unexpected_abort(&plane->unexpected, rank->index, abort);
-  }
-}
-
-void zps_plane_rank_frame(struct zps_plane *plane, struct zps_remote *rank, const struct zps_frame *frame) {
-  struct zps_round *round;
-  switch (frame->header.type) {
-    case ZPS_FRAME_PEER:
-      on_messages(plane, rank, frame);
-      break;
-    case ZPS_FRAME_DONE:
-      round = zps_plane_round_find(plane, frame->u.done.tensor, frame->u.done.step);
-      if (round && round->exchange) zps_peer_remote_done(round, rank->index);
-      break;
-    case ZPS_FRAME_ABORT:
-      on_abort(plane, rank, &frame->u.abort);
-      break;
-    case ZPS_FRAME_CREDIT:
-      break;
-    default:
-      zps_log_warn_limited("dropped a %s frame of rank %" PRIu32 " (host %s): ranks send none to each other",
-                           zps_frame_type_name(frame->header.type), rank->index, rank->name);
-  }
 }

@@ -3,55 +3,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/text.h"
 #include "common/base/clock.h"
-#include "worker/choice/auto.h"
-#include "worker/api/job.h"
 #include "worker/plane/plane.h"
-#include "worker/api/request.h"
 #include "worker/round/round.h"
-#include "worker/api/tensor.h"
-
-void zps_worker_say(char *text, size_t size, const char *fmt, ...) {
-  const size_t len = strlen(text);
-  va_list args;
-  va_start(args, fmt);
-  vsnprintf(text + len, size - len, fmt, args);
-  va_end(args);
-}
-
-static void say_silent(const struct zps_round *round, char *text, size_t size) {
-  const struct zps_plane *plane = round->plane;
-  bool any_announced = false, first = true;
-  for (uint32_t s = 0; s < plane->n_servers; s++) any_announced |= round->servers[s].announced;
-  zps_worker_say(text, size, "the deadline of %" PRIu64 " ms passed ",
-                 (uint64_t)((round->deadline_ns - round->start_ns) / ZPS_NS_PER_MS));
-  if (!any_announced) {
-    zps_worker_say(text, size, "before the gradient was encoded");
-    return;
-  }
-  zps_worker_say(text, size, "without the sums of");
-  for (uint32_t s = 0; s < plane->n_servers; s++) {
-    if (!zps_round_machine_needs(round->machine, s)) continue;
-    zps_worker_say(text, size, "%s server %" PRIu32 " (%s)", first ? "" : ",", s, plane->servers[s].name);
-    first = false;
-  }
-  if (first) zps_worker_say(text, size, " no server: they are here, but not decoded");
-}
-
-void zps_served_explain(struct zps_round *round) {
-  char *text = round->reason.text;
-  const uint32_t blame = round->machine->blame;
-  if (text[0] != '\0' || round->machine->code == ZPS_OK) return;
-  if (round->machine->code == ZPS_ERR_TIMEOUT) {
-    say_silent(round, text, sizeof round->reason.text);
-    return;
-  }
-  if (blame != ZPS_MACHINE_ALL) {
-    zps_worker_say(text, sizeof round->reason.text, "server %" PRIu32 " (%s): ", blame,
-                   round->plane->servers[blame].name);
-  }
-  zps_worker_say(text, sizeof round->reason.text, "%s", zps_err_str(round->machine->code));
-}
 
 /* The round may be done, and its result not get to where the caller wants it. */
 static zps_err_t code_of(const struct zps_round *round) {
@@ -60,7 +15,7 @@ static zps_err_t code_of(const struct zps_round *round) {
 }
 
 static void describe(const struct zps_round *round, zenps_error_t *error) {
-  const struct zenps_tensor *tensor = round->tensor;
+  const struct zps_round_tensor *tensor = round->tensor;
   const zps_err_t code = code_of(round);
   memset(error, 0, sizeof *error);
   error->status = (zenps_status_t)code;
@@ -71,9 +26,9 @@ static void describe(const struct zps_round *round, zenps_error_t *error) {
        i++) {
     error->missing_ranks[error->n_missing++] = round->reason.ranks[i];
   }
-  zps_worker_say(error->text, sizeof error->text, "job %s, tensor %s, step %" PRIu64 ": ", tensor->job->options.job,
-                 tensor->name, round->step);
-  zps_worker_say(error->text, sizeof error->text, "%s", round->reason.text);
+  zps_text_add(error->text, sizeof error->text, "job %s, tensor %s, step %" PRIu64 ": ", tensor->job, tensor->name,
+               round->step);
+  zps_text_add(error->text, sizeof error->text, "%s", round->reason.text);
 }
 
 static uint64_t span(uint64_t from_ns, uint64_t to_ns) {
@@ -83,9 +38,9 @@ static uint64_t span(uint64_t from_ns, uint64_t to_ns) {
 static void fill_stats(struct zps_round *round, uint64_t now_ns) {
   zenps_request_stats_t *stats = &round->stats;
   stats->struct_size = sizeof *stats;
-  const struct zenps_tensor *tensor = round->tensor;
+  const struct zps_round_tensor *tensor = round->tensor;
   stats->partitions = tensor->part.n_parts;
-  stats->scheme = tensor->scheme ? tensor->scheme->scheme->name : tensor->served->name;
+  stats->scheme = tensor->scheme;
   stats->bound_bytes = (uint64_t)(round->bound_bytes + 0.5);
   stats->total_ns = now_ns - round->start_ns;
   stats->encode_ns = span(round->start_ns, round->announced_first_ns);
@@ -95,18 +50,53 @@ static void fill_stats(struct zps_round *round, uint64_t now_ns) {
   stats->decode_ns = span(round->landed_last_ns, now_ns);
 }
 
+/* ------------------------------------------------------------ the result */
+
+zps_err_t zps_round_rows_fit(struct zps_round *round, uint64_t nnz, struct zps_error *error) {
+  if (nnz <= round->out->capacity) return ZPS_OK;
+  round->needed = nnz;
+  return zps_fail(error, ZPS_ERR_TRUNCATED, "the result has %" PRIu64 " rows, but the caller's arrays hold %" PRIu64,
+                  nnz, round->out->capacity);
+}
+
+bool zps_round_rows_get(struct zps_round_task *task, uint64_t nnz, int64_t **rows_p, void **values_p) {
+  struct zps_round *round = task->round;
+  const zenps_grad_t *out = round->out;
+  struct zps_error error;
+  if (out->row_ids) {
+    *rows_p = out->row_ids;
+    *values_p = out->values;
+    if (zps_round_rows_fit(round, nnz, &error) == ZPS_OK) return true;
+  } else {
+    const struct zps_tensor_shape *shape = &round->tensor->shape;
+    const zps_err_t err = zps_row_arrays_take(
+        &round->tensor->arrays, nnz, shape->width * (uint64_t)zps_dtype_size(shape->dtype), &round->row_arrays);
+    *rows_p = round->row_arrays.rows.data;
+    *values_p = round->row_arrays.values.data;
+    if (err == ZPS_OK) return true;
+    zps_fail(&error, ZPS_ERR_NOMEM, "no memory for a result of %" PRIu64 " rows", nnz);
+  }
+  zps_round_task_fail(task, &error);
+  return false;
+}
+
+void zps_round_give_on_device(struct zps_round *round, void **rows_p, void **values_p) {
+  if (!*rows_p) return;
+  round->out->row_ids = *rows_p;
+  round->out->values = *values_p;
+  round->on_device.rows = *rows_p;
+  round->on_device.values = *values_p;
+  *rows_p = *values_p = NULL;
+}
+
 bool zps_round_finish(struct zps_round *round, uint64_t now_ns) {
-  struct zenps_job *job = round->tensor->job;
-  struct zenps_request *request = round->request;
-  void (*const then)(struct zenps_request *, const struct zps_round *) = request->then;
   const bool ok = code_of(round) == ZPS_OK;
   zenps_error_t error = {0};
   fill_stats(round, now_ns);
-  zps_staging_finish(round, ok);
-  zps_device_pull_finish(round, ok);
+  round->ops->finish(round, ok);
   if (!ok) {
     describe(round, &error);
-    zps_row_arrays_give(round->tensor, &round->row_arrays);
+    zps_row_arrays_give(&round->tensor->arrays, &round->row_arrays);
   } else {
     round->out->nnz = round->stats.nnz_out;
     if (round->row_arrays.rows.data) {
@@ -114,21 +104,7 @@ bool zps_round_finish(struct zps_round *round, uint64_t now_ns) {
       round->out->values = round->row_arrays.values.data;
     }
   }
-  pthread_mutex_lock(&job->lock);
-  request->error = error;
-  request->stats = round->stats;
-  request->row_arrays = round->row_arrays;
-  request->round = NULL;
-  zps_worker_memory_unuse(&request->memory);
-  request->done = true;
-  zps_telemetry_round(round->tensor, round->step, &round->stats, ok);
-  if (ok && round->tensor->automatic) zps_automatic_round_done(round->tensor->automatic, round->tensor, &round->stats);
   round->serving = ok && !round->ops->quiet(round);
-  job->n_serving += round->serving;
-  pthread_mutex_unlock(&job->lock);
-  round->row_arrays = (struct zps_row_arrays){0};
-  round->request = NULL;
   round->finished = true;
-  if (then) then(request, round); /* without it, the request may be gone */
-  return !then;
+  return round->owner->over(round, &error, round->serving);
 }

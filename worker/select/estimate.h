@@ -2,7 +2,7 @@
 #ifndef ZPS_WORKER_SELECT_ESTIMATE_H
 #define ZPS_WORKER_SELECT_ESTIMATE_H
 
-#include "worker/sparsify/feedback.h"
+#include "worker/select/feedback.h"
 
 /* `n_sample` values of what the residual is going to be, into `sample`: one from each of as many equal stretches, at a
  * place that depends on (seed, step, its number) alone. */

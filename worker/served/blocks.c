@@ -12,15 +12,15 @@ struct span {
   uint64_t first, end;
 };
 
-static uint64_t n_values(const struct zps_block_shape *shape) {
+static uint64_t n_values(const struct zps_tensor_shape *shape) {
   return shape->rows * shape->width;
 }
 
-static struct span row_span(const struct zps_block_shape *shape, uint64_t row) {
+static struct span row_span(const struct zps_tensor_shape *shape, uint64_t row) {
   return (struct span){row * shape->width, (row + 1) * shape->width};
 }
 
-static struct span block_span(const struct zps_block_shape *shape, uint64_t block) {
+static struct span block_span(const struct zps_tensor_shape *shape, uint64_t block) {
   const uint64_t first = block * ZPS_BLOCK_VALUES, end = first + ZPS_BLOCK_VALUES;
   return (struct span){first, end < n_values(shape) ? end : n_values(shape)};
 }
@@ -29,11 +29,11 @@ static struct span meet(struct span a, struct span b) {
   return (struct span){a.first > b.first ? a.first : b.first, a.end < b.end ? a.end : b.end};
 }
 
-uint64_t zps_blocks_count(const struct zps_block_shape *shape) {
+uint64_t zps_blocks_count(const struct zps_tensor_shape *shape) {
   return (n_values(shape) - 1) / ZPS_BLOCK_VALUES + 1;
 }
 
-void zps_blocks_init(struct zps_blocks *blocks, const struct zps_block_shape *shape) {
+void zps_blocks_init(struct zps_blocks *blocks, const struct zps_tensor_shape *shape) {
   *blocks = (struct zps_blocks){.shape = *shape};
 }
 
@@ -85,7 +85,7 @@ static void add_row(struct zps_blocks *blocks, uint64_t row, const char *values)
 
 static zps_err_t stage_rows(struct zps_blocks *blocks, const char *values, const int64_t *rows, uint64_t n,
                             uint64_t *n_slots) {
-  const struct zps_block_shape *shape = &blocks->shape;
+  const struct zps_tensor_shape *shape = &blocks->shape;
   const uint64_t size = zps_dtype_size(shape->dtype);
   if (!blocks->slots) blocks->slots = calloc(zps_blocks_count(shape), sizeof *blocks->slots);
   if (!blocks->slots) return ZPS_ERR_NOMEM;
@@ -102,7 +102,7 @@ static zps_err_t stage_rows(struct zps_blocks *blocks, const char *values, const
 
 zps_err_t zps_blocks_input(struct zps_blocks *blocks, const void *values, const int64_t *rows, uint64_t n,
                            struct zps_encode_input *input, struct zps_error *error) {
-  const struct zps_block_shape *shape = &blocks->shape;
+  const struct zps_tensor_shape *shape = &blocks->shape;
   static const int64_t none[1];
   uint64_t n_slots = 0;
   zps_err_t code = ZPS_OK;
@@ -128,7 +128,7 @@ zps_err_t zps_blocks_input(struct zps_blocks *blocks, const void *values, const 
 
 /* Blocks of a result, from one on. */
 struct list {
-  const struct zps_block_shape *shape;
+  const struct zps_tensor_shape *shape;
   const int64_t *ids;
   const char *blocks;
   uint64_t n;
@@ -162,7 +162,7 @@ static void copy(const struct list *list, uint64_t i, struct span row, char *out
   }
 }
 
-uint64_t zps_blocks_rows(const struct zps_block_shape *shape, const int64_t *ids, const void *blocks, uint64_t n,
+uint64_t zps_blocks_rows(const struct zps_tensor_shape *shape, const int64_t *ids, const void *blocks, uint64_t n,
                          int64_t *rows, void *values) {
   const struct list list = {.shape = shape, .ids = ids, .blocks = blocks, .n = n};
   const uint64_t row_bytes = shape->width * zps_dtype_size(shape->dtype);

@@ -10,27 +10,21 @@
 
 #include "common/codec/buffer.h"
 #include "common/codec/encode.h"
+#include "worker/round/tensor.h"
 
 #define ZPS_BLOCK_VALUES 256u
 
-/* As the trainer sees the tensor. */
-struct zps_block_shape {
-  uint64_t rows;
-  uint32_t width;
-  enum zps_dtype dtype;
-};
-
 struct zps_blocks {
-  struct zps_block_shape shape;
+  struct zps_tensor_shape shape;
   uint32_t *slots;          /* per block: its place in `ids` and `values`, plus 1; all 0 between rounds */
   struct zps_buffer ids;    /* int64_t: blocks that rows lie in, as they appear */
   struct zps_buffer values; /* of these blocks; dense: of the last block */
 };
 
 /* How many blocks a tensor has. */
-uint64_t zps_blocks_count(const struct zps_block_shape *shape);
+uint64_t zps_blocks_count(const struct zps_tensor_shape *shape);
 
-void zps_blocks_init(struct zps_blocks *blocks, const struct zps_block_shape *shape);
+void zps_blocks_init(struct zps_blocks *blocks, const struct zps_tensor_shape *shape);
 void zps_blocks_fini(struct zps_blocks *blocks);
 /* Makes `input`, of a tensor of zps_blocks_count() rows of 256 values, from a dense array (`rows` NULL) or `n` rows,
  * unsorted and repeated as they may be: their values are added in order of appearance. The array is borrowed until the
@@ -40,7 +34,7 @@ zps_err_t zps_blocks_input(struct zps_blocks *blocks, const void *values, const 
 
 /* Rows that are not all zero of `n` blocks with ascending numbers `ids`: returns how many, and writes them where `rows`
  * is not NULL. */
-uint64_t zps_blocks_rows(const struct zps_block_shape *shape, const int64_t *ids, const void *blocks, uint64_t n,
+uint64_t zps_blocks_rows(const struct zps_tensor_shape *shape, const int64_t *ids, const void *blocks, uint64_t n,
                          int64_t *rows, void *values);
 
 #endif

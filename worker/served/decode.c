@@ -3,33 +3,31 @@
 
 #include "common/codec/decode.h"
 #include "worker/device/device.h"
-#include "worker/api/job.h"
-#include "worker/plane/plane.h"
-#include "worker/round/round.h"
-#include "worker/api/tensor.h"
+#include "worker/served/served.h"
 
 static void clear_run(struct zps_round_task *task) {
-  const struct zps_round *round = task->round;
-  zps_decode_dense_clear(round->out->values, zps_worker_tensor_dense_bytes(round->tensor), task->arg, round->n_pieces);
+  const struct zps_served_round *round = zps_served_of(task->round);
+  zps_decode_dense_clear(round->base.out->values, zps_tensor_shape_bytes(&round->base.tensor->shape), task->arg,
+                         round->n_pieces);
 }
 
 static void clear_done(struct zps_round_task *task) {
-  struct zps_round *round = task->round;
-  if (--round->n_clears == 0) zps_round_event(round, ZPS_MACHINE_CLEARED, 0, 0, ZPS_OK);
+  struct zps_served_round *round = zps_served_of(task->round);
+  if (--round->n_clears == 0) zps_round_event(&round->base, ZPS_MACHINE_CLEARED, 0, 0, ZPS_OK);
 }
 
-void zps_served_clear(struct zps_round *round) {
-  struct zps_workpool *pool = round->plane->pool;
-  if (zps_worker_tensor_dense_bytes(round->tensor) <= ZPS_SMALL_DENSE_BYTES) pool = NULL;
+void zps_served_clear(struct zps_served_round *round) {
+  struct zps_workpool *pool = round->base.plane->pool;
+  if (zps_tensor_shape_bytes(&round->base.tensor->shape) <= ZPS_SMALL_DENSE_BYTES) pool = NULL;
   round->n_clears = round->n_pieces = pool ? zps_workpool_threads(pool) : 1;
   for (unsigned i = 0; i < round->n_pieces; i++) zps_round_task_start(&round->clears[i], pool);
 }
 
 /* The payload is a peer's: nothing of it is used before it was checked. */
 bool zps_served_view(struct zps_round_task *task, uint32_t p) {
-  struct zps_round *round = task->round;
+  struct zps_served_round *round = zps_served_of(task->round);
   const struct zps_served_part *part = &round->parts[p];
-  const struct zenps_tensor *tensor = round->tensor;
+  const struct zps_round_tensor *tensor = round->base.tensor;
   struct zps_error error;
   const zps_err_t err =
       zps_slice_view_init(&round->views[p], part->result.codec, part->m, part->result.nnz, tensor->width, tensor->dtype,
@@ -38,36 +36,36 @@ bool zps_served_view(struct zps_round_task *task, uint32_t p) {
   struct zps_error named;
   const uint32_t server = tensor->owners[p];
   zps_fail(&named, err, "the sum of partition %" PRIu32 " from server %u (%s) is malformed: %s", p, server,
-           round->plane->servers[server].name, error.text);
+           round->base.plane->servers[server].name, error.text);
   zps_round_task_fail(task, &named);
   return false;
 }
 
 static void dense_run(struct zps_round_task *task) {
-  struct zps_round *round = task->round;
+  struct zps_served_round *round = zps_served_of(task->round);
   if (zps_served_view(task, task->arg)) {
-    zps_decode_dense_cut(&round->tensor->part, task->arg, &round->views[task->arg], round->out->values,
-                         zps_worker_tensor_dense_bytes(round->tensor));
+    zps_decode_dense_cut(&round->base.tensor->part, task->arg, &round->views[task->arg], round->base.out->values,
+                         zps_tensor_shape_bytes(&round->base.tensor->shape));
   }
 }
 
 static void dense_done(struct zps_round_task *task) {
-  zps_served_part_put_pull_buf(&task->round->parts[task->arg]);
+  zps_served_part_put_pull_buf(&zps_served_of(task->round)->parts[task->arg]);
   zps_round_event(task->round, ZPS_MACHINE_DECODED, task->arg, 0, ZPS_OK);
 }
 
-static uint32_t stripe_parts(const struct zps_round *round) {
-  return round->tensor->part.stripe_parts;
+static uint32_t stripe_parts(const struct zps_served_round *round) {
+  return round->base.tensor->part.stripe_parts;
 }
 
 static void stripe_run(struct zps_round_task *task) {
-  struct zps_round *round = task->round;
-  const struct zenps_tensor *tensor = round->tensor;
+  struct zps_served_round *round = zps_served_of(task->round);
+  const struct zps_round_tensor *tensor = round->base.tensor;
   const uint32_t first = task->arg * stripe_parts(round);
   for (uint32_t p = first; p < first + stripe_parts(round); p++)
     if (!zps_served_view(task, p)) return;
-  if (zps_decode_dense_stripe(&tensor->part, task->arg, round->views, round->out->values,
-                              zps_worker_tensor_dense_bytes(tensor)) == ZPS_OK)
+  if (zps_decode_dense_stripe(&tensor->part, task->arg, round->views, round->base.out->values,
+                              zps_tensor_shape_bytes(&tensor->shape)) == ZPS_OK)
     return;
   struct zps_error error;
   zps_fail(&error, ZPS_ERR_NOMEM, "no memory to decode %" PRIu32 " sums together", stripe_parts(round));
@@ -75,27 +73,27 @@ static void stripe_run(struct zps_round_task *task) {
 }
 
 static void stripe_done(struct zps_round_task *task) {
-  struct zps_round *round = task->round;
+  struct zps_served_round *round = zps_served_of(task->round);
   const uint32_t first = task->arg * stripe_parts(round);
   for (uint32_t p = first; p < first + stripe_parts(round); p++) {
     zps_served_part_put_pull_buf(&round->parts[p]);
-    zps_round_event(round, ZPS_MACHINE_DECODED, p, 0, ZPS_OK);
+    zps_round_event(&round->base, ZPS_MACHINE_DECODED, p, 0, ZPS_OK);
   }
 }
 
-void zps_served_decode_stripe(struct zps_round *round, uint32_t stripe) {
+void zps_served_decode_stripe(struct zps_served_round *round, uint32_t stripe) {
   struct zps_round_task *task = &round->stripes[stripe];
-  if (round->out->layout == ZENPS_ROWS) {
+  if (round->base.out->layout == ZENPS_ROWS) {
     zps_served_order_stripe(round, stripe);
     return;
   }
   task->run = stripe_run;
   task->done = stripe_done;
-  zps_round_task_start(task, round->plane->pool);
+  zps_round_task_start(task, round->base.plane->pool);
 }
 
-void zps_served_decode(struct zps_round *round, uint32_t partition) {
-  struct zps_workpool *pool = round->plane->pool;
+void zps_served_decode(struct zps_served_round *round, uint32_t partition) {
+  struct zps_workpool *pool = round->base.plane->pool;
   if (partition == ZPS_MACHINE_ALL) {
     zps_served_decode_rows(round);
     return;
@@ -107,10 +105,10 @@ void zps_served_decode(struct zps_round *round, uint32_t partition) {
   zps_round_task_start(task, pool);
 }
 
-void zps_served_decode_init(struct zps_round *round) {
-  for (uint32_t i = 0; i < zps_partition_stripes(&round->tensor->part); i++)
-    round->stripes[i] = (struct zps_round_task){.round = round, .arg = i};
-  for (unsigned i = 0; i < zps_workpool_threads(round->plane->pool); i++) {
-    round->clears[i] = (struct zps_round_task){.round = round, .run = clear_run, .done = clear_done, .arg = i};
+void zps_served_decode_init(struct zps_served_round *round) {
+  for (uint32_t i = 0; i < zps_partition_stripes(&round->base.tensor->part); i++)
+    round->stripes[i] = (struct zps_round_task){.round = &round->base, .arg = i};
+  for (unsigned i = 0; i < zps_workpool_threads(round->base.plane->pool); i++) {
+    round->clears[i] = (struct zps_round_task){.round = &round->base, .run = clear_run, .done = clear_done, .arg = i};
   }
 }

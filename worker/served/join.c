@@ -1,9 +1,6 @@
 /* Small partitions that follow each other at a server, as one slice. */
 #include "common/codec/join.h"
-#include "worker/api/job.h"
-#include "worker/plane/plane.h"
-#include "worker/round/round.h"
-#include "worker/api/tensor.h"
+#include "worker/served/served.h"
 
 static void be_alone(struct zps_served_part *part) {
   part->joined_to = part;
@@ -14,7 +11,7 @@ static void be_alone(struct zps_served_part *part) {
   part->slice_codec = part->push_codec;
 }
 
-static bool try_join(const struct zenps_tensor *tensor, struct zps_served_part *first, uint64_t *m,
+static bool try_join(const struct zps_round_tensor *tensor, struct zps_served_part *first, uint64_t *m,
                      struct zps_served_part *part) {
   if (first->slice_bytes + part->push_bytes > ZPS_WIRE_INLINE_MAX ||
       !zps_join_fits(*m + part->m, (uint64_t)first->slice_nnz + part->nnz, tensor->width, tensor->dtype,
@@ -28,9 +25,9 @@ static bool try_join(const struct zenps_tensor *tensor, struct zps_served_part *
   return true;
 }
 
-void zps_served_join(struct zps_round *round, uint32_t first, uint32_t end) {
-  const struct zenps_tensor *tensor = round->tensor;
-  for (uint32_t s = 0; s < round->plane->n_servers; s++) round->servers[s].join_first = NULL;
+void zps_served_join(struct zps_served_round *round, uint32_t first, uint32_t end) {
+  const struct zps_round_tensor *tensor = round->base.tensor;
+  for (uint32_t s = 0; s < round->base.plane->n_servers; s++) round->servers[s].join_first = NULL;
   for (uint32_t p = first; p < end; p++) {
     struct zps_served_part *part = &round->parts[p];
     struct zps_served_server *server = &round->servers[tensor->owners[p]];
@@ -48,7 +45,7 @@ void zps_served_join(struct zps_round *round, uint32_t first, uint32_t end) {
 
 /* Each at the place that its bytes have in the room for all. */
 static void write_apart(struct zps_served_part *first) {
-  const struct zps_encoder *encoder = first->task.round->encoder;
+  const struct zps_encoder *encoder = zps_served_of(first->task.round)->encoder;
   unsigned char *at = first->push_data;
   for (struct zps_served_part *part = first, *next; part; part = next) {
     next = part->join_next;
@@ -64,8 +61,8 @@ static void write_apart(struct zps_served_part *first) {
 }
 
 static struct zps_slice_view encode_coo(const struct zps_served_part *part, unsigned char *coo) {
-  const struct zps_round *round = part->task.round;
-  const struct zenps_tensor *tensor = round->tensor;
+  const struct zps_served_round *round = zps_served_of(part->task.round);
+  const struct zps_round_tensor *tensor = round->base.tensor;
   const uint64_t values_bytes =
       zps_values_bytes(tensor->value_codec, tensor->dtype, (uint64_t)part->nnz * tensor->width);
   if (part->nnz > 0) zps_encoder_write(round->encoder, part->task.arg, ZPS_CODEC_COO, coo);
@@ -74,8 +71,8 @@ static struct zps_slice_view encode_coo(const struct zps_served_part *part, unsi
 }
 
 void zps_served_part_write_joined(struct zps_served_part *first) {
-  const struct zps_round *round = first->task.round;
-  const struct zenps_tensor *tensor = round->tensor;
+  const struct zps_served_round *round = zps_served_of(first->task.round);
+  const struct zps_round_tensor *tensor = round->base.tensor;
   if (first->slice_bytes == 0) return;
   if (first->n_more == 0) {
     write_apart(first);
@@ -86,7 +83,7 @@ void zps_served_part_write_joined(struct zps_served_part *first) {
   zps_join_init(&join, tensor->width, tensor->dtype, tensor->value_codec);
   for (const struct zps_served_part *part = first; part; part = part->join_next) {
     const struct zps_slice_view view =
-        round->in.memory == ZENPS_DEVICE ? zps_device_push_view(part) : encode_coo(part, coo);
+        round->base.in.memory == ZENPS_DEVICE ? zps_device_push_view(part) : encode_coo(part, coo);
     zps_join_add(&join, &view);
   }
   const uint64_t room = first->slice_bytes;

@@ -1,15 +1,12 @@
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "worker/device/device.h"
-#include "worker/api/job.h"
-#include "worker/plane/plane.h"
-#include "worker/api/request.h"
-#include "worker/round/round.h"
-#include "worker/api/tensor.h"
+#include "worker/served/served.h"
 
 /* The servers' deadline is a little before ours: they know who is missing, we do not. */
-static uint32_t push_timeout_ms(const struct zps_round *round, uint64_t now_ns) {
-  if (now_ns >= round->deadline_ns) return 1;
-  const uint64_t left_ms = (round->deadline_ns - now_ns) / ZPS_NS_PER_MS;
+static uint32_t push_timeout_ms(const struct zps_served_round *round, uint64_t now_ns) {
+  if (now_ns >= round->base.deadline_ns) return 1;
+  const uint64_t left_ms = (round->base.deadline_ns - now_ns) / ZPS_NS_PER_MS;
   const uint64_t margin_ms = left_ms / 4 < 1000 ? left_ms / 4 : 1000;
   const uint64_t timeout_ms = left_ms - margin_ms;
   return timeout_ms < 1 ? 1 : timeout_ms > UINT32_MAX ? UINT32_MAX : (uint32_t)timeout_ms;
@@ -22,12 +19,12 @@ static bool goes_inline(const struct zps_served_part *part) {
 /* ------------------------------------------------------------ encode */
 
 static void write_run(struct zps_round_task *task) {
-  if (zps_round_push_on_device(task->round)) {
+  if (zps_device_has_gradient(task->round)) {
     zps_device_push_write(task);
     return;
   }
-  const struct zps_served_part *part = &task->round->parts[task->arg];
-  zps_encoder_write(task->round->encoder, task->arg, part->push_codec, part->push_data);
+  const struct zps_served_part *part = &zps_served_of(task->round)->parts[task->arg];
+  zps_encoder_write(zps_served_of(task->round)->encoder, task->arg, part->push_codec, part->push_data);
 }
 
 static void write_done(struct zps_round_task *task) {
@@ -36,8 +33,8 @@ static void write_done(struct zps_round_task *task) {
 
 /* Partitions that travel inside frames: many and small, so one task for all of them. */
 static void small_run(struct zps_round_task *task) {
-  struct zps_round *round = task->round;
-  if (zps_round_push_on_device(round) && !zps_device_push_small(task)) return;
+  struct zps_served_round *round = zps_served_of(task->round);
+  if (zps_device_has_gradient(&round->base) && !zps_device_push_small(task)) return;
   const uint32_t n = zps_served_scan_parts(round), first = task->arg * n;
   for (uint32_t p = first; p < first + n; p++) {
     struct zps_served_part *part = &round->parts[p];
@@ -46,38 +43,34 @@ static void small_run(struct zps_round_task *task) {
 }
 
 static void small_done(struct zps_round_task *task) {
-  struct zps_round *round = task->round;
+  struct zps_served_round *round = zps_served_of(task->round);
   const uint32_t n = zps_served_scan_parts(round), first = task->arg * n;
   for (uint32_t p = first; p < first + n; p++) {
-    if (goes_inline(&round->parts[p])) zps_round_event(round, ZPS_MACHINE_WRITTEN, p, 0, ZPS_OK);
+    if (goes_inline(&round->parts[p])) zps_round_event(&round->base, ZPS_MACHINE_WRITTEN, p, 0, ZPS_OK);
   }
 }
 
-void zps_served_push_init(struct zps_round *round) {
+void zps_served_push_init(struct zps_served_round *round) {
   zps_served_scan_init(round);
-  for (uint32_t i = 0; i < zps_partition_stripes(&round->tensor->part); i++)
-    round->scans[i].small = (struct zps_round_task){.round = round, .run = small_run, .done = small_done, .arg = i};
+  for (uint32_t i = 0; i < zps_partition_stripes(&round->base.tensor->part); i++)
+    round->scans[i].small =
+        (struct zps_round_task){.round = &round->base, .run = small_run, .done = small_done, .arg = i};
 }
 
 static bool are_apart(const void *a, uint64_t a_bytes, const void *b, uint64_t b_bytes) {
   return (uintptr_t)a + a_bytes <= (uintptr_t)b || (uintptr_t)b + b_bytes <= (uintptr_t)a;
 }
 
-void zps_served_push_reset(struct zps_round *round) {
-  const uint64_t dense_bytes = zps_worker_tensor_dense_bytes(round->tensor);
-  zps_served_scan_reset(round);
-  round->is_apart = round->n_scans > 1 && round->out->layout == ZENPS_DENSE && round->out->memory == ZENPS_HOST &&
-                    are_apart(round->in.values, dense_bytes, round->out->values, dense_bytes);
-  round->is_small = round->scans->small.has_run = false;
-  round->n_sized = 0;
-  round->held_back = NULL;
-  round->held_back_tail = &round->held_back;
+bool zps_served_is_apart(const struct zps_served_round *round) {
+  const uint64_t dense_bytes = zps_tensor_shape_bytes(&round->base.tensor->shape);
+  return round->base.out->layout == ZENPS_DENSE && round->base.out->memory == ZENPS_HOST &&
+         are_apart(round->base.in.values, dense_bytes, round->base.out->values, dense_bytes);
 }
 
 /* Sizes are known: sorts the scan's partitions into those that travel inside frames and those that need registered
  * memory. */
-static void sort_parts(struct zps_round *round, uint32_t scan) {
-  const struct zenps_tensor *tensor = round->tensor;
+static void sort_parts(struct zps_served_round *round, uint32_t scan) {
+  const struct zps_round_tensor *tensor = round->base.tensor;
   const uint32_t n = zps_served_scan_parts(round), first = scan * n;
   round->scans[scan].any_inline = false;
   round->n_sized = first + n;
@@ -85,15 +78,16 @@ static void sort_parts(struct zps_round *round, uint32_t scan) {
   for (uint32_t p = first; p < first + n; p++) {
     struct zps_served_part *part = &round->parts[p];
     part->push_data = NULL;
-    round->request->sent[p] = part->nnz;
-    round->stats.nnz_in += part->nnz;
-    round->bound_bytes += zps_codec_bound_bytes(part->m, part->nnz, tensor->width, tensor->dtype, tensor->value_codec);
+    round->base.sent[p] = part->nnz;
+    round->base.stats.nnz_in += part->nnz;
+    round->base.bound_bytes +=
+        zps_codec_bound_bytes(part->m, part->nnz, tensor->width, tensor->dtype, tensor->value_codec);
     if (!goes_inline(part)) continue;
     round->scans[scan].any_inline = true;
     if (part->joined_to != part || part->slice_bytes == 0) continue;
-    part->push_data = zps_arena_get(&round->arena, (size_t)part->slice_bytes);
+    part->push_data = zps_arena_get(&round->base.arena, (size_t)part->slice_bytes);
     if (!part->push_data) {
-      round->deferred = ZPS_ERR_NOMEM;
+      zps_round_defer(&round->base, ZPS_MACHINE_FAIL, 0, ZPS_ERR_NOMEM);
       return;
     }
   }
@@ -101,69 +95,70 @@ static void sort_parts(struct zps_round *round, uint32_t scan) {
 
 /* The place in order `i` of who gets its buffer: scan after scan, and in several scans each rank begins with another
  * partition, and so with another server. */
-static uint32_t part_in_order(const struct zps_round *round, uint32_t i) {
+static uint32_t part_in_order(const struct zps_served_round *round, uint32_t i) {
   const uint32_t n = zps_served_scan_parts(round), in_scan = i % n;
-  return round->n_scans == 1 ? i : i - in_scan + (in_scan + (uint32_t)round->plane->rank) % n;
+  return round->n_scans == 1 ? i : i - in_scan + (in_scan + (uint32_t)round->base.plane->rank) % n;
 }
 
 /* Passes over what needs no buffer. */
-static bool needs_buffer(struct zps_round *round) {
+static bool needs_buffer(struct zps_served_round *round) {
   while (round->next_buffer < round->n_sized && goes_inline(&round->parts[part_in_order(round, round->next_buffer)]))
     round->next_buffer++;
   return round->next_buffer < round->n_sized;
 }
 
-bool zps_served_has_buffers(const struct zps_round *round) {
-  return round->next_buffer == round->tensor->part.n_parts;
+bool zps_served_has_buffers(const struct zps_served_round *round) {
+  return round->next_buffer == round->base.tensor->part.n_parts;
 }
 
 /* A round that has begun to take memory keeps its place in the line until it has all: two that have each some of what
  * there is could wait for each other. */
-void zps_served_write(struct zps_round *round, uint32_t scan) {
-  struct zps_plane *plane = round->plane;
+void zps_served_write(struct zps_served_round *round, uint32_t scan) {
+  struct zps_plane *plane = round->base.plane;
   if (!round->is_small) sort_parts(round, scan);
-  if (round->deferred != ZPS_OK) return;
+  if (round->base.has_deferred) return;
   struct zps_round_task *small = &round->scans[scan].small;
   if (round->scans[scan].any_inline)
-    zps_round_task_start(small, zps_round_push_pool(round, small->has_run ? NULL : plane->pool));
-  if (round->waits_memory)
-    plane->pump = true;
-  else if (needs_buffer(round))
-    zps_plane_wait_push(plane, round);
+    zps_round_task_start(small, zps_device_push_pool(&round->base, small->has_run ? NULL : plane->pool));
+  if (zps_plane_memory_waits(&round->wait) || needs_buffer(round))
+    zps_plane_memory_want(&plane->memory, ZPS_LINE_PUSH, &round->wait);
   else if (zps_served_has_buffers(round))
     zps_served_pull_held_back(round);
 }
 
 /* The tensor's last round tells what to expect of this one. */
-static bool is_small(const struct zps_round *round) {
-  const struct zenps_tensor *tensor = round->tensor;
-  if (zps_round_push_on_device(round)) return false;
-  if (round->in.layout == ZENPS_ROWS)
-    return round->in.nnz <= ZPS_SMALL_BYTES / (zps_worker_tensor_row_bytes(tensor) + sizeof *round->in.row_ids);
-  const uint64_t bytes = zps_worker_tensor_dense_bytes(tensor);
+static bool is_small(const struct zps_served_round *round) {
+  const struct zps_round_tensor *tensor = round->base.tensor;
+  if (zps_device_has_gradient(&round->base)) return false;
+  if (round->base.in.layout == ZENPS_ROWS)
+    return round->base.in.nnz <=
+           ZPS_SMALL_BYTES / (zps_round_tensor_row_bytes(tensor) + sizeof *round->base.in.row_ids);
+  const uint64_t bytes = zps_tensor_shape_bytes(&tensor->shape);
   return bytes <= ZPS_SMALL_BYTES ||
          (bytes <= ZPS_SMALL_DENSE_BYTES &&
           atomic_load_explicit(&tensor->last_bytes, memory_order_relaxed) <= ZPS_SMALL_BYTES);
 }
 
-void zps_served_prepare(struct zps_round *round) {
+void zps_served_prepare(struct zps_round *base) {
+  struct zps_served_round *round = zps_served_of(base);
   round->is_small = is_small(round);
   if (!round->is_small) return;
   zps_round_task_run_ahead(&round->scans->find);
-  if (round->has_work_error) return;
+  if (round->base.has_work_error) return;
   sort_parts(round, 0);
-  if (round->deferred == ZPS_OK && round->scans->any_inline) zps_round_task_run_ahead(&round->scans->small);
+  if (!round->base.has_deferred && round->scans->any_inline) zps_round_task_run_ahead(&round->scans->small);
 }
 
 static void start_write(struct zps_served_part *part) {
-  struct zps_round *round = part->task.round;
+  struct zps_served_round *round = zps_served_of(part->task.round);
   part->task.run = write_run;
   part->task.done = write_done;
-  zps_round_task_start(&part->task, zps_round_push_pool(round, round->plane->pool));
+  zps_round_task_start(&part->task, zps_device_push_pool(&round->base, round->base.plane->pool));
 }
 
-zps_err_t zps_served_take_buffers(struct zps_round *round) {
-  struct zps_plane *plane = round->plane;
+zps_err_t zps_served_take_buffers(struct zps_plane_wait *wait) {
+  struct zps_served_round *round = zps_container_of(wait, struct zps_served_round, wait);
+  struct zps_plane *plane = round->base.plane;
   for (; needs_buffer(round); round->next_buffer++) {
     struct zps_served_part *part = &round->parts[part_in_order(round, round->next_buffer)];
     if (zps_device_push_is_direct(round)) {
@@ -172,13 +167,9 @@ zps_err_t zps_served_take_buffers(struct zps_round *round) {
       start_write(part);
       continue;
     }
-    /* Half of the memory is kept for sums, unless this round is the only one that pushes. */
-    const bool alone = plane->push_held == round->push_held;
-    if (!alone && plane->push_held + part->push_bytes > plane->memory_limit_bytes / 2) return ZPS_ERR_AGAIN;
-    const zps_err_t err = zps_slab_get(zps_engine_slab(plane->engine), (size_t)part->push_bytes, &part->push_buf);
-    if (err != ZPS_OK) return err == ZPS_ERR_AGAIN && alone && plane->pull_held == 0 ? ZPS_ERR_NOMEM : err;
-    round->push_held += part->push_buf.cap;
-    plane->push_held += part->push_buf.cap;
+    const zps_err_t err =
+        zps_plane_memory_get(&plane->memory, ZPS_LINE_PUSH, &round->base.held, true, part->push_bytes, &part->push_buf);
+    if (err != ZPS_OK) return err;
     part->push_data = part->push_buf.data;
     start_write(part);
   }
@@ -189,11 +180,11 @@ zps_err_t zps_served_take_buffers(struct zps_round *round) {
 
 /* ------------------------------------------------------------ announce */
 
-void zps_served_announce(struct zps_round *round, uint32_t partition) {
-  struct zps_served_server *server = &round->servers[round->tensor->owners[partition]];
+void zps_served_announce(struct zps_served_round *round, uint32_t partition) {
+  struct zps_served_server *server = &round->servers[round->base.tensor->owners[partition]];
   struct zps_served_part *part = &round->parts[partition];
   if (part->joined_to != part) return; /* it travels with another one */
-  round->stats.payload_out += part->slice_bytes;
+  round->base.stats.payload_out += part->slice_bytes;
   part->next_ready = NULL;
   *server->ready_tail = part;
   server->ready_tail = &part->next_ready;
@@ -216,15 +207,15 @@ static void fill_slice(const struct zps_served_part *part, struct zps_slice *sli
 
 /* One frame of as many slices as fit; returns the first partition that did not. *bulk_bytes_p: what the server reads
  * for it. */
-static struct zps_served_part *fill_push(const struct zps_round *round, struct zps_served_part *ready, uint64_t now_ns,
-                                         struct zps_frame *frame, uint64_t *bulk_bytes_p) {
+static struct zps_served_part *fill_push(const struct zps_served_round *round, struct zps_served_part *ready,
+                                         uint64_t now_ns, struct zps_frame *frame, uint64_t *bulk_bytes_p) {
   struct zps_frame_round *push = &frame->u.round;
   size_t inline_bytes = 0;
   *bulk_bytes_p = 0;
   frame->header = (struct zps_frame_header){.type = ZPS_FRAME_PUSH};
-  push->tensor = round->tensor->id;
-  push->step = round->step;
-  push->total_nnz = round->stats.nnz_in;
+  push->tensor = round->base.tensor->id;
+  push->step = round->base.step;
+  push->total_nnz = round->base.stats.nnz_in;
   push->timeout_ms = push_timeout_ms(round, now_ns);
   push->n_slices = 0;
   for (; ready && push->n_slices < ZPS_WIRE_SLICES_MAX; ready = ready->next_ready) {
@@ -238,33 +229,33 @@ static struct zps_served_part *fill_push(const struct zps_round *round, struct z
 }
 
 /* The frame that ends the round for this server, whichever way. */
-static zps_err_t send_end(struct zps_round *round, uint32_t server, struct zps_frame *frame) {
+static zps_err_t send_end(struct zps_served_round *round, uint32_t server, struct zps_frame *frame) {
   struct zps_served_server *state = &round->servers[server];
-  struct zps_plane *plane = round->plane;
+  struct zps_plane *plane = round->base.plane;
   if (state->owes_done) {
     frame->header = (struct zps_frame_header){.type = ZPS_FRAME_DONE};
-    frame->u.done = (struct zps_frame_done){.tensor = round->tensor->id, .step = round->step};
+    frame->u.done = (struct zps_frame_done){.tensor = round->base.tensor->id, .step = round->base.step};
   } else {
     frame->header = (struct zps_frame_header){.type = ZPS_FRAME_ABORT};
-    frame->u.abort = round->reason;
-    frame->u.abort.tensor = round->tensor->id;
-    frame->u.abort.step = round->step;
-    frame->u.abort.code = round->machine->code;
+    frame->u.abort = round->base.reason;
+    frame->u.abort.tensor = round->base.tensor->id;
+    frame->u.abort.step = round->base.step;
+    frame->u.abort.code = round->base.machine->code;
   }
   const zps_err_t err = zps_link_send(plane->servers[server].link, frame);
   if (err == ZPS_ERR_AGAIN) return err;
-  if (err == ZPS_OK && state->owes_done) round->stats.bytes_out += frame->len_bytes;
+  if (err == ZPS_OK && state->owes_done) round->base.stats.bytes_out += frame->len_bytes;
   state->owes_done = state->owes_abort = false;
   return err;
 }
 
-zps_err_t zps_served_send_ready(struct zps_round *round, uint32_t server, uint64_t now_ns) {
+zps_err_t zps_served_send_ready(struct zps_served_round *round, uint32_t server, uint64_t now_ns) {
   struct zps_served_server *state = &round->servers[server];
-  struct zps_remote *peer = &round->plane->servers[server];
+  struct zps_remote *peer = &round->base.plane->servers[server];
   struct zps_frame frame;
   zps_err_t err = ZPS_OK;
   if (peer->lost) state->owes_done = state->owes_abort = false;
-  if (peer->lost || zps_round_machine_over(round->machine)) state->ready = NULL;
+  if (peer->lost || zps_round_machine_over(round->base.machine)) state->ready = NULL;
   while (state->ready && err == ZPS_OK) {
     uint64_t bulk_bytes;
     struct zps_served_part *rest = fill_push(round, state->ready, now_ns, &frame, &bulk_bytes);
@@ -272,17 +263,17 @@ zps_err_t zps_served_send_ready(struct zps_round *round, uint32_t server, uint64
     if (err != ZPS_OK) break;
     state->announced = true;
     state->ready = rest;
-    round->stats.bytes_out += frame.len_bytes + bulk_bytes;
-    if (round->announced_first_ns == 0) round->announced_first_ns = now_ns;
-    round->announced_last_ns = now_ns;
+    round->base.stats.bytes_out += frame.len_bytes + bulk_bytes;
+    if (round->base.announced_first_ns == 0) round->base.announced_first_ns = now_ns;
+    round->base.announced_last_ns = now_ns;
   }
   if (!state->ready) state->ready_tail = &state->ready;
   if (err == ZPS_OK && !state->ready && (state->owes_done || state->owes_abort)) err = send_end(round, server, &frame);
   if (err == ZPS_OK || err == ZPS_ERR_AGAIN) return err;
   if (err == ZPS_ERR_PEER_LOST) {
-    zps_plane_server_lost(round->plane, server, "the fabric cannot reach it");
+    zps_plane_lose(peer, "the fabric cannot reach it");
   } else {
-    zps_round_fail(round, err, "cannot send to server %u (%s): %s", server, peer->name, zps_err_str(err));
+    zps_round_fail(&round->base, err, "cannot send to server %u (%s): %s", server, peer->name, zps_err_str(err));
   }
   return ZPS_OK;
 }

@@ -6,56 +6,27 @@
 #include <stdlib.h>
 
 #include "worker/device/device.h"
-#include "worker/api/job.h"
-#include "worker/plane/plane.h"
-#include "worker/round/round.h"
-#include "worker/api/tensor.h"
+#include "worker/served/served.h"
 
 /* So few rows are put in order before a thread has woken up. */
-static struct zps_workpool *pool_for(const struct zps_round *round, uint64_t n_rows) {
-  const bool is_small = n_rows <= ZPS_SMALL_BYTES / zps_worker_tensor_row_bytes(round->tensor);
-  return is_small ? NULL : round->plane->pool;
-}
-
-zps_err_t zps_round_rows_fit(struct zps_round *round, uint64_t nnz, struct zps_error *error) {
-  if (nnz <= round->out->capacity) return ZPS_OK;
-  round->needed = nnz;
-  return zps_fail(error, ZPS_ERR_TRUNCATED, "the result has %" PRIu64 " rows, but the caller's arrays hold %" PRIu64,
-                  nnz, round->out->capacity);
-}
-
-bool zps_served_rows_get(struct zps_round_task *task, uint64_t nnz, int64_t **rows_p, void **values_p) {
-  struct zps_round *round = task->round;
-  const zenps_grad_t *out = round->out;
-  struct zps_error error;
-  if (out->row_ids) {
-    *rows_p = out->row_ids;
-    *values_p = out->values;
-    if (zps_round_rows_fit(round, nnz, &error) == ZPS_OK) return true;
-  } else {
-    const zps_err_t err = zps_row_arrays_take(round->tensor, nnz, &round->row_arrays);
-    *rows_p = round->row_arrays.rows.data;
-    *values_p = round->row_arrays.values.data;
-    if (err == ZPS_OK) return true;
-    zps_fail(&error, ZPS_ERR_NOMEM, "no memory for a result of %" PRIu64 " rows", nnz);
-  }
-  zps_round_task_fail(task, &error);
-  return false;
+static struct zps_workpool *pool_for(const struct zps_served_round *round, uint64_t n_rows) {
+  const bool is_small = n_rows <= ZPS_SMALL_BYTES / zps_round_tensor_row_bytes(round->base.tensor);
+  return is_small ? NULL : round->base.plane->pool;
 }
 
 /* Out of the blocks, the rows that are not zero. */
 static zps_err_t rows_of_blocks(struct zps_round_task *task, uint64_t n_blocks) {
-  struct zps_round *round = task->round;
-  const struct zenps_tensor *tensor = round->tensor;
+  struct zps_served_round *round = zps_served_of(task->round);
+  const struct zps_round_tensor *tensor = round->base.tensor;
   const size_t n = n_blocks ? (size_t)n_blocks : 1;
   int64_t *ids = malloc(n * sizeof *ids), *rows;
   void *blocks = malloc(n * tensor->width * zps_dtype_size(tensor->dtype)), *values;
-  zps_err_t err = ids && blocks ? zps_decode_rows(&tensor->part, round->views, round->plane->pool,
+  zps_err_t err = ids && blocks ? zps_decode_rows(&tensor->part, round->views, round->base.plane->pool,
                                                   &round->decode_scratch, ids, blocks)
                                 : ZPS_ERR_NOMEM;
   if (err == ZPS_OK) {
-    round->stats.nnz_out = zps_blocks_rows(&tensor->shape, ids, blocks, n_blocks, NULL, NULL);
-    if (zps_served_rows_get(task, round->stats.nnz_out, &rows, &values))
+    round->base.stats.nnz_out = zps_blocks_rows(&tensor->shape, ids, blocks, n_blocks, NULL, NULL);
+    if (zps_round_rows_get(task, round->base.stats.nnz_out, &rows, &values))
       zps_blocks_rows(&tensor->shape, ids, blocks, n_blocks, rows, values);
   }
   free(ids);
@@ -64,23 +35,24 @@ static zps_err_t rows_of_blocks(struct zps_round_task *task, uint64_t n_blocks) 
 }
 
 static void rows_run(struct zps_round_task *task) {
-  struct zps_round *round = task->round;
-  if (round->out->memory == ZENPS_DEVICE) {
+  struct zps_served_round *round = zps_served_of(task->round);
+  if (round->base.out->memory == ZENPS_DEVICE) {
     zps_device_pull_decode(task);
     return;
   }
-  const uint32_t n_parts = round->tensor->part.n_parts;
+  const uint32_t n_parts = round->base.tensor->part.n_parts;
   int64_t *rows;
   void *values;
   for (uint32_t p = 0; p < n_parts; p++) {
     if (!zps_served_view(task, p)) return;
   }
   zps_err_t err;
-  if (round->tensor->served->blocks) {
-    err = rows_of_blocks(task, round->stats.nnz_out);
+  if (round->base.tensor->served->blocks) {
+    err = rows_of_blocks(task, round->base.stats.nnz_out);
   } else {
-    if (!zps_served_rows_get(task, round->stats.nnz_out, &rows, &values)) return;
-    err = zps_decode_rows(&round->tensor->part, round->views, round->plane->pool, &round->decode_scratch, rows, values);
+    if (!zps_round_rows_get(task, round->base.stats.nnz_out, &rows, &values)) return;
+    err = zps_decode_rows(&round->base.tensor->part, round->views, round->base.plane->pool, &round->decode_scratch,
+                          rows, values);
   }
   if (err != ZPS_OK) {
     struct zps_error error;
@@ -90,43 +62,44 @@ static void rows_run(struct zps_round_task *task) {
 }
 
 static void rows_done(struct zps_round_task *task) {
-  struct zps_round *round = task->round;
-  for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) zps_served_part_put_pull_buf(&round->parts[p]);
-  zps_round_event(round, ZPS_MACHINE_DECODED, ZPS_MACHINE_ALL, 0, ZPS_OK);
+  struct zps_served_round *round = zps_served_of(task->round);
+  for (uint32_t p = 0; p < round->base.tensor->part.n_parts; p++) zps_served_part_put_pull_buf(&round->parts[p]);
+  zps_round_event(&round->base, ZPS_MACHINE_DECODED, ZPS_MACHINE_ALL, 0, ZPS_OK);
 }
 
-void zps_served_decode_rows(struct zps_round *round) {
+void zps_served_decode_rows(struct zps_served_round *round) {
   round->whole.run = rows_run;
   round->whole.done = rows_done;
-  zps_round_task_start(&round->whole, round->out->memory == ZENPS_DEVICE ? round->device->out_pool
-                                                                         : pool_for(round, round->stats.nnz_out));
+  zps_round_task_start(&round->whole, round->base.out->memory == ZENPS_DEVICE
+                                          ? round->base.device->out_pool
+                                          : pool_for(round, round->base.stats.nnz_out));
 }
 
 /* ------------------------------------------------------------ stripe by stripe */
 
-bool zps_served_orders_stripes(const struct zps_round *round) {
-  const struct zenps_tensor *tensor = round->tensor;
-  return round->out->layout == ZENPS_ROWS && round->out->memory == ZENPS_HOST && !tensor->served->blocks &&
-         zps_decode_orders_stripes(&tensor->part, zps_worker_tensor_row_bytes(tensor));
+bool zps_served_orders_stripes(const struct zps_served_round *round) {
+  const struct zps_round_tensor *tensor = round->base.tensor;
+  return round->base.out->layout == ZENPS_ROWS && round->base.out->memory == ZENPS_HOST && !tensor->served->blocks &&
+         zps_decode_orders_stripes(&tensor->part, zps_round_tensor_row_bytes(tensor));
 }
 
 static void join_run(struct zps_round_task *task) {
-  struct zps_round *round = task->round;
+  struct zps_served_round *round = zps_served_of(task->round);
   int64_t *rows;
   void *values;
-  if (zps_served_rows_get(task, round->stats.nnz_out, &rows, &values))
-    zps_decode_join_stripes(&round->tensor->part, &round->ordered, zps_worker_tensor_row_bytes(round->tensor),
-                            round->plane->pool, rows, values);
+  if (zps_round_rows_get(task, round->base.stats.nnz_out, &rows, &values))
+    zps_decode_join_stripes(&round->base.tensor->part, &round->ordered, zps_round_tensor_row_bytes(round->base.tensor),
+                            round->base.plane->pool, rows, values);
 }
 
 static void join_done(struct zps_round_task *task) {
-  for (uint32_t p = 0; p < task->round->tensor->part.n_parts; p++)
+  for (uint32_t p = 0; p < zps_served_of(task->round)->base.tensor->part.n_parts; p++)
     zps_round_event(task->round, ZPS_MACHINE_DECODED, p, 0, ZPS_OK);
 }
 
 static void order_run(struct zps_round_task *task) {
-  struct zps_round *round = task->round;
-  const struct zps_partition *part = &round->tensor->part;
+  struct zps_served_round *round = zps_served_of(task->round);
+  const struct zps_partition *part = &round->base.tensor->part;
   const uint32_t first = task->arg * part->stripe_parts;
   for (uint32_t p = first; p < first + part->stripe_parts; p++)
     if (!zps_served_view(task, p)) return;
@@ -137,18 +110,18 @@ static void order_run(struct zps_round_task *task) {
 }
 
 static void order_done(struct zps_round_task *task) {
-  struct zps_round *round = task->round;
-  const struct zps_partition *part = &round->tensor->part;
+  struct zps_served_round *round = zps_served_of(task->round);
+  const struct zps_partition *part = &round->base.tensor->part;
   const uint32_t first = task->arg * part->stripe_parts;
   for (uint32_t p = first; p < first + part->stripe_parts; p++) zps_served_part_put_pull_buf(&round->parts[p]);
-  if (++round->n_ordered < zps_partition_stripes(part) || zps_round_machine_over(round->machine)) return;
+  if (++round->n_ordered < zps_partition_stripes(part) || zps_round_machine_over(round->base.machine)) return;
   round->whole.run = join_run;
   round->whole.done = join_done;
-  zps_round_task_start(&round->whole, pool_for(round, round->stats.nnz_out));
+  zps_round_task_start(&round->whole, pool_for(round, round->base.stats.nnz_out));
 }
 
-void zps_served_order_stripe(struct zps_round *round, uint32_t stripe) {
-  const struct zps_partition *part = &round->tensor->part;
+void zps_served_order_stripe(struct zps_served_round *round, uint32_t stripe) {
+  const struct zps_partition *part = &round->base.tensor->part;
   const uint32_t n_parts = part->stripe_parts;
   struct zps_round_task *task = &round->stripes[stripe];
   uint64_t n_rows = 0;

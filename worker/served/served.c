@@ -1,12 +1,18 @@
-/* Rounds over servers: the balanced scheme's actions, and what of a round is theirs. */
+#include "worker/served/served.h"
+
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
-#include "worker/api/job.h"
-#include "worker/plane/plane.h"
-#include "worker/round/round.h"
-#include "worker/api/tensor.h"
+#include "common/base/container.h"
 
-static void destroy(struct zps_round *round) {
+/* ------------------------------------------------------------ life */
+
+static void destroy(struct zps_round *base) {
+  struct zps_served_round *round = zps_served_of(base);
+  zps_device_round_fini(round);
+  zps_staging_fini(&round->staging, base->device);
   zps_encoder_destroy(round->encoder);
   zps_blocks_fini(&round->blocks);
   free(round->scans);
@@ -19,12 +25,12 @@ static void destroy(struct zps_round *round) {
   free(round->stripes);
 }
 
-static zps_err_t create(struct zps_round *round) {
-  const struct zenps_tensor *tensor = round->tensor;
-  const struct zps_plane *plane = round->plane;
+static zps_err_t create(struct zps_round *base) {
+  struct zps_served_round *round = zps_served_of(base);
+  const struct zps_round_tensor *tensor = base->tensor;
   const uint32_t n_stripes = zps_partition_stripes(&tensor->part);
   const struct zps_round_machine_plan plan = {.n_parts = tensor->part.n_parts,
-                                              .n_servers = plane->n_servers,
+                                              .n_servers = base->plane->n_servers,
                                               .n_stripes = n_stripes,
                                               .owners = tensor->owners,
                                               .tensor = tensor->name};
@@ -33,54 +39,96 @@ static zps_err_t create(struct zps_round *round) {
   round->servers = calloc(plan.n_servers, sizeof *round->servers);
   round->views = calloc(plan.n_parts, sizeof *round->views);
   round->scans = calloc(n_stripes, sizeof *round->scans);
-  round->clears = calloc(zps_workpool_threads(plane->pool), sizeof *round->clears);
+  round->clears = calloc(zps_workpool_threads(base->plane->pool), sizeof *round->clears);
   round->stripes = calloc(n_stripes, sizeof *round->stripes);
   if (!round->parts || !round->servers || !round->views || !round->scans || !round->clears || !round->stripes ||
-      zps_round_machine_create(&zps_served_machine, &plan, &round->machine) != ZPS_OK ||
+      zps_round_machine_create(&zps_served_machine, &plan, &base->machine) != ZPS_OK ||
       zps_encoder_create(tensor->partitioner, &round->encoder) != ZPS_OK)
     return ZPS_ERR_NOMEM;
   for (uint32_t p = 0; p < plan.n_parts; p++) {
-    round->parts[p].task.round = round;
+    round->parts[p].task.round = base;
     round->parts[p].task.arg = p;
     round->parts[p].m = zps_partition_size(&tensor->part, p);
   }
-  round->whole.round = round;
   zps_served_push_init(round);
+  zps_served_pull_init(round);
   zps_served_decode_init(round);
   return ZPS_OK;
 }
 
-static void reset(struct zps_round *round) {
-  zps_device_round_reset(round);
-  for (uint32_t s = 0; s < round->plane->n_servers; s++) {
+/* ------------------------------------------------------------ start */
+
+static void refused(struct zps_plane_wait *wait, zps_err_t err, const char *text) {
+  zps_round_fail(&zps_container_of(wait, struct zps_served_round, wait)->base, err, "%s", text);
+}
+
+/* One literal: what is not named here begins as zero. */
+static void setup(struct zps_round *base) {
+  struct zps_served_round *round = zps_served_of(base);
+  zps_staging_setup(&round->staging, base);
+  zps_device_round_setup(round);
+  *round = (struct zps_served_round){.base = *base,
+                                     .encoder = round->encoder,
+                                     .blocks = round->blocks,
+                                     .parts = round->parts,
+                                     .servers = round->servers,
+                                     .views = round->views,
+                                     .decode_scratch = round->decode_scratch,
+                                     .ordered = round->ordered,
+                                     .scans = round->scans,
+                                     .clears = round->clears,
+                                     .stripes = round->stripes,
+                                     .device_push = round->device_push,
+                                     .device_pull = round->device_pull,
+                                     .staging = round->staging,
+                                     .whole.round = base,
+                                     .wait = {.take = zps_served_take_buffers, .refused = refused},
+                                     .n_scans = zps_served_scan_steps(round),
+                                     .held_back_tail = &round->held_back};
+  round->is_apart = round->n_scans > 1 && zps_served_is_apart(round);
+  round->scans->find.has_run = round->scans->small.has_run = false;
+  for (uint32_t s = 0; s < base->plane->n_servers; s++)
     round->servers[s] = (struct zps_served_server){.ready_tail = &round->servers[s].ready};
-  }
-  for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) {
-    round->parts[p].wanted = round->parts[p].told = false;
+  for (uint32_t p = 0; p < base->tensor->part.n_parts; p++) {
+    round->parts[p].told = false;
     round->parts[p].nnz = 0;
     round->parts[p].push_bytes = 0;
   }
-  round->n_ordered = 0;
-  zps_served_push_reset(round);
-  zps_round_machine_reset(round->machine,
-                          &(struct zps_round_machine_start){
-                              .step = round->step,
-                              .deadline_ns = round->deadline_ns,
-                              .n_scans = round->n_scans,
-                              .is_apart = round->is_apart,
-                              .whole = (round->out->layout == ZENPS_ROWS && !zps_served_orders_stripes(round)) ||
-                                       round->out->memory == ZENPS_DEVICE});
+  const bool by_stripes = base->out->layout != ZENPS_ROWS || zps_served_orders_stripes(round);
+  zps_round_machine_reset(base->machine,
+                          &(struct zps_round_machine_start){.step = base->step,
+                                                            .deadline_ns = base->deadline_ns,
+                                                            .n_scans = round->n_scans,
+                                                            .is_apart = round->is_apart,
+                                                            .whole = !by_stripes || base->out->memory == ZENPS_DEVICE});
 }
 
-static void begin(struct zps_round *round) {
-  const struct zps_plane *plane = round->plane;
-  for (uint32_t s = 0; s < plane->n_servers; s++) {
-    if (plane->servers[s].lost) zps_round_event(round, ZPS_MACHINE_SERVER_LOST, 0, s, ZPS_OK);
+static void begin(struct zps_round *base) {
+  struct zps_served_round *round = zps_served_of(base);
+  const struct zps_plane *plane = base->plane;
+  struct zps_error error;
+  if (zps_staging_begin(&round->staging, base, &error) != ZPS_OK) {
+    zps_round_fail(base, error.code, "%s", error.text);
+    return;
   }
-  if (!zps_round_machine_over(round->machine)) zps_served_scan(round);
+  for (uint32_t s = 0; s < plane->n_servers; s++) {
+    if (plane->servers[s].lost) zps_round_event(base, ZPS_MACHINE_SERVER_LOST, 0, s, ZPS_OK);
+  }
+  if (!zps_round_machine_over(base->machine)) zps_served_scan(round);
 }
 
-static void act(struct zps_round *round, const struct zps_round_machine_action *action) {
+/* ------------------------------------------------------------ actions and frames */
+
+/* Nothing of the round wants memory any more. */
+static void forget_waiting(struct zps_served_round *round) {
+  struct zps_plane_memory *memory = &round->base.plane->memory;
+  zps_plane_memory_forget(memory, &round->wait);
+  for (uint32_t p = 0; p < round->base.tensor->part.n_parts; p++)
+    zps_plane_memory_forget(memory, &round->parts[p].wait);
+}
+
+static void act(struct zps_round *base, const struct zps_round_machine_action *action) {
+  struct zps_served_round *round = zps_served_of(base);
   switch (action->type) {
     case ZPS_MACHINE_DO_WRITE:
       zps_served_write(round, action->arg);
@@ -89,7 +137,7 @@ static void act(struct zps_round *round, const struct zps_round_machine_action *
       zps_served_announce(round, action->arg);
       break;
     case ZPS_MACHINE_DO_READ:
-      round->parts[action->arg].wanted = true;
+      zps_served_read(round, action->arg);
       break;
     case ZPS_MACHINE_DO_CLEAR:
       zps_served_clear(round);
@@ -107,61 +155,99 @@ static void act(struct zps_round *round, const struct zps_round_machine_action *
       round->servers[action->arg].owes_abort = true;
       break;
     case ZPS_MACHINE_DO_COMPLETE:
-      zps_served_explain(round);
-      zps_plane_forget_waiting(round->plane, round);
+      zps_served_explain(base);
+      forget_waiting(round);
       break;
   }
 }
 
 /* Each rank begins with another server. */
-static bool send_frames(struct zps_round *round, uint64_t now_ns) {
-  const uint32_t n_servers = round->plane->n_servers;
+static bool send_frames(struct zps_round *base, uint64_t now_ns) {
+  const uint32_t n_servers = base->plane->n_servers;
   bool left = false;
   for (uint32_t i = 1; i <= n_servers; i++) {
-    const uint32_t s = (uint32_t)(((uint64_t)round->plane->rank + i) % n_servers);
-    if (zps_served_send_ready(round, s, now_ns) == ZPS_ERR_AGAIN) left = true;
+    const uint32_t s = (uint32_t)(((uint64_t)base->plane->rank + i) % n_servers);
+    if (zps_served_send_ready(zps_served_of(base), s, now_ns) == ZPS_ERR_AGAIN) left = true;
   }
   return left;
 }
 
-static bool known(const struct zps_round *round) {
-  (void)round;
+/* Servers begin with job, tensor and step, as we do: what follows is the reason. */
+static const char *reason_in(const char *text) {
+  const char *step = strncmp(text, "job ", 4) == 0 ? strstr(text, ", step ") : NULL;
+  const char *reason = step ? strstr(step, ": ") : NULL;
+  return reason ? reason + 2 : text;
+}
+
+static void on_abort(struct zps_round *base, uint32_t server, const struct zps_frame_abort *abort) {
+  zps_served_of(base)->servers[server].over = true;
+  zps_round_touch(base);
+  if (zps_round_machine_over(base->machine)) return;
+  base->reason = *abort;
+  snprintf(base->reason.text, sizeof base->reason.text, "%s", reason_in(abort->text));
+  zps_round_event(base, ZPS_MACHINE_ABORTED, 0, server, abort->code < ZPS_OK ? abort->code : ZPS_ERR_INTERNAL);
+}
+
+static bool frame(struct zps_round *base, const struct zps_remote *from, const struct zps_frame *frame) {
+  if (from->is_rank) return false;
+  if (frame->header.type == ZPS_FRAME_RESULT)
+    zps_served_result(zps_served_of(base), from->index, frame);
+  else
+    on_abort(base, from->index, &frame->u.abort);
   return true;
 }
 
-/* A sum is only announced when the contributions were read; a failed round's may still be. */
-static bool quiet(const struct zps_round *round) {
-  const struct zps_plane *plane = round->plane;
-  if (round->machine->state == ZPS_MACHINE_DONE) return true;
-  for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) {
-    const struct zps_served_part *part = &round->parts[p];
-    const uint32_t server = round->tensor->owners[p];
-    const struct zps_served_server *state = &round->servers[server];
-    if (part->push_buf.mem && !part->told && state->announced && !state->over && !plane->servers[server].lost) {
-      return false;
-    }
+static void remote_lost(struct zps_round *base, const struct zps_remote *lost, const char *why) {
+  if (lost->is_rank) return;
+  if (!zps_round_machine_over(base->machine) && zps_round_machine_needs(base->machine, lost->index)) {
+    snprintf(base->reason.text, sizeof base->reason.text, "server %" PRIu32 " (%s) is lost: %s", lost->index,
+             lost->name, why);
   }
+  zps_round_event(base, ZPS_MACHINE_SERVER_LOST, 0, lost->index, ZPS_OK);
+}
+
+/* ------------------------------------------------------------ end */
+
+static bool known(const struct zps_round *base) {
+  (void)base;
   return true;
 }
 
-static void release(struct zps_round *round) {
-  struct zps_plane *plane = round->plane;
-  for (uint32_t p = 0; p < round->tensor->part.n_parts; p++) {
-    zps_round_put_buf(round, &round->parts[p].push_buf, &round->push_held, &plane->push_held);
+static bool deliver(struct zps_round *base) {
+  struct zps_served_round *round = zps_served_of(base);
+  return zps_staging_deliver(&round->staging, base) || zps_device_round_quiesce(round);
+}
+
+static void finish(struct zps_round *base, bool ok) {
+  struct zps_served_round *round = zps_served_of(base);
+  zps_staging_finish(&round->staging, base, ok);
+  zps_device_pull_finish(round, ok);
+}
+
+static void release(struct zps_round *base) {
+  struct zps_served_round *round = zps_served_of(base);
+  struct zps_plane_memory *memory = &base->plane->memory;
+  for (uint32_t p = 0; p < base->tensor->part.n_parts; p++) {
+    zps_plane_memory_put(memory, ZPS_LINE_PUSH, &base->held, &round->parts[p].push_buf);
     round->parts[p].push_buf.mem = NULL; /* the device's */
-    zps_round_put_buf(round, &round->parts[p].pull_buf, &round->pull_held, &plane->pull_held);
+    zps_served_part_put_pull_buf(&round->parts[p]);
   }
 }
 
-const struct zps_round_ops zps_served_ops = {.create = create,
+const struct zps_round_ops zps_served_ops = {.size = sizeof(struct zps_served_round),
+                                             .create = create,
                                              .destroy = destroy,
-                                             .reset = reset,
+                                             .setup = setup,
                                              .prepare = zps_served_prepare,
                                              .begin = begin,
                                              .act = act,
                                              .send = send_frames,
+                                             .wake = zps_served_flush,
+                                             .frame = frame,
+                                             .remote_lost = remote_lost,
                                              .known = known,
                                              .explain = zps_served_explain,
-                                             .quiet = quiet,
-                                             .release = release,
-                                             .take_memory = zps_served_take_buffers};
+                                             .deliver = deliver,
+                                             .finish = finish,
+                                             .quiet = zps_served_quiet,
+                                             .release = release};

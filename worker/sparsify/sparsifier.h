@@ -2,7 +2,7 @@
 #ifndef ZPS_WORKER_SPARSIFY_SPARSIFIER_H
 #define ZPS_WORKER_SPARSIFY_SPARSIFIER_H
 
-#include "worker/sparsify/feedback.h"
+#include "worker/select/feedback.h"
 #include "worker/select/scan.h"
 #include "worker/select/steer.h"
 #include "zenps/sparsify.h"

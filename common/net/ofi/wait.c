@@ -56,14 +56,10 @@ static bool has_local_work(const struct ofi_net *net) {
   return net->n_stash > 0 || net->cq_error || net->failed.first || !TAILQ_EMPTY(&net->errors);
 }
 
-static struct timespec timespec_of(uint64_t ns) {
-  return (struct timespec){.tv_sec = (time_t)(ns / ZPS_NS_PER_S), .tv_nsec = (long)(ns % ZPS_NS_PER_S)};
-}
-
 /* Sleeps until the wake-up descriptor or the completion queue's (where `with_cq`) is readable. True for a wake-up. */
 static bool sleep_on_fds(struct ofi_net *net, bool with_cq, uint64_t timeout_ns) {
   struct pollfd fds[2] = {{.fd = net->wake_fd, .events = POLLIN}, {.fd = net->cq_fd, .events = POLLIN}};
-  const struct timespec timeout = timespec_of(timeout_ns);
+  const struct timespec timeout = zps_clock_timespec(timeout_ns);
   if (ppoll(fds, with_cq ? 2 : 1, &timeout, NULL) > 0 && fds[0].revents) {
     wake_clear(net);
     return true;

@@ -13,6 +13,8 @@
 #include "common/base/hash.h"
 #include "common/base/near.h"
 #include "common/base/rng.h"
+#include "common/base/clock.h"
+#include "common/base/container.h"
 #include "common/base/text.h"
 #include "common/base/waits.h"
 #include "zenps/zenps.h"
@@ -195,6 +197,35 @@ static void errors_have_exit_codes(void **state) {
   assert_int_equal(zps_exit_of(ZPS_ERR_VERSION), 4);
 }
 
+static void pieces_are_added_as_far_as_there_is_room(void **state) {
+  (void)state;
+  char text[12] = "";
+  zps_text_add(text, sizeof text, "rank %u", 7u);
+  assert_string_equal(text, "rank 7");
+  zps_text_add(text, sizeof text, "%s", ", and 8");
+  assert_string_equal(text, "rank 7, and");
+  zps_text_add(text, sizeof text, "more");
+  assert_string_equal(text, "rank 7, and");
+}
+
+static void a_time_is_seconds_and_nanoseconds(void **state) {
+  (void)state;
+  const struct timespec ts = zps_clock_timespec(3 * ZPS_NS_PER_S + 999999999);
+  assert_int_equal(ts.tv_sec, 3);
+  assert_int_equal(ts.tv_nsec, 999999999);
+}
+
+struct embedded {
+  int before;
+  char member;
+};
+
+static void a_member_leads_to_what_it_is_a_member_of(void **state) {
+  (void)state;
+  struct embedded object = {0};
+  assert_ptr_equal(zps_container_of(&object.member, struct embedded, member), &object);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(codes_have_names_and_texts),
@@ -207,6 +238,9 @@ int main(void) {
       cmocka_unit_test(mistyped_words_are_near_to_what_was_meant),
       cmocka_unit_test(what_is_asked_stops_at_its_length_and_can_be_huge),
       cmocka_unit_test(errors_have_exit_codes),
+      cmocka_unit_test(pieces_are_added_as_far_as_there_is_room),
+      cmocka_unit_test(a_time_is_seconds_and_nanoseconds),
+      cmocka_unit_test(a_member_leads_to_what_it_is_a_member_of),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* The bounded queue and the pool of threads. */
+/* The pool of threads, and their scratch objects. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -9,78 +9,9 @@
 #include <cmocka.h>
 
 #include "common/base/clock.h"
-#include "common/base/queue.h"
+#include "common/base/scratch.h"
 #include "common/base/workpool.h"
 #include "tests/support/oom.h"
-
-static void count_wake(void *ctx) {
-  ++*(unsigned *)ctx;
-}
-
-static void the_queue_is_bounded_and_in_order(void **state) {
-  (void)state;
-  struct zps_queue *queue;
-  unsigned wakes = 0;
-  int items[5];
-  assert_int_equal(zps_queue_create(3, count_wake, &wakes, &queue), ZPS_OK);
-  assert_null(zps_queue_pop(queue));
-  for (int turn = 0; turn < 4; turn++) { /* the ring wraps */
-    for (int i = 0; i < 3; i++) assert_int_equal(zps_queue_push(queue, &items[i]), ZPS_OK);
-    assert_int_equal(zps_queue_push(queue, &items[3]), ZPS_ERR_AGAIN);
-    assert_ptr_equal(zps_queue_pop(queue), &items[0]);
-    assert_int_equal(zps_queue_push(queue, &items[4]), ZPS_OK);
-    assert_ptr_equal(zps_queue_pop(queue), &items[1]);
-    assert_ptr_equal(zps_queue_pop(queue), &items[2]);
-    assert_ptr_equal(zps_queue_pop(queue), &items[4]);
-    assert_null(zps_queue_pop(queue));
-  }
-  assert_int_equal(wakes, 16); /* a refused push wakes nobody */
-  zps_queue_destroy(queue);
-  zps_queue_destroy(NULL);
-}
-
-enum { PRODUCERS = 3, PER_PRODUCER = 2000 };
-struct producer {
-  struct zps_queue *queue;
-  int items[PER_PRODUCER];
-};
-
-static void *produce(void *arg) {
-  struct producer *producer = arg;
-  for (int i = 0; i < PER_PRODUCER; i++) {
-    producer->items[i] = i;
-    while (zps_queue_push(producer->queue, &producer->items[i]) == ZPS_ERR_AGAIN) sched_yield();
-  }
-  return NULL;
-}
-
-static void the_queue_keeps_each_producers_order(void **state) {
-  (void)state;
-  static struct producer producers[PRODUCERS];
-  pthread_t threads[PRODUCERS];
-  int next[PRODUCERS] = {0};
-  struct zps_queue *queue;
-  assert_int_equal(zps_queue_create(8, NULL, NULL, &queue), ZPS_OK);
-  for (int i = 0; i < PRODUCERS; i++) {
-    producers[i].queue = queue;
-    assert_int_equal(pthread_create(&threads[i], NULL, produce, &producers[i]), 0);
-  }
-  bool in_order = true;
-  for (int n = 0; n < PRODUCERS * PER_PRODUCER;) {
-    const int *item = zps_queue_pop(queue);
-    if (!item) {
-      sched_yield();
-      continue;
-    }
-    for (int i = 0; i < PRODUCERS; i++)
-      if (item >= producers[i].items && item < producers[i].items + PER_PRODUCER) in_order &= *item == next[i]++;
-    n++;
-  }
-  for (int i = 0; i < PRODUCERS; i++) pthread_join(threads[i], NULL);
-  assert_true(in_order);
-  assert_null(zps_queue_pop(queue));
-  zps_queue_destroy(queue);
-}
 
 struct job {
   struct zps_work work; /* first: run() casts */
@@ -273,11 +204,51 @@ static void threads_stay_where_they_are_allowed(void **state) {
   check_allowed(true);
 }
 
-static zps_err_t create_queue(void *ctx) {
-  return zps_queue_create(4, NULL, NULL, ctx);
+static zps_err_t create_scratch(void **scratch_p) {
+  return (*scratch_p = calloc(1, sizeof(unsigned))) ? ZPS_OK : ZPS_ERR_NOMEM;
 }
-static void destroy_queue(void *ctx) {
-  zps_queue_destroy(*(struct zps_queue **)ctx);
+
+enum { SCRATCH_THREADS = 3, SCRATCH_TURNS = 2000 };
+
+/* Nobody else writes to a scratch object meanwhile. */
+static void *use_scratch(void *pool) {
+  bool is_mine = true;
+  for (unsigned i = 0; i < SCRATCH_TURNS; i++) {
+    unsigned *scratch = zps_scratch_get(pool);
+    const unsigned before = *scratch;
+    sched_yield();
+    is_mine &= *scratch == before;
+    *scratch = before + 1;
+    zps_scratch_put(pool, scratch);
+  }
+  return is_mine ? pool : NULL;
+}
+
+static void each_thread_has_a_scratch_of_its_own(void **state) {
+  (void)state;
+  struct zps_scratch_pool *pool;
+  pthread_t threads[SCRATCH_THREADS];
+  unsigned *all[SCRATCH_THREADS], turns = 0;
+  assert_int_equal(zps_scratch_pool_create(SCRATCH_THREADS, create_scratch, free, &pool), ZPS_OK);
+  for (unsigned i = 0; i < SCRATCH_THREADS; i++)
+    assert_int_equal(pthread_create(&threads[i], NULL, use_scratch, pool), 0);
+  for (unsigned i = 0; i < SCRATCH_THREADS; i++) {
+    void *is_mine;
+    pthread_join(threads[i], &is_mine);
+    assert_non_null(is_mine);
+  }
+  for (unsigned i = 0; i < SCRATCH_THREADS; i++) turns += *(all[i] = zps_scratch_get(pool));
+  assert_int_equal(turns, SCRATCH_THREADS * SCRATCH_TURNS);
+  for (unsigned i = 0; i < SCRATCH_THREADS; i++) zps_scratch_put(pool, all[i]);
+  zps_scratch_pool_destroy(pool);
+  zps_scratch_pool_destroy(NULL);
+}
+
+static zps_err_t create_scratches(void *ctx) {
+  return zps_scratch_pool_create(3, create_scratch, free, ctx);
+}
+static void destroy_scratches(void *ctx) {
+  zps_scratch_pool_destroy(*(struct zps_scratch_pool **)ctx);
 }
 static zps_err_t create_pool(void *ctx) {
   return zps_workpool_create(2, "oom", ctx);
@@ -288,16 +259,14 @@ static void destroy_pool(void *ctx) {
 
 static void creation_survives_lack_of_memory(void **state) {
   (void)state;
-  struct zps_queue *queue = NULL;
   struct zps_workpool *pool = NULL;
-  oom_sweep(create_queue, destroy_queue, &queue, 1);
+  struct zps_scratch_pool *scratches = NULL;
   oom_sweep(create_pool, destroy_pool, &pool, 1);
+  oom_sweep(create_scratches, destroy_scratches, &scratches, 4);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_queue_is_bounded_and_in_order),
-      cmocka_unit_test(the_queue_keeps_each_producers_order),
       cmocka_unit_test(jobs_start_in_order_and_all_run_before_destroy_returns),
       cmocka_unit_test(a_loop_runs_each_index_once),
       cmocka_unit_test(a_loop_deals_the_same_indices_to_the_same_threads),
@@ -305,6 +274,7 @@ int main(void) {
       cmocka_unit_test(loops_may_be_within_loops),
       cmocka_unit_test(a_loop_waits_for_no_busy_thread),
       cmocka_unit_test(threads_stay_where_they_are_allowed),
+      cmocka_unit_test(each_thread_has_a_scratch_of_its_own),
       cmocka_unit_test(creation_survives_lack_of_memory),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

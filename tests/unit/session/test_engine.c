@@ -210,7 +210,7 @@ static void test_commands_posted_before_destroy_run(void **state) {
   assert_int_equal(side_open(&side, 0, "loop", NULL), ZPS_OK);
   for (unsigned i = 0; i < 1000; i++) {
     counted[i] = (struct counted){.command.run = run_count, .n_run = &n_run};
-    assert_int_equal(zps_engine_post(side.engine, &counted[i].command), ZPS_OK);
+    zps_engine_post(side.engine, &counted[i].command);
   }
   zps_engine_destroy(side.engine);
   assert_int_equal(n_run, 1000);
@@ -245,24 +245,124 @@ static void run_gate(struct zps_command *command, void *handler_ctx) {
   pthread_mutex_unlock(&gate->lock);
 }
 
-static void test_a_full_queue_pushes_back(void **state) {
+/* While the gate is held, a burst of any length waits, and all of it has run before what is posted behind it. */
+static void test_a_queue_has_no_limit(void **state) {
   (void)state;
   struct side side;
-  unsigned n_run = 0, posted = 0;
+  unsigned n_run = 0;
   static struct counted counted[4096];
   struct gate gate = {.command.run = run_gate, .lock = PTHREAD_MUTEX_INITIALIZER};
+  struct side_command nothing = {.command.run = run_start, .side = &side};
   assert_int_equal(side_open(&side, 0, "loop", NULL), ZPS_OK);
   pthread_mutex_lock(&gate.lock);
-  assert_int_equal(zps_engine_post(side.engine, &gate.command), ZPS_OK);
-  zps_err_t code = ZPS_OK;
-  for (; code == ZPS_OK && posted < 4096; posted++) {
-    counted[posted] = (struct counted){.command.run = run_count, .n_run = &n_run};
-    code = zps_engine_post(side.engine, &counted[posted].command);
+  zps_engine_post(side.engine, &gate.command);
+  for (unsigned i = 0; i < 4096; i++) {
+    counted[i] = (struct counted){.command.run = run_count, .n_run = &n_run};
+    zps_engine_post(side.engine, &counted[i].command);
   }
   pthread_mutex_unlock(&gate.lock);
-  assert_int_equal(code, ZPS_ERR_AGAIN);
+  assert_int_equal(zps_engine_call(side.engine, &nothing.command), ZPS_OK);
+  assert_int_equal(n_run, 4096);
   zps_engine_destroy(side.engine);
-  assert_int_equal(n_run, posted - 1);
+}
+
+enum { POSTERS = 3, POSTS = 3000 };
+
+struct poster {
+  struct side *side;
+  struct numbered {
+    struct zps_command command;
+    struct poster *poster;
+    unsigned number;
+  } commands[POSTS];
+  unsigned n_run; /* the engine thread's */
+  bool out_of_order;
+};
+
+static void run_numbered(struct zps_command *command, void *handler_ctx) {
+  (void)handler_ctx;
+  const struct numbered *numbered = (struct numbered *)command;
+  numbered->poster->out_of_order |= numbered->number != numbered->poster->n_run++;
+}
+
+static void *post_all(void *arg) {
+  struct poster *poster = arg;
+  for (unsigned i = 0; i < POSTS; i++) {
+    poster->commands[i] = (struct numbered){.command.run = run_numbered, .poster = poster, .number = i};
+    zps_engine_post(poster->side->engine, &poster->commands[i].command);
+  }
+  return NULL;
+}
+
+/* Nothing else wakes the engine: a wake-up that got lost would end in a hang. */
+static void test_each_threads_commands_run_in_order(void **state) {
+  (void)state;
+  static struct poster posters[POSTERS];
+  pthread_t threads[POSTERS];
+  struct side side;
+  struct side_command nothing = {.command.run = run_start, .side = &side};
+  assert_int_equal(side_open(&side, 0, "loop", NULL), ZPS_OK);
+  for (unsigned i = 0; i < POSTERS; i++) {
+    posters[i] = (struct poster){.side = &side};
+    assert_int_equal(pthread_create(&threads[i], NULL, post_all, &posters[i]), 0);
+  }
+  for (unsigned i = 0; i < POSTERS; i++) pthread_join(threads[i], NULL);
+  assert_int_equal(zps_engine_call(side.engine, &nothing.command), ZPS_OK);
+  for (unsigned i = 0; i < POSTERS; i++) {
+    assert_int_equal(posters[i].n_run, POSTS);
+    assert_false(posters[i].out_of_order);
+  }
+  zps_engine_destroy(side.engine);
+}
+
+/* Posts itself again and again; then, as `last`, something that frees itself. */
+struct again {
+  struct zps_command command;
+  struct side *side;
+  unsigned left, ticks_first, ticks_last;
+  struct counted *last;
+};
+
+static void run_last(struct zps_command *command, void *handler_ctx) {
+  run_count(command, handler_ctx);
+  free(command);
+}
+
+static void run_again(struct zps_command *command, void *handler_ctx) {
+  (void)handler_ctx;
+  struct again *again = (struct again *)command;
+  again->ticks_last = atomic_load(&again->side->ticks);
+  if (again->left-- > 0)
+    zps_engine_post(again->side->engine, command);
+  else
+    zps_engine_post(again->side->engine, &again->last->command);
+}
+
+static void run_first(struct zps_command *command, void *handler_ctx) {
+  struct again *again = (struct again *)command;
+  again->ticks_first = atomic_load(&again->side->ticks);
+  command->run = run_again;
+  run_again(command, handler_ctx);
+}
+
+/* Also while the engine is being destroyed; and the fabric and the tick get their turns in between. */
+static void test_a_command_may_post_itself_until_the_end(void **state) {
+  (void)state;
+  struct side side;
+  unsigned n_run = 0;
+  struct counted *last = malloc(sizeof *last);
+  struct gate gate = {.command.run = run_gate, .lock = PTHREAD_MUTEX_INITIALIZER};
+  struct again again = {.command.run = run_first, .side = &side, .left = 10000, .last = last};
+  assert_non_null(last);
+  *last = (struct counted){.command.run = run_last, .n_run = &n_run};
+  assert_int_equal(side_open(&side, 0, "loop", NULL), ZPS_OK);
+  pthread_mutex_lock(&gate.lock);
+  zps_engine_post(side.engine, &gate.command);
+  zps_engine_post(side.engine, &again.command);
+  pthread_mutex_unlock(&gate.lock);
+  zps_engine_destroy(side.engine);
+  assert_int_equal(n_run, 1);
+  assert_true(again.ticks_last - again.ticks_first >= 10000 / 1000);
 }
 
 static void run_send_garbage(struct zps_command *command, void *handler_ctx) {
@@ -385,7 +485,9 @@ int main(void) {
       cmocka_unit_test(test_an_idle_engine_sleeps),
       cmocka_unit_test(test_commands_posted_before_destroy_run),
       cmocka_unit_test(test_a_call_from_the_engine_is_refused),
-      cmocka_unit_test(test_a_full_queue_pushes_back),
+      cmocka_unit_test(test_a_queue_has_no_limit),
+      cmocka_unit_test(test_each_threads_commands_run_in_order),
+      cmocka_unit_test(test_a_command_may_post_itself_until_the_end),
       cmocka_unit_test(test_malformed_frames_are_counted),
       cmocka_unit_test(test_bulk_reads_run_by_themselves),
       cmocka_unit_test(test_destroy_ends_reads_in_flight),

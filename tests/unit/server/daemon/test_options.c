@@ -11,7 +11,7 @@
 #include "common/control/rpc.h"
 #include "server/daemon/memlock.h"
 #include "server/daemon/options.h"
-#include "server/shard/shard.h"
+#include "server/spec.h"
 
 static zps_err_t load(struct zps_options *options, struct zps_error *error, unsigned n, const char *const *flags) {
   char *argv[8] = {(char *)"zenpsd"};

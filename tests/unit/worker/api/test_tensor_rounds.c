@@ -11,6 +11,7 @@
 #include "worker/api/job.h"
 #include "worker/round/round.h"
 #include "worker/api/tensor.h"
+#include "worker/served/served.h"
 
 /* A job that is connected to nobody, with two tensors. */
 struct scene {
@@ -24,14 +25,21 @@ static int scene_setup(void **state) {
   if (!scene) return -1;
   *state = scene;
   scene->job.plane.n_servers = 1;
-  scene->job.plane.age_ns = ZPS_NEVER;
+  zps_rounds_init(&scene->job.rounds, &scene->job.plane);
   pthread_mutex_init(&scene->job.lock, NULL);
   pthread_cond_init(&scene->job.done, NULL);
   for (unsigned i = 0; i < 2; i++) {
     struct zenps_tensor *tensor = &scene->tensors[i];
-    *tensor = (struct zenps_tensor){
-        .job = &scene->job, .id = i, .width = 2, .dtype = ZPS_DTYPE_F32, .owners = scene->owners, .shape.width = 2};
-    if (zps_partition_init(&tensor->part, 1000, 8, 0, 1, NULL) != ZPS_OK) return -1;
+    *tensor = (struct zenps_tensor){.job = &scene->job,
+                                    .core = {.id = i,
+                                             .rounds = &scene->job.rounds,
+                                             .ops = &zps_served_ops,
+                                             .width = 2,
+                                             .dtype = ZPS_DTYPE_F32,
+                                             .owners = scene->owners,
+                                             .shape.width = 2}};
+    zps_row_arrays_pool_init(&tensor->core.arrays);
+    if (zps_partition_init(&tensor->core.part, 1000, 8, 0, 1, NULL) != ZPS_OK) return -1;
     tensor->next = scene->job.tensors;
     scene->job.tensors = tensor;
   }
@@ -40,7 +48,10 @@ static int scene_setup(void **state) {
 
 static int scene_teardown(void **state) {
   struct scene *scene = *state;
-  for (unsigned i = 0; i < 2; i++) zps_worker_tensor_rounds_destroy(&scene->tensors[i]);
+  for (unsigned i = 0; i < 2; i++) {
+    zps_worker_tensor_rounds_destroy(&scene->tensors[i]);
+    zps_row_arrays_pool_fini(&scene->tensors[i].core.arrays);
+  }
   zps_workpool_destroy(scene->job.plane.pool);
   pthread_mutex_destroy(&scene->job.lock);
   pthread_cond_destroy(&scene->job.done);
@@ -54,6 +65,10 @@ static struct zps_round *take(struct zenps_tensor *tensor, uint64_t step) {
   return round;
 }
 
+static void put(struct zps_round *round) {
+  round->owner->released(round);
+}
+
 static unsigned spares(const struct zenps_tensor *tensor) {
   unsigned n = 0;
   for (const struct zps_round *round = tensor->spare; round; round = round->tensor_next) n++;
@@ -62,9 +77,9 @@ static unsigned spares(const struct zenps_tensor *tensor) {
 
 static void give_arrays(struct zenps_tensor *tensor) {
   struct zps_row_arrays arrays;
-  assert_int_equal(zps_row_arrays_take(tensor, 10, &arrays), ZPS_OK);
-  zps_row_arrays_give(tensor, &arrays);
-  assert_non_null(tensor->spare_arrays[0].rows.data);
+  assert_int_equal(zps_row_arrays_take(&tensor->core.arrays, 10, 8, &arrays), ZPS_OK);
+  zps_row_arrays_give(&tensor->core.arrays, &arrays);
+  assert_non_null(tensor->core.arrays.spare[0].rows.data);
 }
 
 static void test_a_spare_round_is_taken_again(void **state) {
@@ -72,7 +87,7 @@ static void test_a_spare_round_is_taken_again(void **state) {
   struct zenps_tensor *tensor = &scene->tensors[0];
   struct zps_round *round = take(tensor, 1), *busy = NULL;
   assert_int_equal(zps_worker_tensor_round_get(tensor, 1, &busy), ZPS_ERR_BUSY);
-  zps_worker_tensor_round_put(tensor, round);
+  put(round);
   assert_ptr_equal(take(tensor, 2), round);
   assert_ptr_not_equal(take(tensor, 3), round);
   assert_int_equal(spares(tensor), 0);
@@ -80,65 +95,66 @@ static void test_a_spare_round_is_taken_again(void **state) {
 
 static void test_what_nobody_wants_is_given_up(void **state) {
   struct scene *scene = *state;
-  struct zps_plane *plane = &scene->job.plane;
+  struct zenps_job *job = &scene->job;
   struct zenps_tensor *left = &scene->tensors[0], *used = &scene->tensors[1];
   struct zps_round *first = take(left, 1), *second = take(left, 2), *third = take(used, 1);
   give_arrays(left);
   give_arrays(used);
-  assert_int_equal(plane->age_ns, ZPS_NEVER); /* nothing is spare */
+  assert_int_equal(job->rounds.idle_at_ns, ZPS_NEVER); /* nothing is spare */
   const uint64_t start_ns = zps_clock_ns();
-  zps_worker_tensor_round_put(left, first);
-  zps_worker_tensor_round_put(left, second);
-  zps_worker_tensor_round_put(used, third);
-  const uint64_t end_ns = zps_clock_ns(), idle_ns = plane->age_ns - first->spare_since_ns;
-  assert_true(plane->age_ns >= start_ns + idle_ns && plane->age_ns <= end_ns + idle_ns);
+  put(first);
+  put(second);
+  put(third);
+  const uint64_t end_ns = zps_clock_ns(), idle_ns = job->rounds.idle_at_ns - first->spare_since_ns;
+  assert_true(job->rounds.idle_at_ns >= start_ns + idle_ns && job->rounds.idle_at_ns <= end_ns + idle_ns);
   assert_true(idle_ns >= 10 * ZPS_NS_PER_S); /* longer than steps are apart */
 
   /* Not before its time; then one after the other, but not what is in use. */
-  assert_int_equal(zps_worker_tensors_age(plane, first->spare_since_ns + idle_ns - 1), first->spare_since_ns + idle_ns);
+  assert_int_equal(zps_worker_tensors_age(job, first->spare_since_ns + idle_ns - 1), first->spare_since_ns + idle_ns);
   assert_int_equal(spares(left), 2);
   assert_ptr_equal(take(used, 2), third);
   const uint64_t late_ns = end_ns + idle_ns;
-  assert_int_equal(zps_worker_tensors_age(plane, late_ns), late_ns);
+  assert_int_equal(zps_worker_tensors_age(job, late_ns), late_ns);
   assert_int_equal(spares(left), 1);
-  assert_non_null(left->spare_arrays[0].rows.data);
-  assert_int_equal(zps_worker_tensors_age(plane, late_ns), late_ns);
+  assert_non_null(left->core.arrays.spare[0].rows.data);
+  assert_int_equal(zps_worker_tensors_age(job, late_ns), late_ns);
   assert_int_equal(spares(left), 0);
-  assert_null(left->spare_arrays[0].rows.data); /* nor are its results' arrays kept */
-  assert_int_equal(zps_worker_tensors_age(plane, late_ns), ZPS_NEVER);
-  assert_non_null(used->spare_arrays[0].rows.data);
+  assert_null(left->core.arrays.spare[0].rows.data); /* nor are its results' arrays kept */
+  assert_int_equal(zps_worker_tensors_age(job, late_ns), ZPS_NEVER);
+  assert_non_null(used->core.arrays.spare[0].rows.data);
 
   /* Its time begins when it is given back, and the tensor that was left has a new one. */
-  plane->age_ns = ZPS_NEVER;
-  zps_worker_tensor_round_put(used, third);
-  assert_true(plane->age_ns >= end_ns + idle_ns);
-  assert_int_equal(zps_worker_tensors_age(plane, plane->age_ns - 1), plane->age_ns);
+  job->rounds.idle_at_ns = ZPS_NEVER;
+  put(third);
+  assert_true(job->rounds.idle_at_ns >= end_ns + idle_ns);
+  assert_int_equal(zps_worker_tensors_age(job, job->rounds.idle_at_ns - 1), job->rounds.idle_at_ns);
   assert_int_equal(spares(used), 1);
-  zps_worker_tensor_round_put(left, take(left, 3));
+  put(take(left, 3));
   assert_int_equal(spares(left), 1);
 }
 
-static void test_in_a_hurry_they_go_sooner(void **state) {
+static void test_trimmed_they_go_sooner(void **state) {
   struct scene *scene = *state;
-  struct zps_plane *plane = &scene->job.plane;
+  struct zenps_job *job = &scene->job;
   struct zenps_tensor *tensor = &scene->tensors[0];
   const uint64_t soon_ns = ZPS_NS_PER_S;
   struct zps_round *first = take(tensor, 1), *second = take(tensor, 2);
-  zps_worker_tensor_round_put(tensor, first);
+  put(first);
   const uint64_t now_ns = first->spare_since_ns;
-  zps_worker_tensors_trim(plane, soon_ns, now_ns);
-  assert_int_equal(plane->age_ns, now_ns);
-  assert_int_equal(zps_worker_tensors_age(plane, now_ns), now_ns + soon_ns);
-  assert_int_equal(zps_worker_tensors_age(plane, now_ns + soon_ns - 1), now_ns + soon_ns);
+  zps_worker_tensors_trim(job, soon_ns, now_ns);
+  assert_int_equal(job->rounds.idle_at_ns, now_ns);
+  assert_int_equal(zps_worker_tensors_age(job, now_ns), now_ns + soon_ns);
+  assert_int_equal(zps_worker_tensors_age(job, now_ns + soon_ns - 1), now_ns + soon_ns);
   assert_int_equal(spares(tensor), 1);
-  assert_int_equal(zps_worker_tensors_age(plane, now_ns + soon_ns), now_ns + soon_ns);
+  assert_int_equal(zps_worker_tensors_age(job, now_ns + soon_ns), now_ns + soon_ns);
   assert_int_equal(spares(tensor), 0);
-  plane->age_ns = ZPS_NEVER;
-  zps_worker_tensor_round_put(tensor, second);
-  assert_int_equal(plane->age_ns, second->spare_since_ns + soon_ns);
-  /* Half a minute later nobody is in a hurry any more. */
-  second->spare_since_ns = plane->trim_until_ns;
-  assert_true(zps_worker_tensors_age(plane, plane->trim_until_ns + soon_ns) >= plane->trim_until_ns + 10 * soon_ns);
+  job->rounds.idle_at_ns = ZPS_NEVER;
+  put(second);
+  assert_int_equal(job->rounds.idle_at_ns, second->spare_since_ns + soon_ns);
+  /* Half a minute later they are kept as before. */
+  second->spare_since_ns = job->spares.trim_until_ns;
+  assert_true(zps_worker_tensors_age(job, job->spares.trim_until_ns + soon_ns) >=
+              job->spares.trim_until_ns + 10 * soon_ns);
   assert_int_equal(spares(tensor), 1);
 }
 
@@ -146,9 +162,9 @@ static void test_memory_of_devices_stays(void **state) {
   struct scene *scene = *state;
   struct zenps_tensor *tensor = &scene->tensors[0];
   struct zps_round *round = take(tensor, 1);
-  zps_worker_tensor_round_put(tensor, round);
+  put(round);
   round->device = (struct zps_worker_device *)&scene->job; /* only compared */
-  assert_int_equal(zps_worker_tensors_age(&scene->job.plane, zps_clock_ns() + 3600 * ZPS_NS_PER_S), ZPS_NEVER);
+  assert_int_equal(zps_worker_tensors_age(&scene->job, zps_clock_ns() + 3600 * ZPS_NS_PER_S), ZPS_NEVER);
   assert_int_equal(spares(tensor), 1);
   round->device = NULL;
 }
@@ -157,7 +173,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_a_spare_round_is_taken_again, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_what_nobody_wants_is_given_up, scene_setup, scene_teardown),
-      cmocka_unit_test_setup_teardown(test_in_a_hurry_they_go_sooner, scene_setup, scene_teardown),
+      cmocka_unit_test_setup_teardown(test_trimmed_they_go_sooner, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_memory_of_devices_stays, scene_setup, scene_teardown),
   };
   return cmocka_run_group_tests_name("tensor_rounds", tests, NULL, NULL);

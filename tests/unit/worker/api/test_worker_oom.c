@@ -14,6 +14,7 @@
 #include "worker/api/job.h"
 #include "worker/api/request.h"
 #include "worker/round/round.h"
+#include "worker/served/served.h"
 
 static zps_err_t options_create(void *ctx) {
   zenps_options_t given;
@@ -36,14 +37,20 @@ static void test_options(void **state) {
   oom_sweep(options_create, options_destroy, &options, 5);
 }
 
+static uint64_t no_tick(void *ctx, uint64_t now_ns) {
+  (void)ctx;
+  (void)now_ns;
+  return ZPS_NEVER;
+}
+
 static zps_err_t plane_create(void *ctx) {
   char provider[] = "loop";
   const struct zps_worker_options options = {.provider = provider, .threads = 2, .memory_limit_bytes = 1 << 20};
-  return zps_plane_open(&options, ctx, NULL);
+  const struct zps_plane_handler handler = {.on_tick = no_tick};
+  return zps_plane_open(&options, &handler, ctx, NULL);
 }
 
 static void plane_destroy(void *ctx) {
-  zps_plane_quiesce(ctx);
   zps_plane_disconnect(ctx);
   zps_plane_close(ctx);
 }
@@ -66,9 +73,15 @@ static struct {
 
 static int scene_setup(void **state) {
   (void)state;
-  scene.tensor =
-      (struct zenps_tensor){.job = &scene.job, .name = "t", .width = 2, .dtype = ZPS_DTYPE_F32, .owners = scene.owners};
-  if (zps_partition_init(&scene.tensor.part, 1000, 8, 0, 1, NULL) != ZPS_OK) return -1;
+  zps_rounds_init(&scene.job.rounds, &scene.job.plane);
+  scene.tensor = (struct zenps_tensor){.job = &scene.job,
+                                       .core = {.name = "t",
+                                                .rounds = &scene.job.rounds,
+                                                .ops = &zps_served_ops,
+                                                .width = 2,
+                                                .dtype = ZPS_DTYPE_F32,
+                                                .owners = scene.owners}};
+  if (zps_partition_init(&scene.tensor.core.part, 1000, 8, 0, 1, NULL) != ZPS_OK) return -1;
   return zps_workpool_create(2, "test", &scene.job.plane.pool) == ZPS_OK ? 0 : -1;
 }
 
@@ -80,7 +93,7 @@ static int scene_teardown(void **state) {
 
 static zps_err_t round_create(void *ctx) {
   (void)ctx;
-  return zps_round_create(&scene.tensor, &scene.round);
+  return zps_round_create(&scene.tensor.core, NULL, &scene.round);
 }
 
 static void round_destroy(void *ctx) {

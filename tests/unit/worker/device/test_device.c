@@ -16,7 +16,6 @@
 #include "tests/support/oom.h"
 #include "worker/device/host.h"
 #include "worker/device/device.h"
-#include "worker/api/job.h"
 
 static struct zps_error failure;
 
@@ -48,20 +47,15 @@ static uint64_t soon(void) {
 
 /* ------------------------------------------------------------ the device */
 
-/* Of a job that knows no more than where its device's library is. */
-static struct zenps_job job = {.device_lock = PTHREAD_MUTEX_INITIALIZER};
-
 static zps_err_t device_create(void *ctx) {
   static char library[] = ZPS_EMU_LIBRARY;
-  job.options.device_library = library;
-  return zps_worker_device_get(&job, 0, ctx, &failure);
+  return zps_worker_device_open(library, 0, ctx, &failure);
 }
 
 static void device_destroy(void *ctx) {
   struct zps_worker_device **const device = ctx;
   zps_worker_device_stop(*device);
   zps_worker_device_close(*device);
-  job.device = NULL;
 }
 
 static void test_device(void **state) {
@@ -87,7 +81,7 @@ static void test_device(void **state) {
 /* ------------------------------------------------------------ there and back */
 
 enum { ROWS = 700, WIDTH = 3 };
-static const struct zps_block_shape small_shape = {ROWS, WIDTH, ZPS_DTYPE_F32};
+static const struct zps_tensor_shape small_shape = {ROWS, WIDTH, ZPS_DTYPE_F32};
 
 /* A gradient on the device, and room for it as a dense result. */
 struct scene {
@@ -232,7 +226,7 @@ static void test_many_rows(void **state) {
   (void)state;
   static const int64_t rows[] = {(1ll << 33) - 1, 5, (1ll << 32) + 7, (1ll << 33) - 1, 1ll << 31};
   static const float values[] = {1, 2, 3, 10, 4};
-  const struct zps_block_shape shape = {1ull << 33, 1, ZPS_DTYPE_F32};
+  const struct zps_tensor_shape shape = {1ull << 33, 1, ZPS_DTYPE_F32};
   static struct scene scene;
   zenps_grad_t grad = {.struct_size = sizeof grad, .layout = ZENPS_ROWS, .memory = ZENPS_DEVICE, .nnz = 5}, host;
   scene_open(&scene);

@@ -61,7 +61,9 @@ static int open_jobs(void **state) {
     pthread_cond_init(&job->done, &attr);
     pthread_condattr_destroy(&attr);
     job->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (zps_plane_open(&job->options, &job->plane, NULL) != ZPS_OK) return -1;
+    zps_rounds_init(&job->rounds, &job->plane);
+    const struct zps_plane_handler rounds = zps_rounds_handler(&job->rounds);
+    if (zps_plane_open(&job->options, &rounds, &job->plane, NULL) != ZPS_OK) return -1;
     if (zps_plane_connect(&job->plane, &join, r, NULL) != ZPS_OK) return -1;
     const struct zps_net_info *fabric = zps_net_info(zps_engine_net(job->plane.engine));
     memcpy(there[r].addr, fabric->addr, fabric->addr_len);
@@ -84,12 +86,13 @@ static void drop_tensors(struct zenps_job *job) {
 
 static int close_jobs(void **state) {
   (void)state;
-  for (uint32_t r = 0; r < WORLD; r++) zps_plane_quiesce(&ranks[r].job.plane);
+  for (uint32_t r = 0; r < WORLD; r++) zps_rounds_close(&ranks[r].job.rounds);
   for (uint32_t r = 0; r < WORLD; r++) zps_plane_disconnect(&ranks[r].job.plane);
   for (uint32_t r = 0; r < WORLD; r++) {
     struct zenps_job *job = &ranks[r].job;
     drop_tensors(job);
     zps_plane_close(&job->plane);
+    zps_rounds_fini(&job->rounds);
     close(job->event_fd);
     pthread_cond_destroy(&job->done);
     pthread_mutex_destroy(&job->lock);
@@ -125,17 +128,17 @@ static struct zps_scheme_ask ask_for(const char *scheme) {
 
 struct making {
   struct zps_scheme_ask ask;
-  struct zps_tensor_scheme *made;
+  struct zps_peer_tensor *made;
 };
 
 static zps_err_t scheme_create(void *ctx) {
   struct making *making = ctx;
   struct zps_error error;
-  return zps_tensor_scheme_create(&making->ask, &peers, 0, &making->made, &error);
+  return zps_peer_tensor_create(&making->ask, &peers, 0, &making->made, &error);
 }
 
 static void scheme_destroy(void *ctx) {
-  zps_tensor_scheme_destroy(((struct making *)ctx)->made);
+  zps_peer_tensor_destroy(((struct making *)ctx)->made);
 }
 
 static void schemes(void **state) {
@@ -153,17 +156,23 @@ static void open_tensors(const char *scheme) {
     struct zenps_tensor *tensor = calloc(1, sizeof *tensor);
     assert_non_null(tensor);
     *tensor = (struct zenps_tensor){.job = &ranks[r].job,
-                                    .name = "t",
-                                    .id = next_id,
-                                    .shape = {.rows = ROWS, .width = WIDTH},
-                                    .width = WIDTH,
-                                    .dtype = ZPS_DTYPE_F32,
-                                    .op = ZPS_OP_SUM,
-                                    .codec = ZPS_CODEC_AUTO,
                                     .asked_codec = ZPS_CODEC_AUTO,
-                                    .value_codec = ZPS_VALUES_RAW};
-    assert_int_equal(zps_partition_init(&tensor->part, ROWS, 1, 0, 1, NULL), ZPS_OK);
-    assert_int_equal(zps_tensor_scheme_create(&ask, &peers, r, &tensor->scheme, NULL), ZPS_OK);
+                                    .core = {.job = ranks[r].job.options.job,
+                                             .name = "t",
+                                             .id = next_id,
+                                             .rounds = &ranks[r].job.rounds,
+                                             .shape = {.rows = ROWS, .width = WIDTH, .dtype = ZPS_DTYPE_F32},
+                                             .width = WIDTH,
+                                             .dtype = ZPS_DTYPE_F32,
+                                             .op = ZPS_OP_SUM,
+                                             .codec = ZPS_CODEC_AUTO,
+                                             .value_codec = ZPS_VALUES_RAW,
+                                             .ops = &zps_peer_ops,
+                                             .works_in_host = true}};
+    zps_row_arrays_pool_init(&tensor->core.arrays);
+    assert_int_equal(zps_partition_init(&tensor->core.part, ROWS, 1, 0, 1, NULL), ZPS_OK);
+    assert_int_equal(zps_peer_tensor_create(&ask, &peers, r, &tensor->core.peer, NULL), ZPS_OK);
+    tensor->core.scheme = tensor->core.peer->scheme->name;
     tensor->next = ranks[r].job.tensors;
     ranks[r].tensor = ranks[r].job.tensors = tensor;
   }

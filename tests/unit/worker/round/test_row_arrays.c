@@ -7,18 +7,15 @@
 #include <cmocka.h>
 
 #include "tests/support/oom.h"
-#include "worker/api/job.h"
 #include "worker/round/row_arrays.h"
-#include "worker/api/tensor.h"
 
 enum { WIDTH = 3, MANY = 1000000 };
 
-static struct zenps_job job = {.lock = PTHREAD_MUTEX_INITIALIZER};
-static struct zenps_tensor tensor = {.job = &job, .shape = {.width = WIDTH}, .dtype = ZPS_DTYPE_F32};
+static struct zps_row_arrays_pool pool = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static struct zps_row_arrays take(uint64_t n) {
   struct zps_row_arrays arrays;
-  assert_int_equal(zps_row_arrays_take(&tensor, n, &arrays), ZPS_OK);
+  assert_int_equal(zps_row_arrays_take(&pool, n, WIDTH * sizeof(float), &arrays), ZPS_OK);
   assert_true(arrays.rows.data && arrays.rows.size_bytes >= n * sizeof(int64_t));
   assert_true(arrays.values.data && arrays.values.size_bytes >= n * WIDTH * sizeof(float));
   memset(arrays.rows.data, 1, n * sizeof(int64_t));
@@ -28,7 +25,7 @@ static struct zps_row_arrays take(uint64_t n) {
 
 static int drop_spare(void **state) {
   (void)state;
-  for (unsigned i = 0; i < ZPS_ROW_ARRAYS_SPARE; i++) zps_row_arrays_fini(&tensor.spare_arrays[i]);
+  zps_row_arrays_pool_drop(&pool);
   return 0;
 }
 
@@ -39,32 +36,32 @@ static void test_the_next_gets_what_was_given_back(void **state) {
   struct zps_row_arrays second = take(1000); /* the first is still in use */
   assert_ptr_not_equal(second.rows.data, rows);
   assert_ptr_not_equal(second.values.data, values);
-  zps_row_arrays_give(&tensor, &first);
+  zps_row_arrays_give(&pool, &first);
   assert_null(first.rows.data);
   assert_null(first.values.data);
   struct zps_row_arrays third = take(1010); /* a few more fit, too */
   assert_ptr_equal(third.rows.data, rows);
   assert_ptr_equal(third.values.data, values);
-  zps_row_arrays_give(&tensor, &second);
-  zps_row_arrays_give(&tensor, &third);
+  zps_row_arrays_give(&pool, &second);
+  zps_row_arrays_give(&pool, &third);
 }
 
 static void test_they_grow(void **state) {
   (void)state;
   struct zps_row_arrays arrays = take(0);
-  zps_row_arrays_give(&tensor, &arrays);
+  zps_row_arrays_give(&pool, &arrays);
   arrays = take(MANY);
-  zps_row_arrays_give(&tensor, &arrays);
+  zps_row_arrays_give(&pool, &arrays);
 }
 
 static void test_large_ones_do_not_stay_for_small_results(void **state) {
   (void)state;
   struct zps_row_arrays arrays = take(MANY);
-  zps_row_arrays_give(&tensor, &arrays);
+  zps_row_arrays_give(&pool, &arrays);
   arrays = take(MANY / 10);
   assert_true(arrays.rows.size_bytes < MANY / 5 * sizeof(int64_t));
   assert_true(arrays.values.size_bytes < MANY / 5 * WIDTH * sizeof(float));
-  zps_row_arrays_give(&tensor, &arrays);
+  zps_row_arrays_give(&pool, &arrays);
 }
 
 /* The leak checker sees what is neither kept nor freed. */
@@ -72,16 +69,16 @@ static void test_so_many_are_kept(void **state) {
   (void)state;
   struct zps_row_arrays arrays[ZPS_ROW_ARRAYS_SPARE + 2];
   for (unsigned i = 0; i < ZPS_ROW_ARRAYS_SPARE + 2; i++) arrays[i] = take(1000);
-  for (unsigned i = 0; i < ZPS_ROW_ARRAYS_SPARE + 2; i++) zps_row_arrays_give(&tensor, &arrays[i]);
-  for (unsigned i = 0; i < ZPS_ROW_ARRAYS_SPARE; i++) assert_non_null(tensor.spare_arrays[i].rows.data);
+  for (unsigned i = 0; i < ZPS_ROW_ARRAYS_SPARE + 2; i++) zps_row_arrays_give(&pool, &arrays[i]);
+  for (unsigned i = 0; i < ZPS_ROW_ARRAYS_SPARE; i++) assert_non_null(pool.spare[i].rows.data);
 }
 
 static zps_err_t take_and_give(void *ctx) {
   (void)ctx;
   struct zps_row_arrays arrays;
-  const zps_err_t err = zps_row_arrays_take(&tensor, 1000, &arrays);
+  const zps_err_t err = zps_row_arrays_take(&pool, 1000, WIDTH * sizeof(float), &arrays);
   assert_true(err == ZPS_OK || (!arrays.rows.data && !arrays.values.data));
-  zps_row_arrays_give(&tensor, &arrays);
+  zps_row_arrays_give(&pool, &arrays);
   return err;
 }
 
@@ -91,7 +88,7 @@ static void test_no_memory(void **state) {
     atomic_store(&oom_granted, granted);
     assert_int_equal(take_and_give(NULL), ZPS_ERR_NOMEM);
     atomic_store(&oom_granted, OOM_UNLIMITED);
-    assert_null(tensor.spare_arrays[0].rows.data);
+    assert_null(pool.spare[0].rows.data);
   }
   assert_int_equal(take_and_give(NULL), ZPS_OK);
 }

@@ -56,7 +56,7 @@ static void check_dense(const struct result *result, const struct ref_gradient *
   free(dense);
 }
 
-static void check_rows(const struct result *result, const struct zps_block_shape *shape,
+static void check_rows(const struct result *result, const struct zps_tensor_shape *shape,
                        const struct ref_gradient *gradient) {
   uint64_t n = 0, n_present = 0;
   for (uint32_t p = 0; p < PARTS; p++) n += result->views[p].z;
@@ -95,7 +95,7 @@ static uint64_t blocks_touched(const struct ref_gradient *gradient) {
 }
 
 static void check(struct zps_encoder *encoder, const struct ref_gradient *gradient) {
-  const struct zps_block_shape shape = {gradient->rows, gradient->width, gradient->dtype};
+  const struct zps_tensor_shape shape = {gradient->rows, gradient->width, gradient->dtype};
   struct zps_blocks blocks;
   struct result result;
   zps_blocks_init(&blocks, &shape);
@@ -167,7 +167,7 @@ static void gradients_survive(void **state) {
 
 static void bad_rows_are_named(void **state) {
   (void)state;
-  const struct zps_block_shape shape = {1000, 3, ZPS_DTYPE_F32};
+  const struct zps_tensor_shape shape = {1000, 3, ZPS_DTYPE_F32};
   const float values[9] = {0};
   int64_t rows[] = {5, 1000, -1};
   struct zps_blocks blocks;
@@ -200,7 +200,7 @@ static void input_made(void *ctx) {
 /* What a failed attempt leaves behind does not confuse the next. */
 static void missing_memory_is_said(void **state) {
   (void)state;
-  const struct zps_block_shape shape = {1000, 3, ZPS_DTYPE_F32};
+  const struct zps_tensor_shape shape = {1000, 3, ZPS_DTYPE_F32};
   struct zps_blocks blocks;
   zps_blocks_init(&blocks, &shape);
   oom_sweep(make_input, input_made, &blocks, 1);

@@ -8,14 +8,14 @@
  *
  * Everything is submitted to the caller's streams by the device's two threads (device.h), as tasks of the round.
  */
-#ifndef ZPS_WORKER_DEVICE_SERVED_DEVICE_H
-#define ZPS_WORKER_DEVICE_SERVED_DEVICE_H
+#ifndef ZPS_WORKER_SERVED_ON_DEVICE_H
+#define ZPS_WORKER_SERVED_ON_DEVICE_H
 
 #include "common/net/net.h"
-#include "gpu/device.h"
+#include "worker/device/device.h"
 
-struct zps_round;
 struct zps_round_task;
+struct zps_served_round;
 struct zps_served_part;
 struct zps_worker_device;
 struct zps_encode_input;
@@ -65,7 +65,7 @@ void zps_device_push_write(struct zps_round_task *task);
 
 /* On the engine thread: lets the server read a partition where it is, and says so in its push_buf. False: it is staged.
  */
-bool zps_device_push_is_direct(const struct zps_round *round);
+bool zps_device_push_is_direct(const struct zps_served_round *round);
 zps_err_t zps_device_push_expose(struct zps_served_part *part, struct zps_net *net) ZPS_MUSTCHECK;
 
 /* On the engine thread: room for the partition's sum in device memory, and its registration. */
@@ -76,13 +76,13 @@ void zps_device_pull_upload(struct zps_round_task *task);
 void zps_device_pull_decode(struct zps_round_task *task);
 /* At the end, before the request is told: a result of the library's goes to the request, or is kept until the
  * round's memory is used again. */
-void zps_device_pull_finish(struct zps_round *round, bool ok);
+void zps_device_pull_finish(struct zps_served_round *round, bool ok);
 
 /* On the engine thread, when the round has failed: until its deadline, nobody is told so before the device is through
  * with what it was given, so that the caller's arrays are the caller's again. True: it is being waited for now. */
-bool zps_device_round_quiesce(struct zps_round *round);
+bool zps_device_round_quiesce(struct zps_served_round *round);
 
-void zps_device_round_reset(struct zps_round *round); /* before a round starts */
-void zps_device_round_fini(struct zps_round *round);
+void zps_device_round_setup(struct zps_served_round *round); /* before a round starts */
+void zps_device_round_fini(struct zps_served_round *round);
 
 #endif

@@ -1,5 +1,5 @@
 #define ZPS_LOG_COMPONENT "telemetry"
-#include "worker/control/telemetry.h"
+#include "worker/api/telemetry.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,7 +54,7 @@ void zps_telemetry_round(struct zenps_tensor *tensor, uint64_t step, const zenps
     snprintf(round.scheme, sizeof round.scheme, "%s", stats->scheme);
   }
   zps_tally_add(&tensor->tally.now, &round);
-  struct zenps_tensor *const asked = tensor->automatic ? tensor->automatic->tensor : tensor;
+  struct zenps_tensor *const asked = (struct zenps_tensor *)(uintptr_t)zps_worker_tensor_asked(tensor);
   if (asked != tensor) zps_tally_add(&asked->tally.now, &round);
 }
 
@@ -79,7 +79,7 @@ static size_t count_tensors(const struct zenps_job *job) {
 static zps_json *tensors_array(const struct news *news, size_t n) {
   zps_json *tensors = zps_json_array();
   for (size_t i = 0; i < n; i++) {
-    zps_json *row = zps_json_set_u64(zps_json_object(), "tensor", news[i].tensor->id);
+    zps_json *row = zps_json_set_u64(zps_json_object(), "tensor", news[i].tensor->core.id);
     row = zps_json_set_u64(row, "done", news[i].now.rounds);
     tensors = zps_json_append(tensors, zps_tally_write(row, &news[i].growth));
   }

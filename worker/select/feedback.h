@@ -2,8 +2,8 @@
  * Error feedback: what a rank has not sent stays in its residual and is added to the next gradient. With momentum
  * correction (DGC section 3.2 there) what is added is a velocity of its own, which is cleared where the residual is.
  */
-#ifndef ZPS_WORKER_SPARSIFY_FEEDBACK_H
-#define ZPS_WORKER_SPARSIFY_FEEDBACK_H
+#ifndef ZPS_WORKER_SELECT_FEEDBACK_H
+#define ZPS_WORKER_SELECT_FEEDBACK_H
 
 #include "common/codec/codec.h"
 

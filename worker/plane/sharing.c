@@ -1,5 +1,5 @@
 #define ZPS_LOG_COMPONENT "sharing"
-#include "worker/plane/shared/sharing.h"
+#include "worker/plane/sharing.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -8,16 +8,18 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
-#include "worker/api/job.h"
+#include "worker/base/options.h"
+#include "worker/control/membership.h"
+#include "worker/plane/plane.h"
 
 /* All of a host listen before one of them comes, so that they meet in no time, unless one of them cannot. */
 #define MEET_TIMEOUT_MS 2000u
 
-void zps_sharing_begin(struct zenps_job *job, struct zps_sharing *sharing) {
-  const struct zps_join_peers *peers = &job->peers;
-  const uint32_t me = (uint32_t)job->options.rank;
+void zps_sharing_begin(struct zps_sharing *sharing, const struct zps_worker_options *options,
+                       const struct zps_join *join, const struct zps_join_peers *peers) {
+  const uint32_t me = (uint32_t)options->rank;
   struct zps_error error;
-  *sharing = (struct zps_sharing){.fd = -1};
+  *sharing = (struct zps_sharing){.options = options, .fd = -1};
   bool *near = calloc(peers->world, sizeof *near);
   uint32_t n_near = 0;
   for (uint32_t r = 0; near && r < peers->world; r++) {
@@ -25,8 +27,8 @@ void zps_sharing_begin(struct zenps_job *job, struct zps_sharing *sharing) {
     n_near += near[r];
   }
   sharing->config = (struct zps_neighbours_config){
-      .job_id = job->join.job_id, .seed = job->join.seed, .rank = me, .world = peers->world, .near = near};
-  if (n_near == 0 || !job->options.shared_memory) return;
+      .job_id = join->job_id, .seed = join->seed, .rank = me, .world = peers->world, .near = near};
+  if (n_near == 0 || !options->shared_memory) return;
   if (zps_neighbours_listen(&sharing->config, &sharing->fd, &error) != ZPS_OK)
     zps_log_warn("the %" PRIu32
                  " other ranks of this host cannot meet us to share memory (%s): the fabric carries what "
@@ -35,24 +37,24 @@ void zps_sharing_begin(struct zenps_job *job, struct zps_sharing *sharing) {
 }
 
 /* With room for what is registered, twice, as sizes of powers of two do not fill gaps. NULL: it cannot be. */
-static struct zps_segment *make_segment(const struct zenps_job *job, uint64_t *proof_p) {
+static struct zps_segment *make_segment(const struct zps_worker_options *options, uint64_t *proof_p) {
   struct zps_segment *segment;
   struct zps_error error;
   if (getrandom(proof_p, sizeof *proof_p, 0) != (ssize_t)sizeof *proof_p) *proof_p = 0;
   *proof_p |= 1; /* 0 is none */
-  if (zps_segment_create(2 * job->options.memory_limit_bytes, *proof_p, &segment, &error) == ZPS_OK) return segment;
+  if (zps_segment_create(2 * options->memory_limit_bytes, *proof_p, &segment, &error) == ZPS_OK) return segment;
   zps_log_warn("no memory can be shared with the other ranks of this host: %s; the fabric carries what goes to them",
                error.text);
   return NULL;
 }
 
-zps_err_t zps_sharing_meet(struct zenps_job *job, struct zps_sharing *sharing, struct zps_error *error) {
+zps_err_t zps_sharing_meet(struct zps_sharing *sharing, struct zps_plane *plane, struct zps_error *error) {
   const uint32_t world = sharing->config.world;
   if (sharing->fd < 0) return ZPS_OK;
   struct zps_neighbour *neighbours = calloc(world, sizeof *neighbours);
   if (!neighbours) return zps_fail(error, ZPS_ERR_NOMEM, "no memory to meet the ranks of this host");
   uint64_t proof = 0;
-  struct zps_segment *segment = make_segment(job, &proof);
+  struct zps_segment *segment = make_segment(sharing->options, &proof);
   const int fd = sharing->fd;
   sharing->fd = -1;
   zps_neighbours_meet(&sharing->config, fd, segment, proof, MEET_TIMEOUT_MS, neighbours);
@@ -62,7 +64,7 @@ zps_err_t zps_sharing_meet(struct zenps_job *job, struct zps_sharing *sharing, s
     zps_segment_destroy(segment);
     segment = NULL;
   }
-  const zps_err_t err = zps_plane_share(&job->plane, segment, neighbours, error);
+  const zps_err_t err = zps_plane_share(plane, segment, neighbours, error);
   if (err == ZPS_OK) {
     zps_log_debug("%" PRIu32 " other ranks of this host share memory with us", n_mapped);
   } else {

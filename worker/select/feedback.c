@@ -1,4 +1,4 @@
-#include "worker/sparsify/feedback.h"
+#include "worker/select/feedback.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,10 +4,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "worker/device/device.h"
-#include "worker/plane/plane.h"
-#include "worker/api/request.h"
-#include "worker/round/round.h"
-#include "worker/api/tensor.h"
+#include "worker/served/served.h"
 
 #define CHUNK_BYTES (4u << 20)
 
@@ -18,27 +15,27 @@ struct zps_device_chunk {
   struct zps_net_mem mem; /* where the fabric writes to it */
 };
 
-static void release(const struct zps_round *round, void **at_p) {
-  struct zps_device *const device = round->device->device;
+static void release(const struct zps_served_round *round, void **at_p) {
+  struct zps_device *const device = round->base.device->device;
   if (*at_p) device->ops->release(device, ZPS_MEMORY_DEVICE, *at_p);
   *at_p = NULL;
 }
 
-static zps_err_t prepare(struct zps_round *round, struct zps_error *error) {
+static zps_err_t prepare(struct zps_served_round *round, struct zps_error *error) {
   struct zps_device_pull *const pull = &round->device_pull;
-  struct zps_device *const device = round->device->device;
+  struct zps_device *const device = round->base.device->device;
   zps_err_t code = ZPS_OK;
   if (pull->is_ready) return ZPS_OK;
-  if (!pull->views) pull->views = calloc(round->tensor->part.n_parts, sizeof *pull->views);
-  if (!pull->views) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %u sums", round->tensor->part.n_parts);
+  if (!pull->views) pull->views = calloc(round->base.tensor->part.n_parts, sizeof *pull->views);
+  if (!pull->views) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %u sums", round->base.tensor->part.n_parts);
   if (!pull->event) code = device->ops->event_create(device, &pull->event, error);
   if (code == ZPS_OK && !pull->decoder) code = device->ops->decoder_create(device, &pull->decoder, error);
   /* A round that failed may have left work behind that uses the same memory. */
-  if (code == ZPS_OK && pull->is_pending) code = zps_stage_wait(device, pull->event, round->deadline_ns, error);
+  if (code == ZPS_OK && pull->is_pending) code = zps_stage_wait(device, pull->event, round->base.deadline_ns, error);
   if (code != ZPS_OK) return code;
   pull->is_pending = false;
-  device->ops->release_on(device, pull->rows, round->out->stream);
-  device->ops->release_on(device, pull->values, round->out->stream);
+  device->ops->release_on(device, pull->rows, round->base.out->stream);
+  device->ops->release_on(device, pull->values, round->base.out->stream);
   pull->rows = pull->values = NULL;
   for (struct zps_device_chunk *chunk = pull->chunks; chunk; chunk = chunk->next) chunk->n_used = 0;
   pull->chunk = pull->chunks;
@@ -47,26 +44,26 @@ static zps_err_t prepare(struct zps_round *round, struct zps_error *error) {
   return ZPS_OK;
 }
 
-static zps_err_t record(struct zps_round *round, struct zps_error *error) {
+static zps_err_t record(struct zps_served_round *round, struct zps_error *error) {
   struct zps_device_pull *const pull = &round->device_pull;
-  struct zps_device *const device = round->device->device;
-  const zps_err_t code = device->ops->event_record(device, pull->event, round->out->stream, error);
+  struct zps_device *const device = round->base.device->device;
+  const zps_err_t code = device->ops->event_record(device, pull->event, round->base.out->stream, error);
   if (code == ZPS_OK) pull->is_pending = true;
   return code;
 }
 
 /* Memory that a fabric is to reach may make the device wait where it is allocated; other memory does not. */
-static zps_err_t allocate_chunk(const struct zps_round *round, struct zps_device_chunk *chunk,
+static zps_err_t allocate_chunk(const struct zps_served_round *round, struct zps_device_chunk *chunk,
                                 struct zps_error *error) {
-  struct zps_device *const device = round->device->device;
+  struct zps_device *const device = round->base.device->device;
   if (round->device_pull.is_direct)
     return device->ops->allocate(device, ZPS_MEMORY_DEVICE, chunk->cap, &chunk->at_on_device, error);
-  return device->ops->allocate_on(device, chunk->cap, round->out->stream, &chunk->at_on_device, error);
+  return device->ops->allocate_on(device, chunk->cap, round->base.out->stream, &chunk->at_on_device, error);
 }
 
 /* Room for a sum, up to the next multiple of 16 bytes, in a chunk of the list from *from_p on; *first_p is where the
  * list begins. */
-static zps_err_t take_room(const struct zps_round *round, struct zps_device_chunk **first_p,
+static zps_err_t take_room(const struct zps_served_round *round, struct zps_device_chunk **first_p,
                            struct zps_device_chunk *from, size_t len_bytes, struct zps_device_chunk **chunk_p,
                            void **at_p, struct zps_error *error) {
   len_bytes = (len_bytes + 15) & ~(size_t)15;
@@ -90,16 +87,16 @@ static zps_err_t take_room(const struct zps_round *round, struct zps_device_chun
 }
 
 zps_err_t zps_device_pull_room(struct zps_served_part *part, struct zps_net *net, const struct zps_net_mem **mem_p) {
-  struct zps_round *const round = part->task.round;
+  struct zps_served_round *const round = zps_served_of(part->task.round);
   struct zps_device_pull *const pull = &round->device_pull;
   struct zps_device_chunk *chunk = NULL;
   struct zps_error error;
   void *at = NULL;
   zps_err_t code = take_room(round, &pull->direct, pull->direct, (size_t)part->result.len_bytes, &chunk, &at, &error);
   if (code == ZPS_OK && !chunk->mem.handle)
-    code = zps_worker_device_register(round->device, net, chunk->at_on_device, chunk->cap, &chunk->mem, &error);
+    code = zps_worker_device_register(round->base.device, net, chunk->at_on_device, chunk->cap, &chunk->mem, &error);
   if (code != ZPS_OK) {
-    zps_log_warn("no memory of GPU %d for a sum: %s", round->device->index, error.text);
+    zps_log_warn("no memory of GPU %d for a sum: %s", round->base.device->index, error.text);
     return code;
   }
   part->sum = at;
@@ -113,7 +110,7 @@ static bool is_there(const struct zps_served_part *part) {
 }
 
 void zps_device_pull_upload(struct zps_round_task *task) {
-  struct zps_round *const round = task->round;
+  struct zps_served_round *const round = zps_served_of(task->round);
   const struct zps_served_part *const part = &round->parts[task->arg];
   struct zps_error error;
   void *at = NULL;
@@ -124,8 +121,8 @@ void zps_device_pull_upload(struct zps_round_task *task) {
     struct zps_device_pull *const pull = &round->device_pull;
     code = take_room(round, &pull->chunks, pull->chunk, (size_t)part->result.len_bytes, &pull->chunk, &at, &error);
     if (code == ZPS_OK)
-      code = zps_stage_write(round->device->out_stage, at, part->sum, (size_t)part->result.len_bytes,
-                             round->out->stream, round->deadline_ns, &error);
+      code = zps_stage_write(round->base.device->out_stage, at, part->sum, (size_t)part->result.len_bytes,
+                             round->base.out->stream, round->base.deadline_ns, &error);
     if (code == ZPS_OK) code = record(round, &error);
   }
   if (code != ZPS_OK) {
@@ -135,7 +132,7 @@ void zps_device_pull_upload(struct zps_round_task *task) {
   if (part->result.nnz == 0) return;
   struct zps_device_pull *const pull = &round->device_pull;
   pull->views[pull->n_views++] = (struct zps_device_view){.codec = part->result.codec,
-                                                          .value_codec = round->tensor->value_codec,
+                                                          .value_codec = round->base.tensor->value_codec,
                                                           .partition = task->arg,
                                                           .nnz = part->result.nnz,
                                                           .len_bytes = part->result.len_bytes,
@@ -144,18 +141,18 @@ void zps_device_pull_upload(struct zps_round_task *task) {
 
 /* ------------------------------------------------------------ decode */
 
-static zps_err_t take_rows(struct zps_round *round, int64_t **rows_p, void **values_p, struct zps_error *error) {
+static zps_err_t take_rows(struct zps_served_round *round, int64_t **rows_p, void **values_p, struct zps_error *error) {
   struct zps_device_pull *const pull = &round->device_pull;
-  struct zps_device *const device = round->device->device;
-  const uint64_t nnz = round->stats.nnz_out;
-  if (round->out->row_ids) {
-    *rows_p = round->out->row_ids;
-    *values_p = round->out->values;
-    return zps_round_rows_fit(round, nnz, error);
+  struct zps_device *const device = round->base.device->device;
+  const uint64_t nnz = round->base.stats.nnz_out;
+  if (round->base.out->row_ids) {
+    *rows_p = round->base.out->row_ids;
+    *values_p = round->base.out->values;
+    return zps_round_rows_fit(&round->base, nnz, error);
   }
   const size_t n = nnz ? (size_t)nnz : 1;
-  const size_t row_bytes = round->tensor->shape.width * zps_dtype_size(round->tensor->dtype);
-  const zps_stream_t stream = round->out->stream;
+  const size_t row_bytes = round->base.tensor->shape.width * zps_dtype_size(round->base.tensor->dtype);
+  const zps_stream_t stream = round->base.out->stream;
   zps_err_t code = device->ops->allocate_on(device, n * sizeof(int64_t), stream, &pull->rows, error);
   if (code == ZPS_OK) code = device->ops->allocate_on(device, n * row_bytes, stream, &pull->values, error);
   *rows_p = pull->rows;
@@ -163,14 +160,14 @@ static zps_err_t take_rows(struct zps_round *round, int64_t **rows_p, void **val
   return code;
 }
 
-static zps_err_t decode(struct zps_round *round, struct zps_error *error) {
+static zps_err_t decode(struct zps_served_round *round, struct zps_error *error) {
   struct zps_device_pull *const pull = &round->device_pull;
-  struct zps_device *const device = round->device->device;
-  const struct zenps_tensor *const tensor = round->tensor;
+  struct zps_device *const device = round->base.device->device;
+  const struct zps_round_tensor *const tensor = round->base.tensor;
   const struct zps_partition *const part = &tensor->part;
-  const zps_stream_t stream = round->out->stream;
+  const zps_stream_t stream = round->base.out->stream;
   zps_err_t code;
-  if (round->out->layout == ZENPS_ROWS) {
+  if (round->base.out->layout == ZENPS_ROWS) {
     int64_t *rows;
     void *values;
     code = take_rows(round, &rows, &values, error);
@@ -178,14 +175,14 @@ static zps_err_t decode(struct zps_round *round, struct zps_error *error) {
       code = device->ops->decoder_rows(pull->decoder, part, tensor->width, tensor->dtype, pull->views, pull->n_views,
                                        rows, values, stream, error);
   } else {
-    const size_t dense_bytes = (size_t)zps_worker_tensor_dense_bytes(tensor);
-    code = device->ops->clear(device, round->out->values, dense_bytes, stream, error);
+    const size_t dense_bytes = (size_t)zps_tensor_shape_bytes(&tensor->shape);
+    code = device->ops->clear(device, round->base.out->values, dense_bytes, stream, error);
     if (code == ZPS_OK)
       code = device->ops->decoder_dense(pull->decoder, part, tensor->width, tensor->dtype, pull->views, pull->n_views,
-                                        round->out->values, stream, error);
+                                        round->base.out->values, stream, error);
   }
   if (code == ZPS_OK) code = record(round, error);
-  if (code == ZPS_OK) code = zps_stage_wait(device, pull->event, round->deadline_ns, error);
+  if (code == ZPS_OK) code = zps_stage_wait(device, pull->event, round->base.deadline_ns, error);
   if (code != ZPS_OK) return code;
   pull->is_pending = false;
   struct zps_error why;
@@ -195,59 +192,52 @@ static zps_err_t decode(struct zps_round *round, struct zps_error *error) {
 
 void zps_device_pull_decode(struct zps_round_task *task) {
   struct zps_error error;
-  if (decode(task->round, &error) != ZPS_OK) zps_round_task_fail(task, &error);
+  if (decode(zps_served_of(task->round), &error) != ZPS_OK) zps_round_task_fail(task, &error);
 }
 
 /* ------------------------------------------------------------ life */
 
-void zps_device_pull_finish(struct zps_round *round, bool ok) {
-  struct zps_device_pull *const pull = &round->device_pull;
-  if (ok && pull->rows) {
-    round->out->row_ids = pull->rows;
-    round->out->values = pull->values;
-    round->request->device = round->device;
-    round->request->rows_on_device = pull->rows;
-    round->request->values_on_device = pull->values;
-    pull->rows = pull->values = NULL;
-  }
+void zps_device_pull_finish(struct zps_served_round *round, bool ok) {
+  if (ok) zps_round_give_on_device(&round->base, &round->device_pull.rows, &round->device_pull.values);
 }
 
 static void quiesce_in_run(struct zps_round_task *task) {
-  const struct zps_round *const round = task->round;
-  struct zps_device_push *const push = &task->round->device_push;
+  struct zps_served_round *const round = zps_served_of(task->round);
+  struct zps_device_push *const push = &round->device_push;
   struct zps_error ignored;
-  if (zps_stage_wait(round->device->device, push->event, round->deadline_ns, &ignored) == ZPS_OK)
+  if (zps_stage_wait(round->base.device->device, push->event, round->base.deadline_ns, &ignored) == ZPS_OK)
     push->is_pending = false;
 }
 
 static void quiesce_out_run(struct zps_round_task *task) {
-  const struct zps_round *const round = task->round;
-  struct zps_device_pull *const pull = &task->round->device_pull;
+  struct zps_served_round *const round = zps_served_of(task->round);
+  struct zps_device_pull *const pull = &round->device_pull;
   struct zps_error ignored;
-  if (zps_stage_wait(round->device->device, pull->event, round->deadline_ns, &ignored) == ZPS_OK)
+  if (zps_stage_wait(round->base.device->device, pull->event, round->base.deadline_ns, &ignored) == ZPS_OK)
     pull->is_pending = false;
 }
 
-bool zps_device_round_quiesce(struct zps_round *round) {
+bool zps_device_round_quiesce(struct zps_served_round *round) {
   const bool in = round->device_push.is_pending, out = round->device_pull.is_pending;
-  if (round->is_quiesced || round->machine->state == ZPS_MACHINE_DONE) return false;
+  if (round->is_quiesced || round->base.machine->state == ZPS_MACHINE_DONE) return false;
   round->is_quiesced = true;
   if (in) {
-    round->quiesce_in = (struct zps_round_task){.round = round, .run = quiesce_in_run};
-    zps_round_task_start(&round->quiesce_in, round->device->in_pool);
+    round->quiesce_in = (struct zps_round_task){.round = &round->base, .run = quiesce_in_run};
+    zps_round_task_start(&round->quiesce_in, round->base.device->in_pool);
   }
   if (out) {
-    round->quiesce_out = (struct zps_round_task){.round = round, .run = quiesce_out_run};
-    zps_round_task_start(&round->quiesce_out, round->device->out_pool);
+    round->quiesce_out = (struct zps_round_task){.round = &round->base, .run = quiesce_out_run};
+    zps_round_task_start(&round->quiesce_out, round->base.device->out_pool);
   }
   return in || out;
 }
 
-void zps_device_round_reset(struct zps_round *round) {
+void zps_device_round_setup(struct zps_served_round *round) {
   struct zps_device_pull *const pull = &round->device_pull;
   pull->is_ready = false;
   /* Work that a failed round has left behind may still use the memory: the sums are staged then. */
-  pull->is_direct = round->out->memory == ZENPS_DEVICE && round->device->path != ZPS_PATH_STAGED && !pull->is_pending;
+  pull->is_direct =
+      round->base.out->memory == ZENPS_DEVICE && round->base.device->path != ZPS_PATH_STAGED && !pull->is_pending;
   for (struct zps_device_chunk *chunk = pull->direct; chunk && pull->is_direct; chunk = chunk->next) chunk->n_used = 0;
 }
 
@@ -260,13 +250,13 @@ static void free_chunks(struct zps_device *device, struct zps_device_chunk *chun
 }
 
 /* Registrations went with the fabric. */
-void zps_device_round_fini(struct zps_round *round) {
+void zps_device_round_fini(struct zps_served_round *round) {
   struct zps_device_push *const push = &round->device_push;
   struct zps_device_pull *const pull = &round->device_pull;
-  if (!round->device) return;
-  struct zps_device *const device = round->device->device;
+  if (!round->base.device) return;
+  struct zps_device *const device = round->base.device->device;
   const struct zps_device_ops *const ops = device->ops;
-  (void)!zps_stage_idle(round->device->in_stage, ZPS_NEVER, NULL);
+  (void)!zps_stage_idle(round->base.device->in_stage, ZPS_NEVER, NULL);
   if (push->is_pending) (void)!ops->event_sync(device, push->event, NULL);
   if (pull->is_pending) (void)!ops->event_sync(device, pull->event, NULL);
   if (push->encoder) ops->encoder_destroy(push->encoder);

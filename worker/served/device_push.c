@@ -4,9 +4,7 @@
 
 #include "common/base/log.h"
 #include "worker/device/device.h"
-#include "worker/plane/plane.h"
-#include "worker/round/round.h"
-#include "worker/api/tensor.h"
+#include "worker/served/served.h"
 
 enum { ALIGNMENT = 16 }; /* of slices in device memory: more than encoders ask for, so that wide stores stay whole */
 
@@ -18,10 +16,10 @@ static bool goes_inline(const struct zps_served_part *part) {
   return part->push_bytes <= ZPS_WIRE_INLINE_MAX;
 }
 
-static zps_err_t prepare(struct zps_round *round, struct zps_error *error) {
+static zps_err_t prepare(struct zps_served_round *round, struct zps_error *error) {
   struct zps_device_push *const push = &round->device_push;
-  struct zps_device *const device = round->device->device;
-  const uint32_t n_parts = round->tensor->part.n_parts;
+  struct zps_device *const device = round->base.device->device;
+  const uint32_t n_parts = round->base.tensor->part.n_parts;
   zps_err_t code = ZPS_OK;
   if (!push->offsets) push->offsets = calloc(n_parts, sizeof *push->offsets);
   if (!push->outs) push->outs = calloc(n_parts, sizeof *push->outs);
@@ -29,7 +27,7 @@ static zps_err_t prepare(struct zps_round *round, struct zps_error *error) {
   if (!push->event) code = device->ops->event_create(device, &push->event, error);
   if (code == ZPS_OK && !push->encoder) code = device->ops->encoder_create(device, &push->encoder, error);
   /* A round that failed may have left work behind that uses the same memory. */
-  if (code == ZPS_OK && push->is_pending) code = zps_stage_wait(device, push->event, round->deadline_ns, error);
+  if (code == ZPS_OK && push->is_pending) code = zps_stage_wait(device, push->event, round->base.deadline_ns, error);
   if (code != ZPS_OK) return code;
   push->is_pending = false;
   if (push->retired && push->retired != push->exposed) {
@@ -40,34 +38,34 @@ static zps_err_t prepare(struct zps_round *round, struct zps_error *error) {
 }
 
 /* Marks the end of what was submitted. */
-static zps_err_t record(struct zps_round *round, struct zps_error *error) {
+static zps_err_t record(struct zps_served_round *round, struct zps_error *error) {
   struct zps_device_push *const push = &round->device_push;
-  struct zps_device *const device = round->device->device;
-  const zps_err_t code = device->ops->event_record(device, push->event, round->in.stream, error);
+  struct zps_device *const device = round->base.device->device;
+  const zps_err_t code = device->ops->event_record(device, push->event, round->base.in.stream, error);
   if (code == ZPS_OK) push->is_pending = true;
   return code;
 }
 
-static zps_err_t wait_for(struct zps_round *round, struct zps_error *error) {
+static zps_err_t wait_for(struct zps_served_round *round, struct zps_error *error) {
   struct zps_device_push *const push = &round->device_push;
   zps_err_t code = record(round, error);
-  if (code == ZPS_OK) code = zps_stage_wait(round->device->device, push->event, round->deadline_ns, error);
+  if (code == ZPS_OK) code = zps_stage_wait(round->base.device->device, push->event, round->base.deadline_ns, error);
   if (code == ZPS_OK) push->is_pending = false;
   return code;
 }
 
-static zps_err_t scan(struct zps_round *round, const struct zps_encode_input *input, struct zps_error *error) {
+static zps_err_t scan(struct zps_served_round *round, const struct zps_encode_input *input, struct zps_error *error) {
   struct zps_device_push *const push = &round->device_push;
-  const struct zps_device_ops *const ops = round->device->device->ops;
-  const unsigned allowed = zps_codec_push_set(round->tensor->codec);
+  const struct zps_device_ops *const ops = round->base.device->device->ops;
+  const unsigned allowed = zps_codec_push_set(round->base.tensor->codec);
   const struct zps_device_slice *slices = NULL;
   zps_err_t code;
   do { /* once more where there are more rows than ever before */
-    code = ops->encoder_scan(push->encoder, input, allowed, round->in.stream, error);
+    code = ops->encoder_scan(push->encoder, input, allowed, round->base.in.stream, error);
     if (code == ZPS_OK) code = wait_for(round, error);
     if (code == ZPS_OK) code = ops->encoder_finish(push->encoder, &slices, error);
   } while (code == ZPS_ERR_AGAIN);
-  for (uint32_t p = 0; code == ZPS_OK && p < round->tensor->part.n_parts; p++) {
+  for (uint32_t p = 0; code == ZPS_OK && p < round->base.tensor->part.n_parts; p++) {
     struct zps_served_part *const part = &round->parts[p];
     part->nnz = slices[p].nnz;
     part->push_codec = (enum zps_codec)slices[p].codec;
@@ -77,10 +75,10 @@ static zps_err_t scan(struct zps_round *round, const struct zps_encode_input *in
 }
 
 /* Submits the writing of all slices. */
-static zps_err_t encode(struct zps_round *round, struct zps_error *error) {
+static zps_err_t encode(struct zps_served_round *round, struct zps_error *error) {
   struct zps_device_push *const push = &round->device_push;
-  const struct zps_device_ops *const ops = round->device->device->ops;
-  const uint32_t n_parts = round->tensor->part.n_parts;
+  const struct zps_device_ops *const ops = round->base.device->device->ops;
+  const uint32_t n_parts = round->base.tensor->part.n_parts;
   size_t at = 0;
   for (unsigned bulk = 0; bulk < 2; bulk++) {
     for (uint32_t p = 0; p < n_parts; p++) {
@@ -93,7 +91,7 @@ static zps_err_t encode(struct zps_round *round, struct zps_error *error) {
   push->slices_bytes = at;
   if (at == 0) return ZPS_OK;
   zps_err_t code = ZPS_OK;
-  if (at > push->slices_cap) code = zps_stage_idle(round->device->in_stage, round->deadline_ns, error);
+  if (at > push->slices_cap) code = zps_stage_idle(round->base.device->in_stage, round->base.deadline_ns, error);
   if (code == ZPS_OK && at > push->slices_cap && push->slices && push->slices == push->exposed) {
     push->retired = push->slices;
     push->slices = NULL;
@@ -102,18 +100,19 @@ static zps_err_t encode(struct zps_round *round, struct zps_error *error) {
   if (code == ZPS_OK)
     code =
         zps_device_push_is_direct(round)
-            ? zps_worker_device_grow(round->device, ZPS_MEMORY_DEVICE, &push->slices, &push->slices_cap, at, error)
-            : zps_worker_device_grow_on(round->device, &push->slices, &push->slices_cap, at, round->in.stream, error);
+            ? zps_worker_device_grow(round->base.device, ZPS_MEMORY_DEVICE, &push->slices, &push->slices_cap, at, error)
+            : zps_worker_device_grow_on(round->base.device, &push->slices, &push->slices_cap, at, round->base.in.stream,
+                                        error);
   for (uint32_t p = 0; code == ZPS_OK && p < n_parts; p++)
     push->outs[p] = round->parts[p].push_bytes ? (char *)push->slices + push->offsets[p] : NULL;
-  if (code == ZPS_OK) code = ops->encoder_write(push->encoder, push->outs, round->in.stream, error);
+  if (code == ZPS_OK) code = ops->encoder_write(push->encoder, push->outs, round->base.in.stream, error);
   if (code == ZPS_OK) code = record(round, error);
-  push->serial = ++round->device->serial;
+  push->serial = ++round->base.device->serial;
   return code;
 }
 
 void zps_device_push_scan(struct zps_round_task *task, const struct zps_encode_input *input) {
-  struct zps_round *const round = task->round;
+  struct zps_served_round *const round = zps_served_of(task->round);
   struct zps_error error;
   zps_err_t code = prepare(round, &error);
   if (code == ZPS_OK) code = scan(round, input, &error);
@@ -122,48 +121,49 @@ void zps_device_push_scan(struct zps_round_task *task, const struct zps_encode_i
 }
 
 bool zps_device_push_small(struct zps_round_task *task) {
-  struct zps_round *const round = task->round;
+  struct zps_served_round *const round = zps_served_of(task->round);
   struct zps_device_push *const push = &round->device_push;
-  struct zps_device *const device = round->device->device;
+  struct zps_device *const device = round->base.device->device;
   struct zps_error error;
   if (push->small_bytes == 0) return true;
-  zps_err_t code = zps_worker_device_grow(round->device, ZPS_MEMORY_PINNED, &push->small, &push->small_cap,
+  zps_err_t code = zps_worker_device_grow(round->base.device, ZPS_MEMORY_PINNED, &push->small, &push->small_cap,
                                           push->small_bytes, &error);
   if (code == ZPS_OK)
-    code = device->ops->copy(device, push->small, push->slices, push->small_bytes, round->in.stream, &error);
+    code = device->ops->copy(device, push->small, push->slices, push->small_bytes, round->base.in.stream, &error);
   if (code == ZPS_OK) code = wait_for(round, &error);
   if (code != ZPS_OK) zps_round_task_fail(task, &error);
   return code == ZPS_OK;
 }
 
 struct zps_slice_view zps_device_push_view(const struct zps_served_part *part) {
-  const struct zps_round *const round = part->task.round;
-  const struct zenps_tensor *const tensor = round->tensor;
+  const struct zps_served_round *const round = zps_served_of(part->task.round);
+  const struct zps_round_tensor *const tensor = round->base.tensor;
   const char *const slice = (const char *)round->device_push.small + round->device_push.offsets[part->task.arg];
   return zps_slice_view_own(part->push_codec, part->m, part->nnz, tensor->width, tensor->dtype, tensor->value_codec,
                             slice, part->push_bytes);
 }
 
 void zps_device_push_copy(const struct zps_served_part *part, void *out) {
-  const struct zps_device_push *const push = &part->task.round->device_push;
+  const struct zps_device_push *const push = &zps_served_of(part->task.round)->device_push;
   memcpy(out, (const char *)push->small + push->offsets[part->task.arg], (size_t)part->push_bytes);
 }
 
-bool zps_device_push_is_direct(const struct zps_round *round) {
-  return round->in.memory == ZENPS_DEVICE && round->device->path != ZPS_PATH_STAGED;
+bool zps_device_push_is_direct(const struct zps_served_round *round) {
+  return round->base.in.memory == ZENPS_DEVICE && round->base.device->path != ZPS_PATH_STAGED;
 }
 
 zps_err_t zps_device_push_expose(struct zps_served_part *part, struct zps_net *net) {
-  struct zps_round *const round = part->task.round;
+  struct zps_served_round *const round = zps_served_of(part->task.round);
   struct zps_device_push *const push = &round->device_push;
   if (push->exposed != push->slices) {
     struct zps_error error;
     if (push->exposed) zps_net_mem_release(net, &push->mem);
     push->exposed = NULL;
     const zps_err_t code =
-        zps_worker_device_register(round->device, net, push->slices, push->slices_cap, &push->mem, &error);
+        zps_worker_device_register(round->base.device, net, push->slices, push->slices_cap, &push->mem, &error);
     if (code != ZPS_OK) {
-      zps_log_warn("%zu bytes of GPU %d cannot be registered: %s", push->slices_cap, round->device->index, error.text);
+      zps_log_warn("%zu bytes of GPU %d cannot be registered: %s", push->slices_cap, round->base.device->index,
+                   error.text);
       return code;
     }
     push->exposed = push->slices;
@@ -174,20 +174,20 @@ zps_err_t zps_device_push_expose(struct zps_served_part *part, struct zps_net *n
 }
 
 void zps_device_push_write(struct zps_round_task *task) {
-  struct zps_round *const round = task->round;
+  struct zps_served_round *const round = zps_served_of(task->round);
   const struct zps_device_push *const push = &round->device_push;
   const struct zps_served_part *const part = &round->parts[task->arg];
   const struct zps_stage_source source = {.at_on_device = push->slices,
                                           .len_bytes = push->slices_bytes,
                                           .serial = push->serial,
-                                          .stream = round->in.stream};
+                                          .stream = round->base.in.stream};
   struct zps_error error;
   if (zps_device_push_is_direct(round)) { /* it is where it is read: it only has to be written */
-    const zps_err_t code = zps_stage_wait(round->device->device, push->event, round->deadline_ns, &error);
+    const zps_err_t code = zps_stage_wait(round->base.device->device, push->event, round->base.deadline_ns, &error);
     if (code != ZPS_OK) zps_round_task_fail(task, &error);
     return;
   }
-  if (zps_stage_read(round->device->in_stage, &source, push->offsets[task->arg], (size_t)part->push_bytes,
-                     part->push_data, round->deadline_ns, &error) != ZPS_OK)
+  if (zps_stage_read(round->base.device->in_stage, &source, push->offsets[task->arg], (size_t)part->push_bytes,
+                     part->push_data, round->base.deadline_ns, &error) != ZPS_OK)
     zps_round_task_fail(task, &error);
 }

@@ -1,0 +1,35 @@
+/* A job: its ranks, its tensors, and how both end. */
+#ifndef ZPS_SERVER_SHARD_JOB_H
+#define ZPS_SERVER_SHARD_JOB_H
+
+#include "server/shard/member.h"
+
+struct zps_shard;
+struct zps_tensor;
+
+struct zps_job {
+  struct zps_shard *shard;
+  struct zps_job *next;
+  uint64_t id, seed;
+  uint32_t epoch, server, world;
+  uint32_t n_gone;
+  char name[ZPS_NAME_MAX + 1];
+  struct zps_tensor *tensors;
+  uint32_t lost; /* the rank that the job failed for, as the coordinator says; ZPS_SHARD_NO_RANK: none */
+  char *lost_text;
+  bool is_closed;
+  uint64_t linger_until_ns; /* closed: its links live on until what was sent last has arrived */
+  struct zps_member members[];
+};
+
+zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec, struct zps_error *error) ZPS_MUSTCHECK;
+/* Tells the ranks of rounds in flight and takes the job off the shard; its links linger. */
+void zps_job_close(struct zps_job *job, uint64_t now_ns, const char *reason);
+void zps_job_free(struct zps_job *job);
+struct zps_job *zps_job_find(struct zps_job *jobs, uint64_t id);
+/* A rank is dead or has left: rounds that need it fail, and nothing more is said to it. */
+void zps_member_gone(struct zps_member *member, zps_err_t code, const char *text);
+/* The first that is said to be lost. */
+void zps_job_lost(struct zps_job *job, uint32_t rank, const char *text);
+
+#endif

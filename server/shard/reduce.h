@@ -1,0 +1,23 @@
+/* Sums of partitions: large ones on the pool, small ones on the engine thread. */
+#ifndef ZPS_SERVER_SHARD_REDUCE_H
+#define ZPS_SERVER_SHARD_REDUCE_H
+
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+struct zps_reduce_task;
+struct zps_shard;
+struct zps_shard_round;
+struct zps_tensor;
+
+void zps_reduce_start(struct zps_shard_round *round, uint32_t part);
+/* Makes the sums that are too small for the pool. */
+void zps_reduce_run_small(struct zps_shard *shard);
+/* The round does not wait for the sum any more. */
+void zps_reduce_forget(struct zps_reduce_task *task);
+void zps_reduce_tasks_free(struct zps_tensor *tensor);
+zps_err_t zps_reduce_init(struct zps_shard *shard) ZPS_MUSTCHECK;
+void zps_reduce_fini(struct zps_shard *shard);
+
+#endif

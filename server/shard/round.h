@@ -1,0 +1,86 @@
+/*
+ * A round in flight: what its ranks have pushed, the sums of its partitions, and its place in the shard. The machine
+ * (machine.h) says what to do; here it is done.
+ */
+#ifndef ZPS_SERVER_SHARD_ROUND_H
+#define ZPS_SERVER_SHARD_ROUND_H
+
+#include "common/codec/codec.h"
+#include "common/codec/values.h"
+#include "common/net/bulk.h"
+#include "common/net/slab.h"
+#include "server/shard/machine.h"
+#include "server/shard/memory.h"
+
+struct zps_reduce_task;
+struct zps_shard;
+struct zps_tensor;
+
+/* A rank's slice of one partition on its way into the sum. */
+struct zps_contribution {
+  struct zps_shard *shard;
+  struct zps_shard_round *round; /* NULL: nobody wants it any more, the fabric still writes to it */
+  struct zps_contribution *next;
+  uint32_t part, rank;
+  uint32_t codec, nnz;
+  uint64_t len_bytes;
+  const void *data;
+  bool is_here, has_store;
+  struct zps_shard_wait wait;
+  struct zps_buf buf;
+  struct zps_bulk_read read;
+  _Alignas(16) uint8_t store[]; /* ZPS_WIRE_INLINE_MAX bytes when has_store: inline slices */
+};
+
+struct zps_part_run {
+  struct zps_shard_wait wait;   /* for `result` */
+  struct zps_reduce_task *task; /* while the pool sums */
+  struct zps_buf result;
+  enum zps_codec codec;
+  uint32_t nnz;
+  uint64_t len_bytes;
+};
+
+struct zps_shard_round {
+  struct zps_tensor *tensor;
+  struct zps_shard_machine *machine;
+  uint64_t age;                            /* order of opening, over all tensors */
+  struct zps_shard_round *next;            /* of the tensor, or of a free list */
+  struct zps_shard_round *older, *younger; /* of the shard */
+  struct zps_shard_round *next_ready;      /* of those with something to publish */
+  bool is_ready;
+  struct zps_part_run *parts;
+  struct zps_contribution **slots; /* [part * world + rank] */
+  uint32_t *nnz;                   /* [part * world + rank] */
+  uint32_t *ready;                 /* parts to publish */
+  uint32_t n_ready;
+  uint32_t n_small;                    /* sums that are due and will be small */
+  uint32_t n_in_order;                 /* parts from the first on that are summed, as far as memory.c knows */
+  uint64_t unsummed_bytes;             /* in buffers of contributions */
+  uint64_t *total_nnz, *first_push_ns; /* by rank */
+  uint64_t opened_ns, collected_ns, published_ns, reduce_ns;
+};
+
+/* The contribution of `rank` to a part; NULL: not here yet, not there at all, or with its sum. */
+static inline struct zps_contribution **zps_shard_round_slot(const struct zps_shard_round *round, uint32_t part,
+                                                             uint32_t rank) {
+  return &round->slots[(size_t)part * round->machine->world + rank];
+}
+
+zps_err_t zps_shard_round_open(struct zps_tensor *tensor, uint64_t step, uint64_t now_ns,
+                               struct zps_shard_round **round_p) ZPS_MUSTCHECK;
+/* Those of a tensor that are over. */
+void zps_shard_rounds_free(struct zps_tensor *tensor);
+struct zps_shard_round *zps_shard_round_find(const struct zps_tensor *tensor, uint64_t step);
+/* Runs the round machine and does what it says. False: the round is over and no longer the tensor's; its
+ * memory stays valid until zps_shard_round_bury(). */
+bool zps_shard_round_step(struct zps_shard_round *round, const struct zps_shard_machine_event *event);
+bool zps_shard_round_fail(struct zps_shard_round *round, uint32_t rank, zps_err_t code, const char *fmt, ...)
+    ZPS_PRINTF(4, 5);
+/* Hands the objects of rounds that are over back to their tensors. */
+void zps_shard_round_bury(struct zps_shard *shard);
+struct zps_contribution *zps_contribution_get(struct zps_shard *shard, bool has_store);
+void zps_contribution_put(struct zps_contribution *contribution);
+void zps_contributions_free(struct zps_shard *shard);
+
+#endif

@@ -1,0 +1,44 @@
+/* The state of the shard, which its files have in common. All of it belongs to the engine thread, except where it says
+ * so. */
+#ifndef ZPS_SERVER_SHARD_SHARD_IMPL_H
+#define ZPS_SERVER_SHARD_SHARD_IMPL_H
+
+#include "common/base/scratch.h"
+#include "common/base/workpool.h"
+#include "common/session/engine.h"
+#include "common/session/memory.h"
+#include "common/session/tags.h"
+#include "server/shard/shard.h"
+
+struct zps_contribution;
+struct zps_job;
+struct zps_reduce_task;
+struct zps_shard_round;
+
+struct zps_shard {
+  struct zps_engine *engine;
+  struct zps_net *net;
+  struct zps_slab *slab;
+  struct zps_bulk *bulk;
+  struct zps_workpool *pool;
+  uint64_t memory_limit_bytes;
+  struct zps_job *jobs, *lingering;
+  struct zps_tags tags;                      /* of members, also of lingering jobs */
+  struct zps_shard_round *oldest, *youngest; /* rounds in flight by age */
+  uint64_t next_age;
+  unsigned rounds_in_flight;
+  struct zps_shard_round *buried, *ready;
+  struct zps_memory_line memory;
+  struct zps_contribution *free_plain, *free_store;
+  unsigned n_orphans;                          /* contributions nobody wants that are being read */
+  unsigned n_reducing;                         /* sums under way */
+  struct zps_reduce_task *small, **small_tail; /* those that are left to this thread */
+  bool any_failing;
+  uint64_t next_deadline_ns;          /* not later than the earliest deadline of a round */
+  struct zps_scratch_pool *scratches; /* any thread's: one for each thread of the pool, and one for the engine's */
+};
+
+/* Publishes what is ready, hands out memory: after anything that may have changed either. */
+void zps_shard_settle(struct zps_shard *shard);
+
+#endif

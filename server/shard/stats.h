@@ -1,0 +1,25 @@
+/* What a tensor's rounds add up to. */
+#ifndef ZPS_SERVER_SHARD_STATS_H
+#define ZPS_SERVER_SHARD_STATS_H
+
+#include "server/shard/shard.h"
+
+struct zps_shard_round;
+struct zps_tensor;
+
+/* What zps_tensor_stats is made of. */
+struct zps_tensor_sums {
+  uint64_t rounds, aborted, bytes_in, bytes_out, push_rows, union_rows, collect_ns, reduce_ns, publish_ns;
+  uint64_t *rows;               /* [part * world + rank] */
+  uint64_t *part_union;         /* by part */
+  uint64_t *total_nnz, *lag_ns; /* by rank */
+};
+
+zps_err_t zps_sums_init(struct zps_tensor *tensor) ZPS_MUSTCHECK;
+void zps_sums_fini(struct zps_tensor *tensor);
+/* The round's results are all published. */
+void zps_sums_add(struct zps_tensor *tensor, const struct zps_shard_round *round);
+void zps_sums_visit(const struct zps_tensor *tensor, void (*visit)(void *ctx, const struct zps_tensor_stats *stats),
+                    void *ctx);
+
+#endif

@@ -1,0 +1,143 @@
+#define ZPS_LOG_COMPONENT "shard"
+#include "server/shard/tensor.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/codec/values.h"
+#include "server/shard/job.h"
+
+void zps_tensor_free(struct zps_tensor *tensor) {
+  if (!tensor) return;
+  for (unsigned i = 0; i < ZPS_TOMBSTONES; i++) free(tensor->tombstones[i].abort);
+  zps_sums_fini(tensor);
+  free(tensor->positions);
+  free(tensor->partitions);
+  free(tensor->sizes);
+  free(tensor->idle);
+  free(tensor);
+}
+
+struct zps_tensor *zps_tensor_find(const struct zps_job *job, uint32_t id) {
+  struct zps_tensor *tensor = job->tensors;
+  while (tensor && tensor->id != id) tensor = tensor->next;
+  return tensor;
+}
+
+static zps_err_t check_spec(const struct zps_job *job, const struct zps_tensor_spec *spec, struct zps_error *error) {
+  if (zps_tensor_find(job, spec->tensor))
+    return zps_fail(error, ZPS_ERR_BUSY, "job %s: tensor %u (%s) is already open here", job->name, spec->tensor,
+                    spec->name);
+  if (zps_dtype_size(spec->dtype) == 0)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "job %s, tensor %s: %d is no dtype", job->name, spec->name,
+                    (int)spec->dtype);
+  if (spec->op < ZPS_OP_SUM || spec->op > ZPS_OP_MIN)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "job %s, tensor %s: %d is no operation", job->name, spec->name,
+                    (int)spec->op);
+  if (zps_codec_result_set(spec->codec) == 0)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "job %s, tensor %s: %d is no choice of codecs", job->name, spec->name,
+                    (int)spec->codec);
+  if (!zps_values_suit(spec->value_codec, spec->dtype))
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "job %s, tensor %s: values of dtype %s do not travel as %d (%s)",
+                    job->name, spec->name, zps_dtype_name(spec->dtype), (int)spec->value_codec,
+                    zps_values_name(spec->value_codec));
+  if (spec->op == ZPS_OP_MEAN && spec->dtype == ZPS_DTYPE_U8)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "job %s, tensor %s: bytes have no mean; use sum", job->name,
+                    spec->name);
+  if (spec->width == 0)
+    return zps_fail(error, ZPS_ERR_INVALID, "job %s, tensor %s: a width of 0; it must be 1 or more", job->name,
+                    spec->name);
+  return ZPS_OK;
+}
+
+/* Which partitions are here, and how large they are. */
+static zps_err_t place(struct zps_tensor *tensor, const struct zps_tensor_spec *spec, struct zps_error *error) {
+  for (uint32_t p = 0; p < spec->n_parts; p++) {
+    tensor->positions[p] = UINT32_MAX;
+    if (spec->owners[p] != tensor->job->server) continue;
+    const uint32_t m = zps_partition_size(&tensor->partition, p);
+    if ((uint64_t)m > (1ull << 56) / zps_dtype_size(spec->dtype) / spec->width)
+      return zps_fail(error, ZPS_ERR_INVALID, "job %s, tensor %s: a partition of %u rows of width %u is too large",
+                      tensor->job->name, spec->name, m, spec->width);
+    tensor->positions[p] = tensor->parts_here;
+    tensor->partitions[tensor->parts_here] = p;
+    tensor->sizes[tensor->parts_here++] = m;
+  }
+  if ((uint64_t)tensor->parts_here * tensor->job->world > ZPS_SLOTS_MAX)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "job %s, tensor %s: %u partitions on this server for %u ranks; their product may be up to %u",
+                    tensor->job->name, spec->name, tensor->parts_here, tensor->job->world, ZPS_SLOTS_MAX);
+  return ZPS_OK;
+}
+
+/* Who has no part in it. */
+static zps_err_t set_ranks(struct zps_tensor *tensor, const struct zps_tensor_spec *spec, struct zps_error *error) {
+  const uint32_t world = tensor->job->world;
+  if (spec->n_ranks == 0) return ZPS_OK;
+  tensor->idle = malloc(world);
+  if (!tensor->idle)
+    return zps_fail(error, ZPS_ERR_NOMEM, "job %s, tensor %s: out of memory", tensor->job->name, spec->name);
+  memset(tensor->idle, 1, world);
+  for (uint32_t i = 0; i < spec->n_ranks; i++) {
+    if (spec->ranks[i] >= world)
+      return zps_fail(error, ZPS_ERR_INVALID, "job %s, tensor %s: rank %u has a part in it, of a world of %u",
+                      tensor->job->name, spec->name, spec->ranks[i], world);
+    tensor->idle[spec->ranks[i]] = 0;
+  }
+  return ZPS_OK;
+}
+
+zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spec, struct zps_error *error) {
+  struct zps_partition partition;
+  zps_err_t code = check_spec(job, spec, error);
+  if (code == ZPS_OK)
+    code = zps_partition_init(&partition, spec->rows, spec->n_parts, spec->block_bits, job->seed, error);
+  if (code != ZPS_OK) return code;
+  struct zps_tensor *tensor = calloc(1, sizeof *tensor);
+  if (!tensor) return zps_fail(error, ZPS_ERR_NOMEM, "job %s, tensor %s: out of memory", job->name, spec->name);
+  tensor->job = job;
+  tensor->id = spec->tensor;
+  tensor->width = spec->width;
+  tensor->dtype = spec->dtype;
+  tensor->op = spec->op;
+  tensor->codecs = zps_codec_result_set(spec->codec);
+  tensor->value_codec = spec->value_codec;
+  tensor->partition = partition;
+  memcpy(tensor->name, spec->name, sizeof tensor->name);
+  tensor->positions = calloc(spec->n_parts, sizeof tensor->positions[0]);
+  tensor->partitions = calloc(spec->n_parts, sizeof tensor->partitions[0]);
+  tensor->sizes = calloc(spec->n_parts, sizeof tensor->sizes[0]);
+  if (!tensor->positions || !tensor->partitions || !tensor->sizes)
+    code = zps_fail(error, ZPS_ERR_NOMEM, "job %s, tensor %s: out of memory", job->name, spec->name);
+  if (code == ZPS_OK) code = place(tensor, spec, error);
+  if (code == ZPS_OK) code = set_ranks(tensor, spec, error);
+  if (code == ZPS_OK && zps_sums_init(tensor) != ZPS_OK)
+    code = zps_fail(error, ZPS_ERR_NOMEM, "job %s, tensor %s: out of memory", job->name, spec->name);
+  if (code != ZPS_OK) {
+    zps_tensor_free(tensor);
+    return code;
+  }
+  tensor->next = job->tensors;
+  job->tensors = tensor;
+  zps_log_info("job %s, tensor %s: open with %" PRIu64 " x %u %s, %u of %u partitions here", job->name, tensor->name,
+               spec->rows, spec->width, zps_dtype_name(spec->dtype), tensor->parts_here, spec->n_parts);
+  return ZPS_OK;
+}
+
+void zps_tensor_bury(struct zps_tensor *tensor, uint64_t step, const struct zps_frame_abort *abort) {
+  struct zps_tombstone *tombstone = &tensor->tombstones[tensor->next_tombstone];
+  tensor->next_tombstone = (tensor->next_tombstone + 1) % ZPS_TOMBSTONES;
+  free(tombstone->abort);
+  *tombstone = (struct zps_tombstone){.step = step, .is_used = true, .is_completed = !abort};
+  if (!abort) return;
+  tombstone->abort = malloc(sizeof *abort);
+  if (tombstone->abort) *tombstone->abort = *abort;
+}
+
+const struct zps_tombstone *zps_tensor_tombstone(const struct zps_tensor *tensor, uint64_t step) {
+  for (unsigned i = 0; i < ZPS_TOMBSTONES; i++)
+    if (tensor->tombstones[i].is_used && tensor->tombstones[i].step == step) return &tensor->tombstones[i];
+  return NULL;
+}

@@ -1,0 +1,58 @@
+/* A tensor of a job: which of its partitions are here, its rounds, and how those that are over have ended. */
+#ifndef ZPS_SERVER_SHARD_TENSOR_H
+#define ZPS_SERVER_SHARD_TENSOR_H
+
+#include "common/codec/codec.h"
+#include "common/codec/partition.h"
+#include "proto/wire.h"
+#include "server/shard/stats.h"
+#include "server/spec.h"
+
+struct zps_job;
+struct zps_reduce_task;
+struct zps_shard_round;
+
+#define ZPS_SHARD_ROUNDS_MAX 64u /* rounds in flight per tensor */
+#define ZPS_TOMBSTONES 128u      /* ended rounds remembered per tensor */
+#define ZPS_SLOTS_MAX (1u << 22) /* ranks times partitions of a tensor on one server */
+
+/* A round that is over: a push that comes late is told what happened. */
+struct zps_tombstone {
+  uint64_t step;
+  bool is_used, is_completed;
+  struct zps_frame_abort *abort; /* what to say; NULL where there was no memory to keep it */
+};
+
+struct zps_tensor {
+  struct zps_job *job;
+  struct zps_tensor *next;
+  uint32_t id, width;
+  char name[ZPS_NAME_MAX + 1];
+  enum zps_dtype dtype;
+  enum zps_op op;
+  unsigned codecs; /* that results may travel in: a set */
+  enum zps_value_codec value_codec;
+  struct zps_partition partition;
+  uint32_t parts_here;
+  uint32_t *positions;  /* by partition number: position among those here, or UINT32_MAX */
+  uint32_t *partitions; /* by position: partition number */
+  uint32_t *sizes;      /* by position: m */
+  uint8_t *idle;        /* by rank: it has no part in its rounds; NULL: all have */
+  struct zps_shard_round *rounds, *free_rounds;
+  uint32_t n_rounds;
+  struct zps_reduce_task *free_tasks;
+  struct zps_tombstone tombstones[ZPS_TOMBSTONES];
+  uint32_t next_tombstone;
+  struct zps_tensor_sums sums;
+};
+
+zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spec,
+                          struct zps_error *error) ZPS_MUSTCHECK;
+/* Its rounds are over and freed. NULL is allowed. */
+void zps_tensor_free(struct zps_tensor *tensor);
+struct zps_tensor *zps_tensor_find(const struct zps_job *job, uint32_t id);
+/* `abort` NULL: the step was completed. */
+void zps_tensor_bury(struct zps_tensor *tensor, uint64_t step, const struct zps_frame_abort *abort);
+const struct zps_tombstone *zps_tensor_tombstone(const struct zps_tensor *tensor, uint64_t step);
+
+#endif

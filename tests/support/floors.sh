@@ -1,0 +1,50 @@
+# shellcheck shell=bash
+# The floors of zenps: its folders, from the lowest up. check-rooms.sh and check-includes.sh source this file, each with a
+# may() of its own.
+#   may FOLDER ALLOWED...   files of FOLDER call and include what lies in FOLDER itself and in ALLOWED, and nothing else
+# ALLOWED are folders of lines above; only gpu/cuda and gpu/emu, one source of kernels for two machines, see each other.
+# A sub-folder has a line of its own: it may include headers of the folder around it, and calls nothing there.
+
+may common/base
+may common/net/ofi common/base
+may common/net common/base common/net/ofi
+may common/control common/base
+may common/codec/simd common/base
+may common/codec common/base common/codec/simd
+may common/plan common/base common/codec
+may proto common/base
+may common/session common/base common/net proto
+may gpu common/base common/codec
+may gpu/cuda common/base common/codec gpu gpu/emu
+may gpu/emu common/base gpu/cuda
+may gpu/bench common/base common/codec gpu gpu/cuda tests/support
+
+may server common/base common/codec common/control common/net
+may server/shard common/base common/codec common/net common/session proto server
+may server/coordinator common/base common/codec common/control common/plan proto server
+may server/daemon common/base common/codec common/control common/net proto server server/shard server/coordinator
+may server/ctl common/base common/codec common/control common/plan
+
+may worker/include/zenps
+may worker/base common/base common/codec
+may worker/select common/base common/codec
+below="common/base common/codec worker/base worker/select"
+may worker/sparsify $below
+may worker/control common/control common/net common/plan proto $below
+may worker/schemes common/plan $below
+may worker/compute common/codec/simd worker/schemes $below
+below="$below common/control common/net common/plan common/session proto worker/control worker/compute worker/schemes"
+may worker/plane/shared $below
+may worker/plane $below worker/plane/shared
+below="$below worker/plane worker/plane/shared"
+may worker/round $below
+below="$below worker/round"
+may worker/device gpu $below
+below="$below worker/device"
+may worker/served $below
+may worker/peer $below
+below="$below worker/served worker/peer"
+may worker/choice $below
+may worker/api $below worker/choice
+may worker/tools common/base common/codec common/control common/plan worker/select
+may worker/examples common/base common/codec worker/tools

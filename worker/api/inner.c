@@ -1,0 +1,56 @@
+#include "worker/api/inner.h"
+
+#include <stdlib.h>
+
+#include "worker/api/job.h"
+#include "worker/api/request.h"
+#include "worker/api/tensor.h"
+
+static void over(struct zenps_request *request, const struct zps_round *round) {
+  struct zps_inner_round *inner = request->then_ctx;
+  inner->over(inner, round, &request->error);
+}
+
+static zps_err_t begin(struct zps_inner_service *service, struct zps_inner_round *inner) {
+  struct zenps_tensor *tensor = ((struct zps_inner *)service)->tensor;
+  struct zenps_request *request;
+  struct zps_round *round;
+  zps_err_t err = zps_worker_request_create(tensor, &request);
+  if (err != ZPS_OK) return err;
+  inner->handle = request;
+  request->then = over;
+  request->then_ctx = inner;
+  pthread_mutex_lock(&tensor->job->lock);
+  err = zps_worker_tensor_round_get(tensor, inner->step, &round);
+  if (err == ZPS_OK) zps_worker_round_setup(round, request, inner->step, inner->in, inner->out, inner->timeout_ms);
+  pthread_mutex_unlock(&tensor->job->lock);
+  if (err == ZPS_OK) zps_worker_round_start(round);
+  return err;
+}
+
+static bool is_round(const struct zps_inner_round *inner, const struct zps_round *round) {
+  return ((const struct zenps_request *)inner->handle)->round == round;
+}
+
+static void cancel(struct zps_inner_round *inner) {
+  struct zenps_request *request = inner->handle;
+  pthread_mutex_t *lock = &request->tensor->job->lock;
+  pthread_mutex_lock(lock);
+  if (request->round) zps_round_cancel(request->round);
+  pthread_mutex_unlock(lock);
+}
+
+static void end(struct zps_inner_round *inner) {
+  zps_worker_request_destroy(inner->handle);
+  inner->handle = NULL;
+}
+
+zps_err_t zps_inner_create(struct zenps_tensor *tensor, struct zps_inner **inner_p) {
+  struct zps_inner *inner = malloc(sizeof *inner);
+  if (!inner) return ZPS_ERR_NOMEM;
+  *inner = (struct zps_inner){
+      .service = {.tensor = tensor->core.id, .begin = begin, .is_round = is_round, .cancel = cancel, .end = end},
+      .tensor = tensor};
+  *inner_p = inner;
+  return ZPS_OK;
+}

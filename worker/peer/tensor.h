@@ -1,0 +1,33 @@
+/*
+ * What the rounds of a tensor between ranks have in common: their scheme, the ranks that take part, and what the scheme
+ * remembers from round to round.
+ */
+#ifndef ZPS_WORKER_PEER_TENSOR_H
+#define ZPS_WORKER_PEER_TENSOR_H
+
+#include "worker/schemes/peer_scheme.h"
+
+#define ZPS_SCHEME_LEVELS_MAX 16u
+#define ZPS_SCHEME_NAME_MAX 47u
+
+struct zps_inner_service;
+struct zps_peer_round;
+
+struct zps_peer_tensor {
+  const struct zps_peer_scheme *scheme;
+  struct zps_peer_plan plan;
+  uint32_t levels[ZPS_SCHEME_LEVELS_MAX];
+  uint32_t *hosts;                    /* per rank */
+  char name[ZPS_SCHEME_NAME_MAX + 1]; /* with that of a nested one: "hierarchical:balanced" */
+  /* Where masters of hosts push for them: */
+  uint32_t *masters, n_masters;    /* ranks, ascending */
+  struct zps_inner_service *inner; /* carries out their rounds over servers; NULL on other ranks */
+
+  /* Engine thread. */
+  void *state;
+  uint64_t n_begun;               /* rounds */
+  struct zps_peer_round *current; /* stateful: has begun and is not over; */
+  struct zps_peer_round *queued;  /* those wait for their turn */
+};
+
+#endif

@@ -1,0 +1,68 @@
+/*
+ * Who gets registered memory next, and how much of it: the one place that decides.
+ *
+ * What rounds wait with stands in one of three lines. Sums come first: they end rounds, which frees memory. Then
+ * pushes, in the order in which rounds began to wait; a round keeps its place until it has all that it needs, since two
+ * that each hold some of what there is could wait for each other. Rounds between ranks stand in a line of their own:
+ * each is tried in turn when memory was freed, also behind one that must go on waiting, since it may be the one whose
+ * end frees memory.
+ *
+ * The engine thread's.
+ */
+#ifndef ZPS_WORKER_PLANE_MEMORY_H
+#define ZPS_WORKER_PLANE_MEMORY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+#include "common/net/slab.h"
+#include "common/session/memory.h"
+
+enum zps_plane_line { ZPS_LINE_PEER, ZPS_LINE_PULL, ZPS_LINE_PUSH }; /* in the order in which they are served */
+
+/* Embedded in what waits; `take` and `refused` are its owner's, the rest is zero at first. */
+struct zps_plane_wait {
+  struct zps_memory_wait wait;
+  /* Takes memory with zps_plane_memory_get(). ZPS_OK: it has all it wants, and leaves the line; ZPS_ERR_AGAIN: it goes
+   * on waiting; else it leaves the line, and is refused. */
+  zps_err_t (*take)(struct zps_plane_wait *wait);
+  /* There will be none. `text` says why. */
+  void (*refused)(struct zps_plane_wait *wait, zps_err_t err, const char *text);
+};
+
+/* Bytes of registered memory that a round holds. */
+struct zps_plane_held {
+  uint64_t push, pull;
+};
+
+struct zps_plane_memory { /* of a plane */
+  struct zps_slab *slab;
+  uint64_t limit_bytes;
+  struct zps_plane_held held; /* by all rounds */
+  struct zps_memory_line lines;
+  bool is_due; /* something came to wait, or memory was freed */
+};
+
+void zps_plane_memory_init(struct zps_plane_memory *memory, struct zps_slab *slab, uint64_t limit_bytes);
+/* Stands in line; again: it keeps its place. */
+void zps_plane_memory_want(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_wait *wait);
+static inline bool zps_plane_memory_waits(const struct zps_plane_wait *wait) {
+  return wait->wait.is_queued;
+}
+/* Leaves the line, if it stands in one. */
+void zps_plane_memory_forget(struct zps_plane_memory *memory, struct zps_plane_wait *wait);
+/* Hands out memory until nothing changes. */
+void zps_plane_memory_serve(struct zps_plane_memory *memory);
+
+/* A buffer for a round that holds `held`, by the rule of its line. ZPS_ERR_AGAIN: not now. `is_idle`: nothing of the
+ * round is under way that could free memory; then ZPS_ERR_NOMEM where no other round can either. */
+zps_err_t zps_plane_memory_get(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
+                               bool is_idle, uint64_t len_bytes, struct zps_buf *buf_p) ZPS_MUSTCHECK;
+/* Gives back what zps_plane_memory_get() gave; nothing where there is nothing. */
+void zps_plane_memory_put(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
+                          struct zps_buf *buf);
+/* Whether a sum of `len_bytes` leaves the memory that a round needs which has not got `pushes_bytes` yet. */
+bool zps_plane_memory_spares(const struct zps_plane_memory *memory, uint64_t pushes_bytes, uint64_t len_bytes);
+
+#endif

@@ -1,0 +1,65 @@
+/*
+ * What rounds know of their tensor: its shape, how it is cut into partitions, how it is coded, who carries its rounds
+ * out. The API's tensor (worker/api/tensor.h) begins with it; a test makes one alone.
+ */
+#ifndef ZPS_WORKER_ROUND_TENSOR_H
+#define ZPS_WORKER_ROUND_TENSOR_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "common/codec/codec_choice.h"
+#include "common/codec/dtype.h"
+#include "common/codec/encode.h"
+#include "common/codec/partition.h"
+#include "worker/round/row_arrays.h"
+
+struct zps_peer_tensor;
+struct zps_plane;
+struct zps_round_ops;
+struct zps_rounds;
+struct zps_served_kind;
+
+/* The tensor as the caller has it. */
+struct zps_tensor_shape {
+  uint64_t rows;
+  uint32_t width;
+  enum zps_dtype dtype;
+};
+
+struct zps_round_tensor {
+  const char *job; /* its name, for texts; borrowed */
+  char name[128];
+  uint32_t id;
+  struct zps_rounds *rounds;     /* those of its job; borrowed */
+  struct zps_tensor_shape shape; /* as the caller has it; what travels under a scheme of blocks has: */
+  uint32_t width;
+  enum zps_dtype dtype;
+  enum zps_op op;
+  enum zps_partitioner partitioner;
+  enum zps_codec_policy codec;
+  enum zps_value_codec value_codec;
+  struct zps_partition part;
+  uint32_t *owners;                     /* per partition: position of the owning server */
+  const char *scheme;                   /* its name; static */
+  const struct zps_round_ops *ops;      /* the kind of its rounds: */
+  struct zps_peer_tensor *peer;         /* between ranks: their scheme; else NULL, and: */
+  const struct zps_served_kind *served; /* over servers */
+  bool works_in_host;                   /* its rounds encode and decode in host memory alone */
+  bool sends_zeros;                     /* the scheme's results have all rows */
+  bool keeps_zero_rows;                 /* pushes rows that hosts' ranks had, of which a max or min is zero */
+  _Atomic uint64_t last_bytes;          /* of the rows that the last scan found; at first none */
+  struct zps_row_arrays_pool arrays;    /* for results that are rows */
+};
+
+/* Of a row as it is partitioned, which is not the trainer's where the scheme has blocks. */
+static inline uint64_t zps_round_tensor_row_bytes(const struct zps_round_tensor *tensor) {
+  return zps_row_bytes(tensor->width, tensor->dtype);
+}
+
+/* Of the dense array that the caller has. */
+static inline uint64_t zps_tensor_shape_bytes(const struct zps_tensor_shape *shape) {
+  return shape->rows * zps_row_bytes(shape->width, shape->dtype);
+}
+
+#endif
