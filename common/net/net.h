@@ -61,7 +61,7 @@ struct zps_net_info {
   bool registers_free; /* registering memory is a note in a table: no page is pinned, no card is told */
 };
 
-/* Whose memory it is that a fabric is to reach, and how. */
+/* Device memory that a fabric is to reach, and how. */
 struct zps_net_device {
   int index;       /* of the GPU */
   int dmabuf_fd;   /* that the memory was exported as, borrowed; -1: by its address */

@@ -7,7 +7,7 @@
 
 #include "common/base/err.h"
 
-/* What is true of a scheme. */
+/* Properties of a scheme. */
 enum zps_scheme_flag {
   ZPS_SCHEME_SERVED = 1 << 0,     /* rounds go through servers, not from worker to worker */
   ZPS_SCHEME_RANK_ORDER = 1 << 1, /* adds in rank order: the same bits as balanced, of what it sums */
@@ -100,7 +100,7 @@ static inline bool zps_plan_scheme_exact_order(enum zps_plan_scheme scheme) {
   return (zps_plan_scheme_flags(scheme) & (ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_LOSSY)) == ZPS_SCHEME_RANK_ORDER;
 }
 
-/* And rows of balanced's kind: whichever of these runs, nobody can tell by the values of the result. */
+/* And rows of balanced's kind: the values of the result do not show which of these schemes ran. */
 static inline bool zps_plan_scheme_alike(enum zps_plan_scheme scheme) {
   return zps_plan_scheme_exact_order(scheme) && !(zps_plan_scheme_flags(scheme) & ZPS_SCHEME_BLOCKS);
 }

@@ -11,7 +11,7 @@
 #include "common/plan/schemes.h"
 #include "worker/schemes/program.h"
 
-/* What a tensor's scheme is made of; the same on all ranks except for `me`. */
+/* The parameters of a tensor's scheme; the same on all ranks except for `me`. */
 struct zps_peer_scheme;
 struct zps_peer_plan {
   uint32_t n;            /* ranks that take part */
@@ -40,7 +40,7 @@ struct zps_peer_scheme {
   zps_err_t (*open)(const struct zps_peer_plan *plan, void **state_p);
   void (*close)(void *state);
   /* The last round built has failed here, at whatever point: other ranks may have ended it, or never begun. Ranks call
-   * it and the next build at different times, so their programs have to find out who remembers what. */
+   * it and the next build at different times, so their programs have to find out which rank remembers which round. */
   void (*failed)(void *state);
   /* The program of round number `round` (0, 1, ... as the tensor's rounds begin; where some failed, not the same on all
    * ranks). */

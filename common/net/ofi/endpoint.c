@@ -224,7 +224,7 @@ err_net:
 }
 
 /* ofi_rxm before 2.0 crashes when it is closed with reads pending at a peer that hangs. Such an endpoint is left alone:
- * nobody drives it any more, so that it does not touch the buffers either. */
+ * no thread drives it any more, so that it does not touch the buffers either. */
 static bool close_would_crash(const struct ofi_net *net) {
   return net->n_reads > 0 && strstr(net->info->fabric_attr->prov_name, "ofi_rxm") &&
          provider_older_than(net->info, 200, 0);
