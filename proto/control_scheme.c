@@ -1,6 +1,7 @@
 #include "proto/control_scheme.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/text.h"
@@ -69,20 +70,13 @@ static zps_err_t read_choices(const zps_json *from, unsigned *choices_p, struct 
 }
 
 static zps_err_t read_levels(const zps_json *from, struct zps_scheme_spec *scheme, struct zps_error *error) {
-  const zps_json *array;
-  zps_err_t err = zps_json_get_array(from, "levels", &array, error);
+  uint32_t *levels;
+  const zps_err_t err =
+      zps_control_get_u32s(from, "levels", ZPS_SCHEME_LEVELS_MAX, ZPS_WORLD_MAX + 1, &levels, &scheme->n_levels, error);
   if (err) return err;
-  const size_t n = zps_json_array_len(array);
-  if (n == 0 || n > ZPS_SCHEME_LEVELS_MAX)
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'levels' has %zu elements, want 1 to %u", n,
-                    ZPS_SCHEME_LEVELS_MAX);
-  for (size_t i = 0; i < n && !err; i++) {
-    uint64_t level = 0;
-    err = zps_json_at_u64(array, i, ZPS_WORLD_MAX, &level, error);
-    scheme->levels[i] = (uint32_t)level;
-  }
-  scheme->n_levels = (uint32_t)n;
-  return err;
+  memcpy(scheme->levels, levels, scheme->n_levels * sizeof levels[0]);
+  free(levels);
+  return ZPS_OK;
 }
 
 static zps_err_t read_bits(const zps_json *from, uint32_t *bits_p, struct zps_error *error) {
@@ -104,7 +98,7 @@ zps_err_t zps_control_scheme_read(const zps_json *object, struct zps_scheme_spec
   if (!err && scheme->of_rows) err = zps_control_get_u32(from, "of_width", 1, UINT32_MAX, &scheme->of_width, error);
   OPTION("k") err = zps_json_get_u64(from, "k", 1, ZPS_PARTITION_ROWS_MAX, &scheme->k, error);
   OPTION("levels") err = read_levels(from, scheme, error);
-  OPTION("chunks") err = zps_control_get_u32(from, "chunks", 1, ZPS_SCHEME_CHUNKS_MAX, &scheme->chunks, error);
+  OPTION("chunks") err = zps_control_get_u32(from, "chunks", 2, ZPS_SCHEME_CHUNKS_MAX, &scheme->chunks, error);
   OPTION("bits") err = read_bits(from, &scheme->bits, error);
 #undef OPTION
   return err;

@@ -19,7 +19,7 @@ struct zps_scheme_spec {
   uint32_t of_width;
   uint32_t n_levels, levels[ZPS_SCHEME_LEVELS_MAX];
   uint64_t k;
-  uint32_t chunks, bits;
+  uint32_t chunks, bits; /* chunks: 0 is one */
 };
 
 bool zps_scheme_spec_is_auto(const struct zps_scheme_spec *scheme);

@@ -79,9 +79,9 @@ static size_t count_tensors(const struct zenps_job *job) {
 static zps_json *tensors_array(const struct news *news, size_t n) {
   zps_json *tensors = zps_json_array();
   for (size_t i = 0; i < n; i++) {
-    tensors = zps_control_news_append(tensors, &(struct zps_tensor_news){.tensor = news[i].tensor->core.id,
-                                                                         .done = news[i].now.rounds,
-                                                                         .growth = news[i].growth});
+    tensors = zps_control_news_append(
+        tensors, &(struct zps_tensor_news){
+                     .tensor = news[i].tensor->core.id, .done = news[i].now.rounds, .growth = news[i].growth});
   }
   return tensors;
 }

@@ -94,10 +94,9 @@ static zps_err_t compare(const struct zenps_tensor *tensor, const struct ask *as
   const bool is = asked->partitioner == ZPS_PARTITIONER_HIERARCHICAL;
   char first[ZPS_TENSOR_TEXT_MAX + 1], now[ZPS_TENSOR_TEXT_MAX + 1];
   if (zps_tensor_spec_same(&tensor->asked, &asked->spec) && was == is) return ZPS_OK;
-  return zps_fail(error, ZPS_ERR_SHAPE,
-                  "tensor %s is open as %s, hierarchical %d; it cannot be opened as %s, hierarchical %d",
-                  tensor->core.name, zps_tensor_spec_text(&tensor->asked, first), was,
-                  zps_tensor_spec_text(&asked->spec, now), is);
+  return zps_fail(
+      error, ZPS_ERR_SHAPE, "tensor %s is open as %s, hierarchical %d; it cannot be opened as %s, hierarchical %d",
+      tensor->core.name, zps_tensor_spec_text(&tensor->asked, first), was, zps_tensor_spec_text(&asked->spec, now), is);
 }
 
 /* All ranks, to each other, before the first round of a scheme between workers: no rank sends before all can receive.

@@ -181,7 +181,7 @@ static void test_sentences(void **state) {
       {"tensor.register", "{" TENSOR ", \"ranks\": [4096]}", "member '[0]' is 4096, want 0 to 4095"},
       {"tensor.register", "{" TENSOR ", \"scheme\": \"ring\"}", "member 'scheme' is a string, want an object"},
       {"tensor.register", SCHEME("\"bits\": 3"), "member 'bits' is 3, want 2, 4 or 8"},
-      {"tensor.register", SCHEME("\"chunks\": 65"), "member 'chunks' is 65, want 1 to 64"},
+      {"tensor.register", SCHEME("\"chunks\": 65"), "member 'chunks' is 65, want 2 to 64"},
       {"tensor.register", SCHEME("\"levels\": []"), "member 'levels' has 0 elements, want 1 to 16"},
       {"tensor.register", SCHEME("\"choices\": []"), "member 'choices' is empty, want names of schemes"},
       {"tensor.register", SCHEME("\"choices\": [\"fast\"]"), "there is no scheme 'fast'; there are: balanced"},
