@@ -1,4 +1,4 @@
-/* What hangs on magnitudes and on counts. */
+/* Instructions that depend on magnitudes and on counts. */
 #include <math.h>
 #include <string.h>
 

@@ -290,7 +290,7 @@ static void test_long_rounds_have_fewer_looks(void **state) {
     assert_int_equal(chooser.scheme, ZPS_PLAN_BALANCED);
     looks[length] = machine.rounds;
   }
-  assert_true(looks[0] == 1 + 2 * ZPS_PLAN_HEATS && looks[1] < looks[0] && looks[2] < looks[1]);
+  assert_true(looks[0] == 1 + 2 * ZPS_PLAN_RUNGS && looks[1] < looks[0] && looks[2] < looks[1]);
 }
 
 /* After a drift all are tried again, but for those that were measured to be far behind. */
