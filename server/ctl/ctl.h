@@ -25,7 +25,7 @@ enum { ZPS_CTL_ALL = 1 << 0, ZPS_CTL_INTERNAL = 1 << 1 };
 
 struct zps_ctl_verb {
   const char *name;
-  const char *method;      /* what the coordinator is asked; NULL: nobody is */
+  const char *method;      /* the coordinator's; NULL: it is not asked */
   const char *summary;     /* one line */
   const char *about;       /* paragraphs */
   const char *examples[3]; /* ends with NULL */
