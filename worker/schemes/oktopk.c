@@ -14,8 +14,8 @@
  *   - gather: recursive doubling where n is a power of two, otherwise each share straight to everybody
  *
  * Between exact thresholds the paper leaves them alone, and counts drift from k as gradients shrink, to half of k on
- * average; here they follow their counts (sparsify/steer.h). A threshold of 0, from a gradient of less than k rows,
- * says nothing about the next one, and is renewed when that has more.
+ * average; here they follow their counts (worker/select/steer.h). A threshold of 0, from a gradient of less than k
+ * rows, says nothing about the next one, and is renewed when that has more.
  *
  * Words per rank (2 for each entry): up to 2k(P-1)/P for the split, as many for the gather, and up to that again for
  * balancing: between 2k(P-1)/P and 6k(P-1)/P; and 6 words of counts and generations for each other rank. The rounds
@@ -44,7 +44,7 @@ enum tag {
   TAG_DOUBLE = 64
 };
 
-/* What ranks say first: the generation, and of how many rows the region that follows at once is. */
+/* A rank's first message: the generation, and the number of rows of the region that follows at once. */
 enum said { SAID_GENERATION, SAID_ROWS, N_SAID };
 #define NOTHING_FOLLOWS (-1)
 
@@ -175,7 +175,7 @@ static void partition(const struct zps_peer_plan *plan, struct oktopk *self, uin
   zps_program_call(program, &sum, 1, PHASE_BOUNDS);
 }
 
-/* Who renews nothing does not wait for the others' word. */
+/* A rank that renews nothing does not wait for the others' first messages. */
 static void agree(const struct zps_peer_plan *plan, struct oktopk *self, struct zps_program *program) {
   uint32_t n_said = 0;
   for (uint32_t s = 1; s < plan->n; s++) {

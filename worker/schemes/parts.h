@@ -55,7 +55,7 @@ uint32_t zps_peer_masters(const struct zps_peer_plan *plan, uint32_t *masters);
  * `held`: rows [lo, hi), all of them; ZPS_STREAM_NONE: this rank's own gradient. They are cut into n even blocks, of
  * which reduce_scatter() returns the sum of block `me` over the group. all_gather() hands `leaves` (disjoint streams,
  * by the number of their leaf) around; on return held->leaves has those of all. A leaf's number is the same on all
- * ranks; `tags` reserves one tag for each leaf or step: the caller passes disjoint ranges for what may meet.
+ * ranks; `tags` reserves one tag for each leaf or step: the caller passes disjoint ranges for messages that may meet.
  */
 struct zps_group {
   const uint32_t *places; /* position of each */

@@ -225,7 +225,7 @@ static void sum_kept(struct perf_check *check, uint64_t step) {
   }
 }
 
-/* What all ranks should get. */
+/* Makes the sum that all ranks should get. */
 static void make_reference(struct perf_check *check, uint64_t step) {
   const struct perf *perf = check->perf;
   const uint32_t world = (uint32_t)zenps_world(perf->job);
