@@ -38,7 +38,7 @@ enum zps_frame_type {
   ZPS_FRAME_PEER = 6,   /* worker -> worker: streams of a program (worker/schemes/program.h) are ready */
 };
 
-/* Who sent a frame: a rank, or a server (its index in the job's server list) with the top bit set. */
+/* The sender of a frame: a rank, or a server (its index in the job's server list) with the top bit set. */
 #define ZPS_WIRE_SRC_SERVER 0x80000000u
 
 struct zps_frame_header {
@@ -116,7 +116,8 @@ zps_err_t zps_wire_decode(const void *buf, size_t len, struct zps_frame *frame, 
 void zps_wire_stamp(void *buf, uint32_t seq, uint16_t credits);
 const char *zps_frame_type_name(uint8_t type);
 
-/* What leaves for one peer at a time: a frame as it is, or several frames, each after its length. */
+/* A message: the unit that leaves for one peer at a time: a frame as it is, or several frames, each after its length.
+ */
 struct zps_wire_message {
   uint8_t bytes[ZPS_WIRE_FRAME_MAX];
   uint8_t *first; /* frame */
@@ -128,7 +129,7 @@ void zps_wire_message_clear(struct zps_wire_message *message);
 /* Appends a copy of an encoded frame, and returns it, for zps_wire_stamp(). NULL: it does not fit beside those there.
  */
 void *zps_wire_message_add(struct zps_wire_message *message, const void *frame, size_t len);
-/* What to send, of a message with frames. */
+/* The bytes to send of a message with frames. */
 const void *zps_wire_message_bytes(struct zps_wire_message *message, size_t *len_p);
 
 /* The frames of a message that came. */

@@ -141,7 +141,7 @@ static bool any_value(uint32_t width, enum zps_dtype dtype, const void *values, 
   return false;
 }
 
-/* What is below the limit and was not below `from`. */
+/* Hashes that are below the limit and not below `from`. */
 static void look(struct collector *collector, uint32_t width, enum zps_dtype dtype, const void *values, uint64_t from) {
   const unsigned bits = chunk_bits(collector->n_rows);
   for (uint64_t first = 0; first < collector->n_rows; first += 1ull << bits) {

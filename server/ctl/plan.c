@@ -104,12 +104,6 @@ static zps_err_t plan_init(const struct zps_ctl_plan_options *options, struct zp
   return err;
 }
 
-struct zps_plan_input zps_ctl_plan_at(const struct zps_ctl_plan *plan, uint32_t n) {
-  struct zps_plan_input input = plan->input;
-  input.cluster.n = n;
-  return input;
-}
-
 static zps_err_t tell(const struct zps_ctl_plan_options *options, FILE *out, struct zps_error *error) {
   struct zps_ctl_plan plan;
   zps_err_t err = plan_init(options, &plan, error);

@@ -1,5 +1,5 @@
 /*
- * What each instruction of a program (program.h) does to bytes.
+ * The work of each instruction of a program (program.h) on bytes.
  *
  * A stream's bytes are a slice (common/codec/codec.h) over m = hi - lo indices, index = row - lo, in any codec; with
  * all its rows it is HOLES without a hole. A vector is a slice of f64, width 1, with all `hi` rows. Outputs are written
@@ -21,7 +21,7 @@
 #include "worker/compute/own.h"
 #include "worker/schemes/program.h"
 
-/* What all instructions of a round share; read-only while they run. */
+/* Shared by all instructions of a round; read-only while they run. */
 struct zps_compute {
   enum zps_dtype dtype;
   uint32_t width;
@@ -67,8 +67,8 @@ uint64_t zps_compute_bound(const struct zps_compute *compute, const struct zps_c
 zps_err_t zps_compute_run(const struct zps_compute *compute, struct zps_compute_scratch *scratch,
                           const struct zps_compute_task *task, void *out, struct zps_compute_out *out_p) ZPS_MUSTCHECK;
 /* Whether the output lies in the memory of ins[0] as it is (a range of a dense stream, or all of any): then it needs no
- * memory and no thread, only that the input's memory stays as long as the output's would. For a driver that saves the
- * copy. */
+ * memory and no thread, only that the input's memory stays as long as the output's would. For callers that want to save
+ * the copy. */
 bool zps_compute_alias(const struct zps_compute_task *task, struct zps_slice_view *view_p);
 
 /* The view of a stream over [lo, hi) that this process wrote itself; a peer's stream takes zps_slice_view_init(). */
@@ -95,7 +95,8 @@ struct zps_compute_result {
   unsigned divisor;
 };
 /* Dense: the stream's rows, and zeros between. Several streams over the same rows are added in their order: a SUM that
- * only a RESULT reads needs no coding on the way. `n_rows_p`: how many of these rows any of them has. ZPS_ERR_NOMEM. */
+ * no other instruction reads need not be coded to be delivered. `n_rows_p`: how many of these rows any of them has.
+ * ZPS_ERR_NOMEM. */
 zps_err_t zps_compute_result_dense(struct zps_compute_scratch *scratch, const struct zps_compute_in *ins, unsigned n_in,
                                    const struct zps_compute_result *result, uint64_t *n_rows_p) ZPS_MUSTCHECK;
 /* COO: writes the stream's rows and values, ascending, and returns how many; room for view.z of both. `skip_zeros`:

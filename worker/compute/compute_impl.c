@@ -1,4 +1,4 @@
-/* What the instructions share: shapes of streams, scratch memory, and the end of an output. */
+/* Shared by the instructions: shapes of streams, scratch memory, and the end of an output. */
 #include <string.h>
 
 #include "worker/compute/compute_impl.h"

@@ -1,4 +1,4 @@
-/* Instructions that go by magnitudes or by counts. */
+/* Instructions that depend on magnitudes and on counts. */
 #include <math.h>
 #include <string.h>
 

@@ -17,7 +17,7 @@ static bool has_spoken(const struct zps_round *base, uint32_t rank) {
  */
 static bool has_ended(const struct zps_round *base, uint32_t rank) {
   const struct zps_peer_remote *peer = &zps_peer_of(base)->remotes[rank];
-  const bool still_reads = base->tensor->peer->scheme->lends && peer->reads && peer->aborted && !peer->done;
+  const bool still_reads = base->tensor->peer->scheme->zerocopy && peer->reads && peer->aborted && !peer->done;
   const struct zps_remote *remote = &base->plane->ranks[rank];
   return has_spoken(base, rank) && (!still_reads || remote->lost || remote->left_ns);
 }

@@ -42,7 +42,7 @@ static void fill_slice(const struct zps_peer_round *round, uint32_t instr, struc
     slice->key = ZPS_WIRE_KEY_SHARED;
     return;
   }
-  const struct zps_net_mem *mem = stream->mem ? stream->mem->buf.mem : &round->lent;
+  const struct zps_net_mem *mem = stream->mem ? stream->mem->buf.mem : &round->exposed;
   slice->addr = mem->addr + (uint64_t)((const char *)stream->view.values - (const char *)mem->base);
   slice->key = mem->key;
 }

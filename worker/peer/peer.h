@@ -113,8 +113,8 @@ struct zps_peer_round {
   struct zps_own_input input;
   struct zps_round_task scan, finish;
   struct zps_peer_serve serve;
-  struct zps_net_mem lent; /* zero copy: the gradient, for ranks to read; no handle: it is not registered */
-  uint64_t hear_until_ns;  /* failed: a rank that was not heard of until then has not begun the round */
+  struct zps_net_mem exposed; /* the gradient, for ranks to read; no handle: it is not registered */
+  uint64_t hear_until_ns;     /* failed: a rank that was not heard of until then has not begun the round */
   uint32_t n_results;
   struct zps_peer_task *to_read; /* RECVs announced and not asked for, in the program's order; */
   uint64_t reading_bytes;        /* of those that are: bytes that have not come */

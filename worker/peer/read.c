@@ -131,7 +131,8 @@ static void read_ended(struct zps_peer_task *task) {
   base->n_reads--;
   round->remotes[task->compute.instr.peer].n_reads--;
   zps_round_touch(base);
-  if (base->machine->state == ZPS_MACHINE_FAILED && round->base.tensor->peer->scheme->lends) zps_peer_owe_done(round);
+  if (base->machine->state == ZPS_MACHINE_FAILED && round->base.tensor->peer->scheme->zerocopy)
+    zps_peer_owe_done(round);
 }
 
 static void read_done(struct zps_bulk_read *read, zps_err_t code) {

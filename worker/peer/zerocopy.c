@@ -32,25 +32,25 @@ void zps_peer_zerocopy_begin(struct zps_peer_round *round) {
   const uint64_t rows_least =
       input->n_rows / round->base.tensor->peer->plan.chunks / base->plane->world; /* of a block */
   struct zps_error error;
-  if (!round->base.tensor->peer->scheme->lends || base->in.memory != ZENPS_HOST || input->rows ||
-      !zps_net_info(net)->lends ||
+  if (!round->base.tensor->peer->scheme->zerocopy || base->in.memory != ZENPS_HOST || input->rows ||
+      !zps_net_info(net)->registers_free ||
       rows_least * zps_peer_row_bytes(round) <=
           ZPS_WIRE_INLINE_MAX) /* every rank reads from every other, or DONE would not come from all */
     return;
-  if (zps_net_mem_register(net, (void *)(uintptr_t)input->values, (size_t)len, &round->lent, &error) != ZPS_OK)
+  if (zps_net_mem_register(net, (void *)(uintptr_t)input->values, (size_t)len, &round->exposed, &error) != ZPS_OK)
     zps_log_debug("tensor %s: the gradient is copied: %s", base->tensor->name, error.text);
 }
 
 void zps_peer_zerocopy_end(struct zps_peer_round *round) {
-  if (round->lent.handle) zps_net_mem_release(zps_engine_net(round->base.plane->engine), &round->lent);
+  if (round->exposed.handle) zps_net_mem_release(zps_engine_net(round->base.plane->engine), &round->exposed);
 }
 
 static bool may_read(const struct zps_peer_round *round, const struct zps_instr *reader) {
   const struct zps_round *base = &round->base;
   if (reader->type == ZPS_INSTR_SUM)
-    return round->base.tensor->peer->scheme->lends || base->out->values != base->in.values;
+    return round->base.tensor->peer->scheme->zerocopy || base->out->values != base->in.values;
   /* A rank of this host reads the segment that it has mapped. */
-  return reader->type == ZPS_INSTR_SEND && round->lent.handle && !base->plane->ranks[reader->peer].shared.maps_ours;
+  return reader->type == ZPS_INSTR_SEND && round->exposed.handle && !base->plane->ranks[reader->peer].shared.maps_ours;
 }
 
 bool zps_peer_is_zerocopy(const struct zps_peer_round *round, uint32_t instr, struct zps_slice_view *view_p) {
@@ -85,12 +85,12 @@ void zps_peer_owe_done(struct zps_peer_round *round) {
 
 bool zps_peer_needs_done(const struct zps_peer_round *round, uint32_t rank) {
   const struct zps_peer_remote *peer = &round->remotes[rank];
-  return round->base.tensor->peer->scheme->lends && (peer->reads || peer->is_read) && !peer->done;
+  return round->base.tensor->peer->scheme->zerocopy && (peer->reads || peer->is_read) && !peer->done;
 }
 
 bool zps_peer_is_past(const struct zps_peer_round *round) {
   return round->base.committed &&
-         (!round->base.tensor->peer->scheme->lends || round->base.machine->state == ZPS_MACHINE_DONE);
+         (!round->base.tensor->peer->scheme->zerocopy || round->base.machine->state == ZPS_MACHINE_DONE);
 }
 
 void zps_peer_check_through(struct zps_peer_round *round) {
@@ -114,16 +114,16 @@ void zps_peer_decoded(struct zps_peer_round *round) {
 void zps_peer_revoke(struct zps_peer_round *round) {
   struct zps_round *base = &round->base;
   const uint64_t until_ns = round->hear_until_ns = zps_clock_ns() + HEAR_NS;
-  if (!round->base.tensor->peer->scheme->lends) return;
+  if (!round->base.tensor->peer->scheme->zerocopy) return;
   zps_peer_owe_done(round);
-  if (!round->lent.handle || until_ns >= base->deadline_ns) return;
+  if (!round->exposed.handle || until_ns >= base->deadline_ns) return;
   base->report_at_ns = until_ns;
   zps_rounds_due(base->rounds, until_ns);
 }
 
 bool zps_peer_is_revoked(const struct zps_peer_round *round) {
   const struct zps_round *base = &round->base;
-  if (!round->lent.handle || base->rounds->fail_code != ZPS_OK) return true;
+  if (!round->exposed.handle || base->rounds->fail_code != ZPS_OK) return true;
   const bool heard_all = zps_clock_ns() >= round->hear_until_ns;
   for (uint32_t r = 0; r < base->plane->world; r++) {
     const struct zps_peer_remote *peer = &round->remotes[r];

@@ -5,8 +5,8 @@
  * failures: a round that fails on a rank begins a new one there. Where they are not the same all go on as in the first
  * round, in the newest one, so that no two ranks ever reduce by different boundaries
  *   - select: own entries from the local threshold on; it is the exact k-th magnitude every tau' rounds, reused
- * between. At most k entries are their own k greatest: all go, so that who selected them with a residual knows what was
- * sent
+ * between. At most k entries are their own k greatest: all go, so that the caller who selected them with a residual
+ * knows what was sent
  *   - partition, every tau rounds: each rank's rows that cut its selection into n equal counts, averaged over the ranks
  *   - split: region j of the selection goes to position j, nearest neighbour first; sums in rank order
  *   - select of the sums, from the global threshold on; every tau' rounds the exact k-th magnitude of all sums
@@ -44,7 +44,7 @@ enum tag {
   TAG_DOUBLE = 64
 };
 
-/* A rank's first message: the generation, and the number of rows of the region that follows at once. */
+/* The first message of a rank: the generation, and of how many rows the region that follows at once is. */
 enum said { SAID_GENERATION, SAID_ROWS, N_SAID };
 #define NOTHING_FOLLOWS (-1)
 
@@ -175,7 +175,7 @@ static void partition(const struct zps_peer_plan *plan, struct oktopk *self, uin
   zps_program_call(program, &sum, 1, PHASE_BOUNDS);
 }
 
-/* A rank that renews nothing does not wait for the others' first messages. */
+/* A rank that renews nothing does not wait for the others' word. */
 static void agree(const struct zps_peer_plan *plan, struct oktopk *self, struct zps_program *program) {
   uint32_t n_said = 0;
   for (uint32_t s = 1; s < plan->n; s++) {

@@ -1,5 +1,5 @@
 /*
- * What several schemes are made of. Positions are those of a plan, 0..n-1; everybody begins with another neighbour, so
+ * Parts of several schemes. Positions are those of a plan, 0..n-1; each rank begins with another neighbour, so
  * that no rank is sent to by all at once.
  */
 #ifndef ZPS_WORKER_SCHEMES_PARTS_H

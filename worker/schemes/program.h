@@ -34,7 +34,7 @@ struct zps_stream {
   uint32_t n_readers; /* instructions; when all are done the bytes may go */
 };
 
-/* What OWN and SUM make of the rows that they have. */
+/* The form that OWN and SUM give to the rows that they have. */
 enum zps_form {
   ZPS_FORM_SPARSE, /* coded as the policy says */
   ZPS_FORM_ALL,    /* all of the range, zeros too */
@@ -64,10 +64,10 @@ enum zps_instr_type {
   ZPS_INSTR_SPLITS,    /* out = vector: the n - 1 rows that cut the entries of ins[0] into n equal counts (`k` = n) */
   ZPS_INSTR_JOIN,      /* out = rows of ins, which ascend and have no row in common, over [lo, hi) */
   ZPS_INSTR_NARROW,    /* out = ins[0], all rows, values coded as `values` says and decoded again by its readers */
-  ZPS_INSTR_SERVE,     /* out = the sum (or max, min), of all who carry one out, of ins, which cover disjoint ranges of
-                          out's: each pushes to the job's servers, which add in the order of ranks */
-  ZPS_INSTR_CALL,      /* the scheme goes on at `phase`, knowing the vectors in ins */
-  ZPS_INSTR_RESULT,    /* ins, in disjoint ranges, are part of the result. Rows in none of a program's are zero */
+  ZPS_INSTR_SERVE,  /* out = the sum (or max, min), of all ranks that carry one out, of ins, which cover disjoint ranges
+                       of  out's: each pushes to the job's servers, which add in the order of ranks */
+  ZPS_INSTR_CALL,   /* the scheme goes on at `phase`, knowing the vectors in ins */
+  ZPS_INSTR_RESULT, /* ins, in disjoint ranges, are part of the result. Rows in none of a program's are zero */
 };
 
 struct zps_instr {

@@ -1,4 +1,4 @@
-/* What the files of the libfabric backend share. Everything runs on the progress thread, but for `wake_fd`. */
+/* Shared by the files of the libfabric backend. Everything runs on the progress thread, but for `wake_fd`. */
 #ifndef ZPS_NET_OFI_IMPL_H
 #define ZPS_NET_OFI_IMPL_H
 
@@ -30,7 +30,7 @@ struct ofi_peer;
 
 enum ofi_op_kind { OFI_OP_RECV, OFI_OP_SEND, OFI_OP_READ };
 
-/* What the fabric knows of an operation. Outlives peer and read for as long as the fabric holds it. */
+/* An operation as the fabric knows it. Outlives peer and read for as long as the fabric holds it. */
 struct ofi_op {
   struct fi_context2 context; /* the provider's scratch space; first, so that its address is the op's */
   STAILQ_ENTRY(ofi_op) link;  /* in the pool, or in the queue where it waits to be posted */
