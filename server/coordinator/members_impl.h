@@ -1,4 +1,4 @@
-/* What the files of the membership module share with each other. */
+/* The state that the files of the membership module have in common. */
 #ifndef ZPS_SERVER_COORDINATOR_MEMBERS_IMPL_H
 #define ZPS_SERVER_COORDINATOR_MEMBERS_IMPL_H
 

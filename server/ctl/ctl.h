@@ -37,7 +37,7 @@ zps_err_t zps_ctl_verb_find(const char *name, const struct zps_ctl_verb **verb_p
                             struct zps_error *error) ZPS_MUSTCHECK;
 /* In the order of the help; NULL behind the last. */
 const struct zps_ctl_verb *zps_ctl_verb_at(unsigned index);
-/* What a column means; NULL for one that nobody has described. */
+/* The meaning of a column; NULL: it has no description. */
 const char *zps_ctl_column_help(const char *noun, const char *array, const char *key);
 /* --help of one command, or with NULL the list of all: a zps_opt_table's command_help. */
 zps_err_t zps_ctl_help(const char *command, struct zps_error *error);

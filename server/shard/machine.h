@@ -49,7 +49,7 @@ enum zps_shard_machine_action_type {
   ZPS_SHARD_READ,    /* rank, part: fetch the bytes, then LANDED */
   ZPS_SHARD_REDUCE,  /* part: all contributions are here; sum them, then REDUCED */
   ZPS_SHARD_PUBLISH, /* part: tell the ranks that are still there */
-  ZPS_SHARD_RETIRE,  /* the last action: nobody needs the round any more */
+  ZPS_SHARD_RETIRE,  /* the last action: no rank needs the round any more */
   ZPS_SHARD_ABORT,   /* the last action: send `abort` to the ranks for which zps_shard_machine_wants_abort() */
 };
 

@@ -1,4 +1,4 @@
-/* What the trainer holds of an operation: its outcome and costs. */
+/* A request: the trainer's handle of an operation, with its outcome and costs. */
 #ifndef ZPS_WORKER_API_REQUEST_H
 #define ZPS_WORKER_API_REQUEST_H
 

@@ -46,7 +46,7 @@ struct zps_automatic {
   double bandwidth, latency_s;                         /* of the link, as rounds have found it; 0: not yet */
 };
 
-/* What the tensor's other options leave to choose from. */
+/* Limits that the tensor's other options set to the choice. */
 struct zps_automatic_limits {
   bool balanced_only; /* there are too many rows for the others */
   bool no_zeros;      /* max and min: zeros would count */
@@ -60,7 +60,7 @@ bool zps_automatic_is(const char *scheme);
  * names: those named, all of which this library must have. */
 zps_err_t zps_automatic_parse(const char *scheme, const char *tensor, const struct zps_automatic_limits *limits,
                               unsigned *schemes_p, struct zps_error *error) ZPS_MUSTCHECK;
-/* What ranks must agree on: "auto:balanced,ring". */
+/* The text that ranks must agree on: "auto:balanced,ring". */
 void zps_automatic_text(unsigned schemes, char *text, size_t size);
 
 void zps_automatic_destroy(struct zps_automatic *automatic); /* NULL is allowed */

@@ -3,7 +3,7 @@
 #include "worker/device/host.h"
 #include "worker/device/device.h"
 
-/* What one call works with. */
+/* The arguments and state of one call. */
 struct delivery {
   struct zps_host_out *out;
   struct zps_worker_device *device;

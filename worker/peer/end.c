@@ -12,9 +12,8 @@ static bool has_spoken(const struct zps_round *base, uint32_t rank) {
   return peer->aborted || peer->done || remote->lost || remote->left_ns;
 }
 
-/* The rank sends no more frames for the round, and reads nothing. In rounds of schemes that lend gradients a DONE
- * follows its ABORT, unless the ABORT came before the round had begun here: then the rank was told of nothing to read.
- */
+/* The rank sends no more frames for the round, and reads nothing. In rounds of schemes with zero copy a DONE follows
+ * its ABORT, unless the ABORT came before the round had begun here: then the rank was told of nothing to read. */
 static bool has_ended(const struct zps_round *base, uint32_t rank) {
   const struct zps_peer_remote *peer = &zps_peer_of(base)->remotes[rank];
   const bool still_reads = base->tensor->peer->scheme->zerocopy && peer->reads && peer->aborted && !peer->done;

@@ -148,7 +148,7 @@ static void refuse(struct zps_peer_round *round, uint32_t rank, uint32_t tag, co
                  round->base.plane->ranks[rank].name, tag, why);
 }
 
-/* What can be checked before the bytes are here. */
+/* Checks all that can be checked before the bytes are here. */
 static bool sizes_fit(struct zps_peer_round *round, uint32_t instr, const struct zps_slice *slice) {
   const struct zps_stream *stream = &round->program.streams[round->program.instrs[instr].out];
   const uint32_t peer = round->program.instrs[instr].peer, m = (uint32_t)(stream->hi - stream->lo);

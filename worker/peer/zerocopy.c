@@ -2,7 +2,7 @@
  * Zero copy: dense OWN streams that lie in the gradient itself.
  *
  * A stream that this rank alone reads, to add it, need not be a copy, except in place, where results may be written
- * before it was added. A stream that peers read need not be a copy in rounds of schemes that lend the gradient, where
+ * before it was added. A stream that peers read need not be a copy in rounds of schemes with zero copy, where
  * registering memory costs nothing: then the gradient is registered for the round. The trainer gets the gradient back
  * with the result; from then on no rank may read it, nor take for a gradient what the trainer writes there. So DONE
  * says more in these rounds: that its sender has all of its result, and that its gradient was unchanged until then. A

@@ -60,7 +60,7 @@ struct zps_plane {
   struct zps_remote *servers;
   struct zps_remote *ranks; /* world of them; NULL until they are linked. Our own has no peer */
   uint32_t world, epoch;
-  struct zps_segment *segment; /* of this rank, for others of its host to read; NULL: nobody does */
+  struct zps_segment *segment; /* of this rank, for others of its host to read; NULL: no rank does */
   struct zps_slab_memory segment_memory;
   struct zps_scratch_pool *scratches; /* with `ranks`: a zps_compute_scratch for each thread that computes */
   uint64_t left_due_ns;               /* when ranks that left are next looked at */
@@ -73,8 +73,8 @@ zps_err_t zps_plane_open(const struct zps_worker_options *options, const struct 
 /* Connects to the job's servers. Not on the engine thread. */
 zps_err_t zps_plane_connect(struct zps_plane *plane, const struct zps_join *join, uint32_t rank,
                             struct zps_error *error) ZPS_MUSTCHECK;
-/* Not on the engine thread. Waits, at most `wait_ms`, until what was sent to the other ranks has left this process:
- * they may still need frames of the last round when this rank has its result. */
+/* Not on the engine thread. Waits, at most `wait_ms`, until all frames to the other ranks are out of this process's
+ * hands: they may need frames of the last round when this rank has its result. */
 void zps_plane_drain(struct zps_plane *plane, unsigned wait_ms);
 /* Drops the servers and ranks: reads from them end. Not on the engine thread. */
 void zps_plane_disconnect(struct zps_plane *plane);
@@ -84,8 +84,8 @@ void zps_plane_close(struct zps_plane *plane);
 /* Links to all other ranks, with their receives; again: nothing to do. Not on the engine thread. */
 zps_err_t zps_plane_link(struct zps_plane *plane, const struct zps_join_peers *peers,
                          struct zps_error *error) ZPS_MUSTCHECK;
-/* What this rank shares with others of its host, once they are linked; `segment` is the plane's from here on, and may
- * be NULL. Not on the engine thread. */
+/* Sets the memory that this rank and others of its host share, once they are linked; `segment` is the plane's from here
+ * on, and may be NULL. Not on the engine thread. */
 zps_err_t zps_plane_share(struct zps_plane *plane, struct zps_segment *segment, const struct zps_neighbour *neighbours,
                           struct zps_error *error) ZPS_MUSTCHECK;
 /* A rank left in peace. From any thread but the engine's. */

@@ -61,7 +61,7 @@ zps_err_t zps_sharing_meet(struct zps_sharing *sharing, struct zps_plane *plane,
   zps_neighbours_meet(&sharing->config, fd, segment, proof, MEET_TIMEOUT_MS, neighbours);
   uint32_t n_mapped = 0;
   for (uint32_t r = 0; r < world; r++) n_mapped += neighbours[r].maps_ours;
-  if (n_mapped == 0) { /* nobody reads it */
+  if (n_mapped == 0) { /* no rank reads it */
     zps_segment_destroy(segment);
     segment = NULL;
   }

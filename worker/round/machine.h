@@ -70,7 +70,7 @@ struct zps_round_machine_action {
   uint32_t arg;
 };
 
-/* What does not change from round to round. `owners` (n_parts of them, each < n_servers) is borrowed. */
+/* The part that does not change from round to round. `owners` (n_parts of them, each < n_servers) is borrowed. */
 struct zps_round_machine_plan {
   uint32_t n_parts, n_servers;
   uint32_t n_stripes; /* each of as many consecutive partitions: parts of the result that are decoded at once */

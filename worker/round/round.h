@@ -63,7 +63,7 @@ struct zps_round_owner {
    * follows. */
   bool (*over)(struct zps_round *round, const zenps_error_t *error, bool serving);
   void (*wake)(const struct zps_round_tensor *tensor); /* last, so that a thread that waits finds no lock held */
-  void (*released)(struct zps_round *round);           /* nobody refers to it: it may start anew */
+  void (*released)(struct zps_round *round);           /* no thread or process refers to it: it may start anew */
 };
 
 /* Work of at most so many bytes stays on the thread where it comes up, which has done it before another thread has

@@ -1,6 +1,6 @@
 /*
- * What rounds know of their tensor: its shape, how it is cut into partitions, how it is coded, which kind of rounds it
- * has. The API's tensor (worker/api/tensor.h) begins with it; a test makes one alone.
+ * The part of a tensor that its rounds know: its shape, how it is cut into partitions, how it is coded, which kind of
+ * rounds it has. The API's tensor (worker/api/tensor.h) begins with it; a test makes one alone.
  */
 #ifndef ZPS_WORKER_ROUND_TENSOR_H
 #define ZPS_WORKER_ROUND_TENSOR_H

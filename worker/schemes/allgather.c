@@ -1,9 +1,9 @@
 /*
- * Schemes in which everybody sends straight to everybody: AGsparse [Zen section 2.3] = sparse allgather [SparCML], its
- * SSAR_Split_allgather and DSAR_Split_allgather [SparCML section 5.3], and Ok-Topk's baselines TopkA, TopkDSA and
- * Gaussiank, which first select and then are one of these [Ok-Topk section 5].
+ * Schemes in which every rank sends straight to every other one: AGsparse [Zen section 2.3] = sparse allgather
+ * [SparCML], its SSAR_Split_allgather and DSAR_Split_allgather [SparCML section 5.3], and Ok-Topk's baselines TopkA,
+ * TopkDSA and Gaussiank, which first select and then are one of these [Ok-Topk section 5].
  *
- * dense-split lends the gradient: each row goes to one rank, whose sum every rank's result needs. So all of the
+ * dense-split sends with zero copy: each row goes to one rank, whose sum every rank's result needs. So all of the
  * gradient was read when every rank has its result, and what is sent of it need not be a copy (worker/peer/zerocopy.c).
  *
  * bitmap-split reads a lane's range of the gradient once, which becomes bits and values by one compressing loop (`pack`

@@ -101,14 +101,14 @@ static zenps_status_t record(struct perf *perf, const zenps_request_t *request, 
   return status;
 }
 
-/* What one sum took, on this rank. */
+/* The costs of one sum, on this rank. */
 struct sum {
   zenps_request_t *request;
   uint64_t start_ns;
   double ms, cpu_ms;
 };
 
-/* A barrier, so that ranks start together, then the timed sum, then another, so that nobody checks or makes the next
+/* A barrier, so that ranks start together, then the timed sum, then another, so that no rank checks or makes the next
  * gradient while others are still timed. */
 static int run_sum(struct perf *perf, uint64_t step, const zenps_grad_t *in, zenps_grad_t *out, struct sum *sum) {
   *sum = (struct sum){.request = NULL};

@@ -70,7 +70,7 @@ void perf_options_fini(struct perf_options *options);
 /* `levels` (PERF_LEVELS_MAX) and the options must outlive `tensor`. */
 zps_err_t perf_options_tensor(const struct perf_options *options, uint32_t *levels, zenps_tensor_options_t *tensor,
                               struct zps_error *error) ZPS_MUSTCHECK;
-/* What values travel as. */
+/* The format that values travel in. */
 const char *perf_values_name(const struct perf_options *options);
 /* Calls `run` for each line of given->cases, with the options of argv and then the line's; until it returns false. */
 typedef bool perf_case_fn(void *ctx, const struct perf_options *options);

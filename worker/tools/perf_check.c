@@ -122,7 +122,7 @@ static double merged(const struct perf_check *check, bool first, double sum, dou
   return op == ZENPS_OP_SUM || op == ZENPS_OP_MEAN ? sum + value : first || further ? value : sum;
 }
 
-/* The rank's row, which is not all zero, joins the sum's (or greatest, or least), and is cleared. */
+/* Adds the rank's row, which is not all zero, to the sum's (or takes the greater, or lesser), and clears it. */
 static void merge_own_row(struct perf_check *check, uint64_t row) {
   const struct perf *perf = check->perf;
   const uint64_t width = perf->options.width;

@@ -9,7 +9,7 @@
 #include "worker/tools/perf.h"
 #include "worker/tools/settle.h"
 
-/* What every rank contributes to the summary, in this order. */
+/* The fields that every rank contributes to the summary, in this order. */
 enum {
   BYTES_OUT,
   BYTES_IN,
