@@ -43,7 +43,7 @@ struct zps_tensor_spec {
   uint32_t n_parts, block_bits;
   enum zps_codec_policy codec;
   enum zps_value_codec value_codec;
-  char scheme[ZPS_NAME_MAX + 1]; /* the workers'; servers have no part in those between workers */
+  char scheme[ZPS_NAME_MAX + 1]; /* the workers'; servers have no part in schemes between ranks */
   const uint32_t *owners;        /* n_parts of them: position of the owning server */
   const uint32_t *ranks;         /* n_ranks of them, ascending: those that push and are told sums; 0: all */
   uint32_t n_ranks;

@@ -1,4 +1,4 @@
-/* What clients call, as events of the membership module. */
+/* Calls of clients, as events of the membership module. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -269,7 +269,7 @@ static zps_err_t get_told(const zps_json *params, struct zps_plan_told *told, st
   return zps_json_get_hex(params, "step", &report->step, error);
 }
 
-/* A notification: its answer, if any, is one too. Nobody can be told of an error. */
+/* A notification: its answer, if any, is one too. An error cannot be reported to the rank. */
 static void tensor_report(struct zps_coordinator_conn *conn, const zps_json *params) {
   struct zps_plan_told told;
   struct zps_plan_sketch sketch;
@@ -364,7 +364,7 @@ void zps_coordinator_message(void *ctx, struct zps_rpc_conn *rpc, const char *me
                              struct zps_rpc_request *request) {
   struct zps_coordinator *coordinator = ctx;
   struct zps_coordinator_conn *conn = zps_rpc_conn_ctx(rpc);
-  if (!request) { /* heartbeats: that something came is all they say */
+  if (!request) { /* heartbeats: they say only that the client lives */
     if (!conn || conn->role == ZPS_CONN_CTL) return;
     zps_coordinator_watch(conn);
     for (unsigned i = 0; conn->role == ZPS_CONN_WORKER && i < sizeof notifications / sizeof notifications[0]; i++) {

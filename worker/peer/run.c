@@ -6,7 +6,7 @@
 #include "common/base/enlarge.h"
 #include "worker/peer/peer.h"
 
-/* What is so small is done here and now: a thread of the pool would take longer to wake up. */
+/* An output of at most so many bytes is made on the spot: a thread of the pool would take longer to wake up. */
 #define ON_THE_SPOT_BYTES 4096u
 #define ON_THE_SPOT_INS 64u
 /* Rows that were found are only copied and coded: some 50 us, what waking a thread, and being woken by it, takes. */
