@@ -70,7 +70,7 @@ struct zps_device_hashed {
   uint64_t parallel, serial, lost_races;
 };
 
-/* Error feedback (worker/sparsify/feedback.h) over n values of f32 or f64. */
+/* Error feedback (worker/select/feedback.h) over n values of f32 or f64. */
 struct zps_device_feedback {
   enum zps_dtype dtype;
   uint64_t n; /* below 2^31 */

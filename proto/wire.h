@@ -52,8 +52,8 @@ struct zps_frame_header {
 };
 
 /* A contribution or sum: of one partition, or of several successive ones of the same owner joined
- * (common/codec/join.h). Its payload: values in ascending order of local rank (nnz * width * value size), then the
- * coded index set. */
+ * (common/codec/join.h). Its payload: values in ascending order of index (nnz * width * value size), then the coded
+ * index set. */
 /* A key that no fabric gives out: the payload is in the sender's shared memory, at offset `addr`. */
 #define ZPS_WIRE_KEY_SHARED UINT64_MAX
 

@@ -9,7 +9,7 @@
  * acknowledges anything, and it does not matter when a message arrives: late ones make a rank wait, none can make it
  * take another scheme. (An order to switch at a step could reach a rank that has begun that step.)
  *
- * Both ends are pure: test_plan_schedule runs them against each other in any order of messages.
+ * Both ends are pure: tests/unit/plan/test_schedule.c runs them against each other in any order of messages.
  */
 #ifndef ZPS_PLAN_SCHEDULE_H
 #define ZPS_PLAN_SCHEDULE_H

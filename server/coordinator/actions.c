@@ -1,4 +1,4 @@
-/* What the membership module wants done, as messages. */
+/* Actions of the membership module, as messages. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +22,8 @@ static void on_answer(void *ctx, const zps_json *result, const struct zps_error 
   zps_coordinator_leave(coordinator);
 }
 
-/* Calls a server whose answer matters. What cannot be sent ends the connection, and so the server's membership. */
+/* Calls a server whose answer matters. A call that cannot be sent ends the connection, and so the server's membership.
+ */
 static void call_server(const struct zps_action *action, const char *method, zps_json *params) {
   struct zps_coordinator_conn *conn = (struct zps_coordinator_conn *)action->client;
   struct zps_coordinator_call *call = calloc(1, sizeof *call);

@@ -1,4 +1,4 @@
-/* What clients say, as events of the membership module. */
+/* Calls and notifications of clients, as events of the membership module. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -181,7 +181,7 @@ static zps_err_t stats(struct zps_coordinator_conn *conn, const zps_json *params
 static const struct method {
   const char *name;
   int roles;
-  bool notifies; /* it is no call: nobody can be told of an error */
+  bool notifies; /* it is no call: an error cannot be reported to the client */
   method_fn *run;
 } methods[] = {
     {"server.register", ZPS_CONN_SERVER, false, server_register},
@@ -224,7 +224,7 @@ void zps_coordinator_message(void *ctx, struct zps_rpc_conn *rpc, const char *na
   (void)ctx;
   struct zps_coordinator_conn *conn = zps_rpc_conn_ctx(rpc);
   const struct method *method = find(name, !request);
-  if (!request) { /* heartbeats: that something came is all they say */
+  if (!request) { /* heartbeats: they say only that the client lives */
     if (!conn || conn->role == ZPS_CONN_CTL) return;
     zps_coordinator_watch(conn);
     if (method && method->roles & (int)conn->role) run(conn, method, params, NULL);

@@ -40,7 +40,7 @@ struct zps_member_plan {
   unsigned allowed; /* as asked for; the chooser's are fewer where results must show which rows some rank had */
   /* Reported since the last choice. */
   double rounds, rows, union_rows;
-  double seconds;   /* what a round took the slowest rank, whom the others' next one waits for; 0: not known */
+  double seconds;   /* of a round on the slowest rank, which the next round of the others waits for; 0: not known */
   double bandwidth; /* of the slowest link; 0: not measured */
   double latency_s; /* of the median, or so: the mean */
   uint32_t n_latencies;
@@ -93,7 +93,7 @@ static zps_err_t describe(const struct zps_member_job *job, const struct zps_ten
   return survey(job, &input->cluster);
 }
 
-/* Schemes that nobody can tell by the values of their results. */
+/* Schemes that cannot be told apart by the values of their results. */
 static unsigned alike(void) {
   unsigned schemes = 0;
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++)
@@ -155,7 +155,7 @@ static void note_sketch(struct zps_member_plan *plan, uint32_t rank, const struc
   plan->sketched |= UINT64_C(1) << rank;
 }
 
-/* Peers' numbers: what cannot be is left out. */
+/* The numbers come from peers: impossible ones are left out. */
 static void note(struct zps_member_plan *plan, uint32_t rank, const struct zps_plan_told *told) {
   const struct zps_plan_report *report = &told->report;
   const struct zps_plan_cluster *cluster = &plan->input.cluster;
@@ -180,7 +180,7 @@ static void note(struct zps_member_plan *plan, uint32_t rank, const struct zps_p
     profile.density = most > 0 ? report->rows / most : 0;
     plan->union_rows += report->rows * zps_plan_gamma(&profile, cluster->n);
   }
-  /* Who asks again has waited, and knows of a round or two. */
+  /* A rank that asks again has waited, and knows of a round or two. */
   if (report->scheme != plan->chooser.scheme || report->round_s <= 0 || plan->told[rank]) return;
   plan->seconds = fmax(plan->seconds, report->round_s);
 }
@@ -195,8 +195,8 @@ static void forget(struct zps_member_plan *plan, uint32_t world) {
   memset(plan->told, 0, world * sizeof plan->told[0]);
 }
 
-/* Where all ranks are on one host they go through its memory, which reads from servers say nothing of. What a scheme
- * that is tried leaves unused, since it waits for something else, is there for the others: the greatest counts. */
+/* Ranks that are all on one host exchange through its memory, of which reads from servers say nothing. A scheme that
+ * waits for something else leaves bandwidth unused that other schemes can have: the greatest measurement counts. */
 static void learn_links(struct zps_member_plan *plan) {
   struct zps_plan_cluster *cluster = &plan->input.cluster;
   const bool within = cluster->n <= cluster->ranks_per_host;
@@ -242,7 +242,7 @@ static uint64_t window_of(const struct zps_member_plan *plan) {
                                        : PROBE_WINDOW_SHORT;
 }
 
-/* For whoever wants to know why: what each scheme was predicted to take, and did. */
+/* Logs the reasons of a choice: the time that each scheme was predicted to take, and the time it took. */
 static void explain(const struct zps_member_plan *plan, const struct zps_member_job *job,
                     const struct zps_member_tensor *tensor) {
   char text[768] = "";
@@ -297,7 +297,7 @@ static void tell(struct zps_members *members, const struct zps_member_job *job, 
                                                 .whole = whole});
 }
 
-/* Notes that the rank has told; whether all have that are there. */
+/* Notes that the rank has reported. Returns whether all ranks that are there have. */
 static bool all_told(struct zps_member_plan *plan, const struct zps_member_job *job, uint32_t rank) {
   uint32_t there = 0;
   if (!plan->told[rank]) plan->n_told++;

@@ -188,7 +188,7 @@ zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator) {
   return left_out(zps_json_set(zps_json_object(), "tensors", rows), n_out);
 }
 
-/* ---- What ranks have told of their rounds ---- */
+/* ---- Reports of ranks on their rounds ---- */
 
 static zps_json *set_told(zps_json *row, uint64_t told_ns) {
   return told_ns ? zps_json_set_real(row, "told_s", seconds_since(told_ns)) : row;

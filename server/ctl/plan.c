@@ -68,7 +68,7 @@ static void calibrate(const struct zps_ctl_plan_options *options, struct zps_pla
   if (options->rows_in) calibration->scan_value_ns = calibration->clear_value_ns = 0;
 }
 
-/* From options, and the trace that they name, to what is asked. */
+/* From options, and the trace that they name, to the question. */
 static zps_err_t plan_init(const struct zps_ctl_plan_options *options, struct zps_ctl_plan *plan,
                            struct zps_error *error) {
   *plan = (struct zps_ctl_plan){.workers = (uint32_t)options->workers, .workers_max = (uint32_t)options->workers_max};

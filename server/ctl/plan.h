@@ -1,5 +1,6 @@
 /*
- * zenpsctl plan: what each scheme would cost on a cluster that need not exist. Asks nobody: arithmetic on options.
+ * zenpsctl plan: what each scheme would cost on a cluster that need not exist. It asks no coordinator: arithmetic on
+ * options.
  *
  * plan.c goes from options to a report; plan_options.c is the table of options; plan_report.c makes and prints the
  * report; plan_svg.c draws it.

@@ -49,7 +49,7 @@ static void on_failed(void *ctx, const struct zps_frame_abort *failure) {
     job->failed = true;
     job->failure_command.run = failure_run;
     zps_engine_post(job->plane.engine, &job->failure_command);
-    pthread_cond_broadcast(&job->done); /* who waits for a plan waits in vain */
+    pthread_cond_broadcast(&job->done); /* a thread that waits for a plan waits in vain */
   }
   pthread_mutex_unlock(&job->lock);
   if (first) zps_log_warn("job %s failed: %s", job->options.job, failure->text);
@@ -192,7 +192,7 @@ static void drain(struct zenps_job *job) {
   pthread_mutex_unlock(&job->lock);
 }
 
-/* Of a job that failed nobody waits for frames. */
+/* No rank waits for frames of a job that has failed. */
 static bool has_failed(struct zenps_job *job) {
   pthread_mutex_lock(&job->lock);
   const bool failed = job->failed;

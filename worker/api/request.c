@@ -38,7 +38,8 @@ void zps_worker_request_destroy(struct zenps_request *request) {
   free(request);
 }
 
-/* Whoever comes second, the request that is done or the trainer that asks, sees what the first has noted. */
+/* A request that is done and a trainer that asks for the descriptor may come in either order: the second one sees what
+ * the first has noted. */
 static void raise_fd(struct zenps_job *job) {
   const uint64_t one = 1;
   if (!atomic_load(&job->fd_asked) || !atomic_exchange(&job->fd_due, false)) return;

@@ -86,7 +86,7 @@ static zps_json *tensors_array(const struct news *news, size_t n) {
   return tensors;
 }
 
-/* With the telemetry's lock. What cannot be sent now is part of the next report. */
+/* With the telemetry's lock. Counters that cannot be sent now are part of the next report. */
 static void report(struct zenps_job *job) {
   job->telemetry.told_ns = zps_clock_ns();
   pthread_mutex_lock(&job->lock);

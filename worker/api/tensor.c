@@ -88,7 +88,8 @@ static zps_err_t make_ask(const struct zenps_job *job, const char *name, uint64_
   return ZPS_OK;
 }
 
-/* The same question again has the same answer; another one is an error, as it would be between ranks. */
+/* A tensor that is opened again with the same options is the same tensor; other options are an error, as they are
+ * between ranks. */
 static zps_err_t compare(const struct zenps_tensor *tensor, const struct ask *asked, struct zps_error *error) {
   const bool was = tensor->core.partitioner == ZPS_PARTITIONER_HIERARCHICAL;
   const bool is = asked->partitioner == ZPS_PARTITIONER_HIERARCHICAL;
@@ -123,7 +124,7 @@ static zps_err_t tensor_create(struct zenps_job *job, const struct ask *asked, s
 static void tensor_add(struct zenps_job *job, struct zenps_tensor *tensor);
 static struct zenps_tensor *find(struct zenps_job *job, const char *name);
 
-/* Of hosts' masters alone: over servers, as one of theirs that only some ranks push. */
+/* Opens the tensor of the hosts' masters: over servers, pushed by the masters alone. */
 static zps_err_t between_hosts_open(struct zenps_job *job, const struct ask *asked, const struct zps_peer_tensor *peer,
                                     struct zenps_tensor **inner_p, struct zps_error *error) {
   char name[128]; /* as a tensor's */
@@ -278,7 +279,7 @@ static zps_err_t variant_open(struct zenps_job *job, const struct zenps_tensor *
   return err;
 }
 
-/* Once per job; only who opens tensors looks at it. */
+/* Once per job; only threads that open tensors look at it, one at a time. */
 static void calibrate(struct zenps_job *job) {
   const char *const provider = zenps_provider(job);
   zps_plan_calibration_measure(&job->calibration);

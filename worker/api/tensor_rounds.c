@@ -1,4 +1,4 @@
-/* The rounds of a tensor: taken, told of, spare, and given up. */
+/* The rounds of a tensor, as their owner sees them: taken for a step, over, spare, and destroyed. */
 #include "common/base/clock.h"
 #include "common/net/slab.h"
 #include "worker/api/job.h"
@@ -6,7 +6,8 @@
 #include "worker/api/tensor.h"
 #include "worker/choice/auto.h"
 
-/* A round's lists are as large as the rows it had: of schemes that were tried, and left, nobody needs them any more. */
+/* A round's lists are as large as the rows it had: lists of schemes that were tried and left are not needed any more.
+ */
 #define IDLE_NS ZPS_SLAB_IDLE_NS
 
 static uint64_t idle_ns(const struct zenps_job *job, uint64_t now_ns) {
@@ -133,7 +134,7 @@ void zps_worker_round_start(struct zps_round *round) {
 
 /* ------------------------------------------------------------ given up */
 
-/* Memory of the device stays: to free it waits for everything that runs there. */
+/* A round with memory of the device stays: freeing that memory waits for everything that runs on the device. */
 static bool may_age(const struct zps_round *round) {
   return !round->device;
 }

@@ -24,7 +24,7 @@ bool zps_automatic_is(const char *scheme) {
   return strcmp(scheme, "auto") == 0 || strncmp(scheme, "auto:", 5) == 0;
 }
 
-/* Without being asked for by name. */
+/* Whether the scheme may be chosen without being named. */
 static bool may_be(enum zps_plan_scheme scheme, const struct zps_automatic_limits *limits) {
   if (!zps_plan_scheme_alike(scheme)) return false;
   if (limits->balanced_only && scheme != ZPS_PLAN_BALANCED) return false;
@@ -57,7 +57,7 @@ void zps_automatic_destroy(struct zps_automatic *automatic) {
 
 /* ------------------------------------------------------------ which step */
 
-/* Under the job's lock. What else is known when a question is asked. */
+/* Under the job's lock. Fills in what this rank knows, apart from the gradient, when it asks. */
 static void fill_told(struct zps_automatic *automatic, const zenps_grad_t *out, struct zps_plan_told *told) {
   const struct zps_automatic_job *job = &automatic->job;
   automatic->lists = automatic->lists || out->layout == ZENPS_ROWS;
@@ -193,8 +193,8 @@ zenps_status_t zps_automatic_pick(struct zps_automatic *automatic, uint64_t step
 
 /* ------------------------------------------------------------ what rounds tell */
 
-/* From the first frame out to the first one back is two latencies, and what a server does, which the shortest wait has
- * least of. */
+/* The wait from the first frame out to the first one back is two latencies and the server's work; the shortest wait has
+ * the least of that work. */
 static void measure_link(struct zps_automatic *automatic, const zenps_request_stats_t *stats, bool served) {
   const struct zps_automatic_job *job = &automatic->job;
   const struct zps_bulk_measure measure = zps_bulk_measure(zps_engine_bulk(job->plane->engine));

@@ -139,7 +139,7 @@ static zps_err_t set_levels(struct zps_scheme_ask *ask, const zenps_tensor_optio
   return ZPS_OK;
 }
 
-/* Blocks of a dense scheme travel in pieces of a megabyte, unless somebody says otherwise. */
+/* Blocks of a dense scheme travel in pieces of a megabyte, unless an option says otherwise. */
 static uint32_t default_chunks(const struct zps_scheme_ask *ask, uint64_t world, uint64_t rows, uint64_t row_bytes) {
   if (!ask->scheme->sends_zeros && !(ask->plan.inner && ask->plan.inner->sends_zeros)) return 1;
   const double chunks = (double)rows * (double)row_bytes / (double)world / CHUNK_BYTES;
@@ -253,7 +253,7 @@ void zps_peer_tensor_destroy(struct zps_peer_tensor *scheme) {
   free(scheme);
 }
 
-/* Who pushes for its host; where all ranks are on one, nobody has to. */
+/* Finds the masters, which push for their hosts; where all ranks are on one host there are none. */
 static zps_err_t find_masters(struct zps_peer_tensor *scheme) {
   scheme->masters = calloc(scheme->plan.n, sizeof *scheme->masters);
   if (!scheme->masters) return ZPS_ERR_NOMEM;

@@ -1,4 +1,5 @@
-/* The scheme of a tensor whose rounds are between workers: its options, and its state from round to round. */
+/* The scheme of a tensor as its options and the places of ranks make it; for rounds between ranks, with the state that
+ * the scheme keeps from round to round. */
 #ifndef ZPS_WORKER_CHOICE_TOPOLOGY_H
 #define ZPS_WORKER_CHOICE_TOPOLOGY_H
 
@@ -9,9 +10,9 @@
 #include "worker/schemes/peer_scheme.h"
 #include "worker/served/kinds.h"
 
-/* What a caller asks for, in the form that ranks must agree on. */
+/* The scheme and options that a caller asks for, in the form that ranks must agree on. */
 struct zps_scheme_ask {
-  const struct zps_peer_scheme *scheme;  /* between workers; else NULL, and: */
+  const struct zps_peer_scheme *scheme;  /* between ranks; else NULL, and: */
   const struct zps_served_kind *served;  /* over servers; balanced where there are: */
   unsigned choices;                      /* bits 1u << enum zps_plan_scheme */
   const struct zps_served_kind *between; /* hosts, where the scheme nests and plan.inner is NULL */
@@ -26,9 +27,9 @@ struct zps_scheme_ask {
 zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given,
                               const struct zps_worker_options *options, const char *name, uint64_t rows, uint32_t width,
                               enum zps_dtype dtype, bool narrow, struct zps_error *error) ZPS_MUSTCHECK;
-/* Over servers, among those who push for their hosts. */
+/* The scheme over servers of the masters, which push for their hosts. */
 void zps_scheme_ask_between_hosts(const struct zps_scheme_ask *ask, struct zps_scheme_ask *inner);
-/* Once it is known where the ranks are. */
+/* Called once it is known where the ranks are. */
 zps_err_t zps_peer_tensor_create(const struct zps_scheme_ask *ask, const struct zps_join_peers *peers, uint32_t me,
                                  struct zps_peer_tensor **scheme_p, struct zps_error *error) ZPS_MUSTCHECK;
 void zps_peer_tensor_destroy(struct zps_peer_tensor *scheme); /* NULL is allowed */

@@ -1,27 +1,27 @@
 /*
- * Dense OWN streams that lie in the gradient itself.
+ * Zero copy: dense OWN streams that lie in the gradient itself.
  *
- * What only this rank reads, to add it, need not be a copy; in place it must be one, as results may be written before
- * it was added. What peers read need not be one in rounds of schemes that lend the gradient, where registering memory
- * costs nothing: it is registered for the round. The trainer gets it back with the result, and must not get it back
- * while somebody reads it; nor may anybody take for a gradient what the trainer has put there since. So DONE says more
- * in these rounds: that its sender has all of its result, and that its gradient was as it had been until then. A result
- * is given to the trainer when all ranks have said so.
+ * A stream that this rank alone reads, to add it, need not be a copy, except in place, where results may be written
+ * before it was added. A stream that peers read need not be a copy in rounds of schemes with zero copy, where
+ * registering memory costs nothing: then the gradient is registered for the round. The trainer gets the gradient back
+ * with the result; from then on no rank may read it, nor take for a gradient what the trainer writes there. So DONE
+ * says more in these rounds: that its sender has all of its result, and that its gradient was unchanged until then. A
+ * result is given to the trainer when all ranks have said DONE.
  *
- * A round that fails says ABORT to those who have not heard DONE of it, so none of them ends with a sum of what it read
- * too late. What is still being read would break the connection if the trainer freed it: so ranks that have failed
- * read no further, and say DONE behind their ABORT when what was under way is there. The trainer is told when all have
- * said so, at the latest at the deadline; those who have not begun are only waited for as long as it may take to hear
- * of them.
+ * A round that fails sends ABORT to the ranks that have not heard DONE of it, so none of them ends with a sum of bytes
+ * that it read too late. A read that is under way would break the connection if the trainer freed the gradient, which
+ * is therefore revoked: ranks that have failed read no further, and say DONE behind their ABORT when their reads are
+ * over. The trainer is told when all ranks have said so, at the latest at the deadline; ranks that have not begun are
+ * waited for only as long as it may take to hear of them.
  *
- * In place, such a scheme's result is written where the gradient was read: the sum of these rows is there, so who was
- * to add them has read them.
+ * In place, such a scheme's result is written where the gradient was read: the sum of these rows is there, so the rank
+ * that was to add them has read them.
  */
 #define ZPS_LOG_COMPONENT "tensor"
 #include "common/base/log.h"
 #include "worker/peer/peer.h"
 
-/* How long a rank may have been at it before anything of it is here. */
+/* How long a rank may have worked on the round before its first frame is here. */
 #define HEAR_NS ZPS_NS_PER_S
 
 void zps_peer_zerocopy_begin(struct zps_peer_round *round) {
@@ -35,7 +35,7 @@ void zps_peer_zerocopy_begin(struct zps_peer_round *round) {
   if (!round->base.tensor->peer->scheme->zerocopy || base->in.memory != ZENPS_HOST || input->rows ||
       !zps_net_info(net)->registers_free ||
       rows_least * zps_peer_row_bytes(round) <=
-          ZPS_WIRE_INLINE_MAX) /* all read of all, or DONE would not come of all */
+          ZPS_WIRE_INLINE_MAX) /* every rank reads from every other, or DONE would not come from all */
     return;
   if (zps_net_mem_register(net, (void *)(uintptr_t)input->values, (size_t)len, &round->exposed, &error) != ZPS_OK)
     zps_log_debug("tensor %s: the gradient is copied: %s", base->tensor->name, error.text);

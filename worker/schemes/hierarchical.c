@@ -63,7 +63,7 @@ static void build_inner(const struct zps_peer_plan *plan, const struct hosts *ho
   }
 }
 
-/* Which ranges its master's results come in, the master's own program says. */
+/* The master's own program says in which ranges its results come. */
 static void build_member(const struct zps_peer_plan *plan, const struct hosts *hosts, struct zps_program *program) {
   const uint32_t rank = zps_peer_rank(plan, hosts->master);
   struct zps_program masters = {0};
