@@ -1,11 +1,11 @@
 /*
  * Who gets registered memory next, and how much of it: the one place that decides.
  *
- * What rounds wait with stands in one of three lines. Sums come first: they end rounds, which frees memory. Then
- * pushes, in the order in which rounds began to wait; a round keeps its place until it has all that it needs, since two
- * that each hold some of what there is could wait for each other. Rounds between ranks stand in a line of their own:
- * each is tried in turn when memory was freed, also behind one that must go on waiting, since it may be the one whose
- * end frees memory.
+ * Requests stand in one of three lines, one behind the other (common/session/memory.h). Rounds between ranks are asked
+ * first, each in turn, also behind one that must go on waiting, since it may be the one whose end frees memory. Then
+ * sums of servers: they end rounds, which frees memory, too. Then pushes, in the order in which rounds began to wait; a
+ * round keeps its place until it has all that it needs, since two that each hold some of what there is could wait for
+ * each other.
  *
  * The engine thread's.
  */
