@@ -15,7 +15,7 @@
 #define CHUNK_BYTES (1u << 20)
 #define CHUNKS_MAX 64u
 
-/* ------------------------------------------------------------ what is asked for */
+/* ------------------------------------------------------------ the request for a scheme */
 
 static void set_text(struct zps_scheme_ask *ask) {
   const struct zps_peer_plan *plan = &ask->plan;
@@ -197,7 +197,7 @@ void zps_scheme_ask_between_hosts(const struct zps_scheme_ask *ask, struct zps_s
   set_text(inner);
 }
 
-/* ------------------------------------------------------------ what it becomes */
+/* ------------------------------------------------------------ the plan that it becomes */
 
 /* Numbers hosts in the order in which their first ranks come. */
 static void number_hosts(const struct zps_join_peers *peers, uint32_t *hosts) {
