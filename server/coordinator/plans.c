@@ -135,7 +135,7 @@ enum zps_plan_scheme zps_member_plan_scheme(const struct zps_member_plan *plan) 
   return plan->chooser.scheme;
 }
 
-/* ------------------------------------------------------------ what ranks tell */
+/* ------------------------------------------------------------ reports of ranks */
 
 static void note_link(struct zps_member_plan *plan, const struct zps_plan_told *told) {
   if (told->bandwidth > 0 && (plan->bandwidth == 0 || told->bandwidth < plan->bandwidth))
@@ -185,7 +185,7 @@ static void note(struct zps_member_plan *plan, uint32_t rank, const struct zps_p
   plan->seconds = fmax(plan->seconds, report->round_s);
 }
 
-/* ------------------------------------------------------------ what becomes of it */
+/* ------------------------------------------------------------ choices */
 
 static void forget(struct zps_member_plan *plan, uint32_t world) {
   plan->rounds = plan->rows = plan->union_rows = plan->seconds = 0;

@@ -18,7 +18,7 @@
 enum { KEPT_ROUNDS = 32 };
 #define KEPT_NS_MIN (4 * ZPS_NS_PER_S)
 
-/* ------------------------------------------------------------ which schemes */
+/* ------------------------------------------------------------ schemes that may be chosen */
 
 bool zps_automatic_is(const char *scheme) {
   return strcmp(scheme, "auto") == 0 || strncmp(scheme, "auto:", 5) == 0;
@@ -55,7 +55,7 @@ void zps_automatic_destroy(struct zps_automatic *automatic) {
   free(automatic);
 }
 
-/* ------------------------------------------------------------ which step */
+/* ------------------------------------------------------------ the scheme of a step */
 
 /* Under the job's lock. Fills in what this rank knows, apart from the gradient, when it asks. */
 static void fill_told(struct zps_automatic *automatic, const zenps_grad_t *out, struct zps_plan_told *told) {
@@ -191,7 +191,7 @@ zenps_status_t zps_automatic_pick(struct zps_automatic *automatic, uint64_t step
   return status;
 }
 
-/* ------------------------------------------------------------ what rounds tell */
+/* ------------------------------------------------------------ reports of rounds */
 
 /* The wait from the first frame out to the first one back is two latencies and the server's work; the shortest wait has
  * the least of that work. */
@@ -236,7 +236,7 @@ void zps_automatic_round_done(struct zps_automatic *automatic, const struct zps_
   }
 }
 
-/* ------------------------------------------------------------ what the coordinator says */
+/* ------------------------------------------------------------ plans of the coordinator */
 
 void zps_automatic_learn(struct zps_automatic *automatic, const struct zps_plan_run *runs, unsigned n, bool whole) {
   struct zps_plan_schedule *schedule = &automatic->follower.schedule;

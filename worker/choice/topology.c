@@ -14,7 +14,7 @@
 
 #define CHUNK_BYTES (1u << 20)
 
-/* ------------------------------------------------------------ what is asked for */
+/* ------------------------------------------------------------ the request for a scheme */
 
 /* What ranks must agree on. `name` is without that of a scheme between hosts. */
 static void set_spec(struct zps_scheme_ask *ask, const char *name) {
@@ -204,7 +204,7 @@ void zps_scheme_ask_between_hosts(const struct zps_scheme_ask *ask, struct zps_s
   set_spec(inner, ask->between->name);
 }
 
-/* ------------------------------------------------------------ what it becomes */
+/* ------------------------------------------------------------ the plan that it becomes */
 
 /* Numbers hosts in the order in which their first ranks come. */
 static void number_hosts(const struct zps_join_peers *peers, uint32_t *hosts) {

@@ -2,7 +2,8 @@
 
 #include <stdlib.h>
 
-/* So long before the round's deadline it is given up here, for ranks to tell each other which ranks they wait for. */
+/* The round is given up here so long before its deadline, so that ranks can tell each other which ranks they wait for.
+ */
 #define ACCUSE_MAX_NS ZPS_NS_PER_S
 
 /* ------------------------------------------------------------ life */

@@ -237,7 +237,7 @@ static void start_call(struct zps_peer_round *round, uint32_t i) {
   zps_peer_offer_unexpected(round);
 }
 
-/* ------------------------------------------------------------ what is due */
+/* ------------------------------------------------------------ instructions that are due */
 
 static void start(struct zps_peer_round *round, uint32_t i) {
   switch (round->program.instrs[i].type) {

@@ -71,7 +71,7 @@ bool zps_peer_is_zerocopy(const struct zps_peer_round *round, uint32_t instr, st
   return true;
 }
 
-/* ------------------------------------------------------------ all are through */
+/* ------------------------------------------------------------ all ranks are through */
 
 void zps_peer_owe_done(struct zps_peer_round *round) {
   const struct zps_plane *plane = round->base.plane;

@@ -131,7 +131,7 @@ static bool finish(struct zps_round *round, uint64_t now_ns) {
 
 /* Lets the round go when no task, read or other process needs it any more. */
 static void let_go(struct zps_round *round, uint64_t now_ns) {
-  /* A cancel is sent under the job's lock and never after the request is done: what is seen here stays. */
+  /* A cancel is sent under the job's lock and never after the request is done: cancel_sent no longer changes here. */
   if (!round->finished || round->n_reads > 0 || round->cancel_sent != round->cancel_run) return;
   if (round->dirty) return; /* it is in line again */
   const bool gives_up = round->plane->closed && round->machine->state == ZPS_MACHINE_FAILED;

@@ -90,7 +90,7 @@ static void scan_done(struct zps_round_task *task) {
   zps_round_event(task->round, ZPS_MACHINE_SCANNED, task->arg, 0, ZPS_OK);
 }
 
-/* ------------------------------------------------------------ which steps, when */
+/* ------------------------------------------------------------ steps that may begin */
 
 void zps_served_scan_init(struct zps_served_round *round) {
   for (uint32_t i = 0; i < zps_partition_stripes(&round->base.tensor->part); i++)

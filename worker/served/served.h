@@ -2,8 +2,8 @@
  * A round over servers: the gradient is cut into partitions, each encoded and announced to the server that owns it,
  * which reads it; sums come back the same way. All schemes over servers (kinds.h) run so.
  *
- * scan.c, lookahead.h: finding rows; push.c, join.c: encode and announce; pull.c: sums; decode.c, rows.c: from sums to
- * the result; device_push.c, device_pull.c (on_device.h): the same in device memory; served.c: the kind's ops, and
+ * scan.c, lookahead.h: finding rows; push.c, join.c: encoding and announcing; pull.c: sums; decode.c, rows.c: from sums
+ * to the result; device_push.c, device_pull.c (on_device.h): the same in device memory; served.c: the kind's ops, and
  * every action of machine.c carried out.
  *
  * Small rounds do without tasks on the pools, where handing over takes longer than the work: the trainer's thread
