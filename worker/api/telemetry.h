@@ -5,8 +5,8 @@
  * Each tensor counts its rounds as they end. Counters that have grown are sent with a heartbeat, at most every
  * `telemetry_ms` of the options, and once when the rank leaves (`job.stats`, proto/PROTOCOL.md).
  */
-#ifndef ZPS_WORKER_CONTROL_TELEMETRY_H
-#define ZPS_WORKER_CONTROL_TELEMETRY_H
+#ifndef ZPS_WORKER_API_TELEMETRY_H
+#define ZPS_WORKER_API_TELEMETRY_H
 
 #include <pthread.h>
 #include <stdatomic.h>
