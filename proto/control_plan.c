@@ -35,8 +35,7 @@ zps_json *zps_control_report_write(const struct zps_tensor_report *report) {
   if (!told->sketch) return params;
   char text[ZPS_PLAN_SKETCH_TEXT + 1];
   zps_plan_sketch_print(told->sketch, text);
-  params = zps_json_set_str(params, "sketch", text);
-  return told->sketch->skew > 0 ? zps_json_set_real(params, "skew", told->sketch->skew) : params;
+  return zps_json_set_str(params, "sketch", text);
 }
 
 static double get_measure(const zps_json *params, const char *key) {
@@ -84,10 +83,7 @@ zps_err_t zps_control_report_read(const zps_json *params, struct zps_tensor_repo
   const char *const text = zps_json_opt_str(params, "sketch", NULL);
   if (text && !zps_plan_sketch_parse(text, sketch))
     return zps_fail(error, ZPS_ERR_PROTOCOL, "a sketch is a limit and ascending hashes below it, 16 digits each");
-  if (text) {
-    sketch->skew = get_measure(params, "skew");
-    told->sketch = sketch;
-  }
+  if (text) told->sketch = sketch;
   costs_read(params, &told->calibration);
   rounds->rounds = zps_json_opt_u64(params, "rounds", 0);
   rounds->rows = get_measure(params, "rows");

@@ -27,8 +27,6 @@
 #define LATENCY_GUESS_S 20e-6
 #define HOST_BANDWIDTH_GUESS 8e9
 #define HOST_LATENCY_GUESS_S 5e-6
-/* Parts that ranks tell the skew of, at most. */
-#define SKEW_PARTS 64.0
 /* The first ranks, of which sketches are kept. */
 #define SKETCHES 64u
 
@@ -209,23 +207,16 @@ static void learn_links(struct zps_member_plan *plan) {
 /* gamma_k of some k from the ranks' sketches; of all ranks, where no scheme shows their union. */
 static void learn_overlap(struct zps_member_plan *plan, uint32_t world) {
   const struct zps_plan_sketch *sketches[SKETCHES];
-  double skew = 0;
   uint32_t n = 0;
   for (uint32_t r = 0; r < SKETCHES; r++) {
     if (!(plan->sketched >> r & 1)) continue;
     sketches[n++] = plan->sketches[r];
-    skew += fmax(plan->sketches[r]->skew, 1);
   }
   for (uint32_t k = 2; k <= n && k < world; k *= 2)
     zps_plan_observe_gamma(&plan->observer, k, zps_plan_sketch_gamma(sketches, n, k));
   if (n > 1 && n == world) {
     const double gamma = zps_plan_sketch_gamma(sketches, n, n);
     if (gamma > 0 && !zps_plan_scheme_shows_union(plan->chooser.scheme)) plan->observer.gamma_n = gamma;
-  }
-  if (n > 0) {
-    plan->input.profile.skew.n = 0;
-    zps_plan_curve_set(&plan->input.profile.skew, 1, 1);
-    if (world > 1 && skew > n) zps_plan_curve_set(&plan->input.profile.skew, fmin(world, SKEW_PARTS), skew / n);
   }
 }
 

@@ -72,11 +72,10 @@ static void fill_told(struct zps_automatic *automatic, const zenps_grad_t *out, 
 
 static void sketch_host(const struct zps_automatic *automatic, const zenps_grad_t *in, struct zps_plan_sketch *sketch) {
   const struct zps_round_tensor *tensor = automatic->tensor;
-  const uint32_t parts = (uint32_t)automatic->job.options->world;
   if (in->layout == ZENPS_ROWS)
-    zps_plan_sketch_list(sketch, tensor->part.rows, in->row_ids, in->nnz, parts);
+    zps_plan_sketch_list(sketch, tensor->part.rows, in->row_ids, in->nnz);
   else
-    zps_plan_sketch_dense(sketch, tensor->part.rows, tensor->width, tensor->dtype, in->values, parts);
+    zps_plan_sketch_dense(sketch, tensor->part.rows, tensor->width, tensor->dtype, in->values);
 }
 
 /* Of a gradient in device memory: made by the device's thread, once the gradient is there. */

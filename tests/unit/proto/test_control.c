@@ -165,7 +165,7 @@ static void test_tensors(void **state) {
 
 static void test_plans(void **state) {
   (void)state;
-  const struct zps_plan_sketch sketch = {.limit = 0x100, .n = 2, .hash = {1, 0xfe}, .skew = 1.5};
+  const struct zps_plan_sketch sketch = {.limit = 0x100, .n = 2, .hash = {1, 0xfe}};
   struct zps_tensor_report report = {
       .job_id = JOB, .tensor = 4, .told = {.report = {.step = 17, .scheme = ZPS_PLAN_BALANCED}}};
   made[n_made++] = zps_control_report_write(&report);

@@ -233,7 +233,7 @@ static void tell_disjoint(unsigned rank, uint64_t step, bool waits) {
   int64_t rows[128];
   struct zps_plan_sketch sketch;
   for (unsigned i = 0; i < 128; i++) rows[i] = (int64_t)(i * 8 + rank) * 1000;
-  zps_plan_sketch_list(&sketch, 4000000, rows, 128, WORLD);
+  zps_plan_sketch_list(&sketch, 4000000, rows, 128);
   const struct zps_plan_told told = {
       .report = {.step = step, .scheme = ZPS_PLAN_DSAR, .rounds = 5, .waits = waits, .rows = 5 * 128, .union_rows = 0},
       .sketch = &sketch};
