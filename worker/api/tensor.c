@@ -11,6 +11,7 @@
 #include "worker/api/inner.h"
 #include "worker/api/job.h"
 #include "worker/choice/auto.h"
+#include "worker/choice/topology.h"
 #include "worker/peer/peer.h"
 #include "worker/schemes/parts.h"
 #include "worker/served/served.h"

@@ -2,7 +2,7 @@
 #ifndef ZPS_WORKER_API_TENSOR_H
 #define ZPS_WORKER_API_TENSOR_H
 
-#include "worker/choice/topology.h"
+#include "worker/choice/ask.h"
 #include "common/base/container.h"
 #include "worker/round/round.h"
 #include "worker/round/tensor.h"
