@@ -4,8 +4,8 @@
 
 #include "common/net/bulk.h"
 #include "common/session/link.h"
-#include "server/shard/machine.h"
 #include "proto/control_job.h"
+#include "server/shard/machine.h"
 
 struct zps_job;
 

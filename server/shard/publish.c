@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-#include "common/codec/join.h"
 #include "common/base/clock.h"
+#include "common/codec/join.h"
 #include "server/shard/job.h"
 #include "server/shard/round.h"
 #include "server/shard/shard_impl.h"

@@ -2,11 +2,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "worker/choice/auto.h"
-#include "worker/device/device.h"
 #include "worker/api/job.h"
 #include "worker/api/request.h"
 #include "worker/api/tensor.h"
+#include "worker/choice/auto.h"
+#include "worker/device/device.h"
 
 static zps_err_t check_common(const zenps_grad_t *grad, const char *which, const struct zenps_tensor *tensor,
                               struct zps_error *error) {

@@ -8,15 +8,15 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "common/base/container.h"
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "common/base/log.h"
 #include "config.h"
-#include "worker/choice/auto.h"
-#include "worker/device/device.h"
-#include "worker/base/logsink.h"
 #include "worker/api/registered.h"
 #include "worker/api/request.h"
+#include "worker/base/logsink.h"
+#include "worker/choice/auto.h"
+#include "worker/device/device.h"
 
 #define CLOSE_WAIT_MS 1000u /* for reads that the fabric does not give back, and frames that it does not take */
 

@@ -11,14 +11,14 @@
 #include <pthread.h>
 #include <sys/types.h>
 
-#include "worker/base/error.h"
 #include "common/plan/calibration.h"
-#include "worker/control/membership.h"
-#include "worker/base/options.h"
-#include "worker/plane/plane.h"
-#include "worker/round/rounds.h"
 #include "worker/api/telemetry.h"
 #include "worker/api/tensor.h"
+#include "worker/base/error.h"
+#include "worker/base/options.h"
+#include "worker/control/membership.h"
+#include "worker/plane/plane.h"
+#include "worker/round/rounds.h"
 
 struct zenps_job {
   pid_t pid; /* of the process that opened it: a child has no threads behind it */

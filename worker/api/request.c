@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "worker/device/device.h"
-#include "worker/choice/auto.h"
 #include "worker/api/job.h"
+#include "worker/choice/auto.h"
+#include "worker/device/device.h"
 
 zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_request **request_p) {
   const uint32_t n_parts = tensor->core.part.n_parts;

@@ -3,8 +3,8 @@
 #define ZPS_WORKER_API_REQUEST_H
 
 #include "worker/api/registered.h"
-#include "worker/round/round.h"
 #include "worker/api/tensor.h"
+#include "worker/round/round.h"
 
 struct zenps_request {
   struct zenps_tensor *tensor;

@@ -7,8 +7,8 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "proto/control_stats.h"
-#include "worker/choice/auto.h"
 #include "worker/api/job.h"
+#include "worker/choice/auto.h"
 
 /* A tensor whose counters have grown. */
 struct news {

@@ -2,11 +2,12 @@
 #ifndef ZPS_WORKER_API_TENSOR_H
 #define ZPS_WORKER_API_TENSOR_H
 
-#include "worker/choice/ask.h"
 #include "common/base/container.h"
+#include "proto/control_tensor.h"
+#include "worker/api/telemetry.h"
+#include "worker/choice/ask.h"
 #include "worker/round/round.h"
 #include "worker/round/tensor.h"
-#include "worker/api/telemetry.h"
 #include "zenps/zenps.h"
 
 #define ZPS_TENSOR_ROUNDS_MAX 32u /* in flight, per tensor */

@@ -1,7 +1,7 @@
 #include <inttypes.h>
 
-#include "worker/device/host.h"
 #include "worker/device/device.h"
+#include "worker/device/host.h"
 
 /* The arguments and state of one call. */
 struct delivery {

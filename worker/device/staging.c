@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/base/text.h"
 #include "common/base/container.h"
+#include "common/base/text.h"
 
 /* Schemes that send zeros write them, too; the others list their rows. */
 static bool lists_rows(const struct zps_round *round) {

@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/container.h"
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "worker/peer/peer.h"
 
 void zps_peer_serve_free(struct zps_peer_round *round) {

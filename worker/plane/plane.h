@@ -11,7 +11,6 @@
 #include "common/session/engine.h"
 #include "common/session/link.h"
 #include "worker/base/options.h"
-#include "common/session/engine.h"
 #include "worker/plane/memory.h"
 #include "worker/plane/shared/neighbours.h"
 

@@ -5,8 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/container.h"
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "common/base/log.h"
 #include "worker/compute/compute.h"
 #include "worker/control/membership.h"

@@ -1,8 +1,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/container.h"
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "worker/round/round.h"
 #include "worker/round/rounds.h"
 

@@ -1,8 +1,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "common/base/container.h"
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "common/codec/join.h"
 #include "worker/device/device.h"
 #include "worker/served/served.h"

@@ -5,10 +5,10 @@
  */
 #include <math.h>
 
-#include "worker/sparsify/bucket.h"
 #include "worker/select/estimate.h"
 #include "worker/select/magnitude.h"
 #include "worker/select/order.h"
+#include "worker/sparsify/bucket.h"
 #include "worker/sparsify/sparsifier.h"
 
 /* A guess for an exact selection misses about once in 30000. */

@@ -10,9 +10,9 @@
 
 #include "common/base/log.h"
 #include "tests/support/oom.h"
-#include "worker/round/arena.h"
 #include "worker/api/job.h"
 #include "worker/api/request.h"
+#include "worker/round/arena.h"
 #include "worker/round/round.h"
 #include "worker/served/served.h"
 

@@ -17,10 +17,10 @@
 
 #include "common/base/log.h"
 #include "tests/support/oom.h"
-#include "worker/plane/unexpected.h"
-#include "worker/peer/peer.h"
 #include "worker/api/job.h"
 #include "worker/api/request.h"
+#include "worker/peer/peer.h"
+#include "worker/plane/unexpected.h"
 
 enum { WORLD = 2, ROWS = 3000, WIDTH = 2, GRANTED_MAX = 3000 };
 

@@ -3,8 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/unit/worker/sparsify/sparsify_reference.h"
 #include "tests/support/oom.h"
+#include "tests/unit/worker/sparsify/sparsify_reference.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
