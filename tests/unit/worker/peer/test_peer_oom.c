@@ -19,6 +19,7 @@
 #include "tests/support/oom.h"
 #include "worker/api/job.h"
 #include "worker/api/request.h"
+#include "worker/choice/topology.h"
 #include "worker/peer/peer.h"
 #include "worker/plane/unexpected.h"
 

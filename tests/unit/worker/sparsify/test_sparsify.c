@@ -1,7 +1,12 @@
 /* A sparsifier's residual, and its API: what is refused, and what happens without memory. */
 #include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+
+#include <cmocka.h>
 
 #include "tests/support/oom.h"
 #include "tests/unit/worker/sparsify/sparsify_reference.h"
