@@ -14,7 +14,7 @@ static struct fake *fakes;
 
 /* ------------------------------------------------------------ what comes */
 
-static void keep(struct fake *fake, struct fake_frame *frame) {
+void fake_keep(struct fake *fake, struct fake_frame *frame) {
   frame->next = NULL;
   *fake->frames_tail = frame;
   fake->frames_tail = &frame->next;
@@ -33,7 +33,7 @@ static void on_frame(struct fake *fake, const void *bytes, size_t len) {
   else if (fake->on_frame)
     fake->on_frame(fake, kept);
   else
-    keep(fake, kept);
+    fake_keep(fake, kept);
 }
 
 static void on_message(void *ctx, const void *data, size_t len) {

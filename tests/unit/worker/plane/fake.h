@@ -65,6 +65,8 @@ void fakes_rest(void); /* a little while, where nothing has happened */
     }                                                                                                 \
   } while (0)
 
+/* For fake_take(), where on_frame() does not want it. */
+void fake_keep(struct fake *fake, struct fake_frame *frame);
 /* Whether a frame of this type and round came that nobody has taken. */
 bool fake_has(const struct fake *fake, enum zps_frame_type type, uint32_t tensor, uint64_t step);
 /* Waits for it and takes it; the caller frees it. */

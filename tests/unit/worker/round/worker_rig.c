@@ -3,7 +3,6 @@
 #include <stdio.h>
 
 #include "common/base/container.h"
-#include "worker/control/membership.h"
 
 /* ------------------------------------------------------------ the owner */
 
@@ -33,8 +32,8 @@ static const struct zps_round_owner owner = {.over = over, .wake = wake, .releas
 
 /* ------------------------------------------------------------ life */
 
-static const struct zps_net_info *info_of(const struct zps_plane *plane) {
-  return zps_net_info(zps_engine_net(plane->engine));
+const struct zps_net_info *rig_info(const struct worker_rig *rig) {
+  return zps_net_info(zps_engine_net(rig->plane.engine));
 }
 
 static void connect_servers(struct worker_rig *rig) {
@@ -42,7 +41,7 @@ static void connect_servers(struct worker_rig *rig) {
   struct zps_error error = {.text = ""};
   for (uint32_t s = 0; s < rig->n_servers; s++) {
     fake_open(&rig->servers[s]);
-    fake_connect(&rig->servers[s], info_of(&rig->plane), RIG_JOB, s | ZPS_WIRE_SRC_SERVER);
+    fake_connect(&rig->servers[s], rig_info(rig), RIG_JOB, s | ZPS_WIRE_SRC_SERVER);
     const struct zps_net_info *info = zps_net_info(rig->servers[s].net);
     snprintf(servers[s].name, sizeof servers[s].name, "ps-%u", s);
     memcpy(servers[s].addr, info->addr, info->addr_len);
@@ -53,20 +52,23 @@ static void connect_servers(struct worker_rig *rig) {
   if (zps_plane_connect(&rig->plane, &join, rig->rank, &error) != ZPS_OK) fail_msg("%s", error.text);
 }
 
-static void link_ranks(struct worker_rig *rig) {
-  struct zps_join_peer ranks[RIG_FAKES_MAX] = {0};
+void rig_link(struct worker_rig *rig, const struct zps_join_peers *peers) {
   struct zps_error error = {.text = ""};
+  if (zps_plane_link(&rig->plane, peers, &error) != ZPS_OK) fail_msg("%s", error.text);
+}
+
+static void link_fakes(struct worker_rig *rig) {
+  struct zps_join_peer ranks[RIG_FAKES_MAX] = {0};
   for (uint32_t r = 0; r < rig->world; r++) {
     snprintf(ranks[r].host, sizeof ranks[r].host, "node-%u", r);
     if (r == rig->rank) continue;
     fake_open(&rig->ranks[r]);
-    fake_connect(&rig->ranks[r], info_of(&rig->plane), RIG_JOB, r);
+    fake_connect(&rig->ranks[r], rig_info(rig), RIG_JOB, r);
     const struct zps_net_info *info = zps_net_info(rig->ranks[r].net);
     memcpy(ranks[r].addr, info->addr, info->addr_len);
     ranks[r].addr_len = info->addr_len;
   }
-  const struct zps_join_peers peers = {.world = rig->world, .ranks = ranks};
-  if (zps_plane_link(&rig->plane, &peers, &error) != ZPS_OK) fail_msg("%s", error.text);
+  rig_link(rig, &(struct zps_join_peers){.world = rig->world, .ranks = ranks});
 }
 
 void rig_open(struct worker_rig *rig, const struct rig_config *config) {
@@ -86,7 +88,7 @@ void rig_open(struct worker_rig *rig, const struct rig_config *config) {
   const struct zps_plane_handler handler = zps_rounds_handler(&rig->rounds);
   if (zps_plane_open(&options, &handler, &rig->plane, &error) != ZPS_OK) fail_msg("%s", error.text);
   connect_servers(rig);
-  if (rig->world > 0) link_ranks(rig);
+  if (rig->world > 0) link_fakes(rig);
 }
 
 void rig_close(struct worker_rig *rig) {

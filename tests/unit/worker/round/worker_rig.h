@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 
 #include "tests/unit/worker/plane/fake.h"
+#include "worker/control/membership.h"
 #include "worker/plane/plane.h"
 #include "worker/round/round.h"
 #include "worker/round/rounds.h"
@@ -47,6 +48,9 @@ struct worker_rig {
 
 /* Servers are called "ps-N", hosts of ranks "node-N". */
 void rig_open(struct worker_rig *rig, const struct rig_config *config);
+/* For ranks that are no fakes: where the plane can be reached, and links to others once all are open. */
+const struct zps_net_info *rig_info(const struct worker_rig *rig);
+void rig_link(struct worker_rig *rig, const struct zps_join_peers *peers);
 /* Rounds that are not over fail; all are released, their requests may go. */
 void rig_close(struct worker_rig *rig);
 

@@ -241,12 +241,6 @@ void served_answer(struct served_rig *rig, uint32_t s, uint64_t step) {
 
 /* ------------------------------------------------------------ of themselves */
 
-static void keep(struct fake *fake, struct fake_frame *frame) {
-  frame->next = NULL;
-  *fake->frames_tail = frame;
-  fake->frames_tail = &frame->next;
-}
-
 static void on_frame(struct fake *fake, struct fake_frame *frame) {
   struct served_server *server = fake->ctx;
   struct served_rig *rig = server->rig;
@@ -266,11 +260,11 @@ static void on_frame(struct fake *fake, struct fake_frame *frame) {
         fake_abort(fake, abort->tensor, abort->step, abort->code, "so be it");
         break;
       }
-      keep(fake, frame);
+      fake_keep(fake, frame);
       return;
     default:
       if (server->answers) break;
-      keep(fake, frame);
+      fake_keep(fake, frame);
       return;
   }
   free(frame);
