@@ -18,9 +18,15 @@
 
 enum { OOM_UNLIMITED = -1 };
 static atomic_long oom_granted = OOM_UNLIMITED; /* allocations left before all fail, */
-static bool oom_once;                           /* or one: there is memory again after it */
+static atomic_bool oom_once;                    /* or one: there is memory again after it */
+
+/* Whether this thread just does something beside what is tested, for which there is memory. */
+#ifndef OOM_SPARES
+#define OOM_SPARES false
+#endif
 
 static inline bool oom_fails(void) {
+  if (OOM_SPARES) return false;
   long left = atomic_load(&oom_granted), then;
   do {
     if (left == OOM_UNLIMITED) return false;
