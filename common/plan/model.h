@@ -64,7 +64,7 @@ struct zps_plan_cost {
   double time_s, latency_s, wire_s, compute_s; /* time_s is the sum of the others */
   double rank_out, rank_in;                    /* of a rank, within its host and beyond */
   double host_out, host_in;                    /* through a host's link: of its ranks, and of servers on it */
-  double server_out, server_in;                /* of a server; 0 for schemes from worker to worker */
+  double server_out, server_in;                /* of a server; 0 for schemes between ranks */
 };
 
 /* A description that no formula can take is refused with what would be right. */

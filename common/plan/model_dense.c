@@ -1,4 +1,4 @@
-/* Dense schemes from worker to worker: BlueConnect's equations 3, 4 and 7, and Rabenseifner's as SparCML has it. */
+/* Dense schemes between ranks: BlueConnect's equations 3, 4 and 7, and Rabenseifner's as SparCML has it. */
 #include <math.h>
 
 #include "common/plan/model_impl.h"

@@ -11,7 +11,7 @@ struct zps_plan_round {
   bool serving;              /* what is computed next is a server's */
 };
 
-/* One phase of a scheme from worker to worker. */
+/* One phase of a scheme between ranks. */
 struct zps_plan_phase {
   double messages; /* one after another, of each rank */
   double out, in;  /* bytes of the rank with most */

@@ -1,4 +1,4 @@
-/* Exact sparse schemes from worker to worker: SparCML's (section 5.3) and AGsparse. */
+/* Exact sparse schemes between ranks: SparCML's (section 5.3) and AGsparse. */
 #include <math.h>
 
 #include "common/codec/codec_choice.h"

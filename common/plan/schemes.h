@@ -9,7 +9,7 @@
 
 /* Properties of a scheme. */
 enum zps_scheme_flag {
-  ZPS_SCHEME_SERVED = 1 << 0,     /* rounds go through servers, not from worker to worker */
+  ZPS_SCHEME_SERVED = 1 << 0,     /* rounds go through servers, not between ranks */
   ZPS_SCHEME_RANK_ORDER = 1 << 1, /* adds in rank order: the same bits as balanced, of what it sums */
   ZPS_SCHEME_LOSSY = 1 << 2,      /* sums only the greatest k: only where a tensor's options allow it */
   ZPS_SCHEME_ALL_VALUES = 1 << 3, /* sends all values, whatever they are: no max or min */
@@ -17,12 +17,13 @@ enum zps_scheme_flag {
   ZPS_SCHEME_RANGES = 1 << 5,     /* served: rows lie at servers in even ranges */
   ZPS_SCHEME_BLOCKS = 1 << 6,     /* served: what counts as a row is a block of values */
   ZPS_SCHEME_NESTS = 1 << 7,      /* is made of another scheme, between hosts */
-  ZPS_SCHEME_ZEROCOPY = 1 << 8, /* each row is read by one rank, whose sum of it all need: what is sent need be no copy */
+  ZPS_SCHEME_ZEROCOPY =
+      1 << 8, /* each row is read by one rank, whose sum of it all need: what is sent need be no copy */
   ZPS_SCHEME_STATEFUL = 1 << 9, /* rounds of one tensor run one after another, in the order of their steps */
 };
 
 /* Each of them by its number, name, flags and the page that describes it, in the order of the numbers: SERVED goes
- * through servers, BETWEEN from worker to worker. The only list: numbers, flags, command lines, error texts and
+ * through servers, BETWEEN between ranks. The only list: numbers, flags, command lines, error texts and
  * worker/schemes are made from it. */
 #define ZPS_PLAN_SCHEME_LIST(SERVED, BETWEEN)                                                                        \
   SERVED(BALANCED, "balanced", ZPS_SCHEME_RANK_ORDER, "Zen section 3.1")                                             \
@@ -44,7 +45,7 @@ enum zps_scheme_flag {
   BETWEEN(TOPKDSA, "topkdsa", ZPS_SCHEME_LOSSY | ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_ZEROS, "Ok-Topk section 5")      \
   BETWEEN(GAUSSIANK, "gaussiank", ZPS_SCHEME_LOSSY | ZPS_SCHEME_RANK_ORDER, "Ok-Topk section 5")                     \
   SERVED(HIERARCHICAL, "hierarchical", ZPS_SCHEME_NESTS, "BlueConnect section 2")                                    \
-  BETWEEN(DENSE_SPLIT, "dense-split", ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_ALL_VALUES | ZPS_SCHEME_ZEROCOPY, "zenps")     \
+  BETWEEN(DENSE_SPLIT, "dense-split", ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_ALL_VALUES | ZPS_SCHEME_ZEROCOPY, "zenps")  \
   BETWEEN(BITMAP_SPLIT, "bitmap-split", ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_ZEROS, "zenps")
 
 #define ZPS_PLAN_NUMBER(number, name, flags, paper) ZPS_PLAN_##number,
@@ -61,7 +62,7 @@ enum zps_plan_scheme {
 /* ZPS_PLAN_FLAGS_RING and so on, for tables that the compiler fills. */
 enum { ZPS_PLAN_SCHEME_LIST(ZPS_PLAN_SERVED_FLAGS, ZPS_PLAN_BETWEEN_FLAGS) };
 
-/* " balanced omnireduce ...", for texts: all, those over servers, those between workers. */
+/* " balanced omnireduce ...", for texts: all, those over servers, those between ranks. */
 #define ZPS_PLAN_ALL_TEXT ZPS_PLAN_SCHEME_LIST(ZPS_PLAN_WORD, ZPS_PLAN_WORD)
 #define ZPS_PLAN_SERVED_TEXT ZPS_PLAN_SCHEME_LIST(ZPS_PLAN_WORD, ZPS_PLAN_NOTHING)
 #define ZPS_PLAN_BETWEEN_TEXT ZPS_PLAN_SCHEME_LIST(ZPS_PLAN_NOTHING, ZPS_PLAN_WORD)

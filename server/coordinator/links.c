@@ -83,7 +83,7 @@ uint64_t zps_members_links_tick(struct zps_members *members, struct zps_member_j
     /* Ranks whose time is up together do not name each other. */
     if (!missing[0]) missing_ranks(job, missing, sizeof missing);
     snprintf(text, sizeof text,
-             "job '%s': after %g s these ranks have not opened a tensor with a worker-to-worker scheme: %s", job->name,
+             "job '%s': after %g s these ranks have not opened a tensor with a rank-to-rank scheme: %s", job->name,
              (double)rank->link_timeout_ms / 1000, missing);
     answer(members, job, rank, ZPS_ERR_MISSING, text);
   }

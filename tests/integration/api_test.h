@@ -112,7 +112,7 @@ zenps_tensor_t *tensor_open(const struct rank *rank, const char *name, const str
 /* ------------------------------------------------------------ one operation in flight (api_flight.c) */
 
 extern const struct spec plain_spec;
-/* Whether tensors are summed between workers here, by the environment. */
+/* Whether tensors are summed between ranks here, by the environment. */
 bool between_workers(void);
 
 struct flight {

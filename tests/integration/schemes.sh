@@ -203,7 +203,7 @@ said "is named by file and line" "cases, line 1: .*keep"
 if [ -x "$build/tests/integration/api_test" ]; then
   export ZENPSD="$build/zenpsd" ZENPS_TEST_DIR="$scratch" ZENPS_SCHEME=split-allgather
   for test in killed_rank hung_rank missing_rank cancel rank_leaves free_in_flight truncated in_place several_tensors recovery extremes; do
-    ok "API between workers: $test" "$build/tests/integration/api_test" "test_$test"
+    ok "API between ranks: $test" "$build/tests/integration/api_test" "test_$test"
   done
   ZENPS_SHARED_MEMORY=no ok "without shared memory: several_tensors" "$build/tests/integration/api_test" test_several_tensors
   for test in killed_rank hung_rank missing_rank cancel rank_leaves free_in_flight in_place several_tensors; do

@@ -1,5 +1,5 @@
 /*
- * All ranks of a worker-to-worker scheme in one process: their programs are carried out by the real compute code, in a
+ * All ranks of a rank-to-rank scheme in one process: their programs are carried out by the real compute code, in a
  * random order of instructions and messages that a seed decides, and every message is checked as a peer's would be.
  * Whatever is not as it should be fails the test.
  */

@@ -174,8 +174,8 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
   if (!ask->scheme) {
     if (given->k || given->density != 0 || given->n_levels || given->chunks || given->bits)
       return zps_fail(error, ZPS_ERR_INVALID,
-                      "tensor %s: k, density, levels, chunks and bits are for schemes between workers, not for %s",
-                      name, scheme);
+                      "tensor %s: k, density, levels, chunks and bits are for schemes between ranks, not for %s", name,
+                      scheme);
     set_spec(ask, ask->served->name);
     return ZPS_OK;
   }

@@ -69,7 +69,7 @@ struct train_sync {
       .help = "what gradients travel as: as they are, or rounded to 16 bits or to QSGD levels of 2, 4 or 8 bits"), \
       OPT(ZPS_OPT_STRING, sync.scheme, .name = "scheme", .arg = "NAME",                                            \
           .help =                                                                                                  \
-              "how gradients are summed: over the servers, or between workers (zenps-perf --help has the names; "  \
+              "how gradients are summed: over the servers, or between ranks (zenps-perf --help has the names; "    \
               "default: ZENPS_SCHEME, then balanced)"),                                                            \
       OPT(ZPS_OPT_ENUM, sync.sparsify, .name = "sparsify", .def = "none", .values = train_sparsify,                \
           .help =                                                                                                  \

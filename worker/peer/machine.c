@@ -66,7 +66,7 @@ static bool between_needs(const struct zps_round_machine *machine, uint32_t rank
   return rank < machine->plan.n_servers;
 }
 
-const struct zps_round_machine_ops zps_peer_machine = {.name = "between workers",
+const struct zps_round_machine_ops zps_peer_machine = {.name = "between ranks",
                                                        .create = between_create,
                                                        .destroy = between_destroy,
                                                        .reset = between_reset,

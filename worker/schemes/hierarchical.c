@@ -1,7 +1,7 @@
 /*
  * Sparse allreduce by host: the ranks of a host merge what they have at its master (its lowest rank), so that rows
  * which several of them hold leave the host once; masters then run another scheme among themselves, over servers
- * (balanced and those like it, with one push for each host) or between workers; and each hands the result to its host.
+ * (balanced and those like it, with one push for each host) or between ranks; and each hands the result to its host.
  * Worth it where ranks of a host hold the same rows, or share a link (tests/bench/results/hosts.md).
  * It is two_level.c's pattern for sparse gradients, not BlueConnect's decomposition: while masters speak, their hosts'
  * other ranks idle. With one host there is no inner scheme.

@@ -1,5 +1,5 @@
 /*
- * The contract of worker-to-worker schemes: from rank, world and options to a program (program.h). Pure: no network, no
+ * The contract of rank-to-rank schemes: from rank, world and options to a program (program.h). Pure: no network, no
  * clock, the same program from the same arguments, and programs of different ranks that fit together.
  *
  * Order of sums: each scheme says in its file in which order it adds. It depends on ranks and rows alone, never on
@@ -63,7 +63,7 @@ extern const struct zps_peer_scheme zps_peer_recursive_doubling, zps_peer_split_
     zps_peer_two_level, zps_peer_blueconnect, zps_peer_oktopk, zps_peer_hierarchical, zps_peer_gtopk, zps_peer_topka,
     zps_peer_topkdsa, zps_peer_gaussiank;
 
-/* By name; NULL for names of no worker-to-worker scheme. */
+/* By name; NULL for names of no rank-to-rank scheme. */
 const struct zps_peer_scheme *zps_peer_scheme_find(const char *name);
 
 /* Position -> rank in the job. */

@@ -1,5 +1,5 @@
 /*
- * A worker-to-worker scheme as a program: what one rank does in one round, as instructions on streams.
+ * A rank-to-rank scheme as a program: what one rank does in one round, as instructions on streams.
  *
  * A stream is what SparCML calls one: the rows of a range of the tensor and their values, sparse or dense, whichever
  * codes smaller; or a short vector of doubles, for what ranks must agree on. Every stream is written by exactly one

@@ -71,7 +71,7 @@ static const struct zps_opt opts[] = {
         .help = "hash blocks of 2^BITS rows"),
     OPT(ZPS_OPT_STRING, scheme, .name = "scheme", .short_flag = 'S', .arg = "NAME",
         .help = "how rounds are carried out: over servers:" ZPS_PLAN_SERVED_TEXT
-                "; or between workers:" ZPS_PLAN_BETWEEN_TEXT "; or the coordinator's choice: auto, or auto:NAME,NAME "
+                "; or between ranks:" ZPS_PLAN_BETWEEN_TEXT "; or the coordinator's choice: auto, or auto:NAME,NAME "
                 "(default: ZENPS_SCHEME, then balanced)"),
     OPT(ZPS_OPT_UINT, topk, .name = "topk", .arg = "K", .def = "0", .min = 0, .max = 1e12,
         .help = "rows that a lossy scheme keeps"),

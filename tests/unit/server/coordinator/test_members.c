@@ -124,7 +124,7 @@ static void test_links_are_answered_when_all_have_made_theirs(void **state) {
   assert_int_equal(members_count(ZPS_ACT_LINKED_FAILED, 2, &seen), 1);
   assert_int_equal(seen->action.code, ZPS_ERR_MISSING);
   assert_string_equal(seen->text,
-                      "job 'x': after 1.5 s these ranks have not opened a tensor with a worker-to-worker scheme: 1");
+                      "job 'x': after 1.5 s these ranks have not opened a tensor with a rank-to-rank scheme: 1");
   assert_int_equal(linked(3, job_id, 0), ZPS_OK);
   assert_int_equal(members_count(ZPS_ACT_LINKED_DONE, 3, NULL), 0);
   assert_int_equal(linked(2, job_id, 0), ZPS_OK);

@@ -1,5 +1,5 @@
 /*
- * Rounds between workers when memory is short: two ranks in one process over the in-process fabric, which share the
+ * Rounds between ranks when memory is short: two ranks in one process over the in-process fabric, which share the
  * allocations granted. Wherever they run out the round ends, with ZPS_ERR_NOMEM or that of the other rank, and the next
  * one is right.
  */
@@ -313,5 +313,5 @@ int main(void) {
       cmocka_unit_test(unexpected),         cmocka_unit_test(links), cmocka_unit_test(schemes),
       cmocka_unit_test(recursive_doubling), cmocka_unit_test(ring),  cmocka_unit_test(oktopk),
   };
-  return cmocka_run_group_tests_name("rounds between workers without memory", tests, open_jobs, close_jobs);
+  return cmocka_run_group_tests_name("rounds between ranks without memory", tests, open_jobs, close_jobs);
 }

@@ -1,4 +1,4 @@
-/* Every lossless worker-to-worker scheme in the simulator: for any number of ranks the result is the sum, the same bits
+/* Every lossless rank-to-rank scheme in the simulator: for any number of ranks the result is the sum, the same bits
  * on all of them. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,4 +1,4 @@
-/* What the lossless worker-to-worker schemes send, counted in the simulator byte by byte, against the papers' formulas.
+/* What the lossless rank-to-rank schemes send, counted in the simulator byte by byte, against the papers' formulas.
  * In the paper's policy a row takes its values and an index of 4 bytes; a dense row its values. */
 #include <setjmp.h>
 #include <stdarg.h>
