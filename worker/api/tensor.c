@@ -66,7 +66,7 @@ static zps_err_t inner_create(struct zenps_tensor *tensor, const struct zps_tens
   struct zenps_job *job = tensor->job;
   struct zps_peer_tensor *peer = tensor->core.peer;
   const uint32_t me = (uint32_t)job->options.rank;
-  struct zenps_tensor *inner;
+  struct zenps_tensor *inner = NULL;
   if (peer->n_masters < 2 || zps_peer_master(&peer->plan, me) != me) return ZPS_OK;
   zps_err_t err = between_hosts_open(job, asked, peer, &inner, error);
   if (err != ZPS_OK) return err;
