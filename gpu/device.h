@@ -5,7 +5,7 @@
  * reference for all others (tests/support/device_cpu.h).
  *
  * Streams: work is submitted to the stream that the caller gives (a cudaStream_t; NULL: the default one), in the order
- * of the calls, and no call waits for it. What a *_finish() function reports is there once the caller knows that the
+ * of the calls, and no call waits for it. The report of a *_finish() function is there once the caller knows that the
  * stream got there: by an event, or its own means. Scratch memory is allocated and freed in the order of the stream,
  * too.
  *
@@ -38,7 +38,7 @@ typedef void *zps_stream_t;
 struct zps_device;
 struct zps_event;
 
-/* What a fabric needs to reach device memory by itself. */
+/* The description by which a fabric reaches device memory by itself. */
 struct zps_device_export {
   int dmabuf_fd;   /* the caller's to close; -1: registered by its address */
   uint64_t offset; /* of the memory in the dmabuf */
@@ -70,7 +70,7 @@ struct zps_device_hashed {
   uint64_t parallel, serial, lost_races;
 };
 
-/* Error feedback (worker/sparsify/feedback.h) over n values of f32 or f64. */
+/* Error feedback (worker/select/feedback.h) over n values of f32 or f64. */
 struct zps_device_feedback {
   enum zps_dtype dtype;
   uint64_t n; /* below 2^31 */
@@ -212,7 +212,7 @@ zps_err_t zps_device_load(const char *library, unsigned index, struct zps_device
                           struct zps_error *error) ZPS_MUSTCHECK;
 void zps_device_close(struct zps_device *device); /* NULL is allowed */
 
-/* What libzenps_cuda.so exports, under this name; another version is refused. */
+/* The function that libzenps_cuda.so exports, under this name; another version is refused. */
 #define ZPS_DEVICE_CUDA_LIBRARY "libzenps_cuda.so.0"
 #define ZPS_DEVICE_CUDA_OPEN "zps_cuda_device_open"
 #define ZPS_DEVICE_ABI 2

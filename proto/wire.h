@@ -14,9 +14,8 @@
 #include <stdint.h>
 
 #include "common/base/err.h"
-#include "common/base/version.h"
 
-#define ZPS_WIRE_VERSION ZPS_PROTOCOL_VERSION
+#define ZPS_WIRE_VERSION 1u
 #define ZPS_WIRE_MAGIC 0x3153505au /* "ZPS1", little-endian */
 #define ZPS_WIRE_LONG_BYTES 34u    /* a long header */
 #define ZPS_WIRE_SHORT_BYTES 4u    /* a short header with a tag below 128 */
@@ -38,7 +37,7 @@ enum zps_frame_type {
   ZPS_FRAME_PEER = 6,   /* worker -> worker: streams of a program (worker/schemes/program.h) are ready */
 };
 
-/* Who sent a frame: a rank, or a server (its index in the job's server list) with the top bit set. */
+/* The sender of a frame: a rank, or a server (its index in the job's server list) with the top bit set. */
 #define ZPS_WIRE_SRC_SERVER 0x80000000u
 
 struct zps_frame_header {
@@ -53,8 +52,8 @@ struct zps_frame_header {
 };
 
 /* A contribution or sum: of one partition, or of several successive ones of the same owner joined
- * (common/codec/join.h). Its payload: values in ascending order of local rank (nnz * width * value size), then the
- * coded index set. */
+ * (common/codec/join.h). Its payload: values in ascending order of index (nnz * width * value size), then the coded
+ * index set. */
 /* A key that no fabric gives out: the payload is in the sender's shared memory, at offset `addr`. */
 #define ZPS_WIRE_KEY_SHARED UINT64_MAX
 
@@ -116,7 +115,8 @@ zps_err_t zps_wire_decode(const void *buf, size_t len, struct zps_frame *frame, 
 void zps_wire_stamp(void *buf, uint32_t seq, uint16_t credits);
 const char *zps_frame_type_name(uint8_t type);
 
-/* What leaves for one peer at a time: a frame as it is, or several frames, each after its length. */
+/* A message: the unit that leaves for one peer at a time: a frame as it is, or several frames, each after its length.
+ */
 struct zps_wire_message {
   uint8_t bytes[ZPS_WIRE_FRAME_MAX];
   uint8_t *first; /* frame */
@@ -128,7 +128,7 @@ void zps_wire_message_clear(struct zps_wire_message *message);
 /* Appends a copy of an encoded frame, and returns it, for zps_wire_stamp(). NULL: it does not fit beside those there.
  */
 void *zps_wire_message_add(struct zps_wire_message *message, const void *frame, size_t len);
-/* What to send, of a message with frames. */
+/* The bytes to send of a message with frames. */
 const void *zps_wire_message_bytes(struct zps_wire_message *message, size_t *len_p);
 
 /* The frames of a message that came. */

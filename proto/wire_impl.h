@@ -1,4 +1,4 @@
-/* What the files of the wire share: numbers as varints, and the parts of a frame. */
+/* Shared by the files of the wire: numbers as varints, and the parts of a frame. */
 #ifndef ZPS_PROTO_WIRE_IMPL_H
 #define ZPS_PROTO_WIRE_IMPL_H
 
@@ -20,7 +20,7 @@ static inline uint8_t *zps_varint_put(uint8_t *at, uint64_t value) {
   return at;
 }
 
-/* What is left of a frame that is being read. */
+/* The rest of a frame that is being read. */
 struct zps_wire_reader {
   const char *type; /* name of the frame's type */
   const uint8_t *start, *at, *end;

@@ -62,7 +62,7 @@ struct zps_opt_table {
   zps_err_t (*command_help)(const char *command, struct zps_error *error);
 };
 
-/* What zps_config_load leaves of the command line. `argv` points into the caller's argv. */
+/* The rest of the command line, which zps_config_load leaves. `argv` points into the caller's argv. */
 struct zps_config_rest {
   int argc;
   char **argv;

@@ -1,4 +1,4 @@
-/* What the files of the configuration share: names and values of one option, and the sources. */
+/* Shared by the files of the configuration: names and values of one option, and the sources. */
 #ifndef ZPS_BASE_CONFIG_IMPL_H
 #define ZPS_BASE_CONFIG_IMPL_H
 
@@ -7,7 +7,7 @@
 
 enum { ZPS_OPT_NAME_SIZE = 96 };
 
-/* What the loading of one configuration knows. */
+/* The state of loading one configuration. */
 struct zps_config_load {
   const struct zps_opt_table *table;
   size_t n_opts;
@@ -21,7 +21,7 @@ struct zps_config_load {
 void zps_opt_flag_name(const struct zps_opt *opt, char name[ZPS_OPT_NAME_SIZE]);
 /* "control.memory_limit" -> "ZENPS_CONTROL_MEMORY_LIMIT". */
 void zps_opt_env_name(const struct zps_opt *opt, char name[ZPS_OPT_NAME_SIZE]);
-/* What would be right for the option, such as "a whole number from 1 to 8". */
+/* A text for values that would be right for the option, such as "a whole number from 1 to 8". */
 void zps_opt_expected(const struct zps_opt *opt, char *text, size_t size);
 /* -h asks for help unless an option of the program has that letter. */
 bool zps_config_h_is_help(const struct zps_opt_table *table);

@@ -80,7 +80,7 @@ static zps_err_t read_kind(const struct kind *kind, struct zps_launcher *launche
   return ZPS_OK;
 }
 
-/* Alone, or one of several of whom nobody says which it is? Then each would be rank 0 of a world of its own, and train
+/* Is the process alone, or one of several without a number? Then each would be rank 0 of a world of its own, and train
  * by itself. */
 static zps_err_t check_alone(struct zps_error *error) {
   uint64_t tasks;

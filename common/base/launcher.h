@@ -1,7 +1,8 @@
 /*
- * Who started this process, among how many: what torchrun, mpirun and srun leave in the environment.
+ * The launcher that started this process, and among how many: variables that torchrun, mpirun and srun leave in the
+ * environment.
  *
- *   torchrun, and those who do as it does   RANK, WORLD_SIZE, LOCAL_WORLD_SIZE
+ *   torchrun, and launchers that do the same   RANK, WORLD_SIZE, LOCAL_WORLD_SIZE
  *   Open MPI's mpirun                       OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_SIZE
  *   MPICH's and Intel MPI's mpirun          PMI_RANK, PMI_SIZE, MPI_LOCALNRANKS
  *   srun                                    SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_TASKS_PER_NODE
@@ -21,7 +22,7 @@
 #define ZPS_LAUNCHER_JOB_SIZE 320u /* of a job's name, with its end */
 
 struct zps_launcher {
-  const char *name; /* "torchrun", "mpirun", "srun"; NULL: nobody that is known */
+  const char *name; /* "torchrun", "mpirun", "srun"; NULL: no launcher that is known */
   uint64_t rank, world;
   uint64_t local_world; /* on this host; 0: it does not say */
 };
@@ -30,7 +31,7 @@ struct zps_launcher {
  * process is one of several tasks and nothing says which. */
 zps_err_t zps_launcher_find(struct zps_launcher *launcher, struct zps_error *error) ZPS_MUSTCHECK;
 /* A name for the run, the same on all its ranks and on none of another: TORCHELASTIC_RUN_ID (but for "none", which
- * torchrun sets where nobody chose one), MASTER_ADDR with MASTER_PORT, the name that PMIx gave the run, Slurm's job and
+ * torchrun sets where none was chosen), MASTER_ADDR with MASTER_PORT, the name that PMIx gave the run, Slurm's job and
  * step, JOBSET_NAME. False: nothing names it. */
 bool zps_launcher_job(char name[ZPS_LAUNCHER_JOB_SIZE]);
 

@@ -1,7 +1,7 @@
 /*
- * What of this machine the process may use. Processors: those of its affinity, but no more than its control groups give
- * time for. Memory: the machine's, but no more than its control groups allow. Containers, systemd's MemoryMax= and
- * CPUQuota= and Slurm limit processes in that way.
+ * The part of this machine that the process may use. Processors: those of its affinity, but no more than its control
+ * groups give time for. Memory: the machine's, but no more than its control groups allow. Containers, systemd's
+ * MemoryMax= and CPUQuota= and Slurm limit processes in that way.
  *
  * The limits of version 1 (cpu.cfs_quota_us, cpuset.effective_cpus, memory.limit_in_bytes) and 2 (cpu.max,
  * cpuset.cpus.effective, memory.max, memory.high) are read along the process's own path, from its group up to the mount
@@ -20,7 +20,7 @@ struct zps_machine_limits {
   uint64_t memory_bytes;
 };
 
-/* What control groups set. `root` is put in front of every path, for tests; "" is this machine. */
+/* The limits that control groups set. `root` is put in front of every path, for tests; "" is this machine. */
 void zps_machine_limits(const char *root, struct zps_machine_limits *limits);
 
 /* Processors of the machine, as far as control groups leave them: to this process and others in its container. At

@@ -24,7 +24,7 @@ void zps_near_begin(struct zps_near *near, const char *typed, size_t len);
 void zps_near_try(struct zps_near *near, const char *word);
 /* NULL when no word is near, or two are equally. */
 const char *zps_near_word(const struct zps_near *near);
-/* What to ask between `before` and `after`, as in zps_near_say(near, ": did you mean '", "'?", ...); empty when there
+/* The question between `before` and `after`, as in zps_near_say(near, ": did you mean '", "'?", ...); empty when there
  * is no such word. Returns `text`. */
 const char *zps_near_say(const struct zps_near *near, const char *before, const char *after, char *text, size_t size);
 

@@ -1,5 +1,5 @@
 /*
- * What rounds of a tensor have cost, whatever scheme carried them out: each rank counts its own, and tells the
+ * The costs of a tensor's rounds, whatever scheme carried them out: each rank counts its own, and tells the
  * coordinator how they have grown (`job.stats`, proto/PROTOCOL.md), which adds them up. Pure.
  */
 #ifndef ZPS_BASE_TALLY_H

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 struct zps_waits {
-  int fd;             /* -1: nobody tells */
+  int fd;             /* -1: the kernel does not say */
   uint64_t looked_ns; /* when it was last asked; 0: never */
   uint64_t waited_ns, turns;
   double mean_ns; /* lately, each time that it came to run */

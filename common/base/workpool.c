@@ -10,7 +10,7 @@
 #include "common/base/clock.h"
 
 struct zps_workpool {
-  pthread_mutex_t lock, placing; /* placing: held by who changes where threads are allowed */
+  pthread_mutex_t lock, placing; /* placing: held by the thread that changes where threads are allowed */
   pthread_cond_t more;
   struct zps_work *head, **tail;
   atomic_uint n_queued; /* changes with the lock */
@@ -31,8 +31,8 @@ static unsigned place_in(const struct zps_workpool *pool) {
   return own.pool == pool ? 1 + own.i : 0;
 }
 
-/* Waking a thread takes longer than most pauses within one call: who waits looks around for as long, where nobody else
- * needs the processor. */
+/* Waking a thread takes longer than most pauses within one call: a thread that waits looks around for as long, where no
+ * other needs the processor. */
 static void watch(bool (*is_over)(void *ctx), void *ctx) {
   enum { WATCH_NS = 30000 };
   const uint64_t start_ns = zps_clock_ns();
@@ -111,7 +111,7 @@ void zps_workpool_submit(struct zps_workpool *pool, struct zps_work *work) {
   pool->tail = &work->next;
   pool->n_queued++;
   pthread_mutex_unlock(&pool->lock);
-  pthread_cond_signal(&pool->more); /* who wakes up finds the lock free */
+  pthread_cond_signal(&pool->more); /* the thread that wakes up finds the lock free */
 }
 
 unsigned zps_workpool_threads(const struct zps_workpool *pool) {
@@ -130,7 +130,7 @@ unsigned zps_workpool_idle(struct zps_workpool *pool) {
 enum { LINE_BYTES = 64, HELPERS_MAX = 63 };
 
 /* Of a parallel loop's indices, those that one thread takes first: from round to round the same memory stays in the
- * same thread's cache. Who has done his own goes on with others'. */
+ * same thread's cache. A thread that has done its own goes on with others'. */
 struct share {
   alignas(LINE_BYTES) atomic_uint next;
   unsigned end;
@@ -159,9 +159,9 @@ static bool none_begun(const struct loop *loop) {
   return atomic_load_explicit(&loop->n_begun, memory_order_relaxed) == 0;
 }
 
-/* Who was woken and has not begun may stand behind the caller in its processor's queue while another one is idle: the
- * kernel looks for that one when it wakes a thread, not later, and where processors are few and busy not even then. Not
- * to be allowed here for a moment puts such a thread elsewhere. */
+/* A thread that was woken and has not begun may stand behind the caller in its processor's queue while another one is
+ * idle: the kernel looks for that one when it wakes a thread, not later, and where processors are few and busy not even
+ * then. Taking this processor out of its mask for a moment puts such a thread elsewhere. */
 static void send_elsewhere(const struct loop *loop) {
   struct zps_workpool *const pool = loop->pool;
   pthread_mutex_lock(&pool->lock);
@@ -263,7 +263,7 @@ void zps_workpool_for(struct zps_workpool *pool, unsigned n, void (*fn)(void *ct
   loop_drain(&loop, true);
   atomic_fetch_sub(&loop.running, withdraw(pool, &loop));
   watch(is_over, &loop);
-  pthread_mutex_lock(&loop.lock); /* who was last lets it go */
+  pthread_mutex_lock(&loop.lock); /* the last thread lets it go */
   while (loop.running > 0) pthread_cond_wait(&loop.idle, &loop.lock);
   pthread_mutex_unlock(&loop.lock);
   pthread_cond_destroy(&loop.idle);

@@ -1,5 +1,5 @@
 /*
- * Scratch memory that grows and is kept from round to round. What is large is mapped by itself: when it is given back
+ * Scratch memory that grows and is kept from round to round. A large buffer is mapped by itself: when it is given back
  * it is the system's again, whatever else the process has allocated since.
  */
 #ifndef ZPS_CODEC_BUFFER_H
@@ -19,7 +19,7 @@ struct zps_buffer {
  * its own page, and so the processor finds them all. Only speed hangs on it. */
 void zps_buffer_advise(void *data, uint64_t size_bytes);
 void zps_buffer_fini(struct zps_buffer *buffer);
-/* What the two below do when there is not enough. */
+/* The two below call this when there is not enough. */
 zps_err_t zps_buffer_replace(struct zps_buffer *buffer, uint64_t size_bytes) ZPS_MUSTCHECK;
 zps_err_t zps_buffer_grow(struct zps_buffer *buffer, uint64_t size_bytes) ZPS_MUSTCHECK;
 

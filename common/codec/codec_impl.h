@@ -1,4 +1,4 @@
-/* What those who read index sets share. */
+/* Shared by the readers of index sets. */
 #ifndef ZPS_CODEC_IMPL_H
 #define ZPS_CODEC_IMPL_H
 

@@ -68,8 +68,8 @@ struct zps_rice_reader {
   unsigned k;
 };
 
-/* Where blocks begin that reach the index i * step, of a code that has been checked: who wants those from there on need
- * not look at all before. */
+/* Where blocks begin that reach the index i * step, of a code that has been checked: a reader that wants the numbers
+ * from there on need not look at all before. */
 struct zps_rice_marks {
   uint32_t step, n; /* the first n, from i = 0 on */
   struct {

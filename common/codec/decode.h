@@ -34,7 +34,7 @@ void zps_decode_dense_cut(const struct zps_partition *part, uint32_t p, const st
 zps_err_t zps_decode_dense_stripe(const struct zps_partition *part, uint32_t stripe, const struct zps_slice_view *views,
                                   void *dense, uint64_t len_bytes) ZPS_MUSTCHECK;
 
-/* What merging rows needs besides: kept from one to the next, all zero at first. */
+/* Memory that merging rows needs besides: kept from one to the next, all zero at first. */
 struct zps_decode_scratch {
   struct zps_buffer starts, indices, windows, pairs;
 };

@@ -42,7 +42,7 @@ struct merge {
   uint64_t scratch_bytes;
 };
 
-/* What one thread works with: a window, and how far it has come in each partition. */
+/* The state of one thread: a window, and how far it has come in each partition. */
 struct span {
   void *slots; /* slot_bytes() each */
   uint64_t *bits;

@@ -60,7 +60,7 @@ zps_err_t zps_encoder_scan_next(struct zps_encoder *encoder, uint32_t scan, stru
 uint32_t zps_encoder_nnz(const struct zps_encoder *encoder, uint32_t p);
 uint64_t zps_encoder_total_nnz(const struct zps_encoder *encoder); /* after the last step */
 /* After the scan: the indices of partition `p`'s rows, ascending, valid until the next scan (NULL when there are none);
- * and the values of rows [first, first + n) of them, raw. For who cuts partitions further. */
+ * and the values of rows [first, first + n) of them, raw. For callers that cut partitions further. */
 const uint32_t *zps_encoder_indices(const struct zps_encoder *encoder, uint32_t p);
 void zps_encoder_values(const struct zps_encoder *encoder, uint32_t p, uint32_t first, uint32_t n, void *out);
 /* After the scan: the codec out of `allowed` that codes partition `p` in the fewest bytes, and the slice's bytes.

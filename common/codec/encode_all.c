@@ -1,5 +1,5 @@
 /*
- * All rows of a gradient, zeros too: nothing is looked for. What is there in place of lists is one array of all rows,
+ * All rows of a gradient, zeros too: nothing is looked for. In place of lists there is one array of all rows,
  * the trainer's own where that is dense, and the indices 0, 1, 2, ..., the same for every partition.
  */
 #include <string.h>

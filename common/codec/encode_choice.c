@@ -1,4 +1,4 @@
-/* What a partition's slice will cost: the only pass over the indices between finding and writing them. */
+/* The cost of a partition's slice: the only pass over the indices between finding and writing them. */
 #include "common/codec/encode_impl.h"
 
 enum zps_codec zps_encoder_choose(const struct zps_encoder *encoder, uint32_t p, unsigned allowed,

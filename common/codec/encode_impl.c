@@ -1,4 +1,5 @@
-/* What the ways of finding rows share: cutting the input into ranges, and dealing what these found to partitions. */
+/* Shared by the ways of finding rows: cutting the input into ranges, and dealing the rows that these found to
+ * partitions. */
 #include <string.h>
 
 #include "common/codec/encode_impl.h"

@@ -15,8 +15,8 @@
 /* A source with this bit is a place in `sums`; without, an entry of the input (dense: a row). */
 #define ZPS_ENCODE_SUM_BIT (1ull << 63)
 
-/* What one scan found: partition p's rows are at places starts[p] to starts[p] + nnz[p], ascending. Either `staged`
- * holds their values or `sources` says where these are. */
+/* The findings of one scan: partition p's rows are at places starts[p] to starts[p] + nnz[p], ascending. Either
+ * `staged` holds their values or `sources` says where these are. */
 struct zps_encode_lists {
   struct zps_buffer indices; /* uint32_t[places] */
   struct zps_buffer sources; /* uint64_t[places] */

@@ -16,8 +16,8 @@ enum {
   ENTRIES_PER_LINE = LINE_BYTES / sizeof(struct zps_simd_entry),
 };
 
-/* What a range dealt to a bucket: blocks of entries, all but the last one full. Ends, which each entry moves, lie apart
- * and close together. */
+/* The entries that a range dealt to a bucket: blocks of entries, all but the last one full. Ends, which each entry
+ * moves, lie apart and close together. */
 struct chain {
   uint64_t first; /* block */
   uint64_t n_blocks;

@@ -199,7 +199,8 @@ static const char *sum_rows(struct sum *sum, unsigned i, struct zps_reduce_scrat
   return placed ? NULL : reduction.out;
 }
 
-/* Sums a piece and puts its rows where they belong, which is known soon: who has taken those before is at work. */
+/* Sums a piece and puts its rows where they belong, which is known soon: the threads that have taken the pieces before
+ * are at work. */
 static void sum_piece(struct sum *sum, unsigned i, struct zps_reduce_scratch *scratch) {
   uint32_t z;
   const char *const held = sum_rows(sum, i, scratch, &z);
@@ -250,7 +251,7 @@ static bool is_counted(const struct zps_reduction *whole) {
   return whole->row_bytes >= COUNTED_ROW_BYTES_MIN;
 }
 
-/* How many pieces are worth their beginnings; 1 when there is nobody to share them with. */
+/* How many pieces are worth their beginnings; 1 when there is no thread to share them with. */
 static unsigned pieces_of(const struct sum *sum, unsigned n_threads) {
   const struct zps_reduction *const whole = &sum->whole;
   const uint64_t added = rows_added(whole->views, whole->n_views) * whole->width;

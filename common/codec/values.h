@@ -68,7 +68,7 @@ unsigned zps_values_level_bits(enum zps_value_codec codec);
 uint64_t zps_values_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint64_t n);
 /* The same without what pads the list. */
 double zps_values_bound_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint64_t n);
-/* Who sends values: sums are sent by "rank" world. */
+/* The sender of values: a rank, or "rank" world for sums. */
 struct zps_values_origin {
   uint64_t seed; /* of the job */
   uint64_t step;

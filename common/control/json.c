@@ -121,6 +121,10 @@ zps_json *zps_json_append_u64(zps_json *array, uint64_t value) {
   return zps_json_append(array, out(new_u64(value)));
 }
 
+zps_json *zps_json_append_str(zps_json *array, const char *value) {
+  return zps_json_append(array, out(new_string(value)));
+}
+
 /* ---- Reading ---- */
 
 const zps_json *zps_json_get(const zps_json *object, const char *key) {
@@ -189,11 +193,20 @@ zps_err_t zps_json_get_u64(const zps_json *object, const char *key, uint64_t min
   return read_u64(key, in_const(zps_json_get(object, key)), min, max, value_p, error);
 }
 
-zps_err_t zps_json_get_str(const zps_json *object, const char *key, const char **value_p, struct zps_error *error) {
-  const json_t *value = in_const(zps_json_get(object, key));
+static zps_err_t read_str(const char *key, const json_t *value, const char **value_p, struct zps_error *error) {
   if (!json_is_string(value)) return wrong_type(key, value, "a string", error);
   *value_p = json_string_value(value);
   return ZPS_OK;
+}
+
+zps_err_t zps_json_at_str(const zps_json *array, size_t index, const char **value_p, struct zps_error *error) {
+  char key[32];
+  snprintf(key, sizeof key, "[%zu]", index);
+  return read_str(key, in_const(zps_json_at(array, index)), value_p, error);
+}
+
+zps_err_t zps_json_get_str(const zps_json *object, const char *key, const char **value_p, struct zps_error *error) {
+  return read_str(key, in_const(zps_json_get(object, key)), value_p, error);
 }
 
 static int hex_digit(char c) {

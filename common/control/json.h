@@ -33,6 +33,7 @@ zps_json *zps_json_set_real(zps_json *object, const char *key, double value);
 zps_json *zps_json_set_bool(zps_json *object, const char *key, bool value);
 zps_json *zps_json_append(zps_json *array, zps_json *value);
 zps_json *zps_json_append_u64(zps_json *array, uint64_t value);
+zps_json *zps_json_append_str(zps_json *array, const char *value);
 
 /* Borrowed child, or NULL when absent. */
 const zps_json *zps_json_get(const zps_json *object, const char *key);
@@ -42,7 +43,9 @@ size_t zps_json_array_len(const zps_json *array); /* 0 for NULL */
 const zps_json *zps_json_at(const zps_json *array, size_t index);
 zps_err_t zps_json_at_u64(const zps_json *array, size_t index, uint64_t max, uint64_t *value_p,
                           struct zps_error *error) ZPS_MUSTCHECK;
-/* Borrowed from the object. */
+/* Borrowed from the array or object. */
+zps_err_t zps_json_at_str(const zps_json *array, size_t index, const char **value_p,
+                          struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_json_get_str(const zps_json *object, const char *key, const char **value_p,
                            struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_json_get_u64(const zps_json *object, const char *key, uint64_t min, uint64_t max, uint64_t *value_p,

@@ -1,5 +1,5 @@
-/* What a fabric backend provides to net.c and open.c. Private to this folder. Every member has the contract that net.h
- * gives its public namesake; a backend embeds the structs below as first members of its own. */
+/* The contract of a fabric backend with net.c and open.c. Private to this folder. Every member has the contract that
+ * net.h gives its public namesake; a backend embeds the structs below as first members of its own. */
 #ifndef ZPS_NET_BACKEND_H
 #define ZPS_NET_BACKEND_H
 

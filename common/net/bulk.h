@@ -52,19 +52,19 @@ zps_err_t zps_bulk_peer_add(struct zps_bulk *bulk, struct zps_net_peer *net_peer
 void zps_bulk_peer_remove(struct zps_bulk_peer *peer);
 /* A message to the peer was answered after `trip_ns`: what tells the length of the path, if no reads are under way. */
 void zps_bulk_peer_trip(struct zps_bulk_peer *peer, uint64_t trip_ns);
-/* What the thread that drives this waits for a processor each time it could run, lately; 0: not known. */
+/* How long the thread that drives this waits for a processor each time it could run, lately; 0: not known. */
 void zps_bulk_waited(struct zps_bulk *bulk, uint64_t wait_ns);
 /* Queues a transfer; never blocks, `done` always follows (for len 0 from the next zps_bulk_progress()). */
 void zps_bulk_start(struct zps_bulk_peer *peer, struct zps_bulk_read *read);
-/* What of a transfer has not been asked for is not: it is done with `code` when nothing of it is in flight. One that is
- * all asked for goes on. */
+/* The part of a transfer that has not been asked for never is: it is done with `code` when nothing of it is in flight.
+ * One that is all asked for goes on. */
 void zps_bulk_give_up(struct zps_bulk_read *read, zps_err_t code);
 /* Issues pieces while the budget allows; call after zps_net_progress(). The number of pieces issued and of transfers
  * called back. */
 unsigned zps_bulk_progress(struct zps_bulk *bulk);
 uint64_t zps_bulk_in_flight(const struct zps_bulk *bulk);
 
-/* What its reads, and trips that it was told of, have found the links to be. */
+/* The links, as its reads and the trips reported to it have found them. */
 struct zps_bulk_measure {
   double bytes_per_s; /* while anything was in flight, lately; 0: too little was read to tell */
   double latency_s;   /* half of the shortest trip of a message or small piece; 0: there was none */

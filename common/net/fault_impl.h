@@ -1,4 +1,4 @@
-/* What the files of the fault injector share: fault.c (the endpoint, its peers and messages) and fault_read.c (memory
+/* Shared by the files of the fault injector: fault.c (the endpoint, its peers and messages) and fault_read.c (memory
  * and reads). */
 #ifndef ZPS_NET_FAULT_IMPL_H
 #define ZPS_NET_FAULT_IMPL_H

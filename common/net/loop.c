@@ -17,7 +17,7 @@ enum {
   MESSAGES_PER_TURN = 64, /* handled by one call of progress, so that reads are not starved */
   READS_PER_TURN = 16,
 };
-#define STALLED_POLL_NS ZPS_NS_PER_MS /* nobody wakes a reader or sender whose stream gets unblocked */
+#define STALLED_POLL_NS ZPS_NS_PER_MS /* a reader or sender whose stream gets unblocked is not woken */
 #define MAX_READ ((size_t)1 << 30)
 
 struct wire_addr {
@@ -42,7 +42,7 @@ struct endpoint {
 struct loop_peer {
   struct zps_net_peer peer;
   struct loop_peer *next;
-  struct zps_loop_port *remote; /* NULL: nobody is there */
+  struct zps_loop_port *remote; /* NULL: there is no such port */
   bool failed, reported;        /* sends fail; the owner has been told */
 };
 
@@ -301,7 +301,7 @@ static void info_fill(struct zps_net_info *info, uint64_t id) {
   memcpy(info->addr, &wire, sizeof wire);
   info->addr_len = sizeof wire;
   info->max_read = MAX_READ;
-  info->lends = true;
+  info->registers_free = true;
   snprintf(info->provider, sizeof info->provider, "loop");
   snprintf(info->protocol, sizeof info->protocol, "memcpy");
   snprintf(info->addr_format, sizeof info->addr_format, "process-local id");

@@ -22,7 +22,7 @@ uint64_t zps_loop_port_id(const struct zps_loop_port *port);
 struct zps_loop_port *zps_loop_port_find(uint64_t id);
 void zps_loop_port_unref(struct zps_loop_port *port); /* NULL is allowed */
 
-/* By its owner: nobody finds the port, sends to it or reads from it any more. */
+/* By its owner: from now on no endpoint finds the port, sends to it or reads from it. */
 void zps_loop_port_close(struct zps_loop_port *port);
 zps_err_t zps_loop_port_reserve(struct zps_loop_port *port, int count) ZPS_MUSTCHECK;
 struct zps_loop_region *zps_loop_port_expose(struct zps_loop_port *port, const void *base, size_t len, uint64_t *key_p);

@@ -1,5 +1,5 @@
 /*
- * What the reads of an endpoint, and trips that it was told of, find its links to be: a rate, from the periods in which
+ * The links of an endpoint, as its reads and the trips reported to it find them: a rate, from the periods in which
  * something was in flight, and a latency. Pure: no clock, no network.
  */
 #ifndef ZPS_NET_METER_H

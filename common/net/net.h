@@ -56,12 +56,12 @@ struct zps_net_info {
   char address[96];               /* printable */
   uint8_t addr[ZPS_NET_ADDR_MAX]; /* opaque, for the peers' zps_net_peer_add() */
   size_t addr_len;
-  size_t max_msg;  /* bytes of one message, as configured */
-  size_t max_read; /* bytes of one read */
-  bool lends;      /* registering memory is a note in a table: no page is pinned, no card is told */
+  size_t max_msg;      /* bytes of one message, as configured */
+  size_t max_read;     /* bytes of one read */
+  bool registers_free; /* registering memory is a note in a table: no page is pinned, no card is told */
 };
 
-/* Whose memory it is that a fabric is to reach, and how. */
+/* Device memory that a fabric is to reach, and how. */
 struct zps_net_device {
   int index;       /* of the GPU */
   int dmabuf_fd;   /* that the memory was exported as, borrowed; -1: by its address */

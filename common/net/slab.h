@@ -3,8 +3,8 @@
  *
  * get/put belong to the progress thread; the bytes may be used by any thread in between. Classes are powers of two from
  * 4 KiB up (small ones carved out of 1 MiB slabs, large ones registered alone). Freed large buffers are kept up to
- * `cache_bytes` and then released, and whatever nobody used for ZPS_SLAB_IDLE_NS is, too (sooner for a while after
- * zps_slab_trim()); the total never exceeds `limit_bytes` (ZPS_ERR_AGAIN: come back when something was put;
+ * `cache_bytes` and then released, and registrations that were not used for ZPS_SLAB_IDLE_NS are, too (sooner for a
+ * while after zps_slab_trim()); the total never exceeds `limit_bytes` (ZPS_ERR_AGAIN: come back when something was put;
  * ZPS_ERR_NOMEM: it will not fit even then).
  */
 #ifndef ZPS_NET_SLAB_H
@@ -52,7 +52,7 @@ void zps_slab_put(struct zps_slab *slab, struct zps_buf *buf);
 /* Tells the time, and gives back a registration that was idle too long; one a call, because that takes a while. Returns
  * when it wants to be called again; ZPS_NEVER while nothing is idle. */
 uint64_t zps_slab_age(struct zps_slab *slab, uint64_t now_ns);
-/* For the next ZPS_SLAB_IDLE_NS, what nobody uses is kept for `keep_ns`. */
+/* For the next ZPS_SLAB_IDLE_NS, registrations without a user are kept for `keep_ns`. */
 void zps_slab_trim(struct zps_slab *slab, uint64_t keep_ns);
 void zps_slab_stats(const struct zps_slab *slab, struct zps_slab_stats *stats_p);
 

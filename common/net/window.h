@@ -28,7 +28,7 @@
 
 struct zps_window;
 
-/* What the flows of an endpoint know together. All zeros: nothing. */
+/* Knowledge that the flows of an endpoint share. All zeros: nothing. */
 struct zps_window_paths {
   const struct zps_window *nearest; /* only compared */
   uint64_t nearest_ns, second_ns;   /* the shortest round trips of two flows; 0: none */

@@ -1,5 +1,5 @@
 /*
- * What computing and messages cost on the machines at hand: constants from tests/bench, and how they are brought to
+ * The costs of computing and messages on the machines at hand: constants from tests/bench, and how they are brought to
  * another machine. A calibration of zeros is the papers' world, where only bytes and latency count.
  */
 #ifndef ZPS_PLAN_CALIBRATION_H

@@ -39,7 +39,7 @@ struct zps_plan_chooser {
   struct zps_plan_policy policy;
   enum zps_plan_scheme scheme; /* in force */
   enum zps_plan_state state;
-  enum zps_plan_scheme candidate;   /* WAVERING: who promises a gain */
+  enum zps_plan_scheme candidate;   /* WAVERING: the scheme that promises a gain */
   uint32_t rounds;                  /* in this state */
   double density, gamma_n;          /* what the choice was made for */
   double time_s[ZPS_PLAN_SCHEMES];  /* as measured with this profile; 0: not */
@@ -58,7 +58,7 @@ void zps_plan_policy_default(struct zps_plan_policy *policy);
 /* `scheme` is what the first rounds run under, among `policy`'s allowed. */
 void zps_plan_chooser_init(struct zps_plan_chooser *chooser, const struct zps_plan_policy *policy,
                            enum zps_plan_scheme scheme);
-/* What a round under `scheme` is expected to take, in seconds, as what was measured corrects it. */
+/* The time that a round under `scheme` is expected to take, in seconds: the prediction, corrected by measurements. */
 double zps_plan_expected(const struct zps_plan_chooser *chooser, const struct zps_plan_input *input,
                          enum zps_plan_scheme scheme);
 /* A round under `chooser->scheme` is over: what it looked like (`input` was checked), and how long it took (0: not

@@ -41,7 +41,7 @@ struct bench {
   struct zps_reduce_scratch *scratch;
 };
 
-/* What a stage took for one shape, in nanoseconds. */
+/* The time that a stage took for one shape, in nanoseconds. */
 struct took {
   double rows, encode, reduce, decode, clear;
 };

@@ -1,5 +1,5 @@
 /*
- * What a round costs under each scheme: bytes by the papers' formulas, extended by our codecs, and time from bytes,
+ * The cost of a round under each scheme: bytes by the papers' formulas, extended by our codecs, and time from bytes,
  * messages and values. Pure arithmetic on a description of the cluster, the tensor and its gradients; the library, the
  * coordinator and zenpsctl plan share it, so all decide alike.
  *

@@ -41,8 +41,8 @@ static void recursive_doubling(struct zps_plan_round *round) {
   zps_plan_decode(round, last);
 }
 
-/* SparCML's split: each rank sends every other the rows of its even range, (P-1) latencies and at most k items; who has
- * the densest range receives most. */
+/* SparCML's split: each rank sends every other the rows of its even range, (P-1) latencies and at most k items; a rank
+ * that has the densest range receives most. */
 static void split(struct zps_plan_round *round) {
   const double n = round->n, m = (double)round->in->tensor.rows;
   const double rows = zps_plan_rows(round, 1), hot = zps_plan_hot_rows(round, 1, n);

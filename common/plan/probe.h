@@ -1,6 +1,6 @@
 /*
  * Which of several schemes takes least, by times that are noisy: successive halving, in rungs, in each of which every
- * scheme that is left runs a few rounds, one after another. What else the machine does changes from one moment to the
+ * scheme that is left runs a few rounds, one after another. Other work on the machine changes from one moment to the
  * next, so schemes are compared within a rung, and a rung that was disturbed counts no more than another. Not half of
  * the schemes drop out after a rung, but those that are behind by more than chance explains; so the more schemes
  * differ, the sooner the race is over. It ends after ZPS_PLAN_RUNGS at the latest.
@@ -45,7 +45,7 @@ enum zps_plan_scheme zps_plan_probe_next(const struct zps_plan_probe *probe);
 bool zps_plan_probe_again(struct zps_plan_probe *probe);
 /* The fastest of those that are left; ZPS_PLAN_SCHEMES: no time is known. */
 enum zps_plan_scheme zps_plan_probe_best(const struct zps_plan_probe *probe);
-/* What a round of it took, the best and the worst rungs left out; 0: not known. */
+/* The time that a round of `scheme` took, the best and the worst rungs left out; 0: not known. */
 double zps_plan_probe_time(const struct zps_plan_probe *probe, enum zps_plan_scheme scheme);
 
 #endif

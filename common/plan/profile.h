@@ -1,6 +1,6 @@
 /*
- * What a tensor's gradients look like: how many rows a rank has, how their union grows with the ranks, and how unevenly
- * they lie. Rows in union, D_k and gamma_k are Zen's (definition 4), skew its definition 5.
+ * A description of a tensor's gradients: how many rows a rank has, how their union grows with the ranks, and how
+ * unevenly they lie. Rows in union, D_k and gamma_k are Zen's (definition 4), skew its definition 5.
  */
 #ifndef ZPS_PLAN_PROFILE_H
 #define ZPS_PLAN_PROFILE_H
@@ -38,8 +38,8 @@ double zps_plan_skew(const struct zps_plan_profile *profile, double parts);
 double zps_plan_blocks(const struct zps_plan_profile *profile, uint32_t width, double density);
 
 /*
- * What servers see of a round for nothing: rows in all contributions and rows in their sum. Means that follow the
- * latest rounds; a tensor's profile once `rounds` is more than 0.
+ * Counts that servers get from a round for nothing: rows in all contributions and rows in their sum. Means that follow
+ * the latest rounds; a tensor's profile once `rounds` is more than 0.
  */
 struct zps_plan_observer {
   uint64_t rounds;

@@ -1,4 +1,4 @@
-/* What a rank tells of a tensor whose scheme is "auto", when it asks for the schemes of further steps. */
+/* The report of a rank on a tensor whose scheme is "auto", with its question for the schemes of further steps. */
 #ifndef ZPS_PLAN_REPORT_H
 #define ZPS_PLAN_REPORT_H
 

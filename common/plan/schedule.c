@@ -107,7 +107,7 @@ enum zps_plan_verdict zps_plan_follower_begin(struct zps_plan_follower *follower
   const uint64_t begun = follower->asked ? follower->asked - 1 : 0;
   const bool late = step >= until, due = until > begun && step - begun >= (until - begun) - (until - begun) / 4;
   const uint64_t wanted = late ? step : until;
-  /* Who waits has one question on its way; what follows is asked for when the answer is there. */
+  /* A rank that waits has one question on its way, and asks the next one when the answer is there. */
   *ask_p = late ? follower->waited <= until : step >= begun && due && follower->asked != wanted + 1;
   if (*ask_p) {
     follower->asked = wanted + 1;

@@ -5,11 +5,11 @@
  * Ranks follow: a rank begins a step only when it knows the run that the step is in, and asks for the next one when it
  * is three quarters through the last that it knows, and once more when it cannot go on without. The authority may wait
  * until all have asked, so that it knows what all have seen, but not where one of them waits. All ranks hear of a new
- * run; who asks for a step that is fixed already hears all runs. So the answer is there in time, nobody acknowledges
- * anything, and it does not matter when a message arrives: late ones make a rank wait, none can make it take another
- * scheme. (An order to switch at a step could reach a rank that has begun that step.)
+ * run; a rank that asks for a step that is fixed already hears all runs. So the answer is there in time, no rank
+ * acknowledges anything, and it does not matter when a message arrives: late ones make a rank wait, none can make it
+ * take another scheme. (An order to switch at a step could reach a rank that has begun that step.)
  *
- * Both ends are pure: test_plan_schedule runs them against each other in any order of messages.
+ * Both ends are pure: tests/unit/plan/test_schedule.c runs them against each other in any order of messages.
  */
 #ifndef ZPS_PLAN_SCHEDULE_H
 #define ZPS_PLAN_SCHEDULE_H
@@ -62,7 +62,7 @@ struct zps_plan_follower {
                                     buffers */
 };
 
-/* What a rank tells when it asks: sums over `rounds` rounds, the last ones that ran under `scheme`. */
+/* The report of a rank that asks: sums over `rounds` rounds, the last ones that ran under `scheme`. */
 struct zps_plan_report {
   uint64_t step; /* the first that it wants to know the scheme of */
   bool waits;    /* it cannot go on without */

@@ -7,7 +7,7 @@
 
 #include "common/base/err.h"
 
-/* What is true of a scheme. */
+/* Properties of a scheme. */
 enum zps_scheme_flag {
   ZPS_SCHEME_SERVED = 1 << 0,     /* rounds go through servers, not from worker to worker */
   ZPS_SCHEME_RANK_ORDER = 1 << 1, /* adds in rank order: the same bits as balanced, of what it sums */
@@ -17,7 +17,7 @@ enum zps_scheme_flag {
   ZPS_SCHEME_RANGES = 1 << 5,     /* served: rows lie at servers in even ranges */
   ZPS_SCHEME_BLOCKS = 1 << 6,     /* served: what counts as a row is a block of values */
   ZPS_SCHEME_NESTS = 1 << 7,      /* is made of another scheme, between hosts */
-  ZPS_SCHEME_LENDS = 1 << 8, /* each row is read by one rank, whose sum of it all need: what is sent need be no copy */
+  ZPS_SCHEME_ZEROCOPY = 1 << 8, /* each row is read by one rank, whose sum of it all need: what is sent need be no copy */
   ZPS_SCHEME_STATEFUL = 1 << 9, /* rounds of one tensor run one after another, in the order of their steps */
 };
 
@@ -44,7 +44,7 @@ enum zps_scheme_flag {
   BETWEEN(TOPKDSA, "topkdsa", ZPS_SCHEME_LOSSY | ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_ZEROS, "Ok-Topk section 5")      \
   BETWEEN(GAUSSIANK, "gaussiank", ZPS_SCHEME_LOSSY | ZPS_SCHEME_RANK_ORDER, "Ok-Topk section 5")                     \
   SERVED(HIERARCHICAL, "hierarchical", ZPS_SCHEME_NESTS, "BlueConnect section 2")                                    \
-  BETWEEN(DENSE_SPLIT, "dense-split", ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_ALL_VALUES | ZPS_SCHEME_LENDS, "zenps")     \
+  BETWEEN(DENSE_SPLIT, "dense-split", ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_ALL_VALUES | ZPS_SCHEME_ZEROCOPY, "zenps")     \
   BETWEEN(BITMAP_SPLIT, "bitmap-split", ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_ZEROS, "zenps")
 
 #define ZPS_PLAN_NUMBER(number, name, flags, paper) ZPS_PLAN_##number,
@@ -100,7 +100,7 @@ static inline bool zps_plan_scheme_exact_order(enum zps_plan_scheme scheme) {
   return (zps_plan_scheme_flags(scheme) & (ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_LOSSY)) == ZPS_SCHEME_RANK_ORDER;
 }
 
-/* And rows of balanced's kind: whichever of these runs, nobody can tell by the values of the result. */
+/* And rows of balanced's kind: the values of the result do not show which of these schemes ran. */
 static inline bool zps_plan_scheme_alike(enum zps_plan_scheme scheme) {
   return zps_plan_scheme_exact_order(scheme) && !(zps_plan_scheme_flags(scheme) & ZPS_SCHEME_BLOCKS);
 }

@@ -10,7 +10,6 @@
 enum {
   CHUNK_BITS = 6,
   CHUNKS_MAX = 1 << 18,             /* beyond, chunks are larger */
-  PARTS_MAX = 64,                   /* for skew */
   LEAST = 16,                       /* hashes that a union is judged by */
   WINDOWS = 4,                      /* different k ranks of which the mean is taken */
   KEPT_FIRST = ZPS_PLAN_SKETCH / 2, /* rows that are aimed at, so that most chances fit */
@@ -42,9 +41,7 @@ struct collector {
   struct zps_plan_sketch *sketch;
   uint64_t hash[4 * ZPS_PLAN_SKETCH];
   uint64_t n_rows;
-  uint32_t n, parts;
-  double counts[PARTS_MAX], looked[PARTS_MAX]; /* rows found, and looked at, by even part */
-  double seen, all;
+  uint32_t n;
 };
 
 /* Ascending and each once; where there are more than can be kept, the limit falls. */
@@ -61,43 +58,17 @@ static void tidy(struct collector *collector, uint32_t most) {
   collector->n = n;
 }
 
-static uint32_t part_of(const struct collector *collector, uint64_t row) {
-  return (uint32_t)((double)row / (double)collector->n_rows * collector->parts);
-}
-
-static void add(struct collector *collector, uint64_t row, uint64_t hash) {
-  if (collector->parts > 0) {
-    collector->counts[part_of(collector, row)]++;
-    collector->seen++;
-  }
+static void add(struct collector *collector, uint64_t hash) {
   if (hash >= collector->sketch->limit) return;
   collector->hash[collector->n++] = hash;
   if (collector->n == 4 * ZPS_PLAN_SKETCH) tidy(collector, 2 * ZPS_PLAN_SKETCH);
 }
 
-static void begin(struct collector *collector, struct zps_plan_sketch *sketch, uint64_t n_rows, uint32_t parts) {
+static void begin(struct collector *collector, struct zps_plan_sketch *sketch, uint64_t n_rows) {
   *sketch = (struct zps_plan_sketch){.limit = UINT64_MAX};
   collector->sketch = sketch;
   collector->n_rows = n_rows;
   collector->n = 0;
-  collector->parts = parts < PARTS_MAX ? parts : PARTS_MAX;
-  collector->seen = collector->all = 0;
-  memset(collector->counts, 0, sizeof collector->counts);
-  memset(collector->looked, 0, sizeof collector->looked);
-}
-
-/* Of few rows some part always has more than the mean: what chance explains is left out. */
-static double skew_of(const struct collector *collector) {
-  const double mean = collector->parts > 0 ? collector->seen / collector->parts : 0;
-  double most = 0;
-  if (mean < 1 || collector->parts < 2) return 0;
-  for (uint32_t i = 0; i < collector->parts; i++) {
-    const double count = collector->counts[i], looked = collector->looked[i];
-    const double sure = count - 2.5 * sqrt(count);
-    if (looked > 0) most = fmax(most, sure / looked * (collector->all / collector->parts));
-    if (collector->all == 0) most = fmax(most, sure); /* a list: all of it is seen */
-  }
-  return fmin(fmax(1, most / mean), collector->parts);
 }
 
 /* Chunks are few, and their hashes uneven: what is below a limit is counted, not guessed. */
@@ -119,17 +90,14 @@ static void end(struct collector *collector) {
   sketch->n = collector->n;
   memcpy(sketch->hash, collector->hash, sketch->n * sizeof sketch->hash[0]);
   sketch->share = share_below(collector->n_rows, sketch->limit);
-  sketch->skew = skew_of(collector);
 }
 
-void zps_plan_sketch_list(struct zps_plan_sketch *sketch, uint64_t n_rows, const int64_t *rows, uint64_t n,
-                          uint32_t parts) {
+void zps_plan_sketch_list(struct zps_plan_sketch *sketch, uint64_t n_rows, const int64_t *rows, uint64_t n) {
   struct collector collector;
   const unsigned bits = chunk_bits(n_rows);
-  begin(&collector, sketch, n_rows, parts);
+  begin(&collector, sketch, n_rows);
   for (uint64_t i = 0; i < n; i++) {
-    if (rows[i] >= 0 && (uint64_t)rows[i] < n_rows)
-      add(&collector, (uint64_t)rows[i], hash_of((uint64_t)rows[i], bits));
+    if (rows[i] >= 0 && (uint64_t)rows[i] < n_rows) add(&collector, hash_of((uint64_t)rows[i], bits));
   }
   end(&collector);
 }
@@ -141,31 +109,29 @@ static bool any_value(uint32_t width, enum zps_dtype dtype, const void *values, 
   return false;
 }
 
-/* What is below the limit and was not below `from`. */
+/* Hashes that are below the limit and not below `from`. */
 static void look(struct collector *collector, uint32_t width, enum zps_dtype dtype, const void *values, uint64_t from) {
   const unsigned bits = chunk_bits(collector->n_rows);
   for (uint64_t first = 0; first < collector->n_rows; first += 1ull << bits) {
     const uint64_t hash = hash_of(first, bits);
     if (hash < from || hash >= collector->sketch->limit) continue;
     const uint64_t left = collector->n_rows - first, n = left < 1ull << bits ? left : 1ull << bits;
-    if (collector->parts > 0) collector->looked[part_of(collector, first)] += (double)n;
-    collector->all += (double)n;
     for (uint64_t i = 0; i < n; i++) {
-      if (any_value(width, dtype, values, first + i)) add(collector, first + i, hash + i);
+      if (any_value(width, dtype, values, first + i)) add(collector, hash + i);
     }
   }
 }
 
 /* Further and further, until enough is found. */
 void zps_plan_sketch_dense(struct zps_plan_sketch *sketch, uint64_t n_rows, uint32_t width, enum zps_dtype dtype,
-                           const void *values, uint32_t parts) {
+                           const void *values) {
   struct collector collector;
   const bool whole = n_rows <= 4096;
   const uint64_t most = whole ? UINT64_MAX : SHARE_MAX;
   uint64_t from = 0, limit = whole ? UINT64_MAX : SHARE_MAX / 64;
   /* At least about so many rows. */
   while (!whole && limit < SHARE_MAX && (double)limit / 0x1p64 * (double)n_rows < 2 * KEPT_FIRST) limit *= 4;
-  begin(&collector, sketch, n_rows, parts);
+  begin(&collector, sketch, n_rows);
   for (;;) {
     sketch->limit = limit < most ? limit : most;
     look(&collector, width, dtype, values, from);
@@ -237,7 +203,6 @@ bool zps_plan_sketch_parse(const char *text, struct zps_plan_sketch *sketch) {
   const size_t len = strlen(text);
   if (len < 16 || len % 16 != 0 || len > ZPS_PLAN_SKETCH_TEXT || !parse_one(text, &sketch->limit)) return false;
   sketch->n = 0;
-  sketch->skew = 0;
   sketch->share = sketch->limit == UINT64_MAX ? 1 : (double)sketch->limit / 0x1p64;
   for (size_t at = 16; at < len; at += 16) {
     uint64_t hash;

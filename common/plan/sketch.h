@@ -25,15 +25,13 @@ struct zps_plan_sketch {
   uint32_t n;
   uint64_t hash[ZPS_PLAN_SKETCH]; /* ascending */
   double share;                   /* of all rows, those whose hash is below the limit: not in its text */
-  double skew; /* of the even parts that were asked for: the densest over the mean; 0: too few rows to tell */
 };
 
-/* Of a list of row numbers below n_rows (others are left out), repeated or not; skew of `parts` even parts. */
-void zps_plan_sketch_list(struct zps_plan_sketch *sketch, uint64_t n_rows, const int64_t *rows, uint64_t n,
-                          uint32_t parts);
+/* Of a list of row numbers below n_rows (others are left out), repeated or not. */
+void zps_plan_sketch_list(struct zps_plan_sketch *sketch, uint64_t n_rows, const int64_t *rows, uint64_t n);
 /* Of the rows of a dense gradient (n_rows * width values) that are not all zero. */
 void zps_plan_sketch_dense(struct zps_plan_sketch *sketch, uint64_t n_rows, uint32_t width, enum zps_dtype dtype,
-                           const void *values, uint32_t parts);
+                           const void *values);
 /* Rows in the set: exact while all are kept. Of one that was parsed it is a guess: chunks are few. */
 double zps_plan_sketch_rows(const struct zps_plan_sketch *sketch);
 /* gamma_k, 1 <= k <= n, of the ranks that these are the sketches of: the mean over several neighbouring k; 0: they
@@ -42,7 +40,7 @@ double zps_plan_sketch_gamma(const struct zps_plan_sketch *const *sketches, uint
 
 /* Hexadecimal; `text` has ZPS_PLAN_SKETCH_TEXT + 1 characters. */
 void zps_plan_sketch_print(const struct zps_plan_sketch *sketch, char *text);
-/* False: that is no sketch. Its skew is not in there. */
+/* False: that is no sketch. */
 bool zps_plan_sketch_parse(const char *text, struct zps_plan_sketch *sketch);
 
 #endif

@@ -18,7 +18,7 @@ struct zps_memory_wait {
   uint64_t len_bytes;
   struct zps_buf *buf_p;                         /* where the buffer goes */
   void (*granted)(struct zps_memory_wait *wait); /* or NULL, where ask() does what follows */
-  struct zps_memory_wait *prev, *next;           /* from here on zps_memory's */
+  struct zps_memory_wait *prev, *next;           /* from here on the line's */
   bool is_queued;
 };
 
@@ -38,8 +38,8 @@ struct zps_memory_line {
 
 /* `ask` takes memory for a request, if it may have some now. It may add and cancel requests, also the one it is asked
  * for. */
-void zps_memory_init(struct zps_memory_line *memory, enum zps_memory_answer (*ask)(void *ctx, struct zps_memory_wait *wait),
-                     void *ctx);
+void zps_memory_init(struct zps_memory_line *memory,
+                     enum zps_memory_answer (*ask)(void *ctx, struct zps_memory_wait *wait), void *ctx);
 /* Puts the request in line; it is served by a later zps_memory_serve(). */
 void zps_memory_add(struct zps_memory_line *memory, struct zps_memory_wait *wait);
 /* Asks for those that wait, oldest first, and begins again after each that was served or refused. granted() may add and

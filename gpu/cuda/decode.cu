@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(THREADS) read_coo_kernel(Reading reading) {
 }
 
 /* All bitmaps' words one after the other. A view's indices begin where those of the views before it end, if these have as
- * many as they say; if not, nobody's place is right, and some view is bad. */
+ * many as they say; if not, no place is right, and some view is bad. */
 __global__ void __launch_bounds__(THREADS) read_bitmap_kernel(Reading reading, Tickets *tickets, u64 *states) {
   ZPS_SHARED(BlockSums, sums);
   ZPS_SHARED(u64, ticket);

@@ -1,7 +1,7 @@
 /*
  * Each hash function is a kernel that writes and a kernel that reads back: a thread that read its slot at once could be
  * overwritten afterwards by one that had seen the slot empty before, and both would believe they own it. Between two
- * kernels nobody is left who saw the slot empty.
+ * kernels no thread is left that saw the slot empty.
  */
 #include "gpu/cuda/hierarchical.cuh"
 

@@ -2,7 +2,7 @@
  * What the files of kernels offer to those that string them together. All functions submit to `stream` and return
  * nothing: a launch that fails shows in cudaGetLastError(). Pointers are to device memory.
  *
- * Kernels take how much there is to do from device memory, because nobody on the host knows it yet: their grids are as
+ * Kernels take how much there is to do from device memory, because the host does not know it yet: their grids are as
  * large as the device wants, and loop.
  */
 #ifndef ZPS_GPU_CUDA_KERNELS_CUH

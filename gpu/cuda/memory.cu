@@ -5,7 +5,7 @@
 namespace zps {
 
 zps_err_t cuda_fail(zps_error *error, cudaError_t code, const char *what) {
-  (void)cudaGetLastError(); /* it is told here, not to the next one who asks */
+  (void)cudaGetLastError(); /* it is reported here, not to the next caller that asks */
   return zps_fail(error, code == cudaErrorMemoryAllocation ? ZPS_ERR_NOMEM : ZPS_ERR_INTERNAL, "cuda: %s: %s", what,
                   cudaGetErrorString(code));
 }

@@ -1,5 +1,5 @@
 /*
- * The sum of what the ranks of a host contribute. A bit for every row of every partition tells whose row is there, a
+ * The sum of what the ranks of a host contribute. A bit for every row of every partition says whether the row is there, a
  * count before each word where its sum is; then one rank after the other adds its rows, so that the order of a row's
  * additions is that of the ranks.
  */

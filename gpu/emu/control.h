@@ -10,7 +10,7 @@ extern "C" {
 #endif
 #pragma GCC visibility push(default)
 
-/* Starts the generator that chooses who runs next, and how many blocks are resident (1 to 4). */
+/* Starts the generator that chooses the thread that runs next, and how many blocks are resident (1 to 4). */
 void zps_emu_seed(uint64_t seed);
 /* What the kernels did wrong since the last call, or NULL; valid until the next call. */
 const char *zps_emu_take_error(void);

@@ -3,17 +3,17 @@
  *
  * Every thread of a block is a fiber, several blocks are resident at a time, and one fiber runs at a time. It runs
  * until a switch point (a barrier, a warp collective, an atomic, a marked load or store), where a seeded generator
- * chooses who is next among all threads of all resident blocks. So orders that a GPU would show once in a million runs
+ * chooses the next among all threads of all resident blocks. So orders that a GPU would show once in a million runs
  * turn up within a few seeds, and the same seed gives the same order. Lanes of a warp are as independent as other
  * threads.
  *
- * What is an error, with the kernel's name and who did it: a barrier that not all threads of a block reach, or not the
+ * Errors, with the kernel's name and the thread's: a barrier that not all threads of a block reach, or not the
  * same one; a collective that a lane of its mask never joins, joins with another operation, or has left; a shuffle from
  * a lane outside the mask; no progress. After an error nothing runs until zps_emu_take_error() was called.
  *
  * What is not emulated: the weak order of memory (a store is seen by all at once), and speed.
  *
- * Streams are queues: a kernel or copy runs when somebody waits for it. Device memory cannot be touched by the host at
+ * Streams are queues: a kernel or copy runs when a call waits for it. Device memory cannot be touched by the host at
  * any other time (runtime.hpp).
  */
 #ifndef ZPS_GPU_EMU_EMU_HPP

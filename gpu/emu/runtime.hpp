@@ -1,9 +1,9 @@
 /*
  * As much of the CUDA runtime as libzenps_cuda.so uses, over host memory.
  *
- * Device memory has a page of its own at either end that nobody may touch, and all of it is closed to the host except
+ * Device memory has a page of its own at either end that no access may touch, and all of it is closed to the host except
  * while the emulation runs a kernel or copy: dereferencing a device pointer is a fault, as on a machine with a GPU.
- * Work on a stream runs when somebody waits for the stream or for an event in it, or asks whether it is done.
+ * Work on a stream runs when a call waits for the stream or for an event in it, or asks whether it is done.
  */
 #ifndef ZPS_GPU_EMU_RUNTIME_HPP
 #define ZPS_GPU_EMU_RUNTIME_HPP

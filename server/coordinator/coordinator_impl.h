@@ -1,4 +1,4 @@
-/* What the files that connect membership to the control plane share with each other. */
+/* The state that the files which connect membership to the control plane have in common. */
 #ifndef ZPS_SERVER_COORDINATOR_COORDINATOR_IMPL_H
 #define ZPS_SERVER_COORDINATOR_COORDINATOR_IMPL_H
 

@@ -1,6 +1,5 @@
-/* `stats`: what ranks have told of their rounds, whatever carries these out; and what the servers say, which are all
- * asked: the answers are put under one another with the server's name in front. A server that does not answer in time
- * has a row that says so. */
+/* `stats`: the reports of ranks on their rounds, whatever carries these out; and the answers of all servers, one under
+ * the other, with the server's name in front. A server that does not answer in time has a row that says so. */
 #include <stdlib.h>
 #include <string.h>
 

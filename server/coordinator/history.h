@@ -15,7 +15,7 @@ struct zps_history_record {
   uint32_t epoch;                       /* 0: it never had servers */
   uint64_t ran_ns;                      /* or waited, when it never ran */
   int64_t ended_s;                      /* seconds since 1970, UTC */
-  uint64_t rounds, bytes_out, bytes_in; /* as its ranks had told */
+  uint64_t rounds, bytes_out, bytes_in; /* as its ranks had reported */
   struct zps_error cause;               /* the first; code ZPS_OK: all ranks left in peace */
 };
 

@@ -83,7 +83,7 @@ void zps_members_job_close(struct zps_members *members, struct zps_member_job *j
   free(job);
 }
 
-/* A running job fails: whoever is still in hears why, once. */
+/* A running job fails: every client that is still in hears why, once. */
 static void job_fail(struct zps_members *members, struct zps_member_job *job, zps_err_t code, uint32_t lost_rank,
                      const char *text) {
   if (job->state != ZPS_JOB_RUNNING) return;

@@ -188,7 +188,7 @@ static void timeout_text(const struct zps_members *members, const struct zps_mem
 uint64_t zps_members_job_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns) {
   uint64_t deadline = ZPS_NEVER;
   if (job->state > ZPS_JOB_OPENING) return deadline;
-  /* Those whose time is up are told who was missing when it was, so they do not name each other. */
+  /* Ranks whose time is up together are told which ranks were missing at that time, so they do not name each other. */
   struct zps_error error;
   bool known = false;
   uint32_t left = job->n_joined;

@@ -45,9 +45,8 @@ void zps_layout_owners(const struct zps_layout *layout, uint32_t tensor, uint32_
 
 bool zps_layout_is_even(const char *scheme) {
   static const char *const names[] = {"sparse-ps", "dense-ps", "omnireduce"};
-  const size_t len = strcspn(scheme, " ");
   for (unsigned i = 0; i < sizeof names / sizeof names[0]; i++) {
-    if (strlen(names[i]) == len && strncmp(scheme, names[i], len) == 0) return true;
+    if (strcmp(scheme, names[i]) == 0) return true;
   }
   return false;
 }

@@ -43,7 +43,7 @@ struct zps_layout zps_layout_of(uint64_t rows, uint32_t width, enum zps_dtype dt
 /* `n_owners` servers, from one on that depends on the tensor's number. */
 void zps_layout_owners(const struct zps_layout *layout, uint32_t tensor, uint32_t n_servers, uint32_t *owners);
 
-/* Is it, without the options that follow its name, one of the schemes with even ranges? */
+/* Is it one of the schemes with even ranges? */
 bool zps_layout_is_even(const char *scheme);
 void zps_layout_even(uint64_t rows, uint32_t width, uint32_t n_servers, uint32_t *n_parts_p, uint32_t *block_bits_p);
 /* Of a partition made of these numbers. The first range goes to another server for each tensor. */

@@ -80,7 +80,7 @@ uint64_t zps_members_links_tick(struct zps_members *members, struct zps_member_j
       if (rank->link_deadline_ns < deadline) deadline = rank->link_deadline_ns;
       continue;
     }
-    /* Those whose time is up together do not name each other. */
+    /* Ranks whose time is up together do not name each other. */
     if (!missing[0]) missing_ranks(job, missing, sizeof missing);
     snprintf(text, sizeof text,
              "job '%s': after %g s these ranks have not opened a tensor with a worker-to-worker scheme: %s", job->name,

@@ -1,6 +1,6 @@
 /*
- * Who is in: servers, jobs, ranks and tensors, as a pure module. Events come in as calls, actions go out through one
- * function; there is no network, no clock and no JSON here. coordinator.c connects it to the control plane.
+ * The members of a cluster: servers, jobs, ranks and tensors, as a pure module. Events come in as calls, actions go out
+ * through one function; there is no network, no clock and no JSON here. coordinator.c connects it to the control plane.
  *
  * A job's life: JOINING (ranks arrive) > OPENING (complete; every server was sent job.open) > RUNNING > CLOSING (it
  * failed; waits until its ranks are gone) > freed. A job that a rank has left, or that failed, no longer takes joins:
@@ -16,7 +16,9 @@
 #include "common/base/tally.h"
 #include "common/codec/partition.h"
 #include "common/plan/report.h"
-#include "server/spec.h"
+#include "proto/control_job.h"
+#include "proto/control_server.h"
+#include "proto/control_tensor.h"
 
 #define ZPS_JOBS_MAX 1024u
 #define ZPS_TENSORS_MAX 4096u /* of one job */
@@ -47,7 +49,7 @@ enum zps_rank_state { ZPS_RANK_JOINING, ZPS_RANK_IN, ZPS_RANK_LEFT, ZPS_RANK_LOS
 struct zps_member_rank {
   enum zps_rank_state state;
   uint32_t rank, pid;
-  char host[ZPS_NAME_MAX + 1], rack[ZPS_NAME_MAX + 1]; /* rack: empty where nobody said */
+  char host[ZPS_NAME_MAX + 1], rack[ZPS_NAME_MAX + 1]; /* rack: empty where none was given */
   struct zps_net_info fabric;
   const char *memory; /* where its gradients are and how they reach the fabric: one of zps_members_memory()'s names */
   uint64_t deadline_ns, timeout_ms; /* JOINING */
@@ -118,7 +120,7 @@ enum zps_action_type {
 /* Pointers are borrowed during the call. */
 struct zps_action {
   enum zps_action_type type;
-  struct zps_member_client *client; /* to whom; NULL: to nobody, for the coordinator */
+  struct zps_member_client *client; /* the recipient; NULL: none, for the coordinator */
   void *token;
   const struct zps_member_job *job;
   const struct zps_member_tensor *tensor;
@@ -135,7 +137,7 @@ struct zps_members_config {
   uint32_t min_servers; /* a job starts on all servers there are, when there are at least so many */
   uint32_t max_jobs, max_tensors;
   void *ctx;
-  /* Must not call into this module. What it cannot deliver it reports later, as a lost client. */
+  /* Must not call into this module. An action that it cannot deliver it reports later, as a lost client. */
   void (*act)(void *ctx, const struct zps_action *action);
   /* Job ids and seeds. */
   uint64_t (*random)(void *ctx);
@@ -149,11 +151,6 @@ zps_err_t zps_members_create(const struct zps_members_config *config, struct zps
 void zps_members_destroy(struct zps_members *members);
 void zps_members_set_min_servers(struct zps_members *members, uint32_t min_servers);
 
-struct zps_server_spec {
-  const char *name, *host;
-  uint32_t pid;
-  const struct zps_net_info *fabric;
-};
 /* ZPS_ERR_BUSY: a live server has this name. ZPS_ERR_REFUSED: its fabric cannot talk with the other servers'. A server
  * that registers again from the same process replaces its former self, which is lost by that. */
 zps_err_t zps_members_server_register(struct zps_members *members, struct zps_member_client *client,
@@ -164,30 +161,24 @@ zps_err_t zps_members_server_drain(struct zps_members *members, struct zps_membe
 /* The connection ended, or nothing was heard on it for too long; `reason` goes into the texts that others see. */
 void zps_members_client_lost(struct zps_members *members, struct zps_member_client *client, const char *reason);
 
-struct zps_join_spec {
-  const char *job, *host;
-  const char *rack; /* may be empty, or NULL */
-  uint32_t world, rank, pid;
-  uint64_t timeout_ms;
-  const struct zps_net_info *fabric;
-};
 /* On success the answer follows as an action, maybe before this returns. */
 zps_err_t zps_members_join(struct zps_members *members, struct zps_member_client *client,
                            const struct zps_join_spec *spec, void *token, uint64_t now_ns,
                            struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_members_leave(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
                             struct zps_error *error) ZPS_MUSTCHECK;
-/* This rank has made its links to the others; answered when all have, as for join. ZPS_ERR_MISSING names who has not.
- */
+/* This rank has made its links to the others; answered when all have, as for join. ZPS_ERR_MISSING names the ranks that
+ * have not. */
 zps_err_t zps_members_linked(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
                              uint64_t timeout_ms, void *token, uint64_t now_ns, struct zps_error *error) ZPS_MUSTCHECK;
-/* The running job of this client: its ranks, for those who want to link to them. */
+/* The running job of this client: its ranks, for a client that links to them. */
 zps_err_t zps_members_running(const struct zps_member_job *job, uint64_t job_id, struct zps_error *error) ZPS_MUSTCHECK;
 /* A server answered job.open; `code` with `text` when it refused or did not answer in time. */
 void zps_members_job_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
                             zps_err_t code, const char *text, uint64_t now_ns);
 
-/* `spec`: n_parts 0 and block_bits UINT32_MAX ask for the defaults; tensor and owners are ignored. As for join. */
+/* `spec`: n_parts 0 and block_bits ZPS_BLOCK_BITS_DEFAULT ask for the defaults; tensor and owners are ignored. As for
+ * join. */
 zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_member_client *client,
                                       const struct zps_tensor_spec *spec, void *token,
                                       struct zps_error *error) ZPS_MUSTCHECK;
@@ -202,12 +193,13 @@ zps_err_t zps_members_memory(struct zps_member_client *client, uint64_t job_id, 
  * done in all. Also of a job that has failed. */
 zps_err_t zps_members_tally(struct zps_member_client *client, uint64_t job_id, uint32_t tensor, uint64_t done,
                             const struct zps_tally *growth, uint64_t now_ns, struct zps_error *error) ZPS_MUSTCHECK;
-/* What its ranks have told of all tensors but internal ones; of `rounds`, the most that a rank has done of each. */
+/* The counters of all tensors but internal ones, as the job's ranks have reported them; of `rounds`, the most that a
+ * rank has done of each. */
 struct zps_tally zps_member_job_tally(const struct zps_member_job *job);
 /* A tensor of the library's own, such as "@barrier". */
 bool zps_members_is_internal(const char *tensor);
-/* A rank asks. Where the step is not fixed yet, it and what follows is, and all ranks of the job are told; else this
- * one is told all runs. */
+/* A rank asks for the scheme of a step. Where the step is not fixed yet, it and what follows is, and all ranks of the
+ * job are told; else this one is told all runs. */
 zps_err_t zps_members_plan(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
                            uint32_t tensor, const struct zps_plan_told *told, struct zps_error *error) ZPS_MUSTCHECK;
 /* The scheme that the last steps fixed are to run under. */

@@ -1,4 +1,4 @@
-/* What the files of the membership module share with each other. */
+/* The state that the files of the membership module have in common. */
 #ifndef ZPS_SERVER_COORDINATOR_MEMBERS_IMPL_H
 #define ZPS_SERVER_COORDINATOR_MEMBERS_IMPL_H
 
@@ -54,7 +54,7 @@ void zps_members_job_drop_joins(struct zps_members *members, struct zps_member_j
 uint64_t zps_members_job_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
 
 /* links.c */
-/* Answers the ranks that wait for links, or this one, if it does, with this failure. */
+/* Answer the ranks that wait for links, or this one, if it waits, with this failure. */
 void zps_members_links_fail(struct zps_members *members, struct zps_member_job *job, zps_err_t code, const char *text);
 void zps_members_link_drop(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
                            zps_err_t code, const char *text);

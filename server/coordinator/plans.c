@@ -27,8 +27,6 @@
 #define LATENCY_GUESS_S 20e-6
 #define HOST_BANDWIDTH_GUESS 8e9
 #define HOST_LATENCY_GUESS_S 5e-6
-/* Parts that ranks tell the skew of, at most. */
-#define SKEW_PARTS 64.0
 /* The first ranks, of which sketches are kept. */
 #define SKETCHES 64u
 
@@ -40,7 +38,7 @@ struct zps_member_plan {
   unsigned allowed; /* as asked for; the chooser's are fewer where results must show which rows some rank had */
   /* Reported since the last choice. */
   double rounds, rows, union_rows;
-  double seconds;   /* what a round took the slowest rank, whom the others' next one waits for; 0: not known */
+  double seconds;   /* of a round on the slowest rank, which the next round of the others waits for; 0: not known */
   double bandwidth; /* of the slowest link; 0: not measured */
   double latency_s; /* of the median, or so: the mean */
   uint32_t n_latencies;
@@ -93,7 +91,7 @@ static zps_err_t describe(const struct zps_member_job *job, const struct zps_ten
   return survey(job, &input->cluster);
 }
 
-/* Schemes that nobody can tell by the values of their results. */
+/* Schemes that cannot be told apart by the values of their results. */
 static unsigned alike(void) {
   unsigned schemes = 0;
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++)
@@ -101,31 +99,19 @@ static unsigned alike(void) {
   return schemes;
 }
 
-/* "auto" -> those, "auto:a,b" -> these; false for other schemes. */
-static bool parse(const struct zps_tensor_spec *spec, unsigned *allowed_p, zps_err_t *code_p, struct zps_error *error) {
-  const size_t len = strcspn(spec->scheme, " ");
-  const char *const colon = memchr(spec->scheme, ':', len);
-  const size_t name = colon ? (size_t)(colon - spec->scheme) : len;
-  if (name != 4 || memcmp(spec->scheme, "auto", 4) != 0) return false;
-  *allowed_p = alike();
-  *code_p = colon ? zps_plan_schemes_parse(colon + 1, len - name - 1, allowed_p, error) : ZPS_OK;
-  return true;
-}
-
 zps_err_t zps_members_plan_create(const struct zps_member_job *job, const struct zps_tensor_spec *spec,
                                   struct zps_member_plan **plan_p, struct zps_error *error) {
   struct zps_plan_policy policy;
-  zps_err_t err = ZPS_OK;
   *plan_p = NULL;
+  if (!zps_scheme_spec_is_auto(&spec->scheme)) return ZPS_OK;
   zps_plan_policy_default(&policy);
   /* In windows, not rounds. */
   policy.profile_rounds = 1;
   policy.patience = 4;
   policy.doubt = DOUBT;
-  if (!parse(spec, &policy.allowed, &err, error)) return ZPS_OK;
-  if (err) return err;
+  policy.allowed = spec->scheme.choices ? spec->scheme.choices : alike();
   struct zps_member_plan *plan = calloc(1, sizeof *plan + job->world * sizeof plan->told[0]);
-  err = plan ? describe(job, spec, &plan->input) : ZPS_ERR_NOMEM;
+  const zps_err_t err = plan ? describe(job, spec, &plan->input) : ZPS_ERR_NOMEM;
   if (err) {
     free(plan);
     return zps_fail(error, err, "no memory to plan tensor '%s'", spec->name);
@@ -147,7 +133,7 @@ enum zps_plan_scheme zps_member_plan_scheme(const struct zps_member_plan *plan) 
   return plan->chooser.scheme;
 }
 
-/* ------------------------------------------------------------ what ranks tell */
+/* ------------------------------------------------------------ reports of ranks */
 
 static void note_link(struct zps_member_plan *plan, const struct zps_plan_told *told) {
   if (told->bandwidth > 0 && (plan->bandwidth == 0 || told->bandwidth < plan->bandwidth))
@@ -167,7 +153,7 @@ static void note_sketch(struct zps_member_plan *plan, uint32_t rank, const struc
   plan->sketched |= UINT64_C(1) << rank;
 }
 
-/* Peers' numbers: what cannot be is left out. */
+/* The numbers come from peers: impossible ones are left out. */
 static void note(struct zps_member_plan *plan, uint32_t rank, const struct zps_plan_told *told) {
   const struct zps_plan_report *report = &told->report;
   const struct zps_plan_cluster *cluster = &plan->input.cluster;
@@ -192,12 +178,12 @@ static void note(struct zps_member_plan *plan, uint32_t rank, const struct zps_p
     profile.density = most > 0 ? report->rows / most : 0;
     plan->union_rows += report->rows * zps_plan_gamma(&profile, cluster->n);
   }
-  /* Who asks again has waited, and knows of a round or two. */
+  /* A rank that asks again has waited, and knows of a round or two. */
   if (report->scheme != plan->chooser.scheme || report->round_s <= 0 || plan->told[rank]) return;
   plan->seconds = fmax(plan->seconds, report->round_s);
 }
 
-/* ------------------------------------------------------------ what becomes of it */
+/* ------------------------------------------------------------ choices */
 
 static void forget(struct zps_member_plan *plan, uint32_t world) {
   plan->rounds = plan->rows = plan->union_rows = plan->seconds = 0;
@@ -207,8 +193,8 @@ static void forget(struct zps_member_plan *plan, uint32_t world) {
   memset(plan->told, 0, world * sizeof plan->told[0]);
 }
 
-/* Where all ranks are on one host they go through its memory, which reads from servers say nothing of. What a scheme
- * that is tried leaves unused, since it waits for something else, is there for the others: the greatest counts. */
+/* Ranks that are all on one host exchange through its memory, of which reads from servers say nothing. A scheme that
+ * waits for something else leaves bandwidth unused that other schemes can have: the greatest measurement counts. */
 static void learn_links(struct zps_member_plan *plan) {
   struct zps_plan_cluster *cluster = &plan->input.cluster;
   const bool within = cluster->n <= cluster->ranks_per_host;
@@ -221,23 +207,16 @@ static void learn_links(struct zps_member_plan *plan) {
 /* gamma_k of some k from the ranks' sketches; of all ranks, where no scheme shows their union. */
 static void learn_overlap(struct zps_member_plan *plan, uint32_t world) {
   const struct zps_plan_sketch *sketches[SKETCHES];
-  double skew = 0;
   uint32_t n = 0;
   for (uint32_t r = 0; r < SKETCHES; r++) {
     if (!(plan->sketched >> r & 1)) continue;
     sketches[n++] = plan->sketches[r];
-    skew += fmax(plan->sketches[r]->skew, 1);
   }
   for (uint32_t k = 2; k <= n && k < world; k *= 2)
     zps_plan_observe_gamma(&plan->observer, k, zps_plan_sketch_gamma(sketches, n, k));
   if (n > 1 && n == world) {
     const double gamma = zps_plan_sketch_gamma(sketches, n, n);
     if (gamma > 0 && !zps_plan_scheme_shows_union(plan->chooser.scheme)) plan->observer.gamma_n = gamma;
-  }
-  if (n > 0) {
-    plan->input.profile.skew.n = 0;
-    zps_plan_curve_set(&plan->input.profile.skew, 1, 1);
-    if (world > 1 && skew > n) zps_plan_curve_set(&plan->input.profile.skew, fmin(world, SKEW_PARTS), skew / n);
   }
 }
 
@@ -254,7 +233,7 @@ static uint64_t window_of(const struct zps_member_plan *plan) {
                                        : PROBE_WINDOW_SHORT;
 }
 
-/* For whoever wants to know why: what each scheme was predicted to take, and did. */
+/* Logs the reasons of a choice: the time that each scheme was predicted to take, and the time it took. */
 static void explain(const struct zps_member_plan *plan, const struct zps_member_job *job,
                     const struct zps_member_tensor *tensor) {
   char text[768] = "";
@@ -309,7 +288,7 @@ static void tell(struct zps_members *members, const struct zps_member_job *job, 
                                                 .whole = whole});
 }
 
-/* Notes that the rank has told; whether all have that are there. */
+/* Notes that the rank has reported. Returns whether all ranks that are there have. */
 static bool all_told(struct zps_member_plan *plan, const struct zps_member_job *job, uint32_t rank) {
   uint32_t there = 0;
   if (!plan->told[rank]) plan->n_told++;

@@ -6,8 +6,8 @@
 
 #include "common/base/clock.h"
 #include "common/base/version.h"
-#include "common/control/tally_json.h"
 #include "config.h"
+#include "proto/control_stats.h"
 #include "server/coordinator/coordinator_impl.h"
 
 #define ROWS_MAX 8192u
@@ -160,6 +160,7 @@ zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator) {
   for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); job; job = job->next) {
     for (uint32_t i = 0; i < job->n_tensors; i++) {
       const struct zps_tensor_spec *spec = &job->tensors[i]->spec;
+      char scheme[ZPS_SCHEME_TEXT_MAX + 1];
       if (n++ >= ROWS_MAX) {
         n_out++;
         continue;
@@ -177,7 +178,7 @@ zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator) {
       row = zps_json_set_u64(row, "block_bits", spec->block_bits);
       row = zps_json_set_str(row, "codec", zps_codec_policy_name(spec->codec));
       row = zps_json_set_str(row, "values", zps_values_name(spec->value_codec));
-      row = zps_json_set_str(row, "scheme", spec->scheme);
+      row = zps_json_set_str(row, "scheme", zps_scheme_spec_text(&spec->scheme, scheme));
       if (job->tensors[i]->plan)
         row = zps_json_set_str(row, "planned", zps_plan_scheme_name(zps_member_plan_scheme(job->tensors[i]->plan)));
       row = zps_json_set_u64(row, "servers", job->n_servers);
@@ -187,7 +188,7 @@ zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator) {
   return left_out(zps_json_set(zps_json_object(), "tensors", rows), n_out);
 }
 
-/* ---- What ranks have told of their rounds ---- */
+/* ---- Reports of ranks on their rounds ---- */
 
 static zps_json *set_told(zps_json *row, uint64_t told_ns) {
   return told_ns ? zps_json_set_real(row, "told_s", seconds_since(told_ns)) : row;
@@ -204,7 +205,7 @@ static zps_json *tensor_tally(const struct zps_member_job *job, const struct zps
   row = zps_json_set_u64(row, "value_bytes", zps_dtype_size(spec->dtype));
   row = zps_json_set_u64(row, "world", job->world);
   row = zps_json_set_real(row, "age_s", tensor->opened_ns ? seconds_since(tensor->opened_ns) : 0);
-  row = zps_tally_write(row, &tensor->tally);
+  row = zps_control_tally_write(row, &tensor->tally);
   row = zps_json_set_u64(row, "rank_rounds", tensor->tally.rounds);
   row = zps_json_set_u64(row, "rounds", tensor->rounds_done);
   return set_told(row, tensor->told_ns);
@@ -216,7 +217,7 @@ static zps_json *rank_tally(const struct zps_member_job *job, const struct zps_m
   row = zps_json_set_u64(row, "rank", rank->rank);
   row = zps_json_set_str(row, "host", rank->host);
   row = zps_json_set_str(row, "state", zps_rank_state_name(rank->state));
-  row = zps_tally_write(row, &rank->tally);
+  row = zps_control_tally_write(row, &rank->tally);
   return set_told(row, rank->told_ns);
 }
 

@@ -1,4 +1,4 @@
-/* What ranks tell of their rounds: added up per tensor and per rank. */
+/* Reports of ranks on their rounds, added up per tensor and per rank. */
 #include "server/coordinator/members_impl.h"
 
 bool zps_members_is_internal(const char *tensor) {

@@ -9,12 +9,9 @@
 #define ZPS_LOG_COMPONENT "members"
 #include "common/base/log.h"
 
-#define WIDTH_MAX (1u << 20)
-
 static void tensor_free(struct zps_member_tensor *tensor) {
   zps_members_plan_destroy(tensor->plan);
-  free((void *)tensor->spec.owners);
-  free((void *)tensor->spec.ranks);
+  zps_tensor_spec_fini(&tensor->spec);
   free(tensor);
 }
 
@@ -61,20 +58,18 @@ static zps_err_t complete(const struct zps_member_job *job, const struct zps_ten
   spec->owners = NULL;
   if (!zps_members_name_ok(spec->name))
     return zps_fail(error, ZPS_ERR_INVALID, "tensor names are 1 to %u printable bytes", ZPS_NAME_MAX);
-  if (spec->scheme[0] && !zps_members_name_ok(spec->scheme))
-    return zps_fail(error, ZPS_ERR_INVALID, "tensor '%s': its scheme is not printable", spec->name);
-  if (spec->rows == 0 || spec->rows > ZPS_PARTITION_ROWS_MAX || spec->width == 0 || spec->width > WIDTH_MAX)
+  if (spec->rows == 0 || spec->rows > ZPS_PARTITION_ROWS_MAX || spec->width == 0 || spec->width > ZPS_TENSOR_WIDTH_MAX)
     return zps_fail(error, ZPS_ERR_INVALID, "tensor '%s': %llu rows of width %u; rows are 1 to 2^40, widths 1 to 2^20",
                     spec->name, (unsigned long long)spec->rows, spec->width);
   if (spec->n_parts > ZPS_PARTITION_PARTS_MAX)
     return zps_fail(error, ZPS_ERR_INVALID, "tensor '%s': %u partitions asked for, at most %u are possible", spec->name,
                     spec->n_parts, ZPS_PARTITION_PARTS_MAX);
-  if (spec->block_bits == UINT32_MAX) spec->block_bits = 0;
-  if (zps_layout_is_even(spec->scheme)) {
+  if (spec->block_bits == ZPS_BLOCK_BITS_DEFAULT) spec->block_bits = 0;
+  if (zps_layout_is_even(spec->scheme.name)) {
     if (spec->n_parts || spec->block_bits)
       return zps_fail(error, ZPS_ERR_INVALID,
                       "tensor '%s': scheme %s lays rows out itself: it takes no number of partitions, no block_bits",
-                      spec->name, spec->scheme);
+                      spec->name, spec->scheme.name);
     zps_layout_even(spec->rows, spec->width, job->n_servers, &spec->n_parts, &spec->block_bits);
   } else {
     *layout_p = zps_layout_of(spec->rows, spec->width, spec->dtype, job->world, job->n_servers, spec->n_parts);
@@ -89,41 +84,21 @@ static zps_err_t complete(const struct zps_member_job *job, const struct zps_ten
   return zps_partition_init(&part, spec->rows, spec->n_parts, spec->block_bits, job->seed, error);
 }
 
-static void describe(const struct zps_tensor_spec *spec, char *buf, size_t size) {
-  snprintf(buf, size, "%llu x %u %s %s in %u partitions, block_bits %u, codec %s, values %s%s%s",
-           (unsigned long long)spec->rows, spec->width, zps_dtype_name(spec->dtype), zps_op_name(spec->op),
-           spec->n_parts, spec->block_bits, zps_codec_policy_name(spec->codec), zps_values_name(spec->value_codec),
-           spec->scheme[0] ? ", scheme " : "", spec->scheme);
-  const size_t len = strlen(buf);
-  if (spec->n_ranks > 0) snprintf(buf + len, size - len, ", pushed by %u ranks", spec->n_ranks);
-}
-
-static bool same_ranks(const struct zps_tensor_spec *a, const struct zps_tensor_spec *b) {
-  return a->n_ranks == b->n_ranks &&
-         (a->n_ranks == 0 || memcmp(a->ranks, b->ranks, a->n_ranks * sizeof *a->ranks) == 0);
-}
-
 static zps_err_t compare(const struct zps_member_job *job, const struct zps_member_tensor *tensor,
                          const struct zps_tensor_spec *spec, uint32_t rank, struct zps_error *error) {
   const struct zps_tensor_spec *first = &tensor->spec;
-  if (first->rows == spec->rows && first->width == spec->width && first->dtype == spec->dtype &&
-      first->op == spec->op && first->n_parts == spec->n_parts && first->block_bits == spec->block_bits &&
-      first->codec == spec->codec && first->value_codec == spec->value_codec &&
-      strcmp(first->scheme, spec->scheme) == 0 && same_ranks(first, spec))
-    return ZPS_OK;
-  char theirs[300], ours[300];
-  describe(first, theirs, sizeof theirs);
-  describe(spec, ours, sizeof ours);
+  char theirs[ZPS_TENSOR_TEXT_MAX + 1], ours[ZPS_TENSOR_TEXT_MAX + 1];
+  if (zps_tensor_spec_same(first, spec)) return ZPS_OK;
   return zps_fail(error, ZPS_ERR_SHAPE,
                   "tensor '%.60s' is %s since rank %u (host %.40s) registered it, rank %u (host %.40s) says %s",
-                  spec->name, theirs, tensor->first_rank, job->ranks[tensor->first_rank]->host, rank,
-                  job->ranks[rank]->host, ours);
+                  spec->name, zps_tensor_spec_text(first, theirs), tensor->first_rank,
+                  job->ranks[tensor->first_rank]->host, rank, job->ranks[rank]->host, zps_tensor_spec_text(spec, ours));
 }
 
 static void set_owners(const struct zps_member_job *job, const struct zps_tensor_spec *spec,
                        const struct zps_layout *layout, uint32_t *owners) {
   struct zps_partition part;
-  if (zps_layout_is_even(spec->scheme) &&
+  if (zps_layout_is_even(spec->scheme.name) &&
       zps_partition_init(&part, spec->rows, spec->n_parts, spec->block_bits, job->seed, NULL) == ZPS_OK)
     zps_layout_even_owners(&part, spec->tensor, job->n_servers, owners);
   else

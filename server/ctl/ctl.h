@@ -25,7 +25,7 @@ enum { ZPS_CTL_ALL = 1 << 0, ZPS_CTL_INTERNAL = 1 << 1 };
 
 struct zps_ctl_verb {
   const char *name;
-  const char *method;      /* what the coordinator is asked; NULL: nobody is */
+  const char *method;      /* the coordinator's; NULL: it is not asked */
   const char *summary;     /* one line */
   const char *about;       /* paragraphs */
   const char *examples[3]; /* ends with NULL */
@@ -37,7 +37,7 @@ zps_err_t zps_ctl_verb_find(const char *name, const struct zps_ctl_verb **verb_p
                             struct zps_error *error) ZPS_MUSTCHECK;
 /* In the order of the help; NULL behind the last. */
 const struct zps_ctl_verb *zps_ctl_verb_at(unsigned index);
-/* What a column means; NULL for one that nobody has described. */
+/* The meaning of a column; NULL: it has no description. */
 const char *zps_ctl_column_help(const char *noun, const char *array, const char *key);
 /* --help of one command, or with NULL the list of all: a zps_opt_table's command_help. */
 zps_err_t zps_ctl_help(const char *command, struct zps_error *error);

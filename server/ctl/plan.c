@@ -68,7 +68,7 @@ static void calibrate(const struct zps_ctl_plan_options *options, struct zps_pla
   if (options->rows_in) calibration->scan_value_ns = calibration->clear_value_ns = 0;
 }
 
-/* From options, and the trace that they name, to what is asked. */
+/* From options, and the trace that they name, to the question. */
 static zps_err_t plan_init(const struct zps_ctl_plan_options *options, struct zps_ctl_plan *plan,
                            struct zps_error *error) {
   *plan = (struct zps_ctl_plan){.workers = (uint32_t)options->workers, .workers_max = (uint32_t)options->workers_max};
@@ -102,12 +102,6 @@ static zps_err_t plan_init(const struct zps_ctl_plan_options *options, struct zp
   for (uint32_t n = 2; n < plan->workers_max; n *= 2) plan->points[plan->n_points++] = n;
   plan->points[plan->n_points++] = plan->workers_max;
   return err;
-}
-
-struct zps_plan_input zps_ctl_plan_at(const struct zps_ctl_plan *plan, uint32_t n) {
-  struct zps_plan_input input = plan->input;
-  input.cluster.n = n;
-  return input;
 }
 
 static zps_err_t tell(const struct zps_ctl_plan_options *options, FILE *out, struct zps_error *error) {

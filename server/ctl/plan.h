@@ -1,5 +1,6 @@
 /*
- * zenpsctl plan: what each scheme would cost on a cluster that need not exist. Asks nobody: arithmetic on options.
+ * zenpsctl plan: what each scheme would cost on a cluster that need not exist. It asks no coordinator: arithmetic on
+ * options.
  *
  * plan.c goes from options to a report; plan_options.c is the table of options; plan_report.c makes and prints the
  * report; plan_svg.c draws it.
@@ -48,7 +49,11 @@ struct zps_ctl_plan {
 };
 
 /* The same question for n ranks. */
-struct zps_plan_input zps_ctl_plan_at(const struct zps_ctl_plan *plan, uint32_t n);
+static inline struct zps_plan_input zps_ctl_plan_at(const struct zps_ctl_plan *plan, uint32_t n) {
+  struct zps_plan_input input = plan->input;
+  input.cluster.n = n;
+  return input;
+}
 
 /* All answers as one value; NULL when memory is short. */
 zps_json *zps_ctl_plan_report(const struct zps_ctl_plan *plan);

@@ -45,7 +45,7 @@ static void put_script(FILE *to, const char *path, const struct zps_ctl_plan *pl
   for (unsigned s = 0; s < ZPS_PLAN_SCHEMES; s++) {
     if (!(plan->schemes >> s & 1)) continue;
     const enum zps_plan_scheme scheme = (enum zps_plan_scheme)s;
-    /* What is exact and sparse stands out; dense ones are dashed, lossy ones dotted. */
+    /* Exact sparse schemes stand out as solid lines; dense ones are dashed, lossy ones dotted. */
     const unsigned dash = zps_plan_scheme_all_values(scheme) ? 2 : zps_plan_scheme_lossy(scheme) ? 3 : 1;
     fprintf(to, "%s$times using 1:%u with linespoints dashtype %u linewidth 2 linecolor rgb '%s' title '%s'", comma,
             s + 2, dash, colours[s], zps_plan_scheme_name(scheme));
@@ -58,7 +58,7 @@ zps_err_t zps_ctl_plan_draw(const char *path, const struct zps_ctl_plan *plan, s
   for (const char *at = path; *at; at++) {
     if ((unsigned char)*at < ' ') return zps_fail(error, ZPS_ERR_INVALID, "--svg: a file's name without line breaks");
   }
-  FILE *probe = fopen(path, "w"); /* said by us, who can say why */
+  FILE *probe = fopen(path, "w"); /* an error is reported here, where its cause is known */
   if (!probe) return zps_fail(error, ZPS_ERR_INVALID, "--svg: cannot write %s", path);
   fclose(probe);
   /* gnuplot may be gone before the script is written; its status says so. */

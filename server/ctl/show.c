@@ -62,7 +62,7 @@ zps_json *zps_ctl_without_internal(const zps_json *result) {
   return copy.to;
 }
 
-/* What is to be seen of an answer: a new value. */
+/* The part of an answer that is shown: a new value. */
 static zps_json *view(const struct zps_ctl_options *options, const struct zps_ctl_verb *verb,
                       const struct zps_ctl_sample *before, const struct zps_ctl_sample *now) {
   zps_json *shown = zps_json_ref(now->result);

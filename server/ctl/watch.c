@@ -160,7 +160,7 @@ static zps_err_t reconnect(struct watch *watch, struct zps_error *error) {
   return ZPS_OK;
 }
 
-/* What an answer that is an error means: the coordinator refused, unless it was not there to. */
+/* The exit status for an answer that is an error: the coordinator refused, unless it was not there. */
 static enum zps_exit exit_of_call(zps_err_t code) {
   if (!code) return ZPS_EXIT_OK;
   return zps_exit_of(code) == ZPS_EXIT_UNREACHABLE ? ZPS_EXIT_UNREACHABLE : ZPS_EXIT_REFUSED;

@@ -7,8 +7,8 @@
 
 #include "common/base/clock.h"
 #include "common/control/rpc.h"
+#include "proto/control_server.h"
 #include "server/daemon/agent_impl.h"
-#include "server/fabric_json.h"
 
 #define ZPS_LOG_COMPONENT "agent"
 #include "common/base/log.h"
@@ -17,7 +17,6 @@
 #define CALL_TIMEOUT_MS 10000u
 #define RETRY_MIN_MS 100u
 #define RETRY_MAX_MS 5000u
-#define HEARTBEAT_UNTIL_TOLD_MS 1000u
 
 struct known_job {
   uint64_t job_id;
@@ -32,7 +31,8 @@ struct zps_agent {
   void (*on_change)(void *ctx, bool registered, const char *text);
   struct zps_rpc_conn *conn; /* connecting or connected */
   bool connecting, registered, draining, closing;
-  uint64_t heartbeat_ms, dead_ms, last_beat_ns;
+  struct zps_heartbeat heartbeat;
+  uint64_t last_beat_ns;
   unsigned retry_ms;
   uv_timer_t timer; /* retry, or heartbeat */
   bool timer_open;
@@ -57,7 +57,7 @@ static void free_when_done(struct zps_agent *agent) {
 /* ---- Jobs of this registration ---- */
 
 static void job_known(struct zps_agent *agent, struct known_job *job, const zps_json *params) {
-  if (zps_json_get_hex(params, "job_id", &job->job_id, NULL)) {
+  if (zps_control_job_id_read(params, &job->job_id, NULL)) {
     free(job);
     return;
   }
@@ -67,7 +67,7 @@ static void job_known(struct zps_agent *agent, struct known_job *job, const zps_
 
 static void job_forgotten(struct zps_agent *agent, const zps_json *params) {
   uint64_t job_id;
-  if (zps_json_get_hex(params, "job_id", &job_id, NULL)) return;
+  if (zps_control_job_id_read(params, &job_id, NULL)) return;
   for (struct known_job **link = &agent->jobs; *link; link = &(*link)->next) {
     if ((*link)->job_id != job_id) continue;
     struct known_job *job = *link;
@@ -100,12 +100,13 @@ static void retry_later(struct zps_agent *agent) {
 
 static void on_drained(void *ctx, const zps_json *result, const struct zps_error *error) {
   (void)ctx;
-  if (error) {
-    if (error->code != ZPS_ERR_CLOSED) zps_log_warn("drain: %s", error->text);
-  } else {
-    zps_log_info("draining: the coordinator has %llu jobs here",
-                 (unsigned long long)zps_json_opt_u64(result, "jobs", 0));
-  }
+  struct zps_error wrong;
+  uint32_t jobs = 0;
+  if (!error && zps_control_drained_read(result, &jobs, &wrong)) error = &wrong;
+  if (!error)
+    zps_log_info("draining: the coordinator has %u jobs here", jobs);
+  else if (error->code != ZPS_ERR_CLOSED)
+    zps_log_warn("drain: %s", error->text);
 }
 
 static void send_drain(struct zps_agent *agent) {
@@ -115,6 +116,9 @@ static void send_drain(struct zps_agent *agent) {
 
 static void on_registered(void *ctx, const zps_json *result, const struct zps_error *error) {
   struct zps_agent *agent = ctx;
+  struct zps_server_answer answer;
+  struct zps_error wrong;
+  if (!error && zps_control_server_answer_read(result, &answer, &wrong)) error = &wrong;
   if (error) {
     if (error->code != ZPS_ERR_CLOSED) {
       zps_log_error("registration with the coordinator at %s failed: %s", agent->coordinator, error->text);
@@ -125,13 +129,11 @@ static void on_registered(void *ctx, const zps_json *result, const struct zps_er
   if (agent->closing) return;
   agent->registered = true;
   agent->retry_ms = RETRY_MIN_MS;
-  agent->heartbeat_ms = zps_json_opt_u64(result, "heartbeat_ms", HEARTBEAT_UNTIL_TOLD_MS);
-  agent->dead_ms = zps_json_opt_u64(result, "dead_ms", 5 * HEARTBEAT_UNTIL_TOLD_MS);
+  agent->heartbeat = answer.heartbeat;
   agent->last_beat_ns = zps_clock_ns();
-  uv_timer_start(&agent->timer, on_timer, agent->heartbeat_ms, agent->heartbeat_ms);
+  uv_timer_start(&agent->timer, on_timer, answer.heartbeat.heartbeat_ms, answer.heartbeat.heartbeat_ms);
   char text[200];
-  snprintf(text, sizeof text, "registered with the coordinator at %s as server %llu", agent->coordinator,
-           (unsigned long long)zps_json_opt_u64(result, "server", 0));
+  snprintf(text, sizeof text, "registered with the coordinator at %s as server %u", agent->coordinator, answer.server);
   zps_log_info("%s", text);
   agent->on_change(agent->ctx, true, text);
   if (agent->draining) send_drain(agent);
@@ -197,10 +199,9 @@ static void on_connected(void *ctx, struct zps_rpc_conn *conn, const struct zps_
     return;
   }
   close_orphans(agent); /* before registering: new jobs may come ahead of the answer */
-  zps_json *params = zps_json_set_str(zps_json_object(), "name", agent->name);
-  params = zps_json_set_str(params, "host", agent->host);
-  params = zps_json_set_u64(params, "pid", (uint64_t)getpid());
-  params = zps_json_set(params, "fabric", zps_fabric_to_json(zps_shard_net_info(agent->shard)));
+  const struct zps_server_spec spec = {
+      .name = agent->name, .host = agent->host, .pid = (uint32_t)getpid(), .fabric = zps_shard_net_info(agent->shard)};
+  zps_json *params = zps_control_server_write(&spec);
   if (!params || zps_rpc_call(conn, "server.register", params, CALL_TIMEOUT_MS, on_registered, agent))
     zps_rpc_close(conn, false);
 }
@@ -223,9 +224,10 @@ static void connect_now(struct zps_agent *agent) {
 static void beat(struct zps_agent *agent) {
   const uint64_t now_ns = zps_clock_ns(), heard_ns = zps_rpc_conn_heard_ns(agent->conn);
   /* After this process itself was stopped for a while, heartbeats wait to be read. */
-  const bool slept = now_ns - agent->last_beat_ns > (agent->dead_ms / 2 + agent->heartbeat_ms) * ZPS_NS_PER_MS;
+  const bool slept =
+      now_ns - agent->last_beat_ns > (agent->heartbeat.dead_ms / 2 + agent->heartbeat.heartbeat_ms) * ZPS_NS_PER_MS;
   agent->last_beat_ns = now_ns;
-  if (!slept && now_ns > heard_ns && now_ns - heard_ns > agent->dead_ms * ZPS_NS_PER_MS) {
+  if (!slept && now_ns > heard_ns && now_ns - heard_ns > agent->heartbeat.dead_ms * ZPS_NS_PER_MS) {
     zps_log_warn("the coordinator was silent for %.1f s", (double)(now_ns - heard_ns) / (double)ZPS_NS_PER_S);
     zps_rpc_close(agent->conn, false);
   } else if (zps_rpc_notify(agent->conn, "heartbeat", zps_json_object())) {

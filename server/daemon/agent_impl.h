@@ -1,4 +1,4 @@
-/* What the agent's files share. */
+/* Functions that the agent's files share. */
 #ifndef ZPS_SERVER_DAEMON_AGENT_IMPL_H
 #define ZPS_SERVER_DAEMON_AGENT_IMPL_H
 

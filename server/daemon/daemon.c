@@ -12,8 +12,8 @@
 #include "common/base/clock.h"
 #include "config.h"
 #include "proto/wire.h"
-#include "server/daemon/agent.h"
 #include "server/coordinator/coordinator.h"
+#include "server/daemon/agent.h"
 #include "server/daemon/journal.h"
 #include "server/daemon/memlock.h"
 #include "server/daemon/notify.h"
@@ -196,7 +196,7 @@ static zps_err_t start_shard(struct daemon *daemon, struct zps_error *error) {
   return zps_memlock_check(info->provider, options->server_memory_limit_bytes, error);
 }
 
-/* Written beside and renamed, so that whoever waits for it never reads half of it. */
+/* Written beside and renamed, so that a process that waits for it never reads half of it. */
 static zps_err_t write_address(const char *path, const char *address, struct zps_error *error) {
   char beside[PATH_MAX];
   if (snprintf(beside, sizeof beside, "%s.new", path) >= (int)sizeof beside)

@@ -1,4 +1,4 @@
-/* What systemd is told; without libsystemd, or when not run by it, nothing happens. */
+/* Messages to systemd; without libsystemd, or when systemd does not run the process, nothing happens. */
 #ifndef ZPS_SERVER_DAEMON_NOTIFY_H
 #define ZPS_SERVER_DAEMON_NOTIFY_H
 

@@ -35,7 +35,7 @@ struct zps_options {
 
 extern const struct zps_opt_table zps_options_table;
 
-/* What concerns more than one option, and the defaults that depend on the machine (server.name, server.host,
+/* Checks that concern more than one option, and the defaults that depend on the machine (server.name, server.host,
  * server.memory_limit, server.reduce_threads, control.coordinator), which it fills in; socket_mode and socket_group. */
 zps_err_t zps_options_complete(struct zps_options *options, struct zps_error *error) ZPS_MUSTCHECK;
 static inline bool zps_options_is_server(const struct zps_options *options) {

@@ -220,7 +220,7 @@ static void on_abort(struct zps_member *member, const struct zps_frame_abort *ab
   }
 }
 
-/* Who sent it; NULL when that is nobody we know, or nobody whose frames still count. */
+/* The sender; NULL where that is no member, or one whose frames no longer count. */
 static struct zps_member *find_member(const struct zps_shard *shard, const struct zps_frame_header *header) {
   const char *type = zps_frame_type_name(header->type);
   if (header->is_short) {

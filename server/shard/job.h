@@ -29,7 +29,7 @@ void zps_job_free(struct zps_job *job);
 struct zps_job *zps_job_find(struct zps_job *jobs, uint64_t id);
 /* A rank is dead or has left: rounds that need it fail, and nothing more is said to it. */
 void zps_member_gone(struct zps_member *member, zps_err_t code, const char *text);
-/* The first that is said to be lost. */
+/* Notes the first rank that is reported lost. */
 void zps_job_lost(struct zps_job *job, uint32_t rank, const char *text);
 
 #endif

@@ -1,6 +1,6 @@
 /*
  * One round of one tensor on one server, as a pure state machine: which contributions are announced and here, which
- * partitions are summed and published, who has read the results, and when to give up and why.
+ * partitions are summed and published, which ranks have read the results, and when to give up and why.
  *
  *     COLLECTING > REDUCING > PUBLISHED > RETIRED     ABORTED from any but RETIRED
  *
@@ -26,7 +26,7 @@ enum zps_shard_machine_event_type {
   ZPS_SHARD_LANDED,    /* rank, part: the bytes that a READ asked for */
   ZPS_SHARD_REDUCED,   /* part, is_here (its sum goes to the ranks inline) */
   ZPS_SHARD_DONE,      /* rank */
-  ZPS_SHARD_GONE,      /* rank, code, text, whose loss it comes of */
+  ZPS_SHARD_GONE,      /* rank, code, text, blamed */
   ZPS_SHARD_CANCEL,    /* rank, code, text: the rank gives the round up */
   ZPS_SHARD_FAIL,      /* rank (or ZPS_SHARD_NO_RANK), code, text: it cannot go on here */
   ZPS_SHARD_TICK,      /* now_ns */
@@ -41,7 +41,7 @@ struct zps_shard_machine_event {
   uint64_t deadline_ns, now_ns;
   zps_err_t code;
   const char *text;
-  const uint32_t *blamed; /* CANCEL, GONE: the ranks for whose sake this one is; none: itself */
+  const uint32_t *blamed; /* CANCEL, GONE: the ranks that are the cause; none: this one */
   uint32_t n_blamed;
 };
 
@@ -49,7 +49,7 @@ enum zps_shard_machine_action_type {
   ZPS_SHARD_READ,    /* rank, part: fetch the bytes, then LANDED */
   ZPS_SHARD_REDUCE,  /* part: all contributions are here; sum them, then REDUCED */
   ZPS_SHARD_PUBLISH, /* part: tell the ranks that are still there */
-  ZPS_SHARD_RETIRE,  /* the last action: nobody needs the round any more */
+  ZPS_SHARD_RETIRE,  /* the last action: no rank needs the round any more */
   ZPS_SHARD_ABORT,   /* the last action: send `abort` to the ranks for which zps_shard_machine_wants_abort() */
 };
 
@@ -83,8 +83,8 @@ struct zps_shard_machine {
   uint32_t n_reading;   /* ranks that are still there and have not said DONE */
   uint32_t *part_here;  /* contributions per partition */
   uint8_t *part_reduced;
-  uint8_t *slots; /* [part * world + rank]: enum slot of round.c */
-  uint8_t *ranks; /* flags of round.c */
+  uint8_t *slots; /* [part * world + rank]: enum slot of machine.c */
+  uint8_t *ranks; /* flags of machine.c */
 };
 
 /* A round object for this many ranks (>= 1) and partitions; used again and again by zps_shard_machine_start(). */
@@ -98,7 +98,7 @@ void zps_shard_machine_step(struct zps_shard_machine *machine, const struct zps_
 bool zps_shard_machine_over(const struct zps_shard_machine *machine);
 /* The rank takes part in this round, is there and has not said DONE. */
 bool zps_shard_machine_wants_abort(const struct zps_shard_machine *machine, uint32_t rank);
-/* Nothing is said to this rank, and nothing heard of it: it is gone, or has no part. */
+/* No frame goes to this rank, and none is taken from it: it is gone, or has no part. */
 bool zps_shard_machine_rank_gone(const struct zps_shard_machine *machine, uint32_t rank);
 /* The rank has announced its contribution to the partition. */
 bool zps_shard_machine_has(const struct zps_shard_machine *machine, uint32_t rank, uint32_t part);

@@ -4,8 +4,8 @@
 
 #include "common/net/bulk.h"
 #include "common/session/link.h"
+#include "proto/control_job.h"
 #include "server/shard/machine.h"
-#include "server/spec.h"
 
 struct zps_job;
 
@@ -27,8 +27,8 @@ zps_err_t zps_member_connect(struct zps_member *member, const struct zps_member_
                              struct zps_error *error) ZPS_MUSTCHECK;
 void zps_member_disconnect(struct zps_member *member); /* again: nothing to do */
 void zps_member_fini(struct zps_member *member);
-/* What rounds are told of one that is gone. Ranks leave a job that has failed: what they leave open failed for the rank
- * that was lost. */
+/* The event that rounds get for a member that is gone. Ranks leave a job that has failed: the rounds that they leave
+ * open failed for the rank that was lost. */
 struct zps_shard_machine_event zps_member_gone_event(const struct zps_member *member);
 /* The rank cannot be talked to; takes effect with the next tick, because it may be found out in the middle of anything.
  */

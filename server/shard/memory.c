@@ -1,8 +1,8 @@
 /*
  * Requests are served in order of (round, partition), oldest first. The oldest partition that is not summed yet may use
- * all of the limit; the others stop at half of it. So what is ahead of its time never keeps out what everything else
- * waits for, and the oldest partition always finds at least half of the limit. When even that is too little and nothing
- * is about to be freed, its round fails with the limit it would need.
+ * all of the limit; the others stop at half of it. So a partition that is ahead of its time never keeps out the one
+ * that everything else waits for, and the oldest partition always finds at least half of the limit. When even that is
+ * too little and nothing is about to be freed, its round fails with the limit it would need.
  *
  * In each round, contributions are read a few partitions ahead of the sums, as far as keeps the links busy, and no
  * farther: so what a server holds for a round is its sums and READ_AHEAD_BYTES, however many ranks push.

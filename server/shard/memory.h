@@ -1,4 +1,4 @@
-/* Who gets registered memory when it is short. memory.c says by which rules. */
+/* Requests of rounds for registered memory, served in order when it is short; memory.c has the rules. */
 #ifndef ZPS_SERVER_SHARD_MEMORY_H
 #define ZPS_SERVER_SHARD_MEMORY_H
 
@@ -11,7 +11,7 @@ struct zps_shard_round;
 struct zps_shard_wait {
   struct zps_memory_wait memory; /* `age` is the round's, `part` the partition's place here */
   struct zps_shard_round *round;
-  bool is_push; /* what a rank pushed: no more of that than the links need, unless it is of the oldest partition */
+  bool is_push; /* for a rank's push: no more of these than the links need, unless it is of the oldest partition */
 };
 
 void zps_shard_memory_init(struct zps_shard *shard);

@@ -3,8 +3,8 @@
 
 #include <stdlib.h>
 
-#include "common/codec/join.h"
 #include "common/base/clock.h"
+#include "common/codec/join.h"
 #include "server/shard/job.h"
 #include "server/shard/round.h"
 #include "server/shard/shard_impl.h"
@@ -147,7 +147,8 @@ void zps_publish_all(struct zps_shard_round *round) {
   publish(round);
 }
 
-/* While the pool is at work it will be back here soon. A sum that ranks have to read is not kept: that takes longer. */
+/* While the pool makes sums, this is called again soon. A sum that ranks have to read is not kept: that takes longer.
+ */
 static bool is_kept(const struct zps_shard_round *round) {
   if (round->n_small == 0 || round->tensor->job->shard->n_reducing == 0) return false;
   for (uint32_t i = 0; i < round->n_ready; i++)

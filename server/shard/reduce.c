@@ -78,7 +78,7 @@ void zps_reduce_forget(struct zps_reduce_task *task) {
   task->round = NULL;
 }
 
-/* In what the sum of `nnz` contributed rows is coded while it is made. */
+/* The codec of the sum of `nnz` contributed rows while it is made. */
 static enum zps_codec plain_codec(unsigned codecs, uint32_t m, uint64_t nnz) {
   return zps_codec_plain(codecs, m, nnz < m ? (uint32_t)nnz : m);
 }
@@ -198,13 +198,14 @@ static void finish(struct zps_reduce_task *task) {
   }
 }
 
-/* What it makes possible is done by the tick that follows, once for all sums that are done by then. */
+/* The tick that follows does the work that it makes possible, once for all sums that are done by then. */
 static void on_reduced(struct zps_command *command, void *handler_ctx) {
   (void)handler_ctx;
   finish(zps_container_of(command, struct zps_reduce_task, command));
 }
 
-/* Not from where they come up, which is the middle of a round's step. Those that this makes ready are run, too. */
+/* Runs them later than they come up, which is in the middle of a round's step. Sums that become due meanwhile are run,
+ * too. */
 void zps_reduce_run_small(struct zps_shard *shard) {
   for (struct zps_reduce_task *task; (task = shard->small) != NULL;) {
     shard->small = task->next;

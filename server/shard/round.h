@@ -19,7 +19,7 @@ struct zps_tensor;
 /* A rank's slice of one partition on its way into the sum. */
 struct zps_contribution {
   struct zps_shard *shard;
-  struct zps_shard_round *round; /* NULL: nobody wants it any more, the fabric still writes to it */
+  struct zps_shard_round *round; /* NULL: no round wants it any more, the fabric still writes to it */
   struct zps_contribution *next;
   uint32_t part, rank;
   uint32_t codec, nnz;

@@ -73,7 +73,7 @@ static void progress_links(struct zps_job *jobs) {
 
 void zps_shard_settle(struct zps_shard *shard) {
   zps_memory_serve(&shard->memory);
-  while (shard->small) { /* what they and their results held may be what others wait for */
+  while (shard->small) { /* other rounds may wait for memory that they and their results held */
     zps_reduce_run_small(shard);
     zps_publish_flush(shard);
     zps_memory_serve(&shard->memory);

@@ -8,7 +8,8 @@
 
 #include "common/net/net.h"
 #include "common/net/slab.h"
-#include "server/spec.h"
+#include "proto/control_job.h"
+#include "proto/control_tensor.h"
 
 struct zps_shard;
 

@@ -30,9 +30,9 @@ struct zps_shard {
   struct zps_shard_round *buried, *ready;
   struct zps_memory_line memory;
   struct zps_contribution *free_plain, *free_store;
-  unsigned n_orphans;                          /* contributions nobody wants that are being read */
+  unsigned n_orphans;                          /* contributions that no round wants and that are being read */
   unsigned n_reducing;                         /* sums under way */
-  struct zps_reduce_task *small, **small_tail; /* those that are left to this thread */
+  struct zps_reduce_task *small, **small_tail; /* sums that are left to this thread */
   bool any_failing;
   uint64_t next_deadline_ns;          /* not later than the earliest deadline of a round */
   struct zps_scratch_pool *scratches; /* any thread's: one for each thread of the pool, and one for the engine's */

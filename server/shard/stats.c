@@ -1,4 +1,4 @@
-/* What a tensor's rounds add up to. */
+/* Sums over a tensor's rounds. */
 #include "server/shard/stats.h"
 
 #include <stdlib.h>

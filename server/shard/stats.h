@@ -1,4 +1,4 @@
-/* What a tensor's rounds add up to. */
+/* Sums over a tensor's rounds. */
 #ifndef ZPS_SERVER_SHARD_STATS_H
 #define ZPS_SERVER_SHARD_STATS_H
 
@@ -7,7 +7,7 @@
 struct zps_shard_round;
 struct zps_tensor;
 
-/* What zps_tensor_stats is made of. */
+/* The counters behind zps_tensor_stats. */
 struct zps_tensor_sums {
   uint64_t rounds, aborted, bytes_in, bytes_out, push_rows, union_rows, collect_ns, reduce_ns, publish_ns;
   uint64_t *rows;               /* [part * world + rank] */

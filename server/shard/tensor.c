@@ -72,7 +72,7 @@ static zps_err_t place(struct zps_tensor *tensor, const struct zps_tensor_spec *
   return ZPS_OK;
 }
 
-/* Who has no part in it. */
+/* Notes the ranks that have no part in it. */
 static zps_err_t set_ranks(struct zps_tensor *tensor, const struct zps_tensor_spec *spec, struct zps_error *error) {
   const uint32_t world = tensor->job->world;
   if (spec->n_ranks == 0) return ZPS_OK;

@@ -4,9 +4,9 @@
 
 #include "common/codec/codec.h"
 #include "common/codec/partition.h"
+#include "proto/control_tensor.h"
 #include "proto/wire.h"
 #include "server/shard/stats.h"
-#include "server/spec.h"
 
 struct zps_job;
 struct zps_reduce_task;

@@ -1,6 +1,7 @@
-/* Runs a fuzz target over a corpus of .hex files, every prefix of them, and many mutations of them, without a fuzzer: a
- * TAP test. Under sanitizers it finds most of what a fuzzer would find first. */
+/* Runs a fuzz target over a corpus of .hex files and of lines of .jsonl files, every prefix of them, and many mutations
+ * of them, without a fuzzer: a TAP test. Under sanitizers it finds most of what a fuzzer would find first. */
 #include <dirent.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +10,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "tests/support/hex.h"
 
-enum { MUTATIONS = 20000, MAX_BYTES = 16384 };
+enum { MUTATIONS = 20000, LINE_MUTATIONS = 3000, MAX_BYTES = 16384 };
 
 /* At the end of an exact allocation, where a sanitizer sees every byte read too far. */
 static void run(const uint8_t *data, size_t size) {
@@ -49,6 +50,21 @@ static void mutate(struct zps_rng *rng, const uint8_t *data, size_t size) {
   run(bytes, size);
 }
 
+static void replay(struct zps_rng *rng, const uint8_t *data, size_t size, unsigned mutations) {
+  for (size_t len = 0; len <= size; len++) run(data, len);
+  for (unsigned i = 0; i < mutations; i++) mutate(rng, data, size);
+}
+
+static size_t replay_lines(struct zps_rng *rng, const char *path) {
+  static char line[MAX_BYTES];
+  size_t n = 0;
+  FILE *file = fopen(path, "r");
+  for (; file && fgets(line, sizeof line, file); n++)
+    replay(rng, (const uint8_t *)line, strcspn(line, "\n"), LINE_MUTATIONS);
+  if (file) fclose(file);
+  return n;
+}
+
 int main(void) {
   const char *top = getenv("ZPS_TOP_SRCDIR");
   char dir[1024], path[2048];
@@ -62,11 +78,11 @@ int main(void) {
     return 1;
   }
   for (const struct dirent *entry = readdir(corpus); entry; entry = readdir(corpus)) {
-    if (!strstr(entry->d_name, ".hex")) continue;
+    const bool lines = strstr(entry->d_name, ".jsonl") != NULL;
+    if (!lines && !strstr(entry->d_name, ".hex")) continue;
     snprintf(path, sizeof path, "%s/%s", dir, entry->d_name);
-    const size_t size = zps_test_hex_read(path, bytes, sizeof bytes);
-    for (size_t len = 0; len <= size; len++) run(bytes, len);
-    for (unsigned i = 0; i < MUTATIONS; i++) mutate(&rng, bytes, size);
+    const size_t size = lines ? replay_lines(&rng, path) : zps_test_hex_read(path, bytes, sizeof bytes);
+    if (!lines) replay(&rng, bytes, size, MUTATIONS);
     printf("%s %u - %s\n", size ? "ok" : "not ok", ++n, entry->d_name);
   }
   closedir(corpus);

@@ -218,7 +218,7 @@ declare -A beats
 beat() { while say "$1" '{"jsonrpc":"2.0","method":"heartbeat","params":{}}' 2>/dev/null; do sleep 0.1; done; }
 client() {
   eval "exec $1<>/dev/tcp/${address%:*}/${address##*:}"
-  say "$1" '{"jsonrpc":"2.0","id":1,"method":"hello","params":{"protocol":1,"version":"test","role":"worker"}}'
+  say "$1" '{"jsonrpc":"2.0","id":1,"method":"hello","params":{"protocol":2,"version":"test","role":"worker"}}'
   hear "$1" >/dev/null
   case $1 in 10) beat 10 11>&- & ;; 11) beat 11 10>&- & ;; esac
   beats[$1]=$!
@@ -291,7 +291,7 @@ job=$(printf '%s' "$first" | grep -oE '"job_id": ?"0x[0-9a-f]{16}"' | grep -oE '
 same_seed() { [ "$(grep -oE '"seed": ?"[^"]*"' <<<"$first")" = "$(grep -oE '"seed": ?"[^"]*"' <<<"$second")" ]; }
 ok "with one seed" same_seed
 tensor() { # FD ROWS [MORE-MEMBERS]
-  say "$1" '{"jsonrpc":"2.0","id":3,"method":"tensor.register","params":{"job_id":"'"$job"'","name":"w","rows":'"$2"',"width":4,"dtype":"f32","op":"sum","partitions":0,"block_bits":-1'"${3:-}"'}}'
+  say "$1" '{"jsonrpc":"2.0","id":3,"method":"tensor.register","params":{"job_id":"'"$job"'","name":"w","rows":'"$2"',"width":4,"dtype":"f32","op":"sum","partitions":0'"${3:-}"'}}'
 }
 tensor 10 4096 ',"codec":7'
 has "a codec that is no name is refused with those that are" "$(hear 10)" "'codec' is no string .there are auto, paper and coo"
@@ -307,9 +307,9 @@ tensor 11 4097
 has "another shape names both and who was first" "$(hear 11)" '4096 x 4 .*rank 0 \(host h10\).*rank 1 \(host h11\) says 4097 x 4'
 tensor 11 4096 ',"values":"qsgd4"'
 has "ranks must agree on what values travel as" "$(hear 11)" 'values raw, .*since rank 0 \(host h10\).*rank 1 \(host h11\) says .*values qsgd4'
-say 10 '{"jsonrpc":"2.0","id":5,"method":"tensor.register","params":{"job_id":"'"$job"'","name":"p","rows":4096,"width":4,"dtype":"f32","op":"sum","partitions":0,"block_bits":-1,"scheme":"auto:fast"}}'
+say 10 '{"jsonrpc":"2.0","id":5,"method":"tensor.register","params":{"job_id":"'"$job"'","name":"p","rows":4096,"width":4,"dtype":"f32","op":"sum","partitions":0,"scheme":{"name":"auto","choices":["fast"]}}}'
 has "a choice among schemes that do not exist is refused" "$(hear 10)" "'fast'; there are: balanced "
-say 10 '{"jsonrpc":"2.0","id":6,"method":"tensor.register","params":{"job_id":"'"$job"'","name":"p","rows":4096,"width":4,"dtype":"f32","op":"sum","partitions":0,"block_bits":-1,"scheme":"auto"}}'
+say 10 '{"jsonrpc":"2.0","id":6,"method":"tensor.register","params":{"job_id":"'"$job"'","name":"p","rows":4096,"width":4,"dtype":"f32","op":"sum","partitions":0,"scheme":{"name":"auto"}}}'
 has "a tensor may leave its scheme to the coordinator" "$(hear 10)" '"tensor": ?1'
 report() { # FD STEP
   say "$1" '{"jsonrpc":"2.0","method":"tensor.report","params":{"job_id":"'"$job"'","tensor":1,"step":"'"$2"'","waits":true}}'
@@ -331,7 +331,7 @@ ok "and of which rank it is" eval 'ctl stats | grep -qE "^j +0 +h10 +in +2 +3 +0
 say 10 '{"jsonrpc":"2.0","method":"job.stats","params":{"job_id":"'"$job"'","tensors":[{"tensor":0,"done":4,"rounds":-1}]}}'
 ok "what makes no sense is left out" until_true logged c "job.stats is left out: .*rounds"
 is "and counts for nothing" "$(ctl -o json stats | grep -c '"rounds": 3')" 2
-say 10 '{"jsonrpc":"2.0","id":7,"method":"tensor.register","params":{"job_id":"'"$job"'","name":"@own","rows":8,"width":1,"dtype":"f32","op":"sum","partitions":0,"block_bits":-1}}'
+say 10 '{"jsonrpc":"2.0","id":7,"method":"tensor.register","params":{"job_id":"'"$job"'","name":"@own","rows":8,"width":1,"dtype":"f32","op":"sum","partitions":0}}'
 hear 10 >/dev/null
 for verb in tensors stats; do
   ok "$verb hides what is zenps's own" eval "ctl $verb | grep -q ' w ' && ! ctl $verb | grep -q '@own'"

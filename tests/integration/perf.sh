@@ -90,4 +90,11 @@ is "after trying" "$(awk -v w="$(whole warmup)" 'BEGIN { print (w > 28 && w < 20
 zenpsrun -n 2 --servers 1 --prefix=no -- sh -c 'exec zenps-perf --rows 5000 --steps 2 --warmup 0 --verify --verify-by turns --seed $((1 + ZENPS_RANK))' >"$scratch/out" 2>&1
 said "a rank with another gradient than it should have is found out" "rows differ from the reference sum"
 
+# Two builds in turns: here the build with itself.
+turns=$ZPS_TOP_SRCDIR/tests/bench/turns
+python3 "$turns" -n 2 "$ZPS_TOP_BUILDDIR" "$ZPS_TOP_BUILDDIR,ZENPS_SHARED_MEMORY=no" small-1000 >"$scratch/out" 2>&1
+is "two builds in turns: a row of medians, ratios and noise" "$(grep -cE '^small-1000 +[0-9.]+ +[0-9.]+ +[0-9.]+ .*%$' "$scratch/out")" 1
+python3 "$turns" "$ZPS_TOP_BUILDDIR" "$ZPS_TOP_BUILDDIR" nothing >"$scratch/out" 2>&1
+said "a row that is none is refused" "no row is called nothing"
+
 done_testing

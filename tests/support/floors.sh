@@ -12,17 +12,17 @@ may common/control common/base
 may common/codec/simd common/base
 may common/codec common/base common/codec/simd
 may common/plan common/base common/codec
-may proto common/base
+# Messages of the control plane are JSON, and speak of tensors, fabrics and schemes.
+may proto common/base common/codec common/control common/net common/plan
 may common/session common/base common/net proto
 may gpu common/base common/codec
 may gpu/cuda common/base common/codec gpu gpu/emu
 may gpu/emu common/base gpu/cuda
 may gpu/bench common/base common/codec gpu gpu/cuda tests/support
 
-may server common/base common/codec common/control common/net
-may server/shard common/base common/codec common/net common/session proto server
-may server/coordinator common/base common/codec common/control common/plan proto server
-may server/daemon common/base common/codec common/control common/net proto server server/shard server/coordinator
+may server/shard common/base common/codec common/net common/session proto
+may server/coordinator common/base common/codec common/control common/plan proto
+may server/daemon common/base common/codec common/control common/net proto server/shard server/coordinator
 may server/ctl common/base common/codec common/control common/plan
 
 may worker/include/zenps

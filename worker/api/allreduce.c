@@ -2,11 +2,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "worker/choice/auto.h"
-#include "worker/device/device.h"
 #include "worker/api/job.h"
 #include "worker/api/request.h"
 #include "worker/api/tensor.h"
+#include "worker/choice/auto.h"
+#include "worker/device/device.h"
 
 static zps_err_t check_common(const zenps_grad_t *grad, const char *which, const struct zenps_tensor *tensor,
                               struct zps_error *error) {
@@ -61,7 +61,7 @@ static uint64_t entries_of(const struct zenps_tensor *tensor, const zenps_grad_t
   return is_out ? grad->capacity : grad->nnz;
 }
 
-/* Of a gradient or result in device memory: that there is the device, and the arrays are there. */
+/* Checks a gradient or result in device memory: there is such a device, and the arrays are in its memory. */
 static zps_err_t check_device(const struct zenps_tensor *tensor, const zenps_grad_t *grad, bool is_out,
                               struct zps_error *error) {
   const char *const which = is_out ? "out" : "in";

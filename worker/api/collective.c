@@ -80,7 +80,7 @@ static zenps_status_t segment_start(const struct broadcast *cast, struct segment
   return zps_worker_allreduce(cast->tensor, step, &segment->in, &segment->out, &segment->request);
 }
 
-/* Waits, and puts what came into place. */
+/* Waits, and copies the segment's bytes to their place. */
 static zenps_status_t segment_finish(const struct broadcast *cast, struct segment *segment) {
   if (!segment->request) return ZENPS_OK;
   zenps_status_t status = zenps_wait(segment->request, -1);
@@ -102,7 +102,7 @@ static zenps_status_t segment_finish(const struct broadcast *cast, struct segmen
   return status;
 }
 
-/* All but the last bytes that do not fill a row, which travel in `tail`. */
+/* Sends all bytes in segments, but for the last ones that do not fill a row: these travel in `tail`. */
 static zenps_status_t broadcast_all(const struct broadcast *cast, uint64_t step, unsigned char *data, size_t len,
                                     unsigned char *tail) {
   struct segment ring[SEGMENTS_IN_FLIGHT];

@@ -8,15 +8,15 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
-#include "common/base/container.h"
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "common/base/log.h"
 #include "config.h"
-#include "worker/choice/auto.h"
-#include "worker/device/device.h"
-#include "worker/base/logsink.h"
 #include "worker/api/registered.h"
 #include "worker/api/request.h"
+#include "worker/base/logsink.h"
+#include "worker/choice/auto.h"
+#include "worker/device/device.h"
 
 #define CLOSE_WAIT_MS 1000u /* for reads that the fabric does not give back, and frames that it does not take */
 
@@ -49,7 +49,7 @@ static void on_failed(void *ctx, const struct zps_frame_abort *failure) {
     job->failed = true;
     job->failure_command.run = failure_run;
     zps_engine_post(job->plane.engine, &job->failure_command);
-    pthread_cond_broadcast(&job->done); /* who waits for a plan waits in vain */
+    pthread_cond_broadcast(&job->done); /* a thread that waits for a plan waits in vain */
   }
   pthread_mutex_unlock(&job->lock);
   if (first) zps_log_warn("job %s failed: %s", job->options.job, failure->text);
@@ -71,8 +71,8 @@ static void on_rank_left(void *ctx, uint32_t rank) {
   zps_plane_rank_left(&job->plane, rank);
 }
 
-static void on_plan(void *ctx, const zps_json *params) {
-  zps_worker_plan(ctx, params);
+static void on_plan(void *ctx, const struct zps_tensor_plan *plan) {
+  zps_worker_plan(ctx, plan);
 }
 
 static void on_beat(void *ctx) {
@@ -192,7 +192,7 @@ static void drain(struct zenps_job *job) {
   pthread_mutex_unlock(&job->lock);
 }
 
-/* Of a job that failed nobody waits for frames. */
+/* No rank waits for frames of a job that has failed. */
 static bool has_failed(struct zenps_job *job) {
   pthread_mutex_lock(&job->lock);
   const bool failed = job->failed;

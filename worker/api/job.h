@@ -1,5 +1,6 @@
 /*
- * A process's membership in a job: ties the control side (membership.c) to the data plane (plane.c), and owns tensors.
+ * A process's membership in a job: ties the control side (worker/control) to the data plane (worker/plane), and owns
+ * tensors.
  *
  * Locks, outer first: collective, open, device_lock, telemetry's, lock. `lock` guards what requests and rounds share
  * with the trainer's threads, and is never held while waiting for a peer.
@@ -10,14 +11,14 @@
 #include <pthread.h>
 #include <sys/types.h>
 
-#include "worker/base/error.h"
 #include "common/plan/calibration.h"
-#include "worker/control/membership.h"
-#include "worker/base/options.h"
-#include "worker/plane/plane.h"
-#include "worker/round/rounds.h"
 #include "worker/api/telemetry.h"
 #include "worker/api/tensor.h"
+#include "worker/base/error.h"
+#include "worker/base/options.h"
+#include "worker/control/membership.h"
+#include "worker/plane/plane.h"
+#include "worker/round/rounds.h"
 
 struct zenps_job {
   pid_t pid; /* of the process that opened it: a child has no threads behind it */
@@ -28,14 +29,15 @@ struct zenps_job {
   struct zps_spares spares; /* engine thread */
   struct zps_join join;
   int event_fd;
-  atomic_bool fd_asked; /* the trainer has it, so it is written to; before, only noted that it should be: */
+  atomic_bool
+      fd_asked; /* the trainer has the descriptor, so it is written to; before that, `fd_due` notes that it should be */
   atomic_bool fd_due;
 
   pthread_mutex_t collective; /* one at a time */
   uint64_t barrier_step, broadcast_step;
 
   pthread_mutex_t open;                    /* one tensor is opened at a time */
-  bool linked;                             /* all ranks are, to each other */
+  bool linked;                             /* all ranks are linked to each other */
   struct zps_join_peers peers;             /* from then on */
   struct zps_plan_calibration calibration; /* of this machine, once a tensor's scheme is auto; threads 0: not yet */
 
@@ -60,12 +62,12 @@ zenps_status_t zps_worker_fail_forked(void);
 /* Under the job's lock: fails with the job's failure if it has one. */
 zenps_status_t zps_worker_job_check(struct zenps_job *job);
 
-/* The job's device, opened if it is not. `index`: as the caller has it, -1: whichever the job has. From any thread that
- * does not hold the job's lock. */
+/* The job's device, opened if it is not. `index`: as the caller has it, -1: the one that the job has. From any thread
+ * that does not hold the job's lock. */
 zps_err_t zps_worker_device_get(struct zenps_job *job, int index, struct zps_worker_device **device_p,
                                 struct zps_error *error) ZPS_MUSTCHECK;
 
-/* On the control thread: the coordinator has said something, `tensor.plan`. */
-void zps_worker_plan(struct zenps_job *job, const zps_json *params);
+/* On the control thread: a `tensor.plan` of the coordinator has come. */
+void zps_worker_plan(struct zenps_job *job, const struct zps_tensor_plan *plan);
 
 #endif

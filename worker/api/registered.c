@@ -2,8 +2,8 @@
 
 #include <stdlib.h>
 
-#include "worker/device/device.h"
 #include "worker/api/job.h"
+#include "worker/device/device.h"
 
 struct zps_worker_range {
   struct zps_worker_range *next;

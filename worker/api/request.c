@@ -7,9 +7,9 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
-#include "worker/device/device.h"
-#include "worker/choice/auto.h"
 #include "worker/api/job.h"
+#include "worker/choice/auto.h"
+#include "worker/device/device.h"
 
 zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_request **request_p) {
   const uint32_t n_parts = tensor->core.part.n_parts;
@@ -38,7 +38,8 @@ void zps_worker_request_destroy(struct zenps_request *request) {
   free(request);
 }
 
-/* Whoever comes second, the request that is done or the trainer that asks, sees what the first has noted. */
+/* A request that is done and a trainer that asks for the descriptor may come in either order: the second one sees what
+ * the first has noted. */
 static void raise_fd(struct zenps_job *job) {
   const uint64_t one = 1;
   if (!atomic_load(&job->fd_asked) || !atomic_exchange(&job->fd_due, false)) return;

@@ -1,10 +1,10 @@
-/* What the trainer holds of an operation: its outcome and costs. */
+/* A request: the trainer's handle of an operation, with its outcome and costs. */
 #ifndef ZPS_WORKER_API_REQUEST_H
 #define ZPS_WORKER_API_REQUEST_H
 
 #include "worker/api/registered.h"
-#include "worker/round/round.h"
 #include "worker/api/tensor.h"
+#include "worker/round/round.h"
 
 struct zenps_request {
   struct zenps_tensor *tensor;
@@ -18,14 +18,15 @@ struct zenps_request {
   struct zps_worker_device *device; /* of those in its memory: */
   void *rows_on_device, *values_on_device;
   uint32_t *sent, *in_union; /* per partition */
-  /* The library's own: nobody waits for it; called on the engine thread when it is done. Else NULL. */
+  /* For the library's own requests, which no thread waits for: called on the engine thread when the request is done.
+   * Else NULL. */
   void (*then)(struct zenps_request *request, const struct zps_round *round);
   void *then_ctx;
 };
 
 zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_request **request_p) ZPS_MUSTCHECK;
 void zps_worker_request_destroy(struct zenps_request *request);
-/* One of the job's requests is done; without the lock, so that who waits for it finds it free. */
+/* One of the job's requests is done; without the lock, so that a thread that waits for it finds it free. */
 void zps_worker_request_signal(struct zenps_job *job);
 
 #endif

@@ -6,9 +6,9 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/control/tally_json.h"
-#include "worker/choice/auto.h"
+#include "proto/control_stats.h"
 #include "worker/api/job.h"
+#include "worker/choice/auto.h"
 
 /* A tensor whose counters have grown. */
 struct news {
@@ -79,14 +79,14 @@ static size_t count_tensors(const struct zenps_job *job) {
 static zps_json *tensors_array(const struct news *news, size_t n) {
   zps_json *tensors = zps_json_array();
   for (size_t i = 0; i < n; i++) {
-    zps_json *row = zps_json_set_u64(zps_json_object(), "tensor", news[i].tensor->core.id);
-    row = zps_json_set_u64(row, "done", news[i].now.rounds);
-    tensors = zps_json_append(tensors, zps_tally_write(row, &news[i].growth));
+    tensors = zps_control_news_append(
+        tensors, &(struct zps_tensor_news){
+                     .tensor = news[i].tensor->core.id, .done = news[i].now.rounds, .growth = news[i].growth});
   }
   return tensors;
 }
 
-/* With the telemetry's lock. What cannot be sent now is part of the next report. */
+/* With the telemetry's lock. Counters that cannot be sent now are part of the next report. */
 static void report(struct zenps_job *job) {
   job->telemetry.told_ns = zps_clock_ns();
   pthread_mutex_lock(&job->lock);

@@ -1,11 +1,12 @@
 /*
- * What this rank's rounds have cost, told to the coordinator: for every scheme alike, since most go past the servers.
+ * Reports of what this rank's rounds have cost, for the coordinator. Rounds of every scheme are reported, since those
+ * of most schemes go past the servers.
  *
- * Each tensor counts its rounds as they end. What has grown is sent with a heartbeat, at most every
+ * Each tensor counts its rounds as they end. Counters that have grown are sent with a heartbeat, at most every
  * `telemetry_ms` of the options, and once when the rank leaves (`job.stats`, proto/PROTOCOL.md).
  */
-#ifndef ZPS_WORKER_CONTROL_TELEMETRY_H
-#define ZPS_WORKER_CONTROL_TELEMETRY_H
+#ifndef ZPS_WORKER_API_TELEMETRY_H
+#define ZPS_WORKER_API_TELEMETRY_H
 
 #include <pthread.h>
 #include <stdatomic.h>

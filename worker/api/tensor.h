@@ -1,12 +1,13 @@
-/* An opened tensor: its registration, who owns which partition, and its rounds, in flight and spare. */
+/* An opened tensor: its registration, the owner of each partition, and its rounds, in flight and spare. */
 #ifndef ZPS_WORKER_API_TENSOR_H
 #define ZPS_WORKER_API_TENSOR_H
 
-#include "worker/choice/topology.h"
 #include "common/base/container.h"
+#include "proto/control_tensor.h"
+#include "worker/api/telemetry.h"
+#include "worker/choice/ask.h"
 #include "worker/round/round.h"
 #include "worker/round/tensor.h"
-#include "worker/api/telemetry.h"
 #include "zenps/zenps.h"
 
 #define ZPS_TENSOR_ROUNDS_MAX 32u /* in flight, per tensor */
@@ -18,13 +19,10 @@ struct zenps_tensor {
   struct zps_round_tensor core; /* what its rounds know of it */
   struct zenps_job *job;
   struct zenps_tensor *next;
-  enum zps_codec_policy asked_codec; /* as the caller asked for: opening again must ask for the same */
-  uint32_t asked_partitions;
-  int asked_block_bits;
-  char scheme_text[ZPS_SCHEME_TEXT_MAX + 1];
+  struct zps_tensor_spec asked;    /* by the caller: opening again must ask for the same */
   struct zps_inner *inner;         /* of a scheme within which rounds over servers are run; NULL: none, or not by us */
-  struct zps_automatic *automatic; /* whose variant it is; NULL: of none */
-  bool is_automatic;               /* the trainer's own of those variants: `automatic` is its */
+  struct zps_automatic *automatic; /* the choice that it is a variant of; NULL: none */
+  bool is_automatic;               /* it is the variant that the trainer holds, and `automatic` belongs to it */
 
   /* Guarded by the job's lock. */
   uint64_t next_step;       /* of a stateful scheme, whose steps ascend */
@@ -38,7 +36,7 @@ static inline struct zenps_tensor *zps_worker_tensor_of(const struct zps_round_t
   return zps_container_of((uintptr_t)core, struct zenps_tensor, core);
 }
 
-/* The one that the trainer asked for, where the tensor is a variant of it. */
+/* The tensor that the trainer opened: the one that this is a variant of, else this. */
 const struct zenps_tensor *zps_worker_tensor_asked(const struct zenps_tensor *tensor);
 /* zenps_tensor_open(), for names of the library's own too. */
 zenps_status_t zps_worker_tensor_open(struct zenps_job *job, const char *name, uint64_t rows, uint32_t width,
@@ -52,19 +50,19 @@ zps_err_t zps_worker_tensor_round_get(struct zenps_tensor *tensor, uint64_t step
                                       struct zps_round **round_p) ZPS_MUSTCHECK;
 /* How long spare rounds of a job are kept. */
 struct zps_spares {
-  uint64_t trim_ns, trim_until_ns; /* until then, how long; then IDLE */
+  uint64_t trim_ns, trim_until_ns; /* trim_ns holds until trim_until_ns; then ZPS_SLAB_IDLE_NS does */
 };
 /* On the engine thread: destroys a spare round of the job that was not wanted for a while, with all that it holds; one
  * a call. Returns when it wants to be called again; ZPS_NEVER while there is none. */
 uint64_t zps_worker_tensors_age(void *job, uint64_t now_ns);
 /* For half a minute, spare rounds are kept no longer than `keep_ns`. */
 void zps_worker_tensors_trim(struct zenps_job *job, uint64_t keep_ns, uint64_t now_ns);
-/* Outside the job's lock: what the round has to prepare, then hands it over. */
+/* Outside the job's lock: prepares the round, then hands it to the engine thread. */
 void zps_worker_round_start(struct zps_round *round);
 /* Before that, under the lock: sets it up for a request, whose round it becomes. */
 void zps_worker_round_setup(struct zps_round *round, struct zenps_request *request, uint64_t step,
                             const zenps_grad_t *in, zenps_grad_t *out, uint64_t timeout_ms);
-/* None may be in flight. */
+/* No round of the tensor may be in flight. */
 void zps_worker_tensor_rounds_destroy(struct zenps_tensor *tensor);
 /* Starts a round, as zenps_allreduce(); arguments were checked, except for `step`. */
 zenps_status_t zps_worker_allreduce(struct zenps_tensor *tensor, uint64_t step, const zenps_grad_t *in,

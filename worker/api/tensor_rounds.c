@@ -1,4 +1,4 @@
-/* The rounds of a tensor: taken, told of, spare, and given up. */
+/* The rounds of a tensor, as their owner sees them: taken for a step, over, spare, and destroyed. */
 #include "common/base/clock.h"
 #include "common/net/slab.h"
 #include "worker/api/job.h"
@@ -6,7 +6,8 @@
 #include "worker/api/tensor.h"
 #include "worker/choice/auto.h"
 
-/* A round's lists are as large as the rows it had: of schemes that were tried, and left, nobody needs them any more. */
+/* A round's lists are as large as the rows it had: lists of schemes that were tried and left are not needed any more.
+ */
 #define IDLE_NS ZPS_SLAB_IDLE_NS
 
 static uint64_t idle_ns(const struct zenps_job *job, uint64_t now_ns) {
@@ -37,7 +38,7 @@ static void list_remove(struct zps_round *round) {
   if (round->tensor_next) round->tensor_next->tensor_prev_p = round->tensor_prev_p;
 }
 
-/* ------------------------------------------------------------ what rounds tell their owner */
+/* ------------------------------------------------------------ the rounds' owner */
 
 static bool over(struct zps_round *round, const zenps_error_t *error, bool serving) {
   struct zenps_tensor *tensor = zps_worker_tensor_of(round->tensor);
@@ -131,14 +132,15 @@ void zps_worker_round_start(struct zps_round *round) {
   zps_round_launch(round);
 }
 
-/* ------------------------------------------------------------ given up */
+/* ------------------------------------------------------------ destroyed */
 
-/* Memory of the device stays: to free it waits for everything that runs there. */
+/* A round with memory of the device stays: freeing that memory waits for everything that runs on the device. */
 static bool may_age(const struct zps_round *round) {
   return !round->device;
 }
 
-/* Takes a round that is due out of its tensor; else NULL, and at most *next_ns is when one will be. */
+/* Takes a round that is due out of its tensor. NULL: none is, and *next_ns is no later than the time when one will be.
+ */
 static struct zps_round *take_old(struct zenps_tensor *tensor, uint64_t now_ns, uint64_t *next_ns) {
   for (struct zps_round *round = tensor->spare; round; round = round->tensor_next) {
     const uint64_t until_ns = round->spare_since_ns + idle_ns(tensor->job, now_ns);

@@ -1,5 +1,5 @@
-/* The trainer's log callback. The log is the process's, so of several connections the last to open with a callback has
- * it, until it closes. */
+/* The trainer's log callback. The log belongs to the process: of several connections that have a callback, the one that
+ * opened last gets the lines, until it closes. */
 #ifndef ZPS_WORKER_BASE_LOGSINK_H
 #define ZPS_WORKER_BASE_LOGSINK_H
 

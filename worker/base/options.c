@@ -240,8 +240,8 @@ static bool is_set(const char *variable) {
   return text && *text;
 }
 
-/* What neither the caller nor our own variables have said, the launcher may have. Its variables are not looked at
- * otherwise: what they hold is not ours to complain about. */
+/* The launcher's variables fill in what neither the caller nor zenps's own variables say. They are not read otherwise,
+ * so nothing that they hold is an error. */
 static zps_err_t find_place(struct zps_worker_options *options, const zenps_options_t *given, struct zps_error *error) {
   const bool has_rank = given->rank >= 0 || is_set("ZENPS_RANK");
   const bool has_world = given->world > 0 || is_set("ZENPS_WORLD_SIZE");
@@ -274,7 +274,7 @@ static zps_err_t apply_device(struct zps_worker_options *options, int given, str
   return ZPS_OK;
 }
 
-/* What could not be asked of one value alone. */
+/* Checks that concern several options at once. */
 static zps_err_t check(const struct zps_worker_options *options, struct zps_error *error) {
   const uint64_t day_ms = 24ull * 3600 * 1000;
   if (options->rank >= options->world) {

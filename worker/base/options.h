@@ -10,7 +10,7 @@
 struct zps_worker_options {
   char *coordinator, *job, *provider, *interface, *subnet;
   char *host, *rack; /* where this rank is, for schemes that follow the topology; NULL: the host's name, none */
-  char *scheme;      /* of tensors that do not say */
+  char *scheme;      /* of tensors that name none */
   char *fault;       /* for tests */
   char *device_name, *device_library; /* as given: a number; NULL: none, libzenps_cuda.so */
   int device;                         /* of the GPU; -1: none was named */
@@ -21,7 +21,7 @@ struct zps_worker_options {
   uint64_t telemetry_ms;       /* between reports of rounds to the coordinator; 0: none */
   uint64_t memory_limit_bytes; /* of registered buffers */
   bool shared_memory;          /* with other ranks of this host */
-  int codec;                   /* of tensors that do not say: enum zps_codec_policy, less 1 */
+  int codec;                   /* of tensors that name none: enum zps_codec_policy, less 1 */
   int values;                  /* likewise: enum zps_value_codec, less 1 */
   int log_level;
   zenps_log_fn log;

@@ -18,13 +18,13 @@
 enum { KEPT_ROUNDS = 32 };
 #define KEPT_NS_MIN (4 * ZPS_NS_PER_S)
 
-/* ------------------------------------------------------------ which schemes */
+/* ------------------------------------------------------------ schemes that may be chosen */
 
 bool zps_automatic_is(const char *scheme) {
   return strcmp(scheme, "auto") == 0 || strncmp(scheme, "auto:", 5) == 0;
 }
 
-/* Without being asked for by name. */
+/* Whether the scheme may be chosen without being named. */
 static bool may_be(enum zps_plan_scheme scheme, const struct zps_automatic_limits *limits) {
   if (!zps_plan_scheme_alike(scheme)) return false;
   if (limits->balanced_only && scheme != ZPS_PLAN_BALANCED) return false;
@@ -49,24 +49,15 @@ zps_err_t zps_automatic_parse(const char *scheme, const char *tensor, const stru
   return ZPS_OK;
 }
 
-void zps_automatic_text(unsigned schemes, char *text, size_t size) {
-  size_t len = (size_t)snprintf(text, size, "auto");
-  for (unsigned i = 0, n = 0; i < ZPS_PLAN_SCHEMES && len < size; i++) {
-    if (schemes >> i & 1)
-      len += (size_t)snprintf(text + len, size - len, "%c%s", n++ ? ',' : ':',
-                              zps_plan_scheme_name((enum zps_plan_scheme)i));
-  }
-}
-
 void zps_automatic_destroy(struct zps_automatic *automatic) {
   if (!automatic) return;
   zps_host_in_fini(&automatic->staging, *automatic->job.device_p);
   free(automatic);
 }
 
-/* ------------------------------------------------------------ which step */
+/* ------------------------------------------------------------ the scheme of a step */
 
-/* Under the job's lock. What else is known when a question is asked. */
+/* Under the job's lock. Fills in what this rank knows, apart from the gradient, when it asks. */
 static void fill_told(struct zps_automatic *automatic, const zenps_grad_t *out, struct zps_plan_told *told) {
   const struct zps_automatic_job *job = &automatic->job;
   automatic->lists = automatic->lists || out->layout == ZENPS_ROWS;
@@ -81,11 +72,10 @@ static void fill_told(struct zps_automatic *automatic, const zenps_grad_t *out, 
 
 static void sketch_host(const struct zps_automatic *automatic, const zenps_grad_t *in, struct zps_plan_sketch *sketch) {
   const struct zps_round_tensor *tensor = automatic->tensor;
-  const uint32_t parts = (uint32_t)automatic->job.options->world;
   if (in->layout == ZENPS_ROWS)
-    zps_plan_sketch_list(sketch, tensor->part.rows, in->row_ids, in->nnz, parts);
+    zps_plan_sketch_list(sketch, tensor->part.rows, in->row_ids, in->nnz);
   else
-    zps_plan_sketch_dense(sketch, tensor->part.rows, tensor->width, tensor->dtype, in->values, parts);
+    zps_plan_sketch_dense(sketch, tensor->part.rows, tensor->width, tensor->dtype, in->values);
 }
 
 /* Of a gradient in device memory: made by the device's thread, once the gradient is there. */
@@ -200,10 +190,10 @@ zenps_status_t zps_automatic_pick(struct zps_automatic *automatic, uint64_t step
   return status;
 }
 
-/* ------------------------------------------------------------ what rounds tell */
+/* ------------------------------------------------------------ reports of rounds */
 
-/* From the first frame out to the first one back is two latencies, and what a server does, which the shortest wait has
- * least of. */
+/* The wait from the first frame out to the first one back is two latencies and the server's work; the shortest wait has
+ * the least of that work. */
 static void measure_link(struct zps_automatic *automatic, const zenps_request_stats_t *stats, bool served) {
   const struct zps_automatic_job *job = &automatic->job;
   const struct zps_bulk_measure measure = zps_bulk_measure(zps_engine_bulk(job->plane->engine));
@@ -245,7 +235,7 @@ void zps_automatic_round_done(struct zps_automatic *automatic, const struct zps_
   }
 }
 
-/* ------------------------------------------------------------ what the coordinator says */
+/* ------------------------------------------------------------ plans of the coordinator */
 
 void zps_automatic_learn(struct zps_automatic *automatic, const struct zps_plan_run *runs, unsigned n, bool whole) {
   struct zps_plan_schedule *schedule = &automatic->follower.schedule;

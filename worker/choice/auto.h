@@ -2,8 +2,8 @@
  * A tensor whose scheme is "auto": the coordinator says which scheme each step runs under, ahead of it and the same to
  * all ranks (common/plan/schedule.h).
  *
- * It is several tensors, one per scheme that may be chosen, each registered as any other; "@ring/w" is the one for ring
- * of tensor "w". The trainer holds the one for balanced, whether that may be chosen or not.
+ * Such a tensor is several tensors, one per scheme that may be chosen, each registered as any other; "@ring/w" is the
+ * one for ring of tensor "w". The trainer holds the one for balanced, whether that may be chosen or not.
  */
 #ifndef ZPS_WORKER_CHOICE_AUTO_H
 #define ZPS_WORKER_CHOICE_AUTO_H
@@ -19,7 +19,7 @@
 #include "worker/plane/plane.h"
 #include "worker/round/tensor.h"
 
-/* What the choice needs of the job; borrowed. */
+/* The parts of the job that the choice needs; borrowed. */
 struct zps_automatic_job {
   pthread_mutex_t *lock;
   pthread_cond_t *done; /* signalled when the job has failed, and by zps_automatic_learn() */
@@ -46,7 +46,7 @@ struct zps_automatic {
   double bandwidth, latency_s;                         /* of the link, as rounds have found it; 0: not yet */
 };
 
-/* What schemes have in common with the tensor's other options. */
+/* Limits that the tensor's other options set to the choice. */
 struct zps_automatic_limits {
   bool balanced_only; /* there are too many rows for the others */
   bool no_zeros;      /* max and min: zeros would count */
@@ -56,12 +56,10 @@ struct zps_automatic_limits {
 
 /* "auto", or "auto:" and names. */
 bool zps_automatic_is(const char *scheme);
-/* Which schemes `scheme` allows: for "auto" those that are alike in their results and can be, for the others those
- * named, of which this library must have each. */
+/* The schemes that `scheme` allows. "auto": those that are alike in their results and within `limits`; "auto:" and
+ * names: those named, all of which this library must have. */
 zps_err_t zps_automatic_parse(const char *scheme, const char *tensor, const struct zps_automatic_limits *limits,
                               unsigned *schemes_p, struct zps_error *error) ZPS_MUSTCHECK;
-/* What ranks must agree on: "auto:balanced,ring". */
-void zps_automatic_text(unsigned schemes, char *text, size_t size);
 
 void zps_automatic_destroy(struct zps_automatic *automatic); /* NULL is allowed */
 

@@ -1,35 +1,12 @@
-/* The scheme of a tensor whose rounds are between workers: its options, and its state from round to round. */
+/* A scheme between ranks where the ranks are: hosts, racks, levels, and the masters that push for their hosts. */
 #ifndef ZPS_WORKER_CHOICE_TOPOLOGY_H
 #define ZPS_WORKER_CHOICE_TOPOLOGY_H
 
+#include "worker/choice/ask.h"
 #include "worker/control/membership.h"
-#include "worker/base/options.h"
 #include "worker/peer/tensor.h"
-#include "worker/schemes/peer_scheme.h"
-#include "worker/served/kinds.h"
 
-#define ZPS_SCHEME_TEXT_MAX 127u
-
-/* What a caller asks for, in the form that ranks must agree on. */
-struct zps_scheme_ask {
-  const struct zps_peer_scheme *scheme;  /* between workers; else NULL, and: */
-  const struct zps_served_kind *served;  /* over servers; balanced where there are: */
-  unsigned choices;                      /* bits 1u << enum zps_plan_scheme */
-  const struct zps_served_kind *between; /* hosts, where the scheme nests and plan.inner is NULL */
-  char name[ZPS_SCHEME_NAME_MAX + 1];    /* with that of a nested one: "hierarchical:balanced" */
-  char text[ZPS_SCHEME_TEXT_MAX + 1];    /* name and options, as the coordinator compares and shows them */
-  struct zps_peer_plan plan;             /* options alone: no ranks yet, and `levels` are these: */
-  uint32_t levels[ZPS_SCHEME_LEVELS_MAX];
-};
-
-/* `given`: complete options; `narrow`: values do not travel as they are. The library's own tensors (of bytes) are
- * balanced, whatever the environment says. */
-zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given,
-                              const struct zps_worker_options *options, const char *name, uint64_t rows, uint32_t width,
-                              enum zps_dtype dtype, bool narrow, struct zps_error *error) ZPS_MUSTCHECK;
-/* Over servers, among those who push for their hosts. */
-void zps_scheme_ask_between_hosts(const struct zps_scheme_ask *ask, struct zps_scheme_ask *inner);
-/* Once it is known where the ranks are. */
+/* Called once it is known where the ranks are. */
 zps_err_t zps_peer_tensor_create(const struct zps_scheme_ask *ask, const struct zps_join_peers *peers, uint32_t me,
                                  struct zps_peer_tensor **scheme_p, struct zps_error *error) ZPS_MUSTCHECK;
 void zps_peer_tensor_destroy(struct zps_peer_tensor *scheme); /* NULL is allowed */

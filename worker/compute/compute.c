@@ -43,7 +43,7 @@ static uint64_t rows_max(const struct zps_compute *compute, const struct zps_com
   for (uint32_t i = 0; i < instr->n_in; i++) z += task->ins[i].view.z;
   switch (instr->type) {
     case ZPS_INSTR_OWN:
-      if (instr->form == ZPS_FORM_ALL || !zps_own_is_scanned(compute->own)) /* of bits, nobody has looked for rows */
+      if (instr->form == ZPS_FORM_ALL || !zps_own_is_scanned(compute->own)) /* for bits, no pass has looked for rows */
         z = m;
       else
         z = zps_own_count(compute->own, task->out.lo, task->out.hi);

@@ -1,10 +1,10 @@
 /*
- * What each instruction of a program (program.h) does to bytes.
+ * The work of each instruction of a program (program.h) on bytes.
  *
  * A stream's bytes are a slice (common/codec/codec.h) over m = hi - lo indices, index = row - lo, in any codec; with
  * all its rows it is HOLES without a hole. A vector is a slice of f64, width 1, with all `hi` rows. Outputs are written
- * to memory that the caller provides, at most zps_compute_bound() bytes of it; what they turned out to be is what a
- * message has to announce: codec, value codec, rows and bytes.
+ * to memory that the caller provides, at most zps_compute_bound() bytes of it; zps_compute_out says what a message has
+ * to announce of them: codec, value codec, rows and bytes.
  *
  * OWN, VECTOR, SUM, TOP, THRESHOLD, KTH, COUNTS, CUT, TAKE, SPLITS, JOIN and NARROW are carried out here; RESULT has
  * functions of its own; SEND, RECV and CALL are the driver's. Each instruction is independent of all others, so they
@@ -21,15 +21,15 @@
 #include "worker/compute/own.h"
 #include "worker/schemes/program.h"
 
-/* What all instructions of a round share; read-only while they run. */
+/* Shared by all instructions of a round; read-only while they run. */
 struct zps_compute {
   enum zps_dtype dtype;
   uint32_t width;
-  enum zps_op op;               /* of a mean, whoever takes the result divides. Vectors are always added. Greatest and
-                                   least: never all rows for few, as a row that is not there is not zero */
-  enum zps_codec_policy policy; /* auto: the smallest codec. paper: COO, or all rows where COO would take more (the
-                                   switch at SparCML's delta) */
-  struct zps_values_origin origin; /* NARROW: what it draws from */
+  enum zps_op op; /* of a mean, RESULT divides. Vectors are always added. Max and min: never all rows in place of few,
+                     since an absent row is not zero */
+  enum zps_codec_policy policy;    /* auto: the smallest codec. paper: COO, or all rows where COO would take more (the
+                                      switch at SparCML's delta) */
+  struct zps_values_origin origin; /* NARROW: the origin of its random draws */
   const struct zps_own *own;       /* OWN: after zps_own_begin() */
 };
 
@@ -67,11 +67,11 @@ uint64_t zps_compute_bound(const struct zps_compute *compute, const struct zps_c
 zps_err_t zps_compute_run(const struct zps_compute *compute, struct zps_compute_scratch *scratch,
                           const struct zps_compute_task *task, void *out, struct zps_compute_out *out_p) ZPS_MUSTCHECK;
 /* Whether the output lies in the memory of ins[0] as it is (a range of a dense stream, or all of any): then it needs no
- * memory and no thread, only that the input's memory stays as long as the output's would. For who wants to save the
- * copy. */
+ * memory and no thread, only that the input's memory stays as long as the output's would. For callers that want to save
+ * the copy. */
 bool zps_compute_alias(const struct zps_compute_task *task, struct zps_slice_view *view_p);
 
-/* The view of a stream over [lo, hi) that this process wrote itself; what a peer wrote is for zps_slice_view_init(). */
+/* The view of a stream over [lo, hi) that this process wrote itself; a peer's stream takes zps_slice_view_init(). */
 struct zps_slice_view zps_compute_view(const struct zps_compute *compute, const struct zps_stream *stream,
                                        const struct zps_compute_out *out, const void *bytes);
 /* dtype and width of a stream's slice, for zps_slice_view_init(). */
@@ -95,7 +95,7 @@ struct zps_compute_result {
   unsigned divisor;
 };
 /* Dense: the stream's rows, and zeros between. Several streams over the same rows are added in their order: a SUM that
- * nobody else reads needs not be coded to be delivered. `n_rows_p`: how many of these rows any of them has.
+ * no other instruction reads need not be coded to be delivered. `n_rows_p`: how many of these rows any of them has.
  * ZPS_ERR_NOMEM. */
 zps_err_t zps_compute_result_dense(struct zps_compute_scratch *scratch, const struct zps_compute_in *ins, unsigned n_in,
                                    const struct zps_compute_result *result, uint64_t *n_rows_p) ZPS_MUSTCHECK;

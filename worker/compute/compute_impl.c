@@ -1,4 +1,4 @@
-/* What the instructions share: shapes of streams, scratch memory, and the end of an output. */
+/* Shared by the instructions: shapes of streams, scratch memory, and the end of an output. */
 #include <string.h>
 
 #include "worker/compute/compute_impl.h"
@@ -67,7 +67,7 @@ void zps_compute_finish_full(struct zps_compute_work *work) {
 
 void zps_compute_spread(struct zps_compute_work *work) {
   const uint64_t row_bytes = work->row_bytes;
-  uint64_t end = work->m; /* of what is not yet in its place */
+  uint64_t end = work->m; /* of the rows that are not yet in their place */
   for (uint32_t i = work->z; i > 0; i--) {
     const uint64_t index = work->indices[i - 1];
     if (index != i - 1) memcpy(work->out + index * row_bytes, work->out + (i - 1) * row_bytes, row_bytes);

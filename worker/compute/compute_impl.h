@@ -74,8 +74,8 @@ zps_err_t zps_compute_kth(struct zps_compute_work *work) ZPS_MUSTCHECK;
 void zps_compute_counts(struct zps_compute_work *work);
 void zps_compute_splits(struct zps_compute_work *work);
 void zps_compute_vector(struct zps_compute_work *work);
-/* The sum of a SUM has all rows: it says so, or one of its inputs has, or most are in it and it has bits. Never that of
- * a greatest or least, in which a row that is not there is not zero. */
+/* The sum of a SUM has all rows: it says so, or one of its inputs has, or most are in it and it has bits. Never a max
+ * or min, where an absent row is not zero. */
 bool zps_compute_sums_all(const struct zps_compute *compute, const struct zps_compute_task *task);
 /* Codecs that the output's rows may travel in, where they are not all. */
 unsigned zps_compute_codecs(const struct zps_compute *compute, const struct zps_instr *instr);

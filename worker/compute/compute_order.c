@@ -1,4 +1,4 @@
-/* What hangs on magnitudes and on counts. */
+/* Instructions that depend on magnitudes and on counts. */
 #include <math.h>
 #include <string.h>
 
@@ -30,7 +30,7 @@ static void walk_init(struct walk *walk, const struct zps_slice_view *view) {
   zps_index_cursor_init(&walk->cursor, view);
 }
 
-/* The next rows: how many; their indices and values are in `walk`. */
+/* Reads the next rows into `walk`, and returns how many. */
 static uint32_t walk_on(struct walk *walk, void *room) {
   const uint32_t n = zps_index_cursor_read(&walk->cursor, walk->view->m, walk->indices, ZPS_COMPUTE_BATCH);
   walk->values = zps_slice_values(walk->view, walk->cursor.next - n, n, room);

@@ -39,7 +39,7 @@ static zps_err_t own_bits(struct zps_compute_work *work, uint64_t lo, uint64_t h
     zps_compute_finish_full(work);
     return ZPS_OK;
   }
-  const enum zps_codec codec = work->z > 0 ? ZPS_CODEC_BITMAP : ZPS_CODEC_COO; /* nothing takes no bytes */
+  const enum zps_codec codec = work->z > 0 ? ZPS_CODEC_BITMAP : ZPS_CODEC_COO; /* an empty slice takes no bytes */
   const uint64_t values_bytes = work->z * work->row_bytes;
   const uint64_t index_bytes = zps_codec_index_bytes(codec, work->m, work->z);
   memcpy(work->out + values_bytes, bits, index_bytes);

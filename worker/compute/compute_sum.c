@@ -100,7 +100,7 @@ static zps_err_t sum_sparse(struct zps_compute_work *work) {
   }
   const unsigned allowed = zps_compute_codecs(work->compute, &work->task->instr);
   struct zps_compute_out *const out = work->out_p;
-  out->codec = ZPS_CODEC_COO; /* nothing takes no bytes */
+  out->codec = ZPS_CODEC_COO; /* an empty slice takes no bytes */
   if (rows_max > 0) out->codec = zps_codec_plain(allowed, work->m, rows_max < work->m ? (uint32_t)rows_max : work->m);
   out->value_codec = ZPS_VALUES_RAW;
   code =

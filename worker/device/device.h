@@ -28,7 +28,7 @@ zps_err_t zps_worker_device_open(const char *library, int index, struct zps_work
                                  struct zps_error *error) ZPS_MUSTCHECK;
 /* Finds the path, by registering memory of the device. */
 void zps_worker_device_probe(struct zps_worker_device *device, struct zps_engine *engine);
-/* As the coordinator is told of it. */
+/* The path's name, as the coordinator is told. */
 const char *zps_worker_device_path(const struct zps_worker_device *device);
 /* On the engine thread: registers memory of the device on its path, which is not that of staging. */
 zps_err_t zps_worker_device_register(const struct zps_worker_device *device, struct zps_net *net, void *at,
@@ -42,8 +42,8 @@ void zps_worker_device_close(struct zps_worker_device *device);
 /* Grows memory of the device or pinned memory to at least `len_bytes`, without keeping what is in it. */
 zps_err_t zps_worker_device_grow(struct zps_worker_device *device, enum zps_memory memory, void **at_p, size_t *cap_p,
                                  size_t len_bytes, struct zps_error *error) ZPS_MUSTCHECK;
-/* The same for memory of the device that no fabric is to reach, in the order of a stream, which is through with what it
- * held: nothing waits for it. */
+/* The same for memory of the device that no fabric is to reach, in the order of a stream that is through with the old
+ * memory: nothing waits for the allocation. */
 zps_err_t zps_worker_device_grow_on(struct zps_worker_device *device, void **at_p, size_t *cap_p, size_t len_bytes,
                                     zps_stream_t stream, struct zps_error *error) ZPS_MUSTCHECK;
 

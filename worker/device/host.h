@@ -1,6 +1,6 @@
 /*
- * The way through host memory, for schemes that work there: from a gradient in device memory to one in host memory, and
- * from a result there to device memory.
+ * Host staging, for schemes that work in host memory: from a gradient in device memory to one in host memory, and from
+ * a result there to device memory.
  *
  * In: the device finds the rows that are not zero and codes them as COO, and these bytes are staged; the dense array
  * itself where it takes no more. Out: where the scheme has listed rows and the caller wants a dense array, rows are
@@ -41,7 +41,7 @@ struct zps_host_out {
   void *slices; /* on the device */
   size_t slices_cap;
   struct zps_buffer ranks, views;
-  void *rows, *values; /* a result that is the library's, in device memory, until somebody takes it */
+  void *rows, *values; /* a result that is the library's, in device memory, until the round takes it */
 };
 /* Brings `host`, whose rows ascend, to where `grad` says, or to memory of the library's. There is room. */
 zps_err_t zps_host_out_run(struct zps_host_out *out, struct zps_worker_device *device,

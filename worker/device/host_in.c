@@ -1,9 +1,9 @@
 #include <inttypes.h>
 
-#include "worker/device/host.h"
 #include "worker/device/device.h"
+#include "worker/device/host.h"
 
-/* What one call works with. */
+/* The arguments and state of one call. */
 struct fetch {
   struct zps_host_in *in;
   struct zps_worker_device *device;
@@ -92,7 +92,7 @@ static zps_err_t fetch_dense(const struct fetch *fetch, zenps_grad_t *host, stru
   return zps_stage_read(fetch->device->in_stage, &source, 0, source.len_bytes, host->values, fetch->deadline_ns, error);
 }
 
-/* Where a partition's slice is: `done` rows are there already. */
+/* Reads a partition's slice; `done` rows are in the arrays already. */
 static zps_err_t read_slice(const struct fetch *fetch, const struct zps_stage_source *source, uint32_t p, size_t at,
                             uint64_t done, bool rows_only, struct zps_error *error) {
   const uint32_t nnz = fetch->slices[p].nnz;

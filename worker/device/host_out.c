@@ -1,9 +1,9 @@
 #include <inttypes.h>
 
-#include "worker/device/host.h"
 #include "worker/device/device.h"
+#include "worker/device/host.h"
 
-/* What one call works with. */
+/* The arguments and state of one call. */
 struct delivery {
   struct zps_host_out *out;
   struct zps_worker_device *device;
@@ -29,7 +29,7 @@ static zps_err_t prepare(const struct delivery *delivery, struct zps_error *erro
   return ZPS_OK;
 }
 
-/* Whatever of it was submitted: the event is behind it. */
+/* Records the event behind all that was submitted. */
 static zps_err_t record(const struct delivery *delivery, struct zps_error *error) {
   struct zps_host_out *const out = delivery->out;
   const zps_err_t code =
@@ -156,7 +156,7 @@ zps_err_t zps_host_out_run(struct zps_host_out *out, struct zps_worker_device *d
   else
     code = send(&delivery, grad->values, host->values, (size_t)shape->rows * zps_row_bytes(shape->width, shape->dtype),
                 error);
-  /* Where it has failed, too: the arrays are the caller's again when this returns. */
+  /* After a failure, too: the arrays are the caller's again when this returns. */
   struct zps_error *const why = code == ZPS_OK ? error : &ignored;
   zps_err_t waited = record(&delivery, why);
   if (waited == ZPS_OK) waited = zps_stage_wait(device->device, out->event, deadline_ns, why);

@@ -3,7 +3,7 @@
  * the device, the other is emptied or filled here. For one thread at a time.
  *
  * Work is submitted to the streams given, and waited for with a deadline by asking events: no stream and no device is
- * brought to a stop. What a deadline cuts off goes on by itself; its buffer is not used again before it is done.
+ * brought to a stop. A copy that a deadline cuts off goes on by itself; its buffer is not used again before it is done.
  */
 #ifndef ZPS_WORKER_DEVICE_STAGE_H
 #define ZPS_WORKER_DEVICE_STAGE_H

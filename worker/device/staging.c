@@ -3,8 +3,8 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "common/base/text.h"
 #include "common/base/container.h"
+#include "common/base/text.h"
 
 /* Schemes that send zeros write them, too; the others list their rows. */
 static bool lists_rows(const struct zps_round *round) {
@@ -37,7 +37,7 @@ zps_err_t zps_staging_begin(struct zps_staging *staging, struct zps_round *round
   return ZPS_OK;
 }
 
-/* What it says names the step, for whoever knows no more than that the round failed. */
+/* The error names the operation that failed: the round's own text says only that the round failed. */
 static void fail(struct zps_round_task *task, const char *step, const struct zps_error *why) {
   struct zps_error error;
   zps_fail(&error, why->code, "%s: %s", step, why->text);

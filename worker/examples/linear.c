@@ -2,8 +2,8 @@
  * zenps-linear: logistic regression or a linear SVM by minibatch SGD on a libsvm file, one-vs-rest for several classes.
  *
  * The weights are one tensor: a row per feature, a column per class. A document touches few features, so a batch's
- * gradient has few rows, and those are all that travels. The batch is drawn from the whole training set by the same
- * shuffle everywhere; each rank computes the part of it that it has read. So n ranks take the same steps as one.
+ * gradient has few rows, and only these travel. The batch is drawn from the whole training set by the same shuffle
+ * everywhere; each rank computes the part of it that it has read. So n ranks take the same steps as one.
  */
 #include <math.h>
 #include <stdio.h>

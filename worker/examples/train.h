@@ -1,5 +1,6 @@
 /*
- * What the example trainers share: the job, sparse gradients, and the account of what synchronising them costs.
+ * The part that the example trainers share: the job, sparse gradients, and the account of what synchronising them
+ * costs.
  *
  * A training step is always the same: accumulate gradients row by row (grad_row), start the sums of all tensors
  * (train_sync_start), wait for each (train_sync_wait), apply the rows that come back, clear.

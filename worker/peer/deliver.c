@@ -5,8 +5,8 @@
 #include "common/base/container.h"
 #include "worker/peer/peer.h"
 
-/* A thread more is woken for so many bytes of the array; each of several takes a piece at a time of so many that none
- * has to wait for one that does not get a processor. */
+/* One more thread is woken for each PIECE_BYTES of the array. With several threads there are more pieces than threads,
+ * so that none waits long for a thread that gets no processor. */
 #define PIECE_BYTES (8u << 20)
 #define PIECES_PER_THREAD 4u
 

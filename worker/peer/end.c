@@ -1,22 +1,22 @@
-/* How a round between workers ends: who was waited for, and who may still read. */
+/* How a round between ranks ends: which ranks were waited for, and which may still read. */
 #include <inttypes.h>
 #include <stdio.h>
 
 #include "common/base/text.h"
 #include "worker/peer/peer.h"
 
-/* It has said how the round ended there, or will not. */
+/* The rank has said how the round ended there, or will not say it. */
 static bool has_spoken(const struct zps_round *base, uint32_t rank) {
   const struct zps_peer_remote *peer = &zps_peer_of(base)->remotes[rank];
   const struct zps_remote *remote = &base->plane->ranks[rank];
   return peer->aborted || peer->done || remote->lost || remote->left_ns;
 }
 
-/* Nothing of it follows, nor does it read. Of rounds of schemes that lend gradients DONE follows an ABORT; it may have
- * come before the round had begun here, when nothing was told. */
+/* The rank sends no more frames for the round, and reads nothing. In rounds of schemes with zero copy a DONE follows
+ * its ABORT, unless the ABORT came before the round had begun here: then the rank was told of nothing to read. */
 static bool has_ended(const struct zps_round *base, uint32_t rank) {
   const struct zps_peer_remote *peer = &zps_peer_of(base)->remotes[rank];
-  const bool still_reads = base->tensor->peer->scheme->lends && peer->reads && peer->aborted && !peer->done;
+  const bool still_reads = base->tensor->peer->scheme->zerocopy && peer->reads && peer->aborted && !peer->done;
   const struct zps_remote *remote = &base->plane->ranks[rank];
   return has_spoken(base, rank) && (!still_reads || remote->lost || remote->left_ns);
 }
@@ -24,7 +24,7 @@ static bool has_ended(const struct zps_round *base, uint32_t rank) {
 bool zps_peer_quiet(const struct zps_round *base) {
   const struct zps_plane *plane = base->plane;
   const bool ok = zps_peer_of(base)->base.committed;
-  /* A job that failed elsewhere: nobody reads for it any more. */
+  /* A job that failed elsewhere: no rank reads for it any more. */
   if (base->rounds->fail_code != ZPS_OK && base->rounds->fail_code != ZPS_ERR_CLOSED) return true;
   if (!ok && !zps_peer_of(base)->launched) return true; /* nothing was sent, so nothing can be late */
   for (uint32_t r = 0; r < plane->world; r++) {
@@ -34,7 +34,7 @@ bool zps_peer_quiet(const struct zps_round *base) {
   return true;
 }
 
-/* At the deadline, ranks that live say whom they wait for, which shows who does not say anything. */
+/* At the deadline, live ranks say which ranks they wait for: that shows which rank says nothing. */
 bool zps_peer_known(const struct zps_round *base) {
   const struct zps_plane *plane = base->plane;
   if (!zps_peer_is_revoked(zps_peer_of(base))) return false;
@@ -65,7 +65,7 @@ static void name(struct zps_round *base, uint32_t rank) {
   if (reason->n_ranks < ZPS_WIRE_RANKS_MAX) reason->ranks[reason->n_ranks++] = rank;
 }
 
-/* Those that are waited for and have said nothing; where all have, those that are waited for. */
+/* Names the awaited ranks that have said nothing; where all have spoken, all awaited ranks. */
 static void explain_timeout(struct zps_round *base) {
   const struct zps_peer_round *round = zps_peer_of(base);
   const struct zps_plane *plane = base->plane;
@@ -79,7 +79,7 @@ static void explain_timeout(struct zps_round *base) {
   }
   zps_text_add(reason->text, sizeof reason->text, "without the messages of");
   for (int all = 0; all < 2 && reason->n_ranks == 0; all++) {
-    if (all && round->serve.silent[0] != '\0') { /* all ranks are there: it is servers that are not */
+    if (all && round->serve.silent[0] != '\0') { /* all ranks are there: servers are missing */
       snprintf(reason->text, sizeof reason->text, "%s", round->serve.silent);
       return;
     }

@@ -1,6 +1,6 @@
 /*
- * A round over servers within one between ranks, as a service: who has tensors and requests carries it out, and gives
- * the service to the tensor's scheme. Engine thread.
+ * A round over servers within one between ranks, as a service: the API, which has tensors and requests, carries it out,
+ * and gives the service to the tensor's scheme. Engine thread.
  */
 #ifndef ZPS_WORKER_PEER_INNER_H
 #define ZPS_WORKER_PEER_INNER_H

@@ -1,4 +1,5 @@
-/* The life of a round between workers. What happens in it is a program's business (run.h); here is how it ends. */
+/* The machine of a round between ranks. The program says what happens in the round (schemes/run.h); the machine says
+ * how the round ends. */
 #include <stdlib.h>
 
 #include "worker/round/machine.h"
@@ -60,7 +61,7 @@ static void between_step(struct zps_round_machine *machine, const struct zps_rou
   }
 }
 
-/* The program knows whom it waits for. */
+/* The program knows which ranks it waits for. */
 static bool between_needs(const struct zps_round_machine *machine, uint32_t rank) {
   return rank < machine->plan.n_servers;
 }

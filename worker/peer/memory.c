@@ -59,7 +59,7 @@ void zps_peer_mem_unref(struct zps_peer_round *round, struct zps_peer_mem *mem) 
 
 static zps_err_t get(struct zps_peer_task *task, uint64_t len) {
   struct zps_peer_round *round = task->round;
-  /* A peer may have small things read, too: into registered memory. */
+  /* A peer may have a small stream read, too, which takes registered memory. */
   if (len <= ZPS_WIRE_INLINE_MAX && round->program.instrs[task->instr].type != ZPS_INSTR_RECV) {
     task->out = zps_arena_get(&round->base.arena, (size_t)len);
     return task->out ? ZPS_OK : ZPS_ERR_NOMEM;

@@ -42,7 +42,7 @@ static void fill_slice(const struct zps_peer_round *round, uint32_t instr, struc
     slice->key = ZPS_WIRE_KEY_SHARED;
     return;
   }
-  const struct zps_net_mem *mem = stream->mem ? stream->mem->buf.mem : &round->lent;
+  const struct zps_net_mem *mem = stream->mem ? stream->mem->buf.mem : &round->exposed;
   slice->addr = mem->addr + (uint64_t)((const char *)stream->view.values - (const char *)mem->base);
   slice->key = mem->key;
 }
@@ -67,7 +67,7 @@ static uint32_t fill_frame(struct zps_peer_round *round, uint32_t instr, struct 
   return instr;
 }
 
-/* They are on their way: counted, and what is to be read is kept for it. */
+/* Counts the streams of a frame that was sent, and keeps those that are to be read. */
 static void sent(struct zps_peer_round *round, struct zps_peer_remote *peer, const struct zps_frame *frame,
                  uint32_t until) {
   struct zps_round *base = &round->base;
@@ -88,7 +88,7 @@ static void sent(struct zps_peer_round *round, struct zps_peer_remote *peer, con
   }
 }
 
-/* A frame that ends the round for this rank, whichever way. */
+/* The frame that ends the round for this rank: DONE or ABORT. */
 static zps_err_t send_end(struct zps_peer_round *round, uint32_t rank) {
   struct zps_round *base = &round->base;
   struct zps_peer_remote *peer = &round->remotes[rank];
@@ -106,7 +106,8 @@ static zps_err_t send_end(struct zps_peer_round *round, uint32_t rank) {
     if (frame.u.abort.code == ZPS_ERR_TIMEOUT) zps_peer_name_awaited(round, &frame.u.abort);
   }
   const zps_err_t err = zps_link_send(base->plane->ranks[rank].link, &frame);
-  if (err == ZPS_ERR_AGAIN || err == ZPS_ERR_NOMEM) return ZPS_ERR_AGAIN; /* untold, the rank would wait in vain */
+  if (err == ZPS_ERR_AGAIN || err == ZPS_ERR_NOMEM)
+    return ZPS_ERR_AGAIN; /* a rank that is not told would wait in vain */
   if (err == ZPS_OK && !aborts) base->stats.bytes_out += frame.len_bytes;
   *(aborts ? &peer->owes_abort : &peer->owes_done) = false;
   return err;
@@ -147,7 +148,7 @@ static void refuse(struct zps_peer_round *round, uint32_t rank, uint32_t tag, co
                  round->base.plane->ranks[rank].name, tag, why);
 }
 
-/* What can be checked before the bytes are here. */
+/* Checks all that can be checked before the bytes are here. */
 static bool sizes_fit(struct zps_peer_round *round, uint32_t instr, const struct zps_slice *slice) {
   const struct zps_stream *stream = &round->program.streams[round->program.instrs[instr].out];
   const uint32_t peer = round->program.instrs[instr].peer, m = (uint32_t)(stream->hi - stream->lo);

@@ -2,7 +2,8 @@
 
 #include <stdlib.h>
 
-/* So long before the round's deadline it is given up here, for ranks to tell each other which ranks they wait for. */
+/* The round is given up here so long before its deadline, so that ranks can tell each other which ranks they wait for.
+ */
 #define ACCUSE_MAX_NS ZPS_NS_PER_S
 
 /* ------------------------------------------------------------ life */
@@ -129,8 +130,8 @@ static void act(struct zps_round *base, const struct zps_round_machine_action *a
   }
 }
 
-/* The one place where a round goes on: with what has become due since, and again when what was sent may have been the
- * last that something waited for. */
+/* The one place where a round goes on: it carries out the instructions that are due, and does so again when frames were
+ * sent, since other instructions may have waited for them. */
 static bool send_frames(struct zps_round *base, uint64_t now_ns) {
   struct zps_peer_round *round = zps_peer_of(base);
   const struct zps_plane *plane = base->plane;

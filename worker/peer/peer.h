@@ -8,7 +8,7 @@
  *
  * peer.c: the kind's ops and actions; begin.c: from the start to the first instruction; run.c: instructions; memory.c:
  * streams; zerocopy.c: streams that lie in the gradient itself; messages.c: messages out and in; read.c: their
- * payloads; result.c, deliver.c: RESULT; serve.c, inner.h: SERVE; remote.c: what other ranks say of the round; end.c:
+ * payloads; result.c, deliver.c: RESULT; serve.c, inner.h: SERVE; remote.c: frames and losses of other ranks; end.c:
  * failures, and which rank is to blame.
  */
 #ifndef ZPS_WORKER_PEER_PEER_H
@@ -41,7 +41,7 @@ struct zps_peer_mem {
 struct zps_peer_stream {
   struct zps_slice_view view;
   bool delivered;           /* straight to the result: there are no bytes */
-  struct zps_peer_mem *mem; /* NULL: in the arena, or in the gradient, which is lent */
+  struct zps_peer_mem *mem; /* NULL: in the arena, or, with zero copy, in the gradient */
   uint64_t len_bytes;       /* of its slice, from view.values on */
 };
 
@@ -82,13 +82,13 @@ struct zps_peer_remote {
   uint32_t first_send, last_send; /* SENDs that are due, chained by send_next; UINT32_MAX: none */
   bool reads;                     /* it was told of something to read: its DONE is awaited */
   bool reads_gradient;            /* and that lies in the gradient */
-  bool is_read;                   /* something of it was to be read: it awaits our DONE */
-  bool done, aborted;             /* it has said so: no more of it follows for this round */
-  bool heard;                     /* something has come of it: it has begun */
+  bool is_read;                   /* streams of it are read here: it awaits our DONE */
+  bool done, aborted;             /* it has said so: it sends nothing more for this round */
+  bool heard;                     /* a frame has come from it: it has begun */
   bool owes_done, owes_abort;     /* frames that we owe */
   bool is_told_done;              /* or will be */
   uint32_t n_reads;               /* of its memory, under way */
-  bool accused, named;            /* a rank says it waits for it; in a failure's text */
+  bool accused, named;            /* accused: another rank says that it waits for it; named: in a failure's text */
 };
 
 struct zps_peer_round {
@@ -113,8 +113,8 @@ struct zps_peer_round {
   struct zps_own_input input;
   struct zps_round_task scan, finish;
   struct zps_peer_serve serve;
-  struct zps_net_mem lent; /* the gradient, for ranks to read; no handle: it is not */
-  uint64_t hear_until_ns;  /* failed: a rank that was not heard of until then is not at it */
+  struct zps_net_mem exposed; /* the gradient, for ranks to read; no handle: it is not registered */
+  uint64_t hear_until_ns;     /* failed: a rank that was not heard of until then has not begun the round */
   uint32_t n_results;
   struct zps_peer_task *to_read; /* RECVs announced and not asked for, in the program's order; */
   uint64_t reading_bytes;        /* of those that are: bytes that have not come */
@@ -127,7 +127,7 @@ struct zps_peer_round {
   bool launched, scanned, own_ready;
   bool is_due;                        /* instructions may be due: the next settling looks for them */
   bool scans_here;                    /* on the engine thread */
-  bool all_rows;                      /* the gradient is cut up as it is: nobody has looked for its rows */
+  bool all_rows;                      /* the gradient is cut up as it is: no scan has looked for its rows */
   bool counts_rows;                   /* rows are found as they are cut out */
   bool decoded;                       /* the result is there */
   struct zps_peer_round *next_queued; /* stateful schemes: rounds that wait for their turn */
@@ -156,7 +156,7 @@ void zps_peer_message(struct zps_peer_round *round, uint32_t rank, const struct 
 void zps_peer_aborted(struct zps_peer_round *round, uint32_t rank, const struct zps_frame_abort *abort);
 
 /* run.c */
-/* Room for what the program has become. */
+/* Makes room for the program, which has grown. */
 zps_err_t zps_peer_fit(struct zps_peer_round *round) ZPS_MUSTCHECK;
 /* Something has happened that may make instructions due: they are carried out by the next settling. */
 void zps_peer_due(struct zps_peer_round *round);
@@ -187,9 +187,10 @@ void zps_peer_start_task(struct zps_peer_task *task); /* run.c: its memory is th
 void zps_peer_free_all(struct zps_peer_round *round);
 
 /* zerocopy.c */
-/* Before the first instruction: registers the gradient, if the scheme lends it and the fabric does so for free. */
+/* Before the first instruction: registers the gradient, if the scheme allows zero copy and the fabric registers memory
+ * for free. */
 void zps_peer_zerocopy_begin(struct zps_peer_round *round);
-void zps_peer_zerocopy_end(struct zps_peer_round *round); /* nobody reads it any more */
+void zps_peer_zerocopy_end(struct zps_peer_round *round); /* no rank reads it any more */
 /* Whether an OWN's stream lies in the gradient itself: *view_p. */
 bool zps_peer_is_zerocopy(const struct zps_peer_round *round, uint32_t instr, struct zps_slice_view *view_p);
 /* The result is there. */
@@ -200,11 +201,11 @@ void zps_peer_check_through(struct zps_peer_round *round);
 bool zps_peer_needs_done(const struct zps_peer_round *round, uint32_t rank);
 /* For the other ranks the round was done here, and is not tried again. */
 bool zps_peer_is_past(const struct zps_peer_round *round);
-/* DONE goes to ranks of whom nothing is read any more, once to each. */
+/* Queues DONE for each rank from which nothing is read any more, once. */
 void zps_peer_owe_done(struct zps_peer_round *round);
-/* The round has failed: ranks that read its gradient are to say that they are through, at the latest till then. */
+/* The round has failed: its gradient is revoked, and ranks that read it are to say that they are through. */
 void zps_peer_revoke(struct zps_peer_round *round);
-/* Nobody reads the gradient of a round that has failed, except ranks that were not heard of in time. */
+/* No rank reads the gradient of a round that has failed any more, except ranks that were not heard of in time. */
 bool zps_peer_is_revoked(const struct zps_peer_round *round);
 
 /* messages.c */
@@ -221,7 +222,7 @@ void zps_peer_stop_reading(struct zps_peer_round *round);            /* the roun
 
 /* result.c */
 void zps_peer_result(struct zps_peer_round *round, uint32_t instr);
-/* Whether the stream has all rows, of which some may be zero because nobody sent them. */
+/* Whether the stream has all rows, of which some may be zero because no rank sent them. */
 bool zps_peer_fills_up(const struct zps_peer_round *round, const struct zps_compute_in *in);
 /* The gradient has been read, so results that lie in the same memory may be written. */
 void zps_peer_results_put_off(struct zps_peer_round *round);
@@ -242,7 +243,7 @@ bool zps_peer_must_not_write(const struct zps_peer_round *round);
 /* serve.c */
 void zps_peer_serve(struct zps_peer_task *task);        /* a SERVE is due; its inputs are filled in */
 void zps_peer_serve_encode(struct zps_peer_task *task); /* the memory for its output is there */
-/* The round has failed: so shall the one within. */
+/* The round has failed: cancels the round over servers within it. */
 void zps_peer_serve_give_up(struct zps_peer_round *round);
 void zps_peer_serve_free(struct zps_peer_round *round); /* nothing of it is in flight */
 /* Servers may be waiting for this rank. */

@@ -1,18 +1,19 @@
 /* RECV: payloads of other ranks, into memory of this one.
  *
- * What is announced may be far more than is to be read at a time. Of that, what stands first in the program is read
- * first: others get what they wait for sooner, memory that one lane is through with serves the next while it is in a
- * cache, and a round takes as much memory as its links fill, not as its peers announce. */
+ * Peers may announce far more than is to be read at a time. Streams are read in the program's order: other ranks get
+ * what they wait for sooner, memory that one lane is through with serves the next while it is in a cache, and a round
+ * takes as much memory as its links fill, not as its peers announce. */
 #include <inttypes.h>
 #include <string.h>
 
 #include "common/base/container.h"
 #include "worker/peer/peer.h"
 
-/* What is no longer is checked here and now, at some 30 GB/s: a thread of the pool would take longer to wake up. */
+/* A payload of at most so many bytes is checked on the spot, at some 30 GB/s: a thread of the pool would take longer to
+ * wake up. */
 #define CHECK_HERE_BYTES (512u << 10)
 
-/* In a round so much is asked for at a time, over all peers: what 400 Gbit/s carry in a third of a millisecond. */
+/* Bytes that a round reads at a time, from all peers together: what 400 Gbit/s carry in a third of a millisecond. */
 #define READING_BYTES (16u << 20)
 
 static void read_waiting(struct zps_peer_round *round);
@@ -33,7 +34,7 @@ static zps_err_t view(struct zps_peer_task *task, struct zps_error *error) {
                   rank, round->base.plane->ranks[rank].name, why.text);
 }
 
-/* What another process shares may change while it is looked at: it is copied, and the copy is checked. */
+/* Memory that another process shares may change while it is looked at: it is copied, and the copy is checked. */
 static void copy_run(struct zps_round_task *work) {
   struct zps_peer_task *task = zps_container_of(work, struct zps_peer_task, task);
   const struct zps_remote *rank = &work->round->plane->ranks[task->compute.instr.peer];
@@ -130,7 +131,8 @@ static void read_ended(struct zps_peer_task *task) {
   base->n_reads--;
   round->remotes[task->compute.instr.peer].n_reads--;
   zps_round_touch(base);
-  if (base->machine->state == ZPS_MACHINE_FAILED && round->base.tensor->peer->scheme->lends) zps_peer_owe_done(round);
+  if (base->machine->state == ZPS_MACHINE_FAILED && round->base.tensor->peer->scheme->zerocopy)
+    zps_peer_owe_done(round);
 }
 
 static void read_done(struct zps_bulk_read *read, zps_err_t code) {

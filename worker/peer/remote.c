@@ -1,4 +1,4 @@
-/* What other ranks say of a round, and what it means when one of them is gone. */
+/* Frames of other ranks for a round, and the loss of a rank. */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -10,7 +10,7 @@ static bool takes(const struct zps_peer_round *round, uint32_t rank) {
   return !remote->aborted && !remote->done;
 }
 
-/* Before a rank has announced all it sends it cannot be through: what it answers then is of an attempt before. */
+/* A rank cannot be through before it has announced all that it sends: a DONE before that is of an earlier attempt. */
 static void on_done(struct zps_peer_round *round, uint32_t rank) {
   struct zps_round *base = &round->base;
   round->remotes[rank].heard = true;
@@ -20,7 +20,7 @@ static void on_done(struct zps_peer_round *round, uint32_t rank) {
   zps_peer_check_through(round);
 }
 
-/* Ranks begin with job, tensor and step, as we do: what follows is the reason. */
+/* A rank's text begins with job, tensor and step, as ours does: the reason follows. */
 void zps_peer_aborted(struct zps_peer_round *round, uint32_t rank, const struct zps_frame_abort *abort) {
   struct zps_round *base = &round->base;
   round->remotes[rank].aborted = round->remotes[rank].heard = true;
@@ -41,7 +41,7 @@ static bool on_messages(struct zps_peer_round *round, uint32_t rank, const struc
   return true;
 }
 
-/* A rank gives the step up whose round is done here: it is told so, unless it will be anyway. */
+/* A rank gives up a step whose round is done here: it is told DONE, unless it will be told anyway. */
 static bool on_abort(struct zps_peer_round *round, const struct zps_remote *from, const struct zps_frame_abort *abort) {
   if (!round->base.committed && !takes(round, from->index)) return false;
   zps_peer_aborted(round, from->index, abort);

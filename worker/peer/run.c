@@ -3,31 +3,26 @@
 #include <stdlib.h>
 
 #include "common/base/container.h"
+#include "common/base/enlarge.h"
 #include "worker/peer/peer.h"
 
-/* What is so small is done here and now: a thread of the pool would take longer to wake up. */
+/* An output of at most so many bytes is made on the spot: a thread of the pool would take longer to wake up. */
 #define ON_THE_SPOT_BYTES 4096u
 #define ON_THE_SPOT_INS 64u
 /* Rows that were found are only copied and coded: some 50 us, what waking a thread, and being woken by it, takes. */
 #define ON_THE_SPOT_OWN_BYTES (160u << 10)
 
-static bool enlarge(void **array_p, uint32_t n, size_t size) {
-  void *grown = realloc(*array_p, (size_t)n * size);
-  if (grown) *array_p = grown;
-  return grown != NULL;
-}
-
 zps_err_t zps_peer_fit(struct zps_peer_round *round) {
   const struct zps_program *program = &round->program;
   if (program->n_streams > round->cap_streams) {
-    if (!enlarge((void **)&round->streams, program->cap_streams, sizeof *round->streams)) return ZPS_ERR_NOMEM;
+    if (!zps_enlarge(&round->streams, program->cap_streams, sizeof *round->streams)) return ZPS_ERR_NOMEM;
     round->cap_streams = program->cap_streams;
   }
   const uint32_t n = program->cap_instrs, from = round->cap_instrs;
   if (program->n_instrs <= from) return ZPS_OK;
-  if (!enlarge((void **)&round->announced, n, sizeof(struct zps_peer_task *)) ||
-      !enlarge((void **)&round->send_next, n, sizeof *round->send_next) ||
-      !enlarge((void **)&round->results, n, sizeof *round->results))
+  if (!zps_enlarge(&round->announced, n, sizeof(struct zps_peer_task *)) ||
+      !zps_enlarge(&round->send_next, n, sizeof *round->send_next) ||
+      !zps_enlarge(&round->results, n, sizeof *round->results))
     return ZPS_ERR_NOMEM;
   round->cap_instrs = n;
   return ZPS_OK;
@@ -144,7 +139,7 @@ static bool fill_ins(struct zps_peer_task *task) {
   struct zps_peer_round *round = task->round;
   const uint32_t n_in = task->compute.instr.n_in;
   if (n_in > task->cap_ins) {
-    if (!enlarge((void **)&task->ins, n_in, sizeof *task->ins)) return false;
+    if (!zps_enlarge(&task->ins, n_in, sizeof *task->ins)) return false;
     task->cap_ins = n_in;
   }
   const uint32_t *ins = zps_instr_ins(&round->program, &task->compute.instr);
@@ -242,7 +237,7 @@ static void start_call(struct zps_peer_round *round, uint32_t i) {
   zps_peer_offer_unexpected(round);
 }
 
-/* ------------------------------------------------------------ what is due */
+/* ------------------------------------------------------------ instructions that are due */
 
 static void start(struct zps_peer_round *round, uint32_t i) {
   switch (round->program.instrs[i].type) {

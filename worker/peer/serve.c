@@ -1,5 +1,5 @@
 /*
- * SERVE: a round over servers within one between workers. The streams become rows, which a round of the inner tensor
+ * SERVE: a round over servers within one between ranks. The streams become rows, which a round of the inner tensor
  * pushes; what it pulls becomes the stream that comes out.
  */
 #include <inttypes.h>
@@ -7,8 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/container.h"
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "worker/peer/peer.h"
 
 void zps_peer_serve_free(struct zps_peer_round *round) {
@@ -55,7 +55,7 @@ void zps_peer_serve_encode(struct zps_peer_task *task) {
   zps_round_task_start(&task->task, task->round->base.plane->pool);
 }
 
-/* The costs of a round within are the round's. */
+/* Adds the costs of the round within to this round's. */
 static void add_costs(zenps_request_stats_t *sum, const zenps_request_stats_t *more) {
   sum->bytes_out += more->bytes_out;
   sum->bytes_in += more->bytes_in;

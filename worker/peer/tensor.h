@@ -1,14 +1,12 @@
 /*
- * What the rounds of a tensor between ranks have in common: their scheme, the ranks that take part, and what the scheme
- * remembers from round to round.
+ * The common part of a tensor's rounds between ranks: their scheme, the ranks that take part, and the scheme's state
+ * from round to round.
  */
 #ifndef ZPS_WORKER_PEER_TENSOR_H
 #define ZPS_WORKER_PEER_TENSOR_H
 
+#include "proto/control_scheme.h"
 #include "worker/schemes/peer_scheme.h"
-
-#define ZPS_SCHEME_LEVELS_MAX 16u
-#define ZPS_SCHEME_NAME_MAX 47u
 
 struct zps_inner_service;
 struct zps_peer_round;

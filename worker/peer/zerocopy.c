@@ -1,27 +1,27 @@
 /*
- * Dense OWN streams that lie in the gradient itself.
+ * Zero copy: dense OWN streams that lie in the gradient itself.
  *
- * What only this rank reads, to add it, need not be a copy; in place it must be one, as results may be written before
- * it was added. What peers read need not be one in rounds of schemes that lend the gradient, where registering memory
- * costs nothing: it is registered for the round. The trainer gets it back with the result, and must not get it back
- * while somebody reads it; nor may anybody take for a gradient what the trainer has put there since. So DONE says more
- * in these rounds: that its sender has all of its result, and that its gradient was as it had been until then. A result
- * is given to the trainer when all ranks have said so.
+ * A stream that this rank alone reads, to add it, need not be a copy, except in place, where results may be written
+ * before it was added. A stream that peers read need not be a copy in rounds of schemes with zero copy, where
+ * registering memory costs nothing: then the gradient is registered for the round. The trainer gets the gradient back
+ * with the result; from then on no rank may read it, nor take for a gradient what the trainer writes there. So DONE
+ * says more in these rounds: that its sender has all of its result, and that its gradient was unchanged until then. A
+ * result is given to the trainer when all ranks have said DONE.
  *
- * A round that fails says ABORT to those who have not heard DONE of it, so none of them ends with a sum of what it read
- * too late. What is still being read would break the connection if the trainer freed it: so ranks that have failed
- * read no further, and say DONE behind their ABORT when what was under way is there. The trainer is told when all have
- * said so, at the latest at the deadline; those who have not begun are only waited for as long as it may take to hear
- * of them.
+ * A round that fails sends ABORT to the ranks that have not heard DONE of it, so none of them ends with a sum of bytes
+ * that it read too late. A read that is under way would break the connection if the trainer freed the gradient, which
+ * is therefore revoked: ranks that have failed read no further, and say DONE behind their ABORT when their reads are
+ * over. The trainer is told when all ranks have said so, at the latest at the deadline; ranks that have not begun are
+ * waited for only as long as it may take to hear of them.
  *
- * In place, such a scheme's result is written where the gradient was read: the sum of these rows is there, so who was
- * to add them has read them.
+ * In place, such a scheme's result is written where the gradient was read: the sum of these rows is there, so the rank
+ * that was to add them has read them.
  */
 #define ZPS_LOG_COMPONENT "tensor"
 #include "common/base/log.h"
 #include "worker/peer/peer.h"
 
-/* How long a rank may have been at it before anything of it is here. */
+/* How long a rank may have worked on the round before its first frame is here. */
 #define HEAR_NS ZPS_NS_PER_S
 
 void zps_peer_zerocopy_begin(struct zps_peer_round *round) {
@@ -32,25 +32,25 @@ void zps_peer_zerocopy_begin(struct zps_peer_round *round) {
   const uint64_t rows_least =
       input->n_rows / round->base.tensor->peer->plan.chunks / base->plane->world; /* of a block */
   struct zps_error error;
-  if (!round->base.tensor->peer->scheme->lends || base->in.memory != ZENPS_HOST || input->rows ||
-      !zps_net_info(net)->lends ||
+  if (!round->base.tensor->peer->scheme->zerocopy || base->in.memory != ZENPS_HOST || input->rows ||
+      !zps_net_info(net)->registers_free ||
       rows_least * zps_peer_row_bytes(round) <=
-          ZPS_WIRE_INLINE_MAX) /* all read of all, or DONE would not come of all */
+          ZPS_WIRE_INLINE_MAX) /* every rank reads from every other, or DONE would not come from all */
     return;
-  if (zps_net_mem_register(net, (void *)(uintptr_t)input->values, (size_t)len, &round->lent, &error) != ZPS_OK)
+  if (zps_net_mem_register(net, (void *)(uintptr_t)input->values, (size_t)len, &round->exposed, &error) != ZPS_OK)
     zps_log_debug("tensor %s: the gradient is copied: %s", base->tensor->name, error.text);
 }
 
 void zps_peer_zerocopy_end(struct zps_peer_round *round) {
-  if (round->lent.handle) zps_net_mem_release(zps_engine_net(round->base.plane->engine), &round->lent);
+  if (round->exposed.handle) zps_net_mem_release(zps_engine_net(round->base.plane->engine), &round->exposed);
 }
 
 static bool may_read(const struct zps_peer_round *round, const struct zps_instr *reader) {
   const struct zps_round *base = &round->base;
   if (reader->type == ZPS_INSTR_SUM)
-    return round->base.tensor->peer->scheme->lends || base->out->values != base->in.values;
+    return round->base.tensor->peer->scheme->zerocopy || base->out->values != base->in.values;
   /* A rank of this host reads the segment that it has mapped. */
-  return reader->type == ZPS_INSTR_SEND && round->lent.handle && !base->plane->ranks[reader->peer].shared.maps_ours;
+  return reader->type == ZPS_INSTR_SEND && round->exposed.handle && !base->plane->ranks[reader->peer].shared.maps_ours;
 }
 
 bool zps_peer_is_zerocopy(const struct zps_peer_round *round, uint32_t instr, struct zps_slice_view *view_p) {
@@ -71,7 +71,7 @@ bool zps_peer_is_zerocopy(const struct zps_peer_round *round, uint32_t instr, st
   return true;
 }
 
-/* ------------------------------------------------------------ all are through */
+/* ------------------------------------------------------------ all ranks are through */
 
 void zps_peer_owe_done(struct zps_peer_round *round) {
   const struct zps_plane *plane = round->base.plane;
@@ -85,12 +85,12 @@ void zps_peer_owe_done(struct zps_peer_round *round) {
 
 bool zps_peer_needs_done(const struct zps_peer_round *round, uint32_t rank) {
   const struct zps_peer_remote *peer = &round->remotes[rank];
-  return round->base.tensor->peer->scheme->lends && (peer->reads || peer->is_read) && !peer->done;
+  return round->base.tensor->peer->scheme->zerocopy && (peer->reads || peer->is_read) && !peer->done;
 }
 
 bool zps_peer_is_past(const struct zps_peer_round *round) {
   return round->base.committed &&
-         (!round->base.tensor->peer->scheme->lends || round->base.machine->state == ZPS_MACHINE_DONE);
+         (!round->base.tensor->peer->scheme->zerocopy || round->base.machine->state == ZPS_MACHINE_DONE);
 }
 
 void zps_peer_check_through(struct zps_peer_round *round) {
@@ -114,16 +114,16 @@ void zps_peer_decoded(struct zps_peer_round *round) {
 void zps_peer_revoke(struct zps_peer_round *round) {
   struct zps_round *base = &round->base;
   const uint64_t until_ns = round->hear_until_ns = zps_clock_ns() + HEAR_NS;
-  if (!round->base.tensor->peer->scheme->lends) return;
+  if (!round->base.tensor->peer->scheme->zerocopy) return;
   zps_peer_owe_done(round);
-  if (!round->lent.handle || until_ns >= base->deadline_ns) return;
+  if (!round->exposed.handle || until_ns >= base->deadline_ns) return;
   base->report_at_ns = until_ns;
   zps_rounds_due(base->rounds, until_ns);
 }
 
 bool zps_peer_is_revoked(const struct zps_peer_round *round) {
   const struct zps_round *base = &round->base;
-  if (!round->lent.handle || base->rounds->fail_code != ZPS_OK) return true;
+  if (!round->exposed.handle || base->rounds->fail_code != ZPS_OK) return true;
   const bool heard_all = zps_clock_ns() >= round->hear_until_ns;
   for (uint32_t r = 0; r < base->plane->world; r++) {
     const struct zps_peer_remote *peer = &round->remotes[r];

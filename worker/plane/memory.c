@@ -16,7 +16,7 @@ static void refuse(const struct zps_plane_memory *memory, struct zps_plane_wait 
   wait->refused(wait, err, text);
 }
 
-/* What take() does may end its round, and others: then it no longer waits. */
+/* take() may end its round, and other rounds: then the request has left the line. */
 static enum zps_memory_answer ask(void *ctx, struct zps_memory_wait *common) {
   struct zps_plane_memory *memory = ctx;
   struct zps_plane_wait *wait = zps_container_of(common, struct zps_plane_wait, wait);
@@ -35,7 +35,7 @@ void zps_plane_memory_init(struct zps_plane_memory *memory, struct zps_slab *sla
 }
 
 void zps_plane_memory_want(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_wait *wait) {
-  if (line != ZPS_LINE_PEER) memory->is_due = true; /* those were refused just now */
+  if (line != ZPS_LINE_PEER) memory->is_due = true; /* a request of that line was tried just now */
   if (wait->wait.is_queued) return;
   wait->wait = (struct zps_memory_wait){.age = line};
   zps_memory_add(&memory->lines, &wait->wait);

@@ -1,13 +1,13 @@
 /*
- * Who gets registered memory next, and how much of it: the one place that decides.
+ * Registered memory: which request is served next, and how much a round may have. The one place that decides.
  *
- * What rounds wait with stands in one of three lines. Sums come first: they end rounds, which frees memory. Then
- * pushes, in the order in which rounds began to wait; a round keeps its place until it has all that it needs, since two
- * that each hold some of what there is could wait for each other. Rounds between ranks stand in a line of their own:
- * each is tried in turn when memory was freed, also behind one that must go on waiting, since it may be the one whose
- * end frees memory.
+ * Requests stand in one of three lines, one behind the other (common/session/memory.h). Rounds between ranks are asked
+ * first, each in turn, also behind one that must go on waiting, since it may be the one whose end frees memory. Then
+ * sums of servers: they end rounds, which frees memory, too. Then pushes, in the order in which rounds began to wait; a
+ * round keeps its place until it has all that it needs, since two that each hold some of what there is could wait for
+ * each other.
  *
- * The engine thread's.
+ * Engine thread.
  */
 #ifndef ZPS_WORKER_PLANE_MEMORY_H
 #define ZPS_WORKER_PLANE_MEMORY_H
@@ -21,13 +21,13 @@
 
 enum zps_plane_line { ZPS_LINE_PEER, ZPS_LINE_PULL, ZPS_LINE_PUSH }; /* in the order in which they are served */
 
-/* Embedded in what waits; `take` and `refused` are its owner's, the rest is zero at first. */
+/* A request, embedded in the object that waits; `take` and `refused` are its owner's, the rest is zero at first. */
 struct zps_plane_wait {
   struct zps_memory_wait wait;
   /* Takes memory with zps_plane_memory_get(). ZPS_OK: it has all it wants, and leaves the line; ZPS_ERR_AGAIN: it goes
    * on waiting; else it leaves the line, and is refused. */
   zps_err_t (*take)(struct zps_plane_wait *wait);
-  /* There will be none. `text` says why. */
+  /* The request is refused. `text` says why. */
   void (*refused)(struct zps_plane_wait *wait, zps_err_t err, const char *text);
 };
 
@@ -41,7 +41,7 @@ struct zps_plane_memory { /* of a plane */
   uint64_t limit_bytes;
   struct zps_plane_held held; /* by all rounds */
   struct zps_memory_line lines;
-  bool is_due; /* something came to wait, or memory was freed */
+  bool is_due; /* a request was added, or memory was freed */
 };
 
 void zps_plane_memory_init(struct zps_plane_memory *memory, struct zps_slab *slab, uint64_t limit_bytes);

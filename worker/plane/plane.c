@@ -30,7 +30,7 @@ static void drop_lost(struct zps_remote *remote) {
   remote->link = NULL;
 }
 
-/* Apart from zps_plane_lose(), which is called from inside the fabric's callbacks. */
+/* A function of its own, since zps_plane_lose() is called from inside the fabric's callbacks. */
 void zps_plane_drop_lost(struct zps_plane *plane) {
   for (uint32_t s = 0; s < plane->n_servers; s++) drop_lost(&plane->servers[s]);
   for (uint32_t r = 0; plane->ranks && r < plane->world; r++) drop_lost(&plane->ranks[r]);

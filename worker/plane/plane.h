@@ -11,7 +11,6 @@
 #include "common/session/engine.h"
 #include "common/session/link.h"
 #include "worker/base/options.h"
-#include "common/session/engine.h"
 #include "worker/plane/memory.h"
 #include "worker/plane/shared/neighbours.h"
 
@@ -37,7 +36,7 @@ struct zps_remote {
   char why[256]; /* lost: why */
 };
 
-/* Who is told what happens. Engine thread. */
+/* Callbacks for what happens on the plane. Engine thread. */
 struct zps_plane_handler {
   void *ctx;
   /* A frame of a server (RESULT, ABORT) or a rank (PEER, DONE, ABORT); others are dropped, and logged, by the plane. */
@@ -60,7 +59,7 @@ struct zps_plane {
   struct zps_remote *servers;
   struct zps_remote *ranks; /* world of them; NULL until they are linked. Our own has no peer */
   uint32_t world, epoch;
-  struct zps_segment *segment; /* of this rank, for others of its host to read; NULL: nobody does */
+  struct zps_segment *segment; /* of this rank, for others of its host to read; NULL: no rank does */
   struct zps_slab_memory segment_memory;
   struct zps_scratch_pool *scratches; /* with `ranks`: a zps_compute_scratch for each thread that computes */
   uint64_t left_due_ns;               /* when ranks that left are next looked at */
@@ -73,8 +72,8 @@ zps_err_t zps_plane_open(const struct zps_worker_options *options, const struct 
 /* Connects to the job's servers. Not on the engine thread. */
 zps_err_t zps_plane_connect(struct zps_plane *plane, const struct zps_join *join, uint32_t rank,
                             struct zps_error *error) ZPS_MUSTCHECK;
-/* Not on the engine thread. Waits, at most `wait_ms`, until the other ranks have got what was sent to them: of a last
- * round they may not have read all when this rank has its result. */
+/* Not on the engine thread. Waits, at most `wait_ms`, until all frames to the other ranks are out of this process's
+ * hands: they may need frames of the last round when this rank has its result. */
 void zps_plane_drain(struct zps_plane *plane, unsigned wait_ms);
 /* Drops the servers and ranks: reads from them end. Not on the engine thread. */
 void zps_plane_disconnect(struct zps_plane *plane);
@@ -84,19 +83,18 @@ void zps_plane_close(struct zps_plane *plane);
 /* Links to all other ranks, with their receives; again: nothing to do. Not on the engine thread. */
 zps_err_t zps_plane_link(struct zps_plane *plane, const struct zps_join_peers *peers,
                          struct zps_error *error) ZPS_MUSTCHECK;
-/* What this rank shares with others of its host, once they are linked; `segment` is the plane's from here on, and may
- * be NULL. Not on the engine thread. */
+/* Sets the memory that this rank and others of its host share, once they are linked; `segment` is the plane's from here
+ * on, and may be NULL. Not on the engine thread. */
 zps_err_t zps_plane_share(struct zps_plane *plane, struct zps_segment *segment, const struct zps_neighbour *neighbours,
                           struct zps_error *error) ZPS_MUSTCHECK;
 /* A rank left in peace. From any thread but the engine's. */
 void zps_plane_rank_left(struct zps_plane *plane, uint32_t rank);
-/* Nothing goes there any more; the handler is told, once. */
+/* Marks the remote as lost: nothing is sent to it any more. The handler is told, once. */
 void zps_plane_lose(struct zps_remote *remote, const char *why);
 /* The remote's name as texts have it: "server 1 (name)", "rank 1 (host name)". */
 #define ZPS_REMOTE_FMT "%s %" PRIu32 " (%s%s)"
 #define ZPS_REMOTE_ARGS(remote) \
   (remote)->is_rank ? "rank" : "server", (remote)->index, (remote)->is_rank ? "host " : "", (remote)->name
-
 
 /* For the files of the plane. */
 /* Makes peer, bulk peer and link; what is there on failure is dropped with the plane. */
@@ -104,7 +102,7 @@ zps_err_t zps_plane_remote_connect(struct zps_plane *plane, struct zps_remote *r
                                    size_t addr_len, struct zps_error *error) ZPS_MUSTCHECK;
 struct zps_engine_handler zps_plane_engine_handler(struct zps_plane *plane);
 void zps_plane_drop_lost(struct zps_plane *plane);
-/* Loses ranks that left too long ago; when the next one is due. */
+/* Marks ranks as lost that left too long ago. Returns when the next one is due. */
 uint64_t zps_plane_check_left(struct zps_plane *plane, uint64_t now_ns);
 
 #endif

@@ -1,11 +1,12 @@
-/* The data plane between ranks: links to all others, and what comes over them. */
+/* The data plane between ranks: links to all other ranks, what this rank shares with those of its host, and ranks that
+ * leave. */
 #define ZPS_LOG_COMPONENT "plane"
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/container.h"
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "common/base/log.h"
 #include "worker/compute/compute.h"
 #include "worker/control/membership.h"
@@ -44,7 +45,7 @@ static void scratch_destroy(void *scratch) {
   zps_compute_scratch_destroy(scratch);
 }
 
-/* One for each thread of the pool, and one for the engine's. */
+/* A scratch for each thread of the pool, and one for the engine thread. */
 static zps_err_t make_scratches(struct zps_plane *plane) {
   return zps_scratch_pool_create(zps_workpool_threads(plane->pool) + 1, scratch_create, scratch_destroy,
                                  &plane->scratches);
@@ -131,7 +132,7 @@ static void left_run(struct zps_command *command, void *handler_ctx) {
   if (plane->ranks && left->rank < plane->world && left->rank != plane->rank) {
     plane->ranks[left->rank].left_ns = zps_clock_ns();
     plane->left_due_ns = 0;
-    plane->handler.on_left(plane->handler.ctx); /* what waits for it is looked at */
+    plane->handler.on_left(plane->handler.ctx); /* rounds that wait for it are looked at */
   }
   free(left);
 }

@@ -12,7 +12,7 @@
 #include "worker/control/membership.h"
 #include "worker/plane/plane.h"
 
-/* All of a host listen before one of them comes, so that they meet in no time, unless one of them cannot. */
+/* All ranks of a host listen before one of them connects, so they meet in no time, unless a rank cannot. */
 #define MEET_TIMEOUT_MS 2000u
 
 void zps_sharing_begin(struct zps_sharing *sharing, const struct zps_worker_options *options,
@@ -36,7 +36,8 @@ void zps_sharing_begin(struct zps_sharing *sharing, const struct zps_worker_opti
                  n_near, error.text);
 }
 
-/* With room for what is registered, twice, as sizes of powers of two do not fill gaps. NULL: it cannot be. */
+/* A segment with room for twice the registered memory, since sizes that are powers of two do not fill gaps. NULL: it
+ * cannot be made. */
 static struct zps_segment *make_segment(const struct zps_worker_options *options, uint64_t *proof_p) {
   struct zps_segment *segment;
   struct zps_error error;
@@ -60,7 +61,7 @@ zps_err_t zps_sharing_meet(struct zps_sharing *sharing, struct zps_plane *plane,
   zps_neighbours_meet(&sharing->config, fd, segment, proof, MEET_TIMEOUT_MS, neighbours);
   uint32_t n_mapped = 0;
   for (uint32_t r = 0; r < world; r++) n_mapped += neighbours[r].maps_ours;
-  if (n_mapped == 0) { /* nobody reads it */
+  if (n_mapped == 0) { /* no rank reads it */
     zps_segment_destroy(segment);
     segment = NULL;
   }

@@ -12,14 +12,14 @@ struct zps_worker_options;
 struct zps_sharing {
   const struct zps_worker_options *options; /* borrowed */
   struct zps_neighbours_config config;      /* `near` is ours */
-  int fd;                                   /* where others find us; -1: nobody is to */
+  int fd;                                   /* this rank's socket; -1: none */
 };
 
-/* Ahead of the time when all ranks are told that all are linked, so that whoever comes after it finds us. What does not
- * work is logged, and nothing is shared. */
+/* Before this rank reports its links: a rank that has heard that all are linked finds the socket of every other one. A
+ * failure is logged, and nothing is shared. */
 void zps_sharing_begin(struct zps_sharing *sharing, const struct zps_worker_options *options,
                        const struct zps_join *join, const struct zps_join_peers *peers);
-/* After it. Fails where the job does. */
+/* After all ranks are linked. Fails where the job does. */
 zps_err_t zps_sharing_meet(struct zps_sharing *sharing, struct zps_plane *plane, struct zps_error *error) ZPS_MUSTCHECK;
 void zps_sharing_fini(struct zps_sharing *sharing);
 

@@ -72,7 +72,7 @@ static struct zps_unexpected_round *get(struct zps_unexpected *unexpected, uint3
   return round;
 }
 
-/* In the place of the oldest, if there are too many. */
+/* Replaces the oldest entry, if there are too many. */
 static void note_missed(struct zps_unexpected *unexpected, uint32_t tensor, uint64_t step) {
   const unsigned at = unexpected->n_missed++ % ZPS_MISSED_ROUNDS;
   unexpected->missed[at].tensor = tensor;
@@ -111,7 +111,7 @@ void zps_unexpected_add(struct zps_unexpected *unexpected, uint32_t tensor, uint
   unexpected->bytes += cost_of(message);
 }
 
-/* What the rank has sent before it gave up is of no use any more. */
+/* Messages that the rank sent before it gave up are of no use any more. */
 static void drop_messages(struct zps_unexpected *unexpected, struct zps_unexpected_round *round, uint32_t src) {
   struct zps_unexpected_message **at = &round->messages;
   while (*at) {

@@ -7,14 +7,14 @@
 
 #include "proto/wire.h"
 
-#define ZPS_UNEXPECTED_ROUNDS_MAX 4096u /* the oldest are dropped for new ones: nobody may ever begin them */
+#define ZPS_UNEXPECTED_ROUNDS_MAX 4096u /* the oldest make room for new ones: they may never begin here */
 #define ZPS_UNEXPECTED_BYTES_MAX (64ull << 20)
 #define ZPS_PAST_ROUNDS 256u
 #define ZPS_MISSED_ROUNDS 64u
 
 struct zps_unexpected_message {
   struct zps_unexpected_message *next;
-  uint32_t src, frame_bytes; /* of the frame it came in, for the first of each */
+  uint32_t src, frame_bytes; /* frame_bytes: of the frame it came in, for that frame's first message; else 0 */
   struct zps_slice slice;    /* inline: `data` lies behind this struct */
 };
 
@@ -40,12 +40,12 @@ struct zps_unexpected { /* all zeros: empty */
   struct {
     uint32_t tensor;
     uint64_t step;
-  } past[ZPS_PAST_ROUNDS]; /* rounds that were done here, so that late frames are not taken for early ones */
+  } past[ZPS_PAST_ROUNDS]; /* rounds that were done here, so that late frames are not taken for unexpected ones */
   unsigned n_past;
   struct {
     uint32_t tensor;
     uint64_t step;
-  } missed[ZPS_MISSED_ROUNDS]; /* rounds of which something was dropped, and not even that could be kept */
+  } missed[ZPS_MISSED_ROUNDS]; /* rounds whose messages were dropped without memory for an entry that says so */
   unsigned n_missed;
 };
 
@@ -53,7 +53,8 @@ void zps_unexpected_fini(struct zps_unexpected *unexpected);
 void zps_unexpected_add(struct zps_unexpected *unexpected, uint32_t tensor, uint64_t step, uint32_t src,
                         uint32_t frame_bytes, const struct zps_slice *slice);
 void zps_unexpected_abort(struct zps_unexpected *unexpected, uint32_t src, const struct zps_frame_abort *abort);
-/* What has come for this round, for the caller to free; NULL: nothing. *dropped_p: some of it was dropped. */
+/* The messages and aborts that have come for this round, for the caller to free; NULL: none. *dropped_p: some were
+ * dropped. */
 struct zps_unexpected_round *zps_unexpected_take(struct zps_unexpected *unexpected, uint32_t tensor, uint64_t step,
                                                  bool *dropped_p);
 void zps_unexpected_round_free(struct zps_unexpected_round *round);

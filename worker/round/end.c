@@ -3,12 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/base/text.h"
 #include "common/base/clock.h"
+#include "common/base/text.h"
 #include "worker/plane/plane.h"
 #include "worker/round/round.h"
 
-/* The round may be done, and its result not get to where the caller wants it. */
+/* A round that is done may still fail to bring its result to where the caller wants it. */
 static zps_err_t code_of(const struct zps_round *round) {
   if (round->machine->state != ZPS_MACHINE_DONE) return round->machine->code;
   return round->has_work_error ? round->work_error.code : ZPS_OK;

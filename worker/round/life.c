@@ -1,8 +1,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "common/base/container.h"
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "worker/round/round.h"
 #include "worker/round/rounds.h"
 
@@ -108,7 +108,8 @@ static void on_cancel(struct zps_command *command, void *handler_ctx) {
 
 /* ------------------------------------------------------------ end */
 
-/* How long a round that is over keeps its buffers for those who have not said that they are through with them. */
+/* How long a round that is over keeps its buffers for servers and ranks that have not said that they are through with
+ * them. */
 static uint64_t lingers_until(const struct zps_round *round, uint64_t now_ns) {
   const uint64_t linger_ns = now_ns + LINGER_NS;
   const bool ok = round->machine->state == ZPS_MACHINE_DONE;
@@ -128,9 +129,9 @@ static bool finish(struct zps_round *round, uint64_t now_ns) {
   return wakes;
 }
 
-/* Lets the round go when nobody needs it any more. */
+/* Lets the round go when no task, read or other process needs it any more. */
 static void let_go(struct zps_round *round, uint64_t now_ns) {
-  /* A cancel is sent under the job's lock and never after the request is done: what is seen here stays. */
+  /* A cancel is sent under the job's lock and never after the request is done: cancel_sent no longer changes here. */
   if (!round->finished || round->n_reads > 0 || round->cancel_sent != round->cancel_run) return;
   if (round->dirty) return; /* it is in line again */
   const bool gives_up = round->plane->closed && round->machine->state == ZPS_MACHINE_FAILED;

@@ -1,15 +1,15 @@
 /*
  * How one rank takes part in one round: a pure state machine, step(state, event, now) -> actions.
  *
- * It knows no network, no memory and no clock: the driver (round.c) reports what happened as events and carries out the
+ * It knows no network, no memory and no clock: the driver (life.c) reports what happened as events and carries out the
  * actions that come back. Events may come in any order that a network, a pool of threads and a hostile peer can
  * produce; what cannot be right fails the round. Whatever happens, COMPLETE comes exactly once, and nothing after it.
  *
  *     IDLE > ENCODING > PUSHING > WAITING > PULLING > DONE | FAILED
  *     IDLE > EXCHANGING > DONE | FAILED
  *
- * The latter between workers (between.c): there "servers" are ranks, RETIRE and ABORT go to all of them, and DECODED
- * says that the whole program was carried out.
+ * The second row is that of rounds between ranks (worker/peer/machine.c): there "servers" are ranks, RETIRE and ABORT
+ * go to all of them, and DECODED says that the whole program was carried out.
  */
 #ifndef ZPS_WORKER_ROUND_MACHINE_H
 #define ZPS_WORKER_ROUND_MACHINE_H
@@ -26,7 +26,7 @@ enum zps_round_machine_state {
   ZPS_MACHINE_PUSHING,  /* some partitions were announced */
   ZPS_MACHINE_WAITING,  /* all were, and no result came yet */
   ZPS_MACHINE_PULLING,
-  ZPS_MACHINE_EXCHANGING, /* between workers: the program is being carried out */
+  ZPS_MACHINE_EXCHANGING, /* between ranks: the program is being carried out */
   ZPS_MACHINE_DONE,
   ZPS_MACHINE_FAILED,
 };
@@ -70,7 +70,7 @@ struct zps_round_machine_action {
   uint32_t arg;
 };
 
-/* What does not change from round to round. `owners` (n_parts of them, each < n_servers) is borrowed. */
+/* The part that does not change from round to round. `owners` (n_parts of them, each < n_servers) is borrowed. */
 struct zps_round_machine_plan {
   uint32_t n_parts, n_servers;
   uint32_t n_stripes; /* each of as many consecutive partitions: parts of the result that are decoded at once */
@@ -103,7 +103,7 @@ struct zps_round_machine_ops {
   void (*destroy)(struct zps_round_machine *machine);
   void (*reset)(struct zps_round_machine *machine);
   void (*step)(struct zps_round_machine *machine, const struct zps_round_machine_event *event, uint64_t now_ns);
-  /* Does the round still need this server? For error texts: who was silent. */
+  /* Whether the round still needs this server: error texts name the servers that were silent. */
   bool (*needs)(const struct zps_round_machine *machine, uint32_t server);
 };
 
@@ -122,7 +122,7 @@ bool zps_round_machine_over(const struct zps_round_machine *machine); /* DONE or
 const char *zps_round_machine_state_name(enum zps_round_machine_state state);
 const char *zps_round_machine_event_name(enum zps_round_machine_event_type type);
 
-/* For the schemes. */
+/* For the machines of the two kinds. */
 zps_err_t zps_round_machine_init(struct zps_round_machine *machine, const struct zps_round_machine_ops *ops,
                                  const struct zps_round_machine_plan *plan, uint32_t cap_actions) ZPS_MUSTCHECK;
 void zps_round_machine_fini(struct zps_round_machine *machine);

@@ -30,13 +30,13 @@ struct zps_remote;
 struct zps_round;
 struct zps_worker_device;
 
-/* What a kind of rounds does. All but create, destroy, setup and prepare on the engine thread. */
+/* The operations of a kind of rounds. All but create, destroy, setup and prepare on the engine thread. */
 struct zps_round_ops {
   size_t size; /* of the kind's struct, which begins with struct zps_round; all zeros when it is created */
   zps_err_t (*create)(struct zps_round *round) ZPS_MUSTCHECK;
   void (*destroy)(struct zps_round *round); /* half-built, too */
   void (*setup)(struct zps_round *round);   /* before a round starts, on the trainer's thread */
-  void (*prepare)(struct zps_round *round); /* then, outside the job's lock: what it wants to do; or NULL */
+  void (*prepare)(struct zps_round *round); /* then, outside the job's lock: work of the trainer's thread; NULL: none */
   void (*begin)(struct zps_round *round);   /* unless it has failed at once */
   void (*act)(struct zps_round *round, const struct zps_round_machine_action *action);
   bool (*send)(struct zps_round *round, uint64_t now_ns); /* frames; true: some are left for the next tick */
@@ -44,28 +44,30 @@ struct zps_round_ops {
   /* A frame of this round; false: it belongs to none that is under way here. */
   bool (*frame)(struct zps_round *round, const struct zps_remote *from, const struct zps_frame *frame);
   void (*remote_lost)(struct zps_round *round, const struct zps_remote *lost, const char *why);
-  /* A failed round's request may be told; false: what others say may still show who is to blame, until the deadline. */
+  /* A failed round's request may be told. False: until the deadline, messages of other ranks may still show which rank
+   * is to blame. */
   bool (*known)(const struct zps_round *round);
   void (*explain)(struct zps_round *round); /* completes the reason of a failure, where it has no text */
-  /* Ahead of telling the request. True: the result is on its way, or the device is waited for; asked again then. */
+  /* Before the request is told. True: the result is being copied, or the device is waited for; called again after that.
+   */
   bool (*deliver)(struct zps_round *round);
   void (*finish)(struct zps_round *round, bool ok); /* the request is told next */
-  bool (*quiet)(const struct zps_round *round);     /* nobody can be reading our buffers any more */
+  bool (*quiet)(const struct zps_round *round);     /* no other process can be reading our buffers any more */
   void (*release)(struct zps_round *round);         /* gives up memory; no task, read or peer uses it */
 };
 
-/* Who has rounds made, and is told of their ends; given at creation. Engine thread, without a lock. */
+/* The owner has rounds made, and is told of their ends; given at creation. Engine thread, without a lock. */
 struct zps_round_owner {
-  /* The round is over for whoever asked for it: `error` (status 0: it went well), `round->stats`, `round->row_arrays`,
-   * `round->on_device`, which are the owner's from here on. `serving`: other ranks still read of it. True: wake()
+  /* The round is over for its request: `error` (status 0: it went well), `round->stats`, `round->row_arrays`,
+   * `round->on_device`, which are the owner's from here on. `serving`: other ranks still read its memory. True: wake()
    * follows. */
   bool (*over)(struct zps_round *round, const zenps_error_t *error, bool serving);
   void (*wake)(const struct zps_round_tensor *tensor); /* last, so that a thread that waits finds no lock held */
-  void (*released)(struct zps_round *round);           /* nobody refers to it: it may start anew */
+  void (*released)(struct zps_round *round);           /* no thread or process refers to it: it may start anew */
 };
 
-/* What one thread has done before another one has woken up: work of at most so many bytes stays where it comes up. The
- * first bound is for going through memory in order, the second for what is found there. */
+/* Work of at most so many bytes stays on the thread where it comes up, which has done it before another thread has
+ * woken up. The first bound is for going through memory in order, the second for what is found there. */
 #define ZPS_SMALL_DENSE_BYTES (512u << 10)
 #define ZPS_SMALL_BYTES (64u << 10)
 
@@ -110,7 +112,7 @@ struct zps_round {
   double bound_bytes; /* of the slices so far */
   uint64_t announced_first_ns, announced_last_ns, result_first_ns, landed_last_ns;
 
-  /* Where it stands. */
+  /* Its places in lists. */
   struct zps_command begin, cancel;
   struct zps_round *hash_next;              /* rounds by tensor and step */
   struct zps_round *all_next, **all_prev_p; /* rounds in flight */
@@ -133,8 +135,8 @@ struct zps_round_start {
 zps_err_t zps_round_create(struct zps_round_tensor *tensor, const struct zps_round_owner *owner,
                            struct zps_round **round_p) ZPS_MUSTCHECK;
 void zps_round_destroy(struct zps_round *round); /* NULL is allowed */
-/* On the trainer's thread: arguments are checked, nothing can fail any more. The round is set up under the job's lock,
- * which nobody else can reach then; if it has something to prepare, that is done without the lock. */
+/* On the trainer's thread, under the job's lock: arguments are checked, and nothing can fail any more. No other thread
+ * can reach the round before its launch; a kind's prepare() runs without the lock. */
 void zps_round_setup(struct zps_round *round, const struct zps_round_start *start);
 /* Hands the round to the engine thread. */
 void zps_round_launch(struct zps_round *round);
@@ -149,10 +151,10 @@ void zps_round_event(struct zps_round *round, enum zps_round_machine_event_type 
 void zps_round_defer(struct zps_round *round, enum zps_round_machine_event_type type, uint32_t partition,
                      zps_err_t code);
 void zps_round_fail(struct zps_round *round, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
-/* What the tick does with a round that something happened to: sends frames, tells the request, lets the round go. True:
- * frames are left for the next tick. */
+/* The tick's work on a round that was touched: sends frames, tells the request, lets the round go. True: frames are
+ * left for the next tick. */
 bool zps_round_settle(struct zps_round *round, uint64_t now_ns);
-/* Fails at the deadline, ends lingering. The next time this round wants to be looked at. */
+/* Fails at the deadline, ends lingering. Returns when the round is to be looked at next. */
 uint64_t zps_round_tick(struct zps_round *round, uint64_t now_ns);
 
 /* end.c */

@@ -43,7 +43,7 @@ void zps_rounds_add(struct zps_rounds *rounds, struct zps_round *round) {
   round->all_prev_p = &rounds->all;
   if (rounds->all) rounds->all->all_prev_p = &round->all_next;
   rounds->all = round;
-  zps_rounds_due(rounds, round->machine->round.deadline_ns); /* at most the round's */
+  zps_rounds_due(rounds, round->machine->round.deadline_ns); /* the machine's, which may come before the round's own */
 }
 
 void zps_rounds_remove(struct zps_rounds *rounds, struct zps_round *round) {
@@ -107,7 +107,7 @@ void zps_rounds_close(struct zps_rounds *rounds) {
     zps_log_warn("closing without telling the servers");
 }
 
-/* ------------------------------------------------------------ what the plane tells */
+/* ------------------------------------------------------------ the plane's handler */
 
 void zps_rounds_answer_done(const struct zps_remote *rank, const struct zps_frame_abort *abort) {
   struct zps_frame frame = {.header.type = ZPS_FRAME_DONE, .u.done = {.tensor = abort->tensor, .step = abort->step}};
@@ -115,7 +115,7 @@ void zps_rounds_answer_done(const struct zps_remote *rank, const struct zps_fram
     zps_log_debug("rank %" PRIu32 " is not told that step %" PRIu64 " is done", rank->index, abort->step);
 }
 
-/* What no round here takes of a rank: kept until its round begins, unless that is past. */
+/* Keeps a rank's frame that no round here takes until its round begins, unless that round is past. */
 static void keep(struct zps_rounds *rounds, const struct zps_round *round, const struct zps_remote *from,
                  const struct zps_frame *frame) {
   struct zps_unexpected *kept = &rounds->unexpected;
@@ -193,7 +193,7 @@ static void settle_dirty(struct zps_rounds *rounds, uint64_t now_ns) {
       again = round;
     }
   }
-  while (again) { /* their frames wait for credit: the next tick */
+  while (again) { /* their frames wait for credit until the next tick */
     round = again;
     again = round->dirty_next;
     round->dirty = false;
@@ -205,7 +205,7 @@ static uint64_t on_tick(void *ctx, uint64_t now_ns) {
   struct zps_rounds *rounds = ctx;
   struct zps_plane_memory *memory = &rounds->plane->memory;
   check_deadlines(rounds, now_ns);
-  do { /* what is done while settling may want memory, or free some */
+  do { /* settling may ask for memory, or free some */
     zps_plane_memory_serve(memory);
     settle_dirty(rounds, now_ns);
   } while (memory->is_due);

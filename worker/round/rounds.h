@@ -23,7 +23,7 @@ struct zps_rounds {
   struct zps_unexpected unexpected; /* messages of rounds that have not begun here */
   zps_err_t fail_code;              /* set: every round fails with it at once */
   struct zps_frame_abort failure;
-  /* What the owner wants done now and then: called at `idle_at_ns`, returns when it wants to be called again. */
+  /* Work of the owner, now and then: called at `idle_at_ns`, returns when it wants to be called again. */
   uint64_t (*idle)(void *ctx, uint64_t now_ns);
   void *idle_ctx;
   uint64_t idle_at_ns;
@@ -32,7 +32,7 @@ struct zps_rounds {
 /* `plane` is borrowed, and opened with this handler next. */
 void zps_rounds_init(struct zps_rounds *rounds, struct zps_plane *plane);
 struct zps_plane_handler zps_rounds_handler(struct zps_rounds *rounds);
-/* The plane is closed. */
+/* After the plane is closed. */
 void zps_rounds_fini(struct zps_rounds *rounds);
 
 void zps_rounds_add(struct zps_rounds *rounds, struct zps_round *round);
@@ -42,7 +42,7 @@ struct zps_round *zps_rounds_find(struct zps_rounds *rounds, uint32_t tensor, ui
 bool zps_rounds_is_alone(const struct zps_rounds *rounds, const struct zps_round *round);
 /* Lets the next tick settle the round. */
 void zps_round_touch(struct zps_round *round);
-/* The round wants to be looked at then. */
+/* The rounds are to be looked at then. */
 void zps_rounds_due(struct zps_rounds *rounds, uint64_t at_ns);
 /* Every round, in flight and to come, fails. `failure->code` says how. */
 void zps_rounds_fail(struct zps_rounds *rounds, const struct zps_frame_abort *failure);

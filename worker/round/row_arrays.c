@@ -1,6 +1,6 @@
 #include "worker/round/row_arrays.h"
 
-/* What is so many times larger than needed is not used up on a small result. */
+/* Arrays that are so many times larger than needed are not used up on a small result. */
 #define WASTE_MAX 4u
 #define WASTE_BYTES (1u << 20)
 

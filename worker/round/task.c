@@ -47,7 +47,8 @@ void zps_round_task_run_ahead(struct zps_round_task *task) {
   task->has_run = true;
 }
 
-/* Not from where they come up: that is in the middle of a step of the machine, which they would step again. */
+/* Runs tasks later than they are started: that happens in the middle of a step of the machine, which their ends would
+ * step again. */
 void zps_round_tasks_here(struct zps_round *round) {
   struct zps_round_task *task = round->here;
   round->here = NULL;

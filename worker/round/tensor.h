@@ -1,6 +1,6 @@
 /*
- * What rounds know of their tensor: its shape, how it is cut into partitions, how it is coded, who carries its rounds
- * out. The API's tensor (worker/api/tensor.h) begins with it; a test makes one alone.
+ * The part of a tensor that its rounds know: its shape, how it is cut into partitions, how it is coded, which kind of
+ * rounds it has. The API's tensor (worker/api/tensor.h) begins with it; a test makes one alone.
  */
 #ifndef ZPS_WORKER_ROUND_TENSOR_H
 #define ZPS_WORKER_ROUND_TENSOR_H
@@ -40,7 +40,7 @@ struct zps_round_tensor {
   enum zps_codec_policy codec;
   enum zps_value_codec value_codec;
   struct zps_partition part;
-  uint32_t *owners;                     /* per partition: position of the owning server */
+  const uint32_t *owners;               /* per partition: position of the owning server */
   const char *scheme;                   /* its name; static */
   const struct zps_round_ops *ops;      /* the kind of its rounds: */
   struct zps_peer_tensor *peer;         /* between ranks: their scheme; else NULL, and: */
@@ -52,12 +52,12 @@ struct zps_round_tensor {
   struct zps_row_arrays_pool arrays;    /* for results that are rows */
 };
 
-/* Of a row as it is partitioned, which is not the trainer's where the scheme has blocks. */
+/* Bytes of a row as it is partitioned; under a scheme of blocks that is not the trainer's row. */
 static inline uint64_t zps_round_tensor_row_bytes(const struct zps_round_tensor *tensor) {
   return zps_row_bytes(tensor->width, tensor->dtype);
 }
 
-/* Of the dense array that the caller has. */
+/* Bytes of the caller's dense array. */
 static inline uint64_t zps_tensor_shape_bytes(const struct zps_tensor_shape *shape) {
   return shape->rows * zps_row_bytes(shape->width, shape->dtype);
 }

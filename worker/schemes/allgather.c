@@ -1,15 +1,15 @@
 /*
- * Schemes in which everybody sends straight to everybody: AGsparse [Zen section 2.3] = sparse allgather [SparCML], its
- * SSAR_Split_allgather and DSAR_Split_allgather [SparCML section 5.3], and Ok-Topk's baselines TopkA, TopkDSA and
- * Gaussiank, which first select and then are one of these [Ok-Topk section 5].
+ * Schemes in which every rank sends straight to every other one: AGsparse [Zen section 2.3] = sparse allgather
+ * [SparCML], its SSAR_Split_allgather and DSAR_Split_allgather [SparCML section 5.3], and Ok-Topk's baselines TopkA,
+ * TopkDSA and Gaussiank, which first select and then are one of these [Ok-Topk section 5].
  *
- * dense-split lends the gradient: each row goes to one rank, whose sum every rank's result needs. So all of the
- * gradient was read when every rank has its result, and what is sent of it need not be a copy (worker/exchange_lend.c).
+ * dense-split sends with zero copy: each row goes to one rank, whose sum every rank's result needs. So all of the
+ * gradient was read when every rank has its result, and what is sent of it need not be a copy (worker/peer/zerocopy.c).
  *
  * bitmap-split reads a lane's range of the gradient once, which becomes bits and values by one compressing loop (`pack`
- * in common/codec/simd.h): no rows are listed or coded. Sums are added by the bits, and are bits and values again, or
- * all rows where more than 3/4 are in one. At a fifth that is 4% more bytes than the entropy, at half none. Its bytes
- * are the same in every codec policy.
+ * in common/codec/simd/simd.h): no rows are listed or coded. Sums are added by the bits, and are bits and values again,
+ * or all rows where more than 3/4 are in one. At a fifth that is 4% more bytes than the entropy, at half none. Its
+ * bytes are the same in every codec policy.
  *
  * Order of sums: positions ascending: the same bits as balanced has.
  */

@@ -6,8 +6,8 @@
  * all-gathers back. So per rank level i moves 2 (p_i - 1) / p_i of the tensor over the product of the levels inside it
  * (equation 6). A level whose factor is a power of two halves and doubles recursively, others go round a ring.
  *
- * The levels are the plan's, over positions sorted by host. Without: what all hosts' numbers of ranks are multiples of,
- * and the rest. Levels of another number of ranks than take part count as none.
+ * The levels are the plan's, over positions sorted by host. Without levels: the greatest number that every host's
+ * number of ranks is a multiple of, and the rest. Levels of another number of ranks than take part count as none.
  *
  * The tensor is cut into `chunks` lanes, each a program of its own: while one adds, another sends.
  *

@@ -23,7 +23,7 @@ static void build(const struct zps_peer_plan *plan, void *state, uint64_t round,
       kept = zps_program_recv(program, parent, TAG_DOWN + stage, 0, plan->rows);
       break;
     }
-    if (plan->n - plan->me <= distance) continue; /* nobody there */
+    if (plan->n - plan->me <= distance) continue; /* no rank there */
     const uint32_t other =
         zps_program_recv(program, zps_peer_rank(plan, plan->me + distance), TAG_UP + stage, 0, plan->rows);
     kept = zps_program_top(program, zps_program_sum(program, (const uint32_t[]){kept, other}, 2, ZPS_FORM_SPARSE),

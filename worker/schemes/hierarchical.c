@@ -49,7 +49,7 @@ static struct zps_range piece(const struct zps_peer_plan *plan, const struct hos
   return zps_range_part((struct zps_range){0, plan->rows}, hosts->n_pieces, i);
 }
 
-/* What masters do with `held`, pieces of the tensor or all of it: RESULTs among the program's last instructions. */
+/* The masters' use of `held`, pieces of the tensor or all of it: RESULTs among the program's last instructions. */
 static void build_inner(const struct zps_peer_plan *plan, const struct hosts *hosts, uint32_t master,
                         const uint32_t *held, struct zps_program *program) {
   if (hosts->n == 1) {
@@ -63,7 +63,7 @@ static void build_inner(const struct zps_peer_plan *plan, const struct hosts *ho
   }
 }
 
-/* Which ranges its master's results come in, the master's own program says. */
+/* The master's own program says in which ranges its results come. */
 static void build_member(const struct zps_peer_plan *plan, const struct hosts *hosts, struct zps_program *program) {
   const uint32_t rank = zps_peer_rank(plan, hosts->master);
   struct zps_program masters = {0};
@@ -92,7 +92,7 @@ static uint32_t merge(const struct zps_peer_plan *plan, const struct hosts *host
     if (zps_peer_master(plan, j) != plan->me) continue;
     ins[n++] = zps_program_recv(program, zps_peer_rank(plan, j), TAG_UP + i, rows.lo, rows.hi);
   }
-  /* Of one, too, where nobody adds later: +0.0 for -0.0, as everywhere. */
+  /* Of one, too, where no rank adds later: +0.0 for -0.0, as everywhere. */
   return n > 1 || hosts->n == 1 ? zps_program_sum(program, ins, n, ZPS_FORM_SPARSE) : ins[0];
 }
 

@@ -5,8 +5,8 @@
  * failures: a round that fails on a rank begins a new one there. Where they are not the same all go on as in the first
  * round, in the newest one, so that no two ranks ever reduce by different boundaries
  *   - select: own entries from the local threshold on; it is the exact k-th magnitude every tau' rounds, reused
- * between. At most k entries are their own k greatest: all go, so that who selected them with a residual knows what was
- * sent
+ * between. At most k entries are their own k greatest: all go, so that the caller who selected them with a residual
+ * knows what was sent
  *   - partition, every tau rounds: each rank's rows that cut its selection into n equal counts, averaged over the ranks
  *   - split: region j of the selection goes to position j, nearest neighbour first; sums in rank order
  *   - select of the sums, from the global threshold on; every tau' rounds the exact k-th magnitude of all sums
@@ -14,8 +14,8 @@
  *   - gather: recursive doubling where n is a power of two, otherwise each share straight to everybody
  *
  * Between exact thresholds the paper leaves them alone, and counts drift from k as gradients shrink, to half of k on
- * average; here they follow their counts (sparsify/steer.h). A threshold of 0, from a gradient of less than k rows,
- * says nothing about the next one, and is renewed when that has more.
+ * average; here they follow their counts (worker/select/steer.h). A threshold of 0, from a gradient of less than k
+ * rows, says nothing about the next one, and is renewed when that has more.
  *
  * Words per rank (2 for each entry): up to 2k(P-1)/P for the split, as many for the gather, and up to that again for
  * balancing: between 2k(P-1)/P and 6k(P-1)/P; and 6 words of counts and generations for each other rank. The rounds
@@ -44,7 +44,7 @@ enum tag {
   TAG_DOUBLE = 64
 };
 
-/* What ranks say first: the generation, and of how many rows the region that follows at once is. */
+/* The first message of a rank: the generation, and of how many rows the region that follows at once is. */
 enum said { SAID_GENERATION, SAID_ROWS, N_SAID };
 #define NOTHING_FOLLOWS (-1)
 
@@ -103,12 +103,13 @@ static bool renews(uint64_t round, uint32_t period, uint32_t fallback) {
   return round % (period ? period : fallback) == 0;
 }
 
-/* Position of the s-th neighbour: everybody begins with another one. */
+/* Position of the s-th neighbour: each rank begins with another one. */
 static uint32_t after(const struct zps_peer_plan *plan, uint32_t s) {
   return (plan->me + s) % plan->n;
 }
 
-/* `stream` to everybody and theirs into self->streams, by position. Theirs are rows of [0, rows), or vectors. */
+/* Sends `stream` to all other ranks, and receives theirs into self->streams, by position: rows of [0, rows), or
+ * vectors. */
 static void exchange(const struct zps_peer_plan *plan, struct oktopk *self, uint32_t stream, uint32_t tag,
                      uint32_t vector_len, struct zps_program *program) {
   for (uint32_t s = 1; s < plan->n; s++) zps_program_send(program, stream, zps_peer_rank(plan, after(plan, s)), tag);
@@ -175,7 +176,7 @@ static void partition(const struct zps_peer_plan *plan, struct oktopk *self, uin
   zps_program_call(program, &sum, 1, PHASE_BOUNDS);
 }
 
-/* Who renews nothing does not wait for the others' word. */
+/* A rank that renews nothing does not wait for the others' word. */
 static void agree(const struct zps_peer_plan *plan, struct oktopk *self, struct zps_program *program) {
   uint32_t n_said = 0;
   for (uint32_t s = 1; s < plan->n; s++) {

@@ -10,7 +10,8 @@ void zps_peer_send_all(const struct zps_peer_plan *plan, struct zps_program *pro
   }
 }
 
-/* What all positions have for [lo, hi), ours being `own`, added in their order. Each begins reading at another. */
+/* The sum of all positions' rows of [lo, hi), ours being `own`, in the order of positions. Each begins reading at
+ * another. */
 static uint32_t sum_of_all(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own, uint32_t tag,
                            uint64_t lo, uint64_t hi, enum zps_form form) {
   uint32_t *const ins = calloc(plan->n, sizeof *ins);

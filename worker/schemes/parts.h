@@ -1,5 +1,5 @@
 /*
- * What several schemes are made of. Positions are those of a plan, 0..n-1; everybody begins with another neighbour, so
+ * Parts of several schemes. Positions are those of a plan, 0..n-1; each rank begins with another neighbour, so
  * that no rank is sent to by all at once.
  */
 #ifndef ZPS_WORKER_SCHEMES_PARTS_H
@@ -27,7 +27,7 @@ static inline uint32_t zps_peer_lanes(const struct zps_peer_plan *plan) {
 /* `in` to every other position, under one tag. */
 void zps_peer_send_all(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t in, uint32_t tag);
 
-/* One-shot allgather: everybody sends `own`, rows of the whole tensor, to everybody; the result is their sum in order
+/* One-shot allgather: every rank sends `own`, rows of the whole tensor, to all others; the result is their sum in order
  * of positions. */
 void zps_peer_allgather_sum(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own);
 
@@ -35,7 +35,7 @@ void zps_peer_allgather_sum(const struct zps_peer_plan *plan, struct zps_program
  * order of positions. */
 uint32_t zps_peer_split(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own,
                         enum zps_form sum_form);
-/* Everybody's even range to everybody: the result. */
+/* Every rank's even range goes to all others: the result. */
 void zps_peer_gather_ranges(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine);
 /* Both, of this rank's gradient in `form`, lane by lane: what has come is added and written while it is in a cache, and
  * memory that one lane is through with serves the next. */
@@ -55,7 +55,7 @@ uint32_t zps_peer_masters(const struct zps_peer_plan *plan, uint32_t *masters);
  * `held`: rows [lo, hi), all of them; ZPS_STREAM_NONE: this rank's own gradient. They are cut into n even blocks, of
  * which reduce_scatter() returns the sum of block `me` over the group. all_gather() hands `leaves` (disjoint streams,
  * by the number of their leaf) around; on return held->leaves has those of all. A leaf's number is the same on all
- * ranks; `tags` reserves one tag for each leaf or step: the caller passes disjoint ranges for what may meet.
+ * ranks; `tags` reserves one tag for each leaf or step: the caller passes disjoint ranges for messages that may meet.
  */
 struct zps_group {
   const uint32_t *places; /* position of each */

@@ -11,7 +11,7 @@
 #include "common/plan/schemes.h"
 #include "worker/schemes/program.h"
 
-/* What a tensor's scheme is made of; the same on all ranks except for `me`. */
+/* The parameters of a tensor's scheme; the same on all ranks except for `me`. */
 struct zps_peer_scheme;
 struct zps_peer_plan {
   uint32_t n;            /* ranks that take part */
@@ -34,13 +34,13 @@ struct zps_peer_scheme {
   enum zps_plan_scheme number;
   const char *name; /* as on every command line */
   /* The flags of common/plan/schemes.h. */
-  bool lossy, nests, lends, stateful;
+  bool lossy, nests, zerocopy, stateful;
   bool sends_zeros; /* sum and mean alone, no max or min */
   /* State from round to round, for stateful schemes; NULL otherwise. */
   zps_err_t (*open)(const struct zps_peer_plan *plan, void **state_p);
   void (*close)(void *state);
   /* The last round built has failed here, at whatever point: other ranks may have ended it, or never begun. Ranks call
-   * it and the next build at different times, so their programs have to find out who remembers what. */
+   * it and the next build at different times, so their programs have to find out which rank remembers which round. */
   void (*failed)(void *state);
   /* The program of round number `round` (0, 1, ... as the tensor's rounds begin; where some failed, not the same on all
    * ranks). */
@@ -52,10 +52,10 @@ struct zps_peer_scheme {
 };
 
 /* Number, name and flags of a scheme: ZPS_PEER_SCHEME(RING). */
-#define ZPS_PEER_SCHEME(of)                                                                               \
-  .number = ZPS_PLAN_##of, .name = zps_plan_scheme_names[ZPS_PLAN_##of],                                  \
-  .lossy = ZPS_PLAN_FLAGS_##of & ZPS_SCHEME_LOSSY, .nests = ZPS_PLAN_FLAGS_##of & ZPS_SCHEME_NESTS,       \
-  .lends = ZPS_PLAN_FLAGS_##of & ZPS_SCHEME_LENDS, .stateful = ZPS_PLAN_FLAGS_##of & ZPS_SCHEME_STATEFUL, \
+#define ZPS_PEER_SCHEME(of)                                                                                     \
+  .number = ZPS_PLAN_##of, .name = zps_plan_scheme_names[ZPS_PLAN_##of],                                        \
+  .lossy = ZPS_PLAN_FLAGS_##of & ZPS_SCHEME_LOSSY, .nests = ZPS_PLAN_FLAGS_##of & ZPS_SCHEME_NESTS,             \
+  .zerocopy = ZPS_PLAN_FLAGS_##of & ZPS_SCHEME_ZEROCOPY, .stateful = ZPS_PLAN_FLAGS_##of & ZPS_SCHEME_STATEFUL, \
   .sends_zeros = ZPS_PLAN_FLAGS_##of & (ZPS_SCHEME_ALL_VALUES | ZPS_SCHEME_ZEROS)
 
 extern const struct zps_peer_scheme zps_peer_recursive_doubling, zps_peer_split_allgather, zps_peer_dsar,

@@ -7,9 +7,10 @@
  * there: the order in a program means nothing, except where it says so. Ranks meet in messages: each SEND has one RECV
  * with the same tag at its peer.
  *
- * Schemes (peer.h) are pure functions from rank, world and options to a program. Where a later step depends on what an
- * earlier one found (how many rows each rank ended up with), a CALL instruction asks the scheme for more instructions.
- * run.h says when which instruction is due, compute.h what each does to the bytes, and exchange.h carries them out.
+ * Schemes (peer_scheme.h) are pure functions from rank, world and options to a program. Where a later step depends on
+ * what an earlier one found (how many rows each rank ended up with), a CALL instruction asks the scheme for more
+ * instructions. run.h says when which instruction is due, worker/compute what each does to the bytes, and worker/peer
+ * carries them out.
  */
 #ifndef ZPS_WORKER_SCHEMES_PROGRAM_H
 #define ZPS_WORKER_SCHEMES_PROGRAM_H
@@ -22,7 +23,7 @@
 #define ZPS_STREAM_NONE UINT32_MAX
 
 enum zps_stream_kind {
-  ZPS_STREAM_ROWS,   /* rows lo..hi-1 of the tensor; local rank = row - lo */
+  ZPS_STREAM_ROWS,   /* rows lo..hi-1 of the tensor; index = row - lo */
   ZPS_STREAM_VECTOR, /* `hi` doubles (lo = 0), all of them sent */
 };
 
@@ -33,7 +34,7 @@ struct zps_stream {
   uint32_t n_readers; /* instructions; when all are done the bytes may go */
 };
 
-/* What OWN and SUM make of the rows that they have. */
+/* The form that OWN and SUM give to the rows that they have. */
 enum zps_form {
   ZPS_FORM_SPARSE, /* coded as the policy says */
   ZPS_FORM_ALL,    /* all of the range, zeros too */
@@ -62,11 +63,11 @@ enum zps_instr_type {
   ZPS_INSTR_TAKE,      /* out = entries number from..to-1 of ins[0], in its range */
   ZPS_INSTR_SPLITS,    /* out = vector: the n - 1 rows that cut the entries of ins[0] into n equal counts (`k` = n) */
   ZPS_INSTR_JOIN,      /* out = rows of ins, which ascend and have no row in common, over [lo, hi) */
-  ZPS_INSTR_NARROW,    /* out = ins[0], all rows, values coded as `values` says and decoded again by who reads it */
-  ZPS_INSTR_SERVE,     /* out = the sum (or max, min), of all who carry one out, of ins, which cover disjoint ranges of
-                          out's: each pushes to the job's servers, which add in the order of ranks */
-  ZPS_INSTR_CALL,      /* the scheme goes on at `phase`, knowing the vectors in ins */
-  ZPS_INSTR_RESULT,    /* ins, in disjoint ranges, are part of the result. Rows in none of a program's are zero */
+  ZPS_INSTR_NARROW,    /* out = ins[0], all rows, values coded as `values` says and decoded again by its readers */
+  ZPS_INSTR_SERVE,  /* out = the sum (or max, min), of all ranks that carry one out, of ins, which cover disjoint ranges
+                       of  out's: each pushes to the job's servers, which add in the order of ranks */
+  ZPS_INSTR_CALL,   /* the scheme goes on at `phase`, knowing the vectors in ins */
+  ZPS_INSTR_RESULT, /* ins, in disjoint ranges, are part of the result. Rows in none of a program's are zero */
 };
 
 struct zps_instr {

@@ -6,7 +6,7 @@
 
 enum { DIGIT_BITS = 11, DIGITS = 1 << DIGIT_BITS, FEW = 32 };
 
-/* Of a handful, which clearing the counters would cost more than sorting. */
+/* For a handful of values: sorting them costs less than clearing the counters. */
 static struct zps_order select_of_few(enum zps_dtype dtype, const void *values, uint64_t n, uint64_t k) {
   uint64_t sorted[FEW];
   for (uint64_t i = 0; i < n; i++) {
@@ -20,7 +20,7 @@ static struct zps_order select_of_few(enum zps_dtype dtype, const void *values, 
   return order;
 }
 
-/* How many of the values whose bits from `top` on are `prefix` have which digit below. */
+/* Counts the digits below `top` of the values whose bits from `top` on are `prefix`. */
 static inline __attribute__((always_inline)) void count(enum zps_dtype dtype, const void *values, uint64_t n,
                                                         unsigned top, unsigned shift, uint64_t prefix,
                                                         uint64_t *counts) {

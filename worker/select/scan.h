@@ -1,4 +1,4 @@
-/* What stands out of an array: the entries from a magnitude on, in order, with their values. */
+/* The entries that stand out of an array: those from a magnitude on, in order, with their values. */
 #ifndef ZPS_WORKER_SELECT_SCAN_H
 #define ZPS_WORKER_SELECT_SCAN_H
 

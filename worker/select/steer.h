@@ -1,7 +1,7 @@
 /*
  * A threshold that is reused and follows its count, so that this is k on average although gradients change: it moves by
  * `gain` of what the count was off. How much a count answers to the threshold depends on the distribution's tail, which
- * nobody knows: so the gain falls by half when the threshold has gone too far, and grows by half while it has not.
+ * is not known: so the gain falls by half when the threshold has gone too far, and grows by half while it has not.
  */
 #ifndef ZPS_WORKER_SELECT_STEER_H
 #define ZPS_WORKER_SELECT_STEER_H

@@ -104,7 +104,7 @@ zps_err_t zps_device_pull_room(struct zps_served_part *part, struct zps_net *net
   return ZPS_OK;
 }
 
-/* The fabric has written it to the device. */
+/* The fabric has written the sum to the device. */
 static bool is_there(const struct zps_served_part *part) {
   return !part->result.is_inline && !part->pull_buf.owner;
 }

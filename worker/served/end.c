@@ -1,8 +1,8 @@
 /* How a round over servers ends: which server was waited for, and whether one may still read. */
 #include <inttypes.h>
 
-#include "common/base/text.h"
 #include "common/base/clock.h"
+#include "common/base/text.h"
 #include "worker/served/served.h"
 
 static void say_silent(const struct zps_round *base, char *text, size_t size) {

@@ -43,7 +43,7 @@ void zps_served_join(struct zps_served_round *round, uint32_t first, uint32_t en
   }
 }
 
-/* Each at the place that its bytes have in the room for all. */
+/* Writes each partition by itself, at the place of its bytes in the room for all. */
 static void write_apart(struct zps_served_part *first) {
   const struct zps_encoder *encoder = zps_served_of(first->task.round)->encoder;
   unsigned char *at = first->push_data;

@@ -1,7 +1,7 @@
 /*
- * Schemes over servers. All are carried out as balanced.c says; they differ in where rows are and in what of them is
- * sent. Those besides balanced are the schemes of other systems: servers own even ranges of rows, so that each carries
- * as much as its range happens to hold.
+ * Schemes over servers. All run by the machine of machine.c; they differ in which server owns a row and in which rows
+ * are sent. The schemes besides balanced are those of other systems: servers own even ranges of rows, so that each
+ * carries as much as its range happens to hold.
  *
  *     balanced    hashed rows, those that are not zero
  *     sparse-ps   ranges, those that are not zero
@@ -23,12 +23,13 @@ struct zps_served_kind {
   const char *name;
   bool ranges;   /* the coordinator lays rows out in even ranges */
   bool all_rows; /* zeros are sent, too */
-  bool blocks;   /* what counts as a row is a block of values */
+  bool blocks;   /* a row is a block of values */
 };
 
 /* NULL: there is no scheme over servers of that name. */
 const struct zps_served_kind *zps_served_kind_find(const char *name);
-/* What a codec policy comes to: no index where all rows are sent; and as others have it, COO both ways. */
+/* The codec policy that a scheme gets for the one that was asked for: no index where all rows are sent; for `paper`,
+ * where servers own ranges, COO both ways. */
 enum zps_codec_policy zps_served_kind_codec(const struct zps_served_kind *served, enum zps_codec_policy asked);
 
 #endif

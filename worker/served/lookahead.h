@@ -1,10 +1,11 @@
 /*
  * How far ahead of the sums a rank looks for rows in a gradient that it scans in several steps.
  *
- * To look farther than links can carry makes nothing come sooner: it only takes the cores, and registered memory, from
- * what is before. Ranks that share cores would get as far as stripes go one after the other, while all of them wait for
- * the first stripe of the last one. So a step begins when what earlier ones found, and is not in any sum yet, is less
- * than what the link carries in ZPS_LOOKAHEAD_NS. What a step will find is told by the tensor's last round. Pure.
+ * Looking farther than links can carry makes no sum come sooner: it only takes the cores, and registered memory, from
+ * earlier steps. Ranks that share cores would go through all their stripes one rank after the other, while all of them
+ * wait for the first stripe of the last rank. So a step begins when the rows that earlier steps found, and that are in
+ * no sum yet, are fewer bytes than the link carries in ZPS_LOOKAHEAD_NS. The tensor's last round tells how many bytes a
+ * step will find. Pure.
  */
 #ifndef ZPS_WORKER_SERVED_LOOKAHEAD_H
 #define ZPS_WORKER_SERVED_LOOKAHEAD_H
@@ -24,7 +25,8 @@ struct zps_lookahead {
   uint64_t most_bytes;
 };
 
-/* What `all_bytes` says will be found, over links of `bytes_per_s`; 0: nobody knows, and nothing is held back. */
+/* `all_bytes`: what all steps together will find; `bytes_per_s`: what links carry. 0: not known, and nothing is held
+ * back. */
 static inline void zps_lookahead_init(struct zps_lookahead *lookahead, uint32_t n_steps, uint64_t all_bytes,
                                       double bytes_per_s) {
   const double most = bytes_per_s * ZPS_LOOKAHEAD_NS / ZPS_NS_PER_S;

@@ -186,8 +186,8 @@ static void on_decoded(struct balanced *self, uint32_t p, uint64_t now_ns) {
   zps_round_machine_act(&self->base, ZPS_MACHINE_DO_COMPLETE, 0);
 }
 
-/* Is this what should happen next to the partition? Only `result` comes from a peer; for the others a mismatch would be
- * a bug of the driver's, and fails the round all the same. */
+/* Whether this event may come next for the partition. Only `result` comes from a peer; for the others a mismatch would
+ * be a bug of the driver's, and fails the round all the same. */
 static bool expected(const struct balanced *self, const struct zps_round_machine_event *event) {
   const uint32_t p = event->partition;
   const bool whole = self->base.round.whole;

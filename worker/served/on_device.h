@@ -1,10 +1,11 @@
 /*
- * Rounds over servers whose gradient or result is in device memory: what they have and do instead of coding on the cpu.
+ * Rounds over servers whose gradient or result is in device memory: their state, and the work that replaces coding on
+ * the CPU.
  *
  * Gradient: the device scans, encodes all slices into one piece of its memory, and they are staged from there to where
- * servers read them, in order; what the servers read of the first overlaps with copies of those behind it.
- * Result: each sum is sent to the device when it has landed, and all are decoded there at once.
- * Where the fabric reaches device memory, servers read slices where they were encoded, and sums land on the device.
+ * servers read them, in order; servers read the first ones while those behind them are copied. Result: each sum is sent
+ * to the device when it has landed, and all are decoded there at once. Where the fabric reaches device memory, servers
+ * read slices where they were encoded, and sums land on the device.
  *
  * Everything is submitted to the caller's streams by the device's two threads (device.h), as tasks of the round.
  */
@@ -35,7 +36,7 @@ struct zps_device_push {
   /* Where the fabric reads slices itself: */
   struct zps_net_mem mem; /* engine thread: registration of */
   void *exposed;          /* what was `slices` then; NULL: nothing */
-  void *retired;          /* memory that goes when it is no longer exposed */
+  void *retired;          /* memory that is freed when it is no longer exposed */
   void **outs;
 };
 
@@ -53,7 +54,7 @@ struct zps_device_pull {
   void *rows, *values; /* a result that is the library's, in device memory */
 };
 
-/* On the device's thread for gradients, as parts of the round's tasks; what fails, fails the task. */
+/* On the device's thread for gradients, as parts of the round's tasks; a failure fails the task. */
 void zps_device_push_scan(struct zps_round_task *task, const struct zps_encode_input *input);
 /* Brings the partitions that travel inside frames. */
 bool zps_device_push_small(struct zps_round_task *task);
@@ -71,15 +72,15 @@ zps_err_t zps_device_push_expose(struct zps_served_part *part, struct zps_net *n
 /* On the engine thread: room for the partition's sum in device memory, and its registration. */
 zps_err_t zps_device_pull_room(struct zps_served_part *part, struct zps_net *net,
                                const struct zps_net_mem **mem_p) ZPS_MUSTCHECK;
-/* The task that sends the partition's sum to the device; and what decodes all of them. */
+/* The task that sends the partition's sum to the device, and the one that decodes all of them. */
 void zps_device_pull_upload(struct zps_round_task *task);
 void zps_device_pull_decode(struct zps_round_task *task);
 /* At the end, before the request is told: a result of the library's goes to the request, or is kept until the
  * round's memory is used again. */
 void zps_device_pull_finish(struct zps_served_round *round, bool ok);
 
-/* On the engine thread, when the round has failed: until its deadline, nobody is told so before the device is through
- * with what it was given, so that the caller's arrays are the caller's again. True: it is being waited for now. */
+/* On the engine thread, when the round has failed: the request is told when the device is through with its work, at the
+ * latest at the deadline, so that the arrays are the caller's again. True: the device is being waited for. */
 bool zps_device_round_quiesce(struct zps_served_round *round);
 
 void zps_device_round_setup(struct zps_served_round *round); /* before a round starts */

@@ -1,8 +1,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#include "common/base/container.h"
 #include "common/base/clock.h"
+#include "common/base/container.h"
 #include "common/codec/join.h"
 #include "worker/device/device.h"
 #include "worker/served/served.h"
@@ -36,8 +36,8 @@ static void refuse(struct zps_served_round *round, uint32_t server, uint32_t p, 
                  round->base.plane->servers[server].name, p, why);
 }
 
-/* While some of our own pushes have no memory yet, sums, which may have to wait for all of these, take none of what
- * pushes could need at most. */
+/* While some of this round's pushes have no memory yet, sums leave them the most that they could need: the sums may
+ * have to wait for these pushes. */
 static bool may_read(const struct zps_served_round *round, uint64_t len_bytes) {
   if (round->n_scans == 1 || zps_served_has_buffers(round)) return true;
   return zps_plane_memory_spares(&round->base.plane->memory, 2 * zps_tensor_shape_bytes(&round->base.tensor->shape),
@@ -66,7 +66,7 @@ void zps_served_pull_held_back(struct zps_served_round *round) {
   }
 }
 
-/* Its inline bytes live as long as the frame, so they are copied. */
+/* Inline bytes of the sum live as long as the frame, so they are copied. */
 void zps_served_read(struct zps_served_round *round, uint32_t partition) {
   const struct zps_round_tensor *tensor = round->base.tensor;
   const struct zps_slice *slice = round->at_hand;

@@ -3,7 +3,7 @@
 #include "worker/device/device.h"
 #include "worker/served/served.h"
 
-/* The servers' deadline is a little before ours: they know who is missing, we do not. */
+/* The servers' deadline is a little before ours: they know which ranks are missing, we do not. */
 static uint32_t push_timeout_ms(const struct zps_served_round *round, uint64_t now_ns) {
   if (now_ns >= round->base.deadline_ns) return 1;
   const uint64_t left_ms = (round->base.deadline_ns - now_ns) / ZPS_NS_PER_MS;
@@ -93,14 +93,14 @@ static void sort_parts(struct zps_served_round *round, uint32_t scan) {
   }
 }
 
-/* The place in order `i` of who gets its buffer: scan after scan, and in several scans each rank begins with another
+/* The partition that gets its buffer as number `i`: scan after scan, and in several scans each rank begins with another
  * partition, and so with another server. */
 static uint32_t part_in_order(const struct zps_served_round *round, uint32_t i) {
   const uint32_t n = zps_served_scan_parts(round), in_scan = i % n;
   return round->n_scans == 1 ? i : i - in_scan + (in_scan + (uint32_t)round->base.plane->rank) % n;
 }
 
-/* Passes over what needs no buffer. */
+/* Passes over partitions that need no buffer. */
 static bool needs_buffer(struct zps_served_round *round) {
   while (round->next_buffer < round->n_sized && goes_inline(&round->parts[part_in_order(round, round->next_buffer)]))
     round->next_buffer++;
@@ -228,7 +228,7 @@ static struct zps_served_part *fill_push(const struct zps_served_round *round, s
   return ready;
 }
 
-/* The frame that ends the round for this server, whichever way. */
+/* The frame that ends the round for this server: DONE or ABORT. */
 static zps_err_t send_end(struct zps_served_round *round, uint32_t server, struct zps_frame *frame) {
   struct zps_served_server *state = &round->servers[server];
   struct zps_plane *plane = round->base.plane;

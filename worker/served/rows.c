@@ -1,6 +1,7 @@
 /*
  * Results that are rows: in ascending order, all partitions together when all sums are here. Narrow rows of a tensor of
- * several stripes are put in order stripe by stripe, as sums come, so that then only copies are left to be made.
+ * several stripes are put in order stripe by stripe, as sums come, so that only copies are left when the last sum is
+ * here.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,7 +15,7 @@ static struct zps_workpool *pool_for(const struct zps_served_round *round, uint6
   return is_small ? NULL : round->base.plane->pool;
 }
 
-/* Out of the blocks, the rows that are not zero. */
+/* Takes the rows that are not zero out of the blocks. */
 static zps_err_t rows_of_blocks(struct zps_round_task *task, uint64_t n_blocks) {
   struct zps_served_round *round = zps_served_of(task->round);
   const struct zps_round_tensor *tensor = round->base.tensor;

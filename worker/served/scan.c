@@ -3,8 +3,8 @@
 #include "worker/device/device.h"
 #include "worker/served/served.h"
 
-/* How long the next step waits for sums. They may never come: servers then tell who is missing by who pushed nothing.
- */
+/* How long the next step waits for sums. They may never come: servers then name as missing the ranks that pushed
+ * nothing. */
 #define PATIENCE_NS (100 * ZPS_NS_PER_MS)
 
 uint32_t zps_served_scan_parts(const struct zps_served_round *round) {
@@ -44,7 +44,7 @@ static struct zps_encode_input input_of(const struct zps_served_round *round) {
   return input;
 }
 
-/* All at once. */
+/* The whole gradient in one step. */
 static zps_err_t scan_whole(struct zps_served_round *round, struct zps_encode_input *input, struct zps_workpool *pool,
                             struct zps_error *error) {
   zps_err_t err = ZPS_OK;
@@ -63,7 +63,7 @@ static zps_err_t scan_step(struct zps_served_round *round, uint32_t scan, const 
 static void scan_run(struct zps_round_task *task) {
   struct zps_served_round *round = zps_served_of(task->round);
   struct zps_round_tensor *tensor = round->base.tensor;
-  if (task->arg > 0 && round->base.has_work_error) return; /* nobody asks for the rest */
+  if (task->arg > 0 && round->base.has_work_error) return; /* the round does not need the rest */
   if (task->arg == 0 && !zps_staging_fetch(&round->staging, task)) return;
   struct zps_encode_input input = input_of(round);
   if (zps_device_has_gradient(&round->base)) {
@@ -90,7 +90,7 @@ static void scan_done(struct zps_round_task *task) {
   zps_round_event(task->round, ZPS_MACHINE_SCANNED, task->arg, 0, ZPS_OK);
 }
 
-/* ------------------------------------------------------------ which steps, when */
+/* ------------------------------------------------------------ steps that may begin */
 
 void zps_served_scan_init(struct zps_served_round *round) {
   for (uint32_t i = 0; i < zps_partition_stripes(&round->base.tensor->part); i++)
@@ -103,7 +103,7 @@ uint32_t zps_served_scan_steps(const struct zps_served_round *round) {
   return takes_steps ? zps_encoder_scans(&input) : 1;
 }
 
-/* The pool has one thread, which takes them in this order. */
+/* The scan pool has one thread, which takes the steps in this order. */
 static void scan_more(struct zps_served_round *round) {
   struct zps_plane *plane = round->base.plane;
   for (uint32_t i; i = round->lookahead.n_begun, zps_lookahead_next(&round->lookahead);) {
@@ -125,8 +125,8 @@ void zps_served_summed(struct zps_served_round *round, const struct zps_served_p
   if (zps_lookahead_is_left(&round->lookahead) && !zps_round_machine_over(round->base.machine)) scan_more(round);
 }
 
-/* Nothing is held back where there are several rounds: they take memory in turns, so one that waits for sums could keep
- * out another, for which those who make the sums may wait. */
+/* Nothing is held back where there are several rounds: they take memory in turns, so a round that waits for sums could
+ * keep out another one, which other ranks may have to finish before they push for these sums. */
 void zps_served_scan(struct zps_served_round *round) {
   const struct zps_plane *plane = round->base.plane;
   const uint64_t all_bytes = atomic_load_explicit(&round->base.tensor->last_bytes, memory_order_relaxed);

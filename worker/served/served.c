@@ -119,7 +119,7 @@ static void begin(struct zps_round *base) {
 
 /* ------------------------------------------------------------ actions and frames */
 
-/* Nothing of the round wants memory any more. */
+/* Takes all requests of the round for memory out of the lines. */
 static void forget_waiting(struct zps_served_round *round) {
   struct zps_plane_memory *memory = &round->base.plane->memory;
   zps_plane_memory_forget(memory, &round->wait);
@@ -172,7 +172,7 @@ static bool send_frames(struct zps_round *base, uint64_t now_ns) {
   return left;
 }
 
-/* Servers begin with job, tensor and step, as we do: what follows is the reason. */
+/* A server's text begins with job, tensor and step, as ours does: the reason follows. */
 static const char *reason_in(const char *text) {
   const char *step = strncmp(text, "job ", 4) == 0 ? strstr(text, ", step ") : NULL;
   const char *reason = step ? strstr(step, ": ") : NULL;

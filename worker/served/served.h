@@ -2,8 +2,8 @@
  * A round over servers: the gradient is cut into partitions, each encoded and announced to the server that owns it,
  * which reads it; sums come back the same way. All schemes over servers (kinds.h) run so.
  *
- * scan.c, lookahead.h: finding rows; push.c, join.c: encode and announce; pull.c: sums; decode.c, rows.c: from sums to
- * the result; device_push.c, device_pull.c (on_device.h): the same in device memory; served.c: the kind's ops, and
+ * scan.c, lookahead.h: finding rows; push.c, join.c: encoding and announcing; pull.c: sums; decode.c, rows.c: from sums
+ * to the result; device_push.c, device_pull.c (on_device.h): the same in device memory; served.c: the kind's ops, and
  * every action of machine.c carried out.
  *
  * Small rounds do without tasks on the pools, where handing over takes longer than the work: the trainer's thread
@@ -46,7 +46,7 @@ struct zps_served_part {
   struct zps_served_part *next_ready;
   bool told; /* the owner announced its sum: it has read our contribution */
   struct zps_slice result;
-  void *sum; /* like push_data, of `pull_buf` */
+  void *sum; /* in `arena` where inline, in `pull_buf` otherwise */
   struct zps_buf pull_buf;
   struct zps_plane_wait wait; /* for pull_buf */
   struct zps_served_part *next_held_back;
@@ -145,7 +145,7 @@ void zps_served_result(struct zps_served_round *round, uint32_t server, const st
 /* Fetches the sum that is at hand. */
 void zps_served_read(struct zps_served_round *round, uint32_t partition);
 void zps_served_part_put_pull_buf(struct zps_served_part *part); /* gives back the sum's memory */
-/* Of the sums that were held back for pushes. */
+/* Asks for memory for the sums that were held back for pushes. */
 void zps_served_pull_held_back(struct zps_served_round *round);
 
 /* decode.c */
@@ -166,7 +166,7 @@ void zps_served_order_stripe(struct zps_served_round *round, uint32_t stripe);
 /* end.c */
 /* Completes the reason of a failure by what the machine knows. */
 void zps_served_explain(struct zps_round *base);
-/* Of the round: nobody can be reading what was pushed. */
+/* No server can be reading what the round pushed any more. */
 bool zps_served_quiet(const struct zps_round *base);
 
 #endif

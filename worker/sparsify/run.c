@@ -1,14 +1,14 @@
 /*
  * The selections. Whatever the kind, a threshold is guessed first, so that one pass over memory adds the gradient and
- * picks what stands out while it is in the cache; what was picked then decides whether that is the answer, contains it,
- * or has to be done again.
+ * picks the greatest entries while they are in the cache; the picks then are the answer, or contain it, or the
+ * selection is made again.
  */
 #include <math.h>
 
-#include "worker/sparsify/bucket.h"
 #include "worker/select/estimate.h"
 #include "worker/select/magnitude.h"
 #include "worker/select/order.h"
+#include "worker/sparsify/bucket.h"
 #include "worker/sparsify/sparsifier.h"
 
 /* A guess for an exact selection misses about once in 30000. */
@@ -70,7 +70,7 @@ static bool accept(struct zenps_sparsifier *sparsifier, bool fits, uint64_t magn
   return false;
 }
 
-/* What a sample says, with a margin towards too many. */
+/* The threshold of a sample, with a margin towards too many. */
 static uint64_t sampled(struct zenps_sparsifier *sparsifier, const void *gradient, double factor, double deviations) {
   const zenps_sparsifier_options_t *const options = &sparsifier->options;
   zps_estimate_sample(&sparsifier->feedback, gradient, factor, options->seed, sparsifier->steps, sparsifier->sample,

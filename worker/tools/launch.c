@@ -60,7 +60,7 @@ static void write_all(int fd, const char *data, size_t len) {
   while (len > 0) {
     const ssize_t n = write(fd, data, len);
     if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return; /* nobody reads our output: nothing better can be done with it */
+    if (n <= 0) return; /* the output has no reader: nothing better can be done with it */
     data += n;
     len -= (size_t)n;
   }
@@ -145,7 +145,7 @@ zps_err_t zps_launch_start(struct zps_launch *launch, enum zps_child_kind kind, 
     goto err_close;
   }
   if (pid == 0) child_exec(launch, parent, (const int[]){out[1], err[1]}, argv, env);
-  setpgid(pid, pid); /* also in the child: whoever comes first */
+  setpgid(pid, pid); /* also in the child: either may come first */
   close(out[1]);
   close(err[1]);
   child->pub = (struct zps_child){.kind = kind, .number = number, .pid = pid, .running = true};

@@ -149,7 +149,7 @@ static void next_of_normal(struct lossy *lossy, double *sum, double *room) {
   }
 }
 
-/* What `rank` has once it has taken in those up to 2^stages after it, in levels[stages]. */
+/* The sum at `rank` once it has taken in the ranks up to 2^stages after it, in levels[stages]. */
 static double *tree(struct lossy *lossy, uint32_t rank, uint32_t stages) {
   double *const own = lossy->levels[stages];
   if (stages == 0) {
@@ -186,7 +186,7 @@ static void keep_local(struct lossy *lossy, uint32_t rank, double *values, bool 
 
 static void next_of_thresholds(struct lossy *lossy, double *sum, double *room) {
   const bool renewed = lossy->round % lossy->config.period == 0 || lossy->useless;
-  if (lossy->config.n == 1) { /* nobody to save words for */
+  if (lossy->config.n == 1) { /* there is no rank to save words for */
     next_of_greatest(lossy, sum, room);
     return;
   }

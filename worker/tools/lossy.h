@@ -1,8 +1,7 @@
 /*
- * What the schemes that keep only the greatest rows are defined to yield, worked out the plain way in one place: dense
- * arrays of doubles, sorting, no messages. zenps-perf --verify and the schemes' unit tests hold results against it, to
- * the bit; it shares no code with the
- * schemes, but for how thresholds follow counts.
+ * The results that the schemes which keep only the greatest rows are defined to yield, worked out the plain way in one
+ * place: dense arrays of doubles, sorting, no messages. zenps-perf --verify and the schemes' unit tests hold results
+ * against it, to the bit; it shares no code with the schemes, but for how thresholds follow counts.
  *
  *   topka, topkdsa  the sum, in rank order, of every rank's k greatest rows
  *   gaussiank       the same of the rows from the magnitude on beyond which k rows of a normal distribution with the

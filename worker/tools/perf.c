@@ -101,14 +101,14 @@ static zenps_status_t record(struct perf *perf, const zenps_request_t *request, 
   return status;
 }
 
-/* What one sum took, on this rank. */
+/* The costs of one sum, on this rank. */
 struct sum {
   zenps_request_t *request;
   uint64_t start_ns;
   double ms, cpu_ms;
 };
 
-/* A barrier, so that ranks start together, then the timed sum, then another, so that nobody checks or makes the next
+/* A barrier, so that ranks start together, then the timed sum, then another, so that no rank checks or makes the next
  * gradient while others are still timed. */
 static int run_sum(struct perf *perf, uint64_t step, const zenps_grad_t *in, zenps_grad_t *out, struct sum *sum) {
   *sum = (struct sum){.request = NULL};
@@ -258,7 +258,7 @@ static zps_err_t open_input(struct perf *perf, struct zps_error *error) {
   return code;
 }
 
-/* What results of the tensor's scheme can be held against. */
+/* Notes the properties of the tensor's scheme that say what its results are compared with. */
 static void know_scheme(struct perf *perf) {
   zenps_tensor_info_t info = {.struct_size = sizeof info};
   const bool known = zenps_tensor_info(perf->tensor, &info) == ZENPS_OK;
@@ -299,7 +299,7 @@ err:
   return EXIT_FAILURE;
 }
 
-/* What the whole process does. */
+/* The whole process's work. */
 struct session {
   zenps_job_t *job;
   unsigned n_cases;
@@ -307,7 +307,7 @@ struct session {
   enum zps_exit status;
 };
 
-/* The job can go on unless a round failed; what a result was not equal to does not matter to the next case. */
+/* The job can go on unless a round failed; a wrong result does not matter to the next case. */
 static bool run_case(void *ctx, const struct perf_options *options) {
   struct session *session = ctx;
   struct perf perf = {.options = *options,

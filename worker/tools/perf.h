@@ -1,5 +1,5 @@
-/* zenps-perf: what its parts share. perf_options.c says what is asked for, perf.c runs the steps, perf_check.c verifies
- * them, perf_report.c gathers and prints. */
+/* zenps-perf: what its parts share. perf_options.c has the options, perf.c runs the steps, perf_check.c verifies them,
+ * perf_report.c gathers and prints. */
 #ifndef ZPS_TOOLS_PERF_H
 #define ZPS_TOOLS_PERF_H
 
@@ -70,7 +70,7 @@ void perf_options_fini(struct perf_options *options);
 /* `levels` (PERF_LEVELS_MAX) and the options must outlive `tensor`. */
 zps_err_t perf_options_tensor(const struct perf_options *options, uint32_t *levels, zenps_tensor_options_t *tensor,
                               struct zps_error *error) ZPS_MUSTCHECK;
-/* What values travel as. */
+/* The format that values travel in. */
 const char *perf_values_name(const struct perf_options *options);
 /* Calls `run` for each line of given->cases, with the options of argv and then the line's; until it returns false. */
 typedef bool perf_case_fn(void *ctx, const struct perf_options *options);
@@ -92,7 +92,7 @@ void perf_check_digest(struct perf *perf, const zenps_grad_t *out);
 
 /* perf_report.c: gathers every rank's figures through the job itself; rank 0 prints. */
 zenps_status_t perf_report(struct perf *perf);
-/* Whether the slowest rank's steps are long, of which the shortest took this one so much; collective. */
+/* Whether steps are long on the slowest rank; `shortest_ms` is the shortest of this rank's. Collective. */
 zenps_status_t perf_agree_long(struct perf *perf, double shortest_ms, bool *is_long_p);
 
 #endif

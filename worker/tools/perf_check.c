@@ -122,7 +122,7 @@ static double merged(const struct perf_check *check, bool first, double sum, dou
   return op == ZENPS_OP_SUM || op == ZENPS_OP_MEAN ? sum + value : first || further ? value : sum;
 }
 
-/* The rank's row, which is not all zero, joins the sum's (or greatest, or least), and is cleared. */
+/* Adds the rank's row, which is not all zero, to the sum's (or takes the greater, or lesser), and clears it. */
 static void merge_own_row(struct perf_check *check, uint64_t row) {
   const struct perf *perf = check->perf;
   const uint64_t width = perf->options.width;
@@ -225,7 +225,7 @@ static void sum_kept(struct perf_check *check, uint64_t step) {
   }
 }
 
-/* What all ranks should get. */
+/* Makes the sum that all ranks should get. */
 static void make_reference(struct perf_check *check, uint64_t step) {
   const struct perf *perf = check->perf;
   const uint32_t world = (uint32_t)zenps_world(perf->job);

@@ -9,7 +9,7 @@
 #include "worker/tools/perf.h"
 #include "worker/tools/settle.h"
 
-/* What every rank contributes to the summary, in this order. */
+/* The fields that every rank contributes to the summary, in this order. */
 enum {
   BYTES_OUT,
   BYTES_IN,
@@ -154,8 +154,8 @@ static double over_bound(const struct summary *summary, double bytes) {
   return summary->fields[BOUND] > 0 ? bytes / summary->fields[BOUND] : 1;
 }
 
-/* When each of the first steps began here, for those who watch the machine meanwhile, and how long it took. No more of
- * them than keep the line short: launchers cut long ones. */
+/* When each of the first steps began here, for a reader who watched the machine meanwhile, and how long it took. No
+ * more of them than keep the line short: launchers cut long ones. */
 static zps_json *timeline(const struct perf_result *result) {
   zps_json *steps = zps_json_array();
   for (uint64_t k = 0; k < result->steps && k < 50; k++) {

@@ -1,5 +1,5 @@
-/* What a tensor's values become on the way between a rank and the servers: the reference that zenps-perf --verify holds
- * rounded results against. */
+/* The rounding of a tensor's values on the way between a rank and the servers: the reference that zenps-perf --verify
+ * holds rounded results against. */
 #ifndef ZPS_TOOLS_PERF_ROUND_H
 #define ZPS_TOOLS_PERF_ROUND_H
 

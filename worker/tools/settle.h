@@ -16,13 +16,13 @@ struct zps_settle {
 
 enum zps_settle_verdict {
   ZPS_SETTLE_NOT,
-  ZPS_SETTLE_IF_LONG, /* if rounds are long: what all ranks are to agree about, by what the slowest took */
+  ZPS_SETTLE_IF_LONG, /* if rounds are long: ranks must agree about that, by the time of the slowest one */
   ZPS_SETTLED
 };
 
 /* A round is over. `scheme` is never freed. */
 enum zps_settle_verdict zps_settle_round(struct zps_settle *settle, const char *scheme, double ms);
-/* Whether rounds are long, of which the shortest took the slowest rank so much. */
+/* Whether rounds are long. `shortest_ms`: the shortest of them, on the slowest rank. */
 bool zps_settle_is_long(double shortest_ms);
 
 #endif

@@ -222,7 +222,7 @@ static zps_err_t start_rank(struct run *run, unsigned index, char **program, str
   return code;
 }
 
-/* Which ranks are ours: -n of our own, or the one that torchrun's environment names. */
+/* Finds the ranks to run: -n of our own, or the one that torchrun's environment names. */
 static zps_err_t find_place(struct run *run, struct zps_error *error) {
   const struct options *options = run->options;
   run->starts_daemons = options->coordinator == NULL;
@@ -273,7 +273,7 @@ static zps_err_t start_daemons(struct run *run, struct zps_error *error) {
   return code;
 }
 
-/* Ranks that are left mostly fail because of the first, and say so: whom they miss, and in which step. */
+/* Ranks that are left mostly fail because of the first failure, and name the rank that they miss, and the step. */
 static void linger(struct run *run) {
   const uint64_t deadline_ns = zps_clock_ns() + run->options->linger_ms * ZPS_NS_PER_MS;
   while (zps_launch_running(run->launch, ZPS_CHILD_RANK) > 0 && !run->asked_to_stop) {
@@ -283,7 +283,8 @@ static void linger(struct run *run) {
   }
 }
 
-/* Until every rank has ended, one has failed, a daemon has, or somebody stops us; then stops what is left. */
+/* Waits until every rank has ended, a rank or a daemon has failed, or a signal asks for a stop; then stops what is
+ * left. */
 static int supervise(struct run *run) {
   struct zps_error error;
   const struct zps_child *failed = NULL;

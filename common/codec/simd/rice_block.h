@@ -70,7 +70,8 @@ ZPS_RICE_BODY uint32_t zps_rice_low(const struct zps_rice_block *block, uint32_t
   return (uint32_t)bits & ((1u << block->k) - 1);
 }
 
-/* What follows the block when its last one is at `place` among the high bits and its low bits add up to `low_sum`. */
+/* The number after the block when its last one is at `place` among the high bits and its low bits add up to `low_sum`.
+ */
 ZPS_RICE_BODY bool zps_rice_end(const struct zps_rice_block *block, uint64_t place, uint64_t low_sum, uint64_t *bit_p,
                                 uint64_t *next_p) {
   const uint64_t zeros = place + 1 - block->n;

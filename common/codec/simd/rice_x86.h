@@ -1,4 +1,4 @@
-/* What reading and writing Rice codes sixteen gaps at a time share. */
+/* Shared by reading and writing Rice codes sixteen gaps at a time. */
 #ifndef ZPS_CODEC_SIMD_RICE_X86_H
 #define ZPS_CODEC_SIMD_RICE_X86_H
 

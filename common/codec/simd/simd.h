@@ -69,7 +69,7 @@ struct zps_simd {
    * before they are written nor kept; a fence must follow. */
   uint32_t (*deliver)(float *sums, uint32_t n, float factor, float *out, bool past_caches);
   /* Moves the floats that are neither +0.0 nor -0.0 out of those lines of ZPS_SIMD_MARKED `sums` (from a multiple of 64
-   * bytes on) whose mark is 1: base + their positions, and themselves. What is left is +0.0, and marks that are 0.
+   * bytes on) whose mark is 1: base + their positions, and themselves. It leaves +0.0, and marks that are 0.
    * `n_lines` is a multiple of 64. Returns how many. */
   uint32_t (*take_marked)(float *sums, uint8_t *marks, uint32_t n_lines, uint32_t base, uint32_t *positions,
                           float *kept);

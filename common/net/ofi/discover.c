@@ -1,4 +1,4 @@
-/* What libfabric offers on this host. */
+/* The fabrics that libfabric offers on this host. */
 #include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>

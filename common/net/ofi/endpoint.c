@@ -128,7 +128,7 @@ static void info_fill(struct ofi_net *net) {
   fi_av_straddr(net->av, info->addr, info->address, &len);
   info->address[sizeof info->address - 1] = '\0';
   info->max_read = net->info->ep_attr->max_msg_size;
-  info->lends = !(net->info->domain_attr->mr_mode & (FI_MR_LOCAL | FI_MR_ALLOCATED));
+  info->registers_free = !(net->info->domain_attr->mr_mode & (FI_MR_LOCAL | FI_MR_ALLOCATED));
 }
 
 static void regions_revoke(struct ofi_net *net) {
@@ -224,7 +224,7 @@ err_net:
 }
 
 /* ofi_rxm before 2.0 crashes when it is closed with reads pending at a peer that hangs. Such an endpoint is left alone:
- * nobody drives it any more, so that it does not touch the buffers either. */
+ * no thread drives it any more, so that it does not touch the buffers either. */
 static bool close_would_crash(const struct ofi_net *net) {
   return net->n_reads > 0 && strstr(net->info->fabric_attr->prov_name, "ofi_rxm") &&
          provider_older_than(net->info, 200, 0);

@@ -1,4 +1,4 @@
-/* What the files of the libfabric backend share. Everything runs on the progress thread, but for `wake_fd`. */
+/* Shared by the files of the libfabric backend. Everything runs on the progress thread, but for `wake_fd`. */
 #ifndef ZPS_NET_OFI_IMPL_H
 #define ZPS_NET_OFI_IMPL_H
 
@@ -30,7 +30,7 @@ struct ofi_peer;
 
 enum ofi_op_kind { OFI_OP_RECV, OFI_OP_SEND, OFI_OP_READ };
 
-/* What the fabric knows of an operation. Outlives peer and read for as long as the fabric holds it. */
+/* An operation as the fabric knows it. Outlives peer and read for as long as the fabric holds it. */
 struct ofi_op {
   struct fi_context2 context; /* the provider's scratch space; first, so that its address is the op's */
   STAILQ_ENTRY(ofi_op) link;  /* in the pool, or in the queue where it waits to be posted */
@@ -145,7 +145,7 @@ static inline struct ofi_peer *ofi_peer_of(struct zps_net_peer *peer) {
   return (struct ofi_peer *)peer;
 }
 
-/* ofi_discover.c */
+/* discover.c */
 /* The fabric to use, for the caller to fi_freeinfo(). */
 zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct fi_info **info_p,
                            struct zps_error *error) ZPS_MUSTCHECK;
@@ -154,7 +154,7 @@ zps_err_t zps_ofi_fail(struct zps_error *error, int rc, const char *call, const 
 /* Does this errno say that the connection is gone, rather than that one operation was wrong? */
 bool zps_ofi_errno_is_loss(int err);
 
-/* ofi_mem.c */
+/* mem.c */
 void zps_ofi_region_destroy(struct ofi_region *region);
 /* Takes the memory away from the fabric; the region itself stays until it is destroyed. */
 void zps_ofi_region_revoke(struct ofi_region *region);
@@ -168,7 +168,7 @@ struct ofi_op *zps_ofi_pool_get(struct ofi_pool *pool);
 void zps_ofi_pool_put(struct ofi_pool *pool, struct ofi_op *op);
 void zps_ofi_pool_fini(struct ofi_pool *pool);
 
-/* ofi_peer.c */
+/* peer.c */
 zps_err_t zps_ofi_peer_add(struct zps_net *net, const void *addr, size_t len, void *ctx, struct zps_net_peer **peer_p,
                            struct zps_error *error) ZPS_MUSTCHECK;
 void zps_ofi_peer_evict(struct zps_net_peer *peer);
@@ -180,7 +180,7 @@ void zps_ofi_peer_unref(struct ofi_peer *peer);
 /* Frees a peer without looking at what it has outstanding. */
 void zps_ofi_peer_free(struct ofi_peer *peer);
 
-/* ofi_ops.c */
+/* ops.c */
 zps_err_t zps_ofi_reserve(struct zps_net *net, int count) ZPS_MUSTCHECK;
 unsigned zps_ofi_unsent(const struct zps_net_peer *peer);
 zps_err_t zps_ofi_send(struct zps_net_peer *peer, const void *data, size_t len) ZPS_MUSTCHECK;
@@ -197,12 +197,12 @@ void zps_ofi_retry(struct ofi_net *net);
 /* Gives a receive back to the fabric, or to the pool where there are more than were asked for. */
 void zps_ofi_recv_repost(struct ofi_net *net, struct ofi_op *op);
 
-/* ofi_cq.c */
+/* cq.c */
 unsigned zps_ofi_progress(struct zps_net *net);
 /* Handles completions alone. */
 unsigned zps_ofi_cq_drain(struct ofi_net *net);
 
-/* ofi_wait.c */
+/* wait.c */
 void zps_ofi_wait(struct zps_net *net, uint64_t timeout_ns);
 void zps_ofi_wake(struct zps_net *net);
 

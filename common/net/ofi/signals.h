@@ -5,7 +5,7 @@
  * SIGSEGV and SIGTERM that end the process with status 1 (and leave a .btr file behind), over those that the program
  * may have. Only IPATH_NO_BACKTRACE in the environment before it is loaded stops it, which a library comes too late
  * for. So what was there before is saved in time and put back where such a library has changed it: by the object itself
- * when it is loaded (ofi_signals.c says how), and by zps_ofi_signals_save() and _restore() around calls that start
+ * when it is loaded (signals.c says how), and by zps_ofi_signals_save() and _restore() around calls that start
  * providers.
  *
  * A signal that comes in the 0.1 s of that load finds their handler. The shm provider takes signals in order to remove

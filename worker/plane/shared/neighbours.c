@@ -16,7 +16,7 @@
 
 #define MAGIC 0x7a70736eu
 
-/* The higher rank comes, says HELLO and gets one back; then it says what it has mapped. */
+/* The higher rank connects, sends a HELLO and gets one back; then it says what it has mapped. */
 struct message {
   uint32_t magic, rank;
   uint64_t len_bytes; /* of the segment that comes with it; 0: none does */
@@ -91,7 +91,7 @@ static bool send_message(const struct round *round, const struct meeting *meetin
   return sendmsg(meeting->fd, &header, MSG_NOSIGNAL) == (ssize_t)sizeof message;
 }
 
-/* *fd_p: what came with it, or -1. False: nothing whole came. */
+/* *fd_p: the descriptor that came with it, or -1. False: no whole message came. */
 static bool receive_message(const struct meeting *meeting, struct message *message, int *fd_p) {
   struct iovec part = {.iov_base = message, .iov_len = sizeof *message};
   union {
@@ -137,7 +137,7 @@ static bool same_user(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 && peer.uid == geteuid();
 }
 
-/* What to say of it: the proof that it is mapped; 0: it is not. */
+/* Maps the other rank's segment. Returns the proof to send back; 0: it is not mapped. */
 static uint64_t map(struct round *round, struct meeting *meeting, const struct message *hello, int fd,
                     struct zps_error *why) {
   struct zps_neighbour *neighbour = &round->neighbours[meeting->rank];

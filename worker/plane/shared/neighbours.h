@@ -1,10 +1,10 @@
 /*
  * Ranks of one host find each other, and map each other's segments (segment.h).
  *
- * They meet at sockets without a place in the file system, named after job, seed and rank, each of which hands over a
- * descriptor of its rank's segment. A rank tells that it has mapped another one's by repeating the proof that it read
- * there: host labels may be anything, and containers of a host may or may not see each other. With who does not come,
- * or cannot map, nothing is shared: the fabric carries that as it does everything else.
+ * They meet at sockets without a place in the file system, named after job, seed and rank; each socket hands over a
+ * descriptor of its rank's segment. A rank proves that it has mapped another rank's segment by repeating the proof that
+ * it read there: host labels may be anything, and containers of a host may or may not see each other. With a rank that
+ * does not come, or cannot map, nothing is shared: the fabric carries its payloads.
  */
 #ifndef ZPS_WORKER_PLANE_SHARED_NEIGHBOURS_H
 #define ZPS_WORKER_PLANE_SHARED_NEIGHBOURS_H
@@ -22,11 +22,11 @@ struct zps_neighbour {
   bool maps_ours;
 };
 
-/* Where the others will find us; before any of them is told that they may. */
+/* Opens this rank's socket, before any other rank is told that it may look for it. */
 zps_err_t zps_neighbours_listen(const struct zps_neighbours_config *config, int *fd_p,
                                 struct zps_error *error) ZPS_MUSTCHECK;
-/* Meets those that are near, which all listen, and fills in `neighbours` (one per rank), as far as it comes within
- * `timeout_ms`. Closes `fd`. `segment` may be NULL: there is none of ours. */
+/* Meets the ranks that are near, all of which listen, and fills in `neighbours` (one per rank) with those that come
+ * within `timeout_ms`. Closes `fd`. `segment` may be NULL: there is none of ours. */
 void zps_neighbours_meet(const struct zps_neighbours_config *config, int fd, const struct zps_segment *segment,
                          uint64_t proof, uint64_t timeout_ms, struct zps_neighbour *neighbours);
 

@@ -34,7 +34,7 @@ struct zps_segment {
 
 /* ------------------------------------------------------------ life */
 
-/* A limit of file sizes, which this is one of, would end the process. */
+/* The segment is a file: one larger than the limit of file sizes would end the process. */
 static zps_err_t check_limit(uint64_t len_bytes, struct zps_error *error) {
   struct rlimit limit;
   if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY && limit.rlim_cur < len_bytes)
@@ -65,9 +65,9 @@ static zps_err_t map_file(struct zps_segment *segment, uint64_t proof, struct zp
   void *base = mmap(NULL, segment->len_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, segment->fd, 0);
   if (base == MAP_FAILED) return failed("mmap", error);
   segment->base = base;
-  /* A child has no business with it; where that cannot be had, it has it, and no harm is done. */
+  /* A child does not need the segment; where the kernel refuses this, the child has it, and no harm is done. */
   (void)madvise(base, segment->len_bytes, MADV_DONTFORK);
-  (void)madvise(base, segment->len_bytes, MADV_DONTDUMP); /* dumps of all ranks would have it all */
+  (void)madvise(base, segment->len_bytes, MADV_DONTDUMP); /* else the dumps of all ranks would hold all segments */
   *(struct header *)base = (struct header){.magic = MAGIC, .len_bytes = segment->len_bytes, .proof = proof};
   return ZPS_OK;
 }
@@ -128,7 +128,7 @@ void *zps_segment_get(struct zps_segment *segment, size_t bytes) {
   const uint64_t n = bytes ? (bytes + GRANULE - 1) / GRANULE : 1;
   const uint32_t first = find_free(segment, n);
   if (first == 0) return NULL;
-  /* Taken from the system here, where it can say no: later it would be a signal. */
+  /* The system hands out the memory here, where it can refuse: a refusal later would be a signal. */
   if (fallocate(segment->fd, 0, (off_t)(first * GRANULE), (off_t)(n * GRANULE)) != 0) {
     zps_log_warn_limited("no %" PRIu64 " bytes of shared memory: %s; what is there instead travels over the fabric",
                          n * GRANULE, strerror(errno));

@@ -2,8 +2,8 @@
  * Memory that ranks of one host share: each rank's own segment, which it alone writes and the others read.
  *
  * It is an unnamed file in memory (memfd), so that nothing of it outlives the last process that has it mapped, whatever
- * becomes of them, and no size of /dev/shm limits it. Its size is sealed: who has mapped it never reads beyond its end.
- * What is handed out is taken from the kernel when it is handed out, and given back when it is put back.
+ * becomes of them, and no size of /dev/shm limits it. Its size is sealed: a process that has mapped it never reads
+ * beyond its end. zps_segment_get() takes memory from the kernel, zps_segment_put() gives it back.
  */
 #ifndef ZPS_WORKER_PLANE_SHARED_SEGMENT_H
 #define ZPS_WORKER_PLANE_SHARED_SEGMENT_H
@@ -16,14 +16,14 @@
 
 struct zps_segment;
 
-/* Room for at least `len_bytes`, of which nothing is taken yet. `proof` can be read by who has mapped it, and by nobody
- * else. ZPS_ERR_UNSUPPORTED: the system does not let us, ZPS_ERR_NOMEM: it has no memory for it. */
+/* Room for at least `len_bytes`, of which nothing is taken yet. Only processes that have mapped the segment can read
+ * `proof`. ZPS_ERR_UNSUPPORTED: the system does not let us, ZPS_ERR_NOMEM: it has no memory for it. */
 zps_err_t zps_segment_create(uint64_t len_bytes, uint64_t proof, struct zps_segment **segment_p,
                              struct zps_error *error) ZPS_MUSTCHECK;
 void zps_segment_destroy(struct zps_segment *segment); /* NULL is allowed */
-/* A descriptor for others, which they can read alone; the segment's. */
+/* A read-only descriptor for other processes; the segment keeps it. */
 int zps_segment_fd(const struct zps_segment *segment);
-/* What others have to know to map it. */
+/* Its length, which other processes need to map it. */
 uint64_t zps_segment_len(const struct zps_segment *segment);
 /* Memory, aligned to pages; NULL: there is none left, here or in the system. From one thread at a time. */
 void *zps_segment_get(struct zps_segment *segment, size_t bytes);
@@ -37,12 +37,12 @@ struct zps_segment_view {
   uint64_t len_bytes;
 };
 
-/* `fd` is borrowed. Whatever it is, what comes back can be read from begin to end. *proof_p: what its owner put there.
- */
+/* `fd` is borrowed. Whatever file it is of, the view can be read from beginning to end. *proof_p: the proof that its
+ * owner wrote. */
 zps_err_t zps_segment_map(int fd, uint64_t len_bytes, struct zps_segment_view *view, uint64_t *proof_p,
                           struct zps_error *error) ZPS_MUSTCHECK;
 void zps_segment_unmap(struct zps_segment_view *view); /* none is allowed */
-/* NULL: not in it. What is there may change at any time: it is to be copied first, and then checked. */
+/* NULL: not in it. The bytes may change at any time: copy them first, then check the copy. */
 const void *zps_segment_at(const struct zps_segment_view *view, uint64_t offset, uint64_t bytes);
 
 #endif

@@ -39,7 +39,7 @@ static void sink(void *ctx, enum zps_log_level level, const char *component, con
 int members_setup(void **state) {
   (void)state;
   zps_log_set_sink(sink, NULL);
-  rig = (struct members_rig){.tensor = {.scheme = "", .codec = ZPS_CODEC_AUTO, .value_codec = ZPS_VALUES_RAW}};
+  rig = (struct members_rig){.tensor = {.codec = ZPS_CODEC_AUTO, .value_codec = ZPS_VALUES_RAW}};
   const struct zps_members_config config = {
       .min_servers = 1, .max_jobs = 2, .max_tensors = 3, .act = on_act, .random = on_random};
   return zps_members_create(&config, &rig.members) != ZPS_OK;
@@ -113,8 +113,8 @@ zps_err_t members_tensor(unsigned client, uint64_t job_id, const char *name, uin
                                  .n_parts = parts,
                                  .ranks = rig.tensor.ranks,
                                  .n_ranks = rig.tensor.n_ranks,
-                                 .block_bits = UINT32_MAX};
+                                 .scheme = rig.tensor.scheme,
+                                 .block_bits = ZPS_BLOCK_BITS_DEFAULT};
   snprintf(spec.name, sizeof spec.name, "%s", name);
-  snprintf(spec.scheme, sizeof spec.scheme, "%s", rig.tensor.scheme);
   return zps_members_tensor_register(rig.members, &rig.clients[client], &spec, &rig.clients[client], &rig.error);
 }

@@ -20,7 +20,7 @@ extern struct members_rig {
   uint64_t random;
   struct zps_error error; /* of the last call */
   struct {
-    const char *scheme;
+    struct zps_scheme_spec scheme;
     const uint32_t *ranks;
     uint32_t n_ranks;
     enum zps_codec_policy codec;

@@ -7,8 +7,8 @@
 
 #include <cmocka.h>
 
+#include "proto/control.h"
 #include "server/coordinator/layout.h"
-#include "server/spec.h"
 
 static uint32_t parts_of(uint64_t rows, uint32_t width, uint32_t n_servers, uint32_t asked) {
   const struct zps_layout layout = zps_layout_of(rows, width, ZPS_DTYPE_F32, 4, n_servers, asked);

@@ -27,28 +27,26 @@ static void test_tensor_is_opened_once_and_answered_to_all(void **state) {
   assert_int_equal(members_count(ZPS_ACT_TENSOR_DONE, 3, NULL), 2);
   assert_int_equal(members_tensor(3, job_id, "w", 99999, 0), ZPS_ERR_SHAPE);
   assert_string_equal(rig.error.text,
-                      "tensor 'w' is 100000 x 8 f32 sum in 32 partitions, block_bits 0, codec auto, values raw since "
-                      "rank 0 (host node) "
+                      "tensor 'w' is 100000 x 8 f32 sum in 32 partitions, block_bits 0, codec auto, values raw, "
+                      "scheme balanced since rank 0 (host node) "
                       "registered it, rank 1 (host node) says 99999 x 8 f32 sum in 32 partitions, block_bits 0, codec "
-                      "auto, values raw");
+                      "auto, values raw, scheme balanced");
   rig.tensor.codec = ZPS_CODEC_PAPER;
   assert_int_equal(members_tensor(3, job_id, "w", 100000, 0), ZPS_ERR_SHAPE);
-  assert_non_null(strstr(rig.error.text, "codec auto, values raw since rank 0"));
+  assert_non_null(strstr(rig.error.text, "codec auto, values raw, scheme balanced since rank 0"));
   assert_non_null(
       strstr(rig.error.text, "says 100000 x 8 f32 sum in 32 partitions, block_bits 0, codec paper, values raw"));
   rig.tensor.codec = ZPS_CODEC_AUTO;
   rig.tensor.value_codec = ZPS_VALUES_QSGD4;
   assert_int_equal(members_tensor(3, job_id, "w", 100000, 0), ZPS_ERR_SHAPE);
-  assert_non_null(strstr(rig.error.text, "codec auto, values raw since rank 0"));
+  assert_non_null(strstr(rig.error.text, "codec auto, values raw, scheme balanced since rank 0"));
   assert_non_null(strstr(rig.error.text, "codec auto, values qsgd4"));
   rig.tensor.value_codec = ZPS_VALUES_RAW;
-  rig.tensor.scheme = "ring chunks=2";
+  rig.tensor.scheme = (struct zps_scheme_spec){.name = "ring", .chunks = 2};
   assert_int_equal(members_tensor(3, job_id, "w", 100000, 0), ZPS_ERR_SHAPE);
   assert_non_null(strstr(rig.error.text, "says 100000 x 8 f32 sum in 32 partitions"));
   assert_non_null(strstr(rig.error.text, "values raw, scheme ring chunks=2"));
-  rig.tensor.scheme = "a\nb";
-  assert_int_equal(members_tensor(3, job_id, "v", 100000, 0), ZPS_ERR_INVALID);
-  rig.tensor.scheme = "";
+  rig.tensor.scheme = (struct zps_scheme_spec){.name = ""};
   assert_int_equal(members_tensor(3, job_id + 1, "w", 1, 0), ZPS_ERR_UNKNOWN);
   assert_int_equal(members_tensor(3, job_id, "w2", 0, 0), ZPS_ERR_INVALID);
   assert_int_equal(members_tensor(3, job_id, "w2", 1, ZPS_PARTITION_PARTS_MAX + 1), ZPS_ERR_INVALID);
@@ -72,7 +70,7 @@ static void test_even_schemes_lay_out_their_rows(void **state) {
   (void)state;
   const struct members_seen *seen = NULL;
   const uint64_t job_id = members_running_job();
-  rig.tensor.scheme = "dense-ps";
+  rig.tensor.scheme = (struct zps_scheme_spec){.name = "dense-ps"};
   assert_int_equal(members_tensor(2, job_id, "w", 100000, 0), ZPS_OK);
   assert_int_equal(members_tensor(3, job_id, "w", 100000, 0), ZPS_OK);
   assert_int_equal(members_count(ZPS_ACT_TENSOR_OPEN, 0, &seen), 1);
@@ -81,11 +79,11 @@ static void test_even_schemes_lay_out_their_rows(void **state) {
   assert_string_equal(rig.error.text,
                       "tensor 'w2': scheme dense-ps lays rows out itself: it takes no number of "
                       "partitions, no block_bits");
-  rig.tensor.scheme = "omnireduce of 25600x100";
+  rig.tensor.scheme = (struct zps_scheme_spec){.name = "omnireduce", .of_rows = 25600, .of_width = 100};
   assert_int_equal(members_tensor(3, job_id, "w3", 100000, 0), ZPS_OK);
   assert_int_equal(members_count(ZPS_ACT_TENSOR_OPEN, 0, &seen), 2);
   assert_int_equal(seen->n_parts, 49);
-  rig.tensor.scheme = "";
+  rig.tensor.scheme = (struct zps_scheme_spec){.name = ""};
   assert_int_equal(members_tensor(3, job_id, "w", 100000, 0), ZPS_ERR_SHAPE);
   assert_non_null(strstr(rig.error.text, "in 49 partitions, block_bits 11, codec auto, values raw, scheme dense-ps"));
 }

@@ -86,14 +86,12 @@ static zps_err_t call(const char *method, const char *params, zps_json **result_
   return err;
 }
 
-#define FABRIC                                                                                            \
-  "\"fabric\": {\"provider\": \"net\", \"protocol\": \"x\", \"addr_format\": \"y\", \"domain\": \"lo\", " \
-  "\"address\": \"00ff10\", \"printable\": \"z\"}"
+#define ADDRESS "\"address\": \"00ff10\""
 static const char job_open[] =
     "{\"job_id\": \"0x0000000000000005\", \"name\": \"j\", \"world\": 2, \"seed\": \"0xffffffffffffffff\", \"epoch\": "
     "3, "
-    "\"server\": 1, \"members\": [{\"rank\": 0, \"host\": \"a\", \"pid\": 1, " FABRIC
-    "}, {\"rank\": 1, \"host\": \"b\", \"pid\": 2, " FABRIC "}]}";
+    "\"server\": 1, \"members\": [{\"rank\": 0, \"host\": \"a\", \"pid\": 1, " ADDRESS
+    "}, {\"rank\": 1, \"host\": \"b\", \"pid\": 2, " ADDRESS "}]}";
 static const char tensor_open[] =
     "{\"job_id\": \"0x0000000000000005\", \"tensor\": 4, \"name\": \"w\", \"rows\": 1099511627776, \"width\": 3, "
     "\"dtype\": \"f64\", \"op\": \"mean\", \"partitions\": 3, \"block_bits\": 2, \"codec\": \"paper\", \"values\": "

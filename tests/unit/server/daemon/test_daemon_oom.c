@@ -8,9 +8,9 @@
 #include <cmocka.h>
 
 #include "common/base/log.h"
-#include "server/daemon/agent.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/members.h"
+#include "server/daemon/agent.h"
 #include "tests/support/oom.h"
 
 struct scene {

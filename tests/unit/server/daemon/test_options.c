@@ -9,9 +9,9 @@
 
 #include "common/base/machine.h"
 #include "common/control/rpc.h"
+#include "proto/control.h"
 #include "server/daemon/memlock.h"
 #include "server/daemon/options.h"
-#include "server/spec.h"
 
 static zps_err_t load(struct zps_options *options, struct zps_error *error, unsigned n, const char *const *flags) {
   char *argv[8] = {(char *)"zenpsd"};

@@ -9,8 +9,8 @@
 
 #include "common/base/clock.h"
 #include "worker/api/job.h"
-#include "worker/round/round.h"
 #include "worker/api/tensor.h"
+#include "worker/round/round.h"
 #include "worker/served/served.h"
 
 /* A job that is connected to nobody, with two tensors. */

@@ -14,8 +14,8 @@
 
 #include "common/base/clock.h"
 #include "tests/support/oom.h"
-#include "worker/device/host.h"
 #include "worker/device/device.h"
+#include "worker/device/host.h"
 
 static struct zps_error failure;
 

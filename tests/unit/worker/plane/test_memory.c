@@ -1,320 +1,218 @@
-/* Who gets registered memory next, and how much of it: a slab of the in-process fabric, and what waits for it. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
+/* Who gets registered memory: rounds between ranks, sums, pushes, under a limit of eight buffers. */
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include <cmocka.h>
+#include "tests/support/net_pair.h"
 
 #include "common/base/container.h"
-#include "tests/support/logs.h"
 #include "worker/plane/memory.h"
 
-enum { MIB = 1 << 20, LIMIT = 8 * MIB };
+enum { MIB = 1 << 20, LIMIT = 8 * MIB, MOST = 8 };
 
-static struct zps_net *net;
-static struct zps_slab *slab;
-static struct zps_plane_memory memory;
-static char order[64]; /* who got what, letter by letter */
-
-/* Something that waits for `n_left` buffers of 1 MiB. */
-struct asker {
+/* A round that wants some buffers of 1 MiB, all from one line. */
+struct round {
   struct zps_plane_wait wait;
+  struct scene *scene;
   enum zps_plane_line line;
-  char name;
-  unsigned n_left, n_has;
-  bool is_idle;
   struct zps_plane_held held;
-  struct zps_buf bufs[8];
-  struct asker *forgets, *wakes; /* whom it takes out of its line, or puts into it, when it is asked */
-  zps_err_t code;
-  char text[256];
+  bool is_busy; /* work of it is under way */
+  unsigned n_wanted, n_got;
+  struct zps_buf bufs[MOST];
+  zps_err_t refused;
+  char text[200];
 };
 
-static void on_message(void *ctx, const void *data, size_t len) {
-  (void)ctx, (void)data, (void)len;
-}
-
-static void on_peer_error(void *ctx, struct zps_net_peer *peer, zps_err_t code, const char *text) {
-  (void)ctx, (void)peer, (void)code, (void)text;
-}
-
-static int open_slab(void **state) {
-  (void)state;
-  const struct zps_net_config config = {.provider = "loop", .max_msg = 4096, .n_recv = 1};
-  const struct zps_net_handler handler = {.on_message = on_message, .on_peer_error = on_peer_error};
-  logs_start();
-  memset(order, 0, sizeof order);
-  if (zps_net_open(&config, &handler, &net, NULL) != ZPS_OK) return -1;
-  if (zps_slab_create(net, LIMIT, LIMIT, &slab) != ZPS_OK) return -1;
-  zps_plane_memory_init(&memory, slab, LIMIT);
-  return 0;
-}
-
-static int close_slab(void **state) {
-  (void)state;
-  zps_slab_destroy(slab);
-  zps_net_close(net);
-  logs_finish();
-  return 0;
-}
+struct scene {
+  struct end end;
+  struct zps_slab *slab;
+  struct zps_plane_memory memory;
+};
 
 static zps_err_t take(struct zps_plane_wait *wait) {
-  struct asker *asker = zps_container_of(wait, struct asker, wait);
-  if (asker->forgets) zps_plane_memory_forget(&memory, &asker->forgets->wait);
-  if (asker->wakes) zps_plane_memory_want(&memory, asker->wakes->line, &asker->wakes->wait);
-  asker->forgets = asker->wakes = NULL;
-  while (asker->n_left > 0) {
-    const zps_err_t err =
-        zps_plane_memory_get(&memory, asker->line, &asker->held, asker->is_idle, MIB, &asker->bufs[asker->n_has]);
+  struct round *round = zps_container_of(wait, struct round, wait);
+  for (; round->n_got < round->n_wanted; round->n_got++) {
+    const zps_err_t err = zps_plane_memory_get(&round->scene->memory, round->line, &round->held, !round->is_busy, MIB,
+                                               &round->bufs[round->n_got]);
     if (err != ZPS_OK) return err;
-    asker->n_has++;
-    asker->n_left--;
-    order[strlen(order)] = asker->name;
   }
   return ZPS_OK;
 }
 
-static zps_err_t refuse_for_now(struct zps_plane_wait *wait) {
-  (void)wait;
-  return ZPS_ERR_AGAIN;
-}
-
 static void refused(struct zps_plane_wait *wait, zps_err_t err, const char *text) {
-  struct asker *asker = zps_container_of(wait, struct asker, wait);
-  asker->code = err;
-  snprintf(asker->text, sizeof asker->text, "%s", text);
+  struct round *round = zps_container_of(wait, struct round, wait);
+  round->refused = err;
+  snprintf(round->text, sizeof round->text, "%s", text);
 }
 
-static void ask(struct asker *asker, char name, enum zps_plane_line line, unsigned n) {
-  *asker = (struct asker){.wait = {.take = take, .refused = refused}, .line = line, .name = name, .n_left = n};
-  zps_plane_memory_want(&memory, line, &asker->wait);
+static struct round round_of(struct scene *scene, enum zps_plane_line line, unsigned n_wanted) {
+  return (struct round){.wait = {.take = take, .refused = refused}, .scene = scene, .line = line, .n_wanted = n_wanted};
 }
 
-/* As rounds between ranks do: in line only where there is none at once. */
-static void ask_now(struct asker *asker, char name, unsigned n) {
-  *asker = (struct asker){.wait = {.take = take, .refused = refused}, .line = ZPS_LINE_PEER, .name = name, .n_left = n};
-  if (take(&asker->wait) == ZPS_ERR_AGAIN) zps_plane_memory_want(&memory, ZPS_LINE_PEER, &asker->wait);
+/* As a round does that wants memory: rounds between ranks try for themselves before they wait. */
+static void want(struct round *round) {
+  if (round->line == ZPS_LINE_PEER && take(&round->wait) != ZPS_ERR_AGAIN) return;
+  zps_plane_memory_want(&round->scene->memory, round->line, &round->wait);
+  zps_plane_memory_serve(&round->scene->memory);
 }
 
-static void give(struct asker *asker) {
-  while (asker->n_has > 0) zps_plane_memory_put(&memory, asker->line, &asker->held, &asker->bufs[--asker->n_has]);
-  assert_int_equal(asker->held.push + asker->held.pull, 0);
+static void give_back(struct round *round, unsigned n) {
+  for (; n > 0; n--)
+    zps_plane_memory_put(&round->scene->memory, round->line, &round->held, &round->bufs[--round->n_got]);
+  round->n_wanted = round->n_got;
+  zps_plane_memory_serve(&round->scene->memory);
 }
 
-static bool waits(const struct asker *asker) {
-  return zps_plane_memory_waits(&asker->wait);
+static void scene_open(struct scene *scene) {
+  end_open(&scene->end, "loop", NULL, 0);
+  assert_int_equal(zps_slab_create(scene->end.net, LIMIT, 0, &scene->slab), ZPS_OK);
+  zps_plane_memory_init(&scene->memory, scene->slab, LIMIT);
 }
 
-/* Sums before pushes, whoever came first; pushes as they came. */
-static void in_order(void **state) {
-  (void)state;
-  struct asker a, b, c, d;
-  ask(&a, 'a', ZPS_LINE_PUSH, 1);
-  ask(&b, 'b', ZPS_LINE_PUSH, 1);
-  ask(&c, 'c', ZPS_LINE_PULL, 1);
-  ask(&d, 'd', ZPS_LINE_PEER, 1);
-  zps_plane_memory_serve(&memory);
-  assert_string_equal(order, "dcab");
-  assert_int_equal(memory.held.push, 3 * MIB);
-  assert_int_equal(memory.held.pull, MIB);
-  zps_plane_memory_serve(&memory); /* nothing has changed */
-  assert_false(memory.is_due);
-  give(&a), give(&b), give(&c), give(&d);
-  assert_int_equal(memory.held.push + memory.held.pull, 0);
-  assert_true(memory.is_due);
-}
-
-/* Half is kept for sums; a round alone may push all. Who waits keeps others behind it waiting. */
-static void pushes_take_half(void **state) {
-  (void)state;
-  struct asker a, b, c, d;
-  ask(&a, 'a', ZPS_LINE_PUSH, 6);
-  zps_plane_memory_serve(&memory);
-  assert_string_equal(order, "aaaaaa");
-  ask(&b, 'b', ZPS_LINE_PUSH, 5);
-  ask(&c, 'c', ZPS_LINE_PUSH, 1);
-  zps_plane_memory_serve(&memory);
-  assert_true(waits(&b) && waits(&c));
-  assert_int_equal(b.n_has, 0);
-  ask(&d, 'd', ZPS_LINE_PULL, 2); /* sums have room all the same */
-  zps_plane_memory_serve(&memory);
-  assert_string_equal(order, "aaaaaadd");
-  give(&a);
-  zps_plane_memory_serve(&memory); /* b pushes alone: all of it; then c is over half */
-  assert_string_equal(order, "aaaaaaddbbbbb");
-  assert_true(waits(&c) && !waits(&b));
-  give(&b);
-  zps_plane_memory_serve(&memory);
-  assert_string_equal(order, "aaaaaaddbbbbbc");
-  give(&c), give(&d);
-}
-
-/* One keeps its place in the line until it has all. */
-static void keeps_its_place(void **state) {
-  (void)state;
-  struct asker a, b, c;
-  ask(&a, 'a', ZPS_LINE_PUSH, 2);
-  zps_plane_memory_serve(&memory);
-  ask(&b, 'b', ZPS_LINE_PUSH, 4);
-  ask(&c, 'c', ZPS_LINE_PUSH, 1);
-  zps_plane_memory_serve(&memory);
-  assert_string_equal(order, "aabb"); /* up to half */
-  zps_plane_memory_want(&memory, ZPS_LINE_PUSH, &b.wait);
-  zps_plane_memory_serve(&memory);
-  assert_string_equal(order, "aabb");
-  give(&a);
-  zps_plane_memory_serve(&memory);
-  assert_string_equal(order, "aabbbb");
-  assert_true(waits(&c));
-  give(&b);
-  zps_plane_memory_serve(&memory);
-  assert_false(waits(&c));
-  give(&c);
-}
-
-/* Rounds between ranks are tried behind one that waits. One that has begun may take what there is; one that has
- * nothing begins with what is left of the half. */
-static void peers_pass_each_other(void **state) {
-  (void)state;
-  struct asker a, b, c;
-  ask_now(&a, 'a', 3);
-  ask_now(&b, 'b', 6); /* it begins, and goes on to the end of what there is */
-  ask_now(&c, 'c', 1); /* it may not begin */
-  assert_string_equal(order, "aaabbbbb");
-  assert_true(waits(&b) && waits(&c));
-  assert_false(memory.is_due); /* they have just been refused */
-  a.n_has--;
-  zps_plane_memory_put(&memory, a.line, &a.held, &a.bufs[a.n_has]);
-  zps_plane_memory_serve(&memory);
-  assert_string_equal(order, "aaabbbbbb");
-  assert_true(!waits(&b) && waits(&c));
-  b.wait.take = refuse_for_now;
-  zps_plane_memory_forget(&memory, &c.wait);
-  zps_plane_memory_want(&memory, ZPS_LINE_PEER, &b.wait);
-  zps_plane_memory_want(&memory, ZPS_LINE_PEER, &c.wait);
-  give(&a);
-  for (unsigned i = 0; i < 3; i++) {
-    b.n_has--;
-    zps_plane_memory_put(&memory, b.line, &b.held, &b.bufs[b.n_has]);
+static void scene_close(struct scene *scene, struct round *rounds[], unsigned n) {
+  for (unsigned i = 0; i < n; i++) {
+    zps_plane_memory_forget(&scene->memory, &rounds[i]->wait);
+    give_back(rounds[i], rounds[i]->n_got);
+    assert_int_equal(rounds[i]->held.push + rounds[i]->held.pull, 0);
   }
-  zps_plane_memory_serve(&memory);
-  assert_string_equal(order, "aaabbbbbbc"); /* behind b, which goes on waiting */
-  assert_true(waits(&b));
-  zps_plane_memory_forget(&memory, &b.wait);
-  give(&b), give(&c);
+  assert_int_equal(scene->memory.held.push + scene->memory.held.pull, 0);
+  zps_slab_destroy(scene->slab);
+  zps_net_close(scene->end.net);
 }
 
-/* Who is alone, and has nothing under way that could free memory, is refused, with a text that says what to do. */
-static void refused_when_alone(void **state) {
+static void pushes_stop_at_half_of_the_limit_unless_they_are_alone(void **state) {
   (void)state;
-  struct asker a, b;
-  ask(&a, 'a', ZPS_LINE_PUSH, 8);
-  ask(&b, 'b', ZPS_LINE_PULL, 1);
-  zps_plane_memory_serve(&memory);
-  assert_string_equal(order, "baaaaaaa");
-  assert_true(waits(&a)); /* b's will come back */
-  a.is_idle = true;
-  give(&b);
-  zps_plane_memory_serve(&memory);
-  assert_string_equal(order, "baaaaaaaa");
-  a.n_left = 1;
-  a.is_idle = false;
-  zps_plane_memory_want(&memory, ZPS_LINE_PUSH, &a.wait);
-  struct zps_buf more;
-  assert_int_equal(zps_plane_memory_get(&memory, ZPS_LINE_PUSH, &a.held, false, MIB, &more), ZPS_ERR_AGAIN);
-  assert_int_equal(zps_plane_memory_get(&memory, ZPS_LINE_PUSH, &a.held, true, MIB, &more), ZPS_ERR_NOMEM);
-  a.is_idle = true;
-  zps_plane_memory_serve(&memory);
-  assert_false(waits(&a));
-  assert_int_equal(a.code, ZPS_ERR_NOMEM);
-  assert_string_equal(a.text,
-                      "no registered memory for it: the limit is 8388608 bytes, 8388608 are in use; raise "
-                      "ZENPS_MEMORY_LIMIT, or the limit of locked memory");
-  give(&a);
+  struct scene scene;
+  scene_open(&scene);
+  struct round a = round_of(&scene, ZPS_LINE_PUSH, 6), b = round_of(&scene, ZPS_LINE_PUSH, 3);
+  want(&a);
+  assert_int_equal(a.n_got, 6); /* of eight */
+  want(&b);
+  assert_int_equal(b.n_got, 0);
+  give_back(&a, 3);
+  assert_int_equal(b.n_got, 1); /* four in all */
+  give_back(&a, 1);
+  assert_int_equal(b.n_got, 2);
+  give_back(&a, 2);
+  assert_int_equal(b.n_got, 3);
+  assert_false(zps_plane_memory_waits(&b.wait));
+  scene_close(&scene, (struct round *[]){&a, &b}, 2);
 }
 
-/* A sum is not alone while another round holds anything, nor a push while there are sums of others. */
-static void others_may_give_back(void **state) {
+static void a_round_keeps_its_place_until_it_has_all(void **state) {
   (void)state;
-  struct asker a, b;
-  struct zps_buf more;
-  ask(&a, 'a', ZPS_LINE_PUSH, 7);
-  ask(&b, 'b', ZPS_LINE_PULL, 1);
-  zps_plane_memory_serve(&memory);
-  assert_int_equal(zps_plane_memory_get(&memory, ZPS_LINE_PULL, &b.held, true, MIB, &more), ZPS_ERR_AGAIN);
-  assert_int_equal(zps_plane_memory_get(&memory, ZPS_LINE_PUSH, &a.held, true, MIB, &more), ZPS_ERR_AGAIN);
-  give(&b);
-  ask(&b, 'b', ZPS_LINE_PUSH, 1);
-  zps_plane_memory_serve(&memory);
-  assert_true(waits(&b));
-  zps_plane_memory_forget(&memory, &b.wait);
-  give(&a);
+  struct scene scene;
+  scene_open(&scene);
+  struct round a = round_of(&scene, ZPS_LINE_PUSH, 3), b = round_of(&scene, ZPS_LINE_PUSH, 3),
+               c = round_of(&scene, ZPS_LINE_PUSH, 1);
+  want(&a);
+  want(&b);
+  want(&c);
+  want(&b); /* again: it keeps its place */
+  assert_int_equal(b.n_got, 1);
+  assert_int_equal(c.n_got, 0);
+  give_back(&a, 1);
+  assert_int_equal(b.n_got, 2);
+  assert_int_equal(c.n_got, 0);
+  give_back(&a, 2);
+  assert_int_equal(b.n_got, 3);
+  assert_int_equal(c.n_got, 1);
+  scene_close(&scene, (struct round *[]){&a, &b, &c}, 3);
 }
 
-/* Larger than the limit: nothing that comes back would help. */
-static void larger_than_all(void **state) {
+static void sums_come_before_pushes_and_may_take_all(void **state) {
   (void)state;
-  struct zps_plane_held held = {0};
-  struct zps_buf buf;
-  logs_allow(ZPS_LOG_WARN, "limit");
-  assert_int_equal(zps_plane_memory_get(&memory, ZPS_LINE_PULL, &held, false, 2 * LIMIT, &buf), ZPS_ERR_NOMEM);
-  assert_int_equal(held.pull + memory.held.pull, 0);
+  struct scene scene;
+  scene_open(&scene);
+  struct round a = round_of(&scene, ZPS_LINE_PUSH, 4), push = round_of(&scene, ZPS_LINE_PUSH, 1),
+               pull = round_of(&scene, ZPS_LINE_PULL, 4), more = round_of(&scene, ZPS_LINE_PULL, 1);
+  want(&a);
+  want(&push);
+  assert_int_equal(push.n_got, 0);
+  want(&pull);
+  assert_int_equal(pull.n_got, 4);
+  want(&more);
+  assert_int_equal(more.n_got, 0);
+  give_back(&a, 1); /* the push has waited longer, and would be within its half */
+  assert_int_equal(more.n_got, 1);
+  assert_int_equal(push.n_got, 0);
+  give_back(&pull, 1);
+  assert_int_equal(push.n_got, 1);
+  scene_close(&scene, (struct round *[]){&a, &push, &pull, &more}, 4);
 }
 
-/* Who is asked may take others out of the line, or put them in. */
-static void lines_change_while_served(void **state) {
+static void rounds_between_ranks_begin_in_half_and_pass_each_other(void **state) {
   (void)state;
-  struct asker a, b, c;
-  ask(&a, 'a', ZPS_LINE_PUSH, 1);
-  ask(&b, 'b', ZPS_LINE_PUSH, 1);
-  ask(&c, 'c', ZPS_LINE_PUSH, 1);
-  a.forgets = &b;
-  zps_plane_memory_serve(&memory);
-  assert_string_equal(order, "ac");
-  assert_false(waits(&b));
-  assert_true(memory.is_due); /* the place in line that was given up */
-  give(&a), give(&c);
-  memset(order, 0, sizeof order);
-  ask(&a, 'a', ZPS_LINE_PULL, 1);
-  a.wakes = &b;
-  zps_plane_memory_serve(&memory);
-  assert_string_equal(order, "ab");
-  give(&b);
-  ask(&c, 'c', ZPS_LINE_PUSH, 1);
-  c.forgets = &c; /* itself: as if its round had ended */
-  c.n_left = 0;
-  zps_plane_memory_serve(&memory);
-  assert_false(waits(&c));
-  assert_int_equal(c.code, ZPS_OK);
-  give(&a);
+  struct scene scene;
+  scene_open(&scene);
+  struct round a = round_of(&scene, ZPS_LINE_PEER, 3), b = round_of(&scene, ZPS_LINE_PEER, 1),
+               c = round_of(&scene, ZPS_LINE_PEER, 1), pull = round_of(&scene, ZPS_LINE_PULL, 1);
+  want(&a);
+  want(&b);
+  assert_int_equal(b.n_got, 1);
+  want(&c);
+  assert_int_equal(c.n_got, 0); /* it holds nothing, and half is taken */
+  want(&pull);
+  assert_int_equal(pull.n_got, 1); /* a sum does not wait for it */
+  a.n_wanted = 6;
+  want(&a);
+  assert_int_equal(a.n_got, 6); /* a round that has begun may take all */
+  b.n_wanted = 2;
+  want(&b);
+  assert_int_equal(b.n_got, 1);
+  give_back(&pull, 1); /* c is first in line, and must go on waiting */
+  assert_int_equal(c.n_got, 0);
+  assert_int_equal(b.n_got, 2);
+  give_back(&a, 6);
+  assert_int_equal(c.n_got, 1);
+  scene_close(&scene, (struct round *[]){&a, &b, &c, &pull}, 4);
 }
 
-static void spares_half(void **state) {
+static void check_refused(enum zps_plane_line line) {
+  struct scene scene;
+  scene_open(&scene);
+  struct round a = round_of(&scene, line, 8), b = round_of(&scene, line, 1);
+  want(&a);
+  assert_int_equal(a.n_got, 8);
+  b.is_busy = true;
+  b.held = a.held; /* one round that holds all there is */
+  want(&b);
+  assert_int_equal(b.refused, ZPS_OK); /* its own work may free some */
+  assert_true(zps_plane_memory_waits(&b.wait));
+  b.is_busy = false;
+  if (line != ZPS_LINE_PEER) want(&b);
+  scene.memory.is_due = true;
+  zps_plane_memory_serve(&scene.memory);
+  assert_int_equal(b.refused, ZPS_ERR_NOMEM);
+  assert_non_null(strstr(b.text, "the limit is 8388608 bytes, 8388608 are in use; raise ZENPS_MEMORY_LIMIT"));
+  assert_false(zps_plane_memory_waits(&b.wait));
+  scene_close(&scene, (struct round *[]){&a}, 1);
+}
+
+static void a_round_that_alone_needs_more_than_there_is_is_refused(void **state) {
   (void)state;
-  struct asker a;
-  ask(&a, 'a', ZPS_LINE_PUSH, 2);
-  zps_plane_memory_serve(&memory);
-  assert_true(zps_plane_memory_spares(&memory, MIB, MIB));
-  assert_false(zps_plane_memory_spares(&memory, MIB, MIB + 1));
-  struct zps_buf nothing = {0};
-  zps_plane_memory_put(&memory, ZPS_LINE_PULL, &a.held, &nothing);
-  assert_int_equal(memory.held.push, 2 * MIB);
-  give(&a);
+  check_refused(ZPS_LINE_PEER);
+  check_refused(ZPS_LINE_PULL);
+  check_refused(ZPS_LINE_PUSH);
 }
 
-#define MEMORY(test) cmocka_unit_test_setup_teardown(test, open_slab, close_slab)
+static void sums_spare_what_pushes_need(void **state) {
+  (void)state;
+  struct scene scene;
+  scene_open(&scene);
+  struct round a = round_of(&scene, ZPS_LINE_PUSH, 1);
+  want(&a);
+  assert_true(zps_plane_memory_spares(&scene.memory, 2 * MIB, MIB));
+  assert_false(zps_plane_memory_spares(&scene.memory, 2 * MIB, MIB + 1));
+  scene_close(&scene, (struct round *[]){&a}, 1);
+}
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      MEMORY(in_order),           MEMORY(pushes_take_half),
-      MEMORY(keeps_its_place),    MEMORY(peers_pass_each_other),
-      MEMORY(refused_when_alone), MEMORY(others_may_give_back),
-      MEMORY(larger_than_all),    MEMORY(lines_change_while_served),
-      MEMORY(spares_half),
+      cmocka_unit_test(pushes_stop_at_half_of_the_limit_unless_they_are_alone),
+      cmocka_unit_test(a_round_keeps_its_place_until_it_has_all),
+      cmocka_unit_test(sums_come_before_pushes_and_may_take_all),
+      cmocka_unit_test(rounds_between_ranks_begin_in_half_and_pass_each_other),
+      cmocka_unit_test(a_round_that_alone_needs_more_than_there_is_is_refused),
+      cmocka_unit_test(sums_spare_what_pushes_need),
   };
-  return cmocka_run_group_tests_name("registered memory of a plane", tests, NULL, NULL);
+  return cmocka_run_group_tests_name("plane_memory", tests, NULL, NULL);
 }

@@ -1,10 +1,15 @@
 /* A sparsifier's residual, and its API: what is refused, and what happens without memory. */
 #include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "tests/unit/worker/sparsify/sparsify_reference.h"
+#include <cmocka.h>
+
 #include "tests/support/oom.h"
+#include "tests/unit/worker/sparsify/sparsify_reference.h"
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "common/control/tally_json.h"
+#include "proto/control_stats.h"
 
 static const struct zps_tally a_round = {.rounds = 1,
                                          .bytes_out = 100,
@@ -63,7 +63,7 @@ static void test_growth_is_what_came_since(void **state) {
 static zps_err_t read(const char *text, struct zps_tally *tally, struct zps_error *error) {
   zps_json *value = NULL;
   assert_int_equal(zps_json_parse(text, strlen(text), &value, NULL), ZPS_OK);
-  const zps_err_t err = zps_tally_read(value, tally, error);
+  const zps_err_t err = zps_control_tally_read(value, tally, error);
   zps_json_unref(value);
   return err;
 }
@@ -75,7 +75,7 @@ static void test_every_counter_travels(void **state) {
 #define FILL(name) sent.name = n++ << 20;
   ZPS_TALLY_COUNTERS(FILL)
 #undef FILL
-  zps_json *object = zps_tally_write(zps_json_object(), &sent);
+  zps_json *object = zps_control_tally_write(zps_json_object(), &sent);
   assert_non_null(object);
   char *text = zps_json_dump(object);
   assert_int_equal(read(text, &got, NULL), ZPS_OK);

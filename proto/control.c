@@ -1,0 +1,108 @@
+#include "proto/control.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/text.h"
+
+zps_json *zps_control_heartbeat_write(zps_json *object, const struct zps_heartbeat *heartbeat) {
+  object = zps_json_set_u64(object, "heartbeat_ms", heartbeat->heartbeat_ms);
+  return zps_json_set_u64(object, "dead_ms", heartbeat->dead_ms);
+}
+
+zps_err_t zps_control_heartbeat_read(const zps_json *object, struct zps_heartbeat *heartbeat, struct zps_error *error) {
+  const zps_err_t err =
+      zps_json_get_u64(object, "heartbeat_ms", 1, ZPS_HEARTBEAT_MAX_MS, &heartbeat->heartbeat_ms, error);
+  return err ? err : zps_json_get_u64(object, "dead_ms", 1, ZPS_HEARTBEAT_MAX_MS, &heartbeat->dead_ms, error);
+}
+
+zps_json *zps_control_fabric_write(zps_json *object, const struct zps_net_info *fabric) {
+  zps_json *member = zps_json_set_str(zps_json_object(), "provider", fabric->provider);
+  member = zps_json_set_str(member, "protocol", fabric->protocol);
+  member = zps_json_set_str(member, "addr_format", fabric->addr_format);
+  member = zps_json_set_str(member, "domain", fabric->domain);
+  member = zps_json_set_bytes(member, "address", fabric->addr, fabric->addr_len);
+  return zps_json_set(object, "fabric", zps_json_set_str(member, "printable", fabric->address));
+}
+
+zps_err_t zps_control_fabric_read(const zps_json *object, struct zps_net_info *fabric, struct zps_error *error) {
+  const zps_json *from;
+  *fabric = (struct zps_net_info){.addr_len = 0};
+  zps_err_t err = zps_json_get_object(object, "fabric", &from, error);
+#define READ(key, text) \
+  if (!err) err = zps_control_get_text(from, key, 0, sizeof fabric->text - 1, fabric->text, error);
+  READ("provider", provider)
+  READ("protocol", protocol)
+  READ("addr_format", addr_format)
+  READ("domain", domain)
+  READ("printable", address)
+#undef READ
+  return err ? err : zps_json_get_bytes(from, "address", fabric->addr, sizeof fabric->addr, &fabric->addr_len, error);
+}
+
+zps_json *zps_control_job_id_write(uint64_t job_id) {
+  return zps_json_set_hex(zps_json_object(), "job_id", job_id);
+}
+
+zps_err_t zps_control_job_id_read(const zps_json *object, uint64_t *job_id_p, struct zps_error *error) {
+  return zps_json_get_hex(object, "job_id", job_id_p, error);
+}
+
+zps_err_t zps_control_get_u32(const zps_json *object, const char *key, uint32_t min, uint32_t max, uint32_t *value_p,
+                              struct zps_error *error) {
+  uint64_t value;
+  const zps_err_t err = zps_json_get_u64(object, key, min, max, &value, error);
+  if (!err) *value_p = (uint32_t)value;
+  return err;
+}
+
+zps_err_t zps_control_get_name(const zps_json *object, const char *key, size_t min, size_t max, const char **name_p,
+                               struct zps_error *error) {
+  const char *text;
+  const zps_err_t err = zps_json_get_str(object, key, &text, error);
+  if (err) return err;
+  const size_t len = strlen(text);
+  if (len < min || len > max || zps_text_printable(text, len) != len)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "member '%s' has %zu bytes, want %zu to %zu printable ones", key, len, min,
+                    max);
+  *name_p = text;
+  return ZPS_OK;
+}
+
+zps_err_t zps_control_get_text(const zps_json *object, const char *key, size_t min, size_t max, char *buf,
+                               struct zps_error *error) {
+  const char *text;
+  const zps_err_t err = zps_control_get_name(object, key, min, max, &text, error);
+  if (!err) strcpy(buf, text);
+  return err;
+}
+
+zps_err_t zps_control_get_u32s(const zps_json *object, const char *key, uint32_t most, uint32_t end,
+                               uint32_t **values_p, uint32_t *n_p, struct zps_error *error) {
+  const zps_json *array;
+  zps_err_t err = zps_json_get_array(object, key, &array, error);
+  if (err) return err;
+  const size_t n = zps_json_array_len(array);
+  if (n == 0 || n > most)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "member '%s' has %zu elements, want 1 to %u", key, n, most);
+  uint32_t *values = calloc(n, sizeof *values);
+  if (!values) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for %zu numbers", n);
+  for (size_t i = 0; i < n && !err; i++) {
+    uint64_t value = 0;
+    err = zps_json_at_u64(array, i, end - 1, &value, error);
+    values[i] = (uint32_t)value;
+  }
+  if (err) {
+    free(values);
+    return err;
+  }
+  *values_p = values;
+  *n_p = (uint32_t)n;
+  return ZPS_OK;
+}
+
+zps_json *zps_control_set_u32s(zps_json *object, const char *key, const uint32_t *values, uint32_t n) {
+  zps_json *array = zps_json_array();
+  for (uint32_t i = 0; i < n; i++) array = zps_json_append_u64(array, values[i]);
+  return zps_json_set(object, key, array);
+}

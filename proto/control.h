@@ -1,0 +1,52 @@
+/*
+ * What the messages of the control plane have in common. PROTOCOL.md, "Control plane", says what each of them is for;
+ * control_server.h, control_job.h, control_tensor.h, control_plan.h and control_stats.h have them by subject.
+ *
+ * A message is a struct, a function that writes it as JSON and one that reads it back. Writers return NULL when memory
+ * is short. Readers check every member, and refuse with a sentence that names the member and what would be right; then
+ * there is nothing to free. Text that a reader leaves as `const char *` is borrowed from the JSON it read.
+ */
+#ifndef ZPS_PROTO_CONTROL_H
+#define ZPS_PROTO_CONTROL_H
+
+#include "common/control/json.h"
+#include "common/net/net.h"
+
+#define ZPS_NAME_MAX 128u /* bytes of a job's, tensor's, host's or rack's name, without NUL */
+#define ZPS_WORLD_MAX 4096u
+#define ZPS_SERVERS_MAX 1024u /* of a job */
+#define ZPS_TIMEOUT_MAX_MS (7ull * 24 * 3600 * 1000)
+#define ZPS_HEARTBEAT_MAX_MS (3600ull * 1000)
+
+/* How often to say that one lives, and how long silence may last: part of the answers that let a process in. */
+struct zps_heartbeat {
+  uint64_t heartbeat_ms, dead_ms;
+};
+zps_json *zps_control_heartbeat_write(zps_json *object, const struct zps_heartbeat *heartbeat);
+zps_err_t zps_control_heartbeat_read(const zps_json *object, struct zps_heartbeat *heartbeat,
+                                     struct zps_error *error) ZPS_MUSTCHECK;
+
+/* Member "fabric": what a process publishes of its fabric endpoint. The limits of messages and reads do not travel, and
+ * are read as 0. */
+zps_json *zps_control_fabric_write(zps_json *object, const struct zps_net_info *fabric);
+zps_err_t zps_control_fabric_read(const zps_json *object, struct zps_net_info *fabric,
+                                  struct zps_error *error) ZPS_MUSTCHECK;
+
+/* Member "job_id" alone: what job.peers and job.leave have to say. */
+zps_json *zps_control_job_id_write(uint64_t job_id);
+zps_err_t zps_control_job_id_read(const zps_json *object, uint64_t *job_id_p, struct zps_error *error) ZPS_MUSTCHECK;
+
+/* Members that several messages have. */
+zps_err_t zps_control_get_u32(const zps_json *object, const char *key, uint32_t min, uint32_t max, uint32_t *value_p,
+                              struct zps_error *error) ZPS_MUSTCHECK;
+/* `min` to `max` printable bytes: borrowed, or copied to `buf`, which has one more. */
+zps_err_t zps_control_get_name(const zps_json *object, const char *key, size_t min, size_t max, const char **name_p,
+                               struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_control_get_text(const zps_json *object, const char *key, size_t min, size_t max, char *buf,
+                               struct zps_error *error) ZPS_MUSTCHECK;
+/* An array of 1 to `most` numbers below `end`, for the caller to free(). */
+zps_err_t zps_control_get_u32s(const zps_json *object, const char *key, uint32_t most, uint32_t end,
+                               uint32_t **values_p, uint32_t *n_p, struct zps_error *error) ZPS_MUSTCHECK;
+zps_json *zps_control_set_u32s(zps_json *object, const char *key, const uint32_t *values, uint32_t n);
+
+#endif

@@ -1,0 +1,108 @@
+/* Messages about a job and its ranks: job.*, rank.gone, rank.left. */
+#ifndef ZPS_PROTO_CONTROL_JOB_H
+#define ZPS_PROTO_CONTROL_JOB_H
+
+#include "proto/control.h"
+#include "proto/wire.h"
+
+/* job.join, of a worker. */
+struct zps_join_spec {
+  const char *job, *host;
+  const char *rack; /* may be empty, or NULL */
+  uint32_t world, rank, pid;
+  uint64_t timeout_ms;
+  const struct zps_net_info *fabric;
+};
+zps_json *zps_control_join_write(const struct zps_join_spec *spec);
+/* The fabric goes to *fabric, which the spec points to. */
+zps_err_t zps_control_join_read(const zps_json *params, struct zps_join_spec *spec, struct zps_net_info *fabric,
+                                struct zps_error *error) ZPS_MUSTCHECK;
+
+/* Its answer. Position in `servers` is the server's number inside this job. */
+struct zps_join_server {
+  char name[ZPS_NAME_MAX + 1];
+  uint8_t addr[ZPS_NET_ADDR_MAX];
+  size_t addr_len;
+};
+struct zps_join {
+  uint64_t job_id, seed;
+  uint32_t epoch, n_servers;
+  struct zps_heartbeat heartbeat;
+  struct zps_join_server *servers; /* malloc'd by the reader */
+};
+zps_json *zps_control_join_answer_write(const struct zps_join *join);
+zps_err_t zps_control_join_answer_read(const zps_json *result, struct zps_join *join,
+                                       struct zps_error *error) ZPS_MUSTCHECK;
+void zps_join_fini(struct zps_join *join);
+
+/* The answer to job.peers: where the ranks are. */
+struct zps_join_peers {
+  uint32_t world;
+  struct zps_join_peer {
+    char host[ZPS_NAME_MAX + 1], rack[ZPS_NAME_MAX + 1]; /* rack: empty where nobody said */
+    uint8_t addr[ZPS_NET_ADDR_MAX];
+    size_t addr_len;
+  } * ranks; /* malloc'd by the reader */
+};
+zps_json *zps_control_peers_write(const struct zps_join_peers *peers);
+zps_err_t zps_control_peers_read(const zps_json *result, uint32_t world, struct zps_join_peers *peers,
+                                 struct zps_error *error) ZPS_MUSTCHECK;
+void zps_join_peers_fini(struct zps_join_peers *peers);
+
+/* job.linked */
+zps_json *zps_control_linked_write(uint64_t job_id, uint64_t timeout_ms);
+zps_err_t zps_control_linked_read(const zps_json *params, uint64_t *job_id_p, uint64_t *timeout_ms_p,
+                                  struct zps_error *error) ZPS_MUSTCHECK;
+
+/* job.memory: the way in which the fabric gets at a rank's gradients. */
+zps_json *zps_control_memory_write(uint64_t job_id, const char *memory);
+zps_err_t zps_control_memory_read(const zps_json *params, uint64_t *job_id_p, const char **memory_p,
+                                  struct zps_error *error) ZPS_MUSTCHECK;
+
+/* job.open, of the coordinator to a server. */
+struct zps_member_spec {
+  uint32_t rank;
+  uint32_t pid;
+  char host[ZPS_NAME_MAX + 1];
+  uint8_t addr[ZPS_NET_ADDR_MAX];
+  size_t addr_len;
+};
+struct zps_job_spec {
+  uint64_t job_id, seed;
+  uint32_t epoch;
+  char name[ZPS_NAME_MAX + 1];
+  uint32_t server; /* position of this server in the job */
+  uint32_t world;
+  const struct zps_member_spec *members; /* world of them, by rank; malloc'd by the reader */
+};
+zps_json *zps_control_job_open_write(const struct zps_job_spec *spec);
+zps_err_t zps_control_job_open_read(const zps_json *params, struct zps_job_spec *spec,
+                                    struct zps_error *error) ZPS_MUSTCHECK;
+void zps_job_spec_fini(struct zps_job_spec *spec);
+
+/* job.close */
+zps_json *zps_control_job_close_write(uint64_t job_id, const char *reason);
+zps_err_t zps_control_job_close_read(const zps_json *params, uint64_t *job_id_p, const char **reason_p,
+                                     struct zps_error *error) ZPS_MUSTCHECK;
+
+/* rank.gone, of the coordinator to a server. */
+struct zps_rank_gone {
+  uint64_t job_id;
+  uint32_t rank;
+  zps_err_t code;
+  const char *text;
+};
+zps_json *zps_control_rank_gone_write(const struct zps_rank_gone *gone);
+zps_err_t zps_control_rank_gone_read(const zps_json *params, struct zps_rank_gone *gone,
+                                     struct zps_error *error) ZPS_MUSTCHECK;
+
+/* job.failed, of the coordinator to a worker. A failure must be heard whatever is wrong with how it is told: what makes
+ * no sense is left out, and what cannot be an error is ERR_INTERNAL. */
+zps_json *zps_control_job_failed_write(uint64_t job_id, const struct zps_frame_abort *failure);
+void zps_control_job_failed_read(const zps_json *params, struct zps_frame_abort *failure);
+
+/* rank.left */
+zps_json *zps_control_rank_left_write(uint64_t job_id, uint32_t rank);
+zps_err_t zps_control_rank_left_read(const zps_json *params, uint32_t *rank_p, struct zps_error *error) ZPS_MUSTCHECK;
+
+#endif

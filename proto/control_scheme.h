@@ -1,0 +1,35 @@
+/* How rounds of a tensor are carried out, with the options of the scheme: member "scheme" of tensor.register. */
+#ifndef ZPS_PROTO_CONTROL_SCHEME_H
+#define ZPS_PROTO_CONTROL_SCHEME_H
+
+#include "common/plan/schemes.h"
+#include "proto/control.h"
+
+#define ZPS_SCHEME_NAME_MAX 47u
+#define ZPS_SCHEME_LEVELS_MAX 16u
+#define ZPS_SCHEME_CHUNKS_MAX 64u
+#define ZPS_SCHEME_TEXT_MAX 319u
+
+/* Zeroed where an option is not given; ranks must agree on all of it. */
+struct zps_scheme_spec {
+  char name[ZPS_SCHEME_NAME_MAX + 1];    /* "auto": the coordinator chooses; empty: "balanced" */
+  char between[ZPS_SCHEME_NAME_MAX + 1]; /* the scheme between hosts, of one that nests */
+  unsigned choices;                      /* of auto: bits 1u << enum zps_plan_scheme; 0: those alike in their results */
+  uint64_t of_rows;                      /* of a scheme that registers blocks: the tensor that these are of */
+  uint32_t of_width;
+  uint32_t n_levels, levels[ZPS_SCHEME_LEVELS_MAX];
+  uint64_t k;
+  uint32_t chunks, bits; /* chunks: 0 is one */
+};
+
+bool zps_scheme_spec_is_auto(const struct zps_scheme_spec *scheme);
+bool zps_scheme_spec_same(const struct zps_scheme_spec *a, const struct zps_scheme_spec *b);
+/* The scheme and its options for people: "oktopk k=5", "auto:balanced,ring", "omnireduce of 10x3". `text` has
+ * ZPS_SCHEME_TEXT_MAX + 1 characters. Returns it. */
+const char *zps_scheme_spec_text(const struct zps_scheme_spec *scheme, char *text);
+
+zps_json *zps_control_scheme_write(zps_json *object, const struct zps_scheme_spec *scheme);
+zps_err_t zps_control_scheme_read(const zps_json *object, struct zps_scheme_spec *scheme,
+                                  struct zps_error *error) ZPS_MUSTCHECK;
+
+#endif

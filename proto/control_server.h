@@ -1,0 +1,32 @@
+/* Messages between a server and the coordinator about the server itself: server.register, server.drain. */
+#ifndef ZPS_PROTO_CONTROL_SERVER_H
+#define ZPS_PROTO_CONTROL_SERVER_H
+
+#include "proto/control.h"
+
+/* server.register */
+struct zps_server_spec {
+  const char *name, *host;
+  uint32_t pid;
+  const struct zps_net_info *fabric;
+};
+zps_json *zps_control_server_write(const struct zps_server_spec *spec);
+/* The fabric goes to *fabric, which the spec points to. */
+zps_err_t zps_control_server_read(const zps_json *params, struct zps_server_spec *spec, struct zps_net_info *fabric,
+                                  struct zps_error *error) ZPS_MUSTCHECK;
+
+/* Its answer. */
+struct zps_server_answer {
+  uint32_t server; /* issued once, never again */
+  uint32_t epoch;
+  struct zps_heartbeat heartbeat;
+};
+zps_json *zps_control_server_answer_write(const struct zps_server_answer *answer);
+zps_err_t zps_control_server_answer_read(const zps_json *result, struct zps_server_answer *answer,
+                                         struct zps_error *error) ZPS_MUSTCHECK;
+
+/* The answer to server.drain: jobs that still run there. */
+zps_json *zps_control_drained_write(uint32_t jobs);
+zps_err_t zps_control_drained_read(const zps_json *result, uint32_t *jobs_p, struct zps_error *error) ZPS_MUSTCHECK;
+
+#endif

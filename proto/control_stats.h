@@ -1,0 +1,30 @@
+/* job.stats: what rounds of a rank have cost. Tallies are in the tables of `stats` as well. */
+#ifndef ZPS_PROTO_CONTROL_STATS_H
+#define ZPS_PROTO_CONTROL_STATS_H
+
+#include "common/base/tally.h"
+#include "proto/control.h"
+
+/* A member of `object` for each counter, the step as a number, and the scheme. */
+zps_json *zps_control_tally_write(zps_json *object, const struct zps_tally *tally);
+/* Counters that are left out are zero. */
+zps_err_t zps_control_tally_read(const zps_json *object, struct zps_tally *tally,
+                                 struct zps_error *error) ZPS_MUSTCHECK;
+
+/* A tensor's row of job.stats. */
+struct zps_tensor_news {
+  uint32_t tensor;
+  uint64_t done;           /* rounds of it that the rank has finished in all */
+  struct zps_tally growth; /* since it last told */
+};
+/* `rows`, an array, may be NULL: no memory. Returns it, or NULL. */
+zps_json *zps_control_news_append(zps_json *rows, const struct zps_tensor_news *news);
+zps_err_t zps_control_news_read(const zps_json *row, struct zps_tensor_news *news,
+                                struct zps_error *error) ZPS_MUSTCHECK;
+
+/* `rows` is consumed; that of zps_control_stats_read() is borrowed from `params`. */
+zps_json *zps_control_stats_write(uint64_t job_id, zps_json *rows);
+zps_err_t zps_control_stats_read(const zps_json *params, uint64_t *job_id_p, const zps_json **rows_p,
+                                 struct zps_error *error) ZPS_MUSTCHECK;
+
+#endif

@@ -1,0 +1,52 @@
+/* What a tensor is, and the messages that open one: tensor.register, tensor.open. */
+#ifndef ZPS_PROTO_CONTROL_TENSOR_H
+#define ZPS_PROTO_CONTROL_TENSOR_H
+
+#include "common/codec/codec_choice.h"
+#include "proto/control_scheme.h"
+
+#define ZPS_TENSOR_TEXT_MAX 447u
+#define ZPS_TENSOR_WIDTH_MAX (1u << 20)
+#define ZPS_BLOCK_BITS_DEFAULT UINT32_MAX
+
+/* A tensor: as a worker asks for it, as the coordinator completes it, and as servers open it. */
+struct zps_tensor_spec {
+  uint64_t job_id;
+  uint32_t tensor; /* the coordinator's number */
+  char name[ZPS_NAME_MAX + 1];
+  uint64_t rows;
+  uint32_t width;
+  enum zps_dtype dtype;
+  enum zps_op op;
+  uint32_t n_parts;    /* asked for: 0 is the default */
+  uint32_t block_bits; /* asked for: ZPS_BLOCK_BITS_DEFAULT is the default */
+  enum zps_codec_policy codec;
+  enum zps_value_codec value_codec;
+  struct zps_scheme_spec scheme; /* the workers' affair; it does not travel to servers */
+  const uint32_t *owners;        /* n_parts of them: position of the owning server; malloc'd by readers */
+  const uint32_t *ranks; /* n_ranks of them, ascending: those that push and are told sums; malloc'd by readers */
+  uint32_t n_ranks;      /* 0: all */
+};
+/* Frees what a reader has allocated. */
+void zps_tensor_spec_fini(struct zps_tensor_spec *spec);
+/* What ranks must agree on: everything but the job, numbers, name and owners. */
+bool zps_tensor_spec_same(const struct zps_tensor_spec *a, const struct zps_tensor_spec *b);
+/* For people: "100 x 8 f32 sum in 4 partitions, block_bits 0, codec auto, values raw, scheme oktopk k=5". `text` has
+ * ZPS_TENSOR_TEXT_MAX + 1 characters. Returns it. */
+const char *zps_tensor_spec_text(const struct zps_tensor_spec *spec, char *text);
+
+/* tensor.register, of a worker. Owners and number do not travel. */
+zps_json *zps_control_register_write(const struct zps_tensor_spec *spec);
+zps_err_t zps_control_register_read(const zps_json *params, struct zps_tensor_spec *spec,
+                                    struct zps_error *error) ZPS_MUSTCHECK;
+/* Its answer completes the spec: number, partitions, block_bits and owners, which are below `n_servers`. */
+zps_json *zps_control_registered_write(const struct zps_tensor_spec *spec);
+zps_err_t zps_control_registered_read(const zps_json *result, uint32_t n_servers, struct zps_tensor_spec *spec,
+                                      struct zps_error *error) ZPS_MUSTCHECK;
+
+/* tensor.open, of the coordinator to a server. The scheme does not travel. */
+zps_json *zps_control_tensor_open_write(const struct zps_tensor_spec *spec);
+zps_err_t zps_control_tensor_open_read(const zps_json *params, struct zps_tensor_spec *spec,
+                                       struct zps_error *error) ZPS_MUSTCHECK;
+
+#endif

@@ -1,0 +1,219 @@
+#include "tests/support/control_again.h"
+
+#include <string.h>
+
+#include "proto/control_job.h"
+#include "proto/control_plan.h"
+#include "proto/control_server.h"
+#include "proto/control_stats.h"
+#include "proto/control_tensor.h"
+
+enum { SERVERS = 3, WORLD = 2 };
+
+typedef zps_err_t again_fn(const zps_json *body, zps_json **written_p, struct zps_error *error);
+
+static zps_err_t server_register(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  struct zps_server_spec spec;
+  struct zps_net_info fabric;
+  const zps_err_t err = zps_control_server_read(body, &spec, &fabric, error);
+  if (!err) *written_p = zps_control_server_write(&spec);
+  return err;
+}
+
+static zps_err_t server_answer(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  struct zps_server_answer answer;
+  const zps_err_t err = zps_control_server_answer_read(body, &answer, error);
+  if (!err) *written_p = zps_control_server_answer_write(&answer);
+  return err;
+}
+
+static zps_err_t drained(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  uint32_t jobs;
+  const zps_err_t err = zps_control_drained_read(body, &jobs, error);
+  if (!err) *written_p = zps_control_drained_write(jobs);
+  return err;
+}
+
+static zps_err_t join(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  struct zps_join_spec spec;
+  struct zps_net_info fabric;
+  const zps_err_t err = zps_control_join_read(body, &spec, &fabric, error);
+  if (!err) *written_p = zps_control_join_write(&spec);
+  return err;
+}
+
+static zps_err_t join_answer(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  struct zps_join answer;
+  const zps_err_t err = zps_control_join_answer_read(body, &answer, error);
+  if (err) return err;
+  *written_p = zps_control_join_answer_write(&answer);
+  zps_join_fini(&answer);
+  return ZPS_OK;
+}
+
+static zps_err_t job_id(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  uint64_t id;
+  const zps_err_t err = zps_control_job_id_read(body, &id, error);
+  if (!err) *written_p = zps_control_job_id_write(id);
+  return err;
+}
+
+static zps_err_t peers(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  struct zps_join_peers read;
+  const zps_err_t err = zps_control_peers_read(body, WORLD, &read, error);
+  if (err) return err;
+  *written_p = zps_control_peers_write(&read);
+  zps_join_peers_fini(&read);
+  return ZPS_OK;
+}
+
+static zps_err_t linked(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  uint64_t id, timeout_ms;
+  const zps_err_t err = zps_control_linked_read(body, &id, &timeout_ms, error);
+  if (!err) *written_p = zps_control_linked_write(id, timeout_ms);
+  return err;
+}
+
+static zps_err_t memory(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  uint64_t id;
+  const char *name;
+  const zps_err_t err = zps_control_memory_read(body, &id, &name, error);
+  if (!err) *written_p = zps_control_memory_write(id, name);
+  return err;
+}
+
+static zps_err_t job_open(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  struct zps_job_spec spec;
+  const zps_err_t err = zps_control_job_open_read(body, &spec, error);
+  if (err) return err;
+  *written_p = zps_control_job_open_write(&spec);
+  zps_job_spec_fini(&spec);
+  return ZPS_OK;
+}
+
+static zps_err_t job_close(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  uint64_t id;
+  const char *reason;
+  const zps_err_t err = zps_control_job_close_read(body, &id, &reason, error);
+  if (!err) *written_p = zps_control_job_close_write(id, reason);
+  return err;
+}
+
+static zps_err_t rank_gone(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  struct zps_rank_gone gone;
+  const zps_err_t err = zps_control_rank_gone_read(body, &gone, error);
+  if (!err) *written_p = zps_control_rank_gone_write(&gone);
+  return err;
+}
+
+/* Their readers look at what the worker needs: the job is the connection's. */
+static zps_err_t job_failed(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  struct zps_frame_abort failure;
+  uint64_t id;
+  const zps_err_t err = zps_control_job_id_read(body, &id, error);
+  if (err) return err;
+  zps_control_job_failed_read(body, &failure);
+  *written_p = zps_control_job_failed_write(id, &failure);
+  return ZPS_OK;
+}
+
+static zps_err_t rank_left(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  uint64_t id;
+  uint32_t rank;
+  zps_err_t err = zps_control_job_id_read(body, &id, error);
+  if (!err) err = zps_control_rank_left_read(body, &rank, error);
+  if (!err) *written_p = zps_control_rank_left_write(id, rank);
+  return err;
+}
+
+static zps_err_t job_stats(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  const zps_json *rows;
+  uint64_t id;
+  zps_err_t err = zps_control_stats_read(body, &id, &rows, error);
+  if (err) return err;
+  zps_json *written = zps_json_array();
+  for (size_t i = 0; i < zps_json_array_len(rows) && !err; i++) {
+    struct zps_tensor_news news;
+    err = zps_control_news_read(zps_json_at(rows, i), &news, error);
+    if (!err) written = zps_control_news_append(written, &news);
+  }
+  if (err)
+    zps_json_unref(written);
+  else
+    *written_p = zps_control_stats_write(id, written);
+  return err;
+}
+
+static zps_err_t tensor_register(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  struct zps_tensor_spec spec;
+  const zps_err_t err = zps_control_register_read(body, &spec, error);
+  if (err) return err;
+  *written_p = zps_control_register_write(&spec);
+  zps_tensor_spec_fini(&spec);
+  return ZPS_OK;
+}
+
+static zps_err_t registered(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  struct zps_tensor_spec spec = {.n_parts = 0};
+  const zps_err_t err = zps_control_registered_read(body, SERVERS, &spec, error);
+  if (err) return err;
+  *written_p = zps_control_registered_write(&spec);
+  zps_tensor_spec_fini(&spec);
+  return ZPS_OK;
+}
+
+static zps_err_t tensor_open(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  struct zps_tensor_spec spec;
+  const zps_err_t err = zps_control_tensor_open_read(body, &spec, error);
+  if (err) return err;
+  *written_p = zps_control_tensor_open_write(&spec);
+  zps_tensor_spec_fini(&spec);
+  return ZPS_OK;
+}
+
+static zps_err_t report(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  struct zps_tensor_report read;
+  struct zps_plan_sketch sketch;
+  const zps_err_t err = zps_control_report_read(body, &read, &sketch, error);
+  if (!err) *written_p = zps_control_report_write(&read);
+  return err;
+}
+
+static zps_err_t plan(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  struct zps_tensor_plan read;
+  const zps_err_t err = zps_control_plan_read(body, &read, error);
+  if (!err) *written_p = zps_control_plan_write(&read);
+  return err;
+}
+
+static const struct {
+  const char *name;
+  again_fn *again;
+} messages[] = {{"server.register", server_register},
+                {"server.register answer", server_answer},
+                {"server.drain answer", drained},
+                {"job.join", join},
+                {"job.join answer", join_answer},
+                {"job.peers", job_id},
+                {"job.peers answer", peers},
+                {"job.linked", linked},
+                {"job.memory", memory},
+                {"job.leave", job_id},
+                {"job.open", job_open},
+                {"job.close", job_close},
+                {"rank.gone", rank_gone},
+                {"job.failed", job_failed},
+                {"rank.left", rank_left},
+                {"job.stats", job_stats},
+                {"tensor.register", tensor_register},
+                {"tensor.register answer", registered},
+                {"tensor.open", tensor_open},
+                {"tensor.report", report},
+                {"tensor.plan", plan}};
+
+zps_err_t control_again(const char *name, const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  *written_p = NULL;
+  for (unsigned i = 0; i < sizeof messages / sizeof messages[0]; i++)
+    if (strcmp(messages[i].name, name) == 0) return messages[i].again(body, written_p, error);
+  return zps_fail(error, ZPS_ERR_UNKNOWN, "there is no message '%.40s'", name);
+}

@@ -1,0 +1,281 @@
+/* Messages of the control plane, byte for byte: structs are written as the golden lines are, and these are read and
+ * written again as they were. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "proto/control_job.h"
+#include "proto/control_plan.h"
+#include "proto/control_server.h"
+#include "proto/control_stats.h"
+#include "proto/control_tensor.h"
+#include "tests/support/control_again.h"
+#include "tests/unit/proto/control_rig.h"
+
+enum { JOB = 0xabc };
+
+static const struct zps_net_info fabric = {.provider = "tcp;ofi_rxm",
+                                           .protocol = "FI_PROTO_RXM",
+                                           .addr_format = "FI_SOCKADDR_IN",
+                                           .domain = "eth0",
+                                           .address = "10.0.0.7:41000",
+                                           .addr = {2, 0, 0xa0, 0x28},
+                                           .addr_len = 4};
+
+/* What the code makes, line by line. */
+static zps_json *made[16];
+static unsigned n_made, n_seen;
+
+static void compare(const char *line, const char *message, const zps_json *body) {
+  struct zps_error error;
+  zps_json *again;
+  if (control_again(message, body, &again, &error) != ZPS_OK) fail_msg("%s: %s", message, error.text);
+  zps_json *const both[] = {n_seen < n_made ? made[n_seen] : NULL, again};
+  for (unsigned i = 0; i < 2; i++) {
+    zps_json *whole = zps_json_set_str(zps_json_object(), "message", message);
+    char *text = zps_json_dump(whole = zps_json_set(whole, "body", both[i]));
+    assert_non_null(text);
+    assert_string_equal(text, line);
+    free(text);
+    zps_json_unref(whole);
+  }
+  n_seen++;
+}
+
+static void expect(const char *file) {
+  n_seen = 0;
+  assert_int_equal(control_golden(file, compare), n_made);
+  n_made = 0;
+}
+
+static void test_servers(void **state) {
+  (void)state;
+  made[n_made++] = zps_control_server_write(
+      &(struct zps_server_spec){.name = "s0", .host = "node7", .pid = 4711, .fabric = &fabric});
+  made[n_made++] = zps_control_server_answer_write(
+      &(struct zps_server_answer){.server = 3, .epoch = 9, .heartbeat = {.heartbeat_ms = 1000, .dead_ms = 5000}});
+  made[n_made++] = zps_control_drained_write(2);
+  expect("server");
+}
+
+static void test_jobs(void **state) {
+  (void)state;
+  struct zps_join_server servers[] = {{.name = "s0", .addr = {1, 0xff}, .addr_len = 2},
+                                      {.name = "s1", .addr = {2}, .addr_len = 1}};
+  struct zps_join_peer peers[] = {{.host = "node1", .rack = "r1", .addr = {1}, .addr_len = 1},
+                                  {.host = "node2", .addr = {2}, .addr_len = 1}};
+  const struct zps_member_spec members[] = {{.rank = 0, .pid = 7, .host = "node1", .addr = {1}, .addr_len = 1},
+                                            {.rank = 1, .pid = 8, .host = "node2", .addr = {2}, .addr_len = 1}};
+  struct zps_join_spec join = {.job = "train",
+                               .host = "node1",
+                               .rack = "r1",
+                               .world = 2,
+                               .rank = 1,
+                               .pid = 7,
+                               .timeout_ms = 30000,
+                               .fabric = &fabric};
+  made[n_made++] = zps_control_join_write(&join);
+  join.rack = NULL;
+  made[n_made++] = zps_control_join_write(&join);
+  made[n_made++] =
+      zps_control_join_answer_write(&(struct zps_join){.job_id = JOB,
+                                                       .seed = UINT64_MAX,
+                                                       .epoch = 9,
+                                                       .n_servers = 2,
+                                                       .heartbeat = {.heartbeat_ms = 1000, .dead_ms = 5000},
+                                                       .servers = servers});
+  made[n_made++] = zps_control_job_id_write(JOB);
+  made[n_made++] = zps_control_peers_write(&(struct zps_join_peers){.world = 2, .ranks = peers});
+  made[n_made++] = zps_control_linked_write(JOB, 29000);
+  made[n_made++] = zps_control_memory_write(JOB, "dmabuf");
+  made[n_made++] = zps_control_job_id_write(JOB);
+  made[n_made++] = zps_control_job_open_write(&(struct zps_job_spec){
+      .job_id = JOB, .seed = UINT64_MAX, .epoch = 9, .name = "train", .server = 1, .world = 2, .members = members});
+  made[n_made++] = zps_control_job_close_write(JOB, "all ranks left");
+  made[n_made++] = zps_control_rank_gone_write(
+      &(struct zps_rank_gone){.job_id = JOB, .rank = 1, .code = ZPS_ERR_PEER_LOST, .text = "rank 1 was lost"});
+  made[n_made++] = zps_control_job_failed_write(
+      JOB, &(struct zps_frame_abort){
+               .code = ZPS_ERR_PEER_LOST, .n_ranks = 1, .ranks = {1}, .text = "rank 1 (host node2) was lost"});
+  made[n_made++] = zps_control_rank_left_write(JOB, 1);
+  expect("job");
+}
+
+static void test_stats(void **state) {
+  (void)state;
+  zps_json *rows = zps_control_news_append(
+      zps_json_array(), &(struct zps_tensor_news){
+                            .tensor = 0,
+                            .done = 12,
+                            .growth = {.rounds = 3, .bytes_out = 100, .total_ns = 5000, .step = 11, .scheme = "ring"}});
+  rows = zps_control_news_append(rows, &(struct zps_tensor_news){.tensor = 1, .growth = {.failed = 1}});
+  made[n_made++] = zps_control_stats_write(JOB, rows);
+  expect("stats");
+}
+
+static void test_tensors(void **state) {
+  (void)state;
+  static const uint32_t owners[] = {2, 0, 1}, ranks[] = {0, 4};
+  struct zps_tensor_spec spec = {.job_id = JOB,
+                                 .name = "w",
+                                 .rows = 1000,
+                                 .width = 8,
+                                 .dtype = ZPS_DTYPE_F32,
+                                 .op = ZPS_OP_SUM,
+                                 .block_bits = ZPS_BLOCK_BITS_DEFAULT,
+                                 .codec = ZPS_CODEC_AUTO,
+                                 .value_codec = ZPS_VALUES_RAW,
+                                 .scheme = {.name = "balanced"}};
+  made[n_made++] = zps_control_register_write(&spec);
+  spec.scheme = (struct zps_scheme_spec){.name = "oktopk", .k = 50, .chunks = 2};
+  made[n_made++] = zps_control_register_write(&spec);
+  spec.scheme = (struct zps_scheme_spec){
+      .name = "hierarchical", .between = "blueconnect", .n_levels = 2, .levels = {2, 4}, .bits = 4};
+  made[n_made++] = zps_control_register_write(&spec);
+  spec.scheme = (struct zps_scheme_spec){.name = "auto", .choices = 1u << ZPS_PLAN_BALANCED | 1u << ZPS_PLAN_RING};
+  made[n_made++] = zps_control_register_write(&spec);
+  spec.scheme = (struct zps_scheme_spec){.name = "omnireduce", .of_rows = 10, .of_width = 3};
+  made[n_made++] = zps_control_register_write(&spec);
+  spec = (struct zps_tensor_spec){.job_id = JOB,
+                                  .tensor = 4,
+                                  .name = "w",
+                                  .rows = 1ull << 40,
+                                  .width = 1u << 20,
+                                  .dtype = ZPS_DTYPE_F64,
+                                  .op = ZPS_OP_MAX,
+                                  .n_parts = 3,
+                                  .block_bits = 31,
+                                  .codec = ZPS_CODEC_PAPER,
+                                  .value_codec = ZPS_VALUES_QSGD4,
+                                  .scheme = {.name = "balanced"},
+                                  .owners = owners,
+                                  .ranks = ranks,
+                                  .n_ranks = 2};
+  made[n_made++] = zps_control_register_write(&spec);
+  made[n_made++] = zps_control_registered_write(&spec);
+  made[n_made++] = zps_control_tensor_open_write(&spec);
+  expect("tensor");
+}
+
+static void test_plans(void **state) {
+  (void)state;
+  const struct zps_plan_sketch sketch = {.limit = 0x100, .n = 2, .hash = {1, 0xfe}};
+  struct zps_tensor_report report = {
+      .job_id = JOB, .tensor = 4, .told = {.report = {.step = 17, .scheme = ZPS_PLAN_BALANCED}}};
+  made[n_made++] = zps_control_report_write(&report);
+  report.told = (struct zps_plan_told){.report = {.step = 17,
+                                                  .scheme = ZPS_PLAN_RING,
+                                                  .rounds = 6,
+                                                  .rows = 60.5,
+                                                  .union_rows = 100,
+                                                  .round_s = 0.25,
+                                                  .waits = true},
+                                       .bandwidth = 1e9,
+                                       .latency_s = 0.5,
+                                       .cores = 8,
+                                       .lists = true,
+                                       .sketch = &sketch};
+  unsigned n = 0;
+#define SET(name) report.told.calibration.name = ++n;
+  ZPS_PLAN_COSTS(SET)
+#undef SET
+  made[n_made++] = zps_control_report_write(&report);
+  made[n_made++] = zps_control_plan_write(
+      &(struct zps_tensor_plan){.job_id = JOB,
+                                .tensor = 4,
+                                .whole = true,
+                                .n = 2,
+                                .runs = {{.from = 0, .until = 16, .scheme = ZPS_PLAN_BALANCED},
+                                         {.from = 16, .until = UINT64_MAX, .scheme = ZPS_PLAN_RING}}});
+  expect("plan");
+}
+
+/* What people see. */
+static void test_texts(void **state) {
+  (void)state;
+  static const struct {
+    struct zps_scheme_spec scheme;
+    const char *text;
+  } cases[] = {
+      {{.name = ""}, "balanced"},
+      {{.name = "oktopk", .k = 5}, "oktopk k=5"},
+      {{.name = "omnireduce", .of_rows = 10, .of_width = 3}, "omnireduce of 10x3"},
+      {{.name = "hierarchical", .between = "ring"}, "hierarchical:ring"},
+      {{.name = "auto", .choices = 1u << ZPS_PLAN_BALANCED | 1u << ZPS_PLAN_RING}, "auto:balanced,ring"},
+      {{.name = "two-level", .n_levels = 3, .levels = {2, 3, 4}, .chunks = 4}, "two-level levels=2x3x4 chunks=4"},
+      {{.name = "dsar", .bits = 4}, "dsar bits=4"},
+  };
+  char text[ZPS_SCHEME_TEXT_MAX + 1], whole[ZPS_TENSOR_TEXT_MAX + 1];
+  for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    assert_string_equal(zps_scheme_spec_text(&cases[i].scheme, text), cases[i].text);
+    for (unsigned j = 0; j < sizeof cases / sizeof cases[0]; j++)
+      assert_int_equal(zps_scheme_spec_same(&cases[i].scheme, &cases[j].scheme), i == j);
+  }
+  /* The longest there is: nothing of it is cut. */
+  struct zps_scheme_spec most = {.name = "auto", .choices = (1u << ZPS_PLAN_SCHEMES) - 1};
+  assert_non_null(strstr(zps_scheme_spec_text(&most, text), ",bitmap-split"));
+  struct zps_tensor_spec spec = {.rows = 100,
+                                 .width = 8,
+                                 .dtype = ZPS_DTYPE_F32,
+                                 .op = ZPS_OP_SUM,
+                                 .codec = ZPS_CODEC_AUTO,
+                                 .value_codec = ZPS_VALUES_RAW,
+                                 .block_bits = ZPS_BLOCK_BITS_DEFAULT,
+                                 .scheme = {.name = "oktopk", .k = 5}};
+  assert_string_equal(
+      zps_tensor_spec_text(&spec, whole),
+      "100 x 8 f32 sum in default partitions, block_bits default, codec auto, values raw, scheme oktopk k=5");
+  spec.n_parts = 4;
+  spec.block_bits = 2;
+  spec.n_ranks = 3;
+  assert_string_equal(zps_tensor_spec_text(&spec, whole),
+                      "100 x 8 f32 sum in 4 partitions, block_bits 2, codec auto, values raw, scheme oktopk k=5, "
+                      "pushed by 3 ranks");
+}
+
+static void test_what_ranks_must_agree_on(void **state) {
+  (void)state;
+  static const uint32_t some[] = {0, 2}, others[] = {0, 3};
+  const struct zps_tensor_spec spec = {.rows = 100, .width = 8, .ranks = some, .n_ranks = 2};
+  struct zps_tensor_spec other = spec;
+  assert_true(zps_tensor_spec_same(&spec, &other));
+  other.job_id = other.tensor = 7;
+  strcpy(other.name, "w");
+  assert_true(zps_tensor_spec_same(&spec, &other));
+#define DIFFERS(change) \
+  other = spec;         \
+  other.change;         \
+  assert_false(zps_tensor_spec_same(&spec, &other));
+  DIFFERS(rows = 101)
+  DIFFERS(width = 9)
+  DIFFERS(dtype = ZPS_DTYPE_F64)
+  DIFFERS(op = ZPS_OP_MAX)
+  DIFFERS(n_parts = 1)
+  DIFFERS(block_bits = 1)
+  DIFFERS(codec = ZPS_CODEC_PAPER)
+  DIFFERS(value_codec = ZPS_VALUES_F16)
+  DIFFERS(scheme.k = 1)
+  DIFFERS(scheme.levels[0] = 2; other.scheme.n_levels = 1)
+  DIFFERS(n_ranks = 1)
+  DIFFERS(ranks = others)
+#undef DIFFERS
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_servers),
+      cmocka_unit_test(test_jobs),
+      cmocka_unit_test(test_stats),
+      cmocka_unit_test(test_tensors),
+      cmocka_unit_test(test_plans),
+      cmocka_unit_test(test_texts),
+      cmocka_unit_test(test_what_ranks_must_agree_on),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

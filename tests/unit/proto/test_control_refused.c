@@ -1,0 +1,217 @@
+/* What readers of control messages refuse: each member of each golden line left out, of another type, out of range, too
+ * long. A message that is refused leaves nothing behind. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/support/control_again.h"
+#include "tests/unit/proto/control_rig.h"
+
+enum { LONG = 5000 };
+
+/* One member, counted from the first, outer ones ahead of inner ones, is left out or replaced. */
+struct spoil {
+  unsigned at, target;
+  const char *with;   /* JSON; NULL: left out */
+  const char *inside; /* the member of the body that is being copied */
+  char path[100];     /* of the target: "fabric.provider", "members.rank"; empty while it was not found */
+  zps_json *to;
+};
+
+static zps_json *copy_of(struct spoil *spoil, const zps_json *value);
+
+static zps_json *replacement(const struct spoil *spoil) {
+  char text[LONG + 20];
+  zps_json *object;
+  const int len = snprintf(text, sizeof text, "{\"v\": %s}", spoil->with);
+  assert_int_equal(zps_json_parse(text, (size_t)len, &object, NULL), ZPS_OK);
+  zps_json *value = zps_json_copy(zps_json_get(object, "v"));
+  zps_json_unref(object);
+  return value;
+}
+
+static void visit(void *ctx, const char *key, const zps_json *value) {
+  struct spoil *spoil = ctx;
+  const char *const outer = spoil->inside;
+  zps_json *const to = spoil->to;
+  if (spoil->at++ == spoil->target) {
+    snprintf(spoil->path, sizeof spoil->path, "%s%s%s", outer ? outer : "", outer ? "." : "", key);
+    if (spoil->with) spoil->to = zps_json_set(to, key, replacement(spoil));
+    return;
+  }
+  spoil->inside = key;
+  spoil->to = zps_json_set(to, key, copy_of(spoil, value));
+  spoil->inside = outer;
+}
+
+static zps_json *copy_of(struct spoil *spoil, const zps_json *value) {
+  zps_json *const to = spoil->to;
+  zps_json *copy;
+  if (zps_json_is_object(value)) {
+    spoil->to = zps_json_object();
+    zps_json_each(value, visit, spoil);
+    copy = spoil->to;
+  } else if (zps_json_is_array(value)) {
+    copy = zps_json_array();
+    for (size_t i = 0; i < zps_json_array_len(value); i++)
+      copy = zps_json_append(copy, copy_of(spoil, zps_json_at(value, i)));
+  } else {
+    copy = zps_json_copy(value);
+  }
+  spoil->to = to;
+  return copy;
+}
+
+/* Members that may be left out, by message and path. */
+static const char *const optional[] = {
+    "job.join rack",         "job.close reason",       "job.stats tensors.*",
+    "tensor.register codec", "tensor.register values", "tensor.register block_bits",
+    "tensor.register ranks", "tensor.register scheme", "tensor.register scheme.*",
+    "tensor.open codec",     "tensor.open values",     "tensor.open ranks",
+    "tensor.report *",       "tensor.plan whole",      "job.failed *",
+};
+static const char *const required[] = {"job.stats tensors.tensor",    "job.stats tensors.done",
+                                       "tensor.register scheme.name", "tensor.report job_id",
+                                       "tensor.report tensor",        "tensor.report step",
+                                       "job.failed job_id",           "tensor.register scheme.of_width"};
+/* Values of other types that are taken: texts that may be any, what counts as left out, and any number. */
+static const char *const lenient[] = {"job.close reason",  "rank.gone code", "rank.gone text", "job.memory memory",
+                                      "tensor.plan whole", "job.failed *",   "tensor.report *"};
+static const char *const strict[] = {"tensor.report job_id", "tensor.report tensor", "tensor.report step",
+                                     "tensor.report scheme", "job.failed job_id"};
+/* Numbers that may be any. */
+static const char *const unbounded[] = {"job.stats tensors.done", "job.stats tensors.step"};
+
+static bool is_among(const char *message, const char *path, const char *const *list, size_t n) {
+  char name[200];
+  const int len = snprintf(name, sizeof name, "%s %s", message, path);
+  assert_true(len > 0 && (size_t)len < sizeof name);
+  for (size_t i = 0; i < n; i++) {
+    const size_t prefix = strcspn(list[i], "*");
+    if (list[i][prefix] ? strncmp(list[i], name, prefix) == 0 : strcmp(list[i], name) == 0) return true;
+  }
+  return false;
+}
+#define AMONG(message, path, list) is_among(message, path, list, sizeof list / sizeof list[0])
+
+static unsigned n_refused;
+
+/* False: there are not so many members. */
+static bool spoil_one(const char *message, const zps_json *body, unsigned target, const char *with,
+                      const char *list_of) {
+  struct spoil spoil = {.target = target, .with = with};
+  struct zps_error error = {.text = ""};
+  zps_json *written;
+  zps_json *spoiled = copy_of(&spoil, body);
+  assert_non_null(spoiled);
+  const bool found = spoil.path[0] != '\0';
+  const zps_err_t err = found ? control_again(message, spoiled, &written, &error) : ZPS_OK;
+  zps_json_unref(spoiled);
+  if (!found) return false;
+  const bool may_pass = with ? AMONG(message, spoil.path, lenient) && !AMONG(message, spoil.path, strict)
+                             : AMONG(message, spoil.path, optional) && !AMONG(message, spoil.path, required);
+  if (err == ZPS_OK) {
+    zps_json_unref(written);
+    if (!may_pass && !(list_of && AMONG(message, spoil.path, unbounded)))
+      fail_msg("%s: %s %s was taken", message, spoil.path, with ? with : "left out");
+    return true;
+  }
+  n_refused++;
+  assert_null(written);
+  if (!error.text[0]) fail_msg("%s: %s is refused without a word", message, spoil.path);
+  if (!with && may_pass) fail_msg("%s: %s left out: %s", message, spoil.path, error.text);
+  return true;
+}
+
+static void spoil_all(const char *line, const char *message, const zps_json *body) {
+  static const char *const wrong[] = {"null", "-1", "\"\\u0007\"", "{}", "1e300", "true", "[{}]"};
+  (void)line;
+  for (unsigned target = 0; spoil_one(message, body, target, NULL, NULL); target++) {
+    for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+      if (strcmp(message, "tensor.report") == 0 && i == 5) continue; /* "waits": true */
+      assert_true(spoil_one(message, body, target, wrong[i], NULL));
+    }
+    assert_true(spoil_one(message, body, target, "4611686018427387904", "unbounded"));
+    char longest[LONG + 3];
+    memset(longest, 'a', sizeof longest);
+    longest[0] = longest[LONG + 1] = '"';
+    longest[LONG + 2] = '\0';
+    assert_true(spoil_one(message, body, target, longest, NULL));
+  }
+}
+
+static void test_each_member(void **state) {
+  (void)state;
+  static const char *const files[] = {"server", "job", "stats", "tensor", "plan"};
+  for (unsigned i = 0; i < sizeof files / sizeof files[0]; i++) assert_true(control_golden(files[i], spoil_all) > 0);
+  assert_true(n_refused > 1000);
+}
+
+/* What no single member shows. */
+static void test_sentences(void **state) {
+  (void)state;
+#define TENSOR                                                                                             \
+  "\"job_id\": \"0x5\", \"name\": \"w\", \"rows\": 9, \"width\": 1, \"dtype\": \"f32\", \"op\": \"sum\", " \
+  "\"partitions\": 2"
+#define SCHEME(members) "{" TENSOR ", \"scheme\": {\"name\": \"x\", " members "}}"
+  static const struct {
+    const char *message, *body, *text;
+  } cases[] = {
+      {"job.peers answer", "{\"ranks\": []}", "the coordinator names 0 ranks of a job of 2"},
+      {"job.join answer",
+       "{\"job_id\": \"0x5\", \"seed\": \"0x5\", \"epoch\": 1, \"heartbeat_ms\": 1, \"dead_ms\": 2, \"servers\": []}",
+       "the coordinator names 0 servers; 1 to 1024 can be"},
+      {"job.open",
+       "{\"job_id\": \"0x5\", \"seed\": \"0x5\", \"name\": \"j\", \"world\": 2, \"epoch\": 1, \"server\": 0, "
+       "\"members\": []}",
+       "job.open names 0 members, the world is 2"},
+      {"tensor.register", "{" TENSOR ", \"codec\": 7}",
+       "member 'codec' is no string (there are auto, paper and coo; auto when left out)"},
+      {"tensor.register", "{" TENSOR ", \"codec\": \"small\"}",
+       "no such codec: 'small' (there are auto, paper and coo)"},
+      {"tensor.register", "{" TENSOR ", \"values\": \"f8\"}",
+       "no such codec of values: 'f8' (there are raw, bf16, f16, qsgd2, qsgd4 and qsgd8)"},
+      {"tensor.register", "{" TENSOR ", \"ranks\": []}", "member 'ranks' has 0 elements, want 1 to 4096"},
+      {"tensor.register", "{" TENSOR ", \"ranks\": [4096]}", "member '[0]' is 4096, want 0 to 4095"},
+      {"tensor.register", "{" TENSOR ", \"scheme\": \"ring\"}", "member 'scheme' is a string, want an object"},
+      {"tensor.register", SCHEME("\"bits\": 3"), "member 'bits' is 3, want 2, 4 or 8"},
+      {"tensor.register", SCHEME("\"chunks\": 65"), "member 'chunks' is 65, want 2 to 64"},
+      {"tensor.register", SCHEME("\"levels\": []"), "member 'levels' has 0 elements, want 1 to 16"},
+      {"tensor.register", SCHEME("\"choices\": []"), "member 'choices' is empty, want names of schemes"},
+      {"tensor.register", SCHEME("\"choices\": [\"fast\"]"), "there is no scheme 'fast'; there are: balanced"},
+      {"tensor.register", SCHEME("\"choices\": [7]"), "member '[0]' is an integer, want a string"},
+      {"tensor.open", "{" TENSOR ", \"tensor\": 0, \"block_bits\": 0, \"owners\": [0]}",
+       "member 'owners' has 1 elements, want one for each of 2 partitions"},
+      {"tensor.register answer", "{\"tensor\": 0, \"partitions\": 1, \"block_bits\": 0, \"owners\": [3]}",
+       "member '[0]' is 3, want 0 to 2"},
+      {"tensor.report", "{\"job_id\": \"0x5\", \"tensor\": 0, \"step\": \"0x0\", \"sketch\": \"7\"}",
+       "a sketch is a limit and ascending hashes below it, 16 digits each"},
+      {"tensor.report", "{\"job_id\": \"0x5\", \"tensor\": 0, \"step\": \"0x0\", \"scheme\": \"auto\"}",
+       "there is no scheme 'auto'"},
+      {"tensor.plan", "{\"job_id\": \"0x5\", \"tensor\": 0, \"runs\": []}",
+       "member 'runs' has 0 elements, want 1 to 64"},
+      {"job.stats", "{\"job_id\": \"0x5\", \"tensors\": [{\"tensor\": 0, \"done\": 1, \"rounds\": -1}]}",
+       "member 'rounds' is -1, want 0 to 9007199254740992"},
+      {"no.such", "{}", "there is no message 'no.such'"},
+  };
+  for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    struct zps_error error = {.text = ""};
+    zps_json *body, *written;
+    assert_int_equal(zps_json_parse(cases[i].body, strlen(cases[i].body), &body, &error), ZPS_OK);
+    assert_int_not_equal(control_again(cases[i].message, body, &written, &error), ZPS_OK);
+    if (strncmp(error.text, cases[i].text, strlen(cases[i].text)) != 0)
+      fail_msg("%s: '%s', not '%s'", cases[i].message, error.text, cases[i].text);
+    zps_json_unref(body);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_member), cmocka_unit_test(test_sentences)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

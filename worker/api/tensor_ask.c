@@ -1,0 +1,84 @@
+/* What a caller asks a tensor to be: checked, and compared when it is opened again. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "worker/api/job.h"
+#include "worker/api/tensor_impl.h"
+
+zps_err_t zps_tensor_ask_make(const struct zenps_job *job, const char *name, uint64_t rows, uint32_t width,
+                              enum zps_dtype dtype, const zenps_tensor_options_t *given, struct zps_tensor_ask *out,
+                              struct zps_error *error) {
+  zenps_tensor_options_t options;
+  zenps_tensor_options_init(&options, sizeof options);
+  if (given) {
+    const zps_err_t err = zps_worker_struct_copy(&options, sizeof options, given, "zenps_tensor_options_t", error);
+    if (err != ZPS_OK) return err;
+  }
+  if (rows < 1 || rows > ZPS_PARTITION_ROWS_MAX || width < 1 || width > 1u << 20) {
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tensor %s: %" PRIu64 " x %" PRIu32 "; rows must be 1 to 2^40, width 1 to 2^20", name, rows, width);
+  }
+  if (zps_dtype_size(dtype) == 0) {
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: dtype %d is none of ZENPS_F32, ZENPS_F64", name, (int)dtype);
+  }
+  if ((int)options.op < 0 || options.op > ZENPS_OP_MIN) {
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: op %d is none of ZENPS_OP_SUM, _MEAN, _MAX and _MIN", name,
+                    (int)options.op);
+  }
+  if ((int)options.codec < 0 || options.codec > ZENPS_CODEC_COO) {
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tensor %s: codec %d is none of ZENPS_CODEC_AUTO, ZENPS_CODEC_PAPER, ZENPS_CODEC_COO", name,
+                    (int)options.codec);
+  }
+  enum zps_value_codec value_codec = ZPS_VALUES_RAW; /* the library's own bytes, whatever the environment says */
+  if (dtype != ZPS_DTYPE_U8 || options.values != 0)
+    value_codec = (enum zps_value_codec)(options.values ? (int)options.values : job->options.values + 1);
+  if (!zps_values_suit(value_codec, dtype)) {
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: values %d is none of ZENPS_VALUES_RAW to ZENPS_VALUES_QSGD8",
+                    name, (int)options.values);
+  }
+  if (options.partitions > ZPS_PARTITION_PARTS_MAX || options.block_bits < -1 ||
+      options.block_bits > (int)ZPS_PARTITION_BLOCK_BITS_MAX) {
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tensor %s: %" PRIu32 " partitions of blocks of 2^%d rows; at most %u and 2^%u", name,
+                    options.partitions, options.block_bits, ZPS_PARTITION_PARTS_MAX, ZPS_PARTITION_BLOCK_BITS_MAX);
+  }
+  out->spec = (struct zps_tensor_spec){
+      .rows = rows,
+      .width = width,
+      .dtype = dtype,
+      .op = options.op ? (enum zps_op)options.op : ZPS_OP_SUM,
+      .n_parts = options.partitions,
+      .block_bits = options.block_bits < 0 ? ZPS_BLOCK_BITS_DEFAULT : (uint32_t)options.block_bits,
+      .codec = (enum zps_codec_policy)(options.codec ? (int)options.codec : job->options.codec + 1),
+      .value_codec = value_codec};
+  snprintf(out->spec.name, sizeof out->spec.name, "%s", name);
+  const zps_err_t err = zps_scheme_ask_init(&out->scheme, &options, &job->options, name, rows, width, dtype,
+                                            value_codec != ZPS_VALUES_RAW, error);
+  if (err != ZPS_OK) return err;
+  const struct zps_served_kind *served = out->scheme.served;
+  if (value_codec != ZPS_VALUES_RAW && (!served || served->all_rows || served->blocks)) {
+    char text[ZPS_SCHEME_TEXT_MAX + 1];
+    return zps_fail(
+        error, ZPS_ERR_UNSUPPORTED,
+        "tensor %s: values travel as %s under balanced and sparse-ps alone; with scheme %s they must be raw", name,
+        zps_values_name(value_codec), zps_scheme_spec_text(&out->scheme.spec, text));
+  }
+  out->spec.scheme = out->scheme.spec;
+  out->partitioner = options.hierarchical ? ZPS_PARTITIONER_HIERARCHICAL : ZPS_PARTITIONER_ORDERED;
+  return ZPS_OK;
+}
+
+/* A tensor that is opened again with the same options is the same tensor; other options are an error, as they are
+ * between ranks. */
+zps_err_t zps_tensor_ask_compare(const struct zenps_tensor *tensor, const struct zps_tensor_ask *asked,
+                                 struct zps_error *error) {
+  const bool was = tensor->core.partitioner == ZPS_PARTITIONER_HIERARCHICAL;
+  const bool is = asked->partitioner == ZPS_PARTITIONER_HIERARCHICAL;
+  char first[ZPS_TENSOR_TEXT_MAX + 1], now[ZPS_TENSOR_TEXT_MAX + 1];
+  if (zps_tensor_spec_same(&tensor->asked, &asked->spec) && was == is) return ZPS_OK;
+  return zps_fail(
+      error, ZPS_ERR_SHAPE, "tensor %s is open as %s, hierarchical %d; it cannot be opened as %s, hierarchical %d",
+      tensor->core.name, zps_tensor_spec_text(&tensor->asked, first), was, zps_tensor_spec_text(&asked->spec, now), is);
+}

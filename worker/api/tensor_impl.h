@@ -1,0 +1,33 @@
+/* The files of the API's tensors: tensor_ask.c what is asked for, tensor.c made and opened, tensor_auto.c auto's
+ * variants. */
+#ifndef ZPS_WORKER_API_TENSOR_IMPL_H
+#define ZPS_WORKER_API_TENSOR_IMPL_H
+
+#include "worker/api/tensor.h"
+#include "worker/choice/ask.h"
+
+struct zps_tensor_ask {
+  struct zps_tensor_spec spec;
+  struct zps_scheme_ask scheme;
+  enum zps_partitioner partitioner;
+};
+
+/* `given` NULL: defaults. */
+zps_err_t zps_tensor_ask_make(const struct zenps_job *job, const char *name, uint64_t rows, uint32_t width,
+                              enum zps_dtype dtype, const zenps_tensor_options_t *given, struct zps_tensor_ask *out,
+                              struct zps_error *error) ZPS_MUSTCHECK;
+/* The same question again has the same answer; another one is an error, as it would be between ranks. */
+zps_err_t zps_tensor_ask_compare(const struct zenps_tensor *tensor, const struct zps_tensor_ask *asked,
+                                 struct zps_error *error) ZPS_MUSTCHECK;
+
+/* Under the job's `open`: registers the tensor, and makes what its rounds need; add() puts it among the job's. */
+zps_err_t zps_worker_tensor_create(struct zenps_job *job, const struct zps_tensor_ask *asked,
+                                   struct zenps_tensor **tensor_p, struct zps_error *error) ZPS_MUSTCHECK;
+void zps_worker_tensor_add(struct zenps_job *job, struct zenps_tensor *tensor);
+struct zenps_tensor *zps_worker_tensor_find(struct zenps_job *job, const char *name); /* NULL: it is not open */
+/* Makes it the trainer's tensor of several variants, which are opened. */
+zps_err_t zps_worker_tensor_automatic(struct zenps_job *job, struct zenps_tensor *tensor,
+                                      const struct zps_tensor_ask *asked, const zenps_tensor_options_t *given,
+                                      struct zps_error *error) ZPS_MUSTCHECK;
+
+#endif
