@@ -13,14 +13,6 @@ most_worker=8 most=6
 # Folders that are not one library alone: what the coordinator knows of jobs needs no network, clock or JSON, and
 # libzpsmembers shows that.
 libraries="common/codec=libzpscodec,libzpscodecsimd common/net=libzpsnet,libzpsnetofi server/coordinator=libzpsmembers,libzpscoordinator"
-# Unit tests that link more than their room may use.
-not_yet="tests/unit/worker/base/test_options tests/unit/worker/compute/test_compute
-  tests/unit/worker/compute/test_compute_order tests/unit/worker/schemes/test_peer_schemes
-  tests/unit/worker/schemes/test_peer_volume tests/unit/worker/schemes/test_peer_lossy
-  tests/unit/worker/api/test_worker_oom tests/unit/worker/api/test_tensor_rounds
-  tests/unit/worker/sparsify/test_sparsify tests/unit/worker/sparsify/test_sparsify_select
-  tests/unit/worker/peer/test_peer_oom"
-
 may() { echo "may $*"; }
 # product FIND-OPTION...: files of the product below this folder, without programs that are clients of the library.
 product() {
@@ -47,7 +39,7 @@ links() {
     cd "$1" || exit
     # shellcheck disable=SC2046
     { cat; product -path '[csw]*/*.c' | sed 's/^/source /'; } |
-      awk -v libraries="$libraries" -v not_yet="$not_yet" -f "$support/libraries.awk" - \
+      awk -v libraries="$libraries" -f "$support/libraries.awk" - \
         $(find Makefile.am common proto gpu server worker -name 'Makefile.*' ! -name Makefile.in 2>/dev/null) | sort
   )
 }

@@ -4,7 +4,7 @@
 #   library  FOLDER   the folder's files are not in one library alone, or that library has files of another folder
 #   links    ROOM     a unit test of the room, or the make variable W_ROOM, links what neither it nor a room below may use
 # A library that only tests link may hold anything; worker/tools has what tests hold results against, as zenps-perf does.
-# -v libraries='FOLDER=LIBRARY,LIBRARY ...': folders in more than one library; -v not_yet='TEST ...': tests to leave out.
+# -v libraries='FOLDER=LIBRARY,LIBRARY ...': folders in more than one library.
 function room_of(file) {
   return match(file, /^[^\/]*\/[^\/]*\//) ? substr(file, 1, RLENGTH - 1) : file
 }
@@ -132,9 +132,6 @@ END {
     if (split(seen[room], words, " ") != (n ? n : 1))
       print "library\t" room "\tis in " seen[room]
   }
-  n = split(not_yet, words, " ")
-  for (i = 1; i <= n; i++)
-    skipped[words[i]] = 1
   for (room in seen) {
     if (room !~ /^worker\//)
       continue
@@ -146,7 +143,7 @@ END {
   n = split(expand(value["UNIT_TESTS"], 0), words, " ")
   for (i = 1; i <= n; i++) {
     room = folder_of(words[i])
-    if (sub(/^tests\/unit\//, "", room) && room in seen && room ~ /^worker\// && !(words[i] in skipped))
+    if (sub(/^tests\/unit\//, "", room) && room in seen && room ~ /^worker\//)
       look(room, words[i], value[canonical(words[i]) "_SOURCES"] " " value[canonical(words[i]) "_LDADD"])
   }
 }

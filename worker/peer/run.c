@@ -151,7 +151,7 @@ static bool fill_ins(struct zps_peer_task *task) {
 void zps_peer_no_memory(struct zps_peer_round *round, uint32_t instr) {
   const struct zps_plane *plane = round->base.plane;
   zps_round_fail(&round->base, ZPS_ERR_NOMEM,
-                 "no memory for a %s: of registered memory, %" PRIu64 " bytes are in use of %" PRIu64
+                 "no memory for instruction %s: of registered memory, %" PRIu64 " bytes are in use of %" PRIu64
                  " (ZENPS_MEMORY_LIMIT)",
                  zps_instr_name(round->program.instrs[instr].type), plane->memory.held.push + plane->memory.held.pull,
                  plane->memory.limit_bytes);

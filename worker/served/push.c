@@ -243,7 +243,7 @@ static zps_err_t send_end(struct zps_served_round *round, uint32_t server, struc
     frame->u.abort.code = round->base.machine->code;
   }
   const zps_err_t err = zps_link_send(plane->servers[server].link, frame);
-  if (err == ZPS_ERR_AGAIN) return err;
+  if (err == ZPS_ERR_AGAIN || err == ZPS_ERR_NOMEM) return ZPS_ERR_AGAIN; /* untold, the server would wait in vain */
   if (err == ZPS_OK && state->owes_done) round->base.stats.bytes_out += frame->len_bytes;
   state->owes_done = state->owes_abort = false;
   return err;

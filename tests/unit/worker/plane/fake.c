@@ -7,7 +7,7 @@ _Thread_local bool fake_at_work;
 struct fake_memory {
   struct fake_memory *next;
   struct zps_net_mem mem;
-  _Alignas(64) uint8_t bytes[];
+  _Alignas(16) uint8_t bytes[];
 };
 
 static struct fake *fakes;

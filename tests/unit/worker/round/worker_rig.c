@@ -16,7 +16,9 @@ static bool over(struct zps_round *round, const zenps_error_t *error, bool servi
   request->stats = round->stats;
   request->arrays = round->row_arrays;
   round->row_arrays = (struct zps_row_arrays){0};
+  pthread_mutex_lock(&rig->lock);
   atomic_store(&request->over, true);
+  pthread_mutex_unlock(&rig->lock);
   return true;
 }
 
@@ -84,6 +86,7 @@ void rig_open(struct worker_rig *rig, const struct rig_config *config) {
   rig->n_servers = config->n_servers;
   rig->rank = config->rank;
   rig->world = config->world;
+  pthread_mutex_init(&rig->lock, NULL);
   zps_rounds_init(&rig->rounds, &rig->plane);
   const struct zps_plane_handler handler = zps_rounds_handler(&rig->rounds);
   if (zps_plane_open(&options, &handler, &rig->plane, &error) != ZPS_OK) fail_msg("%s", error.text);
@@ -103,6 +106,7 @@ void rig_close(struct worker_rig *rig) {
   zps_plane_close(&rig->plane);
   assert_int_equal(rig->n_woken, rig->n_over);
   zps_rounds_fini(&rig->rounds);
+  pthread_mutex_destroy(&rig->lock);
   for (uint32_t i = 0; i < RIG_FAKES_MAX; i++) {
     fake_close(&rig->servers[i]);
     fake_close(&rig->ranks[i]);
@@ -139,7 +143,11 @@ zps_err_t rig_begin(struct worker_rig *rig, struct rig_request *request, struct 
 }
 
 void rig_cancel(struct rig_request *request) {
-  zps_round_cancel(request->round);
+  struct zps_round *const round = request->round;
+  struct worker_rig *const rig = zps_container_of(round->rounds, struct worker_rig, rounds);
+  pthread_mutex_lock(&rig->lock);
+  if (!atomic_load(&request->over)) zps_round_cancel(round);
+  pthread_mutex_unlock(&rig->lock);
 }
 
 void rig_expect_ok(struct rig_request *request) {

@@ -5,6 +5,7 @@
 #ifndef ZPS_TESTS_WORKER_ROUND_WORKER_RIG_H
 #define ZPS_TESTS_WORKER_ROUND_WORKER_RIG_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 
 #include "tests/unit/worker/plane/fake.h"
@@ -42,6 +43,7 @@ struct worker_rig {
   struct zps_rounds rounds;
   struct fake servers[RIG_FAKES_MAX], ranks[RIG_FAKES_MAX]; /* ranks: but for the worker's own */
   uint32_t n_servers, rank, world;
+  pthread_mutex_t lock;     /* a round is not canceled when it is over */
   unsigned n_over, n_woken; /* the engine thread's */
   struct rig_request *requests;
 };
@@ -57,6 +59,7 @@ void rig_close(struct worker_rig *rig);
 /* Begins a round as the API does. `request->out` is set. ZPS_ERR_NOMEM where the round cannot be made. */
 zps_err_t rig_begin(struct worker_rig *rig, struct rig_request *request, struct zps_round_tensor *tensor, uint64_t step,
                     uint64_t timeout_ms, const zenps_grad_t *in) ZPS_MUSTCHECK;
+/* Unless it is over. */
 void rig_cancel(struct rig_request *request);
 /* Waits until the round is over, and well. */
 void rig_expect_ok(struct rig_request *request);
