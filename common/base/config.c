@@ -84,7 +84,7 @@ static zps_err_t set_from_flags(struct zps_config_load *load) {
   return ZPS_OK;
 }
 
-/* Foreign variables count only where nothing else speaks: what they hold is not ours to complain about otherwise. */
+/* Foreign variables count only where no other source sets the option: otherwise their content is not ours to judge. */
 static zps_err_t set_from_fallbacks(struct zps_config_load *load) {
   for (size_t i = 0; i < load->n_opts; i++) {
     const struct zps_opt *opt = &load->table->opts[i];

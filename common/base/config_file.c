@@ -9,7 +9,7 @@
 
 #include "common/base/config_impl.h"
 
-enum { BYTES_MAX = 1 << 20 }; /* of a file: what is read is bounded, whatever it is */
+enum { BYTES_MAX = 1 << 20 }; /* of a file: reading is bounded, for a pipe or device, too */
 
 struct reader {
   struct zps_config_load *load;

@@ -101,7 +101,7 @@ zps_err_t zps_config_flags(struct zps_config_load *load, int argc, char **argv, 
   opterr = 0;
   int key;
   const bool h_is_help = zps_config_h_is_help(load->table);
-  bool help = false; /* what follows may still name the command whose help it is, and is not judged */
+  bool help = false; /* later arguments may still name the command to explain, and are not judged */
   while (!err && !rest->exit_now && (key = getopt_long(argc, argv, syntax.shorts, syntax.longs, NULL)) != -1) {
     if (key == KEY_HELP || (key == 'h' && h_is_help)) {
       help = true;

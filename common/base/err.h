@@ -51,7 +51,7 @@ typedef enum zps_err {
 #define ZPS_MUSTCHECK __attribute__((warn_unused_result))
 #define ZPS_PRINTF(fmt, first) __attribute__((format(printf, fmt, first)))
 
-/* An error with the sentence a person needs: what happened, where, and what would be right. */
+/* An error with a sentence for people: the event, its place, and the right form. */
 struct zps_error {
   zps_err_t code;
   char text[500];
@@ -65,8 +65,8 @@ const char *zps_err_name(zps_err_t code);
 zps_err_t zps_err_from_name(const char *name);
 bool zps_err_retryable(zps_err_t code);
 
-/* Writes code and text into `error` (may be NULL) and returns `code`, so that `return zps_fail(...)` reads well. What
- * is not printable in the text becomes '?'. */
+/* Writes code and text into `error` (may be NULL) and returns `code`, so that `return zps_fail(...)` reads well.
+ * Unprintable bytes of the text become '?'. */
 zps_err_t zps_fail(struct zps_error *error, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
 zps_err_t zps_vfail(struct zps_error *error, zps_err_t code, const char *fmt, va_list args) ZPS_PRINTF(3, 0);
 /* The same for a failed system call: appends ": strerror(err_number)". */

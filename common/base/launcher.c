@@ -49,7 +49,7 @@ static uint64_t tasks_of_node(const char *list, uint64_t node) {
   return 0;
 }
 
-/* It only spreads threads and memory: what makes no sense is left out. */
+/* The number only spreads threads and memory: one that makes no sense is left out. */
 static uint64_t local_world_of(const struct kind *kind, uint64_t world) {
   uint64_t local = 0, node;
   if (kind->local_world) {

@@ -27,12 +27,12 @@ struct zps_launcher {
   uint64_t local_world; /* on this host; 0: it does not say */
 };
 
-/* ZPS_ERR_INVALID, naming the variables and what would be right: they make no sense, half of them are missing, or this
- * process is one of several tasks and nothing says which. */
+/* ZPS_ERR_INVALID, naming the variables and what would be right: the variables make no sense, half of them are missing,
+ * or this process is one of several tasks and no variable says which. */
 zps_err_t zps_launcher_find(struct zps_launcher *launcher, struct zps_error *error) ZPS_MUSTCHECK;
 /* A name for the run, the same on all its ranks and on none of another: TORCHELASTIC_RUN_ID (but for "none", which
  * torchrun sets where none was chosen), MASTER_ADDR with MASTER_PORT, the name that PMIx gave the run, Slurm's job and
- * step, JOBSET_NAME. False: nothing names it. */
+ * step, JOBSET_NAME. False: no variable names it. */
 bool zps_launcher_job(char name[ZPS_LAUNCHER_JOB_SIZE]);
 
 #endif

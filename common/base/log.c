@@ -57,7 +57,7 @@ bool zps_log_is_journal(void) {
          stat.st_dev == device && stat.st_ino == inode;
 }
 
-/* What is not UTF-8 cannot stand in JSON: U+FFFD takes its place. */
+/* Bytes that are no UTF-8 cannot stand in JSON: U+FFFD takes their place. */
 static void print_json_string(FILE *out, const char *text) {
   putc('"', out);
   for (size_t left = strlen(text), n; left > 0; text += n, left -= n) {

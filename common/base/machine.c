@@ -83,7 +83,7 @@ static const char *below(const char *group, const char *mounted) {
   return group[len] == '/' || group[len] == '\0' ? group + len : NULL;
 }
 
-/* What a mount shows may be the process's own group, as in a container that sees nothing else: then its path says
+/* The root of a mount may be the process's own group, as in a container that sees nothing else: then its path says
  * nothing of use, and the mount point is the best there is, unless another mount does better. */
 static void take_mount(struct place *place, const char *mounted, const char *point) {
   if (!place->has_group || place->is_own) return;

@@ -2,8 +2,8 @@
  * "Did you mean": the one of several words that a mistyped one is nearest to.
  *
  * Near is at most a third of the letters wrong, left out, too many, or swapped with their neighbour; capitals do not
- * count. Of two words that are equally near, the one as long as what was typed was meant; where that does not tell them
- * apart, none was.
+ * count. Of two words that are equally near, the one of the typed word's length was meant; where length does not tell
+ * them apart, none was.
  */
 #ifndef ZPS_BASE_NEAR_H
 #define ZPS_BASE_NEAR_H

@@ -1,7 +1,7 @@
 /*
- * Scratch objects of threads that work one task after the other: as many as there are threads, so that each finds one
- * whenever it begins, and what the objects have grown to is used again. Any thread; a lock is held for a few
- * instructions a task.
+ * Scratch objects of threads that work one task after the other: as many as there are threads, so that each thread
+ * finds one whenever it begins, and the memory of the objects is used again. Any thread may call; a lock is held for a
+ * few instructions a task.
  */
 #ifndef ZPS_BASE_SCRATCH_H
 #define ZPS_BASE_SCRATCH_H

@@ -5,7 +5,7 @@
 
 #include "common/base/machine.h"
 
-/* Seconds' worth of text, and an eighth of the memory, since what is kept takes several bytes for one of text. */
+/* Seconds' worth of text, and an eighth of the memory, since the kept form takes several bytes for one of text. */
 static uint64_t pipe_most(void) {
   const uint64_t most = 256ull << 20, bytes = zps_machine_memory_bytes();
   return bytes > 0 && bytes / 8 < most ? bytes / 8 : most;

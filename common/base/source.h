@@ -1,6 +1,6 @@
 /*
- * Where programs read text from that they keep in memory: traces, corpora, lists of cases. A plain file ends by itself.
- * A pipe need not, so that what is taken from it is bounded; a device such as /dev/zero or a folder is a mistake.
+ * Files from which programs read text that they keep in memory: traces, corpora, lists of cases. A plain file ends by
+ * itself. A pipe need not, so the bytes taken from it are bounded; a device such as /dev/zero or a folder is a mistake.
  */
 #ifndef ZPS_BASE_SOURCE_H
 #define ZPS_BASE_SOURCE_H

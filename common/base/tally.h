@@ -1,6 +1,6 @@
 /*
- * The costs of a tensor's rounds, whatever scheme carried them out: each rank counts its own, and tells the
- * coordinator how they have grown (`job.stats`, proto/PROTOCOL.md), which adds them up. Pure.
+ * The costs of a tensor's rounds, under any scheme: each rank counts its own, and reports their growth to the
+ * coordinator (`job.stats`, proto/PROTOCOL.md), which adds them up. Pure.
  */
 #ifndef ZPS_BASE_TALLY_H
 #define ZPS_BASE_TALLY_H
@@ -8,9 +8,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Of rounds that ended well, but for `failed`: those that did not. Bytes are those that went through the fabric,
- * shared_* what ranks of one host handed each other in memory; bound_bytes the least that payloads could have taken.
- * Rows are those that this rank pushed, and those of the sums. Times are of phases that overlap. */
+/* All counters are of rounds that ended well, except `failed`, the number of the others. Bytes went through the fabric;
+ * shared_* bytes went from rank to rank of one host in memory; bound_bytes is the least that the payloads could have
+ * taken. Rows are those that this rank pushed, and those of the sums. Times are of phases that overlap. */
 /* clang-format off */
 #define ZPS_TALLY_COUNTERS(X) \
   X(rounds) X(failed) \

@@ -14,7 +14,7 @@ size_t zps_text_printable(const char *text, size_t len);
  * character, may be sent. */
 void zps_text_sanitize(char *text, size_t len);
 
-/* Adds a piece to a text, of which `size` is all the room; what does not fit is cut off. */
+/* Adds a piece to a text, of which `size` is all the room; the part that does not fit is cut off. */
 void zps_text_add(char *text, size_t size, const char *fmt, ...) ZPS_PRINTF(3, 4);
 
 #endif

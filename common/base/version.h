@@ -1,5 +1,5 @@
-/* Versions of the protocol (proto/PROTOCOL.md), raised with every change that an older peer would misread: of the
- * control plane, which `hello` refuses others of, and of frames, each of which says its own. */
+/* Versions of the protocol (proto/PROTOCOL.md), raised with every change that an older peer would misread: that of the
+ * control plane, of which `hello` refuses any other, and that of frames, each of which carries its own. */
 #ifndef ZPS_BASE_VERSION_H
 #define ZPS_BASE_VERSION_H
 

@@ -5,7 +5,7 @@
 #include <stdint.h>
 
 struct zps_waits {
-  int fd;             /* -1: the kernel does not say */
+  int fd;             /* -1: the kernel keeps no such file */
   uint64_t looked_ns; /* when it was last asked; 0: never */
   uint64_t waited_ns, turns;
   double mean_ns; /* lately, each time that it came to run */
@@ -16,7 +16,7 @@ void zps_waits_init(struct zps_waits *waits);
 void zps_waits_fini(struct zps_waits *waits);
 /* The mean, of some tens of milliseconds; 0: not known. Costs a clock's value, and now and then a system call. */
 uint64_t zps_waits_look(struct zps_waits *waits, uint64_t now_ns);
-/* What the kernel's line says; for zps_waits_look(), and tests. */
+/* Takes in the kernel's line; for zps_waits_look(), and tests. */
 void zps_waits_take(struct zps_waits *waits, const char *line);
 
 #endif

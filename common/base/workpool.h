@@ -23,12 +23,12 @@ void zps_workpool_destroy(struct zps_workpool *pool);
 /* `work` is borrowed until its run() returns. Never fails, never blocks. */
 void zps_workpool_submit(struct zps_workpool *pool, struct zps_work *work);
 unsigned zps_workpool_threads(const struct zps_workpool *pool);
-/* How many of them had nothing to do just then. NULL has none. */
+/* The number of the pool's threads that were idle just then. NULL has none. */
 unsigned zps_workpool_idle(struct zps_workpool *pool);
 /* Runs fn(ctx, i) for i in [0, n) on the pool's threads and on the caller's, and returns when all are done. Each thread
- * begins with a stretch of its own, the same from call to call with the same n: what is in its caches stays there.
- * The call never waits for a thread that is busy with something else, so fn and tasks of the pool may call it, too.
- * A thread of the pool that does not get a processor may be kept off the caller's for some microseconds. Afterwards
+ * begins with a stretch of its own, the same from call to call with the same n: what is in its caches stays there. The
+ * call never waits for a thread that is busy with something else, so fn and tasks of the pool may also call it. A
+ * thread of the pool that does not get a processor may be kept off the caller's for some microseconds. Afterwards
  * sched_setaffinity() gives it the processors that it had before, without those that its cpuset gained meanwhile. */
 void zps_workpool_for(struct zps_workpool *pool, unsigned n, void (*fn)(void *ctx, unsigned i), void *ctx);
 

@@ -35,7 +35,7 @@ struct zps_net_peer {
   void *ctx;
 };
 
-/* The backends. `config->provider` has been reduced to what concerns the backend. */
+/* The backends. `config->provider` has been reduced to the part that concerns the backend. */
 zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
                            struct zps_net **net_p, struct zps_error *error) ZPS_MUSTCHECK;
 void zps_net_ofi_list(const struct zps_net_config *config, void (*line)(void *ctx, const char *text), void *ctx);

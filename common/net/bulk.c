@@ -3,8 +3,8 @@
  * wait 3 to 4 ms each time they could run, windows shrink to 80 KB and pieces to 20 KB, and the cores have the more to
  * do the smaller these are (a dense round of 4M floats took 490 ms; 223 with pieces of 512 KiB; timed by hand, by no
  * script). So where the progress thread has waited 1.5 ms and more (common/base/waits.h; the engine tells), all flows
- * share 32 MiB, whatever trips say. Below 32 MB/s they never do, since that may be a link. Over links of 100 Mbit/s and
- * 1 Gbit/s the same thread waits 0.05 to 0.7 ms.
+ * share 32 MiB, however long the trips are. Below 32 MB/s they never do, since that may be a link. Over links of 100
+ * Mbit/s and 1 Gbit/s the same thread waits 0.05 to 0.7 ms.
  */
 #include "common/net/bulk.h"
 
@@ -22,7 +22,7 @@ enum {
   DEFAULT_PEER_BUDGET = 8 << 20,
   PIECES_PER_BLOCK = 64,
   MAX_PIECES = 1024,        /* in flight, however small they are */
-  SMALL_PIECE = 16 << 10,   /* whose trip is mostly latency */
+  SMALL_PIECE = 16 << 10,   /* a piece with a trip that is mostly latency */
   CROWDED_BYTES = 32 << 20, /* in flight over all peers where trips are waits for processors */
   CROWDED_RATE = 32000000,  /* bytes a second that are not, on no link that slow */
 };
@@ -60,7 +60,7 @@ struct zps_bulk {
   struct zps_net *net;
   struct zps_bulk_config config;
   struct zps_bulk_peer *peers;
-  struct zps_bulk_peer *turn;                      /* whose turn it is in the ring; NULL: the ring is empty */
+  struct zps_bulk_peer *turn;                      /* the peer that has its turn in the ring; NULL: the ring is empty */
   struct zps_bulk_read *finished, **finished_tail; /* done() is called by the next zps_bulk_progress() */
   struct piece *free_pieces;
   struct piece_block *blocks;
@@ -252,7 +252,7 @@ static void fail_queue(struct zps_bulk_peer *peer, zps_err_t code) {
 
 void zps_bulk_destroy(struct zps_bulk *bulk) {
   if (!bulk) return;
-  /* Callbacks may queue again what is failed right away. */
+  /* Callbacks may queue again a transfer that is failed right away. */
   do {
     for (struct zps_bulk_peer *peer = bulk->peers; peer; peer = peer->next) fail_queue(peer, ZPS_ERR_CLOSED);
   } while (finish_queued(bulk) > 0);
@@ -322,7 +322,7 @@ void zps_bulk_give_up(struct zps_bulk_read *read, zps_err_t code) {
   if (read->in_flight == 0) finish_later(peer->bulk, read);
 }
 
-/* Where processors are what everybody waits for, small windows and pieces only give them more to do. */
+/* Where all wait for processors, small windows and pieces only give these more to do. */
 static uint64_t window_bytes(const struct zps_bulk *bulk, const struct zps_bulk_peer *peer) {
   const uint64_t flows = bulk->paths.most_flows ? bulk->paths.most_flows : 1;
   const uint64_t share = bulk->crowded ? CROWDED_BYTES / flows : 0;

@@ -50,17 +50,18 @@ zps_err_t zps_bulk_peer_add(struct zps_bulk *bulk, struct zps_net_peer *net_peer
                             struct zps_bulk_peer **peer_p) ZPS_MUSTCHECK;
 /* Call right after zps_net_peer_evict(): transfers still queued fail with ZPS_ERR_PEER_LOST. NULL is allowed. */
 void zps_bulk_peer_remove(struct zps_bulk_peer *peer);
-/* A message to the peer was answered after `trip_ns`: what tells the length of the path, if no reads are under way. */
+/* A message to the peer was answered after `trip_ns`, which is the length of the path if no reads are under way. */
 void zps_bulk_peer_trip(struct zps_bulk_peer *peer, uint64_t trip_ns);
-/* How long the thread that drives this waits for a processor each time it could run, lately; 0: not known. */
+/* Takes the time that the thread which drives this lately waits for a processor each time it could run; 0: not
+ * known. */
 void zps_bulk_waited(struct zps_bulk *bulk, uint64_t wait_ns);
 /* Queues a transfer; never blocks, `done` always follows (for len 0 from the next zps_bulk_progress()). */
 void zps_bulk_start(struct zps_bulk_peer *peer, struct zps_bulk_read *read);
-/* The part of a transfer that has not been asked for never is: it is done with `code` when nothing of it is in flight.
- * One that is all asked for goes on. */
+/* Stops asking for the rest of a transfer: it is done with `code` when none of its pieces is in flight. A transfer that
+ * is all asked for goes on. */
 void zps_bulk_give_up(struct zps_bulk_read *read, zps_err_t code);
-/* Issues pieces while the budget allows; call after zps_net_progress(). The number of pieces issued and of transfers
- * called back. */
+/* Issues pieces while the budget allows; call after zps_net_progress(). Returns the number of pieces issued and of
+ * transfers called back. */
 unsigned zps_bulk_progress(struct zps_bulk *bulk);
 uint64_t zps_bulk_in_flight(const struct zps_bulk *bulk);
 

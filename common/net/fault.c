@@ -1,5 +1,5 @@
-/* The fault injector and rule checker; fault.h says what it does. This file has the endpoint, its peers and messages.
- */
+/* The fault injector and rule checker; fault.h describes it. This file has the endpoint, its peers and messages.
+ * */
 #include <stdlib.h>
 #include <string.h>
 
@@ -212,7 +212,7 @@ static void fault_wait(struct zps_net *net, uint64_t timeout_ns) {
   const uint64_t due_ns = next_due_ns(fault);
   const uint64_t now_ns = zps_clock_ns();
   if (due_ns != ZPS_NEVER) {
-    /* What is due already was pushed back by the wrapped backend. */
+    /* An operation that is due already was pushed back by the wrapped backend. */
     const uint64_t left_ns = due_ns > now_ns ? due_ns - now_ns : due_ns > 0 ? RETRY_NS : 0;
     if (left_ns < timeout_ns) timeout_ns = left_ns;
   }

@@ -17,7 +17,8 @@
  * net.h: a call from a second thread (the thread that first calls zps_net_progress() owns the endpoint; closing is
  * free), a read into memory that is not registered, a zps_net_read used again or modified in flight, memory released
  * under a read. It checks the wrapped backend too: callbacks only inside zps_net_progress(). The buffer of a read in
- * quarantine is overwritten right before release(), as a late fabric might, so that whoever used it earlier sees it.
+ * quarantine is overwritten right before release(), as a late fabric might, so that code which used the buffer too
+ * early sees it.
  */
 #ifndef ZPS_NET_FAULT_H
 #define ZPS_NET_FAULT_H
@@ -34,7 +35,7 @@ struct zps_fault_rules {
   uint64_t dmabuf; /* not 0: device memory is reached through mappings of its dmabufs, which emulated devices allow */
 };
 
-/* `text` may be NULL. ZPS_ERR_INVALID names the rule that is wrong, and what would be right. */
+/* `text` may be NULL. ZPS_ERR_INVALID names the wrong rule, and the right form. */
 zps_err_t zps_fault_parse(const char *text, struct zps_fault_rules *rules_p, struct zps_error *error) ZPS_MUSTCHECK;
 
 #endif

@@ -23,8 +23,8 @@ struct fault_peer {
 struct fault_mem {
   struct fault_mem *next;
   struct zps_net_mem inner;
-  void *base; /* as the owner knows it */
-  void *view; /* of device memory: what the wrapped backend knows, mapped from its dmabuf; else NULL */
+  void *base; /* the owner's address */
+  void *view; /* of device memory: the wrapped backend's address, mapped from its dmabuf; else NULL */
   size_t view_bytes;
   unsigned reads;
 };
@@ -77,7 +77,7 @@ static inline struct fault_peer *to_peer(struct zps_net_peer *peer) {
 void zps_fault_violation(const char *what) __attribute__((noreturn));
 void zps_fault_check_thread(const struct fault *fault);
 void zps_fault_check_callback(const struct fault *fault);
-/* How long to hold back what happens next; mostly 0. */
+/* The time to hold back the next message or completion; mostly 0. */
 uint64_t zps_fault_delay_ns(struct fault *fault);
 /* Counts a send or read; true from the one on that the endpoint does not survive. */
 bool zps_fault_count_posted(struct fault *fault);
@@ -89,14 +89,14 @@ zps_err_t zps_fault_mem_register(struct zps_net *net, void *base, size_t len, co
                                  struct zps_net_mem *mem_p, struct zps_error *error);
 void zps_fault_mem_release(struct zps_net *net, struct zps_net_mem *mem);
 zps_err_t zps_fault_read(struct zps_net_peer *net_peer, struct zps_net_read *read);
-/* Calls back what is due. */
+/* Calls back the operations that are due. */
 unsigned zps_fault_reads_complete(struct fault *fault, uint64_t now_ns);
 uint64_t zps_fault_reads_next_due_ns(const struct fault *fault);
 void zps_fault_reads_evict(struct fault *fault, const struct fault_peer *peer);
-/* Before the wrapped backend is closed: ends what only the wrapper held back, while callbacks can still use the
- * backend. */
+/* Before the wrapped backend is closed: ends the operations that only the wrapper held back, while callbacks can still
+ * use the backend. */
 void zps_fault_reads_close(struct fault *fault);
-/* Afterwards: ends what the backend would not let go, and frees everything. */
+/* Afterwards: ends the operations that the backend would not let go, and frees everything. */
 void zps_fault_reads_fini(struct fault *fault);
 
 #endif

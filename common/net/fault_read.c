@@ -26,7 +26,7 @@ static zps_err_t map_dmabuf(const struct zps_net_device *device, size_t len, str
   return ZPS_OK;
 }
 
-/* Where the wrapped backend has what its owner calls `at`. */
+/* The wrapped backend's address of memory that its owner knows at `at`. */
 static void *inner_at(const struct fault_mem *mem, void *at) {
   return (char *)mem->inner.base + ((char *)at - (char *)mem->base);
 }

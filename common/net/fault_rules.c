@@ -49,7 +49,7 @@ static bool parse_delay(char *text, struct zps_fault_rules *rules) {
   return ok;
 }
 
-/* Parses one NAME=VALUE; on failure *right_p says what would be right. */
+/* Parses one NAME=VALUE; on failure *right_p names the right form. */
 static bool parse_rule(char *name, struct zps_fault_rules *rules, const char **right_p) {
   char *value = strchr(name, '=');
   *right_p = "rules are seed=N, again=P, delay=P:T, drop=P, kill=N, hold=T and dmabuf=1";

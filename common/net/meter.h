@@ -1,6 +1,6 @@
 /*
- * The links of an endpoint, as its reads and the trips reported to it find them: a rate, from the periods in which
- * something was in flight, and a latency. Pure: no clock, no network.
+ * The links of an endpoint, as its reads and the trips reported to it find them: a rate, from the periods with reads in
+ * flight, and a latency. Pure: no clock, no network.
  */
 #ifndef ZPS_NET_METER_H
 #define ZPS_NET_METER_H
@@ -9,7 +9,7 @@
 
 /* All zeros: nothing is known. */
 struct zps_meter {
-  uint64_t since_ns, period_bytes; /* since when something is in flight, and what has come since */
+  uint64_t since_ns, period_bytes; /* begin of the period with reads in flight, and the bytes that have come since */
   uint64_t busy_ns, busy_bytes;    /* of such periods */
   uint64_t least_trip_ns;          /* of messages and small pieces; 0: none has come */
 };

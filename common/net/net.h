@@ -22,7 +22,7 @@
 #include "common/base/err.h"
 
 #define ZPS_NET_ADDR_MAX 256u
-#define ZPS_NET_MSG_MAX 16384u /* what net, ofi_rxm, shm, sockets send eagerly; a rendezvous may never end */
+#define ZPS_NET_MSG_MAX 16384u /* net, ofi_rxm, shm, sockets send this eagerly; a rendezvous may never end */
 
 struct zps_net;
 struct zps_net_peer;
@@ -44,7 +44,7 @@ struct zps_net_handler {
   void *ctx;
   /* A whole message; `data` is borrowed during the call. The sender is in the message's own header. */
   void (*on_message)(void *ctx, const void *data, size_t len);
-  /* Sends to `peer` fail, with why. Called at most once per peer; the owner should evict it. */
+  /* Sends to `peer` fail; `why` gives the reason. Called at most once per peer; the owner should evict it. */
   void (*on_peer_error)(void *ctx, struct zps_net_peer *peer, zps_err_t code, const char *text);
 };
 
@@ -68,7 +68,7 @@ struct zps_net_device {
   uint64_t offset; /* in the dmabuf */
 };
 
-/* Registered memory. `addr` and `key` are what a peer needs to read it from its first byte on. */
+/* Registered memory. A peer needs `addr` and `key` to read it from its first byte on. */
 struct zps_net_mem {
   void *base;
   size_t len;
@@ -98,14 +98,14 @@ struct zps_net_read {
 
 zps_err_t zps_net_open(const struct zps_net_config *config, const struct zps_net_handler *handler,
                        struct zps_net **net_p, struct zps_error *error) ZPS_MUSTCHECK;
-/* Calls back what is outstanding with ZPS_ERR_CLOSED (and releases what is in quarantine), then frees; those callbacks
- * may still evict peers and release memory, and what they try to send or read is refused with ZPS_ERR_CLOSED. All peers
- * and registrations are gone afterwards. Never blocks for long: what a provider will not let go is logged and leaked.
- * NULL is allowed. */
+/* Calls back every outstanding read with ZPS_ERR_CLOSED (and releases those in quarantine), then frees; those callbacks
+ * may still evict peers and release memory, and their sends and reads are refused with ZPS_ERR_CLOSED. All peers and
+ * registrations are gone afterwards. Never blocks for long: an object that a provider will not let go is logged and
+ * leaked. NULL is allowed. */
 void zps_net_close(struct zps_net *net);
 const struct zps_net_info *zps_net_info(const struct zps_net *net);
 
-/* Posts `count` more receives (negative: that many fewer again): what the credits granted to a peer need. */
+/* Posts `count` more receives (negative: that many fewer again): as many as the credits granted to a peer need. */
 zps_err_t zps_net_reserve(struct zps_net *net, int count) ZPS_MUSTCHECK;
 
 zps_err_t zps_net_peer_add(struct zps_net *net, const void *addr, size_t len, void *ctx, struct zps_net_peer **peer_p,
@@ -130,13 +130,14 @@ void zps_net_mem_release(struct zps_net *net, struct zps_net_mem *mem);
  * zps_net_progress() after it counts one event more, so that a loop which acts on events tries again.
  * ZPS_ERR_PEER_LOST after on_peer_error. */
 zps_err_t zps_net_send(struct zps_net_peer *peer, const void *data, size_t len) ZPS_MUSTCHECK;
-/* Messages to the peer that zps_net_send() took and the fabric is not through with: evicting it would lose them. */
+/* The number of messages to the peer that zps_net_send() took and the fabric is not through with: evicting the peer
+ * would lose them. */
 unsigned zps_net_unsent(const struct zps_net_peer *peer);
 /* Starts a read; `done` is called exactly once, from progress (or close), also on failure. Returns
  * an error only for arguments that cannot be right; then `done` is not called. */
 zps_err_t zps_net_read(struct zps_net_peer *peer, struct zps_net_read *read) ZPS_MUSTCHECK;
 
-/* Handles what is ready, without blocking; the number of events handled. */
+/* Handles the events that are ready, without blocking. Returns their number. */
 unsigned zps_net_progress(struct zps_net *net);
 /* Blocks until there may be something to do, zps_net_wake() is called, or `timeout_ns` has passed. */
 void zps_net_wait(struct zps_net *net, uint64_t timeout_ns);
@@ -149,7 +150,7 @@ struct zps_net_counters {
   uint64_t reads, read_bytes;
   uint64_t mem_registered_bytes;
   uint64_t again;       /* times the fabric pushed back */
-  uint64_t quarantined; /* reads given up on whose buffers the fabric still holds */
+  uint64_t quarantined; /* abandoned reads with buffers that the fabric still holds */
   uint64_t unmatched;   /* messages that found no receive posted; only the in-process backend can tell */
 };
 const struct zps_net_counters *zps_net_counters(const struct zps_net *net);

@@ -35,7 +35,7 @@ struct zps_slab {
   uint64_t total_bytes; /* registered */
   uint64_t idle_large_bytes;
   uint64_t now_ns, age_ns;         /* when something idle is next looked for; ZPS_NEVER: nothing is */
-  uint64_t trim_ns, trim_until_ns; /* until then, how long what is idle is kept */
+  uint64_t trim_ns, trim_until_ns; /* until trim_until_ns, idle memory is kept for trim_ns */
   struct zps_slab_stats stats;
   struct {
     struct region *head, *tail;
@@ -77,7 +77,7 @@ static void link_last(struct zps_slab *slab, struct region *region) {
   slab->classes[region->class].tail = region;
 }
 
-/* Mapped, so that what is given back is the system's again. *memory_p: where it came from. */
+/* Mapped, so that memory given back is the system's again. *memory_p: its source. */
 static void *base_get(const struct zps_slab *slab, size_t bytes, const struct zps_slab_memory **memory_p) {
   void *base = slab->memory ? slab->memory->get(slab->memory->ctx, bytes) : NULL;
   *memory_p = base ? slab->memory : NULL;

@@ -19,9 +19,9 @@ struct zps_slab;
 
 struct zps_buf {
   void *data;                    /* 64-byte aligned */
-  size_t cap;                    /* at least what was asked for */
+  size_t cap;                    /* at least the bytes asked for */
   const struct zps_net_mem *mem; /* contains data */
-  uint64_t addr;                 /* what a peer passes to read `data` */
+  uint64_t addr;                 /* the address that a peer passes to read `data` */
   uint64_t key;
   void *owner; /* the slab's */
 };
@@ -38,8 +38,8 @@ zps_err_t zps_slab_create(struct zps_net *net, uint64_t limit_bytes, uint64_t ca
 void zps_slab_net_closed(struct zps_slab *slab);
 /* All buffers must have been put, except quarantined ones, which are leaked with a warning. NULL is allowed. */
 void zps_slab_destroy(struct zps_slab *slab);
-/* Where memory comes from, and goes back to, from here on: `get` may return NULL, then it is the process's own, as it
- * is without this call. What is idle is given up at once. `memory` must outlive the slab. */
+/* Sets the source of memory, to which it also goes back, from here on: where `get` returns NULL, the process's own
+ * memory is taken, as without this call. Idle memory is given up at once. `memory` must outlive the slab. */
 struct zps_slab_memory {
   void *(*get)(void *ctx, size_t bytes); /* aligned to 4 KiB */
   void (*put)(void *ctx, void *data, size_t bytes);
@@ -49,8 +49,8 @@ void zps_slab_set_memory(struct zps_slab *slab, const struct zps_slab_memory *me
 zps_err_t zps_slab_get(struct zps_slab *slab, size_t len, struct zps_buf *buf_p) ZPS_MUSTCHECK;
 /* Zeroes *buf; a zeroed buf is allowed. */
 void zps_slab_put(struct zps_slab *slab, struct zps_buf *buf);
-/* Tells the time, and gives back a registration that was idle too long; one a call, because that takes a while. Returns
- * when it wants to be called again; ZPS_NEVER while nothing is idle. */
+/* Takes the time, and gives back a registration that was idle too long; one a call, because that takes a while. Returns
+ * the time of the next call that it needs; ZPS_NEVER while nothing is idle. */
 uint64_t zps_slab_age(struct zps_slab *slab, uint64_t now_ns);
 /* For the next ZPS_SLAB_IDLE_NS, registrations without a user are kept for `keep_ns`. */
 void zps_slab_trim(struct zps_slab *slab, uint64_t keep_ns);

@@ -1,5 +1,5 @@
 /*
- * How many bytes of reads to keep in flight to one peer: what its share of the links delivers in a round trip, and a
+ * The bytes of reads to keep in flight to one peer: as many as its share of the links delivers in a round trip, and a
  * little more, which waits in a queue somewhere and keeps the link busy.
  *
  * A window of fixed size either starves fast fabrics or fills the queues of slow ones until packets are dropped; flows
@@ -9,16 +9,16 @@
  *     window = rate * (1.5 * (shortest round trip - NEAR_NS) + QUEUE_NS) + QUEUE_BYTES / flows,
  *     rate = window / round trip
  *
- * Half of a round trip on top, because what is asked for at once comes at once, and waits for itself. Of the shortest
- * round trip its first 5 ms do not count: QUEUE_NS covers them, and they are the processors' more than the path's, so
- * that endpoints which were not equally busy would get different shares.
+ * Half of a round trip is on top, because bytes that are asked for together come together, and wait for each other. The
+ * first 5 ms of the shortest round trip do not count: QUEUE_NS covers them, and they are the processors' more than the
+ * path's, so that endpoints which were not equally busy would get different shares.
  *
  * The shortest round trip is meant to be that of the path alone. A flow that was never alone in the queue of its peer
  * does not know it, and would take that queue for a long path and keep it full, which holds up all that the peer's host
- * sends. Links of 25 Mbit/s take 60 ms for what may wait, so no number tells the two apart: paths are measured by
- * messages while nothing waits, when a peer is new (zps_window_trip()). What counts is the second shortest trip of all
- * flows of an endpoint, where a flow's own is longer: the shortest may be that of a peer on the same host, others those
- * of processes that were busy. Pure: no clock, no network.
+ * sends. Links of 25 Mbit/s take 60 ms for the bytes that may wait, so no number tells the two apart: paths are
+ * measured by messages while nothing waits, when a peer is new (zps_window_trip()). What counts is the second shortest
+ * trip of all flows of an endpoint, where a flow's own is longer: the shortest may be that of a peer on the same host,
+ * others those of processes that were busy. Pure: no clock, no network.
  */
 #ifndef ZPS_NET_WINDOW_H
 #define ZPS_NET_WINDOW_H
@@ -42,21 +42,21 @@ struct zps_window {
   uint64_t since_ns;         /* begin of the measurement at hand; 0: none */
   uint64_t landed, trips_ns; /* in it: bytes, and the sum of the pieces' round trips */
   unsigned n_pieces;
-  bool was_idle; /* in it nothing was left to ask for: short trips then do not call for more */
+  bool was_idle; /* in it no bytes were left to ask for: short trips then do not call for a larger window */
 };
 
 void zps_window_init(struct zps_window *window);
-/* Something small has come to the peer and been answered in `trip_ns`. */
+/* A small message has come to the peer and been answered in `trip_ns`. */
 void zps_window_trip(struct zps_window *window, struct zps_window_paths *paths, uint64_t trip_ns);
 /* A piece has come, `trip_ns` after it was asked for; `n_flows` (>= 1) are in use. The window never exceeds
- * `most_bytes`. What is left for one in queues goes by the most flows of late: where a phase begins or ends an endpoint
- * has few, but then all endpoints may read from the same peer. */
+ * `most_bytes`. A flow's room in queues goes by the most flows of late: where a phase begins or ends an endpoint has
+ * few, but then all endpoints may read from the same peer. */
 void zps_window_landed(struct zps_window *window, struct zps_window_paths *paths, uint64_t len_bytes, uint64_t trip_ns,
                        uint64_t now_ns, unsigned n_flows, uint64_t most_bytes);
-/* Nothing is left to ask for. */
+/* No bytes are left to ask for. */
 void zps_window_idle(struct zps_window *window);
-/* What to read at a time: several pieces to a window, and few enough that they cost little. A small window is one: of
- * many flows there is always one that keeps the link busy meanwhile. */
+/* The bytes of a piece: several pieces make a window, and few enough that they cost little. A small window is one
+ * piece: of many flows there is always one that keeps the link busy meanwhile. */
 uint64_t zps_window_piece(const struct zps_window *window, uint64_t most_bytes);
 
 #endif

@@ -135,7 +135,7 @@ unsigned zps_ofi_cq_drain(struct ofi_net *net) {
 unsigned zps_ofi_progress(struct zps_net *base) {
   struct ofi_net *net = ofi_net_of(base);
   unsigned n_events = zps_ofi_cq_drain(net);
-  if (n_events > 0) net->retry_at_ns = 0; /* what has completed may have made room */
+  if (n_events > 0) net->retry_at_ns = 0; /* completed operations may have made room */
   zps_ofi_retry(net);
   n_events += zps_ofi_read_report(net);
   n_events += zps_ofi_peer_report(net);

@@ -40,7 +40,7 @@ bool zps_ofi_errno_is_loss(int err) {
   }
 }
 
-/* libfabric reads these when its providers start, which is at the first look at what there is. A port range that the
+/* libfabric reads these when its providers start, which is at the first look at the fabrics. A port range that the
  * environment already sets wins. Not thread-safe, as setenv() is not: fabrics are opened before threads are started. */
 static void set_port_range(const struct zps_net_config *config) {
   static const char *const prefixes[] = {"FI_TCP", "FI_NET"};
@@ -111,7 +111,7 @@ static struct ofi_iface *iface_list(size_t *n_p) {
   return ifaces;
 }
 
-/* The same fabric with its offer to reach device memory, if it makes one: what is chosen does not depend on it. */
+/* The same fabric with its offer to reach device memory, if it makes one: the choice does not depend on it. */
 static void prefer_device_memory(const struct ofi_iface *ifaces, size_t n_ifaces, const struct ofi_wish *wish,
                                  struct fi_info **info_p) {
   struct fi_info *list = NULL;

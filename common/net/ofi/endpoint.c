@@ -1,7 +1,7 @@
 /*
  * Opening and closing the endpoint.
  *
- * Closing gives 100 ms to what is under way, then everything goes. ofi_rxm before 2.0 crashes when it is closed with
+ * Closing gives 100 ms to operations under way, then everything goes. ofi_rxm before 2.0 crashes when it is closed with
  * reads pending at a hung peer: such an endpoint is left open, with a warning.
  */
 #include <stdlib.h>
@@ -230,7 +230,7 @@ static bool close_would_crash(const struct ofi_net *net) {
          provider_older_than(net->info, 200, 0);
 }
 
-/* Lets what was sent leave, for a short while. */
+/* Lets sent messages leave, for a short while. */
 static void drain(struct ofi_net *net) {
   const uint64_t deadline = zps_clock_ns() + DRAIN_MS * ZPS_NS_PER_MS;
   for (;;) {

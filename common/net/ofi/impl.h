@@ -149,7 +149,7 @@ static inline struct ofi_peer *ofi_peer_of(struct zps_net_peer *peer) {
 /* The fabric to use, for the caller to fi_freeinfo(). */
 zps_err_t zps_ofi_discover(const struct zps_net_config *config, struct fi_info **info_p,
                            struct zps_error *error) ZPS_MUSTCHECK;
-/* A failed call of libfabric as an error: `rc` is what it returned, `info` (may be NULL) where. */
+/* A failed call of libfabric as an error: `rc` is its result, `info` (may be NULL) the fabric. */
 zps_err_t zps_ofi_fail(struct zps_error *error, int rc, const char *call, const struct fi_info *info);
 /* Does this errno say that the connection is gone, rather than that one operation was wrong? */
 bool zps_ofi_errno_is_loss(int err);
@@ -190,9 +190,10 @@ struct zps_net_read *zps_ofi_read_pop(struct ofi_read_list *list);
 void zps_ofi_read_unlink(struct ofi_read_list *list, struct zps_net_read *read);
 /* done(), and release() where that follows. */
 void zps_ofi_read_finish(struct zps_net_read *read, zps_err_t code);
-/* Calls back the reads that failed without the fabric; how many. */
+/* Calls back the reads that failed without the fabric. Returns their number. */
 unsigned zps_ofi_read_report(struct ofi_net *net);
-/* Posts what waits at peers whose fabric pushed back; fails those it has pushed back for too long. */
+/* Posts the operations that wait at peers because the fabric pushed back; fails peers at which it has pushed back for
+ * too long. */
 void zps_ofi_retry(struct ofi_net *net);
 /* Gives a receive back to the fabric, or to the pool where there are more than were asked for. */
 void zps_ofi_recv_repost(struct ofi_net *net, struct ofi_op *op);

@@ -1,4 +1,4 @@
-/* Posting receives, sends and reads, and retrying what the fabric would not take. */
+/* Posting receives, sends and reads, and retrying those that the fabric would not take. */
 #include <string.h>
 
 #include "common/base/clock.h"
@@ -11,7 +11,7 @@ enum { READ_POOL_STEP = 64, REPORTS_PER_PROGRESS = 256, RETRY_INTERVAL_NS = 1000
 
 /* ---- receives ---- */
 
-/* 0, or what the fabric says. */
+/* 0, or the fabric's error. */
 static int recv_post(struct ofi_net *net, struct ofi_op *op) {
   const ssize_t rc =
       fi_trecv(net->ep, op->buffer, net->base.info.max_msg, op->desc, FI_ADDR_UNSPEC, OFI_TAG, 0, &op->context);

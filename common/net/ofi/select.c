@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "auto" takes the first of these that is there: RDMA hardware, then TCP, then what is slow. "shm" reaches no other
+/* "auto" takes the first of these that is there: RDMA hardware, then TCP, then the slow ones. "shm" reaches no other
  * host and is used by name alone. The TCP provider with reliable datagrams was called "net" before libfabric 1.18. */
 static const char *const preference[] = {"cxi", "efa",         "gni",     "verbs;ofi_rxm", "tcp",
                                          "net", "tcp;ofi_rxm", "sockets", "udp;ofi_rxd"};

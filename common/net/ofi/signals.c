@@ -35,11 +35,11 @@ void zps_ofi_signals_restore(const struct zps_ofi_signals *signals) {
 
 /* ------------------------------------------------------------ when this object is loaded
  *
- * A constructor is too late to see what was there before, since those of the libraries that an object needs run before
- * its own. What runs earlier still is the resolver of an indirect function: the dynamic linker calls it when it
+ * A constructor is too late to see the handlers from before, since those of the libraries that an object needs run
+ * before its own. What runs earlier still is the resolver of an indirect function: the dynamic linker calls it when it
  * relocates the object, and it relocates everything that it is about to load before it runs any constructor. In a
  * program that is true of its start, in libzenps of its start or of dlopen(). The constructor below then runs after
- * those of libfabric and all that it needs, and puts back what they have changed.
+ * those of libfabric and all that it needs, and puts back the handlers that they have changed.
  *
  * In a resolver the object is not relocated yet and the sanitizers have not started: no function may be called, not
  * even libc's, nothing may be instrumented. Hence the system call by hand, in the kernel's own layout. A processor

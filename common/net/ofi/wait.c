@@ -44,7 +44,7 @@ static bool wake_consume(struct ofi_net *net) {
   return true;
 }
 
-/* Takes what is ready into the stash. */
+/* Takes the completions that are ready into the stash. */
 static bool stash_fill(struct ofi_net *net) {
   const ssize_t n = fi_cq_read(net->cq, net->stash, OFI_CQ_BATCH);
   if (n > 0) net->n_stash = (size_t)n;
@@ -80,7 +80,8 @@ static void wait_on_fd(struct ofi_net *net, uint64_t timeout_ns) {
   if (may_sleep(net)) sleep_on_fds(net, true, timeout_ns < net->max_block_ns ? timeout_ns : net->max_block_ns);
 }
 
-/* The longer nothing has come, the longer the naps: what comes is late by a small part of the time it took, at most. */
+/* The longer nothing has come, the longer the naps: a completion is late by a small part of the time it took, at
+ * most. */
 static void wait_by_polling(struct ofi_net *net, uint64_t deadline_ns) {
   for (;;) {
     if (stash_fill(net)) return;
