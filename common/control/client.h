@@ -15,7 +15,7 @@ struct zps_client_handler {
   void (*on_notify)(void *ctx, const char *method, const zps_json *params);
   /* The connection was lost, not closed by us. */
   void (*on_lost)(void *ctx, const char *reason);
-  /* Ahead of each heartbeat: what else is to be sent from time to time, by zps_client_notify(). May be NULL. */
+  /* Called ahead of each heartbeat, to send other periodic messages by zps_client_notify(). May be NULL. */
   void (*on_beat)(void *ctx);
 };
 
@@ -24,7 +24,7 @@ struct zps_client_handler {
 zps_err_t zps_client_open(const char *address, const char *role, uint64_t timeout_ms,
                           const struct zps_client_handler *handler, struct zps_client **client_p,
                           struct zps_error *error) ZPS_MUSTCHECK;
-/* What was sent by notify still leaves, if the peer takes it within a second. Calls of other threads fail with
+/* Notifications already sent still leave, if the peer takes them within a second. Calls of other threads fail with
  * ZPS_ERR_CLOSED, but must have returned before. Must not be called from the client's own thread. NULL is allowed. */
 void zps_client_close(struct zps_client *client);
 /* Waits for the answer. `params` is consumed; *result_p (may be NULL) is the caller's to unref. Must not be called from

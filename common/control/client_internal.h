@@ -1,4 +1,4 @@
-/* What client.c (callers' side) and client_thread.c (the loop's side) share. */
+/* Shared by client.c (callers' side) and client_thread.c (the loop's side). */
 #ifndef ZPS_CONTROL_CLIENT_INTERNAL_H
 #define ZPS_CONTROL_CLIENT_INTERNAL_H
 
@@ -9,7 +9,7 @@
 
 #define ZPS_CLIENT_RETRY_MS 100u
 
-/* What another thread asks the loop to send. A notification has nobody waiting. */
+/* An order of another thread: a message for the loop to send. Nobody waits for a notification. */
 struct zps_client_order {
   struct zps_client_order *next;
   char *method;

@@ -138,7 +138,7 @@ static void try_connect(struct zps_client *client) {
     set_phase(client, ZPS_CLIENT_LOST, error.code, error.text);
 }
 
-/* Whoever closes the client waits for its thread, but not for ever: then what `ctx` was may be gone. */
+/* The thread that closes the client waits for this one, but not for ever: then `ctx` may point to freed memory. */
 static bool is_stopped(struct zps_client *client) {
   pthread_mutex_lock(&client->lock);
   const bool stopped = client->stop;
@@ -198,7 +198,7 @@ void *zps_client_run(void *arg) {
   try_connect(client);
   uv_run(&client->loop, UV_RUN_DEFAULT);
   set_phase(client, ZPS_CLIENT_STOPPED, ZPS_ERR_CLOSED, "the client is closed");
-  run_orders(client); /* what came in late */
+  run_orders(client); /* orders that came in late */
   uv_loop_close(&client->loop);
   pthread_mutex_lock(&client->lock);
   client->finished = true;

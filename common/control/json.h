@@ -2,7 +2,7 @@
  * JSON values, as the control plane uses them. The only file behind this header is json.c, which alone sees jansson.
  *
  * Builders return NULL when memory is short, and accept NULL children, so that a chain of calls is checked once at its
- * end. Getters name the member, what was found and what would be right in `error`.
+ * end. In `error`, getters name the member, the value found and the right form.
  */
 #ifndef ZPS_CONTROL_JSON_H
 #define ZPS_CONTROL_JSON_H
@@ -18,7 +18,7 @@ zps_json *zps_json_object(void);
 zps_json *zps_json_array(void);
 zps_json *zps_json_ref(zps_json *value);
 void zps_json_unref(zps_json *value); /* NULL is allowed */
-/* A copy that shares nothing: what goes to another thread while this one keeps the original. */
+/* A copy that shares nothing: for another thread, while this one keeps the original. */
 zps_json *zps_json_copy(const zps_json *value);
 
 /* Setters return the object they were given (NULL in, or no memory: NULL out and the object released). Children passed

@@ -16,7 +16,7 @@ struct zps_lines {
 /* `limit`: bytes of the longest line, without its newline. May be changed later by the owner. */
 void zps_lines_init(struct zps_lines *lines, size_t limit);
 void zps_lines_fini(struct zps_lines *lines);
-/* Where to put the next bytes, at least one of them; NULL when memory is short. Invalidates the last line. */
+/* The place for the next bytes, at least one of them; NULL when memory is short. Invalidates the last line. */
 char *zps_lines_room(struct zps_lines *lines, size_t *room_p);
 void zps_lines_added(struct zps_lines *lines, size_t n_bytes);
 /* The next complete line, without "\n" or "\r\n", not NUL-terminated. ZPS_ERR_AGAIN when there is none;

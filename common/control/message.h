@@ -11,7 +11,7 @@ struct zps_message {
   enum zps_message_kind kind;
   const char *method;     /* CALL, NOTIFICATION */
   const zps_json *params; /* CALL, NOTIFICATION: an object, or NULL */
-  const zps_json *id;     /* CALL: what the answer must repeat */
+  const zps_json *id;     /* CALL: the answer must repeat it */
   bool has_number;        /* RESULT, ERROR: false when the peer could not tell which call it is about */
   uint64_t number;        /* RESULT, ERROR: which of our calls */
   const zps_json *result; /* RESULT */
@@ -24,7 +24,7 @@ struct zps_message {
 #define ZPS_MESSAGE_NO_METHOD (-32601)
 #define ZPS_MESSAGE_BAD_PARAMS (-32602)
 
-/* ZPS_ERR_PROTOCOL says what is wrong. */
+/* The text of ZPS_ERR_PROTOCOL names the fault. */
 zps_err_t zps_message_read(const zps_json *root, struct zps_message *message, struct zps_error *error) ZPS_MUSTCHECK;
 
 /* Consume `params` and `result`, borrow `id`; NULL when memory is short or a child was NULL. */

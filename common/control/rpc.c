@@ -155,7 +155,7 @@ void zps_rpc_reply_error(struct zps_rpc_request *request, zps_err_t code, const 
 
 /* ---- Incoming lines ---- */
 
-/* Answers what cannot be understood, then closes. */
+/* Answers a message that cannot be understood, then closes. */
 static void reject(struct zps_rpc_conn *conn, int number, const struct zps_error *error) {
   zps_log_warn_limited("%s: %s: closing", conn->peer, error->text);
   const zps_err_t code = zps_rpc_conn_write(conn, zps_message_error(NULL, number, ZPS_ERR_PROTOCOL, error->text));

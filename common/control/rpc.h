@@ -45,7 +45,7 @@ typedef void (*zps_rpc_result_fn)(void *ctx, const zps_json *result, const struc
  * loop must run once more after a failure, too. */
 zps_err_t zps_rpc_listen(uv_loop_t *loop, const char *address, const char *role, const struct zps_rpc_handler *handler,
                          struct zps_rpc_listener **listener_p, struct zps_error *error) ZPS_MUSTCHECK;
-/* Who may connect to a Unix socket: its file's mode, whatever the umask, and group. */
+/* The processes that may connect to a Unix socket: its file's mode, under any umask, and group. */
 struct zps_rpc_access {
   mode_t mode;
   gid_t group; /* ZPS_RPC_ANY_GROUP: the one that the file gets by itself */
@@ -66,7 +66,7 @@ zps_err_t zps_rpc_connect(uv_loop_t *loop, const char *address, const char *role
                           const struct zps_rpc_handler *handler,
                           void (*connected)(void *ctx, struct zps_rpc_conn *conn, const struct zps_error *error),
                           struct zps_rpc_conn **conn_p, struct zps_error *error) ZPS_MUSTCHECK;
-/* Closes; on_close follows from the loop. With `flush`, what was written is sent first, for at most a second. */
+/* Closes; on_close follows from the loop. With `flush`, written messages are sent first, for at most a second. */
 void zps_rpc_close(struct zps_rpc_conn *conn, bool flush);
 
 /* `params` is consumed. `done` (may be NULL) is called exactly once: result, the peer's error, ZPS_ERR_TIMEOUT or
@@ -82,7 +82,7 @@ void zps_rpc_reply_error(struct zps_rpc_request *request, zps_err_t code, const 
 void zps_rpc_conn_set_ctx(struct zps_rpc_conn *conn, void *ctx); /* the owner's object behind this connection */
 void *zps_rpc_conn_ctx(const struct zps_rpc_conn *conn);
 const char *zps_rpc_conn_peer(const struct zps_rpc_conn *conn); /* "10.0.0.7:41234" or "unix" */
-const char *zps_rpc_conn_role(const struct zps_rpc_conn *conn); /* what the peer said in hello */
+const char *zps_rpc_conn_role(const struct zps_rpc_conn *conn); /* the role that the peer named in hello */
 const char *zps_rpc_conn_version(const struct zps_rpc_conn *conn);
 uint64_t zps_rpc_conn_heard_ns(const struct zps_rpc_conn *conn); /* when the peer was last heard of */
 

@@ -72,7 +72,7 @@ static void set_reason(struct zps_rpc_conn *conn, zps_err_t code, const char *fm
 
 void zps_rpc_conn_fail(struct zps_rpc_conn *conn, zps_err_t code, const char *fmt, ...) {
   if (conn->state == ZPS_RPC_CLOSED) return;
-  if (conn->state != ZPS_RPC_LINGERING) { /* whose reason is set */
+  if (conn->state != ZPS_RPC_LINGERING) { /* where it is LINGERING, the reason is set */
     va_list args;
     va_start(args, fmt);
     set_reason(conn, code, fmt, args);
@@ -100,8 +100,8 @@ void zps_rpc_conn_linger(struct zps_rpc_conn *conn, zps_err_t code, const char *
     return;
   }
   conn->holds++;
-  /* Closing with unread bytes in the kernel would reset the connection and destroy what was just written: so read on,
-   * until the peer closes too. */
+  /* Closing with unread bytes in the kernel would reset the connection and destroy the messages just written: so read
+   * on, until the peer closes too. */
   conn->state = ZPS_RPC_LINGERING;
   conn->deadline_ns = zps_rpc_deadline_ns(ZPS_RPC_LINGER_MS);
   zps_rpc_conn_arm_timer(conn);

@@ -27,7 +27,7 @@ static zps_err_t get_name(const zps_json *hello, const char *key, char *buf, siz
   return ZPS_OK;
 }
 
-/* Takes the peer's hello, or its answer to ours. The number is looked at last, so that a refusal can name who it is. */
+/* Takes the peer's hello, or its answer to ours. The number is looked at last, so that a refusal can name the peer. */
 static zps_err_t check(struct zps_rpc_conn *conn, const zps_json *hello, struct zps_error *error) {
   uint64_t protocol = 0;
   zps_err_t code = get_name(hello, "role", conn->role, sizeof conn->role, error);

@@ -1,4 +1,4 @@
-/* What the files rpc_*.c share: the connection behind the handle. */
+/* Shared by the files rpc_*.c: the connection behind the handle. */
 #ifndef ZPS_CONTROL_RPC_INTERNAL_H
 #define ZPS_CONTROL_RPC_INTERNAL_H
 
@@ -11,7 +11,7 @@
 #define ZPS_RPC_HELLO_LINE_MAX (64u << 10) /* longest line of a peer that has not said hello */
 #define ZPS_RPC_WRITE_MAX (16u << 20)      /* unsent bytes before a peer that does not read is closed */
 #define ZPS_RPC_HELLO_MS 5000u             /* for saying hello after connecting to a listener */
-#define ZPS_RPC_LINGER_MS 1000u            /* for taking what was written last, when closing */
+#define ZPS_RPC_LINGER_MS 1000u            /* for taking the last messages written, when closing */
 #define ZPS_RPC_KEEPALIVE_S 10u
 #define ZPS_RPC_USER_TIMEOUT_MS 10000u
 
@@ -26,7 +26,7 @@ enum zps_rpc_state {
   ZPS_RPC_CONNECTING, /* client: resolving and connecting */
   ZPS_RPC_HELLO,      /* connected; the hello or its answer is awaited */
   ZPS_RPC_OPEN,
-  ZPS_RPC_LINGERING, /* closing: writes are flushed, what arrives is dropped */
+  ZPS_RPC_LINGERING, /* closing: writes are flushed, bytes that arrive are dropped */
   ZPS_RPC_CLOSED,    /* handles are being closed */
 };
 
@@ -104,12 +104,12 @@ zps_err_t zps_rpc_conn_create(uv_loop_t *loop, const char *role, const struct zp
 zps_err_t zps_rpc_conn_start(struct zps_rpc_conn *conn, uint64_t deadline_ns, struct zps_error *error) ZPS_MUSTCHECK;
 /* Ends the connection at once, saying why; the first reason stays. */
 void zps_rpc_conn_fail(struct zps_rpc_conn *conn, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
-/* The same, after what was written is taken by the peer (or the time for lingering is over). */
+/* The same, after the peer has taken the written messages (or the time for lingering is over). */
 void zps_rpc_conn_linger(struct zps_rpc_conn *conn, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
 /* Consumes `message`. */
 zps_err_t zps_rpc_conn_write(struct zps_rpc_conn *conn, zps_json *message) ZPS_MUSTCHECK;
 void zps_rpc_conn_arm_timer(struct zps_rpc_conn *conn);
-/* One less of what `holds` counts; frees the connection with the last. */
+/* Takes one off `holds`; frees the connection with the last. */
 void zps_rpc_conn_unhold(struct zps_rpc_conn *conn);
 
 /* ---- rpc.c: calls and answers ---- */

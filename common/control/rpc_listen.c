@@ -22,7 +22,7 @@ struct zps_rpc_listener {
   struct zps_rpc_handler handler;
   uint64_t hello_ms;
   struct zps_rpc_conn *conns;
-  union zps_rpc_socket refused; /* takes what there is no memory for */
+  union zps_rpc_socket refused; /* takes connections that there is no memory for */
   bool refusing, has_refused;
   bool closing, socket_closed;
 };

@@ -1,5 +1,5 @@
-/* The fault injector and rule checker; fault.h describes it. This file has the endpoint, its peers and messages.
- * */
+/* The fault injector and rule checker; fault.h describes it. This file has the endpoint, its peers and
+ * messages. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -7,7 +7,8 @@
 
 struct zps_plan_calibration {
   /* Nanoseconds of one core. */
-  double scan_value_ns;                  /* look for what is not zero, per value of a dense gradient; 0: rows come in */
+  double scan_value_ns;                  /* look for values other than zero, per value of a dense gradient; 0: rows come
+                                          * in */
   double encode_row_ns, encode_value_ns; /* deal out, size and write, per row and per value sent */
   double reduce_row_ns, reduce_value_ns; /* check and add, per row and per value of a contribution */
   double decode_row_ns, decode_value_ns; /* into the result */

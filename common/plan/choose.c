@@ -2,7 +2,8 @@
 
 #include <math.h>
 
-/* How far off predictions may be, whatever is known: of what was measured with another profile, and where they hold. */
+/* The least error that predictions are allowed: of schemes measured with another profile, and where the predictions
+ * hold. */
 #define LEAST_DOUBT 1.5
 /* Rounds until all are tried again, at first and at most. */
 #define REST 16u
@@ -45,7 +46,8 @@ static void measured(struct zps_plan_chooser *chooser, const struct zps_plan_inp
   const double expected = predicted(input, scheme);
   if (probing) zps_plan_probe_ran(&chooser->probe, scheme, seconds);
   const bool known = seconds > 0 && isfinite(seconds) && expected > 0;
-  /* The first rounds of all find nothing prepared: that says what predictions are worth, and nothing of the scheme. */
+  /* The first rounds of all find nothing prepared: their times tell the worth of predictions, and nothing of the
+   * scheme. */
   if (tries && chooser->state == ZPS_PLAN_PROFILING) {
     if (known) chooser->first_off = seconds / expected;
     return;

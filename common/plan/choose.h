@@ -1,22 +1,24 @@
 /*
- * Which scheme a tensor's rounds take: a pure state machine, fed with what each round looked like and how long it took.
+ * The choice of the scheme of a tensor's rounds: a pure state machine, fed with the profile and the time of each round.
  *
  *     PROFILING > PROBING > HOLDING <> WAVERING,  and PROFILING again when the gradients change
  *
  * PROFILING looks at a few rounds. PROBING tries the schemes that could be the fastest if predictions are as far off as
- * the policy thinks possible, in rungs (probe.h), and takes the one that is measured best. HOLDING leaves it at that
- * until its rounds take longer than they did; WAVERING waits whether they go on doing so, round after round, before all
- * are tried again, since times of another hour say nothing of this one. Each time that this ends where it began, it is
- * left alone for twice as long.
+ * the policy thinks possible, in rungs (probe.h), and takes the one that is measured best. HOLDING keeps that scheme
+ * until its rounds take longer than they did; WAVERING waits to see whether they stay longer, round after round, before
+ * all are tried again, since times of another hour say nothing of this one. Each time that the same scheme wins again,
+ * the next trial has to wait twice as long.
  *
- * Where nothing is probed, HOLDING and WAVERING wait for another scheme to promise a gain by its prediction, and for as
- * long as that before it is taken. So two schemes that cost about the same do not take turns.
+ * Where nothing is probed, HOLDING waits for another scheme to promise a gain by its prediction, and WAVERING for as
+ * many rounds to repeat that promise before the scheme is taken. So two schemes that cost about the same do not take
+ * turns.
  *
- * A prediction is off by what a scheme was measured to take over it; where that is not known, by as much as those are
- * that were measured: a machine that is slower than thought is slower with all schemes. Where nothing is probed, by the
- * root of it: one that runs far worse than predicted gives another a chance.
+ * A prediction is corrected by a factor: the measured time of the scheme over its prediction. For a scheme that was not
+ * measured, it is the factor of those that were: a machine that is slower than thought is slower with all schemes.
+ * Where nothing is probed, the root of that factor is taken: a scheme that runs far worse than predicted gives another
+ * a chance.
  *
- * Whoever holds the state (the coordinator, for all ranks) announces `scheme` with the step at which it starts.
+ * The holder of the state (the coordinator, for all ranks) announces `scheme` with the step at which it starts.
  */
 #ifndef ZPS_PLAN_CHOOSE_H
 #define ZPS_PLAN_CHOOSE_H
@@ -41,28 +43,28 @@ struct zps_plan_chooser {
   enum zps_plan_state state;
   enum zps_plan_scheme candidate;   /* WAVERING: the scheme that promises a gain */
   uint32_t rounds;                  /* in this state */
-  double density, gamma_n;          /* what the choice was made for */
+  double density, gamma_n;          /* the profile that the choice was made for */
   double time_s[ZPS_PLAN_SCHEMES];  /* as measured with this profile; 0: not */
   double off[ZPS_PLAN_SCHEMES];     /* measured over predicted time; 0: never measured */
   uint32_t looks[ZPS_PLAN_SCHEMES]; /* rounds that were measured with this profile */
   double first_off;                 /* the same of the rounds that were profiled; 0: not known */
   double promised_s, present_s;     /* of the best and of the present scheme, as corrected, at the last round */
   struct zps_plan_probe probe;
-  double chosen_s;     /* what the present scheme took when it was chosen; 0: not known */
+  double chosen_s;     /* the time of the present scheme when it was chosen; 0: not known */
   uint32_t held, rest; /* rounds since then, and how many there are to be before all are tried again */
 };
 
 const char *zps_plan_state_name(enum zps_plan_state state);
 /* Lossless schemes, a tenth, 8 rounds, 4 rounds, a quarter, no doubt. */
 void zps_plan_policy_default(struct zps_plan_policy *policy);
-/* `scheme` is what the first rounds run under, among `policy`'s allowed. */
+/* The first rounds run under `scheme`, which is among `policy`'s allowed. */
 void zps_plan_chooser_init(struct zps_plan_chooser *chooser, const struct zps_plan_policy *policy,
                            enum zps_plan_scheme scheme);
 /* The time that a round under `scheme` is expected to take, in seconds: the prediction, corrected by measurements. */
 double zps_plan_expected(const struct zps_plan_chooser *chooser, const struct zps_plan_input *input,
                          enum zps_plan_scheme scheme);
-/* A round under `chooser->scheme` is over: what it looked like (`input` was checked), and how long it took (0: not
- * known). True when another scheme is in force from here on. */
+/* A round under `chooser->scheme` is over: takes its profile (`input` was checked) and its time (0: not known). True
+ * when another scheme is in force from here on. */
 bool zps_plan_choose(struct zps_plan_chooser *chooser, const struct zps_plan_input *input, double measured_s);
 
 #endif

@@ -17,7 +17,7 @@
 
 enum {
   VALUES = 64 << 10, /* of the tensor, which lies in the cache */
-  LARGE = 1 << 20,   /* of one that does not, for what reads or writes all of it */
+  LARGE = 1 << 20,   /* of one that does not, for loops that read or write all of it */
   PARTS = 2,
   RANKS = 4, /* contributions that are summed */
   TURNS = 3, /* of which the best counts */
@@ -28,7 +28,7 @@ enum {
 /* Of that machine: TCP over the loopback interface, each way, and to look at a message and answer. */
 #define MOVE_BYTE_NS 0.5
 #define MESSAGE_NS 8000
-/* To wake up takes at least and at most that long, whatever else ran when it was measured. */
+/* The bounds of the time to wake up, under any load during the measurement. */
 #define WAKE_MIN_NS 2000
 #define WAKE_MAX_NS 50000
 /* Of pushes and pulls: servers publish partitions while others are still on their way. */

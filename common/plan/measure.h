@@ -4,8 +4,8 @@
 
 #include "common/plan/calibration.h"
 
-/* Takes a few milliseconds of the calling thread's processor time; other work on the machine does not count. What
- * cannot be measured, as where memory is short, is left at the default. */
+/* Takes a few milliseconds of the calling thread's processor time; other work on the machine does not count. A constant
+ * that cannot be measured, as where memory is short, keeps its default. */
 void zps_plan_calibration_measure(struct zps_plan_calibration *calibration);
 
 #endif

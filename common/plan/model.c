@@ -7,8 +7,8 @@ static double at_least(double x, double low) {
   return x < low ? low : x;
 }
 
-/* How many times as long as one core would something takes that all processes of a host do at once: its ranks, or its
- * servers. */
+/* The time of work that all processes of a host do at once, over the time of one of them alone on a core: its ranks, or
+ * its servers. */
 static double sharing(const struct zps_plan_round *round) {
   const struct zps_plan_cluster *cluster = &round->in->cluster;
   const double alone = 1 / at_least(round->in->calibration.threads, 1);
@@ -24,7 +24,7 @@ double zps_plan_move_s(const struct zps_plan_round *round, double bytes) {
   return bytes * round->in->calibration.move_byte_ns * 1e-9 * sharing(round);
 }
 
-/* m * H(z / m) bits: what a random set of z out of m cannot do without. */
+/* m * H(z / m) bits: a random set of z out of m cannot do without them. */
 static double set_bytes(double m, double z) {
   if (z <= 0 || z >= m) return 0;
   return (z * log2(m / z) + (m - z) * log2(m / (m - z))) / 8;

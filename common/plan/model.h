@@ -6,9 +6,9 @@
  * Notation as in the papers: n ranks, d density of one rank's rows, gamma_k densification of k ranks, alpha latency,
  * R ranks per host.
  *
- * A host's link carries what its R ranks send to other hosts, and what the servers on it do; each direction on its own.
- * Ranks of one host are neighbours in rank order. Time = the sum over a scheme's phases of latency and of the slowest
- * link's bytes, and computing at a rank and at a server.
+ * A host's link carries the bytes that its R ranks and the servers on it send to other hosts; each direction on its
+ * own. Ranks of one host are neighbours in rank order. Time = the sum over a scheme's phases of latency and of the
+ * slowest link's bytes, and computing at a rank and at a server.
  */
 #ifndef ZPS_PLAN_MODEL_H
 #define ZPS_PLAN_MODEL_H
@@ -40,9 +40,9 @@ struct zps_plan_tensor {
   double served_bytes; /* a value's bytes to and from servers, where they travel narrowed; 0: value_bytes */
 };
 
-/* How index sets are coded, and so what the papers' figures can be held against. */
+/* The coding of index sets; the papers' figures hold for PAPER and COO. */
 enum zps_plan_codec {
-  ZPS_PLAN_CODEC_AUTO,  /* ours: whatever is smallest, at its entropy */
+  ZPS_PLAN_CODEC_AUTO,  /* ours: the smallest code, at its entropy */
   ZPS_PLAN_CODEC_PAPER, /* each paper's: COO to Zen's servers and its hash bitmap back; SparCML's streams */
   ZPS_PLAN_CODEC_COO,   /* an index and values, everywhere: Zen's equations 1 and 2, Ok-Topk's table 1 */
 };
@@ -59,7 +59,8 @@ struct zps_plan_input {
   uint32_t bits;    /* DSAR: QSGD bits of its dense half; 0: exact */
 };
 
-/* Bytes are of one round, each direction, of whoever has most; what a rank keeps for itself does not count. */
+/* Bytes are of one round, each direction, of the rank, host or server with most; those that a rank keeps for itself do
+ * not count. */
 struct zps_plan_cost {
   double time_s, latency_s, wire_s, compute_s; /* time_s is the sum of the others */
   double rank_out, rank_in;                    /* of a rank, within its host and beyond */
@@ -67,7 +68,7 @@ struct zps_plan_cost {
   double server_out, server_in;                /* of a server; 0 for schemes between ranks */
 };
 
-/* A description that no formula can take is refused with what would be right. */
+/* A description that no formula can take is refused; the error names the right form. */
 zps_err_t zps_plan_check(const struct zps_plan_input *input, struct zps_error *error) ZPS_MUSTCHECK;
 /* `scheme` is one of ZPS_PLAN_SCHEMES, `input` was checked. */
 void zps_plan_predict(const struct zps_plan_input *input, enum zps_plan_scheme scheme, struct zps_plan_cost *cost);

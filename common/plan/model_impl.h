@@ -1,4 +1,4 @@
-/* Shared by model*.c and predict.c: what a prediction adds up. */
+/* Shared by model*.c and predict.c: the terms that a prediction adds up. */
 #ifndef ZPS_PLAN_MODEL_IMPL_H
 #define ZPS_PLAN_MODEL_IMPL_H
 
@@ -8,7 +8,7 @@ struct zps_plan_round {
   const struct zps_plan_input *in;
   struct zps_plan_cost *cost;
   double n, per_host, hosts; /* ranks, R but at most n, and hosts of that many */
-  bool serving;              /* what is computed next is a server's */
+  bool serving;              /* the next computing is a server's */
 };
 
 /* One phase of a scheme between ranks. */

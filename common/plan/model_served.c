@@ -18,9 +18,9 @@ static double servers_of(const struct zps_plan_round *round) {
 }
 
 /*
- * Zen, equation 1: each of n nodes that serve as well receives (n-1)/n of what all push and of what it pulls, as a
- * node's own part stays where it is. Where servers are fewer than hosts, those that have one carry all; where they are
- * apart, a server receives n contributions, and a host sends all of its ranks'.
+ * Zen, equation 1: each of n nodes that serve as well receives (n-1)/n of the bytes that all push and of those that it
+ * pulls, as a node's own part stays where it is. Where servers are fewer than hosts, those that have one carry all;
+ * where they are apart, a server receives n contributions, and a host sends all of its ranks'.
  */
 static void push(const struct zps_plan_round *round, const struct volume *volume, struct sides *sides) {
   const double servers = servers_of(round);
@@ -71,7 +71,7 @@ static void go(struct zps_plan_round *round, const struct volume *wanted) {
   push(round, &volume, &out);
   pull(round, &volume, &back);
   struct zps_plan_cost *cost = round->cost;
-  /* A rank alone on its host keeps its share where a server is. */
+  /* A rank alone on its host keeps its share where a server is there, too. */
   const bool kept = !cluster->servers_apart && servers >= round->hosts;
   cost->rank_out += volume.push - (kept ? volume.push / round->hosts : 0);
   cost->rank_in += volume.pull - (kept ? volume.pull / round->hosts : 0);

@@ -9,9 +9,9 @@ static double stream(const struct zps_plan_round *round, double m, double z) {
 }
 
 /*
- * Zen's equation 2, SparCML's SSAR_Recursive_double: stage i exchanges what 2^(i-1) ranks have together, log2(P)
- * latencies. Where P is no power of two, the ranks beyond one first hand theirs to a neighbour, and get the sum in the
- * end; a block then stands for up to twice as many ranks.
+ * Zen's equation 2, SparCML's SSAR_Recursive_double: stage i exchanges the rows that 2^(i-1) ranks have together,
+ * log2(P) latencies. Where P is no power of two, the ranks beyond one first hand theirs to a neighbour, and get the sum
+ * in the end; a block then stands for up to twice as many ranks.
  */
 static void recursive_doubling(struct zps_plan_round *round) {
   const double m = (double)round->in->tensor.rows;

@@ -1,4 +1,4 @@
-/* Schemes that keep the k greatest: Ok-Topk and what it is compared with, as its table 1 has them. There a row in COO
+/* Schemes that keep the k greatest: Ok-Topk and those that it is compared with, as in its table 1. There a row in COO
  * is two words; ours code it shorter. */
 #include <math.h>
 

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* How much of the best's time others may be behind after so many rungs. */
+/* The share of the best's time that others may be behind after so many rungs. */
 static const double behind[ZPS_PLAN_RUNGS] = {2.0, 0.6, 0.25, 0.15, 0.12, 0.1, 0.08, 0.06, 0.05};
 /* By how long rounds are: how many rungs, and how much more or less than that others may be behind. */
 static const struct {
@@ -50,7 +50,7 @@ static int compare(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Of logarithms: the mean of the middle ones, and the lesser of two, since what disturbs makes rounds longer; n > 0. */
+/* Of logarithms: the mean of the middle ones, and the lesser of two, since disturbances make rounds longer; n > 0. */
 static double middle(double *logs, unsigned n) {
   const unsigned out = (n + 1) / 4;
   double sum = 0;
@@ -74,7 +74,7 @@ static bool rung_mean(const struct zps_plan_probe *probe, uint32_t rung, double 
   return n > 0;
 }
 
-/* Logarithm of what it takes, within rungs to the others; INFINITY: not known. */
+/* Logarithm of its time, within rungs relative to the others; INFINITY: not known. */
 static double score(const struct zps_plan_probe *probe, unsigned scheme) {
   double logs[ZPS_PLAN_RUNGS], mean;
   unsigned n = 0;
@@ -93,7 +93,7 @@ double zps_plan_probe_time(const struct zps_plan_probe *probe, enum zps_plan_sch
   return n ? exp(middle(logs, n)) : 0;
 }
 
-/* Where no rung was complete, by all that each took. */
+/* Where no rung was complete, by all times of each scheme. */
 static enum zps_plan_scheme best_by(const struct zps_plan_probe *probe, bool within_rungs) {
   enum zps_plan_scheme best = ZPS_PLAN_SCHEMES;
   double least = INFINITY;

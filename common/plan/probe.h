@@ -1,11 +1,11 @@
 /*
- * Which of several schemes takes least, by times that are noisy: successive halving, in rungs, in each of which every
- * scheme that is left runs a few rounds, one after another. Other work on the machine changes from one moment to the
+ * Finds the fastest of several schemes by times that are noisy: successive halving, in rungs. In each rung every scheme
+ * that is left runs a few rounds, one scheme after another. Other work on the machine changes from one moment to the
  * next, so schemes are compared within a rung, and a rung that was disturbed counts no more than another. Not half of
  * the schemes drop out after a rung, but those that are behind by more than chance explains; so the more schemes
  * differ, the sooner the race is over. It ends after ZPS_PLAN_RUNGS at the latest.
  *
- * Every other rung runs in reverse order: what grows or falls steadily favours no scheme.
+ * Every other rung runs in reverse order: load that grows or falls steadily favours no scheme.
  */
 #ifndef ZPS_PLAN_PROBE_H
 #define ZPS_PLAN_PROBE_H
@@ -24,9 +24,9 @@ struct zps_plan_probe {
   double time_s[ZPS_PLAN_SCHEMES][ZPS_PLAN_RUNGS]; /* 0: not known */
 };
 
-/* Long rounds are disturbed less, each in its length: others may be half as far behind, and fewer rungs are enough; a
- * quarter, and still fewer rungs, for very long ones, each of which costs a second. Short ones are disturbed more, and
- * cost little. */
+/* Long rounds are disturbed less in proportion to their length: a scheme may be half as far behind, and fewer rungs are
+ * enough. For very long rounds, each of which costs a second, it is a quarter, and still fewer rungs. Short rounds are
+ * disturbed more, and cost little. */
 #define ZPS_PLAN_VERY_LONG_S 750e-3
 #define ZPS_PLAN_LONG_S 20e-3
 #define ZPS_PLAN_SHORT_S 2e-3

@@ -25,7 +25,7 @@ double zps_plan_skew(const struct zps_plan_profile *profile, double parts) {
 }
 
 double zps_plan_blocks(const struct zps_plan_profile *profile, uint32_t width, double density) {
-  /* How many things that are zero or not on their own a block holds. */
+  /* The number of runs, which are zero or not on their own, in a block. */
   double things = ZPS_PLAN_BLOCK / fmax(profile->run, width);
   const double d = profile->density, measured = profile->block_density;
   if (measured > 0 && measured < 1 && d > 0 && d < 1) things = log1p(-measured) / log1p(-d);

@@ -20,15 +20,15 @@ struct zps_plan_profile {
   enum zps_plan_overlap overlap;
   struct zps_plan_curve gamma; /* ranks -> gamma_k */
   struct zps_plan_curve skew;  /* even parts -> densest part's density over the mean; empty: even */
-  double run;           /* values that are zero or not together, over what width says (rows of an embedding that is
-                           seen as single values); 0: width alone */
+  double run;           /* values that are zero or not together, where they are more than width (rows of an embedding
+                         * that is seen as single values); 0: width alone */
   double block_density; /* measured share of non-zero blocks of ZPS_PLAN_BLOCK values; 0: from density and run */
 };
 
 /* Values of OmniReduce's blocks. */
 #define ZPS_PLAN_BLOCK 256.0
 
-/* gamma_k, within what it can be: 1 <= gamma_k <= min(k, 1 / d). */
+/* gamma_k, within its bounds: 1 <= gamma_k <= min(k, 1 / d). */
 double zps_plan_gamma(const struct zps_plan_profile *profile, double k);
 /* Density of the union of k ranks: gamma_k * d. */
 double zps_plan_union(const struct zps_plan_profile *profile, double k);
@@ -53,7 +53,7 @@ void zps_plan_observe(struct zps_plan_observer *observer, uint32_t n, uint64_t r
                       double union_rows);
 /* gamma_k of k ranks, from their sketches (sketch.h). */
 void zps_plan_observe_gamma(struct zps_plan_observer *observer, uint32_t k, double gamma);
-/* The profile so far; what is not observed (skew, run) is kept. */
+/* The profile so far; members that are not observed (skew, run) are kept. */
 void zps_plan_observed(const struct zps_plan_observer *observer, struct zps_plan_profile *profile);
 
 #endif

@@ -87,7 +87,7 @@ static int compare(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-/* Of what a round took: now and then one takes long for reasons of its own. */
+/* Of the times of rounds: now and then one takes long for reasons of its own. */
 static double median_s(const struct zps_plan_follower *follower) {
   float times_s[ZPS_PLAN_TIMES];
   const unsigned n = follower->n_times < ZPS_PLAN_TIMES ? follower->n_times : ZPS_PLAN_TIMES;
@@ -131,7 +131,7 @@ void zps_plan_follower_unasked(struct zps_plan_follower *follower) {
 void zps_plan_follower_round(struct zps_plan_follower *follower, enum zps_plan_scheme scheme, double rows,
                              double union_rows, double seconds) {
   const unsigned bit = 1u << scheme;
-  if (scheme != follower->scheme || !follower->known) { /* what is measured depends on it */
+  if (scheme != follower->scheme || !follower->known) { /* the measurements depend on it */
     forget(follower);
     follower->cold = follower->known & bit ? 1 : 2;
     follower->known |= bit;

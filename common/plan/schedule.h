@@ -1,5 +1,5 @@
 /*
- * Which scheme each step of a tensor runs under, so that no two ranks ever differ.
+ * The schedule of a tensor: the scheme that each step runs under, so that no two ranks ever differ.
  *
  * The coordinator is the authority: it fixes the scheme of a run of steps once, ahead of them, and never changes it.
  * Ranks follow: a rank begins a step only when it knows the run that the step is in, and asks for the next one when it
@@ -36,12 +36,12 @@ struct zps_plan_schedule {
 uint64_t zps_plan_schedule_until(const struct zps_plan_schedule *schedule);
 /* The run that `step` is in; NULL: not fixed yet, or forgotten. */
 const struct zps_plan_run *zps_plan_schedule_find(const struct zps_plan_schedule *schedule, uint64_t step);
-/* The authority: fixes what follows, as far as `window` steps beyond `step`, which is not fixed yet; further where
+/* The authority: fixes the next run, as far as `window` steps beyond `step`, which is not fixed yet; further where
  * steps come in strides. The new part goes to *run_p. */
 void zps_plan_schedule_extend(struct zps_plan_schedule *schedule, uint64_t step, uint64_t window,
                               enum zps_plan_scheme scheme, struct zps_plan_run *run_p);
 /* A follower: takes the next run of the authority's; twice is as good as once. False: it leaves a gap (the first run
- * starts at step 0), contradicts what is known, or is no run; nothing was taken. */
+ * starts at step 0), contradicts the runs that are known, or is no run; nothing was taken. */
 bool zps_plan_schedule_learn(struct zps_plan_schedule *schedule, const struct zps_plan_run *run);
 /* The same for all that the authority remembers, oldest first, where a follower has not heard its beginning. */
 bool zps_plan_schedule_learn_all(struct zps_plan_schedule *schedule, const struct zps_plan_run *runs, unsigned n);
@@ -49,8 +49,8 @@ bool zps_plan_schedule_learn_all(struct zps_plan_schedule *schedule, const struc
 /* A rank's end of it, for one tensor. Zeroed: knows nothing. */
 struct zps_plan_follower {
   struct zps_plan_schedule schedule;
-  uint64_t asked;  /* until where it has asked for, plus 1; 0: never */
-  uint64_t waited; /* the same, for questions that it waits for the answer of */
+  uint64_t asked;  /* the last step that it has asked for, plus 1; 0: never */
+  uint64_t waited; /* the same, for questions with an answer that it waits for */
   /* Rounds since the last report, or the last change of the scheme. */
   enum zps_plan_scheme scheme;
   uint64_t rounds;
@@ -69,22 +69,22 @@ struct zps_plan_report {
   enum zps_plan_scheme scheme;
   uint64_t rounds;
   double rows, union_rows;
-  double round_s; /* median of what a round took; 0: not known */
+  double round_s; /* median time of a round; 0: not known */
 };
 
 enum zps_plan_verdict {
   ZPS_PLAN_BEGIN,     /* under *scheme_p */
-  ZPS_PLAN_WAIT,      /* for what follower->schedule is about to learn; then ask this again */
+  ZPS_PLAN_WAIT,      /* for a run that follower->schedule is about to learn; then ask this again */
   ZPS_PLAN_FORGOTTEN, /* ZPS_PLAN_RUNS runs ago: an error of the trainer's */
 };
 
-/* May `step` begin? Where *ask_p, *report_p is to be sent to the authority, whatever the verdict; where it cannot be,
- * zps_plan_follower_unasked() lets the next step try again. */
+/* May `step` begin? Where *ask_p is set, *report_p is to be sent to the authority, under any verdict; where it cannot
+ * be, zps_plan_follower_unasked() lets the next step try again. */
 enum zps_plan_verdict zps_plan_follower_begin(struct zps_plan_follower *follower, uint64_t step,
                                               enum zps_plan_scheme *scheme_p, bool *ask_p,
                                               struct zps_plan_report *report_p);
 void zps_plan_follower_unasked(struct zps_plan_follower *follower);
-/* A round of this rank's is over: its own rows, those of the sum, and how long it took. */
+/* A round of this rank's is over: takes its own rows, those of the sum, and its time. */
 void zps_plan_follower_round(struct zps_plan_follower *follower, enum zps_plan_scheme scheme, double rows,
                              double union_rows, double seconds);
 

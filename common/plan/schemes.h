@@ -1,5 +1,6 @@
-/* The schemes by which a round can be carried out: the names that every command line knows them by, and what each does.
- */
+/* The schemes by which a round can be carried out: the names that every command line knows them by, and the properties
+ * of each.
+ * */
 #ifndef ZPS_PLAN_SCHEMES_H
 #define ZPS_PLAN_SCHEMES_H
 
@@ -10,15 +11,15 @@
 /* Properties of a scheme. */
 enum zps_scheme_flag {
   ZPS_SCHEME_SERVED = 1 << 0,     /* rounds go through servers, not between ranks */
-  ZPS_SCHEME_RANK_ORDER = 1 << 1, /* adds in rank order: the same bits as balanced, of what it sums */
+  ZPS_SCHEME_RANK_ORDER = 1 << 1, /* adds in rank order: its sums have the bits of balanced's */
   ZPS_SCHEME_LOSSY = 1 << 2,      /* sums only the greatest k: only where a tensor's options allow it */
-  ZPS_SCHEME_ALL_VALUES = 1 << 3, /* sends all values, whatever they are: no max or min */
+  ZPS_SCHEME_ALL_VALUES = 1 << 3, /* sends all values, also zeros: no max or min */
   ZPS_SCHEME_ZEROS = 1 << 4,      /* may send zeros of rows that no rank has: no max or min */
   ZPS_SCHEME_RANGES = 1 << 5,     /* served: rows lie at servers in even ranges */
-  ZPS_SCHEME_BLOCKS = 1 << 6,     /* served: what counts as a row is a block of values */
+  ZPS_SCHEME_BLOCKS = 1 << 6,     /* served: a block of values counts as a row */
   ZPS_SCHEME_NESTS = 1 << 7,      /* is made of another scheme, between hosts */
   ZPS_SCHEME_ZEROCOPY =
-      1 << 8, /* each row is read by one rank, whose sum of it all need: what is sent need be no copy */
+      1 << 8, /* each row is read by one rank, and all need that rank's sum of it: no copy has to be sent */
   ZPS_SCHEME_STATEFUL = 1 << 9, /* rounds of one tensor run one after another, in the order of their steps */
 };
 

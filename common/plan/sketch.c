@@ -71,7 +71,7 @@ static void begin(struct collector *collector, struct zps_plan_sketch *sketch, u
   collector->n = 0;
 }
 
-/* Chunks are few, and their hashes uneven: what is below a limit is counted, not guessed. */
+/* Chunks are few, and their hashes uneven: chunks below a limit are counted, not guessed. */
 static double share_below(uint64_t n_rows, uint64_t limit) {
   const unsigned bits = chunk_bits(n_rows);
   uint64_t rows = 0;

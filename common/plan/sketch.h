@@ -1,10 +1,10 @@
 /*
  * How many rows a set has, and the union of several, from a few of its rows: those whose hash is below a limit. Where
  * several sets are looked at, the lowest of their limits holds for all, so gamma_k of any k ranks is known without
- * looking at their rows again; what is off is about 1 / sqrt of the rows kept.
+ * looking at their rows again; the error is about 1 / sqrt of the rows kept.
  *
- * Hashes are of chunks of consecutive rows, so a dense gradient is looked at in streaks of memory, and only in those
- * that may hold what is kept: at most a sixteenth of it.
+ * Hashes are of chunks of consecutive rows, so a dense gradient is looked at in streaks of memory, and only in streaks
+ * that may hold kept rows: at most a sixteenth of it.
  */
 #ifndef ZPS_PLAN_SKETCH_H
 #define ZPS_PLAN_SKETCH_H

@@ -28,7 +28,7 @@ struct zps_plan_sampling {
   uint32_t batch; /* samples of a rank in a step */
   uint32_t ranks; /* up to which the densification is measured; fewer where the samples do not suffice */
   uint32_t steps; /* that are averaged */
-  uint64_t seed;  /* which samples meet in a step */
+  uint64_t seed;  /* of the samples that meet in a step */
 };
 
 /* Density, densification at 2, 4, 8, ... ranks, skew of 2, 4, ... 128 even parts, and blocks of the first rank. `run`

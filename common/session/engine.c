@@ -28,7 +28,7 @@ struct zps_engine {
   _Atomic uint64_t malformed;
 };
 
-static _Thread_local const struct zps_engine *engine_here; /* the engine whose thread this is */
+static _Thread_local const struct zps_engine *engine_here; /* the engine that this thread belongs to */
 
 static void drop(struct zps_engine *engine, const char *what, size_t len, const struct zps_error *error) {
   atomic_fetch_add(&engine->malformed, 1);
@@ -88,11 +88,11 @@ static unsigned run_commands(struct zps_engine *engine) {
 }
 
 static void run_until_stopped(struct zps_engine *engine, struct zps_waits *waits) {
-  uint64_t deadline_ns = ZPS_NEVER; /* the handler may still be waiting for what zps_engine_create() returns */
-  unsigned carried = 0; /* what the bulk engine did after the last tick may have given the handler something to send */
+  uint64_t deadline_ns = ZPS_NEVER; /* the handler may still be waiting for the result of zps_engine_create() */
+  unsigned carried = 0; /* work of the bulk engine after the last tick may have given the handler something to send */
   for (;;) {
     const bool stopping =
-        atomic_load(&engine->stopping); /* read first: what was posted before it was set is run below */
+        atomic_load(&engine->stopping); /* read first: commands posted before it was set are run below */
     const unsigned commands = run_commands(engine);
     const unsigned events = commands + zps_net_progress(engine->net);
     uint64_t now_ns = zps_clock_ns();

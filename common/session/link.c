@@ -26,7 +26,7 @@ struct zps_link {
   uint64_t job;
   uint32_t epoch, self, tag;
   uint32_t tx_seq, rx_seq; /* of the next frame */
-  uint32_t peer_tag;       /* what the peer wants its short headers to carry, */
+  uint32_t peer_tag;       /* the tag that the peer wants its short headers to carry, */
   bool has_peer_tag;       /* when it has said so */
   bool introduced;         /* a long header of this epoch is sent or queued, so short ones may follow */
   bool rx_introduced;      /* a long header has come, */
@@ -84,7 +84,7 @@ static zps_err_t send(struct zps_link *link, const void *data, size_t len) {
   return code;
 }
 
-/* Hands over what is collected; ZPS_ERR_AGAIN: all of it is still here. */
+/* Hands over the collected frames; ZPS_ERR_AGAIN: all of them are still here. */
 static zps_err_t flush(struct zps_link *link) {
   if (link->message.n_frames == 0) return ZPS_OK;
   size_t len;
@@ -199,7 +199,8 @@ static bool send_credits(struct zps_link *link, unsigned credits) {
   struct zps_frame frame = {.header.type = ZPS_FRAME_CREDIT};
   uint8_t data[ZPS_WIRE_FRAME_MAX];
   size_t len;
-  header_fill(link, link->tx_seq > 0, &frame.header); /* it overtakes what waits, also a long header */
+  header_fill(link, link->tx_seq > 0, &frame.header); /* it overtakes the frames that wait, also one with a long
+                                                       * header */
   return zps_wire_encode(&frame, data, sizeof data, &len) == ZPS_OK && transmit(link, data, len, credits) == ZPS_OK;
 }
 

@@ -34,14 +34,15 @@ zps_err_t zps_link_send(struct zps_link *link, struct zps_frame *frame) ZPS_MUST
  * ZPS_ERR_PROTOCOL for a gap or a credit overrun, ZPS_ERR_STALE for another epoch. */
 zps_err_t zps_link_received(struct zps_link *link, const struct zps_frame_header *header,
                             struct zps_error *error) ZPS_MUSTCHECK;
-/* Hands over what was sent since the last call, as one message where it fits into one; sends what waits for credit, and
- * a CREDIT frame where one is due. Call at the end of a turn. The number of frames that had waited. */
+/* Hands over the frames sent since the last call, as one message where they fit into one; sends frames that waited
+ * for credit, and a CREDIT frame where one is due. Call at the end of a turn. Returns the number of frames that had
+ * waited. */
 unsigned zps_link_progress(struct zps_link *link);
 /* All frames are out of this process's hands, so that evicting the peer loses none; or it is lost. */
 bool zps_link_is_through(const struct zps_link *link);
-/* Asks the peer a few times how long the path is, before anything else is sent, and tells `bulk` of each answer, which
- * is borrowed until zps_link_destroy(). The end that the peer hears from first, when it can receive, `begins`; the
- * other asks in turn. */
+/* Measures the path to the peer a few times, before anything else is sent, and tells `bulk`, which is borrowed until
+ * zps_link_destroy(), of each answer. The end that the peer hears from first, when it can receive, `begins`; the other
+ * asks in turn. */
 void zps_link_measure(struct zps_link *link, struct zps_bulk_peer *bulk, bool begins);
 /* The next frame has a long header, which tells the peer. */
 void zps_link_set_epoch(struct zps_link *link, uint32_t epoch);

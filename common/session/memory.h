@@ -1,7 +1,7 @@
 /*
  * Requests for registered memory, and the order in which they are served when it is short. The order is the same at
- * both ends: by `age`, then by `part`, then as they came. Who may have how much is not known here: one function says
- * so, request by request, so that each end decides it in one place. All on the engine thread.
+ * both ends: by `age`, then by `part`, then as they came. The share of each request is not known here: one function
+ * decides it, request by request, so that each end decides in one place. All on the engine thread.
  */
 #ifndef ZPS_SESSION_MEMORY_H
 #define ZPS_SESSION_MEMORY_H
@@ -17,8 +17,8 @@ struct zps_memory_wait {
   uint32_t part;
   uint64_t len_bytes;
   struct zps_buf *buf_p;                         /* where the buffer goes */
-  void (*granted)(struct zps_memory_wait *wait); /* or NULL, where ask() does what follows */
-  struct zps_memory_wait *prev, *next;           /* from here on the line's */
+  void (*granted)(struct zps_memory_wait *wait); /* or NULL, where ask() does the work that follows */
+  struct zps_memory_wait *prev, *next;           /* from here on of the line */
   bool is_queued;
 };
 
