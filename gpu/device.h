@@ -1,8 +1,8 @@
 /*
- * A device: memory that gradients live in apart from the host's, and what codes them there. One vtable, through which
- * alone the rest of zenps sees CUDA: libzenps_cuda.so, loaded when a job asks for a GPU, implements it. Gradients in
- * host memory do not pass here; common/codec codes them, and tests have a device over host memory that calls it, as the
- * reference for all others (tests/support/device_cpu.h).
+ * A device: memory that gradients live in apart from the host's, and the kernels that code them there. One vtable,
+ * through which alone the rest of zenps sees CUDA: libzenps_cuda.so, loaded when a job asks for a GPU, implements it.
+ * Gradients in host memory do not pass here; common/codec codes them, and tests have a device over host memory that
+ * calls it, as the reference for all others (tests/support/device_cpu.h).
  *
  * Streams: work is submitted to the stream that the caller gives (a cudaStream_t; NULL: the default one), in the order
  * of the calls, and no call waits for it. The report of a *_finish() function is there once the caller knows that the
@@ -15,7 +15,7 @@
  *
  * Threads: an object (device, encoder, decoder) is used by one thread at a time, different ones by different threads.
  *
- * Bytes: what an encoder writes is what zps_encoder_write() writes, and sums are those of zps_reduce(), bit for bit.
+ * Bytes: an encoder writes the bytes of zps_encoder_write(), and sums are those of zps_reduce(), bit for bit.
  */
 #ifndef ZPS_GPU_DEVICE_H
 #define ZPS_GPU_DEVICE_H
@@ -60,7 +60,7 @@ struct zps_device_view {
   const void *payload_on_device; /* 8-byte aligned, and readable up to the next multiple of 8 bytes */
 };
 
-/* Algorithm 1's parameters and what became of it (hierarchical.h). */
+/* Algorithm 1's parameters and statistics (hierarchical.h). */
 struct zps_device_hashing {
   uint32_t k;      /* 0: 3 */
   uint64_t r1, r2; /* slots per partition; 0: 2 * n / n_parts, and r1 / 10 */
@@ -92,7 +92,7 @@ struct zps_device_cut {
 };
 struct zps_device_selected {
   uint64_t n;         /* entries */
-  uint64_t magnitude; /* from which on they were picked */
+  uint64_t magnitude; /* the least that was picked */
 };
 
 struct zps_device_encoder;
@@ -142,8 +142,8 @@ struct zps_device_ops {
   /* Finds, partitions and orders the rows of `input` (values and rows on the device), and chooses codecs. */
   zps_err_t (*encoder_scan)(struct zps_device_encoder *encoder, const struct zps_encode_input *input, unsigned allowed,
                             zps_stream_t stream, struct zps_error *error);
-  /* Adds up what the ranks of a host contribute, in the order of `views`, which holds those of the first rank in order
-   * of partitions, then those of the second, and so on. `shape` has everything but values and rows. */
+  /* Adds up the contributions of the ranks of a host, in the order of `views`, which holds those of the first rank in
+   * order of partitions, then those of the second, and so on. `shape` has everything but values and rows. */
   zps_err_t (*encoder_merge)(struct zps_device_encoder *encoder, const struct zps_encode_input *shape,
                              const struct zps_device_view *views, unsigned n_ranks, unsigned allowed,
                              zps_stream_t stream, struct zps_error *error);
@@ -169,8 +169,8 @@ struct zps_device_ops {
                             enum zps_dtype dtype, const struct zps_device_view *views, unsigned n_views,
                             int64_t *rows_on_device, void *values_on_device, zps_stream_t stream,
                             struct zps_error *error);
-  /* Once the work is done: ZPS_ERR_PROTOCOL when a view's bytes are no set of its nnz indices; the result is then good
-   * for nothing, but nothing else was touched. */
+  /* Once the work is done: ZPS_ERR_PROTOCOL when a view's bytes are no set of its nnz indices; the result is then
+   * invalid, but no other memory was touched. */
   zps_err_t (*decoder_finish)(struct zps_device_decoder *decoder, struct zps_error *error);
 
   /* Selection by magnitude, as worker/sparsify does it in host memory. May be NULL. */
@@ -185,7 +185,7 @@ struct zps_device_ops {
   zps_err_t (*selector_pick)(struct zps_device_selector *selector, const struct zps_device_feedback *feedback,
                              const struct zps_device_cut *cut, int64_t *ids_on_device, void *values_on_device,
                              uint64_t capacity, zps_stream_t stream, struct zps_error *error);
-  /* Once the picking is done. ZPS_ERR_TRUNCATED: there are selected_p->n, more than the capacity. */
+  /* Call once the entries are picked. ZPS_ERR_TRUNCATED: there are selected_p->n entries, more than the capacity. */
   zps_err_t (*selector_finish)(struct zps_device_selector *selector, struct zps_device_selected *selected_p,
                                struct zps_error *error);
   /* Takes n entries out of the residual and the velocity. */
@@ -206,8 +206,8 @@ struct zps_device {
   const struct zps_device_ops *ops;
 };
 
-/* Opens the device with number `index` of a library that exports what libzenps_cuda.so does; NULL: that one. The
- * library stays loaded. ZPS_ERR_UNSUPPORTED: this host has no such library, or no such device. */
+/* Opens the device with number `index` of a library with the exports of libzenps_cuda.so; NULL: that one. The library
+ * stays loaded. ZPS_ERR_UNSUPPORTED: this host has no such library, or no such device. */
 zps_err_t zps_device_load(const char *library, unsigned index, struct zps_device **device_p,
                           struct zps_error *error) ZPS_MUSTCHECK;
 void zps_device_close(struct zps_device *device); /* NULL is allowed */

@@ -1,10 +1,10 @@
 /*
- * What the messages of the control plane have in common. PROTOCOL.md, "Control plane", says what each of them is for;
+ * The common part of the control plane's messages. PROTOCOL.md, "Control plane", tells the purpose of each;
  * control_server.h, control_job.h, control_tensor.h, control_plan.h and control_stats.h have them by subject.
  *
  * A message is a struct, a function that writes it as JSON and one that reads it back. Writers return NULL when memory
- * is short. Readers check every member, and refuse with a sentence that names the member and what would be right; then
- * there is nothing to free. Text that a reader leaves as `const char *` is borrowed from the JSON it read.
+ * is short. Readers check every member, and refuse with a sentence that names the member and its right form; then there
+ * is nothing to free. Text that a reader leaves as `const char *` is borrowed from the JSON it read.
  */
 #ifndef ZPS_PROTO_CONTROL_H
 #define ZPS_PROTO_CONTROL_H
@@ -18,7 +18,8 @@
 #define ZPS_TIMEOUT_MAX_MS (7ull * 24 * 3600 * 1000)
 #define ZPS_HEARTBEAT_MAX_MS (3600ull * 1000)
 
-/* How often to say that one lives, and how long silence may last: part of the answers that let a process in. */
+/* The interval of heartbeats, and the silence after which a process counts as dead: part of the answers that let a
+ * process in. */
 struct zps_heartbeat {
   uint64_t heartbeat_ms, dead_ms;
 };
@@ -26,13 +27,13 @@ zps_json *zps_control_heartbeat_write(zps_json *object, const struct zps_heartbe
 zps_err_t zps_control_heartbeat_read(const zps_json *object, struct zps_heartbeat *heartbeat,
                                      struct zps_error *error) ZPS_MUSTCHECK;
 
-/* Member "fabric": what a process publishes of its fabric endpoint. The limits of messages and reads do not travel, and
- * are read as 0. */
+/* Member "fabric": the facts that a process publishes of its fabric endpoint. The limits of messages and reads do not
+ * travel, and are read as 0. */
 zps_json *zps_control_fabric_write(zps_json *object, const struct zps_net_info *fabric);
 zps_err_t zps_control_fabric_read(const zps_json *object, struct zps_net_info *fabric,
                                   struct zps_error *error) ZPS_MUSTCHECK;
 
-/* Member "job_id" alone: what job.peers and job.leave have to say. */
+/* Member "job_id" alone: the whole of job.peers and job.leave. */
 zps_json *zps_control_job_id_write(uint64_t job_id);
 zps_err_t zps_control_job_id_read(const zps_json *object, uint64_t *job_id_p, struct zps_error *error) ZPS_MUSTCHECK;
 

@@ -115,7 +115,7 @@ void zps_join_peers_fini(struct zps_join_peers *peers) {
   *peers = (struct zps_join_peers){.world = 0};
 }
 
-/* ------------------------------------------------------------ what a rank says of itself */
+/* ------------------------------------------------------------ a rank's description of itself */
 
 zps_json *zps_control_linked_write(uint64_t job_id, uint64_t timeout_ms) {
   return zps_json_set_u64(zps_control_job_id_write(job_id), "timeout_ms", timeout_ms);
@@ -217,7 +217,7 @@ zps_err_t zps_control_rank_gone_read(const zps_json *params, struct zps_rank_gon
   return err;
 }
 
-/* ------------------------------------------------------------ what a worker is told unasked */
+/* ------------------------------------------------------------ notifications to a worker */
 
 zps_json *zps_control_job_failed_write(uint64_t job_id, const struct zps_frame_abort *failure) {
   zps_json *params = zps_json_set_str(zps_control_job_id_write(job_id), "code", zps_err_name(failure->code));

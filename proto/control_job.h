@@ -35,11 +35,11 @@ zps_err_t zps_control_join_answer_read(const zps_json *result, struct zps_join *
                                        struct zps_error *error) ZPS_MUSTCHECK;
 void zps_join_fini(struct zps_join *join);
 
-/* The answer to job.peers: where the ranks are. */
+/* The answer to job.peers: the places of the ranks. */
 struct zps_join_peers {
   uint32_t world;
   struct zps_join_peer {
-    char host[ZPS_NAME_MAX + 1], rack[ZPS_NAME_MAX + 1]; /* rack: empty where nobody said */
+    char host[ZPS_NAME_MAX + 1], rack[ZPS_NAME_MAX + 1]; /* rack: empty where the rank named none */
     uint8_t addr[ZPS_NET_ADDR_MAX];
     size_t addr_len;
   } * ranks; /* malloc'd by the reader */
@@ -96,8 +96,8 @@ zps_json *zps_control_rank_gone_write(const struct zps_rank_gone *gone);
 zps_err_t zps_control_rank_gone_read(const zps_json *params, struct zps_rank_gone *gone,
                                      struct zps_error *error) ZPS_MUSTCHECK;
 
-/* job.failed, of the coordinator to a worker. A failure must be heard whatever is wrong with how it is told: what makes
- * no sense is left out, and what cannot be an error is ERR_INTERNAL. */
+/* job.failed, of the coordinator to a worker. A failure must be heard even from a faulty message: members that make no
+ * sense are left out, and a code that is no error is ERR_INTERNAL. */
 zps_json *zps_control_job_failed_write(uint64_t job_id, const struct zps_frame_abort *failure);
 void zps_control_job_failed_read(const zps_json *params, struct zps_frame_abort *failure);
 

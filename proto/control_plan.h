@@ -11,7 +11,7 @@ struct zps_tensor_report {
   struct zps_plan_told told;
 };
 zps_json *zps_control_report_write(const struct zps_tensor_report *report);
-/* The sketch, if there is one, goes to *sketch, which the report points to. Measures that cannot be are left out. */
+/* The sketch, if there is one, goes to *sketch, which the report points to. Impossible measures are left out. */
 zps_err_t zps_control_report_read(const zps_json *params, struct zps_tensor_report *report,
                                   struct zps_plan_sketch *sketch, struct zps_error *error) ZPS_MUSTCHECK;
 

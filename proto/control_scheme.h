@@ -1,4 +1,4 @@
-/* How rounds of a tensor are carried out, with the options of the scheme: member "scheme" of tensor.register. */
+/* The scheme of a tensor's rounds with its options: member "scheme" of tensor.register. */
 #ifndef ZPS_PROTO_CONTROL_SCHEME_H
 #define ZPS_PROTO_CONTROL_SCHEME_H
 

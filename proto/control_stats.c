@@ -2,7 +2,7 @@
 
 #include <string.h>
 
-#define COUNT_MAX (1ull << 53) /* what programs that take JSON's numbers for doubles still tell apart */
+#define COUNT_MAX (1ull << 53) /* programs that take JSON's numbers for doubles still tell counts below it apart */
 
 zps_json *zps_control_tally_write(zps_json *object, const struct zps_tally *tally) {
 #define WRITE(name) object = zps_json_set_u64(object, #name, tally->name);

@@ -1,4 +1,4 @@
-/* job.stats: what rounds of a rank have cost. Tallies are in the tables of `stats` as well. */
+/* job.stats: the costs of a rank's rounds. Tallies are in the tables of `stats` as well. */
 #ifndef ZPS_PROTO_CONTROL_STATS_H
 #define ZPS_PROTO_CONTROL_STATS_H
 
@@ -15,7 +15,7 @@ zps_err_t zps_control_tally_read(const zps_json *object, struct zps_tally *tally
 struct zps_tensor_news {
   uint32_t tensor;
   uint64_t done;           /* rounds of it that the rank has finished in all */
-  struct zps_tally growth; /* since it last told */
+  struct zps_tally growth; /* since its last report */
 };
 /* `rows`, an array, may be NULL: no memory. Returns it, or NULL. */
 zps_json *zps_control_news_append(zps_json *rows, const struct zps_tensor_news *news);

@@ -8,7 +8,7 @@
 
 #define CODECS "auto, paper and coo"
 
-/* ------------------------------------------------------------ what a tensor is */
+/* ------------------------------------------------------------ the description of a tensor */
 
 void zps_tensor_spec_fini(struct zps_tensor_spec *spec) {
   free((void *)spec->owners);
@@ -36,7 +36,7 @@ const char *zps_tensor_spec_text(const struct zps_tensor_spec *spec, char *text)
   return text;
 }
 
-/* ------------------------------------------------------------ what tensor.register and tensor.open have in common */
+/* ------------------------------------------------------------ members of tensor.register and tensor.open */
 
 static zps_json *shape_write(zps_json *params, const struct zps_tensor_spec *spec) {
   params = zps_json_set_str(params, "name", spec->name);

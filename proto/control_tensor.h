@@ -1,4 +1,4 @@
-/* What a tensor is, and the messages that open one: tensor.register, tensor.open. */
+/* The description of a tensor, and the messages that open one: tensor.register, tensor.open. */
 #ifndef ZPS_PROTO_CONTROL_TENSOR_H
 #define ZPS_PROTO_CONTROL_TENSOR_H
 
@@ -29,7 +29,7 @@ struct zps_tensor_spec {
 };
 /* Frees what a reader has allocated. */
 void zps_tensor_spec_fini(struct zps_tensor_spec *spec);
-/* What ranks must agree on: everything but the job, numbers, name and owners. */
+/* True when two descriptions agree where ranks must: in everything but the job, numbers, name and owners. */
 bool zps_tensor_spec_same(const struct zps_tensor_spec *a, const struct zps_tensor_spec *b);
 /* For people: "100 x 8 f32 sum in 4 partitions, block_bits 0, codec auto, values raw, scheme oktopk k=5". `text` has
  * ZPS_TENSOR_TEXT_MAX + 1 characters. Returns it. */

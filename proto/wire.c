@@ -185,8 +185,8 @@ static zps_err_t get_done(struct zps_wire_reader *reader, struct zps_frame_done 
   return code;
 }
 
-/* Room for what protobuf-c unpacks of the largest abort. Memory that runs out is a body that no peer of ours wrote, and
- * makes the unpacking fail. */
+/* Room for the objects that protobuf-c unpacks of the largest abort. Memory that runs out is a body that no peer of
+ * ours wrote, and makes the unpacking fail. */
 struct arena {
   size_t used;
   _Alignas(16) uint8_t bytes[8 << 10];

@@ -46,7 +46,7 @@ struct zps_frame_header {
   uint64_t job;     /* long: random id issued by the coordinator */
   uint32_t epoch;   /* long: membership epoch the sender lives in */
   uint32_t src;     /* long */
-  uint32_t tag;     /* long: what short frames to the sender shall carry; short: what the receiver has asked for */
+  uint32_t tag;     /* long: the tag for short frames to the sender; short: the tag that the receiver has asked for */
   uint32_t seq;     /* per (src, receiver), from 0, without gaps; short: its low 8 bits */
   uint16_t credits; /* receive credits returned to the receiver of this frame; short: below 256 */
 };
@@ -65,7 +65,7 @@ struct zps_slice {
   bool is_inline;
   uint32_t nnz;       /* rows */
   uint64_t len_bytes; /* payload; 0 is legal and always inline */
-  uint64_t addr;      /* remote: what the receiver passes to its read */
+  uint64_t addr;      /* remote: the address that the receiver passes to its read */
   uint64_t key;       /* remote: memory key */
   const void *data;   /* inline: encode borrows it, decode points it into the frame, at any alignment */
 };
@@ -75,7 +75,7 @@ struct zps_frame_round { /* PUSH, RESULT, PEER: at least one slice */
   uint64_t step;
   uint64_t total_nnz;  /* PUSH: the rank's rows over all partitions, as far as counted: no less than the slices' nnz;
                           others: 0 */
-  uint32_t timeout_ms; /* PUSH: what is left of the sender's deadline; others: 0 */
+  uint32_t timeout_ms; /* PUSH: the rest of the sender's deadline; others: 0 */
   uint32_t n_slices;
   struct zps_slice slices[ZPS_WIRE_SLICES_MAX];
 };
@@ -91,7 +91,7 @@ struct zps_frame_abort {
   zps_err_t code;
   uint32_t n_ranks;
   uint32_t ranks[ZPS_WIRE_RANKS_MAX]; /* missing or lost */
-  char text[ZPS_WIRE_TEXT_MAX + 1]; /* printable UTF-8, NUL-terminated; encode replaces what is not printable by '?' */
+  char text[ZPS_WIRE_TEXT_MAX + 1]; /* printable UTF-8, NUL-terminated; encode replaces unprintable bytes by '?' */
 };
 
 struct zps_frame {
@@ -108,15 +108,16 @@ struct zps_frame {
  * above: a bug of the caller's. No allocation. */
 zps_err_t zps_wire_encode(const struct zps_frame *frame, void *buf, size_t cap, size_t *len_p) ZPS_MUSTCHECK;
 /* Checks `buf` completely and fills `frame`; inline data points into `buf`. ZPS_ERR_VERSION for another version (the
- * text names both), ZPS_ERR_PROTOCOL with what and where for anything else. What cannot be known here (is the tensor
- * registered, is the partition in range) is the caller's to check. No allocation beyond a fixed arena on the stack. */
+ * text names both), ZPS_ERR_PROTOCOL, with a text that names the fault and its place, for anything else. The caller
+ * checks the facts that cannot be known here (is the tensor registered, is the partition in range). No allocation
+ * beyond a fixed arena on the stack. */
 zps_err_t zps_wire_decode(const void *buf, size_t len, struct zps_frame *frame, struct zps_error *error) ZPS_MUSTCHECK;
 /* Only patches header fields of an encoded frame: the link fills seq and credits when the frame really leaves. */
 void zps_wire_stamp(void *buf, uint32_t seq, uint16_t credits);
 const char *zps_frame_type_name(uint8_t type);
 
-/* A message: the unit that leaves for one peer at a time: a frame as it is, or several frames, each after its length.
- */
+/* A message: the unit that leaves for one peer at a time, either one frame as it is or several frames, each after
+ * its length. */
 struct zps_wire_message {
   uint8_t bytes[ZPS_WIRE_FRAME_MAX];
   uint8_t *first; /* frame */
@@ -138,7 +139,7 @@ struct zps_wire_frames {
 };
 
 void zps_wire_frames_begin(struct zps_wire_frames *frames, const void *message, size_t len);
-/* The next frame, not yet looked at; NULL: there is no more. ZPS_ERR_PROTOCOL: what is left cannot be taken apart. */
+/* The next frame, not yet looked at; NULL: there is no more. ZPS_ERR_PROTOCOL: the rest cannot be taken apart. */
 zps_err_t zps_wire_frames_next(struct zps_wire_frames *frames, const void **frame_p, size_t *len_p,
                                struct zps_error *error) ZPS_MUSTCHECK;
 

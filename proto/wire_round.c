@@ -21,7 +21,7 @@ _Static_assert(ZPS_WIRE_LONG_BYTES + 2 * U32_BYTES_MAX + 2 * ZPS_VARINT_BYTES_MA
 
 /* ---- Encoding ---- */
 
-/* What follows the partition when it is not 0. */
+/* The number that follows the partition when it is not 0. */
 static uint32_t more_of(const struct zps_slice *slice) {
   return slice->n_more + slice->values;
 }

@@ -10,7 +10,7 @@ void zps_accumulate(enum zps_dtype dtype, void *sums, const void *values, uint64
 /* The same for rows of `width` elements: row i of `values` is added to row slots[indices[i] - base] of `sums`. */
 void zps_accumulate_rows(enum zps_dtype dtype, void *sums, const uint32_t *slots, uint32_t base,
                          const zps_lent_index *indices, uint32_t n_rows, uint32_t width, const void *values);
-/* Fills `sums` with what any value is taken instead of: for MAX and MIN. */
+/* Fills `sums` with the value that gives way to every other: for MAX and MIN. */
 void zps_accumulate_neutral(enum zps_op op, enum zps_dtype dtype, void *sums, uint64_t n);
 /* sums[i] becomes the greater (MAX) or lesser (MIN) of itself and values[i]. */
 void zps_accumulate_extreme(enum zps_op op, enum zps_dtype dtype, void *sums, const void *values, uint64_t n);

@@ -41,7 +41,7 @@ void zps_buffer_fini(struct zps_buffer *buffer) {
   *buffer = (struct zps_buffer){0};
 }
 
-/* Whole pages of what is mapped: all of it is advised then, and can be moved as one. */
+/* Whole pages are mapped: all of the memory is advised then, and can be moved as one. */
 static uint64_t rounded(uint64_t size_bytes) {
   const uint64_t unit = is_large(size_bytes) ? PAGE_BYTES : 64;
   return (size_bytes + unit) & ~(unit - 1);

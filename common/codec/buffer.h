@@ -19,7 +19,7 @@ struct zps_buffer {
  * its own page, and so the processor finds them all. Only speed hangs on it. */
 void zps_buffer_advise(void *data, uint64_t size_bytes);
 void zps_buffer_fini(struct zps_buffer *buffer);
-/* The two below call this when there is not enough. */
+/* The two functions below call this when the buffer is too small. */
 zps_err_t zps_buffer_replace(struct zps_buffer *buffer, uint64_t size_bytes) ZPS_MUSTCHECK;
 zps_err_t zps_buffer_grow(struct zps_buffer *buffer, uint64_t size_bytes) ZPS_MUSTCHECK;
 
@@ -32,7 +32,7 @@ ZPS_MUSTCHECK static inline zps_err_t zps_buffer_need(struct zps_buffer *buffer,
   return zps_buffer_replace(buffer, size_bytes + size_bytes / 8);
 }
 
-/* At least `n` elements, where those that are there stay: for lists whose length shows while they are made. */
+/* At least `n` elements, where the present elements stay: for lists with a length that shows while they are made. */
 ZPS_MUSTCHECK static inline zps_err_t zps_buffer_extend(struct zps_buffer *buffer, uint64_t n, uint64_t elem_bytes) {
   uint64_t size_bytes;
   if (__builtin_mul_overflow(n, elem_bytes, &size_bytes) || size_bytes > SIZE_MAX / 4) return ZPS_ERR_NOMEM;

@@ -137,7 +137,7 @@ static zps_err_t check_coo(const struct zps_slice_view *view, struct zps_error *
   return ZPS_OK;
 }
 
-/* How many indices are in words [first, end). */
+/* The number of indices in words [first, end). */
 static uint32_t count_words(const void *index, uint32_t first, uint32_t end) {
   uint32_t count = 0;
   for (uint32_t i = first; i < end; i++) count += zps_bits_count(zps_load_u32(index, i));

@@ -45,8 +45,8 @@ uint64_t zps_codec_index_exact(enum zps_codec codec, uint32_t m, const uint32_t 
 /* Writes the coded set: exactly zps_codec_index_exact() bytes, which is what it returns. */
 uint64_t zps_codec_index_encode(enum zps_codec codec, uint32_t m, const uint32_t *indices, uint32_t z, void *out);
 
-/* BITMAP: how many indices are in the set before word i * step, of bits that have been checked; `n` of them, 0: not
- * checked. As much memory as the marks of the other codes take. */
+/* BITMAP: the number of indices in the set before word i * step, of bits that have been checked; `n` of these numbers,
+ * 0: not checked. As much memory as the marks of the other codes take. */
 enum { ZPS_BITMAP_MARKS = (sizeof(struct zps_rice_marks) / sizeof(uint32_t)) - 2 };
 struct zps_bitmap_marks {
   uint32_t step, n;
@@ -74,11 +74,11 @@ struct zps_slice_view zps_slice_view_own(enum zps_codec codec, uint32_t m, uint3
                                          enum zps_dtype dtype, enum zps_value_codec value_codec, const void *payload,
                                          uint64_t len_bytes);
 /* Checks codec, sizes, the whole index set (order, range, counts, padding) and the coded values of a payload that a
- * peer announced as `codec`, `nnz`, `len_bytes`. ZPS_ERR_PROTOCOL says what is wrong and where. */
+ * peer announced as `codec`, `nnz`, `len_bytes`. The text of ZPS_ERR_PROTOCOL names the fault and its place. */
 zps_err_t zps_slice_view_init(struct zps_slice_view *view, uint32_t codec, uint32_t m, uint32_t nnz, uint32_t width,
                               enum zps_dtype dtype, enum zps_value_codec value_codec, const void *payload,
                               uint64_t len_bytes, struct zps_error *error) ZPS_MUSTCHECK;
-/* Only the sizes: what can be checked when a payload is announced and before it is read. */
+/* Checks only the sizes, when a payload is announced and before it is read. */
 zps_err_t zps_slice_check_sizes(uint32_t codec, uint32_t m, uint32_t nnz, uint32_t width, enum zps_dtype dtype,
                                 enum zps_value_codec value_codec, uint64_t len_bytes,
                                 struct zps_error *error) ZPS_MUSTCHECK;
@@ -91,10 +91,10 @@ struct zps_index_cursor {
   const struct zps_slice_view *view;
   uint32_t next;  /* position among the z indices */
   uint32_t guess; /* COO: how many were lent at a time */
-  uint32_t word;  /* BITMAP: word being read, and what is left of it */
+  uint32_t word;  /* BITMAP: word being read, and the part of it that is left */
   uint32_t bits;
-  uint32_t index;               /* HOLES: where the next index may be */
-  uint32_t block_at, block_len; /* RICE, HOLES: what of `block` is still to be used */
+  uint32_t index;               /* HOLES: the least index that may be next */
+  uint32_t block_at, block_len; /* RICE, HOLES: the part of `block` that is still to be used */
   struct zps_rice_reader reader;
   uint32_t block[4 * ZPS_RICE_BLOCK];
 };

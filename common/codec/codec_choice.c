@@ -41,7 +41,7 @@ unsigned zps_codec_result_set(enum zps_codec_policy policy) {
 
 enum zps_codec zps_codec_choose(unsigned allowed, uint32_t m, const uint32_t *indices, uint32_t z,
                                 uint64_t *index_bytes_p) {
-  /* Rice codes are for what is rare, indices or holes. */
+  /* Rice codes are for the rarer of indices and holes. */
   if (allowed & (COO | BITMAP)) allowed &= ~(z > m / 2 ? (unsigned)RICE : (unsigned)HOLES);
   enum zps_codec best = ZPS_CODEC_COO;
   uint64_t best_bytes = UINT64_MAX;

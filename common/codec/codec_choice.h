@@ -1,4 +1,4 @@
-/* Which codec a slice travels in: the smallest of those that are allowed. */
+/* The codec that a slice travels in: the smallest of those that are allowed. */
 #ifndef ZPS_CODEC_CHOICE_H
 #define ZPS_CODEC_CHOICE_H
 
@@ -7,7 +7,7 @@
 
 /* Numbers are ABI (zenps.h). */
 enum zps_codec_policy {
-  ZPS_CODEC_AUTO = 1,     /* whatever is smallest, in both directions */
+  ZPS_CODEC_AUTO = 1,     /* the smallest, in both directions */
   ZPS_CODEC_PAPER = 2,    /* as in Zen: COO to the servers, the hash bitmap back */
   ZPS_CODEC_COO_ONLY = 3, /* "coo", both ways: as in the parameter servers that Zen is compared with */
 };

@@ -28,7 +28,7 @@ uint64_t zps_rice_bytes_min(uint32_t z) {
 
 enum { WINDOW = 2048 };
 
-/* Where the next block's gaps begin. */
+/* The place at which the next block's gaps begin. */
 struct source {
   const struct zps_rice_set *set;
   uint32_t left; /* numbers */

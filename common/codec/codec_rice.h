@@ -34,7 +34,7 @@
 #define ZPS_RICE_BLOCK 128u
 enum { ZPS_RICE_K_MAX = 31, ZPS_RICE_K_BITS = 5, ZPS_RICE_MARKS = 64 };
 
-/* Which numbers are coded: `indices`, or those below m that are not among them. */
+/* The numbers to code: `indices`, or those below m that are not among them. */
 struct zps_rice_set {
   uint32_t m;
   const uint32_t *indices; /* z of them, strictly ascending */
@@ -59,7 +59,7 @@ uint64_t zps_rice_bytes(const struct zps_rice_set *set);
 /* Writes the code and returns its bytes. */
 uint64_t zps_rice_encode(const struct zps_rice_set *set, void *out);
 
-/* Decodes block by block. Nothing of what is read is trusted. */
+/* Decodes block by block. No byte read is trusted. */
 struct zps_rice_reader {
   const unsigned char *data; /* borrowed */
   uint64_t len_bytes, bit;
@@ -68,8 +68,8 @@ struct zps_rice_reader {
   unsigned k;
 };
 
-/* Where blocks begin that reach the index i * step, of a code that has been checked: a reader that wants the numbers
- * from there on need not look at all before. */
+/* The places of the blocks that reach index i * step, in a code that has been checked: a reader that wants the numbers
+ * from there on need not look at those before. */
 struct zps_rice_marks {
   uint32_t step, n; /* the first n, from i = 0 on */
   struct {

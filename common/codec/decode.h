@@ -46,8 +46,8 @@ zps_err_t zps_decode_rows(const struct zps_partition *part, const struct zps_sli
                           struct zps_workpool *pool, struct zps_decode_scratch *scratch, int64_t *rows,
                           void *values) ZPS_MUSTCHECK;
 
-/* The same for a tensor of several stripes, a stripe at a time, for partitions come stripe by stripe: what is left to
- * be done when the last one is here is a copy. Only for rows that are narrow enough for that to be worth it: */
+/* The same for a tensor of several stripes, a stripe at a time, for partitions that come stripe by stripe: when the
+ * last one is here, only a copy is left to be done. Only for rows that are narrow enough for that to be worth it: */
 bool zps_decode_orders_stripes(const struct zps_partition *part, uint64_t row_bytes);
 /* Kept from one result to the next, all zero at first. */
 struct zps_decode_stripes {
@@ -56,7 +56,7 @@ struct zps_decode_stripes {
     struct zps_buffer chunks;       /* where each chunk's begin */
     uint64_t n;
   } ordered[ZPS_PARTITION_STRIPES_MAX];
-  /* As many as were ever ordered at once: what the one before has used is in a cache still. */
+  /* As many as were ever ordered at once: the memory that the one before has used is in a cache still. */
   struct zps_decode_scratch scratch[ZPS_PARTITION_STRIPES_MAX];
   atomic_uint taken; /* a bit for each scratch */
 };
@@ -64,7 +64,7 @@ void zps_decode_stripes_fini(struct zps_decode_stripes *stripes);
 /* Of `views` (as above) the stripe's are read, and not needed afterwards. Different stripes may be ordered at once. */
 zps_err_t zps_decode_order_stripe(const struct zps_partition *part, uint32_t stripe, const struct zps_slice_view *views,
                                   struct zps_decode_stripes *stripes) ZPS_MUSTCHECK;
-/* All of them to what zps_decode_rows() makes of all views. */
+/* Copies all stripes to the result that zps_decode_rows() makes of all views. */
 void zps_decode_join_stripes(const struct zps_partition *part, const struct zps_decode_stripes *stripes,
                              uint64_t row_bytes, struct zps_workpool *pool, int64_t *rows, void *values);
 

@@ -14,7 +14,7 @@
 
 enum {
   BATCH = 512,
-  WINDOW_ROWS_MIN = 16384, /* about: slots of 4 or 8 bytes that fit the second-level cache beside what is read */
+  WINDOW_ROWS_MIN = 16384, /* about: slots of 4 or 8 bytes that fit the second-level cache beside the bytes read */
   WINDOW_ROWS_MAX = 262144,
   WINDOW_FOUND_MIN = 2048,  /* larger windows where there would be fewer rows, to have fewer beginnings */
   ROWS_PER_FOUND_MAX = 512, /* tensor's rows for each that is found */
@@ -34,7 +34,7 @@ struct merge {
   uint64_t *starts;  /* [n_parts]: where a partition's indices begin */
   uint32_t *indices; /* of all partitions, with ZPS_SIMD_SLACK behind each */
   uint64_t window_rows;
-  uint32_t window_indices; /* of each partition; of several stripes: whatever lies in the window's rows */
+  uint32_t window_indices; /* of each partition; of several stripes: those in the window's rows */
   uint64_t n_windows;
   unsigned n_spans;
   atomic_uint next_span;
@@ -151,7 +151,7 @@ static void take(const struct merge *merge, const struct span *span, uint32_t n,
   memset(span->bits, 0, n_words * sizeof *span->bits);
 }
 
-/* How many of the partition's indices lie in the windows before `window`. */
+/* The number of the partition's indices in the windows before `window`. */
 static uint64_t indices_before(const struct merge *merge, uint64_t window, uint32_t p) {
   const struct zps_partition *const part = merge->part;
   if (part->stripe_bits == 0) return window * merge->window_indices;

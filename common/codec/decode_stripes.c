@@ -45,7 +45,7 @@ static uint64_t find(const int64_t *rows, uint64_t at, uint64_t n, int64_t limit
   return at;
 }
 
-/* Where each of the stripe's chunks begins, and the last one ends. */
+/* The places at which each of the stripe's chunks begins, and the last one ends. */
 static zps_err_t find_chunks(const struct zps_partition *alone, uint32_t chunk_bits,
                              struct zps_decode_ordered *ordered) {
   const uint64_t n_chunks = ((alone->rows - 1) >> chunk_bits) + 1;

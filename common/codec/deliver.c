@@ -20,7 +20,7 @@ enum {
 
 struct zps_deliver_scratch {
   struct zps_buffer cursors;
-  struct zps_buffer singles;    /* -0.0 between chunks: what no sum that started at +0.0 can be */
+  struct zps_buffer singles;    /* -0.0 between chunks, which no sum that started at +0.0 can be */
   struct zps_buffer rows;       /* sums of rows; +0.0 between chunks */
   struct zps_buffer widened;    /* values that travel narrow */
   uint32_t slots[ROWS_MAX];     /* 0, 1, 2, ... */
@@ -135,12 +135,12 @@ static zps_err_t need_rows(struct zps_deliver_scratch *scratch, uint64_t row_byt
   return code;
 }
 
-/* Notes what of indices `base` on is held. */
+/* Notes the indices from `base` on that are held. */
 static void hold(struct zps_deliver_scratch *scratch, const zps_lent_index *indices, uint32_t n, uint32_t base) {
   for (uint32_t i = 0; i < n; i++) scratch->held[(indices[i] - base) / 64] |= (uint64_t)1 << (indices[i] - base) % 64;
 }
 
-/* Forgets and counts what of `n` indices is held. */
+/* Forgets and counts those of `n` indices that are held. */
 static uint64_t count_held(struct zps_deliver_scratch *scratch, uint32_t n) {
   uint64_t n_held = 0;
   for (uint32_t w = 0; w <= (n - 1) / 64; w++) n_held += (unsigned)__builtin_popcountll(scratch->held[w]);

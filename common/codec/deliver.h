@@ -1,5 +1,5 @@
 /*
- * The sum of n contributions, in rank order, straight to where a trainer wants it: a dense array in which all other
+ * The sum of n contributions, in rank order, written straight to the trainer's memory: a dense array in which all other
  * rows are zero. Chunk by chunk in scratch memory that stays in cache; the array is written once, in order, and never
  * read, past the caches where it is larger than they are: clearing it ahead would write all of it as well, and then
  * each row would wait for its line.
@@ -24,8 +24,8 @@ struct zps_deliver {
 };
 enum { ZPS_DELIVER_ALIGN = 64 };
 
-/* Sums start at +0.0, as everywhere; where there is one contribution, which has all rows, it is copied as it is, each
- * -0.0, too. `nnz_p`: how many indices any contribution has. ZPS_ERR_NOMEM. */
+/* Sums start at +0.0, as everywhere; a single contribution that has all rows is copied as it is, with each -0.0.
+ * `nnz_p`: the number of indices that any contribution has. ZPS_ERR_NOMEM. */
 zps_err_t zps_deliver(struct zps_deliver_scratch *scratch, const struct zps_deliver *deliver,
                       uint64_t *nnz_p) ZPS_MUSTCHECK;
 

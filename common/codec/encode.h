@@ -6,7 +6,7 @@
  * run on pool threads; write() of different partitions may run at once. The object is reused from round to round and
  * keeps its memory.
  *
- * A dense gradient of a tensor of several stripes (partition.h) is scanned stripe by stripe: what is found in one can
+ * A dense gradient of a tensor of several stripes (partition.h) is scanned stripe by stripe: the rows found in one can
  * be written while the next ones are scanned.
  *
  * Dense: a row counts as zero when all its values are +0.0 or -0.0. COO rows may come unsorted and repeated: repeats
@@ -32,13 +32,13 @@ struct zps_encode_input {
   const struct zps_partition *part;
   uint32_t width;
   enum zps_dtype dtype;
-  enum zps_value_codec value_codec; /* what the slices' values travel as */
+  enum zps_value_codec value_codec; /* the coding of the slices' values */
   struct zps_values_origin origin;
   const void *values;   /* dense: rows * width; COO: n_entries * width */
   const int64_t *rows;  /* COO: n_entries row numbers; NULL: dense */
   uint64_t n_entries;   /* COO */
   const void *last_row; /* dense, rows of 64 bytes or more: where the last row is; NULL: behind the others */
-  bool all_rows;        /* send the rows that are zero, too: what COO leaves out is +0.0 */
+  bool all_rows;        /* also send the rows that are zero: rows that COO leaves out are +0.0 */
   bool zero_rows;       /* COO: rows that are given and zero are sent, too: they are a max or min of others */
 };
 
@@ -46,7 +46,7 @@ struct zps_encoder;
 
 zps_err_t zps_encoder_create(enum zps_partitioner partitioner, struct zps_encoder **encoder_p) ZPS_MUSTCHECK;
 void zps_encoder_destroy(struct zps_encoder *encoder);
-/* Finds the rows to send. `input` and what it points to are borrowed until the last write(). `pool` (may be NULL)
+/* Finds the rows to send. `input` and the arrays in it are borrowed until the last write(). `pool` (may be NULL)
  * spreads the scan over threads. ZPS_ERR_INVALID names the first bad row number. */
 zps_err_t zps_encoder_scan(struct zps_encoder *encoder, const struct zps_encode_input *input, struct zps_workpool *pool,
                            struct zps_error *error) ZPS_MUSTCHECK;

@@ -39,7 +39,7 @@ static void deal_range(void *ctx, unsigned i) {
   }
 }
 
-/* Algorithm 1 left entries as keys, in order of appearance: what deal_range() leaves, seen from the other side. */
+/* Algorithm 1 left entries as keys, in order of appearance: the counterpart of the order that deal_range() leaves. */
 static void deal_from_pairs(void *ctx, unsigned p) {
   struct zps_encoder *const encoder = ctx;
   const uint64_t *const starts = encoder->starts.data;

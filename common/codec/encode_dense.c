@@ -9,7 +9,8 @@
 /* Rows are looked at in blocks whose lists stay in the first-level cache. */
 enum { BLOCK_ROWS = 2048, LINE_PLACES = 16, RANGES_PER_THREAD = 16 };
 
-/* How many rows are looked at together from row `at` of the stripe on: of one chunk, where they lie in a row. */
+/* The number of rows that are looked at together from row `at` of the stripe on: rows of one chunk, which lie side by
+ * side. */
 static uint32_t block_rows(const struct zps_encoder *encoder, uint64_t at, uint64_t end) {
   const uint64_t chunk_rows = (uint64_t)1 << encoder->input.part->chunk_bits;
   uint64_t n = chunk_rows - (at & (chunk_rows - 1));

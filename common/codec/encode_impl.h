@@ -1,5 +1,5 @@
-/* The encoder's parts: encode.c owns the object and writes slices; encode_way.c says which of five files finds the
- * rows; encode_impl.c has what these share. */
+/* The encoder's parts: encode.c owns the object and writes slices; encode_way.c chooses one of five files to find the
+ * rows; encode_impl.c has the functions that these share. */
 #ifndef ZPS_CODEC_ENCODE_IMPL_H
 #define ZPS_CODEC_ENCODE_IMPL_H
 
@@ -23,8 +23,8 @@ struct zps_encode_lists {
   struct zps_buffer staged;  /* row_bytes x places */
 };
 
-/* Dense: what one range found, in order of rows. An item is the row's bytes, or its number where rows stay where they
- * are until they are written. */
+/* Dense: the findings of one range, in order of rows. An item is the row's bytes, or its number where rows stay where
+ * they are until they are written. */
 struct zps_encode_found {
   uint64_t n;
   zps_err_t code;
@@ -53,8 +53,8 @@ struct zps_encoder {
   struct zps_encode_input input;
   uint64_t row_bytes;
 
-  /* What was found. Slices are written of what earlier scans found while a later one is at work, which changes nothing
-   * that is theirs. */
+  /* The findings of all scans. Slices are written of earlier scans' findings while a later scan is at work, which
+   * leaves these alone. */
   uint64_t total_nnz;
   uint32_t n_parts;
   uint32_t n_scans, scan_parts; /* each for so many partitions */
@@ -65,7 +65,7 @@ struct zps_encoder {
   struct zps_encode_lists lists[ZPS_PARTITION_STRIPES_MAX]; /* the first n_scans used */
   struct zps_buffer sums; /* row_bytes x repeated rows; all rows, where COO is made whole; the last row, where apart */
 
-  /* While scanning: the input is cut into ranges, whatever the number of threads. */
+  /* While scanning: the input is cut into ranges, with any number of threads. */
   struct zps_workpool *pool;
   struct zps_encode_way way;
   uint32_t scan, first_part;      /* this one, and its first partition */
@@ -108,7 +108,7 @@ uint64_t zps_encoder_place(struct zps_encoder *encoder, uint64_t gap);
  * places starts[p] on, with ascending keys. */
 zps_err_t zps_encoder_hierarchical(struct zps_encoder *encoder, const uint64_t *indices, uint64_t n) ZPS_MUSTCHECK;
 
-/* Which way suits the input best; looks at the numbers of COO rows where it matters whether these ascend. */
+/* Chooses the way that suits the input best; looks at the numbers of COO rows where it matters whether these ascend. */
 struct zps_encode_way zps_encoder_way(const struct zps_encode_input *input, enum zps_partitioner partitioner);
 zps_err_t zps_encoder_scan_all(struct zps_encoder *encoder, struct zps_error *error) ZPS_MUSTCHECK;
 /* Where `whole` has rows [first, first + *n_rows_p) of partition `p`, of `n` that are wanted: those of one block. */

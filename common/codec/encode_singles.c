@@ -1,7 +1,7 @@
 /*
- * COO gradients of single floats: entries are dealt, in order of appearance, to buckets of indices whose sums fit the
- * cache, and added up there. That takes the place of a sort: what is left is in the order of indices, without repeats.
- * Entries that ascend are so already, and only dealt to their partitions.
+ * COO gradients of single floats: entries are dealt, in order of appearance, to buckets of indices so few that their
+ * sums fit the cache, and added up there. That takes the place of a sort: the sums are in the order of indices, without
+ * repeats. Entries that ascend are so already, and only dealt to their partitions.
  */
 #include <string.h>
 
@@ -33,7 +33,7 @@ static bool next_batch(const struct zps_encoder *encoder, unsigned i, uint64_t *
   return true;
 }
 
-/* Where a range deals to: its own blocks, and a chain of them for each bucket. */
+/* The memory that a range deals to: its own blocks, and a chain of them for each bucket. */
 struct deal {
   struct zps_simd_entry *entries; /* all ranges' */
   uint64_t *next;                 /* of each block, the one that follows in its chain */
@@ -119,7 +119,7 @@ static uint64_t bucket_entries(const struct zps_encoder *encoder, uint32_t bucke
   return n;
 }
 
-/* Where each partition's rows go, with room to spare behind. */
+/* The place of each partition's rows, with room to spare behind. */
 static void place_partitions(struct zps_encoder *encoder) {
   uint64_t *const starts = encoder->starts.data, place = 0;
   for (uint32_t p = 0; p < encoder->n_parts; p++, place += ZPS_SIMD_SLACK) {
@@ -159,7 +159,7 @@ static void add(struct sums sums, const struct zps_simd_entry *entries, uint64_t
   for (; n > 0; n--) add_one(&sums, entries++);
 }
 
-/* Where entries go that need not be added up. */
+/* The place of entries that need not be added up. */
 struct taken {
   uint32_t *indices;
   float *values;

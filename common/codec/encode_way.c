@@ -1,4 +1,5 @@
-/* Which of the five ways finds the rows of a gradient with the least work. All of them write the same bytes. */
+/* Chooses, of the five ways, the one that finds the rows of a gradient with the least work. All of them write the same
+ * bytes. */
 #include "common/codec/encode_impl.h"
 
 enum {
@@ -21,8 +22,8 @@ static bool rows_ascend(const struct zps_encode_input *input) {
   return true;
 }
 
-/* Single floats: rows that ascend are only dealt to their partitions, others to chunks whose sums fit the cache. False
- * where there would be too many buckets. */
+/* Single floats: rows that ascend are only dealt to their partitions, others to chunks with sums that fit the cache.
+ * False where there would be too many buckets. */
 static bool fits_buckets(const struct zps_partition *part, struct zps_encode_way *way) {
   const unsigned first = way->ascends ? WHOLE_BITS : CHUNK_BITS_MIN, last = way->ascends ? WHOLE_BITS : CHUNK_BITS_MAX;
   for (unsigned bits = first; bits <= last; bits++) {

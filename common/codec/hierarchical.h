@@ -7,7 +7,7 @@
  * (r2 places, an atomic counter). Finally the non-empty slots of each partition are collected. The order inside a
  * partition is arbitrary.
  *
- * What the paper leaves open is settled as follows.
+ * The questions that the paper leaves open are settled as follows.
  *
  * Empty marker: UINT64_MAX instead of 0, so that index 0 is a row like any other.
  *
@@ -15,7 +15,7 @@
  * whole run is repeated: nothing is lost, and an adversarial set that falls to one partition costs memory for that
  * partition only.
  *
- * How much goes serial: with the paper's r1 = 2|G|d and k = 3 it is 4.2% of the indices, halved by each further
+ * The share that goes serial: with the paper's r1 = 2|G|d and k = 3 it is 4.2% of the indices, halved by each further
  * function. (Slots filled one after another would leave the mean of (load/2)^3, 3.1%.) r2 = r1/10 holds that with room.
  */
 #ifndef ZPS_CODEC_HIERARCHICAL_H
@@ -39,7 +39,7 @@ struct zps_hier_config {
 struct zps_hier_stats {
   uint64_t parallel;   /* indices that found a slot */
   uint64_t serial;     /* that went to serial memory */
-  uint64_t lost_races; /* claims that the read-back caught */
+  uint64_t lost_races; /* claims that the read-back found lost */
   unsigned redone;     /* passes repeated because a serial memory overflowed */
 };
 

@@ -4,12 +4,12 @@
 
 #include "common/codec/codec_choice.h"
 
-/* Of values that are coded one by one, without what pads the list. */
+/* Bytes of values that are coded one by one, without the list's padding. */
 static uint64_t row_bytes_of(uint32_t width, enum zps_dtype dtype, enum zps_value_codec value_codec) {
   return zps_values_bytes(value_codec, dtype, 2ull * width) / 2;
 }
 
-/* Values and what pads them to a list. */
+/* Writes values and the padding that makes them a list. */
 static void put_values(const void *values, uint64_t values_bytes, uint64_t list_bytes, void *out) {
   memcpy(out, values, values_bytes);
   memset((char *)out + values_bytes, 0, list_bytes - values_bytes);

@@ -2,8 +2,8 @@
  * Small slices of successive partitions as one slice, and back.
  *
  * The joined slice is a slice of one partition that has all their rows: the indices of each partition come after the
- * sizes of those before it. So one count, one codec and one code do for all of them, which pays where a slice is not
- * much longer than what says so. Values keep their order.
+ * sizes of those before it. So one count, one codec and one code do for all of them, which pays where slices are not
+ * much longer than their descriptions. Values keep their order.
  */
 #ifndef ZPS_CODEC_JOIN_H
 #define ZPS_CODEC_JOIN_H
@@ -14,8 +14,8 @@
 #define ZPS_JOIN_BYTES_MAX 4096u
 #define ZPS_JOIN_ROWS_MAX (ZPS_JOIN_BYTES_MAX / 5) /* a row has a byte, an index four */
 
-/* Whether slices of `nnz` rows out of `m` in all may be joined. Values in buckets with a scale are not: which of them
- * share one hangs on how many rows each partition has. */
+/* Whether slices of `nnz` rows out of `m` in all may be joined. Values in buckets with a scale are not joined: the
+ * values that share one scale depend on the number of rows of each partition. */
 bool zps_join_fits(uint64_t m, uint64_t nnz, uint32_t width, enum zps_dtype dtype, enum zps_value_codec value_codec);
 
 struct zps_joined {
@@ -49,7 +49,7 @@ struct zps_split {
 zps_err_t zps_split_init(struct zps_split *split, uint32_t codec, uint64_t m, uint32_t nnz, uint32_t width,
                          enum zps_dtype dtype, enum zps_value_codec value_codec, const void *payload,
                          uint64_t len_bytes, struct zps_error *error) ZPS_MUSTCHECK;
-/* Goes on to the next partition, of `m` rows: how many of them are in the slice. */
+/* Goes on to the next partition, of `m` rows. Returns the number of them that are in the slice. */
 uint32_t zps_split_next(struct zps_split *split, uint32_t m);
 /* Writes that partition's slice as COO and returns its bytes, at most ZPS_JOIN_BYTES_MAX. */
 uint64_t zps_split_write(const struct zps_split *split, void *out);

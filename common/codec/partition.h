@@ -1,5 +1,5 @@
 /*
- * Which partition a row belongs to, and where inside it: Zen's h0, stratified.
+ * The partition that a row belongs to, and its index there: Zen's h0, stratified.
  *
  * Rows are cut into blocks of 2^block_bits, blocks into groups of n_parts consecutive ones. Group g is dealt out, one
  * block to each partition, starting at a rotation drawn by MurmurHash3's finaliser from (g, seed):
@@ -67,7 +67,7 @@ ZPS_INLINE uint32_t zps_partition_stripe_of(const struct zps_partition *part, ui
   return (uint32_t)((p * part->stripe_inverse) >> 32);
 }
 
-/* How many rows of the tensor's first `rows` are in the stripe. */
+/* The number of the tensor's first `rows` rows that are in the stripe. */
 ZPS_INLINE uint64_t zps_partition_stripe_rows(const struct zps_partition *part, uint32_t stripe, uint64_t rows) {
   const uint64_t chunk = 1ull << part->chunk_bits, before = (uint64_t)stripe << part->chunk_bits;
   const uint32_t turn_bits = part->chunk_bits + part->stripe_bits;
@@ -84,7 +84,7 @@ ZPS_INLINE uint64_t zps_partition_stripe_row(const struct zps_partition *part, u
 /* The stripe alone: its rows, as a tensor of one stripe, dealt to its partitions, counted from 0. */
 struct zps_partition zps_partition_stripe(const struct zps_partition *part, uint32_t stripe);
 
-/* Where the stripe's group `group` begins to be dealt: which of the stripe's partitions gets its first block. */
+/* The rotation of the stripe's group `group`: the stripe's partition that gets its first block. */
 ZPS_INLINE uint32_t zps_partition_rotation(const struct zps_partition *part, uint32_t stripe, uint64_t group) {
   const uint64_t in_stripe = group ^ (uint64_t)stripe << ZPS_PARTITION_STRIPE_SEED_SHIFT;
   return zps_hash_reduce(zps_hash_mix64(in_stripe ^ part->seed), part->stripe_parts);
@@ -105,7 +105,7 @@ ZPS_INLINE uint64_t zps_partition_block(const struct zps_partition *part, uint64
   return group * part->stripe_parts + position;
 }
 
-/* How many of partition `p`'s rows are among the first `inner` rows of its stripe. */
+/* The number of partition `p`'s rows among the first `inner` rows of its stripe. */
 ZPS_INLINE uint32_t zps_partition_indices_below(const struct zps_partition *part, uint32_t p, uint64_t inner) {
   const uint64_t at = inner >> part->block_bits, group = zps_partition_group(part, at);
   const uint64_t block = zps_partition_block(part, group, p), whole = group << part->block_bits;

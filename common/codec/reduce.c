@@ -39,7 +39,7 @@ struct sum {
   unsigned n_pieces;
   atomic_uint next_piece;
   atomic_uint n_placed; /* pieces whose place is known; changes with the lock */
-  pthread_mutex_t lock; /* of what follows and is_summed */
+  pthread_mutex_t lock; /* of the members below and is_summed */
   unsigned n_summed;    /* as far as none before is missing */
   uint32_t z;           /* of these */
   zps_err_t code;
@@ -251,7 +251,7 @@ static bool is_counted(const struct zps_reduction *whole) {
   return whole->row_bytes >= COUNTED_ROW_BYTES_MIN;
 }
 
-/* How many pieces are worth their beginnings; 1 when there is no thread to share them with. */
+/* The number of pieces that are worth their beginnings; 1 when there is no thread to share them with. */
 static unsigned pieces_of(const struct sum *sum, unsigned n_threads) {
   const struct zps_reduction *const whole = &sum->whole;
   const uint64_t added = rows_added(whole->views, whole->n_views) * whole->width;

@@ -42,15 +42,15 @@ struct zps_reduction {
   uint32_t z, rows_max;  /* of the piece */
 };
 
-/* The elements of rows [first, first + n) of a contribution, in the sum's dtype: what travels narrow is widened here, a
- * part of a chunk at a time. */
+/* The elements of rows [first, first + n) of a contribution, in the sum's dtype: values that travel narrow are widened
+ * here, a part of a chunk at a time. */
 static inline const void *zps_reduction_values(const struct zps_reduction *reduction, const struct zps_slice_view *view,
                                                uint32_t first, uint32_t n) {
   return zps_slice_values(view, first, n, reduction->scratch->widened.data);
 }
 
-/* Brings nearer what follows `at`: contributions are read in turn, in pieces too short for the machine to see where it
- * goes on. */
+/* Fetches the bytes that follow `at`: contributions are read in turn, in pieces too short for the machine to look ahead
+ * by itself. */
 static inline void zps_reduction_prefetch(const void *at, uint64_t n_bytes) {
   enum { LINE_BYTES = 64, STEP_BYTES = 256, BYTES_MAX = 8192 }; /* steps whose number varies little */
   for (uint64_t i = 0; i < n_bytes && i < BYTES_MAX; i += STEP_BYTES)
@@ -86,13 +86,13 @@ static inline uint32_t zps_reduction_peek(struct zps_index_cursor *cursors, unsi
   return index;
 }
 
-/* Once the cursors are there. */
+/* Call once the cursors are at the piece's first index. */
 zps_err_t zps_reduction_need_singles(struct zps_reduction *reduction) ZPS_MUSTCHECK;
 zps_err_t zps_reduction_need_rows(struct zps_reduction *reduction) ZPS_MUSTCHECK;
-/* How many rows the piece's sum has. */
+/* The number of rows of the piece's sum. */
 uint32_t zps_reduction_count_rows(const struct zps_reduction *reduction);
-/* The first half of what follows: decodes indices [base, end), of one chunk, of all contributions and adds their values
- * to the accumulators. */
+/* The first half of zps_reduction_sum_singles(): decodes indices [base, end), of one chunk, of all contributions and
+ * adds their values to the accumulators. */
 void zps_reduction_add_singles(const struct zps_reduction *reduction, uint32_t base, uint32_t end);
 /* Sums indices [base, end), of one chunk, of all contributions and appends them to the result. */
 void zps_reduction_sum_singles(struct zps_reduction *reduction, uint32_t base, uint32_t end);

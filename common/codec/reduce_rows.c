@@ -11,7 +11,7 @@
 
 enum {
   CHUNK_ROWS_MAX = 32768,
-  CHUNK_BYTES = 128 << 10, /* of sums, about: a part of the second-level cache, beside what is read */
+  CHUNK_BYTES = 128 << 10, /* of sums, about: a part of the second-level cache, beside the bytes read */
   WIDENED_BYTES = 16 << 10,
 };
 

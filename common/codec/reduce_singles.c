@@ -1,6 +1,6 @@
 /*
- * Sums of single floats. An accumulator that nothing was added to is -0.0, which no sum that started at +0.0 can be:
- * so adding needs no second store to note what was touched, and taking looks at the accumulators in order.
+ * Sums of single floats. An accumulator that nothing was added to is -0.0, which no sum that started at +0.0 can be: so
+ * adding needs no second store to note the touched ones, and taking looks at the accumulators in order.
  */
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* Which rows of an array hold a value other than zero (+0.0 or -0.0; 0 for bytes). */
+/* Finds the rows of an array that hold a value other than zero (+0.0 or -0.0; 0 for bytes). */
 #ifndef ZPS_CODEC_ROWSCAN_H
 #define ZPS_CODEC_ROWSCAN_H
 

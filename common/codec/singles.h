@@ -1,5 +1,5 @@
-/* Single floats of several contributions, added up in accumulators of a chunk of indices at a time: what sums and
- * results have in common. */
+/* Single floats of several contributions, added up in accumulators of a chunk of indices at a time: shared by sums and
+ * results. */
 #ifndef ZPS_CODEC_SINGLES_H
 #define ZPS_CODEC_SINGLES_H
 
@@ -7,8 +7,8 @@
 
 #define ZPS_SINGLES_CHUNK_MAX 32768u
 
-/* Ranks of a chunk: their accumulators and what is read beside them stay in the first-level cache, or not far beyond
- * it where little is added. A power of two. */
+/* Indices of a chunk: their accumulators and the bytes read beside them stay in the first-level cache, or not far
+ * beyond it where little is added. A power of two. */
 uint32_t zps_singles_chunk(const struct zps_slice_view *views, unsigned n_views);
 /* Decodes the contribution's indices [base, end), of one chunk, and adds their values to `sums`, where the accumulator
  * of index `base` is; these are -0.0 before anything was added, which no sum that started at +0.0 can be. `widened` has

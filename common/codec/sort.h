@@ -11,7 +11,7 @@ struct zps_sort_pair {
 /* Sorts `pairs` ascending by key; equal keys keep their order. `scratch` has room for as many. */
 void zps_sort_pairs(struct zps_sort_pair *pairs, struct zps_sort_pair *scratch, uint64_t n);
 
-/* A float and where it belongs. */
+/* A float and its row number. */
 struct zps_sort_entry {
   uint32_t key;
   float value;

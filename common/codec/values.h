@@ -1,13 +1,13 @@
 /*
- * Value codecs: what the values of a slice travel as. A list of n values takes (padded with zeros to 4 bytes, but for
- * raw):
+ * Value codecs: the coding in which the values of a slice travel. A list of n values takes (padded with zeros to 4
+ * bytes, but for raw):
  *
  *   raw      the values, whatever they are (the only one for bytes)
  *   bf16     2 bytes each: the upper half of a float
  *   f16      2 bytes each: IEEE 754 binary16
  *   qsgdB    B = 2, 4 or 8 bits each, in buckets of 1024: first all buckets' scales (f32), then all levels
  *
- * bf16 and f16 round to nearest, ties to even; what is too large becomes infinite, a NaN stays one and becomes quiet.
+ * bf16 and f16 round to nearest, ties to even; too large a value becomes infinite, a NaN stays one and becomes quiet.
  * Doubles are rounded once: they pass through a float that is rounded to odd.
  *
  * QSGD: a bucket's scale is its largest magnitude (of doubles: rounded up to a float), s = 2^(B - 1) - 1, and a value v
@@ -22,8 +22,8 @@
  * scale / s, and that rounding, from v. In a bucket with a value that is not finite (of doubles: not finite as a float)
  * the scale is NaN and all levels are 0: it is NaN throughout.
  *
- * Whatever is decoded is a float, which doubles widen. An encoder loses the difference to its values; a caller that
- * wants to keep it, as a residual for the next step, can decode what it has encoded. The trainer's interface does not.
+ * Every decoded value is a float, which doubles widen. An encoder loses the difference to its values; a caller that
+ * wants to keep it, as a residual for the next step, can decode its own code. The trainer's interface does not.
  *
  * Draws are by counter (key, position), so that any thread may code any part, and a push that is sent again is the
  * same. Values are widened a part of a chunk at a time where they are added up, and where a result is put together; a
@@ -59,22 +59,22 @@ bool zps_values_parse(const char *name, enum zps_value_codec *codec_p);
 #define ZPS_VALUES_NAME_LIST "raw", "bf16", "f16", "qsgd2", "qsgd4", "qsgd8"
 /* The same for error texts. */
 #define ZPS_VALUES_NAMES "raw, bf16, f16, qsgd2, qsgd4 and qsgd8"
-/* Whether values of this dtype can travel so; false for numbers that are no codec. */
+/* True when values of this dtype can travel in this codec; false for numbers that are no codec. */
 bool zps_values_suit(enum zps_value_codec codec, enum zps_dtype dtype);
 /* Bits of a QSGD level, 0 for the other codecs. */
 unsigned zps_values_level_bits(enum zps_value_codec codec);
 
 /* Bytes of a list of n values; UINT64_MAX when 64 bits cannot hold it. */
 uint64_t zps_values_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint64_t n);
-/* The same without what pads the list. */
+/* The same without the list's padding. */
 double zps_values_bound_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint64_t n);
-/* The sender of values: a rank, or "rank" world for sums. */
+/* The sender of values: a rank, or the number `world` for sums. */
 struct zps_values_origin {
   uint64_t seed; /* of the job */
   uint64_t step;
   uint32_t tensor, rank;
 };
-/* The key of what is sent for a partition. */
+/* The key of the values that are sent for a partition. */
 ZPS_INLINE uint64_t zps_values_key(const struct zps_values_origin *origin, uint32_t partition) {
   const uint64_t of_slice = zps_hash_mix64(origin->seed ^ ((uint64_t)origin->tensor << 32 | partition));
   return zps_hash_mix64(zps_hash_mix64(of_slice ^ origin->step) ^ origin->rank);
@@ -89,7 +89,7 @@ struct zps_values_writer {
   uint32_t n_held; /* values in `bucket` */
   double bucket[ZPS_VALUES_BUCKET];
 };
-/* A list of `n` values, to zps_values_bytes() at `out`, which must not overlap what is put. */
+/* A list of `n` values, to zps_values_bytes() at `out`, which must not overlap the values put. */
 void zps_values_writer_init(struct zps_values_writer *writer, enum zps_value_codec codec, enum zps_dtype dtype,
                             uint64_t n, uint64_t key, void *out);
 void zps_values_writer_put(struct zps_values_writer *writer, const void *values, uint64_t n);
@@ -99,7 +99,8 @@ void zps_values_writer_end(struct zps_values_writer *writer);
 void zps_values_encode(enum zps_value_codec codec, enum zps_dtype dtype, const void *values, uint64_t n, uint64_t key,
                        void *out);
 
-/* Checks zps_values_bytes() that a peer wrote: scales, levels, padding. ZPS_ERR_PROTOCOL says what is wrong. */
+/* Checks zps_values_bytes() that a peer wrote: scales, levels, padding. The text of ZPS_ERR_PROTOCOL names the
+ * fault. */
 zps_err_t zps_values_check(enum zps_value_codec codec, enum zps_dtype dtype, const void *list, uint64_t n,
                            struct zps_error *error) ZPS_MUSTCHECK;
 /* Decodes values [first, first + count) of a checked list of n to `out` (of the dtype). */

@@ -28,7 +28,8 @@ void zps_client_order_free(struct zps_client_order *order) {
 /* On the thread. `result` is borrowed. */
 static void complete(struct zps_client_order *order, const zps_json *result, const struct zps_error *error) {
   struct zps_client *client = order->client;
-  zps_json *copy = error ? NULL : zps_json_copy(result); /* shares nothing with what this thread goes on using */
+  zps_json *copy = error ? NULL : zps_json_copy(result); /* shares nothing with the value that this thread goes on
+                                                          * using */
   pthread_mutex_lock(&client->lock);
   const bool abandoned = !order->is_call || order->abandoned;
   order->result = copy;

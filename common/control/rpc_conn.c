@@ -72,7 +72,7 @@ static void set_reason(struct zps_rpc_conn *conn, zps_err_t code, const char *fm
 
 void zps_rpc_conn_fail(struct zps_rpc_conn *conn, zps_err_t code, const char *fmt, ...) {
   if (conn->state == ZPS_RPC_CLOSED) return;
-  if (conn->state != ZPS_RPC_LINGERING) { /* where it is LINGERING, the reason is set */
+  if (conn->state != ZPS_RPC_LINGERING) { /* LINGERING: the reason is set already */
     va_list args;
     va_start(args, fmt);
     set_reason(conn, code, fmt, args);

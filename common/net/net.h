@@ -44,7 +44,8 @@ struct zps_net_handler {
   void *ctx;
   /* A whole message; `data` is borrowed during the call. The sender is in the message's own header. */
   void (*on_message)(void *ctx, const void *data, size_t len);
-  /* Sends to `peer` fail; `why` gives the reason. Called at most once per peer; the owner should evict it. */
+  /* Sends to `peer` fail; `code` and `text` give the reason. Called at most once per peer; the owner should evict
+   * it. */
   void (*on_peer_error)(void *ctx, struct zps_net_peer *peer, zps_err_t code, const char *text);
 };
 

@@ -114,8 +114,8 @@ void zps_plan_phase(struct zps_plan_round *round, const struct zps_plan_phase *p
   zps_plan_wait(round, phase->local >= 1 ? &cluster->host : &cluster->net, phase->messages, most / phase->messages);
 }
 
-/* Recursive doubling, whose stage i exchanges blocks of 2^(i-1) ranks: ceil(log2 n) latencies, and (n-1)/n of the whole
- * where blocks are alike (SparCML 5.3.2). The greatest block is in a message of every stage. */
+/* Recursive doubling: stage i exchanges blocks of 2^(i-1) ranks: ceil(log2 n) latencies, and (n-1)/n of the whole where
+ * blocks are alike (SparCML 5.3.2). The greatest block is in a message of every stage. */
 void zps_plan_allgather(struct zps_plan_round *round, double hot, double total) {
   const double n = round->n;
   const double rest = n > 1 ? (total - hot) / (n - 1) : 0;

@@ -1,6 +1,5 @@
 /* The schemes by which a round can be carried out: the names that every command line knows them by, and the properties
- * of each.
- * */
+ * of each. */
 #ifndef ZPS_PLAN_SCHEMES_H
 #define ZPS_PLAN_SCHEMES_H
 

@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(THREADS) fill_kernel(float *values, u64 rows, 
   if (lane_of_thread() == 0) atomicAdd(nnz, static_cast<u64>(mine));
 }
 
-/* One look at everything: what any kernel that reads the tensor takes at least. */
+/* One look at the whole tensor: the least time of any kernel that reads it. */
 __global__ void __launch_bounds__(THREADS) read_kernel(const uint4 *values, u64 n, u32 *out) {
   const u64 stride = gridDim.x * static_cast<u64>(THREADS);
   u32 any = 0;
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(THREADS) read_kernel(const uint4 *values, u64 
   if (any == 0x12345678u) *out = any; /* so that nothing is left out */
 }
 
-/* The median of what `work` takes on the stream, in milliseconds. */
+/* The median time of `work` on the stream, in milliseconds. */
 float time_of(cudaStream_t stream, const std::function<void()> &work) {
   cudaEvent_t begin, end;
   bench_check(cudaEventCreate(&begin), "event");

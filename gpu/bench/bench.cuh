@@ -1,12 +1,12 @@
-/* What is timed beside zenps's own kernels: the paper's Algorithm 1, and the same job out of stock library calls. Both
- * make, for every partition, its rows and their values, in any order (the paper) or in that of rows (stock), and code
+/* The rivals of zenps's own kernels: the paper's Algorithm 1, and the same job out of stock library calls. Both make,
+ * for every partition, its rows and their values, in any order (the paper) or in that of rows (stock), and code
  * nothing. */
 #ifndef ZPS_GPU_BENCH_BENCH_CUH
 #define ZPS_GPU_BENCH_BENCH_CUH
 
 #include "gpu/cuda/kernels.cuh"
 
-/* Says where and what, and ends the program: it is one, and has nothing to save. */
+/* Prints the place and the error, and ends the program, which has nothing to save. */
 void bench_check(cudaError_t code, const char *what);
 
 /* A job over `rows` single floats on the device, of which `nnz` are not zero. */

@@ -8,7 +8,7 @@
 
 enum { CODECS = (1u << ZPS_CODEC_COUNT) - 1, N_RANKS = 3 };
 
-/* One device, and what is in its hands. After an error everything else is skipped. */
+/* One device, and the objects in its use. After an error everything else is skipped. */
 struct side {
   struct zps_device *device;
   zps_stream_t stream;
@@ -237,7 +237,7 @@ struct comparison {
   const struct zps_encode_input *input;
 };
 
-/* Says what went wrong with what. */
+/* Prints the operation and its error. */
 static bool verdict(struct comparison *comparison, bool is_same) {
   comparison->n_checks++;
   struct side *const sides[] = {&comparison->cpu, &comparison->device};

@@ -1,4 +1,4 @@
-/* A device against the cpu: whether both make the same of random gradients. Knows the vtable alone. */
+/* A device against the cpu: both must code random gradients alike. Knows the vtable alone. */
 #ifndef ZPS_GPU_BENCH_CHECK_H
 #define ZPS_GPU_BENCH_CHECK_H
 
@@ -11,7 +11,7 @@
 extern "C" {
 #endif
 
-/* Encodes, decodes, merges and hashes gradients of up to `rows_max` rows in many shapes; says on stderr what differs.
+/* Encodes, decodes, merges and hashes gradients of up to `rows_max` rows in many shapes; prints differences on stderr.
  * `n_checks_p` counts the comparisons. */
 bool zps_bench_check(struct zps_device *cpu, struct zps_device *device, uint64_t rows_max, unsigned *n_checks_p);
 

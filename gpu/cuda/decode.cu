@@ -1,6 +1,6 @@
 /*
- * From slices to lists of indices, and from these to a dense array or to rows. The bytes are a peer's: a set that is not
- * what was announced is noted as bad, and leads to no access outside of the arrays.
+ * From slices to lists of indices, and from these to a dense array or to rows. The bytes are a peer's: a set
+ * unlike its announcement is noted as bad, and leads to no access outside of the arrays.
  */
 #include "gpu/cuda/kernels.cuh"
 #include "gpu/cuda/values.cuh"
@@ -35,8 +35,8 @@ __global__ void __launch_bounds__(THREADS) read_coo_kernel(Reading reading) {
   }
 }
 
-/* All bitmaps' words one after the other. A view's indices begin where those of the views before it end, if these have as
- * many as they say; if not, no place is right, and some view is bad. */
+/* All bitmaps' words one after the other. A view's indices begin where those of the views before it end, if these have
+ * as many as they say; if not, no place is right, and some view is bad. */
 __global__ void __launch_bounds__(THREADS) read_bitmap_kernel(Reading reading, Tickets *tickets, u64 *states) {
   ZPS_SHARED(BlockSums, sums);
   ZPS_SHARED(u64, ticket);

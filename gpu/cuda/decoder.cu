@@ -140,7 +140,7 @@ zps_err_t keep_views(zps_device_decoder *decoder, const zps_device_view *views, 
   return ZPS_OK;
 }
 
-/* What is wanted of the rows once their indices are read. */
+/* The use of the rows once their indices are read. */
 struct Wanted {
   void *dense;   /* or: */
   int64_t *rows; /* ascending, and */

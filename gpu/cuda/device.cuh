@@ -1,4 +1,5 @@
-/* The device behind the vtable, and what its objects share: errors, scratch memory, tables for the kernels. */
+/* The device behind the vtable, and the parts that its objects share: errors, scratch memory, tables for the
+ * kernels. */
 #ifndef ZPS_GPU_CUDA_DEVICE_CUH
 #define ZPS_GPU_CUDA_DEVICE_CUH
 
@@ -16,7 +17,7 @@ inline Device *device_of(zps_device *device) {
   return reinterpret_cast<Device *>(device);
 }
 
-/* `what` was being done when CUDA said `code`. */
+/* CUDA returned `code` during the operation named by `what`. */
 zps_err_t cuda_fail(zps_error *error, cudaError_t code, const char *what);
 /* The error of the launches before, if any. */
 zps_err_t check_launches(zps_error *error, const char *what);
@@ -58,8 +59,8 @@ struct Scratch {
 zps_err_t scratch_need(Scratch *scratch, u64 len_bytes, cudaStream_t stream, zps_error *error);
 void scratch_release(Scratch *scratch);
 
-/* Lays out scratch memory as take(zeroed, pieces) asks for it, which is called twice: to add up, and to keep. What it
- * took of `zeroed` is cleared. */
+/* Lays out scratch memory as take(zeroed, pieces) asks for it, which is called twice: to add up, and to keep. The
+ * pieces taken of `zeroed` are cleared. */
 template <typename Take>
 zps_err_t scratch_lay_out(Scratch *scratch, cudaStream_t stream, zps_error *error, const Take &take) {
   u64 zeroed_bytes = 0;
@@ -76,7 +77,7 @@ zps_err_t scratch_lay_out(Scratch *scratch, cudaStream_t stream, zps_error *erro
   return ZPS_OK;
 }
 
-/* Pinned memory, for what the device reports; freed by cudaFreeHost(). */
+/* Pinned memory for the device's reports; freed by cudaFreeHost(). */
 zps_err_t pinned_new(void **memory_p, u64 len_bytes, zps_error *error);
 
 /* A table that the host fills and kernels read: pinned memory, with its copy on the device. */
@@ -88,15 +89,15 @@ struct Table {
 };
 /* Room for `len_bytes`; waits until the last copy, if it is still to come, was made. */
 zps_err_t table_open(Table *table, u64 len_bytes, cudaStream_t stream, zps_error *error);
-/* Copies what was filled in. */
+/* Copies the entries that were filled in. */
 zps_err_t table_send(Table *table, u64 len_bytes, cudaStream_t stream, zps_error *error);
 void table_release(Table *table);
 
-/* Bytes of an element; 0 for what is no dtype. */
+/* Bytes of an element; 0 for a number that is no dtype. */
 u64 value_size(enum zps_dtype dtype);
 bool values_suit(u32 value_codec, enum zps_dtype dtype);
 
-/* What the host needs to know of several views, in tables for the kernels. */
+/* The host's description of several views, in tables for the kernels. */
 zps_err_t reading_open(Reading *reading, Table *table, const zps_partition &part, u32 width, enum zps_dtype dtype,
                        const zps_device_view *views, u32 n_views, cudaStream_t stream, zps_error *error);
 /* Scratch for reading_open()'s reading, and for read_indices(). */

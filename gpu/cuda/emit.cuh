@@ -19,8 +19,8 @@ __device__ __forceinline__ void emit_row(const Found &found, u64 at, const zps_p
   emit(found, at, p, index, payload);
 }
 
-/* Asks of WARP items, `lanes` lanes for each, whether one of its lanes says yes: predicate(item, lane of its lanes).
- * All lanes of the warp get the answers. */
+/* Finds those of WARP items, `lanes` lanes for each, of which a lane says yes: predicate(item, lane of its lanes). All
+ * lanes of the warp get the answers. */
 template <typename Predicate>
 __device__ __forceinline__ u32 mark_word(u32 lanes, Predicate predicate) {
   const u32 at_once = WARP / lanes, lane = lane_of_thread();

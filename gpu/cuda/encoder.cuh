@@ -1,4 +1,4 @@
-/* An encoder, and where its scratch memory holds what. */
+/* An encoder, and the layout of its scratch memory. */
 #ifndef ZPS_GPU_CUDA_ENCODER_CUH
 #define ZPS_GPU_CUDA_ENCODER_CUH
 
@@ -8,7 +8,7 @@
 
 namespace zps {
 
-/* What the kernels tell the host; slices follow, in the same pinned memory. */
+/* The kernels' report to the host; slices follow, in the same pinned memory. */
 struct Report {
   u64 n_entries; /* the host tells the kernels */
   u64 count;
@@ -16,7 +16,7 @@ struct Report {
   u32 bad_view;
 };
 
-/* Where an encoder's scratch memory holds what, beside the plan. */
+/* The layout of an encoder's scratch memory, beside the plan. */
 struct Layout {
   Tickets *tickets; /* TICKETS */
   u64 *tile_states; /* of the kernel that lists rows */
@@ -43,7 +43,7 @@ enum Shape { SHAPE_SINGLES, SHAPE_DENSE, SHAPE_COO, SHAPE_MERGE };
 struct zps_device_encoder {
   zps::Device *device;
   zps::Scratch scratch;
-  zps::Table outs;   /* where slices go */
+  zps::Table outs;   /* the places of the slices */
   zps::Table tables; /* of a merge's views */
   zps::Table word_starts;
   zps::Report *report; /* pinned; slices follow */
@@ -59,8 +59,8 @@ struct zps_device_encoder {
 
 namespace zps {
 
-/* Lays out the scratch memory of a gradient of which `n` rows or entries are looked at, and clears what has to be zero.
- * Of a merge, layout->reading and the number of words are known. */
+/* Lays out the scratch memory of a gradient of which `n` rows or entries are looked at, and clears the pieces that have
+ * to be zero. Of a merge, layout->reading and the number of words are known. */
 zps_err_t encoder_lay_out(zps_device_encoder *encoder, Layout *layout, u64 n, u64 capacity, cudaStream_t stream,
                           zps_error *error);
 

@@ -35,7 +35,8 @@ void take_plan(Plan *plan, u64 capacity, Pieces *pieces) {
   plan->slices = pieces->take<zps_device_slice>(n_parts);
 }
 
-/* All of a gradient's scratch memory: first what has to be zero, then the rest. `n` rows or entries are looked at. */
+/* All of a gradient's scratch memory: first the pieces that have to be zero, then the rest. `n` rows or entries are
+ * looked at. */
 void take_layout(const zps_device_encoder *encoder, Plan *plan, Layout *layout, u64 n, u64 capacity, Pieces *zeroed,
                  Pieces *pieces) {
   const u32 n_parts = plan->part.n_parts;

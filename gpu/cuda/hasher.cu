@@ -1,4 +1,4 @@
-/* Algorithm 1 with memory that grows until it is enough: what the vtable offers. */
+/* Algorithm 1 for the vtable, with memory that grows until it is enough. */
 #include <new>
 
 #include "gpu/cuda/device.cuh"
@@ -43,7 +43,8 @@ zps_err_t lay_out(Run *run, Hashing<u64> *hashing, cudaStream_t stream, zps_erro
                          [&](Pieces *zeroed, Pieces *pieces) { take_hashing(hashing, zeroed, pieces); });
 }
 
-/* Inserts all rows, and grows what overflowed to half as much again as was asked for; *fits_p: nothing did. */
+/* Inserts all rows, and grows each serial memory that overflowed to half as much again as was asked for; *fits_p: none
+ * did. */
 zps_err_t insert(Run *run, const Grid &grid, const Hashing<u64> &hashing, cudaStream_t stream, bool *fits_p,
                  zps_error *error) {
   const u32 n_parts = hashing.part.n_parts;

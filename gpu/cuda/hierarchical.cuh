@@ -1,4 +1,4 @@
-/* Zen's Algorithm 1 on a device; common/codec/hierarchical.h says what it is. */
+/* Zen's Algorithm 1 on a device; common/codec/hierarchical.h describes it. */
 #ifndef ZPS_GPU_CUDA_HIERARCHICAL_CUH
 #define ZPS_GPU_CUDA_HIERARCHICAL_CUH
 

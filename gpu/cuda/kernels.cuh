@@ -1,9 +1,9 @@
 /*
- * What the files of kernels offer to those that string them together. All functions submit to `stream` and return
- * nothing: a launch that fails shows in cudaGetLastError(). Pointers are to device memory.
+ * The functions that the files of kernels offer to those that string them together. All functions submit to `stream`
+ * and return nothing: a launch that fails shows in cudaGetLastError(). Pointers are to device memory.
  *
- * Kernels take how much there is to do from device memory, because the host does not know it yet: their grids are as
- * large as the device wants, and loop.
+ * Kernels take the amount of work from device memory, because the host does not know it yet: their grids are as large
+ * as the device wants, and loop.
  */
 #ifndef ZPS_GPU_CUDA_KERNELS_CUH
 #define ZPS_GPU_CUDA_KERNELS_CUH
@@ -13,7 +13,7 @@
 
 namespace zps {
 
-/* How many blocks of THREADS threads a grid has at most. */
+/* The most blocks of THREADS threads that a grid has. */
 struct Grid {
   u32 blocks_max;
 };
@@ -30,7 +30,7 @@ inline u32 lanes_per_row(u32 width) {
   return lanes;
 }
 
-/* Rows found, in order: partition, local index, and where they came with their value or place, that. */
+/* Rows found, in order: partition, local index, and their value or place where they came with one. */
 struct Found {
   uint16_t *parts;
   u32 *indices;
@@ -59,7 +59,7 @@ void list_rows(cudaStream_t stream, const Grid &grid, const u32 *bits, const zps
 
 enum { RADIX_BITS = 8, RADIX_BINS = 1 << RADIX_BITS, RADIX_PASSES_MAX = 8 };
 
-/* What a pass reads and what it writes. */
+/* The entries that a pass reads, or those that it writes. */
 template <typename Key>
 struct Columns {
   Key *keys;
@@ -100,8 +100,8 @@ void coo_list(cudaStream_t stream, const Grid &grid, const u32 *bits, const CooR
 
 /* ------------------------------------------------------------ plan.cu, rice.cu, write.cu */
 
-/* What is known of the slices before they are written; arrays by partition have n_parts + 1 entries, which start with
- * 0 and end with the total. */
+/* The plan of the slices before they are written; arrays by partition have n_parts + 1 entries, which start with 0 and
+ * end with the total. */
 struct Plan {
   zps_partition part;
   u32 allowed;
@@ -111,7 +111,7 @@ struct Plan {
   Found found;                                                    /* in order of partitions, then indices */
   u64 *starts;                                                    /* of each partition in `found` */
   u64 *hole_starts, *block_starts, *chunk_starts, *bucket_starts; /* buckets of QSGD values */
-  u32 *holes; /* the absent indices of partitions that are mostly there */
+  u32 *holes; /* the absent indices of partitions of which most rows are present */
   /* By rice block: */
   u32 *functions;      /* from the parameter before it to its own */
   uint16_t *costs;     /* of each parameter, WARP of them; capped */
@@ -142,7 +142,7 @@ void rice_plan(cudaStream_t stream, const Grid &grid, const Plan &plan, Tickets 
 /* The smallest codec for every partition. */
 void plan_choose(cudaStream_t stream, const Grid &grid, const Plan &plan);
 
-/* Where a row's values are. */
+/* The place of a row's values. */
 enum SourceKind { SOURCE_PAYLOADS, SOURCE_DENSE, SOURCE_RUNS, SOURCE_LIST };
 struct Source {
   SourceKind kind;
@@ -186,14 +186,14 @@ struct Reading {
   u64 *sum_starts;
   u32 *bad; /* number of a bad view, plus 1; 0: none so far */
 };
-/* All indices of all views; what is wrong goes to *bad. tickets[2], and states for scan_tiles() of each. */
+/* All indices of all views; the number of a bad view goes to *bad. tickets[2], and states for scan_tiles() of each. */
 void read_indices(cudaStream_t stream, const Grid &grid, const Reading &reading, Tickets *tickets, u64 *word_states,
                 u64 *block_states);
 void rice_read(cudaStream_t stream, const Grid &grid, const Reading &reading, Tickets *tickets, u64 *states);
-/* That coded values are such as values.h says. */
+/* Checks that coded values are as values.h describes them. */
 void check_values(cudaStream_t stream, const Grid &grid, const Reading &reading);
 void scatter_rows(cudaStream_t stream, const Grid &grid, const Reading &reading, void *dense);
-/* Where a view's index begins. */
+/* The begin of a view's index. */
 __host__ __device__ __forceinline__ u64 index_offset(const Reading &reading, const zps_device_view &view) {
   return list_bytes({view.value_codec, static_cast<u32>(reading.value_bytes)},
                     static_cast<u64>(view.nnz) * reading.width);

@@ -1,7 +1,7 @@
 /*
- * The sum of what the ranks of a host contribute. A bit for every row of every partition says whether the row is there, a
- * count before each word where its sum is; then one rank after the other adds its rows, so that the order of a row's
- * additions is that of the ranks.
+ * The sum of the contributions of a host's ranks. A bit for every row of every partition tells whether the row is
+ * there, a count before each word tells the place of its sum; then one rank after the other adds its rows, so that the
+ * order of a row's additions is that of the ranks.
  */
 #include "gpu/cuda/emit.cuh"
 #include "gpu/cuda/merge.cuh"

@@ -1,5 +1,5 @@
-/* From the list of rows to what every slice will be: where partitions begin, which rows are absent where most are
- * there, and, once the rice codes' sizes are known, the smallest codec. */
+/* From the list of rows to the plan of every slice: the begins of partitions, the absent rows where most are there,
+ * and, once the rice codes' sizes are known, the smallest codec. */
 #include "gpu/cuda/kernels.cuh"
 
 namespace zps {
@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(THREADS) plan_starts_kernel(Plan plan) {
   }
 }
 
-/* Rice codes are for what is rare: indices, or holes. */
+/* Rice codes are for the rarer of indices and holes. */
 __device__ __forceinline__ bool codes_holes(u32 m, u32 z) {
   return z > m / 2;
 }

@@ -22,7 +22,7 @@ extern "C" {
 namespace zps {
 
 typedef uint32_t u32;
-typedef unsigned long long u64; /* what atomics take; as wide as uint64_t */
+typedef unsigned long long u64; /* the type that atomics take; as wide as uint64_t */
 
 enum { WARP = 32, THREADS = 256, WARPS = THREADS / WARP };
 static constexpr u32 ALL = 0xffffffffu;
@@ -37,7 +37,7 @@ __device__ __forceinline__ u32 lanes_below() {
   return (1u << lane_of_thread()) - 1;
 }
 
-/* Loads and stores of what other threads change meanwhile: each takes place once, as a whole. */
+/* Loads and stores of memory that other threads change meanwhile: each takes place once, as a whole. */
 template <typename T>
 __device__ __forceinline__ T racy_load(const T *at) {
 #ifdef ZPS_EMU

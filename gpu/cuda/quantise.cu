@@ -7,7 +7,7 @@ namespace {
 
 enum : u32 { INFINITE = 0x7f800000u, SCALE_NAN = 0x7fc00000u };
 
-/* Bits of a magnitude: they order like magnitudes, with what is not finite above all others. */
+/* Bits of a magnitude: they order like magnitudes, with values that are not finite above all others. */
 __device__ __forceinline__ u64 magnitude_bits(float value) {
   return bits_as<u32>(value) & 0x7fffffffu;
 }
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(THREADS) quantise_kernel(Plan plan, const T *s
     __syncthreads();
     for (u32 i = 0; i < WARPS; i++) largest = shared.of_warps[i] > largest ? shared.of_warps[i] : largest;
     const float scale = scale_of(static_cast<T>(0), largest);
-    const bool is_coded = scale > 0; /* not of zeros, nor of what is not finite */
+    const bool is_coded = scale > 0; /* neither of zeros nor of values that are not finite */
     if (threadIdx.x == 0) reinterpret_cast<float *>(list)[bucket] = scale;
     const double factor = static_cast<double>((1u << (bits - 1)) - 1) / static_cast<double>(scale);
     const u64 key = zps_values_key(&plan.origin, p);

@@ -25,7 +25,7 @@ __device__ __forceinline__ u32 digit_of(Key key, u32 shift) {
   return static_cast<u32>(key >> shift) & (RADIX_BINS - 1);
 }
 
-/* How many entries have which digit, of all passes at once. */
+/* Counts the entries by digit, for all passes at once. */
 template <typename Key>
 __global__ void __launch_bounds__(THREADS)
     radix_count_kernel(const Key *keys, const u64 *count, u64 capacity, RadixDigits digits, u64 *counts) {
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(THREADS) radix_place_kernel(u64 *counts) {
 }
 
 struct Tile {
-  u32 counts[WARPS][RADIX_BINS + 1]; /* the last one for what is not there */
+  u32 counts[WARPS][RADIX_BINS + 1]; /* the last one for entries that are not there */
   u64 bases[RADIX_BINS];
   u64 ticket;
 };

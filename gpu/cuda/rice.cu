@@ -1,7 +1,7 @@
 /*
  * Rice codes of all partitions at once. A block's parameter depends on that of the block before, so that one would have
- * to follow the other; but what a block makes of each of the 32 parameters it may find is known beforehand. These
- * functions are composed, chunk by chunk, and then every chunk knows where it starts from.
+ * to follow the other; but the parameter that a block takes after each of the 32 that it may find is known beforehand.
+ * These functions are composed, chunk by chunk, and then every chunk knows the parameter that it starts from.
  */
 #include "gpu/cuda/rice.cuh"
 
@@ -39,7 +39,7 @@ struct Gaps {
   u32 of_warp[WARPS][ZPS_RICE_BLOCK];
 };
 
-/* A warp for each block, a lane for each parameter: what it costs. */
+/* A warp for each block, a lane for the cost of each parameter. */
 __global__ void __launch_bounds__(THREADS) rice_cost_kernel(Plan plan) {
   ZPS_SHARED(Gaps, gaps);
   enum { COST_MAX = 65535 };

@@ -31,9 +31,9 @@ __device__ __forceinline__ u32 rice_gap(const RiceBlock &block, u32 j) {
 }
 
 /*
- * What a block makes of the parameter before it: it keeps one that is not dearer than its best by more than the five
- * bits that another one takes, and these are lowest..highest, because the cost is convex. From below it goes up to the
- * first of the best ones, from above down to the last.
+ * The function from the parameter of the block before to a block's own. A block keeps a parameter that is not dearer
+ * than its best by more than the five bits that another one takes, and these are lowest..highest, because the cost is
+ * convex. A parameter from below goes up to the first of the best ones, one from above down to the last.
  */
 __device__ __forceinline__ u32 rice_function(u32 lowest, u32 highest, u32 first_best, u32 last_best) {
   return lowest | highest << 5 | first_best << 10 | last_best << 15;

@@ -2,7 +2,7 @@
  * Rice codes of several views. Where a block begins shows only when the one before it was looked at: a warp for each
  * view walks along them, counting ones. Then all blocks are taken apart at once.
  *
- * The bytes are a peer's: nothing is read beyond a view's end, nothing written beyond its indices, whatever they say.
+ * The bytes are a peer's: nothing is read beyond a view's end, nothing written beyond its indices, with any bytes.
  */
 #include "gpu/cuda/rice.cuh"
 
@@ -93,7 +93,7 @@ struct Places {
   u32 of_warp[WARPS][ZPS_RICE_BLOCK];
 };
 
-/* What a block holds: number lane * PER_LANE + j is gaps[j] over the one before it. Returns how many there are. */
+/* Reads a block's numbers: number lane * PER_LANE + j is gaps[j] over the one before it. Returns their count. */
 __device__ __forceinline__ u32 take_apart(const Reading &reading, u64 b, u32 v, const RiceView &view, u32 *places,
                                           u32 *gaps) {
   const u32 lane = lane_of_thread(), k = reading.parameters[b];

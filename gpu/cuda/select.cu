@@ -1,7 +1,7 @@
 /*
  * Magnitudes are compared as integers: a float's bits without the sign, with Inf above every finite value and NaN above
- * Inf. The k-th greatest is found digit by digit from the top; then one look lists what is greater, and of what is
- * equal the first ones.
+ * Inf. The k-th greatest is found digit by digit from the top; then one look lists the greater ones, and of those equal
+ * the first ones.
  */
 #include "gpu/cuda/select.cuh"
 
@@ -54,7 +54,7 @@ struct Bins {
   u32 of[SELECT_BINS];
 };
 
-/* How many of the values with the ranking's prefix have which digit below it. */
+/* Counts the values with the ranking's prefix by the digit below it. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     rank_count_kernel(const T *values, u64 n, u32 shift, const Ranking *ranking, u64 *counts) {

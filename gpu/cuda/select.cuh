@@ -6,11 +6,12 @@
 
 namespace zps {
 
-/* From which magnitude (a value's bits without the sign) on entries are picked, and how many of those that equal it. */
+/* The magnitude (a value's bits without the sign) from which on entries are picked, and the number of those that equal
+ * it. */
 struct Cut {
   u64 magnitude, ties;
 };
-/* How far a radix select has come. */
+/* The progress of a radix select. */
 struct Ranking {
   u64 prefix;  /* the digits that are known */
   u64 k, left; /* entries wanted, and of those with this prefix */

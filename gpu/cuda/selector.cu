@@ -1,4 +1,4 @@
-/* Error feedback and selection: what the vtable offers. */
+/* Error feedback and selection for the vtable. */
 #include <new>
 
 #include "gpu/cuda/device.cuh"

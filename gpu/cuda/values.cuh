@@ -1,4 +1,4 @@
-/* Elements: their types, and what is zero. */
+/* Elements: their types, and the test for zero. */
 #ifndef ZPS_GPU_CUDA_VALUES_CUH
 #define ZPS_GPU_CUDA_VALUES_CUH
 

@@ -140,7 +140,7 @@ void start_block(Block *block, uint64_t number) {
   }
 }
 
-/* No thread can go on: says what the first one waits for. */
+/* No thread can go on: names the barrier or collective that the first one waits for. */
 void explain_standstill() {
   for (const Block &block : blocks) {
     for (unsigned i = 0; i < block.n_threads; i++) {

@@ -1,5 +1,5 @@
 /*
- * Runs device kernels on the host: what a .cu file sees in place of the CUDA toolkit when it is compiled as C++.
+ * Runs device kernels on the host: a .cu file that is compiled as C++ sees this header in place of the CUDA toolkit.
  *
  * Every thread of a block is a fiber, several blocks are resident at a time, and one fiber runs at a time. It runs
  * until a switch point (a barrier, a warp collective, an atomic, a marked load or store), where a seeded generator

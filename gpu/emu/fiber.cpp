@@ -43,7 +43,8 @@ static void forget_frames(Fiber *fiber) {
 
 #ifdef ZPS_EMU_OWN_SWITCH
 
-/* What a function must preserve, saved on the stack that is left. ucontext would make a system call per switch. */
+/* The registers that a function must preserve, saved on the stack that is left. ucontext would make a system call per
+ * switch. */
 extern "C" void zps_emu_switch(void **saved_p, void *to);
 __asm__(
     ".text\n"

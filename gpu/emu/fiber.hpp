@@ -10,7 +10,7 @@ enum { STACK_BYTES = 128 << 10 };
 
 struct Fiber {
   void *stack = nullptr; /* owned */
-  void *saved = nullptr; /* where it left off; with ucontext, its context */
+  void *saved = nullptr; /* the stack pointer at which it left off; with ucontext, its context */
   void *fake = nullptr;  /* the address sanitizer's */
 };
 

@@ -1,4 +1,4 @@
-/* The kernels' own source, compiled for the host: what decodes and adds. */
+/* The kernels' own source, compiled for the host: those that decode and add. */
 #include "gpu/cuda/decode.cu"
 #include "gpu/cuda/merge.cu"
 #include "gpu/cuda/rice_read.cu"

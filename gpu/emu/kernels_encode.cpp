@@ -1,4 +1,4 @@
-/* The kernels' own source, compiled for the host: what encodes. */
+/* The kernels' own source, compiled for the host: those that encode. */
 #include "gpu/cuda/coo.cu"
 #include "gpu/cuda/extract.cu"
 #include "gpu/cuda/hierarchical.cu"

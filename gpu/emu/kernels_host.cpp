@@ -1,4 +1,4 @@
-/* What strings the kernels together, over the emulation's runtime. */
+/* The code that strings the kernels together, over the emulation's runtime. */
 #include "gpu/cuda/decoder.cu"
 #include "gpu/cuda/device.cu"
 #include "gpu/cuda/encoder.cu"

@@ -92,7 +92,7 @@ cudaError_t drain(zps_emu_stream *stream, uint64_t until) {
   return note(first);
 }
 
-/* What was destroyed is done. */
+/* A destroyed event is done. */
 bool is_done(const zps_emu_event &event) {
   return !event.stream || streams.count(event.stream) == 0 || event.stream->n_done >= event.after;
 }
@@ -320,7 +320,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   Guard guard(lock);
-  const zps_emu_event now = *event; /* what it stands for at this call, as with CUDA */
+  const zps_emu_event now = *event; /* the work that it stands for at this call, as with CUDA */
   zps_emu::submit(stream, [=] { return is_done(now) ? cudaSuccess : drain(now.stream, now.after); });
   return cudaSuccess;
 }

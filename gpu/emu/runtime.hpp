@@ -1,9 +1,9 @@
 /*
  * As much of the CUDA runtime as libzenps_cuda.so uses, over host memory.
  *
- * Device memory has a page of its own at either end that no access may touch, and all of it is closed to the host except
- * while the emulation runs a kernel or copy: dereferencing a device pointer is a fault, as on a machine with a GPU.
- * Work on a stream runs when a call waits for the stream or for an event in it, or asks whether it is done.
+ * Device memory has a page of its own at either end that no access may touch, and all of it is closed to the host
+ * except while the emulation runs a kernel or copy: dereferencing a device pointer is a fault, as on a machine with a
+ * GPU. Work on a stream runs when a call waits for the stream or for an event in it, or asks whether it is done.
  */
 #ifndef ZPS_GPU_EMU_RUNTIME_HPP
 #define ZPS_GPU_EMU_RUNTIME_HPP
@@ -65,9 +65,9 @@ cudaError_t cudaGetLastError();
 const char *cudaGetErrorString(cudaError_t error);
 
 namespace zps_emu {
-/* A file that device memory is in, as a dmabuf of it would be, and where: the caller's to close. */
+/* A file that holds device memory, as a dmabuf of it would, and the memory's offset there: the caller closes it. */
 int export_memory(const void *at, size_t *offset);
-/* Runs on the stream in its turn; what it returns is the stream's error. */
+/* Runs on the stream in its turn; its result is the stream's error. */
 void submit(cudaStream_t stream, std::function<cudaError_t()> work);
 }  // namespace zps_emu
 

@@ -1,6 +1,6 @@
 /*
  * One block of a Rice code (codec_rice.h): its numbers, or only where it ends and whether they are below m. A loop for
- * each instruction set (simd.h); all find the same, and trust nothing of what they read.
+ * each instruction set (simd.h); all find the same, and trust no byte that they read.
  */
 #ifndef ZPS_CODEC_SIMD_RICE_BLOCK_H
 #define ZPS_CODEC_SIMD_RICE_BLOCK_H

@@ -23,8 +23,8 @@ enum {
   PLACES_MAX = 65535, /* of the ones */
 };
 
-/* How the low bits of sixteen gaps get from the bytes that hold them to their lanes. All groups of sixteen begin at the
- * same bit of a byte. */
+/* The way of the low bits of sixteen gaps from the bytes that hold them to their lanes. All groups of sixteen begin at
+ * the same bit of a byte. */
 struct low_bits {
   __m512i bytes, shifts, mask;
   const unsigned char *at;

@@ -20,9 +20,8 @@ struct zps_rice_writer {
 };
 enum { ZPS_RICE_PUT_MAX = 56, ZPS_RICE_PUT_SLACK = 8 };
 
-/* Of `n` strictly ascending indices, the least that the first may be being `next`, the gaps; zeros up to
- * ZPS_RICE_BLOCK.
- */
+/* The gaps of `n` strictly ascending indices, of which the first is at least `next`; zeros up to
+ * ZPS_RICE_BLOCK. */
 typedef void zps_rice_gaps_fn(const uint32_t *indices, uint32_t n, uint32_t next, uint32_t *gaps);
 /* The sum of all ZPS_RICE_BLOCK gaps, each shifted right by k; below 2^32. */
 typedef uint32_t zps_rice_zeros_fn(const uint32_t *gaps, unsigned k);

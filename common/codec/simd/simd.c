@@ -260,7 +260,7 @@ const struct zps_simd *zps_simd_variant(unsigned i) {
   return i < n ? variants[i] : NULL;
 }
 
-static _Atomic(const struct zps_simd *) used; /* whoever finds it empty finds the same */
+static _Atomic(const struct zps_simd *) used; /* every thread that finds it empty fills in the same */
 
 const struct zps_simd *zps_simd(void) {
   const struct zps_simd *simd = atomic_load_explicit(&used, memory_order_relaxed);

@@ -2,7 +2,7 @@
  * The inner loops that vector instructions speed up, one table of functions for each instruction set. All tables yield
  * the same bytes: they differ in time alone, and the tests run every one that the machine has.
  *
- * Arrays that are written may be written beyond what is asked for, up to ZPS_SIMD_SLACK elements.
+ * Arrays that are written may be written beyond the elements asked for, by up to ZPS_SIMD_SLACK elements.
  */
 #ifndef ZPS_CODEC_SIMD_SIMD_H
 #define ZPS_CODEC_SIMD_SIMD_H
@@ -32,8 +32,8 @@ struct zps_simd_entry {
 
 struct zps_simd {
   const char *name;
-  /* Lists which of `n` values have a bit of `mask` set: their positions and themselves. Returns how many. Meanwhile as
-   * many from `next` on are fetched, which may lie beyond what can be read. */
+  /* Lists those of `n` values that have a bit of `mask` set: their positions and themselves. Returns their number.
+   * Meanwhile as many from `next` on are fetched, which may lie beyond readable memory. */
   uint32_t (*compact)(const void *values, uint32_t n, uint32_t mask, const void *next, uint32_t *positions,
                       uint32_t *kept);
   /* Copies the values, of `n`, that have a bit of `mask` set, and sets their bits; those from n on in the last word are
@@ -64,9 +64,9 @@ struct zps_simd {
   /* Moves the floats of 64 * n_words `sums` that are not -0.0 to `out` and sets their bits, with -0.0 left behind.
    * Returns how many. */
   uint32_t (*take)(float *sums, uint32_t n_words, float *out, uint64_t *bits);
-  /* Writes the `n` sums times `factor` to `out`, which is aligned to floats, and leaves -0.0 behind; what is -0.0 was
-   * not added to, and is written as +0.0. Returns how many were not. `past_caches`: lines of `out` are neither read
-   * before they are written nor kept; a fence must follow. */
+  /* Writes the `n` sums times `factor` to `out`, which is aligned to floats, and leaves -0.0 behind; a sum of -0.0 was
+   * not added to, and is written as +0.0. Returns the number of the others. `past_caches`: lines of `out` are neither
+   * read before they are written nor kept; a fence must follow. */
   uint32_t (*deliver)(float *sums, uint32_t n, float factor, float *out, bool past_caches);
   /* Moves the floats that are neither +0.0 nor -0.0 out of those lines of ZPS_SIMD_MARKED `sums` (from a multiple of 64
    * bytes on) whose mark is 1: base + their positions, and themselves. It leaves +0.0, and marks that are 0.
@@ -87,7 +87,7 @@ struct zps_simd {
   const struct zps_values_loops *values;
 };
 
-/* The fastest that this machine has, or what zps_simd_use() said. */
+/* The fastest that this machine has, or the one that zps_simd_use() was given. */
 const struct zps_simd *zps_simd(void);
 /* Variant `i` of those that this machine has, 0 is the plainest; NULL beyond the last. */
 const struct zps_simd *zps_simd_variant(unsigned i);

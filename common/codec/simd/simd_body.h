@@ -1,5 +1,5 @@
-/* Loops of simd.h that are the same text for every instruction set: the compiler makes of their vectors what the
- * function that they are inlined into may use. */
+/* Loops of simd.h that are the same text for every instruction set: the compiler turns their vectors into the
+ * instructions that the function they are inlined into may use. */
 #ifndef ZPS_CODEC_SIMD_SIMD_BODY_H
 #define ZPS_CODEC_SIMD_SIMD_BODY_H
 
@@ -245,7 +245,7 @@ ZPS_SIMD_BODY uint32_t zps_simd_body_add_below(float *sums, uint32_t base, uint3
   enum {
     STEP = 8,
     AHEAD_BYTES = 1024
-  }; /* what is added to a chunk at a time is too little for the machine to look ahead */
+  }; /* the values added to a chunk at a time are too few for the machine to look ahead */
   const uintptr_t origin = (uintptr_t)sums - (uint64_t)base * sizeof *sums;
   uint32_t i = 0;
   for (uint32_t last; i + STEP <= n; i += STEP) {
@@ -294,13 +294,13 @@ ZPS_SIMD_BODY void zps_simd_body_add_rows(float *sums, const uint32_t *slots, ui
 enum { ZPS_SIMD_AHEAD_BYTES = 8 << 10 };
 
 /* Asks for 64 values that are looked at once, soon: the machine by itself does not look far enough ahead to keep up
- * with memory, and what it would keep has no further use. */
+ * with memory, and the lines that it would keep have no further use. */
 ZPS_SIMD_BODY void zps_simd_fetch_once(const char *at) {
   enum { LINE_BYTES = 64 };
   for (unsigned i = 0; i < 64 * sizeof(float); i += LINE_BYTES) __builtin_prefetch(at + i, 0, 0);
 }
 
-/* What remains of compact() once `word` says which of 64 values are kept. */
+/* The rest of compact() for 64 values: `word` has a bit for each that is kept. */
 ZPS_SIMD_BODY uint32_t zps_simd_pick(const char *values, uint64_t word, uint32_t base, uint32_t *positions,
                                      uint32_t *kept) {
   if (word == 0) return 0;
@@ -323,7 +323,7 @@ ZPS_SIMD_BODY uint32_t zps_simd_compact_rest(const char *values, uint32_t base, 
   return n;
 }
 
-/* What remains of pack() once `word` says which of 64 values are kept. */
+/* The rest of pack() for 64 values: `word` has a bit for each that is kept. */
 ZPS_SIMD_BODY uint32_t zps_simd_pack_word(const char *values, uint64_t word, uint32_t *kept) {
   uint32_t positions[64 + ZPS_SIMD_SLACK];
   return zps_simd_pick(values, word, 0, positions, kept);
@@ -353,13 +353,13 @@ ZPS_SIMD_BODY uint32_t zps_simd_deliver_some(float *sums, uint32_t first, uint32
   return n_added;
 }
 
-/* How many of `n` floats lie ahead of the first cache line's begin. */
+/* The number of `n` floats that lie ahead of the first cache line's begin. */
 ZPS_SIMD_BODY uint32_t zps_simd_ahead_of_line(const float *out, uint32_t n) {
   const uint32_t ahead = (uint32_t)(-(uintptr_t)out % 64 / sizeof *out);
   return ahead < n ? ahead : n;
 }
 
-/* take_marked() for the line at `at`, of which `word` says what is taken. */
+/* take_marked() for the line at `at`, of which `word` has a bit for each float that is taken. */
 ZPS_SIMD_BODY uint32_t zps_simd_take_line(float *sums, uint32_t at, uint32_t word, uint32_t base, uint32_t *positions,
                                           float *kept) {
   const uint32_t n = zps_bits_list(word, at, positions);
@@ -371,7 +371,7 @@ ZPS_SIMD_BODY uint32_t zps_simd_take_line(float *sums, uint32_t at, uint32_t wor
   return n;
 }
 
-/* What remains of take() once `word` says which of 64 sums are taken. */
+/* The rest of take() for 64 sums: `word` has a bit for each that is taken. */
 ZPS_SIMD_BODY uint32_t zps_simd_take_word(float *sums, uint64_t word, float *out) {
   uint32_t positions[64 + ZPS_SIMD_SLACK];
   if (word == 0) return 0;

@@ -184,7 +184,7 @@ AVX512 static void avx512_add(float *sums, const uint64_t *bits, uint32_t n_word
   }
 }
 
-/* Four times the same, because not every optimisation level unrolls loops, and what is indexed stays in memory. */
+/* Four times the same, because not every optimisation level unrolls loops, and indexed vectors stay in memory. */
 struct avx512_lanes {
   __m512i at_0, at_16, at_32, at_48;
 };

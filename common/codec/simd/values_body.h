@@ -141,7 +141,7 @@ ZPS_SIMD_BODY float zps_values_float(uint32_t bits) {
 #define ZPS_VALUES_NAN 0x7fc00000u /* the scale of a bucket that is not finite */
 
 /* The largest magnitude of `n` values, a multiple of 8, as bits of their type: those order like the magnitudes, with
- * what is not finite above all others. */
+ * values that are not finite above all others. */
 ZPS_SIMD_BODY uint64_t zps_values_largest(bool is_f64, const char *from, uint32_t n) {
   uint64_t largest = 0;
   if (is_f64) {
@@ -231,7 +231,7 @@ ZPS_SIMD_BODY void zps_values_quantise_8(unsigned bits, bool is_f64, const char 
   memcpy(to, &bytes, bits);
 }
 
-/* A block of 16 values: `counter` is what the draws of its positions are hashed from. */
+/* A block of 16 values: the draws of its positions are hashed from `counter`. */
 ZPS_SIMD_BODY void zps_values_quantise_block(unsigned bits, bool is_f64, const char *from, double factor,
                                              uint64_t counter, char *to) {
   zps_vec_u64 hash = (zps_vec_u64){0, 1, 2, 3, 4, 5, 6, 7} + counter;

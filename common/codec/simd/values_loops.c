@@ -1,4 +1,5 @@
-/* The value codecs' loops, compiled for what every machine of the architecture has and for what some have. */
+/* The value codecs' loops, compiled for the instructions that every machine of the architecture has and for those that
+ * some have. */
 #include "common/codec/simd/values_body.h"
 
 #define BASELINE
