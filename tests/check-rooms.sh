@@ -10,7 +10,7 @@ support=$top/tests/support
 
 # Files that form a circle are one object's code; this many may do so.
 most_worker=8 most=6
-# Folders that are not one library alone: what the coordinator knows of jobs needs no network, clock or JSON, and
+# Folders that are not one library alone: the coordinator's knowledge of jobs needs no network, clock or JSON, and
 # libzpsmembers shows that.
 libraries="common/codec=libzpscodec,libzpscodecsimd common/net=libzpsnet,libzpsnetofi server/coordinator=libzpsmembers,libzpscoordinator"
 may() { echo "may $*"; }
@@ -80,7 +80,7 @@ result() { # NAME OFFENDERS: passes when there are none
 }
 only() { awk -F '\t' -v kind="$2" -v key="${3:-}" '$1 == kind && (key == "" || $2 == key) { print $3 }' <<<"$1"; }
 
-# First that it finds what is not to be, in trees of three files or so.
+# First the check must find every forbidden thing, in trees of about three files.
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/zenps-rooms.XXXXXX") || exit 1
 trap 'rm -rf "$scratch"' EXIT
 cc=${CC:-cc}

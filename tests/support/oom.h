@@ -20,7 +20,7 @@ enum { OOM_UNLIMITED = -1 };
 static atomic_long oom_granted = OOM_UNLIMITED; /* allocations left before all fail, */
 static atomic_bool oom_once;                    /* or one: there is memory again after it */
 
-/* Whether this thread just does something beside what is tested, for which there is memory. */
+/* Whether this thread is doing work outside the test, for which there is memory. */
 #ifndef OOM_SPARES
 #define OOM_SPARES false
 #endif
