@@ -303,7 +303,8 @@ static void rows_are_located(void **state) {
   }
 }
 
-/* What a reader finds with the loops of `simd`: numbers, how many are left, where it stopped, and marks. */
+/* The findings of a reader with the loops of `simd`: numbers, the number of those left, the place where it stopped, and
+ * marks. */
 struct reading {
   uint32_t numbers[RICE_MAX + ZPS_RICE_BLOCK];
   uint32_t n, left, left_skipped;

@@ -153,8 +153,8 @@ static uint64_t key_of(uint64_t seed, uint32_t tensor, uint32_t partition, uint6
   return zps_values_key(&origin, partition);
 }
 
-/* Over many steps the mean of what a value becomes is the value: within what the binomial distribution allows, each of
- * them, and all of them together. */
+/* Over many steps the mean of the values that come out for one value is that value: within what the binomial
+ * distribution allows, each of them, and all of them together. */
 static void levels_are_unbiased(void **state) {
   enum { N = 1024, STEPS = 3000 };
   struct zps_rng rng = {.state = 8};

@@ -118,7 +118,8 @@ static void test_asking_ahead(void **state) {
   assert_true(ask && report.rounds == 0 && report.round_s == 0);
 }
 
-/* What a scheme's first rounds of all make and later ones find: two of them are not timed, of a later run one. */
+/* A scheme's very first rounds make memory that later ones find: two of them are not timed, and one of each later run.
+ * */
 static void test_first_rounds_are_not_timed(void **state) {
   (void)state;
   struct zps_plan_follower follower = {.asked = 0};
@@ -178,7 +179,7 @@ static void hear(struct world *world, unsigned rank, struct zps_rng *rng) {
   }
 }
 
-/* A rank that has not opened the tensor yet loses what it hears. */
+/* A rank that has not opened the tensor yet loses the runs that it is told. */
 static void receive(struct world *world, unsigned rank) {
   struct mail *mail = &world->to[rank];
   const struct letter *letter = &mail->letters[mail->read++ % MAIL];
@@ -218,7 +219,7 @@ static void test_no_two_ranks_differ(void **state) {
     for (unsigned i = 0; i < STEPS; i++) world.ran[i] = -1;
     uint64_t slowest = 0;
     for (unsigned long turn = 0; slowest < STEPS; turn++) {
-      assert_true(turn < 1000000); /* nobody waits for ever */
+      assert_true(turn < 1000000); /* no rank waits for ever */
       const unsigned rank = (unsigned)zps_rng_below(&rng, RANKS);
       switch (zps_rng_below(&rng, 4)) {
         case 0:

@@ -1,4 +1,4 @@
-/* What readers of control messages refuse: each member of each golden line left out, of another type, out of range, too
+/* Refusals by readers of control messages: each member of each golden line left out, of another type, out of range, too
  * long. A message that is refused leaves nothing behind. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -153,7 +153,7 @@ static void test_each_member(void **state) {
   assert_true(n_refused > 1000);
 }
 
-/* What no single member shows. */
+/* Faults that no single member shows. */
 static void test_sentences(void **state) {
   (void)state;
 #define TENSOR                                                                                             \

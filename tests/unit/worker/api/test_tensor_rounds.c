@@ -1,4 +1,4 @@
-/* A tensor's spare rounds: taken again, and given up when nobody wants them for a while. */
+/* A tensor's spare rounds: taken again, and given up when no request takes them for a while. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 #include "worker/round/round.h"
 #include "worker/served/served.h"
 
-/* A job that is connected to nobody, with two tensors. */
+/* A job without connections, with two tensors. */
 struct scene {
   struct zenps_job job;
   struct zenps_tensor tensors[2];

@@ -74,7 +74,7 @@ static void test_read(void **state) {
   close_bench(&bench);
 }
 
-/* What was read ahead is of another round, or of what the memory held before. */
+/* Bytes read ahead belong to another round, or to old contents of the memory. */
 static void test_sources_take_turns(void **state) {
   (void)state;
   struct bench bench;
@@ -130,7 +130,7 @@ static void test_write(void **state) {
   close_bench(&bench);
 }
 
-/* What is done, in order: c: a copy is submitted, w: one is waited for. */
+/* The actions, in order: c: a copy is submitted, w: one is waited for. */
 static char steps[64];
 static unsigned n_steps;
 static const struct zps_device_ops *real_ops;

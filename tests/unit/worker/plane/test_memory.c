@@ -1,4 +1,4 @@
-/* Who gets registered memory: rounds between ranks, sums, pushes, under a limit of eight buffers. */
+/* The order in which rounds between ranks, sums and pushes get registered memory, under a limit of eight buffers. */
 #include <stdio.h>
 
 #include "tests/support/net_pair.h"

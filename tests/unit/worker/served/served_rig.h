@@ -1,6 +1,6 @@
 /*
  * One worker's rounds over fake servers. A server here adds what the test calls the other ranks' share, row by row, to
- * what the worker pushes, and answers with the sums: of itself (`answers`), or when the test says so.
+ * the worker's push, and answers with the sums: by itself (`answers`), or when the test says so.
  *
  * Gradients are of floats, ROWS x WIDTH at most.
  */
@@ -20,7 +20,7 @@ struct served_config {
   const char *scheme;          /* NULL: balanced */
 };
 
-/* What a server does with a round of itself. */
+/* The things that a server does with a round by itself. */
 struct served_server {
   struct served_rig *rig;
   bool answers;    /* with all sums, when all of its partitions have come; to an ABORT with one of its own */
