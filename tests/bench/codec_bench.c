@@ -53,7 +53,7 @@ static void *need(struct bench *bench, uint64_t n, uint64_t size) {
   return memory;
 }
 
-/* Draws about density * m ascending ranks below m. */
+/* Draws about density * m ascending indices below m. */
 static uint32_t draw_ranks(struct zps_rng *rng, double density, uint64_t m, uint32_t *ranks) {
   const double scale = density < 1 ? 1 / log1p(-density) : 0;
   uint32_t z = 0;
@@ -68,7 +68,7 @@ static void draw_values(struct zps_rng *rng, float *values, uint64_t n) {
   for (uint64_t i = 0; i < n; i++) values[i] = (float)zps_rng_unit(rng) - 0.5f;
 }
 
-/* The most ranks that draw_ranks() may find, by any chance worth counting. */
+/* The most indices that draw_ranks() may find, by any chance worth counting. */
 static uint64_t draw_bound(double density, uint64_t m) {
   const double mean = density * (double)m, bound = mean + 10 * sqrt(mean) + 64;
   return bound < (double)m ? (uint64_t)bound : m;

@@ -148,7 +148,7 @@ static double gain(const struct bench_times *times) {
   return times->all_ns > 0 ? times->one_ns / times->all_ns : 0;
 }
 
-/* Time with all threads, and how many times less than with one that is. */
+/* The time with all threads, and its ratio to the time with one thread. */
 static void print_gain(const struct options *options, const char *prefix, const struct bench_times *times) {
   if (options->threads == 1) return;
   const double all_ms = times->all_ns / 1e6;

@@ -67,7 +67,7 @@ void conform_evict_reads(void **state) {
   fixture_close(&fixture);
 }
 
-/* An endpoint goes on working for other peers when a peer goes, whatever is in that peer's queues. */
+/* An endpoint goes on working for other peers when a peer goes, with anything in that peer's queues. */
 void conform_evict_sends(void **state) {
   (void)state;
   const struct zps_net_config config = conform_config();

@@ -1,4 +1,4 @@
-/* Tensors whose scheme is chosen while they are used: the same results as ever, whatever is chosen. */
+/* Tensors whose scheme is chosen while they are used: the results are the same for any choice. */
 #include "tests/integration/api_test.h"
 
 enum { FLIGHT = 4, STEPS = 64 };

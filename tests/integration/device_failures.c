@@ -24,7 +24,7 @@ static bool is_served(const char *scheme) {
   return strcmp(scheme, "balanced") == 0 || strcmp(scheme, "dense-ps") == 0;
 }
 
-/* Fails within the time; its text names the step and has `part`. */
+/* The request fails within the time; its error text names the step and has `part`. */
 static const zenps_error_t *expect_error(const struct device_flight *flight, zenps_status_t status, int within_ms,
                                          const char *part) {
   CHECK_STATUS(zenps_wait(flight->request, within_ms), status);
@@ -96,7 +96,7 @@ static void test_device_failures(void **state) {
   run_kinds(2, failures, 0);
 }
 
-/* ------------------------------------------------------------ processes that die, and who gives up */
+/* ------------------------------------------------------------ processes that die, and ranks that give up */
 
 static void server_dies(struct rank *rank) {
   const struct spec spec = spec_of(rank->arg);

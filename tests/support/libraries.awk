@@ -33,7 +33,8 @@ function expand(text, depth,    before, name) {
   }
   return text
 }
-# linked[FOLDER]: what files and libraries of TEXT bring in, and what those libraries are made of.
+# linked[FOLDER]: the folders that files and libraries of TEXT bring in, and the folders of which those libraries are
+# made.
 function link_all(text, linked,    words, n, i) {
   n = split(expand(text, 0), words, " ")
   for (i = 1; i <= n; i++) {

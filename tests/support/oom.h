@@ -80,7 +80,7 @@ void *__wrap_mmap(void *at, size_t len, int protection, int flags, int fd, off_t
   return oom_fails() ? oom_not_mapped() : __real_mmap(at, len, protection, flags, fd, offset);
 }
 
-void *__wrap_mremap(void *old, size_t old_len, size_t len, int flags, ...) { /* nobody says where to */
+void *__wrap_mremap(void *old, size_t old_len, size_t len, int flags, ...) { /* no caller passes a new address */
   return oom_fails() ? oom_not_mapped() : __real_mremap(old, old_len, len, flags);
 }
 

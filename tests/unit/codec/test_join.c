@@ -1,4 +1,4 @@
-/* Slices of successive partitions joined and taken apart again: the same rows and values, whatever the codecs. */
+/* Slices of successive partitions joined and taken apart again: the same rows and values, with all codecs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

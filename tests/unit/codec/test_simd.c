@@ -125,7 +125,7 @@ static void rows_are_taken(void **state) {
   }
 }
 
-/* Whole words and what is left, zeros of both signs and a NaN; nothing behind the last is read. */
+/* Whole words and the rest, zeros of both signs and a NaN; nothing behind the last is read. */
 static void values_are_packed(void **state) {
   (void)state;
   struct zps_rng rng = {.state = 4};

@@ -83,7 +83,7 @@ static void check_list(enum zps_value_codec codec, enum zps_dtype dtype, const v
     const double value = value_of(dtype, decoded, i), meant = (double)ref_decode(bits, level, scale);
     if (!(value == meant || (isnan(value) && isnan(meant))))
       fail_msg("value %llu becomes %a, not %a", (unsigned long long)i, value, meant);
-    if (!isnan(scale)) { /* beside the rounding to a float, of the value or of what it becomes */
+    if (!isnan(scale)) { /* beside the rounding to a float, of the value or of the decoded value */
       const double s = (1 << (bits - 1)) - 1;
       assert_true(fabs(value - value_of(dtype, values, i)) <= (double)scale / s + (double)scale * 0x1p-23 + 0x1p-149);
     }

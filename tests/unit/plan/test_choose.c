@@ -207,8 +207,8 @@ static void test_probing_finds_the_fastest(void **state) {
   }
 }
 
-/* Predictions may be far too low for some kinds of schemes and right for others: who would be next to the best if its
- * own held is tried. */
+/* Predictions may be far too low for some kinds of schemes and right for others: a scheme that would be next to the
+ * best if its own prediction held is tried. */
 static void test_probing_where_some_predictions_hold(void **state) {
   (void)state;
   struct zps_plan_input input = eight(0.66);

@@ -1,4 +1,4 @@
-/* No two ranks ever differ about a step's scheme, in whatever order messages arrive. */
+/* No two ranks ever differ about a step's scheme, in any order of messages. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -99,7 +99,7 @@ static void test_asking_ahead(void **state) {
     if (ask) assert_false(report.waits);
     zps_plan_follower_round(&follower, scheme, 10, 25, step % 5 == 0 ? 10 : 0.5);
   }
-  /* It asked already, but now it waits, which may hurry the authority; it says so once. */
+  /* The rank asked already, but now it waits, which may hurry the authority; it says so once. */
   assert_int_equal(zps_plan_follower_begin(&follower, 16, &scheme, &ask, &report), ZPS_PLAN_WAIT);
   assert_true(ask && report.waits && report.step == 16 && report.rounds == 4);
   assert_int_equal(zps_plan_follower_begin(&follower, 17, &scheme, &ask, &report), ZPS_PLAN_WAIT);
@@ -112,7 +112,7 @@ static void test_asking_ahead(void **state) {
   assert_int_equal(zps_plan_follower_begin(&follower, 28, &scheme, &ask, &report), ZPS_PLAN_BEGIN);
   assert_true(ask && report.scheme == ZPS_PLAN_RING && report.rounds == 3 && report.round_s == 0.25);
   assert_true(report.union_rows == 75);
-  /* Where it cannot be sent, the next step tries again. */
+  /* Where the report cannot be sent, the next step tries again. */
   zps_plan_follower_unasked(&follower);
   assert_int_equal(zps_plan_follower_begin(&follower, 29, &scheme, &ask, &report), ZPS_PLAN_BEGIN);
   assert_true(ask && report.rounds == 0 && report.round_s == 0);

@@ -80,7 +80,7 @@ static const char *const required[] = {"job.stats tensors.tensor",    "job.stats
                                        "tensor.register scheme.name", "tensor.report job_id",
                                        "tensor.report tensor",        "tensor.report step",
                                        "job.failed job_id",           "tensor.register scheme.of_width"};
-/* Values of other types that are taken: texts that may be any, what counts as left out, and any number. */
+/* Values of other types that are taken: texts that may be any, values that count as left out, and any number. */
 static const char *const lenient[] = {"job.close reason",  "rank.gone code", "rank.gone text", "job.memory memory",
                                       "tensor.plan whole", "job.failed *",   "tensor.report *"};
 static const char *const strict[] = {"tensor.report job_id", "tensor.report tensor", "tensor.report step",

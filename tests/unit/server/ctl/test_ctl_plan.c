@@ -1,4 +1,4 @@
-/* zenpsctl plan, from its command line to what it prints. */
+/* zenpsctl plan, from its command line to its output. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -229,7 +229,7 @@ static void test_job_closed_in_a_round(void **state) {
 
 static void test_hostile_slices(void **state) {
   (void)state;
-  static const uint32_t words[] = {0, 0, 0, 0, 7, 7}; /* values of two rows, then their ranks */
+  static const uint32_t words[] = {0, 0, 0, 0, 7, 7}; /* values of two rows, then their indices */
   static const uint32_t descending[] = {0, 0, 0, 0, 9, 3};
   static const uint32_t outside[] = {0, 0, 0, 0, 3, 4000000};
   static const struct hostile {

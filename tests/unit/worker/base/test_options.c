@@ -302,7 +302,7 @@ static void test_struct_sizes(void **state) {
 
   zenps_options_init(&given, offsetof(zenps_options_t, round_timeout_ms));
   given.world = 2;
-  given.round_timeout_ms = 77; /* not there, as far as the caller's header goes */
+  given.round_timeout_ms = 77; /* absent, by the caller's header */
   assert_int_equal(zps_worker_options_load(&given, &options, &error), ZPS_OK);
   assert_int_equal(options.world, 2);
   assert_int_equal(options.round_timeout_ms, 60000);

@@ -37,7 +37,7 @@ static struct sim_grads run(struct sim *sim, double density, int overlap) {
   return grads;
 }
 
-/* Rows that one of ranks [first, first + n) has. */
+/* Rows that at least one of the ranks [first, first + n) has. */
 static uint64_t rows_of_union(const struct sim_grads *grads, uint32_t first, uint32_t n) {
   struct sim_grads some = *grads;
   uint64_t n_union;
@@ -52,7 +52,7 @@ static uint64_t stream_bytes(uint64_t rows) {
   return rows * ENTRY_BYTES < (uint64_t)ROWS * ROW_BYTES ? rows * ENTRY_BYTES : (uint64_t)ROWS * ROW_BYTES;
 }
 
-/* Stage t: the union over the 2^t ranks of the own half, whatever the sets are; dense from delta on. */
+/* Stage t: the union over the 2^t ranks of the own half, for any sets; dense from delta on. */
 static void test_recursive_doubling(void **state) {
   (void)state;
   static const double densities[] = {0.01, 0.2, 0.45};
@@ -165,7 +165,8 @@ static void test_dsar(void **state) {
   }
 }
 
-/* A bit for each row, and rows that are there: of each rank's range, and of the sum, which has all where most are. */
+/* A bit for each row, and the present rows: of each rank's range, and of the sum, which has all rows where most are
+ * present. */
 static void test_bitmap_split(void **state) {
   (void)state;
   static const double densities[] = {0.03, 0.9};

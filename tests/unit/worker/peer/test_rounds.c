@@ -176,7 +176,7 @@ static void two_double(void **state) {
   peer_check(&rig);
 }
 
-/* Rank 2 is one too many: it gives what it has to rank 0, and gets the sum from there. */
+/* Rank 2 is one too many: it gives its rows to rank 0, and gets the sum from there. */
 static void three_double(void **state) {
   (void)state;
   static float sum[ROWS * PEER_WIDTH];
@@ -394,7 +394,7 @@ static void stateful_schemes_in_turn(void **state) {
   assert_int_equal(n_failed, 0);
 }
 
-/* One that fails lets the next begin; one that is canceled in line leaves it. */
+/* A round that fails lets the next begin; a round that is canceled in line leaves the line. */
 static void stateful_schemes_that_fail(void **state) {
   (void)state;
   static struct rig_request third;

@@ -215,7 +215,7 @@ static void frames_of_servers(void **state) {
   peer_check(&rig);
 }
 
-/* DONE of a rank of which more is due is an answer to an attempt before. */
+/* DONE of a rank that still owes messages is an answer to an earlier attempt. */
 static void done_too_early(void **state) {
   (void)state;
   open_three();
@@ -363,7 +363,7 @@ static void too_late_to_read_the_gradient(void **state) {
   expect_well(2);
 }
 
-/* All is here, and every result of ours read; only the word for it is missing. */
+/* All messages are here, and every payload of this rank has been read; only the DONE is missing. */
 static void no_done(void **state) {
   (void)state;
   static float sum[LARGE * PEER_WIDTH];
@@ -412,7 +412,7 @@ static void canceled_while_scanning(void **state) {
   expect_well(2);
 }
 
-/* For the others it is done: it is too late. */
+/* The cancel is too late: for the other ranks the round is done. */
 static void canceled_when_done(void **state) {
   (void)state;
   static float sum[LARGE * PEER_WIDTH];

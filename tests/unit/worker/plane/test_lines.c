@@ -136,7 +136,7 @@ static void others_may_give_back(void **state) {
   give(&a);
 }
 
-/* Larger than the limit: nothing that comes back would help. */
+/* The request is larger than the limit: no memory that comes back would help. */
 static void larger_than_all(void **state) {
   (void)state;
   struct zps_plane_held held = {0};
@@ -157,7 +157,7 @@ static void lines_change_while_served(void **state) {
   zps_plane_memory_serve(&memory);
   assert_string_equal(order, "ac");
   assert_false(waits(&b));
-  assert_true(memory.is_due); /* the place in line that was given up */
+  assert_true(memory.is_due); /* the position in line that was given up */
   give(&a), give(&c);
   memset(order, 0, sizeof order);
   ask(&a, 'a', ZPS_LINE_PULL, 1);

@@ -178,7 +178,7 @@ static void test_one_dies(void **state) {
     logs_finish();
     check_shares(&zero, &one, true, true);
     check_shares(&one, &zero, true, true);
-    if (zero.neighbours[2].view.base) /* what it wrote is still there */
+    if (zero.neighbours[2].view.base) /* the bytes that it wrote are still there */
       assert_memory_equal(zps_segment_at(&zero.neighbours[2].view, MIB, 12), "written by 2", 12);
     leave(&zero);
     leave(&one);

@@ -162,7 +162,7 @@ static void test_another_process_reads_and_cannot_write(void **state) {
   zps_segment_destroy(segment);
 }
 
-/* Its memory outlives a process that dies, for those who look at it, and nothing is left when they do not. */
+/* The memory of a process outlives its death for the processes that map it, and nothing is left when none does. */
 static void test_a_dead_process_leaves_what_it_wrote(void **state) {
   (void)state;
   struct zps_segment *segment = make(MIB);

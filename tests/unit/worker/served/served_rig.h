@@ -38,7 +38,7 @@ struct served_rig {
   struct served_server servers[RIG_FAKES_MAX];
   float in[SERVED_ROWS_MAX * SERVED_WIDTH], out[SERVED_ROWS_MAX * SERVED_WIDTH];
   float others[SERVED_ROWS_MAX * SERVED_WIDTH]; /* their share */
-  float sum[SERVED_ROWS_MAX * SERVED_WIDTH];    /* of what came, and theirs */
+  float sum[SERVED_ROWS_MAX * SERVED_WIDTH];    /* of the pushes that came, and of the others' share */
   bool has_row[SERVED_ROWS_MAX];
   struct rig_request request; /* for tests of one round */
 };

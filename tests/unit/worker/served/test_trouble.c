@@ -306,7 +306,7 @@ static void lost_when_it_has_answered(void **state) {
   served_check(&rig);
 }
 
-/* The fabric says so, when the next step is pushed. */
+/* The fabric reports the loss when the next step is pushed. */
 static void dead_before_the_push(void **state) {
   (void)state;
   open_small();
@@ -318,7 +318,7 @@ static void dead_before_the_push(void **state) {
   fake_expect_abort(&rig.worker.servers[0], 5, 1, ZPS_ERR_SERVER_LOST, BLAME);
 }
 
-/* With a sum announced that cannot be read any more. */
+/* A sum has been announced that cannot be read any more. */
 static void dead_before_the_read(void **state) {
   (void)state;
   open_small();
@@ -420,7 +420,7 @@ static void lingers_until_all_have_spoken(void **state) {
   }
 }
 
-/* Half of its sums are not all. */
+/* Half of a server's sums are not all. */
 static void lingers_for_every_partition(void **state) {
   (void)state;
   open_large();
