@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every figure that is committed is what its script writes, byte for byte. TAP.
+# Every committed figure equals the output of its script, byte for byte. TAP.
 set -u
 figures=$(cd "${ZPS_TOP_SRCDIR:-$(dirname "$0")/..}/deploy/figures" && pwd) || exit 1
 if ! command -v python3 >/dev/null; then

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The include rules: which folder may see which, and which foreign headers only one place may see. TAP.
+# The include rules: the folders whose headers each folder may include, and the foreign headers that only one place may
+# include. TAP.
 set -u
 cd "${ZPS_TOP_SRCDIR:-$(dirname "$0")/..}" || exit 1
 n=0 bad=0

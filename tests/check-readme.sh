@@ -6,7 +6,8 @@ set -u
 cd "$top" || exit 1
 readme=README.md
 
-# The block is a fragment: what it leaves to its reader is defined around it. Two ranks send rows unsorted and twice.
+# The block is a fragment: this script defines around it the names that the block leaves to its reader. Two ranks send
+# rows unsorted and twice.
 block=$(sed -n '/^```c$/,/^```$/{/^```/d;p}' $readme)
 cat >"$scratch/trainer.c" <<END
 #include <stdio.h>

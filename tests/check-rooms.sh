@@ -8,9 +8,9 @@ top=$(cd "${ZPS_TOP_SRCDIR:-$(dirname "$0")/..}" && pwd) || exit 1
 build=${ZPS_TOP_BUILDDIR:-$PWD}
 support=$top/tests/support
 
-# Files that form a circle are one object's code; this many may do so.
+# Files that form a circle are one object's code; a circle may have this many files.
 most_worker=8 most=6
-# Folders that are not one library alone: what the coordinator knows of jobs needs no network, clock or JSON, and
+# Folders that are not one library alone: the coordinator's knowledge of jobs needs no network, clock or JSON, and
 # libzpsmembers shows that.
 libraries="common/codec=libzpscodec,libzpscodecsimd common/net=libzpsnet,libzpsnetofi server/coordinator=libzpsmembers,libzpscoordinator"
 may() { echo "may $*"; }
@@ -19,8 +19,8 @@ product() {
   find common proto gpu server worker \( -path worker/tools -o -path worker/examples \) -prune -o \( "$@" \) -print \
     2>/dev/null
 }
-# calls BUILD SOURCE: what support/rooms.awk finds in the objects of BUILD, with sources in SOURCE or made in BUILD. Floors
-# come on standard input.
+# calls BUILD SOURCE: the findings of support/rooms.awk in the objects of BUILD, with sources in SOURCE or made in
+# BUILD. Floors come on standard input.
 calls() {
   local build=$1 source=$2
   {
@@ -33,7 +33,8 @@ calls() {
     )
   } | awk -v limit_worker=$most_worker -v limit=$most -f "$support/rooms.awk" | sort
 }
-# links SOURCE: what support/libraries.awk finds in the Makefile fragments of SOURCE. Floors come on standard input.
+# links SOURCE: the findings of support/libraries.awk in the Makefile fragments of SOURCE. Floors come on standard
+# input.
 links() {
   (
     cd "$1" || exit
@@ -80,7 +81,7 @@ result() { # NAME OFFENDERS: passes when there are none
 }
 only() { awk -F '\t' -v kind="$2" -v key="${3:-}" '$1 == kind && (key == "" || $2 == key) { print $3 }' <<<"$1"; }
 
-# First that it finds what is not to be, in trees of three files or so.
+# First the check must find every forbidden thing, in trees of about three files.
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/zenps-rooms.XXXXXX") || exit 1
 trap 'rm -rf "$scratch"' EXIT
 cc=${CC:-cc}
@@ -162,7 +163,7 @@ same "self-test: a file in two libraries is found" "$(only "$found" library work
 same "self-test: a test that links a room above is found, by whatever library" \
   "$(only "$found" links worker/base | grep test_low)" "tests/unit/worker/base/test_low links worker/api"
 
-# Now the tree.
+# The check of the tree itself.
 floors=$(. "$support/floors.sh")
 found=$(calls "$build" "$top" <<<"$floors"; links "$top" <<<"$floors")
 rooms=$(cut -d ' ' -f 2 <<<"$floors" | grep -vE '^(worker/(include|tools|examples)|gpu/bench)') # whose objects are not read

@@ -112,7 +112,8 @@ part_clang() {
   [ "$status" -eq 0 ] || tail -n 20 "$work/clang/fuzz.log"
   one "$status" "the fuzzers build"
 }
-# Only programs that can start a thread have anything to find; tests/support/thin.h says of what they run less here.
+# Only programs that can start a thread have anything to find; tests/support/thin.h says which combinations they leave
+# out here.
 part_threads() {
   say "thread sanitizer, unit tests with threads"
   local tests
@@ -126,7 +127,7 @@ part_threads() {
   done)
   check_in tsan TESTS="$(tr '\n' ' ' <<<"$tests")"
 }
-# What a sanitizer finds ends the process, which fails the test.
+# A finding of a sanitizer ends the process, which fails the test.
 part_sanitize-processes() {
   say "address and undefined-behaviour sanitizers, real processes"
   export UBSAN_OPTIONS="${UBSAN_OPTIONS:-print_stacktrace=1:halt_on_error=1}" TSAN_OPTIONS="${TSAN_OPTIONS:-halt_on_error=1}"
@@ -161,8 +162,8 @@ part_cuda() {
 }
 part_dist() {
   say "release tarball: built at -O3, tested and uninstalled from a read-only tree"
-  # What a test does is the other parts' affair; here it is whether the tarball holds all that builds and runs it. At -O3
-  # compilers look further than at the other parts' -O2 and -O1, and warn of more.
+  # The other parts check the results of tests; this part checks whether the tarball holds all files that build and run
+  # them. At -O3 compilers look further than at the other parts' -O2 and -O1, and warn of more.
   build_in gcc && make -C "$work/gcc" -j"$jobs" distcheck DISTCHECK_CONFIGURE_FLAGS="CFLAGS=-O3 CXXFLAGS=-O3 --enable-werror" 'TESTS=$(TREE_TESTS)' >"$work/distcheck.log" 2>&1
   local status=$?
   [ "$status" -eq 0 ] || tail -n 30 "$work/distcheck.log"

@@ -1,7 +1,7 @@
 /*
- * What encoding, summing and decoding cost on one machine, beside a memcpy() of the dense tensor in the same run: the
- * time that merely touching the data takes. Times are the best of several runs; copy and stage take turns, so that both
- * see the same machine.
+ * The cost of encoding, summing and decoding on one machine, beside a memcpy() of the dense tensor in the same run:
+ * the time that merely touching the data takes. Times are the best of several runs; copy and stage take turns, so that
+ * both see the same machine.
  */
 #include <math.h>
 #include <stdio.h>
@@ -32,7 +32,7 @@ struct bench {
   struct zps_encoder *encoder;
   char *encoded; /* all partitions' slices, one behind another */
   uint64_t encoded_bytes;
-  struct bench_slice *encoding;          /* [part.n_parts]: what is written, and where */
+  struct bench_slice *encoding;          /* [part.n_parts]: the payload that is written, and its place */
   struct bench_slice *pushes;            /* [sum_part.n_parts][ranks] */
   struct zps_slice_view *views;          /* the same, checked */
   struct bench_slice *sums;              /* [sum_part.n_parts] */
@@ -53,7 +53,7 @@ static void *need(struct bench *bench, uint64_t n, uint64_t size) {
   return memory;
 }
 
-/* Draws about density * m ascending ranks below m. */
+/* Draws about density * m ascending indices below m. */
 static uint32_t draw_ranks(struct zps_rng *rng, double density, uint64_t m, uint32_t *ranks) {
   const double scale = density < 1 ? 1 / log1p(-density) : 0;
   uint32_t z = 0;
@@ -68,7 +68,7 @@ static void draw_values(struct zps_rng *rng, float *values, uint64_t n) {
   for (uint64_t i = 0; i < n; i++) values[i] = (float)zps_rng_unit(rng) - 0.5f;
 }
 
-/* The most ranks that draw_ranks() may find, by any chance worth counting. */
+/* The most indices that draw_ranks() may find, by any chance worth counting. */
 static uint64_t draw_bound(double density, uint64_t m) {
   const double mean = density * (double)m, bound = mean + 10 * sqrt(mean) + 64;
   return bound < (double)m ? (uint64_t)bound : m;
@@ -193,7 +193,7 @@ static void check_push(void *ctx, unsigned i) {
   check_slice(check->bench, &check->slices[i], &check->views[i]);
 }
 
-/* As a server does when the last contribution to a partition is in: check all, then sum. */
+/* The work of a server when the last contribution to a partition is in: it checks all, then sums. */
 static void sum_part(void *ctx, unsigned p) {
   struct bench *const bench = ctx;
   const unsigned n = (unsigned)bench->options->ranks;
@@ -211,7 +211,7 @@ static void run_reduce(void *ctx) {
   zps_workpool_for(bench->pool, bench->sum_part.n_parts, sum_part, bench);
 }
 
-/* What zps_reduce() does for a partition in one piece, but that nothing is taken out of the accumulators. */
+/* The work of zps_reduce() for a partition in one piece, except that nothing is taken out of the accumulators. */
 static void add_part(struct bench *bench, uint32_t p) {
   const unsigned n = (unsigned)bench->options->ranks;
   struct zps_reduction reduction = {

@@ -138,7 +138,7 @@ static bool parse_codecs(const char *name, unsigned *codecs_p) {
   return true;
 }
 
-/* What no coding of index sets of this density can go below, in bits per index. */
+/* The least bits per index that a coding of index sets of this density can take. */
 static double entropy_bits(double density) {
   if (density >= 1) return 0;
   return -log2(density) - (1 - density) / density * log2(1 - density);
@@ -148,7 +148,7 @@ static double gain(const struct bench_times *times) {
   return times->all_ns > 0 ? times->one_ns / times->all_ns : 0;
 }
 
-/* Time with all threads, and how many times less than with one that is. */
+/* The time with all threads, and its ratio to the time with one thread. */
 static void print_gain(const struct options *options, const char *prefix, const struct bench_times *times) {
   if (options->threads == 1) return;
   const double all_ms = times->all_ns / 1e6;
@@ -158,7 +158,7 @@ static void print_gain(const struct options *options, const char *prefix, const 
     printf(" %8.2f %5.2f", all_ms, gain(times));
 }
 
-/* What the machine lets threads gain: stages that read or compute cannot gain more. */
+/* The gain that the machine allows threads: stages that read or compute cannot gain more. */
 static void print_machine(const struct options *options, const struct bench_result *result) {
   print_gain(options, "memcpy_", &result->copy);
   if (options->threads == 1) return;

@@ -1,4 +1,4 @@
-/* What the machine itself does with one thread or several: what a stage's times and gains are held against. */
+/* The machine's own speed with one thread and with several: the measure for a stage's times and gains. */
 #ifndef ZPS_TESTS_BENCH_MACHINE_H
 #define ZPS_TESTS_BENCH_MACHINE_H
 

@@ -112,7 +112,7 @@ static struct runner open_runner(const struct cell *cell, const char *label, con
   return runner;
 }
 
-/* Of the steps of this rank, what the slowest rank took. */
+/* The time of the slowest rank, for the steps of this rank. */
 static void slowest(double *ms, unsigned n, const char *what, uint32_t width) {
   double *all, *own = calloc(width, sizeof *own);
   if (!own) exit(1);
@@ -125,7 +125,7 @@ static void slowest(double *ms, unsigned n, const char *what, uint32_t width) {
   free(own);
 }
 
-/* What auto did: the schemes that it ran, each with its first step. */
+/* The schemes that auto ran, each with its first step. */
 struct history {
   const char *last;
   char text[2048];
@@ -150,7 +150,7 @@ static double run_one(struct runner *runner, const struct cell *cell, struct his
   return ms;
 }
 
-/* Until it stays with a scheme: what the steps until then took, in all, and one of the last took. */
+/* Runs steps until auto stays with a scheme: the time of all steps until then, and the time of one of the last. */
 static void settle(struct runner *automatic, const struct cell *cell, unsigned steps, struct history *history,
                    double *tried_ms_p, double *last_ms_p) {
   struct zps_settle state = {.scheme = NULL};
@@ -181,7 +181,7 @@ static void take_turn(struct runner *runner, unsigned steps, const struct cell *
   runner->n_turns++;
 }
 
-/* Those far behind the best of the first turns are measured no more, which all ranks agree about. */
+/* Schemes far behind the best of the first turns are measured no more, and all ranks agree on which these are. */
 static void drop(struct runner *runners, unsigned n, unsigned steps, double (*ms)[TURNS_MAX][TURN], bool *is_out) {
   double least = INFINITY, each[SCHEMES_MAX], all[SCHEMES_MAX * TRIED * TURN];
   for (unsigned r = 0; r < n; r++) memcpy(all + r * TRIED * TURN, ms[r], TRIED * TURN * sizeof all[0]);

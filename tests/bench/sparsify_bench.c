@@ -1,5 +1,5 @@
 /*
- * What it costs to add a gradient to the residual and select what to send of it, and to end the selection, beside a
+ * The cost of adding a gradient to the residual and selecting values to send, and of ending the selection, beside a
  * memcpy() of as many values in the same run. Gradients are drawn anew for each step and the residual is kept from one
  * to the next, as in a training; the first steps are not measured.
  */

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The lab: what it makes, what it leaves alone, what an interrupted one leaves behind; and a quick benchmark in it.
+# The lab: the things that it makes, leaves alone, and leaves behind when interrupted; and a quick benchmark in it.
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/../support/tap.sh"
 lab=$here/lab

@@ -1,6 +1,6 @@
 /*
- * fabric-echo: what the fabric does without zenps on top, through the same calls: round trips of small messages, and
- * the rate of 1 MiB reads. One end serves; the other asks, prints a line of JSON, and tells the first to stop.
+ * fabric-echo: the fabric's speed without zenps on top, through the same calls: round trips of small messages, and the
+ * rate of 1 MiB reads. One end serves; the other asks, prints a line of JSON, and tells the first to stop.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +48,7 @@ static const struct zps_opt_table table = {
     .config_size = sizeof(struct options),
 };
 
-/* The head of every message. The asking end says in the first one who it is; answers say what to read. */
+/* The head of every message. The asking end gives its address in the first message; answers name the memory to read. */
 struct head {
   uint64_t stop, addr, key;
   uint64_t own_len;
@@ -195,7 +195,7 @@ static int ask(struct end *end) {
            us[count * 99 / 100], rate / 1e6);
     const struct head stop = {.stop = 1};
     say(end, &stop);
-    const uint64_t until_ns = zps_clock_ns() + 100 * ZPS_NS_PER_MS; /* nobody answers this one */
+    const uint64_t until_ns = zps_clock_ns() + 100 * ZPS_NS_PER_MS; /* this message has no answer */
     while (zps_clock_ns() < until_ns) turn(end);
   }
   free(us);

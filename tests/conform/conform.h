@@ -1,5 +1,5 @@
 /*
- * The conformance suite of the fabric: what net.h promises, checked on every backend and provider. Each program is a
+ * The conformance suite of the fabric: the promises of net.h, checked on every backend and provider. Each program is a
  * `struct conform_target` and this suite.
  */
 #ifndef ZPS_TESTS_CONFORM_H
@@ -26,13 +26,13 @@ struct conform_target {
   bool silent_death;     /* a read from a process that dies may stay without a completion */
   bool trusts_keys;      /* a read with a wrong key may succeed */
   bool polls;            /* no descriptor to sleep on */
-  bool leaks_when_stuck; /* leaves an endpoint open, with a warning, that has reads pending at a hung peer */
+  bool leaks_when_stuck; /* leaves an endpoint with reads pending at a hung peer open, with a warning */
   unsigned slowness;     /* divides the number of iterations; 0 is 1 */
 };
 
 enum { CONFORM_MAX_MSG = 4096, CONFORM_LIMIT_MS = 10000 };
 
-/* An endpoint and what happened to it. */
+/* An endpoint and the events that happened to it. */
 struct conform_node {
   struct zps_net *net;
   unsigned n_messages;
@@ -73,9 +73,9 @@ void conform_pair_close(struct conform_pair *pair);
 
 /* Progress on all nodes, and a short nap when there was none. */
 void conform_step(struct conform_node *const *nodes, size_t n);
-/* As zps_net_send(), but stepping while there is back-pressure. */
+/* Does as zps_net_send(), but steps the nodes while there is back-pressure. */
 void conform_send(struct zps_net_peer *peer, const void *data, size_t len, struct conform_node *const *nodes, size_t n);
-/* Sending fails, since the peer is known to be lost: at once, but for faults that go by chance. */
+/* Sending fails, since the peer is known to be lost: at once, except with faults that come by chance. */
 void conform_expect_lost(struct zps_net_peer *peer);
 void conform_read_start(struct conform_read *read, struct zps_net_peer *peer, void *local,
                         const struct zps_net_mem *mem, size_t len, uint64_t addr, uint64_t key);
@@ -102,7 +102,7 @@ bool conform_check(const void *data, uint64_t seed, size_t offset, size_t len);
     }                                                                                              \
   } while (0)
 
-/* name, what it needs of the target */
+/* name, and the target's traits that it needs */
 #define CONFORM_TESTS(X)               \
   X(open_info, NOTHING)                \
   X(open_refusals, NOTHING)            \

@@ -82,7 +82,7 @@ void conform_child_start(struct child *child, struct conform_node *node) {
   assert_int_equal(write(child->control_fd, &mine, sizeof mine), sizeof mine);
 }
 
-/* What provider shm of a killed process leaves in the file system. */
+/* The files that provider shm of a killed process leaves in the file system. */
 static void shm_clean(pid_t pid) {
   char pattern[64];
   glob_t found;

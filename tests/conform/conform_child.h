@@ -6,7 +6,7 @@
 
 enum { CHILD_MEM_LEN = 64 << 20, CHILD_SEED = 3 };
 
-/* What the two tell each other over a socket pair. */
+/* The messages of the two processes over a socket pair. */
 struct child_hello {
   uint8_t addr[ZPS_NET_ADDR_MAX];
   size_t addr_len;

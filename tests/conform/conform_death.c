@@ -1,4 +1,4 @@
-/* Eviction, addresses that nobody answers at, and closing with everything outstanding. */
+/* Eviction, addresses without a listener, and closing with everything outstanding. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,7 +67,7 @@ void conform_evict_reads(void **state) {
   fixture_close(&fixture);
 }
 
-/* Whatever a peer has in its queues when it goes, the endpoint goes on working for others. */
+/* An endpoint goes on working for other peers when a peer goes, with anything in that peer's queues. */
 void conform_evict_sends(void **state) {
   (void)state;
   const struct zps_net_config config = conform_config();
@@ -131,8 +131,8 @@ void conform_dead_address(void **state) {
   conform_node_close(&pair.a);
 }
 
-/* Reads and messages in both directions, nobody progresses: every read is called back once, and closing takes no time
- * worth mentioning. */
+/* Reads and messages go in both directions, and no endpoint progresses: every read is called back once, and closing
+ * takes hardly any time. */
 void conform_close_outstanding(void **state) {
   (void)state;
   struct death_fixture fixture;

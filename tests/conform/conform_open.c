@@ -1,4 +1,4 @@
-/* Opening, and what cannot be right. */
+/* Opening an endpoint, and arguments that cannot be right. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -129,7 +129,7 @@ void conform_process_hung_close(void **state) {
   free(fixture.target);
 }
 
-/* What a dead peer leaves behind at a provider must not keep the endpoint busy. */
+/* The leftovers of a dead peer at a provider must not keep the endpoint busy. */
 void conform_process_dead_idle_cpu(void **state) {
   (void)state;
   struct process_fixture fixture;

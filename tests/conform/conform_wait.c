@@ -1,4 +1,4 @@
-/* Waiting: it sleeps, and it wakes. */
+/* Waiting: an endpoint sleeps, and it wakes. */
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/resource.h>
@@ -79,7 +79,7 @@ void conform_wait_timeout(void **state) {
 
 static uint64_t cpu_ns(void) {
   struct rusage usage;
-  getrusage(RUSAGE_THREAD, &usage); /* what a provider does in threads of its own is not in our hands */
+  getrusage(RUSAGE_THREAD, &usage); /* the suite has no say in a provider's own threads */
   return (uint64_t)(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) * ZPS_NS_PER_S +
          (uint64_t)(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec) * 1000;
 }
@@ -95,8 +95,8 @@ static double idle_share(struct conform_node *node) {
   return (double)(cpu_ns() - cpu) / (double)(zps_clock_ns() - start);
 }
 
-/* The least of several spans: what a hypervisor takes of a thread that runs is counted as the thread's. An endpoint
- * that does not sleep is busy in all of them. */
+/* The least of several spans: the time that a hypervisor takes from a running thread is counted as the thread's. An
+ * endpoint that does not sleep is busy in all of them. */
 void conform_assert_idle(struct conform_node *node) {
   const double limit = conform_target->polls ? 0.1 : 0.005; /* spinning is 1 */
   double least = 1;
@@ -121,7 +121,7 @@ void conform_idle_cpu(void **state) {
   conform_send(pair.b_to_a, "back", 4, CONFORM_NODES(&pair.a, &pair.b));
   conform_read_start(&read, pair.a_to_b, memory[0], &mine, sizeof memory[0], theirs.addr, theirs.key);
   conform_until(read.n_done && pair.a.n_messages && pair.b.n_messages, CONFORM_LIMIT_MS, &pair.a, &pair.b);
-  for (int i = 0; i < 10; i++) conform_step(CONFORM_NODES(&pair.a, &pair.b)); /* what the messages leave behind */
+  for (int i = 0; i < 10; i++) conform_step(CONFORM_NODES(&pair.a, &pair.b)); /* the leftovers of the messages */
   conform_assert_idle(&pair.a);
   conform_pair_close(&pair);
 }

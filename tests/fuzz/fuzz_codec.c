@@ -1,5 +1,6 @@
 /* Takes arbitrary bytes for a slice that a peer announced and sent: codec, m, z, dtype and value codec, and the
- * payload. What is accepted must yield z ascending indices below m, and those must survive coding as anything else. */
+ * payload. An accepted slice must yield z ascending indices below m, and these must survive coding in every other
+ * codec. */
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Takes arbitrary bytes for a line of the golden files: a message of the control plane and its name. What is read must
- * be written, and read and written again as the same text; what is refused must be so with a sentence. */
+/* Takes arbitrary bytes for a line of the golden files: a message of the control plane and its name. A message that is
+ * read must be written, and read and written again as the same text; a refusal must come with a sentence. */
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* Takes arbitrary bytes for a list of coded values: codec, dtype, how many, and the list. What is accepted must decode,
- * whole and in parts, to the same bits with every instruction set; what is decoded must survive coding as raw values
- * do, and bf16 and f16 without another rounding. */
+/* Takes arbitrary bytes for a list of coded values: codec, dtype, how many, and the list. An accepted list must decode,
+ * whole and in parts, to the same bits with every instruction set; decoded values must survive coding as raw values do,
+ * and bf16 and f16 without another rounding. */
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* Takes arbitrary bytes apart as a message, and decodes its frames; what decodes must encode to a frame that decodes
- * again. */
+/* Takes arbitrary bytes apart as a message, and decodes its frames; a frame that decodes must encode to a frame that
+ * decodes again. */
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>

@@ -1,5 +1,6 @@
-/* Runs a fuzz target over a corpus of .hex files and of lines of .jsonl files, every prefix of them, and many mutations
- * of them, without a fuzzer: a TAP test. Under sanitizers it finds most of what a fuzzer would find first. */
+/* Runs a fuzz target over a corpus of .hex files and of lines of .jsonl files, of every prefix of these, and of many
+ * mutations of them, without a fuzzer: a TAP test. Under sanitizers it finds most of the faults that a fuzzer would
+ * find first. */
 #include <dirent.h>
 #include <stdbool.h>
 #include <stdio.h>

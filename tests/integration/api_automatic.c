@@ -1,4 +1,4 @@
-/* Tensors whose scheme is chosen while they are used: the same results as ever, whatever is chosen. */
+/* Tensors whose scheme is chosen while they are used: the results are the same for any choice. */
 #include "tests/integration/api_test.h"
 
 enum { FLIGHT = 4, STEPS = 64 };
@@ -11,7 +11,7 @@ static void check_counts(const zenps_tensor_t *tensor, const zenps_request_t *re
   uint32_t *const counts = calloc(n + 1, sizeof *counts);
   uint64_t sum = 0;
   CHECK(counts != NULL);
-  counts[n] = 77; /* beyond what a step may fill, whatever it ran as */
+  counts[n] = 77; /* more than a step may fill, under any scheme */
   CHECK_OK(zenps_request_partition_nnz(request, counts, NULL));
   CHECK_OK(zenps_request_stats(request, &stats));
   for (uint32_t p = 0; p < n; p++) sum += counts[p];
@@ -49,7 +49,7 @@ static void steps(struct rank *rank) {
       grad_free(&in[i]);
     }
   }
-  CHECK_OK(zenps_barrier(rank->zenps)); /* who leaves takes with it what a slow fabric has not delivered yet */
+  CHECK_OK(zenps_barrier(rank->zenps)); /* a rank that leaves takes its undelivered messages with it */
   rank_close(rank);
 }
 

@@ -11,7 +11,7 @@
 #ifdef __SANITIZE_ADDRESS__
 #include <sanitizer/lsan_interface.h>
 
-/* What providers leak when they are opened and closed. */
+/* Memory that providers leak when they are opened and closed. */
 __attribute__((visibility("default"))) const char *__lsan_default_suppressions(void) {
   return "leak:libfabric.so\n";
 }
@@ -96,7 +96,8 @@ void cluster_stop(struct cluster *cluster) {
   waitpid(cluster->coordinator, NULL, 0);
 }
 
-/* Whether every thread of it is: the one that takes the signal may have to wait for a processor, and others run on. */
+/* Whether every thread of the process is stopped: the thread that takes the signal may have to wait for a processor,
+ * while others run on. */
 static bool is_stopped(pid_t pid) {
   char path[300], line[512];
   snprintf(path, sizeof path, "/proc/%d/task", (int)pid);

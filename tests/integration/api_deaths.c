@@ -43,7 +43,7 @@ static void test_killed_rank(void **state) {
 /* A rank that is stopped in the middle of it all. */
 static void hangs(struct rank *rank) {
   struct flight flight;
-  rank->round_timeout_ms = 2000; /* before anybody is declared dead */
+  rank->round_timeout_ms = 2000; /* before any process is declared dead */
   flight_open(&flight, &plain_spec, rank);
   if (rank->rank == 1) {
     atomic_store(&rank->words[1], (unsigned)getpid());
@@ -106,8 +106,8 @@ static void test_fork(void **state) {
   ranks_run(cluster_shared(), 2, forks, NULL, 0);
 }
 
-/* A round that is under way waits for its third rank when the server dies. Who begins one afterwards hears of it
- * from the call itself, when the library already knows, or from the request. */
+/* A round that is under way waits for its third rank when the server dies. A rank that begins a round afterwards hears
+ * of the death from the call itself, when the library already knows, or from the request. */
 static void server_dies(struct rank *rank) {
   struct flight flight;
   flight_open(&flight, &plain_spec, rank);
@@ -148,7 +148,7 @@ static void test_killed_server(void **state) {
 
 static void server_hangs(struct rank *rank) {
   struct flight flight;
-  rank->round_timeout_ms = 5000; /* before anybody is declared dead */
+  rank->round_timeout_ms = 5000; /* before any process is declared dead */
   flight_open(&flight, &plain_spec, rank);
   atomic_fetch_add(&rank->words[0], 1);
   rank_await(rank, 0, 2);
@@ -168,7 +168,7 @@ static void server_hangs(struct rank *rank) {
 
 static void test_hung_server(void **state) {
   (void)state;
-  if (between_workers() && !getenv("ZENPS_TEST_HOSTS")) skip(); /* nobody waits for a server */
+  if (between_workers() && !getenv("ZENPS_TEST_HOSTS")) skip(); /* no rank waits for a server */
   struct cluster cluster;
   /* Death is far off, so that rounds may take long enough for ranks that a busy machine starts seconds apart: a server
    * that waited for the later one until its own deadline would name that rank. */

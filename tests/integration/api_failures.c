@@ -1,4 +1,4 @@
-/* What must come out when something is wrong: a typed error that names what is, in time, on every rank. */
+/* The outcome when something is wrong: a typed error that names the fault, in time, on every rank. */
 #include "tests/integration/api_test.h"
 
 /* ------------------------------------------------------------ ranks */
@@ -84,7 +84,7 @@ static void test_rank_taken(void **state) {
   ranks_run(cluster_shared(), 2, taken, NULL, 0);
 }
 
-/* Two worlds under one name: whoever comes second is told of both, the first waits in vain. */
+/* Two worlds under one name: the rank that comes second is told of both, the first waits in vain. */
 static void other_world(struct rank *rank) {
   zenps_options_t options;
   zenps_job_t *job;

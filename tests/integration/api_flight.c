@@ -19,7 +19,7 @@ void flight_start(struct flight *flight, const struct spec *spec, const struct r
   CHECK_OK(zenps_allreduce(flight->tensor, step, &flight->in, &flight->out, &flight->request));
 }
 
-/* It is the caller's again: nobody may read it now. */
+/* The memory is the caller's again: no other process may read it now. */
 static void spoil(const struct spec *spec, const zenps_grad_t *in) {
   const uint64_t n_rows = in->layout == ZENPS_DENSE ? spec->rows : in->nnz;
   const size_t bytes = n_rows * spec->width * (spec->dtype == ZENPS_F64 ? sizeof(double) : sizeof(float));

@@ -1,5 +1,5 @@
-/* Rounds that fail, on all ranks or on some of them, while nobody is lost: training goes on, and what follows is right.
- */
+/* Rounds that fail, on all ranks or on some of them, while no rank is lost: training goes on, and later rounds are
+ * right. */
 #include <signal.h>
 
 #include "tests/integration/api_test.h"
@@ -50,7 +50,7 @@ static void one_is_late(const struct rank *rank, struct flight *flight, const st
   atomic_fetch_add(&rank->words[LATE], 1);
 }
 
-/* All are in the midst of it when one stops: it may have sent everything, or nothing. */
+/* All ranks are in the midst of the round when one rank stops: that rank may have sent everything, or nothing. */
 static void one_stops(const struct rank *rank, struct flight *flight, const struct spec *spec, uint64_t step) {
   flight_start(flight, spec, rank, step);
   if (rank->rank == 1) {
@@ -66,7 +66,7 @@ static void one_stops(const struct rank *rank, struct flight *flight, const stru
   while (!atomic_load(&rank->words[CONTINUES])) kill((pid_t)atomic_load(&rank->words[STOPPED]), SIGCONT);
 }
 
-/* One takes its part back while the next step is under way already. */
+/* One rank takes its part back while the next step is under way already. */
 static void one_cancels(const struct rank *rank, struct flight *flight, const struct spec *spec, uint64_t step) {
   struct flight next = {.tensor = flight->tensor};
   flight_start(flight, spec, rank, step);
@@ -123,7 +123,7 @@ static void test_recovery_oktopk_some(void **state) {
   recover_with("oktopk", 300);
 }
 
-/* Who begins when the others have given up is told at once, and all may try that step again. */
+/* A rank that begins when the others have given up is told at once, and all may try that step again. */
 static void begins_late(struct rank *rank) {
   const struct spec spec = *(const struct spec *)rank->arg;
   struct flight flight;
@@ -139,7 +139,7 @@ static void begins_late(struct rank *rank) {
   rank_await(rank, LATE, N_RANKS);
   grad_make(&spec, rank->rank, 2, &flight.in);
   out_make(&spec, &flight.in, &flight.out);
-  for (const uint64_t until = now_ms() + 1000;;) { /* what is told of the first attempt may still be under way */
+  for (const uint64_t until = now_ms() + 1000;;) { /* messages of the first attempt may still be under way */
     const zenps_status_t status = zenps_allreduce(flight.tensor, 2, &flight.in, &flight.out, &flight.request);
     if (status == ZENPS_OK) break;
     CHECK(status == ZENPS_ERR_BUSY && now_ms() < until);
@@ -148,8 +148,8 @@ static void begins_late(struct rank *rank) {
   rank_close(rank);
 }
 
-/* Ranks read each other's gradients where they are; who gets his back, from a round that went well or failed, spoils
- * it, and where it is large the system unmaps it. In place, a result replaces what others read. */
+/* Ranks read each other's gradients in place. A rank that gets its gradient back, from a round that went well or
+ * failed, spoils it, and the system unmaps a large one. In place, a result replaces the memory that others read. */
 static void run_lending(rank_fn fn, uint64_t rows, bool in_place) {
   struct spec spec = plain_spec;
   ZENPS_TENSOR_OPTIONS_INIT(&spec.options);

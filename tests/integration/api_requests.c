@@ -1,4 +1,4 @@
-/* Operations without a gradient; and what a request says while its round is under way, and after it. */
+/* Operations without a gradient; and the reports of a request while its round is under way, and after it. */
 #include <poll.h>
 
 #include "tests/integration/api_test.h"
@@ -91,7 +91,7 @@ static void test_waiting(void **state) {
   ranks_run(cluster_shared(), 2, waiting, NULL, 0);
 }
 
-/* Sizes are what the formulas say: COO out, hash bitmaps in; or near the entropy. */
+/* Sizes follow the formulas: COO out, hash bitmaps in; or they are near the entropy. */
 static void costs(struct rank *rank) {
   enum { ROWS = 64000, PARTS = 8 };
   struct spec spec = {.rows = ROWS, .width = 1, .dtype = ZENPS_F32, .density = 0.1};

@@ -1,4 +1,4 @@
-/* What must come out of rounds, whatever goes in. */
+/* The results of rounds, for gradients of every kind. */
 #include "tests/integration/api_test.h"
 #include "tests/support/sanitized.h"
 
@@ -63,7 +63,7 @@ static void test_empty(void **state) {
   spec.empty = 3; /* ranks 0 and 3 of 4 have rows */
   ranks_run(cluster_shared(), 4, steps, &spec, 0);
   spec.rows_in = false;
-  spec.density = 0; /* nobody has */
+  spec.density = 0; /* no rank has rows */
   ranks_run(cluster_shared(), 2, steps, &spec, 0);
   spec.rows_out = false;
   ranks_run(cluster_shared(), 2, steps, &spec, 0);
@@ -97,8 +97,8 @@ static void test_stripes(void **state) {
   ranks_run(cluster_shared(), 2, steps, &spec, 0);
 }
 
-/* Every read takes a while, so that scans wait for sums; in some rounds in vain, because a rank comes late, or because
- * ranks begin two rounds in different orders. */
+/* Every read takes a while, so that scans wait for sums; in some rounds they wait in vain, because a rank comes late,
+ * or because ranks begin two rounds in different orders. */
 static void slow_steps(struct rank *rank) {
   const struct spec *spec = rank->arg;
   const char *provider = getenv("ZENPS_PROVIDER");
@@ -180,7 +180,7 @@ static void test_algorithm_1(void **state) {
     spec.options.scheme = "sparse-ps";
     ranks_run(cluster_shared(), 3, steps, &spec, 0);
     setenv("ZENPS_TEST_HOSTS", "2", 1);
-    spec.options.scheme = "hierarchical"; /* what hosts push, that is */
+    spec.options.scheme = "hierarchical"; /* the count is of the rows that hosts push */
     ranks_run(cluster_shared(), 3, steps, &spec, 0);
     unsetenv("ZENPS_TEST_HOSTS");
   }
@@ -284,7 +284,7 @@ static void many_rounds(struct rank *rank) {
     CHECK_OK(zenps_wait(request, -1));
     zenps_request_free(request);
   }
-#if !defined SANITIZED_ADDRESS && !defined SANITIZED_THREAD /* which keep what was freed */
+#if !defined SANITIZED_ADDRESS && !defined SANITIZED_THREAD /* which keep freed memory */
   CHECK(resident_kib() < before + 1024);
 #else
   CHECK(resident_kib() > before / 2);

@@ -33,11 +33,11 @@ void cluster_start(struct cluster *cluster, unsigned n_servers);
 void cluster_stop(struct cluster *cluster);
 /* In a rank's process: stops another one, and waits until no thread of it runs. */
 void process_stop(pid_t pid);
-/* The cluster that tests share which leave it as it was; started on first use. */
+/* The cluster shared by the tests that leave it as it was; it is started on first use. */
 struct cluster *cluster_shared(void);
 void cluster_shared_stop(void);
 
-/* What a rank's process works with. */
+/* The state of a rank's process. */
 struct rank {
   const struct cluster *cluster;
   int rank, world;
@@ -62,7 +62,7 @@ struct ranks {
 void ranks_start(struct ranks *ranks, const struct cluster *cluster, int world, rank_fn fn, const void *arg);
 void ranks_wait(struct ranks *ranks, unsigned killed);
 
-/* In a rank's process: says what is wrong and ends it. */
+/* In a rank's process: prints the fault and ends the process. */
 #define CHECK(what)                                    \
   do {                                                 \
     if (!(what)) rank_fail(__FILE__, __LINE__, #what); \
@@ -98,7 +98,7 @@ struct spec {
   zenps_tensor_options_t options;
 };
 
-/* A gradient that depends on nothing but its arguments. Free its arrays. */
+/* A gradient that depends on its arguments alone. The caller frees its arrays. */
 void grad_make(const struct spec *spec, int rank, uint64_t step, zenps_grad_t *grad);
 void grad_free(zenps_grad_t *grad);
 void out_make(const struct spec *spec, const zenps_grad_t *in, zenps_grad_t *out);
@@ -128,8 +128,8 @@ void flight_end(struct flight *flight, const struct spec *spec);
 /* The request fails within the time, and its error names job, tensor (which must be "t") and step. */
 const zenps_error_t *flight_expect_error(const struct flight *flight, const struct rank *rank, zenps_status_t status,
                                          uint64_t step, int within_ms);
-/* The same where ranks are absent: servers say MISSING, ranks among themselves (`between`) TIMEOUT; where hosts push
- * to servers it is whoever is first. */
+/* The same where ranks are absent: servers say MISSING, ranks among themselves (`between`) TIMEOUT; where hosts push to
+ * servers, the first of the two errors counts. */
 const zenps_error_t *flight_expect_absent(const struct flight *flight, const struct rank *rank, bool between,
                                           uint64_t step, int within_ms);
 

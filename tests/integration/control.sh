@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The control plane with real processes: zenpsd's start, options, signals and logs; zenpsctl; what the coordinator says to
-# clients that are early, late, wrong or gone.
+# The control plane with real processes: zenpsd's start, options, signals and logs; zenpsctl; the coordinator's answers
+# to clients that are early, late, wrong or gone.
 . "$(dirname "$0")/../support/tap.sh"
 
 address=""
@@ -123,8 +123,8 @@ said "and there is an example" '^  zenpsctl --watch=5s stats'
 zenpsctl --endpoint 127.0.0.1:1 --timeout 1s status >"$scratch/out" 2>&1
 is "nobody at the endpoint: status 3" $? 3
 said "and the endpoint is named" '127.0.0.1:1'
-# refuser PORT: a coordinator of another protocol, which answers one hello with what a real one would say; its port, of its
-# choice where PORT is 0, is in refusing.port once it listens.
+# refuser PORT: a coordinator of another protocol, which answers one hello as a real one would; its port, of its choice
+# where PORT is 0, is in refusing.port once it listens.
 refuser() {
   rm -f "$scratch/refusing.port"
   perl -MIO::Socket::INET -e '
@@ -391,7 +391,7 @@ ok "a second server of that name is refused" until_true logged twin "server name
 kill -TERM "$pid"
 wait "$pid"
 is "and stops when told to" $? 0
-# Meanwhile somebody looks on: in lines, as JSON, on a terminal, and on one whose frames are far apart.
+# Meanwhile zenpsctl watches: in lines, as JSON, on a terminal, and on a terminal with frames far apart.
 watchers=""
 look_on() { # NAME ARGUMENTS...
   local name=$1

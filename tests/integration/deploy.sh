@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What is shipped for systemd, executed: the unit's own process under the unit's own settings (tests/support/confined).
-# For Kubernetes and the image: kubernetes.sh.
+# The files shipped for systemd, executed: the unit's own process under the unit's own settings
+# (tests/support/confined). For Kubernetes and the image: kubernetes.sh.
 . "$(dirname "$0")/../support/tap.sh"
 . "$top/tests/support/unit.sh"
 
@@ -76,7 +76,7 @@ ended() { # PID, after SIGTERM
   return "$status"
 }
 
-# A confinement that is none would pass whatever follows.
+# Without a real confinement, every later test would pass.
 run_to_end --set SystemCallErrorNumber=EXFULL --set "ExecStart=$unit_python $unit_etc/held.py $as_root"
 is "what the unit forbids is forbidden to its process" "$(cat "$scratch/once.out")" "looked"
 sed -n 's/^confined: not applied: \([A-Za-z]*\)=\(.*\)/\1 \2/p' "$scratch/once.log" | while read -r key text; do echo "$key $text"; done >"$scratch/not-applied"

@@ -1,5 +1,5 @@
-/* Rounds on device memory that fail: what is said, and what is left. Arrays are freed as soon as the call has returned
- * the error, which the emulation does at once: whoever used them afterwards would die of it. */
+/* Rounds on device memory that fail: their errors, and the state that they leave. Arrays are freed as soon as the call
+ * has returned the error, and the emulation frees at once: a thread that used them afterwards would die. */
 #include <signal.h>
 
 #include "tests/integration/device_rig.h"
@@ -24,7 +24,7 @@ static bool is_served(const char *scheme) {
   return strcmp(scheme, "balanced") == 0 || strcmp(scheme, "dense-ps") == 0;
 }
 
-/* Fails within the time; its text names the step and has `part`. */
+/* The request fails within the time; its error text names the step and has `part`. */
 static const zenps_error_t *expect_error(const struct device_flight *flight, zenps_status_t status, int within_ms,
                                          const char *part) {
   CHECK_STATUS(zenps_wait(flight->request, within_ms), status);
@@ -96,7 +96,7 @@ static void test_device_failures(void **state) {
   run_kinds(2, failures, 0);
 }
 
-/* ------------------------------------------------------------ processes that die, and who gives up */
+/* ------------------------------------------------------------ processes that die, and ranks that give up */
 
 static void server_dies(struct rank *rank) {
   const struct spec spec = spec_of(rank->arg);
@@ -178,7 +178,7 @@ static void test_device_gives_up(void **state) {
 
 /* ------------------------------------------------------------ a device that does not get there */
 
-/* What fills rank 1's gradient takes longer than the round may. */
+/* The device takes longer to fill rank 1's gradient than the round may take. */
 static void stuck_gradient(struct rank *rank) {
   const struct spec spec = spec_of(rank->arg);
   struct device_flight flight;
@@ -192,7 +192,7 @@ static void stuck_gradient(struct rank *rank) {
     const zenps_status_t status = zenps_wait(flight.request, 6000);
     CHECK(status == ZENPS_ERR_TIMEOUT || status == ZENPS_ERR_MISSING);
     CHECK_SAYS(zenps_request_error(flight.request)->text, "tensor t, step 2");
-    gpu_hold(&gpu, false); /* what was left behind must be through before the arrays go */
+    gpu_hold(&gpu, false); /* the work left behind must be through before the arrays go */
     gpu_sync(&gpu);
   } else {
     expect_error(&flight, is_served(rank->arg) ? ZENPS_ERR_MISSING : ZENPS_ERR_TIMEOUT, 6000, "rank 1");
@@ -206,7 +206,8 @@ static void test_device_stuck_gradient(void **state) {
   run_kinds(2, stuck_gradient, 0);
 }
 
-/* The stream that rank 1's result is to be there on does not get to it: its own round fails, and no other's. */
+/* The stream on which rank 1's result must be ready does not get that far: rank 1's round fails, and no other rank's.
+ * */
 static void stuck_result(struct rank *rank) {
   const struct spec spec = spec_of(rank->arg);
   struct device_flight flight;

@@ -1,4 +1,4 @@
-/* What is refused, what is shown, and hosts without a device. */
+/* Refusals, the tables of the coordinator, and hosts without a device. */
 #include <signal.h>
 #include <sys/wait.h>
 
@@ -85,7 +85,7 @@ static void test_device_refusals(void **state) {
 
 /* ------------------------------------------------------------ what the coordinator shows */
 
-/* Whether its table of this job's ranks says of each what is wanted, within a while. */
+/* Whether the coordinator's table of this job's ranks has the expected word for each rank, within a while. */
 static void expect_members(const struct rank *rank, const char *const *wanted) {
   const uint64_t until = now_ms() + 10000;
   char command[800], line[2048];

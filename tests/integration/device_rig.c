@@ -144,7 +144,7 @@ void device_flight_make(struct gpu *gpu, struct device_flight *flight, const str
                         uint64_t step) {
   grad_make(spec, rank->rank, step, &flight->host);
   grad_upload(gpu, spec, &flight->host, &flight->in);
-  gpu_sync(gpu); /* what fails may never look at it, and it is freed then */
+  gpu_sync(gpu); /* a failed operation may never look at it, and it is freed then */
   out_new(gpu, spec, &flight->in, &flight->out);
 }
 

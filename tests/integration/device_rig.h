@@ -12,7 +12,7 @@ struct gpu {
   struct zps_event *event;
 };
 
-/* What a rank works with, from beginning to end; all of it gone in the end, or the rank fails. */
+/* The state of a rank, from beginning to end; all of it must be gone in the end, or the rank fails. */
 void device_begin(struct gpu *gpu, struct rank *rank);
 void device_end(struct gpu *gpu, struct rank *rank);
 
@@ -24,9 +24,9 @@ void gpu_free(struct gpu *gpu, void *at);
 void *gpu_upload(struct gpu *gpu, const void *from, size_t len_bytes);
 /* For free(). */
 void *gpu_download(struct gpu *gpu, const void *from, size_t len_bytes);
-/* Until the stream is through with all it has. */
+/* Waits until the stream has done all its work. */
 void gpu_sync(struct gpu *gpu);
-/* What gpu/emu/control.h has, of the library that the rank has loaded. */
+/* The functions of gpu/emu/control.h in the library that the rank has loaded. */
 void gpu_hold(const struct gpu *gpu, bool hold);
 uint64_t gpu_stops(void);
 void gpu_fail_allocation(uint64_t n);
@@ -56,7 +56,7 @@ void device_flight_end(struct gpu *gpu, struct device_flight *flight, const stru
 struct device_case {
   struct spec spec;
   bool in_on_host, out_on_host;
-  bool as_host;     /* what is right is what the run in host memory has: not the sum in rank order, or not of all */
+  bool as_host;     /* the right result is that of the run in host memory: not the sum in rank order, or not of all */
   bool other_costs; /* the two may run under different schemes */
 };
 

@@ -26,7 +26,7 @@ static void growing(struct rank *rank) {
   device_end(&gpu, rank);
 }
 
-/* Gradients with payloads that servers read, not only such that travel inside frames. */
+/* Gradients with payloads that servers read, and not only payloads that travel inside frames. */
 static void test_device_bulk(void **state) {
   (void)state;
   const struct device_case rows = {
@@ -116,8 +116,8 @@ static void test_device_flights(void **state) {
 }
 
 /* Once memory has its size, no call of a round may bring the device to a stop. A step may meet memory that is new,
- * where the round before has not let go of its own yet. Of the caller's arrays; the library's are freed with the
- * request. */
+ * where the round before has not let go of its own yet. This holds for the caller's arrays; the library's are freed
+ * with the request. */
 static void unstopped(struct rank *rank) {
   const struct spec *const spec = rank->arg;
   struct device_flight flight;

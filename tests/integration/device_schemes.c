@@ -1,4 +1,4 @@
-/* Every scheme takes device memory, and gives what it gives for host memory. */
+/* Every scheme takes device memory, and gives the same result as for host memory. */
 #include "tests/integration/device_rig.h"
 
 enum { WORLD = 4 };
@@ -131,7 +131,7 @@ static void test_device_schemes_max(void **state) {
   }
 }
 
-/* The coordinator chooses: it is asked with what the device found in the gradient. */
+/* The coordinator chooses: ranks report the rows that the device found in the gradient. */
 static void automatic(struct rank *rank) {
   struct device_case is = *(const struct device_case *)rank->arg;
   struct gpu gpu;

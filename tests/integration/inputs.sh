@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# What is given as a file, and is none or does not end: programs say so, in bounded time and memory.
+# Arguments in the place of a file that are no file, or do not end: programs say so, in bounded time and memory.
 . "$(dirname "$0")/../support/tap.sh"
 pipe=$scratch/pipe
 mkfifo "$pipe"

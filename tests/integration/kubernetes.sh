@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What is shipped for Kubernetes, executed without a cluster: what must hold of the manifests, and pods and probes as the
-# manifests say (tests/support/pod), in a network namespace of their own.
+# The files shipped for Kubernetes, executed without a cluster: the invariants of the manifests, and pods and probes as
+# the manifests say (tests/support/pod), in a network namespace of their own.
 if [ "$(id -u)" -eq 0 ] && [ -z "${ZPS_TEST_PODS:-}" ] && unshare -n true 2>/dev/null; then
   ZPS_TEST_PODS=1 exec unshare -n bash "$0"
 fi

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Ranks that a launcher starts know which they are: Open MPI's mpirun, Slurm's srun and sbatch, and torchrun's variables.
+# Processes that a launcher starts know their rank: Open MPI's mpirun, Slurm's srun and sbatch, and torchrun's
+# variables.
 . "$(dirname "$0")/../support/tap.sh"
 
 zenpsd --fabric-interface=lo --control-listen=127.0.0.1:0 --control-address-file="$scratch/address" --log-level=warn &
@@ -9,8 +10,7 @@ ZENPS_COORDINATOR=$(cat "$scratch/address")
 perf="zenps-perf --rows 20000 --density 0.05 --steps 3 --verify"
 of() { said "$1: one job of $2 ranks" "^(\[[0-9]+\] )?ranks $2,"; said "$1: verified" "bit for bit"; }
 
-# ---- torchrun's variables ----
-# Two runs that nobody gave a name, at one coordinator: each would be "none" for torchrun.
+# ---- torchrun's variables ---- Two runs without a name, at one coordinator: each would be "none" for torchrun.
 torchrun_rank() { # PORT RANK
   TORCHELASTIC_RUN_ID=none RANK=$2 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$1 $perf >"$scratch/torchrun.$1.$2" 2>&1
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Trainers and daemons use no more of the machine than they are given: the affinity, and what control groups leave.
+# Trainers and daemons use no more of the machine than they are given: by the affinity, and by control groups.
 . "$(dirname "$0")/../support/tap.sh"
 
 cpu=$(taskset -pc $$ | sed 's/.*: //; s/[^0-9].*//') # the first of those that this shell may use

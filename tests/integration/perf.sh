@@ -83,7 +83,8 @@ echo "1 2 x" >"$scratch/bad.ids"
 zenpsrun -n 1 -- zenps-perf --trace "$scratch/bad.ids" >"$scratch/out" 2>&1
 said "a bad trace is refused with file and line" "bad.ids, line 1: 'x' is no row id"
 
-# What the planner tries is not measured; one rank at a time makes the reference, and one rank's wrong result is not the others'.
+# Schemes that the planner tries out are not measured; one rank at a time makes the reference, and one rank's wrong
+# result is not the others'.
 ok "auto until it stays with a scheme, ranks take turns" verified 3 2 --rows 30000 --density 0.05 --scheme auto --settle 2000 --verify-by turns --steps 4
 is "all measured steps ran under one" "$(grep -c '"ran": *"' "$scratch/json")" 1
 is "after trying" "$(awk -v w="$(whole warmup)" 'BEGIN { print (w > 28 && w < 2001 ? "yes" : w) }')" yes

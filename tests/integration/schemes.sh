@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every scheme through real processes, results checked bit by bit or against their definition; bytes by the papers'
-# formulas; and what must come out when ranks fail. A selection of shapes by default; with the argument "all" every
-# scheme with every number of ranks, width, density and overlap, or those for the numbers of ranks named after it.
+# formulas; and the errors when ranks fail. A selection of shapes by default; with the argument "all" every scheme with
+# every number of ranks, width, density and overlap, or those for the numbers of ranks named after it.
 . "$(dirname "$0")/../support/tap.sh"
 . "$(dirname "$0")/../support/verified.sh"
 
@@ -64,7 +64,7 @@ for n in 1 2 3 5 8; do # shapes go round
   run_cases "$n"
 done
 
-# Results over the gradients: nobody's is written over before all who want it have it.
+# Results over the gradients: no gradient is written over before all ranks that need it have it.
 {
   for_all_schemes 4 --rows 300007 --density 0.3 --steps 3 --out in-place
   for_all_schemes 4 --rows 5003 --width 64 --density 0.05 --steps 3 --out in-place
@@ -161,8 +161,8 @@ for n in 2 4 5 8; do
   check_bytes
 done
 
-# BlueConnect's levels one by one: what stays on a host goes through its memory, the rest over the fabric. Bytes in, of a
-# rank on average, of level i: 2M(p_i - 1) / (p_0 ... p_i).
+# BlueConnect's levels one by one: bytes between ranks of a host go through its memory, the rest over the fabric. Bytes
+# in, of a rank on average, of level i: 2M(p_i - 1) / (p_0 ... p_i).
 by_level() { # RANKS RANKS-PER-HOST EXPRESSION-ON-HOST EXPRESSION-BETWEEN scheme and zenps-perf arguments...
   local n=$1 h=$2 wanted got
   wanted=$(awk -v M=$((4 * rows)) -v k=$k -v h="$h" -v H=$((n / h)) "BEGIN { printf \"%d and %d\", $3, $4 }")
@@ -183,7 +183,8 @@ done
 by_level 8 4 "2 * M * (1 / 2 + 1 / 4)" "2 * M * (1 / 8)" blueconnect --levels 2x2x2
 by_level 8 2 "2 * M * (1 / 2)" "2 * M * (1 / 4 + 1 / 8)" blueconnect --levels 2x2x2
 
-# Rows that a rank sent, as a share of all: what a scheme finds, or all where it looks for none.
+# Rows that a rank sent, as a share of all rows: the rows that a scheme finds, or all rows where it does not look for
+# them.
 for case in split-allgather:0.25 bitmap-split:0.25 dense-split:1.00; do
   timeout 60 zenpsrun -n 3 --servers 1 --prefix=no -- zenps-perf --scheme "${case%:*}" --rows 20000 --density 0.25 --steps 2 --json >"$scratch/json" 2>"$scratch/out"
   is "${case%:*} counts the rows that it sends" "$(printf '%.2f' "$(sed 's/.*"density": *\([0-9.e-]*\).*/\1/' "$scratch/json")")" "${case#*:}"

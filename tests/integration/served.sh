@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# zenps-perf --verify of the schemes over servers that others have: sparse-ps, dense-ps, omnireduce. Results to the bit,
-# and bytes by the papers' formulas.
+# zenps-perf --verify of the schemes over servers that come from other systems: sparse-ps, dense-ps, omnireduce. Results
+# to the bit, and bytes by the papers' formulas.
 . "$(dirname "$0")/../support/tap.sh"
 . "$(dirname "$0")/../support/verified.sh"
 
@@ -18,7 +18,7 @@ for scheme in sparse-ps dense-ps omnireduce; do
 done
 ok "sparse-ps, bf16" verified 3 2 --scheme sparse-ps --rows 20000 --density 0.1 --values bf16
 
-# Dense: M there and M back for every worker, whatever is in it.
+# Dense: every worker sends M bytes and gets M bytes, for any gradient.
 for density in 0 0.01 1; do
   ok "dense-ps at density $density" verified 3 2 --scheme dense-ps --rows 50021 --width 3 --density $density --codec paper
   is "push payload" "$(whole payload_out)" $((50021 * 3 * 4))

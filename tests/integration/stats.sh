@@ -67,7 +67,8 @@ done
 is "each rank has told of rounds of its own" "$(awk '$2 > 0 { print $1 }' "$scratch/ranks" | sort -n | tr '\n' ' ')" "0 1 2 3 "
 end
 
-# What was not told while the job ran is told when ranks leave it. zenps-perf has some rounds beside its steps.
+# Ranks report, when they leave the job, the counts that they did not report while it ran. zenps-perf has some rounds
+# beside its steps.
 export ZENPS_TELEMETRY=1h
 ended() { # JOB: its rounds
   zenpsctl --endpoint "$address" -o json jobs --all | python3 -c '

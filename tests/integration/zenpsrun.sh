@@ -17,7 +17,7 @@ zenpsrun -n 2 -- sh -c '[ "$RANK" = 0 ] && kill -SEGV $$; sleep 60' >"$scratch/o
 is "a signal's code" $? 139
 said "a signal is named" 'was killed by signal 11'
 
-# Those that are left may say what the failure was to them.
+# The ranks that are left may print their own error.
 cat >"$scratch/killed.sh" <<'END'
 [ "$RANK" = 2 ] && { (until cat /proc/$$/task/*/comm | grep -q zenps-net; do sleep 0.1; done; sleep 0.5; kill -KILL $$) & }
 exec zenps-perf --rows 10000 --density 0.1 --steps 1000000

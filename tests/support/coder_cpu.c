@@ -1,5 +1,5 @@
-/* The vtable's encoder and decoder over common/codec. Work is done when it is submitted; errors in what a peer wrote
- * wait for *_finish(), as on a device. */
+/* The vtable's encoder and decoder over common/codec. Work is done when it is submitted; errors in a peer's bytes wait
+ * for *_finish(), as on a device. */
 #include <stdlib.h>
 #include <string.h>
 

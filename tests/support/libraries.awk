@@ -1,6 +1,6 @@
-# What the Makefile fragments build folders into, and what the unit tests of worker/ link. Reads the floors
-# (may FOLDER ALLOWED...) and the sources (source FILE) from -, then the fragments; prints, with tabs between, what is not
-# to be:
+# The libraries that the Makefile fragments build of folders, and the libraries that the unit tests of worker/ link.
+# Reads the floors (may FOLDER ALLOWED...) and the sources (source FILE) from -, then the fragments; prints, with tabs
+# between, what is not to be:
 #   library  FOLDER   the folder's files are not in one library alone, or that library has files of another folder
 #   links    ROOM     a unit test of the room, or the make variable W_ROOM, links what neither it nor a room below may use
 # A library that only tests link may hold anything; worker/tools has what tests hold results against, as zenps-perf does.
@@ -33,7 +33,8 @@ function expand(text, depth,    before, name) {
   }
   return text
 }
-# linked[FOLDER]: what files and libraries of TEXT bring in, and what those libraries are made of.
+# linked[FOLDER]: the folders that files and libraries of TEXT bring in, and the folders of which those libraries are
+# made.
 function link_all(text, linked,    words, n, i) {
   n = split(expand(text, 0), words, " ")
   for (i = 1; i <= n; i++) {

@@ -1,4 +1,4 @@
-/* Two endpoints of one provider, driven by the test's own thread, and what arrives at them. */
+/* Two endpoints of one provider, driven by the test's own thread, and the messages that arrive at them. */
 #ifndef ZPS_TESTS_NET_PAIR_H
 #define ZPS_TESTS_NET_PAIR_H
 
@@ -15,7 +15,7 @@
 #include "common/base/log.h"
 #include "common/net/net.h"
 
-/* One end: its endpoint, its handle of the other, and a log of what its handler saw. */
+/* One end: its endpoint, its handle of the other end, and a log of the messages that its handler saw. */
 struct end {
   struct zps_net *net;
   struct zps_net_peer *peer;
@@ -88,7 +88,7 @@ static inline struct zps_net_mem end_register(struct end *end, void *base, size_
     }                                                                                 \
   } while (0)
 
-/* What a read called back. */
+/* The callback of a read. */
 struct read_record {
   struct zps_net_read read;
   unsigned n_done, n_released;

@@ -20,7 +20,7 @@ enum { OOM_UNLIMITED = -1 };
 static atomic_long oom_granted = OOM_UNLIMITED; /* allocations left before all fail, */
 static atomic_bool oom_once;                    /* or one: there is memory again after it */
 
-/* Whether this thread just does something beside what is tested, for which there is memory. */
+/* Whether this thread is doing work outside the test, for which there is memory. */
 #ifndef OOM_SPARES
 #define OOM_SPARES false
 #endif
@@ -80,7 +80,7 @@ void *__wrap_mmap(void *at, size_t len, int protection, int flags, int fd, off_t
   return oom_fails() ? oom_not_mapped() : __real_mmap(at, len, protection, flags, fd, offset);
 }
 
-void *__wrap_mremap(void *old, size_t old_len, size_t len, int flags, ...) { /* nobody says where to */
+void *__wrap_mremap(void *old, size_t old_len, size_t len, int flags, ...) { /* no caller passes a new address */
   return oom_fails() ? oom_not_mapped() : __real_mremap(old, old_len, len, flags);
 }
 

@@ -67,7 +67,7 @@ void sim_close(struct sim *sim) {
   free(sim->counts);
 }
 
-/* Announces what has come for RECVs that the program knows. */
+/* Announces the messages that have come for RECVs that the program knows. */
 static void announce(const struct sim *sim, struct sim_rank *rank) {
   for (uint32_t i = 0; i < rank->n_messages; i++) {
     const struct sim_message *const message = &rank->messages[i];

@@ -1,7 +1,7 @@
 /*
  * All ranks of a rank-to-rank scheme in one process: their programs are carried out by the real compute code, in a
  * random order of instructions and messages that a seed decides, and every message is checked as a peer's would be.
- * Whatever is not as it should be fails the test.
+ * Anything wrong fails the test.
  */
 #ifndef ZPS_TESTS_SIM_H
 #define ZPS_TESTS_SIM_H
@@ -9,7 +9,7 @@
 #include "worker/compute/compute.h"
 #include "worker/schemes/peer_scheme.h"
 
-/* What one rank sent to another in a round. */
+/* The bytes that one rank sent to another in a round. */
 struct sim_count {
   uint32_t n_messages;
   uint64_t row_bytes;    /* of streams of rows: values and index */
@@ -40,7 +40,7 @@ uint32_t sim_run_failing(struct sim *sim, const struct zps_own_input *inputs, ui
  * bit, or the round failed the test. */
 const void *sim_result(const struct sim *sim, uint32_t i);
 uint64_t sim_result_rows(const struct sim *sim, uint32_t i);
-/* What position i sent to and got from all others. */
+/* The bytes that position i sent to and got from all others. */
 struct sim_count sim_out(const struct sim *sim, uint32_t i);
 struct sim_count sim_in(const struct sim *sim, uint32_t i);
 

@@ -1,5 +1,5 @@
-/* What the simulator's files share: a rank's state within a round, the messages under way, and servers between hosts.
- */
+/* The declarations that the simulator's files share: a rank's state within a round, the messages under way, and servers
+ * between hosts. */
 #ifndef ZPS_TESTS_SIM_IMPL_H
 #define ZPS_TESTS_SIM_IMPL_H
 
@@ -40,7 +40,7 @@ struct sim_rank {
   uint64_t n_rows;
 };
 
-/* What has been sent and not yet been announced; of all ranks. */
+/* The messages of all ranks that have been sent and not yet been announced. */
 struct sim_network {
   struct zps_rng rng;
   struct sim_message *messages;

@@ -1,4 +1,4 @@
-/* The servers of a simulated round: what ranks push, summed, and given back to them. */
+/* The servers of a simulated round: they sum the pushes of ranks, and give the sums back to them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +8,7 @@
 
 #include "tests/support/sim_impl.h"
 
-/* Adds what a rank pushes to what is there, row by row. */
+/* Adds the rows that a rank pushes to the sums, row by row. */
 static void push(const struct sim_rank *rank, double *sums, bool *touched) {
   const struct zps_instr *const instr = &rank->program.instrs[rank->serving];
   const uint32_t width = rank->compute.width;
@@ -34,7 +34,7 @@ static void push(const struct sim_rank *rank, double *sums, bool *touched) {
   }
 }
 
-/* What servers answer to a rank. */
+/* The answer of servers to a rank. */
 static void pull(struct sim_network *network, struct sim_rank *rank, const double *sums, const bool *touched) {
   const struct zps_stream *const stream = &rank->program.streams[rank->program.instrs[rank->serving].out];
   struct sim_stream *const out = &rank->streams[rank->program.instrs[rank->serving].out];

@@ -1,6 +1,6 @@
 /*
- * Fewer combinations of sizes, types and codes where it is races between threads that a build looks for: each
- * combination takes the threads through the same code, and the thread sanitizer takes ten times as long about it.
+ * Fewer combinations of sizes, types and codes in a build that looks for races between threads: each combination takes
+ * the threads through the same code, and the thread sanitizer takes ten times as long about it.
  */
 #ifndef ZPS_TESTS_SUPPORT_THIN_H
 #define ZPS_TESTS_SUPPORT_THIN_H

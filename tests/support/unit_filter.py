@@ -10,7 +10,7 @@ FAMILIES = {"AF_UNIX": 1, "AF_INET": 2, "AF_INET6": 10, "AF_NETLINK": 16}
 FAMILY_END = 46  # AF_MAX
 PROT_WRITE, PROT_EXEC, SHM_EXEC = 2, 4, 0o100000
 O_CREAT, SET_ID_BITS = 0o100, (0o4000, 0o2000)
-# What settings deny beside what else they do.
+# System calls that settings deny beside their other effects.
 DENIED = {"ProtectClock": ["@clock"], "ProtectHostname": ["sethostname", "setdomainname"], "ProtectKernelLogs": ["syslog"],
           "ProtectKernelModules": ["@module"], "ProtectKernelTunables": ["_sysctl"], "PrivateDevices": ["@raw-io"]}
 

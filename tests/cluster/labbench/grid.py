@@ -119,7 +119,7 @@ class Grids:
                     for layout in (None, "rows"):
                         yield self.zenps("auto", **base, density=density, layout=layout)
                     for system, how in ALL_RIVALS:
-                        # What a dense allreduce takes does not depend on what is zero.
+                        # The time of a dense allreduce does not depend on the number of zeros.
                         if not how.startswith("dense") or density == 0.01:
                             yield self.rival(system, how, **base, density=density)
 

@@ -126,7 +126,7 @@ def goals(rows):
             most = 1.25 if r["rate"] == "1gbit" else 1.08 if r["density"] == 1 else 1.10
             goal(f"{r['scheme']}, n {r['n']}, {r['rate']}, {r['density']:.3g}", f"{r['over_limit']:.3f}", f"at most {most}", r["over_limit"] <= most)
         if r["system"] == "zenps" and r.get("grid") == "planner":
-            # Sparse rivals are given rows, and are compared with who is given rows, too.
+            # Sparse rivals are given rows, and are compared with systems that are given rows, too.
             rival = best_rival(rows, r) if r.get("layout") == "rows" else best_dense(rows, r)
             if rival:
                 ratio = r["median_ms"] / rival["median_ms"]

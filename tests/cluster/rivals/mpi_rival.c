@@ -138,7 +138,7 @@ static void run(struct rival *rival) {
       allgather(rival);
     }
     const double taken_ms = (double)(zps_clock_ns() - start_ns) / 1e6, taken_cpu_ms = cpu_ms() - start_cpu_ms;
-    MPI_Barrier(MPI_COMM_WORLD); /* nobody checks, or makes the next gradient, while others are still timed */
+    MPI_Barrier(MPI_COMM_WORLD); /* no rank checks, or makes the next gradient, while others are still timed */
     if (step >= rival->warmup) {
       cpu += taken_cpu_ms;
       ms[step - rival->warmup] = taken_ms;

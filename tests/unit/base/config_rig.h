@@ -1,4 +1,4 @@
-/* A program with an option of every type, and what it makes of its command line, environment and file. */
+/* A program with an option of every type, and the values that it takes from its command line, environment and file. */
 #ifndef ZPS_TESTS_BASE_CONFIG_RIG_H
 #define ZPS_TESTS_BASE_CONFIG_RIG_H
 
@@ -58,7 +58,7 @@ static const struct zps_opt_table table = {
     .exits = 1 << 0 | 1 << 2,
 };
 
-/* A run: what was loaded, or the error. */
+/* A run: the loaded values, or the error. */
 static struct options got;
 static struct zps_config_rest rest;
 static struct zps_error error;

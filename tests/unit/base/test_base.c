@@ -107,7 +107,7 @@ static void waits_are_means_of_turns(void **state) {
   (void)state;
   struct zps_waits waits = {.fd = -1};
   zps_waits_take(&waits, "900 1000 10\n");
-  assert_int_equal(zps_waits_look(&waits, 1), 0); /* of what was before nothing is known */
+  assert_int_equal(zps_waits_look(&waits, 1), 0); /* the state before is unknown */
   zps_waits_take(&waits, "900 41000 20\n");
   const uint64_t once = zps_waits_look(&waits, 2);
   assert_true(once > 0 && once <= 4000);
@@ -129,7 +129,7 @@ static void waits_are_means_of_turns(void **state) {
   zps_waits_fini(&waits);
 }
 
-/* What is suggested for `typed` among some words; "" for nothing. */
+/* The suggestion for `typed` among some words; "" for none. */
 static const char *nearest(const char *typed) {
   static const char *const words[] = {"status", "members", "jobs", "tensors",
                                       "stats",  "version", "plan", "recursive-doubling"};

@@ -104,7 +104,7 @@ static void a_file_behind_a_dash_may_be_missing(void **state) {
   assert_int_equal(got.rows, 12);
   assert_string_equal(got.config, dashed);
   zps_config_fini(&table, &got);
-  write_file("rows = many\n"); /* what is there must be right */
+  write_file("rows = many\n"); /* a file that exists must be right */
   assert_int_equal(load("-c", dashed), ZPS_ERR_INVALID);
   assert_non_null(strstr(error.text, path));
   setenv("ZENPS_CONFIG", "-/nonexistent/zenpsd.conf", 1);
@@ -131,7 +131,7 @@ static void required_options_must_come_from_somewhere(void **state) {
   assert_int_equal(load_words(&of, (const char *[]){"prog", "--control-rows=1", NULL}), ZPS_OK);
 }
 
-/* What a load prints on stdout. */
+/* The output of a load on stdout. */
 static void printed_words(char *text, size_t size, const struct zps_opt_table *of, const char **words) {
   FILE *file = tmpfile();
   assert_non_null(file);

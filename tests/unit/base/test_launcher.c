@@ -1,4 +1,4 @@
-/* Which rank a process is, by what launchers leave in its environment. */
+/* The rank of a process, by the variables that launchers leave in its environment. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -30,7 +30,7 @@ static void levels_are_checked_before_arguments_are_evaluated(void **state) {
 
 enum stream { NOT_NAMED, NAMED, ANOTHER_NAMED }; /* by JOURNAL_STREAM */
 
-/* What the default sink writes to stderr, a socket as the journal's is, for one warning. */
+/* The bytes that the default sink writes to stderr, a socket as the journal's is, for one warning. */
 static void capture(enum zps_log_format format, enum stream stream, const char *text, char *line, size_t size) {
   int ends[2];
   char name[50];
@@ -102,7 +102,7 @@ static void json_escapes_what_json_must(void **state) {
                       "\\ufffd\\ufffd\"}\n");
 }
 
-/* Of another opinion than ours: jansson takes no byte that is not UTF-8, and no control character. */
+/* jansson is a second judge: it takes no byte that is not UTF-8, and no control character. */
 static void json_is_what_others_read(void **state) {
   (void)state;
   struct zps_rng rng = {.state = 11};

@@ -1,4 +1,5 @@
-/* What control groups leave a process, read from trees as kernels and container engines make them. */
+/* The share of the machine that control groups leave a process, read from trees as kernels and container engines make
+ * them. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

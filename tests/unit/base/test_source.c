@@ -1,4 +1,4 @@
-/* What programs read text from: what is refused, and how much is taken. */
+/* The sources of text for programs: the refused ones, and the number of bytes taken. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

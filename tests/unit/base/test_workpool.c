@@ -133,7 +133,7 @@ static void loops_may_be_within_loops(void **state) {
   for (int i = 0; i < 20; i++) assert_int_equal(nested.marks[i], 3000);
 }
 
-/* The pool's only thread is held until the loop is over: what was meant for it must be run by the caller. */
+/* The pool's only thread is held until the loop is over: the caller must run the work that was meant for the thread. */
 struct held {
   struct zps_work work;
   atomic_bool is_over;
@@ -210,7 +210,7 @@ static zps_err_t create_scratch(void **scratch_p) {
 
 enum { SCRATCH_THREADS = 3, SCRATCH_TURNS = 2000 };
 
-/* Nobody else writes to a scratch object meanwhile. */
+/* No other thread writes to a scratch object meanwhile. */
 static void *use_scratch(void *pool) {
   bool is_mine = true;
   for (unsigned i = 0; i < SCRATCH_TURNS; i++) {

@@ -1,4 +1,4 @@
-/* What encode, reduce and decode must yield, computed the slow and obvious way, and gradients to feed them. */
+/* The expected results of encode, reduce and decode, computed the slow and obvious way, and gradients to feed them. */
 #ifndef ZPS_TESTS_CODEC_CODEC_REFERENCE_H
 #define ZPS_TESTS_CODEC_CODEC_REFERENCE_H
 

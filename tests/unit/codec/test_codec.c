@@ -196,8 +196,8 @@ static void wrong_slices_are_named(void **state) {
                    ZPS_ERR_PROTOCOL);
 }
 
-/* Whatever a peer sends: it is refused, or the cursor yields z ascending indices below m without reading elsewhere
- * (which the address sanitizer watches: payloads end where their memory ends). */
+/* For any bytes of a peer: the slice is refused, or the cursor yields z ascending indices below m without reading
+ * elsewhere (which the address sanitizer watches: payloads end where their memory ends). */
 static void hostile_payloads_do_no_harm(void **state) {
   (void)state;
   struct zps_rng rng = {.state = 6};

@@ -1,4 +1,4 @@
-/* Whatever lacks memory says so, loses nothing that it held, and works as soon as there is memory. */
+/* A call that lacks memory says so, loses nothing that it held, and works as soon as there is memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -57,7 +57,7 @@ static void encode_destroy(void *ctx) {
   zps_encoder_destroy(made->encoder);
 }
 
-/* One encoder all the way: what a failed scan leaves behind must not confuse the next. */
+/* One encoder all the way: the leftovers of a failed scan must not confuse the next. */
 static zps_err_t scan_again(void *ctx) {
   struct made *const made = ctx;
   return zps_encoder_scan(made->encoder, &made->input, NULL, NULL);

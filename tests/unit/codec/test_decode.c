@@ -11,7 +11,7 @@
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* Stripe by stripe, over what was there before, and up to an array's end somewhere in the last row. */
+/* Stripe by stripe, over the old contents, and up to an array's end somewhere in the last row. */
 static void check_stripes(const struct zps_partition *part, const struct zps_slice_view *views, const char *want,
                           uint64_t len) {
   const uint64_t ends[] = {len, len - 1};
@@ -126,7 +126,7 @@ static void check_rows_by_stripe(const struct zps_partition *part, const struct 
 
 struct tools {
   struct zps_decode_stripes stripes;
-  struct zps_decode_scratch scratch; /* what one has left there, the next one finds */
+  struct zps_decode_scratch scratch; /* the next one finds the leftovers of the one before */
   struct zps_encoder *encoder;
   struct zps_workpool *pool;
 };
@@ -247,7 +247,7 @@ static void clearing_covers_every_byte_once(void **state) {
   zps_decode_dense_clear(NULL, 0, 0, 1);
 }
 
-/* Larger than what caches hold, and beginning and ending within a cache line. */
+/* Larger than the caches, and beginning and ending within a cache line. */
 static void clearing_covers_large_arrays(void **state) {
   (void)state;
   enum { LEN = (33 << 20) + 5 };

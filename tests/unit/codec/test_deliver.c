@@ -51,7 +51,7 @@ static void draw_value(struct rig *rig, enum zps_dtype dtype, void *values, uint
     ((uint8_t *)values)[i] = (uint8_t)zps_rng_below(&rig->rng, 256);
 }
 
-/* Contribution `k`, in a codec that suits any set, and what it adds to the expected sums. */
+/* Contribution `k`, in a codec that suits any set, and its share in the expected sums. */
 static void put_view(struct rig *rig, const struct shape *shape, unsigned k) {
   const uint64_t width = shape->width, size = zps_dtype_size(shape->dtype);
   uint32_t *const indices = malloc((shape->m + 1ull) * sizeof *indices), z = 0;

@@ -191,7 +191,8 @@ static void ascending_rows_equal_the_reference(void **state) {
   }
 }
 
-/* A tensor of four stripes: whole, and step by step, what is found written while the next step is on. */
+/* A tensor of four stripes: whole, and step by step, with the rows of one step written while the next step is scanned.
+ * */
 struct stripes {
   struct zps_encoder *encoder;
   const struct zps_encode_input *input;

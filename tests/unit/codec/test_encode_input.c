@@ -1,4 +1,4 @@
-/* What an encoder makes of its input: rows that are not the tensor's, rows that come twice, elements of no size. */
+/* The work of an encoder on odd input: rows that are not the tensor's, rows that come twice, elements of no size. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -132,7 +132,7 @@ static void losers_rehash(void **state) {
   struct zps_hier_config config = {.n_parts = 1, .k = 1, .r1 = 64, .r2 = 31, .seed = 3, .h0 = hashed};
   const struct zps_hier_stats once = check(config, indices, 32, NULL);
   assert_true(once.lost_races > 0);
-  assert_int_equal(once.serial, once.lost_races); /* one look each: who failed had seen an empty slot */
+  assert_int_equal(once.serial, once.lost_races); /* one look each: a row that failed had seen an empty slot */
   config.k = 16;
   const struct zps_hier_stats often = check(config, indices, 32, NULL);
   assert_true(often.serial < once.serial);

@@ -1,4 +1,4 @@
-/* Slices of successive partitions joined and taken apart again: the same rows and values, whatever the codecs. */
+/* Slices of successive partitions joined and taken apart again: the same rows and values, with all codecs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -94,7 +94,7 @@ static void test_join_and_split(void **state) {
       assert_true(zps_join_write(&joined, allowed, out, sizeof out, &codec, &len));
       assert_true(allowed >> codec & 1);
       if (len > 0) assert_false(zps_join_write(&joined, allowed, out, len - 1, &codec, &len));
-      void *copy = malloc(len + 1); /* where a sanitizer sees what is read too far */
+      void *copy = malloc(len + 1); /* where a sanitizer sees a read too far */
       memcpy(copy, out, len);
       assert_int_equal(
           zps_split_init(&split, codec, made.m_all, (uint32_t)made.z_all, width, dtype, value_codec, copy, len, &error),
@@ -105,7 +105,7 @@ static void test_join_and_split(void **state) {
   }
 }
 
-/* Of what a round of few rows sends, joining saves the bytes that each slice's code is rounded up by. */
+/* In a round of few rows, joining saves the bytes by which the code of each slice is rounded up. */
 static void test_joining_saves(void **state) {
   (void)state;
   struct zps_rng rng = {.state = 6};

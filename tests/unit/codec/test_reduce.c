@@ -185,7 +185,7 @@ static void chunks_join_without_a_seam(void **state) {
   check(*state, 3000, 64, ZPS_DTYPE_F32, (const double[]){0.3, 0.9, 1}, 8, 1);
 }
 
-/* The contribution with values as `value_codec`, and in place its own with what that leaves of them. */
+/* The contribution with values as `value_codec`; the values that this coding leaves take the place of its own. */
 static struct contribution narrow(struct contribution *contribution, enum zps_value_codec value_codec) {
   struct zps_slice_view *const view = &contribution->view;
   const uint64_t n = (uint64_t)view->z * view->width;
@@ -268,7 +268,7 @@ static void an_empty_partition_has_an_empty_sum(void **state) {
   }
 }
 
-/* Ranks near the end of the largest partition there can be, with nothing between them. */
+/* Indices near the end of the largest possible partition, with nothing between them. */
 static void sparse_sums_skip_empty_chunks(void **state) {
   const uint32_t m = UINT32_MAX;
   const struct {
@@ -330,7 +330,7 @@ static double value_at(enum zps_dtype dtype, const void *values, uint64_t i) {
                                   : (double)((const uint8_t *)values)[i];
 }
 
-/* Of the gradients that hold a row, value by value; `op` of NaNs and of zeros is what the result must say it is. */
+/* The result over the gradients that hold a row, value by value; it decides what `op` gives for NaNs and for zeros. */
 static void check_extremes(struct zps_reduce_scratch *scratch, enum zps_op op, enum zps_dtype dtype, uint32_t width) {
   enum { ROWS = 3000, INDICES = 5 };
   struct zps_rng rng = {.state = width + (uint64_t)op};

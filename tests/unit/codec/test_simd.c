@@ -125,7 +125,7 @@ static void rows_are_taken(void **state) {
   }
 }
 
-/* Whole words and what is left, zeros of both signs and a NaN; nothing behind the last is read. */
+/* Whole words and the rest, zeros of both signs and a NaN; nothing behind the last is read. */
 static void values_are_packed(void **state) {
   (void)state;
   struct zps_rng rng = {.state = 4};
@@ -303,7 +303,8 @@ static void rows_are_located(void **state) {
   }
 }
 
-/* What a reader finds with the loops of `simd`: numbers, how many are left, where it stopped, and marks. */
+/* The findings of a reader with the loops of `simd`: numbers, the number of those left, the place where it stopped, and
+ * marks. */
 struct reading {
   uint32_t numbers[RICE_MAX + ZPS_RICE_BLOCK];
   uint32_t n, left, left_skipped;

@@ -79,7 +79,7 @@ struct format {
 };
 static const struct format formats[] = {{ZPS_VALUES_BF16, 7, -126, 0x1.fep127}, {ZPS_VALUES_F16, 10, -14, 65504}};
 
-/* What the 16 bits mean, by the book. */
+/* The value of the 16 bits, by the definition. */
 static double half_value(const struct format *format, uint16_t half) {
   const int fraction = half & ((1 << format->fraction_bits) - 1), exponent = (half & 0x7fff) >> format->fraction_bits;
   const int top = (1 << (15 - format->fraction_bits)) - 1;

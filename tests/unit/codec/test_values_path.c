@@ -1,4 +1,5 @@
-/* Narrow values on their way: what is encoded, summed and decoded is what follows from coding the raw values. */
+/* Narrow values on their way: encoding, summing and decoding give the results that follow from coding the raw values.
+ * */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>

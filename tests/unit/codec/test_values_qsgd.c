@@ -83,7 +83,7 @@ static void check_list(enum zps_value_codec codec, enum zps_dtype dtype, const v
     const double value = value_of(dtype, decoded, i), meant = (double)ref_decode(bits, level, scale);
     if (!(value == meant || (isnan(value) && isnan(meant))))
       fail_msg("value %llu becomes %a, not %a", (unsigned long long)i, value, meant);
-    if (!isnan(scale)) { /* beside the rounding to a float, of the value or of what it becomes */
+    if (!isnan(scale)) { /* beside the rounding to a float, of the value or of the decoded value */
       const double s = (1 << (bits - 1)) - 1;
       assert_true(fabs(value - value_of(dtype, values, i)) <= (double)scale / s + (double)scale * 0x1p-23 + 0x1p-149);
     }
@@ -153,8 +153,8 @@ static uint64_t key_of(uint64_t seed, uint32_t tensor, uint32_t partition, uint6
   return zps_values_key(&origin, partition);
 }
 
-/* Over many steps the mean of what a value becomes is the value: within what the binomial distribution allows, each of
- * them, and all of them together. */
+/* Over many steps the mean of the values that come out for one value is that value: within what the binomial
+ * distribution allows, each of them, and all of them together. */
 static void levels_are_unbiased(void **state) {
   enum { N = 1024, STEPS = 3000 };
   struct zps_rng rng = {.state = 8};

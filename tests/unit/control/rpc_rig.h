@@ -1,4 +1,4 @@
-/* Two ends of a JSON-RPC connection on one loop, and what each has seen; or one end, and a plain socket. */
+/* Two ends of a JSON-RPC connection on one loop, and the events that each has seen; or one end, and a plain socket. */
 #ifndef ZPS_TESTS_CONTROL_RPC_RIG_H
 #define ZPS_TESTS_CONTROL_RPC_RIG_H
 
@@ -6,7 +6,7 @@
 
 enum { HELD_MAX = 8 };
 
-/* What one end has seen. */
+/* The events that one end has seen. */
 struct end {
   struct zps_rpc_conn *conn;
   int n_open, n_close, n_message, n_connected;
@@ -46,11 +46,11 @@ void rpc_world_close(struct world *world);
 
 struct zps_rpc_handler rpc_handler_of(struct end *end);
 zps_json *rpc_x_is(uint64_t x);
-/* A call by the client, whose outcome goes to results[slot]; rpc_on_result() is what notes it, with a struct result. */
+/* A call by the client, whose outcome goes to results[slot]; rpc_on_result() notes it, with a struct result. */
 void rpc_call(struct world *world, const char *method, uint64_t x, uint64_t timeout_ms, int slot);
 void rpc_on_result(void *ctx, const zps_json *result, const struct zps_error *error);
 
-/* Plain sockets; the loop goes on while they wait. What the peer no longer takes is dropped. */
+/* Plain sockets; the loop goes on while they wait. Bytes that the peer no longer takes are dropped. */
 int rpc_raw_connect(struct world *world);
 void rpc_raw_send(struct world *world, int fd, const char *text, size_t len);
 /* Everything the peer sends until it closes. */

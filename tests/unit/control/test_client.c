@@ -175,7 +175,7 @@ static void test_calls_and_notifications(void **state) {
   pthread_mutex_unlock(&heard.lock);
 
   for (int i = 0; i < 100; i++) assert_int_equal(zps_client_notify(client, "note", x_is(1)), ZPS_OK);
-  zps_client_close(client); /* what was sent before still leaves */
+  zps_client_close(client); /* messages sent before still leave */
   server_stop(&server);
   assert_int_equal(server.n_notified, 100);
   assert_int_equal(server.n_closed, 1);
@@ -258,7 +258,7 @@ static void test_heartbeats_and_silence(void **state) {
   assert_int_equal(heard.n_lost, 1);
 }
 
-/* Notes what is sent ahead of heartbeats. */
+/* Notes the messages that are sent ahead of heartbeats. */
 struct beater {
   struct zps_client *_Atomic client;
   atomic_int n_beats;

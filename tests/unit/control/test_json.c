@@ -271,7 +271,7 @@ static void test_messages(void **state) {
 
   root = parse("{\"jsonrpc\":\"2.0\",\"id\":4,\"error\":{\"message\":\"x\",\"data\":{\"name\":\"OK\"}}}");
   EXPECT(zps_message_read(root, &m, &error), ZPS_OK, "");
-  assert_int_equal(m.error.code, ZPS_ERR_INTERNAL); /* an error is one whatever its name says */
+  assert_int_equal(m.error.code, ZPS_ERR_INTERNAL); /* an error counts as one under any name */
   zps_json_unref(root);
 }
 

@@ -108,7 +108,7 @@ static void test_exchange_unix(void **state) {
   exchange(&world);
   assert_int_equal(stat(path, &st), -1);
 
-  FILE *file = fopen(path, "w"); /* somebody's file */
+  FILE *file = fopen(path, "w"); /* another user's file */
   assert_non_null(file);
   fclose(file);
   memset(&world, 0, sizeof world);
@@ -214,7 +214,7 @@ static void test_connect_refused_and_bad_addresses(void **state) {
   (void)state;
   struct world world;
   char address[64];
-  close(raw_listen(address, sizeof address)); /* nobody listens there */
+  close(raw_listen(address, sizeof address)); /* no process listens there */
   rpc_world_open(&world);
   assert_int_equal(rpc_dial(&world, address, 5000), ZPS_OK);
   SPIN_UNTIL(&world, world.client.n_connected);

@@ -1,4 +1,4 @@
-/* JSON-RPC against strangers: the other end is a plain socket that says what it likes, or nothing. */
+/* JSON-RPC against strangers: the other end is a plain socket that sends any bytes, or nothing. */
 #include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@
   "{\"jsonrpc\":\"2.0\",\"id\":\"h\",\"method\":\"hello\",\"params\":{\"protocol\":" protocol \
   ",\"version\":\"9.9\",\"role\":\"worker\"}}\n"
 
-/* What the server answers, as its last words, to `text`. */
+/* The last answer of the server, to `text`. */
 static void expect_refusal(const char *text, size_t len, const char *number, const char *sentence) {
   struct world world;
   char answer[4096];

@@ -8,7 +8,7 @@ using zps::THREADS;
 using zps::u32;
 using zps::u64;
 
-/* One allocation of device memory, cleared, for a test's kernels; what they leave in it is copied back. */
+/* One allocation of device memory, cleared, for a test's kernels; its contents are copied back after they have run. */
 class Memory {
  public:
   explicit Memory(size_t len) {

@@ -1,4 +1,4 @@
-/* Kernels that are right, and kernels that are not: what the emulation must show. Each runs to its end. */
+/* Kernels that are right, and wrong kernels that the emulation must report. Each runs to its end. */
 #ifndef ZPS_TESTS_GPU_EMU_KERNELS_H
 #define ZPS_TESTS_GPU_EMU_KERNELS_H
 
@@ -23,7 +23,7 @@ enum emu_mistake {
   EMU_LANE_OUTSIDE,       /* a lane that is not in its mask */
   EMU_COLLECTIVES_DIFFER, /* a ballot and a shuffle */
   EMU_SOURCE_OUTSIDE,     /* a shuffle from a lane that is not in the mask */
-  EMU_ENDLESS,            /* a wait for what nobody does */
+  EMU_ENDLESS,            /* a wait for an event that never comes */
   EMU_GRID_TOO_LARGE,     /* a block of 2048 threads */
 };
 void emu_mistake(enum emu_mistake mistake);
@@ -36,9 +36,9 @@ void emu_device_free(void *memory);
 
 /* Algorithm 1's parallel memory, one hash function: n rows that all want slots 0..n_slots-1, so that they race. */
 enum emu_claim {
-  EMU_CLAIM_BLINDLY,   /* whoever saw the slot empty has it */
-  EMU_CLAIM_AT_ONCE,   /* who reads its own row back at once has it */
-  EMU_CLAIM_AFTER_ALL, /* who reads it back after all have written has it */
+  EMU_CLAIM_BLINDLY,   /* each row that saw the slot empty has it */
+  EMU_CLAIM_AT_ONCE,   /* a row that reads itself back at once has it */
+  EMU_CLAIM_AFTER_ALL, /* a row that reads itself back after all have written has it */
 };
 /* How many rows believe that they have a slot, less how many slots are taken: rows that are lost. */
 uint32_t emu_claim(enum emu_claim how, uint32_t n_rows, uint32_t n_slots);

@@ -13,7 +13,7 @@ struct gpu_rig {
   struct zps_event *event;
 };
 
-/* What gpu_ok()'s calls write their error to. */
+/* The error of the calls in gpu_ok(). */
 static struct zps_error gpu_error;
 #define gpu_ok(call)                                                 \
   do {                                                               \
@@ -31,7 +31,7 @@ static inline void gpu_rig_close(struct gpu_rig *rig) {
   zps_device_close(rig->device);
 }
 
-/* Waits for what was submitted. */
+/* Waits for the submitted work. */
 static inline void gpu_wait(struct gpu_rig *rig) {
   gpu_ok(rig->device->ops->event_record(rig->device, rig->event, rig->stream, &gpu_error));
   gpu_ok(rig->device->ops->event_sync(rig->device, rig->event, &gpu_error));
@@ -77,7 +77,7 @@ static inline void gpu_slices_free(struct gpu_slices *slices) {
   free(slices->slices);
 }
 
-/* Writes what a scan or a merge found, and brings it back. */
+/* Writes the findings of a scan or a merge, and copies them back. */
 static inline struct gpu_slices gpu_take_slices(struct gpu_rig *rig, struct zps_device_encoder *encoder,
                                                 const struct zps_device_slice *slices, uint32_t n_parts) {
   struct gpu_slices taken = {

@@ -1,4 +1,4 @@
-/* That the emulation of device kernels runs right ones right, and shows what is wrong with others. */
+/* The emulation of device kernels runs right kernels right, and reports the fault of wrong ones. */
 #include <stdio.h>
 
 #ifndef ZPS_HAVE_EMU
@@ -92,7 +92,7 @@ static void mistakes_are_named(void **state) {
       const bool is_named = strstr(error, texts[i]) || (i == EMU_BARRIER_SKIPPED && strstr(error, "while others wait"));
       if (!is_named) fail_msg("mistake %u: %s", i, error);
       assert_non_null(strstr(error, "mistake_kernel"));
-      /* and what comes after runs as if nothing had been */
+      /* and later kernels run as if nothing had happened */
       assert_int_equal(emu_count(true, 512), 512);
     }
   }
@@ -149,7 +149,7 @@ static void device_memory_is_out_of_reach(void **state) {
   emu_device_free(memory);
 }
 
-/* Two writers of one slot: only a read-back after all writes finds who was overwritten. */
+/* Two writers of one slot: only a read-back after all writes finds the writer that was overwritten. */
 static void read_back_must_wait_for_all(void **state) {
   (void)state;
   unsigned n_blind = 0, n_at_once = 0;

@@ -1,4 +1,4 @@
-/* What the device's kernels decode and add up, run by the emulation: results, and hostile bytes. */
+/* Decoding and adding by the device's kernels, run by the emulation: results, and hostile bytes. */
 #include <stdio.h>
 
 #ifndef ZPS_HAVE_EMU
@@ -95,7 +95,7 @@ static void results_are_decoded(void **state) {
   emu.device->ops->decoder_destroy(decoder);
 }
 
-/* Narrow values become what the cpu makes of them. */
+/* Narrow values decode to the same values as on the cpu. */
 static void narrow_values_are_widened(void **state) {
   (void)state;
   struct zps_device_decoder *on_cpu, *on_emu;
@@ -124,7 +124,7 @@ static void narrow_values_are_widened(void **state) {
   emu.device->ops->decoder_destroy(on_emu);
 }
 
-/* Bits flipped in index sets and coded values: the emulated device and the cpu's agree on what is good, and nobody
+/* Bits flipped in index sets and coded values: the emulated device and the cpu's accept the same bytes, and neither
  * leaves the arrays (which end at pages that fault). */
 static void hostile_bytes_are_refused(void **state) {
   (void)state;

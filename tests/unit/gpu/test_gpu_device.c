@@ -1,4 +1,4 @@
-/* The vtable of devices: order, memory that runs out, what is refused; Algorithm 1. */
+/* The vtable of devices: order, memory that runs out, refusals; Algorithm 1. */
 #include <stdio.h>
 
 #ifndef ZPS_HAVE_EMU

@@ -1,4 +1,4 @@
-/* What the device's kernels encode, run by the emulation, is what the cpu's encoder does, byte for byte. */
+/* The device's kernels, run by the emulation, encode as the cpu's encoder does, byte for byte. */
 #include <stdio.h>
 
 #ifndef ZPS_HAVE_EMU
@@ -17,7 +17,7 @@ int main(void) {
 
 #include "tests/unit/gpu/gpu_compare.h"
 
-/* What values travel as, tried in turn. */
+/* The forms in which values travel, tried in turn. */
 static const enum zps_value_codec value_codecs[] = {ZPS_VALUES_RAW,   ZPS_VALUES_BF16,  ZPS_VALUES_F16,
                                                     ZPS_VALUES_QSGD2, ZPS_VALUES_QSGD4, ZPS_VALUES_QSGD8};
 

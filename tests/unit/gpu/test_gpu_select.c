@@ -90,7 +90,7 @@ static void add(struct twins *twins, double factor) {
   assert_same_array(twins, twins->host.residual, twins->device.residual_on_device);
 }
 
-/* What the host picks of its residual. */
+/* The values that the host picks of its residual. */
 static uint64_t pick_on_host(const struct twins *twins, const struct zps_device_cut *cut, struct zps_picks *picks) {
   const enum zps_dtype dtype = twins->host.dtype;
   const uint64_t n = twins->host.n;

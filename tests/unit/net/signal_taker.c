@@ -1,5 +1,5 @@
-/* A library that takes over a signal when it is loaded, as some of those that libfabric needs do. What it is named, and
- * which signal it takes, is the Makefile's choice. */
+/* A library that takes over a signal when it is loaded, as some of those that libfabric needs do. The Makefile chooses
+ * its name and the signal that it takes. */
 #include <signal.h>
 #include <stddef.h>
 #include <unistd.h>

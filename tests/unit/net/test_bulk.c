@@ -40,20 +40,20 @@ static void test_budgets_bound_what_is_in_flight(void **state) {
   assert_int_equal(zps_bulk_progress(reader.bulk), 3); /* the peer's */
   assert_int_equal(zps_bulk_progress(reader.bulk), 0);
   start(&reader, 1, &transfers[1], 0, 20 * PIECE);
-  assert_int_equal(zps_bulk_progress(reader.bulk), 2); /* what the peer left of the whole */
+  assert_int_equal(zps_bulk_progress(reader.bulk), 2); /* the part of the whole limit that the peer left */
   assert_int_equal(zps_bulk_in_flight(reader.bulk), 5 * PIECE);
   for (int i = 0; i < 2; i++) run_until(&reader, &transfers[i].n_done, 1);
   reader_close(&reader);
 }
 
 static void spin_until_done(const struct transfer *transfer) {
-  while (transfer->n_done == 0) { /* as fast as can be: nobody sleeps */
+  while (transfer->n_done == 0) { /* as fast as can be: no thread sleeps */
     zps_net_progress(reader.end.net);
     zps_bulk_progress(reader.bulk);
   }
 }
 
-/* What is in flight right after a transfer of all bytes was started. */
+/* The bytes in flight right after a transfer of all bytes was started. */
 static uint64_t asked_at_once(int source) {
   struct transfer transfer;
   start(&reader, source, &transfer, 0, BYTES);
@@ -69,7 +69,7 @@ static void test_windows_where_processors_are_short(void **state) {
   struct transfer transfers[SOURCES];
   reader_open(&reader, "loop", NULL, &(struct zps_bulk_config){.piece_bytes = 0});
   zps_bulk_waited(reader.bulk, 5 * ZPS_NS_PER_MS);
-  assert_true(asked_at_once(0) < BYTES); /* nobody knows how fast links are */
+  assert_true(asked_at_once(0) < BYTES); /* the speed of links is not known */
   for (unsigned i = 0; i < 1000 && zps_bulk_measure(reader.bulk).bytes_per_s < 5e7; i++) {
     for (int source = 0; source < SOURCES; source++) start(&reader, source, &transfers[source], 0, BYTES);
     for (int source = 0; source < SOURCES; source++) spin_until_done(&transfers[source]);

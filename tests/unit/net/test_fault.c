@@ -1,4 +1,4 @@
-/* The fault injector: its rules, its faults, and that it catches what breaks the rules of net.h. */
+/* The fault injector: its rules, its faults, and its checks of calls that break the rules of net.h. */
 #include "tests/support/net_pair.h"
 #include "tests/support/oom.h"
 
@@ -87,7 +87,7 @@ static void test_delayed_messages_keep_their_order(void **state) {
   for (unsigned i = 0; i < 1000; i++) assert_int_equal(zps_net_send(ends[0].peer, &i, sizeof i), ZPS_OK);
   TURN_UNTIL(ends, ends[1].n_messages == 1000);
   for (unsigned i = 0; i < 10; i++) assert_int_equal(zps_net_send(ends[0].peer, &i, sizeof i), ZPS_OK);
-  zps_net_peer_evict(ends[0].peer); /* what is queued goes with the peer */
+  zps_net_peer_evict(ends[0].peer); /* queued messages go with the peer */
   pair_close(ends);
 }
 
@@ -176,7 +176,7 @@ static void test_a_killed_endpoint_is_silent(void **state) {
   pair_close(r.ends);
 }
 
-/* What breaks the rules must end the process: each runs in a child of its own. */
+/* A call that breaks the rules must end the process: each such call runs in a child of its own. */
 
 static void started_twice(struct reading *r) {
   if (zps_net_read(r->ends[0].peer, &r->record.read) != ZPS_OK) _exit(1);

@@ -1,4 +1,4 @@
-/* The in-process fabric: what it does beyond the conformance suite, which runs over it too. */
+/* The in-process fabric: its behaviour beyond the conformance suite, which runs over it too. */
 #include "tests/support/net_pair.h"
 #include "tests/support/oom.h"
 

@@ -1,4 +1,4 @@
-/* Opening a libfabric endpoint, and what is created on it, without memory. */
+/* Opening a libfabric endpoint, and creating objects on it, without memory. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* Which fabric is taken out of what libfabric offers. */
+/* The choice of a fabric among those that libfabric offers. */
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <setjmp.h>
@@ -123,7 +123,7 @@ static void test_addresses_by_class(void **state) {
       {"net", "eth0", "fe80::1"}, {"net", "lo", "127.0.0.1"}, {"net", "eth0", "fd00::2"}, {"net", "eth0", "192.0.2.2"}};
   expect(offers, 4, WISH("net"), "net eth0 192.0.2.2");
   expect(offers, 3, WISH("net"), "net eth0 fd00::2");
-  expect(offers, 2, WISH("net"), "net lo 127.0.0.1"); /* better than link-local: nobody else is there */
+  expect(offers, 2, WISH("net"), "net lo 127.0.0.1"); /* better than link-local: there is no other */
   expect(offers, 1, WISH("net"), "net eth0 fe80::1");
 }
 

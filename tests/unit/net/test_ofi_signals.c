@@ -1,5 +1,5 @@
-/* What libfabric's libraries do to signals is undone, and nothing else is. tests/integration/signals.sh has libzenps
- * and the programs. */
+/* Changes to signals by libfabric's libraries are undone, and no other changes. tests/integration/signals.sh has
+ * libzenps and the programs. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Registered buffers: classes, sharing of registrations, limit, cache, what is given back, shutdown. */
+/* Registered buffers: classes, sharing of registrations, limit, cache, memory given back, shutdown. */
 #include "tests/support/net_pair.h"
 #include "tests/support/oom.h"
 
@@ -85,7 +85,7 @@ static void test_the_limit_pushes_back(void **state) {
   assert_int_equal(zps_slab_get(slab, 2 * MIB, &more), ZPS_OK);
   zps_slab_put(slab, &more);
   zps_slab_put(slab, &small);
-  /* What lies idle in other classes makes room. */
+  /* Idle buffers of other classes make room. */
   assert_int_equal(zps_slab_get(slab, 4 * MIB, &large), ZPS_OK);
   assert_int_equal(zps_net_counters(end.net)->mem_registered_bytes, 4 * MIB);
   assert_int_equal(zps_slab_get(slab, 1, &small), ZPS_ERR_AGAIN);
@@ -145,7 +145,7 @@ static void test_what_nobody_uses_is_given_back(void **state) {
   const uint64_t next = zps_slab_age(slab, start + idle);
   assert_true(next > start + idle && next < start + idle + second);
   assert_int_equal(stats(slab).cached_bytes, 5 * MIB - 4096);
-  /* Used meanwhile: its time begins again. */
+  /* The buffer was used meanwhile: its time begins again. */
   assert_int_equal(zps_slab_get(slab, 4 * MIB, &larger), ZPS_OK);
   memset(larger.data, 1, larger.cap);
   assert_int_equal(zps_slab_age(slab, next), ZPS_NEVER);
@@ -172,7 +172,7 @@ static void test_trimmed_it_goes_sooner(void **state) {
   assert_int_equal(zps_slab_get(slab, 2 * MIB, &second_one), ZPS_OK);
   zps_slab_put(slab, &first);
   assert_int_equal(zps_slab_age(slab, start), start + ZPS_SLAB_IDLE_NS);
-  /* What is idle already goes sooner, too. */
+  /* Buffers that are idle already go sooner, too. */
   zps_slab_trim(slab, soon);
   assert_int_equal(zps_slab_age(slab, start + 1), start + soon);
   zps_slab_put(slab, &second_one);
@@ -182,7 +182,7 @@ static void test_trimmed_it_goes_sooner(void **state) {
   assert_int_equal(stats(slab).cached_bytes, 2 * MIB);
   zps_slab_age(slab, next);
   assert_int_equal(stats(slab).cached_bytes, 0);
-  /* Nobody has trimmed for a while: things are kept as before. */
+  /* No call has trimmed for a while: buffers are kept as before. */
   const uint64_t later = start + ZPS_SLAB_IDLE_NS;
   zps_slab_age(slab, later);
   assert_int_equal(zps_slab_get(slab, MIB, &first), ZPS_OK);
@@ -276,7 +276,7 @@ static void test_out_of_memory(void **state) {
   zps_log_set_sink(log_count, &logged);
   oom_sweep(sweep_create, sweep_destroy, &slab, 3);
   zps_log_set_sink(NULL, NULL);
-  assert_int_equal(logged, 1); /* what the fabric refused to register */
+  assert_int_equal(logged, 1); /* memory that the fabric refused to register */
   zps_net_close(end.net);
 }
 

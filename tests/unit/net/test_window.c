@@ -66,7 +66,7 @@ static void link_run(struct link *link, uint64_t for_ns) {
   }
 }
 
-/* What flow 0 got for each byte of the last one's, from here on. */
+/* The bytes that flow 0 got for each byte of the last flow, from here on. */
 static double share(struct link *link, uint64_t for_ns) {
   const unsigned last = link->n_flows - 1;
   const uint64_t before[2] = {link->got[0], link->got[last]};
@@ -119,7 +119,8 @@ static void test_standing_queue_is_no_path(void **state) {
 }
 
 /* One host's slow way out, which 15 endpoints read over: their own bytes make a queue that is longer than the paths of
- * many networks. Who came when it was there knows from messages, sent before, that there is no such path. */
+ * many networks. An endpoint that came when the queue was there knows from earlier messages that there is no such path.
+ * */
 static void test_messages_tell_a_queue_from_a_path(void **state) {
   (void)state;
   struct link link;

@@ -1,4 +1,4 @@
-/* When the planner switches, and when it does not. */
+/* The cases in which the planner switches, and those in which it does not. */
 #include "common/plan/choose.h"
 
 #include <math.h>
@@ -189,7 +189,7 @@ static void try_all(struct zps_plan_chooser *chooser, const struct zps_plan_inpu
   } while (chooser->state != ZPS_PLAN_HOLDING);
 }
 
-/* What really counts is what rounds take: the one that is measured best is taken, whatever was predicted. */
+/* The measured time of rounds decides: the scheme that is measured best is taken, for any predictions. */
 static void test_probing_finds_the_fastest(void **state) {
   (void)state;
   struct zps_plan_input input = eight(0.66);
@@ -207,8 +207,8 @@ static void test_probing_finds_the_fastest(void **state) {
   }
 }
 
-/* Predictions may be far too low for some kinds of schemes and right for others: who would be next to the best if its
- * own held is tried. */
+/* Predictions may be far too low for some kinds of schemes and right for others: a scheme that would be next to the
+ * best if its own prediction held is tried. */
 static void test_probing_where_some_predictions_hold(void **state) {
   (void)state;
   struct zps_plan_input input = eight(0.66);
@@ -255,8 +255,8 @@ static void test_probing_on_a_busy_machine(void **state) {
   assert_true(far <= TRIALS / 200);
 }
 
-/* Two that are close run in turns until it is clear, so that a slow look does not decide; what is far behind has one.
- */
+/* Two that are close run in turns until it is clear, so that a slow look does not decide; a scheme that is far behind
+ * has one look. */
 static void test_close_ones_have_several_looks(void **state) {
   (void)state;
   struct zps_plan_input input = eight(0.66);
@@ -351,7 +351,7 @@ static void test_probing_blindly(void **state) {
   assert_int_equal(chooser.scheme, ZPS_PLAN_RECURSIVE_DOUBLING);
 }
 
-/* What may not be any more is left at once. */
+/* A scheme that is no longer allowed is left at once. */
 static void test_what_is_ruled_out_later(void **state) {
   (void)state;
   struct zps_plan_input input = eight(0.66);

@@ -1,10 +1,10 @@
-/* What the papers claim comes out of the model. */
+/* The model agrees with the claims of the papers. */
 #include "tests/unit/plan/plan_rig.h"
 
 #include <math.h>
 
 /* Zen, figure 8 and section 2.4. That the 36% come out is no finding, since the densification was chosen by them
- * (plan_rig.h): it holds the equation to the paper's. What follows is how the other schemes then stand. */
+ * (plan_rig.h): it holds the equation to the paper's. The lines below check how the other schemes then stand. */
 static void test_zen_nmt(void **state) {
   (void)state;
   for (uint32_t n = 16; n <= 128; n++) {

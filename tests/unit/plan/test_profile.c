@@ -1,4 +1,4 @@
-/* Curves, profiles, and what is learnt of them while training. */
+/* Curves, profiles, and how training refines them. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -109,7 +109,7 @@ static void test_observer(void **state) {
   near(zps_plan_gamma(&profile, 4), 2.5, 1e-12, "gamma_4");
   near(zps_plan_gamma(&profile, 2), 1.5, 1e-12, "gamma_2");
   assert_true(profile.run == 9);
-  /* It follows what changes. */
+  /* The profile follows changes. */
   for (unsigned i = 0; i < 40; i++) zps_plan_observe(&observer, 4, 10000, 4000, 4000);
   zps_plan_observed(&observer, &profile);
   near(profile.density, 0.1, 0.01, "denser");
@@ -159,7 +159,7 @@ static void test_sketch(void **state) {
   check_sketches(1000000, 1, 0.05);
   check_sketches(1000000, 1, 0.002);
   check_sketches(20000, 16, 0.1);
-  /* Exact while all are kept; repeats count once, and what is no row not at all. */
+  /* Exact while all are kept; repeats count once, and invalid row numbers do not count. */
   static struct zps_plan_sketch sketch, read;
   const int64_t rows[] = {7, 3, 7, 999, 3, -1, 1000};
   zps_plan_sketch_list(&sketch, 1000, rows, 7);

@@ -1,4 +1,4 @@
-/* No two ranks ever differ about a step's scheme, in whatever order messages arrive. */
+/* No two ranks ever differ about a step's scheme, in any order of messages. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -99,7 +99,7 @@ static void test_asking_ahead(void **state) {
     if (ask) assert_false(report.waits);
     zps_plan_follower_round(&follower, scheme, 10, 25, step % 5 == 0 ? 10 : 0.5);
   }
-  /* It asked already, but now it waits, which may hurry the authority; it says so once. */
+  /* The rank asked already, but now it waits, which may hurry the authority; it says so once. */
   assert_int_equal(zps_plan_follower_begin(&follower, 16, &scheme, &ask, &report), ZPS_PLAN_WAIT);
   assert_true(ask && report.waits && report.step == 16 && report.rounds == 4);
   assert_int_equal(zps_plan_follower_begin(&follower, 17, &scheme, &ask, &report), ZPS_PLAN_WAIT);
@@ -112,13 +112,14 @@ static void test_asking_ahead(void **state) {
   assert_int_equal(zps_plan_follower_begin(&follower, 28, &scheme, &ask, &report), ZPS_PLAN_BEGIN);
   assert_true(ask && report.scheme == ZPS_PLAN_RING && report.rounds == 3 && report.round_s == 0.25);
   assert_true(report.union_rows == 75);
-  /* Where it cannot be sent, the next step tries again. */
+  /* Where the report cannot be sent, the next step tries again. */
   zps_plan_follower_unasked(&follower);
   assert_int_equal(zps_plan_follower_begin(&follower, 29, &scheme, &ask, &report), ZPS_PLAN_BEGIN);
   assert_true(ask && report.rounds == 0 && report.round_s == 0);
 }
 
-/* What a scheme's first rounds of all make and later ones find: two of them are not timed, of a later run one. */
+/* A scheme's very first rounds make memory that later ones find: two of them are not timed, and one of each later run.
+ * */
 static void test_first_rounds_are_not_timed(void **state) {
   (void)state;
   struct zps_plan_follower follower = {.asked = 0};
@@ -178,7 +179,7 @@ static void hear(struct world *world, unsigned rank, struct zps_rng *rng) {
   }
 }
 
-/* A rank that has not opened the tensor yet loses what it hears. */
+/* A rank that has not opened the tensor yet loses the runs that it is told. */
 static void receive(struct world *world, unsigned rank) {
   struct mail *mail = &world->to[rank];
   const struct letter *letter = &mail->letters[mail->read++ % MAIL];
@@ -218,7 +219,7 @@ static void test_no_two_ranks_differ(void **state) {
     for (unsigned i = 0; i < STEPS; i++) world.ran[i] = -1;
     uint64_t slowest = 0;
     for (unsigned long turn = 0; slowest < STEPS; turn++) {
-      assert_true(turn < 1000000); /* nobody waits for ever */
+      assert_true(turn < 1000000); /* no rank waits for ever */
       const unsigned rank = (unsigned)zps_rng_below(&rng, RANKS);
       switch (zps_rng_below(&rng, 4)) {
         case 0:

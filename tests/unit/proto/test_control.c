@@ -28,7 +28,7 @@ static const struct zps_net_info fabric = {.provider = "tcp;ofi_rxm",
                                            .addr = {2, 0, 0xa0, 0x28},
                                            .addr_len = 4};
 
-/* What the code makes, line by line. */
+/* The messages that the code makes, line by line. */
 static zps_json *made[16];
 static unsigned n_made, n_seen;
 
@@ -196,7 +196,7 @@ static void test_plans(void **state) {
   expect("plan");
 }
 
-/* What people see. */
+/* Texts for people. */
 static void test_texts(void **state) {
   (void)state;
   static const struct {

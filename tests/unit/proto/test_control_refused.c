@@ -1,4 +1,4 @@
-/* What readers of control messages refuse: each member of each golden line left out, of another type, out of range, too
+/* Refusals by readers of control messages: each member of each golden line left out, of another type, out of range, too
  * long. A message that is refused leaves nothing behind. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -80,7 +80,7 @@ static const char *const required[] = {"job.stats tensors.tensor",    "job.stats
                                        "tensor.register scheme.name", "tensor.report job_id",
                                        "tensor.report tensor",        "tensor.report step",
                                        "job.failed job_id",           "tensor.register scheme.of_width"};
-/* Values of other types that are taken: texts that may be any, what counts as left out, and any number. */
+/* Values of other types that are taken: texts that may be any, values that count as left out, and any number. */
 static const char *const lenient[] = {"job.close reason",  "rank.gone code", "rank.gone text", "job.memory memory",
                                       "tensor.plan whole", "job.failed *",   "tensor.report *"};
 static const char *const strict[] = {"tensor.report job_id", "tensor.report tensor", "tensor.report step",
@@ -153,7 +153,7 @@ static void test_each_member(void **state) {
   assert_true(n_refused > 1000);
 }
 
-/* What no single member shows. */
+/* Faults that no single member shows. */
 static void test_sentences(void **state) {
   (void)state;
 #define TENSOR                                                                                             \

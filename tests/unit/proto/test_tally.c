@@ -1,4 +1,4 @@
-/* What rounds have cost: the arithmetic, and the way over the control plane. */
+/* The cost of rounds: its arithmetic, and its way over the control plane. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Frames against the golden bytes and their size formulas; what the encoder refuses. */
+/* Frames against the golden bytes and their size formulas; frames that the encoder refuses. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -29,7 +29,7 @@ static void test_golden_bytes(void **state) {
   }
 }
 
-/* The last slice's payload is what is left of the frame: there, more or less of it is another frame. */
+/* The last slice's payload is the rest of the frame: there, a byte more or less makes another frame. */
 static bool ends_in_payload(size_t len, size_t *payload_p) {
   const struct zps_slice *last =
       wire_is_round(wire.frame.header.type) ? &wire.frame.u.round.slices[wire.frame.u.round.n_slices - 1] : NULL;
@@ -114,7 +114,7 @@ static void test_sizes_follow_the_formulas(void **state) {
   assert_int_equal(wire_encode(), 34);
 }
 
-/* What a round of few rows costs beside its payload, both ways, over a link that has been used before. */
+/* The bytes of a round of few rows beside its payload, both ways, over a link that has been used before. */
 static void test_header_cost_of_a_small_round(void **state) {
   (void)state;
   static uint8_t data[2400];
@@ -130,7 +130,7 @@ static void test_header_cost_of_a_small_round(void **state) {
   assert_int_equal(wire_encode(), 4 + 3 + 5 + 2400);
 }
 
-/* What the encoder refuses are our own bugs. */
+/* A frame that the encoder refuses is a bug of zenps. */
 static void expect_not_encoded(void) {
   size_t len = 77;
   assert_int_equal(zps_wire_encode(&wire.frame, wire.buf, ZPS_WIRE_FRAME_MAX, &len), ZPS_ERR_INVALID);

@@ -26,7 +26,7 @@ static void add_done(uint64_t step) {
 }
 
 /* The frames of `bytes`, which are DONEs of successive steps from 7; -1 where it cannot be taken apart. The bytes are a
- * heap block of their own, so that tools see what is read beyond their end. */
+ * heap block of their own, so that tools see a read beyond their end. */
 static int count(const void *bytes, size_t len, struct zps_error *error) {
   uint8_t *const copy = malloc(len + (len == 0));
   struct zps_wire_frames frames;

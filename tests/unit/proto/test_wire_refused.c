@@ -1,4 +1,4 @@
-/* Everything that a peer may get wrong in a frame, and what it is told. */
+/* Every fault that a frame of a peer may have, and the text of its refusal. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -126,7 +126,7 @@ static void test_bad_aborts(void **state) {
   expect_patch_refused(wire_make_abort, BODY + 19, 0x32, ZPS_ERR_PROTOCOL, "unknown, repeated or overlong fields");
 }
 
-/* Bodies that protobuf would accept, but that are not what the formulas say. */
+/* Bodies that protobuf would accept, but that do not follow the formulas. */
 static void test_other_encodings_of_the_same_values(void **state) {
   (void)state;
   wire_make_abort();

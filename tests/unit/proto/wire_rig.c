@@ -15,7 +15,7 @@ static const float one = 1.5f, minus_two = -2.0f;
 
 static struct zps_frame *new_frame(struct zps_frame_header header) {
   memset(&wire.frame, 0, sizeof wire.frame);
-  memset(&wire.back, 0xa5, sizeof wire.back); /* decode must set what it says it sets */
+  memset(&wire.back, 0xa5, sizeof wire.back); /* decode must set every field that it promises to set */
   wire.frame.header = header;
   return &wire.frame;
 }

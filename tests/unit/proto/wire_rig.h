@@ -1,5 +1,5 @@
-/* One frame of each kind as the golden files have them, and what a test does with a frame: makes it in wire.frame,
- * encodes it to wire.buf, decodes it to wire.back. */
+/* One frame of each kind as the golden files have them, and the steps of a test with a frame: it makes the frame in
+ * wire.frame, encodes it to wire.buf, decodes it to wire.back. */
 #ifndef ZPS_TESTS_PROTO_WIRE_RIG_H
 #define ZPS_TESTS_PROTO_WIRE_RIG_H
 
@@ -10,7 +10,7 @@ extern struct wire {
   uint8_t buf[ZPS_WIRE_FRAME_MAX + 1];
 } wire;
 
-/* Each sets wire.frame, and fills wire.back with what a decoder must overwrite. */
+/* Each sets wire.frame, and fills wire.back with bytes that a decoder must overwrite. */
 struct zps_frame *wire_new_short(uint8_t type, uint8_t seq, uint8_t credits, uint32_t tag);
 void wire_make_push(void);
 void wire_make_push_inline(void);

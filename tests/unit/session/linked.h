@@ -7,7 +7,7 @@
 
 enum { JOB = 9, EPOCH = 4 };
 
-/* A link per end, and what the other end sent over it. */
+/* A link per end, and the frames that the other end sent over it. */
 struct linked {
   struct end ends[2];
   struct zps_link *links[2];

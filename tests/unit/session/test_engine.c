@@ -245,7 +245,8 @@ static void run_gate(struct zps_command *command, void *handler_ctx) {
   pthread_mutex_unlock(&gate->lock);
 }
 
-/* While the gate is held, a burst of any length waits, and all of it has run before what is posted behind it. */
+/* While the gate is held, a burst of any length waits, and all of it has run before a command that is posted behind it.
+ * */
 static void test_a_queue_has_no_limit(void **state) {
   (void)state;
   struct side side;

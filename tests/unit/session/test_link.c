@@ -15,7 +15,7 @@ static void test_one_way_stream_lives_on_credit_frames(void **state) {
   while (turn(&linked) > 0) continue;
   assert_int_equal(linked.n_done[1], 5000);
   assert_in_range(linked.n_credit[0], 5000 / ZPS_LINK_CREDITS, 2 * 5000 / ZPS_LINK_CREDITS + 1);
-  assert_int_equal(linked.n_credit[1], 0); /* what CREDIT frames cost goes back with frames that are sent anyway */
+  assert_int_equal(linked.n_credit[1], 0); /* credits spent on CREDIT frames go back with frames that are sent anyway */
   linked_close(&linked);
 }
 
@@ -34,7 +34,7 @@ static void test_frames_wait_for_credit(void **state) {
   linked_close(&linked);
 }
 
-/* What is sent in one turn leaves as one message, or as few as it fits into. */
+/* Frames sent in one turn leave as one message, or as few messages as hold them. */
 static void test_frames_of_a_turn_leave_together(void **state) {
   (void)state;
   struct linked linked;
@@ -64,7 +64,7 @@ static void test_full_ends_do_not_lock_up(void **state) {
   (void)state;
   struct linked linked;
   linked_open(&linked, "loop", NULL);
-  /* Both ends spend all their credit before either looks at what came. */
+  /* Both ends spend all their credit before either looks at its received frames. */
   for (unsigned i = 0; i < 500; i++)
     for (int from = 0; from < 2; from++) assert_int_equal(send_done(&linked, from, i), ZPS_OK);
   while (turn(&linked) > 0) continue;
@@ -236,7 +236,7 @@ static void test_out_of_memory(void **state) {
   for (unsigned i = 0; i < ZPS_LINK_CREDITS; i++) assert_int_equal(send_done(&linked, 0, i), ZPS_OK);
   oom_sweep(sweep_queue, end_nothing, &linked, 1);
   while (turn(&linked) > 0) continue;
-  assert_int_equal(linked.n_done[1], ZPS_LINK_CREDITS + 1); /* what was refused was not sent, what was taken was */
+  assert_int_equal(linked.n_done[1], ZPS_LINK_CREDITS + 1); /* only the frames that were taken were sent */
   linked_close(&linked);
 }
 

@@ -12,7 +12,7 @@ static void measure(struct linked *linked, int i, bool begins, struct measured *
   zps_link_measure(linked->links[i], measured->peer, begins);
 }
 
-/* Each end asks three times, the second when it was asked; frames that follow are what they would be without. */
+/* Each end asks three times, the second end when it is asked; measuring does not change the frames that follow. */
 static void test_ends_measure_their_path(void **state) {
   (void)state;
   struct linked linked;
@@ -38,8 +38,8 @@ static void test_ends_measure_their_path(void **state) {
   linked_close(&linked);
 }
 
-/* Nothing is asked among other frames, whose way would be part of the answer's; what was asked is answered all the
- * same. */
+/* An end does not ask among other frames, since their way would be part of the answer's; a question that was asked is
+ * answered all the same. */
 static void test_no_questions_after_the_first_frame(void **state) {
   (void)state;
   struct linked linked;

@@ -20,8 +20,8 @@ struct request {
   unsigned again; /* how often it asks once more when it was served */
 };
 
-/* Requests of one test, the bytes that are free, and what was served. A request for more than `limit` is refused, and
- * with it all of the owner's. */
+/* Requests of one test, the bytes that are free, and the requests that were served. A request for more than `limit` is
+ * refused, and with it all of the owner's. */
 struct owner {
   struct zps_memory_line memory;
   uint64_t free_bytes, limit;
@@ -191,7 +191,8 @@ static void who_is_refused_takes_its_requests_along(void **state) {
   assert_int_equal(owner.n_served, 1);
 }
 
-/* Whatever comes and goes, the line is in order, both ways, and the oldest that waits lacks memory. */
+/* Under any requests that come and go, the line is in order, both ways, and the oldest request that waits lacks memory.
+ * */
 static void the_line_stays_in_order(void **state) {
   (void)state;
   struct zps_rng rng = {.state = 11};

@@ -1,4 +1,4 @@
-/* The membership module with eight clients, and what it asks to be done. */
+/* The membership module with eight clients, and the actions that it asks for. */
 #ifndef ZPS_TESTS_SERVER_COORDINATOR_MEMBERS_RIG_H
 #define ZPS_TESTS_SERVER_COORDINATOR_MEMBERS_RIG_H
 
@@ -25,7 +25,7 @@ extern struct members_rig {
     uint32_t n_ranks;
     enum zps_codec_policy codec;
     enum zps_value_codec value_codec;
-  } tensor; /* what members_tensor() asks for beside its arguments */
+  } tensor; /* the members of members_tensor()'s request beside its arguments */
 } rig;
 
 extern const struct zps_net_info members_tcp, members_net, members_verbs;

@@ -1,4 +1,4 @@
-/* The last jobs that have ended: what is kept of each, in which order, and what is forgotten. */
+/* The last jobs that have ended: the facts kept of each, their order, and the jobs that are forgotten. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -81,7 +81,7 @@ static void test_the_oldest_is_forgotten(void **state) {
   }
 }
 
-/* The membership module's account of how jobs end, in the same words as whoever is told. */
+/* The membership module's account of how jobs end, in the same words as the messages to ranks. */
 static const struct members_seen *ended(unsigned index) {
   for (unsigned i = 0; i < rig.n_seen; i++) {
     if (rig.seen[i].action.type != ZPS_ACT_JOB_ENDED) continue;
@@ -107,7 +107,7 @@ static void test_the_first_cause_is_told(void **state) {
   (void)state;
   members_running_job();
   zps_members_client_lost(rig.members, &rig.clients[3], "it was killed");
-  zps_members_client_lost(rig.members, &rig.clients[0], "so was the server"); /* and what follows from it all */
+  zps_members_client_lost(rig.members, &rig.clients[0], "so was the server"); /* and all that follows from it */
   assert_null(ended(0));
   zps_members_client_lost(rig.members, &rig.clients[2], "the other gave up");
   assert_non_null(ended(0));
@@ -122,7 +122,7 @@ static void test_a_job_that_never_ran_has_a_cause(void **state) {
   assert_int_equal(members_join(2, "x", 0, 3, &members_tcp), ZPS_OK);
   assert_int_equal(members_join(3, "x", 1, 3, &members_tcp), ZPS_OK);
   zps_members_client_lost(rig.members, &rig.clients[3], "it was killed");
-  zps_members_tick(rig.members, 1500 * ZPS_NS_PER_MS); /* what rank 0 is told follows from that */
+  zps_members_tick(rig.members, 1500 * ZPS_NS_PER_MS); /* the notification to rank 0 follows from that */
   assert_non_null(ended(0));
   assert_int_equal(ended(0)->action.code, ZPS_ERR_PEER_LOST);
   assert_string_equal(ended(0)->text, "job 'x': rank 1 (host node, pid 103) was lost: it was killed");

@@ -1,4 +1,4 @@
-/* How many partitions a tensor is laid out in, and whose they are. */
+/* The number of partitions of a tensor, and the owner of each. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -63,7 +63,7 @@ static void test_small(void **state) {
   assert_layout(1000, 1, ZPS_DTYPE_F32, 1000, 1, 1, 3);
 }
 
-/* Small tensors spread over the servers, and who asks for partitions gets them everywhere. */
+/* Small tensors spread over the servers, and a rank that asks for partitions gets them on every server. */
 static void test_small_spread(void **state) {
   (void)state;
   struct zps_layout layout = zps_layout_of(1500, 1, ZPS_DTYPE_F32, 4, 4, 0);

@@ -1,4 +1,4 @@
-/* The membership module, case by case: who is told what of servers, joins and losses, in which words.
+/* The membership module, case by case: the messages about servers, joins and losses, their receivers and their words.
  * tests/unit/server/coordinator/test_members_explore.c has the invariants that hold for every sequence of events. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -197,7 +197,7 @@ static void test_leaving_in_peace(void **state) {
   assert_int_equal(seen->action.rank, 0);
   assert_int_equal(members_count(ZPS_ACT_RANK_GONE, 1, &seen), 1);
   assert_int_equal(seen->action.code, ZPS_ERR_CLOSED);
-  /* Who left may begin the next run of the same name before the others have left this one. */
+  /* A rank that left may begin the next run of the same name before the others have left this one. */
   assert_int_equal(members_join(2, "x", 0, 2, &members_tcp), ZPS_OK);
   assert_int_equal(members_join(4, "x", 1, 2, &members_tcp), ZPS_OK);
   assert_int_equal(zps_members_jobs(rig.members), 2);

@@ -45,7 +45,7 @@ struct request { /* tensor.open a server has to answer */
 struct story { /* a job as the coordinator saw it */
   uint64_t job_id;
   bool ended;
-  zps_err_t failed; /* what its ranks were told first */
+  zps_err_t failed; /* the first cause that its ranks were told */
 };
 
 struct world {
@@ -345,7 +345,7 @@ static void event(struct world *world, unsigned what) {
     default:
       toggle(world, what);
   }
-  /* Who was refused is still connected, and may ask again after it has gone. */
+  /* A client that was refused is still connected, and may ask again after it has gone. */
   check(world);
 }
 
@@ -388,7 +388,7 @@ static void test_every_sequence(void **state) {
   }
 }
 
-/* What follows once a job of two runs on two servers: every continuation. */
+/* Every continuation once a job of two runs on two servers. */
 static void test_every_sequence_of_a_running_job(void **state) {
   (void)state;
   enum { DEPTH = 5 };

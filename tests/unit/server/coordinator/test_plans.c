@@ -1,5 +1,5 @@
-/* Tensors whose scheme the coordinator chooses: what ranks report, what they are told, and that all are told the same.
- */
+/* Tensors whose scheme the coordinator chooses: the reports of ranks, and the answers, which are the same for all
+ * ranks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -133,7 +133,7 @@ static void test_all_hear_the_same_run_once(void **state) {
     assert_true(t.mail[r].first.from == 0 && t.mail[r].first.until == 6);
     assert_int_equal(t.mail[r].first.scheme, ZPS_PLAN_BALANCED);
   }
-  /* Who asks later for what is fixed is told alone. */
+  /* A rank that asks later for a fixed step is answered alone. */
   assert_int_equal(ask(5, 0, ZPS_PLAN_BALANCED, 0, 0), ZPS_OK);
   assert_int_equal(t.n_mail, WORLD + 1);
   assert_true(t.mail[WORLD].whole && t.mail[WORLD].client == &t.ranks[5]);
@@ -160,7 +160,7 @@ static void test_all_are_heard_first(void **state) {
   assert_int_equal(t.n_mail, 3 * WORLD - 2);
 }
 
-/* Who wants lists of rows gets no scheme whose sums have all rows. */
+/* A rank that wants lists of rows gets no scheme whose sums have all rows. */
 static void test_lists_rule_dense_schemes_out(void **state) {
   (void)state;
   assert_int_equal(open_tensor("w", "auto"), ZPS_OK);
@@ -177,7 +177,7 @@ static void test_lists_rule_dense_schemes_out(void **state) {
   }
 }
 
-/* What ranks measure is what is counted with: the scheme that takes least of their time is found. */
+/* The measurements of ranks count: the coordinator finds the scheme that takes least of their time. */
 static void test_measured_times_decide(void **state) {
   (void)state;
   assert_int_equal(open_tensor("w", "auto:balanced,split-allgather,agsparse"), ZPS_OK);

@@ -1,4 +1,5 @@
-/* The membership module, case by case: what ranks must agree on to open a tensor, and who is told of it. */
+/* The membership module, case by case: the members on which ranks must agree to open a tensor, and the receivers of the
+ * answer. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,7 +15,7 @@ static void test_tensor_is_opened_once_and_answered_to_all(void **state) {
   const struct members_seen *seen = NULL;
   const uint64_t job_id = members_running_job();
   assert_int_equal(members_tensor(2, job_id, "w", 100000, 0), ZPS_OK);
-  assert_int_equal(members_tensor(3, job_id, "w", 100000, 32), ZPS_OK); /* what the default comes to */
+  assert_int_equal(members_tensor(3, job_id, "w", 100000, 32), ZPS_OK); /* the value of the default */
   assert_int_equal(members_count(ZPS_ACT_TENSOR_OPEN, 0, &seen), 1);
   assert_int_equal(members_count(ZPS_ACT_TENSOR_OPEN, 1, NULL), 1);
   assert_int_equal(seen->n_parts, 32);
@@ -139,7 +140,7 @@ static void test_what_ranks_tell_is_added_up(void **state) {
   assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 3, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
   assert_non_null(strstr(rig.error.text, "there is no tensor 3"));
   assert_int_equal(zps_members_tally(&rig.clients[4], job_id, 0, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
-  zps_members_client_lost(rig.members, &rig.clients[2], "it died"); /* the job has failed; who is left may tell */
+  zps_members_client_lost(rig.members, &rig.clients[2], "it died"); /* the job has failed; rank 1 may still report */
   assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 0, 11, &growth, 9, &rig.error), ZPS_OK);
   assert_int_equal(tensor->rounds_done, 11);
 }

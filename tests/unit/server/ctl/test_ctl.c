@@ -1,4 +1,4 @@
-/* What zenpsctl prints, and what it derives from counters. */
+/* The output of zenpsctl, and the figures that it derives from counters. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -108,7 +108,7 @@ static void test_since_open(void **state) {
   assert_float_equal(of(derived, "shards", 1, "imbalance_pull"), 1.2, 1e-9);
   assert_float_equal(of(derived, "shards", 0, "collect_ms"), 2, 1e-9);
   assert_float_equal(of(derived, "lags", 0, "lag_ms"), 3, 1e-9);
-  assert_float_equal(of(derived, "shards", 0, "rounds"), 20, 1e-9); /* what was there stays */
+  assert_float_equal(of(derived, "shards", 0, "rounds"), 20, 1e-9); /* the old rows stay */
   zps_json_unref(derived);
   zps_json_unref(now);
 }
@@ -213,7 +213,7 @@ static void test_ended_jobs_are_a_table_of_their_own(void **state) {
   free(text);
 }
 
-/* What `verb` shows of a result, under these options. */
+/* The output of `verb` for a result, under these options. */
 static char *shown(const char *name, struct zps_ctl_options options, const char *result) {
   const struct zps_ctl_verb *verb;
   const struct zps_ctl_sample before = {.result = NULL}, now = {.result = parse(result), .at_ns = 1};
@@ -300,7 +300,7 @@ static void test_a_mistyped_command_is_recognised(void **state) {
   assert_string_equal(error.text, "there is no command 'gizmos': zenpsctl help lists what there is");
 }
 
-/* What is written to a terminal of this size. */
+/* The bytes written to a terminal of this size. */
 static char *drawn(const char *frame, unsigned rows, unsigned columns) {
   char *text = NULL;
   size_t len = 0;

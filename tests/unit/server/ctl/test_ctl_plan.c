@@ -1,4 +1,4 @@
-/* zenpsctl plan, from its command line to what it prints. */
+/* zenpsctl plan, from its command line to its output. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +12,7 @@
 
 #include "server/ctl/plan.h"
 
-/* What it prints for a command line, malloc'd. */
+/* The output for a command line, malloc'd. */
 static char *run(const char *line, zps_err_t want, struct zps_error *error) {
   char *words = strdup(line), *argv[64], *save = NULL;
   int argc = 0;

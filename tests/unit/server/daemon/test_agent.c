@@ -1,4 +1,4 @@
-/* The coordinator's calls at a server: what reaches the shard, and what does not. The shard is a fake. */
+/* The coordinator's calls at a server: those that reach the shard, and those that do not. The shard is a fake. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -133,7 +133,7 @@ static void test_the_shards_errors_come_back(void **state) {
   assert_int_equal(call("no.such", "{}", NULL, &error), ZPS_ERR_UNSUPPORTED);
 }
 
-/* Replaces each value in `params`, one after the other, by something that it cannot be. */
+/* Replaces each value in `params`, one after the other, by a value that it cannot have. */
 static void spoil(const char *method, const char *params) {
   static const char *const wrong[] = {"null", "-1", "\"\\u0007\"", "[]", "{}", "1e300", "true"};
   char text[2048];

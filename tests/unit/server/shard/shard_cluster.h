@@ -43,7 +43,7 @@ uint64_t cluster_push(struct cluster *cluster, const struct cluster_tensor *tens
 /* Takes the rank's results of the step and compares them with the sum, bit for bit. */
 void cluster_check(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank);
 void cluster_done(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank);
-/* All of it, for all ranks that have a part, in an order that depends on the step. */
+/* A whole step, for all ranks that have a part, in an order that depends on the step. */
 void cluster_round(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step);
 /* Takes the abort and checks its code and that its text holds `text`. */
 void cluster_abort(struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step, uint32_t rank,
@@ -53,7 +53,8 @@ struct zps_tensor_stats cluster_stats(struct cluster *cluster, const struct clus
 struct zps_shard_totals cluster_totals(struct zps_shard *shard);
 /* Until no round is in flight. */
 void cluster_drain(struct zps_shard *shard);
-/* Nothing is held any more. What was being read of a rank that is gone comes back when its fabric lets go of it. */
+/* Nothing is held any more. Memory of reads from a rank that is gone comes back when the rank's fabric lets go of it.
+ * */
 void cluster_check_released(struct zps_shard *shard);
 
 #endif

@@ -1,5 +1,5 @@
-/* Fake workers for tests of the server's data plane: each has an engine of its own, pushes what it is told, reads every
- * result that is announced and keeps every abort, for the test's thread to take. */
+/* Fake workers for tests of the server's data plane: each has an engine of its own, pushes the slices that the test
+ * gives it, reads every result that is announced and keeps every abort, for the test's thread to take. */
 #ifndef ZPS_TESTS_SERVER_SHARD_SHARD_RIG_H
 #define ZPS_TESTS_SERVER_SHARD_SHARD_RIG_H
 
@@ -13,7 +13,7 @@ struct rig_result {
   uint32_t tensor, partition, nnz;
   uint64_t step, len_bytes;
   uint8_t codec;
-  bool was_inline, was_joined; /* joined: `data` is what was taken out of it, as COO */
+  bool was_inline, was_joined; /* joined: `data` is the slice taken out of it, as COO */
   _Alignas(16) uint8_t data[];
 };
 
@@ -27,7 +27,7 @@ struct rig_slice {
 
 enum { RIG_TENSORS = 4 };
 
-/* What it takes to take joined results apart. */
+/* The state for taking joined results apart. */
 struct rig_layout {
   uint32_t tensor, n_parts, width;
   enum zps_dtype dtype;
@@ -49,10 +49,10 @@ void rig_done(struct rig_rank *rank, uint32_t tensor, uint64_t step);
 void rig_cancel(struct rig_rank *rank, uint32_t tensor, uint64_t step, const char *text);
 /* Any frame at all. */
 void rig_send(struct rig_rank *rank, struct zps_frame *frame);
-/* Wait for it (fail the test after 20 s) and take it; the caller frees it. */
+/* These wait for the result or abort (and fail the test after 20 s) and take it; the caller frees it. */
 struct rig_result *rig_take_result(struct rig_rank *rank, uint32_t tensor, uint64_t step, uint32_t partition);
 struct zps_frame_abort *rig_take_abort(struct rig_rank *rank, uint32_t tensor, uint64_t step);
-/* What came and was not taken. */
+/* The frames that came and were not taken. */
 unsigned rig_left(struct rig_rank *rank);
 
 #endif

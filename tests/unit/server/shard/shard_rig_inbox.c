@@ -1,4 +1,4 @@
-/* What the server sends to a rank: read, kept, and taken by the test. */
+/* The messages of the server to a rank: read, kept, and taken by the test. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

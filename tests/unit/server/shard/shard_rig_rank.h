@@ -1,4 +1,4 @@
-/* A fake worker as the parts of the rig see it: shard_rig.c drives it, shard_rig_inbox.c keeps what it is sent. */
+/* A fake worker as the parts of the rig see it: shard_rig.c drives it, shard_rig_inbox.c keeps the messages to it. */
 #ifndef ZPS_TESTS_SERVER_SHARD_SHARD_RIG_RANK_H
 #define ZPS_TESTS_SERVER_SHARD_SHARD_RIG_RANK_H
 
@@ -13,7 +13,7 @@ enum { RIG_BUFS_MAX = 4096 };
 
 struct kept_abort;
 
-/* What came and was not taken yet. */
+/* The messages that came and were not taken yet. */
 struct rig_inbox {
   pthread_mutex_t lock;
   pthread_cond_t more;

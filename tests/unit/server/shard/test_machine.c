@@ -1,4 +1,4 @@
-/* What the server's round machine makes of deadlines, cancels and lost ranks, and in which words.
+/* The server's round machine under deadlines, cancels and lost ranks, and the words of its aborts.
  * tests/unit/server/shard/test_machine_explore.c has the invariants that hold for every order of events. */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* The server's round machine, driven by a model of ranks, fabric and pool: every order of events for small rounds,
- * random orders for larger ones, with and without trouble. tests/unit/server/shard/test_machine.c has what is said of
- * it. */
+ * random orders for larger ones, with and without trouble. tests/unit/server/shard/test_machine.c tests the words of
+ * its aborts. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -66,7 +66,7 @@ static bool sum_is_here(const struct model *model, uint32_t part) {
   return !(model->remote >> (part * model->world) & 1);
 }
 
-/* Nobody has anything to read, so nobody says DONE. */
+/* No rank has anything to read, so no rank says DONE. */
 static bool all_sums_here(const struct model *model) {
   for (uint32_t part = 0; part < model->n_parts; part++)
     if (!sum_is_here(model, part)) return false;

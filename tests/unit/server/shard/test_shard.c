@@ -186,7 +186,7 @@ static void test_little_is_read_ahead_of_the_sums(void **state) {
   struct cluster_tensor *small = cluster_tensor(&cluster, 20000, 4, ZPS_DTYPE_F32, ZPS_OP_SUM, 4, 0.5);
   for (uint32_t rank = 0; rank < RANKS - 1; rank++) cluster_push(&cluster, large, 1, rank, 60000);
   for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&cluster, small, 1, rank, 60000);
-  for (uint32_t rank = 0; rank < RANKS; rank++) { /* a younger round is not held up by what waits */
+  for (uint32_t rank = 0; rank < RANKS; rank++) { /* a younger round is not held up by a round that waits */
     cluster_check(&cluster, small, 1, rank);
     cluster_done(&cluster, small, 1, rank);
   }
@@ -210,7 +210,7 @@ static void test_too_little_memory_says_how_much(void **state) {
   for (uint32_t rank = 0; rank < 3; rank++) cluster_push(&cluster, tensor, 4, rank, 60000);
   for (uint32_t rank = 0; rank < 3; rank++)
     cluster_abort(&cluster, tensor, 4, rank, ZPS_ERR_NOMEM, "memory.limit is 4194304; set it to at least ");
-  tensor->density = 0.01; /* what fits goes on working */
+  tensor->density = 0.01; /* rounds that fit go on working */
   for (uint64_t step = 5; step < 8; step++) cluster_round(&cluster, tensor, step);
   cluster_close(&cluster);
   zps_shard_destroy(shard);

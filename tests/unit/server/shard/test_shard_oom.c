@@ -1,4 +1,4 @@
-/* Whatever the data plane creates, it creates whole or not at all. */
+/* The data plane creates each object as a whole or not at all. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,5 +1,5 @@
-/* The data plane when something is wrong: every rank concerned gets an abort that says what, and everything else goes
- * on. */
+/* The data plane when something is wrong: every rank concerned gets an abort that names the fault, and everything else
+ * goes on. */
 #include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,7 +28,7 @@ static void open_scene(struct scene *scene) {
   scene->tensor = cluster_tensor(&scene->cluster, 20000, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, 5, 0.3);
 }
 
-/* What still works after trouble: a round of all ranks. Everything was given back. */
+/* A round of all ranks still works after trouble. All memory was given back. */
 static void close_scene(struct scene *scene) {
   cluster_round(&scene->cluster, scene->tensor, 1000000);
   cluster_drain(scene->shard);
@@ -125,7 +125,7 @@ static void test_rank_lost_while_it_is_read(void **state) {
   }
 }
 
-/* Somebody else speaks for rank 1: its stream of frames has a gap, and nothing of it can be trusted any more. */
+/* Another process speaks for rank 1: its stream of frames has a gap, and nothing of it can be trusted any more. */
 static void test_broken_stream(void **state) {
   (void)state;
   struct scene scene;
@@ -144,7 +144,7 @@ static void test_broken_stream(void **state) {
   zps_shard_destroy(scene.shard);
 }
 
-/* A rank vanishes without a word after its push: the others get their sums, and the rest is the control plane's. */
+/* A rank vanishes without a word after its push: the others get their sums, and the control plane handles the rest. */
 static void test_vanished_rank(void **state) {
   (void)state;
   struct scene scene;
@@ -164,7 +164,8 @@ static void test_vanished_rank(void **state) {
   zps_shard_destroy(scene.shard);
 }
 
-/* When a job has failed its ranks leave, and who hears of that first is still told whom it failed for. */
+/* When a job has failed, its ranks leave, and the ranks that hear of a leaving rank first are still told the rank that
+ * caused the failure. */
 static void test_left_for_a_lost_one(void **state) {
   (void)state;
   struct scene scene;
@@ -194,7 +195,7 @@ static void test_cancel(void **state) {
   expect_abort(&scene, 5, 0, ZPS_ERR_CANCELED, "rank 1 gave it up: the trainer stops");
   push(&scene, 5, 2);
   expect_abort(&scene, 5, 2, ZPS_ERR_CANCELED, "rank 1 gave it up: the trainer stops");
-  rig_cancel(scene.cluster.ranks[2], scene.tensor->spec.tensor, 6, "before it pushed"); /* nobody waits for it */
+  rig_cancel(scene.cluster.ranks[2], scene.tensor->spec.tensor, 6, "before it pushed"); /* no rank waits for it */
   push(&scene, 6, 2);
   expect_abort(&scene, 6, 2, ZPS_ERR_CANCELED, "rank 2 gave it up: before it pushed");
   for (uint32_t rank = 0; rank < RANKS; rank++) push(&scene, 7, rank);
@@ -228,7 +229,7 @@ static void test_job_closed_in_a_round(void **state) {
 
 static void test_hostile_slices(void **state) {
   (void)state;
-  static const uint32_t words[] = {0, 0, 0, 0, 7, 7}; /* values of two rows, then their ranks */
+  static const uint32_t words[] = {0, 0, 0, 0, 7, 7}; /* values of two rows, then their indices */
   static const uint32_t descending[] = {0, 0, 0, 0, 9, 3};
   static const uint32_t outside[] = {0, 0, 0, 0, 3, 4000000};
   static const struct hostile {
@@ -260,7 +261,7 @@ static void test_hostile_slices(void **state) {
   close_scene(&scene);
 }
 
-/* Memory that its owner never registered, and the same partition twice. */
+/* Memory that the rank never registered, and the same partition twice. */
 static void test_hostile_addresses_and_repeats(void **state) {
   (void)state;
   struct scene scene;

@@ -14,7 +14,7 @@
 #include "worker/api/request.h"
 #include "worker/served/served.h"
 
-/* A tensor of a job that is connected to nobody. */
+/* A tensor of a job without connections. */
 static struct {
   struct zenps_job job;
   struct zenps_tensor tensor;

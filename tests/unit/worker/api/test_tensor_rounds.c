@@ -1,4 +1,4 @@
-/* A tensor's spare rounds: taken again, and given up when nobody wants them for a while. */
+/* A tensor's spare rounds: taken again, and given up when no request takes them for a while. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 #include "worker/round/round.h"
 #include "worker/served/served.h"
 
-/* A job that is connected to nobody, with two tensors. */
+/* A job without connections, with two tensors. */
 struct scene {
   struct zenps_job job;
   struct zenps_tensor tensors[2];
@@ -109,7 +109,7 @@ static void test_what_nobody_wants_is_given_up(void **state) {
   assert_true(job->rounds.idle_at_ns >= start_ns + idle_ns && job->rounds.idle_at_ns <= end_ns + idle_ns);
   assert_true(idle_ns >= 10 * ZPS_NS_PER_S); /* longer than steps are apart */
 
-  /* Not before its time; then one after the other, but not what is in use. */
+  /* No spare round goes before its time; then they go one after the other, but not rounds in use. */
   assert_int_equal(zps_worker_tensors_age(job, first->spare_since_ns + idle_ns - 1), first->spare_since_ns + idle_ns);
   assert_int_equal(spares(left), 2);
   assert_ptr_equal(take(used, 2), third);

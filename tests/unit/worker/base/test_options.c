@@ -1,4 +1,5 @@
-/* What zenps_open() makes of its options and the environment, and what in zenps.h must agree with the rest. */
+/* The settings that zenps_open() takes from its options and the environment, and the parts of zenps.h that must agree
+ * with other files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -130,7 +131,7 @@ static void test_a_rank_of_nobody(void **state) {
   setenv("SLURM_NTASKS", "4", 1);
   assert_int_equal(zps_worker_options_load(NULL, &options, &error), ZPS_ERR_INVALID);
   assert_non_null(strstr(error.text, "SLURM_NTASKS"));
-  given.world = 1; /* who says so is alone */
+  given.world = 1; /* a process that says so is alone */
   assert_int_equal(zps_worker_options_load(&given, &options, &error), ZPS_OK);
   assert_string_equal(options.job, "default");
   zps_worker_options_fini(&options);
@@ -146,7 +147,7 @@ static void test_a_rank_of_nobody(void **state) {
   assert_string_equal(options.job, "slurm-71.0");
   zps_worker_options_fini(&options);
   given.world = 0;
-  given.rank = 4; /* what is given counts; the rest is the launcher's */
+  given.rank = 4; /* given values count; the launcher's values fill in the rest */
   given.job = "mine";
   assert_int_equal(zps_worker_options_load(&given, &options, &error), ZPS_OK);
   assert_int_equal(options.rank, 4);
@@ -164,7 +165,7 @@ static void expect_defaults(uint64_t threads, uint64_t memory_limit_bytes) {
   zps_worker_options_fini(&options);
 }
 
-/* A rank's part of what the process may use: of its container, and of its affinity. */
+/* A rank's part of the processors that the process may use: by its container, and by its affinity. */
 static void test_shares(void **state) {
   (void)state;
   const uint64_t half = zps_machine_memory_bytes() / 2, gib = 1ull << 30;
@@ -301,7 +302,7 @@ static void test_struct_sizes(void **state) {
 
   zenps_options_init(&given, offsetof(zenps_options_t, round_timeout_ms));
   given.world = 2;
-  given.round_timeout_ms = 77; /* not there, as far as the caller's header goes */
+  given.round_timeout_ms = 77; /* absent, by the caller's header */
   assert_int_equal(zps_worker_options_load(&given, &options, &error), ZPS_OK);
   assert_int_equal(options.world, 2);
   assert_int_equal(options.round_timeout_ms, 60000);

@@ -1,4 +1,4 @@
-/* Schemes between ranks when memory is short: made whole, with what they remember, or not at all. */
+/* Schemes between ranks when memory is short: made as a whole, with their remembered state, or not at all. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,4 +1,4 @@
-/* Random streams in every codec, dtype, width and policy, and one instruction carried out on them. What comes out is
+/* Random streams in every codec, dtype, width and policy, and one instruction carried out on them. The result is
  * checked as a peer's would be, and fits its bound. */
 #ifndef ZPS_TESTS_WORKER_COMPUTE_COMPUTE_RIG_H
 #define ZPS_TESTS_WORKER_COMPUTE_COMPUTE_RIG_H
@@ -44,7 +44,7 @@ void compute_put_in(struct compute_rig *rig, unsigned i, const struct compute_re
 /* Both: the stream that is input `i`, to be freed. */
 struct compute_ref *compute_draw_in(struct compute_rig *rig, unsigned i, uint64_t lo, uint64_t hi);
 
-/* Carries out the program's last instruction on the inputs. What it returns lives until the next call. */
+/* Carries out the program's last instruction on the inputs. The returned streams live until the next call. */
 struct zps_slice_view compute_run(struct compute_rig *rig);
 /* The same rows with the same bits (-0.0 differs from +0.0), in the codec that the policy demands. In the paper's
  * policy all rows may be there. */

@@ -1,4 +1,5 @@
-/* Schemes that keep only the greatest, in the simulator, against what their papers define; and Ok-Topk's words. */
+/* Schemes that keep only the greatest, in the simulator, against the definitions of their papers; and Ok-Topk's words.
+ * */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -116,7 +117,7 @@ static void test_gaussiank(void **state) {
   check_definition("gaussiank", 3, 2);
 }
 
-/* No two ranks have a row in common: what is kept of each shows in the result. */
+/* No two ranks have a row in common: the rows kept of each rank show in the result. */
 static void test_gaussiank_counts(void **state) {
   (void)state;
   for (uint32_t n = 1; n <= N_MAX; n++) {
@@ -199,8 +200,8 @@ static void test_oktopk_balances(void **state) {
       for (uint32_t row = i; row < ROWS; row += n) values[row] = own[row / n];
     }
     check_round(&sim, lossy, &grads);
-    /* What the first region's owner sends: all shares but its own away, and its own to all; far from all of it to all.
-     */
+    /* The words that the first region's owner sends: all shares but its own away, and its own to all; far from
+     * all of it to all. */
     const uint64_t unbalanced = (uint64_t)K * (n - 1) * 2 * WORD;
     assert_true(2 * sim_out(&sim, 0).row_bytes < unbalanced + 2 * sim.plan.k * 2 * WORD);
     sim_close(&sim);

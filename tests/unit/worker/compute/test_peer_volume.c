@@ -1,4 +1,4 @@
-/* What the lossless rank-to-rank schemes send, counted in the simulator byte by byte, against the papers' formulas.
+/* The bytes of the lossless rank-to-rank schemes, counted in the simulator byte by byte, against the papers' formulas.
  * In the paper's policy a row takes its values and an index of 4 bytes; a dense row its values. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -37,7 +37,7 @@ static struct sim_grads run(struct sim *sim, double density, int overlap) {
   return grads;
 }
 
-/* Rows that one of ranks [first, first + n) has. */
+/* Rows that at least one of the ranks [first, first + n) has. */
 static uint64_t rows_of_union(const struct sim_grads *grads, uint32_t first, uint32_t n) {
   struct sim_grads some = *grads;
   uint64_t n_union;
@@ -52,7 +52,7 @@ static uint64_t stream_bytes(uint64_t rows) {
   return rows * ENTRY_BYTES < (uint64_t)ROWS * ROW_BYTES ? rows * ENTRY_BYTES : (uint64_t)ROWS * ROW_BYTES;
 }
 
-/* Stage t: the union over the 2^t ranks of the own half, whatever the sets are; dense from delta on. */
+/* Stage t: the union over the 2^t ranks of the own half, for any sets; dense from delta on. */
 static void test_recursive_doubling(void **state) {
   (void)state;
   static const double densities[] = {0.01, 0.2, 0.45};
@@ -114,8 +114,8 @@ static uint64_t union_between(const struct sim_grads *grads, uint64_t lo, uint64
   return n;
 }
 
-/* In: what the others have of the own range, and all other ranges' sums. Between 2 (P - 1) / P k and P k entries
- * (SparCML, 5.3.2). */
+/* In: the other ranks' rows of the rank's own range, and the sums of all other ranges. Between 2 (P - 1) / P k and P k
+ * entries (SparCML, 5.3.2). */
 static void test_split_allgather(void **state) {
   (void)state;
   for (uint32_t n = 2; n <= 16; n++) {
@@ -165,7 +165,8 @@ static void test_dsar(void **state) {
   }
 }
 
-/* A bit for each row, and rows that are there: of each rank's range, and of the sum, which has all where most are. */
+/* A bit for each row, and the present rows: of each rank's range, and of the sum, which has all rows where most are
+ * present. */
 static void test_bitmap_split(void **state) {
   (void)state;
   static const double densities[] = {0.03, 0.9};
@@ -234,7 +235,8 @@ static void test_dense_schemes(void **state) {
   }
 }
 
-/* Rabenseifner of another P: the 2^q as ever, and a whole tensor to and from each extra and who serves it. */
+/* Rabenseifner of another P: the 2^q as ever, and a whole tensor each way between each extra rank and the rank that
+ * serves it. */
 static void test_rabenseifner_extras(void **state) {
   (void)state;
   for (uint32_t n = 3; n <= 15; n++) {
@@ -284,7 +286,7 @@ static void test_blueconnect_levels(void **state) {
   }
 }
 
-/* The far links carry what is left after the hosts' own stage. */
+/* The far links carry the part that is left after the hosts' own stage. */
 static void test_blueconnect_hosts(void **state) {
   (void)state;
   static const uint32_t hosts[] = {7, 8, 7, 8, 7, 8, 7, 8};

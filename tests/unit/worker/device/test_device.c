@@ -1,5 +1,4 @@
-/* A job's device and the way through host memory, when memory of either kind is short; and tensors of over 2^32 rows.
- */
+/* A job's device and host staging, when memory of either kind is short; and tensors of over 2^32 rows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

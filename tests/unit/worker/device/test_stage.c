@@ -74,7 +74,7 @@ static void test_read(void **state) {
   close_bench(&bench);
 }
 
-/* What was read ahead is of another round, or of what the memory held before. */
+/* Bytes read ahead belong to another round, or to old contents of the memory. */
 static void test_sources_take_turns(void **state) {
   (void)state;
   struct bench bench;
@@ -115,7 +115,7 @@ static void test_write(void **state) {
     if (n > TOTAL - offset) n = TOTAL - offset;
     memcpy(once, bench.host + offset, n);
     gpu_ok(zps_stage_write(bench.stage, at + offset, once, n, streams[zps_rng_below(&rng, 2)], soon(), &gpu_error));
-    memset(once, 0, n); /* it is ours again */
+    memset(once, 0, n); /* the buffer is the test's again */
   }
   for (unsigned i = 0; i < 2; i++) {
     gpu_ok(bench.rig.device->ops->event_record(bench.rig.device, bench.rig.event, streams[i], &gpu_error));
@@ -130,7 +130,7 @@ static void test_write(void **state) {
   close_bench(&bench);
 }
 
-/* What is done, in order: c: a copy is submitted, w: one is waited for. */
+/* The actions, in order: c: a copy is submitted, w: one is waited for. */
 static char steps[64];
 static unsigned n_steps;
 static const struct zps_device_ops *real_ops;
@@ -198,7 +198,7 @@ static void test_missing_memory(void **state) {
   zps_device_close(rig.device);
 }
 
-/* A device that does not get there: the stream's work is only looked at. */
+/* A device that does not finish: the stage only polls the stream's work. */
 static zps_err_t never(struct zps_device *device, struct zps_event *event, struct zps_error *error) {
   (void)device;
   (void)event;

@@ -1,6 +1,6 @@
 /*
- * One worker's rounds between ranks, where the other ranks are fakes: they say by hand what a scheme's program has them
- * say, or something else. Gradients are of floats, ROWS x WIDTH at most.
+ * One worker's rounds between ranks, where the other ranks are fakes: the test sends their messages by hand, as a
+ * scheme's program has them, or others. Gradients are of floats, ROWS x WIDTH at most.
  */
 #ifndef ZPS_TESTS_WORKER_PEER_PEER_RIG_H
 #define ZPS_TESTS_WORKER_PEER_PEER_RIG_H
@@ -18,7 +18,7 @@ struct peer_config {
   const uint32_t *hosts; /* per rank; NULL: all on their own */
 };
 
-/* A message of the worker's that nobody has taken. */
+/* A message of the worker's that the test has not taken. */
 struct peer_message {
   struct peer_message *next;
   uint64_t step;
@@ -45,7 +45,7 @@ void peer_begin(struct peer_rig *rig, struct rig_request *request, uint64_t step
 /* rig->out is the sum of all. */
 void peer_check(const struct peer_rig *rig);
 
-/* What the rank says: rows [lo, hi) of `values`, which begin with row lo. */
+/* The rank sends a message: rows [lo, hi) of `values`, which begin with row lo. */
 enum peer_how { PEER_INLINE, PEER_READ }; /* in the frame; in the rank's memory */
 void peer_say(struct peer_rig *rig, uint32_t r, uint64_t step, uint32_t tag, enum peer_how how, uint64_t lo,
               uint64_t hi, const float *values);

@@ -55,12 +55,12 @@ static void inside_frames(void **state) {
     assert_false(rig.request.serving);
     assert_int_equal(rig.request.stats.nnz_in, ROWS / 5);
     assert_string_equal(rig.request.stats.scheme, "agsparse");
-    fake_done(rank(1), PEER_TENSOR, step); /* nothing was to be read, so nobody waits for it */
+    fake_done(rank(1), PEER_TENSOR, step); /* nothing was to be read, so no rank waits for it */
     rig_expect_released(&rig.request);
   }
 }
 
-/* What was pushed stays until it is read; the result need not wait for that. */
+/* A pushed payload stays until it is read; the result need not wait for that. */
 static void read(void **state) {
   (void)state;
   open_two(&zps_peer_agsparse, LARGE, 2);
@@ -176,7 +176,7 @@ static void two_double(void **state) {
   peer_check(&rig);
 }
 
-/* Rank 2 is one too many: it gives what it has to rank 0, and gets the sum from there. */
+/* Rank 2 is one too many: it gives its rows to rank 0, and gets the sum from there. */
 static void three_double(void **state) {
   (void)state;
   static float sum[ROWS * PEER_WIDTH];
@@ -216,7 +216,7 @@ static void the_one_too_many(void **state) {
 
 static float half_sum[LARGE * PEER_WIDTH];
 
-/* What rank 1 does in it, but for its DONE. */
+/* The messages of rank 1 in it, except its DONE. */
 static void split_by_rank_1(uint64_t step, enum peer_how how) {
   const uint64_t rows = rig.tensor.part.rows, half = rows / 2;
   peer_say_all(&rig, 1, step, TAG_SPLIT, how, 0, half, rig.theirs[1]);
@@ -239,7 +239,7 @@ static void split_inside_frames(void **state) {
   }
 }
 
-/* What others read of the gradient is no copy, and the trainer gets it back when they have said DONE. */
+/* Other ranks read the gradient itself, not a copy, and the trainer gets it back when they have said DONE. */
 static void split_zero_copy(void **state) {
   (void)state;
   open_two(&zps_peer_dense_split, LARGE, 3);
@@ -287,7 +287,7 @@ static void before_it_begins(void **state) {
   }
 }
 
-/* Late messages are for nobody; who gives a step up that is past is told that it was done here. */
+/* Late messages reach no round; a rank that gives up a past step is told that the step was done here. */
 static void after_it_is_past(void **state) {
   (void)state;
   open_two(&zps_peer_agsparse, ROWS, 5);
@@ -302,7 +302,8 @@ static void after_it_is_past(void **state) {
   exchange_small(2);
 }
 
-/* The rank gives up what is done here, and has not said DONE: it is told, and not waited for. */
+/* The other rank gives up a step that is done here, and has not said DONE: it is told so, and the round does not wait
+ * for it. */
 static void given_up_when_done(void **state) {
   (void)state;
   open_two(&zps_peer_agsparse, LARGE, 2);
@@ -393,7 +394,7 @@ static void stateful_schemes_in_turn(void **state) {
   assert_int_equal(n_failed, 0);
 }
 
-/* One that fails lets the next begin; one that is canceled in line leaves it. */
+/* A round that fails lets the next begin; a round that is canceled in line leaves the line. */
 static void stateful_schemes_that_fail(void **state) {
   (void)state;
   static struct rig_request third;

@@ -88,7 +88,7 @@ static struct fake *rank(uint32_t r) {
   return &rig.worker.ranks[r];
 }
 
-/* Until the service has what the host's ranks push. */
+/* Waits until the service has the push of the host's ranks. */
 static void begin_served(uint64_t step, uint64_t timeout_ms) {
   peer_begin(&rig, &rig.request, step, timeout_ms);
   peer_say(&rig, 1, step, TAG_UP, PEER_INLINE, 0, ROWS, rig.theirs[1]);
@@ -189,7 +189,7 @@ static void given_up(void **state) {
   assert_int_equal(atomic_load(&fake_service.n_ended), 1);
 }
 
-/* All ranks have spoken: it is servers that have not. */
+/* All ranks have spoken, so the servers are the ones that are missing. */
 static void servers_are_silent(void **state) {
   (void)state;
   snprintf(fake_service.round.reason.text, sizeof fake_service.round.reason.text,
@@ -201,7 +201,7 @@ static void servers_are_silent(void **state) {
   rig_expect_error(&rig.request, ZPS_ERR_TIMEOUT, "the deadline of 600 ms passed without the sums of server 0 (ps-0)");
 }
 
-/* Another host's master has said nothing: servers may be waiting for what it pushes. */
+/* Another host's master has said nothing: servers may be waiting for its push. */
 static void another_master_is_silent(void **state) {
   (void)state;
   begin_served(1, 600);

@@ -1,6 +1,7 @@
 /*
- * Rounds between ranks that fail: by what ranks say and do not say, by losses, deadlines, cancels and closing. Each
- * time the error names who is to blame, every rank is told, and the buffers come back when nobody reads them any more.
+ * Rounds between ranks that fail: by messages of ranks and their silence, by losses, deadlines, cancels and closing.
+ * Each time the error names the process to blame, every rank is told, and the buffers come back when no rank reads
+ * them any more.
  */
 #include "tests/unit/worker/peer/peer_rig.h"
 
@@ -33,7 +34,7 @@ static void open_ranks(const struct zps_peer_scheme *scheme, uint32_t world, uin
   peer_draw(&rig, 3);
 }
 
-/* Of three ranks, with rank 2 silent: whatever rank 1 says comes to a round that waits. */
+/* Of three ranks, with rank 2 silent: every message of rank 1 comes to a round that waits. */
 static void open_three(void) {
   open_ranks(&zps_peer_agsparse, 3, ROWS);
 }
@@ -179,7 +180,8 @@ static void what_a_rank_says(void **state) {
   }
 }
 
-/* A rank that gave up and tries again is ahead of us: what it says then is for our next attempt, too. */
+/* A rank that gave up and tries again is ahead of this worker: its later messages are for this worker's next attempt,
+ * too. */
 static void the_next_attempt(void **state) {
   (void)state;
   open_three();
@@ -213,7 +215,7 @@ static void frames_of_servers(void **state) {
   peer_check(&rig);
 }
 
-/* DONE of a rank of which more is due is an answer to an attempt before. */
+/* DONE of a rank that still owes messages is an answer to an earlier attempt. */
 static void done_too_early(void **state) {
   (void)state;
   open_three();
@@ -274,7 +276,7 @@ static void dead_before_it_is_told(void **state) {
   fake_expect_abort(rank(2), PEER_TENSOR, 1, ZPS_ERR_PEER_LOST, BLAME);
 }
 
-/* In peace: what it has sent may be under way for a while; then a wait for it is in vain. */
+/* The rank leaves in peace: its messages may be under way for a while; after that, waiting for them is in vain. */
 static void left_in_peace(void **state) {
   (void)state;
   open_three();
@@ -303,7 +305,7 @@ static void abort_for(uint32_t r, uint64_t step, uint32_t missing) {
   fake_send(rank(r), &frame);
 }
 
-/* Ranks tell each other ahead of the deadline whom they wait for. */
+/* Ranks tell each other ahead of the deadline the ranks for which they wait. */
 static void silent(void **state) {
   (void)state;
   open_three();
@@ -321,7 +323,7 @@ static void silent(void **state) {
   expect_well(2);
 }
 
-/* Both say something in time, so it is those that are waited for. */
+/* Both say something in time, so the ranks for which they wait are to blame. */
 static void all_have_spoken(void **state) {
   (void)state;
   open_three();
@@ -361,7 +363,7 @@ static void too_late_to_read_the_gradient(void **state) {
   expect_well(2);
 }
 
-/* All is here, and every result of ours read; only the word for it is missing. */
+/* All messages are here, and every payload of this rank has been read; only the DONE is missing. */
 static void no_done(void **state) {
   (void)state;
   static float sum[LARGE * PEER_WIDTH];
@@ -410,7 +412,7 @@ static void canceled_while_scanning(void **state) {
   expect_well(2);
 }
 
-/* For the others it is done: it is too late. */
+/* The cancel is too late: for the other ranks the round is done. */
 static void canceled_when_done(void **state) {
   (void)state;
   static float sum[LARGE * PEER_WIDTH];
@@ -470,7 +472,8 @@ static void lent_until_lost(void **state) {
   rig_expect_released(&rig.request);
 }
 
-/* Who was never heard of may not even have begun: it is waited for a second, and not until the deadline. */
+/* A rank that was never heard of may not even have begun: the round waits a second for it, and not until the deadline.
+ * */
 static void lent_to_nobody(void **state) {
   (void)state;
   const uint64_t begun_ns = zps_clock_ns();
@@ -504,7 +507,7 @@ static void job_is_closed(void **state) {
   zps_rounds_close(&rig.worker.rounds);
   rig_expect_error(&rig.request, ZPS_ERR_CLOSED, "rank 0 closed the job");
   for (uint32_t r = 1; r < 3; r++) fake_expect_abort(rank(r), PEER_TENSOR, 1, ZPS_ERR_CLOSED, "rank 0 closed the job");
-  rig_expect_released(&rig.request); /* nobody is waited for */
+  rig_expect_released(&rig.request); /* the round waits for no rank */
 }
 
 static void fail_run(void *ctx) {
@@ -519,7 +522,7 @@ static void job_fails(void **state) {
   peer_expect(&rig, 1, 1, TAG_ALL, 0, ROWS, rig.in);
   rig_do(&rig.worker, fail_run, &rig.worker.rounds);
   rig_expect_error(&rig.request, ZPS_ERR_PEER_LOST, "rank 2 is dead");
-  rig_expect_released(&rig.request); /* nobody reads for a job that has failed */
+  rig_expect_released(&rig.request); /* no rank reads for a job that has failed */
   peer_begin(&rig, &rig.request, 2, RIG_TIMEOUT_MS);
   rig_expect_error(&rig.request, ZPS_ERR_PEER_LOST, "rank 2 is dead");
 }

@@ -1,7 +1,7 @@
 /*
  * Fake servers and ranks for tests of a worker's data plane: each has an endpoint of the in-process fabric and a link
- * to the worker, and says what the test tells it to, right or wrong. All of them are driven by the test's own thread,
- * whenever it waits for something (UNTIL), so what they do comes in the order of the test's lines.
+ * to the worker, and sends the messages that the test gives it, right or wrong. All of them are driven by the test's
+ * own thread, whenever it waits for something (UNTIL), so what they do comes in the order of the test's lines.
  */
 #ifndef ZPS_TESTS_WORKER_PLANE_FAKE_H
 #define ZPS_TESTS_WORKER_PLANE_FAKE_H
@@ -45,13 +45,13 @@ struct fake {
   struct fake *next;
 };
 
-/* True on a thread while it does a fake's work: what runs short of memory is the worker. */
+/* True on a thread while it does a fake's work: only the worker runs short of memory. */
 extern _Thread_local bool fake_at_work;
 
 void fake_open(struct fake *fake);
 /* `self`: a rank, or a server's number with ZPS_WIRE_SRC_SERVER. */
 void fake_connect(struct fake *fake, const struct zps_net_info *worker, uint64_t job, uint32_t self);
-/* It dies: what is sent to it from here on fails, and its memory cannot be read. Again: nothing to do. */
+/* The fake dies: sends to it fail from here on, and its memory cannot be read. A second call does nothing. */
 void fake_close(struct fake *fake);
 
 void fakes_turn(void); /* all that are open */
@@ -67,7 +67,7 @@ void fakes_rest(void); /* a little while, where nothing has happened */
 
 /* For fake_take(), where on_frame() does not want it. */
 void fake_keep(struct fake *fake, struct fake_frame *frame);
-/* Whether a frame of this type and round came that nobody has taken. */
+/* Whether a frame of this type and round came that the test has not taken. */
 bool fake_has(const struct fake *fake, enum zps_frame_type type, uint32_t tensor, uint64_t step);
 /* Waits for it and takes it; the caller frees it. */
 struct fake_frame *fake_take(struct fake *fake, enum zps_frame_type type, uint32_t tensor, uint64_t step);

@@ -1,4 +1,5 @@
-/* Lines for registered memory that change while they are served, and when the refusal of one who waits is too early. */
+/* Lines for registered memory that change while they are served, and the cases in which refusing a waiting round is too
+ * early. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +19,7 @@ enum { MIB = 1 << 20, LIMIT = 8 * MIB };
 static struct zps_net *net;
 static struct zps_slab *slab;
 static struct zps_plane_memory memory;
-static char order[64]; /* who got what, letter by letter */
+static char order[64]; /* the buffers served, a letter for the receiver of each */
 
 /* Something that waits for `n_left` buffers of 1 MiB. */
 struct asker {
@@ -29,7 +30,7 @@ struct asker {
   bool is_idle;
   struct zps_plane_held held;
   struct zps_buf bufs[8];
-  struct asker *forgets, *wakes; /* whom it takes out of its line, or puts into it, when it is asked */
+  struct asker *forgets, *wakes; /* the object that it takes out of its line, or puts into it, when it is asked */
   zps_err_t code;
   char text[256];
 };
@@ -98,7 +99,7 @@ static bool waits(const struct asker *asker) {
   return zps_plane_memory_waits(&asker->wait);
 }
 
-/* Sums before pushes, whoever came first; pushes as they came. */
+/* Sums come before pushes, even before earlier ones; pushes are served as they came. */
 static void in_order(void **state) {
   (void)state;
   struct asker a, b, c, d;
@@ -135,7 +136,7 @@ static void others_may_give_back(void **state) {
   give(&a);
 }
 
-/* Larger than the limit: nothing that comes back would help. */
+/* The request is larger than the limit: no memory that comes back would help. */
 static void larger_than_all(void **state) {
   (void)state;
   struct zps_plane_held held = {0};
@@ -145,7 +146,7 @@ static void larger_than_all(void **state) {
   assert_int_equal(held.pull + memory.held.pull, 0);
 }
 
-/* Who is asked may take others out of the line, or put them in. */
+/* An object that is asked may take others out of the line, or put them in. */
 static void lines_change_while_served(void **state) {
   (void)state;
   struct asker a, b, c;
@@ -156,7 +157,7 @@ static void lines_change_while_served(void **state) {
   zps_plane_memory_serve(&memory);
   assert_string_equal(order, "ac");
   assert_false(waits(&b));
-  assert_true(memory.is_due); /* the place in line that was given up */
+  assert_true(memory.is_due); /* the position in line that was given up */
   give(&a), give(&c);
   memset(order, 0, sizeof order);
   ask(&a, 'a', ZPS_LINE_PULL, 1);

@@ -1,4 +1,4 @@
-/* Who gets registered memory: rounds between ranks, sums, pushes, under a limit of eight buffers. */
+/* The order in which rounds between ranks, sums and pushes get registered memory, under a limit of eight buffers. */
 #include <stdio.h>
 
 #include "tests/support/net_pair.h"
@@ -106,7 +106,7 @@ static void a_round_keeps_its_place_until_it_has_all(void **state) {
   want(&a);
   want(&b);
   want(&c);
-  want(&b); /* again: it keeps its place */
+  want(&b); /* a second request keeps its position */
   assert_int_equal(b.n_got, 1);
   assert_int_equal(c.n_got, 0);
   give_back(&a, 1);

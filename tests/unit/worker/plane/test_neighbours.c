@@ -1,4 +1,4 @@
-/* Ranks of a host meet: those who come share memory, whatever others do. */
+/* Ranks of a host meet: those that come share memory, even when others fail. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -84,7 +84,7 @@ static void test_all_meet(void **state) {
   for (uint32_t r = 0; r < WORLD; r++) be(&ranks[r], r, job, near, true);
   for (uint32_t r = 0; r < WORLD; r++) start(&ranks[r]);
   for (uint32_t r = 0; r < WORLD; r++) join(&ranks[r]);
-  assert_true(zps_clock_ns() - start_ns < LONG_MS * ZPS_NS_PER_MS); /* nobody waited in vain */
+  assert_true(zps_clock_ns() - start_ns < LONG_MS * ZPS_NS_PER_MS); /* no rank waited in vain */
   for (uint32_t a = 0; a < WORLD; a++)
     for (uint32_t b = 0; b < WORLD; b++)
       if (a != b) check_shares(&ranks[a], &ranks[b], true, true);
@@ -178,14 +178,14 @@ static void test_one_dies(void **state) {
     logs_finish();
     check_shares(&zero, &one, true, true);
     check_shares(&one, &zero, true, true);
-    if (zero.neighbours[2].view.base) /* what it wrote is still there */
+    if (zero.neighbours[2].view.base) /* the bytes that it wrote are still there */
       assert_memory_equal(zps_segment_at(&zero.neighbours[2].view, MIB, 12), "written by 2", 12);
     leave(&zero);
     leave(&one);
   }
 }
 
-/* As a rank would, but what is sent is not what a rank sends. */
+/* Connects as a rank would, but sends bytes that no rank sends. */
 static int visitor(uint64_t job, uint32_t rank, const void *message, size_t len) {
   struct sockaddr_un at = {.sun_family = AF_UNIX};
   const int path_len = snprintf(at.sun_path + 1, sizeof at.sun_path - 1, "zenps/%016llx/%016llx/%u",
@@ -234,7 +234,7 @@ static void test_strangers(void **state) {
   leave(&one);
 }
 
-/* Who says to be rank 1 and shows nothing, or proves the wrong thing, is not read and reads nothing. */
+/* A process that claims to be rank 1 and shows no segment, or a wrong proof, is not read and reads nothing. */
 static void test_impostor(void **state) {
   (void)state;
   struct rank zero;

@@ -1,4 +1,5 @@
-/* Memory that ranks of a host share: what a process may do to another one's, and what it may not. */
+/* Memory that ranks of a host share: the things that a process may do to another's memory, and those that it may not.
+ * */
 #include <errno.h>
 #include <fcntl.h>
 #include <setjmp.h>
@@ -80,7 +81,7 @@ static void test_memory_comes_and_goes(void **state) {
   assert_null(zps_segment_get(segment, 3 * MIB + 1));
   char *const again = zps_segment_get(segment, 3 * MIB);
   assert_ptr_equal(again, a);
-  assert_int_equal(again[5], 0); /* what was there is gone */
+  assert_int_equal(again[5], 0); /* the old contents are gone */
   zps_segment_put(segment, again, 3 * MIB);
   zps_segment_put(segment, b, 1);
   zps_segment_put(segment, c, 4 * MIB);
@@ -100,7 +101,7 @@ static void test_where_it_is(void **state) {
   assert_int_equal(offset_of(segment, data + 2 * MIB, 0), 3 * MIB);
   assert_false(zps_segment_offset(segment, data + 10, 2 * MIB, &offset));
   assert_false(zps_segment_offset(segment, data + 10, UINT64_MAX, &offset));
-  assert_false(zps_segment_offset(segment, data - 1, 1, &offset)); /* the header is nobody's */
+  assert_false(zps_segment_offset(segment, data - 1, 1, &offset)); /* the header belongs to no payload */
   assert_false(zps_segment_offset(segment, &elsewhere, 1, &offset));
   const struct zps_segment_view view = map(segment), none = {0};
   assert_ptr_equal(zps_segment_at(&view, MIB, 2 * MIB), view.base + MIB);
@@ -161,7 +162,7 @@ static void test_another_process_reads_and_cannot_write(void **state) {
   zps_segment_destroy(segment);
 }
 
-/* Its memory outlives a process that dies, for those who look at it, and nothing is left when they do not. */
+/* The memory of a process outlives its death for the processes that map it, and nothing is left when none does. */
 static void test_a_dead_process_leaves_what_it_wrote(void **state) {
   (void)state;
   struct zps_segment *segment = make(MIB);

@@ -1,4 +1,5 @@
-/* What other ranks say of rounds that have not begun here: kept within bounds, and missed in the open. */
+/* Unexpected messages, those of rounds that have not begun here: they are kept within bounds, and lost ones are
+ * reported as missing. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -65,7 +66,7 @@ static void in_the_order_of_coming(void **state) {
   assert_int_equal(kept.n_rounds, 2);
 }
 
-/* What a rank has said before it gave up is of no use; what it says then is of its next attempt. */
+/* Messages of a rank from before it gave up are of no use; its later messages belong to its next attempt. */
 static void given_up(void **state) {
   (void)state;
   say(3, 4, 1, "old");
@@ -106,7 +107,7 @@ static void too_many_rounds(void **state) {
   logs_expect(ZPS_LOG_WARN, "dropped what came of tensor 1 step 0");
   for (uint64_t step = 0; step <= ZPS_UNEXPECTED_ROUNDS_MAX; step++) say(1, step, 1, "x");
   assert_int_equal(kept.n_rounds, ZPS_UNEXPECTED_ROUNDS_MAX);
-  assert_null(take(1, 0, false)); /* the oldest: nobody may ever begin it */
+  assert_null(take(1, 0, false)); /* the oldest: this rank may never begin it */
   zps_unexpected_round_free(take(1, 1, false));
   zps_unexpected_round_free(take(1, ZPS_UNEXPECTED_ROUNDS_MAX, false));
 }
@@ -139,7 +140,7 @@ static void missed(void **state) {
   assert_null(take(1, 5, false)); /* once */
 }
 
-/* Kept or, without memory, missed in the open. */
+/* The message is kept or, without memory, reported as missing. */
 static void without_memory(void **state) {
   (void)state;
   logs_allow(ZPS_LOG_WARN, "no memory");
@@ -153,7 +154,7 @@ static void without_memory(void **state) {
     assert_true((round != NULL) == (n > 0));
     assert_null(take(3, 4, false));
     if (round) assert_true((round->aborts != NULL) == (n == 4));
-    if (n == 4) assert_int_equal(round->messages->src, 2); /* what came before an abort is of no use */
+    if (n == 4) assert_int_equal(round->messages->src, 2); /* messages before an abort are of no use */
     zps_unexpected_round_free(round);
   }
 }

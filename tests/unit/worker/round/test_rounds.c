@@ -1,6 +1,6 @@
 /*
- * All rounds of a job, with a kind of rounds that is none of the product's: what is found by tensor and step, looked at
- * when something happened or a deadline has come, and failed together needs to know no kind.
+ * All rounds of a job, with a kind of rounds that is none of the product's: finding rounds by tensor and step, looking
+ * at them when something happened or a deadline has come, and failing them together need to know no kind.
  */
 #include "tests/unit/worker/round/worker_rig.h"
 
@@ -18,7 +18,7 @@ static struct worker_rig rig;
 static struct zps_round_tensor tensor, other;
 static struct rig_request requests[5];
 static const zenps_grad_t in = {.struct_size = sizeof in};
-static char log_of[256]; /* what was called of the kind, in order; the engine thread's */
+static char log_of[256]; /* the calls of the kind, in order; the engine thread's */
 
 static struct plain *plain_of(const struct zps_round *round) {
   return (struct plain *)(uintptr_t)round;
@@ -378,7 +378,7 @@ static void look_unexpected(void *ctx) {
   *(unsigned *)ctx = rig.rounds.unexpected.n_rounds;
 }
 
-/* What a round does not take of a rank is kept for its next attempt; of a server nothing is. */
+/* A frame of a rank that a round does not take is kept for its next attempt; a server's is not. */
 static void kept_for_later(void **state) {
   (void)state;
   unsigned n = 0;

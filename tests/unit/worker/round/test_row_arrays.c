@@ -1,4 +1,4 @@
-/* Arrays of results: what was given back is there for the next, and for one only. */
+/* Arrays of results: an array that was given back serves the next request, and only one. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -64,7 +64,7 @@ static void test_large_ones_do_not_stay_for_small_results(void **state) {
   zps_row_arrays_give(&pool, &arrays);
 }
 
-/* The leak checker sees what is neither kept nor freed. */
+/* The leak checker sees arrays that are neither kept nor freed. */
 static void test_so_many_are_kept(void **state) {
   (void)state;
   struct zps_row_arrays arrays[ZPS_ROW_ARRAYS_SPARE + 2];

@@ -123,7 +123,7 @@ zps_err_t rig_begin(struct worker_rig *rig, struct rig_request *request, struct 
     request->next = rig->requests;
     rig->requests = request;
   } else {
-    assert_true(atomic_load(&request->released)); /* it is nobody's: it may start anew */
+    assert_true(atomic_load(&request->released)); /* it belongs to no round: it may start anew */
   }
   rig_free_result(request);
   request->n_over = 0;

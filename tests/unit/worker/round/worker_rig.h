@@ -1,6 +1,6 @@
 /*
- * One worker without its API: a data plane over the in-process fabric, its rounds, and an owner that notes what it is
- * told. Its servers and the other ranks are fakes (plane/fake.h).
+ * One worker without its API: a data plane over the in-process fabric, its rounds, and an owner that notes its
+ * notifications. Its servers and the other ranks are fakes (plane/fake.h).
  */
 #ifndef ZPS_TESTS_WORKER_ROUND_WORKER_RIG_H
 #define ZPS_TESTS_WORKER_ROUND_WORKER_RIG_H
@@ -17,7 +17,7 @@
 enum { RIG_FAKES_MAX = 4, RIG_PARTS_MAX = 64, RIG_JOB = 77 };
 #define RIG_TIMEOUT_MS 60000u /* of rounds that end before it */
 
-/* What is asked for with a round, and what became of it. Zero at first. */
+/* The request of a round, and its outcome. Zero at first. */
 struct rig_request {
   struct zps_round *round; /* kept for the request's next one */
   zenps_grad_t out;
@@ -68,7 +68,7 @@ void rig_expect_error(struct rig_request *request, zps_err_t code, const char *t
 void rig_expect_released(struct rig_request *request);
 /* Waits until it is released, and destroys its round. */
 void rig_drop(struct worker_rig *rig, struct rig_request *request);
-/* Gives back what the library has made for the result. */
+/* Gives back the arrays that the library has made for the result. */
 void rig_free_result(struct rig_request *request);
 
 /* Runs on the engine's thread, and returns when it has run. */

@@ -1,5 +1,5 @@
-/* Programs: what they hold and refuse; and runs of them: everything is given out once, when what it reads is there,
- * whatever the order of events. */
+/* Programs: their contents and refusals; and runs of them: each instruction is given out once, when its inputs are
+ * there, in any order of events. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

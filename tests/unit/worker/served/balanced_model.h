@@ -1,5 +1,5 @@
-/* What a driver of the balanced machine knows of a small round: which events may come next, and whether what the
- * machine asks for is right. */
+/* The knowledge of a driver of the balanced machine about a small round: the events that may come next, and whether the
+ * machine's actions are right. */
 #ifndef ZPS_TESTS_WORKER_SERVED_BALANCED_MODEL_H
 #define ZPS_TESTS_WORKER_SERVED_BALANCED_MODEL_H
 
@@ -18,7 +18,7 @@ struct kind {
   bool whole, apart;
 };
 
-/* What has happened, and what the machine has asked for so far. */
+/* The events that have happened, and the actions of the machine so far. */
 struct model {
   struct zps_round_machine *machine;
   struct kind kind;

@@ -1,6 +1,6 @@
 /*
  * One worker's rounds over fake servers. A server here adds what the test calls the other ranks' share, row by row, to
- * what the worker pushes, and answers with the sums: of itself (`answers`), or when the test says so.
+ * the worker's push, and answers with the sums: by itself (`answers`), or when the test says so.
  *
  * Gradients are of floats, ROWS x WIDTH at most.
  */
@@ -20,7 +20,7 @@ struct served_config {
   const char *scheme;          /* NULL: balanced */
 };
 
-/* What a server does with a round of itself. */
+/* The things that a server does with a round by itself. */
 struct served_server {
   struct served_rig *rig;
   bool answers;    /* with all sums, when all of its partitions have come; to an ABORT with one of its own */
@@ -38,7 +38,7 @@ struct served_rig {
   struct served_server servers[RIG_FAKES_MAX];
   float in[SERVED_ROWS_MAX * SERVED_WIDTH], out[SERVED_ROWS_MAX * SERVED_WIDTH];
   float others[SERVED_ROWS_MAX * SERVED_WIDTH]; /* their share */
-  float sum[SERVED_ROWS_MAX * SERVED_WIDTH];    /* of what came, and theirs */
+  float sum[SERVED_ROWS_MAX * SERVED_WIDTH];    /* of the pushes that came, and of the others' share */
   bool has_row[SERVED_ROWS_MAX];
   struct rig_request request; /* for tests of one round */
 };

@@ -15,7 +15,7 @@
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 enum { PARTS = 3 };
 
-/* What a server would send back to a single rank. */
+/* The blocks that a server would send back to a single rank. */
 struct result {
   struct zps_partition part;
   struct zps_slice_view views[PARTS];
@@ -83,7 +83,7 @@ static void check_rows(const struct result *result, const struct zps_tensor_shap
   free(values);
 }
 
-/* Blocks with a value in them, counted from the plain array: what is sent. */
+/* Blocks with a value in them, counted from the plain array: the worker sends these. */
 static uint64_t blocks_touched(const struct ref_gradient *gradient) {
   const uint64_t n = gradient->rows * gradient->width, size = zps_dtype_size(gradient->dtype);
   uint64_t touched = 0;
@@ -197,7 +197,7 @@ static void input_made(void *ctx) {
   zps_blocks_fini(ctx);
 }
 
-/* What a failed attempt leaves behind does not confuse the next. */
+/* The leftovers of a failed attempt do not confuse the next. */
 static void missing_memory_is_said(void **state) {
   (void)state;
   const struct zps_tensor_shape shape = {1000, 3, ZPS_DTYPE_F32};

@@ -1,4 +1,4 @@
-/* How far ahead of the sums a round looks for rows. */
+/* The lookahead: how far ahead of the sums a round looks for rows. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -42,7 +42,7 @@ static void test_fast(void **state) {
   assert_int_equal(begin(&lookahead), STEPS);
 }
 
-/* What is summed makes room, step for step. */
+/* Finished sums make room, step for step. */
 static void test_slow(void **state) {
   (void)state;
   struct zps_lookahead lookahead = over(4 * STEP_BYTES + 1);

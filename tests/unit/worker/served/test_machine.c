@@ -55,7 +55,7 @@ static void strike(struct walk *walk, unsigned depth) {
     zps_round_machine_step(model.machine, &faults[i].event, faults[i].now);
     model_check_actions(&model);
     expect_failure(&model, faults[i].code, faults[i].silent);
-    /* What arrives late changes nothing. */
+    /* Late frames change nothing. */
     struct zps_round_machine_event events[MAX_EVENTS];
     const unsigned n = model_enabled(&model, events);
     for (unsigned e = 0; e < n; e++) {
@@ -97,7 +97,8 @@ static void strike(struct walk *walk, unsigned depth) {
   assert_false(zps_round_machine_over(model.machine));
 }
 
-/* Depth first over all orders; failures strike once per set of events seen, which is what the machine remembers. */
+/* Depth first over all orders; failures strike once per set of events seen, since the machine remembers that set alone.
+ * */
 static void explore(struct walk *walk, unsigned depth, bool *seen, size_t n_seen) {
   struct model model;
   replay(walk, depth, &model);

@@ -1,4 +1,4 @@
-/* Rounds over servers that go well: one worker, whatever its servers own and however sums come. */
+/* Rounds over servers that go well: one worker, with servers that own any partitions and send sums in any way. */
 #include "tests/unit/worker/served/served_rig.h"
 
 #include "tests/support/logs.h"

@@ -121,7 +121,7 @@ static void two_at_once(void **state) {
   assert_int_equal(second.number, 1);
 }
 
-/* In the order in which they began to wait; who is canceled leaves the line. */
+/* Rounds are served in the order in which they began to wait; a canceled round leaves the line. */
 static void first_come_first_served(void **state) {
   (void)state;
   open_limited(4 * MIB);
@@ -160,8 +160,8 @@ static void want(bool rows_out) {
   rig.request.out.values = NULL;
 }
 
-/* True: the step went well, and some of what was granted is left. This fabric takes memory for each message, and sends
- * it when there is some: so there is, after a while. */
+/* True: the step went well, and some of the granted allocations are left. This fabric takes memory for each message,
+ * and sends it when there is some: so there is, after a while. */
 static bool take_step(uint64_t step, bool rows_out, long granted) {
   want(rows_out);
   atomic_store(&oom_granted, granted);
@@ -226,7 +226,7 @@ static void large_rounds(void **state) {
   sweep_all(20000, 2, 20);
 }
 
-/* What a round is made of: whole, or not at all. */
+/* The parts of a round: made as a whole, or not at all. */
 static zps_err_t round_create(void *ctx) {
   return zps_round_create(&rig.tensor, NULL, ctx);
 }

@@ -1,6 +1,7 @@
 /*
- * Rounds over servers that fail: by what servers say and do not say, by losses, deadlines, cancels and closing. Each
- * time the error names who is to blame, every server is told, and the buffers come back when all have spoken.
+ * Rounds over servers that fail: by messages of servers and their silence, by losses, deadlines, cancels and closing.
+ * Each time the error names the process to blame, every server is told, and the buffers come back when all have
+ * spoken.
  */
 #include "tests/unit/worker/served/served_rig.h"
 
@@ -28,13 +29,13 @@ static void open_small(void) {
   served_draw(&rig, 3);
 }
 
-/* What is pushed lies in registered memory. */
+/* The push lies in registered memory. */
 static void open_large(void) {
   served_open(&rig, &(struct served_config){.worker.n_servers = 2, .rows = 30000, .n_parts = 4});
   served_draw(&rig, 2);
 }
 
-/* And so much was found in its last round that others than the trainer's thread look at the next one. */
+/* The last round had so many rows that other threads than the trainer's scan the gradient of the next one. */
 static void open_scanned(void) {
   open_large();
   rig.servers[0].answers = rig.servers[1].answers = true;
@@ -189,7 +190,7 @@ static void what_a_server_says(void **state) {
   }
 }
 
-/* Of ranks that a server misses the request is told. */
+/* The request names the ranks that a server misses. */
 static void ranks_that_are_missing(void **state) {
   (void)state;
   open_small();
@@ -227,7 +228,7 @@ static void sums_too_early(void **state) {
   expect_well(4);
 }
 
-/* What does not even decode is dropped; what is out of sequence ends the link. */
+/* A frame that does not decode is dropped; a frame out of sequence ends the link. */
 static void frames_that_are_none(void **state) {
   (void)state;
   open_small();
@@ -305,7 +306,7 @@ static void lost_when_it_has_answered(void **state) {
   served_check(&rig);
 }
 
-/* The fabric says so, when the next step is pushed. */
+/* The fabric reports the loss when the next step is pushed. */
 static void dead_before_the_push(void **state) {
   (void)state;
   open_small();
@@ -317,7 +318,7 @@ static void dead_before_the_push(void **state) {
   fake_expect_abort(&rig.worker.servers[0], 5, 1, ZPS_ERR_SERVER_LOST, BLAME);
 }
 
-/* With a sum announced that cannot be read any more. */
+/* A sum has been announced that cannot be read any more. */
 static void dead_before_the_read(void **state) {
   (void)state;
   open_small();
@@ -359,7 +360,7 @@ static void all_silent(void **state) {
   expect_well(2);
 }
 
-/* The servers' own deadline comes before: they know who is missing. */
+/* The servers' own deadline comes before: servers know the missing ranks. */
 static void servers_have_less_time(void **state) {
   (void)state;
   open_small();
@@ -419,7 +420,7 @@ static void lingers_until_all_have_spoken(void **state) {
   }
 }
 
-/* Half of its sums are not all. */
+/* Half of a server's sums are not all. */
 static void lingers_for_every_partition(void **state) {
   (void)state;
   open_large();
@@ -465,7 +466,7 @@ static void canceled_while_encoding(void **state) {
   expect_canceled();
   for (uint32_t s = 0; s < 2; s++) {
     fake_expect_abort(&rig.worker.servers[s], 5, 1, ZPS_ERR_CANCELED, "rank 0");
-    assert_int_equal(rig.servers[s].n_came, 0); /* nothing was pushed, so nobody has to speak */
+    assert_int_equal(rig.servers[s].n_came, 0); /* nothing was pushed, so no server has to speak */
   }
   expect_well(2);
 }
@@ -538,7 +539,7 @@ static void job_is_closed(void **state) {
     for (uint32_t s = 0; s < 2; s++)
       fake_expect_abort(&rig.worker.servers[s], 5, step, ZPS_ERR_CLOSED, "rank 0 closed the job");
   }
-  rig_expect_released(&rig.request); /* nobody is waited for */
+  rig_expect_released(&rig.request); /* the round waits for no server */
   rig_expect_released(&more);
   assert_int_equal(rig_held(&rig.worker), 0);
   served_begin(&rig, &more, 3, RIG_TIMEOUT_MS);

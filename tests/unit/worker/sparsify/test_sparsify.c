@@ -1,4 +1,4 @@
-/* A sparsifier's residual, and its API: what is refused, and what happens without memory. */
+/* A sparsifier's residual, and its API: its refusals, and its behaviour without memory. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@ static const struct ref_choice choices[] = {
     {.kind = ZENPS_SPARSIFY_THRESHOLD, .threshold = 12},
 };
 
-/* Sums of small integers are exact: what went out plus what stayed is what came in, to the bit. */
+/* Sums of small integers are exact: the values sent plus the residual equal the gradients, to the bit. */
 static void nothing_is_lost(void **state) {
   (void)state;
   enum { N = 9000, STEPS = 50 };

@@ -16,7 +16,7 @@ static zenps_sparsifier_stats_t stats_of(const zenps_sparsifier_t *sparsifier) {
   return stats;
 }
 
-/* A few steps of one selector; `expect` fills `chosen` from the sum and what the selector says it did. */
+/* A few steps of one selector; `expect` fills `chosen` from the sum and the selector's report. */
 typedef void (*expect_fn)(const struct ref_choice *choice, zenps_dtype_t dtype, const void *sum, uint64_t n,
                           const zenps_sparsifier_stats_t *stats, bool refined, unsigned char *chosen);
 

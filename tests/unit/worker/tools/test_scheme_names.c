@@ -86,7 +86,7 @@ static void others_are_refused_with_the_names(void **state) {
     struct zps_scheme_ask ask;
     struct zps_error error = {.text = ""};
     assert_int_not_equal(ask_for(others[i], "0", &ask, &error), ZPS_OK);
-    if (i == 3) continue; /* names what a scheme between hosts must be */
+    if (i == 3) continue; /* names the schemes allowed between hosts */
     if (!strstr(error.text, "there are:" ZPS_PLAN_ALL_TEXT)) fail_msg("%s", error.text);
   }
 }

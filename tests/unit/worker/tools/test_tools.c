@@ -1,4 +1,4 @@
-/* What the tools are built on: line reading, reproducible inputs. */
+/* The base of the tools: line reading, reproducible inputs. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
