@@ -71,7 +71,7 @@ zps_err_t zps_control_get_name(const zps_json *object, const char *key, size_t m
 
 zps_err_t zps_control_get_text(const zps_json *object, const char *key, size_t min, size_t max, char *buf,
                                struct zps_error *error) {
-  const char *text;
+  const char *text = "";
   const zps_err_t err = zps_control_get_name(object, key, min, max, &text, error);
   if (!err) strcpy(buf, text);
   return err;
