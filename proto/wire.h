@@ -91,7 +91,7 @@ struct zps_frame_abort {
   zps_err_t code;
   uint32_t n_ranks;
   uint32_t ranks[ZPS_WIRE_RANKS_MAX]; /* missing or lost */
-  char text[ZPS_WIRE_TEXT_MAX + 1]; /* printable UTF-8, NUL-terminated; encode replaces unprintable bytes by '?' */
+  char text[ZPS_WIRE_TEXT_MAX + 1];   /* printable UTF-8, NUL-terminated; encode replaces unprintable bytes by '?' */
 };
 
 struct zps_frame {

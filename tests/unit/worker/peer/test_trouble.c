@@ -494,8 +494,9 @@ static void no_memory_for_it(void **state) {
                       .worker = {.world = 2, .memory_limit_bytes = 4096}, .scheme = &zps_peer_agsparse, .rows = LARGE});
   peer_draw(&rig, 2);
   peer_begin(&rig, &rig.request, 1, RIG_TIMEOUT_MS);
-  rig_expect_error(&rig.request, ZPS_ERR_NOMEM,
-                   "no memory for instruction own: of registered memory, 0 bytes are in use of 4096 (ZENPS_MEMORY_LIMIT)");
+  rig_expect_error(
+      &rig.request, ZPS_ERR_NOMEM,
+      "no memory for instruction own: of registered memory, 0 bytes are in use of 4096 (ZENPS_MEMORY_LIMIT)");
   fake_expect_abort(rank(1), PEER_TENSOR, 1, ZPS_ERR_NOMEM, "ZENPS_MEMORY_LIMIT");
 }
 
