@@ -4,7 +4,7 @@
 
 #include "tests/integration/api_test.h"
 
-enum { N_RANKS = 3, LATE, STOPPED, CONTINUES, COMPARED, RESULTS = 16 }; /* words */
+enum { N_RANKS = 3, LATE, READY, STOPPED, CONTINUES, COMPARED, RESULTS = 16 }; /* words */
 
 /* Schemes that drop rows have the same result on all ranks, if not the sum. */
 static void compare_ranks(const struct rank *rank, const struct flight *flight, const struct spec *spec) {
@@ -50,8 +50,11 @@ static void one_is_late(const struct rank *rank, struct flight *flight, const st
   atomic_fetch_add(&rank->words[LATE], 1);
 }
 
-/* All ranks are in the midst of the round when one rank stops: that rank may have sent everything, or nothing. */
+/* All ranks are in the midst of the round when one rank stops: that rank may have sent everything, or nothing. None is
+ * in an earlier round, whose last frames a rank may still have to send when its own part has ended. */
 static void one_stops(const struct rank *rank, struct flight *flight, const struct spec *spec, uint64_t step) {
+  atomic_fetch_add(&rank->words[READY], 1);
+  if (rank->rank == 1) rank_await(rank, READY, N_RANKS);
   flight_start(flight, spec, rank, step);
   if (rank->rank == 1) {
     atomic_store(&rank->words[STOPPED], (unsigned)getpid());
