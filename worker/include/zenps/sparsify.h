@@ -53,10 +53,11 @@ typedef enum zenps_sparsify {
 } zenps_sparsify_t;
 
 typedef enum zenps_residual {
-  ZENPS_RESIDUAL_SENT = 0, /* what was selected leaves the residual [SparCML algorithm 1, DGC] */
-  ZENPS_RESIDUAL_GLOBAL =
-      1 /* only what is also in the result does [Ok-Topk algorithm 2]. For schemes that keep only the
-           greatest rows: give them no more than the tensor's k, or they drop some that look sent */
+  /* What was selected leaves the residual [SparCML algorithm 1, DGC]. */
+  ZENPS_RESIDUAL_SENT = 0,
+  /* Only what is also in the result does [Ok-Topk algorithm 2]. For schemes that keep only the greatest rows: give them
+   * no more than the tensor's k, or they drop some that look sent. */
+  ZENPS_RESIDUAL_GLOBAL = 1
 } zenps_residual_t;
 
 typedef struct zenps_sparsifier zenps_sparsifier_t;
