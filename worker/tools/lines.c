@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "common/base/source.h"
 #include "config.h"
@@ -22,6 +23,7 @@ struct zps_tools_lines {
   uint64_t number;
   char *buf; /* [start, end) is text not yet handed out */
   size_t cap, start, end;
+  uint64_t at, stop; /* in the file: where the next line begins; none is handed out that begins at `stop` or behind */
   bool eof;
 #ifdef HAVE_LZMA
   bool xz;
@@ -41,6 +43,7 @@ zps_err_t zps_tools_lines_open(const char *path, struct zps_tools_lines **lines_
   zps_err_t code = ZPS_ERR_NOMEM;
   lines->path = strdup(path);
   lines->cap = INPUT_BYTES;
+  lines->stop = UINT64_MAX;
   lines->buf = malloc(lines->cap);
   if (!lines->path || !lines->buf) {
     zps_fail(error, code, "out of memory opening %s", path);
@@ -151,12 +154,14 @@ static zps_err_t fill(struct zps_tools_lines *lines, struct zps_error *error) {
 
 zps_err_t zps_tools_lines_next(struct zps_tools_lines *lines, char **line_p, size_t *len_p, struct zps_error *error) {
   size_t scanned = 0;
+  if (lines->at >= lines->stop) return ZPS_ERR_CLOSED;
   for (;;) {
     char *line = lines->buf + lines->start;
     char *newline = memchr(line + scanned, '\n', lines->end - lines->start - scanned);
     size_t len = newline ? (size_t)(newline - line) : lines->end - lines->start;
     if (newline || (lines->eof && len > 0)) {
       lines->start += len + (newline ? 1 : 0);
+      lines->at += len + (newline ? 1 : 0);
       line[len] = '\0';
       if (len > 0 && line[len - 1] == '\r') line[--len] = '\0';
       lines->number++;
@@ -169,6 +174,27 @@ zps_err_t zps_tools_lines_next(struct zps_tools_lines *lines, char **line_p, siz
     const zps_err_t code = fill(lines, error);
     if (code != ZPS_OK) return code;
   }
+}
+
+zps_err_t zps_tools_lines_part(struct zps_tools_lines *lines, uint64_t part, uint64_t n_parts,
+                               struct zps_error *error) {
+  struct stat file;
+  if (has_suffix(lines->path, ".xz") || fstat(fileno(lines->file), &file) != 0 || !S_ISREG(file.st_mode))
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "%s is compressed or no plain file: it cannot be read in parts",
+                    lines->path);
+  const uint64_t size = (uint64_t)file.st_size, begin = size / n_parts * part + size % n_parts * part / n_parts;
+  const uint64_t next = part + 1;
+  lines->stop = size / n_parts * next + size % n_parts * next / n_parts;
+  if (begin == 0) return ZPS_OK;
+  /* From one byte before: a line that begins at `begin` follows a newline there, which ends a line of the last part. */
+  if (fseeko(lines->file, (off_t)begin - 1, SEEK_SET) != 0)
+    return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot seek in %s", lines->path);
+  lines->at = begin - 1;
+  char *line;
+  size_t len;
+  const zps_err_t code = zps_tools_lines_next(lines, &line, &len, error);
+  lines->number = 0;
+  return code == ZPS_ERR_CLOSED ? ZPS_OK : code;
 }
 
 uint64_t zps_tools_lines_number(const struct zps_tools_lines *lines) {

@@ -12,6 +12,11 @@ struct zps_tools_lines;
 
 zps_err_t zps_tools_lines_open(const char *path, struct zps_tools_lines **lines_p,
                                struct zps_error *error) ZPS_MUSTCHECK;
+/* Confines `lines`, just opened, to those that begin in part `part` (0..n_parts-1) of the file's bytes, cut evenly:
+ * each line is in one part, numbers begin at 1 in each. ZPS_ERR_UNSUPPORTED, and nothing has changed, where a part
+ * cannot be found without reading all before it: in compressed files and pipes. */
+zps_err_t zps_tools_lines_part(struct zps_tools_lines *lines, uint64_t part, uint64_t n_parts,
+                               struct zps_error *error) ZPS_MUSTCHECK;
 /* The next line without its newline, NUL-terminated, valid until the next call; the caller may change it.
  * ZPS_ERR_CLOSED at the end of the file (then `error` is untouched); ZPS_ERR_INVALID: what is read has a line of 64
  * MiB, or goes on for longer than may be kept (common/base/source.h). */

@@ -47,6 +47,51 @@ static void lines_are_split(void **state) {
   zps_tools_lines_close(lines);
 }
 
+/* Lines of 0 to 9 bytes, with and without a last newline, by 1 to 12 parts: each line is in one, in its order. */
+static void parts_have_each_line_once(void **state) {
+  (void)state;
+  for (uint64_t seed = 0; seed < 8; seed++) {
+    struct zps_rng rng = {seed};
+    char text[2000];
+    size_t n = 0;
+    unsigned n_lines = 0;
+    while (n < 1000) {
+      const uint64_t len = zps_rng_below(&rng, 10);
+      n += (size_t)sprintf(text + n, "%.*s\n", (int)len, "abcdefghi");
+      n_lines++;
+    }
+    if (seed % 2) n_lines -= text[--n - 1] == '\n'; /* an empty line without a newline is none */
+    for (uint64_t n_parts = 1; n_parts <= 12; n_parts++) {
+      char read[2000];
+      size_t at = 0;
+      unsigned total = 0;
+      for (uint64_t part = 0; part < n_parts; part++) {
+        struct zps_tools_lines *lines;
+        char *line;
+        size_t len;
+        uint64_t number = 0;
+        assert_int_equal(zps_tools_lines_open(file_of(text, n), &lines, NULL), ZPS_OK);
+        assert_int_equal(zps_tools_lines_part(lines, part, n_parts, NULL), ZPS_OK);
+        while (zps_tools_lines_next(lines, &line, &len, NULL) == ZPS_OK) {
+          at += (size_t)sprintf(read + at, "%s\n", line);
+          assert_int_equal(zps_tools_lines_number(lines), ++number);
+        }
+        total += (unsigned)number;
+        zps_tools_lines_close(lines);
+      }
+      assert_int_equal(total, n_lines);
+      assert_memory_equal(read, text, n < at ? n : at);
+    }
+  }
+  struct zps_tools_lines *lines;
+  char *line;
+  size_t len;
+  assert_int_equal(zps_tools_lines_open(file_of("a\n", 2), &lines, NULL), ZPS_OK); /* more parts than bytes */
+  assert_int_equal(zps_tools_lines_part(lines, 6, 7, NULL), ZPS_OK);
+  assert_int_equal(zps_tools_lines_next(lines, &line, &len, NULL), ZPS_ERR_CLOSED);
+  zps_tools_lines_close(lines);
+}
+
 static void long_lines_grow_the_buffer(void **state) {
   (void)state;
   enum { LEN = 300000 };
@@ -275,6 +320,7 @@ static void auto_settles(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(lines_are_split),
+      cmocka_unit_test(parts_have_each_line_once),
       cmocka_unit_test(long_lines_grow_the_buffer),
       cmocka_unit_test(missing_files_are_named),
       cmocka_unit_test(what_has_no_lines_is_refused),
