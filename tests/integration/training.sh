@@ -35,6 +35,36 @@ for scheme in recursive-doubling ring auto; do
   ok "linear, scheme $scheme: three ranks" eval "curve 3 2 zenps-linear --scheme $scheme --loss hinge --epochs 3 --batch 128 $scratch/docs.libsvm >$scratch/between"
   ok "linear, scheme $scheme: the curves agree" same_curve "$scratch/three" "$scratch/between" 0.0005
 done
+for how in "--threads 3" "--schedule sqrt --bits 0"; do
+  # shellcheck disable=SC2086
+  ok "linear, $how: three ranks" eval "curve 3 2 zenps-linear $how --loss hinge --epochs 3 --batch 128 $scratch/docs.libsvm >$scratch/also"
+  ok "linear, $how: the curves agree" same_curve "$scratch/three" "$scratch/also" 0.0005
+done
+xz -k "$scratch/docs.libsvm"
+ok "linear, a compressed file, which no rank can enter in the middle" eval "curve 3 2 zenps-linear --loss hinge --epochs 3 --batch 128 $scratch/docs.libsvm.xz >$scratch/also"
+ok "linear, a compressed file: the curves agree" same_curve "$scratch/three" "$scratch/also" 0.0005
+ok "linear, two steps on their way: three ranks" eval "curve 3 2 zenps-linear --delay 2 --loss hinge --epochs 3 --batch 128 $scratch/docs.libsvm >$scratch/late"
+ok "linear, two steps on their way: other steps, and it learns" awk 'NR == FNR { same[NR] = $1; next } { d = same[FNR] - $1; if (d < 0) d = -d; if (d > 1e-4 * $1) differs = 1; if (FNR == 1) first = $1; last = $1 }
+  END { exit !(differs && last < 0.8 * first) }' "$scratch/three" "$scratch/late"
+ok "linear, a rate that falls to zero: nothing is learned after the first epoch" eval "curve 3 2 zenps-linear --schedule exponential --decay 0 --epochs 3 --batch 128 $scratch/docs.libsvm >$scratch/still" &&
+  ok "linear, a rate that falls to zero: the loss stays" awk 'NR == 2 { second = $1 } NR == 3 { d = (second - $1) / $1; exit !(d < 1e-6 && d > -1e-6) }' "$scratch/still"
+
+# Coordinate descent: the ranks' coordinates are disjoint rows, so all exact schemes give the same bits.
+for how in balanced agsparse ring; do
+  ok "linear, coordinate descent over $how: three ranks" eval "curve 3 2 zenps-linear --method scd --scheme $how --epochs 4 --schedule constant $scratch/docs.libsvm >$scratch/scd.$how"
+done
+ok "linear, coordinate descent: all schemes alike" eval "cmp $scratch/scd.balanced $scratch/scd.agsparse && cmp $scratch/scd.balanced $scratch/scd.ring"
+ok "linear, coordinate descent: it learns" awk 'NR == 1 { first = $1 } { last = $1; accuracy = $2 } END { exit !(first < 0.6 && last < 0.7 * first && accuracy > 0.75) }' "$scratch/scd.balanced"
+refused() { # NAME TEXT arguments...
+  local name=$1 text=$2
+  shift 2
+  zenpsrun -n 1 -- zenps-linear "$@" "$scratch/docs.libsvm" >"$scratch/out" 2>&1
+  said "linear: $name is refused" "$text"
+}
+refused "coordinate descent of a hinge" "--method scd needs --loss logistic" --method scd --loss hinge
+refused "a delay of selected values" "--delay cannot be had with --sparsify" --delay 1 --sparsify topk
+refused "bits that no code has" "bits" --scheme dsar --bits 3
+
 ok "linear: it learns" awk 'NR == 1 { first = $1 } { last = $1; accuracy = $2 } END { exit !(last < 0.8 * first && accuracy > 0.75) }' "$scratch/three"
 
 # Selecting values with a residual: held out within 1% of the dense run's; counts of reused thresholds about k.
@@ -54,6 +84,12 @@ for select in topk sampled reused gaussian buckets; do
 done
 ok "linear, values selected over Ok-Topk: three ranks" kept_up 0.11 --sparsify topk --scheme oktopk
 ok "linear, by reused thresholds over Ok-Topk: three ranks" kept_up 0.11 --sparsify reused --scheme oktopk
+
+# What waits in the residual was multiplied with the rate of its step: it is still applied when the rate is 0.
+ok "linear, a residual at rate zero: three ranks" eval "curve 3 2 zenps-linear --schedule exponential --decay 0 --epochs 3 --batch 128 --sparsify topk --density 0.01 $scratch/docs.libsvm >$scratch/rest"
+ok "linear, a residual at rate zero: it is applied" awk 'NR == 2 { second = $1 } NR == 3 { exit !($1 < 0.999 * second) }' "$scratch/rest"
+# SparCML's recipe: top-k with a residual, a sum that grows dense, 4 bits on its dense half.
+ok "linear, top-k, dsar and 4 bits: three ranks" kept_up 0 --sparsify topk --scheme dsar --bits 4
 
 for mode in skipgram cbow; do
   ok "embed, $mode: one rank" eval "curve 1 1 zenps-embed --mode $mode --epochs 2 --dim 16 --batch 512 $scratch/text >$scratch/one"

@@ -202,8 +202,8 @@ static bool take_step(struct model *model, uint64_t start, uint64_t end, uint64_
     return false;
   }
   struct vectors *both[] = {&model->centres, &model->contexts};
-  for (int i = 0; i < 2; i++)
-    if (!train_sync_start(train, &both[i]->gradient, step)) return false;
+  for (int i = 0; i < 2; i++) /* Adagrad's steps are the same, whatever gradients are multiplied with: by 1 */
+    if (!train_sync_start(train, &both[i]->gradient, step, 1)) return false;
   for (int i = 0; i < 2; i++) {
     if (!train_sync_wait(train, &both[i]->gradient)) return false;
     apply(model, both[i]);

@@ -69,33 +69,74 @@ static zps_err_t parse_sample(struct libsvm *data, struct sample_set *set, const
   return ZPS_OK;
 }
 
-zps_err_t libsvm_read(const char *path, unsigned holdout, int rank, int world, struct libsvm *data,
-                      struct zps_error *error) {
-  *data = (struct libsvm){.n_features = 1};
+static zps_err_t open_lines(const struct libsvm_share *share, bool in_parts, struct zps_tools_lines **lines_p,
+                            struct zps_error *error) {
+  zps_err_t code = zps_tools_lines_open(share->path, lines_p, error);
+  if (code != ZPS_OK || !in_parts) return code;
+  code = zps_tools_lines_part(*lines_p, (uint64_t)share->rank, (uint64_t)share->world, error);
+  if (code != ZPS_OK) zps_tools_lines_close(*lines_p);
+  return code;
+}
+
+zps_err_t libsvm_count(struct libsvm_share *share, struct zps_error *error) {
   struct zps_tools_lines *lines;
-  zps_err_t code = zps_tools_lines_open(path, &lines, error);
+  char *line;
+  size_t len;
+  zps_err_t code = open_lines(share, true, &lines, error);
+  share->in_parts = code == ZPS_OK;
+  share->n_lines = 0;
+  if (code == ZPS_ERR_UNSUPPORTED) { /* or there is no such decoder, which this tells */
+    code = open_lines(share, false, &lines, error);
+    if (code == ZPS_OK) zps_tools_lines_close(lines);
+    return code;
+  }
+  if (code != ZPS_OK) return code;
+  while ((code = zps_tools_lines_next(lines, &line, &len, error)) == ZPS_OK) share->n_lines++;
+  zps_tools_lines_close(lines);
+  return code == ZPS_ERR_CLOSED ? ZPS_OK : code;
+}
+
+zps_err_t libsvm_read(const struct libsvm_share *share, struct libsvm *data, struct zps_error *error) {
+  const uint64_t stride = share->in_parts ? 1 : (uint64_t)share->world;
+  const uint64_t first = share->in_parts ? 0 : (uint64_t)share->rank;
+  *data = (struct libsvm){.n_features = 1};
+  data->training.stride = data->held_out.stride = stride;
+  data->training.first_number = data->held_out.first_number = first;
+  struct zps_tools_lines *lines;
+  zps_err_t code = open_lines(share, share->in_parts, &lines, error);
   if (code != ZPS_OK) return code;
   char *line;
   size_t len;
   while ((code = zps_tools_lines_next(lines, &line, &len, error)) == ZPS_OK) {
-    const uint64_t number = zps_tools_lines_number(lines);
+    const uint64_t number = share->lines_before + zps_tools_lines_number(lines);
     line += strspn(line, " \t");
     if (*line == '\0' || *line == '#') continue;
-    struct sample_set *set = holdout && number % holdout == 0 ? &data->held_out : &data->training;
+    struct sample_set *set = share->holdout && number % share->holdout == 0 ? &data->held_out : &data->training;
     const uint64_t position = set->n_all++;
-    if (position % (uint64_t)world != (uint64_t)rank) continue;
-    code = parse_sample(data, set, path, number, line, error);
+    if (position % stride != first) continue;
+    code = parse_sample(data, set, share->path, number, line, error);
     if (code != ZPS_OK) break;
   }
   zps_tools_lines_close(lines);
-  if (code == ZPS_ERR_CLOSED && data->training.n_all > 0) return ZPS_OK;
-  if (code == ZPS_ERR_CLOSED && data->held_out.n_all > 0)
-    code = zps_fail(error, ZPS_ERR_INVALID, "%s: all %llu samples are held out, and none is left to train on", path,
-                    (unsigned long long)data->held_out.n_all);
-  else if (code == ZPS_ERR_CLOSED)
-    code = zps_fail(error, ZPS_ERR_INVALID, "%s holds no samples", path);
+  if (code == ZPS_ERR_CLOSED) return ZPS_OK;
   libsvm_free(data);
   return code;
+}
+
+void libsvm_place(struct libsvm *data, uint64_t training_before, uint64_t training_all, uint64_t held_out_before,
+                  uint64_t held_out_all) {
+  data->training.first_number = training_before;
+  data->training.n_all = training_all;
+  data->held_out.first_number = held_out_before;
+  data->held_out.n_all = held_out_all;
+}
+
+zps_err_t libsvm_check(const struct libsvm *data, const char *path, struct zps_error *error) {
+  if (data->training.n_all > 0) return ZPS_OK;
+  if (data->held_out.n_all > 0)
+    return zps_fail(error, ZPS_ERR_INVALID, "%s: all %llu samples are held out, and none is left to train on", path,
+                    (unsigned long long)data->held_out.n_all);
+  return zps_fail(error, ZPS_ERR_INVALID, "%s holds no samples", path);
 }
 
 static void set_free(struct sample_set *set) {
@@ -109,6 +150,12 @@ void libsvm_free(struct libsvm *data) {
   set_free(&data->training);
   set_free(&data->held_out);
   *data = (struct libsvm){.n_features = 0};
+}
+
+bool sample_own(const struct sample_set *set, uint64_t number, uint64_t *own_p) {
+  if (number < set->first_number || (number - set->first_number) % set->stride != 0) return false;
+  *own_p = (number - set->first_number) / set->stride;
+  return *own_p < set->n_own;
 }
 
 struct sample sample_at(const struct sample_set *set, uint64_t own_index) {

@@ -49,6 +49,7 @@ bool train_tensor_open(struct train *train, struct train_tensor *tensor, const c
   ZENPS_TENSOR_OPTIONS_INIT(&options);
   options.values = (zenps_values_t)(ZENPS_VALUES_RAW + sync->values);
   options.scheme = sync->scheme;
+  options.bits = (uint32_t)sync->bits;
   const bool lossy = train_select_lossy(sync->scheme), selects = sync->sparsify > 0;
   if (lossy) options.density = sync->density;
   if (sync->warmup > 0 && (lossy || !selects)) {
@@ -56,49 +57,25 @@ bool train_tensor_open(struct train *train, struct train_tensor *tensor, const c
     train->status = ZPS_EXIT_USAGE;
     return false;
   }
-  struct grad *grad = &tensor->grad;
-  *tensor = (struct train_tensor){.grad = {.rows = rows, .width = width}};
+  *tensor = (struct train_tensor){.scale = 1};
+  if (!grad_init(&tensor->grad, rows, width)) {
+    fprintf(stderr, "%s: out of memory for %llu rows\n", program_name, (unsigned long long)rows);
+    return false;
+  }
   if (selects && !train_select_open(&tensor->select, sync, rows, width)) return fail("cannot select values");
   if (zenps_tensor_open(train->job, name, selects ? rows * width : rows, selects ? 1 : width, ZENPS_F32, &options,
                         &tensor->tensor) != ZENPS_OK)
     return fail("cannot open a tensor");
-  grad->slot_of_row = malloc(rows * sizeof *grad->slot_of_row);
-  if (!grad->slot_of_row) {
-    fprintf(stderr, "%s: out of memory for %llu rows\n", program_name, (unsigned long long)rows);
-    return false;
-  }
-  for (uint64_t i = 0; i < rows; i++) grad->slot_of_row[i] = -1;
   return true;
 }
 
 void train_tensor_close(struct train_tensor *tensor) {
   train_sync_done(tensor);
   train_select_close(&tensor->select);
-  free(tensor->grad.slot_of_row);
-  free(tensor->grad.row_ids);
-  free(tensor->grad.values);
+  grad_fini(&tensor->grad);
 }
 
-float *grad_row(struct grad *grad, uint64_t row) {
-  int64_t slot = grad->slot_of_row[row];
-  if (slot < 0) {
-    if (grad->n == grad->capacity) {
-      const uint64_t capacity = grad->capacity ? 2 * grad->capacity : 1024;
-      int64_t *row_ids = realloc(grad->row_ids, capacity * sizeof *row_ids);
-      if (row_ids) grad->row_ids = row_ids;
-      float *values = realloc(grad->values, capacity * grad->width * sizeof *values);
-      if (values) grad->values = values;
-      if (!row_ids || !values) return NULL;
-      grad->capacity = capacity;
-    }
-    slot = grad->slot_of_row[row] = (int64_t)grad->n++;
-    grad->row_ids[slot] = (int64_t)row;
-    memset(grad->values + (uint64_t)slot * grad->width, 0, grad->width * sizeof *grad->values);
-  }
-  return grad->values + (uint64_t)slot * grad->width;
-}
-
-bool train_sync_start(struct train *train, struct train_tensor *tensor, uint64_t step) {
+bool train_sync_start(struct train *train, struct train_tensor *tensor, uint64_t step, double rate) {
   const double start_s = train_seconds();
   zenps_grad_t in;
   ZENPS_GRAD_INIT(&in);
@@ -107,7 +84,8 @@ bool train_sync_start(struct train *train, struct train_tensor *tensor, uint64_t
   in.row_ids = tensor->grad.row_ids;
   in.values = tensor->grad.values;
   zenps_grad_t *out = tensor->select.sparsifier ? &tensor->select.values : &tensor->sum;
-  if (tensor->select.sparsifier && !train_select_in(&tensor->select, &tensor->grad, &in))
+  tensor->scale = tensor->select.sparsifier ? 1 : rate;
+  if (tensor->select.sparsifier && !train_select_in(&tensor->select, &tensor->grad, (float)rate, &in))
     return fail("cannot select values");
   train->n_selected += in.nnz;
   ZENPS_GRAD_INIT(out);
@@ -139,11 +117,9 @@ bool train_sync_wait(struct train *train, struct train_tensor *tensor) {
 }
 
 void train_sync_done(struct train_tensor *tensor) {
-  struct grad *grad = &tensor->grad;
   zenps_request_free(tensor->request);
   tensor->request = NULL;
-  for (uint64_t i = 0; i < grad->n; i++) grad->slot_of_row[grad->row_ids[i]] = -1;
-  grad->n = 0;
+  grad_clear(&tensor->grad);
 }
 
 bool train_sum(struct train *train, double *values, uint32_t n) {

@@ -3,7 +3,7 @@
  * costs.
  *
  * A training step is always the same: accumulate gradients row by row (grad_row), start the sums of all tensors
- * (train_sync_start), wait for each (train_sync_wait), apply the rows that come back, clear.
+ * (train_sync_start), wait for each (train_sync_wait), apply the rows that come back, clear (train_sync_done).
  */
 #ifndef ZPS_EXAMPLES_TRAIN_H
 #define ZPS_EXAMPLES_TRAIN_H
@@ -13,15 +13,7 @@
 #include <zenps/sparsify.h>
 #include <zenps/zenps.h>
 
-/* A gradient with few non-zero rows: the rows in order of first touch, and their values. */
-struct grad {
-  uint64_t rows, n;
-  uint32_t width;
-  uint64_t capacity;
-  int64_t *row_ids;
-  float *values;
-  int64_t *slot_of_row; /* -1: not touched in this step */
-};
+#include "worker/examples/grad.h"
 
 /* Only the greatest values of a gradient travel, the others wait in the residual (zenps/sparsify.h): the tensor then
  * has a row for each value. */
@@ -41,6 +33,7 @@ struct train_tensor {
   struct grad grad;
   struct train_select select;
   zenps_grad_t sum; /* after train_sync_wait(): rows of the union, until train_sync_done() */
+  double scale;     /* what `sum` lacks: see train_sync_start() */
   zenps_request_t *request;
 };
 
@@ -62,7 +55,7 @@ struct train_sync {
   char *scheme;
   int sparsify;
   double density;
-  uint64_t warmup;
+  uint64_t warmup, bits;
 };
 #define TRAIN_SYNC_OPTS                                                                                            \
   OPT(ZPS_OPT_ENUM, sync.values, .name = "values", .def = "raw", .values = train_values,                           \
@@ -81,7 +74,11 @@ struct train_sync {
       OPT(ZPS_OPT_UINT, sync.warmup, .name = "warmup", .arg = "E", .def = "0", .min = 0, .max = 1000,              \
           .help =                                                                                                  \
               "epochs of --sparsify in which the share falls to --density step by step, as in DGC; not with a "    \
-              "lossy scheme")
+              "lossy scheme"),                                                                                     \
+      OPT(ZPS_OPT_UINT, sync.bits, .name = "bits", .arg = "B", .def = "0", .min = 0, .max = 8,                     \
+          .help =                                                                                                  \
+              "QSGD bits of the dense half of --scheme dsar, 2, 4 or 8 (0: exact); with --sparsify that is "       \
+              "SparCML's quantised top-k")
 extern const char *const train_values[], *const train_sparsify[];
 
 double train_seconds(void);
@@ -95,10 +92,11 @@ void train_tensor_close(struct train_tensor *tensor);
 /* Before each epoch, from 0 on: the density of the warm-up. */
 bool train_epoch(struct train_tensor *tensor, const struct train_sync *sync, uint64_t epoch);
 
-/* The accumulator of `row`: `width` values, zero at first touch in a step. NULL when memory is short. */
-float *grad_row(struct grad *grad, uint64_t row);
-
-bool train_sync_start(struct train *train, struct train_tensor *tensor, uint64_t step);
+/* Starts the sum of all ranks' tensor->grad. `rate`: what the trainer is going to multiply the sum with. Where values
+ * are selected, the gradient is multiplied before it is added to the residual (SparCML's and Ok-Topk's algorithms: acc
+ * = epsilon + alpha * gradient), so that what waits there is not applied at a later, smaller rate; tensor->scale then
+ * is 1, else `rate`: the sum is to be multiplied with it. */
+bool train_sync_start(struct train *train, struct train_tensor *tensor, uint64_t step, double rate);
 bool train_sync_wait(struct train *train, struct train_tensor *tensor);
 void train_sync_done(struct train_tensor *tensor);
 

@@ -34,10 +34,13 @@ void train_select_close(struct train_select *select) {
   free(select->rows);
 }
 
-bool train_select_in(struct train_select *select, const struct grad *grad, zenps_grad_t *in) {
+bool train_select_in(struct train_select *select, const struct grad *grad, float factor, zenps_grad_t *in) {
   const size_t row_bytes = grad->width * sizeof *select->dense;
-  for (uint64_t i = 0; i < grad->n; i++)
-    memcpy(select->dense + (uint64_t)grad->row_ids[i] * grad->width, grad->values + i * grad->width, row_bytes);
+  for (uint64_t i = 0; i < grad->n; i++) {
+    float *row = select->dense + (uint64_t)grad->row_ids[i] * grad->width;
+    const float *values = grad->values + i * grad->width;
+    for (uint32_t k = 0; k < grad->width; k++) row[k] = factor * values[k];
+  }
   const zenps_status_t status = zenps_sparsifier_select(select->sparsifier, select->dense, in);
   for (uint64_t i = 0; i < grad->n; i++) memset(select->dense + (uint64_t)grad->row_ids[i] * grad->width, 0, row_bytes);
   return status == ZENPS_OK;

@@ -9,8 +9,9 @@ bool train_select_lossy(const char *scheme);
 /* For a tensor of rows x width values; false, with zenps_last_error() or errno's reason, where it cannot be. */
 bool train_select_open(struct train_select *select, const struct train_sync *sync, uint64_t rows, uint32_t width);
 void train_select_close(struct train_select *select);
-/* The gradient's greatest values, for the sum; they are borrowed until the next call. */
-bool train_select_in(struct train_select *select, const struct grad *grad, zenps_grad_t *in);
+/* The greatest values of the residual and `factor` times the gradient, for the sum; they are borrowed until the next
+ * call. */
+bool train_select_in(struct train_select *select, const struct grad *grad, float factor, zenps_grad_t *in);
 /* Commits select->values, and hands them out as rows. */
 bool train_select_out(struct train_select *select, uint32_t width, zenps_grad_t *sum);
 

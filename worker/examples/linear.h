@@ -1,0 +1,67 @@
+/*
+ * zenps-linear, in parts: linear.c is the program, linear_model.c the model and its shape, linear_sgd.c and
+ * linear_scd.c the two methods, rate.h the learning rate.
+ *
+ * The weights are one tensor: a row per feature, a column per output.
+ */
+#ifndef ZPS_EXAMPLES_LINEAR_H
+#define ZPS_EXAMPLES_LINEAR_H
+
+#include "common/base/workpool.h"
+#include "worker/examples/libsvm.h"
+#include "worker/examples/rate.h"
+#include "worker/examples/train.h"
+
+enum { LINEAR_CLASSES_MAX = 256, LINEAR_DELAY_MAX = 16 };
+enum linear_method { LINEAR_SGD, LINEAR_SCD };
+enum linear_loss { LINEAR_LOGISTIC, LINEAR_HINGE };
+
+struct linear_options {
+  uint64_t epochs, batch, coordinates, holdout, seed, threads, delay;
+  double l2;
+  struct rate_options rate;
+  int method, loss;
+  struct train_sync sync;
+  bool json;
+};
+
+struct linear {
+  struct linear_options options;
+  struct train train;
+  struct libsvm data;
+  bool is_whole;                      /* every rank has all samples, else its own */
+  double classes[LINEAR_CLASSES_MAX]; /* ascending labels */
+  uint32_t n_classes, n_outputs;      /* two classes need one output: positive for the second */
+  uint32_t n_features;
+  float *weights;            /* features x outputs */
+  struct zps_workpool *pool; /* NULL: one thread */
+};
+
+/* One line of a message on stderr, "zenps-linear: ..."; returns false. */
+bool linear_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Reads the file. In parts, `model->data` has no numbers before linear_agree(). Collective. */
+bool linear_read(struct linear *model, const char *path);
+/* Number of features, classes, and the places of the ranks' samples: the same on all ranks. Collective. */
+bool linear_agree(struct linear *model, const char *path);
+/* +1 or -1: is the sample of the class that output `k` stands for? */
+float linear_target(const struct linear *model, double label, uint32_t k);
+/* One score for each output. */
+void linear_scores(const struct linear *model, const struct sample *sample, float *scores);
+/* The loss at `score` of an output whose target is `y`, and its derivative by the score. */
+double linear_loss(const struct linear *model, float y, float score, float *slope_p);
+/* Correct predictions among the held-out samples that this rank evaluates. */
+uint64_t linear_evaluate(const struct linear *model);
+
+/* A method: its state, one epoch of it, whose summed loss over this rank's part is returned in *loss_p, and its end.
+ * What fails has been said on stderr. */
+struct linear_sgd;
+struct linear_scd;
+bool linear_sgd_open(struct linear *model, struct linear_sgd **sgd_p);
+bool linear_sgd_epoch(struct linear_sgd *sgd, uint64_t epoch, double rate, double *loss_p);
+void linear_sgd_close(struct linear_sgd *sgd); /* NULL is allowed */
+bool linear_scd_open(struct linear *model, struct linear_scd **scd_p);
+bool linear_scd_epoch(struct linear_scd *scd, uint64_t epoch, double rate, double *loss_p);
+void linear_scd_close(struct linear_scd *scd); /* NULL is allowed */
+
+#endif
