@@ -15,7 +15,8 @@ bool zps_scheme_spec_same(const struct zps_scheme_spec *a, const struct zps_sche
   return strcmp(a->name, b->name) == 0 && strcmp(a->between, b->between) == 0 && a->choices == b->choices &&
          a->of_rows == b->of_rows && a->of_width == b->of_width && a->n_levels == b->n_levels &&
          memcmp(a->levels, b->levels, a->n_levels * sizeof a->levels[0]) == 0 && a->k == b->k &&
-         a->chunks == b->chunks && a->bits == b->bits;
+         a->chunks == b->chunks && a->bits == b->bits && a->boundary_period == b->boundary_period &&
+         a->threshold_period == b->threshold_period && a->without == b->without;
 }
 
 #define SAY(text, ...) zps_text_add(text, ZPS_SCHEME_TEXT_MAX + 1, __VA_ARGS__)
@@ -30,6 +31,10 @@ const char *zps_scheme_spec_text(const struct zps_scheme_spec *scheme, char *tex
   for (uint32_t i = 0; i < scheme->n_levels; i++) SAY(text, "%s%" PRIu32, i ? "x" : " levels=", scheme->levels[i]);
   if (scheme->chunks) SAY(text, " chunks=%" PRIu32, scheme->chunks);
   if (scheme->bits) SAY(text, " bits=%" PRIu32, scheme->bits);
+  if (scheme->boundary_period) SAY(text, " boundary_period=%" PRIu32, scheme->boundary_period);
+  if (scheme->threshold_period) SAY(text, " threshold_period=%" PRIu32, scheme->threshold_period);
+  char parts[ZPS_WITHOUT_TEXT_MAX + 1];
+  if (scheme->without) SAY(text, " without=%s", zps_without_text(scheme->without, parts));
   return text;
 }
 
@@ -37,6 +42,13 @@ static zps_json *choices_array(unsigned choices) {
   zps_json *array = zps_json_array();
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++)
     if (choices >> i & 1) array = zps_json_append_str(array, zps_plan_scheme_name((enum zps_plan_scheme)i));
+  return array;
+}
+
+static zps_json *without_array(unsigned without) {
+  zps_json *array = zps_json_array();
+  for (unsigned i = 0; zps_without_name(i); i++)
+    if (without >> i & 1) array = zps_json_append_str(array, zps_without_name(i));
   return array;
 }
 
@@ -52,6 +64,9 @@ zps_json *zps_control_scheme_write(zps_json *object, const struct zps_scheme_spe
   if (scheme->n_levels) member = zps_control_set_u32s(member, "levels", scheme->levels, scheme->n_levels);
   if (scheme->chunks) member = zps_json_set_u64(member, "chunks", scheme->chunks);
   if (scheme->bits) member = zps_json_set_u64(member, "bits", scheme->bits);
+  if (scheme->boundary_period) member = zps_json_set_u64(member, "boundary_period", scheme->boundary_period);
+  if (scheme->threshold_period) member = zps_json_set_u64(member, "threshold_period", scheme->threshold_period);
+  if (scheme->without) member = zps_json_set(member, "without", without_array(scheme->without));
   return zps_json_set(object, "scheme", member);
 }
 
@@ -67,6 +82,20 @@ static zps_err_t read_choices(const zps_json *from, unsigned *choices_p, struct 
   }
   if (err || *choices_p) return err;
   return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'choices' is empty, want names of schemes");
+}
+
+static zps_err_t read_without(const zps_json *from, unsigned *without_p, struct zps_error *error) {
+  const zps_json *array;
+  zps_err_t err = zps_json_get_array(from, "without", &array, error);
+  for (size_t i = 0; !err && i < zps_json_array_len(array); i++) {
+    const char *name = NULL;
+    unsigned one = 0;
+    err = zps_json_at_str(array, i, &name, error);
+    if (!err) err = zps_without_parse(name, strlen(name), &one, error);
+    *without_p |= one;
+  }
+  if (err || *without_p) return err;
+  return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'without' is empty, want names of parts");
 }
 
 static zps_err_t read_levels(const zps_json *from, struct zps_scheme_spec *scheme, struct zps_error *error) {
@@ -100,6 +129,11 @@ zps_err_t zps_control_scheme_read(const zps_json *object, struct zps_scheme_spec
   OPTION("levels") err = read_levels(from, scheme, error);
   OPTION("chunks") err = zps_control_get_u32(from, "chunks", 2, ZPS_SCHEME_CHUNKS_MAX, &scheme->chunks, error);
   OPTION("bits") err = read_bits(from, &scheme->bits, error);
+  OPTION("boundary_period")
+  err = zps_control_get_u32(from, "boundary_period", 1, UINT32_MAX, &scheme->boundary_period, error);
+  OPTION("threshold_period")
+  err = zps_control_get_u32(from, "threshold_period", 1, UINT32_MAX, &scheme->threshold_period, error);
+  OPTION("without") err = read_without(from, &scheme->without, error);
 #undef OPTION
   return err;
 }

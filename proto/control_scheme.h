@@ -2,7 +2,7 @@
 #ifndef ZPS_PROTO_CONTROL_SCHEME_H
 #define ZPS_PROTO_CONTROL_SCHEME_H
 
-#include "common/plan/schemes.h"
+#include "common/plan/without.h"
 #include "proto/control.h"
 
 #define ZPS_SCHEME_NAME_MAX 47u
@@ -19,13 +19,15 @@ struct zps_scheme_spec {
   uint32_t of_width;
   uint32_t n_levels, levels[ZPS_SCHEME_LEVELS_MAX];
   uint64_t k;
-  uint32_t chunks, bits; /* chunks: 0 is one */
+  uint32_t chunks, bits;                      /* chunks: 0 is one */
+  uint32_t boundary_period, threshold_period; /* of oktopk; 0: the default */
+  unsigned without;                           /* bits of enum zps_without */
 };
 
 bool zps_scheme_spec_is_auto(const struct zps_scheme_spec *scheme);
 bool zps_scheme_spec_same(const struct zps_scheme_spec *a, const struct zps_scheme_spec *b);
-/* The scheme and its options for people: "oktopk k=5", "auto:balanced,ring", "omnireduce of 10x3". `text` has
- * ZPS_SCHEME_TEXT_MAX + 1 characters. Returns it. */
+/* The scheme and its options for people: "oktopk k=5 without=balancing", "auto:balanced,ring", "omnireduce of 10x3".
+ * `text` has ZPS_SCHEME_TEXT_MAX + 1 characters. Returns it. */
 const char *zps_scheme_spec_text(const struct zps_scheme_spec *scheme, char *text);
 
 zps_json *zps_control_scheme_write(zps_json *object, const struct zps_scheme_spec *scheme);

@@ -20,6 +20,7 @@ enum zps_scheme_flag {
   ZPS_SCHEME_ZEROCOPY =
       1 << 8, /* each row is read by one rank, and all need that rank's sum of it: no copy has to be sent */
   ZPS_SCHEME_STATEFUL = 1 << 9, /* rounds of one tensor run one after another, in the order of their steps */
+  ZPS_SCHEME_COO = 1 << 10,     /* between ranks: its paper's streams are COO, however full they are */
 };
 
 /* Each of them by its number, name, flags and the page that describes it, in the order of the numbers: SERVED goes
@@ -39,11 +40,11 @@ enum zps_scheme_flag {
   BETWEEN(RABENSEIFNER, "rabenseifner", ZPS_SCHEME_ALL_VALUES, "SparCML section 5")                                  \
   BETWEEN(TWO_LEVEL, "two-level", ZPS_SCHEME_ALL_VALUES, "BlueConnect section 2")                                    \
   BETWEEN(BLUECONNECT, "blueconnect", ZPS_SCHEME_ALL_VALUES, "BlueConnect section 3")                                \
-  BETWEEN(OKTOPK, "oktopk", ZPS_SCHEME_LOSSY | ZPS_SCHEME_STATEFUL, "Ok-Topk algorithm 1")                           \
-  BETWEEN(GTOPK, "gtopk", ZPS_SCHEME_LOSSY, "gTopk")                                                                 \
-  BETWEEN(TOPKA, "topka", ZPS_SCHEME_LOSSY | ZPS_SCHEME_RANK_ORDER, "Ok-Topk section 5")                             \
+  BETWEEN(OKTOPK, "oktopk", ZPS_SCHEME_LOSSY | ZPS_SCHEME_STATEFUL | ZPS_SCHEME_COO, "Ok-Topk algorithm 1")          \
+  BETWEEN(GTOPK, "gtopk", ZPS_SCHEME_LOSSY | ZPS_SCHEME_COO, "gTopk")                                                \
+  BETWEEN(TOPKA, "topka", ZPS_SCHEME_LOSSY | ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_COO, "Ok-Topk section 5")            \
   BETWEEN(TOPKDSA, "topkdsa", ZPS_SCHEME_LOSSY | ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_ZEROS, "Ok-Topk section 5")      \
-  BETWEEN(GAUSSIANK, "gaussiank", ZPS_SCHEME_LOSSY | ZPS_SCHEME_RANK_ORDER, "Ok-Topk section 5")                     \
+  BETWEEN(GAUSSIANK, "gaussiank", ZPS_SCHEME_LOSSY | ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_COO, "Ok-Topk section 5")    \
   SERVED(HIERARCHICAL, "hierarchical", ZPS_SCHEME_NESTS, "BlueConnect section 2")                                    \
   BETWEEN(DENSE_SPLIT, "dense-split", ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_ALL_VALUES | ZPS_SCHEME_ZEROCOPY, "zenps")  \
   BETWEEN(BITMAP_SPLIT, "bitmap-split", ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_ZEROS, "zenps")

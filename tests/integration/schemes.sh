@@ -94,6 +94,10 @@ cat >>"$scratch/cases" <<END
 --scheme gtopk --rows 30000 --density 0.2 --keep 0.05 --skew 1.2 --out rows
 --scheme oktopk --rows 10000 --density 0.2 --keep 0.02 --steps 70 --overlap same
 --scheme oktopk --rows 10000 --width 3 --density 0.1 --keep 0.02 --steps 40 --skew 1.1 --out rows
+--scheme oktopk --rows 10000 --density 0.2 --keep 0.02 --steps 20 --tau 5 --tau-threshold 7 --chunks 4
+--scheme oktopk --rows 10000 --density 0.2 --keep 0.02 --steps 140 --tau-threshold 128 --without steering --overlap same
+--scheme oktopk --rows 10000 --density 0.2 --keep 0.02 --steps 5 --skew 1.1 --without rotation,bucketing,repartition,balancing --chunks 3
+--scheme gaussiank --rows 30000 --density 0.2 --keep 0.05 --without correction
 END
 run_cases 3
 ZENPS_MEMORY_LIMIT=16777216 ok "in 16 MiB" verified 4 1 --scheme ring --rows 1000003 --density 0.2
@@ -150,7 +154,9 @@ for n in 2 4 5 8; do
   fi
   exactly "8 * k * (P - 1)" topka --density 0.3 --keep $keep
   exactly "8 * 2 * k * (P - 1) / P" gtopk --density 0.3 --keep $keep
-  about "8 * k * (P - 1) / P + M * (P - 1) / P" topkdsa --density 0.3 --keep $keep
+  exactly "8 * 2 * k * (P - 1) / P" topkdsa --density $keep --keep $keep --overlap same # table 1's interval, from here
+  about "(8 * k + 8 * M / 4 * (1 - (1 - k / (M / 4)) ^ P)) * (P - 1) / P" topkdsa --density 0.3 --keep $keep
+  about "(8 * 0.8 * M / 4 / P + M) * (P - 1) / P" topkdsa --density 1 --overlap disjoint --keep "$(awk -v n=$n 'BEGIN { print 0.8 / n }')" # to here
   for overlap in same random disjoint; do # 2k(P-1)/P to 6k(P-1)/P words, what is agreed and counts, as thresholds are reused
     want "$(awk -v k=$k -v P=$n 'BEGIN { print 4 * 2 * k * (P - 1) / P * 0.89 }')" "$(awk -v k=$k -v P=$n 'BEGIN { print 4 * 6 * k * (P - 1) / P + 24 * (P - 1) }')" \
       oktopk --density 0.1 --keep $keep --overlap $overlap --warmup 1 --steps 20
@@ -197,6 +203,12 @@ ok "a scheme that there is not" refused --scheme rings
 said "names those that there are" recursive-doubling
 ok "levels that do not multiply to the ranks" refused --scheme blueconnect --levels 3x5
 said "says so" "product of the levels"
+ok "a period of Ok-Topk's for another scheme" refused --scheme ring --tau 5
+said "says which it is for" "boundary_period and threshold_period are for oktopk, not for ring"
+ok "a part that the scheme does not have" refused --scheme gaussiank --keep 0.1 --without steering
+said "says which it has" "scheme gaussiank can do without no more than correction"
+ok "a part that there is not" refused --scheme oktopk --keep 0.1 --without balance
+said "names the one that was meant" "did you mean 'balancing'"
 echo "--density 0.1 --keep" >"$scratch/cases"
 ok "a case that cannot be" refused --cases "$scratch/cases"
 said "is named by file and line" "cases, line 1: .*keep"

@@ -47,4 +47,4 @@ below="$below worker/served worker/peer"
 may worker/choice $below
 may worker/api $below worker/choice
 may worker/tools common/base common/codec common/control common/plan worker/select
-may worker/examples common/base common/codec worker/tools
+may worker/examples common/base common/codec common/plan worker/tools

@@ -32,6 +32,7 @@ void sim_open(struct sim *sim) {
     rank->plan = sim->plan;
     rank->plan.me = i;
     rank->compute = sim->compute;
+    rank->compute.policy = zps_peer_policy(sim->scheme, sim->compute.policy);
     rank->compute.origin.rank = zps_peer_rank(&sim->plan, i);
     assert_int_equal(zps_own_create(&rank->own), ZPS_OK);
     rank->compute.own = rank->own;

@@ -26,6 +26,8 @@ static zps_err_t variant_open(struct zenps_job *job, const struct zenps_tensor *
     options.k = 0;
     options.density = 0;
   }
+  if (scheme != ZPS_PLAN_OKTOPK) options.boundary_period = options.threshold_period = 0;
+  options.without &= zps_without_of(scheme);
   if (zps_served_kind_find(options.scheme)) { /* takes none of these */
     options.n_levels = 0;
     options.chunks = 0;

@@ -14,6 +14,10 @@
 
 #define CHUNK_BYTES (1u << 20)
 
+#define SAME_BIT(part, bit, name, scheme) \
+  _Static_assert((int)ZENPS_WITHOUT_##part == (int)ZPS_WITHOUT_##part, "zenps.h and without.h say the same");
+ZPS_PLAN_PART_LIST(SAME_BIT)
+
 /* ------------------------------------------------------------ the request for a scheme */
 
 /* What ranks must agree on. `name` is without that of a scheme between hosts. */
@@ -24,7 +28,10 @@ static void set_spec(struct zps_scheme_ask *ask, const char *name) {
                                    .n_levels = plan->n_levels,
                                    .k = plan->k,
                                    .chunks = plan->chunks > 1 ? plan->chunks : 0,
-                                   .bits = plan->bits};
+                                   .bits = plan->bits,
+                                   .boundary_period = plan->boundary_period,
+                                   .threshold_period = plan->threshold_period,
+                                   .without = plan->without};
   snprintf(spec->name, sizeof spec->name, "%s", name);
   if (ask->between || plan->inner)
     snprintf(spec->between, sizeof spec->between, "%s", ask->between ? ask->between->name : plan->inner->name);
@@ -121,6 +128,26 @@ static zps_err_t set_k(struct zps_scheme_ask *ask, const zenps_tensor_options_t 
   return ZPS_OK;
 }
 
+/* Defaults are left out, so that ranks agree whichever way they were asked for. */
+static zps_err_t set_parts(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given, const char *name,
+                           const char *scheme, struct zps_error *error) {
+  const unsigned schemes = ask->scheme ? 1u << ask->scheme->number : ask->choices;
+  unsigned parts = 0;
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++)
+    if (schemes >> i & 1) parts |= zps_without_of((enum zps_plan_scheme)i);
+  char text[ZPS_WITHOUT_TEXT_MAX + 1];
+  if (!(schemes >> ZPS_PLAN_OKTOPK & 1) && (given->boundary_period || given->threshold_period))
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tensor %s: boundary_period and threshold_period are for oktopk, not for %s", name, scheme);
+  if (given->without & ~parts)
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: without is 0x%" PRIx32 ", but scheme %s can do without %s%s",
+                    name, given->without, scheme, parts ? "no more than " : "no part", zps_without_text(parts, text));
+  ask->plan.without = given->without;
+  if (given->boundary_period != ZPS_OKTOPK_BOUNDARY_PERIOD) ask->plan.boundary_period = given->boundary_period;
+  if (given->threshold_period != ZPS_OKTOPK_THRESHOLD_PERIOD) ask->plan.threshold_period = given->threshold_period;
+  return ZPS_OK;
+}
+
 static zps_err_t set_levels(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given, uint64_t world,
                             const char *name, struct zps_error *error) {
   if (given->n_levels == 0) return ZPS_OK;
@@ -139,10 +166,12 @@ static zps_err_t set_levels(struct zps_scheme_ask *ask, const zenps_tensor_optio
   return ZPS_OK;
 }
 
-/* Blocks of a dense scheme travel in pieces of a megabyte, unless an option says otherwise. */
+/* Blocks of a dense scheme, and Ok-Topk's regions, travel in pieces of a megabyte, unless an option says otherwise. */
 static uint32_t default_chunks(const struct zps_scheme_ask *ask, uint64_t world, uint64_t rows, uint64_t row_bytes) {
-  if (!ask->scheme->sends_zeros && !(ask->plan.inner && ask->plan.inner->sends_zeros)) return 1;
-  const double chunks = (double)rows * (double)row_bytes / (double)world / CHUNK_BYTES;
+  const bool dense = ask->scheme->sends_zeros || (ask->plan.inner && ask->plan.inner->sends_zeros);
+  if (!dense && ask->scheme->number != ZPS_PLAN_OKTOPK) return 1;
+  const double block = dense ? (double)rows * (double)row_bytes : (double)ask->plan.k * (double)(row_bytes + 4);
+  const double chunks = block / (double)world / CHUNK_BYTES;
   return chunks <= 1 ? 1 : chunks >= 8 ? 8 : (uint32_t)chunks;
 }
 
@@ -165,11 +194,13 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
     if (err != ZPS_OK) return err;
     set_spec(ask, zps_plan_scheme_name(ZPS_PLAN_AUTO));
     char text[ZPS_SCHEME_TEXT_MAX + 1];
-    return check_partitioner(ask, given->hierarchical, name, zps_scheme_spec_text(&ask->spec, text), error);
+    err = check_partitioner(ask, given->hierarchical, name, zps_scheme_spec_text(&ask->spec, text), error);
+    return err == ZPS_OK ? set_parts(ask, given, name, scheme, error) : err;
   }
   err = find_scheme(ask, scheme, name, error);
   if (err == ZPS_OK) err = check_op(ask, (int)given->op, name, error);
   if (err == ZPS_OK) err = check_partitioner(ask, given->hierarchical, name, scheme, error);
+  if (err == ZPS_OK) err = set_parts(ask, given, name, scheme, error);
   if (err != ZPS_OK) return err;
   if (!ask->scheme) {
     if (given->k || given->density != 0 || given->n_levels || given->chunks || given->bits)

@@ -51,9 +51,6 @@ static uint64_t rows_max(const struct zps_compute *compute, const struct zps_com
     case ZPS_INSTR_TOP:
       if (z > instr->k) z = instr->k;
       break;
-    case ZPS_INSTR_NORMAL:
-      if (z / 2 > instr->k) z = 2 * instr->k;
-      break;
     case ZPS_INSTR_TAKE:
       if (z > instr->to) z = instr->to;
       z = z > instr->from ? z - instr->from : 0;

@@ -126,6 +126,24 @@ static uint64_t count_from(struct zps_compute_work *work, uint64_t magnitude) {
   return count;
 }
 
+/* The value of the k-th greatest magnitude; 0: there are fewer. */
+static zps_err_t greatest(struct zps_compute_work *work, uint64_t k, double *value_p) {
+  const struct zps_slice_view *const view = &work->task->ins->view;
+  struct zps_order order = {0};
+  const zps_err_t code = k <= view->z ? select_kth(work, view->z, k, &order) : ZPS_OK;
+  *value_p = zps_magnitude_value(view->dtype, order.magnitude);
+  return code;
+}
+
+static zps_err_t correct(struct zps_compute_work *work, double *threshold_p) {
+  const uint64_t k = work->task->instr.k;
+  double fewest, beyond_most;
+  zps_err_t code = greatest(work, zps_estimate_fewest(k), &fewest);
+  if (code == ZPS_OK) code = greatest(work, zps_estimate_most(k) + 1, &beyond_most);
+  if (code == ZPS_OK) *threshold_p = zps_estimate_correct(*threshold_p, fewest, beyond_most);
+  return code;
+}
+
 zps_err_t zps_compute_normal(struct zps_compute_work *work) {
   const struct zps_slice_view *const view = &work->task->ins->view;
   const uint64_t k = work->task->instr.k;
@@ -136,9 +154,15 @@ zps_err_t zps_compute_normal(struct zps_compute_work *work) {
   if (!spread(work, &mean, &deviation)) return zps_compute_top(work);
   /* One of a row's `width` values passes with probability k / m when each does with this one. */
   const double one = -expm1(log1p(-(double)k / view->m) / view->width);
-  const uint64_t magnitude = zps_magnitude_from(view->dtype, zps_estimate_normal(mean, deviation, one));
-  const uint64_t count = count_from(work, magnitude);
-  if (4 * count < 3 * k || count > 2 * k) return zps_compute_top(work);
+  double threshold = zps_estimate_normal(mean, deviation, one);
+  uint64_t magnitude = zps_magnitude_from(view->dtype, threshold), count = count_from(work, magnitude);
+  if (work->task->instr.corrected && (count < zps_estimate_fewest(k) || count > zps_estimate_most(k))) {
+    const zps_err_t err = correct(work, &threshold);
+    if (err != ZPS_OK) return err;
+    if (threshold == 0) return zps_compute_top(work);
+    magnitude = zps_magnitude_from(view->dtype, threshold);
+    count = count_from(work, magnitude);
+  }
   return keep(work, magnitude, UINT64_MAX, count);
 }
 

@@ -52,6 +52,12 @@ bool train_tensor_open(struct train *train, struct train_tensor *tensor, const c
   options.bits = (uint32_t)sync->bits;
   const bool lossy = train_select_lossy(sync->scheme), selects = sync->sparsify > 0;
   if (lossy) options.density = sync->density;
+  struct zps_error why;
+  if (!train_select_parts(sync, &options, &why)) {
+    fprintf(stderr, "%s: %s\n", program_name, why.text);
+    train->status = ZPS_EXIT_USAGE;
+    return false;
+  }
   if (sync->warmup > 0 && (lossy || !selects)) {
     fprintf(stderr, "%s: --warmup needs --sparsify and a scheme that loses nothing\n", program_name);
     train->status = ZPS_EXIT_USAGE;

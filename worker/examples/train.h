@@ -55,7 +55,8 @@ struct train_sync {
   char *scheme;
   int sparsify;
   double density;
-  uint64_t warmup, bits;
+  uint64_t warmup, bits, tau, tau_threshold;
+  char *without;
 };
 #define TRAIN_SYNC_OPTS                                                                                            \
   OPT(ZPS_OPT_ENUM, sync.values, .name = "values", .def = "raw", .values = train_values,                           \
@@ -78,7 +79,16 @@ struct train_sync {
       OPT(ZPS_OPT_UINT, sync.bits, .name = "bits", .arg = "B", .def = "0", .min = 0, .max = 8,                     \
           .help =                                                                                                  \
               "QSGD bits of the dense half of --scheme dsar, 2, 4 or 8 (0: exact); with --sparsify that is "       \
-              "SparCML's quantised top-k")
+              "SparCML's quantised top-k"),                                                                        \
+      OPT(ZPS_OPT_UINT, sync.tau, .name = "tau", .arg = "T", .def = "0", .min = 0, .max = UINT32_MAX,              \
+          .help = "--scheme oktopk: steps from one agreement on its regions to the next (0: 64)"),                 \
+      OPT(ZPS_OPT_UINT, sync.tau_threshold, .name = "tau-threshold", .arg = "T", .def = "0", .min = 0,             \
+          .max = UINT32_MAX,                                                                                       \
+          .help = "steps from one exact threshold to the next, of --scheme oktopk and --sparsify reused (0: 32)"), \
+      OPT(ZPS_OPT_STRING, sync.without, .name = "without", .arg = "PARTS",                                         \
+          .help =                                                                                                  \
+              "leave parts of --scheme oktopk or gaussiank out (zenps-perf --help names them); steering and "      \
+              "correction also of --sparsify reused and gaussian")
 extern const char *const train_values[], *const train_sparsify[];
 
 double train_seconds(void);

@@ -4,13 +4,59 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/plan/without.h"
+
 const char *const train_sparsify[] = {"none", "topk", "sampled", "reused", "gaussian", "buckets", NULL};
 
+static enum zps_plan_scheme number_of(const char *scheme) {
+  enum zps_plan_scheme number = ZPS_PLAN_AUTO;
+  return scheme && zps_plan_scheme_parse(scheme, &number) ? number : ZPS_PLAN_AUTO;
+}
+
 bool train_select_lossy(const char *scheme) {
-  static const char *const names[] = {"oktopk", "gtopk", "topka", "topkdsa", "gaussiank"};
-  for (size_t i = 0; scheme && i < sizeof names / sizeof names[0]; i++)
-    if (strcmp(names[i], scheme) == 0) return true;
-  return false;
+  return zps_plan_scheme_lossy(number_of(scheme));
+}
+
+/* Checked by train_select_parts(). */
+static unsigned without(const struct train_sync *sync) {
+  unsigned parts = 0;
+  struct zps_error error;
+  if (!sync->without || zps_without_parse(sync->without, strlen(sync->without), &parts, &error) != ZPS_OK) return 0;
+  return parts;
+}
+
+static unsigned selection_parts(const struct train_sync *sync) {
+  return sync->sparsify == (int)ZENPS_SPARSIFY_REUSED     ? ZPS_WITHOUT_STEERING
+         : sync->sparsify == (int)ZENPS_SPARSIFY_GAUSSIAN ? ZPS_WITHOUT_CORRECTION
+                                                          : 0;
+}
+
+bool train_select_parts(const struct train_sync *sync, zenps_tensor_options_t *options, struct zps_error *error) {
+  const enum zps_plan_scheme scheme = number_of(sync->scheme);
+  const unsigned of_scheme = zps_without_of(scheme), most = of_scheme | selection_parts(sync);
+  const bool oktopk = scheme == ZPS_PLAN_OKTOPK;
+  struct zps_error why;
+  unsigned parts = 0;
+  char text[ZPS_WITHOUT_TEXT_MAX + 1];
+  if (sync->without && zps_without_parse(sync->without, strlen(sync->without), &parts, &why) != ZPS_OK) {
+    zps_fail(error, ZPS_ERR_INVALID, "--without: %s", why.text);
+    return false;
+  }
+  if (parts & ~most) {
+    zps_fail(error, ZPS_ERR_INVALID, "--without: scheme and selection do not have %s",
+             zps_without_text(parts & ~most, text));
+    return false;
+  }
+  if ((sync->tau && !oktopk) || (sync->tau_threshold && !oktopk && sync->sparsify != (int)ZENPS_SPARSIFY_REUSED)) {
+    zps_fail(error, ZPS_ERR_INVALID, "--tau needs --scheme oktopk, --tau-threshold that or --sparsify reused");
+    return false;
+  }
+  options->without = parts & of_scheme;
+  if (oktopk) {
+    options->boundary_period = (uint32_t)sync->tau;
+    options->threshold_period = (uint32_t)sync->tau_threshold;
+  }
+  return true;
 }
 
 bool train_select_open(struct train_select *select, const struct train_sync *sync, uint64_t rows, uint32_t width) {
@@ -18,6 +64,8 @@ bool train_select_open(struct train_select *select, const struct train_sync *syn
   ZENPS_SPARSIFIER_OPTIONS_INIT(&options);
   options.kind = (zenps_sparsify_t)((int)ZENPS_SPARSIFY_TOPK + sync->sparsify - 1);
   options.density = sync->density;
+  options.period = (uint32_t)sync->tau_threshold;
+  options.unrefined = (without(sync) & selection_parts(sync)) != 0;
   if (train_select_lossy(sync->scheme)) {
     options.residual = ZENPS_RESIDUAL_GLOBAL;
     options.capped = 1;

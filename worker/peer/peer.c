@@ -71,7 +71,7 @@ static void setup(struct zps_round *base) {
                                    .compute = {.dtype = tensor->dtype,
                                                .width = tensor->width,
                                                .op = tensor->op,
-                                               .policy = tensor->codec,
+                                               .policy = zps_peer_policy(tensor->peer->scheme, tensor->codec),
                                                .origin = {.seed = tensor->part.seed,
                                                           .tensor = tensor->id,
                                                           .step = base->step,

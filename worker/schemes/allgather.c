@@ -1,7 +1,8 @@
 /*
  * Schemes in which every rank sends straight to every other one: AGsparse [Zen section 2.3] = sparse allgather
  * [SparCML], its SSAR_Split_allgather and DSAR_Split_allgather [SparCML section 5.3], and Ok-Topk's baselines TopkA,
- * TopkDSA and Gaussiank, which first select and then are one of these [Ok-Topk section 5].
+ * TopkDSA and Gaussiank, which first select and then are one of these [Ok-Topk section 5]. TopkDSA's second half is
+ * dynamic: a range of sums becomes dense where that is smaller, or where QSGD bits are asked for.
  *
  * dense-split sends with zero copy: each row goes to one rank, whose sum every rank's result needs. So all of the
  * gradient was read when every rank has its result, and what is sent of it need not be a copy (worker/peer/zerocopy.c).
@@ -63,13 +64,19 @@ static void build_gaussiank(const struct zps_peer_plan *plan, void *state, uint6
                             struct zps_program *program) {
   (void)state;
   (void)round;
-  zps_peer_allgather_sum(plan, program, zps_program_normal(program, own(plan, program), plan->k));
+  zps_peer_allgather_sum(
+      plan, program,
+      zps_program_normal(program, own(plan, program), plan->k, !(plan->without & ZPS_WITHOUT_CORRECTION)));
 }
 
 static void build_topkdsa(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
   (void)state;
   (void)round;
-  zps_peer_split_dense(plan, program, zps_program_top(program, own(plan, program), plan->k));
+  const uint32_t top = zps_program_top(program, own(plan, program), plan->k);
+  if (plan->bits)
+    zps_peer_split_dense(plan, program, top);
+  else
+    zps_peer_gather_ranges(plan, program, zps_peer_split(plan, program, top, ZPS_FORM_SPARSE));
 }
 
 const struct zps_peer_scheme zps_peer_agsparse = {

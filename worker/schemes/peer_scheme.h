@@ -8,10 +8,13 @@
 #ifndef ZPS_WORKER_SCHEMES_PEER_SCHEME_H
 #define ZPS_WORKER_SCHEMES_PEER_SCHEME_H
 
-#include "common/plan/schemes.h"
+#include "common/codec/codec_choice.h"
+#include "common/plan/without.h"
 #include "worker/schemes/program.h"
 
 /* The parameters of a tensor's scheme; the same on all ranks except for `me`. */
+enum { ZPS_OKTOPK_BOUNDARY_PERIOD = 64, ZPS_OKTOPK_THRESHOLD_PERIOD = 32 };
+
 struct zps_peer_scheme;
 struct zps_peer_plan {
   uint32_t n;            /* ranks that take part */
@@ -26,8 +29,9 @@ struct zps_peer_plan {
   const uint32_t *hosts; /* n: which host each rank is on, any numbers; NULL: all on their own */
   uint32_t chunks;       /* pieces that each block of a dense scheme is cut into, to overlap sending and adding; >= 1 */
   uint32_t bits;         /* DSAR: QSGD bits of its dense half, 0: exact */
-  uint32_t period;       /* Ok-Topk: tau, rounds between boundaries; 0: 64 */
-  uint32_t threshold_period; /* Ok-Topk: tau', rounds between exact thresholds; 0: 32 */
+  uint32_t boundary_period;  /* Ok-Topk: tau, rounds from one agreement on boundaries to the next; 0: 64 */
+  uint32_t threshold_period; /* Ok-Topk: tau', rounds from one exact threshold to the next; 0: 32 */
+  unsigned without;          /* bits of enum zps_without */
 };
 
 struct zps_peer_scheme {
@@ -36,6 +40,7 @@ struct zps_peer_scheme {
   /* The flags of common/plan/schemes.h. */
   bool lossy, nests, zerocopy, stateful;
   bool sends_zeros; /* sum and mean alone, no max or min */
+  bool coo;
   /* State from round to round, for stateful schemes; NULL otherwise. */
   zps_err_t (*open)(const struct zps_peer_plan *plan, void **state_p);
   void (*close)(void *state);
@@ -56,6 +61,7 @@ struct zps_peer_scheme {
   .number = ZPS_PLAN_##of, .name = zps_plan_scheme_names[ZPS_PLAN_##of],                                        \
   .lossy = ZPS_PLAN_FLAGS_##of & ZPS_SCHEME_LOSSY, .nests = ZPS_PLAN_FLAGS_##of & ZPS_SCHEME_NESTS,             \
   .zerocopy = ZPS_PLAN_FLAGS_##of & ZPS_SCHEME_ZEROCOPY, .stateful = ZPS_PLAN_FLAGS_##of & ZPS_SCHEME_STATEFUL, \
+  .coo = ZPS_PLAN_FLAGS_##of & ZPS_SCHEME_COO,                                                                  \
   .sends_zeros = ZPS_PLAN_FLAGS_##of & (ZPS_SCHEME_ALL_VALUES | ZPS_SCHEME_ZEROS)
 
 extern const struct zps_peer_scheme zps_peer_recursive_doubling, zps_peer_split_allgather, zps_peer_dsar,
@@ -69,6 +75,12 @@ const struct zps_peer_scheme *zps_peer_scheme_find(const char *name);
 /* Position -> rank in the job. */
 static inline uint32_t zps_peer_rank(const struct zps_peer_plan *plan, uint32_t position) {
   return plan->ranks ? plan->ranks[position] : position;
+}
+
+/* How a scheme's streams are coded where the tensor's policy is this one. */
+static inline enum zps_codec_policy zps_peer_policy(const struct zps_peer_scheme *scheme,
+                                                    enum zps_codec_policy policy) {
+  return scheme->coo && policy == ZPS_CODEC_PAPER ? ZPS_CODEC_COO_ONLY : policy;
 }
 
 /* Row where block `i` of `n` even ones begins; i = n: the end. */

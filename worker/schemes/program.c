@@ -174,8 +174,8 @@ uint32_t zps_program_top(struct zps_program *program, uint32_t in, uint64_t k) {
   return append_same(program, (struct zps_instr){.type = ZPS_INSTR_TOP, .k = k}, in);
 }
 
-uint32_t zps_program_normal(struct zps_program *program, uint32_t in, uint64_t k) {
-  return append_same(program, (struct zps_instr){.type = ZPS_INSTR_NORMAL, .k = k}, in);
+uint32_t zps_program_normal(struct zps_program *program, uint32_t in, uint64_t k, bool corrected) {
+  return append_same(program, (struct zps_instr){.type = ZPS_INSTR_NORMAL, .k = k, .corrected = corrected}, in);
 }
 
 uint32_t zps_program_threshold(struct zps_program *program, uint32_t in, double value, uint64_t k) {

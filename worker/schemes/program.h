@@ -53,8 +53,8 @@ enum zps_instr_type {
   ZPS_INSTR_TOP,       /* out = the `k` greatest magnitudes of ins (together, as if one stream), lower rows first among
                           equals; all that are not zero when they are fewer. One stream in: one out of its range */
   ZPS_INSTR_NORMAL,    /* out = entries of ins[0] from the magnitude on beyond which `k` of its rows would lie if its
-                          values were normal, of their mean and deviation; the `k` greatest where that is under 0.75 k
-                          or over 2 k rows [Gaussiank] */
+                          values were normal, of their mean and deviation; `corrected`: in steps of 1.02 where that are
+                          not 3/4 k to 5/4 k rows. All where they are no more than k [Gaussiank] */
   ZPS_INSTR_THRESHOLD, /* out = entries of ins[0] whose magnitude is at least `value`. With `k` over 0: all where they
                           are no more than that, and the `k` greatest where `value` is 0 */
   ZPS_INSTR_KTH,       /* out = vector of 1: the k-th greatest magnitude of all ins together; 0 when they hold fewer */
@@ -79,6 +79,7 @@ struct zps_instr {
   uint32_t phase;          /* CALL */
   uint32_t values;         /* NARROW: bits of a level, 2, 4 or 8 (QSGD) */
   enum zps_form form;      /* OWN, SUM */
+  bool corrected;          /* NORMAL */
   uint64_t k;              /* TOP, NORMAL, THRESHOLD, KTH, SPLITS */
   uint64_t from, to;       /* TAKE: entries; VECTOR: first double in zps_program.doubles */
   double value;            /* THRESHOLD */
@@ -111,7 +112,7 @@ uint32_t zps_program_recv(struct zps_program *program, uint32_t peer, uint32_t t
 uint32_t zps_program_recv_vector(struct zps_program *program, uint32_t peer, uint32_t tag, uint32_t n);
 uint32_t zps_program_sum(struct zps_program *program, const uint32_t *ins, uint32_t n_in, enum zps_form form);
 uint32_t zps_program_top(struct zps_program *program, uint32_t in, uint64_t k);
-uint32_t zps_program_normal(struct zps_program *program, uint32_t in, uint64_t k);
+uint32_t zps_program_normal(struct zps_program *program, uint32_t in, uint64_t k, bool corrected);
 uint32_t zps_program_threshold(struct zps_program *program, uint32_t in, double value, uint64_t k);
 uint32_t zps_program_kth(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint64_t k);
 uint32_t zps_program_counts(struct zps_program *program, const uint32_t *ins, uint32_t n_in);

@@ -47,6 +47,17 @@ double zps_estimate_normal(double mean, double deviation, double p) {
   return low;
 }
 
+double zps_estimate_correct(double threshold, double fewest, double beyond_most) {
+  const double step = 1.02;
+  if (!(threshold > 0) || fewest == 0) return 0;
+  while (threshold > fewest) threshold /= step;
+  for (double next; beyond_most >= threshold; threshold = next) {
+    next = threshold * step;
+    if (next > fewest || isinf(next)) break;
+  }
+  return threshold;
+}
+
 bool zps_estimate_spread(enum zps_dtype dtype, const void *values, uint64_t n, const struct zps_moments *moments,
                          double *mean_p, double *deviation_p) {
   struct zps_moments finite = *moments;

@@ -18,6 +18,18 @@ uint64_t zps_estimate_quantile(enum zps_dtype dtype, const void *sample, uint64_
 /* t with P(|X| >= t) = p for a normal X of this mean and deviation (> 0), 0 < p <= 1. */
 double zps_estimate_normal(double mean, double deviation, double p);
 
+/* Gaussiank's correction: the threshold, divided or multiplied by 1.02 again and again until it selects 3/4 k to 5/4 k;
+ * too many rather than too few where equal magnitudes leave no choice. The same as counting after each step, from two
+ * order statistics: the values of the zps_estimate_fewest(k)-th greatest magnitude and of the one after the
+ * zps_estimate_most(k)-th (0: there is none). 0: no such threshold can be found so. [Ok-Topk section 5.4] */
+double zps_estimate_correct(double threshold, double fewest, double beyond_most);
+static inline uint64_t zps_estimate_fewest(uint64_t k) {
+  return k - k / 4;
+}
+static inline uint64_t zps_estimate_most(uint64_t k) {
+  return k + k / 4;
+}
+
 /* Mean and deviation of the finite ones of n values, from their moments where those are finite. False when there is no
  * deviation to speak of: no finite value, all equal, or out of a double's range. */
 struct zps_moments;

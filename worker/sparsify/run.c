@@ -113,6 +113,32 @@ static void run_reused(struct zenps_sparsifier *sparsifier, const void *gradient
   sparsifier->age = (sparsifier->age + 1) % sparsifier->options.period;
 }
 
+static double greatest(const struct zenps_sparsifier *sparsifier, uint64_t k) {
+  if (k > sparsifier->n) return 0;
+  const struct zps_order order = zps_order_select(sparsifier->dtype, sparsifier->feedback.residual, sparsifier->n, k);
+  return zps_magnitude_value(sparsifier->dtype, order.magnitude);
+}
+
+static bool pick_from(struct zenps_sparsifier *sparsifier, double threshold) {
+  const uint64_t magnitude = zps_magnitude_from(sparsifier->dtype, threshold);
+  uint64_t ties = UINT64_MAX;
+  sparsifier->threshold = magnitude ? magnitude : 1;
+  sparsifier->picks.n = 0;
+  return zps_scan_pick(sparsifier->dtype, sparsifier->feedback.residual, 0, sparsifier->n, sparsifier->threshold, &ties,
+                       &sparsifier->picks);
+}
+
+/* Picks from the normal threshold on, and again where it is to be corrected. */
+static bool pick_normal(struct zenps_sparsifier *sparsifier, double threshold) {
+  const uint64_t k = sparsifier->options.k, fewest = zps_estimate_fewest(k), most = zps_estimate_most(k);
+  const bool fits = pick_from(sparsifier, threshold);
+  const uint64_t n = sparsifier->picks.n;
+  if (sparsifier->options.unrefined || (fits && n >= fewest && n <= most)) return fits;
+  const double corrected =
+      zps_estimate_correct(threshold, greatest(sparsifier, fewest), greatest(sparsifier, most + 1));
+  return corrected > 0 ? pick_from(sparsifier, corrected) : fits;
+}
+
 static void run_gaussian(struct zenps_sparsifier *sparsifier, const void *gradient, double factor) {
   const struct zps_feedback *const feedback = &sparsifier->feedback;
   const uint64_t n = sparsifier->n, size = zps_dtype_size(sparsifier->dtype);
@@ -124,13 +150,8 @@ static void run_gaussian(struct zenps_sparsifier *sparsifier, const void *gradie
   }
   double mean, deviation;
   bool fits = zps_estimate_spread(sparsifier->dtype, feedback->residual, n, &moments, &mean, &deviation);
-  if (fits) {
-    const double t = zps_estimate_normal(mean, deviation, (double)sparsifier->options.k / (double)n);
-    const uint64_t magnitude = zps_magnitude_from(sparsifier->dtype, t);
-    uint64_t ties = UINT64_MAX;
-    sparsifier->threshold = magnitude ? magnitude : 1;
-    fits = zps_scan_pick(sparsifier->dtype, feedback->residual, 0, n, sparsifier->threshold, &ties, &sparsifier->picks);
-  }
+  if (fits)
+    fits = pick_normal(sparsifier, zps_estimate_normal(mean, deviation, (double)sparsifier->options.k / (double)n));
   (void)accept(sparsifier, fits, sparsifier->threshold, GAUSSIAN_LEAST, MOST);
 }
 

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/plan/without.h"
 #include "worker/select/steer.h"
 
 struct lossy {
@@ -91,6 +92,15 @@ static double beyond(double threshold, double mean, double deviation) {
   return 0.5 * erfc((threshold - mean) / scale) + 0.5 * erfc((threshold + mean) / scale);
 }
 
+/* Step by step, counting after each; back where a step upwards leaves too few. */
+static double corrected(const struct lossy *lossy, const double *values, double threshold) {
+  const uint64_t k = lossy->config.k, fewest = k - k / 4, most = k + k / 4;
+  while (count_from(lossy, values, threshold) < fewest) threshold /= 1.02;
+  while (count_from(lossy, values, threshold) > most && count_from(lossy, values, threshold * 1.02) >= fewest)
+    threshold *= 1.02;
+  return threshold;
+}
+
 static void keep_normal(struct lossy *lossy, double *values) {
   const double n = (double)lossy->n_values, k = (double)lossy->config.k;
   double sum = 0, squares = 0;
@@ -114,11 +124,8 @@ static void keep_normal(struct lossy *lossy, double *values) {
     else
       high = middle;
   }
-  const double count = (double)count_from(lossy, values, low);
-  if (count < 0.75 * k || count > 2 * k)
-    keep_greatest(lossy, values);
-  else
-    keep_from(lossy, values, low);
+  if (!(lossy->config.without & ZPS_WITHOUT_CORRECTION)) low = corrected(lossy, values, low);
+  keep_from(lossy, values, low);
 }
 
 /* ------------------------------------------------------------ schemes */
@@ -180,6 +187,7 @@ static void keep_local(struct lossy *lossy, uint32_t rank, double *values, bool 
     keep_greatest(lossy, values);
   else
     keep_from(lossy, values, *threshold);
+  if (lossy->config.without & ZPS_WITHOUT_STEERING) return;
   *threshold =
       zps_steer(&lossy->steers[rank], *threshold, (double)count_from(lossy, values, least) / (double)lossy->config.k);
 }
@@ -199,6 +207,7 @@ static void next_of_thresholds(struct lossy *lossy, double *sum, double *room) {
   keep_from(lossy, sum, lossy->global);
   const uint64_t count = count_from(lossy, sum, nextafter(0, 1));
   lossy->useless = lossy->global == 0 && count > lossy->config.k;
+  if (lossy->config.without & ZPS_WITHOUT_STEERING) return;
   lossy->global = zps_steer(&lossy->steer, lossy->global, (double)count / (double)lossy->config.k);
 }
 

@@ -5,8 +5,8 @@
  *
  *   topka, topkdsa  the sum, in rank order, of every rank's k greatest rows
  *   gaussiank       the same of the rows from the magnitude on beyond which k rows of a normal distribution with the
- *                   gradient's mean and deviation would lie; of the k greatest where that is under 0.75 k or over 2 k,
- *                   and of all where they are fewer than k
+ *                   gradient's mean and deviation would lie; the threshold is corrected in steps of 1.02 where that are
+ *                   under 3/4 k or over 5/4 k. Of all rows where they are no more than k
  *   gtopk           a binomial tree: at each node lower + upper, cut to the k greatest
  *   oktopk          rows of the sum from the global threshold on, of the sum of every rank's rows from its local one
  *                   on; thresholds are exact k-th magnitudes every `period` rounds, where the result is the k greatest
@@ -28,8 +28,9 @@ struct lossy_config {
   uint32_t n; /* ranks */
   uint64_t rows, k;
   uint32_t width;
-  uint32_t period; /* oktopk: rounds between exact thresholds */
-  bool f32;        /* sums are rounded to floats */
+  uint32_t period;  /* oktopk: rounds between exact thresholds */
+  unsigned without; /* bits of enum zps_without: of these, steering and correction show in results */
+  bool f32;         /* sums are rounded to floats */
 };
 
 /* Puts the gradient of `rank` in this round into `values`: rows * width, all zero before. */

@@ -16,8 +16,8 @@ struct perf_options {
   char *trace, *cases;
   uint64_t block_bits;
   int overlap, dtype, layout, out, op, codec, values, check; /* indices into the option's values */
-  char *scheme, *levels;
-  uint64_t topk, chunks, bits;
+  char *scheme, *levels, *without;
+  uint64_t topk, chunks, bits, tau, tau_threshold;
   double keep;
   bool hierarchical, verify, json;
 };
@@ -71,6 +71,8 @@ void perf_options_fini(struct perf_options *options);
 zps_err_t perf_options_tensor(const struct perf_options *options, uint32_t *levels, zenps_tensor_options_t *tensor,
                               struct zps_error *error) ZPS_MUSTCHECK;
 /* The format that values travel in. */
+/* --without, as bits of zenps_without_t. */
+unsigned perf_without(const struct perf_options *options);
 const char *perf_values_name(const struct perf_options *options);
 /* Calls `run` for each line of given->cases, with the options of argv and then the line's; until it returns false. */
 typedef bool perf_case_fn(void *ctx, const struct perf_options *options);

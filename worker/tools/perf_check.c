@@ -8,7 +8,7 @@
 #include "worker/tools/perf_levels.h"
 #include "worker/tools/perf_round.h"
 
-enum { OKTOPK_PERIOD = 32 }; /* what a tensor's rounds have between exact thresholds */
+enum { OKTOPK_PERIOD = 32 }; /* --tau-threshold, where it is not given */
 
 struct perf_check {
   struct perf *perf;
@@ -37,7 +37,8 @@ static zps_err_t open_lossy(struct perf_check *check, struct zps_error *error) {
       .k = options->topk ? options->topk
            : k           ? k
                          : 1,
-      .period = OKTOPK_PERIOD,
+      .period = options->tau_threshold ? (uint32_t)options->tau_threshold : OKTOPK_PERIOD,
+      .without = perf_without(options),
       .f32 = perf->value_bytes == 4,
   };
   return lossy_create(&config, &check->lossy);

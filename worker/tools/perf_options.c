@@ -5,7 +5,7 @@
 #include "common/base/config.h"
 #include "common/base/exit.h"
 #include "common/codec/values.h"
-#include "common/plan/schemes.h"
+#include "common/plan/without.h"
 #include "worker/tools/lines.h"
 #include "worker/tools/perf.h"
 
@@ -84,6 +84,13 @@ static const struct zps_opt opts[] = {
         .help = "pieces of a dense scheme's blocks (0: of a megabyte)"),
     OPT(ZPS_OPT_UINT, bits, .name = "bits", .arg = "B", .def = "0", .min = 0, .max = 8,
         .help = "QSGD bits of dsar's dense half (0: exact)"),
+    OPT(ZPS_OPT_UINT, tau, .name = "tau", .arg = "T", .def = "0", .min = 0, .max = UINT32_MAX,
+        .help = "oktopk: rounds from one agreement on its regions to the next (0: 64)"),
+    OPT(ZPS_OPT_UINT, tau_threshold, .name = "tau-threshold", .arg = "T", .def = "0", .min = 0, .max = UINT32_MAX,
+        .help = "oktopk: rounds from one exact threshold to the next (0: 32)"),
+    OPT(ZPS_OPT_STRING, without, .name = "without", .arg = "PARTS",
+        .help = "leave parts of the scheme out, to see what they are good for:" ZPS_PLAN_PARTS_TEXT
+                " (the last one of gaussiank, the others of oktopk), separated by commas"),
     OPT(ZPS_OPT_BOOL, hierarchical, .name = "hierarchical",
         .help = "partition by Zen's Algorithm 1 on the CPU instead of the ordered walk (balanced, sparse-ps)"),
     OPT(ZPS_OPT_UINT, seed, .name = "seed", .arg = "S", .def = "1", .min = 0, .max = 1e15,
@@ -109,7 +116,8 @@ static const struct zps_opt_table table = {
         "Every rank regenerates its rows and values from the seed, so results can be checked against an independent "
         "sum.\n"
         "Lossy schemes are held to their papers' definitions: topka, topkdsa, gaussiank and gtopk step by step; oktopk "
-        "with the thresholds that its own last exact step had to find, which it renews every 32 steps.",
+        "with the thresholds that its own last exact step had to find, which it renews every --tau-threshold "
+        "steps.",
     .opts = opts,
     .config_size = sizeof(struct perf_options),
     .exits = ZPS_EXITS_CLIENT,
@@ -154,7 +162,23 @@ zps_err_t perf_options_load(int argc, char **argv, struct perf_options *options,
     perf_options_fini(options);
     return ZPS_ERR_INVALID;
   }
+  struct zps_error why;
+  unsigned without;
+  if (!rest.exit_now && options->without &&
+      zps_without_parse(options->without, strlen(options->without), &without, &why) != ZPS_OK) {
+    zps_fail(error, ZPS_ERR_INVALID, "--without '%.80s': %s", options->without, why.text);
+    perf_options_fini(options);
+    return ZPS_ERR_INVALID;
+  }
   return ZPS_OK;
+}
+
+unsigned perf_without(const struct perf_options *options) {
+  unsigned without = 0;
+  struct zps_error error;
+  if (!options->without || zps_without_parse(options->without, strlen(options->without), &without, &error) != ZPS_OK)
+    return 0;
+  return without;
 }
 
 void perf_options_fini(struct perf_options *options) {
@@ -176,6 +200,9 @@ zps_err_t perf_options_tensor(const struct perf_options *options, uint32_t *leve
   tensor->levels = levels;
   tensor->chunks = (uint32_t)options->chunks;
   tensor->bits = (uint32_t)options->bits;
+  tensor->boundary_period = (uint32_t)options->tau;
+  tensor->threshold_period = (uint32_t)options->tau_threshold;
+  tensor->without = perf_without(options);
   if (!parse_levels(options->levels, levels, &tensor->n_levels))
     return zps_fail(error, ZPS_ERR_INVALID, "--levels '%s' must be numbers of ranks such as 2x4", options->levels);
   return ZPS_OK;

@@ -135,6 +135,12 @@ static void test_tensors(void **state) {
   made[n_made++] = zps_control_register_write(&spec);
   spec.scheme = (struct zps_scheme_spec){.name = "oktopk", .k = 50, .chunks = 2};
   made[n_made++] = zps_control_register_write(&spec);
+  spec.scheme = (struct zps_scheme_spec){.name = "oktopk",
+                                         .k = 50,
+                                         .boundary_period = 1,
+                                         .threshold_period = 128,
+                                         .without = ZPS_WITHOUT_ROTATION | ZPS_WITHOUT_STEERING};
+  made[n_made++] = zps_control_register_write(&spec);
   spec.scheme = (struct zps_scheme_spec){
       .name = "hierarchical", .between = "blueconnect", .n_levels = 2, .levels = {2, 4}, .bits = 4};
   made[n_made++] = zps_control_register_write(&spec);
@@ -210,6 +216,10 @@ static void test_texts(void **state) {
       {{.name = "auto", .choices = 1u << ZPS_PLAN_BALANCED | 1u << ZPS_PLAN_RING}, "auto:balanced,ring"},
       {{.name = "two-level", .n_levels = 3, .levels = {2, 3, 4}, .chunks = 4}, "two-level levels=2x3x4 chunks=4"},
       {{.name = "dsar", .bits = 4}, "dsar bits=4"},
+      {{.name = "oktopk", .k = 5, .boundary_period = 9}, "oktopk k=5 boundary_period=9"},
+      {{.name = "oktopk", .k = 5, .threshold_period = 128}, "oktopk k=5 threshold_period=128"},
+      {{.name = "oktopk", .k = 5, .without = ZPS_WITHOUT_BALANCING | ZPS_WITHOUT_STEERING},
+       "oktopk k=5 without=balancing,steering"},
   };
   char text[ZPS_SCHEME_TEXT_MAX + 1], whole[ZPS_TENSOR_TEXT_MAX + 1];
   for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {

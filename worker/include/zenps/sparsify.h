@@ -43,7 +43,8 @@ typedef enum zenps_sparsify {
    */
   ZENPS_SPARSIFY_REUSED = 3,
   /* All from the threshold on beyond which k of n values of a normal distribution with the sum's mean and deviation
-   * lie; refined outside 0.75 k to 2 k. [Gaussiank, Ok-Topk sections 2 and 5.4] */
+   * lie; corrected in steps of 1.02 where that are not 0.75 k to 1.25 k; refined where no step yields 0.75 k to 2 k.
+   * [Gaussiank, Ok-Topk sections 2 and 5.4] */
   ZENPS_SPARSIFY_GAUSSIAN = 4,
   /* Exactly k of each `bucket` consecutive values. [SparCML sections 2.2 and 8.3: 4 of 512] */
   ZENPS_SPARSIFY_BUCKETS = 5,
@@ -82,7 +83,8 @@ typedef struct zenps_sparsifier_options {
                        local gradient clipping: give the global bound / sqrt(world)); 0: none */
   double threshold; /* ZENPS_SPARSIFY_THRESHOLD: at least 0 */
   int unrefined;    /* 1: sampled, reused and Gaussian thresholds are taken at their word, as in the papers, as
-                       long as no more than 2 k are selected; reused ones stay as they are */
+                       long as no more than 2 k are selected; reused ones stay as they are, Gaussian ones are not
+                       corrected */
   int capped;       /* 1: of what a threshold selects no more than the k greatest come out; the threshold stays.
                        For a scheme that keeps k of a rank's rows, such as "oktopk" */
 } zenps_sparsifier_options_t;

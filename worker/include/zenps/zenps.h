@@ -92,6 +92,18 @@ typedef enum zenps_values {
   ZENPS_VALUES_QSGD4 = 5, /* travel together, rounded up or down by chance, so that the expected value is exact. The */
   ZENPS_VALUES_QSGD8 = 6  /* draws follow from job, tensor, step and rank. NaN or infinity make NaN of the 1024 */
 } zenps_values_t;
+/* Parts of a scheme's paper that a tensor can do without, so that it shows what each of them is good for. Results are
+ * the same without the first four. */
+typedef enum zenps_without {
+  ZENPS_WITHOUT_ROTATION = 1,    /* oktopk: every rank sends to, and reads from, rank 0 first, then 1 and so on */
+  ZENPS_WITHOUT_BUCKETING = 2,   /* oktopk: a region travels as one message, whose sum begins when all have come */
+  ZENPS_WITHOUT_REPARTITION = 4, /* oktopk: regions are even ranges of rows, whatever they hold [figure 7a] */
+  ZENPS_WITHOUT_BALANCING = 8,   /* oktopk: shares are gathered as uneven as they are [figure 7b] */
+  ZENPS_WITHOUT_STEERING = 16,   /* oktopk: thresholds stay as they are until the next exact ones, as in the paper; else
+                                    they follow their counts [figures 4, 6] */
+  ZENPS_WITHOUT_CORRECTION = 32  /* gaussiank: the normal threshold is taken at its word, however few rows that selects
+                                    [figures 4, 6] */
+} zenps_without_t;
 typedef enum zenps_layout {
   ZENPS_DENSE = 1, /* `values`: rows * width, row-major */
   ZENPS_ROWS = 2   /* `row_ids`: nnz row numbers; `values`: nnz * width */
@@ -164,8 +176,12 @@ typedef struct zenps_tensor_options {
   const uint32_t
       *levels;       /* blueconnect, two-level: n_levels factors of the number of ranks, innermost first; NULL: by */
   uint32_t n_levels; /* host and rack, of which ranks say where they are [ZENPS_HOST, ZENPS_RACK] */
-  uint32_t chunks;   /* dense schemes: pieces of a block, to overlap sending and adding; 0: of a megabyte */
+  uint32_t chunks;   /* dense schemes: pieces of a block, to overlap sending and adding; oktopk: buckets of a region,
+                        likewise; 0: of a megabyte */
   uint32_t bits;     /* dsar: QSGD bits of its dense half, 2, 4 or 8; 0: exact */
+  uint32_t boundary_period;  /* oktopk: tau, rounds from one agreement on regions to the next; 0: 64 */
+  uint32_t threshold_period; /* oktopk: tau', rounds from one exact threshold to the next; 0: 32 */
+  uint32_t without;          /* bits of zenps_without_t, of parts that the scheme has */
 } zenps_tensor_options_t;
 
 /* What a tensor was opened as, with the defaults filled in. */

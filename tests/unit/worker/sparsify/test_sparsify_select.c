@@ -258,8 +258,8 @@ static void shrinking(void **state) {
   }
 }
 
-/* Values whose tail is not a normal one: the Gaussian threshold misses k (Ok-Topk section 5.2), refining finds it. */
-static void gaussian_refined(void **state) {
+/* Values whose tail is not a normal one: the Gaussian threshold misses k (Ok-Topk section 5.2), steps correct it. */
+static void gaussian_corrected(void **state) {
   (void)state;
   struct zps_rng rng = {.state = 3};
   const uint64_t n = 50000, k = 1000;
@@ -273,8 +273,8 @@ static void gaussian_refined(void **state) {
     if (unrefined)
       assert_true(selection.nnz < k / 2);
     else
-      assert_int_equal(selection.nnz, k);
-    assert_int_equal(stats_of(sparsifier).refined, !unrefined);
+      assert_true(selection.nnz >= k * 3 / 4 && selection.nnz <= k * 5 / 4);
+    assert_int_equal(stats_of(sparsifier).refined, 0);
     zenps_sparsifier_destroy(sparsifier);
   }
   free(gradient);
@@ -324,7 +324,7 @@ int main(void) {
       cmocka_unit_test(estimates),
       cmocka_unit_test(capped),
       cmocka_unit_test(shrinking),
-      cmocka_unit_test(gaussian_refined),
+      cmocka_unit_test(gaussian_corrected),
       cmocka_unit_test(reuse_period),
   };
   return cmocka_run_group_tests_name("sparsify_select", tests, NULL, NULL);
