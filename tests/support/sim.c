@@ -47,11 +47,13 @@ static void forget_round(struct sim_rank *rank) {
   free(rank->due);
   free(rank->result);
   free(rank->covered);
+  free(rank->contributed);
   rank->streams = NULL;
   rank->messages = NULL;
   rank->due = NULL;
   rank->result = NULL;
   rank->covered = NULL;
+  rank->contributed = NULL;
   rank->n_streams = rank->n_messages = rank->n_due = 0;
 }
 
@@ -179,6 +181,14 @@ static void result(struct sim_network *network, struct sim_rank *rank, uint32_t 
   free(values);
 }
 
+static void contributed(struct sim_rank *rank, uint32_t stream) {
+  const struct zps_compute_in in = sim_rank_in(rank, stream);
+  assert_null(rank->contributed);
+  rank->contributed = malloc((in.view.z + 1ull) * sizeof *rank->contributed);
+  assert_non_null(rank->contributed);
+  rank->n_contributed = zps_compute_contributed(&in, rank->contributed);
+}
+
 static void compute(struct sim_network *network, struct sim_rank *rank, uint32_t i) {
   struct zps_compute_task task = zps_compute_task_of(&rank->program, i);
   struct zps_compute_in *const ins = calloc(task.instr.n_in + 1, sizeof *ins);
@@ -214,6 +224,9 @@ static void carry_out(struct sim *sim, struct sim_network *network, struct sim_r
       return;
     case ZPS_INSTR_RESULT:
       result(network, rank, zps_instr_ins(&rank->program, &instr)[0]);
+      break;
+    case ZPS_INSTR_CONTRIBUTED:
+      contributed(rank, zps_instr_ins(&rank->program, &instr)[0]);
       break;
     default:
       compute(network, rank, i);
@@ -334,6 +347,12 @@ const void *sim_result(const struct sim *sim, uint32_t i) {
 
 uint64_t sim_result_rows(const struct sim *sim, uint32_t i) {
   return sim->ranks[i].n_rows;
+}
+
+const int64_t *sim_contributed(const struct sim *sim, uint32_t i, uint32_t *n_p) {
+  assert_non_null(sim->ranks[i].contributed);
+  *n_p = sim->ranks[i].n_contributed;
+  return sim->ranks[i].contributed;
 }
 
 static void add_count(struct sim_count *sum, const struct sim_count *count) {

@@ -40,6 +40,8 @@ uint32_t sim_run_failing(struct sim *sim, const struct zps_own_input *inputs, ui
  * bit, or the round failed the test. */
 const void *sim_result(const struct sim *sim, uint32_t i);
 uint64_t sim_result_rows(const struct sim *sim, uint32_t i);
+/* The rows of position i's gradient that the result is made of, ascending; of schemes that keep only some. */
+const int64_t *sim_contributed(const struct sim *sim, uint32_t i, uint32_t *n_p);
 /* The bytes that position i sent to and got from all others. */
 struct sim_count sim_out(const struct sim *sim, uint32_t i);
 struct sim_count sim_in(const struct sim *sim, uint32_t i);

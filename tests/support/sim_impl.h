@@ -38,6 +38,8 @@ struct sim_rank {
   char *result;
   bool *covered;
   uint64_t n_rows;
+  int64_t *contributed; /* rows */
+  uint32_t n_contributed;
 };
 
 /* The messages of all ranks that have been sent and not yet been announced. */

@@ -34,6 +34,7 @@ void zps_worker_request_destroy(struct zenps_request *request) {
     device->ops->release(device, ZPS_MEMORY_DEVICE, request->values_on_device);
   }
   zps_row_arrays_give(&request->tensor->core.arrays, &request->row_arrays);
+  free(request->contributed);
   free(request->sent);
   free(request);
 }
@@ -170,5 +171,24 @@ zenps_status_t zenps_request_partition_nnz(const zenps_request_t *request, uint3
   }
   if (sent) memcpy(sent, request->sent, bytes);
   if (in_union) memcpy(in_union, request->in_union, bytes);
+  return ZENPS_OK;
+}
+
+zenps_status_t zenps_request_contributed(const zenps_request_t *request, zenps_grad_t *rows) {
+  const zenps_status_t status = check_done(request, "zenps_request_contributed");
+  if (status != ZENPS_OK) return status;
+  if (!rows || rows->struct_size < sizeof *rows)
+    return zps_worker_fail(ZPS_ERR_INVALID,
+                           "zenps_request_contributed: rows is NULL, or not initialised with ZENPS_GRAD_INIT()");
+  if (request->error.status != ZENPS_OK) return zps_worker_raise_detail(&request->error);
+  if (!request->contributed)
+    return zps_worker_fail(ZPS_ERR_UNSUPPORTED,
+                           "zenps_request_contributed: scheme %s keeps all rows: all of a gradient is in the result",
+                           request->stats.scheme);
+  rows->layout = ZENPS_ROWS;
+  rows->memory = ZENPS_HOST;
+  rows->nnz = rows->capacity = request->n_contributed;
+  rows->row_ids = request->contributed;
+  rows->values = NULL;
   return ZENPS_OK;
 }

@@ -50,6 +50,8 @@ static bool over(struct zps_round *round, const zenps_error_t *error, bool servi
   request->error = *error;
   request->stats = round->stats;
   request->row_arrays = round->row_arrays;
+  request->contributed = round->contributed.rows;
+  request->n_contributed = round->contributed.n;
   if (round->on_device.rows) request->device = round->device;
   request->rows_on_device = round->on_device.rows;
   request->values_on_device = round->on_device.values;
@@ -61,6 +63,7 @@ static bool over(struct zps_round *round, const zenps_error_t *error, bool servi
   job->n_serving += serving;
   pthread_mutex_unlock(&job->lock);
   round->row_arrays = (struct zps_row_arrays){0};
+  round->contributed.rows = NULL;
   round->request = NULL;
   if (then) then(request, round); /* without it, the request may be gone */
   return !then;

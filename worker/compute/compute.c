@@ -55,6 +55,9 @@ static uint64_t rows_max(const struct zps_compute *compute, const struct zps_com
       if (z > instr->to) z = instr->to;
       z = z > instr->from ? z - instr->from : 0;
       break;
+    case ZPS_INSTR_COMMON:
+      z = task->ins[0].view.z;
+      break;
     case ZPS_INSTR_CUT:
       if (zps_compute_is_full(&task->ins->view)) z = m;
       break;
@@ -165,6 +168,8 @@ zps_err_t zps_compute_run(const struct zps_compute *compute, struct zps_compute_
       return ZPS_OK;
     case ZPS_INSTR_JOIN:
       return zps_compute_join(&work);
+    case ZPS_INSTR_COMMON:
+      return zps_compute_common(&work);
     case ZPS_INSTR_NARROW:
       return zps_compute_narrow(&work);
     case ZPS_INSTR_SEND:
@@ -172,6 +177,7 @@ zps_err_t zps_compute_run(const struct zps_compute *compute, struct zps_compute_
     case ZPS_INSTR_SERVE:
     case ZPS_INSTR_CALL:
     case ZPS_INSTR_RESULT:
+    case ZPS_INSTR_CONTRIBUTED:
       break;
   }
   return ZPS_ERR_INTERNAL;

@@ -6,9 +6,9 @@
  * to memory that the caller provides, at most zps_compute_bound() bytes of it; zps_compute_out says what a message has
  * to announce of them: codec, value codec, rows and bytes.
  *
- * OWN, VECTOR, SUM, TOP, THRESHOLD, KTH, COUNTS, CUT, TAKE, SPLITS, JOIN and NARROW are carried out here; RESULT has
- * functions of its own; SEND, RECV and CALL are the driver's. Each instruction is independent of all others, so they
- * may run on as many threads as there are, each with its own scratch.
+ * OWN, VECTOR, SUM, TOP, NORMAL, THRESHOLD, KTH, COUNTS, CUT, TAKE, SPLITS, JOIN, COMMON and NARROW are carried out
+ * here; RESULT and CONTRIBUTED have functions of their own; SEND, RECV and CALL are the driver's. Each instruction is
+ * independent of all others, so they may run on as many threads as there are, each with its own scratch.
  *
  * Magnitudes: a row counts with its greatest absolute value, NaN above all (worker/select/magnitude.h).
  */
@@ -103,5 +103,7 @@ zps_err_t zps_compute_result_dense(struct zps_compute_scratch *scratch, const st
  * leaves rows out that are all zero, as all-rows streams of a sparse tensor mostly are. */
 uint32_t zps_compute_result_rows(const struct zps_compute_in *in, unsigned divisor, bool skip_zeros, int64_t *rows,
                                  void *values);
+/* CONTRIBUTED: the stream's rows that are not zero, ascending; room for view.z. Returns how many. */
+uint32_t zps_compute_contributed(const struct zps_compute_in *in, int64_t *rows);
 
 #endif

@@ -65,6 +65,7 @@ zps_err_t zps_compute_own(struct zps_compute_work *work) ZPS_MUSTCHECK;
 zps_err_t zps_compute_cut(struct zps_compute_work *work) ZPS_MUSTCHECK;
 zps_err_t zps_compute_take(struct zps_compute_work *work) ZPS_MUSTCHECK;
 zps_err_t zps_compute_join(struct zps_compute_work *work) ZPS_MUSTCHECK;
+zps_err_t zps_compute_common(struct zps_compute_work *work) ZPS_MUSTCHECK;
 zps_err_t zps_compute_narrow(struct zps_compute_work *work) ZPS_MUSTCHECK;
 zps_err_t zps_compute_sum(struct zps_compute_work *work) ZPS_MUSTCHECK;
 zps_err_t zps_compute_top(struct zps_compute_work *work) ZPS_MUSTCHECK;

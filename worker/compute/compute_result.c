@@ -51,3 +51,21 @@ uint32_t zps_compute_result_rows(const struct zps_compute_in *in, unsigned divis
   }
   return n_rows;
 }
+
+uint32_t zps_compute_contributed(const struct zps_compute_in *in, int64_t *rows) {
+  const struct zps_slice_view *const view = &in->view;
+  struct zps_index_cursor cursor;
+  uint32_t indices[ZPS_COMPUTE_BATCH], n_rows = 0;
+  zps_index_cursor_init(&cursor, view);
+  for (uint32_t n; (n = zps_index_cursor_read(&cursor, view->m, indices, ZPS_COMPUTE_BATCH)) > 0;) {
+    const char *const values = view->values;
+    const uint64_t row_bytes = zps_row_bytes(view->width, view->dtype);
+    for (uint32_t i = 0; i < n; i++) {
+      if (zps_compute_is_full(view) &&
+          zps_rowscan_is_zero(view->dtype, view->width, values + (cursor.next - n + i) * row_bytes))
+        continue;
+      rows[n_rows++] = (int64_t)(in->lo + indices[i]);
+    }
+  }
+  return n_rows;
+}

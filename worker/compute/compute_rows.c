@@ -159,6 +159,31 @@ zps_err_t zps_compute_join(struct zps_compute_work *work) {
   return ZPS_OK;
 }
 
+zps_err_t zps_compute_common(struct zps_compute_work *work) {
+  const struct zps_slice_view *const view = &work->task->ins[0].view, *const other = &work->task->ins[1].view;
+  const zps_err_t code = zps_compute_need_indices(work, view->z);
+  if (code != ZPS_OK) return code;
+  struct zps_index_cursor cursor, other_cursor;
+  uint32_t room[ZPS_INDEX_CURSOR_ROOM], other_room[ZPS_INDEX_CURSOR_ROOM], n_other = 0, at = 0;
+  zps_index_cursor_init(&cursor, view);
+  zps_index_cursor_init(&other_cursor, other);
+  for (uint32_t n; (n = zps_index_cursor_read(&cursor, view->m, room, ZPS_COMPUTE_BATCH)) > 0;) {
+    for (uint32_t i = 0; i < n; i++) {
+      while (at < n_other && other_room[at] < room[i]) at++;
+      while (at == n_other) {
+        n_other = zps_index_cursor_read(&other_cursor, other->m, other_room, ZPS_COMPUTE_BATCH);
+        at = 0;
+        if (n_other == 0) goto none_left;
+        while (at < n_other && other_room[at] < room[i]) at++;
+      }
+      if (other_room[at] == room[i]) append(work, view, cursor.next - n + i, 1, room + i, 0);
+    }
+  }
+none_left:
+  zps_compute_finish(work);
+  return ZPS_OK;
+}
+
 enum zps_value_codec zps_compute_levels(uint32_t bits) {
   return bits == 2 ? ZPS_VALUES_QSGD2 : bits == 4 ? ZPS_VALUES_QSGD4 : ZPS_VALUES_QSGD8;
 }

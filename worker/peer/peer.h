@@ -116,6 +116,8 @@ struct zps_peer_round {
   struct zps_net_mem exposed; /* the gradient, for ranks to read; no handle: it is not registered */
   uint64_t hear_until_ns;     /* failed: a rank that was not heard of until then has not begun the round */
   uint32_t n_results;
+  bool tells_contributed; /* the rows of stream */
+  uint32_t contributed;
   struct zps_peer_task *to_read; /* RECVs announced and not asked for, in the program's order; */
   uint64_t reading_bytes;        /* of those that are: bytes that have not come */
   struct zps_plane_wait wait;    /* for memory, of: */
@@ -224,6 +226,8 @@ void zps_peer_stop_reading(struct zps_peer_round *round);            /* the roun
 void zps_peer_result(struct zps_peer_round *round, uint32_t instr);
 /* Whether the stream has all rows, of which some may be zero because no rank sent them. */
 bool zps_peer_fills_up(const struct zps_peer_round *round, const struct zps_compute_in *in);
+/* CONTRIBUTED: its rows are told in the end. */
+void zps_peer_contributed(struct zps_peer_round *round, uint32_t instr);
 /* The gradient has been read, so results that lie in the same memory may be written. */
 void zps_peer_results_put_off(struct zps_peer_round *round);
 void zps_peer_finish(struct zps_peer_round *round);    /* all is carried out */

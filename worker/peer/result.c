@@ -68,6 +68,29 @@ void zps_peer_results_put_off(struct zps_peer_round *round) {
     start_dense(round, round->results[round->n_results - n + i]);
 }
 
+/* ------------------------------------------------------------ rows that contributed */
+
+void zps_peer_contributed(struct zps_peer_round *round, uint32_t instr) {
+  const uint32_t stream = round->program.ins[round->program.instrs[instr].first_in];
+  if (round->streams[stream].mem) round->streams[stream].mem->refs++; /* until the round is released */
+  round->tells_contributed = true;
+  round->contributed = stream;
+  zps_peer_carried_out(round, instr);
+}
+
+static void tell_contributed(struct zps_round_task *work) {
+  struct zps_round *base = work->round;
+  const struct zps_compute_in in = zps_peer_in(zps_peer_of(base), zps_peer_of(base)->contributed);
+  struct zps_error error;
+  base->contributed.rows = malloc((in.view.z + 1ull) * sizeof *base->contributed.rows);
+  if (base->contributed.rows) {
+    base->contributed.n = zps_compute_contributed(&in, base->contributed.rows);
+    return;
+  }
+  zps_fail(&error, ZPS_ERR_NOMEM, "no memory for %" PRIu32 " rows that the result is made of", in.view.z);
+  zps_round_task_fail(work, &error);
+}
+
 /* ------------------------------------------------------------ the end */
 
 static int by_range(const void *a, const void *b) {
@@ -158,6 +181,7 @@ void zps_peer_finish_run(struct zps_round_task *work) {
   } else {
     clear_gaps(work);
   }
+  if (zps_peer_of(work->round)->tells_contributed) tell_contributed(work);
 }
 
 void zps_peer_finish_done(struct zps_round_task *work) {
@@ -175,7 +199,7 @@ static bool covers_all(const struct zps_peer_round *round) {
 
 void zps_peer_finish(struct zps_peer_round *round) {
   struct zps_round *base = &round->base;
-  if (base->out->layout == ZENPS_DENSE && covers_all(round)) {
+  if (base->out->layout == ZENPS_DENSE && covers_all(round) && !round->tells_contributed) {
     zps_peer_decoded(round);
   } else {
     zps_round_task_start(&round->finish, base->plane->pool);

@@ -253,6 +253,9 @@ static void start(struct zps_peer_round *round, uint32_t i) {
     case ZPS_INSTR_RESULT:
       zps_peer_result(round, i);
       break;
+    case ZPS_INSTR_CONTRIBUTED:
+      zps_peer_contributed(round, i);
+      break;
     default:
       start_compute(round, i);
       break;

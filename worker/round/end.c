@@ -97,6 +97,8 @@ bool zps_round_finish(struct zps_round *round, uint64_t now_ns) {
   if (!ok) {
     describe(round, &error);
     zps_row_arrays_give(&round->tensor->arrays, &round->row_arrays);
+    free(round->contributed.rows);
+    round->contributed.rows = NULL;
   } else {
     round->out->nnz = round->stats.nnz_out;
     if (round->row_arrays.rows.data) {

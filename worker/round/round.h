@@ -59,8 +59,8 @@ struct zps_round_ops {
 /* The owner has rounds made, and is told of their ends; given at creation. Engine thread, without a lock. */
 struct zps_round_owner {
   /* The round is over for its request: `error` (status 0: it went well), `round->stats`, `round->row_arrays`,
-   * `round->on_device`, which are the owner's from here on. `serving`: other ranks still read its memory. True: wake()
-   * follows. */
+   * `round->on_device`, `round->contributed`, which are the owner's from here on. `serving`: other ranks still read its
+   * memory. True: wake() follows. */
   bool (*over)(struct zps_round *round, const zenps_error_t *error, bool serving);
   void (*wake)(const struct zps_round_tensor *tensor); /* last, so that a thread that waits finds no lock held */
   void (*released)(struct zps_round *round);           /* no thread or process refers to it: it may start anew */
@@ -106,7 +106,11 @@ struct zps_round {
   struct zps_row_arrays row_arrays; /* result of ZENPS_ROWS, the library's */
   struct {
     void *rows, *values;
-  } on_device;     /* the same in device memory */
+  } on_device; /* the same in device memory */
+  struct {
+    int64_t *rows; /* malloc()ed; NULL: the round does not tell */
+    uint64_t n;
+  } contributed;   /* rows of the gradient that the result is made of */
   uint64_t needed; /* ZPS_ERR_TRUNCATED: rows that the result has */
   zenps_request_stats_t stats;
   double bound_bytes; /* of the slices so far */

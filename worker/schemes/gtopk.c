@@ -13,7 +13,8 @@ enum { TAG_UP = 0, TAG_DOWN = 64 }; /* and the stage */
 static void build(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
   (void)state;
   (void)round;
-  uint32_t kept = zps_program_top(program, zps_program_own(program, 0, plan->rows, ZPS_FORM_SPARSE), plan->k);
+  const uint32_t top = zps_program_top(program, zps_program_own(program, 0, plan->rows, ZPS_FORM_SPARSE), plan->k);
+  uint32_t kept = top;
   uint32_t stage = 0;
   for (; (1ull << stage) < plan->n; stage++) {
     const uint32_t distance = 1u << stage;
@@ -36,6 +37,7 @@ static void build(const struct zps_peer_plan *plan, void *state, uint64_t round,
     }
   }
   zps_program_result(program, kept);
+  zps_program_contributed(program, zps_program_common(program, top, kept));
 }
 
 const struct zps_peer_scheme zps_peer_gtopk = {

@@ -213,7 +213,9 @@ static void build(const struct zps_peer_plan *plan, void *state, uint64_t round,
   self->ahead = !self->renews && !renews_bounds(plan, self, round);
   if (!self->renews && plan->n > 1) self->selected = zps_program_threshold(program, own, self->local, plan->k);
   if (plan->n == 1) {
-    zps_program_result(program, zps_program_top(program, own, plan->k));
+    const uint32_t top = zps_program_top(program, own, plan->k);
+    zps_program_result(program, top);
+    zps_program_contributed(program, top);
   } else {
     agree(plan, self, program);
   }
@@ -286,8 +288,10 @@ static void balance_and_gather(const struct zps_peer_plan *plan, struct zps_okto
     first[j + 1] = first[j] + rows_of_j;
   }
   steer(plan, self, counts[plan->n], first[plan->n]);
-  zps_oktopk_gather(plan, self, first, program);
+  const uint32_t result = zps_oktopk_gather(plan, self, first, program);
   free(first);
+  zps_program_result(program, result);
+  zps_program_contributed(program, zps_program_common(program, self->selected, result));
 }
 
 static void extend(const struct zps_peer_plan *plan, void *state, uint64_t round, uint32_t phase,

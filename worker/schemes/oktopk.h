@@ -47,9 +47,9 @@ static inline uint32_t zps_oktopk_nth(const struct zps_peer_plan *plan, uint32_t
   return zps_peer_after(plan, s);
 }
 
-/* Gathers every rank's share, self->mine: the result. Share j is entries first[j] .. first[j + 1] - 1 of all, and lies
- * in region j. `first`: n + 1, changed. */
-void zps_oktopk_gather(const struct zps_peer_plan *plan, struct zps_oktopk *self, uint64_t *first,
-                       struct zps_program *program);
+/* Gathers every rank's share, self->mine, which together are the result: its stream. Share j is entries first[j] ..
+ * first[j + 1] - 1 of all, and lies in region j. `first`: n + 1, changed. */
+uint32_t zps_oktopk_gather(const struct zps_peer_plan *plan, struct zps_oktopk *self, uint64_t *first,
+                           struct zps_program *program);
 
 #endif

@@ -30,7 +30,7 @@ static uint32_t join(const struct shares *shares, uint32_t lower, uint32_t upper
 
 /* ------------------------------------------------------------ a power of two */
 
-static void gather_doubling(const struct shares *shares, uint32_t share) {
+static uint32_t gather_doubling(const struct shares *shares, uint32_t share) {
   const struct zps_peer_plan *const plan = shares->plan;
   for (uint32_t stage = 0, n = 1; n < plan->n; stage++, n *= 2) {
     const uint32_t other = plan->me ^ n, mine = plan->me & ~(n - 1), theirs = mine ^ n;
@@ -41,7 +41,7 @@ static void gather_doubling(const struct shares *shares, uint32_t share) {
     share = mine < theirs ? join(shares, share, came, span(shares, mine, mine + 2 * n))
                           : join(shares, came, share, span(shares, theirs, theirs + 2 * n));
   }
-  zps_program_result(shares->program, share);
+  return share;
 }
 
 /* ------------------------------------------------------------ any number */
@@ -104,7 +104,7 @@ static void append(const struct shares *shares, struct run *run, const struct ru
   run->n += more->n;
 }
 
-static void gather_round(const struct shares *shares, uint32_t share) {
+static uint32_t gather_round(const struct shares *shares, uint32_t share) {
   const struct zps_peer_plan *const plan = shares->plan;
   struct run held = {.first = plan->me, .n = 1, .upper = share, .lower = ZPS_STREAM_NONE};
   for (uint32_t stage = 0; held.n < plan->n; stage++) {
@@ -115,7 +115,7 @@ static void gather_round(const struct shares *shares, uint32_t share) {
     receive(shares, &more, zps_peer_rank(plan, more.first), tag);
     append(shares, &held, &more);
   }
-  zps_program_result(shares->program, pack(shares, &held, plan->n));
+  return pack(shares, &held, plan->n);
 }
 
 /* ------------------------------------------------------------ balancing */
@@ -160,15 +160,12 @@ static bool is_uneven(const struct zps_peer_plan *plan, const uint64_t *first) {
   return largest * plan->n > IMBALANCE * first[plan->n];
 }
 
-void zps_oktopk_gather(const struct zps_peer_plan *plan, struct zps_oktopk *self, uint64_t *first,
-                       struct zps_program *program) {
+uint32_t zps_oktopk_gather(const struct zps_peer_plan *plan, struct zps_oktopk *self, uint64_t *first,
+                           struct zps_program *program) {
   const bool balanced = !(plan->without & ZPS_WITHOUT_BALANCING) && is_uneven(plan, first);
   const uint32_t share = balanced ? balance(plan, self, first, program) : self->mine;
   const uint64_t total = first[plan->n];
   for (uint32_t j = 0; balanced && j < plan->n; j++) first[j] = zps_peer_bound(total, plan->n, j);
   const struct shares shares = {plan, self, first, balanced, program};
-  if ((plan->n & (plan->n - 1)) == 0)
-    gather_doubling(&shares, share);
-  else
-    gather_round(&shares, share);
+  return (plan->n & (plan->n - 1)) == 0 ? gather_doubling(&shares, share) : gather_round(&shares, share);
 }

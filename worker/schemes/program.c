@@ -12,6 +12,7 @@ static const char *const names[] = {
     [ZPS_INSTR_TAKE] = "take",     [ZPS_INSTR_SPLITS] = "splits",
     [ZPS_INSTR_JOIN] = "join",     [ZPS_INSTR_NARROW] = "narrow",
     [ZPS_INSTR_NORMAL] = "normal", [ZPS_INSTR_SERVE] = "serve",
+    [ZPS_INSTR_COMMON] = "common", [ZPS_INSTR_CONTRIBUTED] = "contributed",
     [ZPS_INSTR_CALL] = "call",     [ZPS_INSTR_RESULT] = "result",
 };
 
@@ -199,6 +200,14 @@ uint32_t zps_program_cut(struct zps_program *program, uint32_t in, uint64_t lo, 
   return append_rows(program, (struct zps_instr){.type = ZPS_INSTR_CUT}, &in, 1, lo, hi);
 }
 
+uint32_t zps_program_common(struct zps_program *program, uint32_t in, uint32_t other) {
+  const uint32_t ins[] = {in, other};
+  if (!is_kind(program, ins, 2, ZPS_STREAM_ROWS)) return ZPS_STREAM_NONE;
+  const struct zps_stream a = program->streams[in], b = program->streams[other];
+  if (a.lo != b.lo || a.hi != b.hi) return refuse(program), ZPS_STREAM_NONE;
+  return append_rows(program, (struct zps_instr){.type = ZPS_INSTR_COMMON}, ins, 2, a.lo, a.hi);
+}
+
 uint32_t zps_program_take(struct zps_program *program, uint32_t in, uint64_t from, uint64_t to) {
   if (program->code == ZPS_OK && from > to) refuse(program);
   return append_same(program, (struct zps_instr){.type = ZPS_INSTR_TAKE, .from = from, .to = to}, in);
@@ -241,4 +250,9 @@ void zps_program_call(struct zps_program *program, const uint32_t *ins, uint32_t
 void zps_program_result(struct zps_program *program, uint32_t in) {
   if (is_kind(program, &in, 1, ZPS_STREAM_ROWS))
     append(program, (struct zps_instr){.type = ZPS_INSTR_RESULT}, &in, 1, NULL);
+}
+
+void zps_program_contributed(struct zps_program *program, uint32_t in) {
+  if (is_kind(program, &in, 1, ZPS_STREAM_ROWS))
+    append(program, (struct zps_instr){.type = ZPS_INSTR_CONTRIBUTED}, &in, 1, NULL);
 }

@@ -63,11 +63,14 @@ enum zps_instr_type {
   ZPS_INSTR_TAKE,      /* out = entries number from..to-1 of ins[0], in its range */
   ZPS_INSTR_SPLITS,    /* out = vector: the n - 1 rows that cut the entries of ins[0] into n equal counts (`k` = n) */
   ZPS_INSTR_JOIN,      /* out = rows of ins, which ascend and have no row in common, over [lo, hi) */
+  ZPS_INSTR_COMMON,    /* out = entries of ins[0] whose rows ins[1], of the same range, has too */
   ZPS_INSTR_NARROW,    /* out = ins[0], all rows, values coded as `values` says and decoded again by its readers */
-  ZPS_INSTR_SERVE,  /* out = the sum (or max, min), of all ranks that carry one out, of ins, which cover disjoint ranges
-                       of  out's: each pushes to the job's servers, which add in the order of ranks */
-  ZPS_INSTR_CALL,   /* the scheme goes on at `phase`, knowing the vectors in ins */
-  ZPS_INSTR_RESULT, /* ins, in disjoint ranges, are part of the result. Rows in none of a program's are zero */
+  ZPS_INSTR_SERVE, /* out = the sum (or max, min), of all ranks that carry one out, of ins, which cover disjoint ranges
+                      of  out's: each pushes to the job's servers, which add in the order of ranks */
+  ZPS_INSTR_CONTRIBUTED, /* the rows of ins[0] are those of this rank's gradient that the result is made of; once a
+                            program at most, by schemes that keep only some rows [Ok-Topk algorithm 1, line 14] */
+  ZPS_INSTR_CALL,        /* the scheme goes on at `phase`, knowing the vectors in ins */
+  ZPS_INSTR_RESULT,      /* ins, in disjoint ranges, are part of the result. Rows in none of a program's are zero */
 };
 
 struct zps_instr {
@@ -120,10 +123,12 @@ uint32_t zps_program_cut(struct zps_program *program, uint32_t in, uint64_t lo, 
 uint32_t zps_program_take(struct zps_program *program, uint32_t in, uint64_t from, uint64_t to);
 uint32_t zps_program_splits(struct zps_program *program, uint32_t in, uint32_t n);
 uint32_t zps_program_join(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint64_t lo, uint64_t hi);
+uint32_t zps_program_common(struct zps_program *program, uint32_t in, uint32_t other);
 uint32_t zps_program_narrow(struct zps_program *program, uint32_t in, uint32_t bits);
 uint32_t zps_program_serve(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint64_t lo, uint64_t hi);
 void zps_program_call(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint32_t phase);
 void zps_program_result(struct zps_program *program, uint32_t in);
+void zps_program_contributed(struct zps_program *program, uint32_t in);
 
 static inline const uint32_t *zps_instr_ins(const struct zps_program *program, const struct zps_instr *instr) {
   return program->ins + instr->first_in;

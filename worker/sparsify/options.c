@@ -20,7 +20,13 @@ static zps_err_t complete_k(zenps_sparsifier_options_t *options, uint64_t domain
     return zps_fail(error, ZPS_ERR_INVALID, "sparsifier: k is %" PRIu64 " and density %g; give one of them", options->k,
                     options->density);
   }
-  if (options->k == 0 && options->kind == ZENPS_SPARSIFY_THRESHOLD && options->density == 0) options->k = domain;
+  const bool is_scheme = options->kind == ZENPS_SPARSIFY_SCHEME;
+  if (is_scheme && (options->k > 0 || options->density != 0))
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "sparsifier: k is %" PRIu64 " and density %g; ZENPS_SPARSIFY_SCHEME takes neither: the tensor does",
+                    options->k, options->density);
+  if (is_scheme || (options->k == 0 && options->kind == ZENPS_SPARSIFY_THRESHOLD && options->density == 0))
+    options->k = domain;
   if (options->k == 0) {
     if (!(options->density > 0 && options->density <= 1)) {
       return zps_fail(error, ZPS_ERR_INVALID,
@@ -65,9 +71,9 @@ zps_err_t zps_sparsifier_options_load(zenps_sparsifier_options_t *options, const
   if (dtype != ZPS_DTYPE_F32 && dtype != ZPS_DTYPE_F64)
     return zps_fail(error, ZPS_ERR_INVALID, "sparsifier: dtype %d is none of ZENPS_F32, ZENPS_F64", (int)dtype);
   if (options->kind == 0) options->kind = ZENPS_SPARSIFY_TOPK;
-  if (options->kind < ZENPS_SPARSIFY_TOPK || options->kind > ZENPS_SPARSIFY_THRESHOLD) {
+  if (options->kind < ZENPS_SPARSIFY_TOPK || options->kind > ZENPS_SPARSIFY_SCHEME) {
     return zps_fail(error, ZPS_ERR_INVALID, "sparsifier: kind %d is none of ZENPS_SPARSIFY_*: 1 to %d",
-                    (int)options->kind, (int)ZENPS_SPARSIFY_THRESHOLD);
+                    (int)options->kind, (int)ZENPS_SPARSIFY_SCHEME);
   }
   err = check_numbers(options, error);
   if (err != ZPS_OK) return err;

@@ -164,6 +164,11 @@ static void run_threshold(struct zenps_sparsifier *sparsifier, const void *gradi
   sparsifier->refined++;
 }
 
+static void run_scheme(struct zenps_sparsifier *sparsifier, const void *gradient, double factor) {
+  zps_feedback_add(&sparsifier->feedback, gradient, factor, 0, sparsifier->n);
+  sparsifier->threshold = 0;
+}
+
 static void run_buckets(struct zenps_sparsifier *sparsifier, const void *gradient, double factor) {
   const uint64_t bucket = sparsifier->options.bucket;
   for (uint64_t begin = 0, end; begin < sparsifier->n; begin = end) {
@@ -196,6 +201,9 @@ void zps_sparsifier_run(struct zenps_sparsifier *sparsifier, const void *gradien
       break;
     case ZENPS_SPARSIFY_THRESHOLD:
       run_threshold(sparsifier, gradient, factor);
+      break;
+    case ZENPS_SPARSIFY_SCHEME:
+      run_scheme(sparsifier, gradient, factor);
       break;
   }
   if (sparsifier->options.capped && sparsifier->picks.n > zps_sparsifier_total_k(sparsifier))

@@ -9,10 +9,15 @@
 
 /* ------------------------------------------------------------ life */
 
+static bool selects_nothing(const struct zenps_sparsifier *sparsifier) {
+  return sparsifier->options.kind == ZENPS_SPARSIFY_SCHEME;
+}
+
 /* Entries that a pass may pick before it is given up: what a selection may be, and what the guess of an exact one may
  * exceed it by. */
 static uint64_t room(const struct zenps_sparsifier *sparsifier) {
   const uint64_t n = sparsifier->n;
+  if (selects_nothing(sparsifier)) return 0;
   if (sparsifier->options.kind == ZENPS_SPARSIFY_BUCKETS)
     return zps_sparsifier_total_k(sparsifier) + sparsifier->options.bucket;
   const uint64_t most = 2 * sparsifier->options.k + 24 * (n / sparsifier->options.sample) + 4096;
@@ -47,7 +52,7 @@ static zps_err_t allocate(struct zenps_sparsifier *sparsifier) {
     sparsifier->sample = malloc(options->sample * zps_dtype_size(sparsifier->dtype));
     if (!sparsifier->sample) return ZPS_ERR_NOMEM;
   }
-  if (options->residual == ZENPS_RESIDUAL_GLOBAL) {
+  if (options->residual == ZENPS_RESIDUAL_GLOBAL && !selects_nothing(sparsifier)) {
     sparsifier->global_bits = calloc((sparsifier->n + 63) / 64, sizeof *sparsifier->global_bits);
     if (!sparsifier->global_bits) return ZPS_ERR_NOMEM;
   }
@@ -104,8 +109,15 @@ zenps_status_t zenps_sparsifier_select(zenps_sparsifier_t *sparsifier, const voi
   }
   zps_sparsifier_run(sparsifier, gradient);
   sparsifier->selected = true;
-  out->layout = ZENPS_ROWS;
   out->memory = ZENPS_HOST;
+  if (selects_nothing(sparsifier)) {
+    out->layout = ZENPS_DENSE;
+    out->nnz = out->capacity = 0;
+    out->row_ids = NULL;
+    out->values = sparsifier->feedback.residual;
+    return ZENPS_OK;
+  }
+  out->layout = ZENPS_ROWS;
   out->nnz = sparsifier->picks.n;
   out->capacity = sparsifier->picks.capacity;
   out->row_ids = sparsifier->picks.ids;
@@ -115,8 +127,11 @@ zenps_status_t zenps_sparsifier_select(zenps_sparsifier_t *sparsifier, const voi
 
 static zenps_status_t check_result(const struct zenps_sparsifier *sparsifier, const zenps_grad_t *result) {
   if (!result || result->struct_size < sizeof *result)
-    return zps_worker_fail(ZPS_ERR_INVALID, "zenps_sparsifier_commit: ZENPS_RESIDUAL_GLOBAL needs the result");
-  if (result->layout == ZENPS_DENSE && result->values) return ZENPS_OK;
+    return zps_worker_fail(ZPS_ERR_INVALID, "zenps_sparsifier_commit: %s",
+                           selects_nothing(sparsifier)
+                               ? "ZENPS_SPARSIFY_SCHEME needs the rows of zenps_request_contributed()"
+                               : "ZENPS_RESIDUAL_GLOBAL needs the result");
+  if (result->layout == ZENPS_DENSE && result->values && !selects_nothing(sparsifier)) return ZENPS_OK;
   if (result->layout != ZENPS_ROWS || (result->nnz > 0 && !result->row_ids)) {
     return zps_worker_fail(ZPS_ERR_INVALID, "zenps_sparsifier_commit: the result has layout %d and no %s",
                            (int)result->layout, result->layout == ZENPS_ROWS ? "row_ids" : "values");
@@ -150,7 +165,11 @@ zenps_status_t zenps_sparsifier_commit(zenps_sparsifier_t *sparsifier, const zen
   if (!sparsifier || !sparsifier->selected)
     return zps_worker_fail(ZPS_ERR_INVALID, "zenps_sparsifier_commit: there is no selection to commit");
   const struct zps_picks *const picks = &sparsifier->picks;
-  if (sparsifier->options.residual == ZENPS_RESIDUAL_SENT) {
+  if (selects_nothing(sparsifier)) {
+    const zenps_status_t status = check_result(sparsifier, result);
+    if (status != ZENPS_OK) return status;
+    for (uint64_t i = 0; i < result->nnz; i++) zps_feedback_clear(&sparsifier->feedback, (uint64_t)result->row_ids[i]);
+  } else if (sparsifier->options.residual == ZENPS_RESIDUAL_SENT) {
     for (uint64_t i = 0; i < picks->n; i++) zps_feedback_clear(&sparsifier->feedback, (uint64_t)picks->ids[i]);
   } else {
     const zenps_status_t status = check_result(sparsifier, result);
@@ -184,6 +203,9 @@ zenps_status_t zenps_sparsifier_set_k(zenps_sparsifier_t *sparsifier, uint64_t k
                            "zenps_sparsifier_set_k: selection %" PRIu64 " was neither committed nor canceled",
                            sparsifier->steps);
   }
+  if (selects_nothing(sparsifier))
+    return zps_worker_fail(ZPS_ERR_INVALID,
+                           "zenps_sparsifier_set_k: ZENPS_SPARSIFY_SCHEME takes none: the tensor does");
   const uint64_t old = sparsifier->options.k;
   const uint64_t most = sparsifier->options.kind == ZENPS_SPARSIFY_BUCKETS ? sparsifier->options.bucket : sparsifier->n;
   if (k < 1 || k > most) {

@@ -11,6 +11,13 @@
  *   zenps_allreduce(tensor, step, &in, &out, &request);  ... zenps_wait(request, -1) ...
  *   zenps_sparsifier_commit(sparsifier, &out);
  *
+ * Where a scheme selects (ZENPS_SPARSIFY_SCHEME), select() only adds, and commit() is told what the result is made of:
+ *
+ *   zenps_sparsifier_select(sparsifier, gradient, &in);       in: ZENPS_DENSE, the residual itself
+ *   zenps_allreduce(tensor, step, &in, &out, &request);  ... zenps_wait(request, -1) ...
+ *   zenps_request_contributed(request, &rows);
+ *   zenps_sparsifier_commit(sparsifier, &rows);
+ *
  * Magnitudes: entries are ordered by the absolute value; of equal ones the lower index comes first. Zeros are never
  * selected, so fewer than k entries come out when fewer are there. NaN and Inf are values and travel: Inf counts as
  * greater than every finite value, NaN as greater than Inf, so that they are sent first and leave the residual; means,
@@ -50,7 +57,10 @@ typedef enum zenps_sparsify {
   ZENPS_SPARSIFY_BUCKETS = 5,
   /* All from `threshold` on, which the caller sets and changes; the k greatest when there are more than k. For ranks
    * that agree on one threshold, such as Zen's tensor-parallel ones. */
-  ZENPS_SPARSIFY_THRESHOLD = 6
+  ZENPS_SPARSIFY_THRESHOLD = 6,
+  /* Nothing here, but in a scheme that keeps only the greatest rows, such as "oktopk": all of the sum goes, dense, and
+   * the rows of zenps_request_contributed() are what leaves the residual. Takes no k. [Ok-Topk algorithm 2] */
+  ZENPS_SPARSIFY_SCHEME = 7
 } zenps_sparsify_t;
 
 typedef enum zenps_residual {
@@ -70,7 +80,7 @@ typedef struct zenps_sparsifier_options {
   zenps_residual_t residual;
   uint64_t k;       /* entries, per bucket with ZENPS_SPARSIFY_BUCKETS; 0: from `density` */
   double density;   /* k / n (k / bucket), over 0 and at most 1; k is rounded to the nearest, at least 1.
-                       ZENPS_SPARSIFY_THRESHOLD takes neither: k = n */
+                       ZENPS_SPARSIFY_THRESHOLD and _SCHEME take neither: k = n */
   uint32_t period;  /* ZENPS_SPARSIFY_REUSED: selections from one exact threshold to the next; 0: 32 */
   uint32_t bucket;  /* ZENPS_SPARSIFY_BUCKETS: values; 0: 512; the last one may be shorter and then has its share
                        of k, rounded up */
@@ -109,15 +119,16 @@ ZENPS_API zenps_status_t zenps_sparsifier_create(const zenps_sparsifier_options_
 /* NULL is allowed. */
 ZENPS_API void zenps_sparsifier_destroy(zenps_sparsifier_t *sparsifier);
 
-/* `gradient`: n values, borrowed during the call. `out` (initialised) becomes the selection, ZENPS_ROWS; its arrays are
- * the sparsifier's, valid until the next selection, and must not be changed. ZENPS_ERR_BUSY: the former selection was
- * neither committed nor canceled. */
+/* `gradient`: n values, borrowed during the call. `out` (initialised) becomes the selection, ZENPS_ROWS (with
+ * ZENPS_SPARSIFY_SCHEME the residual, ZENPS_DENSE); its arrays are the sparsifier's, valid until the next selection,
+ * and must not be changed. ZENPS_ERR_BUSY: the former selection was neither committed nor canceled. */
 ZENPS_API zenps_status_t zenps_sparsifier_select(zenps_sparsifier_t *sparsifier, const void *gradient,
                                                  zenps_grad_t *out);
 /* Ends a selection that was sent. `result` is the sum over all ranks, or what a scheme kept of it: with
  * ZENPS_RESIDUAL_GLOBAL the rows listed (in any order) or, when dense, the values that are not zero are "in the
  * result"; only `row_ids` of a result in rows is read. With ZENPS_RESIDUAL_SENT it is not looked at and may be NULL. A
- * row that the tensor does not have is ZENPS_ERR_INVALID and changes nothing. */
+ * row that the tensor does not have is ZENPS_ERR_INVALID and changes nothing. With ZENPS_SPARSIFY_SCHEME `result` is
+ * what zenps_request_contributed() gave, whatever `residual` says. */
 ZENPS_API zenps_status_t zenps_sparsifier_commit(zenps_sparsifier_t *sparsifier, const zenps_grad_t *result);
 /* Ends a selection that was not sent: the residual keeps all of it. */
 ZENPS_API zenps_status_t zenps_sparsifier_cancel(zenps_sparsifier_t *sparsifier);

@@ -321,6 +321,13 @@ ZENPS_API zenps_status_t zenps_request_stats(const zenps_request_t *request, zen
 ZENPS_API zenps_status_t zenps_request_partition_nnz(const zenps_request_t *request, uint32_t *sent,
                                                      uint32_t *in_union);
 
+/* The rows of this rank's gradient that the result is made of: selected here, and in the result. Of a request that has
+ * gone well under a scheme that keeps only the greatest rows; ZENPS_ERR_UNSUPPORTED under one that keeps all. `rows`
+ * (initialised) becomes ZENPS_ROWS in host memory without values: row_ids ascend, are the library's, and valid until
+ * zenps_request_free(). What a trainer keeps as its residual is its gradient without these rows, or
+ * zenps_sparsifier_commit() does so. [Ok-Topk algorithm 1, line 14] */
+ZENPS_API zenps_status_t zenps_request_contributed(const zenps_request_t *request, zenps_grad_t *rows);
+
 /* An eventfd that becomes readable when requests have completed; read it, then zenps_test() yours. Owned by the job. */
 ZENPS_API int zenps_get_fd(zenps_job_t *job);
 

@@ -145,6 +145,33 @@ static void check_join(struct compute_rig *rig, uint64_t lo, uint64_t hi) {
   free(all);
 }
 
+/* Rows of one stream that another one has too; and a stream's rows alone, of which none is zero where all are there. */
+static void check_common(struct compute_rig *rig, uint64_t lo, uint64_t hi) {
+  struct compute_ref *const ref = compute_draw_in(rig, 0, lo, hi), *const other = compute_draw_in(rig, 1, lo, hi);
+  int64_t rows[ROWS_MAX];
+  uint32_t next = 0;
+  const uint32_t n = zps_compute_contributed(&rig->ins[0], rows);
+  for (uint32_t i = 0; i < hi - lo; i++) {
+    bool zero = rig->ins[0].view.z == rig->ins[0].view.m;
+    for (uint32_t j = 0; j < rig->compute.width; j++) zero = zero && ref->values[i][j] == 0;
+    if (ref->present[i] && !zero) assert_int_equal(rows[next++], (int64_t)(lo + i));
+  }
+  assert_int_equal(n, next);
+  const uint32_t a = zps_program_recv(&rig->program, 0, 0, lo, hi), b = zps_program_recv(&rig->program, 0, 1, lo, hi);
+  zps_program_common(&rig->program, a, b);
+  const struct zps_slice_view view = compute_run(rig);
+  for (uint32_t i = 0; i < hi - lo; i++)
+    if (!other->present[i]) drop(ref, i);
+  compute_check_rows(rig, &view, ref);
+  free(other);
+  free(ref);
+}
+
+static void test_common(void **state) {
+  (void)state;
+  compute_any_stream(check_common);
+}
+
 static void test_order(void **state) {
   (void)state;
   compute_any_stream(check_order);
@@ -189,6 +216,7 @@ int main(void) {
       cmocka_unit_test(test_order),
       cmocka_unit_test(test_pieces),
       cmocka_unit_test(test_join),
+      cmocka_unit_test(test_common),
       cmocka_unit_test(test_join_refuses_what_does_not_ascend),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

@@ -194,7 +194,8 @@ static void options_checked(void **state) {
   REFUSED(0, ZENPS_F32, "1 to 2^40", (void)0);
   REFUSED((1ull << 40) + 1, ZENPS_F32, "1 to 2^40", (void)0);
   REFUSED(10, (zenps_dtype_t)3, "none of ZENPS_F32", (void)0);
-  REFUSED(10, ZENPS_F32, "kind 7", options.kind = (zenps_sparsify_t)7);
+  REFUSED(10, ZENPS_F32, "kind 8", options.kind = (zenps_sparsify_t)8);
+  REFUSED(10, ZENPS_F32, "takes neither", options.kind = ZENPS_SPARSIFY_SCHEME);
   REFUSED(10, ZENPS_F32, "residual 2", options.residual = (zenps_residual_t)2);
   REFUSED(10, ZENPS_F32, "of 10 values", options.k = 11);
   REFUSED(1000, ZENPS_F32, "of 512 values", options.kind = ZENPS_SPARSIFY_BUCKETS; options.k = 513);
@@ -281,6 +282,38 @@ static void settings(void **state) {
   free(gradient);
 }
 
+/* Where the scheme selects: the residual goes as it is, and the rows that contributed leave it, with their velocity. */
+static void of_a_scheme(void **state) {
+  (void)state;
+  zenps_sparsifier_t *const sparsifier =
+      ref_sparsifier(&(struct ref_choice){.kind = ZENPS_SPARSIFY_SCHEME, .momentum = 0.5}, 4, ZENPS_F64);
+  const double gradient[4] = {1, -2, 0, 4}, first[4] = {0, -2, 0, 4}, second[4] = {1, -5, 0, 10};
+  zenps_grad_t in, rows;
+  ZENPS_GRAD_INIT(&in);
+  ZENPS_GRAD_INIT(&rows);
+  assert_int_equal(zenps_sparsifier_select(sparsifier, gradient, &in), ZENPS_OK);
+  assert_int_equal(in.layout, ZENPS_DENSE);
+  assert_ptr_equal(in.values, zenps_sparsifier_residual(sparsifier));
+  assert_memory_equal(in.values, gradient, sizeof gradient);
+  assert_refused(zenps_sparsifier_commit(sparsifier, NULL), ZENPS_ERR_INVALID, "zenps_request_contributed");
+  rows.layout = ZENPS_DENSE;
+  rows.values = in.values;
+  assert_refused(zenps_sparsifier_commit(sparsifier, &rows), ZENPS_ERR_INVALID, "layout");
+  rows.layout = ZENPS_ROWS;
+  rows.nnz = 1;
+  rows.row_ids = (int64_t[]){4};
+  assert_refused(zenps_sparsifier_commit(sparsifier, &rows), ZENPS_ERR_INVALID, "none of the 4 rows");
+  rows.row_ids[0] = 0;
+  assert_int_equal(zenps_sparsifier_commit(sparsifier, &rows), ZENPS_OK);
+  assert_memory_equal(in.values, first, sizeof first);
+  assert_int_equal(zenps_sparsifier_select(sparsifier, gradient, &in), ZENPS_OK);
+  assert_memory_equal(in.values, second, sizeof second); /* row 0 has no velocity, the others one and a half */
+  assert_int_equal(zenps_sparsifier_cancel(sparsifier), ZENPS_OK);
+  assert_memory_equal(in.values, second, sizeof second);
+  assert_refused(zenps_sparsifier_set_k(sparsifier, 1), ZENPS_ERR_INVALID, "takes none");
+  zenps_sparsifier_destroy(sparsifier);
+}
+
 /* After creation no call allocates: with nothing granted, everything goes on. */
 static void memory_is_flat(void **state) {
   (void)state;
@@ -345,7 +378,8 @@ int main(void) {
       cmocka_unit_test(momentum),        cmocka_unit_test(clipping),
       cmocka_unit_test(not_finite),      cmocka_unit_test(options_checked),
       cmocka_unit_test(calls_checked),   cmocka_unit_test(settings),
-      cmocka_unit_test(memory_is_flat),  cmocka_unit_test(no_memory),
+      cmocka_unit_test(of_a_scheme),     cmocka_unit_test(memory_is_flat),
+      cmocka_unit_test(no_memory),
   };
   return cmocka_run_group_tests_name("sparsify", tests, NULL, NULL);
 }
