@@ -84,6 +84,30 @@ for select in topk sampled reused gaussian buckets; do
 done
 ok "linear, values selected over Ok-Topk: three ranks" kept_up 0.11 --sparsify topk --scheme oktopk
 ok "linear, by reused thresholds over Ok-Topk: three ranks" kept_up 0.11 --sparsify reused --scheme oktopk
+# Dense accumulators go in, the scheme selects [Ok-Topk algorithm 2].
+for scheme in oktopk gtopk topkdsa gaussiank; do
+  ok "linear, $scheme selects itself: three ranks" kept_up 0 --sparsify scheme --scheme $scheme
+done
+ok "linear, Ok-Topk with periods of the caller's: three ranks" kept_up 0 --sparsify scheme --scheme oktopk --tau 128 --tau-threshold 8 --without steering
+# xi of Ok-Topk's assumption 1: below the number of ranks, and 0 where nothing is dropped.
+measured_xi() { # LEAST MOST zenps-linear arguments...: in every epoch
+  local least=$1 most=$2
+  shift 2
+  curve 3 2 zenps-linear --loss hinge --epochs 3 --batch 32 --scheme oktopk --sparsify scheme --xi 5 "$@" "$scratch/docs.libsvm" >/dev/null || return 1
+  awk -v least="$least" -v most="$most" 'match($0, "\"xi\": *[-0-9.e+]+") { xi = substr($0, RSTART + 6, RLENGTH - 6) + 0; n++; if (xi < least || xi > most) { print "epoch " n ": " xi; bad = 1 } }
+    END { exit bad || n != 3 }' "$scratch/json"
+}
+ok "linear, xi of 5% of the values" measured_xi 0.1 3 --density 0.05
+ok "linear, xi of all values" measured_xi 0 0 --density 1
+refused() { # zenps-linear arguments...
+  ! zenpsrun -n 1 -- zenps-linear "$@" "$scratch/docs.libsvm"
+}
+ok "linear: --sparsify scheme over one that keeps all is refused" refused --sparsify scheme --scheme ring
+said "and says which it takes" "such as oktopk"
+ok "linear: a part that neither scheme nor selection has is refused" refused --sparsify topk --without balancing
+said "and is named" "do not have balancing"
+ok "linear: xi without a selection is refused" refused --xi 4
+said "and says why" "needs --sparsify"
 
 # What waits in the residual was multiplied with the rate of its step: it is still applied when the rate is 0.
 ok "linear, a residual at rate zero: three ranks" eval "curve 3 2 zenps-linear --schedule exponential --decay 0 --epochs 3 --batch 128 --sparsify topk --density 0.01 $scratch/docs.libsvm >$scratch/rest"

@@ -72,6 +72,8 @@ bool train_tensor_open(struct train *train, struct train_tensor *tensor, const c
   if (zenps_tensor_open(train->job, name, selects ? rows * width : rows, selects ? 1 : width, ZENPS_F32, &options,
                         &tensor->tensor) != ZENPS_OK)
     return fail("cannot open a tensor");
+  if (sync->xi > 0 && !train_xi_open(&tensor->select.xi, train->job, name, rows, width, tensor->select.k, sync->xi))
+    return fail("cannot measure xi");
   return true;
 }
 
@@ -93,7 +95,10 @@ bool train_sync_start(struct train *train, struct train_tensor *tensor, uint64_t
   tensor->scale = tensor->select.sparsifier ? 1 : rate;
   if (tensor->select.sparsifier && !train_select_in(&tensor->select, &tensor->grad, (float)rate, &in))
     return fail("cannot select values");
-  train->n_selected += in.nnz;
+  if (!train_xi_before(&tensor->select.xi, step, zenps_sparsifier_residual(tensor->select.sparsifier), &tensor->grad,
+                       rate))
+    return fail("cannot measure xi");
+  if (!tensor->select.sparsifier) train->n_selected += in.nnz;
   ZENPS_GRAD_INIT(out);
   out->layout = ZENPS_ROWS; /* arrays left NULL: the library's */
   if (zenps_allreduce(tensor->tensor, step, &in, out, &tensor->request) != ZENPS_OK) return fail("cannot start a sum");
@@ -108,11 +113,17 @@ bool train_sync_wait(struct train *train, struct train_tensor *tensor) {
   if (zenps_request_stats(tensor->request, &stats) != ZENPS_OK) return fail("no statistics");
   if (tensor->select.sparsifier) {
     zenps_sparsifier_stats_t selected = {.struct_size = sizeof selected};
+    double xi = 0;
+    bool is_measured;
     train->n_kept += tensor->select.values.nnz;
     if (zenps_sparsifier_stats(tensor->select.sparsifier, &selected) != ZENPS_OK ||
-        !train_select_out(&tensor->select, tensor->grad.width, &tensor->sum))
+        !train_select_out(&tensor->select, tensor->request, tensor->grad.width, &tensor->sum) ||
+        !train_xi_after(&tensor->select.xi, &tensor->select.values, &is_measured, &xi))
       return fail("cannot take the sum's values");
-    train->n_wanted += selected.k;
+    train->n_selected += tensor->select.n_sent;
+    train->n_wanted += tensor->select.in_scheme ? tensor->select.k : selected.k;
+    train->xi += xi;
+    train->n_xi += is_measured;
   }
   train->sync_s += train_seconds() - start_s;
   train->bytes_moved += stats.bytes_out + stats.bytes_in;
@@ -149,22 +160,27 @@ bool train_report(struct train *train, unsigned epoch, double loss, const char *
   const double sync_s = train->sync_s;
   if (!train_sum(train, sums, 6)) return false;
   const double selected = sums[5] > 0 ? sums[3] / sums[5] : 0, kept = sums[5] > 0 ? sums[4] / sums[5] : 0;
+  char xi[48] = "";
+  if (train->n_xi > 0)
+    snprintf(xi, sizeof xi, train->json ? "\"xi\": %.6g, " : "  xi %.3g", train->xi / (double)train->n_xi);
   if (train->rank == 0 && train->json) {
     printf(
         "{\"epoch\": %u, \"loss\": %.9g, \"%s\": %.9g, \"%s_per_s\": %.1f, \"compute_s\": %.3f, \"sync_s\": %.3f, "
-        "\"bytes_moved\": %.0f, \"dense_bytes\": %.0f, \"selected_over_k\": %.6g, \"kept_over_k\": %.6g, "
+        "\"bytes_moved\": %.0f, \"dense_bytes\": %.0f, \"selected_over_k\": %.6g, \"kept_over_k\": %.6g, %s"
         "\"world\": %d}\n",
         epoch, loss, metric_name, metric, unit, sums[0] / seconds, seconds - sync_s, sync_s, sums[1], sums[2], selected,
-        kept, train->world);
+        kept, xi, train->world);
   } else if (train->rank == 0) {
     printf("epoch %2u  loss %.5f  held-out %s %.4f  %.0f %s/s  computing %.2f s, synchronising %.2f s  moved %.1f MB",
            epoch, loss, metric_name, metric, sums[0] / seconds, unit, seconds - sync_s, sync_s, sums[1] / 1e6);
     if (sums[1] > 0 && sums[2] > 0) printf(" instead of %.0f MB dense (%.1fx less)", sums[2] / 1e6, sums[2] / sums[1]);
     if (sums[5] > 0) printf("  selected %.3f k, summed %.3f k", selected, kept);
-    putchar('\n');
+    puts(xi);
   }
   fflush(stdout);
   train->samples = train->bytes_moved = train->dense_bytes = 0;
+  train->xi = 0;
+  train->n_xi = 0;
   train->n_selected = train->n_kept = train->n_wanted = 0;
   train->sync_s = 0;
   train->start_s = train_seconds();

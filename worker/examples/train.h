@@ -13,7 +13,7 @@
 #include <zenps/sparsify.h>
 #include <zenps/zenps.h>
 
-#include "worker/examples/grad.h"
+#include "worker/examples/train_xi.h"
 
 /* Only the greatest values of a gradient travel, the others wait in the residual (zenps/sparsify.h): the tensor then
  * has a row for each value. */
@@ -25,6 +25,11 @@ struct train_select {
   float *rows;
   uint64_t capacity;
   double density;
+  uint64_t k;     /* values that the result is to have, */
+  bool in_scheme; /* the scheme selects */
+  uint64_t
+      n_sent; /* that this rank sent of them in the last step, or, where the scheme selects, that are in the result */
+  struct train_xi xi;
 };
 
 /* A parameter tensor's gradient and its sum over the ranks. */
@@ -45,6 +50,8 @@ struct train {
   double start_s, sync_s;
   uint64_t bytes_moved, dense_bytes, samples;
   uint64_t n_selected, n_kept, n_wanted; /* values that this rank sent, that are in the sums, and that are asked for */
+  double xi;                             /* the sum of what was measured, */
+  uint64_t n_xi;
   uint64_t gathers;
   int status; /* to exit with, once something has failed: one of enum zps_exit */
 };
@@ -55,7 +62,7 @@ struct train_sync {
   char *scheme;
   int sparsify;
   double density;
-  uint64_t warmup, bits, tau, tau_threshold;
+  uint64_t warmup, bits, tau, tau_threshold, xi;
   char *without;
 };
 #define TRAIN_SYNC_OPTS                                                                                            \
@@ -69,7 +76,8 @@ struct train_sync {
           .help =                                                                                                  \
               "which values of a gradient travel, while the others wait in a residual: all (none), exactly the "   \
               "greatest, those over a threshold from a sample [DGC], over one that is reused for 32 steps "        \
-              "[Ok-Topk], over a normal distribution's, or the greatest of each 512 [SparCML]"),                   \
+              "[Ok-Topk], over a normal distribution's, the greatest of each 512 [SparCML], or those that a "      \
+              "lossy --scheme selects of the whole residual (scheme)"),                                            \
       OPT(ZPS_OPT_DOUBLE, sync.density, .name = "density", .arg = "D", .def = "0.01", .min = 1e-9, .max = 1,       \
           .help = "share of the values that --sparsify selects, or of rows that a lossy scheme keeps"),            \
       OPT(ZPS_OPT_UINT, sync.warmup, .name = "warmup", .arg = "E", .def = "0", .min = 0, .max = 1000,              \
@@ -80,6 +88,10 @@ struct train_sync {
           .help =                                                                                                  \
               "QSGD bits of the dense half of --scheme dsar, 2, 4 or 8 (0: exact); with --sparsify that is "       \
               "SparCML's quantised top-k"),                                                                        \
+      OPT(ZPS_OPT_UINT, sync.xi, .name = "xi", .arg = "E", .def = "0", .min = 0, .max = UINT32_MAX,                \
+          .help =                                                                                                  \
+              "with --sparsify: measure xi of Ok-Topk's assumption 1 every E steps, by two further sums (0: "      \
+              "never)"),                                                                                           \
       OPT(ZPS_OPT_UINT, sync.tau, .name = "tau", .arg = "T", .def = "0", .min = 0, .max = UINT32_MAX,              \
           .help = "--scheme oktopk: steps from one agreement on its regions to the next (0: 64)"),                 \
       OPT(ZPS_OPT_UINT, sync.tau_threshold, .name = "tau-threshold", .arg = "T", .def = "0", .min = 0,             \

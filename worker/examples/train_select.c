@@ -6,7 +6,9 @@
 
 #include "common/plan/without.h"
 
-const char *const train_sparsify[] = {"none", "topk", "sampled", "reused", "gaussian", "buckets", NULL};
+const char *const train_sparsify[] = {"none", "topk", "sampled", "reused", "gaussian", "buckets", "scheme", NULL};
+
+enum { IN_SCHEME = 6 }; /* of train_sparsify */
 
 static enum zps_plan_scheme number_of(const char *scheme) {
   enum zps_plan_scheme number = ZPS_PLAN_AUTO;
@@ -51,6 +53,14 @@ bool train_select_parts(const struct train_sync *sync, zenps_tensor_options_t *o
     zps_fail(error, ZPS_ERR_INVALID, "--tau needs --scheme oktopk, --tau-threshold that or --sparsify reused");
     return false;
   }
+  if (sync->sparsify == IN_SCHEME && !zps_plan_scheme_lossy(scheme)) {
+    zps_fail(error, ZPS_ERR_INVALID, "--sparsify scheme needs a --scheme that keeps only some rows, such as oktopk");
+    return false;
+  }
+  if (sync->xi && sync->sparsify == 0) {
+    zps_fail(error, ZPS_ERR_INVALID, "--xi needs --sparsify: all values are applied without it");
+    return false;
+  }
   options->without = parts & of_scheme;
   if (oktopk) {
     options->boundary_period = (uint32_t)sync->tau;
@@ -62,8 +72,10 @@ bool train_select_parts(const struct train_sync *sync, zenps_tensor_options_t *o
 bool train_select_open(struct train_select *select, const struct train_sync *sync, uint64_t rows, uint32_t width) {
   zenps_sparsifier_options_t options;
   ZENPS_SPARSIFIER_OPTIONS_INIT(&options);
-  options.kind = (zenps_sparsify_t)((int)ZENPS_SPARSIFY_TOPK + sync->sparsify - 1);
-  options.density = sync->density;
+  select->in_scheme = sync->sparsify == IN_SCHEME;
+  options.kind =
+      select->in_scheme ? ZENPS_SPARSIFY_SCHEME : (zenps_sparsify_t)((int)ZENPS_SPARSIFY_TOPK + sync->sparsify - 1);
+  if (!select->in_scheme) options.density = sync->density;
   options.period = (uint32_t)sync->tau_threshold;
   options.unrefined = (without(sync) & selection_parts(sync)) != 0;
   if (train_select_lossy(sync->scheme)) {
@@ -71,12 +83,15 @@ bool train_select_open(struct train_select *select, const struct train_sync *syn
     options.capped = 1;
   }
   select->density = sync->density;
+  select->k = (uint64_t)llround(sync->density * (double)(rows * width));
+  if (select->k == 0) select->k = 1;
   select->dense = calloc(rows * width, sizeof *select->dense);
   return select->dense && zenps_sparsifier_create(&options, rows * width, ZENPS_F32, &select->sparsifier) == ZENPS_OK;
 }
 
 void train_select_close(struct train_select *select) {
   zenps_sparsifier_destroy(select->sparsifier);
+  train_xi_close(&select->xi);
   free(select->dense);
   free(select->row_ids);
   free(select->rows);
@@ -90,13 +105,24 @@ bool train_select_in(struct train_select *select, const struct grad *grad, float
     for (uint32_t k = 0; k < grad->width; k++) row[k] = factor * values[k];
   }
   const zenps_status_t status = zenps_sparsifier_select(select->sparsifier, select->dense, in);
+  select->n_sent = in->nnz;
   for (uint64_t i = 0; i < grad->n; i++) memset(select->dense + (uint64_t)grad->row_ids[i] * grad->width, 0, row_bytes);
   return status == ZENPS_OK;
 }
 
-bool train_select_out(struct train_select *select, uint32_t width, zenps_grad_t *sum) {
+/* Takes what was sent out of the residual. */
+static bool commit(struct train_select *select, const zenps_request_t *request) {
+  zenps_grad_t contributed;
+  if (!select->in_scheme) return zenps_sparsifier_commit(select->sparsifier, &select->values) == ZENPS_OK;
+  ZENPS_GRAD_INIT(&contributed);
+  if (zenps_request_contributed(request, &contributed) != ZENPS_OK) return false;
+  select->n_sent = contributed.nnz;
+  return zenps_sparsifier_commit(select->sparsifier, &contributed) == ZENPS_OK;
+}
+
+bool train_select_out(struct train_select *select, const zenps_request_t *request, uint32_t width, zenps_grad_t *sum) {
   const zenps_grad_t *values = &select->values;
-  if (zenps_sparsifier_commit(select->sparsifier, values) != ZENPS_OK) return false;
+  if (!commit(select, request)) return false;
   if (values->nnz > select->capacity) {
     free(select->row_ids);
     free(select->rows);

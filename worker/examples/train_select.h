@@ -16,7 +16,7 @@ void train_select_close(struct train_select *select);
 /* The greatest values of the residual and `factor` times the gradient, for the sum; they are borrowed until the next
  * call. */
 bool train_select_in(struct train_select *select, const struct grad *grad, float factor, zenps_grad_t *in);
-/* Commits select->values, and hands them out as rows. */
-bool train_select_out(struct train_select *select, uint32_t width, zenps_grad_t *sum);
+/* Commits select->values, the result of `request`, and hands them out as rows. */
+bool train_select_out(struct train_select *select, const zenps_request_t *request, uint32_t width, zenps_grad_t *sum);
 
 #endif

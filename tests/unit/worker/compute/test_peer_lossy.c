@@ -160,9 +160,13 @@ static void test_oktopk_words(void **state) {
       sim_open(&sim);
       for (unsigned round = 0; round < 4; round++) {
         check_round(&sim, lossy, &grads);
-        if (round == 0) continue; /* renews all */
         const double unit = (double)K * (n - 1) / n;
         double words = 0;
+        if (round == 0) { /* renews all: boundaries, and thresholds from every region's k greatest sums */
+          for (uint32_t i = 0; i < n; i++) words += (double)sim_in(&sim, i).row_bytes / WORD / n;
+          assert_true(words >= 2 * unit && words <= 6 * unit + 2.0 * K * (n - 1));
+          continue;
+        }
         for (uint32_t i = 0; i < n; i++) {
           const double in = (double)sim_in(&sim, i).row_bytes / WORD;
           if (in > 6 * unit) fail_msg("n = %u: %.0f words to position %u, over 6k(P-1)/P = %.0f", n, in, i, 6 * unit);
