@@ -224,6 +224,7 @@ static void test_oktopk_after_failures(void **state) {
   for (uint32_t n = 2; n <= N_MAX; n++) {
     struct sim sim = sim_of("oktopk", n);
     sim.compute.policy = ZPS_CODEC_AUTO;
+    sim.plan.chunks = 1 + n % 3;
     sim.plan.boundary_period = 3;
     sim.plan.threshold_period = 4;
     sim_open(&sim);
