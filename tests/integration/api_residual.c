@@ -52,6 +52,7 @@ static void open_oktopk(const struct rank *rank, const char *name, zenps_tensor_
   options.k = K;
   options.threshold_period = 1;
   options.boundary_period = 4;
+  options.contributed = 1;
   CHECK_OK(zenps_tensor_open(rank->zenps, name, ROWS, 1, ZENPS_F32, &options, tensor));
 }
 
@@ -110,6 +111,10 @@ static void untold_rank(struct rank *rank) {
   zenps_tensor_options_t options;
   ZENPS_TENSOR_OPTIONS_INIT(&options);
   options.scheme = "balanced";
+  options.contributed = 1;
+  CHECK_STATUS(zenps_tensor_open(rank->zenps, "all", ROWS, 1, ZENPS_F32, &options, &balanced), ZENPS_ERR_INVALID);
+  CHECK_SAYS(zenps_last_error()->text, "scheme balanced keeps all rows");
+  options.contributed = 0;
   CHECK_OK(zenps_tensor_open(rank->zenps, "all", ROWS, 1, ZENPS_F32, &options, &balanced));
   open_oktopk(rank, "some", &lossy);
   ZENPS_GRAD_INIT(&in);
@@ -122,7 +127,7 @@ static void untold_rank(struct rank *rank) {
   CHECK_OK(zenps_allreduce(balanced, 0, &in, &out, &request));
   CHECK_OK(zenps_wait(request, -1));
   CHECK_STATUS(zenps_request_contributed(request, &rows), ZENPS_ERR_UNSUPPORTED);
-  CHECK_SAYS(zenps_last_error()->text, "scheme balanced keeps all rows");
+  CHECK_SAYS(zenps_last_error()->text, "its scheme balanced keeps all rows");
   CHECK_STATUS(zenps_request_contributed(request, NULL), ZENPS_ERR_INVALID);
   zenps_request_free(request);
   CHECK_OK(zenps_allreduce(lossy, 0, &in, &out, &request));
@@ -169,6 +174,10 @@ static void disagreeing_rank(struct rank *rank) {
     CHECK_SAYS(zenps_last_error()->text, "threshold_period=128");
     options.threshold_period = 0;
     CHECK_OK(zenps_tensor_open(rank->zenps, "t", ROWS, 1, ZENPS_F32, &options, &tensor));
+    options.contributed = 1;
+    CHECK_STATUS(zenps_tensor_open(rank->zenps, "t", ROWS, 1, ZENPS_F32, &options, &tensor), ZENPS_ERR_SHAPE);
+    CHECK_SAYS(zenps_last_error()->text, "contributed 0");
+    options.contributed = 0;
     options.without = 64;
     CHECK_STATUS(zenps_tensor_open(rank->zenps, "t2", ROWS, 1, ZENPS_F32, &options, &tensor), ZENPS_ERR_INVALID);
     CHECK_SAYS(zenps_last_error()->text, "rotation,bucketing,repartition,balancing,steering");

@@ -183,8 +183,9 @@ zenps_status_t zenps_request_contributed(const zenps_request_t *request, zenps_g
   if (request->error.status != ZENPS_OK) return zps_worker_raise_detail(&request->error);
   if (!request->contributed)
     return zps_worker_fail(ZPS_ERR_UNSUPPORTED,
-                           "zenps_request_contributed: scheme %s keeps all rows: all of a gradient is in the result",
-                           request->stats.scheme);
+                           "zenps_request_contributed: tensor %s was not opened with the option contributed, or its "
+                           "scheme %s keeps all rows",
+                           request->tensor->core.name, request->stats.scheme);
   rows->layout = ZENPS_ROWS;
   rows->memory = ZENPS_HOST;
   rows->nnz = rows->capacity = request->n_contributed;

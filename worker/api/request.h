@@ -18,7 +18,7 @@ struct zenps_request {
   struct zps_worker_device *device; /* of those in its memory: */
   void *rows_on_device, *values_on_device;
   uint32_t *sent, *in_union; /* per partition */
-  int64_t *contributed;      /* rows of the gradient that the result is made of; NULL: the scheme does not tell */
+  int64_t *contributed;      /* rows of the gradient that the result is made of; NULL: nothing is told */
   uint64_t n_contributed;
   /* For the library's own requests, which no thread waits for: called on the engine thread when the request is done.
    * Else NULL. */

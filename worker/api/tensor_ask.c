@@ -77,6 +77,10 @@ zps_err_t zps_tensor_ask_compare(const struct zenps_tensor *tensor, const struct
   const bool was = tensor->core.partitioner == ZPS_PARTITIONER_HIERARCHICAL;
   const bool is = asked->partitioner == ZPS_PARTITIONER_HIERARCHICAL;
   char first[ZPS_TENSOR_TEXT_MAX + 1], now[ZPS_TENSOR_TEXT_MAX + 1];
+  const bool tells = tensor->core.peer && tensor->core.peer->plan.contributed;
+  if (tells != asked->scheme.plan.contributed)
+    return zps_fail(error, ZPS_ERR_SHAPE, "tensor %s is open with contributed %d; it cannot be opened with %d",
+                    tensor->core.name, tells, asked->scheme.plan.contributed);
   if (zps_tensor_spec_same(&tensor->asked, &asked->spec) && was == is) return ZPS_OK;
   return zps_fail(
       error, ZPS_ERR_SHAPE, "tensor %s is open as %s, hierarchical %d; it cannot be opened as %s, hierarchical %d",

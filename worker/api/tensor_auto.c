@@ -25,6 +25,7 @@ static zps_err_t variant_open(struct zenps_job *job, const struct zenps_tensor *
   if (!zps_plan_scheme_lossy(scheme)) {
     options.k = 0;
     options.density = 0;
+    options.contributed = 0;
   }
   if (scheme != ZPS_PLAN_OKTOPK) options.boundary_period = options.threshold_period = 0;
   options.without &= zps_without_of(scheme);

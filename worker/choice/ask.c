@@ -142,6 +142,14 @@ static zps_err_t set_parts(struct zps_scheme_ask *ask, const zenps_tensor_option
   if (given->without & ~parts)
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: without is 0x%" PRIx32 ", but scheme %s can do without %s%s",
                     name, given->without, scheme, parts ? "no more than " : "no part", zps_without_text(parts, text));
+  bool lossy = false;
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++)
+    lossy = lossy || (schemes >> i & 1 && zps_plan_scheme_lossy((enum zps_plan_scheme)i));
+  if (given->contributed && !lossy)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tensor %s: contributed is %d, but scheme %s keeps all rows: all of a gradient is in the result",
+                    name, given->contributed, scheme);
+  ask->plan.contributed = ask->scheme && given->contributed;
   ask->plan.without = given->without;
   if (given->boundary_period != ZPS_OKTOPK_BOUNDARY_PERIOD) ask->plan.boundary_period = given->boundary_period;
   if (given->threshold_period != ZPS_OKTOPK_THRESHOLD_PERIOD) ask->plan.threshold_period = given->threshold_period;

@@ -62,6 +62,7 @@ bool train_select_parts(const struct train_sync *sync, zenps_tensor_options_t *o
     return false;
   }
   options->without = parts & of_scheme;
+  options->contributed = sync->sparsify == IN_SCHEME;
   if (oktopk) {
     options->boundary_period = (uint32_t)sync->tau;
     options->threshold_period = (uint32_t)sync->tau_threshold;

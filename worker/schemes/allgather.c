@@ -59,7 +59,7 @@ static void build_topka(const struct zps_peer_plan *plan, void *state, uint64_t 
   (void)round;
   const uint32_t top = zps_program_top(program, own(plan, program), plan->k);
   zps_peer_allgather_sum(plan, program, top);
-  zps_program_contributed(program, top);
+  if (plan->contributed) zps_program_contributed(program, top);
 }
 
 static void build_gaussiank(const struct zps_peer_plan *plan, void *state, uint64_t round,
@@ -69,7 +69,7 @@ static void build_gaussiank(const struct zps_peer_plan *plan, void *state, uint6
   const bool corrected = !(plan->without & ZPS_WITHOUT_CORRECTION);
   const uint32_t selected = zps_program_normal(program, own(plan, program), plan->k, corrected);
   zps_peer_allgather_sum(plan, program, selected);
-  zps_program_contributed(program, selected);
+  if (plan->contributed) zps_program_contributed(program, selected);
 }
 
 static void build_topkdsa(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
@@ -80,7 +80,7 @@ static void build_topkdsa(const struct zps_peer_plan *plan, void *state, uint64_
     zps_peer_split_dense(plan, program, top);
   else
     zps_peer_gather_ranges(plan, program, zps_peer_split(plan, program, top, ZPS_FORM_SPARSE));
-  zps_program_contributed(program, top);
+  if (plan->contributed) zps_program_contributed(program, top);
 }
 
 const struct zps_peer_scheme zps_peer_agsparse = {

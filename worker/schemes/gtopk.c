@@ -37,7 +37,7 @@ static void build(const struct zps_peer_plan *plan, void *state, uint64_t round,
     }
   }
   zps_program_result(program, kept);
-  zps_program_contributed(program, zps_program_common(program, top, kept));
+  if (plan->contributed) zps_program_contributed(program, zps_program_common(program, top, kept));
 }
 
 const struct zps_peer_scheme zps_peer_gtopk = {

@@ -215,7 +215,7 @@ static void build(const struct zps_peer_plan *plan, void *state, uint64_t round,
   if (plan->n == 1) {
     const uint32_t top = zps_program_top(program, own, plan->k);
     zps_program_result(program, top);
-    zps_program_contributed(program, top);
+    if (plan->contributed) zps_program_contributed(program, top);
   } else {
     agree(plan, self, program);
   }
@@ -291,7 +291,7 @@ static void balance_and_gather(const struct zps_peer_plan *plan, struct zps_okto
   const uint32_t result = zps_oktopk_gather(plan, self, first, program);
   free(first);
   zps_program_result(program, result);
-  zps_program_contributed(program, zps_program_common(program, self->selected, result));
+  if (plan->contributed) zps_program_contributed(program, zps_program_common(program, self->selected, result));
 }
 
 static void extend(const struct zps_peer_plan *plan, void *state, uint64_t round, uint32_t phase,

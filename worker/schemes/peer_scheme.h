@@ -32,6 +32,7 @@ struct zps_peer_plan {
   uint32_t boundary_period;  /* Ok-Topk: tau, rounds from one agreement on boundaries to the next; 0: 64 */
   uint32_t threshold_period; /* Ok-Topk: tau', rounds from one exact threshold to the next; 0: 32 */
   unsigned without;          /* bits of enum zps_without */
+  bool contributed;          /* lossy schemes: tell which rows the result is made of; ranks may differ in it */
 };
 
 struct zps_peer_scheme {

@@ -59,7 +59,8 @@ typedef enum zenps_sparsify {
    * that agree on one threshold, such as Zen's tensor-parallel ones. */
   ZENPS_SPARSIFY_THRESHOLD = 6,
   /* Nothing here, but in a scheme that keeps only the greatest rows, such as "oktopk": all of the sum goes, dense, and
-   * the rows of zenps_request_contributed() are what leaves the residual. Takes no k. [Ok-Topk algorithm 2] */
+   * the rows of zenps_request_contributed() (a tensor's option) are what leaves the residual. Takes no k. [Ok-Topk
+   * algorithm 2] */
   ZENPS_SPARSIFY_SCHEME = 7
 } zenps_sparsify_t;
 

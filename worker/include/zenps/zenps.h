@@ -182,6 +182,8 @@ typedef struct zenps_tensor_options {
   uint32_t boundary_period;  /* oktopk: tau, rounds from one agreement on regions to the next; 0: 64 */
   uint32_t threshold_period; /* oktopk: tau', rounds from one exact threshold to the next; 0: 32 */
   uint32_t without;          /* bits of zenps_without_t, of parts that the scheme has */
+  int contributed; /* 1: zenps_request_contributed() tells, which takes a tenth more computing. For schemes that
+                      keep only the greatest rows; ranks need not agree */
 } zenps_tensor_options_t;
 
 /* What a tensor was opened as, with the defaults filled in. */
@@ -322,7 +324,7 @@ ZENPS_API zenps_status_t zenps_request_partition_nnz(const zenps_request_t *requ
                                                      uint32_t *in_union);
 
 /* The rows of this rank's gradient that the result is made of: selected here, and in the result. Of a request that has
- * gone well under a scheme that keeps only the greatest rows; ZENPS_ERR_UNSUPPORTED under one that keeps all. `rows`
+ * gone well, of a tensor with the option `contributed`; else ZENPS_ERR_UNSUPPORTED. `rows`
  * (initialised) becomes ZENPS_ROWS in host memory without values: row_ids ascend, are the library's, and valid until
  * zenps_request_free(). What a trainer keeps as its residual is its gradient without these rows, or
  * zenps_sparsifier_commit() does so. [Ok-Topk algorithm 1, line 14] */

@@ -17,7 +17,7 @@ enum { ROWS = 1500, K = 60, N_MAX = 9 };
 static struct sim sim_of(const char *name, uint32_t n) {
   return (struct sim){
       .scheme = zps_peer_scheme_find(name),
-      .plan = {.n = n, .rows = ROWS, .width = 1, .k = K, .chunks = 2},
+      .plan = {.n = n, .rows = ROWS, .width = 1, .k = K, .chunks = 2, .contributed = true},
       .compute = {.dtype = ZPS_DTYPE_F32, .width = 1, .op = ZPS_OP_SUM, .policy = ZPS_CODEC_AUTO},
       .seed = n,
   };
