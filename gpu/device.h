@@ -181,6 +181,11 @@ struct zps_device_ops {
   zps_err_t (*selector_add)(struct zps_device_selector *selector, const struct zps_device_feedback *feedback,
                             const void *gradient_on_device, double factor, zps_stream_t stream,
                             struct zps_error *error);
+  /* Writes the sample of cut->n_sample, seed and step, of what the residual is going to be with the gradient, times
+   * `factor`. */
+  zps_err_t (*selector_sample)(struct zps_device_selector *selector, const struct zps_device_feedback *feedback,
+                               const struct zps_device_cut *cut, const void *gradient_on_device, double factor,
+                               void *sample_on_device, zps_stream_t stream, struct zps_error *error);
   /* Lists entries of the residual, ascending, up to `capacity`. */
   zps_err_t (*selector_pick)(struct zps_device_selector *selector, const struct zps_device_feedback *feedback,
                              const struct zps_device_cut *cut, int64_t *ids_on_device, void *values_on_device,

@@ -220,13 +220,14 @@ zps_err_t export_memory(zps_device *device, void *base, size_t len_bytes, zps_de
 }
 #endif
 
-const zps_device_ops ops = {
-    "cuda",         close,           allocate,         release,        allocate_on,     release_on,      copy,
-    clear,          check,           stream_create,    stream_destroy, event_create,    event_destroy,   event_record,
-    event_query,    event_sync,      stream_wait,      export_memory,  encoder_create,  encoder_destroy, encoder_scan,
-    encoder_merge,  encoder_finish,  encoder_write,    decoder_create, decoder_destroy, decoder_dense,   decoder_rows,
-    decoder_finish, selector_create, selector_destroy, selector_add,   selector_pick,   selector_finish, selector_clear,
-    hash_rows};
+const zps_device_ops ops = {"cuda",           close,         allocate,        release,        allocate_on,
+                            release_on,       copy,          clear,           check,          stream_create,
+                            stream_destroy,   event_create,  event_destroy,   event_record,   event_query,
+                            event_sync,       stream_wait,   export_memory,   encoder_create, encoder_destroy,
+                            encoder_scan,     encoder_merge, encoder_finish,  encoder_write,  decoder_create,
+                            decoder_destroy,  decoder_dense, decoder_rows,    decoder_finish, selector_create,
+                            selector_destroy, selector_add,  selector_sample, selector_pick,  selector_finish,
+                            selector_clear,   hash_rows};
 
 }  // namespace
 }  // namespace zps

@@ -130,6 +130,9 @@ zps_err_t selector_create(zps_device *device, zps_device_selector **selector_p, 
 void selector_destroy(zps_device_selector *selector);
 zps_err_t selector_add(zps_device_selector *selector, const zps_device_feedback *feedback,
                        const void *gradient_on_device, double factor, zps_stream_t stream, zps_error *error);
+zps_err_t selector_sample(zps_device_selector *selector, const zps_device_feedback *feedback, const zps_device_cut *cut,
+                          const void *gradient_on_device, double factor, void *sample_on_device, zps_stream_t stream,
+                          zps_error *error);
 zps_err_t selector_pick(zps_device_selector *selector, const zps_device_feedback *feedback, const zps_device_cut *how,
                         int64_t *ids_on_device, void *values_on_device, uint64_t capacity, zps_stream_t stream,
                         zps_error *error);

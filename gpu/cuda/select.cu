@@ -21,13 +21,24 @@ __device__ __forceinline__ u64 magnitude_of(double value) {
   return bits_as<u64>(value) & 0x7fffffffffffffffull;
 }
 
+/* What is added to a residual. */
 template <typename T>
-__global__ void __launch_bounds__(THREADS)
-    feedback_add_kernel(T *residual, T *velocity, T momentum, const T *gradient, T factor, u64 n) {
+struct Addend {
+  const T *velocity; /* NULL without momentum */
+  const T *gradient;
+  T momentum, factor;
+  __device__ __forceinline__ T at(u64 i) const {
+    const T value = gradient[i] * factor;
+    return velocity ? velocity[i] * momentum + value : value;
+  }
+};
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS) feedback_add_kernel(T *residual, T *velocity, Addend<T> addend, u64 n) {
   const u64 stride = gridDim.x * static_cast<u64>(THREADS);
   for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < n; i += stride) {
-    T value = gradient[i] * factor;
-    if (velocity) velocity[i] = value = velocity[i] * momentum + value;
+    const T value = addend.at(i);
+    if (velocity) velocity[i] = value;
     residual[i] += value;
   }
 }
@@ -41,12 +52,30 @@ __global__ void __launch_bounds__(THREADS) feedback_clear_kernel(T *residual, T 
   }
 }
 
-template <typename T>
-__global__ void __launch_bounds__(THREADS) sample_kernel(const T *values, u64 n, u64 key, T *sample, u64 n_sample) {
-  const u64 stride = gridDim.x * static_cast<u64>(THREADS), whole = n / n_sample, rest = n % n_sample;
-  for (u64 j = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; j < n_sample; j += stride) {
+/* Where value j of a sample is taken: one from each of n_sample equal stretches. */
+struct Places {
+  u64 n, key, n_sample;
+  __device__ __forceinline__ u64 at(u64 j) const {
+    const u64 whole = n / n_sample, rest = n % n_sample;
     const u64 len = whole + (j < rest), begin = j * whole + (j < rest ? j : rest);
-    sample[j] = values[begin + mul_high(zps_hash_mix64(key + j), len)];
+    return begin + mul_high(zps_hash_mix64(key + j), len);
+  }
+};
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS) sample_kernel(const T *values, Places places, T *sample) {
+  const u64 stride = gridDim.x * static_cast<u64>(THREADS);
+  for (u64 j = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; j < places.n_sample; j += stride)
+    sample[j] = values[places.at(j)];
+}
+
+template <typename T>
+__global__ void __launch_bounds__(THREADS)
+    sample_sums_kernel(const T *residual, Addend<T> addend, Places places, T *sample) {
+  const u64 stride = gridDim.x * static_cast<u64>(THREADS);
+  for (u64 j = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; j < places.n_sample; j += stride) {
+    const u64 i = places.at(j);
+    sample[j] = residual[i] + addend.at(i);
   }
 }
 
@@ -145,13 +174,23 @@ u64 pick_tiles(u64 n) {
   return (n + PICK_TILE - 1) / PICK_TILE;
 }
 
+namespace {
+
+template <typename T>
+Addend<T> addend_of(const zps_device_feedback &feedback, const void *gradient, double factor) {
+  return {static_cast<const T *>(feedback.velocity_on_device), static_cast<const T *>(gradient),
+          static_cast<T>(feedback.momentum), static_cast<T>(factor)};
+}
+
+}  // namespace
+
 void feedback_add(cudaStream_t stream, const Grid &grid, const zps_device_feedback &feedback, const void *gradient,
                   double factor) {
   by_float(feedback.dtype, [&](auto zero) {
     typedef decltype(zero) T;
     ZPS_LAUNCH(stream, blocks_for(grid, feedback.n, THREADS), THREADS, feedback_add_kernel<T>,
                static_cast<T *>(feedback.residual_on_device), static_cast<T *>(feedback.velocity_on_device),
-               static_cast<T>(feedback.momentum), static_cast<const T *>(gradient), static_cast<T>(factor), feedback.n);
+               addend_of<T>(feedback, gradient, factor), feedback.n);
   });
 }
 
@@ -169,7 +208,17 @@ void sample_values(cudaStream_t stream, const Grid &grid, enum zps_dtype dtype, 
   by_float(dtype, [&](auto zero) {
     typedef decltype(zero) T;
     ZPS_LAUNCH(stream, blocks_for(grid, n_sample, THREADS), THREADS, sample_kernel<T>, static_cast<const T *>(values),
-               n, key, static_cast<T *>(sample), n_sample);
+               Places{n, key, n_sample}, static_cast<T *>(sample));
+  });
+}
+
+void sample_sums(cudaStream_t stream, const Grid &grid, const zps_device_feedback &feedback, const void *gradient,
+                 double factor, u64 key, void *sample, u64 n_sample) {
+  by_float(feedback.dtype, [&](auto zero) {
+    typedef decltype(zero) T;
+    ZPS_LAUNCH(stream, blocks_for(grid, n_sample, THREADS), THREADS, sample_sums_kernel<T>,
+               static_cast<const T *>(feedback.residual_on_device), addend_of<T>(feedback, gradient, factor),
+               Places{feedback.n, key, n_sample}, static_cast<T *>(sample));
   });
 }
 

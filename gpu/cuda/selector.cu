@@ -62,6 +62,16 @@ struct Memory {
   char *sample;
 };
 
+u64 sample_key(const zps_device_cut &cut) {
+  return zps_hash_mix64(cut.seed ^ zps_hash_mix64(cut.step + 1));
+}
+
+zps_err_t check_sample(const zps_device_feedback &feedback, const zps_device_cut &cut, zps_error *error) {
+  if (cut.n_sample != 0 && cut.n_sample <= feedback.n) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_INVALID, "a sample of %llu of %llu values: there must be 1 to all of them",
+                  static_cast<u64>(cut.n_sample), static_cast<u64>(feedback.n));
+}
+
 void take_memory(Memory *memory, const zps_device_feedback &feedback, const zps_device_cut &cut, Pieces *zeroed,
                  Pieces *pieces) {
   memory->counts = zeroed->take<u64>(select_passes(feedback.dtype) * static_cast<u64>(SELECT_BINS));
@@ -84,6 +94,18 @@ zps_err_t selector_add(zps_device_selector *selector, const zps_device_feedback 
   return check_launches(error, "adding to the residual");
 }
 
+zps_err_t selector_sample(zps_device_selector *selector, const zps_device_feedback *feedback, const zps_device_cut *cut,
+                          const void *gradient_on_device, double factor, void *sample_on_device, zps_stream_t stream,
+                          zps_error *error) {
+  const Current current(selector->device);
+  zps_err_t code = check_feedback(feedback, error);
+  if (code == ZPS_OK) code = check_sample(*feedback, *cut, error);
+  if (code != ZPS_OK) return code;
+  sample_sums(static_cast<cudaStream_t>(stream), selector->device->grid, *feedback, gradient_on_device, factor,
+              sample_key(*cut), sample_on_device, cut->n_sample);
+  return check_launches(error, "taking a sample");
+}
+
 zps_err_t selector_pick(zps_device_selector *selector, const zps_device_feedback *feedback, const zps_device_cut *how,
                         int64_t *ids_on_device, void *values_on_device, uint64_t capacity, zps_stream_t stream_,
                         zps_error *error) {
@@ -92,9 +114,10 @@ zps_err_t selector_pick(zps_device_selector *selector, const zps_device_feedback
   const Grid &grid = selector->device->grid;
   zps_err_t code = check_feedback(feedback, error);
   if (code != ZPS_OK) return code;
-  if (how->kind == ZPS_CUT_SAMPLED && (how->n_sample == 0 || how->n_sample > feedback->n || how->k == 0))
-    return zps_fail(error, ZPS_ERR_INVALID, "magnitude %llu of a sample of %llu of %llu values: there must be both",
-                    static_cast<u64>(how->k), static_cast<u64>(how->n_sample), static_cast<u64>(feedback->n));
+  if (how->kind == ZPS_CUT_SAMPLED) code = check_sample(*feedback, *how, error);
+  if (code != ZPS_OK) return code;
+  if (how->kind == ZPS_CUT_SAMPLED && how->k == 0)
+    return zps_fail(error, ZPS_ERR_INVALID, "magnitude 0 of a sample: they are counted from 1");
   Memory memory;
   code = scratch_lay_out(&selector->scratch, stream, error, [&](Pieces *zeroed, Pieces *pieces) {
     take_memory(&memory, *feedback, *how, zeroed, pieces);
@@ -107,8 +130,7 @@ zps_err_t selector_pick(zps_device_selector *selector, const zps_device_feedback
     selector->report->cut = {how->kind == ZPS_CUT_THRESHOLD && how->magnitude ? how->magnitude : 1, ~0ull};
     (void)cudaMemcpyAsync(memory.cut, &selector->report->cut, sizeof(Cut), cudaMemcpyDefault, stream);
   } else if (how->kind == ZPS_CUT_SAMPLED) {
-    const u64 key = zps_hash_mix64(how->seed ^ zps_hash_mix64(how->step + 1));
-    sample_values(stream, grid, feedback->dtype, residual, feedback->n, key, memory.sample, how->n_sample);
+    sample_values(stream, grid, feedback->dtype, residual, feedback->n, sample_key(*how), memory.sample, how->n_sample);
     find_cut(stream, grid, feedback->dtype, memory.sample, how->n_sample, how->k, false, memory.counts, memory.ranking,
              memory.cut);
   } else {

@@ -29,7 +29,7 @@ may worker/include/zenps
 may worker/base common/base common/codec
 may worker/select common/base common/codec
 below="common/base common/codec worker/base worker/select"
-may worker/sparsify $below
+may worker/sparsify gpu $below
 may worker/control common/control common/net common/plan proto $below
 may worker/schemes common/plan $below
 may worker/compute common/codec/simd worker/schemes $below

@@ -19,13 +19,18 @@ void zps_estimate_sample(const struct zps_feedback *feedback, const void *gradie
   }
 }
 
-uint64_t zps_estimate_quantile(enum zps_dtype dtype, const void *sample, uint64_t n_sample, uint64_t n, uint64_t k,
-                               double deviations) {
+uint64_t zps_estimate_rank(uint64_t n_sample, uint64_t n, uint64_t k, double deviations) {
   const double p = (double)k / (double)n, expected = p * (double)n_sample;
   const double position = expected + deviations * (sqrt(expected * (1 - p)) + 1);
-  if (position >= (double)n_sample) return 1;
-  const uint64_t magnitude =
-      zps_order_select(dtype, sample, n_sample, position < 1 ? 1 : (uint64_t)llround(position)).magnitude;
+  if (position >= (double)n_sample) return n_sample;
+  return position < 1 ? 1 : (uint64_t)llround(position);
+}
+
+uint64_t zps_estimate_quantile(enum zps_dtype dtype, const void *sample, uint64_t n_sample, uint64_t n, uint64_t k,
+                               double deviations) {
+  const uint64_t rank = zps_estimate_rank(n_sample, n, k, deviations);
+  if (rank >= n_sample) return 1;
+  const uint64_t magnitude = zps_order_select(dtype, sample, n_sample, rank).magnitude;
   return magnitude ? magnitude : 1;
 }
 

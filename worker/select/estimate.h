@@ -9,9 +9,11 @@
 void zps_estimate_sample(const struct zps_feedback *feedback, const void *gradient, double factor, uint64_t seed,
                          uint64_t step, void *sample, uint64_t n_sample);
 
-/* The magnitude from which on about k of the n values that the sample stands for lie, at least the smallest over 0.
- * With `deviations` standard deviations of the sample's error towards more: how many lie there then falls short of k
- * about as seldom as a normal variate goes that far. */
+/* The rank in a sample of the magnitude from which on about k of the n values that it stands for lie, from 1 on.
+ * n_sample: all that are not zero. With `deviations` standard deviations of the sample's error towards more: how many
+ * lie there then falls short of k about as seldom as a normal variate goes that far. */
+uint64_t zps_estimate_rank(uint64_t n_sample, uint64_t n, uint64_t k, double deviations);
+/* The magnitude with that rank, at least the smallest over 0. */
 uint64_t zps_estimate_quantile(enum zps_dtype dtype, const void *sample, uint64_t n_sample, uint64_t n, uint64_t k,
                                double deviations);
 

@@ -61,6 +61,28 @@ static zps_err_t check_numbers(const zenps_sparsifier_options_t *options, struct
   return ZPS_OK;
 }
 
+static zps_err_t check_memory(const zenps_sparsifier_options_t *options, uint64_t n, struct zps_error *error) {
+  if (options->memory == ZENPS_HOST) return ZPS_OK;
+  if (options->memory != ZENPS_DEVICE)
+    return zps_fail(error, ZPS_ERR_INVALID, "sparsifier: memory %d is none of ZENPS_HOST, ZENPS_DEVICE",
+                    (int)options->memory);
+  if (options->device < 0)
+    return zps_fail(error, ZPS_ERR_INVALID, "sparsifier: device is %d; it must be the number of a GPU",
+                    options->device);
+  if (options->kind == ZENPS_SPARSIFY_GAUSSIAN || options->kind == ZENPS_SPARSIFY_BUCKETS)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                    "sparsifier: %s does not select in device memory; TOPK, SAMPLED, REUSED, THRESHOLD and SCHEME do",
+                    options->kind == ZENPS_SPARSIFY_GAUSSIAN ? "ZENPS_SPARSIFY_GAUSSIAN" : "ZENPS_SPARSIFY_BUCKETS");
+  if (options->clip_norm > 0)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                    "sparsifier: clip_norm is %g; gradients in device memory are to be clipped by who computes them",
+                    options->clip_norm);
+  if (n > INT32_MAX)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                    "sparsifier: of %" PRIu64 " values in device memory; there must be 1 to 2^31 - 1", n);
+  return ZPS_OK;
+}
+
 zps_err_t zps_sparsifier_options_load(zenps_sparsifier_options_t *options, const zenps_sparsifier_options_t *given,
                                       uint64_t n, enum zps_dtype dtype, struct zps_error *error) {
   zenps_sparsifier_options_init(options, sizeof *options);
@@ -76,6 +98,7 @@ zps_err_t zps_sparsifier_options_load(zenps_sparsifier_options_t *options, const
                     (int)options->kind, (int)ZENPS_SPARSIFY_SCHEME);
   }
   err = check_numbers(options, error);
+  if (err == ZPS_OK) err = check_memory(options, n, error);
   if (err != ZPS_OK) return err;
   if (options->period == 0) options->period = PERIOD;
   if (options->bucket == 0) options->bucket = BUCKET;

@@ -8,13 +8,12 @@
 #include "worker/select/estimate.h"
 #include "worker/select/magnitude.h"
 #include "worker/select/order.h"
+#include "worker/sparsify/bounds.h"
 #include "worker/sparsify/bucket.h"
 #include "worker/sparsify/sparsifier.h"
 
 /* A guess for an exact selection misses about once in 30000. */
 static const double SAFE_DEVIATIONS = 4;
-/* How far from k a threshold may come out, as multiples of it. */
-static const double SAMPLED_LEAST = 0.8, SAMPLED_MOST = 1.3, REUSED_LEAST = 0.5, GAUSSIAN_LEAST = 0.75, MOST = 2;
 
 uint64_t zps_sparsifier_total_k(const struct zenps_sparsifier *sparsifier) {
   const uint64_t k = sparsifier->options.k, bucket = sparsifier->options.bucket;
@@ -59,12 +58,7 @@ static uint64_t refine(struct zenps_sparsifier *sparsifier, bool fits, uint64_t 
 
 /* Takes what was picked from `magnitude` on when it is between `least` and `most` of k, and refines it otherwise. */
 static bool accept(struct zenps_sparsifier *sparsifier, bool fits, uint64_t magnitude, double least, double most) {
-  const double n = (double)sparsifier->picks.n, k = (double)sparsifier->options.k;
-  if (sparsifier->options.unrefined) {
-    least = 0;
-    most = MOST;
-  }
-  if (fits && n <= most * k && (n >= least * k || magnitude == 1)) return true;
+  if (zps_bounds_hold(&sparsifier->options, sparsifier->picks.n, fits, magnitude, least, most)) return true;
   sparsifier->threshold = refine(sparsifier, fits, magnitude);
   sparsifier->refined++;
   return false;
@@ -88,10 +82,10 @@ static void run_topk(struct zenps_sparsifier *sparsifier, const void *gradient, 
 static void run_sampled(struct zenps_sparsifier *sparsifier, const void *gradient, double factor) {
   sparsifier->threshold = sampled(sparsifier, gradient, factor, 0);
   const bool fits = add_and_pick(sparsifier, gradient, factor, sparsifier->threshold);
-  (void)accept(sparsifier, fits, sparsifier->threshold, SAMPLED_LEAST, SAMPLED_MOST);
+  (void)accept(sparsifier, fits, sparsifier->threshold, ZPS_SAMPLED_LEAST, ZPS_SAMPLED_MOST);
 }
 
-static uint64_t steered(struct zenps_sparsifier *sparsifier) {
+uint64_t zps_sparsifier_steered(struct zenps_sparsifier *sparsifier) {
   const double share = (double)sparsifier->picks.n / (double)sparsifier->options.k;
   const double next =
       zps_steer(&sparsifier->steer, zps_magnitude_value(sparsifier->dtype, sparsifier->threshold), share);
@@ -106,9 +100,10 @@ static void run_reused(struct zenps_sparsifier *sparsifier, const void *gradient
   } else {
     sparsifier->threshold = sparsifier->reused;
     const bool fits = add_and_pick(sparsifier, gradient, factor, sparsifier->threshold);
-    const bool accepted = accept(sparsifier, fits, sparsifier->threshold, REUSED_LEAST, MOST);
+    const bool accepted = accept(sparsifier, fits, sparsifier->threshold, ZPS_REUSED_LEAST, ZPS_MOST);
     if (!accepted) sparsifier->age = 0;
-    sparsifier->reused = accepted && !sparsifier->options.unrefined ? steered(sparsifier) : sparsifier->threshold;
+    sparsifier->reused =
+        accepted && !sparsifier->options.unrefined ? zps_sparsifier_steered(sparsifier) : sparsifier->threshold;
   }
   sparsifier->age = (sparsifier->age + 1) % sparsifier->options.period;
 }
@@ -152,7 +147,7 @@ static void run_gaussian(struct zenps_sparsifier *sparsifier, const void *gradie
   bool fits = zps_estimate_spread(sparsifier->dtype, feedback->residual, n, &moments, &mean, &deviation);
   if (fits)
     fits = pick_normal(sparsifier, zps_estimate_normal(mean, deviation, (double)sparsifier->options.k / (double)n));
-  (void)accept(sparsifier, fits, sparsifier->threshold, GAUSSIAN_LEAST, MOST);
+  (void)accept(sparsifier, fits, sparsifier->threshold, ZPS_GAUSSIAN_LEAST, ZPS_MOST);
 }
 
 static void run_threshold(struct zenps_sparsifier *sparsifier, const void *gradient, double factor) {

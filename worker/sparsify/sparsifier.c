@@ -6,18 +6,15 @@
 
 #include "worker/base/error.h"
 #include "worker/select/magnitude.h"
+#include "worker/sparsify/on_device.h"
 
 /* ------------------------------------------------------------ life */
-
-static bool selects_nothing(const struct zenps_sparsifier *sparsifier) {
-  return sparsifier->options.kind == ZENPS_SPARSIFY_SCHEME;
-}
 
 /* Entries that a pass may pick before it is given up: what a selection may be, and what the guess of an exact one may
  * exceed it by. */
 static uint64_t room(const struct zenps_sparsifier *sparsifier) {
   const uint64_t n = sparsifier->n;
-  if (selects_nothing(sparsifier)) return 0;
+  if (zps_sparsifier_selects_nothing(sparsifier)) return 0;
   if (sparsifier->options.kind == ZENPS_SPARSIFY_BUCKETS)
     return zps_sparsifier_total_k(sparsifier) + sparsifier->options.bucket;
   const uint64_t most = 2 * sparsifier->options.k + 24 * (n / sparsifier->options.sample) + 4096;
@@ -25,16 +22,17 @@ static uint64_t room(const struct zenps_sparsifier *sparsifier) {
 }
 
 /* Room for the picks that k needs. */
-static zps_err_t reserve(struct zenps_sparsifier *sparsifier) {
+static zps_err_t reserve(struct zenps_sparsifier *sparsifier, struct zps_error *error) {
   struct zps_picks *const picks = &sparsifier->picks;
   const uint64_t capacity = room(sparsifier);
   if (capacity <= picks->capacity) return ZPS_OK;
+  if (sparsifier->there) return zps_on_device_reserve(sparsifier, capacity, error);
   int64_t *const ids = malloc(capacity * sizeof *ids);
   void *const values = malloc(capacity * zps_dtype_size(sparsifier->dtype));
   if (!ids || !values) {
     free(ids);
     free(values);
-    return ZPS_ERR_NOMEM;
+    return zps_fail(error, ZPS_ERR_NOMEM, "no memory for k %" PRIu64, sparsifier->options.k);
   }
   free(picks->ids);
   free(picks->values);
@@ -42,21 +40,22 @@ static zps_err_t reserve(struct zenps_sparsifier *sparsifier) {
   return ZPS_OK;
 }
 
-static zps_err_t allocate(struct zenps_sparsifier *sparsifier) {
+static zps_err_t allocate(struct zenps_sparsifier *sparsifier, struct zps_error *error) {
   const zenps_sparsifier_options_t *const options = &sparsifier->options;
-  if (zps_feedback_init(&sparsifier->feedback, sparsifier->dtype, sparsifier->n, options->momentum,
-                        options->clip_norm) != ZPS_OK)
-    return ZPS_ERR_NOMEM;
-  if (reserve(sparsifier) != ZPS_OK) return ZPS_ERR_NOMEM;
-  if (options->kind <= ZENPS_SPARSIFY_REUSED) {
-    sparsifier->sample = malloc(options->sample * zps_dtype_size(sparsifier->dtype));
-    if (!sparsifier->sample) return ZPS_ERR_NOMEM;
-  }
-  if (options->residual == ZENPS_RESIDUAL_GLOBAL && !selects_nothing(sparsifier)) {
-    sparsifier->global_bits = calloc((sparsifier->n + 63) / 64, sizeof *sparsifier->global_bits);
-    if (!sparsifier->global_bits) return ZPS_ERR_NOMEM;
-  }
-  return ZPS_OK;
+  const bool takes_sample = options->kind <= ZENPS_SPARSIFY_REUSED || options->kind == ZENPS_SPARSIFY_THRESHOLD;
+  const bool needs_bits = options->residual == ZENPS_RESIDUAL_GLOBAL && !zps_sparsifier_selects_nothing(sparsifier);
+  if (takes_sample) sparsifier->sample = malloc(options->sample * zps_dtype_size(sparsifier->dtype));
+  if (needs_bits) sparsifier->global_bits = calloc((sparsifier->n + 63) / 64, sizeof *sparsifier->global_bits);
+  zps_err_t code = ZPS_OK;
+  if ((takes_sample && !sparsifier->sample) || (needs_bits && !sparsifier->global_bits)) code = ZPS_ERR_NOMEM;
+  if (code == ZPS_OK && options->memory == ZENPS_HOST)
+    code = zps_feedback_init(&sparsifier->feedback, sparsifier->dtype, sparsifier->n, options->momentum,
+                             options->clip_norm);
+  if (code != ZPS_OK)
+    return zps_fail(error, code, "no memory for a sparsifier of %" PRIu64 " values, k %" PRIu64, sparsifier->n,
+                    options->k);
+  if (options->memory == ZENPS_DEVICE) code = zps_on_device_create(sparsifier, error);
+  return code == ZPS_OK ? reserve(sparsifier, error) : code;
 }
 
 zenps_status_t zenps_sparsifier_create(const zenps_sparsifier_options_t *options, uint64_t n, zenps_dtype_t dtype,
@@ -73,9 +72,10 @@ zenps_status_t zenps_sparsifier_create(const zenps_sparsifier_options_t *options
     made->dtype = (enum zps_dtype)dtype;
     made->n = n;
   }
-  if (!made || allocate(made) != ZPS_OK) {
+  if (!made || allocate(made, &error) != ZPS_OK) {
+    if (!made) (void)zps_fail(&error, ZPS_ERR_NOMEM, "no memory for a sparsifier");
     zenps_sparsifier_destroy(made);
-    return zps_worker_fail(ZPS_ERR_NOMEM, "no memory for a sparsifier of %" PRIu64 " values, k %" PRIu64, n, loaded.k);
+    return zps_worker_raise(&error);
   }
   *sparsifier = made;
   return ZENPS_OK;
@@ -83,6 +83,7 @@ zenps_status_t zenps_sparsifier_create(const zenps_sparsifier_options_t *options
 
 void zenps_sparsifier_destroy(zenps_sparsifier_t *sparsifier) {
   if (!sparsifier) return;
+  zps_on_device_destroy(sparsifier);
   zps_feedback_fini(&sparsifier->feedback);
   free(sparsifier->picks.ids);
   free(sparsifier->picks.values);
@@ -107,10 +108,15 @@ zenps_status_t zenps_sparsifier_select(zenps_sparsifier_t *sparsifier, const voi
                            "zenps_sparsifier_select: selection %" PRIu64 " was neither committed nor canceled",
                            sparsifier->steps);
   }
-  zps_sparsifier_run(sparsifier, gradient);
+  struct zps_error error;
+  if (!sparsifier->there)
+    zps_sparsifier_run(sparsifier, gradient);
+  else if (zps_on_device_run(sparsifier, gradient, out->stream, &error) != ZPS_OK)
+    return zps_worker_raise(&error);
   sparsifier->selected = true;
-  out->memory = ZENPS_HOST;
-  if (selects_nothing(sparsifier)) {
+  out->memory = sparsifier->options.memory;
+  if (sparsifier->there) out->device = sparsifier->options.device;
+  if (zps_sparsifier_selects_nothing(sparsifier)) {
     out->layout = ZENPS_DENSE;
     out->nnz = out->capacity = 0;
     out->row_ids = NULL;
@@ -125,75 +131,6 @@ zenps_status_t zenps_sparsifier_select(zenps_sparsifier_t *sparsifier, const voi
   return ZENPS_OK;
 }
 
-static zenps_status_t check_result(const struct zenps_sparsifier *sparsifier, const zenps_grad_t *result) {
-  if (!result || result->struct_size < sizeof *result)
-    return zps_worker_fail(ZPS_ERR_INVALID, "zenps_sparsifier_commit: %s",
-                           selects_nothing(sparsifier)
-                               ? "ZENPS_SPARSIFY_SCHEME needs the rows of zenps_request_contributed()"
-                               : "ZENPS_RESIDUAL_GLOBAL needs the result");
-  if (result->layout == ZENPS_DENSE && result->values && !selects_nothing(sparsifier)) return ZENPS_OK;
-  if (result->layout != ZENPS_ROWS || (result->nnz > 0 && !result->row_ids)) {
-    return zps_worker_fail(ZPS_ERR_INVALID, "zenps_sparsifier_commit: the result has layout %d and no %s",
-                           (int)result->layout, result->layout == ZENPS_ROWS ? "row_ids" : "values");
-  }
-  for (uint64_t i = 0; i < result->nnz; i++) {
-    if ((uint64_t)result->row_ids[i] >= sparsifier->n) {
-      return zps_worker_fail(ZPS_ERR_INVALID,
-                             "zenps_sparsifier_commit: row %" PRId64 " of the result (entry %" PRIu64
-                             ") is none of the %" PRIu64 " rows",
-                             result->row_ids[i], i, sparsifier->n);
-    }
-  }
-  return ZENPS_OK;
-}
-
-/* Clears those of the selection that the result lists; the bits are all zero again afterwards. */
-static void clear_listed(struct zenps_sparsifier *sparsifier, const zenps_grad_t *result) {
-  const struct zps_picks *const picks = &sparsifier->picks;
-  uint64_t *const bits = sparsifier->global_bits;
-  for (uint64_t i = 0; i < picks->n; i++) bits[picks->ids[i] / 64] |= 1ull << picks->ids[i] % 64;
-  for (uint64_t i = 0; i < result->nnz; i++) {
-    const uint64_t id = (uint64_t)result->row_ids[i], bit = 1ull << id % 64;
-    if (!(bits[id / 64] & bit)) continue;
-    bits[id / 64] &= ~bit;
-    zps_feedback_clear(&sparsifier->feedback, id);
-  }
-  for (uint64_t i = 0; i < picks->n; i++) bits[picks->ids[i] / 64] = 0;
-}
-
-zenps_status_t zenps_sparsifier_commit(zenps_sparsifier_t *sparsifier, const zenps_grad_t *result) {
-  if (!sparsifier || !sparsifier->selected)
-    return zps_worker_fail(ZPS_ERR_INVALID, "zenps_sparsifier_commit: there is no selection to commit");
-  const struct zps_picks *const picks = &sparsifier->picks;
-  if (selects_nothing(sparsifier)) {
-    const zenps_status_t status = check_result(sparsifier, result);
-    if (status != ZENPS_OK) return status;
-    for (uint64_t i = 0; i < result->nnz; i++) zps_feedback_clear(&sparsifier->feedback, (uint64_t)result->row_ids[i]);
-  } else if (sparsifier->options.residual == ZENPS_RESIDUAL_SENT) {
-    for (uint64_t i = 0; i < picks->n; i++) zps_feedback_clear(&sparsifier->feedback, (uint64_t)picks->ids[i]);
-  } else {
-    const zenps_status_t status = check_result(sparsifier, result);
-    if (status != ZENPS_OK) return status;
-    if (result->layout == ZENPS_ROWS) {
-      clear_listed(sparsifier, result);
-    } else {
-      for (uint64_t i = 0; i < picks->n; i++) {
-        const uint64_t id = (uint64_t)picks->ids[i];
-        if (zps_magnitude_at(sparsifier->dtype, result->values, id)) zps_feedback_clear(&sparsifier->feedback, id);
-      }
-    }
-  }
-  sparsifier->selected = false;
-  return ZENPS_OK;
-}
-
-zenps_status_t zenps_sparsifier_cancel(zenps_sparsifier_t *sparsifier) {
-  if (!sparsifier || !sparsifier->selected)
-    return zps_worker_fail(ZPS_ERR_INVALID, "zenps_sparsifier_cancel: there is no selection to cancel");
-  sparsifier->selected = false;
-  return ZENPS_OK;
-}
-
 /* ------------------------------------------------------------ settings and state */
 
 zenps_status_t zenps_sparsifier_set_k(zenps_sparsifier_t *sparsifier, uint64_t k) {
@@ -203,7 +140,7 @@ zenps_status_t zenps_sparsifier_set_k(zenps_sparsifier_t *sparsifier, uint64_t k
                            "zenps_sparsifier_set_k: selection %" PRIu64 " was neither committed nor canceled",
                            sparsifier->steps);
   }
-  if (selects_nothing(sparsifier))
+  if (zps_sparsifier_selects_nothing(sparsifier))
     return zps_worker_fail(ZPS_ERR_INVALID,
                            "zenps_sparsifier_set_k: ZENPS_SPARSIFY_SCHEME takes none: the tensor does");
   const uint64_t old = sparsifier->options.k;
@@ -212,10 +149,12 @@ zenps_status_t zenps_sparsifier_set_k(zenps_sparsifier_t *sparsifier, uint64_t k
     return zps_worker_fail(ZPS_ERR_INVALID, "zenps_sparsifier_set_k: k is %" PRIu64 "; it must be 1 to %" PRIu64, k,
                            most);
   }
+  struct zps_error error;
   sparsifier->options.k = k;
-  if (reserve(sparsifier) != ZPS_OK) {
+  const zps_err_t code = reserve(sparsifier, &error);
+  if (code != ZPS_OK) {
     sparsifier->options.k = old;
-    return zps_worker_fail(ZPS_ERR_NOMEM, "zenps_sparsifier_set_k: no memory for k %" PRIu64, k);
+    return zps_worker_fail(code, "zenps_sparsifier_set_k: %s", error.text);
   }
   if (k != old) sparsifier->age = 0; /* a threshold for another k is no use */
   return ZENPS_OK;

@@ -7,6 +7,9 @@
 #include "worker/select/steer.h"
 #include "zenps/sparsify.h"
 
+struct zps_sparsifier_there;
+
+/* With `there`, the arrays of feedback and picks are in device memory. */
 struct zenps_sparsifier {
   zenps_sparsifier_options_t options; /* complete; k is that of a bucket with ZENPS_SPARSIFY_BUCKETS */
   enum zps_dtype dtype;
@@ -22,13 +25,22 @@ struct zenps_sparsifier {
   struct zps_steer steer;
   uint32_t age; /* and selections since the exact one */
   uint64_t steps, refined;
+  struct zps_sparsifier_there *there; /* NULL: gradients are in host memory */
 };
+
+/* The selection is a scheme's affair. */
+static inline bool zps_sparsifier_selects_nothing(const struct zenps_sparsifier *sparsifier) {
+  return sparsifier->options.kind == ZENPS_SPARSIFY_SCHEME;
+}
 
 /* Copies, checks and completes options. */
 zps_err_t zps_sparsifier_options_load(zenps_sparsifier_options_t *options, const zenps_sparsifier_options_t *given,
                                       uint64_t n, enum zps_dtype dtype, struct zps_error *error) ZPS_MUSTCHECK;
 /* The entries wanted of all buckets together. */
 uint64_t zps_sparsifier_total_k(const struct zenps_sparsifier *sparsifier);
+
+/* The next threshold of one that is reused, after what it has picked. */
+uint64_t zps_sparsifier_steered(struct zenps_sparsifier *sparsifier);
 
 /* Adds the gradient to the residual and fills the picks. */
 void zps_sparsifier_run(struct zenps_sparsifier *sparsifier, const void *gradient);

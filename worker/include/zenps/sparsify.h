@@ -26,9 +26,14 @@
  * Memory: n values of residual, as many again with momentum, n bits with ZENPS_RESIDUAL_GLOBAL, and per entry that can
  * be selected 8 bytes and two values (see zenps_sparsifier_options_t). All of it is allocated at creation.
  *
- * Threads: a sparsifier is used by one thread at a time; different ones are independent. No function blocks, needs a
- * job or starts threads, and all of them work after fork(). Errors are those of zenps.h, with a sentence in
- * zenps_last_error().
+ * Device memory (options.memory): zenps_sparsifier_select() submits its work to out->stream, a cudaStream_t (NULL: the
+ * default one), in whose order the gradient is read, and waits for that stream, since the number of entries is for the
+ * caller to know. zenps_sparsifier_commit() submits to the same stream, which must live until then. The arrays of the
+ * selection are in device memory, as zenps_allreduce() takes them.
+ *
+ * Threads: a sparsifier is used by one thread at a time; different ones are independent. No function needs a job or
+ * starts threads; of those in host memory none blocks, and all work after fork(). Errors are those of zenps.h, with a
+ * sentence in zenps_last_error().
  */
 #ifndef ZENPS_SPARSIFY_H
 #define ZENPS_SPARSIFY_H
@@ -79,25 +84,29 @@ typedef struct zenps_sparsifier_options {
   size_t struct_size;
   zenps_sparsify_t kind; /* 0: ZENPS_SPARSIFY_TOPK */
   zenps_residual_t residual;
-  uint64_t k;       /* entries, per bucket with ZENPS_SPARSIFY_BUCKETS; 0: from `density` */
-  double density;   /* k / n (k / bucket), over 0 and at most 1; k is rounded to the nearest, at least 1.
-                       ZENPS_SPARSIFY_THRESHOLD and _SCHEME take neither: k = n */
-  uint32_t period;  /* ZENPS_SPARSIFY_REUSED: selections from one exact threshold to the next; 0: 32 */
-  uint32_t bucket;  /* ZENPS_SPARSIFY_BUCKETS: values; 0: 512; the last one may be shorter and then has its share
-                       of k, rounded up */
-  uint64_t sample;  /* values that thresholds are estimated from; 0: n / 512, within 4096 and 131072 */
-  uint64_t seed;    /* of the sample's positions; the result of exact kinds does not depend on it */
-  double momentum;  /* DGC's momentum correction, 0 <= momentum < 1; 0: none. velocity = momentum * velocity +
-                       gradient is what is added to the residual; it is cleared where the residual is (momentum
-                       factor masking). The optimiser must then apply no momentum of its own. */
-  double clip_norm; /* gradients of a greater L2 norm are scaled down to this one before they are added (DGC's
-                       local gradient clipping: give the global bound / sqrt(world)); 0: none */
-  double threshold; /* ZENPS_SPARSIFY_THRESHOLD: at least 0 */
-  int unrefined;    /* 1: sampled, reused and Gaussian thresholds are taken at their word, as in the papers, as
-                       long as no more than 2 k are selected; reused ones stay as they are, Gaussian ones are not
-                       corrected */
-  int capped;       /* 1: of what a threshold selects no more than the k greatest come out; the threshold stays.
-                       For a scheme that keeps k of a rank's rows, such as "oktopk" */
+  uint64_t k;            /* entries, per bucket with ZENPS_SPARSIFY_BUCKETS; 0: from `density` */
+  double density;        /* k / n (k / bucket), over 0 and at most 1; k is rounded to the nearest, at least 1.
+                            ZENPS_SPARSIFY_THRESHOLD and _SCHEME take neither: k = n */
+  uint32_t period;       /* ZENPS_SPARSIFY_REUSED: selections from one exact threshold to the next; 0: 32 */
+  uint32_t bucket;       /* ZENPS_SPARSIFY_BUCKETS: values; 0: 512; the last one may be shorter and then has its share
+                            of k, rounded up */
+  uint64_t sample;       /* values that thresholds are estimated from; 0: n / 512, within 4096 and 131072 */
+  uint64_t seed;         /* of the sample's positions; the result of exact kinds does not depend on it */
+  double momentum;       /* DGC's momentum correction, 0 <= momentum < 1; 0: none. velocity = momentum * velocity +
+                            gradient is what is added to the residual; it is cleared where the residual is (momentum
+                            factor masking). The optimiser must then apply no momentum of its own. */
+  double clip_norm;      /* gradients of a greater L2 norm are scaled down to this one before they are added (DGC's
+                            local gradient clipping: give the global bound / sqrt(world)); 0: none */
+  double threshold;      /* ZENPS_SPARSIFY_THRESHOLD: at least 0 */
+  int unrefined;         /* 1: sampled, reused and Gaussian thresholds are taken at their word, as in the papers, as
+                            long as no more than 2 k are selected; reused ones stay as they are, Gaussian ones are not
+                            corrected */
+  int capped;            /* 1: of what a threshold selects no more than the k greatest come out; the threshold stays.
+                            For a scheme that keeps k of a rank's rows, such as "oktopk" */
+  zenps_memory_t memory; /* ZENPS_DEVICE: gradients are in a GPU's memory, and residual, velocity and selection, too:
+                            the same selection, bit for bit. Not with ZENPS_SPARSIFY_GAUSSIAN, ZENPS_SPARSIFY_BUCKETS
+                            or clip_norm, and below 2^31 values; ZENPS_ERR_UNSUPPORTED says what is missing */
+  int device;            /* number of that GPU */
 } zenps_sparsifier_options_t;
 
 /* What the last selection was. */
@@ -125,11 +134,37 @@ ZENPS_API void zenps_sparsifier_destroy(zenps_sparsifier_t *sparsifier);
  * and must not be changed. ZENPS_ERR_BUSY: the former selection was neither committed nor canceled. */
 ZENPS_API zenps_status_t zenps_sparsifier_select(zenps_sparsifier_t *sparsifier, const void *gradient,
                                                  zenps_grad_t *out);
+/* What ranks that hold parts of one layer do to take one threshold for all (Zen's LLM workloads: tensor parallelism
+ * with DGC), with a ZENPS_SPARSIFY_THRESHOLD sparsifier for each part:
+ *
+ *   zenps_sparsifier_sample(sparsifier, gradient, NULL, own, capacity, &n_own);
+ *   ... gather the samples of all parts, by whatever collective there is, such as zenps_allreduce() of a row each ...
+ *   zenps_sparsify_threshold(samples, n_parts, 0.05, &threshold);
+ *   zenps_sparsifier_set_threshold(sparsifier, threshold);
+ *   zenps_sparsifier_select(sparsifier, gradient, &in);
+ *
+ * All get the same threshold from the same samples, and about `density` of the layer's values are selected, wherever in
+ * it they are. */
+typedef struct zenps_sample {
+  const double *magnitudes;
+  uint64_t n;  /* of them */
+  uint64_t of; /* values that they stand for */
+} zenps_sample_t;
+/* Writes the magnitudes of a sample of what the next select() of this gradient chooses from: *n of them,
+ * options.sample, or ZENPS_ERR_TRUNCATED where `capacity` is less (then *n says how many). Changes nothing. With device
+ * memory it is in the order of `stream`, and waits for it. ZENPS_ERR_INVALID but for ZENPS_SPARSIFY_THRESHOLD. */
+ZENPS_API zenps_status_t zenps_sparsifier_sample(zenps_sparsifier_t *sparsifier, const void *gradient, void *stream,
+                                                 double *magnitudes, uint64_t capacity, uint64_t *n);
+/* The greatest threshold from which on at least `density` (over 0, at most 1) of all the values that the samples stand
+ * for are estimated to lie. NaN counts as greater than Inf. */
+ZENPS_API zenps_status_t zenps_sparsify_threshold(const zenps_sample_t *samples, uint32_t n_samples, double density,
+                                                  double *threshold);
 /* Ends a selection that was sent. `result` is the sum over all ranks, or what a scheme kept of it: with
  * ZENPS_RESIDUAL_GLOBAL the rows listed (in any order) or, when dense, the values that are not zero are "in the
- * result"; only `row_ids` of a result in rows is read. With ZENPS_RESIDUAL_SENT it is not looked at and may be NULL. A
- * row that the tensor does not have is ZENPS_ERR_INVALID and changes nothing. With ZENPS_SPARSIFY_SCHEME `result` is
- * what zenps_request_contributed() gave, whatever `residual` says. */
+ * result"; only `row_ids` of a result in rows is read, in device memory, too. A dense result must be in host memory.
+ * With ZENPS_RESIDUAL_SENT it is not looked at and may be NULL. A row that the tensor does not have is
+ * ZENPS_ERR_INVALID and changes nothing. With ZENPS_SPARSIFY_SCHEME `result` is what zenps_request_contributed() gave,
+ * whatever `residual` says. */
 ZENPS_API zenps_status_t zenps_sparsifier_commit(zenps_sparsifier_t *sparsifier, const zenps_grad_t *result);
 /* Ends a selection that was not sent: the residual keeps all of it. */
 ZENPS_API zenps_status_t zenps_sparsifier_cancel(zenps_sparsifier_t *sparsifier);
@@ -140,8 +175,8 @@ ZENPS_API zenps_status_t zenps_sparsifier_set_k(zenps_sparsifier_t *sparsifier, 
 ZENPS_API zenps_status_t zenps_sparsifier_set_threshold(zenps_sparsifier_t *sparsifier, double threshold);
 
 /* The n values of the residual and, NULL without momentum, of the velocity: to be saved with a checkpoint, written back
- * (after creation, or between commit and selection), or zeroed. Between selection and commit the residual includes the
- * selection. Valid until the sparsifier is destroyed. */
+ * (after creation, or between commit and selection), or zeroed; where options.memory says. Between selection and commit
+ * the residual includes the selection. Valid until the sparsifier is destroyed. */
 ZENPS_API void *zenps_sparsifier_residual(zenps_sparsifier_t *sparsifier);
 ZENPS_API void *zenps_sparsifier_velocity(zenps_sparsifier_t *sparsifier);
 /* `stats->struct_size` must be set. */
