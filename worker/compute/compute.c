@@ -85,9 +85,27 @@ uint64_t zps_compute_bound(const struct zps_compute *compute, const struct zps_c
   return zps_codec_slice_bytes(codec, m, z, compute->width, compute->dtype, ZPS_VALUES_RAW);
 }
 
+/* Streams of all rows that lie side by side are one. */
+static bool alias_join(const struct zps_compute_task *task, struct zps_slice_view *view_p) {
+  const char *end = task->ins->view.values;
+  if (task->instr.form != ZPS_FORM_ALL || !zps_compute_joins_all(task)) return false;
+  for (uint32_t i = 0; i < task->instr.n_in; i++) {
+    const struct zps_slice_view *const view = &task->ins[i].view;
+    if (view->values != end || view->value_codec != ZPS_VALUES_RAW) return false;
+    end += view->m * zps_row_bytes(view->width, view->dtype);
+  }
+  *view_p = task->ins->view;
+  view_p->m = view_p->z = zps_compute_range(&task->out);
+  view_p->codec = ZPS_CODEC_HOLES;
+  view_p->index = view_p->values;
+  view_p->index_bytes = 0;
+  return true;
+}
+
 bool zps_compute_alias(const struct zps_compute_task *task, struct zps_slice_view *view_p) {
   const struct zps_instr *const instr = &task->instr;
   const struct zps_compute_in *const in = task->ins;
+  if (instr->type == ZPS_INSTR_JOIN) return alias_join(task, view_p);
   if (instr->type != ZPS_INSTR_CUT && instr->type != ZPS_INSTR_TAKE) return false;
   struct zps_slice_view view = in->view;
   if (instr->type == ZPS_INSTR_TAKE ? instr->from == 0 && instr->to >= view.z

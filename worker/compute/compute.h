@@ -66,9 +66,9 @@ uint64_t zps_compute_bound(const struct zps_compute *compute, const struct zps_c
  * ZPS_ERR_PROTOCOL: JOIN of rows that do not ascend, which only a peer can have brought about. */
 zps_err_t zps_compute_run(const struct zps_compute *compute, struct zps_compute_scratch *scratch,
                           const struct zps_compute_task *task, void *out, struct zps_compute_out *out_p) ZPS_MUSTCHECK;
-/* Whether the output lies in the memory of ins[0] as it is (a range of a dense stream, or all of any): then it needs no
- * memory and no thread, only that the input's memory stays as long as the output's would. For callers that want to save
- * the copy. */
+/* Whether the output lies in the memory of its inputs as it is (a range of a dense stream, all of any, or dense streams
+ * that lie side by side): then it needs no memory and no thread, only that the inputs' memory stays as long as the
+ * output's would. For callers that want to save the copy. */
 bool zps_compute_alias(const struct zps_compute_task *task, struct zps_slice_view *view_p);
 
 /* The view of a stream over [lo, hi) that this process wrote itself; a peer's stream takes zps_slice_view_init(). */

@@ -77,6 +77,8 @@ void zps_compute_vector(struct zps_compute_work *work);
 /* The sum of a SUM has all rows: it says so, or one of its inputs has, or most are in it and it has bits. Never a max
  * or min, where an absent row is not zero. */
 bool zps_compute_sums_all(const struct zps_compute *compute, const struct zps_compute_task *task);
+/* The inputs of a JOIN have all their rows, each from where the one before ends, and together all of the output's. */
+bool zps_compute_joins_all(const struct zps_compute_task *task);
 /* Codecs that the output's rows may travel in, where they are not all. */
 unsigned zps_compute_codecs(const struct zps_compute *compute, const struct zps_instr *instr);
 /* The value codec of NARROW's levels. */

@@ -110,8 +110,7 @@ zps_err_t zps_compute_take(struct zps_compute_work *work) {
   return ZPS_OK;
 }
 
-/* Streams with all their rows, each beginning where the one before ends. */
-static bool joins_all(const struct zps_compute_task *task) {
+bool zps_compute_joins_all(const struct zps_compute_task *task) {
   uint64_t next = task->out.lo;
   for (uint32_t i = 0; i < task->instr.n_in; i++) {
     const struct zps_compute_in *const in = &task->ins[i];
@@ -132,7 +131,7 @@ static void join_all(struct zps_compute_work *work) {
 }
 
 zps_err_t zps_compute_join(struct zps_compute_work *work) {
-  if (joins_all(work->task)) {
+  if (zps_compute_joins_all(work->task)) {
     join_all(work);
     return ZPS_OK;
   }

@@ -88,60 +88,40 @@ static enum zps_group_algorithm algorithm_of(uint32_t n, bool ring) {
   return ring || (n & (n - 1)) ? ZPS_GROUP_RING : ZPS_GROUP_RECURSIVE;
 }
 
-/* Leaves: the blocks of the outermost level, numbered with the innermost digit slowest. */
-static void range_leaves(const struct grid *grid, struct zps_range range, struct zps_range *ranges, uint32_t n) {
-  for (uint32_t leaf = 0; leaf < n; leaf++) {
-    uint32_t rest = leaf, left = n;
-    ranges[leaf] = range;
-    for (uint32_t level = 0; level < grid->n_levels; level++) {
-      left /= grid->levels[level];
-      ranges[leaf] = zps_range_part(ranges[leaf], grid->levels[level], rest / left);
-      rest %= left;
-    }
-  }
-}
-
+/* `streams`: room for pieces of a range. */
 static void build_lane(const struct zps_peer_plan *plan, const struct grid *grid, struct zps_range range, bool ring,
-                       uint32_t tag, uint32_t *leaves, struct zps_range *ranges, struct zps_program *program) {
-  uint32_t held = ZPS_STREAM_NONE, stride = 1, my_leaf = 0;
-  struct zps_range rest = range;
-  for (uint32_t i = 0; i < grid->n_levels; i++, stride *= grid->levels[i - 1]) {
+                       uint32_t tag, uint32_t *streams, struct zps_program *program) {
+  struct zps_range ranges[LEVELS_MAX]; /* of each level's reduce-scatter */
+  uint32_t held = ZPS_STREAM_NONE, stride = 1;
+  for (uint32_t i = 0; i < grid->n_levels; stride *= grid->levels[i++]) {
     const struct zps_group group = group_of(grid, i, stride);
-    held = zps_group_reduce_scatter(plan, &group, algorithm_of(group.n, ring), held, rest, tag, program);
-    rest = zps_range_part(rest, group.n, group.me);
-    my_leaf = my_leaf * group.n + group.me;
+    ranges[i] = range;
+    held = zps_group_reduce_scatter(plan, &group, algorithm_of(group.n, ring), held, range, tag, program);
+    range = zps_range_part(range, group.n, group.me);
     tag += group.n;
   }
-  range_leaves(grid, range, ranges, plan->n);
-  leaves[my_leaf] = held;
-  uint32_t n_leaves = 1;
+  struct zps_pieces pieces = {streams, 1};
+  streams[0] = held;
   for (uint32_t i = grid->n_levels; i-- > 0;) {
     stride /= grid->levels[i];
     const struct zps_group group = group_of(grid, i, stride);
-    const uint32_t first = my_leaf - my_leaf % (n_leaves * group.n);
-    zps_group_all_gather(plan, &group, algorithm_of(group.n, ring), leaves + first, ranges + first, n_leaves,
-                         tag + first, program);
-    n_leaves *= group.n;
+    zps_group_all_gather(plan, &group, algorithm_of(group.n, ring), ranges[i], &pieces, tag, program);
+    tag += group.n;
   }
-  for (uint32_t i = 0; i < plan->n; i++) zps_program_result(program, leaves[i]);
+  for (uint32_t i = 0; i < pieces.n; i++) zps_program_result(program, streams[i]);
 }
 
 static void build_grid(const struct zps_peer_plan *plan, struct grid *grid, bool ring, struct zps_program *program) {
   const uint32_t chunks = zps_peer_lanes(plan);
-  uint32_t *const leaves = calloc(plan->n, sizeof *leaves);
-  struct zps_range *const ranges = calloc(plan->n, sizeof *ranges);
-  uint32_t tags = plan->n; /* of a lane: its leaves', and each level's */
-  for (uint32_t i = 0; i < grid->n_levels; i++) tags += grid->levels[i];
-  if (leaves && ranges) {
-    for (uint32_t lane = 0; lane < chunks; lane++) {
-      const struct zps_range range = zps_range_part((struct zps_range){0, plan->rows}, chunks, lane);
-      build_lane(plan, grid, range, ring, lane * tags, leaves, ranges, program);
-    }
-  } else {
-    program->code = ZPS_ERR_NOMEM;
+  uint32_t *const streams = calloc(plan->n + 1, sizeof *streams);
+  uint32_t tags = 0; /* of a lane: each level's, in and out */
+  for (uint32_t i = 0; i < grid->n_levels; i++) tags += 2 * grid->levels[i];
+  if (!streams) program->code = ZPS_ERR_NOMEM;
+  for (uint32_t lane = 0; streams && lane < chunks; lane++) {
+    const struct zps_range range = zps_range_part((struct zps_range){0, plan->rows}, chunks, lane);
+    build_lane(plan, grid, range, ring, lane * tags, streams, program);
   }
-  free(leaves);
-  free(ranges);
+  free(streams);
 }
 
 static void build_blueconnect(const struct zps_peer_plan *plan, void *state, uint64_t round,

@@ -174,40 +174,43 @@ uint32_t zps_group_reduce_scatter(const struct zps_peer_plan *plan, const struct
                                      : recursive_halving(plan, group, held, range, tag, program);
 }
 
-static void send_place(const struct zps_peer_plan *plan, const struct zps_group *group, uint32_t to,
-                       const uint32_t *leaves, uint32_t place, uint32_t n_leaves, uint32_t tag,
-                       struct zps_program *program) {
-  for (uint32_t i = place * n_leaves; i < (place + 1) * n_leaves; i++) {
-    zps_program_send(program, leaves[i], rank_at(plan, group, to), tag + i);
+static void gather_in_ring(const struct zps_peer_plan *plan, const struct zps_group *group, struct zps_range range,
+                           uint32_t mine, struct zps_pieces *pieces, uint32_t tag, struct zps_program *program) {
+  const uint32_t n = group->n;
+  const uint32_t next = rank_at(plan, group, (group->me + 1) % n), last = rank_at(plan, group, before(group, 1));
+  pieces->streams[group->me] = mine;
+  for (uint32_t s = 1; s < n; s++) {
+    const uint32_t given = before(group, s - 1), got = before(group, s);
+    const struct zps_range rows = zps_range_part(range, n, got);
+    zps_program_send(program, pieces->streams[given], next, tag + given);
+    pieces->streams[got] = zps_program_recv(program, last, tag + got, rows.lo, rows.hi);
   }
+  pieces->n = n;
 }
 
-static void recv_place(const struct zps_peer_plan *plan, const struct zps_group *group, uint32_t from, uint32_t *leaves,
-                       const struct zps_range *ranges, uint32_t place, uint32_t n_leaves, uint32_t tag,
-                       struct zps_program *program) {
-  for (uint32_t i = place * n_leaves; i < (place + 1) * n_leaves; i++) {
-    leaves[i] = zps_program_recv(program, rank_at(plan, group, from), tag + i, ranges[i].lo, ranges[i].hi);
+static void recursive_doubling(const struct zps_peer_plan *plan, const struct zps_group *group, struct zps_range range,
+                               uint32_t mine, struct zps_pieces *pieces, uint32_t tag, struct zps_program *program) {
+  for (uint32_t step = 1; step < group->n; step *= 2, tag++) {
+    const bool upper = group->me & step;
+    const uint32_t partner = rank_at(plan, group, group->me ^ step), first = (group->me ^ step) & ~(step - 1);
+    const uint64_t lo = zps_range_part(range, group->n, first).lo;
+    const uint64_t hi = zps_range_part(range, group->n, first + step - 1).hi;
+    if (step > 1) mine = zps_program_join_all(program, pieces->streams, pieces->n);
+    zps_program_send(program, mine, partner, tag);
+    const uint32_t theirs = zps_program_recv(program, partner, tag, lo, hi);
+    pieces->streams[0] = upper ? theirs : mine;
+    pieces->streams[1] = upper ? mine : theirs;
+    pieces->n = 2;
   }
 }
 
 void zps_group_all_gather(const struct zps_peer_plan *plan, const struct zps_group *group,
-                          enum zps_group_algorithm algorithm, uint32_t *leaves, const struct zps_range *ranges,
-                          uint32_t n_leaves, uint32_t tag, struct zps_program *program) {
-  const uint32_t n = group->n;
-  if (algorithm == ZPS_GROUP_RING) {
-    for (uint32_t s = 0; s + 1 < n; s++) {
-      send_place(plan, group, (group->me + 1) % n, leaves, before(group, s), n_leaves, tag, program);
-      recv_place(plan, group, before(group, 1), leaves, ranges, before(group, s + 1), n_leaves, tag, program);
-    }
-    return;
-  }
-  for (uint32_t step = 1; step < n; step *= 2) { /* recursive doubling: all that both halves of 2 * step places have */
-    const uint32_t partner = group->me ^ step, mine = group->me & ~(step - 1);
-    for (uint32_t i = 0; i < step; i++) {
-      send_place(plan, group, partner, leaves, mine + i, n_leaves, tag, program);
-    }
-    for (uint32_t i = 0; i < step; i++) {
-      recv_place(plan, group, partner, leaves, ranges, (mine ^ step) + i, n_leaves, tag, program);
-    }
-  }
+                          enum zps_group_algorithm algorithm, struct zps_range range, struct zps_pieces *pieces,
+                          uint32_t tag, struct zps_program *program) {
+  if (group->n == 1) return;
+  const uint32_t mine = zps_program_join_all(program, pieces->streams, pieces->n);
+  if (algorithm == ZPS_GROUP_RING)
+    gather_in_ring(plan, group, range, mine, pieces, tag, program);
+  else
+    recursive_doubling(plan, group, range, mine, pieces, tag, program);
 }

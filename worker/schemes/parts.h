@@ -53,9 +53,9 @@ uint32_t zps_peer_masters(const struct zps_peer_plan *plan, uint32_t *masters);
  * Dense collectives among a group: places 0..n-1, each a position of the plan.
  *
  * `held`: rows [lo, hi), all of them; ZPS_STREAM_NONE: this rank's own gradient. They are cut into n even blocks, of
- * which reduce_scatter() returns the sum of block `me` over the group. all_gather() hands `leaves` (disjoint streams,
- * by the number of their leaf) around; on return held->leaves has those of all. A leaf's number is the same on all
- * ranks; `tags` reserves one tag for each leaf or step: the caller passes disjoint ranges for messages that may meet.
+ * which reduce_scatter() returns the sum of block `me` over the group. all_gather() hands the blocks around: from
+ * pieces of ours to pieces of all rows. Each takes n - 1 messages in a ring, log2 n recursively, and the tags [tag, tag
+ * + n): the caller passes disjoint ranges for messages that may meet.
  */
 struct zps_group {
   const uint32_t *places; /* position of each */
@@ -74,14 +74,18 @@ static inline struct zps_range zps_range_part(struct zps_range range, uint32_t n
 }
 
 /* Ring: block b is summed beginning after place b, going round: (b+1) + (b+2) + ... + b. Recursive halving: the lower
- * place's half + the upper's at each step. Uses tags [tag, tag + n). */
+ * place's half + the upper's at each step. */
 uint32_t zps_group_reduce_scatter(const struct zps_peer_plan *plan, const struct zps_group *group,
                                   enum zps_group_algorithm algorithm, uint32_t held, struct zps_range range,
                                   uint32_t tag, struct zps_program *program);
-/* leaves[i], i < n * n_leaves: stream of leaf i, which covers ranges[i]. Those of place p are p * n_leaves and on; ours
- * are there, the others are filled in. Leaf i travels under tag + i. */
+/* Streams that have all rows of a range, each from where the one before ends. Room for as many as the group has places,
+ * and for two. */
+struct zps_pieces {
+  uint32_t *streams, n;
+};
+/* `pieces`: block `me` of `range`, which leaves as one message; on return, all of `range`. */
 void zps_group_all_gather(const struct zps_peer_plan *plan, const struct zps_group *group,
-                          enum zps_group_algorithm algorithm, uint32_t *leaves, const struct zps_range *ranges,
-                          uint32_t n_leaves, uint32_t tag, struct zps_program *program);
+                          enum zps_group_algorithm algorithm, struct zps_range range, struct zps_pieces *pieces,
+                          uint32_t tag, struct zps_program *program);
 
 #endif

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -211,6 +212,12 @@ static void test_agsparse(void **state) {
   }
 }
 
+/* Each way, of a rank: P - 1 in a ring, log2 P recursively. */
+static uint32_t messages_of(const char *scheme, uint32_t n) {
+  const bool straight = strcmp(scheme, "ring") == 0 || strcmp(scheme, "dense-split") == 0;
+  return straight || (n & (n - 1)) != 0 ? n - 1 : (uint32_t)__builtin_ctz(n);
+}
+
 /* 2 M (P - 1) / P each way; rows that P does not divide: to a row for each message. */
 static void test_dense_schemes(void **state) {
   (void)state;
@@ -226,6 +233,7 @@ static void test_dense_schemes(void **state) {
         for (uint32_t i = 0; i < n; i++) {
           const double out = (double)sim_out(&sim, i).row_bytes, in = (double)sim_in(&sim, i).row_bytes;
           if (chunks == 1 && ROWS % n == 0) assert_true(out == bytes && in == bytes);
+          assert_int_equal(sim_out(&sim, i).n_messages, 2 * chunks * messages_of(names[s], n));
           assert_true(out <= bytes + slack && out >= bytes - slack && in <= bytes + slack && in >= bytes - slack);
         }
         sim_grads_free(&grads);
@@ -250,6 +258,9 @@ static void test_rabenseifner_extras(void **state) {
       const uint64_t bytes = i >= core ? tensor : 2 * (core - 1) * tensor / core + (i + core < n ? tensor : 0);
       assert_int_equal(sim_out(&sim, i).row_bytes, bytes);
       assert_int_equal(sim_in(&sim, i).row_bytes, bytes);
+      const uint32_t messages = i >= core ? 1 : 2 * messages_of("rabenseifner", core) + (i + core < n);
+      assert_int_equal(sim_out(&sim, i).n_messages, messages);
+      assert_int_equal(sim_in(&sim, i).n_messages, messages);
     }
     sim_grads_free(&grads);
     sim_close(&sim);
@@ -257,7 +268,7 @@ static void test_rabenseifner_extras(void **state) {
 }
 
 /* BlueConnect, equation 6: level i moves 2 (p_i - 1) / p_i of M / (p_0 ... p_(i-1)), between ranks that differ in digit
- * i alone. */
+ * i alone, in p_i - 1 messages each way, or log2 p_i. */
 static void test_blueconnect_levels(void **state) {
   (void)state;
   static const uint32_t levels[][3] = {{2, 2, 3}, {3, 2, 2}, {4, 3, 1}, {1, 4, 3}, {6, 2, 1}};
@@ -270,13 +281,15 @@ static void test_blueconnect_levels(void **state) {
       uint64_t expected = 2 * ROWS * ROW_BYTES, all = 0;
       for (uint32_t i = 0, stride = 1; i < 3; stride *= levels[which][i++]) {
         const uint32_t p = levels[which][i];
-        uint64_t bytes = 0;
+        uint64_t bytes = 0, messages = 0;
         for (uint32_t to = 0; to < 12; to++) {
           const bool in_group = to != me && to % stride == me % stride && to / (stride * p) == me / (stride * p);
           if (in_group) bytes += sim.counts[me * 12 + to].row_bytes;
+          if (in_group) messages += sim.counts[me * 12 + to].n_messages;
         }
         expected /= p;
         assert_int_equal(bytes, (p - 1) * expected);
+        assert_int_equal(messages, 2 * messages_of("blueconnect", p));
         all += bytes;
       }
       assert_int_equal(all, sim_out(&sim, me).row_bytes); /* and nothing across */
