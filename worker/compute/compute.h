@@ -27,8 +27,12 @@ struct zps_compute {
   uint32_t width;
   enum zps_op op; /* of a mean, RESULT divides. Vectors are always added. Max and min: never all rows in place of few,
                      since an absent row is not zero */
-  enum zps_codec_policy policy;    /* auto: the smallest codec. paper: COO, or all rows where COO would take more (the
-                                      switch at SparCML's delta) */
+  enum zps_codec_policy policy; /* auto: the smallest codec. paper: COO, or all rows beyond delta: */
+  double delta; /* share of a stream's rows beyond which it becomes dense [SparCML section 5.1]: 0: under
+                   paper, where COO takes more than all rows; otherwise never. A SUM of two streams is
+                   dense where they have more rows together, whether or not these are the same: rows
+                   are then added without being merged. Of more than two, as if one was added after
+                   another */
   struct zps_values_origin origin; /* NARROW: the origin of its random draws */
   const struct zps_own *own;       /* OWN: after zps_own_begin() */
 };

@@ -15,7 +15,7 @@
  */
 #include <stddef.h>
 
-#include "worker/schemes/parts.h"
+#include "worker/schemes/gather.h"
 
 static uint32_t own(const struct zps_peer_plan *plan, struct zps_program *program) {
   return zps_program_own(program, 0, plan->rows, ZPS_FORM_SPARSE);
@@ -24,13 +24,14 @@ static uint32_t own(const struct zps_peer_plan *plan, struct zps_program *progra
 static void build_agsparse(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
   (void)state;
   (void)round;
-  zps_peer_allgather_sum(plan, program, own(plan, program));
+  zps_peer_allgather_sum(plan, program, zps_peer_contribute(plan, program, own(plan, program)));
 }
 
 static void build_split(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
   (void)state;
   (void)round;
-  zps_peer_gather_ranges(plan, program, zps_peer_split(plan, program, ZPS_STREAM_NONE, ZPS_FORM_SPARSE));
+  const uint32_t mine = zps_peer_split(plan, program, ZPS_STREAM_NONE, ZPS_FORM_SPARSE);
+  zps_peer_gather_ranges(plan, program, mine, ZPS_FORM_SPARSE);
 }
 
 static void build_dsar(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
@@ -56,14 +57,16 @@ static void build_bitmap_split(const struct zps_peer_plan *plan, void *state, ui
 static void build_topka(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
   (void)state;
   (void)round;
-  zps_peer_allgather_sum(plan, program, zps_program_top(program, own(plan, program), plan->k));
+  const uint32_t top = zps_program_top(program, own(plan, program), plan->k);
+  zps_peer_allgather_sum(plan, program, zps_peer_contribute(plan, program, top));
 }
 
 static void build_gaussiank(const struct zps_peer_plan *plan, void *state, uint64_t round,
                             struct zps_program *program) {
   (void)state;
   (void)round;
-  zps_peer_allgather_sum(plan, program, zps_program_normal(program, own(plan, program), plan->k));
+  const uint32_t great = zps_program_normal(program, own(plan, program), plan->k);
+  zps_peer_allgather_sum(plan, program, zps_peer_contribute(plan, program, great));
 }
 
 static void build_topkdsa(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {

@@ -100,7 +100,7 @@ static void build_lane(const struct zps_peer_plan *plan, const struct grid *grid
     range = zps_range_part(range, group.n, group.me);
     tag += group.n;
   }
-  struct zps_pieces pieces = {streams, 1};
+  struct zps_pieces pieces = {streams, 1, ZPS_FORM_ALL};
   streams[0] = held;
   for (uint32_t i = grid->n_levels; i-- > 0;) {
     stride /= grid->levels[i];

@@ -11,6 +11,9 @@
 #include "common/plan/schemes.h"
 #include "worker/schemes/program.h"
 
+/* How the ranges of a split go round (gather.h). */
+enum zps_peer_gather { ZPS_GATHER_DIRECT, ZPS_GATHER_DOUBLING, ZPS_GATHER_AUTO };
+
 /* The parameters of a tensor's scheme; the same on all ranks except for `me`. */
 struct zps_peer_scheme;
 struct zps_peer_plan {
@@ -27,7 +30,10 @@ struct zps_peer_plan {
   uint32_t chunks;       /* pieces that each block of a dense scheme is cut into, to overlap sending and adding; >= 1 */
   uint32_t bits;         /* DSAR: QSGD bits of its dense half, 0: exact */
   uint32_t period;       /* Ok-Topk: tau, rounds between boundaries; 0: 64 */
-  uint32_t threshold_period; /* Ok-Topk: tau', rounds between exact thresholds; 0: 32 */
+  uint32_t threshold_period;   /* Ok-Topk: tau', rounds between exact thresholds; 0: 32 */
+  uint32_t value_bytes;        /* of the dtype, where ZPS_GATHER_AUTO is to know */
+  uint32_t values;             /* number of the value codec that a rank's own rows are rounded to; 0: as they are */
+  enum zps_peer_gather gather; /* schemes with ZPS_SCHEME_GATHERS */
 };
 
 struct zps_peer_scheme {

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/codec/values.h"
+
 static const char *const names[] = {
     [ZPS_INSTR_OWN] = "own",       [ZPS_INSTR_VECTOR] = "vector",
     [ZPS_INSTR_SEND] = "send",     [ZPS_INSTR_RECV] = "recv",
@@ -246,9 +248,9 @@ uint32_t zps_program_serve(struct zps_program *program, const uint32_t *ins, uin
   return append_within(program, ZPS_INSTR_SERVE, ins, n_in, lo, hi);
 }
 
-uint32_t zps_program_narrow(struct zps_program *program, uint32_t in, uint32_t bits) {
-  if (program->code == ZPS_OK && bits != 2 && bits != 4 && bits != 8) refuse(program);
-  return append_same(program, (struct zps_instr){.type = ZPS_INSTR_NARROW, .values = bits}, in);
+uint32_t zps_program_narrow(struct zps_program *program, uint32_t in, uint32_t values, enum zps_form form) {
+  if (program->code == ZPS_OK && (values <= ZPS_VALUES_RAW || values > ZPS_VALUES_QSGD8)) refuse(program);
+  return append_same(program, (struct zps_instr){.type = ZPS_INSTR_NARROW, .values = values, .form = form}, in);
 }
 
 void zps_program_call(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint32_t phase) {

@@ -66,7 +66,8 @@ enum zps_instr_type {
   ZPS_INSTR_SPLITS,    /* out = vector: the n - 1 rows that cut the entries of ins[0] into n equal counts (`k` = n) */
   ZPS_INSTR_JOIN,   /* out = rows of ins, which ascend and have no row in common, over [lo, hi). With ZPS_FORM_ALL ins
                        have all rows of ranges that adjoin: no copy where they lie side by side */
-  ZPS_INSTR_NARROW, /* out = ins[0], all rows, values coded as `values` says and decoded again by its readers */
+  ZPS_INSTR_NARROW, /* out = ins[0], its values coded as `values` says and decoded again by its readers: its rows, or
+                       with ZPS_FORM_ALL all of its range */
   ZPS_INSTR_SERVE,  /* out = the sum (or max, min), of all ranks that carry one out, of ins, which cover disjoint ranges
                        of  out's: each pushes to the job's servers, which add in the order of ranks */
   ZPS_INSTR_CALL,   /* the scheme goes on at `phase`, knowing the vectors in ins */
@@ -80,8 +81,8 @@ struct zps_instr {
   uint32_t peer;           /* SEND, RECV: rank */
   uint32_t tag;            /* SEND, RECV */
   uint32_t phase;          /* CALL */
-  uint32_t values;         /* NARROW: bits of a level, 2, 4 or 8 (QSGD) */
-  enum zps_form form;      /* OWN, SUM, JOIN */
+  uint32_t values;         /* NARROW: number of the value codec (common/codec/values.h) */
+  enum zps_form form;      /* OWN, SUM, JOIN, NARROW */
   uint64_t k;              /* TOP, NORMAL, THRESHOLD, KTH, SPLITS */
   uint64_t from, to;       /* TAKE: entries; VECTOR: first double in zps_program.doubles */
   double value;            /* THRESHOLD */
@@ -124,7 +125,7 @@ uint32_t zps_program_splits(struct zps_program *program, uint32_t in, uint32_t n
 uint32_t zps_program_join(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint64_t lo, uint64_t hi);
 /* `ins` have all of their rows, each from where the one before ends: they travel on as one. No stream is in two. */
 uint32_t zps_program_join_all(struct zps_program *program, const uint32_t *ins, uint32_t n_in);
-uint32_t zps_program_narrow(struct zps_program *program, uint32_t in, uint32_t bits);
+uint32_t zps_program_narrow(struct zps_program *program, uint32_t in, uint32_t values, enum zps_form form);
 uint32_t zps_program_serve(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint64_t lo, uint64_t hi);
 void zps_program_call(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint32_t phase);
 void zps_program_result(struct zps_program *program, uint32_t in);

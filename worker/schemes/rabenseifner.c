@@ -20,7 +20,7 @@ static void build_lane(const struct zps_peer_plan *plan, const struct zps_group 
     const uint32_t theirs = zps_program_recv(program, zps_peer_rank(plan, extra), tag + TAG_IN, range.lo, range.hi);
     held = zps_program_sum(program, (const uint32_t[]){own, theirs}, 2, ZPS_FORM_ALL);
   }
-  struct zps_pieces pieces = {streams, 1};
+  struct zps_pieces pieces = {streams, 1, ZPS_FORM_ALL};
   streams[0] = zps_group_reduce_scatter(plan, group, ZPS_GROUP_RECURSIVE, held, range, in, program);
   zps_group_all_gather(plan, group, ZPS_GROUP_RECURSIVE, range, &pieces, out, program);
   for (uint32_t i = 0; i < pieces.n; i++) zps_program_result(program, streams[i]);

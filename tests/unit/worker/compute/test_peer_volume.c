@@ -10,6 +10,7 @@
 
 #include "tests/support/sim.h"
 #include "tests/support/sim_grads.h"
+#include "worker/schemes/gather.h"
 
 enum {
   ROWS = 5040,
@@ -48,24 +49,37 @@ static uint64_t rows_of_union(const struct sim_grads *grads, uint32_t first, uin
   return n_union;
 }
 
-/* SparCML's switch: the smaller of sparse and dense. */
-static uint64_t stream_bytes(uint64_t rows) {
-  return rows * ENTRY_BYTES < (uint64_t)ROWS * ROW_BYTES ? rows * ENTRY_BYTES : (uint64_t)ROWS * ROW_BYTES;
+static bool is_beyond(double delta, uint64_t rows) {
+  return delta > 0 ? (double)rows > delta * ROWS : rows * ENTRY_BYTES > (uint64_t)ROWS * ROW_BYTES;
 }
 
-/* Stage t: the union over the 2^t ranks of the own half, for any sets; dense from delta on. */
+/* Rows of the stream that ranks [first, first + n) have made, all of them if it is dense: SparCML's switch, of two
+ * streams by the rows that they have together. */
+static uint64_t stream_rows(const struct sim_grads *grads, double delta, uint32_t first, uint32_t n) {
+  const uint64_t rows = rows_of_union(grads, first, n);
+  if (n == 1) return is_beyond(delta, rows) ? ROWS : rows;
+  const uint64_t lower = stream_rows(grads, delta, first, n / 2),
+                 upper = stream_rows(grads, delta, first + n / 2, n / 2);
+  return lower == ROWS || upper == ROWS || is_beyond(delta, lower + upper) ? ROWS : rows;
+}
+
+/* Stage t: the union over the 2^t ranks of the own half, for any sets; dense from delta on, which may be lower than
+ * where bytes break even. */
 static void test_recursive_doubling(void **state) {
   (void)state;
-  static const double densities[] = {0.01, 0.2, 0.45};
-  for (unsigned d = 0; d < 3; d++) {
+  static const double densities[] = {0.01, 0.2, 0.45}, deltas[] = {0, 0.3, 0.05, 0.9};
+  for (unsigned d = 0; d < 12; d++) {
     for (uint32_t n = 2; n <= 16; n *= 2) {
       for (int overlap = -1; overlap <= 1; overlap++) {
         struct sim sim = sim_of("recursive-doubling", n);
-        struct sim_grads grads = run(&sim, densities[d], overlap);
+        sim.compute.delta = deltas[d / 3];
+        struct sim_grads grads = run(&sim, densities[d % 3], overlap);
         for (uint32_t me = 0; me < n; me++) {
           uint64_t bytes = 0, n_stages = 0;
-          for (uint32_t distance = 1; distance < n; distance *= 2, n_stages++)
-            bytes += stream_bytes(rows_of_union(&grads, me & ~(distance - 1), distance));
+          for (uint32_t distance = 1; distance < n; distance *= 2, n_stages++) {
+            const uint64_t rows = stream_rows(&grads, deltas[d / 3], me & ~(distance - 1), distance);
+            bytes += rows * (rows == ROWS ? ROW_BYTES : ENTRY_BYTES);
+          }
           assert_int_equal(sim_out(&sim, me).row_bytes, bytes);
           assert_int_equal(sim_out(&sim, me).n_messages, n_stages);
         }
@@ -141,6 +155,59 @@ static void test_split_allgather(void **state) {
       sim_close(&sim);
     }
   }
+}
+
+/* Messages of a second half by doubling: log2 P; where P is no power of two, p is the one below, and the odd ones of
+ * the first P - p pairs take part through the even ones. */
+static uint32_t doubling_messages(uint32_t n, uint32_t me, bool out) {
+  const uint32_t core = 1u << (31 - __builtin_clz(n)), pairs = n - core, stages = (uint32_t)__builtin_ctz(core);
+  if (me >= 2 * pairs) return stages;
+  if (me % 2 != 0) return out ? 1 : 2; /* the result comes in two halves */
+  return stages + (out ? 2 : 1);
+}
+
+/* (P - 1) + log2 P messages, and the bytes that go straight: the streams are joined, and nothing is sent twice. */
+static void test_gather_by_doubling(void **state) {
+  (void)state;
+  static const char *const names[] = {"split-allgather", "dsar"};
+  for (unsigned s = 0; s < 2; s++) {
+    for (uint32_t n = 2; n <= 16; n++) {
+      struct sim straight = sim_of(names[s], n), sim = sim_of(names[s], n);
+      sim.plan.gather = ZPS_GATHER_DOUBLING;
+      struct sim_grads grads = run(&straight, 0.02, 0), same = run(&sim, 0.02, 0);
+      for (uint32_t me = 0; me < n; me++) {
+        assert_int_equal(sim_out(&sim, me).n_messages, n - 1 + doubling_messages(n, me, true));
+        assert_int_equal(sim_in(&sim, me).n_messages, n - 1 + doubling_messages(n, me, false));
+        if ((n & (n - 1)) == 0) assert_int_equal(sim_in(&sim, me).row_bytes, sim_in(&straight, me).row_bytes);
+        assert_int_equal(sim_result_rows(&sim, me), sim_result_rows(&straight, me));
+        assert_memory_equal(sim_result(&sim, me), sim_result(&straight, me), ROWS * ROW_BYTES);
+      }
+      sim_grads_free(&grads);
+      sim_grads_free(&same);
+      sim_close(&straight);
+      sim_close(&sim);
+    }
+  }
+}
+
+/* All ranks choose alike, by the plan: small results double, large ones and rounded ones go straight. */
+static void test_gather_is_chosen(void **state) {
+  (void)state;
+  struct zps_peer_plan plan = {.n = 8, .rows = 16384, .width = 1, .value_bytes = 4, .gather = ZPS_GATHER_AUTO};
+  assert_true(zps_peer_gathers_by_doubling(&plan));
+  plan.rows++;
+  assert_false(zps_peer_gathers_by_doubling(&plan));
+  plan.k = 1024;
+  assert_true(zps_peer_gathers_by_doubling(&plan)); /* 8 ranks' k entries of 8 bytes */
+  plan.k++;
+  assert_false(zps_peer_gathers_by_doubling(&plan));
+  plan.k = 10;
+  plan.n = 3; /* two messages each way */
+  assert_false(zps_peer_gathers_by_doubling(&plan));
+  plan.gather = ZPS_GATHER_DOUBLING;
+  assert_true(zps_peer_gathers_by_doubling(&plan));
+  plan.bits = 4;
+  assert_false(zps_peer_gathers_by_doubling(&plan));
 }
 
 /* The second half: (P - 1) / P of the dense tensor, or `bits` for each value and 4 bytes for each bucket. */
@@ -340,7 +407,8 @@ int main(void) {
       cmocka_unit_test(test_bitmap_split),       cmocka_unit_test(test_agsparse),
       cmocka_unit_test(test_dense_schemes),      cmocka_unit_test(test_rabenseifner_extras),
       cmocka_unit_test(test_blueconnect_levels), cmocka_unit_test(test_blueconnect_hosts),
-      cmocka_unit_test(test_two_level),
+      cmocka_unit_test(test_two_level),          cmocka_unit_test(test_gather_by_doubling),
+      cmocka_unit_test(test_gather_is_chosen),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -92,7 +92,9 @@ static void test_refuses_what_cannot_be(void **state) {
   refused(&program);
   zps_program_top(&program, 2, 1);
   refused(&program);
-  zps_program_narrow(&program, 0, 3);
+  zps_program_narrow(&program, 0, 1, ZPS_FORM_ALL); /* raw */
+  refused(&program);
+  zps_program_narrow(&program, 0, 7, ZPS_FORM_SPARSE);
   refused(&program);
   zps_program_call(&program, differ, 1, 0);
   refused(&program);
