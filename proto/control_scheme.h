@@ -20,6 +20,9 @@ struct zps_scheme_spec {
   uint32_t n_levels, levels[ZPS_SCHEME_LEVELS_MAX];
   uint64_t k;
   uint32_t chunks, bits; /* chunks: 0 is one */
+  unsigned allgather;    /* 0: auto, 1: direct, 2: doubling */
+  double delta;
+  unsigned algorithms[ZPS_SCHEME_LEVELS_MAX]; /* of the levels; 0: auto, 1: ring, 2: recursive */
 };
 
 bool zps_scheme_spec_is_auto(const struct zps_scheme_spec *scheme);

@@ -15,7 +15,7 @@ bool zps_peer_gathers_by_doubling(const struct zps_peer_plan *plan) {
 }
 
 void zps_peer_gather_direct(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine,
-                              struct zps_range all, uint32_t tag) {
+                            struct zps_range all, uint32_t tag) {
   zps_peer_send_all(plan, program, mine, tag);
   zps_program_result(program, mine);
   for (uint32_t s = 1; s < plan->n; s++) {

@@ -27,6 +27,6 @@ void zps_peer_gather_ranges(const struct zps_peer_plan *plan, struct zps_program
                             enum zps_form form);
 /* The same for the even ranges of `all`, straight. Uses `tag`. */
 void zps_peer_gather_direct(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine,
-                              struct zps_range all, uint32_t tag);
+                            struct zps_range all, uint32_t tag);
 
 #endif

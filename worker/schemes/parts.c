@@ -87,7 +87,7 @@ void zps_peer_split_dense(const struct zps_peer_plan *plan, struct zps_program *
 /* ------------------------------------------------------------ hosts */
 
 static uint32_t host_of(const struct zps_peer_plan *plan, uint32_t position) {
-  if (plan->n_levels > 0 && plan->levels[0] > 0) return position / plan->levels[0];
+  if (plan->n_levels > 0 && plan->levels[0] > 0 && !plan->racks) return position / plan->levels[0];
   return plan->hosts ? plan->hosts[position] : position;
 }
 

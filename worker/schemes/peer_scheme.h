@@ -13,6 +13,8 @@
 
 /* How the ranges of a split go round (gather.h). */
 enum zps_peer_gather { ZPS_GATHER_DIRECT, ZPS_GATHER_DOUBLING, ZPS_GATHER_AUTO };
+/* What ranks of a level do (blueconnect.c). DOUBLING, and halving: the level's factor is a power of two. */
+enum zps_level_algorithm { ZPS_LEVEL_AUTO, ZPS_LEVEL_RING, ZPS_LEVEL_DOUBLING };
 
 /* The parameters of a tensor's scheme; the same on all ranks except for `me`. */
 struct zps_peer_scheme;
@@ -34,6 +36,10 @@ struct zps_peer_plan {
   uint32_t value_bytes;        /* of the dtype, where ZPS_GATHER_AUTO is to know */
   uint32_t values;             /* number of the value codec that a rank's own rows are rounded to; 0: as they are */
   enum zps_peer_gather gather; /* schemes with ZPS_SCHEME_GATHERS */
+  double delta;                /* share of a stream's rows beyond which it becomes dense; 0: as the codec policy says */
+  const enum zps_level_algorithm *algorithms; /* BlueConnect: one for each level; NULL: ZPS_LEVEL_AUTO for all */
+  const uint32_t *racks; /* n: where `levels` were found from racks and hosts, which rack each rank is in, any numbers;
+                            NULL: ranks of a level follow each other, within the order of hosts */
 };
 
 struct zps_peer_scheme {

@@ -138,6 +138,10 @@ static void test_tensors(void **state) {
   spec.scheme = (struct zps_scheme_spec){
       .name = "hierarchical", .between = "blueconnect", .n_levels = 2, .levels = {2, 4}, .bits = 4};
   made[n_made++] = zps_control_register_write(&spec);
+  spec.scheme = (struct zps_scheme_spec){.name = "split-allgather", .allgather = 2, .delta = 0.25};
+  made[n_made++] = zps_control_register_write(&spec);
+  spec.scheme = (struct zps_scheme_spec){.name = "blueconnect", .n_levels = 2, .levels = {4, 2}, .algorithms = {1, 0}};
+  made[n_made++] = zps_control_register_write(&spec);
   spec.scheme = (struct zps_scheme_spec){.name = "auto", .choices = 1u << ZPS_PLAN_BALANCED | 1u << ZPS_PLAN_RING};
   made[n_made++] = zps_control_register_write(&spec);
   spec.scheme = (struct zps_scheme_spec){.name = "omnireduce", .of_rows = 10, .of_width = 3};
@@ -210,6 +214,10 @@ static void test_texts(void **state) {
       {{.name = "auto", .choices = 1u << ZPS_PLAN_BALANCED | 1u << ZPS_PLAN_RING}, "auto:balanced,ring"},
       {{.name = "two-level", .n_levels = 3, .levels = {2, 3, 4}, .chunks = 4}, "two-level levels=2x3x4 chunks=4"},
       {{.name = "dsar", .bits = 4}, "dsar bits=4"},
+      {{.name = "dsar", .allgather = 1}, "dsar allgather=direct"},
+      {{.name = "agsparse", .delta = 0.25}, "agsparse delta=0.25"},
+      {{.name = "blueconnect", .n_levels = 3, .levels = {4, 2, 2}, .algorithms = {1, 0, 2}},
+       "blueconnect levels=4rx2x2d"},
   };
   char text[ZPS_SCHEME_TEXT_MAX + 1], whole[ZPS_TENSOR_TEXT_MAX + 1];
   for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {

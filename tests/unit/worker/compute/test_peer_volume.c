@@ -382,6 +382,62 @@ static void test_blueconnect_hosts(void **state) {
   sim_close(&sim);
 }
 
+/* Racks of hosts, dealt out in any order: the links between racks carry what is left of the tensor after both inner
+ * levels, by blueconnect and between masters. */
+static void test_blueconnect_racks(void **state) {
+  (void)state;
+  static const uint32_t racks[] = {0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2};
+  static const uint32_t hosts[] = {0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5};
+  static const uint32_t levels[] = {2, 2, 3};
+  const uint64_t tensor = (uint64_t)ROWS * ROW_BYTES;
+  for (unsigned nested = 0; nested < 2; nested++) {
+    struct sim sim = sim_of(nested ? "hierarchical" : "blueconnect", 12);
+    sim.plan.inner = nested ? zps_peer_scheme_find("blueconnect") : NULL;
+    sim.plan.levels = levels;
+    sim.plan.n_levels = 3;
+    sim.plan.hosts = hosts;
+    sim.plan.racks = racks;
+    sim.compute.policy = nested ? ZPS_CODEC_AUTO : ZPS_CODEC_PAPER;
+    struct sim_grads grads = run(&sim, 0.5, 0);
+    for (uint32_t me = 0; me < 12; me++) {
+      uint64_t on_host = 0, in_rack = 0, far = 0;
+      for (uint32_t to = 0; to < 12; to++) {
+        const uint64_t bytes = sim.counts[me * 12 + to].row_bytes;
+        *(racks[to] != racks[me] ? &far : hosts[to] != hosts[me] ? &in_rack : &on_host) += bytes;
+      }
+      const bool speaks = !nested || me < 6; /* six masters of two ranks each, two in a rack */
+      const uint64_t share = nested ? tensor : tensor / 2;
+      assert_int_equal(in_rack, speaks ? 2 * share / 2 : 0);
+      assert_int_equal(far, speaks ? 2 * (share / 2) * 2 / 3 : 0);
+      if (!nested) assert_int_equal(on_host, 2 * tensor / 2);
+    }
+    sim_grads_free(&grads);
+    sim_close(&sim);
+  }
+}
+
+/* A level of a power of two as a ring: as many bytes, p - 1 messages each way in place of log2 p. */
+static void test_blueconnect_algorithms(void **state) {
+  (void)state;
+  static const uint32_t levels[] = {8, 2};
+  static const enum zps_level_algorithm algorithms[][2] = {
+      {ZPS_LEVEL_AUTO, ZPS_LEVEL_AUTO}, {ZPS_LEVEL_RING, ZPS_LEVEL_AUTO}, {ZPS_LEVEL_DOUBLING, ZPS_LEVEL_RING}};
+  static const uint32_t n_messages[] = {2 * (3 + 1), 2 * (7 + 1), 2 * (3 + 1)};
+  for (unsigned i = 0; i < 3; i++) {
+    struct sim sim = sim_of("blueconnect", 16);
+    sim.plan.levels = levels;
+    sim.plan.n_levels = 2;
+    sim.plan.algorithms = algorithms[i];
+    struct sim_grads grads = run(&sim, 0.5, 0);
+    for (uint32_t me = 0; me < 16; me++) {
+      assert_int_equal(sim_out(&sim, me).n_messages, n_messages[i]);
+      assert_int_equal(sim_out(&sim, me).row_bytes, 2 * 15 * (uint64_t)ROWS * ROW_BYTES / 16);
+    }
+    sim_grads_free(&grads);
+    sim_close(&sim);
+  }
+}
+
 /* A tensor from each rank to its master and back; a ring of masters. */
 static void test_two_level(void **state) {
   (void)state;
@@ -402,12 +458,20 @@ static void test_two_level(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_recursive_doubling), cmocka_unit_test(test_recursive_doubling_bounds),
-      cmocka_unit_test(test_split_allgather),    cmocka_unit_test(test_dsar),
-      cmocka_unit_test(test_bitmap_split),       cmocka_unit_test(test_agsparse),
-      cmocka_unit_test(test_dense_schemes),      cmocka_unit_test(test_rabenseifner_extras),
-      cmocka_unit_test(test_blueconnect_levels), cmocka_unit_test(test_blueconnect_hosts),
-      cmocka_unit_test(test_two_level),          cmocka_unit_test(test_gather_by_doubling),
+      cmocka_unit_test(test_recursive_doubling),
+      cmocka_unit_test(test_recursive_doubling_bounds),
+      cmocka_unit_test(test_split_allgather),
+      cmocka_unit_test(test_dsar),
+      cmocka_unit_test(test_bitmap_split),
+      cmocka_unit_test(test_agsparse),
+      cmocka_unit_test(test_dense_schemes),
+      cmocka_unit_test(test_rabenseifner_extras),
+      cmocka_unit_test(test_blueconnect_levels),
+      cmocka_unit_test(test_blueconnect_hosts),
+      cmocka_unit_test(test_two_level),
+      cmocka_unit_test(test_blueconnect_racks),
+      cmocka_unit_test(test_blueconnect_algorithms),
+      cmocka_unit_test(test_gather_by_doubling),
       cmocka_unit_test(test_gather_is_chosen),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
