@@ -134,7 +134,7 @@ static zps_err_t read_delta(const zps_json *from, double *delta_p, struct zps_er
 static zps_err_t read_algorithms(const zps_json *from, struct zps_scheme_spec *scheme, struct zps_error *error) {
   const zps_json *array;
   zps_err_t err = zps_json_get_array(from, "level_algorithms", &array, error);
-  if (!err && zps_json_array_len(array) != scheme->n_levels)
+  if (!err && scheme->n_levels > 0 && zps_json_array_len(array) != scheme->n_levels)
     return zps_fail(error, ZPS_ERR_PROTOCOL,
                     "member 'level_algorithms' has %zu of them, want one for each of %u levels",
                     zps_json_array_len(array), scheme->n_levels);
