@@ -16,8 +16,12 @@ bool zps_scheme_spec_same(const struct zps_scheme_spec *a, const struct zps_sche
          a->of_rows == b->of_rows && a->of_width == b->of_width && a->n_levels == b->n_levels &&
          memcmp(a->levels, b->levels, a->n_levels * sizeof a->levels[0]) == 0 && a->k == b->k &&
          a->chunks == b->chunks && a->bits == b->bits && a->boundary_period == b->boundary_period &&
-         a->threshold_period == b->threshold_period && a->without == b->without;
+         a->threshold_period == b->threshold_period && a->without == b->without && a->allgather == b->allgather &&
+         a->delta == b->delta && memcmp(a->algorithms, b->algorithms, a->n_levels * sizeof a->algorithms[0]) == 0;
 }
+
+static const char *const gathers[] = {"auto", "direct", "doubling", NULL};
+static const char *const algorithms[] = {"auto", "ring", "doubling", NULL};
 
 #define SAY(text, ...) zps_text_add(text, ZPS_SCHEME_TEXT_MAX + 1, __VA_ARGS__)
 
@@ -28,13 +32,17 @@ const char *zps_scheme_spec_text(const struct zps_scheme_spec *scheme, char *tex
     if (scheme->choices >> i & 1) SAY(text, "%c%s", n++ ? ',' : ':', zps_plan_scheme_name((enum zps_plan_scheme)i));
   if (scheme->of_rows) SAY(text, " of %" PRIu64 "x%" PRIu32, scheme->of_rows, scheme->of_width);
   if (scheme->k) SAY(text, " k=%" PRIu64, scheme->k);
-  for (uint32_t i = 0; i < scheme->n_levels; i++) SAY(text, "%s%" PRIu32, i ? "x" : " levels=", scheme->levels[i]);
+  for (uint32_t i = 0; i < scheme->n_levels; i++)
+    SAY(text, "%s%" PRIu32 "%.1s", i ? "x" : " levels=", scheme->levels[i],
+        scheme->algorithms[i] ? algorithms[scheme->algorithms[i]] : "");
   if (scheme->chunks) SAY(text, " chunks=%" PRIu32, scheme->chunks);
   if (scheme->bits) SAY(text, " bits=%" PRIu32, scheme->bits);
   if (scheme->boundary_period) SAY(text, " boundary_period=%" PRIu32, scheme->boundary_period);
   if (scheme->threshold_period) SAY(text, " threshold_period=%" PRIu32, scheme->threshold_period);
   char parts[ZPS_WITHOUT_TEXT_MAX + 1];
   if (scheme->without) SAY(text, " without=%s", zps_without_text(scheme->without, parts));
+  if (scheme->allgather) SAY(text, " allgather=%s", gathers[scheme->allgather]);
+  if (scheme->delta > 0) SAY(text, " delta=%g", scheme->delta);
   return text;
 }
 
@@ -49,6 +57,16 @@ static zps_json *without_array(unsigned without) {
   zps_json *array = zps_json_array();
   for (unsigned i = 0; zps_without_name(i); i++)
     if (without >> i & 1) array = zps_json_append_str(array, zps_without_name(i));
+  return array;
+}
+
+/* NULL where all levels are as they come. */
+static zps_json *algorithms_array(const struct zps_scheme_spec *scheme) {
+  bool any = false;
+  for (uint32_t i = 0; i < scheme->n_levels; i++) any |= scheme->algorithms[i] != 0;
+  if (!any) return NULL;
+  zps_json *array = zps_json_array();
+  for (uint32_t i = 0; i < scheme->n_levels; i++) array = zps_json_append_str(array, algorithms[scheme->algorithms[i]]);
   return array;
 }
 
@@ -67,6 +85,10 @@ zps_json *zps_control_scheme_write(zps_json *object, const struct zps_scheme_spe
   if (scheme->boundary_period) member = zps_json_set_u64(member, "boundary_period", scheme->boundary_period);
   if (scheme->threshold_period) member = zps_json_set_u64(member, "threshold_period", scheme->threshold_period);
   if (scheme->without) member = zps_json_set(member, "without", without_array(scheme->without));
+  if (scheme->allgather) member = zps_json_set_str(member, "allgather", gathers[scheme->allgather]);
+  if (scheme->delta > 0) member = zps_json_set_real(member, "delta", scheme->delta);
+  zps_json *const of_levels = algorithms_array(scheme);
+  if (of_levels) member = zps_json_set(member, "level_algorithms", of_levels);
   return zps_json_set(object, "scheme", member);
 }
 
@@ -114,6 +136,45 @@ static zps_err_t read_bits(const zps_json *from, uint32_t *bits_p, struct zps_er
   return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'bits' is %u, want 2, 4 or 8", *bits_p);
 }
 
+/* The number of a word among `words`. */
+static zps_err_t read_word(const char *word, const char *key, const char *const *words, unsigned *number_p,
+                           struct zps_error *error) {
+  for (unsigned i = 0; words[i]; i++) {
+    if (strcmp(word, words[i]) != 0) continue;
+    *number_p = i;
+    return ZPS_OK;
+  }
+  return zps_fail(error, ZPS_ERR_PROTOCOL, "member '%s' is '%.40s', want %s, %s or %s", key, word, words[0], words[1],
+                  words[2]);
+}
+
+static zps_err_t read_allgather(const zps_json *from, unsigned *allgather_p, struct zps_error *error) {
+  const char *word = NULL;
+  const zps_err_t err = zps_json_get_str(from, "allgather", &word, error);
+  return err ? err : read_word(word, "allgather", gathers, allgather_p, error);
+}
+
+static zps_err_t read_delta(const zps_json *from, double *delta_p, struct zps_error *error) {
+  *delta_p = zps_json_opt_real(from, "delta", -1);
+  if (*delta_p > 0 && *delta_p <= 1) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_PROTOCOL, "member 'delta' is no number over 0 and at most 1");
+}
+
+static zps_err_t read_algorithms(const zps_json *from, struct zps_scheme_spec *scheme, struct zps_error *error) {
+  const zps_json *array;
+  zps_err_t err = zps_json_get_array(from, "level_algorithms", &array, error);
+  if (!err && scheme->n_levels > 0 && zps_json_array_len(array) != scheme->n_levels)
+    return zps_fail(error, ZPS_ERR_PROTOCOL,
+                    "member 'level_algorithms' has %zu of them, want one for each of %u levels",
+                    zps_json_array_len(array), scheme->n_levels);
+  for (uint32_t i = 0; !err && i < scheme->n_levels; i++) {
+    const char *word = NULL;
+    err = zps_json_at_str(array, i, &word, error);
+    if (!err) err = read_word(word, "level_algorithms", algorithms, &scheme->algorithms[i], error);
+  }
+  return err;
+}
+
 zps_err_t zps_control_scheme_read(const zps_json *object, struct zps_scheme_spec *scheme, struct zps_error *error) {
   const zps_json *from = NULL;
   *scheme = (struct zps_scheme_spec){.name = "balanced"};
@@ -134,6 +195,9 @@ zps_err_t zps_control_scheme_read(const zps_json *object, struct zps_scheme_spec
   OPTION("threshold_period")
   err = zps_control_get_u32(from, "threshold_period", 1, UINT32_MAX, &scheme->threshold_period, error);
   OPTION("without") err = read_without(from, &scheme->without, error);
+  OPTION("allgather") err = read_allgather(from, &scheme->allgather, error);
+  OPTION("delta") err = read_delta(from, &scheme->delta, error);
+  OPTION("level_algorithms") err = read_algorithms(from, scheme, error);
 #undef OPTION
   return err;
 }

@@ -22,6 +22,9 @@ struct zps_scheme_spec {
   uint32_t chunks, bits;                      /* chunks: 0 is one */
   uint32_t boundary_period, threshold_period; /* of oktopk; 0: the default */
   unsigned without;                           /* bits of enum zps_without */
+  unsigned allgather;                         /* 0: auto, 1: direct, 2: doubling */
+  double delta;
+  unsigned algorithms[ZPS_SCHEME_LEVELS_MAX]; /* of the levels; 0: auto, 1: ring, 2: recursive */
 };
 
 bool zps_scheme_spec_is_auto(const struct zps_scheme_spec *scheme);

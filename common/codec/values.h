@@ -63,6 +63,10 @@ bool zps_values_parse(const char *name, enum zps_value_codec *codec_p);
 bool zps_values_suit(enum zps_value_codec codec, enum zps_dtype dtype);
 /* Bits of a QSGD level, 0 for the other codecs. */
 unsigned zps_values_level_bits(enum zps_value_codec codec);
+/* The other way round: of 2, 4 or 8 bits. */
+ZPS_INLINE enum zps_value_codec zps_values_of_bits(uint32_t bits) {
+  return bits == 2 ? ZPS_VALUES_QSGD2 : bits == 4 ? ZPS_VALUES_QSGD4 : ZPS_VALUES_QSGD8;
+}
 
 /* Bytes of a list of n values; UINT64_MAX when 64 bits cannot hold it. */
 uint64_t zps_values_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint64_t n);

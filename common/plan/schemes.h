@@ -21,6 +21,9 @@ enum zps_scheme_flag {
       1 << 8, /* each row is read by one rank, and all need that rank's sum of it: no copy has to be sent */
   ZPS_SCHEME_STATEFUL = 1 << 9, /* rounds of one tensor run one after another, in the order of their steps */
   ZPS_SCHEME_COO = 1 << 10,     /* between ranks: its paper's streams are COO, however full they are */
+  ZPS_SCHEME_STREAMS = 1 << 11, /* sends SparCML's streams: what a rank gives can be rounded, sums become dense */
+  ZPS_SCHEME_GATHERS = 1 << 12, /* ends with each rank's range of the sum going to all: straight, or by doubling */
+  ZPS_SCHEME_LEVELS = 1 << 13,  /* looks at which ranks are near each other */
 };
 
 /* Each of them by its number, name, flags and the page that describes it, in the order of the numbers: SERVED goes
@@ -28,24 +31,30 @@ enum zps_scheme_flag {
  * worker/schemes are made from it. */
 #define ZPS_PLAN_SCHEME_LIST(SERVED, BETWEEN)                                                                        \
   SERVED(BALANCED, "balanced", ZPS_SCHEME_RANK_ORDER, "Zen section 3.1")                                             \
-  BETWEEN(RECURSIVE_DOUBLING, "recursive-doubling", 0, "SparCML section 5.3.1")                                      \
-  BETWEEN(SPLIT_ALLGATHER, "split-allgather", ZPS_SCHEME_RANK_ORDER, "SparCML section 5.3")                          \
-  BETWEEN(DSAR, "dsar", ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_ZEROS, "SparCML section 5.3")                             \
-  BETWEEN(AGSPARSE, "agsparse", ZPS_SCHEME_RANK_ORDER, "Zen section 2.3")                                            \
+  BETWEEN(RECURSIVE_DOUBLING, "recursive-doubling", ZPS_SCHEME_STREAMS, "SparCML section 5.3.1")                     \
+  BETWEEN(SPLIT_ALLGATHER, "split-allgather", ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_STREAMS | ZPS_SCHEME_GATHERS,       \
+          "SparCML section 5.3")                                                                                     \
+  BETWEEN(DSAR, "dsar", ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_ZEROS | ZPS_SCHEME_STREAMS | ZPS_SCHEME_GATHERS,          \
+          "SparCML section 5.3")                                                                                     \
+  BETWEEN(AGSPARSE, "agsparse", ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_STREAMS, "Zen section 2.3")                       \
   SERVED(OMNIREDUCE, "omnireduce", ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_RANGES | ZPS_SCHEME_BLOCKS | ZPS_SCHEME_ZEROS, \
          "Zen section 2.3")                                                                                          \
   SERVED(SPARSE_PS, "sparse-ps", ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_RANGES, "Zen section 4.1")                       \
   SERVED(DENSE_PS, "dense-ps", ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_RANGES | ZPS_SCHEME_ALL_VALUES, "zenps")           \
   BETWEEN(RING, "ring", ZPS_SCHEME_ALL_VALUES, "BlueConnect section 2")                                              \
   BETWEEN(RABENSEIFNER, "rabenseifner", ZPS_SCHEME_ALL_VALUES, "SparCML section 5")                                  \
-  BETWEEN(TWO_LEVEL, "two-level", ZPS_SCHEME_ALL_VALUES, "BlueConnect section 2")                                    \
-  BETWEEN(BLUECONNECT, "blueconnect", ZPS_SCHEME_ALL_VALUES, "BlueConnect section 3")                                \
+  BETWEEN(TWO_LEVEL, "two-level", ZPS_SCHEME_ALL_VALUES | ZPS_SCHEME_LEVELS, "BlueConnect section 2")                \
+  BETWEEN(BLUECONNECT, "blueconnect", ZPS_SCHEME_ALL_VALUES | ZPS_SCHEME_LEVELS, "BlueConnect section 3")            \
   BETWEEN(OKTOPK, "oktopk", ZPS_SCHEME_LOSSY | ZPS_SCHEME_STATEFUL | ZPS_SCHEME_COO, "Ok-Topk algorithm 1")          \
-  BETWEEN(GTOPK, "gtopk", ZPS_SCHEME_LOSSY | ZPS_SCHEME_COO, "gTopk")                                                \
-  BETWEEN(TOPKA, "topka", ZPS_SCHEME_LOSSY | ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_COO, "Ok-Topk section 5")            \
-  BETWEEN(TOPKDSA, "topkdsa", ZPS_SCHEME_LOSSY | ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_ZEROS, "Ok-Topk section 5")      \
-  BETWEEN(GAUSSIANK, "gaussiank", ZPS_SCHEME_LOSSY | ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_COO, "Ok-Topk section 5")    \
-  SERVED(HIERARCHICAL, "hierarchical", ZPS_SCHEME_NESTS, "BlueConnect section 2")                                    \
+  BETWEEN(GTOPK, "gtopk", ZPS_SCHEME_LOSSY | ZPS_SCHEME_COO | ZPS_SCHEME_STREAMS, "gTopk")                           \
+  BETWEEN(TOPKA, "topka", ZPS_SCHEME_LOSSY | ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_COO | ZPS_SCHEME_STREAMS,            \
+          "Ok-Topk section 5")                                                                                       \
+  BETWEEN(TOPKDSA, "topkdsa",                                                                                        \
+          ZPS_SCHEME_LOSSY | ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_ZEROS | ZPS_SCHEME_STREAMS | ZPS_SCHEME_GATHERS,     \
+          "Ok-Topk section 5")                                                                                       \
+  BETWEEN(GAUSSIANK, "gaussiank", ZPS_SCHEME_LOSSY | ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_COO | ZPS_SCHEME_STREAMS,    \
+          "Ok-Topk section 5")                                                                                       \
+  SERVED(HIERARCHICAL, "hierarchical", ZPS_SCHEME_NESTS | ZPS_SCHEME_LEVELS, "BlueConnect section 2")                \
   BETWEEN(DENSE_SPLIT, "dense-split", ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_ALL_VALUES | ZPS_SCHEME_ZEROCOPY, "zenps")  \
   BETWEEN(BITMAP_SPLIT, "bitmap-split", ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_ZEROS, "zenps")
 

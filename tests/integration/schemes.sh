@@ -88,6 +88,15 @@ cat >>"$scratch/cases" <<END
 --scheme dsar --rows 30000 --density 0.3 --bits 4 --op mean --out rows
 --scheme dsar --rows 30000 --density 0.01 --bits 8 --dtype f64
 --scheme topkdsa --rows 30000 --density 0.3 --bits 4 --keep 0.1
+--scheme split-allgather --rows 30000 --density 0.2 --allgather doubling --out rows
+--scheme split-allgather --rows 30000 --density 0.2 --allgather doubling --op max
+--scheme dsar --rows 300000 --density 0.3 --allgather doubling --op mean
+--scheme topkdsa --rows 30000 --density 0.3 --keep 0.1 --allgather doubling
+--scheme split-allgather --rows 30000 --density 0.05 --values qsgd4 --allgather doubling
+--scheme agsparse --rows 30000 --width 3 --density 0.05 --values bf16 --dtype f64
+--scheme dsar --rows 30000 --density 0.3 --values qsgd8 --bits 4
+--scheme recursive-doubling --rows 30000 --density 0.2 --delta 0.3
+--scheme split-allgather --rows 30000 --density 0.2 --delta 0.1 --out rows
 --scheme topkdsa --rows 30000 --width 4 --density 0.1 --keep 0.02 --op mean --layout rows
 --scheme topka --rows 30000 --width 4 --density 0.1 --topk 100 --out rows --dtype f64
 --scheme gaussiank --rows 30000 --density 0.2 --keep 0.05 --layout rows --duplicates 2
@@ -150,6 +159,7 @@ for n in 2 4 5 8; do
   if [ $n != 5 ]; then # U of 2^t ranks in stage t
     exactly "8 * k * log(P) / log(2)" recursive-doubling $few --overlap same
     exactly "8 * k * (P - 1)" recursive-doubling $few --overlap disjoint
+    exactly "8 * 2 * k * (P - 1) / P" split-allgather $few --overlap same --allgather doubling
     exactly "8 * (P / 2 * k + P / 2 * (k + 2 * k * (P / 2 - 1) / (P / 2))) / P" hierarchical:split-allgather $few --overlap same --levels 2x$((n / 2))
   fi
   exactly "8 * k * (P - 1)" topka --density 0.3 --keep $keep
@@ -173,7 +183,8 @@ by_level() { # RANKS RANKS-PER-HOST EXPRESSION-ON-HOST EXPRESSION-BETWEEN scheme
   local n=$1 h=$2 wanted got
   wanted=$(awk -v M=$((4 * rows)) -v k=$k -v h="$h" -v H=$((n / h)) "BEGIN { printf \"%d and %d\", $3, $4 }")
   shift 4
-  ZENPS_HERE=$h timeout 120 zenpsrun -n "$n" --servers 1 --prefix=no -- bash -c 'export ZENPS_HOST=host$((ZENPS_RANK / ZENPS_HERE)); exec "$@"' . \
+  ZENPS_HERE=$h ZENPS_WHERE=${where:-"ZENPS_HOST=host\$((ZENPS_RANK / ZENPS_HERE))"} timeout 120 \
+    zenpsrun -n "$n" --servers 1 --prefix=no -- bash -c 'eval "export $ZENPS_WHERE"; exec "$@"' . \
     zenps-perf --steps 2 --verify --json --rows $rows --codec paper --density $keep --scheme "$@" >"$scratch/json" 2>"$scratch/out"
   got=$(awk 'function field(name) { return match($0, "\"" name "\": *[-0-9.e+]+") ? substr($0, RSTART + length(name) + 3, RLENGTH - length(name) - 3) + 0 : -1 }
     field("shared_in") == field("shared_out") { printf "%d and %d", field("shared_in"), field("payload_in") - field("shared_in") }' "$scratch/json")
@@ -188,6 +199,10 @@ for shape in 4:2 8:2 8:4 6:3; do
 done
 by_level 8 4 "2 * M * (1 / 2 + 1 / 4)" "2 * M * (1 / 8)" blueconnect --levels 2x2x2
 by_level 8 2 "2 * M * (1 / 2)" "2 * M * (1 / 4 + 1 / 8)" blueconnect --levels 2x2x2
+by_level 8 4 "2 * M * (3 / 4)" "2 * M * (1 / 8)" blueconnect --levels 4rx2d
+# Hosts and racks that ranks go round: two racks of two hosts of two ranks.
+where='ZENPS_HOST=host$((ZENPS_RANK % 4)) ZENPS_RACK=rack$((ZENPS_RANK % 2))' \
+  by_level 8 2 "2 * M * (1 / 2)" "2 * M * (1 / 4 + 1 / 8)" blueconnect
 
 # Rows that a rank sent, as a share of all rows: the rows that a scheme finds, or all rows where it does not look for
 # them.
@@ -199,6 +214,12 @@ done
 refused() { # zenps-perf arguments...
   ! timeout 60 zenpsrun -n 2 --servers 1 --prefix=no -- zenps-perf "$@"
 }
+ok "levels of a scheme that has none" refused --scheme agsparse --levels 2
+said "names those that have" "levels are for blueconnect"
+ok "an algorithm that a level cannot take" refused --scheme blueconnect --levels 2rx1z
+said "shows one that can be" "4rx2d"
+ok "a way round for a scheme without a second half" refused --scheme agsparse --allgather doubling
+said "names the option" "allgather is for"
 ok "a scheme that there is not" refused --scheme rings
 said "names those that there are" recursive-doubling
 ok "levels that do not multiply to the ranks" refused --scheme blueconnect --levels 3x5

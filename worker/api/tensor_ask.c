@@ -6,6 +6,13 @@
 #include "worker/api/job.h"
 #include "worker/api/tensor_impl.h"
 
+/* Values can travel rounded: both ways to servers, or, between ranks, where each gives its own rows once. */
+static bool rounds_values(const struct zps_scheme_ask *scheme) {
+  const struct zps_served_kind *served = scheme->served;
+  if (served) return !served->all_rows && !served->blocks;
+  return zps_plan_scheme_flags(scheme->scheme->number) & ZPS_SCHEME_STREAMS;
+}
+
 zps_err_t zps_tensor_ask_make(const struct zenps_job *job, const char *name, uint64_t rows, uint32_t width,
                               enum zps_dtype dtype, const zenps_tensor_options_t *given, struct zps_tensor_ask *out,
                               struct zps_error *error) {
@@ -54,16 +61,16 @@ zps_err_t zps_tensor_ask_make(const struct zenps_job *job, const char *name, uin
       .codec = (enum zps_codec_policy)(options.codec ? (int)options.codec : job->options.codec + 1),
       .value_codec = value_codec};
   snprintf(out->spec.name, sizeof out->spec.name, "%s", name);
-  const zps_err_t err = zps_scheme_ask_init(&out->scheme, &options, &job->options, name, rows, width, dtype,
-                                            value_codec != ZPS_VALUES_RAW, error);
+  const zps_err_t err =
+      zps_scheme_ask_init(&out->scheme, &options, &job->options, name, rows, width, dtype, value_codec, error);
   if (err != ZPS_OK) return err;
-  const struct zps_served_kind *served = out->scheme.served;
-  if (value_codec != ZPS_VALUES_RAW && (!served || served->all_rows || served->blocks)) {
+  if (value_codec != ZPS_VALUES_RAW && !rounds_values(&out->scheme)) {
     char text[ZPS_SCHEME_TEXT_MAX + 1];
-    return zps_fail(
-        error, ZPS_ERR_UNSUPPORTED,
-        "tensor %s: values travel as %s under balanced and sparse-ps alone; with scheme %s they must be raw", name,
-        zps_values_name(value_codec), zps_scheme_spec_text(&out->scheme.spec, text));
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                    "tensor %s: values travel as %s under balanced, sparse-ps and, between ranks, recursive-doubling, "
+                    "split-allgather, dsar, agsparse, gtopk, topka, topkdsa and gaussiank; with scheme %s they must be "
+                    "raw",
+                    name, zps_values_name(value_codec), zps_scheme_spec_text(&out->scheme.spec, text));
   }
   out->spec.scheme = out->scheme.spec;
   out->partitioner = options.hierarchical ? ZPS_PARTITIONER_HIERARCHICAL : ZPS_PARTITIONER_ORDERED;

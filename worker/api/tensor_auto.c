@@ -29,11 +29,15 @@ static zps_err_t variant_open(struct zenps_job *job, const struct zenps_tensor *
   }
   if (scheme != ZPS_PLAN_OKTOPK) options.boundary_period = options.threshold_period = 0;
   options.without &= zps_without_of(scheme);
+  const unsigned flags = zps_plan_scheme_flags(scheme);
   if (zps_served_kind_find(options.scheme)) { /* takes none of these */
-    options.n_levels = 0;
     options.chunks = 0;
     options.bits = 0;
   }
+  if (!(flags & ZPS_SCHEME_LEVELS)) options.n_levels = 0;
+  if (scheme != ZPS_PLAN_BLUECONNECT) options.level_algorithms = NULL;
+  if (!(flags & ZPS_SCHEME_GATHERS)) options.allgather = ZENPS_ALLGATHER_AUTO;
+  if (!(flags & ZPS_SCHEME_STREAMS)) options.delta = 0;
   if ((size_t)snprintf(name, sizeof name, "@%s/%s", options.scheme, tensor->core.name) >= sizeof name)
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: with scheme auto its name must be %zu bytes shorter",
                     tensor->core.name, strlen(options.scheme) + 2);

@@ -31,11 +31,14 @@ static void set_spec(struct zps_scheme_ask *ask, const char *name) {
                                    .bits = plan->bits,
                                    .boundary_period = plan->boundary_period,
                                    .threshold_period = plan->threshold_period,
-                                   .without = plan->without};
+                                   .without = plan->without,
+                                   .allgather = ask->allgather,
+                                   .delta = plan->delta};
   snprintf(spec->name, sizeof spec->name, "%s", name);
   if (ask->between || plan->inner)
     snprintf(spec->between, sizeof spec->between, "%s", ask->between ? ask->between->name : plan->inner->name);
   memcpy(spec->levels, ask->levels, plan->n_levels * sizeof spec->levels[0]);
+  for (uint32_t i = 0; i < plan->n_levels; i++) spec->algorithms[i] = ask->algorithms[i];
   if (!ask->served || !ask->served->blocks) return;
   spec->of_rows = plan->rows; /* what servers see of the tensor does not say it */
   spec->of_width = plan->width;
@@ -156,9 +159,19 @@ static zps_err_t set_parts(struct zps_scheme_ask *ask, const zenps_tensor_option
   return ZPS_OK;
 }
 
+/* Flags of the scheme, or of the one between hosts. */
+static unsigned flags_of(const struct zps_scheme_ask *ask) {
+  unsigned flags = ask->scheme ? zps_plan_scheme_flags(ask->scheme->number) : 0;
+  return flags | (ask->plan.inner ? zps_plan_scheme_flags(ask->plan.inner->number) : 0);
+}
+
 static zps_err_t set_levels(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given, uint64_t world,
                             const char *name, struct zps_error *error) {
   if (given->n_levels == 0) return ZPS_OK;
+  if (!(flags_of(ask) & ZPS_SCHEME_LEVELS))
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tensor %s: levels are for blueconnect, two-level and hierarchical, not for scheme %s", name,
+                    ask->name);
   if (given->n_levels > ZPS_SCHEME_LEVELS_MAX || !given->levels)
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: %" PRIu32 " levels; 0 to %u can be", name, given->n_levels,
                     ZPS_SCHEME_LEVELS_MAX);
@@ -174,6 +187,78 @@ static zps_err_t set_levels(struct zps_scheme_ask *ask, const zenps_tensor_optio
   return ZPS_OK;
 }
 
+static bool is_power_of_two(uint32_t n) {
+  return n > 0 && (n & (n - 1)) == 0;
+}
+
+static zps_err_t set_algorithms(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given, const char *name,
+                                struct zps_error *error) {
+  static const char *const names[] = {"auto", "ring", "doubling"};
+  const bool takes = ask->scheme == &zps_peer_blueconnect || ask->plan.inner == &zps_peer_blueconnect;
+  if (!given->level_algorithms) return ZPS_OK;
+  if (!takes || ask->plan.n_levels == 0)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tensor %s: level_algorithms are for the levels of blueconnect; scheme %s has %s", name, ask->name,
+                    takes ? "no levels given" : "none");
+  for (uint32_t i = 0; i < ask->plan.n_levels; i++) {
+    const unsigned algorithm = (unsigned)given->level_algorithms[i];
+    if (algorithm > ZENPS_LEVEL_DOUBLING)
+      return zps_fail(error, ZPS_ERR_INVALID,
+                      "tensor %s: level_algorithms[%" PRIu32 "] is %u; 0 (auto), 1 (ring) or 2 (doubling) can be", name,
+                      i, algorithm);
+    if (algorithm == ZENPS_LEVEL_DOUBLING && !is_power_of_two(ask->levels[i]))
+      return zps_fail(error, ZPS_ERR_INVALID,
+                      "tensor %s: level_algorithms[%" PRIu32 "] is %s, but level %" PRIu32 " has %" PRIu32
+                      " ranks, no power of two",
+                      name, i, names[algorithm], i, ask->levels[i]);
+    ask->algorithms[i] = (enum zps_level_algorithm)algorithm;
+  }
+  ask->plan.algorithms = ask->algorithms;
+  return ZPS_OK;
+}
+
+/* Options that are wrong under every scheme. */
+static zps_err_t check_streams(const zenps_tensor_options_t *given, const char *name, struct zps_error *error) {
+  if ((unsigned)given->allgather > ZENPS_ALLGATHER_DOUBLING)
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: allgather is %u; 0 (auto), 1 (direct) or 2 (doubling) can be",
+                    name, (unsigned)given->allgather);
+  if (!(given->delta >= 0 && given->delta <= 1))
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: delta is %g; a share of the rows, 0 to 1, can be", name,
+                    given->delta);
+  if (given->delta > 0 && (given->op == ZENPS_OP_MAX || given->op == ZENPS_OP_MIN))
+    return zps_fail(
+        error, ZPS_ERR_INVALID,
+        "tensor %s: delta is %g, but streams of a max or min never become dense: a row that is not there is "
+        "not zero",
+        name, given->delta);
+  if (given->allgather == ZENPS_ALLGATHER_DOUBLING && given->bits)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tensor %s: allgather is doubling and bits %" PRIu32
+                    ", but levels go straight to every rank: joined, they would be rounded again",
+                    name, given->bits);
+  return ZPS_OK;
+}
+
+static zps_err_t set_streams(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given, enum zps_dtype dtype,
+                             enum zps_value_codec values, const char *name, struct zps_error *error) {
+  static const enum zps_peer_gather gathers[] = {ZPS_GATHER_AUTO, ZPS_GATHER_DIRECT, ZPS_GATHER_DOUBLING};
+  const unsigned flags = flags_of(ask);
+  if (given->allgather && !(flags & ZPS_SCHEME_GATHERS))
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tensor %s: allgather is for split-allgather, dsar and topkdsa, not for scheme %s", name,
+                    ask->name);
+  if (given->delta > 0 && !(flags & ZPS_SCHEME_STREAMS))
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tensor %s: delta is for schemes that send sparse streams between ranks, not for scheme %s", name,
+                    ask->name);
+  ask->plan.value_bytes = zps_dtype_size(dtype);
+  ask->plan.values = values == ZPS_VALUES_RAW ? 0 : values;
+  ask->plan.gather = gathers[given->allgather];
+  ask->plan.delta = given->delta;
+  ask->allgather = (unsigned)given->allgather;
+  return ZPS_OK;
+}
+
 /* Blocks of a dense scheme, and Ok-Topk's regions, travel in pieces of a megabyte, unless an option says otherwise. */
 static uint32_t default_chunks(const struct zps_scheme_ask *ask, uint64_t world, uint64_t rows, uint64_t row_bytes) {
   const bool dense = ask->scheme->sends_zeros || (ask->plan.inner && ask->plan.inner->sends_zeros);
@@ -185,18 +270,19 @@ static uint32_t default_chunks(const struct zps_scheme_ask *ask, uint64_t world,
 
 zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given,
                               const struct zps_worker_options *options, const char *name, uint64_t rows, uint32_t width,
-                              enum zps_dtype dtype, bool narrow, struct zps_error *error) {
+                              enum zps_dtype dtype, enum zps_value_codec values, struct zps_error *error) {
   const char *scheme = given->scheme                               ? given->scheme
                        : dtype == ZPS_DTYPE_U8 || !options->scheme ? "balanced"
                                                                    : options->scheme;
   *ask = (struct zps_scheme_ask){0};
   ask->plan = (struct zps_peer_plan){.rows = rows, .width = width, .chunks = 1, .levels = ask->levels};
-  zps_err_t err;
+  zps_err_t err = check_streams(given, name, error);
+  if (err != ZPS_OK) return err;
   if (zps_automatic_is(scheme)) { /* options are for the schemes that may be chosen */
     ask->served = zps_served_kind_find("balanced");
     const struct zps_automatic_limits limits = {.balanced_only = rows >= 1ull << 32,
                                                 .no_zeros = given->op == ZENPS_OP_MAX || given->op == ZENPS_OP_MIN,
-                                                .narrow = narrow,
+                                                .narrow = values != ZPS_VALUES_RAW,
                                                 .lossy_bits = given->bits != 0};
     err = zps_automatic_parse(scheme, name, &limits, &ask->choices, error);
     if (err != ZPS_OK) return err;
@@ -211,10 +297,12 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
   if (err == ZPS_OK) err = set_parts(ask, given, name, scheme, error);
   if (err != ZPS_OK) return err;
   if (!ask->scheme) {
-    if (given->k || given->density != 0 || given->n_levels || given->chunks || given->bits)
+    if (given->k || given->density != 0 || given->n_levels || given->chunks || given->bits || given->allgather ||
+        given->delta > 0 || given->level_algorithms)
       return zps_fail(error, ZPS_ERR_INVALID,
-                      "tensor %s: k, density, levels, chunks and bits are for schemes between ranks, not for %s", name,
-                      scheme);
+                      "tensor %s: k, density, levels, level_algorithms, chunks, bits, allgather and delta are for "
+                      "schemes between ranks, not for %s",
+                      name, scheme);
     set_spec(ask, ask->served->name);
     return ZPS_OK;
   }
@@ -229,6 +317,8 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
                     name, given->chunks, given->bits, ZPS_SCHEME_CHUNKS_MAX);
   err = set_k(ask, given, name, rows, error);
   if (err == ZPS_OK) err = set_levels(ask, given, options->world, name, error);
+  if (err == ZPS_OK) err = set_algorithms(ask, given, name, error);
+  if (err == ZPS_OK) err = set_streams(ask, given, dtype, values, name, error);
   if (err != ZPS_OK) return err;
   ask->plan.chunks = given->chunks ? given->chunks
                                    : default_chunks(ask, options->world, rows, (uint64_t)width * zps_dtype_size(dtype));

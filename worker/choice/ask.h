@@ -19,13 +19,15 @@ struct zps_scheme_ask {
   struct zps_scheme_spec spec;           /* name and options, as the coordinator compares and shows them */
   struct zps_peer_plan plan;             /* options alone: no ranks yet, and `levels` are these: */
   uint32_t levels[ZPS_SCHEME_LEVELS_MAX];
+  enum zps_level_algorithm algorithms[ZPS_SCHEME_LEVELS_MAX];
+  unsigned allgather; /* as given */
 };
 
-/* `given`: complete options; `narrow`: values do not travel as they are. The library's own tensors (of bytes) are
+/* `given`: complete options; `values`: in which values travel. The library's own tensors (of bytes) are
  * balanced, whatever the environment says. */
 zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given,
                               const struct zps_worker_options *options, const char *name, uint64_t rows, uint32_t width,
-                              enum zps_dtype dtype, bool narrow, struct zps_error *error) ZPS_MUSTCHECK;
+                              enum zps_dtype dtype, enum zps_value_codec values, struct zps_error *error) ZPS_MUSTCHECK;
 /* The scheme over servers of the masters, which push for their hosts. */
 void zps_scheme_ask_between_hosts(const struct zps_scheme_ask *ask, struct zps_scheme_ask *inner);
 

@@ -6,49 +6,60 @@
 
 #include "worker/schemes/parts.h"
 
-/* Numbers hosts in the order in which their first ranks come. */
-static void number_hosts(const struct zps_join_peers *peers, uint32_t *hosts) {
-  uint32_t n = 0;
+/* Each rank's place (a host, or a rack): the first rank there. */
+static void number_places(const struct zps_join_peers *peers, const char *(*name)(const struct zps_join_peer *peer),
+                          uint32_t *places) {
   for (uint32_t r = 0; r < peers->world; r++) {
     uint32_t first = 0;
-    while (strcmp(peers->ranks[first].host, peers->ranks[r].host) != 0) first++;
-    hosts[r] = first == r ? n++ : hosts[first];
+    while (strcmp(name(&peers->ranks[first]), name(&peers->ranks[r])) != 0) first++;
+    places[r] = first;
   }
 }
 
-static bool is_near(const struct zps_join_peers *peers, uint32_t a, uint32_t b, bool same_host) {
-  const struct zps_join_peer *x = &peers->ranks[a], *y = &peers->ranks[b];
-  return strcmp(x->rack, y->rack) == 0 && (!same_host || strcmp(x->host, y->host) == 0);
+static const char *host_of(const struct zps_join_peer *peer) {
+  return peer->host;
 }
 
-/* How many ranks, from the first of each such group on, are on one host (in one rack); 0: groups differ, or ranks of
- * one do not follow each other. */
-static uint32_t group_size(const struct zps_join_peers *peers, bool same_host) {
-  uint32_t size = 1;
-  while (size < peers->world && is_near(peers, 0, size, same_host)) size++;
-  if (peers->world % size != 0) return 0;
-  for (uint32_t r = 0; r < peers->world; r++) {
-    if (!is_near(peers, r - r % size, r, same_host)) return 0;
-    if (r >= size && is_near(peers, r - size, r, same_host)) return 0;
+static const char *rack_of(const struct zps_join_peer *peer) {
+  return peer->rack;
+}
+
+/* How many ranks each place has; 0: not all as many. */
+static uint32_t place_size(const uint32_t *places, uint32_t n) {
+  uint32_t size = 0;
+  for (uint32_t first = 0; first < n; first++) {
+    uint32_t here = 0;
+    for (uint32_t r = 0; r < n && places[first] == first; r++) here += places[r] == first;
+    if (here > 0 && size > 0 && here != size) return 0;
+    if (here > 0) size = here;
   }
   return size;
 }
 
-/* Racks of equally many hosts of equally many ranks make levels of their own. */
+static bool spans_racks(const uint32_t *hosts, const uint32_t *racks, uint32_t n) {
+  for (uint32_t r = 0; r < n; r++)
+    if (racks[r] != racks[hosts[r]]) return true;
+  return false;
+}
+
+/* Racks of equally many hosts of equally many ranks make levels of their own, in whatever order the ranks are. */
 static void level_racks(const struct zps_join_peers *peers, struct zps_peer_tensor *scheme) {
-  const uint32_t per_host = group_size(peers, true), per_rack = group_size(peers, false);
+  const uint32_t n = peers->world;
+  const uint32_t per_host = place_size(scheme->hosts, n), per_rack = place_size(scheme->racks, n);
   if (scheme->plan.n_levels > 0 || !peers->ranks[0].rack[0] || per_host == 0 || per_rack == 0) return;
-  if (per_rack == per_host || per_rack == peers->world) return;
-  const uint32_t levels[] = {per_host, per_rack / per_host, peers->world / per_rack};
+  if (per_rack == per_host || per_rack == n || spans_racks(scheme->hosts, scheme->racks, n)) return;
+  const uint32_t levels[] = {per_host, per_rack / per_host, n / per_rack};
   for (unsigned i = 0; i < 3; i++) {
     if (levels[i] > 1) scheme->levels[scheme->plan.n_levels++] = levels[i];
   }
+  scheme->plan.racks = scheme->racks;
 }
 
 void zps_peer_tensor_destroy(struct zps_peer_tensor *scheme) {
   if (!scheme) return;
   if (scheme->scheme->close && scheme->state) scheme->scheme->close(scheme->state);
   free(scheme->hosts);
+  free(scheme->racks);
   free(scheme->masters);
   free(scheme);
 }
@@ -64,21 +75,26 @@ static zps_err_t find_masters(struct zps_peer_tensor *scheme) {
 zps_err_t zps_peer_tensor_create(const struct zps_scheme_ask *ask, const struct zps_join_peers *peers, uint32_t me,
                                  struct zps_peer_tensor **scheme_p, struct zps_error *error) {
   struct zps_peer_tensor *scheme = calloc(1, sizeof *scheme);
-  uint32_t *hosts = calloc(peers->world, sizeof *hosts);
+  uint32_t *hosts = calloc(peers->world, sizeof *hosts), *racks = calloc(peers->world, sizeof *racks);
   zps_err_t err = ZPS_ERR_NOMEM;
-  if (!scheme || !hosts) {
+  if (!scheme || !hosts || !racks) {
     free(scheme);
     free(hosts);
+    free(racks);
     return zps_fail(error, err, "no memory for scheme %s", ask->scheme->name);
   }
-  number_hosts(peers, hosts);
+  number_places(peers, host_of, hosts);
+  number_places(peers, rack_of, racks);
   scheme->scheme = ask->scheme;
   scheme->hosts = hosts;
+  scheme->racks = racks;
   memcpy(scheme->levels, ask->levels, sizeof scheme->levels);
+  memcpy(scheme->algorithms, ask->algorithms, sizeof scheme->algorithms);
   scheme->plan = ask->plan;
   scheme->plan.n = peers->world;
   scheme->plan.me = me;
   scheme->plan.levels = scheme->levels;
+  scheme->plan.algorithms = ask->plan.algorithms ? scheme->algorithms : NULL;
   scheme->plan.hosts = hosts;
   level_racks(peers, scheme);
   snprintf(scheme->name, sizeof scheme->name, "%s", ask->name);

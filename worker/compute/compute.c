@@ -69,11 +69,23 @@ static uint64_t rows_max(const struct zps_compute *compute, const struct zps_com
   return z < m ? z : m;
 }
 
+/* Bytes of at most `rows` rows, `bytes` where they stay sparse. */
+static uint64_t or_all(const struct zps_compute *compute, uint32_t m, uint64_t rows, uint64_t bytes) {
+  const uint64_t all = zps_codec_slice_bytes(ZPS_CODEC_HOLES, m, m, compute->width, compute->dtype, ZPS_VALUES_RAW);
+  return all > bytes && zps_compute_is_beyond(compute, zps_row_bytes(compute->width, compute->dtype), m, rows) ? all
+                                                                                                               : bytes;
+}
+
 uint64_t zps_compute_bound(const struct zps_compute *compute, const struct zps_compute_task *task) {
   const uint32_t m = zps_compute_range(&task->out);
   if (task->out.kind == ZPS_STREAM_VECTOR) return m * sizeof(double);
-  if (task->instr.type == ZPS_INSTR_NARROW)
-    return zps_values_bytes(zps_compute_levels(task->instr.values), compute->dtype, (uint64_t)m * compute->width);
+  if (task->instr.type == ZPS_INSTR_NARROW) {
+    const struct zps_slice_view *const view = &task->ins->view;
+    const bool all = task->instr.form == ZPS_FORM_ALL;
+    const uint64_t n_values = (uint64_t)(all ? m : view->z) * compute->width;
+    return zps_values_bytes((enum zps_value_codec)task->instr.values, compute->dtype, n_values) +
+           (all ? 0 : view->index_bytes);
+  }
   const uint32_t z = (uint32_t)rows_max(compute, task);
   const bool full = task->instr.type == ZPS_INSTR_SUM    ? zps_compute_sums_all(compute, task)
                     : task->instr.type == ZPS_INSTR_OWN  ? task->instr.form == ZPS_FORM_ALL
@@ -82,12 +94,30 @@ uint64_t zps_compute_bound(const struct zps_compute *compute, const struct zps_c
                                                          : false;
   const enum zps_codec codec =
       full ? ZPS_CODEC_HOLES : zps_codec_plain(zps_compute_codecs(compute, &task->instr), m, z);
-  return zps_codec_slice_bytes(codec, m, z, compute->width, compute->dtype, ZPS_VALUES_RAW);
+  return or_all(compute, m, z, zps_codec_slice_bytes(codec, m, z, compute->width, compute->dtype, ZPS_VALUES_RAW));
+}
+
+/* Streams of all rows that lie side by side are one. */
+static bool alias_join(const struct zps_compute_task *task, struct zps_slice_view *view_p) {
+  const char *end = task->ins->view.values;
+  if (task->instr.form != ZPS_FORM_ALL || !zps_compute_joins_all(task)) return false;
+  for (uint32_t i = 0; i < task->instr.n_in; i++) {
+    const struct zps_slice_view *const view = &task->ins[i].view;
+    if (view->values != end || view->value_codec != ZPS_VALUES_RAW) return false;
+    end += view->m * zps_row_bytes(view->width, view->dtype);
+  }
+  *view_p = task->ins->view;
+  view_p->m = view_p->z = zps_compute_range(&task->out);
+  view_p->codec = ZPS_CODEC_HOLES;
+  view_p->index = view_p->values;
+  view_p->index_bytes = 0;
+  return true;
 }
 
 bool zps_compute_alias(const struct zps_compute_task *task, struct zps_slice_view *view_p) {
   const struct zps_instr *const instr = &task->instr;
   const struct zps_compute_in *const in = task->ins;
+  if (instr->type == ZPS_INSTR_JOIN) return alias_join(task, view_p);
   if (instr->type != ZPS_INSTR_CUT && instr->type != ZPS_INSTR_TAKE) return false;
   struct zps_slice_view view = in->view;
   if (instr->type == ZPS_INSTR_TAKE ? instr->from == 0 && instr->to >= view.z
@@ -109,7 +139,8 @@ bool zps_compute_alias(const struct zps_compute_task *task, struct zps_slice_vie
 uint64_t zps_compute_rows_bound(const struct zps_compute *compute, const struct zps_stream *stream, uint64_t n) {
   const uint32_t m = zps_compute_range(stream);
   const enum zps_codec codec = zps_codec_plain(zps_codec_push_set(compute->policy), m, (uint32_t)n);
-  return zps_codec_slice_bytes(codec, m, (uint32_t)n, compute->width, compute->dtype, ZPS_VALUES_RAW);
+  return or_all(compute, m, n,
+                zps_codec_slice_bytes(codec, m, (uint32_t)n, compute->width, compute->dtype, ZPS_VALUES_RAW));
 }
 
 zps_err_t zps_compute_rows(const struct zps_compute *compute, struct zps_compute_scratch *scratch,

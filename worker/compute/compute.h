@@ -27,8 +27,12 @@ struct zps_compute {
   uint32_t width;
   enum zps_op op; /* of a mean, RESULT divides. Vectors are always added. Max and min: never all rows in place of few,
                      since an absent row is not zero */
-  enum zps_codec_policy policy;    /* auto: the smallest codec. paper: COO, or all rows where COO would take more (the
-                                      switch at SparCML's delta) */
+  enum zps_codec_policy policy; /* auto: the smallest codec. paper: COO, or all rows beyond delta: */
+  double delta; /* share of a stream's rows beyond which it becomes dense [SparCML section 5.1]: 0: under
+                   paper, where COO takes more than all rows; otherwise never. A SUM of two streams is
+                   dense where they have more rows together, whether or not these are the same: rows
+                   are then added without being merged. Of more than two, as if one was added after
+                   another */
   struct zps_values_origin origin; /* NARROW: the origin of its random draws */
   const struct zps_own *own;       /* OWN: after zps_own_begin() */
 };
@@ -66,9 +70,9 @@ uint64_t zps_compute_bound(const struct zps_compute *compute, const struct zps_c
  * ZPS_ERR_PROTOCOL: JOIN of rows that do not ascend, which only a peer can have brought about. */
 zps_err_t zps_compute_run(const struct zps_compute *compute, struct zps_compute_scratch *scratch,
                           const struct zps_compute_task *task, void *out, struct zps_compute_out *out_p) ZPS_MUSTCHECK;
-/* Whether the output lies in the memory of ins[0] as it is (a range of a dense stream, or all of any): then it needs no
- * memory and no thread, only that the input's memory stays as long as the output's would. For callers that want to save
- * the copy. */
+/* Whether the output lies in the memory of its inputs as it is (a range of a dense stream, all of any, or dense streams
+ * that lie side by side): then it needs no memory and no thread, only that the inputs' memory stays as long as the
+ * output's would. For callers that want to save the copy. */
 bool zps_compute_alias(const struct zps_compute_task *task, struct zps_slice_view *view_p);
 
 /* The view of a stream over [lo, hi) that this process wrote itself; a peer's stream takes zps_slice_view_init(). */

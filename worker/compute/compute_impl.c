@@ -27,12 +27,28 @@ static bool sums_most(const struct zps_compute_task *task) {
   return 1 - empty > ZPS_CODEC_MOST;
 }
 
+bool zps_compute_is_beyond(const struct zps_compute *compute, uint64_t row_bytes, uint32_t m, uint64_t rows) {
+  if (!zps_compute_adds(compute)) return false;
+  if (compute->delta > 0) return (double)rows > compute->delta * m;
+  return compute->policy == ZPS_CODEC_PAPER && m * row_bytes < rows * (row_bytes + sizeof(uint32_t));
+}
+
+bool zps_compute_may_sum_all(const struct zps_compute *compute, const struct zps_compute_task *task) {
+  uint64_t rows = 0;
+  const bool sparse = task->instr.form == ZPS_FORM_SPARSE && task->out.kind == ZPS_STREAM_ROWS;
+  if (task->instr.type != ZPS_INSTR_SUM || !sparse) return false;
+  for (uint32_t i = 0; i < task->instr.n_in; i++) rows += task->ins[i].view.z;
+  return zps_compute_is_beyond(compute, zps_row_bytes(compute->width, compute->dtype), zps_compute_range(&task->out),
+                               rows);
+}
+
 bool zps_compute_sums_all(const struct zps_compute *compute, const struct zps_compute_task *task) {
   if (!zps_compute_adds(compute)) return false;
   if (task->instr.form == ZPS_FORM_ALL) return true;
   for (uint32_t i = 0; i < task->instr.n_in; i++) {
     if (zps_compute_is_full(&task->ins[i].view)) return true;
   }
+  if (task->instr.n_in <= 2 && zps_compute_may_sum_all(compute, task)) return true;
   return task->instr.form == ZPS_FORM_BITS && sums_most(task);
 }
 
@@ -54,11 +70,6 @@ zps_err_t zps_compute_need_room(struct zps_compute_work *work) {
   return zps_buffer_need(&work->scratch->room, ZPS_COMPUTE_BATCH, work->row_bytes);
 }
 
-bool zps_compute_switches(const struct zps_compute_work *work) {
-  return work->compute->policy == ZPS_CODEC_PAPER && zps_compute_adds(work->compute) &&
-         work->m * work->row_bytes < work->z * (work->row_bytes + sizeof(uint32_t));
-}
-
 void zps_compute_finish_full(struct zps_compute_work *work) {
   work->z = work->m;
   *work->out_p = (struct zps_compute_out){
@@ -78,7 +89,7 @@ void zps_compute_spread(struct zps_compute_work *work) {
 }
 
 void zps_compute_finish(struct zps_compute_work *work) {
-  if (zps_compute_switches(work)) {
+  if (zps_compute_is_beyond(work->compute, work->row_bytes, work->m, work->z)) {
     zps_compute_spread(work);
     zps_compute_finish_full(work);
     return;

@@ -58,8 +58,10 @@ void zps_compute_finish(struct zps_compute_work *work);
 void zps_compute_finish_full(struct zps_compute_work *work);
 /* Spreads the rows that were written to their places among all, with zeros between. */
 void zps_compute_spread(struct zps_compute_work *work);
-/* All rows in fewer bytes than COO: SparCML's switch. Only where a row that is not there is as good as zero. */
-bool zps_compute_switches(const struct zps_compute_work *work);
+/* A stream of so many rows of m is to be dense: SparCML's switch. Only where a row that is not there is as good as
+ * zero.
+ */
+bool zps_compute_is_beyond(const struct zps_compute *compute, uint64_t row_bytes, uint32_t m, uint64_t rows);
 
 zps_err_t zps_compute_own(struct zps_compute_work *work) ZPS_MUSTCHECK;
 zps_err_t zps_compute_cut(struct zps_compute_work *work) ZPS_MUSTCHECK;
@@ -75,12 +77,14 @@ zps_err_t zps_compute_kth(struct zps_compute_work *work) ZPS_MUSTCHECK;
 void zps_compute_counts(struct zps_compute_work *work);
 void zps_compute_splits(struct zps_compute_work *work);
 void zps_compute_vector(struct zps_compute_work *work);
-/* The sum of a SUM has all rows: it says so, or one of its inputs has, or most are in it and it has bits. Never a max
- * or min, where an absent row is not zero. */
+/* The sum of a SUM has all rows: it says so, or one of its inputs has, or most are in it and it has bits, or it is of
+ * two streams that are beyond delta together. Never a max or min, where an absent row is not zero. */
 bool zps_compute_sums_all(const struct zps_compute *compute, const struct zps_compute_task *task);
+/* The sum may turn out to be of all rows: of several streams that are beyond delta together. */
+bool zps_compute_may_sum_all(const struct zps_compute *compute, const struct zps_compute_task *task);
+/* The inputs of a JOIN have all their rows, each from where the one before ends, and together all of the output's. */
+bool zps_compute_joins_all(const struct zps_compute_task *task);
 /* Codecs that the output's rows may travel in, where they are not all. */
 unsigned zps_compute_codecs(const struct zps_compute *compute, const struct zps_instr *instr);
-/* The value codec of NARROW's levels. */
-enum zps_value_codec zps_compute_levels(uint32_t bits);
 
 #endif

@@ -1,6 +1,7 @@
 /* Outputs that are rows of the inputs, or of the gradient, as they are. */
 #include <string.h>
 
+#include "common/codec/rowscan.h"
 #include "worker/compute/compute_impl.h"
 
 /* Appends rows [first, first + n) of a stream's; their indices are indices[0..n) + shift. */
@@ -110,8 +111,7 @@ zps_err_t zps_compute_take(struct zps_compute_work *work) {
   return ZPS_OK;
 }
 
-/* Streams with all their rows, each beginning where the one before ends. */
-static bool joins_all(const struct zps_compute_task *task) {
+bool zps_compute_joins_all(const struct zps_compute_task *task) {
   uint64_t next = task->out.lo;
   for (uint32_t i = 0; i < task->instr.n_in; i++) {
     const struct zps_compute_in *const in = &task->ins[i];
@@ -131,8 +131,20 @@ static void join_all(struct zps_compute_work *work) {
   zps_compute_finish_full(work);
 }
 
+/* Of the last `n` rows, those that are all zero: of a stream with all rows, these are as good as absent. */
+static void drop_zeros(struct zps_compute_work *work, uint32_t n) {
+  const uint32_t end = work->z;
+  work->z -= n;
+  for (uint32_t i = work->z; i < end; i++) {
+    const char *const row = work->out + i * work->row_bytes;
+    if (zps_rowscan_is_zero(work->compute->dtype, work->compute->width, row)) continue;
+    if (i != work->z) memcpy(work->out + work->z * work->row_bytes, row, work->row_bytes);
+    work->indices[work->z++] = work->indices[i];
+  }
+}
+
 zps_err_t zps_compute_join(struct zps_compute_work *work) {
-  if (joins_all(work->task)) {
+  if (zps_compute_joins_all(work->task)) {
     join_all(work);
     return ZPS_OK;
   }
@@ -142,6 +154,7 @@ zps_err_t zps_compute_join(struct zps_compute_work *work) {
   const zps_err_t code = zps_compute_need_indices(work, z);
   if (code != ZPS_OK) return code;
   uint64_t next = 0; /* the least index that ascends */
+  const bool adds = zps_compute_adds(work->compute);
   for (uint32_t i = 0; i < work->task->instr.n_in; i++) {
     const struct zps_compute_in *const in = &work->task->ins[i];
     const uint64_t shift = in->lo - work->task->out.lo;
@@ -153,6 +166,7 @@ zps_err_t zps_compute_join(struct zps_compute_work *work) {
       if (indices[0] + shift < next) return ZPS_ERR_PROTOCOL;
       next = indices[n - 1] + shift + 1;
       append(work, &in->view, cursor.next - n, n, indices, shift);
+      if (adds && zps_compute_is_full(&in->view)) drop_zeros(work, n);
     }
   }
   zps_compute_finish(work);
@@ -184,10 +198,6 @@ none_left:
   return ZPS_OK;
 }
 
-enum zps_value_codec zps_compute_levels(uint32_t bits) {
-  return bits == 2 ? ZPS_VALUES_QSGD2 : bits == 4 ? ZPS_VALUES_QSGD4 : ZPS_VALUES_QSGD8;
-}
-
 /* Puts `n` rows of zeros. */
 static void put_zeros(struct zps_values_writer *writer, uint32_t width, uint64_t n) {
   static const double zeros[64];
@@ -198,13 +208,36 @@ static void put_zeros(struct zps_values_writer *writer, uint32_t width, uint64_t
   }
 }
 
+/* Its rows, under the code that they came with. Draws are others than those of all rows of the same range. */
+static void narrow_rows(struct zps_compute_work *work, enum zps_value_codec codec) {
+  const struct zps_slice_view *const view = &work->task->ins->view;
+  const uint64_t n_values = (uint64_t)view->z * view->width;
+  const uint64_t values_bytes = zps_values_bytes(codec, view->dtype, n_values);
+  const uint64_t key = zps_values_key(&work->compute->origin, ~(uint32_t)work->task->out.lo);
+  struct zps_values_writer writer;
+  zps_values_writer_init(&writer, codec, view->dtype, n_values, key, work->out);
+  for (uint32_t first = 0, n; first < view->z; first += n) {
+    n = view->z - first < ZPS_COMPUTE_BATCH ? view->z - first : ZPS_COMPUTE_BATCH;
+    const void *const values = zps_slice_values(view, first, n, work->scratch->room.data);
+    zps_values_writer_put(&writer, values, (uint64_t)n * view->width);
+  }
+  zps_values_writer_end(&writer);
+  if (view->index_bytes > 0) memcpy(work->out + values_bytes, view->index, view->index_bytes);
+  *work->out_p = (struct zps_compute_out){
+      .codec = view->codec, .value_codec = codec, .nnz = view->z, .len_bytes = values_bytes + view->index_bytes};
+}
+
 zps_err_t zps_compute_narrow(struct zps_compute_work *work) {
   const struct zps_compute *const compute = work->compute;
   const struct zps_slice_view *const view = &work->task->ins->view;
-  const enum zps_value_codec codec = zps_compute_levels(work->task->instr.values);
+  const enum zps_value_codec codec = (enum zps_value_codec)work->task->instr.values;
   if (!zps_values_suit(codec, compute->dtype)) return ZPS_ERR_UNSUPPORTED;
   const zps_err_t code = zps_compute_need_room(work);
   if (code != ZPS_OK) return code;
+  if (work->task->instr.form == ZPS_FORM_SPARSE) {
+    narrow_rows(work, codec);
+    return ZPS_OK;
+  }
   const uint64_t n_values = (uint64_t)work->m * compute->width;
   const uint64_t key = zps_values_key(&compute->origin, (uint32_t)work->task->out.lo);
   struct zps_values_writer writer;

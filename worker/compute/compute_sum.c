@@ -109,14 +109,6 @@ static zps_err_t sum_sparse(struct zps_compute_work *work) {
   if (code != ZPS_OK) return code;
   work->z = out->nnz;
   struct zps_slice_view view = zps_compute_view(work->compute, &work->task->out, out, work->out);
-  if (out->codec == ZPS_CODEC_COO && zps_compute_switches(work)) {
-    code = zps_compute_need_indices(work, work->z);
-    if (code != ZPS_OK) return code;
-    memcpy(work->indices, view.index, work->z * sizeof *work->indices);
-    zps_compute_spread(work);
-    zps_compute_finish_full(work);
-    return ZPS_OK;
-  }
   code = zps_slice_recode(&view, allowed, &work->scratch->recode);
   if (code != ZPS_OK) return code;
   out->len_bytes += view.index_bytes;
@@ -139,7 +131,45 @@ static zps_err_t sum_vectors(struct zps_compute_work *work) {
   return ZPS_OK;
 }
 
+/* Adds the rows of an input to the set that `bits` has; returns how many were not in it. */
+static uint32_t unite(const struct zps_slice_view *view, uint64_t *bits) {
+  struct zps_index_cursor cursor;
+  uint32_t room[ZPS_INDEX_CURSOR_ROOM], n_new = 0;
+  const zps_lent_index *indices;
+  zps_index_cursor_init(&cursor, view);
+  for (uint32_t n; (n = zps_index_cursor_lend(&cursor, view->m, room, &indices)) > 0;) {
+    for (uint32_t i = 0; i < n; i++) {
+      uint64_t *const word = &bits[indices[i] / 64], bit = 1ull << indices[i] % 64;
+      n_new += !(*word & bit);
+      *word |= bit;
+    }
+  }
+  return n_new;
+}
+
+/* Whether a sum of several streams is beyond delta when they are added one after another: as soon as the rows of the
+ * sum so far and those of the next stream are. */
+static zps_err_t fills_up(const struct zps_compute_work *work, bool *does_p) {
+  const struct zps_compute_task *const task = work->task;
+  *does_p = false;
+  if (!zps_compute_may_sum_all(work->compute, task)) return ZPS_OK;
+  const zps_err_t code = zps_buffer_need(&work->scratch->bits, work->m / 64 + 1ull, sizeof(uint64_t));
+  if (code != ZPS_OK) return code;
+  uint64_t *const bits = work->scratch->bits.data, n_rows = 0;
+  memset(bits, 0, (work->m / 64 + 1ull) * sizeof *bits);
+  for (uint32_t i = 0; i < task->instr.n_in && !*does_p; i++) {
+    const struct zps_slice_view *const view = &task->ins[i].view;
+    *does_p = zps_compute_is_beyond(work->compute, work->row_bytes, work->m, n_rows + view->z);
+    if (!*does_p) n_rows += unite(view, bits);
+  }
+  return ZPS_OK;
+}
+
 zps_err_t zps_compute_sum(struct zps_compute_work *work) {
+  bool all = false;
   if (work->task->out.kind == ZPS_STREAM_VECTOR) return sum_vectors(work);
-  return zps_compute_sums_all(work->compute, work->task) ? sum_all(work) : sum_sparse(work);
+  if (zps_compute_sums_all(work->compute, work->task)) return sum_all(work);
+  const zps_err_t code = fills_up(work, &all);
+  if (code != ZPS_OK) return code;
+  return all ? sum_all(work) : sum_sparse(work);
 }

@@ -57,13 +57,7 @@ void zps_peer_mem_unref(struct zps_peer_round *round, struct zps_peer_mem *mem) 
   if (mem && --mem->refs == 0 && !mem->promised) mem_put(round, mem);
 }
 
-static zps_err_t get(struct zps_peer_task *task, uint64_t len) {
-  struct zps_peer_round *round = task->round;
-  /* A peer may have a small stream read, too, which takes registered memory. */
-  if (len <= ZPS_WIRE_INLINE_MAX && round->program.instrs[task->instr].type != ZPS_INSTR_RECV) {
-    task->out = zps_arena_get(&round->base.arena, (size_t)len);
-    return task->out ? ZPS_OK : ZPS_ERR_NOMEM;
-  }
+static zps_err_t get_registered(struct zps_peer_round *round, uint64_t len, struct zps_peer_mem **mem_p) {
   if (len > SIZE_MAX / 2) return ZPS_ERR_NOMEM;
   struct zps_peer_mem *mem = mem_new(round);
   if (!mem) return ZPS_ERR_NOMEM;
@@ -74,9 +68,58 @@ static zps_err_t get(struct zps_peer_task *task, uint64_t len) {
     mem_put(round, mem);
     return err;
   }
-  task->mem = mem;
-  task->out = mem->buf.data;
+  *mem_p = mem;
   return ZPS_OK;
+}
+
+/* The outermost JOIN of all rows that the stream is part of, for an output that has all rows, too: then they lie in its
+ * room. ZPS_STREAM_NONE: there is none. */
+static uint32_t whole_of(const struct zps_peer_task *task, uint64_t len) {
+  const struct zps_peer_round *round = task->round;
+  const struct zps_program *program = &round->program;
+  const struct zps_instr *instr = &program->instrs[task->instr];
+  if (len <= ZPS_WIRE_INLINE_MAX || instr->type == ZPS_INSTR_JOIN) return ZPS_STREAM_NONE;
+  const struct zps_stream *stream = &program->streams[instr->out];
+  if (len != (stream->hi - stream->lo) * zps_peer_row_bytes(round)) return ZPS_STREAM_NONE;
+  uint32_t whole = stream->whole;
+  while (whole != ZPS_STREAM_NONE && program->streams[whole].whole != ZPS_STREAM_NONE)
+    whole = program->streams[whole].whole;
+  return whole;
+}
+
+static zps_err_t get_in_room(struct zps_peer_task *task, uint32_t whole) {
+  struct zps_peer_round *round = task->round;
+  const struct zps_stream *range = &round->program.streams[whole];
+  const uint64_t row_bytes = zps_peer_row_bytes(round);
+  struct zps_peer_stream *stream = &round->streams[whole];
+  if (!stream->room) {
+    const zps_err_t err = get_registered(round, (range->hi - range->lo) * row_bytes, &stream->room);
+    if (err != ZPS_OK) return err;
+  }
+  stream->room->refs++;
+  task->mem = stream->room;
+  task->out = (char *)stream->room->buf.data +
+              (round->program.streams[round->program.instrs[task->instr].out].lo - range->lo) * row_bytes;
+  return ZPS_OK;
+}
+
+void zps_peer_room_put(struct zps_peer_round *round, uint32_t stream) {
+  zps_peer_mem_unref(round, round->streams[stream].room);
+  round->streams[stream].room = NULL;
+}
+
+static zps_err_t get(struct zps_peer_task *task, uint64_t len) {
+  struct zps_peer_round *round = task->round;
+  const uint32_t whole = whole_of(task, len);
+  if (whole != ZPS_STREAM_NONE) return get_in_room(task, whole);
+  /* A peer may have a small stream read, too, which takes registered memory. */
+  if (len <= ZPS_WIRE_INLINE_MAX && round->program.instrs[task->instr].type != ZPS_INSTR_RECV) {
+    task->out = zps_arena_get(&round->base.arena, (size_t)len);
+    return task->out ? ZPS_OK : ZPS_ERR_NOMEM;
+  }
+  const zps_err_t err = get_registered(round, len, &task->mem);
+  if (err == ZPS_OK) task->out = task->mem->buf.data;
+  return err;
 }
 
 zps_err_t zps_peer_get_memory(struct zps_peer_task *task, uint64_t len) {

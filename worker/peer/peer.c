@@ -72,6 +72,7 @@ static void setup(struct zps_round *base) {
                                                .width = tensor->width,
                                                .op = tensor->op,
                                                .policy = zps_peer_policy(tensor->peer->scheme, tensor->codec),
+                                               .delta = tensor->peer->plan.delta,
                                                .origin = {.seed = tensor->part.seed,
                                                           .tensor = tensor->id,
                                                           .step = base->step,

@@ -40,9 +40,11 @@ struct zps_peer_mem {
 
 struct zps_peer_stream {
   struct zps_slice_view view;
-  bool delivered;           /* straight to the result: there are no bytes */
-  struct zps_peer_mem *mem; /* NULL: in the arena, or, with zero copy, in the gradient */
-  uint64_t len_bytes;       /* of its slice, from view.values on */
+  bool delivered;            /* straight to the result: there are no bytes */
+  struct zps_peer_mem *mem;  /* NULL: in the arena, or, with zero copy, in the gradient */
+  struct zps_peer_mem *room; /* of a JOIN of all rows, until it is carried out: for its inputs to lie in, side by side;
+                                NULL: none of them needed it yet */
+  uint64_t len_bytes;        /* of its slice, from view.values on */
 };
 
 /* One instruction on its way; reused. */
@@ -181,6 +183,8 @@ void zps_peer_task_put(struct zps_peer_task *task);
 /* Memory for `len` bytes of task's output. ZPS_ERR_AGAIN: the task is in line, and starts when there is some. */
 zps_err_t zps_peer_get_memory(struct zps_peer_task *task, uint64_t len) ZPS_MUSTCHECK;
 void zps_peer_mem_unref(struct zps_peer_round *round, struct zps_peer_mem *mem);
+/* The JOIN that writes `stream` is carried out: no input of it needs room any more. */
+void zps_peer_room_put(struct zps_peer_round *round, uint32_t stream);
 /* The round's wait: memory for tasks in line. */
 zps_err_t zps_peer_take_memory(struct zps_plane_wait *wait) ZPS_MUSTCHECK;
 void zps_peer_no_memory_left(struct zps_plane_wait *wait, zps_err_t err, const char *text);

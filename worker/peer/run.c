@@ -18,6 +18,7 @@ zps_err_t zps_peer_fit(struct zps_peer_round *round) {
     if (!zps_enlarge(&round->streams, program->cap_streams, sizeof *round->streams)) return ZPS_ERR_NOMEM;
     round->cap_streams = program->cap_streams;
   }
+  for (uint32_t s = round->run.n_known_streams; s < program->n_streams; s++) round->streams[s].room = NULL;
   const uint32_t n = program->cap_instrs, from = round->cap_instrs;
   if (program->n_instrs <= from) return ZPS_OK;
   if (!zps_enlarge(&round->announced, n, sizeof(struct zps_peer_task *)) ||
@@ -55,6 +56,7 @@ void zps_peer_carried_out(struct zps_peer_round *round, uint32_t i) {
   const bool last_call = instr->type == ZPS_INSTR_CALL && round->run.n_calls == 1;
   round->n_owns -= instr->type == ZPS_INSTR_OWN;
   zps_run_done(&round->run, i);
+  if (instr->type == ZPS_INSTR_JOIN) zps_peer_room_put(round, instr->out);
   for (uint32_t j = 0; j < instr->n_in; j++) drop_unused(round, round->program.ins[instr->first_in + j]);
   if (instr->out != ZPS_STREAM_NONE) drop_unused(round, instr->out);
   for (uint32_t s = 0; last_call && s < round->program.n_streams; s++) drop_unused(round, s);
@@ -157,6 +159,16 @@ void zps_peer_no_memory(struct zps_peer_round *round, uint32_t instr) {
                  plane->memory.limit_bytes);
 }
 
+/* Whether the inputs lie in one piece of registered memory, or there is but one. */
+static bool lie_together(const struct zps_peer_round *round, const struct zps_instr *instr) {
+  const uint32_t *ins = zps_instr_ins(&round->program, instr);
+  const struct zps_peer_mem *mem = round->streams[ins[0]].mem;
+  for (uint32_t i = 1; i < instr->n_in; i++) {
+    if (!mem || round->streams[ins[i]].mem != mem) return false;
+  }
+  return true;
+}
+
 static void start_compute(struct zps_peer_round *round, uint32_t i) {
   struct zps_peer_task *task = zps_peer_task_get(round, i);
   if (!task) {
@@ -175,7 +187,7 @@ static void start_compute(struct zps_peer_round *round, uint32_t i) {
     zps_peer_set_stream(round, i, &view, NULL);
     zps_peer_task_put(task);
     zps_peer_carried_out(round, i);
-  } else if (zps_compute_alias(&task->compute, &view)) {
+  } else if (zps_compute_alias(&task->compute, &view) && lie_together(round, &task->compute.instr)) {
     struct zps_peer_mem *mem = round->streams[*zps_instr_ins(&round->program, &task->compute.instr)].mem;
     if (mem) mem->refs++;
     zps_peer_set_stream(round, i, &view, mem);

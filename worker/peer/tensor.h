@@ -15,7 +15,8 @@ struct zps_peer_tensor {
   const struct zps_peer_scheme *scheme;
   struct zps_peer_plan plan;
   uint32_t levels[ZPS_SCHEME_LEVELS_MAX];
-  uint32_t *hosts;                    /* per rank */
+  enum zps_level_algorithm algorithms[ZPS_SCHEME_LEVELS_MAX];
+  uint32_t *hosts, *racks;            /* per rank */
   char name[ZPS_SCHEME_NAME_MAX + 1]; /* with that of a nested one: "hierarchical:balanced" */
   /* Where masters of hosts push for them: */
   uint32_t *masters, n_masters;    /* ranks, ascending */

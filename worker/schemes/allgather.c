@@ -16,7 +16,7 @@
  */
 #include <stddef.h>
 
-#include "worker/schemes/parts.h"
+#include "worker/schemes/gather.h"
 
 static uint32_t own(const struct zps_peer_plan *plan, struct zps_program *program) {
   return zps_program_own(program, 0, plan->rows, ZPS_FORM_SPARSE);
@@ -25,13 +25,14 @@ static uint32_t own(const struct zps_peer_plan *plan, struct zps_program *progra
 static void build_agsparse(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
   (void)state;
   (void)round;
-  zps_peer_allgather_sum(plan, program, own(plan, program));
+  zps_peer_allgather_sum(plan, program, zps_peer_contribute(plan, program, own(plan, program)));
 }
 
 static void build_split(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
   (void)state;
   (void)round;
-  zps_peer_gather_ranges(plan, program, zps_peer_split(plan, program, ZPS_STREAM_NONE, ZPS_FORM_SPARSE));
+  const uint32_t mine = zps_peer_split(plan, program, ZPS_STREAM_NONE, ZPS_FORM_SPARSE);
+  zps_peer_gather_ranges(plan, program, mine, ZPS_FORM_SPARSE);
 }
 
 static void build_dsar(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
@@ -58,7 +59,8 @@ static void build_topka(const struct zps_peer_plan *plan, void *state, uint64_t 
   (void)state;
   (void)round;
   const uint32_t top = zps_program_top(program, own(plan, program), plan->k);
-  zps_peer_allgather_sum(plan, program, top);
+  const uint32_t given = zps_peer_contribute(plan, program, top);
+  zps_peer_allgather_sum(plan, program, given);
   if (plan->contributed) zps_program_contributed(program, top);
 }
 
@@ -68,7 +70,7 @@ static void build_gaussiank(const struct zps_peer_plan *plan, void *state, uint6
   (void)round;
   const bool corrected = !(plan->without & ZPS_WITHOUT_CORRECTION);
   const uint32_t selected = zps_program_normal(program, own(plan, program), plan->k, corrected);
-  zps_peer_allgather_sum(plan, program, selected);
+  zps_peer_allgather_sum(plan, program, zps_peer_contribute(plan, program, selected));
   if (plan->contributed) zps_program_contributed(program, selected);
 }
 
@@ -79,7 +81,7 @@ static void build_topkdsa(const struct zps_peer_plan *plan, void *state, uint64_
   if (plan->bits)
     zps_peer_split_dense(plan, program, top);
   else
-    zps_peer_gather_ranges(plan, program, zps_peer_split(plan, program, top, ZPS_FORM_SPARSE));
+    zps_peer_gather_ranges(plan, program, zps_peer_split(plan, program, top, ZPS_FORM_SPARSE), ZPS_FORM_SPARSE);
   if (plan->contributed) zps_program_contributed(program, top);
 }
 

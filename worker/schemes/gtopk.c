@@ -6,7 +6,7 @@
  * of the tree, and what a node drops is lost to the result, although another rank might have lifted it over the
  * threshold.
  */
-#include "worker/schemes/peer_scheme.h"
+#include "worker/schemes/parts.h"
 
 enum { TAG_UP = 0, TAG_DOWN = 64 }; /* and the stage */
 
@@ -14,7 +14,7 @@ static void build(const struct zps_peer_plan *plan, void *state, uint64_t round,
   (void)state;
   (void)round;
   const uint32_t top = zps_program_top(program, zps_program_own(program, 0, plan->rows, ZPS_FORM_SPARSE), plan->k);
-  uint32_t kept = top;
+  uint32_t kept = zps_peer_contribute(plan, program, top);
   uint32_t stage = 0;
   for (; (1ull << stage) < plan->n; stage++) {
     const uint32_t distance = 1u << stage;

@@ -25,6 +25,7 @@ enum { PIECES = 4, PIECE_ROWS_MIN = 1 << 14 };
 struct hosts {
   uint32_t *masters, n; /* positions, ascending */
   uint32_t *ranks;      /* theirs */
+  uint32_t *racks;      /* theirs, where the plan has some */
   uint32_t *streams;    /* scratch */
   uint32_t master;      /* of this rank's host */
   uint32_t n_pieces;    /* on the way up */
@@ -35,10 +36,13 @@ static struct zps_peer_plan among(const struct zps_peer_plan *plan, const struct
   struct zps_peer_plan inner = *plan;
   inner.n = hosts->n;
   inner.ranks = hosts->ranks;
-  inner.hosts = NULL;
+  inner.hosts = plan->racks ? hosts->racks : NULL; /* that are near each other */
+  inner.racks = NULL;
   inner.inner = NULL;
-  inner.n_levels = plan->n_levels > 1 ? plan->n_levels - 1 : 0;
-  inner.levels = inner.n_levels ? plan->levels + 1 : NULL;
+  const uint32_t within = hosts->n < plan->n ? 1 : 0; /* levels of a host's own */
+  inner.n_levels = plan->n_levels > within ? plan->n_levels - within : 0;
+  inner.levels = inner.n_levels ? plan->levels + within : NULL;
+  if (plan->algorithms) inner.algorithms = plan->algorithms + within;
   for (uint32_t i = 0; i < hosts->n; i++) {
     if (hosts->masters[i] == master) inner.me = i;
   }
@@ -113,7 +117,7 @@ static void build_master(const struct zps_peer_plan *plan, const struct hosts *h
 }
 
 static void build(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
-  uint32_t *const numbers = calloc(plan->n + PIECES, 3 * sizeof *numbers);
+  uint32_t *const numbers = calloc(plan->n + PIECES, 4 * sizeof *numbers);
   (void)state;
   (void)round;
   if (!numbers) {
@@ -123,9 +127,11 @@ static void build(const struct zps_peer_plan *plan, void *state, uint64_t round,
   struct hosts hosts = {.masters = numbers,
                         .ranks = numbers + plan->n + PIECES,
                         .streams = numbers + 2 * (plan->n + PIECES),
+                        .racks = numbers + 3 * (plan->n + PIECES),
                         .master = zps_peer_master(plan, plan->me)};
   hosts.n = zps_peer_masters(plan, hosts.masters);
   for (uint32_t i = 0; i < hosts.n; i++) hosts.ranks[i] = zps_peer_rank(plan, hosts.masters[i]);
+  for (uint32_t i = 0; plan->racks && i < hosts.n; i++) hosts.racks[i] = plan->racks[hosts.masters[i]];
   const bool whole = hosts.n > 1 && plan->inner;
   hosts.n_pieces = whole || plan->rows < PIECES * PIECE_ROWS_MIN ? 1 : PIECES;
   if (hosts.master == plan->me) {

@@ -2,6 +2,9 @@
 
 #include <stdlib.h>
 
+#include "common/codec/values.h"
+#include "worker/schemes/gather.h"
+
 enum tag { TAG_ALL, TAG_SPLIT, TAG_RANGE }; /* the last two once more for each further lane */
 
 void zps_peer_send_all(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t in, uint32_t tag) {
@@ -34,9 +37,15 @@ void zps_peer_allgather_sum(const struct zps_peer_plan *plan, struct zps_program
   zps_program_result(program, sum_of_all(plan, program, own, TAG_ALL, 0, plan->rows, ZPS_FORM_SPARSE));
 }
 
-static uint32_t own_range(struct zps_program *program, uint32_t own, struct zps_range range, enum zps_form form) {
-  return own == ZPS_STREAM_NONE ? zps_program_own(program, range.lo, range.hi, form)
-                                : zps_program_cut(program, own, range.lo, range.hi);
+uint32_t zps_peer_contribute(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t stream) {
+  return plan->values ? zps_program_narrow(program, stream, plan->values, ZPS_FORM_SPARSE) : stream;
+}
+
+static uint32_t own_range(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own,
+                          struct zps_range range, enum zps_form form) {
+  return zps_peer_contribute(plan, program,
+                             own == ZPS_STREAM_NONE ? zps_program_own(program, range.lo, range.hi, form)
+                                                    : zps_program_cut(program, own, range.lo, range.hi));
 }
 
 static uint32_t split(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own, struct zps_range all,
@@ -44,22 +53,11 @@ static uint32_t split(const struct zps_peer_plan *plan, struct zps_program *prog
   for (uint32_t s = 1; s < plan->n; s++) {
     const uint32_t to = zps_peer_after(plan, s);
     const struct zps_range range = zps_range_part(all, plan->n, to);
-    zps_program_send(program, own_range(program, own, range, form), zps_peer_rank(plan, to), tag);
+    zps_program_send(program, own_range(plan, program, own, range, form), zps_peer_rank(plan, to), tag);
   }
   const struct zps_range range = zps_range_part(all, plan->n, plan->me);
-  const uint32_t mine = own_range(program, own, range, form);
+  const uint32_t mine = own_range(plan, program, own, range, form);
   return sum_of_all(plan, program, mine, tag, range.lo, range.hi, sum_form);
-}
-
-static void gather(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine, struct zps_range all,
-                   uint32_t tag) {
-  zps_peer_send_all(plan, program, mine, tag);
-  zps_program_result(program, mine);
-  for (uint32_t s = 1; s < plan->n; s++) {
-    const uint32_t from = zps_peer_after(plan, s);
-    const struct zps_range range = zps_range_part(all, plan->n, from);
-    zps_program_result(program, zps_program_recv(program, zps_peer_rank(plan, from), tag, range.lo, range.hi));
-  }
 }
 
 static struct zps_range whole(const struct zps_peer_plan *plan) {
@@ -71,29 +69,25 @@ uint32_t zps_peer_split(const struct zps_peer_plan *plan, struct zps_program *pr
   return split(plan, program, own, whole(plan), TAG_SPLIT, ZPS_FORM_SPARSE, sum_form);
 }
 
-void zps_peer_gather_ranges(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine) {
-  gather(plan, program, mine, whole(plan), TAG_RANGE);
-}
-
 void zps_peer_split_lanes(const struct zps_peer_plan *plan, struct zps_program *program, enum zps_form form) {
   const uint32_t lanes = zps_peer_lanes(plan);
   for (uint32_t i = 0; i < lanes; i++) {
     const struct zps_range lane = zps_range_part(whole(plan), lanes, i);
     const uint32_t mine = split(plan, program, ZPS_STREAM_NONE, lane, TAG_SPLIT + 2 * i, form, form);
-    gather(plan, program, mine, lane, TAG_RANGE + 2 * i);
+    zps_peer_gather_direct(plan, program, mine, lane, TAG_RANGE + 2 * i);
   }
 }
 
 void zps_peer_split_dense(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own) {
   uint32_t mine = zps_peer_split(plan, program, own, ZPS_FORM_ALL);
-  if (plan->bits) mine = zps_program_narrow(program, mine, plan->bits);
-  zps_peer_gather_ranges(plan, program, mine);
+  if (plan->bits) mine = zps_program_narrow(program, mine, zps_values_of_bits(plan->bits), ZPS_FORM_ALL);
+  zps_peer_gather_ranges(plan, program, mine, ZPS_FORM_ALL);
 }
 
 /* ------------------------------------------------------------ hosts */
 
 static uint32_t host_of(const struct zps_peer_plan *plan, uint32_t position) {
-  if (plan->n_levels > 0 && plan->levels[0] > 0) return position / plan->levels[0];
+  if (plan->n_levels > 0 && plan->levels[0] > 0 && !plan->racks) return position / plan->levels[0];
   return plan->hosts ? plan->hosts[position] : position;
 }
 
@@ -174,40 +168,54 @@ uint32_t zps_group_reduce_scatter(const struct zps_peer_plan *plan, const struct
                                      : recursive_halving(plan, group, held, range, tag, program);
 }
 
-static void send_place(const struct zps_peer_plan *plan, const struct zps_group *group, uint32_t to,
-                       const uint32_t *leaves, uint32_t place, uint32_t n_leaves, uint32_t tag,
-                       struct zps_program *program) {
-  for (uint32_t i = place * n_leaves; i < (place + 1) * n_leaves; i++) {
-    zps_program_send(program, leaves[i], rank_at(plan, group, to), tag + i);
-  }
+uint32_t zps_pieces_join(const struct zps_pieces *pieces, struct zps_program *program) {
+  if (pieces->form == ZPS_FORM_ALL || pieces->n == 1 || program->code != ZPS_OK)
+    return zps_program_join_all(program, pieces->streams, pieces->n);
+  const uint64_t lo = program->streams[pieces->streams[0]].lo;
+  return zps_program_join(program, pieces->streams, pieces->n, lo, program->streams[pieces->streams[pieces->n - 1]].hi);
 }
 
-static void recv_place(const struct zps_peer_plan *plan, const struct zps_group *group, uint32_t from, uint32_t *leaves,
-                       const struct zps_range *ranges, uint32_t place, uint32_t n_leaves, uint32_t tag,
-                       struct zps_program *program) {
-  for (uint32_t i = place * n_leaves; i < (place + 1) * n_leaves; i++) {
-    leaves[i] = zps_program_recv(program, rank_at(plan, group, from), tag + i, ranges[i].lo, ranges[i].hi);
+static void gather_in_ring(const struct zps_peer_plan *plan, const struct zps_group *group, struct zps_range range,
+                           uint32_t mine, struct zps_pieces *pieces, uint32_t tag, struct zps_program *program) {
+  const uint32_t n = group->n;
+  const uint32_t next = rank_at(plan, group, (group->me + 1) % n), last = rank_at(plan, group, before(group, 1));
+  pieces->streams[group->me] = mine;
+  for (uint32_t s = 1; s < n; s++) {
+    const uint32_t given = before(group, s - 1), got = before(group, s);
+    const struct zps_range rows = zps_range_part(range, n, got);
+    zps_program_send(program, pieces->streams[given], next, tag + given);
+    pieces->streams[got] = zps_program_recv(program, last, tag + got, rows.lo, rows.hi);
+  }
+  pieces->n = n;
+}
+
+uint64_t zps_group_begin(const struct zps_group *group, struct zps_range range, uint32_t place) {
+  const uint32_t before = place < group->n_pairs ? place : group->n_pairs;
+  return range.lo + zps_peer_bound(range.hi - range.lo, group->n + group->n_pairs, place + before);
+}
+
+static void recursive_doubling(const struct zps_peer_plan *plan, const struct zps_group *group, struct zps_range range,
+                               uint32_t mine, struct zps_pieces *pieces, uint32_t tag, struct zps_program *program) {
+  for (uint32_t step = 1; step < group->n; step *= 2, tag++) {
+    const bool upper = group->me & step;
+    const uint32_t partner = rank_at(plan, group, group->me ^ step), first = (group->me ^ step) & ~(step - 1);
+    if (step > 1) mine = zps_pieces_join(pieces, program);
+    zps_program_send(program, mine, partner, tag);
+    const uint32_t theirs = zps_program_recv(program, partner, tag, zps_group_begin(group, range, first),
+                                             zps_group_begin(group, range, first + step));
+    pieces->streams[0] = upper ? theirs : mine;
+    pieces->streams[1] = upper ? mine : theirs;
+    pieces->n = 2;
   }
 }
 
 void zps_group_all_gather(const struct zps_peer_plan *plan, const struct zps_group *group,
-                          enum zps_group_algorithm algorithm, uint32_t *leaves, const struct zps_range *ranges,
-                          uint32_t n_leaves, uint32_t tag, struct zps_program *program) {
-  const uint32_t n = group->n;
-  if (algorithm == ZPS_GROUP_RING) {
-    for (uint32_t s = 0; s + 1 < n; s++) {
-      send_place(plan, group, (group->me + 1) % n, leaves, before(group, s), n_leaves, tag, program);
-      recv_place(plan, group, before(group, 1), leaves, ranges, before(group, s + 1), n_leaves, tag, program);
-    }
-    return;
-  }
-  for (uint32_t step = 1; step < n; step *= 2) { /* recursive doubling: all that both halves of 2 * step places have */
-    const uint32_t partner = group->me ^ step, mine = group->me & ~(step - 1);
-    for (uint32_t i = 0; i < step; i++) {
-      send_place(plan, group, partner, leaves, mine + i, n_leaves, tag, program);
-    }
-    for (uint32_t i = 0; i < step; i++) {
-      recv_place(plan, group, partner, leaves, ranges, (mine ^ step) + i, n_leaves, tag, program);
-    }
-  }
+                          enum zps_group_algorithm algorithm, struct zps_range range, struct zps_pieces *pieces,
+                          uint32_t tag, struct zps_program *program) {
+  if (group->n == 1) return;
+  const uint32_t mine = zps_pieces_join(pieces, program);
+  if (algorithm == ZPS_GROUP_RING)
+    gather_in_ring(plan, group, range, mine, pieces, tag, program);
+  else
+    recursive_doubling(plan, group, range, mine, pieces, tag, program);
 }

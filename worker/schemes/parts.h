@@ -24,6 +24,18 @@ static inline uint32_t zps_peer_lanes(const struct zps_peer_plan *plan) {
   return lanes ? (uint32_t)lanes : 1;
 }
 
+/* The stream as this rank's values travel: rounded once, here, so that all ranks add the same bits. */
+uint32_t zps_peer_contribute(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t stream);
+
+struct zps_range {
+  uint64_t lo, hi;
+};
+
+static inline struct zps_range zps_range_part(struct zps_range range, uint32_t n, uint32_t i) {
+  const uint64_t rows = range.hi - range.lo;
+  return (struct zps_range){range.lo + zps_peer_bound(rows, n, i), range.lo + zps_peer_bound(rows, n, i + 1)};
+}
+
 /* `in` to every other position, under one tag. */
 void zps_peer_send_all(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t in, uint32_t tag);
 
@@ -35,8 +47,6 @@ void zps_peer_allgather_sum(const struct zps_peer_plan *plan, struct zps_program
  * order of positions. */
 uint32_t zps_peer_split(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own,
                         enum zps_form sum_form);
-/* Every rank's even range goes to all others: the result. */
-void zps_peer_gather_ranges(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine);
 /* Both, of this rank's gradient in `form`, lane by lane: what has come is added and written while it is in a cache, and
  * memory that one lane is through with serves the next. */
 void zps_peer_split_lanes(const struct zps_peer_plan *plan, struct zps_program *program, enum zps_form form);
@@ -44,7 +54,7 @@ void zps_peer_split_lanes(const struct zps_peer_plan *plan, struct zps_program *
 void zps_peer_split_dense(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t own);
 
 /* The position that speaks for the host of `position`: the lowest there. A host is levels[0] consecutive positions, or
- * what `hosts` says. */
+ * what `hosts` says, from which such levels may come (`racks`). */
 uint32_t zps_peer_master(const struct zps_peer_plan *plan, uint32_t position);
 /* All of them, ascending: how many. Room for n. */
 uint32_t zps_peer_masters(const struct zps_peer_plan *plan, uint32_t *masters);
@@ -53,35 +63,35 @@ uint32_t zps_peer_masters(const struct zps_peer_plan *plan, uint32_t *masters);
  * Dense collectives among a group: places 0..n-1, each a position of the plan.
  *
  * `held`: rows [lo, hi), all of them; ZPS_STREAM_NONE: this rank's own gradient. They are cut into n even blocks, of
- * which reduce_scatter() returns the sum of block `me` over the group. all_gather() hands `leaves` (disjoint streams,
- * by the number of their leaf) around; on return held->leaves has those of all. A leaf's number is the same on all
- * ranks; `tags` reserves one tag for each leaf or step: the caller passes disjoint ranges for messages that may meet.
+ * which reduce_scatter() returns the sum of block `me` over the group. all_gather() hands the blocks around: from
+ * pieces of ours to pieces of all rows. Each takes n - 1 messages in a ring, log2 n recursively, and the tags [tag, tag
+ * + n): the caller passes disjoint ranges for messages that may meet.
  */
 struct zps_group {
   const uint32_t *places; /* position of each */
   uint32_t n, me;
-  uint32_t stride; /* 1, or more for the strided groups of a grid */
+  uint32_t stride;  /* 1, or more for the strided groups of a grid */
+  uint32_t n_pairs; /* all_gather(), RECURSIVE: so many places, the first ones, have two even blocks each */
 };
+/* The row of `range` where the block of a place begins; of place n: where the last one ends. */
+uint64_t zps_group_begin(const struct zps_group *group, struct zps_range range, uint32_t place);
 enum zps_group_algorithm { ZPS_GROUP_RING, ZPS_GROUP_RECURSIVE }; /* RECURSIVE: n is a power of two */
 
-struct zps_range {
-  uint64_t lo, hi;
-};
-
-static inline struct zps_range zps_range_part(struct zps_range range, uint32_t n, uint32_t i) {
-  const uint64_t rows = range.hi - range.lo;
-  return (struct zps_range){range.lo + zps_peer_bound(rows, n, i), range.lo + zps_peer_bound(rows, n, i + 1)};
-}
-
 /* Ring: block b is summed beginning after place b, going round: (b+1) + (b+2) + ... + b. Recursive halving: the lower
- * place's half + the upper's at each step. Uses tags [tag, tag + n). */
+ * place's half + the upper's at each step. */
 uint32_t zps_group_reduce_scatter(const struct zps_peer_plan *plan, const struct zps_group *group,
                                   enum zps_group_algorithm algorithm, uint32_t held, struct zps_range range,
                                   uint32_t tag, struct zps_program *program);
-/* leaves[i], i < n * n_leaves: stream of leaf i, which covers ranges[i]. Those of place p are p * n_leaves and on; ours
- * are there, the others are filled in. Leaf i travels under tag + i. */
+/* Streams of the parts of a range, each from where the one before ends. Room for as many as the group has places, and
+ * for two. */
+struct zps_pieces {
+  uint32_t *streams, n;
+  enum zps_form form; /* ZPS_FORM_ALL: they have all their rows */
+};
+uint32_t zps_pieces_join(const struct zps_pieces *pieces, struct zps_program *program);
+/* `pieces`: block `me` of `range`, which leaves as one message; on return, all of `range`. */
 void zps_group_all_gather(const struct zps_peer_plan *plan, const struct zps_group *group,
-                          enum zps_group_algorithm algorithm, uint32_t *leaves, const struct zps_range *ranges,
-                          uint32_t n_leaves, uint32_t tag, struct zps_program *program);
+                          enum zps_group_algorithm algorithm, struct zps_range range, struct zps_pieces *pieces,
+                          uint32_t tag, struct zps_program *program);
 
 #endif

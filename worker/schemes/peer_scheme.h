@@ -12,6 +12,11 @@
 #include "common/plan/without.h"
 #include "worker/schemes/program.h"
 
+/* How the ranges of a split go round (gather.h). */
+enum zps_peer_gather { ZPS_GATHER_DIRECT, ZPS_GATHER_DOUBLING, ZPS_GATHER_AUTO };
+/* What ranks of a level do (blueconnect.c). DOUBLING, and halving: the level's factor is a power of two. */
+enum zps_level_algorithm { ZPS_LEVEL_AUTO, ZPS_LEVEL_RING, ZPS_LEVEL_DOUBLING };
+
 /* The parameters of a tensor's scheme; the same on all ranks except for `me`. */
 enum { ZPS_OKTOPK_BOUNDARY_PERIOD = 64, ZPS_OKTOPK_THRESHOLD_PERIOD = 32 };
 
@@ -29,10 +34,17 @@ struct zps_peer_plan {
   const uint32_t *hosts; /* n: which host each rank is on, any numbers; NULL: all on their own */
   uint32_t chunks;       /* pieces that each block of a dense scheme is cut into, to overlap sending and adding; >= 1 */
   uint32_t bits;         /* DSAR: QSGD bits of its dense half, 0: exact */
-  uint32_t boundary_period;  /* Ok-Topk: tau, rounds from one agreement on boundaries to the next; 0: 64 */
-  uint32_t threshold_period; /* Ok-Topk: tau', rounds from one exact threshold to the next; 0: 32 */
-  unsigned without;          /* bits of enum zps_without */
-  bool contributed;          /* lossy schemes: tell which rows the result is made of; ranks may differ in it */
+  uint32_t boundary_period;    /* Ok-Topk: tau, rounds from one agreement on boundaries to the next; 0: 64 */
+  uint32_t threshold_period;   /* Ok-Topk: tau', rounds from one exact threshold to the next; 0: 32 */
+  unsigned without;            /* bits of enum zps_without */
+  bool contributed;            /* lossy schemes: tell which rows the result is made of; ranks may differ in it */
+  uint32_t value_bytes;        /* of the dtype, where ZPS_GATHER_AUTO is to know */
+  uint32_t values;             /* number of the value codec that a rank's own rows are rounded to; 0: as they are */
+  enum zps_peer_gather gather; /* schemes with ZPS_SCHEME_GATHERS */
+  double delta;                /* share of a stream's rows beyond which it becomes dense; 0: as the codec policy says */
+  const enum zps_level_algorithm *algorithms; /* BlueConnect: one for each level; NULL: ZPS_LEVEL_AUTO for all */
+  const uint32_t *racks; /* n: where `levels` were found from racks and hosts, which rack each rank is in, any numbers;
+                            NULL: ranks of a level follow each other, within the order of hosts */
 };
 
 struct zps_peer_scheme {

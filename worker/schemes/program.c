@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/codec/values.h"
+
 static const char *const names[] = {
     [ZPS_INSTR_OWN] = "own",       [ZPS_INSTR_VECTOR] = "vector",
     [ZPS_INSTR_SEND] = "send",     [ZPS_INSTR_RECV] = "recv",
@@ -89,6 +91,7 @@ static uint32_t append(struct zps_program *program, struct zps_instr instr, cons
     instr.out = program->n_streams++;
     program->streams[instr.out] = *out;
     program->streams[instr.out].writer = program->n_instrs;
+    program->streams[instr.out].whole = ZPS_STREAM_NONE;
     program->streams[instr.out].n_readers = 0;
   }
   program->instrs[program->n_instrs++] = instr;
@@ -233,13 +236,30 @@ uint32_t zps_program_join(struct zps_program *program, const uint32_t *ins, uint
   return append_within(program, ZPS_INSTR_JOIN, ins, n_in, lo, hi);
 }
 
+uint32_t zps_program_join_all(struct zps_program *program, const uint32_t *ins, uint32_t n_in) {
+  if (!is_kind(program, ins, n_in, ZPS_STREAM_ROWS)) return ZPS_STREAM_NONE;
+  if (n_in == 1) return ins[0];
+  for (uint32_t i = 0; i < n_in; i++) {
+    const struct zps_stream *const stream = &program->streams[ins[i]];
+    const bool adjoins = i == 0 || stream->lo == program->streams[ins[i - 1]].hi;
+    if (!adjoins || stream->whole != ZPS_STREAM_NONE) return refuse(program), ZPS_STREAM_NONE;
+  }
+  if (n_in == 0) return refuse(program), ZPS_STREAM_NONE;
+  const uint64_t lo = program->streams[ins[0]].lo, hi = program->streams[ins[n_in - 1]].hi;
+  if (!is_range(program, lo, hi)) return ZPS_STREAM_NONE;
+  const struct zps_instr instr = {.type = ZPS_INSTR_JOIN, .form = ZPS_FORM_ALL};
+  const uint32_t whole = append_rows(program, instr, ins, n_in, lo, hi);
+  for (uint32_t i = 0; i < n_in && whole != ZPS_STREAM_NONE; i++) program->streams[ins[i]].whole = whole;
+  return whole;
+}
+
 uint32_t zps_program_serve(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint64_t lo, uint64_t hi) {
   return append_within(program, ZPS_INSTR_SERVE, ins, n_in, lo, hi);
 }
 
-uint32_t zps_program_narrow(struct zps_program *program, uint32_t in, uint32_t bits) {
-  if (program->code == ZPS_OK && bits != 2 && bits != 4 && bits != 8) refuse(program);
-  return append_same(program, (struct zps_instr){.type = ZPS_INSTR_NARROW, .values = bits}, in);
+uint32_t zps_program_narrow(struct zps_program *program, uint32_t in, uint32_t values, enum zps_form form) {
+  if (program->code == ZPS_OK && (values <= ZPS_VALUES_RAW || values > ZPS_VALUES_QSGD8)) refuse(program);
+  return append_same(program, (struct zps_instr){.type = ZPS_INSTR_NARROW, .values = values, .form = form}, in);
 }
 
 void zps_program_call(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint32_t phase) {

@@ -31,6 +31,8 @@ struct zps_stream {
   enum zps_stream_kind kind;
   uint64_t lo, hi;    /* hi - lo < 2^32 */
   uint32_t writer;    /* instruction */
+  uint32_t whole;     /* the JOIN of all rows that has these among its own, side by side: memory for it is memory for
+                         this stream; ZPS_STREAM_NONE: there is none */
   uint32_t n_readers; /* instructions; when all are done the bytes may go */
 };
 
@@ -62,11 +64,13 @@ enum zps_instr_type {
   ZPS_INSTR_CUT,       /* out = rows [lo, hi) of ins[0], whose range contains them */
   ZPS_INSTR_TAKE,      /* out = entries number from..to-1 of ins[0], in its range */
   ZPS_INSTR_SPLITS,    /* out = vector: the n - 1 rows that cut the entries of ins[0] into n equal counts (`k` = n) */
-  ZPS_INSTR_JOIN,      /* out = rows of ins, which ascend and have no row in common, over [lo, hi) */
-  ZPS_INSTR_COMMON,    /* out = entries of ins[0] whose rows ins[1], of the same range, has too */
-  ZPS_INSTR_NARROW,    /* out = ins[0], all rows, values coded as `values` says and decoded again by its readers */
-  ZPS_INSTR_SERVE, /* out = the sum (or max, min), of all ranks that carry one out, of ins, which cover disjoint ranges
-                      of  out's: each pushes to the job's servers, which add in the order of ranks */
+  ZPS_INSTR_JOIN,   /* out = rows of ins, which ascend and have no row in common, over [lo, hi). With ZPS_FORM_ALL ins
+                       have all rows of ranges that adjoin: no copy where they lie side by side */
+  ZPS_INSTR_COMMON, /* out = entries of ins[0] whose rows ins[1], of the same range, has too */
+  ZPS_INSTR_NARROW, /* out = ins[0], its values coded as `values` says and decoded again by its readers: its rows, or
+                       with ZPS_FORM_ALL all of its range */
+  ZPS_INSTR_SERVE,  /* out = the sum (or max, min), of all ranks that carry one out, of ins, which cover disjoint ranges
+                       of  out's: each pushes to the job's servers, which add in the order of ranks */
   ZPS_INSTR_CONTRIBUTED, /* the rows of ins[0] are those of this rank's gradient that the result is made of; once a
                             program at most, by schemes that keep only some rows [Ok-Topk algorithm 1, line 14] */
   ZPS_INSTR_CALL,        /* the scheme goes on at `phase`, knowing the vectors in ins */
@@ -80,8 +84,8 @@ struct zps_instr {
   uint32_t peer;           /* SEND, RECV: rank */
   uint32_t tag;            /* SEND, RECV */
   uint32_t phase;          /* CALL */
-  uint32_t values;         /* NARROW: bits of a level, 2, 4 or 8 (QSGD) */
-  enum zps_form form;      /* OWN, SUM */
+  uint32_t values;         /* NARROW: number of the value codec (common/codec/values.h) */
+  enum zps_form form;      /* OWN, SUM, JOIN, NARROW */
   bool corrected;          /* NORMAL */
   uint64_t k;              /* TOP, NORMAL, THRESHOLD, KTH, SPLITS */
   uint64_t from, to;       /* TAKE: entries; VECTOR: first double in zps_program.doubles */
@@ -124,7 +128,9 @@ uint32_t zps_program_take(struct zps_program *program, uint32_t in, uint64_t fro
 uint32_t zps_program_splits(struct zps_program *program, uint32_t in, uint32_t n);
 uint32_t zps_program_join(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint64_t lo, uint64_t hi);
 uint32_t zps_program_common(struct zps_program *program, uint32_t in, uint32_t other);
-uint32_t zps_program_narrow(struct zps_program *program, uint32_t in, uint32_t bits);
+/* `ins` have all of their rows, each from where the one before ends: they travel on as one. No stream is in two. */
+uint32_t zps_program_join_all(struct zps_program *program, const uint32_t *ins, uint32_t n_in);
+uint32_t zps_program_narrow(struct zps_program *program, uint32_t in, uint32_t values, enum zps_form form);
 uint32_t zps_program_serve(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint64_t lo, uint64_t hi);
 void zps_program_call(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint32_t phase);
 void zps_program_result(struct zps_program *program, uint32_t in);

@@ -40,8 +40,9 @@ static void build_lane(const struct zps_peer_plan *plan, const uint32_t *masters
   struct zps_group group = {.places = masters, .n = n_masters, .stride = 1};
   while (masters[group.me] != plan->me) group.me++;
   const uint32_t held = merge(plan, range, tag, leaves, program); /* `leaves` serves as its scratch */
-  leaves[group.me] = zps_group_reduce_scatter(plan, &group, ZPS_GROUP_RING, held, range, ring, program);
-  zps_group_all_gather(plan, &group, ZPS_GROUP_RING, leaves, ranges, 1, gather, program);
+  struct zps_pieces pieces = {leaves, 1, ZPS_FORM_ALL};
+  leaves[0] = zps_group_reduce_scatter(plan, &group, ZPS_GROUP_RING, held, range, ring, program);
+  zps_group_all_gather(plan, &group, ZPS_GROUP_RING, range, &pieces, gather, program);
   for (uint32_t i = 0; i < n_masters; i++) {
     zps_program_result(program, leaves[i]);
     for (uint32_t j = plan->me + 1; j < plan->n; j++) {

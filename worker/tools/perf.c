@@ -274,12 +274,12 @@ static void know_scheme(struct perf *perf) {
 
 static int run(struct perf *perf) {
   const struct perf_options *options = &perf->options;
-  uint32_t levels[PERF_LEVELS_MAX];
+  struct perf_grid grid;
   struct zps_error error;
   char name[32];
   zenps_tensor_options_t tensor_options;
   snprintf(name, sizeof name, "perf.%u", perf->number);
-  if (perf_options_tensor(options, levels, &tensor_options, &error) != ZPS_OK) goto err;
+  if (perf_options_tensor(options, &grid, &tensor_options, &error) != ZPS_OK) goto err;
   perf->value_bytes = options->dtype == 0 ? sizeof(float) : sizeof(double);
   if (open_input(perf, &error) != ZPS_OK) goto err;
   if (zenps_tensor_open(perf->job, name, perf->rows, (uint32_t)options->width,

@@ -15,10 +15,10 @@ struct perf_options {
   double density, skew;
   char *trace, *cases;
   uint64_t block_bits;
-  int overlap, dtype, layout, out, op, codec, values, check; /* indices into the option's values */
+  int overlap, dtype, layout, out, op, codec, values, check, allgather; /* indices into the option's values */
   char *scheme, *levels, *without;
   uint64_t topk, chunks, bits, tau, tau_threshold;
-  double keep;
+  double keep, delta;
   bool hierarchical, verify, json;
 };
 
@@ -64,12 +64,18 @@ struct perf {
 
 /* perf_options.c */
 enum { PERF_LEVELS_MAX = 16 };
+/* --levels */
+struct perf_grid {
+  uint32_t n, levels[PERF_LEVELS_MAX];
+  zenps_level_algorithm_t algorithms[PERF_LEVELS_MAX];
+  bool chosen; /* an algorithm is */
+};
 zps_err_t perf_options_load(int argc, char **argv, struct perf_options *options, bool *exit_now_p,
                             struct zps_error *error) ZPS_MUSTCHECK;
 void perf_options_fini(struct perf_options *options);
-/* `levels` (PERF_LEVELS_MAX) and the options must outlive `tensor`. */
-zps_err_t perf_options_tensor(const struct perf_options *options, uint32_t *levels, zenps_tensor_options_t *tensor,
-                              struct zps_error *error) ZPS_MUSTCHECK;
+/* `grid`, which is filled in, and the options must outlive `tensor`. */
+zps_err_t perf_options_tensor(const struct perf_options *options, struct perf_grid *grid,
+                              zenps_tensor_options_t *tensor, struct zps_error *error) ZPS_MUSTCHECK;
 /* The format that values travel in. */
 /* --without, as bits of zenps_without_t. */
 unsigned perf_without(const struct perf_options *options);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/plan/schemes.h"
 #include "worker/tools/lossy.h"
 #include "worker/tools/perf.h"
 #include "worker/tools/perf_digest.h"
@@ -15,6 +16,7 @@ struct perf_check {
   void *sum;                /* rows * width */
   uint8_t *touched;         /* rows */
   struct perf_round *round; /* NULL: values travel as they are */
+  bool rounds_sums;         /* and sums are rounded, too */
   void *own;                /* where it is not added as it is: one rank's gradient */
   uint8_t *own_touched;
   struct lossy *lossy;       /* NULL: nothing is dropped */
@@ -44,6 +46,22 @@ static zps_err_t open_lossy(struct perf_check *check, struct zps_error *error) {
   return lossy_create(&config, &check->lossy);
 }
 
+static zps_err_t open_round(struct perf_check *check, struct zps_error *error) {
+  const struct perf *perf = check->perf;
+  const bool splits = strcmp(perf->scheme, "split-allgather") == 0 || strcmp(perf->scheme, "dsar") == 0;
+  enum zps_plan_scheme scheme;
+  check->rounds_sums =
+      !zps_plan_scheme_parse(perf->scheme, &scheme) || scheme == ZPS_PLAN_AUTO || zps_plan_scheme_served(scheme);
+  if (check->rounds_sums) return perf_round_create(perf->tensor, 0, &check->round, error);
+  if (!splits && strcmp(perf->scheme, "agsparse") != 0)
+    return zps_fail(
+        error, ZPS_ERR_UNSUPPORTED,
+        "--verify knows rounded values of balanced and sparse-ps, and of split-allgather, dsar and agsparse, "
+        "not of %s",
+        perf->scheme);
+  return perf_round_create(perf->tensor, splits ? (uint32_t)zenps_world(perf->job) : 1, &check->round, error);
+}
+
 zps_err_t perf_check_create(struct perf *perf, struct perf_check **check_p, struct zps_error *error) {
   struct perf_check *check = calloc(1, sizeof *check);
   if (!check) return zps_fail(error, ZPS_ERR_NOMEM, "out of memory");
@@ -64,7 +82,7 @@ zps_err_t perf_check_create(struct perf *perf, struct perf_check **check_p, stru
     check->own = calloc(perf->rows * perf->options.width, perf->value_bytes);
     check->own_touched = calloc(perf->rows, 1);
     ok &= check->own && check->own_touched;
-    if (ok && code == ZPS_OK && rounds) code = perf_round_create(perf->tensor, &check->round, error);
+    if (ok && code == ZPS_OK && rounds) code = open_round(check, error);
   }
   if (!ok) code = zps_fail(error, ZPS_ERR_NOMEM, "--verify: out of memory for further copies of the tensor");
   if (code != ZPS_OK) {
@@ -154,7 +172,7 @@ static void drop_zero_rows(struct perf_check *check) {
   }
 }
 
-/* The rank's gradient as the servers get it. */
+/* The rank's gradient as the others get it. */
 static void add_sent(struct perf_check *check, uint64_t step, uint32_t rank) {
   add_rows(check, step, rank, check->own, check->own_touched);
   drop_zero_rows(check);
@@ -239,7 +257,7 @@ static void make_reference(struct perf_check *check, uint64_t step) {
   }
   for (uint64_t row = 0; perf->options.op == 1 && row < perf->rows; row++)
     if (check->touched[row]) take_mean(check, row);
-  if (check->round) perf_round_rows(check->round, step, world, check->touched, check->sum);
+  if (check->rounds_sums) perf_round_rows(check->round, step, world, check->touched, check->sum);
 }
 
 void perf_check_digest(struct perf *perf, const zenps_grad_t *out) {

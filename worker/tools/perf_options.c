@@ -17,6 +17,7 @@ static const char *const layout_values[] = {"dense", "rows", NULL};
 static const char *const out_values[] = {"dense", "rows", "in-place", NULL};
 static const char *const op_values[] = {"sum", "mean", "max", "min", NULL};
 static const char *const codec_values[] = {"auto", "paper", "coo", NULL};
+static const char *const allgather_values[] = {"auto", "direct", "doubling", NULL};
 static const char *const check_values[] = {"all", "turns", NULL};
 static const char *const values_values[] = {ZPS_VALUES_NAME_LIST, NULL};
 
@@ -79,7 +80,8 @@ static const struct zps_opt opts[] = {
         .help = "the same, as a share of the rows"),
     OPT(ZPS_OPT_STRING, levels, .name = "levels", .arg = "AxB",
         .help =
-            "factors of the number of ranks, innermost first (blueconnect, two-level, hierarchical; default: by host)"),
+            "factors of the number of ranks, innermost first (blueconnect, two-level, hierarchical; default: by "
+            "host and rack); blueconnect: with r behind a factor for a ring, d for halving and doubling, as in 4rx2d"),
     OPT(ZPS_OPT_UINT, chunks, .name = "chunks", .arg = "C", .def = "0", .min = 0, .max = 64,
         .help = "pieces of a dense scheme's blocks (0: of a megabyte)"),
     OPT(ZPS_OPT_UINT, bits, .name = "bits", .arg = "B", .def = "0", .min = 0, .max = 8,
@@ -91,6 +93,14 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_STRING, without, .name = "without", .arg = "PARTS",
         .help = "leave parts of the scheme out, to see what they are good for:" ZPS_PLAN_PARTS_TEXT
                 " (the last one of gaussiank, the others of oktopk), separated by commas"),
+    OPT(ZPS_OPT_ENUM, allgather, .name = "allgather", .def = "auto", .values = allgather_values,
+        .help =
+            "the second half of split-allgather, dsar and topkdsa: straight to all ranks, or log2 P stages of doubling "
+            "(auto: doubling for small results)"),
+    OPT(ZPS_OPT_DOUBLE, delta, .name = "delta", .arg = "D", .def = "0", .min = 0, .max = 1,
+        .help =
+            "share of the rows beyond which a sparse stream between ranks becomes dense (0: with --codec paper where "
+            "that is smaller, else never)"),
     OPT(ZPS_OPT_BOOL, hierarchical, .name = "hierarchical",
         .help = "partition by Zen's Algorithm 1 on the CPU instead of the ordered walk (balanced, sparse-ps)"),
     OPT(ZPS_OPT_UINT, seed, .name = "seed", .arg = "S", .def = "1", .min = 0, .max = 1e15,
@@ -127,13 +137,21 @@ const char *perf_values_name(const struct perf_options *options) {
   return values_values[options->values];
 }
 
-/* "2x4" */
-static bool parse_levels(const char *text, uint32_t *levels, uint32_t *n_p) {
-  for (*n_p = 0; text && *text && *n_p < PERF_LEVELS_MAX;) {
+/* "2x4", "4rx2d" */
+static bool parse_levels(const char *text, struct perf_grid *grid) {
+  *grid = (struct perf_grid){0};
+  while (text && *text && grid->n < PERF_LEVELS_MAX) {
     char *end;
     const unsigned long level = strtoul(text, &end, 10);
-    if (end == text || level < 1 || level > 4096 || (*end != '\0' && *end != 'x')) return false;
-    levels[(*n_p)++] = (uint32_t)level;
+    if (end == text || level < 1 || level > 4096) return false;
+    const zenps_level_algorithm_t algorithm = *end == 'r'   ? ZENPS_LEVEL_RING
+                                              : *end == 'd' ? ZENPS_LEVEL_DOUBLING
+                                                            : ZENPS_LEVEL_AUTO;
+    end += algorithm != ZENPS_LEVEL_AUTO;
+    if (*end != '\0' && *end != 'x') return false;
+    grid->levels[grid->n] = (uint32_t)level;
+    grid->algorithms[grid->n++] = algorithm;
+    grid->chosen |= algorithm != ZENPS_LEVEL_AUTO;
     text = *end == 'x' ? end + 1 : end;
   }
   return !text || !*text;
@@ -156,9 +174,9 @@ zps_err_t perf_options_load(int argc, char **argv, struct perf_options *options,
     return zps_fail(error, ZPS_ERR_INVALID, "--duplicates %llu needs --layout rows: a dense array has each row once",
                     n);
   }
-  uint32_t levels[PERF_LEVELS_MAX], n_levels;
-  if (!rest.exit_now && !parse_levels(options->levels, levels, &n_levels)) {
-    zps_fail(error, ZPS_ERR_INVALID, "--levels '%.80s' must be numbers of ranks such as 2x4", options->levels);
+  struct perf_grid grid;
+  if (!rest.exit_now && !parse_levels(options->levels, &grid)) {
+    zps_fail(error, ZPS_ERR_INVALID, "--levels '%.80s' must be numbers of ranks such as 2x4 or 4rx2d", options->levels);
     perf_options_fini(options);
     return ZPS_ERR_INVALID;
   }
@@ -185,8 +203,8 @@ void perf_options_fini(struct perf_options *options) {
   zps_config_fini(&table, options);
 }
 
-zps_err_t perf_options_tensor(const struct perf_options *options, uint32_t *levels, zenps_tensor_options_t *tensor,
-                              struct zps_error *error) {
+zps_err_t perf_options_tensor(const struct perf_options *options, struct perf_grid *grid,
+                              zenps_tensor_options_t *tensor, struct zps_error *error) {
   ZENPS_TENSOR_OPTIONS_INIT(tensor);
   tensor->op = (zenps_op_t)(ZENPS_OP_SUM + options->op);
   tensor->partitions = (uint32_t)options->partitions;
@@ -197,14 +215,18 @@ zps_err_t perf_options_tensor(const struct perf_options *options, uint32_t *leve
   tensor->scheme = options->scheme;
   tensor->k = options->topk;
   tensor->density = options->keep;
-  tensor->levels = levels;
   tensor->chunks = (uint32_t)options->chunks;
   tensor->bits = (uint32_t)options->bits;
   tensor->boundary_period = (uint32_t)options->tau;
   tensor->threshold_period = (uint32_t)options->tau_threshold;
   tensor->without = perf_without(options);
-  if (!parse_levels(options->levels, levels, &tensor->n_levels))
+  tensor->allgather = (zenps_allgather_t)options->allgather;
+  tensor->delta = options->delta;
+  if (!parse_levels(options->levels, grid))
     return zps_fail(error, ZPS_ERR_INVALID, "--levels '%s' must be numbers of ranks such as 2x4", options->levels);
+  tensor->levels = grid->levels;
+  tensor->n_levels = grid->n;
+  if (grid->chosen) tensor->level_algorithms = grid->algorithms;
   return ZPS_OK;
 }
 

@@ -144,6 +144,10 @@ static void test_tensors(void **state) {
   spec.scheme = (struct zps_scheme_spec){
       .name = "hierarchical", .between = "blueconnect", .n_levels = 2, .levels = {2, 4}, .bits = 4};
   made[n_made++] = zps_control_register_write(&spec);
+  spec.scheme = (struct zps_scheme_spec){.name = "split-allgather", .allgather = 2, .delta = 0.25};
+  made[n_made++] = zps_control_register_write(&spec);
+  spec.scheme = (struct zps_scheme_spec){.name = "blueconnect", .n_levels = 2, .levels = {4, 2}, .algorithms = {1, 0}};
+  made[n_made++] = zps_control_register_write(&spec);
   spec.scheme = (struct zps_scheme_spec){.name = "auto", .choices = 1u << ZPS_PLAN_BALANCED | 1u << ZPS_PLAN_RING};
   made[n_made++] = zps_control_register_write(&spec);
   spec.scheme = (struct zps_scheme_spec){.name = "omnireduce", .of_rows = 10, .of_width = 3};
@@ -220,6 +224,10 @@ static void test_texts(void **state) {
       {{.name = "oktopk", .k = 5, .threshold_period = 128}, "oktopk k=5 threshold_period=128"},
       {{.name = "oktopk", .k = 5, .without = ZPS_WITHOUT_BALANCING | ZPS_WITHOUT_STEERING},
        "oktopk k=5 without=balancing,steering"},
+      {{.name = "dsar", .allgather = 1}, "dsar allgather=direct"},
+      {{.name = "agsparse", .delta = 0.25}, "agsparse delta=0.25"},
+      {{.name = "blueconnect", .n_levels = 3, .levels = {4, 2, 2}, .algorithms = {1, 0, 2}},
+       "blueconnect levels=4rx2x2d"},
   };
   char text[ZPS_SCHEME_TEXT_MAX + 1], whole[ZPS_TENSOR_TEXT_MAX + 1];
   for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {

@@ -104,6 +104,20 @@ typedef enum zenps_without {
   ZENPS_WITHOUT_CORRECTION = 32  /* gaussiank: the normal threshold is taken at its word, however few rows that selects
                                     [figures 4, 6] */
 } zenps_without_t;
+/* How the second half of a split goes round, when each rank has the sum of a range and all are to have all. */
+typedef enum zenps_allgather {
+  ZENPS_ALLGATHER_AUTO = 0,   /* by doubling between more than 3 ranks where no result takes more than 64 KiB: all rows,
+                                 or `k` of each rank with their numbers */
+  ZENPS_ALLGATHER_DIRECT = 1, /* each to every other: P - 1 messages, all at once */
+  ZENPS_ALLGATHER_DOUBLING = 2 /* log2 P stages, in which two ranks exchange all that they have; P no power of two: the
+                                  first 2 (P - p) ranks in pairs, p being the one below. The same result to the bit */
+} zenps_allgather_t;
+/* What the ranks of a level do with their blocks [BlueConnect equation 1]. */
+typedef enum zenps_level_algorithm {
+  ZENPS_LEVEL_AUTO = 0,    /* recursive where the level's factor is a power of two */
+  ZENPS_LEVEL_RING = 1,    /* p - 1 messages each way, of a p-th each */
+  ZENPS_LEVEL_DOUBLING = 2 /* halving and doubling, log2 p messages each way; p is a power of two */
+} zenps_level_algorithm_t;
 typedef enum zenps_layout {
   ZENPS_DENSE = 1, /* `values`: rows * width, row-major */
   ZENPS_ROWS = 2   /* `row_ids`: nnz row numbers; `values`: nnz * width */
@@ -153,8 +167,11 @@ typedef struct zenps_tensor_options {
                             the CPU: gradients in host memory that balanced or sparse-ps pushes, also between hosts.
                             ZENPS_ERR_UNSUPPORTED with other schemes, and for a gradient in device memory */
   zenps_codec_t codec;   /* 0: [ZENPS_CODEC; auto] */
-  zenps_values_t values; /* 0: [ZENPS_VALUES; raw]. What rounding takes from a gradient is lost: who feeds errors back
-                            must round before zenps_allreduce(), the library does not tell what it sent */
+  zenps_values_t values; /* 0: [ZENPS_VALUES; raw]. Rounded: under balanced and sparse-ps gradients and sums; under the
+                            schemes that take `delta` what each rank gives, once (of lossy ones, what it selected), and
+                            sums are exact in the dtype; others refuse it. What rounding takes from a gradient is lost:
+                            who feeds errors back must round before zenps_allreduce(), the library does not tell what
+                            it sent */
   const char *scheme;    /* how rounds are carried out. Over servers: "balanced", "sparse-ps", "dense-ps" (all rows are
                             sent, and are in the result), "omnireduce" (blocks of 256 values); the latter three lay
                             rows out themselves. Between workers: "recursive-doubling", "split-allgather",
@@ -178,12 +195,18 @@ typedef struct zenps_tensor_options {
   uint32_t n_levels; /* host and rack, of which ranks say where they are [ZENPS_HOST, ZENPS_RACK] */
   uint32_t chunks;   /* dense schemes: pieces of a block, to overlap sending and adding; oktopk: buckets of a region,
                         likewise; 0: of a megabyte */
-  uint32_t bits;     /* dsar: QSGD bits of its dense half, 2, 4 or 8; 0: exact */
+  uint32_t bits;     /* dsar, topkdsa: QSGD bits of the dense half, 2, 4 or 8; 0: exact */
   uint32_t boundary_period;  /* oktopk: tau, rounds from one agreement on regions to the next; 0: 64 */
   uint32_t threshold_period; /* oktopk: tau', rounds from one exact threshold to the next; 0: 32 */
   uint32_t without;          /* bits of zenps_without_t, of parts that the scheme has */
   int contributed; /* 1: zenps_request_contributed() tells, which takes a tenth more computing. For schemes that
                       keep only the greatest rows; ranks need not agree */
+  zenps_allgather_t allgather; /* split-allgather, dsar, topkdsa. DOUBLING does not go with `bits` */
+  double delta; /* SparCML's delta: share of a stream's rows, up to 1, beyond which it becomes dense [section 5.1]. A
+                   sum of two is dense where they have more rows together. 0: under ZENPS_CODEC_PAPER N * isize / (c +
+                   isize), where entries take more than all rows; else never. The sums' bits are the same. For sums and
+                   means by recursive-doubling, split-allgather, dsar, agsparse, gtopk, topka, topkdsa, gaussiank */
+  const zenps_level_algorithm_t *level_algorithms; /* blueconnect: one for each of `levels`; NULL: AUTO for all */
 } zenps_tensor_options_t;
 
 /* What a tensor was opened as, with the defaults filled in. */

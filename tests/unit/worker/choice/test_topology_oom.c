@@ -40,8 +40,8 @@ static void sweep(const char *scheme, uint64_t k) {
   ZENPS_TENSOR_OPTIONS_INIT(&options);
   options.scheme = scheme;
   options.k = k;
-  assert_int_equal(zps_scheme_ask_init(&making.ask, &options, &given, "t", 3000, 2, ZPS_DTYPE_F32, false, NULL),
-                   ZPS_OK);
+  assert_int_equal(
+      zps_scheme_ask_init(&making.ask, &options, &given, "t", 3000, 2, ZPS_DTYPE_F32, ZPS_VALUES_RAW, NULL), ZPS_OK);
   making.ask.plan.levels = making.ask.levels;
   oom_sweep(scheme_create, scheme_destroy, &making, 2);
 }

@@ -85,7 +85,7 @@ static void check_narrow(struct compute_rig *rig, uint64_t lo, uint64_t hi) {
   struct compute_ref *const ref = compute_draw_in(rig, 0, lo, hi);
   const uint32_t m = (uint32_t)(hi - lo), width = rig->compute.width, bits = 2u << compute_draw(rig, 3);
   const uint32_t in = zps_program_recv(&rig->program, 0, 0, lo, hi);
-  zps_program_narrow(&rig->program, in, bits);
+  zps_program_narrow(&rig->program, in, zps_values_of_bits(bits), ZPS_FORM_ALL);
   const struct zps_slice_view view = compute_run(rig);
   assert_int_equal(view.z, m);
   assert_int_equal(zps_values_level_bits(view.value_codec), bits);
@@ -94,6 +94,35 @@ static void check_narrow(struct compute_rig *rig, uint64_t lo, uint64_t hi) {
   zps_values_encode(view.value_codec, rig->compute.dtype, all, (uint64_t)m * width,
                     zps_values_key(&rig->compute.origin, (uint32_t)lo), coded);
   assert_memory_equal(view.values, coded, zps_values_bytes(view.value_codec, rig->compute.dtype, (uint64_t)m * width));
+  free(ref);
+}
+
+/* The rows that it has, under the same index. */
+static void check_narrow_rows(struct compute_rig *rig, uint64_t lo, uint64_t hi) {
+  struct compute_ref *const ref = compute_draw_in(rig, 0, lo, hi);
+  const enum zps_value_codec codec = ZPS_VALUES_BF16 + compute_draw(rig, 5);
+  const enum zps_dtype dtype = rig->compute.dtype;
+  const uint32_t m = (uint32_t)(hi - lo), width = rig->compute.width;
+  const uint32_t in = zps_program_recv(&rig->program, 0, 0, lo, hi);
+  zps_program_narrow(&rig->program, in, codec, ZPS_FORM_SPARSE);
+  const struct zps_slice_view view = compute_run(rig);
+  assert_int_equal(view.value_codec, codec);
+  assert_int_equal(view.z, rig->ins[0].view.z);
+  assert_int_equal(view.codec, rig->ins[0].view.codec);
+  double list[ROWS_MAX * WIDTH_MAX], coded[ROWS_MAX * WIDTH_MAX + 64];
+  uint64_t n_values = 0;
+  for (uint32_t i = 0; i < m; i++)
+    for (uint32_t j = 0; ref->present[i] && j < width; j++) compute_store(dtype, list, n_values++, ref->values[i][j]);
+  assert_int_equal(n_values, (uint64_t)view.z * width);
+  zps_values_encode(codec, dtype, list, n_values, zps_values_key(&rig->compute.origin, ~(uint32_t)lo), coded);
+  assert_memory_equal(view.values, coded, zps_values_bytes(codec, dtype, n_values));
+  struct zps_index_cursor cursor;
+  zps_index_cursor_init(&cursor, &view);
+  for (uint32_t i = 0, index; i < m; i++) {
+    if (!ref->present[i]) continue;
+    assert_int_equal(zps_index_cursor_read(&cursor, view.m, &index, 1), 1);
+    assert_int_equal(index, i);
+  }
   free(ref);
 }
 
@@ -149,6 +178,7 @@ static void test_own(void **state) {
 static void test_narrow(void **state) {
   (void)state;
   compute_any_stream(check_narrow);
+  compute_any_stream(check_narrow_rows);
 }
 
 static void test_result(void **state) {

@@ -4,11 +4,13 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include "tests/support/sim.h"
 #include "tests/support/sim_grads.h"
+#include "worker/schemes/gather.h"
 
 enum {
   ROWS = 5040,
@@ -47,24 +49,37 @@ static uint64_t rows_of_union(const struct sim_grads *grads, uint32_t first, uin
   return n_union;
 }
 
-/* SparCML's switch: the smaller of sparse and dense. */
-static uint64_t stream_bytes(uint64_t rows) {
-  return rows * ENTRY_BYTES < (uint64_t)ROWS * ROW_BYTES ? rows * ENTRY_BYTES : (uint64_t)ROWS * ROW_BYTES;
+static bool is_beyond(double delta, uint64_t rows) {
+  return delta > 0 ? (double)rows > delta * ROWS : rows * ENTRY_BYTES > (uint64_t)ROWS * ROW_BYTES;
 }
 
-/* Stage t: the union over the 2^t ranks of the own half, for any sets; dense from delta on. */
+/* Rows of the stream that ranks [first, first + n) have made, all of them if it is dense: SparCML's switch, of two
+ * streams by the rows that they have together. */
+static uint64_t stream_rows(const struct sim_grads *grads, double delta, uint32_t first, uint32_t n) {
+  const uint64_t rows = rows_of_union(grads, first, n);
+  if (n == 1) return is_beyond(delta, rows) ? ROWS : rows;
+  const uint64_t lower = stream_rows(grads, delta, first, n / 2),
+                 upper = stream_rows(grads, delta, first + n / 2, n / 2);
+  return lower == ROWS || upper == ROWS || is_beyond(delta, lower + upper) ? ROWS : rows;
+}
+
+/* Stage t: the union over the 2^t ranks of the own half, for any sets; dense from delta on, which may be lower than
+ * where bytes break even. */
 static void test_recursive_doubling(void **state) {
   (void)state;
-  static const double densities[] = {0.01, 0.2, 0.45};
-  for (unsigned d = 0; d < 3; d++) {
+  static const double densities[] = {0.01, 0.2, 0.45}, deltas[] = {0, 0.3, 0.05, 0.9};
+  for (unsigned d = 0; d < 12; d++) {
     for (uint32_t n = 2; n <= 16; n *= 2) {
       for (int overlap = -1; overlap <= 1; overlap++) {
         struct sim sim = sim_of("recursive-doubling", n);
-        struct sim_grads grads = run(&sim, densities[d], overlap);
+        sim.compute.delta = deltas[d / 3];
+        struct sim_grads grads = run(&sim, densities[d % 3], overlap);
         for (uint32_t me = 0; me < n; me++) {
           uint64_t bytes = 0, n_stages = 0;
-          for (uint32_t distance = 1; distance < n; distance *= 2, n_stages++)
-            bytes += stream_bytes(rows_of_union(&grads, me & ~(distance - 1), distance));
+          for (uint32_t distance = 1; distance < n; distance *= 2, n_stages++) {
+            const uint64_t rows = stream_rows(&grads, deltas[d / 3], me & ~(distance - 1), distance);
+            bytes += rows * (rows == ROWS ? ROW_BYTES : ENTRY_BYTES);
+          }
           assert_int_equal(sim_out(&sim, me).row_bytes, bytes);
           assert_int_equal(sim_out(&sim, me).n_messages, n_stages);
         }
@@ -142,6 +157,59 @@ static void test_split_allgather(void **state) {
   }
 }
 
+/* Messages of a second half by doubling: log2 P; where P is no power of two, p is the one below, and the odd ones of
+ * the first P - p pairs take part through the even ones. */
+static uint32_t doubling_messages(uint32_t n, uint32_t me, bool out) {
+  const uint32_t core = 1u << (31 - __builtin_clz(n)), pairs = n - core, stages = (uint32_t)__builtin_ctz(core);
+  if (me >= 2 * pairs) return stages;
+  if (me % 2 != 0) return out ? 1 : 2; /* the result comes in two halves */
+  return stages + (out ? 2 : 1);
+}
+
+/* (P - 1) + log2 P messages, and the bytes that go straight: the streams are joined, and nothing is sent twice. */
+static void test_gather_by_doubling(void **state) {
+  (void)state;
+  static const char *const names[] = {"split-allgather", "dsar"};
+  for (unsigned s = 0; s < 2; s++) {
+    for (uint32_t n = 2; n <= 16; n++) {
+      struct sim straight = sim_of(names[s], n), sim = sim_of(names[s], n);
+      sim.plan.gather = ZPS_GATHER_DOUBLING;
+      struct sim_grads grads = run(&straight, 0.02, 0), same = run(&sim, 0.02, 0);
+      for (uint32_t me = 0; me < n; me++) {
+        assert_int_equal(sim_out(&sim, me).n_messages, n - 1 + doubling_messages(n, me, true));
+        assert_int_equal(sim_in(&sim, me).n_messages, n - 1 + doubling_messages(n, me, false));
+        if ((n & (n - 1)) == 0) assert_int_equal(sim_in(&sim, me).row_bytes, sim_in(&straight, me).row_bytes);
+        assert_int_equal(sim_result_rows(&sim, me), sim_result_rows(&straight, me));
+        assert_memory_equal(sim_result(&sim, me), sim_result(&straight, me), ROWS * ROW_BYTES);
+      }
+      sim_grads_free(&grads);
+      sim_grads_free(&same);
+      sim_close(&straight);
+      sim_close(&sim);
+    }
+  }
+}
+
+/* All ranks choose alike, by the plan: small results double, large ones and rounded ones go straight. */
+static void test_gather_is_chosen(void **state) {
+  (void)state;
+  struct zps_peer_plan plan = {.n = 8, .rows = 16384, .width = 1, .value_bytes = 4, .gather = ZPS_GATHER_AUTO};
+  assert_true(zps_peer_gathers_by_doubling(&plan));
+  plan.rows++;
+  assert_false(zps_peer_gathers_by_doubling(&plan));
+  plan.k = 1024;
+  assert_true(zps_peer_gathers_by_doubling(&plan)); /* 8 ranks' k entries of 8 bytes */
+  plan.k++;
+  assert_false(zps_peer_gathers_by_doubling(&plan));
+  plan.k = 10;
+  plan.n = 3; /* two messages each way */
+  assert_false(zps_peer_gathers_by_doubling(&plan));
+  plan.gather = ZPS_GATHER_DOUBLING;
+  assert_true(zps_peer_gathers_by_doubling(&plan));
+  plan.bits = 4;
+  assert_false(zps_peer_gathers_by_doubling(&plan));
+}
+
 /* The second half: (P - 1) / P of the dense tensor, or `bits` for each value and 4 bytes for each bucket. */
 static void test_dsar(void **state) {
   (void)state;
@@ -211,6 +279,12 @@ static void test_agsparse(void **state) {
   }
 }
 
+/* Each way, of a rank: P - 1 in a ring, log2 P recursively. */
+static uint32_t messages_of(const char *scheme, uint32_t n) {
+  const bool straight = strcmp(scheme, "ring") == 0 || strcmp(scheme, "dense-split") == 0;
+  return straight || (n & (n - 1)) != 0 ? n - 1 : (uint32_t)__builtin_ctz(n);
+}
+
 /* 2 M (P - 1) / P each way; rows that P does not divide: to a row for each message. */
 static void test_dense_schemes(void **state) {
   (void)state;
@@ -226,6 +300,7 @@ static void test_dense_schemes(void **state) {
         for (uint32_t i = 0; i < n; i++) {
           const double out = (double)sim_out(&sim, i).row_bytes, in = (double)sim_in(&sim, i).row_bytes;
           if (chunks == 1 && ROWS % n == 0) assert_true(out == bytes && in == bytes);
+          assert_int_equal(sim_out(&sim, i).n_messages, 2 * chunks * messages_of(names[s], n));
           assert_true(out <= bytes + slack && out >= bytes - slack && in <= bytes + slack && in >= bytes - slack);
         }
         sim_grads_free(&grads);
@@ -250,6 +325,9 @@ static void test_rabenseifner_extras(void **state) {
       const uint64_t bytes = i >= core ? tensor : 2 * (core - 1) * tensor / core + (i + core < n ? tensor : 0);
       assert_int_equal(sim_out(&sim, i).row_bytes, bytes);
       assert_int_equal(sim_in(&sim, i).row_bytes, bytes);
+      const uint32_t messages = i >= core ? 1 : 2 * messages_of("rabenseifner", core) + (i + core < n);
+      assert_int_equal(sim_out(&sim, i).n_messages, messages);
+      assert_int_equal(sim_in(&sim, i).n_messages, messages);
     }
     sim_grads_free(&grads);
     sim_close(&sim);
@@ -257,7 +335,7 @@ static void test_rabenseifner_extras(void **state) {
 }
 
 /* BlueConnect, equation 6: level i moves 2 (p_i - 1) / p_i of M / (p_0 ... p_(i-1)), between ranks that differ in digit
- * i alone. */
+ * i alone, in p_i - 1 messages each way, or log2 p_i. */
 static void test_blueconnect_levels(void **state) {
   (void)state;
   static const uint32_t levels[][3] = {{2, 2, 3}, {3, 2, 2}, {4, 3, 1}, {1, 4, 3}, {6, 2, 1}};
@@ -270,13 +348,15 @@ static void test_blueconnect_levels(void **state) {
       uint64_t expected = 2 * ROWS * ROW_BYTES, all = 0;
       for (uint32_t i = 0, stride = 1; i < 3; stride *= levels[which][i++]) {
         const uint32_t p = levels[which][i];
-        uint64_t bytes = 0;
+        uint64_t bytes = 0, messages = 0;
         for (uint32_t to = 0; to < 12; to++) {
           const bool in_group = to != me && to % stride == me % stride && to / (stride * p) == me / (stride * p);
           if (in_group) bytes += sim.counts[me * 12 + to].row_bytes;
+          if (in_group) messages += sim.counts[me * 12 + to].n_messages;
         }
         expected /= p;
         assert_int_equal(bytes, (p - 1) * expected);
+        assert_int_equal(messages, 2 * messages_of("blueconnect", p));
         all += bytes;
       }
       assert_int_equal(all, sim_out(&sim, me).row_bytes); /* and nothing across */
@@ -302,6 +382,62 @@ static void test_blueconnect_hosts(void **state) {
   sim_close(&sim);
 }
 
+/* Racks of hosts, dealt out in any order: the links between racks carry what is left of the tensor after both inner
+ * levels, by blueconnect and between masters. */
+static void test_blueconnect_racks(void **state) {
+  (void)state;
+  static const uint32_t racks[] = {0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2};
+  static const uint32_t hosts[] = {0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5};
+  static const uint32_t levels[] = {2, 2, 3};
+  const uint64_t tensor = (uint64_t)ROWS * ROW_BYTES;
+  for (unsigned nested = 0; nested < 2; nested++) {
+    struct sim sim = sim_of(nested ? "hierarchical" : "blueconnect", 12);
+    sim.plan.inner = nested ? zps_peer_scheme_find("blueconnect") : NULL;
+    sim.plan.levels = levels;
+    sim.plan.n_levels = 3;
+    sim.plan.hosts = hosts;
+    sim.plan.racks = racks;
+    sim.compute.policy = nested ? ZPS_CODEC_AUTO : ZPS_CODEC_PAPER;
+    struct sim_grads grads = run(&sim, 0.5, 0);
+    for (uint32_t me = 0; me < 12; me++) {
+      uint64_t on_host = 0, in_rack = 0, far = 0;
+      for (uint32_t to = 0; to < 12; to++) {
+        const uint64_t bytes = sim.counts[me * 12 + to].row_bytes;
+        *(racks[to] != racks[me] ? &far : hosts[to] != hosts[me] ? &in_rack : &on_host) += bytes;
+      }
+      const bool speaks = !nested || me < 6; /* six masters of two ranks each, two in a rack */
+      const uint64_t share = nested ? tensor : tensor / 2;
+      assert_int_equal(in_rack, speaks ? 2 * share / 2 : 0);
+      assert_int_equal(far, speaks ? 2 * (share / 2) * 2 / 3 : 0);
+      if (!nested) assert_int_equal(on_host, 2 * tensor / 2);
+    }
+    sim_grads_free(&grads);
+    sim_close(&sim);
+  }
+}
+
+/* A level of a power of two as a ring: as many bytes, p - 1 messages each way in place of log2 p. */
+static void test_blueconnect_algorithms(void **state) {
+  (void)state;
+  static const uint32_t levels[] = {8, 2};
+  static const enum zps_level_algorithm algorithms[][2] = {
+      {ZPS_LEVEL_AUTO, ZPS_LEVEL_AUTO}, {ZPS_LEVEL_RING, ZPS_LEVEL_AUTO}, {ZPS_LEVEL_DOUBLING, ZPS_LEVEL_RING}};
+  static const uint32_t n_messages[] = {2 * (3 + 1), 2 * (7 + 1), 2 * (3 + 1)};
+  for (unsigned i = 0; i < 3; i++) {
+    struct sim sim = sim_of("blueconnect", 16);
+    sim.plan.levels = levels;
+    sim.plan.n_levels = 2;
+    sim.plan.algorithms = algorithms[i];
+    struct sim_grads grads = run(&sim, 0.5, 0);
+    for (uint32_t me = 0; me < 16; me++) {
+      assert_int_equal(sim_out(&sim, me).n_messages, n_messages[i]);
+      assert_int_equal(sim_out(&sim, me).row_bytes, 2 * 15 * (uint64_t)ROWS * ROW_BYTES / 16);
+    }
+    sim_grads_free(&grads);
+    sim_close(&sim);
+  }
+}
+
 /* A tensor from each rank to its master and back; a ring of masters. */
 static void test_two_level(void **state) {
   (void)state;
@@ -322,12 +458,21 @@ static void test_two_level(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_recursive_doubling), cmocka_unit_test(test_recursive_doubling_bounds),
-      cmocka_unit_test(test_split_allgather),    cmocka_unit_test(test_dsar),
-      cmocka_unit_test(test_bitmap_split),       cmocka_unit_test(test_agsparse),
-      cmocka_unit_test(test_dense_schemes),      cmocka_unit_test(test_rabenseifner_extras),
-      cmocka_unit_test(test_blueconnect_levels), cmocka_unit_test(test_blueconnect_hosts),
+      cmocka_unit_test(test_recursive_doubling),
+      cmocka_unit_test(test_recursive_doubling_bounds),
+      cmocka_unit_test(test_split_allgather),
+      cmocka_unit_test(test_dsar),
+      cmocka_unit_test(test_bitmap_split),
+      cmocka_unit_test(test_agsparse),
+      cmocka_unit_test(test_dense_schemes),
+      cmocka_unit_test(test_rabenseifner_extras),
+      cmocka_unit_test(test_blueconnect_levels),
+      cmocka_unit_test(test_blueconnect_hosts),
       cmocka_unit_test(test_two_level),
+      cmocka_unit_test(test_blueconnect_racks),
+      cmocka_unit_test(test_blueconnect_algorithms),
+      cmocka_unit_test(test_gather_by_doubling),
+      cmocka_unit_test(test_gather_is_chosen),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

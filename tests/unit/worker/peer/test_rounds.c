@@ -259,6 +259,53 @@ static void split_zero_copy(void **state) {
   }
 }
 
+/* ------------------------------------------------------------ rabenseifner */
+
+/* Rows [lo, hi) of ranks `a` and `b`, or of all. */
+static const float *part_of_sum(uint32_t a, uint32_t b, uint64_t lo, uint64_t hi) {
+  for (uint64_t i = lo * PEER_WIDTH; i < hi * PEER_WIDTH; i++) {
+    half_sum[i] = 0;
+    for (uint32_t r = 0; r < 4; r++)
+      if (a == b || r == a || r == b) half_sum[i] += r == rig.worker.rank ? rig.in[i] : rig.theirs[r][i];
+  }
+  return &half_sum[lo * PEER_WIDTH];
+}
+
+/* What was gathered leaves as one message, from where it lies: the block of this rank, and behind it the one that it
+ * has read. Small blocks, which came within frames, are copied together. */
+static void gathered_blocks_are_one_message(void **state) {
+  (void)state;
+  enum { TAG_HALVES = 2, TAG_QUARTERS = 3, TAG_GATHER = 6, TAG_GATHER_TWO = 7 };
+  for (unsigned large = 0; large < 2; large++) {
+    const uint64_t rows = large ? LARGE : ROWS, half = rows / 2, quarter = rows / 4;
+    const enum peer_how how = large ? PEER_READ : PEER_INLINE;
+    peer_open(&rig, &(struct peer_config){.worker.world = 4, .scheme = &zps_peer_rabenseifner, .rows = rows});
+    peer_draw(&rig, 2);
+    peer_begin(&rig, &rig.request, 1, RIG_TIMEOUT_MS);
+    peer_expect(&rig, 2, 1, TAG_HALVES, half, rows, &rig.in[half * PEER_WIDTH]);
+    peer_say_all(&rig, 2, 1, TAG_HALVES, how, 0, half, rig.theirs[2]);
+    peer_expect(&rig, 1, 1, TAG_QUARTERS, quarter, half, part_of_sum(0, 2, quarter, half));
+    peer_say_all(&rig, 1, 1, TAG_QUARTERS, how, 0, quarter, part_of_sum(1, 3, 0, quarter));
+    UNTIL(peer_has(&rig, 1, 1, TAG_GATHER));
+    const struct zps_slice first = rig.messages[1]->slice;
+    peer_expect(&rig, 1, 1, TAG_GATHER, 0, quarter, part_of_sum(0, 0, 0, quarter));
+    peer_say_all(&rig, 1, 1, TAG_GATHER, how, quarter, half, part_of_sum(0, 0, quarter, half));
+    UNTIL(peer_has(&rig, 2, 1, TAG_GATHER_TWO));
+    const struct zps_slice both = rig.messages[2]->slice;
+    assert_int_equal(both.len_bytes, half * PEER_WIDTH * sizeof(float));
+    assert_int_equal(both.is_inline, !large);
+    assert_true(!large || both.addr == first.addr);
+    peer_expect(&rig, 2, 1, TAG_GATHER_TWO, 0, half, part_of_sum(0, 0, 0, half));
+    peer_say_all(&rig, 2, 1, TAG_GATHER_TWO, how, half, rows, part_of_sum(0, 0, half, rows));
+    rig_expect_ok(&rig.request);
+    peer_check(&rig);
+    for (uint32_t r = 1; r <= 3; r++) fake_done(rank(r), PEER_TENSOR, 1);
+    rig_expect_released(&rig.request);
+    assert_int_equal(rig_held(&rig.worker), 0);
+    peer_close(&rig);
+  }
+}
+
 /* ------------------------------------------------------------ before and after */
 
 static void look_unexpected(void *ctx) {
@@ -433,6 +480,7 @@ int main(void) {
       GOOD(the_one_too_many),
       GOOD(split_inside_frames),
       GOOD(split_zero_copy),
+      GOOD(gathered_blocks_are_one_message),
       GOOD(before_it_begins),
       GOOD(after_it_is_past),
       GOOD(given_up_when_done),

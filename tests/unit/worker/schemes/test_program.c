@@ -86,11 +86,15 @@ static void test_refuses_what_cannot_be(void **state) {
   refused(&program);
   zps_program_join(&program, differ, 2, 0, ROWS / 2);
   refused(&program);
+  zps_program_join_all(&program, differ, 2); /* they do not adjoin */
+  refused(&program);
   zps_program_take(&program, 0, 2, 1);
   refused(&program);
   zps_program_top(&program, 2, 1);
   refused(&program);
-  zps_program_narrow(&program, 0, 3);
+  zps_program_narrow(&program, 0, 1, ZPS_FORM_ALL); /* raw */
+  refused(&program);
+  zps_program_narrow(&program, 0, 7, ZPS_FORM_SPARSE);
   refused(&program);
   zps_program_call(&program, differ, 1, 0);
   refused(&program);
@@ -217,6 +221,28 @@ static void test_order_of_the_program_among_equals(void **state) {
   zps_program_fini(&program);
 }
 
+/* Each stream is part of one whole at most, which may be part of another. */
+static void test_parts_of_a_whole(void **state) {
+  (void)state;
+  struct zps_program program = {0};
+  const uint32_t a = zps_program_own(&program, 0, 10, ZPS_FORM_ALL);
+  const uint32_t b = zps_program_recv(&program, 1, 1, 10, 25), c = zps_program_recv(&program, 1, 2, 25, 30);
+  assert_int_equal(zps_program_join_all(&program, &a, 1), a); /* nothing to do */
+  const uint32_t ab = zps_program_join_all(&program, (const uint32_t[]){a, b}, 2);
+  const uint32_t abc = zps_program_join_all(&program, (const uint32_t[]){ab, c}, 2);
+  assert_int_equal(program.code, ZPS_OK);
+  assert_int_equal(program.streams[ab].lo, 0);
+  assert_int_equal(program.streams[abc].hi, 30);
+  assert_int_equal(program.streams[a].whole, ab);
+  assert_int_equal(program.streams[b].whole, ab);
+  assert_int_equal(program.streams[ab].whole, abc);
+  assert_int_equal(program.streams[c].whole, abc);
+  assert_int_equal(program.streams[abc].whole, ZPS_STREAM_NONE);
+  zps_program_join_all(&program, (const uint32_t[]){b, c}, 2);
+  assert_int_equal(program.code, ZPS_ERR_INTERNAL);
+  zps_program_fini(&program);
+}
+
 static void test_one_receiver_per_message(void **state) {
   (void)state;
   struct zps_program program = {0};
@@ -274,6 +300,7 @@ int main(void) {
       cmocka_unit_test(test_runs_in_any_order),
       cmocka_unit_test(test_order_of_the_program_among_equals),
       cmocka_unit_test(test_one_receiver_per_message),
+      cmocka_unit_test(test_parts_of_a_whole),
       cmocka_unit_test(test_oom),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

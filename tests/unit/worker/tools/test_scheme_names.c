@@ -18,14 +18,14 @@ static zps_err_t ask_for(const char *name, const char *keep, struct zps_scheme_a
   char scheme[64], share[32];
   char program[] = "zenps-perf", *args[] = {program, scheme, share, NULL};
   struct perf_options options;
-  uint32_t levels[PERF_LEVELS_MAX];
+  struct perf_grid grid;
   zenps_tensor_options_t tensor;
   bool exit_now;
   snprintf(scheme, sizeof scheme, "--scheme=%s", name);
   snprintf(share, sizeof share, "--keep=%s", keep);
   assert_int_equal(perf_options_load(3, args, &options, &exit_now, error), ZPS_OK);
-  assert_int_equal(perf_options_tensor(&options, levels, &tensor, error), ZPS_OK);
-  const zps_err_t err = zps_scheme_ask_init(ask, &tensor, &job, "t", 1000, 1, ZPS_DTYPE_F32, false, error);
+  assert_int_equal(perf_options_tensor(&options, &grid, &tensor, error), ZPS_OK);
+  const zps_err_t err = zps_scheme_ask_init(ask, &tensor, &job, "t", 1000, 1, ZPS_DTYPE_F32, ZPS_VALUES_RAW, error);
   perf_options_fini(&options);
   return err;
 }

@@ -1,0 +1,84 @@
+/* Levels from where the ranks are: hosts and racks, in whatever order their ranks were numbered. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "worker/choice/ask.h"
+#include "worker/choice/topology.h"
+#include "worker/control/membership.h"
+#include "worker/peer/tensor.h"
+
+enum { WORLD = 16 };
+
+/* Rank r is on host hosts[r], which is in rack racks[r]; no racks: none is named. */
+static struct zps_peer_tensor *create(const uint32_t *hosts, const uint32_t *racks, uint32_t n) {
+  static struct zps_join_peer ranks[WORLD];
+  static char name[] = "run";
+  const struct zps_worker_options job = {.job = name, .world = n, .local_world = 1};
+  const struct zps_join_peers peers = {.world = n, .ranks = ranks};
+  struct zps_scheme_ask ask;
+  struct zps_peer_tensor *made;
+  struct zps_error error = {.text = ""};
+  zenps_tensor_options_t options;
+  ZENPS_TENSOR_OPTIONS_INIT(&options);
+  options.scheme = "blueconnect";
+  for (uint32_t r = 0; r < n; r++) {
+    snprintf(ranks[r].host, sizeof ranks[r].host, "host%u", (unsigned)hosts[r]);
+    ranks[r].rack[0] = '\0';
+    if (racks) snprintf(ranks[r].rack, sizeof ranks[r].rack, "rack%u", (unsigned)racks[r]);
+  }
+  assert_int_equal(zps_scheme_ask_init(&ask, &options, &job, "t", 3000, 2, ZPS_DTYPE_F32, ZPS_VALUES_RAW, &error),
+                   ZPS_OK);
+  assert_int_equal(zps_peer_tensor_create(&ask, &peers, 1, &made, &error), ZPS_OK);
+  return made;
+}
+
+static void expect_levels(const uint32_t *hosts, const uint32_t *racks, uint32_t n, const uint32_t *levels,
+                          uint32_t n_levels) {
+  struct zps_peer_tensor *const made = create(hosts, racks, n);
+  assert_int_equal(made->plan.n_levels, n_levels);
+  if (n_levels > 0) assert_memory_equal(made->plan.levels, levels, n_levels * sizeof *levels);
+  assert_int_equal(made->plan.racks != NULL, n_levels > 0);
+  for (uint32_t a = 0; a < n; a++) {
+    for (uint32_t b = 0; b < n; b++) {
+      assert_int_equal(made->plan.hosts[a] == made->plan.hosts[b], hosts[a] == hosts[b]);
+      if (n_levels > 0) assert_int_equal(made->plan.racks[a] == made->plan.racks[b], racks[a] == racks[b]);
+    }
+  }
+  zps_peer_tensor_destroy(made);
+}
+
+static void racks(void **state) {
+  (void)state;
+  static const uint32_t in_order[] = {0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5};
+  static const uint32_t in_order_racks[] = {0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2};
+  static const uint32_t dealt[] = {0, 1, 2, 3, 4, 5, 0, 1, 2, 3, 4, 5};
+  static const uint32_t dealt_racks[] = {0, 1, 2, 0, 1, 2, 0, 1, 2, 0, 1, 2};
+  static const uint32_t levels[] = {2, 2, 3};
+  expect_levels(in_order, in_order_racks, 12, levels, 3);
+  expect_levels(dealt, dealt_racks, 12, levels, 3);
+  static const uint32_t alone[] = {0, 1, 2, 3, 4, 5}, alone_racks[] = {1, 0, 1, 0, 1, 0}, of_racks[] = {3, 2};
+  expect_levels(alone, alone_racks, 6, of_racks, 2);
+}
+
+static void no_racks(void **state) {
+  (void)state;
+  static const uint32_t hosts[] = {0, 1, 0, 1, 2, 3, 2, 3};
+  static const uint32_t uneven[] = {0, 0, 0, 0, 0, 1, 0, 1}, one[8] = {0}, same[] = {0, 1, 0, 1, 2, 3, 2, 3};
+  static const uint32_t spanned[] = {0, 1, 1, 0, 0, 1, 1, 0};
+  expect_levels(hosts, NULL, 8, NULL, 0);
+  expect_levels(hosts, uneven, 8, NULL, 0);
+  expect_levels(hosts, one, 8, NULL, 0);
+  expect_levels(hosts, same, 8, NULL, 0);    /* a rack is a host: two levels by host do */
+  expect_levels(hosts, spanned, 8, NULL, 0); /* a host in two racks */
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(racks), cmocka_unit_test(no_racks)};
+  return cmocka_run_group_tests_name("where ranks are", tests, NULL, NULL);
+}
