@@ -82,7 +82,7 @@ uint64_t zps_compute_bound(const struct zps_compute *compute, const struct zps_c
                                                          : false;
   const enum zps_codec codec =
       full ? ZPS_CODEC_HOLES : zps_codec_plain(zps_compute_codecs(compute, &task->instr), m, z);
-  return zps_codec_slice_bytes(codec, m, z, compute->width, compute->dtype, ZPS_VALUES_RAW);
+  return zps_codec_slice_bytes(codec, m, z, compute->width, compute->dtype, zps_compute_value_codec(compute, task));
 }
 
 bool zps_compute_alias(const struct zps_compute_task *task, struct zps_slice_view *view_p) {
@@ -117,6 +117,7 @@ zps_err_t zps_compute_rows(const struct zps_compute *compute, struct zps_compute
                            void *out, struct zps_compute_out *out_p) {
   struct zps_compute_work work = {.compute = compute,
                                   .scratch = scratch,
+                                  .value_codec = ZPS_VALUES_RAW,
                                   .row_bytes = zps_row_bytes(compute->width, compute->dtype),
                                   .m = zps_compute_range(stream),
                                   .out = out,
@@ -135,11 +136,12 @@ zps_err_t zps_compute_run(const struct zps_compute *compute, struct zps_compute_
   struct zps_compute_work work = {.compute = compute,
                                   .scratch = scratch,
                                   .task = task,
-                                  .row_bytes = zps_compute_width(compute, task->out.kind) *
-                                               (uint64_t)zps_dtype_size(zps_compute_dtype(compute, task->out.kind)),
+                                  .value_codec = zps_compute_value_codec(compute, task),
                                   .m = zps_compute_range(&task->out),
                                   .out = out,
                                   .out_p = out_p};
+  work.row_bytes = zps_values_row_bytes(work.value_codec, zps_compute_dtype(compute, task->out.kind),
+                                        zps_compute_width(compute, task->out.kind));
   switch (task->instr.type) {
     case ZPS_INSTR_OWN:
       return zps_compute_own(&work);

@@ -139,7 +139,23 @@ static zps_err_t sum_vectors(struct zps_compute_work *work) {
   return ZPS_OK;
 }
 
+/* Floats become the halves that the result has, where they are; the index set follows them. */
+static void round_final(struct zps_compute_work *work) {
+  const struct zps_compute *const compute = work->compute;
+  struct zps_compute_out *const out = work->out_p;
+  const uint64_t n = (uint64_t)out->nnz * compute->width, index_bytes = out->len_bytes - n * sizeof(float);
+  if (compute->divisor != 1) zps_accumulate_divide(compute->dtype, work->out, n, compute->divisor);
+  zps_values_narrow(compute->array_dtype, work->out, n, work->out);
+  out->value_codec = zps_values_own(compute->array_dtype);
+  zps_values_pad(out->value_codec, n, work->out);
+  const uint64_t values_bytes = zps_values_bytes(out->value_codec, compute->dtype, n);
+  memmove(work->out + values_bytes, work->out + n * sizeof(float), index_bytes);
+  out->len_bytes = values_bytes + index_bytes;
+}
+
 zps_err_t zps_compute_sum(struct zps_compute_work *work) {
   if (work->task->out.kind == ZPS_STREAM_VECTOR) return sum_vectors(work);
-  return zps_compute_sums_all(work->compute, work->task) ? sum_all(work) : sum_sparse(work);
+  const zps_err_t code = zps_compute_sums_all(work->compute, work->task) ? sum_all(work) : sum_sparse(work);
+  if (code == ZPS_OK && work->task->is_final && zps_dtype_is_half(work->compute->array_dtype)) round_final(work);
+  return code;
 }

@@ -141,6 +141,11 @@ static inline uint64_t zps_peer_row_bytes(const struct zps_peer_round *round) {
   return zps_row_bytes(round->compute.width, round->compute.dtype);
 }
 
+/* Of the caller's arrays; streams of a tensor of halves have floats where they were added up. */
+static inline uint64_t zps_peer_array_row_bytes(const struct zps_peer_round *round) {
+  return zps_row_bytes(round->base.tensor->width, round->base.tensor->dtype);
+}
+
 /* begin.c */
 void zps_peer_take_input(struct zps_peer_round *round); /* from the gradient, which may have moved */
 void zps_peer_scan_run(struct zps_round_task *task);
@@ -230,8 +235,9 @@ void zps_peer_finish(struct zps_peer_round *round);    /* all is carried out */
 void zps_peer_finish_run(struct zps_round_task *task); /* the task that does it */
 void zps_peer_finish_done(struct zps_round_task *task);
 
-/* A mean divides by all ranks. */
-unsigned zps_peer_divisor(const struct zps_peer_round *round);
+/* By how many a part of the result is divided: a mean's by all ranks. Halves are rounded, and divided before, as soon
+ * as a sum is complete: no part of a result of several ranks is halves otherwise. */
+unsigned zps_peer_divisor(const struct zps_peer_round *round, const struct zps_slice_view *view);
 
 /* deliver.c */
 /* RESULT into a dense array, of task->compute.ins; or a SUM that goes there and nowhere else. */

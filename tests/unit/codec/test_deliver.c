@@ -100,6 +100,7 @@ static void deliver(struct rig *rig, const struct shape *shape, struct zps_deliv
         .views = rig->views,
         .n_views = shape->n_views,
         .divisor = shape->divisor,
+        .dtype = shape->dtype,
         .dense = rig->dense,
         .is_large = shape->is_large,
         .first = (uint32_t)(first / ZPS_DELIVER_ALIGN * ZPS_DELIVER_ALIGN),
