@@ -206,6 +206,30 @@ static uint64_t deliver_copy(const struct zps_deliver *deliver) {
   return n;
 }
 
+/* The rows of the only contribution, as they are, and zeros between. */
+static uint64_t deliver_rounded(const struct zps_deliver *deliver) {
+  enum { BATCH = ZPS_INDEX_CURSOR_ROOM };
+  const struct zps_slice_view *const view = deliver->views;
+  const uint64_t row_bytes = zps_row_bytes(view->width, deliver->dtype);
+  const char *const values = view->values;
+  char *const dense = deliver->dense;
+  uint32_t indices[BATCH], next = deliver->first;
+  uint64_t nnz = 0;
+  struct zps_index_cursor cursor;
+  zps_index_cursor_init(&cursor, view);
+  if (deliver->first > 0) zps_index_cursor_seek(&cursor, deliver->first);
+  for (uint32_t n; (n = zps_index_cursor_read(&cursor, deliver->end, indices, BATCH)) > 0; nnz += n) {
+    const char *from = values + (cursor.next - n) * row_bytes;
+    for (uint32_t i = 0; i < n; i++, from += row_bytes) {
+      if (indices[i] > next) memset(dense + next * row_bytes, 0, (indices[i] - next) * row_bytes);
+      memcpy(dense + indices[i] * row_bytes, from, row_bytes);
+      next = indices[i] + 1;
+    }
+  }
+  if (deliver->end > next) memset(dense + next * row_bytes, 0, (deliver->end - next) * row_bytes);
+  return nnz;
+}
+
 static zps_err_t sum(struct zps_deliver_scratch *scratch, const struct zps_deliver *deliver, uint64_t *nnz_p) {
   const struct zps_slice_view *const view = deliver->views;
   const bool singles = view->dtype == ZPS_DTYPE_F32 && view->width == 1;
@@ -223,6 +247,8 @@ zps_err_t zps_deliver(struct zps_deliver_scratch *scratch, const struct zps_deli
   zps_err_t code = ZPS_OK;
   if (is_copy(deliver))
     *nnz_p = deliver_copy(deliver);
+  else if (deliver->is_rounded)
+    *nnz_p = deliver_rounded(deliver);
   else
     code = sum(scratch, deliver, nnz_p);
 #ifdef __SSE2__

@@ -20,6 +20,8 @@ struct zps_deliver {
   unsigned divisor;     /* each sum is multiplied by 1/divisor in the views' dtype */
   enum zps_dtype dtype; /* of the array: the views', or halves, to which sums of floats are rounded */
   void *dense;          /* where index 0's row is; aligned to the dtype */
+  bool is_rounded;      /* the one view is a sum that was rounded to halves of this dtype: it is put as it is, with each
+                           -0.0; divisor 1 */
   bool is_large;        /* the array that this is part of: no cache should hold it */
   uint32_t first, end; /* indices to write; `first` is a multiple of ZPS_DELIVER_ALIGN. Pieces may be written at once */
 };

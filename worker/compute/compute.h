@@ -98,6 +98,7 @@ struct zps_compute_result {
   uint64_t dense_bytes;
   uint64_t lo, hi; /* rows of it to write; `lo` is the streams', or a multiple of ZPS_DELIVER_ALIGN beyond it */
   unsigned divisor;
+  bool is_rounded; /* the one stream is a final sum that was rounded to the array's halves */
 };
 /* Dense: the stream's rows, and zeros between. Several streams over the same rows are added in their order: a SUM that
  * no other instruction reads need not be coded to be delivered. `n_rows_p`: how many of these rows any of them has.

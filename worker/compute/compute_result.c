@@ -47,6 +47,7 @@ zps_err_t zps_compute_result_dense(struct zps_compute_scratch *scratch, const st
                                       .n_views = n_in,
                                       .divisor = result->divisor,
                                       .dtype = result->dtype,
+                                      .is_rounded = result->is_rounded,
                                       .dense = (char *)result->dense + ins->lo * row_bytes,
                                       .is_large = zps_deliver_is_large(result->dense_bytes),
                                       .first = (uint32_t)(result->lo - ins->lo),

@@ -30,14 +30,15 @@ static void deliver_piece(void *ctx, unsigned i) {
   const struct zps_round *base = &task->round->base;
   struct zps_compute_scratch *scratch = zps_scratch_get(base->plane->scratches);
   uint64_t n_rows = 0;
+  const bool is_rounded =
+      task->compute.instr.type == ZPS_INSTR_RESULT && zps_peer_is_rounded(task->round, &task->compute.ins->view);
   const struct zps_compute_result result = {.dtype = base->tensor->dtype,
                                             .dense = base->out->values,
                                             .dense_bytes = delivery->dense_bytes,
                                             .lo = piece_begin(delivery, i),
                                             .hi = piece_begin(delivery, i + 1),
-                                            .divisor = task->compute.instr.type == ZPS_INSTR_SUM
-                                                           ? task->round->compute.divisor
-                                                           : zps_peer_divisor(task->round, &task->compute.ins->view)};
+                                            .divisor = is_rounded ? 1 : task->round->compute.divisor,
+                                            .is_rounded = is_rounded};
   const zps_err_t err =
       zps_compute_result_dense(scratch, task->compute.ins, task->compute.instr.n_in, &result, &n_rows);
   zps_scratch_put(base->plane->scratches, scratch);

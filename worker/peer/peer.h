@@ -235,9 +235,9 @@ void zps_peer_finish(struct zps_peer_round *round);    /* all is carried out */
 void zps_peer_finish_run(struct zps_round_task *task); /* the task that does it */
 void zps_peer_finish_done(struct zps_round_task *task);
 
-/* By how many a part of the result is divided: a mean's by all ranks. Halves are rounded, and divided before, as soon
- * as a sum is complete: no part of a result of several ranks is halves otherwise. */
-unsigned zps_peer_divisor(const struct zps_peer_round *round, const struct zps_slice_view *view);
+/* Whether a part of the result is a sum that was divided and rounded to halves as soon as it was complete: a result of
+ * several ranks has no other halves. */
+bool zps_peer_is_rounded(const struct zps_peer_round *round, const struct zps_slice_view *view);
 
 /* deliver.c */
 /* RESULT into a dense array, of task->compute.ins; or a SUM that goes there and nowhere else. */

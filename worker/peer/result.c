@@ -6,10 +6,13 @@
 #include "common/codec/rowscan.h"
 #include "worker/peer/peer.h"
 
-unsigned zps_peer_divisor(const struct zps_peer_round *round, const struct zps_slice_view *view) {
-  const bool is_rounded =
-      zps_dtype_is_half(round->compute.array_dtype) && view->value_codec == zps_values_own(round->compute.array_dtype);
-  return is_rounded ? 1 : round->compute.divisor;
+bool zps_peer_is_rounded(const struct zps_peer_round *round, const struct zps_slice_view *view) {
+  const enum zps_dtype dtype = round->compute.array_dtype;
+  return round->base.tensor->peer->plan.n > 1 && zps_dtype_is_half(dtype) && view->value_codec == zps_values_own(dtype);
+}
+
+static unsigned divisor_of(const struct zps_peer_round *round, const struct zps_slice_view *view) {
+  return zps_peer_is_rounded(round, view) ? 1 : round->compute.divisor;
 }
 
 bool zps_peer_fills_up(const struct zps_peer_round *round, const struct zps_compute_in *in) {
@@ -111,7 +114,7 @@ static uint64_t write_rows(const struct zps_peer_round *round, const struct zps_
   uint64_t n = 0;
   for (uint32_t i = 0; i < round->n_results; i++) {
     const bool skip_zeros = zps_peer_fills_up(round, &ins[i]) && !round->staging.keeps_zeros;
-    n += zps_compute_result_rows(&ins[i], round->base.tensor->dtype, zps_peer_divisor(round, &ins[i].view), skip_zeros,
+    n += zps_compute_result_rows(&ins[i], round->base.tensor->dtype, divisor_of(round, &ins[i].view), skip_zeros,
                                  rows + n, values + n * zps_peer_array_row_bytes(round));
   }
   return n;
