@@ -65,7 +65,7 @@ static zps_err_t read_kind(const zps_json *params, struct zps_tensor_spec *spec,
   zps_err_t err = zps_json_get_str(params, "dtype", &dtype, error);
   if (!err) err = zps_json_get_str(params, "op", &op, error);
   if (!err && !zps_dtype_parse(dtype, &spec->dtype))
-    err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such dtype: '%.40s' (there are f32, f64 and u8)", dtype);
+    err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such dtype: '%.40s' (there are " ZPS_DTYPE_NAMES ")", dtype);
   if (!err && !zps_op_parse(op, &spec->op))
     err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such operation: '%.40s' (there are sum, mean, max and min)", op);
   return err;

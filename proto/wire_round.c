@@ -9,6 +9,7 @@ enum {
   HEAD_REMOTE = 8,
   HEAD_MORE = 16, /* PEER: `values` follows the tag; others: n_more follows the partition */
   HEAD_LAST = 32, /* of the frame */
+  HEAD_WIDE = 64, /* PUSH */
   HEAD_KNOWN = HEAD_CODEC | HEAD_REMOTE | HEAD_MORE | HEAD_LAST,
 };
 _Static_assert(ZPS_WIRE_CODECS == HEAD_CODEC + 1, "codecs fill their bits");
@@ -34,7 +35,9 @@ static size_t slice_bytes(const struct zps_slice *slice, bool is_last) {
   return bytes + slice->len_bytes + (is_last ? 0 : zps_varint_bytes(slice->len_bytes));
 }
 
-static bool may_be_encoded(const struct zps_slice *slice, bool is_peer) {
+static bool may_be_encoded(const struct zps_slice *slice, uint8_t type) {
+  const bool is_peer = type == ZPS_FRAME_PEER;
+  if (slice->is_wide && type != ZPS_FRAME_PUSH) return false;
   if (slice->codec >= ZPS_WIRE_CODECS || slice->values >= ZPS_WIRE_VALUES) return false;
   if (is_peer ? slice->n_more > 0 : slice->values > 0) return false;
   if (slice->is_inline) return slice->len_bytes <= ZPS_WIRE_INLINE_MAX;
@@ -60,7 +63,7 @@ size_t zps_wire_round_bytes(const struct zps_frame_round *round, uint8_t type) {
   uint64_t payload = 0;
   for (uint32_t i = 0; i < round->n_slices; i++) {
     const struct zps_slice *slice = &round->slices[i];
-    if (!may_be_encoded(slice, type == ZPS_FRAME_PEER)) return SIZE_MAX;
+    if (!may_be_encoded(slice, type)) return SIZE_MAX;
     payload += slice->is_inline ? slice->len_bytes : 0;
     bytes += slice_bytes(slice, i + 1 == round->n_slices);
   }
@@ -69,7 +72,7 @@ size_t zps_wire_round_bytes(const struct zps_frame_round *round, uint8_t type) {
 
 static uint8_t *put_slice(const struct zps_slice *slice, bool is_last, uint8_t *at) {
   *at++ = (uint8_t)(slice->codec | (slice->is_inline ? 0 : HEAD_REMOTE) | (more_of(slice) ? HEAD_MORE : 0) |
-                    (is_last ? HEAD_LAST : 0));
+                    (is_last ? HEAD_LAST : 0) | (slice->is_wide ? HEAD_WIDE : 0));
   at = zps_varint_put(at, slice->partition);
   if (more_of(slice)) at = zps_varint_put(at, more_of(slice));
   at = zps_varint_put(at, slice->nnz);
@@ -133,9 +136,11 @@ static zps_err_t get_slice(struct zps_wire_reader *reader, uint8_t type, struct 
     return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame of %zu bytes ends before its last slice", reader->type,
                     (size_t)(reader->end - reader->start));
   const uint8_t head = *reader->at++;
-  if (head & ~HEAD_KNOWN)
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: a slice starts with 0x%02x, whose top two bits must be 0",
-                    reader->type, head);
+  const bool is_push = type == ZPS_FRAME_PUSH;
+  if (head & ~(HEAD_KNOWN | (is_push ? HEAD_WIDE : 0)))
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: a slice starts with 0x%02x, whose top %s must be 0",
+                    reader->type, head, is_push ? "bit" : "two bits");
+  slice->is_wide = head & HEAD_WIDE;
   slice->codec = head & HEAD_CODEC;
   slice->is_inline = !(head & HEAD_REMOTE);
   *is_last_p = head & HEAD_LAST;

@@ -48,6 +48,17 @@ DEFINE_EXTREME(u8, uint8_t)
 DEFINE_DIVIDE(f32, float)
 DEFINE_DIVIDE(f64, double)
 
+/* Halves to sums of floats, as many at a time as stay in registers and the first-level cache. */
+static void halves_add(enum zps_dtype dtype, float *sums, const char *values, uint64_t n) {
+  enum { FLOATS = 256 };
+  float floats[FLOATS];
+  for (uint64_t here; n > 0; n -= here, sums += here, values += 2 * here) {
+    here = n < FLOATS ? n : FLOATS;
+    zps_values_widen(dtype, values, here, floats);
+    f32_add(sums, floats, here);
+  }
+}
+
 void zps_accumulate(enum zps_dtype dtype, void *sums, const void *values, uint64_t n) {
   switch (dtype) {
     case ZPS_DTYPE_F32:
@@ -58,6 +69,10 @@ void zps_accumulate(enum zps_dtype dtype, void *sums, const void *values, uint64
       break;
     case ZPS_DTYPE_U8:
       u8_add(sums, values, n);
+      break;
+    case ZPS_DTYPE_BF16:
+    case ZPS_DTYPE_F16:
+      halves_add(dtype, sums, values, n);
       break;
   }
 }
@@ -74,6 +89,9 @@ void zps_accumulate_rows(enum zps_dtype dtype, void *sums, const uint32_t *slots
     case ZPS_DTYPE_U8:
       u8_add_rows(sums, slots, base, indices, n_rows, width, values);
       break;
+    case ZPS_DTYPE_BF16:
+    case ZPS_DTYPE_F16:
+      break; /* sums are floats */
   }
 }
 
@@ -89,6 +107,9 @@ void zps_accumulate_neutral(enum zps_op op, enum zps_dtype dtype, void *sums, ui
     case ZPS_DTYPE_U8:
       u8_fill(sums, n, max ? 0 : UINT8_MAX);
       break;
+    case ZPS_DTYPE_BF16:
+    case ZPS_DTYPE_F16:
+      break; /* sums are floats */
   }
 }
 
@@ -104,6 +125,9 @@ void zps_accumulate_extreme(enum zps_op op, enum zps_dtype dtype, void *sums, co
     case ZPS_DTYPE_U8:
       u8_extreme(max, sums, values, n);
       break;
+    case ZPS_DTYPE_BF16:
+    case ZPS_DTYPE_F16:
+      break; /* sums are floats */
   }
 }
 

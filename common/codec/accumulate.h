@@ -5,7 +5,8 @@
 
 #include "common/codec/codec.h"
 
-/* sums[i] += values[i] for n elements; `values` need not be aligned. */
+/* sums[i] += values[i] for n elements; `values` need not be aligned. Halves are added to sums of floats; the other
+ * functions take the floats. */
 void zps_accumulate(enum zps_dtype dtype, void *sums, const void *values, uint64_t n);
 /* The same for rows of `width` elements: row i of `values` is added to row slots[indices[i] - base] of `sums`. */
 void zps_accumulate_rows(enum zps_dtype dtype, void *sums, const uint32_t *slots, uint32_t base,

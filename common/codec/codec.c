@@ -210,7 +210,8 @@ zps_err_t zps_slice_view_init(struct zps_slice_view *view, uint32_t codec, uint3
 
 const void *zps_slice_values(const struct zps_slice_view *view, uint32_t first, uint32_t n, void *room) {
   const uint64_t at = (uint64_t)first * view->width, n_values = (uint64_t)view->z * view->width;
-  if (view->value_codec == ZPS_VALUES_RAW) return (const char *)view->values + at * zps_dtype_size(view->dtype);
+  if (zps_values_are_plain(view->value_codec, view->dtype))
+    return (const char *)view->values + at * zps_dtype_size(view->dtype);
   zps_values_decode(view->value_codec, view->dtype, view->values, n_values, at, (uint64_t)n * view->width, room);
   return room;
 }

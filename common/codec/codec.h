@@ -82,8 +82,8 @@ zps_err_t zps_slice_view_init(struct zps_slice_view *view, uint32_t codec, uint3
 zps_err_t zps_slice_check_sizes(uint32_t codec, uint32_t m, uint32_t nnz, uint32_t width, enum zps_dtype dtype,
                                 enum zps_value_codec value_codec, uint64_t len_bytes,
                                 struct zps_error *error) ZPS_MUSTCHECK;
-/* The values of rows [first, first + n) of the z: where they lie when raw, else decoded to `room` (n * width elements,
- * aligned). */
+/* The values of rows [first, first + n) of the z: where they lie when plain (values.h), else decoded to `room` (n *
+ * width elements, aligned). */
 const void *zps_slice_values(const struct zps_slice_view *view, uint32_t first, uint32_t n, void *room);
 
 /* A cursor over a view's indices, ascending, in batches: fills up to `cap` indices below `limit`, returns how many. */

@@ -81,13 +81,15 @@ static void put_below(const struct zps_partition *part, uint32_t p, struct zps_i
     zps_simd()->rows_of(part, p, indices, n, rows);
     const uint32_t first = cursor->next - n;
     if (put_cut(view, cursor->next - 1, rows[n - 1], row_bytes, dense, len_bytes)) n--;
-    if (view->value_codec != ZPS_VALUES_RAW && view->width > 1) {
+    if (view->width > 1 && !zps_values_are_plain(view->value_codec, view->dtype)) {
       widen(view, first, rows, n, row_bytes, dense);
       continue;
     }
     double room[BATCH];
     const char *const values = zps_slice_values(view, first, n, room);
-    if (row_bytes == 4)
+    if (row_bytes == 2)
+      scatter(rows, n, values, 2, dense);
+    else if (row_bytes == 4)
       scatter(rows, n, values, 4, dense);
     else if (row_bytes == 8)
       scatter(rows, n, values, 8, dense);

@@ -23,6 +23,7 @@ struct zps_deliver_scratch {
   struct zps_buffer singles;    /* -0.0 between chunks, which no sum that started at +0.0 can be */
   struct zps_buffer rows;       /* sums of rows; +0.0 between chunks */
   struct zps_buffer widened;    /* values that travel narrow */
+  struct zps_buffer floats;     /* a chunk of single floats that become halves */
   uint32_t slots[ROWS_MAX];     /* 0, 1, 2, ... */
   uint64_t held[ROWS_MAX / 64]; /* indices of a chunk that are in the sum; 0 between chunks */
 };
@@ -41,6 +42,7 @@ void zps_deliver_scratch_destroy(struct zps_deliver_scratch *scratch) {
   zps_buffer_fini(&scratch->singles);
   zps_buffer_fini(&scratch->rows);
   zps_buffer_fini(&scratch->widened);
+  zps_buffer_fini(&scratch->floats);
   free(scratch);
 }
 
@@ -86,14 +88,17 @@ static const void *values_of(const struct zps_deliver_scratch *scratch, const st
 static uint64_t deliver_singles(struct zps_deliver_scratch *scratch, const struct zps_deliver *deliver) {
   const uint32_t chunk = zps_singles_chunk(deliver->views, deliver->n_views);
   const float factor = 1.0f / (float)deliver->divisor;
+  const bool is_half = zps_dtype_is_half(deliver->dtype);
   struct zps_index_cursor *const cursors = scratch->cursors.data;
   uint64_t nnz = 0;
   for (uint32_t base = deliver->first, end; base < deliver->end; base = end) {
-    float *const out = (float *)deliver->dense + base, *const sums = singles_for(scratch, out);
+    float *const out = is_half ? scratch->floats.data : (float *)deliver->dense + base;
+    float *const sums = singles_for(scratch, out);
     end = deliver->end - base > chunk ? base + chunk : deliver->end;
     for (unsigned i = 0; i < deliver->n_views; i++)
       zps_singles_add(&cursors[i], base, end, sums, scratch->widened.data);
-    nnz += zps_simd()->deliver(sums, end - base, factor, out, deliver->is_large);
+    nnz += zps_simd()->deliver(sums, end - base, factor, out, !is_half && deliver->is_large);
+    if (is_half) zps_values_narrow(deliver->dtype, out, end - base, (char *)deliver->dense + 2ull * base);
   }
   return nnz;
 }
@@ -167,19 +172,19 @@ static void add_rows(struct zps_deliver_scratch *scratch, struct zps_index_curso
 static uint64_t deliver_rows(struct zps_deliver_scratch *scratch, const struct zps_deliver *deliver) {
   const struct zps_slice_view *const view = deliver->views;
   const uint64_t row_bytes = zps_row_bytes(view->width, view->dtype);
+  const uint64_t out_bytes = zps_row_bytes(view->width, deliver->dtype);
   const uint32_t chunk = rows_of_chunk(row_bytes);
   struct zps_index_cursor *const cursors = scratch->cursors.data;
   uint64_t nnz = 0;
   for (uint32_t base = deliver->first, end; base < deliver->end; base = end) {
     end = deliver->end - base > chunk ? base + chunk : deliver->end;
-    const uint64_t n_bytes = (end - base) * row_bytes;
-    char *const out = (char *)deliver->dense + base * row_bytes;
-    memset(scratch->rows.data, 0, n_bytes);
+    const uint64_t n_values = (uint64_t)(end - base) * view->width;
+    memset(scratch->rows.data, 0, (end - base) * row_bytes);
     for (unsigned i = 0; i < deliver->n_views; i++) add_rows(scratch, &cursors[i], base, end);
     nnz += count_held(scratch, end - base);
-    if (deliver->divisor != 1)
-      zps_accumulate_divide(view->dtype, scratch->rows.data, (uint64_t)(end - base) * view->width, deliver->divisor);
-    put(deliver, out, scratch->rows.data, n_bytes);
+    if (deliver->divisor != 1) zps_accumulate_divide(view->dtype, scratch->rows.data, n_values, deliver->divisor);
+    if (out_bytes != row_bytes) zps_values_narrow(deliver->dtype, scratch->rows.data, n_values, scratch->rows.data);
+    put(deliver, (char *)deliver->dense + base * out_bytes, scratch->rows.data, (end - base) * out_bytes);
   }
   return nnz;
 }
@@ -189,15 +194,40 @@ static uint64_t deliver_rows(struct zps_deliver_scratch *scratch, const struct z
 /* All rows of the only contribution, as they are. */
 static bool is_copy(const struct zps_deliver *deliver) {
   const struct zps_slice_view *const view = deliver->views;
-  return deliver->n_views == 1 && view->z == view->m && view->value_codec == ZPS_VALUES_RAW && deliver->divisor == 1;
+  return deliver->n_views == 1 && view->z == view->m && view->value_codec == zps_values_own(deliver->dtype) &&
+         deliver->divisor == 1;
 }
 
 static uint64_t deliver_copy(const struct zps_deliver *deliver) {
   const struct zps_slice_view *const view = deliver->views;
-  const uint64_t row_bytes = zps_row_bytes(view->width, view->dtype), n = deliver->end - deliver->first;
+  const uint64_t row_bytes = zps_row_bytes(view->width, deliver->dtype), n = deliver->end - deliver->first;
   const uint64_t at = deliver->first * row_bytes;
   if (n > 0) put(deliver, (char *)deliver->dense + at, (const char *)view->values + at, n * row_bytes);
   return n;
+}
+
+/* The rows of the only contribution, as they are, and zeros between. */
+static uint64_t deliver_rounded(const struct zps_deliver *deliver) {
+  enum { BATCH = ZPS_INDEX_CURSOR_ROOM };
+  const struct zps_slice_view *const view = deliver->views;
+  const uint64_t row_bytes = zps_row_bytes(view->width, deliver->dtype);
+  const char *const values = view->values;
+  char *const dense = deliver->dense;
+  uint32_t indices[BATCH], next = deliver->first;
+  uint64_t nnz = 0;
+  struct zps_index_cursor cursor;
+  zps_index_cursor_init(&cursor, view);
+  if (deliver->first > 0) zps_index_cursor_seek(&cursor, deliver->first);
+  for (uint32_t n; (n = zps_index_cursor_read(&cursor, deliver->end, indices, BATCH)) > 0; nnz += n) {
+    const char *from = values + (cursor.next - n) * row_bytes;
+    for (uint32_t i = 0; i < n; i++, from += row_bytes) {
+      if (indices[i] > next) memset(dense + next * row_bytes, 0, (indices[i] - next) * row_bytes);
+      memcpy(dense + indices[i] * row_bytes, from, row_bytes);
+      next = indices[i] + 1;
+    }
+  }
+  if (deliver->end > next) memset(dense + next * row_bytes, 0, (deliver->end - next) * row_bytes);
+  return nnz;
 }
 
 static zps_err_t sum(struct zps_deliver_scratch *scratch, const struct zps_deliver *deliver, uint64_t *nnz_p) {
@@ -205,6 +235,8 @@ static zps_err_t sum(struct zps_deliver_scratch *scratch, const struct zps_deliv
   const bool singles = view->dtype == ZPS_DTYPE_F32 && view->width == 1;
   const uint64_t row_bytes = zps_row_bytes(view->width, view->dtype);
   zps_err_t code = need_cursors(scratch, deliver);
+  if (code == ZPS_OK && singles && zps_dtype_is_half(deliver->dtype))
+    code = zps_buffer_need(&scratch->floats, ZPS_SINGLES_CHUNK_MAX, sizeof(float));
   if (code == ZPS_OK) code = singles ? need_singles(scratch) : need_rows(scratch, row_bytes);
   if (code != ZPS_OK) return code;
   *nnz_p = singles ? deliver_singles(scratch, deliver) : deliver_rows(scratch, deliver);
@@ -215,6 +247,8 @@ zps_err_t zps_deliver(struct zps_deliver_scratch *scratch, const struct zps_deli
   zps_err_t code = ZPS_OK;
   if (is_copy(deliver))
     *nnz_p = deliver_copy(deliver);
+  else if (deliver->is_rounded)
+    *nnz_p = deliver_rounded(deliver);
   else
     code = sum(scratch, deliver, nnz_p);
 #ifdef __SSE2__

@@ -17,9 +17,12 @@ void zps_deliver_scratch_destroy(struct zps_deliver_scratch *scratch); /* NULL i
 struct zps_deliver {
   const struct zps_slice_view *views; /* n_views >= 1: same m, width and dtype */
   unsigned n_views;
-  unsigned divisor;    /* each sum is multiplied by 1/divisor in the dtype */
-  void *dense;         /* where index 0's row is; aligned to the dtype */
-  bool is_large;       /* the array that this is part of: no cache should hold it */
+  unsigned divisor;     /* each sum is multiplied by 1/divisor in the views' dtype */
+  enum zps_dtype dtype; /* of the array: the views', or halves, to which sums of floats are rounded */
+  void *dense;          /* where index 0's row is; aligned to the dtype */
+  bool is_rounded;      /* the one view is a sum that was rounded to halves of this dtype: it is put as it is, with each
+                           -0.0; divisor 1 */
+  bool is_large;        /* the array that this is part of: no cache should hold it */
   uint32_t first, end; /* indices to write; `first` is a multiple of ZPS_DELIVER_ALIGN. Pieces may be written at once */
 };
 enum { ZPS_DELIVER_ALIGN = 64 };

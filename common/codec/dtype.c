@@ -5,7 +5,11 @@
 static const struct {
   const char *name;
   size_t size;
-} dtypes[] = {[ZPS_DTYPE_F32] = {"f32", 4}, [ZPS_DTYPE_F64] = {"f64", 8}, [ZPS_DTYPE_U8] = {"u8", 1}};
+} dtypes[] = {[ZPS_DTYPE_F32] = {"f32", 4},
+              [ZPS_DTYPE_F64] = {"f64", 8},
+              [ZPS_DTYPE_U8] = {"u8", 1},
+              [ZPS_DTYPE_BF16] = {"bf16", 2},
+              [ZPS_DTYPE_F16] = {"f16", 2}};
 enum { N_DTYPES = sizeof dtypes / sizeof dtypes[0] };
 
 size_t zps_dtype_size(enum zps_dtype dtype) {

@@ -14,10 +14,10 @@ zps_err_t zps_encoder_create(enum zps_partitioner partitioner, struct zps_encode
 
 void zps_encoder_destroy(struct zps_encoder *encoder) {
   if (!encoder) return;
-  struct zps_buffer *const buffers[] = {&encoder->starts,      &encoder->nnz,     &encoder->sums,
-                                        &encoder->counts,      &encoder->bad,     &encoder->pairs,
-                                        &encoder->scratch,     &encoder->repeats, &encoder->indices,
-                                        &encoder->partitioned, &encoder->buckets, &encoder->accumulators};
+  struct zps_buffer *const buffers[] = {
+      &encoder->starts,  &encoder->nnz,          &encoder->sums,    &encoder->counts,  &encoder->bad,
+      &encoder->pairs,   &encoder->scratch,      &encoder->repeats, &encoder->indices, &encoder->partitioned,
+      &encoder->buckets, &encoder->accumulators, &encoder->wide};
   for (unsigned i = 0; i < sizeof buffers / sizeof buffers[0]; i++) zps_buffer_fini(buffers[i]);
   for (unsigned i = 0; i < ZPS_PARTITION_STRIPES_MAX; i++) {
     zps_buffer_fini(&encoder->lists[i].indices);
@@ -42,11 +42,13 @@ zps_err_t zps_encoder_begin(struct zps_encoder *encoder, const struct zps_encode
   encoder->input = *input;
   encoder->pool = pool;
   encoder->row_bytes = zps_row_bytes(input->width, input->dtype);
+  encoder->sum_bytes = zps_row_bytes(input->width, zps_dtype_sum(input->dtype));
   encoder->total_nnz = 0;
   encoder->n_parts = 0;
   encoder->n_scans = zps_encoder_scans(input);
   encoder->scan_parts = input->part->n_parts / encoder->n_scans;
   encoder->whole = NULL;
+  encoder->is_whole_sum = false;
   if (encoder->row_bytes == 0 || !zps_values_suit(input->value_codec, input->dtype))
     return zps_fail(error, ZPS_ERR_INVALID,
                     "rows of %u elements of dtype %d as %s: there must be an element, a dtype, and a codec for it",
@@ -54,9 +56,11 @@ zps_err_t zps_encoder_begin(struct zps_encoder *encoder, const struct zps_encode
   const uint32_t n_parts = input->part->n_parts;
   zps_err_t code = zps_buffer_need(&encoder->starts, n_parts + 1ull, sizeof(uint64_t));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->nnz, n_parts, sizeof(uint32_t));
+  if (code == ZPS_OK) code = zps_buffer_need(&encoder->wide, n_parts, 1);
   if (code == ZPS_OK && !input->rows && !input->all_rows) code = zps_encoder_begin_dense(encoder);
   if (code != ZPS_OK) return zps_fail(error, code, NO_MEMORY, n_parts);
   memset(encoder->nnz.data, 0, n_parts * sizeof(uint32_t));
+  memset(encoder->wide.data, 0, n_parts);
   encoder->n_parts = n_parts;
   return ZPS_OK;
 }
@@ -123,10 +127,57 @@ static const struct zps_encode_lists *lists_of(const struct zps_encoder *encoder
   return &encoder->lists[p / encoder->scan_parts];
 }
 
+/* Rows that lie one after the other. */
+struct rows {
+  const char *at;
+  uint32_t n;
+  bool are_sums; /* of sum_bytes each */
+};
+
+/* The first of rows [first, first + n) of partition `p`'s list that starts at `start`. */
+static struct rows rows_from(const struct zps_encoder *encoder, uint32_t p, uint64_t start, uint32_t first,
+                             uint32_t n) {
+  if (encoder->whole) {
+    struct rows rows = {.are_sums = encoder->is_whole_sum};
+    rows.at = zps_encoder_run(encoder, p, first, n, &rows.n);
+    return rows;
+  }
+  if (encoder->is_staged)
+    return (struct rows){(const char *)lists_of(encoder, p)->staged.data + (start + first) * encoder->row_bytes, n,
+                         false};
+  const uint64_t source = ((const uint64_t *)lists_of(encoder, p)->sources.data)[start + first];
+  if (source & ZPS_ENCODE_SUM_BIT)
+    return (struct rows){(const char *)encoder->sums.data + (source ^ ZPS_ENCODE_SUM_BIT) * encoder->sum_bytes, 1,
+                         true};
+  return (struct rows){(const char *)encoder->input.values + source * encoder->row_bytes, 1, false};
+}
+
+/* Rows of halves, and sums of them: as floats where the slice is wide, else as halves. */
+static void copy_halves(const struct zps_encoder *encoder, uint32_t p, uint64_t start, uint32_t first, uint32_t n,
+                        char *out) {
+  const struct zps_encode_input *const input = &encoder->input;
+  const bool is_wide = zps_encoder_value_codec(encoder, p) == ZPS_VALUES_RAW;
+  const uint64_t to_bytes = is_wide ? encoder->sum_bytes : encoder->row_bytes;
+  for (uint32_t i = 0, run; i < n; i += run, out += run * to_bytes) {
+    const struct rows rows = rows_from(encoder, p, start, first + i, n - i);
+    run = rows.n;
+    if (rows.are_sums == is_wide)
+      memcpy(out, rows.at, run * to_bytes);
+    else if (is_wide)
+      zps_values_widen(input->dtype, rows.at, (uint64_t)run * input->width, out);
+    else /* without loss */
+      zps_values_narrow(input->dtype, rows.at, (uint64_t)run * input->width, out);
+  }
+}
+
 /* Copies rows [first, first + n) of partition `p`'s list that starts at `start`; n > 0. */
 static void copy_rows(const struct zps_encoder *encoder, uint32_t p, uint64_t start, uint32_t first, uint32_t n,
                       char *out) {
   const uint64_t row_bytes = encoder->row_bytes;
+  if (zps_dtype_is_half(encoder->input.dtype)) {
+    copy_halves(encoder, p, start, first, n, out);
+    return;
+  }
   if (encoder->whole) {
     for (uint32_t run; n > 0; first += run, n -= run, out += run * row_bytes) {
       const char *const rows = zps_encoder_run(encoder, p, first, n, &run);
@@ -160,6 +211,20 @@ void zps_encoder_values(const struct zps_encoder *encoder, uint32_t p, uint32_t 
   if (n > 0) copy_rows(encoder, p, ((const uint64_t *)encoder->starts.data)[p], first, n, out);
 }
 
+/* Codes halves, and sums of them, as the floats that they are. */
+static void code_halves(const struct zps_encoder *encoder, uint32_t p, uint64_t start, uint32_t z,
+                        struct zps_values_writer *writer) {
+  const struct zps_encode_input *const input = &encoder->input;
+  for (uint32_t i = 0; i < z;) {
+    const struct rows rows = rows_from(encoder, p, start, i, z - i);
+    if (rows.are_sums)
+      zps_values_writer_put(writer, rows.at, (uint64_t)rows.n * input->width);
+    else
+      zps_values_writer_put_halves(writer, input->dtype, rows.at, (uint64_t)rows.n * input->width);
+    i += rows.n;
+  }
+}
+
 /* Codes the values on the way, as many rows at a time as fit here, or single ones. */
 static void code_rows(const struct zps_encoder *encoder, uint32_t p, uint64_t start, uint32_t z, void *out) {
   enum { ROOM = 4096 };
@@ -167,9 +232,11 @@ static void code_rows(const struct zps_encoder *encoder, uint32_t p, uint64_t st
   const uint64_t row_bytes = encoder->row_bytes;
   struct zps_values_writer writer;
   double room[ROOM / sizeof(double)];
-  zps_values_writer_init(&writer, input->value_codec, input->dtype, (uint64_t)z * input->width,
+  zps_values_writer_init(&writer, input->value_codec, zps_dtype_sum(input->dtype), (uint64_t)z * input->width,
                          zps_values_key(&input->origin, p), out);
-  if (encoder->whole) {
+  if (zps_dtype_is_half(input->dtype)) {
+    code_halves(encoder, p, start, z, &writer);
+  } else if (encoder->whole) {
     for (uint32_t i = 0, n; i < z; i += n) {
       const char *const rows = zps_encoder_run(encoder, p, i, z - i, &n);
       zps_values_writer_put(&writer, rows, (uint64_t)n * input->width);
@@ -196,11 +263,15 @@ void zps_encoder_write(const struct zps_encoder *encoder, uint32_t p, enum zps_c
   const uint32_t m = zps_partition_size(encoder->input.part, p), z = zps_encoder_nnz(encoder, p);
   const uint64_t start = ((const uint64_t *)encoder->starts.data)[p];
   const uint32_t *const indices = zps_encoder_indices(encoder, p);
-  const enum zps_value_codec value_codec = encoder->input.value_codec;
-  if (z > 0 && value_codec == ZPS_VALUES_RAW)
+  const struct zps_encode_input *const input = &encoder->input;
+  const enum zps_value_codec value_codec = zps_encoder_value_codec(encoder, p);
+  const uint64_t n_values = (uint64_t)z * input->width;
+  const uint64_t values_bytes = zps_values_bytes(value_codec, zps_dtype_sum(input->dtype), n_values);
+  if (z > 0 && zps_values_are_plain(value_codec, input->dtype)) {
     copy_rows(encoder, p, start, 0, z, out);
-  else if (z > 0)
+    zps_values_pad(value_codec, n_values, out);
+  } else if (z > 0) {
     code_rows(encoder, p, start, z, out);
-  const uint64_t values_bytes = zps_values_bytes(value_codec, encoder->input.dtype, (uint64_t)z * encoder->input.width);
+  }
   zps_codec_index_encode(codec, m, indices, z, (char *)out + values_bytes);
 }

@@ -13,6 +13,9 @@
  * are added in order of appearance, starting from +0.0, and rows that end up all zero are left out, unless they are
  * asked for. NaN and Inf are
  * values. Where all rows are asked for, none is looked at: `values` are read when slices are written.
+ *
+ * Halves (dtype.h) travel as they are, in their own codec, 16 bits each. Repeats are added as floats. Where a sum of
+ * them is none of the dtype's values, the partition's slice is wide: its values are raw floats, so nothing is rounded.
  */
 #ifndef ZPS_CODEC_ENCODE_H
 #define ZPS_CODEC_ENCODE_H
@@ -32,7 +35,7 @@ struct zps_encode_input {
   const struct zps_partition *part;
   uint32_t width;
   enum zps_dtype dtype;
-  enum zps_value_codec value_codec; /* the coding of the slices' values */
+  enum zps_value_codec value_codec; /* the coding of the slices' values, which are of type zps_dtype_sum(dtype) */
   struct zps_values_origin origin;
   const void *values;   /* dense: rows * width; COO: n_entries * width */
   const int64_t *rows;  /* COO: n_entries row numbers; NULL: dense */
@@ -59,8 +62,11 @@ zps_err_t zps_encoder_begin(struct zps_encoder *encoder, const struct zps_encode
 zps_err_t zps_encoder_scan_next(struct zps_encoder *encoder, uint32_t scan, struct zps_error *error) ZPS_MUSTCHECK;
 uint32_t zps_encoder_nnz(const struct zps_encoder *encoder, uint32_t p);
 uint64_t zps_encoder_total_nnz(const struct zps_encoder *encoder); /* after the last step */
+/* After the scan: the coding of the values of partition `p`'s slice: the input's; raw where it is wide. */
+enum zps_value_codec zps_encoder_value_codec(const struct zps_encoder *encoder, uint32_t p);
 /* After the scan: the indices of partition `p`'s rows, ascending, valid until the next scan (NULL when there are none);
- * and the values of rows [first, first + n) of them, raw. For callers that cut partitions further. */
+ * and the values of rows [first, first + n) of them, in the dtype, or where the slice is wide as floats. For callers
+ * that cut partitions further. */
 const uint32_t *zps_encoder_indices(const struct zps_encoder *encoder, uint32_t p);
 void zps_encoder_values(const struct zps_encoder *encoder, uint32_t p, uint32_t first, uint32_t n, void *out);
 /* After the scan: the codec out of `allowed` that codes partition `p` in the fewest bytes, and the slice's bytes.

@@ -4,14 +4,13 @@
  */
 #include <string.h>
 
-#include "common/codec/accumulate.h"
 #include "common/codec/encode_impl.h"
 
 /* Adds the entries up in order of appearance. */
 static zps_err_t spread(struct zps_encoder *encoder, struct zps_error *error) {
   const struct zps_encode_input *const input = &encoder->input;
-  const uint64_t row_bytes = encoder->row_bytes;
-  zps_err_t code = zps_buffer_need(&encoder->sums, input->part->rows, row_bytes);
+  const uint64_t sum_bytes = encoder->sum_bytes;
+  zps_err_t code = zps_buffer_need(&encoder->sums, input->part->rows, sum_bytes);
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->bad, 1, sizeof(uint64_t));
   if (code != ZPS_OK) return code;
   uint64_t *const bad = encoder->bad.data;
@@ -23,10 +22,18 @@ static zps_err_t spread(struct zps_encoder *encoder, struct zps_error *error) {
   if (code != ZPS_OK) return code;
   char *const sums = encoder->sums.data;
   const char *values = input->values;
-  memset(sums, 0, input->part->rows * row_bytes);
-  for (uint64_t i = 0; i < input->n_entries; i++, values += row_bytes)
-    zps_accumulate(input->dtype, sums + (uint64_t)input->rows[i] * row_bytes, values, input->width);
+  memset(sums, 0, input->part->rows * sum_bytes);
+  for (uint64_t i = 0; i < input->n_entries; i++, values += encoder->row_bytes)
+    zps_encoder_add(encoder, sums + (uint64_t)input->rows[i] * sum_bytes, values);
   encoder->whole = sums;
+  encoder->is_whole_sum = true;
+  for (uint32_t p = 0; p < encoder->n_parts; p++) {
+    const uint32_t m = zps_encoder_nnz(encoder, p);
+    for (uint32_t first = 0, n; first < m; first += n) {
+      const char *const run = zps_encoder_run(encoder, p, first, m - first, &n);
+      zps_encoder_note_sums(encoder, p, run, n);
+    }
+  }
   return ZPS_OK;
 }
 
@@ -54,5 +61,6 @@ const char *zps_encoder_run(const struct zps_encoder *encoder, uint32_t p, uint3
   const struct zps_partition *const part = encoder->input.part;
   const uint64_t block_rows = (uint64_t)1 << part->block_bits, left = block_rows - (first & (block_rows - 1));
   *n_rows_p = n < left ? n : (uint32_t)left;
-  return encoder->whole + zps_partition_row(part, p, first) * encoder->row_bytes;
+  return encoder->whole +
+         zps_partition_row(part, p, first) * (encoder->is_whole_sum ? encoder->sum_bytes : encoder->row_bytes);
 }

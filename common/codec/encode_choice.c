@@ -8,6 +8,8 @@ enum zps_codec zps_encoder_choose(const struct zps_encoder *encoder, uint32_t p,
   uint64_t index_bytes;
   const enum zps_codec codec = zps_codec_choose(allowed, m, indices, z, &index_bytes);
   const struct zps_encode_input *const input = &encoder->input;
-  *slice_bytes_p = zps_values_bytes(input->value_codec, input->dtype, (uint64_t)z * input->width) + index_bytes;
+  const uint64_t n_values = (uint64_t)z * input->width;
+  *slice_bytes_p =
+      zps_values_bytes(zps_encoder_value_codec(encoder, p), zps_dtype_sum(input->dtype), n_values) + index_bytes;
   return codec;
 }

@@ -2,7 +2,6 @@
  * repeats added up. Partitions are independent of each other from the deal on. */
 #include <string.h>
 
-#include "common/codec/accumulate.h"
 #include "common/codec/encode_impl.h"
 #include "common/codec/rowscan.h"
 
@@ -77,6 +76,7 @@ static void merge_partition(void *ctx, unsigned p) {
   struct zps_encoder *const encoder = ctx;
   const struct zps_encode_input *const input = &encoder->input;
   const uint64_t *const starts = encoder->starts.data, end = starts[p + 1], row_bytes = encoder->row_bytes;
+  const enum zps_dtype sum_dtype = zps_dtype_sum(input->dtype);
   const struct zps_sort_pair *const pairs = encoder->pairs.data;
   const char *const values = input->values;
   char *const sums = encoder->sums.data;
@@ -86,16 +86,17 @@ static void merge_partition(void *ctx, unsigned p) {
   for (uint64_t i = starts[p], next; i < end; i = next) {
     next = run_end(pairs, i, end);
     uint64_t source = pairs[i].value;
+    const bool is_sum = next - i > 1;
     const char *row = values + source * row_bytes;
-    if (next - i > 1) {
-      char *const to = sums + sum * row_bytes;
-      memset(to, 0, row_bytes);
-      for (uint64_t j = i; j < next; j++)
-        zps_accumulate(input->dtype, to, values + pairs[j].value * row_bytes, input->width);
+    if (is_sum) {
+      char *const to = sums + sum * encoder->sum_bytes;
+      memset(to, 0, encoder->sum_bytes);
+      for (uint64_t j = i; j < next; j++) zps_encoder_add(encoder, to, values + pairs[j].value * row_bytes);
       source = sum++ | ZPS_ENCODE_SUM_BIT;
       row = to;
     }
-    if (!input->zero_rows && zps_rowscan_is_zero(input->dtype, input->width, row)) continue;
+    if (!input->zero_rows && zps_rowscan_is_zero(is_sum ? sum_dtype : input->dtype, input->width, row)) continue;
+    if (is_sum) zps_encoder_note_sums(encoder, p, row, 1);
     indices[place] = (uint32_t)pairs[i].key;
     sources[place++] = source;
   }
@@ -120,7 +121,7 @@ static zps_err_t place_sums(struct zps_encoder *encoder) {
     repeats[p] = total;
     total += n;
   }
-  return zps_buffer_need(&encoder->sums, total, encoder->row_bytes);
+  return zps_buffer_need(&encoder->sums, total, encoder->sum_bytes);
 }
 
 zps_err_t zps_encoder_scan_coo(struct zps_encoder *encoder, struct zps_error *error) {

@@ -43,6 +43,8 @@ static uint32_t list_block(const struct zps_encoder *encoder, uint64_t row, uint
     for (uint32_t j = 0; j < n; j++) ((uint64_t *)items)[j] = row + positions[j];
   else if (row_bytes == 8)
     for (uint32_t j = 0; j < n; j++) memcpy(items + j * 8ull, values + positions[j] * 8ull, 8);
+  else if (row_bytes == 2)
+    for (uint32_t j = 0; j < n; j++) memcpy(items + j * 2ull, values + positions[j] * 2ull, 2);
   else
     for (uint32_t j = 0; j < n; j++) memcpy(items + j * row_bytes, values + positions[j] * row_bytes, row_bytes);
   return n;
@@ -102,6 +104,8 @@ static void deal_range(void *ctx, unsigned i) {
     deal(found, places, indices, items, 4);
   else if (encoder->item_bytes == 8)
     deal(found, places, indices, items, 8);
+  else if (encoder->item_bytes == 2)
+    deal(found, places, indices, items, 2);
   else
     deal(found, places, indices, items, encoder->item_bytes);
 }
@@ -167,8 +171,8 @@ zps_err_t zps_encoder_begin_dense(struct zps_encoder *encoder) {
   encoder->is_staged = is_ordered(encoder) && encoder->row_bytes < ZPS_ENCODE_STAGE_BELOW_BYTES;
   encoder->item_bytes = encoder->is_staged ? encoder->row_bytes : sizeof(uint64_t);
   if (!encoder->input.last_row) return ZPS_OK;
-  const zps_err_t code = zps_buffer_need(&encoder->sums, 1, encoder->row_bytes);
-  if (code == ZPS_OK) memcpy(encoder->sums.data, encoder->input.last_row, encoder->row_bytes);
+  const zps_err_t code = zps_buffer_need(&encoder->sums, 1, encoder->sum_bytes);
+  if (code == ZPS_OK) zps_encoder_widen(encoder, encoder->input.last_row, 1, encoder->sums.data);
   return code;
 }
 

@@ -71,6 +71,19 @@ zps_err_t zps_encoder_hierarchical(struct zps_encoder *encoder, const uint64_t *
   return code;
 }
 
+void zps_encoder_note_sums(struct zps_encoder *encoder, uint32_t p, const void *sums, uint64_t n_rows) {
+  const struct zps_encode_input *const input = &encoder->input;
+  if (!zps_dtype_is_half(input->dtype)) return;
+  uint8_t *const is_wide = &((uint8_t *)encoder->wide.data)[p];
+  if (!*is_wide) *is_wide = !zps_values_hold(zps_values_own(input->dtype), sums, n_rows * input->width);
+}
+
+enum zps_value_codec zps_encoder_value_codec(const struct zps_encoder *encoder, uint32_t p) {
+  const struct zps_encode_input *const input = &encoder->input;
+  const bool may_be_wide = zps_dtype_is_half(input->dtype) && input->value_codec == zps_values_own(input->dtype);
+  return may_be_wide && ((const uint8_t *)encoder->wide.data)[p] ? ZPS_VALUES_RAW : input->value_codec;
+}
+
 uint32_t zps_encoder_nnz(const struct zps_encoder *encoder, uint32_t p) {
   return p < encoder->n_parts ? ((const uint32_t *)encoder->nnz.data)[p] : 0;
 }

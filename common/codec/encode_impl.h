@@ -4,7 +4,9 @@
 #define ZPS_CODEC_ENCODE_IMPL_H
 
 #include <stdatomic.h>
+#include <string.h>
 
+#include "common/codec/accumulate.h"
 #include "common/codec/buffer.h"
 #include "common/codec/encode.h"
 #include "common/codec/sort.h"
@@ -52,6 +54,7 @@ struct zps_encoder {
   enum zps_partitioner partitioner;
   struct zps_encode_input input;
   uint64_t row_bytes;
+  uint64_t sum_bytes; /* of a row of sums, which of halves are floats */
 
   /* The findings of all scans. Slices are written of earlier scans' findings while a later scan is at work, which
    * leaves these alone. */
@@ -60,10 +63,12 @@ struct zps_encoder {
   uint32_t n_scans, scan_parts; /* each for so many partitions */
   bool is_staged;
   const char *whole;        /* all rows are sent, and lie here one after the other; starts are 0 then */
+  bool is_whole_sum;        /* these are sums */
+  struct zps_buffer wide;   /* halves: uint8_t[n_parts], a row of the partition is no halves */
   struct zps_buffer starts; /* uint64_t[n_parts + 1] */
   struct zps_buffer nnz;    /* uint32_t[n_parts] */
   struct zps_encode_lists lists[ZPS_PARTITION_STRIPES_MAX]; /* the first n_scans used */
-  struct zps_buffer sums; /* row_bytes x repeated rows; all rows, where COO is made whole; the last row, where apart */
+  struct zps_buffer sums; /* sum_bytes x repeated rows; all rows, where COO is made whole; the last row, where apart */
 
   /* While scanning: the input is cut into ranges, with any number of threads. */
   struct zps_workpool *pool;
@@ -111,6 +116,19 @@ zps_err_t zps_encoder_hierarchical(struct zps_encoder *encoder, const uint64_t *
 /* Chooses the way that suits the input best; looks at the numbers of COO rows where it matters whether these ascend. */
 struct zps_encode_way zps_encoder_way(const struct zps_encode_input *input, enum zps_partitioner partitioner);
 zps_err_t zps_encoder_scan_all(struct zps_encoder *encoder, struct zps_error *error) ZPS_MUSTCHECK;
+/* Rows of the input as rows of sums. */
+static inline void zps_encoder_widen(const struct zps_encoder *encoder, const void *rows, uint64_t n_rows, void *out) {
+  if (zps_dtype_is_half(encoder->input.dtype))
+    zps_values_widen(encoder->input.dtype, rows, n_rows * encoder->input.width, out);
+  else
+    memcpy(out, rows, n_rows * encoder->row_bytes);
+}
+/* Adds a row of the input to a row of sums. */
+static inline void zps_encoder_add(const struct zps_encoder *encoder, void *sum, const void *row) {
+  zps_accumulate(encoder->input.dtype, sum, row, encoder->input.width);
+}
+/* Notes that these rows of sums are to be sent for partition `p`. */
+void zps_encoder_note_sums(struct zps_encoder *encoder, uint32_t p, const void *sums, uint64_t n_rows);
 /* Where `whole` has rows [first, first + *n_rows_p) of partition `p`, of `n` that are wanted: those of one block. */
 const char *zps_encoder_run(const struct zps_encoder *encoder, uint32_t p, uint32_t first, uint32_t n,
                             uint32_t *n_rows_p);

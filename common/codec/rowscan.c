@@ -18,6 +18,9 @@ static uint64_t value_bits(enum zps_dtype dtype) {
       return 0x7fffffff7fffffffull;
     case ZPS_DTYPE_F64:
       return 0x7fffffffffffffffull;
+    case ZPS_DTYPE_BF16:
+    case ZPS_DTYPE_F16:
+      return 0x7fff7fff7fff7fffull;
     case ZPS_DTYPE_U8:
       break;
   }
@@ -76,6 +79,9 @@ uint32_t zps_rowscan_mask(enum zps_dtype dtype) {
 void zps_rowscan(enum zps_dtype dtype, uint32_t width, const void *values, uint64_t n_rows, uint64_t *bits) {
   const uint64_t row_bytes = zps_row_bytes(width, dtype), mask = value_bits(dtype);
   switch (row_bytes) {
+    case 2:
+      scan(values, n_rows, 2, mask, bits);
+      break;
     case 4:
       scan(values, n_rows, 4, mask, bits);
       break;

@@ -9,6 +9,8 @@
 #define SCALE_NAN 0x7fc00000u
 #define INFINITE 0x7f800000u
 
+enum { FLOATS = 256 }; /* that halves become at a time */
+
 static const struct {
   const char *name;
   unsigned level_bits;
@@ -31,7 +33,12 @@ bool zps_values_parse(const char *name, enum zps_value_codec *codec_p) {
 
 bool zps_values_suit(enum zps_value_codec codec, enum zps_dtype dtype) {
   if ((unsigned)codec >= N_CODECS || !codecs[codec].name || zps_dtype_size(dtype) == 0) return false;
+  if (zps_dtype_is_half(dtype) && !codecs[codec].level_bits) return zps_values_are_plain(codec, dtype);
   return codec == ZPS_VALUES_RAW || dtype != ZPS_DTYPE_U8;
+}
+
+enum zps_value_codec zps_values_own(enum zps_dtype dtype) {
+  return dtype == ZPS_DTYPE_BF16 ? ZPS_VALUES_BF16 : dtype == ZPS_DTYPE_F16 ? ZPS_VALUES_F16 : ZPS_VALUES_RAW;
 }
 
 unsigned zps_values_level_bits(enum zps_value_codec codec) {
@@ -103,7 +110,7 @@ void zps_values_writer_put(struct zps_values_writer *writer, const void *values,
   const uint64_t size = zps_dtype_size(writer->dtype);
   const char *from = values;
   if (n == 0) return;
-  if (writer->codec == ZPS_VALUES_RAW) {
+  if (zps_values_are_plain(writer->codec, writer->dtype)) {
     memcpy(writer->out + writer->at * size, values, n * size);
     writer->at += n;
     return;
@@ -128,18 +135,37 @@ void zps_values_writer_put(struct zps_values_writer *writer, const void *values,
   }
 }
 
+void zps_values_pad(enum zps_value_codec codec, uint64_t n, void *list) {
+  const bool is_half = codec == ZPS_VALUES_BF16 || codec == ZPS_VALUES_F16;
+  if (is_half && n % 2) memset((char *)list + 2 * n, 0, 2);
+}
+
+void zps_values_writer_put_halves(struct zps_values_writer *writer, enum zps_dtype dtype, const void *halves,
+                                  uint64_t n) {
+  float floats[FLOATS];
+  const char *from = halves;
+  for (uint64_t here; n > 0; n -= here, from += 2 * here) {
+    here = n < FLOATS ? n : FLOATS;
+    zps_values_widen(dtype, from, here, floats);
+    zps_values_writer_put(writer, floats, here);
+  }
+}
+
 void zps_values_writer_end(struct zps_values_writer *writer) {
   if (writer->n_held > 0) write_values(writer, writer->bucket, writer->n_held);
   writer->n_held = 0;
-  const bool is_half = writer->codec == ZPS_VALUES_BF16 || writer->codec == ZPS_VALUES_F16;
-  if (is_half && writer->n % 2) memset(writer->out + 2 * writer->n, 0, 2);
+  zps_values_pad(writer->codec, writer->n, writer->out);
 }
 
 void zps_values_encode(enum zps_value_codec codec, enum zps_dtype dtype, const void *values, uint64_t n, uint64_t key,
                        void *out) {
   struct zps_values_writer writer;
-  zps_values_writer_init(&writer, codec, dtype, n, key, out);
-  zps_values_writer_put(&writer, values, n);
+  const bool widens = zps_dtype_is_half(dtype) && !zps_values_are_plain(codec, dtype);
+  zps_values_writer_init(&writer, codec, widens ? ZPS_DTYPE_F32 : dtype, n, key, out);
+  if (widens)
+    zps_values_writer_put_halves(&writer, dtype, values, n);
+  else
+    zps_values_writer_put(&writer, values, n);
   zps_values_writer_end(&writer);
 }
 
@@ -230,6 +256,45 @@ zps_err_t zps_values_check(enum zps_value_codec codec, enum zps_dtype dtype, con
 
 /* ---- reading ---- */
 
+void zps_values_widen(enum zps_dtype dtype, const void *halves, uint64_t n, void *floats) {
+  zps_simd()->values->widen(zps_values_own(dtype), false, halves, n, floats);
+}
+
+void zps_values_narrow(enum zps_dtype dtype, const void *floats, uint64_t n, void *halves) {
+  zps_simd()->values->narrow(zps_values_own(dtype), false, floats, n, halves);
+}
+
+bool zps_values_hold(enum zps_value_codec codec, const void *floats, uint64_t n) {
+  const struct zps_values_loops *const loops = zps_simd()->values;
+  const char *from = floats;
+  uint16_t halves[FLOATS];
+  float is[FLOATS], was[FLOATS];
+  uint32_t bits_is[FLOATS], bits_was[FLOATS];
+  for (uint64_t here; n > 0; n -= here, from += here * sizeof *is) {
+    here = n < FLOATS ? n : FLOATS;
+    memcpy(was, from, here * sizeof *was);
+    loops->narrow(codec, false, was, here, halves);
+    loops->widen(codec, false, halves, here, is);
+    memcpy(bits_is, is, here * sizeof *is);
+    memcpy(bits_was, was, here * sizeof *was);
+    uint32_t differ = 0;
+    for (uint64_t i = 0; i < here; i++) differ |= (bits_is[i] ^ bits_was[i]) && was[i] >= was[i];
+    if (differ) return false;
+  }
+  return true;
+}
+
+/* Through floats, rounded once. */
+static void decode_halves(enum zps_value_codec codec, enum zps_dtype dtype, const void *list, uint64_t n,
+                          uint64_t first, uint64_t count, char *out) {
+  float floats[FLOATS];
+  for (uint64_t here; count > 0; count -= here, first += here, out += 2 * here) {
+    here = count < FLOATS ? count : FLOATS;
+    zps_values_decode(codec, ZPS_DTYPE_F32, list, n, first, here, floats);
+    zps_values_narrow(dtype, floats, here, out);
+  }
+}
+
 /* Some values of one block. */
 static void decode_block(unsigned bits, bool is_f64, const unsigned char *levels, uint64_t n, uint64_t at,
                          uint32_t count, float scale, char *out) {
@@ -268,8 +333,12 @@ void zps_values_decode(enum zps_value_codec codec, enum zps_dtype dtype, const v
   const bool is_f64 = dtype == ZPS_DTYPE_F64;
   char *to = out;
   if (count == 0) return;
-  if (codec == ZPS_VALUES_RAW) {
+  if (zps_values_are_plain(codec, dtype)) {
     memcpy(out, bytes + first * size, count * size);
+    return;
+  }
+  if (zps_dtype_is_half(dtype)) {
+    decode_halves(codec, dtype, list, n, first, count, out);
     return;
   }
   if (bits == 0) {

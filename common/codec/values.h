@@ -22,6 +22,9 @@
  * scale / s, and that rounding, from v. In a bucket with a value that is not finite (of doubles: not finite as a float)
  * the scale is NaN and all levels are 0: it is NaN throughout.
  *
+ * Arrays of halves (dtype.h) are coded and decoded, too: as bf16 or f16, by whichever name they have, they are copied
+ * as they are; in any other codec they travel as the floats that they stand for, and what comes out is rounded to them.
+ *
  * Every decoded value is a float, which doubles widen. An encoder loses the difference to its values; a caller that
  * wants to keep it, as a residual for the next step, can decode its own code. The trainer's interface does not.
  *
@@ -59,8 +62,25 @@ bool zps_values_parse(const char *name, enum zps_value_codec *codec_p);
 #define ZPS_VALUES_NAME_LIST "raw", "bf16", "f16", "qsgd2", "qsgd4", "qsgd8"
 /* The same for error texts. */
 #define ZPS_VALUES_NAMES "raw, bf16, f16, qsgd2, qsgd4 and qsgd8"
-/* True when values of this dtype can travel in this codec; false for numbers that are no codec. */
+/* True when values of this dtype can travel in this codec; false for numbers that are no codec. Halves do not travel as
+ * halves of the other kind, which would round them twice. */
 bool zps_values_suit(enum zps_value_codec codec, enum zps_dtype dtype);
+/* The codec that has the elements of this dtype as they are: of halves their own format, of others raw. */
+enum zps_value_codec zps_values_own(enum zps_dtype dtype);
+/* The codec in which the values of such arrays travel when `codec` is asked for: raw stands for their own. */
+static inline enum zps_value_codec zps_values_of(enum zps_value_codec codec, enum zps_dtype dtype) {
+  return codec == ZPS_VALUES_RAW ? zps_values_own(dtype) : codec;
+}
+/* The list has the dtype's elements as they are, so it need not be coded. */
+static inline bool zps_values_are_plain(enum zps_value_codec codec, enum zps_dtype dtype) {
+  return codec == ZPS_VALUES_RAW || codec == zps_values_own(dtype);
+}
+/* n halves of the dtype to floats, or floats to halves, which may be where the floats are. */
+void zps_values_widen(enum zps_dtype dtype, const void *halves, uint64_t n, void *floats);
+void zps_values_narrow(enum zps_dtype dtype, const void *floats, uint64_t n, void *halves);
+/* Each of the floats is one of `codec`, bf16 or f16: narrowed and widened again it is the same. All NaNs count as the
+ * same. */
+bool zps_values_hold(enum zps_value_codec codec, const void *floats, uint64_t n);
 /* Bits of a QSGD level, 0 for the other codecs. */
 unsigned zps_values_level_bits(enum zps_value_codec codec);
 /* The other way round: of 2, 4 or 8 bits. */
@@ -68,6 +88,12 @@ ZPS_INLINE enum zps_value_codec zps_values_of_bits(uint32_t bits) {
   return bits == 2 ? ZPS_VALUES_QSGD2 : bits == 4 ? ZPS_VALUES_QSGD4 : ZPS_VALUES_QSGD8;
 }
 
+/* Bytes of a row of `width` values of a list whose values are coded one by one: raw, bf16 or f16. */
+static inline uint64_t zps_values_row_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint32_t width) {
+  return width * (uint64_t)(codec == ZPS_VALUES_RAW ? zps_dtype_size(dtype) : 2);
+}
+/* Writes the zeros that make a list of n elements one, where it has any. */
+void zps_values_pad(enum zps_value_codec codec, uint64_t n, void *list);
 /* Bytes of a list of n values; UINT64_MAX when 64 bits cannot hold it. */
 uint64_t zps_values_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint64_t n);
 /* The same without the list's padding. */
@@ -97,6 +123,9 @@ struct zps_values_writer {
 void zps_values_writer_init(struct zps_values_writer *writer, enum zps_value_codec codec, enum zps_dtype dtype,
                             uint64_t n, uint64_t key, void *out);
 void zps_values_writer_put(struct zps_values_writer *writer, const void *values, uint64_t n);
+/* The same of halves, to a writer of floats. */
+void zps_values_writer_put_halves(struct zps_values_writer *writer, enum zps_dtype dtype, const void *halves,
+                                  uint64_t n);
 /* After the last of the values. */
 void zps_values_writer_end(struct zps_values_writer *writer);
 /* All at once. */

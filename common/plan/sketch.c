@@ -102,9 +102,14 @@ void zps_plan_sketch_list(struct zps_plan_sketch *sketch, uint64_t n_rows, const
   end(&collector);
 }
 
+static bool is_value(enum zps_dtype dtype, const void *values, uint64_t i) {
+  if (zps_dtype_is_half(dtype)) return (((const uint16_t *)values)[i] & 0x7fff) != 0;
+  return dtype == ZPS_DTYPE_F64 ? ((const double *)values)[i] != 0 : ((const float *)values)[i] != 0;
+}
+
 static bool any_value(uint32_t width, enum zps_dtype dtype, const void *values, uint64_t row) {
   for (uint64_t i = row * width; i < (row + 1) * width; i++) {
-    if (dtype == ZPS_DTYPE_F64 ? ((const double *)values)[i] != 0 : ((const float *)values)[i] != 0) return true;
+    if (is_value(dtype, values, i)) return true;
   }
   return false;
 }

@@ -73,8 +73,12 @@ static zps_err_t plan_init(const struct zps_ctl_plan_options *options, struct zp
                            struct zps_error *error) {
   *plan = (struct zps_ctl_plan){.workers = (uint32_t)options->workers, .workers_max = (uint32_t)options->workers_max};
   struct zps_plan_input *input = &plan->input;
-  const enum zps_dtype dtype = (enum zps_dtype)(options->dtype + 1);
+  enum zps_dtype dtype = ZPS_DTYPE_F32;
   const enum zps_value_codec values = (enum zps_value_codec)(options->values + 1);
+  (void)zps_dtype_parse(zps_ctl_plan_dtypes[options->dtype], &dtype); /* all of them are names */
+  if (!zps_values_suit(values, dtype))
+    return zps_fail(error, ZPS_ERR_INVALID, "--values=%s: values of dtype %s travel as raw, qsgd2, qsgd4 or qsgd8",
+                    zps_values_name(values), zps_dtype_name(dtype));
   input->cluster = (struct zps_plan_cluster){
       .n = plan->workers,
       .ranks_per_host = (uint32_t)options->ranks_per_host,

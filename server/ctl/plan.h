@@ -36,6 +36,7 @@ struct zps_ctl_plan_options {
 };
 
 extern const struct zps_opt_table zps_ctl_plan_table;
+extern const char *const zps_ctl_plan_dtypes[]; /* `dtype` is an index of; ends with NULL */
 
 /* The points over n that tables and drawings show: powers of two, and the last. */
 enum { ZPS_CTL_PLAN_POINTS = 20 };

@@ -2,7 +2,7 @@
 #include "common/codec/values.h"
 #include "server/ctl/plan.h"
 
-static const char *const dtypes[] = {"f32", "f64", NULL};
+const char *const zps_ctl_plan_dtypes[] = {"f32", "f64", "bf16", "f16", NULL};
 static const char *const values[] = {ZPS_VALUES_NAME_LIST, NULL};
 static const char *const overlaps[] = {"independent", "disjoint", NULL};
 static const char *const codecs[] = {ZPS_PLAN_CODEC_NAME_LIST, NULL};
@@ -40,7 +40,8 @@ static const struct zps_opt opts[] = {
         .help = "rows of the tensor; 0: those of --trace, or a million"),
     OPT(ZPS_OPT_UINT, width, .name = "width", .short_flag = 'w', .def = "1", .min = 1, .max = 1 << 24, .arg = "N",
         .help = "values of a row"),
-    OPT(ZPS_OPT_ENUM, dtype, .name = "dtype", .def = "f32", .values = dtypes, .arg = "TYPE", .help = "f32 or f64"),
+    OPT(ZPS_OPT_ENUM, dtype, .name = "dtype", .def = "f32", .values = zps_ctl_plan_dtypes, .arg = "TYPE",
+        .help = "f32, f64, bf16 or f16"),
     OPT(ZPS_OPT_ENUM, values, .name = "values", .def = "raw", .values = values, .arg = "CODEC",
         .help = "what values travel as to and from servers: raw, bf16, f16, qsgd2, qsgd4 or qsgd8"),
     OPT(ZPS_OPT_DOUBLE, density, .name = "density", .short_flag = 'd', .def = "0.01", .min = 0, .max = 1, .arg = "D",

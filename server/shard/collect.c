@@ -84,6 +84,10 @@ static struct zps_shard_round *find_or_open(struct zps_tensor *tensor, uint64_t 
   return round;
 }
 
+static enum zps_value_codec value_codec_of(const struct zps_tensor *tensor, const struct zps_slice *slice) {
+  return slice->is_wide ? ZPS_VALUES_RAW : tensor->value_codec;
+}
+
 /* One partition's slice, of which the sizes are checked. */
 static bool take_part(struct zps_shard_round *round, uint32_t rank, uint32_t part, const struct zps_slice *slice,
                       uint64_t deadline_ns) {
@@ -100,6 +104,7 @@ static bool take_part(struct zps_shard_round *round, uint32_t rank, uint32_t par
   contribution->part = part;
   contribution->rank = rank;
   contribution->codec = slice->codec;
+  contribution->is_wide = slice->is_wide;
   contribution->nnz = slice->nnz;
   contribution->len_bytes = slice->len_bytes;
   contribution->is_here = slice->is_inline;
@@ -127,10 +132,11 @@ static bool take_joined(struct zps_shard_round *round, uint32_t rank, uint32_t f
                                 slice->partition, slice->n_more, tensor->parts_here - first - 1);
   for (uint32_t i = 0; i <= slice->n_more; i++) m += tensor->sizes[first + i];
   const zps_err_t code = zps_split_init(&split, slice->codec, m, slice->nnz, tensor->width, tensor->dtype,
-                                        tensor->value_codec, slice->data, slice->len_bytes, &error);
+                                        value_codec_of(tensor, slice), slice->data, slice->len_bytes, &error);
   if (code != ZPS_OK) return zps_shard_round_fail(round, rank, code, "partition %u: %s", slice->partition, error.text);
   for (uint32_t i = 0; i <= slice->n_more; i++) {
-    struct zps_slice one = {.partition = tensor->partitions[first + i], .is_inline = true, .data = coo};
+    struct zps_slice one = {
+        .partition = tensor->partitions[first + i], .is_inline = true, .is_wide = slice->is_wide, .data = coo};
     one.nnz = zps_split_next(&split, tensor->sizes[first + i]);
     one.len_bytes = zps_split_write(&split, coo);
     if (!take_part(round, rank, first + i, &one, deadline_ns)) return false;
@@ -149,10 +155,14 @@ static bool take_slice(struct zps_shard_round *round, uint32_t rank, const struc
   if (part == UINT32_MAX)
     return zps_shard_round_fail(round, rank, ZPS_ERR_PROTOCOL, "it pushed partition %u, which is not this server's",
                                 slice->partition);
+  if (slice->is_wide && !zps_tensor_may_be_wide(tensor))
+    return zps_shard_round_fail(
+        round, rank, ZPS_ERR_PROTOCOL, "it pushed partition %u wide, as only halves may be; the tensor's are %s as %s",
+        slice->partition, zps_dtype_name(tensor->array_dtype), zps_values_name(tensor->value_codec));
   if (slice->is_inline) tensor->sums.bytes_in += slice->len_bytes;
   if (slice->n_more > 0) return take_joined(round, rank, part, slice, deadline_ns);
   const zps_err_t code = zps_slice_check_sizes(slice->codec, tensor->sizes[part], slice->nnz, tensor->width,
-                                               tensor->dtype, tensor->value_codec, slice->len_bytes, &error);
+                                               tensor->dtype, value_codec_of(tensor, slice), slice->len_bytes, &error);
   if (code != ZPS_OK) return zps_shard_round_fail(round, rank, code, "partition %u: %s", slice->partition, error.text);
   return take_part(round, rank, part, slice, deadline_ns);
 }

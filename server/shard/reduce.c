@@ -111,7 +111,8 @@ static uint64_t bytes_of(const struct zps_reduce_task *task) {
 static zps_err_t check(const struct zps_reduce_task *task, uint32_t i, struct zps_error *error) {
   const struct zps_contribution *contribution = task->contributions[i];
   return zps_slice_view_init(&task->views[i], contribution->codec, task->m, contribution->nnz, task->width, task->dtype,
-                             task->value_codec, contribution->data, contribution->len_bytes, error);
+                             contribution->is_wide ? ZPS_VALUES_RAW : task->value_codec, contribution->data,
+                             contribution->len_bytes, error);
 }
 
 static void check_one(void *ctx, unsigned i) {

@@ -73,7 +73,7 @@ void zps_sums_visit(const struct zps_tensor *tensor, void (*visit)(void *ctx, co
                                    .width = tensor->width,
                                    .n_parts = tensor->partition.n_parts,
                                    .parts_here = tensor->parts_here,
-                                   .dtype = tensor->dtype,
+                                   .dtype = tensor->array_dtype,
                                    .op = tensor->op,
                                    .rounds = sums->rounds,
                                    .aborted = sums->aborted,

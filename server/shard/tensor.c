@@ -58,7 +58,7 @@ static zps_err_t place(struct zps_tensor *tensor, const struct zps_tensor_spec *
     tensor->positions[p] = UINT32_MAX;
     if (spec->owners[p] != tensor->job->server) continue;
     const uint32_t m = zps_partition_size(&tensor->partition, p);
-    if ((uint64_t)m > (1ull << 56) / zps_dtype_size(spec->dtype) / spec->width)
+    if ((uint64_t)m > (1ull << 56) / zps_dtype_size(zps_dtype_sum(spec->dtype)) / spec->width)
       return zps_fail(error, ZPS_ERR_INVALID, "job %s, tensor %s: a partition of %u rows of width %u is too large",
                       tensor->job->name, spec->name, m, spec->width);
     tensor->positions[p] = tensor->parts_here;
@@ -100,10 +100,11 @@ zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spe
   tensor->job = job;
   tensor->id = spec->tensor;
   tensor->width = spec->width;
-  tensor->dtype = spec->dtype;
+  tensor->dtype = zps_dtype_sum(spec->dtype);
+  tensor->array_dtype = spec->dtype;
   tensor->op = spec->op;
   tensor->codecs = zps_codec_result_set(spec->codec);
-  tensor->value_codec = spec->value_codec;
+  tensor->value_codec = zps_values_of(spec->value_codec, spec->dtype);
   tensor->partition = partition;
   memcpy(tensor->name, spec->name, sizeof tensor->name);
   tensor->positions = calloc(spec->n_parts, sizeof tensor->positions[0]);

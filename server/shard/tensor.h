@@ -28,7 +28,8 @@ struct zps_tensor {
   struct zps_tensor *next;
   uint32_t id, width;
   char name[ZPS_NAME_MAX + 1];
-  enum zps_dtype dtype;
+  enum zps_dtype array_dtype; /* of the trainers' arrays; */
+  enum zps_dtype dtype;       /* and of sums */
   enum zps_op op;
   unsigned codecs; /* that results may travel in: a set */
   enum zps_value_codec value_codec;
@@ -45,6 +46,11 @@ struct zps_tensor {
   uint32_t next_tombstone;
   struct zps_tensor_sums sums;
 };
+
+/* Of halves that travel as they are: ranks whose own sums are none may push floats. */
+static inline bool zps_tensor_may_be_wide(const struct zps_tensor *tensor) {
+  return zps_dtype_is_half(tensor->array_dtype) && tensor->value_codec == zps_values_own(tensor->array_dtype);
+}
 
 zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spec,
                           struct zps_error *error) ZPS_MUSTCHECK;

@@ -4,12 +4,17 @@
 
 #include "common/base/hash.h"
 #include "common/base/rng.h"
+#include "tests/support/halves.h"
 
-static size_t value_bytes(const struct spec *spec) {
-  return spec->dtype == ZENPS_F32 ? 4 : 8;
+static bool is_half(const struct spec *spec) {
+  return spec->dtype == ZENPS_BF16 || spec->dtype == ZENPS_F16;
 }
 
-static size_t row_bytes(const struct spec *spec) {
+static size_t value_bytes(const struct spec *spec) {
+  return is_half(spec) ? 2 : spec->dtype == ZENPS_F32 ? 4 : 8;
+}
+
+size_t spec_row_bytes(const struct spec *spec) {
   return spec->width * value_bytes(spec);
 }
 
@@ -19,7 +24,10 @@ static void *must(void *memory) {
 }
 
 static void put(const struct spec *spec, void *values, uint64_t at, double value) {
-  if (spec->dtype == ZENPS_F32) {
+  if (is_half(spec)) {
+    const double scale = spec->dtype == ZENPS_F16 ? 0x1p-10 : 1; /* sums that are finite */
+    ((uint16_t *)values)[at] = halves_narrow((enum zps_dtype)spec->dtype, (float)(value * scale));
+  } else if (spec->dtype == ZENPS_F32) {
     ((float *)values)[at] = (float)value;
   } else {
     ((double *)values)[at] = value;
@@ -35,7 +43,7 @@ static double draw(const struct spec *spec, struct zps_rng *rng) {
 
 static void make_dense(const struct spec *spec, struct zps_rng *rng, bool empty, zenps_grad_t *grad) {
   grad->layout = ZENPS_DENSE;
-  grad->values = must(calloc(spec->rows, row_bytes(spec)));
+  grad->values = must(calloc(spec->rows, spec_row_bytes(spec)));
   for (uint64_t row = 0; row < spec->rows && !empty; row++) {
     if (zps_rng_unit(rng) >= spec->density) continue;
     for (uint32_t i = 0; i < spec->width; i++) put(spec, grad->values, row * spec->width + i, draw(spec, rng));
@@ -48,7 +56,7 @@ static void make_rows(const struct spec *spec, struct zps_rng *rng, bool empty, 
   grad->layout = ZENPS_ROWS;
   if (n == 0) return;
   grad->row_ids = must(malloc(n * repeats * sizeof *grad->row_ids));
-  grad->values = must(malloc(n * repeats * row_bytes(spec)));
+  grad->values = must(malloc(n * repeats * spec_row_bytes(spec)));
   for (uint64_t i = 0; i < n; i++) {
     const int64_t row = (int64_t)zps_rng_below(rng, spec->rows);
     for (uint64_t k = 0; k <= zps_rng_below(rng, repeats); k++) {
@@ -56,8 +64,8 @@ static void make_rows(const struct spec *spec, struct zps_rng *rng, bool empty, 
       const uint64_t at = zps_rng_below(rng, grad->nnz + 1);
       if (at < grad->nnz) {
         grad->row_ids[grad->nnz] = grad->row_ids[at];
-        memcpy((char *)grad->values + grad->nnz * row_bytes(spec), (char *)grad->values + at * row_bytes(spec),
-               row_bytes(spec));
+        memcpy((char *)grad->values + grad->nnz * spec_row_bytes(spec),
+               (char *)grad->values + at * spec_row_bytes(spec), spec_row_bytes(spec));
       }
       grad->row_ids[at] = row;
       for (uint32_t j = 0; j < spec->width; j++) put(spec, grad->values, at * spec->width + j, draw(spec, rng));
@@ -88,12 +96,12 @@ void out_make(const struct spec *spec, const zenps_grad_t *in, zenps_grad_t *out
   if (spec->in_place) {
     out->values = in->values;
   } else if (!spec->rows_out) {
-    out->values = must(malloc(spec->rows * row_bytes(spec)));
-    memset(out->values, 0xa5, spec->rows * row_bytes(spec));
+    out->values = must(malloc(spec->rows * spec_row_bytes(spec)));
+    memset(out->values, 0xa5, spec->rows * spec_row_bytes(spec));
   } else if (spec->own_arrays) {
     out->capacity = spec->rows;
     out->row_ids = must(malloc(spec->rows * sizeof *out->row_ids));
-    out->values = must(malloc(spec->rows * row_bytes(spec)));
+    out->values = must(malloc(spec->rows * spec_row_bytes(spec)));
   }
 }
 
@@ -137,9 +145,29 @@ struct sum {
 DEFINE_ADD(float)
 DEFINE_ADD(double)
 
+/* Halves become the floats that they stand for. */
+static void widen(const struct spec *spec, zenps_grad_t *grad) {
+  const uint64_t n = (grad->layout == ZENPS_ROWS ? grad->nnz : spec->rows) * spec->width;
+  const uint16_t *const halves = grad->values;
+  float *const floats = must(malloc(n * sizeof *floats + 1));
+  for (uint64_t i = 0; i < n; i++) floats[i] = halves_widen((enum zps_dtype)spec->dtype, halves[i]);
+  free(grad->values);
+  grad->values = floats;
+}
+
+/* The sum becomes halves, in place. */
+static void narrow(const struct spec *spec, struct sum *sum) {
+  const float *const floats = sum->values;
+  uint16_t *const halves = must(malloc(spec->rows * spec_row_bytes(spec)));
+  for (uint64_t i = 0; i < spec->rows * spec->width; i++)
+    halves[i] = halves_narrow((enum zps_dtype)spec->dtype, floats[i]);
+  free(sum->values);
+  sum->values = halves;
+}
+
 static void scale(const struct spec *spec, int world, struct sum *sum) {
   for (uint64_t i = 0; i < spec->rows * spec->width; i++) {
-    if (spec->dtype == ZENPS_F32) {
+    if (spec->dtype != ZENPS_F64) {
       ((float *)sum->values)[i] *= 1.0f / (float)world;
     } else {
       ((double *)sum->values)[i] *= 1.0 / world;
@@ -151,6 +179,9 @@ static bool same_value(const struct spec *spec, const void *a, const void *b, ui
   const size_t n = value_bytes(spec);
   if (memcmp((const char *)a + at * n, (const char *)b + at * n, n) == 0) return true;
   /* Which NaN comes of two is the processor's choice. */
+  if (is_half(spec))
+    return spec->odd_values && isnan(halves_widen((enum zps_dtype)spec->dtype, ((const uint16_t *)a)[at])) &&
+           isnan(halves_widen((enum zps_dtype)spec->dtype, ((const uint16_t *)b)[at]));
   return spec->odd_values &&
          (spec->dtype == ZENPS_F32 ? isnan(((const float *)a)[at]) && isnan(((const float *)b)[at])
                                    : isnan(((const double *)a)[at]) && isnan(((const double *)b)[at]));
@@ -158,8 +189,8 @@ static bool same_value(const struct spec *spec, const void *a, const void *b, ui
 
 static void check_row(const struct spec *spec, const struct sum *sum, uint64_t row, const void *values, uint64_t at) {
   for (uint32_t j = 0; j < spec->width; j++) {
-    const void *wanted = (const char *)sum->values + row * row_bytes(spec);
-    const void *got = (const char *)values + at * row_bytes(spec);
+    const void *wanted = (const char *)sum->values + row * spec_row_bytes(spec);
+    const void *got = (const char *)values + at * spec_row_bytes(spec);
     if (same_value(spec, got, wanted, j)) continue;
     char text[128];
     snprintf(text, sizeof text, "row %llu, column %u differs", (unsigned long long)row, j);
@@ -168,12 +199,14 @@ static void check_row(const struct spec *spec, const struct sum *sum, uint64_t r
 }
 
 void out_check(const struct spec *spec, int world, uint64_t step, const zenps_grad_t *out) {
-  struct sum sum = {must(calloc(spec->rows, row_bytes(spec))), must(calloc(spec->rows, sizeof(bool)))};
+  const size_t sum_bytes = spec->dtype == ZENPS_F64 ? sizeof(double) : sizeof(float);
+  struct sum sum = {must(calloc(spec->rows, spec->width * sum_bytes)), must(calloc(spec->rows, sizeof(bool)))};
   uint64_t n = 0;
   for (int r = 0; r < world; r++) {
     zenps_grad_t grad;
     grad_make(spec, r, step, &grad);
-    if (spec->dtype == ZENPS_F32) {
+    if (is_half(spec)) widen(spec, &grad);
+    if (spec->dtype != ZENPS_F64) {
       add_float(spec, &grad, &sum);
     } else {
       add_double(spec, &grad, &sum);
@@ -181,6 +214,7 @@ void out_check(const struct spec *spec, int world, uint64_t step, const zenps_gr
     grad_free(&grad);
   }
   if (spec->options.op == ZENPS_OP_MEAN) scale(spec, world, &sum);
+  if (is_half(spec)) narrow(spec, &sum);
   for (uint64_t row = 0; row < spec->rows; row++) {
     if (!spec->rows_out) {
       check_row(spec, &sum, row, out->values, row);

@@ -157,6 +157,28 @@ static void test_odd_values(void **state) {
   ranks_run(cluster_shared(), 3, steps, &spec, 0);
 }
 
+/* Halves: floats between ranks, rounded once. */
+static void test_halves(void **state) {
+  (void)state;
+  for (unsigned bits = 0; bits < 16; bits++) {
+    struct spec spec = {.rows = bits & 1 ? 5003 : 1200007,
+                        .width = bits & 1 ? 3 : 1,
+                        .dtype = bits & 2 ? ZENPS_F16 : ZENPS_BF16,
+                        .rows_in = bits & 4,
+                        .rows_out = bits & 8,
+                        .repeats = bits & 8 ? 3 : 1,
+                        .density = 0.05,
+                        .own_arrays = bits & 1};
+    ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
+    spec.options.op = bits % 3 == 0 ? ZENPS_OP_MEAN : bits % 3 == 1 ? ZENPS_OP_SUM : ZENPS_OP_MAX;
+    ranks_run(cluster_shared(), 3, steps, &spec, 0);
+    spec.rows = 2000;
+    spec.odd_values = true;
+    spec.options.op = ZENPS_OP_SUM;
+    ranks_run(cluster_shared(), 2, steps, &spec, 0);
+  }
+}
+
 static void test_extremes(void **state) {
   (void)state;
   struct spec spec = {.rows = 700, .width = 2, .dtype = ZENPS_F32, .density = 0.5, .few_values = true};
@@ -299,10 +321,10 @@ static void test_many_rounds(void **state) {
 }
 
 const struct CMUnitTest api_round_tests[] = {
-    cmocka_unit_test(test_layouts),        cmocka_unit_test(test_worlds),      cmocka_unit_test(test_empty),
-    cmocka_unit_test(test_large),          cmocka_unit_test(test_stripes),     cmocka_unit_test(test_slow_links),
-    cmocka_unit_test(test_in_place),       cmocka_unit_test(test_odd_values),  cmocka_unit_test(test_extremes),
-    cmocka_unit_test(test_tensor_options), cmocka_unit_test(test_algorithm_1), cmocka_unit_test(test_several_tensors),
-    cmocka_unit_test(test_several_jobs),   cmocka_unit_test(test_many_rounds),
+    cmocka_unit_test(test_layouts),         cmocka_unit_test(test_halves),         cmocka_unit_test(test_worlds),
+    cmocka_unit_test(test_empty),           cmocka_unit_test(test_large),          cmocka_unit_test(test_stripes),
+    cmocka_unit_test(test_slow_links),      cmocka_unit_test(test_in_place),       cmocka_unit_test(test_odd_values),
+    cmocka_unit_test(test_extremes),        cmocka_unit_test(test_tensor_options), cmocka_unit_test(test_algorithm_1),
+    cmocka_unit_test(test_several_tensors), cmocka_unit_test(test_several_jobs),   cmocka_unit_test(test_many_rounds),
 };
 const size_t n_api_round_tests = sizeof api_round_tests / sizeof api_round_tests[0];

@@ -98,6 +98,7 @@ struct spec {
   zenps_tensor_options_t options;
 };
 
+size_t spec_row_bytes(const struct spec *spec);
 /* A gradient that depends on its arguments alone. The caller frees its arrays. */
 void grad_make(const struct spec *spec, int rank, uint64_t step, zenps_grad_t *grad);
 void grad_free(zenps_grad_t *grad);

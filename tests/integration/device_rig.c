@@ -85,17 +85,13 @@ void *gpu_download(struct gpu *gpu, const void *from, size_t len_bytes) {
 
 /* ------------------------------------------------------------ gradients and results */
 
-static size_t row_bytes(const struct spec *spec) {
-  return spec->width * (spec->dtype == ZENPS_F32 ? sizeof(float) : sizeof(double));
-}
-
 void grad_upload(struct gpu *gpu, const struct spec *spec, const zenps_grad_t *host, zenps_grad_t *grad) {
   const uint64_t n = host->layout == ZENPS_ROWS ? host->nnz : spec->rows;
   *grad = *host;
   grad->memory = ZENPS_DEVICE;
   grad->device = 0;
   grad->stream = gpu->stream;
-  if (host->values) grad->values = gpu_upload(gpu, host->values, n * row_bytes(spec));
+  if (host->values) grad->values = gpu_upload(gpu, host->values, n * spec_row_bytes(spec));
   if (host->row_ids) grad->row_ids = gpu_upload(gpu, host->row_ids, n * sizeof *host->row_ids);
 }
 
@@ -109,7 +105,7 @@ void out_new(struct gpu *gpu, const struct spec *spec, const zenps_grad_t *in, z
     out->values = in->values;
   } else if (!spec->rows_out || spec->own_arrays) {
     out->capacity = spec->rows;
-    out->values = gpu_new(gpu, spec->rows * row_bytes(spec));
+    out->values = gpu_new(gpu, spec->rows * spec_row_bytes(spec));
     if (spec->rows_out) out->row_ids = gpu_new(gpu, spec->rows * sizeof *out->row_ids);
   }
 }
@@ -127,7 +123,7 @@ static void out_delete(struct gpu *gpu, const struct spec *spec, zenps_grad_t *o
 void out_download(struct gpu *gpu, const struct spec *spec, const zenps_grad_t *out, zenps_grad_t *host) {
   const uint64_t n = spec->rows_out ? out->nnz : spec->rows;
   *host = *out;
-  host->values = gpu_download(gpu, out->values, n * row_bytes(spec));
+  host->values = gpu_download(gpu, out->values, n * spec_row_bytes(spec));
   host->row_ids = spec->rows_out ? gpu_download(gpu, out->row_ids, n * sizeof *out->row_ids) : NULL;
 }
 
@@ -170,7 +166,7 @@ static zenps_request_stats_t stats_of(zenps_request_t *request) {
 static void compare(const struct spec *spec, const zenps_grad_t *got, const zenps_grad_t *wanted) {
   const uint64_t n = spec->rows_out ? wanted->nnz : spec->rows;
   CHECK(got->nnz == wanted->nnz);
-  CHECK(memcmp(got->values, wanted->values, n * row_bytes(spec)) == 0);
+  CHECK(memcmp(got->values, wanted->values, n * spec_row_bytes(spec)) == 0);
   if (spec->rows_out) CHECK(memcmp(got->row_ids, wanted->row_ids, n * sizeof *got->row_ids) == 0);
 }
 

@@ -73,6 +73,22 @@ static void test_device_schemes(void **state) {
   }
 }
 
+/* Halves, which no kernel reads: all schemes are staged. */
+static void test_device_schemes_halves(void **state) {
+  (void)state;
+  for (unsigned bits = 0; bits < 4; bits++) {
+    const struct device_case is = {.spec = {.rows = 1100,
+                                            .width = bits & 1 ? 3 : 1,
+                                            .dtype = bits & 2 ? ZENPS_F16 : ZENPS_BF16,
+                                            .rows_in = bits & 1,
+                                            .rows_out = bits & 2,
+                                            .repeats = 2,
+                                            .own_arrays = bits & 1,
+                                            .density = 0.1}};
+    ranks_run(cluster_shared(), WORLD, all_schemes, &is, 0);
+  }
+}
+
 /* One side in host memory; and gradients so full that they are brought as they are. */
 static void test_device_schemes_mixed(void **state) {
   (void)state;
@@ -152,7 +168,7 @@ static void test_device_automatic(void **state) {
 }
 
 const struct CMUnitTest device_scheme_tests[] = {
-    cmocka_unit_test(test_device_schemes), cmocka_unit_test(test_device_schemes_mixed),
-    cmocka_unit_test(test_device_schemes_odd), cmocka_unit_test(test_device_schemes_max),
-    cmocka_unit_test(test_device_automatic)};
+    cmocka_unit_test(test_device_schemes),       cmocka_unit_test(test_device_schemes_halves),
+    cmocka_unit_test(test_device_schemes_mixed), cmocka_unit_test(test_device_schemes_odd),
+    cmocka_unit_test(test_device_schemes_max),   cmocka_unit_test(test_device_automatic)};
 const size_t n_device_scheme_tests = sizeof device_scheme_tests / sizeof device_scheme_tests[0];

@@ -26,6 +26,13 @@ ok "mean" verified 3 2 --rows 30000 --op mean --density 0.05
 ok "blocks of 8 rows" verified 3 2 --rows 100003 --block-bits 3 --density 0.02
 ok "skewed rows" verified 3 2 --rows 100000 --skew 1.1 --density 0.02
 ok "Algorithm 1 instead of the ordered walk" verified 3 2 --rows 100000 --hierarchical --density 0.02
+for dtype in bf16 f16; do
+  ok "$dtype" verified 4 2 --rows 262144 --density 0.01 --dtype $dtype
+  ok "$dtype, repeated rows in, rows out" verified 3 2 --rows 30000 --width 3 --layout rows --out rows --duplicates 3 --density 0.05 --dtype $dtype
+  ok "$dtype, mean, in place, width 64" verified 3 2 --rows 20000 --width 64 --density 0.01 --op mean --out in-place --dtype $dtype
+  ok "$dtype, max, several stripes, rows out" verified 2 2 --rows 2200000 --density 0.02 --partitions 16 --op max --out rows --dtype $dtype
+  ok "$dtype as qsgd4" verified 3 2 --rows 30000 --density 0.05 --layout rows --duplicates 2 --values qsgd4 --dtype $dtype
+done
 for values in bf16 f16 qsgd2 qsgd4 qsgd8; do
   ok "values as $values" verified 3 2 --rows 100003 --density 0.05 --values $values
 done
@@ -52,6 +59,12 @@ is "pull payload is 8 bytes per row of the union" "$(whole payload_in)" $((8 * u
 ok "the same in the smallest codes" verified 2 4 --rows $rows --density 0.05 --partitions $parts --steps 4
 over=$(awk -v r="$(field bytes_over_bound)" 'BEGIN { print (r >= 0.99 && r <= 1.02 ? "yes" : r) }')
 is "within 2% of the values and the rows' entropy" "$over" yes
+for dtype in bf16 f16; do # a half of the values' bytes
+  ok "a million rows of 5% as $dtype" verified 2 4 --rows $rows --density 0.05 --partitions $parts --steps 4 --codec coo --dtype $dtype
+  union=$(awk -v d="$(field union_density)" -v r=$rows 'BEGIN { printf "%.0f", d * r }')
+  within=$(awk -v out="$(field payload_out)" -v in_="$(field payload_in)" -v z=$nnz -v u="$union" -v p=$parts 'BEGIN { out -= 6 * z; in_ -= 6 * u; print (out >= 0 && out <= 2 * p && in_ >= 0 && in_ <= 2 * p ? "yes" : out " and " in_) }')
+  is "6 bytes a row, but for padding" "$within" yes
+done
 # All rows: no byte for the index, and no bit more than the values' formula in either direction.
 for sizes in bf16:2097152 f16:2097152 qsgd2:266240 qsgd4:528384 qsgd8:1052672; do
   ok "a million rows as ${sizes%:*}" verified 2 4 --rows $rows --density 1 --partitions $parts --values "${sizes%:*}"

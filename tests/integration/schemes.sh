@@ -71,6 +71,14 @@ done
 } >"$scratch/cases"
 run_cases 4
 
+# Halves: rounded once, by every scheme; also results over the gradients, and repeated rows whose sums are no halves.
+{
+  for_all_schemes 4 --rows 20011 --density 0.05 --dtype bf16
+  for_all_schemes 4 --rows 2003 --width 5 --density 0.5 --dtype f16 --op mean --out in-place
+  for_all_schemes 4 --rows 1003 --width 33 --density 0.3 --dtype bf16 --layout rows --duplicates 2 --out rows
+} >"$scratch/cases"
+run_cases 4
+
 # All ranks touch the same rows; no two ranks touch the same row.
 seq -s ' ' 3 7 2000 >"$scratch/same"
 for sample in $(seq 0 15); do seq -s ' ' $((sample * 100)) $((sample * 100 + 60)); done >"$scratch/disjoint"
@@ -236,7 +244,7 @@ said "is named by file and line" "cases, line 1: .*keep"
 
 if [ -x "$build/tests/integration/api_test" ]; then
   export ZENPSD="$build/zenpsd" ZENPS_TEST_DIR="$scratch" ZENPS_SCHEME=split-allgather
-  for test in killed_rank hung_rank missing_rank cancel rank_leaves free_in_flight truncated in_place several_tensors recovery extremes; do
+  for test in killed_rank hung_rank missing_rank cancel rank_leaves free_in_flight truncated in_place several_tensors recovery extremes halves; do
     ok "API between ranks: $test" "$build/tests/integration/api_test" "test_$test"
   done
   ZENPS_SHARED_MEMORY=no ok "without shared memory: several_tensors" "$build/tests/integration/api_test" test_several_tensors

@@ -16,6 +16,10 @@ for scheme in sparse-ps dense-ps omnireduce; do
   ok "$scheme, 8 ranks, width 64, some of them empty" verified 8 2 --scheme $scheme --rows 2003 --width 64 --density 0.1 --empty 3
   ok "$scheme, one row" verified 3 2 --scheme $scheme --rows 1 --density 1
 done
+for scheme in sparse-ps dense-ps omnireduce; do
+  ok "$scheme of bf16" verified 3 2 --scheme $scheme --rows 20011 --width 3 --density 0.1 --dtype bf16
+  ok "$scheme of f16, repeated rows in, rows out" verified 3 2 --scheme $scheme --rows 2003 --width 33 --density 0.1 --layout rows --duplicates 2 --out rows --dtype f16
+done
 ok "sparse-ps, bf16" verified 3 2 --scheme sparse-ps --rows 20000 --density 0.1 --values bf16
 
 # Dense: every worker sends M bytes and gets M bytes, for any gradient.

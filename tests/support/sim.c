@@ -162,9 +162,10 @@ static void result(struct sim_network *network, struct sim_rank *rank, uint32_t 
   int64_t *const rows = malloc((from.view.z + 1ull) * sizeof *rows);
   char *const values = malloc((from.view.z + 1ull) * rank->compute.width * 8);
   const uint64_t row_bytes = rank->compute.width * zps_dtype_size(rank->compute.dtype);
-  assert_int_equal(zps_compute_result_rows(&from, divisor, false, rows, values), from.view.z);
+  assert_int_equal(zps_compute_result_rows(&from, rank->compute.dtype, divisor, false, rows, values), from.view.z);
   uint64_t n_rows;
-  const struct zps_compute_result to = {.dense = rank->result,
+  const struct zps_compute_result to = {.dtype = rank->compute.dtype,
+                                        .dense = rank->result,
                                         .dense_bytes = rank->plan.rows * row_bytes,
                                         .lo = from.lo,
                                         .hi = from.hi,

@@ -16,7 +16,7 @@ static void push(const struct sim_rank *rank, double *sums, bool *touched) {
     const struct zps_compute_in in = sim_rank_in(rank, zps_instr_ins(&rank->program, instr)[i]);
     int64_t *const rows = malloc((in.view.z + 1ull) * sizeof *rows);
     void *const values = malloc((in.view.z + 1ull) * width * 8);
-    const uint32_t n = zps_compute_result_rows(&in, 1, false, rows, values);
+    const uint32_t n = zps_compute_result_rows(&in, rank->compute.dtype, 1, false, rows, values);
     for (uint64_t j = 0; j < (uint64_t)n * width; j++) {
       const uint64_t row = (uint64_t)rows[j / width], at = row * width + j % width;
       const bool is_f32 = rank->compute.dtype == ZPS_DTYPE_F32;

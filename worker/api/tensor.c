@@ -53,6 +53,7 @@ static zps_err_t between_hosts_open(struct zenps_job *job, const struct zps_tens
   inner.spec.scheme = inner.scheme.spec;
   inner.spec.ranks = peer->masters;
   inner.spec.n_ranks = peer->n_masters;
+  inner.spec.dtype = zps_dtype_sum(inner.spec.dtype);           /* a host's sums are not rounded on the way */
   if (inner.spec.op == ZPS_OP_MEAN) inner.spec.op = ZPS_OP_SUM; /* which is divided once, by the number of ranks */
   const zps_err_t err = zps_worker_tensor_create(job, &inner, inner_p, error);
   if (err != ZPS_OK) return err;
@@ -96,7 +97,7 @@ static void served_create(struct zenps_tensor *tensor, const struct zps_served_k
   core->served = served;
   core->ops = &zps_served_ops;
   core->scheme = served->name;
-  core->works_in_host = served->all_rows || served->blocks;
+  core->works_in_host = served->all_rows || served->blocks || zps_dtype_is_half(core->dtype);
 }
 
 zps_err_t zps_worker_tensor_create(struct zenps_job *job, const struct zps_tensor_ask *asked,
@@ -128,7 +129,7 @@ zps_err_t zps_worker_tensor_create(struct zenps_job *job, const struct zps_tenso
                                            .op = ask->op,
                                            .partitioner = asked->partitioner,
                                            .codec = wire.codec,
-                                           .value_codec = ask->value_codec,
+                                           .value_codec = zps_values_of(ask->value_codec, ask->dtype),
                                            .owners = wire.owners};
   snprintf(tensor->core.name, sizeof tensor->core.name, "%.127s", ask->name);
   zps_row_arrays_pool_init(&tensor->core.arrays);
@@ -201,8 +202,8 @@ zenps_status_t zenps_tensor_open(zenps_job_t *job, const char *name, uint64_t ro
                            "zenps_tensor_open: \"%.130s\" cannot name a tensor: 1 to 127 bytes, not starting with '@'",
                            name);
   }
-  if (dtype != ZENPS_F32 && dtype != ZENPS_F64) {
-    return zps_worker_fail(ZPS_ERR_INVALID, "tensor %s: dtype %d is none of ZENPS_F32, ZENPS_F64", name, (int)dtype);
+  if (dtype != ZENPS_F32 && dtype != ZENPS_F64 && dtype != ZENPS_BF16 && dtype != ZENPS_F16) {
+    return zps_worker_fail(ZPS_ERR_INVALID, "tensor %s: dtype %d is none of " ZPS_DTYPES_TEXT, name, (int)dtype);
   }
   return zps_worker_tensor_open(job, name, rows, width, (enum zps_dtype)dtype, options, tensor);
 }
@@ -222,7 +223,7 @@ zenps_status_t zenps_tensor_info(const zenps_tensor_t *tensor, zenps_tensor_info
                                      .dtype = (zenps_dtype_t)tensor->core.dtype,
                                      .op = (zenps_op_t)tensor->core.op,
                                      .codec = (zenps_codec_t)tensor->asked.codec,
-                                     .values = (zenps_values_t)tensor->core.value_codec,
+                                     .values = (zenps_values_t)tensor->asked.value_codec,
                                      .scheme = tensor->automatic   ? "auto"
                                                : tensor->core.peer ? tensor->core.peer->name
                                                                    : tensor->core.served->name};

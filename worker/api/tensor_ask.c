@@ -27,7 +27,7 @@ zps_err_t zps_tensor_ask_make(const struct zenps_job *job, const char *name, uin
                     "tensor %s: %" PRIu64 " x %" PRIu32 "; rows must be 1 to 2^40, width 1 to 2^20", name, rows, width);
   }
   if (zps_dtype_size(dtype) == 0) {
-    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: dtype %d is none of ZENPS_F32, ZENPS_F64", name, (int)dtype);
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: dtype %d is none of " ZPS_DTYPES_TEXT, name, (int)dtype);
   }
   if ((int)options.op < 0 || options.op > ZENPS_OP_MIN) {
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: op %d is none of ZENPS_OP_SUM, _MEAN, _MAX and _MIN", name,
@@ -41,6 +41,15 @@ zps_err_t zps_tensor_ask_make(const struct zenps_job *job, const char *name, uin
   enum zps_value_codec value_codec = ZPS_VALUES_RAW; /* the library's own bytes, whatever the environment says */
   if (dtype != ZPS_DTYPE_U8 || options.values != 0)
     value_codec = (enum zps_value_codec)(options.values ? (int)options.values : job->options.values + 1);
+  if (zps_values_are_plain(value_codec, dtype)) value_codec = ZPS_VALUES_RAW; /* one name for what is the same */
+  if (zps_dtype_is_half(dtype) && zps_values_level_bits(value_codec) == 0 && value_codec != ZPS_VALUES_RAW &&
+      value_codec <= ZPS_VALUES_QSGD8) {
+    return zps_fail(
+        error, ZPS_ERR_UNSUPPORTED,
+        "tensor %s: values of dtype %s do not travel as %s, which would round them twice: they must be raw, "
+        "16 bits as they are, or qsgd2, qsgd4 or qsgd8",
+        name, zps_dtype_name(dtype), zps_values_name(value_codec));
+  }
   if (!zps_values_suit(value_codec, dtype)) {
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: values %d is none of ZENPS_VALUES_RAW to ZENPS_VALUES_QSGD8",
                     name, (int)options.values);

@@ -6,6 +6,8 @@
 #include "worker/api/tensor.h"
 #include "worker/choice/ask.h"
 
+#define ZPS_DTYPES_TEXT "ZENPS_F32, ZENPS_F64, ZENPS_BF16, ZENPS_F16"
+
 struct zps_tensor_ask {
   struct zps_tensor_spec spec;
   struct zps_scheme_ask scheme;

@@ -69,11 +69,13 @@ static uint64_t rows_max(const struct zps_compute *compute, const struct zps_com
   return z < m ? z : m;
 }
 
-/* Bytes of at most `rows` rows, `bytes` where they stay sparse. */
-static uint64_t or_all(const struct zps_compute *compute, uint32_t m, uint64_t rows, uint64_t bytes) {
-  const uint64_t all = zps_codec_slice_bytes(ZPS_CODEC_HOLES, m, m, compute->width, compute->dtype, ZPS_VALUES_RAW);
-  return all > bytes && zps_compute_is_beyond(compute, zps_row_bytes(compute->width, compute->dtype), m, rows) ? all
-                                                                                                               : bytes;
+/* Bytes of at most `rows` rows, in `codec` where they stay sparse. */
+static uint64_t or_all(const struct zps_compute *compute, enum zps_value_codec values, uint32_t m, uint64_t rows,
+                       enum zps_codec codec) {
+  const uint64_t bytes = zps_codec_slice_bytes(codec, m, (uint32_t)rows, compute->width, compute->dtype, values);
+  const uint64_t all = zps_codec_slice_bytes(ZPS_CODEC_HOLES, m, m, compute->width, compute->dtype, values);
+  const uint64_t row_bytes = zps_values_row_bytes(values, compute->dtype, compute->width);
+  return all > bytes && zps_compute_is_beyond(compute, row_bytes, m, rows) ? all : bytes;
 }
 
 uint64_t zps_compute_bound(const struct zps_compute *compute, const struct zps_compute_task *task) {
@@ -94,7 +96,7 @@ uint64_t zps_compute_bound(const struct zps_compute *compute, const struct zps_c
                                                          : false;
   const enum zps_codec codec =
       full ? ZPS_CODEC_HOLES : zps_codec_plain(zps_compute_codecs(compute, &task->instr), m, z);
-  return or_all(compute, m, z, zps_codec_slice_bytes(codec, m, z, compute->width, compute->dtype, ZPS_VALUES_RAW));
+  return or_all(compute, zps_compute_value_codec(compute, task), m, z, codec);
 }
 
 /* Streams of all rows that lie side by side are one. */
@@ -139,8 +141,7 @@ bool zps_compute_alias(const struct zps_compute_task *task, struct zps_slice_vie
 uint64_t zps_compute_rows_bound(const struct zps_compute *compute, const struct zps_stream *stream, uint64_t n) {
   const uint32_t m = zps_compute_range(stream);
   const enum zps_codec codec = zps_codec_plain(zps_codec_push_set(compute->policy), m, (uint32_t)n);
-  return or_all(compute, m, n,
-                zps_codec_slice_bytes(codec, m, (uint32_t)n, compute->width, compute->dtype, ZPS_VALUES_RAW));
+  return or_all(compute, ZPS_VALUES_RAW, m, n, codec);
 }
 
 zps_err_t zps_compute_rows(const struct zps_compute *compute, struct zps_compute_scratch *scratch,
@@ -148,6 +149,7 @@ zps_err_t zps_compute_rows(const struct zps_compute *compute, struct zps_compute
                            void *out, struct zps_compute_out *out_p) {
   struct zps_compute_work work = {.compute = compute,
                                   .scratch = scratch,
+                                  .value_codec = ZPS_VALUES_RAW,
                                   .row_bytes = zps_row_bytes(compute->width, compute->dtype),
                                   .m = zps_compute_range(stream),
                                   .out = out,
@@ -166,11 +168,12 @@ zps_err_t zps_compute_run(const struct zps_compute *compute, struct zps_compute_
   struct zps_compute_work work = {.compute = compute,
                                   .scratch = scratch,
                                   .task = task,
-                                  .row_bytes = zps_compute_width(compute, task->out.kind) *
-                                               (uint64_t)zps_dtype_size(zps_compute_dtype(compute, task->out.kind)),
+                                  .value_codec = zps_compute_value_codec(compute, task),
                                   .m = zps_compute_range(&task->out),
                                   .out = out,
                                   .out_p = out_p};
+  work.row_bytes = zps_values_row_bytes(work.value_codec, zps_compute_dtype(compute, task->out.kind),
+                                        zps_compute_width(compute, task->out.kind));
   switch (task->instr.type) {
     case ZPS_INSTR_OWN:
       return zps_compute_own(&work);

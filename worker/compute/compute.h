@@ -23,10 +23,12 @@
 
 /* Shared by all instructions of a round; read-only while they run. */
 struct zps_compute {
-  enum zps_dtype dtype;
+  enum zps_dtype dtype;       /* of streams: the one that sums are made in */
+  enum zps_dtype array_dtype; /* of the trainer's arrays: the same, or halves */
+  unsigned divisor;           /* a sum that is rounded to halves is multiplied by 1/divisor before */
   uint32_t width;
-  enum zps_op op; /* of a mean, RESULT divides. Vectors are always added. Max and min: never all rows in place of few,
-                     since an absent row is not zero */
+  enum zps_op op; /* of a mean, RESULT divides, but for halves. Vectors are always added. Max and min: never all rows in
+                     place of few, since an absent row is not zero */
   enum zps_codec_policy policy; /* auto: the smallest codec. paper: COO, or all rows beyond delta: */
   double delta; /* share of a stream's rows beyond which it becomes dense [SparCML section 5.1]: 0: under
                    paper, where COO takes more than all rows; otherwise never. A SUM of two streams is
@@ -50,6 +52,8 @@ struct zps_compute_task {
   struct zps_stream out;
   const double *doubles;
   const struct zps_compute_in *ins; /* instr.n_in of them; set by the caller */
+  bool is_final; /* SUM: of all ranks, for the result. Of halves it is rounded here, once, so that half the bytes go
+                    out; set by the caller */
 };
 struct zps_compute_task zps_compute_task_of(const struct zps_program *program, uint32_t instr);
 
@@ -93,20 +97,22 @@ zps_err_t zps_compute_rows(const struct zps_compute *compute, struct zps_compute
 /* RESULT. Each value is multiplied by 1/divisor in the dtype when `divisor` is not 1: by how many ranks a mean is of.
  */
 struct zps_compute_result {
-  void *dense; /* the whole tensor's array */
+  enum zps_dtype dtype; /* of the array: the streams' own, or halves, which sums become here */
+  void *dense;          /* the whole tensor's array */
   uint64_t dense_bytes;
   uint64_t lo, hi; /* rows of it to write; `lo` is the streams', or a multiple of ZPS_DELIVER_ALIGN beyond it */
   unsigned divisor;
+  bool is_rounded; /* the one stream is a final sum that was rounded to the array's halves */
 };
 /* Dense: the stream's rows, and zeros between. Several streams over the same rows are added in their order: a SUM that
  * no other instruction reads need not be coded to be delivered. `n_rows_p`: how many of these rows any of them has.
  * ZPS_ERR_NOMEM. */
 zps_err_t zps_compute_result_dense(struct zps_compute_scratch *scratch, const struct zps_compute_in *ins, unsigned n_in,
                                    const struct zps_compute_result *result, uint64_t *n_rows_p) ZPS_MUSTCHECK;
-/* COO: writes the stream's rows and values, ascending, and returns how many; room for view.z of both. `skip_zeros`:
- * leaves rows out that are all zero, as all-rows streams of a sparse tensor mostly are. */
-uint32_t zps_compute_result_rows(const struct zps_compute_in *in, unsigned divisor, bool skip_zeros, int64_t *rows,
-                                 void *values);
+/* COO: writes the stream's rows and values (of `dtype`, as above), ascending, and returns how many; room for view.z of
+ * both. `skip_zeros`: leaves rows out that are all zero, as all-rows streams of a sparse tensor mostly are. */
+uint32_t zps_compute_result_rows(const struct zps_compute_in *in, enum zps_dtype dtype, unsigned divisor,
+                                 bool skip_zeros, int64_t *rows, void *values);
 /* CONTRIBUTED: the stream's rows that are not zero, ascending; room for view.z. Returns how many. */
 uint32_t zps_compute_contributed(const struct zps_compute_in *in, int64_t *rows);
 

@@ -67,13 +67,46 @@ zps_err_t zps_compute_need_indices(struct zps_compute_work *work, uint64_t n) {
 }
 
 zps_err_t zps_compute_need_room(struct zps_compute_work *work) {
-  return zps_buffer_need(&work->scratch->room, ZPS_COMPUTE_BATCH, work->row_bytes);
+  return zps_buffer_need(&work->scratch->room, ZPS_COMPUTE_BATCH,
+                         zps_row_bytes(work->compute->width, work->compute->dtype));
+}
+
+enum zps_value_codec zps_compute_value_codec(const struct zps_compute *compute, const struct zps_compute_task *task) {
+  enum zps_value_codec codec = ZPS_VALUES_RAW;
+  switch (task->instr.type) {
+    case ZPS_INSTR_OWN:
+      return zps_own_value_codec(compute->own);
+    case ZPS_INSTR_CUT:
+    case ZPS_INSTR_TAKE:
+    case ZPS_INSTR_JOIN:
+    case ZPS_INSTR_TOP:
+    case ZPS_INSTR_NORMAL:
+    case ZPS_INSTR_THRESHOLD:
+      if (task->instr.n_in > 0) codec = task->ins->view.value_codec;
+      for (uint32_t i = 1; i < task->instr.n_in; i++)
+        if (task->ins[i].view.value_codec != codec) return ZPS_VALUES_RAW;
+      return zps_values_level_bits(codec) ? ZPS_VALUES_RAW : codec;
+    case ZPS_INSTR_COMMON: /* the second input only has rows */
+      codec = task->ins->view.value_codec;
+      return zps_values_level_bits(codec) ? ZPS_VALUES_RAW : codec;
+    default:
+      return codec;
+  }
+}
+
+uint64_t zps_compute_pad_values(const struct zps_compute_work *work) {
+  if (work->value_codec == ZPS_VALUES_RAW) return work->z * work->row_bytes;
+  const uint64_t n = (uint64_t)work->z * work->compute->width;
+  zps_values_pad(work->value_codec, n, work->out);
+  return zps_values_bytes(work->value_codec, work->compute->dtype, n);
 }
 
 void zps_compute_finish_full(struct zps_compute_work *work) {
   work->z = work->m;
-  *work->out_p = (struct zps_compute_out){
-      .codec = ZPS_CODEC_HOLES, .value_codec = ZPS_VALUES_RAW, .nnz = work->m, .len_bytes = work->m * work->row_bytes};
+  *work->out_p = (struct zps_compute_out){.codec = ZPS_CODEC_HOLES,
+                                          .value_codec = work->value_codec,
+                                          .nnz = work->m,
+                                          .len_bytes = zps_compute_pad_values(work)};
 }
 
 void zps_compute_spread(struct zps_compute_work *work) {
@@ -97,8 +130,8 @@ void zps_compute_finish(struct zps_compute_work *work) {
   uint64_t index_bytes;
   const unsigned allowed = zps_codec_push_set(work->compute->policy);
   const enum zps_codec codec = zps_codec_choose(allowed, work->m, work->indices, work->z, &index_bytes);
-  const uint64_t values_bytes = work->z * work->row_bytes;
+  const uint64_t values_bytes = zps_compute_pad_values(work);
   zps_codec_index_encode(codec, work->m, work->indices, work->z, work->out + values_bytes);
   *work->out_p = (struct zps_compute_out){
-      .codec = codec, .value_codec = ZPS_VALUES_RAW, .nnz = work->z, .len_bytes = values_bytes + index_bytes};
+      .codec = codec, .value_codec = work->value_codec, .nnz = work->z, .len_bytes = values_bytes + index_bytes};
 }

@@ -17,7 +17,7 @@ struct zps_compute_scratch {
   struct zps_buffer cursors;    /* SUM of all rows: of sparse inputs */
   struct zps_buffer slots;      /* the same: 0, 1, 2, ... */
   struct zps_buffer bits;       /* OWN: of its rows */
-  struct zps_buffer room;       /* some rows of values that travel narrow */
+  struct zps_buffer room;       /* some rows of values that travel narrow; of a result that becomes halves */
   struct zps_buffer magnitudes; /* elements of the dtype */
 };
 
@@ -26,7 +26,8 @@ struct zps_compute_work {
   const struct zps_compute *compute;
   struct zps_compute_scratch *scratch;
   const struct zps_compute_task *task;
-  uint64_t row_bytes;
+  enum zps_value_codec value_codec; /* of the output: coded one by one */
+  uint64_t row_bytes;               /* in it */
   uint32_t m;
   char *out;
   uint32_t z;        /* rows written */
@@ -48,10 +49,19 @@ static inline bool zps_compute_adds(const struct zps_compute *compute) {
   return compute->op == ZPS_OP_SUM || compute->op == ZPS_OP_MEAN;
 }
 
+/* Rows [first, first + n) of an input as the output has them: where they lie, or decoded to `room`. */
+static inline const void *zps_compute_take_rows(const struct zps_compute_work *work, const struct zps_slice_view *view,
+                                                uint32_t first, uint32_t n, void *room) {
+  if (work->value_codec != ZPS_VALUES_RAW) return (const char *)view->values + first * work->row_bytes;
+  return zps_slice_values(view, first, n, room);
+}
+
 /* Room for `n` indices at work->indices. */
 zps_err_t zps_compute_need_indices(struct zps_compute_work *work, uint64_t n) ZPS_MUSTCHECK;
 /* Room for a batch of rows that are decoded, at scratch->room. */
 zps_err_t zps_compute_need_room(struct zps_compute_work *work) ZPS_MUSTCHECK;
+/* Makes a list of the values that were written; its bytes. */
+uint64_t zps_compute_pad_values(const struct zps_compute_work *work);
 /* Codes the index set of the rows that were written, as the policy says. */
 void zps_compute_finish(struct zps_compute_work *work);
 /* The output has all its rows. */
@@ -86,5 +96,7 @@ bool zps_compute_may_sum_all(const struct zps_compute *compute, const struct zps
 bool zps_compute_joins_all(const struct zps_compute_task *task);
 /* Codecs that the output's rows may travel in, where they are not all. */
 unsigned zps_compute_codecs(const struct zps_compute *compute, const struct zps_instr *instr);
+/* The coding of the output's values: halves stay halves as long as nothing is added to them. */
+enum zps_value_codec zps_compute_value_codec(const struct zps_compute *compute, const struct zps_compute_task *task);
 
 #endif

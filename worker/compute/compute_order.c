@@ -75,6 +75,7 @@ static zps_err_t keep(struct zps_compute_work *work, uint64_t above, uint64_t n_
   struct walk walk;
   walk_init(&walk, view);
   for (uint32_t n; (n = walk_on(&walk, work->scratch->room.data)) > 0;) {
+    const char *const rows = zps_compute_take_rows(work, view, walk.cursor.next - n, n, (void *)(uintptr_t)walk.values);
     for (uint32_t i = 0; i < n; i++) {
       const uint64_t magnitude = row_magnitude(view, walk.values, i);
       if (magnitude < above) continue;
@@ -82,7 +83,7 @@ static zps_err_t keep(struct zps_compute_work *work, uint64_t above, uint64_t n_
         if (n_equal == 0) continue;
         n_equal--;
       }
-      memcpy(work->out + work->z * work->row_bytes, walk.values + i * work->row_bytes, work->row_bytes);
+      memcpy(work->out + work->z * work->row_bytes, rows + i * work->row_bytes, work->row_bytes);
       work->indices[work->z++] = walk.indices[i];
     }
   }

@@ -8,7 +8,7 @@
 static void append(struct zps_compute_work *work, const struct zps_slice_view *view, uint32_t first, uint32_t n,
                    const zps_lent_index *indices, uint64_t shift) {
   char *const to = work->out + work->z * work->row_bytes;
-  const void *const values = zps_slice_values(view, first, n, to);
+  const void *const values = zps_compute_take_rows(work, view, first, n, to);
   if (values != to) memcpy(to, values, n * work->row_bytes);
   for (uint32_t i = 0; i < n; i++) work->indices[work->z + i] = (uint32_t)(indices[i] + shift);
   work->z += n;
@@ -41,11 +41,11 @@ static zps_err_t own_bits(struct zps_compute_work *work, uint64_t lo, uint64_t h
     return ZPS_OK;
   }
   const enum zps_codec codec = work->z > 0 ? ZPS_CODEC_BITMAP : ZPS_CODEC_COO; /* an empty slice takes no bytes */
-  const uint64_t values_bytes = work->z * work->row_bytes;
+  const uint64_t values_bytes = zps_compute_pad_values(work);
   const uint64_t index_bytes = zps_codec_index_bytes(codec, work->m, work->z);
   memcpy(work->out + values_bytes, bits, index_bytes);
   *work->out_p = (struct zps_compute_out){
-      .codec = codec, .value_codec = ZPS_VALUES_RAW, .nnz = work->z, .len_bytes = values_bytes + index_bytes};
+      .codec = codec, .value_codec = work->value_codec, .nnz = work->z, .len_bytes = values_bytes + index_bytes};
   return ZPS_OK;
 }
 
@@ -73,7 +73,7 @@ zps_err_t zps_compute_cut(struct zps_compute_work *work) {
   const struct zps_compute_in *const in = work->task->ins;
   const uint32_t from = (uint32_t)(work->task->out.lo - in->lo), to = from + work->m;
   if (zps_compute_is_full(&in->view)) {
-    const void *const values = zps_slice_values(&in->view, from, work->m, work->out);
+    const void *const values = zps_compute_take_rows(work, &in->view, from, work->m, work->out);
     if (values != work->out && work->m > 0) memcpy(work->out, values, work->m * work->row_bytes);
     zps_compute_finish_full(work);
     return ZPS_OK;
@@ -125,7 +125,7 @@ static void join_all(struct zps_compute_work *work) {
   for (uint32_t i = 0; i < work->task->instr.n_in; i++) {
     const struct zps_compute_in *const in = &work->task->ins[i];
     char *const to = work->out + (in->lo - work->task->out.lo) * work->row_bytes;
-    const void *const values = zps_slice_values(&in->view, 0, in->view.z, to);
+    const void *const values = zps_compute_take_rows(work, &in->view, 0, in->view.z, to);
     if (values != to && in->view.z > 0) memcpy(to, values, in->view.z * work->row_bytes);
   }
   zps_compute_finish_full(work);
@@ -133,11 +133,13 @@ static void join_all(struct zps_compute_work *work) {
 
 /* Of the last `n` rows, those that are all zero: of a stream with all rows, these are as good as absent. */
 static void drop_zeros(struct zps_compute_work *work, uint32_t n) {
+  const struct zps_compute *const compute = work->compute;
+  const enum zps_dtype dtype = work->value_codec == ZPS_VALUES_RAW ? compute->dtype : compute->array_dtype;
   const uint32_t end = work->z;
   work->z -= n;
   for (uint32_t i = work->z; i < end; i++) {
     const char *const row = work->out + i * work->row_bytes;
-    if (zps_rowscan_is_zero(work->compute->dtype, work->compute->width, row)) continue;
+    if (zps_rowscan_is_zero(dtype, compute->width, row)) continue;
     if (i != work->z) memcpy(work->out + work->z * work->row_bytes, row, work->row_bytes);
     work->indices[work->z++] = work->indices[i];
   }

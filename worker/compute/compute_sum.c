@@ -165,11 +165,25 @@ static zps_err_t fills_up(const struct zps_compute_work *work, bool *does_p) {
   return ZPS_OK;
 }
 
+/* Floats become the halves that the result has, where they are; the index set follows them. */
+static void round_final(struct zps_compute_work *work) {
+  const struct zps_compute *const compute = work->compute;
+  struct zps_compute_out *const out = work->out_p;
+  const uint64_t n = (uint64_t)out->nnz * compute->width, index_bytes = out->len_bytes - n * sizeof(float);
+  if (compute->divisor != 1) zps_accumulate_divide(compute->dtype, work->out, n, compute->divisor);
+  zps_values_narrow(compute->array_dtype, work->out, n, work->out);
+  out->value_codec = zps_values_own(compute->array_dtype);
+  zps_values_pad(out->value_codec, n, work->out);
+  const uint64_t values_bytes = zps_values_bytes(out->value_codec, compute->dtype, n);
+  memmove(work->out + values_bytes, work->out + n * sizeof(float), index_bytes);
+  out->len_bytes = values_bytes + index_bytes;
+}
+
 zps_err_t zps_compute_sum(struct zps_compute_work *work) {
-  bool all = false;
   if (work->task->out.kind == ZPS_STREAM_VECTOR) return sum_vectors(work);
-  if (zps_compute_sums_all(work->compute, work->task)) return sum_all(work);
-  const zps_err_t code = fills_up(work, &all);
-  if (code != ZPS_OK) return code;
-  return all ? sum_all(work) : sum_sparse(work);
+  bool all = zps_compute_sums_all(work->compute, work->task);
+  zps_err_t code = all ? ZPS_OK : fills_up(work, &all);
+  if (code == ZPS_OK) code = all ? sum_all(work) : sum_sparse(work);
+  if (code == ZPS_OK && work->task->is_final && zps_dtype_is_half(work->compute->array_dtype)) round_final(work);
+  return code;
 }

@@ -52,13 +52,18 @@ zps_err_t zps_own_begin(struct zps_own *own, const struct zps_own_input *input, 
   const struct zps_encode_input encode = {.part = &own->part,
                                           .width = input->width,
                                           .dtype = input->dtype,
-                                          .value_codec = ZPS_VALUES_RAW,
+                                          .value_codec = zps_values_own(input->dtype),
                                           .values = input->values,
                                           .rows = input->rows,
                                           .n_entries = input->n_entries};
   code = zps_encoder_scan(own->encoder, &encode, pool, error);
   own->scanned = code == ZPS_OK;
+  own->row_bytes = zps_values_row_bytes(zps_own_value_codec(own), zps_dtype_sum(input->dtype), input->width);
   return code;
+}
+
+enum zps_value_codec zps_own_value_codec(const struct zps_own *own) {
+  return own->scanned ? zps_encoder_value_codec(own->encoder, 0) : zps_values_own(own->input.dtype);
 }
 
 bool zps_own_is_scanned(const struct zps_own *own) {

@@ -33,6 +33,9 @@ zps_err_t zps_own_begin(struct zps_own *own, const struct zps_own_input *input, 
                         struct zps_error *error) ZPS_MUSTCHECK;
 
 bool zps_own_is_scanned(const struct zps_own *own);
+/* The coding of the values below, which are of type zps_dtype_sum(dtype): that of the dtype itself; raw, for all of a
+ * gradient of halves, where sums of repeated rows are no halves. */
+enum zps_value_codec zps_own_value_codec(const struct zps_own *own);
 /* Rows found in [lo, hi); their numbers less lo; and their values, in the same order. */
 uint32_t zps_own_count(const struct zps_own *own, uint64_t lo, uint64_t hi);
 void zps_own_indices(const struct zps_own *own, uint64_t lo, uint64_t hi, uint32_t *indices);

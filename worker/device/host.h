@@ -3,8 +3,9 @@
  * a result there to device memory.
  *
  * In: the device finds the rows that are not zero and codes them as COO, and these bytes are staged; the dense array
- * itself where it takes no more. Out: where the scheme has listed rows and the caller wants a dense array, rows are
- * staged as COO, and decoded there by the device; other results as they are.
+ * itself where it takes no more. Rows of halves are staged as they are given, repeated or not. Out: where the scheme
+ * has listed rows and the caller wants a dense array, rows are staged as COO, and decoded there by the device; other
+ * results as they are.
  *
  * Each is for the device's thread of its kind (device.h), submits to the stream of the caller's gradient or result, and
  * waits for it until the deadline. Kept from round to round; all zero at first.
@@ -49,6 +50,9 @@ zps_err_t zps_host_out_run(struct zps_host_out *out, struct zps_worker_device *d
                            uint64_t deadline_ns, struct zps_error *error) ZPS_MUSTCHECK;
 void zps_host_out_fini(struct zps_host_out *out, struct zps_worker_device *device);
 
+/* The shape in which the device moves such rows: of halves, which it does not know, rows of bytes. A row of -0.0 alone
+ * is then one that is not zero; the host leaves it out. */
+struct zps_tensor_shape zps_host_shape(const struct zps_tensor_shape *shape);
 /* One partition of all rows; of 2^32 and more, ranges in any order. */
 zps_err_t zps_host_partition(uint64_t rows, struct zps_partition *part, struct zps_error *error) ZPS_MUSTCHECK;
 

@@ -17,6 +17,12 @@ struct fetch {
   uint64_t deadline_ns;
 };
 
+struct zps_tensor_shape zps_host_shape(const struct zps_tensor_shape *shape) {
+  const uint32_t size = (uint32_t)zps_dtype_size(shape->dtype);
+  if (!zps_dtype_is_half(shape->dtype)) return *shape;
+  return (struct zps_tensor_shape){.rows = shape->rows, .width = size * shape->width, .dtype = ZPS_DTYPE_U8};
+}
+
 zps_err_t zps_host_partition(uint64_t rows, struct zps_partition *part, struct zps_error *error) {
   enum { RANGE_BITS = 31 };
   return zps_partition_init(part, rows, (uint32_t)((rows - 1) >> RANGE_BITS) + 1, RANGE_BITS, 0, error);
@@ -155,17 +161,53 @@ static zps_err_t fetch_rows(const struct fetch *fetch, bool rows_only, zenps_gra
   return code;
 }
 
+/* COO of halves: entries as they are, for the host to add repeats up. */
+static zps_err_t fetch_entries(const struct fetch *fetch, bool rows_only, zenps_grad_t *host, struct zps_error *error) {
+  struct zps_host_in *const in = fetch->in;
+  const uint64_t n = fetch->grad->nnz, row_bytes = zps_row_bytes(fetch->shape->width, fetch->shape->dtype);
+  struct zps_stage *const stage = fetch->device->in_stage;
+  struct zps_stage_source source = {.at_on_device = fetch->grad->row_ids,
+                                    .len_bytes = n * sizeof(int64_t),
+                                    .serial = ++fetch->device->serial,
+                                    .stream = fetch->grad->stream};
+  host->layout = ZENPS_ROWS;
+  host->nnz = n;
+  if (n == 0) return ZPS_OK;
+  if (zps_buffer_need(&in->rows, n, sizeof(int64_t)) != ZPS_OK ||
+      (!rows_only && zps_buffer_need(&in->values, n, row_bytes) != ZPS_OK))
+    return zps_fail(error, ZPS_ERR_NOMEM, "no host memory for a gradient of %" PRIu64 " rows", n);
+  zps_err_t code = zps_stage_read(stage, &source, 0, source.len_bytes, in->rows.data, fetch->deadline_ns, error);
+  source.at_on_device = fetch->grad->values;
+  source.len_bytes = n * row_bytes;
+  source.serial = ++fetch->device->serial;
+  if (code == ZPS_OK && !rows_only)
+    code = zps_stage_read(stage, &source, 0, source.len_bytes, in->values.data, fetch->deadline_ns, error);
+  host->row_ids = in->rows.data;
+  host->values = in->values.data;
+  return code;
+}
+
 zps_err_t zps_host_in_run(struct zps_host_in *in, struct zps_worker_device *device,
                           const struct zps_tensor_shape *shape, const zenps_grad_t *grad, bool rows_only,
                           uint64_t deadline_ns, zenps_grad_t *host_p, struct zps_error *error) {
-  struct fetch fetch = {
-      .in = in, .device = device, .ops = device->device->ops, .shape = shape, .grad = grad, .deadline_ns = deadline_ns};
+  const struct zps_tensor_shape moved = zps_host_shape(shape);
+  struct fetch fetch = {.in = in,
+                        .device = device,
+                        .ops = device->device->ops,
+                        .shape = &moved,
+                        .grad = grad,
+                        .deadline_ns = deadline_ns};
   zenps_grad_t host = *grad;
   host.memory = ZENPS_HOST;
   host.row_ids = NULL;
   host.values = NULL;
   zps_err_t code = zps_host_partition(shape->rows, &fetch.part, error);
   if (code == ZPS_OK) code = prepare(&fetch, error);
+  if (code == ZPS_OK && grad->layout == ZENPS_ROWS && zps_dtype_is_half(shape->dtype)) {
+    code = fetch_entries(&fetch, rows_only, &host, error);
+    if (code == ZPS_OK) *host_p = host;
+    return code;
+  }
   if (code == ZPS_OK) code = scan(&fetch, error);
   const bool is_full = grad->layout == ZENPS_DENSE &&
                        fetch.len_bytes >= shape->rows * zps_row_bytes(fetch.shape->width, fetch.shape->dtype);

@@ -138,10 +138,11 @@ static zps_err_t scatter_rows(const struct delivery *delivery, struct zps_error 
 zps_err_t zps_host_out_run(struct zps_host_out *out, struct zps_worker_device *device,
                            const struct zps_tensor_shape *shape, const zenps_grad_t *host, const zenps_grad_t *grad,
                            uint64_t deadline_ns, struct zps_error *error) {
+  const struct zps_tensor_shape moved = zps_host_shape(shape);
   const struct delivery delivery = {.out = out,
                                     .device = device,
                                     .ops = device->device->ops,
-                                    .shape = shape,
+                                    .shape = &moved,
                                     .host = host,
                                     .grad = grad,
                                     .deadline_ns = deadline_ns};
@@ -154,7 +155,7 @@ zps_err_t zps_host_out_run(struct zps_host_out *out, struct zps_worker_device *d
   else if (grad->layout == ZENPS_ROWS)
     code = deliver_rows(&delivery, error);
   else
-    code = send(&delivery, grad->values, host->values, (size_t)shape->rows * zps_row_bytes(shape->width, shape->dtype),
+    code = send(&delivery, grad->values, host->values, (size_t)moved.rows * zps_row_bytes(moved.width, moved.dtype),
                 error);
   /* After a failure, too: the arrays are the caller's again when this returns. */
   struct zps_error *const why = code == ZPS_OK ? error : &ignored;

@@ -30,11 +30,15 @@ static void deliver_piece(void *ctx, unsigned i) {
   const struct zps_round *base = &task->round->base;
   struct zps_compute_scratch *scratch = zps_scratch_get(base->plane->scratches);
   uint64_t n_rows = 0;
-  const struct zps_compute_result result = {.dense = base->out->values,
+  const bool is_rounded =
+      task->compute.instr.type == ZPS_INSTR_RESULT && zps_peer_is_rounded(task->round, &task->compute.ins->view);
+  const struct zps_compute_result result = {.dtype = base->tensor->dtype,
+                                            .dense = base->out->values,
                                             .dense_bytes = delivery->dense_bytes,
                                             .lo = piece_begin(delivery, i),
                                             .hi = piece_begin(delivery, i + 1),
-                                            .divisor = zps_peer_divisor(task->round)};
+                                            .divisor = is_rounded ? 1 : task->round->compute.divisor,
+                                            .is_rounded = is_rounded};
   const zps_err_t err =
       zps_compute_result_dense(scratch, task->compute.ins, task->compute.instr.n_in, &result, &n_rows);
   zps_scratch_put(base->plane->scratches, scratch);
@@ -50,7 +54,7 @@ static void deliver_run(struct zps_round_task *work) {
   struct delivery delivery = {.task = task,
                               .lo = task->compute.ins->lo,
                               .hi = task->compute.ins->hi,
-                              .dense_bytes = round->base.tensor->peer->plan.rows * zps_peer_row_bytes(round)};
+                              .dense_bytes = round->base.tensor->peer->plan.rows * zps_peer_array_row_bytes(round)};
   const uint64_t most = 1 + (delivery.hi - delivery.lo) * zps_peer_row_bytes(round) / PIECE_BYTES;
   const unsigned n_threads = 1 + zps_workpool_idle(pool);
   const uint64_t n_pieces = n_threads > 1 ? (uint64_t)PIECES_PER_THREAD * n_threads : 1;

@@ -145,6 +145,11 @@ static inline uint64_t zps_peer_row_bytes(const struct zps_peer_round *round) {
   return zps_row_bytes(round->compute.width, round->compute.dtype);
 }
 
+/* Of the caller's arrays; streams of a tensor of halves have floats where they were added up. */
+static inline uint64_t zps_peer_array_row_bytes(const struct zps_peer_round *round) {
+  return zps_row_bytes(round->base.tensor->width, round->base.tensor->dtype);
+}
+
 /* begin.c */
 void zps_peer_take_input(struct zps_peer_round *round); /* from the gradient, which may have moved */
 void zps_peer_scan_run(struct zps_round_task *task);
@@ -238,8 +243,9 @@ void zps_peer_finish(struct zps_peer_round *round);    /* all is carried out */
 void zps_peer_finish_run(struct zps_round_task *task); /* the task that does it */
 void zps_peer_finish_done(struct zps_round_task *task);
 
-/* A mean divides by all ranks. */
-unsigned zps_peer_divisor(const struct zps_peer_round *round);
+/* Whether a part of the result is a sum that was divided and rounded to halves as soon as it was complete: a result of
+ * several ranks has no other halves. */
+bool zps_peer_is_rounded(const struct zps_peer_round *round, const struct zps_slice_view *view);
 
 /* deliver.c */
 /* RESULT into a dense array, of task->compute.ins; or a SUM that goes there and nowhere else. */

@@ -6,8 +6,13 @@
 #include "common/codec/rowscan.h"
 #include "worker/peer/peer.h"
 
-unsigned zps_peer_divisor(const struct zps_peer_round *round) {
-  return round->base.tensor->op == ZPS_OP_MEAN ? round->base.tensor->peer->plan.n : 1;
+bool zps_peer_is_rounded(const struct zps_peer_round *round, const struct zps_slice_view *view) {
+  const enum zps_dtype dtype = round->compute.array_dtype;
+  return round->base.tensor->peer->plan.n > 1 && zps_dtype_is_half(dtype) && view->value_codec == zps_values_own(dtype);
+}
+
+static unsigned divisor_of(const struct zps_peer_round *round, const struct zps_slice_view *view) {
+  return zps_peer_is_rounded(round, view) ? 1 : round->compute.divisor;
 }
 
 bool zps_peer_fills_up(const struct zps_peer_round *round, const struct zps_compute_in *in) {
@@ -21,7 +26,7 @@ static struct zps_compute_in result_in(const struct zps_peer_round *round, uint3
 
 /* The rows from `lo` on, up to `hi`. */
 static void clear(const struct zps_peer_round *round, uint64_t lo, uint64_t hi) {
-  const size_t bytes = zps_peer_row_bytes(round);
+  const size_t bytes = zps_peer_array_row_bytes(round);
   if (lo < hi) memset((char *)round->base.out->values + lo * bytes, 0, (hi - lo) * bytes);
 }
 
@@ -132,8 +137,8 @@ static uint64_t write_rows(const struct zps_peer_round *round, const struct zps_
   uint64_t n = 0;
   for (uint32_t i = 0; i < round->n_results; i++) {
     const bool skip_zeros = zps_peer_fills_up(round, &ins[i]) && !round->staging.keeps_zeros;
-    n += zps_compute_result_rows(&ins[i], zps_peer_divisor(round), skip_zeros, rows + n,
-                                 values + n * zps_peer_row_bytes(round));
+    n += zps_compute_result_rows(&ins[i], round->base.tensor->dtype, divisor_of(round, &ins[i].view), skip_zeros,
+                                 rows + n, values + n * zps_peer_array_row_bytes(round));
   }
   return n;
 }
@@ -142,7 +147,7 @@ static uint64_t write_rows(const struct zps_peer_round *round, const struct zps_
 static void rows_by_copy(struct zps_round_task *work, const struct zps_compute_in *ins, uint64_t most) {
   struct zps_round *base = work->round;
   int64_t *rows = malloc((most + 1) * sizeof *rows), *to_rows;
-  char *values = malloc((most + 1) * zps_peer_row_bytes(zps_peer_of(base)));
+  char *values = malloc((most + 1) * zps_peer_array_row_bytes(zps_peer_of(base)));
   void *to_values;
   struct zps_error error;
   if (rows && values) {
@@ -150,7 +155,7 @@ static void rows_by_copy(struct zps_round_task *work, const struct zps_compute_i
     base->stats.nnz_out = n;
     if (zps_round_rows_get(work, n, &to_rows, &to_values)) {
       memcpy(to_rows, rows, n * sizeof *rows);
-      memcpy(to_values, values, n * zps_peer_row_bytes(zps_peer_of(base)));
+      memcpy(to_values, values, n * zps_peer_array_row_bytes(zps_peer_of(base)));
     }
   } else {
     zps_fail(&error, ZPS_ERR_NOMEM, "no memory for a result of %" PRIu64 " rows", most);

@@ -176,6 +176,8 @@ static void start_compute(struct zps_peer_round *round, uint32_t i) {
     return;
   }
   task->compute = zps_compute_task_of(&round->program, i);
+  task->compute.is_final =
+      task->compute.instr.type == ZPS_INSTR_SUM && zps_run_is_final(&round->run, task->compute.instr.out);
   struct zps_slice_view view;
   if (!fill_ins(task)) {
     zps_peer_no_memory(round, i);

@@ -124,7 +124,7 @@ static void gather_run(struct zps_round_task *work) {
   uint64_t n = 0;
   for (uint32_t i = 0; i < task->compute.instr.n_in; i++) {
     const struct zps_compute_in *in = &task->compute.ins[i];
-    n += zps_compute_result_rows(in, 1, zps_peer_fills_up(round, in), serve->rows + n,
+    n += zps_compute_result_rows(in, round->compute.dtype, 1, zps_peer_fills_up(round, in), serve->rows + n,
                                  (char *)serve->values + n * zps_peer_row_bytes(round));
   }
   serve->in.nnz = n;

@@ -14,6 +14,8 @@
  * over. The trainer is told when all ranks have said so, at the latest at the deadline; ranks that have not begun are
  * waited for only as long as it may take to hear of them.
  *
+ * An odd number of halves is copied to be sent: their list ends with padding, which the gradient does not have.
+ *
  * In place, such a scheme's result is written where the gradient was read: the sum of these rows is there, so the rank
  * that was to add them has read them.
  */
@@ -28,13 +30,13 @@ void zps_peer_zerocopy_begin(struct zps_peer_round *round) {
   const struct zps_round *base = &round->base;
   const struct zps_own_input *input = &round->input;
   struct zps_net *net = zps_engine_net(base->plane->engine);
-  const uint64_t len = input->n_rows * zps_peer_row_bytes(round);
+  const uint64_t len = input->n_rows * zps_peer_array_row_bytes(round);
   const uint64_t rows_least =
       input->n_rows / round->base.tensor->peer->plan.chunks / base->plane->world; /* of a block */
   struct zps_error error;
   if (!round->base.tensor->peer->scheme->zerocopy || base->in.memory != ZENPS_HOST || input->rows ||
       !zps_net_info(net)->registers_free ||
-      rows_least * zps_peer_row_bytes(round) <=
+      rows_least * zps_peer_array_row_bytes(round) <=
           ZPS_WIRE_INLINE_MAX) /* every rank reads from every other, or DONE would not come from all */
     return;
   if (zps_net_mem_register(net, (void *)(uintptr_t)input->values, (size_t)len, &round->exposed, &error) != ZPS_OK)
@@ -58,16 +60,19 @@ bool zps_peer_is_zerocopy(const struct zps_peer_round *round, uint32_t instr, st
   const struct zps_instr *own = &program->instrs[instr];
   if (own->type != ZPS_INSTR_OWN || own->form != ZPS_FORM_ALL || round->input.rows) return false;
   const struct zps_stream *stream = &program->streams[own->out];
-  if (stream->n_readers != 1 || round->run.n_calls > 0 ||
-      !may_read(round, &program->instrs[zps_run_reader(&round->run, own->out)]))
-    return false;
-  const uint64_t bytes = (stream->hi - stream->lo) * zps_peer_row_bytes(round);
+  if (stream->n_readers != 1 || round->run.n_calls > 0) return false;
+  const struct zps_instr *reader = &program->instrs[zps_run_reader(&round->run, own->out)];
+  const enum zps_value_codec value_codec = zps_own_value_codec(round->own);
+  const uint64_t row_bytes = zps_peer_array_row_bytes(round), bytes = (stream->hi - stream->lo) * row_bytes;
+  const uint64_t list_bytes =
+      zps_values_bytes(value_codec, round->compute.dtype, (stream->hi - stream->lo) * round->compute.width);
+  if (!may_read(round, reader) || (reader->type == ZPS_INSTR_SEND && list_bytes != bytes)) return false;
   const struct zps_compute_out what = {.codec = ZPS_CODEC_HOLES,
-                                       .value_codec = ZPS_VALUES_RAW,
+                                       .value_codec = value_codec,
                                        .nnz = (uint32_t)(stream->hi - stream->lo),
-                                       .len_bytes = bytes};
-  *view_p = zps_compute_view(&round->compute, stream, &what,
-                             (const char *)round->input.values + stream->lo * zps_peer_row_bytes(round));
+                                       .len_bytes = list_bytes};
+  *view_p =
+      zps_compute_view(&round->compute, stream, &what, (const char *)round->input.values + stream->lo * row_bytes);
   return true;
 }
 

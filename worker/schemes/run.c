@@ -189,6 +189,16 @@ bool zps_run_expects(const struct zps_run *run, uint32_t peer) {
   return false;
 }
 
+bool zps_run_is_final(const struct zps_run *run, uint32_t stream) {
+  bool is_result = false;
+  for (uint32_t j = run->first_reader[stream]; j != NONE; j = run->next_reader[j]) {
+    const enum zps_instr_type type = run->program->instrs[run->owner[j]].type;
+    if (type != ZPS_INSTR_RESULT && type != ZPS_INSTR_SEND) return false;
+    is_result |= type == ZPS_INSTR_RESULT;
+  }
+  return is_result && run->n_calls == 0;
+}
+
 bool zps_run_unused(const struct zps_run *run, uint32_t stream) {
   if (!run->there[stream] || run->n_calls > 0) return false;
   for (uint32_t j = run->first_reader[stream]; j != NONE; j = run->next_reader[j]) {

@@ -52,6 +52,9 @@ bool zps_run_expects(const struct zps_run *run, uint32_t peer);
 static inline uint32_t zps_run_reader(const struct zps_run *run, uint32_t stream) {
   return run->owner[run->first_reader[stream]];
 }
+/* `stream` goes to the result, and besides to other ranks alone: it is a part of the result that nothing is added to.
+ */
+bool zps_run_is_final(const struct zps_run *run, uint32_t stream);
 /* `stream` is there and has no reader left that is not done, nor will the scheme add one: no CALL is left. */
 bool zps_run_unused(const struct zps_run *run, uint32_t stream);
 

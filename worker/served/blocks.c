@@ -75,10 +75,11 @@ static zps_err_t take_slots(struct zps_blocks *blocks, uint64_t row, uint64_t *n
 static void add_row(struct zps_blocks *blocks, uint64_t row, const char *values) {
   const struct span span = row_span(&blocks->shape, row);
   const uint64_t size = zps_dtype_size(blocks->shape.dtype);
+  const uint64_t sum_size = zps_dtype_size(zps_dtype_sum(blocks->shape.dtype));
   for (uint64_t block = span.first / ZPS_BLOCK_VALUES; block <= (span.end - 1) / ZPS_BLOCK_VALUES; block++) {
     const struct span piece = meet(span, block_span(&blocks->shape, block));
     const uint64_t at = (blocks->slots[block] - 1ull) * ZPS_BLOCK_VALUES + piece.first % ZPS_BLOCK_VALUES;
-    zps_accumulate(blocks->shape.dtype, (char *)blocks->values.data + at * size,
+    zps_accumulate(blocks->shape.dtype, (char *)blocks->values.data + at * sum_size,
                    values + (piece.first - span.first) * size, piece.end - piece.first);
   }
 }
@@ -86,18 +87,30 @@ static void add_row(struct zps_blocks *blocks, uint64_t row, const char *values)
 static zps_err_t stage_rows(struct zps_blocks *blocks, const char *values, const int64_t *rows, uint64_t n,
                             uint64_t *n_slots) {
   const struct zps_tensor_shape *shape = &blocks->shape;
-  const uint64_t size = zps_dtype_size(shape->dtype);
+  const uint64_t size = zps_dtype_size(shape->dtype), sum_size = zps_dtype_size(zps_dtype_sum(shape->dtype));
   if (!blocks->slots) blocks->slots = calloc(zps_blocks_count(shape), sizeof *blocks->slots);
   if (!blocks->slots) return ZPS_ERR_NOMEM;
   zps_err_t code = ZPS_OK;
   for (uint64_t i = 0; i < n && code == ZPS_OK; i++) code = take_slots(blocks, (uint64_t)rows[i], n_slots);
-  if (code == ZPS_OK) code = zps_buffer_need(&blocks->values, *n_slots, ZPS_BLOCK_VALUES * size);
+  if (code == ZPS_OK) code = zps_buffer_need(&blocks->values, *n_slots, ZPS_BLOCK_VALUES * sum_size);
   if (code == ZPS_OK) {
-    memset(blocks->values.data, 0, *n_slots * ZPS_BLOCK_VALUES * size);
+    memset(blocks->values.data, 0, *n_slots * ZPS_BLOCK_VALUES * sum_size);
     for (uint64_t i = 0; i < n; i++) add_row(blocks, (uint64_t)rows[i], values + i * shape->width * size);
   }
   for (uint64_t i = 0; i < *n_slots; i++) blocks->slots[((const int64_t *)blocks->ids.data)[i]] = 0;
   return code;
+}
+
+/* Sums of halves as halves, where all are some; else as the floats that they are. */
+static void take_halves(struct zps_blocks *blocks, uint64_t n, struct zps_encode_input *input) {
+  void *const sums = blocks->values.data;
+  if (n == 0) return;
+  if (zps_values_hold(zps_values_own(blocks->shape.dtype), sums, n)) {
+    zps_values_narrow(blocks->shape.dtype, sums, n, sums);
+    return;
+  }
+  input->dtype = ZPS_DTYPE_F32;
+  input->value_codec = ZPS_VALUES_RAW;
 }
 
 zps_err_t zps_blocks_input(struct zps_blocks *blocks, const void *values, const int64_t *rows, uint64_t n,
@@ -118,6 +131,7 @@ zps_err_t zps_blocks_input(struct zps_blocks *blocks, const void *values, const 
   if (code != ZPS_OK)
     return zps_fail(error, code, "no memory to put a gradient into blocks of %u values", ZPS_BLOCK_VALUES);
   if (!rows) return ZPS_OK;
+  if (zps_dtype_is_half(shape->dtype)) take_halves(blocks, n_slots * ZPS_BLOCK_VALUES, input);
   input->rows = n_slots ? blocks->ids.data : none;
   input->values = blocks->values.data;
   input->n_entries = n_slots;

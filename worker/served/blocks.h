@@ -27,7 +27,8 @@ uint64_t zps_blocks_count(const struct zps_tensor_shape *shape);
 void zps_blocks_init(struct zps_blocks *blocks, const struct zps_tensor_shape *shape);
 void zps_blocks_fini(struct zps_blocks *blocks);
 /* Makes `input`, of a tensor of zps_blocks_count() rows of 256 values, from a dense array (`rows` NULL) or `n` rows,
- * unsorted and repeated as they may be: their values are added in order of appearance. The array is borrowed until the
+ * unsorted and repeated as they may be: their values are added in order of appearance, halves as floats, which they are
+ * sent as where a sum is no half. The array is borrowed until the
  * last zps_encoder_write(). ZPS_ERR_INVALID names the first bad row number. */
 zps_err_t zps_blocks_input(struct zps_blocks *blocks, const void *values, const int64_t *rows, uint64_t n,
                            struct zps_encode_input *input, struct zps_error *error) ZPS_MUSTCHECK;

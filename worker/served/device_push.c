@@ -68,6 +68,7 @@ static zps_err_t scan(struct zps_served_round *round, const struct zps_encode_in
   for (uint32_t p = 0; code == ZPS_OK && p < round->base.tensor->part.n_parts; p++) {
     struct zps_served_part *const part = &round->parts[p];
     part->nnz = slices[p].nnz;
+    part->is_wide = false;
     part->push_codec = (enum zps_codec)slices[p].codec;
     part->push_bytes = slices[p].len_bytes;
   }

@@ -13,9 +13,9 @@ static void be_alone(struct zps_served_part *part) {
 
 static bool try_join(const struct zps_round_tensor *tensor, struct zps_served_part *first, uint64_t *m,
                      struct zps_served_part *part) {
-  if (first->slice_bytes + part->push_bytes > ZPS_WIRE_INLINE_MAX ||
-      !zps_join_fits(*m + part->m, (uint64_t)first->slice_nnz + part->nnz, tensor->width, tensor->dtype,
-                     tensor->value_codec))
+  if (first->slice_bytes + part->push_bytes > ZPS_WIRE_INLINE_MAX || part->is_wide != first->is_wide ||
+      !zps_join_fits(*m + part->m, (uint64_t)first->slice_nnz + part->nnz, tensor->width, zps_dtype_sum(tensor->dtype),
+                     zps_served_part_value_codec(part)))
     return false;
   *m += part->m;
   part->joined_to = first;
@@ -63,10 +63,11 @@ static void write_apart(struct zps_served_part *first) {
 static struct zps_slice_view encode_coo(const struct zps_served_part *part, unsigned char *coo) {
   const struct zps_served_round *round = zps_served_of(part->task.round);
   const struct zps_round_tensor *tensor = round->base.tensor;
-  const uint64_t values_bytes =
-      zps_values_bytes(tensor->value_codec, tensor->dtype, (uint64_t)part->nnz * tensor->width);
+  const enum zps_dtype dtype = zps_dtype_sum(tensor->dtype);
+  const enum zps_value_codec value_codec = zps_served_part_value_codec(part);
+  const uint64_t values_bytes = zps_values_bytes(value_codec, dtype, (uint64_t)part->nnz * tensor->width);
   if (part->nnz > 0) zps_encoder_write(round->encoder, part->task.arg, ZPS_CODEC_COO, coo);
-  return zps_slice_view_own(ZPS_CODEC_COO, part->m, part->nnz, tensor->width, tensor->dtype, tensor->value_codec, coo,
+  return zps_slice_view_own(ZPS_CODEC_COO, part->m, part->nnz, tensor->width, dtype, value_codec, coo,
                             values_bytes + part->nnz * sizeof(uint32_t));
 }
 
@@ -80,7 +81,7 @@ void zps_served_part_write_joined(struct zps_served_part *first) {
   }
   _Alignas(8) unsigned char coo[ZPS_JOIN_BYTES_MAX];
   struct zps_joined join;
-  zps_join_init(&join, tensor->width, tensor->dtype, tensor->value_codec);
+  zps_join_init(&join, tensor->width, zps_dtype_sum(tensor->dtype), zps_served_part_value_codec(first));
   for (const struct zps_served_part *part = first; part; part = part->join_next) {
     const struct zps_slice_view view =
         round->base.in.memory == ZENPS_DEVICE ? zps_device_push_view(part) : encode_coo(part, coo);

@@ -12,6 +12,10 @@ static uint32_t push_timeout_ms(const struct zps_served_round *round, uint64_t n
   return timeout_ms < 1 ? 1 : timeout_ms > UINT32_MAX ? UINT32_MAX : (uint32_t)timeout_ms;
 }
 
+enum zps_value_codec zps_served_part_value_codec(const struct zps_served_part *part) {
+  return part->is_wide ? ZPS_VALUES_RAW : part->task.round->tensor->value_codec;
+}
+
 static bool goes_inline(const struct zps_served_part *part) {
   return part->push_bytes <= ZPS_WIRE_INLINE_MAX;
 }
@@ -80,8 +84,8 @@ static void sort_parts(struct zps_served_round *round, uint32_t scan) {
     part->push_data = NULL;
     round->base.sent[p] = part->nnz;
     round->base.stats.nnz_in += part->nnz;
-    round->base.bound_bytes +=
-        zps_codec_bound_bytes(part->m, part->nnz, tensor->width, tensor->dtype, tensor->value_codec);
+    round->base.bound_bytes += zps_codec_bound_bytes(part->m, part->nnz, tensor->width, zps_dtype_sum(tensor->dtype),
+                                                     zps_served_part_value_codec(part));
     if (!goes_inline(part)) continue;
     round->scans[scan].any_inline = true;
     if (part->joined_to != part || part->slice_bytes == 0) continue;
@@ -195,6 +199,7 @@ static void fill_slice(const struct zps_served_part *part, struct zps_slice *sli
                               .n_more = part->n_more,
                               .codec = (uint8_t)part->slice_codec,
                               .is_inline = goes_inline(part),
+                              .is_wide = part->is_wide,
                               .nnz = part->slice_nnz,
                               .len_bytes = part->slice_bytes};
   if (slice->is_inline) {

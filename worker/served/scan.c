@@ -19,6 +19,7 @@ static void choose(void *ctx, unsigned i) {
   const uint32_t p = task->arg * zps_served_scan_parts(round) + i;
   struct zps_served_part *part = &round->parts[p];
   part->nnz = zps_encoder_nnz(round->encoder, p);
+  part->is_wide = zps_encoder_value_codec(round->encoder, p) != round->base.tensor->value_codec;
   part->push_codec =
       zps_encoder_choose(round->encoder, p, zps_codec_push_set(round->base.tensor->codec), &part->push_bytes);
 }

@@ -35,6 +35,7 @@ struct zps_served_part {
   uint32_t nnz;               /* rows pushed */
   uint64_t push_bytes;
   enum zps_codec push_codec;
+  bool is_wide;    /* of halves: floats travel, since this rank's sums are no halves */
   void *push_data; /* in `arena` where inline, in `push_buf` otherwise */
   /* Small ones that follow each other at a server are joined: their slice travels with the first one. */
   struct zps_served_part *joined_to, *join_next; /* that first one (itself, when alone); the next one joined to it */
@@ -125,6 +126,8 @@ void zps_served_flush(struct zps_round *base);
 void zps_served_summed(struct zps_served_round *round, const struct zps_served_part *part);
 
 /* push.c */
+/* The coding in which the partition's values are pushed: the tensor's; raw where it is wide. */
+enum zps_value_codec zps_served_part_value_codec(const struct zps_served_part *part);
 void zps_served_push_init(struct zps_served_round *round);
 /* Whether the result may be written while the gradient is read. */
 bool zps_served_is_apart(const struct zps_served_round *round);

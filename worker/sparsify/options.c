@@ -91,7 +91,8 @@ zps_err_t zps_sparsifier_options_load(zenps_sparsifier_options_t *options, const
   if (n < 1 || n > 1ull << 40)
     return zps_fail(error, ZPS_ERR_INVALID, "sparsifier: of %" PRIu64 " values; there must be 1 to 2^40", n);
   if (dtype != ZPS_DTYPE_F32 && dtype != ZPS_DTYPE_F64)
-    return zps_fail(error, ZPS_ERR_INVALID, "sparsifier: dtype %d is none of ZENPS_F32, ZENPS_F64", (int)dtype);
+    return zps_fail(error, ZPS_ERR_INVALID, "sparsifier: dtype %d is none of ZENPS_F32, ZENPS_F64%s", (int)dtype,
+                    zps_dtype_is_half(dtype) ? "; residuals of halves are kept in ZENPS_F32, so widen them first" : "");
   if (options->kind == 0) options->kind = ZENPS_SPARSIFY_TOPK;
   if (options->kind < ZENPS_SPARSIFY_TOPK || options->kind > ZENPS_SPARSIFY_SCHEME) {
     return zps_fail(error, ZPS_ERR_INVALID, "sparsifier: kind %d is none of ZENPS_SPARSIFY_*: 1 to %d",

@@ -11,6 +11,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/exit.h"
+#include "common/codec/values.h"
 #include "common/plan/schemes.h"
 #include "worker/tools/perf_array.h"
 #include "worker/tools/settle.h"
@@ -18,6 +19,27 @@
 static int fail_zenps(const char *what) {
   fprintf(stderr, "zenps-perf: %s: %s\n", what, zenps_last_error()->text);
   return EXIT_FAILURE;
+}
+
+double perf_element(const struct perf *perf, double value) {
+  float near = (float)value;
+  uint16_t half;
+  if (perf->dtype == ZPS_DTYPE_F64) return value;
+  if (zps_dtype_is_half(perf->dtype)) {
+    zps_values_narrow(perf->dtype, &near, 1, &half);
+    zps_values_widen(perf->dtype, &half, 1, &near);
+  }
+  return (double)near;
+}
+
+static void put_value(const struct perf *perf, double value, void *values, uint64_t i) {
+  const float near = (float)value;
+  if (perf->dtype == ZPS_DTYPE_F64)
+    ((double *)values)[i] = value;
+  else if (perf->dtype == ZPS_DTYPE_F32)
+    ((float *)values)[i] = near;
+  else
+    zps_values_narrow(perf->dtype, &near, 1, (uint16_t *)values + i);
 }
 
 /* The step's gradient: fills the arrays of `in`. */
@@ -34,12 +56,7 @@ static void fill_input(struct perf *perf, uint64_t step, zenps_grad_t *in) {
       const uint64_t row = (uint64_t)rows[i], at = in->layout == ZENPS_DENSE ? row : in->nnz;
       if (in->layout == ZENPS_ROWS) in->row_ids[in->nnz++] = rows[i];
       for (uint64_t c = 0; c < width; c++) {
-        const double value = perf_value(key, row * width + c, perf->value_bits);
-        if (perf->value_bytes == 4) {
-          ((float *)in->values)[at * width + c] = (float)value;
-        } else {
-          ((double *)in->values)[at * width + c] = value;
-        }
+        put_value(perf, perf_value(key, row * width + c, perf->value_bits), in->values, at * width + c);
       }
     }
   }
@@ -269,7 +286,8 @@ static void know_scheme(struct perf *perf) {
   const bool one = zps_plan_scheme_parse(perf->scheme, &scheme);
   perf->lossy = one && zps_plan_scheme_lossy(scheme);
   const bool in_rank_order = one && zps_plan_scheme_exact_order(scheme);
-  perf->value_bits = perf->lossy || in_rank_order ? 24 : 12;
+  const unsigned few = perf->dtype == ZPS_DTYPE_BF16 ? 8 : perf->dtype == ZPS_DTYPE_F16 ? 11 : 12;
+  perf->value_bits = perf->lossy || in_rank_order ? 24 : few;
 }
 
 static int run(struct perf *perf) {
@@ -280,10 +298,12 @@ static int run(struct perf *perf) {
   zenps_tensor_options_t tensor_options;
   snprintf(name, sizeof name, "perf.%u", perf->number);
   if (perf_options_tensor(options, &grid, &tensor_options, &error) != ZPS_OK) goto err;
-  perf->value_bytes = options->dtype == 0 ? sizeof(float) : sizeof(double);
+  perf->dtype = perf_options_dtype(options);
+  perf->value_bytes = zps_dtype_size(perf->dtype);
+  perf->sum_bytes = zps_dtype_size(zps_dtype_sum(perf->dtype));
   if (open_input(perf, &error) != ZPS_OK) goto err;
-  if (zenps_tensor_open(perf->job, name, perf->rows, (uint32_t)options->width,
-                        options->dtype == 0 ? ZENPS_F32 : ZENPS_F64, &tensor_options, &perf->tensor) != ZENPS_OK)
+  if (zenps_tensor_open(perf->job, name, perf->rows, (uint32_t)options->width, (zenps_dtype_t)perf->dtype,
+                        &tensor_options, &perf->tensor) != ZENPS_OK)
     return fail_zenps("cannot open the tensor");
   know_scheme(perf);
   if (result_init(perf, &error) != ZPS_OK) goto err;

@@ -6,6 +6,7 @@
 #include <zenps/zenps.h>
 
 #include "common/base/err.h"
+#include "common/codec/dtype.h"
 #include "worker/tools/perf_input.h"
 
 enum { PERF_DENSE, PERF_ROWS, PERF_IN_PLACE }; /* --out */
@@ -51,16 +52,20 @@ struct perf {
   const int64_t *own; /* rows of this rank's gradient, until another one is drawn */
   uint64_t n_own;
   uint64_t rows;
-  size_t value_bytes;
-  const char *scheme;  /* the tensor's */
-  bool balanced;       /* it is that one */
-  bool served;         /* servers own rows */
-  bool lossy;          /* it keeps only some rows */
+  enum zps_dtype dtype;
+  size_t value_bytes, sum_bytes; /* of an element, and of a sum while it is made */
+  const char *scheme;            /* the tensor's */
+  bool balanced;                 /* it is that one */
+  bool served;                   /* servers own rows */
+  bool lossy;                    /* it keeps only some rows */
   unsigned value_bits; /* fewer where the scheme adds in an order of its own that the reference does not follow: then
                           every order gives the same bits */
   uint64_t digest;     /* of all results so far */
   struct perf_result result;
 };
+
+/* The element of the tensor's dtype that is next to the value. */
+double perf_element(const struct perf *perf, double value);
 
 /* perf_options.c */
 enum { PERF_LEVELS_MAX = 16 };
@@ -76,6 +81,7 @@ void perf_options_fini(struct perf_options *options);
 /* `grid`, which is filled in, and the options must outlive `tensor`. */
 zps_err_t perf_options_tensor(const struct perf_options *options, struct perf_grid *grid,
                               zenps_tensor_options_t *tensor, struct zps_error *error) ZPS_MUSTCHECK;
+enum zps_dtype perf_options_dtype(const struct perf_options *options);
 /* The format that values travel in. */
 /* --without, as bits of zenps_without_t. */
 unsigned perf_without(const struct perf_options *options);

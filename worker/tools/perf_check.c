@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/codec/values.h"
 #include "common/plan/schemes.h"
 #include "worker/tools/lossy.h"
 #include "worker/tools/perf.h"
@@ -13,7 +14,8 @@ enum { OKTOPK_PERIOD = 32 }; /* --tau-threshold, where it is not given */
 
 struct perf_check {
   struct perf *perf;
-  void *sum;                /* rows * width */
+  void *sum;                /* rows * width, of the type that sums are made in */
+  char *rounded;            /* halves: one row of it */
   uint8_t *touched;         /* rows */
   struct perf_round *round; /* NULL: values travel as they are */
   bool rounds_sums;         /* and sums are rounded, too */
@@ -41,7 +43,7 @@ static zps_err_t open_lossy(struct perf_check *check, struct zps_error *error) {
                          : 1,
       .period = options->tau_threshold ? (uint32_t)options->tau_threshold : OKTOPK_PERIOD,
       .without = perf_without(options),
-      .f32 = perf->value_bytes == 4,
+      .f32 = perf->sum_bytes == 4,
   };
   return lossy_create(&config, &check->lossy);
 }
@@ -66,10 +68,16 @@ zps_err_t perf_check_create(struct perf *perf, struct perf_check **check_p, stru
   struct perf_check *check = calloc(1, sizeof *check);
   if (!check) return zps_fail(error, ZPS_ERR_NOMEM, "out of memory");
   check->perf = perf;
-  check->sum = calloc(perf->rows * perf->options.width, perf->value_bytes);
+  if (perf->options.bits && zps_dtype_is_half(perf->dtype)) {
+    free(check);
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "--verify knows of --bits for f32 and f64, not for %s",
+                    zps_dtype_name(perf->dtype));
+  }
+  check->rounded = malloc(perf->options.width * perf->value_bytes);
+  check->sum = calloc(perf->rows * perf->options.width, perf->sum_bytes);
   check->touched = calloc(perf->rows, 1);
   zps_err_t code = ZPS_OK;
-  bool ok = check->sum && check->touched;
+  bool ok = check->sum && check->touched && check->rounded;
   const bool rounds = perf->options.values != 0, adds = ZENPS_OP_SUM + (int)perf->options.op <= ZENPS_OP_MEAN;
   check->levels = (struct perf_levels){.rows = perf->rows,
                                        .width = perf->options.width,
@@ -79,7 +87,7 @@ zps_err_t perf_check_create(struct perf *perf, struct perf_check **check_p, stru
   if (perf->lossy) code = open_lossy(check, error);
   if (code == ZPS_ERR_NOMEM) ok = false;
   if (rounds || !adds || perf->lossy || perf->options.bits) {
-    check->own = calloc(perf->rows * perf->options.width, perf->value_bytes);
+    check->own = calloc(perf->rows * perf->options.width, perf->sum_bytes);
     check->own_touched = calloc(perf->rows, 1);
     ok &= check->own && check->own_touched;
     if (ok && code == ZPS_OK && rounds) code = open_round(check, error);
@@ -96,6 +104,7 @@ zps_err_t perf_check_create(struct perf *perf, struct perf_check **check_p, stru
 void perf_check_destroy(struct perf_check *check) {
   if (!check) return;
   free(check->sum);
+  free(check->rounded);
   free(check->touched);
   free(check->own);
   free(check->own_touched);
@@ -106,13 +115,15 @@ void perf_check_destroy(struct perf_check *check) {
 
 /* sum[row] += the rank's row, whose repetitions are added first, in order, from zero: the order the library promises.
  */
-#define DEFINE_ADD_ROW(name, type)                                                                                  \
-  static void name(type *sum, uint64_t width, uint64_t row, const uint64_t *keys, uint64_t n_keys, unsigned bits) { \
-    for (uint64_t c = 0; c < width; c++) {                                                                          \
-      type value = 0;                                                                                               \
-      for (uint64_t k = 0; k < n_keys; k++) value += (type)perf_value(keys[k], row * width + c, bits);              \
-      sum[row * width + c] += value;                                                                                \
-    }                                                                                                               \
+#define DEFINE_ADD_ROW(name, type)                                                                 \
+  static void name(const struct perf *perf, type *sum, uint64_t row, const uint64_t *keys) {       \
+    const uint64_t width = perf->options.width;                                                    \
+    for (uint64_t c = 0; c < width; c++) {                                                         \
+      type value = 0;                                                                              \
+      for (uint64_t k = 0; k < perf->options.duplicates; k++)                                      \
+        value += (type)perf_element(perf, perf_value(keys[k], row * width + c, perf->value_bits)); \
+      sum[row * width + c] += value;                                                               \
+    }                                                                                              \
   }
 DEFINE_ADD_ROW(add_row_f32, float)
 DEFINE_ADD_ROW(add_row_f64, double)
@@ -127,10 +138,10 @@ static void add_rows(const struct perf_check *check, uint64_t step, uint32_t ran
   for (uint64_t i = 0; i < n; i++) {
     const uint64_t row = (uint64_t)rows[i];
     touched[row] = 1;
-    if (perf->value_bytes == 4) {
-      add_row_f32(sum, options->width, row, keys, options->duplicates, perf->value_bits);
+    if (perf->sum_bytes == 4) {
+      add_row_f32(perf, sum, row, keys);
     } else {
-      add_row_f64(sum, options->width, row, keys, options->duplicates, perf->value_bits);
+      add_row_f64(perf, sum, row, keys);
     }
   }
 }
@@ -148,7 +159,7 @@ static void merge_own_row(struct perf_check *check, uint64_t row) {
   const bool first = !check->touched[row];
   check->touched[row] = 1;
   for (uint64_t c = row * width; c < (row + 1) * width; c++) {
-    if (perf->value_bytes == 4) {
+    if (perf->sum_bytes == 4) {
       float *const sum = (float *)check->sum + c;
       *sum = (float)merged(check, first, (double)*sum, (double)((float *)check->own)[c]);
     } else {
@@ -156,7 +167,7 @@ static void merge_own_row(struct perf_check *check, uint64_t row) {
       *sum = merged(check, first, *sum, ((double *)check->own)[c]);
     }
   }
-  memset((char *)check->own + row * width * perf->value_bytes, 0, width * perf->value_bytes);
+  memset((char *)check->own + row * width * perf->sum_bytes, 0, width * perf->sum_bytes);
   check->own_touched[row] = 0;
 }
 
@@ -167,7 +178,7 @@ static void drop_zero_rows(struct perf_check *check) {
   for (uint64_t row = 0; row < perf->rows; row++) {
     bool zero = true;
     for (uint64_t c = row * width; check->own_touched[row] && zero && c < (row + 1) * width; c++)
-      zero = perf->value_bytes == 4 ? ((float *)check->own)[c] == 0 : ((double *)check->own)[c] == 0;
+      zero = perf->sum_bytes == 4 ? ((float *)check->own)[c] == 0 : ((double *)check->own)[c] == 0;
     if (zero) check->own_touched[row] = 0;
   }
 }
@@ -185,7 +196,7 @@ static void take_mean(struct perf_check *check, uint64_t row) {
   const struct perf *perf = check->perf;
   const int world = zenps_world(perf->job);
   for (uint64_t c = row * perf->options.width; c < (row + 1) * perf->options.width; c++) {
-    if (perf->value_bytes == 4) {
+    if (perf->sum_bytes == 4) {
       ((float *)check->sum)[c] *= 1.0f / (float)world;
     } else {
       ((double *)check->sum)[c] *= 1.0 / world;
@@ -201,12 +212,17 @@ static bool all_zero(const char *row, size_t bytes) {
 
 /* Compares one row of the result (NULL: the result does not have it) and clears the reference for the next step. */
 static bool same_row(struct perf_check *check, uint64_t row, const char *got) {
-  const size_t bytes = check->perf->options.width * check->perf->value_bytes;
-  char *expected = (char *)check->sum + row * bytes;
+  const struct perf *perf = check->perf;
+  const size_t sum_bytes = perf->options.width * perf->sum_bytes, bytes = perf->options.width * perf->value_bytes;
+  char *sum = (char *)check->sum + row * sum_bytes, *expected = sum;
   bool same = true;
   if (check->touched[row]) {
-    same = got ? memcmp(expected, got, bytes) == 0 : !check->perf->balanced && all_zero(expected, bytes);
-    memset(expected, 0, bytes);
+    if (zps_dtype_is_half(perf->dtype)) {
+      expected = check->rounded;
+      zps_values_narrow(perf->dtype, sum, perf->options.width, expected);
+    }
+    same = got ? memcmp(expected, got, bytes) == 0 : !perf->balanced && all_zero(expected, bytes);
+    memset(sum, 0, sum_bytes);
     check->touched[row] = 0;
   } else if (got) {
     same = all_zero(got, bytes);
@@ -215,7 +231,7 @@ static bool same_row(struct perf_check *check, uint64_t row, const char *got) {
 }
 
 static double load(const struct perf *perf, const void *values, uint64_t i) {
-  return perf->value_bytes == 4 ? (double)((const float *)values)[i] : ((const double *)values)[i];
+  return perf->sum_bytes == 4 ? (double)((const float *)values)[i] : ((const double *)values)[i];
 }
 
 static void load_rank(void *ctx, uint32_t rank, double *values) {
@@ -225,7 +241,7 @@ static void load_rank(void *ctx, uint32_t rank, double *values) {
   for (uint64_t row = 0; row < check->perf->rows; row++) {
     if (!check->own_touched[row]) continue;
     for (uint64_t c = row * width; c < (row + 1) * width; c++) values[c] = load(check->perf, check->own, c);
-    memset((char *)check->own + row * width * check->perf->value_bytes, 0, width * check->perf->value_bytes);
+    memset((char *)check->own + row * width * check->perf->sum_bytes, 0, width * check->perf->sum_bytes);
     check->own_touched[row] = 0;
   }
 }
@@ -237,7 +253,7 @@ static void sum_kept(struct perf_check *check, uint64_t step) {
   for (uint64_t i = 0; i < perf->rows * perf->options.width; i++) {
     if (kept[i] == 0) continue;
     check->touched[i / perf->options.width] = 1;
-    if (perf->value_bytes == 4)
+    if (perf->sum_bytes == 4)
       ((float *)check->sum)[i] = (float)kept[i];
     else
       ((double *)check->sum)[i] = kept[i];

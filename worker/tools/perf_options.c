@@ -11,7 +11,7 @@
 
 enum { ARGS_MAX = 256 };
 
-static const char *const dtype_values[] = {"f32", "f64", NULL};
+static const char *const dtype_values[] = {"f32", "f64", "bf16", "f16", NULL};
 static const char *const overlap_values[] = {"random", "same", "disjoint", NULL};
 static const char *const layout_values[] = {"dense", "rows", NULL};
 static const char *const out_values[] = {"dense", "rows", "in-place", NULL};
@@ -51,7 +51,8 @@ static const struct zps_opt opts[] = {
                 "again, and are not verified"),
     OPT(ZPS_OPT_UINT, threads, .name = "threads", .short_flag = 't', .arg = "T", .def = "0", .min = 0, .max = 1024,
         .help = "threads that encode and decode (0: the library's default)"),
-    OPT(ZPS_OPT_ENUM, dtype, .name = "dtype", .def = "f32", .values = dtype_values, .help = "type of the values"),
+    OPT(ZPS_OPT_ENUM, dtype, .name = "dtype", .def = "f32", .values = dtype_values,
+        .help = "type of the values: f32, f64, bf16 or f16"),
     OPT(ZPS_OPT_ENUM, op, .name = "op", .def = "sum", .values = op_values,
         .help = "what is made of the ranks' gradients"),
     OPT(ZPS_OPT_ENUM, codec, .name = "codec", .def = "auto", .values = codec_values,
@@ -132,6 +133,12 @@ static const struct zps_opt_table table = {
     .config_size = sizeof(struct perf_options),
     .exits = ZPS_EXITS_CLIENT,
 };
+
+enum zps_dtype perf_options_dtype(const struct perf_options *options) {
+  enum zps_dtype dtype = ZPS_DTYPE_F32;
+  (void)zps_dtype_parse(dtype_values[options->dtype], &dtype); /* all of them are names */
+  return dtype;
+}
 
 const char *perf_values_name(const struct perf_options *options) {
   return values_values[options->values];

@@ -182,7 +182,7 @@ static void print_json(const struct perf *perf, const struct summary *summary) {
   line = zps_json_set_u64(line, "servers", (uint64_t)zenps_servers(perf->job));
   line = zps_json_set_u64(line, "rows", perf->rows);
   line = zps_json_set_u64(line, "width", options->width);
-  line = zps_json_set_str(line, "dtype", perf->value_bytes == 4 ? "f32" : "f64");
+  line = zps_json_set_str(line, "dtype", zps_dtype_name(perf->dtype));
   line = zps_json_set_u64(line, "partitions", result.partitions);
   if (options->trace) line = zps_json_set_str(line, "trace", options->trace);
   if (options->trace) line = zps_json_set_u64(line, "batch", options->batch);
@@ -238,7 +238,7 @@ static void print_table(const struct perf *perf, const struct summary *summary) 
   printf("ranks %d, servers %d, provider %s, scheme %s, %u partitions\n", zenps_world(perf->job),
          zenps_servers(perf->job), zenps_provider(perf->job), perf->scheme, result.partitions);
   printf("tensor %llu x %llu %s as %s (%.1f MB dense), density %.4g%%, of the union %.4g%%\n",
-         (unsigned long long)perf->rows, (unsigned long long)options->width, perf->value_bytes == 4 ? "f32" : "f64",
+         (unsigned long long)perf->rows, (unsigned long long)options->width, zps_dtype_name(perf->dtype),
          perf_values_name(options), dense / 1e6, 100 * mean[NNZ_IN] / rows, 100 * mean[NNZ_OUT] / rows);
   printf("step   median %.3f ms, 99th percentile %.3f ms, over %llu steps after %llu, %s\n", summary->median_ms,
          summary->p99_ms, (unsigned long long)result.steps, (unsigned long long)perf->first,

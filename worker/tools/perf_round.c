@@ -53,7 +53,7 @@ zps_err_t perf_round_create(const zenps_tensor_t *tensor, uint32_t n_ranges, str
     if (size > most) most = size;
   }
   if (code == ZPS_OK) {
-    const enum zps_dtype dtype = (enum zps_dtype)info->dtype;
+    const enum zps_dtype dtype = zps_dtype_sum((enum zps_dtype)info->dtype);
     round->row_bytes = info->width * zps_dtype_size(dtype);
     round->list = malloc(most * round->row_bytes);
     round->coded = malloc(zps_values_bytes((enum zps_value_codec)info->values, dtype, most * info->width));
@@ -95,7 +95,7 @@ static uint64_t copy_rows(const struct perf_round *round, uint32_t i, const uint
 void perf_round_rows(struct perf_round *round, uint64_t step, uint32_t rank, const uint8_t *marked, void *values) {
   const zenps_tensor_info_t *const info = &round->info;
   const enum zps_value_codec codec = (enum zps_value_codec)info->values;
-  const enum zps_dtype dtype = (enum zps_dtype)info->dtype;
+  const enum zps_dtype dtype = zps_dtype_sum((enum zps_dtype)info->dtype);
   const struct zps_values_origin origin = {.seed = info->seed, .step = step, .tensor = info->id, .rank = rank};
   for (uint32_t i = 0; i < n_lists(round); i++) {
     const uint64_t n = copy_rows(round, i, marked, values, false) * info->width;

@@ -21,7 +21,11 @@ static void names_and_sizes(void **state) {
     enum zps_dtype dtype;
     const char *name;
     size_t size;
-  } dtypes[] = {{ZPS_DTYPE_F32, "f32", 4}, {ZPS_DTYPE_F64, "f64", 8}, {ZPS_DTYPE_U8, "u8", 1}};
+  } dtypes[] = {{ZPS_DTYPE_F32, "f32", 4},
+                {ZPS_DTYPE_F64, "f64", 8},
+                {ZPS_DTYPE_U8, "u8", 1},
+                {ZPS_DTYPE_BF16, "bf16", 2},
+                {ZPS_DTYPE_F16, "f16", 2}};
   for (unsigned i = 0; i < COUNT(dtypes); i++) {
     assert_int_equal(zps_dtype_size(dtypes[i].dtype), dtypes[i].size);
     assert_string_equal(zps_dtype_name(dtypes[i].dtype), dtypes[i].name);
@@ -29,10 +33,10 @@ static void names_and_sizes(void **state) {
     assert_int_equal(dtype, dtypes[i].dtype);
   }
   assert_int_equal(zps_dtype_size((enum zps_dtype)0), 0);
-  assert_int_equal(zps_dtype_size((enum zps_dtype)4), 0);
+  assert_int_equal(zps_dtype_size((enum zps_dtype)6), 0);
   assert_int_equal(zps_dtype_size((enum zps_dtype) - 1), 0);
   assert_string_equal(zps_dtype_name((enum zps_dtype)0), "?");
-  assert_false(zps_dtype_parse("f16", &dtype));
+  assert_false(zps_dtype_parse("f17", &dtype));
   assert_false(zps_dtype_parse("", &dtype));
   assert_string_equal(zps_codec_name(ZPS_CODEC_COO), "coo");
   assert_string_equal(zps_codec_name(ZPS_CODEC_BITMAP), "bitmap");

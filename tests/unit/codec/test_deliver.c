@@ -100,6 +100,7 @@ static void deliver(struct rig *rig, const struct shape *shape, struct zps_deliv
         .views = rig->views,
         .n_views = shape->n_views,
         .divisor = shape->divisor,
+        .dtype = shape->dtype,
         .dense = rig->dense,
         .is_large = shape->is_large,
         .first = (uint32_t)(first / ZPS_DELIVER_ALIGN * ZPS_DELIVER_ALIGN),
@@ -170,6 +171,50 @@ static void large_ones_go_past_the_caches(void **state) {
   assert_true(zps_deliver_is_large(1 << 26));
 }
 
+/* A sum that was rounded to halves is not added to anything: each -0.0 stays. In pieces, with bits and with lists. */
+static void rounded_sums_are_put_as_they_are(void **state) {
+  (void)state;
+  enum { M = 1000, WIDTH = 3 };
+  struct zps_rng rng = {.state = 17};
+  struct zps_deliver_scratch *scratch;
+  assert_int_equal(zps_deliver_scratch_create(&scratch), ZPS_OK);
+  for (unsigned i = 0; i < 9; i++) {
+    const enum zps_codec codec = i % 3 == 0 ? ZPS_CODEC_COO : i % 3 == 1 ? ZPS_CODEC_BITMAP : ZPS_CODEC_RICE;
+    uint16_t values[M * WIDTH], want[M * WIDTH] = {0}, dense[M * WIDTH];
+    uint32_t indices[M], index[M], z = 0;
+    for (uint32_t row = 0; row < M; row++) {
+      if (zps_rng_below(&rng, 10) >= i + 1) continue;
+      for (uint32_t j = 0; j < WIDTH; j++)
+        values[z * WIDTH + j] = want[row * WIDTH + j] = zps_rng_below(&rng, 4) ? 0x8000 : (uint16_t)zps_rng_u64(&rng);
+      indices[z++] = row;
+    }
+    const struct zps_slice_view view = {.codec = codec,
+                                        .dtype = ZPS_DTYPE_F32,
+                                        .value_codec = ZPS_VALUES_BF16,
+                                        .m = M,
+                                        .z = z,
+                                        .width = WIDTH,
+                                        .values = values,
+                                        .index = index,
+                                        .index_bytes = zps_codec_index_encode(codec, M, indices, z, index)};
+    uint64_t n, n_all = 0;
+    for (uint32_t first = 0; first < M; first += 320, n_all += n) {
+      const struct zps_deliver piece = {.views = &view,
+                                        .n_views = 1,
+                                        .divisor = 1,
+                                        .dtype = ZPS_DTYPE_BF16,
+                                        .dense = dense,
+                                        .is_rounded = true,
+                                        .first = first,
+                                        .end = first + 320 < M ? first + 320 : M};
+      assert_int_equal(zps_deliver(scratch, &piece, &n), ZPS_OK);
+    }
+    assert_int_equal(n_all, z);
+    assert_memory_equal(dense, want, sizeof want);
+  }
+  zps_deliver_scratch_destroy(scratch);
+}
+
 static zps_err_t deliver_once(void *ctx) {
   struct zps_deliver_scratch *scratch;
   uint64_t n;
@@ -202,7 +247,8 @@ static void memory_that_is_not_there_is_missed(void **state) {
                                   .values = payload,
                                   .index = payload + sizeof value,
                                   .index_bytes = sizeof index};
-    struct zps_deliver piece = {.views = &view, .n_views = 1, .divisor = 1, .dense = dense, .end = 8};
+    struct zps_deliver piece = {
+        .views = &view, .n_views = 1, .divisor = 1, .dtype = ZPS_DTYPE_F32, .dense = dense, .end = 8};
     oom_sweep(deliver_once, nothing, &piece, 4);
   }
 }
@@ -211,6 +257,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(sums_are_where_they_belong),
       cmocka_unit_test(large_ones_go_past_the_caches),
+      cmocka_unit_test(rounded_sums_are_put_as_they_are),
       cmocka_unit_test(memory_that_is_not_there_is_missed),
   };
   return cmocka_run_group_tests_name("deliver", tests, NULL, NULL);

@@ -161,6 +161,8 @@ static void test_encode_limits(void **state) {
   wire_make_peer(), wire.frame.u.round.slices[0].values = ZPS_WIRE_VALUES, expect_not_encoded();
   wire_make_peer(), wire.frame.u.round.timeout_ms = 1, expect_not_encoded();
   wire_make_result(), wire.frame.u.round.slices[0].values = 1, expect_not_encoded();
+  wire_make_result(), wire.frame.u.round.slices[0].is_wide = true, expect_not_encoded();
+  wire_make_peer(), wire.frame.u.round.slices[0].is_wide = true, expect_not_encoded();
   for (int i = 0; i < WIRE_N_GOLDEN; i++) {
     wire_golden[i].make();
     const size_t need = wire_encode();

@@ -71,8 +71,8 @@ enum { ROUND = 34, SLICE = ROUND + 1 + 1 + 3 + 2, INLINE_SLICE = 5 + 1 + 6 + 2 +
 
 static void test_bad_rounds(void **state) {
   (void)state;
-  expect_patch_refused(wire_make_push, SLICE, 0x68, ZPS_ERR_PROTOCOL, "starts with 0x68, whose top two bits must be 0");
-  expect_patch_refused(wire_make_push, SLICE, 0xa8, ZPS_ERR_PROTOCOL, "starts with 0xa8");
+  expect_patch_refused(wire_make_push, SLICE, 0xa8, ZPS_ERR_PROTOCOL, "starts with 0xa8, whose top bit must be 0");
+  expect_patch_refused(wire_make_peer, 4 + 2, 0x58, ZPS_ERR_PROTOCOL, "starts with 0x58, whose top two bits must be 0");
   expect_patch_refused(wire_make_push, SLICE, 0x38, ZPS_ERR_PROTOCOL, "want inline");
   expect_patch_refused(wire_make_push, SLICE, 0x08, ZPS_ERR_PROTOCOL, "ends before its last slice");
   expect_patch_refused(wire_make_push_inline, INLINE_SLICE + 4 + 2, 0, ZPS_ERR_PROTOCOL, "want 1 or more");

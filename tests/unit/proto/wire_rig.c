@@ -64,6 +64,18 @@ void wire_make_push_inline(void) {
   round->slices[2] = (struct zps_slice){.partition = 2, .nnz = 64, .len_bytes = 512, .addr = 0x1000, .key = UINT64_MAX};
 }
 
+/* Of halves: one partition of this rank's own sums, which are none. */
+void wire_make_push_wide(void) {
+  static uint8_t row[8];
+  memcpy(row, &one, 4);
+  row[4] = 3;
+  struct zps_frame_round *round = &wire_new_short(ZPS_FRAME_PUSH, 3, 0, 5)->u.round;
+  *round = (struct zps_frame_round){.tensor = 1, .step = 9, .total_nnz = 26, .timeout_ms = 1500, .n_slices = 2};
+  round->slices[0] =
+      (struct zps_slice){.partition = 4, .is_wide = true, .is_inline = true, .nnz = 1, .len_bytes = 8, .data = row};
+  round->slices[1] = (struct zps_slice){.partition = 5, .nnz = 25, .len_bytes = 152, .addr = 0x1000, .key = 2};
+}
+
 void wire_make_result(void) {
   static uint8_t row[8];
   memcpy(row, &minus_two, 4);
@@ -107,7 +119,7 @@ const struct wire_golden wire_golden[WIRE_N_GOLDEN] = {
     {"push", wire_make_push},     {"push_inline", wire_make_push_inline},
     {"result", wire_make_result}, {"done", wire_make_done},
     {"abort", wire_make_abort},   {"credit", wire_make_credit},
-    {"peer", wire_make_peer},
+    {"peer", wire_make_peer},     {"push_wide", wire_make_push_wide},
 };
 
 bool wire_is_round(uint8_t type) {
@@ -122,6 +134,7 @@ static void expect_same_slices(const struct zps_frame_round *a, const struct zps
     assert_int_equal(x->values, y->values);
     assert_int_equal(x->codec, y->codec);
     assert_int_equal(x->is_inline, y->is_inline);
+    assert_int_equal(x->is_wide, y->is_wide);
     assert_int_equal(x->nnz, y->nnz);
     assert_int_equal(x->len_bytes, y->len_bytes);
     assert_int_equal(x->addr, y->addr);

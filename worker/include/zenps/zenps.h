@@ -10,7 +10,8 @@
  *
  * Result: exactly the floating-point sum in rank order, each accumulator starting at +0.0, a rank's own repeated rows
  * first added in order of appearance. Rows whose values are all +0.0 or -0.0 are not sent. NaN and Inf are values and
- * travel. ZENPS_OP_MEAN is that sum times 1/world.
+ * travel. ZENPS_OP_MEAN is that sum times 1/world. Of bf16 and f16 (halves) it is the sum of the floats that they stand
+ * for, made in floats, a rank's repeated rows too, and rounded once to the dtype, to nearest, ties to even.
  *
  * Threads: every function may be called from any thread; a zenps_request_t by one thread at a time. The library never
  * exits, prints (except through the log callback, by default warnings on stderr) or installs signal handlers. In a
@@ -69,7 +70,14 @@ typedef enum zenps_status {
   ZENPS_ERR_INTERNAL = -24
 } zenps_status_t;
 
-typedef enum zenps_dtype { ZENPS_F32 = 1, ZENPS_F64 = 2 } zenps_dtype_t;
+/* Halves are added up as floats, exactly as an f32 tensor of the same values would be, and the sum (or mean) is rounded
+ * once, when it is complete: to nearest, ties to even. */
+typedef enum zenps_dtype {
+  ZENPS_F32 = 1,
+  ZENPS_F64 = 2,
+  ZENPS_BF16 = 4, /* 16 bits: the upper half of a float */
+  ZENPS_F16 = 5   /* 16 bits: IEEE binary16; sums beyond 65504 are infinite */
+} zenps_dtype_t;
 typedef enum zenps_op {
   ZENPS_OP_SUM = 1,
   ZENPS_OP_MEAN = 2,
@@ -81,8 +89,8 @@ typedef enum zenps_codec {
   ZENPS_CODEC_PAPER = 2, /* as in the Zen paper: COO to the servers, a bitmap back */
   ZENPS_CODEC_COO = 3    /* COO in both directions: its baseline without the hash bitmap */
 } zenps_codec_t;
-/* What values travel as, to the servers and back. Sums are made in the dtype whatever it is, and all ranks get the same
- * bits; but for raw, what is sent and what comes back is rounded. */
+/* What values travel as, to the servers and back. Halves take raw and QSGD alone. Sums are made in the dtype whatever
+ * it is, and all ranks get the same bits; but for raw, what is sent and what comes back is rounded. */
 typedef enum zenps_values {
   ZENPS_VALUES_RAW = 1,  /* as they are */
   ZENPS_VALUES_BF16 = 2, /* 16 bits: the upper half of a float, rounded to nearest, ties to even */

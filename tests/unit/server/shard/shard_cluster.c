@@ -73,8 +73,8 @@ struct cluster_tensor *cluster_tensor(struct cluster *cluster, uint64_t rows, ui
   tensor->layout = (struct rig_layout){.tensor = tensor->spec.tensor,
                                        .n_parts = n_parts,
                                        .width = width,
-                                       .dtype = dtype,
-                                       .value_codec = tensor->spec.value_codec,
+                                       .dtype = zps_dtype_sum(dtype),
+                                       .value_codec = zps_values_of(tensor->spec.value_codec, dtype),
                                        .sizes = tensor->sizes};
   for (uint32_t rank = 0; rank < cluster->world; rank++) rig_rank_layout(cluster->ranks[rank], &tensor->layout);
   return tensor;
@@ -94,6 +94,8 @@ bool cluster_owned(const struct cluster_tensor *tensor, uint32_t partition) {
 
 struct contribution {
   uint32_t m, nnz;
+  enum zps_dtype dtype;
+  enum zps_value_codec value_codec;
   uint32_t *ranks;
   uint8_t *values;  /* as the server sees them */
   uint8_t *payload; /* coded values, then COO */
@@ -110,12 +112,18 @@ static void put_value(enum zps_dtype dtype, uint8_t *to, struct zps_rng *rng) {
   memcpy(to, from, zps_dtype_size(dtype));
 }
 
+/* Of halves: every other rank pushes floats. */
+static bool is_wide(const struct cluster_tensor *tensor, uint32_t rank) {
+  return zps_dtype_is_half(tensor->spec.dtype) && tensor->spec.value_codec == ZPS_VALUES_RAW && rank % 2 == 1;
+}
+
 static struct contribution contribution_make(const struct cluster_tensor *tensor, uint64_t step, uint32_t rank,
                                              uint32_t p) {
-  const enum zps_dtype dtype = tensor->spec.dtype;
-  const enum zps_value_codec value_codec = tensor->spec.value_codec;
+  const enum zps_dtype dtype = zps_dtype_sum(tensor->spec.dtype);
+  const enum zps_value_codec value_codec =
+      is_wide(tensor, rank) ? ZPS_VALUES_RAW : zps_values_of(tensor->spec.value_codec, tensor->spec.dtype);
   const size_t size = zps_dtype_size(dtype);
-  struct contribution made = {.m = zps_partition_size(&tensor->part, p)};
+  struct contribution made = {.m = zps_partition_size(&tensor->part, p), .dtype = dtype, .value_codec = value_codec};
   struct zps_rng rng = {.state = zps_hash_mix64(step * 1000003 + rank * 1009 + p * 31 + tensor->spec.tensor)};
   made.ranks = malloc((made.m + 1) * sizeof made.ranks[0]);
   for (uint32_t local = 0; local < made.m; local++)
@@ -150,20 +158,21 @@ static uint64_t push_joined(struct cluster *cluster, const struct cluster_tensor
     if (!cluster_owned(tensor, p)) continue;
     m += made[p].m, nnz += made[p].nnz, n++;
   }
-  if (n < 2 || !zps_join_fits(m, nnz, spec->width, spec->dtype, spec->value_codec)) return 0;
-  zps_join_init(&join, spec->width, spec->dtype, spec->value_codec);
+  if (n < 2 || !zps_join_fits(m, nnz, spec->width, made->dtype, made->value_codec)) return 0;
+  zps_join_init(&join, spec->width, made->dtype, made->value_codec);
   for (uint32_t p = 0; p < spec->n_parts; p++) {
     struct zps_slice_view view;
     struct zps_error error;
     if (!cluster_owned(tensor, p)) continue;
-    if (zps_slice_view_init(&view, ZPS_CODEC_COO, made[p].m, made[p].nnz, spec->width, spec->dtype, spec->value_codec,
+    if (zps_slice_view_init(&view, ZPS_CODEC_COO, made[p].m, made[p].nnz, spec->width, made->dtype, made->value_codec,
                             made[p].payload, made[p].len_bytes, &error) != ZPS_OK)
       fail_msg("%s", error.text);
     zps_join_add(&join, &view);
   }
   uint8_t payload[ZPS_WIRE_INLINE_MAX];
   enum zps_codec codec;
-  struct rig_slice slice = {.n_more = n - 1, .nnz = (uint32_t)nnz, .payload = payload};
+  struct rig_slice slice = {
+      .n_more = n - 1, .is_wide = is_wide(tensor, rank), .nnz = (uint32_t)nnz, .payload = payload};
   assert_true(zps_join_write(&join, ~0u, payload, sizeof payload, &codec, &slice.len_bytes));
   slice.codec = (uint8_t)codec;
   rig_push(cluster->ranks[rank], spec->tensor, step, timeout_ms, total_nnz, &slice, 1);
@@ -198,6 +207,7 @@ uint64_t cluster_push(struct cluster *cluster, const struct cluster_tensor *tens
                                      .nnz = made[p].nnz,
                                      .codec = ZPS_CODEC_COO,
                                      .is_remote = is_remote,
+                                     .is_wide = is_wide(tensor, rank),
                                      .payload = made[p].payload,
                                      .len_bytes = made[p].len_bytes};
   }
@@ -250,7 +260,7 @@ static bool has_part(const struct cluster_tensor *tensor, uint32_t rank) {
 static uint8_t *expected_make(const struct cluster *cluster, const struct cluster_tensor *tensor, uint64_t step,
                               uint32_t p, bool joined, uint32_t *nnz_p, enum zps_codec *codec_p,
                               uint64_t *len_bytes_p) {
-  const enum zps_dtype dtype = tensor->spec.dtype;
+  const enum zps_dtype dtype = zps_dtype_sum(tensor->spec.dtype);
   const uint32_t m = zps_partition_size(&tensor->part, p), width = tensor->spec.width;
   const size_t size = zps_dtype_size(dtype), row_bytes = size * width;
   uint8_t *sums = calloc(m + 1, row_bytes), *touched = calloc(m + 1, 1);
@@ -277,7 +287,7 @@ static uint8_t *expected_make(const struct cluster *cluster, const struct cluste
     for (uint32_t j = 0; tensor->spec.op == ZPS_OP_MEAN && j < width; j++)
       divide(dtype, list + i * row_bytes + j * size, cluster->world);
   }
-  const enum zps_value_codec value_codec = tensor->spec.value_codec;
+  const enum zps_value_codec value_codec = zps_values_of(tensor->spec.value_codec, tensor->spec.dtype);
   const uint64_t n = (uint64_t)nnz * width, values_bytes = zps_values_bytes(value_codec, dtype, n);
   const struct zps_values_origin origin = {
       .seed = cluster->seed, .step = step, .tensor = tensor->spec.tensor, .rank = cluster->world};

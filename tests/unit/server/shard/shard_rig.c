@@ -126,6 +126,7 @@ static void run_push(struct zps_command *command, void *ctx) {
     struct zps_slice *slice = &push->slices[i];
     *slice = (struct zps_slice){.partition = from->partition,
                                 .n_more = from->n_more,
+                                .is_wide = from->is_wide,
                                 .codec = from->codec,
                                 .is_inline = !from->is_remote,
                                 .nnz = from->nnz,

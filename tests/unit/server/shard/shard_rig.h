@@ -20,7 +20,7 @@ struct rig_result {
 struct rig_slice {
   uint32_t partition, n_more, nnz;
   uint8_t codec;
-  bool is_remote;
+  bool is_remote, is_wide;
   const void *payload;
   uint64_t len_bytes;
 };

@@ -67,6 +67,29 @@ static void test_narrow_values(void **state) {
   zps_shard_destroy(shard);
 }
 
+/* Ranks that push halves, and ranks whose own sums are floats. */
+static void test_halves(void **state) {
+  const struct fabric *fabric = *state;
+  struct zps_shard *shard = cluster_shard(fabric->provider, fabric->fault, 256 * MIB);
+  struct cluster cluster;
+  cluster_open(&cluster, shard, fabric->provider, fabric->fault, 1, 4);
+  struct cluster_tensor *tensors[] = {
+      cluster_tensor(&cluster, 30000, 3, ZPS_DTYPE_BF16, ZPS_OP_SUM, 7, 0.2),
+      cluster_tensor(&cluster, 9000, 1, ZPS_DTYPE_F16, ZPS_OP_MEAN, 5, 0.03),
+      cluster_tensor(&cluster, 100, 5, ZPS_DTYPE_BF16, ZPS_OP_MEAN, 4, 0.3), /* joined */
+      NULL,
+  };
+  cluster.value_codec = ZPS_VALUES_QSGD8;
+  tensors[3] = cluster_tensor(&cluster, 5000, 2, ZPS_DTYPE_F16, ZPS_OP_SUM, 4, 0.1);
+  for (uint64_t step = 0; step < 5; step++)
+    for (unsigned i = 0; i < 4; i++) cluster_round(&cluster, tensors[i], step);
+  cluster_drain(shard);
+  assert_int_equal(cluster_stats(&cluster, tensors[0]).dtype, ZPS_DTYPE_BF16);
+  cluster_check_released(shard);
+  cluster_close(&cluster);
+  zps_shard_destroy(shard);
+}
+
 static void test_empty_pushes(void **state) {
   const struct fabric *fabric = *state;
   struct zps_shard *shard = cluster_shard(fabric->provider, fabric->fault, 64 * MIB);
@@ -269,6 +292,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       ON_BOTH(test_sums_are_exact),
       ON_BOTH(test_narrow_values),
+      ON_BOTH(test_halves),
       ON_BOTH(test_empty_pushes),
       ON_BOTH(test_some_ranks_have_no_part),
       ON_BOTH(test_one_rank),

@@ -137,12 +137,15 @@ static void check_result(struct compute_rig *rig, uint64_t lo, uint64_t hi) {
   factor = compute_load(dtype, &room, 0);
   uint64_t n_rows;
   memset(dense, 0xff, sizeof dense);
-  const struct zps_compute_result to = {
-      .dense = (char *)dense - lo * width * zps_dtype_size(dtype), .lo = lo, .hi = hi, .divisor = divisor};
+  const struct zps_compute_result to = {.dtype = dtype,
+                                        .dense = (char *)dense - lo * width * zps_dtype_size(dtype),
+                                        .lo = lo,
+                                        .hi = hi,
+                                        .divisor = divisor};
   assert_int_equal(zps_compute_result_dense(rig->scratch, &rig->ins[0], 1, &to, &n_rows), ZPS_OK);
   assert_int_equal(n_rows, rig->ins[0].view.z);
   const bool skip_zeros = compute_draw(rig, 2) == 0;
-  const uint32_t n = zps_compute_result_rows(&rig->ins[0], divisor, skip_zeros, rows, values);
+  const uint32_t n = zps_compute_result_rows(&rig->ins[0], dtype, divisor, skip_zeros, rows, values);
   uint32_t next = 0;
   for (uint32_t i = 0; i < m; i++) {
     bool zero = true;
