@@ -15,7 +15,7 @@ struct perf_options {
   double density, skew;
   char *trace, *cases;
   uint64_t block_bits;
-  int overlap, dtype, layout, out, op, codec, values, check; /* indices into the option's values */
+  int overlap, dtype, layout, out, op, codec, values, check, order; /* indices into the option's values */
   char *scheme, *levels;
   uint64_t topk, chunks, bits;
   double keep;

@@ -92,6 +92,11 @@ typedef enum zenps_values {
   ZENPS_VALUES_QSGD4 = 5, /* travel together, rounded up or down by chance, so that the expected value is exact. The */
   ZENPS_VALUES_QSGD8 = 6  /* draws follow from job, tensor, step and rank. NaN or infinity make NaN of the 1024 */
 } zenps_values_t;
+/* The order in which a sum's addends come, and with it the sum's last bits. */
+typedef enum zenps_order {
+  ZENPS_ORDER_RANKS = 1, /* that of ranks: the bits of balanced */
+  ZENPS_ORDER_ANY = 2    /* that of the scheme that runs: another scheme may round otherwise */
+} zenps_order_t;
 typedef enum zenps_layout {
   ZENPS_DENSE = 1, /* `values`: rows * width, row-major */
   ZENPS_ROWS = 2   /* `row_ids`: nnz row numbers; `values`: nnz * width */
@@ -152,7 +157,8 @@ typedef struct zenps_tensor_options {
                             have, and takes balanced between hosts, or what it is told: "hierarchical:ring", any that
                             loses nothing.
                             "auto": the coordinator chooses from what rounds take, among schemes whose results are
-                            alike to the bit, the same for all ranks; "auto:balanced,ring": among those named. `nnz`
+                            alike to the bit, the same for all ranks; "auto:any": among all that lose nothing, whatever
+                            order they add in (see `order`); "auto:balanced,ring": among those named. `nnz`
                             of a dense result then counts all rows where all are sent; a list of rows has those of the
                             union, but in the first such steps after dense results perhaps less those whose sum is zero,
                             or all. zenps_allreduce() waits where it has not said so yet, as before the first step. NULL:
@@ -162,10 +168,15 @@ typedef struct zenps_tensor_options {
   uint64_t k;            /* lossy schemes: rows to keep; 0: `density` of them. One of the two must be set */
   double density;
   const uint32_t
-      *levels;       /* blueconnect, two-level: n_levels factors of the number of ranks, innermost first; NULL: by */
-  uint32_t n_levels; /* host and rack, of which ranks say where they are [ZENPS_HOST, ZENPS_RACK] */
-  uint32_t chunks;   /* dense schemes: pieces of a block, to overlap sending and adding; 0: of a megabyte */
-  uint32_t bits;     /* dsar: QSGD bits of its dense half, 2, 4 or 8; 0: exact */
+      *levels;         /* blueconnect, two-level: n_levels factors of the number of ranks, innermost first; NULL: by */
+  uint32_t n_levels;   /* host and rack, of which ranks say where they are [ZENPS_HOST, ZENPS_RACK] */
+  uint32_t chunks;     /* dense schemes: pieces of a block, to overlap sending and adding; 0: of a megabyte */
+  uint32_t bits;       /* dsar: QSGD bits of its dense half, 2, 4 or 8; 0: exact */
+  zenps_order_t order; /* ZENPS_ORDER_RANKS: a scheme that adds in another order is refused. ZENPS_ORDER_ANY: auto is
+                          auto:any. Then all ranks still have the same bits, those of the scheme that the step ran
+                          under (zenps_request_stats()), whose order worker/schemes/README.md gives; but another run may
+                          measure other times, choose another scheme, and differ in the last bits. 0: as the scheme
+                          says, auto being in the order of ranks */
 } zenps_tensor_options_t;
 
 /* What a tensor was opened as, with the defaults filled in. */
