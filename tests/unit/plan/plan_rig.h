@@ -22,7 +22,8 @@ static inline struct zps_plan_input plan_nmt(uint32_t n) {
                                              .host = {.bandwidth = 1e12, .latency_s = 0}},
                                  .tensor = {.rows = 112000000, .width = 1, .value_bytes = 4},
                                  .profile = {.density = 0.0247, .overlap = ZPS_PLAN_MEASURED, .run = 512},
-                                 .codec = ZPS_PLAN_CODEC_COO};
+                                 .codec = ZPS_PLAN_CODEC_COO,
+                                 .published = true};
   zps_plan_curve_set(&input.profile.gamma, 1, 1);
   zps_plan_curve_set(&input.profile.gamma, 128, 0.64 / 0.0247 - 1);
   zps_plan_curve_set(&input.profile.skew, 1, 1);

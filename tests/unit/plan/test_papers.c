@@ -77,7 +77,8 @@ static struct zps_plan_input sparcml(uint32_t n, double density) {
                                              .host = {.bandwidth = 1e12, .latency_s = 1e-7}},
                                  .tensor = {.rows = 16 << 20, .width = 1, .value_bytes = 4},
                                  .profile = {.density = density, .overlap = ZPS_PLAN_INDEPENDENT},
-                                 .codec = ZPS_PLAN_CODEC_PAPER};
+                                 .codec = ZPS_PLAN_CODEC_PAPER,
+                                 .published = true};
 }
 
 static void test_sparcml_figure_3_over_nodes(void **state) {
@@ -148,6 +149,7 @@ static void test_oktopk_table_1(void **state) {
                                    .tensor = {.rows = (uint64_t)n_values, .width = 1, .value_bytes = 4},
                                    .profile = {.density = 1, .overlap = ZPS_PLAN_MEASURED},
                                    .codec = ZPS_PLAN_CODEC_COO,
+                                   .published = true,
                                    .k = (uint64_t)k};
     const double lg = log2(p), share = (p - 1.0) / p;
     const struct zps_plan_cost dense = plan_cost(&input, ZPS_PLAN_RABENSEIFNER);
@@ -184,7 +186,8 @@ static struct zps_plan_input blueconnect(uint32_t n) {
                                              .host = {.bandwidth = 32e9, .latency_s = 5e-6}},
                                  .tensor = {.rows = 25000000, .width = 1, .value_bytes = 4},
                                  .profile = {.density = 1, .overlap = ZPS_PLAN_MEASURED},
-                                 .codec = ZPS_PLAN_CODEC_PAPER};
+                                 .codec = ZPS_PLAN_CODEC_PAPER,
+                                 .published = true};
 }
 
 static void test_blueconnect_equations(void **state) {
