@@ -204,14 +204,16 @@ static void forget(struct zps_member_plan *plan, uint32_t world) {
   memset(plan->told, 0, world * sizeof plan->told[0]);
 }
 
-/* Ranks that are all on one host exchange through its memory, of which reads from servers say nothing. A scheme that
- * waits for something else leaves bandwidth unused that other schemes can have: the greatest measurement counts. */
+/* Ranks of a host read at once, each at its share of the host's link. Ranks that are all on one host exchange through
+ * its memory, of which reads from servers say nothing. A scheme that waits for something else leaves bandwidth unused
+ * that other schemes can have: the greatest measurement counts. */
 static void learn_links(struct zps_member_plan *plan) {
   struct zps_plan_cluster *cluster = &plan->input.cluster;
   const bool within = cluster->n <= cluster->ranks_per_host;
   struct zps_plan_link *link = within ? &cluster->host : &cluster->net;
   const double least = plan->chooser.state == ZPS_PLAN_PROBING ? link->bandwidth : 0;
-  if (plan->bandwidth > least && !within) link->bandwidth = plan->bandwidth;
+  const double host_bandwidth = plan->bandwidth * cluster->ranks_per_host;
+  if (host_bandwidth > least && !within) link->bandwidth = host_bandwidth;
   if (plan->n_latencies > 0) link->latency_s = plan->latency_s / plan->n_latencies;
 }
 
