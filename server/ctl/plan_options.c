@@ -100,8 +100,9 @@ const struct zps_opt_table zps_ctl_plan_table = {
         "gets slower or faster than a dense ring; and how many servers are worth having. Schemes are "
         "zenps's own programs, with its codecs unless --codec says otherwise; --as-published takes the papers' "
         "formulas, which have fewer messages for some.\n"
-        "Zen's own case, NMT on 25 Gbit/s, with a gamma that makes its figure 8: zenpsctl plan --rows 112000000 "
-        "--density 0.0247 --gamma 128:24.9 --skew 8:4.8,128:44 --run 512 --latency 0 --codec paper --as-published\n"
+        "Zen's own case, NMT on 25 Gbit/s, with the densification of words by Zipf's law: zenpsctl plan --rows "
+        "112000000 --density 0.0247 --gamma 2:1.8,4:3.1,8:5.2,16:8.6,32:14,64:20,128:28 --skew 8:5.2,128:28 --run 512 "
+        "--latency 0 --codec paper --as-published\n"
         "From a trace: xz -dc words.ids.xz | zenpsctl plan --trace - --width 64 --batch 128",
     .opts = opts,
     .config_size = sizeof(struct zps_ctl_plan_options),

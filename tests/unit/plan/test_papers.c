@@ -3,26 +3,37 @@
 
 #include <math.h>
 
-/* Zen, figure 8 and section 2.4. That the 36% come out is no finding, since the densification was chosen by them
- * (plan_rig.h): it holds the equation to the paper's. The lines below check how the other schemes then stand. */
+/* Zen, figure 8 and section 2.4: with 128 GPUs Balanced Parallelism takes 36% less time than AllReduce, the others take
+ * no less. By equation 1 the ratio is (gamma_128 + 1) d; what words by Zipf's law give, of exponents from 0.9 to 1.2,
+ * is 23% to 40% less, which the paper's figure lies in: its data decide where, and they are not here. That
+ * SparCML and AGsparse come to nothing then, and that Balanced Parallelism is ahead from 16 on, follows for all. */
 static void test_zen_nmt(void **state) {
   (void)state;
-  for (uint32_t n = 16; n <= 128; n++) {
-    const struct zps_plan_input nmt = plan_nmt(n);
-    const double balanced = plan_time(&nmt, ZPS_PLAN_BALANCED);
-    assert_true(balanced < plan_time(&nmt, ZPS_PLAN_RECURSIVE_DOUBLING));
-    assert_true(balanced < plan_time(&nmt, ZPS_PLAN_AGSPARSE));
-    assert_true(balanced < plan_time(&nmt, ZPS_PLAN_OMNIREDUCE));
-    assert_true(balanced < plan_time(&nmt, ZPS_PLAN_SPARSE_PS));
-    assert_true(balanced < plan_time(&nmt, ZPS_PLAN_RING));
+  static const double exponents[] = {0.9, 1, 1.1, 1.2};
+  double before = INFINITY;
+  for (unsigned i = 0; i < sizeof exponents / sizeof exponents[0]; i++) {
+    struct zps_plan_input nmt = plan_nmt_of(16, exponents[i]);
+    for (nmt.cluster.n = 16; nmt.cluster.n <= 128; nmt.cluster.n *= 2) {
+      const double balanced = plan_time(&nmt, ZPS_PLAN_BALANCED);
+      assert_true(balanced < plan_time(&nmt, ZPS_PLAN_RECURSIVE_DOUBLING));
+      assert_true(balanced < plan_time(&nmt, ZPS_PLAN_AGSPARSE));
+      assert_true(balanced < plan_time(&nmt, ZPS_PLAN_OMNIREDUCE));
+      assert_true(balanced < plan_time(&nmt, ZPS_PLAN_SPARSE_PS));
+      assert_true(balanced < plan_time(&nmt, ZPS_PLAN_RING));
+    }
+    nmt.cluster.n = 128;
+    const double dense = plan_time(&nmt, ZPS_PLAN_RING), part = plan_time(&nmt, ZPS_PLAN_BALANCED) / dense;
+    if (part < 0.60 || part > 0.78) fail_msg("exponent %g: %g of AllReduce's time", exponents[i], part);
+    assert_true(part < before); /* the more frequent the frequent words, the more ranks share */
+    before = part;
+    /* "existing schemes cannot reduce communication time compared to AllReduce with 128 GPUs" */
+    assert_true(plan_time(&nmt, ZPS_PLAN_RECURSIVE_DOUBLING) > 1.1 * dense);
+    assert_true(plan_time(&nmt, ZPS_PLAN_AGSPARSE) > 3 * dense);
+    /* But for OmniReduce, which the model leaves a gain of 9% to 20%: it knows of its uneven blocks alone. */
+    assert_true(plan_time(&nmt, ZPS_PLAN_OMNIREDUCE) > 0.8 * dense);
+    /* "over 60% in the first of eight parts" (section 2.1), or near it. */
+    assert_true(zps_plan_skew(&nmt.profile, 8) > 0.55 * 8);
   }
-  const struct zps_plan_input nmt = plan_nmt(128);
-  const double dense = plan_time(&nmt, ZPS_PLAN_RING);
-  plan_near(plan_time(&nmt, ZPS_PLAN_BALANCED), 0.64 * dense, 1e-6, "36% lower than AllReduce at 128");
-  /* "existing schemes cannot reduce communication time compared to AllReduce with 128 GPUs" */
-  assert_true(plan_time(&nmt, ZPS_PLAN_RECURSIVE_DOUBLING) > dense);
-  assert_true(plan_time(&nmt, ZPS_PLAN_AGSPARSE) > 3 * dense);
-  assert_true(plan_time(&nmt, ZPS_PLAN_OMNIREDUCE) > 0.97 * dense);
 }
 
 static void test_zen_agsparse_crosses_dense_beyond_40(void **state) {
@@ -39,7 +50,7 @@ static void test_zen_omnireduce_ahead_of_dense_with_few(void **state) {
   (void)state;
   const struct zps_plan_input few = plan_nmt(8), many = plan_nmt(64);
   assert_true(plan_time(&few, ZPS_PLAN_OMNIREDUCE) < 0.5 * plan_time(&few, ZPS_PLAN_RING));
-  assert_true(plan_time(&many, ZPS_PLAN_OMNIREDUCE) > 0.75 * plan_time(&many, ZPS_PLAN_RING));
+  assert_true(plan_time(&many, ZPS_PLAN_OMNIREDUCE) > 0.7 * plan_time(&many, ZPS_PLAN_RING));
 }
 
 /* Section 2.4, batch size 1 on 8 GPUs: SparCML ahead of AGsparse by 4% and of Balanced Parallelism by 9%. The first
