@@ -3,6 +3,10 @@
 
 #include "common/plan/model_impl.h"
 
+/* Of a dense block's pieces, unless an option of the tensor says otherwise. */
+#define LANE_BYTES (1u << 20)
+#define LANES_MAX 8
+
 static double at_least(double x, double low) {
   return x < low ? low : x;
 }
@@ -54,6 +58,10 @@ double zps_plan_log2(double n) {
   return n > 1 ? ceil(log2(n) - 1e-9) : 0;
 }
 
+bool zps_plan_power_of_two(double p) {
+  return exp2(zps_plan_log2(p)) == p;
+}
+
 double zps_plan_local(const struct zps_plan_round *round) {
   return round->n > 1 ? (round->per_host - 1) / (round->n - 1) : 0;
 }
@@ -102,8 +110,9 @@ void zps_plan_phase(struct zps_plan_round *round, const struct zps_plan_phase *p
   struct zps_plan_cost *cost = round->cost;
   const double host_out = (out + (round->per_host - 1) * fmin(mean, out)) * beyond;
   const double host_in = (in + (round->per_host - 1) * fmin(mean, in)) * beyond;
-  cost->rank_out += out;
-  cost->rank_in += in;
+  cost->rank_out += phase->part == ZPS_PLAN_GETS ? 0 : out;
+  cost->rank_in += phase->part == ZPS_PLAN_SENDS ? 0 : in;
+  cost->messages += phase->part == ZPS_PLAN_GETS ? 0 : phase->messages;
   cost->host_out += host_out;
   cost->host_in += host_in;
   /* Within a host through shared memory: the cores copy. */
@@ -116,7 +125,7 @@ void zps_plan_phase(struct zps_plan_round *round, const struct zps_plan_phase *p
 
 /* Recursive doubling: stage i exchanges blocks of 2^(i-1) ranks: ceil(log2 n) latencies, and (n-1)/n of the whole where
  * blocks are alike (SparCML 5.3.2). The greatest block is in a message of every stage. */
-void zps_plan_allgather(struct zps_plan_round *round, double hot, double total) {
+void zps_plan_doubling(struct zps_plan_round *round, double hot, double total) {
   const double n = round->n;
   const double rest = n > 1 ? (total - hot) / (n - 1) : 0;
   double have = 1;
@@ -130,6 +139,28 @@ void zps_plan_allgather(struct zps_plan_round *round, double hot, double total) 
     zps_plan_phase(round, &phase);
     have += blocks;
   }
+}
+
+void zps_plan_straight(struct zps_plan_round *round, double hot, double total) {
+  const double n = round->n, share = total * (n - 1) / n;
+  const struct zps_plan_phase phase = {
+      .messages = n - 1, .out = (n - 1) * hot, .in = share, .mean = share, .local = zps_plan_local(round)};
+  zps_plan_phase(round, &phase);
+}
+
+void zps_plan_allgather(struct zps_plan_round *round, double hot, double total) {
+  if (round->in->published)
+    zps_plan_doubling(round, hot, total);
+  else
+    zps_plan_straight(round, hot, total);
+}
+
+void zps_plan_lanes(struct zps_plan_round *round) {
+  const double block = zps_plan_dense_bytes(round, (double)round->in->tensor.rows) / round->n;
+  const double more = fmin(fmax(floor(block / LANE_BYTES), 1), LANES_MAX) - 1;
+  if (round->in->published) return;
+  zps_plan_compute(round, more * round->cost->messages * round->in->calibration.message_ns);
+  round->cost->messages *= 1 + more;
 }
 
 void zps_plan_encode(struct zps_plan_round *round, double rows) {

@@ -57,6 +57,7 @@ struct zps_plan_input {
   double imbalance; /* heaviest hashed partition over the mean (Zen, definition 8); 0: 1 */
   uint64_t k;       /* rows that lossy schemes keep; 0: those of one rank */
   uint32_t bits;    /* DSAR: QSGD bits of its dense half; 0: exact */
+  bool published;   /* messages as the papers' formulas have them; else as worker/schemes sends them */
 };
 
 /* Bytes are of one round, each direction, of the rank, host or server with most; those that a rank keeps for itself do
@@ -66,6 +67,7 @@ struct zps_plan_cost {
   double rank_out, rank_in;                    /* of a rank, within its host and beyond */
   double host_out, host_in;                    /* through a host's link: of its ranks, and of servers on it */
   double server_out, server_in;                /* of a server; 0 for schemes between ranks */
+  double messages; /* that the rank with most sends to other ranks, or to servers: one to each, whatever its pieces */
 };
 
 /* A description that no formula can take is refused; the error names the right form. */

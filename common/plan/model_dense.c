@@ -3,17 +3,17 @@
 
 #include "common/plan/model_impl.h"
 
-static bool power_of_two(double p) {
-  return exp2(zps_plan_log2(p)) == p;
-}
-
 /* T_r, a ring, and T_c, recursive halving or doubling, of BlueConnect's equation 1: (p-1) or lg(p) latencies, and
- * (p-1)/p of the bytes. */
+ * (p-1)/p of the bytes, in so many messages. */
 static void pattern(struct zps_plan_round *round, double p, double bytes, const struct zps_plan_link *link,
-                    double steps) {
+                    double steps, double messages) {
   if (p <= 1) return;
-  const double moved = (p - 1) / p * bytes + steps * round->in->calibration.frame_bytes;
+  const double moved = (p - 1) / p * bytes + messages * round->in->calibration.frame_bytes;
   zps_plan_steps(round, link, steps, bytes / p);
+  /* Those of one step follow each other. */
+  round->cost->latency_s += (messages - steps) * round->in->calibration.gap_s;
+  zps_plan_compute(round, (messages - steps) * round->in->calibration.message_ns);
+  round->cost->messages += messages;
   const bool within = link->bandwidth == round->in->cluster.host.bandwidth && round->hosts <= 1;
   round->cost->wire_s += fmax(moved / link->bandwidth, within ? 0 : zps_plan_move_s(round, 2 * moved));
   round->cost->rank_out += moved;
@@ -21,12 +21,20 @@ static void pattern(struct zps_plan_round *round, double p, double bytes, const 
 }
 
 static void ring_pattern(struct zps_plan_round *round, double p, double bytes, const struct zps_plan_link *link) {
-  pattern(round, p, bytes, link, p - 1);
+  pattern(round, p, bytes, link, p - 1, p - 1);
 }
 
-/* T_r/c: recursive where p is a power of two, else a ring. */
-static void best_pattern(struct zps_plan_round *round, double p, double bytes, const struct zps_plan_link *link) {
-  pattern(round, p, bytes, link, power_of_two(p) ? zps_plan_log2(p) : p - 1);
+static double best_steps(double p) {
+  return zps_plan_power_of_two(p) ? zps_plan_log2(p) : p - 1;
+}
+
+/* T_r/c, recursive where p is a power of two, else a ring: a reduce-scatter, and an all-gather of blocks of which each
+ * is `leaves` of the tensor's. The papers send these as one. */
+static void best_patterns(struct zps_plan_round *round, double p, double bytes, const struct zps_plan_link *link,
+                          double leaves) {
+  const double steps = best_steps(p);
+  pattern(round, p, bytes, link, steps, steps);
+  pattern(round, p, bytes, link, steps, round->in->published ? steps : (p - 1) * leaves);
 }
 
 /* The link that a ring over all ranks is as slow as: min W. */
@@ -57,34 +65,61 @@ static void ring(struct zps_plan_round *round, double bytes) {
 static void rabenseifner(struct zps_plan_round *round, double bytes) {
   const double fold = exp2(floor(log2(round->n) + 1e-9));
   const bool extra = fold < round->n;
-  const struct zps_plan_phase whole = {.messages = 1, .out = bytes, .in = bytes, .local = round->per_host > 1 ? 1 : 0};
+  const bool published = round->in->published; /* else each block is a message */
+  struct zps_plan_phase whole = {
+      .messages = 1, .out = bytes, .in = bytes, .local = round->per_host > 1 ? 1 : 0, .part = ZPS_PLAN_GETS};
   if (extra) zps_plan_phase(round, &whole);
   for (double distance = 1; distance < fold; distance *= 2) {
     const double half = bytes / (2 * distance);
-    const struct zps_plan_phase phase = {
+    struct zps_plan_phase phase = {
         .messages = 1, .out = half, .in = half, .local = distance * (extra ? 2 : 1) < round->per_host ? 1 : 0};
     zps_plan_phase(round, &phase); /* halving */
+    phase.messages = published ? 1 : fold / (2 * distance);
     zps_plan_phase(round, &phase); /* doubling */
     zps_plan_add_dense(round, (double)round->in->tensor.rows / (2 * distance));
   }
+  whole.messages = published ? 1 : fold;
+  whole.part = ZPS_PLAN_SENDS;
   if (extra) zps_plan_phase(round, &whole);
 }
 
-/* BlueConnect, equation 4: reduce to a host's master and broadcast from it (equation 2: T_c + T_r each), and the
- * masters' allreduce in between. */
-static void two_level(struct zps_plan_round *round, double bytes) {
+/* Reduce to a host's master and broadcast from it: BlueConnect's equation 2, T_c + T_r each. */
+static void host_trees(struct zps_plan_round *round, double bytes) {
   const struct zps_plan_link *host = &round->in->cluster.host;
   const double recursive = zps_plan_log2(round->per_host), ring_steps = round->per_host - 1;
   for (unsigned i = 0; i < 2; i++) {
-    pattern(round, round->per_host, bytes, host, recursive);
-    pattern(round, round->per_host, bytes, host, ring_steps);
+    pattern(round, round->per_host, bytes, host, recursive, recursive);
+    pattern(round, round->per_host, bytes, host, ring_steps, ring_steps);
   }
+}
+
+/* The same in our program: all send the master what they have, and it sends each the sum, as so many blocks. */
+static void host_star(struct zps_plan_round *round, double bytes) {
+  const double others = round->per_host - 1;
+  struct zps_plan_phase phase = {
+      .messages = others, .out = others * bytes, .in = others * bytes, .local = 1, .part = ZPS_PLAN_GETS};
+  zps_plan_phase(round, &phase);
+  phase.messages = others * round->hosts;
+  phase.part = ZPS_PLAN_SENDS;
+  zps_plan_phase(round, &phase);
+}
+
+/* BlueConnect, equation 4: in the host, and the masters' allreduce in between, which our program does as a ring. */
+static void two_level(struct zps_plan_round *round, double bytes) {
+  if (round->in->published)
+    host_trees(round, bytes);
+  else
+    host_star(round, bytes);
   zps_plan_add_dense(round, (double)round->in->tensor.rows * (round->per_host - 1));
   const double before = round->cost->rank_out;
   struct zps_plan_link link = slowest(round);
   if (round->hosts <= 1) return;
-  best_pattern(round, round->hosts, bytes, &link);
-  best_pattern(round, round->hosts, bytes, &link);
+  if (round->in->published) {
+    best_patterns(round, round->hosts, bytes, &link, 1);
+  } else {
+    ring_pattern(round, round->hosts, bytes, &link);
+    ring_pattern(round, round->hosts, bytes, &link);
+  }
   round->cost->host_out += round->cost->rank_out - before;
   round->cost->host_in += round->cost->rank_out - before;
   zps_plan_add_dense(round, (double)round->in->tensor.rows * (round->hosts - 1) / round->hosts);
@@ -103,21 +138,20 @@ static void blueconnect(struct zps_plan_round *round, double bytes) {
   const struct zps_plan_link *const links[3] = {&cluster->host, &cluster->net, &cluster->rack};
   if (p[0] * p[1] * p[2] != round->n) {
     const struct zps_plan_link link = slowest(round);
-    best_pattern(round, round->n, bytes, &link);
-    best_pattern(round, round->n, bytes, &link);
+    best_patterns(round, round->n, bytes, &link, 1);
     round->cost->host_out += round->hosts > 1 ? round->cost->rank_out : 0;
     round->cost->host_in += round->hosts > 1 ? round->cost->rank_in : 0;
     zps_plan_add_dense(round, (double)round->in->tensor.rows * (round->n - 1) / round->n);
     return;
   }
-  double below = 1, bandwidth = INFINITY;
+  double below = 1, bandwidth = INFINITY, beyond = round->n;
   for (unsigned i = 0; i < 3; i++) {
     if (p[i] <= 1) continue;
     bandwidth = fmin(bandwidth, links[i]->bandwidth / below);
     const struct zps_plan_link link = {.bandwidth = bandwidth, .latency_s = links[i]->latency_s};
     const double before = round->cost->rank_out;
-    best_pattern(round, p[i], bytes / below, &link);
-    best_pattern(round, p[i], bytes / below, &link);
+    beyond /= p[i];
+    best_patterns(round, p[i], bytes / below, &link, beyond);
     if (i > 0) {
       round->cost->host_out += round->per_host * (round->cost->rank_out - before);
       round->cost->host_in += round->per_host * (round->cost->rank_out - before);
@@ -156,4 +190,5 @@ void zps_plan_dense(struct zps_plan_round *round, enum zps_plan_scheme scheme) {
     default:
       ring(round, bytes);
   }
+  zps_plan_lanes(round);
 }

@@ -11,12 +11,16 @@ struct zps_plan_round {
   bool serving;              /* the next computing is a server's */
 };
 
+/* What the rank with most does in a phase that is one way: bytes of the other way are another rank's. */
+enum zps_plan_part { ZPS_PLAN_BOTH_WAYS, ZPS_PLAN_SENDS, ZPS_PLAN_GETS };
+
 /* One phase of a scheme between ranks. */
 struct zps_plan_phase {
   double messages; /* one after another, of each rank */
   double out, in;  /* bytes of the rank with most */
   double mean;     /* bytes of a rank on average, out or in; 0: as the greater of both */
   double local;    /* share of them that stays in the host */
+  enum zps_plan_part part;
 };
 
 void zps_plan_phase(struct zps_plan_round *round, const struct zps_plan_phase *phase);
@@ -38,6 +42,7 @@ double zps_plan_hot_rows(const struct zps_plan_round *round, double k, double pa
 double zps_plan_dense_bytes(const struct zps_plan_round *round, double rows);
 /* ceil(log2(n)). */
 double zps_plan_log2(double n);
+bool zps_plan_power_of_two(double p);
 
 /* Computing at a rank, or at a server: this many nanoseconds of a core. */
 void zps_plan_compute(struct zps_plan_round *round, double ns);
@@ -46,8 +51,14 @@ void zps_plan_reduce(struct zps_plan_round *round, double rows);
 void zps_plan_decode(struct zps_plan_round *round, double rows);
 void zps_plan_add_dense(struct zps_plan_round *round, double rows);
 
-/* An allgather of blocks of `block` bytes, of which the greatest has `hot` and all together `total`. */
+/* An allgather of blocks, of which the greatest has `hot` bytes and all together `total`: by recursive doubling; or
+ * each straight to everybody, n - 1 messages; or as worker/schemes does it, which is straight, unless the papers' is
+ * meant. */
+void zps_plan_doubling(struct zps_plan_round *round, double hot, double total);
+void zps_plan_straight(struct zps_plan_round *round, double hot, double total);
 void zps_plan_allgather(struct zps_plan_round *round, double hot, double total);
+/* Dense blocks travel in pieces, so many that each is a megabyte: as many more messages. */
+void zps_plan_lanes(struct zps_plan_round *round);
 
 void zps_plan_served(struct zps_plan_round *round, enum zps_plan_scheme scheme);
 void zps_plan_dense(struct zps_plan_round *round, enum zps_plan_scheme scheme);

@@ -75,6 +75,7 @@ static void go(struct zps_plan_round *round, const struct volume *wanted) {
   const bool kept = !cluster->servers_apart && servers >= round->hosts;
   cost->rank_out += volume.push - (kept ? volume.push / round->hosts : 0);
   cost->rank_in += volume.pull - (kept ? volume.pull / round->hosts : 0);
+  cost->messages += servers;
   cost->host_out += out.host_out + back.host_out;
   cost->host_in += out.host_in + back.host_in;
   cost->server_in += out.server_in;

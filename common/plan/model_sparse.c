@@ -21,7 +21,8 @@ static void recursive_doubling(struct zps_plan_round *round) {
   zps_plan_encode(round, first);
   if (extra > 0) {
     const double bytes = stream(round, m, first);
-    const struct zps_plan_phase phase = {.messages = 1, .out = bytes, .in = bytes, .local = near};
+    const struct zps_plan_phase phase = {
+        .messages = 1, .out = bytes, .in = bytes, .local = near, .part = ZPS_PLAN_GETS};
     zps_plan_phase(round, &phase);
     zps_plan_reduce(round, 2 * first);
   }
@@ -31,12 +32,17 @@ static void recursive_doubling(struct zps_plan_round *round) {
     const struct zps_plan_phase phase = {
         .messages = 1, .out = bytes, .in = bytes, .local = ranks < round->per_host ? 1 : 0};
     zps_plan_phase(round, &phase);
+    /* The first of them has most, and gets what the others' half has, of fewer ranks. */
+    const double others = distance + fmin(fmax(extra - distance, 0), distance);
+    round->cost->rank_in -= bytes - stream(round, m, zps_plan_rows(round, others));
     zps_plan_reduce(round, 2 * rows);
   }
   if (extra > 0) {
     const double bytes = stream(round, m, last);
-    const struct zps_plan_phase phase = {.messages = 1, .out = bytes, .in = bytes, .local = near};
+    const struct zps_plan_phase phase = {
+        .messages = 1, .out = bytes, .in = bytes, .local = near, .part = ZPS_PLAN_SENDS};
     zps_plan_phase(round, &phase);
+    round->cost->rank_in = fmax(round->cost->rank_in, bytes); /* all that a rank beyond gets */
   }
   zps_plan_decode(round, last);
 }
@@ -106,6 +112,7 @@ static void bitmap_split(struct zps_plan_round *round) {
   zps_plan_add_dense(round, m);
   zps_plan_phase(round, &gather);
   if (sum < zps_plan_dense_bytes(round, m)) zps_plan_add_dense(round, m);
+  zps_plan_lanes(round);
 }
 
 /* One-shot: everyone gets everything, (n-1) 2 M d, and adds it up. */

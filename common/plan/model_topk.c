@@ -19,9 +19,9 @@ static void select_top(struct zps_plan_round *round, double rows) {
   round->cost->compute_s += ns * 1e-9 / (threads > 1 ? threads : 1);
 }
 
-/* A few bytes that all ranks exchange: log2(P) latencies. */
-static void agree(struct zps_plan_round *round) {
-  zps_plan_allgather(round, 8, 8 * round->n);
+/* Doubles that all ranks exchange: log2(P) latencies, or P - 1 messages. */
+static void exchange(struct zps_plan_round *round, double doubles) {
+  zps_plan_allgather(round, 8 * doubles, 8 * doubles * round->n);
 }
 
 /* (P-1) latencies and 2k (P-1)/P words (equation 1): ranges hold equal counts, by agreed boundaries. */
@@ -33,16 +33,23 @@ static void split(struct zps_plan_round *round, double bytes) {
 }
 
 /* Equation 3: at most (2P + 2 log P) latencies and 6k (P-1)/P words; 4k here, where the global top-k needs no second
- * move to be balanced (equation 2's 4k are 2k of that and 2k of the allgatherv). */
+ * move to be balanced (equation 2's 4k are 2k of that and 2k of the allgatherv). In a round of our program that renews
+ * no threshold, each rank first says with which others it goes on, and regions follow at once; then it says how many
+ * entries it has. Blocks go round by doubling where P is a power of two. */
 static void oktopk(struct zps_plan_round *round) {
   const double k = kept(round), n = round->n;
   const struct zps_plan_link *link = round->hosts > 1 ? &round->in->cluster.net : &round->in->cluster.host;
+  const bool published = round->in->published;
+  if (!published) exchange(round, 2);
   split(round, stream(round, k));
   zps_plan_reduce(round, k);
   select_top(round, k);
-  agree(round);
-  if (n > 1) zps_plan_wait(round, link, n + 1, 0);
-  zps_plan_allgather(round, stream(round, k) / n, stream(round, k));
+  exchange(round, 1);
+  if (published && n > 1) zps_plan_wait(round, link, n + 1, 0);
+  if (published || zps_plan_power_of_two(n))
+    zps_plan_doubling(round, stream(round, k) / n, stream(round, k));
+  else
+    zps_plan_straight(round, stream(round, k) / n, stream(round, k));
 }
 
 /* A reduction tree with re-selection, then a broadcast tree: 2 log P latencies, 4k log P words. */
@@ -50,8 +57,11 @@ static void gtopk(struct zps_plan_round *round) {
   const double k = kept(round), bytes = stream(round, k);
   for (unsigned way = 0; way < 2; way++) {
     for (double distance = 1; distance < round->n; distance *= 2) {
-      const struct zps_plan_phase phase = {
-          .messages = 1, .out = bytes, .in = bytes, .local = distance < round->per_host ? 1 : 0};
+      const struct zps_plan_phase phase = {.messages = 1,
+                                           .out = bytes,
+                                           .in = bytes,
+                                           .local = distance < round->per_host ? 1 : 0,
+                                           .part = way ? ZPS_PLAN_SENDS : ZPS_PLAN_GETS};
       zps_plan_phase(round, &phase);
       if (way > 0) continue;
       zps_plan_reduce(round, 2 * k);
@@ -68,14 +78,15 @@ static void topka(struct zps_plan_round *round) {
 }
 
 /* SparCML's dynamic one on top-k's: (P + 2 log P) latencies, from 4k (P-1)/P words where all agree to (2k + n) (P-1)/P
- * where the sums fill up. */
+ * where the sums fill up. The second half of ours is always dense, and needs no agreement. */
 static void topkdsa(struct zps_plan_round *round) {
   const double k = kept(round), rows = (double)round->in->tensor.rows;
   const double sum = fmin(k * zps_plan_gamma(&round->in->profile, round->n), rows);
-  const double bytes = fmin(stream(round, sum), zps_plan_dense_bytes(round, rows));
+  const double dense = zps_plan_dense_bytes(round, rows);
+  const double bytes = round->in->published ? fmin(stream(round, sum), dense) : dense;
   split(round, stream(round, k));
   zps_plan_reduce(round, k);
-  agree(round);
+  if (round->in->published) exchange(round, 1);
   zps_plan_allgather(round, bytes / round->n, bytes);
 }
 
@@ -95,7 +106,7 @@ void zps_plan_topk(struct zps_plan_round *round, enum zps_plan_scheme scheme) {
       topkdsa(round);
       break;
     case ZPS_PLAN_GAUSSIANK: /* a threshold from mean and deviation; 2 log P latencies, as counts differ */
-      agree(round);
+      if (round->in->published) exchange(round, 1);
       topka(round);
       break;
     default: /* Ok-Topk reuses its thresholds: one pass, which encoding is */

@@ -111,9 +111,14 @@ static inline bool zps_plan_scheme_exact_order(enum zps_plan_scheme scheme) {
   return (zps_plan_scheme_flags(scheme) & (ZPS_SCHEME_RANK_ORDER | ZPS_SCHEME_LOSSY)) == ZPS_SCHEME_RANK_ORDER;
 }
 
-/* And rows of balanced's kind: the values of the result do not show which of these schemes ran. */
+/* Exact, with rows of balanced's kind, whatever order it adds in. */
+static inline bool zps_plan_scheme_same_rows(enum zps_plan_scheme scheme) {
+  return !(zps_plan_scheme_flags(scheme) & (ZPS_SCHEME_LOSSY | ZPS_SCHEME_BLOCKS));
+}
+
+/* And in rank order: the values of the result do not show which of these schemes ran. */
 static inline bool zps_plan_scheme_alike(enum zps_plan_scheme scheme) {
-  return zps_plan_scheme_exact_order(scheme) && !(zps_plan_scheme_flags(scheme) & ZPS_SCHEME_BLOCKS);
+  return zps_plan_scheme_exact_order(scheme) && zps_plan_scheme_same_rows(scheme);
 }
 
 /* Its result tells rows that some rank had from others. */

@@ -99,6 +99,16 @@ static unsigned alike(void) {
   return schemes;
 }
 
+/* Without those that do on this cluster what another one does that may be chosen: with one rank a host, ranks of a host
+ * have nothing to do before hosts have. */
+static unsigned distinct(unsigned schemes, const struct zps_plan_cluster *cluster) {
+  static const enum zps_plan_scheme same[][2] = {{ZPS_PLAN_HIERARCHICAL, ZPS_PLAN_BALANCED},
+                                                 {ZPS_PLAN_TWO_LEVEL, ZPS_PLAN_RING}};
+  for (unsigned i = 0; cluster->ranks_per_host == 1 && i < sizeof same / sizeof same[0]; i++)
+    if (schemes >> same[i][1] & 1) schemes &= ~(1u << same[i][0]);
+  return schemes;
+}
+
 zps_err_t zps_members_plan_create(const struct zps_member_job *job, const struct zps_tensor_spec *spec,
                                   struct zps_member_plan **plan_p, struct zps_error *error) {
   struct zps_plan_policy policy;
@@ -116,6 +126,7 @@ zps_err_t zps_members_plan_create(const struct zps_member_job *job, const struct
     free(plan);
     return zps_fail(error, err, "no memory to plan tensor '%s'", spec->name);
   }
+  policy.allowed = distinct(policy.allowed, &plan->input.cluster);
   enum zps_plan_scheme first = ZPS_PLAN_BALANCED;
   while (!(policy.allowed >> first & 1)) first++;
   zps_plan_chooser_init(&plan->chooser, &policy, first);
@@ -193,14 +204,16 @@ static void forget(struct zps_member_plan *plan, uint32_t world) {
   memset(plan->told, 0, world * sizeof plan->told[0]);
 }
 
-/* Ranks that are all on one host exchange through its memory, of which reads from servers say nothing. A scheme that
- * waits for something else leaves bandwidth unused that other schemes can have: the greatest measurement counts. */
+/* Ranks of a host read at once, each at its share of the host's link. Ranks that are all on one host exchange through
+ * its memory, of which reads from servers say nothing. A scheme that waits for something else leaves bandwidth unused
+ * that other schemes can have: the greatest measurement counts. */
 static void learn_links(struct zps_member_plan *plan) {
   struct zps_plan_cluster *cluster = &plan->input.cluster;
   const bool within = cluster->n <= cluster->ranks_per_host;
   struct zps_plan_link *link = within ? &cluster->host : &cluster->net;
   const double least = plan->chooser.state == ZPS_PLAN_PROBING ? link->bandwidth : 0;
-  if (plan->bandwidth > least && !within) link->bandwidth = plan->bandwidth;
+  const double host_bandwidth = plan->bandwidth * cluster->ranks_per_host;
+  if (host_bandwidth > least && !within) link->bandwidth = host_bandwidth;
   if (plan->n_latencies > 0) link->latency_s = plan->latency_s / plan->n_latencies;
 }
 

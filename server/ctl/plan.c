@@ -99,6 +99,7 @@ static zps_err_t plan_init(const struct zps_ctl_plan_options *options, struct zp
   input->imbalance = options->imbalance;
   input->k = options->keep;
   input->bits = (uint32_t)options->dsar_bits;
+  input->published = options->as_published;
   calibrate(options, input);
   zps_err_t err = parse_schemes(options->schemes, &plan->schemes, error);
   if (!err) err = profile(options, input, error);

@@ -31,7 +31,7 @@ struct zps_ctl_plan_options {
   double imbalance;
   int compute;
   double machine, threads;
-  bool rows_in, json;
+  bool as_published, rows_in, json;
   char *schemes, *svg;
 };
 

@@ -77,6 +77,9 @@ static const struct zps_opt opts[] = {
         .help = "heaviest hashed partition over the mean"),
     OPT(ZPS_OPT_ENUM, compute, .name = "compute", .def = "auto", .values = computes, .arg = "WHETHER",
         .help = "count computing, frames and announcements: yes, no (as the papers), or auto: with --codec auto"),
+    OPT(ZPS_OPT_BOOL, as_published, .name = "as-published",
+        .help = "messages as the papers' formulas have them: allgathers and two-level by trees, topkdsa sparse where "
+                "that is smaller (default: as zenps's own programs send them)"),
     OPT(ZPS_OPT_DOUBLE, machine, .name = "machine", .def = "1", .min = 1e-3, .max = 1e3, .arg = "X",
         .help = "how much slower this machine computes than that of the constants (tests/bench)"),
     OPT(ZPS_OPT_DOUBLE, threads, .name = "threads", .def = "1", .min = 1, .max = 1024, .arg = "N",
@@ -95,11 +98,12 @@ const struct zps_opt_table zps_ctl_plan_table = {
     .description =
         "Prints the time of each scheme over n; for --workers ranks its time, what it is made of, and the bytes of a "
         "rank, of a host's link and of a server, each direction; which scheme is fastest from where on; where each "
-        "gets slower or faster than a dense ring; and how many servers are worth having. Schemes are the papers', by "
-        "their formulas, with zenps's codecs unless --codec says otherwise; zenps's own programs send more messages "
-        "for some.\n"
-        "Zen's own case, NMT on 25 Gbit/s, with a gamma that makes its figure 8: zenpsctl plan --rows 112000000 "
-        "--density 0.0247 --gamma 128:24.9 --skew 8:4.8,128:44 --run 512 --latency 0 --codec paper\n"
+        "gets slower or faster than a dense ring; and how many servers are worth having. Schemes are "
+        "zenps's own programs, with its codecs unless --codec says otherwise; --as-published takes the papers' "
+        "formulas, which have fewer messages for some.\n"
+        "Zen's own case, NMT on 25 Gbit/s, with the densification of words by Zipf's law: zenpsctl plan --rows "
+        "112000000 --density 0.0247 --gamma 2:1.8,4:3.1,8:5.2,16:8.6,32:14,64:20,128:28 --skew 8:5.2,128:28 --run 512 "
+        "--latency 0 --codec paper --as-published\n"
         "From a trace: xz -dc words.ids.xz | zenpsctl plan --trace - --width 64 --batch 128",
     .opts = opts,
     .config_size = sizeof(struct zps_ctl_plan_options),

@@ -61,6 +61,7 @@ static zps_json *report_one(const struct zps_plan_cost *cost, enum zps_plan_sche
       {"wire_ms", cost->wire_s * 1e3},
       {"compute_ms", cost->compute_s * 1e3},
       {"speedup", cost->time_s > 0 ? dense_s / cost->time_s : 0},
+      {"messages", cost->messages},
       {"rank_out_bytes", cost->rank_out},
       {"rank_in_bytes", cost->rank_in},
       {"host_out_bytes", cost->host_out},
@@ -183,14 +184,15 @@ static const char *bytes_text(double bytes, char text[16]) {
 static void print_costs(FILE *out, const zps_json *rows) {
   static const char *const keys[] = {"rank_out_bytes", "rank_in_bytes",    "host_out_bytes",
                                      "host_in_bytes",  "server_out_bytes", "server_in_bytes"};
-  fprintf(out, "%-20s %10s %10s %10s %10s %8s %9s %9s %9s %9s %9s %9s\n", "SCHEME", "TIME/ms", "LATENCY/ms", "WIRE/ms",
-          "COMPUTE/ms", "SPEEDUP", "RANK-OUT", "RANK-IN", "HOST-OUT", "HOST-IN", "SRV-OUT", "SRV-IN");
+  fprintf(out, "%-20s %10s %10s %10s %10s %8s %8s %9s %9s %9s %9s %9s %9s\n", "SCHEME", "TIME/ms", "LATENCY/ms",
+          "WIRE/ms", "COMPUTE/ms", "SPEEDUP", "MESSAGES", "RANK-OUT", "RANK-IN", "HOST-OUT", "HOST-IN", "SRV-OUT",
+          "SRV-IN");
   for (size_t i = 0; i < zps_json_array_len(rows); i++) {
     const zps_json *row = zps_json_at(rows, i);
-    fprintf(out, "%-20s %10.4g %10.3g %10.4g %10.4g %8.3g", zps_json_opt_str(row, "scheme", "?"),
+    fprintf(out, "%-20s %10.4g %10.3g %10.4g %10.4g %8.3g %8.0f", zps_json_opt_str(row, "scheme", "?"),
             zps_json_opt_real(row, "time_ms", 0), zps_json_opt_real(row, "latency_ms", 0),
             zps_json_opt_real(row, "wire_ms", 0), zps_json_opt_real(row, "compute_ms", 0),
-            zps_json_opt_real(row, "speedup", 0));
+            zps_json_opt_real(row, "speedup", 0), zps_json_opt_real(row, "messages", 0));
     for (unsigned k = 0; k < sizeof keys / sizeof keys[0]; k++) {
       char text[16];
       fprintf(out, " %9s", bytes_text(zps_json_opt_real(row, keys[k], 0), text));

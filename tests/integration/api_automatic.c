@@ -53,6 +53,20 @@ static void steps(struct rank *rank) {
   rank_close(rank);
 }
 
+/* Under any order another scheme may round otherwise: values whose sums are exact in every order. */
+static void test_automatic_any_order(void **state) {
+  (void)state;
+  struct spec specs[2] = {{.rows = 20011, .width = 2, .dtype = ZENPS_F32, .density = 0.003, .few_values = true},
+                          {.rows = 20011, .width = 2, .dtype = ZENPS_F32, .density = 0.9, .few_values = true}};
+  ZENPS_TENSOR_OPTIONS_INIT(&specs[0].options);
+  specs[0].options.scheme = "auto:any";
+  specs[1].options = specs[0].options;
+  ranks_run(cluster_shared(), 4, steps, specs, 0);
+  specs[0].options.scheme = "auto:recursive-doubling,hierarchical"; /* each of them, and no other */
+  specs[1].options = specs[0].options;
+  ranks_run(cluster_shared(), 4, steps, specs, 0);
+}
+
 static void test_automatic(void **state) {
   (void)state;
   struct spec specs[2] = {{.rows = 20011, .width = 2, .dtype = ZENPS_F32, .density = 0.003},
@@ -89,6 +103,13 @@ static void refusals(struct rank *rank) {
   CHECK_STATUS(zenps_tensor_open(rank->zenps, "u", 100, 1, ZENPS_F32, &spec.options, &tensor), ZENPS_ERR_UNSUPPORTED);
   CHECK_SAYS(zenps_last_error()->text, "Algorithm 1 partitions gradients for balanced and sparse-ps alone");
   CHECK_SAYS(zenps_last_error()->text, "auto:balanced,agsparse");
+  spec.options.hierarchical = 0;
+  spec.options.scheme = "auto:any";
+  spec.options.order = ZENPS_ORDER_RANKS;
+  CHECK_STATUS(zenps_tensor_open(rank->zenps, "v", 100, 1, ZENPS_F32, &spec.options, &tensor), ZENPS_ERR_INVALID);
+  CHECK_SAYS(zenps_last_error()->text, "contradict each other");
+  spec.options.order = 0;
+  spec.options.hierarchical = 1;
   spec.options.scheme = "auto:balanced,sparse-ps";
   CHECK_OK(zenps_tensor_open(rank->zenps, "u", 100, 1, ZENPS_F32, &spec.options, &tensor));
   rank_close(rank);
@@ -100,5 +121,6 @@ static void test_automatic_refusals(void **state) {
 }
 
 const struct CMUnitTest api_automatic_tests[] = {cmocka_unit_test(test_automatic),
+                                                 cmocka_unit_test(test_automatic_any_order),
                                                  cmocka_unit_test(test_automatic_refusals)};
 const size_t n_api_automatic_tests = sizeof api_automatic_tests / sizeof api_automatic_tests[0];

@@ -132,7 +132,8 @@ static const struct zps_opt opts[] = {
      .offset = FIELD(scheme),
      .def = "balanced",
      .arg = "NAME",
-     .help = "How rounds are carried out: balanced or another scheme over servers, or one between ranks."},
+     .help =
+         "How rounds are carried out: balanced or another scheme over servers, one between ranks, auto or auto:any."},
     {.name = "host",
      .type = ZPS_OPT_STRING,
      .offset = FIELD(host),

@@ -93,6 +93,33 @@ static zps_err_t check_op(const struct zps_scheme_ask *ask, int op, const char *
   return ZPS_OK;
 }
 
+static bool adds_in_rank_order(enum zps_plan_scheme scheme) {
+  return zps_plan_scheme_flags(scheme) & ZPS_SCHEME_RANK_ORDER;
+}
+
+/* Whether each scheme that may run adds as the option says. Of several the text has the first that does not. */
+static zps_err_t check_order(const struct zps_scheme_ask *ask, int order, const char *scheme, const char *name,
+                             struct zps_error *error) {
+  const char *const said = zps_automatic_is(scheme) ? zps_automatic_order(scheme) : NULL;
+  if (order < 0 || order > ZENPS_ORDER_ANY)
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: order %d is none of ZENPS_ORDER_RANKS, ZENPS_ORDER_ANY", name,
+                    order);
+  if (order && said && (strcmp(said, "any") == 0) != (order == ZENPS_ORDER_ANY))
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tensor %s: scheme %s and option order contradict each other: leave one out", name, scheme);
+  if (order != ZENPS_ORDER_RANKS) return ZPS_OK;
+  enum zps_plan_scheme one;
+  unsigned run = ask->choices;
+  if (!run && zps_plan_scheme_parse(ask->scheme ? ask->scheme->name : ask->served->name, &one)) run = 1u << one;
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
+    if (!(run >> i & 1) || adds_in_rank_order((enum zps_plan_scheme)i)) continue;
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                    "tensor %s: scheme %s adds in an order of its own; with order ranks take another one, such as auto",
+                    name, zps_plan_scheme_name((enum zps_plan_scheme)i));
+  }
+  return ZPS_OK;
+}
+
 /* Algorithm 1 deals out rows that are pushed to servers one by one. */
 static bool partitions_rows(const struct zps_served_kind *served) {
   return served && !served_sends_zeros(served);
@@ -280,11 +307,14 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
   if (err != ZPS_OK) return err;
   if (zps_automatic_is(scheme)) { /* options are for the schemes that may be chosen */
     ask->served = zps_served_kind_find("balanced");
-    const struct zps_automatic_limits limits = {.balanced_only = rows >= 1ull << 32,
-                                                .no_zeros = given->op == ZENPS_OP_MAX || given->op == ZENPS_OP_MIN,
-                                                .narrow = values != ZPS_VALUES_RAW,
-                                                .lossy_bits = given->bits != 0};
+    const struct zps_automatic_limits limits = {
+        .balanced_only = rows >= 1ull << 32,
+        .no_zeros = given->op == ZENPS_OP_MAX || given->op == ZENPS_OP_MIN,
+        .narrow = values != ZPS_VALUES_RAW,
+        .lossy_bits = given->bits != 0,
+        .any_order = given->order == ZENPS_ORDER_ANY || strcmp(scheme, "auto:any") == 0};
     err = zps_automatic_parse(scheme, name, &limits, &ask->choices, error);
+    if (err == ZPS_OK) err = check_order(ask, (int)given->order, scheme, name, error);
     if (err != ZPS_OK) return err;
     set_spec(ask, zps_plan_scheme_name(ZPS_PLAN_AUTO));
     char text[ZPS_SCHEME_TEXT_MAX + 1];
@@ -292,6 +322,7 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
     return err == ZPS_OK ? set_parts(ask, given, name, scheme, error) : err;
   }
   err = find_scheme(ask, scheme, name, error);
+  if (err == ZPS_OK) err = check_order(ask, (int)given->order, scheme, name, error);
   if (err == ZPS_OK) err = check_op(ask, (int)given->op, name, error);
   if (err == ZPS_OK) err = check_partitioner(ask, given->hierarchical, name, scheme, error);
   if (err == ZPS_OK) err = set_parts(ask, given, name, scheme, error);

@@ -24,9 +24,14 @@ bool zps_automatic_is(const char *scheme) {
   return strcmp(scheme, "auto") == 0 || strncmp(scheme, "auto:", 5) == 0;
 }
 
+const char *zps_automatic_order(const char *scheme) {
+  const bool is = strcmp(scheme, "auto:any") == 0 || strcmp(scheme, "auto:ranks") == 0;
+  return is ? scheme + 5 : NULL;
+}
+
 /* Whether the scheme may be chosen without being named. */
 static bool may_be(enum zps_plan_scheme scheme, const struct zps_automatic_limits *limits) {
-  if (!zps_plan_scheme_alike(scheme)) return false;
+  if (!(limits->any_order ? zps_plan_scheme_same_rows(scheme) : zps_plan_scheme_alike(scheme))) return false;
   if (limits->balanced_only && scheme != ZPS_PLAN_BALANCED) return false;
   if (limits->no_zeros && !zps_plan_scheme_shows_union(scheme)) return false;
   if (limits->narrow && scheme != ZPS_PLAN_BALANCED && scheme != ZPS_PLAN_SPARSE_PS) return false;
@@ -36,14 +41,15 @@ static bool may_be(enum zps_plan_scheme scheme, const struct zps_automatic_limit
 zps_err_t zps_automatic_parse(const char *scheme, const char *tensor, const struct zps_automatic_limits *limits,
                               unsigned *schemes_p, struct zps_error *error) {
   unsigned schemes = 0;
-  if (scheme[4] == ':') {
+  const bool named = scheme[4] == ':' && !zps_automatic_order(scheme);
+  if (named) {
     struct zps_error why;
     const zps_err_t err = zps_plan_schemes_parse(scheme + 5, strlen(scheme + 5), &schemes, &why);
     if (err != ZPS_OK) return zps_fail(error, err, "tensor %s: %s", tensor, why.text);
   }
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
     const enum zps_plan_scheme one = (enum zps_plan_scheme)i;
-    if (scheme[4] != ':' && may_be(one, limits)) schemes |= 1u << i;
+    if (!named && may_be(one, limits)) schemes |= 1u << i;
   }
   *schemes_p = schemes;
   return ZPS_OK;

@@ -52,12 +52,15 @@ struct zps_automatic_limits {
   bool no_zeros;      /* max and min: zeros would count */
   bool narrow;        /* values travel narrowed */
   bool lossy_bits;    /* dsar's dense half would be rounded */
+  bool any_order;     /* sums need not be in the order of ranks */
 };
 
 /* "auto", or "auto:" and names. */
 bool zps_automatic_is(const char *scheme);
-/* The schemes that `scheme` allows. "auto": those that are alike in their results and within `limits`; "auto:" and
- * names: those named, all of which this library must have. */
+/* "auto:any" and "auto:ranks" name an order of sums instead of schemes; others: NULL. */
+const char *zps_automatic_order(const char *scheme);
+/* The schemes that `scheme` allows. "auto" and an order: those that are alike in their results, or with any order in
+ * the result's rows, and within `limits`; "auto:" and names: those named, all of which this library must have. */
 zps_err_t zps_automatic_parse(const char *scheme, const char *tensor, const struct zps_automatic_limits *limits,
                               unsigned *schemes_p, struct zps_error *error) ZPS_MUSTCHECK;
 

@@ -16,7 +16,7 @@ struct perf_options {
   double density, skew;
   char *trace, *cases;
   uint64_t block_bits;
-  int overlap, dtype, layout, out, op, codec, values, check, allgather; /* indices into the option's values */
+  int overlap, dtype, layout, out, op, codec, values, check, allgather, order; /* indices into the option's values */
   char *scheme, *levels, *without;
   uint64_t topk, chunks, bits, tau, tau_threshold;
   double keep, delta;

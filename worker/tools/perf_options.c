@@ -18,6 +18,7 @@ static const char *const out_values[] = {"dense", "rows", "in-place", NULL};
 static const char *const op_values[] = {"sum", "mean", "max", "min", NULL};
 static const char *const codec_values[] = {"auto", "paper", "coo", NULL};
 static const char *const allgather_values[] = {"auto", "direct", "doubling", NULL};
+static const char *const order_values[] = {"scheme", "ranks", "any", NULL};
 static const char *const check_values[] = {"all", "turns", NULL};
 static const char *const values_values[] = {ZPS_VALUES_NAME_LIST, NULL};
 
@@ -72,9 +73,13 @@ static const struct zps_opt opts[] = {
     OPT(ZPS_OPT_UINT, block_bits, .name = "block-bits", .arg = "BITS", .def = "0", .min = 0, .max = 31,
         .help = "hash blocks of 2^BITS rows"),
     OPT(ZPS_OPT_STRING, scheme, .name = "scheme", .short_flag = 'S', .arg = "NAME",
-        .help = "how rounds are carried out: over servers:" ZPS_PLAN_SERVED_TEXT
-                "; or between ranks:" ZPS_PLAN_BETWEEN_TEXT "; or the coordinator's choice: auto, or auto:NAME,NAME "
-                "(default: ZENPS_SCHEME, then balanced)"),
+        .help =
+            "how rounds are carried out: over servers:" ZPS_PLAN_SERVED_TEXT "; or between ranks:" ZPS_PLAN_BETWEEN_TEXT
+            "; or the coordinator's choice: auto, auto:any, or auto:NAME,NAME "
+            "(default: ZENPS_SCHEME, then balanced)"),
+    OPT(ZPS_OPT_ENUM, order, .name = "order", .def = "scheme", .values = order_values,
+        .help = "order of the addends of a sum: that of ranks, of which other schemes are refused; any, where auto may "
+                "take all schemes that lose nothing; or as the scheme says, auto being in the order of ranks"),
     OPT(ZPS_OPT_UINT, topk, .name = "topk", .arg = "K", .def = "0", .min = 0, .max = 1e12,
         .help = "rows that a lossy scheme keeps"),
     OPT(ZPS_OPT_DOUBLE, keep, .name = "keep", .arg = "D", .def = "0", .min = 0, .max = 1,
@@ -224,6 +229,7 @@ zps_err_t perf_options_tensor(const struct perf_options *options, struct perf_gr
   tensor->density = options->keep;
   tensor->chunks = (uint32_t)options->chunks;
   tensor->bits = (uint32_t)options->bits;
+  tensor->order = (zenps_order_t)options->order;
   tensor->boundary_period = (uint32_t)options->tau;
   tensor->threshold_period = (uint32_t)options->tau_threshold;
   tensor->without = perf_without(options);

@@ -3,26 +3,37 @@
 
 #include <math.h>
 
-/* Zen, figure 8 and section 2.4. That the 36% come out is no finding, since the densification was chosen by them
- * (plan_rig.h): it holds the equation to the paper's. The lines below check how the other schemes then stand. */
+/* Zen, figure 8 and section 2.4: with 128 GPUs Balanced Parallelism takes 36% less time than AllReduce, the others take
+ * no less. By equation 1 the ratio is (gamma_128 + 1) d; what words by Zipf's law give, of exponents from 0.9 to 1.2,
+ * is 23% to 40% less, which the paper's figure lies in: its data decide where, and they are not here. That
+ * SparCML and AGsparse come to nothing then, and that Balanced Parallelism is ahead from 16 on, follows for all. */
 static void test_zen_nmt(void **state) {
   (void)state;
-  for (uint32_t n = 16; n <= 128; n++) {
-    const struct zps_plan_input nmt = plan_nmt(n);
-    const double balanced = plan_time(&nmt, ZPS_PLAN_BALANCED);
-    assert_true(balanced < plan_time(&nmt, ZPS_PLAN_RECURSIVE_DOUBLING));
-    assert_true(balanced < plan_time(&nmt, ZPS_PLAN_AGSPARSE));
-    assert_true(balanced < plan_time(&nmt, ZPS_PLAN_OMNIREDUCE));
-    assert_true(balanced < plan_time(&nmt, ZPS_PLAN_SPARSE_PS));
-    assert_true(balanced < plan_time(&nmt, ZPS_PLAN_RING));
+  static const double exponents[] = {0.9, 1, 1.1, 1.2};
+  double before = INFINITY;
+  for (unsigned i = 0; i < sizeof exponents / sizeof exponents[0]; i++) {
+    struct zps_plan_input nmt = plan_nmt_of(16, exponents[i]);
+    for (nmt.cluster.n = 16; nmt.cluster.n <= 128; nmt.cluster.n *= 2) {
+      const double balanced = plan_time(&nmt, ZPS_PLAN_BALANCED);
+      assert_true(balanced < plan_time(&nmt, ZPS_PLAN_RECURSIVE_DOUBLING));
+      assert_true(balanced < plan_time(&nmt, ZPS_PLAN_AGSPARSE));
+      assert_true(balanced < plan_time(&nmt, ZPS_PLAN_OMNIREDUCE));
+      assert_true(balanced < plan_time(&nmt, ZPS_PLAN_SPARSE_PS));
+      assert_true(balanced < plan_time(&nmt, ZPS_PLAN_RING));
+    }
+    nmt.cluster.n = 128;
+    const double dense = plan_time(&nmt, ZPS_PLAN_RING), part = plan_time(&nmt, ZPS_PLAN_BALANCED) / dense;
+    if (part < 0.60 || part > 0.78) fail_msg("exponent %g: %g of AllReduce's time", exponents[i], part);
+    assert_true(part < before); /* the more frequent the frequent words, the more ranks share */
+    before = part;
+    /* "existing schemes cannot reduce communication time compared to AllReduce with 128 GPUs" */
+    assert_true(plan_time(&nmt, ZPS_PLAN_RECURSIVE_DOUBLING) > 1.1 * dense);
+    assert_true(plan_time(&nmt, ZPS_PLAN_AGSPARSE) > 3 * dense);
+    /* But for OmniReduce, which the model leaves a gain of 9% to 20%: it knows of its uneven blocks alone. */
+    assert_true(plan_time(&nmt, ZPS_PLAN_OMNIREDUCE) > 0.8 * dense);
+    /* "over 60% in the first of eight parts" (section 2.1), or near it. */
+    assert_true(zps_plan_skew(&nmt.profile, 8) > 0.55 * 8);
   }
-  const struct zps_plan_input nmt = plan_nmt(128);
-  const double dense = plan_time(&nmt, ZPS_PLAN_RING);
-  plan_near(plan_time(&nmt, ZPS_PLAN_BALANCED), 0.64 * dense, 1e-6, "36% lower than AllReduce at 128");
-  /* "existing schemes cannot reduce communication time compared to AllReduce with 128 GPUs" */
-  assert_true(plan_time(&nmt, ZPS_PLAN_RECURSIVE_DOUBLING) > dense);
-  assert_true(plan_time(&nmt, ZPS_PLAN_AGSPARSE) > 3 * dense);
-  assert_true(plan_time(&nmt, ZPS_PLAN_OMNIREDUCE) > 0.97 * dense);
 }
 
 static void test_zen_agsparse_crosses_dense_beyond_40(void **state) {
@@ -39,7 +50,7 @@ static void test_zen_omnireduce_ahead_of_dense_with_few(void **state) {
   (void)state;
   const struct zps_plan_input few = plan_nmt(8), many = plan_nmt(64);
   assert_true(plan_time(&few, ZPS_PLAN_OMNIREDUCE) < 0.5 * plan_time(&few, ZPS_PLAN_RING));
-  assert_true(plan_time(&many, ZPS_PLAN_OMNIREDUCE) > 0.75 * plan_time(&many, ZPS_PLAN_RING));
+  assert_true(plan_time(&many, ZPS_PLAN_OMNIREDUCE) > 0.7 * plan_time(&many, ZPS_PLAN_RING));
 }
 
 /* Section 2.4, batch size 1 on 8 GPUs: SparCML ahead of AGsparse by 4% and of Balanced Parallelism by 9%. The first
@@ -77,7 +88,8 @@ static struct zps_plan_input sparcml(uint32_t n, double density) {
                                              .host = {.bandwidth = 1e12, .latency_s = 1e-7}},
                                  .tensor = {.rows = 16 << 20, .width = 1, .value_bytes = 4},
                                  .profile = {.density = density, .overlap = ZPS_PLAN_INDEPENDENT},
-                                 .codec = ZPS_PLAN_CODEC_PAPER};
+                                 .codec = ZPS_PLAN_CODEC_PAPER,
+                                 .published = true};
 }
 
 static void test_sparcml_figure_3_over_nodes(void **state) {
@@ -148,6 +160,7 @@ static void test_oktopk_table_1(void **state) {
                                    .tensor = {.rows = (uint64_t)n_values, .width = 1, .value_bytes = 4},
                                    .profile = {.density = 1, .overlap = ZPS_PLAN_MEASURED},
                                    .codec = ZPS_PLAN_CODEC_COO,
+                                   .published = true,
                                    .k = (uint64_t)k};
     const double lg = log2(p), share = (p - 1.0) / p;
     const struct zps_plan_cost dense = plan_cost(&input, ZPS_PLAN_RABENSEIFNER);
@@ -184,7 +197,8 @@ static struct zps_plan_input blueconnect(uint32_t n) {
                                              .host = {.bandwidth = 32e9, .latency_s = 5e-6}},
                                  .tensor = {.rows = 25000000, .width = 1, .value_bytes = 4},
                                  .profile = {.density = 1, .overlap = ZPS_PLAN_MEASURED},
-                                 .codec = ZPS_PLAN_CODEC_PAPER};
+                                 .codec = ZPS_PLAN_CODEC_PAPER,
+                                 .published = true};
 }
 
 static void test_blueconnect_equations(void **state) {

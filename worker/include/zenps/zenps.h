@@ -126,6 +126,11 @@ typedef enum zenps_level_algorithm {
   ZENPS_LEVEL_RING = 1,    /* p - 1 messages each way, of a p-th each */
   ZENPS_LEVEL_DOUBLING = 2 /* halving and doubling, log2 p messages each way; p is a power of two */
 } zenps_level_algorithm_t;
+/* The order in which a sum's addends come, and with it the sum's last bits. */
+typedef enum zenps_order {
+  ZENPS_ORDER_RANKS = 1, /* that of ranks: the bits of balanced */
+  ZENPS_ORDER_ANY = 2    /* that of the scheme that runs: another scheme may round otherwise */
+} zenps_order_t;
 typedef enum zenps_layout {
   ZENPS_DENSE = 1, /* `values`: rows * width, row-major */
   ZENPS_ROWS = 2   /* `row_ids`: nnz row numbers; `values`: nnz * width */
@@ -189,7 +194,8 @@ typedef struct zenps_tensor_options {
                             have, and takes balanced between hosts, or what it is told: "hierarchical:ring", any that
                             loses nothing.
                             "auto": the coordinator chooses from what rounds take, among schemes whose results are
-                            alike to the bit, the same for all ranks; "auto:balanced,ring": among those named. `nnz`
+                            alike to the bit, the same for all ranks; "auto:any": among all that lose nothing, whatever
+                            order they add in (see `order`); "auto:balanced,ring": among those named. `nnz`
                             of a dense result then counts all rows where all are sent; a list of rows has those of the
                             union, but in the first such steps after dense results perhaps less those whose sum is zero,
                             or all. zenps_allreduce() waits where it has not said so yet, as before the first step. NULL:
@@ -215,6 +221,11 @@ typedef struct zenps_tensor_options {
                    isize), where entries take more than all rows; else never. The sums' bits are the same. For sums and
                    means by recursive-doubling, split-allgather, dsar, agsparse, gtopk, topka, topkdsa, gaussiank */
   const zenps_level_algorithm_t *level_algorithms; /* blueconnect: one for each of `levels`; NULL: AUTO for all */
+  zenps_order_t order; /* ZENPS_ORDER_RANKS: a scheme that adds in another order is refused. ZENPS_ORDER_ANY: auto is
+                          auto:any. Then all ranks still have the same bits, those of the scheme that the step ran
+                          under (zenps_request_stats()), whose order worker/schemes/README.md gives; but another run may
+                          measure other times, choose another scheme, and differ in the last bits. 0: as the scheme
+                          says, auto being in the order of ranks */
 } zenps_tensor_options_t;
 
 /* What a tensor was opened as, with the defaults filled in. */

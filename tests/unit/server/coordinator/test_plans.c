@@ -51,9 +51,8 @@ static uint64_t on_random(void *ctx) {
 
 static const struct zps_net_info fabric = {.provider = "tcp", .addr_format = "FI_SOCKADDR_IN"};
 
-/* A job of eight ranks, two a host, and two servers of their own. */
-static int setup(void **state) {
-  (void)state;
+/* A job of eight ranks, some a host, and two servers of their own. */
+static int setup_hosts(unsigned per_host) {
   memset(&t, 0, sizeof t);
   const struct zps_members_config config = {
       .min_servers = 2, .max_jobs = 2, .max_tensors = 4, .act = on_act, .random = on_random};
@@ -64,7 +63,7 @@ static int setup(void **state) {
   }
   for (unsigned r = 0; r < WORLD; r++) {
     char host[8];
-    snprintf(host, sizeof host, "h%u", r / 2);
+    snprintf(host, sizeof host, "h%u", r / per_host);
     const struct zps_join_spec spec = {
         .job = "x", .host = host, .world = WORLD, .rank = r, .timeout_ms = 1000, .fabric = &fabric};
     if (zps_members_join(t.members, &t.ranks[r], &spec, &t, 0, &t.error)) return 1;
@@ -72,6 +71,16 @@ static int setup(void **state) {
   t.job_id = zps_members_job_first(t.members)->job_id;
   for (unsigned i = 0; i < SERVERS; i++) zps_members_job_opened(t.members, &t.servers[i], t.job_id, ZPS_OK, "", 0);
   return 0;
+}
+
+static int setup(void **state) {
+  (void)state;
+  return setup_hosts(2);
+}
+
+static int setup_alone(void **state) {
+  (void)state;
+  return setup_hosts(1);
 }
 
 static int teardown(void **state) {
@@ -109,7 +118,7 @@ static zps_err_t ask(unsigned rank, uint64_t step, enum zps_plan_scheme scheme, 
                                                 .waits = step == 0,
                                                 .rows = 8 * rows,
                                                 .union_rows = 8 * union_rows},
-                                     .bandwidth = 1e9,
+                                     .bandwidth = 5e8, /* its share of a host's */
                                      .latency_s = 1e-5};
   return zps_members_plan(t.members, &t.ranks[rank], t.job_id, 0, &told, &t.error);
 }
@@ -283,6 +292,34 @@ static void test_reports_decide(void **state) {
   assert_false(zps_plan_scheme_all_values(run->scheme));
 }
 
+/* Whether hierarchical is among the schemes that are tried. */
+static bool tries_hierarchical(const char *scheme) {
+  bool tried = false;
+  assert_int_equal(open_tensor("w", scheme), ZPS_OK);
+  uint64_t step = 0;
+  for (unsigned i = 0; i < 40; i++, step = t.mail[t.n_mail - 1].first.until) {
+    const enum zps_plan_scheme now = t.n_mail ? t.mail[t.n_mail - 1].first.scheme : ZPS_PLAN_BALANCED;
+    assert_int_equal(ask_all(step, now, 4e4, 3e5), ZPS_OK);
+    tried = tried || t.mail[t.n_mail - 1].first.scheme == ZPS_PLAN_HIERARCHICAL;
+  }
+  return tried;
+}
+
+static void test_hosts_first_with_several_ranks_a_host(void **state) {
+  (void)state;
+  assert_true(tries_hierarchical("auto:balanced,hierarchical"));
+}
+
+static void test_not_with_one_rank_a_host(void **state) {
+  (void)state;
+  assert_false(tries_hierarchical("auto:balanced,hierarchical"));
+}
+
+static void test_but_where_nothing_else_may_be(void **state) {
+  (void)state;
+  assert_true(tries_hierarchical("auto:dense-ps,hierarchical"));
+}
+
 static void test_only_what_was_named(void **state) {
   (void)state;
   assert_int_equal(open_tensor("w", "auto:ring,oktopk"), ZPS_OK);
@@ -352,6 +389,9 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_slow_schemes_do_not_slow_links, setup, teardown),
       cmocka_unit_test_setup_teardown(test_sketches_are_of_different_ranks, setup, teardown),
       cmocka_unit_test_setup_teardown(test_reports_decide, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_hosts_first_with_several_ranks_a_host, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_not_with_one_rank_a_host, setup_alone, teardown),
+      cmocka_unit_test_setup_teardown(test_but_where_nothing_else_may_be, setup_alone, teardown),
       cmocka_unit_test_setup_teardown(test_only_what_was_named, setup, teardown),
       cmocka_unit_test_setup_teardown(test_lossy_schemes_are_never_taken_unasked, setup, teardown),
       cmocka_unit_test_setup_teardown(test_hostile_reports, setup, teardown),
