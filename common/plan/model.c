@@ -155,6 +155,35 @@ void zps_plan_allgather(struct zps_plan_round *round, double hot, double total) 
     zps_plan_straight(round, hot, total);
 }
 
+/* A pair's first rank takes the other's range into the stages, and hands it the result in two halves. */
+static void double_in_pairs(struct zps_plan_round *round, double hot, double total) {
+  const double n = round->n, fold = exp2(floor(log2(n) + 1e-9)), near = round->per_host > 1 ? 1 : 0;
+  if (fold < n) {
+    const struct zps_plan_phase in = {.messages = 1, .out = hot, .in = hot, .local = near, .part = ZPS_PLAN_GETS};
+    const struct zps_plan_phase out = {.messages = 2, .out = total, .in = total, .local = near, .part = ZPS_PLAN_SENDS};
+    zps_plan_phase(round, &in);
+    zps_plan_phase(round, &out);
+  }
+  for (double have = 1; have < fold; have *= 2) {
+    const double bytes = fmin(have * (fold < n ? 2 : 1) * hot, total);
+    const struct zps_plan_phase phase = {
+        .messages = 1, .out = bytes, .in = bytes, .local = have < round->per_host ? 1 : 0};
+    zps_plan_phase(round, &phase);
+  }
+}
+
+void zps_plan_gather_ranges(struct zps_plan_round *round, double hot, double total) {
+  const struct zps_plan_tensor *const tensor = &round->in->tensor;
+  const double row_bytes = tensor->width * tensor->value_bytes, n = round->n;
+  const double all = (double)tensor->rows * row_bytes;
+  const double kept = round->in->k ? n * (double)round->in->k * (row_bytes + sizeof(uint32_t)) : all;
+  const bool doubles = n > 3 && round->in->bits == 0 && fmin(all, kept) <= ZPS_PLAN_DOUBLING_BYTES;
+  if (round->in->published || !doubles)
+    zps_plan_allgather(round, hot, total);
+  else
+    double_in_pairs(round, hot, total);
+}
+
 void zps_plan_lanes(struct zps_plan_round *round) {
   const double block = zps_plan_dense_bytes(round, (double)round->in->tensor.rows) / round->n;
   const double more = fmin(fmax(floor(block / LANE_BYTES), 1), LANES_MAX) - 1;

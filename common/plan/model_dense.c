@@ -28,13 +28,10 @@ static double best_steps(double p) {
   return zps_plan_power_of_two(p) ? zps_plan_log2(p) : p - 1;
 }
 
-/* T_r/c, recursive where p is a power of two, else a ring: a reduce-scatter, and an all-gather of blocks of which each
- * is `leaves` of the tensor's. The papers send these as one. */
-static void best_patterns(struct zps_plan_round *round, double p, double bytes, const struct zps_plan_link *link,
-                          double leaves) {
+/* T_r/c, recursive where p is a power of two, else a ring: a reduce-scatter, and an all-gather. */
+static void best_patterns(struct zps_plan_round *round, double p, double bytes, const struct zps_plan_link *link) {
   const double steps = best_steps(p);
-  pattern(round, p, bytes, link, steps, steps);
-  pattern(round, p, bytes, link, steps, round->in->published ? steps : (p - 1) * leaves);
+  for (unsigned i = 0; i < 2; i++) pattern(round, p, bytes, link, steps, steps);
 }
 
 /* The link that a ring over all ranks is as slow as: min W. */
@@ -65,20 +62,16 @@ static void ring(struct zps_plan_round *round, double bytes) {
 static void rabenseifner(struct zps_plan_round *round, double bytes) {
   const double fold = exp2(floor(log2(round->n) + 1e-9));
   const bool extra = fold < round->n;
-  const bool published = round->in->published; /* else each block is a message */
   struct zps_plan_phase whole = {
       .messages = 1, .out = bytes, .in = bytes, .local = round->per_host > 1 ? 1 : 0, .part = ZPS_PLAN_GETS};
   if (extra) zps_plan_phase(round, &whole);
   for (double distance = 1; distance < fold; distance *= 2) {
     const double half = bytes / (2 * distance);
-    struct zps_plan_phase phase = {
+    const struct zps_plan_phase phase = {
         .messages = 1, .out = half, .in = half, .local = distance * (extra ? 2 : 1) < round->per_host ? 1 : 0};
-    zps_plan_phase(round, &phase); /* halving */
-    phase.messages = published ? 1 : fold / (2 * distance);
-    zps_plan_phase(round, &phase); /* doubling */
+    for (unsigned i = 0; i < 2; i++) zps_plan_phase(round, &phase); /* halving, doubling */
     zps_plan_add_dense(round, (double)round->in->tensor.rows / (2 * distance));
   }
-  whole.messages = published ? 1 : fold;
   whole.part = ZPS_PLAN_SENDS;
   if (extra) zps_plan_phase(round, &whole);
 }
@@ -115,7 +108,7 @@ static void two_level(struct zps_plan_round *round, double bytes) {
   struct zps_plan_link link = slowest(round);
   if (round->hosts <= 1) return;
   if (round->in->published) {
-    best_patterns(round, round->hosts, bytes, &link, 1);
+    best_patterns(round, round->hosts, bytes, &link);
   } else {
     ring_pattern(round, round->hosts, bytes, &link);
     ring_pattern(round, round->hosts, bytes, &link);
@@ -138,20 +131,19 @@ static void blueconnect(struct zps_plan_round *round, double bytes) {
   const struct zps_plan_link *const links[3] = {&cluster->host, &cluster->net, &cluster->rack};
   if (p[0] * p[1] * p[2] != round->n) {
     const struct zps_plan_link link = slowest(round);
-    best_patterns(round, round->n, bytes, &link, 1);
+    best_patterns(round, round->n, bytes, &link);
     round->cost->host_out += round->hosts > 1 ? round->cost->rank_out : 0;
     round->cost->host_in += round->hosts > 1 ? round->cost->rank_in : 0;
     zps_plan_add_dense(round, (double)round->in->tensor.rows * (round->n - 1) / round->n);
     return;
   }
-  double below = 1, bandwidth = INFINITY, beyond = round->n;
+  double below = 1, bandwidth = INFINITY;
   for (unsigned i = 0; i < 3; i++) {
     if (p[i] <= 1) continue;
     bandwidth = fmin(bandwidth, links[i]->bandwidth / below);
     const struct zps_plan_link link = {.bandwidth = bandwidth, .latency_s = links[i]->latency_s};
     const double before = round->cost->rank_out;
-    beyond /= p[i];
-    best_patterns(round, p[i], bytes / below, &link, beyond);
+    best_patterns(round, p[i], bytes / below, &link);
     if (i > 0) {
       round->cost->host_out += round->per_host * (round->cost->rank_out - before);
       round->cost->host_in += round->per_host * (round->cost->rank_out - before);

@@ -68,7 +68,7 @@ static void split_allgather(struct zps_plan_round *round) {
   const double n = round->n, m = (double)round->in->tensor.rows;
   const double rows = zps_plan_rows(round, n), hot = zps_plan_hot_rows(round, n, n);
   split(round);
-  zps_plan_allgather(round, stream(round, m / n, hot), fmax(stream(round, m, rows), stream(round, m / n, hot)));
+  zps_plan_gather_ranges(round, stream(round, m / n, hot), fmax(stream(round, m, rows), stream(round, m / n, hot)));
   zps_plan_decode(round, rows);
 }
 
@@ -79,7 +79,7 @@ static void dsar(struct zps_plan_round *round) {
   const double values = rows * round->in->tensor.width;
   const double total = bits > 0 ? values * (bits / 8 + 4.0 / 1024) : zps_plan_dense_bytes(round, rows);
   split(round);
-  zps_plan_allgather(round, total / n, total);
+  zps_plan_gather_ranges(round, total / n, total);
   zps_plan_add_dense(round, rows);
 }
 

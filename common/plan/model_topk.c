@@ -35,7 +35,7 @@ static void split(struct zps_plan_round *round, double bytes) {
 /* Equation 3: at most (2P + 2 log P) latencies and 6k (P-1)/P words; 4k here, where the global top-k needs no second
  * move to be balanced (equation 2's 4k are 2k of that and 2k of the allgatherv). In a round of our program that renews
  * no threshold, each rank first says with which others it goes on, and regions follow at once; then it says how many
- * entries it has. Blocks go round by doubling where P is a power of two. */
+ * entries it has. */
 static void oktopk(struct zps_plan_round *round) {
   const double k = kept(round), n = round->n;
   const struct zps_plan_link *link = round->hosts > 1 ? &round->in->cluster.net : &round->in->cluster.host;
@@ -46,10 +46,7 @@ static void oktopk(struct zps_plan_round *round) {
   select_top(round, k);
   exchange(round, 1);
   if (published && n > 1) zps_plan_wait(round, link, n + 1, 0);
-  if (published || zps_plan_power_of_two(n))
-    zps_plan_doubling(round, stream(round, k) / n, stream(round, k));
-  else
-    zps_plan_straight(round, stream(round, k) / n, stream(round, k));
+  zps_plan_doubling(round, stream(round, k) / n, stream(round, k));
 }
 
 /* A reduction tree with re-selection, then a broadcast tree: 2 log P latencies, 4k log P words. */
@@ -78,16 +75,16 @@ static void topka(struct zps_plan_round *round) {
 }
 
 /* SparCML's dynamic one on top-k's: (P + 2 log P) latencies, from 4k (P-1)/P words where all agree to (2k + n) (P-1)/P
- * where the sums fill up. The second half of ours is always dense, and needs no agreement. */
+ * where the sums fill up. Ours needs no agreement; with `bits` its second half is dense. */
 static void topkdsa(struct zps_plan_round *round) {
   const double k = kept(round), rows = (double)round->in->tensor.rows;
   const double sum = fmin(k * zps_plan_gamma(&round->in->profile, round->n), rows);
   const double dense = zps_plan_dense_bytes(round, rows);
-  const double bytes = round->in->published ? fmin(stream(round, sum), dense) : dense;
+  const double bytes = fmin(stream(round, sum), dense);
   split(round, stream(round, k));
   zps_plan_reduce(round, k);
   if (round->in->published) exchange(round, 1);
-  zps_plan_allgather(round, bytes / round->n, bytes);
+  zps_plan_gather_ranges(round, bytes / round->n, bytes);
 }
 
 void zps_plan_topk(struct zps_plan_round *round, enum zps_plan_scheme scheme) {

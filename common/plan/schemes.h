@@ -26,6 +26,10 @@ enum zps_scheme_flag {
   ZPS_SCHEME_LEVELS = 1 << 13,  /* looks at which ranks are near each other */
 };
 
+/* The most bytes of a result whose ranges go round by doubling between more than three ranks: beyond, bandwidth counts.
+ * What a scheme does (worker/schemes/gather.h) and what a prediction counts. */
+#define ZPS_PLAN_DOUBLING_BYTES (64u << 10)
+
 /* Each of them by its number, name, flags and the page that describes it, in the order of the numbers: SERVED goes
  * through servers, BETWEEN between ranks. The only list: numbers, flags, command lines, error texts and
  * worker/schemes are made from it. */

@@ -11,7 +11,7 @@ bool zps_peer_gathers_by_doubling(const struct zps_peer_plan *plan) {
   double bytes = (double)plan->rows * row_bytes;
   const double kept = (double)plan->n * (double)plan->k * (row_bytes + sizeof(uint32_t));
   if (plan->k > 0 && kept < bytes) bytes = kept;
-  return plan->n > 3 && bytes <= ZPS_GATHER_DOUBLING_BYTES;
+  return plan->n > 3 && bytes <= ZPS_PLAN_DOUBLING_BYTES;
 }
 
 void zps_peer_gather_direct(const struct zps_peer_plan *plan, struct zps_program *program, uint32_t mine,

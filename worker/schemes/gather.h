@@ -14,11 +14,8 @@
 
 #include "worker/schemes/parts.h"
 
-/* The most bytes of a result that ZPS_GATHER_AUTO takes by doubling: beyond, bandwidth counts. */
-#define ZPS_GATHER_DOUBLING_BYTES (64u << 10)
-
 /* Whether ranges go round by doubling: the same on all ranks, since it hangs on the plan alone. Automatically where
- * that takes fewer messages, and the result cannot have more bytes than ZPS_GATHER_DOUBLING_BYTES: all rows, or k of
+ * that takes fewer messages, and the result cannot have more bytes than ZPS_PLAN_DOUBLING_BYTES: all rows, or k of
  * each rank with their numbers. Levels of a dense half (`bits`) go straight: joined, they would be rounded again. */
 bool zps_peer_gathers_by_doubling(const struct zps_peer_plan *plan);
 

@@ -24,7 +24,14 @@ static struct seen simulate(enum zps_plan_scheme scheme, const struct zps_plan_i
   for (uint32_t i = 0; i < n; i++) hosts[i] = i / input->cluster.ranks_per_host;
   struct sim sim = {
       .scheme = zps_peer_scheme_find(zps_plan_scheme_name(scheme)),
-      .plan = {.n = n, .rows = ROWS, .width = WIDTH, .chunks = chunks, .k = input->k, .hosts = hosts},
+      .plan = {.n = n,
+               .rows = ROWS,
+               .width = WIDTH,
+               .chunks = chunks,
+               .k = input->k,
+               .hosts = hosts,
+               .value_bytes = sizeof(float),
+               .gather = ZPS_GATHER_AUTO},
       .compute = {.dtype = ZPS_DTYPE_F32, .width = WIDTH, .op = ZPS_OP_SUM, .policy = ZPS_CODEC_AUTO},
       .seed = n,
   };
