@@ -63,6 +63,10 @@ double zps_values_bound_bytes(enum zps_value_codec codec, enum zps_dtype dtype, 
   return (double)n * (codec == ZPS_VALUES_RAW ? (double)zps_dtype_size(dtype) : 2);
 }
 
+uint64_t zps_values_row_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint32_t width) {
+  return zps_values_bytes(codec, dtype, 2ull * width) / 2; /* lists are padded to whole words */
+}
+
 /* ---- writing ---- */
 
 void zps_values_writer_init(struct zps_values_writer *writer, enum zps_value_codec codec, enum zps_dtype dtype,

@@ -68,6 +68,8 @@ unsigned zps_values_level_bits(enum zps_value_codec codec);
 uint64_t zps_values_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint64_t n);
 /* The same without the list's padding. */
 double zps_values_bound_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint64_t n);
+/* Of a row of `width` values that are coded one by one (no QSGD levels), without the list's padding. */
+uint64_t zps_values_row_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint32_t width);
 /* The sender of values: a rank, or the number `world` for sums. */
 struct zps_values_origin {
   uint64_t seed; /* of the job */

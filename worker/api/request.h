@@ -18,6 +18,8 @@ struct zenps_request {
   struct zps_worker_device *device; /* of those in its memory: */
   void *rows_on_device, *values_on_device;
   uint32_t *sent, *in_union; /* per partition */
+  struct zps_wants *wants;   /* rows that it asks for; NULL: none by name */
+  zenps_grad_t nothing;      /* a gradient or result that the operation does not have; a list for one that is compact */
   /* For the library's own requests, which no thread waits for: called on the engine thread when the request is done.
    * Else NULL. */
   void (*then)(struct zenps_request *request, const struct zps_round *round);
