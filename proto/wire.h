@@ -55,9 +55,9 @@ struct zps_frame_header {
   uint16_t credits; /* receive credits returned to the receiver of this frame; short: below 256 */
 };
 
-/* A contribution or sum, or in a PULL rows of one: of one partition, or of several successive ones of the same owner joined
- * (common/codec/join.h). Its payload: values in ascending order of index (nnz * width * value size), then the coded
- * index set. */
+/* A contribution or sum, or in a PULL rows of one: of one partition, or of several successive ones of the same owner
+ * joined (common/codec/join.h). Its payload: values in ascending order of index (nnz * width * value size), then the
+ * coded index set. */
 /* A key that no fabric gives out: the payload is in the sender's shared memory, at offset `addr`. */
 #define ZPS_WIRE_KEY_SHARED UINT64_MAX
 

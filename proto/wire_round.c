@@ -145,8 +145,9 @@ static zps_err_t get_slice(struct zps_wire_reader *reader, uint8_t type, struct 
     return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: a slice starts with 0x%02x, whose top two bits must be 0",
                     reader->type, head);
   if (type == ZPS_FRAME_PULL && (head & ~HEAD_LAST) != ZPS_WIRE_CODEC_RUNS)
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "PULL frame: a slice starts with 0x%02x, want 0x%02x, or 0x%02x for the last",
-                    head, ZPS_WIRE_CODEC_RUNS, ZPS_WIRE_CODEC_RUNS | HEAD_LAST);
+    return zps_fail(error, ZPS_ERR_PROTOCOL,
+                    "PULL frame: a slice starts with 0x%02x, want 0x%02x, or 0x%02x for the last", head,
+                    ZPS_WIRE_CODEC_RUNS, ZPS_WIRE_CODEC_RUNS | HEAD_LAST);
   slice->codec = head & HEAD_CODEC;
   slice->is_inline = !(head & HEAD_REMOTE);
   *is_last_p = head & HEAD_LAST;

@@ -10,8 +10,8 @@ uint64_t zps_pick_bound(unsigned allowed, const struct zps_slice_view *slice, ui
                                slice->value_codec);
 }
 
-zps_err_t zps_pick(const struct zps_slice_view *slice, const struct zps_index_run *runs, size_t n_runs, unsigned allowed,
-                   struct zps_buffer *indices, void *out, struct zps_picked *picked_p) {
+zps_err_t zps_pick(const struct zps_slice_view *slice, const struct zps_index_run *runs, size_t n_runs,
+                   unsigned allowed, struct zps_buffer *indices, void *out, struct zps_picked *picked_p) {
   const uint64_t row_bytes = zps_values_row_bytes(slice->value_codec, slice->dtype, slice->width);
   const char *const values = slice->values;
   char *to = out;

@@ -7,8 +7,8 @@ uint8_t *zps_index_run_put(uint8_t *at, uint32_t end, struct zps_index_run run) 
   return run.n > 1 ? zps_varint_put(at, run.n - 2) : at;
 }
 
-zps_err_t zps_index_run_get(const uint8_t **at_p, const uint8_t *bytes_end, uint32_t end, uint32_t m, struct zps_index_run *run_p,
-                      struct zps_error *error) {
+zps_err_t zps_index_run_get(const uint8_t **at_p, const uint8_t *bytes_end, uint32_t end, uint32_t m,
+                            struct zps_index_run *run_p, struct zps_error *error) {
   uint64_t gap, more = 0;
   bool ok = zps_varint_get(at_p, bytes_end, &gap);
   const bool several = ok && gap & 1;

@@ -23,8 +23,8 @@ struct zps_index_run {
 /* Writes a run that follows index `end` (0, or the end of the run before); returns the byte behind it. */
 uint8_t *zps_index_run_put(uint8_t *at, uint32_t end, struct zps_index_run run);
 /* Reads one, of a peer's: all its indices are below m. ZPS_ERR_PROTOCOL with a text for anything else. */
-zps_err_t zps_index_run_get(const uint8_t **at_p, const uint8_t *bytes_end, uint32_t end, uint32_t m, struct zps_index_run *run_p,
-                      struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_index_run_get(const uint8_t **at_p, const uint8_t *bytes_end, uint32_t end, uint32_t m,
+                            struct zps_index_run *run_p, struct zps_error *error) ZPS_MUSTCHECK;
 
 /* Whether all of `n` ascending indices are in the runs. */
 bool zps_runs_have(const struct zps_index_run *runs, size_t n_runs, const uint32_t *indices, uint32_t n);

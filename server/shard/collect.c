@@ -26,8 +26,12 @@ struct push {
 static bool take_part(struct zps_shard_round *round, uint32_t rank, uint32_t part, const struct zps_slice *slice,
                       const struct push *push) {
   struct zps_shard *shard = round->tensor->job->shard;
-  const struct zps_shard_machine_event event = {
-      .type = ZPS_SHARD_ANNOUNCED, .rank = rank, .part = part, .is_here = slice->is_inline, .is_apart = push->is_apart, .deadline_ns = push->deadline_ns};
+  const struct zps_shard_machine_event event = {.type = ZPS_SHARD_ANNOUNCED,
+                                                .rank = rank,
+                                                .part = part,
+                                                .is_here = slice->is_inline,
+                                                .is_apart = push->is_apart,
+                                                .deadline_ns = push->deadline_ns};
   if (zps_shard_machine_has(round->machine, rank, part))
     return zps_shard_round_step(round, &event); /* which refuses it */
 
@@ -105,7 +109,8 @@ static void on_push(struct zps_member *member, const struct zps_frame_round *pus
     return;
   }
   if (tensor->idle && tensor->idle[member->rank]) {
-    zps_reply_text(member, tensor, push->step, ZPS_ERR_PROTOCOL, "this rank has no part in it, so it has nothing to push");
+    zps_reply_text(member, tensor, push->step, ZPS_ERR_PROTOCOL,
+                   "this rank has no part in it, so it has nothing to push");
     return;
   }
   struct zps_shard_round *round = zps_step_round(tensor, push->step, now_ns);

@@ -58,7 +58,8 @@ static uint64_t bytes_wanted(const struct zps_shard_round *round) {
   uint64_t bytes = 0;
   for (uint32_t part = 0; part < round->machine->n_parts; part++) {
     const struct zps_part_run *run = &round->parts[part];
-    bytes += run->result.cap + (round->sums[part] ? round->sums[part]->buf.cap : 0) + (run->wait.memory.is_queued ? run->wait.memory.len_bytes : 0);
+    bytes += run->result.cap + (round->sums[part] ? round->sums[part]->buf.cap : 0) +
+             (run->wait.memory.is_queued ? run->wait.memory.len_bytes : 0);
     for (uint32_t rank = 0; rank < round->machine->world; rank++) {
       const struct zps_contribution *contribution = *zps_shard_round_slot(round, part, rank);
       if (!contribution) continue;

@@ -61,8 +61,8 @@ void zps_picks_free(struct zps_shard *shard) {
 
 /* On the pool, or the engine thread. */
 static void pick_rows(struct zps_pick_task *task) {
-  task->code = zps_pick(&task->view, task->runs, task->n_runs, task->codecs, &task->indices, task->buf.data,
-                        &task->picked);
+  task->code =
+      zps_pick(&task->view, task->runs, task->n_runs, task->codecs, &task->indices, task->buf.data, &task->picked);
 }
 
 static void finish(struct zps_pick_task *task) {

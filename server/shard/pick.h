@@ -19,7 +19,7 @@ struct zps_pick {
   uint32_t part;
   struct zps_index_run *runs; /* ascending */
   uint32_t n_runs, cap_runs;
-  uint32_t n_rows, end; /* in the runs; behind the last of them */
+  uint32_t n_rows, end;       /* in the runs; behind the last of them */
   struct zps_shard_wait wait; /* for `buf` */
   struct zps_buf buf;
   struct zps_pick_task *task; /* while the pool picks */

@@ -209,10 +209,11 @@ static struct zps_shard_round *round_of(struct zps_member *member, struct zps_te
   if (tombstone && tombstone->abort) {
     zps_reply(member, tombstone->abort);
   } else if (tombstone && tombstone->is_completed) {
-    zps_reply_text(member, tensor, step, ZPS_ERR_STALE,
-                   "its sum is kept no longer: servers keep it until all ranks that pushed apart have pulled it, and of "
-                   "the sums that wait for pulls the newest %u",
-                   ZPS_SHARD_KEPT);
+    zps_reply_text(
+        member, tensor, step, ZPS_ERR_STALE,
+        "its sum is kept no longer: servers keep it until all ranks that pushed apart have pulled it, and of "
+        "the sums that wait for pulls the newest %u",
+        ZPS_SHARD_KEPT);
   } else {
     zps_reply_text(member, tensor, frame->step, ZPS_ERR_NOMEM, "the server is out of memory");
   }
@@ -230,9 +231,8 @@ static struct zps_shard_pull *open(struct zps_member *member, struct zps_tensor 
     return NULL;
   }
   if (deadline_ns < pull->shard->next_deadline_ns) pull->shard->next_deadline_ns = deadline_ns;
-  zps_shard_round_step(
-      round,
-      &(struct zps_shard_machine_event){.type = ZPS_SHARD_PULL, .rank = member->rank, .deadline_ns = deadline_ns});
+  zps_shard_round_step(round, &(struct zps_shard_machine_event){
+                                  .type = ZPS_SHARD_PULL, .rank = member->rank, .deadline_ns = deadline_ns});
   return pull;
 }
 
@@ -299,8 +299,7 @@ void zps_pull_frame(struct zps_member *member, const struct zps_frame_round *fra
   uint64_t nnz = 0;
   if (!pull && !(pull = open(member, tensor, frame))) return;
   zps_err_t code = ZPS_OK;
-  if (pull->is_whole)
-    code = zps_fail(&error, ZPS_ERR_PROTOCOL, "this rank is pulling the step already");
+  if (pull->is_whole) code = zps_fail(&error, ZPS_ERR_PROTOCOL, "this rank is pulling the step already");
   for (uint32_t i = 0; code == ZPS_OK && i < frame->n_slices; i++) {
     code = take_slice(pull, &frame->slices[i], &error);
     nnz += frame->slices[i].nnz;

@@ -21,7 +21,7 @@ struct zps_shard_pull {
   struct zps_shard_round *round; /* NULL: it has ended */
   struct zps_shard_pull *next;   /* of the round; ended: of the shard */
   uint32_t rank;
-  bool is_whole;  /* all its frames are here */
+  bool is_whole;   /* all its frames are here */
   bool any_remote; /* some answers are to be read: the rank says DONE */
   uint32_t n_parts, n_sent;
   uint32_t *ready, n_ready; /* parts to be sent */

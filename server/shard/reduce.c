@@ -132,9 +132,9 @@ static void name_repeat(struct zps_reduce_task *task) {
   zps_reduce_find_repeat(task->views, task->n, &index, pair);
   for (unsigned i = 0; i < 2; i++) task->bad_ranks[i] = task->contributions[pair[i]]->rank;
   task->n_bad_ranks = 2;
-  task->code = zps_fail(&task->error, ZPS_ERR_INVALID, "ranks %u and %u both gave row %llu", task->bad_ranks[0],
-                        task->bad_ranks[1],
-                        (unsigned long long)zps_partition_row(task->partition, task->number, index));
+  task->code =
+      zps_fail(&task->error, ZPS_ERR_INVALID, "ranks %u and %u both gave row %llu", task->bad_ranks[0],
+               task->bad_ranks[1], (unsigned long long)zps_partition_row(task->partition, task->number, index));
 }
 
 static void sum(struct zps_reduce_task *task, struct zps_reduce_scratch *scratch) {

@@ -78,8 +78,8 @@ static struct zps_shard_round *round_create(struct zps_tensor *tensor) {
   round->ready = calloc(n_parts ? n_parts : 1, sizeof round->ready[0]);
   round->total_nnz = calloc(world, sizeof round->total_nnz[0]);
   round->first_push_ns = calloc(world, sizeof round->first_push_ns[0]);
-  if (!round->parts || !round->sums || !round->slots || !round->nnz || !round->ready || !round->total_nnz || !round->first_push_ns ||
-      zps_shard_machine_create(world, n_parts, &round->machine) != ZPS_OK) {
+  if (!round->parts || !round->sums || !round->slots || !round->nnz || !round->ready || !round->total_nnz ||
+      !round->first_push_ns || zps_shard_machine_create(world, n_parts, &round->machine) != ZPS_OK) {
     round_free(round);
     return NULL;
   }

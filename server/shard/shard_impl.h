@@ -34,7 +34,7 @@ struct zps_shard {
   struct zps_memory_line memory;
   struct zps_contribution *free_plain, *free_store;
   struct zps_shard_sum *free_sums;
-  struct zps_shard_pull *buried_pulls;         /* ended, but perhaps still looked at */
+  struct zps_shard_pull *buried_pulls; /* ended, but perhaps still looked at */
   struct zps_pick_task *free_picks;
   uint64_t wants_bytes;                        /* of the rows that pulls name */
   unsigned n_orphans;                          /* contributions that no round wants and that are being read */

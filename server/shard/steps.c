@@ -42,7 +42,7 @@ void zps_reply_unknown(struct zps_member *member, uint32_t tensor, uint64_t step
 
 void zps_reply_completed(struct zps_member *member, const struct zps_tensor *tensor, uint64_t step) {
   zps_reply_text(member, tensor, step, ZPS_ERR_INVALID,
-             "it was already completed; every round of a tensor needs a new step");
+                 "it was already completed; every round of a tensor needs a new step");
 }
 
 void zps_reply_tombstone(struct zps_member *member, const struct zps_tensor *tensor, uint64_t step) {
@@ -71,7 +71,7 @@ struct zps_shard_round *zps_step_round(struct zps_tensor *tensor, uint64_t step,
   if (round || zps_tensor_tombstone(tensor, step)) return round;
   if (tensor->n_rounds >= ZPS_SHARD_ROUNDS_MAX) {
     zps_refuse_step(tensor, zps_refusal(tensor->id, step, ZPS_ERR_BUSY),
-                "%u rounds of it are in flight already, which is the most", ZPS_SHARD_ROUNDS_MAX);
+                    "%u rounds of it are in flight already, which is the most", ZPS_SHARD_ROUNDS_MAX);
     return NULL;
   }
   if (zps_shard_round_open(tensor, step, now_ns, &round) != ZPS_OK) {

@@ -130,7 +130,8 @@ zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spe
   return ZPS_OK;
 }
 
-struct zps_slice_view zps_shard_sum_view(const struct zps_tensor *tensor, uint32_t part, const struct zps_shard_sum *sum) {
+struct zps_slice_view zps_shard_sum_view(const struct zps_tensor *tensor, uint32_t part,
+                                         const struct zps_shard_sum *sum) {
   return zps_slice_view_own(sum->codec, tensor->sizes[part], sum->nnz, tensor->width, tensor->dtype,
                             tensor->value_codec, sum->buf.data, sum->len_bytes);
 }

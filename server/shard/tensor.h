@@ -49,7 +49,8 @@ struct zps_tensor {
 };
 
 /* A sum of a part of the tensor, or some rows of it. */
-struct zps_slice_view zps_shard_sum_view(const struct zps_tensor *tensor, uint32_t part, const struct zps_shard_sum *sum);
+struct zps_slice_view zps_shard_sum_view(const struct zps_tensor *tensor, uint32_t part,
+                                         const struct zps_shard_sum *sum);
 zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spec,
                           struct zps_error *error) ZPS_MUSTCHECK;
 /* Its rounds are over and freed. NULL is allowed. */

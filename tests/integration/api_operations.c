@@ -283,7 +283,8 @@ static void pulls_twice(struct rank *rank) {
   if (rank->rank < 2) {
     CHECK_OK(zenps_pull(tensor, 1, NULL, &out, &request));
     CHECK_STATUS(zenps_wait(request, 20000), ZENPS_ERR_INVALID);
-    CHECK_SAYS(zenps_request_error(request)->text, rank->rank == 0 ? "asked for all of its sum" : "pulled its sum already");
+    CHECK_SAYS(zenps_request_error(request)->text,
+               rank->rank == 0 ? "asked for all of its sum" : "pulled its sum already");
     zenps_request_free(request);
   }
   CHECK_OK(zenps_barrier(rank->zenps)); /* rank 2 still can */

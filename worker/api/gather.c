@@ -31,14 +31,15 @@ static zps_err_t open_beside(struct zenps_tensor *tensor, struct zps_error *erro
                     "tensor %s: zenps_allgather() of rows of %llu bytes; 2^20 at most can be", core->name,
                     (unsigned long long)row_bytes);
   zenps_tensor_options_init(&options, sizeof options);
-  zps_err_t err =
-      zps_tensor_ask_make(tensor->job, name, core->shape.rows, (uint32_t)row_bytes, ZPS_DTYPE_U8, &options, &asked, error);
+  zps_err_t err = zps_tensor_ask_make(tensor->job, name, core->shape.rows, (uint32_t)row_bytes, ZPS_DTYPE_U8, &options,
+                                      &asked, error);
   if (err != ZPS_OK) return err;
   asked.spec.op = ZPS_OP_ONE;
   err = zps_worker_tensor_create(tensor->job, &asked, &beside, error);
   if (err != ZPS_OK) return err;
   beside->core.keeps_zero_rows = true;
   zps_worker_tensor_add(tensor->job, beside);
+  beside->gather_of = tensor;
   tensor->gather = beside;
   return ZPS_OK;
 }
@@ -51,11 +52,12 @@ static zps_err_t check_rows(const struct zenps_tensor *tensor, const zenps_grad_
   if (err != ZPS_OK) return zps_fail(error, err, "tensor %s: %s", tensor->core.name, why.text);
   for (uint64_t i = 1; i < in->nnz && err == ZPS_OK; i++)
     if (rows->by_row[i].key == rows->by_row[i - 1].key)
-      err = zps_fail(error, ZPS_ERR_INVALID,
-                     "tensor %s: in has row %llu twice, at positions %llu and %llu; zenps_allgather() copies a row that "
-                     "one rank gives, once",
-                     tensor->core.name, (unsigned long long)rows->by_row[i].key,
-                     (unsigned long long)rows->by_row[i - 1].value, (unsigned long long)rows->by_row[i].value);
+      err =
+          zps_fail(error, ZPS_ERR_INVALID,
+                   "tensor %s: in has row %llu twice, at positions %llu and %llu; zenps_allgather() copies a row that "
+                   "one rank gives, once",
+                   tensor->core.name, (unsigned long long)rows->by_row[i].key,
+                   (unsigned long long)rows->by_row[i - 1].value, (unsigned long long)rows->by_row[i].value);
   zps_wants_destroy(rows);
   return err;
 }

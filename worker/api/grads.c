@@ -104,4 +104,3 @@ zps_err_t zps_worker_use_arrays(const struct zenps_tensor *tensor, const zenps_g
   snprintf(what, sizeof what, "tensor %s: %s->row_ids", tensor->core.name, is_out ? "out" : "in");
   return zps_worker_memory_use(tensor->job, use, grad->memory, grad->row_ids, n * sizeof *grad->row_ids, what, error);
 }
-

@@ -22,7 +22,7 @@ static zps_err_t begin(struct zps_inner_service *service, struct zps_inner_round
   request->then_ctx = inner;
   pthread_mutex_lock(&tensor->job->lock);
   err = zps_worker_tensor_round_get(tensor, inner->step, false, false, &round);
-  if (err == ZPS_OK) 
+  if (err == ZPS_OK)
     zps_worker_round_setup(
         round, request,
         &(struct zps_round_start){

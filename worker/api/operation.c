@@ -46,8 +46,8 @@ static zenps_status_t begin(struct zenps_tensor *tensor, uint64_t step, struct z
   const uint64_t rows = tensor->core.shape.rows;
   zps_err_t err = in ? zps_worker_use_arrays(tensor, in, false, rows, &request->memory, &error) : ZPS_OK;
   if (err == ZPS_OK && out)
-    err = zps_worker_use_arrays(tensor, out, true, is_compact(tensor, operation) ? operation->wants->count : rows, &request->memory,
-                                &error);
+    err = zps_worker_use_arrays(tensor, out, true, is_compact(tensor, operation) ? operation->wants->count : rows,
+                                &request->memory, &error);
   if (err != ZPS_OK) return zps_worker_raise(&error);
   err = zps_worker_tensor_round_get(tensor, step, !out, !in, &round);
   if (err == ZPS_ERR_BUSY) {

@@ -7,8 +7,8 @@
 #include "worker/round/wants.h"
 
 struct zps_operation {
-  const zenps_grad_t *in; /* NULL: nothing is pushed */
-  zenps_grad_t *out;      /* NULL: no result */
+  const zenps_grad_t *in;  /* NULL: nothing is pushed */
+  zenps_grad_t *out;       /* NULL: no result */
   struct zps_wants *wants; /* the request's, if it comes about; NULL: a push gets all of the sum */
 };
 

@@ -30,10 +30,11 @@ static zps_err_t make_wants(const struct zenps_tensor *tensor, const char *call,
                     rows->first);
   const bool all_of_it = !rows->row_ids && rows->first == 0 && rows->count == core->shape.rows;
   if (zps_values_level_bits(core->value_codec) && !all_of_it)
-    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
-                    "tensor %s: %s of some rows: values that travel as %s share scales, and cannot be taken apart; open "
-                    "it with raw, bf16 or f16, or ask for all rows",
-                    core->name, call, zps_values_name(core->value_codec));
+    return zps_fail(
+        error, ZPS_ERR_UNSUPPORTED,
+        "tensor %s: %s of some rows: values that travel as %s share scales, and cannot be taken apart; open "
+        "it with raw, bf16 or f16, or ask for all rows",
+        core->name, call, zps_values_name(core->value_codec));
   struct zps_error why;
   const zps_err_t err = zps_wants_create(&core->part, rows->first, rows->count, rows->row_ids, wants_p, &why);
   return err == ZPS_OK ? err : zps_fail(error, err, "tensor %s: %s", core->name, why.text);
@@ -61,8 +62,7 @@ static zenps_status_t start(struct zenps_tensor *tensor, uint64_t step, struct z
 zenps_status_t zenps_push(zenps_tensor_t *tensor, uint64_t step, const zenps_grad_t *in, zenps_request_t **request) {
   struct zps_operation operation = {.in = in};
   struct zps_error error;
-  if (!tensor || !in || !request)
-    return zps_worker_fail(ZPS_ERR_INVALID, "zenps_push: tensor, in or request is NULL");
+  if (!tensor || !in || !request) return zps_worker_fail(ZPS_ERR_INVALID, "zenps_push: tensor, in or request is NULL");
   if (zps_worker_forked(tensor->job)) return zps_worker_fail_forked();
   if (check_scheme(tensor, "zenps_push()", &error) != ZPS_OK || zps_worker_check_in(tensor, in, &error) != ZPS_OK)
     return zps_worker_raise(&error);

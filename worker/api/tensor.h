@@ -22,6 +22,7 @@ struct zenps_tensor {
   struct zps_tensor_spec asked;    /* by the caller: opening again must ask for the same */
   struct zps_inner *inner;         /* of a scheme within which rounds over servers are run; NULL: none, or not by us */
   struct zenps_tensor *gather;     /* of its allgathers; NULL: there was none yet */
+  struct zenps_tensor *gather_of;  /* it is that one of this tensor; NULL: of none */
   struct zps_automatic *automatic; /* the choice that it is a variant of; NULL: none */
   bool is_automatic;               /* it is the variant that the trainer holds, and `automatic` belongs to it */
 
@@ -37,7 +38,7 @@ static inline struct zenps_tensor *zps_worker_tensor_of(const struct zps_round_t
   return zps_container_of((uintptr_t)core, struct zenps_tensor, core);
 }
 
-/* The tensor that the trainer opened: the one that this is a variant of, else this. */
+/* The tensor that the trainer opened: the one that this is a variant of, or runs the allgathers of; else this. */
 const struct zenps_tensor *zps_worker_tensor_asked(const struct zenps_tensor *tensor);
 /* zenps_tensor_open(), for names of the library's own too. */
 zenps_status_t zps_worker_tensor_open(struct zenps_job *job, const char *name, uint64_t rows, uint32_t width,

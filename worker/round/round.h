@@ -130,9 +130,9 @@ struct zps_round {
 struct zps_round_start {
   void *request;
   uint64_t step, timeout_ms;
-  const zenps_grad_t *in; /* copied */
-  zenps_grad_t *out;      /* borrowed until over() */
-  bool only_gives, only_takes; /* as in struct zps_round, and so what follows: */
+  const zenps_grad_t *in;        /* copied */
+  zenps_grad_t *out;             /* borrowed until over() */
+  bool only_gives, only_takes;   /* as in struct zps_round, and so what follows: */
   const struct zps_wants *wants; /* borrowed until over(), and so is: */
   zenps_grad_t *into;
   uint32_t *sent, *in_union;

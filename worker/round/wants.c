@@ -86,9 +86,8 @@ zps_err_t zps_wants_create(const struct zps_partition *part, uint64_t first, uin
                       (long long)rows[i], (unsigned long long)i, (unsigned long long)count,
                       (unsigned long long)part->rows - 1);
   if (!rows && (first > part->rows || count > part->rows - first))
-    return zps_fail(error, ZPS_ERR_INVALID,
-                    "%llu rows from %llu on are asked for: the tensor has rows 0 to %llu", (unsigned long long)count,
-                    (unsigned long long)first, (unsigned long long)part->rows - 1);
+    return zps_fail(error, ZPS_ERR_INVALID, "%llu rows from %llu on are asked for: the tensor has rows 0 to %llu",
+                    (unsigned long long)count, (unsigned long long)first, (unsigned long long)part->rows - 1);
   struct zps_wants *wants = calloc(1, sizeof *wants + part->n_parts * sizeof wants->parts[0]);
   if (!wants) return no_memory(count, error);
   wants->first = first;
@@ -130,7 +129,8 @@ void zps_wants_put(const struct zps_wants *wants, const int64_t *rows, const voi
   char *const to = out;
   if (!wants->by_row) {
     memset(to, 0, wants->count * row_bytes);
-    for (uint64_t i = 0; i < n; i++) memcpy(to + ((uint64_t)rows[i] - wants->first) * row_bytes, from + i * row_bytes, row_bytes);
+    for (uint64_t i = 0; i < n; i++)
+      memcpy(to + ((uint64_t)rows[i] - wants->first) * row_bytes, from + i * row_bytes, row_bytes);
     return;
   }
   for (uint64_t k = 0, i = 0; k < wants->count; k++) {

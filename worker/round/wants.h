@@ -17,9 +17,9 @@ struct zps_wants_part {
 };
 
 struct zps_wants {
-  uint64_t first, count;            /* rows [first, first + count); of a list, how many rows it names */
-  struct zps_sort_pair *by_row;     /* a list's rows (keys), ascending, with their places; NULL: a range */
-  struct zps_index_run *runs;             /* of all partitions */
+  uint64_t first, count;        /* rows [first, first + count); of a list, how many rows it names */
+  struct zps_sort_pair *by_row; /* a list's rows (keys), ascending, with their places; NULL: a range */
+  struct zps_index_run *runs;   /* of all partitions */
   struct zps_wants_part parts[];
 };
 

@@ -213,8 +213,8 @@ static struct zps_served_part *fill_push(const struct zps_served_round *round, s
   struct zps_frame_round *push = &frame->u.round;
   size_t inline_bytes = 0;
   *bulk_bytes_p = 0;
-  frame->header = (struct zps_frame_header){
-      .type = round->base.only_gives || round->base.wants ? ZPS_FRAME_GIVE : ZPS_FRAME_PUSH};
+  frame->header =
+      (struct zps_frame_header){.type = round->base.only_gives || round->base.wants ? ZPS_FRAME_GIVE : ZPS_FRAME_PUSH};
   push->tensor = round->base.tensor->id;
   push->step = round->base.step;
   push->total_nnz = round->base.stats.nnz_in;

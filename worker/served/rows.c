@@ -84,8 +84,8 @@ void zps_served_decode_rows(struct zps_served_round *round) {
 
 bool zps_served_orders_stripes(const struct zps_served_round *round) {
   const struct zps_round_tensor *tensor = round->base.tensor;
-  return round->base.out->layout == ZENPS_ROWS && round->base.out->memory == ZENPS_HOST && !round->base.into && !tensor->served->blocks &&
-         zps_decode_orders_stripes(&tensor->part, zps_round_tensor_row_bytes(tensor));
+  return round->base.out->layout == ZENPS_ROWS && round->base.out->memory == ZENPS_HOST && !round->base.into &&
+         !tensor->served->blocks && zps_decode_orders_stripes(&tensor->part, zps_round_tensor_row_bytes(tensor));
 }
 
 static void join_run(struct zps_round_task *task) {

@@ -8,14 +8,15 @@
 #include "common/base/err.h"
 #include "worker/tools/perf_input.h"
 
-enum { PERF_DENSE, PERF_ROWS, PERF_IN_PLACE }; /* --out */
+enum { PERF_DENSE, PERF_ROWS, PERF_IN_PLACE };                                /* --out */
+enum { PERF_ALLREDUCE, PERF_PUSH_PULL, PERF_REDUCE_SCATTER, PERF_ALLGATHER }; /* --collective */
 
 struct perf_options {
   uint64_t rows, width, batch, steps, warmup, settle, threads, empty, seed, partitions, duplicates;
   double density, skew;
   char *trace, *cases;
   uint64_t block_bits;
-  int overlap, dtype, layout, out, op, codec, values, check; /* indices into the option's values */
+  int overlap, dtype, layout, out, op, codec, values, check, collective; /* indices into the option's values */
   char *scheme, *levels;
   uint64_t topk, chunks, bits;
   double keep;
@@ -51,6 +52,7 @@ struct perf {
   const int64_t *own; /* rows of this rank's gradient, until another one is drawn */
   uint64_t n_own;
   uint64_t rows;
+  uint64_t share_first, share_rows; /* rows of the result that come to this rank */
   size_t value_bytes;
   const char *scheme;  /* the tensor's */
   bool balanced;       /* it is that one */
@@ -70,6 +72,7 @@ void perf_options_fini(struct perf_options *options);
 /* `levels` (PERF_LEVELS_MAX) and the options must outlive `tensor`. */
 zps_err_t perf_options_tensor(const struct perf_options *options, uint32_t *levels, zenps_tensor_options_t *tensor,
                               struct zps_error *error) ZPS_MUSTCHECK;
+const char *perf_collective_name(const struct perf_options *options);
 /* The format that values travel in. */
 const char *perf_values_name(const struct perf_options *options);
 /* Calls `run` for each line of given->cases, with the options of argv and then the line's; until it returns false. */

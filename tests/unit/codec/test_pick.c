@@ -13,7 +13,8 @@
 
 enum { M = 3000, ALL = (1u << ZPS_CODEC_COUNT) - 1 };
 
-static size_t make_runs(struct zps_rng *rng, double density, struct zps_index_run *runs, uint8_t *wanted, uint32_t *n_p) {
+static size_t make_runs(struct zps_rng *rng, double density, struct zps_index_run *runs, uint8_t *wanted,
+                        uint32_t *n_p) {
   size_t n_runs = 0;
   uint32_t n = 0;
   memset(wanted, 0, M);

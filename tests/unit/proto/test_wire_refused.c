@@ -153,13 +153,10 @@ static void test_other_encodings_of_the_same_values(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_bad_headers),
-      cmocka_unit_test(test_a_frame_of_another_type),
-      cmocka_unit_test(test_bad_pulls), cmocka_unit_test(test_bad_numbers),
-      cmocka_unit_test(test_bad_rounds),
-      cmocka_unit_test(test_bad_payloads),
-      cmocka_unit_test(test_bad_aborts),
-      cmocka_unit_test(test_other_encodings_of_the_same_values),
+      cmocka_unit_test(test_bad_headers), cmocka_unit_test(test_a_frame_of_another_type),
+      cmocka_unit_test(test_bad_pulls),   cmocka_unit_test(test_bad_numbers),
+      cmocka_unit_test(test_bad_rounds),  cmocka_unit_test(test_bad_payloads),
+      cmocka_unit_test(test_bad_aborts),  cmocka_unit_test(test_other_encodings_of_the_same_values),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -117,8 +117,7 @@ void wire_make_give(void) {
 void wire_make_pull(void) {
   static const uint8_t few[] = {4, 5, 98}, all[] = {1, 0xaa, 2};
   struct zps_frame_round *round = &wire_new_short(ZPS_FRAME_PULL, 4, 0, 2)->u.round;
-  *round =
-      (struct zps_frame_round){.tensor = 1, .step = 9, .total_nnz = 500, .timeout_ms = 30000, .n_slices = 2};
+  *round = (struct zps_frame_round){.tensor = 1, .step = 9, .total_nnz = 500, .timeout_ms = 30000, .n_slices = 2};
   round->slices[0] = (struct zps_slice){
       .partition = 4, .codec = ZPS_WIRE_CODEC_RUNS, .is_inline = true, .nnz = 101, .len_bytes = 3, .data = few};
   round->slices[1] = (struct zps_slice){

@@ -292,8 +292,10 @@ typedef struct zenps_rows {
   uint64_t first, count;  /* rows first to first + count - 1; of a list `first` is 0 and `count` its length */
   const int64_t *row_ids; /* a list in host memory, in any order, repeated or not; borrowed for the call; or NULL */
 } zenps_rows_t;
-#define ZENPS_ROWS_RANGE(first, count) {sizeof(zenps_rows_t), (first), (count), NULL}
-#define ZENPS_ROWS_LIST(row_ids, count) {sizeof(zenps_rows_t), 0, (count), (row_ids)}
+#define ZENPS_ROWS_RANGE(first, count) \
+  { sizeof(zenps_rows_t), (first), (count), NULL }
+#define ZENPS_ROWS_LIST(row_ids, count) \
+  { sizeof(zenps_rows_t), 0, (count), (row_ids) }
 
 /* Starts this rank's push of the step. The request is done when servers have `in`, which then is the caller's again;
  * that other ranks have not come, or how the sum ends, shows in a pull. */
@@ -315,7 +317,7 @@ ZENPS_API zenps_status_t zenps_reduce_scatter(zenps_tensor_t *tensor, uint64_t s
  * Where two ranks give the same row the step fails on all with ZENPS_ERR_INVALID, which names the row and both. Every
  * rank calls it once a step; its steps are apart from those of sums, so a reduce-scatter and an allgather of one step
  * do not meet. For tensors of any scheme, through servers; in host memory. The first call opens a tensor of the
- * library's own, as zenps_tensor_open() does: its counters are shown as "@gather/NAME". */
+ * library's own, as zenps_tensor_open() does: servers show it as "@gather/NAME". */
 ZENPS_API zenps_status_t zenps_allgather(zenps_tensor_t *tensor, uint64_t step, const zenps_grad_t *in,
                                          zenps_grad_t *out, zenps_request_t **request);
 
@@ -345,8 +347,8 @@ ZENPS_API void zenps_request_free(zenps_request_t *request);
 ZENPS_API const zenps_error_t *zenps_request_error(const zenps_request_t *request);
 /* ZENPS_ERR_BUSY while in progress. `stats->struct_size` must be set. */
 ZENPS_API zenps_status_t zenps_request_stats(const zenps_request_t *request, zenps_request_stats_t *stats);
-/* Rows per partition: sent by this rank, and in the union. Either array may be NULL. Zeros for schemes between workers,
- * which have no partitions, and for steps that auto runs as anything but balanced. */
+/* Rows per partition: sent by this rank, and in the result. Either array may be NULL. Zeros for schemes between
+ * workers, which have no partitions, for steps that auto runs as anything but balanced, and for allgathers. */
 ZENPS_API zenps_status_t zenps_request_partition_nnz(const zenps_request_t *request, uint32_t *sent,
                                                      uint32_t *in_union);
 
