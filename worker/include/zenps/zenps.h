@@ -279,7 +279,8 @@ ZENPS_API zenps_status_t zenps_allreduce(zenps_tensor_t *tensor, uint64_t step, 
  * zenps_reduce_scatter() its ranks push with; every rank pushes exactly once. So some ranks may allreduce a step while
  * others push, scatter or pull it. The step fails on all ranks when a rank does not come before the earliest deadline
  * of any that has come, push or pull; when one dies; or when one cancels its push. For tensors of schemes over servers
- * that own rows: balanced, sparse-ps, dense-ps; else ZENPS_ERR_UNSUPPORTED.
+ * that own rows: balanced, sparse-ps, dense-ps; else ZENPS_ERR_UNSUPPORTED. Gradients and results may lie in device
+ * memory, as of zenps_allreduce().
  *
  * Servers keep the sum of a step in which ranks pushed apart until each of these has pulled it, by zenps_pull() or
  * within zenps_reduce_scatter(). A rank need not: of a tensor's sums that wait for pulls, servers keep the newest four,
