@@ -72,6 +72,12 @@ const char *zps_frame_type_name(uint8_t type) {
       return "CREDIT";
     case ZPS_FRAME_PEER:
       return "PEER";
+    case ZPS_FRAME_GIVE:
+      return "GIVE";
+    case ZPS_FRAME_PULL:
+      return "PULL";
+    case ZPS_FRAME_TAKEN:
+      return "TAKEN";
     default:
       return "?";
   }
@@ -114,8 +120,11 @@ static size_t body_bytes(const struct zps_frame *frame) {
     case ZPS_FRAME_PUSH:
     case ZPS_FRAME_RESULT:
     case ZPS_FRAME_PEER:
+    case ZPS_FRAME_GIVE:
+    case ZPS_FRAME_PULL:
       return zps_wire_round_bytes(&frame->u.round, frame->header.type);
     case ZPS_FRAME_DONE:
+    case ZPS_FRAME_TAKEN:
       return zps_varint_bytes(frame->u.done.tensor) + zps_varint_bytes(frame->u.done.step);
     case ZPS_FRAME_ABORT: {
       const struct zps_frame_abort *abort = &frame->u.abort;
@@ -153,9 +162,12 @@ static void put_body(const struct zps_frame *frame, uint8_t *at) {
     case ZPS_FRAME_PUSH:
     case ZPS_FRAME_RESULT:
     case ZPS_FRAME_PEER:
+    case ZPS_FRAME_GIVE:
+    case ZPS_FRAME_PULL:
       zps_wire_round_put(&frame->u.round, frame->header.type, at);
       break;
     case ZPS_FRAME_DONE:
+    case ZPS_FRAME_TAKEN:
       zps_varint_put(zps_varint_put(at, frame->u.done.tensor), frame->u.done.step);
       break;
     case ZPS_FRAME_ABORT:
@@ -241,8 +253,8 @@ static zps_err_t get_abort(struct zps_wire_reader *reader, struct zps_frame_abor
 
 static zps_err_t get_type(struct zps_wire_reader *reader, uint8_t type, struct zps_frame_header *header,
                           struct zps_error *error) {
-  if (type < ZPS_FRAME_PUSH || type > ZPS_FRAME_PEER)
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "frame of unknown type %u, want 1 to 6", type);
+  if (type < ZPS_FRAME_PUSH || type > ZPS_FRAME_TAKEN)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "frame of unknown type %u, want 1 to 9", type);
   header->type = type;
   reader->type = zps_frame_type_name(type);
   return ZPS_OK;
@@ -306,8 +318,11 @@ static zps_err_t get_body(struct zps_wire_reader *reader, struct zps_frame *fram
     case ZPS_FRAME_PUSH:
     case ZPS_FRAME_RESULT:
     case ZPS_FRAME_PEER:
+    case ZPS_FRAME_GIVE:
+    case ZPS_FRAME_PULL:
       return zps_wire_round_get(reader, frame->header.type, &frame->u.round, error);
     case ZPS_FRAME_DONE:
+    case ZPS_FRAME_TAKEN:
       return get_done(reader, &frame->u.done, error);
     case ZPS_FRAME_ABORT:
       return get_abort(reader, &frame->u.abort, error);

@@ -22,6 +22,7 @@
 #define ZPS_WIRE_FRAME_MAX 8192u   /* header + body + inline payload */
 #define ZPS_WIRE_INLINE_MAX 4096u  /* inline payload of one frame, all slices together */
 #define ZPS_WIRE_SLICES_MAX 48u    /* slices in one frame */
+#define ZPS_WIRE_CODEC_RUNS 7u     /* of the slices of PULL: common/codec/runs.h */
 #define ZPS_WIRE_CODECS 8u         /* numbers that a slice has room for */
 #define ZPS_WIRE_VALUES 128u       /* likewise, of value codecs */
 #define ZPS_WIRE_RANKS_MAX 256u    /* ranks named by one abort */
@@ -35,6 +36,9 @@ enum zps_frame_type {
   ZPS_FRAME_ABORT = 4,  /* either way: the round failed, and why */
   ZPS_FRAME_CREDIT = 5, /* either way: no content, returns credits in the header */
   ZPS_FRAME_PEER = 6,   /* worker -> worker: streams of a program (worker/schemes/program.h) are ready */
+  ZPS_FRAME_GIVE = 7,   /* worker -> owner: as PUSH, but no sum is sent for it */
+  ZPS_FRAME_PULL = 8,   /* worker -> owner: the rows of sums that I want */
+  ZPS_FRAME_TAKEN = 9,  /* owner -> worker: everything that GIVE frames announced is here */
 };
 
 /* The sender of a frame: a rank, or a server (its index in the job's server list) with the top bit set. */
@@ -51,9 +55,9 @@ struct zps_frame_header {
   uint16_t credits; /* receive credits returned to the receiver of this frame; short: below 256 */
 };
 
-/* A contribution or sum: of one partition, or of several successive ones of the same owner joined
- * (common/codec/join.h). Its payload: values in ascending order of index (nnz * width * value size), then the coded
- * index set. */
+/* A contribution or sum, or in a PULL rows of one: of one partition, or of several successive ones of the same owner
+ * joined (common/codec/join.h). Its payload: values in ascending order of index (nnz * width * value size), then the
+ * coded index set. */
 /* A key that no fabric gives out: the payload is in the sender's shared memory, at offset `addr`. */
 #define ZPS_WIRE_KEY_SHARED UINT64_MAX
 
@@ -71,17 +75,17 @@ struct zps_slice {
   const void *data;   /* inline: encode borrows it, decode points it into the frame, at any alignment */
 };
 
-struct zps_frame_round { /* PUSH, RESULT, PEER: at least one slice */
+struct zps_frame_round { /* PUSH, RESULT, PEER, GIVE, PULL: at least one slice */
   uint32_t tensor;
   uint64_t step;
-  uint64_t total_nnz;  /* PUSH: the rank's rows over all partitions, as far as counted: no less than the slices' nnz;
-                          others: 0 */
-  uint32_t timeout_ms; /* PUSH: the rest of the sender's deadline; others: 0 */
+  uint64_t total_nnz;  /* PUSH, GIVE: the rank's rows over all partitions, as far as counted: no less than the slices'
+                          nnz; PULL: the rows that this frame and later ones ask of this owner; others: 0 */
+  uint32_t timeout_ms; /* PUSH, GIVE, PULL: the rest of the sender's deadline; others: 0 */
   uint32_t n_slices;
   struct zps_slice slices[ZPS_WIRE_SLICES_MAX];
 };
 
-struct zps_frame_done {
+struct zps_frame_done { /* DONE, TAKEN */
   uint32_t tensor;
   uint64_t step;
 };

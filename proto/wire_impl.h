@@ -1,24 +1,9 @@
-/* Shared by the files of the wire: numbers as varints, and the parts of a frame. */
+/* Shared by the files of the wire: the parts of a frame. */
 #ifndef ZPS_PROTO_WIRE_IMPL_H
 #define ZPS_PROTO_WIRE_IMPL_H
 
+#include "common/base/varint.h"
 #include "proto/wire.h"
-
-/* 7 bits a byte, the least significant first, the top bit set in all bytes but the last. There is one way to write a
- * number: the shortest. */
-enum { ZPS_VARINT_BYTES_MAX = 10 };
-
-static inline size_t zps_varint_bytes(uint64_t value) {
-  size_t n = 1;
-  for (; value >= 128; value >>= 7) n++;
-  return n;
-}
-
-static inline uint8_t *zps_varint_put(uint8_t *at, uint64_t value) {
-  for (; value >= 128; value >>= 7) *at++ = (uint8_t)(value | 128);
-  *at++ = (uint8_t)value;
-  return at;
-}
 
 /* The rest of a frame that is being read. */
 struct zps_wire_reader {
@@ -30,7 +15,8 @@ struct zps_wire_reader {
 zps_err_t zps_wire_number(struct zps_wire_reader *reader, const char *field, uint64_t most, uint64_t *value_p,
                           struct zps_error *error) ZPS_MUSTCHECK;
 
-/* wire_round.c: bodies and payload of PUSH, RESULT and PEER. The bytes are SIZE_MAX where the round may not be encoded.
+/* wire_round.c: bodies and payload of PUSH, RESULT, PEER, GIVE and PULL. The bytes are SIZE_MAX where the round may not
+ * be encoded.
  */
 size_t zps_wire_round_bytes(const struct zps_frame_round *round, uint8_t type);
 uint8_t *zps_wire_round_put(const struct zps_frame_round *round, uint8_t type, uint8_t *at);

@@ -1,4 +1,4 @@
-/* PUSH, RESULT and PEER: heads of slices as varints, then the inline payload. */
+/* PUSH, RESULT, PEER, GIVE and PULL: heads of slices as varints, then the inline payload. */
 #include <string.h>
 
 #include "proto/wire_impl.h"
@@ -35,10 +35,17 @@ static size_t slice_bytes(const struct zps_slice *slice, bool is_last) {
   return bytes + slice->len_bytes + (is_last ? 0 : zps_varint_bytes(slice->len_bytes));
 }
 
+/* Frames of ranks to servers. */
+static bool has_deadline(uint8_t type) {
+  return type == ZPS_FRAME_PUSH || type == ZPS_FRAME_GIVE || type == ZPS_FRAME_PULL;
+}
+
 static bool may_be_encoded(const struct zps_slice *slice, uint8_t type) {
   const bool is_peer = type == ZPS_FRAME_PEER;
   if (slice->is_wide && type != ZPS_FRAME_PUSH) return false;
   if (slice->codec >= ZPS_WIRE_CODECS || slice->values >= ZPS_WIRE_VALUES) return false;
+  if (type == ZPS_FRAME_PULL && (!slice->is_inline || slice->n_more > 0 || slice->codec != ZPS_WIRE_CODEC_RUNS))
+    return false;
   if (is_peer ? slice->n_more > 0 : slice->values > 0) return false;
   if (slice->is_inline) return slice->len_bytes <= ZPS_WIRE_INLINE_MAX;
   return slice->len_bytes > 0 && slice->n_more == 0;
@@ -53,7 +60,7 @@ static uint64_t sum_nnz(const struct zps_frame_round *round) {
 size_t zps_wire_round_bytes(const struct zps_frame_round *round, uint8_t type) {
   if (round->n_slices == 0 || round->n_slices > ZPS_WIRE_SLICES_MAX) return SIZE_MAX;
   size_t bytes = zps_varint_bytes(round->tensor) + zps_varint_bytes(round->step);
-  if (type == ZPS_FRAME_PUSH) {
+  if (has_deadline(type)) {
     const uint64_t nnz = sum_nnz(round);
     if (nnz > round->total_nnz) return SIZE_MAX;
     bytes += zps_varint_bytes(round->timeout_ms) + zps_varint_bytes(round->total_nnz - nnz);
@@ -85,7 +92,7 @@ static uint8_t *put_slice(const struct zps_slice *slice, bool is_last, uint8_t *
 uint8_t *zps_wire_round_put(const struct zps_frame_round *round, uint8_t type, uint8_t *at) {
   at = zps_varint_put(at, round->tensor);
   at = zps_varint_put(at, round->step);
-  if (type == ZPS_FRAME_PUSH) {
+  if (has_deadline(type)) {
     at = zps_varint_put(at, round->timeout_ms);
     at = zps_varint_put(at, round->total_nnz - sum_nnz(round));
   }
@@ -141,6 +148,10 @@ static zps_err_t get_slice(struct zps_wire_reader *reader, uint8_t type, struct 
     return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: a slice starts with 0x%02x, whose top %s must be 0",
                     reader->type, head, is_push ? "bit" : "two bits");
   slice->is_wide = head & HEAD_WIDE;
+  if (type == ZPS_FRAME_PULL && (head & ~HEAD_LAST) != ZPS_WIRE_CODEC_RUNS)
+    return zps_fail(error, ZPS_ERR_PROTOCOL,
+                    "PULL frame: a slice starts with 0x%02x, want 0x%02x, or 0x%02x for the last", head,
+                    ZPS_WIRE_CODEC_RUNS, ZPS_WIRE_CODEC_RUNS | HEAD_LAST);
   slice->codec = head & HEAD_CODEC;
   slice->is_inline = !(head & HEAD_REMOTE);
   *is_last_p = head & HEAD_LAST;
@@ -186,9 +197,9 @@ zps_err_t zps_wire_round_get(struct zps_wire_reader *reader, uint8_t type, struc
   round->timeout_ms = 0;
   zps_err_t code = get_u32(reader, "tensor", &round->tensor, error);
   if (code == ZPS_OK) code = zps_wire_number(reader, "step", UINT64_MAX, &round->step, error);
-  const bool is_push = type == ZPS_FRAME_PUSH;
-  if (code == ZPS_OK && is_push) code = get_u32(reader, "timeout_ms", &round->timeout_ms, error);
-  if (code == ZPS_OK && is_push) code = zps_wire_number(reader, "nnz elsewhere", UINT64_MAX, &elsewhere, error);
+  const bool to_server = has_deadline(type);
+  if (code == ZPS_OK && to_server) code = get_u32(reader, "timeout_ms", &round->timeout_ms, error);
+  if (code == ZPS_OK && to_server) code = zps_wire_number(reader, "nnz elsewhere", UINT64_MAX, &elsewhere, error);
   bool is_last = false;
   for (round->n_slices = 0; code == ZPS_OK && !is_last; round->n_slices++) {
     if (round->n_slices == ZPS_WIRE_SLICES_MAX)
@@ -198,8 +209,8 @@ zps_err_t zps_wire_round_get(struct zps_wire_reader *reader, uint8_t type, struc
   if (code == ZPS_OK) code = find_payload(reader, round, error);
   if (code != ZPS_OK) return code;
   round->total_nnz = 0;
-  if (is_push && __builtin_add_overflow(elsewhere, sum_nnz(round), &round->total_nnz))
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "PUSH frame: %llu rows elsewhere and those of its slices, want below 2^64",
-                    (unsigned long long)elsewhere);
+  if (to_server && __builtin_add_overflow(elsewhere, sum_nnz(round), &round->total_nnz))
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: %llu rows elsewhere and those of its slices, want below 2^64",
+                    reader->type, (unsigned long long)elsewhere);
   return ZPS_OK;
 }

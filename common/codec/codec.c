@@ -12,7 +12,7 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values and indices ar
 static const char *const codecs[] = {
     [ZPS_CODEC_COO] = "coo", [ZPS_CODEC_BITMAP] = "bitmap", [ZPS_CODEC_RICE] = "rice", [ZPS_CODEC_HOLES] = "holes"};
 static const char *const ops[] = {
-    [ZPS_OP_SUM] = "sum", [ZPS_OP_MEAN] = "mean", [ZPS_OP_MAX] = "max", [ZPS_OP_MIN] = "min"};
+    [ZPS_OP_SUM] = "sum", [ZPS_OP_MEAN] = "mean", [ZPS_OP_MAX] = "max", [ZPS_OP_MIN] = "min", [ZPS_OP_ONE] = "one"};
 
 enum { N_OPS = sizeof ops / sizeof ops[0] };
 

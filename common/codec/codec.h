@@ -27,7 +27,13 @@ enum zps_codec {
 
 /* Numbers are ABI (zenps.h). MAX and MIN: of the ranks that hold a row, value by value; -0.0 counts as +0.0, a NaN is
  * the result wherever one is. */
-enum zps_op { ZPS_OP_SUM = 1, ZPS_OP_MEAN = 2, ZPS_OP_MAX = 3, ZPS_OP_MIN = 4 };
+enum zps_op {
+  ZPS_OP_SUM = 1,
+  ZPS_OP_MEAN = 2,
+  ZPS_OP_MAX = 3,
+  ZPS_OP_MIN = 4,
+  ZPS_OP_ONE = 5 /* of bytes: the row of the one rank that has it; two are an error */
+};
 
 const char *zps_codec_name(enum zps_codec codec);
 const char *zps_op_name(enum zps_op op);

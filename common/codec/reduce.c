@@ -331,7 +331,7 @@ zps_err_t zps_reduce(struct zps_reduce_scratch *scratch, const struct zps_slice_
                               .width = views->width,
                               .row_bytes = zps_row_bytes(views->width, views->dtype),
                               .codec = codec,
-                              .op = op == ZPS_OP_MEAN ? ZPS_OP_SUM : op,
+                              .op = op == ZPS_OP_MEAN || op == ZPS_OP_ONE ? ZPS_OP_SUM : op,
                               .divisor = op == ZPS_OP_MEAN ? n_views : 1,
                               .out = out,
                               .rows_max = union_bound(views, n_views)},
@@ -356,4 +356,31 @@ zps_err_t zps_reduce(struct zps_reduce_scratch *scratch, const struct zps_slice_
   *nnz_p = sum.z;
   *len_bytes_p = sum.z * sum.whole.row_bytes + index_bytes;
   return ZPS_OK;
+}
+
+bool zps_reduce_find_repeat(const struct zps_slice_view *views, unsigned n_views, uint32_t *index_p, unsigned pair[2]) {
+  bool found = false;
+  for (unsigned a = 0; a + 1 < n_views; a++) {
+    for (unsigned b = a + 1; b < n_views; b++) {
+      struct zps_index_cursor cursors[2];
+      zps_index_cursor_init(&cursors[0], &views[a]);
+      zps_index_cursor_init(&cursors[1], &views[b]);
+      uint32_t x = zps_index_cursor_peek(&cursors[0]), y = zps_index_cursor_peek(&cursors[1]);
+      while (x != y && x != UINT32_MAX && y != UINT32_MAX) {
+        if (x < y) {
+          zps_index_cursor_seek(&cursors[0], y);
+          x = zps_index_cursor_peek(&cursors[0]);
+        } else {
+          zps_index_cursor_seek(&cursors[1], x);
+          y = zps_index_cursor_peek(&cursors[1]);
+        }
+      }
+      if (x != y || x == UINT32_MAX || (found && x >= *index_p)) continue;
+      found = true;
+      *index_p = x;
+      pair[0] = a;
+      pair[1] = b;
+    }
+  }
+  return found;
 }

@@ -88,7 +88,8 @@ ZPS_INLINE enum zps_value_codec zps_values_of_bits(uint32_t bits) {
   return bits == 2 ? ZPS_VALUES_QSGD2 : bits == 4 ? ZPS_VALUES_QSGD4 : ZPS_VALUES_QSGD8;
 }
 
-/* Bytes of a row of `width` values of a list whose values are coded one by one: raw, bf16 or f16. */
+/* Bytes of a row of `width` values of a list whose values are coded one by one (raw, bf16 or f16), without its padding.
+ */
 static inline uint64_t zps_values_row_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint32_t width) {
   return width * (uint64_t)(codec == ZPS_VALUES_RAW ? zps_dtype_size(dtype) : 2);
 }

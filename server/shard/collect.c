@@ -10,79 +10,17 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "server/shard/job.h"
+#include "server/shard/pull.h"
 #include "server/shard/round.h"
 #include "server/shard/shard_impl.h"
+#include "server/shard/steps.h"
 #include "server/shard/tensor.h"
 
-static void reply(struct zps_member *member, const struct zps_frame_abort *abort) {
-  struct zps_frame frame = {.header.type = ZPS_FRAME_ABORT};
-  frame.u.abort = *abort;
-  zps_member_send(member, &frame);
-}
-
-static struct zps_frame_abort refusal(uint32_t tensor, uint64_t step, zps_err_t code) {
-  return (struct zps_frame_abort){.tensor = tensor, .step = step, .code = code};
-}
-
-static void reply_text(struct zps_member *member, const struct zps_tensor *tensor, uint64_t step, zps_err_t code,
-                       const char *text) {
-  struct zps_frame_abort abort = refusal(tensor->id, step, code);
-  snprintf(abort.text, sizeof abort.text, "job %s, tensor %s, step %" PRIu64 ": %s", tensor->job->name, tensor->name,
-           step, text);
-  reply(member, &abort);
-}
-
-static void reply_completed(struct zps_member *member, const struct zps_tensor *tensor, uint64_t step) {
-  reply_text(member, tensor, step, ZPS_ERR_INVALID,
-             "it was already completed; every round of a tensor needs a new step");
-}
-
-/* Tells a rank that comes late how the round ended. */
-static void reply_tombstone(struct zps_member *member, const struct zps_tensor *tensor, uint64_t step) {
-  const struct zps_tombstone *tombstone = zps_tensor_tombstone(tensor, step);
-  if (tombstone && tombstone->is_completed)
-    reply_completed(member, tensor, step);
-  else if (tombstone && tombstone->abort)
-    reply(member, tombstone->abort);
-  else
-    reply_text(member, tensor, step, ZPS_ERR_NOMEM, "the server is out of memory");
-}
-
-static void refuse_step(struct zps_tensor *tensor, struct zps_frame_abort refused, const char *fmt, ...)
-    ZPS_PRINTF(3, 4);
-static void refuse_step(struct zps_tensor *tensor, struct zps_frame_abort refused, const char *fmt, ...) {
-  const int len = snprintf(refused.text, sizeof refused.text, "job %s, tensor %s, step %" PRIu64 ": ",
-                           tensor->job->name, tensor->name, refused.step);
-  va_list args;
-  va_start(args, fmt);
-  vsnprintf(refused.text + len, sizeof refused.text - (size_t)len, fmt,
-            args); /* names are short enough to leave room */
-  va_end(args);
-  zps_tensor_bury(tensor, refused.step, &refused);
-}
-
-/* The round of this step, opened by its first push; NULL when it has ended already, which a tombstone tells. */
-static struct zps_shard_round *find_or_open(struct zps_tensor *tensor, uint64_t step, uint64_t now_ns) {
-  struct zps_shard_round *round = zps_shard_round_find(tensor, step);
-  if (round || zps_tensor_tombstone(tensor, step)) return round;
-  if (tensor->n_rounds >= ZPS_SHARD_ROUNDS_MAX) {
-    refuse_step(tensor, refusal(tensor->id, step, ZPS_ERR_BUSY),
-                "%u rounds of it are in flight already, which is the most", ZPS_SHARD_ROUNDS_MAX);
-    return NULL;
-  }
-  if (zps_shard_round_open(tensor, step, now_ns, &round) != ZPS_OK) {
-    refuse_step(tensor, refusal(tensor->id, step, ZPS_ERR_NOMEM), "the server is out of memory");
-    return NULL;
-  }
-  struct zps_job *job = tensor->job;
-  for (uint32_t rank = 0; job->n_gone > 0 && rank < job->world; rank++) {
-    const struct zps_member *member = &job->members[rank];
-    if (member->link) continue;
-    const struct zps_shard_machine_event gone = zps_member_gone_event(member);
-    if (!zps_shard_round_step(round, &gone)) return NULL;
-  }
-  return round;
-}
+/* What the slices of a frame have in common. */
+struct push {
+  uint64_t deadline_ns;
+  bool is_apart;
+};
 
 static enum zps_value_codec value_codec_of(const struct zps_tensor *tensor, const struct zps_slice *slice) {
   return slice->is_wide ? ZPS_VALUES_RAW : tensor->value_codec;
@@ -90,10 +28,14 @@ static enum zps_value_codec value_codec_of(const struct zps_tensor *tensor, cons
 
 /* One partition's slice, of which the sizes are checked. */
 static bool take_part(struct zps_shard_round *round, uint32_t rank, uint32_t part, const struct zps_slice *slice,
-                      uint64_t deadline_ns) {
+                      const struct push *push) {
   struct zps_shard *shard = round->tensor->job->shard;
-  const struct zps_shard_machine_event event = {
-      .type = ZPS_SHARD_ANNOUNCED, .rank = rank, .part = part, .is_here = slice->is_inline, .deadline_ns = deadline_ns};
+  const struct zps_shard_machine_event event = {.type = ZPS_SHARD_ANNOUNCED,
+                                                .rank = rank,
+                                                .part = part,
+                                                .is_here = slice->is_inline,
+                                                .is_apart = push->is_apart,
+                                                .deadline_ns = push->deadline_ns};
   if (zps_shard_machine_has(round->machine, rank, part))
     return zps_shard_round_step(round, &event); /* which refuses it */
 
@@ -119,7 +61,7 @@ static bool take_part(struct zps_shard_round *round, uint32_t rank, uint32_t par
 
 /* Several partitions' slices joined: checked as a whole, then taken one by one. */
 static bool take_joined(struct zps_shard_round *round, uint32_t rank, uint32_t first, const struct zps_slice *slice,
-                        uint64_t deadline_ns) {
+                        const struct push *push) {
   _Static_assert(ZPS_JOIN_BYTES_MAX <= ZPS_WIRE_INLINE_MAX, "a contribution has room for what was joined");
   const struct zps_tensor *tensor = round->tensor;
   unsigned char coo[ZPS_JOIN_BYTES_MAX];
@@ -139,13 +81,13 @@ static bool take_joined(struct zps_shard_round *round, uint32_t rank, uint32_t f
         .partition = tensor->partitions[first + i], .is_inline = true, .is_wide = slice->is_wide, .data = coo};
     one.nnz = zps_split_next(&split, tensor->sizes[first + i]);
     one.len_bytes = zps_split_write(&split, coo);
-    if (!take_part(round, rank, first + i, &one, deadline_ns)) return false;
+    if (!take_part(round, rank, first + i, &one, push)) return false;
   }
   return true;
 }
 
 static bool take_slice(struct zps_shard_round *round, uint32_t rank, const struct zps_slice *slice,
-                       uint64_t deadline_ns) {
+                       const struct push *push) {
   struct zps_tensor *tensor = round->tensor;
   struct zps_error error;
   if (slice->partition >= tensor->partition.n_parts)
@@ -160,36 +102,35 @@ static bool take_slice(struct zps_shard_round *round, uint32_t rank, const struc
         round, rank, ZPS_ERR_PROTOCOL, "it pushed partition %u wide, as only halves may be; the tensor's are %s as %s",
         slice->partition, zps_dtype_name(tensor->array_dtype), zps_values_name(tensor->value_codec));
   if (slice->is_inline) tensor->sums.bytes_in += slice->len_bytes;
-  if (slice->n_more > 0) return take_joined(round, rank, part, slice, deadline_ns);
+  if (slice->n_more > 0) return take_joined(round, rank, part, slice, push);
   const zps_err_t code = zps_slice_check_sizes(slice->codec, tensor->sizes[part], slice->nnz, tensor->width,
                                                tensor->dtype, value_codec_of(tensor, slice), slice->len_bytes, &error);
   if (code != ZPS_OK) return zps_shard_round_fail(round, rank, code, "partition %u: %s", slice->partition, error.text);
-  return take_part(round, rank, part, slice, deadline_ns);
+  return take_part(round, rank, part, slice, push);
 }
 
-static void on_push(struct zps_member *member, const struct zps_frame_round *push) {
+static void on_push(struct zps_member *member, const struct zps_frame_round *push, bool is_apart) {
   const struct zps_job *job = member->job;
   const uint64_t now_ns = zps_clock_ns(), deadline_ns = now_ns + push->timeout_ms * ZPS_NS_PER_MS;
+  const struct push how = {.deadline_ns = deadline_ns, .is_apart = is_apart};
   struct zps_tensor *tensor = zps_tensor_find(job, push->tensor);
   if (!tensor) {
-    struct zps_frame_abort abort = refusal(push->tensor, push->step, ZPS_ERR_UNKNOWN);
-    snprintf(abort.text, sizeof abort.text, "job %s, step %" PRIu64 ": tensor %u is not registered on this server",
-             job->name, push->step, push->tensor);
-    reply(member, &abort);
+    zps_reply_unknown(member, push->tensor, push->step);
     return;
   }
   if (tensor->idle && tensor->idle[member->rank]) {
-    reply_text(member, tensor, push->step, ZPS_ERR_PROTOCOL, "this rank has no part in it, so it has nothing to push");
+    zps_reply_text(member, tensor, push->step, ZPS_ERR_PROTOCOL,
+                   "this rank has no part in it, so it has nothing to push");
     return;
   }
-  struct zps_shard_round *round = find_or_open(tensor, push->step, now_ns);
+  struct zps_shard_round *round = zps_step_round(tensor, push->step, now_ns);
   if (!round) {
-    reply_tombstone(member, tensor, push->step);
+    zps_reply_tombstone(member, tensor, push->step);
     return;
   }
   if (round->machine->state ==
       ZPS_SHARD_PUBLISHED) { /* a repeated step: the others' results are none the worse for it */
-    reply_completed(member, tensor, push->step);
+    zps_reply_completed(member, tensor, push->step);
     return;
   }
   if (round->first_push_ns[member->rank] == 0) round->first_push_ns[member->rank] = now_ns;
@@ -197,14 +138,15 @@ static void on_push(struct zps_member *member, const struct zps_frame_round *pus
   if (round->total_nnz[member->rank] < push->total_nnz) round->total_nnz[member->rank] = push->total_nnz;
   if (deadline_ns < job->shard->next_deadline_ns) job->shard->next_deadline_ns = deadline_ns;
   for (uint32_t i = 0; i < push->n_slices; i++) {
-    if (take_slice(round, member->rank, &push->slices[i], deadline_ns)) continue;
-    if (!zps_shard_machine_wants_abort(round->machine, member->rank)) reply_tombstone(member, tensor, push->step);
+    if (take_slice(round, member->rank, &push->slices[i], &how)) continue;
+    if (!zps_shard_machine_wants_abort(round->machine, member->rank)) zps_reply_tombstone(member, tensor, push->step);
     return;
   }
 }
 
 static void on_done(struct zps_member *member, const struct zps_frame_done *done) {
-  const struct zps_tensor *tensor = zps_tensor_find(member->job, done->tensor);
+  struct zps_tensor *tensor = zps_tensor_find(member->job, done->tensor);
+  if (tensor && zps_pull_end(tensor, member->rank, done->step)) return;
   struct zps_shard_round *round = tensor ? zps_shard_round_find(tensor, done->step) : NULL;
   if (round)
     zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_DONE, .rank = member->rank});
@@ -214,6 +156,8 @@ static void on_abort(struct zps_member *member, const struct zps_frame_abort *ab
   struct zps_tensor *tensor = zps_tensor_find(member->job, abort->tensor);
   if (!tensor || (tensor->idle && tensor->idle[member->rank])) return;
   struct zps_shard_round *round = zps_shard_round_find(tensor, abort->step);
+  if (round && round->machine->state == ZPS_SHARD_PUBLISHED && zps_pull_end(tensor, member->rank, abort->step))
+    round = zps_shard_round_find(tensor, abort->step);
   if (round) {
     zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_CANCEL,
                                                                   .rank = member->rank,
@@ -222,11 +166,11 @@ static void on_abort(struct zps_member *member, const struct zps_frame_abort *ab
                                                                   .blamed = abort->ranks,
                                                                   .n_blamed = abort->n_ranks});
   } else if (!zps_tensor_tombstone(tensor, abort->step)) { /* the others need not wait for what will not come */
-    struct zps_frame_abort refused = refusal(tensor->id, abort->step, abort->code);
+    struct zps_frame_abort refused = zps_refusal(tensor->id, abort->step, abort->code);
     refused.n_ranks = abort->n_ranks > 0 ? abort->n_ranks : 1;
     refused.ranks[0] = member->rank;
     if (abort->n_ranks > 0) memcpy(refused.ranks, abort->ranks, abort->n_ranks * sizeof abort->ranks[0]);
-    refuse_step(tensor, refused, "rank %u gave it up: %s", member->rank, abort->text);
+    zps_refuse_step(tensor, refused, "rank %u gave it up: %s", member->rank, abort->text);
   }
 }
 
@@ -263,7 +207,13 @@ void zps_collect_frame(struct zps_shard *shard, const struct zps_frame *frame) {
   }
   switch (header->type) {
     case ZPS_FRAME_PUSH:
-      on_push(member, &frame->u.round);
+      on_push(member, &frame->u.round, false);
+      break;
+    case ZPS_FRAME_GIVE:
+      on_push(member, &frame->u.round, true);
+      break;
+    case ZPS_FRAME_PULL:
+      zps_pull_frame(member, &frame->u.round);
       break;
     case ZPS_FRAME_DONE:
       on_done(member, &frame->u.done);

@@ -7,6 +7,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "server/shard/pull.h"
 #include "server/shard/reduce.h"
 #include "server/shard/round.h"
 #include "server/shard/shard_impl.h"
@@ -37,6 +38,7 @@ void zps_member_gone(struct zps_member *member, zps_err_t code, const char *text
   zps_log_info("job %s: rank %u is gone: %s", job->name, member->rank, text);
   const struct zps_shard_machine_event gone = zps_member_gone_event(member);
   for (struct zps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) {
+    zps_pulls_gone(tensor, member->rank);
     for (struct zps_shard_round *round = tensor->rounds, *next; round; round = next) {
       next = round->next;
       zps_shard_round_step(round, &gone);

@@ -11,7 +11,15 @@
 #include "common/base/text.h"
 
 enum slot { SLOT_NONE, SLOT_ANNOUNCED, SLOT_HERE };
-enum rank_flag { RANK_PUSHED = 1, RANK_DONE = 2, RANK_GONE = 4, RANK_IDLE = 8 };
+enum rank_flag {
+  RANK_PUSHED = 1,
+  RANK_DONE = 2,
+  RANK_GONE = 4,
+  RANK_IDLE = 8,
+  RANK_APART = 16,
+  RANK_TAKEN = 32,
+  RANK_PULLED = 64
+};
 
 static const char *const state_names[] = {
     [ZPS_SHARD_COLLECTING] = "collecting", [ZPS_SHARD_REDUCING] = "reducing", [ZPS_SHARD_PUBLISHED] = "published",
@@ -26,12 +34,13 @@ zps_err_t zps_shard_machine_create(uint32_t world, uint32_t n_parts, struct zps_
   const size_t n_slots = (size_t)world * n_parts;
   struct zps_shard_machine *machine =
       calloc(1, sizeof *machine + n_parts * (sizeof machine->part_here[0] + sizeof machine->part_reduced[0]) + n_slots +
-                    world);
+                    world * (sizeof machine->rank_here[0] + sizeof machine->ranks[0]));
   if (!machine) return ZPS_ERR_NOMEM;
   machine->world = world;
   machine->n_parts = n_parts;
   machine->part_here = (uint32_t *)(machine + 1);
-  machine->part_reduced = (uint8_t *)(machine->part_here + n_parts);
+  machine->rank_here = machine->part_here + n_parts;
+  machine->part_reduced = (uint8_t *)(machine->rank_here + world);
   machine->slots = machine->part_reduced + n_parts;
   machine->ranks = machine->slots + n_slots;
   *round_p = machine;
@@ -55,7 +64,9 @@ void zps_shard_machine_start(struct zps_shard_machine *machine, const struct zps
   machine->n_here = 0;
   machine->n_reduced = 0;
   machine->n_remote = 0;
+  machine->n_awaited = machine->n_pulls = 0;
   memset(machine->part_here, 0, machine->n_parts * sizeof machine->part_here[0]);
+  memset(machine->rank_here, 0, machine->world * sizeof machine->rank_here[0]);
   memset(machine->part_reduced, 0, machine->n_parts + (size_t)machine->world * machine->n_parts + machine->world);
   machine->n_needed = machine->world;
   for (uint32_t rank = 0; config->idle && rank < machine->world; rank++) {
@@ -72,7 +83,7 @@ bool zps_shard_machine_over(const struct zps_shard_machine *machine) {
 }
 
 bool zps_shard_machine_wants_abort(const struct zps_shard_machine *machine, uint32_t rank) {
-  return machine->ranks[rank] == RANK_PUSHED;
+  return (machine->ranks[rank] & (RANK_PUSHED | RANK_DONE | RANK_GONE | RANK_IDLE | RANK_TAKEN)) == RANK_PUSHED;
 }
 
 bool zps_shard_machine_rank_gone(const struct zps_shard_machine *machine, uint32_t rank) {
@@ -81,6 +92,23 @@ bool zps_shard_machine_rank_gone(const struct zps_shard_machine *machine, uint32
 
 bool zps_shard_machine_part_reduced(const struct zps_shard_machine *machine, uint32_t part) {
   return machine->part_reduced[part];
+}
+
+bool zps_shard_machine_gets_all(const struct zps_shard_machine *machine, uint32_t rank) {
+  return (machine->ranks[rank] & (RANK_PUSHED | RANK_GONE | RANK_IDLE | RANK_APART)) == RANK_PUSHED;
+}
+
+bool zps_shard_machine_has_pulled(const struct zps_shard_machine *machine, uint32_t rank) {
+  return machine->ranks[rank] & RANK_PULLED;
+}
+
+bool zps_shard_machine_keeps(const struct zps_shard_machine *machine) {
+  return machine->n_awaited > 0 || machine->n_pulls > 0;
+}
+
+bool zps_shard_machine_only_keeps(const struct zps_shard_machine *machine) {
+  return machine->state == ZPS_SHARD_PUBLISHED && machine->n_awaited > 0 && machine->n_pulls == 0 &&
+         (machine->n_reading == 0 || machine->n_remote == 0);
 }
 
 static uint8_t *slot_of(const struct zps_shard_machine *machine, uint32_t part, uint32_t rank) {
@@ -156,8 +184,34 @@ static void take_contribution(struct zps_shard_machine *machine, uint32_t part, 
                               struct zps_shard_machine_actions *actions) {
   *slot_of(machine, part, rank) = SLOT_HERE;
   machine->n_here++;
+  machine->rank_here[rank]++;
+  if ((machine->ranks[rank] & RANK_APART) && machine->rank_here[rank] == machine->n_parts) {
+    machine->ranks[rank] |= RANK_TAKEN;
+    add_action(actions, ZPS_SHARD_TAKEN, rank, 0);
+  }
   if (++machine->part_here[part] == machine->n_needed) add_action(actions, ZPS_SHARD_REDUCE, ZPS_SHARD_NO_RANK, part);
   if (machine->n_here == (uint64_t)machine->n_needed * machine->n_parts) set_state(machine, ZPS_SHARD_REDUCING);
+}
+
+/* How the rank takes part: for all sums, or apart. False: it has said otherwise before. */
+static bool note_push(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
+                      struct zps_shard_machine_actions *actions) {
+  uint8_t *flags = &machine->ranks[event->rank];
+  const bool is_first = !(*flags & RANK_PUSHED), was_apart = *flags & RANK_APART;
+  if (is_first ? !event->is_apart && (*flags & RANK_PULLED) : event->is_apart != was_apart) {
+    struct zps_frame_abort *abort = begin_abort(machine, actions, ZPS_ERR_PROTOCOL);
+    zps_text_add(abort->text, sizeof abort->text, "rank %u asks for all sums with its push, and for some apart",
+                 event->rank);
+    name_rank(abort, event->rank);
+    return false;
+  }
+  if (is_first && event->is_apart) {
+    *flags |= RANK_APART;
+    machine->n_reading--;
+    if (!(*flags & RANK_PULLED)) machine->n_awaited++;
+  }
+  *flags |= RANK_PUSHED;
+  return true;
 }
 
 static void announced(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event,
@@ -170,7 +224,7 @@ static void announced(struct zps_shard_machine *machine, const struct zps_shard_
     name_rank(abort, event->rank);
     return;
   }
-  machine->ranks[event->rank] |= RANK_PUSHED;
+  if (!note_push(machine, event, actions)) return;
   if (event->deadline_ns < machine->deadline_ns) machine->deadline_ns = event->deadline_ns;
   if (event->is_here) {
     take_contribution(machine, event->part, event->rank, actions);
@@ -188,6 +242,7 @@ static void landed(struct zps_shard_machine *machine, const struct zps_shard_mac
 
 static void retire_if_read(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions) {
   if (machine->state != ZPS_SHARD_PUBLISHED || (machine->n_reading > 0 && machine->n_remote > 0)) return;
+  if (zps_shard_machine_keeps(machine)) return;
   set_state(machine, ZPS_SHARD_RETIRED);
   add_action(actions, ZPS_SHARD_RETIRE, ZPS_SHARD_NO_RANK, 0);
 }
@@ -204,12 +259,39 @@ static void reduced(struct zps_shard_machine *machine, uint32_t part, bool is_he
 
 static void stop_reading(struct zps_shard_machine *machine, uint32_t rank, enum rank_flag why,
                          struct zps_shard_machine_actions *actions) {
-  if (!(machine->ranks[rank] & (RANK_DONE | RANK_GONE))) machine->n_reading--;
+  if (!(machine->ranks[rank] & (RANK_DONE | RANK_GONE))) {
+    if (!(machine->ranks[rank] & RANK_APART))
+      machine->n_reading--;
+    else if (!(machine->ranks[rank] & RANK_PULLED))
+      machine->n_awaited--;
+  }
   machine->ranks[rank] |= why;
   retire_if_read(machine, actions);
 }
 
+static void pull(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event) {
+  uint8_t *flags = &machine->ranks[event->rank];
+  if ((*flags & RANK_APART) && !(*flags & (RANK_PULLED | RANK_DONE))) machine->n_awaited--;
+  *flags |= RANK_PULLED;
+  machine->n_pulls++;
+  if (event->deadline_ns < machine->deadline_ns) machine->deadline_ns = event->deadline_ns;
+}
+
+static void pulled(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions) {
+  machine->n_pulls--;
+  retire_if_read(machine, actions);
+}
+
+static void forget(struct zps_shard_machine *machine, struct zps_shard_machine_actions *actions) {
+  for (uint32_t rank = 0; rank < machine->world; rank++)
+    if (machine->ranks[rank] & RANK_APART) machine->ranks[rank] |= RANK_DONE;
+  machine->n_awaited = 0;
+  retire_if_read(machine, actions);
+}
+
+/* A rank that gives apart or pulls has nothing to read but by a pull, which ends by itself. */
 static void done(struct zps_shard_machine *machine, uint32_t rank, struct zps_shard_machine_actions *actions) {
+  if (machine->ranks[rank] & (RANK_APART | RANK_PULLED)) return;
   if (machine->state == ZPS_SHARD_PUBLISHED) {
     stop_reading(machine, rank, RANK_DONE, actions);
     return;
@@ -256,6 +338,7 @@ static void fail(struct zps_shard_machine *machine, const struct zps_shard_machi
     zps_text_add(abort->text, sizeof abort->text, "rank %u: ", event->rank);
     name_rank(abort, event->rank);
   }
+  for (uint32_t i = 0; i < event->n_blamed; i++) name_rank(abort, event->blamed[i]);
   zps_text_add(abort->text, sizeof abort->text, "%s", event->text);
 }
 
@@ -265,7 +348,7 @@ void zps_shard_machine_step(struct zps_shard_machine *machine, const struct zps_
   if (zps_shard_machine_over(machine)) return;
   const bool is_of_rank = event->type == ZPS_SHARD_ANNOUNCED || event->type == ZPS_SHARD_LANDED ||
                           event->type == ZPS_SHARD_DONE || event->type == ZPS_SHARD_GONE ||
-                          event->type == ZPS_SHARD_CANCEL;
+                          event->type == ZPS_SHARD_CANCEL || event->type == ZPS_SHARD_PULL;
   if (is_of_rank && zps_shard_machine_rank_gone(machine, event->rank)) return;
   switch (event->type) {
     case ZPS_SHARD_ANNOUNCED:
@@ -285,6 +368,15 @@ void zps_shard_machine_step(struct zps_shard_machine *machine, const struct zps_
       break;
     case ZPS_SHARD_CANCEL:
       cancel(machine, event, actions);
+      break;
+    case ZPS_SHARD_PULL:
+      pull(machine, event);
+      break;
+    case ZPS_SHARD_PULLED:
+      pulled(machine, actions);
+      break;
+    case ZPS_SHARD_FORGET:
+      forget(machine, actions);
       break;
     case ZPS_SHARD_FAIL:
       fail(machine, event, actions);

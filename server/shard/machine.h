@@ -22,12 +22,15 @@ enum zps_shard_machine_state {
 };
 
 enum zps_shard_machine_event_type {
-  ZPS_SHARD_ANNOUNCED, /* rank, part, is_here (inline or empty), deadline_ns */
+  ZPS_SHARD_ANNOUNCED, /* rank, part, is_here (inline or empty), is_apart, deadline_ns */
   ZPS_SHARD_LANDED,    /* rank, part: the bytes that a READ asked for */
   ZPS_SHARD_REDUCED,   /* part, is_here (its sum goes to the ranks inline) */
   ZPS_SHARD_DONE,      /* rank */
   ZPS_SHARD_GONE,      /* rank, code, text, blamed */
   ZPS_SHARD_CANCEL,    /* rank, code, text: the rank gives the round up */
+  ZPS_SHARD_PULL,      /* rank, deadline_ns: it wants rows of the sums */
+  ZPS_SHARD_PULLED,    /* rank: it has them, or wants them no more */
+  ZPS_SHARD_FORGET,    /* the sums are kept no longer for ranks that have not pulled them */
   ZPS_SHARD_FAIL,      /* rank (or ZPS_SHARD_NO_RANK), code, text: it cannot go on here */
   ZPS_SHARD_TICK,      /* now_ns */
 };
@@ -38,16 +41,18 @@ struct zps_shard_machine_event {
   enum zps_shard_machine_event_type type;
   uint32_t rank, part;
   bool is_here;
+  bool is_apart; /* it gives its contribution, and gets no sum unless it pulls */
   uint64_t deadline_ns, now_ns;
   zps_err_t code;
   const char *text;
-  const uint32_t *blamed; /* CANCEL, GONE: the ranks that are the cause; none: this one */
+  const uint32_t *blamed; /* CANCEL, GONE, FAIL: the ranks that are the cause; none: this one */
   uint32_t n_blamed;
 };
 
 enum zps_shard_machine_action_type {
   ZPS_SHARD_READ,    /* rank, part: fetch the bytes, then LANDED */
   ZPS_SHARD_REDUCE,  /* part: all contributions are here; sum them, then REDUCED */
+  ZPS_SHARD_TAKEN,   /* rank: all that it gave apart is here */
   ZPS_SHARD_PUBLISH, /* part: tell the ranks that are still there */
   ZPS_SHARD_RETIRE,  /* the last action: no rank needs the round any more */
   ZPS_SHARD_ABORT,   /* the last action: send `abort` to the ranks for which zps_shard_machine_wants_abort() */
@@ -80,8 +85,11 @@ struct zps_shard_machine {
   uint64_t n_here;      /* contributions, of n_needed * n_parts */
   uint32_t n_reduced;   /* partitions */
   uint32_t n_remote;    /* of these, sums that ranks have to read: only then they say DONE */
-  uint32_t n_reading;   /* ranks that are still there and have not said DONE */
+  uint32_t n_reading;   /* ranks that are still there, get all sums and have not said DONE */
+  uint32_t n_awaited;   /* ranks that gave apart and have not pulled */
+  uint32_t n_pulls;     /* under way */
   uint32_t *part_here;  /* contributions per partition */
+  uint32_t *rank_here;  /* contributions per rank */
   uint8_t *part_reduced;
   uint8_t *slots; /* [part * world + rank]: enum slot of machine.c */
   uint8_t *ranks; /* flags of machine.c */
@@ -96,10 +104,17 @@ void zps_shard_machine_step(struct zps_shard_machine *machine, const struct zps_
                             struct zps_shard_machine_actions *actions);
 
 bool zps_shard_machine_over(const struct zps_shard_machine *machine);
-/* The rank takes part in this round, is there and has not said DONE. */
+/* The rank takes part in this round, is there and has not said DONE, nor been told that its contribution is taken. */
 bool zps_shard_machine_wants_abort(const struct zps_shard_machine *machine, uint32_t rank);
 /* No frame goes to this rank, and none is taken from it: it is gone, or has no part. */
 bool zps_shard_machine_rank_gone(const struct zps_shard_machine *machine, uint32_t rank);
+/* All sums go to the rank. */
+bool zps_shard_machine_gets_all(const struct zps_shard_machine *machine, uint32_t rank);
+bool zps_shard_machine_has_pulled(const struct zps_shard_machine *machine, uint32_t rank);
+/* Sums are kept after they were published: for pulls under way, and to come. */
+bool zps_shard_machine_keeps(const struct zps_shard_machine *machine);
+/* The round is over but for sums that may still be pulled. */
+bool zps_shard_machine_only_keeps(const struct zps_shard_machine *machine);
 /* The rank has announced its contribution to the partition. */
 bool zps_shard_machine_has(const struct zps_shard_machine *machine, uint32_t rank, uint32_t part);
 bool zps_shard_machine_part_reduced(const struct zps_shard_machine *machine, uint32_t part);

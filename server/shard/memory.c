@@ -4,6 +4,9 @@
  * that everything else waits for, and the oldest partition always finds at least half of the limit. When even that is
  * too little and nothing is about to be freed, its round fails with the limit it would need.
  *
+ * Rows that ranks pull are copies, which are read and freed whatever else waits: they may use all of the limit. Where
+ * it is used up by sums that are kept for ranks that have not pulled them, the oldest of these go.
+ *
  * In each round, contributions are read a few partitions ahead of the sums, as far as keeps the links busy, and no
  * farther: so what a server holds for a round is its sums and READ_AHEAD_BYTES, however many ranks push.
  */
@@ -13,8 +16,10 @@
 
 #include "common/base/container.h"
 #include "server/shard/job.h"
+#include "server/shard/pull.h"
 #include "server/shard/round.h"
 #include "server/shard/shard_impl.h"
+#include "server/shard/sum.h"
 #include "server/shard/tensor.h"
 
 enum {
@@ -43,9 +48,9 @@ static bool is_far_ahead(const struct zps_shard_wait *wait) {
 
 /* Whether memory will come back without anyone pushing anything. */
 static bool is_more_to_come(const struct zps_shard *shard) {
-  if (shard->n_reducing > 0 || shard->n_orphans > 0) return true;
+  if (shard->n_reducing > 0 || shard->n_picking > 0 || shard->n_orphans > 0) return true;
   for (const struct zps_shard_round *round = shard->oldest; round; round = round->younger)
-    if (round->machine->state == ZPS_SHARD_PUBLISHED) return true;
+    if (round->machine->state == ZPS_SHARD_PUBLISHED && !zps_shard_machine_only_keeps(round->machine)) return true;
   return false;
 }
 
@@ -53,7 +58,8 @@ static uint64_t bytes_wanted(const struct zps_shard_round *round) {
   uint64_t bytes = 0;
   for (uint32_t part = 0; part < round->machine->n_parts; part++) {
     const struct zps_part_run *run = &round->parts[part];
-    bytes += run->result.cap + (run->wait.memory.is_queued ? run->wait.memory.len_bytes : 0);
+    bytes += run->result.cap + (round->sums[part] ? round->sums[part]->buf.cap : 0) +
+             (run->wait.memory.is_queued ? run->wait.memory.len_bytes : 0);
     for (uint32_t rank = 0; rank < round->machine->world; rank++) {
       const struct zps_contribution *contribution = *zps_shard_round_slot(round, part, rank);
       if (!contribution) continue;
@@ -82,10 +88,13 @@ static enum zps_memory_answer ask(void *ctx, struct zps_memory_wait *memory) {
   struct zps_shard *shard = ctx;
   struct zps_shard_wait *wait = zps_container_of(memory, struct zps_shard_wait, memory);
   if (is_far_ahead(wait)) return ZPS_MEMORY_PASSED;
-  const bool oldest = is_oldest(shard, wait);
-  if (!oldest && is_over_half(shard, memory->len_bytes)) return ZPS_MEMORY_LATER;
-  const zps_err_t code = zps_slab_get(shard->slab, memory->len_bytes, memory->buf_p);
+  const bool oldest = !wait->is_answer && is_oldest(shard, wait);
+  if (!oldest && !wait->is_answer && is_over_half(shard, memory->len_bytes)) return ZPS_MEMORY_LATER;
+  zps_err_t code = zps_slab_get(shard->slab, memory->len_bytes, memory->buf_p);
+  while (code == ZPS_ERR_AGAIN && oldest && !is_more_to_come(shard) && zps_pulls_make_room(shard))
+    code = zps_slab_get(shard->slab, memory->len_bytes, memory->buf_p);
   if (code == ZPS_OK) return ZPS_MEMORY_NOW;
+  if (code == ZPS_ERR_AGAIN && wait->is_answer) return ZPS_MEMORY_PASSED;
   if (code == ZPS_ERR_AGAIN && (!oldest || is_more_to_come(shard))) return ZPS_MEMORY_LATER;
   refuse(wait->round, memory);
   return ZPS_MEMORY_REFUSED;

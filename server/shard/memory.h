@@ -11,7 +11,8 @@ struct zps_shard_round;
 struct zps_shard_wait {
   struct zps_memory_wait memory; /* `age` is the round's, `part` the partition's place here */
   struct zps_shard_round *round;
-  bool is_push; /* for a rank's push: no more of these than the links need, unless it is of the oldest partition */
+  bool is_answer; /* for rows that a rank pulls: it holds nothing up */
+  bool is_push;   /* for a rank's push: no more of these than the links need, unless it is of the oldest partition */
 };
 
 void zps_shard_memory_init(struct zps_shard *shard);

@@ -8,6 +8,7 @@
 #include "server/shard/job.h"
 #include "server/shard/round.h"
 #include "server/shard/shard_impl.h"
+#include "server/shard/sum.h"
 #include "server/shard/tensor.h"
 
 void zps_publish_part(struct zps_shard_round *round, uint32_t part) {
@@ -22,70 +23,68 @@ void zps_publish_part(struct zps_shard_round *round, uint32_t part) {
 }
 
 /* Each server begins with another rank, so that not all of them answer the same one first. */
-static void send_frame(struct zps_shard_round *round, struct zps_frame *frame, uint64_t payload_bytes) {
-  struct zps_tensor *tensor = round->tensor;
-  const uint32_t world = tensor->job->world;
-  for (uint32_t i = 1; i <= world; i++) {
-    const uint32_t rank = (uint32_t)(((uint64_t)tensor->job->server + i) % world);
-    if (zps_shard_machine_rank_gone(round->machine, rank)) continue;
-    zps_member_send(&tensor->job->members[rank], frame);
+static void send_frame(const struct zps_outgoing *out, struct zps_frame *frame, uint64_t payload_bytes) {
+  struct zps_tensor *tensor = out->round->tensor;
+  struct zps_job *job = tensor->job;
+  if (out->rank != ZPS_SHARD_NO_RANK) {
+    zps_member_send(&job->members[out->rank], frame);
+    tensor->sums.bytes_out += payload_bytes;
+    return;
+  }
+  for (uint32_t i = 1; i <= job->world; i++) {
+    const uint32_t rank = (uint32_t)(((uint64_t)job->server + i) % job->world);
+    if (!zps_shard_machine_gets_all(out->round->machine, rank)) continue;
+    zps_member_send(&job->members[rank], frame);
     tensor->sums.bytes_out += payload_bytes;
   }
 }
 
-static bool is_small(const struct zps_part_run *run) {
-  return run->len_bytes <= ZPS_WIRE_INLINE_MAX;
+bool zps_publish_is_small(const struct zps_shard_sum *sum) {
+  return sum->len_bytes <= ZPS_WIRE_INLINE_MAX;
 }
 
-static struct zps_slice_view view_of(const struct zps_shard_round *round, uint32_t part) {
-  const struct zps_part_run *run = &round->parts[part];
-  const struct zps_tensor *tensor = round->tensor;
-  return zps_slice_view_own(run->codec, tensor->sizes[part], run->nnz, tensor->width, tensor->dtype,
-                            tensor->value_codec, run->result.data, run->len_bytes);
-}
-
-static struct zps_slice single(const struct zps_shard_round *round, uint32_t part) {
-  const struct zps_part_run *run = &round->parts[part];
-  const bool is_inline = is_small(run);
-  return (struct zps_slice){.partition = round->tensor->partitions[part],
-                            .codec = (uint8_t)run->codec,
+static struct zps_slice single(const struct zps_outgoing *out, uint32_t part) {
+  const struct zps_shard_sum *sum = out->sums[part];
+  const bool is_inline = zps_publish_is_small(sum);
+  return (struct zps_slice){.partition = out->round->tensor->partitions[part],
+                            .codec = (uint8_t)sum->codec,
                             .is_inline = is_inline,
-                            .nnz = run->nnz,
-                            .len_bytes = run->len_bytes,
-                            .addr = is_inline ? 0 : run->result.addr,
-                            .key = is_inline ? 0 : run->result.key,
-                            .data = is_inline ? run->result.data : NULL};
+                            .nnz = sum->nnz,
+                            .len_bytes = sum->len_bytes,
+                            .addr = is_inline ? 0 : sum->buf.addr,
+                            .key = is_inline ? 0 : sum->buf.key,
+                            .data = is_inline ? sum->buf.data : NULL};
 }
 
-/* How many of the ready partitions from `parts` on may be joined, with at most `room` bytes if they are not. */
-static uint32_t count_joinable(const struct zps_shard_round *round, const uint32_t *parts, uint32_t n, uint64_t room,
+/* How many of the parts from `parts` on may be joined, with at most `room` bytes if they are not. */
+static uint32_t count_joinable(const struct zps_outgoing *out, const uint32_t *parts, uint32_t n, uint64_t room,
                                uint64_t *bytes_p) {
-  const struct zps_tensor *tensor = round->tensor;
+  const struct zps_tensor *tensor = out->round->tensor;
   uint64_t m = 0, nnz = 0;
   *bytes_p = 0;
   for (uint32_t i = 0; i < n; i++) {
-    const struct zps_part_run *run = &round->parts[parts[i]];
+    const struct zps_shard_sum *sum = out->sums[parts[i]];
     m += tensor->sizes[parts[i]];
-    nnz += run->nnz;
-    if (parts[i] != parts[0] + i || run->len_bytes > room - *bytes_p) return i;
+    nnz += sum->nnz;
+    if (parts[i] != parts[0] + i || sum->len_bytes > room - *bytes_p) return i;
     if (!zps_join_fits(m, nnz, tensor->width, tensor->dtype, tensor->value_codec)) return i;
-    *bytes_p += run->len_bytes;
+    *bytes_p += sum->len_bytes;
   }
   return n;
 }
 
 /* The next slice: of several partitions where that takes fewer bytes. Returns how many it is of. */
-static uint32_t next_slice(const struct zps_shard_round *round, const uint32_t *parts, uint32_t n, uint8_t *joined,
+static uint32_t next_slice(const struct zps_outgoing *out, const uint32_t *parts, uint32_t n, uint8_t *joined,
                            uint64_t room, struct zps_slice *slice) {
-  const struct zps_tensor *tensor = round->tensor;
+  const struct zps_tensor *tensor = out->round->tensor;
   uint64_t bytes;
-  *slice = single(round, parts[0]);
-  const uint32_t n_joinable = count_joinable(round, parts, n, room, &bytes);
+  *slice = single(out, parts[0]);
+  const uint32_t n_joinable = count_joinable(out, parts, n, room, &bytes);
   if (n_joinable < 2) return 1;
   struct zps_joined join;
   zps_join_init(&join, tensor->width, tensor->dtype, tensor->value_codec);
   for (uint32_t i = 0; i < n_joinable; i++) {
-    const struct zps_slice_view view = view_of(round, parts[i]);
+    const struct zps_slice_view view = zps_shard_sum_view(tensor, parts[i], out->sums[parts[i]]);
     zps_join_add(&join, &view);
   }
   enum zps_codec codec;
@@ -102,34 +101,40 @@ static int compare_parts(const void *a, const void *b) {
   return (x > y) - (x < y);
 }
 
-static void publish(struct zps_shard_round *round) {
-  struct zps_tensor *tensor = round->tensor;
-  struct zps_slab *slab = tensor->job->shard->slab;
+void zps_publish_send(const struct zps_outgoing *out) {
   uint8_t joined[ZPS_WIRE_INLINE_MAX];
   uint32_t sent = 0;
-  qsort(round->ready, round->n_ready, sizeof round->ready[0], compare_parts);
-  while (sent < round->n_ready) {
+  qsort(out->parts, out->n_parts, sizeof out->parts[0], compare_parts);
+  while (sent < out->n_parts) {
     struct zps_frame frame = {.header.type = ZPS_FRAME_RESULT};
     struct zps_frame_round *body = &frame.u.round;
     uint64_t inline_bytes = 0, payload_bytes = 0;
-    body->tensor = tensor->id;
-    body->step = round->machine->config.step;
-    const uint32_t first = sent;
-    while (sent < round->n_ready && body->n_slices < ZPS_WIRE_SLICES_MAX) {
+    body->tensor = out->round->tensor->id;
+    body->step = out->step;
+    while (sent < out->n_parts && body->n_slices < ZPS_WIRE_SLICES_MAX) {
       struct zps_slice *slice = &body->slices[body->n_slices];
       const uint64_t room = ZPS_WIRE_INLINE_MAX - inline_bytes;
-      const struct zps_part_run *run = &round->parts[round->ready[sent]];
-      if (is_small(run) && run->len_bytes > room) break;
-      sent += next_slice(round, round->ready + sent, round->n_ready - sent, joined + inline_bytes, room, slice);
+      const struct zps_shard_sum *sum = out->sums[out->parts[sent]];
+      if (zps_publish_is_small(sum) && sum->len_bytes > room) break;
+      sent += next_slice(out, out->parts + sent, out->n_parts - sent, joined + inline_bytes, room, slice);
       body->n_slices++;
       if (slice->is_inline) inline_bytes += slice->len_bytes;
       payload_bytes += slice->len_bytes;
     }
-    send_frame(round, &frame, payload_bytes);
-    for (uint32_t i = first; i < sent; i++) {
-      struct zps_part_run *run = &round->parts[round->ready[i]];
-      if (is_small(run)) zps_slab_put(slab, &run->result);
-    }
+    send_frame(out, &frame, payload_bytes);
+  }
+}
+
+static void publish(struct zps_shard_round *round) {
+  zps_publish_send(&(struct zps_outgoing){.round = round,
+                                          .step = round->machine->config.step,
+                                          .rank = ZPS_SHARD_NO_RANK,
+                                          .sums = round->sums,
+                                          .parts = round->ready,
+                                          .n_parts = round->n_ready});
+  for (uint32_t i = 0; i < round->n_ready && !zps_shard_machine_keeps(round->machine); i++) {
+    struct zps_shard_sum **sum_p = &round->sums[round->ready[i]];
+    if (zps_publish_is_small(*sum_p)) zps_shard_sum_unref(sum_p);
   }
   round->n_ready = 0;
 }
@@ -152,7 +157,7 @@ void zps_publish_all(struct zps_shard_round *round) {
 static bool is_kept(const struct zps_shard_round *round) {
   if (round->n_small == 0 || round->tensor->job->shard->n_reducing == 0) return false;
   for (uint32_t i = 0; i < round->n_ready; i++)
-    if (!is_small(&round->parts[round->ready[i]])) return false;
+    if (!zps_publish_is_small(round->sums[round->ready[i]])) return false;
   return true;
 }
 

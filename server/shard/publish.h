@@ -2,10 +2,25 @@
 #ifndef ZPS_SERVER_SHARD_PUBLISH_H
 #define ZPS_SERVER_SHARD_PUBLISH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct zps_shard;
 struct zps_shard_round;
+struct zps_shard_sum;
+
+/* Sums to be sent in RESULT frames. */
+struct zps_outgoing {
+  struct zps_shard_round *round;
+  uint64_t step;               /* that the frames name */
+  uint32_t rank;               /* or ZPS_SHARD_NO_RANK: all that get all sums */
+  struct zps_shard_sum **sums; /* by part */
+  uint32_t *parts, n_parts;    /* those to be sent; sorted here */
+};
+
+/* The sum travels inside a frame. */
+bool zps_publish_is_small(const struct zps_shard_sum *sum);
+void zps_publish_send(const struct zps_outgoing *out);
 
 /* The sum of a part is there. */
 void zps_publish_part(struct zps_shard_round *round, uint32_t part);

@@ -14,6 +14,7 @@
 #include "server/shard/job.h"
 #include "server/shard/round.h"
 #include "server/shard/shard_impl.h"
+#include "server/shard/sum.h"
 #include "server/shard/tensor.h"
 
 /* Contributions to one partition, and to all of a round here, that are summed before another thread has woken up.
@@ -36,10 +37,12 @@ struct zps_reduce_task {
   struct zps_contribution **contributions; /* in the order of ranks */
   struct zps_slice_view *views;
   struct zps_buffer ranks, raw; /* scratch */
+  const struct zps_partition *partition;
+  uint32_t number; /* of the partition, in the tensor */
   atomic_uint first_bad;
   /* the pool's answer */
   zps_err_t code;
-  uint32_t bad_rank;
+  uint32_t bad_rank, bad_ranks[2], n_bad_ranks; /* by whose push it failed; both of a pair */
   struct zps_error error;
   enum zps_codec codec;
   uint32_t nnz;
@@ -123,6 +126,18 @@ static void check_one(void *ctx, unsigned i) {
   }
 }
 
+/* Says which two ranks have pushed a row that may have one. */
+static void name_repeat(struct zps_reduce_task *task) {
+  uint32_t index = 0;
+  unsigned pair[2] = {0, 0};
+  zps_reduce_find_repeat(task->views, task->n, &index, pair);
+  for (unsigned i = 0; i < 2; i++) task->bad_ranks[i] = task->contributions[pair[i]]->rank;
+  task->n_bad_ranks = 2;
+  task->code =
+      zps_fail(&task->error, ZPS_ERR_INVALID, "ranks %u and %u both gave row %llu", task->bad_ranks[0],
+               task->bad_ranks[1], (unsigned long long)zps_partition_row(task->partition, task->number, index));
+}
+
 static void sum(struct zps_reduce_task *task, struct zps_reduce_scratch *scratch) {
   struct zps_workpool *pool = NULL;
   if (zps_workpool_idle(task->shard->pool) > 0 && bytes_of(task) >= SHARED_BYTES_MIN) pool = task->shard->pool;
@@ -147,6 +162,10 @@ static void sum(struct zps_reduce_task *task, struct zps_reduce_scratch *scratch
   if (task->code == ZPS_OK)
     task->code =
         zps_reduce(scratch, task->views, task->n, task->op, task->codec, pool, out, &task->nnz, &task->len_bytes);
+  if (task->code == ZPS_OK && task->op == ZPS_OP_ONE && task->nnz < most) {
+    name_repeat(task);
+    return;
+  }
   if (task->code == ZPS_OK) task->code = recode(task, out);
   if (task->code != ZPS_OK) zps_fail(&task->error, task->code, "cannot sum: %s", zps_err_str(task->code));
 }
@@ -182,10 +201,17 @@ static void finish(struct zps_reduce_task *task) {
   }
   struct zps_part_run *part_run = &round->parts[task->part];
   part_run->task = NULL;
-  part_run->result = task->result;
-  part_run->codec = task->codec;
   part_run->nnz = task->nnz;
-  part_run->len_bytes = task->len_bytes;
+  struct zps_shard_sum **sum_p = &round->sums[task->part];
+  if (zps_shard_sum_get(shard, sum_p) == ZPS_OK) {
+    (*sum_p)->buf = task->result;
+    (*sum_p)->codec = task->codec;
+    (*sum_p)->nnz = task->nnz;
+    (*sum_p)->len_bytes = task->len_bytes;
+  } else {
+    zps_slab_put(shard->slab, &task->result);
+    if (task->code == ZPS_OK) task->code = zps_fail(&task->error, ZPS_ERR_NOMEM, "the server is out of memory");
+  }
   round->reduce_ns += task->took_ns;
   task->next = round->tensor->free_tasks;
   round->tensor->free_tasks = task;
@@ -193,6 +219,13 @@ static void finish(struct zps_reduce_task *task) {
     zps_shard_round_step(
         round, &(struct zps_shard_machine_event){
                    .type = ZPS_SHARD_REDUCED, .part = task->part, .is_here = task->len_bytes <= ZPS_WIRE_INLINE_MAX});
+  } else if (task->n_bad_ranks > 0) {
+    zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_FAIL,
+                                                                  .rank = ZPS_SHARD_NO_RANK,
+                                                                  .code = task->code,
+                                                                  .text = task->error.text,
+                                                                  .blamed = task->bad_ranks,
+                                                                  .n_blamed = task->n_bad_ranks});
   } else {
     zps_shard_round_fail(round, task->bad_rank, task->code, "partition %u: %s", round->tensor->partitions[task->part],
                          task->error.text);
@@ -249,6 +282,9 @@ static void submit(struct zps_memory_wait *wait) {
                              tensor->partitions[part]);
   task->op = tensor->op;
   task->codecs = tensor->codecs;
+  task->partition = &tensor->partition;
+  task->number = tensor->partitions[part];
+  task->n_bad_ranks = 0;
   task->result = part_run->result;
   part_run->result = (struct zps_buf){0};
   part_run->task = task;

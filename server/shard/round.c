@@ -11,8 +11,10 @@
 #include "common/base/log.h"
 #include "server/shard/job.h"
 #include "server/shard/publish.h"
+#include "server/shard/pull.h"
 #include "server/shard/reduce.h"
 #include "server/shard/shard_impl.h"
+#include "server/shard/sum.h"
 #include "server/shard/tensor.h"
 
 struct zps_contribution *zps_contribution_get(struct zps_shard *shard, bool has_store) {
@@ -54,6 +56,7 @@ static void round_free(struct zps_shard_round *round) {
   if (!round) return;
   zps_shard_machine_destroy(round->machine);
   free(round->parts);
+  free(round->sums);
   free(round->slots);
   free(round->nnz);
   free(round->ready);
@@ -69,13 +72,14 @@ static struct zps_shard_round *round_create(struct zps_tensor *tensor) {
   if (!round) return NULL;
   round->tensor = tensor;
   round->parts = calloc(n_parts ? n_parts : 1, sizeof round->parts[0]);
+  round->sums = calloc(n_parts ? n_parts : 1, sizeof(void *));
   round->slots = calloc(n_slots ? n_slots : 1, sizeof(void *));
   round->nnz = calloc(n_slots ? n_slots : 1, sizeof round->nnz[0]);
   round->ready = calloc(n_parts ? n_parts : 1, sizeof round->ready[0]);
   round->total_nnz = calloc(world, sizeof round->total_nnz[0]);
   round->first_push_ns = calloc(world, sizeof round->first_push_ns[0]);
-  if (!round->parts || !round->slots || !round->nnz || !round->ready || !round->total_nnz || !round->first_push_ns ||
-      zps_shard_machine_create(world, n_parts, &round->machine) != ZPS_OK) {
+  if (!round->parts || !round->sums || !round->slots || !round->nnz || !round->ready || !round->total_nnz ||
+      !round->first_push_ns || zps_shard_machine_create(world, n_parts, &round->machine) != ZPS_OK) {
     round_free(round);
     return NULL;
   }
@@ -150,12 +154,14 @@ static void drop_slots(struct zps_shard_round *round, uint32_t part) {
 static void round_close(struct zps_shard_round *round, const struct zps_frame_abort *abort) {
   struct zps_tensor *tensor = round->tensor;
   struct zps_shard *shard = tensor->job->shard;
+  zps_pulls_end(round, abort);
   for (uint32_t part = 0; part < round->machine->n_parts; part++) {
     struct zps_part_run *run = &round->parts[part];
     zps_memory_cancel(&shard->memory, &run->wait.memory);
     if (run->task) zps_reduce_forget(run->task);
     run->task = NULL;
     zps_slab_put(shard->slab, &run->result);
+    zps_shard_sum_unref(&round->sums[part]);
     drop_slots(round, part);
   }
   zps_publish_forget(round);
@@ -177,6 +183,7 @@ void zps_shard_round_bury(struct zps_shard *shard) {
     round->next = round->tensor->free_rounds;
     round->tensor->free_rounds = round;
   }
+  zps_pulls_bury(shard);
 }
 
 /* ---- reads ---- */
@@ -240,6 +247,12 @@ static void send_abort(struct zps_shard_round *round, struct zps_frame_abort *ab
   zps_log_info("%s: %s", zps_err_name(abort->code), abort->text);
 }
 
+static void send_taken(struct zps_shard_round *round, uint32_t rank) {
+  struct zps_frame frame = {.header.type = ZPS_FRAME_TAKEN,
+                            .u.done = {.tensor = round->tensor->id, .step = round->machine->config.step}};
+  zps_member_send(&round->tensor->job->members[rank], &frame);
+}
+
 /* By the most that its sum can take. */
 static bool will_be_small(const struct zps_shard_round *round, uint32_t part) {
   return round->parts[part].wait.memory.len_bytes <= ZPS_WIRE_INLINE_MAX;
@@ -259,6 +272,11 @@ static void act(struct zps_shard_round *round, const struct zps_shard_machine_ac
     case ZPS_SHARD_PUBLISH:
       round->n_small -= will_be_small(round, action->part);
       zps_publish_part(round, action->part);
+      zps_pulls_answer(round, action->part);
+      zps_pulls_limit(round);
+      break;
+    case ZPS_SHARD_TAKEN:
+      send_taken(round, action->rank);
       break;
     case ZPS_SHARD_RETIRE:
       zps_publish_all(round);

@@ -13,7 +13,9 @@
 #include "server/shard/memory.h"
 
 struct zps_reduce_task;
+struct zps_shard_pull;
 struct zps_shard;
+struct zps_shard_sum;
 struct zps_tensor;
 
 /* A rank's slice of one partition on its way into the sum. */
@@ -35,10 +37,8 @@ struct zps_contribution {
 struct zps_part_run {
   struct zps_shard_wait wait;   /* for `result` */
   struct zps_reduce_task *task; /* while the pool sums */
-  struct zps_buf result;
-  enum zps_codec codec;
-  uint32_t nnz;
-  uint64_t len_bytes;
+  struct zps_buf result;        /* until the task has it */
+  uint32_t nnz;                 /* of the sum */
 };
 
 struct zps_shard_round {
@@ -50,6 +50,8 @@ struct zps_shard_round {
   struct zps_shard_round *next_ready;      /* of those with something to publish */
   bool is_ready;
   struct zps_part_run *parts;
+  struct zps_shard_sum **sums;     /* by part; NULL: not made yet, or sent and not kept */
+  struct zps_shard_pull *pulls;    /* of its sums */
   struct zps_contribution **slots; /* [part * world + rank] */
   uint32_t *nnz;                   /* [part * world + rank] */
   uint32_t *ready;                 /* parts to publish */

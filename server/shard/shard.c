@@ -8,9 +8,11 @@
 #include "server/shard/job.h"
 #include "server/shard/memory.h"
 #include "server/shard/publish.h"
+#include "server/shard/pick.h"
 #include "server/shard/reduce.h"
 #include "server/shard/round.h"
 #include "server/shard/shard_impl.h"
+#include "server/shard/sum.h"
 #include "server/shard/tensor.h"
 
 /* ---- the engine's handler ---- */
@@ -267,6 +269,8 @@ void zps_shard_destroy(struct zps_shard *shard) {
   zps_workpool_destroy(shard->pool); /* what it sums is collected by the engine, which goes last */
   zps_engine_destroy(shard->engine);
   zps_contributions_free(shard);
+  zps_picks_free(shard);
+  zps_shard_sums_free(shard);
   zps_reduce_fini(shard);
   zps_tags_fini(&shard->tags);
   free(shard);

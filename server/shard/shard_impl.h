@@ -13,7 +13,10 @@
 struct zps_contribution;
 struct zps_job;
 struct zps_reduce_task;
+struct zps_shard_pull;
 struct zps_shard_round;
+struct zps_shard_sum;
+struct zps_pick_task;
 
 struct zps_shard {
   struct zps_engine *engine;
@@ -30,8 +33,13 @@ struct zps_shard {
   struct zps_shard_round *buried, *ready;
   struct zps_memory_line memory;
   struct zps_contribution *free_plain, *free_store;
+  struct zps_shard_sum *free_sums;
+  struct zps_shard_pull *buried_pulls; /* ended, but perhaps still looked at */
+  struct zps_pick_task *free_picks;
+  uint64_t wants_bytes;                        /* of the rows that pulls name */
   unsigned n_orphans;                          /* contributions that no round wants and that are being read */
   unsigned n_reducing;                         /* sums under way */
+  unsigned n_picking;                          /* rows being picked out of sums */
   struct zps_reduce_task *small, **small_tail; /* sums that are left to this thread */
   bool any_failing;
   uint64_t next_deadline_ns;          /* not later than the earliest deadline of a round */

@@ -8,6 +8,7 @@
 #include "common/base/log.h"
 #include "common/codec/values.h"
 #include "server/shard/job.h"
+#include "server/shard/sum.h"
 
 void zps_tensor_free(struct zps_tensor *tensor) {
   if (!tensor) return;
@@ -33,7 +34,7 @@ static zps_err_t check_spec(const struct zps_job *job, const struct zps_tensor_s
   if (zps_dtype_size(spec->dtype) == 0)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "job %s, tensor %s: %d is no dtype", job->name, spec->name,
                     (int)spec->dtype);
-  if (spec->op < ZPS_OP_SUM || spec->op > ZPS_OP_MIN)
+  if (spec->op < ZPS_OP_SUM || spec->op > ZPS_OP_ONE)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "job %s, tensor %s: %d is no operation", job->name, spec->name,
                     (int)spec->op);
   if (zps_codec_result_set(spec->codec) == 0)
@@ -46,6 +47,9 @@ static zps_err_t check_spec(const struct zps_job *job, const struct zps_tensor_s
   if (spec->op == ZPS_OP_MEAN && spec->dtype == ZPS_DTYPE_U8)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "job %s, tensor %s: bytes have no mean; use sum", job->name,
                     spec->name);
+  if (spec->op == ZPS_OP_ONE && spec->dtype != ZPS_DTYPE_U8)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "job %s, tensor %s: rows of one rank each are bytes, not %s", job->name,
+                    spec->name, zps_dtype_name(spec->dtype));
   if (spec->width == 0)
     return zps_fail(error, ZPS_ERR_INVALID, "job %s, tensor %s: a width of 0; it must be 1 or more", job->name,
                     spec->name);
@@ -125,6 +129,12 @@ zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spe
   zps_log_info("job %s, tensor %s: open with %" PRIu64 " x %u %s, %u of %u partitions here", job->name, tensor->name,
                spec->rows, spec->width, zps_dtype_name(spec->dtype), tensor->parts_here, spec->n_parts);
   return ZPS_OK;
+}
+
+struct zps_slice_view zps_shard_sum_view(const struct zps_tensor *tensor, uint32_t part,
+                                         const struct zps_shard_sum *sum) {
+  return zps_slice_view_own(sum->codec, tensor->sizes[part], sum->nnz, tensor->width, tensor->dtype,
+                            tensor->value_codec, sum->buf.data, sum->len_bytes);
 }
 
 void zps_tensor_bury(struct zps_tensor *tensor, uint64_t step, const struct zps_frame_abort *abort) {

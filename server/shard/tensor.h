@@ -10,7 +10,9 @@
 
 struct zps_job;
 struct zps_reduce_task;
+struct zps_shard_pull;
 struct zps_shard_round;
+struct zps_shard_sum;
 
 #define ZPS_SHARD_ROUNDS_MAX 64u /* rounds in flight per tensor */
 #define ZPS_TOMBSTONES 128u      /* ended rounds remembered per tensor */
@@ -52,6 +54,9 @@ static inline bool zps_tensor_may_be_wide(const struct zps_tensor *tensor) {
   return zps_dtype_is_half(tensor->array_dtype) && tensor->value_codec == zps_values_own(tensor->array_dtype);
 }
 
+/* A sum of a part of the tensor, or some rows of it. */
+struct zps_slice_view zps_shard_sum_view(const struct zps_tensor *tensor, uint32_t part,
+                                         const struct zps_shard_sum *sum);
 zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spec,
                           struct zps_error *error) ZPS_MUSTCHECK;
 /* Its rounds are over and freed. NULL is allowed. */

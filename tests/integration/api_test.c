@@ -2,7 +2,7 @@
 #include "tests/integration/api_test.h"
 
 int main(int argc, char **argv) {
-  struct CMUnitTest tests[64];
+  struct CMUnitTest tests[96];
   size_t n = 0;
   if (argc > 1) cmocka_set_test_filter(argv[1]);
   for (size_t i = 0; i < n_api_round_tests; i++) tests[n++] = api_round_tests[i];
@@ -12,6 +12,7 @@ int main(int argc, char **argv) {
   for (size_t i = 0; i < n_api_recovery_tests; i++) tests[n++] = api_recovery_tests[i];
   for (size_t i = 0; i < n_api_automatic_tests; i++) tests[n++] = api_automatic_tests[i];
   for (size_t i = 0; i < n_api_residual_tests; i++) tests[n++] = api_residual_tests[i];
+  for (size_t i = 0; i < n_api_operation_tests; i++) tests[n++] = api_operation_tests[i];
   const int failed = _cmocka_run_group_tests("api", tests, n, NULL, NULL);
   cluster_shared_stop();
   return failed;

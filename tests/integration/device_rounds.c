@@ -158,8 +158,66 @@ static void test_device_unstopped(void **state) {
   }
 }
 
+/* A push and a pull apart, of dense arrays or lists in device memory; then each rank's rows as a list there. */
+static void apart(struct rank *rank) {
+  const struct spec *const spec = rank->arg;
+  struct gpu gpu;
+  device_begin(&gpu, rank);
+  zenps_tensor_t *const tensor = tensor_open(rank, "t", spec);
+  for (uint64_t step = 0; step < 3; step++) {
+    struct device_flight flight;
+    zenps_request_t *push;
+    device_flight_make(&gpu, &flight, spec, rank, step);
+    CHECK_OK(zenps_push(tensor, step, &flight.in, &push));
+    CHECK_OK(zenps_pull(tensor, step, NULL, &flight.out, &flight.request));
+    CHECK_OK(zenps_wait(push, 20000));
+    CHECK_OK(zenps_wait(flight.request, 20000));
+    device_out_check(&gpu, spec, rank->world, step, &flight.out);
+    zenps_request_free(push);
+    device_flight_end(&gpu, &flight, spec);
+  }
+  const zenps_rows_t share =
+      ZENPS_ROWS_RANGE((uint64_t)rank->rank * (spec->rows / (uint64_t)rank->world), spec->rows / (uint64_t)rank->world);
+  struct device_flight flight;
+  zenps_grad_t list, host;
+  device_flight_make(&gpu, &flight, spec, rank, 3);
+  ZENPS_GRAD_INIT(&list);
+  list.layout = ZENPS_ROWS;
+  list.memory = ZENPS_DEVICE;
+  list.stream = gpu.stream;
+  CHECK_OK(zenps_reduce_scatter(tensor, 3, &flight.in, &share, &list, &flight.request));
+  CHECK_OK(zenps_wait(flight.request, 20000));
+  struct spec as_rows = *spec;
+  as_rows.rows_out = true;
+  out_download(&gpu, &as_rows, &list, &host);
+  CHECK(host.nnz > 0);
+  for (uint64_t i = 0; i < host.nnz; i++)
+    CHECK((uint64_t)host.row_ids[i] >= share.first && (uint64_t)host.row_ids[i] < share.first + share.count);
+  grad_free(&host);
+  if (!spec->rows_out) {
+    zenps_request_t *request;
+    CHECK_STATUS(zenps_reduce_scatter(tensor, 4, &flight.in, &share, &flight.out, &request), ZENPS_ERR_UNSUPPORTED);
+    CHECK_SAYS(zenps_last_error()->text, "a dense array of some rows in device memory");
+  }
+  device_flight_end(&gpu, &flight, spec);
+  device_end(&gpu, rank);
+}
+
+static void test_device_apart(void **state) {
+  (void)state;
+  for (unsigned lists = 0; lists < 2; lists++) {
+    struct spec spec = {
+        .rows = 3000, .width = 16, .dtype = ZENPS_F32, .rows_in = lists, .rows_out = lists, .density = 0.2};
+    ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
+    spec.options.scheme = "balanced";
+    ranks_run(cluster_shared(), 2, apart, &spec, 0);
+  }
+}
+
 const struct CMUnitTest device_round_tests[] = {
-    cmocka_unit_test(test_device_layouts), cmocka_unit_test(test_device_bulk),     cmocka_unit_test(test_device_direct),
-    cmocka_unit_test(test_device_mixed),   cmocka_unit_test(test_device_empty),    cmocka_unit_test(test_device_values),
-    cmocka_unit_test(test_device_flights), cmocka_unit_test(test_device_unstopped)};
+    cmocka_unit_test(test_device_layouts), cmocka_unit_test(test_device_bulk),
+    cmocka_unit_test(test_device_direct),  cmocka_unit_test(test_device_mixed),
+    cmocka_unit_test(test_device_empty),   cmocka_unit_test(test_device_values),
+    cmocka_unit_test(test_device_flights), cmocka_unit_test(test_device_unstopped),
+    cmocka_unit_test(test_device_apart)};
 const size_t n_device_round_tests = sizeof device_round_tests / sizeof device_round_tests[0];

@@ -96,6 +96,21 @@ echo "1 2 x" >"$scratch/bad.ids"
 zenpsrun -n 1 -- zenps-perf --trace "$scratch/bad.ids" >"$scratch/out" 2>&1
 said "a bad trace is refused with file and line" "bad.ids, line 1: 'x' is no row id"
 
+# The parts of an allreduce: what comes back of a reduce-scatter is one rank's share.
+ok "push and pull" verified 3 2 --rows 100003 --density 0.05 --collective push-pull
+ok "push and pull, lists, f64, dense-ps" verified 3 2 --rows 30000 --width 3 --dtype f64 --layout rows --duplicates 3 --out rows --density 0.05 --collective push-pull --scheme dense-ps
+ok "push and pull of qsgd4" verified 3 2 --rows 30000 --density 0.05 --collective push-pull --values qsgd4
+ok "allreduce, to compare" verified 4 2 --rows 400000 --density 0.05
+all_in=$(whole bytes_in)
+ok "reduce-scatter" verified 4 2 --rows 400000 --density 0.05 --collective reduce-scatter
+is "a rank of four gets a quarter of the bytes" "$(awk -v all="$all_in" -v own="$(whole bytes_in)" 'BEGIN { print (own > 0.24 * all && own < 0.27 * all ? "yes" : own " of " all) }')" yes
+ok "reduce-scatter of lists, sparse-ps, bf16" verified 3 2 --rows 30000 --width 5 --layout rows --out rows --duplicates 2 --density 0.05 --collective reduce-scatter --scheme sparse-ps --values bf16
+ok "reduce-scatter in several stripes" verified 3 2 --rows 4194304 --density 0.02 --collective reduce-scatter
+ok "allgather" verified 3 2 --rows 100003 --width 4 --density 0.05 --collective allgather --layout rows --overlap disjoint --out rows
+ok "allgather beside a tensor between ranks" verified 3 2 --rows 30000 --density 0.05 --collective allgather --layout rows --overlap disjoint --scheme ring
+zenps-perf --collective allgather >"$scratch/out" 2>&1
+said "an allgather of rows that several ranks have is refused" "needs --layout rows --overlap disjoint"
+
 # Schemes that the planner tries out are not measured; one rank at a time makes the reference, and one rank's wrong
 # result is not the others'.
 ok "auto until it stays with a scheme, ranks take turns" verified 3 2 --rows 30000 --density 0.05 --scheme auto --settle 2000 --verify-by turns --steps 4

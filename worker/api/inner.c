@@ -21,8 +21,12 @@ static zps_err_t begin(struct zps_inner_service *service, struct zps_inner_round
   request->then = over;
   request->then_ctx = inner;
   pthread_mutex_lock(&tensor->job->lock);
-  err = zps_worker_tensor_round_get(tensor, inner->step, &round);
-  if (err == ZPS_OK) zps_worker_round_setup(round, request, inner->step, inner->in, inner->out, inner->timeout_ms);
+  err = zps_worker_tensor_round_get(tensor, inner->step, false, false, &round);
+  if (err == ZPS_OK)
+    zps_worker_round_setup(
+        round, request,
+        &(struct zps_round_start){
+            .step = inner->step, .timeout_ms = inner->timeout_ms, .in = inner->in, .out = inner->out});
   pthread_mutex_unlock(&tensor->job->lock);
   if (err == ZPS_OK) zps_worker_round_start(round);
   return err;

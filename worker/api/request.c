@@ -22,6 +22,8 @@ zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_re
   }
   request->in_union = request->sent + n_parts;
   request->tensor = tensor;
+  ZENPS_GRAD_INIT(&request->nothing);
+  request->nothing.layout = ZENPS_ROWS;
   *request_p = request;
   return ZPS_OK;
 }
@@ -35,6 +37,7 @@ void zps_worker_request_destroy(struct zenps_request *request) {
   }
   zps_row_arrays_give(&request->tensor->core.arrays, &request->row_arrays);
   free(request->contributed);
+  zps_wants_destroy(request->wants);
   free(request->sent);
   free(request);
 }

@@ -241,6 +241,7 @@ int zenps_tensor_owner(const zenps_tensor_t *tensor, uint32_t partition) {
 }
 
 const struct zenps_tensor *zps_worker_tensor_asked(const struct zenps_tensor *tensor) {
+  if (tensor->gather_of) return tensor->gather_of;
   return tensor->automatic ? zps_worker_tensor_of(tensor->automatic->tensor) : tensor;
 }
 

@@ -21,6 +21,8 @@ struct zenps_tensor {
   struct zenps_tensor *next;
   struct zps_tensor_spec asked;    /* by the caller: opening again must ask for the same */
   struct zps_inner *inner;         /* of a scheme within which rounds over servers are run; NULL: none, or not by us */
+  struct zenps_tensor *gather;     /* of its allgathers; NULL: there was none yet */
+  struct zenps_tensor *gather_of;  /* it is that one of this tensor; NULL: of none */
   struct zps_automatic *automatic; /* the choice that it is a variant of; NULL: none */
   bool is_automatic;               /* it is the variant that the trainer holds, and `automatic` belongs to it */
 
@@ -36,7 +38,7 @@ static inline struct zenps_tensor *zps_worker_tensor_of(const struct zps_round_t
   return zps_container_of((uintptr_t)core, struct zenps_tensor, core);
 }
 
-/* The tensor that the trainer opened: the one that this is a variant of, else this. */
+/* The tensor that the trainer opened: the one that this is a variant of, or runs the allgathers of; else this. */
 const struct zenps_tensor *zps_worker_tensor_asked(const struct zenps_tensor *tensor);
 /* zenps_tensor_open(), for names of the library's own too. */
 zenps_status_t zps_worker_tensor_open(struct zenps_job *job, const char *name, uint64_t rows, uint32_t width,
@@ -45,8 +47,9 @@ zenps_status_t zps_worker_tensor_open(struct zenps_job *job, const char *name, u
 /* No round may be in flight. */
 void zps_worker_tensor_destroy(struct zenps_tensor *tensor);
 /* The caller holds the job's lock. A round for `step`, spare or new: ZPS_ERR_BUSY when the step is in flight,
- * ZPS_ERR_AGAIN when too many are, ZPS_ERR_STALE when a stateful scheme had a later one. */
-zps_err_t zps_worker_tensor_round_get(struct zenps_tensor *tensor, uint64_t step,
+ * ZPS_ERR_AGAIN when too many are, ZPS_ERR_STALE when a stateful scheme had a later one. A push
+ * and a pull of one step may be in flight together. */
+zps_err_t zps_worker_tensor_round_get(struct zenps_tensor *tensor, uint64_t step, bool only_gives, bool only_takes,
                                       struct zps_round **round_p) ZPS_MUSTCHECK;
 /* How long spare rounds of a job are kept. */
 struct zps_spares {
@@ -60,8 +63,8 @@ void zps_worker_tensors_trim(struct zenps_job *job, uint64_t keep_ns, uint64_t n
 /* Outside the job's lock: prepares the round, then hands it to the engine thread. */
 void zps_worker_round_start(struct zps_round *round);
 /* Before that, under the lock: sets it up for a request, whose round it becomes. */
-void zps_worker_round_setup(struct zps_round *round, struct zenps_request *request, uint64_t step,
-                            const zenps_grad_t *in, zenps_grad_t *out, uint64_t timeout_ms);
+void zps_worker_round_setup(struct zps_round *round, struct zenps_request *request,
+                            const struct zps_round_start *start);
 /* No round of the tensor may be in flight. */
 void zps_worker_tensor_rounds_destroy(struct zenps_tensor *tensor);
 /* Starts a round, as zenps_allreduce(); arguments were checked, except for `step`. */

@@ -93,9 +93,11 @@ static const struct zps_round_owner owner = {.over = over, .wake = wake, .releas
 
 /* ------------------------------------------------------------ taken */
 
-zps_err_t zps_worker_tensor_round_get(struct zenps_tensor *tensor, uint64_t step, struct zps_round **round_p) {
+zps_err_t zps_worker_tensor_round_get(struct zenps_tensor *tensor, uint64_t step, bool only_gives, bool only_takes,
+                                      struct zps_round **round_p) {
   for (const struct zps_round *round = tensor->active; round; round = round->tensor_next) {
-    if (round->step == step) return ZPS_ERR_BUSY;
+    const bool are_apart = (only_gives && round->only_takes) || (only_takes && round->only_gives);
+    if (round->step == step && !are_apart) return ZPS_ERR_BUSY;
   }
   if (tensor->n_active >= ZPS_TENSOR_ROUNDS_MAX) return ZPS_ERR_AGAIN;
   if (tensor->core.peer && tensor->core.peer->scheme->stateful) {
@@ -116,18 +118,16 @@ zps_err_t zps_worker_tensor_round_get(struct zenps_tensor *tensor, uint64_t step
   return ZPS_OK;
 }
 
-void zps_worker_round_setup(struct zps_round *round, struct zenps_request *request, uint64_t step,
-                            const zenps_grad_t *in, zenps_grad_t *out, uint64_t timeout_ms) {
-  const bool on_device = in->memory != ZENPS_HOST || out->memory != ZENPS_HOST;
+void zps_worker_round_setup(struct zps_round *round, struct zenps_request *request,
+                            const struct zps_round_start *start) {
+  const bool on_device = start->in->memory != ZENPS_HOST || start->out->memory != ZENPS_HOST;
+  struct zps_round_start whole = *start;
   request->round = round;
-  zps_round_setup(round, &(struct zps_round_start){.request = request,
-                                                   .step = step,
-                                                   .timeout_ms = timeout_ms,
-                                                   .in = in,
-                                                   .out = out,
-                                                   .sent = request->sent,
-                                                   .in_union = request->in_union,
-                                                   .device = on_device ? request->tensor->job->device : NULL});
+  whole.request = request;
+  whole.sent = request->sent;
+  whole.in_union = request->in_union;
+  whole.device = on_device ? request->tensor->job->device : NULL;
+  zps_round_setup(round, &whole);
 }
 
 void zps_worker_round_start(struct zps_round *round) {

@@ -13,10 +13,10 @@ static const struct {
   const char *name;
   unsigned next; /* states that may follow */
 } states[] = {
-    [ZPS_MACHINE_IDLE] = {"idle", BIT(ENCODING) | BIT(EXCHANGING)},
+    [ZPS_MACHINE_IDLE] = {"idle", BIT(ENCODING) | BIT(WAITING) | BIT(EXCHANGING)},
     [ZPS_MACHINE_ENCODING] = {"encoding", BIT(PUSHING) | BIT(FAILED)},
     [ZPS_MACHINE_PUSHING] = {"pushing", BIT(WAITING) | BIT(FAILED)},
-    [ZPS_MACHINE_WAITING] = {"waiting", BIT(PULLING) | BIT(FAILED)},
+    [ZPS_MACHINE_WAITING] = {"waiting", BIT(PULLING) | BIT(DONE) | BIT(FAILED)},
     [ZPS_MACHINE_PULLING] = {"pulling", BIT(DONE) | BIT(FAILED)},
     [ZPS_MACHINE_EXCHANGING] = {"exchanging", BIT(DONE) | BIT(FAILED)},
     [ZPS_MACHINE_DONE] = {"done", 0},
@@ -29,7 +29,7 @@ static const char *const event_names[] = {
     [ZPS_MACHINE_LANDED] = "landed",   [ZPS_MACHINE_CLEARED] = "cleared",
     [ZPS_MACHINE_DECODED] = "decoded", [ZPS_MACHINE_ABORTED] = "aborted",
     [ZPS_MACHINE_FAIL] = "fail",       [ZPS_MACHINE_SERVER_LOST] = "server lost",
-    [ZPS_MACHINE_TICK] = "tick",
+    [ZPS_MACHINE_TICK] = "tick",       [ZPS_MACHINE_TAKEN] = "taken",
 };
 
 zps_err_t zps_round_machine_create(const struct zps_round_machine_ops *ops, const struct zps_round_machine_plan *plan,

@@ -6,9 +6,11 @@
  * produce; what cannot be right fails the round. Whatever happens, COMPLETE comes exactly once, and nothing after it.
  *
  *     IDLE > ENCODING > PUSHING > WAITING > PULLING > DONE | FAILED
+ *     IDLE > ENCODING > PUSHING > WAITING > DONE | FAILED          only_gives
+ *     IDLE > WAITING > PULLING > DONE | FAILED                     only_takes
  *     IDLE > EXCHANGING > DONE | FAILED
  *
- * The second row is that of rounds between ranks (worker/peer/machine.c): there "servers" are ranks, RETIRE and ABORT
+ * The last row is that of rounds between ranks (worker/peer/machine.c): there "servers" are ranks, RETIRE and ABORT
  * go to all of them, and DECODED says that the whole program was carried out.
  */
 #ifndef ZPS_WORKER_ROUND_MACHINE_H
@@ -33,8 +35,10 @@ enum zps_round_machine_state {
 
 enum zps_round_machine_event_type {
   ZPS_MACHINE_START,       /* the gradient is being scanned */
-  ZPS_MACHINE_SCANNED,     /* the rows of scan `partition` of its scans are counted per partition */
+  ZPS_MACHINE_SCANNED,     /* the rows of scan `partition` of its scans are counted per partition; only_takes: there are
+                            * none, and the result may be written */
   ZPS_MACHINE_WRITTEN,     /* `partition` is encoded */
+  ZPS_MACHINE_TAKEN,       /* `server` has all contributions */
   ZPS_MACHINE_RESULT,      /* the owner announced the sum of `partition` */
   ZPS_MACHINE_LANDED,      /* that sum is in our memory */
   ZPS_MACHINE_CLEARED,     /* the dense result is all zeros */
@@ -83,6 +87,8 @@ struct zps_round_machine_start {
   uint64_t deadline_ns;
   uint32_t n_scans; /* 1, or n_stripes: after so many steps, in order, all partitions are scanned */
   bool is_apart;    /* the result's memory is not the gradient's: it may be written while that is still read */
+  bool only_gives;  /* no sums come: the owners say that they have the contributions (TAKEN) */
+  bool only_takes;  /* sums come, and nothing is pushed for them */
   bool whole;       /* decode all partitions at once (DECODE ALL) instead of clearing the result and then one by one */
 };
 

@@ -23,6 +23,7 @@
 #include "worker/round/row_arrays.h"
 #include "worker/round/task.h"
 #include "worker/round/tensor.h"
+#include "worker/round/wants.h"
 #include "zenps/zenps.h"
 
 struct zps_plane;
@@ -88,6 +89,9 @@ struct zps_round {
   uint64_t wake_at_ns;   /* when ops->wake() is due; ZPS_NEVER: it is not */
   zenps_grad_t in;
   zenps_grad_t *out;
+  bool only_gives, only_takes;              /* a push without a result; a result without a push */
+  const struct zps_wants *wants;            /* the rows that come back; NULL: all, as a part of the push */
+  zenps_grad_t *into;                       /* where these rows go besides, each to its place; NULL: nowhere */
   uint32_t *sent, *in_union;                /* rows per partition, of rounds over servers; the owner's */
   unsigned n_tasks;                         /* on the pools, and here: */
   struct zps_round_task *here, **here_tail; /* tasks of the engine thread, run when frames were sent */
@@ -130,8 +134,11 @@ struct zps_round {
 struct zps_round_start {
   void *request;
   uint64_t step, timeout_ms;
-  const zenps_grad_t *in; /* copied */
-  zenps_grad_t *out;      /* borrowed until over() */
+  const zenps_grad_t *in;        /* copied */
+  zenps_grad_t *out;             /* borrowed until over() */
+  bool only_gives, only_takes;   /* as in struct zps_round, and so what follows: */
+  const struct zps_wants *wants; /* borrowed until over(), and so is: */
+  zenps_grad_t *into;
   uint32_t *sent, *in_union;
   struct zps_worker_device *device; /* where `in` or `out` is in device memory */
 };

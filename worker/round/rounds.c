@@ -31,6 +31,13 @@ struct zps_round *zps_rounds_find(struct zps_rounds *rounds, uint32_t tensor, ui
   return round;
 }
 
+/* Another one of the same tensor and step. */
+static struct zps_round *find_next(const struct zps_round *of) {
+  struct zps_round *round = of->hash_next;
+  while (round && (round->tensor->id != of->tensor->id || round->step != of->step)) round = round->hash_next;
+  return round;
+}
+
 void zps_rounds_due(struct zps_rounds *rounds, uint64_t at_ns) {
   if (at_ns < rounds->next_deadline_ns) rounds->next_deadline_ns = at_ns;
 }
@@ -145,6 +152,7 @@ static void on_frame(void *ctx, struct zps_remote *from, const struct zps_frame 
       step = frame->u.round.step;
       break;
     case ZPS_FRAME_DONE:
+    case ZPS_FRAME_TAKEN:
       tensor = frame->u.done.tensor;
       step = frame->u.done.step;
       break;
@@ -153,9 +161,14 @@ static void on_frame(void *ctx, struct zps_remote *from, const struct zps_frame 
       step = frame->u.abort.step;
       break;
   }
-  struct zps_round *round = zps_rounds_find(rounds, tensor, step);
-  if (round && round->ops->frame(round, from, frame)) return;
-  if (from->is_rank) keep(rounds, round, from, frame);
+  /* A push and a pull of a step are two rounds: a frame is for one of them, but an ABORT for both. */
+  struct zps_round *const first = zps_rounds_find(rounds, tensor, step);
+  bool taken = false;
+  for (struct zps_round *round = first; round; round = find_next(round)) {
+    taken |= round->ops->frame(round, from, frame);
+    if (taken && frame->header.type != ZPS_FRAME_ABORT) return;
+  }
+  if (from->is_rank && !taken) keep(rounds, first, from, frame);
 }
 
 static void on_lost(void *ctx, struct zps_remote *remote, const char *why) {

@@ -29,9 +29,10 @@ bool zps_served_view(struct zps_round_task *task, uint32_t p) {
   const struct zps_served_part *part = &round->parts[p];
   const struct zps_round_tensor *tensor = round->base.tensor;
   struct zps_error error;
-  const zps_err_t err =
-      zps_slice_view_init(&round->views[p], part->result.codec, part->m, part->result.nnz, tensor->width, tensor->dtype,
-                          tensor->value_codec, part->sum, part->result.len_bytes, &error);
+  zps_err_t err = zps_slice_view_init(&round->views[p], part->result.codec, part->m, part->result.nnz, tensor->width,
+                                      tensor->dtype, tensor->value_codec, part->sum, part->result.len_bytes, &error);
+  const bool was_asked = err != ZPS_OK || !round->base.wants || zps_wants_have(round->base.wants, p, &round->views[p]);
+  if (!was_asked) err = zps_fail(&error, ZPS_ERR_PROTOCOL, "it has rows that were not asked for");
   if (err == ZPS_OK) return true;
   struct zps_error named;
   const uint32_t server = tensor->owners[p];

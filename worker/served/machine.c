@@ -15,7 +15,7 @@ enum part_state {
 struct balanced {
   struct zps_round_machine base;
   bool cleared;
-  uint32_t n_scanned, n_announced, n_results, n_landed, n_decoded;
+  uint32_t n_scanned, n_announced, n_results, n_landed, n_decoded, n_taken;
   uint32_t *parts_of;  /* per server: partitions it owns */
   uint32_t *to_read;   /* per server: those not landed yet */
   uint8_t *part_state; /* enum part_state, per partition */
@@ -54,7 +54,7 @@ static zps_err_t balanced_create(const struct zps_round_machine_plan *plan, stru
 static void balanced_reset(struct zps_round_machine *machine) {
   struct balanced *self = (struct balanced *)machine;
   self->cleared = false;
-  self->n_scanned = self->n_announced = self->n_results = self->n_landed = self->n_decoded = 0;
+  self->n_scanned = self->n_announced = self->n_results = self->n_landed = self->n_decoded = self->n_taken = 0;
   for (uint32_t s = 0; s < machine->plan.n_servers; s++) self->to_read[s] = self->parts_of[s];
   for (uint32_t p = 0; p < machine->plan.n_parts; p++) self->part_state[p] = PART_ENCODING;
   for (uint32_t stripe = 0; stripe < machine->plan.n_stripes; stripe++) self->landed_of[stripe] = 0;
@@ -123,8 +123,36 @@ static void on_written(struct balanced *self, uint32_t p, uint64_t now_ns) {
   if (machine->state == ZPS_MACHINE_ENCODING) zps_round_machine_set_state(machine, ZPS_MACHINE_PUSHING, now_ns);
   if (self->n_announced < machine->plan.n_parts) return;
   zps_round_machine_set_state(machine, ZPS_MACHINE_WAITING, now_ns);
+  if (machine->round.only_gives) return;
   if (self->n_results > 0) zps_round_machine_set_state(machine, ZPS_MACHINE_PULLING, now_ns);
   on_all_written(self);
+}
+
+/* There is nothing to push: every partition is as if it had been. */
+static void start_taking(struct balanced *self, uint64_t now_ns) {
+  const uint32_t n_parts = self->base.plan.n_parts;
+  for (uint32_t p = 0; p < n_parts; p++) self->part_state[p] = PART_ANNOUNCED;
+  self->n_announced = n_parts;
+  zps_round_machine_set_state(&self->base, ZPS_MACHINE_WAITING, now_ns);
+}
+
+/* Of a round that also takes sums, they tell as much. */
+static void on_taken(struct balanced *self, uint32_t server, uint64_t now_ns) {
+  const struct zps_round_machine_plan *plan = &self->base.plan;
+  bool is_announced = true;
+  if (!self->base.round.only_gives) return;
+  for (uint32_t p = 0; p < plan->n_parts; p++)
+    is_announced &= plan->owners[p] != server || self->part_state[p] == PART_ANNOUNCED;
+  if (!is_announced || self->to_read[server] == 0) {
+    fail(self, ZPS_ERR_PROTOCOL, ZPS_MACHINE_ALL, now_ns);
+    self->base.blame = server;
+    return;
+  }
+  self->n_taken += self->to_read[server];
+  self->to_read[server] = 0;
+  if (self->n_taken < plan->n_parts) return;
+  zps_round_machine_set_state(&self->base, ZPS_MACHINE_DONE, now_ns);
+  zps_round_machine_act(&self->base, ZPS_MACHINE_DO_COMPLETE, 0);
 }
 
 static void on_cleared(struct balanced *self, uint64_t now_ns) {
@@ -139,6 +167,11 @@ static void on_cleared(struct balanced *self, uint64_t now_ns) {
 }
 
 static void on_scanned(struct balanced *self, uint32_t scan) {
+  if (self->base.round.only_takes && self->n_scanned == 0) {
+    self->n_scanned++;
+    on_all_written(self);
+    return;
+  }
   if (scan != self->n_scanned || scan >= self->base.round.n_scans) return;
   self->n_scanned++;
   zps_round_machine_act(&self->base, ZPS_MACHINE_DO_WRITE, scan);
@@ -234,7 +267,11 @@ static void balanced_step(struct zps_round_machine *machine, const struct zps_ro
                           uint64_t now_ns) {
   struct balanced *self = (struct balanced *)machine;
   if (machine->state == ZPS_MACHINE_IDLE) {
-    if (event->type == ZPS_MACHINE_START) zps_round_machine_set_state(machine, ZPS_MACHINE_ENCODING, now_ns);
+    if (event->type != ZPS_MACHINE_START) return;
+    if (machine->round.only_takes)
+      start_taking(self, now_ns);
+    else
+      zps_round_machine_set_state(machine, ZPS_MACHINE_ENCODING, now_ns);
     return;
   }
   switch (event->type) {
@@ -245,6 +282,9 @@ static void balanced_step(struct zps_round_machine *machine, const struct zps_ro
       break;
     case ZPS_MACHINE_CLEARED:
       on_cleared(self, now_ns);
+      break;
+    case ZPS_MACHINE_TAKEN:
+      on_taken(self, event->server, now_ns);
       break;
     case ZPS_MACHINE_ABORTED:
       fail(self, event->code, event->server, now_ns);

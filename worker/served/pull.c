@@ -97,6 +97,10 @@ void zps_served_read(struct zps_served_round *round, uint32_t partition) {
 /* One partition's sum, of which the sizes are checked. */
 static void take_part(struct zps_served_round *round, uint32_t server, const struct zps_slice *slice) {
   struct zps_served_part *part = &round->parts[slice->partition];
+  if (round->base.wants && slice->nnz > round->base.wants->parts[slice->partition].n_rows) {
+    refuse(round, server, slice->partition, "it has more rows than were asked for");
+    return;
+  }
   part->told = true;
   zps_served_summed(round, part);
   round->at_hand = slice;
@@ -177,6 +181,13 @@ void zps_served_result(struct zps_served_round *round, uint32_t server, const st
       take_slice(round, server, slice);
   }
   zps_round_touch(&round->base);
+}
+
+void zps_served_taken(struct zps_served_round *round, uint32_t server, const struct zps_frame *frame) {
+  const struct zps_round_tensor *tensor = round->base.tensor;
+  round->base.stats.bytes_in += frame->len_bytes;
+  for (uint32_t p = 0; p < tensor->part.n_parts; p++) round->parts[p].told |= tensor->owners[p] == server;
+  zps_round_event(&round->base, ZPS_MACHINE_TAKEN, 0, server, ZPS_OK);
 }
 
 /* ------------------------------------------------------------ reads */

@@ -145,6 +145,7 @@ static bool is_small(const struct zps_served_round *round) {
 
 void zps_served_prepare(struct zps_round *base) {
   struct zps_served_round *round = zps_served_of(base);
+  if (base->only_takes) return;
   round->is_small = is_small(round);
   if (!round->is_small) return;
   zps_round_task_run_ahead(&round->scans->find);
@@ -217,7 +218,8 @@ static struct zps_served_part *fill_push(const struct zps_served_round *round, s
   struct zps_frame_round *push = &frame->u.round;
   size_t inline_bytes = 0;
   *bulk_bytes_p = 0;
-  frame->header = (struct zps_frame_header){.type = ZPS_FRAME_PUSH};
+  frame->header =
+      (struct zps_frame_header){.type = round->base.only_gives || round->base.wants ? ZPS_FRAME_GIVE : ZPS_FRAME_PUSH};
   push->tensor = round->base.tensor->id;
   push->step = round->base.step;
   push->total_nnz = round->base.stats.nnz_in;
@@ -237,7 +239,7 @@ static struct zps_served_part *fill_push(const struct zps_served_round *round, s
 static zps_err_t send_end(struct zps_served_round *round, uint32_t server, struct zps_frame *frame) {
   struct zps_served_server *state = &round->servers[server];
   struct zps_plane *plane = round->base.plane;
-  if (state->owes_done) {
+  if (state->owes_done || round->base.only_takes) { /* who takes only ends nothing but its own part */
     frame->header = (struct zps_frame_header){.type = ZPS_FRAME_DONE};
     frame->u.done = (struct zps_frame_done){.tensor = round->base.tensor->id, .step = round->base.step};
   } else {
@@ -260,7 +262,12 @@ zps_err_t zps_served_send_ready(struct zps_served_round *round, uint32_t server,
   struct zps_frame frame;
   zps_err_t err = ZPS_OK;
   if (peer->lost) state->owes_done = state->owes_abort = false;
-  if (peer->lost || zps_round_machine_over(round->base.machine)) state->ready = NULL;
+  if (round->base.only_takes && !state->announced) state->owes_abort = false; /* it was not asked for anything */
+  if (peer->lost || zps_round_machine_over(round->base.machine)) {
+    state->ready = NULL;
+    state->asks = false;
+  }
+  if (state->asks) err = zps_served_ask(round, server, push_timeout_ms(round, now_ns));
   while (state->ready && err == ZPS_OK) {
     uint64_t bulk_bytes;
     struct zps_served_part *rest = fill_push(round, state->ready, now_ns, &frame, &bulk_bytes);

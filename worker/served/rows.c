@@ -11,6 +11,7 @@
 
 /* So few rows are put in order before a thread has woken up. */
 static struct zps_workpool *pool_for(const struct zps_served_round *round, uint64_t n_rows) {
+  if (round->base.into && n_rows < round->base.wants->count) n_rows = round->base.wants->count;
   const bool is_small = n_rows <= ZPS_SMALL_BYTES / zps_round_tensor_row_bytes(round->base.tensor);
   return is_small ? NULL : round->base.plane->pool;
 }
@@ -54,6 +55,9 @@ static void rows_run(struct zps_round_task *task) {
     if (!zps_round_rows_get(task, round->base.stats.nnz_out, &rows, &values)) return;
     err = zps_decode_rows(&round->base.tensor->part, round->views, round->base.plane->pool, &round->decode_scratch,
                           rows, values);
+    if (err == ZPS_OK && round->base.into)
+      zps_wants_put(round->base.wants, rows, values, round->base.stats.nnz_out,
+                    zps_round_tensor_row_bytes(round->base.tensor), round->base.into->values);
   }
   if (err != ZPS_OK) {
     struct zps_error error;
@@ -80,8 +84,8 @@ void zps_served_decode_rows(struct zps_served_round *round) {
 
 bool zps_served_orders_stripes(const struct zps_served_round *round) {
   const struct zps_round_tensor *tensor = round->base.tensor;
-  return round->base.out->layout == ZENPS_ROWS && round->base.out->memory == ZENPS_HOST && !tensor->served->blocks &&
-         zps_decode_orders_stripes(&tensor->part, zps_round_tensor_row_bytes(tensor));
+  return round->base.out->layout == ZENPS_ROWS && round->base.out->memory == ZENPS_HOST && !round->base.into &&
+         !tensor->served->blocks && zps_decode_orders_stripes(&tensor->part, zps_round_tensor_row_bytes(tensor));
 }
 
 static void join_run(struct zps_round_task *task) {

@@ -89,6 +89,7 @@ static void setup(struct zps_round *base) {
   round->scans->find.has_run = round->scans->small.has_run = false;
   for (uint32_t s = 0; s < base->plane->n_servers; s++)
     round->servers[s] = (struct zps_served_server){.ready_tail = &round->servers[s].ready};
+  zps_served_ask_init(round);
   for (uint32_t p = 0; p < base->tensor->part.n_parts; p++) {
     round->parts[p].told = false;
     round->parts[p].nnz = 0;
@@ -100,6 +101,8 @@ static void setup(struct zps_round *base) {
                                                             .deadline_ns = base->deadline_ns,
                                                             .n_scans = round->n_scans,
                                                             .is_apart = round->is_apart,
+                                                            .only_gives = base->only_gives,
+                                                            .only_takes = base->only_takes,
                                                             .whole = !by_stripes || base->out->memory == ZENPS_DEVICE});
 }
 
@@ -114,7 +117,11 @@ static void begin(struct zps_round *base) {
   for (uint32_t s = 0; s < plane->n_servers; s++) {
     if (plane->servers[s].lost) zps_round_event(base, ZPS_MACHINE_SERVER_LOST, 0, s, ZPS_OK);
   }
-  if (!zps_round_machine_over(base->machine)) zps_served_scan(round);
+  if (zps_round_machine_over(base->machine)) return;
+  if (base->only_takes)
+    zps_round_event(base, ZPS_MACHINE_SCANNED, 0, 0, ZPS_OK);
+  else
+    zps_served_scan(round);
 }
 
 /* ------------------------------------------------------------ actions and frames */
@@ -189,8 +196,12 @@ static void on_abort(struct zps_round *base, uint32_t server, const struct zps_f
 }
 
 static bool frame(struct zps_round *base, const struct zps_remote *from, const struct zps_frame *frame) {
-  if (from->is_rank) return false;
-  if (frame->header.type == ZPS_FRAME_RESULT)
+  const uint8_t type = frame->header.type;
+  if (from->is_rank || (type == ZPS_FRAME_RESULT && base->only_gives)) return false;
+  if (type == ZPS_FRAME_TAKEN && (base->only_takes || (!base->only_gives && !base->wants))) return false;
+  if (type == ZPS_FRAME_TAKEN)
+    zps_served_taken(zps_served_of(base), from->index, frame);
+  else if (type == ZPS_FRAME_RESULT)
     zps_served_result(zps_served_of(base), from->index, frame);
   else
     on_abort(base, from->index, &frame->u.abort);
@@ -222,6 +233,7 @@ static void finish(struct zps_round *base, bool ok) {
   struct zps_served_round *round = zps_served_of(base);
   zps_staging_finish(&round->staging, base, ok);
   zps_device_pull_finish(round, ok);
+  if (ok && base->into) base->into->nnz = base->stats.nnz_out;
 }
 
 static void release(struct zps_round *base) {

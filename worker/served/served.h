@@ -66,6 +66,9 @@ struct zps_served_server {
   bool over;                                      /* it gave the round up itself */
   bool any_remote;                                /* some of its sums must be read: it waits for our DONE */
   bool owes_done, owes_abort;                     /* frames to be sent */
+  bool asks;                                      /* it is to be told of rows that are wanted: */
+  uint32_t ask_part;                              /* from this partition on, */
+  uint64_t ask_run, ask_rows;                     /* and this run of it; so many rows */
   struct zps_served_part *join_first, *join_last; /* while partitions are joined: the slice at hand, */
   uint64_t join_m;                                /* and its rows' domain */
 };
@@ -142,7 +145,15 @@ bool zps_served_has_buffers(const struct zps_served_round *round); /* all that i
 /* Sends PUSH frames to a server. ZPS_ERR_AGAIN: some are left. */
 zps_err_t zps_served_send_ready(struct zps_served_round *round, uint32_t server, uint64_t now_ns) ZPS_MUSTCHECK;
 
+/* ask.c */
+/* Notes what each server is to be asked for. */
+void zps_served_ask_init(struct zps_served_round *round);
+/* Sends PULL frames to a server. ZPS_ERR_AGAIN: some are left. */
+zps_err_t zps_served_ask(struct zps_served_round *round, uint32_t server, uint32_t timeout_ms) ZPS_MUSTCHECK;
+
 /* pull.c */
+/* The owner has all that was given to it. */
+void zps_served_taken(struct zps_served_round *round, uint32_t server, const struct zps_frame *frame);
 void zps_served_pull_init(struct zps_served_round *round);
 void zps_served_result(struct zps_served_round *round, uint32_t server, const struct zps_frame *frame);
 /* Fetches the sum that is at hand. */

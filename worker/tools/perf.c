@@ -80,13 +80,37 @@ static double process_cpu_ms(void) {
   return (double)used.tv_sec * 1e3 + (double)used.tv_nsec / 1e6;
 }
 
-static zenps_status_t record(struct perf *perf, const zenps_request_t *request, uint64_t index, double ms) {
+/* The costs of one sum, on this rank. */
+struct sum {
+  zenps_request_t *request, *push; /* push: where it is apart */
+  uint64_t start_ns;
+  double ms, cpu_ms;
+};
+
+/* A push and a pull that were in flight together cost as much as one operation. */
+static zenps_status_t add_push(const zenps_request_t *request, zenps_request_stats_t *stats) {
+  zenps_request_stats_t push = {.struct_size = sizeof push};
+  const zenps_status_t status = zenps_request_stats(request, &push);
+  if (status != ZENPS_OK) return status;
+  stats->bytes_out += push.bytes_out;
+  stats->bytes_in += push.bytes_in;
+  stats->payload_out += push.payload_out;
+  stats->bound_bytes += push.bound_bytes;
+  stats->nnz_in = push.nnz_in;
+  stats->encode_ns = push.encode_ns;
+  stats->push_ns = push.push_ns;
+  return status;
+}
+
+static zenps_status_t record(struct perf *perf, const struct sum *sum, uint64_t index) {
   struct perf_result *result = &perf->result;
   zenps_request_stats_t stats = {.struct_size = sizeof stats};
   uint32_t *sent = calloc(2 * (size_t)result->partitions, sizeof *sent), *in_union = sent + result->partitions;
   if (!sent) return ZENPS_ERR_NOMEM;
-  zenps_status_t status = zenps_request_stats(request, &stats);
-  if (status == ZENPS_OK) status = zenps_request_partition_nnz(request, sent, in_union);
+  zenps_status_t status = zenps_request_stats(sum->request, &stats);
+  if (status == ZENPS_OK) status = zenps_request_partition_nnz(sum->request, sent, in_union);
+  if (status == ZENPS_OK && sum->push) status = zenps_request_partition_nnz(sum->push, sent, NULL);
+  if (status == ZENPS_OK && sum->push) status = add_push(sum->push, &stats);
   if (status == ZENPS_OK) {
     uint64_t most_sent = 0, most_union = 0;
     for (uint32_t p = 0; p < result->partitions; p++) {
@@ -98,7 +122,7 @@ static zenps_status_t record(struct perf *perf, const zenps_request_t *request, 
     if (stats.nnz_in) result->worst_push += (double)result->partitions * (double)most_sent / (double)stats.nnz_in;
     if (stats.nnz_out) result->worst_pull += (double)result->partitions * (double)most_union / (double)stats.nnz_out;
     result->ran = index == 0 || (result->ran && strcmp(result->ran, stats.scheme) == 0) ? stats.scheme : NULL;
-    result->ms[index] = ms;
+    result->ms[index] = sum->ms;
     result->encode_ms[index] = (double)stats.encode_ns / 1e6;
     result->push_ms[index] = (double)stats.push_ns / 1e6;
     result->wait_ms[index] = (double)stats.wait_ns / 1e6;
@@ -118,12 +142,27 @@ static zenps_status_t record(struct perf *perf, const zenps_request_t *request, 
   return status;
 }
 
-/* The costs of one sum, on this rank. */
-struct sum {
-  zenps_request_t *request;
-  uint64_t start_ns;
-  double ms, cpu_ms;
-};
+static zenps_status_t start_sum(struct perf *perf, uint64_t step, const zenps_grad_t *in, zenps_grad_t *out,
+                                struct sum *sum) {
+  const zenps_rows_t share = ZENPS_ROWS_RANGE(perf->share_first, perf->share_rows);
+  zenps_status_t status;
+  switch (perf->options.collective) {
+    case PERF_PUSH_PULL:
+      status = zenps_push(perf->tensor, step, in, &sum->push);
+      return status == ZENPS_OK ? zenps_pull(perf->tensor, step, NULL, out, &sum->request) : status;
+    case PERF_REDUCE_SCATTER:
+      return zenps_reduce_scatter(perf->tensor, step, in, &share, out, &sum->request);
+    case PERF_ALLGATHER:
+      return zenps_allgather(perf->tensor, step, in, out, &sum->request);
+    default:
+      return zenps_allreduce(perf->tensor, step, in, out, &sum->request);
+  }
+}
+
+static void free_sum(struct sum *sum) {
+  zenps_request_free(sum->push);
+  zenps_request_free(sum->request);
+}
 
 /* A barrier, so that ranks start together, then the timed sum, then another, so that no rank checks or makes the next
  * gradient while others are still timed. */
@@ -132,18 +171,21 @@ static int run_sum(struct perf *perf, uint64_t step, const zenps_grad_t *in, zen
   if (zenps_barrier(perf->job) != ZENPS_OK) return fail_zenps("barrier");
   const double start_cpu_ms = process_cpu_ms();
   sum->start_ns = zps_clock_ns();
-  zenps_status_t status = zenps_allreduce(perf->tensor, step, in, out, &sum->request);
+  zenps_status_t status = start_sum(perf, step, in, out, sum);
+  if (status == ZENPS_OK && sum->push) status = zenps_wait(sum->push, -1);
   if (status == ZENPS_OK) status = zenps_wait(sum->request, -1);
   sum->ms = (double)(zps_clock_ns() - sum->start_ns) / 1e6;
   sum->cpu_ms = process_cpu_ms() - start_cpu_ms;
   const bool summed = status == ZENPS_OK;
   if (summed && zenps_barrier(perf->job) == ZENPS_OK) return EXIT_SUCCESS;
-  zenps_request_free(sum->request);
-  return fail_zenps(summed ? "barrier" : "allreduce");
+  fail_zenps(summed ? "barrier" : "sum");
+  free_sum(sum);
+  return EXIT_FAILURE;
 }
 
 /* One step, and its check. */
 static int run_step(struct perf *perf, uint64_t step, zenps_grad_t *in, zenps_grad_t *out, struct perf_check *check) {
+  const struct perf_options *options = &perf->options;
   struct sum sum;
   struct zps_error error;
   fill_input(perf, step, in);
@@ -154,14 +196,14 @@ static int run_step(struct perf *perf, uint64_t step, zenps_grad_t *in, zenps_gr
     const uint64_t index = step - perf->first;
     perf->result.start_s[index] = (double)sum.start_ns / 1e9;
     perf->result.cpu_ms += sum.cpu_ms;
-    if (record(perf, sum.request, index, sum.ms) != ZENPS_OK) failed = fail_zenps("statistics");
+    if (record(perf, &sum, index) != ZENPS_OK) failed = fail_zenps("statistics");
   }
-  if (check) perf_check_digest(perf, out);
+  if (check && options->collective != PERF_REDUCE_SCATTER) perf_check_digest(perf, out); /* each has its own */
   if (check && perf_check_step(check, step, out, &error) != ZPS_OK) {
     fprintf(stderr, "zenps-perf: rank %d: %s\n", zenps_rank(perf->job), error.text);
     perf->result.verified = false;
   }
-  zenps_request_free(sum.request);
+  free_sum(&sum);
   return failed;
 }
 
@@ -178,7 +220,7 @@ static int run_until_settled(struct perf *perf, zenps_grad_t *in, const zenps_gr
     if (failed) break;
     perf->first++;
     if (zenps_request_stats(sum.request, &stats) != ZENPS_OK) failed = fail_zenps("statistics");
-    zenps_request_free(sum.request);
+    free_sum(&sum);
     const enum zps_settle_verdict verdict = zps_settle_round(&settle, stats.scheme, sum.ms);
     settled = verdict == ZPS_SETTLED;
     if (verdict == ZPS_SETTLE_IF_LONG && perf_agree_long(perf, settle.shortest_ms, &settled) != ZENPS_OK)
@@ -257,6 +299,12 @@ static void result_fini(struct perf_result *result) {
   free(result->in_union);
 }
 
+/* Shares are even, the first ones a row longer. */
+static uint64_t share_begin(uint64_t rows, uint64_t rank, uint64_t world) {
+  const uint64_t rest = rows % world;
+  return rows / world * rank + (rank < rest ? rank : rest);
+}
+
 static zps_err_t open_input(struct perf *perf, struct zps_error *error) {
   const struct perf_options *options = &perf->options;
   const struct perf_input_config config = {
@@ -271,7 +319,12 @@ static zps_err_t open_input(struct perf *perf, struct zps_error *error) {
       .seed = options->seed,
   };
   const zps_err_t code = perf_input_create(&config, &perf->input, error);
-  if (code == ZPS_OK) perf->rows = perf_input_rows(perf->input);
+  if (code != ZPS_OK) return code;
+  perf->rows = perf->share_rows = perf_input_rows(perf->input);
+  if (options->collective != PERF_REDUCE_SCATTER) return code;
+  const uint64_t rank = (uint64_t)zenps_rank(perf->job), world = (uint64_t)zenps_world(perf->job);
+  perf->share_first = share_begin(perf->rows, rank, world);
+  perf->share_rows = share_begin(perf->rows, rank + 1, world) - perf->share_first;
   return code;
 }
 

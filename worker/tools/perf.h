@@ -9,14 +9,16 @@
 #include "common/codec/dtype.h"
 #include "worker/tools/perf_input.h"
 
-enum { PERF_DENSE, PERF_ROWS, PERF_IN_PLACE }; /* --out */
+enum { PERF_DENSE, PERF_ROWS, PERF_IN_PLACE };                                /* --out */
+enum { PERF_ALLREDUCE, PERF_PUSH_PULL, PERF_REDUCE_SCATTER, PERF_ALLGATHER }; /* --collective */
 
 struct perf_options {
   uint64_t rows, width, batch, steps, warmup, settle, threads, empty, seed, partitions, duplicates;
   double density, skew;
   char *trace, *cases;
   uint64_t block_bits;
-  int overlap, dtype, layout, out, op, codec, values, check, allgather, order; /* indices into the option's values */
+  int overlap, dtype, layout, out, op, codec, values, check, allgather, order,
+      collective; /* indices into the option's values */
   char *scheme, *levels, *without;
   uint64_t topk, chunks, bits, tau, tau_threshold;
   double keep, delta;
@@ -53,11 +55,12 @@ struct perf {
   uint64_t n_own;
   uint64_t rows;
   enum zps_dtype dtype;
-  size_t value_bytes, sum_bytes; /* of an element, and of a sum while it is made */
-  const char *scheme;            /* the tensor's */
-  bool balanced;                 /* it is that one */
-  bool served;                   /* servers own rows */
-  bool lossy;                    /* it keeps only some rows */
+  uint64_t share_first, share_rows; /* rows of the result that come to this rank */
+  size_t value_bytes, sum_bytes;    /* of an element, and of a sum while it is made */
+  const char *scheme;               /* the tensor's */
+  bool balanced;                    /* it is that one */
+  bool served;                      /* servers own rows */
+  bool lossy;                       /* it keeps only some rows */
   unsigned value_bits; /* fewer where the scheme adds in an order of its own that the reference does not follow: then
                           every order gives the same bits */
   uint64_t digest;     /* of all results so far */
@@ -82,6 +85,7 @@ void perf_options_fini(struct perf_options *options);
 zps_err_t perf_options_tensor(const struct perf_options *options, struct perf_grid *grid,
                               zenps_tensor_options_t *tensor, struct zps_error *error) ZPS_MUSTCHECK;
 enum zps_dtype perf_options_dtype(const struct perf_options *options);
+const char *perf_collective_name(const struct perf_options *options);
 /* The format that values travel in. */
 /* --without, as bits of zenps_without_t. */
 unsigned perf_without(const struct perf_options *options);

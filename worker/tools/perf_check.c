@@ -210,11 +210,17 @@ static bool all_zero(const char *row, size_t bytes) {
   return zero;
 }
 
+static void clear_row(struct perf_check *check, uint64_t row) {
+  const size_t bytes = check->perf->options.width * check->perf->sum_bytes;
+  if (check->touched[row]) memset((char *)check->sum + row * bytes, 0, bytes);
+  check->touched[row] = 0;
+}
+
 /* Compares one row of the result (NULL: the result does not have it) and clears the reference for the next step. */
 static bool same_row(struct perf_check *check, uint64_t row, const char *got) {
   const struct perf *perf = check->perf;
-  const size_t sum_bytes = perf->options.width * perf->sum_bytes, bytes = perf->options.width * perf->value_bytes;
-  char *sum = (char *)check->sum + row * sum_bytes, *expected = sum;
+  const size_t bytes = perf->options.width * perf->value_bytes;
+  char *sum = (char *)check->sum + row * perf->options.width * perf->sum_bytes, *expected = sum;
   bool same = true;
   if (check->touched[row]) {
     if (zps_dtype_is_half(perf->dtype)) {
@@ -222,8 +228,7 @@ static bool same_row(struct perf_check *check, uint64_t row, const char *got) {
       zps_values_narrow(perf->dtype, sum, perf->options.width, expected);
     }
     same = got ? memcmp(expected, got, bytes) == 0 : !perf->balanced && all_zero(expected, bytes);
-    memset(sum, 0, sum_bytes);
-    check->touched[row] = 0;
+    clear_row(check, row);
   } else if (got) {
     same = all_zero(got, bytes);
   }
@@ -308,8 +313,12 @@ zps_err_t perf_check_step(struct perf_check *check, uint64_t step, const zenps_g
   uint64_t at = 0, bad = 0, first_bad = 0;
   for (uint64_t row = 0; row < perf->rows; row++) {
     const char *got = NULL;
+    if (row < perf->share_first || row >= perf->share_first + perf->share_rows) {
+      clear_row(check, row);
+      continue;
+    }
     if (out->layout == ZENPS_DENSE) {
-      got = (const char *)out->values + row * row_bytes;
+      got = (const char *)out->values + (row - perf->share_first) * row_bytes;
     } else if (at < out->nnz && (uint64_t)out->row_ids[at] == row) { /* promised to be ascending */
       got = (const char *)out->values + at++ * row_bytes;
     }

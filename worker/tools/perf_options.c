@@ -15,6 +15,7 @@ static const char *const dtype_values[] = {"f32", "f64", "bf16", "f16", NULL};
 static const char *const overlap_values[] = {"random", "same", "disjoint", NULL};
 static const char *const layout_values[] = {"dense", "rows", NULL};
 static const char *const out_values[] = {"dense", "rows", "in-place", NULL};
+static const char *const collective_values[] = {"allreduce", "push-pull", "reduce-scatter", "allgather", NULL};
 static const char *const op_values[] = {"sum", "mean", "max", "min", NULL};
 static const char *const codec_values[] = {"auto", "paper", "coo", NULL};
 static const char *const allgather_values[] = {"auto", "direct", "doubling", NULL};
@@ -54,6 +55,10 @@ static const struct zps_opt opts[] = {
         .help = "threads that encode and decode (0: the library's default)"),
     OPT(ZPS_OPT_ENUM, dtype, .name = "dtype", .def = "f32", .values = dtype_values,
         .help = "type of the values: f32, f64, bf16 or f16"),
+    OPT(ZPS_OPT_ENUM, collective, .name = "collective", .def = "allreduce", .values = collective_values,
+        .help =
+            "what ranks do in a step: sum, and all get all of it; the same as a push and a pull; sum, and each gets an "
+            "even share of the rows; or copy rows that one rank has (with --layout rows --overlap disjoint)"),
     OPT(ZPS_OPT_ENUM, op, .name = "op", .def = "sum", .values = op_values,
         .help = "what is made of the ranks' gradients"),
     OPT(ZPS_OPT_ENUM, codec, .name = "codec", .def = "auto", .values = codec_values,
@@ -126,7 +131,7 @@ static const struct zps_opt opts[] = {
 
 static const struct zps_opt_table table = {
     .program = "zenps-perf",
-    .summary = "measure and verify sparse allreduce on a zenps job",
+    .summary = "measure and verify sparse allreduce, and its parts, on a zenps job",
     .description =
         "Example: zenpsrun -n 4 --servers 2 -- zenps-perf --rows 4194304 --density 0.01 --verify\n"
         "Every rank regenerates its rows and values from the seed, so results can be checked against an independent "
@@ -143,6 +148,10 @@ enum zps_dtype perf_options_dtype(const struct perf_options *options) {
   enum zps_dtype dtype = ZPS_DTYPE_F32;
   (void)zps_dtype_parse(dtype_values[options->dtype], &dtype); /* all of them are names */
   return dtype;
+}
+
+const char *perf_collective_name(const struct perf_options *options) {
+  return collective_values[options->collective];
 }
 
 const char *perf_values_name(const struct perf_options *options) {
@@ -179,6 +188,18 @@ zps_err_t perf_options_load(int argc, char **argv, struct perf_options *options,
     perf_options_fini(options);
     return zps_fail(error, ZPS_ERR_INVALID,
                     "--out in-place needs --layout dense: a list of rows has no place for the rows of others");
+  }
+  const bool gathers = options->collective == PERF_ALLGATHER;
+  if (gathers && (options->layout == 0 || options->overlap != PERF_OVERLAP_DISJOINT || options->duplicates > 1)) {
+    perf_options_fini(options);
+    return zps_fail(
+        error, ZPS_ERR_INVALID,
+        "--collective allgather needs --layout rows --overlap disjoint, without --duplicates: each row is of "
+        "one rank, once");
+  }
+  if (options->collective != PERF_ALLREDUCE && options->out == PERF_IN_PLACE) {
+    perf_options_fini(options);
+    return zps_fail(error, ZPS_ERR_INVALID, "--out in-place is for --collective allreduce");
   }
   if (options->duplicates > 1 && options->layout == 0) {
     const unsigned long long n = options->duplicates;

@@ -188,6 +188,7 @@ static void print_json(const struct perf *perf, const struct summary *summary) {
   if (options->trace) line = zps_json_set_u64(line, "batch", options->batch);
   line = zps_json_set_real(line, "density", mean[NNZ_IN] / rows);
   line = zps_json_set_real(line, "union_density", mean[NNZ_OUT] / rows);
+  line = zps_json_set_str(line, "collective", perf_collective_name(options));
   line = zps_json_set_str(line, "scheme", perf->scheme);
   line = zps_json_set_str(line, "ran", result.ran);
   line = zps_json_set_u64(line, "warmup", perf->first);

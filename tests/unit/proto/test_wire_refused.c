@@ -29,8 +29,8 @@ static void test_bad_headers(void **state) {
   expect_patch_refused(wire_make_credit, 0, 'X', ZPS_ERR_PROTOCOL, "want 0x3153505a: not a zenps peer");
   expect_patch_refused(wire_make_credit, 4, 2, ZPS_ERR_VERSION, "has protocol version 2, this side speaks version 1");
   expect_patch_refused(wire_make_credit, 5, 1, ZPS_ERR_VERSION, "has protocol version 257");
-  expect_patch_refused(wire_make_credit, 6, 0, ZPS_ERR_PROTOCOL, "unknown type 0, want 1 to 6");
-  expect_patch_refused(wire_make_credit, 6, 7, ZPS_ERR_PROTOCOL, "unknown type 7");
+  expect_patch_refused(wire_make_credit, 6, 0, ZPS_ERR_PROTOCOL, "unknown type 0, want 1 to 9");
+  expect_patch_refused(wire_make_credit, 6, 10, ZPS_ERR_PROTOCOL, "unknown type 10");
   expect_patch_refused(wire_make_credit, 7, 1, ZPS_ERR_PROTOCOL, "CREDIT frame: unknown flags 0x01");
   expect_patch_refused(wire_make_done, 0, 0xa3, ZPS_ERR_VERSION, "has protocol version 2, this side speaks version 1");
   expect_patch_refused(wire_make_done, 0, 0x90, ZPS_ERR_PROTOCOL, "unknown type 0");
@@ -55,6 +55,18 @@ static void expect_number_refused(const char *bytes, size_t len, const char *tex
   wire_encode();
   memcpy(wire.buf + 4, bytes, len);
   expect_refused(wire.buf, 4 + len, ZPS_ERR_PROTOCOL, text);
+}
+
+static void test_bad_pulls(void **state) {
+  (void)state;
+  enum { AT_SLICE = 4 + 1 + 1 + 3 + 1 };
+  expect_patch_refused(wire_make_pull, AT_SLICE, 0, ZPS_ERR_PROTOCOL, "starts with 0x00, want 0x07, or 0x27");
+  expect_patch_refused(wire_make_pull, AT_SLICE, 0x0f, ZPS_ERR_PROTOCOL, "starts with 0x0f");
+  expect_patch_refused(wire_make_pull, AT_SLICE, 0x17, ZPS_ERR_PROTOCOL, "starts with 0x17");
+  wire_make_pull();
+  wire.frame.u.round.slices[0].codec = 0;
+  size_t len;
+  assert_int_equal(zps_wire_encode(&wire.frame, wire.buf, ZPS_WIRE_FRAME_MAX, &len), ZPS_ERR_INVALID);
 }
 
 static void test_bad_numbers(void **state) {
@@ -141,13 +153,10 @@ static void test_other_encodings_of_the_same_values(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_bad_headers),
-      cmocka_unit_test(test_a_frame_of_another_type),
-      cmocka_unit_test(test_bad_numbers),
-      cmocka_unit_test(test_bad_rounds),
-      cmocka_unit_test(test_bad_payloads),
-      cmocka_unit_test(test_bad_aborts),
-      cmocka_unit_test(test_other_encodings_of_the_same_values),
+      cmocka_unit_test(test_bad_headers), cmocka_unit_test(test_a_frame_of_another_type),
+      cmocka_unit_test(test_bad_pulls),   cmocka_unit_test(test_bad_numbers),
+      cmocka_unit_test(test_bad_rounds),  cmocka_unit_test(test_bad_payloads),
+      cmocka_unit_test(test_bad_aborts),  cmocka_unit_test(test_other_encodings_of_the_same_values),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -115,15 +115,42 @@ void wire_make_credit(void) {
   new_long(ZPS_FRAME_CREDIT, 2, 9, 16, 0);
 }
 
+void wire_make_give(void) {
+  static uint8_t row[8];
+  memcpy(row, &one, 4);
+  row[4] = 3;
+  struct zps_frame_round *round = &wire_new_short(ZPS_FRAME_GIVE, 3, 0, 2)->u.round;
+  *round = (struct zps_frame_round){.tensor = 1, .step = 9, .total_nnz = 4, .timeout_ms = 30000, .n_slices = 1};
+  round->slices[0] =
+      (struct zps_slice){.partition = 4, .is_inline = true, .nnz = 1, .len_bytes = sizeof row, .data = row};
+}
+
+/* Rows 2 and 5 to 104 of partition 4, all 300 of partition 5, and more of them in a later frame. */
+void wire_make_pull(void) {
+  static const uint8_t few[] = {4, 5, 98}, all[] = {1, 0xaa, 2};
+  struct zps_frame_round *round = &wire_new_short(ZPS_FRAME_PULL, 4, 0, 2)->u.round;
+  *round = (struct zps_frame_round){.tensor = 1, .step = 9, .total_nnz = 500, .timeout_ms = 30000, .n_slices = 2};
+  round->slices[0] = (struct zps_slice){
+      .partition = 4, .codec = ZPS_WIRE_CODEC_RUNS, .is_inline = true, .nnz = 101, .len_bytes = 3, .data = few};
+  round->slices[1] = (struct zps_slice){
+      .partition = 5, .codec = ZPS_WIRE_CODEC_RUNS, .is_inline = true, .nnz = 300, .len_bytes = 3, .data = all};
+}
+
+void wire_make_taken(void) {
+  wire_new_short(ZPS_FRAME_TAKEN, 8, 0, 2)->u.done = (struct zps_frame_done){.tensor = 1, .step = 9};
+}
+
 const struct wire_golden wire_golden[WIRE_N_GOLDEN] = {
     {"push", wire_make_push},     {"push_inline", wire_make_push_inline},
     {"result", wire_make_result}, {"done", wire_make_done},
     {"abort", wire_make_abort},   {"credit", wire_make_credit},
     {"peer", wire_make_peer},     {"push_wide", wire_make_push_wide},
+    {"give", wire_make_give},     {"pull", wire_make_pull},
+    {"taken", wire_make_taken},
 };
 
 bool wire_is_round(uint8_t type) {
-  return type <= ZPS_FRAME_RESULT || type == ZPS_FRAME_PEER;
+  return type <= ZPS_FRAME_RESULT || (type >= ZPS_FRAME_PEER && type <= ZPS_FRAME_PULL);
 }
 
 static void expect_same_slices(const struct zps_frame_round *a, const struct zps_frame_round *b) {

@@ -20,9 +20,12 @@ void wire_make_peer(void);
 void wire_make_done(void);
 void wire_make_abort(void);
 void wire_make_credit(void);
+void wire_make_give(void);
+void wire_make_pull(void);
+void wire_make_taken(void);
 
 /* Those above; `name`.hex in proto/golden. */
-enum { WIRE_N_GOLDEN = 8 };
+enum { WIRE_N_GOLDEN = 11 };
 extern const struct wire_golden {
   const char *name;
   void (*make)(void);

@@ -60,7 +60,7 @@ typedef enum zenps_status {
   ZENPS_ERR_MISSING = -14,     /* ranks had not arrived at the deadline: see missing_ranks */
   ZENPS_ERR_PEER_LOST = -15,   /* a rank died: see missing_ranks */
   ZENPS_ERR_SERVER_LOST = -16, /* a server died */
-  ZENPS_ERR_STALE = -17,       /* a message of an older membership epoch */
+  ZENPS_ERR_STALE = -17,       /* a message of an older membership epoch; a sum that servers keep no longer */
   ZENPS_ERR_TRUNCATED = -18,   /* the result needs more room: see `needed` */
   ZENPS_ERR_UNSUPPORTED = -19,
   ZENPS_ERR_IO = -20,
@@ -334,6 +334,54 @@ ZENPS_API int zenps_tensor_owner(const zenps_tensor_t *tensor, uint32_t partitio
  * fills `in` must not wait for this call */
 ZENPS_API zenps_status_t zenps_allreduce(zenps_tensor_t *tensor, uint64_t step, const zenps_grad_t *in,
                                          zenps_grad_t *out, zenps_request_t **request);
+/*
+ * Push and pull apart. A step of a tensor has one sum, whichever of zenps_allreduce(), zenps_push() and
+ * zenps_reduce_scatter() its ranks push with; every rank pushes exactly once. So some ranks may allreduce a step while
+ * others push, scatter or pull it. The step fails on all ranks when a rank does not come before the earliest deadline
+ * of any that has come, push or pull; when one dies; or when one cancels its push. For tensors of schemes over servers
+ * that own rows: balanced, sparse-ps, dense-ps; else ZENPS_ERR_UNSUPPORTED. Gradients and results may lie in device
+ * memory, as of zenps_allreduce().
+ *
+ * Servers keep the sum of a step in which ranks pushed apart until each of these has pulled it, by zenps_pull() or
+ * within zenps_reduce_scatter(). A rank need not: of a tensor's sums that wait for pulls, servers keep the newest four,
+ * and fewer where server.memory_limit is short. Who pulls an older one gets ZENPS_ERR_STALE.
+ */
+
+/* Rows that are asked for: a range, or a list. */
+typedef struct zenps_rows {
+  size_t struct_size;
+  uint64_t first, count;  /* rows first to first + count - 1; of a list `first` is 0 and `count` its length */
+  const int64_t *row_ids; /* a list in host memory, in any order, repeated or not; borrowed for the call; or NULL */
+} zenps_rows_t;
+#define ZENPS_ROWS_RANGE(first, count) \
+  { sizeof(zenps_rows_t), (first), (count), NULL }
+#define ZENPS_ROWS_LIST(row_ids, count) \
+  { sizeof(zenps_rows_t), 0, (count), (row_ids) }
+
+/* Starts this rank's push of the step. The request is done when servers have `in`, which then is the caller's again;
+ * that other ranks have not come, or how the sum ends, shows in a pull. */
+ZENPS_API zenps_status_t zenps_push(zenps_tensor_t *tensor, uint64_t step, const zenps_grad_t *in,
+                                    zenps_request_t **request);
+/* Starts a pull of rows of the step's sum, of all where `rows` is NULL; before this rank's push of the step, while it
+ * is in flight, or after it; once a step. The request is done when the sum is, and its rows are here. `out` is
+ * ZENPS_ROWS: those of the rows that any rank pushed, in ascending order. Or ZENPS_DENSE: `count` rows, each at the
+ * place where it was asked for, and zeros for those that no rank pushed; in host memory where these are not all rows.
+ * Only what was asked for travels. Cancelling it ends this rank's pull alone. Values that travel as QSGD levels come
+ * back as a whole: ZENPS_ERR_UNSUPPORTED for a part. */
+ZENPS_API zenps_status_t zenps_pull(zenps_tensor_t *tensor, uint64_t step, const zenps_rows_t *rows, zenps_grad_t *out,
+                                    zenps_request_t **request);
+/* A push of `in` and a pull of `rows` in one: of the sum of all ranks, the rows of this rank. */
+ZENPS_API zenps_status_t zenps_reduce_scatter(zenps_tensor_t *tensor, uint64_t step, const zenps_grad_t *in,
+                                              const zenps_rows_t *rows, zenps_grad_t *out, zenps_request_t **request);
+/* Starts a copy of all ranks' rows to all ranks, bit for bit: also -0.0, NaN with their payloads, rows of zeros. `in`
+ * is ZENPS_ROWS, each row once; `out` as in zenps_allreduce(), and rows that no rank gives are zeros in a dense one.
+ * Where two ranks give the same row the step fails on all with ZENPS_ERR_INVALID, which names the row and both. Every
+ * rank calls it once a step; its steps are apart from those of sums, so a reduce-scatter and an allgather of one step
+ * do not meet. For tensors of any scheme, through servers; in host memory. The first call opens a tensor of the
+ * library's own, as zenps_tensor_open() does: servers show it as "@gather/NAME". */
+ZENPS_API zenps_status_t zenps_allgather(zenps_tensor_t *tensor, uint64_t step, const zenps_grad_t *in,
+                                         zenps_grad_t *out, zenps_request_t **request);
+
 /* Says that arrays of gradients and results lie in [at, at + len): opens the GPU and its staging ahead of the first
  * round
  * (`device`: as in zenps_grad), and lets zenps_allreduce() refuse arrays that begin there and do not fit. Memory that
@@ -360,8 +408,8 @@ ZENPS_API void zenps_request_free(zenps_request_t *request);
 ZENPS_API const zenps_error_t *zenps_request_error(const zenps_request_t *request);
 /* ZENPS_ERR_BUSY while in progress. `stats->struct_size` must be set. */
 ZENPS_API zenps_status_t zenps_request_stats(const zenps_request_t *request, zenps_request_stats_t *stats);
-/* Rows per partition: sent by this rank, and in the union. Either array may be NULL. Zeros for schemes between workers,
- * which have no partitions, and for steps that auto runs as anything but balanced. */
+/* Rows per partition: sent by this rank, and in the result. Either array may be NULL. Zeros for schemes between
+ * workers, which have no partitions, for steps that auto runs as anything but balanced, and for allgathers. */
 ZENPS_API zenps_status_t zenps_request_partition_nnz(const zenps_request_t *request, uint32_t *sent,
                                                      uint32_t *in_union);
 

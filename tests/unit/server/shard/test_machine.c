@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "common/base/rng.h"
 #include "server/shard/machine.h"
 
 static const uint32_t partitions[] = {3, 8, 13, 18, 23};
@@ -179,6 +180,140 @@ static void test_gone_rank_is_needed_or_not(void **state) {
   zps_shard_machine_destroy(scene.machine);
 }
 
+/* ---- push and pull apart ---- */
+
+static void scene_event(struct scene *scene, enum zps_shard_machine_event_type type, uint32_t rank) {
+  const struct zps_shard_machine_event event = {
+      .type = type, .rank = rank, .is_here = type == ZPS_SHARD_ANNOUNCED, .is_apart = true, .deadline_ns = 1000};
+  zps_shard_machine_step(scene->machine, &event, &scene->actions);
+}
+
+/* Sums stay until each rank that gave has pulled, and has what it pulled. */
+static void test_sums_wait_for_pulls(void **state) {
+  (void)state;
+  struct scene scene;
+  scene_open(&scene, 3, 1);
+  scene_event(&scene, ZPS_SHARD_PULL, 1); /* ahead of its contribution */
+  scene_event(&scene, ZPS_SHARD_ANNOUNCED, 0);
+  assert_int_equal(scene.actions.n, 1);
+  assert_int_equal(scene.actions.list[0].type, ZPS_SHARD_TAKEN);
+  assert_int_equal(scene.actions.list[0].rank, 0);
+  assert_false(zps_shard_machine_wants_abort(scene.machine, 0));
+  scene_event(&scene, ZPS_SHARD_ANNOUNCED, 1);
+  scene_push(&scene, 2, 0, 1000);
+  assert_true(zps_shard_machine_gets_all(scene.machine, 2) && !zps_shard_machine_gets_all(scene.machine, 0));
+  scene_event(&scene, ZPS_SHARD_REDUCED, 0);
+  assert_int_equal(scene.machine->state, ZPS_SHARD_PUBLISHED);
+  scene_event(&scene, ZPS_SHARD_DONE, 2); /* all that it gets */
+  assert_false(zps_shard_machine_only_keeps(scene.machine));
+  scene_event(&scene, ZPS_SHARD_PULLED, 1);
+  assert_true(zps_shard_machine_only_keeps(scene.machine));
+  scene_event(&scene, ZPS_SHARD_DONE, 0); /* means nothing */
+  scene_event(&scene, ZPS_SHARD_PULL, 0);
+  assert_int_equal(scene.machine->state, ZPS_SHARD_PUBLISHED);
+  scene_event(&scene, ZPS_SHARD_PULLED, 0);
+  assert_int_equal(scene.actions.list[0].type, ZPS_SHARD_RETIRE);
+  zps_shard_machine_destroy(scene.machine);
+}
+
+static void test_kept_sums_are_forgotten(void **state) {
+  (void)state;
+  struct scene scene;
+  scene_open(&scene, 2, 1);
+  scene_event(&scene, ZPS_SHARD_ANNOUNCED, 0);
+  scene_event(&scene, ZPS_SHARD_ANNOUNCED, 1);
+  scene_event(&scene, ZPS_SHARD_REDUCED, 0);
+  scene_event(&scene, ZPS_SHARD_PULL, 1);
+  scene_event(&scene, ZPS_SHARD_FORGET, 0);
+  assert_int_equal(scene.machine->state, ZPS_SHARD_PUBLISHED); /* rank 1 is at it */
+  scene_event(&scene, ZPS_SHARD_GONE, 0);
+  scene_event(&scene, ZPS_SHARD_PULLED, 1);
+  assert_int_equal(scene.machine->state, ZPS_SHARD_RETIRED);
+  zps_shard_machine_destroy(scene.machine);
+  scene_open(&scene, 2, 1); /* a rank that is gone will not pull */
+  scene_event(&scene, ZPS_SHARD_ANNOUNCED, 0);
+  scene_event(&scene, ZPS_SHARD_ANNOUNCED, 1);
+  scene_event(&scene, ZPS_SHARD_REDUCED, 0);
+  scene_event(&scene, ZPS_SHARD_GONE, 0);
+  scene_event(&scene, ZPS_SHARD_GONE, 1);
+  assert_int_equal(scene.machine->state, ZPS_SHARD_RETIRED);
+  zps_shard_machine_destroy(scene.machine);
+}
+
+static void test_a_rank_pushes_in_one_way(void **state) {
+  (void)state;
+  struct scene scene;
+  scene_open(&scene, 2, 2);
+  scene_push(&scene, 1, 0, 1000);
+  scene_event(&scene, ZPS_SHARD_ANNOUNCED, 1); /* the same part, and apart */
+  assert_int_equal(scene.actions.abort.code, ZPS_ERR_PROTOCOL);
+  zps_shard_machine_destroy(scene.machine);
+  scene_open(&scene, 2, 1);
+  scene_event(&scene, ZPS_SHARD_PULL, 1);
+  scene_push(&scene, 1, 0, 1000);
+  assert_string_equal(scene.actions.abort.text,
+                      "job news, tensor emb, step 12: rank 1 asks for all sums with its push, and for some apart");
+  assert_int_equal(scene.actions.abort.ranks[0], 1);
+  zps_shard_machine_destroy(scene.machine);
+}
+
+/* Whatever the order of events, a round ends when nobody needs it, counts come out even, and TAKEN comes once. */
+static void test_any_order_of_pushes_and_pulls(void **state) {
+  (void)state;
+  enum { WORLD = 3, PARTS = 2, TRIES = 20000 };
+  struct zps_rng rng = {.state = 5};
+  for (unsigned n = 0; n < TRIES; n++) {
+    struct scene scene;
+    unsigned taken[WORLD] = {0}, pulls[WORLD] = {0}, reducing = 0, reduced = 0, pushed[WORLD] = {0};
+    bool apart[WORLD], pulled[WORLD] = {false};
+    scene_open(&scene, WORLD, PARTS);
+    for (unsigned r = 0; r < WORLD; r++) apart[r] = zps_rng_below(&rng, 2);
+    for (unsigned i = 0; i < 200 && !zps_shard_machine_over(scene.machine); i++) {
+      const uint32_t rank = (uint32_t)zps_rng_below(&rng, WORLD);
+      struct zps_shard_machine_event event = {.rank = rank, .is_apart = apart[rank], .is_here = true};
+      event.deadline_ns = 1000;
+      switch (zps_rng_below(&rng, 5)) {
+        case 0:
+          if (pushed[rank] == PARTS) continue;
+          event.type = ZPS_SHARD_ANNOUNCED;
+          event.part = pushed[rank]++;
+          break;
+        case 1:
+          if (!apart[rank] || pulled[rank]) continue;
+          pulled[rank] = true;
+          pulls[rank]++;
+          event.type = ZPS_SHARD_PULL;
+          break;
+        case 2:
+          if (pulls[rank] == 0) continue;
+          pulls[rank]--;
+          event.type = ZPS_SHARD_PULLED;
+          break;
+        case 3:
+          if (reduced == reducing) continue;
+          event.type = ZPS_SHARD_REDUCED;
+          event.part = reduced++;
+          break;
+        default:
+          if (scene.machine->state != ZPS_SHARD_PUBLISHED) continue;
+          event.type = ZPS_SHARD_DONE;
+      }
+      zps_shard_machine_step(scene.machine, &event, &scene.actions);
+      for (unsigned a = 0; a < scene.actions.n; a++) {
+        assert_int_not_equal(scene.actions.list[a].type, ZPS_SHARD_ABORT);
+        if (scene.actions.list[a].type == ZPS_SHARD_TAKEN) taken[scene.actions.list[a].rank]++;
+        if (scene.actions.list[a].type == ZPS_SHARD_REDUCE) reducing++;
+      }
+    }
+    for (unsigned r = 0; r < WORLD; r++) {
+      assert_int_equal(taken[r], apart[r] && pushed[r] == PARTS);
+      if (scene.machine->state == ZPS_SHARD_RETIRED) assert_int_equal(pulls[r], 0);
+      if (scene.machine->state == ZPS_SHARD_RETIRED) assert_int_equal(pulled[r], apart[r]);
+    }
+    zps_shard_machine_destroy(scene.machine);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_deadline_names_missing_ranks),
@@ -187,6 +322,10 @@ int main(void) {
       cmocka_unit_test(test_deadline_with_thousands_missing),
       cmocka_unit_test(test_deadline_while_reading_is_a_timeout),
       cmocka_unit_test(test_gone_rank_is_needed_or_not),
+      cmocka_unit_test(test_sums_wait_for_pulls),
+      cmocka_unit_test(test_kept_sums_are_forgotten),
+      cmocka_unit_test(test_a_rank_pushes_in_one_way),
+      cmocka_unit_test(test_any_order_of_pushes_and_pulls),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

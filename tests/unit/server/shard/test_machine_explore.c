@@ -83,6 +83,8 @@ static void act(struct model *model, const struct zps_shard_machine_action *acti
                 const struct zps_frame_abort *abort) {
   assert_false(model->retired || model->aborted);
   switch (action->type) {
+    case ZPS_SHARD_TAKEN:
+      break;
     case ZPS_SHARD_READ:
       assert_int_equal(model->slots[action->part][action->rank], NONE);
       model->slots[action->part][action->rank] = READING;

@@ -371,8 +371,12 @@ static void test_refused_jobs_and_tensors(void **state) {
   spec.codec = ZPS_CODEC_AUTO;
   spec.op = ZPS_OP_MEAN;
   expect_refused(&scene, spec, ZPS_ERR_UNSUPPORTED, "bytes have no mean");
-  spec.op = (enum zps_op)5;
-  expect_refused(&scene, spec, ZPS_ERR_UNSUPPORTED, "5 is no operation");
+  spec.op = (enum zps_op)6;
+  expect_refused(&scene, spec, ZPS_ERR_UNSUPPORTED, "6 is no operation");
+  spec.op = ZPS_OP_ONE;
+  spec.dtype = ZPS_DTYPE_F32;
+  expect_refused(&scene, spec, ZPS_ERR_UNSUPPORTED, "rows of one rank each are bytes, not f32");
+  spec.dtype = ZPS_DTYPE_U8;
   spec.op = ZPS_OP_SUM;
   spec.rows = 0;
   expect_refused(&scene, spec, ZPS_ERR_INVALID, "");

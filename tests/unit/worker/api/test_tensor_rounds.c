@@ -61,7 +61,7 @@ static int scene_teardown(void **state) {
 
 static struct zps_round *take(struct zenps_tensor *tensor, uint64_t step) {
   struct zps_round *round = NULL;
-  assert_int_equal(zps_worker_tensor_round_get(tensor, step, &round), ZPS_OK);
+  assert_int_equal(zps_worker_tensor_round_get(tensor, step, false, false, &round), ZPS_OK);
   return round;
 }
 
@@ -86,7 +86,7 @@ static void test_a_spare_round_is_taken_again(void **state) {
   struct scene *scene = *state;
   struct zenps_tensor *tensor = &scene->tensors[0];
   struct zps_round *round = take(tensor, 1), *busy = NULL;
-  assert_int_equal(zps_worker_tensor_round_get(tensor, 1, &busy), ZPS_ERR_BUSY);
+  assert_int_equal(zps_worker_tensor_round_get(tensor, 1, false, false, &busy), ZPS_ERR_BUSY);
   put(round);
   assert_ptr_equal(take(tensor, 2), round);
   assert_ptr_not_equal(take(tensor, 3), round);

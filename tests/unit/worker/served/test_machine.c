@@ -236,6 +236,79 @@ static void test_events_before_start(void **state) {
   zps_round_machine_destroy(machine);
 }
 
+/* ---- push and pull apart ---- */
+
+static void feed(struct zps_round_machine *machine, enum zps_round_machine_event_type type, uint32_t partition,
+                 uint32_t server) {
+  zps_round_machine_step(machine,
+                         &(struct zps_round_machine_event){.type = type, .partition = partition, .server = server}, 1);
+}
+
+static struct zps_round_machine *begin_apart(bool only_gives) {
+  struct zps_round_machine *machine;
+  assert_int_equal(zps_round_machine_create(&zps_served_machine, &model_plan, &machine), ZPS_OK);
+  zps_round_machine_reset(
+      machine, &(struct zps_round_machine_start){
+                   .deadline_ns = DEADLINE, .n_scans = 1, .only_gives = only_gives, .only_takes = !only_gives});
+  feed(machine, ZPS_MACHINE_START, 0, 0);
+  feed(machine, ZPS_MACHINE_SCANNED, 0, 0);
+  return machine;
+}
+
+/* Done when each server has said that it has everything: servers 0 and 1 own partitions. */
+static void test_giving_only(void **state) {
+  (void)state;
+  struct zps_round_machine *machine = begin_apart(true);
+  for (uint32_t p = 0; p < 3; p++) feed(machine, ZPS_MACHINE_WRITTEN, p, 0);
+  assert_int_equal(machine->state, ZPS_MACHINE_WAITING);
+  feed(machine, ZPS_MACHINE_TAKEN, 0, 1);
+  assert_int_equal(machine->state, ZPS_MACHINE_WAITING);
+  assert_true(zps_round_machine_needs(machine, 0) && !zps_round_machine_needs(machine, 1));
+  feed(machine, ZPS_MACHINE_TAKEN, 0, 0);
+  assert_int_equal(machine->state, ZPS_MACHINE_DONE);
+  assert_int_equal(machine->n_actions, 1);
+  assert_int_equal(machine->actions[0].type, ZPS_MACHINE_DO_COMPLETE);
+  zps_round_machine_destroy(machine);
+}
+
+/* A server that says it too early, twice, or without owning anything is to blame. */
+static void test_taken_of_strangers(void **state) {
+  (void)state;
+  for (unsigned n = 0; n < 3; n++) {
+    struct zps_round_machine *machine = begin_apart(true);
+    feed(machine, ZPS_MACHINE_WRITTEN, 0, 0);
+    if (n > 0) feed(machine, ZPS_MACHINE_WRITTEN, 2, 0);
+    if (n == 1) feed(machine, ZPS_MACHINE_TAKEN, 0, 0);
+    assert_int_equal(machine->state, ZPS_MACHINE_PUSHING);
+    feed(machine, ZPS_MACHINE_TAKEN, 0, n == 2 ? 2 : 0);
+    assert_int_equal(machine->state, ZPS_MACHINE_FAILED);
+    assert_int_equal(machine->code, ZPS_ERR_PROTOCOL);
+    assert_int_equal(machine->blame, n == 2 ? 2 : 0);
+    zps_round_machine_destroy(machine);
+  }
+}
+
+static void test_taking_only(void **state) {
+  (void)state;
+  struct zps_round_machine *machine = begin_apart(false);
+  assert_int_equal(machine->state, ZPS_MACHINE_WAITING);
+  assert_int_equal(machine->n_actions, 1);
+  assert_int_equal(machine->actions[0].type, ZPS_MACHINE_DO_CLEAR);
+  feed(machine, ZPS_MACHINE_CLEARED, 0, 0);
+  for (uint32_t p = 0; p < 3; p++) {
+    feed(machine, ZPS_MACHINE_RESULT, p, model_owners[p]);
+    assert_int_equal(machine->actions[0].type, ZPS_MACHINE_DO_READ);
+    feed(machine, ZPS_MACHINE_LANDED, p, 0);
+  }
+  for (uint32_t p = 0; p < 3; p++) feed(machine, ZPS_MACHINE_DECODED, p, 0);
+  assert_int_equal(machine->state, ZPS_MACHINE_DONE);
+  zps_round_machine_destroy(machine);
+  machine = begin_apart(false);
+  feed(machine, ZPS_MACHINE_WRITTEN, 0, 0); /* there is nothing to write */
+  assert_int_equal(machine->code, ZPS_ERR_INTERNAL);
+  zps_round_machine_destroy(machine);
+}
+
 static void test_names(void **state) {
   (void)state;
   assert_string_equal(zps_round_machine_state_name(ZPS_MACHINE_PULLING), "pulling");
@@ -251,6 +324,8 @@ int main(void) {
       cmocka_unit_test(test_orders_by_partition), cmocka_unit_test(test_orders_whole),
       cmocka_unit_test(test_orders_of_stripes),   cmocka_unit_test(test_driver_bugs),
       cmocka_unit_test(test_events_before_start), cmocka_unit_test(test_names),
+      cmocka_unit_test(test_giving_only),         cmocka_unit_test(test_taken_of_strangers),
+      cmocka_unit_test(test_taking_only),
   };
   return cmocka_run_group_tests_name("scheme balanced", tests, NULL, NULL);
 }

@@ -1,0 +1,314 @@
+#include "server/shard/pull.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/enlarge.h"
+#include "common/codec/runs.h"
+#include "server/shard/job.h"
+#include "server/shard/publish.h"
+#include "server/shard/round.h"
+#include "server/shard/shard_impl.h"
+#include "server/shard/steps.h"
+#include "server/shard/sum.h"
+#include "server/shard/tensor.h"
+
+enum { WANTS_SHARE = 4 }; /* rows that pulls name may take so small a part of the memory limit */
+
+/* ---- life ---- */
+
+static struct zps_shard_pull *find(const struct zps_tensor *tensor, uint32_t rank, uint64_t step) {
+  for (const struct zps_shard_round *round = tensor->rounds; round; round = round->next)
+    for (struct zps_shard_pull *pull = round->pulls; pull; pull = pull->next)
+      if (pull->rank == rank && round->machine->config.step == step) return pull;
+  return NULL;
+}
+
+static struct zps_shard_pull *create(struct zps_shard_round *round, uint32_t rank) {
+  const uint32_t n_parts = round->machine->n_parts;
+  struct zps_shard_pull *pull = calloc(1, sizeof *pull + n_parts * sizeof pull->picks[0]);
+  if (!pull) return NULL;
+  pull->sums = calloc(n_parts, sizeof(void *));
+  pull->ready = calloc(n_parts, sizeof pull->ready[0]);
+  if (!pull->sums || !pull->ready) {
+    free(pull->sums);
+    free(pull->ready);
+    free(pull);
+    return NULL;
+  }
+  pull->shard = round->tensor->job->shard;
+  pull->round = round;
+  pull->rank = rank;
+  pull->n_parts = n_parts;
+  for (uint32_t part = 0; part < n_parts; part++) pull->picks[part] = (struct zps_pick){.pull = pull, .part = part};
+  pull->next = round->pulls;
+  round->pulls = pull;
+  return pull;
+}
+
+/* Frees what it holds; its own memory waits, because callers further up still look at it. */
+static void release(struct zps_shard_pull *pull) {
+  struct zps_shard *shard = pull->shard;
+  struct zps_shard_pull **link = &pull->round->pulls;
+  while (*link != pull) link = &(*link)->next;
+  *link = pull->next;
+  for (uint32_t part = 0; part < pull->n_parts; part++) {
+    zps_pick_forget(&pull->picks[part]);
+    zps_shard_sum_unref(&pull->sums[part]);
+  }
+  shard->wants_bytes -= pull->wants_bytes;
+  pull->round = NULL;
+  pull->next = shard->buried_pulls;
+  shard->buried_pulls = pull;
+}
+
+void zps_pulls_bury(struct zps_shard *shard) {
+  for (struct zps_shard_pull *pull; (pull = shard->buried_pulls) != NULL;) {
+    shard->buried_pulls = pull->next;
+    free(pull->sums);
+    free(pull->ready);
+    free(pull);
+  }
+}
+
+static void end(struct zps_shard_pull *pull) {
+  struct zps_shard_round *round = pull->round;
+  release(pull);
+  zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_PULLED, .rank = pull->rank});
+}
+
+bool zps_pull_end(struct zps_tensor *tensor, uint32_t rank, uint64_t step) {
+  struct zps_shard_pull *pull = find(tensor, rank, step);
+  if (pull) end(pull);
+  return pull;
+}
+
+void zps_pulls_gone(struct zps_tensor *tensor, uint32_t rank) {
+  for (struct zps_shard_round *round = tensor->rounds, *next_round; round; round = next_round) {
+    next_round = round->next;
+    for (struct zps_shard_pull *pull = round->pulls, *next; pull; pull = next) {
+      next = pull->next;
+      if (pull->rank == rank) end(pull);
+    }
+  }
+}
+
+static void tell(const struct zps_shard_pull *pull, const struct zps_frame_abort *abort) {
+  struct zps_frame_abort own = *abort;
+  own.tensor = pull->round->tensor->id;
+  zps_reply(&pull->round->tensor->job->members[pull->rank], &own);
+}
+
+void zps_pulls_end(struct zps_shard_round *round, const struct zps_frame_abort *abort) {
+  for (struct zps_shard_pull *pull; (pull = round->pulls) != NULL;) {
+    if (abort) tell(pull, abort);
+    release(pull);
+  }
+}
+
+/* ---- answers ---- */
+
+/* Small answers wait for the others, and travel together. */
+static void send_ready(struct zps_shard_pull *pull) {
+  bool any_large = false;
+  for (uint32_t i = 0; i < pull->n_ready; i++) any_large |= !zps_publish_is_small(pull->sums[pull->ready[i]]);
+  if (!any_large && pull->n_sent + pull->n_ready < pull->n_parts) return;
+  zps_publish_send(&(struct zps_outgoing){.round = pull->round,
+                                          .step = pull->round->machine->config.step,
+                                          .rank = pull->rank,
+                                          .sums = pull->sums,
+                                          .parts = pull->ready,
+                                          .n_parts = pull->n_ready});
+  for (uint32_t i = 0; i < pull->n_ready; i++)
+    if (zps_publish_is_small(pull->sums[pull->ready[i]])) zps_shard_sum_unref(&pull->sums[pull->ready[i]]);
+  pull->any_remote |= any_large;
+  pull->n_sent += pull->n_ready;
+  pull->n_ready = 0;
+  if (pull->n_sent == pull->n_parts && !pull->any_remote) end(pull);
+}
+
+void zps_pull_picked(struct zps_pick *pick, zps_err_t code, struct zps_shard_sum *sum) {
+  struct zps_shard_pull *pull = pick->pull;
+  if (code == ZPS_OK) {
+    pull->sums[pick->part] = sum;
+    pull->ready[pull->n_ready++] = pick->part;
+    send_ready(pull);
+    return;
+  }
+  const struct zps_tensor *tensor = pull->round->tensor;
+  zps_reply_text(&tensor->job->members[pull->rank], tensor, pull->round->machine->config.step, code, "partition %u: %s",
+                 tensor->partitions[pick->part], zps_err_str(code));
+  end(pull);
+}
+
+void zps_pulls_answer(struct zps_shard_round *round, uint32_t part) {
+  for (struct zps_shard_pull *pull = round->pulls, *next; pull; pull = next) {
+    next = pull->next;
+    if (pull->is_whole) zps_pick_start(&pull->picks[part]);
+    if (zps_shard_machine_over(round->machine)) return;
+  }
+}
+
+static void answer_all(struct zps_shard_pull *pull) {
+  for (uint32_t part = 0; pull->round && part < pull->n_parts; part++)
+    if (pull->round->sums[part]) zps_pick_start(&pull->picks[part]);
+}
+
+/* ---- rounds that are kept ---- */
+
+static void forget(struct zps_shard_round *round) {
+  zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_FORGET});
+}
+
+void zps_pulls_limit(const struct zps_shard_round *round) {
+  const struct zps_tensor *tensor = round->tensor;
+  uint32_t n = 1;
+  struct zps_shard_round *oldest = NULL;
+  if (round->machine->state != ZPS_SHARD_PUBLISHED) return;
+  for (struct zps_shard_round *other = tensor->rounds; other; other = other->next) {
+    if (other == round || !zps_shard_machine_only_keeps(other->machine)) continue;
+    if (!oldest || other->machine->config.step < oldest->machine->config.step) oldest = other;
+    n++;
+  }
+  if (n > ZPS_SHARD_KEPT) forget(oldest);
+}
+
+bool zps_pulls_make_room(struct zps_shard *shard) {
+  struct zps_shard_round *round = shard->oldest;
+  while (round && !zps_shard_machine_only_keeps(round->machine)) round = round->younger;
+  if (round) forget(round);
+  return round;
+}
+
+/* ---- frames ---- */
+
+/* Why the rank may not pull the round's sums; NULL: it may. */
+static const char *objection(const struct zps_shard_round *round, uint32_t rank) {
+  const struct zps_shard_machine *machine = round->machine;
+  if (zps_shard_machine_gets_all(machine, rank)) return "this rank's push asked for all of its sum: there is no more";
+  if (zps_shard_machine_has_pulled(machine, rank)) return "this rank has pulled its sum already";
+  for (uint32_t part = 0; part < machine->n_parts; part++)
+    if (zps_shard_machine_part_reduced(machine, part) && !round->sums[part]) return "its sum went to all ranks";
+  return NULL;
+}
+
+/* The round whose sums are pulled; NULL: the rank was told why there is none. */
+static struct zps_shard_round *round_of(struct zps_member *member, struct zps_tensor *tensor,
+                                        const struct zps_frame_round *frame, uint64_t now_ns) {
+  const uint64_t step = frame->step;
+  struct zps_shard_round *round = zps_step_round(tensor, step, now_ns);
+  if (round) {
+    const char *why = objection(round, member->rank);
+    if (!why) return round;
+    zps_reply_text(member, tensor, step, ZPS_ERR_INVALID, "%s", why);
+    return NULL;
+  }
+  const struct zps_tombstone *tombstone = zps_tensor_tombstone(tensor, step);
+  if (tombstone && tombstone->abort) {
+    zps_reply(member, tombstone->abort);
+  } else if (tombstone && tombstone->is_completed) {
+    zps_reply_text(
+        member, tensor, step, ZPS_ERR_STALE,
+        "its sum is kept no longer: servers keep it until all ranks that pushed apart have pulled it, and of "
+        "the sums that wait for pulls the newest %u",
+        ZPS_SHARD_KEPT);
+  } else {
+    zps_reply_text(member, tensor, frame->step, ZPS_ERR_NOMEM, "the server is out of memory");
+  }
+  return NULL;
+}
+
+static struct zps_shard_pull *open(struct zps_member *member, struct zps_tensor *tensor,
+                                   const struct zps_frame_round *frame) {
+  const uint64_t now_ns = zps_clock_ns(), deadline_ns = now_ns + frame->timeout_ms * ZPS_NS_PER_MS;
+  struct zps_shard_round *round = round_of(member, tensor, frame, now_ns);
+  if (!round) return NULL;
+  struct zps_shard_pull *pull = create(round, member->rank);
+  if (!pull) {
+    zps_reply_text(member, tensor, frame->step, ZPS_ERR_NOMEM, "the server is out of memory");
+    return NULL;
+  }
+  if (deadline_ns < pull->shard->next_deadline_ns) pull->shard->next_deadline_ns = deadline_ns;
+  zps_shard_round_step(round, &(struct zps_shard_machine_event){
+                                  .type = ZPS_SHARD_PULL, .rank = member->rank, .deadline_ns = deadline_ns});
+  return pull;
+}
+
+static zps_err_t add_run(struct zps_pick *pick, struct zps_index_run run, struct zps_error *error) {
+  struct zps_shard_pull *pull = pick->pull;
+  struct zps_shard *shard = pull->shard;
+  if (pick->n_runs == pick->cap_runs) {
+    const uint32_t cap = pick->cap_runs ? 2 * pick->cap_runs : 4;
+    const uint64_t more_bytes = (uint64_t)(cap - pick->cap_runs) * sizeof run;
+    if (shard->wants_bytes + more_bytes > shard->memory_limit_bytes / WANTS_SHARE)
+      return zps_fail(error, ZPS_ERR_NOMEM,
+                      "the rows that ranks name take more than a quarter of the server's memory.limit, which is "
+                      "%" PRIu64 " bytes",
+                      shard->memory_limit_bytes);
+    if (!zps_enlarge(&pick->runs, cap, sizeof run))
+      return zps_fail(error, ZPS_ERR_NOMEM, "the server is out of memory");
+    pick->cap_runs = cap;
+    pull->wants_bytes += more_bytes;
+    shard->wants_bytes += more_bytes;
+  }
+  pick->runs[pick->n_runs++] = run;
+  pick->n_rows += run.n;
+  pick->end = run.first + run.n;
+  return ZPS_OK;
+}
+
+/* The gap of a slice's first run is counted from the partition's beginning, also where earlier slices named rows. */
+static zps_err_t take_slice(struct zps_shard_pull *pull, const struct zps_slice *slice, struct zps_error *error) {
+  const struct zps_tensor *tensor = pull->round->tensor;
+  const uint32_t part = slice->partition < tensor->partition.n_parts ? tensor->positions[slice->partition] : UINT32_MAX;
+  if (part == UINT32_MAX)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "it pulls partition %u, which is not this server's", slice->partition);
+  struct zps_pick *pick = &pull->picks[part];
+  const uint8_t *at = slice->data, *const bytes_end = at + slice->len_bytes;
+  const uint32_t before = pick->n_rows;
+  for (uint32_t index = 0; at < bytes_end;) {
+    struct zps_index_run run;
+    zps_err_t code = zps_index_run_get(&at, bytes_end, index, tensor->sizes[part], &run, error);
+    if (code == ZPS_OK && run.first < pick->end)
+      code = zps_fail(error, ZPS_ERR_PROTOCOL, "it pulls rows of partition %u up to %u, and then %u", slice->partition,
+                      pick->end - 1, run.first);
+    if (code == ZPS_OK) code = add_run(pick, run, error);
+    if (code != ZPS_OK) return code;
+    index = pick->end;
+  }
+  if (pick->n_rows - before == slice->nnz) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_PROTOCOL, "it pulls %u rows of partition %u, and says %u", pick->n_rows - before,
+                  slice->partition, slice->nnz);
+}
+
+void zps_pull_frame(struct zps_member *member, const struct zps_frame_round *frame) {
+  struct zps_tensor *tensor = zps_tensor_find(member->job, frame->tensor);
+  if (!tensor) {
+    zps_reply_unknown(member, frame->tensor, frame->step);
+    return;
+  }
+  if (tensor->idle && tensor->idle[member->rank]) {
+    zps_reply_text(member, tensor, frame->step, ZPS_ERR_PROTOCOL,
+                   "this rank has no part in it, so it has nothing to pull");
+    return;
+  }
+  struct zps_shard_pull *pull = find(tensor, member->rank, frame->step);
+  struct zps_error error;
+  uint64_t nnz = 0;
+  if (!pull && !(pull = open(member, tensor, frame))) return;
+  zps_err_t code = ZPS_OK;
+  if (pull->is_whole) code = zps_fail(&error, ZPS_ERR_PROTOCOL, "this rank is pulling the step already");
+  for (uint32_t i = 0; code == ZPS_OK && i < frame->n_slices; i++) {
+    code = take_slice(pull, &frame->slices[i], &error);
+    nnz += frame->slices[i].nnz;
+  }
+  if (code != ZPS_OK) {
+    zps_reply_text(member, tensor, frame->step, code, "rank %u: %s", member->rank, error.text);
+    end(pull);
+    return;
+  }
+  pull->is_whole = nnz == frame->total_nnz;
+  if (pull->is_whole) answer_all(pull);
+}

@@ -1,0 +1,123 @@
+/* Pulls of strangers: each is refused by itself, with a text that names the fault, and the round goes on. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/codec/runs.h"
+#include "tests/support/logs.h"
+#include "tests/unit/server/shard/shard_cluster.h"
+
+enum { MIB = 1 << 20, RANKS = 3, OTHERS = 2 /* a partition of another server */ };
+
+struct scene {
+  struct zps_shard *shard;
+  struct cluster cluster;
+  struct cluster_tensor *tensor;
+};
+
+/* A job of three ranks; partitions 0, 1, 3, 4 of five are here. */
+static void open_scene(struct scene *scene) {
+  scene->shard = cluster_shard("loop", NULL, 64 * MIB);
+  cluster_open(&scene->cluster, scene->shard, "loop", NULL, 77, RANKS);
+  scene->tensor = cluster_tensor(&scene->cluster, 20000, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, 5, 0.3);
+}
+
+/* The round that the pulls were for still works for those that push for all of it. */
+static void close_scene(struct scene *scene) {
+  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene->cluster, scene->tensor, 7, rank, 60000);
+  for (uint32_t rank = 0; rank < RANKS; rank++) {
+    cluster_check(&scene->cluster, scene->tensor, 7, rank);
+    cluster_done(&scene->cluster, scene->tensor, 7, rank);
+  }
+  cluster_close(&scene->cluster);
+  cluster_check_released(scene->shard);
+  zps_shard_destroy(scene->shard);
+}
+
+/* Rank 0 pulls; `more` rows are said to come in later frames. */
+static void pull(struct scene *scene, uint64_t step, uint32_t partition, const void *runs, size_t len, uint32_t nnz,
+                 uint64_t more) {
+  struct zps_frame frame = {.header.type = ZPS_FRAME_PULL};
+  frame.u.round = (struct zps_frame_round){
+      .tensor = scene->tensor->spec.tensor, .step = step, .total_nnz = nnz + more, .timeout_ms = 60000, .n_slices = 1};
+  frame.u.round.slices[0] = (struct zps_slice){.partition = partition,
+                                               .codec = ZPS_WIRE_CODEC_RUNS,
+                                               .is_inline = true,
+                                               .nnz = nnz,
+                                               .len_bytes = len,
+                                               .data = runs};
+  rig_send(scene->cluster.ranks[0], &frame);
+}
+
+static void expect_refused(struct scene *scene, zps_err_t code, const char *text) {
+  cluster_abort(&scene->cluster, scene->tensor, 8, 0, code, text);
+}
+
+static void test_bad_pulls(void **state) {
+  (void)state;
+  struct scene scene;
+  open_scene(&scene);
+  /* Each is the first frame of step 8, which it opens; a round is not failed by it, so the next one may follow. */
+  pull(&scene, 8, 5, "\0", 1, 1, 0);
+  expect_refused(&scene, ZPS_ERR_PROTOCOL, "it pulls partition 5, which is not this server's");
+  close_scene(&scene);
+
+  open_scene(&scene);
+  pull(&scene, 8, OTHERS, "\0", 1, 1, 0);
+  expect_refused(&scene, ZPS_ERR_PROTOCOL, "it pulls partition 2, which is not this server's");
+  close_scene(&scene);
+
+  open_scene(&scene);
+  pull(&scene, 8, 1, "\x01", 1, 2, 0);
+  expect_refused(&scene, ZPS_ERR_PROTOCOL, "no number where one is due");
+  close_scene(&scene);
+
+  open_scene(&scene);
+  pull(&scene, 8, 1, "\x01\xff\xff\x7f", 4, 9, 0);
+  expect_refused(&scene, ZPS_ERR_PROTOCOL, "in a partition of 4000");
+  close_scene(&scene);
+
+  open_scene(&scene);
+  pull(&scene, 8, 1, "\x04\x04", 2, 3, 0);
+  expect_refused(&scene, ZPS_ERR_PROTOCOL, "it pulls 2 rows of partition 1, and says 3");
+  close_scene(&scene);
+
+  open_scene(&scene);
+  pull(&scene, 8, 1, "\x14", 1, 1, 5);
+  pull(&scene, 8, 1, "\x14", 1, 1, 0); /* row 10 again */
+  expect_refused(&scene, ZPS_ERR_PROTOCOL, "it pulls rows of partition 1 up to 10, and then 10");
+  close_scene(&scene);
+
+  open_scene(&scene);
+  pull(&scene, 8, 1, "\x14", 1, 1, 0);
+  pull(&scene, 8, 1, "\x16", 1, 1, 0);
+  expect_refused(&scene, ZPS_ERR_PROTOCOL, "this rank is pulling the step already");
+  close_scene(&scene);
+}
+
+/* Lists of rows are memory that a rank makes the server take. */
+static void test_wants_are_bounded(void **state) {
+  (void)state;
+  struct scene scene;
+  scene.shard = cluster_shard("loop", NULL, 64 << 10);
+  cluster_open(&scene.cluster, scene.shard, "loop", NULL, 77, RANKS);
+  scene.tensor = cluster_tensor(&scene.cluster, 20000, 1, ZPS_DTYPE_F32, ZPS_OP_SUM, 5, 0.01);
+  uint8_t runs[4000];
+  for (unsigned i = 0; i < sizeof runs; i++) runs[i] = 0;
+  memset(runs, 2, sizeof runs / 2); /* every other row: one run each */
+  pull(&scene, 8, 1, runs, 1999, 1999, 4000);
+  pull(&scene, 8, 3, runs, 1999, 1999, 2001);
+  expect_refused(&scene, ZPS_ERR_NOMEM, "more than a quarter of the server's memory.limit");
+  cluster_close(&scene.cluster);
+  zps_shard_destroy(scene.shard);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_bad_pulls), cmocka_unit_test(test_wants_are_bounded)};
+  logs_start();
+  return cmocka_run_group_tests(tests, NULL, logs_check);
+}

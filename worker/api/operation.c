@@ -1,0 +1,96 @@
+#include "worker/api/operation.h"
+
+#include <inttypes.h>
+
+#include "worker/api/job.h"
+#include "worker/api/request.h"
+
+/* The result is an array of some rows alone. */
+static bool is_compact(const struct zenps_tensor *tensor, const struct zps_operation *operation) {
+  const struct zps_wants *wants = operation->wants;
+  const bool is_part = wants && (wants->by_row || wants->count < tensor->core.shape.rows);
+  return is_part && operation->out && operation->out->layout == ZENPS_DENSE;
+}
+
+/* What the operation lacks, an empty list of the request's takes the place of. */
+static void setup(struct zps_round *round, struct zenps_request *request, uint64_t step,
+                  const struct zps_operation *operation) {
+  const zenps_grad_t *in = operation->in ? operation->in : &request->nothing;
+  zenps_grad_t *out = operation->out ? operation->out : &request->nothing, *into = NULL;
+  if (is_compact(request->tensor, operation)) {
+    into = out;
+    out = &request->nothing;
+  }
+  request->wants = operation->wants;
+  zps_worker_round_setup(round, request,
+                         &(struct zps_round_start){.step = step,
+                                                   .timeout_ms = request->tensor->job->options.round_timeout_ms,
+                                                   .in = in,
+                                                   .out = out,
+                                                   .only_gives = !operation->out,
+                                                   .only_takes = !operation->in,
+                                                   .wants = operation->wants,
+                                                   .into = into});
+}
+
+/* Under the job's lock. *prepare_p: the round, where it has something to prepare before it is launched; else NULL. */
+static zenps_status_t begin(struct zenps_tensor *tensor, uint64_t step, struct zenps_request *request,
+                            const struct zps_operation *operation, struct zps_round **prepare_p) {
+  struct zenps_job *job = tensor->job;
+  *prepare_p = NULL;
+  struct zps_round *round;
+  const zenps_status_t status = zps_worker_job_check(job);
+  if (status != ZENPS_OK) return status;
+  struct zps_error error;
+  const zenps_grad_t *in = operation->in, *out = operation->out;
+  const uint64_t rows = tensor->core.shape.rows;
+  zps_err_t err = in ? zps_worker_use_arrays(tensor, in, false, rows, &request->memory, &error) : ZPS_OK;
+  if (err == ZPS_OK && out)
+    err = zps_worker_use_arrays(tensor, out, true, is_compact(tensor, operation) ? operation->wants->count : rows,
+                                &request->memory, &error);
+  if (err != ZPS_OK) return zps_worker_raise(&error);
+  err = zps_worker_tensor_round_get(tensor, step, !out, !in, &round);
+  if (err == ZPS_ERR_BUSY) {
+    return zps_worker_fail(
+        err, "job %s, tensor %s: step %" PRIu64 " is in flight here, or failed and is still being given up",
+        job->options.job, tensor->core.name, step);
+  }
+  if (err == ZPS_ERR_AGAIN) {
+    return zps_worker_fail(err, "job %s, tensor %s: %u steps are in flight, as many as may be", job->options.job,
+                           tensor->core.name, ZPS_TENSOR_ROUNDS_MAX);
+  }
+  if (err == ZPS_ERR_STALE) {
+    return zps_worker_fail(
+        ZPS_ERR_INVALID, "job %s, tensor %s: step %" PRIu64 " after step %" PRIu64 "; scheme %s wants steps to ascend",
+        job->options.job, tensor->core.name, step, tensor->next_step - 1, tensor->core.peer->scheme->name);
+  }
+  if (err != ZPS_OK)
+    return zps_worker_fail(err, "tensor %s, step %" PRIu64 ": %s", tensor->core.name, step, zps_err_str(err));
+  setup(round, request, step, operation);
+  if (round->ops->prepare)
+    *prepare_p = round;
+  else
+    zps_round_launch(round);
+  return ZENPS_OK;
+}
+
+zenps_status_t zps_worker_start(struct zenps_tensor *tensor, uint64_t step, const struct zps_operation *operation,
+                                zenps_request_t **request_p) {
+  struct zenps_request *request;
+  struct zps_round *round;
+  if (zps_worker_request_create(tensor, &request) != ZPS_OK) {
+    return zps_worker_fail(ZPS_ERR_NOMEM, "tensor %s, step %" PRIu64 ": no memory for a request", tensor->core.name,
+                           step);
+  }
+  pthread_mutex_lock(&tensor->job->lock);
+  const zenps_status_t status = begin(tensor, step, request, operation, &round);
+  if (status != ZENPS_OK) zps_worker_memory_unuse(&request->memory);
+  pthread_mutex_unlock(&tensor->job->lock);
+  if (status != ZENPS_OK) {
+    zps_worker_request_destroy(request);
+    return status;
+  }
+  if (round) zps_worker_round_start(round);
+  *request_p = request;
+  return ZENPS_OK;
+}

@@ -1,0 +1,31 @@
+/* An operation of the API on a tensor: a gradient goes in, or a result comes out, or both. */
+#ifndef ZPS_WORKER_API_OPERATION_H
+#define ZPS_WORKER_API_OPERATION_H
+
+#include "worker/api/registered.h"
+#include "worker/api/tensor.h"
+#include "worker/round/wants.h"
+
+struct zps_operation {
+  const zenps_grad_t *in;  /* NULL: nothing is pushed */
+  zenps_grad_t *out;       /* NULL: no result */
+  struct zps_wants *wants; /* the request's, if it comes about; NULL: a push gets all of the sum */
+};
+
+/* grads.c: whether gradient and result can be right. */
+zps_err_t zps_worker_check_in(const struct zenps_tensor *tensor, const zenps_grad_t *in,
+                              struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_worker_check_out(const struct zenps_tensor *tensor, const zenps_grad_t *out, uint64_t dense_rows,
+                               struct zps_error *error) ZPS_MUSTCHECK;
+/* Of an operation with both. */
+zps_err_t zps_worker_check_pair(const struct zenps_tensor *tensor, const zenps_grad_t *in, const zenps_grad_t *out,
+                                struct zps_error *error) ZPS_MUSTCHECK;
+/* Under the job's lock: notes the arrays that are in registered memory. */
+zps_err_t zps_worker_use_arrays(const struct zenps_tensor *tensor, const zenps_grad_t *grad, bool is_out,
+                                uint64_t dense_rows, struct zps_memory_use *use, struct zps_error *error) ZPS_MUSTCHECK;
+
+/* Starts it; `step` is not checked yet. Where it fails, `wants` stays the caller's. */
+zenps_status_t zps_worker_start(struct zenps_tensor *tensor, uint64_t step, const struct zps_operation *operation,
+                                zenps_request_t **request_p);
+
+#endif
