@@ -4,11 +4,6 @@
 
 #include "common/codec/codec_choice.h"
 
-/* Bytes of values that are coded one by one, without the list's padding. */
-static uint64_t row_bytes_of(uint32_t width, enum zps_dtype dtype, enum zps_value_codec value_codec) {
-  return zps_values_bytes(value_codec, dtype, 2ull * width) / 2;
-}
-
 /* Writes values and the padding that makes them a list. */
 static void put_values(const void *values, uint64_t values_bytes, uint64_t list_bytes, void *out) {
   memcpy(out, values, values_bytes);
@@ -26,7 +21,7 @@ void zps_join_init(struct zps_joined *join, uint32_t width, enum zps_dtype dtype
   join->width = width;
   join->dtype = dtype;
   join->value_codec = value_codec;
-  join->row_bytes = row_bytes_of(width, dtype, value_codec);
+  join->row_bytes = zps_values_row_bytes(value_codec, dtype, width);
   join->m = join->z = 0;
 }
 
@@ -76,7 +71,7 @@ zps_err_t zps_split_init(struct zps_split *split, uint32_t codec, uint64_t m, ui
   const zps_err_t code =
       zps_slice_view_init(&split->view, codec, (uint32_t)m, nnz, width, dtype, value_codec, payload, len_bytes, error);
   if (code != ZPS_OK) return code;
-  split->row_bytes = row_bytes_of(width, dtype, value_codec);
+  split->row_bytes = zps_values_row_bytes(value_codec, dtype, width);
   read_indices(&split->view, 0, split->indices);
   split->first = split->next = 0;
   split->base = split->end = 0;

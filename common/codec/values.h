@@ -66,6 +66,10 @@ unsigned zps_values_level_bits(enum zps_value_codec codec);
 
 /* Bytes of a list of n values; UINT64_MAX when 64 bits cannot hold it. */
 uint64_t zps_values_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint64_t n);
+/* Bytes of a row of values that are coded one by one, without the list's padding. */
+static inline uint64_t zps_values_row_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint32_t width) {
+  return zps_values_bytes(codec, dtype, 2ull * width) / 2;
+}
 /* The same without the list's padding. */
 double zps_values_bound_bytes(enum zps_value_codec codec, enum zps_dtype dtype, uint64_t n);
 /* The sender of values: a rank, or the number `world` for sums. */

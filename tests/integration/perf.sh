@@ -14,7 +14,7 @@ ok "several stripes, 4 ranks" verified 4 2 --rows 5000003 --density 0.01 --parti
 ok "several stripes, most of them" verified 2 2 --rows 2200000 --density 0.6 --partitions 16
 ok "several stripes, nearly nothing" verified 2 2 --rows 5000003 --density 0.00001 --partitions 48
 ok "several stripes, rows in and out" verified 2 2 --rows 2200000 --density 0.02 --partitions 16 --layout rows --out rows
-ok "several stripes, Algorithm 1, rows out" verified 2 2 --rows 2200000 --density 0.02 --partitions 16 --hierarchical --out rows
+ok "several stripes, Algorithm 1, rows out" verified 2 2 --rows 2200000 --density 0.02 --partitions 16 --partitioner hierarchical --out rows
 ok "no rank touches anything" verified 3 2 --rows 10000 --density 0
 ok "some ranks touch nothing" verified 4 2 --rows 10000 --density 0.1 --empty 2
 ok "more workers than partitions" verified 5 1 --rows 30000 --partitions 2 --density 0.1
@@ -25,7 +25,7 @@ ok "dense in, rows out, width 3, f64" verified 3 2 --rows 30000 --width 3 --out 
 ok "mean" verified 3 2 --rows 30000 --op mean --density 0.05
 ok "blocks of 8 rows" verified 3 2 --rows 100003 --block-bits 3 --density 0.02
 ok "skewed rows" verified 3 2 --rows 100000 --skew 1.1 --density 0.02
-ok "Algorithm 1 instead of the ordered walk" verified 3 2 --rows 100000 --hierarchical --density 0.02
+ok "Algorithm 1 instead of the ordered walk" verified 3 2 --rows 100000 --partitioner hierarchical --density 0.02
 for values in bf16 f16 qsgd2 qsgd4 qsgd8; do
   ok "values as $values" verified 3 2 --rows 100003 --density 0.05 --values $values
 done

@@ -72,7 +72,7 @@ static zps_err_t check_device(const struct zenps_tensor *tensor, const zenps_gra
   if (!is_out && tensor->core.partitioner == ZPS_PARTITIONER_HIERARCHICAL)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED,
                     "tensor %s: in is in device memory, where Algorithm 1 partitions no gradient: give it in host "
-                    "memory, or open the tensor without the option hierarchical",
+                    "memory, or open the tensor with another partitioner",
                     tensor->core.name);
   zps_err_t err = zps_worker_device_get(tensor->job, grad->device, &device, &why);
   if (err == ZPS_OK && grad->values && n > 0)

@@ -9,7 +9,6 @@
 struct zps_tensor_ask {
   struct zps_tensor_spec spec;
   struct zps_scheme_ask scheme;
-  enum zps_partitioner partitioner;
 };
 
 /* `given` NULL: defaults. */

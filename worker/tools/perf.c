@@ -11,6 +11,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/exit.h"
+#include "common/codec/partitioner.h"
 #include "common/plan/schemes.h"
 #include "worker/tools/perf_array.h"
 #include "worker/tools/settle.h"
@@ -96,6 +97,10 @@ static zenps_status_t record(struct perf *perf, const zenps_request_t *request, 
     result->bound_bytes += stats.bound_bytes;
     result->nnz_in += stats.nnz_in;
     result->nnz_out += stats.nnz_out;
+    result->partitioned_in = (int)stats.partitioned_in;
+    result->hash_parallel += stats.hash_parallel;
+    result->hash_serial += stats.hash_serial;
+    result->hash_lost_races += stats.hash_lost_races;
   }
   free(sent);
   return status;
@@ -263,6 +268,7 @@ static void know_scheme(struct perf *perf) {
   zenps_tensor_info_t info = {.struct_size = sizeof info};
   const bool known = zenps_tensor_info(perf->tensor, &info) == ZENPS_OK;
   perf->scheme = known ? info.scheme : "?";
+  perf->partitioner = known && info.partitioner ? zps_partitioner_name((enum zps_partitioner)info.partitioner) : NULL;
   perf->balanced = strcmp(perf->scheme, "balanced") == 0;
   perf->served = perf->balanced || strcmp(perf->scheme, "sparse-ps") == 0 || strcmp(perf->scheme, "dense-ps") == 0;
   enum zps_plan_scheme scheme;

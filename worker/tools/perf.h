@@ -19,7 +19,9 @@ struct perf_options {
   char *scheme, *levels;
   uint64_t topk, chunks, bits;
   double keep;
-  bool hierarchical, verify, json;
+  int partitioner; /* an index too: enum zenps_partitioner */
+  uint64_t hash_k, hash_r1, hash_r2;
+  bool verify, json;
 };
 
 /* One rank's measurements; arrays have one entry per measured step unless said otherwise. */
@@ -32,6 +34,8 @@ struct perf_result {
   uint64_t shared_out, shared_in;                        /* of the payload, through memory that ranks of a host share */
   uint64_t bound_bytes;
   uint64_t nnz_in, nnz_out;
+  uint64_t hash_parallel, hash_serial, hash_lost_races; /* of Algorithm 1 */
+  int partitioned_in;                                   /* the last step: enum zenps_memory */
   uint32_t partitions;
   uint64_t *sent, *in_union;     /* per partition, all measured steps */
   double worst_push, worst_pull; /* sums over steps of each step's own imbalance */
@@ -52,10 +56,11 @@ struct perf {
   uint64_t n_own;
   uint64_t rows;
   size_t value_bytes;
-  const char *scheme;  /* the tensor's */
-  bool balanced;       /* it is that one */
-  bool served;         /* servers own rows */
-  bool lossy;          /* it keeps only some rows */
+  const char *scheme;      /* the tensor's */
+  const char *partitioner; /* NULL: it has none */
+  bool balanced;           /* it is that one */
+  bool served;             /* servers own rows */
+  bool lossy;              /* it keeps only some rows */
   unsigned value_bits; /* fewer where the scheme adds in an order of its own that the reference does not follow: then
                           every order gives the same bits */
   uint64_t digest;     /* of all results so far */

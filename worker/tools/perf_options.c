@@ -17,6 +17,7 @@ static const char *const layout_values[] = {"dense", "rows", NULL};
 static const char *const out_values[] = {"dense", "rows", "in-place", NULL};
 static const char *const op_values[] = {"sum", "mean", "max", "min", NULL};
 static const char *const codec_values[] = {"auto", "paper", "coo", NULL};
+static const char *const partitioner_values[] = {"default", "stratified", "murmur", "hierarchical", NULL};
 static const char *const check_values[] = {"all", "turns", NULL};
 static const char *const values_values[] = {ZPS_VALUES_NAME_LIST, NULL};
 
@@ -84,8 +85,15 @@ static const struct zps_opt opts[] = {
         .help = "pieces of a dense scheme's blocks (0: of a megabyte)"),
     OPT(ZPS_OPT_UINT, bits, .name = "bits", .arg = "B", .def = "0", .min = 0, .max = 8,
         .help = "QSGD bits of dsar's dense half (0: exact)"),
-    OPT(ZPS_OPT_BOOL, hierarchical, .name = "hierarchical",
-        .help = "partition by Zen's Algorithm 1 on the CPU instead of the ordered walk (balanced, sparse-ps)"),
+    OPT(ZPS_OPT_ENUM, partitioner, .name = "partitioner", .def = "default", .values = partitioner_values,
+        .help = "how rows are dealt to partitions (balanced): stratified, the default; murmur, each by its hash, as in "
+                "the Zen paper; or hierarchical, likewise, by its Algorithm 1 on the CPU"),
+    OPT(ZPS_OPT_UINT, hash_k, .name = "hash-k", .arg = "K", .def = "0", .min = 0, .max = 1e6,
+        .help = "hash functions of Algorithm 1 (0: the paper's 3)"),
+    OPT(ZPS_OPT_UINT, hash_r1, .name = "hash-r1", .arg = "N", .def = "0", .min = 0, .max = 1e12,
+        .help = "its slots of parallel memory per partition (0: the paper's 2 for each row found)"),
+    OPT(ZPS_OPT_UINT, hash_r2, .name = "hash-r2", .arg = "N", .def = "0", .min = 0, .max = 1e12,
+        .help = "its slots of serial memory per partition (0: a tenth of those)"),
     OPT(ZPS_OPT_UINT, seed, .name = "seed", .arg = "S", .def = "1", .min = 0, .max = 1e15,
         .help = "of rows and values"),
     OPT(ZPS_OPT_BOOL, verify, .name = "verify", .short_flag = 'v',
@@ -167,7 +175,10 @@ zps_err_t perf_options_tensor(const struct perf_options *options, uint32_t *leve
   tensor->op = (zenps_op_t)(ZENPS_OP_SUM + options->op);
   tensor->partitions = (uint32_t)options->partitions;
   tensor->block_bits = (int)options->block_bits;
-  tensor->hierarchical = options->hierarchical;
+  tensor->partitioner = (zenps_partitioner_t)options->partitioner;
+  tensor->hash_k = (uint32_t)options->hash_k;
+  tensor->hash_r1 = options->hash_r1;
+  tensor->hash_r2 = options->hash_r2;
   tensor->codec = (zenps_codec_t)(ZENPS_CODEC_AUTO + options->codec);
   tensor->values = (zenps_values_t)((int)ZENPS_VALUES_RAW + options->values);
   tensor->scheme = options->scheme;

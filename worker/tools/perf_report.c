@@ -20,6 +20,9 @@ enum {
   NNZ_OUT,
   SHARED_OUT,
   SHARED_IN,
+  HASH_PARALLEL,
+  HASH_SERIAL,
+  HASH_LOST_RACES,
   WORST_PUSH,
   CPU_MS,
   VERIFIED,
@@ -114,6 +117,9 @@ static zenps_status_t summarise(struct perf *perf, struct summary *summary) {
                                 (double)result->nnz_out,
                                 (double)result->shared_out,
                                 (double)result->shared_in,
+                                (double)result->hash_parallel,
+                                (double)result->hash_serial,
+                                (double)result->hash_lost_races,
                                 result->worst_push,
                                 result->cpu_ms,
                                 result->verified,
@@ -190,6 +196,14 @@ static void print_json(const struct perf *perf, const struct summary *summary) {
   line = zps_json_set_real(line, "union_density", mean[NNZ_OUT] / rows);
   line = zps_json_set_str(line, "scheme", perf->scheme);
   line = zps_json_set_str(line, "ran", result.ran);
+  line = zps_json_set_str(line, "partitioner", perf->partitioner);
+  line = zps_json_set_str(line, "partitioned_on",
+                          !perf->partitioner                           ? NULL
+                          : result.partitioned_in == (int)ZENPS_DEVICE ? "device"
+                                                                       : "host");
+  line = zps_json_set_real(line, "hash_parallel", mean[HASH_PARALLEL]);
+  line = zps_json_set_real(line, "hash_serial", mean[HASH_SERIAL]);
+  line = zps_json_set_real(line, "hash_lost_races", mean[HASH_LOST_RACES]);
   line = zps_json_set_u64(line, "warmup", perf->first);
   line = zps_json_set_str(line, "provider", zenps_provider(perf->job));
   line = zps_json_set_u64(line, "steps", result.steps);
@@ -252,6 +266,9 @@ static void print_table(const struct perf *perf, const struct summary *summary) 
   printf("bound  %.0f bytes (values and the entropy of their rows), of which %.4f are sent, %.4f without frames\n",
          mean[BOUND], over_bound(summary, mean[BYTES_IN] + mean[BYTES_OUT]),
          over_bound(summary, mean[PAYLOAD_IN] + mean[PAYLOAD_OUT]));
+  if (mean[HASH_PARALLEL] + mean[HASH_SERIAL] > 0)
+    printf("hashed %.0f rows to parallel memory, %.0f to serial memory, after %.0f lost races\n", mean[HASH_PARALLEL],
+           mean[HASH_SERIAL], mean[HASH_LOST_RACES]);
   printf("imbalance push %.3f, pull %.3f (in single steps %.3f, %.3f)\n", summary->imbalance_push,
          summary->imbalance_pull, summary->imbalance_push_step, summary->imbalance_pull_step);
   if (options->verify) printf("verified: %s\n", summary->verified ? verdict(perf) : "NO");

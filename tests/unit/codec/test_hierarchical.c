@@ -83,9 +83,9 @@ static void nothing_is_lost(void **state) {
     for (unsigned p = 0; p < COUNT(parts); p++) {
       for (unsigned m = 0; m < COUNT(memories); m++) {
         const struct zps_hier_config config = {.n_parts = parts[p],
-                                               .k = memories[m].k,
-                                               .r1 = memories[m].r1,
-                                               .r2 = memories[m].r2,
+                                               .options.k = memories[m].k,
+                                               .options.r1 = memories[m].r1,
+                                               .options.r2 = memories[m].r2,
                                                .seed = s + m,
                                                .h0 = hashed};
         check(config, indices, sizes[s], NULL);
@@ -100,12 +100,12 @@ static void nothing_is_lost(void **state) {
 static void few_indices_go_serial(void **state) {
   enum { N = 200000 };
   uint64_t *const indices = draw_indices(N, 100, 1);
-  const struct zps_hier_config config = {.n_parts = 16, .k = 3, .seed = 5, .h0 = hashed};
+  const struct zps_hier_config config = {.n_parts = 16, .options.k = 3, .seed = 5, .h0 = hashed};
   struct zps_hier_stats stats = check(config, indices, N, *state);
   assert_true(stats.serial < N * 5 / 100);
   assert_int_equal(stats.redone, 0);
   struct zps_hier_config more = config;
-  more.k = 4;
+  more.options.k = 4;
   assert_true(check(more, indices, N, *state).serial < stats.serial * 6 / 10);
   free(indices);
 }
@@ -116,7 +116,7 @@ static void races_are_caught_by_reading_back(void **state) {
   (void)state;
   uint64_t indices[32];
   for (unsigned i = 0; i < 32; i++) indices[i] = i;
-  const struct zps_hier_config config = {.n_parts = 1, .k = 1, .r1 = 1, .r2 = 31, .h0 = hashed};
+  const struct zps_hier_config config = {.n_parts = 1, .options.k = 1, .options.r1 = 1, .options.r2 = 31, .h0 = hashed};
   const struct zps_hier_stats stats = check(config, indices, 32, NULL);
   assert_int_equal(stats.parallel, 1);
   assert_int_equal(stats.lost_races, 31);
@@ -129,11 +129,12 @@ static void losers_rehash(void **state) {
   (void)state;
   uint64_t indices[32];
   for (unsigned i = 0; i < 32; i++) indices[i] = i + 100;
-  struct zps_hier_config config = {.n_parts = 1, .k = 1, .r1 = 64, .r2 = 31, .seed = 3, .h0 = hashed};
+  struct zps_hier_config config = {
+      .n_parts = 1, .options.k = 1, .options.r1 = 64, .options.r2 = 31, .seed = 3, .h0 = hashed};
   const struct zps_hier_stats once = check(config, indices, 32, NULL);
   assert_true(once.lost_races > 0);
   assert_int_equal(once.serial, once.lost_races); /* one look each: a row that failed had seen an empty slot */
-  config.k = 16;
+  config.options.k = 16;
   const struct zps_hier_stats often = check(config, indices, 32, NULL);
   assert_true(often.serial < once.serial);
   assert_int_equal(often.serial, 0);
@@ -142,7 +143,8 @@ static void losers_rehash(void **state) {
 static void full_serial_memory_is_grown_and_redone(void **state) {
   enum { N = 10000 };
   uint64_t *const indices = draw_indices(N, 10, 2);
-  const struct zps_hier_config config = {.n_parts = 4, .k = 1, .r1 = 10, .r2 = 1, .seed = 5, .h0 = hashed};
+  const struct zps_hier_config config = {
+      .n_parts = 4, .options.k = 1, .options.r1 = 10, .options.r2 = 1, .seed = 5, .h0 = hashed};
   const struct zps_hier_stats stats = check(config, indices, N, *state);
   assert_true(stats.redone >= 1);
   assert_true(stats.parallel <= 40);
@@ -179,7 +181,8 @@ static void impossible_memory_is_an_error(void **state) {
   uint32_t n_parts = 65536;
   uint64_t out;
   uint64_t *const starts = malloc(65537 * sizeof *starts);
-  const struct zps_hier_config config = {.n_parts = 65536, .r1 = 1ull << 60, .h0 = last_part, .h0_ctx = &n_parts};
+  const struct zps_hier_config config = {
+      .n_parts = 65536, .options.r1 = 1ull << 60, .h0 = last_part, .h0_ctx = &n_parts};
   assert_non_null(starts);
   assert_int_equal(zps_hier_partition(&config, &index, 1, NULL, &out, starts, NULL), ZPS_ERR_NOMEM);
   free(starts);

@@ -110,7 +110,7 @@ struct gpu_slices encode_as(const struct ref_gradient *gradient, const struct zp
   struct zps_encode_input input = ref_input(gradient, part);
   input.value_codec = value_codec;
   input.origin = (struct zps_values_origin){.seed = pick, .step = 7, .tensor = 3, .rank = 2};
-  assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_ORDERED, &encoder), ZPS_OK);
+  assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_STRATIFIED, &encoder), ZPS_OK);
   assert_int_equal(zps_encoder_scan(encoder, &input, NULL, &error), ZPS_OK);
   struct gpu_slices slices = {.n_parts = part->n_parts,
                               .slices = calloc(part->n_parts, sizeof *slices.slices),
