@@ -26,6 +26,37 @@ ok "mean" verified 3 2 --rows 30000 --op mean --density 0.05
 ok "blocks of 8 rows" verified 3 2 --rows 100003 --block-bits 3 --density 0.02
 ok "skewed rows" verified 3 2 --rows 100000 --skew 1.1 --density 0.02
 ok "Algorithm 1 instead of the ordered walk" verified 3 2 --rows 100000 --partitioner hierarchical --density 0.02
+# Each way to deal rows, with each way to code them: dense, lists with repeats, few rows, wide rows, nearly all.
+for partitioner in stratified murmur hierarchical; do
+  for codec in auto paper coo; do
+    ok "$partitioner, $codec" verified 3 2 --rows 100003 --density 0.02 --partitioner $partitioner --codec $codec
+    is "the report says so" "$(sed -n 's/.*"partitioner": *"\([a-z]*\)".*"partitioned_on": *"\([a-z]*\)".*/\1 \2/p' "$scratch/json")" "$partitioner host"
+    ok "$partitioner, $codec, lists" verified 3 2 --rows 100003 --density 0.02 --partitioner $partitioner --codec $codec --layout rows --out rows --duplicates 2
+  done
+  ok "$partitioner, few rows" verified 3 2 --rows 50 --density 0.5 --partitioner $partitioner --codec paper
+  ok "$partitioner, wide rows as bf16" verified 3 2 --rows 20000 --width 33 --density 0.05 --partitioner $partitioner --codec paper --values bf16
+  ok "$partitioner, values that share a scale" verified 3 2 --rows 100003 --density 0.02 --partitioner $partitioner --codec paper --values qsgd4
+  ok "$partitioner, all rows, max" verified 2 2 --rows 30000 --density 1 --partitioner $partitioner --codec paper --op max
+  ok "$partitioner between hosts" env ZENPS_TEST_HOSTS=2 timeout 120 zenpsrun -n 4 --servers 2 -- zenps-perf --rows 50000 --density 0.05 --steps 2 --verify --scheme hierarchical --partitioner $partitioner
+done
+nnz=$((100003 * 2 / 100))
+ok "Algorithm 1 in little memory" verified 2 2 --rows 100003 --density 0.02 --partitions 8 --partitioner hierarchical --codec paper --hash-k 1 --hash-r1 1 --hash-r2 1
+is "what it hashed" $(($(whole hash_parallel) + $(whole hash_serial))) $nnz
+is "one a partition found a slot" "$(whole hash_parallel)" 8
+is "push payload is 8 bytes per non-zero, in any order" "$(whole payload_out)" $((8 * nnz))
+refused() {
+  local says=$1
+  shift
+  ! timeout 60 zenpsrun -n 2 --servers 1 --prefix=no -- zenps-perf --rows 1000 --steps 1 "$@" >"$scratch/refused" 2>&1 || return 1
+  grep -q -- "$says" "$scratch/refused" || { cat "$scratch/refused"; return 1; }
+}
+ok "hash_k over the most" refused "hash_k 17: Algorithm 1 takes 1 to 16" --partitioner hierarchical --hash-k 17
+ok "hash_r1 over the most" refused "hash_r1 9000 for each of" --partitioner hierarchical --hash-r1 9000
+ok "options of Algorithm 1 without it" refused "hash_r2 5: these are of Algorithm 1" --partitioner murmur --hash-r2 5
+ok "blocks of hashed rows" refused "block_bits 3: partitioner murmur hashes each row by itself" --partitioner murmur --block-bits 3
+for scheme in sparse-ps dense-ps omnireduce ring dsar auto hierarchical:ring; do
+  ok "$scheme has no partitions to hash" refused "the option partitioner must be 0, not murmur" --partitioner murmur --scheme $scheme
+done
 for values in bf16 f16 qsgd2 qsgd4 qsgd8; do
   ok "values as $values" verified 3 2 --rows 100003 --density 0.05 --values $values
 done
