@@ -137,8 +137,8 @@ static void one_hash_table_loses_what_the_paper_says(void **state) {
 }
 
 /* The share that goes serial, by k and by memory (r1 over |G|d). The paper's "less than 1% with four" functions holds
- * from three slots an index on; in its own default of two, it is 2%, and even indices that tried one after the other
- * would be 1.2%. Passes, in which all look before any writes, lose some slots that these would have found. */
+ * from three slots an index on; in its own default of two it is 2%, and indices that tried one after the other would be
+ * 1.2% even so. In passes an index's second function comes after all others' first, and so finds fuller memory. */
 static void the_share_that_goes_serial(void **state) {
   enum { PARTS = 16, N = 200000 };
   static const double most[][4] = {{0.38, 0.27, 0.21, 0.18},     /* of one slot an index, by k */
