@@ -31,8 +31,8 @@ for partitioner in stratified murmur hierarchical; do
   for codec in auto paper coo; do
     ok "$partitioner, $codec" verified 3 2 --rows 100003 --density 0.02 --partitioner $partitioner --codec $codec
     is "the report says so" "$(sed -n 's/.*"partitioner": *"\([a-z]*\)".*"partitioned_on": *"\([a-z]*\)".*/\1 \2/p' "$scratch/json")" "$partitioner host"
-    ok "$partitioner, $codec, lists" verified 3 2 --rows 100003 --density 0.02 --partitioner $partitioner --codec $codec --layout rows --out rows --duplicates 2
   done
+  ok "$partitioner, lists" verified 3 2 --rows 100003 --density 0.02 --partitioner $partitioner --codec paper --layout rows --out rows --duplicates 2
   ok "$partitioner, few rows" verified 3 2 --rows 50 --density 0.5 --partitioner $partitioner --codec paper
   ok "$partitioner, wide rows as bf16" verified 3 2 --rows 20000 --width 33 --density 0.05 --partitioner $partitioner --codec paper --values bf16
   ok "$partitioner, values that share a scale" verified 3 2 --rows 100003 --density 0.02 --partitioner $partitioner --codec paper --values qsgd4
