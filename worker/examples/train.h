@@ -14,6 +14,7 @@
 #include <zenps/zenps.h>
 
 #include "worker/examples/grad.h"
+#include "worker/tools/gpu.h"
 
 /* Only the greatest values of a gradient travel, the others wait in the residual (zenps/sparsify.h): the tensor then
  * has a row for each value. */
@@ -32,13 +33,16 @@ struct train_tensor {
   zenps_tensor_t *tensor;
   struct grad grad;
   struct train_select select;
-  zenps_grad_t sum; /* after train_sync_wait(): rows of the union, until train_sync_done() */
+  zenps_grad_t sum; /* after train_sync_wait(): rows of the union in host memory, until train_sync_done() */
   double scale;     /* what `sum` lacks: see train_sync_start() */
   zenps_request_t *request;
+  struct zps_gpu *gpu;                    /* the job's: */
+  struct zps_gpu_grad in_there, sum_here; /* the gradient in its memory, and the sum copied from there */
 };
 
 struct train {
   zenps_job_t *job;
+  struct zps_gpu *gpu; /* gradients go through its memory; NULL: they do not */
   int rank, world;
   bool json;
   /* since the last train_report() */
@@ -56,6 +60,8 @@ struct train_sync {
   int sparsify;
   double density;
   uint64_t warmup, bits;
+  int memory; /* index into the option's values */
+  char *device;
 };
 #define TRAIN_SYNC_OPTS                                                                                            \
   OPT(ZPS_OPT_ENUM, sync.values, .name = "values", .def = "raw", .values = train_values,                           \
@@ -78,12 +84,18 @@ struct train_sync {
       OPT(ZPS_OPT_UINT, sync.bits, .name = "bits", .arg = "B", .def = "0", .min = 0, .max = 8,                     \
           .help =                                                                                                  \
               "QSGD bits of the dense half of --scheme dsar, 2, 4 or 8 (0: exact); with --sparsify that is "       \
-              "SparCML's quantised top-k")
+              "SparCML's quantised top-k"),                                                                        \
+      OPT(ZPS_OPT_ENUM, sync.memory, .name = "memory", .def = "host", .values = zps_gpu_memory_values,             \
+          .help =                                                                                                  \
+              "where gradients and sums are handed over: in host memory, or copied to a GPU's and back, to try "   \
+              "that way"),                                                                                         \
+      OPT(ZPS_OPT_STRING, sync.device, .name = "device", .arg = "N",                                               \
+          .help = "number of the GPU, with --memory device (default: ZENPS_DEVICE, then 0)")
 extern const char *const train_values[], *const train_sparsify[];
 
 double train_seconds(void);
 /* All of these say on stderr what failed and return false. */
-bool train_open(struct train *train, const char *program, bool json);
+bool train_open(struct train *train, const char *program, const struct train_sync *sync, bool json);
 void train_close(struct train *train);
 bool train_tensor_open(struct train *train, struct train_tensor *tensor, const char *name, uint64_t rows,
                        uint32_t width, const struct train_sync *sync);

@@ -1,11 +1,12 @@
-/* zenps-perf: what its parts share. perf_options.c has the options, perf.c runs the steps, perf_check.c verifies them,
- * perf_report.c gathers and prints. */
+/* zenps-perf: what its parts share. perf_options.c has the options, perf.c runs the steps, perf_arrays.c has
+ * their arrays, perf_check.c verifies them, perf_report.c gathers and prints. */
 #ifndef ZPS_TOOLS_PERF_H
 #define ZPS_TOOLS_PERF_H
 
 #include <zenps/zenps.h>
 
 #include "common/base/err.h"
+#include "worker/tools/gpu.h"
 #include "worker/tools/perf_input.h"
 
 enum { PERF_DENSE, PERF_ROWS, PERF_IN_PLACE }; /* --out */
@@ -22,6 +23,9 @@ struct perf_options {
   int partitioner; /* an index too: enum zenps_partitioner */
   uint64_t hash_k, hash_r1, hash_r2;
   bool verify, json;
+  int memory; /* index into the option's values */
+  char *device;
+  int gpu; /* that memory and device say: its number; -1: none */
 };
 
 /* One rank's measurements; arrays have one entry per measured step unless said otherwise. */
@@ -47,6 +51,7 @@ struct perf_result {
 struct perf {
   struct perf_options options;
   zenps_job_t *job;
+  struct zps_gpu *gpu;   /* that gradients and results are on; NULL: they are in host memory */
   unsigned number;       /* of the case */
   uint64_t *n_gathers_p; /* the job's, which number them */
   zenps_tensor_t *tensor;

@@ -62,6 +62,11 @@ static const struct zps_opt opts[] = {
         .help = "how gradients go in: a dense array, or a list of rows"),
     OPT(ZPS_OPT_ENUM, out, .name = "out", .def = "dense", .values = out_values,
         .help = "how results come out: a dense array, a list of rows, or in the gradient's own dense array"),
+    OPT(ZPS_OPT_ENUM, memory, .name = "memory", .def = "host", .values = zps_gpu_memory_values,
+        .help = "where gradients and results are: in host memory, or in a GPU's (the library that drives it is "
+                "libzenps_cuda.so.0, or what ZENPS_DEVICE_LIBRARY names)"),
+    OPT(ZPS_OPT_STRING, device, .name = "device", .arg = "N",
+        .help = "number of the GPU, with --memory device (default: ZENPS_DEVICE, then 0)"),
     OPT(ZPS_OPT_UINT, duplicates, .name = "duplicates", .arg = "N", .def = "1", .min = 1, .max = 255,
         .help = "times each row is repeated in the list (--layout rows)"),
     OPT(ZPS_OPT_UINT, empty, .name = "empty", .arg = "E", .def = "0", .min = 0, .max = 4096,
@@ -156,6 +161,10 @@ zps_err_t perf_options_load(int argc, char **argv, struct perf_options *options,
     return zps_fail(error, ZPS_ERR_INVALID, "--duplicates %llu needs --layout rows: a dense array has each row once",
                     n);
   }
+  if (zps_gpu_index(options->memory, options->device, &options->gpu, error) != ZPS_OK) {
+    perf_options_fini(options);
+    return ZPS_ERR_INVALID;
+  }
   uint32_t levels[PERF_LEVELS_MAX], n_levels;
   if (!rest.exit_now && !parse_levels(options->levels, levels, &n_levels)) {
     zps_fail(error, ZPS_ERR_INVALID, "--levels '%.80s' must be numbers of ranks such as 2x4", options->levels);
@@ -196,7 +205,7 @@ zps_err_t perf_options_tensor(const struct perf_options *options, uint32_t *leve
 
 /* Options that are the whole job's. */
 static bool same_job(const struct perf_options *options, const struct perf_options *given) {
-  return options->threads == given->threads && strcmp(options->cases, given->cases) == 0;
+  return options->threads == given->threads && options->gpu == given->gpu && strcmp(options->cases, given->cases) == 0;
 }
 
 static zps_err_t load_line(char *line, int argc, char **argv, const struct perf_options *given,
@@ -213,7 +222,8 @@ static zps_err_t load_line(char *line, int argc, char **argv, const struct perf_
   if (code != ZPS_OK) return code;
   if (!exit_now && same_job(options, given)) return ZPS_OK;
   perf_options_fini(options);
-  return zps_fail(error, ZPS_ERR_INVALID, "--cases, --threads, --help and --version are not for single cases");
+  return zps_fail(error, ZPS_ERR_INVALID,
+                  "--cases, --threads, --memory, --device, --help and --version are not for single cases");
 }
 
 zps_err_t perf_cases_run(int argc, char **argv, const struct perf_options *given, perf_case_fn *run, void *ctx,

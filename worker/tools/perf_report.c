@@ -204,6 +204,7 @@ static void print_json(const struct perf *perf, const struct summary *summary) {
   line = zps_json_set_real(line, "hash_parallel", mean[HASH_PARALLEL]);
   line = zps_json_set_real(line, "hash_serial", mean[HASH_SERIAL]);
   line = zps_json_set_real(line, "hash_lost_races", mean[HASH_LOST_RACES]);
+  line = zps_json_set_str(line, "memory", zps_gpu_memory_values[options->memory]);
   line = zps_json_set_u64(line, "warmup", perf->first);
   line = zps_json_set_str(line, "provider", zenps_provider(perf->job));
   line = zps_json_set_u64(line, "steps", result.steps);
@@ -249,8 +250,9 @@ static void print_table(const struct perf *perf, const struct summary *summary) 
   struct perf_result result = perf->result;
   const double rows = (double)perf->rows, *mean = summary->fields;
   const double dense = rows * (double)(options->width * perf->value_bytes);
-  printf("ranks %d, servers %d, provider %s, scheme %s, %u partitions\n", zenps_world(perf->job),
-         zenps_servers(perf->job), zenps_provider(perf->job), perf->scheme, result.partitions);
+  printf("ranks %d, servers %d, provider %s, scheme %s, %u partitions, gradients in %s memory\n",
+         zenps_world(perf->job), zenps_servers(perf->job), zenps_provider(perf->job), perf->scheme, result.partitions,
+         zps_gpu_memory_values[options->memory]);
   printf("tensor %llu x %llu %s as %s (%.1f MB dense), density %.4g%%, of the union %.4g%%\n",
          (unsigned long long)perf->rows, (unsigned long long)options->width, perf->value_bytes == 4 ? "f32" : "f64",
          perf_values_name(options), dense / 1e6, 100 * mean[NNZ_IN] / rows, 100 * mean[NNZ_OUT] / rows);
