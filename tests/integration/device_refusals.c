@@ -29,14 +29,14 @@ static void refusals(struct rank *rank) {
   grad_make(&spec, rank->rank, 0, &host);
   grad_upload(&gpu, &spec, &host, &in);
   out_new(&gpu, &spec, &in, &out);
-  expect_fault(in.values);
+  if (gpu_is_emulated()) expect_fault(in.values);
 
   in.device = -1; /* and nothing else says which */
   CHECK_STATUS(zenps_allreduce(tensor, 0, &in, &out, &request), ZENPS_ERR_INVALID);
   CHECK_SAYS(zenps_last_error()->text, "ZENPS_DEVICE");
-  in.device = 7;
+  in.device = 1000;
   CHECK_STATUS(zenps_allreduce(tensor, 0, &in, &out, &request), ZENPS_ERR_UNSUPPORTED);
-  CHECK_SAYS(zenps_last_error()->text, "no GPU 7");
+  CHECK_SAYS(zenps_last_error()->text, "no GPU 1000");
   in.device = 0;
 
   void *const at = in.values;
@@ -130,6 +130,7 @@ static void shown(struct rank *rank) {
 
 static void test_device_members(void **state) {
   (void)state;
+  ONLY_EMULATED; /* the fault injector can reach the memory of no other */
   ranks_run(cluster_shared(), 4, shown, NULL, 0);
 }
 

@@ -42,6 +42,7 @@ static void test_device_bulk(void **state) {
  * dmabufs. */
 static void test_device_direct(void **state) {
   (void)state;
+  ONLY_EMULATED;
   struct device_case is = {
       .spec = {.rows = 4000, .width = 64, .dtype = ZENPS_F32, .rows_in = true, .rows_out = true, .density = 0.3}};
   setenv("ZENPS_PROVIDER", "fault+net", 1);
@@ -143,6 +144,7 @@ static void unstopped(struct rank *rank) {
 
 static void test_device_unstopped(void **state) {
   (void)state;
+  ONLY_EMULATED;
   static const char *const schemes[] = {"balanced", "recursive-doubling"};
   for (unsigned i = 0; i < 4; i++) {
     struct spec spec = {.rows = 3000,
