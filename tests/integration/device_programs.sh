@@ -1,16 +1,17 @@
 #!/usr/bin/env bash
 # zenps-perf and the trainers with --memory device, against real daemons: the memory of an emulated GPU, or of a real one
-# where ZENPS_DEVICE_LIBRARY names its library.
+# where ZENPS_DEVICE_LIBRARY names its library. With the argument "quick" a part of it.
 . "$(dirname "$0")/../support/tap.sh"
 . "$(dirname "$0")/../support/verified.sh"
 . "$(dirname "$0")/../support/cases.sh"
 . "$(dirname "$0")/../support/device-library.sh"
 
+refused_by=
 # What a host without a GPU says.
 refused() { # NAME STATUS PATTERN PROGRAM arguments...
   local name=$1 status=$2 pattern=$3
   shift 3
-  ZENPS_DEVICE_LIBRARY=${library-libzenps_no_such_thing.so} timeout 60 zenpsrun -n 1 --servers 1 -- "$@" >"$scratch/out" 2>&1
+  ZENPS_DEVICE_LIBRARY=${refused_by:-libzenps_no_such_thing.so} timeout 60 zenpsrun -n 1 --servers 1 -- "$@" >"$scratch/out" 2>&1
   is "$name: exit status" $? "$status"
   said "$name" "$pattern"
 }
@@ -32,11 +33,13 @@ if [ "$has_device" = no ]; then
   done_testing
   exit
 fi
-library=$ZENPS_DEVICE_LIBRARY refused "a GPU that is not there" 1 "there is no GPU 1000: this host has" zenps-perf --memory device --device 1000
+refused_by=$ZENPS_DEVICE_LIBRARY refused "a GPU that is not there" 1 "there is no GPU 1000: this host has" zenps-perf --memory device --device 1000
 
 # Every scheme, in every layout.
 layouts=("" "--layout rows --out rows --duplicates 3" "--out in-place" "--layout rows" "--out rows")
-for n in 3 4; do # layouts go round
+worlds="3 4"
+[ "${1-}" != quick ] || worlds=4
+for n in $worlds; do # layouts go round
   i=$n
   for_all_schemes $n --rows $((20011 + n)) --density 0.02 | while IFS= read -r case; do
     echo "$case ${layouts[i % ${#layouts[@]}]}"
