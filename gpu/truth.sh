@@ -149,7 +149,7 @@ fi
 
 # ------------------------------------------------------------ kernels, against the cpu's bits
 
-kernels="encode decode device select"
+kernels="encode decode hash device select"
 if [ -n "$build" ]; then
   for name in $kernels; do step "kernels: $name" 120 bash -c 'unit "$@"' . "$name"; done
   shapes=32

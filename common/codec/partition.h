@@ -63,6 +63,15 @@ ZPS_INLINE bool zps_partition_is_hashed(const struct zps_partition *part) {
   return part->table.ranks;
 }
 
+/* The same for a device: looked up in its copy of the table. */
+ZPS_INLINE struct zps_partition zps_partition_on_device(struct zps_partition part) {
+  part.table.ranks = part.table.on_device.ranks;
+  part.table.before = part.table.on_device.before;
+  part.table.lists = part.table.on_device.lists;
+  part.table.starts = part.table.on_device.starts;
+  return part;
+}
+
 /* Refuses what cannot work: rows 0 or over the limit, n_parts 0 or over the limit, a partition of 2^32 or more rows. */
 zps_err_t zps_partition_init(struct zps_partition *part, uint64_t rows, uint32_t n_parts, uint32_t block_bits,
                              uint64_t seed, struct zps_error *error) ZPS_MUSTCHECK;

@@ -7,8 +7,8 @@
  * one, from the ascending lists of the partitions' rows that the paper keeps, too.
  *
  * That takes 4 bytes a row for the lists, 1 for the rank and 4 n_parts bytes a block, which has enough rows to make
- * that a byte a row at most: 5 to 6 bytes a row (up to 16384 partitions). Memory of a device would serve as well:
- * nothing here is the host's.
+ * that a byte a row at most: 5 to 6 bytes a row (up to 16384 partitions). A device looks rows up in a copy of its
+ * own (zps_partition_on_device()).
  */
 #ifndef ZPS_CODEC_PARTITION_TABLE_H
 #define ZPS_CODEC_PARTITION_TABLE_H
@@ -25,6 +25,10 @@ struct zps_partition_table {
   uint64_t rows, seed;
   uint32_t n_parts, n_blocks;
   uint32_t block_bits; /* a block has 2^block_bits rows, the last one perhaps fewer */
+  struct {
+    const uint8_t *ranks;
+    const uint32_t *before, *lists, *starts;
+  } on_device; /* the same arrays in the memory of a device; NULL: they are not there */
 };
 
 /* h0: Zen's, of the job's seed. */

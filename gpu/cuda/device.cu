@@ -226,7 +226,7 @@ const zps_device_ops ops = {
     event_query,    event_sync,      stream_wait,      export_memory,  encoder_create,  encoder_destroy, encoder_scan,
     encoder_merge,  encoder_finish,  encoder_write,    decoder_create, decoder_destroy, decoder_dense,   decoder_rows,
     decoder_finish, selector_create, selector_destroy, selector_add,   selector_pick,   selector_finish, selector_clear,
-    hash_rows};
+    hash_rows,      encoder_hash,    encoder_hashed};
 
 }  // namespace
 }  // namespace zps

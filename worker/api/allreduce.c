@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "worker/api/job.h"
+#include "worker/api/tensor_impl.h"
 #include "worker/api/request.h"
 #include "worker/api/tensor.h"
 #include "worker/choice/auto.h"
@@ -62,17 +63,18 @@ static uint64_t entries_of(const struct zenps_tensor *tensor, const zenps_grad_t
 }
 
 /* Checks a gradient or result in device memory: there is such a device, and the arrays are in its memory. */
-static zps_err_t check_device(const struct zenps_tensor *tensor, const zenps_grad_t *grad, bool is_out,
+static zps_err_t check_device(struct zenps_tensor *tensor, const zenps_grad_t *grad, bool is_out,
                               struct zps_error *error) {
   const char *const which = is_out ? "out" : "in";
   const uint64_t n = entries_of(tensor, grad, is_out);
   struct zps_worker_device *device;
   struct zps_error why;
   if (grad->memory == ZENPS_HOST) return ZPS_OK;
-  if (!is_out && tensor->core.partitioner == ZPS_PARTITIONER_HIERARCHICAL)
+  if (!is_out && tensor->core.partitioner == ZPS_PARTITIONER_HIERARCHICAL && !tensor->core.works_in_host &&
+      grad->layout == ZENPS_ROWS)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED,
-                    "tensor %s: in is in device memory, where Algorithm 1 partitions no gradient: give it in host "
-                    "memory, or open the tensor with another partitioner",
+                    "tensor %s: in is a list of rows in device memory, where Algorithm 1 partitions dense gradients "
+                    "alone: give it dense, or in host memory, or open the tensor with another partitioner",
                     tensor->core.name);
   zps_err_t err = zps_worker_device_get(tensor->job, grad->device, &device, &why);
   if (err == ZPS_OK && grad->values && n > 0)
@@ -80,6 +82,7 @@ static zps_err_t check_device(const struct zenps_tensor *tensor, const zenps_gra
                                      (size_t)n * zps_row_bytes(tensor->core.shape.width, tensor->core.dtype), &why);
   if (err == ZPS_OK && grad->layout == ZENPS_ROWS && grad->row_ids && n > 0)
     err = device->device->ops->check(device->device, grad->row_ids, (size_t)n * sizeof *grad->row_ids, &why);
+  if (err == ZPS_OK) err = zps_worker_device_table(tensor, device, &why);
   return err == ZPS_OK
              ? err
              : zps_fail(error, err, "tensor %s: %s is in device memory: %s", tensor->core.name, which, why.text);

@@ -11,6 +11,8 @@
 #include "worker/api/tensor_impl.h"
 #include "worker/choice/auto.h"
 #include "worker/choice/topology.h"
+#include "worker/device/device.h"
+#include "worker/device/table.h"
 #include "worker/peer/peer.h"
 #include "worker/plane/sharing.h"
 #include "worker/schemes/parts.h"
@@ -96,7 +98,7 @@ static void served_create(struct zenps_tensor *tensor, const struct zps_served_k
   core->served = served;
   core->ops = &zps_served_ops;
   core->scheme = served->name;
-  core->works_in_host = served->all_rows || served->blocks || core->murmur;
+  core->works_in_host = served->all_rows || served->blocks;
 }
 
 zps_err_t zps_worker_tensor_create(struct zenps_job *job, const struct zps_tensor_ask *asked,
@@ -264,6 +266,7 @@ void zps_worker_tensor_destroy(struct zenps_tensor *tensor) {
   free(tensor->inner);
   if (tensor->is_automatic) zps_automatic_destroy(tensor->automatic);
   free((void *)tensor->core.owners);
+  if (tensor->core.table_on_device) zps_device_table_release(tensor->job->device->device, tensor->core.table_on_device);
   zps_murmur_destroy(tensor->core.murmur);
   free(tensor);
 }

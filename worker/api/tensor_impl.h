@@ -29,4 +29,10 @@ zps_err_t zps_worker_tensor_automatic(struct zenps_job *job, struct zenps_tensor
                                       const struct zps_tensor_ask *asked, const zenps_tensor_options_t *given,
                                       struct zps_error *error) ZPS_MUSTCHECK;
 
+/* job_device.c. A gradient or result is on the device: copies there, once, the table that rows of the tensor are looked
+ * up in, if it has one. Waits until it is there. */
+struct zps_worker_device;
+zps_err_t zps_worker_device_table(struct zenps_tensor *tensor, const struct zps_worker_device *device,
+                                  struct zps_error *error) ZPS_MUSTCHECK;
+
 #endif

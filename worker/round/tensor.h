@@ -43,6 +43,8 @@ struct zps_round_tensor {
   enum zps_value_codec value_codec;
   struct zps_partition part;
   struct zps_murmur *murmur;            /* what `part` looks rows up in, where they are hashed */
+  struct zps_partition device_part;     /* the same partition, with a copy of that in the memory of the job's GPU; */
+  void *table_on_device;                /* NULL: there is none (yet, or needed) */
   const uint32_t *owners;               /* per partition: position of the owning server */
   const char *scheme;                   /* its name; static */
   const struct zps_round_ops *ops;      /* the kind of its rounds: */
@@ -58,6 +60,11 @@ struct zps_round_tensor {
 /* Bytes of a row as it is partitioned; under a scheme of blocks that is not the trainer's row. */
 static inline uint64_t zps_round_tensor_row_bytes(const struct zps_round_tensor *tensor) {
   return zps_row_bytes(tensor->width, tensor->dtype);
+}
+
+/* Its partition as devices are given it. */
+static inline const struct zps_partition *zps_round_tensor_device_part(const struct zps_round_tensor *tensor) {
+  return tensor->table_on_device ? &tensor->device_part : &tensor->part;
 }
 
 /* The codecs that its slices are pushed in: a set. */

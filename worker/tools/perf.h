@@ -22,10 +22,10 @@ struct perf_options {
   double keep;
   int partitioner; /* an index too: enum zenps_partitioner */
   uint64_t hash_k, hash_r1, hash_r2;
-  bool verify, json;
-  int memory; /* index into the option's values */
+  int memory; /* an index, too */
   char *device;
   int gpu; /* that memory and device say: its number; -1: none */
+  bool verify, json;
 };
 
 /* One rank's measurements; arrays have one entry per measured step unless said otherwise. */

@@ -92,7 +92,8 @@ static const struct zps_opt opts[] = {
         .help = "QSGD bits of dsar's dense half (0: exact)"),
     OPT(ZPS_OPT_ENUM, partitioner, .name = "partitioner", .def = "default", .values = partitioner_values,
         .help = "how rows are dealt to partitions (balanced): stratified, the default; murmur, each by its hash, as in "
-                "the Zen paper; or hierarchical, likewise, by its Algorithm 1 on the CPU"),
+                "the Zen paper; or hierarchical, likewise, by its Algorithm 1, on the CPU or, with --memory device, on "
+                "the GPU"),
     OPT(ZPS_OPT_UINT, hash_k, .name = "hash-k", .arg = "K", .def = "0", .min = 0, .max = 1e6,
         .help = "hash functions of Algorithm 1 (0: the paper's 3)"),
     OPT(ZPS_OPT_UINT, hash_r1, .name = "hash-r1", .arg = "N", .def = "0", .min = 0, .max = 1e12,

@@ -109,12 +109,14 @@ typedef enum zenps_partitioner {
   ZENPS_PARTITIONER_STRATIFIED = 1,  /* groups of as many rows as there are partitions, each dealt out from a hashed
                                         start: loads as even as a hash's or better, no table */
   ZENPS_PARTITIONER_MURMUR = 2,      /* each row by its MurmurHash of the job's seed: h0 of the Zen paper (3.2). A table
-                                        of 5 to 6 bytes a row is made when the tensor is opened; at most 2^29 rows */
+                                        of 5 to 6 bytes a row is made when the tensor is opened, and once in the memory of
+                                        a GPU with the first gradient or result there; at most 2^29 rows */
   ZENPS_PARTITIONER_HIERARCHICAL = 3 /* the same partitions, to which the paper's Algorithm 1 deals the rows that are
-                                        not zero, on the CPU: hash_k, hash_r1, hash_r2. Under ZENPS_CODEC_PAPER they
-                                        are pushed in the order in which it leaves them, as in the paper; under the
-                                        other codecs, and where values share a scale (qsgd), they are sorted first.
-                                        ZENPS_ERR_UNSUPPORTED for a gradient in device memory */
+                                        not zero, on the CPU or on the GPU, where the gradient is: hash_k, hash_r1,
+                                        hash_r2. Under ZENPS_CODEC_PAPER they are pushed in the order in which it
+                                        leaves them, as in the paper; under the other codecs, and where values share a
+                                        scale (qsgd), they are sorted first. ZENPS_ERR_UNSUPPORTED for a list of rows
+                                        in device memory that balanced pushes */
 } zenps_partitioner_t;
 
 typedef struct zenps_job zenps_job_t;         /* a process's membership in a job */
