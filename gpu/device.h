@@ -139,7 +139,8 @@ struct zps_device_ops {
   zps_err_t (*encoder_create)(struct zps_device *device, struct zps_device_encoder **encoder_p,
                               struct zps_error *error);
   void (*encoder_destroy)(struct zps_device_encoder *encoder);
-  /* Finds, partitions and orders the rows of `input` (values and rows on the device), and chooses codecs. */
+  /* Finds, partitions and orders the rows of `input` (values and rows on the device), and chooses codecs. A partition
+   * of hashed rows, here and below, has its table on the device as well as on the host (partition_table.h). */
   zps_err_t (*encoder_scan)(struct zps_device_encoder *encoder, const struct zps_encode_input *input, unsigned allowed,
                             zps_stream_t stream, struct zps_error *error);
   /* Adds up the contributions of the ranks of a host, in the order of `views`, which holds those of the first rank in
@@ -199,11 +200,20 @@ struct zps_device_ops {
 
   /* Zen's Algorithm 1 over n distinct rows of the partition function: partition p's come to lie, in any order, at
    * out[starts[p] .. starts[p + 1]). Repeated with more serial memory until none overflows, and therefore waits for the
-   * stream: for comparison, not for the data path. `hashed_p` may be NULL. */
+   * stream: for comparison; on the data path it is encoder_hash(). `hashed_p` may be NULL. */
   zps_err_t (*hash)(struct zps_device *device, const struct zps_device_hashing *hashing,
                     const struct zps_partition *part, const uint64_t *rows_on_device, uint64_t n,
                     uint64_t *out_on_device, uint64_t *starts_on_device, zps_stream_t stream,
                     struct zps_device_hashed *hashed_p, struct zps_error *error);
+
+  /* As encoder_scan(), of a dense gradient: Algorithm 1 (input->hashing) deals the rows to their partitions, on the
+   * data path: encoder_finish() says ZPS_ERR_AGAIN where a serial memory overflowed, too, which is larger next time.
+   * Where `allowed` is ZPS_CODEC_ANY_ORDER, slices have them in the order in which it leaves them, else ascending.
+   * ZPS_ERR_UNSUPPORTED: a list. */
+  zps_err_t (*encoder_hash)(struct zps_device_encoder *encoder, const struct zps_encode_input *input, unsigned allowed,
+                            zps_stream_t stream, struct zps_error *error);
+  /* After encoder_finish(). */
+  void (*encoder_hashed)(const struct zps_device_encoder *encoder, struct zps_device_hashed *hashed_p);
 };
 
 /* An implementation's device begins with this. */
@@ -220,7 +230,7 @@ void zps_device_close(struct zps_device *device); /* NULL is allowed */
 /* The function that libzenps_cuda.so exports, under this name; another version is refused. */
 #define ZPS_DEVICE_CUDA_LIBRARY "libzenps_cuda.so.0"
 #define ZPS_DEVICE_CUDA_OPEN "zps_cuda_device_open"
-#define ZPS_DEVICE_ABI 2
+#define ZPS_DEVICE_ABI 3
 typedef zps_err_t (*zps_device_cuda_open_t)(unsigned abi, unsigned index, struct zps_device **device_p,
                                             struct zps_error *error);
 zps_err_t zps_cuda_device_open(unsigned abi, unsigned index, struct zps_device **device_p,

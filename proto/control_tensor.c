@@ -16,22 +16,34 @@ void zps_tensor_spec_fini(struct zps_tensor_spec *spec) {
   spec->owners = spec->ranks = NULL;
 }
 
+static enum zps_partitioner partitioner_of(const struct zps_tensor_spec *spec) {
+  return spec->partitioner ? spec->partitioner : ZPS_PARTITIONER_STRATIFIED;
+}
+
 bool zps_tensor_spec_same(const struct zps_tensor_spec *a, const struct zps_tensor_spec *b) {
   return a->rows == b->rows && a->width == b->width && a->dtype == b->dtype && a->op == b->op &&
          a->n_parts == b->n_parts && a->block_bits == b->block_bits && a->codec == b->codec &&
-         a->value_codec == b->value_codec && zps_scheme_spec_same(&a->scheme, &b->scheme) && a->n_ranks == b->n_ranks &&
+         a->value_codec == b->value_codec && zps_scheme_spec_same(&a->scheme, &b->scheme) &&
+         partitioner_of(a) == partitioner_of(b) && a->hashing.k == b->hashing.k && a->hashing.r1 == b->hashing.r1 &&
+         a->hashing.r2 == b->hashing.r2 && a->n_ranks == b->n_ranks &&
          (a->n_ranks == 0 || memcmp(a->ranks, b->ranks, a->n_ranks * sizeof *a->ranks) == 0);
 }
 
 const char *zps_tensor_spec_text(const struct zps_tensor_spec *spec, char *text) {
   char scheme[ZPS_SCHEME_TEXT_MAX + 1], parts[48] = "default", bits[16] = "default", ranks[40] = "";
+  char partitioner[96] = "";
   if (spec->n_parts) snprintf(parts, sizeof parts, "%u", spec->n_parts);
   if (spec->block_bits != ZPS_BLOCK_BITS_DEFAULT) snprintf(bits, sizeof bits, "%u", spec->block_bits);
   if (spec->n_ranks) snprintf(ranks, sizeof ranks, ", pushed by %u ranks", spec->n_ranks);
+  if (zps_partitioner_hashes(spec->partitioner))
+    snprintf(partitioner, sizeof partitioner, ", partitioner %s", zps_partitioner_name(spec->partitioner));
+  if (spec->hashing.k || spec->hashing.r1 || spec->hashing.r2)
+    snprintf(partitioner + strlen(partitioner), sizeof partitioner - strlen(partitioner), " k=%u r1=%llu r2=%llu",
+             spec->hashing.k, (unsigned long long)spec->hashing.r1, (unsigned long long)spec->hashing.r2);
   snprintf(text, ZPS_TENSOR_TEXT_MAX + 1,
-           "%llu x %u %s %s in %s partitions, block_bits %s, codec %s, values %s, scheme %s%s",
+           "%llu x %u %s %s in %s partitions, block_bits %s%s, codec %s, values %s, scheme %s%s",
            (unsigned long long)spec->rows, spec->width, zps_dtype_name(spec->dtype), zps_op_name(spec->op), parts, bits,
-           zps_codec_policy_name(spec->codec), zps_values_name(spec->value_codec),
+           partitioner, zps_codec_policy_name(spec->codec), zps_values_name(spec->value_codec),
            zps_scheme_spec_text(&spec->scheme, scheme), ranks);
   return text;
 }
@@ -46,6 +58,11 @@ static zps_json *shape_write(zps_json *params, const struct zps_tensor_spec *spe
   params = zps_json_set_str(params, "op", zps_op_name(spec->op));
   params = zps_json_set_u64(params, "partitions", spec->n_parts);
   if (spec->block_bits != ZPS_BLOCK_BITS_DEFAULT) params = zps_json_set_u64(params, "block_bits", spec->block_bits);
+  if (zps_partitioner_hashes(spec->partitioner))
+    params = zps_json_set_str(params, "partitioner", zps_partitioner_name(spec->partitioner));
+  if (spec->hashing.k) params = zps_json_set_u64(params, "hash_k", spec->hashing.k);
+  if (spec->hashing.r1) params = zps_json_set_u64(params, "hash_r1", spec->hashing.r1);
+  if (spec->hashing.r2) params = zps_json_set_u64(params, "hash_r2", spec->hashing.r2);
   params = zps_json_set_str(params, "codec", zps_codec_policy_name(spec->codec));
   params = zps_json_set_str(params, "values", zps_values_name(spec->value_codec));
   return spec->n_ranks ? zps_control_set_u32s(params, "ranks", spec->ranks, spec->n_ranks) : params;
@@ -86,6 +103,22 @@ static zps_err_t read_codecs(const zps_json *params, struct zps_tensor_spec *spe
   return err;
 }
 
+static zps_err_t read_partitioner(const zps_json *params, struct zps_tensor_spec *spec, struct zps_error *error) {
+  const char *name;
+  struct zps_hier_options *const hashing = &spec->hashing;
+  zps_err_t err = get_choice(params, "partitioner", "stratified", ZPS_PARTITIONER_NAMES, &name, error);
+  if (!err && !zps_partitioner_parse(name, &spec->partitioner))
+    err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such partitioner: '%.40s' (there are " ZPS_PARTITIONER_NAMES ")",
+                   name);
+  if (!err && zps_json_get(params, "hash_k"))
+    err = zps_control_get_u32(params, "hash_k", 1, ZPS_HIER_K_MAX, &hashing->k, error);
+  if (!err && zps_json_get(params, "hash_r1"))
+    err = zps_json_get_u64(params, "hash_r1", 1, ZPS_HIER_SLOTS_MAX, &hashing->r1, error);
+  if (!err && zps_json_get(params, "hash_r2"))
+    err = zps_json_get_u64(params, "hash_r2", 1, ZPS_HIER_SLOTS_MAX, &hashing->r2, error);
+  return err;
+}
+
 static zps_err_t shape_read(const zps_json *params, uint32_t least_parts, struct zps_tensor_spec *spec,
                             struct zps_error *error) {
   *spec = (struct zps_tensor_spec){.block_bits = ZPS_BLOCK_BITS_DEFAULT};
@@ -98,6 +131,7 @@ static zps_err_t shape_read(const zps_json *params, uint32_t least_parts, struct
     err = zps_control_get_u32(params, "partitions", least_parts, ZPS_PARTITION_PARTS_MAX, &spec->n_parts, error);
   if (!err && zps_json_get(params, "block_bits"))
     err = zps_control_get_u32(params, "block_bits", 0, ZPS_PARTITION_BLOCK_BITS_MAX, &spec->block_bits, error);
+  if (!err) err = read_partitioner(params, spec, error);
   return err ? err : read_codecs(params, spec, error);
 }
 

@@ -3,6 +3,7 @@
 #define ZPS_PROTO_CONTROL_TENSOR_H
 
 #include "common/codec/codec_choice.h"
+#include "common/codec/partitioner.h"
 #include "proto/control_scheme.h"
 
 #define ZPS_TENSOR_TEXT_MAX 447u
@@ -26,6 +27,8 @@ struct zps_tensor_spec {
   const uint32_t *owners;        /* n_parts of them: position of the owning server; malloc'd by readers */
   const uint32_t *ranks; /* n_ranks of them, ascending: those that push and are told sums; malloc'd by readers */
   uint32_t n_ranks;      /* 0: all */
+  enum zps_partitioner partitioner; /* 0: stratified */
+  struct zps_hier_options hashing;  /* of hierarchical */
 };
 /* Frees what a reader has allocated. */
 void zps_tensor_spec_fini(struct zps_tensor_spec *spec);

@@ -9,15 +9,18 @@
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "values and indices are little-endian on the wire");
 
-static const char *const codecs[] = {
-    [ZPS_CODEC_COO] = "coo", [ZPS_CODEC_BITMAP] = "bitmap", [ZPS_CODEC_RICE] = "rice", [ZPS_CODEC_HOLES] = "holes"};
+static const char *const codecs[] = {[ZPS_CODEC_COO] = "coo",
+                                     [ZPS_CODEC_BITMAP] = "bitmap",
+                                     [ZPS_CODEC_RICE] = "rice",
+                                     [ZPS_CODEC_HOLES] = "holes",
+                                     [ZPS_CODEC_COO_ANY] = "coo-any"};
 static const char *const ops[] = {
     [ZPS_OP_SUM] = "sum", [ZPS_OP_MEAN] = "mean", [ZPS_OP_MAX] = "max", [ZPS_OP_MIN] = "min", [ZPS_OP_ONE] = "one"};
 
 enum { N_OPS = sizeof ops / sizeof ops[0] };
 
 const char *zps_codec_name(enum zps_codec codec) {
-  return (unsigned)codec < ZPS_CODEC_COUNT ? codecs[codec] : "?";
+  return (unsigned)codec <= ZPS_CODEC_COO_ANY ? codecs[codec] : "?";
 }
 
 const char *zps_op_name(enum zps_op op) {

@@ -22,7 +22,9 @@ enum zps_codec {
                            bits from m on are zero */
   ZPS_CODEC_RICE = 2,   /* gaps between indices, in blocks of Rice codes (codec_rice.h): near the entropy up to m / 2 */
   ZPS_CODEC_HOLES = 3,  /* the same for the m - z indices that are absent: nothing at all when there are none */
-  ZPS_CODEC_COUNT
+  ZPS_CODEC_COUNT,      /* of those above, which any slice may be in */
+  ZPS_CODEC_COO_ANY = ZPS_CODEC_COUNT, /* COO in any order, without repeats: pushed to servers alone, which put it in
+                                          order (order.h) */
 };
 
 /* Numbers are ABI (zenps.h). MAX and MIN: of the ranks that hold a row, value by value; -0.0 counts as +0.0, a NaN is
@@ -84,7 +86,7 @@ struct zps_slice_view zps_slice_view_own(enum zps_codec codec, uint32_t m, uint3
 zps_err_t zps_slice_view_init(struct zps_slice_view *view, uint32_t codec, uint32_t m, uint32_t nnz, uint32_t width,
                               enum zps_dtype dtype, enum zps_value_codec value_codec, const void *payload,
                               uint64_t len_bytes, struct zps_error *error) ZPS_MUSTCHECK;
-/* Checks only the sizes, when a payload is announced and before it is read. */
+/* Checks only the sizes, when a payload is announced and before it is read. COO_ANY is refused, here and above. */
 zps_err_t zps_slice_check_sizes(uint32_t codec, uint32_t m, uint32_t nnz, uint32_t width, enum zps_dtype dtype,
                                 enum zps_value_codec value_codec, uint64_t len_bytes,
                                 struct zps_error *error) ZPS_MUSTCHECK;

@@ -45,7 +45,7 @@ enum zps_codec zps_codec_choose(unsigned allowed, uint32_t m, const uint32_t *in
   if (allowed & (COO | BITMAP)) allowed &= ~(z > m / 2 ? (unsigned)RICE : (unsigned)HOLES);
   enum zps_codec best = ZPS_CODEC_COO;
   uint64_t best_bytes = UINT64_MAX;
-  for (unsigned codec = 0; codec < ZPS_CODEC_COUNT && best_bytes > 0; codec++) {
+  for (unsigned codec = 0; codec <= ZPS_CODEC_COO_ANY && best_bytes > 0; codec++) {
     if (!(allowed >> codec & 1)) continue;
     const uint64_t bytes = zps_codec_index_exact((enum zps_codec)codec, m, indices, z);
     if (bytes >= best_bytes) continue;

@@ -19,6 +19,9 @@ bool zps_codec_policy_parse(const char *name, enum zps_codec_policy *policy_p);
 unsigned zps_codec_push_set(enum zps_codec_policy policy);
 unsigned zps_codec_result_set(enum zps_codec_policy policy);
 
+/* The set that takes the place of {COO} where rows may be pushed in any order. */
+#define ZPS_CODEC_ANY_ORDER (1u << ZPS_CODEC_COO_ANY)
+
 /* Beyond this share of all rows, all are written and read in less time than a bitmap and its rows. */
 #define ZPS_CODEC_MOST 0.75
 

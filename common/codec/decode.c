@@ -7,7 +7,7 @@
 #include <emmintrin.h>
 #endif
 
-#include "common/codec/simd/simd.h"
+#include "common/codec/locate.h"
 
 enum { BATCH = 512, AHEAD = 32, PAGE_BYTES = 4096, CACHED_BYTES_MAX = 32 << 20 };
 
@@ -78,7 +78,7 @@ static void put_below(const struct zps_partition *part, uint32_t p, struct zps_i
   uint32_t indices[BATCH + ZPS_SIMD_SLACK] = {0};
   uint64_t rows[BATCH + ZPS_SIMD_SLACK];
   for (uint32_t n; (n = zps_index_cursor_read(cursor, limit, indices, BATCH)) > 0;) {
-    zps_simd()->rows_of(part, p, indices, n, rows);
+    zps_partition_rows_of(part, p, indices, n, rows);
     const uint32_t first = cursor->next - n;
     if (put_cut(view, cursor->next - 1, rows[n - 1], row_bytes, dense, len_bytes)) n--;
     if (view->width > 1 && !zps_values_are_plain(view->value_codec, view->dtype)) {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "common/codec/decode.h"
-#include "common/codec/simd/simd.h"
+#include "common/codec/locate.h"
 #include "common/codec/sort.h"
 
 enum {
@@ -34,7 +34,7 @@ struct merge {
   uint64_t *starts;  /* [n_parts]: where a partition's indices begin */
   uint32_t *indices; /* of all partitions, with ZPS_SIMD_SLACK behind each */
   uint64_t window_rows;
-  uint32_t window_indices; /* of each partition; of several stripes: those in the window's rows */
+  uint32_t window_indices; /* of each partition; of several stripes, or hashed: those in the window's rows */
   uint64_t n_windows;
   unsigned n_spans;
   atomic_uint next_span;
@@ -106,7 +106,7 @@ static uint32_t fill(const struct merge *merge, uint32_t p, uint64_t limit, uint
   double room[BATCH];
   for (uint32_t at = first, n; at < end; at += n) {
     n = end - at < BATCH ? end - at : BATCH;
-    zps_simd()->rows_of(merge->part, p, indices + at, n, rows);
+    zps_partition_rows_of(merge->part, p, indices + at, n, rows);
     const char *const values = merge->row_bytes <= sizeof *room ? zps_slice_values(view, at, n, room) : NULL;
     if (merge->row_bytes == 4)
       put(rows, n, first_row, values, 0, 4, span);
@@ -154,7 +154,7 @@ static void take(const struct merge *merge, const struct span *span, uint32_t n,
 /* The number of the partition's indices in the windows before `window`. */
 static uint64_t indices_before(const struct merge *merge, uint64_t window, uint32_t p) {
   const struct zps_partition *const part = merge->part;
-  if (part->stripe_bits == 0) return window * merge->window_indices;
+  if (part->stripe_bits == 0 && !zps_partition_is_hashed(part)) return window * merge->window_indices;
   const uint64_t rows = window * merge->window_rows < part->rows ? window * merge->window_rows : part->rows;
   return zps_partition_indices_below(part, p, zps_partition_stripe_rows(part, zps_partition_stripe_of(part, p), rows));
 }
@@ -203,14 +203,19 @@ static void merge_spans(void *ctx, unsigned thread) {
     merge_windows(merge, &span, merge->n_windows * i / merge->n_spans, merge->n_windows * (i + 1) / merge->n_spans);
 }
 
-/* A window: whole chunks, or whole blocks, so that the rows of all partitions' are consecutive. False: these would be
- * too many. */
+/* A window: whole chunks, or whole blocks (of the table, where rows are hashed), so that the rows of all partitions'
+ * are consecutive. False: these would be too many. */
 static bool choose_window(struct merge *merge, uint64_t n_found) {
   const struct zps_partition *const part = merge->part;
   const uint64_t deal_rows = (uint64_t)part->n_parts << part->block_bits;
   if (deal_rows > WINDOW_ROWS_MAX) return false;
   uint64_t rows = WINDOW_ROWS_MIN;
   while (rows < WINDOW_ROWS_MAX && rows * n_found < WINDOW_FOUND_MIN * part->rows) rows *= 2;
+  if (zps_partition_is_hashed(part)) {
+    while (rows >> part->table.block_bits == 0) rows *= 2;
+    merge->window_rows = rows;
+    return true;
+  }
   if (part->stripe_bits) {
     while (rows < deal_rows || rows >> part->chunk_bits == 0) rows *= 2;
     merge->window_rows = rows;

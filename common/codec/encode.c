@@ -17,7 +17,7 @@ void zps_encoder_destroy(struct zps_encoder *encoder) {
   struct zps_buffer *const buffers[] = {
       &encoder->starts,  &encoder->nnz,          &encoder->sums,    &encoder->counts,  &encoder->bad,
       &encoder->pairs,   &encoder->scratch,      &encoder->repeats, &encoder->indices, &encoder->partitioned,
-      &encoder->buckets, &encoder->accumulators, &encoder->wide};
+      &encoder->buckets, &encoder->accumulators, &encoder->wide,    &encoder->marks};
   for (unsigned i = 0; i < sizeof buffers / sizeof buffers[0]; i++) zps_buffer_fini(buffers[i]);
   for (unsigned i = 0; i < ZPS_PARTITION_STRIPES_MAX; i++) {
     zps_buffer_fini(&encoder->lists[i].indices);
@@ -44,6 +44,7 @@ zps_err_t zps_encoder_begin(struct zps_encoder *encoder, const struct zps_encode
   encoder->row_bytes = zps_row_bytes(input->width, input->dtype);
   encoder->sum_bytes = zps_row_bytes(input->width, zps_dtype_sum(input->dtype));
   encoder->total_nnz = 0;
+  encoder->hashed = (struct zps_hier_stats){0};
   encoder->n_parts = 0;
   encoder->n_scans = zps_encoder_scans(input);
   encoder->scan_parts = input->part->n_parts / encoder->n_scans;
@@ -121,6 +122,10 @@ static inline __attribute__((always_inline)) const char *row_at(const struct zps
 static inline __attribute__((always_inline)) void gather(const struct zps_encoder *encoder, const uint64_t *sources,
                                                          uint32_t z, uint64_t row_bytes, char *out) {
   for (uint32_t i = 0; i < z; i++, out += row_bytes) memcpy(out, row_at(encoder, sources[i], row_bytes), row_bytes);
+}
+
+struct zps_hier_stats zps_encoder_hashed(const struct zps_encoder *encoder) {
+  return encoder->hashed;
 }
 
 static const struct zps_encode_lists *lists_of(const struct zps_encoder *encoder, uint32_t p) {

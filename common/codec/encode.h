@@ -23,13 +23,8 @@
 #include "common/base/workpool.h"
 #include "common/codec/codec.h"
 #include "common/codec/codec_choice.h"
-#include "common/codec/partition.h"
-
-enum zps_partitioner {
-  ZPS_PARTITIONER_ORDERED = 0, /* walks the rows in order: each partition's indices come out ascending */
-  ZPS_PARTITIONER_HIERARCHICAL =
-      1, /* Zen's Algorithm 1 (common/codec/hierarchical.h), then a sort per partition: same bytes */
-};
+#include "common/codec/hierarchical.h"
+#include "common/codec/partition_murmur.h"
 
 struct zps_encode_input {
   const struct zps_partition *part;
@@ -43,10 +38,14 @@ struct zps_encode_input {
   const void *last_row; /* dense, rows of 64 bytes or more: where the last row is; NULL: behind the others */
   bool all_rows;        /* also send the rows that are zero: rows that COO leaves out are +0.0 */
   bool zero_rows;       /* COO: rows that are given and zero are sent, too: they are a max or min of others */
+  bool any_order;       /* hierarchical: a partition's rows may stay in the order that Algorithm 1 leaves */
+  struct zps_hier_options hashing; /* hierarchical */
 };
 
 struct zps_encoder;
 
+/* Hierarchical: Algorithm 1 deals the rows out, whatever h0 `part` has, and a sort of each partition makes the same
+ * bytes of them (but with any_order). Otherwise rows are walked in order. */
 zps_err_t zps_encoder_create(enum zps_partitioner partitioner, struct zps_encoder **encoder_p) ZPS_MUSTCHECK;
 void zps_encoder_destroy(struct zps_encoder *encoder);
 /* Finds the rows to send. `input` and the arrays in it are borrowed until the last write(). `pool` (may be NULL)
@@ -64,9 +63,11 @@ uint32_t zps_encoder_nnz(const struct zps_encoder *encoder, uint32_t p);
 uint64_t zps_encoder_total_nnz(const struct zps_encoder *encoder); /* after the last step */
 /* After the scan: the coding of the values of partition `p`'s slice: the input's; raw where it is wide. */
 enum zps_value_codec zps_encoder_value_codec(const struct zps_encoder *encoder, uint32_t p);
-/* After the scan: the indices of partition `p`'s rows, ascending, valid until the next scan (NULL when there are none);
- * and the values of rows [first, first + n) of them, in the dtype, or where the slice is wide as floats. For callers
- * that cut partitions further. */
+/* Hierarchical, after the last step: how the rows, or entries of a list, found their places. */
+struct zps_hier_stats zps_encoder_hashed(const struct zps_encoder *encoder);
+/* After the scan: the indices of partition `p`'s rows, ascending (but with any_order), valid until the next scan (NULL
+ * when there are none); and the values of rows [first, first + n) of them, in the dtype, or where the slice is wide as
+ * floats. For callers that cut partitions further. */
 const uint32_t *zps_encoder_indices(const struct zps_encoder *encoder, uint32_t p);
 void zps_encoder_values(const struct zps_encoder *encoder, uint32_t p, uint32_t first, uint32_t n, void *out);
 /* After the scan: the codec out of `allowed` that codes partition `p` in the fewest bytes, and the slice's bytes.

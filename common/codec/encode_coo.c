@@ -38,6 +38,22 @@ static void deal_range(void *ctx, unsigned i) {
   }
 }
 
+/* Of each partition, as many as the largest needs. */
+static uint64_t marks_words(const struct zps_encoder *encoder) {
+  const struct zps_partition *const part = encoder->input.part;
+  return (part->n_groups << part->block_bits) / 64 + 1;
+}
+
+/* All zero: they are left as they are found. */
+static zps_err_t need_marks(struct zps_encoder *encoder) {
+  struct zps_buffer *const marks = &encoder->marks;
+  const uint64_t size_bytes = encoder->n_parts * marks_words(encoder) * sizeof(uint64_t);
+  if (marks->data && size_bytes <= marks->size_bytes) return ZPS_OK;
+  const zps_err_t code = zps_buffer_need(marks, size_bytes, 1);
+  if (code == ZPS_OK) memset(marks->data, 0, marks->size_bytes);
+  return code;
+}
+
 /* Algorithm 1 left entries as keys, in order of appearance: the counterpart of the order that deal_range() leaves. */
 static void deal_from_pairs(void *ctx, unsigned p) {
   struct zps_encoder *const encoder = ctx;
@@ -51,6 +67,30 @@ static void deal_from_pairs(void *ctx, unsigned p) {
   }
 }
 
+/* Entries in any order stay so where no two have one index; a bit for each index tells. */
+static bool are_distinct(struct zps_encoder *encoder, unsigned p) {
+  const uint64_t *const starts = encoder->starts.data;
+  const struct zps_sort_pair *const pairs = encoder->pairs.data;
+  uint64_t *const marks = (uint64_t *)encoder->marks.data + p * marks_words(encoder), i = starts[p];
+  for (; i < starts[p + 1]; i++) {
+    uint64_t *const word = &marks[pairs[i].key / 64], bit = 1ull << pairs[i].key % 64;
+    if (*word & bit) break;
+    *word |= bit;
+  }
+  const bool all = i == starts[p + 1];
+  for (i = starts[p]; i < starts[p + 1]; i++) marks[pairs[i].key / 64] = 0;
+  return all;
+}
+
+/* Back to the order of appearance. */
+static void order_entries(struct zps_encoder *encoder, unsigned p) {
+  const uint64_t *const starts = encoder->starts.data;
+  struct zps_sort_pair *const pairs = encoder->pairs.data, *const scratch = encoder->scratch.data;
+  for (uint64_t i = starts[p]; i < starts[p + 1]; i++) pairs[i].key = pairs[i].value;
+  zps_sort_pairs(pairs + starts[p], scratch + starts[p], starts[p + 1] - starts[p]);
+  deal_from_pairs(encoder, p);
+}
+
 /* The end of the run of entries with the index of the entry at `i`. */
 static uint64_t run_end(const struct zps_sort_pair *pairs, uint64_t i, uint64_t end) {
   const uint64_t index = pairs[i].key;
@@ -62,8 +102,13 @@ static void sort_partition(void *ctx, unsigned p) {
   struct zps_encoder *const encoder = ctx;
   const uint64_t *const starts = encoder->starts.data, end = starts[p + 1];
   struct zps_sort_pair *const pairs = encoder->pairs.data, *const scratch = encoder->scratch.data;
-  zps_sort_pairs(pairs + starts[p], scratch + starts[p], end - starts[p]);
   uint64_t n_repeated = 0;
+  if (encoder->input.any_order) {
+    ((uint64_t *)encoder->repeats.data)[p] = 0;
+    if (are_distinct(encoder, p)) return;
+    order_entries(encoder, p);
+  }
+  zps_sort_pairs(pairs + starts[p], scratch + starts[p], end - starts[p]);
   for (uint64_t i = starts[p], next; i < end; i = next) {
     next = run_end(pairs, i, end);
     n_repeated += next - i > 1;
@@ -106,6 +151,7 @@ static void merge_partition(void *ctx, unsigned p) {
 static zps_err_t partition_hierarchically(struct zps_encoder *encoder) {
   const uint64_t n = encoder->input.n_entries;
   zps_err_t code = zps_buffer_need(&encoder->indices, n, sizeof(uint64_t));
+  if (code == ZPS_OK && encoder->input.any_order) code = need_marks(encoder);
   if (code != ZPS_OK) return code;
   for (uint64_t entry = 0; entry < n; entry++) ((uint64_t *)encoder->indices.data)[entry] = entry;
   code = zps_encoder_hierarchical(encoder, encoder->indices.data, n);
@@ -141,7 +187,7 @@ zps_err_t zps_encoder_scan_coo(struct zps_encoder *encoder, struct zps_error *er
   code = zps_encoder_check_rows(encoder, error);
   if (code != ZPS_OK) return code;
   encoder->is_staged = false;
-  if (encoder->partitioner == ZPS_PARTITIONER_ORDERED) {
+  if (encoder->partitioner != ZPS_PARTITIONER_HIERARCHICAL) {
     ((uint64_t *)encoder->starts.data)[encoder->n_parts] = zps_encoder_place(encoder, 0);
     zps_workpool_for(encoder->pool, encoder->n_ranges, deal_range, encoder);
   } else {

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "common/codec/encode_impl.h"
+#include "common/codec/locate.h"
 #include "common/codec/rowscan.h"
-#include "common/codec/simd/simd.h"
 
 /* Rows are looked at in blocks whose lists stay in the first-level cache. */
 enum { BLOCK_ROWS = 2048, LINE_PLACES = 16, RANGES_PER_THREAD = 16 };
@@ -74,7 +74,7 @@ static void scan_range(void *ctx, unsigned i) {
     if (at + n_rows < end) next_row = zps_partition_stripe_row(encoder->input.part, encoder->scan, at + n_rows);
     char *const items = (char *)found->items.data + found->n * encoder->item_bytes;
     const uint32_t n = list_block(encoder, row, n_rows, next_row, positions, items);
-    zps_simd()->locate(&stripe, at, positions, n, parts, (uint32_t *)found->indices.data + found->n);
+    zps_partition_locate(&stripe, at, positions, n, parts, (uint32_t *)found->indices.data + found->n);
     for (uint32_t j = 0; j < n; j++) counts[parts[j]]++;
     found->n += n;
   }
@@ -110,7 +110,7 @@ static void deal_range(void *ctx, unsigned i) {
     deal(found, places, indices, items, encoder->item_bytes);
 }
 
-/* Takes the rows of the scan's partition `p` from the sorted result of Algorithm 1. */
+/* Takes the rows of the scan's partition `p` from the result of Algorithm 1. */
 static void deal_from_pairs(void *ctx, unsigned p) {
   struct zps_encoder *const encoder = ctx;
   const uint64_t *const starts = (const uint64_t *)encoder->starts.data + encoder->first_part;
@@ -156,15 +156,18 @@ static void place_last(struct zps_encoder *encoder) {
   uint32_t local;
   const uint32_t p = zps_partition_of(input->part, input->part->rows - 1, &local);
   if (p / encoder->scan_parts != encoder->scan) return;
-  const uint32_t z = zps_encoder_nnz(encoder, p);
-  const uint64_t place = ((const uint64_t *)encoder->starts.data)[p] + z - 1;
+  const uint64_t start = ((const uint64_t *)encoder->starts.data)[p];
   const struct zps_encode_lists *const lists = zps_encoder_lists(encoder);
-  if (z > 0 && ((const uint32_t *)lists->indices.data)[place] == local)
-    ((uint64_t *)lists->sources.data)[place] = ZPS_ENCODE_SUM_BIT;
+  uint32_t place = zps_encoder_nnz(encoder, p); /* the last one's, but with any_order */
+  while (place > 0 && ((const uint32_t *)lists->indices.data)[start + place - 1] != local) {
+    if (!encoder->input.any_order) return;
+    place--;
+  }
+  if (place > 0) ((uint64_t *)lists->sources.data)[start + place - 1] = ZPS_ENCODE_SUM_BIT;
 }
 
 static bool is_ordered(const struct zps_encoder *encoder) {
-  return encoder->partitioner == ZPS_PARTITIONER_ORDERED;
+  return encoder->partitioner != ZPS_PARTITIONER_HIERARCHICAL;
 }
 
 zps_err_t zps_encoder_begin_dense(struct zps_encoder *encoder) {

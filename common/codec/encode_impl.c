@@ -42,9 +42,10 @@ uint64_t zps_encoder_place(struct zps_encoder *encoder, uint64_t gap) {
 static uint32_t partition_of_index(void *ctx, uint64_t index) {
   const struct zps_encoder *const encoder = ctx;
   const struct zps_encode_input *const input = &encoder->input;
+  const uint64_t row = input->rows ? (uint64_t)input->rows[index] : index;
   uint32_t local;
-  return zps_partition_of(input->part, input->rows ? (uint64_t)input->rows[index] : index, &local) -
-         encoder->first_part;
+  if (zps_partition_is_hashed(input->part)) return zps_partition_hash(input->part->seed, input->part->n_parts, row);
+  return zps_partition_of(input->part, row, &local) - encoder->first_part;
 }
 
 static void sort_partition(void *ctx, unsigned p) {
@@ -53,21 +54,32 @@ static void sort_partition(void *ctx, unsigned p) {
   const uint64_t *const indices = encoder->partitioned.data;
   struct zps_sort_pair *const pairs = encoder->pairs.data, *const scratch = encoder->scratch.data;
   for (uint64_t i = starts[p]; i < starts[p + 1]; i++) pairs[i] = (struct zps_sort_pair){.key = indices[i]};
-  zps_sort_pairs(pairs + starts[p], scratch + starts[p], starts[p + 1] - starts[p]);
+  if (!encoder->input.any_order) zps_sort_pairs(pairs + starts[p], scratch + starts[p], starts[p + 1] - starts[p]);
+}
+
+static void add_stats(struct zps_hier_stats *to, const struct zps_hier_stats *stats) {
+  to->parallel += stats->parallel;
+  to->serial += stats->serial;
+  to->lost_races += stats->lost_races;
+  to->redone += stats->redone;
 }
 
 zps_err_t zps_encoder_hierarchical(struct zps_encoder *encoder, const uint64_t *indices, uint64_t n) {
   const struct zps_hier_config config = {.n_parts = encoder->scan_parts,
+                                         .options = encoder->input.hashing,
                                          .seed = ~encoder->input.part->seed, /* h_1.. independent of h0 */
                                          .h0 = partition_of_index,
                                          .h0_ctx = encoder};
   uint64_t *const starts = (uint64_t *)encoder->starts.data + encoder->first_part;
+  struct zps_hier_stats stats;
   zps_err_t code = zps_buffer_need(&encoder->partitioned, n, sizeof(uint64_t));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->pairs, n, sizeof(struct zps_sort_pair));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->scratch, n, sizeof(struct zps_sort_pair));
   if (code == ZPS_OK)
-    code = zps_hier_partition(&config, indices, n, encoder->pool, encoder->partitioned.data, starts, NULL);
-  if (code == ZPS_OK) zps_workpool_for(encoder->pool, encoder->scan_parts, sort_partition, encoder);
+    code = zps_hier_partition(&config, indices, n, encoder->pool, encoder->partitioned.data, starts, &stats);
+  if (code != ZPS_OK) return code;
+  add_stats(&encoder->hashed, &stats);
+  zps_workpool_for(encoder->pool, encoder->scan_parts, sort_partition, encoder);
   return code;
 }
 

@@ -90,6 +90,8 @@ struct zps_encoder {
   unsigned n_slots;
   atomic_uint next_part;
   struct zps_buffer indices, partitioned; /* hierarchical: uint64_t[entries] */
+  struct zps_buffer marks;                /* COO, in any order: a bit for each row of the partitions; zero between */
+  struct zps_hier_stats hashed;
 };
 
 /* Cuts `len` items of `item_bytes` into ranges of a multiple of 64 items (fewer than 2^32), where there are several
@@ -110,7 +112,7 @@ static inline struct zps_encode_lists *zps_encoder_lists(struct zps_encoder *enc
  * range by range; fills `starts` and `nnz` of this scan's, returns the number of places. */
 uint64_t zps_encoder_place(struct zps_encoder *encoder, uint64_t gap);
 /* Partitions the entries (COO) or non-zero rows (dense) of this scan by Algorithm 1 into `pairs`: partition p's at
- * places starts[p] on, with ascending keys. */
+ * places starts[p] on, with ascending keys, or in any order. */
 zps_err_t zps_encoder_hierarchical(struct zps_encoder *encoder, const uint64_t *indices, uint64_t n) ZPS_MUSTCHECK;
 
 /* Chooses the way that suits the input best; looks at the numbers of COO rows where it matters whether these ascend. */

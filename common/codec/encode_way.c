@@ -1,5 +1,5 @@
 /* Chooses, of the five ways, the one that finds the rows of a gradient with the least work. All of them write the same
- * bytes. */
+ * bytes. Buckets are dealt to by arithmetic alone: rows that are hashed are sorted. */
 #include "common/codec/encode_impl.h"
 
 enum {
@@ -40,13 +40,14 @@ struct zps_encode_way zps_encoder_way(const struct zps_encode_input *input, enum
   if (input->all_rows) return (struct zps_encode_way){.method = ZPS_ENCODE_ALL};
   if (!input->rows) return (struct zps_encode_way){.method = ZPS_ENCODE_DENSE};
   struct zps_encode_way way = {.method = ZPS_ENCODE_COO};
-  if (input->dtype != ZPS_DTYPE_F32 || input->width != 1 || input->zero_rows || partitioner != ZPS_PARTITIONER_ORDERED)
+  if (input->dtype != ZPS_DTYPE_F32 || input->width != 1 || input->zero_rows ||
+      partitioner == ZPS_PARTITIONER_HIERARCHICAL)
     return way;
   const bool is_one = part->n_parts == 1, are_many = n >= part->rows / ROWS_PER_ENTRY_MAX;
   way.ascends = (is_one || (are_many && chunks_per_part(part, WHOLE_BITS) == 1)) && rows_ascend(input);
   if (is_one && (way.ascends || (n <= FEW_MAX && n < part->rows / FEW_ROWS_PER_ENTRY)))
     way.method = ZPS_ENCODE_FEW;
-  else if (are_many && fits_buckets(part, &way))
+  else if (are_many && !zps_partition_is_hashed(part) && fits_buckets(part, &way))
     way.method = ZPS_ENCODE_SINGLES;
   return way;
 }

@@ -2,8 +2,8 @@
  * Reading a slot back catches a lost race only when no writer that saw the slot empty can still come. A thread that
  * writes a slot and reads it back at once can be overwritten after its read by another that had seen the slot empty
  * before: both believe that they own it, and an index is lost. So each hash function is a pass with a barrier (on a
- * device: the end of a kernel) between all writes and all reads. tests/unit/gpu/test_emu.c shows the loss with the other
- * two ways, in the emulation.
+ * device: the end of a kernel) between all writes and all reads. tests/unit/gpu/test_emu.c shows the loss with the
+ * other two ways, in the emulation.
  *
  * Within a pass threads work as warps do: a thread takes a batch of 32 indices, all of which look at their slots before
  * any writes. Collisions within a batch are therefore certain races, also with one thread, and the tests count that
@@ -115,7 +115,7 @@ static void serialise_range(void *ctx, unsigned range) {
 /* All of Algorithm 1 up to the collection; true when no serial memory overflowed. */
 static bool run_passes(struct hashing *hashing) {
   const struct zps_hier_config *const config = hashing->config;
-  const uint32_t n_parts = config->n_parts, k = config->k ? config->k : K_DEFAULT;
+  const uint32_t n_parts = config->n_parts, k = config->options.k ? config->options.k : K_DEFAULT;
   memset(hashing->states, PENDING, hashing->n_indices);
   for (uint64_t slot = 0; slot < n_parts * hashing->r1; slot++) atomic_init(&hashing->parallel[slot], empty_slot);
   for (uint32_t p = 0; p < n_parts; p++) atomic_init(&hashing->counters[p], 0);
@@ -200,7 +200,7 @@ ZPS_MUSTCHECK static zps_err_t allocate(struct hashing *hashing) {
   if (!hashing->parts || !hashing->states || !hashing->parallel || !hashing->counters || !hashing->serial_sizes ||
       !hashing->serial_starts)
     return ZPS_ERR_NOMEM;
-  const uint64_t r2 = config->r2 ? config->r2 : hashing->r1 / 10;
+  const uint64_t r2 = config->options.r2 ? config->options.r2 : hashing->r1 / 10;
   for (uint32_t p = 0; p < n_parts; p++) hashing->serial_sizes[p] = r2;
   return allocate_serial(hashing);
 }
@@ -227,7 +227,7 @@ zps_err_t zps_hier_partition(const struct zps_hier_config *config, const uint64_
                             .indices = indices,
                             .n_indices = n_indices,
                             .pool = pool,
-                            .r1 = config->r1 ? config->r1 : 2 * n_indices / config->n_parts,
+                            .r1 = config->options.r1 ? config->options.r1 : 2 * n_indices / config->n_parts,
                             .out = out,
                             .starts = starts};
   if (hashing.r1 == 0) hashing.r1 = 1;

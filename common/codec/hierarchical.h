@@ -25,13 +25,12 @@
 
 #include "common/base/err.h"
 #include "common/base/workpool.h"
+#include "common/codec/partitioner.h"
 
 struct zps_hier_config {
   uint32_t n_parts;
-  uint32_t k;    /* rehashes; 0: 3, the paper's */
-  uint64_t r1;   /* slots of parallel memory per partition; 0: 2 * n_indices / n_parts, the paper's 2|G|d over all */
-  uint64_t r2;   /* slots of serial memory per partition; 0: r1 / 10 */
-  uint64_t seed; /* of h_1..h_k */
+  struct zps_hier_options options;
+  uint64_t seed;                             /* of h_1..h_k */
   uint32_t (*h0)(void *ctx, uint64_t index); /* partition of an index, < n_parts; called from many threads */
   void *h0_ctx;
 };

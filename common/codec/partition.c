@@ -48,7 +48,12 @@ zps_err_t zps_partition_init(struct zps_partition *part, uint64_t rows, uint32_t
   return ZPS_OK;
 }
 
+struct zps_partition zps_partition_whole(uint64_t rows, uint32_t n_parts, uint64_t seed) {
+  return partition_of(rows, n_parts, 0, 0, seed);
+}
+
 struct zps_partition zps_partition_stripe(const struct zps_partition *part, uint32_t stripe) {
+  if (part->stripe_bits == 0) return *part;
   return partition_of(zps_partition_stripe_rows(part, stripe, part->rows), part->stripe_parts, part->block_bits, 0,
                       part->seed ^ (uint64_t)stripe << ZPS_PARTITION_STRIPE_SEED_SHIFT);
 }

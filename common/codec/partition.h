@@ -1,5 +1,6 @@
 /*
- * The partition that a row belongs to, and its index there: Zen's h0, stratified.
+ * The partition that a row belongs to, and its index there: Zen's h0, stratified; or h0 itself, by a table
+ * (partition_murmur.h).
  *
  * Rows are cut into blocks of 2^block_bits, blocks into groups of n_parts consecutive ones. Group g is dealt out, one
  * block to each partition, starting at a rotation drawn by MurmurHash3's finaliser from (g, seed):
@@ -28,10 +29,12 @@
 #ifndef ZPS_CODEC_PARTITION_H
 #define ZPS_CODEC_PARTITION_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "common/base/err.h"
 #include "common/base/hash.h"
+#include "common/codec/partition_table.h"
 
 #define ZPS_PARTITION_ROWS_MAX (1ull << 40)
 #define ZPS_PARTITION_PARTS_MAX 65536u
@@ -47,17 +50,33 @@ struct zps_partition {
   uint64_t seed;
   uint32_t n_parts;
   uint32_t block_bits;
-  uint32_t stripe_bits;    /* 2^stripe_bits stripes */
-  uint32_t chunk_bits;     /* of one stripe: so many that no row number has more */
-  uint32_t stripe_parts;   /* n_parts / stripes */
-  uint64_t n_groups;       /* of the longest stripe: ceil(blocks / stripe_parts) */
-  uint64_t inverse;        /* floor((2^64 - 1) / stripe_parts): blocks are divided with a multiplication */
-  uint64_t stripe_inverse; /* floor(2^32 / stripe_parts) + 1: partitions are, too */
+  uint32_t stripe_bits;             /* 2^stripe_bits stripes */
+  uint32_t chunk_bits;              /* of one stripe: so many that no row number has more */
+  uint32_t stripe_parts;            /* n_parts / stripes */
+  uint64_t n_groups;                /* of the longest stripe: ceil(blocks / stripe_parts) */
+  uint64_t inverse;                 /* floor((2^64 - 1) / stripe_parts): blocks are divided with a multiplication */
+  uint64_t stripe_inverse;          /* floor(2^32 / stripe_parts) + 1: partitions are, too */
+  struct zps_partition_table table; /* of h0 itself (partition_murmur.h); none: stratified, as above */
 };
+
+ZPS_INLINE bool zps_partition_is_hashed(const struct zps_partition *part) {
+  return part->table.ranks;
+}
+
+/* The same for a device: looked up in its copy of the table. */
+ZPS_INLINE struct zps_partition zps_partition_on_device(struct zps_partition part) {
+  part.table.ranks = part.table.on_device.ranks;
+  part.table.before = part.table.on_device.before;
+  part.table.lists = part.table.on_device.lists;
+  part.table.starts = part.table.on_device.starts;
+  return part;
+}
 
 /* Refuses what cannot work: rows 0 or over the limit, n_parts 0 or over the limit, a partition of 2^32 or more rows. */
 zps_err_t zps_partition_init(struct zps_partition *part, uint64_t rows, uint32_t n_parts, uint32_t block_bits,
                              uint64_t seed, struct zps_error *error) ZPS_MUSTCHECK;
+/* The same of numbers that have been checked, and always of one stripe. */
+struct zps_partition zps_partition_whole(uint64_t rows, uint32_t n_parts, uint64_t seed);
 ZPS_INLINE uint32_t zps_partition_stripes(const struct zps_partition *part) {
   return 1u << part->stripe_bits;
 }
@@ -107,6 +126,7 @@ ZPS_INLINE uint64_t zps_partition_block(const struct zps_partition *part, uint64
 
 /* The number of partition `p`'s rows among the first `inner` rows of its stripe. */
 ZPS_INLINE uint32_t zps_partition_indices_below(const struct zps_partition *part, uint32_t p, uint64_t inner) {
+  if (zps_partition_is_hashed(part)) return zps_partition_table_below(&part->table, p, inner);
   const uint64_t at = inner >> part->block_bits, group = zps_partition_group(part, at);
   const uint64_t block = zps_partition_block(part, group, p), whole = group << part->block_bits;
   if (block > at) return (uint32_t)whole;
@@ -121,6 +141,7 @@ ZPS_INLINE uint32_t zps_partition_size(const struct zps_partition *part, uint32_
 
 /* The row at local index `local` (< size) of partition `p`. */
 ZPS_INLINE uint64_t zps_partition_row(const struct zps_partition *part, uint32_t p, uint32_t local) {
+  if (zps_partition_is_hashed(part)) return zps_partition_table_row(&part->table, p, local);
   const uint64_t mask = (1ull << part->block_bits) - 1;
   const uint64_t inner = (zps_partition_block(part, local >> part->block_bits, p) << part->block_bits) | (local & mask);
   return zps_partition_stripe_row(part, zps_partition_stripe_of(part, p), inner);
@@ -128,6 +149,7 @@ ZPS_INLINE uint64_t zps_partition_row(const struct zps_partition *part, uint32_t
 
 /* Partition and local index of `row` (< rows). */
 ZPS_INLINE uint32_t zps_partition_of(const struct zps_partition *part, uint64_t row, uint32_t *local_p) {
+  if (zps_partition_is_hashed(part)) return zps_partition_table_of(&part->table, row, local_p);
   const uint32_t stripe = (uint32_t)(row >> part->chunk_bits) & ((1u << part->stripe_bits) - 1);
   const uint64_t in_chunk = row & ((1ull << part->chunk_bits) - 1);
   const uint64_t inner = (row >> (part->chunk_bits + part->stripe_bits) << part->chunk_bits) + in_chunk;

@@ -229,7 +229,7 @@ void zps_plan_calibration_measure(struct zps_plan_calibration *calibration) {
       .dense = malloc(bytes), .copy = calloc(1, bytes), .slices = malloc(2 * bytes), .sums = malloc(2 * bytes)};
   zps_plan_calibration_default(calibration);
   zps_err_t err = bench.dense && bench.copy && bench.slices && bench.sums ? ZPS_OK : ZPS_ERR_NOMEM;
-  if (err == ZPS_OK) err = zps_encoder_create(ZPS_PARTITIONER_ORDERED, &bench.encoder);
+  if (err == ZPS_OK) err = zps_encoder_create(ZPS_PARTITIONER_STRATIFIED, &bench.encoder);
   if (err == ZPS_OK) err = zps_reduce_scratch_create(&bench.scratch);
   if (err == ZPS_OK) err = measure(&bench, calibration);
   if (err != ZPS_OK) zps_plan_calibration_default(calibration);

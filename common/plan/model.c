@@ -164,12 +164,12 @@ static void double_in_pairs(struct zps_plan_round *round, double hot, double tot
     zps_plan_phase(round, &in);
     zps_plan_phase(round, &out);
   }
-  double held = fold < n ? 2 * hot : hot; /* by a pair, which has most to send */
+  double held = fold < n ? 2 * hot : hot; /* by a pair, which has most to send; a rank alone gets most */
   const double missing = total - held;
   for (double have = 1; have < fold; have *= 2) {
     const double got = missing * have / (fold - 1);
     const struct zps_plan_phase phase = {
-        .messages = 1, .out = held, .in = got, .local = have < round->per_host ? 1 : 0};
+        .messages = 1, .out = held, .in = (total - hot) * have / (fold - 1), .local = have < round->per_host ? 1 : 0};
     zps_plan_phase(round, &phase);
     held += got;
   }

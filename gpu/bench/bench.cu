@@ -27,7 +27,7 @@ using namespace zps;
 enum { REPEATS = 11, WARM_UPS = 2, CODECS = (1u << ZPS_CODEC_COUNT) - 1, SLICE_ALIGNMENT = 256 };
 
 struct Options {
-  bool json = false, quick = false, skip_check = false;
+  bool json = false, quick = false, skip_check = false, skip_times = false;
   u32 n_parts = 64;
 };
 
@@ -240,12 +240,15 @@ Options parse(int argc, char **argv) {
       options.quick = true;
     } else if (std::strcmp(argv[i], "--no-check") == 0) {
       options.skip_check = true;
+    } else if (std::strcmp(argv[i], "--no-times") == 0) {
+      options.skip_times = true;
     } else if (std::strncmp(argv[i], "--parts=", 8) == 0 && std::atoi(argv[i] + 8) > 0) {
       options.n_parts = static_cast<u32>(std::atoi(argv[i] + 8));
     } else {
       std::fprintf(stderr,
-                   "usage: gpu-bench [--json] [--quick] [--no-check] [--parts=N]\n"
-                   "  --quick: a tenth of the rows; --no-check: only times; N: partitions (64)\n");
+                   "usage: gpu-bench [--json] [--quick] [--no-check] [--no-times] [--parts=N]\n"
+                   "  --quick: a tenth of the rows; --no-check: only times; --no-times: only the comparison with the "
+                   "cpu; N: partitions (64)\n");
       std::exit(2);
     }
   }
@@ -265,8 +268,11 @@ int main(int argc, char **argv) {
   bench_check(cudaGetDeviceProperties(&properties, 0), "device");
   bench_check(cudaDriverGetVersion(&driver), "driver");
   unsigned n_checks = 0;
-  if (!options.skip_check && !zps_bench_check(cpu, device, options.quick ? 20000 : 400000, &n_checks)) return 1;
+  if (!options.skip_check && !zps_bench_check(cpu, device, options.quick ? 20000 : 400000, ZPS_BENCH_SHAPES, &n_checks))
+    return 1;
   std::fprintf(stderr, "%u comparisons with the cpu: all the same\n", n_checks);
+
+  if (options.skip_times) return 0;
 
   const Grid grid = {static_cast<u32>(properties.multiProcessorCount) * 8};
   const u64 sizes[] = {214000000, 406000000}; /* DeepFM's and LSTM's */

@@ -364,13 +364,13 @@ static bool check_shape(struct comparison *comparison, uint64_t rows, unsigned i
   return is_good && check_hashing(comparison, &part);
 }
 
-bool zps_bench_check(struct zps_device *cpu, struct zps_device *device, uint64_t rows_max, unsigned *n_checks_p) {
-  enum { ROUNDS = 32 };
+bool zps_bench_check(struct zps_device *cpu, struct zps_device *device, uint64_t rows_max, unsigned n_shapes,
+                     unsigned *n_checks_p) {
   struct comparison comparison = {.rng = {.state = 1}};
   open_side(&comparison.cpu, cpu);
   open_side(&comparison.device, device);
   bool is_good = true;
-  for (unsigned i = 0; i < ROUNDS && is_good; i++) is_good = check_shape(&comparison, rows_max >> i % 4, i);
+  for (unsigned i = 0; i < n_shapes && is_good; i++) is_good = check_shape(&comparison, rows_max >> i % 4, i);
   close_side(&comparison.cpu);
   close_side(&comparison.device);
   *n_checks_p = comparison.n_checks;

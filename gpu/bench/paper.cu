@@ -1,17 +1,11 @@
 /* Zen's Algorithm 1 as the paper has it, with 32-bit indices: the rows that are not zero, hashed to partitions, and
  * their values gathered. */
 #include "gpu/bench/bench.cuh"
-#include "gpu/cuda/emit.cuh"
 #include "gpu/cuda/hierarchical.cuh"
 
 namespace {
 
 using namespace zps;
-
-struct RowNumber {
-  u32 *rows;
-  __device__ void operator()(const Found &, u64 at, u64 bit) const { rows[at] = static_cast<u32>(bit); }
-};
 
 __global__ void __launch_bounds__(THREADS) gather_kernel(const float *values, const u32 *rows, u64 n, float *out) {
   const u64 stride = gridDim.x * static_cast<u64>(THREADS);
@@ -39,21 +33,20 @@ class Paper : public BenchRival {
         states_(job.nnz),
         counts_((job.part.n_parts + HASH_COUNTS + 1) * 8),
         starts_((job.part.n_parts + 1) * 8),
-        slot_starts_((job.part.n_parts + 1) * 8),
+        extra_((job.part.n_parts + 1) * 8),
         row_states_(list_tiles(job.part.rows) * 8 + 64),
         slot_states_(list_tiles(n_slots_) * 8 + 64) {
-    u64 *const host = new u64[job.part.n_parts + 1];
-    for (u32 p = 0; p <= job.part.n_parts; p++) host[p] = p * memory_of(job);
-    bench_check(cudaMemcpy(slot_starts_.as<u64>(), host, (job.part.n_parts + 1) * 8, cudaMemcpyDefault), "slot starts");
-    delete[] host;
+    bench_check(cudaMemset(extra_.as<u64>(), 0, (job.part.n_parts + 1) * 8), "serial slots");
+    bench_check(cudaDeviceSynchronize(), "serial slots");
     hashing_ = Hashing<u32>();
     hashing_.part = job.part;
     hashing_.rows = rows_.as<u32>();
     hashing_.n = job.nnz;
     hashing_.k = 3;
     hashing_.r1 = slots_of(job);
+    hashing_.r2 = slots_of(job) / 10;
     hashing_.seed = 1;
-    hashing_.slot_starts = slot_starts_.as<u64>();
+    hashing_.extra = extra_.as<u64>();
     hashing_.n_slots = n_slots_;
     hashing_.slots = slots_.as<u32>();
     hashing_.states = states_.as<uint8_t>();
@@ -69,13 +62,13 @@ class Paper : public BenchRival {
   void run() override {
     const u64 rows = job_.part.rows;
     Found found = {};
+    found.capacity = job_.nnz;
     found.count = counts_.as<u64>() + job_.part.n_parts + HASH_COUNTS;
     (void)cudaMemsetAsync(row_states_.as<u64>(), 0, list_tiles(rows) * 8 + 64, job_.stream);
     (void)cudaMemsetAsync(slot_states_.as<u64>(), 0, list_tiles(n_slots_) * 8 + 64, job_.stream);
     mark_rows(job_.stream, job_.grid, ZPS_DTYPE_F32, job_.values, 1, rows, bits_.as<u32>());
-    const RowNumber emit = {rows_.as<u32>()};
-    ZPS_LAUNCH(job_.stream, blocks_for(job_.grid, rows, LIST_TILE_BITS), THREADS, list_kernel<RowNumber>,
-               bits_.as<u32>(), rows, emit, found, row_states_.as<Tickets>(), row_states_.as<u64>() + 8);
+    list_numbers(job_.stream, job_.grid, bits_.as<u32>(), rows, rows_.as<u32>(), found, row_states_.as<Tickets>(),
+                 row_states_.as<u64>() + 8);
     hash_insert(job_.stream, job_.grid, hashing_);
     hash_collect(job_.stream, job_.grid, hashing_);
     ZPS_LAUNCH(job_.stream, blocks_for(job_.grid, job_.nnz, THREADS), THREADS, gather_kernel, job_.values,
@@ -85,7 +78,7 @@ class Paper : public BenchRival {
  private:
   BenchJob job_;
   u64 n_slots_;
-  BenchMemory bits_, rows_, out_, values_, slots_, slot_bits_, states_, counts_, starts_, slot_starts_, row_states_,
+  BenchMemory bits_, rows_, out_, values_, slots_, slot_bits_, states_, counts_, starts_, extra_, row_states_,
       slot_states_;
   Hashing<u32> hashing_;
 };

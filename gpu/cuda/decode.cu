@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(THREADS)
 }  // namespace
 
 void read_indices(cudaStream_t stream, const Grid &grid, const Reading &reading, Tickets *tickets, u64 *word_states,
-                u64 *block_states) {
+                  u64 *block_states) {
   const u32 blocks = blocks_for(grid, reading.n_rows, THREADS);
   rice_read(stream, grid, reading, tickets, block_states);
   if (reading.n_words > 0)

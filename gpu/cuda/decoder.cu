@@ -21,12 +21,15 @@ zps_err_t reading_open(Reading *reading, Table *table, const zps_partition &part
                        const zps_device_view *views, u32 n_views, cudaStream_t stream, zps_error *error) {
   enum { KINDS = 5 };
   *reading = Reading();
-  reading->part = part;
+  reading->part = zps_partition_on_device(part);
   reading->width = width;
   reading->dtype = dtype;
   reading->value_bytes = value_size(dtype);
   reading->is_raw = true;
   reading->n_views = n_views;
+  if (zps_partition_is_hashed(&part) && !part.table.on_device.ranks)
+    return zps_fail(error, ZPS_ERR_INVALID, "the table of %llu hashed rows is not on the device",
+                    static_cast<u64>(part.rows));
   for (u32 v = 0; v < n_views; v++) {
     if (views[v].partition >= part.n_parts)
       return zps_fail(error, ZPS_ERR_INVALID, "view %u is of partition %u: there are %u", v, views[v].partition,

@@ -227,7 +227,7 @@ const zps_device_ops ops = {"cuda",           close,         allocate,        re
                             encoder_scan,     encoder_merge, encoder_finish,  encoder_write,  decoder_create,
                             decoder_destroy,  decoder_dense, decoder_rows,    decoder_finish, selector_create,
                             selector_destroy, selector_add,  selector_sample, selector_pick,  selector_finish,
-                            selector_clear,   hash_rows};
+                            selector_clear,   hash_rows, encoder_hash, encoder_hashed};
 
 }  // namespace
 }  // namespace zps

@@ -112,6 +112,9 @@ zps_err_t encoder_create(zps_device *device, zps_device_encoder **encoder_p, zps
 void encoder_destroy(zps_device_encoder *encoder);
 zps_err_t encoder_scan(zps_device_encoder *encoder, const zps_encode_input *input, unsigned allowed,
                        zps_stream_t stream, zps_error *error);
+zps_err_t encoder_hash(zps_device_encoder *encoder, const zps_encode_input *input, unsigned allowed,
+                       zps_stream_t stream, zps_error *error);
+void encoder_hashed(const zps_device_encoder *encoder, zps_device_hashed *hashed_p);
 zps_err_t encoder_merge(zps_device_encoder *encoder, const zps_encode_input *shape, const zps_device_view *views,
                         unsigned n_ranks, unsigned allowed, zps_stream_t stream, zps_error *error);
 zps_err_t encoder_finish(zps_device_encoder *encoder, const zps_device_slice **slices_p, zps_error *error);

@@ -22,16 +22,14 @@ void encoder_destroy(zps_device_encoder *encoder) {
   table_release(&encoder->outs);
   table_release(&encoder->tables);
   table_release(&encoder->word_starts);
+  table_release(&encoder->extra);
   (void)cudaFreeHost(encoder->report);
   delete[] encoder->views;
+  delete[] encoder->extra_counts;
   delete encoder;
 }
 
 namespace {
-
-zps_device_slice *slices_of(const zps_device_encoder *encoder) {
-  return reinterpret_cast<zps_device_slice *>(encoder->report + 1);
-}
 
 zps_err_t need_report(zps_device_encoder *encoder, u32 n_parts, zps_error *error) {
   if (encoder->report && n_parts <= encoder->slices_max) return ZPS_OK;
@@ -39,16 +37,21 @@ zps_err_t need_report(zps_device_encoder *encoder, u32 n_parts, zps_error *error
   encoder->report = nullptr;
   encoder->slices_max = 0;
   void *memory;
-  const zps_err_t code = pinned_new(&memory, sizeof(Report) + n_parts * sizeof(zps_device_slice), error);
+  const zps_err_t code =
+      pinned_new(&memory, sizeof(Report) + n_parts * (sizeof(zps_device_slice) + sizeof(u64)), error);
   if (code != ZPS_OK) return code;
   encoder->report = static_cast<Report *>(memory);
   encoder->slices_max = n_parts;
   return ZPS_OK;
 }
 
+}  // namespace
+
 void add_digits(RadixDigits *digits, u64 greatest, u32 first_shift) {
   for (u32 shift = 0; greatest >> shift != 0; shift += RADIX_BITS) digits->shifts[digits->n++] = first_shift + shift;
 }
+
+namespace {
 
 /* Lists rows in order, and deals them to their partitions. */
 void scan_dense(zps_device_encoder *encoder, const Layout &layout, const zps_encode_input &input, cudaStream_t stream) {
@@ -91,7 +94,8 @@ void scan_coo(zps_device_encoder *encoder, const Layout &layout, const zps_encod
   encoder->source.runs = runs;
 }
 
-/* Sizes and codecs, and the report. */
+}  // namespace
+
 zps_err_t plan_slices(zps_device_encoder *encoder, const Layout &layout, cudaStream_t stream, zps_error *error) {
   const Grid &grid = encoder->device->grid;
   const Plan &plan = encoder->plan;
@@ -105,11 +109,15 @@ zps_err_t plan_slices(zps_device_encoder *encoder, const Layout &layout, cudaStr
   return check_launches(error, "encoding");
 }
 
+namespace {
+
 zps_err_t check_allowed(unsigned allowed, zps_error *error) {
-  if (allowed & (1u << ZPS_CODEC_COO | 1u << ZPS_CODEC_BITMAP)) return ZPS_OK;
+  if (allowed & (1u << ZPS_CODEC_COO | 1u << ZPS_CODEC_BITMAP | 1u << ZPS_CODEC_COO_ANY)) return ZPS_OK;
   return zps_fail(error, ZPS_ERR_UNSUPPORTED, "codecs %x: a device writes coo or bitmap where these are smaller",
                   allowed);
 }
+
+}  // namespace
 
 zps_err_t open_plan(zps_device_encoder *encoder, Shape shape, const zps_encode_input &input, unsigned allowed,
                     zps_error *error) {
@@ -121,12 +129,15 @@ zps_err_t open_plan(zps_device_encoder *encoder, Shape shape, const zps_encode_i
   if (!values_suit(input.value_codec, input.dtype))
     return zps_fail(error, ZPS_ERR_INVALID, "values of dtype %d do not travel as codec %d",
                     static_cast<int>(input.dtype), static_cast<int>(input.value_codec));
+  if (zps_partition_is_hashed(&part) && !part.table.on_device.ranks)
+    return zps_fail(error, ZPS_ERR_INVALID, "the table of %llu hashed rows is not on the device",
+                    static_cast<u64>(part.rows));
   zps_err_t code = check_allowed(allowed, error);
   if (code == ZPS_OK) code = need_report(encoder, part.n_parts, error);
   if (code != ZPS_OK) return code;
   encoder->shape = shape;
   encoder->plan = Plan();
-  encoder->plan.part = part;
+  encoder->plan.part = zps_partition_on_device(part);
   encoder->plan.allowed = allowed;
   encoder->plan.width = input.width;
   encoder->plan.format = {static_cast<u32>(input.value_codec), value_bytes};
@@ -139,7 +150,12 @@ zps_err_t open_plan(zps_device_encoder *encoder, Shape shape, const zps_encode_i
   return ZPS_OK;
 }
 
-}  // namespace
+u64 dense_capacity(const zps_device_encoder *encoder, u64 n) {
+  u64 capacity = encoder->capacity;
+  if (capacity < n / DENSITY_GUESS) capacity = n / DENSITY_GUESS;
+  if (capacity < CAPACITY_MIN) capacity = CAPACITY_MIN;
+  return capacity > n ? n : capacity;
+}
 
 zps_err_t encoder_scan(zps_device_encoder *encoder, const zps_encode_input *input, unsigned allowed,
                        zps_stream_t stream_, zps_error *error) {
@@ -151,7 +167,7 @@ zps_err_t encoder_scan(zps_device_encoder *encoder, const zps_encode_input *inpu
   zps_err_t code = open_plan(encoder, shape, *input, allowed, error);
   if (code != ZPS_OK) return code;
   encoder->source.values = input->values;
-  u64 n = part.rows, capacity = encoder->capacity;
+  u64 n = part.rows, capacity = dense_capacity(encoder, n);
   if (shape == SHAPE_COO) {
     if (input->n_entries > UINT32_MAX)
       return zps_fail(error, ZPS_ERR_UNSUPPORTED, "%llu entries: a GPU sorts up to 2^32 - 1",
@@ -159,10 +175,9 @@ zps_err_t encoder_scan(zps_device_encoder *encoder, const zps_encode_input *inpu
     n = capacity = encoder->report->n_entries = input->n_entries;
     encoder->source.kind = SOURCE_RUNS;
   } else {
-    if (capacity < n / DENSITY_GUESS) capacity = n / DENSITY_GUESS;
-    if (capacity < CAPACITY_MIN) capacity = CAPACITY_MIN;
-    if (capacity > n) capacity = n;
-    encoder->source.kind = shape == SHAPE_SINGLES ? SOURCE_PAYLOADS : SOURCE_DENSE;
+    /* An index tells its row by arithmetic; where rows are hashed, the row itself is kept. */
+    const SourceKind kind = zps_partition_is_hashed(&part) ? SOURCE_NUMBERS : SOURCE_DENSE;
+    encoder->source.kind = shape == SHAPE_SINGLES ? SOURCE_PAYLOADS : kind;
   }
   Layout layout = {};
   code = encoder_lay_out(encoder, &layout, n, capacity, stream, error);
@@ -238,6 +253,10 @@ zps_err_t encoder_finish(zps_device_encoder *encoder, const zps_device_slice **s
     encoder->capacity = report->count + report->count / 4;
     return ZPS_ERR_AGAIN;
   }
+  if (encoder->shape == SHAPE_HASHED) {
+    const zps_err_t code = hash_finish(encoder, error);
+    if (code != ZPS_OK) return code;
+  }
   *slices_p = slices_of(encoder);
   return ZPS_OK;
 }
@@ -250,7 +269,7 @@ void write_levels(const zps_device_encoder *encoder, void *const *outs, cudaStre
   const Plan &plan = encoder->plan;
   const Source &source = encoder->source;
   const void *staged = source.kind == SOURCE_PAYLOADS ? plan.found.payloads : source.values;
-  if (source.kind == SOURCE_DENSE || source.kind == SOURCE_RUNS) {
+  if (source.kind == SOURCE_DENSE || source.kind == SOURCE_NUMBERS || source.kind == SOURCE_RUNS) {
     stage_values(stream, grid, plan, source, encoder->staged);
     staged = encoder->staged;
   }

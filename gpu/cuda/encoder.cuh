@@ -3,15 +3,18 @@
 #define ZPS_GPU_CUDA_ENCODER_CUH
 
 #include "gpu/cuda/device.cuh"
+#include "gpu/cuda/hierarchical.cuh"
 #include "gpu/cuda/merge.cuh"
 #include "gpu/cuda/values.cuh"
 
 namespace zps {
 
-/* The kernels' report to the host; slices follow, in the same pinned memory. */
+/* The kernels' report to the host; slices follow, in the same pinned memory, and then the serial slots of Algorithm 1
+ * that each partition wanted. */
 struct Report {
   u64 n_entries; /* the host tells the kernels */
   u64 count;
+  u64 hashed[HASH_COUNTS];
   u64 bad_row;
   u32 bad_view;
 };
@@ -29,14 +32,19 @@ struct Layout {
   u64 *keys, *other_keys;
   u32 *entries, *other_entries;
   RadixScratch radix;
+  /* Algorithm 1: */
+  Hashing<u32> hashing;
+  u32 *numbers; /* of the rows */
+  u64 *n_numbers;
+  bool is_sorted; /* afterwards */
   /* A merge: */
   Reading reading;
   ReadingStates reading_states;
   Merge merge;
 };
-enum { TICKETS = 4, TICKET_LIST = 0, TICKET_RICE = 1, TICKET_MERGE = 2 };
+enum { TICKETS = 4, TICKET_LIST = 0, TICKET_RICE = 1, TICKET_MERGE = 2, TICKET_SLOTS = 3 };
 
-enum Shape { SHAPE_SINGLES, SHAPE_DENSE, SHAPE_COO, SHAPE_MERGE };
+enum Shape { SHAPE_SINGLES, SHAPE_DENSE, SHAPE_COO, SHAPE_MERGE, SHAPE_HASHED };
 
 }  // namespace zps
 
@@ -55,9 +63,31 @@ struct zps_device_encoder {
   void *staged;           /* QSGD: values before they are coded */
   zps::u64 capacity;      /* rows that dense gradients have had */
   zps_device_view *views; /* of the last merge, for an error's text */
+  /* Algorithm 1: */
+  zps::u64 r1, r2;
+  zps::Table extra;       /* starts of serial slots that partitions have needed beyond r2, */
+  zps::u64 *extra_counts; /* their numbers; NULL: none yet */
+  zps::u32 n_extra;       /* of so many partitions */
 };
 
 namespace zps {
+
+/* Takes the arguments of a scan or merge. */
+zps_err_t open_plan(zps_device_encoder *encoder, Shape shape, const zps_encode_input &input, unsigned allowed,
+                    zps_error *error);
+/* Submits sizes and codecs, and the report. */
+zps_err_t plan_slices(zps_device_encoder *encoder, const Layout &layout, cudaStream_t stream, zps_error *error);
+/* The rows that a dense gradient of `n` is expected to have at most. */
+u64 dense_capacity(const zps_device_encoder *encoder, u64 n);
+inline zps_device_slice *slices_of(const zps_device_encoder *encoder) {
+  return reinterpret_cast<zps_device_slice *>(encoder->report + 1);
+}
+inline u64 *serial_wanted(const zps_device_encoder *encoder) {
+  return reinterpret_cast<u64 *>(slices_of(encoder) + encoder->plan.part.n_parts);
+}
+void add_digits(RadixDigits *digits, u64 greatest, u32 first_shift);
+/* After an encoder_hash(): ZPS_ERR_AGAIN where a serial memory was too small, and is larger next time. */
+zps_err_t hash_finish(zps_device_encoder *encoder, zps_error *error);
 
 /* Lays out the scratch memory of a gradient of which `n` rows or entries are looked at, and clears the pieces that have
  * to be zero. Of a merge, layout->reading and the number of words are known. */

@@ -35,6 +35,18 @@ void take_plan(Plan *plan, u64 capacity, Pieces *pieces) {
   plan->slices = pieces->take<zps_device_slice>(n_parts);
 }
 
+void take_hashing(Layout *layout, u32 n_parts, u64 capacity, Pieces *zeroed, Pieces *pieces) {
+  Hashing<u32> *const hashing = &layout->hashing;
+  layout->n_numbers = zeroed->take<u64>(1);
+  hashing->tile_states = zeroed->take<u64>(list_tiles(hashing->n_slots));
+  layout->numbers = pieces->take<u32>(capacity);
+  hashing->slots = pieces->take<u32>(hashing->n_slots);
+  hashing->states = pieces->take<uint8_t>(capacity);
+  hashing->counters = pieces->take<u64>(n_parts);
+  hashing->counts = pieces->take<u64>(HASH_COUNTS);
+  hashing->bits = pieces->take<u32>((hashing->n_slots + WARP - 1) / WARP);
+}
+
 /* All of a gradient's scratch memory: first the pieces that have to be zero, then the rest. `n` rows or entries are
  * looked at. */
 void take_layout(const zps_device_encoder *encoder, Plan *plan, Layout *layout, u64 n, u64 capacity, Pieces *zeroed,
@@ -57,23 +69,25 @@ void take_layout(const zps_device_encoder *encoder, Plan *plan, Layout *layout, 
     layout->tile_states = zeroed->take<u64>(shape == SHAPE_SINGLES ? extract_tiles(n) : list_tiles(n));
     if (shape != SHAPE_SINGLES) layout->bits = pieces->take<u32>((n + WARP - 1) / WARP);
   }
-  plan->found = take_found(pieces, capacity, shape == SHAPE_SINGLES || shape == SHAPE_COO);
+  const bool has_numbers = shape == SHAPE_HASHED || (shape == SHAPE_DENSE && encoder->source.kind == SOURCE_NUMBERS);
+  plan->found = take_found(pieces, capacity, shape == SHAPE_SINGLES || shape == SHAPE_COO || has_numbers);
   plan->found.count = count;
   take_plan(plan, capacity, pieces);
   if (shape == SHAPE_SINGLES || shape == SHAPE_DENSE) {
-    layout->other = take_found(pieces, capacity, shape == SHAPE_SINGLES);
+    layout->other = take_found(pieces, capacity, shape == SHAPE_SINGLES || has_numbers);
     layout->other.count = count;
   }
-  if (shape == SHAPE_COO) {
-    layout->keys = pieces->take<u64>(n);
-    layout->other_keys = pieces->take<u64>(n);
-    layout->entries = pieces->take<u32>(n);
-    layout->other_entries = pieces->take<u32>(n);
+  if (shape == SHAPE_HASHED) take_hashing(layout, n_parts, capacity, zeroed, pieces);
+  const u64 sorted = shape == SHAPE_COO ? n : capacity;
+  if (shape == SHAPE_COO || layout->is_sorted) {
+    layout->keys = pieces->take<u64>(sorted);
+    layout->other_keys = pieces->take<u64>(sorted);
+    layout->entries = pieces->take<u32>(sorted);
+    layout->other_entries = pieces->take<u32>(sorted);
   }
-  if (level_bits(plan->format.codec) && (shape == SHAPE_DENSE || shape == SHAPE_COO))
+  if (level_bits(plan->format.codec) && (shape == SHAPE_DENSE || shape == SHAPE_COO || shape == SHAPE_HASHED))
     layout->staged = pieces->take<char>(capacity * plan->width * plan->format.size);
   if (shape == SHAPE_MERGE) return;
-  const u64 sorted = shape == SHAPE_COO ? n : capacity;
   layout->radix.counts = pieces->take<u64>(RADIX_PASSES_MAX * RADIX_BINS);
   layout->radix.tickets = pieces->take<Tickets>(RADIX_PASSES_MAX);
   layout->radix.states = pieces->take<u64>(radix_tiles(sorted) * RADIX_BINS);

@@ -83,7 +83,16 @@ __global__ void __launch_bounds__(THREADS)
 
 struct RowOfBit {
   zps_partition part;
-  __device__ void operator()(const Found &found, u64 at, u64 bit) const { emit_row(found, at, part, bit, 0); }
+  __device__ void operator()(const Found &found, u64 at, u64 bit) const {
+    emit_row(found, at, part, bit, static_cast<u32>(bit));
+  }
+};
+
+struct NumberOfBit {
+  u32 *rows;
+  __device__ void operator()(const Found &found, u64 at, u64 bit) const {
+    if (at < found.capacity) rows[at] = static_cast<u32>(bit);
+  }
 };
 
 }  // namespace
@@ -116,6 +125,13 @@ void list_rows(cudaStream_t stream, const Grid &grid, const u32 *bits, const zps
   const RowOfBit emit = {part};
   ZPS_LAUNCH(stream, blocks_for(grid, part.rows, LIST_TILE_BITS), THREADS, list_kernel<RowOfBit>, bits, part.rows, emit,
              found, tickets, states);
+}
+
+void list_numbers(cudaStream_t stream, const Grid &grid, const u32 *bits, u64 rows, u32 *numbers, const Found &found,
+                  Tickets *tickets, u64 *states) {
+  const NumberOfBit emit = {numbers};
+  ZPS_LAUNCH(stream, blocks_for(grid, rows, LIST_TILE_BITS), THREADS, list_kernel<NumberOfBit>, bits, rows, emit, found,
+             tickets, states);
 }
 
 }  // namespace zps

@@ -8,11 +8,9 @@ namespace zps {
 
 namespace {
 
-enum { K_DEFAULT = 3 };
-
 struct Run {
   Scratch scratch;
-  Table slot_starts;
+  Table extra;
   u64 *serial; /* slots by partition; host */
   u64 *report; /* pinned: counters, then counts */
 };
@@ -30,15 +28,15 @@ void take_hashing(Hashing<u64> *hashing, Pieces *zeroed, Pieces *pieces) {
 /* Lays out the slots after run->serial, and the rest of the memory. */
 zps_err_t lay_out(Run *run, Hashing<u64> *hashing, cudaStream_t stream, zps_error *error) {
   const u32 n_parts = hashing->part.n_parts;
-  zps_err_t code = table_open(&run->slot_starts, (n_parts + 1ull) * sizeof(u64), stream, error);
+  zps_err_t code = table_open(&run->extra, (n_parts + 1ull) * sizeof(u64), stream, error);
   if (code != ZPS_OK) return code;
-  u64 *const starts = static_cast<u64 *>(run->slot_starts.host);
+  u64 *const starts = static_cast<u64 *>(run->extra.host);
   starts[0] = 0;
-  for (u32 p = 0; p < n_parts; p++) starts[p + 1] = starts[p] + hashing->r1 + run->serial[p];
-  hashing->n_slots = starts[n_parts];
-  code = table_send(&run->slot_starts, (n_parts + 1ull) * sizeof(u64), stream, error);
+  for (u32 p = 0; p < n_parts; p++) starts[p + 1] = starts[p] + run->serial[p];
+  hashing->n_slots = n_parts * hashing->r1 + starts[n_parts];
+  code = table_send(&run->extra, (n_parts + 1ull) * sizeof(u64), stream, error);
   if (code != ZPS_OK) return code;
-  hashing->slot_starts = static_cast<const u64 *>(run->slot_starts.device.memory);
+  hashing->extra = static_cast<const u64 *>(run->extra.device.memory);
   return scratch_lay_out(&run->scratch, stream, error,
                          [&](Pieces *zeroed, Pieces *pieces) { take_hashing(hashing, zeroed, pieces); });
 }
@@ -93,7 +91,7 @@ zps_err_t hash_rows(zps_device *device, const zps_device_hashing *parameters, co
   hashing.part = *part;
   hashing.rows = reinterpret_cast<const u64 *>(rows_on_device);
   hashing.n = n;
-  hashing.k = parameters->k ? parameters->k : +K_DEFAULT;
+  hashing.k = parameters->k ? parameters->k : +HASH_K;
   hashing.r1 = parameters->r1 ? parameters->r1 : 2 * n / part->n_parts;
   if (hashing.r1 == 0) hashing.r1 = 1;
   hashing.seed = parameters->seed;
@@ -108,7 +106,7 @@ zps_err_t hash_rows(zps_device *device, const zps_device_hashing *parameters, co
     *hashed_p = {counts[HASH_PARALLEL], n - counts[HASH_PARALLEL], counts[HASH_LOST]};
   }
   scratch_release(&run.scratch);
-  table_release(&run.slot_starts);
+  table_release(&run.extra);
   (void)cudaFreeHost(run.report);
   delete[] run.serial;
   return code;

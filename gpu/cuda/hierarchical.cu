@@ -14,19 +14,36 @@ namespace {
 enum State : uint8_t { PENDING = 0, WRITTEN = 1, PLACED = 2 };
 
 template <typename Index>
-__device__ __forceinline__ Index *slot_of(const Hashing<Index> &hashing, u64 row, u64 pass_seed) {
+__device__ __forceinline__ u64 rows_hashed(const Hashing<Index> &hashing) {
+  return hashing.count && *hashing.count < hashing.n ? *hashing.count : hashing.n;
+}
+
+template <typename Index>
+__device__ __forceinline__ HashSlots slots_of(const Hashing<Index> &hashing, u64 n) {
+  return hash_slots(hashing.r1, hashing.r2, n, hashing.part.n_parts);
+}
+
+/* Where partition p's memory begins. */
+template <typename Index>
+__device__ __forceinline__ u64 slots_begin(const Hashing<Index> &hashing, HashSlots slots, u32 p) {
+  return p * (slots.r1 + slots.r2) + hashing.extra[p];
+}
+
+template <typename Index>
+__device__ __forceinline__ Index *slot_of(const Hashing<Index> &hashing, HashSlots slots, u64 row, u64 pass_seed) {
   u32 index;
   const u32 p = zps_partition_of(&hashing.part, row, &index);
-  return hashing.slots + hashing.slot_starts[p] + mul_high(zps_hash_mix64(row ^ pass_seed), hashing.r1);
+  return hashing.slots + slots_begin(hashing, slots, p) + mul_high(zps_hash_mix64(row ^ pass_seed), slots.r1);
 }
 
 template <typename Index>
 __global__ void __launch_bounds__(THREADS) hash_write_kernel(Hashing<Index> hashing, u64 pass_seed) {
   const Index empty = static_cast<Index>(~static_cast<Index>(0));
-  const u64 stride = gridDim.x * static_cast<u64>(THREADS);
-  for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < hashing.n; i += stride) {
+  const u64 n = rows_hashed(hashing), stride = gridDim.x * static_cast<u64>(THREADS);
+  const HashSlots slots = slots_of(hashing, n);
+  for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < n; i += stride) {
     if (hashing.states[i] != PENDING) continue;
-    Index *const slot = slot_of(hashing, hashing.rows[i], pass_seed);
+    Index *const slot = slot_of(hashing, slots, hashing.rows[i], pass_seed);
     if (racy_load(slot) != empty) continue;
     racy_store(slot, hashing.rows[i]);
     hashing.states[i] = WRITTEN;
@@ -35,11 +52,12 @@ __global__ void __launch_bounds__(THREADS) hash_write_kernel(Hashing<Index> hash
 
 template <typename Index>
 __global__ void __launch_bounds__(THREADS) hash_read_back_kernel(Hashing<Index> hashing, u64 pass_seed) {
-  const u64 stride = gridDim.x * static_cast<u64>(THREADS);
+  const u64 n = rows_hashed(hashing), stride = gridDim.x * static_cast<u64>(THREADS);
+  const HashSlots slots = slots_of(hashing, n);
   u32 placed = 0, lost = 0;
-  for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < hashing.n; i += stride) {
+  for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < n; i += stride) {
     if (hashing.states[i] != WRITTEN) continue;
-    const bool won = racy_load(slot_of(hashing, hashing.rows[i], pass_seed)) == hashing.rows[i];
+    const bool won = racy_load(slot_of(hashing, slots, hashing.rows[i], pass_seed)) == hashing.rows[i];
     hashing.states[i] = won ? PLACED : PENDING;
     placed += won;
     lost += !won;
@@ -54,13 +72,15 @@ __global__ void __launch_bounds__(THREADS) hash_read_back_kernel(Hashing<Index> 
 /* Counts on when a serial memory is full: how much would have been enough. */
 template <typename Index>
 __global__ void __launch_bounds__(THREADS) hash_serial_kernel(Hashing<Index> hashing) {
-  const u64 stride = gridDim.x * static_cast<u64>(THREADS);
-  for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < hashing.n; i += stride) {
+  const u64 n = rows_hashed(hashing), stride = gridDim.x * static_cast<u64>(THREADS);
+  const HashSlots slots = slots_of(hashing, n);
+  for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < n; i += stride) {
     if (hashing.states[i] != PENDING) continue;
     u32 index;
     const u32 p = zps_partition_of(&hashing.part, hashing.rows[i], &index);
-    const u64 place = hashing.slot_starts[p] + hashing.r1 + atomicAdd(&hashing.counters[p], static_cast<u64>(1));
-    if (place < hashing.slot_starts[p + 1]) hashing.slots[place] = hashing.rows[i];
+    const u64 serial = slots_begin(hashing, slots, p) + slots.r1;
+    const u64 place = serial + atomicAdd(&hashing.counters[p], static_cast<u64>(1));
+    if (place < slots_begin(hashing, slots, p + 1)) hashing.slots[place] = hashing.rows[i];
   }
 }
 
@@ -74,6 +94,34 @@ __global__ void __launch_bounds__(THREADS) hash_mark_kernel(Hashing<Index> hashi
     const u32 marks = __ballot_sync(ALL, slot < hashing.n_slots && hashing.slots[slot] != empty);
     if (lane_of_thread() == 0) hashing.bits[word] = marks;
   }
+}
+
+struct RowOfSlot {
+  const u32 *slots;
+  zps_partition part;
+  __device__ void operator()(const Found &found, u64 at, u64 bit) const {
+    emit_row(found, at, part, slots[bit], slots[bit]);
+  }
+};
+
+struct KeyOfSlot {
+  const u32 *slots;
+  zps_partition part;
+  u64 *keys;
+  u32 *rows;
+  __device__ void operator()(const Found &found, u64 at, u64 bit) const {
+    u32 index;
+    if (at >= found.capacity) return;
+    rows[at] = slots[bit];
+    const u64 p = zps_partition_of(&part, slots[bit], &index);
+    keys[at] = p << 32 | index;
+  }
+};
+
+__global__ void __launch_bounds__(THREADS) hash_take_kernel(const u64 *keys, const u32 *rows, Found found) {
+  const u64 n = rows_listed(found), stride = gridDim.x * static_cast<u64>(THREADS);
+  for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < n; i += stride)
+    emit(found, i, static_cast<u32>(keys[i] >> 32), static_cast<u32>(keys[i]), rows[i]);
 }
 
 template <typename Index>
@@ -111,14 +159,36 @@ void hash_insert(cudaStream_t stream, const Grid &grid, const Hashing<Index> &ha
   ZPS_LAUNCH(stream, blocks, THREADS, hash_serial_kernel<Index>, hashing);
 }
 
+/* Calls emit(found, place, slot) for each slot that is taken, in order. */
+template <typename Index, typename Emit>
+static void list_slots(cudaStream_t stream, const Grid &grid, const Hashing<Index> &hashing, const Emit &emit,
+                       const Found &found) {
+  ZPS_LAUNCH(stream, blocks_for(grid, hashing.n_slots, THREADS), THREADS, hash_mark_kernel<Index>, hashing);
+  ZPS_LAUNCH(stream, blocks_for(grid, hashing.n_slots, LIST_TILE_BITS), THREADS, list_kernel<Emit>, hashing.bits,
+             hashing.n_slots, emit, found, hashing.tickets, hashing.tile_states);
+}
+
+void hash_list(cudaStream_t stream, const Grid &grid, const Hashing<u32> &hashing, const Found &found) {
+  const RowOfSlot emit = {hashing.slots, hashing.part};
+  list_slots(stream, grid, hashing, emit, found);
+}
+
+void hash_keys(cudaStream_t stream, const Grid &grid, const Hashing<u32> &hashing, const Found &found, u64 *keys,
+               u32 *rows) {
+  const KeyOfSlot emit = {hashing.slots, hashing.part, keys, rows};
+  list_slots(stream, grid, hashing, emit, found);
+}
+
+void hash_take(cudaStream_t stream, const Grid &grid, const u64 *keys, const u32 *rows, const Found &found) {
+  ZPS_LAUNCH(stream, blocks_for(grid, found.capacity, THREADS), THREADS, hash_take_kernel, keys, rows, found);
+}
+
 template <typename Index>
 void hash_collect(cudaStream_t stream, const Grid &grid, const Hashing<Index> &hashing) {
   const SlotOfBit<Index> emit = {hashing.slots, hashing.out};
   Found found = {};
   found.count = &hashing.counts[HASH_COLLECTED];
-  ZPS_LAUNCH(stream, blocks_for(grid, hashing.n_slots, THREADS), THREADS, hash_mark_kernel<Index>, hashing);
-  ZPS_LAUNCH(stream, blocks_for(grid, hashing.n_slots, LIST_TILE_BITS), THREADS, list_kernel<SlotOfBit<Index> >,
-             hashing.bits, hashing.n_slots, emit, found, hashing.tickets, hashing.tile_states);
+  list_slots(stream, grid, hashing, emit, found);
   ZPS_LAUNCH(stream, blocks_for(grid, hashing.n + 1, THREADS), THREADS, hash_starts_kernel<Index>, hashing);
 }
 

@@ -11,12 +11,14 @@ template <typename Index>
 struct Hashing {
   zps_partition part; /* h0 */
   const Index *rows;
-  u64 n;
+  u64 n;            /* rows; the most there can be, where `count` tells how many they are */
+  const u64 *count; /* NULL: n */
   u32 k;
-  u64 r1;
+  u64 r1, r2;       /* slots of each partition's parallel memory and, behind it, of its serial memory; r1 0: the paper's
+                       2 * rows / n_parts, and a tenth of that where r2 is 0, too */
+  const u64 *extra; /* starts of further serial slots, of each partition one after the other; n_parts + 1 */
   u64 seed;
-  const u64 *slot_starts; /* of each partition's memory, r1 parallel slots and then the serial ones; n_parts + 1 */
-  u64 n_slots;
+  u64 n_slots; /* the most that there can be */
   Index *slots;
   uint8_t *states;  /* of each row */
   u64 *counters;    /* by partition: serial slots asked for */
@@ -27,14 +29,33 @@ struct Hashing {
   Index *out;
   u64 *starts;
 };
+/* What r1 and r2 come to with n rows. */
+struct HashSlots {
+  u64 r1, r2;
+};
+__host__ __device__ __forceinline__ HashSlots hash_slots(u64 r1, u64 r2, u64 n, u32 n_parts) {
+  if (r1) return {r1, r2};
+  const u64 twice = 2 * n / n_parts;
+  r1 = twice ? twice : 1;
+  return {r1, r2 ? r2 : r1 / 10};
+}
+
+enum { HASH_K = 3 }; /* hash functions, by default */
 enum { HASH_PARALLEL = 0, HASH_LOST = 1, HASH_COLLECTED = 2, HASH_COUNTS = 3 };
 
 /* Up to the collection; counters tell whether a serial memory was too small. */
 template <typename Index>
 void hash_insert(cudaStream_t stream, const Grid &grid, const Hashing<Index> &hashing);
-/* Fills out and starts. */
+/* Fills out and starts; the number of rows must be known. */
 template <typename Index>
 void hash_collect(cudaStream_t stream, const Grid &grid, const Hashing<Index> &hashing);
+/* Lists the rows by partition, in the order of their slots, with their numbers as payload; or as keys, partition << 32
+ * | index, and numbers. */
+void hash_list(cudaStream_t stream, const Grid &grid, const Hashing<u32> &hashing, const Found &found);
+void hash_keys(cudaStream_t stream, const Grid &grid, const Hashing<u32> &hashing, const Found &found, u64 *keys,
+               u32 *rows);
+/* Lists keys and numbers that have been sorted. */
+void hash_take(cudaStream_t stream, const Grid &grid, const u64 *keys, const u32 *rows, const Found &found);
 
 }  // namespace zps
 

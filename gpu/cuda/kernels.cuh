@@ -52,8 +52,12 @@ void extract_singles(cudaStream_t stream, const Grid &grid, const u32 *values, u
 void mark_rows(cudaStream_t stream, const Grid &grid, enum zps_dtype dtype, const void *values, u32 width, u64 rows,
                u32 *bits);
 u64 list_tiles(u64 n_bits);
+/* The numbers of marked rows as payload. */
 void list_rows(cudaStream_t stream, const Grid &grid, const u32 *bits, const zps_partition &part, const Found &found,
                Tickets *tickets, u64 *states);
+/* These alone, below 2^32: `found` has their count and the room for them. */
+void list_numbers(cudaStream_t stream, const Grid &grid, const u32 *bits, u64 rows, u32 *numbers, const Found &found,
+                  Tickets *tickets, u64 *states);
 
 /* ------------------------------------------------------------ radix.cu */
 
@@ -108,7 +112,7 @@ struct Plan {
   u32 width;
   ValueFormat format;
   zps_values_origin origin;
-  Found found;                                                    /* in order of partitions, then indices */
+  Found found;                                                    /* in order of partitions, then indices (but any) */
   u64 *starts;                                                    /* of each partition in `found` */
   u64 *hole_starts, *block_starts, *chunk_starts, *bucket_starts; /* buckets of QSGD values */
   u32 *holes; /* the absent indices of partitions of which most rows are present */
@@ -143,7 +147,7 @@ void rice_plan(cudaStream_t stream, const Grid &grid, const Plan &plan, Tickets 
 void plan_choose(cudaStream_t stream, const Grid &grid, const Plan &plan);
 
 /* The place of a row's values. */
-enum SourceKind { SOURCE_PAYLOADS, SOURCE_DENSE, SOURCE_RUNS, SOURCE_LIST };
+enum SourceKind { SOURCE_PAYLOADS, SOURCE_DENSE, SOURCE_NUMBERS, SOURCE_RUNS, SOURCE_LIST };
 struct Source {
   SourceKind kind;
   enum zps_dtype dtype;
@@ -188,7 +192,7 @@ struct Reading {
 };
 /* All indices of all views; the number of a bad view goes to *bad. tickets[2], and states for scan_tiles() of each. */
 void read_indices(cudaStream_t stream, const Grid &grid, const Reading &reading, Tickets *tickets, u64 *word_states,
-                u64 *block_states);
+                  u64 *block_states);
 void rice_read(cudaStream_t stream, const Grid &grid, const Reading &reading, Tickets *tickets, u64 *states);
 /* Checks that coded values are as values.h describes them. */
 void check_values(cudaStream_t stream, const Grid &grid, const Reading &reading);

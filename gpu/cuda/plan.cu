@@ -83,7 +83,7 @@ __global__ void __launch_bounds__(THREADS) plan_choose_kernel(Plan plan) {
     const u64 first = plan.block_starts[p], end = plan.block_starts[p + 1];
     u32 codec = 0;
     u64 best = ~0ull;
-    for (u32 other = 0; other < ZPS_CODEC_COUNT && best > 0; other++) {
+    for (u32 other = 0; other <= ZPS_CODEC_COO_ANY && best > 0; other++) {
       const bool is_rice = other == ZPS_CODEC_RICE || other == ZPS_CODEC_HOLES;
       if (!(plan.allowed >> other & 1) || (is_rice && codes_holes(m, z) != (other == ZPS_CODEC_HOLES))) continue;
       const u64 bits = is_rice ? plan.bit_starts[end] - plan.bit_starts[first] : 0;

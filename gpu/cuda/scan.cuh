@@ -3,7 +3,8 @@
  *
  * Over the grid by decoupled look-back: blocks take tiles by ticket, in order, so that every tile before one's own is
  * done or being worked on by a block that is running; each publishes its sum, looks back until it meets one whose
- * prefix is known, and publishes its own prefix. State and value share a word: a block that sees the state sees the value.
+ * prefix is known, and publishes its own prefix. State and value share a word: a block that sees the state sees the
+ * value.
  */
 #ifndef ZPS_GPU_CUDA_SCAN_CUH
 #define ZPS_GPU_CUDA_SCAN_CUH

@@ -13,6 +13,8 @@ __device__ __forceinline__ T value_of(const Plan &plan, const Source &source, u6
       return reinterpret_cast<const T *>(plan.found.payloads)[i];
     case SOURCE_DENSE:
       return values[zps_partition_row(&plan.part, p, plan.found.indices[i]) * source.width + c];
+    case SOURCE_NUMBERS:
+      return values[static_cast<u64>(plan.found.payloads[i]) * source.width + c];
     case SOURCE_RUNS:
       return run_value(values, source.width, source.runs, plan.found.payloads[i], c);
     default:
@@ -94,7 +96,7 @@ __global__ void __launch_bounds__(THREADS) write_index_kernel(Plan plan, void *c
     if (!outs[p]) continue;
     uint8_t *const index = static_cast<uint8_t *>(outs[p]) + values_bytes(plan, slice.nnz);
     const u64 start = plan.starts[p], end = start + slice.nnz;
-    if (slice.codec == ZPS_CODEC_COO) store_word(index + 4 * (i - start), local);
+    if (slice.codec == ZPS_CODEC_COO || slice.codec == ZPS_CODEC_COO_ANY) store_word(index + 4 * (i - start), local);
     if (slice.codec != ZPS_CODEC_BITMAP) continue;
     /* The first index of a word writes all of it. */
     const u32 word = local / 32;

@@ -80,8 +80,15 @@ static zps_err_t complete(const struct zps_member_job *job, const struct zps_ten
       return zps_fail(error, ZPS_ERR_INVALID, "tensor '%s': the ranks that push it must ascend and be below %u",
                       spec->name, job->world);
   }
+  if (zps_partitioner_hashes(spec->partitioner) && zps_layout_is_even(spec->scheme.name))
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                    "tensor '%s': scheme %s lays rows out in ranges: partitioner %s hashes none", spec->name,
+                    spec->scheme.name, zps_partitioner_name(spec->partitioner));
   struct zps_partition part;
-  return zps_partition_init(&part, spec->rows, spec->n_parts, spec->block_bits, job->seed, error);
+  const zps_err_t err = zps_partition_init(&part, spec->rows, spec->n_parts, spec->block_bits, job->seed, error);
+  return err ? err
+             : zps_partitioner_check(spec->partitioner, &spec->hashing, spec->rows, spec->n_parts, spec->block_bits,
+                                     error);
 }
 
 static zps_err_t compare(const struct zps_member_job *job, const struct zps_member_tensor *tensor,

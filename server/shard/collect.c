@@ -103,8 +103,10 @@ static bool take_slice(struct zps_shard_round *round, uint32_t rank, const struc
         slice->partition, zps_dtype_name(tensor->array_dtype), zps_values_name(tensor->value_codec));
   if (slice->is_inline) tensor->sums.bytes_in += slice->len_bytes;
   if (slice->n_more > 0) return take_joined(round, rank, part, slice, push);
-  const zps_err_t code = zps_slice_check_sizes(slice->codec, tensor->sizes[part], slice->nnz, tensor->width,
-                                               tensor->dtype, value_codec_of(tensor, slice), slice->len_bytes, &error);
+  const bool any_order = tensor->any_order && slice->codec == ZPS_CODEC_COO_ANY;
+  const zps_err_t code =
+      zps_slice_check_sizes(any_order ? ZPS_CODEC_COO : slice->codec, tensor->sizes[part], slice->nnz, tensor->width,
+                            tensor->dtype, value_codec_of(tensor, slice), slice->len_bytes, &error);
   if (code != ZPS_OK) return zps_shard_round_fail(round, rank, code, "partition %u: %s", slice->partition, error.text);
   return take_part(round, rank, part, slice, push);
 }

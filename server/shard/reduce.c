@@ -10,6 +10,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/container.h"
+#include "common/codec/order.h"
 #include "common/codec/reduce.h"
 #include "server/shard/job.h"
 #include "server/shard/round.h"
@@ -111,11 +112,27 @@ static uint64_t bytes_of(const struct zps_reduce_task *task) {
   return bytes;
 }
 
+/* Rows in any order are put in order where they lie. */
+static zps_err_t put_in_order(const struct zps_reduce_task *task, const struct zps_contribution *contribution,
+                              enum zps_value_codec values, struct zps_error *error) {
+  struct zps_buffer *const scratch = zps_scratch_get(task->shard->orders);
+  const zps_err_t code =
+      zps_slice_order(task->m, contribution->nnz, task->width, task->dtype, values, contribution->data, scratch, error);
+  zps_scratch_put(task->shard->orders, scratch);
+  return code;
+}
+
 static zps_err_t check(const struct zps_reduce_task *task, uint32_t i, struct zps_error *error) {
   const struct zps_contribution *contribution = task->contributions[i];
-  return zps_slice_view_init(&task->views[i], contribution->codec, task->m, contribution->nnz, task->width, task->dtype,
-                             contribution->is_wide ? ZPS_VALUES_RAW : task->value_codec, contribution->data,
-                             contribution->len_bytes, error);
+  const enum zps_value_codec values = contribution->is_wide ? ZPS_VALUES_RAW : task->value_codec;
+  uint32_t codec = contribution->codec;
+  if (codec == ZPS_CODEC_COO_ANY) {
+    const zps_err_t code = put_in_order(task, contribution, values, error);
+    if (code != ZPS_OK) return code;
+    codec = ZPS_CODEC_COO;
+  }
+  return zps_slice_view_init(&task->views[i], codec, task->m, contribution->nnz, task->width, task->dtype, values,
+                             contribution->data, contribution->len_bytes, error);
 }
 
 static void check_one(void *ctx, unsigned i) {
@@ -333,12 +350,24 @@ static void scratch_destroy(void *scratch) {
   zps_reduce_scratch_destroy(scratch);
 }
 
+static zps_err_t order_create(void **scratch_p) {
+  *scratch_p = calloc(1, sizeof(struct zps_buffer));
+  return *scratch_p ? ZPS_OK : ZPS_ERR_NOMEM;
+}
+
+static void order_destroy(void *scratch) {
+  zps_buffer_fini(scratch);
+  free(scratch);
+}
+
 zps_err_t zps_reduce_init(struct zps_shard *shard) {
+  const unsigned n_threads = zps_workpool_threads(shard->pool) + 1;
   shard->small_tail = &shard->small;
-  return zps_scratch_pool_create(zps_workpool_threads(shard->pool) + 1, scratch_create, scratch_destroy,
-                                 &shard->scratches);
+  const zps_err_t code = zps_scratch_pool_create(n_threads, order_create, order_destroy, &shard->orders);
+  return code == ZPS_OK ? zps_scratch_pool_create(n_threads, scratch_create, scratch_destroy, &shard->scratches) : code;
 }
 
 void zps_reduce_fini(struct zps_shard *shard) {
+  zps_scratch_pool_destroy(shard->orders);
   zps_scratch_pool_destroy(shard->scratches);
 }

@@ -26,7 +26,7 @@ struct zps_contribution {
   uint32_t part, rank;
   uint32_t codec, nnz;
   uint64_t len_bytes;
-  const void *data;
+  void *data;
   bool is_here, has_store, is_wide;
   struct zps_shard_wait wait;
   struct zps_buf buf;

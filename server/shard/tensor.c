@@ -6,7 +6,10 @@
 #include <string.h>
 
 #include "common/base/log.h"
+#include "common/codec/order.h"
+#include "common/codec/partition_murmur.h"
 #include "common/codec/values.h"
+#include "server/shard/shard_impl.h"
 #include "server/shard/job.h"
 #include "server/shard/sum.h"
 
@@ -56,12 +59,22 @@ static zps_err_t check_spec(const struct zps_job *job, const struct zps_tensor_s
   return ZPS_OK;
 }
 
+/* The rows of every partition. Hashed ones are counted, by threads that sum. */
+static zps_err_t count_rows(const struct zps_tensor *tensor, const struct zps_tensor_spec *spec, uint32_t *sizes,
+                            struct zps_error *error) {
+  if (zps_partitioner_hashes(spec->partitioner))
+    return zps_murmur_sizes(spec->rows, spec->n_parts, tensor->job->seed, tensor->job->shard->pool, sizes, error);
+  for (uint32_t p = 0; p < spec->n_parts; p++) sizes[p] = zps_partition_size(&tensor->partition, p);
+  return ZPS_OK;
+}
+
 /* Which partitions are here, and how large they are. */
-static zps_err_t place(struct zps_tensor *tensor, const struct zps_tensor_spec *spec, struct zps_error *error) {
+static zps_err_t place(struct zps_tensor *tensor, const struct zps_tensor_spec *spec, const uint32_t *sizes,
+                       struct zps_error *error) {
   for (uint32_t p = 0; p < spec->n_parts; p++) {
     tensor->positions[p] = UINT32_MAX;
     if (spec->owners[p] != tensor->job->server) continue;
-    const uint32_t m = zps_partition_size(&tensor->partition, p);
+    const uint32_t m = sizes[p];
     if ((uint64_t)m > (1ull << 56) / zps_dtype_size(zps_dtype_sum(spec->dtype)) / spec->width)
       return zps_fail(error, ZPS_ERR_INVALID, "job %s, tensor %s: a partition of %u rows of width %u is too large",
                       tensor->job->name, spec->name, m, spec->width);
@@ -98,6 +111,8 @@ zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spe
   zps_err_t code = check_spec(job, spec, error);
   if (code == ZPS_OK)
     code = zps_partition_init(&partition, spec->rows, spec->n_parts, spec->block_bits, job->seed, error);
+  if (code == ZPS_OK)
+    code = zps_partitioner_check(spec->partitioner, &spec->hashing, spec->rows, spec->n_parts, spec->block_bits, error);
   if (code != ZPS_OK) return code;
   struct zps_tensor *tensor = calloc(1, sizeof *tensor);
   if (!tensor) return zps_fail(error, ZPS_ERR_NOMEM, "job %s, tensor %s: out of memory", job->name, spec->name);
@@ -109,14 +124,18 @@ zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spe
   tensor->op = spec->op;
   tensor->codecs = zps_codec_result_set(spec->codec);
   tensor->value_codec = zps_values_of(spec->value_codec, spec->dtype);
+  tensor->any_order = zps_order_is_any(spec->partitioner, spec->codec, tensor->value_codec);
   tensor->partition = partition;
   memcpy(tensor->name, spec->name, sizeof tensor->name);
   tensor->positions = calloc(spec->n_parts, sizeof tensor->positions[0]);
   tensor->partitions = calloc(spec->n_parts, sizeof tensor->partitions[0]);
   tensor->sizes = calloc(spec->n_parts, sizeof tensor->sizes[0]);
-  if (!tensor->positions || !tensor->partitions || !tensor->sizes)
+  uint32_t *const sizes = calloc(spec->n_parts, sizeof *sizes);
+  if (!tensor->positions || !tensor->partitions || !tensor->sizes || !sizes)
     code = zps_fail(error, ZPS_ERR_NOMEM, "job %s, tensor %s: out of memory", job->name, spec->name);
-  if (code == ZPS_OK) code = place(tensor, spec, error);
+  if (code == ZPS_OK) code = count_rows(tensor, spec, sizes, error);
+  if (code == ZPS_OK) code = place(tensor, spec, sizes, error);
+  free(sizes);
   if (code == ZPS_OK) code = set_ranks(tensor, spec, error);
   if (code == ZPS_OK && zps_sums_init(tensor) != ZPS_OK)
     code = zps_fail(error, ZPS_ERR_NOMEM, "job %s, tensor %s: out of memory", job->name, spec->name);

@@ -35,7 +35,8 @@ struct zps_tensor {
   enum zps_op op;
   unsigned codecs; /* that results may travel in: a set */
   enum zps_value_codec value_codec;
-  struct zps_partition partition;
+  struct zps_partition partition; /* numbers and seed; where rows are is no concern of a server */
+  bool any_order;                 /* ranks push indices in any order */
   uint32_t parts_here;
   uint32_t *positions;  /* by partition number: position among those here, or UINT32_MAX */
   uint32_t *partitions; /* by position: partition number */

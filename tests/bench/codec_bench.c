@@ -376,7 +376,7 @@ int bench_run(const struct bench_options *options, struct zps_workpool *pool, ui
   bench.results = need(&bench, bench.part.n_parts, sizeof *bench.results);
   bench.result_views = need(&bench, bench.part.n_parts, sizeof *bench.result_views);
   if (!bench.failed && zps_reduce_scratch_create(&bench.add_scratch) != ZPS_OK) bench.failed = true;
-  if (!bench.failed && zps_encoder_create(ZPS_PARTITIONER_ORDERED, &bench.encoder) != ZPS_OK) bench.failed = true;
+  if (!bench.failed && zps_encoder_create(ZPS_PARTITIONER_STRATIFIED, &bench.encoder) != ZPS_OK) bench.failed = true;
   if (!bench.failed) draw(&bench);
   if (!bench.failed) measure(&bench, result);
   uint64_t index_bytes = 0;

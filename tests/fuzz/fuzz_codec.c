@@ -1,12 +1,13 @@
 /* Takes arbitrary bytes for a slice that a peer announced and sent: codec, m, z, dtype and value codec, and the
  * payload. An accepted slice must yield z ascending indices below m, and these must survive coding in every other
- * codec. */
+ * codec. What is announced as in any order is put in order first, as servers do. */
 #include "tests/fuzz/fuzz.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/codec/codec_choice.h"
+#include "common/codec/order.h"
 #include "common/codec/simd/simd.h"
 
 enum { HEAD_BYTES = 6, INDICES_MAX = 1 << 16 };
@@ -64,12 +65,37 @@ static void code_again(const struct zps_slice_view *view, const uint32_t *indice
   free(payload);
 }
 
+/* A copy of the payload, in order; NULL where its sizes or indices are wrong. */
+static uint8_t *put_in_order(const uint8_t *data, size_t size, uint32_t m, uint32_t z, enum zps_dtype dtype,
+                             enum zps_value_codec value_codec) {
+  struct zps_buffer scratch = {0};
+  if (zps_slice_check_sizes(ZPS_CODEC_COO, m, z, 1, dtype, value_codec, size, NULL) != ZPS_OK ||
+      !zps_order_is_any(ZPS_PARTITIONER_HIERARCHICAL, ZPS_CODEC_PAPER, value_codec))
+    return NULL;
+  uint8_t *const payload = malloc(size + 1);
+  if (!payload) abort();
+  memcpy(payload, data, size);
+  const zps_err_t code = zps_slice_order(m, z, 1, dtype, value_codec, payload, &scratch, NULL);
+  zps_buffer_fini(&scratch);
+  if (code == ZPS_OK) return payload;
+  if (memcmp(payload, data, size) != 0) abort();
+  free(payload);
+  return NULL;
+}
+
 static bool open_view(const uint8_t *data, size_t size, struct zps_slice_view *view) {
   struct zps_error error;
   /* small numbers, so that lengths fit now and then */
-  const uint32_t codec = data[0] % 5, m = data[1] | (uint32_t)data[2] << 8, z = data[3] | (uint32_t)data[4] << 8;
+  const uint32_t codec = data[0] % 6, m = data[1] | (uint32_t)data[2] << 8, z = data[3] | (uint32_t)data[4] << 8;
   const enum zps_dtype dtype = data[5] & 1 ? ZPS_DTYPE_F32 : ZPS_DTYPE_U8;
   const enum zps_value_codec value_codec = (enum zps_value_codec)(ZPS_VALUES_RAW + (data[5] >> 1) % 7);
+  if (codec == ZPS_CODEC_COO_ANY) {
+    static uint8_t *ordered; /* the view's, until the next one */
+    free(ordered);
+    ordered = put_in_order(data + HEAD_BYTES, size - HEAD_BYTES, m, z, dtype, value_codec);
+    return ordered && zps_slice_view_init(view, ZPS_CODEC_COO, m, z, 1, dtype, value_codec, ordered, size - HEAD_BYTES,
+                                          NULL) == ZPS_OK;
+  }
   return zps_slice_view_init(view, codec, m, z, 1, dtype, value_codec, data + HEAD_BYTES, size - HEAD_BYTES, &error) ==
          ZPS_OK;
 }

@@ -98,19 +98,19 @@ static void refusals(struct rank *rank) {
   spec.options.scheme = "auto";
   CHECK_STATUS(zenps_tensor_open(rank->zenps, "t", 100, 1, ZENPS_F32, &spec.options, &tensor), ZENPS_ERR_SHAPE);
   CHECK_SAYS(zenps_last_error()->text, "auto:agsparse");
-  spec.options.hierarchical = 1; /* which agsparse would leave out */
+  spec.options.partitioner = ZENPS_PARTITIONER_HIERARCHICAL; /* which agsparse would leave out */
   spec.options.scheme = "auto:balanced,agsparse";
   CHECK_STATUS(zenps_tensor_open(rank->zenps, "u", 100, 1, ZENPS_F32, &spec.options, &tensor), ZENPS_ERR_UNSUPPORTED);
-  CHECK_SAYS(zenps_last_error()->text, "Algorithm 1 partitions gradients for balanced and sparse-ps alone");
+  CHECK_SAYS(zenps_last_error()->text, "rows are dealt to partitions for balanced alone");
   CHECK_SAYS(zenps_last_error()->text, "auto:balanced,agsparse");
-  spec.options.hierarchical = 0;
+  spec.options.partitioner = 0;
   spec.options.scheme = "auto:any";
   spec.options.order = ZENPS_ORDER_RANKS;
   CHECK_STATUS(zenps_tensor_open(rank->zenps, "v", 100, 1, ZENPS_F32, &spec.options, &tensor), ZENPS_ERR_INVALID);
   CHECK_SAYS(zenps_last_error()->text, "contradict each other");
   spec.options.order = 0;
-  spec.options.hierarchical = 1;
-  spec.options.scheme = "auto:balanced,sparse-ps";
+  spec.options.partitioner = ZENPS_PARTITIONER_HIERARCHICAL;
+  spec.options.scheme = "auto:balanced";
   CHECK_OK(zenps_tensor_open(rank->zenps, "u", 100, 1, ZENPS_F32, &spec.options, &tensor));
   rank_close(rank);
 }

@@ -233,15 +233,16 @@ static void shapes(struct rank *rank) {
     options.scheme = "rings";
     CHECK_STATUS(zenps_tensor_open(rank->zenps, "t2", 100, 4, ZENPS_F32, &options, &tensor), ZENPS_ERR_UNSUPPORTED);
     CHECK_SAYS(zenps_last_error()->text, "recursive-doubling");
-    options.hierarchical = 1;
-    static const char *const unpartitioned[] = {"ring", "agsparse", "dense-ps", "omnireduce", "hierarchical:ring"};
+    options.partitioner = ZENPS_PARTITIONER_HIERARCHICAL;
+    static const char *const unpartitioned[] = {"ring",     "agsparse",   "sparse-ps",
+                                                "dense-ps", "omnireduce", "hierarchical:ring"};
     for (unsigned i = 0; i < sizeof unpartitioned / sizeof unpartitioned[0]; i++) {
       options.scheme = unpartitioned[i];
       CHECK_STATUS(zenps_tensor_open(rank->zenps, "t2", 100, 4, ZENPS_F32, &options, &tensor), ZENPS_ERR_UNSUPPORTED);
       CHECK_SAYS(zenps_last_error()->text, unpartitioned[i]);
-      CHECK_SAYS(zenps_last_error()->text, "hierarchical must be 0");
+      CHECK_SAYS(zenps_last_error()->text, "the option partitioner must be 0, not hierarchical");
     }
-    options.hierarchical = 0;
+    options.partitioner = 0;
     static const uint32_t levels[] = {0, 2};
     options.scheme = "dsar";
     options.bits = 4;

@@ -196,11 +196,14 @@ static void test_algorithm_1(void **state) {
   (void)state;
   struct spec spec = {.rows = 10007, .width = 2, .dtype = ZENPS_F32, .density = 0.1};
   ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
-  spec.options.hierarchical = 1;
+  spec.options.partitioner = ZENPS_PARTITIONER_HIERARCHICAL;
   for (unsigned i = 0; i < 2; i++) {
     spec.rows_in = i;
-    spec.options.scheme = "sparse-ps";
-    ranks_run(cluster_shared(), 3, steps, &spec, 0);
+    spec.options.scheme = "balanced";
+    for (unsigned codec = ZENPS_CODEC_AUTO; codec <= ZENPS_CODEC_COO; codec++) {
+      spec.options.codec = (zenps_codec_t)codec;
+      ranks_run(cluster_shared(), 3, steps, &spec, 0);
+    }
     setenv("ZENPS_TEST_HOSTS", "2", 1);
     spec.options.scheme = "hierarchical"; /* the count is of the rows that hosts push */
     ranks_run(cluster_shared(), 3, steps, &spec, 0);
@@ -218,8 +221,9 @@ static void test_tensor_options(void **state) {
   spec.options.partitions = 1; /* fewer than servers and ranks */
   spec.options.block_bits = 5;
   ranks_run(cluster_shared(), 3, steps, &spec, 0);
+  spec.options.block_bits = 0;
   spec.options.partitions = 100; /* more slices than a frame takes */
-  spec.options.hierarchical = 1;
+  spec.options.partitioner = ZENPS_PARTITIONER_HIERARCHICAL;
   ranks_run(cluster_shared(), 3, steps, &spec, 0);
   spec.rows = 1;
   spec.density = 1;

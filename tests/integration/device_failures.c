@@ -203,6 +203,7 @@ static void stuck_gradient(struct rank *rank) {
 
 static void test_device_stuck_gradient(void **state) {
   (void)state;
+  ONLY_EMULATED;
   run_kinds(2, stuck_gradient, 0);
 }
 
@@ -235,6 +236,7 @@ static void stuck_result(struct rank *rank) {
 
 static void test_device_stuck_result(void **state) {
   (void)state;
+  ONLY_EMULATED;
   run_kinds(2, stuck_result, 0);
 }
 
@@ -289,6 +291,7 @@ static void starved(struct rank *rank) {
 
 static void test_device_starved(void **state) {
   (void)state;
+  ONLY_EMULATED;
   run_kinds(1, starved, 0);
 }
 

@@ -10,33 +10,41 @@ void gpu_check(zps_err_t code) {
 
 /* ------------------------------------------------------------ the device */
 
+/* A function of gpu/emu/control.h in the library; NULL: it drives a real GPU. */
 static void *emulation(const char *name) {
-  void *const library = dlopen(getenv("ZENPS_DEVICE_LIBRARY"), RTLD_NOW | RTLD_NOLOAD);
-  CHECK(library != NULL);
+  void *const library = dlopen(getenv("ZENPS_DEVICE_LIBRARY"), RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+  if (!library) fail_msg("%s", dlerror());
   void *const symbol = dlsym(library, name);
-  CHECK(symbol != NULL);
   dlclose(library); /* it stays */
   return symbol;
 }
 
+bool gpu_is_emulated(void) {
+  return emulation("zps_emu_hold") != NULL;
+}
+
 void gpu_hold(const struct gpu *gpu, bool hold) {
   void (*const call)(void *, bool) = (void (*)(void *, bool))(uintptr_t)emulation("zps_emu_hold");
+  CHECK(call != NULL);
   call(gpu->stream, hold);
 }
 
 void gpu_fail_allocation(uint64_t n) {
   void (*const call)(uint64_t) = (void (*)(uint64_t))(uintptr_t)emulation("zps_emu_fail_allocation");
+  CHECK(call != NULL);
   call(n);
 }
 
 uint64_t gpu_stops(void) {
   uint64_t (*const call)(void) = (uint64_t(*)(void))(uintptr_t)emulation("zps_emu_stops");
+  CHECK(call != NULL);
   return call();
 }
 
+/* What is still allocated, where that can be known. */
 static uint64_t gpu_allocations(void) {
   uint64_t (*const call)(void) = (uint64_t(*)(void))(uintptr_t)emulation("zps_emu_allocations");
-  return call();
+  return call ? call() : 0;
 }
 
 void device_begin(struct gpu *gpu, struct rank *rank) {

@@ -1,4 +1,5 @@
-/* Gradients in the memory of an emulated GPU (gpu/emu), which faults when the host touches it. */
+/* Gradients in the memory of a GPU: of an emulated one (gpu/emu), which faults when the host touches it, or of a real
+ * one, by the library that ZENPS_DEVICE_LIBRARY names. */
 #ifndef ZPS_TESTS_DEVICE_RIG_H
 #define ZPS_TESTS_DEVICE_RIG_H
 
@@ -12,7 +13,8 @@ struct gpu {
   struct zps_event *event;
 };
 
-/* The state of a rank, from beginning to end; all of it must be gone in the end, or the rank fails. */
+/* The state of a rank, from beginning to end; all of it must be gone in the end, or the rank fails (where it is
+ * emulated). */
 void device_begin(struct gpu *gpu, struct rank *rank);
 void device_end(struct gpu *gpu, struct rank *rank);
 
@@ -26,7 +28,11 @@ void *gpu_upload(struct gpu *gpu, const void *from, size_t len_bytes);
 void *gpu_download(struct gpu *gpu, const void *from, size_t len_bytes);
 /* Waits until the stream has done all its work. */
 void gpu_sync(struct gpu *gpu);
-/* The functions of gpu/emu/control.h in the library that the rank has loaded. */
+/* Whether the library is the emulation's: tests that steer or question it are skipped where it is not. */
+bool gpu_is_emulated(void);
+#define ONLY_EMULATED \
+  if (!gpu_is_emulated()) skip()
+/* Of an emulated GPU, the functions of gpu/emu/control.h. */
 void gpu_hold(const struct gpu *gpu, bool hold);
 uint64_t gpu_stops(void);
 void gpu_fail_allocation(uint64_t n);

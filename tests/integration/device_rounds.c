@@ -42,6 +42,7 @@ static void test_device_bulk(void **state) {
  * dmabufs. */
 static void test_device_direct(void **state) {
   (void)state;
+  ONLY_EMULATED;
   struct device_case is = {
       .spec = {.rows = 4000, .width = 64, .dtype = ZENPS_F32, .rows_in = true, .rows_out = true, .density = 0.3}};
   setenv("ZENPS_PROVIDER", "fault+net", 1);
@@ -87,6 +88,27 @@ static void test_device_values(void **state) {
   is.spec.options.codec = ZENPS_CODEC_PAPER;
   is.spec.options.op = ZENPS_OP_MEAN;
   ranks_run(cluster_shared(), 2, device_steps, &is, 0);
+}
+
+/* Rows dealt by their hashes, in order and by Algorithm 1: its order is kept under the paper's codecs. The same bytes
+ * travel as from host memory. */
+static void test_device_partitioners(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < 8; i++) {
+    const bool is_hierarchical = i & 1;
+    struct device_case is = {.spec = {.rows = 3001,
+                                      .width = i & 2 ? 3 : 1,
+                                      .dtype = i & 2 ? ZENPS_F64 : ZENPS_F32,
+                                      .rows_in = !is_hierarchical && i & 2,
+                                      .rows_out = i & 4,
+                                      .density = 0.1}};
+    ZENPS_TENSOR_OPTIONS_INIT(&is.spec.options);
+    is.spec.options.partitioner = is_hierarchical ? ZENPS_PARTITIONER_HIERARCHICAL : ZENPS_PARTITIONER_MURMUR;
+    is.spec.options.codec = i & 4 ? ZENPS_CODEC_AUTO : ZENPS_CODEC_PAPER;
+    is.spec.options.hash_r1 = is_hierarchical && i & 2 ? 2 : 0; /* most go to serial memory, which grows */
+    is.out_on_host = i == 5;
+    ranks_run(cluster_shared(), 2, device_steps, &is, 0);
+  }
 }
 
 /* Several in flight at once, some of them on another stream. */
@@ -143,8 +165,9 @@ static void unstopped(struct rank *rank) {
 
 static void test_device_unstopped(void **state) {
   (void)state;
-  static const char *const schemes[] = {"balanced", "recursive-doubling"};
-  for (unsigned i = 0; i < 4; i++) {
+  ONLY_EMULATED;
+  static const char *const schemes[] = {"balanced", "recursive-doubling", "balanced"};
+  for (unsigned i = 0; i < 5; i++) {
     struct spec spec = {.rows = 3000,
                         .width = 16,
                         .dtype = ZENPS_F32,
@@ -154,6 +177,10 @@ static void test_device_unstopped(void **state) {
                         .own_arrays = true};
     ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
     spec.options.scheme = schemes[i / 2];
+    if (i == 4) {
+      spec.options.partitioner = ZENPS_PARTITIONER_HIERARCHICAL;
+      spec.options.codec = ZENPS_CODEC_PAPER;
+    }
     ranks_run(cluster_shared(), 2, unstopped, &spec, 0);
   }
 }
@@ -215,9 +242,9 @@ static void test_device_apart(void **state) {
 }
 
 const struct CMUnitTest device_round_tests[] = {
-    cmocka_unit_test(test_device_layouts), cmocka_unit_test(test_device_bulk),
-    cmocka_unit_test(test_device_direct),  cmocka_unit_test(test_device_mixed),
-    cmocka_unit_test(test_device_empty),   cmocka_unit_test(test_device_values),
-    cmocka_unit_test(test_device_flights), cmocka_unit_test(test_device_unstopped),
-    cmocka_unit_test(test_device_apart)};
+    cmocka_unit_test(test_device_layouts),      cmocka_unit_test(test_device_bulk),
+    cmocka_unit_test(test_device_direct),       cmocka_unit_test(test_device_mixed),
+    cmocka_unit_test(test_device_empty),        cmocka_unit_test(test_device_values),
+    cmocka_unit_test(test_device_partitioners), cmocka_unit_test(test_device_flights),
+    cmocka_unit_test(test_device_unstopped),    cmocka_unit_test(test_device_apart)};
 const size_t n_device_round_tests = sizeof device_round_tests / sizeof device_round_tests[0];

@@ -7,8 +7,11 @@ static const struct {
   const char *scheme;
   bool as_host; /* sums in another order, rows of zeros, or only the greatest */
   uint64_t k;
+  zenps_partitioner_t partitioner;
 } schemes[] = {
     {.scheme = "balanced"},
+    {.scheme = "balanced", .partitioner = ZENPS_PARTITIONER_MURMUR},
+    {.scheme = "hierarchical:balanced", .as_host = true, .partitioner = ZENPS_PARTITIONER_MURMUR},
     {.scheme = "sparse-ps"},
     {.scheme = "dense-ps", .as_host = true},
     {.scheme = "omnireduce", .as_host = true},
@@ -48,8 +51,9 @@ static void all_schemes(struct rank *rank) {
     ZENPS_TENSOR_OPTIONS_INIT(&is.spec.options);
     is.spec.options.scheme = schemes[i].scheme;
     is.spec.options.k = schemes[i].k;
+    is.spec.options.partitioner = schemes[i].partitioner;
     is.as_host = schemes[i].as_host;
-    snprintf(name, sizeof name, "%s", schemes[i].scheme);
+    snprintf(name, sizeof name, "%s%s", schemes[i].scheme, schemes[i].partitioner ? " hashed" : "");
     snprintf(twin_name, sizeof twin_name, "twin of %s", name);
     zenps_tensor_t *const tensor = tensor_open(rank, name, &is.spec);
     zenps_tensor_t *const twin = tensor_open(rank, twin_name, &is.spec);

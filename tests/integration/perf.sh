@@ -14,7 +14,7 @@ ok "several stripes, 4 ranks" verified 4 2 --rows 5000003 --density 0.01 --parti
 ok "several stripes, most of them" verified 2 2 --rows 2200000 --density 0.6 --partitions 16
 ok "several stripes, nearly nothing" verified 2 2 --rows 5000003 --density 0.00001 --partitions 48
 ok "several stripes, rows in and out" verified 2 2 --rows 2200000 --density 0.02 --partitions 16 --layout rows --out rows
-ok "several stripes, Algorithm 1, rows out" verified 2 2 --rows 2200000 --density 0.02 --partitions 16 --hierarchical --out rows
+ok "several stripes, Algorithm 1, rows out" verified 2 2 --rows 2200000 --density 0.02 --partitions 16 --partitioner hierarchical --out rows
 ok "no rank touches anything" verified 3 2 --rows 10000 --density 0
 ok "some ranks touch nothing" verified 4 2 --rows 10000 --density 0.1 --empty 2
 ok "more workers than partitions" verified 5 1 --rows 30000 --partitions 2 --density 0.1
@@ -25,13 +25,44 @@ ok "dense in, rows out, width 3, f64" verified 3 2 --rows 30000 --width 3 --out 
 ok "mean" verified 3 2 --rows 30000 --op mean --density 0.05
 ok "blocks of 8 rows" verified 3 2 --rows 100003 --block-bits 3 --density 0.02
 ok "skewed rows" verified 3 2 --rows 100000 --skew 1.1 --density 0.02
-ok "Algorithm 1 instead of the ordered walk" verified 3 2 --rows 100000 --hierarchical --density 0.02
 for dtype in bf16 f16; do
   ok "$dtype" verified 4 2 --rows 262144 --density 0.01 --dtype $dtype
   ok "$dtype, repeated rows in, rows out" verified 3 2 --rows 30000 --width 3 --layout rows --out rows --duplicates 3 --density 0.05 --dtype $dtype
   ok "$dtype, mean, in place, width 64" verified 3 2 --rows 20000 --width 64 --density 0.01 --op mean --out in-place --dtype $dtype
   ok "$dtype, max, several stripes, rows out" verified 2 2 --rows 2200000 --density 0.02 --partitions 16 --op max --out rows --dtype $dtype
   ok "$dtype as qsgd4" verified 3 2 --rows 30000 --density 0.05 --layout rows --duplicates 2 --values qsgd4 --dtype $dtype
+done
+ok "Algorithm 1 instead of the ordered walk" verified 3 2 --rows 100000 --partitioner hierarchical --density 0.02
+# Each way to deal rows, with each way to code them: dense, lists with repeats, few rows, wide rows, nearly all.
+for partitioner in stratified murmur hierarchical; do
+  for codec in auto paper coo; do
+    ok "$partitioner, $codec" verified 3 2 --rows 100003 --density 0.02 --partitioner $partitioner --codec $codec
+    is "the report says so" "$(sed -n 's/.*"partitioner": *"\([a-z]*\)".*"partitioned_on": *"\([a-z]*\)".*/\1 \2/p' "$scratch/json")" "$partitioner host"
+  done
+  ok "$partitioner, lists" verified 3 2 --rows 100003 --density 0.02 --partitioner $partitioner --codec paper --layout rows --out rows --duplicates 2
+  ok "$partitioner, few rows" verified 3 2 --rows 50 --density 0.5 --partitioner $partitioner --codec paper
+  ok "$partitioner, wide rows as bf16" verified 3 2 --rows 20000 --width 33 --density 0.05 --partitioner $partitioner --codec paper --values bf16
+  ok "$partitioner, values that share a scale" verified 3 2 --rows 100003 --density 0.02 --partitioner $partitioner --codec paper --values qsgd4
+  ok "$partitioner, all rows, max" verified 2 2 --rows 30000 --density 1 --partitioner $partitioner --codec paper --op max
+  ok "$partitioner between hosts" env ZENPS_TEST_HOSTS=2 timeout 120 zenpsrun -n 4 --servers 2 -- zenps-perf --rows 50000 --density 0.05 --steps 2 --verify --scheme hierarchical --partitioner $partitioner
+done
+nnz=$((100003 * 2 / 100))
+ok "Algorithm 1 in little memory" verified 2 2 --rows 100003 --density 0.02 --partitions 8 --partitioner hierarchical --codec paper --hash-k 1 --hash-r1 1 --hash-r2 1
+is "what it hashed" $(($(whole hash_parallel) + $(whole hash_serial))) $nnz
+is "one a partition found a slot" "$(whole hash_parallel)" 8
+is "push payload is 8 bytes per non-zero, in any order" "$(whole payload_out)" $((8 * nnz))
+refused() {
+  local says=$1
+  shift
+  ! timeout 60 zenpsrun -n 2 --servers 1 --prefix=no -- zenps-perf --rows 1000 --steps 1 "$@" >"$scratch/refused" 2>&1 || return 1
+  grep -q -- "$says" "$scratch/refused" || { cat "$scratch/refused"; return 1; }
+}
+ok "hash_k over the most" refused "hash_k 17: Algorithm 1 takes 1 to 16" --partitioner hierarchical --hash-k 17
+ok "hash_r1 over the most" refused "hash_r1 9000 for each of" --partitioner hierarchical --hash-r1 9000
+ok "options of Algorithm 1 without it" refused "hash_r2 5: these are of Algorithm 1" --partitioner murmur --hash-r2 5
+ok "blocks of hashed rows" refused "block_bits 3: partitioner murmur hashes each row by itself" --partitioner murmur --block-bits 3
+for scheme in sparse-ps dense-ps omnireduce ring dsar auto hierarchical:ring; do
+  ok "$scheme has no partitions to hash" refused "the option partitioner must be 0, not murmur" --partitioner murmur --scheme $scheme
 done
 for values in bf16 f16 qsgd2 qsgd4 qsgd8; do
   ok "values as $values" verified 3 2 --rows 100003 --density 0.05 --values $values

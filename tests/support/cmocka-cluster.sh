@@ -11,5 +11,6 @@ cmocka_cluster() {
   fi
   export ZENPSD="$build/zenpsd" ZENPSCTL="$build/zenpsctl" ZENPS_TEST_DIR="$scratch" CMOCKA_MESSAGE_OUTPUT=TAP
   export LSAN_OPTIONS="${LSAN_OPTIONS:-print_suppressions=0}"
-  "$program" "$@"
+  "$program" "$@" | sed -u 's/^not ok \(.*# SKIP\)/ok \1/' # as cmocka 1.1 says it
+  return "${PIPESTATUS[0]}"
 }

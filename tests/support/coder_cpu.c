@@ -34,7 +34,7 @@ zps_err_t zps_cpu_encoder_create(struct zps_device *device, struct zps_device_en
                                  struct zps_error *error) {
   struct zps_device_encoder *const made = calloc(1, sizeof *made);
   if (made) made->device = zps_device_cpu_of(device);
-  if (!made || zps_encoder_create(ZPS_PARTITIONER_ORDERED, &made->encoder) != ZPS_OK ||
+  if (!made || zps_encoder_create(ZPS_PARTITIONER_STRATIFIED, &made->encoder) != ZPS_OK ||
       zps_reduce_scratch_create(&made->scratch) != ZPS_OK) {
     zps_cpu_encoder_destroy(made);
     return zps_fail(error, ZPS_ERR_NOMEM, "no memory for an encoder");

@@ -138,9 +138,7 @@ static zps_err_t hash(struct zps_device *device, const struct zps_device_hashing
   (void)stream;
   struct zps_partition h0 = *part;
   const struct zps_hier_config config = {.n_parts = part->n_parts,
-                                         .k = hashing->k,
-                                         .r1 = hashing->r1,
-                                         .r2 = hashing->r2,
+                                         .options = {.k = hashing->k, .r1 = hashing->r1, .r2 = hashing->r2},
                                          .seed = hashing->seed,
                                          .h0 = partition_of,
                                          .h0_ctx = &h0};

@@ -1,5 +1,6 @@
 /* Host memory behind the vtable of devices (gpu/device.h), over common/codec: the reference that devices are compared
- * with. Streams are not looked at: the work is done when a call returns. */
+ * with. Streams are not looked at: the work is done when a call returns. It has no selection, and no encoder_hash(),
+ * whose slices are those of encoder_scan(), or the same in another order. */
 #ifndef ZPS_TESTS_SUPPORT_DEVICE_CPU_H
 #define ZPS_TESTS_SUPPORT_DEVICE_CPU_H
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "worker/api/job.h"
+#include "worker/api/tensor_impl.h"
 #include "worker/api/operation.h"
 #include "worker/device/device.h"
 
@@ -35,17 +36,18 @@ static uint64_t entries_of(const zenps_grad_t *grad, bool is_out, uint64_t dense
 }
 
 /* Checks a gradient or result in device memory: there is such a device, and the arrays are in its memory. */
-static zps_err_t check_device(const struct zenps_tensor *tensor, const zenps_grad_t *grad, bool is_out,
-                              uint64_t dense_rows, struct zps_error *error) {
+static zps_err_t check_device(struct zenps_tensor *tensor, const zenps_grad_t *grad, bool is_out, uint64_t dense_rows,
+                              struct zps_error *error) {
   const char *const which = is_out ? "out" : "in";
   const uint64_t n = entries_of(grad, is_out, dense_rows);
   struct zps_worker_device *device;
   struct zps_error why;
   if (grad->memory == ZENPS_HOST) return ZPS_OK;
-  if (!is_out && tensor->core.partitioner == ZPS_PARTITIONER_HIERARCHICAL)
+  if (!is_out && tensor->core.partitioner == ZPS_PARTITIONER_HIERARCHICAL && !tensor->core.works_in_host &&
+      grad->layout == ZENPS_ROWS)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED,
-                    "tensor %s: in is in device memory, where Algorithm 1 partitions no gradient: give it in host "
-                    "memory, or open the tensor without the option hierarchical",
+                    "tensor %s: in is a list of rows in device memory, where Algorithm 1 partitions dense gradients "
+                    "alone: give it dense, or in host memory, or open the tensor with another partitioner",
                     tensor->core.name);
   zps_err_t err = zps_worker_device_get(tensor->job, grad->device, &device, &why);
   if (err == ZPS_OK && grad->values && n > 0)
@@ -53,12 +55,13 @@ static zps_err_t check_device(const struct zenps_tensor *tensor, const zenps_gra
                                      (size_t)n * zps_row_bytes(tensor->core.shape.width, tensor->core.dtype), &why);
   if (err == ZPS_OK && grad->layout == ZENPS_ROWS && grad->row_ids && n > 0)
     err = device->device->ops->check(device->device, grad->row_ids, (size_t)n * sizeof *grad->row_ids, &why);
+  if (err == ZPS_OK) err = zps_worker_device_table(tensor, device, &why);
   return err == ZPS_OK
              ? err
              : zps_fail(error, err, "tensor %s: %s is in device memory: %s", tensor->core.name, which, why.text);
 }
 
-zps_err_t zps_worker_check_in(const struct zenps_tensor *tensor, const zenps_grad_t *in, struct zps_error *error) {
+zps_err_t zps_worker_check_in(struct zenps_tensor *tensor, const zenps_grad_t *in, struct zps_error *error) {
   const zps_err_t err = check_common(in, "in", tensor, tensor->core.shape.rows, error);
   if (err != ZPS_OK) return err;
   if (in->layout == ZENPS_ROWS && in->nnz > 0 && (!in->row_ids || !in->values)) {
@@ -68,7 +71,7 @@ zps_err_t zps_worker_check_in(const struct zenps_tensor *tensor, const zenps_gra
   return check_device(tensor, in, false, tensor->core.shape.rows, error);
 }
 
-zps_err_t zps_worker_check_out(const struct zenps_tensor *tensor, const zenps_grad_t *out, uint64_t dense_rows,
+zps_err_t zps_worker_check_out(struct zenps_tensor *tensor, const zenps_grad_t *out, uint64_t dense_rows,
                                struct zps_error *error) {
   const zps_err_t err = check_common(out, "out", tensor, dense_rows, error);
   if (err != ZPS_OK) return err;
@@ -80,7 +83,7 @@ zps_err_t zps_worker_check_out(const struct zenps_tensor *tensor, const zenps_gr
   return check_device(tensor, out, true, dense_rows, error);
 }
 
-zps_err_t zps_worker_check_pair(const struct zenps_tensor *tensor, const zenps_grad_t *in, const zenps_grad_t *out,
+zps_err_t zps_worker_check_pair(struct zenps_tensor *tensor, const zenps_grad_t *in, const zenps_grad_t *out,
                                 struct zps_error *error) {
   if (out->values && out->values == in->values && in->memory != out->memory) {
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: in and out share their values, but not their memory",

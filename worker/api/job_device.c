@@ -1,6 +1,8 @@
 /* The GPU of a job: opened when it is first needed. */
 #include "worker/api/job.h"
+#include "worker/api/tensor_impl.h"
 #include "worker/device/device.h"
+#include "worker/device/table.h"
 
 zps_err_t zps_worker_device_get(struct zenps_job *job, int index, struct zps_worker_device **device_p,
                                 struct zps_error *error) {
@@ -24,5 +26,17 @@ zps_err_t zps_worker_device_get(struct zenps_job *job, int index, struct zps_wor
   }
   pthread_mutex_unlock(&job->device_lock);
   if (code == ZPS_OK) *device_p = device;
+  return code;
+}
+
+zps_err_t zps_worker_device_table(struct zenps_tensor *tensor, const struct zps_worker_device *device,
+                                  struct zps_error *error) {
+  struct zps_round_tensor *const core = &tensor->core;
+  if (!core->murmur || core->works_in_host) return ZPS_OK;
+  pthread_mutex_lock(&tensor->job->device_lock);
+  zps_err_t code = ZPS_OK;
+  if (!core->table_on_device)
+    code = zps_device_table_create(device->device, &core->part, &core->device_part, &core->table_on_device, error);
+  pthread_mutex_unlock(&tensor->job->device_lock);
   return code;
 }

@@ -13,12 +13,12 @@ struct zps_operation {
 };
 
 /* grads.c: whether gradient and result can be right. */
-zps_err_t zps_worker_check_in(const struct zenps_tensor *tensor, const zenps_grad_t *in,
+zps_err_t zps_worker_check_in(struct zenps_tensor *tensor, const zenps_grad_t *in,
                               struct zps_error *error) ZPS_MUSTCHECK;
-zps_err_t zps_worker_check_out(const struct zenps_tensor *tensor, const zenps_grad_t *out, uint64_t dense_rows,
+zps_err_t zps_worker_check_out(struct zenps_tensor *tensor, const zenps_grad_t *out, uint64_t dense_rows,
                                struct zps_error *error) ZPS_MUSTCHECK;
 /* Of an operation with both. */
-zps_err_t zps_worker_check_pair(const struct zenps_tensor *tensor, const zenps_grad_t *in, const zenps_grad_t *out,
+zps_err_t zps_worker_check_pair(struct zenps_tensor *tensor, const zenps_grad_t *in, const zenps_grad_t *out,
                                 struct zps_error *error) ZPS_MUSTCHECK;
 /* Under the job's lock: notes the arrays that are in registered memory. */
 zps_err_t zps_worker_use_arrays(const struct zenps_tensor *tensor, const zenps_grad_t *grad, bool is_out,

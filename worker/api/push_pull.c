@@ -41,7 +41,7 @@ static zps_err_t make_wants(const struct zenps_tensor *tensor, const char *call,
 }
 
 /* A dense result of some rows is made on the host. */
-static zps_err_t check_result(const struct zenps_tensor *tensor, const zenps_grad_t *out, const struct zps_wants *wants,
+static zps_err_t check_result(struct zenps_tensor *tensor, const zenps_grad_t *out, const struct zps_wants *wants,
                               struct zps_error *error) {
   const zps_err_t err = zps_worker_check_out(tensor, out, wants->count, error);
   if (err != ZPS_OK || out->memory == ZENPS_HOST || out->layout == ZENPS_ROWS) return err;

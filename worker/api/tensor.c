@@ -11,6 +11,8 @@
 #include "worker/api/tensor_impl.h"
 #include "worker/choice/auto.h"
 #include "worker/choice/topology.h"
+#include "worker/device/device.h"
+#include "worker/device/table.h"
 #include "worker/peer/peer.h"
 #include "worker/plane/sharing.h"
 #include "worker/schemes/parts.h"
@@ -127,7 +129,8 @@ zps_err_t zps_worker_tensor_create(struct zenps_job *job, const struct zps_tenso
                                            .width = wire.width,
                                            .dtype = ask->dtype,
                                            .op = ask->op,
-                                           .partitioner = asked->partitioner,
+                                           .partitioner = ask->partitioner,
+                                           .hashing = ask->hashing,
                                            .codec = wire.codec,
                                            .value_codec = zps_values_of(ask->value_codec, ask->dtype),
                                            .owners = wire.owners};
@@ -136,7 +139,11 @@ zps_err_t zps_worker_tensor_create(struct zenps_job *job, const struct zps_tenso
   tensor->asked = *ask;
   tensor->asked.ranks = NULL; /* they may not live as long; only tensors of the library's own have some */
   tensor->asked.n_ranks = 0;
-  err = zps_partition_init(&tensor->core.part, wire.rows, wire.n_parts, wire.block_bits, job->join.seed, error);
+  if (served && zps_partitioner_hashes(ask->partitioner))
+    err = zps_murmur_create(wire.rows, wire.n_parts, job->join.seed, job->plane.pool, &tensor->core.murmur,
+                            &tensor->core.part, error);
+  else
+    err = zps_partition_init(&tensor->core.part, wire.rows, wire.n_parts, wire.block_bits, job->join.seed, error);
   if (err == ZPS_OK && served) served_create(tensor, served);
   if (err == ZPS_OK && asked->scheme.scheme) err = peer_create(tensor, asked, error);
   if (err != ZPS_OK) {
@@ -208,6 +215,13 @@ zenps_status_t zenps_tensor_open(zenps_job_t *job, const char *name, uint64_t ro
   return zps_worker_tensor_open(job, name, rows, width, (enum zps_dtype)dtype, options, tensor);
 }
 
+/* Of the tensor itself, or of that of the hosts' masters. */
+static zenps_partitioner_t partitioner_of(const struct zenps_tensor *tensor) {
+  const struct zps_served_kind *served = tensor->core.served;
+  if (!served && tensor->asked.scheme.between[0]) served = zps_served_kind_find(tensor->asked.scheme.between);
+  return served && !served->ranges ? (zenps_partitioner_t)tensor->core.partitioner : 0;
+}
+
 zenps_status_t zenps_tensor_info(const zenps_tensor_t *tensor, zenps_tensor_info_t *info) {
   if (!tensor || !info || info->struct_size < sizeof(size_t)) {
     return zps_worker_fail(ZPS_ERR_INVALID, "zenps_tensor_info: tensor or info is NULL, or its struct_size is not set");
@@ -224,6 +238,7 @@ zenps_status_t zenps_tensor_info(const zenps_tensor_t *tensor, zenps_tensor_info
                                      .op = (zenps_op_t)tensor->core.op,
                                      .codec = (zenps_codec_t)tensor->asked.codec,
                                      .values = (zenps_values_t)tensor->asked.value_codec,
+                                     .partitioner = partitioner_of(tensor),
                                      .scheme = tensor->automatic   ? "auto"
                                                : tensor->core.peer ? tensor->core.peer->name
                                                                    : tensor->core.served->name};
@@ -253,5 +268,7 @@ void zps_worker_tensor_destroy(struct zenps_tensor *tensor) {
   free(tensor->inner);
   if (tensor->is_automatic) zps_automatic_destroy(tensor->automatic);
   free((void *)tensor->core.owners);
+  if (tensor->core.table_on_device) zps_device_table_release(tensor->job->device->device, tensor->core.table_on_device);
+  zps_murmur_destroy(tensor->core.murmur);
   free(tensor);
 }

@@ -60,6 +60,11 @@ zps_err_t zps_tensor_ask_make(const struct zenps_job *job, const char *name, uin
                     "tensor %s: %" PRIu32 " partitions of blocks of 2^%d rows; at most %u and 2^%u", name,
                     options.partitions, options.block_bits, ZPS_PARTITION_PARTS_MAX, ZPS_PARTITION_BLOCK_BITS_MAX);
   }
+  if ((int)options.partitioner < 0 || options.partitioner > ZENPS_PARTITIONER_HIERARCHICAL) {
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tensor %s: partitioner %d is none of ZENPS_PARTITIONER_STRATIFIED, _MURMUR and _HIERARCHICAL",
+                    name, (int)options.partitioner);
+  }
   out->spec = (struct zps_tensor_spec){
       .rows = rows,
       .width = width,
@@ -68,7 +73,13 @@ zps_err_t zps_tensor_ask_make(const struct zenps_job *job, const char *name, uin
       .n_parts = options.partitions,
       .block_bits = options.block_bits < 0 ? ZPS_BLOCK_BITS_DEFAULT : (uint32_t)options.block_bits,
       .codec = (enum zps_codec_policy)(options.codec ? (int)options.codec : job->options.codec + 1),
-      .value_codec = value_codec};
+      .value_codec = value_codec,
+      .partitioner = options.partitioner ? (enum zps_partitioner)options.partitioner : ZPS_PARTITIONER_STRATIFIED,
+      .hashing = {.k = options.hash_k, .r1 = options.hash_r1, .r2 = options.hash_r2}};
+  struct zps_error why;
+  const zps_err_t dealt = zps_partitioner_check(out->spec.partitioner, &out->spec.hashing, rows, options.partitions,
+                                                options.block_bits < 0 ? 0 : (uint32_t)options.block_bits, &why);
+  if (dealt != ZPS_OK) return zps_fail(error, dealt, "tensor %s: %s", name, why.text);
   snprintf(out->spec.name, sizeof out->spec.name, "%s", name);
   const zps_err_t err =
       zps_scheme_ask_init(&out->scheme, &options, &job->options, name, rows, width, dtype, value_codec, error);
@@ -82,7 +93,6 @@ zps_err_t zps_tensor_ask_make(const struct zenps_job *job, const char *name, uin
                     name, zps_values_name(value_codec), zps_scheme_spec_text(&out->scheme.spec, text));
   }
   out->spec.scheme = out->scheme.spec;
-  out->partitioner = options.hierarchical ? ZPS_PARTITIONER_HIERARCHICAL : ZPS_PARTITIONER_ORDERED;
   return ZPS_OK;
 }
 
@@ -90,15 +100,12 @@ zps_err_t zps_tensor_ask_make(const struct zenps_job *job, const char *name, uin
  * between ranks. */
 zps_err_t zps_tensor_ask_compare(const struct zenps_tensor *tensor, const struct zps_tensor_ask *asked,
                                  struct zps_error *error) {
-  const bool was = tensor->core.partitioner == ZPS_PARTITIONER_HIERARCHICAL;
-  const bool is = asked->partitioner == ZPS_PARTITIONER_HIERARCHICAL;
   char first[ZPS_TENSOR_TEXT_MAX + 1], now[ZPS_TENSOR_TEXT_MAX + 1];
   const bool tells = tensor->core.peer && tensor->core.peer->plan.contributed;
   if (tells != asked->scheme.plan.contributed)
     return zps_fail(error, ZPS_ERR_SHAPE, "tensor %s is open with contributed %d; it cannot be opened with %d",
                     tensor->core.name, tells, asked->scheme.plan.contributed);
-  if (zps_tensor_spec_same(&tensor->asked, &asked->spec) && was == is) return ZPS_OK;
-  return zps_fail(
-      error, ZPS_ERR_SHAPE, "tensor %s is open as %s, hierarchical %d; it cannot be opened as %s, hierarchical %d",
-      tensor->core.name, zps_tensor_spec_text(&tensor->asked, first), was, zps_tensor_spec_text(&asked->spec, now), is);
+  if (zps_tensor_spec_same(&tensor->asked, &asked->spec)) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_SHAPE, "tensor %s is open as %s; it cannot be opened as %s", tensor->core.name,
+                  zps_tensor_spec_text(&tensor->asked, first), zps_tensor_spec_text(&asked->spec, now));
 }

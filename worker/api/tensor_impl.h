@@ -11,7 +11,6 @@
 struct zps_tensor_ask {
   struct zps_tensor_spec spec;
   struct zps_scheme_ask scheme;
-  enum zps_partitioner partitioner;
 };
 
 /* `given` NULL: defaults. */
@@ -31,5 +30,11 @@ struct zenps_tensor *zps_worker_tensor_find(struct zenps_job *job, const char *n
 zps_err_t zps_worker_tensor_automatic(struct zenps_job *job, struct zenps_tensor *tensor,
                                       const struct zps_tensor_ask *asked, const zenps_tensor_options_t *given,
                                       struct zps_error *error) ZPS_MUSTCHECK;
+
+/* job_device.c. A gradient or result is on the device: copies there, once, the table that rows of the tensor are looked
+ * up in, if it has one. Waits until it is there. */
+struct zps_worker_device;
+zps_err_t zps_worker_device_table(struct zenps_tensor *tensor, const struct zps_worker_device *device,
+                                  struct zps_error *error) ZPS_MUSTCHECK;
 
 #endif

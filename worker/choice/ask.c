@@ -120,23 +120,23 @@ static zps_err_t check_order(const struct zps_scheme_ask *ask, int order, const 
   return ZPS_OK;
 }
 
-/* Algorithm 1 deals out rows that are pushed to servers one by one. */
+/* The others lay rows out in ranges, or have no partitions. */
 static bool partitions_rows(const struct zps_served_kind *served) {
-  return served && !served_sends_zeros(served);
+  return served && !served->ranges;
 }
 
-static zps_err_t check_partitioner(const struct zps_scheme_ask *ask, int hierarchical, const char *name,
+static zps_err_t check_partitioner(const struct zps_scheme_ask *ask, zenps_partitioner_t partitioner, const char *name,
                                    const char *scheme, struct zps_error *error) {
   bool does = partitions_rows(ask->served ? ask->served : ask->between);
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
     const char *const choice = zps_plan_scheme_name((enum zps_plan_scheme)i);
     if (ask->choices >> i & 1) does = does && partitions_rows(zps_served_kind_find(choice));
   }
-  if (!hierarchical || does) return ZPS_OK;
+  if (partitioner == 0 || does) return ZPS_OK;
   return zps_fail(error, ZPS_ERR_UNSUPPORTED,
-                  "tensor %s: Algorithm 1 partitions gradients for balanced and sparse-ps alone; with scheme %s the "
-                  "option hierarchical must be 0",
-                  name, scheme);
+                  "tensor %s: rows are dealt to partitions for balanced alone; with scheme %s the option partitioner "
+                  "must be 0, not %s",
+                  name, scheme, zps_partitioner_name((enum zps_partitioner)partitioner));
 }
 
 static zps_err_t set_k(struct zps_scheme_ask *ask, const zenps_tensor_options_t *given, const char *name, uint64_t rows,
@@ -318,13 +318,13 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
     if (err != ZPS_OK) return err;
     set_spec(ask, zps_plan_scheme_name(ZPS_PLAN_AUTO));
     char text[ZPS_SCHEME_TEXT_MAX + 1];
-    err = check_partitioner(ask, given->hierarchical, name, zps_scheme_spec_text(&ask->spec, text), error);
+    err = check_partitioner(ask, given->partitioner, name, zps_scheme_spec_text(&ask->spec, text), error);
     return err == ZPS_OK ? set_parts(ask, given, name, scheme, error) : err;
   }
   err = find_scheme(ask, scheme, name, error);
   if (err == ZPS_OK) err = check_order(ask, (int)given->order, scheme, name, error);
   if (err == ZPS_OK) err = check_op(ask, (int)given->op, name, error);
-  if (err == ZPS_OK) err = check_partitioner(ask, given->hierarchical, name, scheme, error);
+  if (err == ZPS_OK) err = check_partitioner(ask, given->partitioner, name, scheme, error);
   if (err == ZPS_OK) err = set_parts(ask, given, name, scheme, error);
   if (err != ZPS_OK) return err;
   if (!ask->scheme) {

@@ -18,7 +18,7 @@ struct zps_own {
 zps_err_t zps_own_create(struct zps_own **own_p) {
   struct zps_own *const own = calloc(1, sizeof *own);
   if (!own) return ZPS_ERR_NOMEM;
-  const zps_err_t code = zps_encoder_create(ZPS_PARTITIONER_ORDERED, &own->encoder);
+  const zps_err_t code = zps_encoder_create(ZPS_PARTITIONER_STRATIFIED, &own->encoder);
   if (code != ZPS_OK) {
     free(own);
     return code;

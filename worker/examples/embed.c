@@ -353,7 +353,8 @@ int main(int argc, char **argv) {
     return ZPS_EXIT_USAGE;
   }
   if (rest.exit_now) return ZPS_EXIT_OK;
-  const bool ok = train_open(&model.train, "zenps-embed", model.options.json) && run(&model, rest.argv[0]);
+  const bool ok =
+      train_open(&model.train, "zenps-embed", &model.options.sync, model.options.json) && run(&model, rest.argv[0]);
   vectors_close(&model.centres);
   vectors_close(&model.contexts);
   train_close(&model.train);

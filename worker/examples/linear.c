@@ -131,7 +131,8 @@ int main(int argc, char **argv) {
   }
   if (rest.exit_now) return ZPS_EXIT_OK;
   if (!check(&model.options)) return ZPS_EXIT_USAGE;
-  const bool ok = train_open(&model.train, "zenps-linear", model.options.json) && run(&model, rest.argv[0]);
+  const bool ok =
+      train_open(&model.train, "zenps-linear", &model.options.sync, model.options.json) && run(&model, rest.argv[0]);
   train_close(&model.train);
   zps_workpool_destroy(model.pool);
   libsvm_free(&model.data);

@@ -25,14 +25,27 @@ double train_seconds(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-bool train_open(struct train *train, const char *program, bool json) {
+static bool fail_gpu(const struct zps_error *error) {
+  fprintf(stderr, "%s: %s\n", program_name, error->text);
+  return false;
+}
+
+bool train_open(struct train *train, const char *program, const struct train_sync *sync, bool json) {
+  zenps_options_t options;
+  struct zps_error error;
   program_name = program;
   *train = (struct train){.json = json, .status = ZPS_EXIT_FAILED};
-  const zenps_status_t status = zenps_open(NULL, &train->job);
+  ZENPS_OPTIONS_INIT(&options);
+  if (zps_gpu_index(sync->memory, sync->device, &options.device, &error) != ZPS_OK) {
+    train->status = ZPS_EXIT_USAGE;
+    return fail_gpu(&error);
+  }
+  const zenps_status_t status = zenps_open(&options, &train->job);
   if (status != ZENPS_OK) {
     train->status = zps_exit_of((zps_err_t)status);
     return fail("cannot join the job");
   }
+  if (options.device >= 0 && zps_gpu_open(options.device, &train->gpu, &error) != ZPS_OK) return fail_gpu(&error);
   train->rank = zenps_rank(train->job);
   train->world = zenps_world(train->job);
   train->start_s = train_seconds();
@@ -41,6 +54,7 @@ bool train_open(struct train *train, const char *program, bool json) {
 
 void train_close(struct train *train) {
   zenps_close(train->job);
+  zps_gpu_close(train->gpu);
 }
 
 bool train_tensor_open(struct train *train, struct train_tensor *tensor, const char *name, uint64_t rows,
@@ -63,7 +77,7 @@ bool train_tensor_open(struct train *train, struct train_tensor *tensor, const c
     train->status = ZPS_EXIT_USAGE;
     return false;
   }
-  *tensor = (struct train_tensor){.scale = 1};
+  *tensor = (struct train_tensor){.gpu = train->gpu, .scale = 1};
   if (!grad_init(&tensor->grad, rows, width)) {
     fprintf(stderr, "%s: out of memory for %llu rows\n", program_name, (unsigned long long)rows);
     return false;
@@ -80,18 +94,30 @@ bool train_tensor_open(struct train *train, struct train_tensor *tensor, const c
 void train_tensor_close(struct train_tensor *tensor) {
   train_sync_done(tensor);
   train_select_close(&tensor->select);
+  zps_gpu_release(tensor->gpu, &tensor->in_there);
+  zps_gpu_free(&tensor->sum_here);
   grad_fini(&tensor->grad);
+}
+
+/* Where the sum comes to lie: rows, or a row for each value that was selected. */
+static zenps_grad_t *sum_of(struct train_tensor *tensor) {
+  return tensor->select.sparsifier ? &tensor->select.values : &tensor->sum;
+}
+
+static size_t row_bytes(const struct train_tensor *tensor) {
+  return (tensor->select.sparsifier ? 1 : tensor->grad.width) * sizeof(float);
 }
 
 bool train_sync_start(struct train *train, struct train_tensor *tensor, uint64_t step, double rate) {
   const double start_s = train_seconds();
+  struct zps_error error;
   zenps_grad_t in;
   ZENPS_GRAD_INIT(&in);
   in.layout = ZENPS_ROWS;
   in.nnz = tensor->grad.n;
   in.row_ids = tensor->grad.row_ids;
   in.values = tensor->grad.values;
-  zenps_grad_t *out = tensor->select.sparsifier ? &tensor->select.values : &tensor->sum;
+  zenps_grad_t *out = sum_of(tensor);
   tensor->scale = tensor->select.sparsifier ? 1 : rate;
   if (tensor->select.sparsifier && !train_select_in(&tensor->select, &tensor->grad, (float)rate, &in))
     return fail("cannot select values");
@@ -101,16 +127,30 @@ bool train_sync_start(struct train *train, struct train_tensor *tensor, uint64_t
   if (!tensor->select.sparsifier) train->n_selected += in.nnz;
   ZENPS_GRAD_INIT(out);
   out->layout = ZENPS_ROWS; /* arrays left NULL: the library's */
-  if (zenps_allreduce(tensor->tensor, step, &in, out, &tensor->request) != ZENPS_OK) return fail("cannot start a sum");
+  if (train->gpu) {
+    zps_gpu_mark(train->gpu, out);
+    if (zps_gpu_send(train->gpu, &in, in.nnz, row_bytes(tensor), &tensor->in_there, &error) != ZPS_OK)
+      return fail_gpu(&error);
+  }
+  const zenps_grad_t *const given = train->gpu ? &tensor->in_there.grad : &in;
+  if (zenps_allreduce(tensor->tensor, step, given, out, &tensor->request) != ZENPS_OK)
+    return fail("cannot start a sum");
   train->sync_s += train_seconds() - start_s;
   return true;
 }
 
 bool train_sync_wait(struct train *train, struct train_tensor *tensor) {
   const double start_s = train_seconds();
+  struct zps_error error;
+  zenps_grad_t *const out = sum_of(tensor);
   zenps_request_stats_t stats = {.struct_size = sizeof stats};
   if (zenps_wait(tensor->request, -1) != ZENPS_OK) return fail("a sum failed");
   if (zenps_request_stats(tensor->request, &stats) != ZENPS_OK) return fail("no statistics");
+  if (train->gpu) {
+    if (zps_gpu_fetch(train->gpu, out, out->nnz, row_bytes(tensor), &tensor->sum_here, &error) != ZPS_OK)
+      return fail_gpu(&error);
+    *out = tensor->sum_here.grad;
+  }
   if (tensor->select.sparsifier) {
     zenps_sparsifier_stats_t selected = {.struct_size = sizeof selected};
     double xi = 0;
@@ -167,9 +207,9 @@ bool train_report(struct train *train, unsigned epoch, double loss, const char *
     printf(
         "{\"epoch\": %u, \"loss\": %.9g, \"%s\": %.9g, \"%s_per_s\": %.1f, \"compute_s\": %.3f, \"sync_s\": %.3f, "
         "\"bytes_moved\": %.0f, \"dense_bytes\": %.0f, \"selected_over_k\": %.6g, \"kept_over_k\": %.6g, %s"
-        "\"world\": %d}\n",
+        "\"memory\": \"%s\", \"world\": %d}\n",
         epoch, loss, metric_name, metric, unit, sums[0] / seconds, seconds - sync_s, sync_s, sums[1], sums[2], selected,
-        kept, xi, train->world);
+        kept, xi, zps_gpu_memory_values[train->gpu != NULL], train->world);
   } else if (train->rank == 0) {
     printf("epoch %2u  loss %.5f  held-out %s %.4f  %.0f %s/s  computing %.2f s, synchronising %.2f s  moved %.1f MB",
            epoch, loss, metric_name, metric, sums[0] / seconds, unit, seconds - sync_s, sync_s, sums[1] / 1e6);

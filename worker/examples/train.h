@@ -14,6 +14,8 @@
 #include <zenps/zenps.h>
 
 #include "worker/examples/train_xi.h"
+#include "worker/examples/grad.h"
+#include "worker/tools/gpu.h"
 
 /* Only the greatest values of a gradient travel, the others wait in the residual (zenps/sparsify.h): the tensor then
  * has a row for each value. */
@@ -37,13 +39,16 @@ struct train_tensor {
   zenps_tensor_t *tensor;
   struct grad grad;
   struct train_select select;
-  zenps_grad_t sum; /* after train_sync_wait(): rows of the union, until train_sync_done() */
+  zenps_grad_t sum; /* after train_sync_wait(): rows of the union in host memory, until train_sync_done() */
   double scale;     /* what `sum` lacks: see train_sync_start() */
   zenps_request_t *request;
+  struct zps_gpu *gpu;                    /* the job's: */
+  struct zps_gpu_grad in_there, sum_here; /* the gradient in its memory, and the sum copied from there */
 };
 
 struct train {
   zenps_job_t *job;
+  struct zps_gpu *gpu; /* gradients go through its memory; NULL: they do not */
   int rank, world;
   bool json;
   /* since the last train_report() */
@@ -64,6 +69,8 @@ struct train_sync {
   double density;
   uint64_t warmup, bits, tau, tau_threshold, xi;
   char *without;
+  int memory; /* index into the option's values */
+  char *device;
 };
 #define TRAIN_SYNC_OPTS                                                                                            \
   OPT(ZPS_OPT_ENUM, sync.values, .name = "values", .def = "raw", .values = train_values,                           \
@@ -100,12 +107,18 @@ struct train_sync {
       OPT(ZPS_OPT_STRING, sync.without, .name = "without", .arg = "PARTS",                                         \
           .help =                                                                                                  \
               "leave parts of --scheme oktopk or gaussiank out (zenps-perf --help names them); steering and "      \
-              "correction also of --sparsify reused and gaussian")
+              "correction also of --sparsify reused and gaussian"),                                                \
+      OPT(ZPS_OPT_ENUM, sync.memory, .name = "memory", .def = "host", .values = zps_gpu_memory_values,             \
+          .help =                                                                                                  \
+              "where gradients and sums are handed over: in host memory, or copied to a GPU's and back, to try "   \
+              "that way"),                                                                                         \
+      OPT(ZPS_OPT_STRING, sync.device, .name = "device", .arg = "N",                                               \
+          .help = "number of the GPU, with --memory device (default: ZENPS_DEVICE, then 0)")
 extern const char *const train_values[], *const train_sparsify[];
 
 double train_seconds(void);
 /* All of these say on stderr what failed and return false. */
-bool train_open(struct train *train, const char *program, bool json);
+bool train_open(struct train *train, const char *program, const struct train_sync *sync, bool json);
 void train_close(struct train *train);
 bool train_tensor_open(struct train *train, struct train_tensor *tensor, const char *name, uint64_t rows,
                        uint32_t width, const struct train_sync *sync);

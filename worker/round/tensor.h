@@ -11,6 +11,7 @@
 #include "common/codec/codec_choice.h"
 #include "common/codec/dtype.h"
 #include "common/codec/encode.h"
+#include "common/codec/order.h"
 #include "common/codec/partition.h"
 #include "worker/round/row_arrays.h"
 
@@ -37,9 +38,13 @@ struct zps_round_tensor {
   enum zps_dtype dtype;
   enum zps_op op;
   enum zps_partitioner partitioner;
+  struct zps_hier_options hashing; /* of hierarchical */
   enum zps_codec_policy codec;
   enum zps_value_codec value_codec;
   struct zps_partition part;
+  struct zps_murmur *murmur;            /* what `part` looks rows up in, where they are hashed */
+  struct zps_partition device_part;     /* the same partition, with a copy of that in the memory of the job's GPU; */
+  void *table_on_device;                /* NULL: there is none (yet, or needed) */
   const uint32_t *owners;               /* per partition: position of the owning server */
   const char *scheme;                   /* its name; static */
   const struct zps_round_ops *ops;      /* the kind of its rounds: */
@@ -55,6 +60,17 @@ struct zps_round_tensor {
 /* Bytes of a row as it is partitioned; under a scheme of blocks that is not the trainer's row. */
 static inline uint64_t zps_round_tensor_row_bytes(const struct zps_round_tensor *tensor) {
   return zps_row_bytes(tensor->width, tensor->dtype);
+}
+
+/* Its partition as devices are given it. */
+static inline const struct zps_partition *zps_round_tensor_device_part(const struct zps_round_tensor *tensor) {
+  return tensor->table_on_device ? &tensor->device_part : &tensor->part;
+}
+
+/* The codecs that its slices are pushed in: a set. */
+static inline unsigned zps_round_tensor_push_set(const struct zps_round_tensor *tensor) {
+  return zps_order_is_any(tensor->partitioner, tensor->codec, tensor->value_codec) ? ZPS_CODEC_ANY_ORDER
+                                                                                   : zps_codec_push_set(tensor->codec);
 }
 
 /* Bytes of the caller's dense array. */

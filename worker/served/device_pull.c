@@ -164,7 +164,7 @@ static zps_err_t decode(struct zps_served_round *round, struct zps_error *error)
   struct zps_device_pull *const pull = &round->device_pull;
   struct zps_device *const device = round->base.device->device;
   const struct zps_round_tensor *const tensor = round->base.tensor;
-  const struct zps_partition *const part = &tensor->part;
+  const struct zps_partition *const part = zps_round_tensor_device_part(tensor);
   const zps_stream_t stream = round->base.out->stream;
   zps_err_t code;
   if (round->base.out->layout == ZENPS_ROWS) {

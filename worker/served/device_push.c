@@ -54,17 +54,37 @@ static zps_err_t wait_for(struct zps_served_round *round, struct zps_error *erro
   return code;
 }
 
+/* Submits the search for rows, and their deal to partitions. */
+static zps_err_t find(struct zps_served_round *round, const struct zps_encode_input *input, struct zps_error *error) {
+  const struct zps_round_tensor *const tensor = round->base.tensor;
+  const struct zps_device_ops *const ops = round->base.device->device->ops;
+  struct zps_device_encoder *const encoder = round->device_push.encoder;
+  struct zps_encode_input there = *input;
+  there.part = zps_round_tensor_device_part(tensor);
+  return (tensor->partitioner == ZPS_PARTITIONER_HIERARCHICAL ? ops->encoder_hash : ops->encoder_scan)(
+      encoder, &there, zps_round_tensor_push_set(tensor), round->base.in.stream, error);
+}
+
+static void note_hashed(struct zps_served_round *round) {
+  struct zps_device_hashed hashed;
+  if (round->base.tensor->partitioner != ZPS_PARTITIONER_HIERARCHICAL) return;
+  round->base.device->device->ops->encoder_hashed(round->device_push.encoder, &hashed);
+  round->base.stats.hash_parallel = hashed.parallel;
+  round->base.stats.hash_serial = hashed.serial;
+  round->base.stats.hash_lost_races = hashed.lost_races;
+}
+
 static zps_err_t scan(struct zps_served_round *round, const struct zps_encode_input *input, struct zps_error *error) {
   struct zps_device_push *const push = &round->device_push;
   const struct zps_device_ops *const ops = round->base.device->device->ops;
-  const unsigned allowed = zps_codec_push_set(round->base.tensor->codec);
   const struct zps_device_slice *slices = NULL;
   zps_err_t code;
-  do { /* once more where there are more rows than ever before */
-    code = ops->encoder_scan(push->encoder, input, allowed, round->base.in.stream, error);
+  do { /* once more where there are more rows than ever before, or Algorithm 1 wanted more memory */
+    code = find(round, input, error);
     if (code == ZPS_OK) code = wait_for(round, error);
     if (code == ZPS_OK) code = ops->encoder_finish(push->encoder, &slices, error);
   } while (code == ZPS_ERR_AGAIN);
+  if (code == ZPS_OK) note_hashed(round);
   for (uint32_t p = 0; code == ZPS_OK && p < round->base.tensor->part.n_parts; p++) {
     struct zps_served_part *const part = &round->parts[p];
     part->nnz = slices[p].nnz;

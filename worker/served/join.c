@@ -27,12 +27,13 @@ static bool try_join(const struct zps_round_tensor *tensor, struct zps_served_pa
 
 void zps_served_join(struct zps_served_round *round, uint32_t first, uint32_t end) {
   const struct zps_round_tensor *tensor = round->base.tensor;
+  const bool any_order = zps_round_tensor_push_set(tensor) == ZPS_CODEC_ANY_ORDER; /* which a joined slice has not */
   for (uint32_t s = 0; s < round->base.plane->n_servers; s++) round->servers[s].join_first = NULL;
   for (uint32_t p = first; p < end; p++) {
     struct zps_served_part *part = &round->parts[p];
     struct zps_served_server *server = &round->servers[tensor->owners[p]];
     be_alone(part);
-    const bool is_small = part->push_bytes <= ZPS_WIRE_INLINE_MAX;
+    const bool is_small = part->push_bytes <= ZPS_WIRE_INLINE_MAX && !any_order;
     if (is_small && server->join_first && try_join(tensor, server->join_first, &server->join_m, part)) {
       server->join_last->join_next = part;
     } else {

@@ -21,7 +21,7 @@ static void choose(void *ctx, unsigned i) {
   part->nnz = zps_encoder_nnz(round->encoder, p);
   part->is_wide = zps_encoder_value_codec(round->encoder, p) != round->base.tensor->value_codec;
   part->push_codec =
-      zps_encoder_choose(round->encoder, p, zps_codec_push_set(round->base.tensor->codec), &part->push_bytes);
+      zps_encoder_choose(round->encoder, p, zps_round_tensor_push_set(round->base.tensor), &part->push_bytes);
 }
 
 static struct zps_encode_input input_of(const struct zps_served_round *round) {
@@ -37,7 +37,9 @@ static struct zps_encode_input input_of(const struct zps_served_round *round) {
                                               .rank = round->base.plane->rank},
                                    .values = round->base.in.values,
                                    .all_rows = tensor->served->all_rows,
-                                   .zero_rows = tensor->keeps_zero_rows};
+                                   .zero_rows = tensor->keeps_zero_rows,
+                                   .any_order = zps_round_tensor_push_set(tensor) == ZPS_CODEC_ANY_ORDER,
+                                   .hashing = tensor->hashing};
   if (round->base.in.layout == ZENPS_ROWS) {
     input.rows = round->base.in.nnz ? round->base.in.row_ids : no_rows;
     input.n_entries = round->base.in.nnz;
@@ -68,6 +70,7 @@ static void scan_run(struct zps_round_task *task) {
   if (task->arg == 0 && !zps_staging_fetch(&round->staging, task)) return;
   struct zps_encode_input input = input_of(round);
   if (zps_device_has_gradient(&round->base)) {
+    round->base.stats.partitioned_in = ZENPS_DEVICE;
     zps_device_push_scan(task, &input);
     return;
   }
@@ -80,10 +83,15 @@ static void scan_run(struct zps_round_task *task) {
     zps_round_task_fail(task, &error);
     return;
   }
-  if (task->arg + 1 == round->n_scans)
+  if (task->arg + 1 == round->n_scans) {
+    const struct zps_hier_stats hashed = zps_encoder_hashed(round->encoder);
+    round->base.stats.hash_parallel = hashed.parallel;
+    round->base.stats.hash_serial = hashed.serial;
+    round->base.stats.hash_lost_races = hashed.lost_races;
     atomic_store_explicit(&tensor->last_bytes,
                           zps_encoder_total_nnz(round->encoder) * zps_round_tensor_row_bytes(tensor),
                           memory_order_relaxed);
+  }
   zps_workpool_for(pool, zps_served_scan_parts(round), choose, task);
 }
 

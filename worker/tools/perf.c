@@ -12,8 +12,9 @@
 #include "common/base/clock.h"
 #include "common/base/exit.h"
 #include "common/codec/values.h"
+#include "common/codec/partitioner.h"
 #include "common/plan/schemes.h"
-#include "worker/tools/perf_array.h"
+#include "worker/tools/perf_arrays.h"
 #include "worker/tools/settle.h"
 
 static int fail_zenps(const char *what) {
@@ -137,6 +138,10 @@ static zenps_status_t record(struct perf *perf, const struct sum *sum, uint64_t 
     result->bound_bytes += stats.bound_bytes;
     result->nnz_in += stats.nnz_in;
     result->nnz_out += stats.nnz_out;
+    result->partitioned_in = (int)stats.partitioned_in;
+    result->hash_parallel += stats.hash_parallel;
+    result->hash_serial += stats.hash_serial;
+    result->hash_lost_races += stats.hash_lost_races;
   }
   free(sent);
   return status;
@@ -183,40 +188,64 @@ static int run_sum(struct perf *perf, uint64_t step, const zenps_grad_t *in, zen
   return EXIT_FAILURE;
 }
 
-/* One step, and its check. */
-static int run_step(struct perf *perf, uint64_t step, zenps_grad_t *in, zenps_grad_t *out, struct perf_check *check) {
-  const struct perf_options *options = &perf->options;
-  struct sum sum;
+static int fail(const struct perf *perf, const struct zps_error *error) {
+  fprintf(stderr, "zenps-perf: rank %d: %s\n", zenps_rank(perf->job), error->text);
+  return EXIT_FAILURE;
+}
+
+/* Makes the step's gradient, where rounds take it from. */
+static int draw(struct perf *perf, uint64_t step, struct perf_arrays *arrays) {
   struct zps_error error;
-  fill_input(perf, step, in);
-  int failed = run_sum(perf, step, in, out, &sum);
+  fill_input(perf, step, &arrays->in);
+  return perf_arrays_bring(arrays, &error) == ZPS_OK ? EXIT_SUCCESS : fail(perf, &error);
+}
+
+/* Compares a step's result; false where there is none to compare. */
+static bool check_step(struct perf *perf, uint64_t step, struct perf_arrays *arrays, const zenps_grad_t *out,
+                       struct perf_check *check) {
+  struct zps_error error;
+  const zenps_grad_t *result;
+  if (perf_arrays_result(arrays, out, &result, &error) != ZPS_OK) {
+    (void)fail(perf, &error);
+    return false;
+  }
+  if (perf->options.collective != PERF_REDUCE_SCATTER) perf_check_digest(perf, result); /* each has its own */
+  if (perf_check_step(check, step, result, &error) != ZPS_OK) {
+    (void)fail(perf, &error);
+    perf->result.verified = false;
+  }
+  return true;
+}
+
+/* One step, and its check. */
+static int run_step(struct perf *perf, uint64_t step, struct perf_arrays *arrays, struct perf_check *check) {
+  struct sum sum;
+  int failed = draw(perf, step, arrays);
   if (failed) return failed;
-  clear_input(perf, in);
+  zenps_grad_t out = perf_arrays_out(arrays);
+  failed = run_sum(perf, step, perf_arrays_in(arrays), &out, &sum);
+  if (failed) return failed;
+  clear_input(perf, &arrays->in);
   if (step >= perf->first) {
     const uint64_t index = step - perf->first;
     perf->result.start_s[index] = (double)sum.start_ns / 1e9;
     perf->result.cpu_ms += sum.cpu_ms;
     if (record(perf, &sum, index) != ZENPS_OK) failed = fail_zenps("statistics");
   }
-  if (check && options->collective != PERF_REDUCE_SCATTER) perf_check_digest(perf, out); /* each has its own */
-  if (check && perf_check_step(check, step, out, &error) != ZPS_OK) {
-    fprintf(stderr, "zenps-perf: rank %d: %s\n", zenps_rank(perf->job), error.text);
-    perf->result.verified = false;
-  }
+  if (check && !check_step(perf, step, arrays, &out, check)) failed = EXIT_FAILURE;
   free_sum(&sum);
   return failed;
 }
 
-static int run_until_settled(struct perf *perf, zenps_grad_t *in, const zenps_grad_t *out) {
+static int run_until_settled(struct perf *perf, struct perf_arrays *arrays) {
   struct zps_settle settle = {.scheme = NULL};
   bool settled = strncmp(perf->scheme, "auto", 4) != 0;
-  int failed = EXIT_SUCCESS;
-  fill_input(perf, perf->first, in);
+  int failed = draw(perf, perf->first, arrays);
   for (uint64_t left = perf->options.settle; !failed && !settled && left > 0; left--) {
     zenps_request_stats_t stats = {.struct_size = sizeof stats};
-    zenps_grad_t result = *out;
+    zenps_grad_t out = perf_arrays_out(arrays);
     struct sum sum;
-    failed = run_sum(perf, perf->first, in, &result, &sum);
+    failed = run_sum(perf, perf->first, perf_arrays_in(arrays), &out, &sum);
     if (failed) break;
     perf->first++;
     if (zenps_request_stats(sum.request, &stats) != ZENPS_OK) failed = fail_zenps("statistics");
@@ -225,48 +254,27 @@ static int run_until_settled(struct perf *perf, zenps_grad_t *in, const zenps_gr
     settled = verdict == ZPS_SETTLED;
     if (verdict == ZPS_SETTLE_IF_LONG && perf_agree_long(perf, settle.shortest_ms, &settled) != ZENPS_OK)
       failed = fail_zenps("cannot gather what a step took");
-    if (perf->options.out == PERF_IN_PLACE) fill_input(perf, perf->first, in);
+    if (!failed && perf->options.out == PERF_IN_PLACE) failed = draw(perf, perf->first, arrays);
   }
-  clear_input(perf, in);
+  clear_input(perf, &arrays->in);
   return failed;
 }
 
 static int run_steps(struct perf *perf, struct perf_check *check) {
   const struct perf_options *options = &perf->options;
-  const size_t row_bytes = options->width * perf->value_bytes;
-  uint64_t entries = perf->rows;
-  zenps_grad_t in, out;
-  ZENPS_GRAD_INIT(&in);
-  ZENPS_GRAD_INIT(&out);
-  in.layout = options->layout == 0 ? ZENPS_DENSE : ZENPS_ROWS;
-  out.layout = options->out == PERF_ROWS ? ZENPS_ROWS : ZENPS_DENSE;
-  if (in.layout == ZENPS_ROWS) {
-    entries = perf->rows * options->duplicates;
-    in.row_ids = perf_array_alloc(entries, sizeof *in.row_ids);
-  }
-  in.values = perf_array_alloc(entries, row_bytes);
-  if (options->out == PERF_IN_PLACE) out.values = in.values;
-  if (options->out == PERF_DENSE) out.values = perf_array_alloc(perf->rows, row_bytes);
-  int failed = EXIT_FAILURE;
-  if (!in.values || (in.layout == ZENPS_ROWS && !in.row_ids) || (out.layout == ZENPS_DENSE && !out.values)) {
-    fprintf(stderr, "zenps-perf: out of memory for %llu rows of %zu bytes\n", (unsigned long long)perf->rows,
-            row_bytes);
-  } else {
-    failed = EXIT_SUCCESS;
-    if (in.layout == ZENPS_DENSE) memset(in.values, 0, perf->rows * row_bytes);
-    perf->first = options->warmup;
-    for (uint64_t step = 0; !failed && step < perf->first + options->steps; step++) {
-      zenps_grad_t result = out; /* rows: the library's arrays, fresh each step */
-      if (step == options->warmup && options->settle > 0) {
-        failed = run_until_settled(perf, &in, &out);
-        step = perf->first;
-      }
-      if (!failed) failed = run_step(perf, step, &in, &result, check);
+  struct perf_arrays arrays;
+  struct zps_error error;
+  int failed = EXIT_SUCCESS;
+  if (perf_arrays_init(&arrays, perf, &error) != ZPS_OK) return fail(perf, &error);
+  perf->first = options->warmup;
+  for (uint64_t step = 0; !failed && step < perf->first + options->steps; step++) {
+    if (step == options->warmup && options->settle > 0) {
+      failed = run_until_settled(perf, &arrays);
+      step = perf->first;
     }
+    if (!failed) failed = run_step(perf, step, &arrays, check);
   }
-  free(in.row_ids);
-  free(in.values);
-  if (options->out != PERF_IN_PLACE) free(out.values);
+  perf_arrays_fini(&arrays);
   return failed;
 }
 
@@ -333,6 +341,7 @@ static void know_scheme(struct perf *perf) {
   zenps_tensor_info_t info = {.struct_size = sizeof info};
   const bool known = zenps_tensor_info(perf->tensor, &info) == ZENPS_OK;
   perf->scheme = known ? info.scheme : "?";
+  perf->partitioner = known && info.partitioner ? zps_partitioner_name((enum zps_partitioner)info.partitioner) : NULL;
   perf->balanced = strcmp(perf->scheme, "balanced") == 0;
   perf->served = perf->balanced || strcmp(perf->scheme, "sparse-ps") == 0 || strcmp(perf->scheme, "dense-ps") == 0;
   enum zps_plan_scheme scheme;
@@ -375,6 +384,7 @@ err:
 /* The whole process's work. */
 struct session {
   zenps_job_t *job;
+  struct zps_gpu *gpu; /* NULL: arrays are in host memory */
   unsigned n_cases;
   uint64_t n_gathers;
   enum zps_exit status;
@@ -385,6 +395,7 @@ static bool run_case(void *ctx, const struct perf_options *options) {
   struct session *session = ctx;
   struct perf perf = {.options = *options,
                       .job = session->job,
+                      .gpu = session->gpu,
                       .number = session->n_cases++,
                       .n_gathers_p = &session->n_gathers,
                       .result.verified = true};
@@ -393,6 +404,23 @@ static bool run_case(void *ctx, const struct perf_options *options) {
   perf_input_destroy(perf.input);
   result_fini(&perf.result);
   return went;
+}
+
+/* Joins the job, and opens the GPU that gradients are on. */
+static enum zps_exit open_session(struct session *session, const struct perf_options *given) {
+  zenps_options_t options;
+  struct zps_error error;
+  ZENPS_OPTIONS_INIT(&options);
+  options.threads = (int)given->threads;
+  options.device = given->gpu;
+  const zenps_status_t status = zenps_open(&options, &session->job);
+  if (status != ZENPS_OK) {
+    fail_zenps("cannot join the job");
+    return zps_exit_of((zps_err_t)status);
+  }
+  const zps_err_t code = given->gpu < 0 ? ZPS_OK : zps_gpu_open(given->gpu, &session->gpu, &error);
+  if (code != ZPS_OK) fprintf(stderr, "zenps-perf: cannot open GPU %d: %s\n", given->gpu, error.text);
+  return zps_exit_of(code);
 }
 
 int main(int argc, char **argv) {
@@ -405,13 +433,9 @@ int main(int argc, char **argv) {
     return ZPS_EXIT_USAGE;
   }
   if (exit_now) return ZPS_EXIT_OK;
-  zenps_options_t options;
-  ZENPS_OPTIONS_INIT(&options);
-  options.threads = (int)given.threads;
-  const zenps_status_t status = zenps_open(&options, &session.job);
-  if (status != ZENPS_OK) {
-    session.status = zps_exit_of((zps_err_t)status);
-    fail_zenps("cannot join the job");
+  session.status = open_session(&session, &given);
+  if (session.status != ZPS_EXIT_OK) {
+    /* nothing can be run */
   } else if (!given.cases) {
     run_case(&session, &given);
   } else if (perf_cases_run(argc, argv, &given, run_case, &session, &error) != ZPS_OK) {
@@ -419,6 +443,7 @@ int main(int argc, char **argv) {
     session.status = ZPS_EXIT_FAILED;
   }
   zenps_close(session.job);
+  zps_gpu_close(session.gpu);
   perf_options_fini(&given);
   return session.status;
 }

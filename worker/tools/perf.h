@@ -1,5 +1,5 @@
-/* zenps-perf: what its parts share. perf_options.c has the options, perf.c runs the steps, perf_check.c verifies them,
- * perf_report.c gathers and prints. */
+/* zenps-perf: what its parts share. perf_options.c has the options, perf.c runs the steps, perf_arrays.c has
+ * their arrays, perf_check.c verifies them, perf_report.c gathers and prints. */
 #ifndef ZPS_TOOLS_PERF_H
 #define ZPS_TOOLS_PERF_H
 
@@ -7,6 +7,7 @@
 
 #include "common/base/err.h"
 #include "common/codec/dtype.h"
+#include "worker/tools/gpu.h"
 #include "worker/tools/perf_input.h"
 
 enum { PERF_DENSE, PERF_ROWS, PERF_IN_PLACE };                                /* --out */
@@ -17,12 +18,17 @@ struct perf_options {
   double density, skew;
   char *trace, *cases;
   uint64_t block_bits;
-  int overlap, dtype, layout, out, op, codec, values, check, allgather, order,
-      collective; /* indices into the option's values */
+  int overlap, dtype, layout, out, op, codec, values, check, allgather, order, collective; /* indices into the option's
+                                                                                              values */
   char *scheme, *levels, *without;
   uint64_t topk, chunks, bits, tau, tau_threshold;
   double keep, delta;
-  bool hierarchical, verify, json;
+  int partitioner; /* an index too: enum zenps_partitioner */
+  uint64_t hash_k, hash_r1, hash_r2;
+  int memory; /* an index, too */
+  char *device;
+  int gpu; /* that memory and device say: its number; -1: none */
+  bool verify, json;
 };
 
 /* One rank's measurements; arrays have one entry per measured step unless said otherwise. */
@@ -35,6 +41,8 @@ struct perf_result {
   uint64_t shared_out, shared_in;                        /* of the payload, through memory that ranks of a host share */
   uint64_t bound_bytes;
   uint64_t nnz_in, nnz_out;
+  uint64_t hash_parallel, hash_serial, hash_lost_races; /* of Algorithm 1 */
+  int partitioned_in;                                   /* the last step: enum zenps_memory */
   uint32_t partitions;
   uint64_t *sent, *in_union;     /* per partition, all measured steps */
   double worst_push, worst_pull; /* sums over steps of each step's own imbalance */
@@ -46,6 +54,7 @@ struct perf_result {
 struct perf {
   struct perf_options options;
   zenps_job_t *job;
+  struct zps_gpu *gpu;   /* that gradients and results are on; NULL: they are in host memory */
   unsigned number;       /* of the case */
   uint64_t *n_gathers_p; /* the job's, which number them */
   zenps_tensor_t *tensor;
@@ -58,6 +67,7 @@ struct perf {
   uint64_t share_first, share_rows; /* rows of the result that come to this rank */
   size_t value_bytes, sum_bytes;    /* of an element, and of a sum while it is made */
   const char *scheme;               /* the tensor's */
+  const char *partitioner;          /* NULL: it has none */
   bool balanced;                    /* it is that one */
   bool served;                      /* servers own rows */
   bool lossy;                       /* it keeps only some rows */

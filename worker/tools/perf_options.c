@@ -20,6 +20,7 @@ static const char *const op_values[] = {"sum", "mean", "max", "min", NULL};
 static const char *const codec_values[] = {"auto", "paper", "coo", NULL};
 static const char *const allgather_values[] = {"auto", "direct", "doubling", NULL};
 static const char *const order_values[] = {"scheme", "ranks", "any", NULL};
+static const char *const partitioner_values[] = {"default", "stratified", "murmur", "hierarchical", NULL};
 static const char *const check_values[] = {"all", "turns", NULL};
 static const char *const values_values[] = {ZPS_VALUES_NAME_LIST, NULL};
 
@@ -69,6 +70,11 @@ static const struct zps_opt opts[] = {
         .help = "how gradients go in: a dense array, or a list of rows"),
     OPT(ZPS_OPT_ENUM, out, .name = "out", .def = "dense", .values = out_values,
         .help = "how results come out: a dense array, a list of rows, or in the gradient's own dense array"),
+    OPT(ZPS_OPT_ENUM, memory, .name = "memory", .def = "host", .values = zps_gpu_memory_values,
+        .help = "where gradients and results are: in host memory, or in a GPU's (the library that drives it is "
+                "libzenps_cuda.so.0, or what ZENPS_DEVICE_LIBRARY names)"),
+    OPT(ZPS_OPT_STRING, device, .name = "device", .arg = "N",
+        .help = "number of the GPU, with --memory device (default: ZENPS_DEVICE, then 0)"),
     OPT(ZPS_OPT_UINT, duplicates, .name = "duplicates", .arg = "N", .def = "1", .min = 1, .max = 255,
         .help = "times each row is repeated in the list (--layout rows)"),
     OPT(ZPS_OPT_UINT, empty, .name = "empty", .arg = "E", .def = "0", .min = 0, .max = 4096,
@@ -112,8 +118,16 @@ static const struct zps_opt opts[] = {
         .help =
             "share of the rows beyond which a sparse stream between ranks becomes dense (0: with --codec paper where "
             "that is smaller, else never)"),
-    OPT(ZPS_OPT_BOOL, hierarchical, .name = "hierarchical",
-        .help = "partition by Zen's Algorithm 1 on the CPU instead of the ordered walk (balanced, sparse-ps)"),
+    OPT(ZPS_OPT_ENUM, partitioner, .name = "partitioner", .def = "default", .values = partitioner_values,
+        .help = "how rows are dealt to partitions (balanced): stratified, the default; murmur, each by its hash, as in "
+                "the Zen paper; or hierarchical, likewise, by its Algorithm 1, on the CPU or, with --memory device, on "
+                "the GPU"),
+    OPT(ZPS_OPT_UINT, hash_k, .name = "hash-k", .arg = "K", .def = "0", .min = 0, .max = 1e6,
+        .help = "hash functions of Algorithm 1 (0: the paper's 3)"),
+    OPT(ZPS_OPT_UINT, hash_r1, .name = "hash-r1", .arg = "N", .def = "0", .min = 0, .max = 1e12,
+        .help = "its slots of parallel memory per partition (0: the paper's 2 for each row found)"),
+    OPT(ZPS_OPT_UINT, hash_r2, .name = "hash-r2", .arg = "N", .def = "0", .min = 0, .max = 1e12,
+        .help = "its slots of serial memory per partition (0: a tenth of those)"),
     OPT(ZPS_OPT_UINT, seed, .name = "seed", .arg = "S", .def = "1", .min = 0, .max = 1e15,
         .help = "of rows and values"),
     OPT(ZPS_OPT_BOOL, verify, .name = "verify", .short_flag = 'v',
@@ -207,6 +221,10 @@ zps_err_t perf_options_load(int argc, char **argv, struct perf_options *options,
     return zps_fail(error, ZPS_ERR_INVALID, "--duplicates %llu needs --layout rows: a dense array has each row once",
                     n);
   }
+  if (zps_gpu_index(options->memory, options->device, &options->gpu, error) != ZPS_OK) {
+    perf_options_fini(options);
+    return ZPS_ERR_INVALID;
+  }
   struct perf_grid grid;
   if (!rest.exit_now && !parse_levels(options->levels, &grid)) {
     zps_fail(error, ZPS_ERR_INVALID, "--levels '%.80s' must be numbers of ranks such as 2x4 or 4rx2d", options->levels);
@@ -242,7 +260,10 @@ zps_err_t perf_options_tensor(const struct perf_options *options, struct perf_gr
   tensor->op = (zenps_op_t)(ZENPS_OP_SUM + options->op);
   tensor->partitions = (uint32_t)options->partitions;
   tensor->block_bits = (int)options->block_bits;
-  tensor->hierarchical = options->hierarchical;
+  tensor->partitioner = (zenps_partitioner_t)options->partitioner;
+  tensor->hash_k = (uint32_t)options->hash_k;
+  tensor->hash_r1 = options->hash_r1;
+  tensor->hash_r2 = options->hash_r2;
   tensor->codec = (zenps_codec_t)(ZENPS_CODEC_AUTO + options->codec);
   tensor->values = (zenps_values_t)((int)ZENPS_VALUES_RAW + options->values);
   tensor->scheme = options->scheme;
@@ -268,7 +289,7 @@ zps_err_t perf_options_tensor(const struct perf_options *options, struct perf_gr
 
 /* Options that are the whole job's. */
 static bool same_job(const struct perf_options *options, const struct perf_options *given) {
-  return options->threads == given->threads && strcmp(options->cases, given->cases) == 0;
+  return options->threads == given->threads && options->gpu == given->gpu && strcmp(options->cases, given->cases) == 0;
 }
 
 static zps_err_t load_line(char *line, int argc, char **argv, const struct perf_options *given,
@@ -285,7 +306,8 @@ static zps_err_t load_line(char *line, int argc, char **argv, const struct perf_
   if (code != ZPS_OK) return code;
   if (!exit_now && same_job(options, given)) return ZPS_OK;
   perf_options_fini(options);
-  return zps_fail(error, ZPS_ERR_INVALID, "--cases, --threads, --help and --version are not for single cases");
+  return zps_fail(error, ZPS_ERR_INVALID,
+                  "--cases, --threads, --memory, --device, --help and --version are not for single cases");
 }
 
 zps_err_t perf_cases_run(int argc, char **argv, const struct perf_options *given, perf_case_fn *run, void *ctx,

@@ -20,6 +20,9 @@ enum {
   NNZ_OUT,
   SHARED_OUT,
   SHARED_IN,
+  HASH_PARALLEL,
+  HASH_SERIAL,
+  HASH_LOST_RACES,
   WORST_PUSH,
   CPU_MS,
   VERIFIED,
@@ -114,6 +117,9 @@ static zenps_status_t summarise(struct perf *perf, struct summary *summary) {
                                 (double)result->nnz_out,
                                 (double)result->shared_out,
                                 (double)result->shared_in,
+                                (double)result->hash_parallel,
+                                (double)result->hash_serial,
+                                (double)result->hash_lost_races,
                                 result->worst_push,
                                 result->cpu_ms,
                                 result->verified,
@@ -191,6 +197,15 @@ static void print_json(const struct perf *perf, const struct summary *summary) {
   line = zps_json_set_str(line, "collective", perf_collective_name(options));
   line = zps_json_set_str(line, "scheme", perf->scheme);
   line = zps_json_set_str(line, "ran", result.ran);
+  line = zps_json_set_str(line, "partitioner", perf->partitioner);
+  line = zps_json_set_str(line, "partitioned_on",
+                          !perf->partitioner                           ? NULL
+                          : result.partitioned_in == (int)ZENPS_DEVICE ? "device"
+                                                                       : "host");
+  line = zps_json_set_real(line, "hash_parallel", mean[HASH_PARALLEL]);
+  line = zps_json_set_real(line, "hash_serial", mean[HASH_SERIAL]);
+  line = zps_json_set_real(line, "hash_lost_races", mean[HASH_LOST_RACES]);
+  line = zps_json_set_str(line, "memory", zps_gpu_memory_values[options->memory]);
   line = zps_json_set_u64(line, "warmup", perf->first);
   line = zps_json_set_str(line, "provider", zenps_provider(perf->job));
   line = zps_json_set_u64(line, "steps", result.steps);
@@ -236,8 +251,9 @@ static void print_table(const struct perf *perf, const struct summary *summary) 
   struct perf_result result = perf->result;
   const double rows = (double)perf->rows, *mean = summary->fields;
   const double dense = rows * (double)(options->width * perf->value_bytes);
-  printf("ranks %d, servers %d, provider %s, scheme %s, %u partitions\n", zenps_world(perf->job),
-         zenps_servers(perf->job), zenps_provider(perf->job), perf->scheme, result.partitions);
+  printf("ranks %d, servers %d, provider %s, scheme %s, %u partitions, gradients in %s memory\n",
+         zenps_world(perf->job), zenps_servers(perf->job), zenps_provider(perf->job), perf->scheme, result.partitions,
+         zps_gpu_memory_values[options->memory]);
   printf("tensor %llu x %llu %s as %s (%.1f MB dense), density %.4g%%, of the union %.4g%%\n",
          (unsigned long long)perf->rows, (unsigned long long)options->width, zps_dtype_name(perf->dtype),
          perf_values_name(options), dense / 1e6, 100 * mean[NNZ_IN] / rows, 100 * mean[NNZ_OUT] / rows);
@@ -253,6 +269,9 @@ static void print_table(const struct perf *perf, const struct summary *summary) 
   printf("bound  %.0f bytes (values and the entropy of their rows), of which %.4f are sent, %.4f without frames\n",
          mean[BOUND], over_bound(summary, mean[BYTES_IN] + mean[BYTES_OUT]),
          over_bound(summary, mean[PAYLOAD_IN] + mean[PAYLOAD_OUT]));
+  if (mean[HASH_PARALLEL] + mean[HASH_SERIAL] > 0)
+    printf("hashed %.0f rows to parallel memory, %.0f to serial memory, after %.0f lost races\n", mean[HASH_PARALLEL],
+           mean[HASH_SERIAL], mean[HASH_LOST_RACES]);
   printf("imbalance push %.3f, pull %.3f (in single steps %.3f, %.3f)\n", summary->imbalance_push,
          summary->imbalance_pull, summary->imbalance_push_step, summary->imbalance_pull_step);
   if (options->verify) printf("verified: %s\n", summary->verified ? verdict(perf) : "NO");

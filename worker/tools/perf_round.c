@@ -3,13 +3,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "common/codec/partition.h"
+#include "common/codec/partition_murmur.h"
+#include "common/codec/partitioner.h"
 #include "common/codec/values.h"
 
 struct perf_round {
   zenps_tensor_info_t info;
   struct zps_partition part;
-  uint32_t n_ranges; /* 0: partitions */
+  uint32_t n_ranges;         /* 0: partitions */
+  struct zps_murmur *murmur; /* where rows are hashed */
   uint64_t row_bytes;
   char *list, *coded; /* of the largest list of values */
 };
@@ -45,7 +47,9 @@ zps_err_t perf_round_create(const zenps_tensor_t *tensor, uint32_t n_ranges, str
   if (zenps_tensor_info(tensor, &round->info) != ZENPS_OK)
     code = zps_fail(error, ZPS_ERR_INTERNAL, "the tensor tells nothing about itself: %s", zenps_last_error()->text);
   const zenps_tensor_info_t *const info = &round->info;
-  if (code == ZPS_OK)
+  if (code == ZPS_OK && zps_partitioner_hashes((enum zps_partitioner)info->partitioner))
+    code = zps_murmur_create(info->rows, info->partitions, info->seed, NULL, &round->murmur, &round->part, error);
+  else if (code == ZPS_OK)
     code = zps_partition_init(&round->part, info->rows, info->partitions, info->block_bits, info->seed, error);
   uint64_t most = 1;
   for (uint32_t i = 0; code == ZPS_OK && i < n_lists(round); i++) {
@@ -71,6 +75,7 @@ zps_err_t perf_round_create(const zenps_tensor_t *tensor, uint32_t n_ranges, str
 
 void perf_round_destroy(struct perf_round *round) {
   if (!round) return;
+  zps_murmur_destroy(round->murmur);
   free(round->list);
   free(round->coded);
   free(round);

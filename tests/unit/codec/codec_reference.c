@@ -8,6 +8,15 @@
 
 #include <cmocka.h>
 
+struct zps_murmur *ref_partition(uint64_t rows, uint32_t n_parts, uint32_t block_bits, uint64_t seed,
+                                 struct zps_partition *part) {
+  struct zps_murmur *murmur = NULL;
+  const zps_err_t code = block_bits == REF_HASHED ? zps_murmur_create(rows, n_parts, seed, NULL, &murmur, part, NULL)
+                                                  : zps_partition_init(part, rows, n_parts, block_bits, seed, NULL);
+  assert_int_equal(code, ZPS_OK);
+  return murmur;
+}
+
 size_t ref_row_bytes(const struct ref_gradient *gradient) {
   return gradient->width * zps_dtype_size(gradient->dtype);
 }

@@ -5,7 +5,7 @@
 #include "common/base/rng.h"
 #include "common/codec/codec.h"
 #include "common/codec/encode.h"
-#include "common/codec/partition.h"
+#include "common/codec/partition_murmur.h"
 #include "tests/support/thin.h"
 
 /* A gradient of one rank, dense, as unsorted rows with repeats, or both (the dense one is then the rows added up). */
@@ -19,6 +19,12 @@ struct ref_gradient {
   void *values;     /* n_entries * width */
   uint64_t n_entries;
 };
+
+/* In place of block bits: rows are hashed one by one. */
+#define REF_HASHED UINT32_MAX
+/* A partition, and its table where rows are hashed (else NULL). */
+struct zps_murmur *ref_partition(uint64_t rows, uint32_t n_parts, uint32_t block_bits, uint64_t seed,
+                                 struct zps_partition *part);
 
 size_t ref_row_bytes(const struct ref_gradient *gradient);
 /* About density * rows rows are not zero; values include NaN, infinities, -0.0 and subnormals. */

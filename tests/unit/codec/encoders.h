@@ -12,7 +12,7 @@ struct encoders {
 
 static inline int encoders_setup(void **state) {
   static struct encoders encoders;
-  assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_ORDERED, &encoders.ordered), ZPS_OK);
+  assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_STRATIFIED, &encoders.ordered), ZPS_OK);
   assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_HIERARCHICAL, &encoders.hierarchical), ZPS_OK);
   assert_int_equal(zps_workpool_create(3, "encode", &encoders.pool), ZPS_OK);
   *state = &encoders;

@@ -72,10 +72,11 @@ static void encoding(void **state) {
   struct made *const made = *state;
   for (unsigned i = 0; i < 6; i++) {
     const bool all_rows = i >= 4;
-    made->partitioner = i % 2 ? ZPS_PARTITIONER_HIERARCHICAL : ZPS_PARTITIONER_ORDERED;
+    made->partitioner = i % 2 ? ZPS_PARTITIONER_HIERARCHICAL : ZPS_PARTITIONER_STRATIFIED;
     made->input = (struct zps_encode_input){
         .part = &made->part, .width = 1, .dtype = ZPS_DTYPE_F32, .value_codec = ZPS_VALUES_RAW, .values = made->dense};
     made->input.all_rows = all_rows;
+    made->input.any_order = i == 3;
     if (i == 2 || i == 3 || i == 5) {
       made->input.rows = made->rows;
       made->input.values = made->values;
@@ -185,7 +186,7 @@ static uint32_t by_parity(void *ctx, uint64_t index) {
 static zps_err_t partition(void *ctx) {
   (void)ctx;
   /* one slot and one serial place each: memory is grown on the way */
-  const struct zps_hier_config config = {.n_parts = 2, .r1 = 1, .r2 = 1, .h0 = by_parity};
+  const struct zps_hier_config config = {.n_parts = 2, .options.r1 = 1, .options.r2 = 1, .h0 = by_parity};
   const uint64_t indices[8] = {0, 1, 2, 3, 4, 5, 6, 7};
   uint64_t out[8], starts[3];
   const zps_err_t code = zps_hier_partition(&config, indices, 8, NULL, out, starts, NULL);

@@ -134,7 +134,7 @@ struct tools {
 static void check(struct tools *tools, const struct ref_gradient *gradient, uint32_t n_parts, uint32_t block_bits,
                   enum zps_codec codec) {
   struct zps_partition part;
-  assert_int_equal(zps_partition_init(&part, gradient->rows, n_parts, block_bits, n_parts, NULL), ZPS_OK);
+  struct zps_murmur *const murmur = ref_partition(gradient->rows, n_parts, block_bits, n_parts, &part);
   const struct zps_encode_input input = ref_input(gradient, &part);
   struct zps_encoder *const encoder = tools->encoder;
   assert_int_equal(zps_encoder_scan(encoder, &input, NULL, NULL), ZPS_OK);
@@ -165,6 +165,7 @@ static void check(struct tools *tools, const struct ref_gradient *gradient, uint
   for (uint32_t p = 0; p < n_parts; p++) free(slices[p]);
   free(slices);
   free(views);
+  zps_murmur_destroy(murmur);
 }
 
 static void results_equal_what_was_encoded(void **state) {
@@ -183,6 +184,7 @@ static void results_equal_what_was_encoded(void **state) {
             check(*state, &gradient, 16, 3, codec);
             check(*state, &gradient, 11, 10, codec);
             check(*state, &gradient, 257, 0, codec);
+            check(*state, &gradient, 16, REF_HASHED, codec);
           }
           ref_free(&gradient);
         }
@@ -203,6 +205,8 @@ static void results_of_many_rows_equal_what_was_encoded(void **state) {
       check(*state, &gradient, 7, 3, ZPS_CODEC_HOLES);
       check(*state, &gradient, 40, 10, ZPS_CODEC_BITMAP);
       check(*state, &gradient, 3, 17, ZPS_CODEC_COO);
+      check(*state, &gradient, 16, REF_HASHED, ZPS_CODEC_RICE);
+      check(*state, &gradient, 9000, REF_HASHED, ZPS_CODEC_COO);
       ref_free(&gradient);
     }
   }
@@ -268,7 +272,7 @@ static void clearing_covers_large_arrays(void **state) {
 static int setup(void **state) {
   static struct tools tools;
   *state = &tools;
-  return zps_encoder_create(ZPS_PARTITIONER_ORDERED, &tools.encoder) == ZPS_OK &&
+  return zps_encoder_create(ZPS_PARTITIONER_STRATIFIED, &tools.encoder) == ZPS_OK &&
                  zps_workpool_create(3, "decode", &tools.pool) == ZPS_OK
              ? 0
              : -1;

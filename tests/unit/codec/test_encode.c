@@ -7,6 +7,7 @@
 
 #include <cmocka.h>
 
+#include "common/codec/order.h"
 #include "common/codec/simd/simd.h"
 #include "tests/unit/codec/codec_reference.h"
 #include "tests/unit/codec/encoders.h"
@@ -73,12 +74,35 @@ static void check_all(const struct ref_gradient *gradient, const struct zps_part
   }
 }
 
+/* Slices as Algorithm 1 leaves them are, once in order, the same bytes. */
+static void check_any_order(struct encoders *encoders, const struct zps_encode_input *input, const char *bytes) {
+  struct zps_encode_input any = *input;
+  struct zps_buffer scratch = {0};
+  any.any_order = true;
+  for (unsigned i = 0; i < 2; i++) {
+    uint64_t len, at = 0;
+    char *const same = encode_all(encoders->hierarchical, &any, i ? encoders->pool : NULL, ZPS_CODEC_COO_ANY, &len);
+    for (uint32_t p = 0; p < input->part->n_parts; p++) {
+      const uint32_t z = zps_encoder_nnz(encoders->hierarchical, p), m = zps_partition_size(input->part, p);
+      assert_int_equal(zps_slice_order(m, z, input->width, input->dtype, ZPS_VALUES_RAW, same + at, &scratch, NULL),
+                       ZPS_OK);
+      at += (zps_codec_slice_bytes(ZPS_CODEC_COO, m, z, input->width, input->dtype, ZPS_VALUES_RAW) + 7) & ~7ull;
+    }
+    assert_int_equal(at, len);
+    if (len) assert_memory_equal(bytes, same, len);
+    const struct zps_hier_stats hashed = zps_encoder_hashed(encoders->hierarchical);
+    assert_true(hashed.parallel + hashed.serial >= zps_encoder_total_nnz(encoders->hierarchical));
+    free(same);
+  }
+  zps_buffer_fini(&scratch);
+}
+
 /* The slices equal the reference, and are the same bytes from both partitioners with any number of threads and all
  * vector instructions. */
 static void check_rows(struct encoders *encoders, const struct ref_gradient *gradient, uint32_t n_parts,
                        uint32_t block_bits, uint64_t seed, bool all_rows) {
   struct zps_partition part;
-  assert_int_equal(zps_partition_init(&part, gradient->rows, n_parts, block_bits, seed, NULL), ZPS_OK);
+  struct zps_murmur *const murmur = ref_partition(gradient->rows, n_parts, block_bits, seed, &part);
   struct zps_encode_input input = ref_input(gradient, &part);
   input.all_rows = all_rows;
   for (enum zps_codec codec = ZPS_CODEC_COO; codec < ZPS_CODEC_COUNT; codec++) {
@@ -105,8 +129,10 @@ static void check_rows(struct encoders *encoders, const struct ref_gradient *gra
       free(same);
     }
     zps_simd_use(NULL);
+    if (codec == ZPS_CODEC_COO && !all_rows) check_any_order(encoders, &input, bytes);
     free(bytes);
   }
+  zps_murmur_destroy(murmur);
 }
 
 static void check_gradient(struct encoders *encoders, const struct ref_gradient *gradient, uint32_t n_parts,
@@ -125,6 +151,8 @@ static void check_shapes(struct encoders *encoders, uint64_t rows, bool coo) {
         check_gradient(encoders, &gradient, 16, 3, 2);
         check_gradient(encoders, &gradient, 7, 0, 3);
         check_gradient(encoders, &gradient, 300, d % 2 ? 0 : 10, 4);
+        check_gradient(encoders, &gradient, 1, REF_HASHED, 5);
+        check_gradient(encoders, &gradient, 16, REF_HASHED, 6);
         ref_free(&gradient);
       }
     }
@@ -148,9 +176,11 @@ static void long_gradients_equal_the_reference(void **state) {
   struct zps_rng rng = {.state = 9};
   struct ref_gradient gradient = ref_dense(&rng, 400000, 1, ZPS_DTYPE_F32, 0.02);
   check_gradient(*state, &gradient, 12, 0, 5);
+  check_gradient(*state, &gradient, 12, REF_HASHED, 5);
   ref_free(&gradient);
   gradient = ref_coo(&rng, 100000, 2, ZPS_DTYPE_F64, 1.5);
   check_gradient(*state, &gradient, 5, 2, 6);
+  check_gradient(*state, &gradient, 5, REF_HASHED, 6);
   ref_free(&gradient);
   gradient = ref_coo(&rng, 300000, 1, ZPS_DTYPE_F32, 0.4);
   check_gradient(*state, &gradient, 2, 0, 7); /* of more indices than are added up at a time */
@@ -176,6 +206,7 @@ static void ascending_rows_equal_the_reference(void **state) {
     struct ref_gradient gradient = ref_dense(&rng, lengths[i], 1, ZPS_DTYPE_F32, 0.3);
     list_rows(&gradient);
     check_gradient(*state, &gradient, 2, 0, 7);
+    check_gradient(*state, &gradient, 70, REF_HASHED, 7);
     check_gradient(*state, &gradient, 16, i % 3, 8);
     const uint64_t at = gradient.n_entries / 2; /* the next one is no greater */
     if (at + 1 < gradient.n_entries) {
@@ -281,6 +312,7 @@ static void all_rows_are_sent_with_their_zeros(void **state) {
       check_rows(*state, &gradient, 1, 31, i, true);
       check_rows(*state, &gradient, 16, 3, i, true);
       check_rows(*state, &gradient, 300, 0, i, true);
+      check_rows(*state, &gradient, 9, REF_HASHED, i, true);
       ref_free(&gradient);
     }
   }

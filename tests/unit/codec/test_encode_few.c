@@ -68,7 +68,7 @@ static void rig_init(struct rig *rig, uint64_t n_rows, uint64_t n) {
   struct zps_error error;
   *rig = (struct rig){.rng = {n_rows + n}, .n = n};
   assert_int_equal(zps_partition_init(&rig->part, n_rows, 1, 0, 7, &error), ZPS_OK);
-  assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_ORDERED, &rig->encoder), ZPS_OK);
+  assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_STRATIFIED, &rig->encoder), ZPS_OK);
   rig->rows = malloc((n + 1) * sizeof *rig->rows);
   rig->values = malloc((n + 1) * sizeof *rig->values);
   assert_true(rig->rows && rig->values);

@@ -24,7 +24,7 @@ static struct contribution contribute(const struct ref_gradient *gradient, const
   struct contribution contribution;
   struct zps_encoder *encoder;
   const struct zps_encode_input input = ref_input(gradient, part);
-  assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_ORDERED, &encoder), ZPS_OK);
+  assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_STRATIFIED, &encoder), ZPS_OK);
   assert_int_equal(zps_encoder_scan(encoder, &input, NULL, NULL), ZPS_OK);
   const uint32_t m = zps_partition_size(part, 0), z = zps_encoder_nnz(encoder, 0);
   uint64_t len;

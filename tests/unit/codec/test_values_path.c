@@ -79,8 +79,8 @@ static void check_encode(struct zps_rng *rng, enum zps_value_codec codec, enum z
   struct zps_partition part;
   struct zps_encoder *raw, *narrow;
   assert_int_equal(zps_partition_init(&part, ROWS, PARTS, 2, 5, NULL), ZPS_OK);
-  assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_ORDERED, &raw), ZPS_OK);
-  assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_ORDERED, &narrow), ZPS_OK);
+  assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_STRATIFIED, &raw), ZPS_OK);
+  assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_STRATIFIED, &narrow), ZPS_OK);
   for (unsigned i = 0; i < INDICES; i++) {
     struct ref_gradient gradient = make_gradient(rng, i, width, dtype);
     struct zps_encode_input input = ref_input(&gradient, &part);
@@ -119,7 +119,7 @@ static void make_slices(struct zps_rng *rng, const struct zps_partition *part, e
                         enum zps_dtype dtype, uint32_t width, uint32_t p, struct slice *narrow, struct slice *wide) {
   static const enum zps_codec indexes[INDICES] = {ZPS_CODEC_RICE, ZPS_CODEC_COO, ZPS_CODEC_HOLES, ZPS_CODEC_BITMAP};
   struct zps_encoder *encoder;
-  assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_ORDERED, &encoder), ZPS_OK);
+  assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_STRATIFIED, &encoder), ZPS_OK);
   for (unsigned i = 0; i < INDICES; i++) {
     struct ref_gradient gradient =
         i == INDICES - 1 ? ref_dense(rng, ROWS, width, dtype, 0) : make_gradient(rng, i, width, dtype);

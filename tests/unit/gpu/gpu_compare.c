@@ -20,12 +20,20 @@ const struct shape gpu_shapes[] = {
 const struct shape gpu_stripes = {(2 << 20) + (1 << 16) + 7, 1, 16, 0, ZPS_DTYPE_F32};
 
 struct gpu_rig cpu, emu;
+bool is_emulated;
 
 int gpu_group_setup(void **state) {
   (void)state;
+  const char *const library = getenv("ZENPS_DEVICE_LIBRARY");
   struct zps_error error;
+  is_emulated = !library || !*library;
   if (zps_device_cpu_open(NULL, &cpu.device, &error) != ZPS_OK) return -1;
-  if (zps_cuda_device_open(ZPS_DEVICE_ABI, 0, &emu.device, &error) != ZPS_OK) return -1;
+  const zps_err_t code = is_emulated ? zps_cuda_device_open(ZPS_DEVICE_ABI, 0, &emu.device, &error)
+                                     : zps_device_load(library, 0, &emu.device, &error);
+  if (code != ZPS_OK) {
+    fprintf(stderr, "%s\n", error.text);
+    return -1;
+  }
   gpu_rig_open(&cpu);
   gpu_rig_open(&emu);
   return 0;
@@ -110,7 +118,7 @@ struct gpu_slices encode_as(const struct ref_gradient *gradient, const struct zp
   struct zps_encode_input input = ref_input(gradient, part);
   input.value_codec = value_codec;
   input.origin = (struct zps_values_origin){.seed = pick, .step = 7, .tensor = 3, .rank = 2};
-  assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_ORDERED, &encoder), ZPS_OK);
+  assert_int_equal(zps_encoder_create(ZPS_PARTITIONER_STRATIFIED, &encoder), ZPS_OK);
   assert_int_equal(zps_encoder_scan(encoder, &input, NULL, &error), ZPS_OK);
   struct gpu_slices slices = {.n_parts = part->n_parts,
                               .slices = calloc(part->n_parts, sizeof *slices.slices),

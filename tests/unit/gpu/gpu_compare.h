@@ -1,4 +1,5 @@
-/* The cpu implementation and the emulated device side by side. */
+/* The cpu implementation and a device side by side: the emulated one, or one of the library that ZENPS_DEVICE_LIBRARY
+ * names, such as libzenps_cuda.so.0 on a host with a GPU. */
 #ifndef ZPS_TESTS_GPU_GPU_COMPARE_H
 #define ZPS_TESTS_GPU_GPU_COMPARE_H
 
@@ -25,6 +26,9 @@ struct shape {
 };
 
 extern struct gpu_rig cpu, emu;
+/* Whether `emu` is the emulation that is linked in, of which tests know more than of a device: the functions of
+ * control.h have no effect on another. */
+extern bool is_emulated;
 extern const struct shape gpu_shapes[];
 extern const struct shape gpu_stripes; /* a tensor of several, of single floats */
 enum { N_SHAPES = 14 };

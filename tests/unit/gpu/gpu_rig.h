@@ -96,9 +96,13 @@ static inline struct gpu_slices gpu_take_slices(struct gpu_rig *rig, struct zps_
   return taken;
 }
 
+/* A device's encoder_scan(), or encoder_hash(). */
+typedef zps_err_t gpu_scan_fn(struct zps_device_encoder *encoder, const struct zps_encode_input *input,
+                              unsigned allowed, zps_stream_t stream, struct zps_error *error);
 /* Encodes a gradient in host memory; counts how often the scan had to be repeated. */
-static inline struct gpu_slices gpu_encode(struct gpu_rig *rig, struct zps_device_encoder *encoder,
-                                           const struct zps_encode_input *input, unsigned allowed, unsigned *n_again) {
+static inline struct gpu_slices gpu_encode_by(struct gpu_rig *rig, struct zps_device_encoder *encoder,
+                                              gpu_scan_fn *scan, const struct zps_encode_input *input, unsigned allowed,
+                                              unsigned *n_again) {
   const size_t row_bytes = input->width * zps_dtype_size(input->dtype);
   const uint64_t n = input->rows ? input->n_entries : input->part->rows;
   struct zps_encode_input there = *input;
@@ -110,7 +114,7 @@ static inline struct gpu_slices gpu_encode(struct gpu_rig *rig, struct zps_devic
   struct zps_error error = {.text = ""};
   zps_err_t code;
   do {
-    code = rig->device->ops->encoder_scan(encoder, &there, allowed, rig->stream, &error);
+    code = scan(encoder, &there, allowed, rig->stream, &error);
     if (code != ZPS_OK) fail_msg("scan: %s", error.text);
     gpu_wait(rig);
     code = rig->device->ops->encoder_finish(encoder, &slices, &error);
@@ -121,6 +125,11 @@ static inline struct gpu_slices gpu_encode(struct gpu_rig *rig, struct zps_devic
   gpu_free(rig, values);
   gpu_free(rig, rows);
   return taken;
+}
+
+static inline struct gpu_slices gpu_encode(struct gpu_rig *rig, struct zps_device_encoder *encoder,
+                                           const struct zps_encode_input *input, unsigned allowed, unsigned *n_again) {
+  return gpu_encode_by(rig, encoder, rig->device->ops->encoder_scan, input, allowed, n_again);
 }
 
 /* Views of slices in host memory, brought to the device. */

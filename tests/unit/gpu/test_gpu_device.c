@@ -72,7 +72,7 @@ static void algorithm_1_loses_nothing(void **state) {
       hash(&cpu, &memories[m], &part, rows, n);
     }
   }
-  assert_true(lost_races > 100); /* and each of them was caught, since nothing is missing */
+  assert_true(!is_emulated || lost_races > 100); /* and each of them was caught, since nothing is missing */
 }
 
 /* All rows in one partition, and a memory of few slots: every writer races. */
@@ -88,7 +88,7 @@ static void algorithm_1_survives_collisions(void **state) {
     zps_emu_seed(seed);
     const struct zps_device_hashed hashed = hash(&emu, &hashing, &part, rows, N);
     assert_true(hashed.parallel <= 16);
-    assert_true(hashed.lost_races > 0);
+    assert_true(!is_emulated || hashed.lost_races > 0);
   }
 }
 
@@ -101,8 +101,10 @@ static void work_waits_for_its_turn(void **state) {
   gpu_ok(emu.device->ops->copy(emu.device, there, words, sizeof words, emu.stream, &gpu_error));
   gpu_ok(emu.device->ops->copy(emu.device, back, there, sizeof back, emu.stream, &gpu_error));
   gpu_ok(emu.device->ops->event_record(emu.device, emu.event, emu.stream, &gpu_error));
-  assert_int_equal(back[3], 0);
-  assert_int_equal(emu.device->ops->event_query(emu.device, emu.event, &error), ZPS_ERR_AGAIN);
+  if (is_emulated) { /* it does nothing before it is asked */
+    assert_int_equal(back[3], 0);
+    assert_int_equal(emu.device->ops->event_query(emu.device, emu.event, &error), ZPS_ERR_AGAIN);
+  }
   gpu_ok(emu.device->ops->event_sync(emu.device, emu.event, &gpu_error));
   assert_int_equal(emu.device->ops->event_query(emu.device, emu.event, &error), ZPS_OK);
   assert_int_equal(back[3], 4);
@@ -127,6 +129,7 @@ static void work_waits_for_its_turn(void **state) {
 /* Each allocation in turn fails: an error that says so, and nothing is left behind. */
 static void missing_memory_is_reported(void **state) {
   (void)state;
+  if (!is_emulated) skip();
   const struct shape shape = {500, 1, 3, 0, ZPS_DTYPE_F32};
   const struct zps_partition part = partition_of(&shape, 3);
   struct zps_rng rng = {.state = 5};
@@ -170,6 +173,7 @@ static void missing_memory_is_reported(void **state) {
 
 static void what_is_not_there_is_refused(void **state) {
   (void)state;
+  if (!is_emulated) skip();
   struct zps_device *device;
   struct zps_error error;
   assert_int_equal(zps_device_load(NULL, 0, &device, &error), ZPS_ERR_UNSUPPORTED);

@@ -170,6 +170,30 @@ static void test_tensors(void **state) {
   made[n_made++] = zps_control_register_write(&spec);
   made[n_made++] = zps_control_registered_write(&spec);
   made[n_made++] = zps_control_tensor_open_write(&spec);
+  spec = (struct zps_tensor_spec){.job_id = JOB,
+                                  .name = "w",
+                                  .rows = 1000,
+                                  .width = 8,
+                                  .dtype = ZPS_DTYPE_F32,
+                                  .op = ZPS_OP_SUM,
+                                  .block_bits = ZPS_BLOCK_BITS_DEFAULT,
+                                  .codec = ZPS_CODEC_AUTO,
+                                  .value_codec = ZPS_VALUES_RAW,
+                                  .scheme = {.name = "balanced"},
+                                  .partitioner = ZPS_PARTITIONER_MURMUR};
+  made[n_made++] = zps_control_register_write(&spec);
+  spec.rows = 1u << 29;
+  spec.codec = ZPS_CODEC_PAPER;
+  spec.partitioner = ZPS_PARTITIONER_HIERARCHICAL;
+  spec.hashing = (struct zps_hier_options){.k = 16, .r1 = 1ull << 32, .r2 = 1ull << 32};
+  made[n_made++] = zps_control_register_write(&spec);
+  spec.tensor = 4;
+  spec.rows = 1000;
+  spec.n_parts = 3;
+  spec.block_bits = 0;
+  spec.owners = owners;
+  spec.hashing = (struct zps_hier_options){.k = 1, .r1 = 1, .r2 = 1};
+  made[n_made++] = zps_control_tensor_open_write(&spec);
   expect("tensor");
 }
 
@@ -255,6 +279,15 @@ static void test_texts(void **state) {
   assert_string_equal(zps_tensor_spec_text(&spec, whole),
                       "100 x 8 f32 sum in 4 partitions, block_bits 2, codec auto, values raw, scheme oktopk k=5, "
                       "pushed by 3 ranks");
+  spec.partitioner = ZPS_PARTITIONER_MURMUR;
+  spec.block_bits = spec.n_ranks = 0;
+  assert_string_equal(
+      zps_tensor_spec_text(&spec, whole),
+      "100 x 8 f32 sum in 4 partitions, block_bits 0, partitioner murmur, codec auto, values raw, scheme "
+      "oktopk k=5");
+  spec.partitioner = ZPS_PARTITIONER_HIERARCHICAL;
+  spec.hashing.k = 4;
+  assert_non_null(strstr(zps_tensor_spec_text(&spec, whole), ", partitioner hierarchical k=4 r1=0 r2=0, codec auto"));
 }
 
 static void test_what_ranks_must_agree_on(void **state) {
@@ -279,6 +312,10 @@ static void test_what_ranks_must_agree_on(void **state) {
   DIFFERS(codec = ZPS_CODEC_PAPER)
   DIFFERS(value_codec = ZPS_VALUES_F16)
   DIFFERS(scheme.k = 1)
+  DIFFERS(partitioner = ZPS_PARTITIONER_MURMUR)
+  DIFFERS(hashing.k = 1)
+  DIFFERS(hashing.r1 = 1)
+  DIFFERS(hashing.r2 = 1)
   DIFFERS(scheme.levels[0] = 2; other.scheme.n_levels = 1)
   DIFFERS(n_ranks = 1)
   DIFFERS(ranks = others)

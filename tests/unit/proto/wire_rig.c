@@ -52,6 +52,18 @@ void wire_make_push(void) {
       (struct zps_slice){.partition = 4, .nnz = 250, .len_bytes = 2000, .addr = 0x7f0012345678, .key = 0xabcdef};
 }
 
+void wire_make_push_any(void) {
+  static uint8_t rows[16];
+  memcpy(rows, &one, 4);
+  memcpy(rows + 4, &one, 4);
+  rows[8] = 17;
+  rows[12] = 3;
+  struct zps_frame_round *round = &wire_new_short(ZPS_FRAME_PUSH, 0, 0, 300)->u.round;
+  *round = (struct zps_frame_round){.tensor = 6, .step = 9, .total_nnz = 2, .timeout_ms = 1500, .n_slices = 1};
+  round->slices[0] = (struct zps_slice){
+      .partition = 3, .codec = 4, .is_inline = true, .nnz = 2, .len_bytes = sizeof rows, .data = rows};
+}
+
 void wire_make_push_inline(void) {
   static uint8_t row[8];
   memcpy(row, &one, 4);
@@ -146,7 +158,7 @@ const struct wire_golden wire_golden[WIRE_N_GOLDEN] = {
     {"abort", wire_make_abort},   {"credit", wire_make_credit},
     {"peer", wire_make_peer},     {"push_wide", wire_make_push_wide},
     {"give", wire_make_give},     {"pull", wire_make_pull},
-    {"taken", wire_make_taken},
+    {"taken", wire_make_taken},   {"push_any", wire_make_push_any},
 };
 
 bool wire_is_round(uint8_t type) {

@@ -13,6 +13,7 @@ extern struct wire {
 /* Each sets wire.frame, and fills wire.back with bytes that a decoder must overwrite. */
 struct zps_frame *wire_new_short(uint8_t type, uint8_t seq, uint8_t credits, uint32_t tag);
 void wire_make_push(void);
+void wire_make_push_any(void);
 void wire_make_push_inline(void);
 void wire_make_push_wide(void);
 void wire_make_result(void);
@@ -25,7 +26,7 @@ void wire_make_pull(void);
 void wire_make_taken(void);
 
 /* Those above; `name`.hex in proto/golden. */
-enum { WIRE_N_GOLDEN = 11 };
+enum { WIRE_N_GOLDEN = 12 };
 extern const struct wire_golden {
   const char *name;
   void (*make)(void);

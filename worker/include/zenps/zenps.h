@@ -143,6 +143,21 @@ typedef enum zenps_memory {
                       no GPU or no libzenps_cuda.so */
 } zenps_memory_t;
 
+/* How rows are dealt to the partitions that servers own. All give the same sums, bit for bit. */
+typedef enum zenps_partitioner {
+  ZENPS_PARTITIONER_STRATIFIED = 1,  /* groups of as many rows as there are partitions, each dealt out from a hashed
+                                        start: loads as even as a hash's or better, no table */
+  ZENPS_PARTITIONER_MURMUR = 2,      /* each row by its MurmurHash of the job's seed: h0 of the Zen paper (3.2). A table
+                                        of 5 to 6 bytes a row is made when the tensor is opened, and once in the memory of
+                                        a GPU with the first gradient or result there; at most 2^29 rows */
+  ZENPS_PARTITIONER_HIERARCHICAL = 3 /* the same partitions, to which the paper's Algorithm 1 deals the rows that are
+                                        not zero, on the CPU or on the GPU, where the gradient is: hash_k, hash_r1,
+                                        hash_r2. Under ZENPS_CODEC_PAPER they are pushed in the order in which it
+                                        leaves them, as in the paper; under the other codecs, and where values share a
+                                        scale (qsgd), they are sorted first. ZENPS_ERR_UNSUPPORTED for a list of rows
+                                        in device memory that balanced pushes */
+} zenps_partitioner_t;
+
 typedef struct zenps_job zenps_job_t;         /* a process's membership in a job */
 typedef struct zenps_tensor zenps_tensor_t;   /* owned by its job */
 typedef struct zenps_request zenps_request_t; /* one operation in flight, or done and not yet freed */
@@ -173,13 +188,14 @@ typedef struct zenps_options {
 
 typedef struct zenps_tensor_options {
   size_t struct_size;
-  zenps_op_t op;         /* 0: ZENPS_OP_SUM */
-  uint32_t partitions;   /* 0: 4 to 16 per server, by size; fewer for small tensors */
-  int block_bits;        /* rows are hashed in blocks of 2^block_bits; -1: default (0, as in the paper) */
-  int hierarchical;      /* 1: partition by Zen's Algorithm 1 instead of the ordered walk (same result, same bytes), on
-                            the CPU: gradients in host memory that balanced or sparse-ps pushes, also between hosts.
-                            ZENPS_ERR_UNSUPPORTED with other schemes, and for a gradient in device memory */
-  zenps_codec_t codec;   /* 0: [ZENPS_CODEC; auto] */
+  zenps_op_t op;                   /* 0: ZENPS_OP_SUM */
+  uint32_t partitions;             /* 0: 4 to 16 per server, by size; fewer for small tensors */
+  int block_bits;                  /* rows are hashed in blocks of 2^block_bits; -1: default (0, as in the paper) */
+  zenps_partitioner_t partitioner; /* 0: ZENPS_PARTITIONER_STRATIFIED. Any is for what balanced pushes, also between
+                                      hosts (hierarchical): ZENPS_ERR_UNSUPPORTED with schemes that lay rows out
+                                      themselves or have no partitions, and with auto where it may choose such a one.
+                                      The hashing ones take no block_bits */
+  zenps_codec_t codec;             /* 0: [ZENPS_CODEC; auto] */
   zenps_values_t values; /* 0: [ZENPS_VALUES; raw]. Rounded: under balanced and sparse-ps gradients and sums; under the
                             schemes that take `delta` what each rank gives, once (of lossy ones, what it selected), and
                             sums are exact in the dtype; others refuse it. What rounding takes from a gradient is lost:
@@ -226,6 +242,11 @@ typedef struct zenps_tensor_options {
                           under (zenps_request_stats()), whose order worker/schemes/README.md gives; but another run may
                           measure other times, choose another scheme, and differ in the last bits. 0: as the scheme
                           says, auto being in the order of ranks */
+  uint32_t hash_k;     /* Algorithm 1: hash functions that are tried, at most 16; 0: the paper's 3 */
+  uint64_t hash_r1; /* its slots of parallel memory per partition, at most 8 a row of the tensor in all; 0: the paper's
+                       2  for each row found, over the partitions. Too few cost time and lose nothing: rows that find no
+                       slot go to serial memory, */
+  uint64_t hash_r2; /* of so many slots per partition, and more where they are not enough; 0: a tenth of hash_r1 */
 } zenps_tensor_options_t;
 
 /* What a tensor was opened as, with the defaults filled in. */
@@ -239,7 +260,8 @@ typedef struct zenps_tensor_info {
   zenps_op_t op;
   zenps_codec_t codec;
   zenps_values_t values;
-  const char *scheme; /* name; valid until zenps_close() */
+  const char *scheme;              /* name; valid until zenps_close() */
+  zenps_partitioner_t partitioner; /* 0: none, rows lie in ranges or have no partitions */
 } zenps_tensor_info_t;
 
 /* A gradient going in, or a result coming out. Initialise with zenps_grad_init(). */
@@ -281,6 +303,10 @@ typedef struct zenps_request_stats {
   uint64_t shared_out, shared_in; /* of the payloads, what went through memory that ranks of a host share: these are
                                      not in bytes_out and bytes_in */
   const char *scheme; /* that it ran under: where the tensor's is auto, what was chosen for this step; never freed */
+  uint64_t hash_parallel, hash_serial; /* Algorithm 1: rows, or entries of a list, that found a slot of parallel memory,
+                                          and that went to serial memory. 0 with other partitioners */
+  uint64_t hash_lost_races;            /* its writes to a slot that another one overwrote, found by reading back */
+  zenps_memory_t partitioned_in;       /* where rows were dealt to partitions: ZENPS_HOST, or on the GPU */
 } zenps_request_stats_t;
 
 ZENPS_API void zenps_options_init(zenps_options_t *options, size_t struct_size);

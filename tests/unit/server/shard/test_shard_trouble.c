@@ -244,6 +244,7 @@ static void test_hostile_slices(void **state) {
        ZPS_ERR_PROTOCOL,
        "rank 1: it pushed partition 1 wide, as only halves may be; the tensor's are f32 as raw"},
       {{.partition = 1, .codec = 7}, ZPS_ERR_PROTOCOL, "rank 1: partition 1: "},
+      {{.partition = 1, .codec = 4}, ZPS_ERR_PROTOCOL, "rank 1: partition 1: slice in codec 4"},
       {{.partition = 1, .nnz = 1}, ZPS_ERR_PROTOCOL, "rank 1: partition 1: "},
       {{.partition = 1, .nnz = 2, .payload = words, .len_bytes = 20}, ZPS_ERR_PROTOCOL, "rank 1: partition 1: "},
       {{.partition = 1, .nnz = 2, .payload = words, .len_bytes = 24}, ZPS_ERR_PROTOCOL, "rank 1: partition 1: "},
@@ -260,6 +261,59 @@ static void test_hostile_slices(void **state) {
     push(&scene, i, 2);
     rig_push(scene.cluster.ranks[1], scene.tensor->spec.tensor, i, 60000, 1000000, &cases[i].slice, 1);
     for (uint32_t rank = 0; rank < RANKS; rank++) expect_abort(&scene, i, rank, cases[i].code, cases[i].text);
+  }
+  close_scene(&scene);
+}
+
+/* Of a tensor of which ranks push rows in any order. */
+static void test_hostile_orders(void **state) {
+  (void)state;
+  static const uint32_t twice[] = {0, 0, 0, 0, 0, 0, 9, 3, 9}; /* values of three rows, then their indices */
+  static const uint32_t outside[] = {0, 0, 0, 0, 4000000, 3};
+  static const uint32_t owners[] = {0, 0, 1};
+  static const struct {
+    struct rig_slice slice;
+    const char *text;
+  } cases[] = {
+      {{.partition = 1, .codec = 4, .nnz = 3, .payload = twice, .len_bytes = 36},
+       "index 9 at position 2 is there twice"},
+      {{.partition = 1, .codec = 4, .nnz = 3, .payload = twice, .len_bytes = 36, .is_remote = true},
+       "index 9 at position 2 is there twice"},
+      {{.partition = 1, .codec = 4, .nnz = 2, .payload = outside, .len_bytes = 24}, "index 4000000 at position 0"},
+      {{.partition = 1, .codec = 4, .nnz = 2, .payload = outside, .len_bytes = 20}, "slice of 20 bytes"},
+      {{.partition = 0, .n_more = 1, .codec = 4}, "slice in codec 4"},
+  };
+  struct scene scene;
+  struct zps_error error;
+  open_scene(&scene);
+  const struct zps_tensor_spec spec = {.job_id = 77,
+                                       .tensor = 50,
+                                       .name = "hashed",
+                                       .rows = 20000,
+                                       .width = 2,
+                                       .dtype = ZPS_DTYPE_F32,
+                                       .op = ZPS_OP_SUM,
+                                       .codec = ZPS_CODEC_PAPER,
+                                       .value_codec = ZPS_VALUES_RAW,
+                                       .n_parts = 3,
+                                       .owners = owners,
+                                       .partitioner = ZPS_PARTITIONER_HIERARCHICAL};
+  struct zps_tensor_spec wrong = spec;
+  wrong.block_bits = 2;
+  assert_int_equal(zps_shard_tensor_open(scene.shard, &wrong, &error), ZPS_ERR_INVALID);
+  assert_non_null(strstr(error.text, "block_bits 2"));
+  if (zps_shard_tensor_open(scene.shard, &spec, &error) != ZPS_OK) fail_msg("%s", error.text);
+  static const struct rig_slice empty = {.partition = 1, .codec = 4};
+  for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    rig_push(scene.cluster.ranks[0], 50, i, 60000, 0, &empty, 1);
+    rig_push(scene.cluster.ranks[2], 50, i, 60000, 0, &empty, 1);
+    rig_push(scene.cluster.ranks[1], 50, i, 60000, 3, &cases[i].slice, 1);
+    for (uint32_t rank = 0; rank < RANKS; rank++) {
+      struct zps_frame_abort *const abort = rig_take_abort(scene.cluster.ranks[rank], 50, i);
+      assert_int_equal(abort->code, ZPS_ERR_PROTOCOL);
+      if (!strstr(abort->text, "rank 1: ") || !strstr(abort->text, cases[i].text)) fail_msg("%s", abort->text);
+      free(abort);
+    }
   }
   close_scene(&scene);
 }
@@ -419,6 +473,7 @@ int main(void) {
       ON_BOTH(test_cancel),
       ON_BOTH(test_job_closed_in_a_round),
       ON_BOTH(test_hostile_slices),
+      ON_BOTH(test_hostile_orders),
       ON_BOTH(test_hostile_addresses_and_repeats),
       ON_BOTH(test_wrong_tensor_step_and_time),
       ON_BOTH(test_too_many_rounds),

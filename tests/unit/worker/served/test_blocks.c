@@ -209,7 +209,7 @@ static void missing_memory_is_said(void **state) {
 static int setup(void **state) {
   static struct zps_encoder *encoders[2];
   *state = encoders;
-  return zps_encoder_create(ZPS_PARTITIONER_ORDERED, &encoders[0]) == ZPS_OK &&
+  return zps_encoder_create(ZPS_PARTITIONER_STRATIFIED, &encoders[0]) == ZPS_OK &&
                  zps_encoder_create(ZPS_PARTITIONER_HIERARCHICAL, &encoders[1]) == ZPS_OK
              ? 0
              : -1;

@@ -1,0 +1,217 @@
+#!/usr/bin/env bash
+# What a host with a GPU can show of zenps, in one command and at most half an hour: builds, compares every kernel with
+# the cpu's bits, asks CUDA's sanitizers, runs all schemes end to end with gradients in the GPU's memory, and times the
+# kernels. Each step has a time limit of its own; one that fails stops no other. The last line is
+#   N passed, N failed, N skipped
+# and the exit status is 0 where nothing failed, 1 where something did, 2 where nothing could be begun.
+#
+#   gpu/truth.sh [--emulated] [--build DIR] [--work DIR] [--library FILE]
+#
+#   --emulated      what can be had without a GPU, in a minute: the emulated device in its place
+#   --build DIR     programs and tests from the build tree DIR instead of one made here; --emulated needs no more than that
+#   --work DIR      where builds, logs and tables go (build/truth of the tree)
+#   --library FILE  the library of the device, instead of the build's
+#
+# It needs the tree, nvcc, a driver, and the packages that zenps is built with (deploy/install-deps.sh build). It installs
+# nothing: what is missing is named, and what needs it is skipped.
+set -u
+top=$(cd "$(dirname "$0")/.." && pwd)
+work=$top/build/truth build='' library='' emulated=no
+usage() {
+  echo "gpu/truth.sh: $1; gpu/truth.sh [--emulated] [--build DIR] [--work DIR] [--library FILE]" >&2
+  exit 2
+}
+while [ $# -gt 0 ]; do
+  case $1 in
+    --emulated) emulated=yes ;;
+    --build | --work | --library)
+      [ $# -gt 1 ] || usage "$1 has no value"
+      case $1 in --build) build=$2 ;; --work) work=$2 ;; --library) library=$2 ;; esac
+      shift
+      ;;
+    *) usage "'$1' is no option" ;;
+  esac
+  shift
+done
+PATH=$PATH:/usr/local/cuda/bin
+jobs=$(nproc)
+minutes=30
+passed=0 failed=0 skipped=0 failures=''
+mkdir -p "$work" || exit 2
+work=$(cd "$work" && pwd)
+[ -z "$build" ] || { [ -d "$build" ] && build=$(cd "$build" && pwd); } || usage "--build $build: no such folder"
+
+# Runs a command for at most that long, and for as long as is left; its output goes to $work/NAME.log. A failed step shows
+# what it said last.
+step() { # NAME SECONDS COMMAND...
+  local name=$1 seconds=$2 left=$((60 * minutes - SECONDS)) begin=$SECONDS log status
+  shift 2
+  log=$work/$(tr -c 'a-zA-Z0-9\n' '-' <<<"$name").log
+  [ "$seconds" -le "$left" ] || seconds=$left
+  if [ "$seconds" -lt 1 ]; then
+    skip "$name" "no time is left of $minutes minutes"
+    return 1
+  fi
+  timeout --kill-after=10 "$seconds" "$@" >"$log" 2>&1
+  status=$?
+  if [ "$status" -eq 0 ]; then
+    passed=$((passed + 1))
+    echo "passed: $name ($((SECONDS - begin)) s)"
+  else
+    failed=$((failed + 1))
+    [ "$status" -ne 124 ] || echo "it took longer than $seconds seconds" >>"$log"
+    failures="$failures\n  $name: $(tail -n 1 "$log" | cut -c 1-200) ($log)"
+    echo "FAILED: $name ($((SECONDS - begin)) s)"
+    { grep -A 5 '^not ok ' "$log" || tail -n 15 "$log"; } | head -n 60 | sed 's/^/  | /'
+  fi
+  return "$status"
+}
+skip() { # NAME WHY
+  skipped=$((skipped + 1))
+  echo "skipped: $1: $2"
+}
+# A test script's output is TAP.
+script() { # FILE ARGUMENTS...
+  ZENPS_DEVICE_LIBRARY=$library ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$build bash "$@" | tee /dev/stderr | awk '/^not ok /{ bad = 1 } /^1\.\./{ whole = 1 } END { exit bad || !whole }'
+}
+# The unit tests of the kernels, on the library's device.
+unit() { # [PREFIX...] NAME
+  (cd "$build" && ZENPS_DEVICE_LIBRARY=$library "${@:1:$#-1}" "tests/unit/gpu/test_gpu_${*: -1}")
+}
+export -f script unit
+export top
+
+# ------------------------------------------------------------ what is there
+
+missing=''
+need() { # COMMAND WHAT-FOR
+  command -v "$1" >/dev/null || missing="$missing\n  $1: $2"
+}
+need make "building"
+need "${CC:-cc}" "building"
+has_gpu=no
+if [ "$emulated" = no ]; then
+  need nvcc "compiling kernels (CUDA toolkit 11.8 or newer)"
+  if command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
+    has_gpu=yes
+    nvidia-smi --query-gpu=name,driver_version,compute_cap --format=csv,noheader
+  else
+    missing="$missing\n  a GPU: nvidia-smi lists none (--emulated does what needs none)"
+  fi
+fi
+# A build tree needs more than the kernels' benchmark does.
+packages=''
+if [ -z "$build" ]; then
+  for library_name in libfabric libuv jansson libprotobuf-c inih cmocka; do
+    pkg-config --exists "$library_name" 2>/dev/null || packages="$packages $library_name"
+  done
+  [ -x "$top/configure" ] || command -v autoreconf >/dev/null || packages="$packages autoconf+automake+libtool"
+  command -v protoc-c >/dev/null || packages="$packages protoc-c"
+fi
+if [ -n "$missing" ]; then
+  printf 'missing:%b\n' "$missing" >&2
+  exit 2
+fi
+[ -z "$packages" ] || echo "missing, so that only the kernels' benchmark is built:$packages (deploy/install-deps.sh build)"
+
+# ------------------------------------------------------------ builds
+
+configure_and_make() {
+  { [ -x "$top/configure" ] || (cd "$top" && autoreconf -fi); } && mkdir -p "$1" && cd "$1" || return 1
+  [ -f Makefile ] || "$top/configure" "${@:2}" || return 1
+  make -j"$jobs" && make -j"$jobs" check TESTS=
+}
+build_bench() {
+  mkdir -p "$work/bench/tests/support" && cp -r "$top/gpu" "$top/common" "$work/bench/" &&
+    cp "$top"/tests/support/{device,coder}_cpu.* "$work/bench/tests/support/" && make -C "$work/bench/gpu/bench" -j"$jobs"
+}
+export -f configure_and_make build_bench
+export work jobs
+if [ -n "$build" ]; then
+  echo "programs of $build"
+elif [ -n "$packages" ]; then
+  skip "building zenps" "missing:$packages"
+elif [ "$emulated" = yes ]; then
+  step "building zenps" 900 bash -c 'configure_and_make "$@"' . "$work/tree" && build=$work/tree
+else
+  step "building zenps with nvcc" 600 bash -c 'configure_and_make "$@"' . "$work/tree" --with-cuda \
+    NVCC_CHIPS="$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d .)" && build=$work/tree
+fi
+if [ -n "$build" ] && [ -z "$library" ]; then
+  library=$build/libzenps_cuda.so.0
+  [ "$emulated" = no ] || library=$build/.libs/libzenps_emu_sealed.so
+fi
+export build library
+bench=''
+if [ "$has_gpu" = yes ]; then
+  step "building the kernels' benchmark" 400 bash -c build_bench && bench=$work/bench/gpu/bench/gpu-bench
+fi
+
+# ------------------------------------------------------------ kernels, against the cpu's bits
+
+kernels="encode decode hash device select"
+if [ -n "$build" ]; then
+  for name in $kernels; do step "kernels: $name" 120 bash -c 'unit "$@"' . "$name"; done
+  shapes=32
+  [ "$emulated" = no ] || shapes=1 # the emulation takes seconds for each
+  step "kernels: random gradients in $shapes shapes" 240 "$build/gpu/bench/gpu-check" "$library" $((shapes * 1000)) $shapes
+else
+  skip "kernels: unit tests" "zenps is not built"
+fi
+[ -z "$bench" ] || step "kernels: the benchmark's comparison" 120 "$bench" --no-times
+
+# ------------------------------------------------------------ sanitizers
+
+if [ "$has_gpu" = no ]; then
+  skip "memcheck and racecheck" "they watch a GPU"
+elif ! command -v compute-sanitizer >/dev/null; then
+  skip "memcheck and racecheck" "compute-sanitizer is not installed (cuda-sanitizer of the CUDA toolkit)"
+else
+  for tool in memcheck racecheck; do
+    sanitizer="compute-sanitizer --tool $tool --error-exitcode 1"
+    # shellcheck disable=SC2086
+    [ -z "$bench" ] || step "$tool: the benchmark's comparison" 180 $sanitizer "$bench" --quick --no-times
+    # shellcheck disable=SC2086
+    [ -z "$build" ] || for name in $kernels; do step "$tool: $name" 120 bash -c 'unit "$@"' . $sanitizer "$name"; done
+  done
+fi
+
+# ------------------------------------------------------------ rounds
+
+if [ -n "$build" ]; then
+  some='' quick=''
+  [ "$emulated" = no ] || { some='test_device_layouts' quick=quick; } # device.sh and device_programs.sh run all of it
+  # shellcheck disable=SC2086
+  step "rounds: the library's calls" 300 bash -c 'script "$@"' . "$top/tests/integration/device.sh" $some
+  # shellcheck disable=SC2086
+  step "rounds: zenps-perf, every scheme, and the trainers" 300 bash -c 'script "$@"' . "$top/tests/integration/device_programs.sh" $quick
+else
+  skip "rounds" "zenps is not built"
+fi
+
+# ------------------------------------------------------------ times
+
+if [ -z "$bench" ]; then
+  skip "times of the kernels" "there is no GPU, or no benchmark"
+elif step "times of the kernels: 214M and 406M floats" 300 bash -c '"$1" --no-check >"$2"' . "$bench" "$work/times.md"; then
+  cat "$work/times.md"
+fi
+# Rounds of the same gradients in host memory and in the GPU's, with their results compared.
+time_rounds() {
+  for memory in host device; do
+    echo "gradients in $memory memory"
+    ZENPS_DEVICE_LIBRARY=$library PATH=$build:$PATH zenpsrun -n 2 --servers 2 --prefix=no -- zenps-perf \
+      --rows 33554432 --density 0.01 --steps 5 --warmup 2 --verify --verify-by turns --memory "$memory" || return 1
+  done
+}
+export -f time_rounds
+if [ "$has_gpu" = no ]; then
+  skip "times of rounds" "there is no GPU"
+elif [ -n "$build" ] && step "times of rounds: 32M floats" 240 bash -c time_rounds; then
+  cat "$work/times-of-rounds--32M-floats.log"
+fi
+
+echo
+[ -z "$failures" ] || printf 'failed:%b\n' "$failures"
+echo "$passed passed, $failed failed, $skipped skipped"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# zenps-perf and the trainers with --memory device, against real daemons: the memory of an emulated GPU, or of a real one
+# where ZENPS_DEVICE_LIBRARY names its library. With the argument "quick" a part of it.
+. "$(dirname "$0")/../support/tap.sh"
+. "$(dirname "$0")/../support/verified.sh"
+. "$(dirname "$0")/../support/cases.sh"
+. "$(dirname "$0")/../support/device-library.sh"
+
+refused_by=
+# What a host without a GPU says.
+refused() { # NAME STATUS PATTERN PROGRAM arguments...
+  local name=$1 status=$2 pattern=$3
+  shift 3
+  ZENPS_DEVICE_LIBRARY=${refused_by:-libzenps_no_such_thing.so} timeout 60 zenpsrun -n 1 --servers 1 -- "$@" >"$scratch/out" 2>&1
+  is "$name: exit status" $? "$status"
+  said "$name" "$pattern"
+}
+echo "1 1:0.5" >"$scratch/docs.libsvm"
+echo "some words and some words" >"$scratch/text"
+none='no support for GPUs here: libzenps_no_such_thing.so: .*; build zenps with --with-cuda, or use host memory'
+refused "perf without the library" 1 "$none" zenps-perf --rows 100 --memory device
+refused "linear without the library" 1 "$none" zenps-linear --memory device "$scratch/docs.libsvm"
+refused "embed without the library" 1 "$none" zenps-embed --memory device "$scratch/text"
+refused "perf, a number without the memory" 2 "--device 1 needs --memory device" zenps-perf --device 1
+refused "linear, a number without the memory" 2 "--device 1 needs --memory device" zenps-linear --device 1 "$scratch/docs.libsvm"
+refused "perf, no number" 2 "--device is 'first'; it must be the number of a GPU" zenps-perf --memory device --device first
+ZENPS_DEVICE=one refused "embed, no number in the environment" 2 "ZENPS_DEVICE is 'one'; it must be" zenps-embed --memory device "$scratch/text"
+echo "--memory device" >"$scratch/cases"
+refused "perf, one case alone" 1 "--memory, --device.*are not for single cases" zenps-perf --cases "$scratch/cases"
+
+if [ "$has_device" = no ]; then
+  skip "gradients in device memory" "this build has no emulated device"
+  done_testing
+  exit
+fi
+refused_by=$ZENPS_DEVICE_LIBRARY refused "a GPU that is not there" 1 "there is no GPU 1000: this host has" zenps-perf --memory device --device 1000
+
+# Every scheme, in every layout.
+layouts=("" "--layout rows --out rows --duplicates 3" "--out in-place" "--layout rows" "--out rows")
+worlds="3 4"
+[ "${1-}" != quick ] || worlds=4
+for n in $worlds; do # layouts go round
+  i=$n
+  for_all_schemes $n --rows $((20011 + n)) --density 0.02 | while IFS= read -r case; do
+    echo "$case ${layouts[i % ${#layouts[@]}]}"
+    i=$((i + 1))
+  done >"$scratch/cases"
+  run_cases $n --memory device
+  is "$n ranks: all of it in device memory" "$(grep -c '"memory": *"device"' "$scratch/json")" "$(wc -l <"$scratch/cases")"
+done
+for partitioner in murmur hierarchical; do
+  for codec in paper auto; do
+    echo "--scheme balanced --rows 20011 --density 0.03 --partitioner $partitioner --codec $codec"
+    echo "--scheme balanced --rows 5003 --width 5 --density 0.2 --partitioner $partitioner --codec $codec --dtype f64 --out rows"
+  done
+done >"$scratch/cases"
+echo "--scheme balanced --rows 20011 --density 0.3 --partitioner hierarchical --codec paper --hash-k 1 --hash-r1 1 --hash-r2 1" >>"$scratch/cases"
+echo "--scheme balanced --rows 20011 --density 0.05 --partitioner hierarchical --codec paper --values qsgd4" >>"$scratch/cases"
+run_cases 3 --memory device
+is "rows dealt on the device" "$(grep -c '"partitioned_on": *"device"' "$scratch/json")" "$(wc -l <"$scratch/cases")"
+is "by Algorithm 1, where it is asked for" "$(grep -c '"partitioner": *"hierarchical".*"hash_parallel": *[1-9]' "$scratch/json")" 6
+refused_by=$ZENPS_DEVICE_LIBRARY refused "Algorithm 1 takes no lists on the device" 1 "in is a list of rows in device memory, where Algorithm 1" \
+  zenps-perf --rows 100 --memory device --partitioner hierarchical --layout rows
+ok "large enough that servers read it, two in a row in place" verified 2 2 --memory device --rows 300007 --width 8 --density 0.1 --out in-place
+ok "f64, paper's codes" verified 2 2 --memory device --rows 30000 --width 3 --density 0.05 --dtype f64 --codec paper
+ok "values as qsgd4" verified 2 2 --memory device --rows 30000 --density 0.05 --values qsgd4
+ok "no rank touches anything" verified 2 1 --memory device --rows 1000 --density 0 --layout rows --out rows
+
+# Trainers: bit for bit the curve of gradients in host memory.
+perl -e 'srand 3; for (1 .. 600) { my $y = rand() < 0.5 ? 1 : -1; my %s;
+  for (1 .. 20) { $s{1 + ($y > 0 ? 3 : 5) * int(300 * rand() ** 2) % 1500} = 1 }
+  print join(" ", $y, map { "$_:0.2" } sort { $a <=> $b } keys %s), "\n" }' >"$scratch/docs.libsvm"
+perl -e 'srand 5; for (1 .. 400) { my $t = int(rand() * 10); print join(" ", map { "t" . $t . chr(97 + int(rand(9))) } 1 .. 10), "\n" }' >"$scratch/text"
+trained() { # FILE MEMORY PROGRAM arguments...
+  local file=$1 memory=$2
+  shift 2
+  timeout 120 zenpsrun -n 2 --servers 2 --prefix=no -- "$@" --json --memory "$memory" >"$scratch/json" 2>"$scratch/err" || { cat "$scratch/err"; return 1; }
+  grep -q "\"memory\": \"$memory\"" "$scratch/json" && sed -n 's/.*"loss": \([^,]*\), "[a-z]*": \([^,]*\),.*/\1 \2/p' "$scratch/json" >"$file" && [ -s "$file" ]
+}
+alike() { # NAME PROGRAM arguments...
+  local name=$1
+  shift
+  ok "$name, host memory" trained "$scratch/host" host "$@"
+  ok "$name, device memory" trained "$scratch/device" device "$@"
+  ok "$name: the same curve" cmp "$scratch/host" "$scratch/device"
+}
+alike "linear" zenps-linear --epochs 2 --batch 64 "$scratch/docs.libsvm"
+alike "linear, selected values" zenps-linear --epochs 2 --batch 64 --sparsify topk --density 0.05 "$scratch/docs.libsvm"
+alike "embed, a scheme between ranks" zenps-embed --epochs 1 --dim 8 --batch 512 --scheme recursive-doubling "$scratch/text"
+done_testing

@@ -1,0 +1,26 @@
+#!/usr/bin/env bash
+# gpu/truth.sh, as far as it goes without a GPU; and what it says of a library that is none, and of options.
+. "$(dirname "$0")/../support/tap.sh"
+
+if [ -e "$build/.libs/libzenps_emu_sealed.so" ]; then
+  ok "all that needs no GPU" "$top/gpu/truth.sh" --emulated --build "$build" --work "$scratch/work"
+  said "its last line counts" '^[0-9]+ passed, 0 failed, [0-9]+ skipped$'
+  said "what needs one is named" '^skipped: times of the kernels: there is no GPU'
+else
+  skip "all that needs no GPU" "no C++17 compiler: kernels are not emulated"
+fi
+"$top/gpu/truth.sh" --emulated --build "$build" --work "$scratch/work" --library "$scratch/none.so" >"$scratch/out" 2>&1
+is "without a device it fails" $? 1
+said "step by step" '^FAILED: kernels: select'
+said "to the end, which says why" "^  kernels: random gradients.*: gpu-check: no support for GPUs here: $scratch/none.so: cannot open"
+"$top/gpu/truth.sh" --emulate >"$scratch/out" 2>&1
+is "a wrong option: exit status" $? 2
+said "a wrong option is named" "'--emulate' is no option"
+if PATH=$PATH:/usr/local/cuda/bin command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; then
+  skip "without a GPU it begins nothing" "there is one"
+else
+  "$top/gpu/truth.sh" --work "$scratch/work" >"$scratch/out" 2>&1
+  is "without a GPU it begins nothing" $? 2
+  said "and says what is missing" 'a GPU: nvidia-smi lists none \(--emulated does what needs none\)'
+fi
+done_testing
