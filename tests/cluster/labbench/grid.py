@@ -19,6 +19,15 @@ def key(row):
     return "/".join(f"{name}={os.path.basename(str(row[name]))}" for name in KEY if row.get(name) not in (None, "", 0))
 
 
+def find(folder, *names):
+    """The path of a file of one of these names, anywhere below the folder; None where there is none."""
+    for top, _, files in os.walk(folder or "/nonexistent"):
+        for name in names:
+            if name in files:
+                return os.path.join(top, name)
+    return None
+
+
 class Grids:
     def __init__(self, data):
         self.data = data
@@ -26,11 +35,7 @@ class Grids:
     @functools.lru_cache(None)
     def trace(self, name):
         """The trace's file, or None where there are no data."""
-        for folder, _, files in os.walk(self.data or "/nonexistent"):
-            for end in (".ids.xz", ".ids"):
-                if name + end in files:
-                    return os.path.join(folder, name + end)
-        return None
+        return find(self.data, name + ".ids.xz", name + ".ids")
 
     def zenps(self, scheme, **row):
         """`scheme` is one of zenps-perf's; codec auto, paper or coo; layout dense or rows."""
