@@ -9,7 +9,7 @@ import tempfile
 from labbench.zenps import as_elements
 
 from . import work
-from .figure import Missing, figure
+from .figure import figure
 from .systems import Links, ZEN, busiest, rival_rows
 
 WIDTH = 8  # values of a row of an embedding, each with an index of its own: the paper's sparse tensors are of values
@@ -245,6 +245,38 @@ def communication(run, found):
                 ["trace", "hosts", "links", "system", "ms", "faster", "kB of the busiest link", "bytes allow"], rows)
 
 
+@figure("zen-14", "cost of Algorithm 1 over its memory and its rehashes",
+        ["214M values, r2 = r1 / 10: r1 from |G|d to 2|G|d costs notably less, to 4|G|d more again (k = 3); k from 1 to 3 costs less, 3 and 4 are alike (section 4.3)"],
+        "one thread of a processor in place of a V100, a tensor of 21M values; gpu/bench/gpu-bench times the kernels where there is a GPU")
+def algorithm_1(run, found):
+    densities = (0.05,) if run.quick else (0.01, 0.05, 0.1)
+    sweep = [run.program("tests/bench/hashing-bench"), "--json", "--parameters", 2000000 if run.quick else 21400000, "--runs", 3,
+             "--density", ",".join(map(str, densities)), "--memory", "1,2,3,4", "--functions", "1,2,3,4"]
+    got = {(line["density"], line["memory"], line["k"]): line for line in map(json.loads, run.call(sweep).splitlines())}
+    memory = {d: [got[d, m, 3] for m in (1, 2, 3, 4)] for d in densities}
+    functions = {d: [got[d, 2, k] for k in (1, 2, 3, 4)] for d in densities}
+
+    def rows(points):
+        return [[f"{100 * d:g}%"] + [f"{line['ms']:.1f}" for line in lines] + [f"{100 * line['serial_share']:.2f}%" for line in lines]
+                for d, lines in points.items()]
+    for d in densities:
+        serial = {"r1": [line["serial_share"] for line in memory[d]], "k": [line["serial_share"] for line in functions[d]]}
+        for name, shares in serial.items():
+            found.holds(f"{100 * d:g}%: fewer indices are written serially as {name} grows", shares == sorted(shares, reverse=True),
+                        ", ".join(f"{100 * share:.2f}%" for share in shares))
+        times = [line["ms"] for line in memory[d]]
+        found.shape(f"{100 * d:g}%: r1 = 2|G|d costs less than |G|d", times[1] < times[0], f"{times[0]:.1f} ms, {times[1]:.1f} ms")
+        found.shape(f"{100 * d:g}%: r1 = 4|G|d costs more than 2|G|d", times[3] > times[1], f"{times[1]:.1f} ms, {times[3]:.1f} ms")
+        k = [line["ms"] for line in functions[d]]
+        found.shape(f"{100 * d:g}%: k = 3 costs less than k = 1, and about what k = 4 costs", k[2] < k[0] and abs(k[3] / k[2] - 1) < 0.15,
+                    ", ".join(f"{ms:.1f} ms" for ms in k))
+    found.table("14a: k = 3, over r1 / |G|d: ms, and share that is written serially", ["density", *(f"{m}: ms" for m in (1, 2, 3, 4)), *(f"{m}: serial" for m in (1, 2, 3, 4))],
+                rows(memory))
+    found.table("14b: r1 = 2|G|d, over k: the same", ["density", *(f"{k}: ms" for k in (1, 2, 3, 4)), *(f"{k}: serial" for k in (1, 2, 3, 4))], rows(functions))
+    found.plot("memory", "r1 / |G|d", "ms", {f"{100 * d:g}%": [(line["memory"], line["ms"]) for line in lines] for d, lines in memory.items()})
+    found.plot("functions", "k", "ms", {f"{100 * d:g}%": [(line["k"], line["ms"]) for line in lines] for d, lines in functions.items()})
+
+
 @figure("zen-15a", "size of the sum over its density, by format, 16 servers",
         ["the hash bitmap is smaller than COO and bitmap at every density, and still pays at 95%, where COO and bitmap have lost since 50% (section 4.3)",
          "tensor blocks vary with where values lie; some are larger than COO"],
@@ -299,11 +331,3 @@ def breakdown(run, found):
         found.holds(f"{trace.name}: balance is what gains most", sizes[0] < busiest(got["even ranges, COO"]),
                     f"{busiest(got['even ranges, COO']) / sizes[0]:.2f} times less than even ranges; the bitmap {100 * (sizes[0] / sizes[1] - 1):.0f}% more")
     found.table(f"{n} hosts, {rate}", ["trace", "system", "ms", "faster than AllReduce", "kB of the busiest link", "bytes allow"], rows)
-
-
-@figure("zen-14", "cost of Algorithm 1 over its memory and its rehashes",
-        ["214M values, r2 = r1 / 10: r1 from |G|d to 2|G|d costs notably less, to 4|G|d more again (k = 3); k from 1 to 3 costs less, 3 and 4 are alike (section 4.3)"],
-        "threads of a processor in place of a V100, a smaller tensor; gpu/bench/gpu-bench times the kernels where there is a GPU")
-def algorithm_1(run, found):
-    if not run.has_option("tests/bench/codec-bench", "--hash-memory"):
-        raise Missing("codec-bench has no sweep of Algorithm 1's r1 and k")

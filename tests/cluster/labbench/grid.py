@@ -96,8 +96,7 @@ class Grids:
             yield from self.limits(nodes=(4,), rate=rate)
 
     def traces(self, n=16, rate="25mbit", names=TRACES, steps=5):
-        """Balanced on word traces, against dense rivals and an allgather. Zen's figure 13 asks the same of other models, and
-        has SparCML's, OmniReduce's and the sparse parameter server's schemes, which are not here."""
+        """Balanced on word traces, against dense rivals and an allgather."""
         for name in names:
             base = {"n": n, "rate": rate, "trace": name, "width": 64}
             yield self.zenps("balanced", **base, steps=steps)
@@ -106,7 +105,7 @@ class Grids:
             yield self.rival("mpi", "allgather", **base, steps=steps)
 
     def nodes(self, rate="25mbit"):
-        """Balanced, beside Open MPI and Gloo, over the number of hosts: random rows, none of Zen's schemes but its own."""
+        """Balanced, beside Open MPI and Gloo, over the number of hosts: random rows."""
         for n in (2, 4, 8, 16):
             base = {"n": n, "rate": rate, "rows": 1 << 22, "density": 0.01, "steps": 3}
             yield self.zenps("balanced", **base)
@@ -157,8 +156,7 @@ class Grids:
             yield self.zenps("balanced", n=8, rate=rate, rows=1 << 22, density=0.01, servers=servers, steps=3)
 
     def racks(self, rate="100mbit", uplink="100mbit"):
-        """Four racks of four hosts, whose uplinks are four times too slow for them. BlueConnect's figure 3 has a ring and
-        two-level beside it, which are not here. tests/bench/results has no table of it."""
+        """Four racks of four hosts, whose uplinks are four times too slow for them. tests/bench/results has no table of it."""
         base = {"n": 16, "rate": rate, "rows": 1 << 20, "density": 0.05, "racks": 4, "uplink": uplink, "steps": 3}
         yield self.zenps("balanced", **base)
         for scheme in ("blueconnect", "hierarchical"):
