@@ -47,9 +47,9 @@ result "each row is the next of its table" "$(awk -F '|' '/^## / { last = 0 } /^
 result "each row has five columns and a verdict" "$(grep -E '^\| [0-9]+ \|' "$page" |
   awk -F ' \\| ' 'NF < 5 || ($3 !~ /^(\*\*(yes|better|no|needs hardware)\*\*|the same$)/) { print }')"
 result "what needs hardware says which" "$(grep -E '^\| [0-9]+ \|' "$page" | grep -F 'needs hardware' | grep -vE '\*\*needs hardware\*\*: [a-zA-Z]')"
-figures=$(sed -n 's/^@figure("\([^"]*\)".*/\1/p' tests/bench/papers/*.py)
+figures=$(grep -hA 1 '^@figure($' tests/bench/papers/*.py | sed -n 's/^ *"\([a-z0-9-]*\)",$/\1/p')
 result "every figure stands in the results" "$(for figure in $figures; do grep -q "^## $figure: " tests/bench/results/figures.md || echo "$figure"; done)"
 result "every figure's function is named" "$(grep -A 20 -hE '^@figure' tests/bench/papers/*.py | sed -n 's/^def \([a-z_0-9]*\)(run, found):/\1/p' | sort -u |
-  while read -r name; do grep -qE "papers/[a-z]*\.py: [^\`]*\b$name\b" "$page" || echo "$name"; done)"
+  while read -r name; do grep -qE "papers/[a-z_]*\.py: [^\`]*\b$name\b" "$page" || echo "$name"; done)"
 echo "1..$n"
 [ "$bad" -eq 0 ]

@@ -1,4 +1,5 @@
 """What a figure is, what it finds, and the run that it is part of."""
+
 import dataclasses
 import json
 import os
@@ -18,9 +19,9 @@ class Missing(Exception):
 class Figure:
     name: str
     title: str
-    paper: list    # the paper's own numbers: lines with section or figure
-    differs: str   # one line: scale, links, model
-    make: object   # (Run, Found)
+    paper: list  # the paper's own numbers: lines with section or figure
+    differs: str  # one line: scale, links, model
+    make: object  # (Run, Found)
 
 
 @dataclasses.dataclass
@@ -35,7 +36,7 @@ class Plot:
     name: str
     x: str
     y: str
-    series: dict   # name: [(x, y), ...]
+    series: dict  # name: [(x, y), ...]
     log: str = ""  # gnuplot's logscale: "x", "y", "xy"
 
 
@@ -68,6 +69,7 @@ def figure(name, title, paper, differs):
     def add(make):
         FIGURES[name] = Figure(name, title, paper, differs, make)
         return make
+
     return add
 
 
@@ -99,12 +101,20 @@ class Run:
     def call(self, command, env=None, timeout_s=180, stdin=None):
         """Standard output of a program that ended well."""
         try:
-            done = subprocess.run([str(word) for word in command], env={**os.environ, **environment(self.build), **(env or {})},
-                                  capture_output=True, text=True, timeout=timeout_s, stdin=stdin or subprocess.DEVNULL)
+            done = subprocess.run(
+                [str(word) for word in command],
+                env={**os.environ, **environment(self.build), **(env or {})},
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                stdin=stdin or subprocess.DEVNULL,
+            )
         except subprocess.TimeoutExpired:
             raise Failure(f"{os.path.basename(command[0])}: not over after {timeout_s} s") from None
         if done.returncode != 0:
-            raise Failure(f"{os.path.basename(command[0])} ended with {done.returncode}: {' | '.join(done.stderr.strip().splitlines()[-3:])}")
+            raise Failure(
+                f"{os.path.basename(command[0])} ended with {done.returncode}: {' | '.join(done.stderr.strip().splitlines()[-3:])}"
+            )
         return done.stdout
 
     def has_option(self, name, option):
@@ -114,8 +124,21 @@ class Run:
 
     def near(self, n, command, servers=None, env=None, timeout_s=180):
         """Ranks on this host by zenpsrun, over the loopback interface and not through shared memory: lines of JSON."""
-        text = self.call([self.program("zenpsrun"), "-n", n, "--servers", servers or n, "--prefix=no", f"--zenpsd={self.program('zenpsd')}", "--",
-                          *command], {"ZENPS_SHARED_MEMORY": "no", "ZENPS_ROUND_TIMEOUT": "120s", **(env or {})}, timeout_s)
+        text = self.call(
+            [
+                self.program("zenpsrun"),
+                "-n",
+                n,
+                "--servers",
+                servers or n,
+                "--prefix=no",
+                f"--zenpsd={self.program('zenpsd')}",
+                "--",
+                *command,
+            ],
+            {"ZENPS_SHARED_MEMORY": "no", "ZENPS_ROUND_TIMEOUT": "120s", **(env or {})},
+            timeout_s,
+        )
         return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
     def perf(self, n, cases, servers=None, env=None, timeout_s=180):
@@ -130,9 +153,11 @@ class Run:
 
     def lab_allowed(self):
         """Missing, with the lab's own reason, where namespaces are not allowed."""
+
         def ask():
             done = subprocess.run([os.path.join(HERE, "lab"), "allowed"], capture_output=True, text=True)
             return None if done.returncode == 0 else done.stdout.strip() or done.stderr.strip()
+
         why = self.once("lab", ask)
         if why:
             raise Missing(why)

@@ -1,4 +1,5 @@
 """A figure as Markdown, JSON or TAP, and its plots."""
+
 import dataclasses
 import json
 import os
@@ -22,7 +23,16 @@ class Text:
     """Markdown."""
 
     def tell(self, figure, found, plots):
-        lines = [f"## {figure.name}: {figure.title}", "", "The paper:", "", *(f"- {line}" for line in figure.paper), "", f"Here: {figure.differs}.", ""]
+        lines = [
+            f"## {figure.name}: {figure.title}",
+            "",
+            "The paper:",
+            "",
+            *(f"- {line}" for line in figure.paper),
+            "",
+            f"Here: {figure.differs}.",
+            "",
+        ]
         if found.missing:
             lines += [f"Not shown: {found.missing}.", ""]
         for table in found.tables:
@@ -38,10 +48,18 @@ class Text:
 
 class Json:
     def tell(self, figure, found, plots):
-        row = {"figure": figure.name, "title": figure.title, "paper": figure.paper, "differs": figure.differs, "missing": found.missing,
-               "tables": [dataclasses.asdict(table) for table in found.tables], "plots": [dataclasses.asdict(plot) for plot in found.plots],
-               "checks": [{"result": result, "text": text, "detail": detail} for result, text, detail in found.checks],
-               "notes": found.notes, "seconds": round(found.seconds, 1)}
+        row = {
+            "figure": figure.name,
+            "title": figure.title,
+            "paper": figure.paper,
+            "differs": figure.differs,
+            "missing": found.missing,
+            "tables": [dataclasses.asdict(table) for table in found.tables],
+            "plots": [dataclasses.asdict(plot) for plot in found.plots],
+            "checks": [{"result": result, "text": text, "detail": detail} for result, text, detail in found.checks],
+            "notes": found.notes,
+            "seconds": round(found.seconds, 1),
+        }
         print(json.dumps(row), flush=True)
 
     def end(self):
@@ -77,7 +95,7 @@ def draw(name, found, out):
     for plot in found.plots:
         series = {label: points for label, points in plot.series.items() if points}
         blocks = {f"d{i}": [f"{x} {y}" for x, y in points] for i, points in enumerate(series.values())}
-        commands = f'set logscale {plot.log}\n' if plot.log else ""
+        commands = f"set logscale {plot.log}\n" if plot.log else ""
         lines = ", ".join(f'$d{i} using 1:2 with linespoints lw 2 pt {i + 4} title "{label}"' for i, label in enumerate(series))
         commands += f'set xlabel "{plot.x}"\nset ylabel "{plot.y}"\nplot {lines}\n'
         said.append(gnuplot(os.path.join(out, f"{name}-{plot.name}.svg"), f"{name}: {plot.y} over {plot.x}", commands, blocks))

@@ -1,4 +1,5 @@
 """The papers' systems as this tree has them, and measurements of their rounds: bytes by zenpsrun, links and times in a lab."""
+
 import json
 
 from labbench import rivals
@@ -31,6 +32,15 @@ OKTOPK = {
     "gTopk": ("gtopk", "coo"),
     "Gaussiank": ("gaussiank", "coo"),
     "Ok-Topk": ("oktopk", "coo"),
+}
+TRAINED = {  # how each of table 1's systems trains
+    "Dense": ["--scheme", "rabenseifner"],
+    "DenseOvlp": ["--scheme", "rabenseifner", "--overlap"],
+    "TopkA": ["--scheme", "topka", "--select", "topk"],
+    "TopkDSA": ["--scheme", "topkdsa", "--select", "topk"],
+    "gTopk": ["--scheme", "gtopk", "--select", "topk"],
+    "Gaussiank": ["--scheme", "topka", "--select", "gaussian"],  # corrected below 3/4 k, as in the paper's section 5.4
+    "Ok-Topk": ["--scheme", "oktopk", "--select", "reused"],
 }
 DENSE_RIVALS = [("mpi", "dense-ring"), ("gloo", "dense")]
 
@@ -68,7 +78,9 @@ class Links:
         lab, before = self.service.lab, self.service.lab.counters()
         folder, base = name.rsplit("/", 1) if "/" in name else ("", name)
         command = [program(f"{self.run.build}/{folder}", base), *args]
-        ended = lab.await_end(self.service.job(command, {"ZENPS_SHARED_MEMORY": "no", **({"ZENPS_CODEC": codec} if codec else {})}), timeout_s)
+        ended = lab.await_end(
+            self.service.job(command, {"ZENPS_SHARED_MEMORY": "no", **({"ZENPS_CODEC": codec} if codec else {})}), timeout_s
+        )
         lines = [json.loads(line) for line in ended[0][0].splitlines() if line.startswith("{")]
         return lines, lab.traffic(before, rounds, self.service.hosts)
 
@@ -92,3 +104,16 @@ def rival_rows(run, n, rate, found, **work):
 
 def busiest(row):
     return max(row["bytes_in"], row["bytes_out"])
+
+
+def trained(run, density, steps, every, *args, n=8):
+    """Lines of a perceptron's training."""
+    key = ("trained", density, steps, every, args, n)
+    return run.once(
+        key,
+        lambda: run.near(
+            n,
+            [run.program("tests/bench/perceptron-rank"), "--density", density, "--steps", steps, "--every", every, *args],
+            servers=2,
+        ),
+    )

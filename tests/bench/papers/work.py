@@ -1,4 +1,5 @@
 """Workloads: generated, with parameters that stand here, or found in --data."""
+
 import bisect
 import itertools
 import lzma
@@ -16,8 +17,15 @@ TRACES = {
     "deepfm": {"what": "DeepFM on Criteo", "vocabulary": 65000, "exponent": 1.05, "ids": 1, "batch": 256, "fields": 26},
     "nmt": {"what": "NMT on IWSLT De-En", "vocabulary": 20000, "exponent": 1.0, "ids": 20, "batch": 64, "fields": 2},
 }
-REAL = {"lstm": "news20_lm", "deepfm": "ml_small", "nmt": "tatoeba_nmt", "text8": "text8_lm", "movies": "movie_lm", "wikitext": "wikitext2_lm",
-        "graph": "gnn_pubmed"}
+REAL = {
+    "lstm": "news20_lm",
+    "deepfm": "ml_small",
+    "nmt": "tatoeba_nmt",
+    "text8": "text8_lm",
+    "movies": "movie_lm",
+    "wikitext": "wikitext2_lm",
+    "graph": "gnn_pubmed",
+}
 BATCH_OF_OTHERS = 128
 
 
@@ -40,8 +48,10 @@ class Trace:
     def step(self, number, n, batch=None):
         """The set of rows of each of n ranks, as zenps-perf deals samples."""
         batch, total = batch or self.batch, len(self.samples)
-        return [set(itertools.chain.from_iterable(self.samples[((number * n + rank) * batch + i) % total] for i in range(batch)))
-                for rank in range(n)]
+        return [
+            set(itertools.chain.from_iterable(self.samples[((number * n + rank) * batch + i) % total] for i in range(batch)))
+            for rank in range(n)
+        ]
 
 
 def generated(name, path, n_samples, seed=1):
@@ -65,8 +75,13 @@ def trace(run, name):
             return None
         spec, path = TRACES[name], run.path(f"{name}.ids")
         generated(name, path, (130 if name == "nmt" or not run.quick else 12) * spec["batch"])
-        return Trace(name, f"generated like {spec['what']}: {spec['fields']} x {spec['ids']} ids of {spec['vocabulary']}, Zipf {spec['exponent']}",
-                     path, spec["batch"])
+        return Trace(
+            name,
+            f"generated like {spec['what']}: {spec['fields']} x {spec['ids']} ids of {spec['vocabulary']}, Zipf {spec['exponent']}",
+            path,
+            spec["batch"],
+        )
+
     return run.once(("trace", name), make)
 
 
@@ -79,10 +94,25 @@ def traces(run):
 def selected(run, density, n, steps):
     """The trace of values that DGC's threshold selects from a perceptron's gradients as it trains on n ranks: a line for each
     rank and step, as zenps-perf deals them with a batch of 1."""
+
     def make():
         path = run.path(f"dgc-{density}-{n}.ids")
-        run.near(n, [run.program("tests/bench/perceptron-rank"), "--select", "sampled", "--density", density, "--steps", steps, "--every", steps,
-                     "--rows", path])
+        run.near(
+            n,
+            [
+                run.program("tests/bench/perceptron-rank"),
+                "--select",
+                "sampled",
+                "--density",
+                density,
+                "--steps",
+                steps,
+                "--every",
+                steps,
+                "--rows",
+                path,
+            ],
+        )
         files = [f"{path}.{rank}" for rank in range(n)]
         with open(path, "w") as out:
             for lines in zip(*(open(name) for name in files)):
@@ -90,11 +120,13 @@ def selected(run, density, n, steps):
         for name in files:
             os.unlink(name)
         return Trace("dgc", f"top {100 * density:g}% of a perceptron's gradients (67210 values), DGC's threshold", path, 1)
+
     return run.once(("selected", density, n, steps), make)
 
 
 def libsvm(run, name, n_samples, n_features, per_sample):
     """A two-class problem as text data have it: features by Zipf's law, a hidden weight for each, labels by the sign."""
+
     def make():
         real = find(run.data, f"{name}.libsvm.xz", f"{name}.libsvm")
         if real:
@@ -109,6 +141,7 @@ def libsvm(run, name, n_samples, n_features, per_sample):
                 value = 1 / math.sqrt(len(ids))
                 out.write(f"{1 if score > 0 else -1} " + " ".join(f"{i + 1}:{value:.4f}" for i in ids) + "\n")
         return path
+
     return run.once(("libsvm", name), make)
 
 
@@ -119,6 +152,7 @@ def word(number):
 
 def text(run, n_words=120000):
     """A text of sentences that each keep to one of 60 topics, whose words follow Zipf's law."""
+
     def make():
         real = find(run.data, "text8.split.head.xz")
         if real:
@@ -134,4 +168,5 @@ def text(run, n_words=120000):
                 rng.shuffle(words)
                 out.write(" ".join(words) + "\n")
         return path
+
     return run.once("text", make)
