@@ -22,11 +22,14 @@ def table_lines(table):
 class Text:
     """Markdown."""
 
+    def __init__(self, options=""):
+        self.options = options  # of the command
+
     def tell(self, figure, found, plots):
         lines = [
             f"## {figure.name}: {figure.title}",
             "",
-            "The paper:",
+            f"`tests/bench/figures {figure.name}{self.options}`, {found.seconds:.0f} s. The paper:",
             "",
             *(f"- {line}" for line in figure.paper),
             "",
@@ -40,7 +43,7 @@ class Text:
         said = {"ok": "as in the paper", "differs": "differs", "failed": "FAILED"}
         lines += [f"- {said[result]}: {text}{f' ({detail})' if detail else ''}" for result, text, detail in found.checks]
         lines += [f"- note: {note}" for note in dict.fromkeys(found.notes)] + [f"- {plot}" for plot in plots]
-        print("\n".join(lines) + f"\n\n{found.seconds:.0f} s.\n", flush=True)
+        print("\n".join(lines) + "\n", flush=True)
 
     def end(self):
         pass
