@@ -5,7 +5,7 @@ import json
 from . import work
 from .figure import figure
 from .systems import ZEN, Links, busiest, rival_rows
-from .zen import WIDTH, all_traces, elements_of, moved
+from .zen import WIDTH, elements_of, moved
 
 
 @figure(
@@ -21,7 +21,8 @@ from .zen import WIDTH, all_traces, elements_of, moved
 def communication(run, found):
     n, rate = (8, "1gbit") if run.quick else (16, "25mbit")
     rows = []
-    traces = [work.trace(run, "nmt"), work.selected(run, 0.05, 8, 20 if run.quick else 200)] if run.quick else all_traces(run)
+    dgc = work.selected(run, 0.05, 8, 20 if run.quick else 200)
+    traces = [work.trace(run, "nmt"), dgc] if run.quick else [work.trace(run, "lstm"), work.trace(run, "nmt"), dgc]
     for trace in traces:
         hosts = min(n, 8) if trace.name == "dgc" else n
         got = moved(run, trace, hosts, rate)
