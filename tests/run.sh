@@ -2,7 +2,7 @@
 # Every test, from a clean checkout on Debian 12: installs what it needs, builds several ways, and ends with one line
 #   N passed, N failed, N skipped
 #
-#   tests/run.sh [PART...]    parts: unit integration cluster clang threads cuda dist; none: all of these
+#   tests/run.sh [PART...]    parts: unit integration cluster figures clang threads cuda dist; none: all of these
 #                                    sanitize-processes: daemons and ranks with sanitizers, an hour on two cores
 #
 # env: BUILD_DIR (default build/test), JOBS (number of cores), NO_INSTALL=1 (apt is left alone)
@@ -11,7 +11,7 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 work=${BUILD_DIR:-$top/build/test}
 jobs=${JOBS:-$(nproc)}
 passed=0 failed=0 skipped=0 failures=""
-parts=${*:-unit integration cluster clang threads cuda dist}
+parts=${*:-unit integration cluster figures clang threads cuda dist}
 
 say() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
 one() { # STATUS NAME: counts a step that is one test of its own
@@ -101,6 +101,13 @@ part_cluster() {
   grep '# SKIP' "$work/cluster.tap"
   cat "$work/gcc/cluster-quick.md" 2>/dev/null
 }
+part_figures() {
+  say "figures: the papers' figures, small, and their shape"
+  build_in gcc || { one 1 "build with gcc"; return; }
+  timeout 600 "$top/tests/bench/figures" all --quick --tap --build "$work/gcc" >"$work/figures.tap" 2>&1
+  count_tap "$work/figures.tap" "figures" $?
+  grep -E '# SKIP|^# [a-z0-9-]*: [0-9.]* s$' "$work/figures.tap"
+}
 part_clang() {
   say "clang without a warning, address and undefined-behaviour sanitizers, all unit tests"
   build_in clang CC=clang --enable-sanitize=address,undefined CFLAGS="-O1 -g" && check_in clang || {
@@ -172,8 +179,8 @@ part_dist() {
 
 for part in $parts; do
   case $part in
-    unit | integration | cluster | clang | threads | cuda | dist | sanitize-processes) ;;
-    *) echo "tests/run.sh: '$part' is no part: must be unit, integration, cluster, clang, threads, cuda, dist or sanitize-processes" >&2; exit 2 ;;
+    unit | integration | cluster | figures | clang | threads | cuda | dist | sanitize-processes) ;;
+    *) echo "tests/run.sh: '$part' is no part: must be unit, integration, cluster, figures, clang, threads, cuda, dist or sanitize-processes" >&2; exit 2 ;;
   esac
 done
 mkdir -p "$work"

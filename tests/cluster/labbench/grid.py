@@ -19,6 +19,15 @@ def key(row):
     return "/".join(f"{name}={os.path.basename(str(row[name]))}" for name in KEY if row.get(name) not in (None, "", 0))
 
 
+def find(folder, *names):
+    """The path of a file of one of these names, anywhere below the folder; None where there is none."""
+    for top, _, files in os.walk(folder or "/nonexistent"):
+        for name in names:
+            if name in files:
+                return os.path.join(top, name)
+    return None
+
+
 class Grids:
     def __init__(self, data):
         self.data = data
@@ -26,11 +35,7 @@ class Grids:
     @functools.lru_cache(None)
     def trace(self, name):
         """The trace's file, or None where there are no data."""
-        for folder, _, files in os.walk(self.data or "/nonexistent"):
-            for end in (".ids.xz", ".ids"):
-                if name + end in files:
-                    return os.path.join(folder, name + end)
-        return None
+        return find(self.data, name + ".ids.xz", name + ".ids")
 
     def zenps(self, scheme, **row):
         """`scheme` is one of zenps-perf's; codec auto, paper or coo; layout dense or rows."""
@@ -91,8 +96,7 @@ class Grids:
             yield from self.limits(nodes=(4,), rate=rate)
 
     def traces(self, n=16, rate="25mbit", names=TRACES, steps=5):
-        """Balanced on word traces, against dense rivals and an allgather. Zen's figure 13 asks the same of other models, and
-        has SparCML's, OmniReduce's and the sparse parameter server's schemes, which are not here."""
+        """Balanced on word traces, against dense rivals and an allgather."""
         for name in names:
             base = {"n": n, "rate": rate, "trace": name, "width": 64}
             yield self.zenps("balanced", **base, steps=steps)
@@ -101,7 +105,7 @@ class Grids:
             yield self.rival("mpi", "allgather", **base, steps=steps)
 
     def nodes(self, rate="25mbit"):
-        """Balanced, beside Open MPI and Gloo, over the number of hosts: random rows, none of Zen's schemes but its own."""
+        """Balanced, beside Open MPI and Gloo, over the number of hosts: random rows."""
         for n in (2, 4, 8, 16):
             base = {"n": n, "rate": rate, "rows": 1 << 22, "density": 0.01, "steps": 3}
             yield self.zenps("balanced", **base)
@@ -152,8 +156,7 @@ class Grids:
             yield self.zenps("balanced", n=8, rate=rate, rows=1 << 22, density=0.01, servers=servers, steps=3)
 
     def racks(self, rate="100mbit", uplink="100mbit"):
-        """Four racks of four hosts, whose uplinks are four times too slow for them. BlueConnect's figure 3 has a ring and
-        two-level beside it, which are not here. tests/bench/results has no table of it."""
+        """Four racks of four hosts, whose uplinks are four times too slow for them. tests/bench/results has no table of it."""
         base = {"n": 16, "rate": rate, "rows": 1 << 20, "density": 0.05, "racks": 4, "uplink": uplink, "steps": 3}
         yield self.zenps("balanced", **base)
         for scheme in ("blueconnect", "hierarchical"):

@@ -31,61 +31,92 @@ def input_args(spec):
     return args + ["--density", spec["density"]]
 
 
-def run(spec, build):
-    """What is measured of one row. With `watch_links`, `links` tells how full they were in the course of a step."""
-    n = spec["n"]
-    per_host = spec.get("ranks_per_host", 1)
-    n_servers = spec.get("servers") or n
-    shared = not spec.get("servers")
-    hosts = n if shared else n + n_servers
-    uneven = spec.get("trace") and spec["rate"] != "none" and shared and spec.get("racks", 1) == 1  # steps carry more or less
-    with Lab(hosts + 1, spec["rate"], spec.get("racks", 1), spec.get("uplink", "none")) as lab:
-        address = f"{lab.address(hosts)}:{PORT}"
-        env = {**environment(build), **spec.get("env", {})}
-        daemon = program(build, "zenpsd")
-        listening = os.path.join(lab.scratch, "address")
-        coordinator = lab.spawn(hosts, [daemon, "--roles=coordinator", f"--control-listen={address}", "--log-level=warn",
-                                        "--control-dead=60s", "--coordinator-call-timeout=60s",  # 128 processes, two cores
-                                        f"--control-address-file={listening}", f"--coordinator-min-servers={n_servers}"],
-                                "coordinator", env)
+class Service:
+    """A lab with a coordinator, servers and room for ranks: `with Service(spec, build) as service:`, then one job after another.
+    The members n, rate, ranks_per_host, servers, racks, uplink and env of the row count."""
+
+    def __init__(self, spec, build):
+        self.spec, self.build, self.n_jobs = spec, build, 0
+        self.n, self.per_host = spec["n"], spec.get("ranks_per_host", 1)
+        self.n_servers, self.shared = spec.get("servers") or self.n, not spec.get("servers")
+        self.hosts = self.n if self.shared else self.n + self.n_servers
+        self.world = self.n * self.per_host
+        self.env = {**environment(build), **spec.get("env", {})}
+        self.lab = Lab(self.hosts + 1, spec["rate"], spec.get("racks", 1), spec.get("uplink", "none"))
+        self.address = f"{self.lab.address(self.hosts)}:{PORT}"
+
+    def __enter__(self):
+        self.lab.__enter__()
+        try:
+            self.start()
+        except BaseException:
+            self.lab.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.lab.__exit__()
+
+    def start(self):
+        daemon = program(self.build, "zenpsd")
+        listening = os.path.join(self.lab.scratch, "address")
+        coordinator = self.lab.spawn(self.hosts, [daemon, "--roles=coordinator", f"--control-listen={self.address}", "--log-level=warn",
+                                                  "--control-dead=60s", "--coordinator-call-timeout=60s",  # 128 processes, two cores
+                                                  f"--control-address-file={listening}", f"--coordinator-min-servers={self.n_servers}"],
+                                     "coordinator", self.env)
         deadline = time.monotonic() + 20
         while not os.path.exists(listening):
             if coordinator.poll() is not None or time.monotonic() > deadline:
-                raise Failure(f"the coordinator did not come up: {lab.said(coordinator)}")
+                raise Failure(f"the coordinator did not come up: {self.lab.said(coordinator)}")
             time.sleep(0.01)
-        servers = [lab.spawn(i if shared else n + i,
-                             [daemon, "--roles=server", f"--control-coordinator={address}", f"--server-name=server{i}",
-                              "--fabric-interface=eth0", "--log-level=warn"], f"server{i}", env) for i in range(n_servers)]
-        before = lab.counters()
-        watch = Watch([p.pid for p in servers], interfaces=spec.get("watch_links", False) or uneven)
+        self.servers = [self.lab.spawn(i if self.shared else self.n + i,
+                                       [daemon, "--roles=server", f"--control-coordinator={self.address}", f"--server-name=server{i}",
+                                        "--fabric-interface=eth0", "--log-level=warn"], f"server{i}", self.env)
+                        for i in range(self.n_servers)]
+
+    def job(self, command, env=None):
+        """Starts the ranks of a new job, each with its output captured."""
+        self.n_jobs += 1
+        return [self.lab.spawn(i // self.per_host, command, f"rank{i}",
+                               {**self.env, "ZENPS_COORDINATOR": self.address, "ZENPS_JOB": f"bench{self.n_jobs}", "ZENPS_RANK": str(i),
+                                "ZENPS_WORLD_SIZE": str(self.world), "ZENPS_INTERFACE": "eth0", "ZENPS_ROUND_TIMEOUT": "600s",
+                                "ZENPS_JOIN_TIMEOUT": "300s", **(env or {})}, capture=True) for i in range(self.world)]
+
+    def measure(self, spec):
+        """What is measured of one row. With `watch_links`, `links` tells how full they were in the course of a step."""
+        uneven = spec.get("trace") and spec["rate"] != "none" and self.shared and spec.get("racks", 1) == 1  # steps carry more or less
+        before = self.lab.counters()
+        watch = Watch([p.pid for p in self.servers], interfaces=spec.get("watch_links", False) or uneven)
         watch.start()
-        command = [program(build, "zenps-perf"), "--json", *input_args(spec), *spec.get("args", [])]
+        command = [program(self.build, "zenps-perf"), "--json", *input_args(spec), *spec.get("args", [])]
         if spec.get("verify", True):
             command += ["--verify", "--verify-by", "turns"]
-        ranks = [lab.spawn(i // per_host, command, f"rank{i}",
-                           {**env, "ZENPS_COORDINATOR": address, "ZENPS_JOB": "bench", "ZENPS_RANK": str(i),
-                            "ZENPS_WORLD_SIZE": str(n * per_host), "ZENPS_INTERFACE": "eth0", "ZENPS_ROUND_TIMEOUT": "600s",
-                            "ZENPS_JOIN_TIMEOUT": "300s"}, capture=True) for i in range(n * per_host)]
-        ended = lab.await_end(ranks, spec["timeout_s"])
+        ended = self.lab.await_end(self.job(command), spec["timeout_s"])
         watch.done.set()
-        server_rss = [peak_rss_mb(p.pid) for p in servers]
+        server_rss = [peak_rss_mb(p.pid) for p in self.servers]
         got = json.loads(ended[0][0])
-        traffic = lab.traffic(before, got["warmup"] + spec["steps"], hosts)
-    server_cpu_ms = watch.cpu_per_step_ms(got["timeline"])
-    cpu_ms = got["cpu_ms"] * n * per_host + server_cpu_ms
-    if traffic["bytes_in"] is None:  # unshaped: what the ranks themselves counted
-        traffic["bytes_in"], traffic["bytes_out"] = got["bytes_in"], got["bytes_out"]
-    if uneven:
-        traffic["limit_ms"] = watch.limit_ms(got["timeline"], spec["rate"])
-    links = table(watch, got["timeline"], spec["rate"]) if spec.get("watch_links") else None
-    return {"links": links, "rows": got["rows"], "density": got["density"], "union_density": got["union_density"], "scheme": got["scheme"],
-            "ran": got["ran"], "settled_after": got["warmup"], "median_ms": got["median_ms"], **traffic, "cpu_util": cpu_ms / (got["median_ms"] * CORES),
-            "machine_util": watch.utilisation(got["timeline"]), "cpu_ms": cpu_ms, "server_cpu_ms": server_cpu_ms,
-            "verified": got["verified"], "codec": got["codec"], "provider": got["provider"], "partitions": got["partitions"],
-            "payload_in": got["payload_in"], "payload_out": got["payload_out"], "bytes_over_bound": got["bytes_over_bound"],
-            "imbalance_push": got["imbalance_push"], "imbalance_pull": got["imbalance_pull"], "phases": got["phases"],
-            "timeline": got["timeline"], "rss_worker_mb": max(usage.ru_maxrss for _, usage in ended) / 1024,
-            "rss_server_mb": max(server_rss), "dense_bytes": got["dense_bytes"]}
+        traffic = self.lab.traffic(before, got["warmup"] + spec["steps"], self.hosts)
+        server_cpu_ms = watch.cpu_per_step_ms(got["timeline"])
+        cpu_ms = got["cpu_ms"] * self.world + server_cpu_ms
+        if traffic["bytes_in"] is None:  # unshaped: what the ranks themselves counted
+            traffic["bytes_in"], traffic["bytes_out"] = got["bytes_in"], got["bytes_out"]
+        if uneven:
+            traffic["limit_ms"] = watch.limit_ms(got["timeline"], spec["rate"])
+        links = table(watch, got["timeline"], spec["rate"]) if spec.get("watch_links") else None
+        return {"links": links, "rows": got["rows"], "density": got["density"], "union_density": got["union_density"], "scheme": got["scheme"],
+                "ran": got["ran"], "settled_after": got["warmup"], "median_ms": got["median_ms"], **traffic, "cpu_util": cpu_ms / (got["median_ms"] * CORES),
+                "machine_util": watch.utilisation(got["timeline"]), "cpu_ms": cpu_ms, "server_cpu_ms": server_cpu_ms,
+                "verified": got["verified"], "codec": got["codec"], "provider": got["provider"], "partitions": got["partitions"],
+                "payload_in": got["payload_in"], "payload_out": got["payload_out"], "bytes_over_bound": got["bytes_over_bound"],
+                "imbalance_push": got["imbalance_push"], "imbalance_pull": got["imbalance_pull"], "phases": got["phases"],
+                "timeline": got["timeline"], "rss_worker_mb": max(usage.ru_maxrss for _, usage in ended) / 1024,
+                "rss_server_mb": max(server_rss), "dense_bytes": got["dense_bytes"]}
+
+
+def run(spec, build):
+    """One row in a lab of its own."""
+    with Service(spec, build) as service:
+        return service.measure(spec)
 
 
 def as_elements(spec):
