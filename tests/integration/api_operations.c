@@ -344,7 +344,7 @@ static void cancels(struct rank *rank) {
   rank_close(rank);
 }
 
-static void test_cancel(void **state) {
+static void test_cancel_apart(void **state) {
   (void)state;
   ranks_run(cluster_shared(), 3, cancels, NULL, 0);
 }
@@ -543,7 +543,7 @@ const struct CMUnitTest api_operation_tests[] = {
     cmocka_unit_test(test_bytes_of_reduce_scatter),
     cmocka_unit_test(test_sums_that_are_not_pulled),
     cmocka_unit_test(test_pulling_twice),
-    cmocka_unit_test(test_cancel),
+    cmocka_unit_test(test_cancel_apart),
     cmocka_unit_test(test_half_a_group),
     cmocka_unit_test(test_killed_before_its_push),
     cmocka_unit_test(test_refusals),

@@ -141,9 +141,9 @@ for n in 2 4 5 8; do
   fi
   exactly "8 * k * (P - 1)" topka --density 0.3 --keep $keep
   exactly "8 * 2 * k * (P - 1) / P" gtopk --density 0.3 --keep $keep
-  exactly "8 * 2 * k * (P - 1) / P" topkdsa --density $keep --keep $keep --overlap same # table 1's interval, from here
-  about "(8 * k + 8 * M / 4 * (1 - (1 - k / (M / 4)) ^ P)) * (P - 1) / P" topkdsa --density 0.3 --keep $keep
-  about "(8 * 0.8 * M / 4 / P + M) * (P - 1) / P" topkdsa --density 1 --overlap disjoint --keep "$(awk -v n=$n 'BEGIN { print 0.8 / n }')" # to here
+  exactly "8 * 2 * k * (P - 1) / P" topkdsa --allgather direct --density $keep --keep $keep --overlap same # table 1's interval, from here
+  about "(8 * k + 8 * M / 4 * (1 - (1 - k / (M / 4)) ^ P)) * (P - 1) / P" topkdsa --allgather direct --density 0.3 --keep $keep
+  about "(8 * 0.8 * M / 4 / P + M) * (P - 1) / P" topkdsa --allgather direct --density 1 --overlap disjoint --keep "$(awk -v n=$n 'BEGIN { print 0.8 / n }')" # to here
   for overlap in same random disjoint; do # 2k(P-1)/P to 6k(P-1)/P words, what is agreed and counts, as thresholds are reused
     want "$(awk -v k=$k -v P=$n 'BEGIN { print 4 * 2 * k * (P - 1) / P * 0.89 }')" "$(awk -v k=$k -v P=$n 'BEGIN { print 4 * 6 * k * (P - 1) / P + 24 * (P - 1) }')" \
       oktopk --density 0.1 --keep $keep --overlap $overlap --warmup 1 --steps 20
