@@ -28,6 +28,7 @@ ok "skewed rows" verified 3 2 --rows 100000 --skew 1.1 --density 0.02
 for dtype in bf16 f16; do
   ok "$dtype" verified 4 2 --rows 262144 --density 0.01 --dtype $dtype
   ok "$dtype, repeated rows in, rows out" verified 3 2 --rows 30000 --width 3 --layout rows --out rows --duplicates 3 --density 0.05 --dtype $dtype
+  ok "$dtype, repeated rows of which some add up to nothing" verified 3 2 --rows 20003 --layout rows --out rows --duplicates 2 --density 0.05 --dtype $dtype
   ok "$dtype, mean, in place, width 64" verified 3 2 --rows 20000 --width 64 --density 0.01 --op mean --out in-place --dtype $dtype
   ok "$dtype, max, several stripes, rows out" verified 2 2 --rows 2200000 --density 0.02 --partitions 16 --op max --out rows --dtype $dtype
   ok "$dtype as qsgd4" verified 3 2 --rows 30000 --density 0.05 --layout rows --duplicates 2 --values qsgd4 --dtype $dtype

@@ -114,16 +114,19 @@ void perf_check_destroy(struct perf_check *check) {
 }
 
 /* sum[row] += the rank's row, whose repetitions are added first, in order, from zero: the order the library promises.
- */
+ * False where they add up to nothing: such a row is not sent. */
 #define DEFINE_ADD_ROW(name, type)                                                                 \
-  static void name(const struct perf *perf, type *sum, uint64_t row, const uint64_t *keys) {       \
+  static bool name(const struct perf *perf, type *sum, uint64_t row, const uint64_t *keys) {       \
     const uint64_t width = perf->options.width;                                                    \
+    bool is_sent = false;                                                                          \
     for (uint64_t c = 0; c < width; c++) {                                                         \
       type value = 0;                                                                              \
       for (uint64_t k = 0; k < perf->options.duplicates; k++)                                      \
         value += (type)perf_element(perf, perf_value(keys[k], row * width + c, perf->value_bits)); \
       sum[row * width + c] += value;                                                               \
+      is_sent |= value != 0;                                                                       \
     }                                                                                              \
+    return is_sent;                                                                                \
   }
 DEFINE_ADD_ROW(add_row_f32, float)
 DEFINE_ADD_ROW(add_row_f64, double)
@@ -137,12 +140,7 @@ static void add_rows(const struct perf_check *check, uint64_t step, uint32_t ran
   const int64_t *rows = perf_input_touched(perf->input, step, rank, &n);
   for (uint64_t i = 0; i < n; i++) {
     const uint64_t row = (uint64_t)rows[i];
-    touched[row] = 1;
-    if (perf->sum_bytes == 4) {
-      add_row_f32(perf, sum, row, keys);
-    } else {
-      add_row_f64(perf, sum, row, keys);
-    }
+    touched[row] |= perf->sum_bytes == 4 ? add_row_f32(perf, sum, row, keys) : add_row_f64(perf, sum, row, keys);
   }
 }
 
@@ -171,22 +169,9 @@ static void merge_own_row(struct perf_check *check, uint64_t row) {
   check->own_touched[row] = 0;
 }
 
-/* Repetitions that add up to nothing are not sent. */
-static void drop_zero_rows(struct perf_check *check) {
-  const struct perf *perf = check->perf;
-  const uint64_t width = perf->options.width;
-  for (uint64_t row = 0; row < perf->rows; row++) {
-    bool zero = true;
-    for (uint64_t c = row * width; check->own_touched[row] && zero && c < (row + 1) * width; c++)
-      zero = perf->sum_bytes == 4 ? ((float *)check->own)[c] == 0 : ((double *)check->own)[c] == 0;
-    if (zero) check->own_touched[row] = 0;
-  }
-}
-
 /* The rank's gradient as the others get it. */
 static void add_sent(struct perf_check *check, uint64_t step, uint32_t rank) {
   add_rows(check, step, rank, check->own, check->own_touched);
-  drop_zero_rows(check);
   if (check->round) perf_round_rows(check->round, step, rank, check->own_touched, check->own);
   for (uint64_t row = 0; row < check->perf->rows; row++)
     if (check->own_touched[row]) merge_own_row(check, row);
