@@ -72,6 +72,7 @@ static zps_json *derive_shard(const zps_json *now, const zps_json *before, doubl
   to = zps_json_set_real(to, "density", ratio(grown(&window, "push_rows"), rounds * number(row, "world") * rows_here));
   to = zps_json_set_real(to, "union_density", ratio(grown(&window, "union_rows"), rounds * rows_here));
   to = zps_json_set_real(to, "imbalance_pull", imbalance_pull(now, before, row));
+  to = zps_json_set_real(to, "imbalance_step", ratio(grown(&window, "step_loads"), rounds));
   to = zps_json_set_real(to, "collect_ms", ratio(grown(&window, "collect_ns"), rounds) / 1e6);
   to = zps_json_set_real(to, "reduce_ms", ratio(grown(&window, "reduce_ns"), rounds) / 1e6);
   return zps_json_set_real(to, "publish_ms", ratio(grown(&window, "publish_ns"), rounds) / 1e6);

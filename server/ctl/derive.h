@@ -10,7 +10,8 @@
  *
  * Of a tensor at a server: rounds_per_s; bytes_in_per_s, bytes_out_per_s; density: rows a rank pushed of those it could
  * have; union_density: rows in the sum; imbalance_pull: the sum's heaviest partition over the
- * mean one, over all servers (imbalance_push, of a rank's, comes from the server, of all rounds); collect_ms,
+ * mean one, over all servers (imbalance_push, of a rank's, comes from the server, of all rounds); imbalance_step: what
+ * a server is sent of a rank's rows in a step over its even share, of the heaviest rank, mean of rounds; collect_ms,
  * reduce_ms, publish_ms: mean over rounds. Of a rank: lag_ms: mean time by which its push came after the first one. */
 zps_json *zps_ctl_derive(const zps_json *now, const zps_json *before, double seconds);
 

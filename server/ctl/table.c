@@ -175,6 +175,7 @@ static const struct view views[] = {
       {"union_density", "UNION", RATE},
       {"imbalance_push", "IMB-PUSH", RATE},
       {"imbalance_pull", "IMB-PULL", RATE},
+      {"imbalance_step", "IMB-STEP", RATE},
       {"collect_ms", "COLLECT/ms", RATE},
       {"reduce_ms", "REDUCE/ms", RATE},
       {"publish_ms", "PUBLISH/ms", RATE}}},

@@ -158,6 +158,8 @@ static const struct {
     {NULL, NULL, "union_density", "rows in the sum, of all, 0 to 1"},
     {NULL, NULL, "imbalance_push", "heaviest partition that a rank pushes over the mean one, of all rounds; 1 is even"},
     {NULL, NULL, "imbalance_pull", "heaviest partition of the sum over the mean one; 1 is even"},
+    {NULL, NULL, "imbalance_step",
+     "what the server is sent of a rank's rows over its even share, of the heaviest rank, mean of rounds"},
     {NULL, NULL, "collect_ms", "milliseconds of a round from the first push until all are there"},
     {NULL, NULL, "reduce_ms", "milliseconds of a round until all sums are made"},
     {NULL, NULL, "publish_ms", "milliseconds of a round until all ranks have the sums"},

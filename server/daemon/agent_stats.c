@@ -30,6 +30,7 @@ static zps_json *tensor_row(const struct zps_tensor_stats *stats) {
   row = zps_json_set_u64(row, "union_rows", stats->union_rows);
   row = zps_json_set_u64(row, "union_rows_max_part", stats->union_rows_max_part);
   row = zps_json_set_real(row, "imbalance_push", stats->imbalance_push);
+  row = zps_json_set_real(row, "step_loads", stats->step_loads);
   row = zps_json_set_u64(row, "collect_ns", stats->collect_ns);
   row = zps_json_set_u64(row, "reduce_ns", stats->reduce_ns);
   return zps_json_set_u64(row, "publish_ns", stats->publish_ns);

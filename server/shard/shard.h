@@ -33,6 +33,8 @@ struct zps_tensor_stats {
   uint64_t bytes_in, bytes_out;   /* payload read from and served to ranks */
   uint64_t push_rows, union_rows; /* rows received; rows published */
   double imbalance_push; /* worst n_parts * rows of a (rank, partition) / rows of that rank, of all rounds together */
+  double step_loads;     /* summed over rounds: rows that came here of those of the rank of which most did, over an even
+                            share     by partitions (definition 8, of servers and single steps) */
   uint64_t union_rows_max_part;               /* union rows of this server's heaviest partition, accumulated */
   uint64_t collect_ns, reduce_ns, publish_ns; /* first push -> all here; summing; first result -> all ranks done */
   const uint64_t *lag_ns; /* per rank: how long after the first rank its push came, summed over rounds */

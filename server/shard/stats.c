@@ -27,12 +27,27 @@ void zps_sums_fini(struct zps_tensor *tensor) {
   *sums = (struct zps_tensor_sums){0};
 }
 
+/* Zen's definition 8 of this round and this server: what it was sent of a rank's rows, over its even share. */
+static double step_load(const struct zps_tensor *tensor, const struct zps_shard_round *round) {
+  const uint32_t world = tensor->job->world;
+  double worst = 0;
+  for (uint32_t rank = 0; rank < world; rank++) {
+    uint64_t here = 0;
+    for (uint32_t part = 0; part < tensor->parts_here; part++) here += round->nnz[(size_t)part * world + rank];
+    if (round->total_nnz[rank] == 0 || tensor->parts_here == 0) continue;
+    const double even = (double)round->total_nnz[rank] * tensor->parts_here / tensor->partition.n_parts;
+    if ((double)here / even > worst) worst = (double)here / even;
+  }
+  return worst;
+}
+
 void zps_sums_add(struct zps_tensor *tensor, const struct zps_shard_round *round) {
   struct zps_tensor_sums *sums = &tensor->sums;
   const uint32_t world = tensor->job->world;
   sums->rounds++;
   sums->collect_ns += round->collected_ns - round->opened_ns;
   sums->reduce_ns += round->reduce_ns;
+  sums->step_loads += step_load(tensor, round);
   for (uint32_t part = 0; part < tensor->parts_here; part++) {
     sums->union_rows += round->parts[part].nnz;
     sums->part_union[part] += round->parts[part].nnz;
@@ -82,6 +97,7 @@ void zps_sums_visit(const struct zps_tensor *tensor, void (*visit)(void *ctx, co
                                    .push_rows = sums->push_rows,
                                    .union_rows = sums->union_rows,
                                    .imbalance_push = imbalance(tensor),
+                                   .step_loads = sums->step_loads,
                                    .collect_ns = sums->collect_ns,
                                    .reduce_ns = sums->reduce_ns,
                                    .publish_ns = sums->publish_ns,

@@ -60,7 +60,9 @@ for scheme in $schemes; do
   esac
   case $scheme in
     ring) is "ring: no server tells of it" "$(grep "^perf\.$i " "$scratch/shards")" "" ;;
-    balanced) is "balanced: the server counts the same" "$(grep "^perf\.$i " "$scratch/shards")" "perf.$i $((2 + steps))" ;;
+    balanced) is "balanced: the server counts the same" "$(grep "^perf\.$i " "$scratch/shards")" "perf.$i $((2 + steps))"
+      look shards job=all name imbalance_step | awk -v t="perf.$i" '$1 == t { n++; if ($2 < 0.9 || $2 > 3) bad = 1 } END { exit !(n == 1 && !bad) }'
+      tap_result $? "balanced: what a step sends the server is about its even share" ;;
   esac
   i=$((i + 1)) steps=$((steps + 1))
 done

@@ -83,8 +83,8 @@ static void test_bytes_are_short(void **state) {
   "\", \"job_id\": \"0x1\", \"name\": \"w\", \"rows\": 1000, \"world\": 2, \"partitions\": 4, \"partitions_here\": " \
   "2, "                                                                                                              \
   "\"age_s\": 10, \"rounds\": " #rounds ", \"bytes_in\": " #bytes ", \"bytes_out\": 0, \"push_rows\": " #push        \
-  ", \"union_rows\": " #union_ ", \"union_rows_max_part\": " #max ", \"imbalance_push\": " #imbalance                \
-  ", \"collect_ns\": " #collect ", \"reduce_ns\": 0, \"publish_ns\": 0}"
+  ", \"union_rows\": " #union_ ", \"union_rows_max_part\": " #max ", \"step_loads\": " #imbalance                    \
+  "e1, \"imbalance_push\": " #imbalance ", \"collect_ns\": " #collect ", \"reduce_ns\": 0, \"publish_ns\": 0}"
 
 static double of(const zps_json *result, const char *array, size_t index, const char *key) {
   return zps_json_opt_real(zps_json_at(zps_json_get(result, array), index), key, -1);
@@ -106,6 +106,7 @@ static void test_since_open(void **state) {
   assert_float_equal(of(derived, "shards", 0, "imbalance_push"), 1.1, 1e-9);
   assert_float_equal(of(derived, "shards", 0, "imbalance_pull"), 1.2, 1e-9); /* 4 x 1200 of 4000, at both servers */
   assert_float_equal(of(derived, "shards", 1, "imbalance_pull"), 1.2, 1e-9);
+  assert_float_equal(of(derived, "shards", 0, "imbalance_step"), 0.55, 1e-9); /* 11 of 20 rounds */
   assert_float_equal(of(derived, "shards", 0, "collect_ms"), 2, 1e-9);
   assert_float_equal(of(derived, "lags", 0, "lag_ms"), 3, 1e-9);
   assert_float_equal(of(derived, "shards", 0, "rounds"), 20, 1e-9); /* the old rows stay */
@@ -123,6 +124,7 @@ static void test_between_samples(void **state) {
   assert_float_equal(of(derived, "shards", 0, "density"), 1, 1e-9);
   assert_float_equal(of(derived, "shards", 0, "union_density"), 1, 1e-9);
   assert_float_equal(of(derived, "shards", 0, "imbalance_push"), 1.5, 1e-9);
+  assert_float_equal(of(derived, "shards", 0, "imbalance_step"), 0.4, 1e-9); /* 15 - 11, of 10 rounds */
   assert_float_equal(of(derived, "shards", 0, "imbalance_pull"), 1, 1e-9);
   assert_float_equal(of(derived, "shards", 0, "collect_ms"), 1, 1e-9);
   zps_json_unref(derived);

@@ -40,6 +40,7 @@ static void test_sums_are_exact(void **state) {
   assert_true(stats.union_rows < stats.push_rows && stats.union_rows > stats.push_rows / 4);
   assert_true(stats.union_rows_max_part * 5 >= stats.union_rows);
   assert_true(stats.imbalance_push > 1.0 && stats.imbalance_push < 1.2);
+  assert_true(stats.step_loads > 1.0 * 7 && stats.step_loads < 1.1 * 7);
   assert_true(stats.reduce_ns > 0 && stats.collect_ns > 0 && stats.publish_ns > 0);
   cluster_check_released(shard);
   for (uint32_t rank = 0; rank < 4; rank++) assert_int_equal(rig_left(cluster.ranks[rank]), 0);
