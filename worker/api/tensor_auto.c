@@ -32,8 +32,8 @@ static zps_err_t variant_open(struct zenps_job *job, const struct zenps_tensor *
   const unsigned flags = zps_plan_scheme_flags(scheme);
   if (zps_served_kind_find(options.scheme)) { /* takes none of these */
     options.chunks = 0;
-    options.bits = 0;
   }
+  if (!zps_plan_flags_round(flags)) options.bits = 0;
   if (!(flags & ZPS_SCHEME_LEVELS)) options.n_levels = 0;
   if (scheme != ZPS_PLAN_BLUECONNECT) options.level_algorithms = NULL;
   if (!(flags & ZPS_SCHEME_GATHERS)) options.allgather = ZENPS_ALLGATHER_AUTO;

@@ -274,6 +274,9 @@ static zps_err_t set_streams(struct zps_scheme_ask *ask, const zenps_tensor_opti
     return zps_fail(error, ZPS_ERR_INVALID,
                     "tensor %s: allgather is for split-allgather, dsar and topkdsa, not for scheme %s", name,
                     ask->name);
+  if (given->bits && !zps_plan_flags_round(flags))
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tensor %s: bits are for the dense halves of dsar and topkdsa, not for scheme %s", name, ask->name);
   if (given->delta > 0 && !(flags & ZPS_SCHEME_STREAMS))
     return zps_fail(error, ZPS_ERR_INVALID,
                     "tensor %s: delta is for schemes that send sparse streams between ranks, not for scheme %s", name,

@@ -41,6 +41,8 @@ static void refuses(void **state) {
       {{.scheme = "balanced", .allgather = ZENPS_ALLGATHER_DIRECT},
        "allgather and delta are for schemes between ranks"},
       {{.scheme = "dsar", .bits = 4, .allgather = ZENPS_ALLGATHER_DOUBLING}, "levels go straight to every rank"},
+      {{.scheme = "ring", .bits = 4}, "bits are for the dense halves of dsar and topkdsa, not for scheme ring"},
+      {{.scheme = "split-allgather", .bits = 4}, "bits are for the dense halves of dsar and topkdsa"},
       {{.scheme = "agsparse", .delta = 1.5}, "delta is 1.5; a share of the rows, 0 to 1"},
       {{.scheme = "agsparse", .delta = -0.1}, "delta is -0.1"},
       {{.scheme = "auto", .delta = -0.1}, "delta is -0.1"},
