@@ -215,8 +215,9 @@ typedef struct zenps_tensor_options {
                             of a dense result then counts all rows where all are sent; a list of rows has those of the
                             union, but in the first such steps after dense results perhaps less those whose sum is zero,
                             or all. zenps_allreduce() waits where it has not said so yet, as before the first step. NULL:
-                            [ZENPS_SCHEME; "balanced"]. Those between workers add in orders of their own, the same on
-                            all ranks and in every run. The first tensor that has one links all ranks: its
+                            [ZENPS_SCHEME; "balanced"], which has its speed from the first step and goes with every other
+                            option; beyond some hundred steps auto is faster. Those between workers add in orders of their
+                            own, the same on all ranks and in every run. The first tensor that has one links all ranks: its
                             zenps_tensor_open() waits for all of them */
   uint64_t k;            /* lossy schemes: rows to keep; 0: `density` of them. One of the two must be set */
   double density;
