@@ -69,46 +69,45 @@ static zps_err_t parse_sample(struct libsvm *data, struct sample_set *set, const
   return ZPS_OK;
 }
 
-static zps_err_t open_lines(const struct libsvm_share *share, bool in_parts, struct zps_tools_lines **lines_p,
-                            struct zps_error *error) {
-  zps_err_t code = zps_tools_lines_open(share->path, lines_p, error);
-  if (code != ZPS_OK || !in_parts) return code;
-  code = zps_tools_lines_part(*lines_p, (uint64_t)share->rank, (uint64_t)share->world, error);
-  if (code != ZPS_OK) zps_tools_lines_close(*lines_p);
+/* Opens this rank's part of the file, or all of it where it has no parts: a pipe can be opened once. */
+static zps_err_t open_lines(struct libsvm_share *share, struct zps_error *error) {
+  zps_err_t code = zps_tools_lines_open(share->path, &share->lines, error);
+  if (code != ZPS_OK) return code;
+  code = zps_tools_lines_part(share->lines, (uint64_t)share->rank, (uint64_t)share->world, error);
+  share->in_parts = code == ZPS_OK;
+  if (code == ZPS_OK || code == ZPS_ERR_UNSUPPORTED) return ZPS_OK;
+  libsvm_close(share);
   return code;
 }
 
 zps_err_t libsvm_count(struct libsvm_share *share, struct zps_error *error) {
-  struct zps_tools_lines *lines;
   char *line;
   size_t len;
-  zps_err_t code = open_lines(share, true, &lines, error);
-  share->in_parts = code == ZPS_OK;
+  zps_err_t code = open_lines(share, error);
   share->n_lines = 0;
-  if (code == ZPS_ERR_UNSUPPORTED) { /* or there is no such decoder, which this tells */
-    code = open_lines(share, false, &lines, error);
-    if (code == ZPS_OK) zps_tools_lines_close(lines);
-    return code;
-  }
-  if (code != ZPS_OK) return code;
-  while ((code = zps_tools_lines_next(lines, &line, &len, error)) == ZPS_OK) share->n_lines++;
-  zps_tools_lines_close(lines);
+  if (code != ZPS_OK || !share->in_parts) return code;
+  while ((code = zps_tools_lines_next(share->lines, &line, &len, error)) == ZPS_OK) share->n_lines++;
+  libsvm_close(share);
   return code == ZPS_ERR_CLOSED ? ZPS_OK : code;
 }
 
-zps_err_t libsvm_read(const struct libsvm_share *share, struct libsvm *data, struct zps_error *error) {
+void libsvm_close(struct libsvm_share *share) {
+  zps_tools_lines_close(share->lines);
+  share->lines = NULL;
+}
+
+zps_err_t libsvm_read(struct libsvm_share *share, struct libsvm *data, struct zps_error *error) {
   const uint64_t stride = share->in_parts ? 1 : (uint64_t)share->world;
   const uint64_t first = share->in_parts ? 0 : (uint64_t)share->rank;
   *data = (struct libsvm){.n_features = 1};
   data->training.stride = data->held_out.stride = stride;
   data->training.first_number = data->held_out.first_number = first;
-  struct zps_tools_lines *lines;
-  zps_err_t code = open_lines(share, share->in_parts, &lines, error);
+  zps_err_t code = share->in_parts ? open_lines(share, error) : ZPS_OK;
   if (code != ZPS_OK) return code;
   char *line;
   size_t len;
-  while ((code = zps_tools_lines_next(lines, &line, &len, error)) == ZPS_OK) {
-    const uint64_t number = share->lines_before + zps_tools_lines_number(lines);
+  while ((code = zps_tools_lines_next(share->lines, &line, &len, error)) == ZPS_OK) {
+    const uint64_t number = share->lines_before + zps_tools_lines_number(share->lines);
     line += strspn(line, " \t");
     if (*line == '\0' || *line == '#') continue;
     struct sample_set *set = share->holdout && number % share->holdout == 0 ? &data->held_out : &data->training;
@@ -117,7 +116,7 @@ zps_err_t libsvm_read(const struct libsvm_share *share, struct libsvm *data, str
     code = parse_sample(data, set, share->path, number, line, error);
     if (code != ZPS_OK) break;
   }
-  zps_tools_lines_close(lines);
+  libsvm_close(share);
   if (code == ZPS_ERR_CLOSED) return ZPS_OK;
   libsvm_free(data);
   return code;

@@ -16,6 +16,8 @@
 
 #include "common/base/err.h"
 
+struct zps_tools_lines;
+
 struct sample {
   double label;
   uint32_t n;
@@ -48,12 +50,15 @@ struct libsvm_share {
   bool in_parts;         /* out, of libsvm_count(): a share of the bytes; else all of them */
   uint64_t n_lines;      /* out, in parts: of this rank's */
   uint64_t lines_before; /* in, for libsvm_read(), in parts: those of the ranks before */
+  struct zps_tools_lines *lines;
 };
 
-/* Opens the file, and counts the lines of this rank's part, if it can be read in parts. */
+/* Opens the file, and counts the lines of this rank's part, if it can be read in parts. A pipe or a compressed file
+ * stays open until libsvm_read() or libsvm_close(). */
 zps_err_t libsvm_count(struct libsvm_share *share, struct zps_error *error) ZPS_MUSTCHECK;
 /* In parts, `n_all` and `first_number` of the sets have yet to be given by libsvm_place(); else they are there. */
-zps_err_t libsvm_read(const struct libsvm_share *share, struct libsvm *data, struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t libsvm_read(struct libsvm_share *share, struct libsvm *data, struct zps_error *error) ZPS_MUSTCHECK;
+void libsvm_close(struct libsvm_share *share);
 /* Numbers of samples that the ranks before, and all ranks, have in each set. */
 void libsvm_place(struct libsvm *data, uint64_t training_before, uint64_t training_all, uint64_t held_out_before,
                   uint64_t held_out_all);

@@ -27,15 +27,20 @@ bool linear_read(struct linear *model, const char *path) {
   if (libsvm_count(&share, &error) != ZPS_OK) return linear_fail("%s", error.text);
   if (!model->is_whole) {
     double own[] = {share.in_parts, (double)share.n_lines}, *all;
-    if (zps_gather(model->train.job, "lines", 0, 2, own, &all) != ZENPS_OK)
+    if (zps_gather(model->train.job, "lines", 0, 2, own, &all) != ZENPS_OK) {
+      libsvm_close(&share);
       return linear_fail("%s", zenps_last_error()->text);
+    }
     bool alike = true;
     for (int rank = 0; rank < share.world; rank++) {
       alike = alike && (all[2 * rank] != 0) == share.in_parts;
       if (rank < share.rank) share.lines_before += (uint64_t)all[2 * rank + 1];
     }
     free(all);
-    if (!alike) return linear_fail("%s is a plain file on some ranks and compressed on others", path);
+    if (!alike) {
+      libsvm_close(&share);
+      return linear_fail("%s is a plain file on some ranks and compressed, or a pipe, on others", path);
+    }
   }
   if (libsvm_read(&share, &model->data, &error) != ZPS_OK) return linear_fail("%s", error.text);
   return true;
