@@ -206,7 +206,7 @@ static void ascending_rows_equal_the_reference(void **state) {
     struct ref_gradient gradient = ref_dense(&rng, lengths[i], 1, ZPS_DTYPE_F32, 0.3);
     list_rows(&gradient);
     check_gradient(*state, &gradient, 2, 0, 7);
-    check_gradient(*state, &gradient, 70, REF_HASHED, 7);
+    if (i < 3) check_gradient(*state, &gradient, 70, REF_HASHED, 7);
     check_gradient(*state, &gradient, 16, i % 3, 8);
     const uint64_t at = gradient.n_entries / 2; /* the next one is no greater */
     if (at + 1 < gradient.n_entries) {
