@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "common/base/clock.h"
+#include "common/base/config.h"
 
 bool bench_parse_numbers(const char *program, const char *option, const char *list, double min, double max,
                          double *numbers, unsigned *n_p) {
@@ -64,4 +65,16 @@ double bench_time_ns(bool one_thread, void (*run)(void *ctx), void *ctx) {
   const uint64_t start_ns = now_ns(one_thread);
   run(ctx);
   return (double)(now_ns(one_thread) - start_ns);
+}
+
+int bench_main(const struct zps_opt_table *table, int argc, char **argv, void *options, int (*run)(void *options)) {
+  struct zps_config_rest rest;
+  struct zps_error error;
+  if (zps_config_load(table, argc, argv, NULL, options, &rest, &error) != ZPS_OK) {
+    fprintf(stderr, "%s: %s\n", table->program, error.text);
+    return EXIT_FAILURE;
+  }
+  const int status = rest.exit_now ? EXIT_SUCCESS : run(options);
+  zps_config_fini(table, options);
+  return status;
 }

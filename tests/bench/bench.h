@@ -21,4 +21,9 @@ void *bench_memory(const char *program, uint64_t n, uint64_t size);
  * the clock's. */
 double bench_time_ns(bool one_thread, void (*run)(void *ctx), void *ctx);
 
+/* A program's main(): loads its options, of the table's size, and runs, or says what is wrong with them. Returns the
+ * exit status. */
+struct zps_opt_table;
+int bench_main(const struct zps_opt_table *table, int argc, char **argv, void *options, int (*run)(void *options));
+
 #endif

@@ -192,7 +192,8 @@ static void print(const struct options *options, uint32_t width, double density,
   fflush(stdout);
 }
 
-static int run(struct options *options) {
+static int run(void *given) {
+  struct options *const options = given;
   double widths[BENCH_LIST_MAX], densities[BENCH_LIST_MAX];
   unsigned n_widths, n_densities;
   struct zps_workpool *pool = NULL;
@@ -229,13 +230,5 @@ static int run(struct options *options) {
 
 int main(int argc, char **argv) {
   struct options options;
-  struct zps_config_rest rest;
-  struct zps_error error;
-  if (zps_config_load(&table, argc, argv, NULL, &options, &rest, &error) != ZPS_OK) {
-    fprintf(stderr, "codec-bench: %s\n", error.text);
-    return EXIT_FAILURE;
-  }
-  const int status = rest.exit_now ? EXIT_SUCCESS : run(&options);
-  zps_config_fini(&table, &options);
-  return status;
+  return bench_main(&table, argc, argv, &options, run);
 }

@@ -133,7 +133,8 @@ static int measure(const struct bench *bench, double memory, uint32_t k) {
   return EXIT_SUCCESS;
 }
 
-static int run(const struct options *options) {
+static int run(void *given) {
+  const struct options *const options = given;
   double densities[BENCH_LIST_MAX], memories[BENCH_LIST_MAX], functions[BENCH_LIST_MAX];
   unsigned n_densities, n_memories, n_functions;
   struct zps_workpool *pool = NULL;
@@ -164,13 +165,5 @@ static int run(const struct options *options) {
 
 int main(int argc, char **argv) {
   struct options options;
-  struct zps_config_rest rest;
-  struct zps_error error;
-  if (zps_config_load(&table, argc, argv, NULL, &options, &rest, &error) != ZPS_OK) {
-    fprintf(stderr, PROGRAM ": %s\n", error.text);
-    return EXIT_FAILURE;
-  }
-  const int status = rest.exit_now ? EXIT_SUCCESS : run(&options);
-  zps_config_fini(&table, &options);
-  return status;
+  return bench_main(&table, argc, argv, &options, run);
 }
