@@ -7,13 +7,14 @@
 #include <string.h>
 
 static const struct kind {
-  const char *name, *rank, *world, *local_world; /* the last one may be NULL */
-  const char *within;                            /* believed where this one is there as well; NULL: always */
+  const char *name, *rank, *world, *local_rank, *local_world; /* the last one may be NULL */
+  const char *within; /* believed where this one is there as well; NULL: always */
 } kinds[] = {
-    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", NULL},
-    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", NULL},
-    {"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALNRANKS", NULL},
-    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", NULL, "SLURM_STEP_ID"},
+    {"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", NULL},
+    {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+     "OMPI_COMM_WORLD_LOCAL_SIZE", NULL},
+    {"mpirun", "PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS", NULL},
+    {"srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_LOCALID", NULL, "SLURM_STEP_ID"},
 };
 
 #define OTHERWISE "start it by torchrun, mpirun or srun, or set ZENPS_RANK and ZENPS_WORLD_SIZE"
@@ -60,6 +61,12 @@ static uint64_t local_world_of(const struct kind *kind, uint64_t world) {
   return local <= world ? local : 0;
 }
 
+/* Left out likewise. */
+static int64_t local_rank_of(const struct kind *kind, uint64_t world) {
+  uint64_t local;
+  return parse(variable(kind->local_rank), &local) && local < world ? (int64_t)local : -1;
+}
+
 static zps_err_t read_kind(const struct kind *kind, struct zps_launcher *launcher, struct zps_error *error) {
   const char *const rank = variable(kind->rank), *const world = variable(kind->world);
   if (!rank && strcmp(world, "1") == 0) return ZPS_OK; /* there is but one */
@@ -77,6 +84,7 @@ static zps_err_t read_kind(const struct kind *kind, struct zps_launcher *launche
         kind->rank, rank, kind->world, world, ZPS_LAUNCHER_WORLD_MAX);
   launcher->name = kind->name;
   launcher->local_world = local_world_of(kind, launcher->world);
+  launcher->local_rank = local_rank_of(kind, launcher->world);
   return ZPS_OK;
 }
 
@@ -99,7 +107,7 @@ static zps_err_t check_alone(struct zps_error *error) {
 
 zps_err_t zps_launcher_find(struct zps_launcher *launcher, struct zps_error *error) {
   const struct kind *half = NULL;
-  *launcher = (struct zps_launcher){.world = 1};
+  *launcher = (struct zps_launcher){.world = 1, .local_rank = -1};
   for (unsigned i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
     const bool rank = variable(kinds[i].rank), world = variable(kinds[i].world);
     if (kinds[i].within && !variable(kinds[i].within)) continue;

@@ -2,10 +2,11 @@
  * The launcher that started this process, and among how many: variables that torchrun, mpirun and srun leave in the
  * environment.
  *
- *   torchrun, and launchers that do the same   RANK, WORLD_SIZE, LOCAL_WORLD_SIZE
- *   Open MPI's mpirun                       OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_SIZE
- *   MPICH's and Intel MPI's mpirun          PMI_RANK, PMI_SIZE, MPI_LOCALNRANKS
- *   srun                                    SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_STEP_TASKS_PER_NODE
+ *   torchrun, and launchers that do the same   RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE
+ *   Open MPI's mpirun                       OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE
+ *   MPICH's and Intel MPI's mpirun          PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS
+ *   srun                                    SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID,
+ *                                           SLURM_STEP_TASKS_PER_NODE
  *
  * The first one whose rank and size are both there counts, as a whole: mpirun under Slurm leaves both its own variables
  * and those of the step that its daemons run in. A batch script has SLURM_PROCID, too, without being one of several
@@ -25,6 +26,7 @@ struct zps_launcher {
   const char *name; /* "torchrun", "mpirun", "srun"; NULL: no launcher that is known */
   uint64_t rank, world;
   uint64_t local_world; /* on this host; 0: it does not say */
+  int64_t local_rank;   /* among those; -1: it does not say */
 };
 
 /* ZPS_ERR_INVALID, naming the variables and what would be right: the variables make no sense, half of them are missing,

@@ -6,6 +6,15 @@ zenpsrun -n 3 -- sh -c 'echo "hello from $ZENPS_RANK of $ZENPS_WORLD_SIZE, $RANK
 is "every line carries its rank" "$(cat "$scratch/out")" "[0] hello from 0 of 3, 0 3 0
 [1] hello from 1 of 3, 1 3 1
 [2] hello from 2 of 3, 2 3 2"
+meet='echo "$MASTER_ADDR:$MASTER_PORT, $LOCAL_WORLD_SIZE"'
+env -u MASTER_ADDR -u MASTER_PORT zenpsrun -n 2 --prefix=no -- sh -c "$meet" >"$scratch/out" 2>&1
+is "all ranks are told the same place to meet" "$(sort -u "$scratch/out" | wc -l)" 1
+said "a port of this host" '^127\.0\.0\.1:[0-9]+, 2$'
+is "what is set already stays" "$(MASTER_ADDR=head MASTER_PORT=29500 zenpsrun -n 1 --prefix=no -- sh -c "$meet")" "head:29500, 1"
+in_front() { env -u MASTER_ADDR -u MASTER_PORT -u RANK -u WORLD_SIZE OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 "$@" zenpsrun --prefix=no --coordinator 127.0.0.1:1 --port 20123 -- \
+  sh -c 'echo "$RANK of $WORLD_SIZE, ${LOCAL_RANK-none} of ${LOCAL_WORLD_SIZE-none}, ${MASTER_ADDR-none}:${MASTER_PORT-none}"'; }
+is "in front of a rank, the same" "$(in_front OMPI_COMM_WORLD_LOCAL_RANK=1 OMPI_COMM_WORLD_LOCAL_SIZE=2)" "1 of 2, 1 of 2, 127.0.0.1:20124"
+is "in front of a rank that does not know where rank 0 is" "$(in_front OMPI_COMM_WORLD_LOCAL_RANK=0 OMPI_COMM_WORLD_LOCAL_SIZE=1)" "1 of 2, 0 of 1, none:none"
 is "no prefix on request" "$(zenpsrun -n 1 --prefix=no -- echo plain)" plain
 
 start=$SECONDS

@@ -19,6 +19,7 @@
 #include "common/base/exit.h"
 #include "common/base/launcher.h"
 #include "worker/tools/launch.h"
+#include "worker/tools/port.h"
 
 struct options {
   uint64_t ranks, servers, port, linger_ms, grace_ms, start_timeout_ms;
@@ -62,7 +63,9 @@ static const struct zps_opt_table table = {
     .args = "-- PROGRAM [ARG...]",
     .description =
         "The ranks find the job in ZENPS_COORDINATOR, ZENPS_JOB, ZENPS_RANK, ZENPS_WORLD_SIZE, ZENPS_LOCAL_RANK and "
-        "ZENPS_LOCAL_WORLD_SIZE; RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE are set as well.\n"
+        "ZENPS_LOCAL_WORLD_SIZE. RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE are set as well, and, unless they "
+        "are there already, MASTER_ADDR and MASTER_PORT: torch.distributed.init_process_group() finds its ranks by "
+        "them. MASTER_PORT is a free one with -n, else that of --port plus 1.\n"
         "The first rank that fails stops the others, which have the time of --linger to end by themselves. "
         "zenpsrun says which it was, and exits with its code (128 plus the number of a signal).",
     .opts = opts,
@@ -81,6 +84,9 @@ struct run {
   char zenpsd[PATH_MAX];
   char coordinator[300];
   unsigned world, first_rank, local_ranks;
+  struct zps_launcher launcher; /* without -n: what has started us */
+  const char *master; /* where the ranks' own programs may meet; NULL: not known here, and MASTER_ADDR unset */
+  unsigned master_port;
   bool starts_daemons;
   int asked_to_stop;
 };
@@ -196,6 +202,40 @@ static zps_err_t await_coordinator(struct run *run, struct zps_error *error) {
   }
 }
 
+/* What the environment has already is the launcher's, or the user's, and stays. */
+static const char *variable(const char *name) {
+  const char *const text = getenv(name);
+  return text && *text ? text : NULL;
+}
+
+ZPS_PRINTF(3, 4) static void add_unless_set(struct strings *env, const char *name, const char *fmt, ...) {
+  char value[300];
+  va_list args;
+  va_start(args, fmt);
+  vsnprintf(value, sizeof value, fmt, args);
+  va_end(args);
+  if (!variable(name)) strings_add(env, "%s=%s", name, value);
+}
+
+/* What torch.distributed and programs like it look for. */
+static void add_torch(const struct run *run, struct strings *env, unsigned rank, unsigned index) {
+  if (run->options->ranks > 0) {
+    strings_add(env, "RANK=%u", rank);
+    strings_add(env, "WORLD_SIZE=%u", run->world);
+    strings_add(env, "LOCAL_RANK=%u", index);
+    strings_add(env, "LOCAL_WORLD_SIZE=%u", run->local_ranks);
+  } else {
+    const struct zps_launcher *launcher = &run->launcher;
+    add_unless_set(env, "RANK", "%u", rank);
+    add_unless_set(env, "WORLD_SIZE", "%u", run->world);
+    if (launcher->local_rank >= 0) add_unless_set(env, "LOCAL_RANK", "%u", (unsigned)launcher->local_rank);
+    if (launcher->local_world > 0) add_unless_set(env, "LOCAL_WORLD_SIZE", "%u", (unsigned)launcher->local_world);
+  }
+  if (!run->master) return;
+  add_unless_set(env, "MASTER_ADDR", "%s", run->master);
+  add_unless_set(env, "MASTER_PORT", "%u", run->master_port);
+}
+
 static zps_err_t start_rank(struct run *run, unsigned index, char **program, struct zps_error *error) {
   struct strings env = {.n = 0};
   char label[24];
@@ -209,11 +249,8 @@ static zps_err_t start_rank(struct run *run, unsigned index, char **program, str
   if (run->options->ranks > 0) { /* under torchrun these are there already */
     strings_add(&env, "ZENPS_LOCAL_RANK=%u", index);
     strings_add(&env, "ZENPS_LOCAL_WORLD_SIZE=%u", run->local_ranks);
-    strings_add(&env, "RANK=%u", rank);
-    strings_add(&env, "WORLD_SIZE=%u", run->world);
-    strings_add(&env, "LOCAL_RANK=%u", index);
-    strings_add(&env, "LOCAL_WORLD_SIZE=%u", run->local_ranks);
   }
+  add_torch(run, &env, rank, index);
   snprintf(label, sizeof label, "%u", rank);
   const zps_err_t code = env.failed ? zps_fail(error, ZPS_ERR_NOMEM, "out of memory starting rank %s", label)
                                     : zps_launch_start(run->launch, ZPS_CHILD_RANK, rank, label, program,
@@ -222,37 +259,43 @@ static zps_err_t start_rank(struct run *run, unsigned index, char **program, str
   return code;
 }
 
+/* Where rank 0 is, as the others reach it: MASTER_ADDR, or this host, if all ranks are here. NULL: not known. */
+static const char *find_master(const struct zps_launcher *launcher) {
+  const char *const master = variable("MASTER_ADDR");
+  const bool elsewhere = launcher->local_world > 0 && launcher->local_world < launcher->world;
+  return master ? master : elsewhere ? NULL : "127.0.0.1";
+}
+
 /* Finds the ranks to run: -n of our own, or the one that torchrun's environment names. */
 static zps_err_t find_place(struct run *run, struct zps_error *error) {
   const struct options *options = run->options;
+  struct zps_launcher *const launcher = &run->launcher;
   run->starts_daemons = options->coordinator == NULL;
   if (options->coordinator) snprintf(run->coordinator, sizeof run->coordinator, "%s", options->coordinator);
   if (options->ranks > 0) {
     run->world = run->local_ranks = (unsigned)options->ranks;
-    return ZPS_OK;
+    run->master = "127.0.0.1";
+    return variable("MASTER_PORT") ? ZPS_OK : zps_tools_port_free(&run->master_port, error);
   }
-  struct zps_launcher launcher;
-  const zps_err_t err = zps_launcher_find(&launcher, error);
+  const zps_err_t err = zps_launcher_find(launcher, error);
   if (err) return err;
-  if (!launcher.name)
+  if (!launcher->name)
     return zps_fail(error, ZPS_ERR_INVALID,
                     "how many ranks? give -n N, or start zenpsrun by torchrun, mpirun or srun, as each rank's program");
-  run->world = (unsigned)launcher.world;
-  run->first_rank = (unsigned)launcher.rank;
+  run->world = (unsigned)launcher->world;
+  run->first_rank = (unsigned)launcher->rank;
   run->local_ranks = 1;
-  if (!options->coordinator) {
-    const char *master = getenv("MASTER_ADDR");
-    if ((!master || !*master) && launcher.local_world > 0 && launcher.local_world < launcher.world)
-      return zps_fail(
-          error, ZPS_ERR_INVALID,
-          "%llu of %llu ranks are on this host, so others must be told where rank 0 starts the coordinator: set "
-          "MASTER_ADDR to its host, or give --coordinator",
-          (unsigned long long)launcher.local_world, (unsigned long long)launcher.world);
-    const char *host = master && *master ? master : "127.0.0.1";
-    snprintf(run->coordinator, sizeof run->coordinator, strchr(host, ':') ? "[%.200s]:%llu" : "%.200s:%llu", host,
-             (unsigned long long)options->port);
-    run->starts_daemons = launcher.rank == 0;
-  }
+  run->master = find_master(launcher);
+  run->master_port = (unsigned)(options->port < 65535 ? options->port + 1 : options->port - 1);
+  if (options->coordinator) return ZPS_OK;
+  if (!run->master)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "%llu of %llu ranks are on this host, so others must be told where rank 0 starts the coordinator: "
+                    "set MASTER_ADDR to its host, or give --coordinator",
+                    (unsigned long long)launcher->local_world, (unsigned long long)launcher->world);
+  snprintf(run->coordinator, sizeof run->coordinator, strchr(run->master, ':') ? "[%.200s]:%llu" : "%.200s:%llu",
+           run->master, (unsigned long long)options->port);
+  run->starts_daemons = launcher->rank == 0;
   return ZPS_OK;
 }
 

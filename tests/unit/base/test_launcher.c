@@ -11,17 +11,21 @@
 
 static const char *const variables[] = {"RANK",
                                         "WORLD_SIZE",
+                                        "LOCAL_RANK",
                                         "LOCAL_WORLD_SIZE",
                                         "OMPI_COMM_WORLD_RANK",
                                         "OMPI_COMM_WORLD_SIZE",
+                                        "OMPI_COMM_WORLD_LOCAL_RANK",
                                         "OMPI_COMM_WORLD_LOCAL_SIZE",
                                         "PMI_RANK",
                                         "PMI_SIZE",
+                                        "MPI_LOCALRANKID",
                                         "MPI_LOCALNRANKS",
                                         "PMIX_RANK",
                                         "PMIX_NAMESPACE",
                                         "SLURM_PROCID",
                                         "SLURM_NODEID",
+                                        "SLURM_LOCALID",
                                         "SLURM_NTASKS",
                                         "SLURM_JOB_ID",
                                         "SLURM_STEP_ID",
@@ -102,6 +106,26 @@ static void test_tasks_of_nodes(void **state) {
   is(ON(0, "10"), "srun", 0, 9, 0); /* more than there are */
 }
 
+static void local(const char *text, int64_t local_rank) {
+  struct zps_launcher launcher;
+  struct zps_error error;
+  environment(text);
+  assert_int_equal(zps_launcher_find(&launcher, &error), ZPS_OK);
+  assert_int_equal(launcher.local_rank, local_rank);
+}
+
+static void test_place_on_the_host(void **state) {
+  (void)state;
+  local("", -1);
+  local("RANK=3 WORLD_SIZE=8", -1);
+  local("RANK=3 WORLD_SIZE=8 LOCAL_RANK=1", 1);
+  local("RANK=3 WORLD_SIZE=8 LOCAL_RANK=8", -1); /* no such place: unknown */
+  local("RANK=3 WORLD_SIZE=8 LOCAL_RANK=x", -1);
+  local("OMPI_COMM_WORLD_RANK=5 OMPI_COMM_WORLD_SIZE=8 OMPI_COMM_WORLD_LOCAL_RANK=2", 2);
+  local("PMI_RANK=5 PMI_SIZE=8 MPI_LOCALRANKID=3", 3);
+  local(STEP "SLURM_LOCALID=1", 1);
+}
+
 static void test_nobody_is_rank_0_by_mistake(void **state) {
   (void)state;
   refused("RANK=0", "no WORLD_SIZE");
@@ -156,8 +180,9 @@ static void test_names_of_runs(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_each_launcher),       cmocka_unit_test(test_the_innermost_counts),
-      cmocka_unit_test(test_tasks_of_nodes),      cmocka_unit_test(test_nobody_is_rank_0_by_mistake),
-      cmocka_unit_test(test_what_makes_no_sense), cmocka_unit_test(test_names_of_runs),
+      cmocka_unit_test(test_tasks_of_nodes),      cmocka_unit_test(test_place_on_the_host),
+      cmocka_unit_test(test_what_makes_no_sense), cmocka_unit_test(test_nobody_is_rank_0_by_mistake),
+      cmocka_unit_test(test_names_of_runs),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
