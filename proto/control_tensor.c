@@ -25,7 +25,7 @@ bool zps_tensor_spec_same(const struct zps_tensor_spec *a, const struct zps_tens
          a->n_parts == b->n_parts && a->block_bits == b->block_bits && a->codec == b->codec &&
          a->value_codec == b->value_codec && zps_scheme_spec_same(&a->scheme, &b->scheme) &&
          partitioner_of(a) == partitioner_of(b) && a->hashing.k == b->hashing.k && a->hashing.r1 == b->hashing.r1 &&
-         a->hashing.r2 == b->hashing.r2 && a->n_ranks == b->n_ranks &&
+         a->hashing.r2 == b->hashing.r2 && a->keep_zero_rows == b->keep_zero_rows && a->n_ranks == b->n_ranks &&
          (a->n_ranks == 0 || memcmp(a->ranks, b->ranks, a->n_ranks * sizeof *a->ranks) == 0);
 }
 
@@ -41,10 +41,10 @@ const char *zps_tensor_spec_text(const struct zps_tensor_spec *spec, char *text)
     snprintf(partitioner + strlen(partitioner), sizeof partitioner - strlen(partitioner), " k=%u r1=%llu r2=%llu",
              spec->hashing.k, (unsigned long long)spec->hashing.r1, (unsigned long long)spec->hashing.r2);
   snprintf(text, ZPS_TENSOR_TEXT_MAX + 1,
-           "%llu x %u %s %s in %s partitions, block_bits %s%s, codec %s, values %s, scheme %s%s",
+           "%llu x %u %s %s in %s partitions, block_bits %s%s, codec %s, values %s%s, scheme %s%s",
            (unsigned long long)spec->rows, spec->width, zps_dtype_name(spec->dtype), zps_op_name(spec->op), parts, bits,
            partitioner, zps_codec_policy_name(spec->codec), zps_values_name(spec->value_codec),
-           zps_scheme_spec_text(&spec->scheme, scheme), ranks);
+           spec->keep_zero_rows ? ", keep_zero_rows 1" : "", zps_scheme_spec_text(&spec->scheme, scheme), ranks);
   return text;
 }
 
@@ -162,11 +162,15 @@ static zps_err_t owners_read(const zps_json *from, uint32_t n_servers, struct zp
 /* ------------------------------------------------------------ messages */
 
 zps_json *zps_control_register_write(const struct zps_tensor_spec *spec) {
-  return zps_control_scheme_write(shape_write(zps_control_job_id_write(spec->job_id), spec), &spec->scheme);
+  zps_json *params = shape_write(zps_control_job_id_write(spec->job_id), spec);
+  if (spec->keep_zero_rows) params = zps_json_set_u64(params, "keep_zero_rows", spec->keep_zero_rows);
+  return zps_control_scheme_write(params, &spec->scheme);
 }
 
 zps_err_t zps_control_register_read(const zps_json *params, struct zps_tensor_spec *spec, struct zps_error *error) {
   zps_err_t err = shape_read(params, 0, spec, error);
+  if (!err && zps_json_get(params, "keep_zero_rows"))
+    err = zps_control_get_u32(params, "keep_zero_rows", 1, 1, &spec->keep_zero_rows, error);
   if (!err) err = zps_control_scheme_read(params, &spec->scheme, error);
   return err ? err : ranks_read(params, spec, error);
 }

@@ -29,6 +29,7 @@ struct zps_tensor_spec {
   uint32_t n_ranks;      /* 0: all */
   enum zps_partitioner partitioner; /* 0: stratified */
   struct zps_hier_options hashing;  /* of hierarchical */
+  uint32_t keep_zero_rows; /* 1: ranks send rows of zeros that they list, too; like the scheme, not told to servers */
 };
 /* Frees what a reader has allocated. */
 void zps_tensor_spec_fini(struct zps_tensor_spec *spec);

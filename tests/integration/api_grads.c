@@ -116,31 +116,34 @@ struct sum {
   bool *present; /* rows that some rank sends */
 };
 
-#define DEFINE_ADD(type)                                                                                    \
-  /* The rank's own entries first, then onto the sum, unless nothing is left of the row. */                 \
-  static void add_##type(const struct spec *spec, const zenps_grad_t *grad, struct sum *sum) {              \
-    type *own = must(calloc(spec->rows * spec->width, sizeof(type))), *total = sum->values;                 \
-    const type *values = grad->values;                                                                      \
-    const uint64_t n = grad->layout == ZENPS_ROWS ? grad->nnz : spec->rows;                                 \
-    for (uint64_t i = 0; i < n; i++) {                                                                      \
-      const uint64_t row = grad->layout == ZENPS_ROWS ? (uint64_t)grad->row_ids[i] : i;                     \
-      for (uint32_t j = 0; j < spec->width; j++) own[row * spec->width + j] += values[i * spec->width + j]; \
-    }                                                                                                       \
-    for (uint64_t row = 0; row < spec->rows; row++) {                                                       \
-      bool any = false;                                                                                     \
-      for (uint32_t j = 0; j < spec->width; j++) any |= own[row * spec->width + j] != 0;                    \
-      if (!any) continue;                                                                                   \
-      for (uint32_t j = 0; j < spec->width; j++) {                                                          \
-        type *const to = &total[row * spec->width + j], value = own[row * spec->width + j];                 \
-        const bool further = spec->options.op == ZENPS_OP_MAX ? value > *to : value < *to;                  \
-        if (spec->options.op != ZENPS_OP_MAX && spec->options.op != ZENPS_OP_MIN)                           \
-          *to += value;                                                                                     \
-        else if (!sum->present[row] || further)                                                             \
-          *to = value;                                                                                      \
-      }                                                                                                     \
-      sum->present[row] = true;                                                                             \
-    }                                                                                                       \
-    free(own);                                                                                              \
+#define DEFINE_ADD(type)                                                                                          \
+  /* The rank's own entries first, then onto the sum, unless nothing is left of the row, and it need not stay. */ \
+  static void add_##type(const struct spec *spec, const zenps_grad_t *grad, struct sum *sum) {                    \
+    type *own = must(calloc(spec->rows * spec->width, sizeof(type))), *total = sum->values;                       \
+    const type *values = grad->values;                                                                            \
+    const uint64_t n = grad->layout == ZENPS_ROWS ? grad->nnz : spec->rows;                                       \
+    bool *const stays = must(calloc(spec->rows, sizeof *stays));                                                  \
+    for (uint64_t i = 0; i < n; i++) {                                                                            \
+      const uint64_t row = grad->layout == ZENPS_ROWS ? (uint64_t)grad->row_ids[i] : i;                           \
+      for (uint32_t j = 0; j < spec->width; j++) own[row * spec->width + j] += values[i * spec->width + j];       \
+      stays[row] = spec->options.keep_zero_rows && grad->layout == ZENPS_ROWS;                                    \
+    }                                                                                                             \
+    for (uint64_t row = 0; row < spec->rows; row++) {                                                             \
+      bool any = stays[row];                                                                                      \
+      for (uint32_t j = 0; j < spec->width; j++) any |= own[row * spec->width + j] != 0;                          \
+      if (!any) continue;                                                                                         \
+      for (uint32_t j = 0; j < spec->width; j++) {                                                                \
+        type *const to = &total[row * spec->width + j], value = own[row * spec->width + j];                       \
+        const bool further = spec->options.op == ZENPS_OP_MAX ? value > *to : value < *to;                        \
+        if (spec->options.op != ZENPS_OP_MAX && spec->options.op != ZENPS_OP_MIN)                                 \
+          *to += value;                                                                                           \
+        else if (!sum->present[row] || further)                                                                   \
+          *to = value;                                                                                            \
+      }                                                                                                           \
+      sum->present[row] = true;                                                                                   \
+    }                                                                                                             \
+    free(own);                                                                                                    \
+    free(stays);                                                                                                  \
   }
 DEFINE_ADD(float)
 DEFINE_ADD(double)

@@ -8,10 +8,13 @@ static const struct {
   bool as_host; /* sums in another order, rows of zeros, or only the greatest */
   uint64_t k;
   zenps_partitioner_t partitioner;
+  int keep_zero_rows;
 } schemes[] = {
     {.scheme = "balanced"},
     {.scheme = "balanced", .partitioner = ZENPS_PARTITIONER_MURMUR},
     {.scheme = "hierarchical:balanced", .as_host = true, .partitioner = ZENPS_PARTITIONER_MURMUR},
+    {.scheme = "balanced", .keep_zero_rows = 1},
+    {.scheme = "split-allgather", .as_host = true, .keep_zero_rows = 1},
     {.scheme = "sparse-ps"},
     {.scheme = "dense-ps", .as_host = true},
     {.scheme = "omnireduce", .as_host = true},
@@ -52,8 +55,13 @@ static void all_schemes(struct rank *rank) {
     is.spec.options.scheme = schemes[i].scheme;
     is.spec.options.k = schemes[i].k;
     is.spec.options.partitioner = schemes[i].partitioner;
+    is.spec.options.keep_zero_rows = schemes[i].keep_zero_rows;
+    is.spec.few_values = schemes[i].keep_zero_rows; /* some rows of zeros */
     is.as_host = schemes[i].as_host;
-    snprintf(name, sizeof name, "%s%s", schemes[i].scheme, schemes[i].partitioner ? " hashed" : "");
+    snprintf(name, sizeof name, "%s%s", schemes[i].scheme,
+             schemes[i].partitioner      ? " hashed"
+             : schemes[i].keep_zero_rows ? " with zeros"
+                                         : "");
     snprintf(twin_name, sizeof twin_name, "twin of %s", name);
     zenps_tensor_t *const tensor = tensor_open(rank, name, &is.spec);
     zenps_tensor_t *const twin = tensor_open(rank, twin_name, &is.spec);

@@ -25,6 +25,10 @@ ok "dense in, rows out, width 3, f64" verified 3 2 --rows 30000 --width 3 --out 
 ok "mean" verified 3 2 --rows 30000 --op mean --density 0.05
 ok "blocks of 8 rows" verified 3 2 --rows 100003 --block-bits 3 --density 0.02
 ok "skewed rows" verified 3 2 --rows 100000 --skew 1.1 --density 0.02
+for scheme in balanced sparse-ps recursive-doubling split-allgather agsparse hierarchical auto; do
+  ok "rows of zeros stay, $scheme" verified 3 2 --rows 30000 --layout rows --out rows --duplicates 2 --density 0.05 --scheme $scheme --keep-zero-rows
+done
+ok "rows of zeros stay, max as bf16" verified 3 2 --rows 30000 --layout rows --out rows --density 0.05 --op max --values bf16 --keep-zero-rows
 for dtype in bf16 f16; do
   ok "$dtype" verified 4 2 --rows 262144 --density 0.01 --dtype $dtype
   ok "$dtype, repeated rows in, rows out" verified 3 2 --rows 30000 --width 3 --layout rows --out rows --duplicates 3 --density 0.05 --dtype $dtype
@@ -58,6 +62,8 @@ refused() {
   ! timeout 60 zenpsrun -n 2 --servers 1 --prefix=no -- zenps-perf --rows 1000 --steps 1 "$@" >"$scratch/refused" 2>&1 || return 1
   grep -q -- "$says" "$scratch/refused" || { cat "$scratch/refused"; return 1; }
 }
+ok "rows of zeros of a dense array" refused "needs --layout rows" --keep-zero-rows
+ok "rows of zeros in a dense scheme" refused "do not tell which rows ranks sent" --keep-zero-rows --layout rows --scheme ring
 ok "hash_k over the most" refused "hash_k 17: Algorithm 1 takes 1 to 16" --partitioner hierarchical --hash-k 17
 ok "hash_r1 over the most" refused "hash_r1 9000 for each of" --partitioner hierarchical --hash-r1 9000
 ok "options of Algorithm 1 without it" refused "hash_r2 5: these are of Algorithm 1" --partitioner murmur --hash-r2 5

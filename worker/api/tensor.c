@@ -59,7 +59,7 @@ static zps_err_t between_hosts_open(struct zenps_job *job, const struct zps_tens
   if (inner.spec.op == ZPS_OP_MEAN) inner.spec.op = ZPS_OP_SUM; /* which is divided once, by the number of ranks */
   const zps_err_t err = zps_worker_tensor_create(job, &inner, inner_p, error);
   if (err != ZPS_OK) return err;
-  (*inner_p)->core.keeps_zero_rows = inner.spec.op == ZPS_OP_MAX || inner.spec.op == ZPS_OP_MIN;
+  if (inner.spec.op == ZPS_OP_MAX || inner.spec.op == ZPS_OP_MIN) (*inner_p)->core.keeps_zero_rows = true;
   zps_worker_tensor_add(job, *inner_p);
   return err;
 }
@@ -99,7 +99,7 @@ static void served_create(struct zenps_tensor *tensor, const struct zps_served_k
   core->served = served;
   core->ops = &zps_served_ops;
   core->scheme = served->name;
-  core->works_in_host = served->all_rows || served->blocks || zps_dtype_is_half(core->dtype);
+  core->works_in_host = served->all_rows || served->blocks || zps_dtype_is_half(core->dtype) || core->keeps_zero_rows;
 }
 
 zps_err_t zps_worker_tensor_create(struct zenps_job *job, const struct zps_tensor_ask *asked,
@@ -133,6 +133,7 @@ zps_err_t zps_worker_tensor_create(struct zenps_job *job, const struct zps_tenso
                                            .hashing = ask->hashing,
                                            .codec = wire.codec,
                                            .value_codec = zps_values_of(ask->value_codec, ask->dtype),
+                                           .keeps_zero_rows = ask->keep_zero_rows,
                                            .owners = wire.owners};
   snprintf(tensor->core.name, sizeof tensor->core.name, "%.127s", ask->name);
   zps_row_arrays_pool_init(&tensor->core.arrays);

@@ -65,6 +65,9 @@ zps_err_t zps_tensor_ask_make(const struct zenps_job *job, const char *name, uin
                     "tensor %s: partitioner %d is none of ZENPS_PARTITIONER_STRATIFIED, _MURMUR and _HIERARCHICAL",
                     name, (int)options.partitioner);
   }
+  if (options.keep_zero_rows != 0 && options.keep_zero_rows != 1)
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: keep_zero_rows is %d; 0 or 1 can be", name,
+                    options.keep_zero_rows);
   out->spec = (struct zps_tensor_spec){
       .rows = rows,
       .width = width,
@@ -75,7 +78,8 @@ zps_err_t zps_tensor_ask_make(const struct zenps_job *job, const char *name, uin
       .codec = (enum zps_codec_policy)(options.codec ? (int)options.codec : job->options.codec + 1),
       .value_codec = value_codec,
       .partitioner = options.partitioner ? (enum zps_partitioner)options.partitioner : ZPS_PARTITIONER_STRATIFIED,
-      .hashing = {.k = options.hash_k, .r1 = options.hash_r1, .r2 = options.hash_r2}};
+      .hashing = {.k = options.hash_k, .r1 = options.hash_r1, .r2 = options.hash_r2},
+      .keep_zero_rows = (uint32_t)options.keep_zero_rows};
   struct zps_error why;
   const zps_err_t dealt = zps_partitioner_check(out->spec.partitioner, &out->spec.hashing, rows, options.partitions,
                                                 options.block_bits < 0 ? 0 : (uint32_t)options.block_bits, &why);

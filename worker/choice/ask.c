@@ -93,6 +93,27 @@ static zps_err_t check_op(const struct zps_scheme_ask *ask, int op, const char *
   return ZPS_OK;
 }
 
+/* Whether the result of each scheme that may run tells rows of zeros that some rank has from others. */
+static zps_err_t check_keep(const struct zps_scheme_ask *ask, const zenps_tensor_options_t *given, const char *name,
+                            const char *scheme, struct zps_error *error) {
+  bool tells = !sends_zeros(ask) && !(ask->scheme && ask->scheme->lossy);
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++)
+    if (ask->choices >> i & 1) tells = tells && zps_plan_scheme_shows_union((enum zps_plan_scheme)i);
+  if (!given->keep_zero_rows) return ZPS_OK;
+  if (!tells)
+    return zps_fail(
+        error, ZPS_ERR_UNSUPPORTED,
+        "tensor %s: keep_zero_rows is 1, but results of scheme %s do not tell which rows ranks sent; take "
+        "balanced, sparse-ps, recursive-doubling, split-allgather, agsparse, or hierarchical with one of them",
+        name, scheme);
+  if (given->delta > 0)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tensor %s: keep_zero_rows is 1 and delta is %g, but streams that keep rows of zeros never become "
+                    "dense: leave one out",
+                    name, given->delta);
+  return ZPS_OK;
+}
+
 static bool adds_in_rank_order(enum zps_plan_scheme scheme) {
   return zps_plan_scheme_flags(scheme) & ZPS_SCHEME_RANK_ORDER;
 }
@@ -312,12 +333,13 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
     ask->served = zps_served_kind_find("balanced");
     const struct zps_automatic_limits limits = {
         .balanced_only = rows >= 1ull << 32,
-        .no_zeros = given->op == ZENPS_OP_MAX || given->op == ZENPS_OP_MIN,
+        .no_zeros = given->op == ZENPS_OP_MAX || given->op == ZENPS_OP_MIN || given->keep_zero_rows,
         .narrow = values != ZPS_VALUES_RAW,
         .lossy_bits = given->bits != 0,
         .any_order = given->order == ZENPS_ORDER_ANY || strcmp(scheme, "auto:any") == 0};
     err = zps_automatic_parse(scheme, name, &limits, &ask->choices, error);
     if (err == ZPS_OK) err = check_order(ask, (int)given->order, scheme, name, error);
+    if (err == ZPS_OK) err = check_keep(ask, given, name, scheme, error);
     if (err != ZPS_OK) return err;
     set_spec(ask, zps_plan_scheme_name(ZPS_PLAN_AUTO));
     char text[ZPS_SCHEME_TEXT_MAX + 1];
@@ -327,6 +349,7 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
   err = find_scheme(ask, scheme, name, error);
   if (err == ZPS_OK) err = check_order(ask, (int)given->order, scheme, name, error);
   if (err == ZPS_OK) err = check_op(ask, (int)given->op, name, error);
+  if (err == ZPS_OK) err = check_keep(ask, given, name, scheme, error);
   if (err == ZPS_OK) err = check_partitioner(ask, given->partitioner, name, scheme, error);
   if (err == ZPS_OK) err = set_parts(ask, given, name, scheme, error);
   if (err != ZPS_OK) return err;

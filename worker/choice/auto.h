@@ -49,7 +49,7 @@ struct zps_automatic {
 /* Limits that the tensor's other options set to the choice. */
 struct zps_automatic_limits {
   bool balanced_only; /* there are too many rows for the others */
-  bool no_zeros;      /* max and min: zeros would count */
+  bool no_zeros;      /* max and min: zeros would count; or rows of zeros are kept */
   bool narrow;        /* values travel narrowed */
   bool lossy_bits;    /* dsar's dense half would be rounded */
   bool any_order;     /* sums need not be in the order of ranks */

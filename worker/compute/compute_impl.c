@@ -28,7 +28,7 @@ static bool sums_most(const struct zps_compute_task *task) {
 }
 
 bool zps_compute_is_beyond(const struct zps_compute *compute, uint64_t row_bytes, uint32_t m, uint64_t rows) {
-  if (!zps_compute_adds(compute)) return false;
+  if (!zps_compute_may_fill(compute)) return false;
   if (compute->delta > 0) return (double)rows > compute->delta * m;
   return compute->policy == ZPS_CODEC_PAPER && m * row_bytes < rows * (row_bytes + sizeof(uint32_t));
 }
@@ -43,7 +43,7 @@ bool zps_compute_may_sum_all(const struct zps_compute *compute, const struct zps
 }
 
 bool zps_compute_sums_all(const struct zps_compute *compute, const struct zps_compute_task *task) {
-  if (!zps_compute_adds(compute)) return false;
+  if (!zps_compute_may_fill(compute)) return false;
   if (task->instr.form == ZPS_FORM_ALL) return true;
   for (uint32_t i = 0; i < task->instr.n_in; i++) {
     if (zps_compute_is_full(&task->ins[i].view)) return true;

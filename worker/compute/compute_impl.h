@@ -45,8 +45,9 @@ static inline bool zps_compute_is_full(const struct zps_slice_view *view) {
   return view->z == view->m;
 }
 
-static inline bool zps_compute_adds(const struct zps_compute *compute) {
-  return compute->op == ZPS_OP_SUM || compute->op == ZPS_OP_MEAN;
+/* A row that is not there is as good as zero: rows of zeros may come and go. */
+static inline bool zps_compute_may_fill(const struct zps_compute *compute) {
+  return (compute->op == ZPS_OP_SUM || compute->op == ZPS_OP_MEAN) && !compute->keeps_zero_rows;
 }
 
 /* Rows [first, first + n) of an input as the output has them: where they lie, or decoded to `room`. */

@@ -156,7 +156,7 @@ zps_err_t zps_compute_join(struct zps_compute_work *work) {
   const zps_err_t code = zps_compute_need_indices(work, z);
   if (code != ZPS_OK) return code;
   uint64_t next = 0; /* the least index that ascends */
-  const bool adds = zps_compute_adds(work->compute);
+  const bool may_fill = zps_compute_may_fill(work->compute);
   for (uint32_t i = 0; i < work->task->instr.n_in; i++) {
     const struct zps_compute_in *const in = &work->task->ins[i];
     const uint64_t shift = in->lo - work->task->out.lo;
@@ -168,7 +168,7 @@ zps_err_t zps_compute_join(struct zps_compute_work *work) {
       if (indices[0] + shift < next) return ZPS_ERR_PROTOCOL;
       next = indices[n - 1] + shift + 1;
       append(work, &in->view, cursor.next - n, n, indices, shift);
-      if (adds && zps_compute_is_full(&in->view)) drop_zeros(work, n);
+      if (may_fill && zps_compute_is_full(&in->view)) drop_zeros(work, n);
     }
   }
   zps_compute_finish(work);

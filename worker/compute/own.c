@@ -55,7 +55,8 @@ zps_err_t zps_own_begin(struct zps_own *own, const struct zps_own_input *input, 
                                           .value_codec = zps_values_own(input->dtype),
                                           .values = input->values,
                                           .rows = input->rows,
-                                          .n_entries = input->n_entries};
+                                          .n_entries = input->n_entries,
+                                          .zero_rows = input->zero_rows};
   code = zps_encoder_scan(own->encoder, &encode, pool, error);
   own->scanned = code == ZPS_OK;
   own->row_bytes = zps_values_row_bytes(zps_own_value_codec(own), zps_dtype_sum(input->dtype), input->width);

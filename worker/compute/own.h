@@ -18,6 +18,7 @@ struct zps_own_input {
   const void *values;  /* dense: n_rows * width; COO: n_entries * width */
   const int64_t *rows; /* COO: n_entries row numbers; NULL: dense */
   uint64_t n_entries;  /* COO */
+  bool zero_rows;      /* COO: rows that are given and zero are found, too */
 };
 
 struct zps_own;

@@ -3,9 +3,9 @@
  * a result there to device memory.
  *
  * In: the device finds the rows that are not zero and codes them as COO, and these bytes are staged; the dense array
- * itself where it takes no more. Rows of halves are staged as they are given, repeated or not. Out: where the scheme
- * has listed rows and the caller wants a dense array, rows are staged as COO, and decoded there by the device; other
- * results as they are.
+ * itself where it takes no more. Rows of halves, and of tensors that keep rows of zeros, are staged as they are given,
+ * repeated or not. Out: where the scheme has listed rows and the caller wants a dense array, rows are staged as COO,
+ * and decoded there by the device; other results as they are.
  *
  * Each is for the device's thread of its kind (device.h), submits to the stream of the caller's gradient or result, and
  * waits for it until the deadline. Kept from round to round; all zero at first.
@@ -27,6 +27,7 @@ struct zps_host_in {
   void *slices; /* on the device */
   size_t slices_cap;
   struct zps_buffer rows, ranks, values;
+  bool as_given; /* of a list all entries are brought, also those of zeros */
 };
 /* *host_p: the gradient in host memory, in the arrays of `in`, as rows or dense. `rows_only`: without values, always as
  * rows. ZPS_ERR_INVALID names the first bad row number. */

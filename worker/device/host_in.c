@@ -161,7 +161,7 @@ static zps_err_t fetch_rows(const struct fetch *fetch, bool rows_only, zenps_gra
   return code;
 }
 
-/* COO of halves: entries as they are, for the host to add repeats up. */
+/* COO of halves, or with rows of zeros: entries as they are, for the host to add repeats up. */
 static zps_err_t fetch_entries(const struct fetch *fetch, bool rows_only, zenps_grad_t *host, struct zps_error *error) {
   struct zps_host_in *const in = fetch->in;
   const uint64_t n = fetch->grad->nnz, row_bytes = zps_row_bytes(fetch->shape->width, fetch->shape->dtype);
@@ -203,7 +203,7 @@ zps_err_t zps_host_in_run(struct zps_host_in *in, struct zps_worker_device *devi
   host.values = NULL;
   zps_err_t code = zps_host_partition(shape->rows, &fetch.part, error);
   if (code == ZPS_OK) code = prepare(&fetch, error);
-  if (code == ZPS_OK && grad->layout == ZENPS_ROWS && zps_dtype_is_half(shape->dtype)) {
+  if (code == ZPS_OK && grad->layout == ZENPS_ROWS && (in->as_given || zps_dtype_is_half(shape->dtype))) {
     code = fetch_entries(&fetch, rows_only, &host, error);
     if (code == ZPS_OK) *host_p = host;
     return code;

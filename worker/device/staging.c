@@ -17,6 +17,7 @@ void zps_staging_setup(struct zps_staging *staging, struct zps_round *round) {
   staging->delivers = is_needed && round->out->memory == ZENPS_DEVICE;
   staging->is_started = false;
   staging->keeps_zeros = false;
+  staging->in.as_given = round->tensor->keeps_zero_rows;
   if (!staging->delivers) return;
   staging->result = round->out;
   staging->host = *round->out;

@@ -15,8 +15,11 @@ void zps_peer_take_input(struct zps_peer_round *round) {
   static const int64_t no_rows[1];
   const struct zps_round_tensor *tensor = round->base.tensor;
   const zenps_grad_t *in = &round->base.in;
-  round->input = (struct zps_own_input){
-      .n_rows = tensor->part.rows, .width = tensor->width, .dtype = tensor->dtype, .values = in->values};
+  round->input = (struct zps_own_input){.n_rows = tensor->part.rows,
+                                        .width = tensor->width,
+                                        .dtype = tensor->dtype,
+                                        .values = in->values,
+                                        .zero_rows = tensor->keeps_zero_rows};
   if (in->layout != ZENPS_ROWS) return;
   round->input.rows = in->nnz ? in->row_ids : no_rows;
   round->input.n_entries = in->nnz;

@@ -73,6 +73,7 @@ static void setup(struct zps_round *base) {
                                                .divisor = tensor->op == ZPS_OP_MEAN ? tensor->peer->plan.n : 1,
                                                .width = tensor->width,
                                                .op = tensor->op,
+                                               .keeps_zero_rows = tensor->keeps_zero_rows,
                                                .policy = zps_peer_policy(tensor->peer->scheme, tensor->codec),
                                                .delta = tensor->peer->plan.delta,
                                                .origin = {.seed = tensor->part.seed,

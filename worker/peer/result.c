@@ -17,7 +17,7 @@ static unsigned divisor_of(const struct zps_peer_round *round, const struct zps_
 
 bool zps_peer_fills_up(const struct zps_peer_round *round, const struct zps_compute_in *in) {
   const enum zps_op op = round->compute.op;
-  return in->view.z == in->view.m && op != ZPS_OP_MAX && op != ZPS_OP_MIN;
+  return in->view.z == in->view.m && op != ZPS_OP_MAX && op != ZPS_OP_MIN && !round->compute.keeps_zero_rows;
 }
 
 static struct zps_compute_in result_in(const struct zps_peer_round *round, uint32_t instr) {

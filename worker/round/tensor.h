@@ -52,7 +52,7 @@ struct zps_round_tensor {
   const struct zps_served_kind *served; /* over servers */
   bool works_in_host;                   /* its rounds encode and decode in host memory alone */
   bool sends_zeros;                     /* the scheme's results have all rows */
-  bool keeps_zero_rows;                 /* pushes rows that hosts' ranks had, of which a max or min is zero */
+  bool keeps_zero_rows;                 /* rows of a list that are zero are sent, too */
   _Atomic uint64_t last_bytes;          /* of the rows that the last scan found; at first none */
   struct zps_row_arrays_pool arrays;    /* for results that are rows */
 };

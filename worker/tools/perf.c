@@ -33,6 +33,10 @@ double perf_element(const struct perf *perf, double value) {
   return (double)near;
 }
 
+bool perf_row_is_zero(const struct perf *perf, uint64_t row) {
+  return perf->options.keep_zero_rows && zps_hash_mix64(row ^ perf->options.seed) % 8 == 0;
+}
+
 static void put_value(const struct perf *perf, double value, void *values, uint64_t i) {
   const float near = (float)value;
   if (perf->dtype == ZPS_DTYPE_F64)
@@ -57,7 +61,8 @@ static void fill_input(struct perf *perf, uint64_t step, zenps_grad_t *in) {
       const uint64_t row = (uint64_t)rows[i], at = in->layout == ZENPS_DENSE ? row : in->nnz;
       if (in->layout == ZENPS_ROWS) in->row_ids[in->nnz++] = rows[i];
       for (uint64_t c = 0; c < width; c++) {
-        put_value(perf, perf_value(key, row * width + c, perf->value_bits), in->values, at * width + c);
+        const double value = perf_value(key, row * width + c, perf->value_bits);
+        put_value(perf, perf_row_is_zero(perf, row) ? 0 : value, in->values, at * width + c);
       }
     }
   }

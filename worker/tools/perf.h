@@ -28,7 +28,7 @@ struct perf_options {
   int memory; /* an index, too */
   char *device;
   int gpu; /* that memory and device say: its number; -1: none */
-  bool verify, json;
+  bool verify, json, keep_zero_rows;
 };
 
 /* One rank's measurements; arrays have one entry per measured step unless said otherwise. */
@@ -79,6 +79,8 @@ struct perf {
 
 /* The element of the tensor's dtype that is next to the value. */
 double perf_element(const struct perf *perf, double value);
+/* Under --keep-zero-rows: a row whose values are all zero, on every rank that has it. */
+bool perf_row_is_zero(const struct perf *perf, uint64_t row);
 
 /* perf_options.c */
 enum { PERF_LEVELS_MAX = 16 };

@@ -114,11 +114,12 @@ void perf_check_destroy(struct perf_check *check) {
 }
 
 /* sum[row] += the rank's row, whose repetitions are added first, in order, from zero: the order the library promises.
- * False where they add up to nothing: such a row is not sent. */
+ * False where they add up to nothing: such a row is not sent, unless rows of zeros are kept. */
 #define DEFINE_ADD_ROW(name, type)                                                                 \
   static bool name(const struct perf *perf, type *sum, uint64_t row, const uint64_t *keys) {       \
     const uint64_t width = perf->options.width;                                                    \
-    bool is_sent = false;                                                                          \
+    bool is_sent = perf->options.keep_zero_rows;                                                   \
+    if (perf_row_is_zero(perf, row)) return is_sent;                                               \
     for (uint64_t c = 0; c < width; c++) {                                                         \
       type value = 0;                                                                              \
       for (uint64_t k = 0; k < perf->options.duplicates; k++)                                      \
@@ -201,6 +202,11 @@ static void clear_row(struct perf_check *check, uint64_t row) {
   check->touched[row] = 0;
 }
 
+/* The result has all rows that ranks sent, also those whose sum is zero. */
+static bool must_have(const struct perf *perf) {
+  return perf->balanced || perf->options.keep_zero_rows;
+}
+
 /* Compares one row of the result (NULL: the result does not have it) and clears the reference for the next step. */
 static bool same_row(struct perf_check *check, uint64_t row, const char *got) {
   const struct perf *perf = check->perf;
@@ -212,7 +218,7 @@ static bool same_row(struct perf_check *check, uint64_t row, const char *got) {
       expected = check->rounded;
       zps_values_narrow(perf->dtype, sum, perf->options.width, expected);
     }
-    same = got ? memcmp(expected, got, bytes) == 0 : !perf->balanced && all_zero(expected, bytes);
+    same = got ? memcmp(expected, got, bytes) == 0 : !must_have(perf) && all_zero(expected, bytes);
     clear_row(check, row);
   } else if (got) {
     same = all_zero(got, bytes);

@@ -128,6 +128,9 @@ static const struct zps_opt opts[] = {
         .help = "its slots of parallel memory per partition (0: the paper's 2 for each row found)"),
     OPT(ZPS_OPT_UINT, hash_r2, .name = "hash-r2", .arg = "N", .def = "0", .min = 0, .max = 1e12,
         .help = "its slots of serial memory per partition (0: a tenth of those)"),
+    OPT(ZPS_OPT_BOOL, keep_zero_rows, .name = "keep-zero-rows",
+        .help = "the tensor keeps rows of zeros that ranks list, and every eighth row that a rank has is such a row "
+                "(needs --layout rows)"),
     OPT(ZPS_OPT_UINT, seed, .name = "seed", .arg = "S", .def = "1", .min = 0, .max = 1e15,
         .help = "of rows and values"),
     OPT(ZPS_OPT_BOOL, verify, .name = "verify", .short_flag = 'v',
@@ -221,6 +224,11 @@ zps_err_t perf_options_load(int argc, char **argv, struct perf_options *options,
     return zps_fail(error, ZPS_ERR_INVALID, "--duplicates %llu needs --layout rows: a dense array has each row once",
                     n);
   }
+  if (options->keep_zero_rows && options->layout == 0) {
+    perf_options_fini(options);
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "--keep-zero-rows needs --layout rows: of a dense array rows of zeros are never sent");
+  }
   if (zps_gpu_index(options->memory, options->device, &options->gpu, error) != ZPS_OK) {
     perf_options_fini(options);
     return ZPS_ERR_INVALID;
@@ -264,6 +272,7 @@ zps_err_t perf_options_tensor(const struct perf_options *options, struct perf_gr
   tensor->hash_k = (uint32_t)options->hash_k;
   tensor->hash_r1 = options->hash_r1;
   tensor->hash_r2 = options->hash_r2;
+  tensor->keep_zero_rows = options->keep_zero_rows;
   tensor->codec = (zenps_codec_t)(ZENPS_CODEC_AUTO + options->codec);
   tensor->values = (zenps_values_t)((int)ZENPS_VALUES_RAW + options->values);
   tensor->scheme = options->scheme;

@@ -187,8 +187,14 @@ static void test_tensors(void **state) {
   spec.partitioner = ZPS_PARTITIONER_HIERARCHICAL;
   spec.hashing = (struct zps_hier_options){.k = 16, .r1 = 1ull << 32, .r2 = 1ull << 32};
   made[n_made++] = zps_control_register_write(&spec);
-  spec.tensor = 4;
   spec.rows = 1000;
+  spec.partitioner = ZPS_PARTITIONER_STRATIFIED;
+  spec.hashing = (struct zps_hier_options){.k = 0};
+  spec.keep_zero_rows = 1;
+  made[n_made++] = zps_control_register_write(&spec);
+  spec.keep_zero_rows = 0;
+  spec.partitioner = ZPS_PARTITIONER_HIERARCHICAL;
+  spec.tensor = 4;
   spec.n_parts = 3;
   spec.block_bits = 0;
   spec.owners = owners;
@@ -288,6 +294,8 @@ static void test_texts(void **state) {
   spec.partitioner = ZPS_PARTITIONER_HIERARCHICAL;
   spec.hashing.k = 4;
   assert_non_null(strstr(zps_tensor_spec_text(&spec, whole), ", partitioner hierarchical k=4 r1=0 r2=0, codec auto"));
+  spec.keep_zero_rows = 1;
+  assert_non_null(strstr(zps_tensor_spec_text(&spec, whole), ", values raw, keep_zero_rows 1, scheme oktopk k=5"));
 }
 
 static void test_what_ranks_must_agree_on(void **state) {
@@ -316,6 +324,7 @@ static void test_what_ranks_must_agree_on(void **state) {
   DIFFERS(hashing.k = 1)
   DIFFERS(hashing.r1 = 1)
   DIFFERS(hashing.r2 = 1)
+  DIFFERS(keep_zero_rows = 1)
   DIFFERS(scheme.levels[0] = 2; other.scheme.n_levels = 1)
   DIFFERS(n_ranks = 1)
   DIFFERS(ranks = others)

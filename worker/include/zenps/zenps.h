@@ -9,7 +9,8 @@
  * rows (COO: row numbers in any order, repeated or none at all).
  *
  * Result: exactly the floating-point sum in rank order, each accumulator starting at +0.0, a rank's own repeated rows
- * first added in order of appearance. Rows whose values are all +0.0 or -0.0 are not sent. NaN and Inf are values and
+ * first added in order of appearance. Rows whose values are all +0.0 or -0.0 are not sent, unless the tensor's option
+ * keep_zero_rows says so. NaN and Inf are values and
  * travel. ZENPS_OP_MEAN is that sum times 1/world. Of bf16 and f16 (halves) it is the sum of the floats that they stand
  * for, made in floats, a rank's repeated rows too, and rounded once to the dtype, to nearest, ties to even.
  *
@@ -248,6 +249,12 @@ typedef struct zenps_tensor_options {
                        2  for each row found, over the partitions. Too few cost time and lose nothing: rows that find no
                        slot go to serial memory, */
   uint64_t hash_r2; /* of so many slots per partition, and more where they are not enough; 0: a tenth of hash_r1 */
+  int keep_zero_rows; /* 1: every row that a rank lists (ZENPS_ROWS) is sent and in the result, whatever its values, and
+                         so is one whose repetitions, or whose sum, are zero: for optimisers that look at which rows
+                         came, such as SparseAdam. Of dense gradients rows of zeros are left out all the same. 0: rows
+                         of zeros are not sent. For schemes whose results tell which rows were sent: balanced,
+                         sparse-ps, recursive-doubling, split-allgather, agsparse, hierarchical with one of them, and
+                         auto, which then chooses among these; others: ZENPS_ERR_UNSUPPORTED */
 } zenps_tensor_options_t;
 
 /* What a tensor was opened as, with the defaults filled in. */

@@ -47,6 +47,7 @@ static void refuses(void **state) {
       {{.scheme = "agsparse", .delta = -0.1}, "delta is -0.1"},
       {{.scheme = "auto", .delta = -0.1}, "delta is -0.1"},
       {{.scheme = "ring", .delta = 0.1}, "delta is for schemes that send sparse streams"},
+      {{.scheme = "agsparse", .keep_zero_rows = 1, .delta = 0.1}, "streams that keep rows of zeros never become dense"},
       {{.scheme = "agsparse", .op = ZENPS_OP_MAX, .delta = 0.1}, "streams of a max or min never become dense"},
       {{.scheme = "blueconnect", .level_algorithms = rings}, "scheme blueconnect has no levels given"},
       {{.scheme = "two-level", .levels = levels, .n_levels = 3, .level_algorithms = rings}, "levels of blueconnect"},
@@ -65,6 +66,48 @@ static void refuses(void **state) {
     const zps_err_t err = ask_for(&cases[i].given, &ask, &error);
     if (err != ZPS_ERR_INVALID || !strstr(error.text, cases[i].text))
       fail_msg("case %u: %d, '%s' instead of '%s'", i, (int)err, error.text, cases[i].text);
+  }
+}
+
+/* Rows of zeros can be kept where results tell which rows were sent. */
+static void keeps_zero_rows(void **state) {
+  (void)state;
+  static const struct {
+    const char *scheme;
+    bool takes;
+  } cases[] = {
+      {"balanced", true},
+      {"sparse-ps", true},
+      {"recursive-doubling", true},
+      {"split-allgather", true},
+      {"agsparse", true},
+      {"hierarchical", true},
+      {"hierarchical:agsparse", true},
+      {"auto", true},
+      {"auto:any", true},
+      {"auto:balanced,agsparse", true},
+      {"auto:balanced,ring", false},
+      {"auto:balanced,dsar", false},
+      {"hierarchical:ring", false},
+      {"hierarchical:dense-ps", false},
+      {"dense-ps", false},
+      {"omnireduce", false},
+      {"ring", false},
+      {"dsar", false},
+      {"bitmap-split", false},
+      {"oktopk", false},
+      {"topka", false},
+  };
+  for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    const zenps_tensor_options_t given = {.scheme = cases[i].scheme, .keep_zero_rows = 1};
+    struct zps_scheme_ask ask;
+    struct zps_error error;
+    const zps_err_t err = ask_for(&given, &ask, &error);
+    if (err != (cases[i].takes ? ZPS_OK : ZPS_ERR_UNSUPPORTED))
+      fail_msg("%s: %d '%s'", cases[i].scheme, err, error.text);
+    if (!cases[i].takes) assert_non_null(strstr(error.text, "keep_zero_rows is 1, but results of scheme"));
+    for (unsigned s = 0; cases[i].takes && s < ZPS_PLAN_SCHEMES; s++)
+      if (ask.choices >> s & 1) assert_true(zps_plan_scheme_shows_union((enum zps_plan_scheme)s));
   }
 }
 
@@ -94,6 +137,7 @@ static void takes(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(refuses), cmocka_unit_test(takes)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(refuses), cmocka_unit_test(keeps_zero_rows),
+                                     cmocka_unit_test(takes)};
   return cmocka_run_group_tests_name("options of schemes", tests, NULL, NULL);
 }

@@ -1,0 +1,145 @@
+/* What tensors can do besides sums: rows of zeros that stay. */
+#include "tests/integration/api_test.h"
+
+static const char *const keeping[] = {"balanced", "sparse-ps",    "recursive-doubling",    "split-allgather",
+                                      "agsparse", "hierarchical", "hierarchical:agsparse", "auto"};
+enum { N_KEEPING = sizeof keeping / sizeof keeping[0] };
+
+/* Two ranks a host, so that schemes which look at hosts have something to do. */
+static void open_on_hosts(struct rank *rank) {
+  char host[16];
+  snprintf(host, sizeof host, "host%d", rank->rank / 2);
+  setenv("ZENPS_HOST", host, 1);
+  rank_open(rank);
+}
+
+/* ------------------------------------------------------------ rows of zeros */
+
+static zenps_tensor_t *open_keeping(const struct rank *rank, const char *name, const char *scheme, int keep) {
+  zenps_tensor_t *tensor;
+  zenps_tensor_options_t options;
+  ZENPS_TENSOR_OPTIONS_INIT(&options);
+  options.scheme = scheme;
+  options.keep_zero_rows = keep;
+  CHECK_OK(zenps_tensor_open(rank->zenps, name, 50, 2, ZENPS_F32, &options, &tensor));
+  return tensor;
+}
+
+/* The rows that an optimiser such as SparseAdam is to see: of gradients that vanish, cancel within a rank, or cancel
+ * between ranks. */
+static void vanishing(struct rank *rank) {
+  const float sign = rank->rank % 2 ? -1 : 1;
+  int64_t rows[] = {40, 7, 30 + rank->rank, 20, 40};
+  float values[] = {3, -1, 0, -0.0f, 0, 0, sign, sign, -3, 1};
+  open_on_hosts(rank);
+  for (unsigned i = 0; i < 2 * N_KEEPING; i++) {
+    const char *const scheme = keeping[i / 2];
+    const int keep = i % 2;
+    char name[64];
+    snprintf(name, sizeof name, "%s %d", scheme, keep);
+    zenps_tensor_t *const tensor = open_keeping(rank, name, scheme, keep);
+    for (uint64_t step = 0; step < 3; step++) {
+      zenps_grad_t in, out;
+      zenps_request_t *request;
+      ZENPS_GRAD_INIT(&in);
+      ZENPS_GRAD_INIT(&out);
+      in.layout = out.layout = ZENPS_ROWS;
+      in.nnz = 5;
+      in.row_ids = rows;
+      in.values = values;
+      CHECK_OK(zenps_allreduce(tensor, step, &in, &out, &request));
+      CHECK_OK(zenps_wait(request, -1));
+      if (keep) {
+        const int64_t wanted[] = {7, 20, 30, 31, 32, 33, 40};
+        CHECK(out.nnz == 7 && memcmp(out.row_ids, wanted, sizeof wanted) == 0);
+      } else { /* 20, whose values cancel between ranks, may or may not be there */
+        CHECK(out.nnz <= 1 && (out.nnz == 0 || out.row_ids[0] == 20));
+      }
+      for (uint64_t v = 0; v < 2 * out.nnz; v++) CHECK(((const float *)out.values)[v] == 0);
+      zenps_request_free(request);
+    }
+  }
+  rank_close(rank);
+}
+
+static void test_zero_rows(void **state) {
+  (void)state;
+  ranks_run(cluster_shared(), 4, vanishing, NULL, 0);
+}
+
+static void many_steps(struct rank *rank) {
+  const struct spec *const given = rank->arg;
+  open_on_hosts(rank);
+  for (unsigned i = 0; i < N_KEEPING; i++) {
+    struct spec spec = *given;
+    spec.options.scheme = keeping[i];
+    zenps_tensor_t *const tensor = tensor_open(rank, keeping[i], &spec);
+    for (uint64_t step = 0; step < 4; step++) step_run(tensor, &spec, rank, step);
+  }
+  rank_close(rank);
+}
+
+/* A third of the values are zero, so that rows vanish in every way; nearly full ones, too. */
+static void test_zero_rows_many(void **state) {
+  (void)state;
+  for (unsigned bits = 0; bits < 16; bits++) {
+    struct spec spec = {.rows = bits & 8 ? 60 : 3001,
+                        .width = bits & 1 ? 2 : 1,
+                        .dtype = bits & 2 ? ZENPS_F64 : ZENPS_F32,
+                        .rows_in = true,
+                        .rows_out = bits & 4 || bits & 8,
+                        .repeats = 2,
+                        .density = bits & 8 ? 3 : 0.05,
+                        .few_values = true,
+                        .own_arrays = bits & 1};
+    ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
+    spec.options.keep_zero_rows = 1;
+    spec.options.op = (bits & 6) == 6 ? ZENPS_OP_MAX : bits & 2 ? ZENPS_OP_MEAN : ZENPS_OP_SUM;
+    if (spec.options.op == ZENPS_OP_MEAN && bits & 1) spec.options.codec = ZENPS_CODEC_PAPER;
+    ranks_run(cluster_shared(), 4, many_steps, &spec, 0);
+  }
+  struct spec halves = {
+      .rows = 900, .width = 1, .dtype = ZENPS_BF16, .rows_in = true, .rows_out = true, .repeats = 2, .density = 0.2};
+  halves.few_values = true;
+  ZENPS_TENSOR_OPTIONS_INIT(&halves.options);
+  halves.options.keep_zero_rows = 1;
+  ranks_run(cluster_shared(), 4, many_steps, &halves, 0);
+}
+
+static void disagreeing(struct rank *rank) {
+  zenps_tensor_t *tensor;
+  zenps_tensor_options_t options;
+  ZENPS_TENSOR_OPTIONS_INIT(&options);
+  options.scheme = "balanced";
+  rank_open(rank);
+  if (rank->rank == 0) {
+    open_keeping(rank, "t", "balanced", 1);
+    atomic_store(&rank->words[0], 1);
+    rank_await(rank, 1, 1);
+  } else {
+    rank_await(rank, 0, 1);
+    CHECK_STATUS(zenps_tensor_open(rank->zenps, "t", 50, 2, ZENPS_F32, &options, &tensor), ZENPS_ERR_SHAPE);
+    CHECK_SAYS(zenps_last_error()->text, "keep_zero_rows 1");
+    options.keep_zero_rows = 2;
+    CHECK_STATUS(zenps_tensor_open(rank->zenps, "t2", 50, 2, ZENPS_F32, &options, &tensor), ZENPS_ERR_INVALID);
+    CHECK_SAYS(zenps_last_error()->text, "keep_zero_rows is 2; 0 or 1");
+    options.keep_zero_rows = 1;
+    options.scheme = "ring";
+    CHECK_STATUS(zenps_tensor_open(rank->zenps, "t2", 50, 2, ZENPS_F32, &options, &tensor), ZENPS_ERR_UNSUPPORTED);
+    CHECK_SAYS(zenps_last_error()->text, "do not tell which rows ranks sent");
+    atomic_store(&rank->words[1], 1);
+  }
+  rank_close(rank);
+}
+
+static void test_zero_rows_refused(void **state) {
+  (void)state;
+  ranks_run(cluster_shared(), 2, disagreeing, NULL, 0);
+}
+
+const struct CMUnitTest api_tensor_tests[] = {
+    cmocka_unit_test(test_zero_rows),
+    cmocka_unit_test(test_zero_rows_many),
+    cmocka_unit_test(test_zero_rows_refused),
+};
+const size_t n_api_tensor_tests = sizeof api_tensor_tests / sizeof api_tensor_tests[0];
