@@ -110,7 +110,7 @@ static void job_free(struct zenps_job *job) {
   pthread_mutex_destroy(&job->device_lock);
   pthread_mutex_destroy(&job->open);
   pthread_mutex_destroy(&job->collective);
-  zps_worker_log_drop(&job->options);
+  zps_worker_log_drop(job);
   zps_worker_options_fini(&job->options);
   free(job);
 }
@@ -164,7 +164,8 @@ zenps_status_t zenps_open(const zenps_options_t *options, zenps_job_t **job_p) {
   job->pid = getpid();
   job->event_fd = -1;
   locks_init(job);
-  zps_worker_log_take(&job->options);
+  zps_log_set_level((enum zps_log_level)job->options.log_level);
+  if (job->options.log) zps_worker_log_take(job, job->options.log, job->options.log_ctx);
   if (job_open(job, &error) != ZPS_OK) {
     job_free(job);
     return zps_worker_raise(&error);
@@ -214,6 +215,18 @@ void zenps_close(zenps_job_t *job) {
   zps_plane_close(&job->plane);
   zps_rounds_fini(&job->rounds);
   job_free(job);
+}
+
+/* ------------------------------------------------------------ the log */
+
+zenps_status_t zenps_set_log(zenps_job_t *job, zenps_log_fn log, void *log_ctx) {
+  if (!job) return zps_worker_fail(ZPS_ERR_INVALID, "zenps_set_log: the job is NULL");
+  if (zps_worker_forked(job)) return zps_worker_fail_forked();
+  if (log)
+    zps_worker_log_take(job, log, log_ctx);
+  else
+    zps_worker_log_drop(job);
+  return ZENPS_OK;
 }
 
 /* ------------------------------------------------------------ questions */

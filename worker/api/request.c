@@ -1,6 +1,7 @@
 #include "worker/api/request.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -86,27 +87,57 @@ zenps_status_t zenps_test(zenps_request_t *request) {
   return status;
 }
 
-zenps_status_t zenps_wait(zenps_request_t *request, int timeout_ms) {
-  zenps_status_t status = check(request, "zenps_wait");
-  if (status != ZENPS_OK) return status;
-  if (timeout_ms < -1) {
-    return zps_worker_fail(ZPS_ERR_INVALID, "zenps_wait: a timeout of %d ms; it must be 0 or more, or -1", timeout_ms);
-  }
+static zenps_status_t check_timeout(int timeout_ms, const char *call) {
+  if (timeout_ms >= -1) return ZENPS_OK;
+  return zps_worker_fail(ZPS_ERR_INVALID, "%s: a timeout of %d ms; it must be 0 or more, or -1", call, timeout_ms);
+}
+
+/* -1: never. */
+static uint64_t time_after(int timeout_ms) {
+  return timeout_ms < 0 ? ZPS_NEVER : zps_clock_ns() + (uint64_t)timeout_ms * ZPS_NS_PER_MS;
+}
+
+static zenps_status_t wait_until(struct zenps_request *request, uint64_t until_ns) {
   struct zenps_job *job = request->tensor->job;
-  const uint64_t most_ns = timeout_ms > 0 ? (uint64_t)timeout_ms * ZPS_NS_PER_MS : 0;
-  const struct timespec until = zps_clock_timespec(zps_clock_ns() + most_ns);
   int expired = 0;
   pthread_mutex_lock(&job->lock);
   while (!request->done && expired != ETIMEDOUT) {
-    if (timeout_ms < 0) {
+    if (until_ns == ZPS_NEVER) {
       pthread_cond_wait(&job->done, &job->lock);
     } else {
+      const struct timespec until = zps_clock_timespec(until_ns);
       expired = pthread_cond_timedwait(&job->done, &job->lock, &until);
     }
   }
-  status = outcome(request);
+  const zenps_status_t status = outcome(request);
   pthread_mutex_unlock(&job->lock);
   return status;
+}
+
+zenps_status_t zenps_wait(zenps_request_t *request, int timeout_ms) {
+  zenps_status_t status = check(request, "zenps_wait");
+  if (status == ZENPS_OK) status = check_timeout(timeout_ms, "zenps_wait");
+  return status == ZENPS_OK ? wait_until(request, time_after(timeout_ms)) : status;
+}
+
+zenps_status_t zenps_wait_all(zenps_request_t *const *requests, uint32_t n, int timeout_ms) {
+  if (!requests && n > 0)
+    return zps_worker_fail(ZPS_ERR_INVALID, "zenps_wait_all: requests is NULL, but n is %" PRIu32, n);
+  for (uint32_t i = 0; i < n; i++) {
+    if (!requests[i]) return zps_worker_fail(ZPS_ERR_INVALID, "zenps_wait_all: requests[%" PRIu32 "] is NULL", i);
+    const zenps_status_t status = check(requests[i], "zenps_wait_all");
+    if (status != ZENPS_OK) return status;
+  }
+  const zenps_status_t status = check_timeout(timeout_ms, "zenps_wait_all");
+  if (status != ZENPS_OK) return status;
+  const uint64_t until_ns = time_after(timeout_ms);
+  const struct zenps_request *failed = NULL;
+  for (uint32_t i = 0; i < n; i++) {
+    const zenps_status_t one = wait_until(requests[i], until_ns);
+    if (one == ZENPS_IN_PROGRESS) return one;
+    if (one != ZENPS_OK && !failed) failed = requests[i];
+  }
+  return failed ? zps_worker_raise_detail(&failed->error) : ZENPS_OK;
 }
 
 zenps_status_t zenps_cancel(zenps_request_t *request) {

@@ -295,9 +295,24 @@ static zps_err_t check_levels(struct perf_check *check, uint64_t step, const zen
   return code;
 }
 
+/* As promised of every list, under every scheme: no row comes twice. */
+static zps_err_t check_order(const struct perf *perf, uint64_t step, const zenps_grad_t *out, struct zps_error *error) {
+  for (uint64_t i = 0; out->layout == ZENPS_ROWS && i < out->nnz; i++) {
+    const int64_t row = out->row_ids[i];
+    if (row >= 0 && (uint64_t)row < perf->rows && (i == 0 || row > out->row_ids[i - 1])) continue;
+    return zps_fail(error, ZPS_ERR_INTERNAL,
+                    "step %llu: the result has row %lld at entry %llu, of %llu rows after row %lld",
+                    (unsigned long long)step, (long long)row, (unsigned long long)i, (unsigned long long)perf->rows,
+                    i == 0 ? -1LL : (long long)out->row_ids[i - 1]);
+  }
+  return ZPS_OK;
+}
+
 zps_err_t perf_check_step(struct perf_check *check, uint64_t step, const zenps_grad_t *out, struct zps_error *error) {
   const struct perf *perf = check->perf;
   const size_t row_bytes = perf->options.width * perf->value_bytes;
+  const zps_err_t ordered = check_order(perf, step, out, error);
+  if (ordered != ZPS_OK) return ordered;
   if (check->in_turns && step % (uint64_t)zenps_world(perf->job) != (uint64_t)zenps_rank(perf->job)) return ZPS_OK;
   make_reference(check, step);
   if (check->levels.bits) return check_levels(check, step, out, error);
@@ -310,14 +325,15 @@ zps_err_t perf_check_step(struct perf_check *check, uint64_t step, const zenps_g
     }
     if (out->layout == ZENPS_DENSE) {
       got = (const char *)out->values + (row - perf->share_first) * row_bytes;
-    } else if (at < out->nnz && (uint64_t)out->row_ids[at] == row) { /* promised to be ascending */
+    } else if (at < out->nnz && (uint64_t)out->row_ids[at] == row) {
       got = (const char *)out->values + at++ * row_bytes;
     }
     if (!same_row(check, row, got) && bad++ == 0) first_bad = row;
   }
   if (out->layout == ZENPS_ROWS && at != out->nnz)
-    return zps_fail(error, ZPS_ERR_INTERNAL, "step %llu: the result's rows are not ascending at entry %llu",
-                    (unsigned long long)step, (unsigned long long)at);
+    return zps_fail(error, ZPS_ERR_INTERNAL,
+                    "step %llu: row %lld of the result, at entry %llu, is none that was asked for",
+                    (unsigned long long)step, (long long)out->row_ids[at], (unsigned long long)at);
   if (bad > 0)
     return zps_fail(error, ZPS_ERR_INTERNAL,
                     "step %llu: %llu rows differ from the reference sum, the first is row %llu",

@@ -10,9 +10,11 @@
  *
  * Result: exactly the floating-point sum in rank order, each accumulator starting at +0.0, a rank's own repeated rows
  * first added in order of appearance. Rows whose values are all +0.0 or -0.0 are not sent, unless the tensor's option
- * keep_zero_rows says so. NaN and Inf are values and
- * travel. ZENPS_OP_MEAN is that sum times 1/world. Of bf16 and f16 (halves) it is the sum of the floats that they stand
- * for, made in floats, a rank's repeated rows too, and rounded once to the dtype, to nearest, ties to even.
+ * keep_zero_rows says so. NaN and Inf are values and travel. ZENPS_OP_MEAN is that sum times 1/world. Of bf16 and f16
+ * (halves) it is the sum of the floats that they stand for, made in floats, a rank's repeated rows too, and rounded
+ * once to the dtype, to nearest, ties to even. A result that is a list of rows has them in ascending order, each once,
+ * under every scheme; so have those of zenps_pull(), zenps_reduce_scatter(), zenps_allgather() and
+ * zenps_request_contributed().
  *
  * Threads: every function may be called from any thread; a zenps_request_t by one thread at a time. The library never
  * exits, prints (except through the log callback, by default warnings on stderr) or installs signal handlers. In a
@@ -163,6 +165,8 @@ typedef struct zenps_job zenps_job_t;         /* a process's membership in a job
 typedef struct zenps_tensor zenps_tensor_t;   /* owned by its job */
 typedef struct zenps_request zenps_request_t; /* one operation in flight, or done and not yet freed */
 
+/* A line of the log. Called by threads of the library's own and by any that calls it, one at a time, while locks are
+ * held: it must not call the library, nor wait for a thread that does. `component` and `text` are borrowed. */
 typedef void (*zenps_log_fn)(void *ctx, int level /* 0 error .. 4 trace */, const char *component, const char *text);
 
 /* What is left zero or NULL comes from the environment (named beside each member), then from what a launcher has set
@@ -330,6 +334,11 @@ ZENPS_API zenps_status_t zenps_open(const zenps_options_t *options, zenps_job_t 
 /* Cancels what is in flight, leaves the job and frees it with its tensors. Requests must have been freed. NULL is
  * allowed. */
 ZENPS_API void zenps_close(zenps_job_t *job);
+/* Sends the log's lines to another callback from here on; NULL: to stderr again. The log belongs to the process: of
+ * several jobs the last to give a callback gets its lines, and NULL takes back this job's alone. When it returns, no
+ * call of the job's earlier callback is under way, nor will one begin; the same holds when zenps_close() returns. So
+ * it waits for a call that is under way. The level stays that of ZENPS_LOG_LEVEL. */
+ZENPS_API zenps_status_t zenps_set_log(zenps_job_t *job, zenps_log_fn log, void *log_ctx);
 ZENPS_API int zenps_rank(const zenps_job_t *job);
 ZENPS_API int zenps_world(const zenps_job_t *job);
 ZENPS_API int zenps_servers(const zenps_job_t *job);
@@ -433,6 +442,10 @@ ZENPS_API zenps_status_t zenps_broadcast(zenps_job_t *job, void *data, size_t le
 ZENPS_API zenps_status_t zenps_test(zenps_request_t *request);
 /* The same, after waiting up to `timeout_ms` (-1: until done; the operation's own deadline still holds). */
 ZENPS_API zenps_status_t zenps_wait(zenps_request_t *request, int timeout_ms);
+/* Waits for `n` requests, of any tensors and jobs, up to `timeout_ms` in all. ZENPS_IN_PROGRESS while one is not done,
+ * whatever became of the others; then ZENPS_OK, or the error of the first in the array that failed, which is also the
+ * thread's last error. All stay the caller's. */
+ZENPS_API zenps_status_t zenps_wait_all(zenps_request_t *const *requests, uint32_t n, int timeout_ms);
 /* Gives the operation up, on all ranks. It then completes with ZENPS_ERR_CANCELED, unless it was already done. */
 ZENPS_API zenps_status_t zenps_cancel(zenps_request_t *request);
 /* Frees the request and the result arrays the library owns. Waits for (after canceling) one that is not done. NULL is
