@@ -1,0 +1,277 @@
+"""Arrays: where they are, whose memory they are in, and how other libraries see them without a copy."""
+
+from __future__ import annotations
+
+import array
+import ctypes
+import math
+from ctypes import Structure, c_int, c_ssize_t, c_void_p, py_object, pythonapi
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+
+from . import _dlpack
+from .errors import Invalid, Unsupported
+
+# Bytes, format of the buffer protocol, and type string of numpy. Python has no bf16, and memoryview no f16: their bits.
+_KINDS: Dict[str, Tuple[int, str, str]] = {
+    "f32": (4, "f", "<f4"),
+    "f64": (8, "d", "<f8"),
+    "bf16": (2, "H", "<u2"),
+    "f16": (2, "H", "<f2"),
+    "i64": (8, "q", "<i8"),
+    "u8": (1, "B", "|u1"),
+}
+_NOTHING = (ctypes.c_int64 * 1)()  # where empty arrays are
+_blocks: Dict[int, Any] = {}  # array types of 2^n bytes: one per length would be a new class for every result
+
+
+class Array:
+    """An array of `shape` in C order at `address`. device: None for host memory, the number of a GPU for its memory, -1
+    for that of the job's GPU.
+
+    ``data`` is a memoryview of it, which all that takes the buffer protocol reads without a copy; numpy.asarray(),
+    torch.from_dlpack() and others take the Array itself. bf16 is its bits there, as 16-bit integers. What any of them
+    gives keeps the memory.
+
+    Programs that know an address can make one: ``Array(t.data_ptr(), "f32", (n, width), owner=t)``. The owner is what
+    must live as long as the memory is used.
+    """
+
+    __slots__ = ("address", "dtype", "shape", "owner", "device", "readonly")
+
+    def __init__(
+        self,
+        address: int,
+        dtype: str,
+        shape: Sequence[int],
+        owner: object = None,
+        device: Optional[int] = None,
+        readonly: bool = False,
+    ) -> None:
+        if dtype not in _KINDS:
+            raise Invalid(f"dtype {dtype!r}; must be one of {', '.join(_KINDS)}")
+        self.dtype = dtype
+        self.shape = tuple(shape)
+        self.address = address if self.size else ctypes.addressof(_NOTHING)
+        self.owner = owner
+        self.device = device
+        self.readonly = readonly
+
+    @property
+    def size(self) -> int:
+        """Elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * _KINDS[self.dtype][0]
+
+    @property
+    def data(self) -> memoryview:
+        """The array as a memoryview of its shape (one of no elements has one dimension)."""
+        if self.device is not None:
+            raise Unsupported("the array is in the memory of a GPU, which Python cannot read")
+        form = _KINDS[self.dtype][1]
+        if not self.size:
+            return memoryview(b"").cast(form)
+        bits = (self.nbytes - 1).bit_length()
+        kind = _blocks.get(bits) or _blocks.setdefault(bits, ctypes.c_ubyte * (1 << bits))
+        block = kind.from_address(self.address)
+        block.owner = self
+        view = memoryview(block).cast("B")[: self.nbytes]
+        view = view.cast(form, shape=list(self.shape)) if len(self.shape) > 1 else view.cast(form)
+        return view.toreadonly() if self.readonly else view
+
+    def __buffer__(self, flags: int) -> memoryview:  # Python 3.12 and later
+        return self.data
+
+    @property
+    def __array_interface__(self) -> Dict[str, Any]:
+        if self.device is not None:
+            raise AttributeError("the array is in the memory of a GPU")
+        return {
+            "shape": self.shape,
+            "typestr": _KINDS[self.dtype][2],
+            "data": (self.address, self.readonly),
+            "version": 3,
+        }
+
+    def __dlpack__(self, **_: Any) -> Any:
+        if self.device is not None:
+            raise BufferError("the array is in the memory of a GPU")
+        if self.readonly:
+            raise BufferError("the array is read-only, which DLPack cannot say; take its data")
+        return _dlpack.give(self.address, self.dtype, self.shape, self)
+
+    def __dlpack_device__(self) -> Tuple[int, int]:
+        return (_dlpack.CPU, 0)
+
+    def __len__(self) -> int:
+        return self.shape[0] if self.shape else 0
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.data[at]
+
+    def __setitem__(self, at: Any, value: Any) -> None:
+        self.data[at] = value
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.tolist())
+
+    def tolist(self) -> Any:
+        return self.data.tolist()
+
+    def tobytes(self) -> bytes:
+        return self.data.tobytes()
+
+    def __repr__(self) -> str:
+        where = "" if self.device is None else f", GPU {self.device}"
+        return f"<zenps.Array {self.dtype}{list(self.shape)}{where}>"
+
+
+class Rows:
+    """A result, or a selection: which rows there are, and their values.
+
+    row_ids: int64[nnz], ascending, none twice; None where the values are dense. values: dtype[nnz, width], or
+    dtype[rows, width] where they are dense. nnz: rows; of a dense result those that any rank sent, which may be all.
+    contributed: of tensors with that option, the rows of this rank's gradient that the result is made of, int64[n].
+    The arrays belong to the result and live as long as it or any view of them, also after the job is closed.
+    """
+
+    __slots__ = ("nnz", "row_ids", "values", "contributed")
+
+    def __init__(self, nnz: int, row_ids: Optional[Array], values: Array) -> None:
+        self.nnz = nnz
+        self.row_ids = row_ids
+        self.values = values
+        self.contributed: Optional[Array] = None
+
+    def __repr__(self) -> str:
+        return f"<zenps.Rows {self.nnz} rows{' (dense)' if self.row_ids is None else ''}, {self.values!r}>"
+
+
+def new(dtype: str, shape: Sequence[int]) -> Array:
+    """Zeros in memory of Python's."""
+    n_bytes = max(math.prod(shape) * _KINDS[dtype][0], 1)
+    block = bytearray(n_bytes)
+    return Array(_address_of(memoryview(block)), dtype, shape, owner=block)
+
+
+class _Buffer(Structure):  # Py_buffer
+    _fields_ = [
+        ("buf", c_void_p),
+        ("obj", py_object),
+        ("len", c_ssize_t),
+        ("itemsize", c_ssize_t),
+        ("readonly", c_int),
+        ("ndim", c_int),
+        ("pointers", c_void_p * 5),
+    ]
+
+
+_get = pythonapi.PyObject_GetBuffer
+_get.argtypes = [py_object, c_void_p, c_int]
+_release = pythonapi.PyBuffer_Release
+_release.restype, _release.argtypes = None, [c_void_p]
+
+
+def _address_of(view: memoryview) -> int:
+    """Where the bytes of a memoryview are. They stay there while the view lives."""
+    buffer = _Buffer()
+    _get(view, ctypes.byref(buffer), 0)
+    address = int(buffer.buf or 0)
+    _release(ctypes.byref(buffer))
+    return address
+
+
+_BY_FORMAT = {"f": "f32", "d": "f64", "e": "f16", "q": "i64", "l": "i64", "B": "u8", "b": "u8", "c": "u8"}
+
+
+def _of_buffer(view: memoryview, wanted: str) -> Array:
+    form = view.format.lstrip("@=<")
+    dtype = _BY_FORMAT.get(form, "")
+    if form == "H" and wanted in ("bf16", "f16"):
+        dtype = wanted
+    if not view.c_contiguous:
+        raise Invalid("the array is not contiguous in C order; give a contiguous copy")
+    shape: Tuple[int, ...] = view.shape or ()
+    if wanted == "u8":
+        dtype, shape = "u8", (view.nbytes,)
+    if not dtype:
+        raise Invalid(f"the array has elements of format {view.format!r}, none that zenps has; {wanted} is wanted")
+    return Array(_address_of(view), dtype, shape, owner=view, readonly=view.readonly)
+
+
+def _of_interface(owner: Any, interface: Dict[str, Any], device: Optional[int], wanted: str) -> Array:
+    text = interface["typestr"]
+    dtype = next((name for name, kind in _KINDS.items() if kind[2] == text and name != "bf16"), "")
+    if wanted == "bf16" and text[1:] in ("u2", "V2"):
+        dtype = "bf16"
+    if not dtype:
+        raise Invalid(f"the array has elements of type {text!r}, none that zenps has; {wanted} is wanted")
+    shape = tuple(interface["shape"])
+    step = _KINDS[dtype][0]
+    expected: List[int] = []
+    for size in reversed(shape):
+        expected.insert(0, step)
+        step *= size
+    strides = interface.get("strides")
+    if strides is not None and 0 not in shape and any(n > 1 and a != b for n, a, b in zip(shape, strides, expected)):
+        raise Invalid("the array is not contiguous in C order; give a contiguous copy")
+    address, readonly = interface["data"]
+    return Array(address, dtype, shape, owner=owner, device=device, readonly=readonly)
+
+
+def _of_capsule(owner: Any, wanted: str, stream: Optional[int]) -> Array:
+    kind, number = owner.__dlpack_device__()
+    # 1 is CUDA's legacy default stream, in whose order work of stream 0 is.
+    capsule = owner.__dlpack__(stream=stream or 1) if kind in _dlpack.ON_CUDA else owner.__dlpack__()
+    address, dtype, shape, contiguous, kind, number = _dlpack.take(capsule)
+    if not dtype:
+        raise Invalid(f"the array has elements of a type that zenps has not; {wanted} is wanted")
+    if not contiguous:
+        raise Invalid("the array is not contiguous in C order; give a contiguous copy")
+    if kind not in _dlpack.ON_HOST and kind not in _dlpack.ON_CUDA:
+        raise Unsupported(f"the array is on a device of DLPack's kind {kind}; zenps takes host memory and CUDA")
+    return Array(address, dtype, shape, owner=(capsule, owner), device=number if kind in _dlpack.ON_CUDA else None)
+
+
+def of(value: Any, wanted: str, stream: Optional[int] = None) -> Array:
+    """The Array of anything that has one: of the buffer protocol, DLPack, __cuda_array_interface__, or
+    __array_interface__, none of which copies; a sequence of numbers is copied. The dtype is to be `wanted` ("u8": any,
+    as bytes)."""
+    if isinstance(value, Array):
+        found = value
+    else:
+        found = _find(value, wanted, stream)
+    if wanted == "u8" and found.dtype != "u8":
+        return Array(found.address, "u8", (found.nbytes,), found.owner, found.device, found.readonly)
+    if found.dtype != wanted:
+        raise Invalid(f"the array has elements of {found.dtype}; {wanted} is wanted")
+    return found
+
+
+def _find(value: Any, wanted: str, stream: Optional[int]) -> Array:
+    try:
+        view = memoryview(value)
+    except (TypeError, ValueError, BufferError):
+        pass
+    else:
+        return _of_buffer(view, wanted)
+    if hasattr(value, "__dlpack__"):
+        return _of_capsule(value, wanted, stream)
+    interface = getattr(value, "__cuda_array_interface__", None)
+    if interface is not None:
+        return _of_interface(value, interface, -1, wanted)
+    interface = getattr(value, "__array_interface__", None)
+    if interface is not None:
+        return _of_interface(value, interface, None, wanted)
+    code = {"f32": "f", "f64": "d", "i64": "q"}.get(wanted, "")
+    if code and isinstance(value, Sequence) and not isinstance(value, (str, bytes)):
+        try:
+            return _of_buffer(memoryview(array.array(code, value)), wanted)
+        except (TypeError, OverflowError) as error:
+            raise Invalid(f"a sequence that is no list of {wanted}: {error}") from None
+    raise Invalid(
+        f"{type(value).__name__} is no array: give one with the buffer protocol, DLPack, __cuda_array_interface__ or "
+        f"__array_interface__{', or a sequence of numbers' if code else ''}"
+    )
