@@ -158,6 +158,17 @@ if [ -n "$build" ]; then
 else
   skip "kernels: unit tests" "zenps is not built"
 fi
+# Zen's figure 14: the share of rows that goes to serial memory must fall with more memory and with more hash functions,
+# and be under 2% with four of each.
+figure_14() {
+  "$build/tests/bench/hashing-bench" --device "$library" "$@" || return 1
+}
+shares_fall() {
+  figure_14 "$@" --functions 1,4 --memory 1,4 | tee /dev/stderr | awk 'NR > 1 { share[$6, $7] = $9 }
+    END { exit !(NR == 5 && share[1, 1] > share[1, 4] && share[1, 4] > share[4, 4] && share[1, 1] > share[4, 1] && share[4, 4] < 0.02) }'
+}
+export -f figure_14 shares_fall
+[ -z "$build" ] || step "kernels: Algorithm 1 by memory and hash functions" 120 bash -c 'shares_fall "$@"' . --parameters 100000 --density 0.1 --runs 1
 [ -z "$bench" ] || step "kernels: the benchmark's comparison" 120 "$bench" --no-times
 
 # ------------------------------------------------------------ sanitizers
@@ -195,6 +206,12 @@ if [ -z "$bench" ]; then
   skip "times of the kernels" "there is no GPU, or no benchmark"
 elif step "times of the kernels: 214M and 406M floats" 300 bash -c '"$1" --no-check >"$2"' . "$bench" "$work/times.md"; then
   cat "$work/times.md"
+fi
+if [ "$has_gpu" = no ]; then
+  skip "times of Algorithm 1 by memory and hash functions" "there is no GPU"
+elif [ -n "$build" ] && step "times of Algorithm 1 by memory and hash functions: 214M floats" 300 \
+  bash -c 'figure_14 "$@" >"$work/figure-14.txt"' . --parameters 214000000 --partitions 64; then
+  cat "$work/figure-14.txt"
 fi
 # Rounds of the same gradients in host memory and in the GPU's, with their results compared.
 time_rounds() {

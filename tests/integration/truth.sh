@@ -5,6 +5,7 @@
 if [ -e "$build/.libs/libzenps_emu_sealed.so" ]; then
   ok "all that needs no GPU" "$top/gpu/truth.sh" --emulated --build "$build" --work "$scratch/work"
   said "its last line counts" '^[0-9]+ passed, 0 failed, [0-9]+ skipped$'
+  said "Algorithm 1 is swept" '^passed: kernels: Algorithm 1 by memory and hash functions'
   said "what needs one is named" '^skipped: times of the kernels: there is no GPU'
 else
   skip "all that needs no GPU" "no C++17 compiler: kernels are not emulated"

@@ -173,5 +173,15 @@ class Grids:
                                     args=["--scheme", scheme, "--overlap", overlap],
                                     env={"ZENPS_SHARED_MEMORY": shared} if shared else {})
 
+    def merging(self, rate="100mbit"):
+        """Bytes out of a host by density: every rank for itself, or merged by host; 4 and 8 ranks a host."""
+        for n, per_host in ((4, 4), (2, 8)):
+            for density in (0.001, 0.01, 0.05):
+                for scheme in ("balanced", "hierarchical"):
+                    yield self.complete(system="zenps", scheme=scheme, n=n, rate=rate, ranks_per_host=per_host, rows=1 << 20,
+                                        density=density, overlap="random", steps=3,
+                                        args=["--scheme", scheme, "--overlap", "random"])
 
-NAMES = ["quick", "limits", "gigabit", "traces", "nodes", "planner", "breakdown", "small", "scale", "dedicated", "racks", "hosts"]
+
+NAMES = ["quick", "limits", "gigabit", "traces", "nodes", "planner", "breakdown", "small", "scale", "dedicated", "racks", "hosts",
+         "merging"]
