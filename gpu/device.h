@@ -206,10 +206,11 @@ struct zps_device_ops {
                     uint64_t *out_on_device, uint64_t *starts_on_device, zps_stream_t stream,
                     struct zps_device_hashed *hashed_p, struct zps_error *error);
 
-  /* As encoder_scan(), of a dense gradient: Algorithm 1 (input->hashing) deals the rows to their partitions, on the
+  /* As encoder_scan(): Algorithm 1 (input->hashing) deals the rows to their partitions, on the
    * data path: encoder_finish() says ZPS_ERR_AGAIN where a serial memory overflowed, too, which is larger next time.
-   * Where `allowed` is ZPS_CODEC_ANY_ORDER, slices have them in the order in which it leaves them, else ascending.
-   * ZPS_ERR_UNSUPPORTED: a list. */
+   * Where `allowed` is ZPS_CODEC_ANY_ORDER, slices have them in the order in which it leaves them, else ascending. Rows
+   * that a list repeats are added up before.
+   * ZPS_ERR_UNSUPPORTED: 2^32 rows or more. */
   zps_err_t (*encoder_hash)(struct zps_device_encoder *encoder, const struct zps_encode_input *input, unsigned allowed,
                             zps_stream_t stream, struct zps_error *error);
   /* After encoder_finish(). */

@@ -164,7 +164,7 @@ figure_14() {
   "$build/tests/bench/hashing-bench" --device "$library" "$@" || return 1
 }
 shares_fall() {
-  figure_14 "$@" --functions 1,4 --memory 1,4 | tee /dev/stderr | awk 'NR > 1 { share[$6, $7] = $9 }
+  figure_14 "$@" --functions 1,4 --memory 1,4 | tee /dev/stderr | awk 'NR > 1 { share[$6, $7] = $10 }
     END { exit !(NR == 5 && share[1, 1] > share[1, 4] && share[1, 4] > share[4, 4] && share[1, 1] > share[4, 1] && share[4, 4] < 0.02) }'
 }
 export -f figure_14 shares_fall

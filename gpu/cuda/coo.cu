@@ -47,6 +47,18 @@ struct RunOfBit {
   }
 };
 
+struct NumberOfRun {
+  const int64_t *rows;
+  u64 n_rows;
+  const u32 *entries;
+  u32 *numbers;
+  /* What is no row, and is reported, becomes one. */
+  __device__ void operator()(const Found &found, u64 at, u64 bit) const {
+    const u64 row = static_cast<u64>(rows[entries[bit]]);
+    if (at < found.capacity) numbers[at] = row < n_rows ? static_cast<u32>(row) : 0;
+  }
+};
+
 }  // namespace
 
 void coo_keys(cudaStream_t stream, const Grid &grid, const int64_t *rows, u64 n, const zps_partition &part, u64 *keys,
@@ -69,6 +81,13 @@ void coo_list(cudaStream_t stream, const Grid &grid, const u32 *bits, const CooR
   const RunOfBit emit_run = {runs.keys};
   ZPS_LAUNCH(stream, blocks_for(grid, runs.n, LIST_TILE_BITS), THREADS, list_kernel<RunOfBit>, bits, runs.n, emit_run,
              found, tickets, states);
+}
+
+void coo_numbers(cudaStream_t stream, const Grid &grid, const u32 *bits, const int64_t *rows, u64 n_rows,
+                 const CooRuns &runs, u32 *numbers, const Found &found, Tickets *tickets, u64 *states) {
+  const NumberOfRun emit_number = {rows, n_rows, runs.entries, numbers};
+  ZPS_LAUNCH(stream, blocks_for(grid, runs.n, LIST_TILE_BITS), THREADS, list_kernel<NumberOfRun>, bits, runs.n,
+             emit_number, found, tickets, states);
 }
 
 }  // namespace zps

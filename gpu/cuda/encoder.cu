@@ -51,6 +51,25 @@ void add_digits(RadixDigits *digits, u64 greatest, u32 first_shift) {
   for (u32 shift = 0; greatest >> shift != 0; shift += RADIX_BITS) digits->shifts[digits->n++] = first_shift + shift;
 }
 
+CooRuns sort_entries(zps_device_encoder *encoder, const Layout &layout, const zps_encode_input &input,
+                     const Columns<u64> &keys, const Columns<u64> &other, cudaStream_t stream) {
+  const Grid &grid = encoder->device->grid;
+  const zps_partition &part = encoder->plan.part;
+  const u64 n = input.n_entries;
+  RadixDigits digits = {};
+  add_digits(&digits, (part.n_groups << part.block_bits) - 1, 0);
+  add_digits(&digits, part.n_parts - 1, 32);
+  encoder->report->n_entries = n;
+  (void)cudaMemcpyAsync(layout.n_entries, &encoder->report->n_entries, sizeof(u64), cudaMemcpyDefault, stream);
+  coo_keys(stream, grid, input.rows, n, part, keys.keys, keys.a, layout.bad_row);
+  const bool moved = radix_sort(stream, grid, keys, other, layout.n_entries, n, digits, layout.radix);
+  const CooRuns runs = {moved ? other.keys : keys.keys, moved ? other.a : keys.a, n};
+  coo_mark(stream, grid, input.dtype, input.values, input.width, runs, layout.bits);
+  (void)cudaMemcpyAsync(&encoder->report->bad_row, layout.bad_row, sizeof(u64), cudaMemcpyDefault, stream);
+  encoder->source.runs = runs;
+  return runs;
+}
+
 namespace {
 
 /* Lists rows in order, and deals them to their partitions. */
@@ -76,22 +95,11 @@ void scan_dense(zps_device_encoder *encoder, const Layout &layout, const zps_enc
 
 /* Sorts entries, and lists the runs. */
 void scan_coo(zps_device_encoder *encoder, const Layout &layout, const zps_encode_input &input, cudaStream_t stream) {
-  const Grid &grid = encoder->device->grid;
-  Plan *const plan = &encoder->plan;
-  const u64 n = input.n_entries;
-  RadixDigits digits = {};
-  add_digits(&digits, (plan->part.n_groups << plan->part.block_bits) - 1, 0);
-  add_digits(&digits, plan->part.n_parts - 1, 32);
-  (void)cudaMemcpyAsync(layout.n_entries, &encoder->report->n_entries, sizeof(u64), cudaMemcpyDefault, stream);
-  coo_keys(stream, grid, input.rows, n, plan->part, layout.keys, layout.entries, layout.bad_row);
-  const Columns<u64> from = {layout.keys, layout.entries, nullptr},
-                     to = {layout.other_keys, layout.other_entries, nullptr};
-  const bool moved = radix_sort(stream, grid, from, to, layout.n_entries, n, digits, layout.radix);
-  const CooRuns runs = {moved ? to.keys : from.keys, moved ? to.a : from.a, n};
-  coo_mark(stream, grid, input.dtype, input.values, input.width, runs, layout.bits);
-  coo_list(stream, grid, layout.bits, runs, plan->found, layout.tickets + TICKET_LIST, layout.tile_states);
-  (void)cudaMemcpyAsync(&encoder->report->bad_row, layout.bad_row, sizeof(u64), cudaMemcpyDefault, stream);
-  encoder->source.runs = runs;
+  const Columns<u64> keys = {layout.keys, layout.entries, nullptr},
+                     other = {layout.other_keys, layout.other_entries, nullptr};
+  const CooRuns runs = sort_entries(encoder, layout, input, keys, other, stream);
+  coo_list(stream, encoder->device->grid, layout.bits, runs, encoder->plan.found, layout.tickets + TICKET_LIST,
+           layout.tile_states);
 }
 
 }  // namespace
@@ -172,7 +180,7 @@ zps_err_t encoder_scan(zps_device_encoder *encoder, const zps_encode_input *inpu
     if (input->n_entries > UINT32_MAX)
       return zps_fail(error, ZPS_ERR_UNSUPPORTED, "%llu entries: a GPU sorts up to 2^32 - 1",
                       static_cast<u64>(input->n_entries));
-    n = capacity = encoder->report->n_entries = input->n_entries;
+    n = capacity = input->n_entries;
     encoder->source.kind = SOURCE_RUNS;
   } else {
     /* An index tells its row by arithmetic; where rows are hashed, the row itself is kept. */

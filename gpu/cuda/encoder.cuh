@@ -37,6 +37,9 @@ struct Layout {
   u32 *numbers; /* of the rows */
   u64 *n_numbers;
   bool is_sorted; /* afterwards */
+  bool is_list;
+  u64 *run_keys, *other_run_keys; /* of a list, as keys and entries are where no Algorithm 1 follows */
+  u32 *run_entries, *other_run_entries;
   /* A merge: */
   Reading reading;
   ReadingStates reading_states;
@@ -86,6 +89,10 @@ inline u64 *serial_wanted(const zps_device_encoder *encoder) {
   return reinterpret_cast<u64 *>(slices_of(encoder) + encoder->plan.part.n_parts);
 }
 void add_digits(RadixDigits *digits, u64 greatest, u32 first_shift);
+/* Sorts the entries of a list by partition and index into `keys` or `other`, and marks the runs that make a row in
+ * layout.bits. */
+CooRuns sort_entries(zps_device_encoder *encoder, const Layout &layout, const zps_encode_input &input,
+                     const Columns<u64> &keys, const Columns<u64> &other, cudaStream_t stream);
 /* After an encoder_hash(): ZPS_ERR_AGAIN where a serial memory was too small, and is larger next time. */
 zps_err_t hash_finish(zps_device_encoder *encoder, zps_error *error);
 

@@ -1,5 +1,6 @@
 /* Encoding by Zen's Algorithm 1: the rows that are not zero are hashed to their partitions, and the slots that are
- * taken are the list of rows. Nothing is sorted, but where the codecs want ascending indices. */
+ * taken are the list of rows. Nothing is sorted, but where the codecs want ascending indices; and the entries of a
+ * list, whose repeats are added up in order of appearance before their rows are hashed. */
 #include <new>
 
 #include "gpu/cuda/encoder.cuh"
@@ -48,24 +49,27 @@ zps_err_t encoder_hash(zps_device_encoder *encoder, const zps_encode_input *inpu
   const Current current(encoder->device);
   cudaStream_t const stream = static_cast<cudaStream_t>(stream_);
   const Grid &grid = encoder->device->grid;
-  const u64 n = input->part->rows;
+  const bool is_list = input->rows != nullptr;
+  const u64 n = is_list ? input->n_entries : input->part->rows;
   const u32 n_parts = input->part->n_parts;
-  if (input->rows || n > UINT32_MAX)
+  if (n > UINT32_MAX || input->part->rows > UINT32_MAX)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED,
-                    "Algorithm 1 partitions dense gradients of less than 2^32 rows on a GPU, no lists");
+                    "%llu of %llu rows: Algorithm 1 partitions less than 2^32 rows of a tensor of less on a GPU", n,
+                    static_cast<u64>(input->part->rows));
   zps_err_t code = open_plan(encoder, SHAPE_HASHED, *input, allowed, error);
   if (code != ZPS_OK) return code;
   encoder->source.values = input->values;
-  encoder->source.kind = SOURCE_NUMBERS;
+  encoder->source.kind = is_list ? SOURCE_RUNS : SOURCE_NUMBERS;
   encoder->r1 = input->hashing.r1;
   encoder->r2 = input->hashing.r2 || !encoder->r1 ? input->hashing.r2 : encoder->r1 / 10;
   u64 n_extra = 0;
   code = send_extra(encoder, stream, &n_extra, error);
   if (code != ZPS_OK) return code;
-  const u64 capacity = dense_capacity(encoder, n);
+  const u64 capacity = is_list ? n : dense_capacity(encoder, n);
   const HashSlots most = hash_slots(encoder->r1, encoder->r2, capacity, n_parts);
   Layout layout = {};
   Hashing<u32> *const hashing = &layout.hashing;
+  layout.is_list = is_list;
   layout.is_sorted = !(allowed & 1u << ZPS_CODEC_COO_ANY);
   hashing->n_slots = n_parts * (most.r1 + most.r2) + n_extra;
   code = encoder_lay_out(encoder, &layout, n, capacity, stream, error);
@@ -73,8 +77,18 @@ zps_err_t encoder_hash(zps_device_encoder *encoder, const zps_encode_input *inpu
   Found numbers = {};
   numbers.capacity = capacity;
   numbers.count = layout.n_numbers;
-  mark_rows(stream, grid, input->dtype, input->values, input->width, n, layout.bits);
-  list_numbers(stream, grid, layout.bits, n, layout.numbers, numbers, layout.tickets + TICKET_LIST, layout.tile_states);
+  if (is_list) {
+    const CooRuns runs = sort_entries(encoder, layout, *input, {layout.run_keys, layout.run_entries, nullptr},
+                                      {layout.other_run_keys, layout.other_run_entries, nullptr}, stream);
+    coo_numbers(stream, grid, layout.bits, input->rows, input->part->rows, runs, layout.numbers, numbers,
+                layout.tickets + TICKET_LIST, layout.tile_states);
+    hashing->run_keys = runs.keys;
+    hashing->n_run_keys = runs.n;
+  } else {
+    mark_rows(stream, grid, input->dtype, input->values, input->width, n, layout.bits);
+    list_numbers(stream, grid, layout.bits, n, layout.numbers, numbers, layout.tickets + TICKET_LIST,
+                 layout.tile_states);
+  }
   hashing->part = encoder->plan.part;
   hashing->rows = layout.numbers;
   hashing->n = capacity;

@@ -85,6 +85,12 @@ void take_layout(const zps_device_encoder *encoder, Plan *plan, Layout *layout, 
     layout->entries = pieces->take<u32>(sorted);
     layout->other_entries = pieces->take<u32>(sorted);
   }
+  if (shape == SHAPE_HASHED && layout->is_list) {
+    layout->run_keys = pieces->take<u64>(n);
+    layout->other_run_keys = pieces->take<u64>(n);
+    layout->run_entries = pieces->take<u32>(n);
+    layout->other_run_entries = pieces->take<u32>(n);
+  }
   if (level_bits(plan->format.codec) && (shape == SHAPE_DENSE || shape == SHAPE_COO || shape == SHAPE_HASHED))
     layout->staged = pieces->take<char>(capacity * plan->width * plan->format.size);
   if (shape == SHAPE_MERGE) return;

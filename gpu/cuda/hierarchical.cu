@@ -96,32 +96,58 @@ __global__ void __launch_bounds__(THREADS) hash_mark_kernel(Hashing<Index> hashi
   }
 }
 
-struct RowOfSlot {
-  const u32 *slots;
+/* The rows in slots, and where their values are found. */
+struct Slots {
+  const u32 *rows;
   zps_partition part;
+  const u64 *run_keys;
+  u64 n_run_keys;
+  __device__ u64 key(u64 slot) const {
+    u32 index;
+    const u64 p = zps_partition_of(&part, rows[slot], &index);
+    return p << 32 | index;
+  }
+  __device__ u32 payload(u64 slot, u64 key) const {
+    if (!run_keys) return rows[slot];
+    u64 low = 0, high = n_run_keys; /* the first place with this key */
+    while (low < high) {
+      const u64 middle = low + (high - low) / 2;
+      if (run_keys[middle] < key)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    return static_cast<u32>(low);
+  }
+};
+
+Slots slots_listed(const Hashing<u32> &hashing) {
+  return {hashing.slots, hashing.part, hashing.run_keys, hashing.n_run_keys};
+}
+
+struct RowOfSlot {
+  Slots slots;
   __device__ void operator()(const Found &found, u64 at, u64 bit) const {
-    emit_row(found, at, part, slots[bit], slots[bit]);
+    const u64 key = slots.key(bit);
+    emit(found, at, static_cast<u32>(key >> 32), static_cast<u32>(key), slots.payload(bit, key));
   }
 };
 
 struct KeyOfSlot {
-  const u32 *slots;
-  zps_partition part;
+  Slots slots;
   u64 *keys;
-  u32 *rows;
+  u32 *payloads;
   __device__ void operator()(const Found &found, u64 at, u64 bit) const {
-    u32 index;
     if (at >= found.capacity) return;
-    rows[at] = slots[bit];
-    const u64 p = zps_partition_of(&part, slots[bit], &index);
-    keys[at] = p << 32 | index;
+    keys[at] = slots.key(bit);
+    payloads[at] = slots.payload(bit, keys[at]);
   }
 };
 
-__global__ void __launch_bounds__(THREADS) hash_take_kernel(const u64 *keys, const u32 *rows, Found found) {
+__global__ void __launch_bounds__(THREADS) hash_take_kernel(const u64 *keys, const u32 *payloads, Found found) {
   const u64 n = rows_listed(found), stride = gridDim.x * static_cast<u64>(THREADS);
   for (u64 i = blockIdx.x * static_cast<u64>(THREADS) + threadIdx.x; i < n; i += stride)
-    emit(found, i, static_cast<u32>(keys[i] >> 32), static_cast<u32>(keys[i]), rows[i]);
+    emit(found, i, static_cast<u32>(keys[i] >> 32), static_cast<u32>(keys[i]), payloads[i]);
 }
 
 template <typename Index>
@@ -169,18 +195,18 @@ static void list_slots(cudaStream_t stream, const Grid &grid, const Hashing<Inde
 }
 
 void hash_list(cudaStream_t stream, const Grid &grid, const Hashing<u32> &hashing, const Found &found) {
-  const RowOfSlot emit = {hashing.slots, hashing.part};
+  const RowOfSlot emit = {slots_listed(hashing)};
   list_slots(stream, grid, hashing, emit, found);
 }
 
 void hash_keys(cudaStream_t stream, const Grid &grid, const Hashing<u32> &hashing, const Found &found, u64 *keys,
-               u32 *rows) {
-  const KeyOfSlot emit = {hashing.slots, hashing.part, keys, rows};
+               u32 *payloads) {
+  const KeyOfSlot emit = {slots_listed(hashing), keys, payloads};
   list_slots(stream, grid, hashing, emit, found);
 }
 
-void hash_take(cudaStream_t stream, const Grid &grid, const u64 *keys, const u32 *rows, const Found &found) {
-  ZPS_LAUNCH(stream, blocks_for(grid, found.capacity, THREADS), THREADS, hash_take_kernel, keys, rows, found);
+void hash_take(cudaStream_t stream, const Grid &grid, const u64 *keys, const u32 *payloads, const Found &found) {
+  ZPS_LAUNCH(stream, blocks_for(grid, found.capacity, THREADS), THREADS, hash_take_kernel, keys, payloads, found);
 }
 
 template <typename Index>

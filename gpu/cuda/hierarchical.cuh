@@ -28,6 +28,8 @@ struct Hashing {
   u64 *tile_states; /* list_tiles(n_slots), zero */
   Index *out;
   u64 *starts;
+  const u64 *run_keys; /* of a list, sorted: those of all its entries; NULL: of a dense gradient */
+  u64 n_run_keys;
 };
 /* What r1 and r2 come to with n rows. */
 struct HashSlots {
@@ -49,13 +51,13 @@ void hash_insert(cudaStream_t stream, const Grid &grid, const Hashing<Index> &ha
 /* Fills out and starts; the number of rows must be known. */
 template <typename Index>
 void hash_collect(cudaStream_t stream, const Grid &grid, const Hashing<Index> &hashing);
-/* Lists the rows by partition, in the order of their slots, with their numbers as payload; or as keys, partition << 32
- * | index, and numbers. */
+/* Lists the rows by partition, in the order of their slots, with their numbers as payload (of a list: the places of
+ * their runs); or as keys, partition << 32 | index, and payloads. */
 void hash_list(cudaStream_t stream, const Grid &grid, const Hashing<u32> &hashing, const Found &found);
 void hash_keys(cudaStream_t stream, const Grid &grid, const Hashing<u32> &hashing, const Found &found, u64 *keys,
-               u32 *rows);
-/* Lists keys and numbers that have been sorted. */
-void hash_take(cudaStream_t stream, const Grid &grid, const u64 *keys, const u32 *rows, const Found &found);
+               u32 *payloads);
+/* Lists keys and payloads that have been sorted. */
+void hash_take(cudaStream_t stream, const Grid &grid, const u64 *keys, const u32 *payloads, const Found &found);
 
 }  // namespace zps
 

@@ -102,6 +102,10 @@ void coo_mark(cudaStream_t stream, const Grid &grid, enum zps_dtype dtype, const
 void coo_list(cudaStream_t stream, const Grid &grid, const u32 *bits, const CooRuns &runs, const Found &found,
               Tickets *tickets, u64 *states);
 
+/* The runs' rows alone, of a tensor of n_rows below 2^32: `found` has their count and the room for them. */
+void coo_numbers(cudaStream_t stream, const Grid &grid, const u32 *bits, const int64_t *rows, u64 n_rows,
+                 const CooRuns &runs, u32 *numbers, const Found &found, Tickets *tickets, u64 *states);
+
 /* ------------------------------------------------------------ plan.cu, rice.cu, write.cu */
 
 /* The plan of the slices before they are written; arrays by partition have n_parts + 1 entries, which start with 0 and

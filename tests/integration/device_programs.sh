@@ -54,13 +54,18 @@ for partitioner in murmur hierarchical; do
     echo "--scheme balanced --rows 5003 --width 5 --density 0.2 --partitioner $partitioner --codec $codec --dtype f64 --out rows"
   done
 done >"$scratch/cases"
+for list in "--layout rows --duplicates 3" "--layout rows --out rows --codec auto --width 3"; do
+  echo "--scheme balanced --rows 20011 --density 0.04 --partitioner hierarchical --codec paper $list"
+done >>"$scratch/cases"
 echo "--scheme balanced --rows 20011 --density 0.3 --partitioner hierarchical --codec paper --hash-k 1 --hash-r1 1 --hash-r2 1" >>"$scratch/cases"
 echo "--scheme balanced --rows 20011 --density 0.05 --partitioner hierarchical --codec paper --values qsgd4" >>"$scratch/cases"
 run_cases 3 --memory device
 is "rows dealt on the device" "$(grep -c '"partitioned_on": *"device"' "$scratch/json")" "$(wc -l <"$scratch/cases")"
-is "by Algorithm 1, where it is asked for" "$(grep -c '"partitioner": *"hierarchical".*"hash_parallel": *[1-9]' "$scratch/json")" 6
-refused_by=$ZENPS_DEVICE_LIBRARY refused "Algorithm 1 takes no lists on the device" 1 "in is a list of rows in device memory, where Algorithm 1" \
-  zenps-perf --rows 100 --memory device --partitioner hierarchical --layout rows
+is "by Algorithm 1, where it is asked for" "$(grep -c '"partitioner": *"hierarchical".*"hash_parallel": *[1-9]' "$scratch/json")" 8
+for scheme in sparse-ps dense-ps omnireduce; do
+  refused_by=$ZENPS_DEVICE_LIBRARY refused "$scheme lays rows out itself" 1 "scheme $scheme lays rows out itself" \
+    zenps-perf --rows 100 --memory device --partitioner hierarchical --scheme $scheme
+done
 ok "large enough that servers read it, two in a row in place" verified 2 2 --memory device --rows 300007 --width 8 --density 0.1 --out in-place
 ok "f64, paper's codes" verified 2 2 --memory device --rows 30000 --width 3 --density 0.05 --dtype f64 --codec paper
 ok "values as qsgd4" verified 2 2 --memory device --rows 30000 --density 0.05 --values qsgd4

@@ -63,21 +63,6 @@ static void refusals(struct rank *rank) {
   zenps_request_free(request);
   CHECK_OK(zenps_mem_deregister(rank->zenps, in.values));
 
-  struct spec hashed = spec;
-  ZENPS_TENSOR_OPTIONS_INIT(&hashed.options);
-  hashed.options.partitioner = ZENPS_PARTITIONER_HIERARCHICAL;
-  hashed.rows_in = true;
-  zenps_tensor_t *const other = tensor_open(rank, "hashed", &hashed);
-  grad_delete(&gpu, &in);
-  grad_free(&host);
-  grad_make(&hashed, rank->rank, 0, &host);
-  grad_upload(&gpu, &hashed, &host, &in);
-  CHECK_STATUS(zenps_allreduce(other, 0, &in, &out, &request), ZENPS_ERR_UNSUPPORTED);
-  CHECK_SAYS(zenps_last_error()->text, "in is a list of rows in device memory");
-  CHECK_SAYS(zenps_last_error()->text, "another partitioner");
-  CHECK_OK(zenps_allreduce(other, 0, &host, &out, &request)); /* the result may be there */
-  CHECK_OK(zenps_wait(request, -1));
-  zenps_request_free(request);
   grad_delete(&gpu, &in);
   grad_delete(&gpu, &out);
   grad_free(&host);

@@ -94,12 +94,12 @@ static void test_device_values(void **state) {
  * travel as from host memory. */
 static void test_device_partitioners(void **state) {
   (void)state;
-  for (unsigned i = 0; i < 8; i++) {
-    const bool is_hierarchical = i & 1;
+  for (unsigned i = 0; i < 12; i++) { /* from 8 on lists by Algorithm 1 */
+    const bool is_hierarchical = i & 1 || i >= 8;
     struct device_case is = {.spec = {.rows = 3001,
                                       .width = i & 2 ? 3 : 1,
                                       .dtype = i & 2 ? ZENPS_F64 : ZENPS_F32,
-                                      .rows_in = !is_hierarchical && i & 2,
+                                      .rows_in = i >= 8 || (!is_hierarchical && i & 2),
                                       .rows_out = i & 4,
                                       .density = 0.1}};
     ZENPS_TENSOR_OPTIONS_INIT(&is.spec.options);
@@ -167,7 +167,7 @@ static void test_device_unstopped(void **state) {
   (void)state;
   ONLY_EMULATED;
   static const char *const schemes[] = {"balanced", "recursive-doubling", "balanced"};
-  for (unsigned i = 0; i < 5; i++) {
+  for (unsigned i = 0; i < 6; i++) {
     struct spec spec = {.rows = 3000,
                         .width = 16,
                         .dtype = ZENPS_F32,
@@ -177,7 +177,7 @@ static void test_device_unstopped(void **state) {
                         .own_arrays = true};
     ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
     spec.options.scheme = schemes[i / 2];
-    if (i == 4) {
+    if (i >= 4) {
       spec.options.partitioner = ZENPS_PARTITIONER_HIERARCHICAL;
       spec.options.codec = ZENPS_CODEC_PAPER;
     }

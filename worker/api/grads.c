@@ -43,12 +43,6 @@ static zps_err_t check_device(struct zenps_tensor *tensor, const zenps_grad_t *g
   struct zps_worker_device *device;
   struct zps_error why;
   if (grad->memory == ZENPS_HOST) return ZPS_OK;
-  if (!is_out && tensor->core.partitioner == ZPS_PARTITIONER_HIERARCHICAL && !tensor->core.works_in_host &&
-      grad->layout == ZENPS_ROWS)
-    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
-                    "tensor %s: in is a list of rows in device memory, where Algorithm 1 partitions dense gradients "
-                    "alone: give it dense, or in host memory, or open the tensor with another partitioner",
-                    tensor->core.name);
   zps_err_t err = zps_worker_device_get(tensor->job, grad->device, &device, &why);
   if (err == ZPS_OK && grad->values && n > 0)
     err = device->device->ops->check(device->device, grad->values,

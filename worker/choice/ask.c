@@ -155,8 +155,8 @@ static zps_err_t check_partitioner(const struct zps_scheme_ask *ask, zenps_parti
   }
   if (partitioner == 0 || does) return ZPS_OK;
   return zps_fail(error, ZPS_ERR_UNSUPPORTED,
-                  "tensor %s: rows are dealt to partitions for balanced alone; with scheme %s the option partitioner "
-                  "must be 0, not %s",
+                  "tensor %s: rows are dealt to partitions for balanced alone, over ranks or between hosts; scheme %s "
+                  "lays rows out itself: the option partitioner must be 0, not %s",
                   name, scheme, zps_partitioner_name((enum zps_partitioner)partitioner));
 }
 

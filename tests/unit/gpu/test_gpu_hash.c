@@ -85,7 +85,7 @@ static const struct shape shapes[] = {{1, 1, 1, 0, ZPS_DTYPE_F32},      {7, 1, 3
                                       {1000, 3, 4, 0, ZPS_DTYPE_U8},    {1500, 5, 6, 0, ZPS_DTYPE_F32},
                                       {400, 40, 3, 0, ZPS_DTYPE_F64},   {10, 2, 40, 0, ZPS_DTYPE_F32}};
 
-/* All shapes, with the paper's memory and others: in the order of slots, and sorted. */
+/* All shapes, dense and lists with repeats, with the paper's memory and others: in the order of slots, and sorted. */
 static void algorithm_1_deals_rows(void **state) {
   (void)state;
   static const struct zps_hier_options memories[] = {{0}, {.k = 1}, {.k = 7, .r1 = 3, .r2 = 1}, {.r1 = 500}, {.r2 = 2}};
@@ -95,10 +95,12 @@ static void algorithm_1_deals_rows(void **state) {
   gpu_ok(emu.device->ops->encoder_create(emu.device, &on_emu, &gpu_error));
   for (unsigned s = 0; s < COUNT(shapes); s++) {
     struct hashed hashed = hashed_open(&shapes[s], s);
-    for (unsigned d = 0; d < COUNT(densities); d++) {
+    for (unsigned i = 0; i < 2 * COUNT(densities); i++) {
+      const unsigned d = i / 2;
       struct zps_rng rng = {.state = s * 100 + d};
       const struct zps_hier_options *const memory = &memories[(s + d) % COUNT(memories)];
-      struct ref_gradient gradient = ref_dense(&rng, shapes[s].rows, shapes[s].width, shapes[s].dtype, densities[d]);
+      struct ref_gradient gradient =
+          (i % 2 ? ref_coo : ref_dense)(&rng, shapes[s].rows, shapes[s].width, shapes[s].dtype, densities[d]);
       unsigned n_again = 0;
       zps_emu_seed(s * 10 + d);
       compare_hashed(on_cpu, on_emu, &gradient, &hashed.part, memory, ZPS_CODEC_ANY_ORDER, ZPS_VALUES_RAW, &n_again);
@@ -218,15 +220,26 @@ static void what_cannot_be_hashed_is_refused(void **state) {
   struct zps_error error;
   gpu_ok(emu.device->ops->encoder_create(emu.device, &encoder, &gpu_error));
   gpu_ok(emu.device->ops->decoder_create(emu.device, &decoder, &gpu_error));
-  const int64_t rows[1] = {4};
+  const int64_t rows[4] = {4, 100, 0, -1};
+  const float ones[4] = {1, 1, 1, 1};
+  const struct zps_device_slice *slices;
+  void *const rows_there = gpu_upload(&emu, rows, sizeof rows), *const ones_there = gpu_upload(&emu, ones, sizeof ones);
   struct zps_encode_input input = {.part = &hashed.part,
                                    .width = 1,
                                    .dtype = ZPS_DTYPE_F32,
                                    .value_codec = ZPS_VALUES_RAW,
-                                   .rows = rows,
-                                   .n_entries = 1};
+                                   .values = ones_there,
+                                   .rows = rows_there,
+                                   .n_entries = 4};
+  gpu_ok(emu.device->ops->encoder_hash(encoder, &input, ZPS_CODEC_ANY_ORDER, emu.stream, &error));
+  gpu_wait(&emu);
+  assert_int_equal(emu.device->ops->encoder_finish(encoder, &slices, &error), ZPS_ERR_INVALID);
+  assert_non_null(strstr(error.text, "the row number at position 1 of 4"));
+  input.n_entries = (uint64_t)UINT32_MAX + 1;
   assert_int_equal(emu.device->ops->encoder_hash(encoder, &input, ALL, emu.stream, &error), ZPS_ERR_UNSUPPORTED);
-  assert_non_null(strstr(error.text, "no lists"));
+  assert_non_null(strstr(error.text, "less than 2^32 rows"));
+  gpu_free(&emu, rows_there);
+  gpu_free(&emu, ones_there);
 
   struct zps_partition without = hashed.part;
   without.table.on_device.ranks = NULL;
