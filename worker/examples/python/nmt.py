@@ -1,0 +1,131 @@
+#!/usr/bin/env python3
+"""Translation from German to English by LSTMs with attention (Zen's NMT; SparCML's Hansards): three tables of words.
+
+    zenpsrun -n 4 -- worker/examples/python/nmt.py --epochs 4
+
+Pairs: LibreOffice's help in both languages (Debian's libreoffice-help-de and -en-us), paragraph by paragraph; or --data FILE with a pair a
+line, German, a tab, English.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any, List, Sequence, Tuple
+
+import numpy as np
+import torch
+from torch import nn
+
+import common
+import data
+
+
+class Model(nn.Module):
+    def __init__(self, n_source: int, n_target: int, width: int, hidden: int, negatives: int, sparse: bool) -> None:
+        super().__init__()
+        self.source = nn.Embedding(n_source, width, sparse=sparse)
+        self.target = nn.Embedding(n_target, width, sparse=sparse)
+        for table in (self.source, self.target):
+            nn.init.normal_(table.weight, std=0.1)
+        self.encoder = nn.LSTM(width, hidden // 2, batch_first=True, bidirectional=True)
+        self.decoder = nn.LSTM(width, hidden, batch_first=True)
+        self.query = nn.Linear(hidden, hidden, bias=False)
+        self.down = nn.Linear(2 * hidden, width)
+        self.softmax = common.SampledSoftmax(n_target, width, negatives, sparse)
+
+    def attend(self, state: torch.Tensor, memory: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
+        """state [n, t, h], memory [n, s, h], padding [n, s]; [n, t, width]."""
+        scores = (self.query(state) @ memory.transpose(1, 2)).masked_fill(padding[:, None, :], -1e9)
+        context = scores.softmax(2) @ memory
+        return torch.tanh(self.down(torch.cat([state, context], 2)))
+
+    def encode(self, source: torch.Tensor) -> torch.Tensor:
+        return self.encoder(self.source(source.clamp(min=0)))[0]
+
+    def forward(self, source: torch.Tensor, target: torch.Tensor, negatives: torch.Tensor) -> torch.Tensor:
+        """source [n, s] and target [n, t], filled up with -1; each target begins with the end of a sentence."""
+        state = self.decoder(self.target(target[:, :-1].clamp(min=0)))[0]
+        hidden = self.attend(state, self.encode(source), source < 0).flatten(0, 1)
+        following = target[:, 1:].flatten()
+        real = following >= 0
+        return self.softmax(hidden[real], following[real], negatives)
+
+    @torch.no_grad()
+    def translate(self, source: torch.Tensor, most: int) -> List[List[int]]:
+        """The likeliest word after word."""
+        memory, padding = self.encode(source), source < 0
+        word = torch.zeros(len(source), 1, dtype=torch.long)
+        state, words = None, []
+        for _ in range(most):
+            out, state = self.decoder(self.target(word), state)
+            word = self.softmax.logits(self.attend(out, memory, padding)[:, 0]).argmax(1, keepdim=True)
+            words.append(word)
+        return [row[: row.index(0)] if 0 in row else row for row in torch.cat(words, 1).tolist()]
+
+
+def bleu(translations: Sequence[List[int]], references: Sequence[List[int]]) -> float:
+    """BLEU of word numbers, 0 to 100: of 1 to 4 words in a row, with the penalty for short ones."""
+    matched, made = [0] * 4, [0] * 4
+    for ours, theirs in zip(translations, references):
+        for n in range(1, 5):
+            have = Counter(tuple(ours[i : i + n]) for i in range(len(ours) - n + 1))
+            want = Counter(tuple(theirs[i : i + n]) for i in range(len(theirs) - n + 1))
+            matched[n - 1] += sum((have & want).values())
+            made[n - 1] += sum(have.values())
+    if 0 in matched:
+        return 0.0
+    length, wanted = sum(map(len, translations)), sum(map(len, references))
+    mean = sum(math.log(m / n) for m, n in zip(matched, made)) / 4
+    return 100 * math.exp(mean + min(0.0, 1 - wanted / length))
+
+
+def _padded(sentences: Sequence[List[int]]) -> torch.Tensor:
+    return nn.utils.rnn.pad_sequence([torch.tensor(s) for s in sentences], batch_first=True, padding_value=-1)
+
+
+def _pairs(path: str) -> Tuple[List[List[str]], List[List[str]]]:
+    if not path:
+        return data.parallel()
+    pairs = [line.rstrip("\n").split("\t")[:2] for line in data.open_text(path)]
+    return [data.words(p[0]) for p in pairs], [data.words(p[-1]) for p in pairs]
+
+
+class Translation(common.Task):
+    name, metric, lower_is_better = "nmt", "BLEU", False
+
+    def __init__(self, arguments: Any) -> None:
+        sources, targets = _pairs(arguments.data)
+        source_words = data.Vocabulary(sources, at_most=arguments.words)
+        target_words = data.Vocabulary(targets, at_most=arguments.words)
+        order = np.random.default_rng(arguments.seed).permutation(len(sources))
+        self.sources = [source_words.encode(sources[i]) for i in order]
+        self.targets = [[0] + target_words.encode(targets[i]) for i in order]
+        self.n_held_out = min(arguments.held_out, len(sources) // 10)
+        self.n_samples, self.seed = len(sources) - self.n_held_out, arguments.seed
+        self.model = Model(
+            len(source_words), len(target_words), arguments.width, arguments.hidden, arguments.negatives, common.sparse(arguments)
+        )
+
+    def batch(self, samples: List[int], step: int) -> Any:
+        return (
+            _padded([self.sources[i] for i in samples]),
+            _padded([self.targets[i] for i in samples]),
+            self.model.softmax.draw(self.seed * 7919 + step),
+        )
+
+    def evaluate(self) -> float:
+        translations = []
+        for at in range(self.n_samples, len(self.sources), 64):
+            translations += self.model.translate(_padded(self.sources[at : at + 64]), 30)
+        return bleu(translations, [t[1:-1] for t in self.targets[self.n_samples :]])
+
+
+if __name__ == "__main__":
+    options = common.parser(__doc__.split("\n")[0], batch=32, lr=0.05)
+    options.add_argument("--width", type=int, default=64, help="of the tables")
+    options.add_argument("--hidden", type=int, default=128)
+    options.add_argument("--negatives", type=int, default=512)
+    options.add_argument("--words", type=int, default=0, help="at most so many of each language; 0: all that occur")
+    options.add_argument("--held-out", type=int, default=500, help="pairs that BLEU is of")
+    common.run(Translation, options.parse_args())
