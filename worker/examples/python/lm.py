@@ -54,7 +54,7 @@ class LanguageModel(common.Task):
             tokens = np.array([i for sentence in sentences for i in vocabulary.encode(sentence)])
         length = arguments.length
         windows = torch.from_numpy(np.lib.stride_tricks.sliding_window_view(tokens, length + 1)[::length].copy())
-        held_out = min(len(windows) // 20, 20000 // length)
+        held_out = min(len(windows) // 20, 4000 // length)
         self.train, self.held_out = windows[:-held_out], windows[-held_out:]
         self.n_samples, self.seed = len(self.train), arguments.seed
         self.model = Model(n_words, arguments.width, arguments.hidden, arguments.negatives, common.sparse(arguments))
