@@ -84,7 +84,8 @@ static zps_err_t read_kind(const zps_json *params, struct zps_tensor_spec *spec,
   if (!err && !zps_dtype_parse(dtype, &spec->dtype))
     err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such dtype: '%.40s' (there are " ZPS_DTYPE_NAMES ")", dtype);
   if (!err && !zps_op_parse(op, &spec->op))
-    err = zps_fail(error, ZPS_ERR_UNSUPPORTED, "no such operation: '%.40s' (there are sum, mean, max and min)", op);
+    err = zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                   "no such operation: '%.40s' (there are sum, mean, max, min and mean_present)", op);
   return err;
 }
 

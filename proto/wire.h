@@ -81,6 +81,8 @@ struct zps_frame_round { /* PUSH, RESULT, PEER, GIVE, PULL: at least one slice *
   uint64_t total_nnz;  /* PUSH, GIVE: the rank's rows over all partitions, as far as counted: no less than the slices'
                           nnz; PULL: the rows that this frame and later ones ask of this owner; others: 0 */
   uint32_t timeout_ms; /* PUSH, GIVE, PULL: the rest of the sender's deadline; others: 0 */
+  bool is_absent;      /* PUSH, GIVE: the rank does not count among those that contribute to the step */
+  uint32_t n_absent;   /* RESULT: how many ranks do not */
   uint32_t n_slices;
   struct zps_slice slices[ZPS_WIRE_SLICES_MAX];
 };

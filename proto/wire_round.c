@@ -7,15 +7,21 @@
 enum {
   HEAD_CODEC = 7,
   HEAD_REMOTE = 8,
-  HEAD_MORE = 16, /* PEER: `values` follows the tag; others: n_more follows the partition */
-  HEAD_LAST = 32, /* of the frame */
-  HEAD_WIDE = 64, /* PUSH */
+  HEAD_MORE = 16,    /* PEER: `values` follows the tag; others: n_more follows the partition */
+  HEAD_LAST = 32,    /* of the frame */
+  HEAD_WIDE = 64,    /* PUSH */
+  HEAD_ABSENT = 128, /* of the last slice. PUSH, GIVE: the rank is absent; RESULT: `n_absent` follows */
   HEAD_KNOWN = HEAD_CODEC | HEAD_REMOTE | HEAD_MORE | HEAD_LAST,
 };
 _Static_assert(ZPS_WIRE_CODECS == HEAD_CODEC + 1, "codecs fill their bits");
 
+/* Frames in whose last slice absent ranks show. */
+static bool tells_absent(uint8_t type) {
+  return type == ZPS_FRAME_PUSH || type == ZPS_FRAME_GIVE || type == ZPS_FRAME_RESULT;
+}
+
 enum { U32_BYTES_MAX = 5, SLICE_BYTES_MAX = 1 + 3 * U32_BYTES_MAX + 3 * ZPS_VARINT_BYTES_MAX };
-_Static_assert(ZPS_WIRE_LONG_BYTES + 2 * U32_BYTES_MAX + 2 * ZPS_VARINT_BYTES_MAX +
+_Static_assert(ZPS_WIRE_LONG_BYTES + 3 * U32_BYTES_MAX + 2 * ZPS_VARINT_BYTES_MAX +
                        SLICE_BYTES_MAX * ZPS_WIRE_SLICES_MAX + ZPS_WIRE_INLINE_MAX <=
                    ZPS_WIRE_FRAME_MAX,
                "the largest frame fits");
@@ -67,6 +73,10 @@ size_t zps_wire_round_bytes(const struct zps_frame_round *round, uint8_t type) {
   } else if (round->total_nnz || round->timeout_ms) {
     return SIZE_MAX;
   }
+  if ((round->is_absent && (!tells_absent(type) || type == ZPS_FRAME_RESULT)) ||
+      (round->n_absent && type != ZPS_FRAME_RESULT))
+    return SIZE_MAX;
+  if (round->n_absent) bytes += zps_varint_bytes(round->n_absent);
   uint64_t payload = 0;
   for (uint32_t i = 0; i < round->n_slices; i++) {
     const struct zps_slice *slice = &round->slices[i];
@@ -77,9 +87,12 @@ size_t zps_wire_round_bytes(const struct zps_frame_round *round, uint8_t type) {
   return payload <= ZPS_WIRE_INLINE_MAX ? bytes : SIZE_MAX;
 }
 
-static uint8_t *put_slice(const struct zps_slice *slice, bool is_last, uint8_t *at) {
+static uint8_t *put_slice(const struct zps_frame_round *round, uint32_t i, uint8_t *at) {
+  const struct zps_slice *const slice = &round->slices[i];
+  const bool is_last = i + 1 == round->n_slices, absent = is_last && (round->is_absent || round->n_absent);
   *at++ = (uint8_t)(slice->codec | (slice->is_inline ? 0 : HEAD_REMOTE) | (more_of(slice) ? HEAD_MORE : 0) |
-                    (is_last ? HEAD_LAST : 0) | (slice->is_wide ? HEAD_WIDE : 0));
+                    (is_last ? HEAD_LAST : 0) | (slice->is_wide ? HEAD_WIDE : 0) | (absent ? HEAD_ABSENT : 0));
+  if (absent && round->n_absent) at = zps_varint_put(at, round->n_absent);
   at = zps_varint_put(at, slice->partition);
   if (more_of(slice)) at = zps_varint_put(at, more_of(slice));
   at = zps_varint_put(at, slice->nnz);
@@ -96,7 +109,7 @@ uint8_t *zps_wire_round_put(const struct zps_frame_round *round, uint8_t type, u
     at = zps_varint_put(at, round->timeout_ms);
     at = zps_varint_put(at, round->total_nnz - sum_nnz(round));
   }
-  for (uint32_t i = 0; i < round->n_slices; i++) at = put_slice(&round->slices[i], i + 1 == round->n_slices, at);
+  for (uint32_t i = 0; i < round->n_slices; i++) at = put_slice(round, i, at);
   for (uint32_t i = 0; i < round->n_slices; i++) {
     const struct zps_slice *slice = &round->slices[i];
     if (!slice->is_inline || slice->len_bytes == 0) continue;
@@ -136,17 +149,32 @@ static zps_err_t get_values(struct zps_wire_reader *reader, struct zps_slice *sl
   return ZPS_OK;
 }
 
-static zps_err_t get_slice(struct zps_wire_reader *reader, uint8_t type, struct zps_slice *slice, bool *is_last_p,
+/* That ranks are absent, which the first byte of the last slice has told. */
+static zps_err_t get_absent(struct zps_wire_reader *reader, uint8_t type, struct zps_frame_round *round,
+                            struct zps_error *error) {
+  round->is_absent = type != ZPS_FRAME_RESULT;
+  if (round->is_absent) return ZPS_OK;
+  const zps_err_t code = get_u32(reader, "absent ranks", &round->n_absent, error);
+  if (code != ZPS_OK || round->n_absent > 0) return code;
+  return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: absent ranks are said to be 0: left out when 0", reader->type);
+}
+
+static zps_err_t get_slice(struct zps_wire_reader *reader, uint8_t type, struct zps_frame_round *round, bool *is_last_p,
                            struct zps_error *error) {
+  struct zps_slice *const slice = &round->slices[round->n_slices];
   *slice = (struct zps_slice){0};
   if (reader->at == reader->end)
     return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame of %zu bytes ends before its last slice", reader->type,
                     (size_t)(reader->end - reader->start));
   const uint8_t head = *reader->at++;
   const bool is_push = type == ZPS_FRAME_PUSH;
-  if (head & ~(HEAD_KNOWN | (is_push ? HEAD_WIDE : 0)))
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: a slice starts with 0x%02x, whose top %s must be 0",
-                    reader->type, head, is_push ? "bit" : "two bits");
+  const bool may_tell = tells_absent(type) && head & HEAD_LAST;
+  if (head & ~(HEAD_KNOWN | (is_push ? HEAD_WIDE : 0) | (may_tell ? HEAD_ABSENT : 0)))
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: a slice starts with 0x%02x, whose %s must be 0", reader->type,
+                    head,
+                    is_push    ? "top bit"
+                    : may_tell ? "bit 6"
+                               : "top two bits");
   slice->is_wide = head & HEAD_WIDE;
   if (type == ZPS_FRAME_PULL && (head & ~HEAD_LAST) != ZPS_WIRE_CODEC_RUNS)
     return zps_fail(error, ZPS_ERR_PROTOCOL,
@@ -155,7 +183,8 @@ static zps_err_t get_slice(struct zps_wire_reader *reader, uint8_t type, struct 
   slice->codec = head & HEAD_CODEC;
   slice->is_inline = !(head & HEAD_REMOTE);
   *is_last_p = head & HEAD_LAST;
-  zps_err_t code = get_u32(reader, "a slice's partition", &slice->partition, error);
+  zps_err_t code = head & HEAD_ABSENT ? get_absent(reader, type, round, error) : ZPS_OK;
+  if (code == ZPS_OK) code = get_u32(reader, "a slice's partition", &slice->partition, error);
   const bool several = head & HEAD_MORE && type != ZPS_FRAME_PEER;
   if (code == ZPS_OK && several) code = get_u32(reader, "a slice's n_more", &slice->n_more, error);
   if (code == ZPS_OK && head & HEAD_MORE && !several) code = get_values(reader, slice, error);
@@ -194,7 +223,8 @@ static zps_err_t find_payload(struct zps_wire_reader *reader, struct zps_frame_r
 zps_err_t zps_wire_round_get(struct zps_wire_reader *reader, uint8_t type, struct zps_frame_round *round,
                              struct zps_error *error) {
   uint64_t elsewhere = 0;
-  round->timeout_ms = 0;
+  round->timeout_ms = round->n_absent = 0;
+  round->is_absent = false;
   zps_err_t code = get_u32(reader, "tensor", &round->tensor, error);
   if (code == ZPS_OK) code = zps_wire_number(reader, "step", UINT64_MAX, &round->step, error);
   const bool to_server = has_deadline(type);
@@ -204,7 +234,7 @@ zps_err_t zps_wire_round_get(struct zps_wire_reader *reader, uint8_t type, struc
   for (round->n_slices = 0; code == ZPS_OK && !is_last; round->n_slices++) {
     if (round->n_slices == ZPS_WIRE_SLICES_MAX)
       return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: more than %u slices", reader->type, ZPS_WIRE_SLICES_MAX);
-    code = get_slice(reader, type, &round->slices[round->n_slices], &is_last, error);
+    code = get_slice(reader, type, round, &is_last, error);
   }
   if (code == ZPS_OK) code = find_payload(reader, round, error);
   if (code != ZPS_OK) return code;

@@ -14,8 +14,12 @@ static const char *const codecs[] = {[ZPS_CODEC_COO] = "coo",
                                      [ZPS_CODEC_RICE] = "rice",
                                      [ZPS_CODEC_HOLES] = "holes",
                                      [ZPS_CODEC_COO_ANY] = "coo-any"};
-static const char *const ops[] = {
-    [ZPS_OP_SUM] = "sum", [ZPS_OP_MEAN] = "mean", [ZPS_OP_MAX] = "max", [ZPS_OP_MIN] = "min", [ZPS_OP_ONE] = "one"};
+static const char *const ops[] = {[ZPS_OP_SUM] = "sum",
+                                  [ZPS_OP_MEAN] = "mean",
+                                  [ZPS_OP_MAX] = "max",
+                                  [ZPS_OP_MIN] = "min",
+                                  [ZPS_OP_MEAN_PRESENT] = "mean_present",
+                                  [ZPS_OP_ONE] = "one"};
 
 enum { N_OPS = sizeof ops / sizeof ops[0] };
 

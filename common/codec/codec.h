@@ -34,7 +34,8 @@ enum zps_op {
   ZPS_OP_MEAN = 2,
   ZPS_OP_MAX = 3,
   ZPS_OP_MIN = 4,
-  ZPS_OP_ONE = 5 /* of bytes: the row of the one rank that has it; two are an error */
+  ZPS_OP_MEAN_PRESENT = 5, /* the sum by the number of ranks that contribute to the step */
+  ZPS_OP_ONE = 6           /* of bytes: the row of the one rank that has it; two are an error */
 };
 
 const char *zps_codec_name(enum zps_codec codec);

@@ -111,6 +111,18 @@ static bool take_slice(struct zps_shard_round *round, uint32_t rank, const struc
   return take_part(round, rank, part, slice, push);
 }
 
+/* False: the rank contradicts itself, and the round is over. */
+static bool note_presence(struct zps_shard_round *round, uint32_t rank, bool is_absent) {
+  uint8_t *const presence = &round->presence[rank], said = is_absent ? ZPS_SHARD_ABSENT : ZPS_SHARD_PRESENT;
+  if (*presence == ZPS_SHARD_UNHEARD) {
+    *presence = said;
+    round->n_absent += is_absent;
+  }
+  return *presence == said ||
+         zps_shard_round_fail(round, rank, ZPS_ERR_PROTOCOL, "it said that it is %s, and then that it is not",
+                              is_absent ? "present" : "absent");
+}
+
 static void on_push(struct zps_member *member, const struct zps_frame_round *push, bool is_apart) {
   const struct zps_job *job = member->job;
   const uint64_t now_ns = zps_clock_ns(), deadline_ns = now_ns + push->timeout_ms * ZPS_NS_PER_MS;
@@ -139,8 +151,9 @@ static void on_push(struct zps_member *member, const struct zps_frame_round *pus
   /* a rank that announces partitions while it looks for the rows of others counts further from frame to frame */
   if (round->total_nnz[member->rank] < push->total_nnz) round->total_nnz[member->rank] = push->total_nnz;
   if (deadline_ns < job->shard->next_deadline_ns) job->shard->next_deadline_ns = deadline_ns;
-  for (uint32_t i = 0; i < push->n_slices; i++) {
-    if (take_slice(round, member->rank, &push->slices[i], &how)) continue;
+  bool goes_on = note_presence(round, member->rank, push->is_absent);
+  for (uint32_t i = 0; i < push->n_slices || !goes_on; i++) {
+    if (goes_on && (goes_on = take_slice(round, member->rank, &push->slices[i], &how))) continue;
     if (!zps_shard_machine_wants_abort(round->machine, member->rank)) zps_reply_tombstone(member, tensor, push->step);
     return;
   }

@@ -111,6 +111,7 @@ void zps_publish_send(const struct zps_outgoing *out) {
     uint64_t inline_bytes = 0, payload_bytes = 0;
     body->tensor = out->round->tensor->id;
     body->step = out->step;
+    body->n_absent = out->round->n_absent;
     while (sent < out->n_parts && body->n_slices < ZPS_WIRE_SLICES_MAX) {
       struct zps_slice *slice = &body->slices[body->n_slices];
       const uint64_t room = ZPS_WIRE_INLINE_MAX - inline_bytes;

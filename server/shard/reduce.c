@@ -28,14 +28,15 @@ struct zps_reduce_task {
   struct zps_reduce_task *next; /* free, or small */
   struct zps_shard *shard;
   struct zps_shard_round *round; /* NULL: the round is over */
-  uint32_t part, n, m, width;    /* n: contributions */
+  uint32_t part, n, m, width;    /* n: contributions, of which the first `n_summed` */
+  uint32_t n_summed;             /* are summed: all, but of a mean of those present */
   enum zps_dtype dtype;
   enum zps_value_codec value_codec;
   uint64_t key; /* of the sum's values */
   enum zps_op op;
   unsigned codecs;
   struct zps_buf result;
-  struct zps_contribution **contributions; /* in the order of ranks */
+  struct zps_contribution **contributions; /* in the order of ranks; those not summed are last */
   struct zps_slice_view *views;
   struct zps_buffer ranks, raw; /* scratch */
   const struct zps_partition *partition;
@@ -169,16 +170,17 @@ static void sum(struct zps_reduce_task *task, struct zps_reduce_scratch *scratch
   task->code = ZPS_OK;
   task->bad_rank = ZPS_SHARD_NO_RANK;
   uint64_t most = 0;
-  for (uint32_t i = 0; i < task->n; i++) most += task->views[i].z;
+  for (uint32_t i = 0; i < task->n_summed; i++) most += task->views[i].z;
   task->codec = plain_codec(task->codecs, task->m, most);
   void *out = task->result.data;
   if (task->value_codec != ZPS_VALUES_RAW) {
-    task->code = zps_buffer_need(&task->raw, zps_reduce_bound(task->views, task->n, task->codec), 1);
+    task->code = zps_buffer_need(&task->raw, zps_reduce_bound(task->views, task->n_summed, task->codec), 1);
     out = task->raw.data;
   }
   if (task->code == ZPS_OK)
     task->code =
-        zps_reduce(scratch, task->views, task->n, task->op, task->codec, pool, out, &task->nnz, &task->len_bytes);
+        zps_reduce(scratch, task->views, task->n_summed, task->op == ZPS_OP_MEAN_PRESENT ? ZPS_OP_MEAN : task->op,
+                   task->codec, pool, out, &task->nnz, &task->len_bytes);
   if (task->code == ZPS_OK && task->op == ZPS_OP_ONE && task->nnz < most) {
     name_repeat(task);
     return;
@@ -271,6 +273,24 @@ static bool is_small(const struct zps_shard_round *round, const struct zps_reduc
   return task->m <= SMALL_ROWS && bytes <= SMALL_BYTES && round->machine->n_parts * bytes <= SMALL_ROUND_BYTES;
 }
 
+/* A mean of those present is that of their contributions alone: what an absent rank pushes, rows of zeros at most,
+ * comes last, and is left out. */
+static void take_contributions(struct zps_reduce_task *task, const struct zps_shard_round *round, uint32_t part) {
+  const struct zps_tensor *tensor = round->tensor;
+  const bool by_presence = tensor->op == ZPS_OP_MEAN_PRESENT;
+  task->n = 0;
+  for (unsigned absent = 0; absent <= by_presence; absent++) {
+    for (uint32_t rank = 0; rank < tensor->job->world; rank++) {
+      struct zps_contribution **slot = zps_shard_round_slot(round, part, rank);
+      if (!*slot || (by_presence && (round->presence[rank] == ZPS_SHARD_ABSENT) != absent)) continue;
+      task->contributions[task->n++] = *slot;
+      *slot = NULL;
+    }
+    if (!absent) task->n_summed = task->n;
+  }
+  if (task->n_summed == 0) task->n_summed = 1; /* all are absent: no rows, or zeros */
+}
+
 static void submit(struct zps_memory_wait *wait) {
   struct zps_shard_round *round = zps_container_of(wait, struct zps_shard_wait, memory)->round;
   const uint32_t part = wait->part;
@@ -305,12 +325,7 @@ static void submit(struct zps_memory_wait *wait) {
   task->result = part_run->result;
   part_run->result = (struct zps_buf){0};
   part_run->task = task;
-  task->n = 0;
-  for (uint32_t rank = 0; rank < tensor->job->world; rank++) {
-    struct zps_contribution **slot = zps_shard_round_slot(round, part, rank);
-    if (*slot) task->contributions[task->n++] = *slot;
-    *slot = NULL;
-  }
+  take_contributions(task, round, part);
   shard->n_reducing++;
   if (!is_small(round, task)) {
     zps_workpool_submit(shard->pool, &task->work);

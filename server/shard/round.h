@@ -41,6 +41,9 @@ struct zps_part_run {
   uint32_t nnz;                 /* of the sum */
 };
 
+/* What a rank's frames say of it. */
+enum zps_shard_presence { ZPS_SHARD_UNHEARD, ZPS_SHARD_PRESENT, ZPS_SHARD_ABSENT };
+
 struct zps_shard_round {
   struct zps_tensor *tensor;
   struct zps_shard_machine *machine;
@@ -60,6 +63,8 @@ struct zps_shard_round {
   uint32_t n_in_order;                 /* parts from the first on that are summed, as far as memory.c knows */
   uint64_t unsummed_bytes;             /* in buffers of contributions */
   uint64_t *total_nnz, *first_push_ns; /* by rank */
+  uint8_t *presence;                   /* by rank: enum zps_shard_presence */
+  uint32_t n_absent;                   /* ranks */
   uint64_t opened_ns, collected_ns, published_ns, reduce_ns;
 };
 

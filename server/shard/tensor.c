@@ -47,7 +47,7 @@ static zps_err_t check_spec(const struct zps_job *job, const struct zps_tensor_s
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "job %s, tensor %s: values of dtype %s do not travel as %d (%s)",
                     job->name, spec->name, zps_dtype_name(spec->dtype), (int)spec->value_codec,
                     zps_values_name(spec->value_codec));
-  if (spec->op == ZPS_OP_MEAN && spec->dtype == ZPS_DTYPE_U8)
+  if ((spec->op == ZPS_OP_MEAN || spec->op == ZPS_OP_MEAN_PRESENT) && spec->dtype == ZPS_DTYPE_U8)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "job %s, tensor %s: bytes have no mean; use sum", job->name,
                     spec->name);
   if (spec->op == ZPS_OP_ONE && spec->dtype != ZPS_DTYPE_U8)

@@ -205,9 +205,11 @@ void out_check(const struct spec *spec, int world, uint64_t step, const zenps_gr
   const size_t sum_bytes = spec->dtype == ZENPS_F64 ? sizeof(double) : sizeof(float);
   struct sum sum = {must(calloc(spec->rows, spec->width * sum_bytes)), must(calloc(spec->rows, sizeof(bool)))};
   uint64_t n = 0;
+  int contributors = 0;
   for (int r = 0; r < world; r++) {
     zenps_grad_t grad;
     grad_make(spec, r, step, &grad);
+    contributors += grad.layout == ZENPS_DENSE || grad.nnz > 0;
     if (is_half(spec)) widen(spec, &grad);
     if (spec->dtype != ZENPS_F64) {
       add_float(spec, &grad, &sum);
@@ -216,7 +218,9 @@ void out_check(const struct spec *spec, int world, uint64_t step, const zenps_gr
     }
     grad_free(&grad);
   }
+  CHECK(out->contributors == contributors || out->contributors == -1);
   if (spec->options.op == ZENPS_OP_MEAN) scale(spec, world, &sum);
+  if (spec->options.op == ZENPS_OP_MEAN_PRESENT) scale(spec, contributors ? contributors : 1, &sum);
   if (is_half(spec)) narrow(spec, &sum);
   for (uint64_t row = 0; row < spec->rows; row++) {
     if (!spec->rows_out) {

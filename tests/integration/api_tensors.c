@@ -1,4 +1,4 @@
-/* What tensors can do besides sums: rows of zeros that stay. */
+/* What tensors can do besides sums: rows of zeros that stay, and means of the ranks that are present. */
 #include "tests/integration/api_test.h"
 
 static const char *const keeping[] = {"balanced", "sparse-ps",    "recursive-doubling",    "split-allgather",
@@ -137,9 +137,98 @@ static void test_zero_rows_refused(void **state) {
   ranks_run(cluster_shared(), 2, disagreeing, NULL, 0);
 }
 
+/* ------------------------------------------------------------ ranks that have nothing */
+
+static void means(struct rank *rank) {
+  static const char *const schemes[] = {"balanced", "sparse-ps", "dense-ps", "auto"}; /* omnireduce counts blocks */
+  struct spec spec = *(const struct spec *)rank->arg;
+  rank_open(rank);
+  for (unsigned i = 0; i < sizeof schemes / sizeof schemes[0]; i++) {
+    spec.options.scheme = schemes[i];
+    if (i >= 2 && spec.rows_out) continue; /* results with all rows */
+    if (i >= 2 && spec.options.values > ZENPS_VALUES_RAW) continue;
+    zenps_tensor_t *const tensor = tensor_open(rank, schemes[i], &spec);
+    for (uint64_t step = 0; step < 4; step++) step_run(tensor, &spec, rank, step);
+  }
+  rank_close(rank);
+}
+
+static void test_contributors(void **state) {
+  (void)state;
+  static const zenps_op_t ops[] = {ZENPS_OP_MEAN_PRESENT, ZENPS_OP_SUM, ZENPS_OP_MEAN};
+  for (unsigned bits = 0; bits < 12; bits++) {
+    struct spec spec = {.rows = bits & 1 ? 40 : 20001,
+                        .width = bits & 2 ? 3 : 1,
+                        .dtype = bits & 2 ? ZENPS_F64 : ZENPS_F32,
+                        .rows_in = bits != 11,
+                        .rows_out = bits & 1,
+                        .repeats = 2,
+                        .density = 0.2,
+                        .empty = 2 + bits % 3}; /* ranks 0 and 2, 3, or 4 of 5 */
+    ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
+    spec.options.op = ops[bits / 4];
+    ranks_run(cluster_shared(), 5, means, &spec, 0);
+  }
+  struct spec halves = {.rows = 3000, .width = 2, .dtype = ZENPS_F16, .rows_in = true, .density = 0.2, .empty = 3};
+  ZENPS_TENSOR_OPTIONS_INIT(&halves.options);
+  halves.options.op = ZENPS_OP_MEAN_PRESENT;
+  ranks_run(cluster_shared(), 4, means, &halves, 0);
+}
+
+/* Ranks run out one after the other; at last none has anything. One counts although its list is empty. By allreduce,
+ * and by push and pull. */
+static void running_out(struct rank *rank) {
+  zenps_tensor_options_t options;
+  zenps_tensor_t *tensor;
+  ZENPS_TENSOR_OPTIONS_INIT(&options);
+  options.scheme = "balanced";
+  options.op = ZENPS_OP_MEAN_PRESENT;
+  rank_open(rank);
+  CHECK_OK(zenps_tensor_open(rank->zenps, "t", 1000, 1, ZENPS_F32, &options, &tensor));
+  for (int step = 0; step <= 2 * rank->world + 1; step++) {
+    const int left = rank->world - step / 2; /* ranks that have data */
+    int64_t row = 7;
+    float value = (float)(3 * (rank->rank + 1));
+    float sum = 0, dense[1000];
+    zenps_grad_t in, out;
+    zenps_request_t *request, *pulling = NULL;
+    ZENPS_GRAD_INIT(&in);
+    ZENPS_GRAD_INIT(&out);
+    in.layout = ZENPS_ROWS;
+    in.nnz = rank->rank < left;
+    in.row_ids = &row;
+    in.values = &value;
+    in.contributes = step == 1 && rank->rank == rank->world - 1;
+    if (in.contributes) in.nnz = 0;
+    out.layout = step % 3 ? ZENPS_ROWS : ZENPS_DENSE;
+    if (out.layout == ZENPS_DENSE) out.values = dense;
+    if (step % 2) {
+      CHECK_OK(zenps_allreduce(tensor, (uint64_t)step, &in, &out, &request));
+    } else {
+      CHECK_OK(zenps_push(tensor, (uint64_t)step, &in, &request));
+      CHECK_OK(zenps_pull(tensor, (uint64_t)step, NULL, &out, &pulling));
+    }
+    CHECK_OK(zenps_wait(request, -1));
+    if (pulling) CHECK_OK(zenps_wait(pulling, -1));
+    for (int r = 0; r < left && !(step == 1 && r == rank->world - 1); r++) sum += (float)(3 * (r + 1));
+    CHECK(out.contributors == left);
+    if (left > 0) sum *= 1.0f / (float)left;
+    CHECK(out.nnz == (left > 0));
+    const float got = out.layout == ZENPS_DENSE ? dense[7] : left > 0 ? *(float *)out.values : 0;
+    CHECK(memcmp(&got, &sum, sizeof sum) == 0);
+    zenps_request_free(request);
+    zenps_request_free(pulling);
+  }
+  rank_close(rank);
+}
+
+static void test_running_out(void **state) {
+  (void)state;
+  ranks_run(cluster_shared(), 4, running_out, NULL, 0);
+}
+
 const struct CMUnitTest api_tensor_tests[] = {
-    cmocka_unit_test(test_zero_rows),
-    cmocka_unit_test(test_zero_rows_many),
-    cmocka_unit_test(test_zero_rows_refused),
+    cmocka_unit_test(test_contributors),   cmocka_unit_test(test_running_out),       cmocka_unit_test(test_zero_rows),
+    cmocka_unit_test(test_zero_rows_many), cmocka_unit_test(test_zero_rows_refused),
 };
 const size_t n_api_tensor_tests = sizeof api_tensor_tests / sizeof api_tensor_tests[0];

@@ -28,6 +28,10 @@ ok "skewed rows" verified 3 2 --rows 100000 --skew 1.1 --density 0.02
 for scheme in balanced sparse-ps recursive-doubling split-allgather agsparse hierarchical auto; do
   ok "rows of zeros stay, $scheme" verified 3 2 --rows 30000 --layout rows --out rows --duplicates 2 --density 0.05 --scheme $scheme --keep-zero-rows
 done
+for scheme in balanced sparse-ps dense-ps omnireduce auto; do
+  ok "mean of the ranks that have rows, $scheme" verified 5 2 --rows 30000 --layout rows --density 0.05 --scheme $scheme --op mean-present --empty 2
+done
+ok "mean of the ranks that have rows, qsgd4" verified 5 2 --rows 30000 --layout rows --density 0.05 --op mean-present --empty 2 --values qsgd4
 ok "rows of zeros stay, max as bf16" verified 3 2 --rows 30000 --layout rows --out rows --density 0.05 --op max --values bf16 --keep-zero-rows
 for dtype in bf16 f16; do
   ok "$dtype" verified 4 2 --rows 262144 --density 0.01 --dtype $dtype
@@ -63,6 +67,7 @@ refused() {
   grep -q -- "$says" "$scratch/refused" || { cat "$scratch/refused"; return 1; }
 }
 ok "rows of zeros of a dense array" refused "needs --layout rows" --keep-zero-rows
+ok "mean of those present between ranks" refused "over servers alone" --op mean-present --scheme agsparse
 ok "rows of zeros in a dense scheme" refused "do not tell which rows ranks sent" --keep-zero-rows --layout rows --scheme ring
 ok "hash_k over the most" refused "hash_k 17: Algorithm 1 takes 1 to 16" --partitioner hierarchical --hash-k 17
 ok "hash_r1 over the most" refused "hash_r1 9000 for each of" --partitioner hierarchical --hash-r1 9000

@@ -62,6 +62,9 @@ zps_err_t zps_worker_check_in(struct zenps_tensor *tensor, const zenps_grad_t *i
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: in->nnz is %" PRIu64 ", but row_ids or values is NULL",
                     tensor->core.name, in->nnz);
   }
+  if (in->contributes != 0 && in->contributes != 1)
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: in->contributes is %d; 0 or 1 can be", tensor->core.name,
+                    (int)in->contributes);
   return check_device(tensor, in, false, tensor->core.shape.rows, error);
 }
 

@@ -124,6 +124,7 @@ zps_err_t zps_worker_tensor_create(struct zenps_job *job, const struct zps_tenso
   tensor->job = job;
   tensor->core = (struct zps_round_tensor){.job = job->options.job,
                                            .id = wire.tensor,
+                                           .world = (uint32_t)job->options.world,
                                            .rounds = &job->rounds,
                                            .shape = shape,
                                            .width = wire.width,

@@ -29,8 +29,9 @@ zps_err_t zps_tensor_ask_make(const struct zenps_job *job, const char *name, uin
   if (zps_dtype_size(dtype) == 0) {
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: dtype %d is none of " ZPS_DTYPES_TEXT, name, (int)dtype);
   }
-  if ((int)options.op < 0 || options.op > ZENPS_OP_MIN) {
-    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: op %d is none of ZENPS_OP_SUM, _MEAN, _MAX and _MIN", name,
+  if ((int)options.op < 0 || options.op > ZENPS_OP_MEAN_PRESENT) {
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "tensor %s: op %d is none of ZENPS_OP_SUM, _MEAN, _MAX, _MIN and _MEAN_PRESENT", name,
                     (int)options.op);
   }
   if ((int)options.codec < 0 || options.codec > ZENPS_CODEC_COO) {

@@ -82,7 +82,20 @@ static bool sends_zeros(const struct zps_scheme_ask *ask) {
          served_sends_zeros(ask->served) || served_sends_zeros(ask->between);
 }
 
+/* Servers alone count who contributes. */
+static bool counts_ranks(enum zps_plan_scheme scheme) {
+  return zps_plan_scheme_served(scheme) && !(zps_plan_scheme_flags(scheme) & ZPS_SCHEME_NESTS);
+}
+
 static zps_err_t check_op(const struct zps_scheme_ask *ask, int op, const char *name, struct zps_error *error) {
+  bool counts = !ask->scheme;
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++)
+    if (ask->choices >> i & 1) counts = counts && counts_ranks((enum zps_plan_scheme)i);
+  if (op == ZENPS_OP_MEAN_PRESENT && !counts)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                    "tensor %s: op is mean_present, but ranks count who contributes over servers alone: take balanced, "
+                    "sparse-ps, dense-ps, omnireduce, or auto of such",
+                    name);
   if (op != ZENPS_OP_MAX && op != ZENPS_OP_MIN) return ZPS_OK;
   if (sends_zeros(ask))
     return zps_fail(
@@ -336,9 +349,11 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
         .no_zeros = given->op == ZENPS_OP_MAX || given->op == ZENPS_OP_MIN || given->keep_zero_rows,
         .narrow = values != ZPS_VALUES_RAW,
         .lossy_bits = given->bits != 0,
+        .served_only = given->op == ZENPS_OP_MEAN_PRESENT,
         .any_order = given->order == ZENPS_ORDER_ANY || strcmp(scheme, "auto:any") == 0};
     err = zps_automatic_parse(scheme, name, &limits, &ask->choices, error);
     if (err == ZPS_OK) err = check_order(ask, (int)given->order, scheme, name, error);
+    if (err == ZPS_OK && given->op == ZENPS_OP_MEAN_PRESENT) err = check_op(ask, (int)given->op, name, error);
     if (err == ZPS_OK) err = check_keep(ask, given, name, scheme, error);
     if (err != ZPS_OK) return err;
     set_spec(ask, zps_plan_scheme_name(ZPS_PLAN_AUTO));

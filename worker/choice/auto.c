@@ -33,6 +33,8 @@ const char *zps_automatic_order(const char *scheme) {
 static bool may_be(enum zps_plan_scheme scheme, const struct zps_automatic_limits *limits) {
   if (!(limits->any_order ? zps_plan_scheme_same_rows(scheme) : zps_plan_scheme_alike(scheme))) return false;
   if (limits->balanced_only && scheme != ZPS_PLAN_BALANCED) return false;
+  if (limits->served_only && (!zps_plan_scheme_served(scheme) || zps_plan_scheme_flags(scheme) & ZPS_SCHEME_NESTS))
+    return false;
   if (limits->no_zeros && !zps_plan_scheme_shows_union(scheme)) return false;
   if (limits->narrow && scheme != ZPS_PLAN_BALANCED && scheme != ZPS_PLAN_SPARSE_PS) return false;
   return !limits->lossy_bits || scheme != ZPS_PLAN_DSAR;

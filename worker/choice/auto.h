@@ -52,6 +52,7 @@ struct zps_automatic_limits {
   bool no_zeros;      /* max and min: zeros would count; or rows of zeros are kept */
   bool narrow;        /* values travel narrowed */
   bool lossy_bits;    /* dsar's dense half would be rounded */
+  bool served_only;   /* only servers can carry the operation out */
   bool any_order;     /* sums need not be in the order of ranks */
 };
 

@@ -101,6 +101,7 @@ bool zps_round_finish(struct zps_round *round, uint64_t now_ns) {
     round->contributed.rows = NULL;
   } else {
     round->out->nnz = round->stats.nnz_out;
+    (round->into ? round->into : round->out)->contributors = round->contributors;
     if (round->row_arrays.rows.data) {
       round->out->row_ids = round->row_arrays.rows.data;
       round->out->values = round->row_arrays.values.data;

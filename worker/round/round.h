@@ -92,6 +92,8 @@ struct zps_round {
   bool only_gives, only_takes;              /* a push without a result; a result without a push */
   const struct zps_wants *wants;            /* the rows that come back; NULL: all, as a part of the push */
   zenps_grad_t *into;                       /* where these rows go besides, each to its place; NULL: nowhere */
+  bool is_absent;                           /* the rank does not count among the contributors */
+  int contributors;                         /* ranks that do; -1: not told (yet) */
   uint32_t *sent, *in_union;                /* rows per partition, of rounds over servers; the owner's */
   unsigned n_tasks;                         /* on the pools, and here: */
   struct zps_round_task *here, **here_tail; /* tasks of the engine thread, run when frames were sent */

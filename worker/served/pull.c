@@ -164,10 +164,25 @@ static void note_told(struct zps_served_round *round, const struct zps_slice *sl
     round->parts[p].told = true;
 }
 
+/* All servers say the same. */
+static void take_contributors(struct zps_served_round *round, uint32_t server, uint32_t n_absent) {
+  struct zps_round *base = &round->base;
+  const uint32_t world = base->tensor->world;
+  const int contributors = (int)(world - n_absent);
+  if (n_absent > world || (base->contributors >= 0 && base->contributors != contributors))
+    zps_round_fail(base, ZPS_ERR_PROTOCOL,
+                   "server %u (%s) says that %" PRIu32 " of %" PRIu32 " ranks contribute nothing%s", server,
+                   base->plane->servers[server].name, n_absent, world,
+                   n_absent > world ? "" : ", another server says otherwise");
+  else
+    base->contributors = contributors;
+}
+
 void zps_served_result(struct zps_served_round *round, uint32_t server, const struct zps_frame *frame) {
   const struct zps_frame_round *result = &frame->u.round;
   if (round->base.result_first_ns == 0) round->base.result_first_ns = zps_clock_ns();
   round->base.stats.bytes_in += frame->len_bytes;
+  take_contributors(round, server, result->n_absent);
   for (uint32_t i = 0; i < result->n_slices; i++) {
     const struct zps_slice *slice = &result->slices[i];
     const uint32_t p = slice->partition;

@@ -222,6 +222,8 @@ static struct zps_served_part *fill_push(const struct zps_served_round *round, s
       (struct zps_frame_header){.type = round->base.only_gives || round->base.wants ? ZPS_FRAME_GIVE : ZPS_FRAME_PUSH};
   push->tensor = round->base.tensor->id;
   push->step = round->base.step;
+  push->is_absent = round->base.is_absent;
+  push->n_absent = 0;
   push->total_nnz = round->base.stats.nnz_in;
   push->timeout_ms = push_timeout_ms(round, now_ns);
   push->n_slices = 0;

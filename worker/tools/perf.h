@@ -10,6 +10,7 @@
 #include "worker/tools/gpu.h"
 #include "worker/tools/perf_input.h"
 
+enum { PERF_MEAN_PRESENT = 4 };                                               /* --op, by its place there */
 enum { PERF_DENSE, PERF_ROWS, PERF_IN_PLACE };                                /* --out */
 enum { PERF_ALLREDUCE, PERF_PUSH_PULL, PERF_REDUCE_SCATTER, PERF_ALLGATHER }; /* --collective */
 

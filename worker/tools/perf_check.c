@@ -24,13 +24,19 @@ struct perf_check {
   struct lossy *lossy;       /* NULL: nothing is dropped */
   uint64_t step;             /* of its reference */
   struct perf_levels levels; /* bits 0: the dense half is exact */
+  uint32_t contributors;     /* to the step of the reference */
   bool in_turns;             /* ranks make the references of different steps */
 };
+
+static bool adds(const struct perf *perf) {
+  const zenps_op_t op = (zenps_op_t)(ZENPS_OP_SUM + perf->options.op);
+  return op == ZENPS_OP_SUM || op == ZENPS_OP_MEAN || op == ZENPS_OP_MEAN_PRESENT;
+}
 
 static zps_err_t open_lossy(struct perf_check *check, struct zps_error *error) {
   const struct perf *perf = check->perf;
   const struct perf_options *options = &perf->options;
-  if (ZENPS_OP_SUM + (int)options->op > ZENPS_OP_MEAN)
+  if (!adds(perf))
     return zps_fail(error, ZPS_ERR_INVALID, "--verify knows of lossy schemes the sum and the mean, no max or min");
   const uint64_t k = (uint64_t)llround(options->keep * (double)perf->rows);
   const struct lossy_config config = {
@@ -78,7 +84,7 @@ zps_err_t perf_check_create(struct perf *perf, struct perf_check **check_p, stru
   check->touched = calloc(perf->rows, 1);
   zps_err_t code = ZPS_OK;
   bool ok = check->sum && check->touched && check->rounded;
-  const bool rounds = perf->options.values != 0, adds = ZENPS_OP_SUM + (int)perf->options.op <= ZENPS_OP_MEAN;
+  const bool rounds = perf->options.values != 0;
   check->levels = (struct perf_levels){.rows = perf->rows,
                                        .width = perf->options.width,
                                        .bits = perf->options.bits,
@@ -86,7 +92,7 @@ zps_err_t perf_check_create(struct perf *perf, struct perf_check **check_p, stru
   check->in_turns = perf->options.check == 1 && !perf->lossy && !perf->options.bits; /* these look at steps together */
   if (perf->lossy) code = open_lossy(check, error);
   if (code == ZPS_ERR_NOMEM) ok = false;
-  if (rounds || !adds || perf->lossy || perf->options.bits) {
+  if (rounds || !adds(perf) || perf->lossy || perf->options.bits) {
     check->own = calloc(perf->rows * perf->options.width, perf->sum_bytes);
     check->own_touched = calloc(perf->rows, 1);
     ok &= check->own && check->own_touched;
@@ -133,12 +139,13 @@ DEFINE_ADD_ROW(add_row_f32, float)
 DEFINE_ADD_ROW(add_row_f64, double)
 
 /* Adds the rank's rows to `sum`, and marks them. */
-static void add_rows(const struct perf_check *check, uint64_t step, uint32_t rank, void *sum, uint8_t *touched) {
+static void add_rows(struct perf_check *check, uint64_t step, uint32_t rank, void *sum, uint8_t *touched) {
   const struct perf *perf = check->perf;
   const struct perf_options *options = &perf->options;
   uint64_t keys[256], n;
   for (uint64_t k = 0; k < options->duplicates; k++) keys[k] = perf_value_key(options->seed, step, rank, (uint32_t)k);
   const int64_t *rows = perf_input_touched(perf->input, step, rank, &n);
+  check->contributors += options->layout == 0 || n > 0;
   for (uint64_t i = 0; i < n; i++) {
     const uint64_t row = (uint64_t)rows[i];
     touched[row] |= perf->sum_bytes == 4 ? add_row_f32(perf, sum, row, keys) : add_row_f64(perf, sum, row, keys);
@@ -148,7 +155,7 @@ static void add_rows(const struct perf_check *check, uint64_t step, uint32_t ran
 static double merged(const struct perf_check *check, bool first, double sum, double value) {
   const zenps_op_t op = (zenps_op_t)(ZENPS_OP_SUM + check->perf->options.op);
   const bool further = op == ZENPS_OP_MAX ? value > sum : value < sum;
-  return op == ZENPS_OP_SUM || op == ZENPS_OP_MEAN ? sum + value : first || further ? value : sum;
+  return adds(check->perf) ? sum + value : first || further ? value : sum;
 }
 
 /* Adds the rank's row, which is not all zero, to the sum's (or takes the greater, or lesser), and clears it. */
@@ -180,12 +187,12 @@ static void add_sent(struct perf_check *check, uint64_t step, uint32_t rank) {
 
 static void take_mean(struct perf_check *check, uint64_t row) {
   const struct perf *perf = check->perf;
-  const int world = zenps_world(perf->job);
+  const uint32_t n = perf->options.op == 1 ? (uint32_t)zenps_world(perf->job) : check->contributors;
   for (uint64_t c = row * perf->options.width; c < (row + 1) * perf->options.width; c++) {
     if (perf->sum_bytes == 4) {
-      ((float *)check->sum)[c] *= 1.0f / (float)world;
+      ((float *)check->sum)[c] *= 1.0f / (float)n;
     } else {
-      ((double *)check->sum)[c] *= 1.0 / world;
+      ((double *)check->sum)[c] *= 1.0 / n;
     }
   }
 }
@@ -260,14 +267,16 @@ static void sum_kept(struct perf_check *check, uint64_t step) {
 static void make_reference(struct perf_check *check, uint64_t step) {
   const struct perf *perf = check->perf;
   const uint32_t world = (uint32_t)zenps_world(perf->job);
+  check->contributors = 0;
   if (check->lossy) sum_kept(check, step);
   for (uint32_t rank = 0; !check->lossy && rank < world; rank++) {
-    if (perf->options.values != 0 || ZENPS_OP_SUM + (int)perf->options.op > ZENPS_OP_MEAN)
+    if (perf->options.values != 0 || !adds(perf))
       add_sent(check, step, rank);
     else
       add_rows(check, step, rank, check->sum, check->touched);
   }
-  for (uint64_t row = 0; perf->options.op == 1 && row < perf->rows; row++)
+  const bool is_mean = perf->options.op == 1 || perf->options.op == PERF_MEAN_PRESENT;
+  for (uint64_t row = 0; is_mean && row < perf->rows; row++)
     if (check->touched[row]) take_mean(check, row);
   if (check->rounds_sums) perf_round_rows(check->round, step, world, check->touched, check->sum);
 }
@@ -315,6 +324,9 @@ zps_err_t perf_check_step(struct perf_check *check, uint64_t step, const zenps_g
   if (ordered != ZPS_OK) return ordered;
   if (check->in_turns && step % (uint64_t)zenps_world(perf->job) != (uint64_t)zenps_rank(perf->job)) return ZPS_OK;
   make_reference(check, step);
+  if (!check->lossy && !perf->gpu && out->contributors >= 0 && (uint32_t)out->contributors != check->contributors)
+    return zps_fail(error, ZPS_ERR_INTERNAL, "step %llu: %d ranks are said to have contributed; it was %u",
+                    (unsigned long long)step, (int)out->contributors, check->contributors);
   if (check->levels.bits) return check_levels(check, step, out, error);
   uint64_t at = 0, bad = 0, first_bad = 0;
   for (uint64_t row = 0; row < perf->rows; row++) {

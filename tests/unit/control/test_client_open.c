@@ -59,16 +59,16 @@ static zps_err_t open_against(const char *answer, int n_refused, uint64_t timeou
 static void test_retries_until_the_server_is_up(void **state) {
   (void)state;
   struct zps_error error;
-  assert_int_equal(open_against(ANSWER("3"), 2, 10000, false, &error), ZPS_OK);
+  assert_int_equal(open_against(ANSWER("4"), 2, 10000, false, &error), ZPS_OK);
 }
 
 static void test_another_version_is_not_retried(void **state) {
   (void)state;
   struct zps_error error;
   const uint64_t start_ns = zps_clock_ns();
-  assert_int_equal(open_against(ANSWER("4"), 0, 60000, false, &error), ZPS_ERR_VERSION);
-  assert_non_null(strstr(error.text, "speaks protocol version 3"));
-  assert_non_null(strstr(error.text, "speaks version 4"));
+  assert_int_equal(open_against(ANSWER("5"), 0, 60000, false, &error), ZPS_ERR_VERSION);
+  assert_non_null(strstr(error.text, "speaks protocol version 4"));
+  assert_non_null(strstr(error.text, "speaks version 5"));
   assert_true(ms_since(start_ns) < 10000);
 }
 
@@ -82,7 +82,7 @@ static void test_open_times_out(void **state) {
 static void test_close_does_not_wait_for_a_hung_server(void **state) {
   (void)state;
   struct zps_error error;
-  assert_int_equal(open_against(ANSWER("3"), 0, 5000, true, &error), ZPS_OK);
+  assert_int_equal(open_against(ANSWER("4"), 0, 5000, true, &error), ZPS_OK);
 }
 
 static void test_nobody_listens(void **state) {

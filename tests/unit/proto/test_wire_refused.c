@@ -46,7 +46,7 @@ static void test_a_frame_of_another_type(void **state) {
   expect_patch_refused(wire_make_done, 0, 0x92, ZPS_ERR_PROTOCOL, "ends before its last slice");
   expect_patch_refused(wire_make_done, 0, 0x94, ZPS_ERR_PROTOCOL, "not the fields of ABORT");
   expect_patch_refused(wire_make_abort, 6, ZPS_FRAME_DONE, ZPS_ERR_PROTOCOL, "are left over");
-  expect_patch_refused(wire_make_push, 6, ZPS_FRAME_RESULT, ZPS_ERR_PROTOCOL, "must be 0");
+  expect_patch_refused(wire_make_push, 6, ZPS_FRAME_PEER, ZPS_ERR_PROTOCOL, "must be 0");
 }
 
 /* Any bytes as the numbers of a DONE frame. */
@@ -83,7 +83,15 @@ enum { ROUND = 34, SLICE = ROUND + 1 + 1 + 3 + 2, INLINE_SLICE = 5 + 1 + 6 + 2 +
 
 static void test_bad_rounds(void **state) {
   (void)state;
-  expect_patch_refused(wire_make_push, SLICE, 0xa8, ZPS_ERR_PROTOCOL, "starts with 0xa8, whose top bit must be 0");
+  expect_patch_refused(wire_make_push, SLICE, 0x88, ZPS_ERR_PROTOCOL, "starts with 0x88, whose top bit must be 0");
+  expect_patch_refused(wire_make_peer, 4 + 2, 0xb8, ZPS_ERR_PROTOCOL, "starts with 0xb8, whose top two bits must be 0");
+  expect_patch_refused(wire_make_pull, 4 + 1 + 1 + 3 + 1, 0xa7, ZPS_ERR_PROTOCOL, "whose top two bits must be 0");
+  expect_patch_refused(wire_make_result_absent, 4 + 2 + 4, 0xe9, ZPS_ERR_PROTOCOL, "starts with 0xe9, whose bit 6");
+  wire_make_result_absent();
+  wire.frame.u.round.n_absent = 1;
+  const size_t one_absent = wire_encode();
+  wire.buf[4 + 2 + 4 + 1] = 0;
+  expect_refused(wire.buf, one_absent, ZPS_ERR_PROTOCOL, "absent ranks are said to be 0: left out when 0");
   expect_patch_refused(wire_make_peer, 4 + 2, 0x58, ZPS_ERR_PROTOCOL, "starts with 0x58, whose top two bits must be 0");
   expect_patch_refused(wire_make_push, SLICE, 0x38, ZPS_ERR_PROTOCOL, "want inline");
   expect_patch_refused(wire_make_push, SLICE, 0x08, ZPS_ERR_PROTOCOL, "ends before its last slice");

@@ -88,6 +88,22 @@ void wire_make_push_wide(void) {
   round->slices[1] = (struct zps_slice){.partition = 5, .nnz = 25, .len_bytes = 152, .addr = 0x1000, .key = 2};
 }
 
+/* A rank that contributes nothing. */
+void wire_make_push_absent(void) {
+  struct zps_frame_round *round = &wire_new_short(ZPS_FRAME_PUSH, 3, 0, 5)->u.round;
+  *round = (struct zps_frame_round){.tensor = 1, .is_absent = true, .step = 9, .timeout_ms = 1500, .n_slices = 1};
+  round->slices[0] = (struct zps_slice){.partition = 4, .n_more = 2, .is_inline = true};
+}
+
+/* The sum of a step to which 130 ranks contributed nothing. */
+void wire_make_result_absent(void) {
+  struct zps_frame_round *round = &wire_new_short(ZPS_FRAME_RESULT, 1, 1, 1)->u.round;
+  *round = (struct zps_frame_round){.tensor = 1, .n_absent = 130, .step = 9, .n_slices = 2};
+  round->slices[0] = (struct zps_slice){.partition = 4, .is_inline = true};
+  round->slices[1] =
+      (struct zps_slice){.partition = 5, .codec = 1, .nnz = 600, .len_bytes = 2528, .addr = 0x1000, .key = 1};
+}
+
 void wire_make_result(void) {
   static uint8_t row[8];
   memcpy(row, &minus_two, 4);
@@ -153,12 +169,20 @@ void wire_make_taken(void) {
 }
 
 const struct wire_golden wire_golden[WIRE_N_GOLDEN] = {
-    {"push", wire_make_push},     {"push_inline", wire_make_push_inline},
-    {"result", wire_make_result}, {"done", wire_make_done},
-    {"abort", wire_make_abort},   {"credit", wire_make_credit},
-    {"peer", wire_make_peer},     {"push_wide", wire_make_push_wide},
-    {"give", wire_make_give},     {"pull", wire_make_pull},
-    {"taken", wire_make_taken},   {"push_any", wire_make_push_any},
+    {"push", wire_make_push},
+    {"push_inline", wire_make_push_inline},
+    {"result", wire_make_result},
+    {"done", wire_make_done},
+    {"abort", wire_make_abort},
+    {"credit", wire_make_credit},
+    {"peer", wire_make_peer},
+    {"push_wide", wire_make_push_wide},
+    {"push_absent", wire_make_push_absent},
+    {"result_absent", wire_make_result_absent},
+    {"give", wire_make_give},
+    {"pull", wire_make_pull},
+    {"taken", wire_make_taken},
+    {"push_any", wire_make_push_any},
 };
 
 bool wire_is_round(uint8_t type) {
@@ -197,6 +221,8 @@ void wire_expect_same(void) {
   if (wire_is_round(wire.frame.header.type)) {
     assert_true(wire.frame.u.round.total_nnz == wire.back.u.round.total_nnz);
     assert_int_equal(wire.frame.u.round.timeout_ms, wire.back.u.round.timeout_ms);
+    assert_int_equal(wire.frame.u.round.is_absent, wire.back.u.round.is_absent);
+    assert_int_equal(wire.frame.u.round.n_absent, wire.back.u.round.n_absent);
     assert_int_equal(wire.frame.u.round.n_slices, wire.back.u.round.n_slices);
     expect_same_slices(&wire.frame.u.round, &wire.back.u.round);
   } else if (wire.frame.header.type == ZPS_FRAME_ABORT) {

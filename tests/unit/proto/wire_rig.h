@@ -16,6 +16,8 @@ void wire_make_push(void);
 void wire_make_push_any(void);
 void wire_make_push_inline(void);
 void wire_make_push_wide(void);
+void wire_make_push_absent(void);
+void wire_make_result_absent(void);
 void wire_make_result(void);
 void wire_make_peer(void);
 void wire_make_done(void);
@@ -26,7 +28,7 @@ void wire_make_pull(void);
 void wire_make_taken(void);
 
 /* Those above; `name`.hex in proto/golden. */
-enum { WIRE_N_GOLDEN = 12 };
+enum { WIRE_N_GOLDEN = 14 };
 extern const struct wire_golden {
   const char *name;
   void (*make)(void);

@@ -10,11 +10,11 @@
  *
  * Result: exactly the floating-point sum in rank order, each accumulator starting at +0.0, a rank's own repeated rows
  * first added in order of appearance. Rows whose values are all +0.0 or -0.0 are not sent, unless the tensor's option
- * keep_zero_rows says so. NaN and Inf are values and travel. ZENPS_OP_MEAN is that sum times 1/world. Of bf16 and f16
- * (halves) it is the sum of the floats that they stand for, made in floats, a rank's repeated rows too, and rounded
- * once to the dtype, to nearest, ties to even. A result that is a list of rows has them in ascending order, each once,
- * under every scheme; so have those of zenps_pull(), zenps_reduce_scatter(), zenps_allgather() and
- * zenps_request_contributed().
+ * keep_zero_rows says so. NaN and Inf are values and travel. ZENPS_OP_MEAN is that sum times 1/world,
+ * ZENPS_OP_MEAN_PRESENT times 1/contributors. Of bf16 and f16 (halves) it is the sum of the floats that they stand for,
+ * made in floats, a rank's repeated rows too, and rounded once to the dtype, to nearest, ties to even. A result that is
+ * a list of rows has them in ascending order, each once, under every scheme; so have those of zenps_pull(),
+ * zenps_reduce_scatter(), zenps_allgather() and zenps_request_contributed().
  *
  * Threads: every function may be called from any thread; a zenps_request_t by one thread at a time. The library never
  * exits, prints (except through the log callback, by default warnings on stderr) or installs signal handlers. In a
@@ -85,7 +85,9 @@ typedef enum zenps_op {
   ZENPS_OP_SUM = 1,
   ZENPS_OP_MEAN = 2,
   ZENPS_OP_MAX = 3, /* of the ranks that sent the row, value by value; rows that no rank sent are zero. NaN wins */
-  ZENPS_OP_MIN = 4
+  ZENPS_OP_MIN = 4,
+  ZENPS_OP_MEAN_PRESENT = 5 /* the sum times 1/contributors: of the ranks that have something in this step (zenps_grad).
+                               Of schemes over servers; others: ZENPS_ERR_UNSUPPORTED */
 } zenps_op_t;
 typedef enum zenps_codec {
   ZENPS_CODEC_AUTO = 1,  /* row numbers travel in the smallest code, in both directions */
@@ -288,6 +290,11 @@ typedef struct zenps_grad {
   /* ZENPS_DEVICE: */
   int device;   /* number of the GPU; -1, as zenps_grad_init() has it: the job's */
   void *stream; /* cudaStream_t; NULL: the default one. It must live until the request is done */
+  /* A rank contributes to a step unless its gradient is an empty list (ZENPS_ROWS, nnz 0), as of a rank that has run
+   * out of data and joins the others' steps. */
+  int contributes;  /* in: 1: the rank counts, although its list is empty */
+  int contributors; /* out: ranks that contributed, the same on all ranks; 0: none, and the result is zeros or no
+                           rows. -1: the step ran between ranks, which do not tell, or no row was asked for */
 } zenps_grad_t;
 
 typedef struct zenps_error {

@@ -55,6 +55,7 @@ class Op(enum.IntEnum):
     MEAN = 2
     MAX = 3
     MIN = 4
+    MEAN_PRESENT = 5
 
 
 class Codec(enum.IntEnum):
@@ -229,6 +230,8 @@ class Grad(Structure):
         ("values", c_void_p),
         ("device", c_int),
         ("stream", c_void_p),
+        ("contributes", c_int),
+        ("contributors", c_int),
     ]
 
 

@@ -341,6 +341,26 @@ static void test_hostile_addresses_and_repeats(void **state) {
   close_scene(&scene);
 }
 
+/* A rank that says that it is absent, and then that it is not. */
+static void test_a_rank_that_contradicts_itself(void **state) {
+  (void)state;
+  struct scene scene;
+  open_scene(&scene);
+  struct zps_frame frame = {.header.type = ZPS_FRAME_PUSH};
+  frame.u.round = (struct zps_frame_round){.tensor = scene.tensor->spec.tensor,
+                                           .step = 1,
+                                           .timeout_ms = 60000,
+                                           .is_absent = true,
+                                           .n_slices = 1,
+                                           .slices[0] = {.partition = 3, .is_inline = true}};
+  rig_send(scene.cluster.ranks[1], &frame);
+  frame.u.round.is_absent = false;
+  frame.u.round.slices[0].partition = 4;
+  rig_send(scene.cluster.ranks[1], &frame);
+  expect_abort(&scene, 1, 1, ZPS_ERR_PROTOCOL, "rank 1: it said that it is absent, and then that it is not");
+  close_scene(&scene);
+}
+
 static void test_wrong_tensor_step_and_time(void **state) {
   (void)state;
   struct scene scene;
@@ -425,8 +445,10 @@ static void test_refused_jobs_and_tensors(void **state) {
   spec.codec = ZPS_CODEC_AUTO;
   spec.op = ZPS_OP_MEAN;
   expect_refused(&scene, spec, ZPS_ERR_UNSUPPORTED, "bytes have no mean");
-  spec.op = (enum zps_op)6;
-  expect_refused(&scene, spec, ZPS_ERR_UNSUPPORTED, "6 is no operation");
+  spec.op = ZPS_OP_MEAN_PRESENT;
+  expect_refused(&scene, spec, ZPS_ERR_UNSUPPORTED, "bytes have no mean");
+  spec.op = (enum zps_op)7;
+  expect_refused(&scene, spec, ZPS_ERR_UNSUPPORTED, "7 is no operation");
   spec.op = ZPS_OP_ONE;
   spec.dtype = ZPS_DTYPE_F32;
   expect_refused(&scene, spec, ZPS_ERR_UNSUPPORTED, "rows of one rank each are bytes, not f32");
@@ -475,6 +497,7 @@ int main(void) {
       ON_BOTH(test_hostile_slices),
       ON_BOTH(test_hostile_orders),
       ON_BOTH(test_hostile_addresses_and_repeats),
+      ON_BOTH(test_a_rank_that_contradicts_itself),
       ON_BOTH(test_wrong_tensor_step_and_time),
       ON_BOTH(test_too_many_rounds),
       ON_BOTH(test_refused_jobs_and_tensors),

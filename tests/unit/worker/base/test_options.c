@@ -42,7 +42,8 @@ SAME(ERR_BUSY);
 SAME(ERR_INTERNAL);
 _Static_assert((int)ZENPS_F32 == (int)ZPS_DTYPE_F32 && (int)ZENPS_F64 == (int)ZPS_DTYPE_F64, "dtypes");
 _Static_assert((int)ZENPS_OP_SUM == (int)ZPS_OP_SUM && (int)ZENPS_OP_MEAN == (int)ZPS_OP_MEAN &&
-                   (int)ZENPS_OP_MAX == (int)ZPS_OP_MAX && (int)ZENPS_OP_MIN == (int)ZPS_OP_MIN,
+                   (int)ZENPS_OP_MAX == (int)ZPS_OP_MAX && (int)ZENPS_OP_MIN == (int)ZPS_OP_MIN &&
+                   (int)ZENPS_OP_MEAN_PRESENT == (int)ZPS_OP_MEAN_PRESENT,
                "operations");
 _Static_assert((int)ZENPS_CODEC_AUTO == (int)ZPS_CODEC_AUTO && (int)ZENPS_CODEC_PAPER == (int)ZPS_CODEC_PAPER,
                "codecs");

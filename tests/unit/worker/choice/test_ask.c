@@ -111,6 +111,35 @@ static void keeps_zero_rows(void **state) {
   }
 }
 
+/* Servers alone know who contributes. */
+static void counts_contributors(void **state) {
+  (void)state;
+  static const struct {
+    const char *scheme;
+    bool takes;
+  } cases[] = {{"balanced", true},
+               {"sparse-ps", true},
+               {"dense-ps", true},
+               {"omnireduce", true},
+               {"auto", true},
+               {"auto:balanced,sparse-ps", true},
+               {"auto:any", true},
+               {"agsparse", false},
+               {"ring", false},
+               {"hierarchical", false},
+               {"auto:balanced,ring", false},
+               {"auto:hierarchical", false}};
+  for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    const zenps_tensor_options_t given = {.scheme = cases[i].scheme, .op = ZENPS_OP_MEAN_PRESENT};
+    struct zps_scheme_ask ask;
+    struct zps_error error;
+    const zps_err_t err = ask_for(&given, &ask, &error);
+    if (err != (cases[i].takes ? ZPS_OK : ZPS_ERR_UNSUPPORTED))
+      fail_msg("%s: %d '%s'", cases[i].scheme, err, error.text);
+    if (!cases[i].takes) assert_non_null(strstr(error.text, "ranks count who contributes over servers alone"));
+  }
+}
+
 static void takes(void **state) {
   (void)state;
   static const struct {
@@ -138,6 +167,6 @@ static void takes(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(refuses), cmocka_unit_test(keeps_zero_rows),
-                                     cmocka_unit_test(takes)};
+                                     cmocka_unit_test(counts_contributors), cmocka_unit_test(takes)};
   return cmocka_run_group_tests_name("options of schemes", tests, NULL, NULL);
 }
