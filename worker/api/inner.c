@@ -38,10 +38,9 @@ static bool is_round(const struct zps_inner_round *inner, const struct zps_round
 
 static void cancel(struct zps_inner_round *inner) {
   struct zenps_request *request = inner->handle;
-  pthread_mutex_t *lock = &request->tensor->job->lock;
-  pthread_mutex_lock(lock);
-  if (request->round) zps_round_cancel(request->round);
-  pthread_mutex_unlock(lock);
+  pthread_mutex_lock(&request->job->lock);
+  zps_worker_request_cancel(request);
+  pthread_mutex_unlock(&request->job->lock);
 }
 
 static void end(struct zps_inner_round *inner) {

@@ -94,6 +94,19 @@ static void locks_init(struct zenps_job *job) {
   pthread_condattr_destroy(&attr);
 }
 
+struct zenps_job *zps_worker_job_ref(struct zenps_job *job) {
+  atomic_fetch_add(&job->refs, 1);
+  return job;
+}
+
+void zps_worker_job_unref(struct zenps_job *job) {
+  if (atomic_fetch_sub(&job->refs, 1) > 1) return;
+  pthread_cond_destroy(&job->done);
+  pthread_mutex_destroy(&job->lock);
+  free(job);
+}
+
+/* All but what requests need that are still there. */
 static void job_free(struct zenps_job *job) {
   for (struct zenps_tensor *tensor = job->tensors, *next; tensor; tensor = next) {
     next = tensor->next;
@@ -104,15 +117,13 @@ static void job_free(struct zenps_job *job) {
   if (job->event_fd >= 0) close(job->event_fd);
   zps_join_fini(&job->join);
   zps_join_peers_fini(&job->peers);
-  pthread_cond_destroy(&job->done);
-  pthread_mutex_destroy(&job->lock);
   zps_telemetry_fini(&job->telemetry);
   pthread_mutex_destroy(&job->device_lock);
   pthread_mutex_destroy(&job->open);
   pthread_mutex_destroy(&job->collective);
   zps_worker_log_drop(job);
   zps_worker_options_fini(&job->options);
-  free(job);
+  zps_worker_job_unref(job);
 }
 
 static zps_err_t job_open(struct zenps_job *job, struct zps_error *error) {
@@ -161,6 +172,7 @@ zenps_status_t zenps_open(const zenps_options_t *options, zenps_job_t **job_p) {
     free(job);
     return zps_worker_raise(&error);
   }
+  atomic_init(&job->refs, 1);
   job->pid = getpid();
   job->event_fd = -1;
   locks_init(job);
@@ -201,8 +213,23 @@ static bool has_failed(struct zenps_job *job) {
   return failed;
 }
 
+static void begin_closing(struct zenps_job *job) {
+  pthread_mutex_lock(&job->lock);
+  job->closing = true;
+  pthread_mutex_unlock(&job->lock);
+}
+
+/* No thread is left that could end the rounds that a hung fabric holds. */
+static void end_requests(struct zenps_job *job) {
+  pthread_mutex_lock(&job->lock);
+  for (struct zenps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) zps_worker_tensor_rounds_end(tensor);
+  pthread_mutex_unlock(&job->lock);
+  pthread_cond_broadcast(&job->done);
+}
+
 void zenps_close(zenps_job_t *job) {
   if (!job || zps_worker_forked(job)) return;
+  begin_closing(job);
   zps_rounds_close(&job->rounds);
   drain(job);
   if (!has_failed(job)) zps_plane_drain(&job->plane, CLOSE_WAIT_MS);
@@ -213,6 +240,7 @@ void zenps_close(zenps_job_t *job) {
   drain(job);
   zps_worker_device_stop(job->device);
   zps_plane_close(&job->plane);
+  end_requests(job);
   zps_rounds_fini(&job->rounds);
   job_free(job);
 }

@@ -21,7 +21,8 @@
 #include "worker/round/rounds.h"
 
 struct zenps_job {
-  pid_t pid; /* of the process that opened it: a child has no threads behind it */
+  atomic_uint refs; /* zenps_open()'s, and one for each request: after zenps_close() they still have pid and `lock` */
+  pid_t pid;        /* of the process that opened it: a child has no threads behind it */
   struct zps_worker_options options;
   struct zps_membership membership;
   struct zps_plane plane;
@@ -51,11 +52,15 @@ struct zenps_job {
   struct zenps_tensor *tensors;
   struct zps_worker_range *ranges; /* registered memory */
   unsigned n_serving;              /* rounds done here, of which other ranks still read */
+  bool closing;                    /* nothing is canceled any more: all rounds end */
   bool failed;
   struct zps_frame_abort failure;
   struct zps_command failure_command;
 };
 
+/* For a request. */
+struct zenps_job *zps_worker_job_ref(struct zenps_job *job);
+void zps_worker_job_unref(struct zenps_job *job);
 bool zps_worker_forked(const struct zenps_job *job);
 /* The error every call returns in a child. */
 zenps_status_t zps_worker_fail_forked(void);

@@ -22,9 +22,10 @@ static void setup(struct zps_round *round, struct zenps_request *request, uint64
     out = &request->nothing;
   }
   request->wants = operation->wants;
+  zps_result_init(&request->result, operation->out);
   zps_worker_round_setup(round, request,
                          &(struct zps_round_start){.step = step,
-                                                   .timeout_ms = request->tensor->job->options.round_timeout_ms,
+                                                   .timeout_ms = request->job->options.round_timeout_ms,
                                                    .in = in,
                                                    .out = out,
                                                    .only_gives = !operation->out,

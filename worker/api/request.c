@@ -10,7 +10,6 @@
 #include "common/base/clock.h"
 #include "worker/api/job.h"
 #include "worker/choice/auto.h"
-#include "worker/device/device.h"
 
 zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_request **request_p) {
   const uint32_t n_parts = tensor->core.part.n_parts;
@@ -22,7 +21,11 @@ zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_re
     return ZPS_ERR_NOMEM;
   }
   request->in_union = request->sent + n_parts;
+  request->job = zps_worker_job_ref(tensor->job);
   request->tensor = tensor;
+  const struct zenps_tensor *const asked = zps_worker_tensor_asked(tensor);
+  request->n_parts = asked->core.part.n_parts;
+  request->has_parts = asked == tensor;
   ZENPS_GRAD_INIT(&request->nothing);
   request->nothing.layout = ZENPS_ROWS;
   *request_p = request;
@@ -31,16 +34,16 @@ zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_re
 
 void zps_worker_request_destroy(struct zenps_request *request) {
   if (!request) return;
-  if (request->device) {
-    struct zps_device *device = request->device->device;
-    device->ops->release(device, ZPS_MEMORY_DEVICE, request->rows_on_device);
-    device->ops->release(device, ZPS_MEMORY_DEVICE, request->values_on_device);
-  }
-  zps_row_arrays_give(&request->tensor->core.arrays, &request->row_arrays);
+  zps_result_release(&request->result);
   free(request->contributed);
   zps_wants_destroy(request->wants);
   free(request->sent);
+  zps_worker_job_unref(request->job);
   free(request);
+}
+
+void zps_worker_request_cancel(struct zenps_request *request) {
+  if (request->round && !request->job->closing) zps_round_cancel(request->round);
 }
 
 /* A request that is done and a trainer that asks for the descriptor may come in either order: the second one sees what
@@ -73,14 +76,14 @@ static zenps_status_t outcome(const struct zenps_request *request) {
 
 static zenps_status_t check(const struct zenps_request *request, const char *call) {
   if (!request) return zps_worker_fail(ZPS_ERR_INVALID, "%s: the request is NULL", call);
-  if (zps_worker_forked(request->tensor->job)) return zps_worker_fail_forked();
+  if (zps_worker_forked(request->job)) return zps_worker_fail_forked();
   return ZENPS_OK;
 }
 
 zenps_status_t zenps_test(zenps_request_t *request) {
   zenps_status_t status = check(request, "zenps_test");
   if (status != ZENPS_OK) return status;
-  struct zenps_job *job = request->tensor->job;
+  struct zenps_job *job = request->job;
   pthread_mutex_lock(&job->lock);
   status = outcome(request);
   pthread_mutex_unlock(&job->lock);
@@ -98,7 +101,7 @@ static uint64_t time_after(int timeout_ms) {
 }
 
 static zenps_status_t wait_until(struct zenps_request *request, uint64_t until_ns) {
-  struct zenps_job *job = request->tensor->job;
+  struct zenps_job *job = request->job;
   int expired = 0;
   pthread_mutex_lock(&job->lock);
   while (!request->done && expired != ETIMEDOUT) {
@@ -143,26 +146,26 @@ zenps_status_t zenps_wait_all(zenps_request_t *const *requests, uint32_t n, int 
 zenps_status_t zenps_cancel(zenps_request_t *request) {
   const zenps_status_t status = check(request, "zenps_cancel");
   if (status != ZENPS_OK) return status;
-  struct zenps_job *job = request->tensor->job;
+  struct zenps_job *job = request->job;
   pthread_mutex_lock(&job->lock);
-  if (request->round) zps_round_cancel(request->round);
+  zps_worker_request_cancel(request);
   pthread_mutex_unlock(&job->lock);
   return ZENPS_OK;
 }
 
 void zenps_request_free(zenps_request_t *request) {
-  if (!request || zps_worker_forked(request->tensor->job)) return;
-  struct zenps_job *job = request->tensor->job;
+  if (!request || zps_worker_forked(request->job)) return;
+  struct zenps_job *job = request->job;
   pthread_mutex_lock(&job->lock);
-  if (request->round) zps_round_cancel(request->round);
+  zps_worker_request_cancel(request);
   while (!request->done) pthread_cond_wait(&job->done, &job->lock);
   pthread_mutex_unlock(&job->lock);
   zps_worker_request_destroy(request);
 }
 
 const zenps_error_t *zenps_request_error(const zenps_request_t *request) {
-  if (!request || zps_worker_forked(request->tensor->job)) return NULL;
-  struct zenps_job *job = request->tensor->job;
+  if (!request || zps_worker_forked(request->job)) return NULL;
+  struct zenps_job *job = request->job;
   pthread_mutex_lock(&job->lock);
   const bool failed = request->done && request->error.status != ZENPS_OK;
   pthread_mutex_unlock(&job->lock);
@@ -172,7 +175,7 @@ const zenps_error_t *zenps_request_error(const zenps_request_t *request) {
 static zenps_status_t check_done(const struct zenps_request *request, const char *call) {
   const zenps_status_t status = check(request, call);
   if (status != ZENPS_OK) return status;
-  struct zenps_job *job = request->tensor->job;
+  struct zenps_job *job = request->job;
   pthread_mutex_lock(&job->lock);
   const bool done = request->done;
   pthread_mutex_unlock(&job->lock);
@@ -196,9 +199,8 @@ zenps_status_t zenps_request_partition_nnz(const zenps_request_t *request, uint3
   const zenps_status_t status = check_done(request, "zenps_request_partition_nnz");
   if (status != ZENPS_OK) return status;
   /* The arrays are as large as the tensor that the caller has asks for, whatever the step ran as. */
-  const struct zenps_tensor *const ran = request->tensor, *const asked = zps_worker_tensor_asked(ran);
-  const size_t bytes = asked->core.part.n_parts * sizeof *sent;
-  if (ran != asked) {
+  const size_t bytes = request->n_parts * sizeof *sent;
+  if (!request->has_parts) {
     if (sent) memset(sent, 0, bytes);
     if (in_union) memset(in_union, 0, bytes);
     return ZENPS_OK;
@@ -208,18 +210,23 @@ zenps_status_t zenps_request_partition_nnz(const zenps_request_t *request, uint3
   return ZENPS_OK;
 }
 
+zenps_status_t zps_worker_request_check(const struct zenps_request *request, const zenps_grad_t *rows,
+                                        const char *call) {
+  const zenps_status_t status = check_done(request, call);
+  if (status != ZENPS_OK || (rows && rows->struct_size >= sizeof *rows)) return status;
+  return zps_worker_fail(ZPS_ERR_INVALID, "%s: the zenps_grad_t is NULL, or not initialised with ZENPS_GRAD_INIT()",
+                         call);
+}
+
 zenps_status_t zenps_request_contributed(const zenps_request_t *request, zenps_grad_t *rows) {
-  const zenps_status_t status = check_done(request, "zenps_request_contributed");
+  const zenps_status_t status = zps_worker_request_check(request, rows, "zenps_request_contributed");
   if (status != ZENPS_OK) return status;
-  if (!rows || rows->struct_size < sizeof *rows)
-    return zps_worker_fail(ZPS_ERR_INVALID,
-                           "zenps_request_contributed: rows is NULL, or not initialised with ZENPS_GRAD_INIT()");
   if (request->error.status != ZENPS_OK) return zps_worker_raise_detail(&request->error);
   if (!request->contributed)
     return zps_worker_fail(ZPS_ERR_UNSUPPORTED,
                            "zenps_request_contributed: tensor %s was not opened with the option contributed, or its "
                            "scheme %s keeps all rows",
-                           request->tensor->core.name, request->stats.scheme);
+                           request->error.tensor, request->stats.scheme);
   rows->layout = ZENPS_ROWS;
   rows->memory = ZENPS_HOST;
   rows->nnz = rows->capacity = request->n_contributed;

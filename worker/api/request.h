@@ -3,20 +3,22 @@
 #define ZPS_WORKER_API_REQUEST_H
 
 #include "worker/api/registered.h"
+#include "worker/api/result.h"
 #include "worker/api/tensor.h"
 #include "worker/round/round.h"
 
 struct zenps_request {
-  struct zenps_tensor *tensor;
+  struct zenps_job *job;       /* a reference */
+  struct zenps_tensor *tensor; /* while not done: after that, it and all of the job but its lock may be gone */
+  uint32_t n_parts;            /* of the tensor that the trainer opened, */
+  bool has_parts;              /* which is the one that this runs on */
   /* Guarded by the job's lock; final once `done`. */
   bool done;
   struct zps_round *round;      /* while not done */
   struct zps_memory_use memory; /* likewise */
   zenps_error_t error;          /* status, and why */
   zenps_request_stats_t stats;
-  struct zps_row_arrays row_arrays; /* the library's result arrays */
-  struct zps_worker_device *device; /* of those in its memory: */
-  void *rows_on_device, *values_on_device;
+  struct zps_result result;
   uint32_t *sent, *in_union; /* per partition */
   int64_t *contributed;      /* rows of the gradient that the result is made of; NULL: nothing is told */
   uint64_t n_contributed;
@@ -30,6 +32,11 @@ struct zenps_request {
 
 zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_request **request_p) ZPS_MUSTCHECK;
 void zps_worker_request_destroy(struct zenps_request *request);
+/* Under the job's lock: gives the operation up, unless it is done, or ends with the job. */
+void zps_worker_request_cancel(struct zenps_request *request);
+/* The request is done, and `rows` can be filled in. `call`: for texts. */
+zenps_status_t zps_worker_request_check(const struct zenps_request *request, const zenps_grad_t *rows,
+                                        const char *call);
 /* One of the job's requests is done; without the lock, so that a thread that waits for it finds it free. */
 void zps_worker_request_signal(struct zenps_job *job);
 

@@ -117,7 +117,9 @@ zps_err_t zps_worker_tensor_create(struct zenps_job *job, const struct zps_tenso
       zps_membership_register(&job->membership, &wire, job->join.n_servers, job->options.round_timeout_ms, error);
   if (err != ZPS_OK) return err;
   struct zenps_tensor *tensor = calloc(1, sizeof *tensor);
-  if (!tensor) {
+  struct zps_row_arrays_pool *arrays = NULL;
+  if (!tensor || zps_row_arrays_pool_create(&arrays) != ZPS_OK) {
+    free(tensor);
     free((void *)wire.owners);
     return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor %s", ask->name);
   }
@@ -135,9 +137,9 @@ zps_err_t zps_worker_tensor_create(struct zenps_job *job, const struct zps_tenso
                                            .codec = wire.codec,
                                            .value_codec = zps_values_of(ask->value_codec, ask->dtype),
                                            .keeps_zero_rows = ask->keep_zero_rows,
-                                           .owners = wire.owners};
+                                           .owners = wire.owners,
+                                           .arrays = arrays};
   snprintf(tensor->core.name, sizeof tensor->core.name, "%.127s", ask->name);
-  zps_row_arrays_pool_init(&tensor->core.arrays);
   tensor->asked = *ask;
   tensor->asked.ranks = NULL; /* they may not live as long; only tensors of the library's own have some */
   tensor->asked.n_ranks = 0;
@@ -265,7 +267,7 @@ const struct zenps_tensor *zps_worker_tensor_asked(const struct zenps_tensor *te
 void zps_worker_tensor_destroy(struct zenps_tensor *tensor) {
   if (!tensor) return;
   zps_worker_tensor_rounds_destroy(tensor);
-  zps_row_arrays_pool_fini(&tensor->core.arrays);
+  zps_row_arrays_pool_close(tensor->core.arrays);
   zps_peer_tensor_destroy(tensor->core.peer);
   free(tensor->inner);
   if (tensor->is_automatic) zps_automatic_destroy(tensor->automatic);

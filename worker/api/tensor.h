@@ -65,6 +65,8 @@ void zps_worker_round_start(struct zps_round *round);
 /* Before that, under the lock: sets it up for a request, whose round it becomes. */
 void zps_worker_round_setup(struct zps_round *round, struct zenps_request *request,
                             const struct zps_round_start *start);
+/* Under the job's lock, when no thread is left that could: requests of rounds in flight end with ZPS_ERR_CLOSED. */
+void zps_worker_tensor_rounds_end(struct zenps_tensor *tensor);
 /* No round of the tensor may be in flight. */
 void zps_worker_tensor_rounds_destroy(struct zenps_tensor *tensor);
 /* Starts a round, as zenps_allreduce(); arguments were checked, except for `step`. */

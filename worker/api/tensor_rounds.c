@@ -1,4 +1,7 @@
 /* The rounds of a tensor, as their owner sees them: taken for a step, over, spare, and destroyed. */
+#include <inttypes.h>
+#include <stdio.h>
+
 #include "common/base/clock.h"
 #include "common/net/slab.h"
 #include "worker/api/job.h"
@@ -49,12 +52,9 @@ static bool over(struct zps_round *round, const zenps_error_t *error, bool servi
   pthread_mutex_lock(&job->lock);
   request->error = *error;
   request->stats = round->stats;
-  request->row_arrays = round->row_arrays;
   request->contributed = round->contributed.rows;
   request->n_contributed = round->contributed.n;
-  if (round->on_device.rows) request->device = round->device;
-  request->rows_on_device = round->on_device.rows;
-  request->values_on_device = round->on_device.values;
+  zps_result_get(&request->result, round);
   request->round = NULL;
   zps_worker_memory_unuse(&request->memory);
   request->done = true;
@@ -62,7 +62,6 @@ static bool over(struct zps_round *round, const zenps_error_t *error, bool servi
   if (ok && tensor->automatic) zps_automatic_round_done(tensor->automatic, &tensor->core, &round->stats);
   job->n_serving += serving;
   pthread_mutex_unlock(&job->lock);
-  round->row_arrays = (struct zps_row_arrays){0};
   round->contributed.rows = NULL;
   round->request = NULL;
   if (then) then(request, round); /* without it, the request may be gone */
@@ -126,7 +125,7 @@ void zps_worker_round_setup(struct zps_round *round, struct zenps_request *reque
   whole.request = request;
   whole.sent = request->sent;
   whole.in_union = request->in_union;
-  whole.device = on_device ? request->tensor->job->device : NULL;
+  whole.device = on_device ? request->job->device : NULL;
   zps_round_setup(round, &whole);
 }
 
@@ -136,6 +135,28 @@ void zps_worker_round_start(struct zps_round *round) {
 }
 
 /* ------------------------------------------------------------ destroyed */
+
+void zps_worker_tensor_rounds_end(struct zenps_tensor *tensor) {
+  for (struct zps_round *round = tensor->active; round; round = round->tensor_next) {
+    struct zenps_request *const request = round->request;
+    if (!request) continue;
+    round->request = NULL;
+    zps_row_arrays_give(&round->row_arrays);
+    if (request->then) { /* nobody else knows it any more */
+      zps_worker_request_destroy(request);
+      continue;
+    }
+    zps_worker_detail(&request->error, ZPS_ERR_CLOSED,
+                      "job %s, tensor %s, step %" PRIu64
+                      ": the job was closed here, while the fabric still held memory",
+                      tensor->core.job, tensor->core.name, round->step);
+    request->error.step = round->step;
+    snprintf(request->error.tensor, sizeof request->error.tensor, "%s", tensor->core.name);
+    request->round = NULL;
+    zps_worker_memory_unuse(&request->memory);
+    request->done = true;
+  }
+}
 
 /* A round with memory of the device stays: freeing that memory waits for everything that runs on the device. */
 static bool may_age(const struct zps_round *round) {
@@ -150,7 +171,7 @@ static struct zps_round *take_old(struct zenps_tensor *tensor, uint64_t now_ns, 
     if (!may_age(round)) continue;
     if (until_ns <= now_ns) {
       list_remove(round);
-      if (!tensor->active && !tensor->spare) zps_row_arrays_pool_drop(&tensor->core.arrays);
+      if (!tensor->active && !tensor->spare) zps_row_arrays_pool_drop(tensor->core.arrays);
       return round;
     }
     if (until_ns < *next_ns) *next_ns = until_ns;

@@ -15,6 +15,7 @@ zps_err_t zps_worker_device_open(const char *library, int index, struct zps_work
   struct zps_worker_device *const made = calloc(1, sizeof *made);
   if (!made) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a device");
   made->index = index;
+  atomic_init(&made->refs, 1);
   zps_err_t code = zps_device_load(library, (unsigned)index, &made->device, error);
   if (code == ZPS_OK) code = zps_stage_create(made->device, STAGE_BYTES, &made->in_stage, error);
   if (code == ZPS_OK) code = zps_stage_create(made->device, STAGE_BYTES, &made->out_stage, error);
@@ -94,6 +95,17 @@ void zps_worker_device_close(struct zps_worker_device *device) {
   if (!device) return;
   zps_stage_destroy(device->in_stage);
   zps_stage_destroy(device->out_stage);
+  device->in_stage = device->out_stage = NULL;
+  zps_worker_device_unref(device);
+}
+
+struct zps_worker_device *zps_worker_device_ref(struct zps_worker_device *device) {
+  atomic_fetch_add(&device->refs, 1);
+  return device;
+}
+
+void zps_worker_device_unref(struct zps_worker_device *device) {
+  if (atomic_fetch_sub(&device->refs, 1) > 1) return;
   zps_device_close(device->device);
   free(device);
 }

@@ -5,6 +5,8 @@
 #ifndef ZPS_WORKER_DEVICE_DEVICE_H
 #define ZPS_WORKER_DEVICE_DEVICE_H
 
+#include <stdatomic.h>
+
 #include "common/base/workpool.h"
 #include "common/session/engine.h"
 #include "gpu/device.h"
@@ -16,6 +18,7 @@ enum zps_memory_path { ZPS_PATH_STAGED, ZPS_PATH_HMEM, ZPS_PATH_DMABUF };
 
 struct zps_worker_device {
   struct zps_device *device;
+  atomic_uint refs; /* the job's, and one for each result in its memory that is still there */
   int index;
   struct zps_workpool *in_pool, *out_pool; /* one thread each */
   struct zps_stage *in_stage, *out_stage;  /* those threads' */
@@ -36,8 +39,11 @@ zps_err_t zps_worker_device_register(const struct zps_worker_device *device, str
                                      struct zps_error *error) ZPS_MUSTCHECK;
 /* Stops the threads. NULL is allowed, here and below. */
 void zps_worker_device_stop(struct zps_worker_device *device);
-/* Once no round is left. */
+/* Once no round is left: drops the reference of zps_worker_device_open(). */
 void zps_worker_device_close(struct zps_worker_device *device);
+/* For memory of the device that may outlive its job, which can be freed as long as there is a reference. */
+struct zps_worker_device *zps_worker_device_ref(struct zps_worker_device *device);
+void zps_worker_device_unref(struct zps_worker_device *device);
 
 /* Grows memory of the device or pinned memory to at least `len_bytes`, without keeping what is in it. */
 zps_err_t zps_worker_device_grow(struct zps_worker_device *device, enum zps_memory memory, void **at_p, size_t *cap_p,

@@ -91,7 +91,7 @@ bool zps_staging_deliver(struct zps_staging *staging, struct zps_round *round) {
 
 void zps_staging_finish(struct zps_staging *staging, struct zps_round *round, bool ok) {
   if (!staging->delivers) return;
-  zps_row_arrays_give(&round->tensor->arrays, &round->row_arrays);
+  zps_row_arrays_give(&round->row_arrays);
   if (ok) {
     zps_round_give_on_device(round, &staging->out.rows, &staging->out.values);
   } else if (staging->is_started) {

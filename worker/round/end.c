@@ -17,11 +17,8 @@ static zps_err_t code_of(const struct zps_round *round) {
 static void describe(const struct zps_round *round, zenps_error_t *error) {
   const struct zps_round_tensor *tensor = round->tensor;
   const zps_err_t code = code_of(round);
-  memset(error, 0, sizeof *error);
   error->status = (zenps_status_t)code;
-  error->step = round->step;
   error->needed = round->needed;
-  snprintf(error->tensor, sizeof error->tensor, "%s", tensor->name);
   for (uint32_t i = 0; i < round->reason.n_ranks && i < sizeof error->missing_ranks / sizeof error->missing_ranks[0];
        i++) {
     error->missing_ranks[error->n_missing++] = round->reason.ranks[i];
@@ -70,7 +67,7 @@ bool zps_round_rows_get(struct zps_round_task *task, uint64_t nnz, int64_t **row
   } else {
     const struct zps_tensor_shape *shape = &round->tensor->shape;
     const zps_err_t err = zps_row_arrays_take(
-        &round->tensor->arrays, nnz, shape->width * (uint64_t)zps_dtype_size(shape->dtype), &round->row_arrays);
+        round->tensor->arrays, nnz, shape->width * (uint64_t)zps_dtype_size(shape->dtype), &round->row_arrays);
     *rows_p = round->row_arrays.rows.data;
     *values_p = round->row_arrays.values.data;
     if (err == ZPS_OK) return true;
@@ -91,12 +88,13 @@ void zps_round_give_on_device(struct zps_round *round, void **rows_p, void **val
 
 bool zps_round_finish(struct zps_round *round, uint64_t now_ns) {
   const bool ok = code_of(round) == ZPS_OK;
-  zenps_error_t error = {0};
+  zenps_error_t error = {.step = round->step};
+  snprintf(error.tensor, sizeof error.tensor, "%s", round->tensor->name);
   fill_stats(round, now_ns);
   round->ops->finish(round, ok);
   if (!ok) {
     describe(round, &error);
-    zps_row_arrays_give(&round->tensor->arrays, &round->row_arrays);
+    zps_row_arrays_give(&round->row_arrays);
     free(round->contributed.rows);
     round->contributed.rows = NULL;
   } else {

@@ -59,9 +59,9 @@ struct zps_round_ops {
 
 /* The owner has rounds made, and is told of their ends; given at creation. Engine thread, without a lock. */
 struct zps_round_owner {
-  /* The round is over for its request: `error` (status 0: it went well), `round->stats`, `round->row_arrays`,
-   * `round->on_device`, `round->contributed`, which are the owner's from here on. `serving`: other ranks still read its
-   * memory. True: wake() follows. */
+  /* The round is over for its request: `error` (status 0: it went well; then it has tensor and step), `round->stats`,
+   * `round->row_arrays`, `round->on_device`, `round->contributed`, which are the owner's from here on. `serving`: other
+   * ranks still read its memory. True: wake() follows. */
   bool (*over)(struct zps_round *round, const zenps_error_t *error, bool serving);
   void (*wake)(const struct zps_round_tensor *tensor); /* last, so that a thread that waits finds no lock held */
   void (*released)(struct zps_round *round);           /* no thread or process refers to it: it may start anew */

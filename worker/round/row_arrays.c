@@ -1,5 +1,7 @@
 #include "worker/round/row_arrays.h"
 
+#include <stdlib.h>
+
 /* Arrays that are so many times larger than needed are not used up on a small result. */
 #define WASTE_MAX 4u
 #define WASTE_BYTES (1u << 20)
@@ -9,33 +11,51 @@ static void arrays_fini(struct zps_row_arrays *arrays) {
   zps_buffer_fini(&arrays->values);
 }
 
-void zps_row_arrays_pool_init(struct zps_row_arrays_pool *pool) {
-  *pool = (struct zps_row_arrays_pool){0};
+zps_err_t zps_row_arrays_pool_create(struct zps_row_arrays_pool **pool_p) {
+  struct zps_row_arrays_pool *pool = calloc(1, sizeof *pool);
+  if (!pool) return ZPS_ERR_NOMEM;
   pthread_mutex_init(&pool->lock, NULL);
+  pool->refs = 1;
+  *pool_p = pool;
+  return ZPS_OK;
 }
 
-void zps_row_arrays_pool_drop(struct zps_row_arrays_pool *pool) {
+static void unref(struct zps_row_arrays_pool *pool) {
   pthread_mutex_lock(&pool->lock);
+  const bool is_last = --pool->refs == 0;
+  pthread_mutex_unlock(&pool->lock);
+  if (!is_last) return;
+  pthread_mutex_destroy(&pool->lock);
+  free(pool);
+}
+
+static void drop(struct zps_row_arrays_pool *pool, bool closes) {
+  pthread_mutex_lock(&pool->lock);
+  pool->is_closed |= closes;
   for (unsigned i = 0; i < ZPS_ROW_ARRAYS_SPARE; i++) arrays_fini(&pool->spare[i]);
   pthread_mutex_unlock(&pool->lock);
 }
 
-void zps_row_arrays_pool_fini(struct zps_row_arrays_pool *pool) {
-  zps_row_arrays_pool_drop(pool);
-  pthread_mutex_destroy(&pool->lock);
+void zps_row_arrays_pool_drop(struct zps_row_arrays_pool *pool) {
+  drop(pool, false);
 }
 
-static void swap_spare(struct zps_row_arrays_pool *pool, bool has_some, struct zps_row_arrays *arrays) {
+void zps_row_arrays_pool_close(struct zps_row_arrays_pool *pool) {
+  if (!pool) return;
+  drop(pool, true);
+  unref(pool);
+}
+
+/* Some spare arrays become those in use. */
+static void take_spare(struct zps_row_arrays_pool *pool, struct zps_row_arrays *arrays) {
   pthread_mutex_lock(&pool->lock);
-  for (unsigned i = 0; i < ZPS_ROW_ARRAYS_SPARE; i++) {
-    struct zps_row_arrays *const spare = &pool->spare[i];
-    if ((spare->rows.data != NULL) != has_some) continue;
-    const struct zps_row_arrays other = *spare;
-    *spare = *arrays;
-    *arrays = other;
-    break;
+  pool->refs++;
+  for (unsigned i = 0; i < ZPS_ROW_ARRAYS_SPARE && !arrays->rows.data; i++) {
+    *arrays = pool->spare[i];
+    pool->spare[i] = (struct zps_row_arrays){0};
   }
   pthread_mutex_unlock(&pool->lock);
+  arrays->pool = pool;
 }
 
 static zps_err_t need(struct zps_buffer *buffer, uint64_t n, uint64_t elem_bytes) {
@@ -46,14 +66,28 @@ static zps_err_t need(struct zps_buffer *buffer, uint64_t n, uint64_t elem_bytes
 zps_err_t zps_row_arrays_take(struct zps_row_arrays_pool *pool, uint64_t n, uint64_t row_bytes,
                               struct zps_row_arrays *arrays) {
   *arrays = (struct zps_row_arrays){0};
-  swap_spare(pool, true, arrays);
+  take_spare(pool, arrays);
   zps_err_t err = need(&arrays->rows, n, sizeof(int64_t));
   if (err == ZPS_OK) err = need(&arrays->values, n, row_bytes);
-  if (err != ZPS_OK) arrays_fini(arrays);
+  if (err != ZPS_OK) {
+    arrays_fini(arrays);
+    zps_row_arrays_give(arrays);
+  }
   return err;
 }
 
-void zps_row_arrays_give(struct zps_row_arrays_pool *pool, struct zps_row_arrays *arrays) {
-  if (pool && arrays->rows.data) swap_spare(pool, false, arrays);
-  arrays_fini(arrays);
+void zps_row_arrays_give(struct zps_row_arrays *arrays) {
+  struct zps_row_arrays_pool *const pool = arrays->pool;
+  if (!pool) return;
+  struct zps_row_arrays left = {.rows = arrays->rows, .values = arrays->values};
+  *arrays = (struct zps_row_arrays){0};
+  pthread_mutex_lock(&pool->lock);
+  for (unsigned i = 0; i < ZPS_ROW_ARRAYS_SPARE && left.rows.data && !pool->is_closed; i++) {
+    if (pool->spare[i].rows.data) continue;
+    pool->spare[i] = left;
+    left = (struct zps_row_arrays){0};
+  }
+  pthread_mutex_unlock(&pool->lock);
+  arrays_fini(&left);
+  unref(pool);
 }

@@ -55,7 +55,7 @@ struct zps_round_tensor {
   bool sends_zeros;                     /* the scheme's results have all rows */
   bool keeps_zero_rows;                 /* rows of a list that are zero are sent, too */
   _Atomic uint64_t last_bytes;          /* of the rows that the last scan found; at first none */
-  struct zps_row_arrays_pool arrays;    /* for results that are rows */
+  struct zps_row_arrays_pool *arrays;   /* for results that are rows */
 };
 
 /* Bytes of a row as it is partitioned; under a scheme of blocks that is not the trainer's row. */

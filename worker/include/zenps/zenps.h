@@ -285,7 +285,8 @@ typedef struct zenps_grad {
   zenps_memory_t memory; /* of `row_ids` and `values`; of gradient and result it need not be the same */
   uint64_t nnz;          /* ZENPS_ROWS: entries; out: set on completion */
   uint64_t capacity;     /* out, ZENPS_ROWS with the caller's buffers: entries they hold */
-  int64_t *row_ids;      /* ZENPS_ROWS; out: NULL for both arrays: the library's, valid until zenps_request_free() */
+  int64_t *row_ids;      /* ZENPS_ROWS; out: NULL for both arrays: the library's, valid until zenps_request_free(), also
+                            after zenps_close(); zenps_request_take() makes them the caller's */
   void *values;
   /* ZENPS_DEVICE: */
   int device;   /* number of the GPU; -1, as zenps_grad_init() has it: the job's */
@@ -295,6 +296,7 @@ typedef struct zenps_grad {
   int contributes;  /* in: 1: the rank counts, although its list is empty */
   int contributors; /* out: ranks that contributed, the same on all ranks; 0: none, and the result is zeros or no
                            rows. -1: the step ran between ranks, which do not tell, or no row was asked for */
+  void *taken;      /* by zenps_request_take(), for zenps_rows_free() alone; else NULL */
 } zenps_grad_t;
 
 typedef struct zenps_error {
@@ -338,8 +340,10 @@ ZENPS_API void zenps_grad_init(zenps_grad_t *grad, size_t struct_size);
 /* Joins the job and returns when all ranks have joined and servers own its partitions, or with an error that names who
  * is missing. `options` may be NULL: everything from the environment. */
 ZENPS_API zenps_status_t zenps_open(const zenps_options_t *options, zenps_job_t **job);
-/* Cancels what is in flight, leaves the job and frees it with its tensors. Requests must have been freed. NULL is
- * allowed. */
+/* Cancels what is in flight, leaves the job and frees it with its tensors. Requests may outlive it, and are still to be
+ * freed: one that was done keeps its outcome, and its result as long as it lives, also in arrays of the library's; one
+ * that was not ends with ZENPS_ERR_CLOSED, also for a thread that waits for it. No other call may use the job, or one
+ * of its tensors, meanwhile or later. NULL is allowed. */
 ZENPS_API void zenps_close(zenps_job_t *job);
 /* Sends the log's lines to another callback from here on; NULL: to stderr again. The log belongs to the process: of
  * several jobs the last to give a callback gets its lines, and NULL takes back this job's alone. When it returns, no
@@ -458,6 +462,16 @@ ZENPS_API zenps_status_t zenps_cancel(zenps_request_t *request);
 /* Frees the request and the result arrays the library owns. Waits for (after canceling) one that is not done. NULL is
  * allowed. */
 ZENPS_API void zenps_request_free(zenps_request_t *request);
+/* Makes the arrays of a result, which are the library's, the caller's: they stay where they are, and valid until
+ * zenps_rows_free(), whatever becomes of request and job. `rows` (initialised; it may be the operation's `out`) becomes
+ * that result: ZENPS_ROWS, in the memory where it is. ZENPS_ERR_BUSY while in progress; the request's error where it
+ * failed; ZENPS_ERR_INVALID where it has no arrays of the library's: the result is dense, is in the caller's arrays, or
+ * was taken. */
+ZENPS_API zenps_status_t zenps_request_take(zenps_request_t *request, zenps_grad_t *rows);
+/* Frees what zenps_request_take() gave, once: `rows`, or a copy of it. In any thread, before or after zenps_close();
+ * waits for the device where the arrays are in its memory, as cudaFree() does. Then `rows` has none. NULL and what was
+ * not taken are allowed. */
+ZENPS_API void zenps_rows_free(zenps_grad_t *rows);
 /* Details of a failed request; NULL when it did not fail. Valid until zenps_request_free(). */
 ZENPS_API const zenps_error_t *zenps_request_error(const zenps_request_t *request);
 /* ZENPS_ERR_BUSY while in progress. `stats->struct_size` must be set. */

@@ -232,6 +232,7 @@ class Grad(Structure):
         ("stream", c_void_p),
         ("contributes", c_int),
         ("contributors", c_int),
+        ("taken", c_void_p),
     ]
 
 
@@ -366,6 +367,8 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "zenps_wait_all": (c_int, [POINTER(c_void_p), c_uint32, c_int]),
     "zenps_cancel": (c_int, [c_void_p]),
     "zenps_request_free": (None, [c_void_p]),
+    "zenps_request_take": (c_int, [c_void_p, POINTER(Grad)]),
+    "zenps_rows_free": (None, [POINTER(Grad)]),
     "zenps_request_error": (POINTER(Error), [c_void_p]),
     "zenps_request_stats": (c_int, [c_void_p, POINTER(RequestStats)]),
     "zenps_request_partition_nnz": (c_int, [c_void_p, c_void_p, c_void_p]),

@@ -20,7 +20,7 @@ static struct {
   struct zenps_tensor tensor;
   uint32_t owners[8];
   struct zenps_request *request;
-} scene = {.job.plane.n_servers = 2, .owners = {0, 1, 0, 1, 0, 1, 0, 1}};
+} scene = {.job.refs = 1, .job.plane.n_servers = 2, .owners = {0, 1, 0, 1, 0, 1, 0, 1}};
 
 static int scene_setup(void **state) {
   (void)state;

@@ -22,29 +22,54 @@ enum { REQUESTS = 4 };
 
 /* A job without connections, its tensor, and requests in flight. */
 struct scene {
-  struct zenps_job job;
-  struct zenps_tensor tensor;
+  struct zenps_job *job; /* NULL: closed, and so is: */
+  struct zenps_tensor *tensor;
+  struct zps_workpool *pool;
   uint32_t owners[8];
   zenps_request_t *requests[REQUESTS];
+  zenps_grad_t out; /* a list, in the library's arrays */
 };
 
 static void start(struct scene *scene, unsigned i) {
   struct zps_round *round;
-  assert_int_equal(zps_worker_request_create(&scene->tensor, &scene->requests[i]), ZPS_OK);
-  assert_int_equal(zps_worker_tensor_round_get(&scene->tensor, i, false, false, &round), ZPS_OK);
+  assert_int_equal(zps_worker_request_create(scene->tensor, &scene->requests[i]), ZPS_OK);
+  assert_int_equal(zps_worker_tensor_round_get(scene->tensor, i, false, false, &round), ZPS_OK);
+  zps_result_init(&scene->requests[i]->result, &scene->out);
   scene->requests[i]->round = round;
   round->request = scene->requests[i];
 }
 
-/* The engine's part. */
-static void finish(struct scene *scene, unsigned i, zenps_status_t status) {
+/* The engine's part, and that of a pool: a result of `n` rows. */
+static void finish_with(struct scene *scene, unsigned i, zenps_status_t status, uint64_t n) {
   struct zps_round *round = scene->requests[i]->round;
-  zenps_error_t error = {.status = status, .step = i};
+  zenps_error_t error = {.status = status, .step = i, .tensor = "t"};
   round->stats.scheme = "balanced";
+  round->stats.nnz_out = n;
   snprintf(error.text, sizeof error.text, "step %u", i);
+  if (status == ZENPS_OK) {
+    assert_int_equal(zps_row_arrays_take(scene->tensor->core.arrays, n, 2 * sizeof(float), &round->row_arrays), ZPS_OK);
+    for (uint64_t k = 0; k < n; k++) {
+      ((int64_t *)round->row_arrays.rows.data)[k] = (int64_t)(3 * k);
+      ((float *)round->row_arrays.values.data)[2 * k] = (float)(i + k);
+    }
+  }
   assert_true(round->owner->over(round, &error, false));
   round->owner->wake(round->tensor);
   round->owner->released(round);
+}
+
+static void finish(struct scene *scene, unsigned i, zenps_status_t status) {
+  finish_with(scene, i, status, 10);
+}
+
+static void check_rows(const zenps_grad_t *rows, unsigned i, uint64_t n) {
+  assert_int_equal(rows->layout, ZENPS_ROWS);
+  assert_int_equal(rows->memory, ZENPS_HOST);
+  assert_int_equal(rows->nnz, n);
+  for (uint64_t k = 0; k < n; k++) {
+    assert_int_equal(rows->row_ids[k], 3 * k);
+    assert_true(((const float *)rows->values)[2 * k] == (float)(i + k));
+  }
 }
 
 static int scene_setup(void **state) {
@@ -52,38 +77,56 @@ static int scene_setup(void **state) {
   pthread_condattr_t attr;
   if (!scene) return -1;
   *state = scene;
-  scene->job.pid = getpid();
-  scene->job.plane.n_servers = 1;
-  zps_rounds_init(&scene->job.rounds, &scene->job.plane);
-  pthread_mutex_init(&scene->job.lock, NULL);
+  ZENPS_GRAD_INIT(&scene->out);
+  scene->out.layout = ZENPS_ROWS;
+  scene->job = calloc(1, sizeof *scene->job);
+  scene->tensor = calloc(1, sizeof *scene->tensor);
+  if (!scene->job || !scene->tensor || zps_workpool_create(1, "test", &scene->pool) != ZPS_OK) return -1;
+  scene->job->refs = 1;
+  scene->job->pid = getpid();
+  scene->job->plane.n_servers = 1;
+  scene->job->plane.pool = scene->pool;
+  zps_rounds_init(&scene->job->rounds, &scene->job->plane);
+  pthread_mutex_init(&scene->job->lock, NULL);
   pthread_condattr_init(&attr);
   pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-  pthread_cond_init(&scene->job.done, &attr);
+  pthread_cond_init(&scene->job->done, &attr);
   pthread_condattr_destroy(&attr);
-  scene->tensor = (struct zenps_tensor){.job = &scene->job,
-                                        .core = {.rounds = &scene->job.rounds,
-                                                 .ops = &zps_served_ops,
-                                                 .width = 2,
-                                                 .dtype = ZPS_DTYPE_F32,
-                                                 .owners = scene->owners,
-                                                 .shape = {.rows = 1000, .width = 2, .dtype = ZPS_DTYPE_F32}}};
-  zps_row_arrays_pool_init(&scene->tensor.core.arrays);
-  scene->job.tensors = &scene->tensor;
-  if (zps_partition_init(&scene->tensor.core.part, 1000, 8, 0, 1, NULL) != ZPS_OK ||
-      zps_workpool_create(1, "test", &scene->job.plane.pool) != ZPS_OK)
+  *scene->tensor = (struct zenps_tensor){.job = scene->job,
+                                         .core = {.job = "run",
+                                                  .name = "t",
+                                                  .rounds = &scene->job->rounds,
+                                                  .ops = &zps_served_ops,
+                                                  .width = 2,
+                                                  .dtype = ZPS_DTYPE_F32,
+                                                  .owners = scene->owners,
+                                                  .shape = {.rows = 1000, .width = 2, .dtype = ZPS_DTYPE_F32}}};
+  scene->job->tensors = scene->tensor;
+  if (zps_partition_init(&scene->tensor->core.part, 1000, 8, 0, 1, NULL) != ZPS_OK ||
+      zps_row_arrays_pool_create(&scene->tensor->core.arrays) != ZPS_OK)
     return -1;
   for (unsigned i = 0; i < REQUESTS; i++) start(scene, i);
   return 0;
 }
 
+/* What zenps_close() does when its threads are gone. */
+static void close_job(struct scene *scene) {
+  pthread_mutex_lock(&scene->job->lock);
+  zps_worker_tensor_rounds_end(scene->tensor);
+  pthread_mutex_unlock(&scene->job->lock);
+  pthread_cond_broadcast(&scene->job->done);
+  zps_worker_tensor_rounds_destroy(scene->tensor);
+  zps_row_arrays_pool_close(scene->tensor->core.arrays);
+  free(scene->tensor);
+  zps_workpool_destroy(scene->pool);
+  zps_worker_job_unref(scene->job);
+  scene->job = NULL;
+}
+
 static int scene_teardown(void **state) {
   struct scene *scene = *state;
   for (unsigned i = 0; i < REQUESTS; i++) zenps_request_free(scene->requests[i]);
-  zps_worker_tensor_rounds_destroy(&scene->tensor);
-  zps_row_arrays_pool_fini(&scene->tensor.core.arrays);
-  zps_workpool_destroy(scene->job.plane.pool);
-  pthread_mutex_destroy(&scene->job.lock);
-  pthread_cond_destroy(&scene->job.done);
+  if (scene->job) close_job(scene);
   free(scene);
   return 0;
 }
@@ -142,6 +185,128 @@ static void test_bad_arguments(void **state) {
   for (unsigned i = 0; i < REQUESTS; i++) finish(scene, i, ZENPS_OK);
 }
 
+/* ------------------------------------------------------------ after the job */
+
+static void test_what_was_done_outlives_the_job(void **state) {
+  struct scene *scene = *state;
+  uint32_t sent[8], in_union[8];
+  zenps_request_stats_t stats = {.struct_size = sizeof stats};
+  zenps_grad_t rows;
+  ZENPS_GRAD_INIT(&rows);
+  for (unsigned i = 0; i < REQUESTS; i++) finish_with(scene, i, i == 1 ? ZENPS_ERR_MISSING : ZENPS_OK, 100 * i);
+  close_job(scene);
+  zenps_request_t *const well = scene->requests[2], *const failed = scene->requests[1];
+  assert_int_equal(zenps_test(well), ZENPS_OK);
+  assert_int_equal(zenps_wait(well, -1), ZENPS_OK);
+  assert_int_equal(zenps_cancel(well), ZENPS_OK);
+  assert_null(zenps_request_error(well));
+  assert_int_equal(zenps_request_stats(well, &stats), ZENPS_OK);
+  assert_int_equal(stats.nnz_out, 200);
+  assert_int_equal(zenps_request_partition_nnz(well, sent, in_union), ZENPS_OK);
+  assert_int_equal(zenps_request_contributed(well, &rows), ZENPS_ERR_UNSUPPORTED);
+  assert_non_null(strstr(zenps_last_error()->text, "tensor t "));
+  assert_int_equal(zenps_test(failed), ZENPS_ERR_MISSING);
+  assert_string_equal(zenps_request_error(failed)->text, "step 1");
+  assert_int_equal(zenps_wait_all(scene->requests, REQUESTS, -1), ZENPS_ERR_MISSING);
+  assert_int_equal(zenps_request_take(well, &rows), ZENPS_OK);
+  check_rows(&rows, 2, 200);
+  zenps_rows_free(&rows);
+}
+
+static void test_what_was_not_is_closed(void **state) {
+  struct scene *scene = *state;
+  zenps_grad_t rows;
+  ZENPS_GRAD_INIT(&rows);
+  finish(scene, 0, ZENPS_OK);
+  close_job(scene);
+  for (unsigned i = 1; i < REQUESTS; i++) {
+    char step[32];
+    snprintf(step, sizeof step, "job run, tensor t, step %u: ", i);
+    assert_int_equal(zenps_wait(scene->requests[i], -1), ZENPS_ERR_CLOSED);
+    assert_int_equal(zenps_cancel(scene->requests[i]), ZENPS_OK);
+    const zenps_error_t *error = zenps_request_error(scene->requests[i]);
+    assert_non_null(strstr(error->text, step));
+    assert_string_equal(error->tensor, "t");
+    assert_int_equal(error->step, i);
+    assert_int_equal(zenps_request_take(scene->requests[i], &rows), ZENPS_ERR_CLOSED);
+  }
+  assert_int_equal(zenps_test(scene->requests[0]), ZENPS_OK);
+}
+
+static void test_a_thread_that_waits_is_told(void **state) {
+  struct scene *scene = *state;
+  pthread_t thread;
+  void *status;
+  assert_int_equal(pthread_create(&thread, NULL, wait_for_all, scene), 0);
+  finish(scene, 0, ZENPS_OK);
+  close_job(scene);
+  pthread_join(thread, &status);
+  assert_int_equal((intptr_t)status, ZENPS_ERR_CLOSED);
+}
+
+/* ------------------------------------------------------------ taken */
+
+static void test_taken_rows_outlive_request_and_job(void **state) {
+  struct scene *scene = *state;
+  zenps_grad_t rows[REQUESTS];
+  for (unsigned i = 0; i < REQUESTS; i++) {
+    ZENPS_GRAD_INIT(&rows[i]);
+    assert_int_equal(zenps_request_take(scene->requests[i], &rows[i]), ZENPS_ERR_BUSY);
+    finish_with(scene, i, ZENPS_OK, 50000 * i); /* none in the first one */
+    assert_int_equal(zenps_request_take(scene->requests[i], &rows[i]), ZENPS_OK);
+    assert_int_equal(rows[i].capacity, rows[i].nnz);
+    assert_int_equal(zenps_test(scene->requests[i]), ZENPS_OK);
+  }
+  assert_int_equal(zenps_request_take(scene->requests[1], &rows[1]), ZENPS_ERR_INVALID);
+  zenps_rows_free(&rows[1]); /* before the request, */
+  for (unsigned i = 0; i < REQUESTS; i++) {
+    zenps_request_free(scene->requests[i]);
+    scene->requests[i] = NULL;
+  }
+  zenps_rows_free(&rows[2]); /* before the job, */
+  close_job(scene);
+  check_rows(&rows[3], 3, 150000);
+  check_rows(&rows[0], 0, 0);
+  for (unsigned i = 0; i < REQUESTS; i++) { /* after it, and once */
+    zenps_rows_free(&rows[i]);
+    assert_null(rows[i].row_ids);
+    assert_int_equal(rows[i].nnz, 0);
+    zenps_rows_free(&rows[i]);
+  }
+  zenps_rows_free(NULL);
+}
+
+static void test_arrays_come_back_to_their_tensor(void **state) {
+  struct scene *scene = *state;
+  zenps_grad_t rows;
+  ZENPS_GRAD_INIT(&rows);
+  for (unsigned i = 0; i < REQUESTS; i++) finish(scene, i, ZENPS_OK);
+  assert_int_equal(zenps_request_take(scene->requests[0], &rows), ZENPS_OK);
+  const void *const values = rows.values;
+  zenps_rows_free(&rows);
+  assert_ptr_equal(scene->tensor->core.arrays->spare[0].values.data, values);
+}
+
+static void test_nothing_to_take(void **state) {
+  struct scene *scene = *state;
+  zenps_grad_t rows, theirs, bad = {0};
+  int64_t id;
+  ZENPS_GRAD_INIT(&rows);
+  theirs = scene->out;
+  theirs.row_ids = &id;
+  zps_result_init(&scene->requests[1]->result, &theirs);
+  theirs.layout = ZENPS_DENSE;
+  zps_result_init(&scene->requests[2]->result, &theirs);
+  for (unsigned i = 0; i < REQUESTS; i++) finish(scene, i, i == 3 ? ZENPS_ERR_TIMEOUT : ZENPS_OK);
+  assert_int_equal(zenps_request_take(NULL, &rows), ZENPS_ERR_INVALID);
+  assert_int_equal(zenps_request_take(scene->requests[0], NULL), ZENPS_ERR_INVALID);
+  assert_int_equal(zenps_request_take(scene->requests[0], &bad), ZENPS_ERR_INVALID);
+  assert_int_equal(zenps_request_take(scene->requests[1], &rows), ZENPS_ERR_INVALID);
+  assert_int_equal(zenps_request_take(scene->requests[2], &rows), ZENPS_ERR_INVALID);
+  assert_int_equal(zenps_request_take(scene->requests[3], &rows), ZENPS_ERR_TIMEOUT);
+  assert_null(rows.taken);
+}
+
 /* ------------------------------------------------------------ the log */
 
 static void count_line(void *ctx, int level, const char *component, const char *text) {
@@ -154,12 +319,12 @@ static void test_the_log_is_given_and_taken_back(void **state) {
   unsigned n = 0, others = 0;
   zps_log_set_level(ZPS_LOG_INFO);
   assert_int_equal(zenps_set_log(NULL, count_line, &n), ZENPS_ERR_INVALID);
-  assert_int_equal(zenps_set_log(&scene->job, count_line, &n), ZENPS_OK);
+  assert_int_equal(zenps_set_log(scene->job, count_line, &n), ZENPS_OK);
   zps_log_warn("a line");
   assert_int_equal(n, 1);
-  assert_int_equal(zenps_set_log(&scene->job, count_line, &others), ZENPS_OK);
+  assert_int_equal(zenps_set_log(scene->job, count_line, &others), ZENPS_OK);
   zps_log_warn("a line");
-  assert_int_equal(zenps_set_log(&scene->job, NULL, NULL), ZENPS_OK);
+  assert_int_equal(zenps_set_log(scene->job, NULL, NULL), ZENPS_OK);
   zps_log_info("a line on stderr");
   assert_int_equal(n, 1);
   assert_int_equal(others, 1);
@@ -172,6 +337,12 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_the_first_error_in_the_array, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_another_thread_ends_them, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_bad_arguments, scene_setup, scene_teardown),
+      cmocka_unit_test_setup_teardown(test_what_was_done_outlives_the_job, scene_setup, scene_teardown),
+      cmocka_unit_test_setup_teardown(test_what_was_not_is_closed, scene_setup, scene_teardown),
+      cmocka_unit_test_setup_teardown(test_a_thread_that_waits_is_told, scene_setup, scene_teardown),
+      cmocka_unit_test_setup_teardown(test_taken_rows_outlive_request_and_job, scene_setup, scene_teardown),
+      cmocka_unit_test_setup_teardown(test_arrays_come_back_to_their_tensor, scene_setup, scene_teardown),
+      cmocka_unit_test_setup_teardown(test_nothing_to_take, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_the_log_is_given_and_taken_back, scene_setup, scene_teardown),
   };
   return cmocka_run_group_tests_name("requests", tests, NULL, NULL);

@@ -24,6 +24,7 @@ static int scene_setup(void **state) {
   struct scene *scene = calloc(1, sizeof *scene);
   if (!scene) return -1;
   *state = scene;
+  scene->job.refs = 1;
   scene->job.plane.n_servers = 1;
   zps_rounds_init(&scene->job.rounds, &scene->job.plane);
   pthread_mutex_init(&scene->job.lock, NULL);
@@ -38,7 +39,7 @@ static int scene_setup(void **state) {
                                              .dtype = ZPS_DTYPE_F32,
                                              .owners = scene->owners,
                                              .shape.width = 2}};
-    zps_row_arrays_pool_init(&tensor->core.arrays);
+    assert_int_equal(zps_row_arrays_pool_create(&tensor->core.arrays), ZPS_OK);
     if (zps_partition_init(&tensor->core.part, 1000, 8, 0, 1, NULL) != ZPS_OK) return -1;
     tensor->next = scene->job.tensors;
     scene->job.tensors = tensor;
@@ -50,7 +51,7 @@ static int scene_teardown(void **state) {
   struct scene *scene = *state;
   for (unsigned i = 0; i < 2; i++) {
     zps_worker_tensor_rounds_destroy(&scene->tensors[i]);
-    zps_row_arrays_pool_fini(&scene->tensors[i].core.arrays);
+    zps_row_arrays_pool_close(scene->tensors[i].core.arrays);
   }
   zps_workpool_destroy(scene->job.plane.pool);
   pthread_mutex_destroy(&scene->job.lock);
@@ -77,9 +78,9 @@ static unsigned spares(const struct zenps_tensor *tensor) {
 
 static void give_arrays(struct zenps_tensor *tensor) {
   struct zps_row_arrays arrays;
-  assert_int_equal(zps_row_arrays_take(&tensor->core.arrays, 10, 8, &arrays), ZPS_OK);
-  zps_row_arrays_give(&tensor->core.arrays, &arrays);
-  assert_non_null(tensor->core.arrays.spare[0].rows.data);
+  assert_int_equal(zps_row_arrays_take(tensor->core.arrays, 10, 8, &arrays), ZPS_OK);
+  zps_row_arrays_give(&arrays);
+  assert_non_null(tensor->core.arrays->spare[0].rows.data);
 }
 
 static void test_a_spare_round_is_taken_again(void **state) {
@@ -116,12 +117,12 @@ static void test_what_nobody_wants_is_given_up(void **state) {
   const uint64_t late_ns = end_ns + idle_ns;
   assert_int_equal(zps_worker_tensors_age(job, late_ns), late_ns);
   assert_int_equal(spares(left), 1);
-  assert_non_null(left->core.arrays.spare[0].rows.data);
+  assert_non_null(left->core.arrays->spare[0].rows.data);
   assert_int_equal(zps_worker_tensors_age(job, late_ns), late_ns);
   assert_int_equal(spares(left), 0);
-  assert_null(left->core.arrays.spare[0].rows.data); /* nor are its results' arrays kept */
+  assert_null(left->core.arrays->spare[0].rows.data); /* nor are its results' arrays kept */
   assert_int_equal(zps_worker_tensors_age(job, late_ns), ZPS_NEVER);
-  assert_non_null(used->core.arrays.spare[0].rows.data);
+  assert_non_null(used->core.arrays->spare[0].rows.data);
 
   /* Its time begins when it is given back, and the tensor that was left has a new one. */
   job->rounds.idle_at_ns = ZPS_NEVER;

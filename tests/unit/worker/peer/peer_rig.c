@@ -32,7 +32,7 @@ void peer_open(struct peer_rig *rig, const struct peer_config *config) {
                                           .peer = &rig->peer,
                                           .works_in_host = true,
                                           .sends_zeros = config->scheme->sends_zeros};
-  zps_row_arrays_pool_init(&rig->tensor.arrays);
+  assert_int_equal(zps_row_arrays_pool_create(&rig->tensor.arrays), ZPS_OK);
   assert_int_equal(zps_partition_init(&rig->tensor.part, config->rows, 1, 0, 1, NULL), ZPS_OK);
   if (config->scheme->open) assert_int_equal(config->scheme->open(&rig->peer.plan, &rig->peer.state), ZPS_OK);
   for (uint32_t r = 0; r < config->worker.world; r++) {
@@ -45,7 +45,7 @@ void peer_close(struct peer_rig *rig) {
   if (!rig->worker.plane.engine) return;
   rig_close(&rig->worker);
   if (rig->peer.state) rig->peer.scheme->close(rig->peer.state);
-  zps_row_arrays_pool_fini(&rig->tensor.arrays);
+  zps_row_arrays_pool_close(rig->tensor.arrays);
   for (uint32_t r = 0; r < RIG_FAKES_MAX; r++) {
     while (rig->messages[r]) {
       struct peer_message *message = rig->messages[r];

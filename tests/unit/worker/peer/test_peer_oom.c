@@ -65,7 +65,7 @@ static void open_tensors(const struct zps_peer_scheme *scheme) {
                                              .ops = &zps_peer_ops,
                                              .peer = &rank->peer,
                                              .works_in_host = true};
-    zps_row_arrays_pool_init(&rank->tensor.arrays);
+    assert_int_equal(zps_row_arrays_pool_create(&rank->tensor.arrays), ZPS_OK);
     assert_int_equal(zps_partition_init(&rank->tensor.part, ROWS, 1, 0, 1, NULL), ZPS_OK);
     if (scheme->open) assert_int_equal(scheme->open(&rank->peer.plan, &rank->peer.state), ZPS_OK);
   }
@@ -80,7 +80,7 @@ static void close_tensors(void) {
   for (uint32_t r = 0; r < WORLD; r++) {
     struct rank *rank = &ranks[r];
     if (rank->peer.state) rank->peer.scheme->close(rank->peer.state);
-    zps_row_arrays_pool_fini(&rank->tensor.arrays);
+    zps_row_arrays_pool_close(rank->tensor.arrays);
   }
 }
 

@@ -193,7 +193,7 @@ static int begin_test(void **state) {
   memset(log_of, 0, sizeof log_of);
   rig_open(&rig, &(struct rig_config){.n_servers = 2, .world = 2});
   tensor = (struct zps_round_tensor){.job = "run", .name = "t", .id = TENSOR, .rounds = &rig.rounds, .ops = &plain_ops};
-  zps_row_arrays_pool_init(&tensor.arrays);
+  assert_int_equal(zps_row_arrays_pool_create(&tensor.arrays), ZPS_OK);
   other = tensor;
   other.id = OTHER;
   return 0;
@@ -202,7 +202,7 @@ static int begin_test(void **state) {
 static int end_test(void **state) {
   (void)state;
   rig_close(&rig);
-  zps_row_arrays_pool_fini(&tensor.arrays);
+  zps_row_arrays_pool_close(tensor.arrays);
   logs_finish();
   return 0;
 }

@@ -183,7 +183,7 @@ void rig_drop(struct worker_rig *rig, struct rig_request *request) {
 }
 
 void rig_free_result(struct rig_request *request) {
-  if (request->round) zps_row_arrays_give(&request->round->tensor->arrays, &request->arrays);
+  if (request->round) zps_row_arrays_give(&request->arrays);
 }
 
 /* ------------------------------------------------------------ on the engine's thread */

@@ -28,7 +28,7 @@ void served_open(struct served_rig *rig, const struct served_config *config) {
                                           .ops = &zps_served_ops,
                                           .served = zps_served_kind_find(config->scheme ? config->scheme : "balanced")};
   rig->tensor.scheme = rig->tensor.served->name;
-  zps_row_arrays_pool_init(&rig->tensor.arrays);
+  assert_int_equal(zps_row_arrays_pool_create(&rig->tensor.arrays), ZPS_OK);
   assert_int_equal(zps_partition_init(&rig->tensor.part, config->rows, config->n_parts, 0, 1, NULL), ZPS_OK);
   for (uint32_t p = 0; p < config->n_parts; p++) rig->owners[p] = p % worker.n_servers;
   for (uint32_t s = 0; s < worker.n_servers; s++) {
@@ -41,7 +41,7 @@ void served_open(struct served_rig *rig, const struct served_config *config) {
 void served_close(struct served_rig *rig) {
   if (!rig->worker.plane.engine) return;
   rig_close(&rig->worker);
-  zps_row_arrays_pool_fini(&rig->tensor.arrays);
+  zps_row_arrays_pool_close(rig->tensor.arrays);
 }
 
 /* ------------------------------------------------------------ gradients */

@@ -196,10 +196,10 @@ static void sweep(bool rows_out, bool once, long n_min) {
     rig_drop(&rig.worker, &rig.request);
     assert_true(zps_clock_ns() - over_ns < 8 * ZPS_NS_PER_S); /* the servers have been told, and have answered */
     assert_int_equal(rig_held(&rig.worker), 0);
-    zps_row_arrays_pool_drop(&rig.tensor.arrays);
+    zps_row_arrays_pool_drop(rig.tensor.arrays);
     assert_true(take_step((uint64_t)n + GRANTED_MAX, rows_out, OOM_UNLIMITED));
     rig_drop(&rig.worker, &rig.request);
-    zps_row_arrays_pool_drop(&rig.tensor.arrays);
+    zps_row_arrays_pool_drop(rig.tensor.arrays);
   }
   assert_true(n > n_min);
 }
