@@ -2,6 +2,7 @@
  */
 #include <pthread.h>
 
+#include "common/plan/schemes.h"
 #include "tests/integration/api_test.h"
 
 enum { WORLD = 2 };
@@ -115,6 +116,96 @@ static void test_close_under_a_wait(void **state) {
   ranks_run(cluster_shared(), WORLD, closed_under_a_wait, NULL, 0);
 }
 
+/* ------------------------------------------------------------ under every scheme */
+
+enum { KEPT = 40 }; /* rows, by schemes that keep only the greatest */
+
+static void check_ascends(const zenps_grad_t *out) {
+  CHECK(out->nnz > 0);
+  for (uint64_t i = 0; i < out->nnz; i++)
+    CHECK(out->row_ids[i] >= (i == 0 ? 0 : out->row_ids[i - 1] + 1) && out->row_ids[i] < (int64_t)list_spec.rows);
+}
+
+static void check_same(const zenps_grad_t *got, const zenps_grad_t *wanted) {
+  CHECK(got->nnz == wanted->nnz && got->contributors == wanted->contributors);
+  CHECK(memcmp(got->row_ids, wanted->row_ids, wanted->nnz * sizeof *wanted->row_ids) == 0);
+  CHECK(memcmp(got->values, wanted->values, wanted->nnz * spec_row_bytes(&list_spec)) == 0);
+}
+
+static void fetch(zenps_request_t *request, zenps_grad_t *out, const zenps_grad_t *wanted, bool ours) {
+  zenps_request_stats_t stats = {.struct_size = sizeof stats};
+  CHECK_STATUS(zenps_wait(request, 20000), ZENPS_ERR_TRUNCATED);
+  CHECK(zenps_request_error(request)->needed == wanted->nnz);
+  CHECK_SAYS(zenps_request_error(request)->text, "zenps_request_fetch()");
+  CHECK_STATUS(zenps_request_fetch(request, out), ZENPS_ERR_TRUNCATED);
+  if (ours)
+    out->row_ids = out->values = NULL;
+  else
+    out->capacity = wanted->nnz;
+  CHECK_OK(zenps_request_fetch(request, out));
+  CHECK_OK(zenps_test(request));
+  CHECK(zenps_request_error(request) == NULL);
+  CHECK_OK(zenps_request_stats(request, &stats));
+  CHECK(stats.nnz_out == wanted->nnz);
+}
+
+/* The same step of two tensors: in arrays of the library's, and in the caller's, which are too small on rank 0. */
+static void scheme_step(const struct rank *rank, zenps_tensor_t *tensor, zenps_tensor_t *twin, uint64_t step) {
+  const bool truncated = rank->rank == 0 && step > 0, ours = step == 2;
+  zenps_grad_t in, out, wanted;
+  zenps_request_t *request, *twin_request;
+  grad_make(&list_spec, rank->rank, step, &in);
+  out_make(&list_spec, &in, &wanted);
+  CHECK_OK(zenps_allreduce(twin, step, &in, &wanted, &twin_request));
+  CHECK_OK(zenps_wait(twin_request, 20000));
+  check_ascends(&wanted);
+  struct spec own = list_spec;
+  own.own_arrays = true;
+  out_make(&own, &in, &out);
+  int64_t *const ids = out.row_ids;
+  void *const values = out.values;
+  if (truncated) out.capacity = wanted.nnz - 1;
+  CHECK_OK(zenps_allreduce(tensor, step, &in, &out, &request));
+  if (truncated)
+    fetch(request, &out, &wanted, ours);
+  else
+    CHECK_OK(zenps_wait(request, 20000));
+  check_same(&out, &wanted);
+  if (truncated && ours) {
+    CHECK_OK(zenps_request_take(request, &out));
+    check_same(&out, &wanted);
+    zenps_rows_free(&out);
+  }
+  zenps_request_free(request);
+  zenps_request_free(twin_request);
+  free(ids);
+  free(values);
+  grad_free(&in);
+}
+
+/* Two ranks a host, so that schemes which look at hosts have something to do. */
+static void every_scheme(struct rank *rank) {
+  char host[16], twin[64];
+  snprintf(host, sizeof host, "host%d", rank->rank / 2);
+  setenv("ZENPS_HOST", host, 1);
+  rank_open(rank);
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
+    struct spec spec = list_spec;
+    ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
+    spec.options.scheme = zps_plan_scheme_names[i];
+    if (zps_plan_scheme_lossy((enum zps_plan_scheme)i)) spec.options.k = KEPT;
+    snprintf(twin, sizeof twin, "twin of %s", spec.options.scheme);
+    zenps_tensor_t *const tensors[] = {tensor_open(rank, spec.options.scheme, &spec), tensor_open(rank, twin, &spec)};
+    for (uint64_t step = 0; step < 3; step++) scheme_step(rank, tensors[0], tensors[1], step);
+  }
+  rank_close(rank);
+}
+
+static void test_results_of_every_scheme(void **state) {
+  (void)state;
+  ranks_run(cluster_shared(), 4, every_scheme, NULL, 0);
+}
+
 /* ------------------------------------------------------------ the log */
 
 static void count_line(void *ctx, int level, const char *component, const char *text) {
@@ -163,6 +254,7 @@ const struct CMUnitTest api_result_tests[] = {
     cmocka_unit_test(test_results_outlive_the_job),
     cmocka_unit_test(test_close_in_flight),
     cmocka_unit_test(test_close_under_a_wait),
+    cmocka_unit_test(test_results_of_every_scheme),
     cmocka_unit_test(test_log),
 };
 const size_t n_api_result_tests = sizeof api_result_tests / sizeof api_result_tests[0];

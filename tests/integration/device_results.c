@@ -60,7 +60,52 @@ static void test_device_results_outlive_the_job(void **state) {
   run_kinds(outlive);
 }
 
+/* ------------------------------------------------------------ kept */
+
+/* On rank 0 the arrays are too small: the result comes to larger ones, then to the library's. */
+static void fetches(struct rank *rank) {
+  struct spec spec = spec_of(rank->arg);
+  struct device_flight flight;
+  struct gpu gpu;
+  zenps_grad_t rows;
+  device_begin(&gpu, rank);
+  zenps_tensor_t *const tensor = tensor_open(rank, "t", &spec);
+  spec.own_arrays = true;
+  for (uint64_t step = 1; step <= 2; step++) {
+    const struct device_kind *const kind = rank->arg;
+    device_flight_make(&gpu, &flight, &spec, rank, step);
+    if (rank->rank == 0) flight.out.capacity = 5;
+    CHECK_OK(zenps_allreduce(tensor, step, kind->in == ZENPS_HOST ? &flight.host : &flight.in, &flight.out,
+                             &flight.request));
+    CHECK_STATUS(zenps_wait(flight.request, 60000), rank->rank == 0 ? ZENPS_ERR_TRUNCATED : ZENPS_OK);
+    rows = flight.out;
+    if (rank->rank == 0) {
+      const uint64_t needed = zenps_request_error(flight.request)->needed;
+      CHECK(needed > 5);
+      CHECK_STATUS(zenps_request_fetch(flight.request, &rows), ZENPS_ERR_TRUNCATED);
+      rows.memory = ZENPS_HOST;
+      rows.capacity = needed;
+      CHECK_STATUS(zenps_request_fetch(flight.request, &rows), ZENPS_ERR_UNSUPPORTED);
+      rows.memory = ZENPS_DEVICE;
+      if (step == 2) rows.row_ids = rows.values = NULL;
+      CHECK_OK(zenps_request_fetch(flight.request, &rows));
+      CHECK(rows.nnz == needed);
+    }
+    CHECK_OK(zenps_test(flight.request));
+    device_out_check(&gpu, &spec, rank->world, step, &rows);
+    if (step == 2) rank_close(rank);
+    device_flight_end(&gpu, &flight, &spec);
+  }
+  device_end(&gpu, rank);
+}
+
+static void test_device_results_are_kept(void **state) {
+  (void)state;
+  run_kinds(fetches);
+}
+
 const struct CMUnitTest device_result_tests[] = {
     cmocka_unit_test(test_device_results_outlive_the_job),
+    cmocka_unit_test(test_device_results_are_kept),
 };
 const size_t n_device_result_tests = sizeof device_result_tests / sizeof device_result_tests[0];

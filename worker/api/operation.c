@@ -22,7 +22,8 @@ static void setup(struct zps_round *round, struct zenps_request *request, uint64
     out = &request->nothing;
   }
   request->wants = operation->wants;
-  zps_result_init(&request->result, operation->out);
+  zps_result_init(&request->result, operation->out,
+                  zps_row_bytes(request->tensor->core.shape.width, request->tensor->core.shape.dtype));
   zps_worker_round_setup(round, request,
                          &(struct zps_round_start){.step = step,
                                                    .timeout_ms = request->job->options.round_timeout_ms,

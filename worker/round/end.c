@@ -14,17 +14,19 @@ static zps_err_t code_of(const struct zps_round *round) {
   return round->has_work_error ? round->work_error.code : ZPS_OK;
 }
 
+static void name(const struct zps_round *round, zenps_error_t *error) {
+  zps_text_add(error->text, sizeof error->text, "job %s, tensor %s, step %" PRIu64 ": ", round->tensor->job,
+               round->tensor->name, round->step);
+}
+
 static void describe(const struct zps_round *round, zenps_error_t *error) {
-  const struct zps_round_tensor *tensor = round->tensor;
   const zps_err_t code = code_of(round);
   error->status = (zenps_status_t)code;
-  error->needed = round->needed;
   for (uint32_t i = 0; i < round->reason.n_ranks && i < sizeof error->missing_ranks / sizeof error->missing_ranks[0];
        i++) {
     error->missing_ranks[error->n_missing++] = round->reason.ranks[i];
   }
-  zps_text_add(error->text, sizeof error->text, "job %s, tensor %s, step %" PRIu64 ": ", tensor->job, tensor->name,
-               round->step);
+  name(round, error);
   zps_text_add(error->text, sizeof error->text, "%s", round->reason.text);
 }
 
@@ -49,41 +51,70 @@ static void fill_stats(struct zps_round *round, uint64_t now_ns) {
 
 /* ------------------------------------------------------------ the result */
 
-zps_err_t zps_round_rows_fit(struct zps_round *round, uint64_t nnz, struct zps_error *error) {
-  if (nnz <= round->out->capacity) return ZPS_OK;
-  round->needed = nnz;
-  return zps_fail(error, ZPS_ERR_TRUNCATED, "the result has %" PRIu64 " rows, but the caller's arrays hold %" PRIu64,
-                  nnz, round->out->capacity);
+bool zps_round_rows_fit(struct zps_round *round, uint64_t nnz) {
+  round->needed = nnz > round->out->capacity ? nnz : 0;
+  return round->needed == 0;
 }
 
 bool zps_round_rows_get(struct zps_round_task *task, uint64_t nnz, int64_t **rows_p, void **values_p) {
   struct zps_round *round = task->round;
   const zenps_grad_t *out = round->out;
+  const struct zps_tensor_shape *shape = &round->tensor->shape;
   struct zps_error error;
-  if (out->row_ids) {
+  if (out->row_ids && zps_round_rows_fit(round, nnz)) {
     *rows_p = out->row_ids;
     *values_p = out->values;
-    if (zps_round_rows_fit(round, nnz, &error) == ZPS_OK) return true;
-  } else {
-    const struct zps_tensor_shape *shape = &round->tensor->shape;
-    const zps_err_t err = zps_row_arrays_take(
-        round->tensor->arrays, nnz, shape->width * (uint64_t)zps_dtype_size(shape->dtype), &round->row_arrays);
+    return true;
+  }
+  if (zps_row_arrays_take(round->tensor->arrays, nnz, zps_row_bytes(shape->width, shape->dtype), &round->row_arrays) ==
+      ZPS_OK) {
     *rows_p = round->row_arrays.rows.data;
     *values_p = round->row_arrays.values.data;
-    if (err == ZPS_OK) return true;
-    zps_fail(&error, ZPS_ERR_NOMEM, "no memory for a result of %" PRIu64 " rows", nnz);
+    return true;
   }
+  zps_fail(&error, ZPS_ERR_NOMEM, "no memory for a result of %" PRIu64 " rows", nnz);
   zps_round_task_fail(task, &error);
   return false;
 }
 
+void zps_round_rows_written(struct zps_round *round, uint64_t nnz) {
+  const struct zps_tensor_shape *shape = &round->tensor->shape;
+  round->stats.nnz_out = nnz;
+  if (round->needed == 0 || !zps_round_rows_fit(round, nnz)) return;
+  memcpy(round->out->row_ids, round->row_arrays.rows.data, nnz * sizeof *round->out->row_ids);
+  memcpy(round->out->values, round->row_arrays.values.data, nnz * zps_row_bytes(shape->width, shape->dtype));
+  zps_row_arrays_give(&round->row_arrays);
+}
+
 void zps_round_give_on_device(struct zps_round *round, void **rows_p, void **values_p) {
   if (!*rows_p) return;
-  round->out->row_ids = *rows_p;
-  round->out->values = *values_p;
   round->on_device.rows = *rows_p;
   round->on_device.values = *values_p;
   *rows_p = *values_p = NULL;
+}
+
+static void describe_kept(const struct zps_round *round, zenps_error_t *error) {
+  error->status = ZENPS_ERR_TRUNCATED;
+  error->needed = round->needed;
+  name(round, error);
+  zps_text_add(error->text, sizeof error->text,
+               "the result has %" PRIu64 " rows, but the caller's arrays hold %" PRIu64
+               "; it is kept for zenps_request_fetch()",
+               round->needed, round->out->capacity);
+}
+
+/* The caller's arrays have it, or it is in ours. */
+static void show(const struct zps_round *round) {
+  round->out->nnz = round->stats.nnz_out;
+  (round->into ? round->into : round->out)->contributors = round->contributors;
+  if (round->row_arrays.rows.data) {
+    round->out->row_ids = round->row_arrays.rows.data;
+    round->out->values = round->row_arrays.values.data;
+  }
+  if (round->on_device.rows) {
+    round->out->row_ids = round->on_device.rows;
+    round->out->values = round->on_device.values;
+  }
 }
 
 bool zps_round_finish(struct zps_round *round, uint64_t now_ns) {
@@ -97,13 +128,10 @@ bool zps_round_finish(struct zps_round *round, uint64_t now_ns) {
     zps_row_arrays_give(&round->row_arrays);
     free(round->contributed.rows);
     round->contributed.rows = NULL;
+  } else if (round->needed > 0) {
+    describe_kept(round, &error);
   } else {
-    round->out->nnz = round->stats.nnz_out;
-    (round->into ? round->into : round->out)->contributors = round->contributors;
-    if (round->row_arrays.rows.data) {
-      round->out->row_ids = round->row_arrays.rows.data;
-      round->out->values = round->row_arrays.values.data;
-    }
+    show(round);
   }
   round->serving = ok && !round->ops->quiet(round);
   round->finished = true;

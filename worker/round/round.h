@@ -117,7 +117,7 @@ struct zps_round {
     int64_t *rows; /* malloc()ed; NULL: the round does not tell */
     uint64_t n;
   } contributed;   /* rows of the gradient that the result is made of */
-  uint64_t needed; /* ZPS_ERR_TRUNCATED: rows that the result has */
+  uint64_t needed; /* rows of a result that the caller's arrays do not hold, and ours do; 0: there is room */
   zenps_request_stats_t stats;
   double bound_bytes; /* of the slices so far */
   uint64_t announced_first_ns, announced_last_ns, result_first_ns, landed_last_ns;
@@ -171,11 +171,14 @@ bool zps_round_settle(struct zps_round *round, uint64_t now_ns);
 uint64_t zps_round_tick(struct zps_round *round, uint64_t now_ns);
 
 /* end.c */
-/* Whether the caller's arrays hold `nnz` rows. */
-zps_err_t zps_round_rows_fit(struct zps_round *round, uint64_t nnz, struct zps_error *error) ZPS_MUSTCHECK;
+/* Whether the caller's arrays hold `nnz` rows. If not, the result is made in ours: the round goes well, its request is
+ * told ZPS_ERR_TRUNCATED, and the result stays with it. */
+bool zps_round_rows_fit(struct zps_round *round, uint64_t nnz);
 /* On the pool: arrays for `nnz` rows of the result, the caller's or ours. False: the task has failed. */
 bool zps_round_rows_get(struct zps_round_task *task, uint64_t nnz, int64_t **rows_p, void **values_p);
-/* A result that is rows in device memory goes to the caller, and to the owner: *rows_p and *values_p, then NULL. */
+/* There, where they were got for more rows than the result turned out to have, which may fit the caller's after all. */
+void zps_round_rows_written(struct zps_round *round, uint64_t nnz);
+/* A result that is rows in device memory becomes the round's: *rows_p and *values_p, then NULL. */
 void zps_round_give_on_device(struct zps_round *round, void **rows_p, void **values_p);
 /* Tells the owner: outcome, result, costs. True: its wake() follows. */
 bool zps_round_finish(struct zps_round *round, uint64_t now_ns);

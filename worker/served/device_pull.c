@@ -145,10 +145,10 @@ static zps_err_t take_rows(struct zps_served_round *round, int64_t **rows_p, voi
   struct zps_device_pull *const pull = &round->device_pull;
   struct zps_device *const device = round->base.device->device;
   const uint64_t nnz = round->base.stats.nnz_out;
-  if (round->base.out->row_ids) {
+  if (round->base.out->row_ids && zps_round_rows_fit(&round->base, nnz)) {
     *rows_p = round->base.out->row_ids;
     *values_p = round->base.out->values;
-    return zps_round_rows_fit(&round->base, nnz, error);
+    return ZPS_OK;
   }
   const size_t n = nnz ? (size_t)nnz : 1;
   const size_t row_bytes = round->base.tensor->shape.width * zps_dtype_size(round->base.tensor->dtype);

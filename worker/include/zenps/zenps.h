@@ -64,7 +64,7 @@ typedef enum zenps_status {
   ZENPS_ERR_PEER_LOST = -15,   /* a rank died: see missing_ranks */
   ZENPS_ERR_SERVER_LOST = -16, /* a server died */
   ZENPS_ERR_STALE = -17,       /* a message of an older membership epoch; a sum that servers keep no longer */
-  ZENPS_ERR_TRUNCATED = -18,   /* the result needs more room: see `needed` */
+  ZENPS_ERR_TRUNCATED = -18,   /* the result needs more room, see `needed`; it is kept for zenps_request_fetch() */
   ZENPS_ERR_UNSUPPORTED = -19,
   ZENPS_ERR_IO = -20,
   ZENPS_ERR_FABRIC = -21, /* libfabric failed, or nothing matches what was asked for */
@@ -462,6 +462,15 @@ ZENPS_API zenps_status_t zenps_cancel(zenps_request_t *request);
 /* Frees the request and the result arrays the library owns. Waits for (after canceling) one that is not done. NULL is
  * allowed. */
 ZENPS_API void zenps_request_free(zenps_request_t *request);
+/* After ZENPS_ERR_TRUNCATED: brings the result, which the library has kept, to larger arrays of the caller's, or shows
+ * it in the library's where `out` has none. `out` is ZENPS_ROWS, in the memory where the operation's was (else
+ * ZENPS_ERR_UNSUPPORTED); `capacity` must be the error's `needed` or more, else ZENPS_ERR_TRUNCATED again. To device
+ * memory it is copied in the order of out->stream, and is there when this returns, at the latest after the job's
+ * round_timeout_ms, with ZENPS_ERR_TIMEOUT. On success out->nnz and out->contributors are set, and the request is one
+ * that went well, in all that it answers; on failure the result is still kept. It is until zenps_request_free(), also
+ * after zenps_close(). ZENPS_ERR_BUSY while in progress, ZENPS_ERR_INVALID where nothing is kept; of a request that
+ * failed, its error. Other ranks have their results whether it is fetched or not. */
+ZENPS_API zenps_status_t zenps_request_fetch(zenps_request_t *request, zenps_grad_t *out);
 /* Makes the arrays of a result, which are the library's, the caller's: they stay where they are, and valid until
  * zenps_rows_free(), whatever becomes of request and job. `rows` (initialised; it may be the operation's `out`) becomes
  * that result: ZENPS_ROWS, in the memory where it is. ZENPS_ERR_BUSY while in progress; the request's error where it

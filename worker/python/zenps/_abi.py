@@ -367,6 +367,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "zenps_wait_all": (c_int, [POINTER(c_void_p), c_uint32, c_int]),
     "zenps_cancel": (c_int, [c_void_p]),
     "zenps_request_free": (None, [c_void_p]),
+    "zenps_request_fetch": (c_int, [c_void_p, POINTER(Grad)]),
     "zenps_request_take": (c_int, [c_void_p, POINTER(Grad)]),
     "zenps_rows_free": (None, [POINTER(Grad)]),
     "zenps_request_error": (POINTER(Error), [c_void_p]),

@@ -34,7 +34,7 @@ static void start(struct scene *scene, unsigned i) {
   struct zps_round *round;
   assert_int_equal(zps_worker_request_create(scene->tensor, &scene->requests[i]), ZPS_OK);
   assert_int_equal(zps_worker_tensor_round_get(scene->tensor, i, false, false, &round), ZPS_OK);
-  zps_result_init(&scene->requests[i]->result, &scene->out);
+  zps_result_init(&scene->requests[i]->result, &scene->out, 2 * sizeof(float));
   scene->requests[i]->round = round;
   round->request = scene->requests[i];
 }
@@ -46,7 +46,8 @@ static void finish_with(struct scene *scene, unsigned i, zenps_status_t status, 
   round->stats.scheme = "balanced";
   round->stats.nnz_out = n;
   snprintf(error.text, sizeof error.text, "step %u", i);
-  if (status == ZENPS_OK) {
+  if (status == ZENPS_ERR_TRUNCATED) error.needed = n;
+  if (status == ZENPS_OK || status == ZENPS_ERR_TRUNCATED) {
     assert_int_equal(zps_row_arrays_take(scene->tensor->core.arrays, n, 2 * sizeof(float), &round->row_arrays), ZPS_OK);
     for (uint64_t k = 0; k < n; k++) {
       ((int64_t *)round->row_arrays.rows.data)[k] = (int64_t)(3 * k);
@@ -244,6 +245,81 @@ static void test_a_thread_that_waits_is_told(void **state) {
   assert_int_equal((intptr_t)status, ZENPS_ERR_CLOSED);
 }
 
+/* ------------------------------------------------------------ kept */
+
+enum { FEW = 10 };
+
+/* An operation whose `out` has arrays of the caller's that are too small. */
+static void truncate_result(struct scene *scene, unsigned i) {
+  zenps_grad_t theirs = scene->out;
+  int64_t id;
+  theirs.row_ids = &id;
+  zps_result_init(&scene->requests[i]->result, &theirs, 2 * sizeof(float));
+  finish_with(scene, i, ZENPS_ERR_TRUNCATED, FEW);
+}
+
+static void test_a_kept_result_is_fetched(void **state) {
+  struct scene *scene = *state;
+  int64_t ids[FEW];
+  float values[2 * FEW];
+  zenps_grad_t out = scene->out, rows;
+  ZENPS_GRAD_INIT(&rows);
+  assert_int_equal(zenps_request_fetch(scene->requests[0], &out), ZENPS_ERR_BUSY);
+  truncate_result(scene, 0);
+  truncate_result(scene, 1);
+  finish(scene, 2, ZENPS_ERR_TIMEOUT);
+  finish(scene, 3, ZENPS_OK);
+  zenps_request_t *const request = scene->requests[0];
+  assert_int_equal(zenps_wait(request, -1), ZENPS_ERR_TRUNCATED);
+  assert_int_equal(zenps_request_error(request)->needed, FEW);
+  assert_int_equal(zenps_request_take(request, &rows), ZENPS_ERR_TRUNCATED);
+  out.row_ids = ids;
+  out.values = values;
+  out.capacity = FEW - 1;
+  assert_int_equal(zenps_request_fetch(request, &out), ZENPS_ERR_TRUNCATED);
+  assert_int_equal(zenps_last_error()->needed, FEW);
+  assert_non_null(strstr(zenps_last_error()->text, "hold 9"));
+  assert_int_equal(zenps_test(request), ZENPS_ERR_TRUNCATED);
+  out.capacity = FEW;
+  close_job(scene); /* it is kept all the same */
+  assert_int_equal(zenps_request_fetch(request, &out), ZENPS_OK);
+  check_rows(&out, 0, FEW);
+  assert_int_equal(zenps_test(request), ZENPS_OK);
+  assert_null(zenps_request_error(request));
+  assert_int_equal(zenps_request_fetch(request, &out), ZENPS_ERR_INVALID); /* once */
+  assert_int_equal(zenps_request_take(request, &rows), ZENPS_ERR_INVALID);
+
+  out = scene->out; /* the library's arrays, which can be taken, too */
+  assert_int_equal(zenps_request_fetch(scene->requests[1], &out), ZENPS_OK);
+  check_rows(&out, 1, FEW);
+  assert_int_equal(zenps_request_take(scene->requests[1], &rows), ZENPS_OK);
+  assert_ptr_equal(rows.values, out.values);
+  zenps_rows_free(&rows);
+  assert_int_equal(zenps_request_fetch(scene->requests[2], &out), ZENPS_ERR_TIMEOUT);
+  assert_int_equal(zenps_request_fetch(scene->requests[3], &out), ZENPS_ERR_INVALID);
+}
+
+static void test_nowhere_to_fetch_it_to(void **state) {
+  struct scene *scene = *state;
+  int64_t id;
+  zenps_grad_t out = scene->out, bad = {0};
+  for (unsigned i = 0; i < REQUESTS; i++) truncate_result(scene, i);
+  zenps_request_t *const request = scene->requests[0];
+  assert_int_equal(zenps_request_fetch(NULL, &out), ZENPS_ERR_INVALID);
+  assert_int_equal(zenps_request_fetch(request, NULL), ZENPS_ERR_INVALID);
+  assert_int_equal(zenps_request_fetch(request, &bad), ZENPS_ERR_INVALID);
+  out.layout = ZENPS_DENSE;
+  assert_int_equal(zenps_request_fetch(request, &out), ZENPS_ERR_INVALID);
+  out = scene->out;
+  out.row_ids = &id;
+  assert_int_equal(zenps_request_fetch(request, &out), ZENPS_ERR_INVALID);
+  out = scene->out;
+  out.memory = ZENPS_DEVICE;
+  assert_int_equal(zenps_request_fetch(request, &out), ZENPS_ERR_UNSUPPORTED);
+  assert_non_null(strstr(zenps_last_error()->text, "tensor t, step 0"));
+  assert_int_equal(zenps_test(request), ZENPS_ERR_TRUNCATED);
+}
+
 /* ------------------------------------------------------------ taken */
 
 static void test_taken_rows_outlive_request_and_job(void **state) {
@@ -294,9 +370,9 @@ static void test_nothing_to_take(void **state) {
   ZENPS_GRAD_INIT(&rows);
   theirs = scene->out;
   theirs.row_ids = &id;
-  zps_result_init(&scene->requests[1]->result, &theirs);
+  zps_result_init(&scene->requests[1]->result, &theirs, 8);
   theirs.layout = ZENPS_DENSE;
-  zps_result_init(&scene->requests[2]->result, &theirs);
+  zps_result_init(&scene->requests[2]->result, &theirs, 8);
   for (unsigned i = 0; i < REQUESTS; i++) finish(scene, i, i == 3 ? ZENPS_ERR_TIMEOUT : ZENPS_OK);
   assert_int_equal(zenps_request_take(NULL, &rows), ZENPS_ERR_INVALID);
   assert_int_equal(zenps_request_take(scene->requests[0], NULL), ZENPS_ERR_INVALID);
@@ -340,6 +416,8 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_what_was_done_outlives_the_job, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_what_was_not_is_closed, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_a_thread_that_waits_is_told, scene_setup, scene_teardown),
+      cmocka_unit_test_setup_teardown(test_a_kept_result_is_fetched, scene_setup, scene_teardown),
+      cmocka_unit_test_setup_teardown(test_nowhere_to_fetch_it_to, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_taken_rows_outlive_request_and_job, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_arrays_come_back_to_their_tensor, scene_setup, scene_teardown),
       cmocka_unit_test_setup_teardown(test_nothing_to_take, scene_setup, scene_teardown),

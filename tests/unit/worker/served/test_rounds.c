@@ -192,10 +192,17 @@ static void more_rows_than_asked_for(void **state) {
   rig.servers[0].answers = rig.servers[1].answers = true;
   const uint64_t n = count(rig.in) + count(rig.others);
   begin_rows(1, n - 1, false);
-  snprintf(text, sizeof text, "the result has %llu rows, but the caller's arrays hold %llu", (unsigned long long)n,
-           (unsigned long long)n - 1);
+  snprintf(text, sizeof text,
+           "the result has %llu rows, but the caller's arrays hold %llu; it is kept for zenps_request_fetch()",
+           (unsigned long long)n, (unsigned long long)n - 1);
   rig_expect_error(&rig.request, ZPS_ERR_TRUNCATED, text);
   assert_int_equal(rig.request.error.needed, n);
+  assert_ptr_equal(rig.request.out.row_ids, row_ids); /* which are as they were */
+  zenps_grad_t kept = rig.request.out;
+  kept.nnz = rig.request.stats.nnz_out;
+  kept.row_ids = rig.request.arrays.rows.data;
+  kept.values = rig.request.arrays.values.data;
+  check_rows(&kept);
   rig_expect_released(&rig.request);
   begin_rows(2, n, false);
   rig_expect_ok(&rig.request);
