@@ -2,7 +2,7 @@
 # Every test, from a clean checkout on Debian 12: installs what it needs, builds several ways, and ends with one line
 #   N passed, N failed, N skipped
 #
-#   tests/run.sh [PART...]    parts: unit integration cluster figures clang threads cuda dist; none: all of these
+#   tests/run.sh [PART...]    parts: unit integration python cluster figures clang threads cuda dist; none: all of these
 #                                    sanitize-processes: daemons and ranks with sanitizers, an hour on two cores
 #
 # env: BUILD_DIR (default build/test), JOBS (number of cores), NO_INSTALL=1 (apt is left alone)
@@ -11,7 +11,7 @@ top=$(cd "$(dirname "$0")/.." && pwd)
 work=${BUILD_DIR:-$top/build/test}
 jobs=${JOBS:-$(nproc)}
 passed=0 failed=0 skipped=0 failures=""
-parts=${*:-unit integration cluster figures clang threads cuda dist}
+parts=${*:-unit integration python cluster figures clang threads cuda dist}
 
 say() { printf '\n== %s (%d s)\n' "$*" "$SECONDS"; }
 one() { # STATUS NAME: counts a step that is one test of its own
@@ -92,6 +92,24 @@ part_integration() {
   done
   # shellcheck disable=SC2086
   run_scripts gcc 600 $scripts
+}
+# The packages of Debian's python3, not those of another one that may come first in PATH.
+part_python() {
+  say "python: the package against real daemons, with Debian's PyTorch"
+  build_in gcc || { one 1 "build with gcc"; return; }
+  local log=$work/python.log status p f s
+  (cd "$work/gcc" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/gcc timeout 900 /usr/bin/python3 -m pytest -p no:cacheprovider -rs -q "$top/tests/python") >"$log" 2>&1
+  status=$?
+  p=$(sed -n '$s/.*\b\([0-9]*\) passed.*/\1/p' "$log") s=$(sed -n '$s/.*\b\([0-9]*\) skipped.*/\1/p' "$log")
+  f=$(sed -n '$s/.*\b\([0-9]*\) failed.*/\1/p' "$log")
+  [ "$status" -eq 0 ] || [ -n "$f" ] || f=1 # it died, or found no test
+  passed=$((passed + ${p:-0})) failed=$((failed + ${f:-0})) skipped=$((skipped + ${s:-0}))
+  echo "python: ${p:-0} passed, ${f:-0} failed, ${s:-0} skipped"
+  grep '^SKIPPED' "$log"
+  if [ -n "$f" ]; then
+    failures="$failures\n  python"
+    tail -n 80 "$log"
+  fi
 }
 part_cluster() {
   say "cluster: hosts as namespaces with shaped links, and a quick benchmark"
@@ -179,8 +197,8 @@ part_dist() {
 
 for part in $parts; do
   case $part in
-    unit | integration | cluster | figures | clang | threads | cuda | dist | sanitize-processes) ;;
-    *) echo "tests/run.sh: '$part' is no part: must be unit, integration, cluster, figures, clang, threads, cuda, dist or sanitize-processes" >&2; exit 2 ;;
+    unit | integration | python | cluster | figures | clang | threads | cuda | dist | sanitize-processes) ;;
+    *) echo "tests/run.sh: '$part' is no part: must be unit, integration, python, cluster, figures, clang, threads, cuda, dist or sanitize-processes" >&2; exit 2 ;;
   esac
 done
 mkdir -p "$work"

@@ -21,13 +21,15 @@ from .errors import (Again, Busy, Canceled, Closed, ConnectFailed, FabricError, 
                      ShapeMismatch, Stale, Truncated, Unknown, Unsupported, VersionMismatch, ZenpsError)
 from .job import Job, Totals, init
 from .request import Request, RequestStats, wait_all
+from .sparsify import Sparsifier, SparsifierStats, shared_threshold
 from .tensor import Tensor
 
 __version__ = "0.1.0"
 __all__ = [
     "Again", "Array", "Busy", "Canceled", "Closed", "ConnectFailed", "FabricError", "Forked", "IOFailed", "Internal",
     "Invalid", "Job", "Library", "MissingRanks", "NoMemory", "PeerLost", "ProtocolError", "RankTaken", "Refused",
-    "Request", "RequestStats", "RoundTimeout", "Rows", "ServerLost", "ShapeMismatch", "Stale", "Status", "Tensor",
+    "Request", "RequestStats", "RoundTimeout", "Rows", "ServerLost", "ShapeMismatch", "Sparsifier", "SparsifierStats",
+    "Stale", "Status", "Tensor",
     "Totals", "Truncated", "Unknown", "Unsupported", "VersionMismatch", "ZenpsError", "arrays", "errors", "init",
-    "library", "wait_all",
+    "library", "shared_threshold", "wait_all",
 ]  # fmt: skip

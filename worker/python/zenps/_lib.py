@@ -19,6 +19,7 @@ from . import _abi, errors
 BUNDLE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "_bundle")
 SONAME = "libzenps.so.0"
 FABRIC_SONAME = "libfabric.so.1"
+_OWN = "the package's own: tcp and shared memory alone"
 EFA_FOLDERS = ("/opt/amazon/efa/lib64", "/opt/amazon/efa/lib")
 
 _lock = threading.Lock()
@@ -63,19 +64,30 @@ def _fabric_candidates() -> Iterator[Tuple[str, str]]:
     yield FABRIC_SONAME, "the system's"
     path = os.path.join(BUNDLE, "fallback", FABRIC_SONAME)
     if os.path.exists(path):
-        yield path, "the package's own: tcp and shared memory alone"
+        yield path, _OWN
 
 
 def _load_fabric() -> str:
-    """Loads the libfabric to use, and says where it comes from; "" where none was found and the linker must see."""
+    """Loads the libfabric to use, and says where it comes from; "" where none was found, as the linker will say."""
     for path, source in _fabric_candidates():
         try:
             ctypes.CDLL(path)
         except OSError as error:
             if source == "ZENPS_LIBFABRIC":
-                raise errors.FabricError(f"ZENPS_LIBFABRIC={path}: {error}", status=_abi.Status.ERR_FABRIC) from error
+                raise errors.FabricError(f"ZENPS_LIBFABRIC={path}: {error}") from error
             continue
-        return source
+        # The programs of a wheel hand its own to their children in LD_LIBRARY_PATH.
+        return _OWN if mapped(FABRIC_SONAME).startswith(BUNDLE) else source
+    return ""
+
+
+def fabric_folder() -> str:
+    """The folder that programs of this package need in LD_LIBRARY_PATH to take the same libfabric; "" where the linker
+    finds it. Loads it."""
+    _load_fabric()
+    path = mapped("libfabric.so")
+    if not path or path.startswith(BUNDLE) or os.environ.get("ZENPS_LIBFABRIC") or path.startswith(EFA_FOLDERS):
+        return os.path.dirname(path)
     return ""
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import ctypes
-import logging
 import os
 import threading
 import weakref
@@ -13,13 +12,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple, TypeVar
 
-from . import _abi, _calls, _lib, _options, arrays, collectives
-from .errors import Closed, Forked, Invalid
+from . import _abi, _calls, _lib, _log, _options, arrays, collectives
+from .errors import Closed, Forked, Invalid, ZenpsError
 from .request import Request, RequestStats
 from .tensor import Tensor
 
 T = TypeVar("T")
-_LEVELS = {0: logging.ERROR, 1: logging.WARNING, 2: logging.INFO, 3: logging.DEBUG, 4: 5}
 
 
 @dataclass
@@ -42,7 +40,7 @@ class Job:
     :class:`Forked` error for every call. Any thread may call anything.
     """
 
-    def __init__(self, options: _abi.Options, name: Optional[str], log: Any) -> None:
+    def __init__(self, options: _abi.Options, name: Optional[str], log: Optional[_log.Sink]) -> None:
         self._pid = os.getpid()
         self._state = threading.Lock()
         self._closed = False
@@ -53,9 +51,9 @@ class Job:
         self._tensors: Dict[int, Tensor] = {}
         self._stats = Totals()
         self._watched: Dict[Any, Tuple[Request[Any], asyncio.AbstractEventLoop]] = {}
-        self._loops: Set[asyncio.AbstractEventLoop] = set()
+        self._loops: Dict[asyncio.AbstractEventLoop, int] = {}
         self._collective = collectives.Collective(self)
-        self._log = log  # the library calls it until the job is closed
+        self._log = log
         self.name: str = name or ""
         lib = _lib.load()
 
@@ -67,6 +65,8 @@ class Job:
 
         self._handle: int = _calls.interruptible(open_it, lib.zenps_close)
         self.rank: int = lib.zenps_rank(self._handle)
+        if log is not None:
+            log.rank = self.rank
         self.world: int = lib.zenps_world(self._handle)
         self.servers: int = lib.zenps_servers(self._handle)
         self.provider: str = lib.zenps_provider(self._handle).decode()
@@ -139,6 +139,8 @@ class Job:
             lib.zenps_request_free(request)
         self._requests.clear()
         lib.zenps_close(self._handle)
+        if self._log is not None:
+            self._log.close()
         self._left.set()
 
     @property
@@ -157,10 +159,19 @@ class Job:
                     _lib.load().zenps_cancel(request)
         if last:
             self._destroy()
-        elif first:
-            self._left.wait(1.0)  # for threads in waits, which leave within a slice
+        elif first and not self._left.wait(1.0):  # threads in waits leave within a slice; others at their deadline
+            self._silence()
         if first:
-            self._unwatch()
+            self._look()
+
+    def _silence(self) -> None:
+        """No callback into an interpreter that may be about to end."""
+        with self._state:
+            if self._inside == 0:
+                return
+            self._inside += 1
+        _lib.load().zenps_set_log(self._handle, _abi.LogFn(0), None)
+        self._leave()
 
     def __enter__(self) -> "Job":
         return self
@@ -177,20 +188,25 @@ class Job:
             return int(_lib.load().zenps_get_fd(self._handle))
 
     def _watch(self, request: Request[Any], loop: asyncio.AbstractEventLoop) -> "asyncio.Future[None]":
+        """On the loop's thread: a future that is resolved when the request is done."""
         future: "asyncio.Future[None]" = loop.create_future()
         with self._state:
             self._watched[future] = (request, loop)
-            add = loop not in self._loops
-            self._loops.add(loop)
-        if add:
-            loop.add_reader(self.fileno(), self._on_readable)
+            known = loop in self._loops
+            over = [each for each in self._loops if each.is_closed()]
+            for each in over:
+                os.close(self._loops.pop(each))
+        if not known:
+            # A duplicate, since the loop may look at it until it hears that the job is closed.
+            self._loops[loop] = os.dup(self.fileno())
+            loop.add_reader(self._loops[loop], self._on_readable, self._loops[loop])
         self._look()  # it may have completed before the descriptor was asked for
         return future
 
-    def _on_readable(self) -> None:
+    def _on_readable(self, descriptor: int) -> None:
         try:
-            os.read(self.fileno(), 8)
-        except (BlockingIOError, Closed):
+            os.read(descriptor, 8)
+        except BlockingIOError:  # another loop has read it
             pass
         self._look()
 
@@ -199,18 +215,19 @@ class Job:
         for future, (request, loop) in list(self._watched.items()):
             if future.cancelled() or request.done():
                 self._watched.pop(future, None)
-                loop.call_soon_threadsafe(lambda f=future: None if f.done() else f.set_result(None))
-        with self._state:
-            idle = self._loops - {loop for _, loop in self._watched.values()}
-            self._loops -= idle
-        for loop in idle:
-            if not loop.is_closed() and not self._closed:
-                loop.call_soon_threadsafe(loop.remove_reader, self.fileno())
+                if not loop.is_closed():
+                    loop.call_soon_threadsafe(self._resolve, loop, future)
 
-    def _unwatch(self) -> None:
-        for _, (_, loop) in list(self._watched.items()):
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(self._look)
+    def _resolve(self, loop: asyncio.AbstractEventLoop, future: "asyncio.Future[None]") -> None:
+        """On the loop's thread, which is told no more of this job when it waits for nothing."""
+        if not future.done():
+            future.set_result(None)
+        with self._state:
+            watches = any(each is loop for _, each in list(self._watched.values()))
+            descriptor = None if watches else self._loops.pop(loop, None)
+        if descriptor is not None:
+            loop.remove_reader(descriptor)
+            os.close(descriptor)
 
     # What a user calls.
 
@@ -291,18 +308,6 @@ _jobs: Dict[Tuple[Any, ...], Job] = {}
 _opening = threading.Lock()
 
 
-def _logger(name: str) -> Any:
-    """The library's log callback, which hands lines to a logger of Python's."""
-    logger = logging.getLogger(name)
-
-    def log(_: Any, level: int, component: Optional[bytes], text: Optional[bytes]) -> None:
-        extra = {"component": (component or b"").decode(errors="replace"), "rank": os.environ.get("ZENPS_RANK")}
-        logger.log(_LEVELS.get(level, logging.DEBUG), "%s: %s", extra["component"], (text or b"").decode(errors="replace"),
-                   extra=extra)  # fmt: skip
-
-    return _abi.LogFn(log)
-
-
 def init(coordinator: Optional[str] = None, job: Optional[str] = None, rank: Optional[int] = None,
          world: Optional[int] = None, *, provider: Optional[str] = None, interface: Optional[str] = None,
          subnet: Optional[str] = None, join_timeout: Optional[float] = None, round_timeout: Optional[float] = None,
@@ -333,10 +338,15 @@ def init(coordinator: Optional[str] = None, job: Optional[str] = None, rank: Opt
             setattr(options, name, number)
         options.join_timeout_ms = _calls.milliseconds(join_timeout, "join_timeout")
         options.round_timeout_ms = _calls.milliseconds(round_timeout, "round_timeout")
-        callback = None if log is None else _logger(log)
-        if callback is not None:
-            options.log = callback
-        opened = Job(options, job or os.environ.get("ZENPS_JOB"), callback)
+        sink = None if log is None else _log.Sink(log)
+        if sink is not None:
+            options.log = sink.callback
+        try:
+            opened = Job(options, job or os.environ.get("ZENPS_JOB"), sink)
+        except ZenpsError:
+            if sink is not None:
+                sink.close()
+            raise
         _jobs[key] = opened
         _open_jobs.add(opened)
         return opened

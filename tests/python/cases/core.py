@@ -1,0 +1,409 @@
+"""Cases of one job of four ranks, in which nothing goes wrong. numpy is here for the reference alone."""
+
+import asyncio
+import array
+import gc
+import hashlib
+import os
+import threading
+
+import numpy as np
+import reference
+import zenps
+
+
+def raises(kind, call, *words):
+    try:
+        call()
+    except kind as error:
+        for word in words:
+            assert word in str(error), f"{word!r} is not in {error!r}"
+        return error
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def agree(job, data):
+    """All ranks have these bytes."""
+    digests = job.gather(hashlib.sha1(data).digest())
+    assert len(set(digests)) == 1, digests
+
+
+def case_exact(job):
+    for dtype in ("f32", "f64"):
+        for width in (1, 7, 64):
+            rows = 5000
+            tensor = job.tensor(f"exact.{dtype}.{width}", rows, width, dtype, op="sum")
+            every = [reference.gradient(rank, rows, width, dtype, 700 + 100 * rank) for rank in range(job.world)]
+            expected_ids, expected = reference.total(every, rows, width, dtype)
+            ids, values = every[job.rank]
+            for step in range(2):
+                result = tensor.allreduce(values, ids).wait()
+                assert result.nnz == len(expected_ids)
+                assert reference.same(result.row_ids, expected_ids)
+                assert reference.same(result.values, expected), (dtype, width, step)
+            agree(job, result.row_ids.tobytes() + result.values.tobytes())
+            assert tensor.next_step == 2
+
+
+def case_mean_max(job):
+    mean, most = job.tensor("mean", 10), job.tensor("max", 10, op="max")
+    assert mean.op == "mean"
+    requests = [mean.allreduce([float(job.rank)], [3]), most.allreduce([float(job.rank)], [4])]
+    zenps.wait_all(requests)
+    sums, greatest = (request.wait() for request in requests)
+    assert (sums.row_ids.tolist(), sums.values.tolist()) == ([3], [[sum(range(job.world)) / job.world]])
+    assert (greatest.row_ids.tolist(), greatest.values.tolist()) == ([4], [[job.world - 1]])
+
+
+def case_halves(job):
+    half = job.tensor("f16", 100, 2, "f16", op="sum")
+    got = half.allreduce(np.full((1, 2), 0.5, np.float16), [7]).wait()
+    assert np.asarray(got.values).dtype == np.float16 and np.asarray(got.values).tolist() == [[2.0, 2.0]]
+    brain = job.tensor("bf16", 100, 2, "bf16", op="sum")
+    got = brain.allreduce(np.full((1, 2), 0x3F00, np.uint16), [7]).wait()  # 0.5
+    assert got.values.data.format == "H" and got.values.tolist() == [[0x4000, 0x4000]]  # 2.0
+
+
+def case_corners(job):
+    rows, width = 1000, 2
+    tensor = job.tensor("corners", rows, width, op="sum")
+    nan, inf = float("nan"), float("inf")
+    mine = {0: ([0, rows - 1], [[1, -1], [2, 0]]), 1: ([5], [[nan, inf]]), 2: ([6, 6], [[-0.0, -0.0], [1, -1]])}
+    ids, values = mine.get(job.rank, ([], []))
+    if ids:
+        got = tensor.allreduce(np.array(values, np.float32), ids).wait()
+    else:
+        got = tensor.allreduce().wait()
+    assert got.row_ids.tolist() == [0, 5, 6, rows - 1]
+    sums = np.asarray(got.values)
+    assert sums[[0, 2, 3]].tolist() == [[1, -1], [1, -1], [2, 0]] and np.isnan(sums[1, 0]) and np.isinf(sums[1, 1])
+    nothing = tensor.allreduce(np.empty((0, width), np.float32), np.empty(0, np.int64)).wait()
+    assert nothing.nnz == 0 and nothing.row_ids.tolist() == [] and np.asarray(nothing.values).shape == (0, width)
+
+
+def case_zero_rows(job):
+    tensor = job.tensor("zeros", 100, 2, op="sum", keep_zero_rows=True)
+    got = tensor.allreduce(np.zeros((1, 2), np.float32), [9]).wait()
+    assert got.row_ids.tolist() == [9] and got.values.tolist() == [[0, 0]]
+
+
+def case_layouts(job):
+    tensor = job.tensor("layouts", 50, 3, op="sum")
+    expected = np.zeros((50, 3), np.float32)
+    expected[7] = sum(range(1, job.world + 1))
+    dense = np.zeros((50, 3), np.float32)
+    dense[7] = job.rank + 1
+    before = dense.copy()
+    result = tensor.allreduce(dense).wait()
+    assert result.row_ids is None and reference.same(result.values, expected) and (dense == before).all()
+    result = tensor.allreduce(dense, out="rows").wait()
+    assert result.row_ids.tolist() == [7] and reference.same(result.values, expected[7])
+    tensor.allreduce(dense, out=dense).wait()
+    assert reference.same(dense, expected)
+    # Ranks need not have the same layout.
+    values = np.full((1, 3), job.rank + 1, np.float32)
+    request = tensor.allreduce(before) if job.rank % 2 else tensor.allreduce(values, [7], out="dense")
+    assert reference.same(request.wait().values, expected)
+    ids, into = np.full(5, -1), np.zeros((5, 3), np.float32)
+    result = tensor.allreduce(values, [7], out=(ids, into)).wait()
+    assert result.nnz == 1 and ids[0] == 7 and reference.same(result.values, expected[7]) and into[0, 0] == expected[7, 0]
+
+
+def case_truncated(job):
+    tensor = job.tensor("truncated", 50, 1, op="sum")
+    room = (np.zeros(2, np.int64), np.zeros((2, 1), np.float32))
+    request = tensor.allreduce([1.0, 2.0, 3.0], [4, 5, 6], out=room)
+    error = raises(zenps.Truncated, request.wait)
+    assert error.needed == 3 and error.tensor == "truncated"
+    assert tensor.allreduce([1.0], [4], out=room).wait().nnz == 1
+
+
+class OnlyDLPack:
+    def __init__(self, inner):
+        self.inner = inner
+
+    def __dlpack__(self, **more):
+        return self.inner.__dlpack__(**more)
+
+    def __dlpack_device__(self):
+        return self.inner.__dlpack_device__()
+
+
+class OnlyInterface:
+    def __init__(self, inner):
+        self.inner = inner
+        self.__array_interface__ = inner.__array_interface__
+
+
+def case_inputs(job):
+    """Every kind of array, and what is wrong with an array is told before the step is used up."""
+    tensor = job.tensor("inputs", 50, 2, op="sum")
+    ids, values = np.array([3, 1]), np.ones((2, 2), np.float32)
+    kinds = [
+        (values, ids), (array.array("f", [1] * 4), array.array("q", [3, 1])), ([1, 1, 1, 1], (3, 1)),
+        (memoryview(values), memoryview(ids)), (OnlyDLPack(values), OnlyDLPack(ids)),
+        (OnlyInterface(values), OnlyInterface(ids)), (values.tobytes() and zenps.Array(values.ctypes.data, "f32", (2, 2), values), ids),
+    ]  # fmt: skip
+    for given, rows in kinds:
+        got = tensor.allreduce(given, rows).wait()
+        assert got.row_ids.tolist() == [1, 3] and got.values.tolist() == [[job.world] * 2] * 2
+    step = tensor.next_step
+    for bad, words in (
+        (lambda: tensor.allreduce(values.astype(np.float64), ids), ("inputs", "f64", "f32 is wanted")),
+        (lambda: tensor.allreduce(values, ids.astype(np.int32)), ("row_ids", "i64 is wanted")),
+        (lambda: tensor.allreduce(np.ones((2, 4), np.float32)[:, ::2], ids), ("not contiguous",)),
+        (lambda: tensor.allreduce(OnlyDLPack(np.ones((2, 4), np.float32)[:, ::2]), ids), ("not contiguous",)),
+        (lambda: tensor.allreduce(values, [1, 2, 3]), ("[2, 2]", "[3, 2]")),
+        (lambda: tensor.allreduce(values), ("[2, 2]", "[50, 2]")),
+        (lambda: tensor.allreduce(None, [1]), ("without values",)),
+        (lambda: tensor.allreduce("abcd", ids), ("str is no array",)),
+        (lambda: tensor.allreduce(values, ids, out="all"), ("must be same, rows, dense",)),
+        (lambda: tensor.allreduce(values, ids, out=b"x" * 400), ("out",)),
+        (lambda: tensor.allreduce(values, ids, step=-1), ("step -1",)),
+        (lambda: job.tensor("bad", 0), ("0 rows",)),
+        (lambda: job.tensor("bad", 10, dtype="f8"), ("f8", "f32, f64, bf16, f16")),
+        (lambda: job.tensor("bad", 10, op="add"), ("add", "sum, mean")),
+        (lambda: job.tensor("bad", 10, partitions=-1), ("partitions -1",)),
+    ):  # fmt: skip
+        raises(zenps.Invalid, bad, *words)
+    raises(zenps.Unsupported, lambda: job.tensor("bad", 10, scheme="fast"), "fast", "balanced")
+    raises(TypeError, lambda: job.tensor("bad", 10, colour=1), "colour", "block_bits")
+    assert tensor.next_step == step
+    raises(zenps.Invalid, tensor.allreduce(values, [50, 1]).wait, "50")  # found out while it is encoded
+    assert isinstance(raises(ValueError, lambda: tensor.allreduce(values, [1])), zenps.ZenpsError)
+
+
+def case_outputs(job):
+    """Results as other libraries see them, without copies."""
+    tensor = job.tensor("outputs", 50, 2, op="sum")
+    got = tensor.allreduce(np.ones((2, 2), np.float32), [3, 1]).wait()
+    seen = np.asarray(got.values)
+    assert seen.ctypes.data == got.values.address and seen.shape == (2, 2) and seen.dtype == np.float32
+    through = np.from_dlpack(got.values)
+    assert through.ctypes.data == got.values.address
+    seen[0, 0] = 99
+    assert got.values.data[0, 0] == 99 and got.values[0, 0] == 99 and through[0, 0] == 99
+    assert len(got.row_ids) == 2 and list(got.row_ids) == [1, 3] and got.values.nbytes == 16
+    view = got.row_ids.data
+    del got, through
+    gc.collect()
+    tensor.allreduce().wait()
+    assert view.tolist() == [1, 3] and seen[0, 0] == 99
+
+
+def case_push_pull(job):
+    tensor = job.tensor("pushed", 100, 2, op="sum")
+    pull = tensor.pull(range(10, 20))
+    tensor.push(np.ones((2, 2), np.float32), [12, 30]).wait()
+    got = pull.wait()
+    assert got.row_ids.tolist() == [12] and got.values.tolist() == [[job.world] * 2]
+    tensor.push(np.ones((1, 2), np.float32), [job.rank]).wait()
+    got = tensor.pull([3, 0, 50], out="dense").wait()
+    assert got.values.tolist() == [[1, 1], [1, 1], [0, 0]]
+    own = range(25 * job.rank, 25 * (job.rank + 1))
+    got = tensor.reduce_scatter(np.ones((2, 2), np.float32), [1, 99], rows=own).wait()
+    assert got.row_ids.tolist() == [row for row in (1, 99) if row in own]
+    raises(zenps.Invalid, lambda: tensor.pull(range(0, 10, 2)), "step 1")
+
+
+def case_allgather(job):
+    tensor = job.tensor("gathered", 100, 2, "f64")
+    got = tensor.allgather(np.full((1, 2), -0.0 if job.rank else 7.5), [job.rank]).wait()
+    assert got.row_ids.tolist() == list(range(job.world))
+    assert np.signbit(np.asarray(got.values)[1:]).all() and got.values.tolist()[0] == [7.5, 7.5]
+
+
+def case_gather_sum(job):
+    for data in (b"", b"x" * job.rank, bytes(range(256)) * (300 * job.rank + 1)):
+        mine = data + bytes([job.rank])
+        got = job.gather(mine)
+        assert got[job.rank] == mine and [each[-1] for each in got] == list(range(job.world))
+    assert job.sum(0.1, job.rank, -0.0) == [sum([0.1] * job.world), sum(range(job.world)), 0.0]
+    assert job.sum() == []
+    raises(zenps.Invalid, lambda: job.sum(*[1.0] * (1 + (job.rank == 2))), "[1, 1, 2, 1]")
+
+
+def case_broadcast_barrier(job):
+    for n_bytes in (0, 1, 64, 1000003):
+        expected = bytes(i * 7 % 256 for i in range(min(n_bytes, 1000))) + b"z" * max(0, n_bytes - 1000)
+        buffer = bytearray(expected if job.rank == 1 else n_bytes)
+        job.broadcast(buffer, root=1)
+        assert buffer == expected
+    values = np.arange(12, dtype=np.float64).reshape(3, 4) * (job.rank == 0)
+    job.broadcast(values)
+    assert values[2, 3] == 11
+    job.barrier()
+    if job.rank:
+        raises(zenps.Invalid, lambda: job.broadcast(b"abc"), "read-only")
+    raises(zenps.Invalid, lambda: job.broadcast(bytearray(3), root=job.world), "root")
+
+
+def case_asyncio(job):
+    tensors = [job.tensor(f"async.{i}", 100, op="sum") for i in range(8)]
+
+    async def one(tensor, step):
+        rows = await tensor.allreduce([1.0], [step], step=step)
+        assert rows.values.tolist() == [[job.world]]
+        return tensor.name
+
+    async def main():
+        for step in range(50):
+            names = await asyncio.gather(*(one(tensor, step) for tensor in tensors))
+            assert names == [tensor.name for tensor in tensors]
+
+    asyncio.run(main())
+    asyncio.run(main_again(tensors, job))
+
+
+async def main_again(tensors, job):
+    """Another loop, and a wait that is given up: the operation is, too, on all ranks."""
+    request = tensors[0].allreduce([1.0], [1]) if job.rank else None
+    if job.rank == 1:
+        try:
+            await asyncio.wait_for(request, 0.2)
+        except asyncio.TimeoutError:
+            pass
+        else:
+            raise AssertionError("rank 0 has not come")
+    if job.rank:
+        raises(zenps.Canceled, request.wait)
+    rows = await tensors[1].allreduce([1.0], [1])
+    assert rows.nnz == 1
+
+
+def case_threads(job):
+    failures = []
+
+    def body(number):
+        try:
+            tensor = job.tensor(f"thread.{number}", 1000, 4, op="sum")
+            for step in range(20):
+                got = tensor.allreduce(np.ones((3, 4), np.float32), [number, step, 999]).wait()
+                assert got.values.tolist()[-1] == [job.world] * 4
+        except Exception as error:  # for the main thread to raise
+            failures.append(error)
+
+    threads = [threading.Thread(target=body, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures
+
+
+def case_same_objects(job):
+    tensor = job.tensor("same", 10, 2)
+    assert job.tensor("same", 10, 2) is tensor
+    assert zenps.init(round_timeout=30) is job
+    assert 0 <= tensor.owner(0) < job.servers and tensor.rows == 10 and tensor.scheme == "balanced"
+
+
+def case_shape_mismatch(job):
+    if job.rank == 0:
+        job.tensor("mismatch", 10, 2)
+    job.barrier()
+    if job.rank:
+        error = raises(zenps.ShapeMismatch, lambda: job.tensor("mismatch", 10, 3), "mismatch")
+        assert isinstance(error, ValueError) and error.status == zenps.Status.ERR_SHAPE
+    job.barrier()
+
+
+def case_timeout_and_cancel(job):
+    tensor = job.tensor("late", 10, op="sum")
+    request = None
+    if job.rank:
+        request = tensor.allreduce([1.0], [1])
+        raises(TimeoutError, lambda: request.wait(0.05), "late", "in flight")
+        assert not request.done() and request.stats is None
+    job.barrier()
+    if not job.rank:
+        request = tensor.allreduce([1.0], [1])
+    assert request.wait().values.tolist() == [[job.world]] and request.done() and request.exception() is None
+    assert request.stats.total > 0 and request.stats.scheme == "balanced"
+    request = tensor.allreduce([1.0], [1]) if job.rank else None
+    if job.rank == 1:
+        request.cancel()
+    if job.rank:
+        error = request.exception()
+        assert isinstance(error, zenps.Canceled) and (error.tensor, error.step) == ("late", 1), repr(error)
+    job.barrier()
+
+
+def case_dropped(job):
+    """Who drops a request gives it up, on all ranks."""
+    tensor = job.tensor("dropped", 10, op="sum")
+    if job.rank == 1:
+        tensor.allreduce([1.0], [1])
+        gc.collect()
+    elif job.rank > 1:
+        raises(zenps.Canceled, tensor.allreduce([1.0], [1]).wait)
+    job.barrier()
+
+
+def case_sparsifier(job):
+    n = 2000
+    tensor = job.tensor("selected", n, op="sum")
+    sparsifier = zenps.Sparsifier(n, density=0.01)
+    draw = np.random.default_rng(job.rank)
+    given, sent = np.zeros(n, np.float64), np.zeros(n, np.float64)
+    for _ in range(5):
+        gradient = draw.standard_normal(n).astype(np.float32)
+        given += gradient
+        selection = sparsifier.select(gradient)
+        assert selection.nnz == 20 == sparsifier.stats.selected
+        sent[np.asarray(selection.row_ids)] += np.asarray(selection.values)[:, 0]
+        result = tensor.allreduce(selection.values, selection.row_ids).wait()
+        sparsifier.commit(result)
+    assert np.abs(given - sent - np.asarray(sparsifier.residual)).max() < 1e-5
+    agree(job, result.values.tobytes())
+    # All of it is the dense sum, bit for bit.
+    whole = zenps.Sparsifier(n, density=1.0)
+    selection = whole.select(gradient)
+    assert reference.same(
+        tensor.allreduce(selection.values, selection.row_ids, out="dense").wait().values,
+        tensor.allreduce(gradient).wait().values.data,
+    )
+
+
+def case_contributed(job):
+    n = 4096
+    tensor = job.tensor("oktopk", n, op="sum", scheme="oktopk", density=0.02, contributed=True)
+    sparsifier = zenps.Sparsifier(n, kind="scheme")
+    gradient = np.random.default_rng(job.rank).standard_normal(n).astype(np.float32)
+    selection = sparsifier.select(gradient)
+    assert selection.row_ids is None
+    result = tensor.allreduce(selection.values, out="rows").wait()
+    sparsifier.commit(result)
+    residual = np.asarray(sparsifier.residual)
+    took = np.asarray(result.contributed)
+    assert len(took) and (residual[took] == 0).all() and np.count_nonzero(residual) == n - len(took)
+
+
+def case_fork(job):
+    tensor = job.tensor("forked", 10, op="sum")
+    child = os.fork()
+    if child == 0:
+        try:
+            raises(zenps.Forked, lambda: tensor.allreduce([1.0], [1]), str(os.getppid()))
+            raises(zenps.Forked, job.barrier)
+            job.close()
+        except BaseException:
+            os._exit(1)
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert tensor.allreduce([1.0], [1]).wait().nnz == 1
+
+
+def case_outlive(job):
+    """Last: the job is closed; results and their views stay."""
+    tensor = job.tensor("outlive", 100, 2, op="sum")
+    got = tensor.allreduce(np.ones((2, 2), np.float32), [3, 1]).wait()
+    seen, view = np.asarray(got.values), got.row_ids.data
+    stats = job.stats
+    assert stats.requests > 50 and stats.bytes_out > 0
+    job.close()
+    job.close()
+    del got, tensor
+    gc.collect()
+    assert job.closed and seen.tolist() == [[job.world] * 2] * 2 and view.tolist() == [1, 3]
+    raises(zenps.Closed, job.barrier, "closed")

@@ -1,0 +1,67 @@
+"""Cases in which ranks die, do not come, or are interrupted. Each ends its job, so each is a launch of its own."""
+
+import os
+import signal
+import threading
+import time
+
+import zenps
+
+ROUND_TIMEOUT = 60
+PROMPT = 20  # seconds: long for a loaded machine, short for a wait that lasts ROUND_TIMEOUT
+
+
+def interrupted(call):
+    """Ctrl-C while call() waits; returns when it has been, promptly."""
+    begun = []
+
+    def press():
+        begun.append(time.monotonic())
+        os.kill(os.getpid(), signal.SIGINT)
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a launcher may have left it ignored
+    timer = threading.Timer(0.5, press)
+    timer.start()
+    try:
+        call()
+    except KeyboardInterrupt:
+        assert time.monotonic() - begun[0] < PROMPT
+    else:
+        raise AssertionError("no KeyboardInterrupt")
+    finally:
+        timer.join()
+
+
+def case_killed(job):
+    tensor = job.tensor("killed", 1000, 4, op="sum")
+    tensor.allreduce([1.0] * 4, [job.rank]).wait()
+    if job.rank == 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    request = tensor.allreduce([1.0] * 4, [job.rank])
+    error = request.exception()
+    assert isinstance(error, zenps.PeerLost) and error.missing_ranks == (2,), repr(error)
+    assert (error.tensor, error.step, error.status) == ("killed", 1, zenps.Status.ERR_PEER_LOST)
+    assert "killed" in str(error) and error.job == job.name
+
+
+def case_interrupted_wait(job):
+    tensor = job.tensor("interrupted", 1000, op="sum")
+    if job.rank == 0:
+        request = tensor.allreduce([1.0], [1])
+        interrupted(request.wait)
+        assert isinstance(request.exception(), zenps.Canceled)
+    else:
+        error = tensor.allreduce([1.0], [1]).exception() if job.rank == 1 else None
+        assert job.rank != 1 or isinstance(error, zenps.Canceled), repr(error)
+    job.barrier()  # the job goes on
+
+
+def case_interrupted_barrier(job):
+    """Rank 0 leaves a barrier behind; it ends when the others have come."""
+    if job.rank == 0:
+        interrupted(job.barrier)
+    else:
+        time.sleep(1.5)  # no end depends on it
+        job.barrier()
+    tensor = job.tensor("afterwards", 10, op="sum")
+    assert tensor.allreduce([1.0], [1]).wait().nnz == 1
