@@ -163,7 +163,9 @@ static zps_err_t owners_read(const zps_json *from, uint32_t n_servers, struct zp
 /* ------------------------------------------------------------ messages */
 
 zps_json *zps_control_register_write(const struct zps_tensor_spec *spec) {
-  zps_json *params = shape_write(zps_control_job_id_write(spec->job_id), spec);
+  zps_json *params = zps_control_job_id_write(spec->job_id);
+  if (spec->group[0]) params = zps_json_set_str(params, "group", spec->group);
+  params = shape_write(params, spec);
   if (spec->keep_zero_rows) params = zps_json_set_u64(params, "keep_zero_rows", spec->keep_zero_rows);
   return zps_control_scheme_write(params, &spec->scheme);
 }
@@ -173,6 +175,8 @@ zps_err_t zps_control_register_read(const zps_json *params, struct zps_tensor_sp
   if (!err && zps_json_get(params, "keep_zero_rows"))
     err = zps_control_get_u32(params, "keep_zero_rows", 1, 1, &spec->keep_zero_rows, error);
   if (!err) err = zps_control_scheme_read(params, &spec->scheme, error);
+  if (!err && zps_json_get(params, "group"))
+    err = zps_control_get_text(params, "group", 1, ZPS_NAME_MAX, spec->group, error);
   return err ? err : ranks_read(params, spec, error);
 }
 

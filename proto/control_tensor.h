@@ -25,15 +25,16 @@ struct zps_tensor_spec {
   enum zps_value_codec value_codec;
   struct zps_scheme_spec scheme; /* the workers' affair; it does not travel to servers */
   const uint32_t *owners;        /* n_parts of them: position of the owning server; malloc'd by readers */
+  char group[ZPS_NAME_MAX + 1];  /* of ranks, that it is a tensor of; empty: of all. Does not travel to servers */
   const uint32_t *ranks; /* n_ranks of them, ascending: those that push and are told sums; malloc'd by readers */
-  uint32_t n_ranks;      /* 0: all */
+  uint32_t n_ranks;      /* 0: all, of the group if there is one */
   enum zps_partitioner partitioner; /* 0: stratified */
   struct zps_hier_options hashing;  /* of hierarchical */
   uint32_t keep_zero_rows; /* 1: ranks send rows of zeros that they list, too; like the scheme, not told to servers */
 };
 /* Frees what a reader has allocated. */
 void zps_tensor_spec_fini(struct zps_tensor_spec *spec);
-/* True when two descriptions agree where ranks must: in everything but the job, numbers, name and owners. */
+/* True when two descriptions agree where ranks must: in everything but the job, numbers, name, group and owners. */
 bool zps_tensor_spec_same(const struct zps_tensor_spec *a, const struct zps_tensor_spec *b);
 /* For people: "100 x 8 f32 sum in 4 partitions, block_bits 0, codec auto, values raw, scheme oktopk k=5". `text` has
  * ZPS_TENSOR_TEXT_MAX + 1 characters. Returns it. */

@@ -162,12 +162,12 @@ void zps_coordinator_act(void *ctx, const struct zps_action *action) {
     case ZPS_ACT_TENSOR_DONE:
       reply(action, zps_control_registered_write(&action->tensor->spec));
       break;
-    case ZPS_ACT_LINKED_DONE:
+    case ZPS_ACT_GROUP_DONE:
       zps_rpc_reply(action->token, NULL);
       break;
     case ZPS_ACT_JOIN_FAILED:
     case ZPS_ACT_TENSOR_FAILED:
-    case ZPS_ACT_LINKED_FAILED:
+    case ZPS_ACT_GROUP_FAILED:
       zps_rpc_reply_error(action->token, action->code, "%s", action->text);
       break;
     case ZPS_ACT_JOB_FAILED:

@@ -43,7 +43,8 @@ static void copy_member(void *ctx, const char *key, const zps_json *value) {
   *row = zps_json_set(*row, key, zps_json_ref((zps_json *)(uintptr_t)value)); /* only its reference count changes */
 }
 
-/* Adds the job's name and, for a tensor, how long ago it was opened: what rates since then are divided by. */
+/* Adds the job's name and, for a tensor, how long ago it was opened: what rates since then are divided by. Servers do
+ * not know the group of a tensor, whose world it is. */
 static zps_json *set_job(const struct zps_coordinator *coordinator, zps_json *row) {
   uint64_t job_id, tensor;
   if (!row || zps_json_get_hex(row, "job_id", &job_id, NULL)) return row;
@@ -53,6 +54,8 @@ static zps_json *set_job(const struct zps_coordinator *coordinator, zps_json *ro
   row = zps_json_set_str(row, "job", job->name);
   if (!row || zps_json_get_u64(row, "tensor", 0, UINT32_MAX, &tensor, NULL)) return row;
   if (tensor >= job->n_tensors || job->tensors[tensor]->state != ZPS_TENSOR_OPEN) return row;
+  const struct zps_tensor_spec *spec = &job->tensors[tensor]->spec;
+  if (spec->group[0]) row = zps_json_set_u64(zps_json_set_str(row, "group", spec->group), "world", spec->n_ranks);
   const uint64_t age_ns = zps_clock_ns() - job->tensors[tensor]->opened_ns;
   return zps_json_set_real(row, "age_s", (double)age_ns / (double)ZPS_NS_PER_S);
 }

@@ -77,6 +77,7 @@ void zps_members_job_close(struct zps_members *members, struct zps_member_job *j
   if (job->state != ZPS_JOB_JOINING)
     zps_log_info("job '%s' 0x%016llx is closed: %s", job->name, (unsigned long long)job->job_id, reason);
   for (uint32_t i = 0; i < job->world; i++) free(job->ranks[i]);
+  zps_members_groups_free(job);
   zps_members_tensors_free(job);
   free(job->ranks);
   free(job->servers);
@@ -90,7 +91,7 @@ static void job_fail(struct zps_members *members, struct zps_member_job *job, zp
   zps_fail(&job->error, code, "%s", text);
   job_set_state(job, ZPS_JOB_CLOSING);
   zps_members_tensors_fail(members, job, NULL, code, text);
-  zps_members_links_fail(members, job, code, text);
+  zps_members_groups_fail(members, job, code, text);
   for (uint32_t r = 0; r < job->world; r++) {
     if (job->ranks[r]->state != ZPS_RANK_IN) continue;
     zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_JOB_FAILED,
@@ -199,7 +200,7 @@ static void rank_gone(struct zps_members *members, struct zps_member_job *job, s
   *(code == ZPS_ERR_CLOSED ? &job->n_left : &job->n_lost) += 1;
   job->n_joined--;
   zps_members_tensors_fail(members, job, rank->client, code, text);
-  zps_members_link_drop(members, job, rank, code, text);
+  zps_members_groups_drop(members, job, rank->rank, code, text);
   rank->client->job = NULL;
   rank->client = NULL;
   if (job->n_joined) {
@@ -249,7 +250,7 @@ zps_err_t zps_members_leave(struct zps_members *members, struct zps_member_clien
   char text[ZPS_NAME_MAX * 2 + 64];
   snprintf(text, sizeof text, "rank %u (host %s, pid %u) left the job", rank->rank, rank->host, rank->pid);
   rank_gone(members, job, rank, ZPS_ERR_CLOSED, text);
-  if (!job->linked) zps_members_links_fail(members, job, ZPS_ERR_MISSING, text);
+  zps_members_groups_left(members, job, rank->rank, text);
   if (job->n_joined == 0) {
     zps_members_job_close(members, job, job->state == ZPS_JOB_CLOSING ? job->error.text : "all ranks have left");
     return ZPS_OK;

@@ -140,8 +140,8 @@ uint64_t zps_members_tick(struct zps_members *members, uint64_t now_ns) {
     if (job_deadline < deadline) deadline = job_deadline;
   }
   for (struct zps_member_job *job = members->jobs; job; job = job->next) {
-    const uint64_t links_deadline = zps_members_links_tick(members, job, now_ns);
-    if (links_deadline < deadline) deadline = links_deadline;
+    const uint64_t groups_deadline = zps_members_groups_tick(members, job, now_ns);
+    if (groups_deadline < deadline) deadline = groups_deadline;
   }
   return deadline;
 }

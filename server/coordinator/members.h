@@ -16,6 +16,7 @@
 #include "common/base/tally.h"
 #include "common/codec/partition.h"
 #include "common/plan/report.h"
+#include "proto/control_group.h"
 #include "proto/control_job.h"
 #include "proto/control_server.h"
 #include "proto/control_tensor.h"
@@ -55,10 +56,23 @@ struct zps_member_rank {
   uint64_t deadline_ns, timeout_ms; /* JOINING */
   void *token;                      /* JOINING: the join request */
   struct zps_member_client *client; /* JOINING, IN */
-  uint64_t link_deadline_ns, link_timeout_ms;
-  void *link_token;       /* waits for the other ranks' links */
-  struct zps_tally tally; /* of its rounds, but for those of internal tensors */
-  uint64_t told_ns;       /* when it last told of them; 0: not yet */
+  struct zps_tally tally;           /* of its rounds, but for those of internal tensors */
+  uint64_t told_ns;                 /* when it last told of them; 0: not yet */
+};
+
+/* Ranks that meet, by a name (groups.c). */
+struct zps_member_group {
+  char name[ZPS_NAME_MAX + 1];
+  bool is_met;         /* all have come */
+  uint32_t first_rank; /* that named its ranks */
+  uint32_t n_ranks, n_here;
+  uint32_t *ranks; /* ascending */
+  struct zps_member_seat {
+    bool here;
+    void *token; /* waits for the others */
+    uint64_t deadline_ns, timeout_ms;
+  } * seats; /* of each of `ranks` */
+  struct zps_member_group *next;
 };
 
 enum zps_tensor_state { ZPS_TENSOR_OPENING, ZPS_TENSOR_OPEN, ZPS_TENSOR_FAILED };
@@ -90,8 +104,9 @@ struct zps_member_job {
   uint32_t n_joined, n_left, n_lost;  /* n_joined: JOINING or IN */
   struct zps_member_server **servers; /* from OPENING on; NULL: lost */
   uint32_t n_servers;
-  unsigned n_pending;                 /* OPENING: servers that have not answered job.open */
-  bool linked;                        /* all ranks have made their links to each other */
+  unsigned n_pending;              /* OPENING: servers that have not answered job.open */
+  struct zps_member_group *groups; /* that ranks have opened, and not all closed */
+  uint32_t n_groups;
   struct zps_member_tensor **tensors; /* by number */
   uint32_t n_tensors, cap_tensors;
   uint64_t started_ns;    /* of the state JOINING, later of RUNNING */
@@ -108,8 +123,8 @@ enum zps_action_type {
   ZPS_ACT_JOIN_FAILED,   /* client, token, code, text */
   ZPS_ACT_TENSOR_DONE,   /* client, token, job, tensor */
   ZPS_ACT_TENSOR_FAILED, /* client, token, code, text */
-  ZPS_ACT_LINKED_DONE,   /* client, token */
-  ZPS_ACT_LINKED_FAILED, /* client, token, code, text */
+  ZPS_ACT_GROUP_DONE,    /* client, token, group */
+  ZPS_ACT_GROUP_FAILED,  /* client, token, group, code, text */
   ZPS_ACT_JOB_FAILED,    /* client, job, code, text, rank (or ZPS_NO_RANK) */
   ZPS_ACT_RANK_LEFT,     /* client, job, rank */
   ZPS_ACT_TENSOR_PLAN,   /* client, job, tensor, runs, n_runs, whole */
@@ -124,6 +139,7 @@ struct zps_action {
   void *token;
   const struct zps_member_job *job;
   const struct zps_member_tensor *tensor;
+  const struct zps_member_group *group;
   uint32_t position; /* of the server in the job */
   uint32_t rank;
   zps_err_t code;
@@ -171,6 +187,14 @@ zps_err_t zps_members_leave(struct zps_members *members, struct zps_member_clien
  * have not. */
 zps_err_t zps_members_linked(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
                              uint64_t timeout_ms, void *token, uint64_t now_ns, struct zps_error *error) ZPS_MUSTCHECK;
+/* This rank is in the group that the spec names, of these ranks; answered when all are, as for join. ZPS_ERR_SHAPE:
+ * they do not name the same ranks; ZPS_ERR_MISSING names the ranks that have not come. A group that has met is there
+ * until all of its ranks have closed it. */
+zps_err_t zps_members_group_open(struct zps_members *members, struct zps_member_client *client,
+                                 const struct zps_group_spec *spec, void *token, uint64_t now_ns,
+                                 struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_members_group_close(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
+                                  const char *name, struct zps_error *error) ZPS_MUSTCHECK;
 /* The running job of this client: its ranks, for a client that links to them. */
 zps_err_t zps_members_running(const struct zps_member_job *job, uint64_t job_id, struct zps_error *error) ZPS_MUSTCHECK;
 /* A server answered job.open; `code` with `text` when it refused or did not answer in time. */

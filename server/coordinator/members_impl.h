@@ -53,12 +53,19 @@ void zps_members_job_drop_joins(struct zps_members *members, struct zps_member_j
                                 const char *text);
 uint64_t zps_members_job_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
 
-/* links.c */
-/* Answer the ranks that wait for links, or this one, if it waits, with this failure. */
-void zps_members_links_fail(struct zps_members *members, struct zps_member_job *job, zps_err_t code, const char *text);
-void zps_members_link_drop(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
-                           zps_err_t code, const char *text);
-uint64_t zps_members_links_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
+/* groups.c */
+/* Answers all ranks that wait for others of a group with this failure; */
+void zps_members_groups_fail(struct zps_members *members, struct zps_member_job *job, zps_err_t code, const char *text);
+/* takes the rank, which is gone, out of its groups, and answers it alike where it waits; */
+void zps_members_groups_drop(struct zps_members *members, struct zps_member_job *job, uint32_t rank, zps_err_t code,
+                             const char *text);
+/* then, with ZPS_ERR_MISSING, those that wait for it. */
+void zps_members_groups_left(struct zps_members *members, struct zps_member_job *job, uint32_t rank, const char *text);
+uint64_t zps_members_groups_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
+void zps_members_groups_free(struct zps_member_job *job);
+struct zps_member_group *zps_members_group_find(const struct zps_member_job *job, const char *name);
+/* Whether it is one of the group's ranks; *place_p: which. */
+bool zps_members_group_has(const struct zps_member_group *group, uint32_t rank, uint32_t *place_p);
 
 /* plans.c */
 /* "auto" and "auto:balanced,ring", maybe with further words after a blank: a plan among the schemes that are alike in

@@ -96,6 +96,26 @@ static zps_err_t job_linked(struct zps_coordinator_conn *conn, const zps_json *p
                                   zps_clock_ns(), error);
 }
 
+static zps_err_t group_open(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
+                            struct zps_error *error) {
+  struct zps_group_spec spec;
+  zps_err_t err = zps_control_group_open_read(params, &spec, error);
+  if (err) return err;
+  err = zps_members_group_open(conn->coordinator->members, &conn->client, &spec, request, zps_clock_ns(), error);
+  zps_group_spec_fini(&spec);
+  return err;
+}
+
+static zps_err_t group_close(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
+                             struct zps_error *error) {
+  uint64_t job_id = 0;
+  const char *group = "";
+  zps_err_t err = zps_control_group_close_read(params, &job_id, &group, error);
+  if (!err) err = zps_members_group_close(conn->coordinator->members, &conn->client, job_id, group, error);
+  if (!err) zps_rpc_reply(request, NULL);
+  return err;
+}
+
 static zps_err_t job_memory(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                             struct zps_error *error) {
   (void)request;
@@ -191,6 +211,8 @@ static const struct method {
     {"job.peers", ZPS_CONN_WORKER, false, job_peers},
     {"job.linked", ZPS_CONN_WORKER, false, job_linked},
     {"job.memory", ZPS_CONN_WORKER, true, job_memory},
+    {"group.open", ZPS_CONN_WORKER, false, group_open},
+    {"group.close", ZPS_CONN_WORKER, false, group_close},
     {"job.stats", ZPS_CONN_WORKER, true, job_stats},
     {"tensor.register", ZPS_CONN_WORKER, false, tensor_register},
     {"tensor.report", ZPS_CONN_WORKER, true, tensor_report},

@@ -169,6 +169,7 @@ zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator) {
       row = zps_json_set_hex(row, "job_id", job->job_id);
       row = zps_json_set_u64(row, "tensor", spec->tensor);
       row = zps_json_set_str(row, "name", spec->name);
+      if (spec->group[0]) row = zps_json_set_str(row, "group", spec->group);
       row = zps_json_set_str(row, "state", tensor_state(job->tensors[i]));
       row = zps_json_set_u64(row, "rows", spec->rows);
       row = zps_json_set_u64(row, "width", spec->width);
@@ -200,10 +201,11 @@ static zps_json *tensor_tally(const struct zps_member_job *job, const struct zps
   row = zps_json_set_hex(row, "job_id", job->job_id);
   row = zps_json_set_u64(row, "tensor", spec->tensor);
   row = zps_json_set_str(row, "name", spec->name);
+  if (spec->group[0]) row = zps_json_set_str(row, "group", spec->group);
   row = zps_json_set_u64(row, "rows", spec->rows);
   row = zps_json_set_u64(row, "width", spec->width);
   row = zps_json_set_u64(row, "value_bytes", zps_dtype_size(spec->dtype));
-  row = zps_json_set_u64(row, "world", job->world);
+  row = zps_json_set_u64(row, "world", spec->group[0] ? spec->n_ranks : job->world);
   row = zps_json_set_real(row, "age_s", tensor->opened_ns ? seconds_since(tensor->opened_ns) : 0);
   row = zps_control_tally_write(row, &tensor->tally);
   row = zps_json_set_u64(row, "rank_rounds", tensor->tally.rounds);

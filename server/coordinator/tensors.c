@@ -51,9 +51,41 @@ void zps_members_tensors_fail(struct zps_members *members, struct zps_member_job
   for (uint32_t i = 0; i < job->n_tensors; i++) answer_waiters(members, job, job->tensors[i], client, code, text);
 }
 
+/* The group that it is a tensor of; NULL: of all ranks. */
+static zps_err_t find_group(const struct zps_member_job *job, const struct zps_tensor_spec *spec, uint32_t rank,
+                            const struct zps_member_group **group_p, struct zps_error *error) {
+  uint32_t place;
+  *group_p = NULL;
+  if (!spec->group[0]) return ZPS_OK;
+  const struct zps_member_group *group = zps_members_group_find(job, spec->group);
+  if (!group || !group->is_met)
+    return zps_fail(error, ZPS_ERR_UNKNOWN, "tensor '%s': job '%s' has no group '%s' open", spec->name, job->name,
+                    spec->group);
+  if (!zps_members_group_has(group, rank, &place))
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor '%s': rank %u is none of group '%s'", spec->name, rank,
+                    spec->group);
+  *group_p = group;
+  return ZPS_OK;
+}
+
+static zps_err_t check_ranks(const struct zps_member_job *job, const struct zps_member_group *group,
+                             const struct zps_tensor_spec *spec, struct zps_error *error) {
+  for (uint32_t i = 0; i < spec->n_ranks; i++) {
+    uint32_t place;
+    if (spec->ranks[i] >= job->world || (i > 0 && spec->ranks[i] <= spec->ranks[i - 1]))
+      return zps_fail(error, ZPS_ERR_INVALID, "tensor '%s': the ranks that push it must ascend and be below %u",
+                      spec->name, job->world);
+    if (group && !zps_members_group_has(group, spec->ranks[i], &place))
+      return zps_fail(error, ZPS_ERR_INVALID, "tensor '%s': rank %u is to push it, and is none of group '%s'",
+                      spec->name, spec->ranks[i], spec->group);
+  }
+  return ZPS_OK;
+}
+
 /* Fills in the defaults and checks what one rank asks for. *layout_p is left alone where rows lie in even ranges. */
-static zps_err_t complete(const struct zps_member_job *job, const struct zps_tensor_spec *asked,
+static zps_err_t complete(const struct zps_member_job *job, const struct zps_tensor_spec *asked, uint32_t rank,
                           struct zps_tensor_spec *spec, struct zps_layout *layout_p, struct zps_error *error) {
+  const struct zps_member_group *group;
   *spec = *asked;
   spec->owners = NULL;
   if (!zps_members_name_ok(spec->name))
@@ -61,6 +93,8 @@ static zps_err_t complete(const struct zps_member_job *job, const struct zps_ten
   if (spec->rows == 0 || spec->rows > ZPS_PARTITION_ROWS_MAX || spec->width == 0 || spec->width > ZPS_TENSOR_WIDTH_MAX)
     return zps_fail(error, ZPS_ERR_INVALID, "tensor '%s': %llu rows of width %u; rows are 1 to 2^40, widths 1 to 2^20",
                     spec->name, (unsigned long long)spec->rows, spec->width);
+  zps_err_t err = find_group(job, spec, rank, &group, error);
+  if (err) return err;
   if (spec->n_parts > ZPS_PARTITION_PARTS_MAX)
     return zps_fail(error, ZPS_ERR_INVALID, "tensor '%s': %u partitions asked for, at most %u are possible", spec->name,
                     spec->n_parts, ZPS_PARTITION_PARTS_MAX);
@@ -72,20 +106,22 @@ static zps_err_t complete(const struct zps_member_job *job, const struct zps_ten
                       spec->name, spec->scheme.name);
     zps_layout_even(spec->rows, spec->width, job->n_servers, &spec->n_parts, &spec->block_bits);
   } else {
-    *layout_p = zps_layout_of(spec->rows, spec->width, spec->dtype, job->world, job->n_servers, spec->n_parts);
+    *layout_p = zps_layout_of(spec->rows, spec->width, spec->dtype, group ? group->n_ranks : job->world, job->n_servers,
+                              spec->n_parts);
     spec->n_parts = layout_p->n_parts;
   }
-  for (uint32_t i = 0; i < spec->n_ranks; i++) {
-    if (spec->ranks[i] >= job->world || (i > 0 && spec->ranks[i] <= spec->ranks[i - 1]))
-      return zps_fail(error, ZPS_ERR_INVALID, "tensor '%s': the ranks that push it must ascend and be below %u",
-                      spec->name, job->world);
+  err = check_ranks(job, group, spec, error);
+  if (err) return err;
+  if (group && spec->n_ranks == 0) {
+    spec->ranks = group->ranks;
+    spec->n_ranks = group->n_ranks;
   }
   if (zps_partitioner_hashes(spec->partitioner) && zps_layout_is_even(spec->scheme.name))
     return zps_fail(error, ZPS_ERR_UNSUPPORTED,
                     "tensor '%s': scheme %s lays rows out in ranges: partitioner %s hashes none", spec->name,
                     spec->scheme.name, zps_partitioner_name(spec->partitioner));
   struct zps_partition part;
-  const zps_err_t err = zps_partition_init(&part, spec->rows, spec->n_parts, spec->block_bits, job->seed, error);
+  err = zps_partition_init(&part, spec->rows, spec->n_parts, spec->block_bits, job->seed, error);
   return err ? err
              : zps_partitioner_check(spec->partitioner, &spec->hashing, spec->rows, spec->n_parts, spec->block_bits,
                                      error);
@@ -165,11 +201,12 @@ zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_me
                     zps_job_state_name(job->state));
   struct zps_tensor_spec spec;
   struct zps_layout layout = {0};
-  zps_err_t err = complete(job, asked, &spec, &layout, error);
+  zps_err_t err = complete(job, asked, client->rank, &spec, &layout, error);
   if (err) return err;
   struct zps_member_tensor *tensor = NULL;
   for (uint32_t i = 0; i < job->n_tensors && !tensor; i++) {
-    if (strcmp(job->tensors[i]->spec.name, spec.name) == 0) tensor = job->tensors[i];
+    const struct zps_tensor_spec *other = &job->tensors[i]->spec;
+    if (strcmp(other->name, spec.name) == 0 && strcmp(other->group, spec.group) == 0) tensor = job->tensors[i];
   }
   if (tensor) {
     err = compare(job, tensor, &spec, client->rank, error);

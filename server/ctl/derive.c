@@ -17,7 +17,7 @@ static const zps_json *earlier(const zps_json *before, const char *array, const 
   for (size_t i = 0; i < zps_json_array_len(rows); i++) {
     const zps_json *other = zps_json_at(rows, i);
     if (same(row, other, "server") && same(row, other, "job_id") && same(row, other, "name") &&
-        number(row, "rank") == number(other, "rank"))
+        number(row, "tensor") == number(other, "tensor") && number(row, "rank") == number(other, "rank"))
       return number(row, "rounds") >= number(other, "rounds") ? other : NULL;
   }
   return NULL;
@@ -41,7 +41,7 @@ static double imbalance_pull(const zps_json *now, const zps_json *before, const 
   double heaviest = 0, sum = 0;
   for (size_t i = 0; i < zps_json_array_len(rows); i++) {
     const zps_json *other = zps_json_at(rows, i);
-    if (!same(row, other, "job_id") || !same(row, other, "name")) continue;
+    if (!same(row, other, "job_id") || number(row, "tensor") != number(other, "tensor")) continue;
     const struct window window = {other, earlier(before, "shards", other)};
     const double here = grown(&window, "union_rows_max_part");
     if (here > heaviest) heaviest = here;

@@ -103,6 +103,7 @@ static const struct {
     {"jobs", NULL, "failure", "why it failed: the first cause"},
     {"tensors", NULL, "tensor", "number in the job"},
     {NULL, NULL, "name", "name of the tensor"},
+    {NULL, NULL, "group", "the group of ranks that it is a tensor of; none: all ranks"},
     {"tensors", NULL, "state", "opening, open or failed"},
     {NULL, NULL, "rows", "rows"},
     {NULL, NULL, "width", "values of a row"},

@@ -38,6 +38,7 @@ static zps_json *tensor_row(const struct zps_tensor_stats *stats) {
 
 static zps_json *lag_row(const struct zps_tensor_stats *stats, uint32_t rank) {
   zps_json *row = zps_json_set_hex(zps_json_object(), "job_id", stats->job_id);
+  row = zps_json_set_u64(row, "tensor", stats->tensor);
   row = zps_json_set_str(row, "name", stats->name);
   row = zps_json_set_u64(row, "rank", rank);
   row = zps_json_set_u64(row, "rounds", stats->rounds);

@@ -2,6 +2,7 @@
 
 #include <string.h>
 
+#include "proto/control_group.h"
 #include "proto/control_job.h"
 #include "proto/control_plan.h"
 #include "proto/control_server.h"
@@ -71,6 +72,23 @@ static zps_err_t linked(const zps_json *body, zps_json **written_p, struct zps_e
   uint64_t id, timeout_ms;
   const zps_err_t err = zps_control_linked_read(body, &id, &timeout_ms, error);
   if (!err) *written_p = zps_control_linked_write(id, timeout_ms);
+  return err;
+}
+
+static zps_err_t group_open(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  struct zps_group_spec spec;
+  const zps_err_t err = zps_control_group_open_read(body, &spec, error);
+  if (err) return err;
+  *written_p = zps_control_group_open_write(&spec);
+  zps_group_spec_fini(&spec);
+  return ZPS_OK;
+}
+
+static zps_err_t group_close(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  uint64_t id;
+  const char *group;
+  const zps_err_t err = zps_control_group_close_read(body, &id, &group, error);
+  if (!err) *written_p = zps_control_group_close_write(id, group);
   return err;
 }
 
@@ -199,6 +217,8 @@ static const struct {
                 {"job.linked", linked},
                 {"job.memory", memory},
                 {"job.leave", job_id},
+                {"group.open", group_open},
+                {"group.close", group_close},
                 {"job.open", job_open},
                 {"job.close", job_close},
                 {"rank.gone", rank_gone},

@@ -15,9 +15,23 @@
 #define SEGMENT_BYTES ((size_t)BYTES_PER_ROW * ROWS_PER_SEGMENT)
 #define SEGMENTS_IN_FLIGHT 4u
 
-static zenps_status_t check(zenps_job_t *job, const char *call) {
+/* The ranks that call together: all of the job, or a group. */
+struct among {
+  struct zenps_job *job;
+  struct zenps_group *group; /* NULL: all */
+  struct zps_collective *collective;
+};
+
+static zenps_status_t among_all(zenps_job_t *job, const char *call, struct among *among) {
   if (!job) return zps_worker_fail(ZPS_ERR_INVALID, "%s: the job is NULL", call);
+  *among = (struct among){.job = job, .collective = &job->collective};
   return zps_worker_forked(job) ? zps_worker_fail_forked() : ZENPS_OK;
+}
+
+static zenps_status_t among_group(zenps_group_t *group, const char *call, struct among *among) {
+  if (!group) return zps_worker_fail(ZPS_ERR_INVALID, "%s: the group is NULL", call);
+  *among = (struct among){.job = group->job, .group = group, .collective = &group->collective};
+  return zps_worker_forked(group->job) ? zps_worker_fail_forked() : ZENPS_OK;
 }
 
 /* Waits for the request and frees it; its error becomes the thread's last one. NULL: nothing was started. */
@@ -28,29 +42,40 @@ static zenps_status_t settle(zenps_request_t *request) {
   return status;
 }
 
-static zenps_status_t barrier(zenps_job_t *job) {
+static zenps_status_t barrier(const struct among *among) {
   struct zenps_tensor *tensor;
   zenps_tensor_options_t options;
   zenps_grad_t in, out;
   zenps_request_t *request;
   ZENPS_TENSOR_OPTIONS_INIT(&options);
   options.partitions = 1;
-  zenps_status_t status = zps_worker_tensor_open(job, "@barrier", 1, 1, ZPS_DTYPE_U8, &options, &tensor);
+  options.group = among->group;
+  zenps_status_t status = zps_worker_tensor_open(among->job, "@barrier", 1, 1, ZPS_DTYPE_U8, &options, &tensor);
   if (status != ZENPS_OK) return status;
   ZENPS_GRAD_INIT(&in);
   ZENPS_GRAD_INIT(&out);
   in.layout = out.layout = ZENPS_ROWS;
-  status = zps_worker_allreduce(tensor, job->barrier_step++, &in, &out, &request);
+  status = zps_worker_allreduce(tensor, among->collective->barrier_step++, &in, &out, &request);
   return status == ZENPS_OK ? settle(request) : status;
 }
 
-zenps_status_t zenps_barrier(zenps_job_t *job) {
-  zenps_status_t status = check(job, "zenps_barrier");
-  if (status != ZENPS_OK) return status;
-  pthread_mutex_lock(&job->collective);
-  status = barrier(job);
-  pthread_mutex_unlock(&job->collective);
+static zenps_status_t barrier_alone(const struct among *among) {
+  pthread_mutex_lock(&among->collective->lock);
+  const zenps_status_t status = barrier(among);
+  pthread_mutex_unlock(&among->collective->lock);
   return status;
+}
+
+zenps_status_t zenps_barrier(zenps_job_t *job) {
+  struct among among;
+  const zenps_status_t status = among_all(job, "zenps_barrier", &among);
+  return status == ZENPS_OK ? barrier_alone(&among) : status;
+}
+
+zenps_status_t zenps_group_barrier(zenps_group_t *group) {
+  struct among among;
+  const zenps_status_t status = among_group(group, "zenps_group_barrier", &among);
+  return status == ZENPS_OK ? barrier_alone(&among) : status;
 }
 
 /* ------------------------------------------------------------ broadcast */
@@ -136,16 +161,19 @@ static zenps_status_t broadcast_all(const struct broadcast *cast, uint64_t step,
   return status == ZENPS_OK ? status : zps_worker_raise_detail(&first);
 }
 
-static zenps_status_t broadcast(zenps_job_t *job, unsigned char *data, size_t len, bool root) {
+static zenps_status_t broadcast(const struct among *among, unsigned char *data, size_t len, bool root) {
   struct broadcast cast = {.root = root};
+  zenps_tensor_options_t options;
   unsigned char tail[BYTES_PER_ROW] = {0};
   const size_t rest = len % BYTES_PER_ROW;
-  zenps_status_t status =
-      zps_worker_tensor_open(job, "@broadcast", ROWS_PER_SEGMENT, BYTES_PER_ROW, ZPS_DTYPE_U8, NULL, &cast.tensor);
+  ZENPS_TENSOR_OPTIONS_INIT(&options);
+  options.group = among->group;
+  zenps_status_t status = zps_worker_tensor_open(among->job, "@broadcast", ROWS_PER_SEGMENT, BYTES_PER_ROW,
+                                                 ZPS_DTYPE_U8, &options, &cast.tensor);
   if (status != ZENPS_OK) return status;
   /* All ranks count alike, also where one of them fails half way. */
-  const uint64_t step = job->broadcast_step;
-  job->broadcast_step += (len - rest + SEGMENT_BYTES - 1) / SEGMENT_BYTES + (rest > 0);
+  const uint64_t step = among->collective->broadcast_step;
+  among->collective->broadcast_step += (len - rest + SEGMENT_BYTES - 1) / SEGMENT_BYTES + (rest > 0);
   if (root) {
     const size_t n_rows = len / BYTES_PER_ROW + 1 < ROWS_PER_SEGMENT ? len / BYTES_PER_ROW + 1 : ROWS_PER_SEGMENT;
     cast.row_ids = malloc(n_rows * sizeof *cast.row_ids);
@@ -159,16 +187,36 @@ static zenps_status_t broadcast(zenps_job_t *job, unsigned char *data, size_t le
   return status;
 }
 
-zenps_status_t zenps_broadcast(zenps_job_t *job, void *data, size_t len, int root) {
-  zenps_status_t status = check(job, "zenps_broadcast");
-  if (status != ZENPS_OK) return status;
-  if (root < 0 || root >= zenps_world(job)) {
-    return zps_worker_fail(ZPS_ERR_INVALID, "zenps_broadcast: root %d; ranks are 0 to %d", root, zenps_world(job) - 1);
+static bool has_rank(const struct among *among, int rank) {
+  if (!among->group) return rank >= 0 && rank < zenps_world(among->job);
+  for (uint32_t i = 0; i < among->group->n_ranks; i++)
+    if ((int)among->group->ranks[i] == rank) return true;
+  return false;
+}
+
+static zenps_status_t broadcast_alone(const struct among *among, const char *call, void *data, size_t len, int root) {
+  if (!has_rank(among, root)) {
+    return among->group ? zps_worker_fail(ZPS_ERR_INVALID, "%s: root %d is none of group %s: it is a rank of the job",
+                                          call, root, among->group->name)
+                        : zps_worker_fail(ZPS_ERR_INVALID, "%s: root %d; ranks are 0 to %d", call, root,
+                                          zenps_world(among->job) - 1);
   }
-  if (!data && len > 0) return zps_worker_fail(ZPS_ERR_INVALID, "zenps_broadcast: data is NULL, but len is %zu", len);
+  if (!data && len > 0) return zps_worker_fail(ZPS_ERR_INVALID, "%s: data is NULL, but len is %zu", call, len);
   if (len == 0) return ZENPS_OK;
-  pthread_mutex_lock(&job->collective);
-  status = broadcast(job, data, len, zenps_rank(job) == root);
-  pthread_mutex_unlock(&job->collective);
+  pthread_mutex_lock(&among->collective->lock);
+  const zenps_status_t status = broadcast(among, data, len, zenps_rank(among->job) == root);
+  pthread_mutex_unlock(&among->collective->lock);
   return status;
+}
+
+zenps_status_t zenps_broadcast(zenps_job_t *job, void *data, size_t len, int root) {
+  struct among among;
+  const zenps_status_t status = among_all(job, "zenps_broadcast", &among);
+  return status == ZENPS_OK ? broadcast_alone(&among, "zenps_broadcast", data, len, root) : status;
+}
+
+zenps_status_t zenps_group_broadcast(zenps_group_t *group, void *data, size_t len, int root) {
+  struct among among;
+  const zenps_status_t status = among_group(group, "zenps_group_broadcast", &among);
+  return status == ZENPS_OK ? broadcast_alone(&among, "zenps_group_broadcast", data, len, root) : status;
 }

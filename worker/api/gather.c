@@ -31,6 +31,7 @@ static zps_err_t open_beside(struct zenps_tensor *tensor, struct zps_error *erro
                     "tensor %s: zenps_allgather() of rows of %llu bytes; 2^20 at most can be", core->name,
                     (unsigned long long)row_bytes);
   zenps_tensor_options_init(&options, sizeof options);
+  options.group = tensor->group;
   zps_err_t err = zps_tensor_ask_make(tensor->job, name, core->shape.rows, (uint32_t)row_bytes, ZPS_DTYPE_U8, &options,
                                       &asked, error);
   if (err != ZPS_OK) return err;

@@ -83,7 +83,7 @@ static void on_beat(void *ctx) {
 
 static void locks_init(struct zenps_job *job) {
   pthread_condattr_t attr;
-  pthread_mutex_init(&job->collective, NULL);
+  pthread_mutex_init(&job->collective.lock, NULL);
   pthread_mutex_init(&job->open, NULL);
   pthread_mutex_init(&job->device_lock, NULL);
   zps_telemetry_init(&job->telemetry);
@@ -112,6 +112,7 @@ static void job_free(struct zenps_job *job) {
     next = tensor->next;
     zps_worker_tensor_destroy(tensor);
   }
+  zps_groups_destroy(job->groups);
   zps_worker_memory_fini(job);
   zps_worker_device_close(job->device);
   if (job->event_fd >= 0) close(job->event_fd);
@@ -120,7 +121,7 @@ static void job_free(struct zenps_job *job) {
   zps_telemetry_fini(&job->telemetry);
   pthread_mutex_destroy(&job->device_lock);
   pthread_mutex_destroy(&job->open);
-  pthread_mutex_destroy(&job->collective);
+  pthread_mutex_destroy(&job->collective.lock);
   zps_worker_log_drop(job);
   zps_worker_options_fini(&job->options);
   zps_worker_job_unref(job);

@@ -2,8 +2,8 @@
  * A process's membership in a job: ties the control side (worker/control) to the data plane (worker/plane), and owns
  * tensors.
  *
- * Locks, outer first: collective, open, device_lock, telemetry's, lock. `lock` guards what requests and rounds share
- * with the trainer's threads, and is never held while waiting for a peer.
+ * Locks, outer first: collective (the job's and each group's), open, device_lock, telemetry's, lock. `lock` guards what
+ * requests and rounds share with the trainer's threads, and is never held while waiting for a peer.
  */
 #ifndef ZPS_WORKER_API_JOB_H
 #define ZPS_WORKER_API_JOB_H
@@ -15,6 +15,7 @@
 #include "worker/api/telemetry.h"
 #include "worker/api/tensor.h"
 #include "worker/base/error.h"
+#include "worker/base/group.h"
 #include "worker/base/options.h"
 #include "worker/control/membership.h"
 #include "worker/plane/plane.h"
@@ -34,8 +35,7 @@ struct zenps_job {
       fd_asked; /* the trainer has the descriptor, so it is written to; before that, `fd_due` notes that it should be */
   atomic_bool fd_due;
 
-  pthread_mutex_t collective; /* one at a time */
-  uint64_t barrier_step, broadcast_step;
+  struct zps_collective collective; /* among all ranks */
 
   pthread_mutex_t open;                    /* one tensor is opened at a time */
   bool linked;                             /* all ranks are linked to each other */
@@ -50,6 +50,7 @@ struct zenps_job {
   pthread_mutex_t lock;
   pthread_cond_t done; /* a request is done, or a round over */
   struct zenps_tensor *tensors;
+  struct zenps_group *groups;
   struct zps_worker_range *ranges; /* registered memory */
   unsigned n_serving;              /* rounds done here, of which other ranks still read */
   bool closing;                    /* nothing is canceled any more: all rounds end */

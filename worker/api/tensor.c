@@ -48,7 +48,7 @@ static zps_err_t between_hosts_open(struct zenps_job *job, const struct zps_tens
   if ((size_t)snprintf(name, sizeof name, "@hosts/%s", asked->spec.name) >= sizeof name)
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: its name is too long for scheme %s; %zu bytes at most can be",
                     asked->spec.name, asked->scheme.name, sizeof name - strlen("@hosts/") - 1);
-  *inner_p = zps_worker_tensor_find(job, name);
+  *inner_p = zps_worker_tensor_find(job, asked->group, name);
   if (*inner_p) return ZPS_OK;
   zps_scheme_ask_between_hosts(&asked->scheme, &inner.scheme);
   snprintf(inner.spec.name, sizeof inner.spec.name, "%s", name);
@@ -124,6 +124,7 @@ zps_err_t zps_worker_tensor_create(struct zenps_job *job, const struct zps_tenso
     return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor %s", ask->name);
   }
   tensor->job = job;
+  tensor->group = asked->group;
   tensor->core = (struct zps_round_tensor){.job = job->options.job,
                                            .id = wire.tensor,
                                            .world = (uint32_t)job->options.world,
@@ -165,9 +166,9 @@ void zps_worker_tensor_add(struct zenps_job *job, struct zenps_tensor *tensor) {
   pthread_mutex_unlock(&job->lock);
 }
 
-struct zenps_tensor *zps_worker_tensor_find(struct zenps_job *job, const char *name) {
+struct zenps_tensor *zps_worker_tensor_find(struct zenps_job *job, const struct zenps_group *group, const char *name) {
   struct zenps_tensor *tensor = job->tensors;
-  while (tensor && strcmp(tensor->core.name, name) != 0) tensor = tensor->next;
+  while (tensor && (tensor->group != group || strcmp(tensor->core.name, name) != 0)) tensor = tensor->next;
   return tensor;
 }
 
@@ -184,7 +185,7 @@ zenps_status_t zps_worker_tensor_open(struct zenps_job *job, const char *name, u
   pthread_mutex_unlock(&job->lock);
   zps_err_t err = ZPS_OK;
   if (status == ZENPS_OK) { /* only this function changes the list, one call at a time */
-    struct zenps_tensor *tensor = zps_worker_tensor_find(job, name);
+    struct zenps_tensor *tensor = zps_worker_tensor_find(job, asked.group, name);
     if (tensor) {
       err = zps_tensor_ask_compare(tensor, &asked, &error);
     } else {

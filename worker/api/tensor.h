@@ -19,6 +19,7 @@ struct zenps_tensor {
   struct zps_round_tensor core; /* what its rounds know of it */
   struct zenps_job *job;
   struct zenps_tensor *next;
+  struct zenps_group *group;       /* of ranks; NULL: all */
   struct zps_tensor_spec asked;    /* by the caller: opening again must ask for the same */
   struct zps_inner *inner;         /* of a scheme within which rounds over servers are run; NULL: none, or not by us */
   struct zenps_tensor *gather;     /* of its allgathers; NULL: there was none yet */

@@ -13,7 +13,7 @@ static bool rounds_values(const struct zps_scheme_ask *scheme) {
   return zps_plan_scheme_flags(scheme->scheme->number) & ZPS_SCHEME_STREAMS;
 }
 
-zps_err_t zps_tensor_ask_make(const struct zenps_job *job, const char *name, uint64_t rows, uint32_t width,
+zps_err_t zps_tensor_ask_make(struct zenps_job *job, const char *name, uint64_t rows, uint32_t width,
                               enum zps_dtype dtype, const zenps_tensor_options_t *given, struct zps_tensor_ask *out,
                               struct zps_error *error) {
   zenps_tensor_options_t options;
@@ -22,6 +22,11 @@ zps_err_t zps_tensor_ask_make(const struct zenps_job *job, const char *name, uin
     const zps_err_t err = zps_worker_struct_copy(&options, sizeof options, given, "zenps_tensor_options_t", error);
     if (err != ZPS_OK) return err;
   }
+  struct zps_error why;
+  pthread_mutex_lock(&job->lock);
+  const bool has_group = !options.group || zps_groups_have(job->groups, options.group);
+  pthread_mutex_unlock(&job->lock);
+  if (!has_group) return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: the group is none that this job has open", name);
   if (rows < 1 || rows > ZPS_PARTITION_ROWS_MAX || width < 1 || width > 1u << 20) {
     return zps_fail(error, ZPS_ERR_INVALID,
                     "tensor %s: %" PRIu64 " x %" PRIu32 "; rows must be 1 to 2^40, width 1 to 2^20", name, rows, width);
@@ -81,7 +86,6 @@ zps_err_t zps_tensor_ask_make(const struct zenps_job *job, const char *name, uin
       .partitioner = options.partitioner ? (enum zps_partitioner)options.partitioner : ZPS_PARTITIONER_STRATIFIED,
       .hashing = {.k = options.hash_k, .r1 = options.hash_r1, .r2 = options.hash_r2},
       .keep_zero_rows = (uint32_t)options.keep_zero_rows};
-  struct zps_error why;
   const zps_err_t dealt = zps_partitioner_check(out->spec.partitioner, &out->spec.hashing, rows, options.partitions,
                                                 options.block_bits < 0 ? 0 : (uint32_t)options.block_bits, &why);
   if (dealt != ZPS_OK) return zps_fail(error, dealt, "tensor %s: %s", name, why.text);
@@ -97,7 +101,21 @@ zps_err_t zps_tensor_ask_make(const struct zenps_job *job, const char *name, uin
                     "raw",
                     name, zps_values_name(value_codec), zps_scheme_spec_text(&out->scheme.spec, text));
   }
+  if (options.group && !out->scheme.served) {
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                    "tensor %s: scheme %s is between all ranks of the job; a tensor of group %s takes balanced, "
+                    "sparse-ps, dense-ps or omnireduce",
+                    name, out->scheme.name, options.group->name);
+  }
+  if (options.group && out->scheme.choices) {
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                    "tensor %s: scheme auto is for tensors of all ranks; one of group %s takes balanced, sparse-ps, "
+                    "dense-ps or omnireduce",
+                    name, options.group->name);
+  }
   out->spec.scheme = out->scheme.spec;
+  out->group = options.group;
+  if (options.group) snprintf(out->spec.group, sizeof out->spec.group, "%s", options.group->name);
   return ZPS_OK;
 }
 

@@ -44,7 +44,7 @@ static zps_err_t variant_open(struct zenps_job *job, const struct zenps_tensor *
   zps_err_t err = zps_tensor_ask_make(job, name, tensor->core.part.rows, tensor->core.width, tensor->core.dtype,
                                       &options, &ask, error);
   if (err != ZPS_OK) return err;
-  *variant_p = zps_worker_tensor_find(job, name); /* of an opening that failed later on */
+  *variant_p = zps_worker_tensor_find(job, ask.group, name); /* of an opening that failed later on */
   if (*variant_p) return zps_tensor_ask_compare(*variant_p, &ask, error);
   err = zps_worker_tensor_create(job, &ask, variant_p, error);
   if (err == ZPS_OK) zps_worker_tensor_add(job, *variant_p);

@@ -11,10 +11,11 @@
 struct zps_tensor_ask {
   struct zps_tensor_spec spec;
   struct zps_scheme_ask scheme;
+  struct zenps_group *group; /* NULL: of all ranks */
 };
 
 /* `given` NULL: defaults. */
-zps_err_t zps_tensor_ask_make(const struct zenps_job *job, const char *name, uint64_t rows, uint32_t width,
+zps_err_t zps_tensor_ask_make(struct zenps_job *job, const char *name, uint64_t rows, uint32_t width,
                               enum zps_dtype dtype, const zenps_tensor_options_t *given, struct zps_tensor_ask *out,
                               struct zps_error *error) ZPS_MUSTCHECK;
 /* The same question again has the same answer; another one is an error, as it would be between ranks. */
@@ -25,7 +26,8 @@ zps_err_t zps_tensor_ask_compare(const struct zenps_tensor *tensor, const struct
 zps_err_t zps_worker_tensor_create(struct zenps_job *job, const struct zps_tensor_ask *asked,
                                    struct zenps_tensor **tensor_p, struct zps_error *error) ZPS_MUSTCHECK;
 void zps_worker_tensor_add(struct zenps_job *job, struct zenps_tensor *tensor);
-struct zenps_tensor *zps_worker_tensor_find(struct zenps_job *job, const char *name); /* NULL: it is not open */
+/* Names are their group's. NULL: it is not open. */
+struct zenps_tensor *zps_worker_tensor_find(struct zenps_job *job, const struct zenps_group *group, const char *name);
 /* Makes it the trainer's tensor of several variants, which are opened. */
 zps_err_t zps_worker_tensor_automatic(struct zenps_job *job, struct zenps_tensor *tensor,
                                       const struct zps_tensor_ask *asked, const zenps_tensor_options_t *given,

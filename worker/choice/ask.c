@@ -8,6 +8,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/text.h"
+#include "worker/base/group.h"
 #include "worker/choice/auto.h"
 #include "worker/round/round.h"
 #include "worker/schemes/parts.h"
@@ -338,6 +339,7 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
   const char *scheme = given->scheme                               ? given->scheme
                        : dtype == ZPS_DTYPE_U8 || !options->scheme ? "balanced"
                                                                    : options->scheme;
+  const uint64_t world = given->group ? given->group->n_ranks : options->world;
   *ask = (struct zps_scheme_ask){0};
   ask->plan = (struct zps_peer_plan){.rows = rows, .width = width, .chunks = 1, .levels = ask->levels};
   zps_err_t err = check_streams(given, name, error);
@@ -388,12 +390,12 @@ zps_err_t zps_scheme_ask_init(struct zps_scheme_ask *ask, const zenps_tensor_opt
                     "tensor %s: %" PRIu32 " chunks, %" PRIu32 " bits; 0 to %u chunks and 0, 2, 4 or 8 bits can be",
                     name, given->chunks, given->bits, ZPS_SCHEME_CHUNKS_MAX);
   err = set_k(ask, given, name, rows, error);
-  if (err == ZPS_OK) err = set_levels(ask, given, options->world, name, error);
+  if (err == ZPS_OK) err = set_levels(ask, given, world, name, error);
   if (err == ZPS_OK) err = set_algorithms(ask, given, name, error);
   if (err == ZPS_OK) err = set_streams(ask, given, dtype, values, name, error);
   if (err != ZPS_OK) return err;
-  ask->plan.chunks = given->chunks ? given->chunks
-                                   : default_chunks(ask, options->world, rows, (uint64_t)width * zps_dtype_size(dtype));
+  ask->plan.chunks =
+      given->chunks ? given->chunks : default_chunks(ask, world, rows, (uint64_t)width * zps_dtype_size(dtype));
   ask->plan.bits = given->bits;
   set_spec(ask, ask->scheme->name);
   return ZPS_OK;

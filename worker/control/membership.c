@@ -2,6 +2,7 @@
 #include "worker/control/membership.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -128,6 +129,23 @@ zps_err_t zps_membership_peers(struct zps_membership *membership, uint32_t world
 zps_err_t zps_membership_linked(struct zps_membership *membership, uint64_t timeout_ms, struct zps_error *error) {
   zps_json *params = zps_control_linked_write(membership->job_id, with_margin(timeout_ms));
   return zps_client_call(membership->client, "job.linked", params, timeout_ms, NULL, error);
+}
+
+zps_err_t zps_membership_group_open(struct zps_membership *membership, const char *name, const uint32_t *ranks,
+                                    uint32_t n_ranks, uint64_t timeout_ms, struct zps_error *error) {
+  struct zps_group_spec spec = {
+      .job_id = membership->job_id, .ranks = ranks, .n_ranks = n_ranks, .timeout_ms = with_margin(timeout_ms)};
+  if (membership->lost)
+    return zps_fail(error, ZPS_ERR_CONNECT, "group %s cannot be opened: the coordinator was lost", name);
+  snprintf(spec.name, sizeof spec.name, "%s", name);
+  return zps_client_call(membership->client, "group.open", zps_control_group_open_write(&spec), timeout_ms, NULL,
+                         error);
+}
+
+zps_err_t zps_membership_group_close(struct zps_membership *membership, const char *name, uint64_t timeout_ms,
+                                     struct zps_error *error) {
+  return zps_client_call(membership->client, "group.close", zps_control_group_close_write(membership->job_id, name),
+                         timeout_ms, NULL, error);
 }
 
 /* ------------------------------------------------------------ what the coordinator is told */

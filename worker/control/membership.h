@@ -5,6 +5,7 @@
 #include <stdatomic.h>
 
 #include "common/control/client.h"
+#include "proto/control_group.h"
 #include "proto/control_job.h"
 #include "proto/control_plan.h"
 #include "proto/control_stats.h"
@@ -39,6 +40,11 @@ zps_err_t zps_membership_peers(struct zps_membership *membership, uint32_t world
 /* Says that this rank has made its links to the others, and returns when all have. */
 zps_err_t zps_membership_linked(struct zps_membership *membership, uint64_t timeout_ms,
                                 struct zps_error *error) ZPS_MUSTCHECK;
+/* Says that this rank is in a group of these ranks, which ascend, and returns when all of them have said so. */
+zps_err_t zps_membership_group_open(struct zps_membership *membership, const char *name, const uint32_t *ranks,
+                                    uint32_t n_ranks, uint64_t timeout_ms, struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_membership_group_close(struct zps_membership *membership, const char *name, uint64_t timeout_ms,
+                                     struct zps_error *error) ZPS_MUSTCHECK;
 /* Asks for the scheme of a step, and tells of the rounds before it (tensor.report). */
 zps_err_t zps_membership_report(struct zps_membership *membership, uint32_t tensor,
                                 const struct zps_plan_told *told) ZPS_MUSTCHECK;

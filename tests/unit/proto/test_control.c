@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "proto/control_group.h"
 #include "proto/control_job.h"
 #include "proto/control_plan.h"
 #include "proto/control_server.h"
@@ -29,7 +30,7 @@ static const struct zps_net_info fabric = {.provider = "tcp;ofi_rxm",
                                            .addr_len = 4};
 
 /* The messages that the code makes, line by line. */
-static zps_json *made[16];
+static zps_json *made[20];
 static unsigned n_made, n_seen;
 
 static void compare(const char *line, const char *message, const zps_json *body) {
@@ -66,6 +67,7 @@ static void test_servers(void **state) {
 
 static void test_jobs(void **state) {
   (void)state;
+  static const uint32_t group[] = {0, 4};
   struct zps_join_server servers[] = {{.name = "s0", .addr = {1, 0xff}, .addr_len = 2},
                                       {.name = "s1", .addr = {2}, .addr_len = 1}};
   struct zps_join_peer peers[] = {{.host = "node1", .rack = "r1", .addr = {1}, .addr_len = 1},
@@ -94,6 +96,9 @@ static void test_jobs(void **state) {
   made[n_made++] = zps_control_peers_write(&(struct zps_join_peers){.world = 2, .ranks = peers});
   made[n_made++] = zps_control_linked_write(JOB, 29000);
   made[n_made++] = zps_control_memory_write(JOB, "dmabuf");
+  made[n_made++] = zps_control_group_open_write(
+      &(struct zps_group_spec){.job_id = JOB, .name = "row/0", .ranks = group, .n_ranks = 2, .timeout_ms = 29000});
+  made[n_made++] = zps_control_group_close_write(JOB, "row/0");
   made[n_made++] = zps_control_job_id_write(JOB);
   made[n_made++] = zps_control_job_open_write(&(struct zps_job_spec){
       .job_id = JOB, .seed = UINT64_MAX, .epoch = 9, .name = "train", .server = 1, .world = 2, .members = members});
@@ -167,6 +172,8 @@ static void test_tensors(void **state) {
                                   .owners = owners,
                                   .ranks = ranks,
                                   .n_ranks = 2};
+  made[n_made++] = zps_control_register_write(&spec);
+  strcpy(spec.group, "row/0");
   made[n_made++] = zps_control_register_write(&spec);
   made[n_made++] = zps_control_registered_write(&spec);
   made[n_made++] = zps_control_tensor_open_write(&spec);

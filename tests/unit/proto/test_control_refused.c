@@ -85,6 +85,7 @@ static const char *const optional[] = {
     "tensor.report *",
     "tensor.plan whole",
     "job.failed *",
+    "tensor.register group",
     "tensor.register partitioner",
     "tensor.register hash_k",
     "tensor.register hash_r1",

@@ -164,6 +164,7 @@ typedef enum zenps_partitioner {
 } zenps_partitioner_t;
 
 typedef struct zenps_job zenps_job_t;         /* a process's membership in a job */
+typedef struct zenps_group zenps_group_t;     /* some of a job's ranks; owned by the job */
 typedef struct zenps_tensor zenps_tensor_t;   /* owned by its job */
 typedef struct zenps_request zenps_request_t; /* one operation in flight, or done and not yet freed */
 
@@ -261,6 +262,7 @@ typedef struct zenps_tensor_options {
                          of zeros are not sent. For schemes whose results tell which rows were sent: balanced,
                          sparse-ps, recursive-doubling, split-allgather, agsparse, hierarchical with one of them, and
                          auto, which then chooses among these; others: ZENPS_ERR_UNSUPPORTED */
+  zenps_group_t *group; /* whose ranks alone open the tensor, push to it, and get its sums; NULL: all ranks */
 } zenps_tensor_options_t;
 
 /* What a tensor was opened as, with the defaults filled in. */
@@ -356,6 +358,27 @@ ZENPS_API int zenps_servers(const zenps_job_t *job);
 /* Name of the fabric provider in use, such as "net". Valid until zenps_close(). */
 ZENPS_API const char *zenps_provider(const zenps_job_t *job);
 
+/*
+ * Groups: some ranks of the job, which have tensors of their own. So a grid of tensor and data parallelism is one job,
+ * whose processes have one engine each: a group for each row of the grid, and one for each column, all at work at once.
+ *
+ * Opens the group of the `n` ranks in `ranks`, which only these do, each with the same ranks in any order, and returns
+ * when all have, or with an error that names who is missing; other ranks have no part in it, and disjoint groups do not
+ * wait for each other. Opening it again returns the same group. ZENPS_ERR_INVALID: a rank is out of range or there
+ * twice, or the caller's is not there. ZENPS_ERR_SHAPE, on all that wait: under one name, two ranks name other ranks;
+ * the text names both. 1 to 120 bytes of `name`, not starting with '@'.
+ *
+ * A tensor of a group (zenps_tensor_options.group) has a name among those of its group; sums and means are of the
+ * group's ranks, in the order of ranks, whatever the order of the list. Errors name ranks as the job numbers them. A
+ * rank that dies ends the job, and with it the rounds of all groups, also of those that it is not in; one that leaves
+ * ends only rounds of its groups. */
+ZENPS_API zenps_status_t zenps_group_open(zenps_job_t *job, const char *name, const int *ranks, uint32_t n,
+                                          zenps_group_t **group);
+/* No tensor is opened in the group any more, and no barrier held; its tensors go on. When all of its ranks have closed
+ * it the name may be used for other ranks. Groups that are left open are closed by zenps_close(). Waits for the
+ * coordinator alone. NULL is allowed. */
+ZENPS_API zenps_status_t zenps_group_close(zenps_group_t *group);
+
 /* Opens a tensor; the first rank to do so registers it, the others must agree in every argument. 1 <= rows <= 2^40,
  * 1 <= width <= 2^20. `options` may be NULL. Opening the same name again returns the same tensor. */
 ZENPS_API zenps_status_t zenps_tensor_open(zenps_job_t *job, const char *name, uint64_t rows, uint32_t width,
@@ -448,6 +471,9 @@ ZENPS_API zenps_status_t zenps_mem_deregister(zenps_job_t *job, void *at);
 ZENPS_API zenps_status_t zenps_barrier(zenps_job_t *job);
 /* Copies `len` bytes from rank `root` to all, bit for bit. Collective, like zenps_barrier(). Blocks. */
 ZENPS_API zenps_status_t zenps_broadcast(zenps_job_t *job, void *data, size_t len, int root);
+/* The same among the ranks of a group; `root` is the number that it has in the job. */
+ZENPS_API zenps_status_t zenps_group_barrier(zenps_group_t *group);
+ZENPS_API zenps_status_t zenps_group_broadcast(zenps_group_t *group, void *data, size_t len, int root);
 
 /* ZENPS_OK when done, ZENPS_IN_PROGRESS, or the operation's error. */
 ZENPS_API zenps_status_t zenps_test(zenps_request_t *request);

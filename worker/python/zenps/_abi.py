@@ -198,6 +198,7 @@ class TensorOptions(Structure):
         ("hash_r1", c_uint64),
         ("hash_r2", c_uint64),
         ("keep_zero_rows", c_int),
+        ("group", c_void_p),
     ]
 
 
@@ -360,6 +361,10 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "zenps_allgather": (c_int, [c_void_p, c_uint64, POINTER(Grad), POINTER(Grad), POINTER(c_void_p)]),
     "zenps_mem_register": (c_int, [c_void_p, c_int, c_int, c_void_p, c_size_t]),
     "zenps_mem_deregister": (c_int, [c_void_p, c_void_p]),
+    "zenps_group_open": (c_int, [c_void_p, c_char_p, POINTER(c_int), c_uint32, POINTER(c_void_p)]),
+    "zenps_group_close": (c_int, [c_void_p]),
+    "zenps_group_barrier": (c_int, [c_void_p]),
+    "zenps_group_broadcast": (c_int, [c_void_p, c_void_p, c_size_t, c_int]),
     "zenps_barrier": (c_int, [c_void_p]),
     "zenps_broadcast": (c_int, [c_void_p, c_void_p, c_size_t, c_int]),
     "zenps_test": (c_int, [c_void_p]),

@@ -88,18 +88,28 @@ unsigned members_count(enum zps_action_type type, unsigned client, const struct 
   return n;
 }
 
-uint64_t members_running_job(void) {
+uint64_t members_running_world(uint32_t world) {
   assert_int_equal(members_server(0, "a", 1, &members_tcp), ZPS_OK);
   assert_int_equal(members_server(1, "b", 2, &members_net), ZPS_OK);
-  assert_int_equal(members_join(2, "x", 0, 2, &members_net), ZPS_OK);
-  assert_int_equal(members_join(3, "x", 1, 2, &members_tcp), ZPS_OK);
+  for (uint32_t r = 0; r < world; r++)
+    assert_int_equal(members_join(2 + r, "x", r, world, r ? &members_tcp : &members_net), ZPS_OK);
   const uint64_t job_id = zps_members_job_first(rig.members)->job_id;
   members_opened(0, job_id, ZPS_OK);
   assert_int_equal(members_count(ZPS_ACT_JOIN_DONE, 2, NULL), 0);
   members_opened(1, job_id, ZPS_OK);
-  assert_int_equal(members_count(ZPS_ACT_JOIN_DONE, 2, NULL), 1);
-  assert_int_equal(members_count(ZPS_ACT_JOIN_DONE, 3, NULL), 1);
+  for (uint32_t r = 0; r < world; r++) assert_int_equal(members_count(ZPS_ACT_JOIN_DONE, 2 + r, NULL), 1);
   return job_id;
+}
+
+uint64_t members_running_job(void) {
+  return members_running_world(2);
+}
+
+zps_err_t members_group(unsigned client, uint64_t job_id, const char *name, const uint32_t *ranks, uint32_t n_ranks,
+                        uint64_t now_ns) {
+  struct zps_group_spec spec = {.job_id = job_id, .ranks = ranks, .n_ranks = n_ranks, .timeout_ms = 1500};
+  snprintf(spec.name, sizeof spec.name, "%s", name);
+  return zps_members_group_open(rig.members, &rig.clients[client], &spec, &rig.clients[client], now_ns, &rig.error);
 }
 
 zps_err_t members_tensor(unsigned client, uint64_t job_id, const char *name, uint64_t rows, uint32_t parts) {
@@ -116,5 +126,6 @@ zps_err_t members_tensor(unsigned client, uint64_t job_id, const char *name, uin
                                  .scheme = rig.tensor.scheme,
                                  .block_bits = ZPS_BLOCK_BITS_DEFAULT};
   snprintf(spec.name, sizeof spec.name, "%s", name);
+  if (rig.tensor.group) snprintf(spec.group, sizeof spec.group, "%s", rig.tensor.group);
   return zps_members_tensor_register(rig.members, &rig.clients[client], &spec, &rig.clients[client], &rig.error);
 }

@@ -25,6 +25,7 @@ extern struct members_rig {
     uint32_t n_ranks;
     enum zps_codec_policy codec;
     enum zps_value_codec value_codec;
+    const char *group;
   } tensor; /* the members of members_tensor()'s request beside its arguments */
 } rig;
 
@@ -38,6 +39,11 @@ int members_teardown(void **state);
 zps_err_t members_server(unsigned client, const char *name, uint32_t pid, const struct zps_net_info *fabric);
 zps_err_t members_join(unsigned client, const char *job, uint32_t rank, uint32_t world,
                        const struct zps_net_info *fabric);
+/* Servers a and b, and job "x" of ranks 0 to world - 1 (client 2 and so on), running. */
+uint64_t members_running_world(uint32_t world);
+/* The rank opens a group of these ranks, which ascend; its time is up 1.5 s after `now_ns`. */
+zps_err_t members_group(unsigned client, uint64_t job_id, const char *name, const uint32_t *ranks, uint32_t n_ranks,
+                        uint64_t now_ns);
 /* The server's answer; a code other than ZPS_OK comes with the text "it has no room". */
 void members_opened(unsigned server, uint64_t job_id, zps_err_t code);
 /* Servers a and b, and job "x" of the two ranks 0 (client 2) and 1 (client 3), running. */

@@ -121,17 +121,17 @@ static void test_links_are_answered_when_all_have_made_theirs(void **state) {
   assert_int_equal(linked(2, job_id, 0), ZPS_ERR_BUSY);
   assert_int_equal(zps_members_tick(rig.members, 1), 1500 * ZPS_NS_PER_MS);
   assert_int_equal(zps_members_tick(rig.members, 1500 * ZPS_NS_PER_MS), ZPS_NEVER);
-  assert_int_equal(members_count(ZPS_ACT_LINKED_FAILED, 2, &seen), 1);
+  assert_int_equal(members_count(ZPS_ACT_GROUP_FAILED, 2, &seen), 1);
   assert_int_equal(seen->action.code, ZPS_ERR_MISSING);
   assert_string_equal(seen->text,
                       "job 'x': after 1.5 s these ranks have not opened a tensor with a rank-to-rank scheme: 1");
   assert_int_equal(linked(3, job_id, 0), ZPS_OK);
-  assert_int_equal(members_count(ZPS_ACT_LINKED_DONE, 3, NULL), 0);
+  assert_int_equal(members_count(ZPS_ACT_GROUP_DONE, 3, NULL), 0);
   assert_int_equal(linked(2, job_id, 0), ZPS_OK);
-  assert_int_equal(members_count(ZPS_ACT_LINKED_DONE, 2, NULL), 1);
-  assert_int_equal(members_count(ZPS_ACT_LINKED_DONE, 3, NULL), 1);
+  assert_int_equal(members_count(ZPS_ACT_GROUP_DONE, 2, NULL), 1);
+  assert_int_equal(members_count(ZPS_ACT_GROUP_DONE, 3, NULL), 1);
   assert_int_equal(linked(2, job_id, 0), ZPS_OK); /* again: answered at once */
-  assert_int_equal(members_count(ZPS_ACT_LINKED_DONE, 2, NULL), 2);
+  assert_int_equal(members_count(ZPS_ACT_GROUP_DONE, 2, NULL), 2);
 }
 
 static void test_links_that_cannot_be_any_more(void **state) {
@@ -140,10 +140,10 @@ static void test_links_that_cannot_be_any_more(void **state) {
   const uint64_t job_id = members_running_job();
   assert_int_equal(linked(2, job_id, 0), ZPS_OK);
   assert_int_equal(zps_members_leave(rig.members, &rig.clients[3], job_id, &rig.error), ZPS_OK);
-  assert_int_equal(members_count(ZPS_ACT_LINKED_FAILED, 2, &seen), 1);
+  assert_int_equal(members_count(ZPS_ACT_GROUP_FAILED, 2, &seen), 1);
   assert_string_equal(seen->text, "rank 1 (host node, pid 103) left the job");
   assert_int_equal(linked(2, job_id, 0), ZPS_OK);
-  assert_int_equal(members_count(ZPS_ACT_LINKED_FAILED, 2, &seen), 2);
+  assert_int_equal(members_count(ZPS_ACT_GROUP_FAILED, 2, &seen), 2);
   assert_string_equal(seen->text, "rank 1 (host node, pid 103) has left job 'x'");
 }
 
@@ -159,7 +159,7 @@ static void test_lost_rank_fails_the_job_by_name(void **state) {
   assert_int_equal(seen->action.rank, 1);
   assert_string_equal(seen->text, "job 'x': rank 1 (host node, pid 103) was lost: connection reset");
   assert_int_equal(members_count(ZPS_ACT_TENSOR_FAILED, 2, NULL), 1);
-  assert_int_equal(members_count(ZPS_ACT_LINKED_FAILED, 2, NULL), 1);
+  assert_int_equal(members_count(ZPS_ACT_GROUP_FAILED, 2, NULL), 1);
   assert_int_equal(members_count(ZPS_ACT_RANK_GONE, 0, NULL), 1);
   assert_int_equal(members_count(ZPS_ACT_JOB_CLOSE, 0, NULL), 0);
   assert_int_equal(members_tensor(2, job_id, "v", 10, 0), ZPS_ERR_PEER_LOST);

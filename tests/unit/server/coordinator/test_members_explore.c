@@ -146,10 +146,10 @@ static void on_act(void *ctx, const struct zps_action *action) {
       assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id);
       assert_int_equal(action->tensor->state, ZPS_TENSOR_OPEN);
       break;
-    case ZPS_ACT_LINKED_DONE:
-      assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id && action->job->linked);
+    case ZPS_ACT_GROUP_DONE:
+      assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id && action->group->is_met);
       break;
-    case ZPS_ACT_LINKED_FAILED:
+    case ZPS_ACT_GROUP_FAILED:
       assert_true(fake->in && action->code);
       break;
     case ZPS_ACT_JOIN_FAILED:
@@ -168,9 +168,9 @@ static void on_act(void *ctx, const struct zps_action *action) {
       assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id);
       break;
   }
-  if (action->type >= ZPS_ACT_JOIN_DONE && action->type <= ZPS_ACT_LINKED_FAILED) {
+  if (action->type >= ZPS_ACT_JOIN_DONE && action->type <= ZPS_ACT_GROUP_FAILED) {
     assert_true((action->type == ZPS_ACT_JOIN_FAILED || action->type == ZPS_ACT_TENSOR_FAILED ||
-                 action->type == ZPS_ACT_LINKED_FAILED) == (action->code != ZPS_OK));
+                 action->type == ZPS_ACT_GROUP_FAILED) == (action->code != ZPS_OK));
     if (action->code) assert_non_null(action->text);
     ++*(int *)action->token;
   }
@@ -299,7 +299,21 @@ static void link(struct world *world, struct fake *fake) {
   if (zps_members_linked(world->members, &fake->client, fake->job_id, 10, token, world->now_ns, NULL)) ++*token;
 }
 
-enum { N_EVENTS = N_SERVERS + N_WORKERS + 10 };
+/* Ranks 0 and 1, or 0 alone: under one name. */
+static void open_group(struct world *world, struct fake *fake, uint32_t n_ranks) {
+  static const uint32_t ranks[] = {0, 1};
+  const struct zps_group_spec spec = {
+      .job_id = fake->job_id, .name = "g", .ranks = ranks, .n_ranks = n_ranks, .timeout_ms = 10};
+  int *token = &world->tokens[world->n_tokens++];
+  if (zps_members_group_open(world->members, &fake->client, &spec, token, world->now_ns, NULL)) ++*token;
+}
+
+static void close_group(struct world *world, struct fake *fake) {
+  const zps_err_t err = zps_members_group_close(world->members, &fake->client, fake->job_id, "g", NULL);
+  assert_true(err == ZPS_OK || err == ZPS_ERR_UNKNOWN || fake->failed);
+}
+
+enum { N_EVENTS = N_SERVERS + N_WORKERS + 14 };
 
 static void event(struct world *world, unsigned what) {
   struct fake *w0 = &world->fakes[N_SERVERS], *w1 = &world->fakes[N_SERVERS + 1];
@@ -341,6 +355,18 @@ static void event(struct world *world, unsigned what) {
       break;
     case N_SERVERS + N_WORKERS + 9:
       link(world, w1);
+      break;
+    case N_SERVERS + N_WORKERS + 10:
+      open_group(world, w0, 2);
+      break;
+    case N_SERVERS + N_WORKERS + 11:
+      open_group(world, w1, 2);
+      break;
+    case N_SERVERS + N_WORKERS + 12:
+      open_group(world, w0, 1);
+      break;
+    case N_SERVERS + N_WORKERS + 13:
+      close_group(world, w0);
       break;
     default:
       toggle(world, what);
