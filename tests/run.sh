@@ -204,7 +204,9 @@ done
 mkdir -p "$work"
 if [ "${NO_INSTALL:-0}" != 1 ]; then
   say "packages"
-  "$top/deploy/install-deps.sh" test || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
+  case " $parts " in *" python "*) purposes="test python" ;; *) purposes=test ;; esac
+  # shellcheck disable=SC2086
+  "$top/deploy/install-deps.sh" $purposes || { echo "0 passed, 1 failed, 0 skipped"; exit 1; }
 fi
 [ -x "$top/configure" ] || (cd "$top" && autoreconf -fi) >"$work/autoreconf.log" 2>&1 || {
   tail -n 20 "$work/autoreconf.log"

@@ -55,6 +55,14 @@ def case_mean_max(job):
     assert (greatest.row_ids.tolist(), greatest.values.tolist()) == ([4], [[job.world - 1]])
 
 
+def case_mean_present(job):
+    tensor = job.tensor("present", 10, op="mean_present")
+    got = tensor.allreduce([3.0], [1]).wait() if job.rank % 2 else tensor.allreduce().wait()
+    assert (got.contributors, got.values.tolist()) == (2, [[3.0]])
+    got = tensor.allreduce(contributes=True).wait() if job.rank else tensor.allreduce([3.0], [1]).wait()
+    assert (got.contributors, got.values.tolist()) == (4, [[0.75]])
+
+
 def case_halves(job):
     half = job.tensor("f16", 100, 2, "f16", op="sum")
     got = half.allreduce(np.full((1, 2), 0.5, np.float16), [7]).wait()
@@ -115,6 +123,11 @@ def case_truncated(job):
     request = tensor.allreduce([1.0, 2.0, 3.0], [4, 5, 6], out=room)
     error = raises(zenps.Truncated, request.wait)
     assert error.needed == 3 and error.tensor == "truncated"
+    raises(zenps.Truncated, lambda: request.fetch(room))
+    got = request.fetch((np.zeros(3, np.int64), np.zeros((3, 1), np.float32)) if job.rank else "rows")
+    assert (got.row_ids.tolist(), got.values.tolist()) == ([4, 5, 6], [[4], [8], [12]])
+    assert request.wait() is got and request.exception() is None and request.stats.total > 0
+    raises(zenps.Invalid, request.fetch, "not truncated")
     assert tensor.allreduce([1.0], [4], out=room).wait().nnz == 1
 
 
@@ -392,6 +405,23 @@ def case_fork(job):
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     assert tensor.allreduce([1.0], [1]).wait().nnz == 1
+
+
+def case_memory(job):
+    """Results are freed with their last view, and not before."""
+    tensor = job.tensor("memory", 5000, 64, op="sum")
+    values, ids = np.ones((5000, 64), np.float32), np.arange(5000)
+
+    def resident():
+        with open("/proc/self/statm", encoding="utf-8") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+    for step in range(60):
+        got = tensor.allreduce(values, ids).wait()
+        assert got.values.data[4999, 63] == job.world
+        if step == 20:
+            before = resident()
+    assert resident() - before < 16 * got.values.nbytes, "40 results would be 40 times as much"
 
 
 def case_outlive(job):

@@ -13,10 +13,10 @@ E = TypeVar("E", bound=enum.IntEnum)
 
 
 def member(kind: Type[E], word: Any, what: str) -> E:
-    """The constant of that name, in lower case, with '-' for '_'."""
-    names = {constant.name.lower().replace("_", "-"): constant for constant in kind}
-    if isinstance(word, str) and word.replace("_", "-") in names:
-        return names[word.replace("_", "-")]
+    """The constant of that name, in lower case."""
+    names = {constant.name.lower(): constant for constant in kind}
+    if isinstance(word, str) and word in names:
+        return names[word]
     raise Invalid(f"{what} {word!r}; must be one of {', '.join(names)}")
 
 

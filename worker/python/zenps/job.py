@@ -238,7 +238,7 @@ class Job:
         """Opens a tensor of rows x width values: "f32", "f64", "bf16" or "f16". The first rank to do so registers it, the
         others must agree in every argument (ShapeMismatch). The same name again gives the same Tensor.
 
-        op: "mean" (the sum times 1 / world), "sum", "max", "min". scheme: how rounds are carried out; None: ZENPS_SCHEME,
+        op: "mean" (the sum times 1 / world), "mean_present" (1 / ranks that contribute), "sum", "max", "min". scheme: how rounds are carried out; None: ZENPS_SCHEME,
         "balanced". values: what values travel as, "raw", "bf16", "f16", "qsgd2", "qsgd4", "qsgd8". codec: "auto", "paper",
         "coo". k, density: rows that lossy schemes keep. keep_zero_rows: rows of zeros that a rank lists are sent and in the
         result. contributed: Rows.contributed says which rows of this rank's

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Callable, Generator, Generic, Optional, T
 
 from . import _abi, _lib
 from ._calls import SLICE_MS
-from .errors import Closed, ZenpsError
+from .errors import Closed, Invalid, ZenpsError
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -58,6 +58,7 @@ class Request(Generic[R]):
         self._collect = collect
         self._lock = threading.Lock()
         self._result: Optional[R] = None
+        self._kept: Optional[int] = None
         self._error: Optional[ZenpsError] = None
         self._stats: Optional[RequestStats] = None
 
@@ -92,7 +93,7 @@ class Request(Generic[R]):
         self._borrowed = None
 
     def _finish(self, status: int) -> None:
-        """Takes all that is to be known of it, and frees it."""
+        """Takes all that is to be known of it, and frees it, but for a result that is kept."""
         assert self._handle is not None
         lib, handle = _lib.load(), self._handle
         if status == 0:
@@ -106,7 +107,10 @@ class Request(Generic[R]):
         self._job._finished(self._stats)
         self._handle = None
         self._borrowed = None
-        self._job._free(handle)
+        if status == _abi.Status.ERR_TRUNCATED:
+            self._kept = handle
+        else:
+            self._job._free(handle)
 
     @staticmethod
     def _read_stats(handle: int) -> RequestStats:
@@ -151,6 +155,21 @@ class Request(Generic[R]):
         self._wait(timeout)
         return self._error
 
+    def fetch(self, out: Any = "rows") -> R:
+        """After Truncated, before the job is closed: the result, which the library has kept, as `out` says: "rows", or a
+        pair of larger arrays. The request then is one that went well."""
+        with self._lock, self._job._using():
+            if self._kept is None:
+                raise Invalid(f"step {self.step} of tensor {self.tensor.name} has kept no result: it was not truncated")
+            grad, collect = self.tensor._result(out, False, 0, None)
+            _lib.check(_lib.load().zenps_request_fetch(self._kept, ctypes.byref(grad)), self._job.name)
+            self._stats = self._read_stats(self._kept)
+            self._result = collect(self._kept)  # type: ignore[assignment]
+            self._error = None
+            self._job._free(self._kept)
+            self._kept = None
+        return self._result  # type: ignore[return-value]
+
     def cancel(self) -> None:
         """Gives the operation up, on all ranks, where it fails with :class:`Canceled`. Nothing, where it is done."""
         with self._lock:
@@ -181,9 +200,9 @@ class Request(Generic[R]):
         return self.wait()
 
     def __del__(self) -> None:
-        handle = getattr(self, "_handle", None)
-        if handle is not None:
-            self._job._free(handle)
+        for handle in (getattr(self, "_handle", None), getattr(self, "_kept", None)):
+            if handle is not None:
+                self._job._free(handle)
 
     def __repr__(self) -> str:
         state = "in flight" if self._handle is not None else "failed" if self._error is not None else "done"

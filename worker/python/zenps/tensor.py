@@ -27,6 +27,18 @@ def _grad(device: Optional[int] = None, stream: Optional[int] = None) -> _abi.Gr
     return grad
 
 
+class _Taken:
+    """A result's arrays, taken over from the library, which frees them with the last that owns this."""
+
+    def __init__(self, request: int, job: str) -> None:
+        self.grad = _grad()
+        self._free = _lib.load().zenps_rows_free
+        _lib.check(_lib.load().zenps_request_take(request, _byref(self.grad)), job)
+
+    def __del__(self, byref: Any = _byref) -> None:
+        self._free(byref(self.grad))
+
+
 class Tensor:
     """A tensor of a job: rows x width values of one dtype. Made by :meth:`zenps.Job.tensor`.
 
@@ -42,7 +54,9 @@ class Tensor:
       "dense": all rows, in a new array;
       "same": "dense" or "rows", as what goes in;
       an array dtype[rows, width] that can be written, which may be `values` itself: dense, into it;
-      a pair of arrays (int64[n], dtype[n, width]): rows, into them; Truncated where there are more than n.
+      a pair of arrays (int64[n], dtype[n, width]): rows, into them; Truncated where there are more than n, which
+        Request.fetch() then gets.
+    contributes: what the op "mean_present" divides by is the number of ranks with rows, and those with contributes=True.
     stream: of arrays in a GPU's memory, the cudaStream_t as an integer, in whose order they are read and written.
     """
 
@@ -85,13 +99,14 @@ class Tensor:
                 raise Invalid(f"tensor {self.name}: row_ids and values are not in the same memory")
             grad.row_ids = ids.address
 
-    def _gradient(self, values: Any, row_ids: Any, stream: Optional[int]) -> Tuple[_abi.Grad, Any]:
+    def _gradient(self, values: Any, row_ids: Any, stream: Optional[int],
+                  contributes: bool = False) -> Tuple[_abi.Grad, Any]:  # fmt: skip
         """The zenps_grad_t of what goes in, and what must live while it is used."""
         if values is None:
             if row_ids is not None and len(row_ids):
                 raise Invalid(f"tensor {self.name}: {len(row_ids)} row_ids without values")
             grad = _grad()
-            grad.layout = _abi.Layout.ROWS
+            grad.layout, grad.contributes = _abi.Layout.ROWS, contributes
             return grad, None
         array = self._array("values", values, self.dtype, stream)
         grad = _grad(array.device, stream)
@@ -104,7 +119,7 @@ class Tensor:
         ids = self._array("row_ids", row_ids, "i64", stream)
         if array.size != ids.size * self.width:
             raise self._shape_error("values", array, f"[{ids.size}, {self.width}], for {ids.size} row_ids,")
-        grad.layout, grad.nnz = _abi.Layout.ROWS, ids.size
+        grad.layout, grad.nnz, grad.contributes = _abi.Layout.ROWS, ids.size, contributes
         self._into(grad, array, ids)
         return grad, (array, ids)
 
@@ -116,7 +131,7 @@ class Tensor:
             if out == "rows" or (out == "same" and not dense):
                 grad = _grad()
                 grad.layout = _abi.Layout.ROWS
-                return grad, lambda _: self._copied(grad)
+                return grad, lambda handle: self._taken(handle, grad)
             values = arrays.new(self.dtype, (n_dense, self.width))
         elif isinstance(out, tuple):
             return self._caller_rows(out, stream)
@@ -128,7 +143,7 @@ class Tensor:
         grad = _grad(values.device, stream)
         grad.layout = _abi.Layout.DENSE
         self._into(grad, values, None)
-        return grad, lambda _: Rows(grad.nnz, None, values)
+        return grad, lambda _: Rows(grad.nnz, None, values, grad.contributors)
 
     def _writable(self, what: str, array: Array) -> None:
         if array.readonly:
@@ -152,18 +167,18 @@ class Tensor:
                 n,
                 Array(ids.address, "i64", (n,), ids, ids.device),
                 Array(values.address, self.dtype, (n, self.width), values, values.device),
+                grad.contributors,
             )
 
         return grad, collect
 
-    def _copied(self, grad: _abi.Grad) -> Rows:
-        """Rows of the library's arrays, which die with the request."""
-        n = grad.nnz
-        ids, values = arrays.new("i64", (n,)), arrays.new(self.dtype, (n, self.width))
-        if n:
-            ctypes.memmove(ids.address, grad.row_ids, ids.nbytes)
-            ctypes.memmove(values.address, grad.values, values.nbytes)
-        return Rows(n, ids, values)
+    def _taken(self, request: int, grad: _abi.Grad) -> Rows:
+        """Rows in the library's arrays, which live from here on as long as what is made of them."""
+        taken = _Taken(request, self.job.name)
+        n, device = taken.grad.nnz, None if taken.grad.memory == _abi.Memory.HOST else int(taken.grad.device)
+        ids = Array(taken.grad.row_ids or 0, "i64", (n,), taken, device)
+        values = Array(taken.grad.values or 0, self.dtype, (n, self.width), taken, device)
+        return Rows(n, ids, values, grad.contributors)
 
     def _wanted(self, rows: Wanted) -> Tuple[Optional[_abi.Rows], int, Any]:
         """The zenps_rows_t of the rows that are asked for, their number, and what must live during the call."""
@@ -197,10 +212,10 @@ class Tensor:
         return Request(self, number, handle.value, (arguments, borrowed), collect)
 
     def allreduce(self, values: Any = None, row_ids: Any = None, *, step: Optional[int] = None, out: Any = "same",
-                  stream: Optional[int] = None) -> "Request[Rows]":  # fmt: skip
+                  stream: Optional[int] = None, contributes: bool = False) -> "Request[Rows]":  # fmt: skip
         """Starts the sum (or what the tensor's op is) of all ranks' gradients of the step; returns at once. The same bits
         on every rank and in every run. [Zen section 3]"""
-        grad, borrowed = self._gradient(values, row_ids, stream)
+        grad, borrowed = self._gradient(values, row_ids, stream, contributes)
         result, collect = self._result(out, grad.layout == _abi.Layout.DENSE, self.rows, stream)
         if self.contributed:
             collect = self._with_contributed(collect)
@@ -208,10 +223,10 @@ class Tensor:
         return self._start(call, "sum", step, (_byref(grad), _byref(result)), (grad, borrowed), collect)
 
     def push(self, values: Any = None, row_ids: Any = None, *, step: Optional[int] = None,
-             stream: Optional[int] = None) -> "Request[None]":  # fmt: skip
+             stream: Optional[int] = None, contributes: bool = False) -> "Request[None]":  # fmt: skip
         """Starts this rank's push of the step alone; the request is done when servers have the gradient. How the sum ends
         shows in a pull."""
-        grad, borrowed = self._gradient(values, row_ids, stream)
+        grad, borrowed = self._gradient(values, row_ids, stream, contributes)
         call = _lib.load().zenps_push
         return self._start(call, "sum", step, (_byref(grad),), (grad, borrowed), lambda _: None)
 
@@ -227,9 +242,10 @@ class Tensor:
         return self._start(call, "pull", step, (which, _byref(result)), (wanted, ids), collect)
 
     def reduce_scatter(self, values: Any = None, row_ids: Any = None, *, rows: Wanted, step: Optional[int] = None,
-                       out: Any = "rows", stream: Optional[int] = None) -> "Request[Rows]":  # fmt: skip
+                       out: Any = "rows", stream: Optional[int] = None,
+                       contributes: bool = False) -> "Request[Rows]":  # fmt: skip
         """A push of a gradient and a pull of `rows`, as :meth:`pull` takes them, in one."""
-        grad, borrowed = self._gradient(values, row_ids, stream)
+        grad, borrowed = self._gradient(values, row_ids, stream, contributes)
         wanted, n, ids = self._wanted(rows)
         result, collect = self._result(out, False, n, stream)
         call = _lib.load().zenps_reduce_scatter

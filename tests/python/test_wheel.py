@@ -1,0 +1,108 @@
+"""The wheel, in a fresh environment: no compiler, no build tree, no package index, no PATH but its own."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+import zipfile
+
+import pytest
+from conftest import BUILD, DEADLINE, PACKAGE
+
+FOREIGN = ("ibverbs", "rdmacm", "libefa", "libpsm", "libnl", "libnuma", "libcuda", "libinfinipath")
+
+
+def run(*command, env=None):
+    done = subprocess.run(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, env=env,
+        timeout=DEADLINE, check=False, cwd="/",
+    )  # fmt: skip
+    assert done.returncode == 0, f"{command}: exit status {done.returncode}\n{done.stdout}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    if shutil.which("patchelf") is None:
+        pytest.skip("patchelf is not installed")
+    folder = tmp_path_factory.mktemp("wheel")
+    run(sys.executable, PACKAGE / "make-wheel", "--build", BUILD, "--output", folder)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """The folder of an environment with the wheel, and what is to be its processes' environment."""
+    folder = tmp_path_factory.mktemp("fresh") / "venv"
+    made = subprocess.run([sys.executable, "-m", "venv", str(folder)], stdout=subprocess.DEVNULL, check=False)
+    if made.returncode != 0:
+        pytest.skip("this Python makes no virtual environments (Debian: python3-venv)")
+    run(folder / "bin" / "pip", "install", "--quiet", "--no-index", wheel)
+    return folder, {"PATH": str(folder / "bin"), "HOME": "/nonexistent"}
+
+
+def test_contents(wheel):
+    assert wheel.name.startswith("zenps-") and wheel.name.endswith(f"_{os.uname().machine}.whl"), wheel.name
+    with zipfile.ZipFile(wheel) as archive:
+        names = archive.namelist()
+        modes = {entry.filename: entry.external_attr >> 16 & 0o777 for entry in archive.infolist()}
+    for name in ("libzenps.so.0", "bin/zenpsd", "bin/zenpsctl", "bin/zenpsrun"):
+        assert f"zenps/_bundle/{name}" in names
+    assert modes["zenps/_bundle/bin/zenpsd"] == 0o755 and modes["zenps/job.py"] == 0o644
+    assert names[-1].endswith(".dist-info/RECORD")
+    found = [name for name in names if "libfabric" in name or any(word in name for word in FOREIGN)]
+    assert not found, found
+
+
+def test_needs(installed):
+    """What the files ask the host for: the C library, and libfabric."""
+    folder, _ = installed
+    (bundle,) = folder.glob("lib/python*/site-packages/zenps/_bundle")
+    ours = {path.name for path in bundle.rglob("*")}
+    for path in bundle.rglob("*"):
+        if path.is_file():
+            asked = set(run("patchelf", "--print-needed", path).split()) - ours
+            assert all(name.startswith(("libc.", "libm.", "ld-linux", "libfabric.so.1")) for name in asked), (path, asked)
+
+
+def test_programs_and_sums(installed):
+    folder, env = installed
+    assert shutil.which("cc", path=env["PATH"]) is None
+    said = run(folder / "bin" / "zenpsrun", "-n", 2, "--servers", 2, "--", "python", "-m", "zenps.selftest", env=env)
+    assert "are right, bit for bit" in said and "the system's" in said, said
+    for program in ("zenpsd", "zenpsctl", "zenpsrun"):
+        assert "Usage:" in run(folder / "bin" / program, "--help", env=env)
+    said = run(folder / "bin" / "python", "-m", "zenps", "doctor", env=env)
+    assert f"{folder}/lib" in said and "_bundle/libzenps.so.0" in said and "_bundle/bin/zenpsd" in said, said
+
+
+def test_fallback(installed, tmp_path):
+    """Where the host has no libfabric, the package's own is used, by daemons, too, and said to be."""
+    folder, env = installed
+    (bundle,) = folder.glob("lib/python*/site-packages/zenps/_bundle")
+    ask = "import zenps; print(zenps.library().fabric_path)"
+    host = pathlib.Path(run(folder / "bin" / "python", "-c", ask, env=env).strip())
+    own = bundle / "fallback" / "libfabric.so.1"
+    own.parent.mkdir()
+    shutil.copy(host, own)
+    nothing = tmp_path / "nothing"
+    nothing.write_bytes(b"")
+    hide = ["unshare", "--user", "--map-root-user", "--mount", "sh", "-c", 'mount --bind "$1" "$2" && shift 2 && exec "$@"', "sh"]
+    hide += [str(nothing), str(host)]
+    try:
+        can = subprocess.run([*hide, "true"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False)
+        if can.returncode != 0:
+            pytest.skip("this machine gives no mount namespace, in which the host's libfabric could be hidden")
+        env = dict(env, PATH=f"{env['PATH']}:/usr/bin:/bin")
+        said = run(*hide, folder / "bin" / "python", "-m", "zenps", "doctor", env=env)
+        assert f"{own} (version" in said and "the package's own" in said, said
+        said = run(*hide, folder / "bin" / "zenpsrun", "-n", 2, "--", folder / "bin" / "python", "-m", "zenps.selftest", env=env)
+        assert "are right, bit for bit" in said and "the package's own" in said, said
+        shutil.rmtree(own.parent)
+        missing = subprocess.run([*hide, str(folder / "bin" / "python"), "-m", "zenps", "doctor"], env=env,
+                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, check=False)  # fmt: skip
+        assert missing.returncode == 1 and "NOT FOUND" in missing.stdout and "libfabric" in missing.stdout, missing.stdout
+    finally:
+        shutil.rmtree(own.parent, ignore_errors=True)
