@@ -1,0 +1,68 @@
+"""zenps.torch: real ranks, daemons and torch. A launch of several ranks runs many cases, since importing torch takes seconds."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+from conftest import CASES, DEADLINE, names_of
+
+pytest.importorskip("torch")
+
+MODULES = {"torch_sync": 4, "torch_compress": 4, "torch_ddp": 2}  # and ranks
+ALL = [(module, case) for module in MODULES for case in names_of(module)]
+
+
+@pytest.mark.parametrize("module,case", ALL, ids=[f"{module[6:]}-{case[5:]}" for module, case in ALL])
+def test_case(launched, module, case):
+    launched(module, MODULES[module]).check(case)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_launch_ends_well(launched, module):
+    assert launched(module, MODULES[module]).status == 0, launched(module, MODULES[module]).output[-3000:]
+
+
+def errors(world, *arguments):
+    """cases/torch_errors.py on `world` ranks; exit status and output. Survivors have time to say what they have seen."""
+    command = ["zenpsrun", "-n", str(world), "--linger", "30s", "--", sys.executable, str(CASES / "torch_errors.py")]
+    run = subprocess.run(
+        [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=DEADLINE, check=False
+    )
+    return run.returncode, run.stdout.decode(errors="replace")
+
+
+def said(output, rank):
+    found = re.search(rf"rank {rank}: (.*)", output)
+    assert found, output
+    return found.group(1)
+
+
+@pytest.mark.parametrize("how", ["kill", "kill-ddp"])
+def test_a_rank_dies_in_backward(how):
+    status, output = errors(3, how)
+    for rank in (0, 1):
+        line = said(output, rank)
+        assert line.startswith("PeerLost [2] after "), output
+        assert float(line.split()[3]) < 5, line
+    assert status == 128 + 9, output
+
+
+def test_a_rank_stops_in_backward():
+    status, output = errors(3, "stop")
+    for rank in (0, 2):
+        assert said(output, rank).startswith("MissingRanks [1] after "), output
+    assert status == 7, output
+
+
+def test_interrupt_in_backward():
+    status, output = errors(2, "interrupt")
+    line = said(output, 0)
+    assert line.startswith("KeyboardInterrupt") and float(line.split()[3]) < 1, output
+    assert said(output, 1).startswith("Canceled"), output
+    assert output.count("went on") == 2 and status == 0, output
+
+
+def test_children_and_memory():
+    status, output = errors(2, "lifetime")
+    assert status == 0 and output.count("MB then") == 2, output

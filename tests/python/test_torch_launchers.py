@@ -1,0 +1,67 @@
+"""A trainer under zenpsrun and torchrun, once and after a crash, alone and beside another run."""
+
+import shutil
+import socket
+import subprocess
+import sys
+
+import pytest
+from conftest import CASES, DEADLINE
+
+pytest.importorskip("torch")
+TRAINER = [sys.executable, str(CASES / "torch_launchers.py")]
+torchrun = pytest.mark.skipif(not shutil.which("torchrun"), reason="torchrun is not installed")
+
+
+def start(command, **more):
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True, **more)
+
+
+def ended(process):
+    output, _ = process.communicate(timeout=DEADLINE)
+    return process.returncode, output
+
+
+def free_port():
+    with socket.socket() as each:
+        each.bind(("127.0.0.1", 0))
+        return each.getsockname()[1]
+
+
+def torchrun_of(logs, *arguments):
+    """On a port of its own, since two of them may run at once. Standard output goes to files, too: torch 1.13 does not know
+    what 0 means there under Python 3.11."""
+    output = ["--redirects=1", "--tee=1", f"--log_dir={logs}"]
+    return ["torchrun", "--nproc_per_node=2", f"--master_port={free_port()}", *output, *arguments]
+
+
+def check(status, output, attempt=0):
+    assert status == 0, output
+    for rank in range(2):
+        assert f"trained: rank {rank} of 2, attempt {attempt}, alike" in output, output
+
+
+def test_zenpsrun():
+    check(*ended(start(["zenpsrun", "-n", "2", "--", *TRAINER])))
+
+
+@torchrun
+def test_zenpsrun_in_front_of_each_rank(tmp_path):
+    """torchrun starts it; rank 0's starts the daemons."""
+    command = torchrun_of(tmp_path, "--no_python", "zenpsrun", "--port", str(free_port()), "--", *TRAINER)
+    check(*ended(start(command)))
+
+
+@torchrun
+def test_two_runs_without_an_id(coordinator, monkeypatch, tmp_path):
+    """At one coordinator they are two jobs."""
+    monkeypatch.setenv("ZENPS_COORDINATOR", coordinator)
+    for run in [start(torchrun_of(tmp_path, TRAINER[1])) for _ in range(2)]:
+        check(*ended(run))
+
+
+@torchrun
+def test_restart_after_a_crash(coordinator, monkeypatch, tmp_path):
+    monkeypatch.setenv("ZENPS_COORDINATOR", coordinator)
+    command = torchrun_of(tmp_path, "--max_restarts=1", "--rdzv_id=restarted", TRAINER[1], "crash")
+    check(*ended(start(command)), attempt=1)

@@ -1,0 +1,24 @@
+"""zenps.torch: gradients of PyTorch models, summed over the ranks of a job.
+
+    import zenps.torch as zt
+
+    job = zt.init()                      # rank, world, coordinator: from the environment of zenpsrun or torchrun
+    sync = zt.GradientSync(model)        # that is all: loss.backward() returns with the mean of all ranks' gradients
+
+or, where the model is a DistributedDataParallel already, ``zt.ddp(model)``. torch 1.13 and later.
+"""
+
+from __future__ import annotations
+
+from .. import Job
+from .collective import Work, all_reduce, broadcast_object, broadcast_optimizer_state, broadcast_parameters
+from .compress import DGC, Buckets, Compression, Gaussiank, GTopk, OkTopk, TopK
+from .ddp import HookState, ddp, hook
+from .jobs import init
+from .sync import GradientSync, SyncStats
+
+__all__ = [
+    "Buckets", "Compression", "DGC", "GTopk", "Gaussiank", "GradientSync", "HookState", "Job", "OkTopk", "SyncStats",
+    "TopK", "Work", "all_reduce", "broadcast_object", "broadcast_optimizer_state", "broadcast_parameters", "ddp", "hook",
+    "init",
+]  # fmt: skip

@@ -1,0 +1,232 @@
+"""all_reduce() with the arguments of torch.distributed's, and broadcasts of parameters and of objects."""
+
+from __future__ import annotations
+
+import json
+import struct
+from datetime import timedelta
+from typing import Any, Dict, Iterable, List, Optional, Tuple, Union
+
+import torch
+
+from ..arrays import Array, Rows
+from ..errors import Invalid, Unsupported
+from ..job import Job
+from ..request import Request
+from . import convert
+from .jobs import current
+
+_CHUNK = 64 << 20  # bytes of a broadcast of several tensors
+_OPS = {"sum": "sum", "avg": "mean", "mean": "mean", "max": "max", "min": "min"}
+
+
+class Work:
+    """An all_reduce() in flight, with the methods of torch.distributed's Work that waiting needs."""
+
+    def __init__(self, request: Request[Rows], finish: Any) -> None:
+        self._request = request
+        self._finish = finish
+
+    def is_completed(self) -> bool:
+        return self._request.done()
+
+    def wait(self, timeout: Union[None, float, timedelta] = None) -> bool:
+        """Returns True when the tensor has the result, or raises the error. timeout: seconds, or a timedelta."""
+        seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+        rows = self._request.wait(seconds)
+        finish, self._finish = self._finish, None
+        if finish is not None:
+            finish(rows)
+        return True
+
+    def exception(self) -> Optional[BaseException]:
+        return self._request.exception()
+
+
+def _op_name(op: Any) -> str:
+    """Of "sum" or torch.distributed.ReduceOp.SUM, in whatever form a version of torch has it."""
+    word = (op if isinstance(op, str) else getattr(op, "name", str(op))).rpartition(".")[2].lower()
+    if word not in _OPS:
+        raise Unsupported(f"all_reduce: op {op}; zenps has {', '.join(sorted(_OPS))}")
+    return _OPS[word]
+
+
+def all_reduce(tensor: torch.Tensor, op: Any = "sum", group: Any = None, async_op: bool = False, *,
+               name: Optional[str] = None, job: Optional[Job] = None) -> Optional[Work]:  # fmt: skip
+    """Sums a tensor over all ranks, in place, as torch.distributed.all_reduce() does; dense, or sparse, which then is
+    coalesced.
+
+    op: "sum", "avg", "max", "min", or torch.distributed's ReduceOp. name: of zenps's tensor; None: one that dtype, shape
+    and op make, which calls of the same kind share, in order. async_op: returns a Work; the tensor must not be used until
+    its wait() has returned. group: None alone, all ranks. job: None: :func:`zenps.torch.init`'s. Collective.
+    """
+    if group is not None:
+        raise Unsupported("all_reduce: group must be None, all ranks of the job")
+    job = current(job)
+    if not tensor.numel():
+        raise Invalid(f"all_reduce: a tensor of shape {list(tensor.shape)} has nothing to sum")
+    word = _op_name(op)
+    dtype = convert.dtype_name(tensor.dtype, "all_reduce: the tensor")
+    work = (_sparse if tensor.is_sparse else _dense)(job, tensor, dtype, word, name)
+    if async_op:
+        return work
+    work.wait()
+    return None
+
+
+def _dense(job: Job, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str]) -> Work:
+    n = tensor.numel()
+    shape = convert.lanes(n) or (n, 1)
+    own = job.tensor(name or f"all_reduce/{op}.{dtype}.{shape[0]}x{shape[1]}", shape[0], shape[1], dtype, op=op)
+    summed = convert.on_host(tensor.detach()).contiguous()
+    array = convert.array(summed, shape)
+
+    def finish(_: Rows) -> None:
+        if summed.data_ptr() != tensor.data_ptr():
+            with torch.no_grad():
+                tensor.copy_(summed)
+
+    return Work(own.allreduce(array, out=array), finish)
+
+
+def _sparse(job: Job, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str]) -> Work:
+    rows = int(tensor.shape[0])
+    width = tensor.numel() // rows
+    own = job.tensor(name or f"all_reduce/{op}.{dtype}.{rows}x{width}", rows, width, dtype, op=op)
+    ids, values = convert.split_sparse(convert.on_host(tensor.detach()), tensor.shape, width)
+    arrays = convert.array(values, (ids.shape[0], width)), convert.array(ids, (ids.shape[0],))
+
+    def finish(result: Rows) -> None:
+        made = convert.sparse(*convert.rows_of(result, tensor.dtype), tensor.shape)
+        with torch.no_grad():
+            tensor.copy_(made.to(tensor.device))
+
+    return Work(own.allreduce(*arrays, out="rows"), finish)
+
+
+Named = Union[torch.nn.Module, Dict[str, torch.Tensor], Iterable[Tuple[str, torch.Tensor]]]
+
+
+def _tensors(source: Named) -> List[Tuple[str, torch.Tensor]]:
+    if isinstance(source, torch.nn.Module):
+        kept = list(source.named_parameters()) + list(source.named_buffers())
+    elif isinstance(source, dict):
+        kept = [(name, value) for name, value in source.items() if isinstance(value, torch.Tensor)]
+    else:
+        kept = list(source)
+    return [(name, value) for name, value in kept if value.numel()]
+
+
+def broadcast_parameters(source: Named, root: int = 0, *, job: Optional[Job] = None) -> None:
+    """Copies parameters and buffers of rank `root` to all ranks, bit for bit, in place. source: a module, its
+    state_dict(), or pairs of name and tensor; of the same shapes on all ranks. Collective."""
+    job = current(job)
+    _check_root(job, root)
+    batch: List[torch.Tensor] = []
+    for _, value in _tensors(source):
+        if value.is_sparse:
+            raise Unsupported("broadcast_parameters: a sparse tensor; broadcast its indices and values")
+        batch.append(value.detach())
+        if sum(each.numel() * each.element_size() for each in batch) >= _CHUNK:
+            _broadcast_batch(job, batch, root)
+            batch = []
+    _broadcast_batch(job, batch, root)
+
+
+def _check_root(job: Job, root: int) -> None:
+    if not 0 <= root < job.world:
+        raise Invalid(f"root {root}; must be 0 to {job.world - 1}")
+
+
+def _octets(tensor: torch.Tensor) -> Array:
+    return Array(tensor.data_ptr(), "u8", (tensor.numel() * tensor.element_size(),), owner=tensor)
+
+
+def _broadcast_batch(job: Job, batch: List[torch.Tensor], root: int) -> None:
+    """One tensor in place, several through a buffer of bytes."""
+    if not batch:
+        return
+    hosts = [convert.on_host(each).contiguous() for each in batch]
+    if len(hosts) == 1:
+        job.broadcast(_octets(hosts[0]), root)
+    else:
+        sizes = [each.numel() * each.element_size() for each in hosts]
+        buffer = bytearray(sum(sizes))
+        at = 0
+        for each, size in zip(hosts, sizes):
+            if job.rank == root:
+                buffer[at : at + size] = _octets(each).data
+            at += size
+        job.broadcast(buffer, root)
+        at = 0
+        for each, size in zip(hosts, sizes):
+            if job.rank != root:
+                _octets(each).data[:] = memoryview(buffer)[at : at + size]
+            at += size
+    for own, host in zip(batch, hosts):
+        if job.rank != root and own.data_ptr() != host.data_ptr():
+            own.copy_(host)
+
+
+def broadcast_object(value: Any = None, root: int = 0, *, job: Optional[Job] = None) -> Any:
+    """The `value` of rank `root`, on every rank: None, bools, numbers, strings, tensors, and lists, tuples and dicts of
+    these. What else it holds raises Unsupported on every rank; nothing is pickled. Collective."""
+    job = current(job)
+    _check_root(job, root)
+    tensors: List[torch.Tensor] = []
+    text = b""
+    if job.rank == root:
+        try:
+            text = json.dumps({"value": _pack(value, tensors)}).encode()
+        except Unsupported as error:
+            text = json.dumps({"error": str(error)}).encode()
+    length = bytearray(struct.pack("<q", len(text)))
+    job.broadcast(length, root)
+    buffer = bytearray(text.ljust(struct.unpack("<q", length)[0], b" "))
+    job.broadcast(buffer, root)
+    message = json.loads(buffer)
+    if "error" in message:
+        raise Unsupported(message["error"], job=job.name)
+    if job.rank != root:
+        value = _unpack(message["value"], tensors)
+    for each in tensors:
+        if each.numel():
+            job.broadcast(_octets(convert.on_host(each.detach()).contiguous()), root)
+    return value
+
+
+def _pack(value: Any, tensors: List[torch.Tensor]) -> Any:
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if isinstance(value, torch.Tensor) and not value.is_sparse:
+        tensors.append(value)
+        return {"tensor": [str(value.dtype)[6:], list(value.shape)]}
+    if isinstance(value, (list, tuple)):
+        kind = "tuple" if isinstance(value, tuple) else "list"
+        return {kind: [_pack(item, tensors) for item in value]}
+    if isinstance(value, dict):
+        return {"dict": [[_pack(key, tensors), _pack(item, tensors)] for key, item in value.items()]}
+    raise Unsupported(f"broadcast_object: a {type(value).__name__}; None, bools, numbers, strings, dense tensors, and lists, "
+                      "tuples and dicts of these travel")  # fmt: skip
+
+
+def _unpack(packed: Any, made: List[torch.Tensor]) -> Any:
+    """`made` gets the tensors, which are to be filled, in the order of _pack()."""
+    if not isinstance(packed, dict):
+        return packed
+    ((kind, content),) = packed.items()
+    if kind == "tensor":
+        made.append(torch.empty(content[1], dtype=getattr(torch, content[0])))
+        return made[-1]
+    if kind == "dict":
+        return {_unpack(key, made): _unpack(item, made) for key, item in content}
+    items = [_unpack(item, made) for item in content]
+    return tuple(items) if kind == "tuple" else items
+
+
+def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root: int = 0, *, job: Optional[Job] = None) -> None:
+    """Makes the state of an optimiser, its step counts, momenta and settings, that of rank `root`. Collective."""
+    job = current(job)
+    state = broadcast_object(optimizer.state_dict() if job.rank == root else None, root, job=job)
+    if job.rank != root:
+        optimizer.load_state_dict(state)

@@ -1,0 +1,62 @@
+"""What ranks tell each other once a step besides gradients: parameters that got none, and ranks that have no data."""
+
+from __future__ import annotations
+
+from typing import List, Optional, Sequence
+
+import torch
+
+from ..arrays import Rows
+from ..job import Job
+from ..request import Request
+from . import convert
+
+_LEFT = 0  # row: ranks that have run out of data; row 1 + i: ranks on which parameter i got no gradient
+
+
+class Control:
+    """A tensor of a row per parameter, all of which are usually zero, so that a step's round is all but empty."""
+
+    def __init__(self, job: Job, name: str, n_parameters: int) -> None:
+        self._tensor = job.tensor(name, 1 + n_parameters, 1, "f32", op="sum", values="raw", scheme="balanced")
+        self._world = job.world
+        self.next_step = self._tensor.next_step
+        self.requests: List[Request[Rows]] = []
+        self._unused: List[int] = []
+        self.left = 0
+
+    def start(self, step: int, unused: Sequence[int], leaving: bool) -> None:
+        """`unused`: indices of parameters without a gradient here; `leaving`: this rank has none at all, nor data."""
+        ids = torch.tensor([_LEFT] if leaving else [1 + index for index in unused], dtype=torch.int64)
+        ones = torch.ones(ids.shape[0])
+        arrays = convert.array(ones, (ids.shape[0], 1)), convert.array(ids, (ids.shape[0],))
+        self.requests = [self._tensor.allreduce(*arrays, step=step, out="rows")]
+
+    def read(self) -> None:
+        """After the round: how many ranks have left, and what nobody used."""
+        rows = self.requests[0].wait()
+        assert rows.row_ids is not None
+        counts = dict(zip(rows.row_ids.tolist(), rows.values.data.cast("B").cast("f").tolist() if rows.nnz else []))
+        self.left = int(counts.pop(_LEFT, 0))
+        self._unused = [row - 1 for row, count in counts.items() if count >= self._world - self.left]
+
+    def used(self, index: int) -> bool:
+        return index not in self._unused
+
+    @property
+    def scale(self) -> float:
+        """What turns a mean over all ranks into one over those that have not left."""
+        return self._world / (self._world - self.left) if 0 < self.left < self._world else 1.0
+
+
+def agree(job: Job, what: str, own: Optional[List[str]]) -> None:
+    """Raises ShapeMismatch on every rank where ranks' lists `own` are not the same; the text has the first difference."""
+    from ..errors import ShapeMismatch
+
+    lists = [part.decode().split("\0") for part in job.gather("\0".join(own or []).encode())]
+    for rank, theirs in enumerate(lists):
+        if theirs == lists[0]:
+            continue
+        at = next((i for i, (a, b) in enumerate(zip(lists[0], theirs)) if a != b), min(len(lists[0]), len(theirs)))
+        first, other = (each[at] if at < len(each) else "none" for each in (lists[0], theirs))
+        raise ShapeMismatch(f"job {job.name}: {what}: rank 0 has {first}, rank {rank} has {other}", job=job.name)

@@ -1,0 +1,101 @@
+"""Between torch's tensors and zenps's arrays, without copies where memory allows.
+
+A gradient is *dense*, of the parameter's shape, or *sparse*: a COO tensor whose rows zenps sends. What comes back has
+the layout of what went in; sparse results are coalesced (rows ascend, none twice).
+"""
+
+from __future__ import annotations
+
+from typing import Dict, Optional, Tuple
+
+import torch
+
+from ..arrays import Array, Rows
+from ..errors import Unsupported
+
+_NAMES: Dict[torch.dtype, str] = {
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.bfloat16: "bf16",
+    torch.float16: "f16",
+    torch.int64: "i64",
+}
+LANE = 64  # values of a row of a dense round: rows of one value take three times as long to encode
+
+
+def dtype_name(dtype: torch.dtype, what: str) -> str:
+    """zenps's name of a dtype; :class:`Unsupported` says that `what` has another one."""
+    name = _NAMES.get(dtype)
+    if name is None or name == "i64":
+        raise Unsupported(f"{what} is of {dtype}; gradients are summed in float32, float64, bfloat16 and float16")
+    return name
+
+
+def array(tensor: torch.Tensor, shape: Tuple[int, ...]) -> Array:
+    """The memory of a contiguous tensor on the CPU, which lives as long as the array does."""
+    return Array(tensor.data_ptr(), _NAMES[tensor.dtype], shape, owner=tensor)
+
+
+def tensor_of(source: Array, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor in the array's own memory, which lives as long as the tensor or any view of it."""
+    if not source.size:
+        return torch.empty(source.shape, dtype=dtype)
+    octets = Array(source.address, "u8", (source.nbytes,), owner=source)
+    return torch.frombuffer(octets.data, dtype=dtype).view(source.shape)
+
+
+def rows_of(result: Rows, dtype: torch.dtype) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Row numbers (int64[nnz], ascending) and values ([nnz, width]) of a result, in its own memory."""
+    assert result.row_ids is not None
+    return tensor_of(result.row_ids, torch.int64), tensor_of(result.values, dtype)
+
+
+def sparse(ids: torch.Tensor, values: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """A coalesced sparse tensor of rows that ascend, none twice; it neither copies nor checks them."""
+    values = values.view((values.shape[0],) + tuple(shape[1:]))
+    made = torch._sparse_coo_tensor_unsafe(ids.unsqueeze(0), values, shape)
+    return made._coalesced_(True)
+
+
+def split_sparse(gradient: torch.Tensor, shape: torch.Size, width: int) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Row numbers and values [nnz, width] of a sparse gradient, in any order and with repeats, as autograd made it. Of a
+    gradient whose single values are sparse rows of one value each are merged to rows of `width`."""
+    indices, values = gradient._indices(), gradient._values()
+    if gradient.sparse_dim() == 1:
+        return indices[0].contiguous(), values.reshape(-1, width).contiguous()
+    # Several sparse dimensions: the first is the row, and the others the place within it.
+    place = torch.zeros_like(indices[0])
+    for axis in range(1, gradient.sparse_dim()):
+        place = place * shape[axis] + indices[axis]
+    inner = values.reshape(indices.shape[1], -1)
+    rows, where = torch.unique(indices[0], return_inverse=True)
+    full = torch.zeros((rows.shape[0], width // inner.shape[1], inner.shape[1]), dtype=values.dtype)
+    full.index_put_((where, place), inner, accumulate=True)
+    return rows, full.view(-1, width)
+
+
+def nonzero_rows(gradient: torch.Tensor, width: int) -> Tuple[torch.Tensor, torch.Tensor]:
+    """Numbers and values of the rows of a dense gradient that hold anything but zeros; NaN is no zero."""
+    rows = gradient.reshape(-1, width)
+    ids = (rows != 0).any(dim=1).nonzero().view(-1)
+    return ids, rows.index_select(0, ids)
+
+
+def dense(ids: torch.Tensor, values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """A dense tensor of the shape of `like`, zero but for rows `ids`."""
+    made = torch.zeros_like(like, memory_format=torch.contiguous_format)
+    made.view(made.shape[0], -1).index_copy_(0, ids, values.view(ids.shape[0], -1))
+    return made
+
+
+def on_host(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor in host memory: itself, or a copy."""
+    return tensor if tensor.device.type == "cpu" else tensor.cpu()
+
+
+def lanes(n: int) -> Optional[Tuple[int, int]]:
+    """n values as rows x width, of a width that is quick to encode; None where n has no such divisor."""
+    for width in range(min(1024, n), LANE // 4 - 1, -1):
+        if n % width == 0:
+            return n // width, width
+    return None

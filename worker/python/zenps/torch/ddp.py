@@ -1,0 +1,237 @@
+"""zenps as the communication hook of torch's DistributedDataParallel.
+
+    model = DistributedDataParallel(module)
+    zt.ddp(model)                                  # or model.register_comm_hook(zt.HookState(job, module), zt.hook)
+
+DDP keeps its buckets, its broadcast of parameters, no_sync() and join(); only the sums are zenps's. Gradients of tables
+travel as the rows that are not zero, whether they are sparse or dense. Two traps that this file avoids: a future that
+gets an exception makes DDP take the exception for a tensor, so futures always get one, and errors are raised behind
+DDP's own end of the backward pass; and who waits inside a hook stops the backward pass, so a callback at its end waits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Dict, List, Optional, Set, Tuple
+
+import torch
+
+from ..arrays import Rows
+from ..errors import Invalid
+from ..job import Job
+from ..request import Request
+from ..tensor import Tensor
+from . import convert
+from .autograd import queue_callback
+from .jobs import current
+from .sync import SyncStats
+from .tables import MIN_ROWS, Tables, find
+
+
+class _Bucket:
+    """The rounds of one bucket, and the future that DDP waits for."""
+
+    def __init__(self, bucket: Any) -> None:
+        self.buffer: torch.Tensor = bucket.buffer()
+        on_cpu = self.buffer.device.type == "cpu"
+        self.future: Any = torch.futures.Future() if on_cpu else torch.futures.Future(devices=[self.buffer.device])
+        self.requests: List[Request[Rows]] = []
+        self.copies: List[Tuple[torch.Tensor, torch.Tensor]] = []  # of the sum, and where in the buffer it goes
+
+    def result(self) -> torch.Tensor:
+        """Waits for the sums."""
+        for request in self.requests:
+            rows = request.wait()
+        if self.buffer.is_sparse:
+            ids, values = convert.rows_of(rows, self.buffer.dtype)
+            return convert.sparse(ids, values, self.buffer.shape).to(self.buffer.device)
+        for summed, part in self.copies:
+            part.copy_(summed.view(-1)[: part.numel()])
+        return self.buffer
+
+
+class HookState:
+    """What hook() needs of a model. One per DDP.
+
+    module: gives parameters their names, and says which are tables; None: parameters are known by shape and order, and
+    matrices of MIN_ROWS rows or more are tables. The other arguments: those of GradientSync.
+    """
+
+    def __init__(self, job: Optional[Job] = None, module: Optional[torch.nn.Module] = None, *, tables: Tables = "auto",
+                 scheme: Optional[str] = None, dense_scheme: Optional[str] = None, values: Optional[str] = None,
+                 average: bool = True, keep_zero_rows: bool = False, name: str = "ddp") -> None:  # fmt: skip
+        self.job = current(job)
+        self.name = name
+        self._options: Dict[str, Any] = {"op": "mean" if average else "sum", "values": values}
+        self._scheme, self._dense_scheme = scheme, dense_scheme
+        self._zero_rows = {"keep_zero_rows": 1} if keep_zero_rows else {}
+        self._module = module
+        self._names: Dict[int, str] = {}
+        self._tables: Set[int] = set()
+        if module is not None:
+            self._names = {id(parameter): label for label, parameter in module.named_parameters()}
+            self._tables, _ = find(module, tables)
+        self._opened: Dict[str, Tensor] = {}
+        self._buckets: List[_Bucket] = []
+        self._error: Optional[BaseException] = None
+        self._totals = SyncStats()
+        self.bytes_last_step = 0
+
+    @property
+    def stats(self) -> SyncStats:
+        return SyncStats(**vars(self._totals))
+
+    @property
+    def tensors(self) -> List[str]:
+        """Names of the tensors that have been opened so far."""
+        return sorted(self._opened)
+
+    def _is_table(self, parameter: torch.Tensor) -> bool:
+        if self._module is None:
+            return parameter.dim() == 2 and int(parameter.shape[0]) >= MIN_ROWS
+        return id(parameter) in self._tables
+
+    def _label(self, parameter: torch.Tensor) -> str:
+        return self._names.get(id(parameter), "x".join(map(str, parameter.shape)))
+
+    def _tensor(self, label: str, rows: int, width: int, dtype: torch.dtype, scheme: Optional[str],
+                **more: Any) -> Tensor:  # fmt: skip
+        """Of a name that says all that the buckets are made of: DDP makes other ones after its first step."""
+        name = f"{self.name}/{label}"
+        if len(name) > 127:
+            name = f"{name[:90]}.{hashlib.sha1(name.encode()).hexdigest()[:20]}"
+        if name not in self._opened:
+            word = convert.dtype_name(dtype, f"bucket {label}")
+            self._opened[name] = self.job.tensor(name, rows, width, word, scheme=scheme, **more, **self._options)
+        return self._opened[name]
+
+    def start(self, bucket: Any) -> Any:
+        """hook()'s work: starts the bucket's rounds; gives the future of its sum."""
+        if bucket.index() == 0:
+            self._forget()
+            queued = queue_callback(self._finish)
+        else:
+            queued = bool(self._buckets)
+        made = _Bucket(bucket)
+        self._buckets.append(made)
+        try:
+            if self._error is None:
+                (self._start_sparse if made.buffer.is_sparse else self._start_dense)(bucket, made)
+        except BaseException as error:  # raised behind DDP's end of the pass
+            self._error = error
+        if not queued:  # DDP's join() has no backward pass
+            self._finish()
+        return made.future
+
+    def _forget(self) -> None:
+        """A backward pass that failed left buckets behind."""
+        for bucket in self._buckets:
+            for request in bucket.requests:
+                request.cancel()
+        self._buckets, self._error = [], None
+
+    def _start_sparse(self, bucket: Any, made: _Bucket) -> None:
+        (parameter,) = bucket.parameters()
+        rows = int(parameter.shape[0])
+        width = parameter.numel() // rows
+        ids, values = convert.split_sparse(convert.on_host(made.buffer), parameter.shape, width)
+        tensor = self._tensor(self._label(parameter), rows, width, parameter.dtype, self._scheme, **self._zero_rows)
+        arrays = convert.array(values, (ids.shape[0], width)), convert.array(ids, (ids.shape[0],))
+        made.requests.append(tensor.allreduce(*arrays, out="rows"))
+
+    def _start_dense(self, bucket: Any, made: _Bucket) -> None:
+        """Tables as rows of their own, what lies between them as one part each; all where it is in the buffer."""
+        run: List[Tuple[torch.Tensor, torch.Tensor]] = []
+        for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
+            if not self._is_table(parameter):
+                run.append((parameter, gradient))
+                continue
+            self._start_run(made, run)
+            run = []
+            rows = int(parameter.shape[0])
+            shape = rows, parameter.numel() // rows
+            tensor = self._tensor(self._label(parameter), shape[0], shape[1], parameter.dtype, self._scheme, **self._zero_rows)
+            self._start_part(made, tensor, shape, gradient)
+        self._start_run(made, run)
+
+    def _start_run(self, made: _Bucket, run: List[Tuple[torch.Tensor, torch.Tensor]]) -> None:
+        if not run:
+            return
+        begin = run[0][1].storage_offset() - made.buffer.storage_offset()
+        end = run[-1][1].storage_offset() - made.buffer.storage_offset() + run[-1][1].numel()
+        part = made.buffer[begin:end]
+        n = end - begin
+        shape = convert.lanes(n)
+        content = "\0".join(f"{self._label(parameter)} {parameter.numel()}" for parameter, _ in run)
+        label = f"dense.{n}.{hashlib.sha1(content.encode()).hexdigest()[:16]}"
+        padded = shape or (-(-n // convert.LANE), convert.LANE)
+        tensor = self._tensor(label, padded[0], padded[1], part.dtype, self._dense_scheme)
+        self._start_part(made, tensor, padded, part)
+
+    def _start_part(self, made: _Bucket, tensor: Tensor, shape: Tuple[int, int], part: torch.Tensor) -> None:
+        """A part of the buffer; through a copy where it is in a GPU's memory, or of a size that no rows make."""
+        summed = part.detach().view(-1)
+        if part.device.type != "cpu" or part.numel() != shape[0] * shape[1]:
+            padded = torch.zeros(shape[0] * shape[1], dtype=part.dtype)
+            padded[: part.numel()] = summed
+            made.copies.append((padded, summed))
+            self._totals.copied_bytes += 2 * part.numel() * part.element_size()
+            summed = padded
+        array = convert.array(summed, shape)
+        made.requests.append(tensor.allreduce(array, out=array))
+
+    def _finish(self) -> None:
+        """The end of the backward pass, before DDP's own: completes the futures, with what is there after an error."""
+        buckets, self._buckets = self._buckets, []
+        for bucket in buckets:
+            result = bucket.buffer
+            try:
+                if self._error is None:
+                    result = bucket.result()
+                else:
+                    for request in bucket.requests:
+                        request.cancel()
+            except BaseException as error:
+                self._error = error
+            bucket.future.set_result(result)
+        failure, self._error = self._error, None
+        if failure is not None:
+            if not queue_callback(_Raise(failure)):
+                raise failure
+            return
+        costs = [request.stats for bucket in buckets for request in bucket.requests if request.stats is not None]
+        out, into = sum(cost.bytes_out for cost in costs), sum(cost.bytes_in for cost in costs)
+        self.bytes_last_step = out + into
+        self._totals.steps += 1
+        self._totals.bytes_out += out
+        self._totals.bytes_in += into
+
+
+class _Raise:
+    def __init__(self, error: BaseException) -> None:
+        self._error = error
+
+    def __call__(self) -> None:
+        raise self._error
+
+
+def hook(state: HookState, bucket: Any) -> Any:
+    """The communication hook: ``model.register_comm_hook(state, zt.hook)``, or Lightning's
+    ``DDPStrategy(ddp_comm_state=state, ddp_comm_hook=zt.hook)``."""
+    return state.start(bucket)
+
+
+hook.__annotations__.clear()  # DDP compares them with its own classes, which strings are not
+
+
+def ddp(model: torch.nn.parallel.DistributedDataParallel, job: Optional[Job] = None, **arguments: Any) -> HookState:
+    """Has zenps sum the gradients of a DistributedDataParallel; once per model, as torch has it. arguments: HookState's.
+
+    Open the job (zt.init()) before the model is wrapped, so that ranks wait for each other there. backward() raises what
+    a sum failed with, as it is (PeerLost, ...), and the model stays usable.
+    """
+    if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        raise Invalid(f"ddp: a {type(model).__name__}; a DistributedDataParallel is wanted")
+    state = HookState(job, model.module, **arguments)
+    model.register_comm_hook(state, hook)
+    return state

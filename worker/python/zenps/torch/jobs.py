@@ -1,0 +1,34 @@
+"""The job that functions of zenps.torch use where none is given."""
+
+from __future__ import annotations
+
+import os
+from typing import Any, Optional
+
+from .. import init as core_init
+from ..job import Job, _open_jobs
+
+_current: Optional[Job] = None
+PATIENCE = 300.0  # seconds: ranks of a training run start, and reach a round, minutes apart
+
+
+def init(*arguments: Any, **named: Any) -> Job:
+    """Joins a job, as :func:`zenps.init` does, whose arguments it takes; join_timeout and round_timeout are 300 s where
+    neither the call nor the environment (ZENPS_JOIN_TIMEOUT, ZENPS_ROUND_TIMEOUT) says otherwise. The job is then that of
+    every call here without one. A second call with the same arguments gives the same Job."""
+    global _current
+    for name in ("join_timeout", "round_timeout"):
+        if f"ZENPS_{name.upper()}" not in os.environ:
+            named.setdefault(name, PATIENCE)
+    _current = core_init(*arguments, **named)
+    return _current
+
+
+def current(job: Optional[Job] = None) -> Job:
+    """`job`, or the last one that init() gave, or the only one that is open, or one from the environment."""
+    if job is not None:
+        return job
+    if _current is not None and not _current.closed:
+        return _current
+    others = [each for each in _open_jobs if not each.closed]
+    return others[0] if len(others) == 1 else init()
