@@ -46,6 +46,8 @@ struct zps_device_export {
   int index; /* of the device */
 };
 
+enum { ZPS_DEVICE_HANDLE_BYTES = 64 }; /* of share_memory() */
+
 /* One partition's slice, as zps_encoder_choose() tells of it. */
 struct zps_device_slice {
   uint32_t codec; /* enum zps_codec */
@@ -215,6 +217,15 @@ struct zps_device_ops {
                             zps_stream_t stream, struct zps_error *error);
   /* After encoder_finish(). */
   void (*encoder_hashed)(const struct zps_device_encoder *encoder, struct zps_device_hashed *hashed_p);
+
+  /* Memory that `allocate` gave, for other processes of this host: attach_memory() maps it there, where the device
+   * reaches this one's memory, until detach_memory(). It must not be freed meanwhile. ZPS_ERR_UNSUPPORTED: it cannot be
+   * shared, or not be reached; ZPS_ERR_INVALID: there are less than len_bytes. All may make the device wait. */
+  zps_err_t (*share_memory)(struct zps_device *device, void *base_on_device, unsigned char *handle,
+                            struct zps_error *error);
+  zps_err_t (*attach_memory)(struct zps_device *device, const unsigned char *handle, size_t len_bytes,
+                             void **at_on_device_p, struct zps_error *error);
+  void (*detach_memory)(struct zps_device *device, void *at_on_device);
 };
 
 /* An implementation's device begins with this. */
@@ -231,7 +242,7 @@ void zps_device_close(struct zps_device *device); /* NULL is allowed */
 /* The function that libzenps_cuda.so exports, under this name; another version is refused. */
 #define ZPS_DEVICE_CUDA_LIBRARY "libzenps_cuda.so.0"
 #define ZPS_DEVICE_CUDA_OPEN "zps_cuda_device_open"
-#define ZPS_DEVICE_ABI 3
+#define ZPS_DEVICE_ABI 4
 typedef zps_err_t (*zps_device_cuda_open_t)(unsigned abi, unsigned index, struct zps_device **device_p,
                                             struct zps_error *error);
 zps_err_t zps_cuda_device_open(unsigned abi, unsigned index, struct zps_device **device_p,

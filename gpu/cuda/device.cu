@@ -1,5 +1,6 @@
 /* The vtable over CUDA's memory, streams and events. */
 #include <cstdlib>
+#include <cstring>
 #include <new>
 
 #ifndef ZPS_EMU
@@ -178,6 +179,12 @@ zps_err_t export_memory(zps_device *, void *base, size_t len_bytes, zps_device_e
   export_p->len_bytes = len_bytes;
   return ZPS_OK;
 }
+
+/* How much of the allocation lies from `at` on. */
+bool memory_behind(const void *at, size_t *len_bytes_p) {
+  *len_bytes_p = zps_emu::memory_behind(at);
+  return *len_bytes_p > 0;
+}
 #else
 /* Of the driver, which exports whole pages; found at run time, because only newer drivers have it. */
 zps_err_t export_memory(zps_device *device, void *base, size_t len_bytes, zps_device_export *export_p,
@@ -218,7 +225,62 @@ zps_err_t export_memory(zps_device *device, void *base, size_t len_bytes, zps_de
   if (driver) dlclose(driver);
   return result;
 }
+
+/* How much of the allocation lies from `at` on, as the driver knows. */
+bool memory_behind(const void *at, size_t *len_bytes_p) {
+  typedef int (*get_range_t)(unsigned long long *base, size_t *len, unsigned long long address);
+  void *const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  const get_range_t get_range =
+      driver ? reinterpret_cast<get_range_t>(dlsym(driver, "cuMemGetAddressRange_v2")) : nullptr;
+  const unsigned long long address = reinterpret_cast<uintptr_t>(at);
+  unsigned long long start = 0;
+  size_t len = 0;
+  const bool is_known = get_range && get_range(&start, &len, address) == 0;
+  if (is_known) *len_bytes_p = len - static_cast<size_t>(address - start);
+  if (driver) dlclose(driver);
+  return is_known;
+}
 #endif
+
+static_assert(sizeof(cudaIpcMemHandle_t) == ZPS_DEVICE_HANDLE_BYTES, "handles are passed on as bytes");
+
+zps_err_t cannot_share(zps_device *device, cudaError_t code, const char *what, zps_error *error) {
+  (void)cudaGetLastError();
+  return zps_fail(error, ZPS_ERR_UNSUPPORTED, "GPU %d: %s: %s", device_of(device)->index, what,
+                  cudaGetErrorString(code));
+}
+
+zps_err_t share_memory(zps_device *device, void *base, unsigned char *handle, zps_error *error) {
+  const Current current(device_of(device));
+  cudaIpcMemHandle_t made;
+  const cudaError_t code = cudaIpcGetMemHandle(&made, base);
+  if (code != cudaSuccess) return cannot_share(device, code, "memory cannot be shared with other processes", error);
+  std::memcpy(handle, &made, sizeof made);
+  return ZPS_OK;
+}
+
+zps_err_t attach_memory(zps_device *device, const unsigned char *handle, size_t len_bytes, void **at_p,
+                        zps_error *error) {
+  const Current current(device_of(device));
+  cudaIpcMemHandle_t given;
+  void *at = nullptr;
+  std::memcpy(&given, handle, sizeof given);
+  const cudaError_t code = cudaIpcOpenMemHandle(&at, given, cudaIpcMemLazyEnablePeerAccess);
+  if (code != cudaSuccess) return cannot_share(device, code, "another process's memory is out of reach", error);
+  size_t there = 0;
+  if (!memory_behind(at, &there) || there < len_bytes) {
+    (void)cudaIpcCloseMemHandle(at);
+    return zps_fail(error, ZPS_ERR_INVALID, "GPU %d: another process shares %zu bytes: must be %zu or more",
+                    device_of(device)->index, there, len_bytes);
+  }
+  *at_p = at;
+  return ZPS_OK;
+}
+
+void detach_memory(zps_device *device, void *at) {
+  const Current current(device_of(device));
+  (void)cudaIpcCloseMemHandle(at);
+}
 
 const zps_device_ops ops = {"cuda",           close,         allocate,        release,        allocate_on,
                             release_on,       copy,          clear,           check,          stream_create,
@@ -227,7 +289,8 @@ const zps_device_ops ops = {"cuda",           close,         allocate,        re
                             encoder_scan,     encoder_merge, encoder_finish,  encoder_write,  decoder_create,
                             decoder_destroy,  decoder_dense, decoder_rows,    decoder_finish, selector_create,
                             selector_destroy, selector_add,  selector_sample, selector_pick,  selector_finish,
-                            selector_clear,   hash_rows, encoder_hash, encoder_hashed};
+                            selector_clear,   hash_rows,     encoder_hash,    encoder_hashed, share_memory,
+                            attach_memory,    detach_memory};
 
 }  // namespace
 }  // namespace zps

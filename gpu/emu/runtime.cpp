@@ -2,13 +2,16 @@
 #include "gpu/emu/runtime.hpp"
 
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <fcntl.h>
 #include <map>
 #include <mutex>
 #include <set>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "gpu/emu/control.h"
@@ -145,6 +148,14 @@ int zps_emu::export_memory(const void *at, size_t *offset) {
   return dup(region.file);
 }
 
+size_t zps_emu::memory_behind(const void *at) {
+  Guard guard(lock);
+  if (!zps_emu_is_device(at)) return 0;
+  const char *const byte = static_cast<const char *>(at);
+  const auto entry = --regions.upper_bound(byte);
+  return static_cast<size_t>(entry->first + entry->second.len_bytes - byte);
+}
+
 bool zps_emu_is_device(const void *at) {
   Guard guard(lock);
   const char *const byte = static_cast<const char *>(at);
@@ -196,25 +207,37 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int) {
 
 namespace {
 
-cudaError_t map_memory(void **memory, size_t len) {
-  Guard guard(lock);
-  const size_t page = page_bytes(), len_bytes = len ? (len + 15) & ~static_cast<size_t>(15) : 16;
-  const size_t pages_bytes = whole_pages(len_bytes);
-  if (!take_grant()) return note(cudaErrorMemoryAllocation);
+/* Maps a file's pages, which is closed with them, or at once where that fails. NULL: it did. */
+char *map_file(int file, size_t len_bytes) {
+  const size_t page = page_bytes(), pages_bytes = whole_pages(len_bytes);
   void *const pages = mmap(nullptr, pages_bytes + 2 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (pages == MAP_FAILED) return note(cudaErrorMemoryAllocation);
-  const Region region = {static_cast<char *>(pages), len_bytes, memfd_create("zenps-emu", MFD_CLOEXEC)};
-  if (region.file < 0 || ftruncate(region.file, static_cast<off_t>(pages_bytes)) != 0 ||
-      mmap(region.pages + page, pages_bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, region.file, 0) == MAP_FAILED) {
-    if (region.file >= 0) close(region.file);
-    munmap(pages, pages_bytes + 2 * page);
-    return note(cudaErrorMemoryAllocation);
+  const Region region = {static_cast<char *>(pages), len_bytes, file};
+  if (pages == MAP_FAILED ||
+      mmap(region.pages + page, pages_bytes, PROT_NONE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED) {
+    if (pages != MAP_FAILED) munmap(pages, pages_bytes + 2 * page);
+    close(file);
+    return nullptr;
   }
   char *const at = region.pages + page + pages_bytes - len_bytes; /* ends where the guard page begins */
-  protect(region, PROT_READ | PROT_WRITE);
-  memset(region.pages + page, 0xa5, pages_bytes);
-  if (n_open == 0) protect(region, PROT_NONE);
+  if (n_open > 0) protect(region, PROT_READ | PROT_WRITE);
   regions[at] = region;
+  return at;
+}
+
+cudaError_t map_memory(void **memory, size_t len) {
+  Guard guard(lock);
+  const size_t len_bytes = len ? (len + 15) & ~static_cast<size_t>(15) : 16;
+  if (!take_grant()) return note(cudaErrorMemoryAllocation);
+  const int file = memfd_create("zenps-emu", MFD_CLOEXEC);
+  if (file < 0) return note(cudaErrorMemoryAllocation);
+  if (ftruncate(file, static_cast<off_t>(whole_pages(len_bytes))) != 0) {
+    close(file);
+    return note(cudaErrorMemoryAllocation);
+  }
+  char *const at = map_file(file, len_bytes);
+  if (!at) return note(cudaErrorMemoryAllocation);
+  const Opening opening;
+  memset(at + len_bytes - whole_pages(len_bytes), 0xa5, whole_pages(len_bytes));
   *memory = at;
   return cudaSuccess;
 }
@@ -259,6 +282,52 @@ cudaError_t cudaMallocAsync(void **memory, size_t len, cudaStream_t) {
 cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream) {
   zps_emu::submit(stream, [=] { return unmap_memory(memory); });
   return cudaSuccess;
+}
+
+/* ------------------------------------------------------------ memory of other processes */
+
+namespace {
+
+/* Behind a handle: the file of a process. It goes with the last process that has it open or mapped. */
+struct Shared {
+  uint64_t magic, len_bytes;
+  int process, file;
+};
+enum : uint64_t { SHARED_MAGIC = 0x7a656e707368617aull };
+
+}  // namespace
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *memory) {
+  Guard guard(lock);
+  const auto at = regions.find(static_cast<const char *>(memory));
+  if (at == regions.end()) return note(cudaErrorInvalidValue);
+  const Shared shared = {SHARED_MAGIC, at->second.len_bytes, getpid(), at->second.file};
+  *handle = cudaIpcMemHandle_t();
+  memcpy(handle, &shared, sizeof shared);
+  return cudaSuccess;
+}
+
+cudaError_t cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t handle, unsigned) {
+  Guard guard(lock);
+  Shared shared;
+  char path[64];
+  struct stat status;
+  memcpy(&shared, &handle, sizeof shared);
+  if (shared.magic != SHARED_MAGIC || !take_grant()) return note(cudaErrorInvalidValue);
+  snprintf(path, sizeof path, "/proc/%d/fd/%d", shared.process, shared.file);
+  const int file = open(path, O_RDWR | O_CLOEXEC);
+  if (file < 0) return note(cudaErrorInvalidValue);
+  if (fstat(file, &status) != 0 || static_cast<uint64_t>(status.st_size) != whole_pages(shared.len_bytes)) {
+    close(file);
+    return note(cudaErrorInvalidValue);
+  }
+  *memory = map_file(file, shared.len_bytes);
+  return note(*memory ? cudaSuccess : cudaErrorMemoryAllocation);
+}
+
+cudaError_t cudaIpcCloseMemHandle(void *memory) {
+  count_stop();
+  return unmap_memory(memory);
 }
 
 cudaError_t cudaHostAlloc(void **memory, size_t len, unsigned) {

@@ -36,6 +36,10 @@ struct cudaPointerAttributes {
 };
 enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaHostAllocDefault = 0 };
+enum { cudaIpcMemLazyEnablePeerAccess = 1 };
+struct cudaIpcMemHandle_t {
+  char reserved[64];
+};
 typedef struct zps_emu_stream *cudaStream_t;
 typedef struct zps_emu_event *cudaEvent_t;
 
@@ -48,6 +52,9 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *attributes, const vo
 cudaError_t cudaFree(void *memory);
 cudaError_t cudaMallocAsync(void **memory, size_t len, cudaStream_t stream);
 cudaError_t cudaFreeAsync(void *memory, cudaStream_t stream);
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *memory);
+cudaError_t cudaIpcOpenMemHandle(void **memory, cudaIpcMemHandle_t handle, unsigned flags);
+cudaError_t cudaIpcCloseMemHandle(void *memory);
 cudaError_t cudaHostAlloc(void **memory, size_t len, unsigned flags);
 cudaError_t cudaFreeHost(void *memory);
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t len, cudaMemcpyKind kind, cudaStream_t stream);
@@ -67,6 +74,8 @@ const char *cudaGetErrorString(cudaError_t error);
 namespace zps_emu {
 /* A file that holds device memory, as a dmabuf of it would, and the memory's offset there: the caller closes it. */
 int export_memory(const void *at, size_t *offset);
+/* Bytes of device memory from here on; 0: it is none. */
+size_t memory_behind(const void *at);
 /* Runs on the stream in its turn; its result is the stream's error. */
 void submit(cudaStream_t stream, std::function<cudaError_t()> work);
 }  // namespace zps_emu

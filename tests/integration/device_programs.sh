@@ -66,6 +66,24 @@ for scheme in sparse-ps dense-ps omnireduce; do
   refused_by=$ZENPS_DEVICE_LIBRARY refused "$scheme lays rows out itself" 1 "scheme $scheme lays rows out itself" \
     zenps-perf --rows 100 --memory device --partitioner hierarchical --scheme $scheme
 done
+# Ranks of a host whose devices reach each other add up there; with one whose gradient is in host memory, all do.
+by_host() { # RANKS-A-HOST MERGED-ON PARTITIONED-ON zenps-perf arguments...
+  local h=$1 merged=$2 partitioned=$3
+  shift 3
+  ZENPS_HERE=$h timeout 120 zenpsrun -n 4 --servers 2 --prefix=no -- bash -c 'export ZENPS_HOST=host$((ZENPS_RANK / ZENPS_HERE))
+    [ "$ZENPS_RANK" != "${ON_HOST-}" ] || set -- "$@" --memory host; exec "$@"' . \
+    zenps-perf --steps 3 --warmup 0 --verify --json --rows 20011 --density 0.05 --memory device "$@" >"$scratch/json" 2>"$scratch/out"
+  is "4 ranks, $h a host${ON_HOST:+, rank $ON_HOST in host memory}, $*: added up on" \
+    "$(sed -n 's/.*"partitioned_on": *"\([a-z]*\)".*"merged_on": *"\([a-z]*\)".*"verified": *true.*/\2 \1/p' "$scratch/json")" "$merged $partitioned"
+}
+by_host 4 device host --scheme hierarchical
+by_host 2 device device --scheme hierarchical --partitioner hierarchical --codec paper
+by_host 2 device device --scheme hierarchical:balanced --layout rows --duplicates 3 --out rows --dtype f64 --width 3
+by_host 1 device device --scheme hierarchical --partitioner hierarchical --codec paper
+ON_HOST=1 by_host 4 host host --scheme hierarchical
+ON_HOST=0 by_host 4 host host --scheme hierarchical
+ZENPS_SHARED_MEMORY=no by_host 2 host host --scheme hierarchical
+ok "auto's candidates, by Algorithm 1" verified 2 2 --memory device --scheme auto:balanced,hierarchical --partitioner hierarchical --codec paper --rows 20011 --density 0.05 --steps 8
 ok "large enough that servers read it, two in a row in place" verified 2 2 --memory device --rows 300007 --width 8 --density 0.1 --out in-place
 ok "f64, paper's codes" verified 2 2 --memory device --rows 30000 --width 3 --density 0.05 --dtype f64 --codec paper
 ok "values as qsgd4" verified 2 2 --memory device --rows 30000 --density 0.05 --values qsgd4

@@ -190,6 +190,7 @@ void device_step(struct gpu *gpu, zenps_tensor_t *tensor, zenps_tensor_t *twin, 
   struct spec twin_spec = *spec;
   zenps_grad_t host_in, host_out, in, out, seen;
   zenps_request_t *request, *twin_request;
+  const bool in_on_host = is->in_on_host || is->ranks_on_host >> rank->rank & 1;
   twin_spec.in_place = false;
   grad_make(spec, rank->rank, step, &host_in);
   out_make(&twin_spec, &host_in, &host_out);
@@ -197,7 +198,7 @@ void device_step(struct gpu *gpu, zenps_tensor_t *tensor, zenps_tensor_t *twin, 
   CHECK_OK(zenps_wait(twin_request, -1));
 
   in = host_in;
-  if (!is->in_on_host) grad_upload(gpu, spec, &host_in, &in);
+  if (!in_on_host) grad_upload(gpu, spec, &host_in, &in);
   if (is->out_on_host)
     out_make(spec, &in, &out);
   else
@@ -211,6 +212,7 @@ void device_step(struct gpu *gpu, zenps_tensor_t *tensor, zenps_tensor_t *twin, 
   if (!is->as_host) out_check(spec, rank->world, step, &seen);
   if (is->as_host || !is->other_costs) compare(spec, &seen, &host_out);
   if (!is->other_costs) compare_costs(request, twin_request);
+  CHECK(!is->tells_merged || stats_of(request).merged_in == is->merged_in);
   if (!is->out_on_host) grad_free(&seen);
 
   zenps_request_free(twin_request);
@@ -220,7 +222,7 @@ void device_step(struct gpu *gpu, zenps_tensor_t *tensor, zenps_tensor_t *twin, 
     out_free(spec, &in, &out);
   else
     out_delete(gpu, spec, &out);
-  if (!is->in_on_host) grad_delete(gpu, &in);
+  if (!in_on_host) grad_delete(gpu, &in);
   grad_free(&host_in);
 }
 

@@ -62,6 +62,9 @@ void device_flight_end(struct gpu *gpu, struct device_flight *flight, const stru
 struct device_case {
   struct spec spec;
   bool in_on_host, out_on_host;
+  unsigned ranks_on_host; /* bits of ranks whose gradient is in host memory */
+  bool tells_merged;      /* stats say merged_in, */
+  zenps_memory_t merged_in;
   bool as_host;     /* the right result is that of the run in host memory: not the sum in rank order, or not of all */
   bool other_costs; /* the two may run under different schemes */
 };

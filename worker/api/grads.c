@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "worker/api/inner.h"
 #include "worker/api/job.h"
 #include "worker/api/tensor_impl.h"
 #include "worker/api/operation.h"
@@ -50,6 +51,7 @@ static zps_err_t check_device(struct zenps_tensor *tensor, const zenps_grad_t *g
   if (err == ZPS_OK && grad->layout == ZENPS_ROWS && grad->row_ids && n > 0)
     err = device->device->ops->check(device->device, grad->row_ids, (size_t)n * sizeof *grad->row_ids, &why);
   if (err == ZPS_OK) err = zps_worker_device_table(tensor, device, &why);
+  if (err == ZPS_OK && tensor->inner) err = zps_worker_device_table(tensor->inner->tensor, device, &why);
   return err == ZPS_OK
              ? err
              : zps_fail(error, err, "tensor %s: %s is in device memory: %s", tensor->core.name, which, why.text);

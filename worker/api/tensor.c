@@ -79,6 +79,26 @@ static zps_err_t inner_create(struct zenps_tensor *tensor, const struct zps_tens
   return ZPS_OK;
 }
 
+/* Devices add floats as they are, and leave no row out that a host's sum has. */
+static bool merges_on_device(const struct zps_round_tensor *core) {
+  const bool adds = core->op == ZPS_OP_SUM || core->op == ZPS_OP_MEAN;
+  return core->peer->scheme->nests && adds && !zps_dtype_is_half(core->dtype) && !core->keeps_zero_rows &&
+         core->peer->plan.values == 0;
+}
+
+/* Notes which ranks of this host may offer each other what is on their devices. */
+static zps_err_t find_near(struct zenps_tensor *tensor, struct zps_error *error) {
+  const struct zenps_job *job = tensor->job;
+  struct zps_peer_tensor *peer = tensor->core.peer;
+  if (job->options.device < 0 || !merges_on_device(&tensor->core)) return ZPS_OK;
+  peer->near = calloc(peer->plan.n, sizeof *peer->near);
+  if (!peer->near) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor %s", tensor->core.name);
+  for (uint32_t r = 0; r < peer->plan.n; r++) peer->near[r] = zps_plane_shares_device(&job->plane, r);
+  peer->plan.near = peer->near;
+  peer->plan.offer_len = ZPS_OFFER_LEN;
+  return ZPS_OK;
+}
+
 /* Rounds between ranks, by a scheme of theirs. */
 static zps_err_t peer_create(struct zenps_tensor *tensor, const struct zps_tensor_ask *asked, struct zps_error *error) {
   struct zenps_job *job = tensor->job;
@@ -91,6 +111,8 @@ static zps_err_t peer_create(struct zenps_tensor *tensor, const struct zps_tenso
   core->scheme = core->peer->scheme->name;
   core->works_in_host = true;
   core->sends_zeros = core->peer->scheme->sends_zeros;
+  err = find_near(tensor, error);
+  if (err != ZPS_OK) return err;
   return asked->scheme.between ? inner_create(tensor, asked, error) : ZPS_OK;
 }
 

@@ -165,6 +165,7 @@ static zps_err_t check_partitioner(const struct zps_scheme_ask *ask, zenps_parti
   bool does = partitions_rows(ask->served ? ask->served : ask->between);
   for (unsigned i = 0; i < ZPS_PLAN_SCHEMES; i++) {
     const char *const choice = zps_plan_scheme_name((enum zps_plan_scheme)i);
+    if (i == ZPS_PLAN_HIERARCHICAL) continue; /* balanced between hosts */
     if (ask->choices >> i & 1) does = does && partitions_rows(zps_served_kind_find(choice));
   }
   if (partitioner == 0 || does) return ZPS_OK;

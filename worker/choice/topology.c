@@ -59,6 +59,7 @@ void zps_peer_tensor_destroy(struct zps_peer_tensor *scheme) {
   if (!scheme) return;
   if (scheme->scheme->close && scheme->state) scheme->scheme->close(scheme->state);
   free(scheme->hosts);
+  free(scheme->near);
   free(scheme->racks);
   free(scheme->masters);
   free(scheme);

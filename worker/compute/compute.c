@@ -209,6 +209,9 @@ zps_err_t zps_compute_run(const struct zps_compute *compute, struct zps_compute_
     case ZPS_INSTR_SEND:
     case ZPS_INSTR_RECV:
     case ZPS_INSTR_SERVE:
+    case ZPS_INSTR_OFFER:
+    case ZPS_INSTR_REACH:
+    case ZPS_INSTR_MERGE:
     case ZPS_INSTR_CALL:
     case ZPS_INSTR_RESULT:
     case ZPS_INSTR_CONTRIBUTED:

@@ -34,6 +34,22 @@ struct zps_host_in {
 zps_err_t zps_host_in_run(struct zps_host_in *in, struct zps_worker_device *device,
                           const struct zps_tensor_shape *shape, const zenps_grad_t *grad, bool rows_only,
                           uint64_t deadline_ns, zenps_grad_t *host_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* The first half of it: rows as COO, which stay on the device. */
+struct zps_host_coding {
+  struct zps_host_in *in;
+  struct zps_worker_device *device;
+  const struct zps_tensor_shape *shape; /* zps_host_shape() */
+  const zenps_grad_t *grad;
+  uint64_t deadline_ns;
+  struct zps_partition part;             /* zps_host_partition() */
+  const struct zps_device_slice *slices; /* found: per partition */
+  uint64_t nnz;
+  size_t len_bytes; /* of all slices, each from a multiple of 8 on */
+};
+zps_err_t zps_host_in_scan(struct zps_host_coding *coding, struct zps_error *error) ZPS_MUSTCHECK;
+/* Writes the slices, one behind the other, and waits until they are there. */
+zps_err_t zps_host_in_write(const struct zps_host_coding *coding, void *slices_on_device,
+                            struct zps_error *error) ZPS_MUSTCHECK;
 void zps_host_in_fini(struct zps_host_in *in, struct zps_worker_device *device);
 
 struct zps_host_out {

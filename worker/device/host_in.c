@@ -3,20 +3,6 @@
 #include "worker/device/device.h"
 #include "worker/device/host.h"
 
-/* The arguments and state of one call. */
-struct fetch {
-  struct zps_host_in *in;
-  struct zps_worker_device *device;
-  const struct zps_device_ops *ops;
-  const struct zps_tensor_shape *shape;
-  const zenps_grad_t *grad;
-  struct zps_partition part;
-  const struct zps_device_slice *slices; /* per partition */
-  uint64_t nnz;
-  size_t len_bytes; /* of all slices, each from a multiple of 8 on */
-  uint64_t deadline_ns;
-};
-
 struct zps_tensor_shape zps_host_shape(const struct zps_tensor_shape *shape) {
   const uint32_t size = (uint32_t)zps_dtype_size(shape->dtype);
   if (!zps_dtype_is_half(shape->dtype)) return *shape;
@@ -32,22 +18,22 @@ static size_t room_for(uint64_t len_bytes) {
   return (size_t)((len_bytes + 7) & ~7ull);
 }
 
-static zps_err_t prepare(const struct fetch *fetch, struct zps_error *error) {
+static zps_err_t prepare(const struct zps_host_coding *fetch, struct zps_error *error) {
   struct zps_host_in *const in = fetch->in;
   struct zps_device *const device = fetch->device->device;
   zps_err_t code = ZPS_OK;
-  if (!in->event) code = fetch->ops->event_create(device, &in->event, error);
-  if (code == ZPS_OK && !in->encoder) code = fetch->ops->encoder_create(device, &in->encoder, error);
+  if (!in->event) code = fetch->device->device->ops->event_create(device, &in->event, error);
+  if (code == ZPS_OK && !in->encoder) code = fetch->device->device->ops->encoder_create(device, &in->encoder, error);
   /* A call that failed may have left work behind that uses the same memory. */
   if (code == ZPS_OK && in->is_pending) code = zps_stage_wait(device, in->event, fetch->deadline_ns, error);
   if (code == ZPS_OK) in->is_pending = false;
   return code;
 }
 
-static zps_err_t wait_for(const struct fetch *fetch, struct zps_error *error) {
+static zps_err_t wait_for(const struct zps_host_coding *fetch, struct zps_error *error) {
   struct zps_host_in *const in = fetch->in;
   struct zps_device *const device = fetch->device->device;
-  zps_err_t code = fetch->ops->event_record(device, in->event, fetch->grad->stream, error);
+  zps_err_t code = fetch->device->device->ops->event_record(device, in->event, fetch->grad->stream, error);
   if (code != ZPS_OK) return code;
   in->is_pending = true;
   code = zps_stage_wait(device, in->event, fetch->deadline_ns, error);
@@ -55,7 +41,7 @@ static zps_err_t wait_for(const struct fetch *fetch, struct zps_error *error) {
   return code;
 }
 
-static zps_err_t scan(struct fetch *fetch, struct zps_error *error) {
+zps_err_t zps_host_in_scan(struct zps_host_coding *fetch, struct zps_error *error) {
   static const int64_t no_rows[1];
   const zenps_grad_t *const grad = fetch->grad;
   struct zps_encode_input input = {.part = &fetch->part,
@@ -67,11 +53,13 @@ static zps_err_t scan(struct fetch *fetch, struct zps_error *error) {
     input.rows = grad->nnz ? grad->row_ids : no_rows;
     input.n_entries = grad->nnz;
   }
-  zps_err_t code;
+  zps_err_t code = prepare(fetch, error);
+  if (code != ZPS_OK) return code;
   do { /* once more where there are more rows than ever before */
-    code = fetch->ops->encoder_scan(fetch->in->encoder, &input, 1u << ZPS_CODEC_COO, grad->stream, error);
+    code =
+        fetch->device->device->ops->encoder_scan(fetch->in->encoder, &input, 1u << ZPS_CODEC_COO, grad->stream, error);
     if (code == ZPS_OK) code = wait_for(fetch, error);
-    if (code == ZPS_OK) code = fetch->ops->encoder_finish(fetch->in->encoder, &fetch->slices, error);
+    if (code == ZPS_OK) code = fetch->device->device->ops->encoder_finish(fetch->in->encoder, &fetch->slices, error);
   } while (code == ZPS_ERR_AGAIN);
   for (uint32_t p = 0; code == ZPS_OK && p < fetch->part.n_parts; p++) {
     fetch->nnz += fetch->slices[p].nnz;
@@ -80,11 +68,11 @@ static zps_err_t scan(struct fetch *fetch, struct zps_error *error) {
   return code;
 }
 
-static zps_err_t no_memory(const struct fetch *fetch, struct zps_error *error) {
+static zps_err_t no_memory(const struct zps_host_coding *fetch, struct zps_error *error) {
   return zps_fail(error, ZPS_ERR_NOMEM, "no host memory for a gradient of %" PRIu64 " rows", fetch->nnz);
 }
 
-static zps_err_t fetch_dense(const struct fetch *fetch, zenps_grad_t *host, struct zps_error *error) {
+static zps_err_t fetch_dense(const struct zps_host_coding *fetch, zenps_grad_t *host, struct zps_error *error) {
   const uint64_t rows = fetch->shape->rows;
   const struct zps_stage_source source = {
       .at_on_device = fetch->grad->values,
@@ -99,8 +87,8 @@ static zps_err_t fetch_dense(const struct fetch *fetch, zenps_grad_t *host, stru
 }
 
 /* Reads a partition's slice; `done` rows are in the arrays already. */
-static zps_err_t read_slice(const struct fetch *fetch, const struct zps_stage_source *source, uint32_t p, size_t at,
-                            uint64_t done, bool rows_only, struct zps_error *error) {
+static zps_err_t read_slice(const struct zps_host_coding *fetch, const struct zps_stage_source *source, uint32_t p,
+                            size_t at, uint64_t done, bool rows_only, struct zps_error *error) {
   const uint32_t nnz = fetch->slices[p].nnz;
   const size_t values_bytes = nnz * zps_row_bytes(fetch->shape->width, fetch->shape->dtype);
   struct zps_stage *const stage = fetch->device->in_stage;
@@ -118,23 +106,22 @@ static zps_err_t read_slice(const struct fetch *fetch, const struct zps_stage_so
   return code;
 }
 
-static zps_err_t write_slices(const struct fetch *fetch, struct zps_error *error) {
-  struct zps_host_in *const in = fetch->in;
+zps_err_t zps_host_in_write(const struct zps_host_coding *fetch, void *slices_on_device, struct zps_error *error) {
   void **const outs = calloc(fetch->part.n_parts, sizeof *outs);
   if (!outs) return no_memory(fetch, error);
-  zps_err_t code = zps_worker_device_grow_on(fetch->device, &in->slices, &in->slices_cap, fetch->len_bytes,
-                                             fetch->grad->stream, error);
   size_t at = 0;
-  for (uint32_t p = 0; code == ZPS_OK && p < fetch->part.n_parts; p++) {
-    if (fetch->slices[p].len_bytes > 0) outs[p] = (char *)in->slices + at;
+  for (uint32_t p = 0; p < fetch->part.n_parts; p++) {
+    if (fetch->slices[p].len_bytes > 0) outs[p] = (char *)slices_on_device + at;
     at += room_for(fetch->slices[p].len_bytes);
   }
-  if (code == ZPS_OK) code = fetch->ops->encoder_write(in->encoder, outs, fetch->grad->stream, error);
+  const zps_err_t code =
+      fetch->device->device->ops->encoder_write(fetch->in->encoder, outs, fetch->grad->stream, error);
   free(outs);
   return code == ZPS_OK ? wait_for(fetch, error) : code;
 }
 
-static zps_err_t fetch_rows(const struct fetch *fetch, bool rows_only, zenps_grad_t *host, struct zps_error *error) {
+static zps_err_t fetch_rows(const struct zps_host_coding *fetch, bool rows_only, zenps_grad_t *host,
+                            struct zps_error *error) {
   struct zps_host_in *const in = fetch->in;
   host->layout = ZENPS_ROWS;
   host->nnz = fetch->nnz;
@@ -144,7 +131,9 @@ static zps_err_t fetch_rows(const struct fetch *fetch, bool rows_only, zenps_gra
       (!rows_only &&
        zps_buffer_need(&in->values, fetch->nnz, zps_row_bytes(fetch->shape->width, fetch->shape->dtype)) != ZPS_OK))
     return no_memory(fetch, error);
-  zps_err_t code = write_slices(fetch, error);
+  zps_err_t code = zps_worker_device_grow_on(fetch->device, &in->slices, &in->slices_cap, fetch->len_bytes,
+                                             fetch->grad->stream, error);
+  if (code == ZPS_OK) code = zps_host_in_write(fetch, in->slices, error);
   const struct zps_stage_source source = {.at_on_device = in->slices,
                                           .len_bytes = fetch->len_bytes,
                                           .serial = ++fetch->device->serial,
@@ -162,7 +151,8 @@ static zps_err_t fetch_rows(const struct fetch *fetch, bool rows_only, zenps_gra
 }
 
 /* COO of halves, or with rows of zeros: entries as they are, for the host to add repeats up. */
-static zps_err_t fetch_entries(const struct fetch *fetch, bool rows_only, zenps_grad_t *host, struct zps_error *error) {
+static zps_err_t fetch_entries(const struct zps_host_coding *fetch, bool rows_only, zenps_grad_t *host,
+                               struct zps_error *error) {
   struct zps_host_in *const in = fetch->in;
   const uint64_t n = fetch->grad->nnz, row_bytes = zps_row_bytes(fetch->shape->width, fetch->shape->dtype);
   struct zps_stage *const stage = fetch->device->in_stage;
@@ -191,24 +181,19 @@ zps_err_t zps_host_in_run(struct zps_host_in *in, struct zps_worker_device *devi
                           const struct zps_tensor_shape *shape, const zenps_grad_t *grad, bool rows_only,
                           uint64_t deadline_ns, zenps_grad_t *host_p, struct zps_error *error) {
   const struct zps_tensor_shape moved = zps_host_shape(shape);
-  struct fetch fetch = {.in = in,
-                        .device = device,
-                        .ops = device->device->ops,
-                        .shape = &moved,
-                        .grad = grad,
-                        .deadline_ns = deadline_ns};
+  struct zps_host_coding fetch = {
+      .in = in, .device = device, .shape = &moved, .grad = grad, .deadline_ns = deadline_ns};
   zenps_grad_t host = *grad;
   host.memory = ZENPS_HOST;
   host.row_ids = NULL;
   host.values = NULL;
   zps_err_t code = zps_host_partition(shape->rows, &fetch.part, error);
-  if (code == ZPS_OK) code = prepare(&fetch, error);
   if (code == ZPS_OK && grad->layout == ZENPS_ROWS && (in->as_given || zps_dtype_is_half(shape->dtype))) {
     code = fetch_entries(&fetch, rows_only, &host, error);
     if (code == ZPS_OK) *host_p = host;
     return code;
   }
-  if (code == ZPS_OK) code = scan(&fetch, error);
+  if (code == ZPS_OK) code = zps_host_in_scan(&fetch, error);
   const bool is_full = grad->layout == ZENPS_DENSE &&
                        fetch.len_bytes >= shape->rows * zps_row_bytes(fetch.shape->width, fetch.shape->dtype);
   if (code == ZPS_OK)

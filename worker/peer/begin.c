@@ -4,9 +4,6 @@
 
 #include "worker/peer/peer.h"
 
-/* So many bytes of rows are scanned in little more time than threads take to wake each other up. */
-#define SCAN_HERE_BYTES (256u << 10)
-
 static void launch(struct zps_peer_round *round);
 
 /* ------------------------------------------------------------ the gradient */
@@ -92,20 +89,6 @@ static zps_err_t build(struct zps_peer_round *round) {
   return err;
 }
 
-static bool scans_here(const struct zps_peer_round *round) {
-  const struct zps_own_input *input = &round->input;
-  const uint64_t entry_bytes = sizeof *input->rows + input->width * (uint64_t)zps_dtype_size(input->dtype);
-  return input->rows && round->base.in.memory == ZENPS_HOST && input->n_entries <= SCAN_HERE_BYTES / entry_bytes &&
-         zps_rounds_is_alone(round->base.rounds, &round->base);
-}
-
-static bool cuts_bits(const struct zps_program *program) {
-  for (uint32_t i = 0; i < program->n_instrs; i++) {
-    if (program->instrs[i].type == ZPS_INSTR_OWN && program->instrs[i].form == ZPS_FORM_BITS) return true;
-  }
-  return false;
-}
-
 static void launch(struct zps_peer_round *round) {
   struct zps_round *base = &round->base;
   struct zps_peer_tensor *scheme = round->base.tensor->peer;
@@ -118,19 +101,10 @@ static void launch(struct zps_peer_round *round) {
   }
   round->launched = true;
   zps_peer_zerocopy_begin(round);
-  round->all_rows = !zps_own_must_scan(&round->program, &round->input);
-  round->counts_rows = round->all_rows && cuts_bits(&round->program);
-  if (round->all_rows && !round->counts_rows) base->stats.nnz_in = round->input.n_rows;
-  if (!round->all_rows || round->staging.fetches) {
-    round->scans_here = scans_here(round);
-    zps_round_task_start(&round->scan, round->scans_here ? NULL : zps_device_push_pool(base, base->plane->scan_pool));
-  } else {
-    err = zps_own_begin(round->own, &round->input, false, NULL, &error);
-    if (err != ZPS_OK) {
-      zps_round_fail(base, err, "%s", error.text);
-      return;
-    }
-    round->own_ready = true;
+  round->held = round->own_ready = zps_peer_offers(round);
+  if (!round->held && zps_peer_scan(round, &error) != ZPS_OK) {
+    zps_round_fail(base, error.code, "%s", error.text);
+    return;
   }
   zps_peer_offer_unexpected(round);
   zps_peer_due(round);

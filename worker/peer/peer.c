@@ -11,6 +11,8 @@
 static void destroy(struct zps_round *base) {
   struct zps_peer_round *round = zps_peer_of(base);
   zps_staging_fini(&round->staging, base->device);
+  zps_merge_fini(&round->merge, base->device);
+  free(round->offers);
   for (struct zps_peer_task *task = round->tasks, *next; task; task = next) {
     next = task->next;
     free(task->ins);
@@ -57,6 +59,8 @@ static void setup(struct zps_round *base) {
                                    .run = round->run,
                                    .own = round->own,
                                    .staging = round->staging,
+                                   .merge = round->merge,
+                                   .offers = round->offers,
                                    .remotes = round->remotes,
                                    .streams = round->streams,
                                    .announced = round->announced,
@@ -97,6 +101,7 @@ static void setup(struct zps_round *base) {
 static void release(struct zps_round *base) {
   struct zps_peer_round *round = zps_peer_of(base);
   zps_peer_free_all(round);
+  zps_peer_merge_release(round);
   zps_peer_zerocopy_end(round);
   if (zps_peer_is_past(round)) zps_unexpected_note_past(&base->rounds->unexpected, base->tensor->id, base->step);
 }

@@ -16,6 +16,7 @@
 
 #include "common/base/clock.h"
 #include "worker/compute/compute.h"
+#include "worker/device/merge.h"
 #include "worker/device/staging.h"
 #include "worker/peer/inner.h"
 #include "worker/peer/tensor.h"
@@ -101,6 +102,8 @@ struct zps_peer_round {
   struct zps_run run;
   struct zps_own *own;
   struct zps_staging staging;
+  struct zps_merge merge;
+  double *offers;                   /* of the ranks of this host, ours first; for REACH and MERGE */
   struct zps_peer_remote *remotes;  /* per rank */
   struct zps_peer_stream *streams;  /* per stream */
   struct zps_peer_task **announced; /* per instruction: RECV whose message has come */
@@ -115,6 +118,10 @@ struct zps_peer_round {
   struct zps_own_input input;
   struct zps_round_task scan, finish;
   struct zps_peer_serve serve;
+  double offer[ZPS_OFFER_LEN]; /* of this rank */
+  zenps_grad_t merged;         /* MERGE's sum */
+  bool held;                   /* the gradient is where it was given: an offer may be enough */
+  bool reaches, merged_is_served;
   struct zps_net_mem exposed; /* the gradient, for ranks to read; no handle: it is not registered */
   uint64_t hear_until_ns;     /* failed: a rank that was not heard of until then has not begun the round */
   uint32_t n_results;
@@ -165,6 +172,8 @@ void zps_peer_message(struct zps_peer_round *round, uint32_t rank, const struct 
 void zps_peer_aborted(struct zps_peer_round *round, uint32_t rank, const struct zps_frame_abort *abort);
 
 /* run.c */
+/* Has the gradient brought and scanned, for the program's OWNs. */
+zps_err_t zps_peer_scan(struct zps_peer_round *round, struct zps_error *error) ZPS_MUSTCHECK;
 /* Makes room for the program, which has grown. */
 zps_err_t zps_peer_fit(struct zps_peer_round *round) ZPS_MUSTCHECK;
 /* Something has happened that may make instructions due: they are carried out by the next settling. */
@@ -254,9 +263,23 @@ void zps_peer_deliver(struct zps_peer_task *task);
 /* With the gradient in the same array (in place), nothing is written before all of it was read. */
 bool zps_peer_must_not_write(const struct zps_peer_round *round);
 
+/* merge.c */
+bool zps_peer_offers(const struct zps_peer_round *round); /* the program begins with an OFFER */
+/* The task's inputs are offers: round->offers. False: no memory. */
+bool zps_peer_take_offers(struct zps_peer_task *task);
+void zps_peer_offer_run(struct zps_round_task *work); /* on the device's thread for gradients */
+void zps_peer_reach_run(struct zps_round_task *work);
+void zps_peer_merge_run(struct zps_round_task *work);
+void zps_peer_merge_release(struct zps_peer_round *round);
+
 /* serve.c */
-void zps_peer_serve(struct zps_peer_task *task);        /* a SERVE is due; its inputs are filled in */
-void zps_peer_serve_encode(struct zps_peer_task *task); /* the memory for its output is there */
+void zps_peer_serve(struct zps_peer_task *task); /* a SERVE is due; its inputs are filled in */
+void zps_peer_offer(struct zps_peer_task *task); /* an OFFER is due, */
+void zps_peer_reach(struct zps_peer_task *task); /* a REACH, */
+void zps_peer_merge(struct zps_peer_task *task); /* a MERGE */
+/* The first CALL is carried out: the scheme goes on by what was offered, or by what is to be brought. */
+void zps_peer_held(struct zps_peer_round *round);
+void zps_peer_rows_encode(struct zps_peer_task *task); /* of SERVE or MERGE: the memory for its output is there */
 /* The round has failed: cancels the round over servers within it. */
 void zps_peer_serve_give_up(struct zps_peer_round *round);
 void zps_peer_serve_free(struct zps_peer_round *round); /* nothing of it is in flight */

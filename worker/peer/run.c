@@ -12,6 +12,9 @@
 /* Rows that were found are only copied and coded: some 50 us, what waking a thread, and being woken by it, takes. */
 #define ON_THE_SPOT_OWN_BYTES (160u << 10)
 
+/* So many bytes of rows are scanned in little more time than threads take to wake each other up. */
+#define SCAN_HERE_BYTES (256u << 10)
+
 zps_err_t zps_peer_fit(struct zps_peer_round *round) {
   const struct zps_program *program = &round->program;
   if (program->n_streams > round->cap_streams) {
@@ -61,6 +64,38 @@ void zps_peer_carried_out(struct zps_peer_round *round, uint32_t i) {
   if (instr->out != ZPS_STREAM_NONE) drop_unused(round, instr->out);
   for (uint32_t s = 0; last_call && s < round->program.n_streams; s++) drop_unused(round, s);
   zps_peer_results_put_off(round);
+}
+
+/* ------------------------------------------------------------ the gradient, for OWNs */
+
+static bool scans_here(const struct zps_peer_round *round) {
+  const struct zps_own_input *input = &round->input;
+  const uint64_t entry_bytes = sizeof *input->rows + input->width * (uint64_t)zps_dtype_size(input->dtype);
+  return input->rows && round->base.in.memory == ZENPS_HOST && input->n_entries <= SCAN_HERE_BYTES / entry_bytes &&
+         zps_rounds_is_alone(round->base.rounds, &round->base);
+}
+
+static bool cuts_bits(const struct zps_program *program) {
+  for (uint32_t i = 0; i < program->n_instrs; i++) {
+    if (program->instrs[i].type == ZPS_INSTR_OWN && program->instrs[i].form == ZPS_FORM_BITS) return true;
+  }
+  return false;
+}
+
+zps_err_t zps_peer_scan(struct zps_peer_round *round, struct zps_error *error) {
+  struct zps_round *base = &round->base;
+  round->held = round->own_ready = false;
+  round->all_rows = !zps_own_must_scan(&round->program, &round->input);
+  round->counts_rows = round->all_rows && cuts_bits(&round->program);
+  if (round->all_rows && !round->counts_rows) base->stats.nnz_in = round->input.n_rows;
+  if (!round->all_rows || round->staging.fetches) {
+    round->scans_here = scans_here(round);
+    zps_round_task_start(&round->scan, round->scans_here ? NULL : zps_device_push_pool(base, base->plane->scan_pool));
+    return ZPS_OK;
+  }
+  const zps_err_t err = zps_own_begin(round->own, &round->input, false, NULL, error);
+  if (err == ZPS_OK) round->own_ready = true;
+  return err;
 }
 
 /* ------------------------------------------------------------ computing */
@@ -116,8 +151,9 @@ void zps_peer_start_task(struct zps_peer_task *task) {
     zps_peer_read(task);
     return;
   }
-  if (round->program.instrs[task->instr].type == ZPS_INSTR_SERVE) {
-    zps_peer_serve_encode(task);
+  const enum zps_instr_type type = round->program.instrs[task->instr].type;
+  if (type == ZPS_INSTR_SERVE || type == ZPS_INSTR_MERGE) {
+    zps_peer_rows_encode(task);
     return;
   }
   if (task->compute.instr.type == ZPS_INSTR_VECTOR)
@@ -185,6 +221,12 @@ static void start_compute(struct zps_peer_round *round, uint32_t i) {
     zps_peer_deliver(task);
   } else if (task->compute.instr.type == ZPS_INSTR_SERVE) {
     zps_peer_serve(task);
+  } else if (task->compute.instr.type == ZPS_INSTR_OFFER) {
+    zps_peer_offer(task);
+  } else if (task->compute.instr.type == ZPS_INSTR_REACH) {
+    zps_peer_reach(task);
+  } else if (task->compute.instr.type == ZPS_INSTR_MERGE) {
+    zps_peer_merge(task);
   } else if (zps_peer_is_zerocopy(round, i, &view)) {
     zps_peer_set_stream(round, i, &view, NULL);
     zps_peer_task_put(task);
@@ -233,7 +275,8 @@ static zps_err_t call(struct zps_peer_round *round, uint32_t i) {
   }
   if (err == ZPS_OK) err = zps_peer_fit(round);
   if (err == ZPS_OK) err = zps_run_grow(&round->run);
-  if (err == ZPS_OK && !round->scanned && zps_own_must_scan(program, &round->input)) err = ZPS_ERR_INTERNAL;
+  if (err == ZPS_OK && !round->held && !round->scanned && zps_own_must_scan(program, &round->input))
+    err = ZPS_ERR_INTERNAL;
   free(doubles);
   free(vectors);
   free(lengths);
@@ -249,6 +292,7 @@ static void start_call(struct zps_peer_round *round, uint32_t i) {
   }
   zps_peer_carried_out(round, i);
   zps_peer_offer_unexpected(round);
+  if (round->held) zps_peer_held(round);
 }
 
 /* ------------------------------------------------------------ instructions that are due */
@@ -285,12 +329,13 @@ void zps_peer_advance(struct zps_peer_round *round) {
   struct zps_round *base = &round->base;
   round->is_due = false;
   if (!round->own_ready) return;
-  while (!zps_round_machine_over(base->machine)) {
+  while (!zps_round_machine_over(base->machine) && round->own_ready) {
     const uint32_t i = zps_run_take(&round->run);
     if (i == UINT32_MAX) break;
     start(round, i);
   }
-  if (zps_round_machine_over(base->machine) || round->base.committed || !zps_run_over(&round->run)) return;
+  if (zps_round_machine_over(base->machine) || !round->own_ready || round->base.committed || !zps_run_over(&round->run))
+    return;
   round->base.committed = true;
   zps_peer_finish(round);
 }

@@ -17,6 +17,7 @@ struct zps_peer_tensor {
   uint32_t levels[ZPS_SCHEME_LEVELS_MAX];
   enum zps_level_algorithm algorithms[ZPS_SCHEME_LEVELS_MAX];
   uint32_t *hosts, *racks;            /* per rank */
+  bool *near;                         /* per rank, where there are any (zps_peer_plan) */
   char name[ZPS_SCHEME_NAME_MAX + 1]; /* with that of a nested one: "hierarchical:balanced" */
   /* Where masters of hosts push for them: */
   uint32_t *masters, n_masters;    /* ranks, ascending */

@@ -87,6 +87,8 @@ zps_err_t zps_plane_link(struct zps_plane *plane, const struct zps_join_peers *p
  * on, and may be NULL. Not on the engine thread. */
 zps_err_t zps_plane_share(struct zps_plane *plane, struct zps_segment *segment, const struct zps_neighbour *neighbours,
                           struct zps_error *error) ZPS_MUSTCHECK;
+/* Of a rank with a device: whether another one has one, too, and each knows that they share memory. */
+bool zps_plane_shares_device(const struct zps_plane *plane, uint32_t rank);
 /* A rank left in peace. From any thread but the engine's. */
 void zps_plane_rank_left(struct zps_plane *plane, uint32_t rank);
 /* Marks the remote as lost: nothing is sent to it any more. The handler is told, once. */

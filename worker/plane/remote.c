@@ -119,6 +119,11 @@ zps_err_t zps_plane_share(struct zps_plane *plane, struct zps_segment *segment, 
   return err == ZPS_OK ? err : zps_fail(error, err, "the progress thread does not answer: %s", zps_err_str(err));
 }
 
+bool zps_plane_shares_device(const struct zps_plane *plane, uint32_t rank) {
+  const struct zps_neighbour *const neighbour = &plane->ranks[rank].shared;
+  return neighbour->view.base && neighbour->maps_ours && neighbour->has_device;
+}
+
 /* ------------------------------------------------------------ ranks that go */
 
 struct left_command {

@@ -26,8 +26,12 @@ void zps_sharing_begin(struct zps_sharing *sharing, const struct zps_worker_opti
     near[r] = r != me && strcmp(peers->ranks[r].host, peers->ranks[me].host) == 0;
     n_near += near[r];
   }
-  sharing->config = (struct zps_neighbours_config){
-      .job_id = join->job_id, .seed = join->seed, .rank = me, .world = peers->world, .near = near};
+  sharing->config = (struct zps_neighbours_config){.job_id = join->job_id,
+                                                   .seed = join->seed,
+                                                   .rank = me,
+                                                   .world = peers->world,
+                                                   .near = near,
+                                                   .has_device = options->device >= 0};
   if (n_near == 0 || !options->shared_memory) return;
   if (zps_neighbours_listen(&sharing->config, &sharing->fd, &error) != ZPS_OK)
     zps_log_warn("the %" PRIu32

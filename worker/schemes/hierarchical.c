@@ -10,6 +10,10 @@
  * many contributions as there are hosts). Between workers the inner scheme's program is built for the masters as it is
  * for ranks, with the host's sum in place of a gradient (zps_program_hold()).
  *
+ * Gradients in the memory of devices that reach each other are merged there: ranks first offer theirs to the master,
+ * which says whether it reached all of them. If so, only its sum goes on; else all bring their gradients to host
+ * memory, and go on as if nobody had offered any. So the ranks of a host need not agree on anything before a round.
+ *
  * Order of sums: ranks of a host ascending, then as the inner scheme has it, masters in place of ranks: over servers in
  * the order of masters.
  */
@@ -17,10 +21,17 @@
 
 #include "worker/schemes/parts.h"
 
-enum { TAG_UP, TAG_DOWN = 64 }; /* between a master and its host's other ranks alone; UP and DOWN: and the piece */
+enum {
+  TAG_UP,
+  TAG_DOWN = 64,
+  TAG_OFFER = 128,
+  TAG_ANSWER
+}; /* between a master and its host's other ranks alone; UP and DOWN: and the piece */
 
 /* Where nothing needs the whole gradient at once it goes in pieces, so that one is added while the next is copied. */
 enum { PIECES = 4, PIECE_ROWS_MIN = 1 << 14 };
+
+enum phase { PHASE_ANSWERED, PHASE_REACHED };
 
 struct hosts {
   uint32_t *masters, n; /* positions, ascending */
@@ -68,12 +79,13 @@ static void build_inner(const struct zps_peer_plan *plan, const struct hosts *ho
 }
 
 /* The master's own program says in which ranges its results come. */
-static void build_member(const struct zps_peer_plan *plan, const struct hosts *hosts, struct zps_program *program) {
+static void build_member(const struct zps_peer_plan *plan, const struct hosts *hosts, bool sends,
+                         struct zps_program *program) {
   const uint32_t rank = zps_peer_rank(plan, hosts->master);
   struct zps_program masters = {0};
   for (uint32_t i = 0; i < hosts->n_pieces; i++) {
     const struct zps_range rows = piece(plan, hosts, i);
-    zps_program_send(program, zps_program_own(program, rows.lo, rows.hi, ZPS_FORM_SPARSE), rank, TAG_UP + i);
+    if (sends) zps_program_send(program, zps_program_own(program, rows.lo, rows.hi, ZPS_FORM_SPARSE), rank, TAG_UP + i);
     hosts->streams[i] = zps_program_own(&masters, rows.lo, rows.hi, ZPS_FORM_SPARSE);
   }
   build_inner(plan, hosts, hosts->master, hosts->streams, &masters);
@@ -100,9 +112,9 @@ static uint32_t merge(const struct zps_peer_plan *plan, const struct hosts *host
   return n > 1 || hosts->n == 1 ? zps_program_sum(program, ins, n, ZPS_FORM_SPARSE) : ins[0];
 }
 
-static void build_master(const struct zps_peer_plan *plan, const struct hosts *hosts, struct zps_program *program) {
-  uint32_t held[PIECES];
-  for (uint32_t i = 0; i < hosts->n_pieces; i++) held[i] = merge(plan, hosts, i, hosts->streams, program);
+/* From the host's sum in pieces. */
+static void build_master(const struct zps_peer_plan *plan, const struct hosts *hosts, const uint32_t *held,
+                         struct zps_program *program) {
   const uint32_t first = program->n_instrs;
   build_inner(plan, hosts, plan->me, held, program);
   const uint32_t end = program->n_instrs;
@@ -116,33 +128,131 @@ static void build_master(const struct zps_peer_plan *plan, const struct hosts *h
   }
 }
 
-static void build(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
-  uint32_t *const numbers = calloc(plan->n + PIECES, 4 * sizeof *numbers);
-  (void)state;
-  (void)round;
-  if (!numbers) {
-    program->code = ZPS_ERR_NOMEM;
+static void build_in_host_memory(const struct zps_peer_plan *plan, const struct hosts *hosts,
+                                 struct zps_program *program) {
+  uint32_t held[PIECES];
+  if (hosts->master != plan->me) {
+    build_member(plan, hosts, true, program);
     return;
   }
-  struct hosts hosts = {.masters = numbers,
-                        .ranks = numbers + plan->n + PIECES,
-                        .streams = numbers + 2 * (plan->n + PIECES),
-                        .racks = numbers + 3 * (plan->n + PIECES),
-                        .master = zps_peer_master(plan, plan->me)};
-  hosts.n = zps_peer_masters(plan, hosts.masters);
-  for (uint32_t i = 0; i < hosts.n; i++) hosts.ranks[i] = zps_peer_rank(plan, hosts.masters[i]);
-  for (uint32_t i = 0; plan->racks && i < hosts.n; i++) hosts.racks[i] = plan->racks[hosts.masters[i]];
-  const bool whole = hosts.n > 1 && plan->inner;
-  hosts.n_pieces = whole || plan->rows < PIECES * PIECE_ROWS_MIN ? 1 : PIECES;
-  if (hosts.master == plan->me) {
-    build_master(plan, &hosts, program);
-  } else {
-    build_member(plan, &hosts, program);
+  for (uint32_t i = 0; i < hosts->n_pieces; i++) held[i] = merge(plan, hosts, i, hosts->streams, program);
+  build_master(plan, hosts, held, program);
+}
+
+/* ------------------------------------------------------------ on devices */
+
+/* The master of a host, and another rank of it: they know of each other that they may offer. */
+static bool is_near(const struct zps_peer_plan *plan, uint32_t j) {
+  return j != plan->me && plan->near && plan->near[zps_peer_rank(plan, j)];
+}
+
+/* Members that offer to this master. */
+static uint32_t n_near(const struct zps_peer_plan *plan, uint32_t *n_members_p) {
+  uint32_t n = 0;
+  *n_members_p = 0;
+  for (uint32_t j = plan->me + 1; j < plan->n; j++) {
+    if (zps_peer_master(plan, j) != plan->me) continue;
+    ++*n_members_p;
+    n += is_near(plan, j);
   }
-  free(numbers);
+  return n;
+}
+
+static bool offers(const struct zps_peer_plan *plan, const struct hosts *hosts) {
+  uint32_t n_members;
+  if (hosts->master != plan->me) return is_near(plan, hosts->master);
+  return plan->near && (n_near(plan, &n_members) > 0 || n_members == 0); /* alone: what it has may stay on the device */
+}
+
+/* The first stream of a program is its offer; behind it are those that a master receives. */
+static void build_offer(const struct zps_peer_plan *plan, const struct hosts *hosts, struct zps_program *program) {
+  uint32_t n = 0;
+  hosts->streams[n++] = zps_program_offer(program, plan->offer_len);
+  if (hosts->master != plan->me) {
+    const uint32_t rank = zps_peer_rank(plan, hosts->master);
+    zps_program_send(program, hosts->streams[0], rank, TAG_OFFER);
+    zps_program_call(program, &(uint32_t){zps_program_recv_vector(program, rank, TAG_ANSWER, 1)}, 1, PHASE_ANSWERED);
+    return;
+  }
+  for (uint32_t j = plan->me + 1; j < plan->n; j++)
+    if (zps_peer_master(plan, j) == plan->me && is_near(plan, j))
+      hosts->streams[n++] = zps_program_recv_vector(program, zps_peer_rank(plan, j), TAG_OFFER, plan->offer_len);
+  zps_program_call(program, &(uint32_t){zps_program_reach(program, hosts->streams, n)}, 1, PHASE_REACHED);
+}
+
+static void build_reached(const struct zps_peer_plan *plan, struct hosts *hosts, bool reached,
+                          struct zps_program *program) {
+  uint32_t n_members;
+  const uint32_t n = n_near(plan, &n_members);
+  reached = reached && n == n_members;
+  const uint32_t answer = zps_program_vector(program, &(double){reached}, 1);
+  for (uint32_t j = plan->me + 1; j < plan->n; j++)
+    if (zps_peer_master(plan, j) == plan->me && is_near(plan, j))
+      zps_program_send(program, answer, zps_peer_rank(plan, j), TAG_ANSWER);
+  if (!reached) {
+    build_in_host_memory(plan, hosts, program);
+    return;
+  }
+  for (uint32_t i = 0; i <= n; i++) hosts->streams[i] = i; /* build_offer() */
+  hosts->n_pieces = 1;
+  const uint32_t held = zps_program_merge(program, hosts->streams, n + 1, 0, plan->rows);
+  build_master(plan, hosts, &held, program);
+}
+
+/* ------------------------------------------------------------ either */
+
+static bool hosts_open(const struct zps_peer_plan *plan, struct hosts *hosts, struct zps_program *program) {
+  uint32_t *const numbers = calloc(plan->n + PIECES, 4 * sizeof *numbers);
+  if (!numbers) {
+    program->code = ZPS_ERR_NOMEM;
+    return false;
+  }
+  *hosts = (struct hosts){.masters = numbers,
+                          .ranks = numbers + plan->n + PIECES,
+                          .streams = numbers + 2 * (plan->n + PIECES),
+                          .racks = numbers + 3 * (plan->n + PIECES),
+                          .master = zps_peer_master(plan, plan->me)};
+  hosts->n = zps_peer_masters(plan, hosts->masters);
+  for (uint32_t i = 0; i < hosts->n; i++) hosts->ranks[i] = zps_peer_rank(plan, hosts->masters[i]);
+  for (uint32_t i = 0; plan->racks && i < hosts->n; i++) hosts->racks[i] = plan->racks[hosts->masters[i]];
+  const bool whole = hosts->n > 1 && plan->inner;
+  hosts->n_pieces = whole || plan->rows < PIECES * PIECE_ROWS_MIN ? 1 : PIECES;
+  return true;
+}
+
+static void build(const struct zps_peer_plan *plan, void *state, uint64_t round, struct zps_program *program) {
+  struct hosts hosts;
+  (void)state;
+  (void)round;
+  if (!hosts_open(plan, &hosts, program)) return;
+  if (offers(plan, &hosts)) {
+    build_offer(plan, &hosts, program);
+  } else {
+    build_in_host_memory(plan, &hosts, program);
+  }
+  free(hosts.masters);
+}
+
+static void extend(const struct zps_peer_plan *plan, void *state, uint64_t round, uint32_t phase,
+                   const double *const *vectors, const uint32_t *lengths, struct zps_program *program) {
+  const bool yes = lengths[0] > 0 && vectors[0][0] != 0;
+  struct hosts hosts;
+  (void)state;
+  (void)round;
+  if (!hosts_open(plan, &hosts, program)) return;
+  if (phase == PHASE_REACHED) {
+    build_reached(plan, &hosts, yes, program);
+  } else if (yes) {
+    hosts.n_pieces = 1;
+    build_member(plan, &hosts, false, program);
+  } else {
+    build_in_host_memory(plan, &hosts, program);
+  }
+  free(hosts.masters);
 }
 
 const struct zps_peer_scheme zps_peer_hierarchical = {
     ZPS_PEER_SCHEME(HIERARCHICAL),
     .build = build,
+    .extend = extend,
 };

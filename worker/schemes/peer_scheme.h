@@ -45,6 +45,9 @@ struct zps_peer_plan {
   const enum zps_level_algorithm *algorithms; /* BlueConnect: one for each level; NULL: ZPS_LEVEL_AUTO for all */
   const uint32_t *racks; /* n: where `levels` were found from racks and hosts, which rack each rank is in, any numbers;
                             NULL: ranks of a level follow each other, within the order of hosts */
+  const bool *near;      /* n: with which ranks of its host this one agrees to offer gradients on its device (both know
+                            of each other); NULL: with none */
+  uint32_t offer_len;    /* doubles of an offer */
 };
 
 struct zps_peer_scheme {

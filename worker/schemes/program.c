@@ -16,6 +16,8 @@ static const char *const names[] = {
     [ZPS_INSTR_NORMAL] = "normal", [ZPS_INSTR_SERVE] = "serve",
     [ZPS_INSTR_COMMON] = "common", [ZPS_INSTR_CONTRIBUTED] = "contributed",
     [ZPS_INSTR_CALL] = "call",     [ZPS_INSTR_RESULT] = "result",
+    [ZPS_INSTR_OFFER] = "offer",   [ZPS_INSTR_REACH] = "reach",
+    [ZPS_INSTR_MERGE] = "merge",
 };
 
 const char *zps_instr_name(enum zps_instr_type type) {
@@ -134,14 +136,35 @@ uint32_t zps_program_own(struct zps_program *program, uint64_t lo, uint64_t hi, 
   return append_rows(program, (struct zps_instr){.type = ZPS_INSTR_OWN, .form = form}, NULL, 0, lo, hi);
 }
 
-uint32_t zps_program_vector(struct zps_program *program, const double *doubles, uint32_t n) {
-  if (program->code != ZPS_OK || !has_room(program, (void **)&program->doubles, program->n_doubles, n,
-                                           &program->cap_doubles, sizeof *program->doubles))
+/* A vector of `n` doubles of the program's own: `doubles`, or zeros where that is NULL. */
+static uint32_t append_doubles(struct zps_program *program, enum zps_instr_type type, const uint32_t *ins,
+                               uint32_t n_in, const double *doubles, uint32_t n) {
+  if (!is_kind(program, ins, n_in, ZPS_STREAM_VECTOR) ||
+      !has_room(program, (void **)&program->doubles, program->n_doubles, n, &program->cap_doubles,
+                sizeof *program->doubles))
     return ZPS_STREAM_NONE;
-  const struct zps_instr instr = {.type = ZPS_INSTR_VECTOR, .from = program->n_doubles};
-  if (n > 0) memcpy(program->doubles + program->n_doubles, doubles, n * sizeof *doubles);
+  const struct zps_instr instr = {.type = type, .from = program->n_doubles};
+  if (n > 0 && doubles) memcpy(program->doubles + program->n_doubles, doubles, n * sizeof *doubles);
+  if (n > 0 && !doubles) memset(program->doubles + program->n_doubles, 0, n * sizeof *doubles);
   program->n_doubles += n;
-  return append_vector(program, instr, NULL, 0, n);
+  return append_vector(program, instr, ins, n_in, n);
+}
+
+uint32_t zps_program_vector(struct zps_program *program, const double *doubles, uint32_t n) {
+  return append_doubles(program, ZPS_INSTR_VECTOR, NULL, 0, doubles, n);
+}
+
+uint32_t zps_program_offer(struct zps_program *program, uint32_t n) {
+  return append_doubles(program, ZPS_INSTR_OFFER, NULL, 0, NULL, n);
+}
+
+uint32_t zps_program_reach(struct zps_program *program, const uint32_t *ins, uint32_t n_in) {
+  return append_doubles(program, ZPS_INSTR_REACH, ins, n_in, NULL, 1);
+}
+
+uint32_t zps_program_merge(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint64_t lo, uint64_t hi) {
+  if (!is_kind(program, ins, n_in, ZPS_STREAM_VECTOR) || !is_range(program, lo, hi)) return ZPS_STREAM_NONE;
+  return append_rows(program, (struct zps_instr){.type = ZPS_INSTR_MERGE}, ins, n_in, lo, hi);
 }
 
 void zps_program_send(struct zps_program *program, uint32_t in, uint32_t peer, uint32_t tag) {

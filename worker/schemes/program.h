@@ -71,6 +71,10 @@ enum zps_instr_type {
                        with ZPS_FORM_ALL all of its range */
   ZPS_INSTR_SERVE,  /* out = the sum (or max, min), of all ranks that carry one out, of ins, which cover disjoint ranges
                        of  out's: each pushes to the job's servers, which add in the order of ranks */
+  ZPS_INSTR_OFFER,  /* out = vector: where others of this host reach this rank's gradient on its device, or that they do
+                       not. Stands first, and only one; OWNs follow a CALL */
+  ZPS_INSTR_REACH,  /* out = vector of 1: whether all of ins, offers of which the first is our own, were reached */
+  ZPS_INSTR_MERGE,  /* out = the sum of ins, offers that were reached, added on this rank's device in the order given */
   ZPS_INSTR_CONTRIBUTED, /* the rows of ins[0] are those of this rank's gradient that the result is made of; once a
                             program at most, by schemes that keep only some rows [Ok-Topk algorithm 1, line 14] */
   ZPS_INSTR_CALL,        /* the scheme goes on at `phase`, knowing the vectors in ins */
@@ -88,7 +92,7 @@ struct zps_instr {
   enum zps_form form;      /* OWN, SUM, JOIN, NARROW */
   bool corrected;          /* NORMAL */
   uint64_t k;              /* TOP, NORMAL, THRESHOLD, KTH, SPLITS */
-  uint64_t from, to;       /* TAKE: entries; VECTOR: first double in zps_program.doubles */
+  uint64_t from, to;       /* TAKE: entries; VECTOR, OFFER, REACH: first double in zps_program.doubles */
   double value;            /* THRESHOLD */
 };
 
@@ -131,6 +135,9 @@ uint32_t zps_program_common(struct zps_program *program, uint32_t in, uint32_t o
 /* `ins` have all of their rows, each from where the one before ends: they travel on as one. No stream is in two. */
 uint32_t zps_program_join_all(struct zps_program *program, const uint32_t *ins, uint32_t n_in);
 uint32_t zps_program_narrow(struct zps_program *program, uint32_t in, uint32_t values, enum zps_form form);
+uint32_t zps_program_offer(struct zps_program *program, uint32_t n); /* doubles, of the offer */
+uint32_t zps_program_reach(struct zps_program *program, const uint32_t *ins, uint32_t n_in);
+uint32_t zps_program_merge(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint64_t lo, uint64_t hi);
 uint32_t zps_program_serve(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint64_t lo, uint64_t hi);
 void zps_program_call(struct zps_program *program, const uint32_t *ins, uint32_t n_in, uint32_t phase);
 void zps_program_result(struct zps_program *program, uint32_t in);

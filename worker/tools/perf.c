@@ -144,6 +144,7 @@ static zenps_status_t record(struct perf *perf, const struct sum *sum, uint64_t 
     result->nnz_in += stats.nnz_in;
     result->nnz_out += stats.nnz_out;
     result->partitioned_in = (int)stats.partitioned_in;
+    result->merged_in = (int)stats.merged_in;
     result->hash_parallel += stats.hash_parallel;
     result->hash_serial += stats.hash_serial;
     result->hash_lost_races += stats.hash_lost_races;

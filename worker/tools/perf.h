@@ -43,7 +43,7 @@ struct perf_result {
   uint64_t bound_bytes;
   uint64_t nnz_in, nnz_out;
   uint64_t hash_parallel, hash_serial, hash_lost_races; /* of Algorithm 1 */
-  int partitioned_in;                                   /* the last step: enum zenps_memory */
+  int partitioned_in, merged_in;                        /* the last step: enum zenps_memory */
   uint32_t partitions;
   uint64_t *sent, *in_union;     /* per partition, all measured steps */
   double worst_push, worst_pull; /* sums over steps of each step's own imbalance */

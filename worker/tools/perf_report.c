@@ -202,6 +202,7 @@ static void print_json(const struct perf *perf, const struct summary *summary) {
                           !perf->partitioner                           ? NULL
                           : result.partitioned_in == (int)ZENPS_DEVICE ? "device"
                                                                        : "host");
+  line = zps_json_set_str(line, "merged_on", zps_gpu_memory_values[result.merged_in == (int)ZENPS_DEVICE]);
   line = zps_json_set_real(line, "hash_parallel", mean[HASH_PARALLEL]);
   line = zps_json_set_real(line, "hash_serial", mean[HASH_SERIAL]);
   line = zps_json_set_real(line, "hash_lost_races", mean[HASH_LOST_RACES]);

@@ -330,6 +330,8 @@ typedef struct zenps_request_stats {
                                           and that went to serial memory. 0 with other partitioners */
   uint64_t hash_lost_races;            /* its writes to a slot that another one overwrote, found by reading back */
   zenps_memory_t partitioned_in;       /* where rows were dealt to partitions: ZENPS_HOST, or on the GPU */
+  zenps_memory_t merged_in; /* scheme hierarchical: ZENPS_DEVICE where what this host's ranks have was added up on the
+                               GPU of one of them; else in host memory */
 } zenps_request_stats_t;
 
 ZENPS_API void zenps_options_init(zenps_options_t *options, size_t struct_size);

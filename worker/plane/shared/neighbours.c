@@ -14,13 +14,14 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 
-#define MAGIC 0x7a70736eu
+#define MAGIC 0x7a70736fu
 
 /* The higher rank connects, sends a HELLO and gets one back; then it says what it has mapped. */
 struct message {
   uint32_t magic, rank;
   uint64_t len_bytes; /* of the segment that comes with it; 0: none does */
   uint64_t proof;     /* read from the receiver's; 0: it is not mapped (yet) */
+  uint64_t has_device;
 };
 
 enum state { AWAITS_HELLO, AWAITS_PROOF, OVER };
@@ -70,7 +71,8 @@ zps_err_t zps_neighbours_listen(const struct zps_neighbours_config *config, int 
 /* ------------------------------------------------------------ messages */
 
 static bool send_message(const struct round *round, const struct meeting *meeting, bool with_segment, uint64_t proof) {
-  struct message message = {.magic = MAGIC, .rank = round->config->rank, .proof = proof};
+  struct message message = {
+      .magic = MAGIC, .rank = round->config->rank, .proof = proof, .has_device = round->config->has_device};
   struct iovec part = {.iov_base = &message, .iov_len = sizeof message};
   union {
     char bytes[CMSG_SPACE(sizeof(int))];
@@ -166,6 +168,7 @@ static void hello(struct round *round, struct meeting *meeting, const struct mes
     return;
   }
   meeting->rank = message->rank;
+  round->neighbours[message->rank].has_device = message->has_device != 0;
   const uint64_t proof = map(round, meeting, message, fd, &why);
   if (!send_message(round, meeting, meeting->came_to_us, proof)) {
     end(round, meeting, "it went away");

@@ -15,11 +15,13 @@ struct zps_neighbours_config {
   uint64_t job_id, seed;
   uint32_t rank, world;
   const bool *near; /* per rank: whether it says to be on this host; our own is ignored */
+  bool has_device;  /* it was opened with one */
 };
 
 struct zps_neighbour {
   struct zps_segment_view view; /* its segment */
   bool maps_ours;
+  bool has_device; /* it says so */
 };
 
 /* Opens this rank's socket, before any other rank is told that it may look for it. */

@@ -273,6 +273,7 @@ class RequestStats(Structure):
         ("hash_serial", c_uint64),
         ("hash_lost_races", c_uint64),
         ("partitioned_in", c_int),
+        ("merged_in", c_int),
     ]
 
 

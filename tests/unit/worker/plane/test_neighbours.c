@@ -206,8 +206,8 @@ static void test_strangers(void **state) {
   const uint64_t job = job_id();
   struct {
     uint32_t magic, rank;
-    uint64_t len_bytes, proof;
-  } message = {0x7a70736eu, 1, UINT64_MAX, 1};
+    uint64_t len_bytes, proof, has_device;
+  } message = {0x7a70736fu, 1, UINT64_MAX, 1, 0};
   unsigned char noise[200];
   memset(noise, 0xa5, sizeof noise);
   be(&zero, 0, job, near, true);
@@ -242,8 +242,8 @@ static void test_impostor(void **state) {
   const uint64_t job = job_id();
   struct {
     uint32_t magic, rank;
-    uint64_t len_bytes, proof;
-  } message = {0x7a70736eu, 1, 2 * MIB, 0}, answer;
+    uint64_t len_bytes, proof, has_device;
+  } message = {0x7a70736fu, 1, 2 * MIB, 0, 0}, answer;
   be(&zero, 0, job, near, true);
   logs_start();
   logs_expect(ZPS_LOG_WARN, "rank 1's memory cannot be read here: it has none to share");
