@@ -25,26 +25,28 @@ bool zps_tensor_spec_same(const struct zps_tensor_spec *a, const struct zps_tens
          a->n_parts == b->n_parts && a->block_bits == b->block_bits && a->codec == b->codec &&
          a->value_codec == b->value_codec && zps_scheme_spec_same(&a->scheme, &b->scheme) &&
          partitioner_of(a) == partitioner_of(b) && a->hashing.k == b->hashing.k && a->hashing.r1 == b->hashing.r1 &&
-         a->hashing.r2 == b->hashing.r2 && a->keep_zero_rows == b->keep_zero_rows && a->n_ranks == b->n_ranks &&
+         a->hashing.r2 == b->hashing.r2 && a->keep_zero_rows == b->keep_zero_rows && a->staleness == b->staleness &&
+         a->n_ranks == b->n_ranks &&
          (a->n_ranks == 0 || memcmp(a->ranks, b->ranks, a->n_ranks * sizeof *a->ranks) == 0);
 }
 
 const char *zps_tensor_spec_text(const struct zps_tensor_spec *spec, char *text) {
   char scheme[ZPS_SCHEME_TEXT_MAX + 1], parts[48] = "default", bits[16] = "default", ranks[40] = "";
-  char partitioner[96] = "";
+  char partitioner[96] = "", stale[24] = "";
   if (spec->n_parts) snprintf(parts, sizeof parts, "%u", spec->n_parts);
   if (spec->block_bits != ZPS_BLOCK_BITS_DEFAULT) snprintf(bits, sizeof bits, "%u", spec->block_bits);
   if (spec->n_ranks) snprintf(ranks, sizeof ranks, ", pushed by %u ranks", spec->n_ranks);
+  if (spec->staleness) snprintf(stale, sizeof stale, ", staleness %u", spec->staleness);
   if (zps_partitioner_hashes(spec->partitioner))
     snprintf(partitioner, sizeof partitioner, ", partitioner %s", zps_partitioner_name(spec->partitioner));
   if (spec->hashing.k || spec->hashing.r1 || spec->hashing.r2)
     snprintf(partitioner + strlen(partitioner), sizeof partitioner - strlen(partitioner), " k=%u r1=%llu r2=%llu",
              spec->hashing.k, (unsigned long long)spec->hashing.r1, (unsigned long long)spec->hashing.r2);
   snprintf(text, ZPS_TENSOR_TEXT_MAX + 1,
-           "%llu x %u %s %s in %s partitions, block_bits %s%s, codec %s, values %s%s, scheme %s%s",
+           "%llu x %u %s %s in %s partitions, block_bits %s%s, codec %s, values %s%s, scheme %s%s%s",
            (unsigned long long)spec->rows, spec->width, zps_dtype_name(spec->dtype), zps_op_name(spec->op), parts, bits,
            partitioner, zps_codec_policy_name(spec->codec), zps_values_name(spec->value_codec),
-           spec->keep_zero_rows ? ", keep_zero_rows 1" : "", zps_scheme_spec_text(&spec->scheme, scheme), ranks);
+           spec->keep_zero_rows ? ", keep_zero_rows 1" : "", zps_scheme_spec_text(&spec->scheme, scheme), ranks, stale);
   return text;
 }
 
@@ -63,6 +65,7 @@ static zps_json *shape_write(zps_json *params, const struct zps_tensor_spec *spe
   if (spec->hashing.k) params = zps_json_set_u64(params, "hash_k", spec->hashing.k);
   if (spec->hashing.r1) params = zps_json_set_u64(params, "hash_r1", spec->hashing.r1);
   if (spec->hashing.r2) params = zps_json_set_u64(params, "hash_r2", spec->hashing.r2);
+  if (spec->staleness) params = zps_json_set_u64(params, "staleness", spec->staleness);
   params = zps_json_set_str(params, "codec", zps_codec_policy_name(spec->codec));
   params = zps_json_set_str(params, "values", zps_values_name(spec->value_codec));
   return spec->n_ranks ? zps_control_set_u32s(params, "ranks", spec->ranks, spec->n_ranks) : params;
@@ -133,6 +136,8 @@ static zps_err_t shape_read(const zps_json *params, uint32_t least_parts, struct
   if (!err && zps_json_get(params, "block_bits"))
     err = zps_control_get_u32(params, "block_bits", 0, ZPS_PARTITION_BLOCK_BITS_MAX, &spec->block_bits, error);
   if (!err) err = read_partitioner(params, spec, error);
+  if (!err && zps_json_get(params, "staleness"))
+    err = zps_control_get_u32(params, "staleness", 1, ZPS_STALENESS_MAX, &spec->staleness, error);
   return err ? err : read_codecs(params, spec, error);
 }
 

@@ -9,6 +9,7 @@
 #define ZPS_TENSOR_TEXT_MAX 447u
 #define ZPS_TENSOR_WIDTH_MAX (1u << 20)
 #define ZPS_BLOCK_BITS_DEFAULT UINT32_MAX
+#define ZPS_STALENESS_MAX 31u /* steps: with as many rounds in flight, a server's rounds of a tensor suffice */
 
 /* A tensor: as a worker asks for it, as the coordinator completes it, and as servers open it. */
 struct zps_tensor_spec {
@@ -31,6 +32,7 @@ struct zps_tensor_spec {
   enum zps_partitioner partitioner; /* 0: stratified */
   struct zps_hier_options hashing;  /* of hierarchical */
   uint32_t keep_zero_rows; /* 1: ranks send rows of zeros that they list, too; like the scheme, not told to servers */
+  uint32_t staleness;      /* steps that a sum may be older than the one it is pulled at; servers keep one more sums */
 };
 /* Frees what a reader has allocated. */
 void zps_tensor_spec_fini(struct zps_tensor_spec *spec);

@@ -78,6 +78,12 @@ const char *zps_frame_type_name(uint8_t type) {
       return "PULL";
     case ZPS_FRAME_TAKEN:
       return "TAKEN";
+    case ZPS_FRAME_SEEK:
+      return "SEEK";
+    case ZPS_FRAME_FOUND:
+      return "FOUND";
+    case ZPS_FRAME_MISSED:
+      return "MISSED";
     default:
       return "?";
   }
@@ -122,15 +128,20 @@ static size_t body_bytes(const struct zps_frame *frame) {
     case ZPS_FRAME_PEER:
     case ZPS_FRAME_GIVE:
     case ZPS_FRAME_PULL:
+    case ZPS_FRAME_SEEK:
+    case ZPS_FRAME_FOUND:
       return zps_wire_round_bytes(&frame->u.round, frame->header.type);
     case ZPS_FRAME_DONE:
     case ZPS_FRAME_TAKEN:
       return zps_varint_bytes(frame->u.done.tensor) + zps_varint_bytes(frame->u.done.step);
-    case ZPS_FRAME_ABORT: {
+    case ZPS_FRAME_ABORT:
+    case ZPS_FRAME_MISSED: {
       const struct zps_frame_abort *abort = &frame->u.abort;
       const size_t text_len = strnlen(abort->text, sizeof abort->text);
       const bool fits = abort->n_ranks <= ZPS_WIRE_RANKS_MAX && text_len <= ZPS_WIRE_TEXT_MAX;
-      return fits && is_error(abort->code) ? abort_bytes(abort->n_ranks, text_len) : SIZE_MAX;
+      const bool is_missed = frame->header.type == ZPS_FRAME_MISSED;
+      if (!fits || !is_error(abort->code) || (abort->seek && !is_missed)) return SIZE_MAX;
+      return abort_bytes(abort->n_ranks, text_len) + (is_missed ? zps_varint_bytes(abort->seek) : 0);
     }
     case ZPS_FRAME_CREDIT:
       return 0;
@@ -164,11 +175,17 @@ static void put_body(const struct zps_frame *frame, uint8_t *at) {
     case ZPS_FRAME_PEER:
     case ZPS_FRAME_GIVE:
     case ZPS_FRAME_PULL:
+    case ZPS_FRAME_SEEK:
+    case ZPS_FRAME_FOUND:
       zps_wire_round_put(&frame->u.round, frame->header.type, at);
       break;
     case ZPS_FRAME_DONE:
     case ZPS_FRAME_TAKEN:
       zps_varint_put(zps_varint_put(at, frame->u.done.tensor), frame->u.done.step);
+      break;
+    case ZPS_FRAME_MISSED:
+      at = zps_varint_put(at, frame->u.abort.seek);
+      put_abort(&frame->u.abort, at);
       break;
     case ZPS_FRAME_ABORT:
       put_abort(&frame->u.abort, at);
@@ -218,8 +235,9 @@ static void arena_free(void *ctx, void *at) {
   (void)at;
 }
 
-static zps_err_t bad_abort(struct zps_error *error, size_t len, const char *want) {
-  return zps_fail(error, ZPS_ERR_PROTOCOL, "ABORT frame, body of %zu bytes: %s", len, want);
+static zps_err_t bad_abort(const struct zps_wire_reader *reader, struct zps_error *error, size_t len,
+                           const char *want) {
+  return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame, body of %zu bytes: %s", reader->type, len, want);
 }
 
 static zps_err_t get_abort(struct zps_wire_reader *reader, struct zps_frame_abort *abort, struct zps_error *error) {
@@ -228,18 +246,20 @@ static zps_err_t get_abort(struct zps_wire_reader *reader, struct zps_frame_abor
   arena.used = 0;
   ProtobufCAllocator allocator = {.alloc = arena_alloc, .free = arena_free, .allocator_data = &arena};
   if (len > abort_bytes(ZPS_WIRE_RANKS_MAX, ZPS_WIRE_TEXT_MAX))
-    return bad_abort(error, len, "longer than 256 ranks and 400 bytes of text");
+    return bad_abort(reader, error, len, "longer than 256 ranks and 400 bytes of text");
   const Zenps__Abort *body = zenps__abort__unpack(&allocator, len, reader->at);
-  if (!body) return bad_abort(error, len, "not the fields of ABORT");
+  if (!body) return bad_abort(reader, error, len, "not the fields of ABORT");
   if (body->n_ranks > ZPS_WIRE_RANKS_MAX || body->text.len > ZPS_WIRE_TEXT_MAX)
-    return bad_abort(error, len, "more than 256 ranks or 400 bytes of text");
+    return bad_abort(reader, error, len, "more than 256 ranks or 400 bytes of text");
   if (len != abort_bytes((unsigned)body->n_ranks, body->text.len))
-    return bad_abort(error, len, "unknown, repeated or overlong fields");
+    return bad_abort(reader, error, len, "unknown, repeated or overlong fields");
   if (!is_error((zps_err_t)body->code))
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "ABORT frame: code %d is no error", (int)body->code);
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: code %d is no error", reader->type, (int)body->code);
   const size_t printable = zps_text_printable((const char *)body->text.data, body->text.len);
   if (printable != body->text.len)
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "ABORT frame: byte %zu of the text is not printable UTF-8", printable);
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "%s frame: byte %zu of the text is not printable UTF-8", reader->type,
+                    printable);
+  abort->seek = 0;
   abort->tensor = body->tensor;
   abort->step = body->step;
   abort->code = (zps_err_t)body->code;
@@ -251,10 +271,18 @@ static zps_err_t get_abort(struct zps_wire_reader *reader, struct zps_frame_abor
   return ZPS_OK;
 }
 
+static zps_err_t get_missed(struct zps_wire_reader *reader, struct zps_frame_abort *abort, struct zps_error *error) {
+  uint64_t seek;
+  zps_err_t code = zps_wire_number(reader, "seek", UINT32_MAX, &seek, error);
+  if (code == ZPS_OK) code = get_abort(reader, abort, error);
+  if (code == ZPS_OK) abort->seek = (uint32_t)seek;
+  return code;
+}
+
 static zps_err_t get_type(struct zps_wire_reader *reader, uint8_t type, struct zps_frame_header *header,
                           struct zps_error *error) {
-  if (type < ZPS_FRAME_PUSH || type > ZPS_FRAME_TAKEN)
-    return zps_fail(error, ZPS_ERR_PROTOCOL, "frame of unknown type %u, want 1 to 9", type);
+  if (type < ZPS_FRAME_PUSH || type > ZPS_FRAME_MISSED)
+    return zps_fail(error, ZPS_ERR_PROTOCOL, "frame of unknown type %u, want 1 to 12", type);
   header->type = type;
   reader->type = zps_frame_type_name(type);
   return ZPS_OK;
@@ -320,10 +348,14 @@ static zps_err_t get_body(struct zps_wire_reader *reader, struct zps_frame *fram
     case ZPS_FRAME_PEER:
     case ZPS_FRAME_GIVE:
     case ZPS_FRAME_PULL:
+    case ZPS_FRAME_SEEK:
+    case ZPS_FRAME_FOUND:
       return zps_wire_round_get(reader, frame->header.type, &frame->u.round, error);
     case ZPS_FRAME_DONE:
     case ZPS_FRAME_TAKEN:
       return get_done(reader, &frame->u.done, error);
+    case ZPS_FRAME_MISSED:
+      return get_missed(reader, &frame->u.abort, error);
     case ZPS_FRAME_ABORT:
       return get_abort(reader, &frame->u.abort, error);
     default:

@@ -29,16 +29,19 @@
 #define ZPS_WIRE_TEXT_MAX 400u     /* bytes of an abort's text */
 
 enum zps_frame_type {
-  ZPS_FRAME_PUSH = 1,   /* worker -> owner: contributions to partitions are ready */
-  ZPS_FRAME_RESULT = 2, /* owner -> worker: sums of partitions are ready */
-  ZPS_FRAME_DONE = 3,   /* worker -> owner or worker: I have read all that is remote of this round; retire it for me.
-                         * Of programs that lend gradients: and have my result */
-  ZPS_FRAME_ABORT = 4,  /* either way: the round failed, and why */
-  ZPS_FRAME_CREDIT = 5, /* either way: no content, returns credits in the header */
-  ZPS_FRAME_PEER = 6,   /* worker -> worker: streams of a program (worker/schemes/program.h) are ready */
-  ZPS_FRAME_GIVE = 7,   /* worker -> owner: as PUSH, but no sum is sent for it */
-  ZPS_FRAME_PULL = 8,   /* worker -> owner: the rows of sums that I want */
-  ZPS_FRAME_TAKEN = 9,  /* owner -> worker: everything that GIVE frames announced is here */
+  ZPS_FRAME_PUSH = 1,    /* worker -> owner: contributions to partitions are ready */
+  ZPS_FRAME_RESULT = 2,  /* owner -> worker: sums of partitions are ready */
+  ZPS_FRAME_DONE = 3,    /* worker -> owner or worker: I have read all that is remote of this round; retire it for me.
+                          * Of programs that lend gradients: and have my result */
+  ZPS_FRAME_ABORT = 4,   /* either way: the round failed, and why */
+  ZPS_FRAME_CREDIT = 5,  /* either way: no content, returns credits in the header */
+  ZPS_FRAME_PEER = 6,    /* worker -> worker: streams of a program (worker/schemes/program.h) are ready */
+  ZPS_FRAME_GIVE = 7,    /* worker -> owner: as PUSH, but no sum is sent for it */
+  ZPS_FRAME_PULL = 8,    /* worker -> owner: the rows of sums that I want */
+  ZPS_FRAME_TAKEN = 9,   /* owner -> worker: everything that GIVE frames announced is here */
+  ZPS_FRAME_SEEK = 10,   /* worker -> owner: as PULL, of the newest sum of some steps up to this one */
+  ZPS_FRAME_FOUND = 11,  /* owner -> worker: as RESULT, of the sum that was found for a SEEK */
+  ZPS_FRAME_MISSED = 12, /* owner -> worker: as ABORT, of a SEEK alone */
 };
 
 /* The sender of a frame: a rank, or a server (its index in the job's server list) with the top bit set. */
@@ -75,14 +78,17 @@ struct zps_slice {
   const void *data;   /* inline: encode borrows it, decode points it into the frame, at any alignment */
 };
 
-struct zps_frame_round { /* PUSH, RESULT, PEER, GIVE, PULL: at least one slice */
+struct zps_frame_round { /* PUSH, RESULT, PEER, GIVE, PULL, SEEK, FOUND: at least one slice */
   uint32_t tensor;
   uint64_t step;
   uint64_t total_nnz;  /* PUSH, GIVE: the rank's rows over all partitions, as far as counted: no less than the slices'
-                          nnz; PULL: the rows that this frame and later ones ask of this owner; others: 0 */
-  uint32_t timeout_ms; /* PUSH, GIVE, PULL: the rest of the sender's deadline; others: 0 */
+                          nnz; PULL, SEEK: the rows that this frame and later ones ask of this owner; others: 0 */
+  uint32_t timeout_ms; /* PUSH, GIVE, PULL, SEEK: the rest of the sender's deadline; others: 0 */
   bool is_absent;      /* PUSH, GIVE: the rank does not count among those that contribute to the step */
-  uint32_t n_absent;   /* RESULT: how many ranks do not */
+  uint32_t n_absent;   /* RESULT, FOUND: how many ranks do not */
+  uint32_t seek;       /* SEEK, FOUND: the seek's number, as its rank counts; others: 0 */
+  uint32_t age;        /* SEEK, FOUND: so many steps before `step`: SEEK: the newest that is wanted, */
+  uint32_t age_max;    /* and the oldest; FOUND: the one whose sum it is; others: 0 */
   uint32_t n_slices;
   struct zps_slice slices[ZPS_WIRE_SLICES_MAX];
 };
@@ -92,9 +98,10 @@ struct zps_frame_done { /* DONE, TAKEN */
   uint64_t step;
 };
 
-struct zps_frame_abort {
+struct zps_frame_abort { /* ABORT, MISSED */
   uint32_t tensor;
   uint64_t step;
+  uint32_t seek; /* MISSED: the seek's number; ABORT: 0 */
   zps_err_t code;
   uint32_t n_ranks;
   uint32_t ranks[ZPS_WIRE_RANKS_MAX]; /* missing or lost */

@@ -15,8 +15,8 @@ struct zps_wire_reader {
 zps_err_t zps_wire_number(struct zps_wire_reader *reader, const char *field, uint64_t most, uint64_t *value_p,
                           struct zps_error *error) ZPS_MUSTCHECK;
 
-/* wire_round.c: bodies and payload of PUSH, RESULT, PEER, GIVE and PULL. The bytes are SIZE_MAX where the round may not
- * be encoded.
+/* wire_round.c: bodies and payload of PUSH, RESULT, PEER, GIVE, PULL, SEEK and FOUND. The bytes are SIZE_MAX where the
+ * round may not be encoded.
  */
 size_t zps_wire_round_bytes(const struct zps_frame_round *round, uint8_t type);
 uint8_t *zps_wire_round_put(const struct zps_frame_round *round, uint8_t type, uint8_t *at);

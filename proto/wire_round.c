@@ -1,4 +1,4 @@
-/* PUSH, RESULT, PEER, GIVE and PULL: heads of slices as varints, then the inline payload. */
+/* PUSH, RESULT, PEER, GIVE, PULL, SEEK and FOUND: heads of slices as varints, then the inline payload. */
 #include <string.h>
 
 #include "proto/wire_impl.h"
@@ -10,18 +10,22 @@ enum {
   HEAD_MORE = 16,    /* PEER: `values` follows the tag; others: n_more follows the partition */
   HEAD_LAST = 32,    /* of the frame */
   HEAD_WIDE = 64,    /* PUSH */
-  HEAD_ABSENT = 128, /* of the last slice. PUSH, GIVE: the rank is absent; RESULT: `n_absent` follows */
+  HEAD_ABSENT = 128, /* of the last slice. PUSH, GIVE: the rank is absent; RESULT, FOUND: `n_absent` follows */
   HEAD_KNOWN = HEAD_CODEC | HEAD_REMOTE | HEAD_MORE | HEAD_LAST,
 };
 _Static_assert(ZPS_WIRE_CODECS == HEAD_CODEC + 1, "codecs fill their bits");
 
+static bool is_sum(uint8_t type) {
+  return type == ZPS_FRAME_RESULT || type == ZPS_FRAME_FOUND;
+}
+
 /* Frames in whose last slice absent ranks show. */
 static bool tells_absent(uint8_t type) {
-  return type == ZPS_FRAME_PUSH || type == ZPS_FRAME_GIVE || type == ZPS_FRAME_RESULT;
+  return type == ZPS_FRAME_PUSH || type == ZPS_FRAME_GIVE || is_sum(type);
 }
 
 enum { U32_BYTES_MAX = 5, SLICE_BYTES_MAX = 1 + 3 * U32_BYTES_MAX + 3 * ZPS_VARINT_BYTES_MAX };
-_Static_assert(ZPS_WIRE_LONG_BYTES + 3 * U32_BYTES_MAX + 2 * ZPS_VARINT_BYTES_MAX +
+_Static_assert(ZPS_WIRE_LONG_BYTES + 6 * U32_BYTES_MAX + 2 * ZPS_VARINT_BYTES_MAX +
                        SLICE_BYTES_MAX * ZPS_WIRE_SLICES_MAX + ZPS_WIRE_INLINE_MAX <=
                    ZPS_WIRE_FRAME_MAX,
                "the largest frame fits");
@@ -43,15 +47,23 @@ static size_t slice_bytes(const struct zps_slice *slice, bool is_last) {
 
 /* Frames of ranks to servers. */
 static bool has_deadline(uint8_t type) {
-  return type == ZPS_FRAME_PUSH || type == ZPS_FRAME_GIVE || type == ZPS_FRAME_PULL;
+  return type == ZPS_FRAME_PUSH || type == ZPS_FRAME_GIVE || type == ZPS_FRAME_PULL || type == ZPS_FRAME_SEEK;
+}
+
+/* Frames whose slices name rows. */
+static bool asks(uint8_t type) {
+  return type == ZPS_FRAME_PULL || type == ZPS_FRAME_SEEK;
+}
+
+static bool has_age(uint8_t type) {
+  return type == ZPS_FRAME_SEEK || type == ZPS_FRAME_FOUND;
 }
 
 static bool may_be_encoded(const struct zps_slice *slice, uint8_t type) {
   const bool is_peer = type == ZPS_FRAME_PEER;
   if (slice->is_wide && type != ZPS_FRAME_PUSH) return false;
   if (slice->codec >= ZPS_WIRE_CODECS || slice->values >= ZPS_WIRE_VALUES) return false;
-  if (type == ZPS_FRAME_PULL && (!slice->is_inline || slice->n_more > 0 || slice->codec != ZPS_WIRE_CODEC_RUNS))
-    return false;
+  if (asks(type) && (!slice->is_inline || slice->n_more > 0 || slice->codec != ZPS_WIRE_CODEC_RUNS)) return false;
   if (is_peer ? slice->n_more > 0 : slice->values > 0) return false;
   if (slice->is_inline) return slice->len_bytes <= ZPS_WIRE_INLINE_MAX;
   return slice->len_bytes > 0 && slice->n_more == 0;
@@ -73,10 +85,19 @@ size_t zps_wire_round_bytes(const struct zps_frame_round *round, uint8_t type) {
   } else if (round->total_nnz || round->timeout_ms) {
     return SIZE_MAX;
   }
-  if ((round->is_absent && (!tells_absent(type) || type == ZPS_FRAME_RESULT)) ||
-      (round->n_absent && type != ZPS_FRAME_RESULT))
+  if ((round->is_absent && (!tells_absent(type) || is_sum(type))) || (round->n_absent && !is_sum(type)))
     return SIZE_MAX;
   if (round->n_absent) bytes += zps_varint_bytes(round->n_absent);
+  if (has_age(type))
+    bytes += zps_varint_bytes(round->seek) + zps_varint_bytes(round->age);
+  else if (round->seek || round->age)
+    return SIZE_MAX;
+  if (type == ZPS_FRAME_SEEK) {
+    if (round->age > round->age_max || round->age_max > round->step) return SIZE_MAX;
+    bytes += zps_varint_bytes(round->age_max - round->age);
+  } else if (round->age_max || round->age > round->step) {
+    return SIZE_MAX;
+  }
   uint64_t payload = 0;
   for (uint32_t i = 0; i < round->n_slices; i++) {
     const struct zps_slice *slice = &round->slices[i];
@@ -109,6 +130,8 @@ uint8_t *zps_wire_round_put(const struct zps_frame_round *round, uint8_t type, u
     at = zps_varint_put(at, round->timeout_ms);
     at = zps_varint_put(at, round->total_nnz - sum_nnz(round));
   }
+  if (has_age(type)) at = zps_varint_put(zps_varint_put(at, round->seek), round->age);
+  if (type == ZPS_FRAME_SEEK) at = zps_varint_put(at, round->age_max - round->age);
   for (uint32_t i = 0; i < round->n_slices; i++) at = put_slice(round, i, at);
   for (uint32_t i = 0; i < round->n_slices; i++) {
     const struct zps_slice *slice = &round->slices[i];
@@ -152,7 +175,7 @@ static zps_err_t get_values(struct zps_wire_reader *reader, struct zps_slice *sl
 /* That ranks are absent, which the first byte of the last slice has told. */
 static zps_err_t get_absent(struct zps_wire_reader *reader, uint8_t type, struct zps_frame_round *round,
                             struct zps_error *error) {
-  round->is_absent = type != ZPS_FRAME_RESULT;
+  round->is_absent = !is_sum(type);
   if (round->is_absent) return ZPS_OK;
   const zps_err_t code = get_u32(reader, "absent ranks", &round->n_absent, error);
   if (code != ZPS_OK || round->n_absent > 0) return code;
@@ -176,9 +199,9 @@ static zps_err_t get_slice(struct zps_wire_reader *reader, uint8_t type, struct 
                     : may_tell ? "bit 6"
                                : "top two bits");
   slice->is_wide = head & HEAD_WIDE;
-  if (type == ZPS_FRAME_PULL && (head & ~HEAD_LAST) != ZPS_WIRE_CODEC_RUNS)
+  if (asks(type) && (head & ~HEAD_LAST) != ZPS_WIRE_CODEC_RUNS)
     return zps_fail(error, ZPS_ERR_PROTOCOL,
-                    "PULL frame: a slice starts with 0x%02x, want 0x%02x, or 0x%02x for the last", head,
+                    "%s frame: a slice starts with 0x%02x, want 0x%02x, or 0x%02x for the last", reader->type, head,
                     ZPS_WIRE_CODEC_RUNS, ZPS_WIRE_CODEC_RUNS | HEAD_LAST);
   slice->codec = head & HEAD_CODEC;
   slice->is_inline = !(head & HEAD_REMOTE);
@@ -197,6 +220,23 @@ static zps_err_t get_slice(struct zps_wire_reader *reader, uint8_t type, struct 
   if (!slice->is_inline) return get_remote(reader, slice, error);
   return *is_last_p ? ZPS_OK
                     : zps_wire_number(reader, "an inline slice's len", ZPS_WIRE_INLINE_MAX, &slice->len_bytes, error);
+}
+
+/* Neither is a step before the first one. */
+static zps_err_t get_seek(struct zps_wire_reader *reader, uint8_t type, struct zps_frame_round *round,
+                          struct zps_error *error) {
+  const uint64_t most = round->step < UINT32_MAX ? round->step : UINT32_MAX;
+  uint64_t age = 0, older = 0;
+  round->seek = round->age = round->age_max = 0;
+  if (!has_age(type)) return ZPS_OK;
+  zps_err_t code = get_u32(reader, "seek", &round->seek, error);
+  if (code == ZPS_OK) code = zps_wire_number(reader, "age", most, &age, error);
+  if (code == ZPS_OK && type == ZPS_FRAME_SEEK)
+    code = zps_wire_number(reader, "steps older", most - age, &older, error);
+  if (code != ZPS_OK) return code;
+  round->age = (uint32_t)age;
+  round->age_max = type == ZPS_FRAME_SEEK ? (uint32_t)(age + older) : 0;
+  return ZPS_OK;
 }
 
 static zps_err_t find_payload(struct zps_wire_reader *reader, struct zps_frame_round *round, struct zps_error *error) {
@@ -230,6 +270,7 @@ zps_err_t zps_wire_round_get(struct zps_wire_reader *reader, uint8_t type, struc
   const bool to_server = has_deadline(type);
   if (code == ZPS_OK && to_server) code = get_u32(reader, "timeout_ms", &round->timeout_ms, error);
   if (code == ZPS_OK && to_server) code = zps_wire_number(reader, "nnz elsewhere", UINT64_MAX, &elsewhere, error);
+  if (code == ZPS_OK) code = get_seek(reader, type, round, error);
   bool is_last = false;
   for (round->n_slices = 0; code == ZPS_OK && !is_last; round->n_slices++) {
     if (round->n_slices == ZPS_WIRE_SLICES_MAX)

@@ -126,15 +126,15 @@ static bool note_presence(struct zps_shard_round *round, uint32_t rank, bool is_
 static void on_push(struct zps_member *member, const struct zps_frame_round *push, bool is_apart) {
   const struct zps_job *job = member->job;
   const uint64_t now_ns = zps_clock_ns(), deadline_ns = now_ns + push->timeout_ms * ZPS_NS_PER_MS;
+  const struct zps_asked asked = {.step = push->step};
   const struct push how = {.deadline_ns = deadline_ns, .is_apart = is_apart};
   struct zps_tensor *tensor = zps_tensor_find(job, push->tensor);
   if (!tensor) {
-    zps_reply_unknown(member, push->tensor, push->step);
+    zps_reply_unknown(member, &asked, push->tensor);
     return;
   }
   if (tensor->idle && tensor->idle[member->rank]) {
-    zps_reply_text(member, tensor, push->step, ZPS_ERR_PROTOCOL,
-                   "this rank has no part in it, so it has nothing to push");
+    zps_reply_text(member, &asked, tensor, ZPS_ERR_PROTOCOL, "this rank has no part in it, so it has nothing to push");
     return;
   }
   struct zps_shard_round *round = zps_step_round(tensor, push->step, now_ns);
@@ -161,17 +161,21 @@ static void on_push(struct zps_member *member, const struct zps_frame_round *pus
 
 static void on_done(struct zps_member *member, const struct zps_frame_done *done) {
   struct zps_tensor *tensor = zps_tensor_find(member->job, done->tensor);
-  if (tensor && zps_pull_end(tensor, member->rank, done->step)) return;
+  if (tensor &&
+      (zps_pull_end(tensor, member->rank, done->step, false) || zps_pull_end(tensor, member->rank, done->step, true)))
+    return;
   struct zps_shard_round *round = tensor ? zps_shard_round_find(tensor, done->step) : NULL;
-  if (round)
-    zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_DONE, .rank = member->rank});
+  if (!round) return;
+  /* Of a SEEK that is over, given up when its last answer was under way. */
+  if (tensor->staleness > 0 && !zps_shard_machine_gets_all(round->machine, member->rank)) return;
+  zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_DONE, .rank = member->rank});
 }
 
 static void on_abort(struct zps_member *member, const struct zps_frame_abort *abort) {
   struct zps_tensor *tensor = zps_tensor_find(member->job, abort->tensor);
   if (!tensor || (tensor->idle && tensor->idle[member->rank])) return;
   struct zps_shard_round *round = zps_shard_round_find(tensor, abort->step);
-  if (round && round->machine->state == ZPS_SHARD_PUBLISHED && zps_pull_end(tensor, member->rank, abort->step))
+  if (round && round->machine->state == ZPS_SHARD_PUBLISHED && zps_pull_end(tensor, member->rank, abort->step, false))
     round = zps_shard_round_find(tensor, abort->step);
   if (round) {
     zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_CANCEL,
@@ -228,7 +232,8 @@ void zps_collect_frame(struct zps_shard *shard, const struct zps_frame *frame) {
       on_push(member, &frame->u.round, true);
       break;
     case ZPS_FRAME_PULL:
-      zps_pull_frame(member, &frame->u.round);
+    case ZPS_FRAME_SEEK:
+      zps_pull_frame(member, &frame->u.round, header->type == ZPS_FRAME_SEEK);
       break;
     case ZPS_FRAME_DONE:
       on_done(member, &frame->u.done);

@@ -65,6 +65,7 @@ void zps_shard_machine_start(struct zps_shard_machine *machine, const struct zps
   machine->n_reduced = 0;
   machine->n_remote = 0;
   machine->n_awaited = machine->n_pulls = 0;
+  machine->is_kept = config->is_kept;
   memset(machine->part_here, 0, machine->n_parts * sizeof machine->part_here[0]);
   memset(machine->rank_here, 0, machine->world * sizeof machine->rank_here[0]);
   memset(machine->part_reduced, 0, machine->n_parts + (size_t)machine->world * machine->n_parts + machine->world);
@@ -103,12 +104,12 @@ bool zps_shard_machine_has_pulled(const struct zps_shard_machine *machine, uint3
 }
 
 bool zps_shard_machine_keeps(const struct zps_shard_machine *machine) {
-  return machine->n_awaited > 0 || machine->n_pulls > 0;
+  return machine->is_kept || machine->n_awaited > 0 || machine->n_pulls > 0;
 }
 
 bool zps_shard_machine_only_keeps(const struct zps_shard_machine *machine) {
-  return machine->state == ZPS_SHARD_PUBLISHED && machine->n_awaited > 0 && machine->n_pulls == 0 &&
-         (machine->n_reading == 0 || machine->n_remote == 0);
+  return machine->state == ZPS_SHARD_PUBLISHED && (machine->is_kept || machine->n_awaited > 0) &&
+         machine->n_pulls == 0 && (machine->n_reading == 0 || machine->n_remote == 0);
 }
 
 static uint8_t *slot_of(const struct zps_shard_machine *machine, uint32_t part, uint32_t rank) {
@@ -272,7 +273,7 @@ static void stop_reading(struct zps_shard_machine *machine, uint32_t rank, enum 
 static void pull(struct zps_shard_machine *machine, const struct zps_shard_machine_event *event) {
   uint8_t *flags = &machine->ranks[event->rank];
   if ((*flags & RANK_APART) && !(*flags & (RANK_PULLED | RANK_DONE))) machine->n_awaited--;
-  *flags |= RANK_PULLED;
+  if (!event->may_repeat || (*flags & RANK_APART)) *flags |= RANK_PULLED;
   machine->n_pulls++;
   if (event->deadline_ns < machine->deadline_ns) machine->deadline_ns = event->deadline_ns;
 }
@@ -286,6 +287,7 @@ static void forget(struct zps_shard_machine *machine, struct zps_shard_machine_a
   for (uint32_t rank = 0; rank < machine->world; rank++)
     if (machine->ranks[rank] & RANK_APART) machine->ranks[rank] |= RANK_DONE;
   machine->n_awaited = 0;
+  machine->is_kept = false;
   retire_if_read(machine, actions);
 }
 

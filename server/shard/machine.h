@@ -28,9 +28,9 @@ enum zps_shard_machine_event_type {
   ZPS_SHARD_DONE,      /* rank */
   ZPS_SHARD_GONE,      /* rank, code, text, blamed */
   ZPS_SHARD_CANCEL,    /* rank, code, text: the rank gives the round up */
-  ZPS_SHARD_PULL,      /* rank, deadline_ns: it wants rows of the sums */
+  ZPS_SHARD_PULL,      /* rank, deadline_ns, may_repeat: it wants rows of the sums */
   ZPS_SHARD_PULLED,    /* rank: it has them, or wants them no more */
-  ZPS_SHARD_FORGET,    /* the sums are kept no longer for ranks that have not pulled them */
+  ZPS_SHARD_FORGET,    /* the sums are kept no longer for pulls to come */
   ZPS_SHARD_FAIL,      /* rank (or ZPS_SHARD_NO_RANK), code, text: it cannot go on here */
   ZPS_SHARD_TICK,      /* now_ns */
 };
@@ -41,7 +41,8 @@ struct zps_shard_machine_event {
   enum zps_shard_machine_event_type type;
   uint32_t rank, part;
   bool is_here;
-  bool is_apart; /* it gives its contribution, and gets no sum unless it pulls */
+  bool is_apart;   /* it gives its contribution, and gets no sum unless it pulls */
+  bool may_repeat; /* whatever else it gets, and however often it pulls */
   uint64_t deadline_ns, now_ns;
   zps_err_t code;
   const char *text;
@@ -74,6 +75,7 @@ struct zps_shard_machine_config { /* strings and arrays are borrowed until the r
   uint64_t step;
   const uint32_t *partitions; /* n_parts numbers */
   const uint8_t *idle;        /* by rank: it has no part in the tensor's rounds; NULL: all have */
+  bool is_kept;               /* the sums stay until FORGET, whoever has them */
 };
 
 struct zps_shard_machine {
@@ -88,6 +90,7 @@ struct zps_shard_machine {
   uint32_t n_reading;   /* ranks that are still there, get all sums and have not said DONE */
   uint32_t n_awaited;   /* ranks that gave apart and have not pulled */
   uint32_t n_pulls;     /* under way */
+  bool is_kept;         /* as configured, and not forgotten yet */
   uint32_t *part_here;  /* contributions per partition */
   uint32_t *rank_here;  /* contributions per rank */
   uint8_t *part_reduced;

@@ -106,12 +106,14 @@ void zps_publish_send(const struct zps_outgoing *out) {
   uint32_t sent = 0;
   qsort(out->parts, out->n_parts, sizeof out->parts[0], compare_parts);
   while (sent < out->n_parts) {
-    struct zps_frame frame = {.header.type = ZPS_FRAME_RESULT};
+    struct zps_frame frame = {.header.type = out->is_found ? ZPS_FRAME_FOUND : ZPS_FRAME_RESULT};
     struct zps_frame_round *body = &frame.u.round;
     uint64_t inline_bytes = 0, payload_bytes = 0;
     body->tensor = out->round->tensor->id;
     body->step = out->step;
     body->n_absent = out->round->n_absent;
+    body->seek = out->seek;
+    body->age = out->age;
     while (sent < out->n_parts && body->n_slices < ZPS_WIRE_SLICES_MAX) {
       struct zps_slice *slice = &body->slices[body->n_slices];
       const uint64_t room = ZPS_WIRE_INLINE_MAX - inline_bytes;

@@ -9,10 +9,13 @@ struct zps_shard;
 struct zps_shard_round;
 struct zps_shard_sum;
 
-/* Sums to be sent in RESULT frames. */
+/* Sums to be sent in RESULT or FOUND frames. */
 struct zps_outgoing {
   struct zps_shard_round *round;
-  uint64_t step;               /* that the frames name */
+  uint64_t step;               /* that the frames name; */
+  bool is_found;               /* the round's, which a SEEK of this step has found, */
+  uint32_t seek;               /* of this number, */
+  uint32_t age;                /* is so many steps before it */
   uint32_t rank;               /* or ZPS_SHARD_NO_RANK: all that get all sums */
   struct zps_shard_sum **sums; /* by part */
   uint32_t *parts, n_parts;    /* those to be sent; sorted here */

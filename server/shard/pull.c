@@ -19,14 +19,14 @@ enum { WANTS_SHARE = 4 }; /* rows that pulls name may take so small a part of th
 
 /* ---- life ---- */
 
-static struct zps_shard_pull *find(const struct zps_tensor *tensor, uint32_t rank, uint64_t step) {
+static struct zps_shard_pull *find(const struct zps_tensor *tensor, uint32_t rank, uint64_t step, bool is_seek) {
   for (const struct zps_shard_round *round = tensor->rounds; round; round = round->next)
     for (struct zps_shard_pull *pull = round->pulls; pull; pull = pull->next)
-      if (pull->rank == rank && round->machine->config.step == step) return pull;
+      if (pull->rank == rank && pull->asked.step == step && pull->asked.is_seek == is_seek) return pull;
   return NULL;
 }
 
-static struct zps_shard_pull *create(struct zps_shard_round *round, uint32_t rank) {
+static struct zps_shard_pull *create(struct zps_shard_round *round, uint32_t rank, const struct zps_asked *asked) {
   const uint32_t n_parts = round->machine->n_parts;
   struct zps_shard_pull *pull = calloc(1, sizeof *pull + n_parts * sizeof pull->picks[0]);
   if (!pull) return NULL;
@@ -41,6 +41,7 @@ static struct zps_shard_pull *create(struct zps_shard_round *round, uint32_t ran
   pull->shard = round->tensor->job->shard;
   pull->round = round;
   pull->rank = rank;
+  pull->asked = *asked;
   pull->n_parts = n_parts;
   for (uint32_t part = 0; part < n_parts; part++) pull->picks[part] = (struct zps_pick){.pull = pull, .part = part};
   pull->next = round->pulls;
@@ -79,8 +80,8 @@ static void end(struct zps_shard_pull *pull) {
   zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_PULLED, .rank = pull->rank});
 }
 
-bool zps_pull_end(struct zps_tensor *tensor, uint32_t rank, uint64_t step) {
-  struct zps_shard_pull *pull = find(tensor, rank, step);
+bool zps_pull_end(struct zps_tensor *tensor, uint32_t rank, uint64_t step, bool is_seek) {
+  struct zps_shard_pull *pull = find(tensor, rank, step, is_seek);
   if (pull) end(pull);
   return pull;
 }
@@ -98,7 +99,7 @@ void zps_pulls_gone(struct zps_tensor *tensor, uint32_t rank) {
 static void tell(const struct zps_shard_pull *pull, const struct zps_frame_abort *abort) {
   struct zps_frame_abort own = *abort;
   own.tensor = pull->round->tensor->id;
-  zps_reply(&pull->round->tensor->job->members[pull->rank], &own);
+  zps_reply(&pull->round->tensor->job->members[pull->rank], &pull->asked, &own);
 }
 
 void zps_pulls_end(struct zps_shard_round *round, const struct zps_frame_abort *abort) {
@@ -116,7 +117,10 @@ static void send_ready(struct zps_shard_pull *pull) {
   for (uint32_t i = 0; i < pull->n_ready; i++) any_large |= !zps_publish_is_small(pull->sums[pull->ready[i]]);
   if (!any_large && pull->n_sent + pull->n_ready < pull->n_parts) return;
   zps_publish_send(&(struct zps_outgoing){.round = pull->round,
-                                          .step = pull->round->machine->config.step,
+                                          .step = pull->asked.step,
+                                          .is_found = pull->asked.is_seek,
+                                          .seek = pull->asked.seek,
+                                          .age = (uint32_t)(pull->asked.step - pull->round->machine->config.step),
                                           .rank = pull->rank,
                                           .sums = pull->sums,
                                           .parts = pull->ready,
@@ -138,7 +142,7 @@ void zps_pull_picked(struct zps_pick *pick, zps_err_t code, struct zps_shard_sum
     return;
   }
   const struct zps_tensor *tensor = pull->round->tensor;
-  zps_reply_text(&tensor->job->members[pull->rank], tensor, pull->round->machine->config.step, code, "partition %u: %s",
+  zps_reply_text(&tensor->job->members[pull->rank], &pull->asked, tensor, code, "partition %u: %s",
                  tensor->partitions[pick->part], zps_err_str(code));
   end(pull);
 }
@@ -162,6 +166,11 @@ static void forget(struct zps_shard_round *round) {
   zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_FORGET});
 }
 
+/* How many sums that wait for pulls the tensor may have. */
+static uint32_t kept_of(const struct zps_tensor *tensor) {
+  return tensor->staleness < ZPS_SHARD_KEPT ? ZPS_SHARD_KEPT : tensor->staleness + 1;
+}
+
 void zps_pulls_limit(const struct zps_shard_round *round) {
   const struct zps_tensor *tensor = round->tensor;
   uint32_t n = 1;
@@ -172,7 +181,7 @@ void zps_pulls_limit(const struct zps_shard_round *round) {
     if (!oldest || other->machine->config.step < oldest->machine->config.step) oldest = other;
     n++;
   }
-  if (n > ZPS_SHARD_KEPT) forget(oldest);
+  if (n > kept_of(tensor)) forget(oldest);
 }
 
 bool zps_pulls_make_room(struct zps_shard *shard) {
@@ -188,51 +197,77 @@ bool zps_pulls_make_room(struct zps_shard *shard) {
 static const char *objection(const struct zps_shard_round *round, uint32_t rank) {
   const struct zps_shard_machine *machine = round->machine;
   if (zps_shard_machine_gets_all(machine, rank)) return "this rank's push asked for all of its sum: there is no more";
-  if (zps_shard_machine_has_pulled(machine, rank)) return "this rank has pulled its sum already";
+  if (zps_shard_machine_has_pulled(machine, rank) && !machine->is_kept) return "this rank has pulled its sum already";
   for (uint32_t part = 0; part < machine->n_parts; part++)
     if (zps_shard_machine_part_reduced(machine, part) && !round->sums[part]) return "its sum went to all ranks";
   return NULL;
 }
 
+/* The step whose sum a SEEK gets, as PROTOCOL.md says; of those of which none will be, the newest. */
+static uint64_t sought(const struct zps_tensor *tensor, const struct zps_frame_round *seek) {
+  const uint64_t newest = seek->step - seek->age, oldest = seek->step - seek->age_max;
+  uint64_t begun = newest, open = newest;
+  bool any_begun = false, any_open = false;
+  for (uint64_t step = newest;; step--) {
+    const struct zps_shard_round *round = zps_shard_round_find(tensor, step);
+    if (round && round->machine->state == ZPS_SHARD_PUBLISHED) return step;
+    if (round) {
+      begun = step;
+      any_begun = true;
+    } else if (!any_open && !zps_tensor_tombstone(tensor, step)) {
+      open = step;
+      any_open = true;
+    }
+    if (step == oldest) return any_begun ? begun : open;
+  }
+}
+
+/* The round of `step` is over, or could not begin. */
+static void refuse(struct zps_member *member, const struct zps_tensor *tensor, const struct zps_asked *asked,
+                   uint64_t step) {
+  const struct zps_tombstone *tombstone = zps_tensor_tombstone(tensor, step);
+  if (tombstone && tombstone->abort)
+    zps_reply(member, asked, tombstone->abort);
+  else if (tombstone && tombstone->is_completed)
+    zps_reply_text(member, asked, tensor, ZPS_ERR_STALE,
+                   "the sum of step %" PRIu64
+                   " is kept no longer: servers keep a sum until all ranks that pushed apart "
+                   "have pulled it, and of the sums that wait for pulls the newest %u, or fewer where memory is short",
+                   step, kept_of(tensor));
+  else
+    zps_reply_text(member, asked, tensor, ZPS_ERR_NOMEM, "the server is out of memory");
+}
+
 /* The round whose sums are pulled; NULL: the rank was told why there is none. */
 static struct zps_shard_round *round_of(struct zps_member *member, struct zps_tensor *tensor,
-                                        const struct zps_frame_round *frame, uint64_t now_ns) {
-  const uint64_t step = frame->step;
+                                        const struct zps_asked *asked, const struct zps_frame_round *frame,
+                                        uint64_t now_ns) {
+  const uint64_t step = asked->is_seek ? sought(tensor, frame) : frame->step;
   struct zps_shard_round *round = zps_step_round(tensor, step, now_ns);
-  if (round) {
-    const char *why = objection(round, member->rank);
-    if (!why) return round;
-    zps_reply_text(member, tensor, step, ZPS_ERR_INVALID, "%s", why);
-    return NULL;
-  }
-  const struct zps_tombstone *tombstone = zps_tensor_tombstone(tensor, step);
-  if (tombstone && tombstone->abort) {
-    zps_reply(member, tombstone->abort);
-  } else if (tombstone && tombstone->is_completed) {
-    zps_reply_text(
-        member, tensor, step, ZPS_ERR_STALE,
-        "its sum is kept no longer: servers keep it until all ranks that pushed apart have pulled it, and of "
-        "the sums that wait for pulls the newest %u",
-        ZPS_SHARD_KEPT);
-  } else {
-    zps_reply_text(member, tensor, frame->step, ZPS_ERR_NOMEM, "the server is out of memory");
-  }
+  const char *const why = round && !asked->is_seek ? objection(round, member->rank) : NULL;
+  if (round && !why) return round;
+  if (why)
+    zps_reply_text(member, asked, tensor, ZPS_ERR_INVALID, "%s", why);
+  else
+    refuse(member, tensor, asked, step);
   return NULL;
 }
 
-static struct zps_shard_pull *open(struct zps_member *member, struct zps_tensor *tensor,
+static struct zps_shard_pull *open(struct zps_member *member, struct zps_tensor *tensor, const struct zps_asked *asked,
                                    const struct zps_frame_round *frame) {
   const uint64_t now_ns = zps_clock_ns(), deadline_ns = now_ns + frame->timeout_ms * ZPS_NS_PER_MS;
-  struct zps_shard_round *round = round_of(member, tensor, frame, now_ns);
+  struct zps_shard_round *round = round_of(member, tensor, asked, frame, now_ns);
   if (!round) return NULL;
-  struct zps_shard_pull *pull = create(round, member->rank);
+  struct zps_shard_pull *pull = create(round, member->rank, asked);
   if (!pull) {
-    zps_reply_text(member, tensor, frame->step, ZPS_ERR_NOMEM, "the server is out of memory");
+    zps_reply_text(member, asked, tensor, ZPS_ERR_NOMEM, "the server is out of memory");
     return NULL;
   }
   if (deadline_ns < pull->shard->next_deadline_ns) pull->shard->next_deadline_ns = deadline_ns;
-  zps_shard_round_step(round, &(struct zps_shard_machine_event){
-                                  .type = ZPS_SHARD_PULL, .rank = member->rank, .deadline_ns = deadline_ns});
+  zps_shard_round_step(
+      round,
+      &(struct zps_shard_machine_event){
+          .type = ZPS_SHARD_PULL, .rank = member->rank, .deadline_ns = deadline_ns, .may_repeat = asked->is_seek});
   return pull;
 }
 
@@ -283,21 +318,32 @@ static zps_err_t take_slice(struct zps_shard_pull *pull, const struct zps_slice 
                   slice->partition, slice->nnz);
 }
 
-void zps_pull_frame(struct zps_member *member, const struct zps_frame_round *frame) {
-  struct zps_tensor *tensor = zps_tensor_find(member->job, frame->tensor);
+/* Whether the rank may ask so; else it is told why not. */
+static bool check(struct zps_member *member, const struct zps_tensor *tensor, const struct zps_asked *asked,
+                  const struct zps_frame_round *frame) {
   if (!tensor) {
-    zps_reply_unknown(member, frame->tensor, frame->step);
-    return;
+    zps_reply_unknown(member, asked, frame->tensor);
+    return false;
   }
   if (tensor->idle && tensor->idle[member->rank]) {
-    zps_reply_text(member, tensor, frame->step, ZPS_ERR_PROTOCOL,
-                   "this rank has no part in it, so it has nothing to pull");
-    return;
+    zps_reply_text(member, asked, tensor, ZPS_ERR_PROTOCOL, "this rank has no part in it, so it has nothing to pull");
+    return false;
   }
-  struct zps_shard_pull *pull = find(tensor, member->rank, frame->step);
+  if (!asked->is_seek || (tensor->staleness > 0 && frame->age_max <= tensor->staleness)) return true;
+  zps_reply_text(member, asked, tensor, ZPS_ERR_PROTOCOL,
+                 "rank %u seeks a sum up to %u steps older, but the tensor was opened with a staleness of %u",
+                 member->rank, frame->age_max, tensor->staleness);
+  return false;
+}
+
+void zps_pull_frame(struct zps_member *member, const struct zps_frame_round *frame, bool is_seek) {
+  struct zps_tensor *tensor = zps_tensor_find(member->job, frame->tensor);
+  const struct zps_asked asked = {.step = frame->step, .is_seek = is_seek, .seek = frame->seek};
+  if (!check(member, tensor, &asked, frame)) return;
+  struct zps_shard_pull *pull = find(tensor, member->rank, frame->step, is_seek);
   struct zps_error error;
   uint64_t nnz = 0;
-  if (!pull && !(pull = open(member, tensor, frame))) return;
+  if (!pull && !(pull = open(member, tensor, &asked, frame))) return;
   zps_err_t code = ZPS_OK;
   if (pull->is_whole) code = zps_fail(&error, ZPS_ERR_PROTOCOL, "this rank is pulling the step already");
   for (uint32_t i = 0; code == ZPS_OK && i < frame->n_slices; i++) {
@@ -305,7 +351,7 @@ void zps_pull_frame(struct zps_member *member, const struct zps_frame_round *fra
     nnz += frame->slices[i].nnz;
   }
   if (code != ZPS_OK) {
-    zps_reply_text(member, tensor, frame->step, code, "rank %u: %s", member->rank, error.text);
+    zps_reply_text(member, &asked, tensor, code, "rank %u: %s", member->rank, error.text);
     end(pull);
     return;
   }

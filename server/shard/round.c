@@ -108,7 +108,8 @@ zps_err_t zps_shard_round_open(struct zps_tensor *tensor, uint64_t step, uint64_
                                                                              .tensor = tensor->name,
                                                                              .step = step,
                                                                              .partitions = tensor->partitions,
-                                                                             .idle = tensor->idle});
+                                                                             .idle = tensor->idle,
+                                                                             .is_kept = tensor->staleness > 0});
   round->age = shard->next_age++;
   round->n_ready = round->n_small = round->n_in_order = 0;
   round->unsummed_bytes = 0;
@@ -285,7 +286,7 @@ static void act(struct zps_shard_round *round, const struct zps_shard_machine_ac
       break;
     case ZPS_SHARD_RETIRE:
       zps_publish_all(round);
-      tensor->sums.publish_ns += zps_clock_ns() - round->published_ns;
+      if (!tensor->staleness) tensor->sums.publish_ns += zps_clock_ns() - round->published_ns; /* else it was kept */
       round_close(round, NULL);
       break;
     case ZPS_SHARD_ABORT:

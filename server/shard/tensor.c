@@ -126,6 +126,7 @@ zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spe
   tensor->value_codec = zps_values_of(spec->value_codec, spec->dtype);
   tensor->any_order = zps_order_is_any(spec->partitioner, spec->codec, tensor->value_codec);
   tensor->partition = partition;
+  tensor->staleness = spec->staleness;
   memcpy(tensor->name, spec->name, sizeof tensor->name);
   tensor->positions = calloc(spec->n_parts, sizeof tensor->positions[0]);
   tensor->partitions = calloc(spec->n_parts, sizeof tensor->partitions[0]);

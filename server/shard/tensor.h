@@ -42,6 +42,7 @@ struct zps_tensor {
   uint32_t *partitions; /* by position: partition number */
   uint32_t *sizes;      /* by position: m */
   uint8_t *idle;        /* by rank: it has no part in its rounds; NULL: all have */
+  uint32_t staleness;   /* how much older a sum may be than the step it is sought at: one more are kept; 0: it is not */
   struct zps_shard_round *rounds, *free_rounds;
   uint32_t n_rounds;
   struct zps_reduce_task *free_tasks;

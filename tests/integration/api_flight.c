@@ -56,3 +56,14 @@ const zenps_error_t *flight_expect_absent(const struct flight *flight, const str
     status = ZENPS_ERR_MISSING;
   return flight_expect_error(flight, rank, status, step, within_ms);
 }
+
+void request_wait_ok(zenps_request_t *request) {
+  CHECK_OK(zenps_wait(request, 20000));
+  zenps_request_free(request);
+}
+
+void request_expect(zenps_request_t *request, zenps_status_t status, const char *text) {
+  CHECK_STATUS(zenps_wait(request, 20000), status);
+  CHECK_SAYS(zenps_request_error(request)->text, text);
+  zenps_request_free(request);
+}

@@ -261,3 +261,11 @@ void step_run(zenps_tensor_t *tensor, const struct spec *spec, const struct rank
   out_free(spec, &in, &out);
   grad_free(&in);
 }
+
+zenps_tensor_t *tensor_open_served(const struct rank *rank, const char *name, const struct spec *spec) {
+  struct spec served = *spec;
+  ZENPS_TENSOR_OPTIONS_INIT(&served.options);
+  served.options.scheme = "balanced";
+  served.options.staleness = spec->options.staleness;
+  return tensor_open(rank, name, &served);
+}

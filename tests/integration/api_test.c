@@ -16,6 +16,9 @@ int main(int argc, char **argv) {
   for (size_t i = 0; i < n_api_tensor_tests; i++) tests[n++] = api_tensor_tests[i];
   for (size_t i = 0; i < n_api_result_tests; i++) tests[n++] = api_result_tests[i];
   for (size_t i = 0; i < n_api_group_tests; i++) tests[n++] = api_group_tests[i];
+  for (size_t i = 0; i < n_api_operation_trouble_tests; i++) tests[n++] = api_operation_trouble_tests[i];
+  for (size_t i = 0; i < n_api_gather_tests; i++) tests[n++] = api_gather_tests[i];
+  for (size_t i = 0; i < n_api_newest_tests; i++) tests[n++] = api_newest_tests[i];
   const int failed = _cmocka_run_group_tests("api", tests, n, NULL, NULL);
   cluster_shared_stop();
   return failed;

@@ -109,8 +109,14 @@ void out_check(const struct spec *spec, int world, uint64_t step, const zenps_gr
 /* One step, from gradient to checked result. */
 void step_run(zenps_tensor_t *tensor, const struct spec *spec, const struct rank *rank, uint64_t step);
 zenps_tensor_t *tensor_open(const struct rank *rank, const char *name, const struct spec *spec);
+/* Balanced, whatever the environment says, with the spec's `staleness` alone of its options. */
+zenps_tensor_t *tensor_open_served(const struct rank *rank, const char *name, const struct spec *spec);
 
 /* ------------------------------------------------------------ one operation in flight (api_flight.c) */
+
+/* The request goes well, or fails so; and is freed. */
+void request_wait_ok(zenps_request_t *request);
+void request_expect(zenps_request_t *request, zenps_status_t status, const char *text);
 
 extern const struct spec plain_spec;
 /* Whether tensors are summed between ranks here, by the environment. */
@@ -138,9 +144,9 @@ const zenps_error_t *flight_expect_absent(const struct flight *flight, const str
 
 extern const struct CMUnitTest api_round_tests[], api_request_tests[], api_failure_tests[], api_death_tests[],
     api_recovery_tests[], api_automatic_tests[], api_residual_tests[], api_operation_tests[], api_tensor_tests[],
-    api_result_tests[], api_group_tests[];
+    api_result_tests[], api_group_tests[], api_operation_trouble_tests[], api_gather_tests[], api_newest_tests[];
 extern const size_t n_api_round_tests, n_api_request_tests, n_api_failure_tests, n_api_death_tests,
     n_api_recovery_tests, n_api_automatic_tests, n_api_residual_tests, n_api_operation_tests, n_api_tensor_tests,
-    n_api_result_tests, n_api_group_tests;
+    n_api_result_tests, n_api_group_tests, n_api_operation_trouble_tests, n_api_gather_tests, n_api_newest_tests;
 
 #endif

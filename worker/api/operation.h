@@ -10,6 +10,8 @@ struct zps_operation {
   const zenps_grad_t *in;  /* NULL: nothing is pushed */
   zenps_grad_t *out;       /* NULL: no result */
   struct zps_wants *wants; /* the request's, if it comes about; NULL: a push gets all of the sum */
+  bool seeks;              /* the newest sum of the step and those up to */
+  uint32_t staleness;      /* steps before it */
 };
 
 /* grads.c: whether gradient and result can be right. */

@@ -69,19 +69,44 @@ zenps_status_t zenps_push(zenps_tensor_t *tensor, uint64_t step, const zenps_gra
   return start(tensor, step, &operation, request);
 }
 
+/* Of a tensor whose sums are kept: the newest of some steps, which a rank may have as often as it asks. */
+static zps_err_t check_staleness(const struct zenps_tensor *tensor, uint32_t staleness, struct zps_error *error) {
+  const uint32_t most = tensor->asked.staleness;
+  if (staleness <= most) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_INVALID,
+                  "tensor %s: a sum up to %" PRIu32
+                  " steps older is asked for, but the tensor was opened with a "
+                  "staleness of %" PRIu32,
+                  tensor->core.name, staleness, most);
+}
+
+static zenps_status_t pull(struct zenps_tensor *tensor, const char *call, uint64_t step, const zenps_rows_t *rows,
+                           struct zps_operation *operation, zenps_request_t **request) {
+  struct zps_error error;
+  zps_err_t err = check_scheme(tensor, call, &error);
+  if (err == ZPS_OK) err = check_staleness(tensor, operation->staleness, &error);
+  if (err == ZPS_OK) err = make_wants(tensor, call, rows, &operation->wants, &error);
+  if (err == ZPS_OK) err = check_result(tensor, operation->out, operation->wants, &error);
+  if (err == ZPS_OK) return start(tensor, step, operation, request);
+  zps_wants_destroy(operation->wants);
+  return zps_worker_raise(&error);
+}
+
 zenps_status_t zenps_pull(zenps_tensor_t *tensor, uint64_t step, const zenps_rows_t *rows, zenps_grad_t *out,
                           zenps_request_t **request) {
-  struct zps_operation operation = {.out = out};
-  struct zps_error error;
   if (!tensor || !out || !request)
     return zps_worker_fail(ZPS_ERR_INVALID, "zenps_pull: tensor, out or request is NULL");
   if (zps_worker_forked(tensor->job)) return zps_worker_fail_forked();
-  zps_err_t err = check_scheme(tensor, "zenps_pull()", &error);
-  if (err == ZPS_OK) err = make_wants(tensor, "zenps_pull()", rows, &operation.wants, &error);
-  if (err == ZPS_OK) err = check_result(tensor, out, operation.wants, &error);
-  if (err == ZPS_OK) return start(tensor, step, &operation, request);
-  zps_wants_destroy(operation.wants);
-  return zps_worker_raise(&error);
+  return pull(tensor, "zenps_pull()", step, rows, &(struct zps_operation){.out = out}, request);
+}
+
+zenps_status_t zenps_pull_newest(zenps_tensor_t *tensor, uint64_t step, uint32_t staleness, const zenps_rows_t *rows,
+                                 zenps_grad_t *out, zenps_request_t **request) {
+  if (!tensor || !out || !request)
+    return zps_worker_fail(ZPS_ERR_INVALID, "zenps_pull_newest: tensor, out or request is NULL");
+  if (zps_worker_forked(tensor->job)) return zps_worker_fail_forked();
+  struct zps_operation operation = {.out = out, .seeks = tensor->asked.staleness > 0, .staleness = staleness};
+  return pull(tensor, "zenps_pull_newest()", step, rows, &operation, request);
 }
 
 zenps_status_t zenps_reduce_scatter(zenps_tensor_t *tensor, uint64_t step, const zenps_grad_t *in,

@@ -13,6 +13,20 @@ static bool rounds_values(const struct zps_scheme_ask *scheme) {
   return zps_plan_scheme_flags(scheme->scheme->number) & ZPS_SCHEME_STREAMS;
 }
 
+static zps_err_t check_staleness(const struct zps_tensor_ask *asked, struct zps_error *error) {
+  const struct zps_served_kind *served = asked->scheme.served;
+  char text[ZPS_SCHEME_TEXT_MAX + 1];
+  if (asked->spec.staleness > ZPS_STALENESS_MAX)
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: a staleness of %u steps; at most %u", asked->spec.name,
+                    asked->spec.staleness, ZPS_STALENESS_MAX);
+  if (asked->spec.staleness == 0 || (served && !served->blocks && !asked->scheme.choices)) return ZPS_OK;
+  return zps_fail(
+      error, ZPS_ERR_UNSUPPORTED,
+      "tensor %s: staleness is for sums that servers keep, by balanced, sparse-ps or dense-ps; scheme %s has "
+      "none",
+      asked->spec.name, zps_scheme_spec_text(&asked->scheme.spec, text));
+}
+
 zps_err_t zps_tensor_ask_make(struct zenps_job *job, const char *name, uint64_t rows, uint32_t width,
                               enum zps_dtype dtype, const zenps_tensor_options_t *given, struct zps_tensor_ask *out,
                               struct zps_error *error) {
@@ -85,7 +99,8 @@ zps_err_t zps_tensor_ask_make(struct zenps_job *job, const char *name, uint64_t 
       .value_codec = value_codec,
       .partitioner = options.partitioner ? (enum zps_partitioner)options.partitioner : ZPS_PARTITIONER_STRATIFIED,
       .hashing = {.k = options.hash_k, .r1 = options.hash_r1, .r2 = options.hash_r2},
-      .keep_zero_rows = (uint32_t)options.keep_zero_rows};
+      .keep_zero_rows = (uint32_t)options.keep_zero_rows,
+      .staleness = options.staleness};
   const zps_err_t dealt = zps_partitioner_check(out->spec.partitioner, &out->spec.hashing, rows, options.partitions,
                                                 options.block_bits < 0 ? 0 : (uint32_t)options.block_bits, &why);
   if (dealt != ZPS_OK) return zps_fail(error, dealt, "tensor %s: %s", name, why.text);
@@ -116,7 +131,7 @@ zps_err_t zps_tensor_ask_make(struct zenps_job *job, const char *name, uint64_t 
   out->spec.scheme = out->scheme.spec;
   out->group = options.group;
   if (options.group) snprintf(out->spec.group, sizeof out->spec.group, "%s", options.group->name);
-  return ZPS_OK;
+  return check_staleness(out, error);
 }
 
 /* A tensor that is opened again with the same options is the same tensor; other options are an error, as they are

@@ -61,9 +61,9 @@ static bool over(struct zps_round *round, const zenps_error_t *error, bool servi
   zps_telemetry_round(tensor, round->step, &round->stats, ok);
   if (ok && tensor->automatic) zps_automatic_round_done(tensor->automatic, &tensor->core, &round->stats);
   job->n_serving += serving;
+  round->request = NULL;
   pthread_mutex_unlock(&job->lock);
   round->contributed.rows = NULL;
-  round->request = NULL;
   if (then) then(request, round); /* without it, the request may be gone */
   return !then;
 }
@@ -96,7 +96,9 @@ zps_err_t zps_worker_tensor_round_get(struct zenps_tensor *tensor, uint64_t step
                                       struct zps_round **round_p) {
   for (const struct zps_round *round = tensor->active; round; round = round->tensor_next) {
     const bool are_apart = (only_gives && round->only_takes) || (only_takes && round->only_gives);
-    if (round->step == step && !are_apart) return ZPS_ERR_BUSY;
+    /* A pull that is over, as servers know, of a sum that may be had again. */
+    const bool may_repeat = only_takes && round->only_takes && !round->request && tensor->asked.staleness > 0;
+    if (round->step == step && !are_apart && !may_repeat) return ZPS_ERR_BUSY;
   }
   if (tensor->n_active >= ZPS_TENSOR_ROUNDS_MAX) return ZPS_ERR_AGAIN;
   if (tensor->core.peer && tensor->core.peer->scheme->stateful) {

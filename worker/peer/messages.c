@@ -57,7 +57,7 @@ static uint32_t fill_frame(struct zps_peer_round *round, uint32_t instr, struct 
   messages->total_nnz = 0;
   messages->timeout_ms = 0;
   messages->is_absent = false;
-  messages->n_absent = 0;
+  messages->n_absent = messages->seek = messages->age = messages->age_max = 0;
   messages->n_slices = 0;
   for (; instr != NONE && messages->n_slices < ZPS_WIRE_SLICES_MAX; instr = round->send_next[instr]) {
     struct zps_slice *slice = &messages->slices[messages->n_slices];

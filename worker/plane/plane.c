@@ -62,8 +62,8 @@ static struct zps_remote *find_sender(const struct zps_plane *plane, const struc
 
 static bool may_send(const struct zps_remote *sender, enum zps_frame_type type) {
   if (type == ZPS_FRAME_ABORT) return true;
-  return sender->is_rank ? type == ZPS_FRAME_PEER || type == ZPS_FRAME_DONE
-                         : type == ZPS_FRAME_RESULT || type == ZPS_FRAME_TAKEN;
+  if (sender->is_rank) return type == ZPS_FRAME_PEER || type == ZPS_FRAME_DONE;
+  return type == ZPS_FRAME_RESULT || type == ZPS_FRAME_TAKEN || type == ZPS_FRAME_FOUND || type == ZPS_FRAME_MISSED;
 }
 
 static void on_frame(void *ctx, const struct zps_frame *frame) {

@@ -40,6 +40,7 @@ static void fill_stats(struct zps_round *round, uint64_t now_ns) {
   const struct zps_round_tensor *tensor = round->tensor;
   stats->partitions = tensor->part.n_parts;
   stats->scheme = tensor->scheme;
+  stats->step = round->sum_step;
   stats->bound_bytes = (uint64_t)(round->bound_bytes + 0.5);
   stats->total_ns = now_ns - round->start_ns;
   stats->encode_ns = span(round->start_ns, round->announced_first_ns);

@@ -66,6 +66,9 @@ void zps_round_setup(struct zps_round *round, const struct zps_round_start *star
                          .only_takes = start->only_takes,
                          .wants = start->wants,
                          .into = start->into,
+                         .seeks = start->seeks,
+                         .staleness = start->staleness,
+                         .sum_step = start->step,
                          .is_absent = start->in->layout == ZENPS_ROWS && start->in->nnz == 0 && !start->in->contributes,
                          .contributors = -1,
                          .sent = start->sent,
@@ -123,11 +126,12 @@ static uint64_t lingers_until(const struct zps_round *round, uint64_t now_ns) {
   return ok && round->deadline_ns > linger_ns ? round->deadline_ns : linger_ns;
 }
 
-/* Tells the request. */
-static bool finish(struct zps_round *round, uint64_t now_ns) {
+/* Tells the request. That of a pull, which another of the same step may follow, when no frames are `left`. */
+static bool finish(struct zps_round *round, bool left, uint64_t now_ns) {
   const bool known = round->machine->state == ZPS_MACHINE_DONE || round->plane->closed ||
                      now_ns >= round->deadline_ns || round->ops->known(round);
   if (round->finished || round->n_tasks > 0 || !known) return false;
+  if (round->only_takes && left && now_ns < round->deadline_ns) return false;
   if (round->ops->deliver(round)) return false;
   round->ops->explain(round);
   const bool wakes = zps_round_finish(round, now_ns);
@@ -154,7 +158,7 @@ bool zps_round_settle(struct zps_round *round, uint64_t now_ns) {
   const bool left = round->ops->send(round, now_ns);
   zps_round_tasks_here(round);
   if (!zps_round_machine_over(round->machine)) return left;
-  const bool wakes = finish(round, now_ns);
+  const bool wakes = finish(round, left, now_ns);
   if (!left) let_go(round, now_ns);
   if (wakes) owner->wake(tensor);
   return left;

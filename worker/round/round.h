@@ -94,6 +94,9 @@ struct zps_round {
   zenps_grad_t *into;                       /* where these rows go besides, each to its place; NULL: nowhere */
   bool is_absent;                           /* the rank does not count among the contributors */
   int contributors;                         /* ranks that do; -1: not told (yet) */
+  bool seeks;                               /* it takes the newest sum of the step and those up to */
+  uint32_t staleness;                       /* steps before it: */
+  uint64_t sum_step;                        /* the one it has; else `step` */
   uint32_t *sent, *in_union;                /* rows per partition, of rounds over servers; the owner's */
   unsigned n_tasks;                         /* on the pools, and here: */
   struct zps_round_task *here, **here_tail; /* tasks of the engine thread, run when frames were sent */
@@ -141,6 +144,8 @@ struct zps_round_start {
   bool only_gives, only_takes;   /* as in struct zps_round, and so what follows: */
   const struct zps_wants *wants; /* borrowed until over(), and so is: */
   zenps_grad_t *into;
+  bool seeks;
+  uint32_t staleness;
   uint32_t *sent, *in_union;
   struct zps_worker_device *device; /* where `in` or `out` is in device memory */
 };

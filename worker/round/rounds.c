@@ -147,6 +147,7 @@ static void on_frame(void *ctx, struct zps_remote *from, const struct zps_frame 
   uint64_t step = 0;
   switch (frame->header.type) {
     case ZPS_FRAME_RESULT:
+    case ZPS_FRAME_FOUND:
     case ZPS_FRAME_PEER:
       tensor = frame->u.round.tensor;
       step = frame->u.round.step;
@@ -156,12 +157,12 @@ static void on_frame(void *ctx, struct zps_remote *from, const struct zps_frame 
       tensor = frame->u.done.tensor;
       step = frame->u.done.step;
       break;
-    default: /* ABORT */
+    default: /* ABORT, MISSED */
       tensor = frame->u.abort.tensor;
       step = frame->u.abort.step;
       break;
   }
-  /* A push and a pull of a step are two rounds: a frame is for one of them, but an ABORT for both. */
+  /* A push and a pull of a step are two rounds: a frame is for one of them, but an ABORT perhaps for both. */
   struct zps_round *const first = zps_rounds_find(rounds, tensor, step);
   bool taken = false;
   for (struct zps_round *round = first; round; round = find_next(round)) {

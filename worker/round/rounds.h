@@ -21,6 +21,7 @@ struct zps_rounds {
   struct zps_round *dirty, **dirty_tail;
   uint64_t next_deadline_ns;
   struct zps_unexpected unexpected; /* messages of rounds that have not begun here */
+  uint32_t n_seeks;                 /* begun here: late answers to one are not taken for those to another */
   zps_err_t fail_code;              /* set: every round fails with it at once */
   struct zps_frame_abort failure;
   /* Work of the owner, now and then: called at `idle_at_ns`, returns when it wants to be called again. */

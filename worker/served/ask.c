@@ -1,5 +1,6 @@
 /* The rows that a round wants, as PULL frames: runs by partition, as many to a frame as fit, of a partition perhaps in
  * several. They go ahead of the round's pushes. */
+#include <inttypes.h>
 #include <string.h>
 
 #include "worker/served/served.h"
@@ -28,6 +29,10 @@ void zps_served_ask_init(struct zps_served_round *round) {
     server->asks = true;
     server->ask_rows += n_rows;
   }
+  if (!round->base.seeks) return;
+  round->sought_at = round->base.plane->rank % round->base.plane->n_servers; /* each rank another one */
+  while (!round->servers[round->sought_at].asks)
+    round->sought_at = (round->sought_at + 1) % round->base.plane->n_servers;
 }
 
 /* One slice: of the partition at `at`, from its run there on, in at most `room` bytes. */
@@ -46,6 +51,11 @@ static void fill_slice(const struct zps_served_round *round, struct place *at, u
   slice->len_bytes = (uint64_t)(to - bytes);
 }
 
+/* There is no step before step 0. */
+static uint32_t oldest_age(const struct zps_round *base) {
+  return base->staleness < base->step ? base->staleness : (uint32_t)base->step;
+}
+
 static struct place fill_frame(const struct zps_served_round *round, uint32_t server, uint32_t timeout_ms,
                                uint8_t *bytes, struct zps_frame *frame, uint64_t *rows_p) {
   const struct zps_served_server *state = &round->servers[server];
@@ -53,11 +63,14 @@ static struct place fill_frame(const struct zps_served_round *round, uint32_t se
   struct place at = {.p = state->ask_part, .run = state->ask_run};
   size_t used = 0;
   *rows_p = 0;
-  frame->header = (struct zps_frame_header){.type = ZPS_FRAME_PULL};
+  frame->header = (struct zps_frame_header){.type = round->base.seeks ? ZPS_FRAME_SEEK : ZPS_FRAME_PULL};
   *pull = (struct zps_frame_round){.tensor = round->base.tensor->id,
                                    .step = round->base.step,
                                    .total_nnz = state->ask_rows,
-                                   .timeout_ms = timeout_ms};
+                                   .timeout_ms = timeout_ms,
+                                   .seek = round->base.seeks ? round->seek : 0,
+                                   .age = round->is_found ? round->age : 0,
+                                   .age_max = round->is_found ? round->age : oldest_age(&round->base)};
   do {
     struct zps_slice *slice = &pull->slices[pull->n_slices];
     fill_slice(round, &at, bytes + used, ZPS_WIRE_INLINE_MAX - used, slice);
@@ -73,6 +86,7 @@ static struct place fill_frame(const struct zps_served_round *round, uint32_t se
 zps_err_t zps_served_ask(struct zps_served_round *round, uint32_t server, uint32_t timeout_ms) {
   struct zps_served_server *state = &round->servers[server];
   struct zps_link *link = round->base.plane->servers[server].link;
+  if (round->base.seeks && !round->is_found && server != round->sought_at) return ZPS_OK;
   while (state->asks) {
     uint8_t bytes[ZPS_WIRE_INLINE_MAX];
     struct zps_frame frame;
@@ -90,4 +104,21 @@ zps_err_t zps_served_ask(struct zps_served_round *round, uint32_t server, uint32
     state->asks = state->ask_rows > 0;
   }
   return ZPS_OK;
+}
+
+bool zps_served_found(struct zps_served_round *round, uint32_t server, const struct zps_frame_round *found) {
+  const uint32_t oldest = oldest_age(&round->base);
+  const bool is_first = !round->is_found && server == round->sought_at;
+  if (round->is_found ? found->age == round->age : is_first && found->age <= oldest) {
+    round->is_found = true;
+    round->age = found->age;
+    round->base.sum_step = round->base.step - found->age;
+    return true;
+  }
+  zps_round_fail(&round->base, ZPS_ERR_PROTOCOL,
+                 "server %u (%s) announces the sum of step %" PRIu64 ", where %s%" PRIu64 " was sought", server,
+                 round->base.plane->servers[server].name, found->step - found->age,
+                 round->is_found ? "that of step " : "the newest from step ",
+                 round->is_found ? round->base.sum_step : round->base.step - oldest);
+  return false;
 }

@@ -226,6 +226,7 @@ static struct zps_served_part *fill_push(const struct zps_served_round *round, s
   push->n_absent = 0;
   push->total_nnz = round->base.stats.nnz_in;
   push->timeout_ms = push_timeout_ms(round, now_ns);
+  push->seek = push->age = push->age_max = 0;
   push->n_slices = 0;
   for (; ready && push->n_slices < ZPS_WIRE_SLICES_MAX; ready = ready->next_ready) {
     const size_t more = goes_inline(ready) ? (size_t)ready->slice_bytes : 0;

@@ -118,6 +118,7 @@ static void begin(struct zps_round *base) {
     if (plane->servers[s].lost) zps_round_event(base, ZPS_MACHINE_SERVER_LOST, 0, s, ZPS_OK);
   }
   if (zps_round_machine_over(base->machine)) return;
+  if (base->seeks) round->seek = base->rounds->n_seeks++;
   if (base->only_takes)
     zps_round_event(base, ZPS_MACHINE_SCANNED, 0, 0, ZPS_OK);
   else
@@ -186,24 +187,39 @@ static const char *reason_in(const char *text) {
   return reason ? reason + 2 : text;
 }
 
+/* Of a sum that was sought, with its step, which may be another one than ours. */
+static const char *reason_with_step(const char *text) {
+  const char *const step = strncmp(text, "job ", 4) == 0 ? strstr(text, ", step ") : NULL;
+  return step ? step + 2 : text;
+}
+
 static void on_abort(struct zps_round *base, uint32_t server, const struct zps_frame_abort *abort) {
   zps_served_of(base)->servers[server].over = true;
   zps_round_touch(base);
   if (zps_round_machine_over(base->machine)) return;
   base->reason = *abort;
-  snprintf(base->reason.text, sizeof base->reason.text, "%s", reason_in(abort->text));
+  snprintf(base->reason.text, sizeof base->reason.text, "%s",
+           base->seeks ? reason_with_step(abort->text) : reason_in(abort->text));
   zps_round_event(base, ZPS_MACHINE_ABORTED, 0, server, abort->code < ZPS_OK ? abort->code : ZPS_ERR_INTERNAL);
+}
+
+/* An answer to this round's seek, not to one of the same step that was given up before. */
+static bool is_of_seek(const struct zps_served_round *round, const struct zps_frame *frame) {
+  if (frame->header.type == ZPS_FRAME_FOUND) return frame->u.round.seek == round->seek;
+  return frame->header.type == ZPS_FRAME_MISSED && frame->u.abort.seek == round->seek;
 }
 
 static bool frame(struct zps_round *base, const struct zps_remote *from, const struct zps_frame *frame) {
   const uint8_t type = frame->header.type;
   if (from->is_rank || (type == ZPS_FRAME_RESULT && base->only_gives)) return false;
+  if (base->seeks != is_of_seek(zps_served_of(base), frame)) return false; /* the other frames are of pushes */
   if (type == ZPS_FRAME_TAKEN && (base->only_takes || (!base->only_gives && !base->wants))) return false;
   if (type == ZPS_FRAME_TAKEN)
     zps_served_taken(zps_served_of(base), from->index, frame);
-  else if (type == ZPS_FRAME_RESULT)
+  else if (type == ZPS_FRAME_RESULT ||
+           (type == ZPS_FRAME_FOUND && zps_served_found(zps_served_of(base), from->index, &frame->u.round)))
     zps_served_result(zps_served_of(base), from->index, frame);
-  else
+  else if (type != ZPS_FRAME_FOUND)
     on_abort(base, from->index, &frame->u.abort);
   return true;
 }

@@ -100,6 +100,9 @@ struct zps_served_round {
   uint32_t n_ordered;             /* stripes whose rows are in order */
   uint32_t next_buffer;           /* place, in the order of pushes, of the partition that gets its buffer next */
   struct zps_served_part *held_back, **held_back_tail; /* sums that are read when all pushes have buffers */
+  uint32_t seek;                                       /* a round that seeks: its number, */
+  uint32_t sought_at, age;                             /* the server that is asked first, and what it has found: */
+  bool is_found;                                       /* the sum is so many steps older than the round's step */
   const struct zps_slice *at_hand; /* a sum that a frame announces, while the machine decides on it */
   bool is_small;                   /* scanned by the trainer's thread, which also encoded what is pushed inline */
   bool is_apart;                   /* gradient and result have no memory in common */
@@ -146,10 +149,13 @@ bool zps_served_has_buffers(const struct zps_served_round *round); /* all that i
 zps_err_t zps_served_send_ready(struct zps_served_round *round, uint32_t server, uint64_t now_ns) ZPS_MUSTCHECK;
 
 /* ask.c */
-/* Notes what each server is to be asked for. */
+/* Notes what each server is to be asked for. Of a round that seeks, one of them is asked alone, which finds the sum. */
 void zps_served_ask_init(struct zps_served_round *round);
 /* Sends PULL frames to a server. ZPS_ERR_AGAIN: some are left. */
 zps_err_t zps_served_ask(struct zps_served_round *round, uint32_t server, uint32_t timeout_ms) ZPS_MUSTCHECK;
+
+/* A FOUND frame: whether it announces rows of the sum that is sought; else the round has failed. */
+bool zps_served_found(struct zps_served_round *round, uint32_t server, const struct zps_frame_round *found);
 
 /* pull.c */
 /* The owner has all that was given to it. */

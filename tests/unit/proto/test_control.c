@@ -193,10 +193,12 @@ static void test_tensors(void **state) {
   spec.codec = ZPS_CODEC_PAPER;
   spec.partitioner = ZPS_PARTITIONER_HIERARCHICAL;
   spec.hashing = (struct zps_hier_options){.k = 16, .r1 = 1ull << 32, .r2 = 1ull << 32};
+  spec.staleness = ZPS_STALENESS_MAX;
   made[n_made++] = zps_control_register_write(&spec);
   spec.rows = 1000;
   spec.partitioner = ZPS_PARTITIONER_STRATIFIED;
   spec.hashing = (struct zps_hier_options){.k = 0};
+  spec.staleness = 0;
   spec.keep_zero_rows = 1;
   made[n_made++] = zps_control_register_write(&spec);
   spec.keep_zero_rows = 0;
@@ -206,6 +208,7 @@ static void test_tensors(void **state) {
   spec.block_bits = 0;
   spec.owners = owners;
   spec.hashing = (struct zps_hier_options){.k = 1, .r1 = 1, .r2 = 1};
+  spec.staleness = 1;
   made[n_made++] = zps_control_tensor_open_write(&spec);
   expect("tensor");
 }
@@ -303,6 +306,8 @@ static void test_texts(void **state) {
   assert_non_null(strstr(zps_tensor_spec_text(&spec, whole), ", partitioner hierarchical k=4 r1=0 r2=0, codec auto"));
   spec.keep_zero_rows = 1;
   assert_non_null(strstr(zps_tensor_spec_text(&spec, whole), ", values raw, keep_zero_rows 1, scheme oktopk k=5"));
+  spec.staleness = 3;
+  assert_non_null(strstr(zps_tensor_spec_text(&spec, whole), " k=5, staleness 3"));
 }
 
 static void test_what_ranks_must_agree_on(void **state) {
@@ -332,6 +337,7 @@ static void test_what_ranks_must_agree_on(void **state) {
   DIFFERS(hashing.r1 = 1)
   DIFFERS(hashing.r2 = 1)
   DIFFERS(keep_zero_rows = 1)
+  DIFFERS(staleness = 1)
   DIFFERS(scheme.levels[0] = 2; other.scheme.n_levels = 1)
   DIFFERS(n_ranks = 1)
   DIFFERS(ranks = others)

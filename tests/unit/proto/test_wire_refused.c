@@ -29,8 +29,8 @@ static void test_bad_headers(void **state) {
   expect_patch_refused(wire_make_credit, 0, 'X', ZPS_ERR_PROTOCOL, "want 0x3153505a: not a zenps peer");
   expect_patch_refused(wire_make_credit, 4, 2, ZPS_ERR_VERSION, "has protocol version 2, this side speaks version 1");
   expect_patch_refused(wire_make_credit, 5, 1, ZPS_ERR_VERSION, "has protocol version 257");
-  expect_patch_refused(wire_make_credit, 6, 0, ZPS_ERR_PROTOCOL, "unknown type 0, want 1 to 9");
-  expect_patch_refused(wire_make_credit, 6, 10, ZPS_ERR_PROTOCOL, "unknown type 10");
+  expect_patch_refused(wire_make_credit, 6, 0, ZPS_ERR_PROTOCOL, "unknown type 0, want 1 to 12");
+  expect_patch_refused(wire_make_credit, 6, 13, ZPS_ERR_PROTOCOL, "unknown type 13");
   expect_patch_refused(wire_make_credit, 7, 1, ZPS_ERR_PROTOCOL, "CREDIT frame: unknown flags 0x01");
   expect_patch_refused(wire_make_done, 0, 0xa3, ZPS_ERR_VERSION, "has protocol version 2, this side speaks version 1");
   expect_patch_refused(wire_make_done, 0, 0x90, ZPS_ERR_PROTOCOL, "unknown type 0");
@@ -66,6 +66,37 @@ static void test_bad_pulls(void **state) {
   wire_make_pull();
   wire.frame.u.round.slices[0].codec = 0;
   size_t len;
+  assert_int_equal(zps_wire_encode(&wire.frame, wire.buf, ZPS_WIRE_FRAME_MAX, &len), ZPS_ERR_INVALID);
+}
+
+static void test_bad_ages(void **state) {
+  (void)state;
+  enum { AT_AGE = 4 + 1 + 1 + 3 + 1 + 2 };
+  size_t len;
+  expect_patch_refused(wire_make_seek, AT_AGE, 10, ZPS_ERR_PROTOCOL, "age is 10, at most 9"); /* before step 0 */
+  expect_patch_refused(wire_make_seek, AT_AGE + 1, 10, ZPS_ERR_PROTOCOL, "steps older is 10, at most 9");
+  expect_patch_refused(wire_make_seek, AT_AGE + 2, 0, ZPS_ERR_PROTOCOL, "SEEK frame: a slice starts with 0x00");
+  expect_patch_refused(wire_make_found, 4 + 2 + 2, 10, ZPS_ERR_PROTOCOL, "FOUND frame, offset 8: age is 10");
+  const struct {
+    void (*make)(void);
+    uint32_t seek, age, age_max;
+  } cases[] = {{wire_make_seek, 1, 3, 2},  {wire_make_seek, 1, 0, 10}, {wire_make_found, 1, 10, 0},
+               {wire_make_found, 1, 0, 1}, {wire_make_pull, 0, 1, 1},  {wire_make_push, 0, 0, 1},
+               {wire_make_pull, 1, 0, 0}};
+  for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+    cases[i].make();
+    wire.frame.u.round.seek = cases[i].seek;
+    wire.frame.u.round.age = cases[i].age;
+    wire.frame.u.round.age_max = cases[i].age_max;
+    assert_int_equal(zps_wire_encode(&wire.frame, wire.buf, ZPS_WIRE_FRAME_MAX, &len), ZPS_ERR_INVALID);
+  }
+}
+
+static void test_an_abort_is_of_no_seek(void **state) {
+  (void)state;
+  size_t len;
+  wire_make_abort();
+  wire.frame.u.abort.seek = 1;
   assert_int_equal(zps_wire_encode(&wire.frame, wire.buf, ZPS_WIRE_FRAME_MAX, &len), ZPS_ERR_INVALID);
 }
 
@@ -161,10 +192,16 @@ static void test_other_encodings_of_the_same_values(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_bad_headers), cmocka_unit_test(test_a_frame_of_another_type),
-      cmocka_unit_test(test_bad_pulls),   cmocka_unit_test(test_bad_numbers),
-      cmocka_unit_test(test_bad_rounds),  cmocka_unit_test(test_bad_payloads),
-      cmocka_unit_test(test_bad_aborts),  cmocka_unit_test(test_other_encodings_of_the_same_values),
+      cmocka_unit_test(test_bad_headers),
+      cmocka_unit_test(test_a_frame_of_another_type),
+      cmocka_unit_test(test_bad_pulls),
+      cmocka_unit_test(test_bad_ages),
+      cmocka_unit_test(test_an_abort_is_of_no_seek),
+      cmocka_unit_test(test_bad_numbers),
+      cmocka_unit_test(test_bad_rounds),
+      cmocka_unit_test(test_bad_payloads),
+      cmocka_unit_test(test_bad_aborts),
+      cmocka_unit_test(test_other_encodings_of_the_same_values),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

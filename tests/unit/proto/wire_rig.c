@@ -168,6 +168,32 @@ void wire_make_taken(void) {
   wire_new_short(ZPS_FRAME_TAKEN, 8, 0, 2)->u.done = (struct zps_frame_done){.tensor = 1, .step = 9};
 }
 
+/* All 300 rows of partition 5, of the newest sum of steps 6 to 9. */
+void wire_make_seek(void) {
+  static const uint8_t all[] = {1, 0xaa, 2};
+  struct zps_frame_round *round = &wire_new_short(ZPS_FRAME_SEEK, 5, 0, 2)->u.round;
+  *round = (struct zps_frame_round){
+      .tensor = 1, .step = 9, .total_nnz = 300, .timeout_ms = 30000, .seek = 200, .age_max = 3, .n_slices = 1};
+  round->slices[0] = (struct zps_slice){
+      .partition = 5, .codec = ZPS_WIRE_CODEC_RUNS, .is_inline = true, .nnz = 300, .len_bytes = 3, .data = all};
+}
+
+void wire_make_found(void) {
+  static uint8_t row[8];
+  memcpy(row, &minus_two, 4);
+  row[4] = 1 << 5;
+  struct zps_frame_round *round = &wire_new_short(ZPS_FRAME_FOUND, 2, 0, 1)->u.round;
+  *round = (struct zps_frame_round){.tensor = 1, .step = 9, .seek = 200, .age = 2, .n_slices = 1};
+  round->slices[0] =
+      (struct zps_slice){.partition = 5, .codec = 1, .is_inline = true, .nnz = 1, .len_bytes = sizeof row, .data = row};
+}
+
+void wire_make_missed(void) {
+  struct zps_frame_abort *missed = &wire_new_short(ZPS_FRAME_MISSED, 3, 1, 1)->u.abort;
+  *missed = (struct zps_frame_abort){.tensor = 1, .step = 9, .seek = 200, .code = ZPS_ERR_STALE};
+  strcpy(missed->text, "its sum is kept no longer");
+}
+
 const struct wire_golden wire_golden[WIRE_N_GOLDEN] = {
     {"push", wire_make_push},
     {"push_inline", wire_make_push_inline},
@@ -183,10 +209,14 @@ const struct wire_golden wire_golden[WIRE_N_GOLDEN] = {
     {"pull", wire_make_pull},
     {"taken", wire_make_taken},
     {"push_any", wire_make_push_any},
+    {"seek", wire_make_seek},
+    {"found", wire_make_found},
+    {"missed", wire_make_missed},
 };
 
 bool wire_is_round(uint8_t type) {
-  return type <= ZPS_FRAME_RESULT || (type >= ZPS_FRAME_PEER && type <= ZPS_FRAME_PULL);
+  return type <= ZPS_FRAME_RESULT || (type >= ZPS_FRAME_PEER && type <= ZPS_FRAME_PULL) || type == ZPS_FRAME_SEEK ||
+         type == ZPS_FRAME_FOUND;
 }
 
 static void expect_same_slices(const struct zps_frame_round *a, const struct zps_frame_round *b) {
@@ -223,9 +253,13 @@ void wire_expect_same(void) {
     assert_int_equal(wire.frame.u.round.timeout_ms, wire.back.u.round.timeout_ms);
     assert_int_equal(wire.frame.u.round.is_absent, wire.back.u.round.is_absent);
     assert_int_equal(wire.frame.u.round.n_absent, wire.back.u.round.n_absent);
+    assert_int_equal(wire.frame.u.round.seek, wire.back.u.round.seek);
+    assert_int_equal(wire.frame.u.round.age, wire.back.u.round.age);
+    assert_int_equal(wire.frame.u.round.age_max, wire.back.u.round.age_max);
     assert_int_equal(wire.frame.u.round.n_slices, wire.back.u.round.n_slices);
     expect_same_slices(&wire.frame.u.round, &wire.back.u.round);
-  } else if (wire.frame.header.type == ZPS_FRAME_ABORT) {
+  } else if (wire.frame.header.type == ZPS_FRAME_ABORT || wire.frame.header.type == ZPS_FRAME_MISSED) {
+    assert_int_equal(wire.frame.u.abort.seek, wire.back.u.abort.seek);
     assert_int_equal(wire.frame.u.abort.code, wire.back.u.abort.code);
     assert_int_equal(wire.frame.u.abort.n_ranks, wire.back.u.abort.n_ranks);
     assert_memory_equal(wire.frame.u.abort.ranks, wire.back.u.abort.ranks, 4 * wire.frame.u.abort.n_ranks);

@@ -26,9 +26,12 @@ void wire_make_credit(void);
 void wire_make_give(void);
 void wire_make_pull(void);
 void wire_make_taken(void);
+void wire_make_seek(void);
+void wire_make_found(void);
+void wire_make_missed(void);
 
 /* Those above; `name`.hex in proto/golden. */
-enum { WIRE_N_GOLDEN = 14 };
+enum { WIRE_N_GOLDEN = 17 };
 extern const struct wire_golden {
   const char *name;
   void (*make)(void);

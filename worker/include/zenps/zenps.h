@@ -263,6 +263,8 @@ typedef struct zenps_tensor_options {
                          sparse-ps, recursive-doubling, split-allgather, agsparse, hierarchical with one of them, and
                          auto, which then chooses among these; others: ZENPS_ERR_UNSUPPORTED */
   zenps_group_t *group; /* whose ranks alone open the tensor, push to it, and get its sums; NULL: all ranks */
+  uint32_t staleness;   /* the most that zenps_pull_newest() may ask for, up to 31 steps. Servers then keep the tensor's
+                           newest staleness + 1 sums, whoever has pulled them. For balanced, sparse-ps and dense-ps */
 } zenps_tensor_options_t;
 
 /* What a tensor was opened as, with the defaults filled in. */
@@ -332,6 +334,7 @@ typedef struct zenps_request_stats {
   zenps_memory_t partitioned_in;       /* where rows were dealt to partitions: ZENPS_HOST, or on the GPU */
   zenps_memory_t merged_in; /* scheme hierarchical: ZENPS_DEVICE where what this host's ranks have was added up on the
                                GPU of one of them; else in host memory */
+  uint64_t step;            /* whose sum it is: of zenps_pull_newest() perhaps an older one's */
 } zenps_request_stats_t;
 
 ZENPS_API void zenps_options_init(zenps_options_t *options, size_t struct_size);
@@ -422,8 +425,12 @@ ZENPS_API zenps_status_t zenps_allreduce(zenps_tensor_t *tensor, uint64_t step, 
  * memory, as of zenps_allreduce().
  *
  * Servers keep the sum of a step in which ranks pushed apart until each of these has pulled it, by zenps_pull() or
- * within zenps_reduce_scatter(). A rank need not: of a tensor's sums that wait for pulls, servers keep the newest four,
- * and fewer where server.memory_limit is short. Who pulls an older one gets ZENPS_ERR_STALE.
+ * within zenps_reduce_scatter(). A rank need not: of a tensor's sums that wait for pulls, servers keep the newest four
+ * (or `staleness` + 1), and fewer where server.memory_limit is short. Who pulls an older one gets ZENPS_ERR_STALE.
+ *
+ * Asynchronous training [SparCML, section 7, MPI-OPT] has two forms. Gradients, of which every sum must be applied
+ * once: push each step, start its zenps_pull(), apply the sums that are done, and wait only for those that are older
+ * than a bound. Or sums that take the place of older ones, such as averages of models: zenps_pull_newest().
  */
 
 /* Rows that are asked for: a range, or a list. */
@@ -449,6 +456,16 @@ ZENPS_API zenps_status_t zenps_push(zenps_tensor_t *tensor, uint64_t step, const
  * back as a whole: ZENPS_ERR_UNSUPPORTED for a part. */
 ZENPS_API zenps_status_t zenps_pull(zenps_tensor_t *tensor, uint64_t step, const zenps_rows_t *rows, zenps_grad_t *out,
                                     zenps_request_t **request);
+/* Bounded staleness: as zenps_pull(), of the newest sum that is complete, of steps `step` - `staleness` to `step`; at
+ * once where there is one, however slow other ranks are. Else it waits for the oldest of these steps that any rank has
+ * begun: so no rank that calls it each step is more than `staleness` steps ahead of another. Every row is of the same
+ * step's sum, which zenps_request_stats() tells; may be called again for a step, and bring the same sum again.
+ * `staleness` is at most the option that the tensor was opened with (ZENPS_ERR_INVALID). With 0 it is the sum of
+ * `step`, bit for bit that of zenps_pull(). ZENPS_ERR_STALE where servers had to drop all of these sums for want of
+ * memory, or one while it was being pulled, for steps that this rank has pushed meanwhile: ask again. A sum that fails
+ * while it is waited for fails the call alike. */
+ZENPS_API zenps_status_t zenps_pull_newest(zenps_tensor_t *tensor, uint64_t step, uint32_t staleness,
+                                           const zenps_rows_t *rows, zenps_grad_t *out, zenps_request_t **request);
 /* A push of `in` and a pull of `rows` in one: of the sum of all ranks, the rows of this rank. */
 ZENPS_API zenps_status_t zenps_reduce_scatter(zenps_tensor_t *tensor, uint64_t step, const zenps_grad_t *in,
                                               const zenps_rows_t *rows, zenps_grad_t *out, zenps_request_t **request);

@@ -199,6 +199,7 @@ class TensorOptions(Structure):
         ("hash_r2", c_uint64),
         ("keep_zero_rows", c_int),
         ("group", c_void_p),
+        ("staleness", c_uint32),
     ]
 
 
@@ -274,6 +275,7 @@ class RequestStats(Structure):
         ("hash_lost_races", c_uint64),
         ("partitioned_in", c_int),
         ("merged_in", c_int),
+        ("step", c_uint64),
     ]
 
 
@@ -358,6 +360,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "zenps_allreduce": (c_int, [c_void_p, c_uint64, POINTER(Grad), POINTER(Grad), POINTER(c_void_p)]),
     "zenps_push": (c_int, [c_void_p, c_uint64, POINTER(Grad), POINTER(c_void_p)]),
     "zenps_pull": (c_int, [c_void_p, c_uint64, POINTER(Rows), POINTER(Grad), POINTER(c_void_p)]),
+    "zenps_pull_newest": (c_int, [c_void_p, c_uint64, c_uint32, POINTER(Rows), POINTER(Grad), POINTER(c_void_p)]),
     "zenps_reduce_scatter": (c_int, [c_void_p, c_uint64, POINTER(Grad), POINTER(Rows), POINTER(Grad), POINTER(c_void_p)]),
     "zenps_allgather": (c_int, [c_void_p, c_uint64, POINTER(Grad), POINTER(Grad), POINTER(c_void_p)]),
     "zenps_mem_register": (c_int, [c_void_p, c_int, c_int, c_void_p, c_size_t]),

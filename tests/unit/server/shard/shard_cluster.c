@@ -61,6 +61,7 @@ struct cluster_tensor *cluster_tensor(struct cluster *cluster, uint64_t rows, ui
                                           .value_codec = is_raw ? ZPS_VALUES_RAW : cluster->value_codec,
                                           .n_parts = n_parts,
                                           .block_bits = 2,
+                                          .staleness = cluster->staleness,
                                           .owners = tensor->owners};
   snprintf(tensor->spec.name, sizeof tensor->spec.name, "tensor%u", tensor->spec.tensor);
   tensor->spec.ranks = tensor->ranks;

@@ -23,6 +23,7 @@ struct cluster {
   struct rig_rank *ranks[CLUSTER_RANKS];
   struct cluster_tensor tensors[CLUSTER_TENSORS];
   unsigned n_tensors;
+  uint32_t staleness;               /* of tensors that are opened from here on */
   unsigned idle;                    /* bit by rank: it has no part in tensors that are opened from here on */
   enum zps_value_codec value_codec; /* of tensors of floats that are opened from here on; 0: raw */
 };

@@ -49,7 +49,8 @@ void rig_done(struct rig_rank *rank, uint32_t tensor, uint64_t step);
 void rig_cancel(struct rig_rank *rank, uint32_t tensor, uint64_t step, const char *text);
 /* Any frame at all. */
 void rig_send(struct rig_rank *rank, struct zps_frame *frame);
-/* These wait for the result or abort (and fail the test after 20 s) and take it; the caller frees it. */
+/* These wait for the result or abort (and fail the test after 20 s) and take it; the caller frees it. FOUND is a result
+ * of the sum's step, MISSED an abort with the number of the SEEK. */
 struct rig_result *rig_take_result(struct rig_rank *rank, uint32_t tensor, uint64_t step, uint32_t partition);
 struct zps_frame_abort *rig_take_abort(struct rig_rank *rank, uint32_t tensor, uint64_t step);
 /* The frames that came and were not taken. */

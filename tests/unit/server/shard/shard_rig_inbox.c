@@ -79,7 +79,7 @@ static struct rig_result *new_result(const struct zps_frame_round *frame, const 
   *result = (struct rig_result){.tensor = frame->tensor,
                                 .partition = slice->partition,
                                 .nnz = slice->nnz,
-                                .step = frame->step,
+                                .step = frame->step - frame->age,
                                 .len_bytes = slice->len_bytes,
                                 .codec = slice->codec,
                                 .was_inline = slice->is_inline};
@@ -148,8 +148,9 @@ void rig_on_frame(void *ctx, const struct zps_frame *frame) {
   struct zps_error error;
   if (!rank->link) return;
   RIG_CHECK(zps_link_received(rank->link, &frame->header, &error) == ZPS_OK);
-  if (frame->header.type == ZPS_FRAME_RESULT) on_result(rank, &frame->u.round);
-  if (frame->header.type != ZPS_FRAME_ABORT) return;
+  const uint8_t type = frame->header.type;
+  if (type == ZPS_FRAME_RESULT || type == ZPS_FRAME_FOUND) on_result(rank, &frame->u.round);
+  if (type != ZPS_FRAME_ABORT && type != ZPS_FRAME_MISSED) return;
   struct kept_abort *kept = calloc(1, sizeof *kept);
   RIG_CHECK(kept);
   kept->frame = frame->u.abort;

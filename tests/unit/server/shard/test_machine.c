@@ -240,6 +240,37 @@ static void test_kept_sums_are_forgotten(void **state) {
   zps_shard_machine_destroy(scene.machine);
 }
 
+/* Of a tensor whose sums are sought: whoever has them, and however often. */
+static void test_sums_are_kept_for_seeks(void **state) {
+  (void)state;
+  struct scene scene;
+  assert_int_equal(zps_shard_machine_create(2, 1, &scene.machine), ZPS_OK);
+  zps_shard_machine_start(scene.machine,
+                          &(struct zps_shard_machine_config){
+                              .job = "news", .tensor = "emb", .step = 12, .partitions = partitions, .is_kept = true});
+  const struct zps_shard_machine_event seek = {
+      .type = ZPS_SHARD_PULL, .rank = 1, .deadline_ns = 1000, .may_repeat = true};
+  zps_shard_machine_step(scene.machine, &seek, &scene.actions); /* ahead of a push for all of the sum */
+  scene_push(&scene, 1, 0, 1000);
+  scene_event(&scene, ZPS_SHARD_ANNOUNCED, 0);
+  scene_event(&scene, ZPS_SHARD_REDUCED, 0);
+  assert_true(zps_shard_machine_gets_all(scene.machine, 1));
+  scene_event(&scene, ZPS_SHARD_DONE, 1);
+  scene_event(&scene, ZPS_SHARD_PULLED, 1);
+  for (int i = 0; i < 2; i++) {
+    struct zps_shard_machine_event again = seek;
+    again.rank = 0;
+    zps_shard_machine_step(scene.machine, &again, &scene.actions);
+    assert_false(zps_shard_machine_only_keeps(scene.machine));
+    scene_event(&scene, ZPS_SHARD_PULLED, 0);
+    assert_true(zps_shard_machine_only_keeps(scene.machine));
+  }
+  assert_true(zps_shard_machine_keeps(scene.machine));
+  scene_event(&scene, ZPS_SHARD_FORGET, 0);
+  assert_int_equal(scene.machine->state, ZPS_SHARD_RETIRED);
+  zps_shard_machine_destroy(scene.machine);
+}
+
 static void test_a_rank_pushes_in_one_way(void **state) {
   (void)state;
   struct scene scene;
@@ -324,6 +355,7 @@ int main(void) {
       cmocka_unit_test(test_gone_rank_is_needed_or_not),
       cmocka_unit_test(test_sums_wait_for_pulls),
       cmocka_unit_test(test_kept_sums_are_forgotten),
+      cmocka_unit_test(test_sums_are_kept_for_seeks),
       cmocka_unit_test(test_a_rank_pushes_in_one_way),
       cmocka_unit_test(test_any_order_of_pushes_and_pulls),
   };
