@@ -46,6 +46,13 @@ ok "linear, a compressed file: the curves agree" same_curve "$scratch/three" "$s
 ok "linear, two steps on their way: three ranks" eval "curve 3 2 zenps-linear --delay 2 --loss hinge --epochs 3 --batch 128 $scratch/docs.libsvm >$scratch/late"
 ok "linear, two steps on their way: other steps, and it learns" awk 'NR == FNR { same[NR] = $1; next } { d = same[FNR] - $1; if (d < 0) d = -d; if (d > 1e-4 * $1) differs = 1; if (FNR == 1) first = $1; last = $1 }
   END { exit !(differs && last < 0.8 * first) }' "$scratch/three" "$scratch/late"
+# Sums are applied when they come, so no run is another one to the bit; each is applied once, so all come to where the synchronous one does.
+# At this rate that holds however late they are: the bound is that of the fixed delay, with room.
+ok "linear, a low rate: three ranks" eval "curve 3 2 zenps-linear --rate 0.5 --loss hinge --epochs 8 --batch 128 $scratch/docs.libsvm >$scratch/low"
+for how in balanced ring; do
+  ok "linear, sums up to 4 steps late over $how: three ranks" eval "curve 3 2 zenps-linear --scheme $how --staleness 4 --rate 0.5 --loss hinge --epochs 8 --batch 128 $scratch/docs.libsvm >$scratch/late"
+  ok "linear, sums up to 4 steps late over $how: the objective of the synchronous run" same_curve "$scratch/low" "$scratch/late" 0.01 0.05
+done
 ok "linear, a rate that falls to zero: nothing is learned after the first epoch" eval "curve 3 2 zenps-linear --schedule exponential --decay 0 --epochs 3 --batch 128 $scratch/docs.libsvm >$scratch/still" &&
   ok "linear, a rate that falls to zero: the loss stays" awk 'NR == 2 { second = $1 } NR == 3 { d = (second - $1) / $1; exit !(d < 1e-6 && d > -1e-6) }' "$scratch/still"
 
@@ -62,6 +69,8 @@ refused() { # NAME TEXT arguments...
   said "linear: $name is refused" "$text"
 }
 refused "coordinate descent of a hinge" "--method scd needs --loss logistic" --method scd --loss hinge
+refused "a staleness of coordinates" "--staleness is for --method sgd" --method scd --staleness 1
+refused "a delay with a staleness" "--delay and --staleness" --delay 1 --staleness 1
 refused "a delay of selected values" "--delay cannot be had with --sparsify" --delay 1 --sparsify topk
 refused "bits that no code has" "bits" --scheme dsar --bits 3
 

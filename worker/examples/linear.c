@@ -38,6 +38,9 @@ static const struct zps_opt opts[] = {
         .help = "the F of --schedule"),
     OPT(ZPS_OPT_UINT, delay, .name = "delay", .arg = "D", .def = "0", .min = 0, .max = LINEAR_DELAY_MAX,
         .help = "sgd: sums of D steps are on their way while the next gradients are computed without them"),
+    OPT(ZPS_OPT_UINT, staleness, .name = "staleness", .arg = "S", .def = "0", .min = 0, .max = LINEAR_DELAY_MAX,
+        .help = "sgd: sums are applied as they come, in order, and only those more than S steps old are waited for, so "
+                "that a slow rank holds no other that is fewer steps ahead"),
     OPT(ZPS_OPT_UINT, threads, .name = "threads", .short_flag = 't', .arg = "T", .def = "1", .min = 1, .max = 1024,
         .help = "threads that compute"),
     OPT(ZPS_OPT_DOUBLE, l2, .name = "l2", .arg = "LAMBDA", .def = "0", .min = 0, .max = 1,
@@ -70,10 +73,14 @@ static bool check(const struct linear_options *options) {
     return linear_fail("--method scd needs --loss logistic: the hinge has no curvature to step by");
   if (options->method == LINEAR_SCD && options->sync.sparsify > 0)
     return linear_fail("--method scd sends the steps of --coordinates coordinates, all of them: no --sparsify");
-  if (options->method == LINEAR_SCD && options->delay > 0)
-    return linear_fail("--delay is for --method sgd: coordinates step from the sums of all before");
-  if (options->delay > 0 && options->sync.sparsify > 0)
-    return linear_fail("--delay cannot be had with --sparsify: a residual is known when the sum is there");
+  const char *const late = options->delay > 0 ? "delay" : "staleness";
+  if (options->delay > 0 && options->staleness > 0)
+    return linear_fail("--delay and --staleness: sums are either always so late, or at most");
+  if (options->delay + options->staleness == 0) return true;
+  if (options->method == LINEAR_SCD)
+    return linear_fail("--%s is for --method sgd: coordinates step from the sums of all before", late);
+  if (options->sync.sparsify > 0)
+    return linear_fail("--%s cannot be had with --sparsify: a residual is known when the sum is there", late);
   return true;
 }
 

@@ -17,7 +17,7 @@ enum linear_method { LINEAR_SGD, LINEAR_SCD };
 enum linear_loss { LINEAR_LOGISTIC, LINEAR_HINGE };
 
 struct linear_options {
-  uint64_t epochs, batch, coordinates, holdout, seed, threads, delay;
+  uint64_t epochs, batch, coordinates, holdout, seed, threads, delay, staleness;
   double l2;
   struct rate_options rate;
   int method, loss;

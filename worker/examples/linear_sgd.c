@@ -4,7 +4,9 @@
  * read, in even pieces on its threads, which are added up in their order. So n ranks take the same steps as one.
  *
  * With --delay D the sums of D steps are on their way while the next gradients are computed, from weights that lack
- * them: asynchronous, with a staleness that is bounded and the same everywhere. At an epoch's end all are applied.
+ * them: asynchronous, with a staleness that is the same everywhere. With --staleness S they are applied as they come,
+ * and waited for when they are S steps late: so a rank goes on while another is up to S steps behind, and each applies
+ * every sum once, in the order of steps. At an epoch's end all are applied, and the weights are the same everywhere.
  */
 #include <stdlib.h>
 
@@ -26,6 +28,7 @@ struct piece {
 struct linear_sgd {
   struct linear *model;
   uint64_t n_flights, step;
+  uint64_t landed; /* steps of this epoch whose sums are applied */
   struct flight *flights;
   unsigned n_pieces;
   struct piece *pieces;
@@ -35,12 +38,17 @@ struct linear_sgd {
   uint64_t n_batch;
 };
 
+/* Steps that a sum may be late. */
+static uint64_t most_late(const struct linear *model) {
+  return model->options.delay + model->options.staleness; /* one of them is 0 */
+}
+
 bool linear_sgd_open(struct linear *model, struct linear_sgd **sgd_p) {
   struct linear_sgd *sgd = *sgd_p = calloc(1, sizeof *sgd);
   if (!sgd) return linear_fail("out of memory");
   sgd->model = model;
   sgd->n_pieces = model->pool ? (unsigned)model->options.threads : 1;
-  sgd->flights = calloc(model->options.delay + 1, sizeof *sgd->flights);
+  sgd->flights = calloc(most_late(model) + 1, sizeof *sgd->flights);
   sgd->pieces = calloc(sgd->n_pieces, sizeof *sgd->pieces);
   sgd->order = malloc(model->data.training.n_all * sizeof *sgd->order);
   sgd->batch = malloc((model->data.training.n_own + 1) * sizeof *sgd->batch);
@@ -48,7 +56,7 @@ bool linear_sgd_open(struct linear *model, struct linear_sgd **sgd_p) {
   for (unsigned i = 1; ok && i < sgd->n_pieces; i++)
     ok = grad_init(&sgd->pieces[i].grad, model->n_features, model->n_outputs);
   if (!ok) return linear_fail("out of memory for %u features", model->n_features);
-  for (; sgd->n_flights <= model->options.delay; sgd->n_flights++)
+  for (; sgd->n_flights <= most_late(model); sgd->n_flights++)
     if (!train_tensor_open(&model->train, &sgd->flights[sgd->n_flights].gradient, "weights", model->n_features,
                            model->n_outputs, &model->options.sync))
       return false;
@@ -58,8 +66,7 @@ bool linear_sgd_open(struct linear *model, struct linear_sgd **sgd_p) {
 void linear_sgd_close(struct linear_sgd *sgd) {
   if (!sgd) return;
   /* One that could not be opened may have to be closed, too: it is zero, or what was opened of it. */
-  for (uint64_t i = 0; sgd->flights && i <= sgd->model->options.delay; i++)
-    train_tensor_close(&sgd->flights[i].gradient);
+  for (uint64_t i = 0; sgd->flights && i <= most_late(sgd->model); i++) train_tensor_close(&sgd->flights[i].gradient);
   for (unsigned i = 1; sgd->pieces && i < sgd->n_pieces; i++) grad_fini(&sgd->pieces[i].grad);
   free(sgd->flights);
   free(sgd->pieces);
@@ -139,26 +146,34 @@ static bool land(struct linear_sgd *sgd, struct flight *flight, double rate) {
   return true;
 }
 
+/* Applies the sums that are due: those that are late enough; with --staleness also what is here already. */
+static bool land_due(struct linear_sgd *sgd, uint64_t started, uint64_t may_be_late, double rate) {
+  for (; sgd->landed < started; sgd->landed++) {
+    struct flight *const oldest = &sgd->flights[sgd->landed % sgd->n_flights];
+    const bool is_due = started - sgd->landed > may_be_late;
+    if (!is_due && !(sgd->model->options.staleness > 0 && train_sync_is_here(&oldest->gradient))) return true;
+    if (!land(sgd, oldest, rate)) return false;
+  }
+  return true;
+}
+
 bool linear_sgd_epoch(struct linear_sgd *sgd, uint64_t epoch, double rate, double *loss_p) {
   struct linear *model = sgd->model;
   const struct sample_set *set = &model->data.training;
   const uint64_t n_batch = model->options.batch, n_steps = (set->n_all + n_batch - 1) / n_batch;
   *loss_p = 0;
+  sgd->landed = 0;
   if (!train_epoch(&sgd->flights[0].gradient, &model->options.sync, epoch)) return false;
   shuffle(sgd, epoch);
-  for (uint64_t step = 0; step < n_steps + sgd->n_flights - 1; step++) {
+  for (uint64_t step = 0; step < n_steps; step++) {
     struct flight *flight = &sgd->flights[step % sgd->n_flights];
-    if (step < n_steps) {
-      const uint64_t begin = step * n_batch, end = begin + n_batch < set->n_all ? begin + n_batch : set->n_all;
-      sgd->n_batch = 0;
-      for (uint64_t i = begin; i < end; i++) sgd->n_batch += sample_own(set, sgd->order[i], &sgd->batch[sgd->n_batch]);
-      if (!compute(sgd, &flight->gradient.grad, loss_p)) return false;
-      model->train.samples += sgd->n_batch;
-      if (!train_sync_start(&model->train, &flight->gradient, sgd->step++, rate / (double)(end - begin))) return false;
-    }
-    /* The next step's flight is the oldest one. */
-    struct flight *oldest = &sgd->flights[(step + 1) % sgd->n_flights];
-    if (step + 1 >= sgd->n_flights && !land(sgd, oldest, rate)) return false;
+    const uint64_t begin = step * n_batch, end = begin + n_batch < set->n_all ? begin + n_batch : set->n_all;
+    sgd->n_batch = 0;
+    for (uint64_t i = begin; i < end; i++) sgd->n_batch += sample_own(set, sgd->order[i], &sgd->batch[sgd->n_batch]);
+    if (!compute(sgd, &flight->gradient.grad, loss_p)) return false;
+    model->train.samples += sgd->n_batch;
+    if (!train_sync_start(&model->train, &flight->gradient, sgd->step++, rate / (double)(end - begin))) return false;
+    if (!land_due(sgd, step + 1, most_late(model), rate)) return false;
   }
-  return true;
+  return land_due(sgd, n_steps, 0, rate);
 }

@@ -139,6 +139,10 @@ bool train_sync_start(struct train *train, struct train_tensor *tensor, uint64_t
   return true;
 }
 
+bool train_sync_is_here(const struct train_tensor *tensor) {
+  return zenps_test(tensor->request) != ZENPS_IN_PROGRESS;
+}
+
 bool train_sync_wait(struct train *train, struct train_tensor *tensor) {
   const double start_s = train_seconds();
   struct zps_error error;

@@ -133,6 +133,8 @@ bool train_epoch(struct train_tensor *tensor, const struct train_sync *sync, uin
  * is 1, else `rate`: the sum is to be multiplied with it. */
 bool train_sync_start(struct train *train, struct train_tensor *tensor, uint64_t step, double rate);
 bool train_sync_wait(struct train *train, struct train_tensor *tensor);
+/* The wait for the sum, or for word of what became of it, would be none. */
+bool train_sync_is_here(const struct train_tensor *tensor);
 void train_sync_done(struct train_tensor *tensor);
 
 /* Adds up `n` numbers over all ranks, in place. Collective. */
