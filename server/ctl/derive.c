@@ -97,8 +97,28 @@ static double saved(const struct window *window, double rank_rounds) {
   return ratio(rank_rounds * 4 * ratio(world - 1, world) * dense, moved);
 }
 
-/* Of a tensor over its whole job, as its ranks have told. */
-static zps_json *derive_tensor(const zps_json *before, double seconds, const zps_json *row) {
+/* Zen's definition 8 of a tensor, servers being what is to be even: of the servers the one that is sent most, and that
+ * serves most, over its share by partitions. Of a scheme between ranks there are none. */
+static zps_json *set_imbalances(zps_json *to, const zps_json *now, const zps_json *before, const zps_json *row) {
+  const zps_json *rows = zps_json_get(now, "shards");
+  double push = 0, pull = 0, union_rows = 0;
+  for (size_t i = 0; i < zps_json_array_len(rows); i++) {
+    const zps_json *shard = zps_json_at(rows, i);
+    if (!same(row, shard, "job_id") || !same(row, shard, "name")) continue;
+    const struct window window = {shard, earlier(before, "shards", shard)};
+    const double sent = ratio(grown(&window, "step_loads"), grown(&window, "rounds"));
+    const double here = grown(&window, "union_rows");
+    const double over = ratio(here * number(shard, "partitions"), number(shard, "partitions_here"));
+    if (sent > push) push = sent;
+    if (over > pull) pull = over;
+    union_rows += here;
+  }
+  if (push > 0) to = zps_json_set_real(to, "imbalance_push", push);
+  return union_rows > 0 ? zps_json_set_real(to, "imbalance_pull", pull / union_rows) : to;
+}
+
+/* Of a tensor over its whole job, as its ranks have told; and how even it is over its servers. */
+static zps_json *derive_tensor(const zps_json *now, const zps_json *before, double seconds, const zps_json *row) {
   const struct window window = {row, earlier(before, "tensors", row)};
   const double span = window.before ? seconds : number(row, "age_s"), rounds = grown(&window, "rank_rounds");
   const double n_rows = number(row, "rows");
@@ -113,7 +133,8 @@ static zps_json *derive_tensor(const zps_json *before, double seconds, const zps
   to = set_mean_ms(to, "push_ms", &window, "push_ns", rounds);
   to = set_mean_ms(to, "wait_ms", &window, "wait_ns", rounds);
   to = set_mean_ms(to, "pull_ms", &window, "pull_ns", rounds);
-  return set_mean_ms(to, "decode_ms", &window, "decode_ns", rounds);
+  to = set_mean_ms(to, "decode_ms", &window, "decode_ns", rounds);
+  return set_imbalances(to, now, before, row);
 }
 
 static zps_json *derive_rank(const zps_json *before, const zps_json *row) {
@@ -127,7 +148,7 @@ zps_json *zps_ctl_derive(const zps_json *now, const zps_json *before, double sec
   zps_json *tensors = zps_json_array(), *ranks = zps_json_array(), *shards = zps_json_array(), *lags = zps_json_array();
   const zps_json *rows = zps_json_get(now, "tensors");
   for (size_t i = 0; i < zps_json_array_len(rows); i++)
-    tensors = zps_json_append(tensors, derive_tensor(before, seconds, zps_json_at(rows, i)));
+    tensors = zps_json_append(tensors, derive_tensor(now, before, seconds, zps_json_at(rows, i)));
   rows = zps_json_get(now, "ranks");
   for (size_t i = 0; i < zps_json_array_len(rows); i++)
     ranks = zps_json_append(ranks, derive_rank(before, zps_json_at(rows, i)));

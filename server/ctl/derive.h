@@ -8,6 +8,11 @@
 /* Adds to the rows of `now` (the result of `stats`) what follows from them; `before` (an earlier result, `seconds`
  * older) may be NULL. A new value, or NULL when memory is short.
  *
+ * Of a tensor: how even it is over its servers (Zen, definition 8), where it has any: imbalance_push: what the server
+ * that is sent most gets of a rank's rows in a single step, of the heaviest rank, over its share by partitions, mean of
+ * the rounds between the samples, of one round as of many; imbalance_pull: rows of their sums at the server that has
+ * most, over its share.
+ *
  * Of a tensor at a server: rounds_per_s; bytes_in_per_s, bytes_out_per_s; density: rows a rank pushed of those it could
  * have; union_density: rows in the sum; imbalance_pull: the sum's heaviest partition over the
  * mean one, over all servers (imbalance_push, of a rank's, comes from the server, of all rounds); imbalance_step: what

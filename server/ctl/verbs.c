@@ -144,6 +144,12 @@ static const struct {
     {"stats", NULL, "wait_ms", "until the first sum is announced: the rank that waits least is the one that is late"},
     {"stats", NULL, "pull_ms", "until the last sum is here"},
     {"stats", NULL, "decode_ms", "until the result is written"},
+    {"stats", "tensors", "imbalance_push",
+     "what the server that is sent most gets of a rank's rows in a step over its even share, of the heaviest rank, "
+     "mean of "
+     "rounds; 1 is even"},
+    {"stats", "tensors", "imbalance_pull",
+     "rows of the sums at the server that has most over its even share; 1 is even"},
     {"stats", NULL, "told_s", "seconds since a rank last told of it"},
     {"jobs", NULL, "rounds", "rounds of its tensors, as ranks have told"},
     {"jobs", NULL, "bytes_out", "bytes that its ranks sent"},

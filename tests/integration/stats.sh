@@ -62,7 +62,9 @@ for scheme in $schemes; do
     ring) is "ring: no server tells of it" "$(grep "^perf\.$i " "$scratch/shards")" "" ;;
     balanced) is "balanced: the server counts the same" "$(grep "^perf\.$i " "$scratch/shards")" "perf.$i $((2 + steps))"
       look shards job=all name imbalance_step | awk -v t="perf.$i" '$1 == t { n++; if ($2 < 0.9 || $2 > 3) bad = 1 } END { exit !(n == 1 && !bad) }'
-      tap_result $? "balanced: what a step sends the server is about its even share" ;;
+      tap_result $? "balanced: what a step sends the server is about its even share"
+      look tensors job=all name imbalance_push imbalance_pull | awk -v t="perf.$i" '$1 == t { n++; if ($2 < 0.99 || $2 > 3 || $3 < 0.99 || $3 > 3) bad = 1 } END { exit !(n == 1 && !bad) }'
+      tap_result $? "balanced: one number tells how even pushes are over all servers, and one sums" ;;
   esac
   i=$((i + 1)) steps=$((steps + 1))
 done

@@ -90,6 +90,29 @@ static double of(const zps_json *result, const char *array, size_t index, const 
   return zps_json_opt_real(zps_json_at(zps_json_get(result, array), index), key, -1);
 }
 
+/* One number for push and one for pull, over all servers; none where no server has the tensor. */
+static void test_imbalance_over_servers(void **state) {
+  (void)state;
+#define TENSORS "\"tensors\": [{\"job_id\": \"0x1\", \"name\": \"w\"}, {\"job_id\": \"0x1\", \"name\": \"between\"}]"
+  zps_json *before = parse("{" TENSORS ", \"shards\": [" SHARD("a", 20, 4000, 2000, 1800, 1000, 2.2, 0) "," SHARD(
+      "b", 20, 4000, 2000, 2200, 1200, 3, 0) "]}");
+  zps_json *derived = zps_ctl_derive(before, NULL, 0);
+  assert_float_equal(of(derived, "tensors", 0, "imbalance_push"), 1.5, 1e-9); /* 30 of 20 rounds, at b */
+  assert_float_equal(of(derived, "tensors", 0, "imbalance_pull"), 1.1, 1e-9); /* 2200 of 4000, with half of the rows */
+  assert_float_equal(of(derived, "tensors", 1, "imbalance_push"), -1, 1e-9);
+  assert_float_equal(of(derived, "tensors", 1, "imbalance_pull"), -1, 1e-9);
+  zps_json_unref(derived);
+  /* A single step between the samples: definition 8 of that one. */
+  zps_json *now = parse("{" TENSORS ", \"shards\": [" SHARD("a", 21, 4000, 2000, 1860, 1000, 2.32, 0) "," SHARD(
+      "b", 21, 4000, 2000, 2240, 1200, 3.08, 0) "]}");
+  derived = zps_ctl_derive(now, before, 1);
+  assert_float_equal(of(derived, "tensors", 0, "imbalance_push"), 1.2, 1e-9);
+  assert_float_equal(of(derived, "tensors", 0, "imbalance_pull"), 1.2, 1e-9);
+  zps_json_unref(derived);
+  zps_json_unref(now);
+  zps_json_unref(before);
+}
+
 static void test_since_open(void **state) {
   (void)state;
   zps_json
@@ -342,6 +365,7 @@ int main(void) {
       cmocka_unit_test(test_empty_tables_have_titles),
       cmocka_unit_test(test_hostile_cells),
       cmocka_unit_test(test_bytes_are_short),
+      cmocka_unit_test(test_imbalance_over_servers),
       cmocka_unit_test(test_since_open),
       cmocka_unit_test(test_between_samples),
       cmocka_unit_test(test_of_the_job),
