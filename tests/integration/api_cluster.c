@@ -240,6 +240,7 @@ void rank_open(struct rank *rank) {
   CHECK_OK(zenps_open(&options, &rank->zenps));
   CHECK(zenps_rank(rank->zenps) == rank->rank);
   CHECK(zenps_world(rank->zenps) == rank->world);
+  CHECK(strcmp(zenps_job_name(rank->zenps), rank->job) == 0);
 }
 
 void rank_close(struct rank *rank) {

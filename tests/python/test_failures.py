@@ -77,6 +77,24 @@ def test_name_again(coordinator):
             assert isinstance(raised.value, (zenps.RankTaken, zenps.Refused)), repr(raised.value)
 
 
+def test_ranks_as_threads(coordinator):
+    """Several ranks of a job in one process, each with a Job of its own."""
+    import threading
+
+    world, sums = 3, {}
+
+    def body(rank):
+        with zenps.init(coordinator, "threads", rank, world) as job:
+            sums[rank] = job.tensor("t", 10, op="sum").allreduce([1.0], [rank]).wait().row_ids.tolist()
+
+    threads = [threading.Thread(target=body, args=(rank,)) for rank in range(world)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sums == {rank: [0, 1, 2] for rank in range(world)}
+
+
 def test_server_gone(tmp_path):
     """Coordinator and servers die: a typed error within the deadline."""
     said = script(

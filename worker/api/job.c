@@ -272,6 +272,10 @@ int zenps_servers(const zenps_job_t *job) {
   return job ? (int)job->join.n_servers : 0;
 }
 
+const char *zenps_job_name(const zenps_job_t *job) {
+  return job ? job->options.job : "";
+}
+
 const char *zenps_provider(const zenps_job_t *job) {
   return job ? zps_net_info(zps_engine_net(job->plane.engine))->provider : "";
 }

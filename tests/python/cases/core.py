@@ -251,6 +251,29 @@ def case_broadcast_barrier(job):
     raises(zenps.Invalid, lambda: job.broadcast(bytearray(3), root=job.world), "root")
 
 
+def case_groups(job):
+    """Two pairs of ranks at work at once, with tensors of one name."""
+    ranks = [rank for rank in range(job.world) if rank % 2 == job.rank % 2]
+    group = job.group(f"pair{job.rank % 2}", ranks[::-1])
+    assert job.group(f"pair{job.rank % 2}", ranks) is group
+    assert (group.ranks, group.world, group.rank) == (tuple(ranks), 2, job.rank // 2)
+    got = group.tensor("t", 10, op="sum").allreduce([1.0], [job.rank]).wait()
+    assert got.row_ids.tolist() == ranks
+    assert group.gather(b"%d" % job.rank) == [b"%d" % rank for rank in ranks] and group.sum(1.0) == [2.0]
+    buffer = bytearray([job.rank])
+    group.broadcast(buffer)
+    assert buffer[0] == ranks[0]
+    group.broadcast(buffer, root=ranks[1])
+    group.barrier()
+    raises(zenps.Invalid, lambda: job.group("bad", [job.rank, job.world]), str(job.world))
+    raises(zenps.Invalid, lambda: job.group("bad", [(job.rank + 1) % job.world]))
+    raises(zenps.Invalid, lambda: job.group("bad", []))
+    group.close()
+    job.barrier()
+    whole = job.group("whole", range(job.world))
+    assert whole.sum(1.0) == [4.0]
+
+
 def case_asyncio(job):
     tensors = [job.tensor(f"async.{i}", 100, op="sum") for i in range(8)]
 
@@ -307,7 +330,7 @@ def case_threads(job):
 def case_same_objects(job):
     tensor = job.tensor("same", 10, 2)
     assert job.tensor("same", 10, 2) is tensor
-    assert zenps.init(round_timeout=30) is job
+    assert zenps.init(round_timeout=30) is job and job.name == os.environ["ZENPS_JOB"]
     assert 0 <= tensor.owner(0) < job.servers and tensor.rows == 10 and tensor.scheme == "balanced"
 
 

@@ -360,6 +360,8 @@ ZENPS_API zenps_status_t zenps_set_log(zenps_job_t *job, zenps_log_fn log, void 
 ZENPS_API int zenps_rank(const zenps_job_t *job);
 ZENPS_API int zenps_world(const zenps_job_t *job);
 ZENPS_API int zenps_servers(const zenps_job_t *job);
+/* Name of the job, wherever it came from. Valid until zenps_close(). */
+ZENPS_API const char *zenps_job_name(const zenps_job_t *job);
 /* Name of the fabric provider in use, such as "net". Valid until zenps_close(). */
 ZENPS_API const char *zenps_provider(const zenps_job_t *job);
 

@@ -19,6 +19,7 @@ from .arrays import Array, Rows
 from .errors import (Again, Busy, Canceled, Closed, ConnectFailed, FabricError, Forked, Internal, Invalid, IOFailed,
                      MissingRanks, NoMemory, PeerLost, ProtocolError, RankTaken, Refused, RoundTimeout, ServerLost,
                      ShapeMismatch, Stale, Truncated, Unknown, Unsupported, VersionMismatch, ZenpsError)
+from .group import Group
 from .job import Job, Totals, init
 from .request import Request, RequestStats, wait_all
 from .sparsify import Sparsifier, SparsifierStats, shared_threshold
@@ -26,7 +27,7 @@ from .tensor import Tensor
 
 __version__ = "0.1.0"
 __all__ = [
-    "Again", "Array", "Busy", "Canceled", "Closed", "ConnectFailed", "FabricError", "Forked", "IOFailed", "Internal",
+    "Again", "Array", "Busy", "Canceled", "Closed", "ConnectFailed", "FabricError", "Forked", "Group", "IOFailed", "Internal",
     "Invalid", "Job", "Library", "MissingRanks", "NoMemory", "PeerLost", "ProtocolError", "RankTaken", "Refused",
     "Request", "RequestStats", "RoundTimeout", "Rows", "ServerLost", "ShapeMismatch", "Sparsifier", "SparsifierStats",
     "Stale", "Status", "Tensor",

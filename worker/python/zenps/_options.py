@@ -40,7 +40,7 @@ _ENUMS: Dict[str, Type[enum.IntEnum]] = {
 
 def fill(options: _abi.TensorOptions, words: Dict[str, Any]) -> None:
     """What is None, or left out, stays as zenps_tensor_options_init() has it."""
-    members = {name for name, *_ in _abi.TensorOptions._fields_} - {"struct_size", "n_levels"}
+    members = {name for name, *_ in _abi.TensorOptions._fields_} - {"struct_size", "n_levels", "group"}
     for name, word in words.items():
         if name not in members:
             raise TypeError(f"tensor() has no option {name!r}; there are {', '.join(sorted(members))}")

@@ -10,7 +10,7 @@ from . import arrays
 from .errors import Invalid
 
 if TYPE_CHECKING:
-    from .job import Job
+    from .scope import Scope
     from .tensor import Tensor
 
 _ROW = 64  # bytes: 8 values of f64, whose bits an allgather copies
@@ -21,8 +21,8 @@ class Collective:
     """The tensor behind Job.gather() and Job.sum(). Rank r gives the rows from r * _ROWS_PER_RANK on: its number of bytes,
     then the bytes. All ranks call in the same order."""
 
-    def __init__(self, job: "Job") -> None:
-        self._job = job
+    def __init__(self, scope: "Scope") -> None:
+        self._scope = scope
         self._tensor: Optional["Tensor"] = None
         self._lock = threading.Lock()
 
@@ -30,21 +30,21 @@ class Collective:
         data = bytes(data)
         if len(data) > _ROW * (_ROWS_PER_RANK - 1):
             raise Invalid(f"gather of {len(data)} bytes; at most {_ROW * (_ROWS_PER_RANK - 1)} a rank")
-        job = self._job
+        scope = self._scope
         block = struct.pack("<q", len(data)).ljust(_ROW, b"\0") + data
         block = block.ljust(-(-len(block) // _ROW) * _ROW, b"\0")
-        first = job.rank * _ROWS_PER_RANK
+        first = scope.rank * _ROWS_PER_RANK
         n = len(block) // _ROW
         with self._lock:
             if self._tensor is None:
-                self._tensor = job.tensor("zenps.gather", job.world * _ROWS_PER_RANK, _ROW // 8, "f64", op="sum",
-                                          scheme="balanced", values="raw")  # fmt: skip
+                self._tensor = scope.tensor("zenps.gather", scope.world * _ROWS_PER_RANK, _ROW // 8, "f64", op="sum",
+                                            scheme="balanced", values="raw")  # fmt: skip
             values = arrays.Array(arrays.of(block, "u8").address, "f64", (n, _ROW // 8), block)
             request = self._tensor.allgather(values, range(first, first + n))
         rows = request.wait()
         gathered = rows.values.tobytes()
         parts, at = [], 0
-        for _ in range(job.world):
+        for _ in range(scope.world):
             (length,) = struct.unpack_from("<q", gathered, at)
             parts.append(gathered[at + _ROW : at + _ROW + length])
             at += _ROW + -(-length // _ROW) * _ROW
@@ -55,7 +55,7 @@ class Collective:
         parts = self.gather(struct.pack(form, *numbers))
         counts = [len(part) // 8 for part in parts]
         if len(set(counts)) > 1:
-            raise Invalid(f"sum: ranks give different counts of numbers, by rank {counts}", job=self._job.name)
+            raise Invalid(f"sum: ranks give different counts of numbers, by rank {counts}", job=self._scope._job.name)
         sums = [0.0] * len(numbers)
         for part in parts:
             sums = [total + number for total, number in zip(sums, struct.unpack(form, part))]

@@ -10,11 +10,13 @@ import threading
 import weakref
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterator, Optional, Sequence, Set, Tuple, TypeVar
 
-from . import _abi, _calls, _lib, _log, _options, arrays, collectives
+from . import _abi, _calls, _lib, _log
 from .errors import Closed, Forked, Invalid, ZenpsError
+from .group import Group
 from .request import Request, RequestStats
+from .scope import Scope
 from .tensor import Tensor
 
 T = TypeVar("T")
@@ -33,14 +35,14 @@ class Totals:
     total: float = 0.0
 
 
-class Job:
+class Job(Scope):
     """This process's membership in a job as one of `world` ranks; :func:`zenps.init` makes it.
 
     A context manager. Open until ``close()``, or the end of the interpreter; a child of fork() has no job, only a
     :class:`Forked` error for every call. Any thread may call anything.
     """
 
-    def __init__(self, options: _abi.Options, name: Optional[str], log: Optional[_log.Sink]) -> None:
+    def __init__(self, options: _abi.Options, log: Optional[_log.Sink]) -> None:
         self._pid = os.getpid()
         self._state = threading.Lock()
         self._closed = False
@@ -52,9 +54,11 @@ class Job:
         self._stats = Totals()
         self._watched: Dict[Any, Tuple[Request[Any], asyncio.AbstractEventLoop]] = {}
         self._loops: Dict[asyncio.AbstractEventLoop, int] = {}
-        self._collective = collectives.Collective(self)
+        self._groups: Dict[int, Group] = {}
+        self._job = self
+        super().__init__()
         self._log = log
-        self.name: str = name or ""
+        self.name: str = ""
         lib = _lib.load()
 
         def open_it() -> int:
@@ -69,6 +73,7 @@ class Job:
             log.rank = self.rank
         self.world: int = lib.zenps_world(self._handle)
         self.servers: int = lib.zenps_servers(self._handle)
+        self.name = lib.zenps_job_name(self._handle).decode()
         self.provider: str = lib.zenps_provider(self._handle).decode()
 
     # The library's calls. A job that is closed while threads are inside is destroyed by the last one that leaves.
@@ -163,6 +168,8 @@ class Job:
             self._silence()
         if first:
             self._look()
+            for loop in [each for each in self._loops if each.is_closed()]:
+                os.close(self._loops.pop(loop))
 
     def _silence(self) -> None:
         """No callback into an interpreter that may be about to end."""
@@ -229,70 +236,21 @@ class Job:
             loop.remove_reader(descriptor)
             os.close(descriptor)
 
-    # What a user calls.
-
-    def tensor(self, name: str, rows: int, width: int = 1, dtype: str = "f32", *, op: str = "mean",
-               scheme: Optional[str] = None, values: Optional[str] = None, codec: Optional[str] = None, k: int = 0,
-               density: float = 0.0, partitions: int = 0, keep_zero_rows: bool = False, contributed: bool = False,
-               **more: Any) -> Tensor:  # fmt: skip
-        """Opens a tensor of rows x width values: "f32", "f64", "bf16" or "f16". The first rank to do so registers it, the
-        others must agree in every argument (ShapeMismatch). The same name again gives the same Tensor.
-
-        op: "mean" (the sum times 1 / world), "mean_present" (1 / ranks that contribute), "sum", "max", "min". scheme: how rounds are carried out; None: ZENPS_SCHEME,
-        "balanced". values: what values travel as, "raw", "bf16", "f16", "qsgd2", "qsgd4", "qsgd8". codec: "auto", "paper",
-        "coo". k, density: rows that lossy schemes keep. keep_zero_rows: rows of zeros that a rank lists are sent and in the
-        result. contributed: Rows.contributed says which rows of this rank's
-        gradient the result is made of. More: every other member of zenps_tensor_options_t by its name, with the words for
-        its constants in lower case; <zenps/zenps.h> says what they do.
-        """
-        options = _abi.TensorOptions()
-        lib = _lib.load()
-        lib.zenps_tensor_options_init(ctypes.byref(options), ctypes.sizeof(options))
-        words = dict(more, op=op, scheme=scheme, values=values, codec=codec, k=k, density=density, partitions=partitions)
-        _options.fill(options, dict(words, keep_zero_rows=int(keep_zero_rows), contributed=int(contributed)))
-        kind = _options.dtype(dtype)
-        if not 1 <= rows <= 1 << 40 or not 1 <= width <= 1 << 20:
-            raise Invalid(f"tensor {name}: {rows} rows of {width} values; must be 1 to 2^40, and 1 to 2^20")
+    def group(self, name: str, ranks: Sequence[int]) -> Group:
+        """Opens a group of some ranks, which alone do so, each with the same ranks in any order; returns when all have. The
+        same name again gives the same Group."""
+        numbers = sorted(ranks)
+        raw = (ctypes.c_int * max(len(numbers), 1))(*numbers)
 
         def open_it() -> int:
             handle = ctypes.c_void_p()
-            status = lib.zenps_tensor_open(
-                self._handle, name.encode(), rows, width, kind, ctypes.byref(options), ctypes.byref(handle)
-            )
-            _lib.check(status, self.name)
+            lib = _lib.load()
+            _lib.check(lib.zenps_group_open(self._handle, name.encode(), raw, len(numbers), ctypes.byref(handle)), self.name)
             assert handle.value is not None
             return handle.value
 
         handle = self._blocking(open_it)
-        with self._using():
-            made = Tensor(self, handle)
-        made.name, made.contributed = name, contributed
-        return self._tensors.setdefault(handle, made)
-
-    def barrier(self) -> None:
-        """Returns when all ranks have called it. Collective: all ranks in the same order."""
-        self._blocking(lambda: _lib.check(_lib.load().zenps_barrier(self._handle), self.name))
-
-    def broadcast(self, buffer: Any, root: int = 0) -> None:
-        """Copies the bytes of `buffer` from rank `root` to all, in place. An array in host memory, contiguous, as many
-        bytes on all ranks. Collective."""
-        array = arrays.of(buffer, "u8")
-        if array.device is not None:
-            raise Invalid("broadcast: the buffer is in the memory of a GPU; one in host memory is wanted")
-        if array.readonly and self.rank != root:
-            raise Invalid("broadcast: the buffer is read-only, and is to be written on this rank")
-        n_bytes = array.nbytes
-        lib = _lib.load()
-        self._blocking(lambda: _lib.check(lib.zenps_broadcast(self._handle, array.address, n_bytes, root), self.name))
-
-    def gather(self, data: bytes) -> List[bytes]:
-        """The `data` of every rank, by rank; of any length up to 64 MiB each. One round; for what is small. Collective."""
-        return self._collective.gather(data)
-
-    def sum(self, *numbers: float) -> List[float]:
-        """The sum of each number over all ranks, added in rank order. One round; for a few. Collective; all ranks give as
-        many."""
-        return self._collective.sum(numbers)
+        return self._groups.setdefault(handle, Group(self, handle, name, numbers))
 
     @property
     def stats(self) -> Totals:
@@ -305,7 +263,8 @@ class Job:
 
 
 _jobs: Dict[Tuple[Any, ...], Job] = {}
-_opening = threading.Lock()
+_guard = threading.Lock()
+_opening: Dict[Tuple[Any, ...], threading.Lock] = {}  # one for each key: several ranks may be threads of one process
 
 
 def init(coordinator: Optional[str] = None, job: Optional[str] = None, rank: Optional[int] = None,
@@ -321,7 +280,9 @@ def init(coordinator: Optional[str] = None, job: Optional[str] = None, rank: Opt
     ZENPS_LOG_LEVEL on, with `rank` and `component` in each record; None: stderr.
     """
     key = (coordinator, job, rank, world, provider, interface, subnet, join_timeout, round_timeout, threads, device, log)
-    with _opening:
+    with _guard:
+        opening = _opening.setdefault(key, threading.Lock())
+    with opening:
         known = _jobs.get(key)
         if known is not None and not known.closed and not known._forked:
             return known
@@ -342,7 +303,7 @@ def init(coordinator: Optional[str] = None, job: Optional[str] = None, rank: Opt
         if sink is not None:
             options.log = sink.callback
         try:
-            opened = Job(options, job or os.environ.get("ZENPS_JOB"), sink)
+            opened = Job(options, sink)
         except ZenpsError:
             if sink is not None:
                 sink.close()
@@ -361,8 +322,9 @@ def _close_all() -> None:
 
 
 def _in_child() -> None:
-    global _opening
-    _opening = threading.Lock()
+    global _guard
+    _guard = threading.Lock()
+    _opening.clear()
     for job in list(_open_jobs):
         job._forked = True
     _jobs.clear()

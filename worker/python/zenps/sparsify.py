@@ -66,12 +66,13 @@ class Sparsifier:
         handle = ctypes.c_void_p()
         _lib.check(lib.zenps_sparsifier_create(ctypes.byref(options), n, _options.dtype(dtype), ctypes.byref(handle)))
         self._handle = handle.value
+        self._destroy = lib.zenps_sparsifier_destroy  # which is there when modules are not any more
         self.n, self.dtype, self.kind, self.device = n, dtype, kind, device
         self._gradient: Optional[Array] = None
 
     def __del__(self) -> None:
         if getattr(self, "_handle", None):
-            _lib.load().zenps_sparsifier_destroy(self._handle)
+            self._destroy(self._handle)
 
     def _array(self, address: int, dtype: str, shape: Tuple[int, ...], readonly: bool) -> Array:
         return Array(address, dtype, shape, self, self.device, readonly)

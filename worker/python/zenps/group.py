@@ -1,0 +1,45 @@
+"""Groups: some ranks of a job, with tensors, barriers and sums of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Sequence
+
+from . import _lib
+from .scope import Scope
+
+if TYPE_CHECKING:
+    from .job import Job
+
+
+class Group(Scope):
+    """Some ranks of a job; :meth:`zenps.Job.group` opens it. A grid of tensor and data parallelism is one job with a group
+    for each row of the grid, and one for each column; all share the job's engine and links.
+
+    ranks: numbers in the job, ascending; rank: this one's place among them; world: how many. Names of tensors are the
+    group's own. Sums and means are of its ranks, in their order. Errors name ranks as the job numbers them. A rank that
+    dies ends the whole job.
+    """
+
+    def __init__(self, job: "Job", handle: int, name: str, ranks: Sequence[int]) -> None:
+        self._job = job
+        self._group = handle
+        self.name = name
+        self.ranks = tuple(ranks)
+        self._first = self.ranks[0]
+        self.rank = self.ranks.index(job.rank)
+        self.world = len(self.ranks)
+        super().__init__()
+
+    @property
+    def job(self) -> "Job":
+        return self._job
+
+    def close(self) -> None:
+        """No tensor is opened in the group any more, and no barrier held; its tensors go on. When all of its ranks have
+        closed it the name may be used for other ranks. The job closes groups that are left open."""
+        job, handle = self._job, self._group
+        job._blocking(lambda: _lib.check(_lib.load().zenps_group_close(handle), job.name))
+        job._groups.pop(handle or 0, None)
+
+    def __repr__(self) -> str:
+        return f"<zenps.Group {self.name!r} of {self._job.name!r}: rank {self.rank} of {self.world}>"

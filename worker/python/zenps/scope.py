@@ -1,0 +1,99 @@
+"""What the ranks of a job, or of a group of them, do together."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any, List, Optional
+
+from . import _abi, _lib, _options, arrays, collectives
+from .errors import Invalid
+from .tensor import Tensor
+
+if TYPE_CHECKING:
+    from .job import Job
+
+
+class Scope:
+    """The ranks of a :class:`Job`, or of a :class:`Group`. rank: this one's number among them; world: how many they are."""
+
+    rank: int
+    world: int
+    _job: "Job"
+    _group: Optional[int] = None  # zenps_group_t *; None: all ranks
+    _first: int = 0  # number in the job of the first rank
+
+    def __init__(self) -> None:
+        self._collective = collectives.Collective(self)
+
+    def tensor(self, name: str, rows: int, width: int = 1, dtype: str = "f32", *, op: str = "mean",
+               scheme: Optional[str] = None, values: Optional[str] = None, codec: Optional[str] = None, k: int = 0,
+               density: float = 0.0, partitions: int = 0, keep_zero_rows: bool = False, contributed: bool = False,
+               **more: Any) -> Tensor:  # fmt: skip
+        """Opens a tensor of rows x width values: "f32", "f64", "bf16" or "f16". The first rank to do so registers it, the
+        others must agree in every argument (ShapeMismatch). The same name again gives the same Tensor.
+
+        op: "mean" (the sum times 1 / world), "mean_present" (1 / ranks that contribute), "sum", "max", "min". scheme: how
+        rounds are carried out; None: ZENPS_SCHEME, "balanced". values: what values travel as, "raw", "bf16", "f16",
+        "qsgd2", "qsgd4", "qsgd8". codec: "auto", "paper", "coo". k, density: rows that lossy schemes keep. keep_zero_rows:
+        rows of zeros that a rank lists are sent and in the result. contributed: Rows.contributed says which rows of this
+        rank's gradient the result is made of. More: every other member of zenps_tensor_options_t by its name, with the
+        words for its constants in lower case; <zenps/zenps.h> says what they do.
+        """
+        job = self._job
+        options = _abi.TensorOptions()
+        lib = _lib.load()
+        lib.zenps_tensor_options_init(ctypes.byref(options), ctypes.sizeof(options))
+        words = dict(more, op=op, scheme=scheme, values=values, codec=codec, k=k, density=density, partitions=partitions)
+        _options.fill(options, dict(words, keep_zero_rows=int(keep_zero_rows), contributed=int(contributed)))
+        options.group = self._group
+        kind = _options.dtype(dtype)
+        if not 1 <= rows <= 1 << 40 or not 1 <= width <= 1 << 20:
+            raise Invalid(f"tensor {name}: {rows} rows of {width} values; must be 1 to 2^40, and 1 to 2^20")
+
+        def open_it() -> int:
+            handle = ctypes.c_void_p()
+            status = lib.zenps_tensor_open(
+                job._handle, name.encode(), rows, width, kind, ctypes.byref(options), ctypes.byref(handle)
+            )
+            _lib.check(status, job.name)
+            assert handle.value is not None
+            return handle.value
+
+        handle = job._blocking(open_it)
+        with job._using():
+            made = Tensor(job, handle)
+        made.name, made.contributed = name, contributed
+        return job._tensors.setdefault(handle, made)
+
+    def barrier(self) -> None:
+        """Returns when all ranks have called it. Collective: all ranks in the same order."""
+        lib, job, group = _lib.load(), self._job, self._group
+        if group is None:
+            job._blocking(lambda: _lib.check(lib.zenps_barrier(job._handle), job.name))
+        else:
+            job._blocking(lambda: _lib.check(lib.zenps_group_barrier(group), job.name))
+
+    def broadcast(self, buffer: Any, root: Optional[int] = None) -> None:
+        """Copies the bytes of `buffer` from rank `root`, as the job numbers it (None: the first), to all, in place. An
+        array in host memory, contiguous, as many bytes on all ranks. Collective."""
+        lib, job, group = _lib.load(), self._job, self._group
+        root = self._first if root is None else root
+        array = arrays.of(buffer, "u8")
+        if array.device is not None:
+            raise Invalid("broadcast: the buffer is in the memory of a GPU; one in host memory is wanted")
+        if array.readonly and job.rank != root:
+            raise Invalid("broadcast: the buffer is read-only, and is to be written on this rank")
+        at, n = array.address, array.nbytes
+        if group is None:
+            job._blocking(lambda: _lib.check(lib.zenps_broadcast(job._handle, at, n, root), job.name))
+        else:
+            job._blocking(lambda: _lib.check(lib.zenps_group_broadcast(group, at, n, root), job.name))
+
+    def gather(self, data: bytes) -> List[bytes]:
+        """The `data` of every rank, by rank; of any length up to 64 MiB each. One round; for what is small. Collective."""
+        return self._collective.gather(data)
+
+    def sum(self, *numbers: float) -> List[float]:
+        """The sum of each number over all ranks, added in rank order. One round; for a few. Collective; all ranks give as
+        many."""
+        return self._collective.sum(numbers)
