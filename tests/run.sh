@@ -97,16 +97,17 @@ part_integration() {
 part_python() {
   say "python: the package against real daemons, with Debian's PyTorch"
   build_in gcc || { one 1 "build with gcc"; return; }
-  local log=$work/python.log status p f s
+  local log=$work/python.log status totals p f s
   (cd "$work/gcc" && ZPS_TOP_SRCDIR=$top ZPS_TOP_BUILDDIR=$work/gcc timeout 900 /usr/bin/python3 -m pytest -p no:cacheprovider -rs -q "$top/tests/python") >"$log" 2>&1
   status=$?
-  p=$(sed -n '$s/.*\b\([0-9]*\) passed.*/\1/p' "$log") s=$(sed -n '$s/.*\b\([0-9]*\) skipped.*/\1/p' "$log")
-  f=$(sed -n '$s/.*\b\([0-9]*\) failed.*/\1/p' "$log")
-  [ "$status" -eq 0 ] || [ -n "$f" ] || f=1 # it died, or found no test
-  passed=$((passed + ${p:-0})) failed=$((failed + ${f:-0})) skipped=$((skipped + ${s:-0}))
-  echo "python: ${p:-0} passed, ${f:-0} failed, ${s:-0} skipped"
+  totals=$(tail -n 1 "$log") # "1 failed, 2 passed, 3 skipped in 4.00s", each where there are any
+  p=$(grep -oE '[0-9]+ passed' <<<"$totals" | tr -dc 0-9) s=$(grep -oE '[0-9]+ skipped' <<<"$totals" | tr -dc 0-9)
+  f=$(grep -oE '[0-9]+ (failed|error)' <<<"$totals" | awk '{ n += $1 } END { print n + 0 }')
+  [ "$status" -eq 0 ] || [ "$f" -gt 0 ] || f=1 # it died, or found no test
+  passed=$((passed + ${p:-0})) failed=$((failed + f)) skipped=$((skipped + ${s:-0}))
+  echo "python: ${p:-0} passed, $f failed, ${s:-0} skipped"
   grep '^SKIPPED' "$log"
-  if [ -n "$f" ]; then
+  if [ "$f" -gt 0 ]; then
     failures="$failures\n  python"
     tail -n 80 "$log"
   fi
