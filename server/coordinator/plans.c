@@ -52,21 +52,39 @@ static int compare_names(const void *a, const void *b) {
   return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
+/* Whose tensor it is: the ranks of its group, or all. */
+static uint32_t count_ranks(const struct zps_member_job *job, const struct zps_tensor_spec *spec) {
+  return spec->n_ranks ? spec->n_ranks : job->world;
+}
+
+static const struct zps_member_rank *rank_at(const struct zps_member_job *job, const struct zps_tensor_spec *spec,
+                                             uint32_t i) {
+  return job->ranks[spec->n_ranks ? spec->ranks[i] : i];
+}
+
+static bool has_rank(const struct zps_tensor_spec *spec, uint32_t rank) {
+  for (uint32_t i = 0; i < spec->n_ranks; i++)
+    if (spec->ranks[i] == rank) return true;
+  return spec->n_ranks == 0;
+}
+
 /* Ranks of the fullest host, and whether servers are on hosts without ranks. */
-static zps_err_t survey(const struct zps_member_job *job, struct zps_plan_cluster *cluster) {
-  const char **const hosts = malloc(job->world * sizeof *hosts);
+static zps_err_t survey(const struct zps_member_job *job, const struct zps_tensor_spec *spec,
+                        struct zps_plan_cluster *cluster) {
+  const uint32_t n = cluster->n;
+  const char **const hosts = malloc(n * sizeof *hosts);
   if (!hosts) return ZPS_ERR_NOMEM;
-  for (uint32_t r = 0; r < job->world; r++) hosts[r] = job->ranks[r]->host;
-  qsort(hosts, job->world, sizeof *hosts, compare_names);
+  for (uint32_t i = 0; i < n; i++) hosts[i] = rank_at(job, spec, i)->host;
+  qsort(hosts, n, sizeof *hosts, compare_names);
   cluster->ranks_per_host = 1;
-  for (uint32_t r = 1, alike = 1; r < job->world; r++) {
+  for (uint32_t r = 1, alike = 1; r < n; r++) {
     alike = strcmp(hosts[r], hosts[r - 1]) == 0 ? alike + 1 : 1;
     if (alike > cluster->ranks_per_host) cluster->ranks_per_host = alike;
   }
   cluster->servers_apart = true;
   for (uint32_t i = 0; i < job->n_servers; i++) {
     const char *const host = job->servers[i]->host;
-    if (bsearch(&host, hosts, job->world, sizeof *hosts, compare_names)) cluster->servers_apart = false;
+    if (bsearch(&host, hosts, n, sizeof *hosts, compare_names)) cluster->servers_apart = false;
   }
   free(hosts);
   return ZPS_OK;
@@ -75,7 +93,7 @@ static zps_err_t survey(const struct zps_member_job *job, struct zps_plan_cluste
 static zps_err_t describe(const struct zps_member_job *job, const struct zps_tensor_spec *spec,
                           struct zps_plan_input *input) {
   *input = (struct zps_plan_input){
-      .cluster = {.n = job->world,
+      .cluster = {.n = count_ranks(job, spec),
                   .servers = job->n_servers,
                   .net = {BANDWIDTH_GUESS, LATENCY_GUESS_S},
                   .host = {HOST_BANDWIDTH_GUESS, HOST_LATENCY_GUESS_S}},
@@ -88,7 +106,7 @@ static zps_err_t describe(const struct zps_member_job *job, const struct zps_ten
                : spec->codec == ZPS_CODEC_COO_ONLY ? ZPS_PLAN_CODEC_COO
                                                    : ZPS_PLAN_CODEC_AUTO};
   zps_plan_calibration_default(&input->calibration);
-  return survey(job, &input->cluster);
+  return survey(job, spec, &input->cluster);
 }
 
 /* Schemes that cannot be told apart by the values of their results. */
@@ -269,12 +287,12 @@ static void explain(const struct zps_member_plan *plan, const struct zps_member_
 
 static void choose(struct zps_member_plan *plan, const struct zps_member_job *job,
                    const struct zps_member_tensor *tensor) {
+  const uint32_t world = count_ranks(job, &tensor->spec);
   if (plan->rounds > 0) {
     const double each = plan->rows / plan->rounds;
-    zps_plan_observe(&plan->observer, job->world, plan->input.tensor.rows, each * job->world,
-                     plan->union_rows / plan->rounds);
+    zps_plan_observe(&plan->observer, world, plan->input.tensor.rows, each * world, plan->union_rows / plan->rounds);
     learn_links(plan);
-    learn_overlap(plan, job->world);
+    learn_overlap(plan, world);
     zps_plan_observed(&plan->observer, &plan->input.profile);
     const enum zps_plan_scheme before = plan->chooser.scheme;
     const bool was_trying = is_trying(plan);
@@ -302,11 +320,12 @@ static void tell(struct zps_members *members, const struct zps_member_job *job, 
 }
 
 /* Notes that the rank has reported. Returns whether all ranks that are there have. */
-static bool all_told(struct zps_member_plan *plan, const struct zps_member_job *job, uint32_t rank) {
+static bool all_told(struct zps_member_plan *plan, const struct zps_member_job *job, const struct zps_tensor_spec *spec,
+                     uint32_t rank) {
   uint32_t there = 0;
   if (!plan->told[rank]) plan->n_told++;
   plan->told[rank] = true;
-  for (uint32_t r = 0; r < job->world; r++) there += job->ranks[r]->state == ZPS_RANK_IN;
+  for (uint32_t i = 0; i < count_ranks(job, spec); i++) there += rank_at(job, spec, i)->state == ZPS_RANK_IN;
   return plan->n_told >= there;
 }
 
@@ -319,17 +338,20 @@ zps_err_t zps_members_plan(struct zps_members *members, struct zps_member_client
     return zps_fail(error, ZPS_ERR_UNKNOWN, "job '%s' has no tensor %u whose scheme is auto", job->name, number);
   const struct zps_member_tensor *tensor = job->tensors[number];
   struct zps_member_plan *plan = tensor->plan;
+  if (!has_rank(&tensor->spec, client->rank))
+    return zps_fail(error, ZPS_ERR_UNKNOWN, "rank %u is none of the ranks of tensor '%s' of job '%s'", client->rank,
+                    tensor->spec.name, job->name);
   note(plan, client->rank, told);
   if (told->report.step < zps_plan_schedule_until(&plan->schedule)) {
     tell(members, job, tensor, client, plan->schedule.runs, plan->schedule.n, true);
     return ZPS_OK;
   }
-  if (!all_told(plan, job, client->rank) && !told->report.waits) return ZPS_OK;
+  if (!all_told(plan, job, &tensor->spec, client->rank) && !told->report.waits) return ZPS_OK;
   choose(plan, job, tensor);
   struct zps_plan_run run;
   zps_plan_schedule_extend(&plan->schedule, told->report.step, window_of(plan), plan->chooser.scheme, &run);
-  for (uint32_t r = 0; r < job->world; r++) {
-    const struct zps_member_rank *rank = job->ranks[r];
+  for (uint32_t i = 0; i < count_ranks(job, &tensor->spec); i++) {
+    const struct zps_member_rank *rank = rank_at(job, &tensor->spec, i);
     if (rank->state == ZPS_RANK_IN) tell(members, job, tensor, rank->client, &run, 1, false);
   }
   return ZPS_OK;

@@ -31,7 +31,7 @@ static void member_open(struct member *member, const struct rank *rank, const ch
 static void member_tensor(struct member *member, const char *name, const struct spec *spec, const char *scheme,
                           zenps_op_t op) {
   member->spec = *spec;
-  ZENPS_TENSOR_OPTIONS_INIT(&member->spec.options);
+  if (!spec->options.struct_size) ZENPS_TENSOR_OPTIONS_INIT(&member->spec.options);
   member->spec.options.scheme = scheme;
   member->spec.options.op = op;
   member->spec.options.group = member->group;
@@ -115,10 +115,58 @@ static void test_grid_over_servers(void **state) {
   ranks_run(cluster_shared(), 4, grid_sums, "omnireduce", 0);
 }
 
+/* Between the ranks of a group. Schemes add in orders of their own, of which two ranks' sums show nothing. Those that
+ * keep the greatest rows drop sums of zero, which other values have. */
+static void grid_between(struct rank *rank) {
+  const char *const scheme = rank->arg;
+  const bool keeps_greatest = strcmp(scheme, "oktopk") == 0 || strstr(scheme, "top");
+  struct spec spec = {.rows = ROWS, .width = 4, .dtype = ZENPS_F32, .density = 0.1, .few_values = !keeps_greatest};
+  struct member row, column;
+  rank_open(rank);
+  ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
+  if (keeps_greatest) spec.options.k = ROWS;
+  grid_open(rank, &row, &column);
+  member_tensor(&row, "w", &spec, scheme, ZENPS_OP_SUM);
+  member_tensor(&column, "w", &spec, scheme, ZENPS_OP_MEAN);
+  struct flying flying[2];
+  for (uint64_t step = 0; step < 4 * STEPS; step++) { /* several choices of auto's */
+    fly(&flying[0], step % 2 ? &row : &column, step);
+    fly(&flying[1], step % 2 ? &column : &row, step);
+    land(&flying[0]);
+    land(&flying[1]);
+  }
+  rank_close(rank);
+}
+
+static void test_grid_between_ranks(void **state) {
+  (void)state;
+  static const char *const schemes[] = {"recursive-doubling",
+                                        "split-allgather",
+                                        "agsparse",
+                                        "dsar",
+                                        "bitmap-split",
+                                        "ring",
+                                        "rabenseifner",
+                                        "two-level",
+                                        "blueconnect",
+                                        "dense-split",
+                                        "hierarchical",
+                                        "hierarchical:ring",
+                                        "oktopk",
+                                        "gtopk",
+                                        "topka",
+                                        "topkdsa",
+                                        "auto",
+                                        "auto:any"};
+  for (unsigned i = 0; i < sizeof schemes / sizeof schemes[0]; i++)
+    ranks_run(cluster_shared(), 4, grid_between, schemes[i], 0);
+}
+
 /* Three of five ranks: the others have nothing to do with it. */
 static void some_ranks(struct rank *rank) {
   const struct spec spec = {
       .rows = ROWS, .width = 3, .dtype = ZENPS_F64, .rows_in = true, .rows_out = true, .repeats = 2, .density = 0.2};
+  const struct spec few = {.rows = ROWS, .width = 3, .dtype = ZENPS_F32, .density = 0.2, .few_values = true};
   struct member some;
   rank_open(rank);
   if (rank->rank % 2 == 0) {
@@ -126,6 +174,13 @@ static void some_ranks(struct rank *rank) {
     member_tensor(&some, "lists", &spec, "balanced", ZENPS_OP_SUM);
     for (uint64_t step = 0; step < STEPS; step++) step_run(some.tensor, &some.spec, &some.as, step);
     member_tensor(&some, "mean", &spec, "balanced", ZENPS_OP_MEAN);
+    for (uint64_t step = 0; step < STEPS; step++) step_run(some.tensor, &some.spec, &some.as, step);
+    struct spec absent = spec; /* only every other rank has something */
+    absent.empty = 2;
+    member_tensor(&some, "present", &absent, "balanced", ZENPS_OP_MEAN_PRESENT);
+    for (uint64_t step = 0; step < STEPS; step++) step_run(some.tensor, &some.spec, &some.as, step);
+    /* Links between them alone, while the others wait in the barrier. */
+    member_tensor(&some, "between", &few, "agsparse", ZENPS_OP_SUM);
     for (uint64_t step = 0; step < STEPS; step++) step_run(some.tensor, &some.spec, &some.as, step);
   }
   CHECK_OK(zenps_barrier(rank->zenps));
@@ -384,9 +439,14 @@ static void test_others_go(void **state) {
 }
 
 const struct CMUnitTest api_group_tests[] = {
-    cmocka_unit_test(test_grid_over_servers), cmocka_unit_test(test_some_ranks),
-    cmocka_unit_test(test_grid_operations),   cmocka_unit_test(test_wrong_lists),
-    cmocka_unit_test(test_half_a_group),      cmocka_unit_test(test_absent_rank_of_a_group),
-    cmocka_unit_test(test_others_go),         cmocka_unit_test(test_two_lists_of_one_name),
+    cmocka_unit_test(test_grid_over_servers),
+    cmocka_unit_test(test_grid_between_ranks),
+    cmocka_unit_test(test_some_ranks),
+    cmocka_unit_test(test_grid_operations),
+    cmocka_unit_test(test_wrong_lists),
+    cmocka_unit_test(test_half_a_group),
+    cmocka_unit_test(test_absent_rank_of_a_group),
+    cmocka_unit_test(test_others_go),
+    cmocka_unit_test(test_two_lists_of_one_name),
 };
 const size_t n_api_group_tests = sizeof api_group_tests / sizeof api_group_tests[0];

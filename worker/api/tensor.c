@@ -20,15 +20,21 @@
 
 /* ------------------------------------------------------------ open */
 
+/* This rank's own ends of its links to all others. */
+static zps_err_t make_links(struct zenps_job *job, struct zps_error *error) {
+  zps_err_t err = ZPS_OK;
+  if (!job->peers.ranks)
+    err = zps_membership_peers(&job->membership, (uint32_t)job->options.world, job->options.round_timeout_ms,
+                               &job->peers, error);
+  return err == ZPS_OK ? zps_plane_link(&job->plane, &job->peers, error) : err;
+}
+
 /* All ranks, to each other, before the first round of a scheme between ranks: no rank sends before all can receive.
  */
 static zps_err_t link_ranks(struct zenps_job *job, struct zps_error *error) {
   const uint64_t timeout_ms = job->options.round_timeout_ms;
   if (job->linked) return ZPS_OK;
-  zps_err_t err = ZPS_OK;
-  if (!job->peers.ranks)
-    err = zps_membership_peers(&job->membership, (uint32_t)job->options.world, timeout_ms, &job->peers, error);
-  if (err == ZPS_OK) err = zps_plane_link(&job->plane, &job->peers, error);
+  zps_err_t err = make_links(job, error);
   if (err != ZPS_OK) return err;
   struct zps_sharing sharing;
   zps_sharing_begin(&sharing, &job->options, &job->join, &job->peers);
@@ -36,6 +42,19 @@ static zps_err_t link_ranks(struct zenps_job *job, struct zps_error *error) {
   if (err == ZPS_OK) err = zps_sharing_meet(&sharing, &job->plane, error);
   zps_sharing_fini(&sharing);
   job->linked = err == ZPS_OK;
+  return err;
+}
+
+/* The same among the ranks of a group, whatever others do. They share no memory: that takes all ranks of their host. */
+static zps_err_t link_group(struct zenps_job *job, struct zenps_group *group, struct zps_error *error) {
+  char name[ZPS_NAME_MAX + 1];
+  if (group->is_linked) return ZPS_OK;
+  snprintf(name, sizeof name, "@links/%s", group->name);
+  zps_err_t err = make_links(job, error);
+  if (err == ZPS_OK)
+    err = zps_membership_group_open(&job->membership, name, group->ranks, group->n_ranks, job->options.round_timeout_ms,
+                                    error);
+  group->is_linked = err == ZPS_OK;
   return err;
 }
 
@@ -68,9 +87,8 @@ static zps_err_t inner_create(struct zenps_tensor *tensor, const struct zps_tens
                               struct zps_error *error) {
   struct zenps_job *job = tensor->job;
   struct zps_peer_tensor *peer = tensor->core.peer;
-  const uint32_t me = (uint32_t)job->options.rank;
   struct zenps_tensor *inner = NULL;
-  if (peer->n_masters < 2 || zps_peer_master(&peer->plan, me) != me) return ZPS_OK;
+  if (peer->n_masters < 2 || zps_peer_master(&peer->plan, peer->plan.me) != peer->plan.me) return ZPS_OK;
   zps_err_t err = between_hosts_open(job, asked, peer, &inner, error);
   if (err != ZPS_OK) return err;
   err = zps_inner_create(inner, &tensor->inner);
@@ -86,11 +104,12 @@ static bool merges_on_device(const struct zps_round_tensor *core) {
          core->peer->plan.values == 0;
 }
 
-/* Notes which ranks of this host may offer each other what is on their devices. */
+/* Notes which ranks of this host may offer each other what is on their devices. In a group none does: its ranks share
+ * nothing as long as not all ranks of the job are linked, which they may hear of at different times. */
 static zps_err_t find_near(struct zenps_tensor *tensor, struct zps_error *error) {
   const struct zenps_job *job = tensor->job;
   struct zps_peer_tensor *peer = tensor->core.peer;
-  if (job->options.device < 0 || !merges_on_device(&tensor->core)) return ZPS_OK;
+  if (tensor->group || job->options.device < 0 || !merges_on_device(&tensor->core)) return ZPS_OK;
   peer->near = calloc(peer->plan.n, sizeof *peer->near);
   if (!peer->near) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor %s", tensor->core.name);
   for (uint32_t r = 0; r < peer->plan.n; r++) peer->near[r] = zps_plane_shares_device(&job->plane, r);
@@ -103,9 +122,10 @@ static zps_err_t find_near(struct zenps_tensor *tensor, struct zps_error *error)
 static zps_err_t peer_create(struct zenps_tensor *tensor, const struct zps_tensor_ask *asked, struct zps_error *error) {
   struct zenps_job *job = tensor->job;
   struct zps_round_tensor *core = &tensor->core;
-  zps_err_t err = link_ranks(job, error);
+  zps_err_t err = asked->group ? link_group(job, asked->group, error) : link_ranks(job, error);
   if (err == ZPS_OK)
-    err = zps_peer_tensor_create(&asked->scheme, &job->peers, (uint32_t)job->options.rank, &core->peer, error);
+    err = zps_peer_tensor_create(&asked->scheme, &job->peers, (uint32_t)job->options.rank, asked->group, &core->peer,
+                                 error);
   if (err != ZPS_OK) return err;
   core->ops = &zps_peer_ops;
   core->scheme = core->peer->scheme->name;
@@ -149,7 +169,7 @@ zps_err_t zps_worker_tensor_create(struct zenps_job *job, const struct zps_tenso
   tensor->group = asked->group;
   tensor->core = (struct zps_round_tensor){.job = job->options.job,
                                            .id = wire.tensor,
-                                           .world = (uint32_t)job->options.world,
+                                           .world = asked->group ? asked->group->n_ranks : (uint32_t)job->options.world,
                                            .rounds = &job->rounds,
                                            .shape = shape,
                                            .width = wire.width,

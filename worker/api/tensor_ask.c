@@ -116,18 +116,6 @@ zps_err_t zps_tensor_ask_make(struct zenps_job *job, const char *name, uint64_t 
                     "raw",
                     name, zps_values_name(value_codec), zps_scheme_spec_text(&out->scheme.spec, text));
   }
-  if (options.group && !out->scheme.served) {
-    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
-                    "tensor %s: scheme %s is between all ranks of the job; a tensor of group %s takes balanced, "
-                    "sparse-ps, dense-ps or omnireduce",
-                    name, out->scheme.name, options.group->name);
-  }
-  if (options.group && out->scheme.choices) {
-    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
-                    "tensor %s: scheme auto is for tensors of all ranks; one of group %s takes balanced, sparse-ps, "
-                    "dense-ps or omnireduce",
-                    name, options.group->name);
-  }
   out->spec.scheme = out->scheme.spec;
   out->group = options.group;
   if (options.group) snprintf(out->spec.group, sizeof out->spec.group, "%s", options.group->name);

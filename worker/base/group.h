@@ -21,7 +21,8 @@ struct zenps_group {
   struct zenps_job *job;
   struct zenps_group *next;
   char name[ZPS_GROUP_NAME_MAX + 1];
-  bool is_open; /* under the job's lock. One that is closed stays, for its tensors */
+  bool is_open;   /* under the job's lock. One that is closed stays, for its tensors */
+  bool is_linked; /* under the job's `open`: its ranks have made their links to each other */
   struct zps_collective collective;
   uint32_t n_ranks;
   uint32_t ranks[]; /* ascending */

@@ -4,15 +4,22 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "worker/base/group.h"
 #include "worker/schemes/parts.h"
 
-/* Each rank's place (a host, or a rack): the first rank there. */
-static void number_places(const struct zps_join_peers *peers, const char *(*name)(const struct zps_join_peer *peer),
-                          uint32_t *places) {
-  for (uint32_t r = 0; r < peers->world; r++) {
+/* Where the rank at a position of the plan is. */
+static const struct zps_join_peer *peer_at(const struct zps_join_peers *peers, const struct zps_peer_plan *plan,
+                                           uint32_t position) {
+  return &peers->ranks[zps_peer_rank(plan, position)];
+}
+
+/* Each position's place (a host, or a rack): the first position there. */
+static void number_places(const struct zps_join_peers *peers, const struct zps_peer_plan *plan,
+                          const char *(*name)(const struct zps_join_peer *peer), uint32_t *places) {
+  for (uint32_t i = 0; i < plan->n; i++) {
     uint32_t first = 0;
-    while (strcmp(name(&peers->ranks[first]), name(&peers->ranks[r])) != 0) first++;
-    places[r] = first;
+    while (strcmp(name(peer_at(peers, plan, first)), name(peer_at(peers, plan, i))) != 0) first++;
+    places[i] = first;
   }
 }
 
@@ -44,9 +51,9 @@ static bool spans_racks(const uint32_t *hosts, const uint32_t *racks, uint32_t n
 
 /* Racks of equally many hosts of equally many ranks make levels of their own, in whatever order the ranks are. */
 static void level_racks(const struct zps_join_peers *peers, struct zps_peer_tensor *scheme) {
-  const uint32_t n = peers->world;
+  const uint32_t n = scheme->plan.n;
   const uint32_t per_host = place_size(scheme->hosts, n), per_rack = place_size(scheme->racks, n);
-  if (scheme->plan.n_levels > 0 || !peers->ranks[0].rack[0] || per_host == 0 || per_rack == 0) return;
+  if (scheme->plan.n_levels > 0 || !peer_at(peers, &scheme->plan, 0)->rack[0] || per_host == 0 || per_rack == 0) return;
   if (per_rack == per_host || per_rack == n || spans_racks(scheme->hosts, scheme->racks, n)) return;
   const uint32_t levels[] = {per_host, per_rack / per_host, n / per_rack};
   for (unsigned i = 0; i < 3; i++) {
@@ -55,13 +62,18 @@ static void level_racks(const struct zps_join_peers *peers, struct zps_peer_tens
   scheme->plan.racks = scheme->racks;
 }
 
-void zps_peer_tensor_destroy(struct zps_peer_tensor *scheme) {
-  if (!scheme) return;
-  if (scheme->scheme->close && scheme->state) scheme->scheme->close(scheme->state);
+static void free_arrays(struct zps_peer_tensor *scheme) {
   free(scheme->hosts);
   free(scheme->near);
   free(scheme->racks);
   free(scheme->masters);
+  free(scheme->ranks);
+}
+
+void zps_peer_tensor_destroy(struct zps_peer_tensor *scheme) {
+  if (!scheme) return;
+  if (scheme->scheme->close && scheme->state) scheme->scheme->close(scheme->state);
+  free_arrays(scheme);
   free(scheme);
 }
 
@@ -70,36 +82,50 @@ static zps_err_t find_masters(struct zps_peer_tensor *scheme) {
   scheme->masters = calloc(scheme->plan.n, sizeof *scheme->masters);
   if (!scheme->masters) return ZPS_ERR_NOMEM;
   scheme->n_masters = zps_peer_masters(&scheme->plan, scheme->masters);
+  for (uint32_t i = 0; i < scheme->n_masters; i++)
+    scheme->masters[i] = zps_peer_rank(&scheme->plan, scheme->masters[i]);
   return ZPS_OK;
 }
 
+/* The ranks that take part: all, or the group's. */
+static void set_ranks(const struct zps_join_peers *peers, uint32_t me, const struct zenps_group *group,
+                      struct zps_peer_tensor *scheme) {
+  struct zps_peer_plan *plan = &scheme->plan;
+  plan->n = group ? group->n_ranks : peers->world;
+  plan->me = me;
+  if (!group) return;
+  memcpy(scheme->ranks, group->ranks, plan->n * sizeof *scheme->ranks);
+  plan->ranks = scheme->ranks;
+  for (plan->me = 0; scheme->ranks[plan->me] != me; plan->me++) continue;
+}
+
 zps_err_t zps_peer_tensor_create(const struct zps_scheme_ask *ask, const struct zps_join_peers *peers, uint32_t me,
-                                 struct zps_peer_tensor **scheme_p, struct zps_error *error) {
+                                 const struct zenps_group *group, struct zps_peer_tensor **scheme_p,
+                                 struct zps_error *error) {
   struct zps_peer_tensor *scheme = calloc(1, sizeof *scheme);
-  uint32_t *hosts = calloc(peers->world, sizeof *hosts), *racks = calloc(peers->world, sizeof *racks);
-  zps_err_t err = ZPS_ERR_NOMEM;
-  if (!scheme || !hosts || !racks) {
-    free(scheme);
-    free(hosts);
-    free(racks);
-    return zps_fail(error, err, "no memory for scheme %s", ask->scheme->name);
+  if (scheme) {
+    scheme->hosts = calloc(peers->world, sizeof *scheme->hosts);
+    scheme->racks = calloc(peers->world, sizeof *scheme->racks);
+    scheme->ranks = calloc(peers->world, sizeof *scheme->ranks);
   }
-  number_places(peers, host_of, hosts);
-  number_places(peers, rack_of, racks);
+  if (!scheme || !scheme->hosts || !scheme->racks || !scheme->ranks) {
+    if (scheme) free_arrays(scheme);
+    free(scheme);
+    return zps_fail(error, ZPS_ERR_NOMEM, "no memory for scheme %s", ask->scheme->name);
+  }
   scheme->scheme = ask->scheme;
-  scheme->hosts = hosts;
-  scheme->racks = racks;
   memcpy(scheme->levels, ask->levels, sizeof scheme->levels);
   memcpy(scheme->algorithms, ask->algorithms, sizeof scheme->algorithms);
   scheme->plan = ask->plan;
-  scheme->plan.n = peers->world;
-  scheme->plan.me = me;
+  set_ranks(peers, me, group, scheme);
   scheme->plan.levels = scheme->levels;
   scheme->plan.algorithms = ask->plan.algorithms ? scheme->algorithms : NULL;
-  scheme->plan.hosts = hosts;
+  scheme->plan.hosts = scheme->hosts;
+  number_places(peers, &scheme->plan, host_of, scheme->hosts);
+  number_places(peers, &scheme->plan, rack_of, scheme->racks);
   level_racks(peers, scheme);
   snprintf(scheme->name, sizeof scheme->name, "%s", ask->name);
-  err = ask->between ? find_masters(scheme) : ZPS_OK;
+  zps_err_t err = ask->between ? find_masters(scheme) : ZPS_OK;
   if (err == ZPS_OK && scheme->scheme->open) err = scheme->scheme->open(&scheme->plan, &scheme->state);
   if (err != ZPS_OK) {
     zps_peer_tensor_destroy(scheme);

@@ -6,9 +6,12 @@
 #include "worker/control/membership.h"
 #include "worker/peer/tensor.h"
 
-/* Called once it is known where the ranks are. */
+struct zenps_group;
+
+/* Called once it is known where the ranks are. `group` NULL: all of them take part. */
 zps_err_t zps_peer_tensor_create(const struct zps_scheme_ask *ask, const struct zps_join_peers *peers, uint32_t me,
-                                 struct zps_peer_tensor **scheme_p, struct zps_error *error) ZPS_MUSTCHECK;
+                                 const struct zenps_group *group, struct zps_peer_tensor **scheme_p,
+                                 struct zps_error *error) ZPS_MUSTCHECK;
 void zps_peer_tensor_destroy(struct zps_peer_tensor *scheme); /* NULL is allowed */
 
 #endif

@@ -112,9 +112,13 @@ static void launch(struct zps_peer_round *round) {
 
 /* An attempt at this step that others gave up before it began here fails here, too. */
 static bool take_unexpected_aborts(struct zps_round *base, const struct zps_unexpected_round *unexpected) {
-  for (const struct zps_unexpected_abort *abort = unexpected->aborts; abort; abort = abort->next)
+  bool aborted = false;
+  for (const struct zps_unexpected_abort *abort = unexpected->aborts; abort; abort = abort->next) {
+    if (!zps_peer_takes_part(base, abort->src)) continue;
     zps_peer_aborted(zps_peer_of(base), abort->src, &abort->abort);
-  return unexpected->aborts != NULL;
+    aborted = true;
+  }
+  return aborted;
 }
 
 static void take_unexpected(struct zps_round *base) {
@@ -124,6 +128,7 @@ static void take_unexpected(struct zps_round *base) {
   const bool aborted = unexpected && take_unexpected_aborts(base, unexpected);
   for (const struct zps_unexpected_message *message = unexpected ? unexpected->messages : NULL; message;
        message = message->next) {
+    if (!zps_peer_takes_part(base, message->src)) continue;
     if (!aborted) {
       base->stats.bytes_in += message->frame_bytes;
       zps_peer_message(zps_peer_of(base), message->src, &message->slice);
@@ -146,7 +151,8 @@ void zps_peer_begin(struct zps_round *base) {
     zps_round_fail(base, error.code, "%s", error.text);
     return;
   }
-  for (uint32_t r = 0; r < plane->world && !zps_round_machine_over(base->machine); r++) {
+  for (uint32_t i = 0; i < zps_peer_n_others(base) && !zps_round_machine_over(base->machine); i++) {
+    const uint32_t r = zps_peer_other(base, i);
     if (plane->ranks[r].lost) zps_peer_remote_lost(base, &plane->ranks[r], plane->ranks[r].why);
   }
   if (zps_round_machine_over(base->machine)) return;

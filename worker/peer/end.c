@@ -22,13 +22,13 @@ static bool has_ended(const struct zps_round *base, uint32_t rank) {
 }
 
 bool zps_peer_quiet(const struct zps_round *base) {
-  const struct zps_plane *plane = base->plane;
   const bool ok = zps_peer_of(base)->base.committed;
   /* A job that failed elsewhere: no rank reads for it any more. */
   if (base->rounds->fail_code != ZPS_OK && base->rounds->fail_code != ZPS_ERR_CLOSED) return true;
   if (!ok && !zps_peer_of(base)->launched) return true; /* nothing was sent, so nothing can be late */
-  for (uint32_t r = 0; r < plane->world; r++) {
-    if (r == plane->rank || has_ended(base, r)) continue;
+  for (uint32_t i = 0; i < zps_peer_n_others(base); i++) {
+    const uint32_t r = zps_peer_other(base, i);
+    if (has_ended(base, r)) continue;
     if (!ok || zps_peer_of(base)->remotes[r].reads) return false;
   }
   return true;
@@ -36,24 +36,22 @@ bool zps_peer_quiet(const struct zps_round *base) {
 
 /* At the deadline, live ranks say which ranks they wait for: that shows which rank says nothing. */
 bool zps_peer_known(const struct zps_round *base) {
-  const struct zps_plane *plane = base->plane;
   if (!zps_peer_is_revoked(zps_peer_of(base))) return false;
   if (base->machine->code != ZPS_ERR_TIMEOUT) return true;
-  for (uint32_t r = 0; r < plane->world; r++) {
-    if (r != plane->rank && !has_spoken(base, r)) return false;
-  }
+  for (uint32_t i = 0; i < zps_peer_n_others(base); i++)
+    if (!has_spoken(base, zps_peer_other(base, i))) return false;
   return true;
 }
 
 static bool awaits(const struct zps_peer_round *round, uint32_t rank) {
-  if (rank == round->base.plane->rank) return false;
   return !round->launched || zps_run_waits_for(&round->run, rank) || zps_peer_serve_awaits(round, rank) ||
          (round->decoded && zps_peer_needs_done(round, rank));
 }
 
 void zps_peer_name_awaited(const struct zps_peer_round *round, struct zps_frame_abort *abort) {
   abort->n_ranks = 0;
-  for (uint32_t r = 0; r < round->base.plane->world && abort->n_ranks < ZPS_WIRE_RANKS_MAX; r++) {
+  for (uint32_t i = 0; i < zps_peer_n_others(&round->base) && abort->n_ranks < ZPS_WIRE_RANKS_MAX; i++) {
+    const uint32_t r = zps_peer_other(&round->base, i);
     if (round->launched && awaits(round, r)) abort->ranks[abort->n_ranks++] = r;
   }
 }
@@ -68,7 +66,6 @@ static void name(struct zps_round *base, uint32_t rank) {
 /* Names the awaited ranks that have said nothing; where all have spoken, all awaited ranks. */
 static void explain_timeout(struct zps_round *base) {
   const struct zps_peer_round *round = zps_peer_of(base);
-  const struct zps_plane *plane = base->plane;
   struct zps_frame_abort *reason = &base->reason;
   snprintf(reason->text, sizeof reason->text, "the deadline of %" PRIu64 " ms passed ",
            (uint64_t)((base->deadline_ns - base->start_ns) / ZPS_NS_PER_MS));
@@ -83,9 +80,10 @@ static void explain_timeout(struct zps_round *base) {
       snprintf(reason->text, sizeof reason->text, "%s", round->serve.silent);
       return;
     }
-    for (uint32_t r = 0; r < plane->world; r++) {
+    for (uint32_t i = 0; i < zps_peer_n_others(base); i++) {
+      const uint32_t r = zps_peer_other(base, i);
       const bool waited = awaits(round, r) || round->remotes[r].accused;
-      if (r != plane->rank && waited && (all || !has_spoken(base, r))) name(base, r);
+      if (waited && (all || !has_spoken(base, r))) name(base, r);
     }
   }
   if (reason->n_ranks == 0)

@@ -36,12 +36,17 @@ static void destroy(struct zps_round *base) {
   free(round->results);
 }
 
+static uint32_t n_remotes(const struct zps_round_tensor *tensor) {
+  const struct zps_peer_plan *plan = &tensor->peer->plan;
+  return zps_peer_rank(plan, plan->n - 1) + 1;
+}
+
 static zps_err_t create(struct zps_round *base) {
   struct zps_peer_round *round = zps_peer_of(base);
   const struct zps_round_tensor *tensor = base->tensor;
   const struct zps_round_machine_plan plan = {
       .n_parts = 1, .n_servers = tensor->peer->plan.n, .owners = tensor->owners, .tensor = tensor->name};
-  round->remotes = calloc(tensor->peer->plan.n, sizeof *round->remotes);
+  round->remotes = calloc(n_remotes(tensor), sizeof *round->remotes);
   if (!round->remotes || zps_own_create(&round->own) != ZPS_OK ||
       zps_round_machine_create(&zps_peer_machine, &plan, &base->machine) != ZPS_OK)
     return ZPS_ERR_NOMEM;
@@ -89,7 +94,7 @@ static void setup(struct zps_round *base) {
                                    .finish = {.round = base, .run = zps_peer_finish_run, .done = zps_peer_finish_done},
                                    .wait = {.take = zps_peer_take_memory, .refused = zps_peer_no_memory_left},
                                    .waiting_tail = &round->waiting};
-  for (uint32_t r = 0; r < tensor->peer->plan.n; r++)
+  for (uint32_t r = 0; r < n_remotes(tensor); r++)
     round->remotes[r] = (struct zps_peer_remote){.first_send = ZPS_PEER_NONE, .last_send = ZPS_PEER_NONE};
   zps_peer_take_input(round);
   zps_round_machine_reset(
@@ -109,8 +114,8 @@ static void release(struct zps_round *base) {
 /* ------------------------------------------------------------ actions */
 
 static void abort_all(struct zps_peer_round *round) {
-  const struct zps_plane *plane = round->base.plane;
-  for (uint32_t r = 0; r < plane->world; r++) round->remotes[r].owes_abort = r != plane->rank && !round->base.committed;
+  for (uint32_t i = 0; i < zps_peer_n_others(&round->base); i++)
+    round->remotes[zps_peer_other(&round->base, i)].owes_abort = !round->base.committed;
   zps_peer_stop_reading(round);
   if (round->base.committed) zps_peer_owe_done(round);
   zps_peer_revoke(round);
@@ -143,13 +148,12 @@ static void act(struct zps_round *base, const struct zps_round_machine_action *a
  * sent, since other instructions may have waited for them. */
 static bool send_frames(struct zps_round *base, uint64_t now_ns) {
   struct zps_peer_round *round = zps_peer_of(base);
-  const struct zps_plane *plane = base->plane;
   bool left;
   do {
     if (round->is_due) zps_peer_advance(round);
     left = false;
-    for (uint32_t r = 0; r < plane->world; r++) {
-      if (r != plane->rank && zps_peer_send_to(round, r, now_ns, &round->is_due) == ZPS_ERR_AGAIN) left = true;
+    for (uint32_t i = 0; i < zps_peer_n_others(base); i++) {
+      if (zps_peer_send_to(round, zps_peer_other(base, i), now_ns, &round->is_due) == ZPS_ERR_AGAIN) left = true;
     }
   } while (round->is_due);
   return left;

@@ -104,7 +104,7 @@ struct zps_peer_round {
   struct zps_staging staging;
   struct zps_merge merge;
   double *offers;                   /* of the ranks of this host, ours first; for REACH and MERGE */
-  struct zps_peer_remote *remotes;  /* per rank */
+  struct zps_peer_remote *remotes;  /* by rank in the job, up to the last one that takes part */
   struct zps_peer_stream *streams;  /* per stream */
   struct zps_peer_task **announced; /* per instruction: RECV whose message has come */
   uint32_t *send_next;              /* per instruction */
@@ -157,6 +157,16 @@ static inline uint64_t zps_peer_array_row_bytes(const struct zps_peer_round *rou
   return zps_row_bytes(round->base.tensor->width, round->base.tensor->dtype);
 }
 
+/* The other ranks of the round, numbers in the job: the i-th, 0 <= i < zps_peer_n_others(). */
+static inline uint32_t zps_peer_n_others(const struct zps_round *base) {
+  return base->tensor->peer->plan.n - 1;
+}
+
+static inline uint32_t zps_peer_other(const struct zps_round *base, uint32_t i) {
+  const struct zps_peer_plan *plan = &base->tensor->peer->plan;
+  return zps_peer_rank(plan, i + (i >= plan->me));
+}
+
 /* begin.c */
 void zps_peer_take_input(struct zps_peer_round *round); /* from the gradient, which may have moved */
 void zps_peer_scan_run(struct zps_round_task *task);
@@ -166,6 +176,8 @@ void zps_peer_begin(struct zps_round *base);
 void zps_peer_pass_turn(struct zps_peer_round *round);
 
 /* remote.c */
+/* Another rank of the round; frames of ranks that are none are dropped. */
+bool zps_peer_takes_part(const struct zps_round *base, uint32_t rank);
 bool zps_peer_frame(struct zps_round *base, const struct zps_remote *from, const struct zps_frame *frame);
 void zps_peer_remote_lost(struct zps_round *base, const struct zps_remote *lost, const char *why);
 void zps_peer_message(struct zps_peer_round *round, uint32_t rank, const struct zps_slice *slice); /* messages.c */

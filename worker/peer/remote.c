@@ -4,6 +4,21 @@
 
 #include "worker/peer/peer.h"
 
+bool zps_peer_takes_part(const struct zps_round *base, uint32_t rank) {
+  const struct zps_peer_plan *plan = &base->tensor->peer->plan;
+  uint32_t low = 0, high = plan->n;
+  if (rank == base->plane->rank) return false;
+  while (low < high) { /* the place before which all ranks are lower */
+    const uint32_t middle = low + (high - low) / 2;
+    if (zps_peer_rank(plan, middle) < rank) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low < plan->n && zps_peer_rank(plan, low) == rank;
+}
+
 /* Frames of this rank belong to this round: it has not ended its part yet. */
 static bool takes(const struct zps_peer_round *round, uint32_t rank) {
   const struct zps_peer_remote *remote = &round->remotes[rank];
@@ -26,7 +41,7 @@ void zps_peer_aborted(struct zps_peer_round *round, uint32_t rank, const struct 
   round->remotes[rank].aborted = round->remotes[rank].heard = true;
   zps_round_touch(base);
   for (uint32_t i = 0; abort->code == ZPS_ERR_TIMEOUT && i < abort->n_ranks; i++) {
-    if (abort->ranks[i] < base->plane->world) round->remotes[abort->ranks[i]].accused = true;
+    if (zps_peer_takes_part(base, abort->ranks[i])) round->remotes[abort->ranks[i]].accused = true;
   }
   if (zps_round_machine_over(base->machine)) return;
   base->reason = *abort;
@@ -52,6 +67,7 @@ static bool on_abort(struct zps_peer_round *round, const struct zps_remote *from
 bool zps_peer_frame(struct zps_round *base, const struct zps_remote *from, const struct zps_frame *frame) {
   struct zps_peer_round *round = zps_peer_of(base);
   if (!from->is_rank) return false;
+  if (!zps_peer_takes_part(base, from->index)) return true;
   switch (frame->header.type) {
     case ZPS_FRAME_PEER:
       return on_messages(round, from->index, frame);
@@ -70,7 +86,7 @@ static bool is_through_with(const struct zps_peer_round *round, uint32_t rank) {
 }
 
 void zps_peer_remote_lost(struct zps_round *base, const struct zps_remote *lost, const char *why) {
-  if (!lost->is_rank) return;
+  if (!lost->is_rank || !zps_peer_takes_part(base, lost->index)) return;
   zps_round_touch(base);
   if (zps_round_machine_over(base->machine) || is_through_with(zps_peer_of(base), lost->index)) return;
   base->reason.n_ranks = 1;

@@ -16,7 +16,8 @@ struct zps_peer_tensor {
   struct zps_peer_plan plan;
   uint32_t levels[ZPS_SCHEME_LEVELS_MAX];
   enum zps_level_algorithm algorithms[ZPS_SCHEME_LEVELS_MAX];
-  uint32_t *hosts, *racks;            /* per rank */
+  uint32_t *hosts, *racks;            /* per position of the plan */
+  uint32_t *ranks;                    /* likewise, of a group: numbers in the job */
   bool *near;                         /* per rank, where there are any (zps_peer_plan) */
   char name[ZPS_SCHEME_NAME_MAX + 1]; /* with that of a nested one: "hierarchical:balanced" */
   /* Where masters of hosts push for them: */

@@ -32,7 +32,7 @@ void zps_peer_zerocopy_begin(struct zps_peer_round *round) {
   struct zps_net *net = zps_engine_net(base->plane->engine);
   const uint64_t len = input->n_rows * zps_peer_array_row_bytes(round);
   const uint64_t rows_least =
-      input->n_rows / round->base.tensor->peer->plan.chunks / base->plane->world; /* of a block */
+      input->n_rows / base->tensor->peer->plan.chunks / base->tensor->peer->plan.n; /* of a block */
   struct zps_error error;
   if (!round->base.tensor->peer->scheme->zerocopy || base->in.memory != ZENPS_HOST || input->rows ||
       !zps_net_info(net)->registers_free ||
@@ -79,11 +79,10 @@ bool zps_peer_is_zerocopy(const struct zps_peer_round *round, uint32_t instr, st
 /* ------------------------------------------------------------ all ranks are through */
 
 void zps_peer_owe_done(struct zps_peer_round *round) {
-  const struct zps_plane *plane = round->base.plane;
   const bool failed = round->base.machine->state == ZPS_MACHINE_FAILED;
-  for (uint32_t r = 0; r < plane->world; r++) {
-    struct zps_peer_remote *peer = &round->remotes[r];
-    if (r == plane->rank || peer->is_told_done || peer->n_reads > 0 || !(peer->is_read || failed)) continue;
+  for (uint32_t i = 0; i < zps_peer_n_others(&round->base); i++) {
+    struct zps_peer_remote *peer = &round->remotes[zps_peer_other(&round->base, i)];
+    if (peer->is_told_done || peer->n_reads > 0 || !(peer->is_read || failed)) continue;
     peer->is_told_done = peer->owes_done = true;
   }
 }
@@ -101,9 +100,8 @@ bool zps_peer_is_past(const struct zps_peer_round *round) {
 void zps_peer_check_through(struct zps_peer_round *round) {
   struct zps_round *base = &round->base;
   if (!round->decoded || zps_round_machine_over(base->machine)) return;
-  for (uint32_t r = 0; r < base->plane->world; r++) {
-    if (zps_peer_needs_done(round, r)) return;
-  }
+  for (uint32_t i = 0; i < zps_peer_n_others(base); i++)
+    if (zps_peer_needs_done(round, zps_peer_other(base, i))) return;
   zps_round_event(base, ZPS_MACHINE_DECODED, ZPS_MACHINE_ALL, 0, ZPS_OK);
 }
 
@@ -130,7 +128,8 @@ bool zps_peer_is_revoked(const struct zps_peer_round *round) {
   const struct zps_round *base = &round->base;
   if (!round->exposed.handle || base->rounds->fail_code != ZPS_OK) return true;
   const bool heard_all = zps_clock_ns() >= round->hear_until_ns;
-  for (uint32_t r = 0; r < base->plane->world; r++) {
+  for (uint32_t i = 0; i < zps_peer_n_others(base); i++) {
+    const uint32_t r = zps_peer_other(base, i);
     const struct zps_peer_remote *peer = &round->remotes[r];
     const struct zps_remote *remote = &base->plane->ranks[r];
     if (peer->reads_gradient && !peer->done && !remote->lost && !remote->left_ns && (peer->heard || !heard_all))

@@ -32,7 +32,7 @@ struct zps_round_tensor {
   const char *job; /* its name, for texts; borrowed */
   char name[128];
   uint32_t id;
-  uint32_t world;                /* ranks of the job */
+  uint32_t world;                /* ranks of the job, or of the group that it is a tensor of */
   struct zps_rounds *rounds;     /* those of its job; borrowed */
   struct zps_tensor_shape shape; /* as the caller has it; what travels under a scheme of blocks has: */
   uint32_t width;

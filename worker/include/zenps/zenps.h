@@ -376,9 +376,11 @@ ZENPS_API const char *zenps_provider(const zenps_job_t *job);
  * the text names both. 1 to 120 bytes of `name`, not starting with '@'.
  *
  * A tensor of a group (zenps_tensor_options.group) has a name among those of its group; sums and means are of the
- * group's ranks, in the order of ranks, whatever the order of the list. Errors name ranks as the job numbers them. A
- * rank that dies ends the job, and with it the rounds of all groups, also of those that it is not in; one that leaves
- * ends only rounds of its groups. */
+ * group's ranks, in the order of ranks, whatever the order of the list (schemes between workers: as they add, ranks of
+ * the group in place of all). Its first tensor of a scheme between workers waits for the group's ranks alone; these use
+ * memory of their host together once a tensor of all ranks has such a scheme. Errors name ranks as the job numbers
+ * them. A rank that dies ends the job, and with it the rounds of all groups, also of those that it is not in; one that
+ * leaves ends only rounds of its groups. */
 ZENPS_API zenps_status_t zenps_group_open(zenps_job_t *job, const char *name, const int *ranks, uint32_t n,
                                           zenps_group_t **group);
 /* No tensor is opened in the group any more, and no barrier held; its tensors go on. When all of its ranks have closed

@@ -28,6 +28,8 @@ static struct {
   struct zps_member_client servers[SERVERS], ranks[WORLD];
   struct told mail[MAIL];
   unsigned n_mail, n_opened;
+  const char *group; /* of tensors that are opened, by rank: */
+  unsigned opener;
   struct zps_error error;
   uint64_t job_id, random;
 } t;
@@ -107,7 +109,8 @@ static zps_err_t open_tensor(const char *name, const char *scheme) {
   if (scheme[len])
     assert_int_equal(zps_plan_schemes_parse(scheme + len + 1, strlen(scheme + len + 1), &spec.scheme.choices, &t.error),
                      ZPS_OK);
-  return zps_members_tensor_register(t.members, &t.ranks[0], &spec, &t, &t.error);
+  if (t.group) snprintf(spec.group, sizeof spec.group, "%s", t.group);
+  return zps_members_tensor_register(t.members, &t.ranks[t.opener], &spec, &t, &t.error);
 }
 
 /* Rank `rank` asks for `step`, having had 8 rounds of so many rows. */
@@ -380,6 +383,29 @@ static void test_ranks_that_left(void **state) {
   for (unsigned i = 0; i < t.n_mail; i++) assert_ptr_not_equal(t.mail[i].client, &t.ranks[4]);
 }
 
+/* A tensor of a group is the affair of its ranks. */
+static void test_groups_choose_for_themselves(void **state) {
+  (void)state;
+  static const uint32_t ranks[] = {2, 3, 6};
+  const struct zps_group_spec group = {.job_id = t.job_id, .name = "g", .ranks = ranks, .n_ranks = 3};
+  for (unsigned i = 0; i < 3; i++)
+    assert_int_equal(zps_members_group_open(t.members, &t.ranks[ranks[i]], &group, &t, 0, &t.error), ZPS_OK);
+  t.group = "g";
+  t.opener = 3;
+  assert_int_equal(open_tensor("w", "auto"), ZPS_OK);
+  assert_int_equal(ask(0, 0, ZPS_PLAN_BALANCED, 0, 0), ZPS_ERR_UNKNOWN);
+  assert_string_equal(t.error.text, "rank 0 is none of the ranks of tensor 'w' of job 'x'");
+  assert_int_equal(ask(2, 0, ZPS_PLAN_BALANCED, 0, 0), ZPS_OK);
+  assert_int_equal(t.n_mail, 3);
+  for (unsigned i = 0; i < 3; i++) assert_ptr_equal(t.mail[i].client, &t.ranks[ranks[i]]);
+  for (unsigned i = 0; i < 3; i++) {
+    assert_int_equal(t.n_mail, 3);
+    assert_int_equal(ask(ranks[i], 6, ZPS_PLAN_BALANCED, 4e3, 2e4), ZPS_OK);
+  }
+  assert_int_equal(t.n_mail, 6);
+  assert_int_equal(t.mail[3].first.from, 6);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_setup_teardown(test_all_hear_the_same_run_once, setup, teardown),
@@ -396,6 +422,7 @@ int main(void) {
       cmocka_unit_test_setup_teardown(test_lossy_schemes_are_never_taken_unasked, setup, teardown),
       cmocka_unit_test_setup_teardown(test_hostile_reports, setup, teardown),
       cmocka_unit_test_setup_teardown(test_ranks_that_left, setup, teardown),
+      cmocka_unit_test_setup_teardown(test_groups_choose_for_themselves, setup, teardown),
   };
   zps_log_set_level(ZPS_LOG_ERROR); /* teardown loses everyone */
   return cmocka_run_group_tests(tests, NULL, NULL);

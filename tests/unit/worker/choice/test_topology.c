@@ -4,10 +4,12 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
 
+#include "worker/base/group.h"
 #include "worker/choice/ask.h"
 #include "worker/choice/topology.h"
 #include "worker/control/membership.h"
@@ -15,8 +17,10 @@
 
 enum { WORLD = 16 };
 
-/* Rank r is on host hosts[r], which is in rack racks[r]; no racks: none is named. */
-static struct zps_peer_tensor *create(const uint32_t *hosts, const uint32_t *racks, uint32_t n) {
+/* Rank r is on host hosts[r], which is in rack racks[r]; no racks: none is named. Those of `group`, or all, take part.
+ */
+static struct zps_peer_tensor *create_in(const char *scheme, const uint32_t *hosts, const uint32_t *racks, uint32_t n,
+                                         struct zenps_group *group, uint32_t me) {
   static struct zps_join_peer ranks[WORLD];
   static char name[] = "run";
   const struct zps_worker_options job = {.job = name, .world = n, .local_world = 1};
@@ -26,7 +30,8 @@ static struct zps_peer_tensor *create(const uint32_t *hosts, const uint32_t *rac
   struct zps_error error = {.text = ""};
   zenps_tensor_options_t options;
   ZENPS_TENSOR_OPTIONS_INIT(&options);
-  options.scheme = "blueconnect";
+  options.scheme = scheme;
+  options.group = group;
   for (uint32_t r = 0; r < n; r++) {
     snprintf(ranks[r].host, sizeof ranks[r].host, "host%u", (unsigned)hosts[r]);
     ranks[r].rack[0] = '\0';
@@ -34,8 +39,12 @@ static struct zps_peer_tensor *create(const uint32_t *hosts, const uint32_t *rac
   }
   assert_int_equal(zps_scheme_ask_init(&ask, &options, &job, "t", 3000, 2, ZPS_DTYPE_F32, ZPS_VALUES_RAW, &error),
                    ZPS_OK);
-  assert_int_equal(zps_peer_tensor_create(&ask, &peers, 1, &made, &error), ZPS_OK);
+  assert_int_equal(zps_peer_tensor_create(&ask, &peers, me, group, &made, &error), ZPS_OK);
   return made;
+}
+
+static struct zps_peer_tensor *create(const uint32_t *hosts, const uint32_t *racks, uint32_t n) {
+  return create_in("blueconnect", hosts, racks, n, NULL, 1);
 }
 
 static void expect_levels(const uint32_t *hosts, const uint32_t *racks, uint32_t n, const uint32_t *levels,
@@ -78,7 +87,49 @@ static void no_racks(void **state) {
   expect_levels(hosts, spanned, 8, NULL, 0); /* a host in two racks */
 }
 
+static struct zenps_group *group_of(const uint32_t *ranks, uint32_t n) {
+  struct zenps_group *const group = calloc(1, sizeof *group + n * sizeof *ranks);
+  assert_non_null(group);
+  group->n_ranks = n;
+  memcpy(group->ranks, ranks, n * sizeof *ranks);
+  return group;
+}
+
+/* Places are those of the group's ranks: what others are on makes no difference. Masters are named as in the job. */
+static void groups(void **state) {
+  (void)state;
+  static const uint32_t hosts[] = {0, 0, 1, 1, 2, 2, 3, 3}, ranks[] = {1, 2, 3, 6}, racks[] = {0, 0, 1, 0, 0, 0, 1, 1};
+  static const uint32_t two[] = {2, 3, 6, 7}, levels[] = {2, 2};
+  struct zenps_group *group = group_of(ranks, 4);
+  struct zps_peer_tensor *made = create_in("hierarchical", hosts, NULL, 8, group, 3);
+  assert_int_equal(made->plan.n, 4);
+  assert_int_equal(made->plan.me, 2);
+  for (uint32_t i = 0; i < 4; i++) assert_int_equal(zps_peer_rank(&made->plan, i), ranks[i]);
+  assert_int_equal(made->plan.hosts[1], made->plan.hosts[2]);
+  assert_int_not_equal(made->plan.hosts[0], made->plan.hosts[1]);
+  assert_int_equal(made->n_masters, 3);
+  assert_int_equal(made->masters[0], 1);
+  assert_int_equal(made->masters[1], 2);
+  assert_int_equal(made->masters[2], 6);
+  zps_peer_tensor_destroy(made);
+  free(group);
+  group = group_of(two, 4);
+  made = create_in("blueconnect", hosts, racks, 8, group, 7);
+  assert_int_equal(made->plan.me, 3);
+  assert_int_equal(made->plan.n_levels, 0); /* its hosts are in racks of one */
+  zps_peer_tensor_destroy(made);
+  made = create_in("blueconnect", (const uint32_t[]){9, 9, 0, 1, 9, 9, 2, 3}, racks, 8, group, 7);
+  assert_int_equal(made->plan.n_levels, 0); /* rank 3 alone is in rack 0 */
+  zps_peer_tensor_destroy(made);
+  made = create_in("blueconnect", (const uint32_t[]){9, 9, 0, 1, 9, 9, 2, 3},
+                   (const uint32_t[]){5, 5, 0, 1, 5, 5, 0, 1}, 8, group, 7);
+  assert_int_equal(made->plan.n_levels, 2);
+  assert_memory_equal(made->plan.levels, levels, sizeof levels);
+  zps_peer_tensor_destroy(made);
+  free(group);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(racks), cmocka_unit_test(no_racks)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(racks), cmocka_unit_test(no_racks), cmocka_unit_test(groups)};
   return cmocka_run_group_tests_name("where ranks are", tests, NULL, NULL);
 }

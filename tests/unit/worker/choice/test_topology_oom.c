@@ -18,13 +18,14 @@ enum { WORLD = 2 };
 struct making {
   struct zps_scheme_ask ask;
   struct zps_join_peers peers;
+  struct zenps_group *group;
   struct zps_peer_tensor *made;
 };
 
 static zps_err_t scheme_create(void *ctx) {
   struct making *making = ctx;
   struct zps_error error;
-  return zps_peer_tensor_create(&making->ask, &making->peers, 0, &making->made, &error);
+  return zps_peer_tensor_create(&making->ask, &making->peers, 0, making->group, &making->made, &error);
 }
 
 static void scheme_destroy(void *ctx) {

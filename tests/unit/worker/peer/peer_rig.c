@@ -17,6 +17,11 @@ void peer_open(struct peer_rig *rig, const struct peer_config *config) {
                                                 .width = PEER_WIDTH,
                                                 .hosts = config->hosts,
                                                 .chunks = 1}};
+  if (config->ranks) {
+    rig->peer.plan.n = config->n_ranks;
+    rig->peer.plan.ranks = config->ranks;
+    for (rig->peer.plan.me = 0; config->ranks[rig->peer.plan.me] != config->worker.rank; rig->peer.plan.me++) continue;
+  }
   rig->tensor = (struct zps_round_tensor){.job = "run",
                                           .name = "t",
                                           .id = PEER_TENSOR,
@@ -80,7 +85,10 @@ void peer_begin(struct peer_rig *rig, struct rig_request *request, uint64_t step
 void peer_check(const struct peer_rig *rig) {
   for (uint64_t i = 0; i < rig->tensor.part.rows * PEER_WIDTH; i++) {
     float sum = rig->in[i];
-    for (uint32_t r = 0; r < rig->worker.world; r++) sum += r == rig->worker.rank ? 0 : rig->theirs[r][i];
+    for (uint32_t k = 0; k < rig->peer.plan.n; k++) {
+      const uint32_t r = zps_peer_rank(&rig->peer.plan, k);
+      sum += r == rig->worker.rank ? 0 : rig->theirs[r][i];
+    }
     if (rig->out[i] != sum)
       fail_msg("value %llu is %g, not %g", (unsigned long long)i, (double)rig->out[i], (double)sum);
   }

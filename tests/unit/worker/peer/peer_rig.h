@@ -16,6 +16,8 @@ struct peer_config {
   uint64_t rows;
   enum zps_op op;        /* 0: sum */
   const uint32_t *hosts; /* per rank; NULL: all on their own */
+  const uint32_t *ranks; /* n_ranks of them, with the worker's: those that take part; NULL: all */
+  uint32_t n_ranks;
 };
 
 /* A message of the worker's that the test has not taken. */

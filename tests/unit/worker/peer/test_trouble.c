@@ -292,6 +292,43 @@ static void left_in_peace(void **state) {
   fake_expect_abort(rank(2), PEER_TENSOR, 2, ZPS_ERR_CLOSED, BLAME " left the job");
 }
 
+/* ------------------------------------------------------------ ranks that take no part */
+
+/* Rounds of ranks 0 and 2 alone: whatever 1 and 3 say of them is dropped, before and after they begin, and nobody asks
+ * them for anything. */
+static void strangers(void **state) {
+  (void)state;
+  static const uint32_t pair[] = {0, 2};
+  peer_open(&rig, &(struct peer_config){
+                      .worker.world = 4, .scheme = &zps_peer_agsparse, .rows = ROWS, .ranks = pair, .n_ranks = 2});
+  peer_draw(&rig, 3);
+  peer_say(&rig, 3, 1, TAG_ALL, PEER_INLINE, 0, ROWS, rig.theirs[3]);
+  fake_abort(rank(3), PEER_TENSOR, 1, ZPS_ERR_CANCELED, "none of its business");
+  UNTIL(n_unexpected() == 1);
+  peer_begin(&rig, &rig.request, 1, RIG_TIMEOUT_MS);
+  peer_expect(&rig, 2, 1, TAG_ALL, 0, ROWS, rig.in);
+  for (uint32_t r = 1; r < 4; r += 2) {
+    peer_say(&rig, r, 1, TAG_ALL, PEER_INLINE, 0, ROWS, rig.theirs[r]);
+    fake_done(rank(r), PEER_TENSOR, 1);
+    fake_abort(rank(r), PEER_TENSOR, 1, ZPS_ERR_CANCELED, "none of its business");
+  }
+  logs_expect(ZPS_LOG_WARN, BLAME " is lost: no heartbeat");
+  rig_lose(&rig.worker, &rig.worker.plane.ranks[1], "no heartbeat");
+  peer_say(&rig, 2, 1, TAG_ALL, PEER_INLINE, 0, ROWS, rig.theirs[2]);
+  rig_expect_ok(&rig.request);
+  peer_check(&rig);
+  rig_expect_released(&rig.request);
+  /* The next one fails, and they are not told. */
+  peer_begin(&rig, &rig.request, 2, 600);
+  rig_expect_error(&rig.request, ZPS_ERR_TIMEOUT,
+                   "the deadline of 600 ms passed without the messages of rank 2 (host node-2)");
+  fake_expect_abort(rank(2), PEER_TENSOR, 2, ZPS_ERR_TIMEOUT, "");
+  fake_abort(rank(2), PEER_TENSOR, 2, ZPS_ERR_TIMEOUT, "so be it");
+  rig_expect_released(&rig.request);
+  assert_false(peer_has(&rig, 3, 1, TAG_ALL) || peer_has(&rig, 3, 2, TAG_ALL));
+  assert_false(fake_has(rank(3), ZPS_FRAME_ABORT, PEER_TENSOR, 2) || fake_has(rank(3), ZPS_FRAME_DONE, PEER_TENSOR, 1));
+}
+
 /* ------------------------------------------------------------ deadlines */
 
 static void abort_for(uint32_t r, uint64_t step, uint32_t missing) {
@@ -540,6 +577,7 @@ int main(void) {
       TROUBLE(lost_when_it_has_said_all),
       TROUBLE(dead_before_it_is_told),
       TROUBLE(left_in_peace),
+      TROUBLE(strangers),
       TROUBLE(silent),
       TROUBLE(all_have_spoken),
       TROUBLE(accused_by_another),
