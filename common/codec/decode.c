@@ -70,9 +70,50 @@ void zps_decode_dense(const struct zps_partition *part, uint32_t p, const struct
   zps_decode_dense_cut(part, p, view, dense, UINT64_MAX);
 }
 
+/* Where rows go: an array, or sections. */
+struct target {
+  char *dense;
+  uint64_t len_bytes;
+  const struct zps_sections *sections; /* NULL: the array */
+};
+
+/* Writes rows of the view, from position `first` on, to their places. */
+static void put(const struct zps_slice_view *view, uint32_t first, const uint64_t *rows, uint32_t n, uint64_t row_bytes,
+                char *dense) {
+  if (view->width > 1 && !zps_values_are_plain(view->value_codec, view->dtype)) {
+    widen(view, first, rows, n, row_bytes, dense);
+    return;
+  }
+  double room[BATCH];
+  const char *const values = zps_slice_values(view, first, n, room);
+  if (row_bytes == 2)
+    scatter(rows, n, values, 2, dense);
+  else if (row_bytes == 4)
+    scatter(rows, n, values, 4, dense);
+  else if (row_bytes == 8)
+    scatter(rows, n, values, 8, dense);
+  else
+    scatter(rows, n, values, row_bytes, dense);
+}
+
+/* The same to sections; `rows` ascend, and are used up. */
+static void put_sections(const struct zps_slice_view *view, uint32_t first, uint64_t *rows, uint32_t n,
+                         uint64_t row_bytes, const struct zps_sections *sections) {
+  for (uint32_t i = 0, end; i < n; i = end) {
+    const uint32_t begun = zps_sections_begun(sections, rows[i]);
+    const uint64_t limit = begun < sections->n ? sections->list[begun].first_row : UINT64_MAX;
+    for (end = i; end < n && rows[end] < limit;) end++;
+    if (begun == 0) continue;
+    const struct zps_section *const section = &sections->list[begun - 1];
+    uint32_t n_rows = 0;
+    for (uint32_t j = i; j < end && (rows[j] -= section->first_row) < section->n_rows; j++) n_rows++;
+    if (n_rows > 0) put(view, first + i, rows + i, n_rows, row_bytes, section->values);
+  }
+}
+
 /* Writes the rows whose indices are below the limit. */
 static void put_below(const struct zps_partition *part, uint32_t p, struct zps_index_cursor *cursor, uint32_t limit,
-                      char *dense, uint64_t len_bytes) {
+                      const struct target *target) {
   const struct zps_slice_view *const view = cursor->view;
   const uint64_t row_bytes = zps_row_bytes(view->width, view->dtype);
   uint32_t indices[BATCH + ZPS_SIMD_SLACK] = {0};
@@ -80,33 +121,54 @@ static void put_below(const struct zps_partition *part, uint32_t p, struct zps_i
   for (uint32_t n; (n = zps_index_cursor_read(cursor, limit, indices, BATCH)) > 0;) {
     zps_partition_rows_of(part, p, indices, n, rows);
     const uint32_t first = cursor->next - n;
-    if (put_cut(view, cursor->next - 1, rows[n - 1], row_bytes, dense, len_bytes)) n--;
-    if (view->width > 1 && !zps_values_are_plain(view->value_codec, view->dtype)) {
-      widen(view, first, rows, n, row_bytes, dense);
+    if (target->sections) {
+      put_sections(view, first, rows, n, row_bytes, target->sections);
       continue;
     }
-    double room[BATCH];
-    const char *const values = zps_slice_values(view, first, n, room);
-    if (row_bytes == 2)
-      scatter(rows, n, values, 2, dense);
-    else if (row_bytes == 4)
-      scatter(rows, n, values, 4, dense);
-    else if (row_bytes == 8)
-      scatter(rows, n, values, 8, dense);
-    else
-      scatter(rows, n, values, row_bytes, dense);
+    if (put_cut(view, cursor->next - 1, rows[n - 1], row_bytes, target->dense, target->len_bytes)) n--;
+    put(view, first, rows, n, row_bytes, target->dense);
   }
+}
+
+static void put_all(const struct zps_partition *part, uint32_t p, const struct zps_slice_view *view,
+                    const struct target *target) {
+  struct zps_index_cursor cursor;
+  zps_index_cursor_init(&cursor, view);
+  put_below(part, p, &cursor, view->m, target);
 }
 
 void zps_decode_dense_cut(const struct zps_partition *part, uint32_t p, const struct zps_slice_view *view, void *dense,
                           uint64_t len_bytes) {
-  struct zps_index_cursor cursor;
-  zps_index_cursor_init(&cursor, view);
-  put_below(part, p, &cursor, view->m, dense, len_bytes);
+  put_all(part, p, view, &(struct target){.dense = dense, .len_bytes = len_bytes});
 }
 
-zps_err_t zps_decode_dense_stripe(const struct zps_partition *part, uint32_t stripe, const struct zps_slice_view *views,
-                                  void *dense, uint64_t len_bytes) {
+void zps_decode_sections(const struct zps_partition *part, uint32_t p, const struct zps_slice_view *view,
+                         const struct zps_sections *sections) {
+  put_all(part, p, view, &(struct target){.sections = sections});
+}
+
+void zps_decode_sections_clear(const struct zps_sections *sections, uint64_t row_bytes, unsigned piece,
+                               unsigned n_pieces) {
+  for (uint32_t i = 0; i < sections->n; i++)
+    zps_decode_dense_clear(sections->list[i].values, sections->list[i].n_rows * row_bytes, piece, n_pieces);
+}
+
+static void clear_rows(const struct target *target, uint64_t row, uint64_t n, uint64_t row_bytes) {
+  const uint64_t from = row * row_bytes, len = n * row_bytes;
+  if (!target->sections) {
+    const uint64_t left = from < target->len_bytes ? target->len_bytes - from : 0;
+    if (left > 0) memset(target->dense + from, 0, len < left ? len : left);
+    return;
+  }
+  for (uint64_t at = 0; at < n;) {
+    const struct zps_section_rows rows = zps_sections_rows(target->sections, row + at, n - at, row_bytes);
+    if (rows.values) memset(rows.values, 0, rows.n * row_bytes);
+    at += rows.n;
+  }
+}
+
+static zps_err_t decode_stripe(const struct zps_partition *part, uint32_t stripe, const struct zps_slice_view *views,
+                               const struct target *target) {
   const uint32_t first = stripe * part->stripe_parts, n = part->stripe_parts;
   const uint64_t n_rows = zps_partition_stripe_rows(part, stripe, part->rows), chunk_rows = 1ull << part->chunk_bits;
   const uint64_t row_bytes = zps_row_bytes(views[first].width, views[first].dtype);
@@ -115,11 +177,20 @@ zps_err_t zps_decode_dense_stripe(const struct zps_partition *part, uint32_t str
   for (uint32_t p = 0; p < n; p++) zps_index_cursor_init(&cursors[p], &views[first + p]);
   for (uint64_t at = 0; at < n_rows; at += chunk_rows) {
     const uint64_t left = n_rows - at, end = at + (left < chunk_rows ? left : chunk_rows);
-    const uint64_t from = zps_partition_stripe_row(part, stripe, at) * row_bytes, len = (end - at) * row_bytes;
-    if (from < len_bytes) memset((char *)dense + from, 0, len < len_bytes - from ? len : len_bytes - from);
+    clear_rows(target, zps_partition_stripe_row(part, stripe, at), end - at, row_bytes);
     for (uint32_t p = 0; p < n; p++)
-      put_below(part, first + p, &cursors[p], zps_partition_indices_below(part, first + p, end), dense, len_bytes);
+      put_below(part, first + p, &cursors[p], zps_partition_indices_below(part, first + p, end), target);
   }
   free(cursors);
   return ZPS_OK;
+}
+
+zps_err_t zps_decode_dense_stripe(const struct zps_partition *part, uint32_t stripe, const struct zps_slice_view *views,
+                                  void *dense, uint64_t len_bytes) {
+  return decode_stripe(part, stripe, views, &(struct target){.dense = dense, .len_bytes = len_bytes});
+}
+
+zps_err_t zps_decode_sections_stripe(const struct zps_partition *part, uint32_t stripe,
+                                     const struct zps_slice_view *views, const struct zps_sections *sections) {
+  return decode_stripe(part, stripe, views, &(struct target){.sections = sections});
 }

@@ -16,6 +16,7 @@
 #include "common/codec/buffer.h"
 #include "common/codec/codec.h"
 #include "common/codec/partition.h"
+#include "common/codec/sections.h"
 
 /* Zeroes piece `piece` of `n_pieces` equal ones (cut at 4 KiB) of the dense array's `len_bytes`. All pieces must be
  * done before the first zps_decode_dense(). */
@@ -33,6 +34,15 @@ void zps_decode_dense_cut(const struct zps_partition *part, uint32_t p, const st
  * by chunk, while that is in cache. Different stripes may be written at once. */
 zps_err_t zps_decode_dense_stripe(const struct zps_partition *part, uint32_t stripe, const struct zps_slice_view *views,
                                   void *dense, uint64_t len_bytes) ZPS_MUSTCHECK;
+
+/* The same for dense sections in place of the array; rows that none has are left out. */
+void zps_decode_sections_clear(const struct zps_sections *sections, uint64_t row_bytes, unsigned piece,
+                               unsigned n_pieces);
+void zps_decode_sections(const struct zps_partition *part, uint32_t p, const struct zps_slice_view *view,
+                         const struct zps_sections *sections);
+zps_err_t zps_decode_sections_stripe(const struct zps_partition *part, uint32_t stripe,
+                                     const struct zps_slice_view *views,
+                                     const struct zps_sections *sections) ZPS_MUSTCHECK;
 
 /* Memory that merging rows needs besides: kept from one to the next, all zero at first. */
 struct zps_decode_scratch {

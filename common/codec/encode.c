@@ -34,7 +34,22 @@ void zps_encoder_destroy(struct zps_encoder *encoder) {
 }
 
 uint32_t zps_encoder_scans(const struct zps_encode_input *input) {
-  return input->rows || input->all_rows ? 1 : zps_partition_stripes(input->part);
+  return zps_encode_input_is_list(input) || input->all_rows ? 1 : zps_partition_stripes(input->part);
+}
+
+/* What sources are, too. */
+static void name_sections(struct zps_encoder *encoder) {
+  const struct zps_encode_input *const input = &encoder->input;
+  const bool by_number = encoder->partitioner == ZPS_PARTITIONER_HIERARCHICAL;
+  encoder->one = (struct zps_section){.n_rows = input->part->rows,
+                                      .values = (void *)(uintptr_t)input->values,
+                                      .rows = input->rows,
+                                      .n_entries = input->n_entries};
+  encoder->sections = (struct zps_sections){.list = &encoder->one, .n = 1};
+  zps_sections_count(&encoder->sections);
+  if (input->sections) encoder->sections = *input->sections;
+  encoder->source_at = by_number ? (uintptr_t)input->values : 0;
+  encoder->source_bytes = by_number ? encoder->row_bytes : 1;
 }
 
 zps_err_t zps_encoder_begin(struct zps_encoder *encoder, const struct zps_encode_input *input,
@@ -48,17 +63,20 @@ zps_err_t zps_encoder_begin(struct zps_encoder *encoder, const struct zps_encode
   encoder->n_parts = 0;
   encoder->n_scans = zps_encoder_scans(input);
   encoder->scan_parts = input->part->n_parts / encoder->n_scans;
-  encoder->whole = NULL;
-  encoder->is_whole_sum = false;
+  encoder->is_whole = encoder->is_whole_sum = false;
+  name_sections(encoder);
   if (encoder->row_bytes == 0 || !zps_values_suit(input->value_codec, input->dtype))
     return zps_fail(error, ZPS_ERR_INVALID,
                     "rows of %u elements of dtype %d as %s: there must be an element, a dtype, and a codec for it",
                     input->width, (int)input->dtype, zps_values_name(input->value_codec));
+  if (input->sections && encoder->partitioner == ZPS_PARTITIONER_HIERARCHICAL)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "Algorithm 1 deals out the rows of one array, not of %u sections",
+                    input->sections->n);
   const uint32_t n_parts = input->part->n_parts;
   zps_err_t code = zps_buffer_need(&encoder->starts, n_parts + 1ull, sizeof(uint64_t));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->nnz, n_parts, sizeof(uint32_t));
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->wide, n_parts, 1);
-  if (code == ZPS_OK && !input->rows && !input->all_rows) code = zps_encoder_begin_dense(encoder);
+  if (code == ZPS_OK && !zps_encode_input_is_list(input) && !input->all_rows) code = zps_encoder_begin_dense(encoder);
   if (code != ZPS_OK) return zps_fail(error, code, NO_MEMORY, n_parts);
   memset(encoder->nnz.data, 0, n_parts * sizeof(uint32_t));
   memset(encoder->wide.data, 0, n_parts);
@@ -115,8 +133,9 @@ uint64_t zps_encoder_total_nnz(const struct zps_encoder *encoder) {
 
 static inline __attribute__((always_inline)) const char *row_at(const struct zps_encoder *encoder, uint64_t source,
                                                                 uint64_t row_bytes) {
-  const char *const values = encoder->input.values, *const sums = encoder->sums.data;
-  return source & ZPS_ENCODE_SUM_BIT ? sums + (source ^ ZPS_ENCODE_SUM_BIT) * row_bytes : values + source * row_bytes;
+  const char *const sums = encoder->sums.data;
+  return source & ZPS_ENCODE_SUM_BIT ? sums + (source ^ ZPS_ENCODE_SUM_BIT) * row_bytes
+                                     : zps_encoder_source(encoder, source);
 }
 
 static inline __attribute__((always_inline)) void gather(const struct zps_encoder *encoder, const uint64_t *sources,
@@ -142,7 +161,7 @@ struct rows {
 /* The first of rows [first, first + n) of partition `p`'s list that starts at `start`. */
 static struct rows rows_from(const struct zps_encoder *encoder, uint32_t p, uint64_t start, uint32_t first,
                              uint32_t n) {
-  if (encoder->whole) {
+  if (encoder->is_whole) {
     struct rows rows = {.are_sums = encoder->is_whole_sum};
     rows.at = zps_encoder_run(encoder, p, first, n, &rows.n);
     return rows;
@@ -154,7 +173,7 @@ static struct rows rows_from(const struct zps_encoder *encoder, uint32_t p, uint
   if (source & ZPS_ENCODE_SUM_BIT)
     return (struct rows){(const char *)encoder->sums.data + (source ^ ZPS_ENCODE_SUM_BIT) * encoder->sum_bytes, 1,
                          true};
-  return (struct rows){(const char *)encoder->input.values + source * encoder->row_bytes, 1, false};
+  return (struct rows){zps_encoder_source(encoder, source), 1, false};
 }
 
 /* Rows of halves, and sums of them: as floats where the slice is wide, else as halves. */
@@ -183,7 +202,7 @@ static void copy_rows(const struct zps_encoder *encoder, uint32_t p, uint64_t st
     copy_halves(encoder, p, start, first, n, out);
     return;
   }
-  if (encoder->whole) {
+  if (encoder->is_whole) {
     for (uint32_t run; n > 0; first += run, n -= run, out += run * row_bytes) {
       const char *const rows = zps_encoder_run(encoder, p, first, n, &run);
       memcpy(out, rows, run * row_bytes);
@@ -241,7 +260,7 @@ static void code_rows(const struct zps_encoder *encoder, uint32_t p, uint64_t st
                          zps_values_key(&input->origin, p), out);
   if (zps_dtype_is_half(input->dtype)) {
     code_halves(encoder, p, start, z, &writer);
-  } else if (encoder->whole) {
+  } else if (encoder->is_whole) {
     for (uint32_t i = 0, n; i < z; i += n) {
       const char *const rows = zps_encoder_run(encoder, p, i, z - i, &n);
       zps_values_writer_put(&writer, rows, (uint64_t)n * input->width);

@@ -14,6 +14,9 @@
  * asked for. NaN and Inf are
  * values. Where all rows are asked for, none is looked at: `values` are read when slices are written.
  *
+ * Sections (sections.h) are read where they are. The bytes are those of one array: of a dense one, where all sections
+ * are dense; else of the list that their entries, and their rows that are not zero, make together.
+ *
  * Halves (dtype.h) travel as they are, in their own codec, 16 bits each. Repeats are added as floats. Where a sum of
  * them is none of the dtype's values, the partition's slice is wide: its values are raw floats, so nothing is rounded.
  */
@@ -25,6 +28,7 @@
 #include "common/codec/codec_choice.h"
 #include "common/codec/hierarchical.h"
 #include "common/codec/partition_murmur.h"
+#include "common/codec/sections.h"
 
 struct zps_encode_input {
   const struct zps_partition *part;
@@ -32,15 +36,22 @@ struct zps_encode_input {
   enum zps_dtype dtype;
   enum zps_value_codec value_codec; /* the coding of the slices' values, which are of type zps_dtype_sum(dtype) */
   struct zps_values_origin origin;
-  const void *values;   /* dense: rows * width; COO: n_entries * width */
-  const int64_t *rows;  /* COO: n_entries row numbers; NULL: dense */
-  uint64_t n_entries;   /* COO */
+  const void *values;                  /* dense: rows * width; COO: n_entries * width */
+  const int64_t *rows;                 /* COO: n_entries row numbers; NULL: dense */
+  uint64_t n_entries;                  /* COO */
+  const struct zps_sections *sections; /* the gradient is these, of which the list is borrowed, too; NULL: one array, as
+                                      above. Not for hierarchical */
   const void *last_row; /* dense, rows of 64 bytes or more: where the last row is; NULL: behind the others */
   bool all_rows;        /* also send the rows that are zero: rows that COO leaves out are +0.0 */
   bool zero_rows;       /* COO: rows that are given and zero are sent, too: they are a max or min of others */
   bool any_order;       /* hierarchical: a partition's rows may stay in the order that Algorithm 1 leaves */
   struct zps_hier_options hashing; /* hierarchical */
 };
+
+/* A list of rows, or such sections among others. */
+static inline bool zps_encode_input_is_list(const struct zps_encode_input *input) {
+  return input->sections ? !input->sections->are_dense : input->rows != NULL;
+}
 
 struct zps_encoder;
 

@@ -9,24 +9,30 @@
 /* Adds the entries up in order of appearance. */
 static zps_err_t spread(struct zps_encoder *encoder, struct zps_error *error) {
   const struct zps_encode_input *const input = &encoder->input;
-  const uint64_t sum_bytes = encoder->sum_bytes;
+  const uint64_t sum_bytes = encoder->sum_bytes, row_bytes = encoder->row_bytes;
   zps_err_t code = zps_buffer_need(&encoder->sums, input->part->rows, sum_bytes);
   if (code == ZPS_OK) code = zps_buffer_need(&encoder->bad, 1, sizeof(uint64_t));
   if (code != ZPS_OK) return code;
   uint64_t *const bad = encoder->bad.data;
   *bad = UINT64_MAX;
   encoder->n_ranges = 1;
-  for (uint64_t i = 0; i < input->n_entries && *bad == UINT64_MAX; i++)
-    if ((uint64_t)input->rows[i] >= input->part->rows) *bad = i;
+  for (uint32_t k = 0; k < encoder->sections.n; k++) {
+    const struct zps_section *const section = &encoder->sections.list[k];
+    for (uint64_t i = 0; section->rows && i < section->n_entries && *bad == UINT64_MAX; i++)
+      if ((uint64_t)section->rows[i] >= section->n_rows) *bad = section->first_entry + i;
+  }
   code = zps_encoder_check_rows(encoder, error);
   if (code != ZPS_OK) return code;
-  char *const sums = encoder->sums.data;
-  const char *values = input->values;
-  memset(sums, 0, input->part->rows * sum_bytes);
-  for (uint64_t i = 0; i < input->n_entries; i++, values += encoder->row_bytes)
-    zps_encoder_add(encoder, sums + (uint64_t)input->rows[i] * sum_bytes, values);
-  encoder->whole = sums;
-  encoder->is_whole_sum = true;
+  memset(encoder->sums.data, 0, input->part->rows * sum_bytes);
+  for (uint32_t k = 0; k < encoder->sections.n; k++) {
+    const struct zps_section *const section = &encoder->sections.list[k];
+    char *const sums = (char *)encoder->sums.data + section->first_row * sum_bytes;
+    const char *const values = section->values;
+    for (uint64_t i = 0; i < section->n_entries; i++)
+      zps_encoder_add(encoder, sums + (section->rows ? (uint64_t)section->rows[i] : i) * sum_bytes,
+                      values + i * row_bytes);
+  }
+  encoder->is_whole = encoder->is_whole_sum = true;
   for (uint32_t p = 0; p < encoder->n_parts; p++) {
     const uint32_t m = zps_encoder_nnz(encoder, p);
     for (uint32_t first = 0, n; first < m; first += n) {
@@ -51,8 +57,11 @@ zps_err_t zps_encoder_scan_all(struct zps_encoder *encoder, struct zps_error *er
   code = zps_buffer_need(indices, most, sizeof(uint32_t));
   if (code != ZPS_OK) return code;
   for (uint32_t index = 0; index < most; index++) ((uint32_t *)indices->data)[index] = index;
-  if (input->rows) return spread(encoder, error);
-  encoder->whole = input->values;
+  if (zps_encode_input_is_list(input)) return spread(encoder, error);
+  code = zps_buffer_need(&encoder->sums, 1, encoder->sum_bytes); /* a row that no section has */
+  if (code != ZPS_OK) return code;
+  memset(encoder->sums.data, 0, encoder->sum_bytes);
+  encoder->is_whole = true;
   return ZPS_OK;
 }
 
@@ -60,7 +69,10 @@ const char *zps_encoder_run(const struct zps_encoder *encoder, uint32_t p, uint3
                             uint32_t *n_rows_p) {
   const struct zps_partition *const part = encoder->input.part;
   const uint64_t block_rows = (uint64_t)1 << part->block_bits, left = block_rows - (first & (block_rows - 1));
+  const uint64_t row = zps_partition_row(part, p, first);
   *n_rows_p = n < left ? n : (uint32_t)left;
-  return encoder->whole +
-         zps_partition_row(part, p, first) * (encoder->is_whole_sum ? encoder->sum_bytes : encoder->row_bytes);
+  if (encoder->is_whole_sum) return (const char *)encoder->sums.data + row * encoder->sum_bytes;
+  const struct zps_section_rows rows = zps_sections_rows(&encoder->sections, row, *n_rows_p, encoder->row_bytes);
+  *n_rows_p = rows.values ? (uint32_t)rows.n : 1;
+  return rows.values ? rows.values : encoder->sums.data;
 }

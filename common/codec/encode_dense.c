@@ -18,14 +18,13 @@ static uint32_t block_rows(const struct zps_encoder *encoder, uint64_t at, uint6
   return n < BLOCK_ROWS ? (uint32_t)n : BLOCK_ROWS;
 }
 
-/* Lists the rows that are not zero among `n_rows` from `row` on, and appends their bytes or numbers to `items`. Those
- * from `next_row` on are looked at next. */
-static uint32_t list_block(const struct zps_encoder *encoder, uint64_t row, uint32_t n_rows, uint64_t next_row,
-                           uint32_t *positions, char *items) {
+/* Lists the rows that are not zero among `n_rows` from `row` on, which are at `values`, and appends their bytes or
+ * sources to `items`. Those at `next` are looked at next. */
+static uint32_t list_block(const struct zps_encoder *encoder, uint64_t row, const char *values, uint32_t n_rows,
+                           const char *next, uint32_t *positions, char *items) {
   const struct zps_encode_input *const input = &encoder->input;
   const uint64_t row_bytes = encoder->row_bytes;
-  const char *const values = (const char *)input->values + row * row_bytes;
-  const char *const next = (const char *)input->values + next_row * row_bytes;
+  const bool by_number = encoder->partitioner == ZPS_PARTITIONER_HIERARCHICAL;
   if (row_bytes == 4 && encoder->is_staged)
     return zps_simd()->compact(values, n_rows, zps_rowscan_mask(input->dtype), next, positions, (uint32_t *)items);
   uint64_t bits[BLOCK_ROWS / 64];
@@ -40,7 +39,8 @@ static uint32_t list_block(const struct zps_encoder *encoder, uint64_t row, uint
   }
   const uint32_t n = zps_simd()->list(bits, (n_rows + 63) / 64, 0, positions);
   if (!encoder->is_staged)
-    for (uint32_t j = 0; j < n; j++) ((uint64_t *)items)[j] = row + positions[j];
+    for (uint32_t j = 0; j < n; j++)
+      ((uint64_t *)items)[j] = by_number ? row + positions[j] : (uintptr_t)values + positions[j] * row_bytes;
   else if (row_bytes == 8)
     for (uint32_t j = 0; j < n; j++) memcpy(items + j * 8ull, values + positions[j] * 8ull, 8);
   else if (row_bytes == 2)
@@ -48,6 +48,18 @@ static uint32_t list_block(const struct zps_encoder *encoder, uint64_t row, uint
   else
     for (uint32_t j = 0; j < n; j++) memcpy(items + j * row_bytes, values + positions[j] * row_bytes, row_bytes);
   return n;
+}
+
+/* Rows that are looked at together, in one section or in none, and the number of the first of them. */
+struct block {
+  uint64_t row;
+  struct zps_section_rows rows;
+};
+
+static struct block block_at(const struct zps_encoder *encoder, uint64_t at, uint64_t end) {
+  struct block block = {.row = zps_partition_stripe_row(encoder->input.part, encoder->scan, at)};
+  block.rows = zps_sections_rows(&encoder->sections, block.row, block_rows(encoder, at, end), encoder->row_bytes);
+  return block;
 }
 
 static void scan_range(void *ctx, unsigned i) {
@@ -61,19 +73,21 @@ static void scan_range(void *ctx, unsigned i) {
   found->n = 0;
   found->code = ZPS_OK;
   uint32_t n_rows;
-  uint64_t next_row = zps_partition_stripe_row(encoder->input.part, encoder->scan, first);
+  struct block next = block_at(encoder, first, end);
   for (uint64_t at = first; at < end; at += n_rows) {
-    const uint64_t row = next_row;
+    const struct block block = next;
+    n_rows = (uint32_t)block.rows.n;
+    if (at + n_rows < end) next = block_at(encoder, at + n_rows, end);
+    if (!block.rows.values) continue;
     const uint64_t need = found->n + BLOCK_ROWS + ZPS_SIMD_SLACK;
     found->code = zps_buffer_extend(&found->parts, need, sizeof(uint16_t));
     if (found->code == ZPS_OK) found->code = zps_buffer_extend(&found->indices, need, sizeof(uint32_t));
     if (found->code == ZPS_OK) found->code = zps_buffer_extend(&found->items, need, encoder->item_bytes);
     if (found->code != ZPS_OK) break;
     uint16_t *const parts = (uint16_t *)found->parts.data + found->n;
-    n_rows = block_rows(encoder, at, end);
-    if (at + n_rows < end) next_row = zps_partition_stripe_row(encoder->input.part, encoder->scan, at + n_rows);
     char *const items = (char *)found->items.data + found->n * encoder->item_bytes;
-    const uint32_t n = list_block(encoder, row, n_rows, next_row, positions, items);
+    const uint32_t n = list_block(encoder, block.row, block.rows.values, n_rows,
+                                  next.rows.values ? next.rows.values : block.rows.values, positions, items);
     zps_partition_locate(&stripe, at, positions, n, parts, (uint32_t *)found->indices.data + found->n);
     for (uint32_t j = 0; j < n; j++) counts[parts[j]]++;
     found->n += n;
@@ -138,8 +152,7 @@ static zps_err_t partition_hierarchically(struct zps_encoder *encoder) {
   return code;
 }
 
-/* A list for each range; those that are there keep their memory. */
-static zps_err_t need_found(struct zps_encoder *encoder) {
+zps_err_t zps_encoder_need_found(struct zps_encoder *encoder) {
   if (encoder->n_found >= encoder->n_ranges) return ZPS_OK;
   struct zps_encode_found *const found = realloc(encoder->found, encoder->n_ranges * sizeof *found);
   if (!found) return ZPS_ERR_NOMEM;
@@ -182,7 +195,7 @@ zps_err_t zps_encoder_begin_dense(struct zps_encoder *encoder) {
 zps_err_t zps_encoder_scan_dense(struct zps_encoder *encoder) {
   struct zps_encode_lists *const lists = zps_encoder_lists(encoder);
   zps_err_t code = zps_encoder_cut(encoder, encoder->scan_part.rows, encoder->row_bytes, RANGES_PER_THREAD);
-  if (code == ZPS_OK) code = need_found(encoder);
+  if (code == ZPS_OK) code = zps_encoder_need_found(encoder);
   if (code != ZPS_OK) return code;
   zps_workpool_for(encoder->pool, encoder->n_ranges, scan_range, encoder);
   for (unsigned i = 0; i < encoder->n_ranges; i++)

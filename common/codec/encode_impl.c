@@ -100,11 +100,22 @@ uint32_t zps_encoder_nnz(const struct zps_encoder *encoder, uint32_t p) {
   return p < encoder->n_parts ? ((const uint32_t *)encoder->nnz.data)[p] : 0;
 }
 
+static zps_err_t name_in_section(const struct zps_encode_input *input, uint64_t bad, struct zps_error *error) {
+  uint32_t k = 0;
+  while (bad - input->sections->list[k].first_entry >= input->sections->list[k].n_entries) k++;
+  const struct zps_section *const section = &input->sections->list[k];
+  const uint64_t i = bad - section->first_entry;
+  return zps_fail(error, ZPS_ERR_INVALID, "row number %lld at position %llu of %llu of part %u: it has rows 0 to %llu",
+                  (long long)section->rows[i], (unsigned long long)i, (unsigned long long)section->n_entries, k,
+                  (unsigned long long)section->n_rows - 1);
+}
+
 zps_err_t zps_encoder_check_rows(const struct zps_encoder *encoder, struct zps_error *error) {
   const struct zps_encode_input *const input = &encoder->input;
   for (unsigned i = 0; i < encoder->n_ranges; i++) {
     const uint64_t bad = ((const uint64_t *)encoder->bad.data)[i];
     if (bad == UINT64_MAX) continue;
+    if (input->sections) return name_in_section(input, bad, error);
     return zps_fail(error, ZPS_ERR_INVALID, "row number %lld at position %llu of %llu: the tensor has rows 0 to %llu",
                     (long long)input->rows[bad], (unsigned long long)bad, (unsigned long long)input->n_entries,
                     (unsigned long long)input->part->rows - 1);

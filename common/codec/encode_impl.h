@@ -14,7 +14,8 @@
 /* Rows of fewer bytes are copied while the scan has them in cache: gathered later, one by one from the whole array,
  * each would cost a cache line. */
 #define ZPS_ENCODE_STAGE_BELOW_BYTES 64u
-/* A source with this bit is a place in `sums`; without, an entry of the input (dense: a row). */
+/* A source with this bit is a place in `sums`; without, the address of a row; hierarchical: an entry of the input
+ * (dense: a row). */
 #define ZPS_ENCODE_SUM_BIT (1ull << 63)
 
 /* The findings of one scan: partition p's rows are at places starts[p] to starts[p] + nnz[p], ascending. Either
@@ -25,7 +26,7 @@ struct zps_encode_lists {
   struct zps_buffer staged;  /* row_bytes x places */
 };
 
-/* Dense: the findings of one range, in order of rows. An item is the row's bytes, or its number where rows stay where
+/* Dense: the findings of one range, in order of rows. An item is the row's bytes, or its source where rows stay where
  * they are until they are written. */
 struct zps_encode_found {
   uint64_t n;
@@ -54,7 +55,10 @@ struct zps_encoder {
   enum zps_partitioner partitioner;
   struct zps_encode_input input;
   uint64_t row_bytes;
-  uint64_t sum_bytes; /* of a row of sums, which of halves are floats */
+  uint64_t sum_bytes;           /* of a row of sums, which of halves are floats */
+  struct zps_sections sections; /* the input's, or the one array as a section: */
+  struct zps_section one;
+  uint64_t source_at, source_bytes; /* a source is source_at + source * source_bytes */
 
   /* The findings of all scans. Slices are written of earlier scans' findings while a later scan is at work, which
    * leaves these alone. */
@@ -62,8 +66,8 @@ struct zps_encoder {
   uint32_t n_parts;
   uint32_t n_scans, scan_parts; /* each for so many partitions */
   bool is_staged;
-  const char *whole;        /* all rows are sent, and lie here one after the other; starts are 0 then */
-  bool is_whole_sum;        /* these are sums */
+  bool is_whole;            /* all rows are sent; starts are 0 then */
+  bool is_whole_sum;        /* and they lie in `sums`, one after the other */
   struct zps_buffer wide;   /* halves: uint8_t[n_parts], a row of the partition is no halves */
   struct zps_buffer starts; /* uint64_t[n_parts + 1] */
   struct zps_buffer nnz;    /* uint32_t[n_parts] */
@@ -115,6 +119,11 @@ uint64_t zps_encoder_place(struct zps_encoder *encoder, uint64_t gap);
  * places starts[p] on, with ascending keys, or in any order. */
 zps_err_t zps_encoder_hierarchical(struct zps_encoder *encoder, const uint64_t *indices, uint64_t n) ZPS_MUSTCHECK;
 
+/* Where a row is that is no sum. */
+static inline const char *zps_encoder_source(const struct zps_encoder *encoder, uint64_t source) {
+  return (const char *)(uintptr_t)(encoder->source_at + source * encoder->source_bytes);
+}
+
 /* Chooses the way that suits the input best; looks at the numbers of COO rows where it matters whether these ascend. */
 struct zps_encode_way zps_encoder_way(const struct zps_encode_input *input, enum zps_partitioner partitioner);
 zps_err_t zps_encoder_scan_all(struct zps_encoder *encoder, struct zps_error *error) ZPS_MUSTCHECK;
@@ -131,12 +140,15 @@ static inline void zps_encoder_add(const struct zps_encoder *encoder, void *sum,
 }
 /* Notes that these rows of sums are to be sent for partition `p`. */
 void zps_encoder_note_sums(struct zps_encoder *encoder, uint32_t p, const void *sums, uint64_t n_rows);
-/* Where `whole` has rows [first, first + *n_rows_p) of partition `p`, of `n` that are wanted: those of one block. */
+/* All rows are sent: where rows [first, first + *n_rows_p) of partition `p` lie, of `n` that are wanted: those of one
+ * block, as far as they lie together. */
 const char *zps_encoder_run(const struct zps_encoder *encoder, uint32_t p, uint32_t first, uint32_t n,
                             uint32_t *n_rows_p);
 /* Before the first scan, and each of them. */
 zps_err_t zps_encoder_begin_dense(struct zps_encoder *encoder) ZPS_MUSTCHECK;
 zps_err_t zps_encoder_scan_dense(struct zps_encoder *encoder) ZPS_MUSTCHECK;
+/* A list for each range; those that are there keep their memory. */
+zps_err_t zps_encoder_need_found(struct zps_encoder *encoder) ZPS_MUSTCHECK;
 /* Names the first bad row number that the ranges noted. */
 zps_err_t zps_encoder_check_rows(const struct zps_encoder *encoder, struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_encoder_scan_singles(struct zps_encoder *encoder, struct zps_error *error) ZPS_MUSTCHECK;

@@ -38,9 +38,9 @@ struct zps_encode_way zps_encoder_way(const struct zps_encode_input *input, enum
   const struct zps_partition *const part = input->part;
   const uint64_t n = input->n_entries;
   if (input->all_rows) return (struct zps_encode_way){.method = ZPS_ENCODE_ALL};
-  if (!input->rows) return (struct zps_encode_way){.method = ZPS_ENCODE_DENSE};
+  if (!zps_encode_input_is_list(input)) return (struct zps_encode_way){.method = ZPS_ENCODE_DENSE};
   struct zps_encode_way way = {.method = ZPS_ENCODE_COO};
-  if (input->dtype != ZPS_DTYPE_F32 || input->width != 1 || input->zero_rows ||
+  if (input->sections || input->dtype != ZPS_DTYPE_F32 || input->width != 1 || input->zero_rows ||
       partitioner == ZPS_PARTITIONER_HIERARCHICAL)
     return way;
   const bool is_one = part->n_parts == 1, are_many = n >= part->rows / ROWS_PER_ENTRY_MAX;
