@@ -15,6 +15,7 @@ int main(int argc, char **argv) {
   for (size_t i = 0; i < n_api_operation_tests; i++) tests[n++] = api_operation_tests[i];
   for (size_t i = 0; i < n_api_tensor_tests; i++) tests[n++] = api_tensor_tests[i];
   for (size_t i = 0; i < n_api_result_tests; i++) tests[n++] = api_result_tests[i];
+  for (size_t i = 0; i < n_api_part_tests; i++) tests[n++] = api_part_tests[i];
   for (size_t i = 0; i < n_api_group_tests; i++) tests[n++] = api_group_tests[i];
   for (size_t i = 0; i < n_api_operation_trouble_tests; i++) tests[n++] = api_operation_trouble_tests[i];
   for (size_t i = 0; i < n_api_gather_tests; i++) tests[n++] = api_gather_tests[i];

@@ -4,13 +4,19 @@
 
 zenps_status_t zps_worker_allreduce(struct zenps_tensor *tensor, uint64_t step, const zenps_grad_t *in,
                                     zenps_grad_t *out, zenps_request_t **request_p) {
-  if (tensor->is_automatic) {
-    struct zps_round_tensor *picked;
-    const zenps_status_t status = zps_automatic_pick(tensor->automatic, step, in, out, &picked);
-    if (status != ZENPS_OK) return status;
-    tensor = zps_worker_tensor_of(picked);
+  struct zps_operation operation = {.in = in, .out = out};
+  if (!tensor->is_automatic) return zps_worker_start(tensor, step, &operation, request_p);
+  struct zps_round_tensor *picked;
+  struct zps_error error;
+  if (zps_grad_parts_create(tensor, in, out, &operation.parts, &error) != ZPS_OK) return zps_worker_raise(&error);
+  if (operation.parts) { /* the choice wants to see one array */
+    in = operation.parts->in;
+    out = operation.parts->out;
   }
-  return zps_worker_start(tensor, step, &(struct zps_operation){.in = in, .out = out}, request_p);
+  zenps_status_t status = zps_automatic_pick(tensor->automatic, step, in, out, &picked);
+  if (status == ZENPS_OK) status = zps_worker_start(zps_worker_tensor_of(picked), step, &operation, request_p);
+  if (status != ZENPS_OK) zps_grad_parts_destroy(operation.parts);
+  return status;
 }
 
 zenps_status_t zenps_allreduce(zenps_tensor_t *tensor, uint64_t step, const zenps_grad_t *in, zenps_grad_t *out,

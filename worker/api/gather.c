@@ -65,6 +65,9 @@ static zps_err_t check_rows(const struct zenps_tensor *tensor, const zenps_grad_
 
 static zps_err_t check_layout(const struct zenps_tensor *tensor, const zenps_grad_t *in, const zenps_grad_t *out,
                               struct zps_error *error) {
+  if (in->n_parts > 0 || out->n_parts > 0)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED, "tensor %s: %s is in parts: zenps_allgather() takes one list",
+                    tensor->core.name, in->n_parts > 0 ? "in" : "out");
   if (in->layout != ZENPS_ROWS)
     return zps_fail(error, ZPS_ERR_INVALID,
                     "tensor %s: in->layout is not ZENPS_ROWS: zenps_allgather() must know which rows this rank gives",

@@ -21,39 +21,45 @@ static void setup(struct zps_round *round, struct zenps_request *request, uint64
     into = out;
     out = &request->nothing;
   }
+  struct zps_grad_parts *const parts = request->parts = operation->parts;
   request->wants = operation->wants;
   zps_result_init(&request->result, operation->out,
                   zps_row_bytes(request->tensor->core.shape.width, request->tensor->core.shape.dtype));
-  zps_worker_round_setup(round, request,
-                         &(struct zps_round_start){.step = step,
-                                                   .timeout_ms = request->job->options.round_timeout_ms,
-                                                   .in = in,
-                                                   .out = out,
-                                                   .only_gives = !operation->out,
-                                                   .only_takes = !operation->in,
-                                                   .wants = operation->wants,
-                                                   .seeks = operation->seeks,
-                                                   .staleness = operation->staleness,
-                                                   .into = into});
+  zps_worker_round_setup(
+      round, request,
+      &(struct zps_round_start){.step = step,
+                                .timeout_ms = request->job->options.round_timeout_ms,
+                                .in = in,
+                                .out = out,
+                                .in_sections = parts && parts->in_sections.list ? &parts->in_sections : NULL,
+                                .out_sections = parts && parts->out_sections.list ? &parts->out_sections : NULL,
+                                .split = parts && parts->split.parts ? &parts->split : NULL,
+                                .only_gives = !operation->out,
+                                .only_takes = !operation->in,
+                                .wants = operation->wants,
+                                .into = into});
 }
 
-/* Under the job's lock. *prepare_p: the round, where it has something to prepare before it is launched; else NULL. */
+/* Under the job's lock. `given`: as the caller has it. *prepare_p: the round, where it has something to prepare before
+ * it is launched; else NULL. */
 static zenps_status_t begin(struct zenps_tensor *tensor, uint64_t step, struct zenps_request *request,
-                            const struct zps_operation *operation, struct zps_round **prepare_p) {
+                            const struct zps_operation *given, const struct zps_operation *operation,
+                            struct zps_round **prepare_p) {
   struct zenps_job *job = tensor->job;
   *prepare_p = NULL;
   struct zps_round *round;
   const zenps_status_t status = zps_worker_job_check(job);
   if (status != ZENPS_OK) return status;
   struct zps_error error;
-  const zenps_grad_t *in = operation->in, *out = operation->out;
+  const bool has_in = operation->in, has_out = operation->out;
   const uint64_t rows = tensor->core.shape.rows;
-  zps_err_t err = in ? zps_worker_use_arrays(tensor, in, false, rows, &request->memory, &error) : ZPS_OK;
-  if (err == ZPS_OK && out)
-    err = zps_worker_use_arrays(tensor, out, true, is_compact(tensor, operation) ? operation->wants->count : rows,
-                                &request->memory, &error);
+  zps_err_t err = given->in ? zps_worker_use_arrays(tensor, given->in, false, rows, &request->memory, &error) : ZPS_OK;
+  if (err == ZPS_OK && given->out)
+    err =
+        zps_worker_use_arrays(tensor, given->out, true, is_compact(tensor, operation) ? operation->wants->count : rows,
+                              &request->memory, &error);
   if (err != ZPS_OK) return zps_worker_raise(&error);
-  err = zps_worker_tensor_round_get(tensor, step, !out, !in, &round);
+  err = zps_worker_tensor_round_get(tensor, step, !has_out, !has_in, &round);
   if (err == ZPS_ERR_BUSY) {
     return zps_worker_fail(
         err, "job %s, tensor %s: step %" PRIu64 " is in flight here, or failed and is still being given up",
@@ -78,19 +84,30 @@ static zenps_status_t begin(struct zenps_tensor *tensor, uint64_t step, struct z
   return ZENPS_OK;
 }
 
-zenps_status_t zps_worker_start(struct zenps_tensor *tensor, uint64_t step, const struct zps_operation *operation,
+zenps_status_t zps_worker_start(struct zenps_tensor *tensor, uint64_t step, const struct zps_operation *given,
                                 zenps_request_t **request_p) {
+  struct zps_operation operation = *given;
   struct zenps_request *request;
+  struct zps_error error;
   struct zps_round *round;
   if (zps_worker_request_create(tensor, &request) != ZPS_OK) {
     return zps_worker_fail(ZPS_ERR_NOMEM, "tensor %s, step %" PRIu64 ": no memory for a request", tensor->core.name,
                            step);
   }
+  if (!given->parts && zps_grad_parts_create(tensor, given->in, given->out, &operation.parts, &error) != ZPS_OK) {
+    zps_worker_request_destroy(request);
+    return zps_worker_raise(&error);
+  }
+  if (operation.parts) {
+    operation.in = operation.parts->in;
+    operation.out = operation.parts->out;
+  }
   pthread_mutex_lock(&tensor->job->lock);
-  const zenps_status_t status = begin(tensor, step, request, operation, &round);
+  const zenps_status_t status = begin(tensor, step, request, given, &operation, &round);
   if (status != ZENPS_OK) zps_worker_memory_unuse(&request->memory);
   pthread_mutex_unlock(&tensor->job->lock);
   if (status != ZENPS_OK) {
+    if (!given->parts) zps_grad_parts_destroy(operation.parts);
     zps_worker_request_destroy(request);
     return status;
   }

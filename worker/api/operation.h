@@ -2,6 +2,7 @@
 #ifndef ZPS_WORKER_API_OPERATION_H
 #define ZPS_WORKER_API_OPERATION_H
 
+#include "worker/api/parts.h"
 #include "worker/api/registered.h"
 #include "worker/api/tensor.h"
 #include "worker/round/wants.h"
@@ -12,6 +13,7 @@ struct zps_operation {
   struct zps_wants *wants; /* the request's, if it comes about; NULL: a push gets all of the sum */
   bool seeks;              /* the newest sum of the step and those up to */
   uint32_t staleness;      /* steps before it */
+  struct zps_grad_parts *parts; /* the request's, too; NULL: `in` and `out` are none, or still to be made ready */
 };
 
 /* grads.c: whether gradient and result can be right. */

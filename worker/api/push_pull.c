@@ -44,6 +44,10 @@ static zps_err_t make_wants(const struct zenps_tensor *tensor, const char *call,
 static zps_err_t check_result(struct zenps_tensor *tensor, const zenps_grad_t *out, const struct zps_wants *wants,
                               struct zps_error *error) {
   const zps_err_t err = zps_worker_check_out(tensor, out, wants->count, error);
+  if (err == ZPS_OK && out->n_parts > 0 && (wants->by_row || wants->count < tensor->core.shape.rows))
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                    "tensor %s: out is in parts, which take the whole sum, but %" PRIu64 " rows are asked for",
+                    tensor->core.name, wants->count);
   if (err != ZPS_OK || out->memory == ZENPS_HOST || out->layout == ZENPS_ROWS) return err;
   if (!wants->by_row && wants->count == tensor->core.shape.rows) return err;
   return zps_fail(error, ZPS_ERR_UNSUPPORTED,

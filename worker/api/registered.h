@@ -12,12 +12,12 @@ struct zps_worker_range;
 
 /* The registered ranges that a round's arrays are in. */
 struct zps_memory_use {
-  struct zps_worker_range *ranges[4];
-  unsigned n;
+  struct zps_worker_range **ranges;
+  unsigned n, capacity;
 };
 
-/* Under the job's lock, as the next one: notes that an array is in use. ZPS_ERR_INVALID where it reaches beyond the
- * range it begins in, or that is of other memory. `what` names it. */
+/* Under the job's lock, as the next one: notes that an array is in use. ZPS_ERR_NOMEM; ZPS_ERR_INVALID where it reaches
+ * beyond the range it begins in, or that is of other memory. `what` names it. */
 zps_err_t zps_worker_memory_use(struct zenps_job *job, struct zps_memory_use *use, zenps_memory_t memory,
                                 const void *at, size_t len_bytes, const char *what,
                                 struct zps_error *error) ZPS_MUSTCHECK;

@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "worker/api/job.h"
+#include "worker/api/parts.h"
 #include "worker/choice/auto.h"
 
 zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_request **request_p) {
@@ -37,6 +38,7 @@ void zps_worker_request_destroy(struct zenps_request *request) {
   zps_result_release(&request->result);
   free(request->contributed);
   zps_wants_destroy(request->wants);
+  zps_grad_parts_destroy(request->parts);
   free(request->sent);
   zps_worker_job_unref(request->job);
   free(request);

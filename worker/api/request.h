@@ -22,8 +22,9 @@ struct zenps_request {
   uint32_t *sent, *in_union; /* per partition */
   int64_t *contributed;      /* rows of the gradient that the result is made of; NULL: nothing is told */
   uint64_t n_contributed;
-  struct zps_wants *wants; /* rows that it asks for; NULL: none by name */
-  zenps_grad_t nothing;    /* a gradient or result that the operation does not have; a list for one that is compact */
+  struct zps_grad_parts *parts; /* of its gradient and result; NULL: these are no parts */
+  struct zps_wants *wants;      /* rows that it asks for; NULL: none by name */
+  zenps_grad_t nothing; /* a gradient or result that the operation does not have; a list for one that is compact */
   /* For the library's own requests, which no thread waits for: called on the engine thread when the request is done.
    * Else NULL. */
   void (*then)(struct zenps_request *request, const struct zps_round *round);

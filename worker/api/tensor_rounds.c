@@ -5,6 +5,7 @@
 #include "common/base/clock.h"
 #include "common/net/slab.h"
 #include "worker/api/job.h"
+#include "worker/api/parts.h"
 #include "worker/api/request.h"
 #include "worker/api/tensor.h"
 #include "worker/choice/auto.h"
@@ -52,6 +53,10 @@ static bool over(struct zps_round *round, const zenps_error_t *error, bool servi
   pthread_mutex_lock(&job->lock);
   request->error = *error;
   request->stats = round->stats;
+  if (request->parts) {
+    request->stats.copied_bytes = request->parts->copied_bytes + request->parts->split.copied_bytes;
+    if (ok && request->parts->result) request->parts->result->nnz = request->parts->out->nnz;
+  }
   request->contributed = round->contributed.rows;
   request->n_contributed = round->contributed.n;
   zps_result_get(&request->result, round);

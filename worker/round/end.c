@@ -98,10 +98,13 @@ static void describe_kept(const struct zps_round *round, zenps_error_t *error) {
   error->status = ZENPS_ERR_TRUNCATED;
   error->needed = round->needed;
   name(round, error);
-  zps_text_add(error->text, sizeof error->text,
-               "the result has %" PRIu64 " rows, but the caller's arrays hold %" PRIu64
-               "; it is kept for zenps_request_fetch()",
-               round->needed, round->out->capacity);
+  if (round->reason.text[0] != '\0')
+    zps_text_add(error->text, sizeof error->text, "%s", round->reason.text);
+  else
+    zps_text_add(error->text, sizeof error->text,
+                 "the result has %" PRIu64 " rows, but the caller's arrays hold %" PRIu64, round->needed,
+                 round->out->capacity);
+  zps_text_add(error->text, sizeof error->text, "; it is kept for zenps_request_fetch()");
 }
 
 /* The caller's arrays have it, or it is in ours. */
@@ -116,6 +119,29 @@ static void show(const struct zps_round *round) {
     round->out->row_ids = round->on_device.rows;
     round->out->values = round->on_device.values;
   }
+}
+
+/* A list of which a part has no room stays one list, for who fetches it. */
+static void split_run(struct zps_round_task *task) {
+  struct zps_round *const round = task->round;
+  const struct zps_tensor_shape *const shape = &round->tensor->shape;
+  const uint64_t row_bytes = zps_row_bytes(shape->width, shape->dtype);
+  struct zps_error error;
+  if (round->out->layout == ZENPS_DENSE) {
+    zps_out_parts_dense(round->split, row_bytes, round->out->values);
+  } else if (zps_out_parts_rows(round->split, row_bytes, round->row_arrays.rows.data, round->row_arrays.values.data,
+                                round->stats.nnz_out, &error) != ZPS_OK) {
+    round->needed = round->stats.nnz_out;
+    zps_text_add(round->reason.text, sizeof round->reason.text, "%s", error.text);
+  }
+}
+
+bool zps_round_deal(struct zps_round *round) {
+  if (!round->split || round->is_split || code_of(round) != ZPS_OK) return false;
+  round->is_split = true;
+  round->split_task = (struct zps_round_task){.round = round, .run = split_run};
+  zps_round_task_start(&round->split_task, round->plane->pool);
+  return true;
 }
 
 bool zps_round_finish(struct zps_round *round, uint64_t now_ns) {

@@ -62,6 +62,9 @@ void zps_round_setup(struct zps_round *round, const struct zps_round_start *star
                          .wake_at_ns = ZPS_NEVER,
                          .in = *start->in,
                          .out = start->out,
+                         .in_sections = start->in_sections,
+                         .out_sections = start->out_sections,
+                         .split = start->split,
                          .only_gives = start->only_gives,
                          .only_takes = start->only_takes,
                          .wants = start->wants,
@@ -132,7 +135,7 @@ static bool finish(struct zps_round *round, bool left, uint64_t now_ns) {
                      now_ns >= round->deadline_ns || round->ops->known(round);
   if (round->finished || round->n_tasks > 0 || !known) return false;
   if (round->only_takes && left && now_ns < round->deadline_ns) return false;
-  if (round->ops->deliver(round)) return false;
+  if (round->ops->deliver(round) || zps_round_deal(round)) return false;
   round->ops->explain(round);
   const bool wakes = zps_round_finish(round, now_ns);
   round->linger_until_ns = lingers_until(round, now_ns);

@@ -16,11 +16,13 @@
 #include <stddef.h>
 
 #include "common/base/text.h"
+#include "common/codec/sections.h"
 #include "proto/wire.h"
 #include "worker/plane/memory.h"
 #include "worker/round/arena.h"
 #include "worker/round/machine.h"
 #include "worker/round/row_arrays.h"
+#include "worker/round/out_parts.h"
 #include "worker/round/task.h"
 #include "worker/round/tensor.h"
 #include "worker/round/wants.h"
@@ -90,6 +92,11 @@ struct zps_round {
   zenps_grad_t in;
   zenps_grad_t *out;
   bool only_gives, only_takes;              /* a push without a result; a result without a push */
+  const struct zps_sections *in_sections;   /* the gradient is these; NULL: `in` is. Of rounds over servers alone, as */
+  const struct zps_sections *out_sections;  /* this: the result, which is dense, goes to these in place of out->values */
+  struct zps_out_parts *split;              /* what the result is dealt out to in the end; NULL: nothing */
+  struct zps_round_task split_task;         /* does it: */
+  bool is_split;                            /* has begun */
   const struct zps_wants *wants;            /* the rows that come back; NULL: all, as a part of the push */
   zenps_grad_t *into;                       /* where these rows go besides, each to its place; NULL: nowhere */
   bool is_absent;                           /* the rank does not count among the contributors */
@@ -139,8 +146,10 @@ struct zps_round {
 struct zps_round_start {
   void *request;
   uint64_t step, timeout_ms;
-  const zenps_grad_t *in;        /* copied */
-  zenps_grad_t *out;             /* borrowed until over() */
+  const zenps_grad_t *in;                                /* copied */
+  zenps_grad_t *out;                                     /* borrowed until over() */
+  const struct zps_sections *in_sections, *out_sections; /* borrowed until over(), and so is: */
+  struct zps_out_parts *split;
   bool only_gives, only_takes;   /* as in struct zps_round, and so what follows: */
   const struct zps_wants *wants; /* borrowed until over(), and so is: */
   zenps_grad_t *into;
@@ -185,6 +194,8 @@ bool zps_round_rows_get(struct zps_round_task *task, uint64_t nnz, int64_t **row
 void zps_round_rows_written(struct zps_round *round, uint64_t nnz);
 /* A result that is rows in device memory becomes the round's: *rows_p and *values_p, then NULL. */
 void zps_round_give_on_device(struct zps_round *round, void **rows_p, void **values_p);
+/* Before the request is told: deals the result out. True: that is under way. */
+bool zps_round_deal(struct zps_round *round);
 /* Tells the owner: outcome, result, costs. True: its wake() follows. */
 bool zps_round_finish(struct zps_round *round, uint64_t now_ns);
 

@@ -7,8 +7,13 @@
 
 static void clear_run(struct zps_round_task *task) {
   const struct zps_served_round *round = zps_served_of(task->round);
-  zps_decode_dense_clear(round->base.out->values, zps_tensor_shape_bytes(&round->base.tensor->shape), task->arg,
-                         round->n_pieces);
+  const struct zps_round_tensor *tensor = round->base.tensor;
+  if (round->base.out_sections)
+    zps_decode_sections_clear(round->base.out_sections, zps_row_bytes(tensor->shape.width, tensor->shape.dtype),
+                              task->arg, round->n_pieces);
+  else
+    zps_decode_dense_clear(round->base.out->values, zps_tensor_shape_bytes(&round->base.tensor->shape), task->arg,
+                           round->n_pieces);
 }
 
 static void clear_done(struct zps_round_task *task) {
@@ -44,10 +49,12 @@ bool zps_served_view(struct zps_round_task *task, uint32_t p) {
 
 static void dense_run(struct zps_round_task *task) {
   struct zps_served_round *round = zps_served_of(task->round);
-  if (zps_served_view(task, task->arg)) {
+  if (!zps_served_view(task, task->arg)) return;
+  if (round->base.out_sections)
+    zps_decode_sections(&round->base.tensor->part, task->arg, &round->views[task->arg], round->base.out_sections);
+  else
     zps_decode_dense_cut(&round->base.tensor->part, task->arg, &round->views[task->arg], round->base.out->values,
                          zps_tensor_shape_bytes(&round->base.tensor->shape));
-  }
 }
 
 static void dense_done(struct zps_round_task *task) {
@@ -65,9 +72,12 @@ static void stripe_run(struct zps_round_task *task) {
   const uint32_t first = task->arg * stripe_parts(round);
   for (uint32_t p = first; p < first + stripe_parts(round); p++)
     if (!zps_served_view(task, p)) return;
-  if (zps_decode_dense_stripe(&tensor->part, task->arg, round->views, round->base.out->values,
-                              zps_tensor_shape_bytes(&tensor->shape)) == ZPS_OK)
-    return;
+  const struct zps_sections *const sections = round->base.out_sections;
+  const zps_err_t err = sections
+                            ? zps_decode_sections_stripe(&tensor->part, task->arg, round->views, sections)
+                            : zps_decode_dense_stripe(&tensor->part, task->arg, round->views, round->base.out->values,
+                                                      zps_tensor_shape_bytes(&tensor->shape));
+  if (err == ZPS_OK) return;
   struct zps_error error;
   zps_fail(&error, ZPS_ERR_NOMEM, "no memory to decode %" PRIu32 " sums together", stripe_parts(round));
   zps_round_task_fail(task, &error);

@@ -65,10 +65,29 @@ static bool are_apart(const void *a, uint64_t a_bytes, const void *b, uint64_t b
   return (uintptr_t)a + a_bytes <= (uintptr_t)b || (uintptr_t)b + b_bytes <= (uintptr_t)a;
 }
 
+/* So many pairs of sections are compared before the round begins. */
+#define PAIRS_MAX (1u << 18)
+
+static bool sections_are_apart(const struct zps_sections *in, const struct zps_sections *out, uint64_t row_bytes) {
+  if ((uint64_t)in->n * out->n > PAIRS_MAX) return false;
+  for (uint32_t i = 0; i < in->n; i++)
+    for (uint32_t j = 0; j < out->n; j++)
+      if (!are_apart(in->list[i].values, in->list[i].n_rows * row_bytes, out->list[j].values,
+                     out->list[j].n_rows * row_bytes))
+        return false;
+  return true;
+}
+
 bool zps_served_is_apart(const struct zps_served_round *round) {
-  const uint64_t dense_bytes = zps_tensor_shape_bytes(&round->base.tensor->shape);
-  return round->base.out->layout == ZENPS_DENSE && round->base.out->memory == ZENPS_HOST &&
-         are_apart(round->base.in.values, dense_bytes, round->base.out->values, dense_bytes);
+  const struct zps_round *const base = &round->base;
+  const struct zps_tensor_shape *const shape = &base->tensor->shape;
+  if (base->out->layout != ZENPS_DENSE || base->out->memory != ZENPS_HOST) return false;
+  struct zps_section in = {.n_rows = shape->rows, .values = base->in.values}, out = in;
+  out.values = base->out->values;
+  const struct zps_sections one_in = {.list = &in, .n = 1}, one_out = {.list = &out, .n = 1};
+  return sections_are_apart(base->in_sections ? base->in_sections : &one_in,
+                            base->out_sections ? base->out_sections : &one_out,
+                            zps_row_bytes(shape->width, shape->dtype));
 }
 
 /* Sizes are known: sorts the scan's partitions into those that travel inside frames and those that need registered

@@ -40,7 +40,9 @@ static struct zps_encode_input input_of(const struct zps_served_round *round) {
                                    .zero_rows = tensor->keeps_zero_rows,
                                    .any_order = zps_round_tensor_push_set(tensor) == ZPS_CODEC_ANY_ORDER,
                                    .hashing = tensor->hashing};
-  if (round->base.in.layout == ZENPS_ROWS) {
+  if (round->base.in_sections) {
+    input.sections = round->base.in_sections;
+  } else if (round->base.in.layout == ZENPS_ROWS) {
     input.rows = round->base.in.nnz ? round->base.in.row_ids : no_rows;
     input.n_entries = round->base.in.nnz;
   }

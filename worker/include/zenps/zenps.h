@@ -282,6 +282,22 @@ typedef struct zenps_tensor_info {
   zenps_partitioner_t partitioner; /* 0: none, rows lie in ranges or have no partitions */
 } zenps_tensor_info_t;
 
+/* One array of a gradient or result that consists of several: rows row_base to row_base + n_rows - 1 of the tensor.
+ *
+ * In: ZENPS_DENSE, n_rows * width values; or ZENPS_ROWS, nnz rows, whose numbers count from row_base, in any order,
+ * repeated or none at all. Out: a dense part is filled, and may be the array of a part of the gradient; rows ascend,
+ * and count from row_base, too. They go to arrays of the caller's, of `capacity` entries, or, where row_ids and values
+ * are NULL, these become views into a result of the library's, valid until zenps_request_free(). */
+typedef struct zenps_part {
+  size_t struct_size; /* sizeof(zenps_part_t) */
+  uint64_t row_base, n_rows;
+  zenps_layout_t layout;
+  uint64_t nnz;      /* ZENPS_ROWS: entries; out: set on completion */
+  uint64_t capacity; /* out, ZENPS_ROWS with the caller's arrays */
+  int64_t *row_ids;
+  void *values;
+} zenps_part_t;
+
 /* A gradient going in, or a result coming out. Initialise with zenps_grad_init(). */
 typedef struct zenps_grad {
   size_t struct_size;
@@ -301,6 +317,19 @@ typedef struct zenps_grad {
   int contributors; /* out: ranks that contributed, the same on all ranks; 0: none, and the result is zeros or no
                            rows. -1: the step ran between ranks, which do not tell, or no row was asked for */
   void *taken;      /* by zenps_request_take(), for zenps_rows_free() alone; else NULL */
+  /* Several arrays in one round, such as the tables of a model, or a bucket of parameters (of rows of one value, where
+   * their widths differ): n_parts of them, in ascending order of row_base, not overlapping, dense ones and lists mixed.
+   * Rows that no part has are zero going in, and left out coming out. The sum is that of one array, bit for bit: of a
+   * dense one where all parts are dense, else of a list. Gradient and result need not have the same parts, nor have the
+   * ranks. `layout`, `row_ids`, `values`, `capacity` are not looked at then; out: `nnz` is set to rows in all.
+   * Borrowed, with their arrays, until the request is done. In host memory; ZENPS_ERR_UNSUPPORTED in zenps_allgather(),
+   * and for results of some rows. balanced, sparse-ps and dense-ps read and fill dense parts, and read lists, where
+   * they are (with other partitioners than hierarchical); all other schemes work on a copy
+   * (zenps_request_stats_t.copied_bytes), and so do results of which a part is a list but has arrays of the caller's,
+   * or is dense beside lists. ZENPS_ERR_TRUNCATED: the error names the part, `needed` is what it needs, and every
+   * part's nnz what it has. */
+  zenps_part_t *parts;
+  uint32_t n_parts; /* 0: one array */
 } zenps_grad_t;
 
 typedef struct zenps_error {
@@ -335,6 +364,7 @@ typedef struct zenps_request_stats {
   zenps_memory_t merged_in; /* scheme hierarchical: ZENPS_DEVICE where what this host's ranks have was added up on the
                                GPU of one of them; else in host memory */
   uint64_t step;            /* whose sum it is: of zenps_pull_newest() perhaps an older one's */
+  uint64_t copied_bytes; /* of gradient and result in parts: bytes copied to make one array of them, and back */
 } zenps_request_stats_t;
 
 ZENPS_API void zenps_options_init(zenps_options_t *options, size_t struct_size);
