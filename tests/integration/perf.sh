@@ -41,6 +41,12 @@ for dtype in bf16 f16; do
   ok "$dtype, max, several stripes, rows out" verified 2 2 --rows 2200000 --density 0.02 --partitions 16 --op max --out rows --dtype $dtype
   ok "$dtype as qsgd4" verified 3 2 --rows 30000 --density 0.05 --layout rows --duplicates 2 --values qsgd4 --dtype $dtype
 done
+ok "26 dense parts" verified 3 2 --rows 100003 --width 4 --density 0.02 --parts 26
+ok "26 lists of repeated rows" verified 3 2 --rows 100003 --width 4 --density 0.02 --layout rows --out rows --duplicates 2 --parts 26
+ok "parts of several stripes, in place" verified 2 2 --rows 2200000 --density 0.02 --partitions 16 --out in-place --parts 7
+ok "more parts than rows, pushed and pulled" verified 2 2 --rows 20 --density 0.5 --collective push-pull --out rows --parts 64
+ok "parts of halves, max" verified 3 2 --rows 30000 --density 0.05 --op max --dtype bf16 --layout rows --out rows --parts 5
+ok "parts between ranks" verified 4 2 --rows 30000 --density 0.05 --scheme recursive-doubling --layout rows --out rows --parts 5
 ok "Algorithm 1 instead of the ordered walk" verified 3 2 --rows 100000 --partitioner hierarchical --density 0.02
 # Each way to deal rows, with each way to code them: dense, lists with repeats, few rows, wide rows, nearly all.
 for partitioner in stratified murmur hierarchical; do

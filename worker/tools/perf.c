@@ -207,7 +207,7 @@ static int draw(struct perf *perf, uint64_t step, struct perf_arrays *arrays) {
 }
 
 /* Compares a step's result; false where there is none to compare. */
-static bool check_step(struct perf *perf, uint64_t step, struct perf_arrays *arrays, const zenps_grad_t *out,
+static bool check_step(struct perf *perf, uint64_t step, struct perf_arrays *arrays, zenps_grad_t *out,
                        struct perf_check *check) {
   struct zps_error error;
   const zenps_grad_t *result;

@@ -15,7 +15,7 @@ enum { PERF_DENSE, PERF_ROWS, PERF_IN_PLACE };                                /*
 enum { PERF_ALLREDUCE, PERF_PUSH_PULL, PERF_REDUCE_SCATTER, PERF_ALLGATHER }; /* --collective */
 
 struct perf_options {
-  uint64_t rows, width, batch, steps, warmup, settle, threads, empty, seed, partitions, duplicates;
+  uint64_t rows, width, parts, batch, steps, warmup, settle, threads, empty, seed, partitions, duplicates;
   double density, skew;
   char *trace, *cases;
   uint64_t block_bits;

@@ -39,6 +39,8 @@ zps_err_t perf_arrays_init(struct perf_arrays *arrays, const struct perf *perf, 
   else if (in->layout == ZENPS_DENSE)
     memset(in->values, 0, perf->rows * arrays->row_bytes);
   if (code == ZPS_OK && perf->gpu) code = init_there(arrays, error);
+  if (code == ZPS_OK && options->parts > 1)
+    code = perf_parts_init(&arrays->parts, (uint32_t)options->parts, perf->rows, arrays->row_bytes, in, entries, error);
   if (code != ZPS_OK) perf_arrays_fini(arrays);
   return code;
 }
@@ -47,6 +49,7 @@ void perf_arrays_fini(struct perf_arrays *arrays) {
   zps_gpu_release(arrays->perf->gpu, &arrays->in_there);
   zps_gpu_release(arrays->perf->gpu, &arrays->out_there);
   zps_gpu_free(&arrays->result);
+  perf_parts_fini(&arrays->parts);
   free(arrays->in.row_ids);
   free(arrays->in.values);
   if (arrays->perf->options.out != PERF_IN_PLACE) free(arrays->out.values);
@@ -54,6 +57,7 @@ void perf_arrays_fini(struct perf_arrays *arrays) {
 
 zps_err_t perf_arrays_bring(struct perf_arrays *arrays, struct zps_error *error) {
   const struct perf *const perf = arrays->perf;
+  if (arrays->parts.n) perf_parts_cut(&arrays->parts, &arrays->in);
   if (!perf->gpu) return ZPS_OK;
   const uint64_t n = arrays->in.layout == ZENPS_ROWS ? arrays->in.nnz : perf->rows;
   const zps_err_t code = zps_gpu_send(perf->gpu, &arrays->in, n, arrays->row_bytes, &arrays->in_there, error);
@@ -61,20 +65,26 @@ zps_err_t perf_arrays_bring(struct perf_arrays *arrays, struct zps_error *error)
 }
 
 const zenps_grad_t *perf_arrays_in(const struct perf_arrays *arrays) {
+  if (arrays->parts.n) return &arrays->parts.in_grad;
   return arrays->perf->gpu ? &arrays->in_there.grad : &arrays->in;
 }
 
-zenps_grad_t perf_arrays_out(const struct perf_arrays *arrays) {
-  if (!arrays->perf->gpu) return arrays->out;
+zenps_grad_t perf_arrays_out(struct perf_arrays *arrays) {
+  if (!arrays->perf->gpu) {
+    zenps_grad_t here = arrays->out;
+    if (arrays->parts.n) perf_parts_out(&arrays->parts, &here);
+    return here;
+  }
   zenps_grad_t out = arrays->out_there.grad;
   if (arrays->perf->options.out == PERF_IN_PLACE) out.values = arrays->in_there.grad.values;
   return out;
 }
 
-zps_err_t perf_arrays_result(struct perf_arrays *arrays, const zenps_grad_t *out, const zenps_grad_t **result_p,
+zps_err_t perf_arrays_result(struct perf_arrays *arrays, zenps_grad_t *out, const zenps_grad_t **result_p,
                              struct zps_error *error) {
   const struct perf *const perf = arrays->perf;
   *result_p = out;
+  if (arrays->parts.n) return perf_parts_join(&arrays->parts, out, error);
   if (!perf->gpu) return ZPS_OK;
   const uint64_t n = out->layout == ZENPS_ROWS ? out->nnz : perf->rows;
   *result_p = &arrays->result.grad;

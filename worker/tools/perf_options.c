@@ -34,6 +34,9 @@ static const struct zps_opt opts[] = {
         .help = "rows of the tensor (default: 1048576; with --trace its largest id + 1)"),
     OPT(ZPS_OPT_UINT, width, .name = "width", .short_flag = 'w', .arg = "W", .def = "1", .min = 1, .max = 1048576,
         .help = "values per row"),
+    OPT(ZPS_OPT_UINT, parts, .name = "parts", .arg = "N", .def = "1", .min = 1, .max = 1e6,
+        .help =
+            "gradient and result are so many even parts in one round, lists with arrays of their own (1: one array)"),
     OPT(ZPS_OPT_DOUBLE, density, .name = "density", .short_flag = 'd', .arg = "D", .def = "0.01", .min = 0, .max = 1,
         .help = "share of rows that each rank touches in a step"),
     OPT(ZPS_OPT_DOUBLE, skew, .name = "skew", .arg = "Z", .def = "0", .min = 0, .max = 10,
@@ -217,6 +220,12 @@ zps_err_t perf_options_load(int argc, char **argv, struct perf_options *options,
   if (options->collective != PERF_ALLREDUCE && options->out == PERF_IN_PLACE) {
     perf_options_fini(options);
     return zps_fail(error, ZPS_ERR_INVALID, "--out in-place is for --collective allreduce");
+  }
+  if (options->parts > 1 && (gathers || options->collective == PERF_REDUCE_SCATTER || options->memory != 0)) {
+    perf_options_fini(options);
+    return zps_fail(
+        error, ZPS_ERR_INVALID,
+        "--parts is for --collective allreduce and push-pull, in host memory: parts take a whole sum there");
   }
   if (options->duplicates > 1 && options->layout == 0) {
     const unsigned long long n = options->duplicates;
