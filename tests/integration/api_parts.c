@@ -319,7 +319,7 @@ static void rank_short(struct rank *rank) {
   out_parts[1].capacity = 60;
   CHECK_OK(zenps_allreduce(tensor, 2, &in, &out, &request));
   CHECK_OK(zenps_wait(request, -1));
-  CHECK(out.nnz == 100 && out_parts[1].nnz == 60 && ids[30] == 0 && ids[89] == 59 && got[89] == (float)rank->world);
+  CHECK(out.nnz == 100 && out.contributors == rank->world && out_parts[1].nnz == 60 && ids[30] == 0 && ids[89] == 59 && got[89] == (float)rank->world);
   zenps_request_free(request);
   rank_close(rank);
 }

@@ -161,6 +161,7 @@ static zps_err_t begin_in(struct zps_grad_parts *parts, const struct zenps_tenso
   parts->in = &parts->one_in;
   parts->one_in.layout = parts->in_sections.are_dense ? ZENPS_DENSE : ZENPS_ROWS;
   parts->one_in.nnz = parts->in_sections.n_entries;
+  parts->one_in.contributes = in->contributes || parts->in_sections.n_entries > 0;
   if (code != ZPS_OK || reads_in_place(tensor)) return code;
   code = gather(parts, &tensor->core.shape);
   drop_sections(&parts->in_sections);
@@ -205,6 +206,12 @@ zps_err_t zps_grad_parts_create(const struct zenps_tensor *tensor, const zenps_g
   }
   zps_grad_parts_destroy(parts);
   return zps_fail(error, code, "tensor %s: no memory for the parts of a gradient or result", tensor->core.name);
+}
+
+void zps_grad_parts_done(struct zps_grad_parts *parts) {
+  if (!parts->result) return;
+  parts->result->nnz = parts->out->nnz;
+  parts->result->contributors = parts->out->contributors;
 }
 
 void zps_grad_parts_destroy(struct zps_grad_parts *parts) {

@@ -27,6 +27,8 @@ zps_err_t zps_grad_parts_check(const struct zenps_tensor *tensor, const zenps_gr
 /* They were checked. `in` or `out` may be NULL. *parts_p is NULL where neither is parts. */
 zps_err_t zps_grad_parts_create(const struct zenps_tensor *tensor, const zenps_grad_t *in, zenps_grad_t *out,
                                 struct zps_grad_parts **parts_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* The round has filled `out`: tells the caller's result. */
+void zps_grad_parts_done(struct zps_grad_parts *parts);
 void zps_grad_parts_destroy(struct zps_grad_parts *parts); /* NULL is allowed */
 
 #endif

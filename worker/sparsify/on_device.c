@@ -42,7 +42,7 @@ static zps_err_t wait(struct zps_sparsifier_there *there, zps_stream_t stream, s
   return code == ZPS_OK ? ops_of(there)->event_sync(there->device, there->event, error) : code;
 }
 
-/* Before arrays are released that the last commit may still read. */
+/* Before arrays are released, or read, that the last commit may still use. */
 static void settle(struct zps_sparsifier_there *there) {
   struct zps_error ignored;
   if (there->is_clearing) (void)ops_of(there)->event_sync(there->device, there->event, &ignored);
@@ -128,6 +128,14 @@ zps_err_t zps_on_device_reserve(struct zenps_sparsifier *sparsifier, uint64_t ca
   ops->release(there->device, ZPS_MEMORY_DEVICE, picks->values);
   *picks = (struct zps_picks){.ids = ids, .values = values, .capacity = capacity};
   return ZPS_OK;
+}
+
+zps_err_t zps_on_device_copy(struct zenps_sparsifier *sparsifier, void *to, const void *from, size_t len_bytes,
+                             struct zps_error *error) {
+  struct zps_sparsifier_there *const there = sparsifier->there;
+  settle(there);
+  const zps_err_t code = ops_of(there)->copy(there->device, to, from, len_bytes, NULL, error);
+  return code == ZPS_OK ? wait(there, NULL, error) : code;
 }
 
 /* ------------------------------------------------------------ selecting */

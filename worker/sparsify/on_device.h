@@ -14,6 +14,10 @@ void zps_on_device_destroy(struct zenps_sparsifier *sparsifier);
 zps_err_t zps_on_device_reserve(struct zenps_sparsifier *sparsifier, uint64_t capacity,
                                 struct zps_error *error) ZPS_MUSTCHECK;
 
+/* Copies between an array of the sparsifier's, on the device, and the host. Waits. */
+zps_err_t zps_on_device_copy(struct zenps_sparsifier *sparsifier, void *to, const void *from, size_t len_bytes,
+                             struct zps_error *error) ZPS_MUSTCHECK;
+
 /* Makes sparsifier->sample, of what selecting is going to choose from. Waits. */
 zps_err_t zps_on_device_sample(struct zenps_sparsifier *sparsifier, const void *gradient, void *stream,
                                struct zps_error *error) ZPS_MUSTCHECK;

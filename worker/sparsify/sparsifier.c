@@ -21,8 +21,7 @@ static uint64_t room(const struct zenps_sparsifier *sparsifier) {
   return most < n ? most : n;
 }
 
-/* Room for the picks that k needs. */
-static zps_err_t reserve(struct zenps_sparsifier *sparsifier, struct zps_error *error) {
+zps_err_t zps_sparsifier_reserve(struct zenps_sparsifier *sparsifier, struct zps_error *error) {
   struct zps_picks *const picks = &sparsifier->picks;
   const uint64_t capacity = room(sparsifier);
   if (capacity <= picks->capacity) return ZPS_OK;
@@ -55,7 +54,7 @@ static zps_err_t allocate(struct zenps_sparsifier *sparsifier, struct zps_error 
     return zps_fail(error, code, "no memory for a sparsifier of %" PRIu64 " values, k %" PRIu64, sparsifier->n,
                     options->k);
   if (options->memory == ZENPS_DEVICE) code = zps_on_device_create(sparsifier, error);
-  return code == ZPS_OK ? reserve(sparsifier, error) : code;
+  return code == ZPS_OK ? zps_sparsifier_reserve(sparsifier, error) : code;
 }
 
 zenps_status_t zenps_sparsifier_create(const zenps_sparsifier_options_t *options, uint64_t n, zenps_dtype_t dtype,
@@ -151,7 +150,7 @@ zenps_status_t zenps_sparsifier_set_k(zenps_sparsifier_t *sparsifier, uint64_t k
   }
   struct zps_error error;
   sparsifier->options.k = k;
-  const zps_err_t code = reserve(sparsifier, &error);
+  const zps_err_t code = zps_sparsifier_reserve(sparsifier, &error);
   if (code != ZPS_OK) {
     sparsifier->options.k = old;
     return zps_worker_fail(code, "zenps_sparsifier_set_k: %s", error.text);

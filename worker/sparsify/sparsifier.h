@@ -36,6 +36,8 @@ static inline bool zps_sparsifier_selects_nothing(const struct zenps_sparsifier 
 /* Copies, checks and completes options. */
 zps_err_t zps_sparsifier_options_load(zenps_sparsifier_options_t *options, const zenps_sparsifier_options_t *given,
                                       uint64_t n, enum zps_dtype dtype, struct zps_error *error) ZPS_MUSTCHECK;
+/* Room for the picks that k needs. */
+zps_err_t zps_sparsifier_reserve(struct zenps_sparsifier *sparsifier, struct zps_error *error) ZPS_MUSTCHECK;
 /* The entries wanted of all buckets together. */
 uint64_t zps_sparsifier_total_k(const struct zenps_sparsifier *sparsifier);
 

@@ -179,6 +179,19 @@ ZENPS_API zenps_status_t zenps_sparsifier_set_threshold(zenps_sparsifier_t *spar
  * the residual includes the selection. Valid until the sparsifier is destroyed. */
 ZENPS_API void *zenps_sparsifier_residual(zenps_sparsifier_t *sparsifier);
 ZENPS_API void *zenps_sparsifier_velocity(zenps_sparsifier_t *sparsifier);
+/* All of the state as bytes, for a checkpoint: residual, velocity, thresholds and where in their period they are, k,
+ * counters, and which rows a selection has that was neither committed nor canceled. *needed (never NULL) is set to
+ * their number; ZENPS_ERR_TRUNCATED where `capacity` is less, so NULL and 0 ask for it. With device memory it waits for
+ * what the last call submitted. */
+ZENPS_API zenps_status_t zenps_sparsifier_save(const zenps_sparsifier_t *sparsifier, void *buffer, size_t capacity,
+                                               size_t *needed);
+/* Goes on from saved bytes, as if the run had not been interrupted, bit for bit, where the sparsifier was created with
+ * the same options; in host or device memory, whichever they were saved in. k, and the threshold of
+ * ZENPS_SPARSIFY_THRESHOLD, become those of the state. A selection in hand can be committed or canceled; its arrays are
+ * not there any more. ZENPS_ERR_SHAPE: of other n, kind or dtype, or with momentum where this one is without;
+ * ZENPS_ERR_INVALID: truncated, changed, or no such state; ZENPS_ERR_VERSION: of another format; ZENPS_ERR_BUSY between
+ * selection and commit. Those change nothing; an error of the device leaves the residual undefined. May allocate. */
+ZENPS_API zenps_status_t zenps_sparsifier_load(zenps_sparsifier_t *sparsifier, const void *buffer, size_t len);
 /* `stats->struct_size` must be set. */
 ZENPS_API zenps_status_t zenps_sparsifier_stats(const zenps_sparsifier_t *sparsifier, zenps_sparsifier_stats_t *stats);
 
