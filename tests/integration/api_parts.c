@@ -145,6 +145,7 @@ static void run_step(zenps_tensor_t *tensor, const struct parts_case *the, const
   joined.layout = ZENPS_DENSE;
   joined.values = join(spec, &out);
   joined.nnz = the->counts_rows ? out.grad.nnz : spec->rows;
+  joined.contributors = out.grad.contributors;
   out_check(spec, rank->world, step, &joined);
   zenps_request_free(request);
   free(joined.values);
