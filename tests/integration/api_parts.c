@@ -314,13 +314,21 @@ static void rank_short(struct rank *rank) {
   out.n_parts = 2;
   CHECK_OK(zenps_allreduce(tensor, 1, &in, &out, &request));
   CHECK_STATUS(zenps_wait(request, -1), ZENPS_ERR_TRUNCATED);
-  CHECK(zenps_request_error(request)->needed == 60 && out_parts[0].nnz == 30 && out_parts[1].nnz == 60);
+  CHECK(zenps_request_error(request)->needed == 100 && out_parts[0].nnz == 30 && out_parts[1].nnz == 60);
   CHECK_SAYS(zenps_request_error(request)->text, "part 1 of the result has 60 rows, but the caller's arrays hold 59");
+  CHECK_STATUS(zenps_request_fetch(request, &out), ZENPS_ERR_UNSUPPORTED);
+  CHECK_SAYS(zenps_last_error()->text, "out is in parts; the kept result is one list");
+  zenps_grad_t kept;
+  ZENPS_GRAD_INIT(&kept);
+  kept.layout = ZENPS_ROWS;
+  CHECK_OK(zenps_request_fetch(request, &kept));
+  CHECK(kept.nnz == 100 && kept.row_ids[30] == 30 && kept.row_ids[99] == 99);
   zenps_request_free(request);
   out_parts[1].capacity = 60;
   CHECK_OK(zenps_allreduce(tensor, 2, &in, &out, &request));
   CHECK_OK(zenps_wait(request, -1));
-  CHECK(out.nnz == 100 && out.contributors == rank->world && out_parts[1].nnz == 60 && ids[30] == 0 && ids[89] == 59 && got[89] == (float)rank->world);
+  CHECK(out.nnz == 100 && out.contributors == rank->world && out_parts[1].nnz == 60 && ids[30] == 0 && ids[89] == 59 &&
+        got[89] == (float)rank->world);
   zenps_request_free(request);
   rank_close(rank);
 }

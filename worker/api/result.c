@@ -50,6 +50,7 @@ void zps_result_show(const struct zps_result *result, zenps_grad_t *rows) {
 /* ------------------------------------------------------------ fetched */
 
 static zps_err_t check_out(const struct zps_result *result, const zenps_grad_t *out, struct zps_error *error) {
+  if (out->n_parts > 0) return zps_fail(error, ZPS_ERR_UNSUPPORTED, "out is in parts; the kept result is one list");
   if (out->layout != ZENPS_ROWS)
     return zps_fail(error, ZPS_ERR_INVALID, "out->layout is %d; the result is ZENPS_ROWS", (int)out->layout);
   if (!out->row_ids != !out->values)

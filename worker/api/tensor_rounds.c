@@ -55,7 +55,7 @@ static bool over(struct zps_round *round, const zenps_error_t *error, bool servi
   request->stats = round->stats;
   if (request->parts) {
     request->stats.copied_bytes = request->parts->copied_bytes + request->parts->split.copied_bytes;
-    if (ok) zps_grad_parts_done(request->parts);
+    if (error->status == ZENPS_OK) zps_grad_parts_done(request->parts);
   }
   request->contributed = round->contributed.rows;
   request->n_contributed = round->contributed.n;

@@ -17,7 +17,7 @@ static uint64_t find(const int64_t *row_ids, uint64_t at, uint64_t nnz, uint64_t
 }
 
 /* Counts each part's rows, and finds out whether there is room for them. */
-static zps_err_t count(const struct zps_out_parts *split, const int64_t *row_ids, uint64_t nnz, uint64_t *needed_p,
+static zps_err_t count(const struct zps_out_parts *split, const int64_t *row_ids, uint64_t nnz,
                        struct zps_error *error) {
   zps_err_t code = ZPS_OK;
   uint64_t at = 0;
@@ -27,7 +27,6 @@ static zps_err_t count(const struct zps_out_parts *split, const int64_t *row_ids
     at = find(row_ids, first, nnz, part->row_base + part->n_rows);
     part->nnz = at - first;
     if (code != ZPS_OK || part->layout == ZENPS_DENSE || !part->row_ids || part->nnz <= part->capacity) continue;
-    *needed_p = part->nnz;
     code = zps_fail(error, ZPS_ERR_TRUNCATED,
                     "part %" PRIu32 " of the result has %" PRIu64 " rows, but the caller's arrays hold %" PRIu64, i,
                     part->nnz, part->capacity);
@@ -42,8 +41,8 @@ static void put_dense(const zenps_part_t *part, uint64_t row_bytes, const int64_
 }
 
 zps_err_t zps_out_parts_rows(struct zps_out_parts *split, uint64_t row_bytes, int64_t *row_ids, void *values,
-                             uint64_t nnz, uint64_t *needed_p, struct zps_error *error) {
-  const zps_err_t code = count(split, row_ids, nnz, needed_p, error);
+                             uint64_t nnz, struct zps_error *error) {
+  const zps_err_t code = count(split, row_ids, nnz, error);
   if (code != ZPS_OK) return code;
   uint64_t at = 0;
   for (uint32_t i = 0; i < split->n; i++) {

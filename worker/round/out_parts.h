@@ -21,9 +21,9 @@ struct zps_out_parts {
 };
 
 /* One list: `nnz` rows, ascending. Where a part's arrays are too small, ZPS_ERR_TRUNCATED: the text names the first
- * such part, *needed_p is what it needs, and each part's nnz what it would have; nothing was copied. */
+ * such part, and each part's nnz is what it would have; nothing was copied, and the list is as it was. */
 zps_err_t zps_out_parts_rows(struct zps_out_parts *split, uint64_t row_bytes, int64_t *row_ids, void *values,
-                             uint64_t nnz, uint64_t *needed_p, struct zps_error *error) ZPS_MUSTCHECK;
+                             uint64_t nnz, struct zps_error *error) ZPS_MUSTCHECK;
 /* One dense array of all rows; parts are dense. */
 void zps_out_parts_dense(struct zps_out_parts *split, uint64_t row_bytes, const void *values);
 

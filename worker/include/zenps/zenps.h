@@ -326,8 +326,9 @@ typedef struct zenps_grad {
    * and for results of some rows. balanced, sparse-ps and dense-ps read and fill dense parts, and read lists, where
    * they are (with other partitioners than hierarchical); all other schemes work on a copy
    * (zenps_request_stats_t.copied_bytes), and so do results of which a part is a list but has arrays of the caller's,
-   * or is dense beside lists. ZENPS_ERR_TRUNCATED: the error names the part, `needed` is what it needs, and every
-   * part's nnz what it has. */
+   * or is dense beside lists. ZENPS_ERR_TRUNCATED: the error names the first part without room, every
+   * part's nnz is what it needs; the result is kept as one list of the tensor's rows, for zenps_request_fetch(). What
+   * zenps_request_take() gives holds on to what parts are views into; its row numbers are those of the parts. */
   zenps_part_t *parts;
   uint32_t n_parts; /* 0: one array */
 } zenps_grad_t;
