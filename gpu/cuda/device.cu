@@ -169,6 +169,11 @@ zps_err_t stream_wait(zps_device *device, zps_stream_t stream, zps_event *event,
 }
 
 #ifdef ZPS_EMU
+zps_err_t stream_wait_word(zps_device *, zps_stream_t stream, const uint32_t *word, uint32_t value, zps_error *) {
+  zps_emu::wait_for_word(static_cast<cudaStream_t>(stream), word, value);
+  return ZPS_OK;
+}
+
 zps_err_t export_memory(zps_device *, void *base, size_t len_bytes, zps_device_export *export_p, zps_error *error) {
   size_t offset;
   const int fd = zps_emu::export_memory(base, &offset);
@@ -186,6 +191,31 @@ bool memory_behind(const void *at, size_t *len_bytes_p) {
   return *len_bytes_p > 0;
 }
 #else
+/* Of the driver. Pinned memory has one address on both sides. */
+zps_err_t stream_wait_word(zps_device *device, zps_stream_t stream, const uint32_t *word, uint32_t value,
+                           zps_error *error) {
+  typedef int (*wait_value_t)(void *stream, unsigned long long address, uint32_t value, unsigned flags);
+  enum { GREATER_OR_EQUAL = 0 }; /* cyclically */
+  const Current current(device_of(device));
+  void *const driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_LOCAL);
+  void *symbol = driver ? dlsym(driver, "cuStreamWaitValue32_v2") : nullptr;
+  if (driver && !symbol) symbol = dlsym(driver, "cuStreamWaitValue32");
+  zps_err_t result = ZPS_OK;
+  if (!symbol) {
+    result = zps_fail(error, ZPS_ERR_UNSUPPORTED, "the driver of GPU %d has no streams that wait for memory",
+                      device_of(device)->index);
+  } else {
+    const int code =
+        reinterpret_cast<wait_value_t>(symbol)(stream, reinterpret_cast<uintptr_t>(word), value, GREATER_OR_EQUAL);
+    if (code != 0)
+      result =
+          zps_fail(error, ZPS_ERR_UNSUPPORTED, "GPU %d: its driver does not let a stream wait for memory (error %d)",
+                   device_of(device)->index, code);
+  }
+  if (driver) dlclose(driver);
+  return result;
+}
+
 /* Of the driver, which exports whole pages; found at run time, because only newer drivers have it. */
 zps_err_t export_memory(zps_device *device, void *base, size_t len_bytes, zps_device_export *export_p,
                         zps_error *error) {
@@ -291,6 +321,7 @@ const zps_device_ops ops = {"cuda",           close,         allocate,        re
                             selector_destroy, selector_add,  selector_sample, selector_pick,  selector_finish,
                             selector_clear,   hash_rows,     encoder_hash,    encoder_hashed, share_memory,
                             attach_memory,    detach_memory};
+                            selector_clear,   hash_rows,     encoder_hash,    encoder_hashed, stream_wait_word};
 
 }  // namespace
 }  // namespace zps

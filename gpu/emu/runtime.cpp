@@ -85,9 +85,9 @@ cudaError_t drain(zps_emu_stream *stream, uint64_t until) {
   Opening opening;
   stream->is_draining = true;
   while (stream->n_done < until) {
-    const std::function<cudaError_t()> work = std::move(stream->work.front());
+    const cudaError_t error = stream->work.front()();
+    if (error == cudaErrorNotReady) break;
     stream->work.pop_front();
-    const cudaError_t error = work();
     if (first == cudaSuccess) first = error;
     stream->n_done++;
   }
@@ -138,6 +138,10 @@ void submit(cudaStream_t stream, std::function<cudaError_t()> work) {
 }
 
 }  // namespace zps_emu
+
+void zps_emu::wait_for_word(cudaStream_t stream, const volatile unsigned *word, unsigned value) {
+  submit(stream, [=] { return static_cast<int>(*word - value) >= 0 ? cudaSuccess : cudaErrorNotReady; });
+}
 
 int zps_emu::export_memory(const void *at, size_t *offset) {
   Guard guard(lock);
@@ -390,7 +394,11 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
   Guard guard(lock);
   const zps_emu_event now = *event; /* the work that it stands for at this call, as with CUDA */
-  zps_emu::submit(stream, [=] { return is_done(now) ? cudaSuccess : drain(now.stream, now.after); });
+  zps_emu::submit(stream, [=] {
+    if (is_done(now)) return cudaSuccess;
+    const cudaError_t error = drain(now.stream, now.after);
+    return error != cudaSuccess || is_done(now) ? error : cudaErrorNotReady;
+  });
   return cudaSuccess;
 }
 

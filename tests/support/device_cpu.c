@@ -115,6 +115,15 @@ static zps_err_t stream_wait(struct zps_device *device, zps_stream_t stream, str
   return event_done(device, event, error);
 }
 
+static zps_err_t stream_wait_word(struct zps_device *device, zps_stream_t stream, const uint32_t *word, uint32_t value,
+                                  struct zps_error *error) {
+  (void)device;
+  (void)stream;
+  (void)word;
+  (void)value;
+  return zps_fail(error, ZPS_ERR_UNSUPPORTED, "work over host memory is done when it is submitted");
+}
+
 static zps_err_t export_memory(struct zps_device *device, void *base, size_t len_bytes,
                                struct zps_device_export *export_p, struct zps_error *error) {
   (void)device;
@@ -169,6 +178,7 @@ static const struct zps_device_ops ops = {
     .event_query = event_done,
     .event_sync = event_done,
     .stream_wait = stream_wait,
+    .stream_wait_word = stream_wait_word,
     .export_memory = export_memory,
     .encoder_create = zps_cpu_encoder_create,
     .encoder_destroy = zps_cpu_encoder_destroy,

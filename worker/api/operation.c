@@ -23,6 +23,10 @@ static void setup(struct zps_round *round, struct zenps_request *request, uint64
   }
   struct zps_grad_parts *const parts = request->parts = operation->parts;
   request->wants = operation->wants;
+  request->streams[0].is_used = in->memory == ZENPS_DEVICE;
+  request->streams[0].stream = in->stream;
+  request->streams[1].is_used = out->memory == ZENPS_DEVICE;
+  request->streams[1].stream = out->stream;
   zps_result_init(&request->result, operation->out,
                   zps_row_bytes(request->tensor->core.shape.width, request->tensor->core.shape.dtype));
   zps_worker_round_setup(

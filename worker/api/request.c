@@ -57,6 +57,11 @@ static void raise_fd(struct zenps_job *job) {
   if (write(job->event_fd, &one, sizeof one) != (ssize_t)sizeof one) return;
 }
 
+void zps_worker_request_pass(struct zenps_request *request) {
+  if (request->word) zps_words_set(&request->job->device->words, request->word);
+  request->word = NULL;
+}
+
 void zps_worker_request_signal(struct zenps_job *job) {
   pthread_cond_broadcast(&job->done);
   atomic_store(&job->fd_due, true);

@@ -23,8 +23,14 @@ struct zenps_request {
   int64_t *contributed;      /* rows of the gradient that the result is made of; NULL: nothing is told */
   uint64_t n_contributed;
   struct zps_grad_parts *parts; /* of its gradient and result; NULL: these are no parts */
-  struct zps_wants *wants;      /* rows that it asks for; NULL: none by name */
-  zenps_grad_t nothing; /* a gradient or result that the operation does not have; a list for one that is compact */
+  struct {
+    bool is_used;
+    void *stream;
+  } streams[2];            /* of gradient and result in device memory, to which its round submits work */
+  struct zps_word *word;   /* that streams wait for, set when it is done; NULL: none does (any more) */
+  bool is_expired;         /* its deadline has passed, and its word is set */
+  struct zps_wants *wants; /* rows that it asks for; NULL: none by name */
+  zenps_grad_t nothing;    /* a gradient or result that the operation does not have; a list for one that is compact */
   /* For the library's own requests, which no thread waits for: called on the engine thread when the request is done.
    * Else NULL. */
   void (*then)(struct zenps_request *request, const struct zps_round *round);
@@ -38,6 +44,8 @@ void zps_worker_request_cancel(struct zenps_request *request);
 /* The request is done, and `rows` can be filled in. `call`: for texts. */
 zenps_status_t zps_worker_request_check(const struct zenps_request *request, const zenps_grad_t *rows,
                                         const char *call);
+/* Under the job's lock: streams that wait for it go on. */
+void zps_worker_request_pass(struct zenps_request *request);
 /* One of the job's requests is done; without the lock, so that a thread that waits for it finds it free. */
 void zps_worker_request_signal(struct zenps_job *job);
 

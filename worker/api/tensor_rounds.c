@@ -63,6 +63,7 @@ static bool over(struct zps_round *round, const zenps_error_t *error, bool servi
   request->round = NULL;
   zps_worker_memory_unuse(&request->memory);
   request->done = true;
+  zps_worker_request_pass(request);
   zps_telemetry_round(tensor, round->step, &round->stats, ok);
   if (ok && tensor->automatic) zps_automatic_round_done(tensor->automatic, &tensor->core, &round->stats);
   job->n_serving += serving;
@@ -93,7 +94,16 @@ static void released(struct zps_round *round) {
   pthread_cond_broadcast(&job->done);
 }
 
-static const struct zps_round_owner owner = {.over = over, .wake = wake, .released = released};
+static void expired(struct zps_round *round) {
+  struct zenps_request *const request = round->request;
+  if (!request) return;
+  pthread_mutex_lock(&request->job->lock);
+  request->is_expired = true;
+  zps_worker_request_pass(request);
+  pthread_mutex_unlock(&request->job->lock);
+}
+
+static const struct zps_round_owner owner = {.over = over, .expired = expired, .wake = wake, .released = released};
 
 /* ------------------------------------------------------------ taken */
 
@@ -162,6 +172,7 @@ void zps_worker_tensor_rounds_end(struct zenps_tensor *tensor) {
     request->round = NULL;
     zps_worker_memory_unuse(&request->memory);
     request->done = true;
+    zps_worker_request_pass(request);
   }
 }
 

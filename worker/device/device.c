@@ -17,6 +17,7 @@ zps_err_t zps_worker_device_open(const char *library, int index, struct zps_work
   made->index = index;
   atomic_init(&made->refs, 1);
   zps_err_t code = zps_device_load(library, (unsigned)index, &made->device, error);
+  zps_words_init(&made->words, made->device);
   if (code == ZPS_OK) code = zps_stage_create(made->device, STAGE_BYTES, &made->in_stage, error);
   if (code == ZPS_OK) code = zps_stage_create(made->device, STAGE_BYTES, &made->out_stage, error);
   if (code == ZPS_OK) {
@@ -96,6 +97,7 @@ void zps_worker_device_close(struct zps_worker_device *device) {
   zps_stage_destroy(device->in_stage);
   zps_stage_destroy(device->out_stage);
   device->in_stage = device->out_stage = NULL;
+  zps_words_fini(&device->words);
   zps_worker_device_unref(device);
 }
 

@@ -11,6 +11,7 @@
 #include "common/session/engine.h"
 #include "gpu/device.h"
 #include "worker/device/stage.h"
+#include "worker/device/words.h"
 #include "zenps/zenps.h"
 
 /* How the fabric gets at device memory: not at all, by its address, or by the dmabuf it is exported as. */
@@ -22,6 +23,7 @@ struct zps_worker_device {
   int index;
   struct zps_workpool *in_pool, *out_pool; /* one thread each */
   struct zps_stage *in_stage, *out_stage;  /* those threads' */
+  struct zps_words words;                  /* that the trainer's streams wait for */
   enum zps_memory_path path;
   uint64_t serial; /* in_pool's thread: of what was last encoded */
 };

@@ -178,6 +178,7 @@ uint64_t zps_round_tick(struct zps_round *round, uint64_t now_ns) {
   const uint64_t at_ns = round->finished ? round->linger_until_ns : round->report_at_ns;
   if (now_ns < at_ns) return at_ns;
   zps_round_touch(round);
+  if (!round->finished && now_ns >= round->deadline_ns && round->owner->expired) round->owner->expired(round);
   if (round->finished || now_ns >= round->deadline_ns) return ZPS_NEVER;
   return round->report_at_ns = round->deadline_ns;
 }

@@ -65,6 +65,8 @@ struct zps_round_owner {
    * `round->row_arrays`, `round->on_device`, `round->contributed`, which are the owner's from here on. `serving`: other
    * ranks still read its memory. True: wake() follows. */
   bool (*over)(struct zps_round *round, const zenps_error_t *error, bool serving);
+  /* The deadline has passed, and it is not over yet: a task may wait for the device. NULL: nobody wants to know. */
+  void (*expired)(struct zps_round *round);
   void (*wake)(const struct zps_round_tensor *tensor); /* last, so that a thread that waits finds no lock held */
   void (*released)(struct zps_round *round);           /* no thread or process refers to it: it may start anew */
 };

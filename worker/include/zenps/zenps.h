@@ -537,6 +537,15 @@ ZENPS_API zenps_status_t zenps_wait(zenps_request_t *request, int timeout_ms);
  * whatever became of the others; then ZENPS_OK, or the error of the first in the array that failed, which is also the
  * thread's last error. All stay the caller's. */
 ZENPS_API zenps_status_t zenps_wait_all(zenps_request_t *const *requests, uint32_t n, int timeout_ms);
+/* What is submitted to the stream (a cudaStream_t of the job's GPU; NULL: the default one) after this runs when the
+ * request is done, so that a trainer can submit what uses the result without waiting for it. Does not wait; any number
+ * of streams. Done is done: well, failed, canceled or freed, so what the stream then computes is good only where
+ * zenps_test() says so afterwards; and it goes on at the operation's deadline in any case. ZENPS_ERR_INVALID: the
+ * operation's own work is submitted to this stream, since `in` or `out` is in device memory with it, and would wait for
+ * itself. Other streams must not make that work wait either: they are of cudaStreamNonBlocking, or not the default one.
+ * The stream must have come there before zenps_close(). ZENPS_ERR_UNSUPPORTED where the driver lets no stream wait for
+ * memory. */
+ZENPS_API zenps_status_t zenps_request_stream_wait(zenps_request_t *request, void *stream);
 /* Gives the operation up, on all ranks. It then completes with ZENPS_ERR_CANCELED, unless it was already done. */
 ZENPS_API zenps_status_t zenps_cancel(zenps_request_t *request);
 /* Frees the request and the result arrays the library owns. Waits for (after canceling) one that is not done. NULL is
