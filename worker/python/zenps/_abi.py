@@ -221,6 +221,19 @@ class TensorInfo(Structure):
     ]
 
 
+class Part(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("row_base", c_uint64),
+        ("n_rows", c_uint64),
+        ("layout", c_int),
+        ("nnz", c_uint64),
+        ("capacity", c_uint64),
+        ("row_ids", c_void_p),
+        ("values", c_void_p),
+    ]
+
+
 class Grad(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -235,6 +248,8 @@ class Grad(Structure):
         ("contributes", c_int),
         ("contributors", c_int),
         ("taken", c_void_p),
+        ("parts", POINTER(Part)),
+        ("n_parts", c_uint32),
     ]
 
 
@@ -276,6 +291,7 @@ class RequestStats(Structure):
         ("partitioned_in", c_int),
         ("merged_in", c_int),
         ("step", c_uint64),
+        ("copied_bytes", c_uint64),
     ]
 
 
@@ -332,6 +348,7 @@ STRUCTS: Dict[str, Type[Structure]] = {
     "zenps_options": Options,
     "zenps_tensor_options": TensorOptions,
     "zenps_tensor_info": TensorInfo,
+    "zenps_part": Part,
     "zenps_grad": Grad,
     "zenps_error": Error,
     "zenps_request_stats": RequestStats,
@@ -375,6 +392,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "zenps_test": (c_int, [c_void_p]),
     "zenps_wait": (c_int, [c_void_p, c_int]),
     "zenps_wait_all": (c_int, [POINTER(c_void_p), c_uint32, c_int]),
+    "zenps_request_stream_wait": (c_int, [c_void_p, c_void_p]),
     "zenps_cancel": (c_int, [c_void_p]),
     "zenps_request_free": (None, [c_void_p]),
     "zenps_request_fetch": (c_int, [c_void_p, POINTER(Grad)]),
@@ -400,5 +418,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "zenps_sparsifier_set_threshold": (c_int, [c_void_p, c_double]),
     "zenps_sparsifier_residual": (c_void_p, [c_void_p]),
     "zenps_sparsifier_velocity": (c_void_p, [c_void_p]),
+    "zenps_sparsifier_save": (c_int, [c_void_p, c_void_p, c_size_t, POINTER(c_size_t)]),
+    "zenps_sparsifier_load": (c_int, [c_void_p, c_void_p, c_size_t]),
     "zenps_sparsifier_stats": (c_int, [c_void_p, POINTER(SparsifierStats)]),
 }
