@@ -226,6 +226,7 @@ struct zps_device_ops {
   zps_err_t (*attach_memory)(struct zps_device *device, const unsigned char *handle, size_t len_bytes,
                              void **at_on_device_p, struct zps_error *error);
   void (*detach_memory)(struct zps_device *device, void *at_on_device);
+
   /* What is submitted to the stream after this runs when the word, in pinned memory, has come to `value`, or less than
    * 2^31 past it. ZPS_ERR_UNSUPPORTED where the device cannot. */
   zps_err_t (*stream_wait_word)(struct zps_device *device, zps_stream_t stream, const uint32_t *word, uint32_t value,

@@ -320,8 +320,7 @@ const zps_device_ops ops = {"cuda",           close,         allocate,        re
                             decoder_destroy,  decoder_dense, decoder_rows,    decoder_finish, selector_create,
                             selector_destroy, selector_add,  selector_sample, selector_pick,  selector_finish,
                             selector_clear,   hash_rows,     encoder_hash,    encoder_hashed, share_memory,
-                            attach_memory,    detach_memory};
-                            selector_clear,   hash_rows,     encoder_hash,    encoder_hashed, stream_wait_word};
+                            attach_memory,    detach_memory, stream_wait_word};
 
 }  // namespace
 }  // namespace zps

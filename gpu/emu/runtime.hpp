@@ -76,7 +76,6 @@ namespace zps_emu {
 int export_memory(const void *at, size_t *offset);
 /* Bytes of device memory from here on; 0: it is none. */
 size_t memory_behind(const void *at);
-/* Runs on the stream in its turn; its result is the stream's error. */
 /* The stream's work stops here until the word has come to `value`, or less than 2^31 past it. */
 void wait_for_word(cudaStream_t stream, const volatile unsigned *word, unsigned value);
 /* Runs on the stream in its turn; its result is the stream's error. cudaErrorNotReady: it is not its turn yet, and runs

@@ -8,11 +8,11 @@
 #include "worker/round/wants.h"
 
 struct zps_operation {
-  const zenps_grad_t *in;  /* NULL: nothing is pushed */
-  zenps_grad_t *out;       /* NULL: no result */
-  struct zps_wants *wants; /* the request's, if it comes about; NULL: a push gets all of the sum */
-  bool seeks;              /* the newest sum of the step and those up to */
-  uint32_t staleness;      /* steps before it */
+  const zenps_grad_t *in;       /* NULL: nothing is pushed */
+  zenps_grad_t *out;            /* NULL: no result */
+  struct zps_wants *wants;      /* the request's, if it comes about; NULL: a push gets all of the sum */
+  bool seeks;                   /* the newest sum of the step and those up to */
+  uint32_t staleness;           /* steps before it */
   struct zps_grad_parts *parts; /* the request's, too; NULL: `in` and `out` are none, or still to be made ready */
 };
 
