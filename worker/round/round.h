@@ -93,21 +93,21 @@ struct zps_round {
   uint64_t wake_at_ns;   /* when ops->wake() is due; ZPS_NEVER: it is not */
   zenps_grad_t in;
   zenps_grad_t *out;
-  bool only_gives, only_takes;              /* a push without a result; a result without a push */
-  const struct zps_sections *in_sections;   /* the gradient is these; NULL: `in` is. Of rounds over servers alone, as */
-  const struct zps_sections *out_sections;  /* this: the result, which is dense, goes to these in place of out->values */
-  struct zps_out_parts *split;              /* what the result is dealt out to in the end; NULL: nothing */
-  struct zps_round_task split_task;         /* does it: */
-  bool is_split;                            /* has begun */
-  const struct zps_wants *wants;            /* the rows that come back; NULL: all, as a part of the push */
-  zenps_grad_t *into;                       /* where these rows go besides, each to its place; NULL: nowhere */
-  bool is_absent;                           /* the rank does not count among the contributors */
-  int contributors;                         /* ranks that do; -1: not told (yet) */
-  bool seeks;                               /* it takes the newest sum of the step and those up to */
-  uint32_t staleness;                       /* steps before it: */
-  uint64_t sum_step;                        /* the one it has; else `step` */
-  uint32_t *sent, *in_union;                /* rows per partition, of rounds over servers; the owner's */
-  unsigned n_tasks;                         /* on the pools, and here: */
+  bool only_gives, only_takes;             /* a push without a result; a result without a push */
+  const struct zps_sections *in_sections;  /* the gradient is these; NULL: `in` is. Of rounds over servers alone, as */
+  const struct zps_sections *out_sections; /* this: the result, which is dense, goes to these in place of out->values */
+  struct zps_out_parts *split;             /* what the result is dealt out to in the end; NULL: nothing */
+  struct zps_round_task split_task;        /* does it: */
+  bool is_split;                           /* has begun */
+  const struct zps_wants *wants;           /* the rows that come back; NULL: all, as a part of the push */
+  zenps_grad_t *into;                      /* where these rows go besides, each to its place; NULL: nowhere */
+  bool is_absent;                          /* the rank does not count among the contributors */
+  int contributors;                        /* ranks that do; -1: not told (yet) */
+  bool seeks;                              /* it takes the newest sum of the step and those up to */
+  uint32_t staleness;                      /* steps before it: */
+  uint64_t sum_step;                       /* the one it has; else `step` */
+  uint32_t *sent, *in_union;               /* rows per partition, of rounds over servers; the owner's */
+  unsigned n_tasks;                        /* on the pools, and here: */
   struct zps_round_task *here, **here_tail; /* tasks of the engine thread, run when frames were sent */
   unsigned n_reads;                         /* transfers that hold a buffer */
   struct zps_plane_held held;               /* registered memory */

@@ -365,7 +365,7 @@ typedef struct zenps_request_stats {
   zenps_memory_t merged_in; /* scheme hierarchical: ZENPS_DEVICE where what this host's ranks have was added up on the
                                GPU of one of them; else in host memory */
   uint64_t step;            /* whose sum it is: of zenps_pull_newest() perhaps an older one's */
-  uint64_t copied_bytes; /* of gradient and result in parts: bytes copied to make one array of them, and back */
+  uint64_t copied_bytes;    /* of gradient and result in parts: bytes copied to make one array of them, and back */
 } zenps_request_stats_t;
 
 ZENPS_API void zenps_options_init(zenps_options_t *options, size_t struct_size);
