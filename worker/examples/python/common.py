@@ -39,7 +39,8 @@ class Task:
     n_samples = 0  # of training
 
     def optimiser(self, lr: float) -> torch.optim.Optimizer:
-        return torch.optim.Adagrad(self.model.parameters(), lr=lr)
+        # An accumulator that begins at 0 makes of the first gradient its sign, of roundings, too: no two runs would be alike.
+        return torch.optim.Adagrad(self.model.parameters(), lr=lr, initial_accumulator_value=1e-4)
 
     def batch(self, samples: List[int], step: int) -> Any:
         """Arguments of the model for these samples. What is drawn by chance is drawn from `step` alone."""
@@ -116,7 +117,7 @@ class Sync:
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         module = nn.parallel.DistributedDataParallel(task.model)
         if how == "ddp":
-            zt.ddp(module, self.job, scheme=arguments.scheme, compress=compress)
+            zt.ddp(module, self.job, scheme=arguments.scheme, **({} if compress is None else {"compress": compress}))
         elif how == "gloo-fp16":
             from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
@@ -135,6 +136,16 @@ class Sync:
             self.job.barrier()
         elif self.world > 1:
             torch.distributed.barrier()
+
+    def mean(self, number: float) -> float:
+        """Of the ranks' numbers. Collective."""
+        if self.job is not None:
+            return self.job.sum(number)[0] / self.world
+        if self.world == 1:
+            return number
+        total = torch.tensor(number, dtype=torch.float64)
+        torch.distributed.all_reduce(total)
+        return total.item() / self.world
 
     def bytes_sent(self) -> Optional[int]:
         """Payload and frames that zenps has sent from this rank so far; None of other systems."""
@@ -238,7 +249,7 @@ def run(make: Callable[[argparse.Namespace], Task], arguments: argparse.Namespac
             total += loss.item()
             progress(f"epoch {epoch + 1}, step {step - steps_before}: loss {total / (step - steps_before):.4f}")
         seconds += time.monotonic() - start
-        losses.append(total / (step - steps_before))
+        losses.append(sync.mean(total / (step - steps_before)))
         metrics.append(task.evaluate())
         progress.clear()
         if first:

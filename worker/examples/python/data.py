@@ -12,7 +12,7 @@ import lzma
 import os
 import re
 from collections import Counter
-from typing import Iterable, Iterator, List, NamedTuple, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Sequence, Tuple
 
 import numpy as np
 
@@ -97,27 +97,33 @@ def ids(path: str) -> List[List[int]]:
     return [[int(x) for x in line.split()] for line in open_text(path) if line.strip()]
 
 
-def _paragraphs(folder: str) -> dict:
-    pattern = re.compile(r'<(?:p|h[1-6]) id="((?:par|hd)_id[^"]*)"[^>]*>(.*?)</(?:p|h[1-6])>', re.S)
-    found = {}
-    for path in sorted(glob.glob(f"{folder}/**/*.html", recursive=True)):
-        with open(path, encoding="utf-8", errors="replace") as file:
-            for mark, inner in pattern.findall(file.read()):
-                found[os.path.relpath(path, folder), mark] = words(html.unescape(re.sub(r"<[^>]*>", " ", inner)))
-    return found
+_PARAGRAPH = re.compile(r'<(?:p|h[1-6]) id="((?:par|hd)_id[^"]*)"[^>]*>(.*?)</(?:p|h[1-6])>', re.S)
 
 
-def parallel(most_words: int = 24) -> Tuple[List[List[str]], List[List[str]]]:
+def _paragraphs(path: str) -> Dict[str, List[str]]:
+    if not os.path.exists(path):
+        return {}
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return {mark: words(html.unescape(re.sub(r"<[^>]*>", " ", inner))) for mark, inner in _PARAGRAPH.findall(file.read())}
+
+
+def parallel(most_words: int = 24, at_most: int = 0) -> Tuple[List[List[str]], List[List[str]]]:
     """German and English paragraphs of LibreOffice's help that translate each other: same file, same mark. Pairs that are
-    alike, empty or longer than `most_words` are left out; of pairs that occur more than once one stays."""
-    german = _paragraphs(need(f"{HELP}/de/text", "libreoffice-help-de"))
-    english = _paragraphs(need(f"{HELP}/en-US/text", "libreoffice-help-en-us"))
-    pairs = {}
-    for key, source in german.items():
-        target = english.get(key)
-        if source and target and source != target and max(len(source), len(target)) <= most_words:
-            pairs.setdefault((tuple(source), tuple(target)), None)
-    return [list(s) for s, _ in pairs], [list(t) for _, t in pairs]
+    alike, empty or longer than `most_words` are left out; of pairs that occur more than once one stays. The first `at_most`
+    pairs, or all."""
+    german = need(f"{HELP}/de/text", "libreoffice-help-de")
+    english = need(f"{HELP}/en-US/text", "libreoffice-help-en-us")
+    pairs: Dict[Tuple[Tuple[str, ...], Tuple[str, ...]], None] = {}
+    for path in sorted(glob.glob(f"{german}/**/*.html", recursive=True)):
+        targets = _paragraphs(os.path.join(english, os.path.relpath(path, german)))
+        for mark, source in _paragraphs(path).items():
+            target = targets.get(mark)
+            if source and target and source != target and max(len(source), len(target)) <= most_words:
+                pairs.setdefault((tuple(source), tuple(target)))
+        if at_most and len(pairs) >= at_most:
+            break
+    chosen = list(pairs)[: at_most or None]
+    return [list(s) for s, _ in chosen], [list(t) for _, t in chosen]
 
 
 def graph() -> Tuple[int, np.ndarray]:

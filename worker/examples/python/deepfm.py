@@ -76,7 +76,7 @@ class Clicks(common.Task):
 
 
 if __name__ == "__main__":
-    options = common.parser(__doc__.split("\n")[0], batch=256, lr=0.02)
+    options = common.parser(__doc__.split("\n")[0], batch=256, lr=0.06)
     options.add_argument("--width", type=int, default=8, help="factors of a row")
     options.add_argument("--hidden", type=int, default=64, help="of the perceptron's layers")
     options.add_argument("--samples", type=int, default=200000, help="that are generated")

@@ -90,7 +90,7 @@ class Links(common.Task):
 
 
 if __name__ == "__main__":
-    options = common.parser(__doc__.split("\n")[0], batch=128, lr=0.1)
+    options = common.parser(__doc__.split("\n")[0], batch=128, lr=0.3)
     options.add_argument("--width", type=int, default=32)
     options.add_argument("--fan", type=int, default=4, help="neighbours that are sampled")
     options.add_argument("--rmat", type=int, default=0, metavar="SCALE", help="a generated graph of 2^SCALE nodes")

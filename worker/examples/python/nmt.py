@@ -22,8 +22,14 @@ import data
 
 
 class Model(nn.Module):
-    def __init__(self, n_source: int, n_target: int, width: int, hidden: int, negatives: int, sparse: bool) -> None:
+    """`mean_words`: of a target. The loss is divided by as many a sentence, so that a batch's share does not depend on the
+    lengths of the others."""
+
+    def __init__(
+        self, n_source: int, n_target: int, width: int, hidden: int, negatives: int, sparse: bool, mean_words: float
+    ) -> None:
         super().__init__()
+        self.mean_words = mean_words
         self.source = nn.Embedding(n_source, width, sparse=sparse)
         self.target = nn.Embedding(n_target, width, sparse=sparse)
         for table in (self.source, self.target):
@@ -49,7 +55,8 @@ class Model(nn.Module):
         hidden = self.attend(state, self.encode(source), source < 0).flatten(0, 1)
         following = target[:, 1:].flatten()
         real = following >= 0
-        return self.softmax(hidden[real], following[real], negatives)
+        share = int(real.sum()) / (len(target) * self.mean_words)
+        return share * self.softmax(hidden[real], following[real], negatives)
 
     @torch.no_grad()
     def translate(self, source: torch.Tensor, most: int) -> List[List[int]]:
@@ -84,10 +91,10 @@ def _padded(sentences: Sequence[List[int]]) -> torch.Tensor:
     return nn.utils.rnn.pad_sequence([torch.tensor(s) for s in sentences], batch_first=True, padding_value=-1)
 
 
-def _pairs(path: str) -> Tuple[List[List[str]], List[List[str]]]:
+def _pairs(path: str, at_most: int) -> Tuple[List[List[str]], List[List[str]]]:
     if not path:
-        return data.parallel()
-    pairs = [line.rstrip("\n").split("\t")[:2] for line in data.open_text(path)]
+        return data.parallel(at_most=at_most)
+    pairs = [line.rstrip("\n").split("\t")[:2] for line in data.open_text(path)][: at_most or None]
     return [data.words(p[0]) for p in pairs], [data.words(p[-1]) for p in pairs]
 
 
@@ -95,7 +102,7 @@ class Translation(common.Task):
     name, metric, lower_is_better = "nmt", "BLEU", False
 
     def __init__(self, arguments: Any) -> None:
-        sources, targets = _pairs(arguments.data)
+        sources, targets = _pairs(arguments.data, arguments.pairs)
         source_words = data.Vocabulary(sources, at_most=arguments.words)
         target_words = data.Vocabulary(targets, at_most=arguments.words)
         order = np.random.default_rng(arguments.seed).permutation(len(sources))
@@ -104,8 +111,9 @@ class Translation(common.Task):
         self.n_held_out = min(arguments.held_out, len(sources) // 10)
         self.n_samples, self.seed = len(sources) - self.n_held_out, arguments.seed
         self.model = Model(
-            len(source_words), len(target_words), arguments.width, arguments.hidden, arguments.negatives, common.sparse(arguments)
-        )
+            len(source_words), len(target_words), arguments.width, arguments.hidden, arguments.negatives, common.sparse(arguments),
+            sum(len(t) - 1 for t in self.targets) / len(self.targets),
+        )  # fmt: skip
 
     def batch(self, samples: List[int], step: int) -> Any:
         return (
@@ -122,10 +130,11 @@ class Translation(common.Task):
 
 
 if __name__ == "__main__":
-    options = common.parser(__doc__.split("\n")[0], batch=32, lr=0.05)
+    options = common.parser(__doc__.split("\n")[0], batch=32, lr=0.1)
     options.add_argument("--width", type=int, default=64, help="of the tables")
     options.add_argument("--hidden", type=int, default=128)
     options.add_argument("--negatives", type=int, default=512)
     options.add_argument("--words", type=int, default=0, help="at most so many of each language; 0: all that occur")
+    options.add_argument("--pairs", type=int, default=0, help="at most so many; 0: all")
     options.add_argument("--held-out", type=int, default=500, help="pairs that BLEU is of")
     common.run(Translation, options.parse_args())
