@@ -219,7 +219,7 @@ def run(make: Callable[[argparse.Namespace], Task], arguments: argparse.Namespac
     torch.manual_seed(arguments.seed)
     try:
         task = make(arguments)
-    except data.Missing as missing:
+    except (data.Missing, OSError) as missing:
         raise SystemExit(f"{os.path.basename(sys.argv[0])}: {missing}") from None
     sync = Sync(task, arguments)
     optimiser = task.optimiser(arguments.lr)
