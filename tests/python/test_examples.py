@@ -61,7 +61,7 @@ def test_every_way_of_synchronising(how):
 def test_under_torchrun():
     if not shutil.which("torchrun"):
         pytest.skip("torchrun is not here")
-    launcher = ["torchrun", "--nproc-per-node", "2", "--no-python", str(BUILD / "zenpsrun"), "--"]
+    launcher = ["torchrun", "--nproc_per_node", "2", "--no_python", str(BUILD / "zenpsrun"), "--"]
     assert trained("zenps", "deepfm", [*CASES["deepfm"][0], "--batch", "8"], launcher)["world"] == 2
 
 

@@ -2,7 +2,7 @@
 """LSTM language model with a sampled softmax (Zen's LSTM): two large tables, of which a step touches a few rows.
 
     zenpsrun -n 4 -- worker/examples/python/lm.py --epochs 2
-    torchrun --nproc-per-node 4 worker/examples/python/lm.py --how gloo-sparse
+    torchrun --nproc_per_node 4 worker/examples/python/lm.py --how gloo-sparse
 
 Text: WordNet's glosses (Debian's wordnet-base), with --gcide GCIDE's too, or --data FILE, a sentence a line. --synthetic has no text, but
 tokens by Zipf's law; with --words 793471 --width 512 that is the paper's model, whose tables take 1.6 GB each.
