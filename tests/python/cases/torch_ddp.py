@@ -180,3 +180,36 @@ def case_failed_passes(_: zenps.Job) -> None:
         model(ids_of(2, RANK)).pow(2).mean().backward()
     for wanted, own in zip(gloo.parameters(), ours.parameters()):
         assert_bits(own.grad + 0.0, wanted.grad + 0.0)
+
+
+def case_compression(_: zenps.Job) -> None:
+    """The bits of GradientSync with the same compress=; residuals do not move when DDP makes other buckets."""
+    torch.manual_seed(9)
+    module = nn.Sequential(nn.Linear(30, 100), nn.Tanh(), nn.Linear(100, 90), nn.Tanh(), nn.Linear(90, 3))
+    other = copy.deepcopy(module)
+    compress = zt.DGC(0.02, warmup=(0.1,), warmup_steps=3, min_numel=1000, start_iter=1)
+    wrapped = DistributedDataParallel(module, bucket_cap_mb=0.01)
+    state = zt.ddp(wrapped, job, name="compressed", compress=compress)
+    sync = zt.GradientSync(other, job, name="compressed.sync", compress=compress)
+    optimizers = [torch.optim.SGD(each.parameters(), 0.5) for each in (wrapped, other)]
+    for step in range(8):
+        data = torch.randn(5, 30, generator=torch.Generator().manual_seed(10 * step + RANK))
+        for model, optimizer in zip((wrapped, other), optimizers):
+            optimizer.zero_grad(set_to_none=True)
+            model(data).pow(2).mean().backward()
+            optimizer.step()
+        for own, wanted in zip(module.parameters(), other.parameters()):
+            assert_bits(own, wanted)
+    assert float((module[2].weight.grad != 0).float().mean()) < 0.2
+    ours, theirs = state.state_dict(), sync.state_dict()
+    assert sorted(ours["compress"]) == sorted(theirs["compress"]) == ["0.weight", "2.weight"]
+    for name, kept in ours["compress"].items():
+        assert_bits(kept["residual"], theirs["compress"][name]["residual"])
+        assert bool(kept["residual"].any())
+    state.load_state_dict(ours)
+    sync.close()
+    try:
+        zt.HookState(job, compress=compress)
+        raise AssertionError("no module")
+    except zenps.Invalid as error:
+        assert "module" in str(error)

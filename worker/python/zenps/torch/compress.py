@@ -18,6 +18,7 @@ from .. import arrays
 from ..arrays import Rows
 from ..errors import Invalid
 from ..job import Job
+from ..request import Request
 from ..sparsify import Sparsifier
 from . import convert
 from .collective import all_reduce
@@ -143,138 +144,168 @@ def Buckets(k: int = 4, bucket: int = 512, values: Optional[str] = "qsgd4", **mo
     return Compression(density=k / bucket, k=k, bucket=bucket, values=values, **_with(more, kind="buckets"))
 
 
+def width_of(dtype: torch.dtype) -> torch.dtype:
+    """What residuals and sums of a parameter are made in."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def sparsifier_of(compress: Compression, numel: int, dtype: torch.dtype, seed: int) -> Sparsifier:
+    """For a parameter; `seed` is the same on all ranks, and another for each."""
+    buckets = compress.kind == "buckets"
+    word = convert.dtype_name(width_of(dtype), "a residual")
+    return Sparsifier(numel, word, kind=compress.kind, k=compress.k if buckets else 0,
+                      density=0.0 if buckets and compress.k else compress.density,
+                      residual="global" if compress.lossy else "sent", momentum=compress.momentum,
+                      clip_norm=compress.clip_norm or 0.0, period=compress.period, bucket=compress.bucket,
+                      capped=compress.lossy, seed=seed)  # fmt: skip
+
+
+class Cut:
+    """Selections of several parameters, which are rows of one tensor over all their entries, end to end: one round."""
+
+    def __init__(self, job: Job, name: str, sparsifiers: List[Sparsifier], compress: Compression, op: str) -> None:
+        self._compress = compress
+        self._sparsifiers = sparsifiers
+        self._edges = [0]
+        for sparsifier in sparsifiers:
+            self._edges.append(self._edges[-1] + sparsifier.n)
+        self._dtype = torch.float64 if sparsifiers[0].dtype == "f64" else torch.float32
+        k = sum(compress.entries(each.n, compress.density) for each in sparsifiers) if compress.lossy else 0
+        self._tensor = job.tensor(name, self._edges[-1], 1, sparsifiers[0].dtype, op=op, scheme=compress.scheme,
+                                  values=compress.values, k=k, contributed=compress.lossy)  # fmt: skip
+        self._selected: List[Sparsifier] = []  # that have a selection which is neither committed nor canceled
+        self._request: Optional[Request[Rows]] = None
+
+    def start(self, gradients: Sequence[Optional[torch.Tensor]], density: float, step: Optional[int]) -> Request[Rows]:
+        """The round of the parameters' gradients, or zeros for None. They may change when it returns."""
+        scale = 1.0 if self._compress.scaler is None else float(self._compress.scaler.get_scale())
+        parts = [
+            self._select(base, sparsifier, gradient, density, scale)
+            for base, sparsifier, gradient in zip(self._edges, self._sparsifiers, gradients)
+        ]
+        ids, values = torch.cat([ids for ids, _ in parts]), torch.cat([values for _, values in parts])
+        pair = convert.array(values, (values.shape[0], 1)), convert.array(ids, (ids.shape[0],))
+        self._request = self._tensor.allreduce(*pair, step=step, out="rows")
+        return self._request
+
+    def _select(self, base: int, sparsifier: Sparsifier, gradient: Optional[torch.Tensor], density: float,
+                scale: float) -> Tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+        if gradient is None:
+            flat = torch.zeros(sparsifier.n, dtype=self._dtype)
+        else:
+            whole = gradient.detach().to_dense() if gradient.is_sparse else gradient.detach()
+            flat = convert.on_host(whole).to(self._dtype).reshape(-1).contiguous()
+        if self._compress.scaler is not None:
+            if not bool(torch.isfinite(flat).all()):
+                # Every rank sees it in the sum, and skips the step; the residual must not.
+                return torch.tensor([base]), torch.tensor([float("nan")], dtype=self._dtype)
+            flat = flat / scale
+        if self._compress.warmup:
+            sparsifier.k = self._compress.entries(sparsifier.n, density)
+        rows = sparsifier.select(convert.array(flat, (sparsifier.n,)))
+        self._selected.append(sparsifier)
+        ids, values = convert.rows_of(rows, self._dtype)
+        return ids + base, values.view(-1)
+
+    def cancel(self) -> None:
+        """Gives the round up, if there is one; the residuals keep what was selected."""
+        if self._request is not None:
+            self._request.cancel()
+            self._request.exception()  # the arrays are the library's until then
+        for sparsifier in self._selected:
+            sparsifier.cancel()
+        self._selected, self._request = [], None
+
+    def finish(self, scale: float) -> List[Tuple[torch.Tensor, torch.Tensor]]:
+        """After the round: per parameter the entries of the sum, ascending, and their values times `scale`; what was sent
+        leaves the residuals."""
+        assert self._request is not None
+        rows, self._request = self._request.wait(), None
+        ids, values = convert.rows_of(rows, self._dtype)
+        values = values.view(-1)
+        scaler = self._compress.scaler
+        if scaler is not None and not bool(torch.isfinite(values).all()):
+            self.cancel()
+        for at, sparsifier in enumerate(self._sparsifiers):
+            if sparsifier in self._selected:
+                sparsifier.commit(self._sent(rows, at))
+        self._selected = []
+        factor = scale if scaler is None else scale * float(scaler.get_scale())
+        ends = torch.searchsorted(ids, torch.tensor(self._edges)).tolist()
+        return [(ids[a:b] - base, values[a:b] * factor) for base, a, b in zip(self._edges, ends, ends[1:])]
+
+    def _sent(self, rows: Rows, at: int) -> Optional[Rows]:
+        """Of a lossy scheme's result, the entries of this rank and parameter that it is made of."""
+        if rows.contributed is None:
+            return None
+        sent = convert.tensor_of(rows.contributed, torch.int64)
+        begin, end = torch.searchsorted(sent, torch.tensor(self._edges[at : at + 2])).tolist()
+        own = sent[begin:end] - self._edges[at]
+        return Rows(own.shape[0], convert.array(own, (own.shape[0],)), arrays.new("f32", (0,)))
+
+
+def save(sparsifier: Sparsifier, job: Optional[Job]) -> Dict[str, Any]:
+    """The state, with tensors; `job`: with what all its ranks keep on rank 0, and zeros on the others."""
+    state = sparsifier.state_dict()
+    dtype = torch.float64 if sparsifier.dtype == "f64" else torch.float32
+    for name in ("residual", "velocity"):
+        if state[name] is None:
+            continue
+        state[name] = torch.frombuffer(bytearray(state[name]), dtype=dtype)
+        if job is not None:
+            all_reduce(state[name], job=job)
+            if job.rank:
+                state[name].zero_()
+    return state
+
+
+def load_all(sparsifiers: Dict[str, Sparsifier], states: Dict[str, Any]) -> None:
+    """What save() gave, by parameter."""
+    if set(sparsifiers) != set(states):
+        raise Invalid(f"load_state_dict: residuals of {sorted(states)}; those of {sorted(sparsifiers)} are wanted")
+    for parameter, sparsifier in sparsifiers.items():
+        state = dict(states[parameter])
+        for name in ("residual", "velocity"):
+            if state[name] is not None:
+                state[name] = convert.array(state[name].contiguous(), (state[name].numel(),)).tobytes()
+        sparsifier.load_state_dict(state)
+
+
 class CompressedGroup(Group):
-    """Parameters of a bucket, whose selections are rows of one tensor over all their entries; `first` sums them while
-    steps are dense."""
+    """Parameters of a bucket that are cut; `first` sums them while steps are dense."""
 
     def __init__(self, job: Job, name: str, first: DenseGroup, compress: Compression, op: str) -> None:
         super().__init__(first.slots)
         self._first = first
         self._compress = compress
-        self._steps = 0
+        self.steps = 0
         self._dense = False
-        self._selected: List[Sparsifier] = []  # that have a selection which is neither committed nor canceled
-        dtype = first.slots[0].parameter.dtype
-        self._dtype = torch.float64 if dtype == torch.float64 else torch.float32  # of residuals and sums
-        word = convert.dtype_name(self._dtype, name)
-        density = compress.density
-        k = sum(compress.entries(slot.numel, density) for slot in self.slots) if compress.lossy else 0
-        self._tensor = job.tensor(name, first.numel, 1, word, op=op, scheme=compress.scheme, values=compress.values, k=k,
-                                  contributed=compress.lossy)  # fmt: skip
-        self._sparsifiers = [self._sparsifier(slot, word, density) for slot in self.slots]
-
-    def _sparsifier(self, slot: Slot, dtype: str, density: float) -> Sparsifier:
-        compress = self._compress
-        buckets = compress.kind == "buckets"
-        return Sparsifier(slot.numel, dtype, kind=compress.kind, k=compress.k if buckets else 0,
-                          density=0.0 if buckets and compress.k else density,
-                          residual="global" if compress.lossy else "sent", momentum=compress.momentum,
-                          clip_norm=compress.clip_norm or 0.0, period=compress.period, bucket=compress.bucket,
-                          capped=compress.lossy, seed=slot.index)  # fmt: skip
+        self.sparsifiers = {
+            slot.name: sparsifier_of(compress, slot.numel, slot.parameter.dtype, slot.index) for slot in self.slots
+        }
+        self._cut = Cut(job, name, list(self.sparsifiers.values()), compress, op)
 
     def start(self, step: int) -> None:
-        density = self._compress.density_of(self._steps)
+        density = self._compress.density_of(self.steps)
         self._dense = density is None
         if density is None:
             self._first.start(step)
             self.requests = self._first.requests
-            return
-        scale = 1.0 if self._compress.scaler is None else float(self._compress.scaler.get_scale())
-        parts: List[Tuple[torch.Tensor, torch.Tensor]] = []
-        for slot, sparsifier in zip(self.slots, self._sparsifiers):
-            parts.append(self._select(slot, sparsifier, density, scale))
-        ids, values = torch.cat([ids for ids, _ in parts]), torch.cat([values for _, values in parts])
-        self.copied_bytes += 8 * ids.numel() + values.numel() * values.element_size()
-        pair = convert.array(values, (values.shape[0], 1)), convert.array(ids, (ids.shape[0],))
-        self.requests = [self._tensor.allreduce(*pair, step=step, out="rows")]
-
-    def _select(self, slot: Slot, sparsifier: Sparsifier, density: float, scale: float) -> Tuple[torch.Tensor, torch.Tensor]:
-        grad = slot.parameter.grad
-        if grad is None:
-            flat = torch.zeros(slot.numel, dtype=self._dtype)
         else:
-            whole = grad.detach().to_dense() if grad.is_sparse else grad.detach()
-            flat = convert.on_host(whole).to(self._dtype).reshape(-1).contiguous()
-        if self._compress.scaler is not None:
-            if not bool(torch.isfinite(flat).all()):
-                # Every rank sees it in the sum, and skips the step; the residual must not.
-                return torch.tensor([slot.base]), torch.tensor([float("nan")], dtype=self._dtype)
-            flat = flat / scale
-        if self._compress.warmup:
-            sparsifier.k = self._compress.entries(slot.numel, density)
-        rows = sparsifier.select(convert.array(flat, (slot.numel,)))
-        self._selected.append(sparsifier)
-        ids, values = convert.rows_of(rows, self._dtype)
-        return ids + slot.base, values.view(-1)
+            self.requests = [self._cut.start([slot.parameter.grad for slot in self.slots], density, step)]
 
     def cancel(self) -> None:
         super().cancel()
-        for request in self.requests:
-            request.exception()  # the selections' arrays are the library's until then
-        self._keep_all()
-
-    def _keep_all(self) -> None:
-        """Ends selections that have not gone into a sum."""
-        for sparsifier in self._selected:
-            sparsifier.cancel()
-        self._selected = []
+        self._cut.cancel()
 
     def apply(self, used: Used, scale: float) -> None:
-        self._steps += 1
+        self.steps += 1
         if self._dense:
             self._first.apply(used, scale)
             return
-        rows = self.requests[0].wait()
-        ids, values = convert.rows_of(rows, self._dtype)
-        values = values.view(-1)
-        scaler = self._compress.scaler
-        if scaler is not None and not bool(torch.isfinite(values).all()):
-            self._keep_all()
-        else:
-            for slot, sparsifier in zip(self.slots, self._sparsifiers):
-                if sparsifier in self._selected:
-                    sparsifier.commit(self._sent(rows, slot))
-            self._selected = []
-        factor = scale if scaler is None else scale * float(scaler.get_scale())
-        edges = torch.tensor([slot.base for slot in self.slots] + [self._tensor.rows])
-        at = torch.searchsorted(ids, edges).tolist()
-        for slot, begin, end in zip(self.slots, at, at[1:]):
-            if begin == end and not used(slot):
+        for slot, (ids, values) in zip(self.slots, self._cut.finish(scale)):
+            if not ids.numel() and not used(slot):
                 continue
-            made = torch.zeros(slot.numel, dtype=self._dtype)
-            made[ids[begin:end] - slot.base] = values[begin:end] * factor
+            made = torch.zeros(slot.numel, dtype=values.dtype)
+            made[ids] = values
             give(slot.parameter, made.view(slot.parameter.shape).to(slot.parameter.dtype))
-
-    def _sent(self, rows: Rows, slot: Slot) -> Optional[Rows]:
-        """Of a lossy scheme's result, the entries of this rank and parameter that it is made of."""
-        if rows.contributed is None:
-            return None
-        sent = convert.tensor_of(rows.contributed, torch.int64)
-        own = sent[(sent >= slot.base) & (sent < slot.base + slot.numel)] - slot.base
-        return Rows(own.shape[0], convert.array(own, (own.shape[0],)), arrays.new("f32", (0,)))
-
-    def state_dict(self, job: Optional[Job]) -> Dict[str, Any]:
-        """By parameter, with tensors; `job`: the residuals of all its ranks on rank 0, and zeros on the others."""
-        states: Dict[str, Any] = {}
-        for slot, sparsifier in zip(self.slots, self._sparsifiers):
-            state = dict(sparsifier.state_dict(), steps=self._steps)
-            for name in ("residual", "velocity"):
-                if state[name] is None:
-                    continue
-                state[name] = torch.frombuffer(bytearray(state[name]), dtype=self._dtype)
-                if job is not None:
-                    all_reduce(state[name], job=job)
-                    if job.rank:
-                        state[name].zero_()
-            states[slot.name] = state
-        return states
-
-    def load_state_dict(self, states: Dict[str, Any]) -> None:
-        for slot, sparsifier in zip(self.slots, self._sparsifiers):
-            state = dict(states[slot.name])
-            self._steps = int(state.pop("steps"))
-            for name in ("residual", "velocity"):
-                if state[name] is not None:
-                    held = convert.array(state[name].contiguous(), (state[name].numel(),))
-                    state[name] = held.tobytes()
-            sparsifier.load_state_dict(state)

@@ -12,7 +12,7 @@ DDP's own end of the backward pass; and who waits inside a hook stops the backwa
 from __future__ import annotations
 
 import hashlib
-from typing import Any, Dict, List, Optional, Set, Tuple
+from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
 
 import torch
 
@@ -20,9 +20,11 @@ from ..arrays import Rows
 from ..errors import Invalid
 from ..job import Job
 from ..request import Request
+from ..sparsify import Sparsifier
 from ..tensor import Tensor
 from . import convert
 from .autograd import queue_callback
+from .compress import Compression, Cut, load_all, save, sparsifier_of
 from .jobs import current
 from .sync import SyncStats
 from .tables import MIN_ROWS, Tables, find
@@ -37,6 +39,8 @@ class _Bucket:
         self.future: Any = torch.futures.Future() if on_cpu else torch.futures.Future(devices=[self.buffer.device])
         self.requests: List[Request[Rows]] = []
         self.copies: List[Tuple[torch.Tensor, torch.Tensor]] = []  # of the sum, and where in the buffer it goes
+        self.cut: Optional[Cut] = None
+        self.cut_parts: List[torch.Tensor] = []  # of the buffer, that `cut` sums
 
     def result(self) -> torch.Tensor:
         """Waits for the sums."""
@@ -47,7 +51,17 @@ class _Bucket:
             return convert.sparse(ids, values, self.buffer.shape).to(self.buffer.device)
         for summed, part in self.copies:
             part.copy_(summed.view(-1)[: part.numel()])
+        if self.cut is not None:
+            for part, (ids, values) in zip(self.cut_parts, self.cut.finish(1.0)):
+                part.zero_()
+                part.view(-1)[ids.to(part.device)] = values.to(part.device, part.dtype)
         return self.buffer
+
+    def cancel(self) -> None:
+        for request in self.requests:
+            request.cancel()
+        if self.cut is not None:
+            self.cut.cancel()
 
 
 class HookState:
@@ -59,7 +73,8 @@ class HookState:
 
     def __init__(self, job: Optional[Job] = None, module: Optional[torch.nn.Module] = None, *, tables: Tables = "auto",
                  scheme: Optional[str] = None, dense_scheme: Optional[str] = None, values: Optional[str] = None,
-                 average: bool = True, keep_zero_rows: bool = False, name: str = "ddp") -> None:  # fmt: skip
+                 average: bool = True, compress: Optional[Compression] = None, keep_zero_rows: bool = False,
+                 name: str = "ddp") -> None:  # fmt: skip
         self.job = current(job)
         self.name = name
         self._options: Dict[str, Any] = {"op": "mean" if average else "sum", "values": values}
@@ -71,6 +86,15 @@ class HookState:
         if module is not None:
             self._names = {id(parameter): label for label, parameter in module.named_parameters()}
             self._tables, _ = find(module, tables)
+        self._compress = compress
+        self._sparsifiers: Dict[str, Sparsifier] = {}
+        if compress is not None:
+            if module is None:
+                raise Invalid("HookState: compress needs module, whose parameters have residuals of their own")
+            for index, (label, parameter) in enumerate(module.named_parameters()):
+                if parameter.requires_grad and id(parameter) not in self._tables and parameter.numel() >= compress.min_numel:
+                    self._sparsifiers[label] = sparsifier_of(compress, parameter.numel(), parameter.dtype, index)
+        self._cuts: Dict[str, Cut] = {}
         self._opened: Dict[str, Tensor] = {}
         self._buckets: List[_Bucket] = []
         self._error: Optional[BaseException] = None
@@ -84,7 +108,17 @@ class HookState:
     @property
     def tensors(self) -> List[str]:
         """Names of the tensors that have been opened so far."""
-        return sorted(self._opened)
+        return sorted([*self._opened, *self._cuts])
+
+    def state_dict(self, gather_state: bool = False) -> Dict[str, Any]:
+        """As GradientSync's: {"steps": int, "compress": {parameter: state}}, of this rank."""
+        job = self.job if gather_state else None
+        return {"steps": self._totals.steps, "compress": {n: save(each, job) for n, each in self._sparsifiers.items()}}
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """As GradientSync's."""
+        load_all(self._sparsifiers, state["compress"])
+        self._totals.steps = int(state["steps"])
 
     def _is_table(self, parameter: torch.Tensor) -> bool:
         if self._module is None:
@@ -94,12 +128,18 @@ class HookState:
     def _label(self, parameter: torch.Tensor) -> str:
         return self._names.get(id(parameter), "x".join(map(str, parameter.shape)))
 
+    def _named(self, label: str) -> str:
+        """A tensor's name says all that a bucket is made of: DDP makes other ones after its first step."""
+        name = f"{self.name}/{label}"
+        return name if len(name) <= 127 else f"{name[:90]}.{hashlib.sha1(name.encode()).hexdigest()[:20]}"
+
+    def _content(self, parameters: Sequence[torch.Tensor]) -> str:
+        content = "\0".join(f"{self._label(each)} {each.numel()}" for each in parameters)
+        return f"{sum(each.numel() for each in parameters)}.{hashlib.sha1(content.encode()).hexdigest()[:16]}"
+
     def _tensor(self, label: str, rows: int, width: int, dtype: torch.dtype, scheme: Optional[str],
                 **more: Any) -> Tensor:  # fmt: skip
-        """Of a name that says all that the buckets are made of: DDP makes other ones after its first step."""
-        name = f"{self.name}/{label}"
-        if len(name) > 127:
-            name = f"{name[:90]}.{hashlib.sha1(name.encode()).hexdigest()[:20]}"
+        name = self._named(label)
         if name not in self._opened:
             word = convert.dtype_name(dtype, f"bucket {label}")
             self._opened[name] = self.job.tensor(name, rows, width, word, scheme=scheme, **more, **self._options)
@@ -126,8 +166,7 @@ class HookState:
     def _forget(self) -> None:
         """A backward pass that failed left buckets behind."""
         for bucket in self._buckets:
-            for request in bucket.requests:
-                request.cancel()
+            bucket.cancel()
         self._buckets, self._error = [], None
 
     def _start_sparse(self, bucket: Any, made: _Bucket) -> None:
@@ -140,19 +179,38 @@ class HookState:
         made.requests.append(tensor.allreduce(*arrays, out="rows"))
 
     def _start_dense(self, bucket: Any, made: _Bucket) -> None:
-        """Tables as rows of their own, what lies between them as one part each; all where it is in the buffer."""
+        """Tables as rows of their own, what lies between them as one part each, where it is in the buffer; and those that
+        are cut together."""
         run: List[Tuple[torch.Tensor, torch.Tensor]] = []
+        cut: List[Tuple[torch.Tensor, torch.Tensor]] = []
+        density = None if self._compress is None else self._compress.density_of(self._totals.steps)
         for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
-            if not self._is_table(parameter):
+            large = density is not None and self._label(parameter) in self._sparsifiers
+            if not large and not self._is_table(parameter):
                 run.append((parameter, gradient))
                 continue
             self._start_run(made, run)
             run = []
+            if large:
+                cut.append((parameter, gradient))
+                continue
             rows = int(parameter.shape[0])
             shape = rows, parameter.numel() // rows
             tensor = self._tensor(self._label(parameter), shape[0], shape[1], parameter.dtype, self._scheme, **self._zero_rows)
             self._start_part(made, tensor, shape, gradient)
         self._start_run(made, run)
+        if cut and density is not None:
+            self._start_cut(made, cut, density)
+
+    def _start_cut(self, made: _Bucket, cut: List[Tuple[torch.Tensor, torch.Tensor]], density: float) -> None:
+        assert self._compress is not None
+        parameters = [parameter for parameter, _ in cut]
+        name = self._named(f"compressed.{self._content(parameters)}")
+        if name not in self._cuts:
+            sparsifiers = [self._sparsifiers[self._label(each)] for each in parameters]
+            self._cuts[name] = Cut(self.job, name, sparsifiers, self._compress, self._options["op"])
+        made.cut, made.cut_parts = self._cuts[name], [gradient for _, gradient in cut]
+        made.requests.append(made.cut.start(made.cut_parts, density, None))
 
     def _start_run(self, made: _Bucket, run: List[Tuple[torch.Tensor, torch.Tensor]]) -> None:
         if not run:
@@ -162,8 +220,7 @@ class HookState:
         part = made.buffer[begin:end]
         n = end - begin
         shape = convert.lanes(n)
-        content = "\0".join(f"{self._label(parameter)} {parameter.numel()}" for parameter, _ in run)
-        label = f"dense.{n}.{hashlib.sha1(content.encode()).hexdigest()[:16]}"
+        label = f"dense.{self._content([parameter for parameter, _ in run])}"
         padded = shape or (-(-n // convert.LANE), convert.LANE)
         tensor = self._tensor(label, padded[0], padded[1], part.dtype, self._dense_scheme)
         self._start_part(made, tensor, padded, part)
@@ -189,8 +246,7 @@ class HookState:
                 if self._error is None:
                     result = bucket.result()
                 else:
-                    for request in bucket.requests:
-                        request.cancel()
+                    bucket.cancel()
             except BaseException as error:
                 self._error = error
             bucket.future.set_result(result)

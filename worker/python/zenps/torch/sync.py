@@ -13,7 +13,7 @@ from ..errors import Invalid
 from ..job import Job
 from . import collective
 from .autograd import GradientHook, ModuleHooks, in_backward, queue_callback
-from .compress import Compression, CompressedGroup
+from .compress import Compression, CompressedGroup, load_all, save
 from .control import Control, agree
 from .groups import DenseGroup, Group, TableGroup
 from .jobs import current
@@ -347,20 +347,18 @@ class GradientSync:
         self.wait()
         state: Dict[str, Any] = {"steps": self._totals.steps, "compress": {}}
         for group in self._compressed():
-            state["compress"].update(group.state_dict(self.job if gather_state else None))
+            for name, sparsifier in group.sparsifiers.items():
+                state["compress"][name] = save(sparsifier, self.job if gather_state else None)
         return state
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Goes on from a state that state_dict() gave: of this rank, in a job of as many. In a job of another size rank 0
         loads rank 0's gathered state, and every other rank one of another rank, whose residuals are zero."""
         self.wait()
-        known = {slot.name for group in self._compressed() for slot in group.slots}
-        given = set(state["compress"])
-        if known != given:
-            raise Invalid(f"load_state_dict: residuals of {sorted(given)}; those of {sorted(known)} are wanted")
-        for group in self._compressed():
-            group.load_state_dict(state["compress"])
+        load_all({n: each for group in self._compressed() for n, each in group.sparsifiers.items()}, state["compress"])
         self._totals.steps = int(state["steps"])
+        for group in self._compressed():
+            group.steps = self._totals.steps
 
     def _compressed(self) -> List[CompressedGroup]:
         return [group for group in self._groups if isinstance(group, CompressedGroup)]
