@@ -15,6 +15,7 @@ import pytest
 
 TOP = pathlib.Path(os.environ.get("ZPS_TOP_SRCDIR") or pathlib.Path(__file__).resolve().parents[2])
 BUILD = pathlib.Path(os.environ.get("ZPS_TOP_BUILDDIR") or TOP / "build")
+TORCH_PYTHON = os.environ.get("ZENPS_TORCH_PYTHON") or sys.executable  # of the tests of zenps.torch
 CASES = pathlib.Path(__file__).resolve().parent / "cases"
 PACKAGE = TOP / "worker" / "python"
 DEADLINE = 300  # seconds, for what should take a few; importing torch on busy cores takes many
@@ -44,10 +45,10 @@ class Outcome:
             assert said == "ok", f"rank {rank}: {said}"
 
 
-def launch(folder, world, module, servers=2, cases=(), env=None, arguments=()):
-    """zenpsrun of runner.py; cases: names, or all of the module."""
+def launch(folder, world, module, servers=2, cases=(), env=None, arguments=(), python=sys.executable):
+    """zenpsrun of runner.py; cases: names, or all of the module; python: that runs it."""
     folder.mkdir(parents=True, exist_ok=True)
-    command = ["zenpsrun", "-n", str(world), "--servers", str(servers), *arguments, "--", sys.executable]
+    command = ["zenpsrun", "-n", str(world), "--servers", str(servers), *arguments, "--", python]
     command += [str(CASES / "runner.py"), module, str(folder), *cases]
     with open(folder / "output", "w+b") as output:
         run = subprocess.run(

@@ -2,12 +2,12 @@
 
 import re
 import subprocess
-import sys
 
 import pytest
-from conftest import CASES, DEADLINE, names_of
+from conftest import CASES, DEADLINE, TORCH_PYTHON, names_of
 
-pytest.importorskip("torch")
+if subprocess.run([TORCH_PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
+    pytest.skip(f"{TORCH_PYTHON} has no torch", allow_module_level=True)
 
 MODULES = {"torch_sync": 4, "torch_compress": 4, "torch_ddp": 2}  # and ranks
 ALL = [(module, case) for module in MODULES for case in names_of(module)]
@@ -15,17 +15,18 @@ ALL = [(module, case) for module in MODULES for case in names_of(module)]
 
 @pytest.mark.parametrize("module,case", ALL, ids=[f"{module[6:]}-{case[5:]}" for module, case in ALL])
 def test_case(launched, module, case):
-    launched(module, MODULES[module]).check(case)
+    launched(module, MODULES[module], python=TORCH_PYTHON).check(case)
 
 
 @pytest.mark.parametrize("module", MODULES)
 def test_launch_ends_well(launched, module):
-    assert launched(module, MODULES[module]).status == 0, launched(module, MODULES[module]).output[-3000:]
+    outcome = launched(module, MODULES[module], python=TORCH_PYTHON)
+    assert outcome.status == 0, outcome.output[-3000:]
 
 
 def errors(world, *arguments):
     """cases/torch_errors.py on `world` ranks; exit status and output. Survivors have time to say what they have seen."""
-    command = ["zenpsrun", "-n", str(world), "--linger", "30s", "--", sys.executable, str(CASES / "torch_errors.py")]
+    command = ["zenpsrun", "-n", str(world), "--linger", "30s", "--", TORCH_PYTHON, str(CASES / "torch_errors.py")]
     run = subprocess.run(
         [*command, *arguments], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=DEADLINE, check=False
     )

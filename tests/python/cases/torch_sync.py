@@ -441,3 +441,28 @@ def case_infinities_reach_every_rank(_: zenps.Job) -> None:
         grad = parameter.grad._values() if parameter.grad.is_sparse else parameter.grad
         assert not bool(torch.isfinite(grad).all())
     sync.close()
+
+
+def case_grad_scaler(_: zenps.Job) -> None:
+    """Ranks skip the same steps, and their scales stay alike. torch 2.3 and later have one for the CPU."""
+    scaler_class = getattr(torch.amp, "GradScaler", None)
+    if scaler_class is None:
+        return
+    model = Net(False)
+    sync = sync_of(model)
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    scaler = scaler_class("cpu", init_scale=1024.0)
+    for step in range(4):
+        before = digest(*model.parameters())
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = loss_of(model, step, RANK)
+        scaler.scale(loss * (float("inf") if step == 1 and RANK == 3 else 1.0)).backward()
+        scaler.unscale_(optimizer)
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        scaler.step(optimizer)
+        scaler.update()
+        assert (digest(*model.parameters()) == before) == (step == 1), step
+        assert scaler.get_scale() == (1024.0 if step < 1 else 512.0)
+        same_everywhere(*model.parameters())
+    sync.close()

@@ -53,8 +53,10 @@ def rows_of(result: Rows, dtype: torch.dtype) -> Tuple[torch.Tensor, torch.Tenso
 def sparse(ids: torch.Tensor, values: torch.Tensor, shape: torch.Size) -> torch.Tensor:
     """A coalesced sparse tensor of rows that ascend, none twice; it neither copies nor checks them."""
     values = values.view((values.shape[0],) + tuple(shape[1:]))
-    made = torch._sparse_coo_tensor_unsafe(ids.unsqueeze(0), values, shape)
-    return made._coalesced_(True)
+    unsafe = getattr(torch, "_sparse_coo_tensor_unsafe", None)  # gone in later versions
+    if unsafe is not None:
+        return unsafe(ids.unsqueeze(0), values, shape)._coalesced_(True)
+    return torch.sparse_coo_tensor(ids.unsqueeze(0), values, shape, check_invariants=False, is_coalesced=True)
 
 
 def split_sparse(gradient: torch.Tensor, shape: torch.Size, width: int) -> Tuple[torch.Tensor, torch.Tensor]:
