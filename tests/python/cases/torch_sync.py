@@ -466,3 +466,20 @@ def case_grad_scaler(_: zenps.Job) -> None:
         assert scaler.get_scale() == (1024.0 if step < 1 else 512.0)
         same_everywhere(*model.parameters())
     sync.close()
+
+
+def case_half_buckets(_: zenps.Job) -> None:
+    """Dense buckets of bf16 and f16: sums in floats, rounded once."""
+    for dtype in (torch.bfloat16, torch.float16):
+        model = nn.ParameterList([nn.Parameter(torch.zeros(13, 7)), nn.Parameter(torch.zeros(500))]).to(dtype)
+        sync = sync_of(model)
+        for size, parameter in ((91, model[0]), (500, model[1])):
+            parts = [torch.randn(size, generator=torch.Generator().manual_seed(rank)).to(dtype) for rank in range(WORLD)]
+            wanted = torch.zeros(size)
+            for part in parts:
+                wanted += part.float()
+            model.zero_grad(set_to_none=True)
+            (parameter.view(-1) * parts[RANK]).sum().backward()
+            assert_bits(parameter.grad.view(-1), (wanted / WORLD).to(dtype))
+        assert model[0].grad is None  # of a pass in which nobody used it
+        sync.close()
