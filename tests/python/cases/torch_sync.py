@@ -338,6 +338,12 @@ def case_failed_and_partial_passes(_: zenps.Job) -> None:
     except (OverflowError, RuntimeError) as error:
         assert "user's own" in str(error)
     model.zero_grad(set_to_none=True)
+    if RANK == 1:  # of this rank alone, before any gradient was there: the others wait, and its next pass is theirs
+        try:
+            Broken.apply(model(batch(0, RANK)[0])).sum().backward()
+            raise AssertionError("no error")
+        except (OverflowError, RuntimeError) as error:
+            assert "user's own" in str(error)
     loss_of(model, 1, RANK).backward()
     alone = copy.deepcopy(model)
     alone.zero_grad(set_to_none=True)

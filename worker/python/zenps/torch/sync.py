@@ -262,12 +262,14 @@ class GradientSync:
         self._reset()
 
     def _abort(self) -> None:
-        """Gives up what is in flight, on all ranks."""
+        """Gives up what is in flight, on all ranks. A step of which nothing was started is still to come: the other ranks
+        wait in it."""
         for group in self._started:
             group.cancel()
         for request in self._control.requests:
             request.cancel()
-        self._step += 1
+        if self._started:
+            self._step += 1
         self._reset()
 
     def _fail(self, error: BaseException) -> None:
