@@ -219,6 +219,24 @@ def case_push_pull(job):
     raises(zenps.Invalid, lambda: tensor.pull(range(0, 10, 2)), "step 1")
 
 
+def case_pull_newest(job):
+    """A rank ahead of the others gets the newest sum that is complete."""
+    tensor = job.tensor("stale", 10, op="sum", staleness=2)
+    raises(zenps.Invalid, lambda: tensor.pull_newest(-1), "staleness -1")
+    tensor.push([1.0], [0]).wait()
+    got = tensor.pull_newest(0)
+    assert got.wait().values.tolist() == [[job.world]] and got.stats.step == 0
+    job.barrier()
+    if job.rank == 0:
+        tensor.push([2.0], [1]).wait()
+        got = tensor.pull_newest(1)
+        assert got.wait().row_ids.tolist() == [0] and (got.step, got.stats.step) == (1, 0)
+    job.barrier()
+    if job.rank:
+        tensor.push([2.0], [1]).wait()
+    assert tensor.pull_newest(0).wait().row_ids.tolist() == [1]
+
+
 def case_allgather(job):
     tensor = job.tensor("gathered", 100, 2, "f64")
     got = tensor.allgather(np.full((1, 2), -0.0 if job.rank else 7.5), [job.rank]).wait()

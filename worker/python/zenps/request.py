@@ -22,7 +22,7 @@ R = TypeVar("R")
 @dataclass(frozen=True)
 class RequestStats:
     """What one finished operation cost on this rank: zenps_request_stats_t. Bytes are those that the fabric was given and
-    gave; times are seconds, and phases overlap, so that they need not add up to `total`."""
+    gave; times are seconds, and phases overlap, so that they need not add up to `total`. scheme: that it ran under; step: whose sum it is."""
 
     bytes_out: int
     bytes_in: int
@@ -39,6 +39,7 @@ class RequestStats:
     shared_out: int
     shared_in: int
     scheme: str
+    step: int
 
 
 class Request(Generic[R]):
@@ -120,7 +121,7 @@ class Request(Generic[R]):
         return RequestStats(
             raw.bytes_out, raw.bytes_in, raw.payload_out, raw.payload_in, raw.nnz_in, raw.nnz_out, raw.total_ns / 1e9,
             raw.encode_ns / 1e9, raw.push_ns / 1e9, raw.wait_ns / 1e9, raw.pull_ns / 1e9, raw.decode_ns / 1e9,
-            raw.shared_out, raw.shared_in, (raw.scheme or b"").decode(),
+            raw.shared_out, raw.shared_in, (raw.scheme or b"").decode(), raw.step,
         )  # fmt: skip
 
     def done(self) -> bool:

@@ -241,6 +241,21 @@ class Tensor:
         which = None if wanted is None else _byref(wanted)
         return self._start(call, "pull", step, (which, _byref(result)), (wanted, ids), collect)
 
+    def pull_newest(self, staleness: int, rows: Wanted = None, *, step: Optional[int] = None, out: Any = "rows",
+                    stream: Optional[int] = None) -> "Request[Rows]":  # fmt: skip
+        """Bounded staleness: as pull(), of the newest sum that is complete, of steps step - staleness to step (None: this
+        rank's newest); waits only where there is none. Request.stats.step tells which it was. For a tensor that was opened
+        with staleness=, the most that may be asked for, up to 31."""
+        wanted, n, ids = self._wanted(rows)
+        result, collect = self._result(out, False, n, stream)
+        if not 0 <= staleness < 1 << 32:
+            raise Invalid(f"tensor {self.name}: staleness {staleness}; must be 0 to what the tensor was opened with")
+        if step is None:
+            step = self._next["sum"] - 1
+        call = _lib.load().zenps_pull_newest
+        which = None if wanted is None else _byref(wanted)
+        return self._start(call, "newest", step, (staleness, which, _byref(result)), (wanted, ids), collect)
+
     def reduce_scatter(self, values: Any = None, row_ids: Any = None, *, rows: Wanted, step: Optional[int] = None,
                        out: Any = "rows", stream: Optional[int] = None,
                        contributes: bool = False) -> "Request[Rows]":  # fmt: skip
