@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 
@@ -35,7 +36,13 @@ def interrupted(call):
 def case_killed(job):
     tensor = job.tensor("killed", 1000, 4, op="sum")
     tensor.allreduce([1.0] * 4, [job.rank]).wait()
+    # The others have their sums, too, before rank 2 dies.
+    folder = sys.argv[2]
+    with open(os.path.join(folder, f"{job.rank}.there"), "w", encoding="utf-8"):
+        pass
     if job.rank == 2:
+        while not all(os.path.exists(os.path.join(folder, f"{rank}.there")) for rank in range(job.world)):
+            time.sleep(0.01)
         os.kill(os.getpid(), signal.SIGKILL)
     request = tensor.allreduce([1.0] * 4, [job.rank])
     error = request.exception()
