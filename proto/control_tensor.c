@@ -30,6 +30,15 @@ bool zps_tensor_spec_same(const struct zps_tensor_spec *a, const struct zps_tens
          (a->n_ranks == 0 || memcmp(a->ranks, b->ranks, a->n_ranks * sizeof *a->ranks) == 0);
 }
 
+const char *zps_tensor_owner_name(const char *name) {
+  while (name[0] == '@') {
+    const char *const slash = strchr(name, '/');
+    if (!slash) return name;
+    name = slash + 1;
+  }
+  return name;
+}
+
 const char *zps_tensor_spec_text(const struct zps_tensor_spec *spec, char *text) {
   char scheme[ZPS_SCHEME_TEXT_MAX + 1], parts[48] = "default", bits[16] = "default", ranks[40] = "";
   char partitioner[96] = "", stale[24] = "";
@@ -213,4 +222,24 @@ zps_err_t zps_control_tensor_open_read(const zps_json *params, struct zps_tensor
   if (!err) err = ranks_read(params, spec, error);
   if (err) zps_tensor_spec_fini(spec);
   return err;
+}
+
+zps_json *zps_control_tensor_forget_write(uint64_t job_id, uint32_t tensor) {
+  return zps_json_set_u64(zps_control_job_id_write(job_id), "tensor", tensor);
+}
+
+zps_err_t zps_control_tensor_forget_read(const zps_json *params, uint64_t *job_id_p, uint32_t *tensor_p,
+                                         struct zps_error *error) {
+  const zps_err_t err = zps_control_job_id_read(params, job_id_p, error);
+  return err ? err : zps_control_get_u32(params, "tensor", 0, UINT32_MAX, tensor_p, error);
+}
+
+zps_json *zps_control_tensor_close_write(uint64_t job_id, uint32_t tensor, uint64_t timeout_ms) {
+  return zps_json_set_u64(zps_control_tensor_forget_write(job_id, tensor), "timeout_ms", timeout_ms);
+}
+
+zps_err_t zps_control_tensor_close_read(const zps_json *params, uint64_t *job_id_p, uint32_t *tensor_p,
+                                        uint64_t *timeout_ms_p, struct zps_error *error) {
+  const zps_err_t err = zps_control_tensor_forget_read(params, job_id_p, tensor_p, error);
+  return err ? err : zps_json_get_u64(params, "timeout_ms", 0, ZPS_TIMEOUT_MAX_MS, timeout_ms_p, error);
 }

@@ -38,6 +38,9 @@ struct zps_tensor_spec {
 void zps_tensor_spec_fini(struct zps_tensor_spec *spec);
 /* True when two descriptions agree where ranks must: in everything but the job, numbers, name, group and owners. */
 bool zps_tensor_spec_same(const struct zps_tensor_spec *a, const struct zps_tensor_spec *b);
+/* The trainer's tensor that a tensor of the library's own belongs to: "@hosts/@hierarchical/w" is of "w". Others are
+ * their own. */
+const char *zps_tensor_owner_name(const char *name);
 /* For people: "100 x 8 f32 sum in 4 partitions, block_bits 0, codec auto, values raw, scheme oktopk k=5". `text` has
  * ZPS_TENSOR_TEXT_MAX + 1 characters. Returns it. */
 const char *zps_tensor_spec_text(const struct zps_tensor_spec *spec, char *text);
@@ -50,6 +53,15 @@ zps_err_t zps_control_register_read(const zps_json *params, struct zps_tensor_sp
 zps_json *zps_control_registered_write(const struct zps_tensor_spec *spec);
 zps_err_t zps_control_registered_read(const zps_json *result, uint32_t n_servers, struct zps_tensor_spec *spec,
                                       struct zps_error *error) ZPS_MUSTCHECK;
+
+/* tensor.close, of a worker, which waits up to `timeout_ms` for the other ranks; and tensor.forget, of the coordinator
+ * to a server. */
+zps_json *zps_control_tensor_close_write(uint64_t job_id, uint32_t tensor, uint64_t timeout_ms);
+zps_err_t zps_control_tensor_close_read(const zps_json *params, uint64_t *job_id_p, uint32_t *tensor_p,
+                                        uint64_t *timeout_ms_p, struct zps_error *error) ZPS_MUSTCHECK;
+zps_json *zps_control_tensor_forget_write(uint64_t job_id, uint32_t tensor);
+zps_err_t zps_control_tensor_forget_read(const zps_json *params, uint64_t *job_id_p, uint32_t *tensor_p,
+                                         struct zps_error *error) ZPS_MUSTCHECK;
 
 /* tensor.open, of the coordinator to a server. The scheme does not travel. */
 zps_json *zps_control_tensor_open_write(const struct zps_tensor_spec *spec);

@@ -155,6 +155,10 @@ void zps_coordinator_act(void *ctx, const struct zps_action *action) {
     case ZPS_ACT_TENSOR_OPEN:
       call_server(action, "tensor.open", zps_control_tensor_open_write(&action->tensor->spec));
       break;
+    case ZPS_ACT_TENSOR_FORGET:
+      tell_server(action, "tensor.forget",
+                  zps_control_tensor_forget_write(action->job->job_id, action->tensor->spec.tensor));
+      break;
     case ZPS_ACT_JOIN_DONE:
       zps_coordinator_watch((struct zps_coordinator_conn *)action->client);
       reply(action, join_result(action));
@@ -163,6 +167,7 @@ void zps_coordinator_act(void *ctx, const struct zps_action *action) {
       reply(action, zps_control_registered_write(&action->tensor->spec));
       break;
     case ZPS_ACT_GROUP_DONE:
+    case ZPS_ACT_TENSOR_CLOSED:
       zps_rpc_reply(action->token, NULL);
       break;
     case ZPS_ACT_JOIN_FAILED:

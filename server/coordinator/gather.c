@@ -53,10 +53,11 @@ static zps_json *set_job(const struct zps_coordinator *coordinator, zps_json *ro
   if (!job) return row;
   row = zps_json_set_str(row, "job", job->name);
   if (!row || zps_json_get_u64(row, "tensor", 0, UINT32_MAX, &tensor, NULL)) return row;
-  if (tensor >= job->n_tensors || job->tensors[tensor]->state != ZPS_TENSOR_OPEN) return row;
-  const struct zps_tensor_spec *spec = &job->tensors[tensor]->spec;
+  const struct zps_member_tensor *const of = zps_members_tensor_find(job, (uint32_t)tensor);
+  if (!of || of->state != ZPS_TENSOR_OPEN) return row;
+  const struct zps_tensor_spec *spec = &of->spec;
   if (spec->group[0]) row = zps_json_set_u64(zps_json_set_str(row, "group", spec->group), "world", spec->n_ranks);
-  const uint64_t age_ns = zps_clock_ns() - job->tensors[tensor]->opened_ns;
+  const uint64_t age_ns = zps_clock_ns() - of->opened_ns;
   return zps_json_set_real(row, "age_s", (double)age_ns / (double)ZPS_NS_PER_S);
 }
 

@@ -251,6 +251,7 @@ zps_err_t zps_members_leave(struct zps_members *members, struct zps_member_clien
   snprintf(text, sizeof text, "rank %u (host %s, pid %u) left the job", rank->rank, rank->host, rank->pid);
   rank_gone(members, job, rank, ZPS_ERR_CLOSED, text);
   zps_members_groups_left(members, job, rank->rank, text);
+  zps_members_closes_try(members, job);
   if (job->n_joined == 0) {
     zps_members_job_close(members, job, job->state == ZPS_JOB_CLOSING ? job->error.text : "all ranks have left");
     return ZPS_OK;

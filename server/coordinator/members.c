@@ -142,6 +142,8 @@ uint64_t zps_members_tick(struct zps_members *members, uint64_t now_ns) {
   for (struct zps_member_job *job = members->jobs; job; job = job->next) {
     const uint64_t groups_deadline = zps_members_groups_tick(members, job, now_ns);
     if (groups_deadline < deadline) deadline = groups_deadline;
+    const uint64_t closes_deadline = zps_members_closes_tick(members, job, now_ns);
+    if (closes_deadline < deadline) deadline = closes_deadline;
   }
   return deadline;
 }

@@ -78,6 +78,7 @@ struct zps_member_group {
 enum zps_tensor_state { ZPS_TENSOR_OPENING, ZPS_TENSOR_OPEN, ZPS_TENSOR_FAILED };
 
 struct zps_member_waiter;
+struct zps_member_closer;
 struct zps_member_tensor {
   struct zps_tensor_spec spec; /* owners are this struct's */
   enum zps_tensor_state state;
@@ -89,7 +90,8 @@ struct zps_member_tensor {
   uint64_t rounds_done;   /* the most that a rank has done */
   uint64_t told_ns;       /* when one last told of them; 0: not yet */
   struct zps_member_waiter *waiters;
-  struct zps_member_plan *plan; /* where its scheme is to be chosen; else NULL */
+  struct zps_member_closer *closers; /* ranks that want it closed, and wait for the others */
+  struct zps_member_plan *plan;      /* where its scheme is to be chosen; else NULL */
 };
 
 enum zps_job_state { ZPS_JOB_JOINING, ZPS_JOB_OPENING, ZPS_JOB_RUNNING, ZPS_JOB_CLOSING };
@@ -107,8 +109,9 @@ struct zps_member_job {
   unsigned n_pending;              /* OPENING: servers that have not answered job.open */
   struct zps_member_group *groups; /* that ranks have opened, and not all closed */
   uint32_t n_groups;
-  struct zps_member_tensor **tensors; /* by number */
+  struct zps_member_tensor **tensors; /* by ascending number */
   uint32_t n_tensors, cap_tensors;
+  uint32_t next_tensor;   /* numbers are not given again */
   uint64_t started_ns;    /* of the state JOINING, later of RUNNING */
   struct zps_error error; /* CLOSING: why it failed; JOINING: why ranks were dropped since the last one came */
   struct zps_member_job *next;
@@ -119,10 +122,12 @@ enum zps_action_type {
   ZPS_ACT_JOB_CLOSE,     /* server, job, text */
   ZPS_ACT_RANK_GONE,     /* server, job, rank, code, text */
   ZPS_ACT_TENSOR_OPEN,   /* server, job, tensor */
+  ZPS_ACT_TENSOR_FORGET, /* server, job, tensor */
   ZPS_ACT_JOIN_DONE,     /* client, token, job */
   ZPS_ACT_JOIN_FAILED,   /* client, token, code, text */
   ZPS_ACT_TENSOR_DONE,   /* client, token, job, tensor */
-  ZPS_ACT_TENSOR_FAILED, /* client, token, code, text */
+  ZPS_ACT_TENSOR_FAILED, /* client, token, code, text: to open or to close it */
+  ZPS_ACT_TENSOR_CLOSED, /* client, token */
   ZPS_ACT_GROUP_DONE,    /* client, token, group */
   ZPS_ACT_GROUP_FAILED,  /* client, token, group, code, text */
   ZPS_ACT_JOB_FAILED,    /* client, job, code, text, rank (or ZPS_NO_RANK) */
@@ -208,6 +213,14 @@ zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_me
                                       struct zps_error *error) ZPS_MUSTCHECK;
 void zps_members_tensor_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
                                uint32_t tensor, zps_err_t code, const char *text, uint64_t now_ns);
+
+/* The rank wants the tensor closed; answered when all ranks that are in the job do, as for join. ZPS_ERR_MISSING names
+ * those that do not. Then all servers are told, and the tensor and those of zenps's own that belong to it are gone. */
+zps_err_t zps_members_tensor_close(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
+                                   uint32_t tensor, uint64_t timeout_ms, void *token, uint64_t now_ns,
+                                   struct zps_error *error) ZPS_MUSTCHECK;
+/* By number; NULL: there is none, or no longer. */
+struct zps_member_tensor *zps_members_tensor_find(const struct zps_member_job *job, uint32_t number);
 
 /* A rank's gradients are in memory that the fabric gets at in the way named: "host", which all begin with; of a GPU
  * "staged" (copied through host memory), "hmem" or "dmabuf" (read and written by the fabric). */

@@ -11,6 +11,13 @@ struct zps_member_waiter {
   struct zps_member_waiter *next;
 };
 
+struct zps_member_closer {
+  struct zps_member_client *client;
+  void *token;
+  uint64_t timeout_ms, deadline_ns;
+  struct zps_member_closer *next;
+};
+
 struct zps_members {
   struct zps_members_config config;
   struct zps_member_server **servers; /* by ascending index */
@@ -79,5 +86,8 @@ void zps_members_plan_destroy(struct zps_member_plan *plan); /* NULL is allowed 
 void zps_members_tensors_fail(struct zps_members *members, struct zps_member_job *job,
                               const struct zps_member_client *client, zps_err_t code, const char *text);
 void zps_members_tensors_free(struct zps_member_job *job);
+/* A rank has left: closes what all others wait for. */
+void zps_members_closes_try(struct zps_members *members, struct zps_member_job *job);
+uint64_t zps_members_closes_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
 
 #endif

@@ -151,6 +151,16 @@ static zps_err_t tensor_register(struct zps_coordinator_conn *conn, const zps_js
   return err;
 }
 
+static zps_err_t tensor_close(struct zps_coordinator_conn *conn, const zps_json *params,
+                              struct zps_rpc_request *request, struct zps_error *error) {
+  uint64_t job_id = 0, timeout_ms = 0;
+  uint32_t tensor = 0;
+  const zps_err_t err = zps_control_tensor_close_read(params, &job_id, &tensor, &timeout_ms, error);
+  return err ? err
+             : zps_members_tensor_close(conn->coordinator->members, &conn->client, job_id, tensor, timeout_ms, request,
+                                        zps_clock_ns(), error);
+}
+
 static zps_err_t tensor_report(struct zps_coordinator_conn *conn, const zps_json *params,
                                struct zps_rpc_request *request, struct zps_error *error) {
   (void)request;
@@ -215,6 +225,7 @@ static const struct method {
     {"group.close", ZPS_CONN_WORKER, false, group_close},
     {"job.stats", ZPS_CONN_WORKER, true, job_stats},
     {"tensor.register", ZPS_CONN_WORKER, false, tensor_register},
+    {"tensor.close", ZPS_CONN_WORKER, false, tensor_close},
     {"tensor.report", ZPS_CONN_WORKER, true, tensor_report},
     {"status", ANY_ROLE, false, status},
     {"members", ANY_ROLE, false, members},

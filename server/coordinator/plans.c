@@ -334,9 +334,9 @@ zps_err_t zps_members_plan(struct zps_members *members, struct zps_member_client
   const struct zps_member_job *job = client->job;
   const zps_err_t err = zps_members_running(job, job_id, error);
   if (err) return err;
-  if (number >= job->n_tensors || !job->tensors[number]->plan)
+  const struct zps_member_tensor *tensor = zps_members_tensor_find(job, number);
+  if (!tensor || !tensor->plan)
     return zps_fail(error, ZPS_ERR_UNKNOWN, "job '%s' has no tensor %u whose scheme is auto", job->name, number);
-  const struct zps_member_tensor *tensor = job->tensors[number];
   struct zps_member_plan *plan = tensor->plan;
   if (!has_rank(&tensor->spec, client->rank))
     return zps_fail(error, ZPS_ERR_UNKNOWN, "rank %u is none of the ranks of tensor '%s' of job '%s'", client->rank,

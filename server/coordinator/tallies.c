@@ -10,10 +10,8 @@ zps_err_t zps_members_tally(struct zps_member_client *client, uint64_t job_id, u
   struct zps_member_job *const job = client->job;
   if (!job || job->job_id != job_id || job->state < ZPS_JOB_RUNNING)
     return zps_fail(error, ZPS_ERR_UNKNOWN, "this connection has not joined job 0x%016llx", (unsigned long long)job_id);
-  if (tensor >= job->n_tensors)
-    return zps_fail(error, ZPS_ERR_UNKNOWN, "job '%s' has %u tensors; there is no tensor %u", job->name, job->n_tensors,
-                    tensor);
-  struct zps_member_tensor *const to = job->tensors[tensor];
+  struct zps_member_tensor *const to = zps_members_tensor_find(job, tensor);
+  if (!to) return zps_fail(error, ZPS_ERR_UNKNOWN, "job '%s' has no tensor %u", job->name, tensor);
   struct zps_member_rank *const rank = job->ranks[client->rank];
   zps_tally_add(&to->tally, growth);
   if (done > to->rounds_done) to->rounds_done = done;

@@ -21,6 +21,13 @@ static zps_err_t tensor_open(struct zps_shard *shard, const zps_json *params, st
   return err;
 }
 
+static zps_err_t tensor_forget(struct zps_shard *shard, const zps_json *params, struct zps_error *error) {
+  uint64_t job_id;
+  uint32_t tensor;
+  const zps_err_t err = zps_control_tensor_forget_read(params, &job_id, &tensor, error);
+  return err ? err : zps_shard_tensor_close(shard, job_id, tensor, error);
+}
+
 static zps_err_t job_close(struct zps_shard *shard, const zps_json *params, struct zps_error *error) {
   uint64_t job_id;
   const char *reason;
@@ -42,7 +49,11 @@ static zps_err_t rank_gone(struct zps_shard *shard, const zps_json *params, stru
 static const struct {
   const char *name;
   zps_err_t (*run)(struct zps_shard *shard, const zps_json *params, struct zps_error *error);
-} calls[] = {{"job.open", job_open}, {"tensor.open", tensor_open}, {"job.close", job_close}, {"rank.gone", rank_gone}};
+} calls[] = {{"job.open", job_open},
+             {"tensor.open", tensor_open},
+             {"tensor.forget", tensor_forget},
+             {"job.close", job_close},
+             {"rank.gone", rank_gone}};
 
 zps_err_t zps_agent_carry_out(struct zps_shard *shard, const char *method, const zps_json *params, zps_json **result_p,
                               struct zps_error *error) {

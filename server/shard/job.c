@@ -80,13 +80,36 @@ zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec,
   return ZPS_OK;
 }
 
+/* Its rounds are over. */
+static void free_tensor(struct zps_tensor *tensor) {
+  zps_shard_rounds_free(tensor);
+  zps_reduce_tasks_free(tensor);
+  zps_tensor_free(tensor);
+}
+
 static void free_tensors(struct zps_job *job) {
   for (struct zps_tensor *tensor; (tensor = job->tensors) != NULL;) {
     job->tensors = tensor->next;
-    zps_shard_rounds_free(tensor);
-    zps_reduce_tasks_free(tensor);
-    zps_tensor_free(tensor);
+    free_tensor(tensor);
   }
+}
+
+static void fail_rounds(struct zps_tensor *tensor, const char *what, const char *reason) {
+  while (tensor->rounds)
+    zps_shard_round_fail(tensor->rounds, ZPS_SHARD_NO_RANK, ZPS_ERR_CLOSED, "the %s was closed: %s", what, reason);
+}
+
+bool zps_job_tensor_close(struct zps_job *job, uint32_t id) {
+  struct zps_tensor **link = &job->tensors;
+  while (*link && (*link)->id != id) link = &(*link)->next;
+  struct zps_tensor *const tensor = *link;
+  if (!tensor) return false;
+  fail_rounds(tensor, "tensor", "by all ranks");
+  zps_shard_round_bury(job->shard);
+  *link = tensor->next;
+  zps_log_info("job %s, tensor %s: closed", job->name, tensor->name);
+  free_tensor(tensor);
+  return true;
 }
 
 void zps_job_free(struct zps_job *job) {
@@ -99,9 +122,7 @@ void zps_job_free(struct zps_job *job) {
 
 void zps_job_close(struct zps_job *job, uint64_t now_ns, const char *reason) {
   struct zps_shard *shard = job->shard;
-  for (struct zps_tensor *tensor = job->tensors; tensor; tensor = tensor->next)
-    while (tensor->rounds)
-      zps_shard_round_fail(tensor->rounds, ZPS_SHARD_NO_RANK, ZPS_ERR_CLOSED, "the job was closed: %s", reason);
+  for (struct zps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) fail_rounds(tensor, "job", reason);
   zps_shard_round_bury(shard);
   free_tensors(job);
   zps_log_info("job %s: closed: %s", job->name, reason);

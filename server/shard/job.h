@@ -26,6 +26,9 @@ zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec,
 /* Tells the ranks of rounds in flight and takes the job off the shard; its links linger. */
 void zps_job_close(struct zps_job *job, uint64_t now_ns, const char *reason);
 void zps_job_free(struct zps_job *job);
+/* No rank uses the tensor any more: fails what rounds it may still have, and frees it. False: there is no such tensor.
+ */
+bool zps_job_tensor_close(struct zps_job *job, uint32_t id);
 struct zps_job *zps_job_find(struct zps_job *jobs, uint64_t id);
 /* A rank is dead or has left: rounds that need it fail, and nothing more is said to it. */
 void zps_member_gone(struct zps_member *member, zps_err_t code, const char *text);

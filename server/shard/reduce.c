@@ -38,9 +38,9 @@ struct zps_reduce_task {
   struct zps_buf result;
   struct zps_contribution **contributions; /* in the order of ranks; those not summed are last */
   struct zps_slice_view *views;
-  struct zps_buffer ranks, raw; /* scratch */
-  const struct zps_partition *partition;
-  uint32_t number; /* of the partition, in the tensor */
+  struct zps_buffer ranks, raw;   /* scratch */
+  struct zps_partition partition; /* a copy: the tensor may be gone before the pool is done */
+  uint32_t number;                /* of the partition, in the tensor */
   atomic_uint first_bad;
   /* the pool's answer */
   zps_err_t code;
@@ -153,7 +153,7 @@ static void name_repeat(struct zps_reduce_task *task) {
   task->n_bad_ranks = 2;
   task->code =
       zps_fail(&task->error, ZPS_ERR_INVALID, "ranks %u and %u both gave row %llu", task->bad_ranks[0],
-               task->bad_ranks[1], (unsigned long long)zps_partition_row(task->partition, task->number, index));
+               task->bad_ranks[1], (unsigned long long)zps_partition_row(&task->partition, task->number, index));
 }
 
 static void sum(struct zps_reduce_task *task, struct zps_reduce_scratch *scratch) {
@@ -319,7 +319,7 @@ static void submit(struct zps_memory_wait *wait) {
                              tensor->partitions[part]);
   task->op = tensor->op;
   task->codecs = tensor->codecs;
-  task->partition = &tensor->partition;
+  task->partition = tensor->partition;
   task->number = tensor->partitions[part];
   task->n_bad_ranks = 0;
   task->result = part_run->result;

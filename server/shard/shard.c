@@ -151,6 +151,21 @@ zps_err_t zps_shard_tensor_open(struct zps_shard *shard, const struct zps_tensor
   return call.code;
 }
 
+static void run_tensor_close(struct zps_command *command, void *ctx) {
+  struct call *call = (struct call *)command;
+  const uint32_t tensor = *(const uint32_t *)call->spec;
+  struct zps_job *job = find_job(call);
+  if (job && !zps_job_tensor_close(job, tensor))
+    call->code = zps_fail(call->error, ZPS_ERR_UNKNOWN, "job %s has no tensor %u on this server", job->name, tensor);
+  zps_shard_settle(ctx);
+}
+
+zps_err_t zps_shard_tensor_close(struct zps_shard *shard, uint64_t job_id, uint32_t tensor, struct zps_error *error) {
+  struct call call = {.spec = &tensor, .job_id = job_id, .error = error};
+  run_call(&call, shard, run_tensor_close);
+  return call.code;
+}
+
 static void run_job_close(struct zps_command *command, void *ctx) {
   struct call *call = (struct call *)command;
   struct zps_job *job = find_job(call);

@@ -50,6 +50,9 @@ zps_err_t zps_shard_job_open(struct zps_shard *shard, const struct zps_job_spec 
                              struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_shard_tensor_open(struct zps_shard *shard, const struct zps_tensor_spec *spec,
                                 struct zps_error *error) ZPS_MUSTCHECK;
+/* No rank uses the tensor any more: its memory is freed. ZPS_ERR_UNKNOWN. */
+zps_err_t zps_shard_tensor_close(struct zps_shard *shard, uint64_t job_id, uint32_t tensor,
+                                 struct zps_error *error) ZPS_MUSTCHECK;
 /* Aborts what is in flight (ranks that are still there are told `reason`) and frees the job. ZPS_ERR_UNKNOWN. */
 zps_err_t zps_shard_job_close(struct zps_shard *shard, uint64_t job_id, const char *reason) ZPS_MUSTCHECK;
 /* The rank is dead (ZPS_ERR_PEER_LOST) or has left (ZPS_ERR_CLOSED). */

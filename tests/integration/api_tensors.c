@@ -1,5 +1,12 @@
-/* What tensors can do besides sums: rows of zeros that stay, and means of the ranks that are present. */
+/* What tensors can do besides sums: rows of zeros that stay, means of the ranks that are present, and their end. */
 #include "tests/integration/api_test.h"
+#include "tests/support/sanitized.h"
+
+#if defined SANITIZED_ADDRESS || defined SANITIZED_THREAD
+static const bool counts_memory = false; /* freed memory is kept */
+#else
+static const bool counts_memory = true;
+#endif
 
 static const char *const keeping[] = {"balanced", "sparse-ps",    "recursive-doubling",    "split-allgather",
                                       "agsparse", "hierarchical", "hierarchical:agsparse", "auto"};
@@ -227,7 +234,187 @@ static void test_running_out(void **state) {
   ranks_run(cluster_shared(), 4, running_out, NULL, 0);
 }
 
+/* ------------------------------------------------------------ closed, and opened anew */
+
+/* How often zenpsctl shows a tensor of this job. */
+static unsigned tensors_shown(const struct rank *rank) {
+  char command[512], line[4096];
+  unsigned n = 0;
+  snprintf(command, sizeof command, "%s --endpoint %s -o json tensors --internal", getenv("ZENPSCTL"),
+           rank->cluster->address);
+  FILE *const out = popen(command, "r");
+  CHECK(out);
+  while (fgets(line, sizeof line, out))
+    for (const char *at = line; (at = strstr(at, rank->job)) != NULL; at++) n++;
+  CHECK(pclose(out) == 0);
+  return n;
+}
+
+/* Bytes of memory that a process has. */
+static uint64_t resident_bytes(pid_t pid) {
+  char path[64];
+  unsigned long long pages = 0, resident = 0;
+  snprintf(path, sizeof path, "/proc/%d/statm", (int)pid);
+  FILE *const in = fopen(path, "re");
+  CHECK(in && fscanf(in, "%llu %llu", &pages, &resident) == 2);
+  fclose(in);
+  return resident * 4096;
+}
+
+static uint64_t daemons_bytes(const struct cluster *cluster) {
+  uint64_t bytes = resident_bytes(cluster->coordinator);
+  for (unsigned i = 0; i < cluster->n_servers; i++) bytes += resident_bytes(cluster->servers[i]);
+  return bytes;
+}
+
+static void open_and_close(struct rank *rank, struct spec *spec, uint64_t from, uint64_t until) {
+  for (uint64_t i = from; i < until; i++) {
+    spec->rows = 1000 + i % 7; /* another shape each time */
+    zenps_tensor_t *const tensor = tensor_open(rank, "bucket", spec);
+    step_run(tensor, spec, rank, 0);
+    CHECK_OK(zenps_tensor_close(tensor));
+  }
+}
+
+/* As where buckets are rebuilt, and models come and go. */
+static void test_close_many_rank(struct rank *rank) {
+  enum { WARM = 300, MANY = 1000 };
+  struct spec spec = {.width = 2, .dtype = ZENPS_F32, .rows_in = true, .density = 0.02};
+  ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
+  spec.options.scheme = "balanced";
+  rank_open(rank);
+  zenps_tensor_t *const stays = tensor_open(rank, "stays", &plain_spec);
+  open_and_close(rank, &spec, 0, WARM);
+  CHECK_OK(zenps_barrier(rank->zenps));
+  const uint64_t before = daemons_bytes(rank->cluster), before_here = resident_bytes(getpid());
+  const unsigned shown = tensors_shown(rank);
+  CHECK_OK(zenps_barrier(rank->zenps)); /* each has looked before one goes on */
+  open_and_close(rank, &spec, WARM, WARM + MANY);
+  CHECK_OK(zenps_barrier(rank->zenps));
+  /* A tensor takes several kilobytes of each server, and of each rank. */
+  const uint64_t after = daemons_bytes(rank->cluster), after_here = resident_bytes(getpid());
+  if (counts_memory) CHECK(after < before + (1u << 20) && after_here < before_here + (1u << 20));
+  CHECK(tensors_shown(rank) == shown);
+  step_run(stays, &plain_spec, rank, 5);
+  rank_close(rank);
+}
+
+static void test_close_many(void **state) {
+  (void)state;
+  struct cluster cluster;
+  cluster_start(&cluster, 2);
+  ranks_run(&cluster, 2, test_close_many_rank, NULL, 0);
+  cluster_stop(&cluster);
+}
+
+/* Of each kind, with what of the library's own belongs to it; opened anew, under another scheme. */
+static void closing(struct rank *rank) {
+  static const char *const schemes[] = {"balanced", "hierarchical", "agsparse", "auto", "dense-ps", "oktopk"};
+  enum { N = sizeof schemes / sizeof schemes[0] };
+  struct spec spec = {.rows = 3000, .width = 2, .dtype = ZENPS_F32, .density = 0.1};
+  open_on_hosts(rank);
+  CHECK_OK(zenps_barrier(rank->zenps)); /* which opens a tensor of its own */
+  const unsigned shown = tensors_shown(rank);
+  CHECK_OK(zenps_barrier(rank->zenps));
+  zenps_tensor_t *tensor = NULL, *other = tensor_open(rank, "w/other", &spec);
+  for (unsigned i = 0; i < 2 * N; i++) {
+    ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
+    spec.options.scheme = schemes[i % N];
+    spec.options.k = strcmp(schemes[i % N], "oktopk") == 0 ? spec.rows : 0; /* all rows */
+    spec.rows = 3000 + i;
+    const bool keeps = i % N < 4; /* sums of few values are the same in any order */
+    spec.rows_in = spec.rows_out = spec.few_values = keeps;
+    spec.options.keep_zero_rows = keeps;
+    tensor = tensor_open(rank, "w", &spec);
+    for (uint64_t step = 0; step < 3 && !spec.options.k; step++) step_run(tensor, &spec, rank, step);
+    int64_t row = rank->rank;
+    float values[2] = {1, 2};
+    zenps_grad_t in, out;
+    zenps_request_t *request;
+    ZENPS_GRAD_INIT(&in);
+    ZENPS_GRAD_INIT(&out);
+    in.layout = out.layout = ZENPS_ROWS;
+    in.nnz = 1;
+    in.row_ids = &row;
+    in.values = values;
+    CHECK_OK(zenps_allgather(tensor, 7, &in, &out, &request));
+    CHECK_OK(zenps_wait(request, -1));
+    CHECK(out.nnz == (uint64_t)rank->world);
+    CHECK_OK(zenps_tensor_close(tensor));
+    CHECK(out.row_ids[1] == 1 && ((const float *)out.values)[3] == 2); /* what is done stays */
+    zenps_request_free(request);
+    CHECK_STATUS(zenps_allreduce(tensor, 9, &in, &out, &request), ZENPS_ERR_CLOSED);
+    CHECK_SAYS(zenps_last_error()->text, "tensor w was closed");
+    CHECK_STATUS(zenps_push(tensor, 9, &in, &request), ZENPS_ERR_CLOSED);
+    CHECK_STATUS(zenps_allgather(tensor, 9, &in, &out, &request), ZENPS_ERR_CLOSED);
+    CHECK_STATUS(zenps_tensor_close(tensor), ZENPS_ERR_CLOSED);
+    zenps_tensor_info_t info = {.struct_size = sizeof info};
+    CHECK_STATUS(zenps_tensor_info(tensor, &info), ZENPS_ERR_CLOSED);
+    CHECK(zenps_tensor_partitions(tensor) == 0 && zenps_tensor_owner(tensor, 0) == -1);
+  }
+  if (rank->rank < 2) { /* of a group, under a name that there is besides */
+    const int pair[] = {0, 1};
+    zenps_group_t *group;
+    CHECK_OK(zenps_group_open(rank->zenps, "pair", pair, 2, &group));
+    ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
+    spec.options.scheme = "balanced";
+    spec.options.group = group;
+    CHECK_OK(zenps_tensor_close(tensor_open(rank, "w/other", &spec)));
+    CHECK_OK(zenps_group_close(group));
+  }
+  const struct spec still = {.rows = 3000, .width = 2, .dtype = ZENPS_F32, .density = 0.1};
+  step_run(other, &still, rank, 0);
+  CHECK_OK(zenps_barrier(rank->zenps));
+  CHECK(tensors_shown(rank) == shown + 1); /* w/other alone */
+  CHECK_OK(zenps_barrier(rank->zenps));
+  CHECK_OK(zenps_tensor_close(other));
+  CHECK(tensors_shown(rank) == shown);
+  CHECK_STATUS(zenps_tensor_close(NULL), ZENPS_ERR_INVALID);
+  rank_close(rank);
+}
+
+static void test_close(void **state) {
+  (void)state;
+  ranks_run(cluster_shared(), 4, closing, NULL, 0);
+}
+
+/* One rank does not come: the others are told so, and the tensor is as before. A rank that has left is not awaited. */
+static void closing_alone(struct rank *rank) {
+  struct spec spec = {.rows = 3000, .width = 2, .dtype = ZENPS_F32, .density = 0.1};
+  rank->round_timeout_ms = 3000;
+  rank_open(rank);
+  zenps_tensor_t *const tensor = tensor_open(rank, "w", &spec);
+  step_run(tensor, &spec, rank, 0);
+  if (rank->rank != 1) {
+    CHECK_STATUS(zenps_tensor_close(tensor), ZENPS_ERR_MISSING);
+    CHECK_SAYS(zenps_last_error()->text, "these ranks have not closed tensor 'w': 1");
+    atomic_fetch_add(&rank->words[0], 1);
+  } else {
+    zenps_request_t *request;
+    zenps_grad_t in, out;
+    grad_make(&spec, rank->rank, 9, &in);
+    out_make(&spec, &in, &out);
+    CHECK_OK(zenps_allreduce(tensor, 9, &in, &out, &request));
+    CHECK_STATUS(zenps_tensor_close(tensor), ZENPS_ERR_BUSY);
+    CHECK_SAYS(zenps_last_error()->text, "tensor w: 1 of its operations are in flight");
+    zenps_request_free(request);
+    out_free(&spec, &in, &out);
+    grad_free(&in);
+  }
+  rank_await(rank, 0, 2);
+  step_run(tensor, &spec, rank, 1);
+  if (rank->rank != 1) CHECK_OK(zenps_tensor_close(tensor));
+  rank_close(rank);
+}
+
+static void test_close_alone(void **state) {
+  (void)state;
+  if (between_workers()) skip(); /* a rank that leaves is read from */
+  ranks_run(cluster_shared(), 3, closing_alone, NULL, 0);
+}
+
 const struct CMUnitTest api_tensor_tests[] = {
+    cmocka_unit_test(test_close),          cmocka_unit_test(test_close_alone),       cmocka_unit_test(test_close_many),
     cmocka_unit_test(test_contributors),   cmocka_unit_test(test_running_out),       cmocka_unit_test(test_zero_rows),
     cmocka_unit_test(test_zero_rows_many), cmocka_unit_test(test_zero_rows_refused),
 };

@@ -92,6 +92,22 @@ static zps_err_t group_close(const zps_json *body, zps_json **written_p, struct 
   return err;
 }
 
+static zps_err_t tensor_close(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  uint64_t id, timeout_ms;
+  uint32_t tensor;
+  const zps_err_t err = zps_control_tensor_close_read(body, &id, &tensor, &timeout_ms, error);
+  if (!err) *written_p = zps_control_tensor_close_write(id, tensor, timeout_ms);
+  return err;
+}
+
+static zps_err_t tensor_forget(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  uint64_t id;
+  uint32_t tensor;
+  const zps_err_t err = zps_control_tensor_forget_read(body, &id, &tensor, error);
+  if (!err) *written_p = zps_control_tensor_forget_write(id, tensor);
+  return err;
+}
+
 static zps_err_t memory(const zps_json *body, zps_json **written_p, struct zps_error *error) {
   uint64_t id;
   const char *name;
@@ -228,6 +244,8 @@ static const struct {
                 {"tensor.register", tensor_register},
                 {"tensor.register answer", registered},
                 {"tensor.open", tensor_open},
+                {"tensor.close", tensor_close},
+                {"tensor.forget", tensor_forget},
                 {"tensor.report", report},
                 {"tensor.plan", plan}};
 

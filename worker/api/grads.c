@@ -10,6 +10,8 @@
 
 static zps_err_t check_common(const zenps_grad_t *grad, const char *which, const struct zenps_tensor *tensor,
                               uint64_t dense_rows, struct zps_error *error) {
+  const zps_err_t err = zps_worker_tensor_check(tensor, error);
+  if (err != ZPS_OK) return err;
   if (grad->struct_size < sizeof *grad) {
     return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: %s->struct_size is %zu; initialise it with ZENPS_GRAD_INIT()",
                     tensor->core.name, which, grad->struct_size);

@@ -113,6 +113,7 @@ static void job_free(struct zenps_job *job) {
     zps_worker_tensor_destroy(tensor);
   }
   zps_groups_destroy(job->groups);
+  for (unsigned i = 0; i < ZPS_CLOSED_KEPT; i++) free(job->closed[i]);
   zps_worker_memory_fini(job);
   zps_worker_device_close(job->device);
   if (job->event_fd >= 0) close(job->event_fd);

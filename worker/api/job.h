@@ -21,6 +21,8 @@
 #include "worker/plane/plane.h"
 #include "worker/round/rounds.h"
 
+enum { ZPS_CLOSED_KEPT = 64 };
+
 struct zenps_job {
   atomic_uint refs; /* zenps_open()'s, and one for each request: after zenps_close() they still have pid and `lock` */
   pid_t pid;        /* of the process that opened it: a child has no threads behind it */
@@ -51,6 +53,9 @@ struct zenps_job {
   pthread_cond_t done; /* a request is done, or a round over */
   struct zenps_tensor *tensors;
   struct zenps_group *groups;
+  /* What is left of tensors that were closed, so that who still uses one is told so: of the last ones. */
+  struct zenps_tensor *closed[ZPS_CLOSED_KEPT];
+  unsigned n_closed;               /* ever */
   struct zps_worker_range *ranges; /* registered memory */
   unsigned n_serving;              /* rounds done here, of which other ranks still read */
   bool closing;                    /* nothing is canceled any more: all rounds end */

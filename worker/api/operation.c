@@ -55,6 +55,7 @@ static zenps_status_t begin(struct zenps_tensor *tensor, uint64_t step, struct z
   const zenps_status_t status = zps_worker_job_check(job);
   if (status != ZENPS_OK) return status;
   struct zps_error error;
+  if (zps_worker_tensor_check(tensor, &error) != ZPS_OK) return zps_worker_raise(&error);
   const bool has_in = operation->in, has_out = operation->out;
   const uint64_t rows = tensor->core.shape.rows;
   zps_err_t err = given->in ? zps_worker_use_arrays(tensor, given->in, false, rows, &request->memory, &error) : ZPS_OK;
@@ -81,6 +82,7 @@ static zenps_status_t begin(struct zenps_tensor *tensor, uint64_t step, struct z
   if (err != ZPS_OK)
     return zps_worker_fail(err, "tensor %s, step %" PRIu64 ": %s", tensor->core.name, step, zps_err_str(err));
   setup(round, request, step, operation);
+  tensor->n_requests++;
   if (round->ops->prepare)
     *prepare_p = round;
   else

@@ -210,7 +210,8 @@ void zps_worker_tensor_add(struct zenps_job *job, struct zenps_tensor *tensor) {
 
 struct zenps_tensor *zps_worker_tensor_find(struct zenps_job *job, const struct zenps_group *group, const char *name) {
   struct zenps_tensor *tensor = job->tensors;
-  while (tensor && (tensor->group != group || strcmp(tensor->core.name, name) != 0)) tensor = tensor->next;
+  while (tensor && (tensor->is_closed || tensor->group != group || strcmp(tensor->core.name, name) != 0))
+    tensor = tensor->next;
   return tensor;
 }
 
@@ -273,6 +274,8 @@ zenps_status_t zenps_tensor_info(const zenps_tensor_t *tensor, zenps_tensor_info
   if (!tensor || !info || info->struct_size < sizeof(size_t)) {
     return zps_worker_fail(ZPS_ERR_INVALID, "zenps_tensor_info: tensor or info is NULL, or its struct_size is not set");
   }
+  struct zps_error error;
+  if (zps_worker_tensor_check(tensor, &error) != ZPS_OK) return zps_worker_raise(&error);
   const size_t size = info->struct_size;
   const zenps_tensor_info_t known = {.struct_size = size,
                                      .rows = tensor->core.shape.rows,
@@ -295,11 +298,16 @@ zenps_status_t zenps_tensor_info(const zenps_tensor_t *tensor, zenps_tensor_info
 }
 
 uint32_t zenps_tensor_partitions(const zenps_tensor_t *tensor) {
-  return tensor ? tensor->core.part.n_parts : 0;
+  return tensor && !tensor->is_closed ? tensor->core.part.n_parts : 0;
 }
 
 int zenps_tensor_owner(const zenps_tensor_t *tensor, uint32_t partition) {
-  return tensor && partition < tensor->core.part.n_parts ? (int)tensor->core.owners[partition] : -1;
+  return partition < zenps_tensor_partitions(tensor) ? (int)tensor->core.owners[partition] : -1;
+}
+
+zps_err_t zps_worker_tensor_check(const struct zenps_tensor *tensor, struct zps_error *error) {
+  if (!tensor->is_closed) return ZPS_OK;
+  return zps_fail(error, ZPS_ERR_CLOSED, "tensor %s was closed: open it anew", tensor->core.name);
 }
 
 const struct zenps_tensor *zps_worker_tensor_asked(const struct zenps_tensor *tensor) {
@@ -307,8 +315,7 @@ const struct zenps_tensor *zps_worker_tensor_asked(const struct zenps_tensor *te
   return tensor->automatic ? zps_worker_tensor_of(tensor->automatic->tensor) : tensor;
 }
 
-void zps_worker_tensor_destroy(struct zenps_tensor *tensor) {
-  if (!tensor) return;
+void zps_worker_tensor_fini(struct zenps_tensor *tensor) {
   zps_worker_tensor_rounds_destroy(tensor);
   zps_row_arrays_pool_close(tensor->core.arrays);
   zps_peer_tensor_destroy(tensor->core.peer);
@@ -317,5 +324,10 @@ void zps_worker_tensor_destroy(struct zenps_tensor *tensor) {
   free((void *)tensor->core.owners);
   if (tensor->core.table_on_device) zps_device_table_release(tensor->job->device->device, tensor->core.table_on_device);
   zps_murmur_destroy(tensor->core.murmur);
+}
+
+void zps_worker_tensor_destroy(struct zenps_tensor *tensor) {
+  if (!tensor) return;
+  zps_worker_tensor_fini(tensor);
   free(tensor);
 }

@@ -26,12 +26,14 @@ struct zenps_tensor {
   struct zenps_tensor *gather_of;  /* it is that one of this tensor; NULL: of none */
   struct zps_automatic *automatic; /* the choice that it is a variant of; NULL: none */
   bool is_automatic;               /* it is the variant that the trainer holds, and `automatic` belongs to it */
+  atomic_bool is_closed;           /* by zenps_tensor_close(), or about to be: it takes no operations */
 
   /* Guarded by the job's lock. */
   uint64_t next_step;       /* of a stateful scheme, whose steps ascend */
   struct zps_round *active; /* in flight, or lingering after a failure */
   struct zps_round *spare;
   unsigned n_active;
+  unsigned n_requests; /* of the trainer's, not done yet */
   struct zps_tensor_tally tally;
 };
 
@@ -47,6 +49,10 @@ zenps_status_t zps_worker_tensor_open(struct zenps_job *job, const char *name, u
                                       struct zenps_tensor **tensor_p);
 /* No round may be in flight. */
 void zps_worker_tensor_destroy(struct zenps_tensor *tensor);
+/* The same but for the struct itself, whose name stays. */
+void zps_worker_tensor_fini(struct zenps_tensor *tensor);
+/* The error of an operation on a tensor that is closed. */
+zps_err_t zps_worker_tensor_check(const struct zenps_tensor *tensor, struct zps_error *error) ZPS_MUSTCHECK;
 /* The caller holds the job's lock. A round for `step`, spare or new: ZPS_ERR_BUSY when the step is in flight,
  * ZPS_ERR_AGAIN when too many are, ZPS_ERR_STALE when a stateful scheme had a later one. A push
  * and a pull of one step may be in flight together. */

@@ -64,6 +64,7 @@ static bool over(struct zps_round *round, const zenps_error_t *error, bool servi
   zps_worker_memory_unuse(&request->memory);
   request->done = true;
   zps_worker_request_pass(request);
+  if (!then) tensor->n_requests--;
   zps_telemetry_round(tensor, round->step, &round->stats, ok);
   if (ok && tensor->automatic) zps_automatic_round_done(tensor->automatic, &tensor->core, &round->stats);
   job->n_serving += serving;

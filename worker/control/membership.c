@@ -114,6 +114,12 @@ zps_err_t zps_membership_register(struct zps_membership *membership, struct zps_
   return err;
 }
 
+zps_err_t zps_membership_tensor_close(struct zps_membership *membership, uint32_t tensor, uint64_t timeout_ms,
+                                      struct zps_error *error) {
+  zps_json *params = zps_control_tensor_close_write(membership->job_id, tensor, with_margin(timeout_ms));
+  return zps_client_call(membership->client, "tensor.close", params, timeout_ms, NULL, error);
+}
+
 /* ------------------------------------------------------------ links to the other ranks */
 
 zps_err_t zps_membership_peers(struct zps_membership *membership, uint32_t world, uint64_t timeout_ms,

@@ -45,6 +45,9 @@ zps_err_t zps_membership_group_open(struct zps_membership *membership, const cha
                                     uint32_t n_ranks, uint64_t timeout_ms, struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_membership_group_close(struct zps_membership *membership, const char *name, uint64_t timeout_ms,
                                      struct zps_error *error) ZPS_MUSTCHECK;
+/* Returns when all ranks have called it, and the tensor is gone on servers and coordinator. */
+zps_err_t zps_membership_tensor_close(struct zps_membership *membership, uint32_t tensor, uint64_t timeout_ms,
+                                      struct zps_error *error) ZPS_MUSTCHECK;
 /* Asks for the scheme of a step, and tells of the rounds before it (tensor.report). */
 zps_err_t zps_membership_report(struct zps_membership *membership, uint32_t tensor,
                                 const struct zps_plan_told *told) ZPS_MUSTCHECK;

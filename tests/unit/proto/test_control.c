@@ -201,6 +201,8 @@ static void test_tensors(void **state) {
   spec.staleness = 0;
   spec.keep_zero_rows = 1;
   made[n_made++] = zps_control_register_write(&spec);
+  made[n_made++] = zps_control_tensor_close_write(JOB, 4000000000, 29000);
+  made[n_made++] = zps_control_tensor_forget_write(JOB, 4000000000);
   spec.keep_zero_rows = 0;
   spec.partitioner = ZPS_PARTITIONER_HIERARCHICAL;
   spec.tensor = 4;
@@ -310,6 +312,15 @@ static void test_texts(void **state) {
   assert_non_null(strstr(zps_tensor_spec_text(&spec, whole), " k=5, staleness 3"));
 }
 
+static void test_owners_of_internal_tensors(void **state) {
+  (void)state;
+  assert_string_equal(zps_tensor_owner_name("w"), "w");
+  assert_string_equal(zps_tensor_owner_name("a/@b"), "a/@b");
+  assert_string_equal(zps_tensor_owner_name("@gather/a/b"), "a/b");
+  assert_string_equal(zps_tensor_owner_name("@hosts/@hierarchical/w"), "w");
+  assert_string_equal(zps_tensor_owner_name("@barrier"), "@barrier");
+}
+
 static void test_what_ranks_must_agree_on(void **state) {
   (void)state;
   static const uint32_t some[] = {0, 2}, others[] = {0, 3};
@@ -350,6 +361,7 @@ int main(void) {
       cmocka_unit_test(test_jobs),
       cmocka_unit_test(test_stats),
       cmocka_unit_test(test_tensors),
+      cmocka_unit_test(test_owners_of_internal_tensors),
       cmocka_unit_test(test_plans),
       cmocka_unit_test(test_texts),
       cmocka_unit_test(test_what_ranks_must_agree_on),

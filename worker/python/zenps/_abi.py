@@ -372,6 +372,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "zenps_job_name": (c_char_p, [c_void_p]),
     "zenps_provider": (c_char_p, [c_void_p]),
     "zenps_tensor_open": (c_int, [c_void_p, c_char_p, c_uint64, c_uint32, c_int, POINTER(TensorOptions), POINTER(c_void_p)]),
+    "zenps_tensor_close": (c_int, [c_void_p]),
     "zenps_tensor_info": (c_int, [c_void_p, POINTER(TensorInfo)]),
     "zenps_tensor_partitions": (c_uint32, [c_void_p]),
     "zenps_tensor_owner": (c_int, [c_void_p, c_uint32]),

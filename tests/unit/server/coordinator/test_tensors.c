@@ -138,15 +138,95 @@ static void test_what_ranks_tell_is_added_up(void **state) {
 
   assert_int_equal(zps_members_tally(&rig.clients[3], job_id + 1, 0, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
   assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 3, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
-  assert_non_null(strstr(rig.error.text, "there is no tensor 3"));
+  assert_non_null(strstr(rig.error.text, "job 'x' has no tensor 3"));
   assert_int_equal(zps_members_tally(&rig.clients[4], job_id, 0, 1, &growth, 9, &rig.error), ZPS_ERR_UNKNOWN);
   zps_members_client_lost(rig.members, &rig.clients[2], "it died"); /* the job has failed; rank 1 may still report */
   assert_int_equal(zps_members_tally(&rig.clients[3], job_id, 0, 11, &growth, 9, &rig.error), ZPS_OK);
   assert_int_equal(tensor->rounds_done, 11);
 }
 
+static zps_err_t close_tensor(unsigned client, uint64_t job_id, uint32_t tensor, uint64_t now_ns) {
+  return zps_members_tensor_close(rig.members, &rig.clients[client], job_id, tensor, 1500, &rig.clients[client], now_ns,
+                                  &rig.error);
+}
+
+static void open_tensor(uint64_t job_id, const char *name, uint32_t number) {
+  assert_int_equal(members_tensor(2, job_id, name, 10 + number, 0), ZPS_OK);
+  for (unsigned s = 0; s < 2; s++)
+    zps_members_tensor_opened(rig.members, &rig.clients[s], job_id, number, ZPS_OK, NULL, 0);
+}
+
+/* Closed when all ranks want it, with those that belong to it; the name may come again, its number does not. */
+static void test_tensor_is_closed_by_all_ranks(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  const uint64_t job_id = members_running_job();
+  open_tensor(job_id, "w", 0);
+  open_tensor(job_id, "@hosts/@ring/w", 1);
+  open_tensor(job_id, "v/w", 2);
+  assert_int_equal(close_tensor(2, job_id, 7, 0), ZPS_ERR_UNKNOWN);
+  assert_string_equal(rig.error.text, "job 'x' has no open tensor 7");
+  assert_int_equal(close_tensor(2, job_id, 1, 0), ZPS_ERR_INVALID);
+  assert_int_equal(close_tensor(2, job_id + 1, 0, 0), ZPS_ERR_UNKNOWN);
+  assert_int_equal(close_tensor(2, job_id, 0, 0), ZPS_OK);
+  assert_int_equal(close_tensor(2, job_id, 0, 0), ZPS_ERR_BUSY);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_FORGET, 0, NULL), 0);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_CLOSED, 2, NULL), 0);
+  assert_int_equal(close_tensor(3, job_id, 0, 0), ZPS_OK);
+  for (unsigned s = 0; s < 2; s++) assert_int_equal(members_count(ZPS_ACT_TENSOR_FORGET, s, NULL), 2);
+  for (unsigned c = 2; c < 4; c++) assert_int_equal(members_count(ZPS_ACT_TENSOR_CLOSED, c, NULL), 1);
+  const struct zps_member_job *const job = zps_members_job_first(rig.members);
+  assert_int_equal(job->n_tensors, 1);
+  assert_null(zps_members_tensor_find(job, 0));
+  assert_null(zps_members_tensor_find(job, 1));
+  assert_string_equal(zps_members_tensor_find(job, 2)->spec.name, "v/w");
+  rig.n_seen = 0;
+  for (uint32_t i = 3; i < 40; i++) { /* no more than the job may have at a time */
+    open_tensor(job_id, "w", i);
+    assert_int_equal(close_tensor(3, job_id, i, 0), ZPS_OK);
+    assert_int_equal(close_tensor(2, job_id, i, 0), ZPS_OK);
+    assert_int_equal(members_count(ZPS_ACT_TENSOR_FORGET, 1, &seen), 1);
+    rig.n_seen = 0;
+  }
+  assert_int_equal(job->n_tensors, 1);
+}
+
+static void test_ranks_that_do_not_close_are_named(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  const uint64_t job_id = members_running_job(), ms = 1000000;
+  open_tensor(job_id, "w", 0);
+  assert_int_equal(close_tensor(2, job_id, 0, 0), ZPS_OK);
+  assert_int_equal(zps_members_tick(rig.members, 1000 * ms), 1500 * ms);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_FAILED, 2, NULL), 0);
+  zps_members_tick(rig.members, 1500 * ms);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_FAILED, 2, &seen), 1);
+  assert_int_equal(seen->action.code, ZPS_ERR_MISSING);
+  assert_string_equal(seen->text, "job 'x': after 1.5 s these ranks have not closed tensor 'w': 1");
+  assert_int_equal(close_tensor(3, job_id, 0, 0), ZPS_OK); /* the other has given up meanwhile */
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_FORGET, 0, NULL), 0);
+  assert_int_equal(zps_members_leave(rig.members, &rig.clients[2], job_id, &rig.error), ZPS_OK);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_FORGET, 0, NULL), 1); /* who has left is not awaited */
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_CLOSED, 3, NULL), 1);
+}
+
+static void test_who_closes_is_told_of_a_lost_rank(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  const uint64_t job_id = members_running_job();
+  open_tensor(job_id, "w", 0);
+  assert_int_equal(close_tensor(2, job_id, 0, 0), ZPS_OK);
+  zps_members_client_lost(rig.members, &rig.clients[3], "it is gone");
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_FAILED, 2, &seen), 1);
+  assert_int_equal(seen->action.code, ZPS_ERR_PEER_LOST);
+  assert_int_equal(close_tensor(2, job_id, 0, 0), ZPS_ERR_PEER_LOST);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
+      MEMBERS_CASE(test_tensor_is_closed_by_all_ranks),
+      MEMBERS_CASE(test_ranks_that_do_not_close_are_named),
+      MEMBERS_CASE(test_who_closes_is_told_of_a_lost_rank),
       MEMBERS_CASE(test_tensor_is_opened_once_and_answered_to_all),
       MEMBERS_CASE(test_tensor_that_a_server_refuses_stays_refused),
       MEMBERS_CASE(test_even_schemes_lay_out_their_rows),
