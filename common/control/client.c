@@ -156,36 +156,53 @@ static struct zps_client_order *new_order(struct zps_client *client, const char 
   return NULL;
 }
 
-zps_err_t zps_client_call(struct zps_client *client, const char *method, zps_json *params, uint64_t timeout_ms,
-                          zps_json **result_p, struct zps_error *error) {
+zps_err_t zps_client_call_start(struct zps_client *client, const char *method, zps_json *params, uint64_t timeout_ms,
+                                struct zps_client_order **call_p, struct zps_error *error) {
   struct zps_client_order *order = params ? new_order(client, method, true, timeout_ms) : NULL;
   if (!order) {
     zps_json_unref(params);
     return zps_fail(error, ZPS_ERR_NOMEM, "%s: no memory to call '%s'", client->address, method);
   }
-  const uint64_t until_ns = deadline_after(timeout_ms + GRACE_MS < timeout_ms ? timeout_ms : timeout_ms + GRACE_MS);
+  order->until_ns = deadline_after(timeout_ms + GRACE_MS < timeout_ms ? timeout_ms : timeout_ms + GRACE_MS);
   pthread_mutex_lock(&client->lock);
-  zps_err_t code = give_order(client, order, method, params, error);
-  const bool given = code == ZPS_OK;
-  while (given && !order->done && wait_changed(client, until_ns)) continue;
-  order->abandoned = given && !order->done;
-  const bool abandoned = order->abandoned;
+  const zps_err_t code = give_order(client, order, method, params, error);
+  pthread_mutex_unlock(&client->lock);
+  if (code == ZPS_OK) {
+    *call_p = order;
+    return ZPS_OK;
+  }
+  zps_json_unref(params);
+  zps_client_order_free(order);
+  return code;
+}
+
+zps_err_t zps_client_call_wait(struct zps_client *client, struct zps_client_order *order, zps_json **result_p,
+                               struct zps_error *error) {
+  char method[40];
+  const uint64_t timeout_ms = order->timeout_ms;
+  snprintf(method, sizeof method, "%s", order->method);
+  pthread_mutex_lock(&client->lock);
+  while (!order->done && wait_changed(client, order->until_ns)) continue;
+  const bool abandoned = order->abandoned = !order->done;
   pthread_mutex_unlock(&client->lock);
   if (abandoned)
     return zps_fail(error, ZPS_ERR_TIMEOUT, "%s: no answer to '%s' within %llu ms", client->address, method,
                     (unsigned long long)timeout_ms);
-  if (given) {
-    code = order->error.code;
-    if (code != ZPS_OK) zps_fail(error, code, "%s", order->error.text);
-  } else {
-    zps_json_unref(params);
-  }
+  const zps_err_t code = order->error.code;
+  if (code != ZPS_OK) zps_fail(error, code, "%s", order->error.text);
   if (code == ZPS_OK && result_p) {
     *result_p = order->result;
     order->result = NULL;
   }
   zps_client_order_free(order);
   return code;
+}
+
+zps_err_t zps_client_call(struct zps_client *client, const char *method, zps_json *params, uint64_t timeout_ms,
+                          zps_json **result_p, struct zps_error *error) {
+  struct zps_client_order *call;
+  const zps_err_t code = zps_client_call_start(client, method, params, timeout_ms, &call, error);
+  return code == ZPS_OK ? zps_client_call_wait(client, call, result_p, error) : code;
 }
 
 zps_err_t zps_client_notify(struct zps_client *client, const char *method, zps_json *params) {

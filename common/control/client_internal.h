@@ -15,7 +15,7 @@ struct zps_client_order {
   char *method;
   zps_json *params;
   bool is_call;
-  uint64_t timeout_ms;
+  uint64_t timeout_ms, until_ns; /* until_ns: that the caller waits */
   struct zps_client *client;
   bool done, abandoned; /* abandoned: the caller has gone; the loop frees */
   zps_json *result;

@@ -234,7 +234,7 @@ static void test_running_out(void **state) {
   ranks_run(cluster_shared(), 4, running_out, NULL, 0);
 }
 
-/* ------------------------------------------------------------ closed, and opened anew */
+/* ------------------------------------------------------------ many at once */
 
 /* How often zenpsctl shows a tensor of this job. */
 static unsigned tensors_shown(const struct rank *rank) {
@@ -249,6 +249,78 @@ static unsigned tensors_shown(const struct rank *rank) {
   CHECK(pclose(out) == 0);
   return n;
 }
+
+static void opening(struct rank *rank) {
+  enum { N = 40 };
+  static const char *const schemes[] = {"balanced", "sparse-ps", "auto:balanced,sparse-ps", "agsparse", "hierarchical"};
+  zenps_tensor_options_t options[5];
+  zenps_tensor_spec_t specs[N];
+  zenps_tensor_t *tensors[N] = {NULL}, *again[N];
+  char names[N][16];
+  open_on_hosts(rank);
+  for (unsigned i = 0; i < N; i++) {
+    ZENPS_TENSOR_OPTIONS_INIT(&options[i % 5]);
+    options[i % 5].scheme = schemes[i % 5];
+    options[i % 5].keep_zero_rows = 1;
+    snprintf(names[i], sizeof names[i], "t%u", i == N - 1 ? 0 : i); /* the last one is the first one again */
+    specs[i] = (zenps_tensor_spec_t){.struct_size = sizeof specs[i],
+                                     .name = names[i],
+                                     .rows = 1000 + i % 5,
+                                     .width = 2,
+                                     .dtype = ZENPS_F32,
+                                     .options = &options[i % 5]};
+  }
+  specs[N - 1] = specs[0];
+  /* Nothing is open, where one cannot be. */
+  CHECK_OK(zenps_barrier(rank->zenps));
+  const unsigned shown = tensors_shown(rank);
+  CHECK_OK(zenps_barrier(rank->zenps));
+  specs[7].width = 0;
+  CHECK_STATUS(zenps_tensor_open_many(rank->zenps, specs, N, tensors), ZENPS_ERR_INVALID);
+  CHECK_SAYS(zenps_last_error()->text, "tensor t7: 1002 x 0");
+  specs[7].width = 2;
+  specs[3].struct_size = 0;
+  CHECK_STATUS(zenps_tensor_open_many(rank->zenps, specs, N, tensors), ZENPS_ERR_INVALID);
+  CHECK_SAYS(zenps_last_error()->text, "specs[3].struct_size is 0");
+  specs[3].struct_size = sizeof specs[3];
+  CHECK_STATUS(zenps_tensor_open_many(NULL, specs, N, tensors), ZENPS_ERR_INVALID);
+  CHECK_OK(zenps_tensor_open_many(rank->zenps, NULL, 0, NULL));
+  CHECK(!tensors[0] && tensors_shown(rank) == shown);
+  CHECK_OK(zenps_barrier(rank->zenps));
+  CHECK_OK(zenps_tensor_open_many(rank->zenps, specs, N, tensors));
+  CHECK(tensors[N - 1] == tensors[0]);
+  CHECK_OK(zenps_tensor_open_many(rank->zenps, specs, N, again));
+  CHECK(memcmp(tensors, again, sizeof again) == 0);
+  for (unsigned i = 0; i < N; i++) {
+    const struct spec spec = {.rows = specs[i].rows,
+                              .width = 2,
+                              .dtype = ZENPS_F32,
+                              .rows_in = true,
+                              .density = 0.05,
+                              .few_values = true,
+                              .options = *specs[i].options};
+    CHECK(tensor_open(rank, specs[i].name, &spec) == tensors[i]);
+    step_run(tensors[i], &spec, rank, i);
+  }
+  /* Ranks that do not agree on one. */
+  for (unsigned i = 0; i < 3; i++) snprintf(names[i], sizeof names[i], "u%u", i);
+  specs[1].rows += (uint64_t)rank->rank;
+  memset(tensors, 0, sizeof tensors);
+  const zenps_status_t status = zenps_tensor_open_many(rank->zenps, specs, 3, tensors);
+  CHECK(status == ZENPS_ERR_SHAPE ? !tensors[0] && !tensors[2] : status == ZENPS_OK && tensors[2]);
+  if (status == ZENPS_ERR_SHAPE) CHECK_SAYS(zenps_last_error()->text, "tensor 'u1'");
+  atomic_fetch_add(&rank->words[0], status == ZENPS_OK);
+  CHECK_OK(zenps_barrier(rank->zenps));
+  CHECK(atomic_load(&rank->words[0]) == 1);
+  rank_close(rank);
+}
+
+static void test_open_many(void **state) {
+  (void)state;
+  ranks_run(cluster_shared(), 4, opening, NULL, 0);
+}
+
+/* ------------------------------------------------------------ closed, and opened anew */
 
 /* Bytes of memory that a process has. */
 static uint64_t resident_bytes(pid_t pid) {
@@ -414,8 +486,8 @@ static void test_close_alone(void **state) {
 }
 
 const struct CMUnitTest api_tensor_tests[] = {
-    cmocka_unit_test(test_close),          cmocka_unit_test(test_close_alone),       cmocka_unit_test(test_close_many),
-    cmocka_unit_test(test_contributors),   cmocka_unit_test(test_running_out),       cmocka_unit_test(test_zero_rows),
-    cmocka_unit_test(test_zero_rows_many), cmocka_unit_test(test_zero_rows_refused),
+    cmocka_unit_test(test_open_many),  cmocka_unit_test(test_close),          cmocka_unit_test(test_close_alone),
+    cmocka_unit_test(test_close_many), cmocka_unit_test(test_contributors),   cmocka_unit_test(test_running_out),
+    cmocka_unit_test(test_zero_rows),  cmocka_unit_test(test_zero_rows_many), cmocka_unit_test(test_zero_rows_refused),
 };
 const size_t n_api_tensor_tests = sizeof api_tensor_tests / sizeof api_tensor_tests[0];

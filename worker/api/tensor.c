@@ -144,20 +144,42 @@ static void served_create(struct zenps_tensor *tensor, const struct zps_served_k
   core->works_in_host = served->all_rows || served->blocks || zps_dtype_is_half(core->dtype) || core->keeps_zero_rows;
 }
 
-zps_err_t zps_worker_tensor_create(struct zenps_job *job, const struct zps_tensor_ask *asked,
-                                   struct zenps_tensor **tensor_p, struct zps_error *error) {
-  const struct zps_tensor_spec *ask = &asked->spec;
-  const struct zps_tensor_shape shape = {ask->rows, ask->width, ask->dtype};
+static struct zps_tensor_shape shape_of(const struct zps_tensor_spec *spec) {
+  return (struct zps_tensor_shape){spec->rows, spec->width, spec->dtype};
+}
+
+zps_err_t zps_worker_tensor_register(struct zenps_job *job, const struct zps_tensor_ask *asked,
+                                     struct zps_registering *registering, struct zps_error *error) {
+  const struct zps_tensor_shape shape = shape_of(&asked->spec);
   const struct zps_served_kind *served = asked->scheme.served;
-  struct zps_tensor_spec wire = *ask; /* what travels */
-  if (served) wire.codec = zps_served_kind_codec(served, ask->codec);
+  struct zps_tensor_spec *const wire = &registering->wire;
+  *wire = asked->spec;
+  if (served) wire->codec = zps_served_kind_codec(served, wire->codec);
   if (served && served->blocks) {
-    wire.rows = zps_blocks_count(&shape);
-    wire.width = ZPS_BLOCK_VALUES;
+    wire->rows = zps_blocks_count(&shape);
+    wire->width = ZPS_BLOCK_VALUES;
   }
+  return zps_membership_register_start(&job->membership, wire, job->options.round_timeout_ms, &registering->call,
+                                       error);
+}
+
+void zps_worker_tensor_unregistered(struct zenps_job *job, struct zps_registering *registering) {
+  struct zps_error error;
+  if (zps_membership_register_wait(&job->membership, registering->call, &registering->wire, job->join.n_servers,
+                                   &error) == ZPS_OK)
+    free((void *)registering->wire.owners);
+}
+
+static zps_err_t create_registered(struct zenps_job *job, const struct zps_tensor_ask *asked,
+                                   struct zps_registering *registering, struct zenps_tensor **tensor_p,
+                                   struct zps_error *error) {
+  const struct zps_tensor_spec *ask = &asked->spec;
+  const struct zps_tensor_shape shape = shape_of(ask);
+  const struct zps_served_kind *served = asked->scheme.served;
   zps_err_t err =
-      zps_membership_register(&job->membership, &wire, job->join.n_servers, job->options.round_timeout_ms, error);
+      zps_membership_register_wait(&job->membership, registering->call, &registering->wire, job->join.n_servers, error);
   if (err != ZPS_OK) return err;
+  const struct zps_tensor_spec wire = registering->wire;
   struct zenps_tensor *tensor = calloc(1, sizeof *tensor);
   struct zps_row_arrays_pool *arrays = NULL;
   if (!tensor || zps_row_arrays_pool_create(&arrays) != ZPS_OK) {
@@ -201,6 +223,13 @@ zps_err_t zps_worker_tensor_create(struct zenps_job *job, const struct zps_tenso
   return ZPS_OK;
 }
 
+zps_err_t zps_worker_tensor_create(struct zenps_job *job, const struct zps_tensor_ask *asked,
+                                   struct zenps_tensor **tensor_p, struct zps_error *error) {
+  struct zps_registering registering;
+  const zps_err_t err = zps_worker_tensor_register(job, asked, &registering, error);
+  return err == ZPS_OK ? create_registered(job, asked, &registering, tensor_p, error) : err;
+}
+
 void zps_worker_tensor_add(struct zenps_job *job, struct zenps_tensor *tensor) {
   pthread_mutex_lock(&job->lock);
   tensor->next = job->tensors;
@@ -215,6 +244,37 @@ struct zenps_tensor *zps_worker_tensor_find(struct zenps_job *job, const struct 
   return tensor;
 }
 
+zps_err_t zps_worker_tensor_open_registered(struct zenps_job *job, const struct zps_tensor_ask *asked,
+                                            const zenps_tensor_options_t *given, struct zps_registering *registering,
+                                            struct zenps_tensor **tensor_p, struct zps_error *error) {
+  struct zenps_tensor *tensor;
+  zps_err_t err = create_registered(job, asked, registering, &tensor, error);
+  if (err == ZPS_OK && asked->scheme.choices) {
+    err = zps_worker_tensor_automatic(job, tensor, asked, given, error);
+    if (err != ZPS_OK) zps_worker_tensor_destroy(tensor);
+  }
+  if (err != ZPS_OK) return err;
+  zps_worker_tensor_add(job, tensor);
+  *tensor_p = tensor;
+  return ZPS_OK;
+}
+
+/* Under the job's `open`: only those who hold it change the list. */
+static zps_err_t open_one(struct zenps_job *job, const struct zps_tensor_ask *asked,
+                          const zenps_tensor_options_t *given, struct zenps_tensor **tensor_p,
+                          struct zps_error *error) {
+  struct zenps_tensor *const tensor = zps_worker_tensor_find(job, asked->group, asked->spec.name);
+  struct zps_registering registering;
+  zps_err_t err = ZPS_OK;
+  if (tensor) {
+    err = zps_tensor_ask_compare(tensor, asked, error);
+    if (err == ZPS_OK) *tensor_p = tensor;
+    return err;
+  }
+  err = zps_worker_tensor_register(job, asked, &registering, error);
+  return err == ZPS_OK ? zps_worker_tensor_open_registered(job, asked, given, &registering, tensor_p, error) : err;
+}
+
 zenps_status_t zps_worker_tensor_open(struct zenps_job *job, const char *name, uint64_t rows, uint32_t width,
                                       enum zps_dtype dtype, const zenps_tensor_options_t *options,
                                       struct zenps_tensor **tensor_p) {
@@ -227,39 +287,31 @@ zenps_status_t zps_worker_tensor_open(struct zenps_job *job, const char *name, u
   const zenps_status_t status = zps_worker_job_check(job);
   pthread_mutex_unlock(&job->lock);
   zps_err_t err = ZPS_OK;
-  if (status == ZENPS_OK) { /* only this function changes the list, one call at a time */
-    struct zenps_tensor *tensor = zps_worker_tensor_find(job, asked.group, name);
-    if (tensor) {
-      err = zps_tensor_ask_compare(tensor, &asked, &error);
-    } else {
-      err = zps_worker_tensor_create(job, &asked, &tensor, &error);
-      if (err == ZPS_OK && asked.scheme.choices) {
-        err = zps_worker_tensor_automatic(job, tensor, &asked, options, &error);
-        if (err != ZPS_OK) zps_worker_tensor_destroy(tensor);
-      }
-      if (err == ZPS_OK) zps_worker_tensor_add(job, tensor);
-    }
-    if (err == ZPS_OK) *tensor_p = tensor;
-  }
+  if (status == ZENPS_OK) err = open_one(job, &asked, options, tensor_p, &error);
   pthread_mutex_unlock(&job->open);
   if (status != ZENPS_OK) return status;
   return err == ZPS_OK ? ZENPS_OK : zps_worker_raise(&error);
 }
 
+zps_err_t zps_tensor_ask_check(const char *name, zenps_dtype_t dtype, struct zps_error *error) {
+  const size_t len = strlen(name);
+  if (len == 0 || len > 127 || name[0] == '@') {
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "zenps_tensor_open: \"%.130s\" cannot name a tensor: 1 to 127 bytes, not starting with '@'", name);
+  }
+  if (dtype != ZENPS_F32 && dtype != ZENPS_F64 && dtype != ZENPS_BF16 && dtype != ZENPS_F16) {
+    return zps_fail(error, ZPS_ERR_INVALID, "tensor %s: dtype %d is none of " ZPS_DTYPES_TEXT, name, (int)dtype);
+  }
+  return ZPS_OK;
+}
+
 zenps_status_t zenps_tensor_open(zenps_job_t *job, const char *name, uint64_t rows, uint32_t width, zenps_dtype_t dtype,
                                  const zenps_tensor_options_t *options, zenps_tensor_t **tensor) {
+  struct zps_error error;
   if (!job || !name || !tensor)
     return zps_worker_fail(ZPS_ERR_INVALID, "zenps_tensor_open: job, name or tensor is NULL");
   if (zps_worker_forked(job)) return zps_worker_fail_forked();
-  const size_t len = strlen(name);
-  if (len == 0 || len > 127 || name[0] == '@') {
-    return zps_worker_fail(ZPS_ERR_INVALID,
-                           "zenps_tensor_open: \"%.130s\" cannot name a tensor: 1 to 127 bytes, not starting with '@'",
-                           name);
-  }
-  if (dtype != ZENPS_F32 && dtype != ZENPS_F64 && dtype != ZENPS_BF16 && dtype != ZENPS_F16) {
-    return zps_worker_fail(ZPS_ERR_INVALID, "tensor %s: dtype %d is none of " ZPS_DTYPES_TEXT, name, (int)dtype);
-  }
+  if (zps_tensor_ask_check(name, dtype, &error) != ZPS_OK) return zps_worker_raise(&error);
   return zps_worker_tensor_open(job, name, rows, width, (enum zps_dtype)dtype, options, tensor);
 }
 

@@ -22,7 +22,24 @@ zps_err_t zps_tensor_ask_make(struct zenps_job *job, const char *name, uint64_t 
 zps_err_t zps_tensor_ask_compare(const struct zenps_tensor *tensor, const struct zps_tensor_ask *asked,
                                  struct zps_error *error) ZPS_MUSTCHECK;
 
-/* Under the job's `open`: registers the tensor, and makes what its rounds need; add() puts it among the job's. */
+/* A tensor on its way to the coordinator. */
+struct zps_registering {
+  struct zps_tensor_spec wire; /* what travels */
+  struct zps_client_order *call;
+};
+
+/* zenps_tensor_open(): what can be told to be wrong at once. */
+zps_err_t zps_tensor_ask_check(const char *name, zenps_dtype_t dtype, struct zps_error *error) ZPS_MUSTCHECK;
+/* The following under the job's `open`. Starts to register a tensor; one of the next two follows. */
+zps_err_t zps_worker_tensor_register(struct zenps_job *job, const struct zps_tensor_ask *asked,
+                                     struct zps_registering *registering, struct zps_error *error) ZPS_MUSTCHECK;
+/* Opens it, with what belongs to it, and puts it among the job's. `given`: the caller's options. */
+zps_err_t zps_worker_tensor_open_registered(struct zenps_job *job, const struct zps_tensor_ask *asked,
+                                            const zenps_tensor_options_t *given, struct zps_registering *registering,
+                                            struct zenps_tensor **tensor_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* Waits for the answer, and leaves it. */
+void zps_worker_tensor_unregistered(struct zenps_job *job, struct zps_registering *registering);
+/* Registers the tensor, and makes what its rounds need; add() puts it among the job's. */
 zps_err_t zps_worker_tensor_create(struct zenps_job *job, const struct zps_tensor_ask *asked,
                                    struct zenps_tensor **tensor_p, struct zps_error *error) ZPS_MUSTCHECK;
 void zps_worker_tensor_add(struct zenps_job *job, struct zenps_tensor *tensor);

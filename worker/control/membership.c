@@ -100,15 +100,21 @@ zps_err_t zps_membership_open(struct zps_membership *membership, const struct zp
 
 /* ------------------------------------------------------------ tensors */
 
-zps_err_t zps_membership_register(struct zps_membership *membership, struct zps_tensor_spec *spec, uint32_t n_servers,
-                                  uint64_t timeout_ms, struct zps_error *error) {
+zps_err_t zps_membership_register_start(struct zps_membership *membership, struct zps_tensor_spec *spec,
+                                        uint64_t timeout_ms, struct zps_client_order **call_p,
+                                        struct zps_error *error) {
   if (membership->lost) {
     return zps_fail(error, ZPS_ERR_CONNECT, "tensor %s cannot be opened: the coordinator was lost", spec->name);
   }
-  zps_json *result = NULL;
   spec->job_id = membership->job_id;
-  zps_err_t err = zps_client_call(membership->client, "tensor.register", zps_control_register_write(spec), timeout_ms,
-                                  &result, error);
+  return zps_client_call_start(membership->client, "tensor.register", zps_control_register_write(spec), timeout_ms,
+                               call_p, error);
+}
+
+zps_err_t zps_membership_register_wait(struct zps_membership *membership, struct zps_client_order *call,
+                                       struct zps_tensor_spec *spec, uint32_t n_servers, struct zps_error *error) {
+  zps_json *result = NULL;
+  zps_err_t err = zps_client_call_wait(membership->client, call, &result, error);
   if (err == ZPS_OK) err = zps_control_registered_read(result, n_servers, spec, error);
   zps_json_unref(result);
   return err;

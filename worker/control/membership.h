@@ -31,9 +31,15 @@ struct zps_membership {
 zps_err_t zps_membership_open(struct zps_membership *membership, const struct zps_worker_options *options,
                               const struct zps_net_info *fabric, const struct zps_membership_handler *handler,
                               struct zps_join *join, struct zps_error *error) ZPS_MUSTCHECK;
-/* Registers a tensor as the spec asks for it; the answer completes the spec, whose owners are malloc'd. */
-zps_err_t zps_membership_register(struct zps_membership *membership, struct zps_tensor_spec *spec, uint32_t n_servers,
-                                  uint64_t timeout_ms, struct zps_error *error) ZPS_MUSTCHECK;
+/* Registers a tensor as the spec asks for it; the answer, which is waited for apart, completes the spec, whose owners
+ * are malloc'd. Each start wants its wait. */
+struct zps_client_order;
+zps_err_t zps_membership_register_start(struct zps_membership *membership, struct zps_tensor_spec *spec,
+                                        uint64_t timeout_ms, struct zps_client_order **call_p,
+                                        struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_membership_register_wait(struct zps_membership *membership, struct zps_client_order *call,
+                                       struct zps_tensor_spec *spec, uint32_t n_servers,
+                                       struct zps_error *error) ZPS_MUSTCHECK;
 /* Where the `world` ranks are. */
 zps_err_t zps_membership_peers(struct zps_membership *membership, uint32_t world, uint64_t timeout_ms,
                                struct zps_join_peers *peers, struct zps_error *error) ZPS_MUSTCHECK;

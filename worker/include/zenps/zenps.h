@@ -424,6 +424,21 @@ ZENPS_API zenps_status_t zenps_group_close(zenps_group_t *group);
 ZENPS_API zenps_status_t zenps_tensor_open(zenps_job_t *job, const char *name, uint64_t rows, uint32_t width,
                                            zenps_dtype_t dtype, const zenps_tensor_options_t *options,
                                            zenps_tensor_t **tensor);
+/* What zenps_tensor_open() is told. */
+typedef struct zenps_tensor_spec {
+  size_t struct_size; /* of each: sizeof(zenps_tensor_spec_t) */
+  const char *name;
+  uint64_t rows;
+  uint32_t width;
+  zenps_dtype_t dtype;
+  const zenps_tensor_options_t *options; /* NULL: the defaults */
+} zenps_tensor_spec_t;
+/* Opens `n` tensors, as zenps_tensor_open() would one after the other, in little more time than one takes. On all ranks
+ * alike, in the same order. All or none: on failure `tensors` is left as it is, and the error names the tensor. All
+ * specs are checked before anything is asked; what was opened ahead of one that the coordinator or a server refuses is
+ * then open as if it had been for itself: zenps_tensor_open() returns it. */
+ZENPS_API zenps_status_t zenps_tensor_open_many(zenps_job_t *job, const zenps_tensor_spec_t *specs, uint32_t n,
+                                                zenps_tensor_t **tensors);
 /* Closes a tensor, on all ranks (of its group): collective, every rank calls it, in the same order as other calls that
  * wait for all ranks, and returns when all have. Servers and coordinator then have forgotten it, with what of the
  * library's own belongs to it, and the name may be opened anew, with another shape. Requests that are done stay valid.

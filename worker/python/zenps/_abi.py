@@ -203,6 +203,17 @@ class TensorOptions(Structure):
     ]
 
 
+class TensorSpec(Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("name", c_char_p),
+        ("rows", c_uint64),
+        ("width", c_uint32),
+        ("dtype", c_int),
+        ("options", POINTER(TensorOptions)),
+    ]
+
+
 class TensorInfo(Structure):
     _fields_ = [
         ("struct_size", c_size_t),
@@ -348,6 +359,7 @@ STRUCTS: Dict[str, Type[Structure]] = {
     "zenps_options": Options,
     "zenps_tensor_options": TensorOptions,
     "zenps_tensor_info": TensorInfo,
+    "zenps_tensor_spec": TensorSpec,
     "zenps_part": Part,
     "zenps_grad": Grad,
     "zenps_error": Error,
@@ -372,6 +384,7 @@ FUNCTIONS: Dict[str, Tuple[Any, List[Any]]] = {
     "zenps_job_name": (c_char_p, [c_void_p]),
     "zenps_provider": (c_char_p, [c_void_p]),
     "zenps_tensor_open": (c_int, [c_void_p, c_char_p, c_uint64, c_uint32, c_int, POINTER(TensorOptions), POINTER(c_void_p)]),
+    "zenps_tensor_open_many": (c_int, [c_void_p, POINTER(TensorSpec), c_uint32, POINTER(c_void_p)]),
     "zenps_tensor_close": (c_int, [c_void_p]),
     "zenps_tensor_info": (c_int, [c_void_p, POINTER(TensorInfo)]),
     "zenps_tensor_partitions": (c_uint32, [c_void_p]),
