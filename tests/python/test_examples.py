@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from conftest import BUILD, TOP
+from test_torch_launchers import free_port, torchrun_of
 
 EXAMPLES = TOP / "worker" / "examples" / "python"
 WORDNET, HELP, FASHION = "/usr/share/wordnet", "/usr/share/libreoffice/help/de", "/usr/share/datasets/fashion-mnist"
@@ -31,7 +32,8 @@ def trained(how, example, arguments, launcher=()):
     command = [*launcher, sys.executable, str(EXAMPLES / f"{example}.py"), "--how", how, "--json", *arguments]
     done = subprocess.run(command, env=ENV, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    line = next(line for line in reversed(done.stdout.splitlines()) if '{"example"' in line)
+    return json.loads(line[line.index("{") :])
 
 
 def two_ranks(*more):
@@ -58,10 +60,9 @@ def test_every_way_of_synchronising(how):
     assert trained(how, "deepfm", arguments, two_ranks())["loss"] == pytest.approx(zenps["loss"], rel=1e-5)
 
 
-def test_under_torchrun():
-    if not shutil.which("torchrun"):
-        pytest.skip("torchrun is not here")
-    launcher = ["torchrun", "--nproc_per_node", "2", "--no_python", str(BUILD / "zenpsrun"), "--"]
+@pytest.mark.skipif(not shutil.which("torchrun"), reason="torchrun is not installed")
+def test_under_torchrun(tmp_path):
+    launcher = [*torchrun_of(tmp_path, "--no_python", str(BUILD / "zenpsrun"), "--port", str(free_port()), "--")]
     assert trained("zenps", "deepfm", [*CASES["deepfm"][0], "--batch", "8"], launcher)["world"] == 2
 
 
