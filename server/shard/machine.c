@@ -131,6 +131,7 @@ static struct zps_frame_abort *begin_abort(struct zps_shard_machine *machine, st
   set_state(machine, ZPS_SHARD_ABORTED);
   add_action(actions, ZPS_SHARD_ABORT, ZPS_SHARD_NO_RANK, 0);
   abort->step = machine->config.step;
+  abort->seek = 0;
   abort->code = code;
   abort->n_ranks = 0;
   abort->text[0] = '\0';

@@ -19,6 +19,7 @@ struct scene {
 };
 
 static void scene_open(struct scene *scene, uint32_t world, uint32_t n_parts) {
+  memset(&scene->actions, 0xA5, sizeof scene->actions); /* as what the caller has on its stack */
   assert_int_equal(zps_shard_machine_create(world, n_parts, &scene->machine), ZPS_OK);
   zps_shard_machine_start(scene->machine, &(struct zps_shard_machine_config){
                                               .job = "news", .tensor = "emb", .step = 12, .partitions = partitions});
@@ -49,6 +50,7 @@ static void test_deadline_names_missing_ranks(void **state) {
   assert_int_equal(scene.actions.list[0].type, ZPS_SHARD_ABORT);
   const struct zps_frame_abort *abort = &scene.actions.abort;
   assert_int_equal(abort->code, ZPS_ERR_MISSING);
+  assert_int_equal(abort->seek, 0); /* the frame is refused otherwise */
   assert_int_equal(abort->n_ranks, 3);
   assert_int_equal(abort->ranks[0], 1);
   assert_int_equal(abort->ranks[1], 2);
