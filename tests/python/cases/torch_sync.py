@@ -489,3 +489,31 @@ def case_half_buckets(_: zenps.Job) -> None:
             assert_bits(parameter.grad.view(-1), (wanted / WORLD).to(dtype))
         assert model[0].grad is None  # of a pass in which nobody used it
         sync.close()
+
+
+def case_groups(_: zenps.Job) -> None:
+    """Models that are replicated in pairs of ranks."""
+    for name, mine in (("halves", [[0, 1], [2, 3]][RANK // 2]), ("odd", [[0, 2], [1, 3]][RANK % 2])):
+        group = job.group(f"{name}{mine[0]}", mine)
+        torch.manual_seed(RANK)
+        model = Net(True)
+        sync = zt.GradientSync(model, group)
+        alone = copy.deepcopy(model)
+        with sync.join():
+            if RANK == mine[1]:
+                loss_of(model, 0, RANK).backward()
+                loss_of(alone, 0, RANK).backward()
+                near(model.out.weight.grad, alone.out.weight.grad, 1e-6)
+        loss_of(model, 1, RANK).backward()
+        alone.load_state_dict(model.state_dict())
+        alone.zero_grad(set_to_none=True)
+        (sum(loss_of(alone, 1, rank) for rank in mine) / 2).backward()
+        near(model.out.weight.grad, alone.out.weight.grad, 1e-5)
+        got = zt.broadcast_object({"from": RANK}, root=mine[1], job=group)
+        assert got == {"from": mine[1]}
+        try:
+            zt.broadcast_object(None, root=(mine[0] + 1 if name == "odd" else (mine[0] + 2) % 4), job=group)
+            raise AssertionError("a root that is no member")
+        except zenps.Invalid as error:
+            assert "must be one of" in str(error), error
+        sync.close()

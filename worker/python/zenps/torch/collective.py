@@ -11,10 +11,9 @@ import torch
 
 from ..arrays import Array, Rows
 from ..errors import Invalid, Unsupported
-from ..job import Job
 from ..request import Request
 from . import convert
-from .jobs import current
+from .jobs import Ranks, current, numbered
 
 _CHUNK = 64 << 20  # bytes of a broadcast of several tensors
 _OPS = {"sum": "sum", "avg": "mean", "mean": "mean", "max": "max", "min": "min"}
@@ -52,7 +51,7 @@ def _op_name(op: Any) -> str:
 
 
 def all_reduce(tensor: torch.Tensor, op: Any = "sum", group: Any = None, async_op: bool = False, *,
-               name: Optional[str] = None, job: Optional[Job] = None) -> Optional[Work]:  # fmt: skip
+               name: Optional[str] = None, job: Optional[Ranks] = None) -> Optional[Work]:  # fmt: skip
     """Sums a tensor over all ranks, in place, as torch.distributed.all_reduce() does; dense, or sparse, which then is
     coalesced.
 
@@ -74,7 +73,7 @@ def all_reduce(tensor: torch.Tensor, op: Any = "sum", group: Any = None, async_o
     return None
 
 
-def _dense(job: Job, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str]) -> Work:
+def _dense(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str]) -> Work:
     n = tensor.numel()
     shape = convert.lanes(n) or (n, 1)
     own = job.tensor(name or f"all_reduce/{op}.{dtype}.{shape[0]}x{shape[1]}", shape[0], shape[1], dtype, op=op)
@@ -89,7 +88,7 @@ def _dense(job: Job, tensor: torch.Tensor, dtype: str, op: str, name: Optional[s
     return Work(own.allreduce(array, out=array), finish)
 
 
-def _sparse(job: Job, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str]) -> Work:
+def _sparse(job: Ranks, tensor: torch.Tensor, dtype: str, op: str, name: Optional[str]) -> Work:
     rows = int(tensor.shape[0])
     width = tensor.numel() // rows
     own = job.tensor(name or f"all_reduce/{op}.{dtype}.{rows}x{width}", rows, width, dtype, op=op)
@@ -117,11 +116,12 @@ def _tensors(source: Named) -> List[Tuple[str, torch.Tensor]]:
     return [(name, value) for name, value in kept if value.numel()]
 
 
-def broadcast_parameters(source: Named, root: int = 0, *, job: Optional[Job] = None) -> None:
-    """Copies parameters and buffers of rank `root` to all ranks, bit for bit, in place. source: a module, its
+def broadcast_parameters(source: Named, root: Optional[int] = None, *, job: Optional[Ranks] = None) -> None:
+    """Copies parameters and buffers of rank `root` (None: the first; of a group as the job numbers it) to all ranks, bit
+    for bit, in place. source: a module, its
     state_dict(), or pairs of name and tensor; of the same shapes on all ranks. Collective."""
     job = current(job)
-    _check_root(job, root)
+    root = _root(job, root)
     batch: List[torch.Tensor] = []
     for _, value in _tensors(source):
         if value.is_sparse:
@@ -133,22 +133,31 @@ def broadcast_parameters(source: Named, root: int = 0, *, job: Optional[Job] = N
     _broadcast_batch(job, batch, root)
 
 
-def _check_root(job: Job, root: int) -> None:
-    if not 0 <= root < job.world:
-        raise Invalid(f"root {root}; must be 0 to {job.world - 1}")
+def _root(job: Ranks, root: Optional[int]) -> int:
+    """A rank as the job numbers it, as its place in the group."""
+    ranks = [numbered(job, place) for place in range(job.world)]
+    if root is None:
+        return 0
+    if root not in ranks:
+        raise Invalid(f"root {root}; must be one of {', '.join(map(str, ranks))}")
+    return ranks.index(root)
+
+
+def _broadcast(job: Ranks, buffer: Any, root: int) -> None:
+    job.broadcast(buffer, numbered(job, root))
 
 
 def _octets(tensor: torch.Tensor) -> Array:
     return Array(tensor.data_ptr(), "u8", (tensor.numel() * tensor.element_size(),), owner=tensor)
 
 
-def _broadcast_batch(job: Job, batch: List[torch.Tensor], root: int) -> None:
+def _broadcast_batch(job: Ranks, batch: List[torch.Tensor], root: int) -> None:
     """One tensor in place, several through a buffer of bytes."""
     if not batch:
         return
     hosts = [convert.on_host(each).contiguous() for each in batch]
     if len(hosts) == 1:
-        job.broadcast(_octets(hosts[0]), root)
+        _broadcast(job, _octets(hosts[0]), root)
     else:
         sizes = [each.numel() * each.element_size() for each in hosts]
         buffer = bytearray(sum(sizes))
@@ -157,7 +166,7 @@ def _broadcast_batch(job: Job, batch: List[torch.Tensor], root: int) -> None:
             if job.rank == root:
                 buffer[at : at + size] = _octets(each).data
             at += size
-        job.broadcast(buffer, root)
+        _broadcast(job, buffer, root)
         at = 0
         for each, size in zip(hosts, sizes):
             if job.rank != root:
@@ -168,11 +177,11 @@ def _broadcast_batch(job: Job, batch: List[torch.Tensor], root: int) -> None:
             own.copy_(host)
 
 
-def broadcast_object(value: Any = None, root: int = 0, *, job: Optional[Job] = None) -> Any:
+def broadcast_object(value: Any = None, root: Optional[int] = None, *, job: Optional[Ranks] = None) -> Any:
     """The `value` of rank `root`, on every rank: None, bools, numbers, strings, tensors, and lists, tuples and dicts of
     these. What else it holds raises Unsupported on every rank; nothing is pickled. Collective."""
     job = current(job)
-    _check_root(job, root)
+    root = _root(job, root)
     tensors: List[torch.Tensor] = []
     text = b""
     if job.rank == root:
@@ -181,9 +190,9 @@ def broadcast_object(value: Any = None, root: int = 0, *, job: Optional[Job] = N
         except Unsupported as error:
             text = json.dumps({"error": str(error)}).encode()
     length = bytearray(struct.pack("<q", len(text)))
-    job.broadcast(length, root)
+    _broadcast(job, length, root)
     buffer = bytearray(text.ljust(struct.unpack("<q", length)[0], b" "))
-    job.broadcast(buffer, root)
+    _broadcast(job, buffer, root)
     message = json.loads(buffer)
     if "error" in message:
         raise Unsupported(message["error"], job=job.name)
@@ -191,7 +200,7 @@ def broadcast_object(value: Any = None, root: int = 0, *, job: Optional[Job] = N
         value = _unpack(message["value"], tensors)
     for each in tensors:
         if each.numel():
-            job.broadcast(_octets(convert.on_host(each.detach()).contiguous()), root)
+            _broadcast(job, _octets(convert.on_host(each.detach()).contiguous()), root)
     return value
 
 
@@ -224,9 +233,10 @@ def _unpack(packed: Any, made: List[torch.Tensor]) -> Any:
     return tuple(items) if kind == "tuple" else items
 
 
-def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root: int = 0, *, job: Optional[Job] = None) -> None:
+def broadcast_optimizer_state(optimizer: torch.optim.Optimizer, root: Optional[int] = None, *, job: Optional[Ranks] = None) -> None:
     """Makes the state of an optimiser, its step counts, momenta and settings, that of rank `root`. Collective."""
     job = current(job)
-    state = broadcast_object(optimizer.state_dict() if job.rank == root else None, root, job=job)
-    if job.rank != root:
+    place = _root(job, root)
+    state = broadcast_object(optimizer.state_dict() if job.rank == place else None, root, job=job)
+    if job.rank != place:
         optimizer.load_state_dict(state)

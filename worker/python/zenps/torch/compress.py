@@ -17,12 +17,12 @@ import torch
 from .. import arrays
 from ..arrays import Rows
 from ..errors import Invalid
-from ..job import Job
 from ..request import Request
 from ..sparsify import Sparsifier
 from . import convert
 from .collective import all_reduce
 from .groups import DenseGroup, Group, Used, give
+from .jobs import Ranks
 from .tables import Slot, based
 
 _LOSSY = ("oktopk", "gtopk", "topka", "topkdsa", "gaussiank")  # schemes that keep k rows
@@ -163,7 +163,7 @@ def sparsifier_of(compress: Compression, numel: int, dtype: torch.dtype, seed: i
 class Cut:
     """Selections of several parameters, which are rows of one tensor over all their entries, end to end: one round."""
 
-    def __init__(self, job: Job, name: str, sparsifiers: List[Sparsifier], compress: Compression, op: str) -> None:
+    def __init__(self, job: Ranks, name: str, sparsifiers: List[Sparsifier], compress: Compression, op: str) -> None:
         self._compress = compress
         self._sparsifiers = sparsifiers
         self._edges = [0]
@@ -244,7 +244,7 @@ class Cut:
         return Rows(own.shape[0], convert.array(own, (own.shape[0],)), arrays.new("f32", (0,)))
 
 
-def save(sparsifier: Sparsifier, job: Optional[Job]) -> Dict[str, Any]:
+def save(sparsifier: Sparsifier, job: Optional[Ranks]) -> Dict[str, Any]:
     """The state, with tensors; `job`: with what all its ranks keep on rank 0, and zeros on the others."""
     state = sparsifier.state_dict()
     dtype = torch.float64 if sparsifier.dtype == "f64" else torch.float32
@@ -274,7 +274,7 @@ def load_all(sparsifiers: Dict[str, Sparsifier], states: Dict[str, Any]) -> None
 class CompressedGroup(Group):
     """Parameters of a bucket that are cut; `first` sums them while steps are dense."""
 
-    def __init__(self, job: Job, name: str, first: DenseGroup, compress: Compression, op: str) -> None:
+    def __init__(self, job: Ranks, name: str, first: DenseGroup, compress: Compression, op: str) -> None:
         super().__init__(first.slots)
         self._first = first
         self._compress = compress

@@ -7,9 +7,9 @@ from typing import List, Optional, Sequence
 import torch
 
 from ..arrays import Rows
-from ..job import Job
 from ..request import Request
 from . import convert
+from .jobs import Ranks
 
 _LEFT = 0  # row: ranks that have run out of data; row 1 + i: ranks on which parameter i got no gradient
 
@@ -17,7 +17,7 @@ _LEFT = 0  # row: ranks that have run out of data; row 1 + i: ranks on which par
 class Control:
     """A tensor of a row per parameter, all of which are usually zero, so that a step's round is all but empty."""
 
-    def __init__(self, job: Job, name: str, n_parameters: int) -> None:
+    def __init__(self, job: Ranks, name: str, n_parameters: int) -> None:
         self._tensor = job.tensor(name, 1 + n_parameters, 1, "f32", op="sum", values="raw", scheme="balanced")
         self._world = job.world
         self.next_step = self._tensor.next_step
@@ -49,7 +49,7 @@ class Control:
         return self._world / (self._world - self.left) if 0 < self.left < self._world else 1.0
 
 
-def agree(job: Job, what: str, own: Optional[List[str]]) -> None:
+def agree(job: Ranks, what: str, own: Optional[List[str]]) -> None:
     """Raises ShapeMismatch on every rank where ranks' lists `own` are not the same; the text has the first difference."""
     from ..errors import ShapeMismatch
 

@@ -18,14 +18,13 @@ import torch
 
 from ..arrays import Rows
 from ..errors import Invalid
-from ..job import Job
 from ..request import Request
 from ..sparsify import Sparsifier
 from ..tensor import Tensor
 from . import convert
 from .autograd import queue_callback
 from .compress import Compression, Cut, load_all, save, sparsifier_of
-from .jobs import current
+from .jobs import Ranks, current
 from .sync import SyncStats
 from .tables import MIN_ROWS, Tables, find
 
@@ -71,7 +70,7 @@ class HookState:
     matrices of MIN_ROWS rows or more are tables. The other arguments: those of GradientSync.
     """
 
-    def __init__(self, job: Optional[Job] = None, module: Optional[torch.nn.Module] = None, *, tables: Tables = "auto",
+    def __init__(self, job: Optional[Ranks] = None, module: Optional[torch.nn.Module] = None, *, tables: Tables = "auto",
                  scheme: Optional[str] = None, dense_scheme: Optional[str] = None, values: Optional[str] = None,
                  average: bool = True, compress: Optional[Compression] = None, keep_zero_rows: bool = False,
                  name: str = "ddp") -> None:  # fmt: skip
@@ -280,7 +279,7 @@ def hook(state: HookState, bucket: Any) -> Any:
 hook.__annotations__.clear()  # DDP compares them with its own classes, which strings are not
 
 
-def ddp(model: torch.nn.parallel.DistributedDataParallel, job: Optional[Job] = None, **arguments: Any) -> HookState:
+def ddp(model: torch.nn.parallel.DistributedDataParallel, job: Optional[Ranks] = None, **arguments: Any) -> HookState:
     """Has zenps sum the gradients of a DistributedDataParallel; once per model, as torch has it. arguments: HookState's.
 
     Open the job (zt.init()) before the model is wrapped, so that ranks wait for each other there. backward() raises what

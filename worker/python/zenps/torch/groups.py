@@ -11,10 +11,10 @@ from typing import Callable, List, Optional, Sequence, Tuple
 import torch
 
 from ..arrays import Rows
-from ..job import Job
 from ..request import Request
 from ..tensor import Tensor
 from . import convert
+from .jobs import Ranks
 from .tables import Slot
 
 Used = Callable[[Slot], bool]
@@ -69,7 +69,7 @@ class TableGroup(Group):
     that the gradient had. Of several, row numbers and values are concatenated.
     """
 
-    def __init__(self, job: Job, name: str, slots: List[Slot], **options: object) -> None:
+    def __init__(self, job: Ranks, name: str, slots: List[Slot], **options: object) -> None:
         super().__init__(slots)
         first = slots[0].parameter
         self.width = slots[0].width
@@ -142,7 +142,7 @@ class DenseGroup(Group):
     """Parameters of one dtype, end to end in a buffer that is summed in place; one alone is summed where it is, if its
     size is one that is quick to encode."""
 
-    def __init__(self, job: Job, name: str, slots: List[Slot], **options: object) -> None:
+    def __init__(self, job: Ranks, name: str, slots: List[Slot], **options: object) -> None:
         super().__init__(slots)
         first = slots[0].parameter
         self.numel = slots[-1].base + slots[-1].numel

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from .. import init as core_init
+from ..group import Group
 from ..job import Job, _open_jobs
+
+Ranks = Union[Job, Group]  # whose gradients are summed
 
 _current: Optional[Job] = None
 PATIENCE = 300.0  # seconds: ranks of a training run start, and reach a round, minutes apart
@@ -24,11 +27,16 @@ def init(*arguments: Any, **named: Any) -> Job:
     return _current
 
 
-def current(job: Optional[Job] = None) -> Job:
-    """`job`, or the last one that init() gave, or the only one that is open, or one from the environment."""
+def current(job: Optional[Ranks] = None) -> Ranks:
+    """`job`, which may be a group of one, or the last one that init() gave, or the only one that is open, or one from the environment."""
     if job is not None:
         return job
     if _current is not None and not _current.closed:
         return _current
     others = [each for each in _open_jobs if not each.closed]
     return others[0] if len(others) == 1 else init()
+
+
+def numbered(job: Ranks, place: int) -> int:
+    """A rank of a group, or job, as the job numbers it."""
+    return job.ranks[place] if isinstance(job, Group) else place

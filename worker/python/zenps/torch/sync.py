@@ -10,16 +10,15 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple
 import torch
 
 from ..errors import Invalid
-from ..job import Job
 from . import collective
 from .autograd import GradientHook, ModuleHooks, in_backward, queue_callback
 from .compress import Compression, CompressedGroup, load_all, save
 from .control import Control, agree
 from .groups import DenseGroup, Group, TableGroup
-from .jobs import current
+from .jobs import Ranks, current, numbered
 from .tables import Slot, Tables, plan
 
-_names: "weakref.WeakKeyDictionary[Job, Set[str]]" = weakref.WeakKeyDictionary()
+_names: "weakref.WeakKeyDictionary[Ranks, Set[str]]" = weakref.WeakKeyDictionary()
 
 
 @dataclass
@@ -46,6 +45,7 @@ class GradientSync:
     what a sum failed with (PeerLost, MissingRanks, ...), as it is; gradients are then undefined, and training can go on
     only if the error is one that all ranks got, such as Canceled.
 
+    job: the ranks: a job, or a group of one, for a model that is replicated in some of its ranks alone. None: zt.init()'s.
     tables: which parameters are tables ("auto", "none", names, parameters): tables.py. Their gradients travel as the rows
         that are not zero, whether autograd makes them sparse or dense. Sparse gradients come back sparse and coalesced.
     scheme, dense_scheme: zenps's scheme of the tables' tensors and of the others'. None: ZENPS_SCHEME, "balanced".
@@ -64,7 +64,7 @@ class GradientSync:
     sum. Thread: that of backward(). Errors: Invalid, Unsupported, ShapeMismatch where ranks differ.
     """
 
-    def __init__(self, module: torch.nn.Module, job: Optional[Job] = None, *, tables: Tables = "auto",
+    def __init__(self, module: torch.nn.Module, job: Optional[Ranks] = None, *, tables: Tables = "auto",
                  scheme: Optional[str] = None, dense_scheme: Optional[str] = None, values: Optional[str] = None,
                  average: bool = True, compress: Optional[Compression] = None, bucket_mb: float = 25,
                  fuse_tables: bool = True, wait: str = "backward", broadcast: bool = True,
@@ -324,7 +324,7 @@ class GradientSync:
             self._end_step()
         self._drop_gradients()
         steps = [int(part) for part in self.job.gather(str(self._own_steps).encode())]
-        collective.broadcast_parameters(self.module, root=steps.index(max(steps)), job=self.job)
+        collective.broadcast_parameters(self.module, numbered(self.job, steps.index(max(steps))), job=self.job)
 
     def attach(self, *optimizers: torch.optim.Optimizer) -> None:
         """Has optimisers wait for the sums at the beginning of step(), and checks that they go with `compress`."""
