@@ -41,6 +41,8 @@ static void setup(struct zps_round *round, struct zenps_request *request, uint64
                                 .only_gives = !operation->out,
                                 .only_takes = !operation->in,
                                 .wants = operation->wants,
+                                .seeks = operation->seeks,
+                                .staleness = operation->staleness,
                                 .into = into});
 }
 
