@@ -352,6 +352,17 @@ def case_same_objects(job):
     assert 0 <= tensor.owner(0) < job.servers and tensor.rows == 10 and tensor.scheme == "balanced"
 
 
+def case_tensor_closed(job):
+    tensor = job.tensor("closed", 10, op="sum")
+    got = tensor.allreduce([1.0], [1]).wait()
+    tensor.close()
+    tensor.close()
+    raises(zenps.Closed, tensor.allreduce, "closed")
+    again = job.tensor("closed", 20, 2, op="sum")
+    assert again is not tensor and again.next_step == 0
+    assert again.allreduce([1.0, 1.0], [19]).wait().row_ids.tolist() == [19] and got.values.tolist() == [[job.world]]
+
+
 def case_shape_mismatch(job):
     if job.rank == 0:
         job.tensor("mismatch", 10, 2)
@@ -394,6 +405,29 @@ def case_dropped(job):
     job.barrier()
 
 
+def case_parts(job):
+    """Several arrays in one round have the sums of one array, with what lies between them left out."""
+    tensor, whole = job.tensor("parts", 100, 2, op="sum"), job.tensor("parts.whole", 100, 2, op="sum")
+    dense, other = np.zeros((40, 2), np.float32), np.full((10, 2), 0.5, np.float32)
+    dense[3] = job.rank + 0.25
+    ids, values = np.array([29, 0, 29]), np.arange(6, dtype=np.float32).reshape(3, 2) + job.rank / 3
+    full = whole.allreduce(np.concatenate([dense[3:4], values, other]), [3, 79, 50, 79, *range(90, 100)]).wait()
+    expected = {row: value for row, value in zip(full.row_ids.tolist(), full.values.tolist())}
+    parts = [zenps.Part(0, 40, dense), zenps.Part(50, 30, values, ids), zenps.Part(90, 10, other)]
+    got = tensor.allreduce_parts(parts).wait()
+    assert [each.row_ids is None for each in got] == [True, False, True]
+    assert got[1].row_ids.tolist() == [0, 29] and got[1].values.tolist() == [expected[50], expected[79]]
+    assert np.asarray(got[0].values)[3].tolist() == expected[3] and np.asarray(got[2].values)[9].tolist() == expected[99]
+    view = got[1].values.data
+    del got
+    got = tensor.allreduce_parts([zenps.Part(0, 40), zenps.Part(90, 10, other)], out=["rows", other]).wait()
+    assert got[0].nnz == 0 and (other == 0.5 * job.world).all() and view.tolist()[1] == expected[79]
+    raises(zenps.Invalid, lambda: tensor.allreduce_parts([]), "0 parts")
+    raises(zenps.Invalid, lambda: tensor.allreduce_parts(parts, out=["rows"]), "1 results for 3 parts")
+    raises(zenps.Invalid, lambda: tensor.allreduce_parts([zenps.Part(0, 5, other)]), "[5, 2]")
+    raises(zenps.Invalid, lambda: tensor.allreduce_parts(parts[::-1]))
+
+
 def case_sparsifier(job):
     n = 2000
     tensor = job.tensor("selected", n, op="sum")
@@ -410,6 +444,20 @@ def case_sparsifier(job):
         sparsifier.commit(result)
     assert np.abs(given - sent - np.asarray(sparsifier.residual)).max() < 1e-5
     agree(job, result.values.tobytes())
+    # Saved, it goes on bit for bit, with its threshold and its place in the period.
+    reused = zenps.Sparsifier(n, density=0.05, kind="reused", period=8, momentum=0.9)
+    for _ in range(3):
+        reused.select(gradient)
+        reused.commit()
+    again = zenps.Sparsifier(n, density=0.05, kind="reused", period=8, momentum=0.9)
+    again.load(reused.save())
+    for _ in range(8):
+        one, other = again.select(gradient), reused.select(gradient)
+        assert reference.same(one.row_ids, other.row_ids) and reference.same(one.values, other.values)
+        again.commit()
+        reused.commit()
+    raises(zenps.Invalid, lambda: again.load(reused.save()[:100]))
+    raises(zenps.ShapeMismatch, lambda: zenps.Sparsifier(n + 1, density=0.05).load(reused.save()))
     # All of it is the dense sum, bit for bit.
     whole = zenps.Sparsifier(n, density=1.0)
     selection = whole.select(gradient)

@@ -21,6 +21,7 @@ from .errors import (Again, Busy, Canceled, Closed, ConnectFailed, FabricError, 
                      ShapeMismatch, Stale, Truncated, Unknown, Unsupported, VersionMismatch, ZenpsError)
 from .group import Group
 from .job import Job, Totals, init
+from .parts import Part
 from .request import Request, RequestStats, wait_all
 from .sparsify import Sparsifier, SparsifierStats, shared_threshold
 from .tensor import Tensor
@@ -28,7 +29,7 @@ from .tensor import Tensor
 __version__ = "0.1.0"
 __all__ = [
     "Again", "Array", "Busy", "Canceled", "Closed", "ConnectFailed", "FabricError", "Forked", "Group", "IOFailed", "Internal",
-    "Invalid", "Job", "Library", "MissingRanks", "NoMemory", "PeerLost", "ProtocolError", "RankTaken", "Refused",
+    "Invalid", "Job", "Library", "MissingRanks", "NoMemory", "Part", "PeerLost", "ProtocolError", "RankTaken", "Refused",
     "Request", "RequestStats", "RoundTimeout", "Rows", "ServerLost", "ShapeMismatch", "Sparsifier", "SparsifierStats",
     "Stale", "Status", "Tensor",
     "Totals", "Truncated", "Unknown", "Unsupported", "VersionMismatch", "ZenpsError", "arrays", "errors", "init",

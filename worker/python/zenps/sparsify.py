@@ -173,8 +173,25 @@ class Sparsifier:
         _lib.check(status)
         return magnitudes.tolist(), self.n
 
+    def save(self) -> bytes:
+        """All of the state: load() goes on from it bit for bit. For a checkpoint of this rank."""
+        call = _lib.load().zenps_sparsifier_save
+        needed = ctypes.c_size_t()
+        status = call(self._handle, None, 0, ctypes.byref(needed))
+        if status not in (_abi.Status.OK, _abi.Status.ERR_TRUNCATED):
+            _lib.raise_last()
+        state = arrays.new("u8", (needed.value,))
+        _lib.check(call(self._handle, state.address, state.nbytes, ctypes.byref(needed)))
+        return state.tobytes()
+
+    def load(self, state: bytes) -> None:
+        """What save() gave of a sparsifier with the same options; in host or device memory, whichever it was."""
+        array = arrays.of(state, "u8")
+        _lib.check(_lib.load().zenps_sparsifier_load(self._handle, array.address, array.nbytes))
+
     def state_dict(self) -> Dict[str, Any]:
-        """Residual and velocity, as bytes, to be saved with a checkpoint; in host memory."""
+        """Residual and velocity, as bytes, in host memory: what can be added up over ranks, where their number changes.
+        Thresholds and counters are in save() alone."""
         velocity = self.velocity
         return {
             "n": self.n,

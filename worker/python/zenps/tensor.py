@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from typing import TYPE_CHECKING, Any, Callable, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, List, Optional, Sequence, Tuple, Union
 
 from . import _abi, _lib, arrays
 from .arrays import Array, Rows
-from .errors import Invalid
+from .errors import Closed, Invalid
+from .parts import Part
+from .parts import allreduce as allreduce_parts
 from .request import Request
 
 if TYPE_CHECKING:
@@ -62,7 +64,7 @@ class Tensor:
 
     def __init__(self, job: "Job", handle: int) -> None:
         self.job = job
-        self._handle = handle
+        self._handle: Optional[int] = handle
         info = _abi.TensorInfo()
         info.struct_size = ctypes.sizeof(info)
         _lib.check(_lib.load().zenps_tensor_info(handle, _byref(info)), job.name)
@@ -100,7 +102,7 @@ class Tensor:
             grad.row_ids = ids.address
 
     def _gradient(self, values: Any, row_ids: Any, stream: Optional[int],
-                  contributes: bool = False) -> Tuple[_abi.Grad, Any]:  # fmt: skip
+                  contributes: bool = False, rows: Optional[int] = None) -> Tuple[_abi.Grad, Any]:  # fmt: skip
         """The zenps_grad_t of what goes in, and what must live while it is used."""
         if values is None:
             if row_ids is not None and len(row_ids):
@@ -111,8 +113,9 @@ class Tensor:
         array = self._array("values", values, self.dtype, stream)
         grad = _grad(array.device, stream)
         if row_ids is None:
-            if array.size != self.rows * self.width:
-                raise self._shape_error("values", array, f"[{self.rows}, {self.width}], or row_ids with them,")
+            rows = self.rows if rows is None else rows
+            if array.size != rows * self.width:
+                raise self._shape_error("values", array, f"[{rows}, {self.width}], or row_ids with them,")
             grad.layout = _abi.Layout.DENSE
             self._into(grad, array, None)
             return grad, array
@@ -202,6 +205,8 @@ class Tensor:
         """Steps are counted where the call went well alone, so that a refused one can be made again."""
         handle = ctypes.c_void_p()
         with self._lock, self.job._using():
+            if self._handle is None:
+                raise Closed(f"tensor {self.name} is closed", job=self.job.name, tensor=self.name)
             number = self._next[counter] if step is None else step
             if not 0 <= number < 1 << 64:
                 raise Invalid(f"tensor {self.name}: step {number}; must be 0 to 2^64 - 1")
@@ -221,6 +226,16 @@ class Tensor:
             collect = self._with_contributed(collect)
         call = _lib.load().zenps_allreduce
         return self._start(call, "sum", step, (_byref(grad), _byref(result)), (grad, borrowed), collect)
+
+    def allreduce_parts(self, parts: Sequence[Part], *, step: Optional[int] = None, out: Any = "same",
+                        contributes: bool = False) -> "Request[List[Rows]]":  # fmt: skip
+        """The same of a gradient that consists of several arrays, in one round without a copy: parts in ascending order of
+        row_base, not overlapping. The result is a list of Rows, one for each, whose row numbers count from row_base. out:
+        for all parts, or a list with one for each: [part.values for part in parts] sums dense ones in place. Host memory."""
+        return allreduce_parts(self, parts, step, out, contributes)
+
+    def _take(self, request: int) -> _Taken:
+        return _Taken(request, self.job.name)
 
     def push(self, values: Any = None, row_ids: Any = None, *, step: Optional[int] = None,
              stream: Optional[int] = None, contributes: bool = False) -> "Request[None]":  # fmt: skip
@@ -287,6 +302,19 @@ class Tensor:
             return rows
 
         return both
+
+    def close(self) -> None:
+        """Closes the tensor on all ranks: servers forget it, and the name may be opened anew, with another shape. Results
+        stay. Collective; Busy, and nothing happens, while an operation on it is in flight here."""
+
+        def close_it() -> None:
+            with self._lock:
+                if self._handle is not None:
+                    _lib.check(_lib.load().zenps_tensor_close(self._handle), self.job.name)
+                    self.job._tensors.pop(self._handle, None)
+                    self._handle = None
+
+        self.job._blocking(close_it)
 
     def owner(self, partition: int) -> int:
         """The server, 0 to job.servers - 1, that has the partition."""
