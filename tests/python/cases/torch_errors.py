@@ -56,14 +56,14 @@ def kill() -> None:
     else:
         trained = model
         zt.GradientSync(model, job)
-    for step in range(3):
-        trained(ids(step)).sum().backward()
-        model.zero_grad(set_to_none=True)
-    if RANK == 2:
-        in_backward(model, lambda: os.kill(os.getpid(), signal.SIGKILL))
-    since = time.monotonic()
     try:
-        trained(ids(3)).sum().backward()
+        for step in range(4):
+            if step == 3 and RANK == 2:
+                in_backward(model, lambda: os.kill(os.getpid(), signal.SIGKILL))
+            model.zero_grad(set_to_none=True)
+            loss = trained(ids(step)).sum()
+            since = time.monotonic()
+            loss.backward()  # of step 2 or 3: the others may still be waiting for sums that rank 2 has
     except zenps.ZenpsError as error:
         report(error, since)
         with torch.no_grad():
