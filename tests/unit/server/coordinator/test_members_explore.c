@@ -33,6 +33,7 @@ struct fake {
   struct held held[HELD_MAX]; /* servers: jobs opened here */
   unsigned n_held;
   uint64_t job_id; /* workers: of the last JOIN_DONE */
+  uint32_t tensor; /* and of the last TENSOR_DONE */
   bool in, failed;
 };
 
@@ -107,7 +108,7 @@ static void on_act(void *ctx, const struct zps_action *action) {
   const unsigned who = fake_of(world, action->client);
   struct fake *fake = &world->fakes[who];
   struct held *held = NULL;
-  if (action->type <= ZPS_ACT_TENSOR_OPEN) {
+  if (action->type <= ZPS_ACT_TENSOR_FORGET) {
     assert_true(who < N_SERVERS && fake->up);
     held = held_find(fake, action->job->job_id);
     assert_int_equal(held != NULL, action->type != ZPS_ACT_JOB_OPEN);
@@ -130,6 +131,9 @@ static void on_act(void *ctx, const struct zps_action *action) {
       world->open[world->n_open++] =
           (struct request){.server = who, .job_id = action->job->job_id, .tensor = action->tensor->spec.tensor};
       break;
+    case ZPS_ACT_TENSOR_FORGET:
+      assert_true(held->answered);
+      break;
     case ZPS_ACT_JOIN_DONE:
       assert_int_equal(action->job->state, ZPS_JOB_RUNNING);
       for (uint32_t i = 0; i < action->job->n_servers; i++) {
@@ -145,6 +149,10 @@ static void on_act(void *ctx, const struct zps_action *action) {
     case ZPS_ACT_TENSOR_DONE:
       assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id);
       assert_int_equal(action->tensor->state, ZPS_TENSOR_OPEN);
+      fake->tensor = action->tensor->spec.tensor;
+      break;
+    case ZPS_ACT_TENSOR_CLOSED:
+      assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id);
       break;
     case ZPS_ACT_GROUP_DONE:
       assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id && action->group->is_met);
@@ -313,7 +321,14 @@ static void close_group(struct world *world, struct fake *fake) {
   assert_true(err == ZPS_OK || err == ZPS_ERR_UNKNOWN || fake->failed);
 }
 
-enum { N_EVENTS = N_SERVERS + N_WORKERS + 14 };
+static void close_tensor(struct world *world, struct fake *fake) {
+  int *token = &world->tokens[world->n_tokens++];
+  if (zps_members_tensor_close(world->members, &fake->client, fake->job_id, fake->tensor, 10, token, world->now_ns,
+                               NULL))
+    ++*token;
+}
+
+enum { N_EVENTS = N_SERVERS + N_WORKERS + 16 };
 
 static void event(struct world *world, unsigned what) {
   struct fake *w0 = &world->fakes[N_SERVERS], *w1 = &world->fakes[N_SERVERS + 1];
@@ -367,6 +382,12 @@ static void event(struct world *world, unsigned what) {
       break;
     case N_SERVERS + N_WORKERS + 13:
       close_group(world, w0);
+      break;
+    case N_SERVERS + N_WORKERS + 14:
+      close_tensor(world, w0);
+      break;
+    case N_SERVERS + N_WORKERS + 15:
+      close_tensor(world, w1);
       break;
     default:
       toggle(world, what);
