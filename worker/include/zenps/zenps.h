@@ -417,7 +417,8 @@ ZENPS_API zenps_status_t zenps_group_open(zenps_job_t *job, const char *name, co
 /* No tensor is opened in the group any more, and no barrier held; its tensors go on. When all of its ranks have closed
  * it the name may be used for other ranks; not so the names of its tensors that are still open, and barriers and
  * broadcasts of other ranks are then ZENPS_ERR_SHAPE where the former ones have held any: give such groups names of
- * their own. Groups that are left open are closed by zenps_close(). Waits for the coordinator alone. NULL is allowed. */
+ * their own. Groups that are left open are closed by zenps_close(). Waits for the coordinator alone. NULL is allowed.
+ */
 ZENPS_API zenps_status_t zenps_group_close(zenps_group_t *group);
 
 /* Opens a tensor; the first rank to do so registers it, the others must agree in every argument. 1 <= rows <= 2^40,
