@@ -137,8 +137,9 @@ def case_checkpoint(_: zenps.Job) -> None:
             backward(model, step)
             optimizer.step()
 
-    exact: Dict[str, Any] = {"kind": "topk", "min_numel": 1000}  # other kinds draw other samples after a restart
-    for compress in (zt.DGC(0.02, warmup=(0.1,), warmup_steps=5, **exact), zt.TopK(0.02, **exact)):
+    small: Dict[str, Any] = {"min_numel": 1000}
+    kinds = ("topk", "sampled", "reused")
+    for compress in (zt.DGC(0.02, warmup=(0.1,), warmup_steps=5, **small), *(zt.TopK(0.02, kind=k, **small) for k in kinds)):
         whole = model_of()
         sync = sync_of(whole, compress=compress)
         run(whole, sync, range(20))

@@ -18,7 +18,7 @@ static struct {
   struct zps_job_spec job;
   struct zps_member_spec member1;
   struct zps_tensor_spec tensor;
-  uint32_t owner2, rank;
+  uint32_t owner2, rank, closed;
   uint64_t job_id;
   zps_err_t code;
   char text[100];
@@ -40,6 +40,14 @@ zps_err_t zps_shard_tensor_open(struct zps_shard *at, const struct zps_tensor_sp
   fake.tensor = *spec;
   if (spec->n_parts > 2) fake.owner2 = spec->owners[2];
   return strcmp(spec->name, "full") == 0 ? zps_fail(error, ZPS_ERR_NOMEM, "full up") : ZPS_OK;
+}
+
+zps_err_t zps_shard_tensor_close(struct zps_shard *at, uint64_t job_id, uint32_t tensor, struct zps_error *error) {
+  (void)at;
+  fake.n_calls++;
+  fake.job_id = job_id;
+  fake.closed = tensor;
+  return tensor == 4 ? ZPS_OK : zps_fail(error, ZPS_ERR_UNKNOWN, "no tensor %u", tensor);
 }
 
 zps_err_t zps_shard_job_close(struct zps_shard *at, uint64_t job_id, const char *reason) {
@@ -97,6 +105,7 @@ static const char tensor_open[] =
     "\"dtype\": \"f64\", \"op\": \"mean\", \"partitions\": 3, \"block_bits\": 2, \"codec\": \"paper\", \"values\": "
     "\"bf16\", "
     "\"owners\": [0, 1, 2]}";
+static const char tensor_forget[] = "{\"job_id\": \"0x0000000000000005\", \"tensor\": 4}";
 static const char rank_gone[] =
     "{\"job_id\": \"0x0000000000000005\", \"rank\": 1, \"code\": \"ERR_PEER_LOST\", \"text\": \"gone\"}";
 
@@ -113,6 +122,8 @@ static void test_calls_reach_the_shard(void **state) {
   assert_true(fake.tensor.dtype == ZPS_DTYPE_F64 && fake.tensor.op == ZPS_OP_MEAN && fake.tensor.block_bits == 2);
   assert_int_equal(fake.tensor.codec, ZPS_CODEC_PAPER);
   assert_int_equal(fake.tensor.value_codec, ZPS_VALUES_BF16);
+  assert_int_equal(call("tensor.forget", tensor_forget, NULL, &error), ZPS_OK);
+  assert_true(fake.job_id == 5 && fake.closed == 4);
   assert_int_equal(call("rank.gone", rank_gone, NULL, &error), ZPS_OK);
   assert_true(fake.rank == 1 && fake.code == ZPS_ERR_PEER_LOST && strcmp(fake.text, "gone") == 0);
   assert_int_equal(call("job.close", "{\"job_id\": \"0x0000000000000005\", \"reason\": \"end\"}", NULL, &error),
@@ -165,7 +176,7 @@ static void spoil(const char *method, const char *params) {
       n++;
     }
   }
-  assert_true(n > 15);
+  assert_true(n > 10);
 }
 
 static void test_nothing_else_reaches_the_shard(void **state) {
@@ -173,6 +184,7 @@ static void test_nothing_else_reaches_the_shard(void **state) {
   struct zps_error error;
   spoil("job.open", job_open);
   spoil("tensor.open", tensor_open);
+  spoil("tensor.forget", tensor_forget);
   spoil("rank.gone", rank_gone);
   fake.n_calls = 0;
   assert_int_equal(call("job.open", "{}", NULL, &error), ZPS_ERR_PROTOCOL);

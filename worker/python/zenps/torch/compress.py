@@ -245,17 +245,19 @@ class Cut:
 
 
 def save(sparsifier: Sparsifier, job: Optional[Ranks]) -> Dict[str, Any]:
-    """The state, with tensors; `job`: with what all its ranks keep on rank 0, and zeros on the others."""
+    """The state, with tensors: all of it, from which a run goes on bit for bit. `job`: residual and velocity alone, with
+    what all its ranks keep on rank 0, and zeros on the others."""
+    if job is None:
+        return {"saved": torch.frombuffer(bytearray(sparsifier.save()), dtype=torch.uint8)}
     state = sparsifier.state_dict()
     dtype = torch.float64 if sparsifier.dtype == "f64" else torch.float32
     for name in ("residual", "velocity"):
         if state[name] is None:
             continue
         state[name] = torch.frombuffer(bytearray(state[name]), dtype=dtype)
-        if job is not None:
-            all_reduce(state[name], job=job)
-            if job.rank:
-                state[name].zero_()
+        all_reduce(state[name], job=job)
+        if job.rank:
+            state[name].zero_()
     return state
 
 
@@ -265,6 +267,9 @@ def load_all(sparsifiers: Dict[str, Sparsifier], states: Dict[str, Any]) -> None
         raise Invalid(f"load_state_dict: residuals of {sorted(states)}; those of {sorted(sparsifiers)} are wanted")
     for parameter, sparsifier in sparsifiers.items():
         state = dict(states[parameter])
+        if "saved" in state:
+            sparsifier.load(convert.array(state["saved"].contiguous(), (state["saved"].numel(),)).tobytes())
+            continue
         for name in ("residual", "velocity"):
             if state[name] is not None:
                 state[name] = convert.array(state[name].contiguous(), (state[name].numel(),)).tobytes()
