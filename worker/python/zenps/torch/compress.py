@@ -9,6 +9,7 @@ what was sent plus the residual is the sum of all gradients, to the rounding of 
 
 from __future__ import annotations
 
+import ctypes
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
@@ -268,7 +269,8 @@ def load_all(sparsifiers: Dict[str, Sparsifier], states: Dict[str, Any]) -> None
     for parameter, sparsifier in sparsifiers.items():
         state = dict(states[parameter])
         if "saved" in state:
-            sparsifier.load(convert.array(state["saved"].contiguous(), (state["saved"].numel(),)).tobytes())
+            saved = state["saved"].contiguous()
+            sparsifier.load(ctypes.string_at(saved.data_ptr(), saved.numel()))
             continue
         for name in ("residual", "velocity"):
             if state[name] is not None:
