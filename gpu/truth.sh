@@ -88,7 +88,8 @@ need() { # COMMAND WHAT-FOR
   command -v "$1" >/dev/null || missing="$missing\n  $1: $2"
 }
 need make "building"
-need "${CC:-cc}" "building"
+cc=${CC:-cc}
+need "${cc%% *}" "building" # CC may be "ccache gcc"
 has_gpu=no
 if [ "$emulated" = no ]; then
   need nvcc "compiling kernels (CUDA toolkit 11.8 or newer)"
