@@ -248,12 +248,13 @@ def run(make: Callable[[argparse.Namespace], Task], arguments: argparse.Namespac
             step += 1
             total += loss.item()
             progress(f"epoch {epoch + 1}, step {step - steps_before}: loss {total / (step - steps_before):.4f}")
-        seconds += time.monotonic() - start
+        took = time.monotonic() - start
+        seconds += took
         losses.append(sync.mean(total / (step - steps_before)))
         metrics.append(task.evaluate())
         progress.clear()
         if first:
-            print(f"epoch {epoch + 1}: {step - steps_before} steps, {(step - steps_before) / (time.monotonic() - start):.1f} a second, "
+            print(f"epoch {epoch + 1}: {step - steps_before} steps, {(step - steps_before) / took:.1f} a second, "
                   f"loss {losses[-1]:.4f}, {task.metric} {metrics[-1]:.4f}", file=sys.stderr)  # fmt: skip
         # Every rank has the same parameters, so every rank ends alike.
         if arguments.target is not None and (metrics[-1] <= arguments.target) == task.lower_is_better:
