@@ -200,7 +200,7 @@ zps_err_t zps_client_call_wait(struct zps_client *client, struct zps_client_orde
 
 zps_err_t zps_client_call(struct zps_client *client, const char *method, zps_json *params, uint64_t timeout_ms,
                           zps_json **result_p, struct zps_error *error) {
-  struct zps_client_order *call;
+  struct zps_client_order *call = NULL;
   const zps_err_t code = zps_client_call_start(client, method, params, timeout_ms, &call, error);
   return code == ZPS_OK ? zps_client_call_wait(client, call, result_p, error) : code;
 }
