@@ -115,7 +115,8 @@ class Sync:
 
         dist.init_process_group("gloo")
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
-        module = nn.parallel.DistributedDataParallel(task.model)
+        # The only buffers are constants; DDP would send them in every step.
+        module = nn.parallel.DistributedDataParallel(task.model, broadcast_buffers=False)
         if how == "ddp":
             zt.ddp(module, self.job, scheme=arguments.scheme, **({} if compress is None else {"compress": compress}))
         elif how == "gloo-fp16":
