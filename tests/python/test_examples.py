@@ -16,7 +16,7 @@ WORDNET, HELP, FASHION = "/usr/share/wordnet", "/usr/share/libreoffice/help/de",
 ENV = dict(os.environ, OMP_NUM_THREADS="1")
 pytest.importorskip("torch")
 
-# Arguments, the folder of data, and how far apart two ranks and one process may end: float roundings of a few steps.
+# Arguments, and the folder of the data.
 CASES = {
     "lm": (["--words", "5000", "--negatives", "64", "--length", "10", "--steps", "6"], WORDNET),
     "deepfm": (["--samples", "4000", "--rows", "5000", "--steps", "8"], ""),

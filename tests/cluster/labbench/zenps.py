@@ -77,10 +77,12 @@ class Service:
     def job(self, command, env=None):
         """Starts the ranks of a new job, each with its output captured."""
         self.n_jobs += 1
+        job = {"ZENPS_COORDINATOR": self.address, "ZENPS_JOB": f"bench{self.n_jobs}", "ZENPS_WORLD_SIZE": str(self.world),
+               "ZENPS_INTERFACE": "eth0", "ZENPS_ROUND_TIMEOUT": "600s", "ZENPS_JOIN_TIMEOUT": "300s",
+               "WORLD_SIZE": str(self.world)}  # this and RANK: torch.distributed's names
         return [self.lab.spawn(i // self.per_host, command, f"rank{i}",
-                               {**self.env, "ZENPS_COORDINATOR": self.address, "ZENPS_JOB": f"bench{self.n_jobs}", "ZENPS_RANK": str(i),
-                                "ZENPS_WORLD_SIZE": str(self.world), "ZENPS_INTERFACE": "eth0", "ZENPS_ROUND_TIMEOUT": "600s",
-                                "ZENPS_JOIN_TIMEOUT": "300s", **(env or {})}, capture=True) for i in range(self.world)]
+                               {**self.env, **job, "ZENPS_RANK": str(i), "RANK": str(i), **(env or {})}, capture=True)
+                for i in range(self.world)]
 
     def measure(self, spec):
         """What is measured of one row. With `watch_links`, `links` tells how full they were in the course of a step."""

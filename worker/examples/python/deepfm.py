@@ -12,12 +12,12 @@ from __future__ import annotations
 
 from typing import Any, List
 
-import numpy as np
 import torch
 from torch import nn
 
 import common
 import data
+from metrics import auc
 
 
 class Model(nn.Module):
@@ -41,15 +41,6 @@ class Model(nn.Module):
 
     def forward(self, fields: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return nn.functional.binary_cross_entropy_with_logits(self.scores(fields), labels)
-
-
-def auc(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Share of pairs of a click and no click that the scores order rightly; ties count half."""
-    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    middle = np.cumsum(counts) - (counts - 1) / 2
-    clicks = labels > 0.5
-    n, others = int(clicks.sum()), int((~clicks).sum())
-    return float((middle[inverse][clicks].sum() - n * (n + 1) / 2) / (n * others))
 
 
 class Clicks(common.Task):

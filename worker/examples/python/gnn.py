@@ -16,7 +16,7 @@ from torch import nn
 
 import common
 import data
-from deepfm import auc
+from metrics import auc
 
 
 class Model(nn.Module):

@@ -19,6 +19,7 @@ from torch import nn
 
 import common
 import data
+from softmax import SampledSoftmax
 
 
 class Model(nn.Module):
@@ -28,7 +29,7 @@ class Model(nn.Module):
         nn.init.normal_(self.words.weight, std=0.1)
         self.lstm = nn.LSTM(width, hidden, batch_first=True)
         self.down = nn.Linear(hidden, width)
-        self.softmax = common.SampledSoftmax(n_words, width, negatives, sparse)
+        self.softmax = SampledSoftmax(n_words, width, negatives, sparse)
 
     def hidden(self, window: torch.Tensor) -> torch.Tensor:
         """window [n, t + 1] of words; [n * t, width], from each word to the next."""

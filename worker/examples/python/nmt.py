@@ -9,8 +9,6 @@ line, German, a tab, English.
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from typing import Any, List, Sequence, Tuple
 
 import numpy as np
@@ -19,6 +17,8 @@ from torch import nn
 
 import common
 import data
+from metrics import bleu
+from softmax import SampledSoftmax
 
 
 class Model(nn.Module):
@@ -38,7 +38,7 @@ class Model(nn.Module):
         self.decoder = nn.LSTM(width, hidden, batch_first=True)
         self.query = nn.Linear(hidden, hidden, bias=False)
         self.down = nn.Linear(2 * hidden, width)
-        self.softmax = common.SampledSoftmax(n_target, width, negatives, sparse)
+        self.softmax = SampledSoftmax(n_target, width, negatives, sparse)
 
     def attend(self, state: torch.Tensor, memory: torch.Tensor, padding: torch.Tensor) -> torch.Tensor:
         """state [n, t, h], memory [n, s, h], padding [n, s]; [n, t, width]."""
@@ -69,22 +69,6 @@ class Model(nn.Module):
             word = self.softmax.logits(self.attend(out, memory, padding)[:, 0]).argmax(1, keepdim=True)
             words.append(word)
         return [row[: row.index(0)] if 0 in row else row for row in torch.cat(words, 1).tolist()]
-
-
-def bleu(translations: Sequence[List[int]], references: Sequence[List[int]]) -> float:
-    """BLEU of word numbers, 0 to 100: of 1 to 4 words in a row, with the penalty for short ones."""
-    matched, made = [0] * 4, [0] * 4
-    for ours, theirs in zip(translations, references):
-        for n in range(1, 5):
-            have = Counter(tuple(ours[i : i + n]) for i in range(len(ours) - n + 1))
-            want = Counter(tuple(theirs[i : i + n]) for i in range(len(theirs) - n + 1))
-            matched[n - 1] += sum((have & want).values())
-            made[n - 1] += sum(have.values())
-    if 0 in matched:
-        return 0.0
-    length, wanted = sum(map(len, translations)), sum(map(len, references))
-    mean = sum(math.log(m / n) for m, n in zip(matched, made)) / 4
-    return 100 * math.exp(mean + min(0.0, 1 - wanted / length))
 
 
 def _padded(sentences: Sequence[List[int]]) -> torch.Tensor:
