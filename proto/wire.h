@@ -12,6 +12,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "common/base/err.h"
 
@@ -117,6 +118,15 @@ struct zps_frame {
     struct zps_frame_abort abort;
   } u;
 };
+
+/* All that comes ahead of slices, ranks and text becomes 0: these are many bytes, and counted. */
+static inline void zps_frame_round_init(struct zps_frame_round *round) {
+  memset(round, 0, offsetof(struct zps_frame_round, slices));
+}
+static inline void zps_frame_abort_init(struct zps_frame_abort *abort) {
+  memset(abort, 0, offsetof(struct zps_frame_abort, ranks));
+  abort->text[0] = '\0';
+}
 
 /* Writes `frame` to `buf` (at least ZPS_WIRE_FRAME_MAX bytes). ZPS_ERR_INVALID when a count or size exceeds the limits
  * above: a bug of the caller's. No allocation. */

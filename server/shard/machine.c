@@ -130,11 +130,9 @@ static struct zps_frame_abort *begin_abort(struct zps_shard_machine *machine, st
   struct zps_frame_abort *abort = &actions->abort;
   set_state(machine, ZPS_SHARD_ABORTED);
   add_action(actions, ZPS_SHARD_ABORT, ZPS_SHARD_NO_RANK, 0);
+  zps_frame_abort_init(abort);
   abort->step = machine->config.step;
-  abort->seek = 0;
   abort->code = code;
-  abort->n_ranks = 0;
-  abort->text[0] = '\0';
   zps_text_add(abort->text, sizeof abort->text, "job %s, tensor %s, step %" PRIu64 ": ", machine->config.job,
                machine->config.tensor, machine->config.step);
   return abort;

@@ -52,13 +52,9 @@ static uint32_t fill_frame(struct zps_peer_round *round, uint32_t instr, struct 
   struct zps_frame_round *messages = &frame->u.round;
   uint64_t inline_bytes = 0;
   frame->header = (struct zps_frame_header){.type = ZPS_FRAME_PEER};
+  zps_frame_round_init(messages);
   messages->tensor = round->base.tensor->id;
   messages->step = round->base.step;
-  messages->total_nnz = 0;
-  messages->timeout_ms = 0;
-  messages->is_absent = false;
-  messages->n_absent = messages->seek = messages->age = messages->age_max = 0;
-  messages->n_slices = 0;
   for (; instr != NONE && messages->n_slices < ZPS_WIRE_SLICES_MAX; instr = round->send_next[instr]) {
     struct zps_slice *slice = &messages->slices[messages->n_slices];
     fill_slice(round, instr, slice);

@@ -239,14 +239,12 @@ static struct zps_served_part *fill_push(const struct zps_served_round *round, s
   *bulk_bytes_p = 0;
   frame->header =
       (struct zps_frame_header){.type = round->base.only_gives || round->base.wants ? ZPS_FRAME_GIVE : ZPS_FRAME_PUSH};
+  zps_frame_round_init(push);
   push->tensor = round->base.tensor->id;
   push->step = round->base.step;
   push->is_absent = round->base.is_absent;
-  push->n_absent = 0;
   push->total_nnz = round->base.stats.nnz_in;
   push->timeout_ms = push_timeout_ms(round, now_ns);
-  push->seek = push->age = push->age_max = 0;
-  push->n_slices = 0;
   for (; ready && push->n_slices < ZPS_WIRE_SLICES_MAX; ready = ready->next_ready) {
     const size_t more = goes_inline(ready) ? (size_t)ready->slice_bytes : 0;
     if (inline_bytes + more > ZPS_WIRE_INLINE_MAX) break;
