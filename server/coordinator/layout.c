@@ -8,10 +8,11 @@ static uint64_t default_parts(uint64_t rows, uint32_t width, uint32_t n_servers)
   const uint64_t least = (uint64_t)n_servers * ZPS_LAYOUT_PARTS_PER_SERVER;
   uint64_t most = (uint64_t)n_servers * ZPS_LAYOUT_PARTS_PER_SERVER_MAX;
   if (most > ZPS_LAYOUT_PARTS_MAX) most = ZPS_LAYOUT_PARTS_MAX;
-  uint64_t n = rows * width / ZPS_LAYOUT_VALUES_MIN;
-  if (n > most) n = most;
+  const uint64_t by_values = rows * width / ZPS_LAYOUT_VALUES_MIN, by_rows = rows / ZPS_LAYOUT_ROWS_MIN;
+  const uint64_t each = by_values < n_servers ? by_values : n_servers; /* servers that take part, however few rows */
+  uint64_t n = by_values > most ? most : by_values;
   if (n < least) n = least;
-  if (n > rows / ZPS_LAYOUT_ROWS_MIN) n = rows / ZPS_LAYOUT_ROWS_MIN;
+  if (n > by_rows) n = by_rows < each ? each : by_rows;
   if (n > n_servers) n -= n % n_servers;
   if (n < (rows >> 31) + 1) n = (rows >> 31) + 1;
   return n > ZPS_PARTITION_PARTS_MAX ? ZPS_PARTITION_PARTS_MAX : n;

@@ -2,9 +2,10 @@
  * How a tensor is laid out over the servers of its job: number of partitions and their owners.
  *
  * By default four partitions per server, so that a lost server's share can spread over the others; fewer for small
- * tensors, so that a partition has ZPS_LAYOUT_ROWS_MIN rows or more; up to sixteen for large ones, as long as a
- * partition has ZPS_LAYOUT_VALUES_MIN values, because a partition's sum is read when all of it is there, and links are
- * idle meanwhile; even more for huge ones, since a partition addresses its rows with 32 bits. The same number on each
+ * tensors, so that a partition has ZPS_LAYOUT_ROWS_MIN rows or more, but one for each server where rows are wide and
+ * each has ZPS_LAYOUT_VALUES_MIN values then; up to sixteen for large ones, as long as a partition has
+ * ZPS_LAYOUT_VALUES_MIN values, because a partition's sum is read when all of it is there, and links are idle
+ * meanwhile; even more for huge ones, since a partition addresses its rows with 32 bits. The same number on each
  * server, where there is one for each. Never more partitions than rows, also when more are asked for. Owners go
  * round-robin, each tensor starting at another server, so that tensors of one partition spread as well.
  *

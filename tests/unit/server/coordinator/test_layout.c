@@ -27,7 +27,7 @@ static void test_layout(void **state) {
   assert_int_equal(parts_of(1ull << 40, 1, 1, 0), 513);
   assert_int_equal(parts_of(1ull << 40, 1, ZPS_SERVERS_MAX, 0), 4096);
   assert_int_equal(parts_of(47702, 64, 16, 0), 176); /* of 186 that have rows enough */
-  assert_int_equal(parts_of(256 * 15, 1 << 10, 16, 0), 15);
+  assert_int_equal(parts_of(256 * 15, 1 << 10, 16, 0), 16);
   assert_int_equal(parts_of(10, 1, 4, 16), 10);
   assert_int_equal(parts_of(100, 1, 4, 16), 16);
   const struct zps_layout layout = {.n_parts = 18, .n_owners = 4};
@@ -61,6 +61,14 @@ static void test_small(void **state) {
   assert_layout(1000, 1, ZPS_DTYPE_F32, 64, 64, 8, 8);
   assert_layout(3, 2048, ZPS_DTYPE_F32, 1, 4, 1, 3); /* no more than rows */
   assert_layout(1000, 1, ZPS_DTYPE_F32, 1000, 1, 1, 3);
+}
+
+/* Few rows of many values are no small tensor: all servers take part. */
+static void test_wide(void **state) {
+  (void)state;
+  assert_layout(207, 960, ZPS_DTYPE_F32, 4, 4, 4, 4);
+  assert_layout(10, 1 << 20, ZPS_DTYPE_F32, 4, 4, 4, 4);
+  assert_layout(255, 64, ZPS_DTYPE_F32, 64, 4, 4, 1); /* of as many rows and values as one partition has at least */
 }
 
 /* Small tensors spread over the servers, and a rank that asks for partitions gets them on every server. */
@@ -139,11 +147,9 @@ static void test_even_ranges_of_large_tensors(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_layout),
-      cmocka_unit_test(test_small),
-      cmocka_unit_test(test_small_spread),
-      cmocka_unit_test(test_even_ranges),
-      cmocka_unit_test(test_even_ranges_of_large_tensors),
+      cmocka_unit_test(test_layout),      cmocka_unit_test(test_small),
+      cmocka_unit_test(test_wide),        cmocka_unit_test(test_small_spread),
+      cmocka_unit_test(test_even_ranges), cmocka_unit_test(test_even_ranges_of_large_tensors),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -96,8 +96,7 @@ def on_host(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def lanes(n: int) -> Optional[Tuple[int, int]]:
-    """n values as rows x width, of a width that is quick to encode; None where n has no such divisor."""
-    for width in range(min(1024, n), LANE // 4 - 1, -1):
-        if n % width == 0:
-            return n // width, width
-    return None
+    """n values as rows x width, of the width nearest LANE that divides n; None where there is none that is quick to encode,
+    and has rows enough to be dealt evenly to servers."""
+    widths = sorted(range(LANE // 4, 4 * LANE + 1), key=lambda width: abs(width - LANE))
+    return next(((n // width, width) for width in widths if n % width == 0), None)
