@@ -271,24 +271,30 @@ static void explain(const struct zps_member_job *job, const struct zps_member_gr
            links ? "a tensor with a rank-to-rank scheme" : "it", missing);
 }
 
+/* The rank that waits whose time is up first; NULL: none waits. */
+static const struct zps_member_seat *next_up(const struct zps_member_group *group) {
+  const struct zps_member_seat *first = NULL;
+  for (uint32_t i = 0; i < group->n_ranks && !group->is_met; i++) {
+    const struct zps_member_seat *const seat = &group->seats[i];
+    if (seat->token && (!first || seat->deadline_ns < first->deadline_ns)) first = seat;
+  }
+  return first;
+}
+
+/* The first rank whose time is up ends it for all that wait: it would be missing, and they would name it. */
 uint64_t zps_members_groups_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns) {
   uint64_t deadline_ns = ZPS_NEVER;
   for (struct zps_member_group *group = job->groups, *next; group; group = next) {
-    char missing[200] = "", text[600];
+    char missing[200], text[600];
+    const struct zps_member_seat *const first = next_up(group);
     next = group->next;
-    for (uint32_t i = 0; i < group->n_ranks && !group->is_met; i++) {
-      const struct zps_member_seat *seat = &group->seats[i];
-      if (!seat->token) continue;
-      if (seat->deadline_ns > now_ns) {
-        if (seat->deadline_ns < deadline_ns) deadline_ns = seat->deadline_ns;
-        continue;
-      }
-      /* Ranks whose time is up together do not name each other. */
-      if (!missing[0]) missing_ranks(group, missing, sizeof missing);
-      explain(job, group, seat->timeout_ms, missing, text, sizeof text);
-      leave_seat(members, job, group, i, ZPS_ERR_MISSING, text);
+    if (first && first->deadline_ns > now_ns) {
+      if (first->deadline_ns < deadline_ns) deadline_ns = first->deadline_ns;
+    } else if (first) {
+      missing_ranks(group, missing, sizeof missing);
+      explain(job, group, first->timeout_ms, missing, text, sizeof text);
+      fail_waiting(members, job, group, ZPS_ERR_MISSING, text);
     }
-    if (group->n_here == 0) group_destroy(job, group);
   }
   return deadline_ns;
 }

@@ -423,23 +423,19 @@ static void missing_ranks(const struct zps_member_job *job, const struct zps_mem
     if (is_awaited(job, tensor, r)) len += (size_t)snprintf(buf + len, size - len, "%s%u", len ? ", " : "", r);
 }
 
-/* Ranks whose time is up together do not name each other. */
+/* The first rank whose time is up ends it for all that wait: it would be missing, and they would name it. */
 static uint64_t tensor_tick(struct zps_members *members, const struct zps_member_job *job,
                             struct zps_member_tensor *tensor, uint64_t now_ns) {
-  uint64_t deadline = ZPS_NEVER;
-  char missing[200] = "", text[600];
-  for (struct zps_member_closer *closer = tensor->closers, *next; closer; closer = next) {
-    next = closer->next;
-    if (closer->deadline_ns > now_ns) {
-      if (closer->deadline_ns < deadline) deadline = closer->deadline_ns;
-      continue;
-    }
-    if (!missing[0]) missing_ranks(job, tensor, missing, sizeof missing);
-    snprintf(text, sizeof text, "job '%s': after %g s these ranks have not closed tensor '%s': %s", job->name,
-             (double)closer->timeout_ms / 1000, tensor->spec.name, missing);
-    answer_closer(members, job, tensor, take_closer(tensor, closer->client), ZPS_ERR_MISSING, text);
-  }
-  return deadline;
+  const struct zps_member_closer *first = tensor->closers;
+  char missing[200], text[600];
+  for (const struct zps_member_closer *closer = first->next; closer; closer = closer->next)
+    if (closer->deadline_ns < first->deadline_ns) first = closer;
+  if (first->deadline_ns > now_ns) return first->deadline_ns;
+  missing_ranks(job, tensor, missing, sizeof missing);
+  snprintf(text, sizeof text, "job '%s': after %g s these ranks have not closed tensor '%s': %s", job->name,
+           (double)first->timeout_ms / 1000, tensor->spec.name, missing);
+  answer_closers(members, job, tensor, NULL, ZPS_ERR_MISSING, text);
+  return ZPS_NEVER;
 }
 
 uint64_t zps_members_closes_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns) {

@@ -445,9 +445,10 @@ ZENPS_API zenps_status_t zenps_tensor_open_many(zenps_job_t *job, const zenps_te
  * wait for all ranks, and returns when all have. Servers and coordinator then have forgotten it, with what of the
  * library's own belongs to it, and the name may be opened anew, with another shape. Requests that are done stay valid.
  * ZENPS_ERR_BUSY, and nothing happens, while an operation on it is in flight here; the other ranks then wait until
- * their deadline. ZENPS_ERR_MISSING names ranks that have not come within round_timeout_ms: then the tensor is open as
- * before, on every rank. No other thread may use the tensor meanwhile. After it the tensor must not be used: who does
- * all the same gets ZENPS_ERR_CLOSED while it is among the last 64 that were closed. NULL: ZENPS_ERR_INVALID. */
+ * their deadline. ZENPS_ERR_MISSING, on all that wait, names the ranks that have not come when the first one's
+ * round_timeout_ms are over: then the tensor is open as before, on every rank. No other thread may use the tensor
+ * meanwhile. After it the tensor must not be used: who does all the same gets ZENPS_ERR_CLOSED while it is among the
+ * last 64 that were closed. NULL: ZENPS_ERR_INVALID. */
 ZENPS_API zenps_status_t zenps_tensor_close(zenps_tensor_t *tensor);
 /* `info->struct_size` must be set. */
 ZENPS_API zenps_status_t zenps_tensor_info(const zenps_tensor_t *tensor, zenps_tensor_info_t *info);

@@ -114,6 +114,20 @@ static void test_a_name_is_free_when_all_have_closed(void **state) {
   answered(RANK0, 1, 0);
 }
 
+static void test_who_came_is_not_named_by_who_came_later(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  const uint64_t job_id = members_running_world(4);
+  assert_int_equal(members_group(RANK1, job_id, "g", LIST(0, 1, 3), 0), ZPS_OK);
+  assert_int_equal(members_group(RANK3, job_id, "g", LIST(0, 1, 3), 700 * ZPS_NS_PER_MS), ZPS_OK);
+  assert_int_equal(zps_members_tick(rig.members, 1500 * ZPS_NS_PER_MS), ZPS_NEVER);
+  const unsigned waited[] = {RANK1, RANK3};
+  for (unsigned i = 0; i < 2; i++) {
+    assert_int_equal(members_count(ZPS_ACT_GROUP_FAILED, waited[i], &seen), 1);
+    assert_string_equal(seen->text, "job 'x', group 'g': after 1.5 s these ranks have not opened it: 0");
+  }
+}
+
 static void test_a_rank_that_leaves_is_waited_for_no_longer(void **state) {
   (void)state;
   const struct members_seen *seen = NULL;
@@ -176,6 +190,7 @@ static void test_tensors_of_groups(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       MEMBERS_CASE(test_groups_wait_for_their_own_ranks_alone),
+      MEMBERS_CASE(test_who_came_is_not_named_by_who_came_later),
       MEMBERS_CASE(test_who_does_not_come_is_named),
       MEMBERS_CASE(test_one_name_is_of_one_list),
       MEMBERS_CASE(test_lists_that_cannot_be),

@@ -8,6 +8,7 @@
 
 #include <cmocka.h>
 
+#include "common/base/clock.h"
 #include "tests/unit/server/coordinator/members_rig.h"
 
 static void test_tensor_is_opened_once_and_answered_to_all(void **state) {
@@ -210,6 +211,26 @@ static void test_ranks_that_do_not_close_are_named(void **state) {
   assert_int_equal(members_count(ZPS_ACT_TENSOR_CLOSED, 3, NULL), 1);
 }
 
+static void test_who_closes_is_not_named_by_who_closes_later(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  const uint64_t job_id = members_running_world(4), ms = 1000000;
+  open_tensor(job_id, "w", 0);
+  assert_int_equal(close_tensor(3, job_id, 0, 0), ZPS_OK);
+  assert_int_equal(close_tensor(2, job_id, 0, 700 * ms), ZPS_OK);
+  assert_int_equal(close_tensor(5, job_id, 0, 0), ZPS_OK);
+  assert_int_equal(zps_members_tick(rig.members, 1500 * ms), ZPS_NEVER);
+  const unsigned waited[] = {2, 3, 5};
+  for (unsigned i = 0; i < 3; i++) {
+    assert_int_equal(members_count(ZPS_ACT_TENSOR_FAILED, waited[i], &seen), 1);
+    assert_int_equal(seen->action.code, ZPS_ERR_MISSING);
+    assert_string_equal(seen->text, "job 'x': after 1.5 s these ranks have not closed tensor 'w': 2");
+  }
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_FORGET, 0, NULL), 0);
+  assert_int_equal(close_tensor(4, job_id, 0, 2000 * ms), ZPS_OK); /* the others may ask again */
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_CLOSED, 4, NULL), 0);
+}
+
 static void test_who_closes_is_told_of_a_lost_rank(void **state) {
   (void)state;
   const struct members_seen *seen = NULL;
@@ -226,6 +247,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       MEMBERS_CASE(test_tensor_is_closed_by_all_ranks),
       MEMBERS_CASE(test_ranks_that_do_not_close_are_named),
+      MEMBERS_CASE(test_who_closes_is_not_named_by_who_closes_later),
       MEMBERS_CASE(test_who_closes_is_told_of_a_lost_rank),
       MEMBERS_CASE(test_tensor_is_opened_once_and_answered_to_all),
       MEMBERS_CASE(test_tensor_that_a_server_refuses_stays_refused),
