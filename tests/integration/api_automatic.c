@@ -1,4 +1,6 @@
 /* Tensors whose scheme is chosen while they are used: the results are the same for any choice. */
+#include <signal.h>
+
 #include "tests/integration/api_test.h"
 
 enum { FLIGHT = 4, STEPS = 64 };
@@ -120,7 +122,181 @@ static void test_automatic_refusals(void **state) {
   ranks_run(cluster_shared(), 2, refusals, NULL, 0);
 }
 
-const struct CMUnitTest api_automatic_tests[] = {cmocka_unit_test(test_automatic),
-                                                 cmocka_unit_test(test_automatic_any_order),
-                                                 cmocka_unit_test(test_automatic_refusals)};
+/* ------------------------------------------------------------ nobody has said yet which scheme a step runs as */
+
+static const struct spec auto_spec = {
+    .rows = 5000,
+    .width = 2,
+    .dtype = ZENPS_F32,
+    .density = 0.01,
+    .rows_in = true,
+    .rows_out = true,
+    .options = {.struct_size = sizeof(zenps_tensor_options_t), .scheme = "auto", .block_bits = -1}};
+
+struct call {
+  zenps_grad_t in, out;
+  zenps_request_t *request;
+};
+
+static void call_make(struct rank *rank, zenps_tensor_t *tensor, uint64_t step, struct call *call) {
+  grad_make(&auto_spec, rank->rank, step, &call->in);
+  out_make(&auto_spec, &call->in, &call->out);
+  CHECK_OK(zenps_allreduce(tensor, step, &call->in, &call->out, &call->request));
+}
+
+static void call_free(struct call *call) {
+  zenps_request_free(call->request);
+  out_free(&auto_spec, &call->in, &call->out);
+  grad_free(&call->in);
+}
+
+static void call_check(const struct rank *rank, uint64_t step, struct call *call) {
+  CHECK_OK(zenps_wait(call->request, -1));
+  out_check(&auto_spec, rank->world, step, &call->out);
+  call_free(call);
+}
+
+enum { ARRIVED, GOES_ON }; /* words */
+
+/* The last rank that is through with its calls tells the first, which lets the coordinator go on; all others wait. */
+static void coordinator_stops(struct rank *rank) {
+  CHECK_OK(zenps_barrier(rank->zenps));
+  if (rank->rank == 0) {
+    process_stop(rank->cluster->coordinator);
+    atomic_store(&rank->words[GOES_ON], 1);
+  }
+  rank_await(rank, GOES_ON, 1);
+}
+
+static void coordinator_goes_on(struct rank *rank) {
+  atomic_fetch_add(&rank->words[ARRIVED], 1);
+  if (rank->rank == 0) {
+    rank_await(rank, ARRIVED, (unsigned)rank->world);
+    CHECK(kill(rank->cluster->coordinator, SIGCONT) == 0);
+    atomic_store(&rank->words[GOES_ON], 2);
+  }
+  rank_await(rank, GOES_ON, 2);
+}
+
+/* Calls return although nobody answers, and what can be told to be wrong is told at once. */
+static void calls_return(struct rank *rank) {
+  struct call calls[FLIGHT];
+  zenps_request_t *request;
+  rank_open(rank);
+  zenps_tensor_t *const tensor = tensor_open(rank, "t", &auto_spec), *const other = tensor_open(rank, "u", &auto_spec);
+  coordinator_stops(rank);
+  for (unsigned i = 0; i < FLIGHT; i++) call_make(rank, i % 2 ? other : tensor, i / 2, &calls[i]);
+  for (unsigned i = 0; i < FLIGHT; i++) CHECK(zenps_test(calls[i].request) == ZENPS_IN_PROGRESS);
+  CHECK_STATUS(zenps_allreduce(tensor, 1, &calls[0].in, &calls[0].out, &request), ZENPS_ERR_BUSY);
+  CHECK_SAYS(zenps_last_error()->text, "tensor t: step 1 is in flight here");
+  CHECK_STATUS(zenps_tensor_close(tensor), ZENPS_ERR_BUSY);
+  CHECK_SAYS(zenps_last_error()->text, "tensor t: 2 of its operations are in flight");
+  coordinator_goes_on(rank);
+  for (unsigned i = 0; i < FLIGHT; i++) call_check(rank, i / 2, &calls[i]);
+  CHECK_OK(zenps_tensor_close(tensor));
+  CHECK_OK(zenps_barrier(rank->zenps));
+  rank_close(rank);
+}
+
+static void test_automatic_calls_return(void **state) {
+  (void)state;
+  struct cluster cluster;
+  cluster_start(&cluster, 2);
+  ranks_run(&cluster, 3, calls_return, NULL, 0);
+  cluster_stop(&cluster);
+}
+
+/* More than may be in flight, which the first ones to come are not kept from. */
+static void too_many(struct rank *rank) {
+  enum { MOST = 32 };
+  static struct call calls[MOST];
+  zenps_request_t *request;
+  rank_open(rank);
+  zenps_tensor_t *const tensor = tensor_open(rank, "t", &auto_spec);
+  coordinator_stops(rank);
+  for (unsigned i = 0; i < MOST; i++) call_make(rank, tensor, i, &calls[i]);
+  CHECK_STATUS(zenps_allreduce(tensor, MOST, &calls[0].in, &calls[0].out, &request), ZENPS_ERR_AGAIN);
+  CHECK_SAYS(zenps_last_error()->text, "32 steps are in flight");
+  coordinator_goes_on(rank);
+  for (unsigned i = 0; i < MOST; i++) call_check(rank, i, &calls[i]);
+  CHECK_OK(zenps_barrier(rank->zenps));
+  rank_close(rank);
+}
+
+/* Nobody says so in time: the call ends with a timeout, and the next one is as if it had not been. */
+static void no_answer(struct rank *rank) {
+  struct call call;
+  rank->round_timeout_ms = 1000;
+  rank_open(rank);
+  zenps_tensor_t *const tensor = tensor_open(rank, "t", &auto_spec);
+  coordinator_stops(rank);
+  call_make(rank, tensor, 0, &call);
+  CHECK_STATUS(zenps_wait(call.request, -1), ZENPS_ERR_TIMEOUT);
+  CHECK_SAYS(zenps_request_error(call.request)->text,
+             "tensor t, step 0: after 1 s the coordinator has not said which scheme it runs as");
+  CHECK(zenps_request_error(call.request)->step == 0 && strcmp(zenps_request_error(call.request)->tensor, "t") == 0);
+  call_free(&call);
+  coordinator_goes_on(rank);
+  for (uint64_t step = 1; step < 4; step++) {
+    call_make(rank, tensor, step, &call);
+    call_check(rank, step, &call);
+  }
+  CHECK_OK(zenps_barrier(rank->zenps));
+  rank_close(rank);
+}
+
+/* One rank gives its call up before anybody knows the scheme: all hear of it, as of any round. */
+static void canceled(struct rank *rank) {
+  struct call call;
+  rank_open(rank);
+  zenps_tensor_t *const tensor = tensor_open(rank, "t", &auto_spec);
+  coordinator_stops(rank);
+  call_make(rank, tensor, 0, &call);
+  if (rank->rank == 1) CHECK_OK(zenps_cancel(call.request));
+  coordinator_goes_on(rank);
+  CHECK_STATUS(zenps_wait(call.request, -1), ZENPS_ERR_CANCELED);
+  call_free(&call);
+  call_make(rank, tensor, 1, &call);
+  call_check(rank, 1, &call);
+  CHECK_OK(zenps_barrier(rank->zenps));
+  rank_close(rank);
+}
+
+/* The job goes while calls wait: they are done, and have no result. */
+static void closed(struct rank *rank) {
+  struct call call;
+  rank_open(rank);
+  zenps_tensor_t *const tensor = tensor_open(rank, "t", &auto_spec);
+  coordinator_stops(rank);
+  call_make(rank, tensor, 0, &call);
+  zenps_close(rank->zenps);
+  CHECK_STATUS(zenps_wait(call.request, -1), ZENPS_ERR_CLOSED);
+  CHECK_SAYS(zenps_request_error(call.request)->text, "the job was closed here, before the round began");
+  call_free(&call);
+  coordinator_goes_on(rank);
+}
+
+static void test_automatic_too_many(void **state) {
+  (void)state;
+  struct cluster cluster;
+  cluster_start(&cluster, 2);
+  ranks_run(&cluster, 2, too_many, NULL, 0);
+  cluster_stop(&cluster);
+}
+
+static void test_automatic_without_an_answer(void **state) {
+  (void)state;
+  struct cluster cluster;
+  cluster_start(&cluster, 2);
+  ranks_run(&cluster, 2, no_answer, NULL, 0);
+  ranks_run(&cluster, 3, canceled, NULL, 0);
+  ranks_run(&cluster, 2, closed, NULL, 0);
+  cluster_stop(&cluster);
+}
+
+const struct CMUnitTest api_automatic_tests[] = {
+    cmocka_unit_test(test_automatic),          cmocka_unit_test(test_automatic_any_order),
+    cmocka_unit_test(test_automatic_refusals), cmocka_unit_test(test_automatic_calls_return),
+    cmocka_unit_test(test_automatic_too_many), cmocka_unit_test(test_automatic_without_an_answer),
+};
 const size_t n_api_automatic_tests = sizeof api_automatic_tests / sizeof api_automatic_tests[0];

@@ -230,9 +230,43 @@ static void test_device_automatic(void **state) {
   ranks_run(cluster_shared(), 2, automatic, &is, 0);
 }
 
+/* The gradient is filled after the call, which the coordinator is to be asked for: nothing of it waits in the call. */
+static void automatic_late(struct rank *rank) {
+  const struct spec spec = {
+      .rows = 2000,
+      .width = 1,
+      .dtype = ZENPS_F32,
+      .density = 0.1,
+      .options = {.struct_size = sizeof(zenps_tensor_options_t), .scheme = "auto", .block_bits = -1}};
+  struct device_flight flight;
+  struct gpu gpu;
+  device_begin(&gpu, rank);
+  zenps_tensor_t *const tensor = tensor_open(rank, "t", &spec);
+  for (uint64_t step = 0; step < 8; step++) {
+    const bool is_late = rank->rank == (int)step % rank->world;
+    device_flight_make(&gpu, &flight, &spec, rank, step);
+    if (is_late) gpu_hold(&gpu, true);
+    CHECK_OK(zenps_allreduce(tensor, step, &flight.in, &flight.out, &flight.request));
+    if (is_late) {
+      CHECK(zenps_test(flight.request) == ZENPS_IN_PROGRESS);
+      gpu_hold(&gpu, false);
+    }
+    CHECK_OK(zenps_wait(flight.request, -1));
+    device_out_check(&gpu, &spec, rank->world, step, &flight.out);
+    device_flight_end(&gpu, &flight, &spec);
+  }
+  device_end(&gpu, rank);
+}
+
+static void test_device_automatic_late(void **state) {
+  (void)state;
+  if (!gpu_is_emulated()) skip(); /* nothing holds a stream of a real one */
+  ranks_run(cluster_shared(), 3, automatic_late, NULL, 0);
+}
+
 const struct CMUnitTest device_scheme_tests[] = {
     cmocka_unit_test(test_device_schemes),       cmocka_unit_test(test_device_schemes_halves),
     cmocka_unit_test(test_device_schemes_mixed), cmocka_unit_test(test_device_schemes_odd),
     cmocka_unit_test(test_device_merges),        cmocka_unit_test(test_device_schemes_max),
-    cmocka_unit_test(test_device_automatic)};
+    cmocka_unit_test(test_device_automatic),     cmocka_unit_test(test_device_automatic_late)};
 const size_t n_device_scheme_tests = sizeof device_scheme_tests / sizeof device_scheme_tests[0];

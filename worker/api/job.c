@@ -49,7 +49,7 @@ static void on_failed(void *ctx, const struct zps_frame_abort *failure) {
     job->failed = true;
     job->failure_command.run = failure_run;
     zps_engine_post(job->plane.engine, &job->failure_command);
-    pthread_cond_broadcast(&job->done); /* a thread that waits for a plan waits in vain */
+    pthread_cond_broadcast(&job->waiting.due); /* who waits for a plan waits in vain */
   }
   pthread_mutex_unlock(&job->lock);
   if (first) zps_log_warn("job %s failed: %s", job->options.job, failure->text);
@@ -92,6 +92,7 @@ static void locks_init(struct zenps_job *job) {
   pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
   pthread_cond_init(&job->done, &attr);
   pthread_condattr_destroy(&attr);
+  zps_waiting_init(&job->waiting, &job->lock);
 }
 
 struct zenps_job *zps_worker_job_ref(struct zenps_job *job) {
@@ -120,6 +121,7 @@ static void job_free(struct zenps_job *job) {
   zps_join_fini(&job->join);
   zps_join_peers_fini(&job->peers);
   zps_telemetry_fini(&job->telemetry);
+  zps_waiting_fini(&job->waiting);
   pthread_mutex_destroy(&job->device_lock);
   pthread_mutex_destroy(&job->open);
   pthread_mutex_destroy(&job->collective.lock);
@@ -232,6 +234,7 @@ static void end_requests(struct zenps_job *job) {
 void zenps_close(zenps_job_t *job) {
   if (!job || zps_worker_forked(job)) return;
   begin_closing(job);
+  zps_waiting_end(&job->waiting);
   zps_rounds_close(&job->rounds);
   drain(job);
   if (!has_failed(job)) zps_plane_drain(&job->plane, CLOSE_WAIT_MS);

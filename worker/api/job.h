@@ -14,6 +14,7 @@
 #include "common/plan/calibration.h"
 #include "worker/api/telemetry.h"
 #include "worker/api/tensor.h"
+#include "worker/api/waiting.h"
 #include "worker/base/error.h"
 #include "worker/base/group.h"
 #include "worker/base/options.h"
@@ -52,6 +53,7 @@ struct zenps_job {
   pthread_mutex_t lock;
   pthread_cond_t done; /* a request is done, or a round over */
   struct zenps_tensor *tensors;
+  struct zps_waiting waiting; /* allreduces under auto that have not begun */
   struct zenps_group *groups;
   /* What is left of tensors that were closed, so that who still uses one is told so: of the last ones. */
   struct zenps_tensor *closed[ZPS_CLOSED_KEPT];

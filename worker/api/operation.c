@@ -23,10 +23,6 @@ static void setup(struct zps_round *round, struct zenps_request *request, uint64
   }
   struct zps_grad_parts *const parts = request->parts = operation->parts;
   request->wants = operation->wants;
-  request->streams[0].is_used = in->memory == ZENPS_DEVICE;
-  request->streams[0].stream = in->stream;
-  request->streams[1].is_used = out->memory == ZENPS_DEVICE;
-  request->streams[1].stream = out->stream;
   zps_result_init(&request->result, operation->out,
                   zps_row_bytes(request->tensor->core.shape.width, request->tensor->core.shape.dtype));
   zps_worker_round_setup(
@@ -46,11 +42,27 @@ static void setup(struct zps_round *round, struct zenps_request *request, uint64
                                 .into = into});
 }
 
-/* Under the job's lock. `given`: as the caller has it. *prepare_p: the round, where it has something to prepare before
- * it is launched; else NULL. */
-static zenps_status_t begin(struct zenps_tensor *tensor, uint64_t step, struct zenps_request *request,
-                            const struct zps_operation *given, const struct zps_operation *operation,
-                            struct zps_round **prepare_p) {
+static void note_stream(struct zenps_request *request, unsigned i, const zenps_grad_t *grad) {
+  request->streams[i].is_used = grad && grad->memory == ZENPS_DEVICE;
+  if (request->streams[i].is_used) request->streams[i].stream = grad->stream;
+}
+
+zenps_status_t zps_worker_operation_note(struct zenps_tensor *tensor, struct zenps_request *request,
+                                         const struct zps_operation *given) {
+  const uint64_t rows = tensor->core.shape.rows, out_rows = is_compact(tensor, given) ? given->wants->count : rows;
+  struct zps_error error;
+  zps_err_t err = given->in ? zps_worker_use_arrays(tensor, given->in, false, rows, &request->memory, &error) : ZPS_OK;
+  if (err == ZPS_OK && given->out)
+    err = zps_worker_use_arrays(tensor, given->out, true, out_rows, &request->memory, &error);
+  note_stream(request, 0, given->in);
+  note_stream(request, 1, given->out);
+  if (err == ZPS_OK) return ZENPS_OK;
+  zps_worker_memory_unuse(&request->memory);
+  return zps_worker_raise(&error);
+}
+
+zenps_status_t zps_worker_operation_begin(struct zenps_tensor *tensor, uint64_t step, struct zenps_request *request,
+                                          const struct zps_operation *operation, struct zps_round **prepare_p) {
   struct zenps_job *job = tensor->job;
   *prepare_p = NULL;
   struct zps_round *round;
@@ -58,15 +70,7 @@ static zenps_status_t begin(struct zenps_tensor *tensor, uint64_t step, struct z
   if (status != ZENPS_OK) return status;
   struct zps_error error;
   if (zps_worker_tensor_check(tensor, &error) != ZPS_OK) return zps_worker_raise(&error);
-  const bool has_in = operation->in, has_out = operation->out;
-  const uint64_t rows = tensor->core.shape.rows;
-  zps_err_t err = given->in ? zps_worker_use_arrays(tensor, given->in, false, rows, &request->memory, &error) : ZPS_OK;
-  if (err == ZPS_OK && given->out)
-    err =
-        zps_worker_use_arrays(tensor, given->out, true, is_compact(tensor, operation) ? operation->wants->count : rows,
-                              &request->memory, &error);
-  if (err != ZPS_OK) return zps_worker_raise(&error);
-  err = zps_worker_tensor_round_get(tensor, step, !has_out, !has_in, &round);
+  const zps_err_t err = zps_worker_tensor_round_get(tensor, step, !operation->out, !operation->in, &round);
   if (err == ZPS_ERR_BUSY) {
     return zps_worker_fail(
         err, "job %s, tensor %s: step %" PRIu64 " is in flight here, or failed and is still being given up",
@@ -111,7 +115,8 @@ zenps_status_t zps_worker_start(struct zenps_tensor *tensor, uint64_t step, cons
     operation.out = operation.parts->out;
   }
   pthread_mutex_lock(&tensor->job->lock);
-  const zenps_status_t status = begin(tensor, step, request, given, &operation, &round);
+  zenps_status_t status = zps_worker_operation_note(tensor, request, given);
+  if (status == ZENPS_OK) status = zps_worker_operation_begin(tensor, step, request, &operation, &round);
   if (status != ZENPS_OK) zps_worker_memory_unuse(&request->memory);
   pthread_mutex_unlock(&tensor->job->lock);
   if (status != ZENPS_OK) {

@@ -31,5 +31,13 @@ zps_err_t zps_worker_use_arrays(const struct zenps_tensor *tensor, const zenps_g
 /* Starts it; `step` is not checked yet. Where it fails, `wants` stays the caller's. */
 zenps_status_t zps_worker_start(struct zenps_tensor *tensor, uint64_t step, const struct zps_operation *operation,
                                 zenps_request_t **request_p);
+/* The parts of it, for an operation that begins later. Under the job's lock. Notes the caller's arrays, as used, and
+ * their streams; on failure nothing is noted. */
+zenps_status_t zps_worker_operation_note(struct zenps_tensor *tensor, struct zenps_request *request,
+                                         const struct zps_operation *given);
+/* Takes a round, sets it up, and launches it, unless it has something to prepare before: then it goes to *prepare_p,
+ * else NULL does. `operation`: with gradient and result as the round is given them. */
+zenps_status_t zps_worker_operation_begin(struct zenps_tensor *tensor, uint64_t step, struct zenps_request *request,
+                                          const struct zps_operation *operation, struct zps_round **prepare_p);
 
 #endif

@@ -12,8 +12,23 @@
 #include "worker/api/parts.h"
 #include "worker/choice/auto.h"
 
+/* Of the tensor, or of a variant that it may run as. */
+static uint32_t most_parts(const struct zenps_tensor *tensor) {
+  uint32_t n = tensor->core.part.n_parts;
+  for (unsigned i = 0; i < ZPS_PLAN_SCHEMES && tensor->is_automatic; i++) {
+    const struct zps_round_tensor *const variant = tensor->automatic->variants[i];
+    if (variant && variant->part.n_parts > n) n = variant->part.n_parts;
+  }
+  return n;
+}
+
+void zps_worker_request_aim(struct zenps_request *request, struct zenps_tensor *tensor) {
+  request->tensor = tensor;
+  request->has_parts = zps_worker_tensor_asked(tensor) == tensor;
+}
+
 zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_request **request_p) {
-  const uint32_t n_parts = tensor->core.part.n_parts;
+  const uint32_t n_parts = most_parts(tensor);
   struct zenps_request *request = calloc(1, sizeof *request);
   if (!request) return ZPS_ERR_NOMEM;
   request->sent = calloc(n_parts, 2 * sizeof *request->sent);
@@ -23,10 +38,8 @@ zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_re
   }
   request->in_union = request->sent + n_parts;
   request->job = zps_worker_job_ref(tensor->job);
-  request->tensor = tensor;
-  const struct zenps_tensor *const asked = zps_worker_tensor_asked(tensor);
-  request->n_parts = asked->core.part.n_parts;
-  request->has_parts = asked == tensor;
+  request->n_parts = zps_worker_tensor_asked(tensor)->core.part.n_parts;
+  zps_worker_request_aim(request, tensor);
   ZENPS_GRAD_INIT(&request->nothing);
   request->nothing.layout = ZENPS_ROWS;
   *request_p = request;
@@ -45,6 +58,7 @@ void zps_worker_request_destroy(struct zenps_request *request) {
 }
 
 void zps_worker_request_cancel(struct zenps_request *request) {
+  if (request->is_waiting) request->is_canceled = true;
   if (request->round && !request->job->closing) zps_round_cancel(request->round);
 }
 

@@ -14,7 +14,9 @@ struct zenps_request {
   bool has_parts;              /* which is the one that this runs on */
   /* Guarded by the job's lock; final once `done`. */
   bool done;
-  struct zps_round *round;      /* while not done */
+  struct zps_round *round;      /* while not done, unless it waits for one: */
+  bool is_waiting;              /* its scheme is not known yet (waiter.h) */
+  bool is_canceled;             /* while it was waiting */
   struct zps_memory_use memory; /* likewise */
   zenps_error_t error;          /* status, and why */
   zenps_request_stats_t stats;
@@ -39,6 +41,8 @@ struct zenps_request {
 
 zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_request **request_p) ZPS_MUSTCHECK;
 void zps_worker_request_destroy(struct zenps_request *request);
+/* It is to run on this tensor: the trainer's, or the variant that was picked. */
+void zps_worker_request_aim(struct zenps_request *request, struct zenps_tensor *tensor);
 /* Under the job's lock: gives the operation up, unless it is done, or ends with the job. */
 void zps_worker_request_cancel(struct zenps_request *request);
 /* The request is done, and `rows` can be filled in. `call`: for texts. */

@@ -77,7 +77,7 @@ zps_err_t zps_worker_tensor_automatic(struct zenps_job *job, struct zenps_tensor
   if (!automatic) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor %s", tensor->core.name);
   automatic->tensor = &tensor->core;
   automatic->job = (struct zps_automatic_job){.lock = &job->lock,
-                                              .done = &job->done,
+                                              .learned = &job->waiting.due,
                                               .options = &job->options,
                                               .calibration = &job->calibration,
                                               .membership = &job->membership,

@@ -1,13 +1,11 @@
 #define ZPS_LOG_COMPONENT "tensor"
 #include "worker/choice/auto.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -127,13 +125,13 @@ static zps_err_t sketch_of(struct zps_automatic *automatic, const zenps_grad_t *
   return sketching.code;
 }
 
-/* Under the job's lock, which is given up meanwhile: sends the report. */
-static zenps_status_t ask(struct zps_automatic *automatic, const struct zps_plan_report *report, const zenps_grad_t *in,
-                          const zenps_grad_t *out, uint64_t deadline_ns) {
+zenps_status_t zps_automatic_ask(struct zps_automatic *automatic, struct zps_automatic_turn *turn,
+                                 const zenps_grad_t *in, const zenps_grad_t *out, uint64_t deadline_ns) {
   const struct zps_automatic_job *job = &automatic->job;
   struct zps_error error = {.text = ""};
-  struct zps_plan_told told = {.report = *report};
+  struct zps_plan_told told = {.report = turn->report};
   struct zps_plan_sketch sketch;
+  turn->due = false;
   fill_told(automatic, out, &told);
   pthread_mutex_unlock(job->lock);
   const zps_err_t seen = sketch_of(automatic, in, deadline_ns, &sketch, &error);
@@ -145,57 +143,29 @@ static zenps_status_t ask(struct zps_automatic *automatic, const struct zps_plan
   zps_plan_follower_unasked(&automatic->follower);
   if (seen != ZPS_OK)
     return zps_worker_fail(err, "tensor %s, step %" PRIu64 ": looking at the gradient, to choose a scheme: %s",
-                           automatic->tensor->name, report->step, error.text);
+                           automatic->tensor->name, turn->step, error.text);
   return zps_worker_fail(err, "tensor %s, step %" PRIu64 ": the coordinator cannot be asked for the scheme: %s",
-                         automatic->tensor->name, report->step, zps_err_str(err));
+                         automatic->tensor->name, turn->step, zps_err_str(err));
 }
 
-static zenps_status_t wait_for_plan(struct zps_automatic *automatic, uint64_t step, uint64_t deadline_ns) {
+zenps_status_t zps_automatic_look(struct zps_automatic *automatic, uint64_t step, struct zps_automatic_turn *turn,
+                                  struct zps_round_tensor **picked_p) {
   const struct zps_automatic_job *job = &automatic->job;
-  const struct timespec until = zps_clock_timespec(deadline_ns);
-  if (pthread_cond_timedwait(job->done, job->lock, &until) != ETIMEDOUT) return ZENPS_OK;
-  return zps_worker_fail(
-      ZPS_ERR_TIMEOUT, "tensor %s, step %" PRIu64 ": after %g s the coordinator has not said which scheme it runs as%s",
-      automatic->tensor->name, step, (double)job->options->round_timeout_ms / 1000,
-      job->membership->lost ? ": it was lost" : "");
-}
-
-static zenps_status_t pick(struct zps_automatic *automatic, uint64_t step, const zenps_grad_t *in,
-                           const zenps_grad_t *out, struct zps_round_tensor **picked_p) {
-  const struct zps_automatic_job *job = &automatic->job;
-  const uint64_t deadline_ns = zps_clock_ns() + job->options->round_timeout_ms * ZPS_NS_PER_MS;
-  for (;;) {
-    enum zps_plan_scheme scheme = ZPS_PLAN_BALANCED;
-    struct zps_plan_report report;
-    bool due;
-    zenps_status_t status = job->check(job->ctx);
-    if (status != ZENPS_OK) return status;
-    const enum zps_plan_verdict verdict = zps_plan_follower_begin(&automatic->follower, step, &scheme, &due, &report);
-    /* A question about steps to come may fail: this one is known. */
-    if (due) status = ask(automatic, &report, in, out, deadline_ns);
-    if (verdict == ZPS_PLAN_FORGOTTEN)
-      return zps_worker_fail(ZPS_ERR_INVALID, "tensor %s: step %" PRIu64 " is too long ago: nobody knows its scheme",
-                             automatic->tensor->name, step);
-    if (verdict == ZPS_PLAN_BEGIN) {
-      *picked_p = automatic->variants[scheme];
-      if (*picked_p) return ZENPS_OK;
-      return zps_worker_fail(ZPS_ERR_PROTOCOL,
-                             "tensor %s, step %" PRIu64 ": the coordinator chose %s, which may not be",
-                             automatic->tensor->name, step, zps_plan_scheme_name(scheme));
-    }
-    if (status == ZENPS_OK && zps_plan_schedule_until(&automatic->follower.schedule) <= step)
-      status = wait_for_plan(automatic, step, deadline_ns);
-    if (status != ZENPS_OK) return status;
-  }
-}
-
-zenps_status_t zps_automatic_pick(struct zps_automatic *automatic, uint64_t step, const zenps_grad_t *in,
-                                  const zenps_grad_t *out, struct zps_round_tensor **picked_p) {
-  const struct zps_automatic_job *job = &automatic->job;
-  pthread_mutex_lock(job->lock);
-  const zenps_status_t status = pick(automatic, step, in, out, picked_p);
-  pthread_mutex_unlock(job->lock);
-  return status;
+  enum zps_plan_scheme scheme = ZPS_PLAN_BALANCED;
+  *picked_p = NULL;
+  *turn = (struct zps_automatic_turn){.step = step};
+  const zenps_status_t status = job->check(job->ctx);
+  if (status != ZENPS_OK) return status;
+  const enum zps_plan_verdict verdict =
+      zps_plan_follower_begin(&automatic->follower, step, &scheme, &turn->due, &turn->report);
+  if (verdict == ZPS_PLAN_FORGOTTEN)
+    return zps_worker_fail(ZPS_ERR_INVALID, "tensor %s: step %" PRIu64 " is too long ago: nobody knows its scheme",
+                           automatic->tensor->name, step);
+  if (verdict == ZPS_PLAN_WAIT) return ZENPS_OK;
+  *picked_p = automatic->variants[scheme];
+  if (*picked_p) return ZENPS_OK;
+  return zps_worker_fail(ZPS_ERR_PROTOCOL, "tensor %s, step %" PRIu64 ": the coordinator chose %s, which may not be",
+                         automatic->tensor->name, step, zps_plan_scheme_name(scheme));
 }
 
 /* ------------------------------------------------------------ reports of rounds */
@@ -252,5 +222,6 @@ void zps_automatic_learn(struct zps_automatic *automatic, const struct zps_plan_
   const bool taken =
       whole ? zps_plan_schedule_learn_all(schedule, runs, n) : n == 1 && zps_plan_schedule_learn(schedule, &runs[0]);
   if (!taken && !early) zps_log_warn("tensor %s: the coordinator contradicts itself", automatic->tensor->name);
-  pthread_cond_broadcast(automatic->job.done);
+  automatic->n_learned++;
+  pthread_cond_broadcast(automatic->job.learned);
 }

@@ -22,7 +22,7 @@
 /* The parts of the job that the choice needs; borrowed. */
 struct zps_automatic_job {
   pthread_mutex_t *lock;
-  pthread_cond_t *done; /* signalled when the job has failed, and by zps_automatic_learn() */
+  pthread_cond_t *learned; /* signalled by zps_automatic_learn() */
   const struct zps_worker_options *options;
   const struct zps_plan_calibration *calibration;
   struct zps_membership *membership;
@@ -43,6 +43,7 @@ struct zps_automatic {
   struct zps_plan_sketch sketch;                       /* of the gradient that the last question was asked with */
   bool lists;                                          /* a result was wanted as a list of rows */
   bool introduced;                                     /* the coordinator was told of this machine */
+  uint64_t n_learned;                                  /* times that the coordinator has said something */
   double bandwidth, latency_s;                         /* of the link, as rounds have found it; 0: not yet */
 };
 
@@ -67,10 +68,21 @@ zps_err_t zps_automatic_parse(const char *scheme, const char *tensor, const stru
 
 void zps_automatic_destroy(struct zps_automatic *automatic); /* NULL is allowed */
 
-/* The tensor that `step`, whose gradient is `in`, runs as. Where the coordinator has not said so yet, as ahead of the
- * first step, this waits. */
-zenps_status_t zps_automatic_pick(struct zps_automatic *automatic, uint64_t step, const zenps_grad_t *in,
-                                  const zenps_grad_t *out, struct zps_round_tensor **picked_p);
+/* A step that is to begin. */
+struct zps_automatic_turn {
+  uint64_t step;
+  bool due; /* zps_automatic_ask() is to be called, with: */
+  struct zps_plan_report report;
+};
+
+/* The following two under the job's lock. The tensor that `step` runs as; *picked_p is NULL where the coordinator has
+ * not said so yet, as ahead of the first step: look again when it has said something. Fills in all of `turn`. */
+zenps_status_t zps_automatic_look(struct zps_automatic *automatic, uint64_t step, struct zps_automatic_turn *turn,
+                                  struct zps_round_tensor **picked_p);
+/* Asks the coordinator, for a turn that is due, which it is not any more. Looks at the gradient; the lock is given up
+ * meanwhile. Device memory: waits until `in` is there, up to the deadline. */
+zenps_status_t zps_automatic_ask(struct zps_automatic *automatic, struct zps_automatic_turn *turn,
+                                 const zenps_grad_t *in, const zenps_grad_t *out, uint64_t deadline_ns);
 /* Under the job's lock: a round of `variant` is over, and went well. */
 void zps_automatic_round_done(struct zps_automatic *automatic, const struct zps_round_tensor *variant,
                               const zenps_request_stats_t *stats);

@@ -222,7 +222,8 @@ typedef struct zenps_tensor_options {
                             order they add in (see `order`); "auto:balanced,ring": among those named. `nnz`
                             of a dense result then counts all rows where all are sent; a list of rows has those of the
                             union, but in the first such steps after dense results perhaps less those whose sum is zero,
-                            or all. zenps_allreduce() waits where it has not said so yet, as before the first step. NULL:
+                            or all. Where it has not said so yet, as before the first step, the request waits for it, up
+                            to round_timeout_ms; then ZENPS_ERR_TIMEOUT. NULL:
                             [ZENPS_SCHEME; "balanced"], which has its speed from the first step and goes with every other
                             option; beyond some hundred steps auto is faster. Those between workers add in orders of their
                             own, the same on all ranks and in every run. The first tensor that has one links all ranks: its
@@ -466,15 +467,18 @@ ZENPS_API int zenps_tensor_owner(const zenps_tensor_t *tensor, uint32_t partitio
  * there. When the request is done the result is in device memory, whatever stream it is used on. A result of the
  * library's own is freed by zenps_request_free(), which waits for the device, as cudaFree() does; the caller's arrays
  * spare that. A request that failed is done when the GPU is through with the arrays, at the latest at its deadline: one
- * that failed then may have left work on the streams, which must be through before the arrays are freed. What is done
- * on the GPU depends on the scheme; the result is the same to the bit, wherever the arrays are: balanced, sparse-ps it
- * finds the rows, partitions and encodes them, and decodes the sums; what was encoded is copied to the host, or read by
- * the fabric where it is, while what follows is all others            it finds the rows that are not zero. These alone
- * are copied to the host (of a dense gradient that is nearly full, all is), where the scheme is carried out; the result
- * is copied back when it is complete. Sparse schemes' are copied as rows and spread out on the GPU. dense-ps,
- * omnireduce and the dense schemes copy all of a dense result auto                  as the scheme that the step runs
- * as. Where the coordinator is to be asked, zenps_allreduce() itself waits until `in` is there, to look at it: what
- * fills `in` must not wait for this call */
+ * that failed then may have left work on the streams, which must be through before the arrays are freed.
+ *
+ * What is done on the GPU depends on the scheme; the result is the same to the bit, wherever the arrays are.
+ *
+ * - balanced and sparse-ps: it finds the rows, partitions and encodes them, and decodes the sums. What was encoded is
+ *   copied to the host, or read by the fabric where it is, while what follows is encoded.
+ * - all others: it finds the rows that are not zero. These alone are copied to the host (of a dense gradient that is
+ *   nearly full, all is), where the scheme is carried out; the result is copied back when it is complete. Results of
+ *   sparse schemes are copied as rows and spread out on the GPU; dense-ps, omnireduce and the dense schemes copy all of
+ *   a dense result.
+ * - auto: as the scheme that the step runs as. Where the coordinator is to be asked, a thread of the library's looks at
+ *   `in` once it is there. */
 ZENPS_API zenps_status_t zenps_allreduce(zenps_tensor_t *tensor, uint64_t step, const zenps_grad_t *in,
                                          zenps_grad_t *out, zenps_request_t **request);
 /*

@@ -1,0 +1,20 @@
+/*
+ * Allreduces under auto that cannot begin yet, since the coordinator has not said which scheme their step runs as, or
+ * their gradient is still to be looked at. The job's thread for what waits (waiting.h) asks the coordinator, and begins
+ * the rounds in the order of the calls once the answer is there. So zenps_allreduce() returns at once.
+ */
+#ifndef ZPS_WORKER_API_WAITER_H
+#define ZPS_WORKER_API_WAITER_H
+
+#include "worker/api/operation.h"
+#include "worker/choice/auto.h"
+
+/* The following under the job's lock. Whether calls of the tensor's wait. */
+bool zps_waiter_has(const struct zenps_tensor *tensor);
+/* An allreduce of the trainer's tensor: `turn` is what zps_automatic_look() said of it, `given` as the caller has it,
+ * `operation` with gradient and result as the round is given them. Its parts become the request's. */
+zenps_status_t zps_waiter_add(struct zenps_tensor *tensor, const struct zps_automatic_turn *turn,
+                              const struct zps_operation *given, const struct zps_operation *operation,
+                              zenps_request_t **request_p);
+
+#endif
