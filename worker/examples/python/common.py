@@ -116,7 +116,11 @@ class Sync:
         dist.init_process_group("gloo")
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         # The only buffers are constants; DDP would send them in every step.
-        module = nn.parallel.DistributedDataParallel(task.model, broadcast_buffers=False)
+        buckets = {}
+        if how == "gloo-powersgd":  # over Gloo its rounds of several buckets cross, and kill the process
+            buckets["bucket_cap_mb"] = 1 << 14
+            dist._DEFAULT_FIRST_BUCKET_BYTES = 1 << 34
+        module = nn.parallel.DistributedDataParallel(task.model, broadcast_buffers=False, **buckets)
         if how == "ddp":
             zt.ddp(module, self.job, scheme=arguments.scheme, **({} if compress is None else {"compress": compress}))
         elif how == "gloo-fp16":
