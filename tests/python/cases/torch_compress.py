@@ -51,6 +51,33 @@ def local_gradients(model: nn.Module, steps: int) -> Dict[str, torch.Tensor]:
     return totals
 
 
+class Tied(nn.Module):
+    """The last layer has the embedding's weights, of which every gradient fills all rows."""
+
+    def __init__(self, n: int = 5000) -> None:
+        super().__init__()
+        self.words = nn.Embedding(n, 16)
+        self.out = nn.Linear(16, n, bias=False)
+        self.out.weight = self.words.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.out(self.words(ids))
+
+
+def case_tied_weights_are_cut(_: zenps.Job) -> None:
+    ids = torch.arange(20) + RANK
+    for tables, entries in (("auto", 800), (["words.weight"], 80000)):
+        torch.manual_seed(5)
+        model = Tied()
+        sync = sync_of(model, tables=tables, compress=zt.TopK(0.01, kind="topk", start_iter=0))
+        for _ in range(3):
+            model.zero_grad(set_to_none=True)
+            model(ids).pow(2).mean().backward()
+        n = int((model.words.weight.grad != 0).sum())
+        assert 0 < n <= WORLD * entries and (n > WORLD * 800) == (entries > 800), (tables, n)
+        sync.close()
+
+
 KINDS = {
     "topk": zt.TopK(0.02, kind="topk", min_numel=1000, start_iter=1),
     "sampled": zt.TopK(0.02, min_numel=1000, start_iter=1),

@@ -29,12 +29,14 @@ class Model(nn.Module):
         nn.init.normal_(self.words.weight, std=0.05)
         layer = nn.TransformerEncoderLayer(width, heads, 4 * width, dropout=0.0, batch_first=True, activation="gelu")
         self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
-        self.bias = nn.Parameter(torch.zeros(n_words))
+        self.guess = nn.Linear(width, n_words)
+        self.guess.weight = self.words.weight
+        nn.init.zeros_(self.guess.bias)
 
     def forward(self, masked: torch.Tensor, places: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
         """masked [n, t]; the words [m] that were at places [m] of its n * t."""
         hidden = self.encoder(self.words(masked) + self.places).flatten(0, 1)[places]
-        return nn.functional.cross_entropy(hidden @ self.words.weight.t() + self.bias, words)
+        return nn.functional.cross_entropy(self.guess(hidden), words)
 
 
 class MaskedWords(common.Task):

@@ -84,7 +84,7 @@ class HookState:
         self._tables: Set[int] = set()
         if module is not None:
             self._names = {id(parameter): label for label, parameter in module.named_parameters()}
-            self._tables, _ = find(module, tables)
+            self._tables, _ = find(module, tables, compress is not None)
         self._compress = compress
         self._sparsifiers: Dict[str, Sparsifier] = {}
         if compress is not None:

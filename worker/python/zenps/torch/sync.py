@@ -51,7 +51,8 @@ class GradientSync:
     scheme, dense_scheme: zenps's scheme of the tables' tensors and of the others'. None: ZENPS_SCHEME, "balanced".
     values: what values travel as, "bf16" for example. None: as they are.
     average: the mean over ranks; False: the sum.
-    compress: a Compression, for which see :func:`zenps.torch.TopK`.
+    compress: a Compression, for which see :func:`zenps.torch.TopK`, of what is no table. An embedding whose weight another
+        module has, too, is then no table under "auto".
     bucket_mb: megabytes of a bucket of parameters that are no tables. fuse_tables: small sparse tables share a tensor.
     wait: "backward", or "step": then backward() returns while sums are in flight, and ``wait()``, or the step of an
         optimiser that was given to ``attach()``, waits for them.
@@ -75,7 +76,7 @@ class GradientSync:
             raise Invalid(f"bucket_mb {bucket_mb}; must be over 0")
         self.module = module
         self.job = current(job)
-        self._plan = plan(module, tables, int(bucket_mb * (1 << 20)), fuse_tables)
+        self._plan = plan(module, tables, int(bucket_mb * (1 << 20)), fuse_tables, compress is not None)
         if not self._plan.names:
             raise Invalid("the module has no parameter that requires a gradient")
         self.name = name

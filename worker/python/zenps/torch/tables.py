@@ -57,13 +57,21 @@ def _is_embedding(module: torch.nn.Module) -> bool:
     return isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag))
 
 
-def find(module: torch.nn.Module, tables: Tables) -> Tuple[Set[int], Set[int]]:
+def _elsewhere(module: torch.nn.Module) -> Set[int]:
+    """The ids of parameters that a module which is no embedding has: of an embedding's weights, those that are tied."""
+    others = (each for each in module.modules() if not _is_embedding(each))
+    return {id(parameter) for other in others for parameter in other.parameters(recurse=False)}
+
+
+def find(module: torch.nn.Module, tables: Tables, cut: bool = False) -> Tuple[Set[int], Set[int]]:
     """The ids of the parameters that are tables, and of those whose gradients will be sparse.
 
     "auto": weights of nn.Embedding and nn.EmbeddingBag that are sparse=True or have MIN_ROWS rows or more. A list has
-    names or parameters instead, and may have "auto" among them.
+    names or parameters instead, and may have "auto" among them. cut: the other parameters are compressed; then "auto"
+    leaves them weights that are tied to another module, such as the last layer, which fills all rows.
     """
     embeddings = [each for each in module.modules() if _is_embedding(each)]
+    tied = _elsewhere(module) if cut else set()
     sparse = {id(each.weight) for each in embeddings if each.sparse}
     found: Set[int] = set()
     named = dict(module.named_parameters())
@@ -74,7 +82,8 @@ def find(module: torch.nn.Module, tables: Tables) -> Tuple[Set[int], Set[int]]:
                 raise Invalid(f"tables: a tensor of shape {list(wanted.shape)} that is no parameter of the module")
             found.add(id(wanted))
         elif wanted == "auto":
-            found.update(id(each.weight) for each in embeddings if each.sparse or each.num_embeddings >= MIN_ROWS)
+            large = (each for each in embeddings if each.num_embeddings >= MIN_ROWS and id(each.weight) not in tied)
+            found.update(sparse, (id(each.weight) for each in large))
         elif wanted in named:
             found.add(id(named[wanted]))
         elif wanted != "none":
@@ -99,10 +108,12 @@ def trainable(module: torch.nn.Module) -> List[Tuple[str, torch.nn.Parameter]]:
     return taken
 
 
-def plan(module: torch.nn.Module, tables: Tables = "auto", bucket_bytes: int = 25 << 20, fuse: bool = True) -> Plan:
+def plan(
+    module: torch.nn.Module, tables: Tables = "auto", bucket_bytes: int = 25 << 20, fuse: bool = True, cut: bool = False
+) -> Plan:
     """Tables in order of registration, those of one dtype, width and layout fused where there are FUSED_FROM or more;
     the other parameters, of one dtype each, in buckets of up to `bucket_bytes` in reverse order, as backward() goes."""
-    found, sparse = find(module, tables)
+    found, sparse = find(module, tables, cut)
     parameters = trainable(module)
     made = Plan(names=[name for name, _ in parameters])
     groups: Dict[Tuple[object, ...], List[Slot]] = {}
