@@ -363,6 +363,19 @@ def case_tensor_closed(job):
     assert again.allreduce([1.0, 1.0], [19]).wait().row_ids.tolist() == [19] and got.values.tolist() == [[job.world]]
 
 
+def case_tensors_at_once(job):
+    asked = [{"name": f"many.{i}", "rows": 10 + i, "op": "sum"} for i in range(20)]
+    opened = job.tensors(asked)
+    assert [(tensor.name, tensor.rows, tensor.width, tensor.op) for tensor in opened] == [(f"many.{i}", 10 + i, 1, "sum") for i in range(20)]
+    assert job.tensor("many.3", 13, op="sum") is opened[3] and job.tensors(asked[5:6]) == [opened[5]] and job.tensors([]) == []
+    got = [tensor.allreduce([1.0], [i]) for i, tensor in enumerate(opened[:10])]
+    assert [each.wait().row_ids.tolist() for each in got] == [[i] for i in range(10)]
+    raises(zenps.ShapeMismatch, lambda: job.tensors([{"name": "many.20", "rows": 5}, {"name": "many.0", "rows": 99}]), "many.0")
+    raises(zenps.Invalid, lambda: job.tensors([{"name": "many.21", "rows": 0}]), "many.21")
+    raises(TypeError, lambda: job.tensors([{"name": "many.22", "rows": 5, "color": 1}]), "color")
+    raises(TypeError, lambda: job.tensors([{"name": "many.23"}]), "name and rows")
+
+
 def case_shape_mismatch(job):
     if job.rank == 0:
         job.tensor("mismatch", 10, 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any, List, Optional
+from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import _abi, _lib, _options, arrays, collectives
 from .errors import Invalid
@@ -11,6 +11,8 @@ from .tensor import Tensor
 
 if TYPE_CHECKING:
     from .job import Job
+
+_DEFAULTS = {"width": 1, "dtype": "f32", "op": "mean", "keep_zero_rows": 0, "contributed": 0}  # of tensor()
 
 
 class Scope:
@@ -39,31 +41,47 @@ class Scope:
         rank's gradient the result is made of. More: every other member of zenps_tensor_options_t by its name, with the
         words for its constants in lower case; <zenps/zenps.h> says what they do.
         """
-        job = self._job
-        options = _abi.TensorOptions()
-        lib = _lib.load()
-        lib.zenps_tensor_options_init(ctypes.byref(options), ctypes.sizeof(options))
         words = dict(more, op=op, scheme=scheme, values=values, codec=codec, k=k, density=density, partitions=partitions)
-        _options.fill(options, dict(words, keep_zero_rows=int(keep_zero_rows), contributed=int(contributed)))
-        options.group = self._group
-        kind = _options.dtype(dtype)
-        if not 1 <= rows <= 1 << 40 or not 1 <= width <= 1 << 20:
-            raise Invalid(f"tensor {name}: {rows} rows of {width} values; must be 1 to 2^40, and 1 to 2^20")
+        words.update(keep_zero_rows=int(keep_zero_rows), contributed=int(contributed))
+        (made,) = self._open([(name, rows, width, dtype, words)])
+        return made
 
-        def open_it() -> int:
-            handle = ctypes.c_void_p()
-            status = lib.zenps_tensor_open(
-                job._handle, name.encode(), rows, width, kind, ctypes.byref(options), ctypes.byref(handle)
-            )
-            _lib.check(status, job.name)
-            assert handle.value is not None
-            return handle.value
+    def tensors(self, asked: Sequence[Mapping[str, Any]]) -> List[Tensor]:
+        """Opens several, in little more time than one takes: of each the arguments of tensor(), by their names. All ranks
+        in the same order. All or none."""
+        every = []
+        for each in asked:
+            words: Dict[str, Any] = {**_DEFAULTS, **each}
+            if "name" not in words or "rows" not in words:
+                raise TypeError(f"tensors() wants name and rows of each tensor; got {dict(each)}")
+            name, rows, width, dtype = (words.pop(word) for word in ("name", "rows", "width", "dtype"))
+            every.append((name, rows, width, dtype, words))
+        return self._open(every)
 
-        handle = job._blocking(open_it)
-        with job._using():
-            made = Tensor(job, handle)
-        made.name, made.contributed = name, contributed
-        return job._tensors.setdefault(handle, made)
+    def _open(self, asked: Sequence[Tuple[str, int, int, str, Mapping[str, Any]]]) -> List[Tensor]:
+        if not asked:
+            return []
+        job, lib, n = self._job, _lib.load(), len(asked)
+        specs, all_options = (_abi.TensorSpec * n)(), (_abi.TensorOptions * n)()
+        for spec, options, (name, rows, width, dtype, words) in zip(specs, all_options, asked):
+            lib.zenps_tensor_options_init(ctypes.byref(options), ctypes.sizeof(options))
+            _options.fill(options, dict(words))
+            options.group = self._group
+            if not 1 <= rows <= 1 << 40 or not 1 <= width <= 1 << 20:
+                raise Invalid(f"tensor {name}: {rows} rows of {width} values; must be 1 to 2^40, and 1 to 2^20")
+            spec.struct_size = ctypes.sizeof(spec)
+            spec.name, spec.rows, spec.width, spec.dtype = name.encode(), rows, width, _options.dtype(dtype)
+            spec.options = ctypes.pointer(options)
+        handles = (ctypes.c_void_p * n)()
+        job._blocking(lambda: _lib.check(lib.zenps_tensor_open_many(job._handle, specs, n, handles), job.name))
+        opened = []
+        for handle, (name, _, _, _, words) in zip(handles, asked):
+            assert handle is not None
+            with job._using():
+                made = Tensor(job, handle)
+            made.name, made.contributed = name, bool(words["contributed"])
+            opened.append(job._tensors.setdefault(handle, made))
+        return opened
 
     def barrier(self) -> None:
         """Returns when all ranks have called it. Collective: all ranks in the same order."""

@@ -20,6 +20,7 @@ from ..arrays import Rows
 from ..errors import Invalid
 from ..request import Request
 from ..sparsify import Sparsifier
+from ..tensor import Tensor
 from . import convert
 from .collective import all_reduce
 from .groups import DenseGroup, Group, Used, give
@@ -162,9 +163,14 @@ def sparsifier_of(compress: Compression, numel: int, dtype: torch.dtype, seed: i
 
 
 class Cut:
-    """Selections of several parameters, which are rows of one tensor over all their entries, end to end: one round."""
+    """Selections of several parameters, which are rows of one tensor over all their entries, end to end: one round.
 
-    def __init__(self, job: Ranks, name: str, sparsifiers: List[Sparsifier], compress: Compression, op: str) -> None:
+    ask: the tensor, for Job.tensors(); it is `tensor` from then on.
+    """
+
+    tensor: Tensor
+
+    def __init__(self, name: str, sparsifiers: List[Sparsifier], compress: Compression, op: str) -> None:
         self._compress = compress
         self._sparsifiers = sparsifiers
         self._edges = [0]
@@ -172,8 +178,10 @@ class Cut:
             self._edges.append(self._edges[-1] + sparsifier.n)
         self._dtype = torch.float64 if sparsifiers[0].dtype == "f64" else torch.float32
         k = sum(compress.entries(each.n, compress.density) for each in sparsifiers) if compress.lossy else 0
-        self._tensor = job.tensor(name, self._edges[-1], 1, sparsifiers[0].dtype, op=op, scheme=compress.scheme,
-                                  values=compress.values, k=k, contributed=compress.lossy)  # fmt: skip
+        self.ask: Dict[str, Any] = {
+            "name": name, "rows": self._edges[-1], "width": 1, "dtype": sparsifiers[0].dtype, "op": op,
+            "scheme": compress.scheme, "values": compress.values, "k": k, "contributed": compress.lossy,
+        }  # fmt: skip
         self._selected: List[Sparsifier] = []  # that have a selection which is neither committed nor canceled
         self._request: Optional[Request[Rows]] = None
 
@@ -186,7 +194,7 @@ class Cut:
         ]
         ids, values = torch.cat([ids for ids, _ in parts]), torch.cat([values for _, values in parts])
         pair = convert.array(values, (values.shape[0], 1)), convert.array(ids, (ids.shape[0],))
-        self._request = self._tensor.allreduce(*pair, step=step, out="rows")
+        self._request = self.tensor.allreduce(*pair, step=step, out="rows")
         return self._request
 
     def _select(self, base: int, sparsifier: Sparsifier, gradient: Optional[torch.Tensor], density: float,
@@ -281,16 +289,20 @@ def load_all(sparsifiers: Dict[str, Sparsifier], states: Dict[str, Any]) -> None
 class CompressedGroup(Group):
     """Parameters of a bucket that are cut; `first` sums them while steps are dense."""
 
-    def __init__(self, job: Ranks, name: str, first: DenseGroup, compress: Compression, op: str) -> None:
-        super().__init__(first.slots)
+    def __init__(self, name: str, first: DenseGroup, compress: Compression, op: str) -> None:
         self._first = first
         self._compress = compress
         self.steps = 0
         self._dense = False
         self.sparsifiers = {
-            slot.name: sparsifier_of(compress, slot.numel, slot.parameter.dtype, slot.index) for slot in self.slots
+            slot.name: sparsifier_of(compress, slot.numel, slot.parameter.dtype, slot.index) for slot in first.slots
         }
-        self._cut = Cut(job, name, list(self.sparsifiers.values()), compress, op)
+        self._cut = Cut(name, list(self.sparsifiers.values()), compress, op)
+        super().__init__(first.slots, [*first.asks, self._cut.ask])
+
+    def opened(self, tensors: List[Tensor]) -> None:
+        self._first.opened(tensors[:-1])
+        self._cut.tensor = tensors[-1]
 
     def start(self, step: int) -> None:
         density = self._compress.density_of(self.steps)

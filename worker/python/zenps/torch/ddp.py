@@ -207,7 +207,9 @@ class HookState:
         name = self._named(f"compressed.{self._content(parameters)}")
         if name not in self._cuts:
             sparsifiers = [self._sparsifiers[self._label(each)] for each in parameters]
-            self._cuts[name] = Cut(self.job, name, sparsifiers, self._compress, self._options["op"])
+            made_cut = Cut(name, sparsifiers, self._compress, self._options["op"])
+            (made_cut.tensor,) = self.job.tensors([made_cut.ask])
+            self._cuts[name] = made_cut
         made.cut, made.cut_parts = self._cuts[name], [gradient for _, gradient in cut]
         made.requests.append(made.cut.start(made.cut_parts, density, None))
 

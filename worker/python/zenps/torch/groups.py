@@ -6,7 +6,7 @@ is here; `apply()` makes it the parameters' gradients. Between start() and wait(
 
 from __future__ import annotations
 
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 import torch
 
@@ -21,12 +21,17 @@ Used = Callable[[Slot], bool]
 
 
 class Group:
-    """What sync.py knows of a group."""
+    """What sync.py knows of a group. asks: the tensors that it sums in, for :meth:`zenps.Job.tensors`, whose answer goes to
+    opened() ahead of the first step."""
 
-    def __init__(self, slots: List[Slot]) -> None:
+    def __init__(self, slots: List[Slot], asks: List[Dict[str, Any]]) -> None:
         self.slots = slots
+        self.asks = asks
         self.copied_bytes = 0
         self.requests: List[Request[Rows]] = []
+
+    def opened(self, tensors: List[Tensor]) -> None:
+        raise NotImplementedError
 
     def start(self, step: int) -> None:
         """Starts the step's round of the gradients that the parameters have now; of none for those that have None."""
@@ -45,6 +50,13 @@ class Group:
     def apply(self, used: Used, scale: float) -> None:
         """After wait(): sets `.grad` of each parameter that any rank used, to the sum times `scale`."""
         raise NotImplementedError
+
+
+def open_all(job: Ranks, groups: Sequence[Group]) -> None:
+    """All tensors of the groups, at once."""
+    tensors = iter(job.tensors([ask for group in groups for ask in group.asks]))
+    for group in groups:
+        group.opened([next(tensors) for _ in group.asks])
 
 
 def _scaled(tensor: torch.Tensor, scale: float) -> torch.Tensor:
@@ -69,16 +81,20 @@ class TableGroup(Group):
     that the gradient had. Of several, row numbers and values are concatenated.
     """
 
-    def __init__(self, job: Ranks, name: str, slots: List[Slot], **options: object) -> None:
-        super().__init__(slots)
+    tensor: Tensor
+
+    def __init__(self, name: str, slots: List[Slot], **options: object) -> None:
         first = slots[0].parameter
         self.width = slots[0].width
         self.dtype = first.dtype
         rows = slots[-1].base + slots[-1].rows
         dtype = convert.dtype_name(first.dtype, f"parameter {slots[0].name}")
-        self.tensor: Tensor = job.tensor(name, rows, self.width, dtype, **options)  # type: ignore[arg-type]
+        super().__init__(slots, [dict(options, name=name, rows=rows, width=self.width, dtype=dtype)])
         self._layout = {slot.index: slot.sparse for slot in slots}  # of each gradient: whether it is sparse
         self._dense: Optional[torch.Tensor] = None  # one table's gradient, which the sum goes into
+
+    def opened(self, tensors: List[Tensor]) -> None:
+        (self.tensor,) = tensors
 
     def start(self, step: int) -> None:
         grads = [slot.parameter.grad for slot in self.slots]
@@ -142,17 +158,22 @@ class DenseGroup(Group):
     """Parameters of one dtype, end to end in a buffer that is summed in place; one alone is summed where it is, if its
     size is one that is quick to encode."""
 
-    def __init__(self, job: Ranks, name: str, slots: List[Slot], **options: object) -> None:
-        super().__init__(slots)
+    tensor: Tensor
+
+    def __init__(self, name: str, slots: List[Slot], **options: object) -> None:
         first = slots[0].parameter
         self.numel = slots[-1].base + slots[-1].numel
         shape = convert.lanes(self.numel) if len(slots) == 1 else None
         self._in_place = shape is not None
         self._shape = shape or (-(-self.numel // convert.LANE), convert.LANE)
         dtype = convert.dtype_name(first.dtype, f"parameter {slots[0].name}")
-        self.tensor: Tensor = job.tensor(name, *self._shape, dtype, **options)  # type: ignore[arg-type]
+        rows, width = self._shape
+        super().__init__(slots, [dict(options, name=name, rows=rows, width=width, dtype=dtype)])
         self._buffer: Optional[torch.Tensor] = None
         self._summed: Optional[torch.Tensor] = None
+
+    def opened(self, tensors: List[Tensor]) -> None:
+        (self.tensor,) = tensors
 
     def start(self, step: int) -> None:
         grad = self.slots[0].parameter.grad

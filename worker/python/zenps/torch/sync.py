@@ -14,7 +14,7 @@ from . import collective
 from .autograd import GradientHook, ModuleHooks, in_backward, queue_callback
 from .compress import Compression, CompressedGroup, load_all, save
 from .control import Control, agree
-from .groups import DenseGroup, Group, TableGroup
+from .groups import DenseGroup, Group, TableGroup, open_all
 from .jobs import Ranks, current, numbered
 from .tables import Slot, Tables, plan
 
@@ -96,15 +96,16 @@ class GradientSync:
         zero_rows = {"keep_zero_rows": 1} if keep_zero_rows else {}
         for i, slots in enumerate(self._plan.tables):
             label = f"{name}/{slots[0].name}" if len(slots) == 1 else f"{name}/tables.{i}"
-            self._groups.append(TableGroup(self.job, label, slots, scheme=scheme, **zero_rows, **options))
+            self._groups.append(TableGroup(label, slots, scheme=scheme, **zero_rows, **options))
         for i, slots in enumerate(self._plan.buckets):
             small, large = (slots, []) if compress is None else compress.split(slots)
             if small:
-                self._groups.append(DenseGroup(self.job, f"{name}/dense.{i}", small, scheme=dense_scheme, **options))
+                self._groups.append(DenseGroup(f"{name}/dense.{i}", small, scheme=dense_scheme, **options))
             if large and compress is not None:
-                first = DenseGroup(self.job, f"{name}/early.{i}", large, scheme=dense_scheme, **options)
+                first = DenseGroup(f"{name}/early.{i}", large, scheme=dense_scheme, **options)
                 label = f"{name}/compressed.{i}"
-                self._groups.append(CompressedGroup(self.job, label, first, compress, str(options["op"])))
+                self._groups.append(CompressedGroup(label, first, compress, str(options["op"])))
+        open_all(self.job, self._groups)
         self._control = Control(self.job, f"{name}/control", len(self._plan.names))
         self._step = self._control.next_step
         self._first_step = self._step
