@@ -185,6 +185,17 @@ class Request(Generic[R]):
             finally:
                 self._job._leave()
 
+    def stream_wait(self, stream: int) -> None:
+        """What is submitted to this CUDA stream (a cudaStream_t as an integer) from here on waits for the operation; no
+        thread does. Not a stream that the operation itself was given. The job must not be closed before the stream has come
+        there. An operation that fails lets the stream go, too: ask wait() what became of it. Unsupported: the driver lets no
+        stream wait for memory."""
+        with self._lock:
+            if self._handle is None:
+                return
+            with self._job._using():
+                _lib.check(_lib.load().zenps_request_stream_wait(self._handle, stream), self._job.name)
+
     @property
     def stats(self) -> Optional[RequestStats]:
         """What it cost; None before it is done, and where it failed."""
