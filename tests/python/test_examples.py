@@ -60,6 +60,15 @@ def test_every_way_of_synchronising(how):
     assert trained(how, "deepfm", arguments, two_ranks())["loss"] == pytest.approx(zenps["loss"], rel=1e-5)
 
 
+@pytest.mark.skipif(not os.path.isdir(WORDNET), reason="WordNet is not here: deploy/install-deps.sh python")
+def test_an_lstm_learns_as_well_with_dgc():
+    arguments = ["--words", "5000", "--negatives", "64", "--length", "10", "--batch", "32", "--steps", "150"]
+    whole = trained("zenps", "lm", arguments, two_ranks())
+    cut = trained("zenps", "lm", [*arguments, "--compress", "dgc"], two_ranks())
+    assert cut["metrics"][-1] <= 1.02 * whole["metrics"][-1]
+    assert cut["mb_per_step"] < 0.7 * whole["mb_per_step"]  # most of it are tables, which are not cut
+
+
 @pytest.mark.skipif(not shutil.which("torchrun"), reason="torchrun is not installed")
 def test_under_torchrun(tmp_path):
     launcher = [*torchrun_of(tmp_path, "--no_python", str(BUILD / "zenpsrun"), "--port", str(free_port()), "--")]
