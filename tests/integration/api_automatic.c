@@ -141,7 +141,9 @@ struct call {
 static void call_make(struct rank *rank, zenps_tensor_t *tensor, uint64_t step, struct call *call) {
   grad_make(&auto_spec, rank->rank, step, &call->in);
   out_make(&auto_spec, &call->in, &call->out);
-  CHECK_OK(zenps_allreduce(tensor, step, &call->in, &call->out, &call->request));
+  zenps_grad_t passing = call->in; /* the struct need not live as long as its arrays */
+  CHECK_OK(zenps_allreduce(tensor, step, &passing, &call->out, &call->request));
+  memset(&passing, 0xa5, sizeof passing);
 }
 
 static void call_free(struct call *call) {

@@ -4,7 +4,7 @@ import re
 import subprocess
 
 import pytest
-from conftest import CASES, DEADLINE, TORCH_PYTHON, names_of
+from conftest import CASES, DEADLINE, TOP, TORCH_PYTHON, names_of
 
 if subprocess.run([TORCH_PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL, check=False).returncode:
     pytest.skip(f"{TORCH_PYTHON} has no torch", allow_module_level=True)
@@ -67,3 +67,11 @@ def test_interrupt_in_backward():
 def test_children_and_memory():
     status, output = errors(2, "lifetime")
     assert status == 0 and output.count("MB then") == 2, output
+
+
+def test_the_benchmark_of_what_it_costs():
+    program = TOP / "tests" / "bench" / "sync_cost_rank.py"
+    command = ["zenpsrun", "-n", "2", "--servers", "1", "--prefix=no", "--", TORCH_PYTHON, str(program)]
+    run = subprocess.run([*command, "--rows=500", "--turns=1", "--steps=3"], capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert run.returncode == 0, run.stderr[-3000:]
+    assert all(f"| {name} | " in run.stdout for name in ("by hand", "sync", "hook")), run.stdout

@@ -13,6 +13,7 @@ struct zps_waiter {
   struct zenps_tensor *tensor;
   struct zenps_request *request;
   struct zps_operation operation;
+  zenps_grad_t in; /* a copy, as rounds make one: many a caller's is gone when the call returns */
   struct zps_automatic_turn turn;
   uint64_t deadline_ns;
   uint64_t n_learned; /* of the tensor's choice, when it was looked at last */
@@ -188,10 +189,12 @@ zenps_status_t zps_waiter_add(struct zenps_tensor *tensor, const struct zps_auto
       .tensor = tensor,
       .request = request,
       .operation = *operation,
+      .in = *operation->in,
       .turn = *turn,
       .deadline_ns = zps_clock_ns() + tensor->job->options.round_timeout_ms * ZPS_NS_PER_MS,
       .n_learned = tensor->automatic->n_learned - 1, /* it is to be looked at in any case */
   };
+  waiter->operation.in = &waiter->in;
   request->is_waiting = true;
   request->parts = operation->parts;
   tensor->n_requests++;
