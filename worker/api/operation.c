@@ -36,6 +36,7 @@ static void setup(struct zps_round *round, struct zenps_request *request, uint64
                                 .split = parts && parts->split.parts ? &parts->split : NULL,
                                 .only_gives = !operation->out,
                                 .only_takes = !operation->in,
+                                .is_canceled = request->is_canceled,
                                 .wants = operation->wants,
                                 .seeks = operation->seeks,
                                 .staleness = operation->staleness,

@@ -91,7 +91,6 @@ static void begin(struct zps_waiter *waiter, struct zps_round_tensor *picked) {
   tensor->n_requests--; /* it is the variant's from here on */
   request->is_waiting = false;
   if (round) zps_worker_round_start(round); /* under the lock: the trainer has the request, and may cancel it */
-  if (request->is_canceled) zps_worker_request_cancel(request); /* other ranks can be told from here on */
   free(waiter);
 }
 

@@ -11,6 +11,7 @@
 #define LINGER_NS (10 * ZPS_NS_PER_S)
 
 static void on_begin(struct zps_command *command, void *handler_ctx);
+static void on_begin_canceled(struct zps_command *command, void *handler_ctx);
 static void on_cancel(struct zps_command *command, void *handler_ctx);
 
 void zps_round_destroy(struct zps_round *round) {
@@ -78,7 +79,7 @@ void zps_round_setup(struct zps_round *round, const struct zps_round_start *star
                          .in_union = start->in_union,
                          .here_tail = &round->here,
                          .work_failed = ATOMIC_FLAG_INIT,
-                         .begin.run = on_begin,
+                         .begin.run = start->is_canceled ? on_begin_canceled : on_begin,
                          .cancel.run = on_cancel,
                          .tensor_next = round->tensor_next,
                          .tensor_prev_p = round->tensor_prev_p};
@@ -102,6 +103,14 @@ static void on_begin(struct zps_command *command, void *handler_ctx) {
   }
   round->reason = rounds->failure;
   zps_round_event(round, ZPS_MACHINE_FAIL, 0, 0, rounds->fail_code);
+}
+
+/* Nothing of another rank's can come in between: it is canceled in any case, and the others hear of it. */
+static void on_begin_canceled(struct zps_command *command, void *handler_ctx) {
+  struct zps_round *round = zps_container_of(command, struct zps_round, begin);
+  on_begin(command, handler_ctx);
+  zps_round_fail(round, ZPS_ERR_CANCELED, "rank %u canceled it", round->plane->rank);
+  zps_round_touch(round);
 }
 
 void zps_round_cancel(struct zps_round *round) {

@@ -157,6 +157,7 @@ struct zps_round_start {
   zenps_grad_t *into;
   bool seeks;
   uint32_t staleness;
+  bool is_canceled; /* before it could begin: it begins, and is canceled at once */
   uint32_t *sent, *in_union;
   struct zps_worker_device *device; /* where `in` or `out` is in device memory */
 };
