@@ -193,8 +193,8 @@ zps_err_t zps_members_leave(struct zps_members *members, struct zps_member_clien
 zps_err_t zps_members_linked(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
                              uint64_t timeout_ms, void *token, uint64_t now_ns, struct zps_error *error) ZPS_MUSTCHECK;
 /* This rank is in the group that the spec names, of these ranks; answered when all are, as for join. ZPS_ERR_SHAPE:
- * they do not name the same ranks; ZPS_ERR_MISSING names the ranks that have not come, to all
- * that wait when the first one's time is up. A group that has met is there until all of its ranks have closed it. */
+ * they do not name the same ranks; ZPS_ERR_MISSING names the ranks that have not come, to all that wait when the first
+ * one's time is up. A group that has met is there until all of its ranks have closed it. */
 zps_err_t zps_members_group_open(struct zps_members *members, struct zps_member_client *client,
                                  const struct zps_group_spec *spec, void *token, uint64_t now_ns,
                                  struct zps_error *error) ZPS_MUSTCHECK;

@@ -160,7 +160,7 @@ static void call_check(const struct rank *rank, uint64_t step, struct call *call
 
 enum { ARRIVED, GOES_ON }; /* words */
 
-/* The last rank that is through with its calls tells the first, which lets the coordinator go on; all others wait. */
+/* Returns on all ranks when the coordinator has stopped. */
 static void coordinator_stops(struct rank *rank) {
   CHECK_OK(zenps_barrier(rank->zenps));
   if (rank->rank == 0) {
@@ -170,6 +170,7 @@ static void coordinator_stops(struct rank *rank) {
   rank_await(rank, GOES_ON, 1);
 }
 
+/* The first rank lets the coordinator go on when all are here. */
 static void coordinator_goes_on(struct rank *rank) {
   atomic_fetch_add(&rank->words[ARRIVED], 1);
   if (rank->rank == 0) {
@@ -178,6 +179,14 @@ static void coordinator_goes_on(struct rank *rank) {
     atomic_store(&rank->words[GOES_ON], 2);
   }
   rank_await(rank, GOES_ON, 2);
+}
+
+/* Of a coordinator that no other test needs. */
+static void run_apart(const rank_fn *fns, unsigned n, int world) {
+  struct cluster cluster;
+  cluster_start(&cluster, 2);
+  for (unsigned i = 0; i < n; i++) ranks_run(&cluster, world, fns[i], NULL, 0);
+  cluster_stop(&cluster);
 }
 
 /* Calls return although nobody answers, and what can be told to be wrong is told at once. */
@@ -202,10 +211,7 @@ static void calls_return(struct rank *rank) {
 
 static void test_automatic_calls_return(void **state) {
   (void)state;
-  struct cluster cluster;
-  cluster_start(&cluster, 2);
-  ranks_run(&cluster, 3, calls_return, NULL, 0);
-  cluster_stop(&cluster);
+  run_apart((const rank_fn[]){calls_return}, 1, 3);
 }
 
 /* More than may be in flight, which the first ones to come are not kept from. */
@@ -280,20 +286,12 @@ static void closed(struct rank *rank) {
 
 static void test_automatic_too_many(void **state) {
   (void)state;
-  struct cluster cluster;
-  cluster_start(&cluster, 2);
-  ranks_run(&cluster, 2, too_many, NULL, 0);
-  cluster_stop(&cluster);
+  run_apart((const rank_fn[]){too_many}, 1, 2);
 }
 
 static void test_automatic_without_an_answer(void **state) {
   (void)state;
-  struct cluster cluster;
-  cluster_start(&cluster, 2);
-  ranks_run(&cluster, 2, no_answer, NULL, 0);
-  ranks_run(&cluster, 3, canceled, NULL, 0);
-  ranks_run(&cluster, 2, closed, NULL, 0);
-  cluster_stop(&cluster);
+  run_apart((const rank_fn[]){no_answer, canceled, closed}, 3, 3);
 }
 
 const struct CMUnitTest api_automatic_tests[] = {

@@ -24,6 +24,8 @@ class Group:
     """What sync.py knows of a group. asks: the tensors that it sums in, for :meth:`zenps.Job.tensors`, whose answer goes to
     opened() ahead of the first step."""
 
+    tensor: Tensor  # where there is one
+
     def __init__(self, slots: List[Slot], asks: List[Dict[str, Any]]) -> None:
         self.slots = slots
         self.asks = asks
@@ -31,7 +33,8 @@ class Group:
         self.requests: List[Request[Rows]] = []
 
     def opened(self, tensors: List[Tensor]) -> None:
-        raise NotImplementedError
+        """These are what `asks` was answered with."""
+        (self.tensor,) = tensors
 
     def start(self, step: int) -> None:
         """Starts the step's round of the gradients that the parameters have now; of none for those that have None."""
@@ -81,8 +84,6 @@ class TableGroup(Group):
     that the gradient had. Of several, row numbers and values are concatenated.
     """
 
-    tensor: Tensor
-
     def __init__(self, name: str, slots: List[Slot], **options: object) -> None:
         first = slots[0].parameter
         self.width = slots[0].width
@@ -92,9 +93,6 @@ class TableGroup(Group):
         super().__init__(slots, [dict(options, name=name, rows=rows, width=self.width, dtype=dtype)])
         self._layout = {slot.index: slot.sparse for slot in slots}  # of each gradient: whether it is sparse
         self._dense: Optional[torch.Tensor] = None  # one table's gradient, which the sum goes into
-
-    def opened(self, tensors: List[Tensor]) -> None:
-        (self.tensor,) = tensors
 
     def start(self, step: int) -> None:
         grads = [slot.parameter.grad for slot in self.slots]
@@ -158,8 +156,6 @@ class DenseGroup(Group):
     """Parameters of one dtype, end to end in a buffer that is summed in place; one alone is summed where it is, if its
     size is one that is quick to encode."""
 
-    tensor: Tensor
-
     def __init__(self, name: str, slots: List[Slot], **options: object) -> None:
         first = slots[0].parameter
         self.numel = slots[-1].base + slots[-1].numel
@@ -171,9 +167,6 @@ class DenseGroup(Group):
         super().__init__(slots, [dict(options, name=name, rows=rows, width=width, dtype=dtype)])
         self._buffer: Optional[torch.Tensor] = None
         self._summed: Optional[torch.Tensor] = None
-
-    def opened(self, tensors: List[Tensor]) -> None:
-        (self.tensor,) = tensors
 
     def start(self, step: int) -> None:
         grad = self.slots[0].parameter.grad
