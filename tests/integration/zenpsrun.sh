@@ -37,6 +37,21 @@ is "a rank that is killed: its code" $? 137
 said "rank 0 says whom it misses" '^\[0\] zenps-perf: .*rank 2 .*(gone|lost)'
 said "rank 1 says whom it misses" '^\[1\] zenps-perf: .*rank 2 .*(gone|lost)'
 said "the one that was killed is named" 'rank 2 \(pid [0-9]+\) was killed by signal 9'
+cat >"$scratch/heard.sh" <<'END'
+if [ "$RANK" = 1 ]; then
+  echo $$ >"$1.new" && mv "$1.new" "$1"
+  exit 7
+fi
+until [ -f "$1" ] && ! kill -0 "$(cat "$1")" 2>/dev/null; do sleep 0.01; done # its end was seen
+kill -KILL $$
+END
+zenpsrun -n 2 --linger=60s -- sh "$scratch/heard.sh" "$scratch/heard" >"$scratch/out" 2>&1
+is "a death that others hear of ahead of its end: its code" $? 137
+said "and its name" 'rank 0 \(pid [0-9]+\) was killed by signal 9'
+zenpsrun -n 2 --linger=0 -- sh -c '[ "$RANK" = 1 ] && exit 7; sleep 60' >"$scratch/out" 2>&1
+is "a rank that zenpsrun stopped is no cause" $? 7
+zenpsrun -n 2 --linger=60s -- sh -c '[ "$RANK" = 1 ] && exit 7; sleep 4; kill -SEGV $$' >"$scratch/out" 2>&1
+is "nor is a death long after" $? 7
 zenpsrun -n 2 --linger=60s -- sh -c '[ "$RANK" = 1 ] && exit 7; sleep 1; echo spoke' >"$scratch/out" 2>&1
 is "the first failure's code, whoever ends later" $? 7
 said "with time to linger" '^\[0\] spoke'

@@ -14,6 +14,8 @@
 
 #include "common/base/clock.h"
 
+#define HEARD_NS ZPS_NS_PER_S /* how long others may hear of a death ahead of us */
+
 enum { CHILDREN_MAX = 4096, LINE_BYTES = 8192 };
 
 /* One of a child's two output streams; a line longer than the buffer is passed on in parts. */
@@ -176,6 +178,7 @@ static void reap(struct zps_launch *launch) {
     child->pub.running = false;
     child->pub.status = status;
     child->pub.ended = ++launch->n_ended;
+    child->pub.ended_ns = zps_clock_ns();
     for (int k = 0; k < 2; k++)
       if (child->streams[k].fd >= 0) stream_read(launch, child, &child->streams[k]);
   }
@@ -212,8 +215,10 @@ int zps_launch_pump(struct zps_launch *launch, int timeout_ms) {
 
 void zps_launch_signal(struct zps_launch *launch, enum zps_child_kind kind, int signal_number) {
   for (unsigned i = 0; i < launch->n_children; i++) {
-    const struct zps_child *child = &launch->children[i]->pub;
-    if (child->running && child->kind == kind) kill(-child->pid, signal_number);
+    struct zps_child *child = &launch->children[i]->pub;
+    if (!child->running || child->kind != kind) continue;
+    child->sent = signal_number;
+    kill(-child->pid, signal_number);
   }
 }
 
@@ -233,14 +238,19 @@ void zps_launch_stop(struct zps_launch *launch, enum zps_child_kind kind, unsign
   }
 }
 
+static bool was_killed(const struct zps_child *child) {
+  return WIFSIGNALED(child->status) && WTERMSIG(child->status) != child->sent;
+}
+
 const struct zps_child *zps_launch_first_failure(const struct zps_launch *launch, enum zps_child_kind kind) {
-  const struct zps_child *first = NULL;
+  const struct zps_child *first = NULL, *killed = NULL;
   for (unsigned i = 0; i < launch->n_children; i++) {
     const struct zps_child *child = &launch->children[i]->pub;
     if (child->kind != kind || child->running || child->status == 0) continue;
     if (!first || child->ended < first->ended) first = child;
+    if (was_killed(child) && (!killed || child->ended < killed->ended)) killed = child;
   }
-  return first;
+  return killed && killed->ended_ns - first->ended_ns <= HEARD_NS ? killed : first;
 }
 
 const char *zps_child_end_text(const struct zps_child *child, char *buf, size_t size) {

@@ -25,7 +25,9 @@ struct zps_child {
   pid_t pid;
   bool running;
   int status;     /* as wait() gives it, once it is not running */
-  uint64_t ended; /* 1 for the first child that ended, 2 for the second, ... */
+  uint64_t ended; /* 1 for the first child that was seen to have ended, 2 for the second, ... */
+  uint64_t ended_ns;
+  int sent; /* the last signal that zps_launch_signal() sent it; 0: none */
 };
 
 /* `prefix`: put "[label] " in front of each line. */
@@ -43,7 +45,9 @@ void zps_launch_signal(struct zps_launch *launch, enum zps_child_kind kind, int 
 /* Pumps until no child of the kind runs, at most `grace_ms`, then kills the rest. */
 void zps_launch_stop(struct zps_launch *launch, enum zps_child_kind kind, unsigned grace_ms);
 unsigned zps_launch_running(const struct zps_launch *launch, enum zps_child_kind kind);
-/* The first child of the kind that ended otherwise than with status 0, or NULL. */
+/* The child of the kind that was the first to end otherwise than with status 0, or NULL. One that a signal killed,
+ * which was not sent from here, comes ahead of those that exited up to a second before: others may hear of a death, and
+ * exit of it, ahead of its end. */
 const struct zps_child *zps_launch_first_failure(const struct zps_launch *launch, enum zps_child_kind kind);
 /* "exited with code 3" or "was killed by signal 9 (Killed)". */
 const char *zps_child_end_text(const struct zps_child *child, char *buf, size_t size);

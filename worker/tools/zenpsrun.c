@@ -351,6 +351,7 @@ static int supervise(struct run *run) {
   }
   if (failed) {
     char end[80];
+    failed = zps_launch_first_failure(run->launch, ZPS_CHILD_RANK); /* more ends are known now */
     fprintf(stderr, "zenpsrun: rank %u (pid %d) %s\n", failed->number, (int)failed->pid,
             zps_child_end_text(failed, end, sizeof end));
     return WIFSIGNALED(failed->status) ? 128 + WTERMSIG(failed->status) : WEXITSTATUS(failed->status);
