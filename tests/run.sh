@@ -28,7 +28,7 @@ count_tap() { # FILE NAME STATUS
   echo "$2: $ok passed, $not_ok failed, $skip skipped"
   if [ "$not_ok" -gt 0 ]; then
     failures="$failures\n  $2"
-    grep -A 20 '^not ok ' "$1" | head -60
+    grep -B 12 -A 20 '^not ok ' "$1" | head -90 # what a process prints comes before its test's line
     tail -n 5 "$1"
   fi
 }

@@ -177,6 +177,32 @@ static void cancels(struct rank *rank) {
   rank_close(rank);
 }
 
+/* The answer to a seek that was given up comes while the push of the same step is under way: it is none of its. */
+static void gives_up_then_pushes(struct rank *rank) {
+  zenps_request_t *request;
+  zenps_grad_t in, out;
+  rank_open(rank);
+  zenps_tensor_t *tensor = tensor_open_served(rank, "t", &few);
+  grad_make(&few, rank->rank, 0, &in);
+  out_make(&few, &in, &out);
+  push(tensor, &few, rank, 0);
+  for (uint64_t step = 1; step < 100; step++) {
+    CHECK_OK(zenps_pull_newest(tensor, step, 3, NULL, &out, &request));
+    CHECK_OK(zenps_cancel(request));
+    zenps_request_free(request);
+    push(tensor, &few, rank, step);
+  }
+  CHECK(pull_newest(tensor, &few, rank, 99, 3) >= 96);
+  out_free(&few, &in, &out);
+  grad_free(&in);
+  rank_close(rank);
+}
+
+static void test_a_late_answer(void **state) {
+  (void)state;
+  ranks_run(cluster_shared(), 3, gives_up_then_pushes, NULL, 0);
+}
+
 static void test_newest_canceled(void **state) {
   (void)state;
   ranks_run(cluster_shared(), 3, cancels, NULL, 0);
@@ -266,6 +292,6 @@ static void test_newest_refused(void **state) {
 const struct CMUnitTest api_newest_tests[] = {
     cmocka_unit_test(test_a_slow_rank_holds_nobody), cmocka_unit_test(test_the_newest_again),
     cmocka_unit_test(test_newest_canceled),          cmocka_unit_test(test_newest_without_a_rank),
-    cmocka_unit_test(test_newest_refused),
+    cmocka_unit_test(test_newest_refused),           cmocka_unit_test(test_a_late_answer),
 };
 const size_t n_api_newest_tests = sizeof api_newest_tests / sizeof api_newest_tests[0];

@@ -203,16 +203,20 @@ static void on_abort(struct zps_round *base, uint32_t server, const struct zps_f
   zps_round_event(base, ZPS_MACHINE_ABORTED, 0, server, abort->code < ZPS_OK ? abort->code : ZPS_ERR_INTERNAL);
 }
 
-/* An answer to this round's seek, not to one of the same step that was given up before. */
-static bool is_of_seek(const struct zps_served_round *round, const struct zps_frame *frame) {
-  if (frame->header.type == ZPS_FRAME_FOUND) return frame->u.round.seek == round->seek;
-  return frame->header.type == ZPS_FRAME_MISSED && frame->u.abort.seek == round->seek;
+/* Whether the frame is for a round of this kind: answers to a seek are for that seek alone, not for another one of the
+ * same step, nor for the push of the step, which may still be under way; all other frames are for rounds that seek
+ * nothing. */
+static bool is_for(const struct zps_round *base, const struct zps_frame *frame) {
+  const uint8_t type = frame->header.type;
+  if (type != ZPS_FRAME_FOUND && type != ZPS_FRAME_MISSED) return !base->seeks;
+  const uint32_t seek = type == ZPS_FRAME_FOUND ? frame->u.round.seek : frame->u.abort.seek;
+  return base->seeks && seek == zps_served_of(base)->seek;
 }
 
 static bool frame(struct zps_round *base, const struct zps_remote *from, const struct zps_frame *frame) {
   const uint8_t type = frame->header.type;
   if (from->is_rank || (type == ZPS_FRAME_RESULT && base->only_gives)) return false;
-  if (base->seeks != is_of_seek(zps_served_of(base), frame)) return false; /* the other frames are of pushes */
+  if (!is_for(base, frame)) return false;
   if (type == ZPS_FRAME_TAKEN && (base->only_takes || (!base->only_gives && !base->wants))) return false;
   if (type == ZPS_FRAME_TAKEN)
     zps_served_taken(zps_served_of(base), from->index, frame);
