@@ -80,10 +80,14 @@ zps_json *zps_json_set_u64(zps_json *object, const char *key, uint64_t value) {
   return set(object, key, new_u64(value));
 }
 
-zps_json *zps_json_set_hex(zps_json *object, const char *key, uint64_t value) {
+static json_t *new_hex(uint64_t value) {
   char text[19];
   snprintf(text, sizeof text, "0x%016llx", (unsigned long long)value);
-  return set(object, key, json_string(text));
+  return json_string(text);
+}
+
+zps_json *zps_json_set_hex(zps_json *object, const char *key, uint64_t value) {
+  return set(object, key, new_hex(value));
 }
 
 zps_json *zps_json_set_bytes(zps_json *object, const char *key, const void *data, size_t len) {
@@ -123,6 +127,10 @@ zps_json *zps_json_append_u64(zps_json *array, uint64_t value) {
 
 zps_json *zps_json_append_str(zps_json *array, const char *value) {
   return zps_json_append(array, out(new_string(value)));
+}
+
+zps_json *zps_json_append_hex(zps_json *array, uint64_t value) {
+  return zps_json_append(array, out(new_hex(value)));
 }
 
 /* ---- Reading ---- */
@@ -215,9 +223,9 @@ static int hex_digit(char c) {
   return -1;
 }
 
-zps_err_t zps_json_get_hex(const zps_json *object, const char *key, uint64_t *value_p, struct zps_error *error) {
+static zps_err_t read_hex(const char *key, const json_t *from, uint64_t *value_p, struct zps_error *error) {
   const char *text = NULL;
-  const zps_err_t code = zps_json_get_str(object, key, &text, error);
+  const zps_err_t code = read_str(key, from, &text, error);
   if (code != ZPS_OK) return code;
   const size_t len = strlen(text);
   uint64_t value = 0;
@@ -231,6 +239,16 @@ zps_err_t zps_json_get_hex(const zps_json *object, const char *key, uint64_t *va
                     key, text);
   *value_p = value;
   return ZPS_OK;
+}
+
+zps_err_t zps_json_get_hex(const zps_json *object, const char *key, uint64_t *value_p, struct zps_error *error) {
+  return read_hex(key, in_const(zps_json_get(object, key)), value_p, error);
+}
+
+zps_err_t zps_json_at_hex(const zps_json *array, size_t index, uint64_t *value_p, struct zps_error *error) {
+  char key[32];
+  snprintf(key, sizeof key, "[%zu]", index);
+  return read_hex(key, in_const(zps_json_at(array, index)), value_p, error);
 }
 
 zps_err_t zps_json_get_bytes(const zps_json *object, const char *key, void *data, size_t cap, size_t *len_p,

@@ -4,6 +4,7 @@
 
 #include "proto/control_group.h"
 #include "proto/control_job.h"
+#include "proto/control_map.h"
 #include "proto/control_plan.h"
 #include "proto/control_server.h"
 #include "proto/control_stats.h"
@@ -160,6 +161,24 @@ static zps_err_t rank_left(const zps_json *body, zps_json **written_p, struct zp
   return err;
 }
 
+static zps_err_t job_map(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  struct zps_job_map map;
+  const zps_err_t err = zps_control_job_map_read(body, &map, error);
+  if (err) return err;
+  *written_p = zps_control_job_map_write(&map);
+  zps_job_map_fini(&map);
+  return ZPS_OK;
+}
+
+static zps_err_t job_steps(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  struct zps_job_steps set;
+  const zps_err_t err = zps_control_job_steps_read(body, &set, error);
+  if (err) return err;
+  *written_p = zps_control_job_steps_write(&set);
+  zps_job_steps_fini(&set);
+  return ZPS_OK;
+}
+
 static zps_err_t job_stats(const zps_json *body, zps_json **written_p, struct zps_error *error) {
   const zps_json *rows;
   uint64_t id;
@@ -240,6 +259,9 @@ static const struct {
                 {"rank.gone", rank_gone},
                 {"job.failed", job_failed},
                 {"rank.left", rank_left},
+                {"job.map", job_map},
+                {"job.mapped", job_steps},
+                {"job.replay", job_steps},
                 {"job.stats", job_stats},
                 {"tensor.register", tensor_register},
                 {"tensor.register answer", registered},

@@ -12,6 +12,7 @@
 
 #include "proto/control_group.h"
 #include "proto/control_job.h"
+#include "proto/control_map.h"
 #include "proto/control_plan.h"
 #include "proto/control_server.h"
 #include "proto/control_stats.h"
@@ -109,7 +110,33 @@ static void test_jobs(void **state) {
       JOB, &(struct zps_frame_abort){
                .code = ZPS_ERR_PEER_LOST, .n_ranks = 1, .ranks = {1}, .text = "rank 1 (host node2) was lost"});
   made[n_made++] = zps_control_rank_left_write(JOB, 1);
+  uint32_t lost[] = {0, 2};
+  made[n_made++] =
+      zps_control_job_map_write(&(struct zps_job_map){.job_id = JOB, .epoch = 10, .n_lost = 2, .lost = lost});
+  struct zps_job_steps set = {.job_id = JOB, .epoch = 10};
+  assert_int_equal(zps_job_steps_add(&set, 5, 0), ZPS_OK);
+  assert_int_equal(zps_job_steps_add(&set, 3, UINT64_MAX), ZPS_OK);
+  assert_int_equal(zps_job_steps_add(&set, 3, 7), ZPS_OK);
+  assert_int_equal(zps_job_steps_add(&set, 3, UINT64_MAX), ZPS_OK);
+  made[n_made++] = zps_control_job_steps_write(&set);
+  zps_job_steps_fini(&set);
+  made[n_made++] = zps_control_job_steps_write(&(struct zps_job_steps){.job_id = JOB, .epoch = 10});
   expect("job");
+}
+
+static void test_sets_of_steps(void **state) {
+  (void)state;
+  struct zps_job_steps set = {0};
+  for (uint32_t i = ZPS_MAP_STEPS_MAX; i > 0; i--) assert_int_equal(zps_job_steps_add(&set, 9, 2 * i), ZPS_OK);
+  assert_int_equal(zps_job_steps_add(&set, 9, 4), ZPS_OK);
+  assert_int_equal(zps_job_steps_add(&set, 9, 5), ZPS_ERR_INVALID);
+  assert_int_equal(set.tensors[0].n_steps, ZPS_MAP_STEPS_MAX);
+  for (uint32_t i = 0; i < ZPS_MAP_STEPS_MAX; i++) assert_int_equal(set.tensors[0].steps[i], 2 * (i + 1));
+  for (uint32_t i = 1; i < ZPS_MAP_TENSORS_MAX; i++) assert_int_equal(zps_job_steps_add(&set, 9 + i, 1), ZPS_OK);
+  assert_int_equal(zps_job_steps_add(&set, 8, 1), ZPS_ERR_INVALID);
+  assert_int_equal(zps_job_steps_add(&set, 9 + 1, 0), ZPS_OK);
+  assert_int_equal(set.tensors[1].steps[0], 0);
+  zps_job_steps_fini(&set);
 }
 
 static void test_stats(void **state) {
@@ -357,14 +384,9 @@ static void test_what_ranks_must_agree_on(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_servers),
-      cmocka_unit_test(test_jobs),
-      cmocka_unit_test(test_stats),
-      cmocka_unit_test(test_tensors),
-      cmocka_unit_test(test_owners_of_internal_tensors),
-      cmocka_unit_test(test_plans),
-      cmocka_unit_test(test_texts),
-      cmocka_unit_test(test_what_ranks_must_agree_on),
+      cmocka_unit_test(test_servers), cmocka_unit_test(test_jobs),    cmocka_unit_test(test_sets_of_steps),
+      cmocka_unit_test(test_stats),   cmocka_unit_test(test_tensors), cmocka_unit_test(test_owners_of_internal_tensors),
+      cmocka_unit_test(test_plans),   cmocka_unit_test(test_texts),   cmocka_unit_test(test_what_ranks_must_agree_on),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -235,6 +235,14 @@ static void test_sentences(void **state) {
        "member 'runs' has 0 elements, want 1 to 64"},
       {"job.stats", "{\"job_id\": \"0x5\", \"tensors\": [{\"tensor\": 0, \"done\": 1, \"rounds\": -1}]}",
        "member 'rounds' is -1, want 0 to 9007199254740992"},
+      {"job.map", "{\"job_id\": \"0x5\", \"epoch\": 1, \"lost\": []}", "member 'lost' has 0 elements, want 1 to 1024"},
+      {"job.map", "{\"job_id\": \"0x5\", \"epoch\": 1, \"lost\": [1024]}", "member '[0]' is 1024, want 0 to 1023"},
+      {"job.map", "{\"job_id\": \"0x5\", \"epoch\": 1, \"lost\": [2, 2]}",
+       "member 'lost' has 2 after 2, want ascending positions"},
+      {"job.mapped", "{\"job_id\": \"0x5\", \"epoch\": 1, \"tensors\": [{\"tensor\": 1, \"steps\": []}]}",
+       "member 'steps' has 0 elements, want 1 to 128"},
+      {"job.replay", "{\"job_id\": \"0x5\", \"epoch\": 1, \"tensors\": [{\"tensor\": 1, \"steps\": [7]}]}",
+       "member '[0]' is an integer, want a string"},
       {"no.such", "{}", "there is no message 'no.such'"},
   };
   for (unsigned i = 0; i < sizeof cases / sizeof cases[0]; i++) {

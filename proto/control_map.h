@@ -1,0 +1,46 @@
+/* Messages that carry a job on when one of its servers is lost: job.map, job.mapped, job.replay. */
+#ifndef ZPS_PROTO_CONTROL_MAP_H
+#define ZPS_PROTO_CONTROL_MAP_H
+
+#include "proto/control.h"
+
+#define ZPS_MAP_TENSORS_MAX 4096u
+/* Of one tensor. A rank has fewer than half as many rounds of a tensor in flight, but ranks may be at different ones.
+ */
+#define ZPS_MAP_STEPS_MAX 128u
+
+/* job.map: the job's new epoch, and all servers of it that were lost so far. Of the coordinator, to a server as a call,
+ * then to the ranks as a notification. */
+struct zps_job_map {
+  uint64_t job_id;
+  uint32_t epoch;
+  uint32_t n_lost;
+  uint32_t *lost; /* positions in the job, ascending; malloc'd by the reader */
+};
+zps_json *zps_control_job_map_write(const struct zps_job_map *map);
+zps_err_t zps_control_job_map_read(const zps_json *params, struct zps_job_map *map,
+                                   struct zps_error *error) ZPS_MUSTCHECK;
+void zps_job_map_fini(struct zps_job_map *map);
+
+/* job.mapped, of a rank: the steps that it has begun, whose sums servers make, and that it has not finished.
+ * job.replay, of the coordinator to all ranks: those of all of them. All zeros, with job_id and epoch, is an empty set.
+ */
+struct zps_tensor_steps {
+  uint32_t tensor;
+  uint32_t n_steps, cap_steps;
+  uint64_t *steps; /* ascending */
+};
+struct zps_job_steps {
+  uint64_t job_id;
+  uint32_t epoch;
+  uint32_t n_tensors, cap_tensors;
+  struct zps_tensor_steps *tensors; /* by ascending number */
+};
+/* No more than once, in order. ZPS_ERR_NOMEM; ZPS_ERR_INVALID: more tensors, or steps of one, than can be. */
+zps_err_t zps_job_steps_add(struct zps_job_steps *set, uint32_t tensor, uint64_t step) ZPS_MUSTCHECK;
+void zps_job_steps_fini(struct zps_job_steps *set);
+zps_json *zps_control_job_steps_write(const struct zps_job_steps *set);
+zps_err_t zps_control_job_steps_read(const zps_json *params, struct zps_job_steps *set,
+                                     struct zps_error *error) ZPS_MUSTCHECK;
+
+#endif
