@@ -51,6 +51,7 @@ void zps_rpc_conn_unhold(struct zps_rpc_conn *conn) {
   if (conn->listener) zps_rpc_listener_drop(conn->listener, conn);
   zps_rpc_dial_destroy(conn->dial);
   zps_lines_fini(&conn->lines);
+  zps_forked_forget(&conn->forked);
   free(conn);
 }
 
@@ -198,20 +199,21 @@ static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf) {
 }
 
 zps_err_t zps_rpc_conn_start(struct zps_rpc_conn *conn, uint64_t deadline_ns, struct zps_error *error) {
+  uv_os_fd_t fd = -1;
+  const bool has_fd = uv_fileno(&conn->socket.handle, &fd) == 0;
   snprintf(conn->peer, sizeof conn->peer, "unix");
   if (conn->socket.handle.type == UV_TCP) {
     struct sockaddr_storage addr;
     int len = sizeof addr;
     if (uv_tcp_getpeername(&conn->socket.tcp, (struct sockaddr *)&addr, &len) == 0)
       zps_address_print((struct sockaddr *)&addr, conn->peer, sizeof conn->peer);
-    uv_os_fd_t fd;
     const unsigned timeout_ms = ZPS_RPC_USER_TIMEOUT_MS;
     uv_tcp_nodelay(&conn->socket.tcp, 1);
     uv_tcp_keepalive(&conn->socket.tcp, 1, ZPS_RPC_KEEPALIVE_S);
-    if (uv_fileno(&conn->socket.handle, &fd) == 0 &&
-        setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms) < 0)
+    if (has_fd && setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms) < 0)
       zps_log_debug("%s: cannot set TCP_USER_TIMEOUT: dead peers are found by heartbeats alone", conn->peer);
   }
+  if (has_fd) zps_forked_close_socket(&conn->forked, fd);
   const int status = uv_read_start(&conn->socket.stream, on_alloc, on_read);
   if (status < 0) return zps_fail(error, ZPS_ERR_IO, "%s: cannot read: %s", conn->peer, uv_strerror(status));
   conn->state = ZPS_RPC_HELLO;

@@ -3,6 +3,7 @@
 #define ZPS_CONTROL_RPC_INTERNAL_H
 
 #include "common/base/clock.h"
+#include "common/base/forked.h"
 #include "common/control/address.h"
 #include "common/control/lines.h"
 #include "common/control/message.h"
@@ -65,6 +66,7 @@ struct zps_rpc_conn {
   uv_shutdown_t shutdown;
   unsigned holds; /* handles and requests that libuv still knows: zero frees the connection */
   bool has_socket;
+  struct zps_forked forked; /* the socket, from ZPS_RPC_HELLO on */
   enum zps_rpc_state state;
   uint64_t deadline_ns;    /* of the present state */
   bool flushed, peer_done; /* LINGERING: all is written; the peer has closed its side */

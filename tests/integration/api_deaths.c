@@ -106,6 +106,59 @@ static void test_fork(void **state) {
   ranks_run(cluster_shared(), 2, forks, NULL, 0);
 }
 
+/* TCP connections that this process has. */
+static unsigned connections_here(void) {
+  unsigned n = 0;
+  for (int fd = 0; fd < 1024; fd++) {
+    struct sockaddr_storage name;
+    socklen_t len = sizeof name;
+    n += getpeername(fd, (struct sockaddr *)&name, &len) == 0 &&
+         (name.ss_family == AF_INET || name.ss_family == AF_INET6);
+  }
+  return n;
+}
+
+/* A rank is killed that has forked, as loaders of data do. Its child lives on, with none of the rank's connections. */
+static void dies_with_child(struct rank *rank) {
+  struct flight flight;
+  flight_open(&flight, &plain_spec, rank);
+  if (rank->rank == 1) {
+    CHECK(connections_here() > 0);
+    const pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+      alarm(30);
+      atomic_store(&rank->words[2], connections_here());
+      atomic_store(&rank->words[1], (unsigned)getpid());
+      for (;;) pause();
+    }
+    rank_await(rank, 0, 2);
+    rank_await(rank, 1, 1);
+    raise(SIGKILL);
+  }
+  rank_await(rank, 1, 1);
+  flight_start(&flight, &plain_spec, rank, 2);
+  atomic_fetch_add(&rank->words[0], 1);
+  const zenps_error_t *error = flight_expect_error(&flight, rank, ZENPS_ERR_PEER_LOST, 2, 5000);
+  CHECK(error->n_missing == 1 && error->missing_ranks[0] == 1);
+  CHECK(atomic_load(&rank->words[2]) == 0);
+  atomic_fetch_add(&rank->words[3], 1);
+  rank_await(rank, 3, 2);
+  if (rank->rank == 0) CHECK(kill((pid_t)atomic_load(&rank->words[1]), SIGKILL) == 0); /* it was there until now */
+  flight_end(&flight, &plain_spec);
+  rank_close(rank);
+}
+
+static void test_killed_rank_with_child(void **state) {
+  (void)state;
+  struct cluster cluster;
+  setenv("ZENPS_CONTROL_DEAD", "60s", 1); /* silence tells nothing */
+  cluster_start(&cluster, 2);
+  unsetenv("ZENPS_CONTROL_DEAD");
+  ranks_run(&cluster, 3, dies_with_child, NULL, 1u << 1);
+  cluster_stop(&cluster);
+}
+
 /* A round that is under way waits for its third rank when the server dies. A rank that begins a round afterwards hears
  * of the death from the call itself, when the library already knows, or from the request. */
 static void server_dies(struct rank *rank) {
@@ -274,9 +327,14 @@ static void test_nobody_there(void **state) {
 }
 
 const struct CMUnitTest api_death_tests[] = {
-    cmocka_unit_test(test_killed_rank),   cmocka_unit_test(test_hung_rank),
-    cmocka_unit_test(test_fork),          cmocka_unit_test(test_killed_server),
-    cmocka_unit_test(test_hung_server),   cmocka_unit_test(test_killed_coordinator),
-    cmocka_unit_test(test_other_version), cmocka_unit_test(test_nobody_there),
+    cmocka_unit_test(test_killed_rank),
+    cmocka_unit_test(test_hung_rank),
+    cmocka_unit_test(test_fork),
+    cmocka_unit_test(test_killed_rank_with_child),
+    cmocka_unit_test(test_killed_server),
+    cmocka_unit_test(test_hung_server),
+    cmocka_unit_test(test_killed_coordinator),
+    cmocka_unit_test(test_other_version),
+    cmocka_unit_test(test_nobody_there),
 };
 const size_t n_api_death_tests = sizeof api_death_tests / sizeof api_death_tests[0];

@@ -162,6 +162,7 @@ static void net_free(struct ofi_net *net, bool held) {
   }
   while ((region = LIST_FIRST(&net->regions))) zps_ofi_region_destroy(region);
   if (net->info) fi_freeinfo(net->info);
+  zps_forked_forget(&net->forked);
   if (net->wake_fd >= 0) close(net->wake_fd);
   free(net);
 }
@@ -201,6 +202,7 @@ zps_err_t zps_net_ofi_open(const struct zps_net_config *config, const struct zps
   zps_ofi_signals_restore(&signals);
   if (code != ZPS_OK) goto err_endpoint;
   info_fill(net);
+  zps_forked_close_local(&net->forked, net->base.info.addr, net->base.info.addr_len);
   net->max_block_ns = wakes_for_everything(net->info) ? UINT64_MAX : CAUTIOUS_BLOCK_NS;
   net->keep_addrs = strstr(net->info->fabric_attr->prov_name, "ofi_rxm") && provider_older_than(net->info, 200, 0);
   net->last_event_ns = zps_clock_ns();

@@ -12,6 +12,7 @@
 #include <stdatomic.h>
 #include <sys/queue.h>
 
+#include "common/base/forked.h"
 #include "common/net/backend.h"
 
 #define OFI_TAG 1u
@@ -60,6 +61,7 @@ struct ofi_addr {
   size_t len;
   uint8_t bytes[ZPS_NET_ADDR_MAX];
   char text[96];
+  struct zps_forked forked; /* connections that we made */
 };
 
 enum ofi_read_state {
@@ -113,6 +115,7 @@ struct ofi_net {
   struct fid_ep *ep;
   int cq_fd; /* -1: the provider has none, so that waiting is polling */
   int wake_fd;
+  struct zps_forked forked; /* connections that others made */
   _Atomic bool woken;
   bool closing;
   bool keep_addrs; /* fi_av_remove() of a connected peer is not safe */

@@ -46,6 +46,7 @@ static zps_err_t addr_get(struct ofi_net *net, const void *bytes, size_t len, st
   fi_av_straddr(net->av, addr->bytes, addr->text, &text_len);
   addr->text[sizeof addr->text - 1] = '\0';
   SLIST_INSERT_HEAD(&net->addrs, addr, link);
+  zps_forked_close_peer(&addr->forked, addr->bytes, len);
   *addr_p = addr;
   return ZPS_OK;
 }
@@ -53,6 +54,7 @@ static zps_err_t addr_get(struct ofi_net *net, const void *bytes, size_t len, st
 static void addr_put(struct ofi_net *net, struct ofi_addr *addr) {
   if (--addr->refs > 0) return;
   SLIST_REMOVE(&net->addrs, addr, ofi_addr, link);
+  zps_forked_forget(&addr->forked);
   if (!net->closing && !net->keep_addrs) fi_av_remove(net->av, &addr->fi_addr, 1, 0);
   free(addr);
 }

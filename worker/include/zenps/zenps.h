@@ -18,7 +18,8 @@
  *
  * Threads: every function may be called from any thread; a zenps_request_t by one thread at a time. The library never
  * exits, prints (except through the log callback, by default warnings on stderr) or installs signal handlers. In a
- * child after fork() every call returns ZENPS_ERR_FORKED.
+ * child after fork() every call returns ZENPS_ERR_FORKED, and the connections of the jobs of its parent are closed, so
+ * that the parent's death is noticed at once although the child lives on.
  *
  * Errors: zero is success, ZENPS_IN_PROGRESS is positive, errors are negative. zenps_last_error() and
  * zenps_request_error() give the sentence: job, tensor, step, ranks. No call waits for another process without a

@@ -1,0 +1,203 @@
+#include "common/base/forked.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* A rank of a large job has thousands of connections, and each is looked up in the child. */
+enum { BUCKETS = 1024, FDS_MAX = 65536 };
+
+/* What getdents64() fills in; libc has no name for it. */
+struct entry {
+  uint64_t ino;
+  int64_t off;
+  unsigned short len;
+  unsigned char type;
+  char name[];
+};
+
+struct address {
+  in_port_t port;
+  struct in6_addr ip;
+};
+
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct zps_forked *buckets[BUCKETS];
+static unsigned n_listed;
+
+static unsigned bucket_of(enum zps_forked_what what, uint64_t key) {
+  return (unsigned)((key * 0x9e3779b97f4a7c15u) >> 40) * 3 + (unsigned)what;
+}
+
+static struct zps_forked **bucket(enum zps_forked_what what, uint64_t key) {
+  return &buckets[bucket_of(what, key) % BUCKETS];
+}
+
+static uint64_t key_of(const struct zps_forked *forked) {
+  return forked->what == ZPS_FORKED_SOCKET ? forked->ino : forked->port;
+}
+
+/* ---- In the child: nothing but system calls, since other threads may have held any lock of the library's ---- */
+
+static bool ip_is_any(const struct in6_addr *ip) {
+  static const struct in6_addr any, any4 = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
+  return memcmp(ip, &any, sizeof any) == 0 || memcmp(ip, &any4, sizeof any4) == 0;
+}
+
+/* IPv4 as IPv6 maps it, which is how a socket of both sees it. */
+static bool address_read(const void *addr, size_t len, struct address *address_p) {
+  sa_family_t family;
+  if (len < sizeof family + sizeof(in_port_t)) return false;
+  memcpy(&family, addr, sizeof family);
+  if (family == AF_INET && len >= sizeof(struct sockaddr_in)) {
+    struct sockaddr_in in;
+    memcpy(&in, addr, sizeof in);
+    *address_p = (struct address){.port = in.sin_port, .ip.s6_addr = {[10] = 0xff, [11] = 0xff}};
+    memcpy(&address_p->ip.s6_addr[12], &in.sin_addr, sizeof in.sin_addr);
+    return true;
+  }
+  if (family != AF_INET6 || len < sizeof(struct sockaddr_in6)) return false;
+  struct sockaddr_in6 in6;
+  memcpy(&in6, addr, sizeof in6);
+  *address_p = (struct address){.port = in6.sin6_port, .ip = in6.sin6_addr};
+  return true;
+}
+
+static bool has_address(enum zps_forked_what what, const struct sockaddr_storage *addr, socklen_t len) {
+  struct address address;
+  if (!address_read(addr, len, &address)) return false;
+  for (const struct zps_forked *forked = *bucket(what, address.port); forked; forked = forked->next) {
+    if (forked->what != what || forked->port != address.port) continue;
+    if (memcmp(&forked->ip, &address.ip, sizeof address.ip) == 0) return true;
+    if (what == ZPS_FORKED_LOCAL && ip_is_any(&forked->ip)) return true;
+  }
+  return false;
+}
+
+static bool is_listed(int fd) {
+  struct stat stat;
+  struct sockaddr_storage addr;
+  socklen_t len = sizeof addr;
+  if (fstat(fd, &stat) != 0 || !S_ISSOCK(stat.st_mode)) return false;
+  for (const struct zps_forked *forked = *bucket(ZPS_FORKED_SOCKET, stat.st_ino); forked; forked = forked->next) {
+    if (forked->what == ZPS_FORKED_SOCKET && forked->ino == stat.st_ino && forked->dev == stat.st_dev) return true;
+  }
+  if (getsockname(fd, (struct sockaddr *)&addr, &len) == 0 && has_address(ZPS_FORKED_LOCAL, &addr, len)) return true;
+  len = sizeof addr;
+  return getpeername(fd, (struct sockaddr *)&addr, &len) == 0 && has_address(ZPS_FORKED_PEER, &addr, len);
+}
+
+static void look_at(int fd) {
+  if (is_listed(fd)) close(fd);
+}
+
+/* Not readdir(), which takes memory. */
+static bool look_at_listed(int dir) {
+  _Alignas(struct entry) char buffer[4096];
+  for (;;) {
+    const long n = syscall(SYS_getdents64, dir, buffer, sizeof buffer);
+    if (n <= 0) return n == 0;
+    for (long at = 0; at < n;) {
+      const struct entry *entry = (const struct entry *)(const void *)&buffer[at];
+      int fd = 0;
+      const char *digit = entry->name;
+      while (*digit >= '0' && *digit <= '9') fd = fd * 10 + (*digit++ - '0');
+      if (digit != entry->name && fd != dir) look_at(fd);
+      at += entry->len;
+    }
+  }
+}
+
+static void close_all(void) {
+  const int dir = open("/proc/self/fd", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const bool looked = dir >= 0 && look_at_listed(dir);
+  if (dir >= 0) close(dir);
+  if (looked) return;
+  struct rlimit limit;
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur > FDS_MAX) limit.rlim_cur = FDS_MAX;
+  for (int fd = 0; fd < (int)limit.rlim_cur; fd++) look_at(fd);
+}
+
+static void before(void) {
+  pthread_mutex_lock(&lock);
+}
+
+static void in_parent(void) {
+  pthread_mutex_unlock(&lock);
+}
+
+static void in_child(void) {
+  if (n_listed > 0) close_all();
+  for (unsigned i = 0; i < BUCKETS; i++) {
+    for (struct zps_forked *forked = buckets[i]; forked; forked = forked->next) forked->is_listed = false;
+    buckets[i] = NULL;
+  }
+  n_listed = 0;
+  pthread_mutex_unlock(&lock);
+}
+
+/* ---- The list ---- */
+
+/* Fails for want of memory alone: children then keep the sockets, and a death is found by silence. */
+static void watch_forks(void) {
+  (void)pthread_atfork(before, in_parent, in_child);
+}
+
+static void add(struct zps_forked *forked, enum zps_forked_what what) {
+  pthread_once(&once, watch_forks);
+  pthread_mutex_lock(&lock);
+  forked->what = what;
+  struct zps_forked **head = bucket(what, key_of(forked));
+  forked->prev = NULL;
+  forked->next = *head;
+  if (forked->next) forked->next->prev = forked;
+  *head = forked;
+  forked->is_listed = true;
+  n_listed++;
+  pthread_mutex_unlock(&lock);
+}
+
+void zps_forked_close_socket(struct zps_forked *forked, int fd) {
+  struct stat stat;
+  zps_forked_forget(forked);
+  if (fstat(fd, &stat) != 0 || !S_ISSOCK(stat.st_mode)) return;
+  forked->dev = stat.st_dev;
+  forked->ino = stat.st_ino;
+  add(forked, ZPS_FORKED_SOCKET);
+}
+
+static void close_by_address(struct zps_forked *forked, enum zps_forked_what what, const void *addr, size_t len) {
+  struct address address;
+  zps_forked_forget(forked);
+  if (!address_read(addr, len, &address)) return;
+  forked->port = address.port;
+  forked->ip = address.ip;
+  add(forked, what);
+}
+
+void zps_forked_close_local(struct zps_forked *forked, const void *addr, size_t len) {
+  close_by_address(forked, ZPS_FORKED_LOCAL, addr, len);
+}
+
+void zps_forked_close_peer(struct zps_forked *forked, const void *addr, size_t len) {
+  close_by_address(forked, ZPS_FORKED_PEER, addr, len);
+}
+
+void zps_forked_forget(struct zps_forked *forked) {
+  pthread_mutex_lock(&lock);
+  if (forked->is_listed) {
+    if (forked->next) forked->next->prev = forked->prev;
+    *(forked->prev ? &forked->prev->next : bucket(forked->what, key_of(forked))) = forked->next;
+    forked->is_listed = false;
+    n_listed--;
+  }
+  pthread_mutex_unlock(&lock);
+}
