@@ -6,6 +6,7 @@
 
 #include "common/control/client.h"
 #include "common/control/rpc.h"
+#include "common/control/silence.h"
 
 #define ZPS_CLIENT_RETRY_MS 100u
 
@@ -43,7 +44,8 @@ struct zps_client {
   uv_timer_t retry, heartbeat;
   bool stopping;
   struct zps_rpc_conn *conn;
-  uint64_t deadline_ns, beat_ms, silence_ms;
+  uint64_t deadline_ns, beat_ms, beat_dead_ms; /* the latter two: what `heartbeat` and `silence` were set to */
+  struct zps_silence silence;
   struct zps_client_handler handler;
   char address[300], role[32];
 };

@@ -150,11 +150,13 @@ static bool is_stopped(struct zps_client *client) {
 static void on_heartbeat(uv_timer_t *timer) {
   struct zps_client *client = timer->data;
   if (!client->conn || client->stopping) return;
-  const uint64_t silent_ms = (zps_clock_ns() - zps_rpc_conn_heard_ns(client->conn)) / ZPS_NS_PER_MS;
-  if (client->silence_ms && silent_ms >= client->silence_ms) {
+  const uint64_t now_ns = zps_clock_ns();
+  zps_silence_beat(&client->silence, now_ns);
+  const uint64_t silent_ns = zps_silence_of(&client->silence, zps_rpc_conn_heard_ns(client->conn), now_ns);
+  if (silent_ns > 0) {
     char reason[400];
     snprintf(reason, sizeof reason, "%.300s was not heard of for %llu ms", client->address,
-             (unsigned long long)silent_ms);
+             (unsigned long long)(silent_ns / ZPS_NS_PER_MS));
     lose(client, ZPS_ERR_CLOSED, reason);
     zps_rpc_close(client->conn, false);
     return;
@@ -162,6 +164,15 @@ static void on_heartbeat(uv_timer_t *timer) {
   if (client->handler.on_beat && !is_stopped(client)) client->handler.on_beat(client->handler.ctx);
   const zps_err_t code = zps_rpc_notify(client->conn, "heartbeat", zps_json_object());
   if (code != ZPS_OK) zps_log_debug("%s: no heartbeat sent: %s", client->address, zps_err_str(code));
+}
+
+static void set_heartbeat(struct zps_client *client, uint64_t beat_ms, uint64_t dead_ms) {
+  client->beat_ms = beat_ms;
+  client->beat_dead_ms = dead_ms;
+  zps_silence_begin(&client->silence, beat_ms, dead_ms, zps_clock_ns());
+  if (client->conn) zps_rpc_conn_dead_after(client->conn, dead_ms);
+  uv_timer_stop(&client->heartbeat);
+  if (beat_ms) uv_timer_start(&client->heartbeat, on_heartbeat, beat_ms, beat_ms);
 }
 
 void zps_client_close_handles(struct zps_client *client) {
@@ -176,15 +187,10 @@ void zps_client_on_wake(uv_async_t *wake) {
   struct zps_client *client = wake->data;
   pthread_mutex_lock(&client->lock);
   const bool stop = client->stop;
-  const uint64_t beat_ms = client->heartbeat_ms;
-  client->silence_ms = client->dead_ms;
+  const uint64_t beat_ms = client->heartbeat_ms, dead_ms = client->dead_ms;
   pthread_mutex_unlock(&client->lock);
   run_orders(client);
-  if (beat_ms != client->beat_ms) {
-    client->beat_ms = beat_ms;
-    uv_timer_stop(&client->heartbeat);
-    if (beat_ms) uv_timer_start(&client->heartbeat, on_heartbeat, beat_ms, beat_ms);
-  }
+  if (beat_ms != client->beat_ms || dead_ms != client->beat_dead_ms) set_heartbeat(client, beat_ms, dead_ms);
   if (stop) zps_client_close_handles(client);
 }
 

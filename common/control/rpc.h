@@ -85,5 +85,8 @@ const char *zps_rpc_conn_peer(const struct zps_rpc_conn *conn); /* "10.0.0.7:412
 const char *zps_rpc_conn_role(const struct zps_rpc_conn *conn); /* the role that the peer named in hello */
 const char *zps_rpc_conn_version(const struct zps_rpc_conn *conn);
 uint64_t zps_rpc_conn_heard_ns(const struct zps_rpc_conn *conn); /* when the peer was last heard of */
+/* The owner takes a silence of `dead_ms` for death: TCP gives a connection up, whose packets nobody acknowledges, no
+ * earlier, but after 10 s at the earliest. 0: any silence is allowed; TCP then goes by the time of last time. */
+void zps_rpc_conn_dead_after(struct zps_rpc_conn *conn, uint64_t dead_ms);
 
 #endif

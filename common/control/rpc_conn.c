@@ -1,4 +1,5 @@
 /* A connection's life: bytes in, bytes out, deadlines, the close of its handles. */
+#include <limits.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdarg.h>
@@ -198,6 +199,16 @@ static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf) {
   take_lines(conn);
 }
 
+void zps_rpc_conn_dead_after(struct zps_rpc_conn *conn, uint64_t dead_ms) {
+  uv_os_fd_t fd;
+  if (dead_ms == 0 || conn->socket.handle.type != UV_TCP || uv_fileno(&conn->socket.handle, &fd) != 0) return;
+  const unsigned timeout_ms = dead_ms > INT_MAX                   ? INT_MAX
+                              : dead_ms > ZPS_RPC_USER_TIMEOUT_MS ? (unsigned)dead_ms
+                                                                  : ZPS_RPC_USER_TIMEOUT_MS;
+  if (setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms) < 0)
+    zps_log_debug("%s: cannot set TCP_USER_TIMEOUT: dead peers are found by heartbeats alone", conn->peer);
+}
+
 zps_err_t zps_rpc_conn_start(struct zps_rpc_conn *conn, uint64_t deadline_ns, struct zps_error *error) {
   uv_os_fd_t fd = -1;
   const bool has_fd = uv_fileno(&conn->socket.handle, &fd) == 0;
@@ -207,11 +218,9 @@ zps_err_t zps_rpc_conn_start(struct zps_rpc_conn *conn, uint64_t deadline_ns, st
     int len = sizeof addr;
     if (uv_tcp_getpeername(&conn->socket.tcp, (struct sockaddr *)&addr, &len) == 0)
       zps_address_print((struct sockaddr *)&addr, conn->peer, sizeof conn->peer);
-    const unsigned timeout_ms = ZPS_RPC_USER_TIMEOUT_MS;
     uv_tcp_nodelay(&conn->socket.tcp, 1);
     uv_tcp_keepalive(&conn->socket.tcp, 1, ZPS_RPC_KEEPALIVE_S);
-    if (has_fd && setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms) < 0)
-      zps_log_debug("%s: cannot set TCP_USER_TIMEOUT: dead peers are found by heartbeats alone", conn->peer);
+    zps_rpc_conn_dead_after(conn, ZPS_RPC_USER_TIMEOUT_MS);
   }
   if (has_fd) zps_forked_close_socket(&conn->forked, fd);
   const int status = uv_read_start(&conn->socket.stream, on_alloc, on_read);

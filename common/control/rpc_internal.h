@@ -14,7 +14,7 @@
 #define ZPS_RPC_HELLO_MS 5000u             /* for saying hello after connecting to a listener */
 #define ZPS_RPC_LINGER_MS 1000u            /* for taking the last messages written, when closing */
 #define ZPS_RPC_KEEPALIVE_S 10u
-#define ZPS_RPC_USER_TIMEOUT_MS 10000u
+#define ZPS_RPC_USER_TIMEOUT_MS 10000u /* at least: the owner may allow longer silence */
 
 static inline uint64_t zps_rpc_deadline_ns(uint64_t timeout_ms) {
   const uint64_t now_ns = zps_clock_ns();

@@ -105,6 +105,7 @@ static void on_open(void *ctx, struct zps_rpc_conn *rpc) {
   coordinator->conns = conn;
   coordinator->n_conns++;
   zps_rpc_conn_set_ctx(rpc, conn);
+  zps_rpc_conn_dead_after(rpc, coordinator->config.dead_ms);
   zps_log_debug("%s: connected: %s, version %s", zps_rpc_conn_peer(rpc), zps_rpc_conn_role(rpc),
                 zps_rpc_conn_version(rpc));
 }
@@ -132,9 +133,10 @@ void zps_coordinator_watch(struct zps_coordinator_conn *conn) {
 static void conn_beat(struct zps_coordinator *coordinator, struct zps_coordinator_conn *conn, uint64_t now_ns) {
   const uint64_t heard_ns = zps_rpc_conn_heard_ns(conn->rpc);
   const uint64_t since_ns = heard_ns > conn->watched_ns ? heard_ns : conn->watched_ns;
-  if (conn->watched_ns && now_ns > since_ns && now_ns - since_ns > coordinator->config.dead_ms * ZPS_NS_PER_MS) {
+  const uint64_t silent_ns = conn->watched_ns ? zps_silence_of(&coordinator->silence, since_ns, now_ns) : 0;
+  if (silent_ns > 0) {
     char reason[80];
-    snprintf(reason, sizeof reason, "nothing heard for %.1f s", (double)(now_ns - since_ns) / (double)ZPS_NS_PER_S);
+    snprintf(reason, sizeof reason, "nothing heard for %.1f s", (double)silent_ns / (double)ZPS_NS_PER_S);
     zps_members_client_lost(coordinator->members, &conn->client, reason);
     zps_rpc_close(conn->rpc, false);
   } else if (zps_rpc_notify(conn->rpc, "heartbeat", zps_json_object())) {
@@ -145,13 +147,9 @@ static void conn_beat(struct zps_coordinator *coordinator, struct zps_coordinato
 static void on_heartbeat(uv_timer_t *timer) {
   struct zps_coordinator *coordinator = timer->data;
   const uint64_t now_ns = zps_clock_ns();
-  /* When this process itself was stopped for a while, peers look silent whose heartbeats wait to be read. */
-  const bool slept = now_ns - coordinator->last_beat_ns >
-                     coordinator->config.dead_ms * ZPS_NS_PER_MS / 2 + coordinator->config.heartbeat_ms * ZPS_NS_PER_MS;
-  coordinator->last_beat_ns = now_ns;
+  zps_silence_beat(&coordinator->silence, now_ns);
   zps_coordinator_enter(coordinator);
   for (struct zps_coordinator_conn *conn = coordinator->conns; conn; conn = conn->next) {
-    if (slept && conn->watched_ns) conn->watched_ns = now_ns;
     if (conn->role != ZPS_CONN_CTL) conn_beat(coordinator, conn, now_ns);
   }
   zps_coordinator_leave(coordinator);
@@ -195,7 +193,8 @@ zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_c
   }
   err = listen_on(coordinator, loop, error);
   if (err) goto err_members;
-  coordinator->started_ns = coordinator->last_beat_ns = zps_clock_ns();
+  coordinator->started_ns = zps_clock_ns();
+  zps_silence_begin(&coordinator->silence, config->heartbeat_ms, config->dead_ms, coordinator->started_ns);
   uv_timer_init(loop, &coordinator->heartbeat);
   uv_timer_init(loop, &coordinator->deadline);
   coordinator->n_handles = 2;

@@ -3,6 +3,7 @@
 #define ZPS_SERVER_COORDINATOR_COORDINATOR_IMPL_H
 
 #include "common/control/rpc.h"
+#include "common/control/silence.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/history.h"
 #include "server/coordinator/members.h"
@@ -40,7 +41,8 @@ struct zps_coordinator {
   unsigned n_conns;
   unsigned depth;                    /* inside the membership module */
   struct zps_coordinator_call *late; /* answers that came meanwhile, last first */
-  uint64_t started_ns, last_beat_ns;
+  uint64_t started_ns;
+  struct zps_silence silence; /* of clients */
   unsigned n_handles; /* timers not yet closed */
   bool draining, closing;
 };

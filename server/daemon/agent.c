@@ -7,6 +7,7 @@
 
 #include "common/base/clock.h"
 #include "common/control/rpc.h"
+#include "common/control/silence.h"
 #include "proto/control_server.h"
 #include "server/daemon/agent_impl.h"
 
@@ -31,8 +32,7 @@ struct zps_agent {
   void (*on_change)(void *ctx, bool registered, const char *text);
   struct zps_rpc_conn *conn; /* connecting or connected */
   bool connecting, registered, draining, closing;
-  struct zps_heartbeat heartbeat;
-  uint64_t last_beat_ns;
+  struct zps_silence silence; /* of the coordinator */
   unsigned retry_ms;
   uv_timer_t timer; /* retry, or heartbeat */
   bool timer_open;
@@ -129,8 +129,8 @@ static void on_registered(void *ctx, const zps_json *result, const struct zps_er
   if (agent->closing) return;
   agent->registered = true;
   agent->retry_ms = RETRY_MIN_MS;
-  agent->heartbeat = answer.heartbeat;
-  agent->last_beat_ns = zps_clock_ns();
+  zps_silence_begin(&agent->silence, answer.heartbeat.heartbeat_ms, answer.heartbeat.dead_ms, zps_clock_ns());
+  zps_rpc_conn_dead_after(agent->conn, answer.heartbeat.dead_ms);
   uv_timer_start(&agent->timer, on_timer, answer.heartbeat.heartbeat_ms, answer.heartbeat.heartbeat_ms);
   char text[200];
   snprintf(text, sizeof text, "registered with the coordinator at %s as server %u", agent->coordinator, answer.server);
@@ -222,13 +222,11 @@ static void connect_now(struct zps_agent *agent) {
 }
 
 static void beat(struct zps_agent *agent) {
-  const uint64_t now_ns = zps_clock_ns(), heard_ns = zps_rpc_conn_heard_ns(agent->conn);
-  /* After this process itself was stopped for a while, heartbeats wait to be read. */
-  const bool slept =
-      now_ns - agent->last_beat_ns > (agent->heartbeat.dead_ms / 2 + agent->heartbeat.heartbeat_ms) * ZPS_NS_PER_MS;
-  agent->last_beat_ns = now_ns;
-  if (!slept && now_ns > heard_ns && now_ns - heard_ns > agent->heartbeat.dead_ms * ZPS_NS_PER_MS) {
-    zps_log_warn("the coordinator was silent for %.1f s", (double)(now_ns - heard_ns) / (double)ZPS_NS_PER_S);
+  const uint64_t now_ns = zps_clock_ns();
+  zps_silence_beat(&agent->silence, now_ns);
+  const uint64_t silent_ns = zps_silence_of(&agent->silence, zps_rpc_conn_heard_ns(agent->conn), now_ns);
+  if (silent_ns > 0) {
+    zps_log_warn("the coordinator was silent for %.1f s", (double)silent_ns / (double)ZPS_NS_PER_S);
     zps_rpc_close(agent->conn, false);
   } else if (zps_rpc_notify(agent->conn, "heartbeat", zps_json_object())) {
     zps_rpc_close(agent->conn, false);

@@ -159,6 +159,46 @@ static void test_killed_rank_with_child(void **state) {
   cluster_stop(&cluster);
 }
 
+/* Everybody is stopped for longer than silence is allowed, as where a host is suspended, and goes on. */
+static void sleeps(struct rank *rank) {
+  struct flight flight;
+  flight_open(&flight, &plain_spec, rank);
+  atomic_fetch_add(&rank->words[0], 1);
+  rank_await(rank, 1, 1); /* the sleep is over */
+  const uint64_t until = now_ms() + 3500;
+  uint64_t step = 2;
+  do { /* longer than silence is allowed, and as often on all ranks */
+    step_run(flight.tensor, &plain_spec, rank, step);
+    if (rank->rank == 0) atomic_store(&rank->words[2], now_ms() < until ? (unsigned)step + 1 : 1);
+    CHECK_OK(zenps_barrier(rank->zenps));
+    step++;
+  } while (atomic_load(&rank->words[2]) == (unsigned)step);
+  CHECK_OK(zenps_tensor_close(tensor_open(rank, "new", &plain_spec))); /* asks the coordinator */
+  rank_close(rank);
+}
+
+static void test_all_sleep(void **state) {
+  (void)state;
+  struct cluster cluster;
+  struct ranks ranks;
+  setenv("ZENPS_CONTROL_DEAD", "2s", 1);
+  setenv("ZENPS_CONTROL_HEARTBEAT", "500ms", 1);
+  cluster_start(&cluster, 2);
+  unsetenv("ZENPS_CONTROL_DEAD");
+  unsetenv("ZENPS_CONTROL_HEARTBEAT");
+  ranks_start(&ranks, &cluster, 2, sleeps, NULL);
+  const uint64_t begun = now_ms();
+  while (atomic_load(&ranks.words[0]) < 2 && now_ms() - begun < 30000) usleep(1000);
+  const pid_t all[] = {cluster.coordinator, cluster.servers[0], cluster.servers[1], ranks.pids[0], ranks.pids[1]};
+  enum { N = sizeof all / sizeof all[0] };
+  for (unsigned i = 0; i < N; i++) assert_int_equal(kill(all[i], SIGSTOP), 0);
+  sleep(4);
+  atomic_store(&ranks.words[1], 1);
+  for (unsigned i = 0; i < N; i++) assert_int_equal(kill(all[i], SIGCONT), 0);
+  ranks_wait(&ranks, 0);
+  cluster_stop(&cluster);
+}
+
 /* A round that is under way waits for its third rank when the server dies. A rank that begins a round afterwards hears
  * of the death from the call itself, when the library already knows, or from the request. */
 static void server_dies(struct rank *rank) {
@@ -327,14 +367,10 @@ static void test_nobody_there(void **state) {
 }
 
 const struct CMUnitTest api_death_tests[] = {
-    cmocka_unit_test(test_killed_rank),
-    cmocka_unit_test(test_hung_rank),
-    cmocka_unit_test(test_fork),
-    cmocka_unit_test(test_killed_rank_with_child),
-    cmocka_unit_test(test_killed_server),
-    cmocka_unit_test(test_hung_server),
-    cmocka_unit_test(test_killed_coordinator),
-    cmocka_unit_test(test_other_version),
-    cmocka_unit_test(test_nobody_there),
+    cmocka_unit_test(test_killed_rank),   cmocka_unit_test(test_hung_rank),
+    cmocka_unit_test(test_fork),          cmocka_unit_test(test_killed_rank_with_child),
+    cmocka_unit_test(test_all_sleep),     cmocka_unit_test(test_killed_server),
+    cmocka_unit_test(test_hung_server),   cmocka_unit_test(test_killed_coordinator),
+    cmocka_unit_test(test_other_version), cmocka_unit_test(test_nobody_there),
 };
 const size_t n_api_death_tests = sizeof api_death_tests / sizeof api_death_tests[0];

@@ -1,4 +1,6 @@
 /* The blocking client against a server in a thread of its own. */
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -258,6 +260,31 @@ static void test_heartbeats_and_silence(void **state) {
   assert_int_equal(heard.n_lost, 1);
 }
 
+/* Sockets of this process that TCP gives up after so long. */
+static unsigned sockets_of_patience(unsigned ms) {
+  unsigned n = 0;
+  for (int fd = 0; fd < 256; fd++) {
+    unsigned has_ms = 0;
+    socklen_t len = sizeof has_ms;
+    n += getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &has_ms, &len) == 0 && has_ms == ms;
+  }
+  return n;
+}
+
+/* A silence that is allowed does not end the connection by TCP either. */
+static void test_long_silence_is_allowed(void **state) {
+  (void)state;
+  struct server server;
+  struct heard heard = HEARD_INIT;
+  server_start(&server);
+  struct zps_client *client = client_open(server.address, &heard);
+  zps_client_heartbeat(client, 5, 123456);
+  while (server.n_beats < 1) usleep(1000);
+  assert_int_equal(sockets_of_patience(123456), 1);
+  zps_client_close(client);
+  server_stop(&server);
+}
+
 /* Notes the messages that are sent ahead of heartbeats. */
 struct beater {
   struct zps_client *_Atomic client;
@@ -345,6 +372,7 @@ int main(void) {
       cmocka_unit_test(test_server_dies_mid_call),
       cmocka_unit_test(test_what_is_sent_with_heartbeats),
       cmocka_unit_test(test_heartbeats_and_silence),
+      cmocka_unit_test(test_long_silence_is_allowed),
       cmocka_unit_test(test_missing_memory_for_params),
       cmocka_unit_test(test_out_of_memory),
   };

@@ -1,5 +1,6 @@
 /* JSON-RPC over real sockets of this host, both ends ours. */
 #include <arpa/inet.h>
+#include <netinet/tcp.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -118,6 +119,34 @@ static void test_exchange_unix(void **state) {
   rpc_world_close(&world);
   unlink(path);
   rmdir(dir);
+}
+
+static unsigned tcp_patience_ms(const struct zps_rpc_conn *conn) {
+  uv_os_fd_t fd;
+  unsigned ms = 0;
+  socklen_t len = sizeof ms;
+  assert_int_equal(uv_fileno(&conn->socket.handle, &fd), 0);
+  assert_int_equal(getsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, &len), 0);
+  return ms;
+}
+
+/* TCP is no less patient than the owner of the connection. */
+static void test_patience_of_tcp(void **state) {
+  (void)state;
+  struct world world;
+  rpc_world_open(&world);
+  rpc_world_connect(&world);
+  assert_int_equal(tcp_patience_ms(world.client.conn), 10000);
+  zps_rpc_conn_dead_after(world.client.conn, 60000);
+  assert_int_equal(tcp_patience_ms(world.client.conn), 60000);
+  zps_rpc_conn_dead_after(world.client.conn, 0);
+  assert_int_equal(tcp_patience_ms(world.client.conn), 60000);
+  zps_rpc_conn_dead_after(world.client.conn, 5000);
+  assert_int_equal(tcp_patience_ms(world.client.conn), 10000);
+  zps_rpc_conn_dead_after(world.client.conn, UINT64_MAX);
+  assert_int_equal(tcp_patience_ms(world.client.conn), INT32_MAX);
+  assert_int_equal(tcp_patience_ms(world.server.conn), 10000);
+  rpc_world_close(&world);
 }
 
 static void test_port_in_use(void **state) {
@@ -307,6 +336,7 @@ int main(void) {
       cmocka_unit_test(test_exchange_by_name),
       cmocka_unit_test(test_exchange_unix),
       cmocka_unit_test(test_port_in_use),
+      cmocka_unit_test(test_patience_of_tcp),
       cmocka_unit_test(test_answers_out_of_order),
       cmocka_unit_test(test_call_times_out_and_late_answer_is_dropped),
       cmocka_unit_test(test_peer_closes_mid_call),
