@@ -84,6 +84,9 @@ void *zps_rpc_conn_ctx(const struct zps_rpc_conn *conn);
 const char *zps_rpc_conn_peer(const struct zps_rpc_conn *conn); /* "10.0.0.7:41234" or "unix" */
 const char *zps_rpc_conn_role(const struct zps_rpc_conn *conn); /* the role that the peer named in hello */
 const char *zps_rpc_conn_version(const struct zps_rpc_conn *conn);
+/* What is under way: our calls without an answer, and bytes that the socket has not taken. */
+unsigned zps_rpc_conn_pending(const struct zps_rpc_conn *conn);
+size_t zps_rpc_conn_unsent(const struct zps_rpc_conn *conn);
 uint64_t zps_rpc_conn_heard_ns(const struct zps_rpc_conn *conn); /* when the peer was last heard of */
 /* The owner takes a silence of `dead_ms` for death: TCP gives a connection up, whose packets nobody acknowledges, no
  * earlier, but after 10 s at the earliest. 0: any silence is allowed; TCP then goes by the time of last time. */

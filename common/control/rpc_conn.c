@@ -303,3 +303,9 @@ const char *zps_rpc_conn_version(const struct zps_rpc_conn *conn) {
 uint64_t zps_rpc_conn_heard_ns(const struct zps_rpc_conn *conn) {
   return conn->heard_ns;
 }
+unsigned zps_rpc_conn_pending(const struct zps_rpc_conn *conn) {
+  return conn->n_pending;
+}
+size_t zps_rpc_conn_unsent(const struct zps_rpc_conn *conn) {
+  return uv_stream_get_write_queue_size(&conn->socket.stream);
+}

@@ -11,55 +11,6 @@
 #define ZPS_LOG_COMPONENT "coordinator"
 #include "common/base/log.h"
 
-static void on_answer(void *ctx, const zps_json *result, const struct zps_error *error) {
-  struct zps_coordinator_call *call = ctx;
-  struct zps_coordinator *coordinator = call->conn->coordinator;
-  (void)result;
-  if (error) call->error = *error;
-  zps_coordinator_enter(coordinator);
-  call->next = coordinator->late;
-  coordinator->late = call;
-  zps_coordinator_leave(coordinator);
-}
-
-/* Calls a server whose answer matters. A call that cannot be sent ends the connection, and so the server's membership.
- */
-static void call_server(const struct zps_action *action, const char *method, zps_json *params) {
-  struct zps_coordinator_conn *conn = (struct zps_coordinator_conn *)action->client;
-  struct zps_coordinator_call *call = calloc(1, sizeof *call);
-  if (!call || !params) {
-    free(call);
-    zps_json_unref(params);
-    zps_log_error("no memory for '%s' to server '%s': closing its connection", method, action->client->server->name);
-    zps_rpc_close(conn->rpc, false);
-    return;
-  }
-  call->conn = conn;
-  call->job_id = action->job->job_id;
-  call->is_tensor = action->tensor != NULL;
-  call->tensor = action->tensor ? action->tensor->spec.tensor : 0;
-  const zps_err_t err =
-      zps_rpc_call(conn->rpc, method, params, conn->coordinator->config.call_timeout_ms, on_answer, call);
-  if (err) {
-    free(call);
-    zps_log_error("cannot send '%s' to server '%s': %s: closing its connection", method, action->client->server->name,
-                  zps_err_str(err));
-    zps_rpc_close(conn->rpc, false);
-  }
-}
-
-static void on_told(void *ctx, const zps_json *result, const struct zps_error *error) {
-  (void)ctx, (void)result;
-  if (error && error->code != ZPS_ERR_CLOSED) zps_log_warn("%s", error->text);
-}
-
-/* Calls a server whose answer changes nothing. */
-static void tell_server(const struct zps_action *action, const char *method, zps_json *params) {
-  struct zps_coordinator_conn *conn = (struct zps_coordinator_conn *)action->client;
-  if (zps_rpc_call(conn->rpc, method, params, conn->coordinator->config.call_timeout_ms, on_told, NULL))
-    zps_rpc_close(conn->rpc, false);
-}
-
 static void tell_worker(const struct zps_action *action, const char *method, zps_json *params) {
   struct zps_coordinator_conn *conn = (struct zps_coordinator_conn *)action->client;
   if (zps_rpc_notify(conn->rpc, method, params)) zps_rpc_close(conn->rpc, false);
@@ -68,28 +19,6 @@ static void tell_worker(const struct zps_action *action, const char *method, zps
 static void copy_address(const struct zps_net_info *fabric, uint8_t *addr, size_t *len_p) {
   memcpy(addr, fabric->addr, fabric->addr_len);
   *len_p = fabric->addr_len;
-}
-
-static zps_json *job_open_params(const struct zps_action *action) {
-  const struct zps_member_job *job = action->job;
-  struct zps_member_spec *members = calloc(job->world, sizeof *members);
-  if (!members) return NULL;
-  for (uint32_t r = 0; r < job->world; r++) {
-    members[r].rank = r;
-    members[r].pid = job->ranks[r]->pid;
-    strcpy(members[r].host, job->ranks[r]->host);
-    copy_address(&job->ranks[r]->fabric, members[r].addr, &members[r].addr_len);
-  }
-  struct zps_job_spec spec = {.job_id = job->job_id,
-                              .seed = job->seed,
-                              .epoch = job->epoch,
-                              .server = action->position,
-                              .world = job->world,
-                              .members = members};
-  strcpy(spec.name, job->name);
-  zps_json *params = zps_control_job_open_write(&spec);
-  free(members);
-  return params;
 }
 
 static zps_json *join_result(const struct zps_action *action) {
@@ -109,11 +38,6 @@ static zps_json *join_result(const struct zps_action *action) {
   zps_json *result = join.servers ? zps_control_join_answer_write(&join) : NULL;
   zps_join_fini(&join);
   return result;
-}
-
-static zps_json *rank_gone_params(const struct zps_action *action) {
-  return zps_control_rank_gone_write(&(struct zps_rank_gone){
-      .job_id = action->job->job_id, .rank = action->rank, .code = action->code, .text = action->text});
 }
 
 static zps_json *job_failed_params(const struct zps_action *action) {
@@ -144,20 +68,11 @@ void zps_coordinator_act(void *ctx, const struct zps_action *action) {
   struct zps_coordinator *coordinator = ctx;
   switch (action->type) {
     case ZPS_ACT_JOB_OPEN:
-      call_server(action, "job.open", job_open_params(action));
-      break;
     case ZPS_ACT_JOB_CLOSE:
-      tell_server(action, "job.close", zps_control_job_close_write(action->job->job_id, action->text));
-      break;
     case ZPS_ACT_RANK_GONE:
-      tell_server(action, "rank.gone", rank_gone_params(action));
-      break;
     case ZPS_ACT_TENSOR_OPEN:
-      call_server(action, "tensor.open", zps_control_tensor_open_write(&action->tensor->spec));
-      break;
     case ZPS_ACT_TENSOR_FORGET:
-      tell_server(action, "tensor.forget",
-                  zps_control_tensor_forget_write(action->job->job_id, action->tensor->spec.tensor));
+      zps_coordinator_call_server(action);
       break;
     case ZPS_ACT_JOIN_DONE:
       zps_coordinator_watch((struct zps_coordinator_conn *)action->client);

@@ -40,13 +40,15 @@ static void on_deadline(uv_timer_t *timer) {
 }
 
 static void answered(struct zps_coordinator *coordinator, struct zps_coordinator_call *call) {
-  if (call->is_tensor) {
-    zps_members_tensor_opened(coordinator->members, &call->conn->client, call->job_id, call->tensor, call->error.code,
-                              call->error.text, zps_clock_ns());
-  } else {
-    zps_members_job_opened(coordinator->members, &call->conn->client, call->job_id, call->error.code, call->error.text,
-                           zps_clock_ns());
-  }
+  struct zps_members *members = coordinator->members;
+  const struct zps_error *error = &call->error;
+  if (call->type == ZPS_ACT_TENSOR_OPEN)
+    zps_members_tensor_opened(members, &call->conn->client, call->job_id, call->tensor, error->code, error->text,
+                              zps_clock_ns());
+  else if (call->type == ZPS_ACT_JOB_OPEN)
+    zps_members_job_opened(members, &call->conn->client, call->job_id, error->code, error->text, zps_clock_ns());
+  else
+    zps_members_job_fail(members, call->job_id, error->code, error->text);
   free(call);
 }
 
@@ -80,6 +82,7 @@ void zps_coordinator_leave(struct zps_coordinator *coordinator) {
 static void free_when_done(struct zps_coordinator *coordinator) {
   if (!coordinator->closing || coordinator->n_conns || coordinator->n_handles) return;
   zps_members_destroy(coordinator->members);
+  zps_coordinator_stats_fini(coordinator);
   free(coordinator);
 }
 
@@ -100,6 +103,7 @@ static void on_open(void *ctx, struct zps_rpc_conn *rpc) {
   conn->coordinator = coordinator;
   conn->rpc = rpc;
   conn->role = role_parse(zps_rpc_conn_role(rpc));
+  zps_outbox_init(&conn->outbox, ZPS_OUTBOX_JOB_MAX, conn, zps_coordinator_send);
   conn->next = coordinator->conns;
   if (conn->next) conn->next->prev = conn;
   coordinator->conns = conn;
@@ -122,6 +126,7 @@ static void on_close(void *ctx, struct zps_rpc_conn *rpc, zps_err_t code, const 
   if (conn->next) conn->next->prev = conn->prev;
   *(conn->prev ? &conn->prev->next : &coordinator->conns) = conn->next;
   coordinator->n_conns--;
+  zps_outbox_clear(&conn->outbox);
   free(conn);
   free_when_done(coordinator);
 }
@@ -151,6 +156,7 @@ static void on_heartbeat(uv_timer_t *timer) {
   zps_coordinator_enter(coordinator);
   for (struct zps_coordinator_conn *conn = coordinator->conns; conn; conn = conn->next) {
     if (conn->role != ZPS_CONN_CTL) conn_beat(coordinator, conn, now_ns);
+    zps_coordinator_flush(conn);
   }
   zps_coordinator_leave(coordinator);
 }
@@ -197,8 +203,9 @@ zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_c
   zps_silence_begin(&coordinator->silence, config->heartbeat_ms, config->dead_ms, coordinator->started_ns);
   uv_timer_init(loop, &coordinator->heartbeat);
   uv_timer_init(loop, &coordinator->deadline);
-  coordinator->n_handles = 2;
-  coordinator->heartbeat.data = coordinator->deadline.data = coordinator;
+  uv_timer_init(loop, &coordinator->stats.timer);
+  coordinator->n_handles = 3;
+  coordinator->heartbeat.data = coordinator->deadline.data = coordinator->stats.timer.data = coordinator;
   uv_timer_start(&coordinator->heartbeat, on_heartbeat, config->heartbeat_ms, config->heartbeat_ms);
   /* Strings were borrowed. */
   coordinator->config.listen = coordinator->config.socket = NULL;
@@ -225,6 +232,7 @@ void zps_coordinator_close(struct zps_coordinator *coordinator) {
   zps_rpc_listener_close(coordinator->socket);
   uv_close((uv_handle_t *)&coordinator->heartbeat, on_timer_closed);
   uv_close((uv_handle_t *)&coordinator->deadline, on_timer_closed);
+  uv_close((uv_handle_t *)&coordinator->stats.timer, on_timer_closed);
 }
 
 const char *zps_coordinator_address(const struct zps_coordinator *coordinator) {

@@ -7,6 +7,7 @@
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/history.h"
 #include "server/coordinator/members.h"
+#include "server/coordinator/outbox.h"
 
 #define ZPS_COORDINATOR_CONNS_MAX 16384u
 
@@ -17,24 +18,34 @@ struct zps_coordinator_conn {
   struct zps_coordinator *coordinator;
   struct zps_rpc_conn *rpc; /* NULL once it is gone */
   enum zps_conn_role role;
-  uint64_t watched_ns; /* silence counts from here on at the earliest; 0: it does not count yet */
+  struct zps_outbox outbox; /* of a server: calls that wait */
+  uint64_t watched_ns;      /* silence counts from here on at the earliest; 0: it does not count yet */
   struct zps_coordinator_conn *next, *prev;
 };
 
-/* One call to a server that is on its way. */
+/* A call to a server that is on its way, and what came of it; or of one that could not be made. */
 struct zps_coordinator_call {
   struct zps_coordinator_conn *conn;
-  bool is_tensor;
+  enum zps_action_type type; /* JOB_OPEN, TENSOR_OPEN: the answer; else the job fails */
   uint64_t job_id;
   uint32_t tensor;
   struct zps_error error;
   struct zps_coordinator_call *next;
 };
 
+struct zps_coordinator_asker;
+struct zps_coordinator_stats {
+  uv_timer_t timer;                     /* until servers may be asked again */
+  bool is_asking;                       /* the servers, which have not all answered */
+  uint64_t begun_ns;                    /* when they were last asked */
+  struct zps_coordinator_asker *askers; /* who wait for an answer */
+};
+
 struct zps_coordinator {
   struct zps_coordinator_config config;
   struct zps_members *members;
   struct zps_history history;
+  struct zps_coordinator_stats stats;
   struct zps_rpc_listener *listener, *socket;
   uv_timer_t heartbeat, deadline;
   struct zps_coordinator_conn *conns;
@@ -56,6 +67,11 @@ void zps_coordinator_watch(struct zps_coordinator_conn *conn);
 /* methods.c */
 void zps_coordinator_message(void *ctx, struct zps_rpc_conn *rpc, const char *method, const zps_json *params,
                              struct zps_rpc_request *request);
+/* calls.c: calls a server now, or when its connection has room. */
+void zps_coordinator_call_server(const struct zps_action *action);
+/* Sends what waits for this server, as far as there is room. */
+void zps_coordinator_flush(struct zps_coordinator_conn *conn);
+zps_err_t zps_coordinator_send(void *ctx, const struct zps_outbox_call *call); /* of its outbox */
 /* actions.c */
 void zps_coordinator_act(void *ctx, const struct zps_action *action);
 /* tables.c: results of the admin's methods; NULL when memory is short. */
@@ -67,6 +83,7 @@ zps_json *zps_coordinator_tensors(const struct zps_coordinator *coordinator);
 zps_json *zps_coordinator_tensor_tallies(const struct zps_coordinator *coordinator, unsigned long *n_out_p);
 zps_json *zps_coordinator_rank_tallies(const struct zps_coordinator *coordinator, unsigned long *n_out_p);
 /* gather.c: asks every server, then answers. */
+void zps_coordinator_stats_fini(struct zps_coordinator *coordinator);
 void zps_coordinator_stats(struct zps_coordinator *coordinator, struct zps_rpc_request *request);
 
 #endif

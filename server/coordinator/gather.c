@@ -1,5 +1,8 @@
 /* `stats`: the reports of ranks on their rounds, whatever carries these out; and the answers of all servers, one under
- * the other, with the server's name in front. A server that does not answer in time has a row that says so. */
+ * the other, with the server's name in front. A server that does not answer in time has a row that says so.
+ *
+ * A server is asked once at a time, and 20 times a second at most, whoever wants to know how often: requests that come
+ * meanwhile wait, and share the next answer. None is answered with what was true before it came. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -7,12 +10,18 @@
 #include "server/coordinator/coordinator_impl.h"
 
 #define GATHER_TIMEOUT_MS 2000u
-#define SHARD_ROWS_MAX 2048u /* a row is some 600 bytes, and a line 4 MiB */
+#define GAP_NS (50 * ZPS_NS_PER_MS) /* from one answer's beginning to the next one's, at least */
+#define SHARD_ROWS_MAX 2048u        /* a row is some 600 bytes, and a line 4 MiB */
 #define LAG_ROWS_MAX 4096u
+
+struct zps_coordinator_asker {
+  struct zps_rpc_request *request;
+  uint64_t came_ns;
+  struct zps_coordinator_asker *next;
+};
 
 struct gather {
   struct zps_coordinator *coordinator;
-  struct zps_rpc_request *request;
   unsigned n_pending;
   zps_json *servers, *shards, *lags;
   unsigned long n_out;
@@ -23,19 +32,39 @@ struct gather_call {
   char server[ZPS_NAME_MAX + 1], host[ZPS_NAME_MAX + 1];
 };
 
+/* To all that came before the servers were asked; `answer` NULL: memory was short. */
+static void answer_askers(struct zps_coordinator_stats *stats, zps_json *answer) {
+  for (struct zps_coordinator_asker **link = &stats->askers; *link;) {
+    struct zps_coordinator_asker *asker = *link;
+    if (asker->came_ns > stats->begun_ns) {
+      link = &asker->next;
+      continue;
+    }
+    *link = asker->next;
+    if (answer)
+      zps_rpc_reply(asker->request, zps_json_ref(answer));
+    else
+      zps_rpc_reply_error(asker->request, ZPS_ERR_NOMEM, "the coordinator has no memory to answer");
+    free(asker);
+  }
+}
+
+static void begin_later(struct zps_coordinator *coordinator);
+
 static void finish(struct gather *gather) {
+  struct zps_coordinator *coordinator = gather->coordinator;
+  struct zps_coordinator_stats *stats = &coordinator->stats;
   zps_json *result = zps_json_set(zps_json_object(), "servers", gather->servers);
-  result = zps_json_set(result, "tensors", zps_coordinator_tensor_tallies(gather->coordinator, &gather->n_out));
-  result = zps_json_set(result, "ranks", zps_coordinator_rank_tallies(gather->coordinator, &gather->n_out));
+  result = zps_json_set(result, "tensors", zps_coordinator_tensor_tallies(coordinator, &gather->n_out));
+  result = zps_json_set(result, "ranks", zps_coordinator_rank_tallies(coordinator, &gather->n_out));
   result = zps_json_set(result, "shards", gather->shards);
   result = zps_json_set(result, "lags", gather->lags);
   if (gather->n_out) result = zps_json_set_u64(result, "left_out", gather->n_out);
-  if (result) {
-    zps_rpc_reply(gather->request, result);
-  } else {
-    zps_rpc_reply_error(gather->request, ZPS_ERR_NOMEM, "the coordinator has no memory to answer");
-  }
   free(gather);
+  stats->is_asking = false;
+  answer_askers(stats, result);
+  zps_json_unref(result);
+  if (stats->askers) begin_later(coordinator);
 }
 
 static void copy_member(void *ctx, const char *key, const zps_json *value) {
@@ -48,8 +77,7 @@ static void copy_member(void *ctx, const char *key, const zps_json *value) {
 static zps_json *set_job(const struct zps_coordinator *coordinator, zps_json *row) {
   uint64_t job_id, tensor;
   if (!row || zps_json_get_hex(row, "job_id", &job_id, NULL)) return row;
-  const struct zps_member_job *job = zps_members_job_first(coordinator->members);
-  while (job && job->job_id != job_id) job = job->next;
+  const struct zps_member_job *job = zps_members_job(coordinator->members, job_id);
   if (!job) return row;
   row = zps_json_set_str(row, "job", job->name);
   if (!row || zps_json_get_u64(row, "tensor", 0, UINT32_MAX, &tensor, NULL)) return row;
@@ -96,14 +124,17 @@ static void on_stats(void *ctx, const zps_json *result, const struct zps_error *
   if (--gather->n_pending == 0) finish(gather);
 }
 
-void zps_coordinator_stats(struct zps_coordinator *coordinator, struct zps_rpc_request *request) {
+/* Asks all servers. */
+static void begin(struct zps_coordinator *coordinator) {
+  struct zps_coordinator_stats *stats = &coordinator->stats;
   struct gather *gather = calloc(1, sizeof *gather);
+  stats->begun_ns = zps_clock_ns();
   if (!gather) {
-    zps_rpc_reply_error(request, ZPS_ERR_NOMEM, "the coordinator has no memory to ask its servers");
+    answer_askers(stats, NULL);
     return;
   }
+  stats->is_asking = true;
   *gather = (struct gather){.coordinator = coordinator,
-                            .request = request,
                             .n_pending = 1,
                             .servers = zps_json_array(),
                             .shards = zps_json_array(),
@@ -121,4 +152,39 @@ void zps_coordinator_stats(struct zps_coordinator *coordinator, struct zps_rpc_r
     if (err) on_stats(call, NULL, &(struct zps_error){.code = err, .text = "cannot be asked"});
   }
   if (--gather->n_pending == 0) finish(gather);
+}
+
+static void on_timer(uv_timer_t *timer) {
+  struct zps_coordinator *coordinator = timer->data;
+  if (!coordinator->stats.is_asking && coordinator->stats.askers) begin(coordinator);
+}
+
+static void begin_later(struct zps_coordinator *coordinator) {
+  struct zps_coordinator_stats *stats = &coordinator->stats;
+  const uint64_t now_ns = zps_clock_ns(), due_ns = stats->begun_ns + GAP_NS;
+  if (coordinator->closing) return;
+  uv_update_time(stats->timer.loop);
+  uv_timer_start(&stats->timer, on_timer, due_ns > now_ns ? (due_ns - now_ns) / ZPS_NS_PER_MS + 1 : 0, 0);
+}
+
+void zps_coordinator_stats(struct zps_coordinator *coordinator, struct zps_rpc_request *request) {
+  struct zps_coordinator_stats *stats = &coordinator->stats;
+  struct zps_coordinator_asker *asker = malloc(sizeof *asker);
+  if (!asker) {
+    zps_rpc_reply_error(request, ZPS_ERR_NOMEM, "the coordinator has no memory to ask its servers");
+    return;
+  }
+  const bool is_first = !stats->askers;
+  *asker = (struct zps_coordinator_asker){.request = request, .came_ns = zps_clock_ns(), .next = stats->askers};
+  stats->askers = asker;
+  if (stats->is_asking || !is_first) return; /* the next answer follows, or is due */
+  if (asker->came_ns >= stats->begun_ns + GAP_NS)
+    begin(coordinator);
+  else
+    begin_later(coordinator);
+}
+
+void zps_coordinator_stats_fini(struct zps_coordinator *coordinator) {
+  coordinator->stats.begun_ns = ZPS_NEVER;
+  answer_askers(&coordinator->stats, NULL); /* nobody hears it: the connections are gone */
 }

@@ -176,6 +176,18 @@ void zps_members_job_opened(struct zps_members *members, struct zps_member_clien
   }
 }
 
+void zps_members_job_fail(struct zps_members *members, uint64_t job_id, zps_err_t code, const char *text) {
+  struct zps_member_job *job = zps_members_job_find(members, job_id);
+  struct zps_error error;
+  if (!job || job->state == ZPS_JOB_CLOSING) return;
+  zps_fail(&error, code, "job '%.60s': %s", job->name, text);
+  zps_log_warn("%s", error.text);
+  if (job->state == ZPS_JOB_RUNNING)
+    job_fail(members, job, code, ZPS_NO_RANK, error.text);
+  else
+    zps_members_job_drop_joins(members, job, code, error.text);
+}
+
 void zps_members_job_server_lost(struct zps_members *members, struct zps_member_job *job,
                                  const struct zps_member_server *server, const char *reason) {
   for (uint32_t i = 0; i < job->n_servers; i++) {

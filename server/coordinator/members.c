@@ -171,6 +171,9 @@ const struct zps_member_server *zps_members_server(const struct zps_members *mem
 unsigned zps_members_jobs(const struct zps_members *members) {
   return members->n_jobs;
 }
+const struct zps_member_job *zps_members_job(const struct zps_members *members, uint64_t job_id) {
+  return zps_members_job_find(members, job_id);
+}
 const struct zps_member_job *zps_members_job_first(const struct zps_members *members) {
   return members->jobs;
 }
@@ -178,7 +181,7 @@ uint32_t zps_members_epoch(const struct zps_members *members) {
   return members->epoch;
 }
 
-struct zps_member_job *zps_members_job_find(struct zps_members *members, uint64_t job_id) {
+struct zps_member_job *zps_members_job_find(const struct zps_members *members, uint64_t job_id) {
   struct zps_member_job *job = members->jobs;
   while (job && job->job_id != job_id) job = job->next;
   return job;

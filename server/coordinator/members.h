@@ -206,6 +206,9 @@ zps_err_t zps_members_running(const struct zps_member_job *job, uint64_t job_id,
 void zps_members_job_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
                             zps_err_t code, const char *text, uint64_t now_ns);
 
+/* The job cannot go on, for a cause that its members have no part in: its joins fail, or all ranks hear why. */
+void zps_members_job_fail(struct zps_members *members, uint64_t job_id, zps_err_t code, const char *text);
+
 /* `spec`: n_parts 0 and block_bits ZPS_BLOCK_BITS_DEFAULT ask for the defaults; tensor and owners are ignored. As for
  * join. */
 zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_member_client *client,
@@ -251,6 +254,7 @@ void zps_members_drain(struct zps_members *members);
 unsigned zps_members_servers(const struct zps_members *members);
 const struct zps_member_server *zps_members_server(const struct zps_members *members, unsigned index);
 unsigned zps_members_jobs(const struct zps_members *members);
+const struct zps_member_job *zps_members_job(const struct zps_members *members, uint64_t job_id); /* NULL: gone */
 const struct zps_member_job *zps_members_job_first(const struct zps_members *members);
 uint32_t zps_members_epoch(const struct zps_members *members);
 const char *zps_job_state_name(enum zps_job_state state);

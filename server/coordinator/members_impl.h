@@ -32,7 +32,7 @@ struct zps_members {
 static inline void zps_members_act(struct zps_members *members, const struct zps_action *action) {
   members->config.act(members->config.ctx, action);
 }
-struct zps_member_job *zps_members_job_find(struct zps_members *members, uint64_t job_id);
+struct zps_member_job *zps_members_job_find(const struct zps_members *members, uint64_t job_id);
 /* Refuses two fabrics that cannot talk with each other. */
 zps_err_t zps_members_fabric_check(const struct zps_net_info *a, const char *who_a, const struct zps_net_info *b,
                                    const char *who_b, struct zps_error *error) ZPS_MUSTCHECK;

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "common/control/rpc.h"
 #include "proto/control_group.h"
 #include "proto/control_job.h"
 #include "proto/control_map.h"
@@ -339,6 +340,29 @@ static void test_texts(void **state) {
   assert_non_null(strstr(zps_tensor_spec_text(&spec, whole), " k=5, staleness 3"));
 }
 
+/* What the coordinator tells a server of a job, the largest that there may be, is one line. */
+static void test_largest_job(void **state) {
+  (void)state;
+  struct zps_member_spec *members = calloc(ZPS_WORLD_MAX, sizeof *members);
+  struct zps_job_spec spec = {
+      .job_id = UINT64_MAX, .seed = UINT64_MAX, .epoch = UINT32_MAX, .server = ZPS_SERVERS_MAX - 1, .members = members};
+  assert_non_null(members);
+  spec.world = ZPS_WORLD_MAX;
+  memset(spec.name, '"', ZPS_NAME_MAX); /* two bytes each, on the line */
+  for (uint32_t r = 0; r < ZPS_WORLD_MAX; r++) {
+    members[r] = (struct zps_member_spec){.rank = r, .pid = UINT32_MAX, .addr_len = ZPS_NET_ADDR_MAX};
+    memset(members[r].host, '"', ZPS_NAME_MAX);
+    memset(members[r].addr, 0xff, ZPS_NET_ADDR_MAX);
+  }
+  zps_json *params = zps_control_job_open_write(&spec);
+  char *line = zps_json_dump(params);
+  assert_non_null(line);
+  assert_true(strlen(line) + 100 < ZPS_RPC_LINE_MAX); /* the call around it */
+  free(line);
+  zps_json_unref(params);
+  free(members);
+}
+
 static void test_owners_of_internal_tensors(void **state) {
   (void)state;
   assert_string_equal(zps_tensor_owner_name("w"), "w");
@@ -384,9 +408,16 @@ static void test_what_ranks_must_agree_on(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_servers), cmocka_unit_test(test_jobs),    cmocka_unit_test(test_sets_of_steps),
-      cmocka_unit_test(test_stats),   cmocka_unit_test(test_tensors), cmocka_unit_test(test_owners_of_internal_tensors),
-      cmocka_unit_test(test_plans),   cmocka_unit_test(test_texts),   cmocka_unit_test(test_what_ranks_must_agree_on),
+      cmocka_unit_test(test_servers),
+      cmocka_unit_test(test_jobs),
+      cmocka_unit_test(test_sets_of_steps),
+      cmocka_unit_test(test_stats),
+      cmocka_unit_test(test_tensors),
+      cmocka_unit_test(test_largest_job),
+      cmocka_unit_test(test_owners_of_internal_tensors),
+      cmocka_unit_test(test_plans),
+      cmocka_unit_test(test_texts),
+      cmocka_unit_test(test_what_ranks_must_agree_on),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -187,6 +187,25 @@ static void test_lost_server_fails_its_jobs_by_name(void **state) {
   assert_int_equal(members_count(ZPS_ACT_JOB_CLOSE, 1, NULL), 0);
 }
 
+static void test_job_that_servers_cannot_be_told_of(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  assert_int_equal(members_server(0, "a", 1, &members_tcp), ZPS_OK);
+  assert_int_equal(members_join(2, "y", 0, 1, &members_tcp), ZPS_OK);
+  zps_members_job_fail(rig.members, zps_members_job_first(rig.members)->job_id, ZPS_ERR_BUSY, "no room");
+  assert_int_equal(members_count(ZPS_ACT_JOIN_FAILED, 2, &seen), 1);
+  assert_int_equal(seen->action.code, ZPS_ERR_BUSY);
+  assert_string_equal(seen->text, "job 'y': no room");
+  assert_int_equal(zps_members_jobs(rig.members), 0);
+  zps_members_client_lost(rig.members, &rig.clients[0], "end");
+  rig.n_seen = 0;
+  const uint64_t job_id = members_running_job();
+  for (int again = 0; again < 2; again++) zps_members_job_fail(rig.members, job_id, ZPS_ERR_BUSY, "no room");
+  zps_members_job_fail(rig.members, job_id + 1, ZPS_ERR_BUSY, "no room");
+  for (unsigned client = 2; client < 4; client++) assert_int_equal(members_count(ZPS_ACT_JOB_FAILED, client, &seen), 1);
+  assert_true(seen->action.code == ZPS_ERR_BUSY && seen->action.rank == ZPS_NO_RANK);
+}
+
 static void test_leaving_in_peace(void **state) {
   (void)state;
   const struct members_seen *seen = NULL;
@@ -245,6 +264,7 @@ int main(void) {
       MEMBERS_CASE(test_links_that_cannot_be_any_more),
       MEMBERS_CASE(test_lost_rank_fails_the_job_by_name),
       MEMBERS_CASE(test_lost_server_fails_its_jobs_by_name),
+      MEMBERS_CASE(test_job_that_servers_cannot_be_told_of),
       MEMBERS_CASE(test_leaving_in_peace),
       MEMBERS_CASE(test_server_names),
       MEMBERS_CASE(test_going_down_refuses_joins),
