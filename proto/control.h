@@ -50,5 +50,13 @@ zps_err_t zps_control_get_text(const zps_json *object, const char *key, size_t m
 zps_err_t zps_control_get_u32s(const zps_json *object, const char *key, uint32_t most, uint32_t end,
                                uint32_t **values_p, uint32_t *n_p, struct zps_error *error) ZPS_MUSTCHECK;
 zps_json *zps_control_set_u32s(zps_json *object, const char *key, const uint32_t *values, uint32_t n);
+/* An array of up to `most` words, such as ids of jobs, as text; left out: none. For the caller to free(). */
+zps_err_t zps_control_get_words(const zps_json *object, const char *key, uint32_t most, uint64_t **values_p,
+                                uint32_t *n_p, struct zps_error *error) ZPS_MUSTCHECK;
+zps_json *zps_control_set_words(zps_json *object, const char *key, const uint64_t *values, uint32_t n);
+/* A word that may be left out, which is 0 then: not written, and read as such. */
+zps_err_t zps_control_opt_word(const zps_json *object, const char *key, uint64_t *value_p,
+                               struct zps_error *error) ZPS_MUSTCHECK;
+zps_json *zps_control_set_opt_word(zps_json *object, const char *key, uint64_t value);
 
 #endif

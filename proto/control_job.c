@@ -14,6 +14,7 @@ zps_json *zps_control_join_write(const struct zps_join_spec *spec) {
   if (spec->rack && spec->rack[0]) params = zps_json_set_str(params, "rack", spec->rack);
   params = zps_json_set_u64(params, "pid", spec->pid);
   params = zps_control_fabric_write(params, spec->fabric);
+  params = zps_control_set_opt_word(params, "secret", spec->secret);
   return zps_json_set_u64(params, "timeout_ms", spec->timeout_ms);
 }
 
@@ -28,6 +29,7 @@ zps_err_t zps_control_join_read(const zps_json *params, struct zps_join_spec *sp
   if (!err) err = zps_control_get_u32(params, "rank", 0, ZPS_WORLD_MAX - 1, &spec->rank, error);
   if (!err) err = zps_control_get_u32(params, "pid", 0, UINT32_MAX, &spec->pid, error);
   if (!err) err = zps_json_get_u64(params, "timeout_ms", 0, ZPS_TIMEOUT_MAX_MS, &spec->timeout_ms, error);
+  if (!err) err = zps_control_opt_word(params, "secret", &spec->secret, error);
   return err ? err : zps_control_fabric_read(params, fabric, error);
 }
 
@@ -45,6 +47,7 @@ zps_json *zps_control_join_answer_write(const struct zps_join *join) {
   }
   zps_json *result = zps_json_set_u64(zps_control_job_id_write(join->job_id), "epoch", join->epoch);
   result = zps_json_set_hex(result, "seed", join->seed);
+  result = zps_control_set_opt_word(result, "incarnation", join->incarnation);
   return zps_json_set(zps_control_heartbeat_write(result, &join->heartbeat), "servers", servers);
 }
 
@@ -55,6 +58,7 @@ zps_err_t zps_control_join_answer_read(const zps_json *result, struct zps_join *
   if (!err) err = zps_json_get_hex(result, "seed", &join->seed, error);
   if (!err) err = zps_control_get_u32(result, "epoch", 0, UINT32_MAX, &join->epoch, error);
   if (!err) err = zps_control_heartbeat_read(result, &join->heartbeat, error);
+  if (!err) err = zps_control_opt_word(result, "incarnation", &join->incarnation, error);
   if (!err) err = zps_json_get_array(result, "servers", &servers, error);
   if (err) return err;
   const size_t n = zps_json_array_len(servers);
@@ -71,6 +75,21 @@ zps_err_t zps_control_join_answer_read(const zps_json *result, struct zps_join *
 void zps_join_fini(struct zps_join *join) {
   free(join->servers);
   *join = (struct zps_join){.n_servers = 0};
+}
+
+/* ------------------------------------------------------------ job.resume */
+
+zps_json *zps_control_resume_write(const struct zps_resume_spec *spec) {
+  zps_json *params = zps_json_set_u64(zps_control_job_id_write(spec->job_id), "rank", spec->rank);
+  params = zps_json_set_hex(params, "secret", spec->secret);
+  return zps_control_set_opt_word(params, "incarnation", spec->incarnation);
+}
+
+zps_err_t zps_control_resume_read(const zps_json *params, struct zps_resume_spec *spec, struct zps_error *error) {
+  zps_err_t err = zps_control_job_id_read(params, &spec->job_id, error);
+  if (!err) err = zps_control_get_u32(params, "rank", 0, ZPS_WORLD_MAX - 1, &spec->rank, error);
+  if (!err) err = zps_json_get_hex(params, "secret", &spec->secret, error);
+  return err ? err : zps_control_opt_word(params, "incarnation", &spec->incarnation, error);
 }
 
 /* ------------------------------------------------------------ where ranks are */

@@ -12,6 +12,7 @@ struct zps_join_spec {
   uint32_t world, rank, pid;
   uint64_t timeout_ms;
   const struct zps_net_info *fabric;
+  uint64_t secret; /* this process's own, by which it is known again; 0: it has none */
 };
 zps_json *zps_control_join_write(const struct zps_join_spec *spec);
 /* The fabric goes to *fabric, which the spec points to. */
@@ -28,12 +29,23 @@ struct zps_join {
   uint64_t job_id, seed;
   uint32_t epoch, n_servers;
   struct zps_heartbeat heartbeat;
+  uint64_t incarnation;            /* of the coordinator; 0: it does not say */
   struct zps_join_server *servers; /* malloc'd by the reader */
 };
 zps_json *zps_control_join_answer_write(const struct zps_join *join);
 zps_err_t zps_control_join_answer_read(const zps_json *result, struct zps_join *join,
                                        struct zps_error *error) ZPS_MUSTCHECK;
 void zps_join_fini(struct zps_join *join);
+
+/* job.resume: a rank that is in the job, over a new connection. */
+struct zps_resume_spec {
+  uint64_t job_id, secret;
+  uint32_t rank;
+  uint64_t incarnation; /* of the coordinator that let it in */
+};
+zps_json *zps_control_resume_write(const struct zps_resume_spec *spec);
+zps_err_t zps_control_resume_read(const zps_json *params, struct zps_resume_spec *spec,
+                                  struct zps_error *error) ZPS_MUSTCHECK;
 
 /* The answer to job.peers: the places of the ranks. */
 struct zps_join_peers {

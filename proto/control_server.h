@@ -9,21 +9,30 @@ struct zps_server_spec {
   const char *name, *host;
   uint32_t pid;
   const struct zps_net_info *fabric;
+  uint64_t secret;      /* this process's own, by which it is known again; 0: it has none */
+  uint64_t incarnation; /* of the coordinator that it was registered with; 0: with none */
+  uint64_t *jobs;       /* n_jobs of them, open here; malloc'd by the reader */
+  uint32_t n_jobs;
 };
 zps_json *zps_control_server_write(const struct zps_server_spec *spec);
 /* The fabric goes to *fabric, which the spec points to. */
 zps_err_t zps_control_server_read(const zps_json *params, struct zps_server_spec *spec, struct zps_net_info *fabric,
                                   struct zps_error *error) ZPS_MUSTCHECK;
+void zps_server_spec_fini(struct zps_server_spec *spec);
 
 /* Its answer. */
 struct zps_server_answer {
   uint32_t server; /* issued once, never again */
   uint32_t epoch;
   struct zps_heartbeat heartbeat;
+  uint64_t incarnation; /* another one: this coordinator does not know what the former one did */
+  uint64_t *jobs;       /* n_jobs of them: those that it knows to be on this server; malloc'd by the reader */
+  uint32_t n_jobs;
 };
 zps_json *zps_control_server_answer_write(const struct zps_server_answer *answer);
 zps_err_t zps_control_server_answer_read(const zps_json *result, struct zps_server_answer *answer,
                                          struct zps_error *error) ZPS_MUSTCHECK;
+void zps_server_answer_fini(struct zps_server_answer *answer);
 
 /* The answer to server.drain: jobs that still run there. */
 zps_json *zps_control_drained_write(uint32_t jobs);

@@ -243,3 +243,17 @@ zps_err_t zps_control_tensor_close_read(const zps_json *params, uint64_t *job_id
   const zps_err_t err = zps_control_tensor_forget_read(params, job_id_p, tensor_p, error);
   return err ? err : zps_json_get_u64(params, "timeout_ms", 0, ZPS_TIMEOUT_MAX_MS, timeout_ms_p, error);
 }
+
+zps_json *zps_control_tensor_keep_write(uint64_t job_id, const uint32_t *tensors, uint32_t n) {
+  zps_json *params = zps_control_job_id_write(job_id);
+  return n ? zps_control_set_u32s(params, "tensors", tensors, n) : params;
+}
+
+zps_err_t zps_control_tensor_keep_read(const zps_json *params, uint64_t *job_id_p, uint32_t **tensors_p, uint32_t *n_p,
+                                       struct zps_error *error) {
+  const zps_err_t err = zps_control_job_id_read(params, job_id_p, error);
+  *tensors_p = NULL;
+  *n_p = 0;
+  if (err || !zps_json_get(params, "tensors")) return err;
+  return zps_control_get_u32s(params, "tensors", UINT32_MAX, UINT32_MAX, tensors_p, n_p, error);
+}

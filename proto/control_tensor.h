@@ -63,6 +63,12 @@ zps_json *zps_control_tensor_forget_write(uint64_t job_id, uint32_t tensor);
 zps_err_t zps_control_tensor_forget_read(const zps_json *params, uint64_t *job_id_p, uint32_t *tensor_p,
                                          struct zps_error *error) ZPS_MUSTCHECK;
 
+/* tensor.keep, of the coordinator to a server: the tensors of a job, ascending, which may be none. */
+zps_json *zps_control_tensor_keep_write(uint64_t job_id, const uint32_t *tensors, uint32_t n);
+/* *tensors_p is for the caller to free(). */
+zps_err_t zps_control_tensor_keep_read(const zps_json *params, uint64_t *job_id_p, uint32_t **tensors_p, uint32_t *n_p,
+                                       struct zps_error *error) ZPS_MUSTCHECK;
+
 /* tensor.open, of the coordinator to a server. The scheme does not travel. */
 zps_json *zps_control_tensor_open_write(const struct zps_tensor_spec *spec);
 zps_err_t zps_control_tensor_open_read(const zps_json *params, struct zps_tensor_spec *spec,

@@ -56,6 +56,8 @@ static zps_err_t create(const char *address, const char *role, uint64_t timeout_
   if (!client) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for a connection to %s", address);
   if (handler) client->handler = *handler;
   client->orders_tail = &client->orders;
+  client->again_tail = &client->again;
+  client->jitter = (struct zps_rng){zps_clock_ns() ^ (uint64_t)(uintptr_t)client};
   client->deadline_ns = deadline_after(timeout_ms);
   snprintf(client->address, sizeof client->address, "%s", address);
   snprintf(client->role, sizeof client->role, "%s", role);
@@ -130,7 +132,8 @@ void zps_client_close(struct zps_client *client) {
 /* Consumes `params`. Call with the lock held. */
 static zps_err_t give_order(struct zps_client *client, struct zps_client_order *order, const char *method,
                             zps_json *params, struct zps_error *error) {
-  if (client->phase != ZPS_CLIENT_CONNECTED || client->stop)
+  const bool takes = client->phase == ZPS_CLIENT_CONNECTED || client->phase == ZPS_CLIENT_AWAY;
+  if (!takes || client->stop)
     return zps_fail(error, ZPS_ERR_CLOSED, "%s: cannot send '%s': %s", client->address, method,
                     client->stop ? "the client is closed" : client->why.text);
   if (client->n_orders >= QUEUE_MAX)
@@ -184,7 +187,12 @@ zps_err_t zps_client_call_wait(struct zps_client *client, struct zps_client_orde
   pthread_mutex_lock(&client->lock);
   while (!order->done && wait_changed(client, order->until_ns)) continue;
   const bool abandoned = order->abandoned = !order->done;
+  const bool away = abandoned && client->phase == ZPS_CLIENT_AWAY;
+  if (away)
+    zps_fail(error, ZPS_ERR_CONNECT, "%s: '%s' could not be sent for %llu ms: %s", client->address, method,
+             (unsigned long long)timeout_ms, client->why.text);
   pthread_mutex_unlock(&client->lock);
+  if (away) return ZPS_ERR_CONNECT;
   if (abandoned)
     return zps_fail(error, ZPS_ERR_TIMEOUT, "%s: no answer to '%s' within %llu ms", client->address, method,
                     (unsigned long long)timeout_ms);

@@ -14,8 +14,16 @@ struct zps_client_handler {
   void *ctx;
   /* On the client's thread. `params` is borrowed during the call. */
   void (*on_notify)(void *ctx, const char *method, const zps_json *params);
-  /* The connection was lost, not closed by us. */
+  /* The connection was lost, not closed by us, and there will be no other. */
   void (*on_lost)(void *ctx, const char *reason);
+  /* Where on_resumed is set, a lost connection is made anew, as often as it takes. Meanwhile calls and notifications
+   * wait, each call until its deadline; one that was under way is sent again, with the member "again" true, since it
+   * may have been carried out. All on the client's thread. on_away: it was lost. on_resume (may be NULL): the first
+   * call over the new one, ahead of all others; NULL: none is needed. on_resumed: its answer, or `error`; `result` is
+   * NULL where there was no call. Another code than ZPS_OK gives up: on_lost is called, with error->text. */
+  void (*on_away)(void *ctx, const char *reason);
+  zps_json *(*on_resume)(void *ctx, const char **method_p);
+  zps_err_t (*on_resumed)(void *ctx, const zps_json *result, const struct zps_error *error);
   /* Called ahead of each heartbeat, to send other periodic messages by zps_client_notify(). May be NULL. */
   void (*on_beat)(void *ctx);
 };

@@ -4,17 +4,19 @@
 
 #include <pthread.h>
 
+#include "common/base/rng.h"
 #include "common/control/client.h"
 #include "common/control/rpc.h"
 #include "common/control/silence.h"
 
 #define ZPS_CLIENT_RETRY_MS 100u
+#define ZPS_CLIENT_RETRY_MAX_MS 1000u
 
 /* An order of another thread: a message for the loop to send. Nobody waits for a notification. */
 struct zps_client_order {
   struct zps_client_order *next;
   char *method;
-  zps_json *params;
+  zps_json *params; /* the loop's, from when the order was given */
   bool is_call;
   uint64_t timeout_ms, until_ns; /* until_ns: that the caller waits */
   struct zps_client *client;
@@ -23,14 +25,20 @@ struct zps_client_order {
   struct zps_error error;
 };
 
-enum zps_client_phase { ZPS_CLIENT_CONNECTING, ZPS_CLIENT_CONNECTED, ZPS_CLIENT_LOST, ZPS_CLIENT_STOPPED };
+enum zps_client_phase {
+  ZPS_CLIENT_CONNECTING,
+  ZPS_CLIENT_CONNECTED,
+  ZPS_CLIENT_AWAY, /* without a connection, until there is another one */
+  ZPS_CLIENT_LOST,
+  ZPS_CLIENT_STOPPED
+};
 
 struct zps_client {
   /* Guarded by `lock`. */
   pthread_mutex_t lock;
   pthread_cond_t changed;
   enum zps_client_phase phase;
-  struct zps_error why; /* LOST, STOPPED */
+  struct zps_error why; /* AWAY, LOST, STOPPED */
   struct zps_client_order *orders, **orders_tail;
   unsigned n_orders;
   bool stop, finished; /* finished: the thread will not touch this any more */
@@ -46,6 +54,9 @@ struct zps_client {
   struct zps_rpc_conn *conn;
   uint64_t deadline_ns, beat_ms, beat_dead_ms; /* the latter two: what `heartbeat` and `silence` were set to */
   struct zps_silence silence;
+  uint64_t retry_ms; /* AWAY */
+  struct zps_rng jitter;
+  struct zps_client_order *again, **again_tail; /* calls that were under way when the connection was lost */
   struct zps_client_handler handler;
   char address[300], role[32];
 };
@@ -56,6 +67,26 @@ void *zps_client_run(void *arg);
 void zps_client_close_handles(struct zps_client *client);
 /* The loop was told to look: orders, heartbeats, the end. */
 void zps_client_on_wake(uv_async_t *wake);
+/* On the thread: sends what waits. */
+void zps_client_run_orders(struct zps_client *client);
+void zps_client_set_phase(struct zps_client *client, enum zps_client_phase phase, zps_err_t code, const char *text);
+/* For good. */
+void zps_client_lose(struct zps_client *client, zps_err_t code, const char *reason);
+/* Connects until client->deadline_ns. */
+void zps_client_try_connect(struct zps_client *client);
+
+/* client_away.c, on the thread. */
+static inline bool zps_client_resumes(const struct zps_client *client) {
+  return client->handler.on_resumed && !client->stopping;
+}
+/* The connection is gone. */
+void zps_client_go_away(struct zps_client *client, const char *reason);
+/* There is another one; */
+void zps_client_come_back(struct zps_client *client);
+/* or not yet. */
+void zps_client_retry(struct zps_client *client);
+/* A call that was under way: to be sent again. */
+void zps_client_order_again(struct zps_client *client, struct zps_client_order *order);
 void zps_client_destroy(struct zps_client *client);
 void zps_client_order_free(struct zps_client_order *order);
 

@@ -8,7 +8,7 @@
 #include "common/base/log.h"
 #include "common/control/client_internal.h"
 
-static void set_phase(struct zps_client *client, enum zps_client_phase phase, zps_err_t code, const char *text) {
+void zps_client_set_phase(struct zps_client *client, enum zps_client_phase phase, zps_err_t code, const char *text) {
   pthread_mutex_lock(&client->lock);
   client->phase = phase;
   zps_fail(&client->why, code, "%s", text);
@@ -30,6 +30,8 @@ static void complete(struct zps_client_order *order, const zps_json *result, con
   struct zps_client *client = order->client;
   zps_json *copy = error ? NULL : zps_json_copy(result); /* shares nothing with the value that this thread goes on
                                                           * using */
+  zps_json_unref(order->params);
+  order->params = NULL;
   pthread_mutex_lock(&client->lock);
   const bool abandoned = !order->is_call || order->abandoned;
   order->result = copy;
@@ -45,7 +47,12 @@ static void complete(struct zps_client_order *order, const zps_json *result, con
 }
 
 static void on_result(void *ctx, const zps_json *result, const struct zps_error *error) {
-  complete(ctx, result, error);
+  struct zps_client_order *order = ctx;
+  struct zps_client *client = order->client;
+  if (error && zps_client_resumes(client) && client->conn && !zps_rpc_conn_is_open(client->conn))
+    zps_client_order_again(client, order);
+  else
+    complete(order, result, error);
 }
 
 static void fail_order(struct zps_client *client, struct zps_client_order *order, zps_err_t code) {
@@ -55,39 +62,66 @@ static void fail_order(struct zps_client *client, struct zps_client_order *order
   complete(order, NULL, &error);
 }
 
-static void run_orders(struct zps_client *client) {
+/* Calls that were under way come first, in their order. */
+static struct zps_client_order *take_orders(struct zps_client *client) {
+  struct zps_client_order *first = client->again;
   pthread_mutex_lock(&client->lock);
-  struct zps_client_order *order = client->orders;
+  *client->again_tail = client->orders;
+  if (!first) first = client->orders;
   client->orders = NULL;
   client->orders_tail = &client->orders;
   client->n_orders = 0;
   pthread_mutex_unlock(&client->lock);
+  client->again = NULL;
+  client->again_tail = &client->again;
+  return first;
+}
+
+/* Whether its caller has gone, or goes within a millisecond. */
+static bool is_late(struct zps_client *client, const struct zps_client_order *order, uint64_t *left_ms_p) {
+  const uint64_t now_ns = zps_clock_ns();
+  pthread_mutex_lock(&client->lock);
+  const bool late = order->abandoned || (order->is_call && order->until_ns < now_ns + ZPS_NS_PER_MS);
+  pthread_mutex_unlock(&client->lock);
+  const uint64_t left_ms = late ? 0 : (order->until_ns - now_ns) / ZPS_NS_PER_MS;
+  *left_ms_p = order->timeout_ms < left_ms ? order->timeout_ms : left_ms;
+  return late;
+}
+
+static void run_order(struct zps_client *client, struct zps_client_order *order) {
+  const bool connected = client->conn && !client->stopping && client->phase == ZPS_CLIENT_CONNECTED;
+  zps_err_t code = ZPS_ERR_CLOSED;
+  uint64_t left_ms;
+  if (is_late(client, order, &left_ms))
+    code = ZPS_ERR_TIMEOUT;
+  else if (connected && !order->params)
+    code = ZPS_ERR_NOMEM;
+  else if (connected && order->is_call)
+    code = zps_rpc_call(client->conn, order->method, zps_json_ref(order->params), left_ms, on_result, order);
+  else if (connected)
+    code = zps_rpc_notify(client->conn, order->method, zps_json_ref(order->params));
+  if (code != ZPS_OK)
+    fail_order(client, order, code);
+  else if (!order->is_call)
+    zps_client_order_free(order);
+}
+
+void zps_client_run_orders(struct zps_client *client) {
+  if (client->phase == ZPS_CLIENT_AWAY && !client->stopping) return; /* they wait */
+  struct zps_client_order *order = take_orders(client);
   while (order) {
     struct zps_client_order *next = order->next;
-    zps_json *params = order->params;
-    order->params = NULL;
-    zps_err_t code = ZPS_ERR_CLOSED;
-    if (!client->conn || client->stopping)
-      zps_json_unref(params);
-    else if (order->is_call)
-      code = zps_rpc_call(client->conn, order->method, params, order->timeout_ms, on_result, order);
-    else
-      code = zps_rpc_notify(client->conn, order->method, params);
-    if (code != ZPS_OK)
-      fail_order(client, order, code);
-    else if (!order->is_call)
-      zps_client_order_free(order);
+    run_order(client, order);
     order = next;
   }
 }
 
 /* ---- The thread's events ---- */
 
-static void try_connect(struct zps_client *client);
-
-static void lose(struct zps_client *client, zps_err_t code, const char *reason) {
-  set_phase(client, ZPS_CLIENT_LOST, code == ZPS_OK ? ZPS_ERR_CLOSED : code, reason);
+void zps_client_lose(struct zps_client *client, zps_err_t code, const char *reason) {
+  zps_client_set_phase(client, ZPS_CLIENT_LOST, code == ZPS_OK ? ZPS_ERR_CLOSED : code, reason);
   uv_timer_stop(&client->heartbeat);
+  zps_client_run_orders(client); /* they fail */
   if (!client->stopping && client->handler.on_lost) client->handler.on_lost(client->handler.ctx, reason);
 }
 
@@ -107,36 +141,51 @@ static void on_close(void *ctx, struct zps_rpc_conn *conn, zps_err_t code, const
   struct zps_client *client = ctx;
   (void)conn;
   client->conn = NULL;
-  if (client->phase == ZPS_CLIENT_CONNECTED) lose(client, code, reason);
+  const bool used = client->phase == ZPS_CLIENT_CONNECTED || client->phase == ZPS_CLIENT_AWAY;
+  if (used && zps_client_resumes(client))
+    zps_client_go_away(client, reason);
+  else if (used)
+    zps_client_lose(client, code, reason);
 }
 
 static void on_retry(uv_timer_t *timer) {
-  try_connect(timer->data);
+  zps_client_try_connect(timer->data);
 }
 
 static void on_connected(void *ctx, struct zps_rpc_conn *conn, const struct zps_error *error) {
   struct zps_client *client = ctx;
   if (!error) {
     client->conn = conn;
-    set_phase(client, ZPS_CLIENT_CONNECTED, ZPS_OK, "");
+    if (client->phase == ZPS_CLIENT_AWAY)
+      zps_client_come_back(client);
+    else
+      zps_client_set_phase(client, ZPS_CLIENT_CONNECTED, ZPS_OK, "");
     return;
   }
   client->conn = NULL;
+  if (client->phase == ZPS_CLIENT_AWAY) {
+    if (!client->stopping) zps_client_retry(client);
+    return;
+  }
   const bool again = error->code == ZPS_ERR_CONNECT || error->code == ZPS_ERR_CLOSED;
   if (client->stopping || !again || zps_clock_ns() + ZPS_CLIENT_RETRY_MS * ZPS_NS_PER_MS >= client->deadline_ns)
-    set_phase(client, ZPS_CLIENT_LOST, error->code, error->text);
+    zps_client_set_phase(client, ZPS_CLIENT_LOST, error->code, error->text);
   else
     uv_timer_start(&client->retry, on_retry, ZPS_CLIENT_RETRY_MS, 0);
 }
 
-static void try_connect(struct zps_client *client) {
+void zps_client_try_connect(struct zps_client *client) {
   const struct zps_rpc_handler handler = {.ctx = client, .on_message = on_message, .on_close = on_close};
   struct zps_error error;
   const uint64_t now_ns = zps_clock_ns();
   const uint64_t left_ms = client->deadline_ns > now_ns ? (client->deadline_ns - now_ns) / ZPS_NS_PER_MS : 0;
   if (zps_rpc_connect(&client->loop, client->address, client->role, left_ms, &handler, on_connected, &client->conn,
-                      &error) != ZPS_OK)
-    set_phase(client, ZPS_CLIENT_LOST, error.code, error.text);
+                      &error) == ZPS_OK)
+    return;
+  if (client->phase == ZPS_CLIENT_AWAY)
+    zps_client_retry(client);
+  else
+    zps_client_set_phase(client, ZPS_CLIENT_LOST, error.code, error.text);
 }
 
 /* The thread that closes the client waits for this one, but not for ever: then `ctx` may point to freed memory. */
@@ -145,6 +194,16 @@ static bool is_stopped(struct zps_client *client) {
   const bool stopped = client->stop;
   pthread_mutex_unlock(&client->lock);
   return stopped;
+}
+
+/* Its process may only have been stopped: then it hears that this one connects anew. */
+static void silent(struct zps_client *client, const char *reason) {
+  if (!zps_client_resumes(client)) {
+    zps_client_lose(client, ZPS_ERR_CLOSED, reason);
+  } else if (zps_rpc_notify(client->conn, "away", zps_json_object()) == ZPS_OK) {
+    zps_log_debug("%s: connecting anew: %s", client->address, reason);
+  }
+  zps_rpc_close(client->conn, false);
 }
 
 static void on_heartbeat(uv_timer_t *timer) {
@@ -157,8 +216,7 @@ static void on_heartbeat(uv_timer_t *timer) {
     char reason[400];
     snprintf(reason, sizeof reason, "%.300s was not heard of for %llu ms", client->address,
              (unsigned long long)(silent_ns / ZPS_NS_PER_MS));
-    lose(client, ZPS_ERR_CLOSED, reason);
-    zps_rpc_close(client->conn, false);
+    silent(client, reason);
     return;
   }
   if (client->handler.on_beat && !is_stopped(client)) client->handler.on_beat(client->handler.ctx);
@@ -189,7 +247,7 @@ void zps_client_on_wake(uv_async_t *wake) {
   const bool stop = client->stop;
   const uint64_t beat_ms = client->heartbeat_ms, dead_ms = client->dead_ms;
   pthread_mutex_unlock(&client->lock);
-  run_orders(client);
+  zps_client_run_orders(client);
   if (beat_ms != client->beat_ms || dead_ms != client->beat_dead_ms) set_heartbeat(client, beat_ms, dead_ms);
   if (stop) zps_client_close_handles(client);
 }
@@ -202,10 +260,10 @@ void zps_client_destroy(struct zps_client *client) {
 
 void *zps_client_run(void *arg) {
   struct zps_client *client = arg;
-  try_connect(client);
+  zps_client_try_connect(client);
   uv_run(&client->loop, UV_RUN_DEFAULT);
-  set_phase(client, ZPS_CLIENT_STOPPED, ZPS_ERR_CLOSED, "the client is closed");
-  run_orders(client); /* orders that came in late */
+  zps_client_set_phase(client, ZPS_CLIENT_STOPPED, ZPS_ERR_CLOSED, "the client is closed");
+  zps_client_run_orders(client); /* orders that came in late */
   uv_loop_close(&client->loop);
   pthread_mutex_lock(&client->lock);
   client->finished = true;

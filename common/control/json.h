@@ -33,6 +33,7 @@ zps_json *zps_json_set_real(zps_json *object, const char *key, double value);
 zps_json *zps_json_set_bool(zps_json *object, const char *key, bool value);
 zps_json *zps_json_append(zps_json *array, zps_json *value);
 zps_json *zps_json_append_u64(zps_json *array, uint64_t value);
+zps_json *zps_json_append_hex(zps_json *array, uint64_t value);
 zps_json *zps_json_append_str(zps_json *array, const char *value);
 zps_json *zps_json_append_hex(zps_json *array, uint64_t value);
 
@@ -48,6 +49,8 @@ zps_err_t zps_json_at_hex(const zps_json *array, size_t index, uint64_t *value_p
                           struct zps_error *error) ZPS_MUSTCHECK;
 /* Borrowed from the array or object. */
 zps_err_t zps_json_at_str(const zps_json *array, size_t index, const char **value_p,
+                          struct zps_error *error) ZPS_MUSTCHECK;
+zps_err_t zps_json_at_hex(const zps_json *array, size_t index, uint64_t *value_p,
                           struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_json_get_str(const zps_json *object, const char *key, const char **value_p,
                            struct zps_error *error) ZPS_MUSTCHECK;

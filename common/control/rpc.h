@@ -33,8 +33,9 @@ struct zps_rpc_handler {
    * borrowed during the call, and NULL when the peer sent none (getters take that as missing members). */
   void (*on_message)(void *ctx, struct zps_rpc_conn *conn, const char *method, const zps_json *params,
                      struct zps_rpc_request *request);
-  /* The connection is gone; `reason` says why, `code` is ZPS_OK when this side closed it. All pending calls were failed
-   * before. The handle is invalid afterwards. */
+  /* The connection is gone; `reason` says why, `code` is ZPS_OK when this side closed it, and ZPS_ERR_TIMEOUT when the
+   * network ended it, which the peer's process may have outlived. All pending calls were failed before. The handle is
+   * invalid afterwards. */
   void (*on_close)(void *ctx, struct zps_rpc_conn *conn, zps_err_t code, const char *reason);
 };
 
@@ -87,6 +88,8 @@ const char *zps_rpc_conn_version(const struct zps_rpc_conn *conn);
 /* What is under way: our calls without an answer, and bytes that the socket has not taken. */
 unsigned zps_rpc_conn_pending(const struct zps_rpc_conn *conn);
 size_t zps_rpc_conn_unsent(const struct zps_rpc_conn *conn);
+/* False once it is ending, also while the calls on it are failed for that. */
+bool zps_rpc_conn_is_open(const struct zps_rpc_conn *conn);
 uint64_t zps_rpc_conn_heard_ns(const struct zps_rpc_conn *conn); /* when the peer was last heard of */
 /* The owner takes a silence of `dead_ms` for death: TCP gives a connection up, whose packets nobody acknowledges, no
  * earlier, but after 10 s at the earliest. 0: any silence is allowed; TCP then goes by the time of last time. */

@@ -173,6 +173,12 @@ static void take_lines(struct zps_rpc_conn *conn) {
   }
 }
 
+/* The end of a process reads as the end of its stream, or as a reset; these errors are the network's. */
+static zps_err_t code_of(int status) {
+  return status == UV_ETIMEDOUT || status == UV_EHOSTUNREACH || status == UV_ENETUNREACH ? ZPS_ERR_TIMEOUT
+                                                                                         : ZPS_ERR_CLOSED;
+}
+
 static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf) {
   (void)buf;
   struct zps_rpc_conn *conn = stream->data;
@@ -187,7 +193,7 @@ static void on_read(uv_stream_t *stream, ssize_t n_read, const uv_buf_t *buf) {
     else if (n_read == UV_ENOBUFS)
       zps_rpc_conn_fail(conn, ZPS_ERR_NOMEM, "%s: out of memory for a line", conn->peer);
     else
-      zps_rpc_conn_fail(conn, ZPS_ERR_CLOSED, "%s: %s", conn->peer, uv_strerror((int)n_read));
+      zps_rpc_conn_fail(conn, code_of((int)n_read), "%s: %s", conn->peer, uv_strerror((int)n_read));
     return;
   }
   if (conn->state == ZPS_RPC_LINGERING) {
@@ -240,7 +246,7 @@ static void on_written(uv_write_t *request, int status) {
   free(write->line);
   free(write);
   if (status < 0 && status != UV_ECANCELED)
-    zps_rpc_conn_fail(conn, ZPS_ERR_CLOSED, "%s: %s", conn->peer, uv_strerror(status));
+    zps_rpc_conn_fail(conn, code_of(status), "%s: %s", conn->peer, uv_strerror(status));
 }
 
 zps_err_t zps_rpc_conn_write(struct zps_rpc_conn *conn, zps_json *message) {
@@ -299,6 +305,9 @@ const char *zps_rpc_conn_role(const struct zps_rpc_conn *conn) {
 }
 const char *zps_rpc_conn_version(const struct zps_rpc_conn *conn) {
   return conn->version;
+}
+bool zps_rpc_conn_is_open(const struct zps_rpc_conn *conn) {
+  return conn->state == ZPS_RPC_OPEN;
 }
 uint64_t zps_rpc_conn_heard_ns(const struct zps_rpc_conn *conn) {
   return conn->heard_ns;

@@ -30,6 +30,7 @@ static zps_json *join_result(const struct zps_action *action) {
       .epoch = job->epoch,
       .n_servers = job->n_servers,
       .heartbeat = {.heartbeat_ms = coordinator->config.heartbeat_ms, .dead_ms = coordinator->config.dead_ms},
+      .incarnation = coordinator->incarnation,
       .servers = calloc(job->n_servers, sizeof *join.servers)};
   for (uint32_t i = 0; join.servers && i < job->n_servers; i++) {
     strcpy(join.servers[i].name, job->servers[i]->name);
@@ -72,6 +73,7 @@ void zps_coordinator_act(void *ctx, const struct zps_action *action) {
     case ZPS_ACT_RANK_GONE:
     case ZPS_ACT_TENSOR_OPEN:
     case ZPS_ACT_TENSOR_FORGET:
+    case ZPS_ACT_TENSORS_KEEP:
       zps_coordinator_call_server(action);
       break;
     case ZPS_ACT_JOIN_DONE:

@@ -24,6 +24,10 @@ static void on_answer(void *ctx, const zps_json *result, const struct zps_error 
   struct zps_coordinator_conn *conn = call->conn;
   struct zps_coordinator *coordinator = conn->coordinator;
   (void)result;
+  if (error && !zps_rpc_conn_is_open(conn->rpc)) { /* what its end means, on_close says */
+    free(call);
+    return;
+  }
   if (error) call->error = *error;
   zps_coordinator_enter(coordinator);
   add_late(coordinator, call);
@@ -79,6 +83,14 @@ static zps_json *job_open_params(const struct zps_member_job *job, uint32_t posi
   return params;
 }
 
+static zps_json *tensor_keep_params(const struct zps_member_job *job) {
+  uint32_t *tensors = calloc(job->n_tensors + 1u, sizeof *tensors);
+  for (uint32_t i = 0; tensors && i < job->n_tensors; i++) tensors[i] = job->tensors[i]->spec.tensor;
+  zps_json *params = tensors ? zps_control_tensor_keep_write(job->job_id, tensors, job->n_tensors) : NULL;
+  free(tensors);
+  return params;
+}
+
 /* *params_p stays NULL where memory is short. ZPS_ERR_UNKNOWN: what the call is about is gone meanwhile. */
 static zps_err_t make_params(const struct zps_coordinator_conn *conn, const struct zps_outbox_call *call,
                              const char **method_p, zps_json **params_p) {
@@ -99,6 +111,11 @@ static zps_err_t make_params(const struct zps_coordinator_conn *conn, const stru
     case ZPS_ACT_TENSOR_FORGET:
       *method_p = "tensor.forget";
       *params_p = zps_control_tensor_forget_write(call->job_id, call->tensor);
+      return ZPS_OK;
+    case ZPS_ACT_TENSORS_KEEP:
+      if (!job) return ZPS_ERR_UNKNOWN;
+      *method_p = "tensor.keep";
+      *params_p = tensor_keep_params(job);
       return ZPS_OK;
     case ZPS_ACT_RANK_GONE:
       *method_p = "rank.gone";

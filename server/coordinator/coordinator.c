@@ -4,26 +4,18 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "common/base/clock.h"
+#include "common/base/secret.h"
 #include "server/coordinator/coordinator_impl.h"
 
 #define ZPS_LOG_COMPONENT "coordinator"
 #include "common/base/log.h"
 
-static bool random_bytes(void *out, size_t len) {
-  ssize_t n;
-  do {
-    n = getrandom(out, len, 0);
-  } while (n < 0 && errno == EINTR);
-  return n == (ssize_t)len;
-}
-
 static uint64_t on_random(void *ctx) {
   (void)ctx;
   uint64_t word = 0;
-  while (!random_bytes(&word, sizeof word)) { /* worked at start, so it does not fail for good */
+  while (zps_secret_make(&word) != ZPS_OK) { /* worked at start, so it does not fail for good */
   }
   return word;
 }
@@ -114,14 +106,26 @@ static void on_open(void *ctx, struct zps_rpc_conn *rpc) {
                 zps_rpc_conn_version(rpc));
 }
 
+/* How long the client may take to come back. When a process dies its connections end, so such an end is taken for a
+ * death, unless the client has said that it is none, or the network alone ended it. */
+static uint64_t grace_ms(const struct zps_coordinator_conn *conn, zps_err_t code) {
+  const struct zps_coordinator_config *config = &conn->coordinator->config;
+  const bool lives = conn->returns || code == ZPS_ERR_TIMEOUT;
+  return lives && config->dead_ms > config->resume_grace_ms ? config->dead_ms : config->resume_grace_ms;
+}
+
 static void on_close(void *ctx, struct zps_rpc_conn *rpc, zps_err_t code, const char *reason) {
-  (void)ctx, (void)code;
+  (void)ctx;
   struct zps_coordinator_conn *conn = zps_rpc_conn_ctx(rpc);
   if (!conn) return; /* refused in on_open() */
   struct zps_coordinator *coordinator = conn->coordinator;
   conn->rpc = NULL;
+  const uint64_t grace_ns = coordinator->closing ? 0 : grace_ms(conn, code) * ZPS_NS_PER_MS;
   zps_coordinator_enter(coordinator);
-  zps_members_client_lost(coordinator->members, &conn->client, reason);
+  if (grace_ns > 0)
+    zps_members_client_away(coordinator->members, &conn->client, zps_clock_ns() + grace_ns, reason);
+  else
+    zps_members_client_lost(coordinator->members, &conn->client, reason);
   zps_coordinator_leave(coordinator);
   if (conn->next) conn->next->prev = conn->prev;
   *(conn->prev ? &conn->prev->next : &coordinator->conns) = conn->next;
@@ -179,13 +183,14 @@ static zps_err_t listen_on(struct zps_coordinator *coordinator, uv_loop_t *loop,
 
 zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_config *config,
                                  struct zps_coordinator **coordinator_p, struct zps_error *error) {
-  uint64_t word;
-  if (!random_bytes(&word, sizeof word))
+  uint64_t incarnation;
+  if (zps_secret_make(&incarnation) != ZPS_OK)
     return zps_fail_errno(error, ZPS_ERR_UNSUPPORTED, errno,
                           "getrandom() does not work, which job ids and seeds come from");
   struct zps_coordinator *coordinator = calloc(1, sizeof *coordinator);
   if (!coordinator) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the coordinator");
   coordinator->config = *config;
+  coordinator->incarnation = incarnation;
   const struct zps_members_config members = {.min_servers = config->min_servers,
                                              .max_jobs = ZPS_JOBS_MAX,
                                              .max_tensors = ZPS_TENSORS_MAX,

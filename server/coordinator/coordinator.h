@@ -16,6 +16,7 @@ struct zps_coordinator_config {
   mode_t socket_mode;
   gid_t socket_group; /* ZPS_RPC_ANY_GROUP: as the process creates it */
   uint64_t heartbeat_ms, dead_ms, call_timeout_ms;
+  uint64_t resume_grace_ms; /* for a client whose connection ended to come back; 0: it is lost at once */
   uint32_t min_servers;
 };
 

@@ -20,6 +20,7 @@ struct zps_coordinator_conn {
   enum zps_conn_role role;
   struct zps_outbox outbox; /* of a server: calls that wait */
   uint64_t watched_ns;      /* silence counts from here on at the earliest; 0: it does not count yet */
+  bool returns;             /* it has said that it ends this connection, to make another one */
   struct zps_coordinator_conn *next, *prev;
 };
 
@@ -44,6 +45,7 @@ struct zps_coordinator_stats {
 struct zps_coordinator {
   struct zps_coordinator_config config;
   struct zps_members *members;
+  uint64_t incarnation; /* of what it knows: 0 is none */
   struct zps_history history;
   struct zps_coordinator_stats stats;
   struct zps_rpc_listener *listener, *socket;
@@ -54,7 +56,7 @@ struct zps_coordinator {
   struct zps_coordinator_call *late; /* answers that came meanwhile, last first */
   uint64_t started_ns;
   struct zps_silence silence; /* of clients */
-  unsigned n_handles; /* timers not yet closed */
+  unsigned n_handles;         /* timers not yet closed */
   bool draining, closing;
 };
 

@@ -147,6 +147,10 @@ static void begin(struct zps_coordinator *coordinator) {
     strcpy(call->server, server->name);
     strcpy(call->host, server->host);
     gather->n_pending++;
+    if (!server->client) {
+      on_stats(call, NULL, &(struct zps_error){.code = ZPS_ERR_CLOSED, .text = "is away"});
+      continue;
+    }
     const zps_err_t err = zps_rpc_call(((struct zps_coordinator_conn *)server->client)->rpc, "stats.get",
                                        zps_json_object(), GATHER_TIMEOUT_MS, on_stats, call);
     if (err) on_stats(call, NULL, &(struct zps_error){.code = err, .text = "cannot be asked"});

@@ -126,6 +126,17 @@ void zps_members_groups_drop(struct zps_members *members, struct zps_member_job 
   }
 }
 
+void zps_members_groups_away(struct zps_members *members, struct zps_member_job *job, uint32_t rank, zps_err_t code,
+                             const char *text) {
+  for (struct zps_member_group *group = job->groups, *next; group; group = next) {
+    uint32_t place;
+    next = group->next;
+    if (!zps_members_group_has(group, rank, &place) || !group->seats[place].token) continue;
+    leave_seat(members, job, group, place, code, text);
+    if (group->n_here == 0) group_destroy(job, group);
+  }
+}
+
 void zps_members_groups_left(struct zps_members *members, struct zps_member_job *job, uint32_t rank, const char *text) {
   for (struct zps_member_group *group = job->groups, *next; group; group = next) {
     uint32_t place;

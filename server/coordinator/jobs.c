@@ -55,6 +55,15 @@ zps_err_t zps_members_job_create(struct zps_members *members, const struct zps_j
   return ZPS_OK;
 }
 
+void zps_members_job_free(struct zps_member_job *job) {
+  for (uint32_t i = 0; i < job->world; i++) free(job->ranks[i]);
+  zps_members_groups_free(job);
+  zps_members_tensors_free(job);
+  free(job->ranks);
+  free(job->servers);
+  free(job);
+}
+
 void zps_members_job_close(struct zps_members *members, struct zps_member_job *job, const char *reason) {
   for (uint32_t i = 0; i < job->n_servers; i++) {
     if (!job->servers[i]) continue;
@@ -76,12 +85,7 @@ void zps_members_job_close(struct zps_members *members, struct zps_member_job *j
                                                   .text = job->error.code ? job->error.text : reason});
   if (job->state != ZPS_JOB_JOINING)
     zps_log_info("job '%s' 0x%016llx is closed: %s", job->name, (unsigned long long)job->job_id, reason);
-  for (uint32_t i = 0; i < job->world; i++) free(job->ranks[i]);
-  zps_members_groups_free(job);
-  zps_members_tensors_free(job);
-  free(job->ranks);
-  free(job->servers);
-  free(job);
+  zps_members_job_free(job);
 }
 
 /* A running job fails: every client that is still in hears why, once. */
@@ -129,6 +133,7 @@ void zps_members_job_try_open(struct zps_members *members, struct zps_member_job
   unsigned n = 0;
   const struct zps_member_server *server = NULL;
   for (unsigned i = 0; i < members->n_servers; i++) {
+    if (!members->servers[i]->client) return; /* until it is back, or lost */
     if (members->servers[i]->draining) continue;
     server = members->servers[i];
     n++;
@@ -211,9 +216,13 @@ static void rank_gone(struct zps_members *members, struct zps_member_job *job, s
   rank->state = code == ZPS_ERR_CLOSED ? ZPS_RANK_LEFT : ZPS_RANK_LOST;
   *(code == ZPS_ERR_CLOSED ? &job->n_left : &job->n_lost) += 1;
   job->n_joined--;
-  zps_members_tensors_fail(members, job, rank->client, code, text);
+  if (rank->client) {
+    zps_members_tensors_fail(members, job, rank->client, code, text);
+    rank->client->job = NULL;
+  } else {
+    members->n_away--;
+  }
   zps_members_groups_drop(members, job, rank->rank, code, text);
-  rank->client->job = NULL;
   rank->client = NULL;
   if (job->n_joined) {
     for (uint32_t i = 0; i < job->n_servers; i++) {
@@ -229,9 +238,8 @@ static void rank_gone(struct zps_members *members, struct zps_member_job *job, s
   }
 }
 
-void zps_members_rank_lost(struct zps_members *members, struct zps_member_client *client, const char *reason) {
-  struct zps_member_job *job = client->job;
-  struct zps_member_rank *rank = job->ranks[client->rank];
+void zps_members_rank_lost(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
+                           const char *reason) {
   struct zps_error error;
   zps_fail(&error, ZPS_ERR_PEER_LOST, "job '%s': rank %u (host %s, pid %u) was lost: %s", job->name, rank->rank,
            rank->host, rank->pid, reason);

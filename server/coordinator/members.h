@@ -41,8 +41,10 @@ struct zps_member_server {
   char name[ZPS_NAME_MAX + 1], host[ZPS_NAME_MAX + 1];
   struct zps_net_info fabric;
   bool draining;
-  unsigned n_jobs; /* placed here and not yet closed */
-  struct zps_member_client *client;
+  unsigned n_jobs;                  /* placed here and not yet closed */
+  uint64_t secret;                  /* by which its process is known again; 0: it is not */
+  struct zps_member_client *client; /* NULL: away, and lost at: */
+  uint64_t until_ns;
 };
 
 enum zps_rank_state { ZPS_RANK_JOINING, ZPS_RANK_IN, ZPS_RANK_LEFT, ZPS_RANK_LOST };
@@ -55,9 +57,11 @@ struct zps_member_rank {
   const char *memory; /* where its gradients are and how they reach the fabric: one of zps_members_memory()'s names */
   uint64_t deadline_ns, timeout_ms; /* JOINING */
   void *token;                      /* JOINING: the join request */
-  struct zps_member_client *client; /* JOINING, IN */
-  struct zps_tally tally;           /* of its rounds, but for those of internal tensors */
-  uint64_t told_ns;                 /* when it last told of them; 0: not yet */
+  uint64_t secret;                  /* by which its process is known again; 0: it is not */
+  struct zps_member_client *client; /* JOINING, IN; NULL: it is away, and lost at: */
+  uint64_t until_ns;
+  struct zps_tally tally; /* of its rounds, but for those of internal tensors */
+  uint64_t told_ns;       /* when it last told of them; 0: not yet */
 };
 
 /* Ranks that meet, by a name (groups.c). */
@@ -83,7 +87,8 @@ struct zps_member_tensor {
   struct zps_tensor_spec spec; /* owners are this struct's */
   enum zps_tensor_state state;
   uint32_t first_rank;    /* that registered it */
-  unsigned n_pending;     /* servers that have not answered tensor.open */
+  unsigned n_pending;     /* servers that have not answered tensor.open: */
+  bool *opened;           /* of each server of the job, whether it has */
   struct zps_error error; /* FAILED */
   uint64_t opened_ns;     /* OPEN */
   struct zps_tally tally; /* of all ranks' rounds, as they have told */
@@ -123,6 +128,7 @@ enum zps_action_type {
   ZPS_ACT_RANK_GONE,     /* server, job, rank, code, text */
   ZPS_ACT_TENSOR_OPEN,   /* server, job, tensor */
   ZPS_ACT_TENSOR_FORGET, /* server, job, tensor */
+  ZPS_ACT_TENSORS_KEEP,  /* server, job: it forgets all tensors but the job's */
   ZPS_ACT_JOIN_DONE,     /* client, token, job */
   ZPS_ACT_JOIN_FAILED,   /* client, token, code, text */
   ZPS_ACT_TENSOR_DONE,   /* client, token, job, tensor */
@@ -173,16 +179,30 @@ void zps_members_destroy(struct zps_members *members);
 void zps_members_set_min_servers(struct zps_members *members, uint32_t min_servers);
 
 /* ZPS_ERR_BUSY: a live server has this name. ZPS_ERR_REFUSED: its fabric cannot talk with the other servers'. A server
- * that registers again from the same process replaces its former self, which is lost by that. */
+ * that registers again from the same process goes on as it was, where `resumes`: jobs that it has no longer are lost to
+ * it, and what it missed follows as actions. Else it replaces its former self, which is lost by that; as is one that is
+ * away when another process takes its name. */
 zps_err_t zps_members_server_register(struct zps_members *members, struct zps_member_client *client,
-                                      const struct zps_server_spec *spec, struct zps_error *error) ZPS_MUSTCHECK;
+                                      const struct zps_server_spec *spec, bool resumes,
+                                      struct zps_error *error) ZPS_MUSTCHECK;
 /* No new jobs for this server. The number of jobs that are still on it. */
 zps_err_t zps_members_server_drain(struct zps_members *members, struct zps_member_client *client, unsigned *jobs_p,
                                    struct zps_error *error) ZPS_MUSTCHECK;
 /* The connection ended, or nothing was heard on it for too long; `reason` goes into the texts that others see. */
 void zps_members_client_lost(struct zps_members *members, struct zps_member_client *client, const char *reason);
 
-/* On success the answer follows as an action, maybe before this returns. */
+/* The connection ended, but its process may live: it may come back until `until_ns`, and is lost then. Its requests
+ * that wait are answered with ZPS_ERR_CLOSED, to nobody. A rank that has not been let in yet is lost at once. */
+void zps_members_client_away(struct zps_members *members, struct zps_member_client *client, uint64_t until_ns,
+                             const char *reason);
+/* A rank of a job that has been let in comes back over this connection; what it missed follows as actions.
+ * ZPS_ERR_REFUSED: it is not that rank. ZPS_ERR_PEER_LOST: it was taken for lost. ZPS_ERR_UNKNOWN: there is no such job
+ * any more, or the rank has left it. */
+zps_err_t zps_members_resume(struct zps_members *members, struct zps_member_client *client,
+                             const struct zps_resume_spec *spec, struct zps_error *error) ZPS_MUSTCHECK;
+
+/* On success the answer follows as an action, maybe before this returns. The same process's join again, over another
+ * connection, takes the place of its first. */
 zps_err_t zps_members_join(struct zps_members *members, struct zps_member_client *client,
                            const struct zps_join_spec *spec, void *token, uint64_t now_ns,
                            struct zps_error *error) ZPS_MUSTCHECK;

@@ -26,16 +26,29 @@ struct zps_members {
   unsigned n_jobs;
   uint32_t next_server;
   uint32_t epoch;
+  unsigned n_away; /* servers and ranks without a connection that may come back */
   bool draining;
 };
 
+/* Those that are away hear what they missed when they come back. */
 static inline void zps_members_act(struct zps_members *members, const struct zps_action *action) {
-  members->config.act(members->config.ctx, action);
+  if (action->client || action->type == ZPS_ACT_JOB_ENDED) members->config.act(members->config.ctx, action);
 }
 struct zps_member_job *zps_members_job_find(const struct zps_members *members, uint64_t job_id);
 /* Refuses two fabrics that cannot talk with each other. */
 zps_err_t zps_members_fabric_check(const struct zps_net_info *a, const char *who_a, const struct zps_net_info *b,
                                    const char *who_b, struct zps_error *error) ZPS_MUSTCHECK;
+
+/* servers.c */
+void zps_members_server_lost(struct zps_members *members, struct zps_member_server *server, const char *reason);
+
+/* away.c */
+/* A server's connection is `client` from here on. What it missed follows. */
+void zps_members_server_resume(struct zps_members *members, struct zps_member_server *server,
+                               struct zps_member_client *client, const struct zps_server_spec *spec);
+void zps_members_rank_resume(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
+                             struct zps_member_client *client);
+uint64_t zps_members_away_tick(struct zps_members *members, uint64_t now_ns);
 
 /* jobs.c */
 zps_err_t zps_members_job_create(struct zps_members *members, const struct zps_join_spec *spec, uint64_t now_ns,
@@ -47,7 +60,11 @@ void zps_members_job_try_open(struct zps_members *members, struct zps_member_job
 void zps_members_jobs_try_open(struct zps_members *members);
 void zps_members_job_server_lost(struct zps_members *members, struct zps_member_job *job,
                                  const struct zps_member_server *server, const char *reason);
-void zps_members_rank_lost(struct zps_members *members, struct zps_member_client *client, const char *reason);
+/* May free the job. */
+void zps_members_rank_lost(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
+                           const char *reason);
+/* Without telling anybody. */
+void zps_members_job_free(struct zps_member_job *job);
 
 /* joins.c */
 void zps_members_join_answer(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
@@ -63,6 +80,9 @@ uint64_t zps_members_job_tick(struct zps_members *members, struct zps_member_job
 /* groups.c */
 /* Answers all ranks that wait for others of a group with this failure; */
 void zps_members_groups_fail(struct zps_members *members, struct zps_member_job *job, zps_err_t code, const char *text);
+/* answers the rank where it waits, which is not there any more; */
+void zps_members_groups_away(struct zps_members *members, struct zps_member_job *job, uint32_t rank, zps_err_t code,
+                             const char *text);
 /* takes the rank, which is gone, out of its groups, and answers it alike where it waits; */
 void zps_members_groups_drop(struct zps_members *members, struct zps_member_job *job, uint32_t rank, zps_err_t code,
                              const char *text);
@@ -80,12 +100,18 @@ bool zps_members_group_has(const struct zps_member_group *group, uint32_t rank, 
 zps_err_t zps_members_plan_create(const struct zps_member_job *job, const struct zps_tensor_spec *spec,
                                   struct zps_member_plan **plan_p, struct zps_error *error) ZPS_MUSTCHECK;
 void zps_members_plan_destroy(struct zps_member_plan *plan); /* NULL is allowed */
+/* Tells the rank, where it has one, of all runs of its tensors. */
+void zps_members_plans_tell(struct zps_members *members, const struct zps_member_job *job,
+                            const struct zps_member_rank *rank);
 
 /* tensors.c */
 /* Answers the waiting requests of `client`, or of all when NULL, with this failure. */
 void zps_members_tensors_fail(struct zps_members *members, struct zps_member_job *job,
                               const struct zps_member_client *client, zps_err_t code, const char *text);
 void zps_members_tensors_free(struct zps_member_job *job);
+/* The server, number `position` of the job, comes back: it is asked again to open what it has not, and told what there
+ * is. */
+void zps_members_tensors_resume(struct zps_members *members, const struct zps_member_job *job, uint32_t position);
 /* A rank has left: closes what all others wait for. */
 void zps_members_closes_try(struct zps_members *members, struct zps_member_job *job);
 uint64_t zps_members_closes_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);

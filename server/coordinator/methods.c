@@ -29,14 +29,34 @@ static zps_err_t server_register(struct zps_coordinator_conn *conn, const zps_js
   struct zps_server_spec spec;
   struct zps_net_info fabric;
   zps_err_t err = zps_control_server_read(params, &spec, &fabric, error);
-  if (!err) err = zps_members_server_register(coordinator->members, &conn->client, &spec, error);
+  if (err) return err;
+  err = zps_members_server_register(coordinator->members, &conn->client, &spec,
+                                    spec.incarnation == coordinator->incarnation, error);
+  zps_server_spec_fini(&spec);
   if (err) return err;
   zps_coordinator_watch(conn);
-  const struct zps_server_answer result = {
+  struct zps_server_answer result = {
       .server = conn->client.server->index,
       .epoch = zps_members_epoch(coordinator->members),
-      .heartbeat = {.heartbeat_ms = coordinator->config.heartbeat_ms, .dead_ms = coordinator->config.dead_ms}};
-  return answer(request, zps_control_server_answer_write(&result), error);
+      .heartbeat = {.heartbeat_ms = coordinator->config.heartbeat_ms, .dead_ms = coordinator->config.dead_ms},
+      .incarnation = coordinator->incarnation,
+      .jobs = calloc(zps_members_jobs(coordinator->members) + 1, sizeof *result.jobs)};
+  for (const struct zps_member_job *job = zps_members_job_first(coordinator->members); result.jobs && job;
+       job = job->next) {
+    for (uint32_t i = 0; i < job->n_servers; i++)
+      if (job->servers[i] == conn->client.server) result.jobs[result.n_jobs++] = job->job_id;
+  }
+  zps_json *message = result.jobs ? zps_control_server_answer_write(&result) : NULL;
+  zps_server_answer_fini(&result);
+  return answer(request, message, error);
+}
+
+/* The connection is about to end, and its process lives. */
+static zps_err_t away(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
+                      struct zps_error *error) {
+  (void)params, (void)request, (void)error;
+  conn->returns = true;
+  return ZPS_OK;
 }
 
 static zps_err_t server_drain(struct zps_coordinator_conn *conn, const zps_json *params,
@@ -55,6 +75,24 @@ static zps_err_t job_join(struct zps_coordinator_conn *conn, const zps_json *par
   struct zps_net_info fabric;
   const zps_err_t err = zps_control_join_read(params, &spec, &fabric, error);
   return err ? err : zps_members_join(conn->coordinator->members, &conn->client, &spec, request, zps_clock_ns(), error);
+}
+
+/* ZPS_ERR_STALE: this coordinator is none that has let the rank in, or does not know what that one knew. */
+static zps_err_t job_resume(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
+                            struct zps_error *error) {
+  const struct zps_coordinator *coordinator = conn->coordinator;
+  struct zps_resume_spec spec;
+  zps_err_t err = zps_control_resume_read(params, &spec, error);
+  if (!err && spec.incarnation != coordinator->incarnation)
+    err = zps_fail(error, ZPS_ERR_STALE,
+                   "job 0x%016llx: this coordinator knows nothing of it: it is another one, or has started again "
+                   "without its state (coordinator.state_dir)",
+                   (unsigned long long)spec.job_id);
+  if (!err) err = zps_members_resume(coordinator->members, &conn->client, &spec, error);
+  if (err) return err;
+  zps_coordinator_watch(conn);
+  zps_rpc_reply(request, NULL);
+  return ZPS_OK;
 }
 
 static zps_err_t job_leave(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
@@ -96,6 +134,11 @@ static zps_err_t job_linked(struct zps_coordinator_conn *conn, const zps_json *p
                                   zps_clock_ns(), error);
 }
 
+/* A call whose first answer was lost with its connection. */
+static bool is_again(const zps_json *params) {
+  return zps_json_opt_bool(params, "again", false);
+}
+
 static zps_err_t group_open(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                             struct zps_error *error) {
   struct zps_group_spec spec;
@@ -112,6 +155,7 @@ static zps_err_t group_close(struct zps_coordinator_conn *conn, const zps_json *
   const char *group = "";
   zps_err_t err = zps_control_group_close_read(params, &job_id, &group, error);
   if (!err) err = zps_members_group_close(conn->coordinator->members, &conn->client, job_id, group, error);
+  if (err == ZPS_ERR_UNKNOWN && is_again(params) && conn->client.job) err = ZPS_OK;
   if (!err) zps_rpc_reply(request, NULL);
   return err;
 }
@@ -156,9 +200,15 @@ static zps_err_t tensor_close(struct zps_coordinator_conn *conn, const zps_json 
   uint64_t job_id = 0, timeout_ms = 0;
   uint32_t tensor = 0;
   const zps_err_t err = zps_control_tensor_close_read(params, &job_id, &tensor, &timeout_ms, error);
-  return err ? err
-             : zps_members_tensor_close(conn->coordinator->members, &conn->client, job_id, tensor, timeout_ms, request,
-                                        zps_clock_ns(), error);
+  if (err) return err;
+  const struct zps_member_job *job = conn->client.job;
+  if (is_again(params) && job && job->job_id == job_id && tensor < job->next_tensor &&
+      !zps_members_tensor_find(job, tensor)) {
+    zps_rpc_reply(request, NULL);
+    return ZPS_OK;
+  }
+  return zps_members_tensor_close(conn->coordinator->members, &conn->client, job_id, tensor, timeout_ms, request,
+                                  zps_clock_ns(), error);
 }
 
 static zps_err_t tensor_report(struct zps_coordinator_conn *conn, const zps_json *params,
@@ -216,7 +266,9 @@ static const struct method {
 } methods[] = {
     {"server.register", ZPS_CONN_SERVER, false, server_register},
     {"server.drain", ZPS_CONN_SERVER, false, server_drain},
+    {"away", ZPS_CONN_SERVER | ZPS_CONN_WORKER, true, away},
     {"job.join", ZPS_CONN_WORKER, false, job_join},
+    {"job.resume", ZPS_CONN_WORKER, false, job_resume},
     {"job.leave", ZPS_CONN_WORKER, false, job_leave},
     {"job.peers", ZPS_CONN_WORKER, false, job_peers},
     {"job.linked", ZPS_CONN_WORKER, false, job_linked},

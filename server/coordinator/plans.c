@@ -356,3 +356,12 @@ zps_err_t zps_members_plan(struct zps_members *members, struct zps_member_client
   }
   return ZPS_OK;
 }
+
+void zps_members_plans_tell(struct zps_members *members, const struct zps_member_job *job,
+                            const struct zps_member_rank *rank) {
+  for (uint32_t i = 0; i < job->n_tensors; i++) {
+    const struct zps_member_tensor *tensor = job->tensors[i];
+    if (!tensor->plan || tensor->plan->schedule.n == 0 || !has_rank(&tensor->spec, rank->rank)) continue;
+    tell(members, job, tensor, rank->client, tensor->plan->schedule.runs, tensor->plan->schedule.n, true);
+  }
+}

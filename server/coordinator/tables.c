@@ -65,7 +65,7 @@ zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator) {
     const struct zps_member_server *server = zps_members_server(members, i);
     zps_json *row = zps_json_set_u64(zps_json_object(), "server", server->index);
     row = zps_json_set_str(row, "name", server->name);
-    row = zps_json_set_str(row, "state", server->draining ? "draining" : "in");
+    row = zps_json_set_str(row, "state", !server->client ? "away" : server->draining ? "draining" : "in");
     row = set_place(row, server->host, server->pid, &server->fabric);
     row = zps_json_set_u64(row, "jobs", server->n_jobs);
     servers = zps_json_append(servers, set_silence(row, server->client));
@@ -82,7 +82,8 @@ zps_json *zps_coordinator_members(const struct zps_coordinator *coordinator) {
       zps_json *row = zps_json_set_str(zps_json_object(), "job", job->name);
       row = zps_json_set_hex(row, "job_id", job->job_id);
       row = zps_json_set_u64(row, "rank", r);
-      row = zps_json_set_str(row, "state", zps_rank_state_name(rank->state));
+      const bool is_away = rank->state == ZPS_RANK_IN && !rank->client;
+      row = zps_json_set_str(row, "state", is_away ? "away" : zps_rank_state_name(rank->state));
       row = set_place(row, rank->host, rank->pid, &rank->fabric);
       row = zps_json_set_str(row, "memory", rank->memory);
       ranks = zps_json_append(ranks, set_silence(row, rank->client));

@@ -12,6 +12,7 @@
 
 static void tensor_free(struct zps_member_tensor *tensor) {
   zps_members_plan_destroy(tensor->plan);
+  free(tensor->opened);
   zps_tensor_spec_fini(&tensor->spec);
   free(tensor);
 }
@@ -210,11 +211,13 @@ static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *
   const zps_err_t err = zps_members_plan_create(job, spec, &plan, error);
   if (err) return err;
   struct zps_member_tensor *tensor = calloc(1, sizeof *tensor);
+  bool *opened = calloc(job->n_servers, sizeof *opened);
   uint32_t *owners = calloc(spec->n_parts, sizeof *owners);
   uint32_t *ranks = spec->n_ranks ? calloc(spec->n_ranks, sizeof *ranks) : NULL;
-  if (!tensor || !owners || (spec->n_ranks && !ranks)) {
+  if (!tensor || !opened || !owners || (spec->n_ranks && !ranks)) {
     zps_members_plan_destroy(plan);
     free(tensor);
+    free(opened);
     free(owners);
     free(ranks);
     return zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor '%s'", spec->name);
@@ -228,6 +231,7 @@ static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *
   if (ranks) memcpy(ranks, spec->ranks, spec->n_ranks * sizeof *ranks);
   tensor->spec.ranks = ranks;
   tensor->first_rank = rank;
+  tensor->opened = opened;
   tensor->n_pending = job->n_servers;
   job->tensors[job->n_tensors++] = tensor;
   *tensor_p = tensor;
@@ -294,16 +298,35 @@ void zps_members_tensor_opened(struct zps_members *members, struct zps_member_cl
   if (!job || job->state != ZPS_JOB_RUNNING || !server->server) return;
   struct zps_member_tensor *tensor = zps_members_tensor_find(job, number);
   if (!tensor || tensor->state != ZPS_TENSOR_OPENING) return;
+  uint32_t position = 0;
+  while (position < job->n_servers && job->servers[position] != server->server) position++;
+  if (position == job->n_servers || tensor->opened[position]) return; /* it was asked twice */
   if (code) {
     tensor->state = ZPS_TENSOR_FAILED;
     zps_fail(&tensor->error, code, "tensor '%s' of job '%s': server '%s' (host %.40s): %s", tensor->spec.name,
              job->name, server->server->name, server->server->host, text);
     zps_log_warn("%s", tensor->error.text);
     answer_waiters(members, job, tensor, NULL, tensor->error.code, tensor->error.text);
-  } else if (--tensor->n_pending == 0) {
-    tensor->state = ZPS_TENSOR_OPEN;
-    tensor->opened_ns = now_ns;
-    answer_waiters(members, job, tensor, NULL, ZPS_OK, NULL);
+    return;
+  }
+  tensor->opened[position] = true;
+  if (--tensor->n_pending > 0) return;
+  tensor->state = ZPS_TENSOR_OPEN;
+  tensor->opened_ns = now_ns;
+  answer_waiters(members, job, tensor, NULL, ZPS_OK, NULL);
+}
+
+void zps_members_tensors_resume(struct zps_members *members, const struct zps_member_job *job, uint32_t position) {
+  struct zps_member_client *const client = job->servers[position]->client;
+  zps_members_act(
+      members, &(struct zps_action){.type = ZPS_ACT_TENSORS_KEEP, .client = client, .job = job, .position = position});
+  for (uint32_t i = 0; i < job->n_tensors; i++) {
+    const struct zps_member_tensor *tensor = job->tensors[i];
+    if (tensor->state != ZPS_TENSOR_OPENING || tensor->opened[position]) continue;
+    zps_members_act(
+        members,
+        &(struct zps_action){
+            .type = ZPS_ACT_TENSOR_OPEN, .client = client, .job = job, .tensor = tensor, .position = position});
   }
 }
 

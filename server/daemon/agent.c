@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/rng.h"
+#include "common/base/secret.h"
 #include "common/control/rpc.h"
 #include "common/control/silence.h"
 #include "proto/control_server.h"
@@ -17,17 +19,11 @@
 #define CONNECT_TIMEOUT_MS 5000u
 #define CALL_TIMEOUT_MS 10000u
 #define RETRY_MIN_MS 100u
-#define RETRY_MAX_MS 5000u
-
-struct known_job {
-  uint64_t job_id;
-  struct known_job *next;
-};
+#define RETRY_MAX_MS 1000u
 
 struct zps_agent {
   uv_loop_t *loop;
   char *coordinator, *name, *host;
-  struct zps_shard *shard;
   void *ctx;
   void (*on_change)(void *ctx, bool registered, const char *text);
   struct zps_rpc_conn *conn; /* connecting or connected */
@@ -36,65 +32,30 @@ struct zps_agent {
   unsigned retry_ms;
   uv_timer_t timer; /* retry, or heartbeat */
   bool timer_open;
-  struct known_job *jobs; /* opened over this registration and not closed */
+  uint64_t secret, incarnation; /* by which the coordinator knows this process again; 0: none */
+  uint64_t orphan_grace_ns;
+  struct zps_rng jitter;
+  struct zps_agent_jobs jobs;
 };
 
 static void on_timer(uv_timer_t *timer);
 
 static void free_when_done(struct zps_agent *agent) {
   if (!agent->closing || agent->conn || agent->timer_open) return;
-  while (agent->jobs) {
-    struct known_job *job = agent->jobs;
-    agent->jobs = job->next;
-    free(job);
-  }
+  zps_agent_jobs_fini(&agent->jobs);
   free(agent->coordinator);
   free(agent->name);
   free(agent->host);
   free(agent);
 }
 
-/* ---- Jobs of this registration ---- */
-
-static void job_known(struct zps_agent *agent, struct known_job *job, const zps_json *params) {
-  if (zps_control_job_id_read(params, &job->job_id, NULL)) {
-    free(job);
-    return;
-  }
-  job->next = agent->jobs;
-  agent->jobs = job;
-}
-
-static void job_forgotten(struct zps_agent *agent, const zps_json *params) {
-  uint64_t job_id;
-  if (zps_control_job_id_read(params, &job_id, NULL)) return;
-  for (struct known_job **link = &agent->jobs; *link; link = &(*link)->next) {
-    if ((*link)->job_id != job_id) continue;
-    struct known_job *job = *link;
-    *link = job->next;
-    free(job);
-    return;
-  }
-}
-
-/* To the coordinator the server was lost with its connection, and with it the jobs it had. */
-static void close_orphans(struct zps_agent *agent) {
-  while (agent->jobs) {
-    struct known_job *job = agent->jobs;
-    agent->jobs = job->next;
-    zps_log_warn("job 0x%016llx is closed: the connection to the coordinator was lost meanwhile",
-                 (unsigned long long)job->job_id);
-    if (zps_shard_job_close(agent->shard, job->job_id, "the server lost its connection to the coordinator"))
-      zps_log_debug("job 0x%016llx was closed before", (unsigned long long)job->job_id);
-    free(job);
-  }
-}
-
 /* ---- Connection ---- */
 
+/* Not all servers at once. */
 static void retry_later(struct zps_agent *agent) {
   if (agent->closing) return;
-  uv_timer_start(&agent->timer, on_timer, agent->retry_ms, 0);
+  const uint64_t least_ms = agent->retry_ms / 2;
+  uv_timer_start(&agent->timer, on_timer, least_ms + zps_rng_below(&agent->jitter, agent->retry_ms - least_ms + 1), 0);
   agent->retry_ms = agent->retry_ms * 2 > RETRY_MAX_MS ? RETRY_MAX_MS : agent->retry_ms * 2;
 }
 
@@ -126,6 +87,9 @@ static void on_registered(void *ctx, const zps_json *result, const struct zps_er
     }
     return;
   }
+  agent->incarnation = answer.incarnation;
+  zps_agent_jobs_registered(&agent->jobs, answer.incarnation, answer.jobs, answer.n_jobs, zps_clock_ns());
+  zps_server_answer_fini(&answer);
   if (agent->closing) return;
   agent->registered = true;
   agent->retry_ms = RETRY_MIN_MS;
@@ -146,16 +110,7 @@ static void on_message(void *ctx, struct zps_rpc_conn *conn, const char *method,
   if (!request) return; /* heartbeat: the connection notes that it heard something */
   struct zps_error error;
   zps_json *result = NULL;
-  const bool opens = strcmp(method, "job.open") == 0;
-  struct known_job *job = opens ? calloc(1, sizeof *job) : NULL;
-  zps_err_t err = opens && !job ? zps_fail(&error, ZPS_ERR_NOMEM, "no memory for another job")
-                                : zps_agent_carry_out(agent->shard, method, params, &result, &error);
-  if (opens && !err) {
-    job_known(agent, job, params);
-  } else {
-    free(job);
-  }
-  if (strcmp(method, "job.close") == 0) job_forgotten(agent, params);
+  const zps_err_t err = zps_agent_carry_out(&agent->jobs, method, params, &result, &error);
   if (err) {
     zps_log_warn("%s: %s", method, error.text);
     zps_rpc_reply_error(request, err, "%s", error.text);
@@ -198,10 +153,16 @@ static void on_connected(void *ctx, struct zps_rpc_conn *conn, const struct zps_
     zps_rpc_close(conn, false);
     return;
   }
-  close_orphans(agent); /* before registering: new jobs may come ahead of the answer */
-  const struct zps_server_spec spec = {
-      .name = agent->name, .host = agent->host, .pid = (uint32_t)getpid(), .fabric = zps_shard_net_info(agent->shard)};
-  zps_json *params = zps_control_server_write(&spec);
+  struct zps_server_spec spec = {.name = agent->name,
+                                 .host = agent->host,
+                                 .pid = (uint32_t)getpid(),
+                                 .fabric = zps_shard_net_info(agent->jobs.shard),
+                                 .secret = agent->secret,
+                                 .incarnation = agent->incarnation,
+                                 .jobs = zps_agent_jobs_list(&agent->jobs),
+                                 .n_jobs = agent->jobs.n};
+  zps_json *params = spec.jobs ? zps_control_server_write(&spec) : NULL;
+  zps_server_spec_fini(&spec);
   if (!params || zps_rpc_call(conn, "server.register", params, CALL_TIMEOUT_MS, on_registered, agent))
     zps_rpc_close(conn, false);
 }
@@ -225,8 +186,10 @@ static void beat(struct zps_agent *agent) {
   const uint64_t now_ns = zps_clock_ns();
   zps_silence_beat(&agent->silence, now_ns);
   const uint64_t silent_ns = zps_silence_of(&agent->silence, zps_rpc_conn_heard_ns(agent->conn), now_ns);
+  zps_agent_jobs_tick(&agent->jobs, agent->orphan_grace_ns, now_ns);
   if (silent_ns > 0) {
     zps_log_warn("the coordinator was silent for %.1f s", (double)silent_ns / (double)ZPS_NS_PER_S);
+    if (zps_rpc_notify(agent->conn, "away", zps_json_object()) == ZPS_OK) zps_log_debug("connecting anew");
     zps_rpc_close(agent->conn, false);
   } else if (zps_rpc_notify(agent->conn, "heartbeat", zps_json_object())) {
     zps_rpc_close(agent->conn, false);
@@ -252,7 +215,11 @@ zps_err_t zps_agent_create(uv_loop_t *loop, const struct zps_agent_config *confi
   agent->coordinator = strdup(config->coordinator);
   agent->name = strdup(config->name);
   agent->host = strdup(config->host);
-  agent->shard = config->shard;
+  agent->jobs.shard = config->shard;
+  agent->orphan_grace_ns = config->orphan_grace_ms * ZPS_NS_PER_MS;
+  if (zps_secret_make(&agent->secret) != ZPS_OK)
+    zps_log_warn("getrandom() does not work: the coordinator will not know this server again when the connection ends");
+  agent->jitter = (struct zps_rng){agent->secret ^ zps_clock_ns()};
   agent->ctx = config->ctx;
   agent->on_change = config->on_change;
   agent->retry_ms = RETRY_MIN_MS;

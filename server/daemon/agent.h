@@ -1,7 +1,8 @@
 /*
  * The server role on the control plane: connects to the coordinator, registers, and carries out its calls on the shard.
  * Connects again whenever the connection is lost; jobs go on meanwhile, since the data plane does not need the
- * coordinator. Once connected again, jobs that the coordinator no longer knows are closed.
+ * coordinator. Once connected again, jobs that the coordinator has closed meanwhile are closed; jobs of which it knows
+ * nothing, since it has started again without its state, after a grace.
  */
 #ifndef ZPS_SERVER_DAEMON_AGENT_H
 #define ZPS_SERVER_DAEMON_AGENT_H
@@ -15,6 +16,7 @@ struct zps_agent;
 struct zps_agent_config {
   const char *coordinator, *name, *host; /* copied */
   struct zps_shard *shard;               /* borrowed until the agent is closed */
+  uint64_t orphan_grace_ms;              /* for jobs of which a coordinator that has lost its state knows nothing */
   void *ctx;
   /* Registered, or (with why) no longer. */
   void (*on_change)(void *ctx, bool registered, const char *text);

@@ -1,68 +1,94 @@
 /* The coordinator's calls: read, then carried out on the shard. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "server/daemon/agent_impl.h"
 
-static zps_err_t job_open(struct zps_shard *shard, const zps_json *params, struct zps_error *error) {
+static zps_err_t job_open(struct zps_agent_jobs *jobs, const zps_json *params, struct zps_error *error) {
   struct zps_job_spec spec;
   zps_err_t err = zps_control_job_open_read(params, &spec, error);
   if (err) return err;
-  err = zps_shard_job_open(shard, &spec, error);
+  struct zps_agent_job *job = zps_agent_job_create();
+  err =
+      job ? zps_shard_job_open(jobs->shard, &spec, error) : zps_fail(error, ZPS_ERR_NOMEM, "no memory for another job");
+  if (err)
+    zps_agent_job_destroy(job);
+  else
+    zps_agent_jobs_add(jobs, job, spec.job_id);
   zps_job_spec_fini(&spec);
   return err;
 }
 
-static zps_err_t tensor_open(struct zps_shard *shard, const zps_json *params, struct zps_error *error) {
+static zps_err_t tensor_open(struct zps_agent_jobs *jobs, const zps_json *params, struct zps_error *error) {
   struct zps_tensor_spec spec;
   zps_err_t err = zps_control_tensor_open_read(params, &spec, error);
   if (err) return err;
-  err = zps_shard_tensor_open(shard, &spec, error);
+  struct zps_agent_job *const job = zps_agent_jobs_find(jobs, spec.job_id);
+  if (!job || !zps_agent_job_has(job, spec.tensor)) {
+    err = zps_shard_tensor_open(jobs->shard, &spec, error);
+    if (!err && job && zps_agent_job_add_tensor(job, spec.tensor)) {
+      err = zps_fail(error, ZPS_ERR_NOMEM, "no memory for another tensor");
+      if (zps_shard_tensor_close(jobs->shard, spec.job_id, spec.tensor, NULL)) err = ZPS_ERR_NOMEM;
+    }
+  }
   zps_tensor_spec_fini(&spec);
   return err;
 }
 
-static zps_err_t tensor_forget(struct zps_shard *shard, const zps_json *params, struct zps_error *error) {
+static zps_err_t tensor_forget(struct zps_agent_jobs *jobs, const zps_json *params, struct zps_error *error) {
   uint64_t job_id;
   uint32_t tensor;
   const zps_err_t err = zps_control_tensor_forget_read(params, &job_id, &tensor, error);
-  return err ? err : zps_shard_tensor_close(shard, job_id, tensor, error);
+  if (err) return err;
+  struct zps_agent_job *const job = zps_agent_jobs_find(jobs, job_id);
+  if (job) zps_agent_job_forget_tensor(job, tensor);
+  return zps_shard_tensor_close(jobs->shard, job_id, tensor, error);
 }
 
-static zps_err_t job_close(struct zps_shard *shard, const zps_json *params, struct zps_error *error) {
+static zps_err_t tensor_keep(struct zps_agent_jobs *jobs, const zps_json *params, struct zps_error *error) {
+  uint64_t job_id;
+  uint32_t *tensors, n;
+  const zps_err_t err = zps_control_tensor_keep_read(params, &job_id, &tensors, &n, error);
+  if (err) return err;
+  struct zps_agent_job *const job = zps_agent_jobs_find(jobs, job_id);
+  if (job) zps_agent_job_keep(jobs, job, tensors, n);
+  free(tensors);
+  return job ? ZPS_OK : zps_fail(error, ZPS_ERR_UNKNOWN, "no job 0x%016llx here", (unsigned long long)job_id);
+}
+
+static zps_err_t job_close(struct zps_agent_jobs *jobs, const zps_json *params, struct zps_error *error) {
   uint64_t job_id;
   const char *reason;
   zps_err_t err = zps_control_job_close_read(params, &job_id, &reason, error);
   if (err) return err;
-  err = zps_shard_job_close(shard, job_id, reason);
+  zps_agent_jobs_forget(jobs, job_id);
+  err = zps_shard_job_close(jobs->shard, job_id, reason);
   return err ? zps_fail(error, err, "no job 0x%016llx here", (unsigned long long)job_id) : ZPS_OK;
 }
 
-static zps_err_t rank_gone(struct zps_shard *shard, const zps_json *params, struct zps_error *error) {
+static zps_err_t rank_gone(struct zps_agent_jobs *jobs, const zps_json *params, struct zps_error *error) {
   struct zps_rank_gone gone;
   zps_err_t err = zps_control_rank_gone_read(params, &gone, error);
   if (err) return err;
-  err = zps_shard_rank_gone(shard, gone.job_id, gone.rank, gone.code, gone.text);
+  err = zps_shard_rank_gone(jobs->shard, gone.job_id, gone.rank, gone.code, gone.text);
   return err ? zps_fail(error, err, "no rank %u of job 0x%016llx here", gone.rank, (unsigned long long)gone.job_id)
              : ZPS_OK;
 }
 
 static const struct {
   const char *name;
-  zps_err_t (*run)(struct zps_shard *shard, const zps_json *params, struct zps_error *error);
-} calls[] = {{"job.open", job_open},
-             {"tensor.open", tensor_open},
-             {"tensor.forget", tensor_forget},
-             {"job.close", job_close},
-             {"rank.gone", rank_gone}};
+  zps_err_t (*run)(struct zps_agent_jobs *jobs, const zps_json *params, struct zps_error *error);
+} calls[] = {{"job.open", job_open},       {"tensor.open", tensor_open}, {"tensor.forget", tensor_forget},
+             {"tensor.keep", tensor_keep}, {"job.close", job_close},     {"rank.gone", rank_gone}};
 
-zps_err_t zps_agent_carry_out(struct zps_shard *shard, const char *method, const zps_json *params, zps_json **result_p,
-                              struct zps_error *error) {
+zps_err_t zps_agent_carry_out(struct zps_agent_jobs *jobs, const char *method, const zps_json *params,
+                              zps_json **result_p, struct zps_error *error) {
   for (unsigned i = 0; i < sizeof calls / sizeof calls[0]; i++) {
-    if (strcmp(calls[i].name, method) == 0) return calls[i].run(shard, params, error);
+    if (strcmp(calls[i].name, method) == 0) return calls[i].run(jobs, params, error);
   }
   if (strcmp(method, "stats.get") != 0)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "this server has no method '%.100s'", method);
-  zps_json *result = zps_agent_stats(shard);
+  zps_json *result = zps_agent_stats(jobs->shard);
   if (!result) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the counters");
   *result_p = result;
   return ZPS_OK;

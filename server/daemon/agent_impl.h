@@ -3,12 +3,13 @@
 #define ZPS_SERVER_DAEMON_AGENT_IMPL_H
 
 #include "common/control/json.h"
+#include "server/daemon/agent_jobs.h"
 #include "server/shard/shard.h"
 
-/* The coordinator's calls, carried out on `shard`. ZPS_ERR_UNSUPPORTED for a method that is none. *result_p stays NULL
- * for an empty answer. */
-zps_err_t zps_agent_carry_out(struct zps_shard *shard, const char *method, const zps_json *params, zps_json **result_p,
-                              struct zps_error *error) ZPS_MUSTCHECK;
+/* The coordinator's calls, carried out on the jobs' shard, and noted; what is open already is not opened again.
+ * ZPS_ERR_UNSUPPORTED for a method that is none. *result_p stays NULL for an empty answer. */
+zps_err_t zps_agent_carry_out(struct zps_agent_jobs *jobs, const char *method, const zps_json *params,
+                              zps_json **result_p, struct zps_error *error) ZPS_MUSTCHECK;
 /* Answer to stats.get; NULL when memory is short. */
 zps_json *zps_agent_stats(struct zps_shard *shard);
 

@@ -104,6 +104,7 @@ static struct zps_coordinator_config coordinator_config(const struct zps_options
                                          .socket_group = options->socket_group,
                                          .heartbeat_ms = options->control_heartbeat_ms,
                                          .dead_ms = options->control_dead_ms,
+                                         .resume_grace_ms = options->control_resume_grace_ms,
                                          .call_timeout_ms = options->coordinator_call_timeout_ms,
                                          .min_servers = (uint32_t)options->coordinator_min_servers};
 }
@@ -239,6 +240,7 @@ static zps_err_t start_agent(struct daemon *daemon, struct zps_error *error) {
                                           .name = options->server_name,
                                           .host = options->server_host,
                                           .shard = daemon->shard,
+                                          .orphan_grace_ms = options->server_orphan_grace_ms,
                                           .ctx = daemon,
                                           .on_change = on_agent_change};
   return zps_agent_create(&daemon->loop, &config, &daemon->agent, error);

@@ -53,6 +53,10 @@ static const struct zps_opt opts[] = {
         .max = BEAT_MS_MAX, .help = "time between heartbeats; the coordinator tells its peers"),
     OPT(ZPS_OPT_DURATION, control_dead_ms, .name = "control.dead", .arg = "TIME", .def = "5s", .max = BEAT_MS_MAX,
         .help = "a peer that was silent for so long is dead"),
+    OPT(ZPS_OPT_DURATION, control_resume_grace_ms, .name = "control.resume_grace", .arg = "TIME", .def = "0s",
+        .max = BEAT_MS_MAX,
+        .help = "a server or rank whose connection ends may come back for so long before it is dead; 0s: it is dead at "
+                "once, as when its process ends, unless it says that it only connects anew"),
 
     OPT(ZPS_OPT_UINT, coordinator_min_servers, .name = "coordinator.min_servers", .arg = "N", .def = "1", .min = 1,
         .max = ZPS_SERVERS_MAX, .flags = ZPS_OPT_RELOADABLE, .help = "jobs wait until so many servers are in"),
@@ -70,6 +74,11 @@ static const struct zps_opt opts[] = {
         .help = "threads that sum gradients (default: one per core that may be used, at most 8)"),
     OPT(ZPS_OPT_BYTES, server_read_budget_bytes, .name = "server.read_budget", .arg = "SIZE", .def = "64M",
         .min = 1 << 20, .help = "most bytes being read from ranks at a time"),
+    OPT(ZPS_OPT_DURATION, server_orphan_grace_ms, .name = "server.orphan_grace", .arg = "TIME", .def = "10m",
+        .help =
+            "a job of which the coordinator knows nothing, since it has started again without its state, goes on for "
+            "so long"),
+
     OPT(ZPS_OPT_DURATION, drain_timeout_ms, .name = "drain.timeout", .arg = "TIME", .def = "5m",
         .flags = ZPS_OPT_RELOADABLE, .help = "after SIGTERM, time for running jobs to end"),
 

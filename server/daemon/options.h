@@ -19,12 +19,13 @@ struct zps_options {
   char *control_socket_mode, *control_socket_group;
   mode_t socket_mode; /* what the two say */
   gid_t socket_group; /* ZPS_RPC_ANY_GROUP: none is asked for */
-  uint64_t control_heartbeat_ms, control_dead_ms;
+  uint64_t control_heartbeat_ms, control_dead_ms, control_resume_grace_ms;
 
   uint64_t coordinator_min_servers, coordinator_call_timeout_ms;
 
   char *server_name, *server_host;
   uint64_t server_memory_limit_bytes, server_read_budget_bytes, server_reduce_threads;
+  uint64_t server_orphan_grace_ms;
   uint64_t drain_timeout_ms;
 
   char *fabric_provider, *fabric_interface, *fabric_subnet, *fabric_fault;

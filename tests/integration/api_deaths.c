@@ -282,6 +282,7 @@ static void quiet(void *ctx, int level, const char *component, const char *text)
 static void coordinator_dies(struct rank *rank) {
   zenps_options_t options;
   zenps_tensor_t *other;
+  rank->round_timeout_ms = 2000; /* so long a call waits for the coordinator to come back */
   rank_options(rank, &options);
   options.log = quiet;
   options.log_ctx = rank;

@@ -8,10 +8,13 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/secret.h"
 
 /* While the others are awaited, nobody has told us how often to say that we live. */
 #define JOINING_HEARTBEAT_MS 1000u
 #define LEAVE_TIMEOUT_MS 2000u
+#define LEAVE_AWAY_TIMEOUT_MS 5000u /* a rank that goes without a word is taken for lost, and its job fails */
+#define RESUME_TIMEOUT_MS 5000u
 
 /* ------------------------------------------------------------ what the coordinator says unasked */
 
@@ -47,6 +50,52 @@ static void on_lost(void *ctx, const char *reason) {
   zps_log_warn("lost the coordinator (%s): rounds go on, but no tensor can be opened any more", reason);
 }
 
+/* ------------------------------------------------------------ a connection that is made anew */
+
+static void on_away(void *ctx, const char *reason) {
+  struct zps_membership *membership = ctx;
+  atomic_store(&membership->away, true);
+  zps_log_warn("the coordinator is out of reach (%s): rounds go on; connecting anew", reason);
+}
+
+static zps_json *resume_params(const struct zps_membership *membership) {
+  return zps_control_resume_write(&(struct zps_resume_spec){.job_id = membership->job_id,
+                                                            .secret = membership->secret,
+                                                            .rank = membership->rank,
+                                                            .incarnation = membership->incarnation});
+}
+
+static zps_json *on_resume(void *ctx, const char **method_p) {
+  struct zps_membership *membership = ctx;
+  if (!atomic_load(&membership->joined)) { /* its join is sent again */
+    atomic_fetch_add(&membership->n_bare, 1);
+    return NULL;
+  }
+  *method_p = "job.resume";
+  return resume_params(membership);
+}
+
+/* The coordinator that let this rank in has none of it any more: the job has failed, or this rank is taken for lost.
+ * One that knows nothing of the job, since it has started again without its state, decides nothing about it. */
+static void expelled(struct zps_membership *membership, const struct zps_error *error) {
+  struct zps_frame_abort failure = {.code = ZPS_ERR_PEER_LOST, .ranks = {membership->rank}, .n_ranks = 1};
+  snprintf(failure.text, sizeof failure.text, "%.400s", error->text);
+  membership->handler.on_failed(membership->handler.ctx, &failure);
+}
+
+static zps_err_t on_resumed(void *ctx, const zps_json *result, const struct zps_error *error) {
+  struct zps_membership *membership = ctx;
+  (void)result;
+  atomic_store(&membership->away, false);
+  if (!error) {
+    const char *const memory = atomic_load(&membership->memory);
+    if (memory) zps_membership_memory(membership, memory);
+    return ZPS_OK;
+  }
+  if (error->code != ZPS_ERR_STALE && error->code != ZPS_ERR_UNSUPPORTED) expelled(membership, error);
+  return error->code;
+}
+
 /* ------------------------------------------------------------ join */
 
 /* The host's name, where the options have none, goes to `host`. */
@@ -78,22 +127,39 @@ zps_err_t zps_membership_open(struct zps_membership *membership, const struct zp
                               const struct zps_net_info *fabric, const struct zps_membership_handler *handler,
                               struct zps_join *join, struct zps_error *error) {
   const uint64_t deadline_ns = zps_clock_ns() + options->join_timeout_ms * ZPS_NS_PER_MS;
-  const struct zps_client_handler client_handler = {
-      .ctx = membership, .on_notify = on_notify, .on_lost = on_lost, .on_beat = on_beat};
+  const struct zps_client_handler client_handler = {.ctx = membership,
+                                                    .on_notify = on_notify,
+                                                    .on_lost = on_lost,
+                                                    .on_beat = on_beat,
+                                                    .on_away = on_away,
+                                                    .on_resume = on_resume,
+                                                    .on_resumed = on_resumed};
   char host[ZPS_NAME_MAX];
   zps_json *result = NULL;
   membership->handler = *handler;
+  membership->rank = (uint32_t)options->rank;
+  if (zps_secret_make(&membership->secret) != ZPS_OK)
+    return zps_fail(error, ZPS_ERR_UNSUPPORTED,
+                    "getrandom() does not work, which the secret comes from by which the coordinator knows this rank");
   zps_err_t err = zps_client_open(options->coordinator, "worker", options->join_timeout_ms, &client_handler,
                                   &membership->client, error);
   if (err != ZPS_OK) return err;
   zps_client_heartbeat(membership->client, JOINING_HEARTBEAT_MS, options->join_timeout_ms);
   const uint64_t timeout_ms = left_ms(deadline_ns);
-  const struct zps_join_spec spec = join_spec(options, fabric, with_margin(timeout_ms), host, sizeof host);
+  struct zps_join_spec spec = join_spec(options, fabric, with_margin(timeout_ms), host, sizeof host);
+  spec.secret = membership->secret;
   err = zps_client_call(membership->client, "job.join", zps_control_join_write(&spec), timeout_ms, &result, error);
   if (err == ZPS_OK) err = zps_control_join_answer_read(result, join, error);
   zps_json_unref(result);
   if (err != ZPS_OK) return err;
   membership->job_id = join->job_id;
+  membership->incarnation = join->incarnation;
+  atomic_store(&membership->joined, true);
+  /* A connection may have been made between the coordinator's answer and here. On one that is in the job already this
+   * changes nothing. */
+  if (atomic_load(&membership->n_bare) > 0)
+    err = zps_client_call(membership->client, "job.resume", resume_params(membership), RESUME_TIMEOUT_MS, NULL, error);
+  if (err != ZPS_OK) return err;
   zps_client_heartbeat(membership->client, join->heartbeat.heartbeat_ms, join->heartbeat.dead_ms);
   return ZPS_OK;
 }
@@ -176,6 +242,7 @@ zps_err_t zps_membership_stats(struct zps_membership *membership, zps_json *tens
 }
 
 void zps_membership_memory(struct zps_membership *membership, const char *memory) {
+  atomic_store(&membership->memory, memory);
   if (membership->lost) return;
   if (notify(membership, "job.memory", zps_control_memory_write(membership->job_id, memory)) != ZPS_OK)
     zps_log_info("the coordinator was not told of memory %s", memory);
@@ -186,8 +253,9 @@ void zps_membership_memory(struct zps_membership *membership, const char *memory
 void zps_membership_leave(struct zps_membership *membership) {
   struct zps_error error;
   if (!membership->client || membership->job_id == 0 || membership->lost) return;
-  if (zps_client_call(membership->client, "job.leave", zps_control_job_id_write(membership->job_id), LEAVE_TIMEOUT_MS,
-                      NULL, &error) != ZPS_OK) {
+  const uint64_t timeout_ms = membership->away ? LEAVE_AWAY_TIMEOUT_MS : LEAVE_TIMEOUT_MS;
+  if (zps_client_call(membership->client, "job.leave", zps_control_job_id_write(membership->job_id), timeout_ms, NULL,
+                      &error) != ZPS_OK) {
     zps_log_info("the coordinator did not take our leave: %s", error.text);
   }
 }

@@ -24,10 +24,19 @@ struct zps_membership {
   struct zps_client *client;
   struct zps_membership_handler handler;
   uint64_t job_id;
-  atomic_bool lost; /* the coordinator is out of reach */
+  atomic_bool lost; /* the coordinator knows nothing of the job any more, or has none of it for this rank */
+  atomic_bool away; /* it is out of reach, for now */
+  /* What a new connection begins with. */
+  uint64_t secret, incarnation;
+  uint32_t rank;
+  _Atomic(const char *) memory; /* what the coordinator was told; NULL: nothing */
+  atomic_bool joined;           /* the three above and job_id are there */
+  atomic_uint n_bare;           /* connections made before that */
 };
 
-/* Connects and joins, within the join timeout. On failure, and in the end, zps_membership_close(). */
+/* Connects and joins, within the join timeout. A connection that is lost is made anew, and goes on where it was; what
+ * is asked of the coordinator meanwhile waits until then, or until its own deadline. On failure, and in the end,
+ * zps_membership_close(). */
 zps_err_t zps_membership_open(struct zps_membership *membership, const struct zps_worker_options *options,
                               const struct zps_net_info *fabric, const struct zps_membership_handler *handler,
                               struct zps_join *join, struct zps_error *error) ZPS_MUSTCHECK;

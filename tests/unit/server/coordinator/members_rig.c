@@ -59,7 +59,7 @@ const struct zps_net_info members_verbs = {.provider = "verbs;ofi_rxm", .addr_fo
 
 zps_err_t members_server(unsigned client, const char *name, uint32_t pid, const struct zps_net_info *fabric) {
   const struct zps_server_spec spec = {.name = name, .host = "node", .pid = pid, .fabric = fabric};
-  return zps_members_server_register(rig.members, &rig.clients[client], &spec, &rig.error);
+  return zps_members_server_register(rig.members, &rig.clients[client], &spec, false, &rig.error);
 }
 
 zps_err_t members_join(unsigned client, const char *job, uint32_t rank, uint32_t world,

@@ -35,6 +35,7 @@ struct fake {
   uint64_t job_id; /* workers: of the last JOIN_DONE */
   uint32_t tensor; /* and of the last TENSOR_DONE */
   bool in, failed;
+  bool away; /* its connection is gone, and it means to come back */
 };
 
 struct request { /* tensor.open a server has to answer */
@@ -108,7 +109,7 @@ static void on_act(void *ctx, const struct zps_action *action) {
   const unsigned who = fake_of(world, action->client);
   struct fake *fake = &world->fakes[who];
   struct held *held = NULL;
-  if (action->type <= ZPS_ACT_TENSOR_FORGET) {
+  if (action->type <= ZPS_ACT_TENSORS_KEEP) {
     assert_true(who < N_SERVERS && fake->up);
     held = held_find(fake, action->job->job_id);
     assert_int_equal(held != NULL, action->type != ZPS_ACT_JOB_OPEN);
@@ -132,6 +133,7 @@ static void on_act(void *ctx, const struct zps_action *action) {
           (struct request){.server = who, .job_id = action->job->job_id, .tensor = action->tensor->spec.tensor};
       break;
     case ZPS_ACT_TENSOR_FORGET:
+    case ZPS_ACT_TENSORS_KEEP:
       assert_true(held->answered);
       break;
     case ZPS_ACT_JOIN_DONE:
@@ -197,7 +199,8 @@ static void check_job(struct world *world, const struct zps_member_job *job) {
     n_in += rank->state == ZPS_RANK_JOINING || rank->state == ZPS_RANK_IN;
     n_left += rank->state == ZPS_RANK_LEFT;
     n_lost += rank->state == ZPS_RANK_LOST;
-    assert_int_equal(rank->client != NULL, rank->state <= ZPS_RANK_IN);
+    const bool is_away = rank->state == ZPS_RANK_IN && !rank->client && rank->until_ns > 0;
+    if (!is_away) assert_int_equal(rank->client != NULL, rank->state <= ZPS_RANK_IN);
     if (rank->client) assert_true(rank->client->job == job && rank->client->rank == r);
     assert_int_equal(rank->state == ZPS_RANK_JOINING, job->state <= ZPS_JOB_OPENING);
   }
@@ -208,8 +211,11 @@ static void check_job(struct world *world, const struct zps_member_job *job) {
     for (uint32_t i = 0; i < job->n_servers; i++) assert_non_null(job->servers[i]);
   }
   if (job->state == ZPS_JOB_JOINING && present == job->world) {
+    bool waits = false; /* for one to come back */
     for (unsigned i = 0; i < zps_members_servers(world->members); i++)
-      assert_true(zps_members_server(world->members, i)->draining);
+      waits = waits || !zps_members_server(world->members, i)->client;
+    for (unsigned i = 0; i < zps_members_servers(world->members); i++)
+      assert_true(waits || zps_members_server(world->members, i)->draining);
   }
 }
 
@@ -224,7 +230,7 @@ static void check(struct world *world) {
   assert_true(joining <= 1);
   for (unsigned i = 0; i < zps_members_servers(world->members); i++) {
     const struct zps_member_server *server = zps_members_server(world->members, i);
-    assert_int_equal(server->n_jobs, world->fakes[fake_of(world, server->client)].n_held);
+    if (server->client) assert_int_equal(server->n_jobs, world->fakes[fake_of(world, server->client)].n_held);
   }
 }
 
@@ -261,15 +267,79 @@ static void go_down(struct world *world, unsigned who) {
   fake->n_held = 0;
 }
 
+/* Calls to a server that is away fail with its connection. */
+static void go_away(struct world *world, unsigned who) {
+  struct fake *fake = &world->fakes[who];
+  for (unsigned i = 0; i < world->n_open;) {
+    if (world->open[i].server == who)
+      world->open[i] = world->open[--world->n_open];
+    else
+      i++;
+  }
+  fake->up = false;
+  fake->away = true;
+  zps_members_client_away(world->members, &fake->client, world->now_ns + 15 * ZPS_NS_PER_MS, "cut");
+  assert_true(!fake->client.job && !fake->client.server);
+}
+
+static void server_back(struct world *world, unsigned who) {
+  static const struct zps_net_info fabric = {.provider = "tcp", .addr_format = "FI_SOCKADDR_IN"};
+  struct fake *fake = &world->fakes[who];
+  uint64_t jobs[HELD_MAX];
+  uint32_t n = 0;
+  for (unsigned i = 0; i < fake->n_held; i++) jobs[n++] = fake->held[i].job_id;
+  const struct zps_server_spec spec = {.name = who ? "s1" : "s0",
+                                       .host = "h",
+                                       .pid = who,
+                                       .fabric = &fabric,
+                                       .secret = 1 + who,
+                                       .jobs = jobs,
+                                       .n_jobs = n};
+  for (unsigned i = 0; i < fake->n_held;) { /* closed meanwhile */
+    const struct zps_member_job *job = zps_members_job_first(world->members);
+    while (job && job->job_id != fake->held[i].job_id) job = job->next;
+    bool is_here = false;
+    for (uint32_t s = 0; job && s < job->n_servers; s++)
+      is_here = is_here || (job->servers[s] && strcmp(job->servers[s]->name, spec.name) == 0);
+    if (is_here)
+      i++;
+    else
+      fake->held[i] = fake->held[--fake->n_held];
+  }
+  assert_int_equal(zps_members_server_register(world->members, &fake->client, &spec, true, NULL), ZPS_OK);
+}
+
+static void come_back(struct world *world, unsigned who) {
+  struct fake *fake = &world->fakes[who];
+  fake->away = false;
+  fake->up = true;
+  if (who < N_SERVERS) {
+    server_back(world, who);
+    return;
+  }
+  const struct zps_resume_spec spec = {
+      .job_id = fake->job_id, .secret = 1 + who, .rank = workers[who - N_SERVERS].rank};
+  const bool was_in = fake->in;
+  fake->failed = false; /* it hears of that again */
+  if (zps_members_resume(world->members, &fake->client, &spec, NULL) == ZPS_OK) {
+    assert_true(was_in);
+    return;
+  }
+  fake->up = fake->in = false;
+}
+
 static void toggle(struct world *world, unsigned who) {
   static const struct zps_net_info fabric = {.provider = "tcp", .addr_format = "FI_SOCKADDR_IN"};
   struct fake *fake = &world->fakes[who];
-  if (fake->up) {
+  if (fake->away) {
+    come_back(world, who);
+  } else if (fake->up) {
     go_down(world, who);
   } else if (who < N_SERVERS) {
-    const struct zps_server_spec spec = {.name = who ? "s1" : "s0", .host = "h", .pid = who, .fabric = &fabric};
+    const struct zps_server_spec spec = {
+        .name = who ? "s1" : "s0", .host = "h", .pid = who, .fabric = &fabric, .secret = 1 + who};
     fake->up = true;
-    assert_int_equal(zps_members_server_register(world->members, &fake->client, &spec, NULL), ZPS_OK);
+    assert_int_equal(zps_members_server_register(world->members, &fake->client, &spec, false, NULL), ZPS_OK);
   } else {
     const struct zps_join_spec spec = {.job = "j",
                                        .host = "h",
@@ -277,7 +347,8 @@ static void toggle(struct world *world, unsigned who) {
                                        .pid = who,
                                        .rank = workers[who - N_SERVERS].rank,
                                        .timeout_ms = 10,
-                                       .fabric = &fabric};
+                                       .fabric = &fabric,
+                                       .secret = 1 + who};
     int *token = &world->tokens[world->n_tokens++];
     fake->up = true;
     if (zps_members_join(world->members, &fake->client, &spec, token, world->now_ns, NULL)) ++*token;
@@ -407,6 +478,10 @@ static void world_init(struct world *world, uint64_t seed) {
 }
 
 static void world_fini(struct world *world) {
+  world->now_ns += 20 * ZPS_NS_PER_MS;
+  for (unsigned i = 0; i < N_SERVERS + N_WORKERS; i++)
+    if (world->fakes[i].away) come_back(world, i);
+  assert_true(zps_members_tick(world->members, world->now_ns) > world->now_ns);
   for (unsigned i = N_SERVERS + N_WORKERS; i-- > 0;) {
     if (world->fakes[i].up) toggle(world, i);
     check(world);
@@ -464,6 +539,26 @@ static void test_random_sequences(void **state) {
   }
 }
 
+/* Connections end, also of those that have just come back, and not all come back in time. */
+static void test_random_sequences_of_connections(void **state) {
+  (void)state;
+  static struct world world;
+  for (uint64_t seed = 0; seed < 5000; seed++) {
+    struct zps_rng rng = {seed};
+    world_init(&world, seed);
+    for (unsigned i = 0; i < N_SERVERS + 2; i++) event(&world, i);
+    event(&world, N_SERVERS + N_WORKERS);
+    for (unsigned i = 0; i < 200; i++) {
+      const unsigned who = (unsigned)zps_rng_below(&rng, 2 * (N_SERVERS + N_WORKERS));
+      if (who < N_SERVERS + N_WORKERS && world.fakes[who].up && (who < N_SERVERS || world.fakes[who].in))
+        go_away(&world, who);
+      check(&world);
+      event(&world, (unsigned)zps_rng_below(&rng, N_EVENTS));
+    }
+    world_fini(&world);
+  }
+}
+
 static void sink(void *ctx, enum zps_log_level level, const char *component, const char *text) {
   (void)ctx, (void)component, (void)text;
   assert_true(level > ZPS_LOG_ERROR); /* losing peers is for warnings */
@@ -476,6 +571,7 @@ int main(void) {
       cmocka_unit_test(test_every_sequence),
       cmocka_unit_test(test_every_sequence_of_a_running_job),
       cmocka_unit_test(test_random_sequences),
+      cmocka_unit_test(test_random_sequences_of_connections),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -61,7 +61,7 @@ static int setup_hosts(unsigned per_host) {
   if (zps_members_create(&config, &t.members)) return 1;
   for (unsigned i = 0; i < SERVERS; i++) {
     const struct zps_server_spec spec = {.name = i ? "b" : "a", .host = i ? "s1" : "s0", .pid = i, .fabric = &fabric};
-    if (zps_members_server_register(t.members, &t.servers[i], &spec, &t.error)) return 1;
+    if (zps_members_server_register(t.members, &t.servers[i], &spec, false, &t.error)) return 1;
   }
   for (unsigned r = 0; r < WORLD; r++) {
     char host[8];

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "server/daemon/agent_impl.h"
+#include "tests/support/logs.h"
 
 enum { WORLD = 200 };
 
@@ -24,7 +25,7 @@ static struct {
   char text[100];
 } fake;
 
-static struct zps_shard *const shard = (struct zps_shard *)&fake;
+static struct zps_agent_jobs jobs = {.shard = (struct zps_shard *)&fake};
 
 zps_err_t zps_shard_job_open(struct zps_shard *at, const struct zps_job_spec *spec, struct zps_error *error) {
   (void)at, (void)error;
@@ -84,7 +85,7 @@ void zps_shard_stats(struct zps_shard *at, struct zps_shard_totals *totals_p,
 static zps_err_t call(const char *method, const char *params, zps_json **result_p, struct zps_error *error) {
   zps_json *value = NULL, *result = NULL;
   if (zps_json_parse(params, strlen(params), &value, error)) fail_msg("%s", error->text);
-  const zps_err_t err = zps_agent_carry_out(shard, method, value, &result, error);
+  const zps_err_t err = zps_agent_carry_out(&jobs, method, value, &result, error);
   zps_json_unref(value);
   if (result_p) {
     *result_p = result;
@@ -214,12 +215,62 @@ static void test_stats_name_the_slowest_ranks(void **state) {
   zps_json_unref(result);
 }
 
+/* What is open is not opened twice; what the coordinator has closed meanwhile is closed. */
+static void test_what_is_open_stays(void **state) {
+  (void)state;
+  struct zps_error error;
+  assert_int_equal(call("job.open", job_open, NULL, &error), ZPS_OK);
+  assert_int_equal(call("tensor.open", tensor_open, NULL, &error), ZPS_OK);
+  fake.n_calls = 0;
+  assert_int_equal(call("tensor.open", tensor_open, NULL, &error), ZPS_OK);
+  assert_int_equal(call("tensor.keep", "{\"job_id\": \"0x05\", \"tensors\": [1, 4]}", NULL, &error), ZPS_OK);
+  assert_int_equal(fake.n_calls, 0);
+  assert_int_equal(call("tensor.keep", "{\"job_id\": \"0x05\"}", NULL, &error), ZPS_OK);
+  assert_true(fake.n_calls == 1 && fake.job_id == 5 && fake.closed == 4);
+  assert_int_equal(call("tensor.keep", "{\"job_id\": \"0x06\"}", NULL, &error), ZPS_ERR_UNKNOWN);
+  zps_agent_jobs_fini(&jobs);
+}
+
+/* A coordinator that knows a job no more has closed it; one that never knew it says nothing about it. */
+static void test_orphans(void **state) {
+  (void)state;
+  struct zps_error error;
+  const uint64_t known = 5;
+  logs_start();
+  logs_expect(ZPS_LOG_WARN, "its rounds go on, for now");
+  logs_expect(ZPS_LOG_WARN, "is closed: the coordinator has known nothing of it for too long");
+  logs_expect(ZPS_LOG_WARN, "is closed: the coordinator closed it");
+  assert_int_equal(call("job.open", job_open, NULL, &error), ZPS_OK);
+  fake.n_calls = 0;
+  zps_agent_jobs_registered(&jobs, 77, &known, 1, 1000); /* the answer comes behind the first job */
+  zps_agent_jobs_registered(&jobs, 77, &known, 1, 2000);
+  zps_agent_jobs_registered(&jobs, 88, NULL, 0, 3000);
+  zps_agent_jobs_registered(&jobs, 88, NULL, 0, 3500);
+  zps_agent_jobs_tick(&jobs, 1000, 3999);
+  assert_true(fake.n_calls == 0 && jobs.n == 1);
+  zps_agent_jobs_registered(&jobs, 77, &known, 1, 4000); /* the one that knows it is back */
+  zps_agent_jobs_tick(&jobs, 1000, 5000);
+  assert_int_equal(fake.n_calls, 0);
+  zps_agent_jobs_registered(&jobs, 88, NULL, 0, 6000);
+  zps_agent_jobs_tick(&jobs, 1000, 7000);
+  assert_true(fake.n_calls == 1 && fake.job_id == 5 && jobs.n == 0);
+  assert_non_null(strstr(fake.text, "server.orphan_grace"));
+  assert_int_equal(call("job.open", job_open, NULL, &error), ZPS_OK);
+  zps_agent_jobs_registered(&jobs, 77, &known, 1, 8000);
+  fake.n_calls = 0;
+  zps_agent_jobs_registered(&jobs, 77, NULL, 0, 8001);
+  assert_true(fake.n_calls == 1 && fake.job_id == 5 && jobs.n == 0);
+  logs_finish();
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_calls_reach_the_shard),
       cmocka_unit_test(test_the_shards_errors_come_back),
       cmocka_unit_test(test_nothing_else_reaches_the_shard),
       cmocka_unit_test(test_stats_name_the_slowest_ranks),
+      cmocka_unit_test(test_what_is_open_stays),
+      cmocka_unit_test(test_orphans),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,7 +44,7 @@ static void scene_destroy(void *ctx) {
 static zps_err_t play(struct scene *scene) {
   static const struct zps_net_info fabric = {.provider = "tcp"};
   const struct zps_server_spec server = {.name = "s", .host = "h", .fabric = &fabric};
-  zps_err_t err = zps_members_server_register(scene->members, &scene->server, &server, NULL);
+  zps_err_t err = zps_members_server_register(scene->members, &scene->server, &server, false, NULL);
   for (uint32_t r = 0; r < 2 && !err; r++) {
     const struct zps_join_spec join = {.job = "j", .host = "h", .world = 2, .rank = r, .fabric = &fabric};
     err = zps_members_join(scene->members, &scene->ranks[r], &join, scene, 0, NULL);

@@ -1,0 +1,140 @@
+#include "server/daemon/agent_jobs.h"
+
+#include <stdlib.h>
+
+#define ZPS_LOG_COMPONENT "agent"
+#include "common/base/log.h"
+
+/* ------------------------------------------------------------ jobs */
+
+struct zps_agent_job *zps_agent_job_create(void) {
+  return calloc(1, sizeof(struct zps_agent_job));
+}
+
+void zps_agent_job_destroy(struct zps_agent_job *job) {
+  if (!job) return;
+  free(job->tensors);
+  free(job);
+}
+
+void zps_agent_jobs_fini(struct zps_agent_jobs *jobs) {
+  while (jobs->first) zps_agent_jobs_forget(jobs, jobs->first->job_id);
+}
+
+void zps_agent_jobs_add(struct zps_agent_jobs *jobs, struct zps_agent_job *job, uint64_t job_id) {
+  job->job_id = job_id;
+  job->next = jobs->first;
+  jobs->first = job;
+  jobs->n++;
+}
+
+struct zps_agent_job *zps_agent_jobs_find(const struct zps_agent_jobs *jobs, uint64_t job_id) {
+  struct zps_agent_job *job = jobs->first;
+  while (job && job->job_id != job_id) job = job->next;
+  return job;
+}
+
+void zps_agent_jobs_forget(struct zps_agent_jobs *jobs, uint64_t job_id) {
+  for (struct zps_agent_job **link = &jobs->first; *link; link = &(*link)->next) {
+    if ((*link)->job_id != job_id) continue;
+    struct zps_agent_job *job = *link;
+    *link = job->next;
+    jobs->n--;
+    zps_agent_job_destroy(job);
+    return;
+  }
+}
+
+uint64_t *zps_agent_jobs_list(const struct zps_agent_jobs *jobs) {
+  uint64_t *list = calloc(jobs->n + 1u, sizeof *list), n = 0;
+  for (const struct zps_agent_job *job = jobs->first; list && job; job = job->next) list[n++] = job->job_id;
+  return list;
+}
+
+/* ------------------------------------------------------------ tensors */
+
+bool zps_agent_job_has(const struct zps_agent_job *job, uint32_t tensor) {
+  for (uint32_t i = 0; i < job->n_tensors; i++)
+    if (job->tensors[i] == tensor) return true;
+  return false;
+}
+
+zps_err_t zps_agent_job_add_tensor(struct zps_agent_job *job, uint32_t tensor) {
+  if (job->n_tensors == job->cap_tensors) {
+    const uint32_t cap = job->cap_tensors ? 2 * job->cap_tensors : 16;
+    uint32_t *grown = realloc(job->tensors, cap * sizeof *grown);
+    if (!grown) return ZPS_ERR_NOMEM;
+    job->tensors = grown;
+    job->cap_tensors = cap;
+  }
+  job->tensors[job->n_tensors++] = tensor;
+  return ZPS_OK;
+}
+
+void zps_agent_job_forget_tensor(struct zps_agent_job *job, uint32_t tensor) {
+  for (uint32_t i = 0; i < job->n_tensors; i++) {
+    if (job->tensors[i] != tensor) continue;
+    job->tensors[i] = job->tensors[--job->n_tensors];
+    return;
+  }
+}
+
+static bool is_listed(const uint32_t *tensors, uint32_t n, uint32_t tensor) {
+  for (uint32_t i = 0; i < n; i++)
+    if (tensors[i] == tensor) return true;
+  return false;
+}
+
+void zps_agent_job_keep(struct zps_agent_jobs *jobs, struct zps_agent_job *job, const uint32_t *tensors, uint32_t n) {
+  for (uint32_t i = 0; i < job->n_tensors;) {
+    const uint32_t tensor = job->tensors[i];
+    if (is_listed(tensors, n, tensor)) {
+      i++;
+      continue;
+    }
+    zps_log_info("job 0x%016llx: tensor %u was closed meanwhile", (unsigned long long)job->job_id, tensor);
+    if (zps_shard_tensor_close(jobs->shard, job->job_id, tensor, NULL))
+      zps_log_debug("job 0x%016llx: tensor %u was gone before", (unsigned long long)job->job_id, tensor);
+    zps_agent_job_forget_tensor(job, tensor);
+  }
+}
+
+/* ------------------------------------------------------------ orphans */
+
+static void close_job(struct zps_agent_jobs *jobs, struct zps_agent_job *job, const char *reason) {
+  zps_log_warn("job 0x%016llx is closed: %s", (unsigned long long)job->job_id, reason);
+  if (zps_shard_job_close(jobs->shard, job->job_id, reason))
+    zps_log_debug("job 0x%016llx was closed before", (unsigned long long)job->job_id);
+  zps_agent_jobs_forget(jobs, job->job_id);
+}
+
+static bool knows(const uint64_t *known, uint32_t n, uint64_t job_id) {
+  for (uint32_t i = 0; i < n; i++)
+    if (known[i] == job_id) return true;
+  return false;
+}
+
+void zps_agent_jobs_registered(struct zps_agent_jobs *jobs, uint64_t incarnation, const uint64_t *known, uint32_t n,
+                               uint64_t now_ns) {
+  for (struct zps_agent_job *job = jobs->first, *next; job; job = next) {
+    next = job->next;
+    if (job->incarnation == 0) job->incarnation = incarnation;
+    if (knows(known, n, job->job_id)) {
+      job->orphan_ns = 0;
+    } else if (job->incarnation == incarnation) {
+      close_job(jobs, job, "the coordinator closed it, or took this server for lost, while there was no connection");
+    } else if (!job->orphan_ns) {
+      job->orphan_ns = now_ns;
+      zps_log_warn("job 0x%016llx: the coordinator knows nothing of it: its rounds go on, for now",
+                   (unsigned long long)job->job_id);
+    }
+  }
+}
+
+void zps_agent_jobs_tick(struct zps_agent_jobs *jobs, uint64_t grace_ns, uint64_t now_ns) {
+  for (struct zps_agent_job *job = jobs->first, *next; job; job = next) {
+    next = job->next;
+    if (job->orphan_ns && now_ns >= job->orphan_ns + grace_ns)
+      close_job(jobs, job, "the coordinator has known nothing of it for too long (server.orphan_grace)");
+  }
+}

@@ -1,0 +1,48 @@
+/*
+ * The jobs and tensors that the agent has opened on the shard, and the coordinator's incarnation that had them opened.
+ * A job that the coordinator does not know is closed: at once when the coordinator is the one that had it opened, since
+ * it has decided so; after a grace when it has lost its memory, since the job's ranks go on without it.
+ */
+#ifndef ZPS_SERVER_DAEMON_AGENT_JOBS_H
+#define ZPS_SERVER_DAEMON_AGENT_JOBS_H
+
+#include "server/shard/shard.h"
+
+struct zps_agent_job {
+  uint64_t job_id;
+  uint64_t incarnation; /* 0: opened over the present connection */
+  uint64_t orphan_ns;   /* since when no coordinator knows it; 0: one does */
+  uint32_t *tensors;
+  uint32_t n_tensors, cap_tensors;
+  struct zps_agent_job *next;
+};
+
+struct zps_agent_jobs {
+  struct zps_shard *shard;
+  struct zps_agent_job *first;
+  uint32_t n;
+};
+
+void zps_agent_jobs_fini(struct zps_agent_jobs *jobs);
+/* Room for one more first, so that the note cannot fail: NULL when memory is short. */
+struct zps_agent_job *zps_agent_job_create(void);
+void zps_agent_job_destroy(struct zps_agent_job *job);
+void zps_agent_jobs_add(struct zps_agent_jobs *jobs, struct zps_agent_job *job, uint64_t job_id);
+void zps_agent_jobs_forget(struct zps_agent_jobs *jobs, uint64_t job_id);
+struct zps_agent_job *zps_agent_jobs_find(const struct zps_agent_jobs *jobs, uint64_t job_id);
+
+bool zps_agent_job_has(const struct zps_agent_job *job, uint32_t tensor);
+zps_err_t zps_agent_job_add_tensor(struct zps_agent_job *job, uint32_t tensor) ZPS_MUSTCHECK;
+void zps_agent_job_forget_tensor(struct zps_agent_job *job, uint32_t tensor);
+/* Closes all tensors but these on the shard. */
+void zps_agent_job_keep(struct zps_agent_jobs *jobs, struct zps_agent_job *job, const uint32_t *tensors, uint32_t n);
+
+/* Ids of all jobs, for the caller to free(); NULL when memory is short. */
+uint64_t *zps_agent_jobs_list(const struct zps_agent_jobs *jobs);
+/* Registered with the coordinator `incarnation`, which knows `known`. */
+void zps_agent_jobs_registered(struct zps_agent_jobs *jobs, uint64_t incarnation, const uint64_t *known, uint32_t n,
+                               uint64_t now_ns);
+/* Closes the jobs that have been orphans for so long. */
+void zps_agent_jobs_tick(struct zps_agent_jobs *jobs, uint64_t grace_ns, uint64_t now_ns);
+
+#endif
