@@ -83,7 +83,8 @@ struct zps_job_spec {
   uint64_t job_id, seed;
   uint32_t epoch;
   char name[ZPS_NAME_MAX + 1];
-  uint32_t server; /* position of this server in the job */
+  uint32_t server;    /* position of this server in the job, */
+  uint32_t n_servers; /* which has so many */
   uint32_t world;
   const struct zps_member_spec *members; /* world of them, by rank; malloc'd by the reader */
 };

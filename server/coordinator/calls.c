@@ -75,6 +75,7 @@ static zps_json *job_open_params(const struct zps_member_job *job, uint32_t posi
                               .seed = job->seed,
                               .epoch = job->epoch,
                               .server = position,
+                              .n_servers = job->n_servers,
                               .world = job->world,
                               .members = members};
   strcpy(spec.name, job->name);

@@ -66,6 +66,24 @@ static zps_err_t job_close(struct zps_agent_jobs *jobs, const zps_json *params, 
   return err ? zps_fail(error, err, "no job 0x%016llx here", (unsigned long long)job_id) : ZPS_OK;
 }
 
+static zps_err_t job_map(struct zps_agent_jobs *jobs, const zps_json *params, struct zps_error *error) {
+  struct zps_job_map map;
+  zps_err_t err = zps_control_job_map_read(params, &map, error);
+  if (err) return err;
+  err = zps_shard_job_map(jobs->shard, &map, error);
+  zps_job_map_fini(&map);
+  return err;
+}
+
+static zps_err_t job_replay(struct zps_agent_jobs *jobs, const zps_json *params, struct zps_error *error) {
+  struct zps_job_steps set;
+  zps_err_t err = zps_control_job_steps_read(params, &set, error);
+  if (err) return err;
+  err = zps_shard_job_replay(jobs->shard, set.job_id, set.epoch, error);
+  zps_job_steps_fini(&set);
+  return err;
+}
+
 static zps_err_t rank_gone(struct zps_agent_jobs *jobs, const zps_json *params, struct zps_error *error) {
   struct zps_rank_gone gone;
   zps_err_t err = zps_control_rank_gone_read(params, &gone, error);
@@ -79,7 +97,8 @@ static const struct {
   const char *name;
   zps_err_t (*run)(struct zps_agent_jobs *jobs, const zps_json *params, struct zps_error *error);
 } calls[] = {{"job.open", job_open},       {"tensor.open", tensor_open}, {"tensor.forget", tensor_forget},
-             {"tensor.keep", tensor_keep}, {"job.close", job_close},     {"rank.gone", rank_gone}};
+             {"tensor.keep", tensor_keep}, {"job.close", job_close},     {"rank.gone", rank_gone},
+             {"job.map", job_map},         {"job.replay", job_replay}};
 
 zps_err_t zps_agent_carry_out(struct zps_agent_jobs *jobs, const char *method, const zps_json *params,
                               zps_json **result_p, struct zps_error *error) {

@@ -220,8 +220,12 @@ void zps_collect_frame(struct zps_shard *shard, const struct zps_frame *frame) {
   struct zps_error error;
   const zps_err_t code = zps_link_received(member->link, header, &error);
   if (code != ZPS_OK) {
+    if (code == ZPS_ERR_STALE) { /* it has not heard yet that a server was lost */
+      zps_log_debug("job %s: rank %u: %s", job->name, member->rank, error.text);
+      return;
+    }
     zps_log_warn_limited("job %s: rank %u: %s", job->name, member->rank, error.text);
-    if (code != ZPS_ERR_STALE) zps_member_fail(member, code, error.text);
+    zps_member_fail(member, code, error.text);
     return;
   }
   switch (header->type) {

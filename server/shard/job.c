@@ -11,6 +11,7 @@
 #include "server/shard/reduce.h"
 #include "server/shard/round.h"
 #include "server/shard/shard_impl.h"
+#include "server/shard/sum.h"
 #include "server/shard/tensor.h"
 
 enum { LINGER_MS = 1000 };
@@ -61,6 +62,7 @@ zps_err_t zps_job_open(struct zps_shard *shard, const struct zps_job_spec *spec,
   job->seed = spec->seed;
   job->epoch = spec->epoch;
   job->server = spec->server;
+  job->n_servers = spec->n_servers;
   job->world = spec->world;
   job->lost = ZPS_SHARD_NO_RANK;
   memcpy(job->name, spec->name, sizeof job->name);
@@ -115,6 +117,8 @@ bool zps_job_tensor_close(struct zps_job *job, uint32_t id) {
 void zps_job_free(struct zps_job *job) {
   if (!job) return;
   free_tensors(job);
+  zps_shard_sums_release(&job->held);
+  free(job->servers_lost);
   for (uint32_t rank = 0; rank < job->world; rank++) zps_member_fini(&job->members[rank]);
   free(job->lost_text);
   free(job);
@@ -124,6 +128,7 @@ void zps_job_close(struct zps_job *job, uint64_t now_ns, const char *reason) {
   struct zps_shard *shard = job->shard;
   for (struct zps_tensor *tensor = job->tensors; tensor; tensor = tensor->next) fail_rounds(tensor, "job", reason);
   zps_shard_round_bury(shard);
+  zps_shard_sums_release(&job->held);
   free_tensors(job);
   zps_log_info("job %s: closed: %s", job->name, reason);
   struct zps_job **link = &shard->jobs;

@@ -2,9 +2,11 @@
 #ifndef ZPS_SERVER_SHARD_JOB_H
 #define ZPS_SERVER_SHARD_JOB_H
 
+#include "proto/control_map.h"
 #include "server/shard/member.h"
 
 struct zps_shard;
+struct zps_shard_sum;
 struct zps_tensor;
 
 struct zps_job {
@@ -12,11 +14,14 @@ struct zps_job {
   struct zps_job *next;
   uint64_t id, seed;
   uint32_t epoch, server, world;
+  uint32_t n_servers; /* of the job; 0: not told */
+  bool *servers_lost; /* by position; NULL: none is */
   uint32_t n_gone;
   char name[ZPS_NAME_MAX + 1];
   struct zps_tensor *tensors;
   uint32_t lost; /* the rank that the job failed for, as the coordinator says; ZPS_SHARD_NO_RANK: none */
   char *lost_text;
+  struct zps_shard_sum *held; /* of rounds that were dropped; ranks may be reading them */
   bool is_closed;
   uint64_t linger_until_ns; /* closed: its links live on until what was sent last has arrived */
   struct zps_member members[];
@@ -29,6 +34,11 @@ void zps_job_free(struct zps_job *job);
 /* No rank uses the tensor any more: fails what rounds it may still have, and frees it. False: there is no such tensor.
  */
 bool zps_job_tensor_close(struct zps_job *job, uint32_t id);
+/* Servers were lost: the job lives in another epoch, has this server's share of their partitions, and begins the rounds
+ * in flight anew (map.c). When it fails, nothing has changed. */
+zps_err_t zps_job_map(struct zps_job *job, const struct zps_job_map *map, struct zps_error *error) ZPS_MUSTCHECK;
+/* All ranks live in this epoch: what they may have read before is freed. */
+void zps_job_replay(struct zps_job *job, uint32_t epoch);
 struct zps_job *zps_job_find(struct zps_job *jobs, uint64_t id);
 /* A rank is dead or has left: rounds that need it fail, and nothing more is said to it. */
 void zps_member_gone(struct zps_member *member, zps_err_t code, const char *text);

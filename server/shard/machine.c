@@ -290,9 +290,14 @@ static void forget(struct zps_shard_machine *machine, struct zps_shard_machine_a
   retire_if_read(machine, actions);
 }
 
-/* A rank that gives apart or pulls has nothing to read but by a pull, which ends by itself. */
+/* A rank that pulls has nothing to read but by its pull, which ends by itself; one that gave apart and has not pulled
+ * says by it that it will not, maybe before the sums are there. */
 static void done(struct zps_shard_machine *machine, uint32_t rank, struct zps_shard_machine_actions *actions) {
-  if (machine->ranks[rank] & (RANK_APART | RANK_PULLED)) return;
+  if (machine->ranks[rank] & RANK_PULLED) return;
+  if (machine->ranks[rank] & RANK_APART) {
+    stop_reading(machine, rank, RANK_DONE, actions);
+    return;
+  }
   if (machine->state == ZPS_SHARD_PUBLISHED) {
     stop_reading(machine, rank, RANK_DONE, actions);
     return;

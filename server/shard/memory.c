@@ -48,7 +48,7 @@ static bool is_far_ahead(const struct zps_shard_wait *wait) {
 
 /* Whether memory will come back without anyone pushing anything. */
 static bool is_more_to_come(const struct zps_shard *shard) {
-  if (shard->n_reducing > 0 || shard->n_picking > 0 || shard->n_orphans > 0) return true;
+  if (shard->n_reducing > 0 || shard->n_picking > 0 || shard->n_orphans > 0 || shard->n_held > 0) return true;
   for (const struct zps_shard_round *round = shard->oldest; round; round = round->younger)
     if (round->machine->state == ZPS_SHARD_PUBLISHED && !zps_shard_machine_only_keeps(round->machine)) return true;
   return false;

@@ -157,7 +157,7 @@ static void drop_slots(struct zps_shard_round *round, uint32_t part) {
 }
 
 /* Frees what the round holds; its own memory waits in shard->buried, because callers further up still look at it. */
-static void round_close(struct zps_shard_round *round, const struct zps_frame_abort *abort) {
+static void round_release(struct zps_shard_round *round, const struct zps_frame_abort *abort) {
   struct zps_tensor *tensor = round->tensor;
   struct zps_shard *shard = tensor->job->shard;
   zps_pulls_end(round, abort);
@@ -171,7 +171,6 @@ static void round_close(struct zps_shard_round *round, const struct zps_frame_ab
     drop_slots(round, part);
   }
   zps_publish_forget(round);
-  zps_tensor_bury(tensor, round->machine->config.step, abort);
   struct zps_shard_round **link = &tensor->rounds;
   while (*link != round) link = &(*link)->next;
   *link = round->next;
@@ -181,6 +180,22 @@ static void round_close(struct zps_shard_round *round, const struct zps_frame_ab
   shard->rounds_in_flight--;
   round->next = shard->buried;
   shard->buried = round;
+}
+
+static void round_close(struct zps_shard_round *round, const struct zps_frame_abort *abort) {
+  zps_tensor_bury(round->tensor, round->machine->config.step, abort);
+  round_release(round, abort);
+}
+
+void zps_shard_round_drop(struct zps_shard_round *round) {
+  struct zps_job *job = round->tensor->job;
+  for (uint32_t part = 0; part < round->machine->n_parts; part++)
+    if (round->sums[part] && !zps_publish_is_small(round->sums[part]))
+      zps_shard_sum_hold(round->sums[part], &job->held);
+  for (const struct zps_shard_pull *pull = round->pulls; pull; pull = pull->next)
+    for (uint32_t part = 0; part < pull->n_parts; part++)
+      if (pull->sums[part]) zps_shard_sum_hold(pull->sums[part], &job->held);
+  round_release(round, NULL);
 }
 
 void zps_shard_round_bury(struct zps_shard *shard) {

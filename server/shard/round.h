@@ -84,6 +84,9 @@ struct zps_shard_round *zps_shard_round_find(const struct zps_tensor *tensor, ui
 bool zps_shard_round_step(struct zps_shard_round *round, const struct zps_shard_machine_event *event);
 bool zps_shard_round_fail(struct zps_shard_round *round, uint32_t rank, zps_err_t code, const char *fmt, ...)
     ZPS_PRINTF(4, 5);
+/* Ends the round without a word to anybody, and without a trace: its step may begin anew. Sums that ranks may be
+ * reading are held by the job. Not to be called from within a step. */
+void zps_shard_round_drop(struct zps_shard_round *round);
 /* Hands the objects of rounds that are over back to their tensors. */
 void zps_shard_round_bury(struct zps_shard *shard);
 struct zps_contribution *zps_contribution_get(struct zps_shard *shard, bool has_store);

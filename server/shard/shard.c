@@ -179,6 +179,32 @@ zps_err_t zps_shard_job_close(struct zps_shard *shard, uint64_t job_id, const ch
   return call.code;
 }
 
+static void run_job_map(struct zps_command *command, void *ctx) {
+  struct call *call = (struct call *)command;
+  struct zps_job *job = find_job(call);
+  if (job) call->code = zps_job_map(job, call->spec, call->error);
+  zps_shard_settle(ctx);
+}
+
+zps_err_t zps_shard_job_map(struct zps_shard *shard, const struct zps_job_map *map, struct zps_error *error) {
+  struct call call = {.spec = map, .job_id = map->job_id, .error = error};
+  run_call(&call, shard, run_job_map);
+  return call.code;
+}
+
+static void run_job_replay(struct zps_command *command, void *ctx) {
+  struct call *call = (struct call *)command;
+  struct zps_job *job = find_job(call);
+  if (job) zps_job_replay(job, *(const uint32_t *)call->spec);
+  zps_shard_settle(ctx);
+}
+
+zps_err_t zps_shard_job_replay(struct zps_shard *shard, uint64_t job_id, uint32_t epoch, struct zps_error *error) {
+  struct call call = {.spec = &epoch, .job_id = job_id, .error = error};
+  run_call(&call, shard, run_job_replay);
+  return call.code;
+}
+
 static void run_rank_gone(struct zps_command *command, void *ctx) {
   struct call *call = (struct call *)command;
   const struct zps_error *why = call->spec;

@@ -9,6 +9,7 @@
 #include "common/net/net.h"
 #include "common/net/slab.h"
 #include "proto/control_job.h"
+#include "proto/control_map.h"
 #include "proto/control_tensor.h"
 
 struct zps_shard;
@@ -55,6 +56,14 @@ zps_err_t zps_shard_tensor_close(struct zps_shard *shard, uint64_t job_id, uint3
                                  struct zps_error *error) ZPS_MUSTCHECK;
 /* Aborts what is in flight (ranks that are still there are told `reason`) and frees the job. ZPS_ERR_UNKNOWN. */
 zps_err_t zps_shard_job_close(struct zps_shard *shard, uint64_t job_id, const char *reason) ZPS_MUSTCHECK;
+/* The job goes on without servers that were lost: partitions of theirs are this server's from here on, and rounds in
+ * flight are dropped, of which no rank is told. ZPS_ERR_UNKNOWN, ZPS_ERR_STALE: the job lives in this epoch or a later
+ * one; ZPS_ERR_INVALID: it cannot have so many partitions. Then nothing has changed. */
+zps_err_t zps_shard_job_map(struct zps_shard *shard, const struct zps_job_map *map,
+                            struct zps_error *error) ZPS_MUSTCHECK;
+/* All ranks live in this epoch, and read nothing any more of the rounds that were dropped. ZPS_ERR_UNKNOWN. */
+zps_err_t zps_shard_job_replay(struct zps_shard *shard, uint64_t job_id, uint32_t epoch,
+                               struct zps_error *error) ZPS_MUSTCHECK;
 /* The rank is dead (ZPS_ERR_PEER_LOST) or has left (ZPS_ERR_CLOSED). */
 zps_err_t zps_shard_rank_gone(struct zps_shard *shard, uint64_t job_id, uint32_t rank, zps_err_t code,
                               const char *text) ZPS_MUSTCHECK;

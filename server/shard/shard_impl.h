@@ -38,6 +38,7 @@ struct zps_shard {
   struct zps_pick_task *free_picks;
   uint64_t wants_bytes;                        /* of the rows that pulls name */
   unsigned n_orphans;                          /* contributions that no round wants and that are being read */
+  unsigned n_held;                             /* sums of no round any more that ranks may be reading */
   unsigned n_reducing;                         /* sums under way */
   unsigned n_picking;                          /* rows being picked out of sums */
   struct zps_reduce_task *small, **small_tail; /* sums that are left to this thread */

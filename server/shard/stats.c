@@ -9,13 +9,35 @@
 #include "server/shard/tensor.h"
 
 zps_err_t zps_sums_init(struct zps_tensor *tensor) {
-  const size_t world = tensor->job->world, n_parts = tensor->parts_here;
+  const size_t world = tensor->job->world;
   struct zps_tensor_sums *sums = &tensor->sums;
-  sums->rows = calloc(world * n_parts + 1, sizeof sums->rows[0]);
-  sums->part_union = calloc(n_parts + 1, sizeof sums->part_union[0]);
   sums->total_nnz = calloc(world, sizeof sums->total_nnz[0]);
   sums->lag_ns = calloc(world, sizeof sums->lag_ns[0]);
-  return sums->rows && sums->part_union && sums->total_nnz && sums->lag_ns ? ZPS_OK : ZPS_ERR_NOMEM;
+  return sums->total_nnz && sums->lag_ns ? ZPS_OK : ZPS_ERR_NOMEM;
+}
+
+zps_err_t zps_sums_place(struct zps_tensor *tensor) {
+  const size_t world = tensor->job->world;
+  struct zps_placing *const placing = &tensor->placing;
+  placing->rows = calloc(world * placing->n + 1, sizeof placing->rows[0]);
+  placing->part_union = calloc((size_t)placing->n + 1, sizeof placing->part_union[0]);
+  return placing->rows && placing->part_union ? ZPS_OK : ZPS_ERR_NOMEM;
+}
+
+void zps_sums_move(struct zps_tensor *tensor, const uint32_t *partitions, uint32_t n_parts) {
+  const size_t world = tensor->job->world;
+  struct zps_tensor_sums *const sums = &tensor->sums;
+  struct zps_placing *const placing = &tensor->placing;
+  for (uint32_t part = 0; part < n_parts; part++) {
+    const uint32_t to = placing->positions[partitions[part]];
+    if (to == UINT32_MAX) continue;
+    placing->part_union[to] = sums->part_union[part];
+    memcpy(&placing->rows[to * world], &sums->rows[part * world], world * sizeof sums->rows[0]);
+  }
+  free(sums->rows);
+  free(sums->part_union);
+  sums->rows = placing->rows;
+  sums->part_union = placing->part_union;
 }
 
 void zps_sums_fini(struct zps_tensor *tensor) {

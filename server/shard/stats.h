@@ -16,7 +16,12 @@ struct zps_tensor_sums {
   uint64_t *total_nnz, *lag_ns; /* by rank */
 };
 
+/* Those of ranks and of all; */
 zps_err_t zps_sums_init(struct zps_tensor *tensor) ZPS_MUSTCHECK;
+/* and those of partitions: room for tensor->placing's, */
+zps_err_t zps_sums_place(struct zps_tensor *tensor) ZPS_MUSTCHECK;
+/* which takes over those of the `n_parts` partitions that were here. */
+void zps_sums_move(struct zps_tensor *tensor, const uint32_t *partitions, uint32_t n_parts);
 void zps_sums_fini(struct zps_tensor *tensor);
 /* The round's results are all published. */
 void zps_sums_add(struct zps_tensor *tensor, const struct zps_shard_round *round);

@@ -29,6 +29,24 @@ void zps_shard_sum_unref(struct zps_shard_sum **sum_p) {
   sum->shard->free_sums = sum;
 }
 
+void zps_shard_sum_hold(struct zps_shard_sum *sum, struct zps_shard_sum **list) {
+  if (sum->is_held) return;
+  sum->is_held = true;
+  sum->n_users++;
+  sum->next = *list;
+  *list = sum;
+  sum->shard->n_held++;
+}
+
+void zps_shard_sums_release(struct zps_shard_sum **list) {
+  for (struct zps_shard_sum *sum; (sum = *list) != NULL;) {
+    *list = sum->next;
+    sum->is_held = false;
+    sum->shard->n_held--;
+    zps_shard_sum_unref(&sum);
+  }
+}
+
 void zps_shard_sums_free(struct zps_shard *shard) {
   for (struct zps_shard_sum *sum; (sum = shard->free_sums) != NULL;) {
     shard->free_sums = sum->next;

@@ -9,6 +9,7 @@
 #include "common/codec/order.h"
 #include "common/codec/partition_murmur.h"
 #include "common/codec/values.h"
+#include "common/session/owners.h"
 #include "server/shard/shard_impl.h"
 #include "server/shard/job.h"
 #include "server/shard/sum.h"
@@ -17,6 +18,9 @@ void zps_tensor_free(struct zps_tensor *tensor) {
   if (!tensor) return;
   for (unsigned i = 0; i < ZPS_TOMBSTONES; i++) free(tensor->tombstones[i].abort);
   zps_sums_fini(tensor);
+  zps_tensor_unplace(tensor);
+  free(tensor->owners);
+  free(tensor->all_sizes);
   free(tensor->positions);
   free(tensor->partitions);
   free(tensor->sizes);
@@ -53,6 +57,10 @@ static zps_err_t check_spec(const struct zps_job *job, const struct zps_tensor_s
   if (spec->op == ZPS_OP_ONE && spec->dtype != ZPS_DTYPE_U8)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "job %s, tensor %s: rows of one rank each are bytes, not %s", job->name,
                     spec->name, zps_dtype_name(spec->dtype));
+  for (uint32_t p = 0; job->n_servers > 0 && p < spec->n_parts; p++)
+    if (spec->owners[p] >= job->n_servers)
+      return zps_fail(error, ZPS_ERR_INVALID, "job %s, tensor %s: partition %u is server %u's; the job has %u",
+                      job->name, spec->name, p, spec->owners[p], job->n_servers);
   if (spec->width == 0)
     return zps_fail(error, ZPS_ERR_INVALID, "job %s, tensor %s: a width of 0; it must be 1 or more", job->name,
                     spec->name);
@@ -68,25 +76,72 @@ static zps_err_t count_rows(const struct zps_tensor *tensor, const struct zps_te
   return ZPS_OK;
 }
 
-/* Which partitions are here, and how large they are. */
-static zps_err_t place(struct zps_tensor *tensor, const struct zps_tensor_spec *spec, const uint32_t *sizes,
-                       struct zps_error *error) {
-  for (uint32_t p = 0; p < spec->n_parts; p++) {
-    tensor->positions[p] = UINT32_MAX;
-    if (spec->owners[p] != tensor->job->server) continue;
-    const uint32_t m = sizes[p];
-    if ((uint64_t)m > (1ull << 56) / zps_dtype_size(zps_dtype_sum(spec->dtype)) / spec->width)
+static zps_err_t no_memory(const struct zps_tensor *tensor, struct zps_error *error) {
+  return zps_fail(error, ZPS_ERR_NOMEM, "job %s, tensor %s: out of memory", tensor->job->name, tensor->name);
+}
+
+void zps_tensor_unplace(struct zps_tensor *tensor) {
+  struct zps_placing *const placing = &tensor->placing;
+  free(placing->positions);
+  free(placing->partitions);
+  free(placing->sizes);
+  free(placing->rows);
+  free(placing->part_union);
+  *placing = (struct zps_placing){0};
+}
+
+static zps_err_t place(struct zps_tensor *tensor, const uint32_t *owners, struct zps_error *error) {
+  const uint32_t n_parts = tensor->partition.n_parts;
+  struct zps_placing *const placing = &tensor->placing;
+  placing->positions = calloc(n_parts, sizeof placing->positions[0]);
+  placing->partitions = calloc(n_parts, sizeof placing->partitions[0]);
+  placing->sizes = calloc(n_parts, sizeof placing->sizes[0]);
+  if (!placing->positions || !placing->partitions || !placing->sizes) return no_memory(tensor, error);
+  for (uint32_t p = 0; p < n_parts; p++) {
+    placing->positions[p] = UINT32_MAX;
+    if (owners[p] != tensor->job->server) continue;
+    const uint32_t m = tensor->all_sizes[p];
+    if ((uint64_t)m > (1ull << 56) / zps_dtype_size(tensor->dtype) / tensor->width)
       return zps_fail(error, ZPS_ERR_INVALID, "job %s, tensor %s: a partition of %u rows of width %u is too large",
-                      tensor->job->name, spec->name, m, spec->width);
-    tensor->positions[p] = tensor->parts_here;
-    tensor->partitions[tensor->parts_here] = p;
-    tensor->sizes[tensor->parts_here++] = m;
+                      tensor->job->name, tensor->name, m, tensor->width);
+    placing->positions[p] = placing->n;
+    placing->partitions[placing->n] = p;
+    placing->sizes[placing->n++] = m;
   }
-  if ((uint64_t)tensor->parts_here * tensor->job->world > ZPS_SLOTS_MAX)
+  if ((uint64_t)placing->n * tensor->job->world > ZPS_SLOTS_MAX)
     return zps_fail(error, ZPS_ERR_INVALID,
                     "job %s, tensor %s: %u partitions on this server for %u ranks; their product may be up to %u",
-                    tensor->job->name, spec->name, tensor->parts_here, tensor->job->world, ZPS_SLOTS_MAX);
-  return ZPS_OK;
+                    tensor->job->name, tensor->name, placing->n, tensor->job->world, ZPS_SLOTS_MAX);
+  return zps_sums_place(tensor) == ZPS_OK ? ZPS_OK : no_memory(tensor, error);
+}
+
+zps_err_t zps_tensor_place(struct zps_tensor *tensor, const bool *lost, struct zps_error *error) {
+  if (!lost) return place(tensor, tensor->owners, error);
+  const uint32_t n_parts = tensor->partition.n_parts;
+  uint32_t *const owners = calloc(n_parts, sizeof *owners);
+  if (!owners) return no_memory(tensor, error);
+  zps_owners_reassign(tensor->owners, n_parts, tensor->job->n_servers, lost, owners);
+  const zps_err_t code = place(tensor, owners, error);
+  free(owners);
+  return code;
+}
+
+void zps_tensor_move(struct zps_tensor *tensor) {
+  struct zps_placing *const placing = &tensor->placing;
+  zps_sums_move(tensor, tensor->partitions, tensor->parts_here);
+  free(tensor->positions);
+  free(tensor->partitions);
+  free(tensor->sizes);
+  tensor->parts_here = placing->n;
+  tensor->positions = placing->positions;
+  tensor->partitions = placing->partitions;
+  tensor->sizes = placing->sizes;
+  *placing = (struct zps_placing){0};
+  for (unsigned i = 0; i < ZPS_TOMBSTONES; i++) {
+    free(tensor->tombstones[i].abort);
+    tensor->tombstones[i] = (struct zps_tombstone){0};
+  }
+  tensor->next_tombstone = 0;
 }
 
 /* Notes the ranks that have no part in it. */
@@ -128,18 +183,16 @@ zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spe
   tensor->partition = partition;
   tensor->staleness = spec->staleness;
   memcpy(tensor->name, spec->name, sizeof tensor->name);
-  tensor->positions = calloc(spec->n_parts, sizeof tensor->positions[0]);
-  tensor->partitions = calloc(spec->n_parts, sizeof tensor->partitions[0]);
-  tensor->sizes = calloc(spec->n_parts, sizeof tensor->sizes[0]);
-  uint32_t *const sizes = calloc(spec->n_parts, sizeof *sizes);
-  if (!tensor->positions || !tensor->partitions || !tensor->sizes || !sizes)
-    code = zps_fail(error, ZPS_ERR_NOMEM, "job %s, tensor %s: out of memory", job->name, spec->name);
-  if (code == ZPS_OK) code = count_rows(tensor, spec, sizes, error);
-  if (code == ZPS_OK) code = place(tensor, spec, sizes, error);
-  free(sizes);
+  tensor->owners = calloc(spec->n_parts, sizeof tensor->owners[0]);
+  tensor->all_sizes = calloc(spec->n_parts, sizeof tensor->all_sizes[0]);
+  if (!tensor->owners || !tensor->all_sizes || zps_sums_init(tensor) != ZPS_OK) code = no_memory(tensor, error);
+  if (code == ZPS_OK) {
+    memcpy(tensor->owners, spec->owners, spec->n_parts * sizeof tensor->owners[0]);
+    code = count_rows(tensor, spec, tensor->all_sizes, error);
+  }
+  if (code == ZPS_OK) code = zps_tensor_place(tensor, job->servers_lost, error);
   if (code == ZPS_OK) code = set_ranks(tensor, spec, error);
-  if (code == ZPS_OK && zps_sums_init(tensor) != ZPS_OK)
-    code = zps_fail(error, ZPS_ERR_NOMEM, "job %s, tensor %s: out of memory", job->name, spec->name);
+  if (code == ZPS_OK) zps_tensor_move(tensor);
   if (code != ZPS_OK) {
     zps_tensor_free(tensor);
     return code;

@@ -25,6 +25,15 @@ struct zps_tombstone {
   struct zps_frame_abort *abort; /* what to say; NULL where there was no memory to keep it */
 };
 
+/* Which partitions are here, how large they are, and what was counted of each. */
+struct zps_placing {
+  uint32_t n;
+  uint32_t *positions;         /* by partition number: position among those here, or UINT32_MAX */
+  uint32_t *partitions;        /* by position: partition number */
+  uint32_t *sizes;             /* by position: m */
+  uint64_t *rows, *part_union; /* of zps_tensor_sums */
+};
+
 struct zps_tensor {
   struct zps_job *job;
   struct zps_tensor *next;
@@ -37,12 +46,13 @@ struct zps_tensor {
   enum zps_value_codec value_codec;
   struct zps_partition partition; /* numbers and seed; where rows are is no concern of a server */
   bool any_order;                 /* ranks push indices in any order */
-  uint32_t parts_here;
-  uint32_t *positions;  /* by partition number: position among those here, or UINT32_MAX */
-  uint32_t *partitions; /* by position: partition number */
-  uint32_t *sizes;      /* by position: m */
-  uint8_t *idle;        /* by rank: it has no part in its rounds; NULL: all have */
-  uint32_t staleness;   /* how much older a sum may be than the step it is sought at: one more are kept; 0: it is not */
+  uint32_t *owners;               /* by partition number, as it was opened */
+  uint32_t *all_sizes;            /* by partition number: m */
+  uint32_t parts_here;            /* the placing in force: */
+  uint32_t *positions, *partitions, *sizes;
+  struct zps_placing placing; /* the next one, made and not in force yet */
+  uint8_t *idle;              /* by rank: it has no part in its rounds; NULL: all have */
+  uint32_t staleness; /* how much older a sum may be than the step it is sought at: one more are kept; 0: it is not */
   struct zps_shard_round *rounds, *free_rounds;
   uint32_t n_rounds;
   struct zps_reduce_task *free_tasks;
@@ -61,6 +71,11 @@ struct zps_slice_view zps_shard_sum_view(const struct zps_tensor *tensor, uint32
                                          const struct zps_shard_sum *sum);
 zps_err_t zps_tensor_open(struct zps_job *job, const struct zps_tensor_spec *spec,
                           struct zps_error *error) ZPS_MUSTCHECK;
+/* Makes tensor->placing: the partitions that are here when these servers of the job are lost. */
+zps_err_t zps_tensor_place(struct zps_tensor *tensor, const bool *lost, struct zps_error *error) ZPS_MUSTCHECK;
+void zps_tensor_unplace(struct zps_tensor *tensor);
+/* Puts it into force, and forgets how rounds have ended. None is in flight or in a free list. */
+void zps_tensor_move(struct zps_tensor *tensor);
 /* Its rounds are over and freed. NULL is allowed. */
 void zps_tensor_free(struct zps_tensor *tensor);
 struct zps_tensor *zps_tensor_find(const struct zps_job *job, uint32_t id);

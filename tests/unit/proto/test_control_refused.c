@@ -190,7 +190,8 @@ static void test_sentences(void **state) {
        "{\"job_id\": \"0x5\", \"seed\": \"0x5\", \"epoch\": 1, \"heartbeat_ms\": 1, \"dead_ms\": 2, \"servers\": []}",
        "the coordinator names 0 servers; 1 to 1024 can be"},
       {"job.open",
-       "{\"job_id\": \"0x5\", \"seed\": \"0x5\", \"name\": \"j\", \"world\": 2, \"epoch\": 1, \"server\": 0, "
+       "{\"job_id\": \"0x5\", \"seed\": \"0x5\", \"name\": \"j\", \"world\": 2, \"epoch\": 1, \"servers\": 1, "
+       "\"server\": 0, "
        "\"members\": []}",
        "job.open names 0 members, the world is 2"},
       {"tensor.register", "{" TENSOR ", \"codec\": 7}",

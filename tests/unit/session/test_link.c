@@ -169,6 +169,37 @@ static void test_short_headers_follow_long_ones(void **state) {
   linked_close(&linked);
 }
 
+/* Either end switches first, with frames on their way and in queues: what was sent in the old epoch is dropped by an
+ * end that has switched, all that follows arrives in order, and no credit is lost. */
+static void test_epochs_change_with_frames_under_way(void **state) {
+  (void)state;
+  enum { BEFORE = 60, AFTER = 10 };
+  struct linked linked;
+  uint32_t epoch = EPOCH;
+  linked_open(&linked, "loop", NULL);
+  for (unsigned round = 0; round < 60; round++) {
+    const int first = (int)(round % 2);
+    linked.n_done[0] = linked.n_done[1] = 0;
+    for (unsigned i = 0; i < BEFORE; i++)
+      for (int end = 0; end < 2; end++) assert_int_equal(send_done(&linked, end, i), ZPS_OK);
+    for (unsigned i = 0; i < round % 3; i++) turn(&linked);
+    zps_link_set_epoch(linked.links[first], ++epoch);
+    for (unsigned i = 0; i < round % 5; i++) turn(&linked);
+    assert_true(linked.n_done[1 - first] <= BEFORE);
+    zps_link_set_epoch(linked.links[1 - first], epoch);
+    linked.n_done[0] = linked.n_done[1] = 0;
+    for (unsigned i = 0; i < AFTER; i++)
+      for (int end = 0; end < 2; end++) assert_int_equal(send_done(&linked, end, i), ZPS_OK);
+    while (turn(&linked) > 0) continue;
+    for (int end = 0; end < 2; end++) {
+      assert_int_equal(linked.n_done[end], AFTER);
+      assert_true(linked.code[end] == ZPS_OK || linked.code[end] == ZPS_ERR_STALE);
+      linked.code[end] = ZPS_OK;
+    }
+  }
+  linked_close(&linked);
+}
+
 static void test_a_lost_frame_shows(void **state) {
   (void)state;
   struct linked linked;
@@ -250,6 +281,7 @@ int main(void) {
       cmocka_unit_test(test_random_traffic_under_push_back_and_delay),
       cmocka_unit_test(test_broken_streams_are_refused),
       cmocka_unit_test(test_short_headers_follow_long_ones),
+      cmocka_unit_test(test_epochs_change_with_frames_under_way),
       cmocka_unit_test(test_a_lost_frame_shows),
       cmocka_unit_test(test_sending_to_the_dead_fails),
       cmocka_unit_test(test_what_is_no_frame_is_refused),

@@ -19,7 +19,7 @@ static struct {
   struct zps_job_spec job;
   struct zps_member_spec member1;
   struct zps_tensor_spec tensor;
-  uint32_t owner2, rank, closed;
+  uint32_t owner2, rank, closed, epoch, n_lost, lost1;
   uint64_t job_id;
   zps_err_t code;
   char text[100];
@@ -57,6 +57,24 @@ zps_err_t zps_shard_job_close(struct zps_shard *at, uint64_t job_id, const char 
   fake.job_id = job_id;
   snprintf(fake.text, sizeof fake.text, "%s", reason);
   return job_id == 5 ? ZPS_OK : ZPS_ERR_UNKNOWN;
+}
+
+zps_err_t zps_shard_job_map(struct zps_shard *at, const struct zps_job_map *map, struct zps_error *error) {
+  (void)at;
+  fake.n_calls++;
+  fake.job_id = map->job_id;
+  fake.epoch = map->epoch;
+  fake.n_lost = map->n_lost;
+  fake.lost1 = map->lost[map->n_lost - 1];
+  return map->epoch == 3 ? zps_fail(error, ZPS_ERR_STALE, "epoch 3 it is") : ZPS_OK;
+}
+
+zps_err_t zps_shard_job_replay(struct zps_shard *at, uint64_t job_id, uint32_t epoch, struct zps_error *error) {
+  (void)at, (void)error;
+  fake.n_calls++;
+  fake.job_id = job_id;
+  fake.epoch = epoch;
+  return ZPS_OK;
 }
 
 zps_err_t zps_shard_rank_gone(struct zps_shard *at, uint64_t job_id, uint32_t rank, zps_err_t code, const char *text) {
@@ -99,7 +117,7 @@ static zps_err_t call(const char *method, const char *params, zps_json **result_
 static const char job_open[] =
     "{\"job_id\": \"0x0000000000000005\", \"name\": \"j\", \"world\": 2, \"seed\": \"0xffffffffffffffff\", \"epoch\": "
     "3, "
-    "\"server\": 1, \"members\": [{\"rank\": 0, \"host\": \"a\", \"pid\": 1, " ADDRESS
+    "\"server\": 1, \"servers\": 3, \"members\": [{\"rank\": 0, \"host\": \"a\", \"pid\": 1, " ADDRESS
     "}, {\"rank\": 1, \"host\": \"b\", \"pid\": 2, " ADDRESS "}]}";
 static const char tensor_open[] =
     "{\"job_id\": \"0x0000000000000005\", \"tensor\": 4, \"name\": \"w\", \"rows\": 1099511627776, \"width\": 3, "
@@ -110,11 +128,25 @@ static const char tensor_forget[] = "{\"job_id\": \"0x0000000000000005\", \"tens
 static const char rank_gone[] =
     "{\"job_id\": \"0x0000000000000005\", \"rank\": 1, \"code\": \"ERR_PEER_LOST\", \"text\": \"gone\"}";
 
+static void test_a_lost_server(void **state) {
+  (void)state;
+  struct zps_error error;
+  static const char map[] = "{\"job_id\": \"0x0000000000000005\", \"epoch\": 4, \"lost\": [0, 2]}";
+  static const char stale[] = "{\"job_id\": \"0x0000000000000005\", \"epoch\": 3, \"lost\": [0]}";
+  static const char replay[] = "{\"job_id\": \"0x0000000000000006\", \"epoch\": 5, \"tensors\": []}";
+  assert_int_equal(call("job.map", map, NULL, &error), ZPS_OK);
+  assert_true(fake.job_id == 5 && fake.epoch == 4 && fake.n_lost == 2 && fake.lost1 == 2);
+  assert_int_equal(call("job.map", stale, NULL, &error), ZPS_ERR_STALE);
+  assert_int_equal(call("job.replay", replay, NULL, &error), ZPS_OK);
+  assert_true(fake.job_id == 6 && fake.epoch == 5);
+}
+
 static void test_calls_reach_the_shard(void **state) {
   (void)state;
   struct zps_error error;
   assert_int_equal(call("job.open", job_open, NULL, &error), ZPS_OK);
   assert_true(fake.job.job_id == 5 && fake.job.seed == UINT64_MAX && fake.job.epoch == 3 && fake.job.server == 1);
+  assert_int_equal(fake.job.n_servers, 3);
   assert_true(fake.job.world == 2 && strcmp(fake.job.name, "j") == 0 && strcmp(fake.member1.host, "b") == 0);
   assert_true(fake.member1.rank == 1 && fake.member1.pid == 2 && fake.member1.addr_len == 3);
   assert_memory_equal(fake.member1.addr, "\x00\xff\x10", 3);
@@ -265,9 +297,8 @@ static void test_orphans(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_calls_reach_the_shard),
-      cmocka_unit_test(test_the_shards_errors_come_back),
-      cmocka_unit_test(test_nothing_else_reaches_the_shard),
+      cmocka_unit_test(test_calls_reach_the_shard),        cmocka_unit_test(test_a_lost_server),
+      cmocka_unit_test(test_the_shards_errors_come_back),  cmocka_unit_test(test_nothing_else_reaches_the_shard),
       cmocka_unit_test(test_stats_name_the_slowest_ranks),
       cmocka_unit_test(test_what_is_open_stays),
       cmocka_unit_test(test_orphans),

@@ -38,8 +38,13 @@ void cluster_open(struct cluster *cluster, struct zps_shard *shard, const char *
     memcpy(members[rank].addr, info->addr, info->addr_len);
     rig_rank_connect(cluster->ranks[rank], zps_shard_net_info(shard), job_id, rank);
   }
-  const struct zps_job_spec spec = {
-      .job_id = job_id, .seed = cluster->seed, .epoch = 1, .name = "job", .world = world, .members = members};
+  const struct zps_job_spec spec = {.job_id = job_id,
+                                    .seed = cluster->seed,
+                                    .epoch = 1,
+                                    .name = "job",
+                                    .n_servers = 3,
+                                    .world = world,
+                                    .members = members};
   if (zps_shard_job_open(shard, &spec, &error) != ZPS_OK) fail_msg("%s", error.text);
 }
 

@@ -121,6 +121,7 @@ static void run_push(struct zps_command *command, void *ctx) {
   struct call *call = (struct call *)command;
   struct rig_rank *rank = ctx;
   struct zps_frame_round *push = &call->frame->u.round;
+  if (rank->gives) call->frame->header.type = ZPS_FRAME_GIVE;
   for (uint32_t i = 0; i < push->n_slices; i++) {
     const struct rig_slice *from = &call->slices[i];
     struct zps_slice *slice = &push->slices[i];
@@ -152,6 +153,24 @@ void rig_push(struct rig_rank *rank, uint32_t tensor, uint64_t step, uint32_t ti
       .tensor = tensor, .step = step, .total_nnz = total_nnz, .timeout_ms = timeout_ms, .n_slices = n};
   struct call call = {.frame = &frame, .slices = slices};
   run_on(rank, &call, run_push);
+}
+
+static void run_epoch(struct zps_command *command, void *ctx) {
+  zps_link_set_epoch(((struct rig_rank *)ctx)->link, ((struct call *)command)->number);
+}
+
+void rig_epoch(struct rig_rank *rank, uint32_t epoch) {
+  struct call call = {.number = epoch};
+  run_on(rank, &call, run_epoch);
+}
+
+static void run_gives(struct zps_command *command, void *ctx) {
+  ((struct rig_rank *)ctx)->gives = ((struct call *)command)->number;
+}
+
+void rig_gives(struct rig_rank *rank, bool gives) {
+  struct call call = {.number = gives};
+  run_on(rank, &call, run_gives);
 }
 
 static void run_send(struct zps_command *command, void *ctx) {

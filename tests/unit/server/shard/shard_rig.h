@@ -45,6 +45,10 @@ void rig_rank_close(struct rig_rank *rank);
 void rig_push(struct rig_rank *rank, uint32_t tensor, uint64_t step, uint32_t timeout_ms, uint64_t total_nnz,
               const struct rig_slice *slices, unsigned n);
 void rig_release(struct rig_rank *rank);
+/* From here on its frames are of this epoch; those of the server that are of another are dropped. */
+void rig_epoch(struct rig_rank *rank, uint32_t epoch);
+/* Its pushes from here on are GIVE frames, or PUSH frames again. */
+void rig_gives(struct rig_rank *rank, bool gives);
 void rig_done(struct rig_rank *rank, uint32_t tensor, uint64_t step);
 void rig_cancel(struct rig_rank *rank, uint32_t tensor, uint64_t step, const char *text);
 /* Any frame at all. */
@@ -53,6 +57,8 @@ void rig_send(struct rig_rank *rank, struct zps_frame *frame);
  * of the sum's step, MISSED an abort with the number of the SEEK. */
 struct rig_result *rig_take_result(struct rig_rank *rank, uint32_t tensor, uint64_t step, uint32_t partition);
 struct zps_frame_abort *rig_take_abort(struct rig_rank *rank, uint32_t tensor, uint64_t step);
+/* Waits for TAKEN of the step, and takes it. */
+void rig_take_taken(struct rig_rank *rank, uint32_t tensor, uint64_t step);
 /* The frames that came and were not taken. */
 unsigned rig_left(struct rig_rank *rank);
 

@@ -28,9 +28,12 @@ void rig_inbox_fini(struct rig_inbox *inbox) {
     next = result->next;
     free(result);
   }
-  for (struct kept_abort *kept = inbox->aborts, *next; kept; kept = next) {
-    next = kept->next;
-    free(kept);
+  struct kept_abort *const lists[] = {inbox->aborts, inbox->taken};
+  for (unsigned i = 0; i < 2; i++) {
+    for (struct kept_abort *kept = lists[i], *next; kept; kept = next) {
+      next = kept->next;
+      free(kept);
+    }
   }
   pthread_cond_destroy(&inbox->more);
   pthread_mutex_destroy(&inbox->lock);
@@ -147,16 +150,24 @@ void rig_on_frame(void *ctx, const struct zps_frame *frame) {
   struct rig_rank *rank = ctx;
   struct zps_error error;
   if (!rank->link) return;
-  RIG_CHECK(zps_link_received(rank->link, &frame->header, &error) == ZPS_OK);
+  const zps_err_t code = zps_link_received(rank->link, &frame->header, &error);
+  RIG_CHECK(code == ZPS_OK || code == ZPS_ERR_STALE);
+  if (code != ZPS_OK) return;
   const uint8_t type = frame->header.type;
   if (type == ZPS_FRAME_RESULT || type == ZPS_FRAME_FOUND) on_result(rank, &frame->u.round);
-  if (type != ZPS_FRAME_ABORT && type != ZPS_FRAME_MISSED) return;
-  struct kept_abort *kept = calloc(1, sizeof *kept);
+  if (type != ZPS_FRAME_ABORT && type != ZPS_FRAME_MISSED && type != ZPS_FRAME_TAKEN) return;
+  struct kept_abort *kept = calloc(1, sizeof *kept), **list = &rank->inbox.aborts;
   RIG_CHECK(kept);
-  kept->frame = frame->u.abort;
+  if (type == ZPS_FRAME_TAKEN) {
+    kept->frame.tensor = frame->u.done.tensor;
+    kept->frame.step = frame->u.done.step;
+    list = &rank->inbox.taken;
+  } else {
+    kept->frame = frame->u.abort;
+  }
   pthread_mutex_lock(&rank->inbox.lock);
-  kept->next = rank->inbox.aborts;
-  rank->inbox.aborts = kept;
+  kept->next = *list;
+  *list = kept;
   pthread_cond_broadcast(&rank->inbox.more);
   pthread_mutex_unlock(&rank->inbox.lock);
 }
@@ -192,11 +203,12 @@ struct rig_result *rig_take_result(struct rig_rank *rank, uint32_t tensor, uint6
   }
 }
 
-struct zps_frame_abort *rig_take_abort(struct rig_rank *rank, uint32_t tensor, uint64_t step) {
+static struct zps_frame_abort *take(struct rig_rank *rank, struct kept_abort **list, uint32_t tensor, uint64_t step,
+                                    const char *what) {
   const struct timespec until = deadline();
   pthread_mutex_lock(&rank->inbox.lock);
   for (;;) {
-    for (struct kept_abort **link = &rank->inbox.aborts, *kept; (kept = *link) != NULL; link = &kept->next) {
+    for (struct kept_abort **link = list, *kept; (kept = *link) != NULL; link = &kept->next) {
       if (kept->frame.tensor != tensor || kept->frame.step != step) continue;
       *link = kept->next;
       pthread_mutex_unlock(&rank->inbox.lock);
@@ -206,8 +218,16 @@ struct zps_frame_abort *rig_take_abort(struct rig_rank *rank, uint32_t tensor, u
       free(kept);
       return frame;
     }
-    wait_more(rank, &until, "abort", step);
+    wait_more(rank, &until, what, step);
   }
+}
+
+struct zps_frame_abort *rig_take_abort(struct rig_rank *rank, uint32_t tensor, uint64_t step) {
+  return take(rank, &rank->inbox.aborts, tensor, step, "abort");
+}
+
+void rig_take_taken(struct rig_rank *rank, uint32_t tensor, uint64_t step) {
+  free(take(rank, &rank->inbox.taken, tensor, step, "TAKEN"));
 }
 
 unsigned rig_left(struct rig_rank *rank) {

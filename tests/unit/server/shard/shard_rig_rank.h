@@ -18,7 +18,7 @@ struct rig_inbox {
   pthread_mutex_t lock;
   pthread_cond_t more;
   struct rig_result *results;
-  struct kept_abort *aborts;
+  struct kept_abort *aborts, *taken;
 };
 
 struct rig_rank {
@@ -30,6 +30,7 @@ struct rig_rank {
   unsigned n_layouts;
   struct zps_buf bufs[RIG_BUFS_MAX];
   unsigned n_bufs;
+  bool gives;
   struct rig_inbox inbox;
 };
 

@@ -46,6 +46,7 @@ struct model {
   struct zps_shard_machine *machine;
   uint32_t world, n_parts;
   unsigned trouble; /* events of trouble still to come */
+  unsigned apart;   /* bit by rank: it gives apart, and says DONE at any time after it began to, as it will not pull */
   unsigned remote;  /* bit (part * world + rank): the contribution has to be read; of rank 0: the sum has, too */
   enum progress slots[PARTS][RANKS];
   bool reducing[PARTS], published[PARTS], done[RANKS], gone[RANKS];
@@ -79,11 +80,29 @@ static bool all_here(const struct model *model, uint32_t rank) {
   return true;
 }
 
+static bool gives_apart(const struct model *model, uint32_t rank) {
+  return model->apart >> rank & 1;
+}
+
+static bool has_begun(const struct model *model, uint32_t rank) {
+  for (uint32_t part = 0; part < model->n_parts; part++)
+    if (model->slots[part][rank] != NONE) return true;
+  return false;
+}
+
+/* Some rank has sums to read, or may yet pull. */
+static bool is_awaited(const struct model *model) {
+  for (uint32_t rank = 0; rank < model->world; rank++)
+    if (gives_apart(model, rank) && !model->done[rank] && !model->gone[rank]) return true;
+  return false;
+}
+
 static void act(struct model *model, const struct zps_shard_machine_action *action,
                 const struct zps_frame_abort *abort) {
   assert_false(model->retired || model->aborted);
   switch (action->type) {
     case ZPS_SHARD_TAKEN:
+      assert_true(gives_apart(model, action->rank) && all_here(model, action->rank));
       break;
     case ZPS_SHARD_READ:
       assert_int_equal(model->slots[action->part][action->rank], NONE);
@@ -102,7 +121,7 @@ static void act(struct model *model, const struct zps_shard_machine_action *acti
     case ZPS_SHARD_RETIRE:
       assert_true(all_published(model));
       for (uint32_t rank = 0; rank < model->world; rank++)
-        assert_true(model->done[rank] || model->gone[rank] || all_sums_here(model));
+        assert_true(model->done[rank] || model->gone[rank] || (all_sums_here(model) && !gives_apart(model, rank)));
       model->retired = true;
       break;
     case ZPS_SHARD_ABORT:
@@ -120,7 +139,8 @@ static void step(struct model *model, const struct zps_shard_machine_event *even
   zps_shard_machine_step(model->machine, event, &actions);
   assert_true(actions.n <= ZPS_SHARD_ACTIONS_MAX);
   for (unsigned i = 0; i < actions.n; i++) act(model, &actions.list[i], &actions.abort);
-  if (model->n_parts > 0 && all_published(model) && all_sums_here(model)) assert_true(model->retired);
+  if (model->n_parts > 0 && all_published(model) && all_sums_here(model) && !is_awaited(model))
+    assert_true(model->retired);
   assert_int_equal(model->retired, model->machine->state == ZPS_SHARD_RETIRED);
   assert_int_equal(model->aborted, model->machine->state == ZPS_SHARD_ABORTED);
   if (model->expected != ZPS_OK) {
@@ -190,11 +210,12 @@ static void make_trouble(struct model *model, struct chooser *chooser) {
     case 4: /* a second push */
       if (model->n_parts == 0 || model->gone[rank] || model->slots[0][rank] == NONE) break;
       event.type = ZPS_SHARD_ANNOUNCED;
+      event.is_apart = gives_apart(model, rank);
       model->expected = ZPS_ERR_PROTOCOL;
       step(model, &event);
       break;
     case 5: /* done before there was anything to read */
-      if (all_published(model) || model->gone[rank]) break;
+      if (all_published(model) || model->gone[rank] || (gives_apart(model, rank) && has_begun(model, rank))) break;
       event.type = ZPS_SHARD_DONE;
       model->expected = ZPS_ERR_PROTOCOL;
       step(model, &event);
@@ -218,11 +239,13 @@ static bool advance(struct model *model, struct chooser *chooser) {
           .rank = rank,
           .part = part,
           .is_here = is_here,
+          .is_apart = gives_apart(model, rank),
           .deadline_ns = DEADLINE + rank};
     }
   }
-  for (uint32_t rank = 0; rank < model->world && all_published(model); rank++)
-    if (!model->done[rank] && !model->gone[rank])
+  for (uint32_t rank = 0; rank < model->world; rank++)
+    if ((all_published(model) || (gives_apart(model, rank) && has_begun(model, rank))) && !model->done[rank] &&
+        !model->gone[rank])
       options[n++] = (struct zps_shard_machine_event){.type = ZPS_SHARD_DONE, .rank = rank};
   if (n == 0) return false;
   const unsigned chosen = choose(chooser, n + (model->trouble > 0));
@@ -246,9 +269,14 @@ static void check_quiet(struct model *model) {
   }
 }
 
-static void play(struct zps_shard_machine *machine, unsigned remote, unsigned trouble, struct chooser *chooser) {
-  struct model model = {
-      .machine = machine, .world = machine->world, .n_parts = machine->n_parts, .remote = remote, .trouble = trouble};
+static void play(struct zps_shard_machine *machine, unsigned remote, unsigned apart, unsigned trouble,
+                 struct chooser *chooser) {
+  struct model model = {.machine = machine,
+                        .world = machine->world,
+                        .n_parts = machine->n_parts,
+                        .remote = remote,
+                        .apart = apart,
+                        .trouble = trouble};
   zps_shard_machine_start(
       machine, &(struct zps_shard_machine_config){.job = "j", .tensor = "t", .step = 7, .partitions = partitions});
   while (!model.retired && !model.aborted) assert_true(advance(&model, chooser));
@@ -256,14 +284,14 @@ static void play(struct zps_shard_machine *machine, unsigned remote, unsigned tr
   check_quiet(&model);
 }
 
-static unsigned play_all(uint32_t world, uint32_t n_parts, unsigned trouble) {
+static unsigned play_all(uint32_t world, uint32_t n_parts, unsigned apart, unsigned trouble) {
   struct zps_shard_machine *machine;
   unsigned n = 0;
   assert_int_equal(zps_shard_machine_create(world, n_parts, &machine), ZPS_OK);
   for (unsigned remote = 0; remote < 1u << (world * n_parts); remote++) {
     struct chooser chooser = {0};
     do {
-      play(machine, remote, trouble, &chooser);
+      play(machine, remote, apart, trouble, &chooser);
       n++;
     } while (choose_next(&chooser));
   }
@@ -273,22 +301,33 @@ static unsigned play_all(uint32_t world, uint32_t n_parts, unsigned trouble) {
 
 static void test_every_order(void **state) {
   (void)state;
-  assert_int_equal(play_all(1, 0, 0), 1);
-  assert_int_equal(play_all(1, 1, 0), 2);
-  assert_int_equal(play_all(3, 0, 0), 3); /* nothing to read: the first that says something ends it */
-  assert_true(play_all(2, 1, 0) > 10);
-  assert_true(play_all(1, 2, 0) > 10);
-  assert_true(play_all(3, 1, 0) > 1000);
-  assert_true(play_all(2, 2, 0) > 10000);
+  assert_int_equal(play_all(1, 0, 0, 0), 1);
+  assert_int_equal(play_all(1, 1, 0, 0), 2);
+  assert_int_equal(play_all(3, 0, 0, 0), 3); /* nothing to read: the first that says something ends it */
+  assert_true(play_all(2, 1, 0, 0) > 10);
+  assert_true(play_all(1, 2, 0, 0) > 10);
+  assert_true(play_all(3, 1, 0, 0) > 1000);
+  assert_true(play_all(2, 2, 0, 0) > 10000);
 }
 
 static void test_every_order_with_trouble(void **state) {
   (void)state;
-  assert_true(play_all(1, 1, 2) > 100);
-  assert_true(play_all(2, 0, 2) > 100);
-  assert_true(play_all(2, 1, 2) > 1000);
-  assert_true(play_all(1, 2, 1) > 100);
-  assert_true(play_all(3, 1, 1) > 10000);
+  assert_true(play_all(1, 1, 0, 2) > 100);
+  assert_true(play_all(2, 0, 0, 2) > 100);
+  assert_true(play_all(2, 1, 0, 2) > 1000);
+  assert_true(play_all(1, 2, 0, 1) > 100);
+  assert_true(play_all(3, 1, 0, 1) > 10000);
+}
+
+/* Ranks that give apart and will not pull. */
+static void test_every_order_of_gifts(void **state) {
+  (void)state;
+  for (unsigned apart = 1; apart < 4; apart++) {
+    assert_true(play_all(2, 1, apart, 0) > 10);
+    assert_true(play_all(2, 1, apart, 2) > 1000);
+    assert_true(play_all(2, 2, apart, 0) > 10000);
+  }
+  for (unsigned apart = 1; apart < 8; apart++) assert_true(play_all(3, 1, apart, 0) > 1000);
 }
 
 static void test_random_orders(void **state) {
@@ -299,7 +338,9 @@ static void test_random_orders(void **state) {
     for (uint32_t n_parts = 0; n_parts <= PARTS; n_parts++) {
       struct zps_shard_machine *machine;
       assert_int_equal(zps_shard_machine_create(world, n_parts, &machine), ZPS_OK);
-      for (unsigned trial = 0; trial < 1000; trial++) play(machine, (unsigned)zps_rng_u64(&rng), trial % 4, &chooser);
+      for (unsigned trial = 0; trial < 1000; trial++)
+        play(machine, (unsigned)zps_rng_u64(&rng), n_parts ? (unsigned)zps_rng_below(&rng, 2u << world) >> 1 : 0,
+             trial % 4, &chooser);
       zps_shard_machine_destroy(machine);
     }
   }
@@ -309,6 +350,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_every_order),
       cmocka_unit_test(test_every_order_with_trouble),
+      cmocka_unit_test(test_every_order_of_gifts),
       cmocka_unit_test(test_random_orders),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);

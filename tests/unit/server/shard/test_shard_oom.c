@@ -54,6 +54,14 @@ static zps_err_t tensor_open(void *ctx) {
   return zps_shard_tensor_open(made->shard, &made->tensor, &error);
 }
 
+static zps_err_t job_map(void *ctx) {
+  struct made *made = ctx;
+  struct zps_error error;
+  uint32_t lost[] = {1};
+  const struct zps_job_map map = {.job_id = 5, .epoch = 1, .n_lost = 1, .lost = lost};
+  return zps_shard_job_map(made->shard, &map, &error);
+}
+
 static void nothing(void *ctx) {
   (void)ctx;
 }
@@ -77,7 +85,7 @@ static void test_jobs_and_tensors(void **state) {
     members[rank].addr_len = info->addr_len;
     memcpy(members[rank].addr, info->addr, info->addr_len);
   }
-  made.job = (struct zps_job_spec){.job_id = 5, .name = "j", .world = 3, .members = members};
+  made.job = (struct zps_job_spec){.job_id = 5, .name = "j", .n_servers = 2, .world = 3, .members = members};
   oom_sweep(job_open, nothing, &made, 6);
   made.tensor = (struct zps_tensor_spec){.job_id = 5,
                                          .name = "t",
@@ -91,6 +99,7 @@ static void test_jobs_and_tensors(void **state) {
                                          .owners = owners};
   oom_sweep(tensor_open, nothing, &made, 4);
   assert_int_equal(cluster_totals(made.shard).tensors, 1);
+  oom_sweep(job_map, nothing, &made, 5);
   zps_shard_destroy(made.shard);
 }
 

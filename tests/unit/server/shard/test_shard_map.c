@@ -1,0 +1,224 @@
+/* A server goes on without others of its job: it takes over partitions, and what was in flight begins anew. */
+#include <sched.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/support/logs.h"
+#include "tests/unit/server/shard/shard_cluster.h"
+
+enum { MIB = 1 << 20, RANKS = 3, PARTS = 11 };
+
+/* Of the job's servers, 0 is the one here; of partitions 2, 5 and 8, 1 is the owner. */
+struct scene {
+  struct zps_shard *shard;
+  struct cluster cluster;
+  struct cluster_tensor *tensor;
+  struct zps_error error;
+};
+
+static void open_scene(struct scene *scene, uint64_t rows) {
+  scene->shard = cluster_shard("loop", NULL, 64 * MIB);
+  cluster_open(&scene->cluster, scene->shard, "loop", NULL, 77, RANKS);
+  scene->tensor = cluster_tensor(&scene->cluster, rows, 2, ZPS_DTYPE_F32, ZPS_OP_SUM, PARTS, 0.3);
+}
+
+static void close_scene(struct scene *scene) {
+  for (uint32_t rank = 0; rank < RANKS; rank++) assert_int_equal(rig_left(scene->cluster.ranks[rank]), 0);
+  cluster_drain(scene->shard);
+  cluster_check_released(scene->shard);
+  cluster_close(&scene->cluster);
+  zps_shard_destroy(scene->shard);
+}
+
+static zps_err_t map(struct scene *scene, uint32_t epoch, uint32_t lost0, uint32_t lost1) {
+  uint32_t lost[] = {lost0, lost1};
+  const struct zps_job_map told = {
+      .job_id = scene->cluster.job_id, .epoch = epoch, .n_lost = lost1 > lost0 ? 2 : 1, .lost = lost};
+  return zps_shard_job_map(scene->shard, &told, &scene->error);
+}
+
+/* The ranks follow; those of both servers are this one's from here on. */
+static void follow(struct scene *scene, uint32_t epoch, bool has_all) {
+  for (uint32_t p = 0; has_all && p < PARTS; p++) {
+    scene->tensor->owners[p] = 0;
+    scene->tensor->sizes[p] = zps_partition_size(&scene->tensor->part, p);
+  }
+  for (uint32_t rank = 0; rank < RANKS; rank++) rig_epoch(scene->cluster.ranks[rank], epoch);
+}
+
+static void replay(struct scene *scene, uint32_t epoch) {
+  assert_int_equal(zps_shard_job_replay(scene->shard, scene->cluster.job_id, epoch, &scene->error), ZPS_OK);
+}
+
+static void wait_for_rounds(const struct scene *scene, unsigned n) {
+  while (cluster_totals(scene->shard).rounds_in_flight != n) sched_yield();
+}
+
+static void test_in_the_middle_of_rounds(void **state) {
+  (void)state;
+  struct scene scene;
+  open_scene(&scene, 20000);
+  cluster_round(&scene.cluster, scene.tensor, 7);
+  for (uint32_t rank = 0; rank < 2; rank++) {
+    cluster_push(&scene.cluster, scene.tensor, 8, rank, 60000);
+    cluster_push(&scene.cluster, scene.tensor, 11, rank, 60000);
+  }
+  wait_for_rounds(&scene, 2);
+  assert_int_equal(map(&scene, 2, 1, 0), ZPS_OK); /* its partitions are server 2's, which had none */
+  assert_int_equal(cluster_totals(scene.shard).rounds_in_flight, 0);
+  assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).parts_here, PARTS - 3);
+  cluster_push(&scene.cluster, scene.tensor, 8, 2, 60000); /* has not heard yet, so it is not heard */
+  follow(&scene, 2, false);
+  replay(&scene, 2);
+  cluster_round(&scene.cluster, scene.tensor, 11); /* another order */
+  cluster_round(&scene.cluster, scene.tensor, 8);
+  cluster_drain(scene.shard);
+
+  /* Again, with sums that ranks may be reading: they stay until all ranks are known to live in the new epoch. */
+  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, 12, rank, 60000);
+  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_check(&scene.cluster, scene.tensor, 12, rank);
+  assert_int_equal(map(&scene, 3, 1, 2), ZPS_OK);
+  assert_int_equal(cluster_totals(scene.shard).rounds_in_flight, 0);
+  assert_true(cluster_totals(scene.shard).slab.in_use_bytes > 0);
+  assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).parts_here, PARTS);
+  replay(&scene, 2); /* late: of the epoch before */
+  assert_true(cluster_totals(scene.shard).slab.in_use_bytes > 0);
+  follow(&scene, 3, true);
+  replay(&scene, 3);
+  cluster_check_released(scene.shard);
+  cluster_round(&scene.cluster, scene.tensor, 12);
+  cluster_round(&scene.cluster, scene.tensor, 7); /* over, and buried: may be had again */
+  cluster_round(&scene.cluster, scene.tensor, 13);
+  close_scene(&scene);
+}
+
+/* A rank that has its sum gives to those that have not, and reads nothing. */
+static void test_a_rank_gives_again(void **state) {
+  (void)state;
+  struct scene scene;
+  open_scene(&scene, 20000);
+  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, 8, rank, 60000);
+  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_check(&scene.cluster, scene.tensor, 8, rank);
+  cluster_done(&scene.cluster, scene.tensor, 8, 1);
+  assert_int_equal(map(&scene, 2, 1, 2), ZPS_OK);
+  follow(&scene, 2, true);
+  replay(&scene, 2);
+  rig_gives(scene.cluster.ranks[1], true);
+  cluster_push(&scene.cluster, scene.tensor, 8, 1, 60000);
+  rig_take_taken(scene.cluster.ranks[1], scene.tensor->spec.tensor, 8);
+  cluster_done(&scene.cluster, scene.tensor, 8, 1); /* ahead of the others' pushes */
+  rig_gives(scene.cluster.ranks[1], false);
+  cluster_push(&scene.cluster, scene.tensor, 8, 0, 60000);
+  cluster_push(&scene.cluster, scene.tensor, 8, 2, 60000);
+  for (uint32_t rank = 0; rank < RANKS; rank += 2) {
+    cluster_check(&scene.cluster, scene.tensor, 8, rank);
+    cluster_done(&scene.cluster, scene.tensor, 8, rank);
+  }
+  close_scene(&scene);
+}
+
+/* Whatever a round is at: reads, sums on the pool, sums of this thread, sums on their way. */
+static void test_at_any_time(void **state) {
+  (void)state;
+  enum { ROUNDS = 60 };
+  static const uint64_t rows[] = {200, 20000, 300000};
+  for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+    struct scene scene;
+    open_scene(&scene, rows[i]);
+    for (uint32_t n = 0; n < ROUNDS / (i + 1); n++) {
+      const uint32_t epoch = 2 + n;
+      const uint64_t step = 100 + n;
+      for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, step, rank, 60000);
+      for (unsigned turns = 0; turns < n % 16; turns++) cluster_totals(scene.shard);
+      assert_int_equal(map(&scene, epoch, 1, n > 0 ? 2 : 0), ZPS_OK);
+      follow(&scene, epoch, n > 0);
+      for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, step, rank, 60000);
+      for (uint32_t rank = 0; rank < RANKS; rank++) {
+        cluster_check(&scene.cluster, scene.tensor, step, rank); /* of before or after: the same */
+        cluster_done(&scene.cluster, scene.tensor, step, rank);
+      }
+      cluster_drain(scene.shard);
+      replay(&scene, epoch);
+      for (uint32_t rank = 0; rank < RANKS; rank++) rig_release(scene.cluster.ranks[rank]);
+    }
+    cluster_check_released(scene.shard);
+    cluster_close(&scene.cluster);
+    zps_shard_destroy(scene.shard);
+  }
+}
+
+static void test_refusals(void **state) {
+  (void)state;
+  struct scene scene;
+  open_scene(&scene, 20000);
+  cluster_push(&scene.cluster, scene.tensor, 8, 0, 60000);
+  wait_for_rounds(&scene, 1);
+  assert_int_equal(map(&scene, 1, 1, 0), ZPS_ERR_STALE);
+  assert_string_equal(scene.error.text, "job job: job.map is of epoch 1, and the job lives in epoch 1");
+  assert_int_equal(map(&scene, 2, 0, 1), ZPS_ERR_INVALID);
+  assert_string_equal(scene.error.text, "job job: this server, 0, is said to be lost");
+  assert_int_equal(map(&scene, 2, 1, 3), ZPS_ERR_INVALID);
+  assert_string_equal(scene.error.text, "job job: server 3 is said to be lost; the job has 3 servers");
+  scene.cluster.job_id++;
+  assert_int_equal(map(&scene, 2, 1, 0), ZPS_ERR_UNKNOWN);
+  assert_int_equal(zps_shard_job_replay(scene.shard, scene.cluster.job_id, 2, &scene.error), ZPS_ERR_UNKNOWN);
+  scene.cluster.job_id--;
+  /* Of another server it may be as large as it likes. */
+  const uint32_t owners[] = {1, 1};
+  struct zps_tensor_spec wide = scene.tensor->spec;
+  wide.tensor = 50;
+  wide.rows = 1 << 24;
+  wide.width = UINT32_MAX;
+  wide.dtype = ZPS_DTYPE_F64;
+  wide.n_parts = 2;
+  wide.owners = owners;
+  strcpy(wide.name, "wide");
+  assert_int_equal(zps_shard_tensor_open(scene.shard, &wide, &scene.error), ZPS_OK);
+  assert_int_equal(map(&scene, 2, 1, 2), ZPS_ERR_INVALID);
+  assert_non_null(strstr(scene.error.text, "job job, tensor wide: a partition of "));
+  assert_non_null(strstr(scene.error.text, " is too large"));
+  /* Nothing has changed. */
+  assert_int_equal(cluster_stats(&scene.cluster, scene.tensor).parts_here, PARTS - 3);
+  for (uint32_t rank = 1; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, 8, rank, 60000);
+  for (uint32_t rank = 0; rank < RANKS; rank++) {
+    cluster_check(&scene.cluster, scene.tensor, 8, rank);
+    cluster_done(&scene.cluster, scene.tensor, 8, rank);
+  }
+  close_scene(&scene);
+}
+
+/* Owners are those that the tensor was laid out for; also when it is opened after the loss. */
+static void test_tensors_that_come_later(void **state) {
+  (void)state;
+  struct scene scene;
+  open_scene(&scene, 20000);
+  assert_int_equal(map(&scene, 2, 1, 2), ZPS_OK);
+  follow(&scene, 2, true);
+  struct cluster_tensor *later = cluster_tensor(&scene.cluster, 5000, 1, ZPS_DTYPE_F64, ZPS_OP_MEAN, PARTS, 0.5);
+  assert_int_equal(cluster_stats(&scene.cluster, later).parts_here, PARTS);
+  const uint32_t owners[] = {3};
+  struct zps_tensor_spec strange = scene.tensor->spec;
+  strange.tensor = 50;
+  strange.n_parts = 1;
+  strange.owners = owners;
+  assert_int_equal(zps_shard_tensor_open(scene.shard, &strange, &scene.error), ZPS_ERR_INVALID);
+  assert_non_null(strstr(scene.error.text, "partition 0 is server 3's; the job has 3"));
+  close_scene(&scene);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_in_the_middle_of_rounds),
+      cmocka_unit_test(test_a_rank_gives_again),
+      cmocka_unit_test(test_at_any_time),
+      cmocka_unit_test(test_refusals),
+      cmocka_unit_test(test_tensors_that_come_later),
+  };
+  logs_start();
+  return cmocka_run_group_tests(tests, NULL, logs_check);
+}
