@@ -125,7 +125,7 @@ static void test_a_rank_gives_again(void **state) {
 /* Whatever a round is at: reads, sums on the pool, sums of this thread, sums on their way. */
 static void test_at_any_time(void **state) {
   (void)state;
-  enum { ROUNDS = 60 };
+  enum { ROUNDS = 30 };
   static const uint64_t rows[] = {200, 20000, 300000};
   for (unsigned i = 0; i < sizeof rows / sizeof rows[0]; i++) {
     struct scene scene;
