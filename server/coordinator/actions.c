@@ -57,6 +57,13 @@ static zps_json *tensor_plan_params(const struct zps_action *action) {
   return zps_control_plan_write(&plan);
 }
 
+static zps_json *replay_params(const struct zps_action *action) {
+  struct zps_job_steps steps = action->job->map.steps;
+  steps.job_id = action->job->job_id;
+  steps.epoch = action->job->epoch;
+  return zps_control_job_steps_write(&steps);
+}
+
 static void reply(const struct zps_action *action, zps_json *result) {
   if (result) {
     zps_rpc_reply(action->token, result);
@@ -74,6 +81,8 @@ void zps_coordinator_act(void *ctx, const struct zps_action *action) {
     case ZPS_ACT_TENSOR_OPEN:
     case ZPS_ACT_TENSOR_FORGET:
     case ZPS_ACT_TENSORS_KEEP:
+    case ZPS_ACT_MAP_SERVER:
+    case ZPS_ACT_REPLAY_SERVER:
       zps_coordinator_call_server(action);
       break;
     case ZPS_ACT_JOIN_DONE:
@@ -97,6 +106,12 @@ void zps_coordinator_act(void *ctx, const struct zps_action *action) {
       break;
     case ZPS_ACT_RANK_LEFT:
       tell_worker(action, "rank.left", zps_control_rank_left_write(action->job->job_id, action->rank));
+      break;
+    case ZPS_ACT_MAP_RANK:
+      tell_worker(action, "job.map", zps_coordinator_map_params(action->job));
+      break;
+    case ZPS_ACT_REPLAY_RANK:
+      tell_worker(action, "job.replay", replay_params(action));
       break;
     case ZPS_ACT_TENSOR_PLAN:
       tell_worker(action, "tensor.plan", tensor_plan_params(action));

@@ -94,6 +94,7 @@ void zps_members_server_resume(struct zps_members *members, struct zps_member_se
     }
     tell_gone(members, job, i);
     zps_members_tensors_resume(members, job, i);
+    zps_members_map_server_back(members, job, i);
   }
   zps_members_jobs_try_open(members);
 }
@@ -123,6 +124,7 @@ void zps_members_rank_resume(struct zps_members *members, struct zps_member_job 
     zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_RANK_LEFT, .client = client, .job = job, .rank = r});
   }
   zps_members_plans_tell(members, job, rank);
+  zps_members_map_rank_back(members, job, rank->rank);
 }
 
 zps_err_t zps_members_resume(struct zps_members *members, struct zps_member_client *client,

@@ -84,6 +84,14 @@ static zps_json *job_open_params(const struct zps_member_job *job, uint32_t posi
   return params;
 }
 
+zps_json *zps_coordinator_map_params(const struct zps_member_job *job) {
+  struct zps_job_map map = {.job_id = job->job_id, .epoch = job->epoch};
+  if (zps_member_job_lost(job, &map.lost, &map.n_lost)) return NULL;
+  zps_json *params = zps_control_job_map_write(&map);
+  zps_job_map_fini(&map);
+  return params;
+}
+
 static zps_json *tensor_keep_params(const struct zps_member_job *job) {
   uint32_t *tensors = calloc(job->n_tensors + 1u, sizeof *tensors);
   for (uint32_t i = 0; tensors && i < job->n_tensors; i++) tensors[i] = job->tensors[i]->spec.tensor;
@@ -118,6 +126,15 @@ static zps_err_t make_params(const struct zps_coordinator_conn *conn, const stru
       *method_p = "tensor.keep";
       *params_p = tensor_keep_params(job);
       return ZPS_OK;
+    case ZPS_ACT_MAP_SERVER:
+      if (!job || job->epoch != call->epoch) return ZPS_ERR_UNKNOWN; /* another server is lost meanwhile */
+      *method_p = "job.map";
+      *params_p = zps_coordinator_map_params(job);
+      return ZPS_OK;
+    case ZPS_ACT_REPLAY_SERVER: /* its steps are the ranks' affair */
+      *method_p = "job.replay";
+      *params_p = zps_control_job_steps_write(&(struct zps_job_steps){.job_id = call->job_id, .epoch = call->epoch});
+      return ZPS_OK;
     case ZPS_ACT_RANK_GONE:
       *method_p = "rank.gone";
       *params_p = zps_control_rank_gone_write(
@@ -133,7 +150,7 @@ static zps_err_t make_params(const struct zps_coordinator_conn *conn, const stru
 static zps_err_t send_params(struct zps_coordinator_conn *conn, const struct zps_outbox_call *about, const char *method,
                              zps_json *params) {
   const uint64_t timeout_ms = conn->coordinator->config.call_timeout_ms;
-  if (about->type != ZPS_ACT_JOB_OPEN && about->type != ZPS_ACT_TENSOR_OPEN)
+  if (about->type != ZPS_ACT_JOB_OPEN && about->type != ZPS_ACT_TENSOR_OPEN && about->type != ZPS_ACT_MAP_SERVER)
     return zps_rpc_call(conn->rpc, method, params, timeout_ms, on_told, conn);
   struct zps_coordinator_call *call = calloc(1, sizeof *call);
   if (!call) {
@@ -141,7 +158,7 @@ static zps_err_t send_params(struct zps_coordinator_conn *conn, const struct zps
     return ZPS_ERR_NOMEM;
   }
   *call = (struct zps_coordinator_call){
-      .conn = conn, .type = about->type, .job_id = about->job_id, .tensor = about->tensor};
+      .conn = conn, .type = about->type, .job_id = about->job_id, .tensor = about->tensor, .epoch = about->epoch};
   const zps_err_t err = zps_rpc_call(conn->rpc, method, params, timeout_ms, on_answer, call);
   if (err) free(call);
   return err;
@@ -175,6 +192,7 @@ void zps_coordinator_call_server(const struct zps_action *action) {
                                        .position = action->position,
                                        .tensor = action->tensor ? action->tensor->spec.tensor : 0,
                                        .rank = action->rank,
+                                       .epoch = action->job->epoch,
                                        .code = action->code,
                                        .text = action->text};
   struct zps_error error;

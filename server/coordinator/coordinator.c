@@ -31,12 +31,24 @@ static void on_deadline(uv_timer_t *timer) {
   zps_coordinator_leave(timer->data);
 }
 
+/* A server that does not answer job.map keeps a job from going on: it counts as lost. */
+static void map_answered(struct zps_coordinator *coordinator, const struct zps_coordinator_call *call) {
+  struct zps_coordinator_conn *conn = call->conn;
+  zps_members_map_answered(coordinator->members, &conn->client, call->job_id, call->epoch,
+                           call->error.code == ZPS_ERR_TIMEOUT ? ZPS_ERR_CLOSED : call->error.code, call->error.text);
+  if (call->error.code != ZPS_ERR_TIMEOUT || !conn->rpc) return;
+  zps_members_client_lost(coordinator->members, &conn->client, call->error.text);
+  zps_rpc_close(conn->rpc, false);
+}
+
 static void answered(struct zps_coordinator *coordinator, struct zps_coordinator_call *call) {
   struct zps_members *members = coordinator->members;
   const struct zps_error *error = &call->error;
   if (call->type == ZPS_ACT_TENSOR_OPEN)
     zps_members_tensor_opened(members, &call->conn->client, call->job_id, call->tensor, error->code, error->text,
                               zps_clock_ns());
+  else if (call->type == ZPS_ACT_MAP_SERVER)
+    map_answered(coordinator, call);
   else if (call->type == ZPS_ACT_JOB_OPEN)
     zps_members_job_opened(members, &call->conn->client, call->job_id, error->code, error->text, zps_clock_ns());
   else
@@ -192,6 +204,7 @@ zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_c
   coordinator->config = *config;
   coordinator->incarnation = incarnation;
   const struct zps_members_config members = {.min_servers = config->min_servers,
+                                             .replays = config->server_loss_replays,
                                              .max_jobs = ZPS_JOBS_MAX,
                                              .max_tensors = ZPS_TENSORS_MAX,
                                              .ctx = coordinator,
@@ -247,6 +260,7 @@ const char *zps_coordinator_address(const struct zps_coordinator *coordinator) {
 void zps_coordinator_reload(struct zps_coordinator *coordinator, const struct zps_coordinator_config *config) {
   coordinator->config.call_timeout_ms = config->call_timeout_ms;
   zps_coordinator_enter(coordinator);
+  zps_members_set_replays(coordinator->members, config->server_loss_replays);
   zps_members_set_min_servers(coordinator->members, config->min_servers);
   zps_coordinator_leave(coordinator);
 }

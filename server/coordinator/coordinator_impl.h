@@ -27,9 +27,9 @@ struct zps_coordinator_conn {
 /* A call to a server that is on its way, and what came of it; or of one that could not be made. */
 struct zps_coordinator_call {
   struct zps_coordinator_conn *conn;
-  enum zps_action_type type; /* JOB_OPEN, TENSOR_OPEN: the answer; else the job fails */
+  enum zps_action_type type; /* JOB_OPEN, TENSOR_OPEN, MAP_SERVER: the answer; else the job fails */
   uint64_t job_id;
-  uint32_t tensor;
+  uint32_t tensor, epoch;
   struct zps_error error;
   struct zps_coordinator_call *next;
 };
@@ -73,6 +73,7 @@ void zps_coordinator_message(void *ctx, struct zps_rpc_conn *rpc, const char *me
 void zps_coordinator_call_server(const struct zps_action *action);
 /* Sends what waits for this server, as far as there is room. */
 void zps_coordinator_flush(struct zps_coordinator_conn *conn);
+zps_json *zps_coordinator_map_params(const struct zps_member_job *job);        /* job.map; NULL when memory is short */
 zps_err_t zps_coordinator_send(void *ctx, const struct zps_outbox_call *call); /* of its outbox */
 /* actions.c */
 void zps_coordinator_act(void *ctx, const struct zps_action *action);

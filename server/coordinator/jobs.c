@@ -57,6 +57,7 @@ zps_err_t zps_members_job_create(struct zps_members *members, const struct zps_j
 
 void zps_members_job_free(struct zps_member_job *job) {
   for (uint32_t i = 0; i < job->world; i++) free(job->ranks[i]);
+  zps_members_map_end(job);
   zps_members_groups_free(job);
   zps_members_tensors_free(job);
   free(job->ranks);
@@ -94,6 +95,7 @@ static void job_fail(struct zps_members *members, struct zps_member_job *job, zp
   if (job->state != ZPS_JOB_RUNNING) return;
   zps_fail(&job->error, code, "%s", text);
   job_set_state(job, ZPS_JOB_CLOSING);
+  zps_members_map_end(job);
   zps_members_tensors_fail(members, job, NULL, code, text);
   zps_members_groups_fail(members, job, code, text);
   for (uint32_t r = 0; r < job->world; r++) {
@@ -203,7 +205,7 @@ void zps_members_job_server_lost(struct zps_members *members, struct zps_member_
              server->index, server->name, server->host, server->pid, reason);
     if (job->state == ZPS_JOB_OPENING) {
       zps_members_job_drop_joins(members, job, error.code, error.text);
-    } else {
+    } else if (job->state == ZPS_JOB_RUNNING && !zps_members_map_lost(members, job, i, server, reason, &error)) {
       job_fail(members, job, error.code, ZPS_NO_RANK, error.text);
     }
     return;
@@ -276,6 +278,7 @@ zps_err_t zps_members_leave(struct zps_members *members, struct zps_member_clien
     zps_members_job_close(members, job, job->state == ZPS_JOB_CLOSING ? job->error.text : "all ranks have left");
     return ZPS_OK;
   }
+  zps_members_map_left(members, job);
   for (uint32_t r = 0; r < job->world && job->state == ZPS_JOB_RUNNING; r++) {
     if (job->ranks[r]->state != ZPS_RANK_IN) continue;
     zps_members_act(members,

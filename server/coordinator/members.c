@@ -50,6 +50,10 @@ void zps_members_set_min_servers(struct zps_members *members, uint32_t min_serve
   zps_members_jobs_try_open(members);
 }
 
+void zps_members_set_replays(struct zps_members *members, bool replays) {
+  members->config.replays = replays;
+}
+
 unsigned zps_members_servers(const struct zps_members *members) {
   return members->n_servers;
 }

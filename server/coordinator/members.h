@@ -7,6 +7,11 @@
  * the next join of its name starts a new job, so that a run can be repeated without waiting for stragglers. Each job
  * that some rank has joined ends with one ZPS_ACT_JOB_ENDED, which tells the first cause of its failure.
  *
+ * A running job that loses a server goes on with those that are left, if the configuration says so: they are told
+ * (ZPS_ACT_MAP_SERVER), then the ranks (ZPS_ACT_MAP_RANK), which say what they have begun and not finished; then all
+ * hear of it (ZPS_ACT_REPLAY_SERVER, ZPS_ACT_REPLAY_RANK). Another loss meanwhile begins this anew. The job is RUNNING
+ * all the while.
+ *
  * Every request handed in with a token is answered exactly once, by one of the _DONE or _FAILED actions, also when its
  * client is lost; unless the call itself returned an error, then the caller answers it.
  */
@@ -18,6 +23,7 @@
 #include "common/plan/report.h"
 #include "proto/control_group.h"
 #include "proto/control_job.h"
+#include "proto/control_map.h"
 #include "proto/control_server.h"
 #include "proto/control_tensor.h"
 
@@ -62,6 +68,7 @@ struct zps_member_rank {
   uint64_t until_ns;
   struct zps_tally tally; /* of its rounds, but for those of internal tensors */
   uint64_t told_ns;       /* when it last told of them; 0: not yet */
+  uint32_t mapped_epoch;  /* the last one of which it has said job.mapped */
 };
 
 /* Ranks that meet, by a name (groups.c). */
@@ -99,6 +106,24 @@ struct zps_member_tensor {
   struct zps_member_plan *plan;      /* where its scheme is to be chosen; else NULL */
 };
 
+enum zps_map_state {
+  ZPS_MAP_NONE,
+  ZPS_MAP_SERVERS, /* servers are to answer, then */
+  ZPS_MAP_RANKS,   /* ranks */
+  ZPS_MAP_OVER     /* just now */
+};
+
+/* The partitions of lost servers go to those that are left. */
+struct zps_member_map {
+  enum zps_map_state state;
+  unsigned n_pending;         /* SERVERS: that have not answered: */
+  bool *answered;             /* of each server of the job, whether it has */
+  uint64_t began_ns;          /* the first tick since the first loss; 0: there was none */
+  uint64_t deadline_ns;       /* of this epoch; 0: not set yet */
+  struct zps_job_steps steps; /* that ranks of this epoch have begun and not finished; kept for those that come back */
+  struct zps_error why;       /* the last loss */
+};
+
 enum zps_job_state { ZPS_JOB_JOINING, ZPS_JOB_OPENING, ZPS_JOB_RUNNING, ZPS_JOB_CLOSING };
 
 struct zps_member_job {
@@ -112,6 +137,7 @@ struct zps_member_job {
   struct zps_member_server **servers; /* from OPENING on; NULL: lost */
   uint32_t n_servers;
   unsigned n_pending;              /* OPENING: servers that have not answered job.open */
+  struct zps_member_map map;       /* RUNNING */
   struct zps_member_group *groups; /* that ranks have opened, and not all closed */
   uint32_t n_groups;
   struct zps_member_tensor **tensors; /* by ascending number */
@@ -129,6 +155,8 @@ enum zps_action_type {
   ZPS_ACT_TENSOR_OPEN,   /* server, job, tensor */
   ZPS_ACT_TENSOR_FORGET, /* server, job, tensor */
   ZPS_ACT_TENSORS_KEEP,  /* server, job: it forgets all tensors but the job's */
+  ZPS_ACT_MAP_SERVER,    /* server, job, position */
+  ZPS_ACT_REPLAY_SERVER, /* server, job, position */
   ZPS_ACT_JOIN_DONE,     /* client, token, job */
   ZPS_ACT_JOIN_FAILED,   /* client, token, code, text */
   ZPS_ACT_TENSOR_DONE,   /* client, token, job, tensor */
@@ -138,6 +166,8 @@ enum zps_action_type {
   ZPS_ACT_GROUP_FAILED,  /* client, token, group, code, text */
   ZPS_ACT_JOB_FAILED,    /* client, job, code, text, rank (or ZPS_NO_RANK) */
   ZPS_ACT_RANK_LEFT,     /* client, job, rank */
+  ZPS_ACT_MAP_RANK,      /* client, job, rank */
+  ZPS_ACT_REPLAY_RANK,   /* client, job, rank; the steps are job->map's */
   ZPS_ACT_TENSOR_PLAN,   /* client, job, tensor, runs, n_runs, whole */
   ZPS_ACT_JOB_ENDED,     /* job, code, text; code ZPS_OK: all ranks have left */
 };
@@ -163,6 +193,7 @@ struct zps_action {
 struct zps_members_config {
   uint32_t min_servers; /* a job starts on all servers there are, when there are at least so many */
   uint32_t max_jobs, max_tensors;
+  bool replays; /* jobs outlive servers, as long as one is left */
   void *ctx;
   /* Must not call into this module. An action that it cannot deliver it reports later, as a lost client. */
   void (*act)(void *ctx, const struct zps_action *action);
@@ -177,6 +208,7 @@ zps_err_t zps_members_create(const struct zps_members_config *config, struct zps
 /* Every client must have been reported lost. NULL is allowed. */
 void zps_members_destroy(struct zps_members *members);
 void zps_members_set_min_servers(struct zps_members *members, uint32_t min_servers);
+void zps_members_set_replays(struct zps_members *members, bool replays);
 
 /* ZPS_ERR_BUSY: a live server has this name. ZPS_ERR_REFUSED: its fabric cannot talk with the other servers'. A server
  * that registers again from the same process goes on as it was, where `resumes`: jobs that it has no longer are lost to
@@ -225,6 +257,17 @@ zps_err_t zps_members_running(const struct zps_member_job *job, uint64_t job_id,
 /* A server answered job.open; `code` with `text` when it refused or did not answer in time. */
 void zps_members_job_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
                             zps_err_t code, const char *text, uint64_t now_ns);
+
+/* A server answered job.map of this epoch; likewise. One that refuses ends the job; one that does not answer is to be
+ * reported lost. */
+void zps_members_map_answered(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
+                              uint32_t epoch, zps_err_t code, const char *text);
+/* A rank lives in this epoch, and has begun and not finished these steps. Of an epoch that is over it is passed over.
+ */
+zps_err_t zps_members_mapped(struct zps_members *members, struct zps_member_client *client,
+                             const struct zps_job_steps *steps, struct zps_error *error) ZPS_MUSTCHECK;
+/* The positions of the job's servers that are lost, for zps_control_job_map_write(): *lost_p is malloc'd. */
+zps_err_t zps_member_job_lost(const struct zps_member_job *job, uint32_t **lost_p, uint32_t *n_p) ZPS_MUSTCHECK;
 
 /* The job cannot go on, for a cause that its members have no part in: its joins fail, or all ranks hear why. */
 void zps_members_job_fail(struct zps_members *members, uint64_t job_id, zps_err_t code, const char *text);

@@ -27,6 +27,7 @@ struct zps_members {
   uint32_t next_server;
   uint32_t epoch;
   unsigned n_away; /* servers and ranks without a connection that may come back */
+  uint64_t now_ns; /* of the last tick, which follows every event */
   bool draining;
 };
 
@@ -65,6 +66,21 @@ void zps_members_rank_lost(struct zps_members *members, struct zps_member_job *j
                            const char *reason);
 /* Without telling anybody. */
 void zps_members_job_free(struct zps_member_job *job);
+
+/* maps.c */
+/* The server at this position was lost: others take over. False: they cannot, the job fails. */
+bool zps_members_map_lost(struct zps_members *members, struct zps_member_job *job, uint32_t position,
+                          const struct zps_member_server *server, const char *reason, const struct zps_error *why);
+/* A rank is no longer in the job: the others may be all that were to answer. */
+void zps_members_map_left(struct zps_members *members, struct zps_member_job *job);
+/* A server or rank is back: what it missed follows. */
+void zps_members_map_server_back(struct zps_members *members, const struct zps_member_job *job, uint32_t position);
+void zps_members_map_rank_back(struct zps_members *members, const struct zps_member_job *job, uint32_t rank);
+/* The job fails, or ends. */
+void zps_members_map_end(struct zps_member_job *job);
+uint64_t zps_members_map_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
+/* Partitions that the layout gives to lost servers go to those that are left. */
+void zps_members_map_owners(const struct zps_member_job *job, uint32_t *owners, uint32_t n_parts);
 
 /* joins.c */
 void zps_members_join_answer(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
@@ -108,6 +124,8 @@ void zps_members_plans_tell(struct zps_members *members, const struct zps_member
 /* Answers the waiting requests of `client`, or of all when NULL, with this failure. */
 void zps_members_tensors_fail(struct zps_members *members, struct zps_member_job *job,
                               const struct zps_member_client *client, zps_err_t code, const char *text);
+/* Tensors that are being opened wait for this server no longer. */
+void zps_members_tensors_server_lost(struct zps_members *members, struct zps_member_job *job, uint32_t position);
 void zps_members_tensors_free(struct zps_member_job *job);
 /* The server, number `position` of the job, comes back: it is asked again to open what it has not, and told what there
  * is. */

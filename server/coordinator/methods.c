@@ -169,6 +169,17 @@ static zps_err_t job_memory(struct zps_coordinator_conn *conn, const zps_json *p
   return err ? err : zps_members_memory(&conn->client, job_id, memory, error);
 }
 
+static zps_err_t job_mapped(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
+                            struct zps_error *error) {
+  (void)request;
+  struct zps_job_steps steps;
+  zps_err_t err = zps_control_job_steps_read(params, &steps, error);
+  if (err) return err;
+  err = zps_members_mapped(conn->coordinator->members, &conn->client, &steps, error);
+  zps_job_steps_fini(&steps);
+  return err;
+}
+
 /* Rows ahead of one that makes no sense count. */
 static zps_err_t job_stats(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                            struct zps_error *error) {
@@ -273,6 +284,7 @@ static const struct method {
     {"job.peers", ZPS_CONN_WORKER, false, job_peers},
     {"job.linked", ZPS_CONN_WORKER, false, job_linked},
     {"job.memory", ZPS_CONN_WORKER, true, job_memory},
+    {"job.mapped", ZPS_CONN_WORKER, true, job_mapped},
     {"group.open", ZPS_CONN_WORKER, false, group_open},
     {"group.close", ZPS_CONN_WORKER, false, group_close},
     {"job.stats", ZPS_CONN_WORKER, true, job_stats},

@@ -20,6 +20,7 @@ struct zps_outbox_call {
   uint32_t position; /* JOB_OPEN */
   uint32_t tensor;   /* TENSOR_OPEN, TENSOR_FORGET */
   uint32_t rank;     /* RANK_GONE */
+  uint32_t epoch;    /* MAP_SERVER, REPLAY_SERVER */
   zps_err_t code;    /* RANK_GONE */
   const char *text;  /* RANK_GONE, JOB_CLOSE; the outbox keeps a copy of its own */
 };

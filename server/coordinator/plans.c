@@ -83,6 +83,7 @@ static zps_err_t survey(const struct zps_member_job *job, const struct zps_tenso
   }
   cluster->servers_apart = true;
   for (uint32_t i = 0; i < job->n_servers; i++) {
+    if (!job->servers[i]) continue;
     const char *const host = job->servers[i]->host;
     if (bsearch(&host, hosts, n, sizeof *hosts, compare_names)) cluster->servers_apart = false;
   }

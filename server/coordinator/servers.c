@@ -117,6 +117,7 @@ void zps_members_client_lost(struct zps_members *members, struct zps_member_clie
 }
 
 uint64_t zps_members_tick(struct zps_members *members, uint64_t now_ns) {
+  members->now_ns = now_ns;
   uint64_t deadline = zps_members_away_tick(members, now_ns);
   for (struct zps_member_job *job = members->jobs, *next; job; job = next) {
     next = job->next;
@@ -126,6 +127,8 @@ uint64_t zps_members_tick(struct zps_members *members, uint64_t now_ns) {
   for (struct zps_member_job *job = members->jobs; job; job = job->next) {
     const uint64_t groups_deadline = zps_members_groups_tick(members, job, now_ns);
     if (groups_deadline < deadline) deadline = groups_deadline;
+    const uint64_t map_deadline = zps_members_map_tick(members, job, now_ns);
+    if (map_deadline < deadline) deadline = map_deadline;
     const uint64_t closes_deadline = zps_members_closes_tick(members, job, now_ns);
     if (closes_deadline < deadline) deadline = closes_deadline;
   }

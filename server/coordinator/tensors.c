@@ -227,12 +227,16 @@ static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *
   tensor->spec.job_id = job->job_id;
   tensor->spec.tensor = job->next_tensor++;
   set_owners(job, &tensor->spec, layout, owners);
+  zps_members_map_owners(job, owners, spec->n_parts);
   tensor->spec.owners = owners;
   if (ranks) memcpy(ranks, spec->ranks, spec->n_ranks * sizeof *ranks);
   tensor->spec.ranks = ranks;
   tensor->first_rank = rank;
   tensor->opened = opened;
-  tensor->n_pending = job->n_servers;
+  for (uint32_t i = 0; i < job->n_servers; i++) {
+    opened[i] = !job->servers[i]; /* a lost one is not asked */
+    tensor->n_pending += !opened[i];
+  }
   job->tensors[job->n_tensors++] = tensor;
   *tensor_p = tensor;
   return ZPS_OK;
@@ -283,13 +287,30 @@ zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_me
   tensor->waiters = waiter;
   zps_log_info("job '%s': tensor %u '%s', %llu x %u %s in %u partitions", job->name, tensor->spec.tensor, spec.name,
                (unsigned long long)spec.rows, spec.width, zps_dtype_name(spec.dtype), spec.n_parts);
-  for (uint32_t i = 0; i < job->n_servers; i++)
+  for (uint32_t i = 0; i < job->n_servers; i++) {
+    if (!job->servers[i]) continue;
     zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_TENSOR_OPEN,
                                                   .client = job->servers[i]->client,
                                                   .job = job,
                                                   .tensor = tensor,
                                                   .position = i});
+  }
   return ZPS_OK;
+}
+
+/* The server at this position need not answer any more. */
+static void answered(struct zps_members *members, struct zps_member_job *job, struct zps_member_tensor *tensor,
+                     uint32_t position, uint64_t now_ns) {
+  if (tensor->state != ZPS_TENSOR_OPENING || tensor->opened[position]) return;
+  tensor->opened[position] = true;
+  if (--tensor->n_pending > 0) return;
+  tensor->state = ZPS_TENSOR_OPEN;
+  tensor->opened_ns = now_ns;
+  answer_waiters(members, job, tensor, NULL, ZPS_OK, NULL);
+}
+
+void zps_members_tensors_server_lost(struct zps_members *members, struct zps_member_job *job, uint32_t position) {
+  for (uint32_t i = 0; i < job->n_tensors; i++) answered(members, job, job->tensors[i], position, members->now_ns);
 }
 
 void zps_members_tensor_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
@@ -309,11 +330,7 @@ void zps_members_tensor_opened(struct zps_members *members, struct zps_member_cl
     answer_waiters(members, job, tensor, NULL, tensor->error.code, tensor->error.text);
     return;
   }
-  tensor->opened[position] = true;
-  if (--tensor->n_pending > 0) return;
-  tensor->state = ZPS_TENSOR_OPEN;
-  tensor->opened_ns = now_ns;
-  answer_waiters(members, job, tensor, NULL, ZPS_OK, NULL);
+  answered(members, job, tensor, position, now_ns);
 }
 
 void zps_members_tensors_resume(struct zps_members *members, const struct zps_member_job *job, uint32_t position) {

@@ -7,6 +7,7 @@
 
 #include "common/base/config.h"
 
+enum zps_server_loss { ZPS_SERVER_LOSS_REPLAY, ZPS_SERVER_LOSS_FAIL };
 enum zps_roles { ZPS_ROLES_BOTH, ZPS_ROLES_SERVER, ZPS_ROLES_COORDINATOR };
 
 struct zps_options {
@@ -22,6 +23,7 @@ struct zps_options {
   uint64_t control_heartbeat_ms, control_dead_ms, control_resume_grace_ms;
 
   uint64_t coordinator_min_servers, coordinator_call_timeout_ms;
+  int coordinator_server_loss; /* enum zps_server_loss */
 
   char *server_name, *server_host;
   uint64_t server_memory_limit_bytes, server_read_budget_bytes, server_reduce_threads;

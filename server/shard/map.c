@@ -32,7 +32,18 @@ static uint32_t drop_rounds(struct zps_job *job) {
   return n;
 }
 
+/* The call was made before, and its answer did not reach the coordinator. */
+static bool is_done(const struct zps_job *job, const struct zps_job_map *map) {
+  uint32_t n = 0;
+  if (map->epoch != job->epoch || !job->servers_lost) return false;
+  for (uint32_t i = 0; i < job->n_servers; i++) n += job->servers_lost[i];
+  for (uint32_t i = 0; i < map->n_lost; i++)
+    if (map->lost[i] >= job->n_servers || !job->servers_lost[map->lost[i]]) return false;
+  return n == map->n_lost;
+}
+
 zps_err_t zps_job_map(struct zps_job *job, const struct zps_job_map *map, struct zps_error *error) {
+  if (is_done(job, map)) return ZPS_OK;
   zps_err_t code = check(job, map, error);
   if (code != ZPS_OK) return code;
   bool *const lost = calloc(job->n_servers, sizeof *lost);

@@ -57,8 +57,9 @@ zps_err_t zps_shard_tensor_close(struct zps_shard *shard, uint64_t job_id, uint3
 /* Aborts what is in flight (ranks that are still there are told `reason`) and frees the job. ZPS_ERR_UNKNOWN. */
 zps_err_t zps_shard_job_close(struct zps_shard *shard, uint64_t job_id, const char *reason) ZPS_MUSTCHECK;
 /* The job goes on without servers that were lost: partitions of theirs are this server's from here on, and rounds in
- * flight are dropped, of which no rank is told. ZPS_ERR_UNKNOWN, ZPS_ERR_STALE: the job lives in this epoch or a later
- * one; ZPS_ERR_INVALID: it cannot have so many partitions. Then nothing has changed. */
+ * flight are dropped, of which no rank is told. ZPS_ERR_UNKNOWN, ZPS_ERR_STALE: the job lives in a later epoch, or in
+ * this one by another map (the same again is no error); ZPS_ERR_INVALID: it cannot have so many partitions. Then
+ * nothing has changed. */
 zps_err_t zps_shard_job_map(struct zps_shard *shard, const struct zps_job_map *map,
                             struct zps_error *error) ZPS_MUSTCHECK;
 /* All ranks live in this epoch, and read nothing any more of the rounds that were dropped. ZPS_ERR_UNKNOWN. */

@@ -9,7 +9,7 @@
 #include "common/codec/order.h"
 #include "common/codec/partition_murmur.h"
 #include "common/codec/values.h"
-#include "common/session/owners.h"
+#include "common/codec/owners.h"
 #include "server/shard/shard_impl.h"
 #include "server/shard/job.h"
 #include "server/shard/sum.h"

@@ -1,7 +1,8 @@
 /*
  * Every short sequence of events, and many long random ones, against invariants of the membership module: no request is
  * answered twice or never, servers hear a consistent story of every job, each job's end is told once with the first
- * cause of its failure, nothing is left over.
+ * cause of its failure, servers take over before ranks are asked and all ranks answer before rounds are played again,
+ * nothing is left over.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +18,7 @@
 #include "common/base/rng.h"
 #include "server/coordinator/members.h"
 
-enum { N_SERVERS = 2, N_WORKERS = 4, TOKENS_MAX = 512, HELD_MAX = 16, OPEN_MAX = 64, STORIES_MAX = 512 };
+enum { N_SERVERS = 3, N_WORKERS = 4, TOKENS_MAX = 512, HELD_MAX = 16, OPEN_MAX = 64, STORIES_MAX = 512 };
 
 /* Workers 0 and 1 are a job of two; 2 wants the rank of 0; 3 says the world is three. */
 static const struct { uint32_t rank, world; } workers[N_WORKERS] = {{0, 2}, {1, 2}, {0, 2}, {1, 3}};
@@ -25,6 +26,7 @@ static const struct { uint32_t rank, world; } workers[N_WORKERS] = {{0, 2}, {1, 
 struct held { /* a server's view of a job */
   uint64_t job_id;
   bool answered;
+  uint32_t asked, mapped, replayed; /* epochs of job.map: told, answered; of job.replay */
 };
 
 struct fake {
@@ -35,13 +37,20 @@ struct fake {
   uint64_t job_id; /* workers: of the last JOIN_DONE */
   uint32_t tensor; /* and of the last TENSOR_DONE */
   bool in, failed;
-  bool away; /* its connection is gone, and it means to come back */
+  bool away;                        /* its connection is gone, and it means to come back */
+  uint32_t asked, mapped, replayed; /* as of servers */
 };
 
 struct request { /* tensor.open a server has to answer */
   unsigned server;
   uint64_t job_id;
   uint32_t tensor;
+};
+
+struct map { /* job.map a server has to answer */
+  unsigned server;
+  uint64_t job_id;
+  uint32_t epoch;
 };
 
 struct story { /* a job as the coordinator saw it */
@@ -57,6 +66,9 @@ struct world {
   unsigned n_tokens;
   struct request open[OPEN_MAX];
   unsigned n_open;
+  struct map maps[OPEN_MAX];
+  unsigned n_maps;
+  bool replays;
   struct story stories[STORIES_MAX];
   unsigned n_stories;
   struct zps_rng rng;
@@ -100,6 +112,21 @@ static struct held *held_find(struct fake *server, uint64_t job_id) {
   return NULL;
 }
 
+/* Servers have all answered job.map of the job's epoch. */
+static void check_servers_mapped(struct world *world, const struct zps_member_job *job) {
+  for (uint32_t i = 0; i < job->n_servers; i++) {
+    if (!job->servers[i]) continue;
+    const struct held *at = held_find(&world->fakes[job->servers[i]->pid], job->job_id); /* maybe away */
+    assert_true(at && at->mapped == job->epoch);
+  }
+}
+
+/* Ranks have, too. */
+static void check_ranks_mapped(struct world *world, const struct zps_member_job *job) {
+  for (uint32_t r = 0; r < job->world; r++)
+    if (job->ranks[r]->state == ZPS_RANK_IN) assert_int_equal(world->fakes[job->ranks[r]->pid].mapped, job->epoch);
+}
+
 static void on_act(void *ctx, const struct zps_action *action) {
   struct world *world = ctx;
   if (action->type == ZPS_ACT_JOB_ENDED) {
@@ -109,7 +136,7 @@ static void on_act(void *ctx, const struct zps_action *action) {
   const unsigned who = fake_of(world, action->client);
   struct fake *fake = &world->fakes[who];
   struct held *held = NULL;
-  if (action->type <= ZPS_ACT_TENSORS_KEEP) {
+  if (action->type <= ZPS_ACT_REPLAY_SERVER) {
     assert_true(who < N_SERVERS && fake->up);
     held = held_find(fake, action->job->job_id);
     assert_int_equal(held != NULL, action->type != ZPS_ACT_JOB_OPEN);
@@ -136,6 +163,33 @@ static void on_act(void *ctx, const struct zps_action *action) {
     case ZPS_ACT_TENSORS_KEEP:
       assert_true(held->answered);
       break;
+    case ZPS_ACT_MAP_SERVER:
+      assert_true(world->replays && held->answered && action->job->epoch >= held->asked && world->n_maps < OPEN_MAX);
+      assert_int_equal(action->job->state, ZPS_JOB_RUNNING);
+      assert_ptr_equal(action->job->servers[action->position], fake->client.server);
+      held->asked = action->job->epoch;
+      world->maps[world->n_maps++] =
+          (struct map){.server = who, .job_id = action->job->job_id, .epoch = action->job->epoch};
+      break;
+    case ZPS_ACT_REPLAY_SERVER:
+      assert_true(action->job->epoch >= held->replayed && held->mapped == action->job->epoch);
+      check_servers_mapped(world, action->job);
+      check_ranks_mapped(world, action->job);
+      held->replayed = action->job->epoch;
+      break;
+    case ZPS_ACT_MAP_RANK:
+      assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id);
+      assert_true(action->job->epoch >= fake->asked);
+      check_servers_mapped(world, action->job);
+      fake->asked = action->job->epoch;
+      break;
+    case ZPS_ACT_REPLAY_RANK:
+      assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id);
+      assert_true(action->job->epoch >= fake->replayed);
+      check_servers_mapped(world, action->job);
+      check_ranks_mapped(world, action->job);
+      fake->replayed = action->job->epoch;
+      break;
     case ZPS_ACT_JOIN_DONE:
       assert_int_equal(action->job->state, ZPS_JOB_RUNNING);
       for (uint32_t i = 0; i < action->job->n_servers; i++) {
@@ -147,6 +201,7 @@ static void on_act(void *ctx, const struct zps_action *action) {
       fake->in = true;
       fake->failed = false;
       fake->job_id = action->job->job_id;
+      fake->asked = fake->mapped = fake->replayed = 0;
       break;
     case ZPS_ACT_TENSOR_DONE:
       assert_true(fake->in && !fake->failed && fake->job_id == action->job->job_id);
@@ -208,7 +263,18 @@ static void check_job(struct world *world, const struct zps_member_job *job) {
   if (job->state > ZPS_JOB_JOINING) assert_int_equal(present, job->world);
   if (job->state == ZPS_JOB_OPENING || job->state == ZPS_JOB_RUNNING) {
     assert_int_equal(n_lost, 0);
-    for (uint32_t i = 0; i < job->n_servers; i++) assert_non_null(job->servers[i]);
+    uint32_t n_servers = 0;
+    for (uint32_t i = 0; i < job->n_servers; i++) n_servers += job->servers[i] != NULL;
+    if (job->state == ZPS_JOB_OPENING || !world->replays) assert_int_equal(n_servers, job->n_servers);
+    assert_true(n_servers > 0);
+    if (n_servers == job->n_servers) assert_int_equal(job->map.state, ZPS_MAP_NONE);
+    for (uint32_t r = 0; job->state == ZPS_JOB_RUNNING && n_servers < job->n_servers && r < job->world; r++) {
+      if (job->ranks[r]->state != ZPS_RANK_IN || !job->ranks[r]->client) continue;
+      const bool is_over = job->map.state == ZPS_MAP_NONE || job->map.state == ZPS_MAP_OVER;
+      assert_int_equal(world->fakes[fake_of(world, job->ranks[r]->client)].replayed == job->epoch, is_over);
+    }
+    for (uint32_t i = 0; i < job->n_tensors; i++)
+      if (job->tensors[i]->state == ZPS_TENSOR_OPENING) assert_true(job->tensors[i]->n_pending > 0);
   }
   if (job->state == ZPS_JOB_JOINING && present == job->world) {
     bool waits = false; /* for one to come back */
@@ -248,6 +314,8 @@ static void register_tensor(struct world *world, struct fake *fake, uint64_t row
   if (zps_members_tensor_register(world->members, &fake->client, &spec, token, NULL)) ++*token;
 }
 
+static const char *const names[] = {"s0", "s1", "s2"};
+
 static void go_down(struct world *world, unsigned who) {
   struct fake *fake = &world->fakes[who];
   for (unsigned i = 0; i < world->n_open;) { /* the connection's pending calls fail with it, before it is gone */
@@ -259,6 +327,15 @@ static void go_down(struct world *world, unsigned who) {
     world->open[i] = world->open[--world->n_open];
     zps_members_tensor_opened(world->members, &fake->client, request.job_id, request.tensor, ZPS_ERR_CLOSED, "closed",
                               world->now_ns);
+  }
+  for (unsigned i = 0; i < world->n_maps;) {
+    if (world->maps[i].server != who) {
+      i++;
+      continue;
+    }
+    const struct map map = world->maps[i];
+    world->maps[i] = world->maps[--world->n_maps];
+    zps_members_map_answered(world->members, &fake->client, map.job_id, map.epoch, ZPS_ERR_CLOSED, "closed");
   }
   fake->up = false;
   zps_members_client_lost(world->members, &fake->client, "gone");
@@ -276,6 +353,12 @@ static void go_away(struct world *world, unsigned who) {
     else
       i++;
   }
+  for (unsigned i = 0; i < world->n_maps;) {
+    if (world->maps[i].server == who)
+      world->maps[i] = world->maps[--world->n_maps];
+    else
+      i++;
+  }
   fake->up = false;
   fake->away = true;
   zps_members_client_away(world->members, &fake->client, world->now_ns + 15 * ZPS_NS_PER_MS, "cut");
@@ -288,13 +371,8 @@ static void server_back(struct world *world, unsigned who) {
   uint64_t jobs[HELD_MAX];
   uint32_t n = 0;
   for (unsigned i = 0; i < fake->n_held; i++) jobs[n++] = fake->held[i].job_id;
-  const struct zps_server_spec spec = {.name = who ? "s1" : "s0",
-                                       .host = "h",
-                                       .pid = who,
-                                       .fabric = &fabric,
-                                       .secret = 1 + who,
-                                       .jobs = jobs,
-                                       .n_jobs = n};
+  const struct zps_server_spec spec = {
+      .name = names[who], .host = "h", .pid = who, .fabric = &fabric, .secret = 1 + who, .jobs = jobs, .n_jobs = n};
   for (unsigned i = 0; i < fake->n_held;) { /* closed meanwhile */
     const struct zps_member_job *job = zps_members_job_first(world->members);
     while (job && job->job_id != fake->held[i].job_id) job = job->next;
@@ -337,7 +415,7 @@ static void toggle(struct world *world, unsigned who) {
     go_down(world, who);
   } else if (who < N_SERVERS) {
     const struct zps_server_spec spec = {
-        .name = who ? "s1" : "s0", .host = "h", .pid = who, .fabric = &fabric, .secret = 1 + who};
+        .name = names[who], .host = "h", .pid = who, .fabric = &fabric, .secret = 1 + who};
     fake->up = true;
     assert_int_equal(zps_members_server_register(world->members, &fake->client, &spec, false, NULL), ZPS_OK);
   } else {
@@ -373,6 +451,28 @@ static void answer_all(struct world *world, zps_err_t code) {
   }
 }
 
+static void answer_maps(struct world *world, zps_err_t code) {
+  while (world->n_maps) {
+    const struct map map = world->maps[--world->n_maps];
+    struct fake *const fake = &world->fakes[map.server];
+    struct held *const held = held_find(fake, map.job_id);
+    if (held && !code && map.epoch > held->mapped) held->mapped = map.epoch;
+    zps_members_map_answered(world->members, &fake->client, map.job_id, map.epoch, code, code ? "no" : NULL);
+  }
+}
+
+static void say_mapped(struct world *world, struct fake *fake, uint32_t rank) {
+  uint64_t steps[] = {4, 5 + rank};
+  struct zps_tensor_steps tensor = {.tensor = fake->tensor, .n_steps = 2, .steps = steps};
+  struct zps_job_steps set = {.job_id = fake->job_id, .epoch = fake->asked - 1, .n_tensors = 1, .tensors = &tensor};
+  if (fake->asked == 0) return;
+  const zps_err_t err = zps_members_mapped(world->members, &fake->client, &set, NULL); /* late: means nothing */
+  assert_int_equal(err != ZPS_OK, !fake->in || fake->failed || fake->client.job == NULL);
+  set.epoch = fake->asked;
+  if (err == ZPS_OK) fake->mapped = fake->asked;
+  assert_int_equal(zps_members_mapped(world->members, &fake->client, &set, NULL), err);
+}
+
 static void link(struct world *world, struct fake *fake) {
   int *token = &world->tokens[world->n_tokens++];
   if (zps_members_linked(world->members, &fake->client, fake->job_id, 10, token, world->now_ns, NULL)) ++*token;
@@ -399,7 +499,7 @@ static void close_tensor(struct world *world, struct fake *fake) {
     ++*token;
 }
 
-enum { N_EVENTS = N_SERVERS + N_WORKERS + 16 };
+enum { N_EVENTS = N_SERVERS + N_WORKERS + 18 };
 
 static void event(struct world *world, unsigned what) {
   struct fake *w0 = &world->fakes[N_SERVERS], *w1 = &world->fakes[N_SERVERS + 1];
@@ -408,9 +508,11 @@ static void event(struct world *world, unsigned what) {
   switch (what) {
     case N_SERVERS + N_WORKERS:
       answer_all(world, ZPS_OK);
+      answer_maps(world, ZPS_OK);
       break;
     case N_SERVERS + N_WORKERS + 1:
       answer_all(world, ZPS_ERR_NOMEM);
+      answer_maps(world, ZPS_ERR_NOMEM);
       break;
     case N_SERVERS + N_WORKERS + 2:
       register_tensor(world, w0, 1000);
@@ -460,6 +562,12 @@ static void event(struct world *world, unsigned what) {
     case N_SERVERS + N_WORKERS + 15:
       close_tensor(world, w1);
       break;
+    case N_SERVERS + N_WORKERS + 16:
+      say_mapped(world, w0, 0);
+      break;
+    case N_SERVERS + N_WORKERS + 17:
+      say_mapped(world, w1, 1);
+      break;
     default:
       toggle(world, what);
   }
@@ -467,13 +575,19 @@ static void event(struct world *world, unsigned what) {
   check(world);
 }
 
-static void world_init(struct world *world, uint64_t seed) {
+static void world_init(struct world *world, uint64_t seed, bool replays) {
   memset(world, 0, offsetof(struct world, stories)); /* the stories are many, and counted */
   world->n_stories = 0;
   world->now_ns = 0;
+  world->replays = replays;
   world->rng = (struct zps_rng){seed};
-  const struct zps_members_config config = {
-      .min_servers = 1, .max_jobs = 8, .max_tensors = 2, .ctx = world, .act = on_act, .random = on_random};
+  const struct zps_members_config config = {.min_servers = 1,
+                                            .replays = replays,
+                                            .max_jobs = 8,
+                                            .max_tensors = 2,
+                                            .ctx = world,
+                                            .act = on_act,
+                                            .random = on_random};
   assert_int_equal(zps_members_create(&config, &world->members), ZPS_OK);
 }
 
@@ -498,34 +612,52 @@ static void world_fini(struct world *world) {
 
 static void test_every_sequence(void **state) {
   (void)state;
-  enum { DEPTH = 5 };
+  enum { DEPTH = 4 };
   unsigned long total = 1;
   for (unsigned i = 0; i < DEPTH; i++) total *= N_EVENTS;
   static struct world world;
   for (unsigned long sequence = 0; sequence < total; sequence++) {
-    world_init(&world, 1);
+    world_init(&world, 1, true);
     for (unsigned long rest = sequence, i = 0; i < DEPTH; i++, rest /= N_EVENTS)
       event(&world, (unsigned)(rest % N_EVENTS));
     world_fini(&world);
   }
 }
 
-/* Every continuation once a job of two runs on two servers. */
-static void test_every_sequence_of_a_running_job(void **state) {
-  (void)state;
-  enum { DEPTH = 5 };
+static const unsigned running[] = {0, 1, 2, N_SERVERS, N_SERVERS + 1, N_SERVERS + N_WORKERS};
+enum { N_RUNNING = sizeof running / sizeof running[0] };
+
+static void every_continuation(const unsigned *first, unsigned n, unsigned depth, bool replays) {
   unsigned long total = 1;
-  for (unsigned i = 0; i < DEPTH; i++) total *= N_EVENTS;
+  for (unsigned i = 0; i < depth; i++) total *= N_EVENTS;
   static struct world world;
   for (unsigned long sequence = 0; sequence < total; sequence++) {
-    world_init(&world, 1);
-    for (unsigned i = 0; i < N_SERVERS + 2; i++) event(&world, i);
-    event(&world, N_SERVERS + N_WORKERS);
+    world_init(&world, 1, replays);
+    for (unsigned i = 0; i < N_RUNNING; i++) event(&world, running[i]);
     assert_true(world.fakes[N_SERVERS].in && world.fakes[N_SERVERS + 1].in);
-    for (unsigned long rest = sequence, i = 0; i < DEPTH; i++, rest /= N_EVENTS)
+    for (unsigned i = 0; i < n; i++) event(&world, first[i]);
+    for (unsigned long rest = sequence, i = 0; i < depth; i++, rest /= N_EVENTS)
       event(&world, (unsigned)(rest % N_EVENTS));
     world_fini(&world);
   }
+}
+
+/* Once a job of two runs on three servers. */
+static void test_every_sequence_of_a_running_job(void **state) {
+  (void)state;
+  every_continuation(NULL, 0, 4, false);
+  every_continuation(NULL, 0, 4, true);
+}
+
+/* Once it has lost one: with a tensor that is open, or being opened; before servers have answered, and after. */
+static void test_every_sequence_after_a_loss(void **state) {
+  (void)state;
+  enum { ANSWER = N_SERVERS + N_WORKERS, REGISTER = N_SERVERS + N_WORKERS + 2 };
+  static const unsigned open[] = {REGISTER, ANSWER, 1}, opening[] = {REGISTER, 1},
+                        asked[] = {REGISTER, ANSWER, 1, ANSWER};
+  every_continuation(open, 3, 4, true);
+  every_continuation(opening, 2, 4, true);
+  every_continuation(asked, 4, 4, true);
 }
 
 static void test_random_sequences(void **state) {
@@ -533,7 +665,7 @@ static void test_random_sequences(void **state) {
   static struct world world;
   for (uint64_t seed = 0; seed < 5000; seed++) {
     struct zps_rng rng = {seed};
-    world_init(&world, seed);
+    world_init(&world, seed, seed % 4 > 0);
     for (unsigned i = 0; i < 200; i++) event(&world, (unsigned)zps_rng_below(&rng, N_EVENTS));
     world_fini(&world);
   }
@@ -545,7 +677,7 @@ static void test_random_sequences_of_connections(void **state) {
   static struct world world;
   for (uint64_t seed = 0; seed < 5000; seed++) {
     struct zps_rng rng = {seed};
-    world_init(&world, seed);
+    world_init(&world, seed, seed % 4 > 0);
     for (unsigned i = 0; i < N_SERVERS + 2; i++) event(&world, i);
     event(&world, N_SERVERS + N_WORKERS);
     for (unsigned i = 0; i < 200; i++) {
@@ -570,6 +702,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_every_sequence),
       cmocka_unit_test(test_every_sequence_of_a_running_job),
+      cmocka_unit_test(test_every_sequence_after_a_loss),
       cmocka_unit_test(test_random_sequences),
       cmocka_unit_test(test_random_sequences_of_connections),
   };

@@ -1,6 +1,6 @@
 /* Who sums which partition after servers were lost: a pure rule, which coordinator, servers and ranks apply alike. */
-#ifndef ZPS_SESSION_OWNERS_H
-#define ZPS_SESSION_OWNERS_H
+#ifndef ZPS_CODEC_OWNERS_H
+#define ZPS_CODEC_OWNERS_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -10,7 +10,8 @@
 /* Partitions in ascending order: one whose owner lives keeps it, one whose owner is lost goes to the living server with
  * the fewest partitions so far, ties to the lowest position. `owners` are those that the tensor was opened with, and
  * `lost` tells of all servers of the job that were lost so far, of which one at least lives: so the result does not
- * depend on the order in which they went. `reassigned` has n_parts places. */
+ * depend on the order in which they went. `reassigned` has n_parts places, and may be
+ * `owners`. */
 void zps_owners_reassign(const uint32_t *owners, uint32_t n_parts, uint32_t n_servers, const bool *lost,
                          uint32_t *reassigned);
 

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "common/session/owners.h"
+#include "common/codec/owners.h"
 
 static void check(const uint32_t *owners, const bool *lost, const uint32_t *wanted, uint32_t n_parts,
                   uint32_t n_servers) {

@@ -1,4 +1,4 @@
-#include "common/session/owners.h"
+#include "common/codec/owners.h"
 
 #include <assert.h>
 #include <string.h>
