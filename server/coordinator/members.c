@@ -14,18 +14,6 @@ zps_err_t zps_members_create(const struct zps_members_config *config, struct zps
   return ZPS_OK;
 }
 
-void zps_members_destroy(struct zps_members *members) {
-  if (!members) return;
-  while (members->jobs) { /* whose ranks are away */
-    struct zps_member_job *job = members->jobs;
-    members->jobs = job->next;
-    zps_members_job_free(job);
-  }
-  for (unsigned i = 0; i < members->n_servers; i++) free(members->servers[i]);
-  free(members->servers);
-  free(members);
-}
-
 bool zps_members_name_ok(const char *name) {
   const size_t len = strnlen(name, ZPS_NAME_MAX + 1);
   return len > 0 && len <= ZPS_NAME_MAX && zps_text_printable(name, len) == len;
@@ -43,11 +31,6 @@ zps_err_t zps_members_fabric_check(const struct zps_net_info *a, const char *who
       error, ZPS_ERR_REFUSED,
       "%s uses fabric provider %s (%s), but %s uses %s (%s): set the same provider and kind of address on both", who_a,
       a->provider, a->addr_format, who_b, b->provider, b->addr_format);
-}
-
-void zps_members_set_min_servers(struct zps_members *members, uint32_t min_servers) {
-  members->config.min_servers = min_servers;
-  zps_members_jobs_try_open(members);
 }
 
 void zps_members_set_replays(struct zps_members *members, bool replays) {

@@ -1,4 +1,4 @@
-/* Servers: in, draining, lost; and what ends with the connection of a client, or with time. */
+/* Servers: in, draining, lost; and what ends with the connection of a client, with time, or with the module. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -142,4 +142,21 @@ void zps_members_drain(struct zps_members *members) {
     if (job->state == ZPS_JOB_JOINING)
       zps_members_job_drop_joins(members, job, ZPS_ERR_REFUSED, "the coordinator is shutting down");
   }
+}
+
+void zps_members_set_min_servers(struct zps_members *members, uint32_t min_servers) {
+  members->config.min_servers = min_servers;
+  zps_members_jobs_try_open(members);
+}
+
+void zps_members_destroy(struct zps_members *members) {
+  if (!members) return;
+  while (members->jobs) { /* whose ranks are away */
+    struct zps_member_job *job = members->jobs;
+    members->jobs = job->next;
+    zps_members_job_free(job);
+  }
+  for (unsigned i = 0; i < members->n_servers; i++) free(members->servers[i]);
+  free(members->servers);
+  free(members);
 }
