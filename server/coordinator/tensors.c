@@ -322,7 +322,7 @@ void zps_members_tensor_opened(struct zps_members *members, struct zps_member_cl
   uint32_t position = 0;
   while (position < job->n_servers && job->servers[position] != server->server) position++;
   if (position == job->n_servers || tensor->opened[position]) return; /* it was asked twice */
-  if (code == ZPS_ERR_CLOSED && members->config.replays) return; /* its loss is said next */
+  if (code == ZPS_ERR_CLOSED && members->config.replays) return;      /* its loss is said next */
   if (code) {
     tensor->state = ZPS_TENSOR_FAILED;
     zps_fail(&tensor->error, code, "tensor '%s' of job '%s': server '%s' (host %.40s): %s", tensor->spec.name,

@@ -98,17 +98,17 @@ static void on_option_changed(void *ctx, const char *name, bool taken) {
 }
 
 static struct zps_coordinator_config coordinator_config(const struct zps_options *options) {
-  return (struct zps_coordinator_config){.listen = options->control_listen,
-                                         .socket = options->control_socket,
-                                         .socket_mode = options->socket_mode,
-                                         .socket_group = options->socket_group,
-                                         .heartbeat_ms = options->control_heartbeat_ms,
-                                         .dead_ms = options->control_dead_ms,
-                                         .resume_grace_ms = options->control_resume_grace_ms,
-                                         .call_timeout_ms = options->coordinator_call_timeout_ms,
-                                         .min_servers = (uint32_t)options->coordinator_min_servers,
-                                         .server_loss_replays =
-                                             options->coordinator_server_loss == ZPS_SERVER_LOSS_REPLAY};
+  return (struct zps_coordinator_config){
+      .listen = options->control_listen,
+      .socket = options->control_socket,
+      .socket_mode = options->socket_mode,
+      .socket_group = options->socket_group,
+      .heartbeat_ms = options->control_heartbeat_ms,
+      .dead_ms = options->control_dead_ms,
+      .resume_grace_ms = options->control_resume_grace_ms,
+      .call_timeout_ms = options->coordinator_call_timeout_ms,
+      .min_servers = (uint32_t)options->coordinator_min_servers,
+      .server_loss_replays = options->coordinator_server_loss == ZPS_SERVER_LOSS_REPLAY};
 }
 
 static zps_err_t reload(struct daemon *daemon, struct zps_error *error) {
