@@ -156,7 +156,10 @@ void rig_push(struct rig_rank *rank, uint32_t tensor, uint64_t step, uint32_t ti
 }
 
 static void run_epoch(struct zps_command *command, void *ctx) {
-  zps_link_set_epoch(((struct rig_rank *)ctx)->link, ((struct call *)command)->number);
+  struct rig_rank *const rank = ctx;
+  const uint32_t epoch = ((struct call *)command)->number;
+  rig_inbox_set_epoch(&rank->inbox, epoch);
+  zps_link_set_epoch(rank->link, epoch);
 }
 
 void rig_epoch(struct rig_rank *rank, uint32_t epoch) {

@@ -10,7 +10,7 @@ struct rig_rank;
 
 struct rig_result {
   struct rig_result *next;
-  uint32_t tensor, partition, nnz;
+  uint32_t tensor, partition, nnz, epoch;
   uint64_t step, len_bytes;
   uint8_t codec;
   bool was_inline, was_joined; /* joined: `data` is the slice taken out of it, as COO */
@@ -45,7 +45,8 @@ void rig_rank_close(struct rig_rank *rank);
 void rig_push(struct rig_rank *rank, uint32_t tensor, uint64_t step, uint32_t timeout_ms, uint64_t total_nnz,
               const struct rig_slice *slices, unsigned n);
 void rig_release(struct rig_rank *rank);
-/* From here on its frames are of this epoch; those of the server that are of another are dropped. */
+/* From here on its frames are of this epoch; those of the server that are of another are dropped, and so are results
+ * that came before. */
 void rig_epoch(struct rig_rank *rank, uint32_t epoch);
 /* Its pushes from here on are GIVE frames, or PUSH frames again. */
 void rig_gives(struct rig_rank *rank, bool gives);

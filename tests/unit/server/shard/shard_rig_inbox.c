@@ -23,11 +23,16 @@ void rig_inbox_init(struct rig_inbox *inbox) {
   pthread_condattr_destroy(&attr);
 }
 
-void rig_inbox_fini(struct rig_inbox *inbox) {
+static void drop_results(struct rig_inbox *inbox) {
   for (struct rig_result *result = inbox->results, *next; result; result = next) {
     next = result->next;
     free(result);
   }
+  inbox->results = NULL;
+}
+
+void rig_inbox_fini(struct rig_inbox *inbox) {
+  drop_results(inbox);
   struct kept_abort *const lists[] = {inbox->aborts, inbox->taken};
   for (unsigned i = 0; i < 2; i++) {
     for (struct kept_abort *kept = lists[i], *next; kept; kept = next) {
@@ -48,7 +53,18 @@ struct fetch {
   struct rig_result *result;
 };
 
+void rig_inbox_set_epoch(struct rig_inbox *inbox, uint32_t epoch) {
+  pthread_mutex_lock(&inbox->lock);
+  inbox->epoch = epoch;
+  drop_results(inbox);
+  pthread_mutex_unlock(&inbox->lock);
+}
+
 static void keep_result(struct rig_rank *rank, struct rig_result *result) {
+  if (result->epoch != rank->inbox.epoch) {
+    free(result);
+    return;
+  }
   pthread_mutex_lock(&rank->inbox.lock);
   result->next = rank->inbox.results;
   rank->inbox.results = result;
@@ -75,13 +91,15 @@ static void fetch_released(struct zps_bulk_read *read) {
   free(fetch);
 }
 
-static struct rig_result *new_result(const struct zps_frame_round *frame, const struct zps_slice *slice) {
+static struct rig_result *new_result(const struct rig_rank *rank, const struct zps_frame_round *frame,
+                                     const struct zps_slice *slice) {
   struct rig_result *result =
       aligned_alloc(16, (sizeof *result + (slice->len_bytes > 0 ? slice->len_bytes : 1) + 15) & ~15ull);
   RIG_CHECK(result);
   *result = (struct rig_result){.tensor = frame->tensor,
                                 .partition = slice->partition,
                                 .nnz = slice->nnz,
+                                .epoch = rank->inbox.epoch,
                                 .step = frame->step - frame->age,
                                 .len_bytes = slice->len_bytes,
                                 .codec = slice->codec,
@@ -112,7 +130,7 @@ static void take_joined(struct rig_rank *rank, const struct zps_frame_round *fra
     struct zps_slice one = {.partition = parts[i], .is_inline = true, .data = coo};
     one.nnz = zps_split_next(&split, layout->sizes[parts[i]]);
     one.len_bytes = zps_split_write(&split, coo);
-    struct rig_result *result = new_result(frame, &one);
+    struct rig_result *result = new_result(rank, frame, &one);
     result->was_joined = true;
     keep_result(rank, result);
   }
@@ -125,7 +143,7 @@ static void on_result(struct rig_rank *rank, const struct zps_frame_round *frame
       take_joined(rank, frame, slice);
       continue;
     }
-    struct rig_result *result = new_result(frame, slice);
+    struct rig_result *result = new_result(rank, frame, slice);
     if (slice->is_inline) {
       keep_result(rank, result);
       continue;

@@ -17,6 +17,7 @@ struct kept_abort;
 struct rig_inbox {
   pthread_mutex_t lock;
   pthread_cond_t more;
+  uint32_t epoch; /* results that were announced in an earlier one are dropped */
   struct rig_result *results;
   struct kept_abort *aborts, *taken;
 };
@@ -45,6 +46,8 @@ struct rig_rank {
 
 void rig_inbox_init(struct rig_inbox *inbox);
 void rig_inbox_fini(struct rig_inbox *inbox);
+/* On the engine's thread, as what follows. */
+void rig_inbox_set_epoch(struct rig_inbox *inbox, uint32_t epoch);
 /* The engine's handler of frames; `ctx` is the rank. */
 void rig_on_frame(void *ctx, const struct zps_frame *frame);
 

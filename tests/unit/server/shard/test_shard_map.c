@@ -141,7 +141,7 @@ static void test_at_any_time(void **state) {
       follow(&scene, epoch, n > 0);
       for (uint32_t rank = 0; rank < RANKS; rank++) cluster_push(&scene.cluster, scene.tensor, step, rank, 60000);
       for (uint32_t rank = 0; rank < RANKS; rank++) {
-        cluster_check(&scene.cluster, scene.tensor, step, rank); /* of before or after: the same */
+        cluster_check(&scene.cluster, scene.tensor, step, rank);
         cluster_done(&scene.cluster, scene.tensor, step, rank);
       }
       cluster_drain(scene.shard);
