@@ -13,6 +13,7 @@
 #include "common/base/log.h"
 #include "config.h"
 #include "worker/api/registered.h"
+#include "worker/api/remap.h"
 #include "worker/api/request.h"
 #include "worker/base/logsink.h"
 #include "worker/choice/auto.h"
@@ -75,6 +76,14 @@ static void on_plan(void *ctx, const struct zps_tensor_plan *plan) {
   zps_worker_plan(ctx, plan);
 }
 
+static void on_map(void *ctx, const struct zps_job_map *map) {
+  zps_worker_map(ctx, map);
+}
+
+static void on_replay(void *ctx, const struct zps_job_steps *steps) {
+  zps_worker_replay(ctx, steps);
+}
+
 static void on_beat(void *ctx) {
   zps_telemetry_beat(ctx);
 }
@@ -118,6 +127,7 @@ static void job_free(struct zenps_job *job) {
   zps_worker_memory_fini(job);
   zps_worker_device_close(job->device);
   if (job->event_fd >= 0) close(job->event_fd);
+  zps_worker_map_free(job);
   zps_join_fini(&job->join);
   zps_join_peers_fini(&job->peers);
   zps_telemetry_fini(&job->telemetry);
@@ -131,8 +141,13 @@ static void job_free(struct zenps_job *job) {
 }
 
 static zps_err_t job_open(struct zenps_job *job, struct zps_error *error) {
-  const struct zps_membership_handler handler = {
-      .ctx = job, .on_failed = on_failed, .on_rank_left = on_rank_left, .on_plan = on_plan, .on_beat = on_beat};
+  const struct zps_membership_handler handler = {.ctx = job,
+                                                 .on_failed = on_failed,
+                                                 .on_rank_left = on_rank_left,
+                                                 .on_plan = on_plan,
+                                                 .on_map = on_map,
+                                                 .on_replay = on_replay,
+                                                 .on_beat = on_beat};
   job->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (job->event_fd < 0) return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot create an eventfd");
   struct zps_worker_device *device;
@@ -141,12 +156,16 @@ static zps_err_t job_open(struct zenps_job *job, struct zps_error *error) {
   zps_rounds_init(&job->rounds, &job->plane);
   job->rounds.idle = zps_worker_tensors_age;
   job->rounds.idle_ctx = job;
+  job->rounds.tensor_of = zps_worker_served_tensor;
   const struct zps_plane_handler rounds = zps_rounds_handler(&job->rounds);
   if (err == ZPS_OK) err = zps_plane_open(&job->options, &rounds, &job->plane, error);
   if (err != ZPS_OK) {
     zps_worker_device_stop(job->device);
     return err;
   }
+  zps_replay_init(&job->rounds, ZPS_REPLAY_BYTES_DEFAULT, ZPS_REPLAY_GRACE_NS);
+  job->rounds.replay.mapped = zps_worker_mapped;
+  job->rounds.replay.ctx = job;
   if (job->device) zps_worker_device_probe(job->device, job->plane.engine);
   const struct zps_net_info *fabric = zps_net_info(zps_engine_net(job->plane.engine));
   zps_log_info("rank %u of job %s: fabric %s on %s, address %s", (unsigned)job->options.rank, job->options.job,
@@ -163,6 +182,7 @@ static zps_err_t job_open(struct zenps_job *job, struct zps_error *error) {
     zps_rounds_fini(&job->rounds);
     return err;
   }
+  zps_worker_map_connected(job);
   zps_telemetry_start(job);
   return ZPS_OK;
 }

@@ -24,6 +24,8 @@
 
 enum { ZPS_CLOSED_KEPT = 64 };
 
+struct zps_map_command;
+
 struct zenps_job {
   atomic_uint refs; /* zenps_open()'s, and one for each request: after zenps_close() they still have pid and `lock` */
   pid_t pid;        /* of the process that opened it: a child has no threads behind it */
@@ -53,7 +55,10 @@ struct zenps_job {
   pthread_mutex_t lock;
   pthread_cond_t done; /* a request is done, or a round over */
   struct zenps_tensor *tensors;
-  struct zps_waiting waiting; /* allreduces under auto that have not begun */
+  bool *lost;                    /* per server, once one is; NULL: all live */
+  bool is_connected;             /* before that a map waits: */
+  struct zps_map_command *early; /* the last one; NULL: none has come */
+  struct zps_waiting waiting;    /* allreduces under auto that have not begun */
   struct zenps_group *groups;
   /* What is left of tensors that were closed, so that who still uses one is told so: of the last ones. */
   struct zenps_tensor *closed[ZPS_CLOSED_KEPT];

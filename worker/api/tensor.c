@@ -1,3 +1,4 @@
+#define ZPS_LOG_COMPONENT "tensor"
 #include "worker/api/tensor.h"
 
 #include <inttypes.h>
@@ -6,8 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/base/log.h"
 #include "worker/api/inner.h"
 #include "worker/api/job.h"
+#include "worker/api/remap.h"
 #include "worker/api/tensor_impl.h"
 #include "worker/choice/auto.h"
 #include "worker/choice/topology.h"
@@ -202,7 +205,6 @@ static zps_err_t create_registered(struct zenps_job *job, const struct zps_tenso
                                            .codec = wire.codec,
                                            .value_codec = zps_values_of(ask->value_codec, ask->dtype),
                                            .keeps_zero_rows = ask->keep_zero_rows,
-                                           .owners = wire.owners,
                                            .arrays = arrays};
   snprintf(tensor->core.name, sizeof tensor->core.name, "%.127s", ask->name);
   tensor->asked = *ask;
@@ -213,6 +215,9 @@ static zps_err_t create_registered(struct zenps_job *job, const struct zps_tenso
                             &tensor->core.part, error);
   else
     err = zps_partition_init(&tensor->core.part, wire.rows, wire.n_parts, wire.block_bits, job->join.seed, error);
+  if (err == ZPS_OK && !zps_worker_owners_set(tensor, wire.owners))
+    err = zps_fail(error, ZPS_ERR_NOMEM, "no memory for tensor %s", ask->name);
+  free((void *)wire.owners);
   if (err == ZPS_OK && served) served_create(tensor, served);
   if (err == ZPS_OK && asked->scheme.scheme) err = peer_create(tensor, asked, error);
   if (err != ZPS_OK) {
@@ -232,6 +237,8 @@ zps_err_t zps_worker_tensor_create(struct zenps_job *job, const struct zps_tenso
 
 void zps_worker_tensor_add(struct zenps_job *job, struct zenps_tensor *tensor) {
   pthread_mutex_lock(&job->lock);
+  if (zps_worker_owners_remap(tensor) != ZPS_OK)
+    zps_log_error("no memory for the owners of tensor %s: its rounds fail", tensor->core.name);
   tensor->next = job->tensors;
   job->tensors = tensor;
   pthread_mutex_unlock(&job->lock);
@@ -368,12 +375,13 @@ const struct zenps_tensor *zps_worker_tensor_asked(const struct zenps_tensor *te
 }
 
 void zps_worker_tensor_fini(struct zenps_tensor *tensor) {
+  zps_replay_drop(tensor->core.rounds, &tensor->core);
   zps_worker_tensor_rounds_destroy(tensor);
   zps_row_arrays_pool_close(tensor->core.arrays);
   zps_peer_tensor_destroy(tensor->core.peer);
   free(tensor->inner);
   if (tensor->is_automatic) zps_automatic_destroy(tensor->automatic);
-  free((void *)tensor->core.owners);
+  zps_worker_owners_free(tensor);
   if (tensor->core.table_on_device) zps_device_table_release(tensor->job->device->device, tensor->core.table_on_device);
   zps_murmur_destroy(tensor->core.murmur);
 }

@@ -27,6 +27,7 @@ static void destroy_list(struct zps_round *round) {
 
 void zps_worker_tensor_rounds_destroy(struct zenps_tensor *tensor) {
   destroy_list(tensor->active);
+  destroy_list(tensor->kept);
   destroy_list(tensor->spare);
 }
 
@@ -90,6 +91,20 @@ static void released(struct zps_round *round) {
     job->rounds.idle_at_ns = round->spare_since_ns + idle_ns(job, round->spare_since_ns);
   job->n_serving -= round->serving;
   round->serving = false;
+  if (!round->is_kept) tensor->n_active--;
+  round->is_kept = false;
+  pthread_mutex_unlock(&job->lock);
+  pthread_cond_broadcast(&job->done);
+}
+
+static void kept(struct zps_round *round) {
+  struct zenps_tensor *const tensor = zps_worker_tensor_of(round->tensor);
+  struct zenps_job *const job = tensor->job;
+  pthread_mutex_lock(&job->lock);
+  list_remove(round);
+  list_add(&tensor->kept, round);
+  job->n_serving -= round->serving;
+  round->serving = false;
   tensor->n_active--;
   pthread_mutex_unlock(&job->lock);
   pthread_cond_broadcast(&job->done);
@@ -104,7 +119,8 @@ static void expired(struct zps_round *round) {
   pthread_mutex_unlock(&request->job->lock);
 }
 
-static const struct zps_round_owner owner = {.over = over, .expired = expired, .wake = wake, .released = released};
+static const struct zps_round_owner owner = {
+    .over = over, .expired = expired, .wake = wake, .released = released, .kept = kept};
 
 /* ------------------------------------------------------------ taken */
 

@@ -18,6 +18,24 @@
 
 /* ------------------------------------------------------------ what the coordinator says unasked */
 
+static zps_err_t on_map(struct zps_membership *membership, const zps_json *params, struct zps_error *error) {
+  struct zps_job_map map;
+  const zps_err_t err = zps_control_job_map_read(params, &map, error);
+  if (err != ZPS_OK) return err;
+  membership->handler.on_map(membership->handler.ctx, &map);
+  zps_job_map_fini(&map);
+  return ZPS_OK;
+}
+
+static zps_err_t on_replay(struct zps_membership *membership, const zps_json *params, struct zps_error *error) {
+  struct zps_job_steps steps;
+  const zps_err_t err = zps_control_job_steps_read(params, &steps, error);
+  if (err != ZPS_OK) return err;
+  membership->handler.on_replay(membership->handler.ctx, &steps);
+  zps_job_steps_fini(&steps);
+  return ZPS_OK;
+}
+
 static void on_notify(void *ctx, const char *method, const zps_json *params) {
   struct zps_membership *membership = ctx;
   struct zps_error error;
@@ -30,6 +48,10 @@ static void on_notify(void *ctx, const char *method, const zps_json *params) {
     struct zps_tensor_plan plan;
     err = zps_control_plan_read(params, &plan, &error);
     if (err == ZPS_OK) membership->handler.on_plan(membership->handler.ctx, &plan);
+  } else if (strcmp(method, "job.map") == 0) {
+    err = on_map(membership, params, &error);
+  } else if (strcmp(method, "job.replay") == 0) {
+    err = on_replay(membership, params, &error);
   } else if (strcmp(method, "rank.left") == 0) {
     uint32_t rank;
     err = zps_control_rank_left_read(params, &rank, &error);
@@ -239,6 +261,10 @@ zps_err_t zps_membership_report(struct zps_membership *membership, uint32_t tens
 
 zps_err_t zps_membership_stats(struct zps_membership *membership, zps_json *tensors) {
   return notify(membership, "job.stats", zps_control_stats_write(membership->job_id, tensors));
+}
+
+zps_err_t zps_membership_mapped(struct zps_membership *membership, const struct zps_job_steps *steps) {
+  return notify(membership, "job.mapped", zps_control_job_steps_write(steps));
 }
 
 void zps_membership_memory(struct zps_membership *membership, const char *memory) {

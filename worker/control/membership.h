@@ -7,6 +7,7 @@
 #include "common/control/client.h"
 #include "proto/control_group.h"
 #include "proto/control_job.h"
+#include "proto/control_map.h"
 #include "proto/control_plan.h"
 #include "proto/control_stats.h"
 #include "proto/control_tensor.h"
@@ -17,6 +18,9 @@ struct zps_membership_handler {
   void (*on_rank_left)(void *ctx, uint32_t rank); /* on the control thread, as is on_failed */
   void (*on_failed)(void *ctx, const struct zps_frame_abort *failure);
   void (*on_plan)(void *ctx, const struct zps_tensor_plan *plan);
+  /* A server is lost, and the servers that are left know; what is to be pushed again (proto/control_map.h). */
+  void (*on_map)(void *ctx, const struct zps_job_map *map);
+  void (*on_replay)(void *ctx, const struct zps_job_steps *steps);
   void (*on_beat)(void *ctx); /* ahead of each heartbeat, as soon as there is a connection */
 };
 
@@ -68,6 +72,8 @@ zps_err_t zps_membership_report(struct zps_membership *membership, uint32_t tens
                                 const struct zps_plan_told *told) ZPS_MUSTCHECK;
 /* Tells of rounds (job.stats): `tensors`, an array of rows, is consumed. */
 zps_err_t zps_membership_stats(struct zps_membership *membership, zps_json *tensors) ZPS_MUSTCHECK;
+/* Says which steps of each tensor this rank has begun and not finished (job.mapped). From any thread. */
+zps_err_t zps_membership_mapped(struct zps_membership *membership, const struct zps_job_steps *steps) ZPS_MUSTCHECK;
 /* Says how the fabric gets at this rank's gradients (job.memory). */
 void zps_membership_memory(struct zps_membership *membership, const char *memory);
 /* Says goodbye. */

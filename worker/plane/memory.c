@@ -76,7 +76,9 @@ zps_err_t zps_plane_memory_get(struct zps_plane_memory *memory, enum zps_plane_l
                                bool is_idle, uint64_t len_bytes, struct zps_buf *buf_p) {
   if (line == ZPS_LINE_PUSH && !may_push(memory, held, len_bytes)) return ZPS_ERR_AGAIN;
   if (line == ZPS_LINE_PEER && !may_begin(memory, held, len_bytes)) return ZPS_ERR_AGAIN;
-  const zps_err_t err = zps_slab_get(memory->slab, (size_t)len_bytes, buf_p);
+  zps_err_t err = zps_slab_get(memory->slab, (size_t)len_bytes, buf_p);
+  while (err == ZPS_ERR_AGAIN && memory->reclaim && memory->reclaim(memory->reclaim_ctx))
+    err = zps_slab_get(memory->slab, (size_t)len_bytes, buf_p);
   if (err != ZPS_OK) return err == ZPS_ERR_AGAIN && is_idle && is_alone(memory, line, held) ? ZPS_ERR_NOMEM : err;
   *(line == ZPS_LINE_PULL ? &held->pull : &held->push) += buf_p->cap;
   *(line == ZPS_LINE_PULL ? &memory->held.pull : &memory->held.push) += buf_p->cap;
@@ -90,6 +92,11 @@ void zps_plane_memory_put(struct zps_plane_memory *memory, enum zps_plane_line l
   *(line == ZPS_LINE_PULL ? &memory->held.pull : &memory->held.push) -= buf->cap;
   zps_slab_put(memory->slab, buf);
   memory->is_due = true;
+}
+
+void zps_plane_memory_keep(struct zps_plane_memory *memory, const struct zps_plane_held *held, bool is_kept) {
+  memory->held.push += is_kept ? -held->push : held->push;
+  memory->held.pull += is_kept ? -held->pull : held->pull;
 }
 
 bool zps_plane_memory_spares(const struct zps_plane_memory *memory, uint64_t pushes_bytes, uint64_t len_bytes) {

@@ -42,6 +42,9 @@ struct zps_plane_memory { /* of a plane */
   struct zps_plane_held held; /* by all rounds */
   struct zps_memory_line lines;
   bool is_due; /* a request was added, or memory was freed */
+  /* Frees some memory that is kept in case it is needed, and not counted in `held`; false: there is none. */
+  bool (*reclaim)(void *ctx);
+  void *reclaim_ctx;
 };
 
 void zps_plane_memory_init(struct zps_plane_memory *memory, struct zps_slab *slab, uint64_t limit_bytes);
@@ -62,6 +65,8 @@ zps_err_t zps_plane_memory_get(struct zps_plane_memory *memory, enum zps_plane_l
 /* Gives back what zps_plane_memory_get() gave; nothing where there is nothing. */
 void zps_plane_memory_put(struct zps_plane_memory *memory, enum zps_plane_line line, struct zps_plane_held *held,
                           struct zps_buf *buf);
+/* What the round holds is kept from here on, and may be reclaimed; or no longer. */
+void zps_plane_memory_keep(struct zps_plane_memory *memory, const struct zps_plane_held *held, bool is_kept);
 /* Whether a sum of `len_bytes` leaves the memory that a round needs which has not got `pushes_bytes` yet. */
 bool zps_plane_memory_spares(const struct zps_plane_memory *memory, uint64_t pushes_bytes, uint64_t len_bytes);
 

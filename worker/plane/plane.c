@@ -80,7 +80,8 @@ static void on_frame(void *ctx, const struct zps_frame *frame) {
   if (sender->lost || !sender->link) return;
   const zps_err_t err = zps_link_received(sender->link, header, &error);
   if (err == ZPS_ERR_STALE) {
-    zps_log_warn_limited("dropped a frame of " ZPS_REMOTE_FMT ": %s", ZPS_REMOTE_ARGS(sender), error.text);
+    /* A server was lost, and one of the two has not heard of it when it sends or gets this. */
+    zps_log_debug("dropped a frame of " ZPS_REMOTE_FMT ": %s", ZPS_REMOTE_ARGS(sender), error.text);
   } else if (err != ZPS_OK) {
     zps_plane_lose(sender, error.text);
   } else if (may_send(sender, header->type)) {

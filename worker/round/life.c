@@ -54,6 +54,7 @@ void zps_round_setup(struct zps_round *round, const struct zps_round_start *star
                          .owner = round->owner,
                          .machine = round->machine,
                          .arena = round->arena,
+                         .owners = round->tensor->owners,
                          .device = start->device ? start->device : round->device,
                          .request = start->request,
                          .step = start->step,
@@ -96,6 +97,7 @@ static void on_begin(struct zps_command *command, void *handler_ctx) {
   struct zps_round *round = zps_container_of(command, struct zps_round, begin);
   const struct zps_rounds *rounds = round->rounds;
   zps_rounds_add(round->rounds, round);
+  zps_replay_begin(round);
   zps_round_event(round, ZPS_MACHINE_START, 0, 0, ZPS_OK);
   if (rounds->fail_code == ZPS_OK) {
     round->ops->begin(round);
@@ -146,6 +148,8 @@ static bool finish(struct zps_round *round, bool left, uint64_t now_ns) {
   if (round->only_takes && left && now_ns < round->deadline_ns) return false;
   if (round->ops->deliver(round) || zps_round_deal(round)) return false;
   round->ops->explain(round);
+  round->over_ns = now_ns;
+  zps_replay_over(round);
   const bool wakes = zps_round_finish(round, now_ns);
   round->linger_until_ns = lingers_until(round, now_ns);
   zps_rounds_due(round->rounds, round->linger_until_ns);
@@ -159,8 +163,9 @@ static void let_go(struct zps_round *round, uint64_t now_ns) {
   if (round->dirty) return; /* it is in line again */
   const bool gives_up = round->plane->closed && round->machine->state == ZPS_MACHINE_FAILED;
   if (!gives_up && now_ns < round->linger_until_ns && !round->ops->quiet(round)) return;
-  round->ops->release(round);
   zps_rounds_remove(round->rounds, round);
+  if (zps_replay_keep(round)) return;
+  round->ops->release(round);
   round->owner->released(round);
 }
 

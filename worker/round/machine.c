@@ -30,6 +30,7 @@ static const char *const event_names[] = {
     [ZPS_MACHINE_DECODED] = "decoded", [ZPS_MACHINE_ABORTED] = "aborted",
     [ZPS_MACHINE_FAIL] = "fail",       [ZPS_MACHINE_SERVER_LOST] = "server lost",
     [ZPS_MACHINE_TICK] = "tick",       [ZPS_MACHINE_TAKEN] = "taken",
+    [ZPS_MACHINE_REMAP] = "remap",
 };
 
 zps_err_t zps_round_machine_create(const struct zps_round_machine_ops *ops, const struct zps_round_machine_plan *plan,

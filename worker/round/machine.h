@@ -45,6 +45,7 @@ enum zps_round_machine_event_type {
   ZPS_MACHINE_DECODED,     /* `partition` (or ALL) is in the trainer's result */
   ZPS_MACHINE_ABORTED,     /* `server` gave the round up, with `code` */
   ZPS_MACHINE_SERVER_LOST, /* `server` is gone */
+  ZPS_MACHINE_REMAP,       /* plan.owners are others now, and the servers have forgotten the round */
   ZPS_MACHINE_FAIL,        /* it cannot go on here, with `code`: an error, a cancel, a failed job */
   ZPS_MACHINE_TICK,        /* time has passed */
 };
@@ -60,6 +61,7 @@ enum zps_round_machine_action_type {
   ZPS_MACHINE_DO_WRITE,    /* encode every partition of scan `arg` */
   ZPS_MACHINE_DO_ANNOUNCE, /* tell the owner of `arg` (a partition) that it may read our contribution */
   ZPS_MACHINE_DO_READ,     /* fetch the sum of `arg` */
+  ZPS_MACHINE_DO_FORGET,   /* what was got of the sum of `arg` is for nothing: no transfer of it is under way */
   ZPS_MACHINE_DO_CLEAR,    /* zero the dense result; of one stripe */
   ZPS_MACHINE_DO_DECODE,   /* put the sum of `arg` (or ALL) into the result */
   ZPS_MACHINE_DO_STRIPE,   /* put the sums of stripe `arg` into the result, and zeros where there are none; of a result
@@ -89,6 +91,8 @@ struct zps_round_machine_start {
   bool is_apart;    /* the result's memory is not the gradient's: it may be written while that is still read */
   bool only_gives;  /* no sums come: the owners say that they have the contributions (TAKEN) */
   bool only_takes;  /* sums come, and nothing is pushed for them */
+  bool gives_again; /* only_gives, of what an earlier round of the step has encoded: servers that have it are told that
+                     * this rank wants no sum (RETIRE) */
   bool whole;       /* decode all partitions at once (DECODE ALL) instead of clearing the result and then one by one */
 };
 

@@ -57,6 +57,15 @@ struct zps_round_ops {
   void (*finish)(struct zps_round *round, bool ok); /* the request is told next */
   bool (*quiet)(const struct zps_round *round);     /* no other process can be reading our buffers any more */
   void (*release)(struct zps_round *round);         /* gives up memory; no task, read or peer uses it */
+  /* Of rounds over servers, whose owners change (replay.h); NULL: this kind knows no servers. Whether what the round
+   * has pushed can be pushed again when the round is over; */
+  bool (*can_give)(const struct zps_round *round);
+  /* the round goes on with the owners that its tensor has now, who know nothing of it; */
+  void (*remap)(struct zps_round *round);
+  /* nothing is under way that would come from, or go to, an owner that is no more; */
+  bool (*is_still)(const struct zps_round *round);
+  /* and the round, which is over, gives its push again. */
+  void (*give)(struct zps_round *round);
 };
 
 /* The owner has rounds made, and is told of their ends; given at creation. Engine thread, without a lock. */
@@ -69,6 +78,8 @@ struct zps_round_owner {
   void (*expired)(struct zps_round *round);
   void (*wake)(const struct zps_round_tensor *tensor); /* last, so that a thread that waits finds no lock held */
   void (*released)(struct zps_round *round);           /* no thread or process refers to it: it may start anew */
+  void (*kept)(
+      struct zps_round *round); /* likewise, but for what it has pushed: released() follows. NULL: none is kept */
 };
 
 /* Work of at most so many bytes stays on the thread where it comes up, which has done it before another thread has
@@ -83,14 +94,20 @@ struct zps_round {
   struct zps_plane *plane;
   const struct zps_round_owner *owner;
   struct zps_round_machine *machine;
-  struct zps_arena arena;           /* small payloads */
+  struct zps_arena arena;                     /* small payloads */
+  struct zps_round *kept_next, **kept_prev_p; /* replay.h: rounds that are over, and kept */
+  bool is_kept, is_giving;
   struct zps_worker_device *device; /* of gradients and results in device memory; NULL: there were none yet */
 
   /* Of the current round: all of it anew with zps_round_setup(). */
   void *request; /* the owner's */
   uint64_t step, start_ns, deadline_ns, linger_until_ns;
-  uint64_t report_at_ns; /* failed: when it is looked at again whether the request can be told; then at the deadline */
-  uint64_t wake_at_ns;   /* when ops->wake() is due; ZPS_NEVER: it is not */
+  uint64_t over_ns;       /* when its request was told */
+  const uint32_t *owners; /* of its partitions: the tensor's as the round began, or as they were remapped */
+  uint32_t map_epoch;     /* of these */
+  bool is_asked_again;    /* other ranks need its push once more, when it is over */
+  uint64_t report_at_ns;  /* failed: when it is looked at again whether the request can be told; then at the deadline */
+  uint64_t wake_at_ns;    /* when ops->wake() is due; ZPS_NEVER: it is not */
   zenps_grad_t in;
   zenps_grad_t *out;
   bool only_gives, only_takes;             /* a push without a result; a result without a push */

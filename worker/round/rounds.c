@@ -15,6 +15,7 @@
 void zps_rounds_init(struct zps_rounds *rounds, struct zps_plane *plane) {
   *rounds = (struct zps_rounds){
       .plane = plane, .dirty_tail = &rounds->dirty, .next_deadline_ns = ZPS_NEVER, .idle_at_ns = ZPS_NEVER};
+  rounds->replay.kept_tail = &rounds->replay.kept;
 }
 
 void zps_rounds_fini(struct zps_rounds *rounds) {
@@ -76,6 +77,16 @@ void zps_round_touch(struct zps_round *round) {
   rounds->dirty_tail = &round->dirty_next;
 }
 
+void zps_rounds_untouch(struct zps_rounds *rounds, struct zps_round *round) {
+  struct zps_round **at = &rounds->dirty;
+  if (!round->dirty) return;
+  while (*at && *at != round) at = &(*at)->dirty_next;
+  if (!*at) return;
+  *at = round->dirty_next;
+  if (!*at) rounds->dirty_tail = at;
+  round->dirty = false;
+}
+
 static void touch_all(struct zps_rounds *rounds) {
   for (struct zps_round *round = rounds->all; round; round = round->all_next) zps_round_touch(round);
 }
@@ -91,6 +102,7 @@ void zps_rounds_fail(struct zps_rounds *rounds, const struct zps_frame_abort *fa
     round->reason = *failure;
     zps_round_event(round, ZPS_MACHINE_FAIL, 0, 0, failure->code);
   }
+  zps_replay_drop(rounds, NULL);
 }
 
 struct close_command {
@@ -105,6 +117,7 @@ static void close_run(struct zps_command *command, void *handler_ctx) {
   snprintf(closed.text, sizeof closed.text, "rank %" PRIu32 " closed the job", rounds->plane->rank);
   rounds->plane->closed = true;
   zps_rounds_fail(rounds, &closed);
+  zps_replay_drop(rounds, NULL);
   touch_all(rounds);
 }
 
@@ -174,6 +187,10 @@ static void on_frame(void *ctx, struct zps_remote *from, const struct zps_frame 
 
 static void on_lost(void *ctx, struct zps_remote *remote, const char *why) {
   struct zps_rounds *rounds = ctx;
+  if (!remote->is_rank) { /* the coordinator says what becomes of its partitions */
+    zps_replay_server_lost(rounds, zps_clock_ns());
+    return;
+  }
   for (struct zps_round *round = rounds->all; round; round = round->all_next)
     round->ops->remote_lost(round, remote, why);
 }
@@ -219,6 +236,7 @@ static uint64_t on_tick(void *ctx, uint64_t now_ns) {
   struct zps_rounds *rounds = ctx;
   struct zps_plane_memory *memory = &rounds->plane->memory;
   check_deadlines(rounds, now_ns);
+  zps_rounds_due(rounds, zps_replay_tick(rounds, now_ns));
   do { /* settling may ask for memory, or free some */
     zps_plane_memory_serve(memory);
     settle_dirty(rounds, now_ns);

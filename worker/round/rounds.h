@@ -8,6 +8,7 @@
 #define ZPS_WORKER_ROUND_ROUNDS_H
 
 #include "worker/plane/plane.h"
+#include "worker/round/replay.h"
 #include "worker/plane/unexpected.h"
 
 #define ZPS_ROUNDS_BUCKETS 256u
@@ -21,11 +22,15 @@ struct zps_rounds {
   struct zps_round *dirty, **dirty_tail;
   uint64_t next_deadline_ns;
   struct zps_unexpected unexpected; /* messages of rounds that have not begun here */
+  struct zps_replay replay;         /* when servers are lost */
   uint32_t n_seeks;                 /* begun here: late answers to one are not taken for those to another */
   zps_err_t fail_code;              /* set: every round fails with it at once */
   struct zps_frame_abort failure;
   /* Work of the owner, now and then: called at `idle_at_ns`, returns when it wants to be called again. */
   uint64_t (*idle)(void *ctx, uint64_t now_ns);
+  /* The owner's tensor of this number, whose memory is there as long as the engine runs nothing else; NULL: there is
+   * none (any more). */
+  struct zps_round_tensor *(*tensor_of)(void *ctx, uint32_t tensor);
   void *idle_ctx;
   uint64_t idle_at_ns;
 };
@@ -43,6 +48,8 @@ struct zps_round *zps_rounds_find(struct zps_rounds *rounds, uint32_t tensor, ui
 bool zps_rounds_is_alone(const struct zps_rounds *rounds, const struct zps_round *round);
 /* Lets the next tick settle the round. */
 void zps_round_touch(struct zps_round *round);
+/* Or not. */
+void zps_rounds_untouch(struct zps_rounds *rounds, struct zps_round *round);
 /* The rounds are to be looked at then. */
 void zps_rounds_due(struct zps_rounds *rounds, uint64_t at_ns);
 /* Every round, in flight and to come, fails. `failure->code` says how. */

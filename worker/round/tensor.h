@@ -21,6 +21,20 @@ struct zps_round_ops;
 struct zps_rounds;
 struct zps_served_kind;
 
+/* The steps that ended last. */
+#define ZPS_STEPS_PAST 64u
+struct zps_steps_past {
+  uint64_t steps[ZPS_STEPS_PAST];
+  uint32_t n; /* ever */
+};
+
+/* The steps that this rank pushed apart last, and the epochs in which servers had them. */
+struct zps_steps_given {
+  uint64_t steps[ZPS_STEPS_PAST];
+  uint32_t epochs[ZPS_STEPS_PAST];
+  uint32_t n; /* ever */
+};
+
 /* The tensor as the caller has it. */
 struct zps_tensor_shape {
   uint64_t rows;
@@ -43,10 +57,12 @@ struct zps_round_tensor {
   enum zps_codec_policy codec;
   enum zps_value_codec value_codec;
   struct zps_partition part;
-  struct zps_murmur *murmur;            /* what `part` looks rows up in, where they are hashed */
-  struct zps_partition device_part;     /* the same partition, with a copy of that in the memory of the job's GPU; */
-  void *table_on_device;                /* NULL: there is none (yet, or needed) */
-  const uint32_t *owners;               /* per partition: position of the owning server */
+  struct zps_murmur *murmur;        /* what `part` looks rows up in, where they are hashed */
+  struct zps_partition device_part; /* the same partition, with a copy of that in the memory of the job's GPU; */
+  void *table_on_device;            /* NULL: there is none (yet, or needed) */
+  /* Per partition: position of the owning server. Another array when a server is lost; those before it stay until the
+   * tensor goes, since rounds and threads may look at them. */
+  const uint32_t *_Atomic owners;
   const char *scheme;                   /* its name; static */
   const struct zps_round_ops *ops;      /* the kind of its rounds: */
   struct zps_peer_tensor *peer;         /* between ranks: their scheme; else NULL, and: */
@@ -56,6 +72,8 @@ struct zps_round_tensor {
   bool keeps_zero_rows;                 /* rows of a list that are zero are sent, too */
   _Atomic uint64_t last_bytes;          /* of the rows that the last scan found; at first none */
   struct zps_row_arrays_pool *arrays;   /* for results that are rows */
+  struct zps_steps_past past;           /* rounds over servers that went well */
+  struct zps_steps_given given;
 };
 
 /* Bytes of a row as it is partitioned; under a scheme of blocks that is not the trainer's row. */

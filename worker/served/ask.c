@@ -16,14 +16,14 @@ static void next_part(const struct zps_served_round *round, uint32_t server, str
   at->run = 0;
   do at->p++;
   while (at->p < tensor->part.n_parts &&
-         (tensor->owners[at->p] != server || round->base.wants->parts[at->p].n_rows == 0));
+         (round->base.owners[at->p] != server || round->base.wants->parts[at->p].n_rows == 0));
 }
 
 void zps_served_ask_init(struct zps_served_round *round) {
   const struct zps_round_tensor *tensor = round->base.tensor;
   if (!round->base.wants) return;
   for (uint32_t p = tensor->part.n_parts; p-- > 0;) {
-    struct zps_served_server *server = &round->servers[tensor->owners[p]];
+    struct zps_served_server *server = &round->servers[round->base.owners[p]];
     const uint32_t n_rows = round->base.wants->parts[p].n_rows;
     if (!server->asks || n_rows > 0) server->ask_part = p; /* the first with rows, or any where none has */
     server->asks = true;

@@ -40,7 +40,7 @@ bool zps_served_view(struct zps_round_task *task, uint32_t p) {
   if (!was_asked) err = zps_fail(&error, ZPS_ERR_PROTOCOL, "it has rows that were not asked for");
   if (err == ZPS_OK) return true;
   struct zps_error named;
-  const uint32_t server = tensor->owners[p];
+  const uint32_t server = round->base.owners[p];
   zps_fail(&named, err, "the sum of partition %" PRIu32 " from server %u (%s) is malformed: %s", p, server,
            round->base.plane->servers[server].name, error.text);
   zps_round_task_fail(task, &named);

@@ -45,7 +45,7 @@ bool zps_served_quiet(const struct zps_round *base) {
   if (base->machine->state == ZPS_MACHINE_DONE) return true;
   for (uint32_t p = 0; p < base->tensor->part.n_parts; p++) {
     const struct zps_served_part *part = &round->parts[p];
-    const uint32_t server = base->tensor->owners[p];
+    const uint32_t server = base->owners[p];
     const struct zps_served_server *state = &round->servers[server];
     if (part->push_buf.mem && !part->told && state->announced && !state->over && !plane->servers[server].lost)
       return false;

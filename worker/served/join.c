@@ -31,7 +31,7 @@ void zps_served_join(struct zps_served_round *round, uint32_t first, uint32_t en
   for (uint32_t s = 0; s < round->base.plane->n_servers; s++) round->servers[s].join_first = NULL;
   for (uint32_t p = first; p < end; p++) {
     struct zps_served_part *part = &round->parts[p];
-    struct zps_served_server *server = &round->servers[tensor->owners[p]];
+    struct zps_served_server *server = &round->servers[round->base.owners[p]];
     be_alone(part);
     const bool is_small = part->push_bytes <= ZPS_WIRE_INLINE_MAX && !any_order;
     if (is_small && server->join_first && try_join(tensor, server->join_first, &server->join_m, part)) {

@@ -17,8 +17,10 @@ struct balanced {
   bool cleared;
   uint32_t n_scanned, n_announced, n_results, n_landed, n_decoded, n_taken;
   uint32_t *parts_of;  /* per server: partitions it owns */
-  uint32_t *to_read;   /* per server: those not landed yet */
+  uint32_t *to_read;   /* per server: those not landed yet, or again to be announced */
   uint8_t *part_state; /* enum part_state, per partition */
+  uint8_t *is_again;   /* per partition: its sum is here, and another owner will announce it, too: */
+  uint32_t n_again;    /* so many */
   uint32_t *landed_of; /* per stripe: sums that have landed */
 };
 
@@ -28,6 +30,7 @@ static void balanced_destroy(struct zps_round_machine *machine) {
   free(self->parts_of);
   free(self->to_read);
   free(self->part_state);
+  free(self->is_again);
   free(self->landed_of);
   free(self);
 }
@@ -38,25 +41,36 @@ static zps_err_t balanced_create(const struct zps_round_machine_plan *plan, stru
   self->parts_of = calloc(plan->n_servers, sizeof *self->parts_of);
   self->to_read = calloc(plan->n_servers, sizeof *self->to_read);
   self->part_state = calloc(plan->n_parts, sizeof *self->part_state);
+  self->is_again = calloc(plan->n_parts, sizeof *self->is_again);
   self->landed_of = calloc(plan->n_stripes, sizeof *self->landed_of);
-  /* The longest answer: a failure told to every server, or every partition decoded when the result is cleared. */
-  const uint32_t cap_actions = plan->n_parts + plan->n_servers + 2;
-  if (!self->parts_of || !self->to_read || !self->part_state || !self->landed_of ||
+  /* The longest answers: a failure told to every server; every partition given up and announced to another owner. */
+  const uint32_t cap_actions = 2 * plan->n_parts + plan->n_servers + 2;
+  if (!self->parts_of || !self->to_read || !self->part_state || !self->is_again || !self->landed_of ||
       zps_round_machine_init(&self->base, &zps_served_machine, plan, cap_actions) != ZPS_OK) {
     balanced_destroy(&self->base);
     return ZPS_ERR_NOMEM;
   }
-  for (uint32_t p = 0; p < plan->n_parts; p++) self->parts_of[plan->owners[p]]++;
   *scheme_p = &self->base;
   return ZPS_OK;
+}
+
+static void count_parts(struct balanced *self) {
+  const struct zps_round_machine_plan *plan = &self->base.plan;
+  for (uint32_t s = 0; s < plan->n_servers; s++) self->parts_of[s] = 0;
+  for (uint32_t p = 0; p < plan->n_parts; p++) self->parts_of[plan->owners[p]]++;
+  for (uint32_t s = 0; s < plan->n_servers; s++) self->to_read[s] = self->parts_of[s];
 }
 
 static void balanced_reset(struct zps_round_machine *machine) {
   struct balanced *self = (struct balanced *)machine;
   self->cleared = false;
+  self->n_again = 0;
   self->n_scanned = self->n_announced = self->n_results = self->n_landed = self->n_decoded = self->n_taken = 0;
-  for (uint32_t s = 0; s < machine->plan.n_servers; s++) self->to_read[s] = self->parts_of[s];
-  for (uint32_t p = 0; p < machine->plan.n_parts; p++) self->part_state[p] = PART_ENCODING;
+  count_parts(self);
+  for (uint32_t p = 0; p < machine->plan.n_parts; p++) {
+    self->part_state[p] = PART_ENCODING;
+    self->is_again[p] = false;
+  }
   for (uint32_t stripe = 0; stripe < machine->plan.n_stripes; stripe++) self->landed_of[stripe] = 0;
 }
 
@@ -128,10 +142,13 @@ static void on_written(struct balanced *self, uint32_t p, uint64_t now_ns) {
   on_all_written(self);
 }
 
-/* There is nothing to push: every partition is as if it had been. */
-static void start_taking(struct balanced *self, uint64_t now_ns) {
+/* There is nothing to push, so every partition is as if it had been; or all is encoded already. */
+static void start_announced(struct balanced *self, uint64_t now_ns) {
   const uint32_t n_parts = self->base.plan.n_parts;
-  for (uint32_t p = 0; p < n_parts; p++) self->part_state[p] = PART_ANNOUNCED;
+  for (uint32_t p = 0; p < n_parts; p++) {
+    self->part_state[p] = PART_ANNOUNCED;
+    if (self->base.round.gives_again) zps_round_machine_act(&self->base, ZPS_MACHINE_DO_ANNOUNCE, p);
+  }
   self->n_announced = n_parts;
   zps_round_machine_set_state(&self->base, ZPS_MACHINE_WAITING, now_ns);
 }
@@ -150,6 +167,7 @@ static void on_taken(struct balanced *self, uint32_t server, uint64_t now_ns) {
   }
   self->n_taken += self->to_read[server];
   self->to_read[server] = 0;
+  if (self->base.round.gives_again) zps_round_machine_act(&self->base, ZPS_MACHINE_DO_RETIRE, server);
   if (self->n_taken < plan->n_parts) return;
   zps_round_machine_set_state(&self->base, ZPS_MACHINE_DONE, now_ns);
   zps_round_machine_act(&self->base, ZPS_MACHINE_DO_COMPLETE, 0);
@@ -182,8 +200,44 @@ static bool is_scanned(const struct balanced *self, uint32_t p) {
   return p / scan_parts < self->n_scanned;
 }
 
+static void complete_if_decoded(struct balanced *self, uint64_t now_ns) {
+  if (self->n_decoded < self->base.plan.n_parts || self->n_again > 0) return;
+  zps_round_machine_set_state(&self->base, ZPS_MACHINE_DONE, now_ns);
+  zps_round_machine_act(&self->base, ZPS_MACHINE_DO_COMPLETE, 0);
+}
+
+/* The sum is here already, from the server that was the owner: the same bits. The new one has read our push. */
+static void on_result_again(struct balanced *self, uint32_t p, uint64_t now_ns) {
+  const uint32_t server = self->base.plan.owners[p];
+  self->is_again[p] = false;
+  self->n_again--;
+  if (--self->to_read[server] == 0) zps_round_machine_act(&self->base, ZPS_MACHINE_DO_RETIRE, server);
+  complete_if_decoded(self, now_ns);
+}
+
+/* The servers are others, and have forgotten the round: all that is encoded is announced to its owner again. */
+static void on_remap(struct balanced *self) {
+  struct zps_round_machine *machine = &self->base;
+  count_parts(self);
+  self->n_again = self->n_taken = 0;
+  for (uint32_t p = 0; p < machine->plan.n_parts; p++) {
+    self->is_again[p] = self->part_state[p] >= PART_LANDED;
+    self->n_again += self->is_again[p];
+    if (self->part_state[p] == PART_ENCODING) continue;
+    if (self->part_state[p] == PART_READING) {
+      self->part_state[p] = PART_ANNOUNCED;
+      zps_round_machine_act(machine, ZPS_MACHINE_DO_FORGET, p);
+    }
+    zps_round_machine_act(machine, ZPS_MACHINE_DO_ANNOUNCE, p);
+  }
+}
+
 static void on_result(struct balanced *self, uint32_t p, uint64_t now_ns) {
   struct zps_round_machine *machine = &self->base;
+  if (self->is_again[p]) {
+    on_result_again(self, p, now_ns);
+    return;
+  }
   self->part_state[p] = PART_READING;
   self->n_results++;
   if (machine->state == ZPS_MACHINE_WAITING) zps_round_machine_set_state(machine, ZPS_MACHINE_PULLING, now_ns);
@@ -214,9 +268,7 @@ static void on_decoded(struct balanced *self, uint32_t p, uint64_t now_ns) {
     self->part_state[p] = PART_DECODED;
     self->n_decoded++;
   }
-  if (self->n_decoded < n_parts) return;
-  zps_round_machine_set_state(&self->base, ZPS_MACHINE_DONE, now_ns);
-  zps_round_machine_act(&self->base, ZPS_MACHINE_DO_COMPLETE, 0);
+  complete_if_decoded(self, now_ns);
 }
 
 /* Whether this event may come next for the partition. Only `result` comes from a peer; for the others a mismatch would
@@ -230,7 +282,7 @@ static bool expected(const struct balanced *self, const struct zps_round_machine
     case ZPS_MACHINE_WRITTEN:
       return is_scanned(self, p) && self->part_state[p] == PART_ENCODING;
     case ZPS_MACHINE_RESULT:
-      return self->part_state[p] == PART_ANNOUNCED;
+      return self->part_state[p] == PART_ANNOUNCED || self->is_again[p];
     case ZPS_MACHINE_LANDED:
       return self->part_state[p] == PART_READING;
     case ZPS_MACHINE_DECODED:
@@ -268,8 +320,8 @@ static void balanced_step(struct zps_round_machine *machine, const struct zps_ro
   struct balanced *self = (struct balanced *)machine;
   if (machine->state == ZPS_MACHINE_IDLE) {
     if (event->type != ZPS_MACHINE_START) return;
-    if (machine->round.only_takes)
-      start_taking(self, now_ns);
+    if (machine->round.only_takes || machine->round.gives_again)
+      start_announced(self, now_ns);
     else
       zps_round_machine_set_state(machine, ZPS_MACHINE_ENCODING, now_ns);
     return;
@@ -291,6 +343,9 @@ static void balanced_step(struct zps_round_machine *machine, const struct zps_ro
       break;
     case ZPS_MACHINE_FAIL:
       fail(self, event->code, ZPS_MACHINE_ALL, now_ns);
+      break;
+    case ZPS_MACHINE_REMAP:
+      on_remap(self);
       break;
     case ZPS_MACHINE_SERVER_LOST:
       if (balanced_needs(machine, event->server)) fail(self, ZPS_ERR_SERVER_LOST, event->server, now_ns);

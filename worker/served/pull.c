@@ -78,7 +78,6 @@ void zps_served_read(struct zps_served_round *round, uint32_t partition) {
   round->base.bound_bytes +=
       zps_codec_bound_bytes(part->m, slice->nnz, tensor->width, tensor->dtype, tensor->value_codec);
   if (!slice->is_inline) {
-    round->servers[tensor->owners[partition]].any_remote = true;
     if (may_read(round, slice->len_bytes))
       want(part);
     else
@@ -102,6 +101,7 @@ static void take_part(struct zps_served_round *round, uint32_t server, const str
     return;
   }
   part->told = true;
+  round->servers[server].any_remote |= !slice->is_inline;
   zps_served_summed(round, part);
   round->at_hand = slice;
   zps_round_event(&round->base, ZPS_MACHINE_RESULT, slice->partition, server, ZPS_OK);
@@ -109,9 +109,9 @@ static void take_part(struct zps_served_round *round, uint32_t server, const str
 }
 
 /* The next partition of the same owner; n_parts when there is none. */
-static uint32_t next_owned(const struct zps_round_tensor *tensor, uint32_t p) {
-  const uint32_t server = tensor->owners[p++];
-  while (p < tensor->part.n_parts && tensor->owners[p] != server) p++;
+static uint32_t next_owned(const struct zps_round *base, uint32_t p) {
+  const uint32_t server = base->owners[p++];
+  while (p < base->tensor->part.n_parts && base->owners[p] != server) p++;
   return p;
 }
 
@@ -123,7 +123,7 @@ static void take_joined(struct zps_served_round *round, uint32_t server, const s
   struct zps_error error;
   uint64_t m = 0;
   uint32_t p = slice->partition, n = 0;
-  for (; n <= slice->n_more && p < tensor->part.n_parts; n++, p = next_owned(tensor, p)) m += round->parts[p].m;
+  for (; n <= slice->n_more && p < tensor->part.n_parts; n++, p = next_owned(&round->base, p)) m += round->parts[p].m;
   if (n <= slice->n_more) {
     refuse(round, server, slice->partition, "it is joined to more than the server owns");
     return;
@@ -134,7 +134,8 @@ static void take_joined(struct zps_served_round *round, uint32_t server, const s
     return;
   }
   p = slice->partition;
-  for (n = 0; n <= slice->n_more && !zps_round_machine_over(round->base.machine); n++, p = next_owned(tensor, p)) {
+  for (n = 0; n <= slice->n_more && !zps_round_machine_over(round->base.machine);
+       n++, p = next_owned(&round->base, p)) {
     struct zps_slice one = {.partition = p, .codec = ZPS_CODEC_COO, .is_inline = true, .data = coo};
     one.nnz = zps_split_next(&split, round->parts[p].m);
     one.len_bytes = zps_split_write(&split, coo);
@@ -160,7 +161,7 @@ static void take_slice(struct zps_served_round *round, uint32_t server, const st
 static void note_told(struct zps_served_round *round, const struct zps_slice *slice) {
   const struct zps_round_tensor *tensor = round->base.tensor;
   uint32_t p = slice->partition;
-  for (uint32_t n = 0; n <= slice->n_more && p < tensor->part.n_parts; n++, p = next_owned(tensor, p))
+  for (uint32_t n = 0; n <= slice->n_more && p < tensor->part.n_parts; n++, p = next_owned(&round->base, p))
     round->parts[p].told = true;
 }
 
@@ -186,7 +187,7 @@ void zps_served_result(struct zps_served_round *round, uint32_t server, const st
   for (uint32_t i = 0; i < result->n_slices; i++) {
     const struct zps_slice *slice = &result->slices[i];
     const uint32_t p = slice->partition;
-    if (p >= round->base.tensor->part.n_parts || round->base.tensor->owners[p] != server)
+    if (p >= round->base.tensor->part.n_parts || round->base.owners[p] != server)
       zps_round_fail(&round->base, ZPS_ERR_PROTOCOL,
                      "server %u (%s) announces the sum of partition %" PRIu32 ", which it does not own", server,
                      round->base.plane->servers[server].name, p);
@@ -201,7 +202,7 @@ void zps_served_result(struct zps_served_round *round, uint32_t server, const st
 void zps_served_taken(struct zps_served_round *round, uint32_t server, const struct zps_frame *frame) {
   const struct zps_round_tensor *tensor = round->base.tensor;
   round->base.stats.bytes_in += frame->len_bytes;
-  for (uint32_t p = 0; p < tensor->part.n_parts; p++) round->parts[p].told |= tensor->owners[p] == server;
+  for (uint32_t p = 0; p < tensor->part.n_parts; p++) round->parts[p].told |= round->base.owners[p] == server;
   zps_round_event(&round->base, ZPS_MACHINE_TAKEN, 0, server, ZPS_OK);
 }
 
@@ -210,7 +211,7 @@ void zps_served_taken(struct zps_served_round *round, uint32_t server, const str
 static void read_done(struct zps_bulk_read *read, zps_err_t code) {
   struct zps_served_part *part = zps_container_of(read, struct zps_served_part, read);
   struct zps_served_round *round = zps_served_of(part->task.round);
-  const uint32_t server = round->base.tensor->owners[part->task.arg];
+  const uint32_t server = round->base.owners[part->task.arg];
   zps_round_touch(&round->base);
   if (code == ZPS_ERR_PEER_LOST) { /* the buffer comes back with the release */
     zps_plane_lose(&round->base.plane->servers[server], "reading a sum from it failed");
@@ -244,7 +245,7 @@ static void start_read(struct zps_served_part *part, const struct zps_net_mem *m
                                       .done = read_done,
                                       .release = read_release};
   round->base.n_reads++;
-  zps_bulk_start(round->base.plane->servers[round->base.tensor->owners[part->task.arg]].bulk, &part->read);
+  zps_bulk_start(round->base.plane->servers[round->base.owners[part->task.arg]].bulk, &part->read);
 }
 
 /* Takes a buffer for the sum and starts to read it. */
@@ -252,7 +253,8 @@ static zps_err_t take(struct zps_plane_wait *wait) {
   struct zps_served_part *part = zps_container_of(wait, struct zps_served_part, wait);
   struct zps_served_round *round = zps_served_of(part->task.round);
   struct zps_plane *plane = round->base.plane;
-  if (plane->servers[round->base.tensor->owners[part->task.arg]].lost) return ZPS_OK; /* the round fails for it */
+  /* It is announced anew, or the round fails. */
+  if (round->base.rounds->replay.is_mapping || plane->servers[round->base.owners[part->task.arg]].lost) return ZPS_OK;
   if (round->device_pull.is_direct) {
     const struct zps_net_mem *mem;
     const zps_err_t err = zps_device_pull_room(part, zps_engine_net(plane->engine), &mem);

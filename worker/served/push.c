@@ -205,8 +205,9 @@ zps_err_t zps_served_take_buffers(struct zps_plane_wait *wait) {
 /* ------------------------------------------------------------ announce */
 
 void zps_served_announce(struct zps_served_round *round, uint32_t partition) {
-  struct zps_served_server *server = &round->servers[round->base.tensor->owners[partition]];
+  struct zps_served_server *server = &round->servers[round->base.owners[partition]];
   struct zps_served_part *part = &round->parts[partition];
+  if (round->is_remapped && !zps_served_part_from_joined(part)) return;
   if (part->joined_to != part) return; /* it travels with another one */
   round->base.stats.payload_out += part->slice_bytes;
   part->next_ready = NULL;

@@ -87,8 +87,8 @@ static void setup(struct zps_round *base) {
                                      .held_back_tail = &round->held_back};
   round->is_apart = round->n_scans > 1 && zps_served_is_apart(round);
   round->scans->find.has_run = round->scans->small.has_run = false;
-  for (uint32_t s = 0; s < base->plane->n_servers; s++)
-    round->servers[s] = (struct zps_served_server){.ready_tail = &round->servers[s].ready};
+  zps_served_servers_init(round);
+  base->machine->plan.owners = base->owners;
   zps_served_ask_init(round);
   for (uint32_t p = 0; p < base->tensor->part.n_parts; p++) {
     round->parts[p].told = false;
@@ -106,6 +106,15 @@ static void setup(struct zps_round *base) {
                                                             .whole = !by_stripes || base->out->memory == ZENPS_DEVICE});
 }
 
+static void remote_lost(struct zps_round *base, const struct zps_remote *lost, const char *why) {
+  if (lost->is_rank) return;
+  if (!zps_round_machine_over(base->machine) && zps_round_machine_needs(base->machine, lost->index)) {
+    snprintf(base->reason.text, sizeof base->reason.text, "server %" PRIu32 " (%s) is lost: %s", lost->index,
+             lost->name, why);
+  }
+  zps_round_event(base, ZPS_MACHINE_SERVER_LOST, 0, lost->index, ZPS_OK);
+}
+
 static void begin(struct zps_round *base) {
   struct zps_served_round *round = zps_served_of(base);
   const struct zps_plane *plane = base->plane;
@@ -115,9 +124,14 @@ static void begin(struct zps_round *base) {
     return;
   }
   for (uint32_t s = 0; s < plane->n_servers; s++) {
-    if (plane->servers[s].lost) zps_round_event(base, ZPS_MACHINE_SERVER_LOST, 0, s, ZPS_OK);
+    if (plane->servers[s].lost && base->rounds->replay.has_given_up)
+      remote_lost(base, &plane->servers[s], plane->servers[s].why);
   }
   if (zps_round_machine_over(base->machine)) return;
+  if (base->only_takes && !base->seeks && zps_replay_has_lost(base)) {
+    zps_round_fail(base, ZPS_ERR_SERVER_LOST, "%s", zps_served_sums_lost);
+    return;
+  }
   if (base->seeks) round->seek = base->rounds->n_seeks++;
   if (base->only_takes)
     zps_round_event(base, ZPS_MACHINE_SCANNED, 0, 0, ZPS_OK);
@@ -147,6 +161,9 @@ static void act(struct zps_round *base, const struct zps_round_machine_action *a
     case ZPS_MACHINE_DO_READ:
       zps_served_read(round, action->arg);
       break;
+    case ZPS_MACHINE_DO_FORGET:
+      zps_served_unread(round, action->arg);
+      break;
     case ZPS_MACHINE_DO_CLEAR:
       zps_served_clear(round);
       break;
@@ -173,6 +190,7 @@ static void act(struct zps_round *base, const struct zps_round_machine_action *a
 static bool send_frames(struct zps_round *base, uint64_t now_ns) {
   const uint32_t n_servers = base->plane->n_servers;
   bool left = false;
+  if (base->rounds->replay.is_mapping) return true;
   for (uint32_t i = 1; i <= n_servers; i++) {
     const uint32_t s = (uint32_t)(((uint64_t)base->plane->rank + i) % n_servers);
     if (zps_served_send_ready(zps_served_of(base), s, now_ns) == ZPS_ERR_AGAIN) left = true;
@@ -228,15 +246,6 @@ static bool frame(struct zps_round *base, const struct zps_remote *from, const s
   return true;
 }
 
-static void remote_lost(struct zps_round *base, const struct zps_remote *lost, const char *why) {
-  if (lost->is_rank) return;
-  if (!zps_round_machine_over(base->machine) && zps_round_machine_needs(base->machine, lost->index)) {
-    snprintf(base->reason.text, sizeof base->reason.text, "server %" PRIu32 " (%s) is lost: %s", lost->index,
-             lost->name, why);
-  }
-  zps_round_event(base, ZPS_MACHINE_SERVER_LOST, 0, lost->index, ZPS_OK);
-}
-
 /* ------------------------------------------------------------ end */
 
 static bool known(const struct zps_round *base) {
@@ -282,4 +291,8 @@ const struct zps_round_ops zps_served_ops = {.size = sizeof(struct zps_served_ro
                                              .deliver = deliver,
                                              .finish = finish,
                                              .quiet = zps_served_quiet,
-                                             .release = release};
+                                             .release = release,
+                                             .can_give = zps_served_can_give,
+                                             .remap = zps_served_remap,
+                                             .is_still = zps_served_is_still,
+                                             .give = zps_served_give};

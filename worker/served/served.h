@@ -3,8 +3,8 @@
  * which reads it; sums come back the same way. All schemes over servers (kinds.h) run so.
  *
  * scan.c, lookahead.h: finding rows; push.c, join.c: encoding and announcing; pull.c: sums; decode.c, rows.c: from sums
- * to the result; device_push.c, device_pull.c (on_device.h): the same in device memory; served.c: the kind's ops, and
- * every action of machine.c carried out.
+ * to the result; device_push.c, device_pull.c (on_device.h): the same in device memory; replay.c: other owners, when a
+ * server is lost; served.c: the kind's ops, and every action of machine.c carried out.
  *
  * Small rounds do without tasks on the pools, where handing over takes longer than the work: the trainer's thread
  * encodes them before they begin, the engine thread decodes.
@@ -104,6 +104,7 @@ struct zps_served_round {
   uint32_t sought_at, age;                             /* the server that is asked first, and what it has found: */
   bool is_found;                                       /* the sum is so many steps older than the round's step */
   const struct zps_slice *at_hand; /* a sum that a frame announces, while the machine decides on it */
+  bool is_remapped;                /* owners have changed since it was encoded: nothing is joined any more */
   bool is_small;                   /* scanned by the trainer's thread, which also encoded what is pushed inline */
   bool is_apart;                   /* gradient and result have no memory in common */
   bool is_quiesced;                /* it has failed, and the device is through with it, or not in time */
@@ -182,6 +183,18 @@ void zps_served_decode_rows(struct zps_served_round *round);
  * all are decoded. */
 bool zps_served_orders_stripes(const struct zps_served_round *round);
 void zps_served_order_stripe(struct zps_served_round *round, uint32_t stripe);
+
+/* replay.c */
+extern const char zps_served_sums_lost[];
+void zps_served_servers_init(struct zps_served_round *round);
+bool zps_served_can_give(const struct zps_round *base);
+void zps_served_remap(struct zps_round *base);
+bool zps_served_is_still(const struct zps_round *base);
+void zps_served_give(struct zps_round *base);
+/* Nothing of the partition's sum is here: as if it had not been announced. */
+void zps_served_unread(struct zps_served_round *round, uint32_t partition);
+/* Takes the slice that `part` is joined to apart. False: there is no memory, and the round fails. */
+bool zps_served_part_from_joined(struct zps_served_part *part);
 
 /* end.c */
 /* Completes the reason of a failure by what the machine knows. */

@@ -354,7 +354,7 @@ static void woken_when_it_wants_to_be(void **state) {
 
 static void frames_and_losses(void **state) {
   (void)state;
-  logs_expect(ZPS_LOG_WARN, "server 1 (ps-1) is lost: alas");
+  logs_expect(ZPS_LOG_WARN, "rank 1 (host node-1) is lost: alas");
   start(0, &tensor, 1, RIG_TIMEOUT_MS);
   start(1, &other, 1, RIG_TIMEOUT_MS);
   fake_abort(&rig.servers[0], OTHER, 2, ZPS_ERR_NOMEM, ""); /* of no round */
@@ -364,8 +364,8 @@ static void frames_and_losses(void **state) {
   assert_false(atomic_load(&requests[0].over));
   settle(1);
   rig_do(&rig, forget_log, NULL);
-  rig_lose(&rig, &rig.plane.servers[1], "alas");
-  rig_lose(&rig, &rig.plane.servers[1], "again");
+  rig_lose(&rig, &rig.plane.ranks[1], "alas");
+  rig_lose(&rig, &rig.plane.ranks[1], "again");
   char now[sizeof log_of];
   rig_do(&rig, look_log, now);
   assert_int_equal(strlen(now), 4); /* both are told, once */

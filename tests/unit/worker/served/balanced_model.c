@@ -8,6 +8,7 @@
 #include <cmocka.h>
 
 const uint32_t model_owners[N_PARTS] = {0, 1, 0};
+const uint32_t model_other_owners[N_PARTS] = {1, 2, 1};
 const struct zps_round_machine_plan model_plan = {
     .n_parts = N_PARTS, .n_servers = N_SERVERS, .n_stripes = 1, .owners = model_owners, .tensor = "t"};
 const struct zps_round_machine_plan model_striped_plan = {
@@ -32,13 +33,17 @@ void model_check_actions(struct model *model) {
         break;
       case ZPS_MACHINE_DO_ANNOUNCE:
         assert_false(model->announce[arg]);
-        assert_int_equal(model->progress[arg], 1);
+        assert_true(model->progress[arg] == 1 || model->again[arg]);
         model->announce[arg] = true;
         break;
       case ZPS_MACHINE_DO_READ:
         assert_false(model->read[arg]);
         assert_int_equal(model->progress[arg], 2);
         model->read[arg] = true;
+        break;
+      case ZPS_MACHINE_DO_FORGET:
+        assert_true(model->forgotten[arg]);
+        model->forgotten[arg] = false;
         break;
       case ZPS_MACHINE_DO_CLEAR:
         assert_true(all_at_least(model, 1)); /* the gradient's memory may be the result's */
@@ -68,7 +73,8 @@ void model_check_actions(struct model *model) {
         }
         break;
       case ZPS_MACHINE_DO_RETIRE:
-        for (unsigned p = 0; p < model->n_parts; p++) assert_true(model_owners[p] != arg || model->progress[p] >= 3);
+        for (unsigned p = 0; p < model->n_parts; p++)
+          assert_true(model->owners[p] != arg || (model->progress[p] >= 3 && !model->again[p]));
         model->retired[arg]++;
         break;
       case ZPS_MACHINE_DO_ABORT:
@@ -95,7 +101,8 @@ void model_feed(struct model *model, struct zps_round_machine_event event, uint6
       model->progress[event.partition] = 1;
       break;
     case ZPS_MACHINE_RESULT:
-      model->progress[event.partition] = 2;
+      if (!model->again[event.partition]) model->progress[event.partition] = 2;
+      model->again[event.partition] = false;
       break;
     case ZPS_MACHINE_LANDED:
       model->progress[event.partition] = 3;
@@ -114,11 +121,29 @@ void model_feed(struct model *model, struct zps_round_machine_event event, uint6
   model_check_actions(model);
 }
 
+void model_remap(struct model *model) {
+  model->owners = model->machine->plan.owners = model_other_owners;
+  for (unsigned p = 0; p < model->n_parts; p++) {
+    model->again[p] = model->progress[p] >= 3;
+    model->forgotten[p] = model->progress[p] == 2;
+    if (model->progress[p] == 2) model->progress[p] = 1;
+    model->announce[p] = false;
+    if (!model->again[p]) model->read[p] = false;
+  }
+  memset(model->retired, 0, sizeof model->retired);
+  model_feed(model, (struct zps_round_machine_event){.type = ZPS_MACHINE_REMAP}, 1);
+  for (unsigned p = 0; p < model->n_parts; p++) {
+    assert_int_equal(model->announce[p], model->progress[p] > 0);
+    assert_false(model->forgotten[p]);
+  }
+}
+
 void model_begin(struct model *model, struct zps_round_machine *machine, const struct kind *kind) {
   memset(model, 0, sizeof *model);
   model->machine = machine;
   model->kind = *kind;
   model->n_parts = kind->plan->n_parts;
+  model->owners = machine->plan.owners = model_owners;
   model->whole = kind->whole;
   zps_round_machine_reset(
       machine,
@@ -134,7 +159,10 @@ unsigned model_enabled(const struct model *model, struct zps_round_machine_event
   if (model->n_scanned < model->kind.n_scans)
     events[n++] = (struct zps_round_machine_event){.type = ZPS_MACHINE_SCANNED, .partition = model->n_scanned};
   for (uint32_t p = 0; p < model->n_parts; p++) {
-    struct zps_round_machine_event event = {.partition = p, .server = model_owners[p]};
+    struct zps_round_machine_event event = {.partition = p, .server = model->owners[p]};
+    if (model->again[p])
+      events[n++] = (struct zps_round_machine_event){
+          .type = ZPS_MACHINE_RESULT, .partition = p, .server = model->owners[p]};
     switch (model->progress[p]) {
       case 0:
         if (model->writes <= p / (model->n_parts / model->kind.n_scans)) continue;

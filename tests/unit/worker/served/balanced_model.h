@@ -10,6 +10,8 @@ enum { N_PARTS = 3, N_SERVERS = 3, MAX_EVENTS = 16 };
 
 /* Server 2 owns nothing, and must never hear of the round. */
 extern const uint32_t model_owners[N_PARTS];
+/* When server 0 is lost. */
+extern const uint32_t model_other_owners[N_PARTS];
 extern const struct zps_round_machine_plan model_plan, model_striped_plan; /* striped: each partition is a stripe */
 
 struct kind {
@@ -28,9 +30,13 @@ struct model {
   unsigned writes, completes;
   bool announce[N_PARTS], read[N_PARTS], decode[N_PARTS], clear, cleared, decode_all, decoded_all;
   unsigned retired[N_SERVERS], aborted[N_SERVERS];
+  const uint32_t *owners;
+  bool again[N_PARTS], forgotten[N_PARTS]; /* since a remap: the owner is to announce what is here; it may be got anew */
 };
 
 void model_begin(struct model *model, struct zps_round_machine *machine, const struct kind *kind);
+/* Server 0 is lost, and the others have forgotten the round. */
+void model_remap(struct model *model);
 /* An event that a correct driver or peer may produce. */
 void model_feed(struct model *model, struct zps_round_machine_event event, uint64_t now);
 /* Fails the test if an action of the last step is wrong at this point. */

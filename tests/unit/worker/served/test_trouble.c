@@ -288,7 +288,7 @@ static void lost_while_waited_for(void **state) {
   rig_expect_released(&rig.request);
   assert_int_equal(rig_held(&rig.worker), 0);
   served_begin(&rig, &rig.request, 2, RIG_TIMEOUT_MS);
-  rig_expect_error(&rig.request, ZPS_ERR_SERVER_LOST, BLAME ": a server was lost");
+  rig_expect_error(&rig.request, ZPS_ERR_SERVER_LOST, BLAME " is lost: no heartbeat");
 }
 
 /* It is through with that server. */

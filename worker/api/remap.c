@@ -1,0 +1,193 @@
+#define ZPS_LOG_COMPONENT "replay"
+#include "worker/api/remap.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/log.h"
+#include "common/codec/owners.h"
+#include "worker/api/job.h"
+#include "worker/api/tensor.h"
+
+/* ------------------------------------------------------------ tables */
+
+static uint32_t *add_table(struct zenps_tensor *tensor) {
+  const size_t bytes = tensor->core.part.n_parts * sizeof(uint32_t);
+  struct zps_owner_table *table = malloc(sizeof *table + bytes);
+  if (!table) return NULL;
+  table->next = tensor->owner_tables;
+  tensor->owner_tables = table;
+  return table->owners;
+}
+
+bool zps_worker_owners_set(struct zenps_tensor *tensor, const uint32_t *owners) {
+  uint32_t *const table = add_table(tensor);
+  if (!table) return false;
+  memcpy(table, owners, tensor->core.part.n_parts * sizeof *table);
+  tensor->core.owners = table;
+  return true;
+}
+
+/* From the first table: so all servers and ranks come to the same owners, whichever losses they heard of together. */
+zps_err_t zps_worker_owners_remap(struct zenps_tensor *tensor) {
+  const struct zenps_job *job = tensor->job;
+  const struct zps_owner_table *first = tensor->owner_tables;
+  if (!job->lost || !first) return ZPS_OK;
+  while (first->next) first = first->next;
+  uint32_t *const table = add_table(tensor);
+  if (!table) return ZPS_ERR_NOMEM;
+  zps_owners_reassign(first->owners, tensor->core.part.n_parts, job->join.n_servers, job->lost, table);
+  tensor->core.owners = table;
+  return ZPS_OK;
+}
+
+void zps_worker_owners_free(struct zenps_tensor *tensor) {
+  for (struct zps_owner_table *table; (table = tensor->owner_tables) != NULL;) {
+    tensor->owner_tables = table->next;
+    free(table);
+  }
+}
+
+/* ------------------------------------------------------------ to the engine */
+
+struct zps_map_command {
+  struct zps_command command;
+  struct zenps_job *job;
+  struct zps_job_map map;
+  uint32_t lost[];
+};
+
+static void map_run(struct zps_command *command, void *handler_ctx) {
+  struct zps_map_command *map = (struct zps_map_command *)command;
+  (void)handler_ctx;
+  zps_replay_map(&map->job->rounds, &map->map);
+  free(map);
+}
+
+struct steps_command {
+  struct zps_command command;
+  struct zenps_job *job;
+  struct zps_job_steps steps;
+};
+
+static void steps_run(struct zps_command *command, void *handler_ctx) {
+  struct steps_command *steps = (struct steps_command *)command;
+  (void)handler_ctx;
+  zps_replay_steps(&steps->job->rounds, &steps->steps);
+  zps_job_steps_fini(&steps->steps);
+  free(steps);
+}
+
+static void fail(struct zenps_job *job, zps_err_t code, const char *text) {
+  struct zps_frame_abort failure = {.code = code};
+  snprintf(failure.text, sizeof failure.text, "%s", text);
+  job->membership.handler.on_failed(job, &failure);
+}
+
+/* ------------------------------------------------------------ from the coordinator */
+
+/* Under the job's lock. */
+static zps_err_t remap_all(struct zenps_job *job, const struct zps_job_map *map) {
+  if (!job->lost) job->lost = calloc(job->join.n_servers, sizeof *job->lost);
+  if (!job->lost) return ZPS_ERR_NOMEM;
+  uint32_t n_lost = 0;
+  for (uint32_t i = 0; i < map->n_lost; i++)
+    if (map->lost[i] < job->join.n_servers) job->lost[map->lost[i]] = true;
+  for (uint32_t s = 0; s < job->join.n_servers; s++) n_lost += job->lost[s];
+  if (n_lost == job->join.n_servers) return ZPS_ERR_SERVER_LOST;
+  zps_err_t err = ZPS_OK;
+  for (struct zenps_tensor *tensor = job->tensors; tensor && err == ZPS_OK; tensor = tensor->next)
+    err = zps_worker_owners_remap(tensor);
+  return err;
+}
+
+static struct zps_map_command *command_make(struct zenps_job *job, const struct zps_job_map *map) {
+  struct zps_map_command *command = malloc(sizeof *command + map->n_lost * sizeof command->lost[0]);
+  if (!command) return NULL;
+  *command = (struct zps_map_command){.command.run = map_run, .job = job, .map = *map};
+  memcpy(command->lost, map->lost, map->n_lost * sizeof command->lost[0]);
+  command->map.lost = command->lost;
+  return command;
+}
+
+/* Consumes the command; NULL: there was no memory for it. */
+static void apply(struct zenps_job *job, struct zps_map_command *command) {
+  zps_err_t err = ZPS_ERR_NOMEM;
+  if (command) {
+    pthread_mutex_lock(&job->lock);
+    err = remap_all(job, &command->map);
+    pthread_mutex_unlock(&job->lock);
+  }
+  if (err != ZPS_OK) {
+    free(command);
+    fail(job, err, err == ZPS_ERR_NOMEM ? "no memory to go on without a server that was lost" : "no server is left");
+    return;
+  }
+  for (uint32_t i = 0; i < command->map.n_lost; i++)
+    if (command->map.lost[i] < job->join.n_servers)
+      zps_log_info("server %" PRIu32 " (%s) is lost: the job goes on with the servers that are left",
+                   command->map.lost[i], job->join.servers[command->map.lost[i]].name);
+  zps_engine_post(job->plane.engine, &command->command);
+}
+
+void zps_worker_map(struct zenps_job *job, const struct zps_job_map *map) {
+  struct zps_map_command *const command = command_make(job, map);
+  pthread_mutex_lock(&job->lock);
+  const bool is_early = command && !job->is_connected;
+  if (is_early) {
+    free(job->early);
+    job->early = command;
+  }
+  pthread_mutex_unlock(&job->lock);
+  if (!is_early) apply(job, command);
+}
+
+void zps_worker_map_connected(struct zenps_job *job) {
+  pthread_mutex_lock(&job->lock);
+  struct zps_map_command *const early = job->early;
+  job->early = NULL;
+  job->is_connected = true;
+  pthread_mutex_unlock(&job->lock);
+  if (early) apply(job, early);
+}
+
+void zps_worker_map_free(struct zenps_job *job) {
+  free(job->early);
+  free(job->lost);
+}
+
+void zps_worker_replay(struct zenps_job *job, const struct zps_job_steps *steps) {
+  struct steps_command *command = calloc(1, sizeof *command);
+  zps_err_t err = command ? ZPS_OK : ZPS_ERR_NOMEM;
+  if (command) {
+    *command = (struct steps_command){
+        .command.run = steps_run, .job = job, .steps = {.job_id = steps->job_id, .epoch = steps->epoch}};
+    for (uint32_t i = 0; i < steps->n_tensors; i++)
+      for (uint32_t k = 0; k < steps->tensors[i].n_steps && err == ZPS_OK; k++)
+        err = zps_job_steps_add(&command->steps, steps->tensors[i].tensor, steps->tensors[i].steps[k]);
+  }
+  if (err == ZPS_OK) {
+    zps_engine_post(job->plane.engine, &command->command);
+    return;
+  }
+  if (command) zps_job_steps_fini(&command->steps);
+  free(command);
+  fail(job, err, "no memory to go on without a server that was lost");
+}
+
+void zps_worker_mapped(void *ctx, const struct zps_job_steps *steps) {
+  struct zenps_job *job = ctx;
+  if (zps_membership_mapped(&job->membership, steps) != ZPS_OK)
+    zps_log_warn("the coordinator is not told which steps are not finished");
+}
+
+struct zps_round_tensor *zps_worker_served_tensor(void *ctx, uint32_t number) {
+  struct zenps_job *job = ctx;
+  pthread_mutex_lock(&job->lock);
+  struct zenps_tensor *tensor = job->tensors;
+  while (tensor && tensor->core.id != number) tensor = tensor->next;
+  pthread_mutex_unlock(&job->lock);
+  return tensor ? &tensor->core : NULL;
+}

@@ -1,0 +1,324 @@
+#define ZPS_LOG_COMPONENT "replay"
+#include "worker/round/replay.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "proto/control_map.h"
+#include "worker/round/round.h"
+#include "worker/round/rounds.h"
+
+static bool is_served(const struct zps_round *round) {
+  return round->ops->can_give;
+}
+
+/* ------------------------------------------------------------ steps that went well */
+
+static void note_past(struct zps_round_tensor *tensor, uint64_t step) {
+  tensor->past.steps[tensor->past.n++ % ZPS_STEPS_PAST] = step;
+}
+
+static bool is_past(const struct zps_round_tensor *tensor, uint64_t step) {
+  const uint32_t n = tensor->past.n < ZPS_STEPS_PAST ? tensor->past.n : ZPS_STEPS_PAST;
+  for (uint32_t i = 0; i < n; i++)
+    if (tensor->past.steps[i] == step) return true;
+  return false;
+}
+
+/* ------------------------------------------------------------ sums that servers keep for pulls */
+
+void zps_replay_over(struct zps_round *round) {
+  struct zps_steps_given *given = &round->tensor->given;
+  if (!is_served(round) || !round->only_gives || round->machine->state != ZPS_MACHINE_DONE) return;
+  given->steps[given->n % ZPS_STEPS_PAST] = round->step;
+  given->epochs[given->n++ % ZPS_STEPS_PAST] = round->map_epoch;
+}
+
+bool zps_replay_has_lost(const struct zps_round *round) {
+  const struct zps_steps_given *given = &round->tensor->given;
+  const uint32_t n = given->n < ZPS_STEPS_PAST ? given->n : ZPS_STEPS_PAST;
+  for (uint32_t i = 1; i <= n; i++) { /* the last push of the step counts */
+    const uint32_t at = (given->n - i) % ZPS_STEPS_PAST;
+    if (given->steps[at] == round->step) return given->epochs[at] < round->rounds->replay.epoch;
+  }
+  return false;
+}
+
+/* ------------------------------------------------------------ kept pushes */
+
+static void list_add(struct zps_replay *replay, struct zps_round *round) {
+  round->kept_next = NULL;
+  round->kept_prev_p = replay->kept_tail;
+  *replay->kept_tail = round;
+  replay->kept_tail = &round->kept_next;
+}
+
+static void list_remove(struct zps_replay *replay, struct zps_round *round) {
+  *round->kept_prev_p = round->kept_next;
+  *(round->kept_next ? &round->kept_next->kept_prev_p : &replay->kept_tail) = round->kept_prev_p;
+}
+
+/* It is the caller's to release: its owner hears that it was a kept one. */
+static void unkeep(struct zps_round *round) {
+  struct zps_rounds *rounds = round->rounds;
+  list_remove(&rounds->replay, round);
+  rounds->replay.kept_bytes -= round->held.push;
+  zps_plane_memory_keep(&rounds->plane->memory, &round->held, false);
+}
+
+/* Nobody waits for it any more. It is kept as before. */
+static void stop_giving(struct zps_round *round) {
+  zps_rounds_remove(round->rounds, round);
+  zps_rounds_untouch(round->rounds, round);
+  round->is_giving = false;
+}
+
+static void drop(struct zps_round *round) {
+  unkeep(round);
+  if (round->is_giving) stop_giving(round);
+  round->ops->release(round);
+  round->owner->released(round);
+}
+
+static bool drop_oldest(struct zps_rounds *rounds) {
+  struct zps_round *round = rounds->replay.kept;
+  while (round && round->is_giving) round = round->kept_next;
+  if (round) drop(round);
+  return round;
+}
+
+static bool reclaim(void *ctx) {
+  return drop_oldest(ctx);
+}
+
+void zps_replay_drop(struct zps_rounds *rounds, const struct zps_round_tensor *tensor) {
+  for (struct zps_round *round = rounds->replay.kept, *next; round; round = next) {
+    next = round->kept_next;
+    if (tensor ? round->tensor == tensor : !round->is_giving) drop(round);
+  }
+}
+
+/* No rank can lack these steps: all have begun the round since. */
+static void drop_older(struct zps_rounds *rounds, const struct zps_round *than) {
+  for (struct zps_round *round = rounds->replay.kept, *next; round; round = next) {
+    next = round->kept_next;
+    if (round->tensor == than->tensor && !round->is_giving && round->over_ns <= than->start_ns) drop(round);
+  }
+}
+
+static bool make_room(struct zps_rounds *rounds, uint64_t bytes) {
+  struct zps_replay *replay = &rounds->replay;
+  if (bytes > replay->limit_bytes) return false;
+  while (replay->kept_bytes + bytes > replay->limit_bytes)
+    if (!drop_oldest(rounds)) return false;
+  return true;
+}
+
+/* ------------------------------------------------------------ once more */
+
+static void give(struct zps_round *round) {
+  const uint64_t now_ns = zps_clock_ns(), timeout_ns = round->deadline_ns - round->start_ns;
+  round->is_giving = true;
+  round->is_asked_again = false;
+  round->deadline_ns = round->linger_until_ns = now_ns + timeout_ns;
+  round->reason = (struct zps_frame_abort){0};
+  zps_log_debug("tensor %s, step %" PRIu64 ": pushed again, for ranks that have not finished it", round->tensor->name,
+                round->step);
+  round->ops->give(round);
+  zps_rounds_add(round->rounds, round);
+  zps_replay_begin(round);
+  zps_round_event(round, ZPS_MACHINE_START, 0, 0, ZPS_OK);
+}
+
+bool zps_replay_keep(struct zps_round *round) {
+  struct zps_rounds *rounds = round->rounds;
+  if (!is_served(round)) return false;
+  const bool went_well = round->machine->state == ZPS_MACHINE_DONE;
+  const bool may = went_well && rounds->fail_code == ZPS_OK && !rounds->plane->closed;
+  if (round->is_giving) {
+    round->is_giving = false;
+    if (!may) unkeep(round);
+    return may;
+  }
+  if (went_well) {
+    note_past(round->tensor, round->step);
+    drop_older(rounds, round);
+  }
+  if (!may || !round->owner->kept || round->in.memory != ZENPS_HOST || !round->ops->can_give(round)) return false;
+  if (!make_room(rounds, round->held.push)) return false;
+  list_add(&rounds->replay, round);
+  rounds->replay.kept_bytes += round->held.push;
+  zps_plane_memory_keep(&rounds->plane->memory, &round->held, true);
+  round->is_kept = true;
+  round->owner->kept(round);
+  if (round->is_asked_again) give(round);
+  return true;
+}
+
+/* ------------------------------------------------------------ the map */
+
+void zps_replay_init(struct zps_rounds *rounds, uint64_t limit_bytes, uint64_t grace_ns) {
+  struct zps_replay *replay = &rounds->replay;
+  replay->limit_bytes = limit_bytes;
+  replay->grace_ns = grace_ns;
+  rounds->plane->memory.reclaim = reclaim;
+  rounds->plane->memory.reclaim_ctx = rounds;
+}
+
+/* What it was prepared with may be older than what is known now. */
+void zps_replay_begin(struct zps_round *round) {
+  round->map_epoch = round->rounds->replay.epoch;
+  if (is_served(round) && round->owners != round->tensor->owners) round->ops->remap(round);
+}
+
+void zps_replay_map(struct zps_rounds *rounds, const struct zps_job_map *map) {
+  struct zps_plane *plane = rounds->plane;
+  struct zps_replay *replay = &rounds->replay;
+  if (map->epoch < replay->epoch || (map->epoch == replay->epoch && !replay->is_mapping)) return;
+  replay->epoch = map->epoch;
+  replay->is_mapping = true;
+  replay->is_said = replay->has_given_up = false;
+  replay->lost_ns = 0;
+  for (uint32_t i = 0; i < map->n_lost; i++)
+    if (map->lost[i] < plane->n_servers) zps_plane_lose(&plane->servers[map->lost[i]], "the coordinator says so");
+  for (uint32_t s = 0; s < plane->n_servers; s++)
+    if (!plane->servers[s].lost && plane->servers[s].link) zps_link_set_epoch(plane->servers[s].link, map->epoch);
+}
+
+static bool is_open(const struct zps_round *round) {
+  return is_served(round) && !round->is_giving && !zps_round_machine_over(round->machine) &&
+         round->ops->can_give(round);
+}
+
+static bool is_still(const struct zps_rounds *rounds) {
+  for (const struct zps_round *round = rounds->all; round; round = round->all_next)
+    if (is_served(round) && !round->ops->is_still(round)) return false;
+  return true;
+}
+
+static void fail_all(struct zps_rounds *rounds, zps_err_t code, const char *text) {
+  struct zps_frame_abort failure = {.code = code};
+  snprintf(failure.text, sizeof failure.text, "%s", text);
+  zps_rounds_fail(rounds, &failure);
+}
+
+static void say(struct zps_rounds *rounds) {
+  struct zps_replay *replay = &rounds->replay;
+  struct zps_job_steps steps = {.job_id = rounds->plane->job_id, .epoch = replay->epoch};
+  zps_err_t err = ZPS_OK;
+  for (const struct zps_round *round = rounds->all; round && err == ZPS_OK; round = round->all_next)
+    if (is_open(round)) err = zps_job_steps_add(&steps, round->tensor->id, round->step);
+  replay->is_said = true;
+  if (err == ZPS_OK)
+    replay->mapped(replay->ctx, &steps);
+  else
+    fail_all(rounds, err, "no memory to say which steps are not finished, when a server was lost");
+  zps_job_steps_fini(&steps);
+}
+
+/* ------------------------------------------------------------ the steps */
+
+static bool is_listed(const struct zps_job_steps *steps, uint32_t tensor, uint64_t step) {
+  for (uint32_t i = 0; i < steps->n_tensors; i++) {
+    if (steps->tensors[i].tensor != tensor) continue;
+    for (uint32_t k = 0; k < steps->tensors[i].n_steps; k++)
+      if (steps->tensors[i].steps[k] == step) return true;
+  }
+  return false;
+}
+
+/* What is under way goes on; what is over here, and not elsewhere, is given again when nothing else uses it. */
+static void go_on(struct zps_rounds *rounds, const struct zps_job_steps *steps) {
+  for (struct zps_round *round = rounds->all, *next; round; round = next) {
+    next = round->all_next;
+    if (!is_served(round)) continue;
+    if (round->is_giving && !is_listed(steps, round->tensor->id, round->step)) {
+      stop_giving(round);
+      continue;
+    }
+    if (!zps_round_machine_over(round->machine)) {
+      if (round->map_epoch < steps->epoch) round->ops->remap(round);
+    } else if (!round->is_giving && is_listed(steps, round->tensor->id, round->step)) {
+      round->is_asked_again = true;
+    }
+    if (!zps_round_machine_over(round->machine)) round->map_epoch = steps->epoch;
+    zps_round_touch(round);
+  }
+}
+
+static void give_kept(struct zps_rounds *rounds, const struct zps_job_steps *steps) {
+  for (struct zps_round *round = rounds->replay.kept; round; round = round->kept_next)
+    if (!round->is_giving && is_listed(steps, round->tensor->id, round->step)) give(round);
+}
+
+static const struct zps_round *find_kept(const struct zps_rounds *rounds, uint32_t tensor, uint64_t step) {
+  const struct zps_round *round = rounds->replay.kept;
+  while (round && (round->tensor->id != tensor || round->step != step)) round = round->kept_next;
+  return round;
+}
+
+/* The others need not wait for what will not come. */
+static void refuse(struct zps_rounds *rounds, uint32_t tensor, uint64_t step) {
+  struct zps_plane *plane = rounds->plane;
+  struct zps_frame frame = {.header.type = ZPS_FRAME_ABORT};
+  zps_frame_abort_init(&frame.u.abort);
+  frame.u.abort.tensor = tensor;
+  frame.u.abort.step = step;
+  frame.u.abort.code = ZPS_ERR_SERVER_LOST;
+  snprintf(frame.u.abort.text, sizeof frame.u.abort.text,
+           "a server was lost, and rank %" PRIu32
+           " keeps its push of this step no longer, which it had finished: the memory for kept pushes is limited",
+           plane->rank);
+  for (uint32_t s = 0; s < plane->n_servers; s++)
+    if (!plane->servers[s].lost && zps_link_send(plane->servers[s].link, &frame) != ZPS_OK)
+      zps_log_warn("server %" PRIu32 " is not told that step %" PRIu64 " cannot be pushed again", s, step);
+}
+
+static void refuse_others(struct zps_rounds *rounds, const struct zps_job_steps *steps) {
+  for (uint32_t i = 0; i < steps->n_tensors; i++) {
+    const struct zps_tensor_steps *of = &steps->tensors[i];
+    const struct zps_round_tensor *tensor = rounds->tensor_of ? rounds->tensor_of(rounds->idle_ctx, of->tensor) : NULL;
+    for (uint32_t k = 0; tensor && k < of->n_steps; k++)
+      if (is_past(tensor, of->steps[k]) && !find_kept(rounds, of->tensor, of->steps[k]))
+        refuse(rounds, of->tensor, of->steps[k]);
+  }
+}
+
+void zps_replay_steps(struct zps_rounds *rounds, const struct zps_job_steps *steps) {
+  struct zps_replay *replay = &rounds->replay;
+  if (!replay->is_mapping || steps->epoch != replay->epoch) return;
+  replay->is_mapping = false;
+  go_on(rounds, steps);
+  give_kept(rounds, steps);
+  refuse_others(rounds, steps);
+}
+
+/* ------------------------------------------------------------ time */
+
+void zps_replay_server_lost(struct zps_rounds *rounds, uint64_t now_ns) {
+  struct zps_replay *replay = &rounds->replay;
+  if (replay->lost_ns == 0) replay->lost_ns = now_ns;
+}
+
+static void give_up(struct zps_rounds *rounds) {
+  struct zps_plane *plane = rounds->plane;
+  rounds->replay.lost_ns = 0;
+  rounds->replay.has_given_up = true;
+  for (struct zps_round *round = rounds->all; round; round = round->all_next)
+    for (uint32_t s = 0; s < plane->n_servers && is_served(round); s++)
+      if (plane->servers[s].lost) round->ops->remote_lost(round, &plane->servers[s], plane->servers[s].why);
+}
+
+uint64_t zps_replay_tick(struct zps_rounds *rounds, uint64_t now_ns) {
+  struct zps_replay *replay = &rounds->replay;
+  if (replay->is_mapping && !replay->is_said) {
+    if (!is_still(rounds)) return now_ns + ZPS_NS_PER_MS; /* tasks end after this */
+    say(rounds);
+  }
+  if (replay->lost_ns == 0 || replay->is_mapping) return ZPS_NEVER;
+  if (now_ns < replay->lost_ns + replay->grace_ns) return replay->lost_ns + replay->grace_ns;
+  give_up(rounds);
+  return ZPS_NEVER;
+}

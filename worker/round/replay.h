@@ -1,0 +1,75 @@
+/*
+ * What becomes of rounds over servers when a server is lost (proto/PROTOCOL.md, "A lost server").
+ *
+ * The coordinator tells all ranks which servers are left (job.map). Their partitions have other owners from then on,
+ * and the servers have forgotten every round that was under way. This rank stops sending, waits until nothing is under
+ * way that a server sends it, and says which steps it has begun and not finished (job.mapped). When all ranks have said
+ * so, each is told all of these steps (job.replay), and pushes them again: the same stored bytes, so that the sums are
+ * the same, bit for bit.
+ *
+ * A rank may have finished a step that others have not. So what a round has pushed is kept when the round is over:
+ * until a round of its tensor is over that began after that, which no rank can have pushed for, in a program where all
+ * ranks do the same, before it had finished the earlier one. Kept pushes are let go before that where their memory is
+ * needed, or where they take more than the limit: then that step alone fails on the ranks that need it, with
+ * ZPS_ERR_SERVER_LOST.
+ *
+ * Everything belongs to the engine thread.
+ */
+#ifndef ZPS_WORKER_ROUND_REPLAY_H
+#define ZPS_WORKER_ROUND_REPLAY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/clock.h"
+#include "common/base/err.h"
+
+struct zps_job_map;
+struct zps_job_steps;
+struct zps_round;
+struct zps_round_tensor;
+struct zps_rounds;
+
+/* Kept pushes, of all tensors of a job, at most. */
+#define ZPS_REPLAY_BYTES_DEFAULT (256ull << 20)
+/* How long the fabric's loss of a server waits for the coordinator's word. */
+#define ZPS_REPLAY_GRACE_NS (10 * ZPS_NS_PER_S)
+
+struct zps_replay {
+  uint32_t epoch;    /* of the last map; 0: none has come */
+  bool is_mapping;   /* nothing is sent to servers, and nothing read from them */
+  bool is_said;      /* the coordinator was told which steps are not finished */
+  bool has_given_up; /* a lost server is still on the map, and rounds that need it fail */
+  uint64_t lost_ns;  /* when the fabric lost a server that the coordinator has not taken off the map; 0: none */
+  uint64_t grace_ns, limit_bytes, kept_bytes;
+  struct zps_round *kept, **kept_tail; /* the oldest first */
+  /* Tells the coordinator; `steps` is the caller's. */
+  void (*mapped)(void *ctx, const struct zps_job_steps *steps);
+  void *ctx;
+};
+
+/* Once the plane is open; before that, nothing is kept, and a server that the fabric loses is lost at once. */
+void zps_replay_init(struct zps_rounds *rounds, uint64_t limit_bytes, uint64_t grace_ns);
+
+/* The map has changed; the tensors' owners have, too. */
+void zps_replay_map(struct zps_rounds *rounds, const struct zps_job_map *map);
+/* All ranks know it; `steps` are to be pushed again. */
+void zps_replay_steps(struct zps_rounds *rounds, const struct zps_job_steps *steps);
+/* The fabric has lost a server. */
+void zps_replay_server_lost(struct zps_rounds *rounds, uint64_t now_ns);
+/* Looks whether the map can be confirmed, and whether a lost server stays without a map too long: its rounds fail then.
+ * Returns when it wants to look again, or ZPS_NEVER. */
+uint64_t zps_replay_tick(struct zps_rounds *rounds, uint64_t now_ns);
+
+/* A round begins. */
+void zps_replay_begin(struct zps_round *round);
+/* A round is over, before the caller hears of it. */
+void zps_replay_over(struct zps_round *round);
+/* Whether servers have had this rank's push of the step, but have lost it with one of them: a pull waits in vain. */
+bool zps_replay_has_lost(const struct zps_round *round);
+/* A round is over, and nobody refers to it: whether it is kept. Else it is the caller's to release. */
+bool zps_replay_keep(struct zps_round *round);
+/* Lets go of the kept rounds of the tensor; NULL: of all. */
+void zps_replay_drop(struct zps_rounds *rounds, const struct zps_round_tensor *tensor);
+
+#endif
