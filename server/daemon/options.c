@@ -63,11 +63,10 @@ static const struct zps_opt opts[] = {
         .max = ZPS_SERVERS_MAX, .flags = ZPS_OPT_RELOADABLE, .help = "jobs wait until so many servers are in"),
     OPT(ZPS_OPT_DURATION, coordinator_call_timeout_ms, .name = "coordinator.call_timeout", .arg = "TIME", .def = "10s",
         .min = 1, .flags = ZPS_OPT_RELOADABLE, .help = "time for a server to answer the coordinator"),
-    OPT(ZPS_OPT_ENUM, coordinator_server_loss, .name = "coordinator.server_loss", .arg = "WHAT", .def = "fail",
+    OPT(ZPS_OPT_ENUM, coordinator_server_loss, .name = "coordinator.server_loss", .arg = "WHAT", .def = "replay",
         .values = server_losses, .flags = ZPS_OPT_RELOADABLE,
         .help = "what becomes of a job that loses a server and has others: replay (they take over, and the rounds in "
-                "flight "
-                "begin anew) or fail"),
+                "flight begin anew) or fail"),
 
     OPT(ZPS_OPT_STRING, server_name, .name = "server.name", .arg = "NAME",
         .help = "this server's name, unique among its coordinator's servers (default: the host's name)"),

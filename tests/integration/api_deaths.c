@@ -234,7 +234,9 @@ static void server_dies(struct rank *rank) {
 static void test_killed_server(void **state) {
   (void)state;
   struct cluster cluster;
+  setenv("ZENPS_COORDINATOR_SERVER_LOSS", "fail", 1);
   cluster_start(&cluster, 2);
+  unsetenv("ZENPS_COORDINATOR_SERVER_LOSS");
   ranks_run(&cluster, 3, server_dies, NULL, 0);
   cluster_stop(&cluster);
 }
