@@ -5,6 +5,15 @@
 
 #include "common/base/text.h"
 
+zps_json *zps_control_beat_write(uint64_t stuck_ms) {
+  zps_json *params = zps_json_object();
+  return stuck_ms ? zps_json_set_u64(params, "stuck_ms", stuck_ms) : params;
+}
+
+uint64_t zps_control_beat_read(const zps_json *params) {
+  return zps_json_opt_u64(params, "stuck_ms", 0);
+}
+
 zps_json *zps_control_heartbeat_write(zps_json *object, const struct zps_heartbeat *heartbeat) {
   object = zps_json_set_u64(object, "heartbeat_ms", heartbeat->heartbeat_ms);
   return zps_json_set_u64(object, "dead_ms", heartbeat->dead_ms);

@@ -28,6 +28,11 @@ zps_json *zps_control_heartbeat_write(zps_json *object, const struct zps_heartbe
 zps_err_t zps_control_heartbeat_read(const zps_json *object, struct zps_heartbeat *heartbeat,
                                      struct zps_error *error) ZPS_MUSTCHECK;
 
+/* heartbeat, of a worker or server: how long its progress thread has not run though it has something to do. 0: it runs,
+ * which is what an empty object says. */
+zps_json *zps_control_beat_write(uint64_t stuck_ms);
+uint64_t zps_control_beat_read(const zps_json *params);
+
 /* Member "fabric": the facts that a process publishes of its fabric endpoint. The limits of messages and reads do not
  * travel, and are read as 0. */
 zps_json *zps_control_fabric_write(zps_json *object, const struct zps_net_info *fabric);

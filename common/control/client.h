@@ -6,6 +6,7 @@
 #define ZPS_CONTROL_CLIENT_H
 
 #include "common/control/json.h"
+#include "common/control/silence.h"
 
 struct zps_client;
 struct zps_client_order;
@@ -26,6 +27,8 @@ struct zps_client_handler {
   zps_err_t (*on_resumed)(void *ctx, const zps_json *result, const struct zps_error *error);
   /* Called ahead of each heartbeat, to send other periodic messages by zps_client_notify(). May be NULL. */
   void (*on_beat)(void *ctx);
+  /* The next heartbeat's parameters, an object; NULL for none. `silence` is the peer's. May be NULL. */
+  zps_json *(*beat)(void *ctx, const struct zps_silence *silence, uint64_t now_ns);
 };
 
 /* Connects (retrying name resolution and refused connections until the deadline: servers may come up later than

@@ -219,8 +219,12 @@ static void on_heartbeat(uv_timer_t *timer) {
     silent(client, reason);
     return;
   }
-  if (client->handler.on_beat && !is_stopped(client)) client->handler.on_beat(client->handler.ctx);
-  const zps_err_t code = zps_rpc_notify(client->conn, "heartbeat", zps_json_object());
+  zps_json *params = NULL;
+  if (!is_stopped(client)) {
+    if (client->handler.on_beat) client->handler.on_beat(client->handler.ctx);
+    if (client->handler.beat) params = client->handler.beat(client->handler.ctx, &client->silence, now_ns);
+  }
+  const zps_err_t code = zps_rpc_notify(client->conn, "heartbeat", params ? params : zps_json_object());
   if (code != ZPS_OK) zps_log_debug("%s: no heartbeat sent: %s", client->address, zps_err_str(code));
 }
 

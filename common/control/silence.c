@@ -22,3 +22,14 @@ uint64_t zps_silence_of(const struct zps_silence *silence, uint64_t heard_ns, ui
   const uint64_t silent_ns = now_ns > since_ns ? now_ns - since_ns : 0;
   return silent_ns > silence->dead_ns ? silent_ns : 0;
 }
+
+uint64_t zps_stuck_look(struct zps_stuck *stuck, const struct zps_silence *silence, uint64_t turns, bool due,
+                        uint64_t now_ns) {
+  if (!due || turns != stuck->turns || stuck->since_ns == 0) {
+    stuck->turns = turns;
+    stuck->since_ns = now_ns;
+    return 0;
+  }
+  const uint64_t since_ns = stuck->since_ns > silence->pardon_ns ? stuck->since_ns : silence->pardon_ns;
+  return now_ns > since_ns ? now_ns - since_ns : 0;
+}

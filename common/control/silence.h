@@ -9,6 +9,7 @@
 #ifndef ZPS_CONTROL_SILENCE_H
 #define ZPS_CONTROL_SILENCE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 struct zps_silence {
@@ -24,5 +25,15 @@ void zps_silence_begin(struct zps_silence *silence, uint64_t heartbeat_ms, uint6
 void zps_silence_beat(struct zps_silence *silence, uint64_t now_ns);
 /* Of a peer last heard of at `heard_ns`: for how long it has been silent, if that is too long, else 0. */
 uint64_t zps_silence_of(const struct zps_silence *silence, uint64_t heard_ns, uint64_t now_ns);
+
+/* Another thread of this process, which counts its turns: it is stuck when it makes none though something is due. Zero
+ * at first. */
+struct zps_stuck {
+  uint64_t turns, since_ns;
+};
+/* Look at it with each beat. For how long it has been stuck; 0: it is not. What passed while the process slept does not
+ * count. */
+uint64_t zps_stuck_look(struct zps_stuck *stuck, const struct zps_silence *silence, uint64_t turns, bool due,
+                        uint64_t now_ns);
 
 #endif

@@ -26,6 +26,7 @@ struct zps_engine {
       stop_lock; /* held while the thread is told to stop, so that it cannot close the fabric under the wake */
   atomic_bool stopping;
   _Atomic uint64_t malformed;
+  _Atomic uint64_t turns, sleeps_until_ns; /* the latter is 0 during a turn */
 };
 
 static _Thread_local const struct zps_engine *engine_here; /* the engine that this thread belongs to */
@@ -91,6 +92,7 @@ static void run_until_stopped(struct zps_engine *engine, struct zps_waits *waits
   uint64_t deadline_ns = ZPS_NEVER; /* the handler may still be waiting for the result of zps_engine_create() */
   unsigned carried = 0; /* work of the bulk engine after the last tick may have given the handler something to send */
   for (;;) {
+    atomic_fetch_add_explicit(&engine->turns, 1, memory_order_relaxed);
     const bool stopping =
         atomic_load(&engine->stopping); /* read first: commands posted before it was set are run below */
     const unsigned commands = run_commands(engine);
@@ -104,8 +106,10 @@ static void run_until_stopped(struct zps_engine *engine, struct zps_waits *waits
     carried = zps_bulk_progress(engine->bulk);
     if (stopping && commands == 0) return;
     const uint64_t age_ns = zps_slab_age(engine->slab, now_ns), until_ns = age_ns < deadline_ns ? age_ns : deadline_ns;
-    if (events + carried == 0 && now_ns < until_ns)
-      zps_net_wait(engine->net, until_ns == ZPS_NEVER ? ZPS_NEVER : until_ns - now_ns);
+    if (events + carried > 0 || now_ns >= until_ns) continue;
+    atomic_store_explicit(&engine->sleeps_until_ns, until_ns, memory_order_relaxed);
+    zps_net_wait(engine->net, until_ns == ZPS_NEVER ? ZPS_NEVER : until_ns - now_ns);
+    atomic_store_explicit(&engine->sleeps_until_ns, 0, memory_order_relaxed);
   }
 }
 
@@ -232,6 +236,15 @@ zps_err_t zps_engine_call(struct zps_engine *engine, struct zps_command *command
   pthread_cond_destroy(&call.has_run);
   pthread_mutex_destroy(&call.lock);
   return ZPS_OK;
+}
+
+struct zps_engine_pulse zps_engine_pulse(struct zps_engine *engine, uint64_t now_ns) {
+  pthread_mutex_lock(&engine->commands_lock);
+  const bool has_command = engine->posted;
+  pthread_mutex_unlock(&engine->commands_lock);
+  return (struct zps_engine_pulse){
+      .turns = atomic_load_explicit(&engine->turns, memory_order_relaxed),
+      .due = has_command || now_ns >= atomic_load_explicit(&engine->sleeps_until_ns, memory_order_relaxed)};
 }
 
 struct zps_net *zps_engine_net(struct zps_engine *engine) {

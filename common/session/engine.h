@@ -51,6 +51,15 @@ void zps_engine_post(struct zps_engine *engine, struct zps_command *command);
 /* The same, and waits until it has run. ZPS_ERR_INVALID on the engine's own thread, which would wait for itself. */
 zps_err_t zps_engine_call(struct zps_engine *engine, struct zps_command *command) ZPS_MUSTCHECK;
 
+/* Whether the thread runs, as another thread sees it: `turns` counts, and stands still while the thread sleeps. It is
+ * `due` when it has something to do: it is in the middle of a turn, a command waits, or the time has come that its
+ * handler asked for. One that is due and makes no turn is stuck. */
+struct zps_engine_pulse {
+  uint64_t turns;
+  bool due;
+};
+struct zps_engine_pulse zps_engine_pulse(struct zps_engine *engine, uint64_t now_ns);
+
 struct zps_net *zps_engine_net(struct zps_engine *engine); /* zps_net_info() of it is readable from any thread */
 struct zps_slab *zps_engine_slab(struct zps_engine *engine);
 struct zps_bulk *zps_engine_bulk(struct zps_engine *engine);

@@ -1,4 +1,5 @@
 /* Calls and notifications of clients, as events of the membership module. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -266,6 +267,21 @@ static zps_err_t stats(struct zps_coordinator_conn *conn, const zps_json *params
   return ZPS_OK;
 }
 
+/* ---- Heartbeats ---- */
+
+/* A process whose progress thread is stuck cannot do its part, though it says that it lives. */
+static zps_err_t heartbeat(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
+                           struct zps_error *error) {
+  (void)request, (void)error;
+  const uint64_t stuck_ms = zps_control_beat_read(params);
+  if (stuck_ms <= conn->coordinator->config.dead_ms) return ZPS_OK;
+  char reason[80];
+  snprintf(reason, sizeof reason, "its progress thread has not run for %.1f s", (double)stuck_ms / 1000);
+  zps_members_client_lost(conn->coordinator->members, &conn->client, reason);
+  zps_rpc_close(conn->rpc, false);
+  return ZPS_OK;
+}
+
 /* ---- All of them ---- */
 
 #define ANY_ROLE (ZPS_CONN_SERVER | ZPS_CONN_WORKER | ZPS_CONN_CTL)
@@ -291,6 +307,7 @@ static const struct method {
     {"tensor.register", ZPS_CONN_WORKER, false, tensor_register},
     {"tensor.close", ZPS_CONN_WORKER, false, tensor_close},
     {"tensor.report", ZPS_CONN_WORKER, true, tensor_report},
+    {"heartbeat", ZPS_CONN_SERVER | ZPS_CONN_WORKER, true, heartbeat},
     {"status", ANY_ROLE, false, status},
     {"members", ANY_ROLE, false, members},
     {"jobs", ANY_ROLE, false, jobs},
@@ -321,7 +338,7 @@ void zps_coordinator_message(void *ctx, struct zps_rpc_conn *rpc, const char *na
   (void)ctx;
   struct zps_coordinator_conn *conn = zps_rpc_conn_ctx(rpc);
   const struct method *method = find(name, !request);
-  if (!request) { /* heartbeats: they say only that the client lives */
+  if (!request) {
     if (!conn || conn->role == ZPS_CONN_CTL) return;
     zps_coordinator_watch(conn);
     if (method && method->roles & (int)conn->role) run(conn, method, params, NULL);

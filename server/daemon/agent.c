@@ -29,6 +29,7 @@ struct zps_agent {
   struct zps_rpc_conn *conn; /* connecting or connected */
   bool connecting, registered, draining, closing;
   struct zps_silence silence; /* of the coordinator */
+  struct zps_stuck stuck;     /* the shard's progress thread */
   unsigned retry_ms;
   uv_timer_t timer; /* retry, or heartbeat */
   bool timer_open;
@@ -182,6 +183,12 @@ static void connect_now(struct zps_agent *agent) {
   }
 }
 
+static uint64_t stuck_ms(struct zps_agent *agent, uint64_t now_ns) {
+  uint64_t turns;
+  const bool due = zps_shard_due(agent->jobs.shard, now_ns, &turns);
+  return zps_stuck_look(&agent->stuck, &agent->silence, turns, due, now_ns) / ZPS_NS_PER_MS;
+}
+
 static void beat(struct zps_agent *agent) {
   const uint64_t now_ns = zps_clock_ns();
   zps_silence_beat(&agent->silence, now_ns);
@@ -191,15 +198,23 @@ static void beat(struct zps_agent *agent) {
     zps_log_warn("the coordinator was silent for %.1f s", (double)silent_ns / (double)ZPS_NS_PER_S);
     if (zps_rpc_notify(agent->conn, "away", zps_json_object()) == ZPS_OK) zps_log_debug("connecting anew");
     zps_rpc_close(agent->conn, false);
-  } else if (zps_rpc_notify(agent->conn, "heartbeat", zps_json_object())) {
+  } else if (zps_rpc_notify(agent->conn, "heartbeat", zps_control_beat_write(stuck_ms(agent, now_ns)))) {
     zps_rpc_close(agent->conn, false);
   }
+}
+
+/* The coordinator would give it jobs, and lose it again. */
+static bool is_lost_for_stuck(struct zps_agent *agent) {
+  return stuck_ms(agent, zps_clock_ns()) * ZPS_NS_PER_MS > agent->silence.dead_ns;
 }
 
 static void on_timer(uv_timer_t *timer) {
   struct zps_agent *agent = timer->data;
   if (agent->registered) {
     beat(agent);
+  } else if (!agent->conn && is_lost_for_stuck(agent)) {
+    zps_log_warn_limited("the progress thread does not run: this server registers with the coordinator when it does");
+    retry_later(agent);
   } else if (!agent->conn) {
     connect_now(agent);
   }
@@ -228,6 +243,7 @@ zps_err_t zps_agent_create(uv_loop_t *loop, const struct zps_agent_config *confi
     free_when_done(agent);
     return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the server's agent");
   }
+  zps_silence_begin(&agent->silence, 0, 0, zps_clock_ns());
   uv_timer_init(loop, &agent->timer);
   agent->timer.data = agent;
   agent->timer_open = true;

@@ -255,6 +255,12 @@ unsigned zps_shard_jobs(struct zps_shard *shard) {
   return totals.jobs;
 }
 
+bool zps_shard_due(struct zps_shard *shard, uint64_t now_ns, uint64_t *turns_p) {
+  const struct zps_engine_pulse pulse = zps_engine_pulse(shard->engine, now_ns);
+  *turns_p = pulse.turns;
+  return pulse.due;
+}
+
 const struct zps_net_info *zps_shard_net_info(const struct zps_shard *shard) {
   return zps_net_info(shard->net);
 }

@@ -69,6 +69,9 @@ zps_err_t zps_shard_job_replay(struct zps_shard *shard, uint64_t job_id, uint32_
 zps_err_t zps_shard_rank_gone(struct zps_shard *shard, uint64_t job_id, uint32_t rank, zps_err_t code,
                               const char *text) ZPS_MUSTCHECK;
 unsigned zps_shard_jobs(struct zps_shard *shard);
+/* Whether the progress thread has something to do, and how many turns it has made (zps_engine_pulse()). Does not wait
+ * for it. */
+bool zps_shard_due(struct zps_shard *shard, uint64_t now_ns, uint64_t *turns_p);
 
 struct zps_shard_totals {
   struct zps_net_counters net;

@@ -366,6 +366,21 @@ has "a silent rank is lost" "$(hear 11)" 'ERR_PEER_LOST.*rank 0 .*nothing heard 
 exec 10>&-
 hang_up 11
 
+# Rank 0 says that it lives, and that its progress thread does not.
+until_true eval '! ctl jobs | grep -q "^j "'
+client 10
+client 11
+join 10 0 2 10000
+join 11 1 2 10000
+hear 10 >/dev/null
+hear 11 >/dev/null
+say 10 '{"jsonrpc":"2.0","method":"heartbeat","params":{"stuck_ms":500}}'
+say 10 '{"jsonrpc":"2.0","method":"heartbeat","params":{"stuck_ms":1500}}'
+has "a rank whose progress thread is stuck for too long is lost" "$(hear 11)" \
+  'ERR_PEER_LOST.*rank 0 .*its progress thread has not run for 1\.5 s'
+hang_up 10
+hang_up 11
+
 # A server that is stopped is as dead as one that was killed.
 until_true eval '! ctl jobs | grep -q "^j "'
 client 10

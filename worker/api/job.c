@@ -88,6 +88,12 @@ static void on_beat(void *ctx) {
   zps_telemetry_beat(ctx);
 }
 
+static uint64_t stuck_ns(void *ctx, const struct zps_silence *silence, uint64_t now_ns) {
+  struct zenps_job *job = ctx;
+  const struct zps_engine_pulse pulse = zps_engine_pulse(job->plane.engine, now_ns);
+  return zps_stuck_look(&job->stuck, silence, pulse.turns, pulse.due, now_ns);
+}
+
 /* ------------------------------------------------------------ open */
 
 static void locks_init(struct zenps_job *job) {
@@ -147,7 +153,8 @@ static zps_err_t job_open(struct zenps_job *job, struct zps_error *error) {
                                                  .on_plan = on_plan,
                                                  .on_map = on_map,
                                                  .on_replay = on_replay,
-                                                 .on_beat = on_beat};
+                                                 .on_beat = on_beat,
+                                                 .stuck_ns = stuck_ns};
   job->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (job->event_fd < 0) return zps_fail_errno(error, ZPS_ERR_IO, errno, "cannot create an eventfd");
   struct zps_worker_device *device;

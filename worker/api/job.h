@@ -31,6 +31,7 @@ struct zenps_job {
   pid_t pid;        /* of the process that opened it: a child has no threads behind it */
   struct zps_worker_options options;
   struct zps_membership membership;
+  struct zps_stuck stuck; /* the engine, as the control thread sees it */
   struct zps_plane plane;
   struct zps_rounds rounds;
   struct zps_spares spares; /* engine thread */

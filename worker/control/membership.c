@@ -66,6 +66,11 @@ static void on_beat(void *ctx) {
   membership->handler.on_beat(membership->handler.ctx);
 }
 
+static zps_json *beat(void *ctx, const struct zps_silence *silence, uint64_t now_ns) {
+  const struct zps_membership *membership = ctx;
+  return zps_control_beat_write(membership->handler.stuck_ns(membership->handler.ctx, silence, now_ns) / ZPS_NS_PER_MS);
+}
+
 static void on_lost(void *ctx, const char *reason) {
   struct zps_membership *membership = ctx;
   if (atomic_exchange(&membership->lost, true)) return;
@@ -153,6 +158,7 @@ zps_err_t zps_membership_open(struct zps_membership *membership, const struct zp
                                                     .on_notify = on_notify,
                                                     .on_lost = on_lost,
                                                     .on_beat = on_beat,
+                                                    .beat = beat,
                                                     .on_away = on_away,
                                                     .on_resume = on_resume,
                                                     .on_resumed = on_resumed};

@@ -22,6 +22,8 @@ struct zps_membership_handler {
   void (*on_map)(void *ctx, const struct zps_job_map *map);
   void (*on_replay)(void *ctx, const struct zps_job_steps *steps);
   void (*on_beat)(void *ctx); /* ahead of each heartbeat, as soon as there is a connection */
+  /* For how long the progress thread has been stuck, to be told with a heartbeat. On the control thread. */
+  uint64_t (*stuck_ns)(void *ctx, const struct zps_silence *silence, uint64_t now_ns);
 };
 
 struct zps_membership {

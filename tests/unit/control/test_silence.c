@@ -82,10 +82,38 @@ static void test_any_silence(void **state) {
   assert_int_equal(beat_after(&silence, 3600000), 0);
 }
 
+/* A thread is stuck from the first beat on that finds something due and no turn since. */
+static void test_stuck(void **state) {
+  (void)state;
+  struct zps_silence silence;
+  struct zps_stuck stuck = {0};
+  begin(&silence);
+#define LOOK(turns, due) zps_stuck_look(&stuck, &silence, turns, due, now_ns)
+  assert_int_equal(LOOK(7, true), 0);
+  beat_after(&silence, HEARTBEAT);
+  assert_int_equal(LOOK(8, true), 0);
+  for (unsigned i = 1; i <= 9; i++) {
+    beat_after(&silence, HEARTBEAT);
+    assert_int_equal(LOOK(8, true), i * HEARTBEAT * MS);
+  }
+  beat_after(&silence, HEARTBEAT);
+  assert_int_equal(LOOK(9, true), 0);
+  for (unsigned i = 1; i <= 9; i++) {
+    beat_after(&silence, HEARTBEAT);
+    assert_int_equal(LOOK(9, false), 0); /* it sleeps */
+  }
+  beat_after(&silence, HEARTBEAT);
+  assert_int_equal(LOOK(9, true), HEARTBEAT * MS);
+  beat_after(&silence, 60000); /* the process slept, and the thread with it */
+  assert_int_equal(LOOK(9, true), 0);
+  beat_after(&silence, HEARTBEAT);
+  assert_int_equal(LOOK(9, true), HEARTBEAT * MS);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_dead), cmocka_unit_test(test_alive),       cmocka_unit_test(test_slept),
-      cmocka_unit_test(test_late), cmocka_unit_test(test_any_silence),
+      cmocka_unit_test(test_late), cmocka_unit_test(test_any_silence), cmocka_unit_test(test_stuck),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

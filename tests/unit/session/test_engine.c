@@ -9,6 +9,8 @@
 #include <cmocka.h>
 
 #include <pthread.h>
+#include <sched.h>
+#include <semaphore.h>
 #include <stdatomic.h>
 
 #include "common/base/clock.h"
@@ -236,13 +238,43 @@ static void test_a_call_from_the_engine_is_refused(void **state) {
 struct gate {
   struct zps_command command;
   pthread_mutex_t lock;
+  sem_t entered;
 };
 
 static void run_gate(struct zps_command *command, void *handler_ctx) {
   (void)handler_ctx;
   struct gate *gate = (struct gate *)command;
+  sem_post(&gate->entered);
   pthread_mutex_lock(&gate->lock);
   pthread_mutex_unlock(&gate->lock);
+}
+
+/* An engine that sleeps is not due, and one that is held by a command, or has one waiting, is and makes no turn. */
+static void test_a_held_engine_is_due(void **state) {
+  (void)state;
+  struct side side;
+  unsigned n_run = 0;
+  struct gate gate = {.command.run = run_gate, .lock = PTHREAD_MUTEX_INITIALIZER};
+  sem_init(&gate.entered, 0, 0);
+  struct counted counted = {.command.run = run_count, .n_run = &n_run};
+  struct side_command nothing = {.command.run = run_start, .side = &side};
+  assert_int_equal(side_open(&side, 0, "loop", NULL), ZPS_OK);
+  assert_int_equal(zps_engine_call(side.engine, &nothing.command), ZPS_OK);
+  while (zps_engine_pulse(side.engine, zps_clock_ns()).due) sched_yield();
+  pthread_mutex_lock(&gate.lock);
+  zps_engine_post(side.engine, &gate.command);
+  sem_wait(&gate.entered);
+  const struct zps_engine_pulse held = zps_engine_pulse(side.engine, zps_clock_ns());
+  assert_true(held.due);
+  zps_engine_post(side.engine, &counted.command);
+  const struct zps_engine_pulse later = zps_engine_pulse(side.engine, zps_clock_ns());
+  assert_true(later.due);
+  assert_int_equal(later.turns, held.turns);
+  pthread_mutex_unlock(&gate.lock);
+  assert_int_equal(zps_engine_call(side.engine, &nothing.command), ZPS_OK);
+  while (zps_engine_pulse(side.engine, zps_clock_ns()).turns <= held.turns) sched_yield(); /* all may run in one turn */
+  while (zps_engine_pulse(side.engine, zps_clock_ns()).due) sched_yield();
+  zps_engine_destroy(side.engine);
 }
 
 /* While the gate is held, a burst of any length waits, and all of it has run before a command that is posted behind it.
@@ -253,6 +285,7 @@ static void test_a_queue_has_no_limit(void **state) {
   unsigned n_run = 0;
   static struct counted counted[4096];
   struct gate gate = {.command.run = run_gate, .lock = PTHREAD_MUTEX_INITIALIZER};
+  sem_init(&gate.entered, 0, 0);
   struct side_command nothing = {.command.run = run_start, .side = &side};
   assert_int_equal(side_open(&side, 0, "loop", NULL), ZPS_OK);
   pthread_mutex_lock(&gate.lock);
@@ -486,6 +519,7 @@ int main(void) {
       cmocka_unit_test(test_an_idle_engine_sleeps),
       cmocka_unit_test(test_commands_posted_before_destroy_run),
       cmocka_unit_test(test_a_call_from_the_engine_is_refused),
+      cmocka_unit_test(test_a_held_engine_is_due),
       cmocka_unit_test(test_a_queue_has_no_limit),
       cmocka_unit_test(test_each_threads_commands_run_in_order),
       cmocka_unit_test(test_a_command_may_post_itself_until_the_end),
