@@ -24,8 +24,11 @@ static void server_away(struct zps_members *members, struct zps_member_server *s
     next = job->next;
     bool is_here = false;
     for (uint32_t i = 0; i < job->n_servers; i++) is_here = is_here || job->servers[i] == server;
-    if (job->state == ZPS_JOB_OPENING && is_here)
-      zps_members_job_drop_joins(members, job, ZPS_ERR_SERVER_LOST, "a server lost its connection meanwhile");
+    if (job->state != ZPS_JOB_OPENING || !is_here) continue;
+    struct zps_error error;
+    zps_fail(&error, ZPS_ERR_SERVER_LOST, "job '%s': server %u '%s' (host %s, pid %u) lost its connection: %s",
+             job->name, server->index, server->name, server->host, server->pid, reason);
+    zps_members_job_place_anew(members, job, error.text);
   }
 }
 

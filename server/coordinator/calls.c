@@ -149,7 +149,10 @@ static zps_err_t make_params(const struct zps_coordinator_conn *conn, const stru
 
 static zps_err_t send_params(struct zps_coordinator_conn *conn, const struct zps_outbox_call *about, const char *method,
                              zps_json *params) {
-  const uint64_t timeout_ms = conn->coordinator->config.call_timeout_ms;
+  /* A tensor of a running job is opened when the server gets to it, or not at all where the server is lost: ranks that
+   * cannot wait have deadlines of their own. */
+  const uint64_t timeout_ms =
+      about->type == ZPS_ACT_TENSOR_OPEN ? UINT64_MAX : conn->coordinator->config.call_timeout_ms;
   if (about->type != ZPS_ACT_JOB_OPEN && about->type != ZPS_ACT_TENSOR_OPEN && about->type != ZPS_ACT_MAP_SERVER)
     return zps_rpc_call(conn->rpc, method, params, timeout_ms, on_told, conn);
   struct zps_coordinator_call *call = calloc(1, sizeof *call);

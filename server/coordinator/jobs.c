@@ -28,6 +28,14 @@ static void job_set_state(struct zps_member_job *job, enum zps_job_state state) 
   job->state = state;
 }
 
+static uint64_t new_job_id(struct zps_members *members) {
+  uint64_t job_id;
+  do {
+    job_id = members->config.random(members->config.ctx);
+  } while (job_id == 0 || zps_members_job_find(members, job_id));
+  return job_id;
+}
+
 zps_err_t zps_members_job_create(struct zps_members *members, const struct zps_join_spec *spec, uint64_t now_ns,
                                  struct zps_member_job **job_p, struct zps_error *error) {
   if (members->n_jobs >= members->config.max_jobs)
@@ -44,9 +52,7 @@ zps_err_t zps_members_job_create(struct zps_members *members, const struct zps_j
   job->ranks = ranks;
   job->started_ns = now_ns;
   job->seed = members->config.random(members->config.ctx);
-  do {
-    job->job_id = members->config.random(members->config.ctx);
-  } while (job->job_id == 0 || zps_members_job_find(members, job->job_id));
+  job->job_id = new_job_id(members);
   struct zps_member_job **link = &members->jobs;
   while (*link) link = &(*link)->next;
   *link = job;
@@ -65,15 +71,21 @@ void zps_members_job_free(struct zps_member_job *job) {
   free(job);
 }
 
-void zps_members_job_close(struct zps_members *members, struct zps_member_job *job, const char *reason) {
+/* From here on the job has no servers. */
+static void close_at_servers(struct zps_members *members, struct zps_member_job *job, const char *reason) {
   for (uint32_t i = 0; i < job->n_servers; i++) {
-    if (!job->servers[i]) continue;
-    job->servers[i]->n_jobs--;
+    struct zps_member_server *server = job->servers[i];
+    if (!server) continue;
+    job->servers[i] = NULL;
+    server->n_jobs--;
     zps_members_act(
-        members,
-        &(struct zps_action){
-            .type = ZPS_ACT_JOB_CLOSE, .client = job->servers[i]->client, .job = job, .position = i, .text = reason});
+        members, &(struct zps_action){
+                     .type = ZPS_ACT_JOB_CLOSE, .client = server->client, .job = job, .position = i, .text = reason});
   }
+}
+
+void zps_members_job_close(struct zps_members *members, struct zps_member_job *job, const char *reason) {
+  close_at_servers(members, job, reason);
   struct zps_member_job **link = &members->jobs;
   while (*link != job) link = &(*link)->next;
   *link = job->next;
@@ -160,11 +172,29 @@ void zps_members_jobs_try_open(struct zps_members *members) {
   }
 }
 
+/* A placement came to nothing: the ranks wait on, for the servers that are left or for others. Servers may answer still
+ * for the job that was; so this is another one. */
+void zps_members_job_place_anew(struct zps_members *members, struct zps_member_job *job, const char *why) {
+  if (members->draining) {
+    zps_members_job_drop_joins(members, job, ZPS_ERR_SERVER_LOST, why);
+    return;
+  }
+  zps_log_warn("%s: placing it anew", why);
+  close_at_servers(members, job, why);
+  free(job->servers);
+  job->servers = NULL;
+  job->n_servers = job->n_pending = 0;
+  job->job_id = new_job_id(members);
+  job_set_state(job, ZPS_JOB_JOINING);
+  zps_members_job_try_open(members, job);
+}
+
 void zps_members_job_opened(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
                             zps_err_t code, const char *text, uint64_t now_ns) {
   struct zps_member_job *job = zps_members_job_find(members, job_id);
   const struct zps_member_server *server = client->server;
   if (!job || job->state != ZPS_JOB_OPENING || !server) return;
+  if (code == ZPS_ERR_CLOSED) return;
   if (code) {
     struct zps_error error;
     zps_fail(&error, code, "job '%.60s': server '%.60s' (host %.60s) did not open it: %s", job->name, server->name,
@@ -204,7 +234,7 @@ void zps_members_job_server_lost(struct zps_members *members, struct zps_member_
     zps_fail(&error, ZPS_ERR_SERVER_LOST, "job '%s': server %u '%s' (host %s, pid %u) was lost: %s", job->name,
              server->index, server->name, server->host, server->pid, reason);
     if (job->state == ZPS_JOB_OPENING) {
-      zps_members_job_drop_joins(members, job, error.code, error.text);
+      zps_members_job_place_anew(members, job, error.text);
     } else if (job->state == ZPS_JOB_RUNNING && !zps_members_map_lost(members, job, i, server, reason, &error)) {
       job_fail(members, job, error.code, ZPS_NO_RANK, error.text);
     }

@@ -2,10 +2,11 @@
  * The members of a cluster: servers, jobs, ranks and tensors, as a pure module. Events come in as calls, actions go out
  * through one function; there is no network, no clock and no JSON here. coordinator.c connects it to the control plane.
  *
- * A job's life: JOINING (ranks arrive) > OPENING (complete; every server was sent job.open) > RUNNING > CLOSING (it
- * failed; waits until its ranks are gone) > freed. A job that a rank has left, or that failed, no longer takes joins:
- * the next join of its name starts a new job, so that a run can be repeated without waiting for stragglers. Each job
- * that some rank has joined ends with one ZPS_ACT_JOB_ENDED, which tells the first cause of its failure.
+ * A job's life: JOINING (ranks arrive) > OPENING (complete; every server was sent job.open; back to JOINING where one
+ * is lost) > RUNNING > CLOSING (it failed; waits until its ranks are gone) > freed. A job that a rank has left, or that
+ * failed, no longer takes joins: the next join of its name starts a new job, so that a run can be repeated without
+ * waiting for stragglers. Each job that some rank has joined ends with one ZPS_ACT_JOB_ENDED, which tells the first
+ * cause of its failure.
  *
  * A running job that loses a server goes on with those that are left, if the configuration says so: they are told
  * (ZPS_ACT_MAP_SERVER), then the ranks (ZPS_ACT_MAP_RANK), which say what they have begun and not finished; then all
@@ -254,7 +255,8 @@ zps_err_t zps_members_group_close(struct zps_members *members, struct zps_member
                                   const char *name, struct zps_error *error) ZPS_MUSTCHECK;
 /* The running job of this client: its ranks, for a client that links to them. */
 zps_err_t zps_members_running(const struct zps_member_job *job, uint64_t job_id, struct zps_error *error) ZPS_MUSTCHECK;
-/* A server answered job.open; `code` with `text` when it refused or did not answer in time. */
+/* A server answered job.open; `code` with `text` when it refused or did not answer in time. ZPS_ERR_CLOSED: its
+ * connection has ended; that it is lost follows, and decides. */
 void zps_members_job_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
                             zps_err_t code, const char *text, uint64_t now_ns);
 
@@ -277,6 +279,7 @@ void zps_members_job_fail(struct zps_members *members, uint64_t job_id, zps_err_
 zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_member_client *client,
                                       const struct zps_tensor_spec *spec, void *token,
                                       struct zps_error *error) ZPS_MUSTCHECK;
+/* As for job.open. */
 void zps_members_tensor_opened(struct zps_members *members, struct zps_member_client *server, uint64_t job_id,
                                uint32_t tensor, zps_err_t code, const char *text, uint64_t now_ns);
 

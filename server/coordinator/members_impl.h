@@ -59,6 +59,8 @@ void zps_members_job_close(struct zps_members *members, struct zps_member_job *j
 /* Places a complete job on the servers, if there are enough. May free it. */
 void zps_members_job_try_open(struct zps_members *members, struct zps_member_job *job);
 void zps_members_jobs_try_open(struct zps_members *members);
+/* An OPENING job, where one of its servers cannot answer any more. May free it. */
+void zps_members_job_place_anew(struct zps_members *members, struct zps_member_job *job, const char *why);
 void zps_members_job_server_lost(struct zps_members *members, struct zps_member_job *job,
                                  const struct zps_member_server *server, const char *reason);
 /* May free the job. */

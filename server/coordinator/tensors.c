@@ -318,11 +318,10 @@ void zps_members_tensor_opened(struct zps_members *members, struct zps_member_cl
   struct zps_member_job *job = zps_members_job_find(members, job_id);
   if (!job || job->state != ZPS_JOB_RUNNING || !server->server) return;
   struct zps_member_tensor *tensor = zps_members_tensor_find(job, number);
-  if (!tensor || tensor->state != ZPS_TENSOR_OPENING) return;
+  if (!tensor || tensor->state != ZPS_TENSOR_OPENING || code == ZPS_ERR_CLOSED) return;
   uint32_t position = 0;
   while (position < job->n_servers && job->servers[position] != server->server) position++;
   if (position == job->n_servers || tensor->opened[position]) return; /* it was asked twice */
-  if (code == ZPS_ERR_CLOSED && members->config.replays) return;      /* its loss is said next */
   if (code) {
     tensor->state = ZPS_TENSOR_FAILED;
     zps_fail(&tensor->error, code, "tensor '%s' of job '%s': server '%s' (host %.40s): %s", tensor->spec.name,

@@ -199,6 +199,34 @@ static void test_jobs_wait_for_servers(void **state) {
   assert_int_equal(zps_members_job_first(rig.members)->n_servers, 1);
 }
 
+/* A job is opened by servers that are away when they are back, or by those that are left. */
+static void test_server_is_away_while_a_job_opens(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < 2; i++) assert_int_equal(server_with(i, i ? "b" : "a", SECRET + i, NULL, 0), ZPS_OK);
+  for (uint32_t r = 0; r < 2; r++) assert_int_equal(join_with(2 + r, r, SECRET + 2 + r), ZPS_OK);
+  const struct zps_member_job *const job = zps_members_job_first(rig.members);
+  uint64_t first_id = job->job_id;
+  members_opened(0, first_id, ZPS_OK);
+  away(1, 500);
+  const struct members_seen *seen = NULL;
+  assert_int_equal(members_count(ZPS_ACT_JOB_CLOSE, 0, &seen), 1);
+  assert_string_equal(seen->text, "job 'x': server 1 'b' (host node, pid 1) lost its connection: the cable was pulled");
+  assert_true(job->state == ZPS_JOB_JOINING && job->n_joined == 2 && job->n_servers == 0);
+  assert_int_equal(server_with(4, "b", SECRET + 1, &first_id, 1), ZPS_OK);
+  assert_true(job->state == ZPS_JOB_OPENING && job->n_servers == 2 && job->job_id != first_id);
+  assert_int_equal(members_count(ZPS_ACT_JOB_OPEN, 4, NULL), 1);
+  away(4, 700);
+  assert_int_equal(zps_members_tick(rig.members, 699), 700);
+  zps_members_tick(rig.members, 700);
+  assert_true(job->state == ZPS_JOB_OPENING && job->n_servers == 1);
+  members_opened(0, job->job_id, ZPS_OK);
+  for (unsigned r = 0; r < 2; r++) {
+    assert_int_equal(members_count(ZPS_ACT_JOIN_DONE, 2 + r, NULL), 1);
+    assert_int_equal(members_count(ZPS_ACT_JOIN_FAILED, 2 + r, NULL), 0);
+  }
+  assert_int_equal(zps_members_server(rig.members, 0)->n_jobs, 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       MEMBERS_CASE(test_server_comes_back),
@@ -211,6 +239,7 @@ int main(void) {
       MEMBERS_CASE(test_nobody_without_a_secret),
       MEMBERS_CASE(test_join_again),
       MEMBERS_CASE(test_jobs_wait_for_servers),
+      MEMBERS_CASE(test_server_is_away_while_a_job_opens),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

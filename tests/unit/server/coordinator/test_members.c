@@ -187,6 +187,45 @@ static void test_lost_server_fails_its_jobs_by_name(void **state) {
   assert_int_equal(members_count(ZPS_ACT_JOB_CLOSE, 1, NULL), 0);
 }
 
+static void test_server_lost_while_a_job_opens(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  assert_int_equal(members_server(0, "a", 1, &members_tcp), ZPS_OK);
+  assert_int_equal(members_server(1, "b", 2, &members_tcp), ZPS_OK);
+  for (uint32_t r = 0; r < 2; r++) assert_int_equal(members_join(2 + r, "x", r, 2, &members_tcp), ZPS_OK);
+  const struct zps_member_job *job = zps_members_job_first(rig.members);
+  const uint64_t first_id = job->job_id;
+  members_opened(1, first_id, ZPS_ERR_CLOSED); /* what was asked of it ends with its connection */
+  zps_members_client_lost(rig.members, &rig.clients[1], "gone");
+  assert_int_equal(members_count(ZPS_ACT_JOIN_FAILED, 2, NULL) + members_count(ZPS_ACT_JOIN_FAILED, 3, NULL), 0);
+  assert_int_equal(members_count(ZPS_ACT_JOB_CLOSE, 0, &seen), 1);
+  assert_string_equal(seen->text, "job 'x': server 1 'b' (host node, pid 2) was lost: gone");
+  assert_int_equal(members_count(ZPS_ACT_JOB_OPEN, 0, &seen), 2);
+  assert_true(job->state == ZPS_JOB_OPENING && job->n_servers == 1 && job->job_id != first_id);
+  members_opened(0, first_id, ZPS_OK); /* late */
+  assert_int_equal(job->state, ZPS_JOB_OPENING);
+  /* Too few are left: it waits, for one that comes, or until the ranks' time is up. */
+  zps_members_client_lost(rig.members, &rig.clients[0], "gone");
+  assert_true(job->state == ZPS_JOB_JOINING && job->n_joined == 2);
+  assert_int_equal(members_server(0, "c", 3, &members_tcp), ZPS_OK);
+  assert_int_equal(members_count(ZPS_ACT_JOB_OPEN, 0, NULL), 3);
+  members_opened(0, job->job_id, ZPS_OK);
+  for (uint32_t r = 0; r < 2; r++) assert_int_equal(members_count(ZPS_ACT_JOIN_DONE, 2 + r, NULL), 1);
+  assert_int_equal(zps_members_server(rig.members, 0)->n_jobs, 1);
+}
+
+static void test_server_lost_while_a_job_opens_until_its_time_is_up(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  assert_int_equal(members_server(0, "a", 1, &members_tcp), ZPS_OK);
+  assert_int_equal(members_join(2, "x", 0, 1, &members_tcp), ZPS_OK);
+  zps_members_client_lost(rig.members, &rig.clients[0], "gone");
+  assert_int_equal(zps_members_tick(rig.members, 1500 * ZPS_NS_PER_MS), ZPS_NEVER);
+  assert_int_equal(members_count(ZPS_ACT_JOIN_FAILED, 2, &seen), 1);
+  assert_int_equal(seen->action.code, ZPS_ERR_MISSING);
+  assert_non_null(strstr(seen->text, "0 servers of the 1 needed"));
+}
+
 static void test_job_that_servers_cannot_be_told_of(void **state) {
   (void)state;
   const struct members_seen *seen = NULL;
@@ -264,6 +303,8 @@ int main(void) {
       MEMBERS_CASE(test_links_that_cannot_be_any_more),
       MEMBERS_CASE(test_lost_rank_fails_the_job_by_name),
       MEMBERS_CASE(test_lost_server_fails_its_jobs_by_name),
+      MEMBERS_CASE(test_server_lost_while_a_job_opens),
+      MEMBERS_CASE(test_server_lost_while_a_job_opens_until_its_time_is_up),
       MEMBERS_CASE(test_job_that_servers_cannot_be_told_of),
       MEMBERS_CASE(test_leaving_in_peace),
       MEMBERS_CASE(test_server_names),

@@ -54,6 +54,19 @@ static void test_tensor_is_opened_once_and_answered_to_all(void **state) {
   assert_int_equal(members_tensor(3, job_id, "w2", 1, ZPS_PARTITION_PARTS_MAX + 1), ZPS_ERR_INVALID);
 }
 
+/* A tensor that a server has not opened when it is lost has no fate of its own. */
+static void test_server_lost_while_a_tensor_opens(void **state) {
+  (void)state;
+  const struct members_seen *seen = NULL;
+  const uint64_t job_id = members_running_job();
+  assert_int_equal(members_tensor(2, job_id, "w", 10, 0), ZPS_OK);
+  zps_members_tensor_opened(rig.members, &rig.clients[1], job_id, 0, ZPS_ERR_CLOSED, "closed here", 0);
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_FAILED, 2, NULL), 0);
+  zps_members_client_lost(rig.members, &rig.clients[1], "gone");
+  assert_int_equal(members_count(ZPS_ACT_TENSOR_FAILED, 2, &seen), 1);
+  assert_int_equal(seen->action.code, ZPS_ERR_SERVER_LOST);
+}
+
 static void test_tensor_that_a_server_refuses_stays_refused(void **state) {
   (void)state;
   const struct members_seen *seen = NULL;
@@ -250,6 +263,7 @@ int main(void) {
       MEMBERS_CASE(test_who_closes_is_not_named_by_who_closes_later),
       MEMBERS_CASE(test_who_closes_is_told_of_a_lost_rank),
       MEMBERS_CASE(test_tensor_is_opened_once_and_answered_to_all),
+      MEMBERS_CASE(test_server_lost_while_a_tensor_opens),
       MEMBERS_CASE(test_tensor_that_a_server_refuses_stays_refused),
       MEMBERS_CASE(test_even_schemes_lay_out_their_rows),
       MEMBERS_CASE(test_ranks_that_push_are_the_same_for_all),
