@@ -207,6 +207,7 @@ zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_c
                                              .replays = config->server_loss_replays,
                                              .max_jobs = ZPS_JOBS_MAX,
                                              .max_tensors = ZPS_TENSORS_MAX,
+                                             .leave_grace_ms = config->leave_grace_ms,
                                              .ctx = coordinator,
                                              .act = zps_coordinator_act,
                                              .random = on_random};
@@ -261,6 +262,7 @@ void zps_coordinator_reload(struct zps_coordinator *coordinator, const struct zp
   coordinator->config.call_timeout_ms = config->call_timeout_ms;
   zps_coordinator_enter(coordinator);
   zps_members_set_replays(coordinator->members, config->server_loss_replays);
+  zps_members_set_leave_grace(coordinator->members, config->leave_grace_ms);
   zps_members_set_min_servers(coordinator->members, config->min_servers);
   zps_coordinator_leave(coordinator);
 }

@@ -15,7 +15,7 @@ struct zps_coordinator_config {
   const char *socket; /* path of a Unix socket as well, or NULL */
   mode_t socket_mode;
   gid_t socket_group; /* ZPS_RPC_ANY_GROUP: as the process creates it */
-  uint64_t heartbeat_ms, dead_ms, call_timeout_ms;
+  uint64_t heartbeat_ms, dead_ms, call_timeout_ms, leave_grace_ms;
   uint64_t resume_grace_ms; /* for a client whose connection ended to come back; 0: it is lost at once */
   uint32_t min_servers;
   bool server_loss_replays; /* a job that loses a server goes on, as long as it has one */
@@ -28,7 +28,7 @@ zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_c
 void zps_coordinator_close(struct zps_coordinator *coordinator);
 /* "HOST:PORT", the port being the one really bound. */
 const char *zps_coordinator_address(const struct zps_coordinator *coordinator);
-/* Takes over min_servers, server_loss_replays and call_timeout_ms. */
+/* Takes over min_servers, server_loss_replays, call_timeout_ms and leave_grace_ms. */
 void zps_coordinator_reload(struct zps_coordinator *coordinator, const struct zps_coordinator_config *config);
 /* Refuses new jobs from now on. */
 void zps_coordinator_drain(struct zps_coordinator *coordinator);

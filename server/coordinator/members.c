@@ -37,6 +37,10 @@ void zps_members_set_replays(struct zps_members *members, bool replays) {
   members->config.replays = replays;
 }
 
+void zps_members_set_leave_grace(struct zps_members *members, uint64_t leave_grace_ms) {
+  members->config.leave_grace_ms = leave_grace_ms;
+}
+
 unsigned zps_members_servers(const struct zps_members *members) {
   return members->n_servers;
 }

@@ -3,10 +3,10 @@
  * through one function; there is no network, no clock and no JSON here. coordinator.c connects it to the control plane.
  *
  * A job's life: JOINING (ranks arrive) > OPENING (complete; every server was sent job.open; back to JOINING where one
- * is lost) > RUNNING > CLOSING (it failed; waits until its ranks are gone) > freed. A job that a rank has left, or that
- * failed, no longer takes joins: the next join of its name starts a new job, so that a run can be repeated without
- * waiting for stragglers. Each job that some rank has joined ends with one ZPS_ACT_JOB_ENDED, which tells the first
- * cause of its failure.
+ * is lost) > RUNNING > CLOSING (it failed; waits until its ranks are gone, its servers for a while only) > freed. A job
+ * that a rank has left, or that failed, no longer takes joins: the next join of its name starts a new job, so that a
+ * run can be repeated without waiting for stragglers. Each job that some rank has joined ends with one
+ * ZPS_ACT_JOB_ENDED, which tells the first cause of its failure.
  *
  * A running job that loses a server goes on with those that are left, if the configuration says so: they are told
  * (ZPS_ACT_MAP_SERVER), then the ranks (ZPS_ACT_MAP_RANK), which say what they have begun and not finished; then all
@@ -145,6 +145,8 @@ struct zps_member_job {
   uint32_t n_tensors, cap_tensors;
   uint32_t next_tensor;   /* numbers are not given again */
   uint64_t started_ns;    /* of the state JOINING, later of RUNNING */
+  uint64_t grace_ns;      /* CLOSING: until when its servers keep it; 0: it has failed just now */
+  bool is_forgotten;      /* CLOSING: by its servers */
   struct zps_error error; /* CLOSING: why it failed; JOINING: why ranks were dropped since the last one came */
   struct zps_member_job *next;
 };
@@ -194,7 +196,8 @@ struct zps_action {
 struct zps_members_config {
   uint32_t min_servers; /* a job starts on all servers there are, when there are at least so many */
   uint32_t max_jobs, max_tensors;
-  bool replays; /* jobs outlive servers, as long as one is left */
+  bool replays;            /* jobs outlive servers, as long as one is left */
+  uint64_t leave_grace_ms; /* after which servers forget a job that has failed, though ranks are in it still */
   void *ctx;
   /* Must not call into this module. An action that it cannot deliver it reports later, as a lost client. */
   void (*act)(void *ctx, const struct zps_action *action);
@@ -210,6 +213,7 @@ zps_err_t zps_members_create(const struct zps_members_config *config, struct zps
 void zps_members_destroy(struct zps_members *members);
 void zps_members_set_min_servers(struct zps_members *members, uint32_t min_servers);
 void zps_members_set_replays(struct zps_members *members, bool replays);
+void zps_members_set_leave_grace(struct zps_members *members, uint64_t leave_grace_ms);
 
 /* ZPS_ERR_BUSY: a live server has this name. ZPS_ERR_REFUSED: its fabric cannot talk with the other servers'. A server
  * that registers again from the same process goes on as it was, where `resumes`: jobs that it has no longer are lost to

@@ -63,6 +63,8 @@ void zps_members_jobs_try_open(struct zps_members *members);
 void zps_members_job_place_anew(struct zps_members *members, struct zps_member_job *job, const char *why);
 void zps_members_job_server_lost(struct zps_members *members, struct zps_member_job *job,
                                  const struct zps_member_server *server, const char *reason);
+/* CLOSING: servers forget the job when ranks have had their time to leave it. */
+uint64_t zps_members_closing_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
 /* May free the job. */
 void zps_members_rank_lost(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
                            const char *reason);

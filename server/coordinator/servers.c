@@ -131,6 +131,8 @@ uint64_t zps_members_tick(struct zps_members *members, uint64_t now_ns) {
     if (map_deadline < deadline) deadline = map_deadline;
     const uint64_t closes_deadline = zps_members_closes_tick(members, job, now_ns);
     if (closes_deadline < deadline) deadline = closes_deadline;
+    const uint64_t closing_deadline = zps_members_closing_tick(members, job, now_ns);
+    if (closing_deadline < deadline) deadline = closing_deadline;
   }
   return deadline;
 }

@@ -107,6 +107,7 @@ static struct zps_coordinator_config coordinator_config(const struct zps_options
       .dead_ms = options->control_dead_ms,
       .resume_grace_ms = options->control_resume_grace_ms,
       .call_timeout_ms = options->coordinator_call_timeout_ms,
+      .leave_grace_ms = options->leave_grace_ms,
       .min_servers = (uint32_t)options->coordinator_min_servers,
       .server_loss_replays = options->coordinator_server_loss == ZPS_SERVER_LOSS_REPLAY};
 }

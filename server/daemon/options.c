@@ -67,6 +67,9 @@ static const struct zps_opt opts[] = {
         .values = server_losses, .flags = ZPS_OPT_RELOADABLE,
         .help = "what becomes of a job that loses a server and has others: replay (they take over, and the rounds in "
                 "flight begin anew) or fail"),
+    OPT(ZPS_OPT_DURATION, leave_grace_ms, .name = "leave.grace", .arg = "TIME", .def = "30s", .max = ZPS_TIMEOUT_MAX_MS,
+        .flags = ZPS_OPT_RELOADABLE,
+        .help = "time for the ranks of a job that has failed to leave it, after which servers forget it all the same"),
 
     OPT(ZPS_OPT_STRING, server_name, .name = "server.name", .arg = "NAME",
         .help = "this server's name, unique among its coordinator's servers (default: the host's name)"),

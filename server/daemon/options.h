@@ -22,7 +22,7 @@ struct zps_options {
   gid_t socket_group; /* ZPS_RPC_ANY_GROUP: none is asked for */
   uint64_t control_heartbeat_ms, control_dead_ms, control_resume_grace_ms;
 
-  uint64_t coordinator_min_servers, coordinator_call_timeout_ms;
+  uint64_t coordinator_min_servers, coordinator_call_timeout_ms, leave_grace_ms;
   int coordinator_server_loss; /* enum zps_server_loss */
 
   char *server_name, *server_host;

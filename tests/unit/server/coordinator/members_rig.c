@@ -40,8 +40,12 @@ int members_setup(void **state) {
   (void)state;
   zps_log_set_sink(sink, NULL);
   rig = (struct members_rig){.tensor = {.codec = ZPS_CODEC_AUTO, .value_codec = ZPS_VALUES_RAW}};
-  const struct zps_members_config config = {
-      .min_servers = 1, .max_jobs = 2, .max_tensors = 3, .act = on_act, .random = on_random};
+  const struct zps_members_config config = {.min_servers = 1,
+                                            .max_jobs = 2,
+                                            .max_tensors = 3,
+                                            .leave_grace_ms = MEMBERS_LEAVE_GRACE_NS / ZPS_NS_PER_MS,
+                                            .act = on_act,
+                                            .random = on_random};
   return zps_members_create(&config, &rig.members) != ZPS_OK;
 }
 

@@ -2,9 +2,11 @@
 #ifndef ZPS_TESTS_SERVER_COORDINATOR_MEMBERS_RIG_H
 #define ZPS_TESTS_SERVER_COORDINATOR_MEMBERS_RIG_H
 
+#include "common/base/clock.h"
 #include "server/coordinator/members.h"
 
 enum { MEMBERS_CLIENTS = 8, MEMBERS_ACTS_MAX = 128 };
+#define MEMBERS_LEAVE_GRACE_NS (4 * ZPS_NS_PER_S)
 
 struct members_seen {
   struct zps_action action;

@@ -160,7 +160,7 @@ static void test_ranks_that_do_not_answer_are_named(void **state) {
   assert_int_equal(mapped(R0, job_id, the_job()->epoch, 0, 7), ZPS_OK);
   assert_int_equal(zps_members_tick(rig.members, 31 * ZPS_NS_PER_S - 1), 31 * ZPS_NS_PER_S);
   assert_int_equal(members_count(ZPS_ACT_JOB_FAILED, R0, NULL), 0);
-  assert_int_equal(zps_members_tick(rig.members, 31 * ZPS_NS_PER_S), ZPS_NEVER);
+  assert_int_equal(zps_members_tick(rig.members, 31 * ZPS_NS_PER_S), 31 * ZPS_NS_PER_S + MEMBERS_LEAVE_GRACE_NS);
   assert_int_equal(members_count(ZPS_ACT_JOB_FAILED, R0, &seen), 1);
   assert_int_equal(seen->action.code, ZPS_ERR_SERVER_LOST);
   assert_non_null(strstr(seen->text,

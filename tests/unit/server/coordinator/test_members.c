@@ -171,6 +171,32 @@ static void test_lost_rank_fails_the_job_by_name(void **state) {
   assert_string_equal(seen->text, "job 'x': rank 1 (host node, pid 103) was lost: connection reset");
 }
 
+/* A rank that does not leave a job that has failed, in a debugger perhaps, keeps its name, and nothing of the servers.
+ */
+static void test_failed_job_is_kept_for_a_while_only(void **state) {
+  (void)state;
+  const uint64_t failed_ns = 7 * ZPS_NS_PER_S, grace_ns = MEMBERS_LEAVE_GRACE_NS;
+  const struct members_seen *seen = NULL;
+  const uint64_t job_id = members_running_job();
+  assert_int_equal(zps_members_tick(rig.members, failed_ns), ZPS_NEVER);
+  zps_members_client_lost(rig.members, &rig.clients[3], "gone");
+  assert_int_equal(zps_members_tick(rig.members, failed_ns), failed_ns + grace_ns);
+  assert_int_equal(zps_members_tick(rig.members, failed_ns + grace_ns - 1), failed_ns + grace_ns);
+  assert_int_equal(members_count(ZPS_ACT_JOB_CLOSE, 0, NULL), 0);
+  assert_int_equal(zps_members_tick(rig.members, failed_ns + grace_ns), ZPS_NEVER);
+  for (unsigned server = 0; server < 2; server++) {
+    assert_int_equal(members_count(ZPS_ACT_JOB_CLOSE, server, &seen), 1);
+    assert_string_equal(seen->text, "job 'x': rank 1 (host node, pid 103) was lost: gone");
+    assert_int_equal(zps_members_server(rig.members, server)->n_jobs, 0);
+  }
+  /* It comes back, late: it hears why, and leaves; the servers hear nothing any more. */
+  rig.n_seen = 0;
+  assert_int_equal(members_tensor(2, job_id, "w", 10, 0), ZPS_ERR_PEER_LOST);
+  assert_int_equal(zps_members_leave(rig.members, &rig.clients[2], job_id, &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_jobs(rig.members), 0);
+  assert_int_equal(rig.n_seen, 1); /* that the job has ended */
+}
+
 static void test_lost_server_fails_its_jobs_by_name(void **state) {
   (void)state;
   const struct members_seen *seen = NULL;
@@ -302,6 +328,7 @@ int main(void) {
       MEMBERS_CASE(test_links_are_answered_when_all_have_made_theirs),
       MEMBERS_CASE(test_links_that_cannot_be_any_more),
       MEMBERS_CASE(test_lost_rank_fails_the_job_by_name),
+      MEMBERS_CASE(test_failed_job_is_kept_for_a_while_only),
       MEMBERS_CASE(test_lost_server_fails_its_jobs_by_name),
       MEMBERS_CASE(test_server_lost_while_a_job_opens),
       MEMBERS_CASE(test_server_lost_while_a_job_opens_until_its_time_is_up),

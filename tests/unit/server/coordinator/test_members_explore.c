@@ -588,6 +588,7 @@ static void world_init(struct world *world, uint64_t seed, bool replays) {
                                             .replays = replays,
                                             .max_jobs = 8,
                                             .max_tensors = 2,
+                                            .leave_grace_ms = 15,
                                             .ctx = world,
                                             .act = on_act,
                                             .random = on_random};
