@@ -150,6 +150,7 @@ static void on_push(struct zps_member *member, const struct zps_frame_round *pus
   if (round->first_push_ns[member->rank] == 0) round->first_push_ns[member->rank] = now_ns;
   /* a rank that announces partitions while it looks for the rows of others counts further from frame to frame */
   if (round->total_nnz[member->rank] < push->total_nnz) round->total_nnz[member->rank] = push->total_nnz;
+  if (deadline_ns > round->until_ns[member->rank]) round->until_ns[member->rank] = deadline_ns;
   if (deadline_ns < job->shard->next_deadline_ns) job->shard->next_deadline_ns = deadline_ns;
   bool goes_on = note_presence(round, member->rank, push->is_absent);
   for (uint32_t i = 0; i < push->n_slices || !goes_on; i++) {

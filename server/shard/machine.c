@@ -99,6 +99,11 @@ bool zps_shard_machine_gets_all(const struct zps_shard_machine *machine, uint32_
   return (machine->ranks[rank] & (RANK_PUSHED | RANK_GONE | RANK_IDLE | RANK_APART)) == RANK_PUSHED;
 }
 
+bool zps_shard_machine_reads(const struct zps_shard_machine *machine, uint32_t rank) {
+  return machine->state == ZPS_SHARD_PUBLISHED && machine->n_remote > 0 && zps_shard_machine_gets_all(machine, rank) &&
+         !(machine->ranks[rank] & RANK_DONE);
+}
+
 bool zps_shard_machine_has_pulled(const struct zps_shard_machine *machine, uint32_t rank) {
   return machine->ranks[rank] & RANK_PULLED;
 }

@@ -111,6 +111,8 @@ bool zps_shard_machine_over(const struct zps_shard_machine *machine);
 bool zps_shard_machine_wants_abort(const struct zps_shard_machine *machine, uint32_t rank);
 /* No frame goes to this rank, and none is taken from it: it is gone, or has no part. */
 bool zps_shard_machine_rank_gone(const struct zps_shard_machine *machine, uint32_t rank);
+/* All sums are told, and the rank has not said that it has read them. */
+bool zps_shard_machine_reads(const struct zps_shard_machine *machine, uint32_t rank);
 /* All sums go to the rank. */
 bool zps_shard_machine_gets_all(const struct zps_shard_machine *machine, uint32_t rank);
 bool zps_shard_machine_has_pulled(const struct zps_shard_machine *machine, uint32_t rank);

@@ -263,6 +263,7 @@ static struct zps_shard_pull *open(struct zps_member *member, struct zps_tensor 
     zps_reply_text(member, asked, tensor, ZPS_ERR_NOMEM, "the server is out of memory");
     return NULL;
   }
+  pull->deadline_ns = deadline_ns;
   if (deadline_ns < pull->shard->next_deadline_ns) pull->shard->next_deadline_ns = deadline_ns;
   zps_shard_round_step(
       round,

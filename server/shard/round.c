@@ -62,6 +62,7 @@ static void round_free(struct zps_shard_round *round) {
   free(round->ready);
   free(round->total_nnz);
   free(round->first_push_ns);
+  free(round->until_ns);
   free(round->presence);
   free(round);
 }
@@ -79,9 +80,10 @@ static struct zps_shard_round *round_create(struct zps_tensor *tensor) {
   round->ready = calloc(n_parts ? n_parts : 1, sizeof round->ready[0]);
   round->total_nnz = calloc(world, sizeof round->total_nnz[0]);
   round->first_push_ns = calloc(world, sizeof round->first_push_ns[0]);
+  round->until_ns = calloc(world, sizeof round->until_ns[0]);
   round->presence = calloc(world, sizeof round->presence[0]);
   if (!round->parts || !round->sums || !round->slots || !round->nnz || !round->ready || !round->total_nnz ||
-      !round->first_push_ns || !round->presence ||
+      !round->first_push_ns || !round->until_ns || !round->presence ||
       zps_shard_machine_create(world, n_parts, &round->machine) != ZPS_OK) {
     round_free(round);
     return NULL;
@@ -118,6 +120,8 @@ zps_err_t zps_shard_round_open(struct zps_tensor *tensor, uint64_t step, uint64_
   round->collected_ns = round->published_ns = round->reduce_ns = 0;
   memset(round->total_nnz, 0, tensor->job->world * sizeof round->total_nnz[0]);
   memset(round->first_push_ns, 0, tensor->job->world * sizeof round->first_push_ns[0]);
+  memset(round->until_ns, 0, tensor->job->world * sizeof round->until_ns[0]);
+  round->overdue_ns = 0;
   memset(round->presence, ZPS_SHARD_UNHEARD, tensor->job->world * sizeof round->presence[0]);
   round->n_absent = 0;
   round->next = tensor->rounds;

@@ -7,6 +7,7 @@
 #include "server/shard/collect.h"
 #include "server/shard/job.h"
 #include "server/shard/memory.h"
+#include "server/shard/overdue.h"
 #include "server/shard/publish.h"
 #include "server/shard/pick.h"
 #include "server/shard/reduce.h"
@@ -45,10 +46,11 @@ static void check_deadlines(struct zps_shard *shard, uint64_t now_ns) {
   shard->next_deadline_ns = ZPS_NEVER;
   for (struct zps_shard_round *round = shard->oldest, *younger; round; round = younger) {
     younger = round->younger;
-    const bool goes_on =
-        zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_TICK, .now_ns = now_ns});
-    if (goes_on && round->machine->state < ZPS_SHARD_PUBLISHED && round->machine->deadline_ns < shard->next_deadline_ns)
-      shard->next_deadline_ns = round->machine->deadline_ns;
+    if (!zps_shard_round_step(round, &(struct zps_shard_machine_event){.type = ZPS_SHARD_TICK, .now_ns = now_ns}))
+      continue;
+    const uint64_t next_ns =
+        round->machine->state < ZPS_SHARD_PUBLISHED ? round->machine->deadline_ns : zps_overdue_look(round, now_ns);
+    if (next_ns < shard->next_deadline_ns) shard->next_deadline_ns = next_ns;
   }
 }
 
@@ -255,6 +257,18 @@ unsigned zps_shard_jobs(struct zps_shard *shard) {
   return totals.jobs;
 }
 
+static void run_patience(struct zps_command *command, void *ctx) {
+  struct zps_shard *shard = ctx;
+  shard->patience_ns = *(const uint64_t *)((struct call *)command)->spec;
+  shard->next_deadline_ns = 0; /* rounds are looked at anew */
+}
+
+void zps_shard_set_patience(struct zps_shard *shard, uint64_t patience_ms) {
+  const uint64_t patience_ns = patience_ms * ZPS_NS_PER_MS;
+  struct call call = {.spec = &patience_ns};
+  run_call(&call, shard, run_patience);
+}
+
 bool zps_shard_due(struct zps_shard *shard, uint64_t now_ns, uint64_t *turns_p) {
   const struct zps_engine_pulse pulse = zps_engine_pulse(shard->engine, now_ns);
   *turns_p = pulse.turns;
@@ -272,6 +286,7 @@ zps_err_t zps_shard_create(const struct zps_shard_config *config, struct zps_sha
   if (!shard) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the data plane");
   shard->memory_limit_bytes = config->memory_limit_bytes;
   shard->next_deadline_ns = ZPS_NEVER;
+  shard->patience_ns = ZPS_SHARD_PATIENCE_MS * ZPS_NS_PER_MS;
   zps_shard_memory_init(shard);
   zps_err_t code = zps_workpool_create(config->reduce_threads ? config->reduce_threads : 1, "reduce", &shard->pool);
   if (code == ZPS_OK) code = zps_reduce_init(shard);

@@ -68,6 +68,11 @@ zps_err_t zps_shard_job_replay(struct zps_shard *shard, uint64_t job_id, uint32_
 /* The rank is dead (ZPS_ERR_PEER_LOST) or has left (ZPS_ERR_CLOSED). */
 zps_err_t zps_shard_rank_gone(struct zps_shard *shard, uint64_t job_id, uint32_t rank, zps_err_t code,
                               const char *text) ZPS_MUSTCHECK;
+/* A rank that neither says that it has read the sums of a round nor gives them up, and that for so long after its own
+ * deadline, is lost to this server, since its sums cannot be kept for ever. ZPS_SHARD_PATIENCE_MS until this is called.
+ */
+#define ZPS_SHARD_PATIENCE_MS 30000u
+void zps_shard_set_patience(struct zps_shard *shard, uint64_t patience_ms);
 unsigned zps_shard_jobs(struct zps_shard *shard);
 /* Whether the progress thread has something to do, and how many turns it has made (zps_engine_pulse()). Does not wait
  * for it. */

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "common/base/clock.h"
 #include "tests/support/logs.h"
 #include "tests/unit/server/shard/shard_cluster.h"
 
@@ -204,6 +205,64 @@ static void test_cancel(void **state) {
   cluster_done(&scene.cluster, scene.tensor, 7, 1);
   cluster_done(&scene.cluster, scene.tensor, 7, 2);
   close_scene(&scene);
+}
+
+/* Sums that a rank neither reads nor gives up are kept for a while after its deadline, and no longer. */
+static void expect_given_up(struct scene *scene) {
+  const uint64_t until_ns = zps_clock_ns() + 20 * ZPS_NS_PER_S;
+  while (cluster_totals(scene->shard).rounds_in_flight > 0 && zps_clock_ns() < until_ns) sched_yield();
+  assert_int_equal(cluster_totals(scene->shard).rounds_in_flight, 0);
+  cluster_check_released(scene->shard);
+  push(scene, 9, 0);
+  struct zps_frame_abort *abort = rig_take_abort(scene->cluster.ranks[0], scene->tensor->spec.tensor, 9);
+  assert_int_equal(abort->code, ZPS_ERR_PEER_LOST);
+  assert_true(abort->n_ranks == 1 && abort->ranks[0] == 2);
+  assert_non_null(
+      strstr(abort->text, "after its deadline it has not said that it has read the sums of tensor tensor7, step 5"));
+  free(abort);
+  cluster_close(&scene->cluster);
+  zps_shard_destroy(scene->shard);
+}
+
+static void test_sums_that_a_rank_does_not_read(void **state) {
+  (void)state;
+  struct scene scene;
+  open_scene(&scene);
+  zps_shard_set_patience(scene.shard, 32);
+  push_and_wait(&scene, 5, 0);
+  push_and_wait(&scene, 5, 1);
+  cluster_push(&scene.cluster, scene.tensor, 5, 2, 2000);
+  for (uint32_t rank = 0; rank < RANKS; rank++) cluster_check(&scene.cluster, scene.tensor, 5, rank);
+  for (uint32_t rank = 0; rank < 2; rank++) cluster_done(&scene.cluster, scene.tensor, 5, rank);
+  expect_given_up(&scene);
+}
+
+/* Nor does it say anything of the rows that it has pulled. */
+static void test_rows_that_a_rank_does_not_read(void **state) {
+  (void)state;
+  struct scene scene;
+  open_scene(&scene);
+  zps_shard_set_patience(scene.shard, 32);
+  for (uint32_t rank = 0; rank < RANKS; rank++) rig_gives(scene.cluster.ranks[rank], true);
+  for (uint32_t rank = 0; rank < RANKS; rank++) push(&scene, 5, rank);
+  while (cluster_stats(&scene.cluster, scene.tensor).rounds == 0) sched_yield();
+  for (uint32_t rank = 0; rank < 2; rank++) cluster_done(&scene.cluster, scene.tensor, 5, rank);
+  static const uint8_t all[] = {0x01, 0x9e, 0x1f}; /* a run of rows from 0 on: 2 more than the second number */
+  struct zps_frame frame = {.header.type = ZPS_FRAME_PULL};
+  frame.u.round = (struct zps_frame_round){.tensor = scene.tensor->spec.tensor,
+                                           .step = 5,
+                                           .total_nnz = 4000,
+                                           .timeout_ms = 1,
+                                           .n_slices = 1,
+                                           .slices[0] = {.partition = 1,
+                                                         .codec = ZPS_WIRE_CODEC_RUNS,
+                                                         .is_inline = true,
+                                                         .nnz = 4000,
+                                                         .len_bytes = sizeof all,
+                                                         .data = all}};
+  rig_send(scene.cluster.ranks[2], &frame);
+  rig_gives(scene.cluster.ranks[0], false);
+  expect_given_up(&scene);
 }
 
 static void test_job_closed_in_a_round(void **state) {
@@ -493,6 +552,8 @@ int main(void) {
       ON_BOTH(test_vanished_rank),
       ON_BOTH(test_left_for_a_lost_one),
       ON_BOTH(test_cancel),
+      ON_BOTH(test_sums_that_a_rank_does_not_read),
+      ON_BOTH(test_rows_that_a_rank_does_not_read),
       ON_BOTH(test_job_closed_in_a_round),
       ON_BOTH(test_hostile_slices),
       ON_BOTH(test_hostile_orders),
