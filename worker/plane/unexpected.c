@@ -52,6 +52,13 @@ static struct zps_unexpected_round **find(struct zps_unexpected *unexpected, uin
   return at;
 }
 
+/* Replaces the oldest entry, if there are too many. */
+static void note_missed(struct zps_unexpected *unexpected, uint32_t tensor, uint64_t step) {
+  const unsigned at = unexpected->n_missed++ % ZPS_MISSED_ROUNDS;
+  unexpected->missed[at].tensor = tensor;
+  unexpected->missed[at].step = step;
+}
+
 static struct zps_unexpected_round *get(struct zps_unexpected *unexpected, uint32_t tensor, uint64_t step) {
   struct zps_unexpected_round **at = find(unexpected, tensor, step);
   if (*at) return *at;
@@ -59,6 +66,7 @@ static struct zps_unexpected_round *get(struct zps_unexpected *unexpected, uint3
     struct zps_unexpected_round *oldest = unlink_at(unexpected, &unexpected->rounds);
     zps_log_warn_limited("dropped what came of tensor %u step %llu: it has not begun here, and %u later rounds neither",
                          oldest->tensor, (unsigned long long)oldest->step, ZPS_UNEXPECTED_ROUNDS_MAX);
+    note_missed(unexpected, oldest->tensor, oldest->step);
     zps_unexpected_round_free(oldest);
     at = find(unexpected, tensor, step);
   }
@@ -70,13 +78,6 @@ static struct zps_unexpected_round *get(struct zps_unexpected *unexpected, uint3
   *at = round;
   unexpected->n_rounds++;
   return round;
-}
-
-/* Replaces the oldest entry, if there are too many. */
-static void note_missed(struct zps_unexpected *unexpected, uint32_t tensor, uint64_t step) {
-  const unsigned at = unexpected->n_missed++ % ZPS_MISSED_ROUNDS;
-  unexpected->missed[at].tensor = tensor;
-  unexpected->missed[at].step = step;
 }
 
 static bool take_missed(struct zps_unexpected *unexpected, uint32_t tensor, uint64_t step) {

@@ -10,7 +10,7 @@
 #define ZPS_UNEXPECTED_ROUNDS_MAX 4096u /* the oldest make room for new ones: they may never begin here */
 #define ZPS_UNEXPECTED_BYTES_MAX (64ull << 20)
 #define ZPS_PAST_ROUNDS 256u
-#define ZPS_MISSED_ROUNDS 64u
+#define ZPS_MISSED_ROUNDS 1024u
 
 struct zps_unexpected_message {
   struct zps_unexpected_message *next;
@@ -45,7 +45,7 @@ struct zps_unexpected { /* all zeros: empty */
   struct {
     uint32_t tensor;
     uint64_t step;
-  } missed[ZPS_MISSED_ROUNDS]; /* rounds whose messages were dropped without memory for an entry that says so */
+  } missed[ZPS_MISSED_ROUNDS]; /* rounds whose messages were dropped, and that have no entry which says so */
   unsigned n_missed;
 };
 

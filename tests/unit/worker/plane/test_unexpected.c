@@ -107,7 +107,9 @@ static void too_many_rounds(void **state) {
   logs_expect(ZPS_LOG_WARN, "dropped what came of tensor 1 step 0");
   for (uint64_t step = 0; step <= ZPS_UNEXPECTED_ROUNDS_MAX; step++) say(1, step, 1, "x");
   assert_int_equal(kept.n_rounds, ZPS_UNEXPECTED_ROUNDS_MAX);
-  assert_null(take(1, 0, false)); /* the oldest: this rank may never begin it */
+  assert_null(
+      take(1, 0, true)); /* the oldest: this rank may never begin it, but if it does, it is not to wait in vain */
+  assert_null(take(1, 0, false)); /* once */
   zps_unexpected_round_free(take(1, 1, false));
   zps_unexpected_round_free(take(1, ZPS_UNEXPECTED_ROUNDS_MAX, false));
 }
@@ -126,6 +128,15 @@ static void too_many_bytes(void **state) {
   zps_unexpected_round_free(take(1, 8, true));
   say(1, 8, 2, "z"); /* its next attempt may go well */
   zps_unexpected_round_free(take(1, 8, false));
+}
+
+/* More than one has to make room. */
+static void far_too_many_rounds(void **state) {
+  (void)state;
+  logs_allow(ZPS_LOG_WARN, "dropped what came of tensor 1 step");
+  const uint64_t n = ZPS_UNEXPECTED_ROUNDS_MAX + ZPS_MISSED_ROUNDS;
+  for (uint64_t step = 0; step < n; step++) say(1, step, 1, "x");
+  for (uint64_t step = 0; step < n; step++) zps_unexpected_round_free(take(1, step, step < ZPS_MISSED_ROUNDS));
 }
 
 /* Without memory even for the round, so many are remembered as missed. */
@@ -174,8 +185,15 @@ static void past(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      KEPT(in_the_order_of_coming), KEPT(given_up), KEPT(read_ones_cost_little), KEPT(too_many_rounds),
-      KEPT(too_many_bytes),         KEPT(missed),   KEPT(without_memory),        KEPT(past),
+      KEPT(in_the_order_of_coming),
+      KEPT(given_up),
+      KEPT(read_ones_cost_little),
+      KEPT(too_many_rounds),
+      KEPT(far_too_many_rounds),
+      KEPT(too_many_bytes),
+      KEPT(missed),
+      KEPT(without_memory),
+      KEPT(past),
   };
   return cmocka_run_group_tests_name("messages of rounds that have not begun", tests, NULL, NULL);
 }
