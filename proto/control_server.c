@@ -11,12 +11,13 @@ zps_json *zps_control_server_write(const struct zps_server_spec *spec) {
   params = zps_control_set_opt_word(params, "secret", spec->secret);
   params = zps_control_set_opt_word(params, "incarnation", spec->incarnation);
   if (spec->n_jobs) params = zps_control_set_words(params, "jobs", spec->jobs, spec->n_jobs);
+  if (spec->draining) params = zps_json_set_bool(params, "draining", true);
   return zps_control_fabric_write(params, spec->fabric);
 }
 
 zps_err_t zps_control_server_read(const zps_json *params, struct zps_server_spec *spec, struct zps_net_info *fabric,
                                   struct zps_error *error) {
-  *spec = (struct zps_server_spec){.fabric = fabric};
+  *spec = (struct zps_server_spec){.fabric = fabric, .draining = zps_json_opt_bool(params, "draining", false)};
   zps_err_t err = zps_control_get_name(params, "name", 1, ZPS_NAME_MAX, &spec->name, error);
   if (!err) err = zps_control_get_name(params, "host", 1, ZPS_NAME_MAX, &spec->host, error);
   if (!err) err = zps_control_get_u32(params, "pid", 0, UINT32_MAX, &spec->pid, error);

@@ -13,6 +13,7 @@ struct zps_server_spec {
   uint64_t incarnation; /* of the coordinator that it was registered with; 0: with none */
   uint64_t *jobs;       /* n_jobs of them, open here; malloc'd by the reader */
   uint32_t n_jobs;
+  bool draining; /* it takes no new jobs */
 };
 zps_json *zps_control_server_write(const struct zps_server_spec *spec);
 /* The fabric goes to *fabric, which the spec points to. */

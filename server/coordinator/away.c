@@ -83,6 +83,7 @@ void zps_members_server_resume(struct zps_members *members, struct zps_member_se
   if (server->client) zps_members_client_away(members, server->client, 0, "it is back over another connection");
   server->client = client;
   client->server = server;
+  server->draining |= spec->draining;
   members->n_away--;
   zps_log_info("server %u '%s' (host %s, pid %u) is back", server->index, server->name, server->host, server->pid);
   for (struct zps_member_job *job = members->jobs, *next; job; job = next) {

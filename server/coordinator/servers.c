@@ -66,6 +66,7 @@ zps_err_t zps_members_server_register(struct zps_members *members, struct zps_me
   strcpy(server->host, spec->host);
   server->fabric = *spec->fabric;
   server->secret = spec->secret;
+  server->draining = spec->draining;
   server->client = client;
   client->server = server;
   members->servers[members->n_servers++] = server;

@@ -163,7 +163,8 @@ static void on_connected(void *ctx, struct zps_rpc_conn *conn, const struct zps_
                                  .secret = agent->secret,
                                  .incarnation = agent->incarnation,
                                  .jobs = zps_agent_jobs_list(&agent->jobs),
-                                 .n_jobs = agent->jobs.n};
+                                 .n_jobs = agent->jobs.n,
+                                 .draining = agent->draining};
   zps_json *params = spec.jobs ? zps_control_server_write(&spec) : NULL;
   zps_server_spec_fini(&spec);
   if (!params || zps_rpc_call(conn, "server.register", params, CALL_TIMEOUT_MS, on_registered, agent))

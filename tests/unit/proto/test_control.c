@@ -61,6 +61,8 @@ static void test_servers(void **state) {
   (void)state;
   made[n_made++] = zps_control_server_write(
       &(struct zps_server_spec){.name = "s0", .host = "node7", .pid = 4711, .fabric = &fabric});
+  made[n_made++] = zps_control_server_write(
+      &(struct zps_server_spec){.name = "s0", .host = "node7", .pid = 4711, .fabric = &fabric, .draining = true});
   made[n_made++] = zps_control_server_answer_write(
       &(struct zps_server_answer){.server = 3, .epoch = 9, .heartbeat = {.heartbeat_ms = 1000, .dead_ms = 5000}});
   made[n_made++] = zps_control_drained_write(2);

@@ -70,41 +70,29 @@ static zps_json *copy_of(struct spoil *spoil, const zps_json *value) {
 
 /* Members that may be left out, by message and path. */
 static const char *const optional[] = {
-    "job.join rack",
-    "job.close reason",
-    "job.stats tensors.*",
-    "tensor.register codec",
-    "tensor.register values",
-    "tensor.register block_bits",
-    "tensor.register ranks",
-    "tensor.register scheme",
-    "tensor.register scheme.*",
-    "tensor.open codec",
-    "tensor.open values",
-    "tensor.open ranks",
-    "tensor.report *",
-    "tensor.plan whole",
-    "job.failed *",
-    "tensor.register group",
-    "tensor.register partitioner",
-    "tensor.register hash_k",
-    "tensor.register hash_r1",
-    "tensor.register hash_r2",
-    "tensor.register keep_zero_rows",
-    "tensor.register staleness",
-    "tensor.open partitioner",
-    "tensor.open hash_k",
-    "tensor.open hash_r1",
-    "tensor.open hash_r2",
-    "tensor.open staleness",
+    "server.register draining",   "job.join rack",
+    "job.close reason",           "job.stats tensors.*",
+    "tensor.register codec",      "tensor.register values",
+    "tensor.register block_bits", "tensor.register ranks",
+    "tensor.register scheme",     "tensor.register scheme.*",
+    "tensor.open codec",          "tensor.open values",
+    "tensor.open ranks",          "tensor.report *",
+    "tensor.plan whole",          "job.failed *",
+    "tensor.register group",      "tensor.register partitioner",
+    "tensor.register hash_k",     "tensor.register hash_r1",
+    "tensor.register hash_r2",    "tensor.register keep_zero_rows",
+    "tensor.register staleness",  "tensor.open partitioner",
+    "tensor.open hash_k",         "tensor.open hash_r1",
+    "tensor.open hash_r2",        "tensor.open staleness",
 };
 static const char *const required[] = {"job.stats tensors.tensor",    "job.stats tensors.done",
                                        "tensor.register scheme.name", "tensor.report job_id",
                                        "tensor.report tensor",        "tensor.report step",
                                        "job.failed job_id",           "tensor.register scheme.of_width"};
 /* Values of other types that are taken: texts that may be any, values that count as left out, and any number. */
-static const char *const lenient[] = {"job.close reason",  "rank.gone code", "rank.gone text", "job.memory memory",
-                                      "tensor.plan whole", "job.failed *",   "tensor.report *"};
+static const char *const lenient[] = {"job.close reason",  "rank.gone code",          "rank.gone text",
+                                      "job.memory memory", "tensor.plan whole",       "job.failed *",
+                                      "tensor.report *",   "server.register draining"};
 static const char *const strict[] = {"tensor.report job_id", "tensor.report tensor", "tensor.report step",
                                      "tensor.report scheme", "job.failed job_id"};
 /* Numbers that may be any. */

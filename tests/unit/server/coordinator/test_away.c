@@ -227,6 +227,32 @@ static void test_server_is_away_while_a_job_opens(void **state) {
   assert_int_equal(zps_members_server(rig.members, 0)->n_jobs, 1);
 }
 
+/* A server that drains says so when it comes, and when it comes back: it gets no job that waits for servers. */
+static void test_server_that_drains(void **state) {
+  (void)state;
+  struct zps_server_spec spec = {
+      .name = "a", .host = "node", .pid = 1, .fabric = &members_tcp, .secret = SECRET, .draining = true};
+  for (uint32_t r = 0; r < 2; r++) assert_int_equal(join_with(2 + r, r, SECRET + 2 + r), ZPS_OK);
+  assert_int_equal(zps_members_server_register(rig.members, &rig.clients[0], &spec, false, &rig.error), ZPS_OK);
+  spec.name = "b";
+  spec.secret = SECRET + 1;
+  assert_int_equal(zps_members_server_register(rig.members, &rig.clients[1], &spec, false, &rig.error), ZPS_OK);
+  away(1, 500);
+  assert_int_equal(zps_members_server_register(rig.members, &rig.clients[1], &spec, true, &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_job_first(rig.members)->state, ZPS_JOB_JOINING);
+  spec = (struct zps_server_spec){.name = "c", .host = "node", .pid = 1, .fabric = &members_tcp, .secret = SECRET + 4};
+  assert_int_equal(zps_members_server_register(rig.members, &rig.clients[4], &spec, false, &rig.error), ZPS_OK);
+  assert_int_equal(zps_members_job_first(rig.members)->n_servers, 1);
+  members_opened(4, zps_members_job_first(rig.members)->job_id, ZPS_OK);
+  away(4, 500); /* it began to drain meanwhile */
+  spec.draining = true;
+  uint64_t job_id = zps_members_job_first(rig.members)->job_id;
+  spec.jobs = &job_id;
+  spec.n_jobs = 1;
+  assert_int_equal(zps_members_server_register(rig.members, &rig.clients[4], &spec, true, &rig.error), ZPS_OK);
+  assert_true(rig.clients[4].server->draining && rig.clients[4].server->n_jobs == 1);
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
       MEMBERS_CASE(test_server_comes_back),
@@ -240,6 +266,7 @@ int main(void) {
       MEMBERS_CASE(test_join_again),
       MEMBERS_CASE(test_jobs_wait_for_servers),
       MEMBERS_CASE(test_server_is_away_while_a_job_opens),
+      MEMBERS_CASE(test_server_that_drains),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
