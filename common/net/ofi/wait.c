@@ -95,11 +95,16 @@ static void wait_by_polling(struct ofi_net *net, uint64_t deadline_ns) {
   }
 }
 
+/* Whether something may become possible of which nothing tells the thread. A receive for which there is no room is
+ * posted when another one completes, which wakes it, so it has to look for room only where none is posted. */
+static bool must_look(const struct ofi_net *net) {
+  return !TAILQ_EMPTY(&net->retry) || (!STAILQ_EMPTY(&net->unposted) && net->recvs_posted == 0);
+}
+
 void zps_ofi_wait(struct zps_net *base, uint64_t timeout_ns) {
   struct ofi_net *net = ofi_net_of(base);
   if (has_local_work(net) || wake_consume(net) || timeout_ns == 0) return;
-  if ((!TAILQ_EMPTY(&net->retry) || !STAILQ_EMPTY(&net->unposted)) && timeout_ns > OFI_RETRY_WAIT_NS)
-    timeout_ns = OFI_RETRY_WAIT_NS;
+  if (must_look(net) && timeout_ns > OFI_RETRY_WAIT_NS) timeout_ns = OFI_RETRY_WAIT_NS;
   const uint64_t start = zps_clock_ns();
   const uint64_t deadline = timeout_ns < UINT64_MAX - start ? start + timeout_ns : UINT64_MAX;
   if (net->spin_ns > 0) {
