@@ -5,13 +5,17 @@
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "common/base/clock.h"
 #include "common/base/waits.h"
 #define ZPS_LOG_COMPONENT "engine"
 #include "common/base/log.h"
 
-enum { COMMANDS_PER_TURN = 256 }; /* so that a command that posts itself again cannot starve the fabric */
+enum {
+  COMMANDS_PER_TURN = 256, /* so that a command that posts itself again cannot starve the fabric */
+  CALL_SLICE_NS = 100 * 1000000,
+};
 
 struct zps_engine {
   struct zps_engine_handler handler;
@@ -236,6 +240,69 @@ zps_err_t zps_engine_call(struct zps_engine *engine, struct zps_command *command
   pthread_cond_destroy(&call.has_run);
   pthread_mutex_destroy(&call.lock);
   return ZPS_OK;
+}
+
+/* A call that may be given up, while the thread still has the command: the last of the two that needs it frees it. */
+struct limited_call {
+  struct zps_command command;
+  struct zps_command *wrapped;
+  pthread_mutex_t lock;
+  pthread_cond_t has_run;
+  enum { CALL_WAITS, CALL_RUNS, CALL_HAS_RUN, CALL_GIVEN_UP } state;
+};
+
+static void limited_free(struct limited_call *call) {
+  pthread_cond_destroy(&call->has_run);
+  pthread_mutex_destroy(&call->lock);
+  free(call);
+}
+
+static void limited_run(struct zps_command *command, void *handler_ctx) {
+  struct limited_call *call = (struct limited_call *)command;
+  pthread_mutex_lock(&call->lock);
+  const bool given_up = call->state == CALL_GIVEN_UP;
+  if (!given_up) call->state = CALL_RUNS;
+  pthread_mutex_unlock(&call->lock);
+  if (given_up) {
+    limited_free(call);
+    return;
+  }
+  call->wrapped->run(call->wrapped, handler_ctx);
+  pthread_mutex_lock(&call->lock);
+  call->state = CALL_HAS_RUN;
+  pthread_cond_signal(&call->has_run);
+  pthread_mutex_unlock(&call->lock);
+}
+
+/* However long the process was stopped meanwhile, a slice of the patience counts as long as it should have been. */
+static void limited_wait(struct limited_call *call, uint64_t patience_ns) {
+  for (uint64_t left_ns = patience_ns; call->state == CALL_WAITS && left_ns > 0;) {
+    const uint64_t slice_ns = left_ns < CALL_SLICE_NS ? left_ns : CALL_SLICE_NS;
+    const struct timespec until = zps_clock_timespec(zps_clock_ns() + slice_ns);
+    if (pthread_cond_timedwait(&call->has_run, &call->lock, &until) != 0) left_ns -= slice_ns;
+  }
+  if (call->state == CALL_WAITS) call->state = CALL_GIVEN_UP;
+  while (call->state == CALL_RUNS) pthread_cond_wait(&call->has_run, &call->lock);
+}
+
+zps_err_t zps_engine_call_within(struct zps_engine *engine, struct zps_command *command, uint64_t patience_ns) {
+  if (engine_here == engine) return ZPS_ERR_INVALID;
+  struct limited_call *call = malloc(sizeof *call);
+  if (!call) return ZPS_ERR_NOMEM;
+  pthread_condattr_t attr;
+  pthread_condattr_init(&attr);
+  pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+  *call = (struct limited_call){.command.run = limited_run, .wrapped = command};
+  pthread_mutex_init(&call->lock, NULL);
+  pthread_cond_init(&call->has_run, &attr);
+  pthread_condattr_destroy(&attr);
+  zps_engine_post(engine, &call->command);
+  pthread_mutex_lock(&call->lock);
+  limited_wait(call, patience_ns);
+  const bool has_run = call->state == CALL_HAS_RUN;
+  pthread_mutex_unlock(&call->lock);
+  if (has_run) limited_free(call);
+  return has_run ? ZPS_OK : ZPS_ERR_TIMEOUT;
 }
 
 struct zps_engine_pulse zps_engine_pulse(struct zps_engine *engine, uint64_t now_ns) {

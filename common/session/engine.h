@@ -51,6 +51,11 @@ void zps_engine_post(struct zps_engine *engine, struct zps_command *command);
 /* The same, and waits until it has run. ZPS_ERR_INVALID on the engine's own thread, which would wait for itself. */
 zps_err_t zps_engine_call(struct zps_engine *engine, struct zps_command *command) ZPS_MUSTCHECK;
 
+/* The same, but gives up when the thread has not begun with it for so long, in which this process ran: ZPS_ERR_TIMEOUT,
+ * and it will not run. One that it has begun with is waited for. ZPS_ERR_NOMEM. */
+zps_err_t zps_engine_call_within(struct zps_engine *engine, struct zps_command *command,
+                                 uint64_t patience_ns) ZPS_MUSTCHECK;
+
 /* Whether the thread runs, as another thread sees it: `turns` counts, and stands still while the thread sleeps. It is
  * `due` when it has something to do: it is in the middle of a turn, a command waits, or the time has come that its
  * handler asked for. One that is due and makes no turn is stuck. */

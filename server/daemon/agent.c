@@ -106,6 +106,15 @@ static void on_registered(void *ctx, const zps_json *result, const struct zps_er
   if (agent->draining) send_drain(agent);
 }
 
+/* A server that has missed a call is not what the coordinator takes it for: it goes, and comes back without its jobs.
+ */
+static void leave_if_stuck(struct zps_agent *agent) {
+  if (!agent->jobs.is_stuck || !agent->conn) return;
+  zps_log_error(
+      "the progress thread is stuck: this server leaves the coordinator until it runs, and gives up its jobs");
+  zps_rpc_close(agent->conn, false);
+}
+
 static void on_message(void *ctx, struct zps_rpc_conn *conn, const char *method, const zps_json *params,
                        struct zps_rpc_request *request) {
   struct zps_agent *agent = ctx;
@@ -117,6 +126,7 @@ static void on_message(void *ctx, struct zps_rpc_conn *conn, const char *method,
   if (err) {
     zps_log_warn("%s: %s", method, error.text);
     zps_rpc_reply_error(request, err, "%s", error.text);
+    leave_if_stuck(agent);
   } else {
     zps_rpc_reply(request, result);
   }
@@ -197,7 +207,9 @@ static void beat(struct zps_agent *agent) {
   zps_silence_beat(&agent->silence, now_ns);
   const uint64_t silent_ns = zps_silence_of(&agent->silence, zps_rpc_conn_heard_ns(agent->conn), now_ns);
   zps_agent_jobs_tick(&agent->jobs, agent->orphan_grace_ns, now_ns);
-  if (silent_ns > 0) {
+  if (agent->jobs.is_stuck) {
+    leave_if_stuck(agent);
+  } else if (silent_ns > 0) {
     zps_log_warn("the coordinator was silent for %.1f s", (double)silent_ns / (double)ZPS_NS_PER_S);
     if (zps_rpc_notify(agent->conn, "away", zps_json_object()) == ZPS_OK) zps_log_debug("connecting anew");
     zps_rpc_close(agent->conn, false);
@@ -208,6 +220,7 @@ static void beat(struct zps_agent *agent) {
 
 /* The coordinator would give it jobs, and lose it again. */
 static bool is_lost_for_stuck(struct zps_agent *agent) {
+  if (agent->jobs.is_stuck && !zps_agent_jobs_restart(&agent->jobs)) return true;
   return stuck_ms(agent, zps_clock_ns()) * ZPS_NS_PER_MS > agent->silence.dead_ns;
 }
 

@@ -61,8 +61,9 @@ static zps_err_t job_close(struct zps_agent_jobs *jobs, const zps_json *params, 
   const char *reason;
   zps_err_t err = zps_control_job_close_read(params, &job_id, &reason, error);
   if (err) return err;
-  zps_agent_jobs_forget(jobs, job_id);
   err = zps_shard_job_close(jobs->shard, job_id, reason);
+  if (err == ZPS_ERR_TIMEOUT) return zps_fail(error, err, "the shard is stuck");
+  zps_agent_jobs_forget(jobs, job_id);
   return err ? zps_fail(error, err, "no job 0x%016llx here", (unsigned long long)job_id) : ZPS_OK;
 }
 
@@ -89,6 +90,7 @@ static zps_err_t rank_gone(struct zps_agent_jobs *jobs, const zps_json *params, 
   zps_err_t err = zps_control_rank_gone_read(params, &gone, error);
   if (err) return err;
   err = zps_shard_rank_gone(jobs->shard, gone.job_id, gone.rank, gone.code, gone.text);
+  if (err == ZPS_ERR_TIMEOUT) return zps_fail(error, err, "the shard is stuck");
   return err ? zps_fail(error, err, "no rank %u of job 0x%016llx here", gone.rank, (unsigned long long)gone.job_id)
              : ZPS_OK;
 }
@@ -100,15 +102,19 @@ static const struct {
              {"tensor.keep", tensor_keep}, {"job.close", job_close},     {"rank.gone", rank_gone},
              {"job.map", job_map},         {"job.replay", job_replay}};
 
-zps_err_t zps_agent_carry_out(struct zps_agent_jobs *jobs, const char *method, const zps_json *params,
-                              zps_json **result_p, struct zps_error *error) {
+static zps_err_t carry_out(struct zps_agent_jobs *jobs, const char *method, const zps_json *params, zps_json **result_p,
+                           struct zps_error *error) {
   for (unsigned i = 0; i < sizeof calls / sizeof calls[0]; i++) {
     if (strcmp(calls[i].name, method) == 0) return calls[i].run(jobs, params, error);
   }
   if (strcmp(method, "stats.get") != 0)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED, "this server has no method '%.100s'", method);
-  zps_json *result = zps_agent_stats(jobs->shard);
-  if (!result) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the counters");
-  *result_p = result;
-  return ZPS_OK;
+  return zps_agent_stats(jobs->shard, result_p, error);
+}
+
+zps_err_t zps_agent_carry_out(struct zps_agent_jobs *jobs, const char *method, const zps_json *params,
+                              zps_json **result_p, struct zps_error *error) {
+  const zps_err_t err = carry_out(jobs, method, params, result_p, error);
+  if (err == ZPS_ERR_TIMEOUT) jobs->is_stuck = true;
+  return err;
 }

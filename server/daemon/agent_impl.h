@@ -7,10 +7,11 @@
 #include "server/shard/shard.h"
 
 /* The coordinator's calls, carried out on the jobs' shard, and noted; what is open already is not opened again.
- * ZPS_ERR_UNSUPPORTED for a method that is none. *result_p stays NULL for an empty answer. */
+ * ZPS_ERR_UNSUPPORTED for a method that is none. ZPS_ERR_TIMEOUT: the shard is stuck, and jobs->is_stuck is set.
+ * *result_p stays NULL for an empty answer. */
 zps_err_t zps_agent_carry_out(struct zps_agent_jobs *jobs, const char *method, const zps_json *params,
                               zps_json **result_p, struct zps_error *error) ZPS_MUSTCHECK;
-/* Answer to stats.get; NULL when memory is short. */
-zps_json *zps_agent_stats(struct zps_shard *shard);
+/* The answer to stats.get. */
+zps_err_t zps_agent_stats(struct zps_shard *shard, zps_json **result_p, struct zps_error *error) ZPS_MUSTCHECK;
 
 #endif

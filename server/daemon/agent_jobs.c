@@ -93,8 +93,9 @@ void zps_agent_job_keep(struct zps_agent_jobs *jobs, struct zps_agent_job *job, 
       continue;
     }
     zps_log_info("job 0x%016llx: tensor %u was closed meanwhile", (unsigned long long)job->job_id, tensor);
-    if (zps_shard_tensor_close(jobs->shard, job->job_id, tensor, NULL))
-      zps_log_debug("job 0x%016llx: tensor %u was gone before", (unsigned long long)job->job_id, tensor);
+    const zps_err_t err = zps_shard_tensor_close(jobs->shard, job->job_id, tensor, NULL);
+    if (err == ZPS_ERR_TIMEOUT) jobs->is_stuck = true;
+    if (err) zps_log_debug("job 0x%016llx: tensor %u was gone before", (unsigned long long)job->job_id, tensor);
     zps_agent_job_forget_tensor(job, tensor);
   }
 }
@@ -102,10 +103,21 @@ void zps_agent_job_keep(struct zps_agent_jobs *jobs, struct zps_agent_job *job, 
 /* ------------------------------------------------------------ orphans */
 
 static void close_job(struct zps_agent_jobs *jobs, struct zps_agent_job *job, const char *reason) {
+  const zps_err_t err = zps_shard_job_close(jobs->shard, job->job_id, reason);
+  if (err == ZPS_ERR_TIMEOUT) {
+    jobs->is_stuck = true;
+    return;
+  }
   zps_log_warn("job 0x%016llx is closed: %s", (unsigned long long)job->job_id, reason);
-  if (zps_shard_job_close(jobs->shard, job->job_id, reason))
-    zps_log_debug("job 0x%016llx was closed before", (unsigned long long)job->job_id);
+  if (err) zps_log_debug("job 0x%016llx was closed before", (unsigned long long)job->job_id);
   zps_agent_jobs_forget(jobs, job->job_id);
+}
+
+bool zps_agent_jobs_restart(struct zps_agent_jobs *jobs) {
+  jobs->is_stuck = !zps_shard_answers(jobs->shard);
+  while (jobs->first && !jobs->is_stuck)
+    close_job(jobs, jobs->first, "the server's progress thread was stuck, and did not take a call");
+  return !jobs->is_stuck;
 }
 
 static bool knows(const uint64_t *known, uint32_t n, uint64_t job_id) {

@@ -21,6 +21,7 @@ struct zps_agent_jobs {
   struct zps_shard *shard;
   struct zps_agent_job *first;
   uint32_t n;
+  bool is_stuck; /* the shard has not taken a call: what the coordinator wants open is no longer what is open there */
 };
 
 void zps_agent_jobs_fini(struct zps_agent_jobs *jobs);
@@ -39,6 +40,8 @@ void zps_agent_job_keep(struct zps_agent_jobs *jobs, struct zps_agent_job *job, 
 
 /* Ids of all jobs, for the caller to free(); NULL when memory is short. */
 uint64_t *zps_agent_jobs_list(const struct zps_agent_jobs *jobs);
+/* The shard has been stuck: closes all jobs, which have missed a call. False: it is stuck still. */
+bool zps_agent_jobs_restart(struct zps_agent_jobs *jobs);
 /* Registered with the coordinator `incarnation`, which knows `known`. */
 void zps_agent_jobs_registered(struct zps_agent_jobs *jobs, uint64_t incarnation, const uint64_t *known, uint32_t n,
                                uint64_t now_ns);

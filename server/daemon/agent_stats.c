@@ -90,10 +90,15 @@ static void visit(void *ctx, const struct zps_tensor_stats *stats) {
   add_lags(rows, stats);
 }
 
-zps_json *zps_agent_stats(struct zps_shard *shard) {
+zps_err_t zps_agent_stats(struct zps_shard *shard, zps_json **result_p, struct zps_error *error) {
   struct zps_shard_totals totals = {.jobs = 0};
   struct rows rows = {.tensors = zps_json_array(), .lags = zps_json_array()};
-  zps_shard_stats(shard, &totals, visit, &rows);
+  const zps_err_t err = zps_shard_stats(shard, &totals, visit, &rows, error);
+  if (err) {
+    zps_json_unref(rows.tensors);
+    zps_json_unref(rows.lags);
+    return err;
+  }
   zps_json *row = zps_json_set_u64(zps_json_object(), "jobs", totals.jobs);
   row = zps_json_set_u64(row, "tensors", totals.tensors);
   row = zps_json_set_u64(row, "rounds_in_flight", totals.rounds_in_flight);
@@ -113,5 +118,8 @@ zps_json *zps_agent_stats(struct zps_shard *shard) {
   zps_json *result = zps_json_set(zps_json_object(), "totals", row);
   result = zps_json_set(result, "tensors", rows.tensors);
   result = zps_json_set(result, "lags", rows.lags);
-  return rows.n_out ? zps_json_set_u64(result, "left_out", rows.n_out) : result;
+  if (rows.n_out) result = zps_json_set_u64(result, "left_out", rows.n_out);
+  if (!result) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the counters");
+  *result_p = result;
+  return ZPS_OK;
 }

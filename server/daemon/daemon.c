@@ -146,8 +146,7 @@ static void on_hangup(uv_signal_t *handle, int number) {
 
 static void on_watchdog(uv_timer_t *timer) {
   const struct daemon *daemon = timer->data;
-  if (daemon->shard) zps_shard_jobs(daemon->shard); /* comes back from the progress thread, or not at all */
-  zps_notify_alive();
+  if (!daemon->shard || zps_shard_answers(daemon->shard)) zps_notify_alive();
 }
 
 static void on_agent_change(void *ctx, bool registered, const char *text) {

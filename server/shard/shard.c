@@ -1,6 +1,7 @@
 /* The shard: the engine and the pool with what hangs on them, and the calls that other threads make. */
 #include "server/shard/shard.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #include "common/base/clock.h"
@@ -100,6 +101,9 @@ static uint64_t on_tick(void *ctx, uint64_t now_ns) {
 
 /* ---- calls from other threads ---- */
 
+/* So that the caller's own heartbeats are not late by as much as would have it taken for dead. */
+#define CALL_PATIENCE_NS (3 * ZPS_NS_PER_S)
+
 struct call {
   struct zps_command command;
   struct zps_shard *shard;
@@ -114,11 +118,34 @@ struct call {
   void *visit_ctx;
 };
 
+/* Of the engine, plus 1. */
+static uint64_t turn_of(struct zps_shard *shard) {
+  return zps_engine_pulse(shard->engine, 0).turns + 1;
+}
+
 static void run_call(struct call *call, struct zps_shard *shard, void (*run)(struct zps_command *, void *)) {
   call->command.run = run;
   call->shard = shard;
   const zps_err_t code = zps_engine_call(shard->engine, &call->command);
   if (code != ZPS_OK) call->code = zps_fail(call->error, code, "the shard is called from its own thread");
+}
+
+/* The same, of callers that must not wait for a thread that is stuck. What has been found stuck is not waited for
+ * again before it moves. */
+static void run_limited(struct call *call, struct zps_shard *shard, void (*run)(struct zps_command *, void *)) {
+  call->command.run = run;
+  call->shard = shard;
+  const uint64_t turn = turn_of(shard); /* it makes another before it sleeps, when it has a call to take */
+  zps_err_t code = ZPS_ERR_TIMEOUT;
+  if (turn != atomic_load(&shard->stuck_turn)) {
+    code = zps_engine_call_within(shard->engine, &call->command, CALL_PATIENCE_NS);
+    atomic_store(&shard->stuck_turn, code == ZPS_ERR_TIMEOUT ? turn : 0);
+  }
+  if (code == ZPS_ERR_TIMEOUT)
+    call->code = zps_fail(call->error, code, "the progress thread is stuck: it has taken no call for %u s",
+                          (unsigned)(CALL_PATIENCE_NS / ZPS_NS_PER_S));
+  else if (code != ZPS_OK)
+    call->code = zps_fail(call->error, code, "the shard cannot be called: %s", zps_err_str(code));
 }
 
 static struct zps_job *find_job(struct call *call) {
@@ -136,7 +163,7 @@ static void run_job_open(struct zps_command *command, void *ctx) {
 
 zps_err_t zps_shard_job_open(struct zps_shard *shard, const struct zps_job_spec *spec, struct zps_error *error) {
   struct call call = {.spec = spec, .error = error};
-  run_call(&call, shard, run_job_open);
+  run_limited(&call, shard, run_job_open);
   return call.code;
 }
 
@@ -149,7 +176,7 @@ static void run_tensor_open(struct zps_command *command, void *ctx) {
 
 zps_err_t zps_shard_tensor_open(struct zps_shard *shard, const struct zps_tensor_spec *spec, struct zps_error *error) {
   struct call call = {.spec = spec, .job_id = spec->job_id, .error = error};
-  run_call(&call, shard, run_tensor_open);
+  run_limited(&call, shard, run_tensor_open);
   return call.code;
 }
 
@@ -164,7 +191,7 @@ static void run_tensor_close(struct zps_command *command, void *ctx) {
 
 zps_err_t zps_shard_tensor_close(struct zps_shard *shard, uint64_t job_id, uint32_t tensor, struct zps_error *error) {
   struct call call = {.spec = &tensor, .job_id = job_id, .error = error};
-  run_call(&call, shard, run_tensor_close);
+  run_limited(&call, shard, run_tensor_close);
   return call.code;
 }
 
@@ -177,7 +204,7 @@ static void run_job_close(struct zps_command *command, void *ctx) {
 
 zps_err_t zps_shard_job_close(struct zps_shard *shard, uint64_t job_id, const char *reason) {
   struct call call = {.job_id = job_id, .text = reason};
-  run_call(&call, shard, run_job_close);
+  run_limited(&call, shard, run_job_close);
   return call.code;
 }
 
@@ -190,7 +217,7 @@ static void run_job_map(struct zps_command *command, void *ctx) {
 
 zps_err_t zps_shard_job_map(struct zps_shard *shard, const struct zps_job_map *map, struct zps_error *error) {
   struct call call = {.spec = map, .job_id = map->job_id, .error = error};
-  run_call(&call, shard, run_job_map);
+  run_limited(&call, shard, run_job_map);
   return call.code;
 }
 
@@ -203,7 +230,7 @@ static void run_job_replay(struct zps_command *command, void *ctx) {
 
 zps_err_t zps_shard_job_replay(struct zps_shard *shard, uint64_t job_id, uint32_t epoch, struct zps_error *error) {
   struct call call = {.spec = &epoch, .job_id = job_id, .error = error};
-  run_call(&call, shard, run_job_replay);
+  run_limited(&call, shard, run_job_replay);
   return call.code;
 }
 
@@ -224,7 +251,7 @@ zps_err_t zps_shard_rank_gone(struct zps_shard *shard, uint64_t job_id, uint32_t
                               const char *text) {
   const struct zps_error why = {.code = code};
   struct call call = {.job_id = job_id, .rank = rank, .spec = &why, .text = text};
-  run_call(&call, shard, run_rank_gone);
+  run_limited(&call, shard, run_rank_gone);
   return call.code;
 }
 
@@ -244,17 +271,28 @@ static void run_stats(struct zps_command *command, void *ctx) {
   }
 }
 
-void zps_shard_stats(struct zps_shard *shard, struct zps_shard_totals *totals_p,
-                     void (*visit)(void *ctx, const struct zps_tensor_stats *stats), void *ctx) {
-  struct call call = {.visit = visit, .visit_ctx = ctx};
-  run_call(&call, shard, run_stats);
+zps_err_t zps_shard_stats(struct zps_shard *shard, struct zps_shard_totals *totals_p,
+                          void (*visit)(void *ctx, const struct zps_tensor_stats *stats), void *ctx,
+                          struct zps_error *error) {
+  struct call call = {.visit = visit, .visit_ctx = ctx, .error = error};
+  run_limited(&call, shard, run_stats);
   *totals_p = call.totals;
+  return call.code;
 }
 
 unsigned zps_shard_jobs(struct zps_shard *shard) {
   struct zps_shard_totals totals;
-  zps_shard_stats(shard, &totals, NULL, NULL);
-  return totals.jobs;
+  return zps_shard_stats(shard, &totals, NULL, NULL, NULL) == ZPS_OK ? totals.jobs : 0;
+}
+
+static void run_nothing(struct zps_command *command, void *ctx) {
+  (void)command, (void)ctx;
+}
+
+bool zps_shard_answers(struct zps_shard *shard) {
+  struct call call = {.code = ZPS_OK};
+  run_limited(&call, shard, run_nothing);
+  return call.code == ZPS_OK;
 }
 
 static void run_patience(struct zps_command *command, void *ctx) {
@@ -266,7 +304,7 @@ static void run_patience(struct zps_command *command, void *ctx) {
 void zps_shard_set_patience(struct zps_shard *shard, uint64_t patience_ms) {
   const uint64_t patience_ns = patience_ms * ZPS_NS_PER_MS;
   struct call call = {.spec = &patience_ns};
-  run_call(&call, shard, run_patience);
+  run_limited(&call, shard, run_patience);
 }
 
 bool zps_shard_due(struct zps_shard *shard, uint64_t now_ns, uint64_t *turns_p) {

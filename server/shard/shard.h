@@ -1,7 +1,8 @@
 /*
  * The data plane of one server process: the shards it owns, of all jobs, behind one progress thread (zps_engine) and
  * one reduce pool. The control side (agent.c) drives it through these calls, which run on the engine's thread and
- * return when done (microseconds to milliseconds); none of them waits for a peer.
+ * return when done (microseconds to milliseconds); none of them waits for a peer. Where that thread is stuck they give
+ * up: ZPS_ERR_TIMEOUT, nothing has changed, and nothing will.
  */
 #ifndef ZPS_SERVER_SHARD_SHARD_H
 #define ZPS_SERVER_SHARD_SHARD_H
@@ -73,7 +74,10 @@ zps_err_t zps_shard_rank_gone(struct zps_shard *shard, uint64_t job_id, uint32_t
  */
 #define ZPS_SHARD_PATIENCE_MS 30000u
 void zps_shard_set_patience(struct zps_shard *shard, uint64_t patience_ms);
+/* 0 also where the progress thread is stuck. */
 unsigned zps_shard_jobs(struct zps_shard *shard);
+/* False: the progress thread is stuck. */
+bool zps_shard_answers(struct zps_shard *shard);
 /* Whether the progress thread has something to do, and how many turns it has made (zps_engine_pulse()). Does not wait
  * for it. */
 bool zps_shard_due(struct zps_shard *shard, uint64_t now_ns, uint64_t *turns_p);
@@ -85,7 +89,8 @@ struct zps_shard_totals {
   unsigned jobs, tensors, rounds_in_flight;
 };
 /* Calls `visit` once per tensor; its pointers are valid during the call. */
-void zps_shard_stats(struct zps_shard *shard, struct zps_shard_totals *totals_p,
-                     void (*visit)(void *ctx, const struct zps_tensor_stats *stats), void *ctx);
+zps_err_t zps_shard_stats(struct zps_shard *shard, struct zps_shard_totals *totals_p,
+                          void (*visit)(void *ctx, const struct zps_tensor_stats *stats), void *ctx,
+                          struct zps_error *error) ZPS_MUSTCHECK;
 
 #endif

@@ -277,6 +277,56 @@ static void test_a_held_engine_is_due(void **state) {
   zps_engine_destroy(side.engine);
 }
 
+/* A call that a held engine does not begin with in time never runs; one that it has begun with is waited for. */
+static void test_a_call_is_given_up(void **state) {
+  (void)state;
+  struct side side;
+  unsigned n_run = 0;
+  struct gate gate = {.command.run = run_gate, .lock = PTHREAD_MUTEX_INITIALIZER};
+  struct counted counted = {.command.run = run_count, .n_run = &n_run};
+  sem_init(&gate.entered, 0, 0);
+  assert_int_equal(side_open(&side, 0, "loop", NULL), ZPS_OK);
+  assert_int_equal(zps_engine_call_within(side.engine, &counted.command, 60 * ZPS_NS_PER_S), ZPS_OK);
+  assert_int_equal(n_run, 1);
+  pthread_mutex_lock(&gate.lock);
+  zps_engine_post(side.engine, &gate.command);
+  sem_wait(&gate.entered);
+  assert_int_equal(zps_engine_call_within(side.engine, &counted.command, 20 * ZPS_NS_PER_MS), ZPS_ERR_TIMEOUT);
+  pthread_mutex_unlock(&gate.lock);
+  assert_int_equal(zps_engine_call_within(side.engine, &counted.command, 60 * ZPS_NS_PER_S), ZPS_OK);
+  assert_int_equal(n_run, 2);
+  zps_engine_destroy(side.engine);
+}
+
+struct held_call {
+  struct zps_engine *engine;
+  struct gate *gate;
+  zps_err_t code;
+};
+
+static void *call_gate(void *arg) {
+  struct held_call *held = arg;
+  held->code = zps_engine_call_within(held->engine, &held->gate->command, 60 * ZPS_NS_PER_S);
+  return NULL;
+}
+
+static void test_a_call_that_runs_is_waited_for(void **state) {
+  (void)state;
+  struct side side;
+  pthread_t thread;
+  struct gate gate = {.command.run = run_gate, .lock = PTHREAD_MUTEX_INITIALIZER};
+  sem_init(&gate.entered, 0, 0);
+  assert_int_equal(side_open(&side, 0, "loop", NULL), ZPS_OK);
+  struct held_call held = {.engine = side.engine, .gate = &gate, .code = ZPS_ERR_INTERNAL};
+  pthread_mutex_lock(&gate.lock);
+  assert_int_equal(pthread_create(&thread, NULL, call_gate, &held), 0);
+  sem_wait(&gate.entered);
+  pthread_mutex_unlock(&gate.lock);
+  pthread_join(thread, NULL);
+  assert_int_equal(held.code, ZPS_OK);
+  zps_engine_destroy(side.engine);
+}
+
 /* While the gate is held, a burst of any length waits, and all of it has run before a command that is posted behind it.
  * */
 static void test_a_queue_has_no_limit(void **state) {
@@ -520,6 +570,8 @@ int main(void) {
       cmocka_unit_test(test_commands_posted_before_destroy_run),
       cmocka_unit_test(test_a_call_from_the_engine_is_refused),
       cmocka_unit_test(test_a_held_engine_is_due),
+      cmocka_unit_test(test_a_call_is_given_up),
+      cmocka_unit_test(test_a_call_that_runs_is_waited_for),
       cmocka_unit_test(test_a_queue_has_no_limit),
       cmocka_unit_test(test_each_threads_commands_run_in_order),
       cmocka_unit_test(test_a_command_may_post_itself_until_the_end),

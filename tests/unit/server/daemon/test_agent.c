@@ -23,6 +23,7 @@ static struct {
   uint64_t job_id;
   zps_err_t code;
   char text[100];
+  bool is_stuck;
 } fake;
 
 static struct zps_agent_jobs jobs = {.shard = (struct zps_shard *)&fake};
@@ -53,6 +54,7 @@ zps_err_t zps_shard_tensor_close(struct zps_shard *at, uint64_t job_id, uint32_t
 
 zps_err_t zps_shard_job_close(struct zps_shard *at, uint64_t job_id, const char *reason) {
   (void)at;
+  if (fake.is_stuck) return ZPS_ERR_TIMEOUT;
   fake.n_calls++;
   fake.job_id = job_id;
   snprintf(fake.text, sizeof fake.text, "%s", reason);
@@ -79,6 +81,7 @@ zps_err_t zps_shard_job_replay(struct zps_shard *at, uint64_t job_id, uint32_t e
 
 zps_err_t zps_shard_rank_gone(struct zps_shard *at, uint64_t job_id, uint32_t rank, zps_err_t code, const char *text) {
   (void)at;
+  if (fake.is_stuck) return ZPS_ERR_TIMEOUT;
   fake.n_calls++;
   fake.job_id = job_id;
   fake.rank = rank;
@@ -87,9 +90,16 @@ zps_err_t zps_shard_rank_gone(struct zps_shard *at, uint64_t job_id, uint32_t ra
   return ZPS_OK;
 }
 
-void zps_shard_stats(struct zps_shard *at, struct zps_shard_totals *totals_p,
-                     void (*visit)(void *ctx, const struct zps_tensor_stats *stats), void *ctx) {
+bool zps_shard_answers(struct zps_shard *at) {
   (void)at;
+  return !fake.is_stuck;
+}
+
+zps_err_t zps_shard_stats(struct zps_shard *at, struct zps_shard_totals *totals_p,
+                          void (*visit)(void *ctx, const struct zps_tensor_stats *stats), void *ctx,
+                          struct zps_error *error) {
+  (void)at;
+  if (fake.is_stuck) return zps_fail(error, ZPS_ERR_TIMEOUT, "stuck");
   static uint64_t lags[WORLD];
   for (unsigned r = 0; r < WORLD; r++) lags[r] = r % 3 == 0 ? 1000 + r : 7; /* 67 slow ones */
   struct zps_tensor_stats stats = {
@@ -98,6 +108,7 @@ void zps_shard_stats(struct zps_shard *at, struct zps_shard_totals *totals_p,
   stats.world = 3; /* fewer than are shown at most: all */
   visit(ctx, &stats);
   totals_p->jobs = 9;
+  return ZPS_OK;
 }
 
 static zps_err_t call(const char *method, const char *params, zps_json **result_p, struct zps_error *error) {
@@ -295,13 +306,43 @@ static void test_orphans(void **state) {
   logs_finish();
 }
 
+/* A shard that is stuck misses calls: its jobs are closed when it is not any more, and none is forgotten before. */
+static void test_a_stuck_shard(void **state) {
+  (void)state;
+  static const char job_close[] = "{\"job_id\": \"0x0000000000000005\"}";
+  zps_json *result = NULL;
+  struct zps_error error;
+  logs_start();
+  logs_expect(ZPS_LOG_WARN, "is closed: the server's progress thread was stuck");
+  assert_int_equal(call("job.open", job_open, NULL, &error), ZPS_OK);
+  fake.is_stuck = true;
+  assert_int_equal(call("rank.gone", rank_gone, NULL, &error), ZPS_ERR_TIMEOUT);
+  assert_true(jobs.is_stuck);
+  jobs.is_stuck = false;
+  assert_int_equal(call("stats.get", "{}", &result, &error), ZPS_ERR_TIMEOUT);
+  assert_true(jobs.is_stuck && !result);
+  jobs.is_stuck = false;
+  assert_int_equal(call("job.close", job_close, NULL, &error), ZPS_ERR_TIMEOUT);
+  assert_true(jobs.is_stuck && jobs.n == 1);
+  fake.n_calls = 0;
+  assert_false(zps_agent_jobs_restart(&jobs));
+  assert_true(jobs.is_stuck && jobs.n == 1 && fake.n_calls == 0);
+  fake.is_stuck = false;
+  assert_true(zps_agent_jobs_restart(&jobs));
+  assert_true(!jobs.is_stuck && jobs.n == 0 && fake.n_calls == 1 && fake.job_id == 5);
+  logs_finish();
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(test_calls_reach_the_shard),        cmocka_unit_test(test_a_lost_server),
-      cmocka_unit_test(test_the_shards_errors_come_back),  cmocka_unit_test(test_nothing_else_reaches_the_shard),
+      cmocka_unit_test(test_calls_reach_the_shard),
+      cmocka_unit_test(test_a_lost_server),
+      cmocka_unit_test(test_the_shards_errors_come_back),
+      cmocka_unit_test(test_nothing_else_reaches_the_shard),
       cmocka_unit_test(test_stats_name_the_slowest_ranks),
       cmocka_unit_test(test_what_is_open_stays),
       cmocka_unit_test(test_orphans),
+      cmocka_unit_test(test_a_stuck_shard),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

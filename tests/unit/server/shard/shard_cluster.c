@@ -371,14 +371,14 @@ static void visit(void *ctx, const struct zps_tensor_stats *stats) {
 struct zps_tensor_stats cluster_stats(struct cluster *cluster, const struct cluster_tensor *tensor) {
   struct zps_shard_totals totals;
   struct wanted wanted = {.job_id = cluster->job_id, .tensor = tensor->spec.tensor};
-  zps_shard_stats(cluster->shard, &totals, visit, &wanted);
+  assert_int_equal(zps_shard_stats(cluster->shard, &totals, visit, &wanted, NULL), ZPS_OK);
   assert_string_equal(wanted.found.name, tensor->spec.name);
   return wanted.found;
 }
 
 struct zps_shard_totals cluster_totals(struct zps_shard *shard) {
   struct zps_shard_totals totals;
-  zps_shard_stats(shard, &totals, NULL, NULL);
+  assert_int_equal(zps_shard_stats(shard, &totals, NULL, NULL, NULL), ZPS_OK);
   return totals;
 }
 
