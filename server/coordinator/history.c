@@ -11,6 +11,7 @@ void zps_history_add(struct zps_history *history, const struct zps_action *ended
                                         .n_left = job->n_left,
                                         .n_lost = job->n_lost,
                                         .n_servers = job->n_servers,
+                                        .n_servers_lost = zps_member_job_servers_lost(job),
                                         .n_tensors = job->n_tensors,
                                         .epoch = job->epoch,
                                         .ran_ns = now_ns > job->started_ns ? now_ns - job->started_ns : 0,
@@ -19,6 +20,7 @@ void zps_history_add(struct zps_history *history, const struct zps_action *ended
                                         .bytes_out = tally.bytes_out,
                                         .bytes_in = tally.bytes_in};
   strcpy(record->name, job->name);
+  strcpy(record->lost_servers, job->lost_servers);
   if (ended->code) zps_fail(&record->cause, ended->code, "%s", ended->text);
 }
 

@@ -11,12 +11,13 @@ enum { ZPS_HISTORY_MAX = 256 };
 struct zps_history_record {
   char name[ZPS_NAME_MAX + 1];
   uint64_t job_id;
-  uint32_t world, n_left, n_lost, n_servers, n_tensors;
-  uint32_t epoch;                       /* 0: it never had servers */
-  uint64_t ran_ns;                      /* or waited, when it never ran */
-  int64_t ended_s;                      /* seconds since 1970, UTC */
-  uint64_t rounds, bytes_out, bytes_in; /* as its ranks had reported */
-  struct zps_error cause;               /* the first; code ZPS_OK: all ranks left in peace */
+  uint32_t world, n_left, n_lost, n_servers, n_servers_lost, n_tensors;
+  char lost_servers[ZPS_LOST_SERVERS_SIZE]; /* by name */
+  uint32_t epoch;                           /* 0: it never had servers */
+  uint64_t ran_ns;                          /* or waited, when it never ran */
+  int64_t ended_s;                          /* seconds since 1970, UTC */
+  uint64_t rounds, bytes_out, bytes_in;     /* as its ranks had reported */
+  struct zps_error cause;                   /* the first; code ZPS_OK: all ranks left in peace */
 };
 
 struct zps_history {

@@ -225,11 +225,18 @@ void zps_members_job_fail(struct zps_members *members, uint64_t job_id, zps_err_
     zps_members_job_drop_joins(members, job, code, error.text);
 }
 
+static void add_lost(struct zps_member_job *job, const char *name) {
+  const size_t len = strlen(job->lost_servers), size = sizeof job->lost_servers;
+  const int n = snprintf(job->lost_servers + len, size - len, "%s%s", len ? ", " : "", name);
+  if (n >= (int)(size - len)) strcpy(job->lost_servers + size - sizeof "...", "...");
+}
+
 void zps_members_job_server_lost(struct zps_members *members, struct zps_member_job *job,
                                  const struct zps_member_server *server, const char *reason) {
   for (uint32_t i = 0; i < job->n_servers; i++) {
     if (job->servers[i] != server) continue;
     job->servers[i] = NULL;
+    add_lost(job, server->name);
     struct zps_error error;
     zps_fail(&error, ZPS_ERR_SERVER_LOST, "job '%s': server %u '%s' (host %s, pid %u) was lost: %s", job->name,
              server->index, server->name, server->host, server->pid, reason);

@@ -127,6 +127,8 @@ struct zps_member_map {
 
 enum zps_job_state { ZPS_JOB_JOINING, ZPS_JOB_OPENING, ZPS_JOB_RUNNING, ZPS_JOB_CLOSING };
 
+#define ZPS_LOST_SERVERS_SIZE 160u
+
 struct zps_member_job {
   enum zps_job_state state;
   char name[ZPS_NAME_MAX + 1];
@@ -137,9 +139,10 @@ struct zps_member_job {
   uint32_t n_joined, n_left, n_lost;  /* n_joined: JOINING or IN */
   struct zps_member_server **servers; /* from OPENING on; NULL: lost */
   uint32_t n_servers;
-  unsigned n_pending;              /* OPENING: servers that have not answered job.open */
-  struct zps_member_map map;       /* RUNNING */
-  struct zps_member_group *groups; /* that ranks have opened, and not all closed */
+  char lost_servers[ZPS_LOST_SERVERS_SIZE]; /* by name, as they were lost: "a, c" */
+  unsigned n_pending;                       /* OPENING: servers that have not answered job.open */
+  struct zps_member_map map;                /* RUNNING */
+  struct zps_member_group *groups;          /* that ranks have opened, and not all closed */
   uint32_t n_groups;
   struct zps_member_tensor **tensors; /* by ascending number */
   uint32_t n_tensors, cap_tensors;
@@ -272,6 +275,12 @@ void zps_members_map_answered(struct zps_members *members, struct zps_member_cli
  */
 zps_err_t zps_members_mapped(struct zps_members *members, struct zps_member_client *client,
                              const struct zps_job_steps *steps, struct zps_error *error) ZPS_MUSTCHECK;
+/* How many of the servers that it was placed on are lost. */
+static inline uint32_t zps_member_job_servers_lost(const struct zps_member_job *job) {
+  uint32_t n = 0;
+  for (uint32_t i = 0; i < job->n_servers; i++) n += !job->servers[i];
+  return n;
+}
 /* The positions of the job's servers that are lost, for zps_control_job_map_write(): *lost_p is malloc'd. */
 zps_err_t zps_member_job_lost(const struct zps_member_job *job, uint32_t **lost_p, uint32_t *n_p) ZPS_MUSTCHECK;
 

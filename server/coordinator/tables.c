@@ -109,6 +109,8 @@ static zps_json *ended_row(const struct zps_history_record *record) {
   row = zps_json_set_u64(row, "left", record->n_left);
   row = zps_json_set_u64(row, "lost", record->n_lost);
   row = zps_json_set_u64(row, "servers", record->n_servers);
+  row = zps_json_set_u64(row, "servers_lost", record->n_servers_lost);
+  row = zps_json_set_str(row, "lost_servers", record->lost_servers);
   row = zps_json_set_u64(row, "tensors", record->n_tensors);
   row = zps_json_set_u64(row, "epoch", record->epoch);
   row = zps_json_set_u64(row, "rounds", record->rounds);
@@ -138,6 +140,8 @@ zps_json *zps_coordinator_jobs_table(const struct zps_coordinator *coordinator, 
     row = zps_json_set_u64(row, "left", job->n_left);
     row = zps_json_set_u64(row, "lost", job->n_lost);
     row = zps_json_set_u64(row, "servers", job->n_servers);
+    row = zps_json_set_u64(row, "servers_lost", zps_member_job_servers_lost(job));
+    row = zps_json_set_str(row, "lost_servers", job->lost_servers);
     row = zps_json_set_u64(row, "tensors", job->n_tensors);
     row = zps_json_set_u64(row, "epoch", job->epoch);
     row = zps_json_set_u64(row, "rounds", zps_member_job_tally(job).rounds);

@@ -263,7 +263,7 @@ join 10 3 3 1000
 has "a rank outside the world" "$(hear 10)" 'ERR_INVALID'
 join 10 0 3 300
 has "ranks that do not come are named" "$(hear 10)" 'ERR_MISSING.*|.*had not joined: 1-2'
-ok "which jobs --all remembers" eval 'ctl jobs --all | grep -qE "^j +0x[0-9a-f]+ +failed +3 +0 +0 +0 +0 .* ERR_MISSING +job .j.: after 0.3 s 2 of 3 ranks had not joined: 1-2$"'
+ok "which jobs --all remembers" eval 'ctl jobs --all | grep -qE "^j +0x[0-9a-f]+ +failed +3 +0 +0 +0 +- +0 +0 .* ERR_MISSING +job .j.: after 0.3 s 2 of 3 ranks had not joined: 1-2$"'
 ok "and jobs without it does not show" eval '! ctl jobs | grep -qE "^j |ENDED"'
 client 11
 join 10 0 2 10000
@@ -348,7 +348,7 @@ hang_up 10
 ok "the job is closed" until_true eval '! ctl jobs | grep -q "^j "'
 ctl jobs --all >"$scratch/out"
 said "jobs --all says since when, and the first cause" \
-  "^j +$job +failed +2 +1 +1 +1 +3 +3 +3.0K +0 +[0-9.]+ +20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-9:]{8}Z +ERR_PEER_LOST +job 'j': rank 1 \(host h11, pid 111\) was lost: "
+  "^j +$job +failed +2 +1 +1 +1 +- +[0-9]+ +3 +3 +3.0K +0 +[0-9.]+ +20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-9:]{8}Z +ERR_PEER_LOST +job 'j': rank 1 \(host h11, pid 111\) was lost: "
 ctl -o json jobs --all >"$scratch/out"
 said "as JSON, too" '"ended_at": "20[0-9]{2}-[01][0-9]-[0-3][0-9]T[0-9:]{8}Z"'
 said "with the code's name" '"code": "ERR_PEER_LOST"'
@@ -389,7 +389,7 @@ has "a job of one" "$(hear 10 | tee "$scratch/joined")" '"servers"'
 job=$(grep -oE '"job_id": ?"0x[0-9a-f]{16}"' "$scratch/joined" | grep -oE '0x[0-9a-f]+')
 say 10 '{"jsonrpc":"2.0","id":4,"method":"job.leave","params":{"job_id":"'"$job"'"}}'
 hear 10 >/dev/null
-ok "that is left in peace is closed" eval "ctl jobs --all | grep -qE '^j +$job +closed +1 +1 +0 +1 +0 .* - +-\$'"
+ok "that is left in peace is closed" eval "ctl jobs --all | grep -qE '^j +$job +closed +1 +1 +0 +1 +- +[0-9]+ +0 .* - +-\$'"
 ok "as the last one of the list" eval "ctl jobs --all | tail -n 1 | grep -q '$job'"
 join 10 0 1 10000
 ok "another one" hear 10
@@ -399,6 +399,30 @@ kill -CONT "$s"
 ok "it comes back" until_true servers_are 1
 hang_up 10
 ok "and has closed the lost job" until_true eval 'ctl stats | grep -qE "^s +[^ ]+ +ok +0 "'
+
+# A job that loses one of two servers goes on; zenpsctl names the lost one.
+start lost --roles=server --control-coordinator="$address" --server-name=lost
+ok "two servers" until_true servers_are 2
+client 10
+join 10 0 1 10000
+has "a job on both" "$(hear 10 | tee "$scratch/joined")" '"servers"'
+job=$(grep -oE '"job_id": ?"0x[0-9a-f]{16}"' "$scratch/joined" | grep -oE '0x[0-9a-f]+')
+job_epoch() { ctl -o json jobs | grep -oE '"epoch": ?[0-9]+' | grep -oE '[0-9]+$'; }
+before=$(job_epoch)
+ok "of which none is lost" eval "ctl jobs | grep -qE '^j +$job +running +1 +1 +0 +0 +2 +- +$before '"
+kill -KILL "$pid"
+wait "$pid" 2>/dev/null
+has "its rank hears of the loss" "$(hear 10)" 'job\.map.*"lost": ?\[[01]\]'
+after=$(job_epoch)
+ok "which is another epoch" [ "$after" -gt "$before" ]
+ok "jobs shows that, and the lost server" eval "ctl jobs | grep -qE '^j +$job +running +1 +1 +0 +0 +2 +lost +$after '"
+ctl -o json jobs >"$scratch/out"
+said "and how many there are, as JSON" '"servers_lost": ?1[,}]'
+ok "members has the other one alone" servers_are 2 # with the rank
+say 10 '{"jsonrpc":"2.0","id":4,"method":"job.leave","params":{"job_id":"'"$job"'"}}'
+hear 10 >/dev/null
+hang_up 10
+ok "jobs --all does so when the job has ended" until_true eval "ctl jobs --all | grep -qE '^j +$job +closed +1 +1 +0 +2 +lost +$after '"
 
 # Two servers of one name; a server whose coordinator goes and comes back.
 start twin --roles=server --control-coordinator="$address" --server-name=s

@@ -96,6 +96,32 @@ static void test_servers_then_ranks_then_all(void **state) {
   assert_int_equal(the_job()->map.state, ZPS_MAP_NONE);
 }
 
+/* The third has no room for all of its name. */
+static void test_lost_servers_by_name(void **state) {
+  (void)state;
+  char name[ZPS_NAME_MAX + 1];
+  const unsigned clients[] = {A, B, C};
+  zps_members_set_replays(rig.members, true);
+  memset(name, 'n', ZPS_NAME_MAX);
+  name[ZPS_NAME_MAX] = '\0';
+  for (unsigned i = 0; i < 3; i++) {
+    name[0] = (char)('a' + i);
+    assert_int_equal(members_server(clients[i], i == 1 ? "b" : name, i + 1, &members_tcp), ZPS_OK);
+  }
+  assert_int_equal(members_join(R0, "x", 0, 1, &members_tcp), ZPS_OK);
+  for (unsigned i = 0; i < 3; i++) members_opened(clients[i], the_job()->job_id, ZPS_OK);
+  assert_string_equal(the_job()->lost_servers, "");
+  lose(B);
+  assert_string_equal(the_job()->lost_servers, "b");
+  lose(A);
+  assert_memory_equal(the_job()->lost_servers, "b, an", 5);
+  assert_int_equal(zps_member_job_servers_lost(the_job()), 2);
+  lose(C);
+  assert_int_equal(strlen(the_job()->lost_servers), ZPS_LOST_SERVERS_SIZE - 1);
+  assert_string_equal(the_job()->lost_servers + ZPS_LOST_SERVERS_SIZE - 5, "n...");
+  assert_int_equal(zps_member_job_servers_lost(the_job()), 3);
+}
+
 /* Whatever the stage, it begins anew, and what belongs to the former epoch means nothing. */
 static void test_another_loss_meanwhile(void **state) {
   (void)state;
@@ -274,6 +300,7 @@ static void test_those_that_come_back(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       MEMBERS_CASE(test_servers_then_ranks_then_all),
+      MEMBERS_CASE(test_lost_servers_by_name),
       MEMBERS_CASE(test_another_loss_meanwhile),
       MEMBERS_CASE(test_where_losses_are_to_fail_jobs),
       MEMBERS_CASE(test_a_server_that_cannot_take_over),

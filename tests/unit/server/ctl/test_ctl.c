@@ -33,16 +33,22 @@ static char *print(const char *noun, const char *result) {
 
 static void test_columns_are_aligned(void **state) {
   (void)state;
-  char *text = print(
-      "jobs",
-      "{\"jobs\": [{\"job\": \"a\", \"job_id\": \"0x01\", \"state\": \"running\", \"world\": 16, \"joined\": 16, "
-      "\"left\": 0, \"lost\": 0, \"servers\": 4, \"tensors\": 2, \"rounds\": 7, \"age_s\": 12.3456, \"failure\": \"\"},"
-      "{\"job\": \"größer\", \"job_id\": \"0x02\", \"state\": \"closing\", \"world\": 2, \"joined\": 1, "
-      "\"left\": 0, \"lost\": 1, \"servers\": 4, \"tensors\": 2, \"age_s\": 2, \"failure\": \"rank 1\"}]}");
-  assert_string_equal(text,
-                      "JOB     ID    STATE    WORLD  JOINED  LEFT  LOST  SERVERS  TENSORS  ROUNDS  AGE/s  FAILURE\n"
-                      "a       0x01  running     16      16     0     0        4        2       7  12.35  -\n"
-                      "größer  0x02  closing      2       1     0     1        4        2       -      2  rank 1\n");
+  char *text =
+      print("jobs",
+            "{\"jobs\": [{\"job\": \"a\", \"job_id\": \"0x01\", \"state\": \"running\", \"world\": 16, \"joined\": 16, "
+            "\"left\": 0, \"lost\": 0, \"servers\": 4, \"lost_servers\": \"s1, s3\", \"epoch\": 12, \"tensors\": 2, "
+            "\"rounds\": 7, \"age_s\": 12.3456, \"failure\": \"\"},"
+            "{\"job\": \"größer\", \"job_id\": \"0x02\", \"state\": \"closing\", \"world\": 2, \"joined\": 1, "
+            "\"left\": 0, \"lost\": 1, \"servers\": 4, \"lost_servers\": \"\", \"epoch\": 3, \"tensors\": 2, "
+            "\"age_s\": 2, \"failure\": \"rank 1\"}]}");
+  assert_string_equal(
+      text,
+      "JOB     ID    STATE    WORLD  JOINED  LEFT  LOST  SERVERS  LOST-SERVERS  EPOCH  TENSORS  ROUNDS  "
+      "AGE/s  FAILURE\n"
+      "a       0x01  running     16      16     0     0        4  s1, s3           12        2       7  "
+      "12.35  -\n"
+      "größer  0x02  closing      2       1     0     1        4  -                 3        2       -  "
+      "    2  rank 1\n");
   free(text);
 }
 
@@ -219,22 +225,26 @@ static void test_ended_jobs_are_a_table_of_their_own(void **state) {
   char *text =
       print("jobs",
             "{\"jobs\": [], \"ended\": [{\"job\": \"a\", \"job_id\": \"0x01\", \"state\": \"failed\", \"world\": 8, "
-            "\"left\": 5, \"lost\": 3, \"servers\": 2, \"tensors\": 1, \"rounds\": 20, \"bytes_out\": 2048, "
+            "\"left\": 5, \"lost\": 3, \"servers\": 2, \"lost_servers\": \"s1\", \"epoch\": 7, \"tensors\": 1, "
+            "\"rounds\": 20, \"bytes_out\": 2048, "
             "\"bytes_in\": 7, \"ran_s\": 61.25, "
             "\"ended_at\": \"2024-06-01T03:00:12Z\", \"code\": \"ERR_PEER_LOST\", \"failure\": \"rank 2 was lost\"},"
             "{\"job\": \"b\", \"job_id\": \"0x02\", \"state\": \"closed\", \"world\": 1, \"left\": 1, \"lost\": 0, "
-            "\"servers\": 2, \"tensors\": 0, \"ran_s\": 1, \"ended_at\": \"2024-06-01T03:00:13Z\", \"code\": \"\", "
+            "\"servers\": 2, \"lost_servers\": \"\", \"epoch\": 8, \"tensors\": 0, \"ran_s\": 1, \"ended_at\": "
+            "\"2024-06-01T03:00:13Z\", \"code\": \"\", "
             "\"failure\": \"\"}], \"left_out\": 3}");
-  assert_string_equal(text,
-                      "JOB  ID  STATE  WORLD  JOINED  LEFT  LOST  SERVERS  TENSORS  ROUNDS  AGE/s  FAILURE\n\n"
-                      "JOB  ID    STATE   WORLD  LEFT  LOST  SERVERS  TENSORS  ROUNDS   OUT  IN  RAN/s  ENDED          "
-                      "       CODE           FAILURE\n"
-                      "a    0x01  failed      8     5     3        2        1      20  2.0K   7  61.25  "
-                      "2024-06-01T03:00:12Z  ERR_PEER_LOST  rank 2 was "
-                      "lost\n"
-                      "b    0x02  closed      1     1     0        2        0       -     -   -      1  "
-                      "2024-06-01T03:00:13Z  -              -\n\n"
-                      "(3 more rows are left out)\n");
+  assert_string_equal(
+      text,
+      "JOB  ID  STATE  WORLD  JOINED  LEFT  LOST  SERVERS  LOST-SERVERS  EPOCH  TENSORS  ROUNDS  "
+      "AGE/s  FAILURE\n\n"
+      "JOB  ID    STATE   WORLD  LEFT  LOST  SERVERS  LOST-SERVERS  EPOCH  TENSORS  ROUNDS   OUT  IN  "
+      "RAN/s  ENDED                 CODE           FAILURE\n"
+      "a    0x01  failed      8     5     3        2  s1                7        1      20  2.0K   7  61.25  "
+      "2024-06-01T03:00:12Z  ERR_PEER_LOST  rank 2 was "
+      "lost\n"
+      "b    0x02  closed      1     1     0        2  -                 8        0       -     -   -      1  "
+      "2024-06-01T03:00:13Z  -              -\n\n"
+      "(3 more rows are left out)\n");
   free(text);
 }
 
