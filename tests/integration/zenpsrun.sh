@@ -84,6 +84,93 @@ zenpsrun -n 1 --zenpsd /nonexistent -- true >"$scratch/out" 2>&1
 is "a daemon that is not there" $? 1
 said "is named" 'nonexistent'
 
+# A server that is killed: the job goes on with the others, and jobs to come have another one.
+cat >"$scratch/kill.sh" <<'END'
+kill -KILL "$(pgrep -P "$1" -f -- "--server-name=$2( |\$)")" # RUN SERVER
+END
+cat >"$scratch/sums.sh" <<'END'
+folder=$1 server=$2 run=$PPID
+shift 2
+export ZENPS_TELEMETRY=0.1s
+[ "$RANK" = 0 ] && { # in the middle of the run
+  until zenpsctl -e "$ZENPS_COORDINATOR" -o json jobs | grep -qE '"rounds": ?[1-9]'; do sleep 0.05; done
+  sh "$folder/kill.sh" "$run" "$server"
+} &
+exec zenps-perf --rows 2000 --density 0.1 --verify "$@"
+END
+killed() { echo "server $1 \(pid [0-9]+\) was killed by signal 9 \(Killed\)"; }
+goes_on() { echo "^zenpsrun: $(killed "$1"): job 'zenpsrun' goes on with $2; started server $1-2 \(pid [0-9]+\) in its place, for jobs to come\$"; }
+zenpsrun -n 4 --servers 3 -- sh "$scratch/sums.sh" "$scratch" server1 --steps 3000 >"$scratch/out" 2>&1
+is "a server is killed: status 0" $? 0
+said "with the server, the job and the new server in a line" "$(goes_on 1 "2 servers")"
+is "one alone" "$(grep -c '^zenpsrun: ' "$scratch/out")" 1
+said "and all sums are right" 'verified: every step equals'
+
+perl -e 'srand 3; for (1 .. 3000) { my %s; $s{1 + int(3000 * rand() ** 2.5)} = 1 for 1 .. 40;
+  print join(" ", rand() < 0.5 ? 1 : -1, map { "$_:0.2" } sort { $a <=> $b } keys %s), "\n" }' >"$scratch/docs.libsvm"
+cat >"$scratch/train.sh" <<'END'
+folder=$1 run=$PPID n=0
+shift
+zenps-linear --epochs 40 --batch 64 --json "$folder/docs.libsvm" | while read -r line; do
+  n=$((n + 1))
+  echo "$line" | sed -n 's/.*"loss": \([^,]*\),.*/loss \1/p'
+  [ -n "${1:-}" ] && { [ $n = 2 ] || [ $n = 4 ]; } || continue
+  sh "$folder/kill.sh" "$run" "$1"
+  until pgrep -P "$run" -f -- "--server-name=$1-2( |\$)" >/dev/null; do sleep 0.02; done # zenpsrun has seen it
+  shift
+done
+exec zenps-perf --rows 2000 --density 0.1 --steps 3 --verify
+END
+losses() { grep '^\[0\] loss' "$scratch/$1"; }
+zenpsrun -n 4 --servers 3 -- sh "$scratch/train.sh" "$scratch" >"$scratch/calm" 2>&1
+zenpsrun -n 4 --servers 3 -- sh "$scratch/train.sh" "$scratch" server2 server0 >"$scratch/out" 2>&1
+is "a training that loses two servers, and a job after it: status 0" $? 0
+said "the first loss" "$(goes_on 2 "2 servers")"
+said "the second" "$(goes_on 0 "1 server")"
+is "all epochs" "$(losses out | wc -l)" 40
+is "whose losses are those of a run in peace" "$(losses out)" "$(losses calm)"
+said "the job after it has three servers again" 'ranks 4, servers 3,'
+said "and right sums" 'verified: every step equals'
+
+zenpsrun -n 4 --servers 3 --on-server-loss=fail -- sh "$scratch/sums.sh" "$scratch" server1 --steps 1000000 >"$scratch/out" 2>&1
+is "with --on-server-loss=fail the run fails" $? 1
+said "and names the server" "^zenpsrun: ERR_SERVER_LOST: the $(killed 1)\$"
+said "as ranks do" "^\[[0-3]\] zenps-perf: .*server [0-9] 'server1' .* was lost"
+zenpsrun -n 2 --servers 1 -- sh "$scratch/sums.sh" "$scratch" server0 --steps 1000000 >"$scratch/out" 2>&1
+is "without another server the run fails" $? 1
+said "and names the last one" "^zenpsrun: ERR_SERVER_LOST: the $(killed 0); the job has failed: .*server 0 'server0' .* was lost"
+said "as ranks do" "^\[[01]\] zenps-perf: .*server 0 'server0' .* was lost"
+
+# Servers that cannot start, or that end again and again.
+cat >"$scratch/zenpsd" <<'END'
+#!/bin/sh
+case "$WHO $*" in
+  ill*--server-name=server0-2*) exit 3 ;;
+  weak*--server-name=server1* | none*--server-name*) kill -KILL $$ ;;
+esac
+exec zenpsd "$@"
+END
+chmod +x "$scratch/zenpsd"
+WHO=ill zenpsrun -n 2 --servers 2 --zenpsd "$scratch/zenpsd" -- sh "$scratch/sums.sh" "$scratch" server0 --steps 3000 >"$scratch/out" 2>&1
+is "where no other server can start, the job goes on: status 0" $? 0
+said "with right sums" 'verified: every step equals'
+said "the server that was killed" "$(goes_on 0 "1 server")"
+said "the one that did not start" "^zenpsrun: server 0-2 \(pid [0-9]+\) exited with code 3: .*; no other is started in its place, since it could not start\$"
+WHO=weak zenpsrun -n 1 --servers 2 --zenpsd "$scratch/zenpsd" -- sleep 600 >"$scratch/out" 2>&1 &
+run=$!
+until_true grep -q 'has had' "$scratch/out"
+kill -TERM "$run"
+wait "$run"
+is "servers that end again and again do not end the run" $? 143
+said "but are not started for ever" "^zenpsrun: server 1-10 .*: no job is running; no other is started in its place, which has had 10 servers\$"
+is "each is told of" "$(grep -c '^zenpsrun: server 1' "$scratch/out")" 10
+WHO=none zenpsrun -n 1 --servers 1 --grace=0.1s --zenpsd "$scratch/zenpsd" -- sleep 600 >"$scratch/out" 2>&1
+is "where no server is left, the run ends: status 1" $? 1
+said "with the last one" "^zenpsrun: ERR_SERVER_LOST: the server 0-10 .*, the last one; no other is started in its place, which has had 10 servers\$"
+zenpsrun -n 1 --servers 2 --grace=0.1s -p nonsense -- sleep 600 >"$scratch/out" 2>&1
+is "servers that cannot start at all do: status 1" $? 1
+said "with the first of them" '^zenpsrun: ERR_SERVER_LOST: the server [01] \(pid [0-9]+\) exited with code 1$'
+
 # Two processes as torchrun would start them; rank 0 brings up the daemons, on a port that is free here.
 port=$((20000 + RANDOM % 12000)) # below those that the system gives to others
 torchrun_rank() { RANK=$1 WORLD_SIZE=2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 zenpsrun --port "$port" --servers 1 -- \

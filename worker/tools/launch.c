@@ -253,6 +253,16 @@ const struct zps_child *zps_launch_first_failure(const struct zps_launch *launch
   return killed && killed->ended_ns - first->ended_ns <= HEARD_NS ? killed : first;
 }
 
+const struct zps_child *zps_launch_next_end(const struct zps_launch *launch, enum zps_child_kind kind, uint64_t ended) {
+  const struct zps_child *next = NULL;
+  for (unsigned i = 0; i < launch->n_children; i++) {
+    const struct zps_child *child = &launch->children[i]->pub;
+    if (child->kind != kind || child->running || child->ended <= ended) continue;
+    if (!next || child->ended < next->ended) next = child;
+  }
+  return next;
+}
+
 const char *zps_child_end_text(const struct zps_child *child, char *buf, size_t size) {
   if (WIFSIGNALED(child->status)) {
     snprintf(buf, size, "was killed by signal %d (%s)", WTERMSIG(child->status), strsignal(WTERMSIG(child->status)));

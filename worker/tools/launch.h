@@ -49,6 +49,8 @@ unsigned zps_launch_running(const struct zps_launch *launch, enum zps_child_kind
  * which was not sent from here, comes ahead of those that exited up to a second before: others may hear of a death, and
  * exit of it, ahead of its end. */
 const struct zps_child *zps_launch_first_failure(const struct zps_launch *launch, enum zps_child_kind kind);
+/* The child of the kind whose end was seen next after `ended` (zps_child.ended; 0: the first of all), or NULL. */
+const struct zps_child *zps_launch_next_end(const struct zps_launch *launch, enum zps_child_kind kind, uint64_t ended);
 /* "exited with code 3" or "was killed by signal 9 (Killed)". */
 const char *zps_child_end_text(const struct zps_child *child, char *buf, size_t size);
 

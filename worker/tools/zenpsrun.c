@@ -5,7 +5,6 @@
  * srun, it stands in front of one rank: rank 0 starts coordinator and servers at MASTER_ADDR on a port of its own, and
  * all of them run their program against it.
  */
-#include <errno.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,14 +17,20 @@
 #include "common/base/config.h"
 #include "common/base/exit.h"
 #include "common/base/launcher.h"
+#include "worker/tools/daemons.h"
 #include "worker/tools/launch.h"
 #include "worker/tools/port.h"
+#include "worker/tools/strings.h"
 
 struct options {
   uint64_t ranks, servers, port, linger_ms, grace_ms, start_timeout_ms;
   char *provider, *interface, *zenpsd, *coordinator, *job, *log_level;
   bool prefix;
+  int on_server_loss; /* enum on_loss */
 };
+
+enum on_loss { ON_LOSS_CONTINUE, ON_LOSS_FAIL };
+static const char *const losses[] = {"continue", "fail", NULL};
 
 #define OPT(type_, field, ...) \
   { .type = (type_), .offset = offsetof(struct options, field), .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, __VA_ARGS__ }
@@ -34,6 +39,10 @@ static const struct zps_opt opts[] = {
         .help = "number of ranks to start; without it, torchrun, mpirun or srun tell which one rank this is"),
     OPT(ZPS_OPT_UINT, servers, .name = "servers", .short_flag = 's', .arg = "S", .def = "1", .min = 1, .max = 256,
         .help = "number of server processes to start"),
+    OPT(ZPS_OPT_ENUM, on_server_loss, .name = "on-server-loss", .arg = "WHAT", .def = "continue", .values = losses,
+        .help =
+            "what becomes of the run when one of these servers ends: continue (the job goes on with the servers that "
+            "are left, and another one is started for jobs to come) or fail"),
     OPT(ZPS_OPT_STRING, coordinator, .name = "coordinator", .arg = "HOST:PORT",
         .help = "use the coordinator and servers that run there instead of starting some"),
     OPT(ZPS_OPT_STRING, provider, .name = "provider", .short_flag = 'p', .arg = "NAME", .def = "auto",
@@ -67,7 +76,11 @@ static const struct zps_opt_table table = {
         "are there already, MASTER_ADDR and MASTER_PORT: torch.distributed.init_process_group() finds its ranks by "
         "them. MASTER_PORT is a free one with -n, else that of --port plus 1.\n"
         "The first rank that fails stops the others, which have the time of --linger to end by themselves. "
-        "zenpsrun says which it was, and exits with its code (128 plus the number of a signal).",
+        "zenpsrun says which it was, and exits with its code (128 plus the number of a signal).\n"
+        "A server that ends is told of in one line, with what has become of the job and what was started in its place. "
+        "Ranks are never started again: where the job fails, since no server of those that it began with is left, or "
+        "with --on-server-loss=fail, or since the coordinator has ended, zenpsrun says so, waits the time of --grace "
+        "for the ranks, stops them, and exits with 1, unless a rank has failed of itself by then.",
     .opts = opts,
     .config_size = sizeof(struct options),
     .min_args = 1,
@@ -80,9 +93,8 @@ static const struct zps_opt_table table = {
 struct run {
   const struct options *options;
   struct zps_launch *launch;
-  char dir[64]; /* holds the coordinator's address file */
-  char zenpsd[PATH_MAX];
-  char coordinator[300];
+  struct zps_daemons *daemons; /* NULL: others started them */
+  char coordinator[300];       /* its address, unless it is ours to find a port for */
   unsigned world, first_rank, local_ranks;
   struct zps_launcher launcher; /* without -n: what has started us */
   const char *master; /* where the ranks' own programs may meet; NULL: not known here, and MASTER_ADDR unset */
@@ -91,139 +103,28 @@ struct run {
   int asked_to_stop;
 };
 
-/* A short list of formatted strings, for arguments and environment. */
-struct strings {
-  char *items[20]; /* NULL-terminated */
-  unsigned n;
-  bool failed; /* memory was short for one of them */
-};
-
-ZPS_PRINTF(2, 3) static void strings_add(struct strings *strings, const char *fmt, ...) {
-  va_list args;
-  va_start(args, fmt);
-  if (vasprintf(&strings->items[strings->n], fmt, args) >= 0) {
-    strings->n++;
-  } else {
-    strings->failed = true;
-  }
-  va_end(args);
-  strings->items[strings->n] = NULL;
-}
-
-static void strings_fini(struct strings *strings) {
-  for (unsigned i = 0; i < strings->n; i++) free(strings->items[i]);
-}
-
-/* zenpsd beside this program (installed: ../sbin; build tree: the same folder), else from PATH. */
-static void find_zenpsd(struct run *run) {
-  if (run->options->zenpsd) {
-    snprintf(run->zenpsd, sizeof run->zenpsd, "%s", run->options->zenpsd);
-    return;
-  }
-  char self[PATH_MAX];
-  const ssize_t len = readlink("/proc/self/exe", self, sizeof self - 1);
-  static const char *const beside[] = {"zenpsd", "../sbin/zenpsd", "../../sbin/zenpsd"};
-  if (len > 0) {
-    self[len] = '\0';
-    char *slash = strrchr(self, '/');
-    const int dir_len = slash ? (int)(slash - self) : 0;
-    /* A libtool build runs from .libs; the daemon's wrapper script is one folder up. */
-    const bool in_libs = dir_len >= 6 && strncmp(self + dir_len - 6, "/.libs", 6) == 0;
-    for (unsigned i = 0; i < sizeof beside / sizeof beside[0]; i++) {
-      snprintf(run->zenpsd, sizeof run->zenpsd, "%.*s/%s", in_libs ? dir_len - 6 : dir_len, self, beside[i]);
-      if (access(run->zenpsd, X_OK) == 0) return;
-    }
-  }
-  snprintf(run->zenpsd, sizeof run->zenpsd, "zenpsd");
-}
-
-static zps_err_t start_daemon(struct run *run, unsigned number, bool coordinator, struct zps_error *error) {
-  const struct options *options = run->options;
-  struct strings args = {.n = 0};
-  char label[24];
-  strings_add(&args, "%s", run->zenpsd);
-  strings_add(&args, "--log-level=%s", options->log_level);
-  if (coordinator) {
-    strings_add(&args, "--roles=coordinator");
-    if (run->coordinator[0]) {
-      strings_add(&args, "--control-listen=%s", run->coordinator);
-    } else {
-      strings_add(&args, "--control-listen=127.0.0.1:0");
-    }
-    strings_add(&args, "--control-address-file=%s/address", run->dir);
-    strings_add(&args, "--coordinator-min-servers=%llu", (unsigned long long)options->servers);
-    snprintf(label, sizeof label, "coordinator");
-  } else {
-    strings_add(&args, "--roles=server");
-    strings_add(&args, "--control-coordinator=%s", run->coordinator);
-    strings_add(&args, "--server-name=server%u", number);
-    strings_add(&args, "--fabric-provider=%s", options->provider);
-    if (options->interface) strings_add(&args, "--fabric-interface=%s", options->interface);
-    snprintf(label, sizeof label, "server %u", number);
-  }
-  static const char *const env[] = {NULL};
-  const zps_err_t code = args.failed
-                             ? zps_fail(error, ZPS_ERR_NOMEM, "out of memory starting %s", label)
-                             : zps_launch_start(run->launch, coordinator ? ZPS_CHILD_COORDINATOR : ZPS_CHILD_SERVER,
-                                                number, label, args.items, env, NULL, error);
-  strings_fini(&args);
-  return code;
-}
-
-static zps_err_t daemon_failure(const struct run *run, struct zps_error *error) {
-  const struct zps_child *child = zps_launch_first_failure(run->launch, ZPS_CHILD_COORDINATOR);
-  if (!child) child = zps_launch_first_failure(run->launch, ZPS_CHILD_SERVER);
-  char end[80];
-  if (!child) return ZPS_OK;
-  return zps_fail(error, ZPS_ERR_SERVER_LOST, "the %s (pid %d) %s", child->label, (int)child->pid,
-                  zps_child_end_text(child, end, sizeof end));
-}
-
-/* Waits for the address file, which the coordinator writes once it listens. */
-static zps_err_t await_coordinator(struct run *run, struct zps_error *error) {
-  char path[100];
-  snprintf(path, sizeof path, "%s/address", run->dir);
-  const uint64_t deadline_ns = zps_clock_ns() + run->options->start_timeout_ms * ZPS_NS_PER_MS;
-  for (;;) {
-    FILE *file = fopen(path, "r");
-    const bool got = file && fgets(run->coordinator, sizeof run->coordinator, file) && strchr(run->coordinator, '\n');
-    if (file) fclose(file);
-    if (got) {
-      run->coordinator[strcspn(run->coordinator, "\n")] = '\0';
-      return ZPS_OK;
-    }
-    if ((run->asked_to_stop = zps_launch_pump(run->launch, 5)) != 0)
-      return zps_fail(error, ZPS_ERR_CANCELED, "stopped by signal %d", run->asked_to_stop);
-    const zps_err_t code = daemon_failure(run, error);
-    if (code != ZPS_OK) return code;
-    if (zps_clock_ns() > deadline_ns)
-      return zps_fail(error, ZPS_ERR_TIMEOUT, "the coordinator did not come up within %llu ms (program %s)",
-                      (unsigned long long)run->options->start_timeout_ms, run->zenpsd);
-  }
-}
-
 /* What the environment has already is the launcher's, or the user's, and stays. */
 static const char *variable(const char *name) {
   const char *const text = getenv(name);
   return text && *text ? text : NULL;
 }
 
-ZPS_PRINTF(3, 4) static void add_unless_set(struct strings *env, const char *name, const char *fmt, ...) {
+ZPS_PRINTF(3, 4) static void add_unless_set(struct zps_strings *env, const char *name, const char *fmt, ...) {
   char value[300];
   va_list args;
   va_start(args, fmt);
   vsnprintf(value, sizeof value, fmt, args);
   va_end(args);
-  if (!variable(name)) strings_add(env, "%s=%s", name, value);
+  if (!variable(name)) zps_strings_add(env, "%s=%s", name, value);
 }
 
 /* What torch.distributed and programs like it look for. */
-static void add_torch(const struct run *run, struct strings *env, unsigned rank, unsigned index) {
+static void add_torch(const struct run *run, struct zps_strings *env, unsigned rank, unsigned index) {
   if (run->options->ranks > 0) {
-    strings_add(env, "RANK=%u", rank);
-    strings_add(env, "WORLD_SIZE=%u", run->world);
-    strings_add(env, "LOCAL_RANK=%u", index);
-    strings_add(env, "LOCAL_WORLD_SIZE=%u", run->local_ranks);
+    zps_strings_add(env, "RANK=%u", rank);
+    zps_strings_add(env, "WORLD_SIZE=%u", run->world);
+    zps_strings_add(env, "LOCAL_RANK=%u", index);
+    zps_strings_add(env, "LOCAL_WORLD_SIZE=%u", run->local_ranks);
   } else {
     const struct zps_launcher *launcher = &run->launcher;
     add_unless_set(env, "RANK", "%u", rank);
@@ -237,25 +138,25 @@ static void add_torch(const struct run *run, struct strings *env, unsigned rank,
 }
 
 static zps_err_t start_rank(struct run *run, unsigned index, char **program, struct zps_error *error) {
-  struct strings env = {.n = 0};
+  struct zps_strings env = {.n = 0};
   char label[24];
   const unsigned rank = run->first_rank + index;
-  strings_add(&env, "ZENPS_COORDINATOR=%s", run->coordinator);
-  strings_add(&env, "ZENPS_JOB=%s", run->options->job);
-  strings_add(&env, "ZENPS_RANK=%u", rank);
-  strings_add(&env, "ZENPS_WORLD_SIZE=%u", run->world);
-  strings_add(&env, "ZENPS_PROVIDER=%s", run->options->provider);
-  if (run->options->interface) strings_add(&env, "ZENPS_INTERFACE=%s", run->options->interface);
+  zps_strings_add(&env, "ZENPS_COORDINATOR=%s", run->daemons ? zps_daemons_address(run->daemons) : run->coordinator);
+  zps_strings_add(&env, "ZENPS_JOB=%s", run->options->job);
+  zps_strings_add(&env, "ZENPS_RANK=%u", rank);
+  zps_strings_add(&env, "ZENPS_WORLD_SIZE=%u", run->world);
+  zps_strings_add(&env, "ZENPS_PROVIDER=%s", run->options->provider);
+  if (run->options->interface) zps_strings_add(&env, "ZENPS_INTERFACE=%s", run->options->interface);
   if (run->options->ranks > 0) { /* under torchrun these are there already */
-    strings_add(&env, "ZENPS_LOCAL_RANK=%u", index);
-    strings_add(&env, "ZENPS_LOCAL_WORLD_SIZE=%u", run->local_ranks);
+    zps_strings_add(&env, "ZENPS_LOCAL_RANK=%u", index);
+    zps_strings_add(&env, "ZENPS_LOCAL_WORLD_SIZE=%u", run->local_ranks);
   }
   add_torch(run, &env, rank, index);
   snprintf(label, sizeof label, "%u", rank);
   const zps_err_t code = env.failed ? zps_fail(error, ZPS_ERR_NOMEM, "out of memory starting rank %s", label)
                                     : zps_launch_start(run->launch, ZPS_CHILD_RANK, rank, label, program,
                                                        (const char *const *)env.items, NULL, error);
-  strings_fini(&env);
+  zps_strings_fini(&env);
   return code;
 }
 
@@ -300,20 +201,17 @@ static zps_err_t find_place(struct run *run, struct zps_error *error) {
 }
 
 static zps_err_t start_daemons(struct run *run, struct zps_error *error) {
+  const struct options *options = run->options;
   if (!run->starts_daemons) return ZPS_OK;
-  const char *tmp = getenv("TMPDIR");
-  snprintf(run->dir, sizeof run->dir, "%.40s/zenpsrun.XXXXXX", tmp && *tmp ? tmp : "/tmp");
-  if (!mkdtemp(run->dir)) {
-    const zps_err_t code = zps_fail_errno(error, ZPS_ERR_IO, errno,
-                                          "cannot create a folder for the run (%s; TMPDIR says where)", run->dir);
-    run->dir[0] = '\0';
-    return code;
-  }
-  find_zenpsd(run);
-  zps_err_t code = start_daemon(run, 0, true, error);
-  if (code == ZPS_OK) code = await_coordinator(run, error);
-  for (unsigned i = 0; code == ZPS_OK && i < run->options->servers; i++) code = start_daemon(run, i, false, error);
-  return code;
+  const struct zps_daemons_config config = {.zenpsd = options->zenpsd,
+                                            .listen = run->coordinator[0] ? run->coordinator : NULL,
+                                            .provider = options->provider,
+                                            .interface = options->interface,
+                                            .log_level = options->log_level,
+                                            .n_servers = (unsigned)options->servers,
+                                            .start_timeout_ms = options->start_timeout_ms,
+                                            .goes_on = options->on_server_loss == ON_LOSS_CONTINUE};
+  return zps_daemons_start(run->launch, &config, &run->daemons, &run->asked_to_stop, error);
 }
 
 /* Ranks that are left mostly fail because of the first failure, and name the rank that they miss, and the step. */
@@ -335,12 +233,12 @@ static int supervise(struct run *run) {
   while (zps_launch_running(run->launch, ZPS_CHILD_RANK) > 0 && !failed && lost == ZPS_OK && !run->asked_to_stop) {
     run->asked_to_stop = zps_launch_pump(run->launch, -1);
     failed = zps_launch_first_failure(run->launch, ZPS_CHILD_RANK);
-    lost = daemon_failure(run, &error);
+    lost = zps_daemons_check(run->daemons, &error);
   }
   if (!failed) failed = zps_launch_first_failure(run->launch, ZPS_CHILD_RANK);
+  if (lost != ZPS_OK) fprintf(stderr, "zenpsrun: %s: %s\n", zps_err_name(lost), error.text);
   if (lost != ZPS_OK && !failed) {
     /* The ranks learn of it themselves, with a better error than ours. */
-    fprintf(stderr, "zenpsrun: %s\n", error.text);
     zps_launch_stop(run->launch, ZPS_CHILD_RANK, (unsigned)run->options->grace_ms);
     return EXIT_FAILURE;
   }
@@ -369,11 +267,7 @@ static void clean_up(struct run *run) {
     zps_launch_stop(run->launch, (enum zps_child_kind)kind, (unsigned)run->options->grace_ms);
   }
   zps_launch_destroy(run->launch);
-  if (!run->dir[0]) return;
-  char path[100];
-  snprintf(path, sizeof path, "%s/address", run->dir);
-  unlink(path);
-  rmdir(run->dir);
+  zps_daemons_destroy(run->daemons);
 }
 
 int main(int argc, char **argv) {

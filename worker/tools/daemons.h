@@ -1,0 +1,40 @@
+/*
+ * The coordinator and the servers of one run: started, and looked after.
+ *
+ * A server that ends is told of in one line on stderr, with what has become of the job, and another one is started in
+ * its place: jobs that begin from then on have it. It takes the place's number and its turn: server 1, server 1-2, ...
+ * Where a server cannot start, or the job has failed, the run is to end. Single-threaded, as launch.h.
+ */
+#ifndef ZPS_TOOLS_DAEMONS_H
+#define ZPS_TOOLS_DAEMONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "common/base/err.h"
+
+struct zps_daemons;
+struct zps_launch;
+
+/* All strings are borrowed, for as long as there are daemons. */
+struct zps_daemons_config {
+  const char *zenpsd; /* the daemon's program; NULL: beside this one, else from PATH */
+  const char *listen; /* where the coordinator listens; NULL: at any free port of the loopback interface */
+  const char *provider, *interface, *log_level; /* interface: may be NULL */
+  unsigned n_servers;
+  uint64_t start_timeout_ms;
+  bool goes_on; /* a job that loses a server goes on with the others; else it fails, and so does the run */
+};
+
+/* Starts them all, and waits for the coordinator. ZPS_ERR_CANCELED: *asked_to_stop_p is the signal. What has been
+ * started is the launch's also on failure. */
+zps_err_t zps_daemons_start(struct zps_launch *launch, const struct zps_daemons_config *config,
+                            struct zps_daemons **daemons_p, int *asked_to_stop_p,
+                            struct zps_error *error) ZPS_MUSTCHECK;
+const char *zps_daemons_address(const struct zps_daemons *daemons); /* of the coordinator */
+/* To be called after zps_launch_pump(). Not ZPS_OK: a daemon has ended, and the run cannot go on. NULL is allowed. */
+zps_err_t zps_daemons_check(struct zps_daemons *daemons, struct zps_error *error) ZPS_MUSTCHECK;
+/* When they have ended. NULL is allowed. */
+void zps_daemons_destroy(struct zps_daemons *daemons);
+
+#endif
