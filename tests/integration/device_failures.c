@@ -4,6 +4,9 @@
 
 #include "tests/integration/device_rig.h"
 
+/* What becomes of jobs that lose a server: of the coordinators that are started from then on. */
+#define SERVER_LOSS "ZENPS_COORDINATOR_SERVER_LOSS"
+
 static struct spec spec_of(const char *scheme) {
   struct spec spec = {.rows = 3000, .width = 4, .dtype = ZENPS_F32, .density = 0.2};
   ZENPS_TENSOR_OPTIONS_INIT(&spec.options);
@@ -121,12 +124,48 @@ static void server_dies(struct rank *rank) {
   device_end(&gpu, rank);
 }
 
+/* Jobs that a lost server ends. */
 static void test_device_killed_server(void **state) {
   (void)state;
+  setenv(SERVER_LOSS, "fail", 1);
   for (unsigned i = 0; i < KINDS; i++) {
     struct cluster cluster;
     cluster_start(&cluster, 2);
     ranks_run(&cluster, 3, server_dies, kinds[i], 0);
+    cluster_stop(&cluster);
+  }
+  unsetenv(SERVER_LOSS);
+}
+
+/* The step that is under way has the server's sums yet to come; steps after it have other servers' alone. */
+static void server_is_lost(struct rank *rank) {
+  const struct spec spec = spec_of(rank->arg);
+  struct device_flight flight;
+  struct gpu gpu;
+  zenps_tensor_t *const tensor = begin_well(&gpu, rank, &spec);
+  if (rank->rank != 2) device_flight_start(&gpu, &flight, tensor, &spec, rank, 2);
+  atomic_fetch_add(&rank->words[0], 1);
+  rank_await(rank, 0, 3);
+  if (rank->rank == 0) {
+    kill(rank->cluster->servers[0], SIGKILL);
+    atomic_store(&rank->words[1], 1);
+  }
+  rank_await(rank, 1, 1);
+  if (rank->rank == 2) device_flight_start(&gpu, &flight, tensor, &spec, rank, 2);
+  CHECK_OK(zenps_wait(flight.request, 20000));
+  if (strcmp(spec.options.scheme, "balanced") == 0) device_out_check(&gpu, &spec, rank->world, 2, &flight.out);
+  device_flight_end(&gpu, &flight, &spec);
+  for (uint64_t step = 3; step < 6; step++) good_step(&gpu, tensor, &spec, rank, step);
+  device_end(&gpu, rank);
+}
+
+/* Jobs that go on with the others. */
+static void test_device_lost_server(void **state) {
+  (void)state;
+  for (unsigned i = 0; i < KINDS; i++) {
+    struct cluster cluster;
+    cluster_start(&cluster, 3);
+    ranks_run(&cluster, 3, server_is_lost, kinds[i], 0);
     cluster_stop(&cluster);
   }
 }
@@ -336,8 +375,9 @@ static void test_device_starved_master(void **state) {
 }
 
 const struct CMUnitTest device_failure_tests[] = {
-    cmocka_unit_test(test_device_failures),       cmocka_unit_test(test_device_killed_server),
-    cmocka_unit_test(test_device_killed_rank),    cmocka_unit_test(test_device_gives_up),
-    cmocka_unit_test(test_device_stuck_gradient), cmocka_unit_test(test_device_stuck_result),
-    cmocka_unit_test(test_device_starved),        cmocka_unit_test(test_device_starved_master)};
+    cmocka_unit_test(test_device_failures),      cmocka_unit_test(test_device_killed_server),
+    cmocka_unit_test(test_device_lost_server),   cmocka_unit_test(test_device_killed_rank),
+    cmocka_unit_test(test_device_gives_up),      cmocka_unit_test(test_device_stuck_gradient),
+    cmocka_unit_test(test_device_stuck_result),  cmocka_unit_test(test_device_starved),
+    cmocka_unit_test(test_device_starved_master)};
 const size_t n_device_failure_tests = sizeof device_failure_tests / sizeof device_failure_tests[0];

@@ -106,6 +106,13 @@ said "with the server, the job and the new server in a line" "$(goes_on 1 "2 ser
 is "one alone" "$(grep -c '^zenpsrun: ' "$scratch/out")" 1
 said "and all sums are right" 'verified: every step equals'
 
+for scheme in sparse-ps dense-ps omnireduce hierarchical ring; do
+  zenpsrun -n 3 --servers 2 -- sh "$scratch/sums.sh" "$scratch" server0 --steps 1500 --scheme "$scheme" >"$scratch/out" 2>&1
+  is "under $scheme: status 0" $? 0
+  said "the loss in a line" "$(goes_on 0 "1 server")"
+  said "and all sums are right" 'verified: every step equals'
+done
+
 perl -e 'srand 3; for (1 .. 3000) { my %s; $s{1 + int(3000 * rand() ** 2.5)} = 1 for 1 .. 40;
   print join(" ", rand() < 0.5 ? 1 : -1, map { "$_:0.2" } sort { $a <=> $b } keys %s), "\n" }' >"$scratch/docs.libsvm"
 cat >"$scratch/train.sh" <<'END'
