@@ -63,7 +63,7 @@ typedef enum zenps_status {
   ZENPS_ERR_RANK_TAKEN = -13,  /* another live process has this rank */
   ZENPS_ERR_MISSING = -14,     /* ranks had not arrived at the deadline: see missing_ranks */
   ZENPS_ERR_PEER_LOST = -15,   /* a rank died: see missing_ranks */
-  ZENPS_ERR_SERVER_LOST = -16, /* a server died */
+  ZENPS_ERR_SERVER_LOST = -16, /* a server died, and others cannot take over */
   ZENPS_ERR_STALE = -17,       /* a message of an older membership epoch; a sum that servers keep no longer */
   ZENPS_ERR_TRUNCATED = -18,   /* the result needs more room, see `needed`; it is kept for zenps_request_fetch() */
   ZENPS_ERR_UNSUPPORTED = -19,

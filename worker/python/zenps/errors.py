@@ -144,6 +144,8 @@ class PeerLost(ZenpsError):
 
 
 class ServerLost(ZenpsError):
+    """A server died, and others cannot take over."""
+
     default_status = Status.ERR_SERVER_LOST
 
 
