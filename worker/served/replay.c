@@ -112,6 +112,20 @@ void zps_served_remap(struct zps_round *base) {
   }
 }
 
+/* What the round still had to say is of rounds that the servers have dropped: a DONE would be taken for one of the
+ * round that begins anew. That it has failed they have forgotten. */
+void zps_served_outdate(struct zps_round *base, bool is_wanted) {
+  struct zps_served_round *round = zps_served_of(base);
+  const bool owes_abort = is_wanted && !base->only_takes && base->machine->state == ZPS_MACHINE_FAILED;
+  for (uint32_t s = 0; s < base->plane->n_servers; s++) {
+    struct zps_served_server *state = &round->servers[s];
+    const bool is_lost = base->plane->servers[s].lost;
+    *state = (struct zps_served_server){.ready_tail = &state->ready, .over = true};
+    state->owes_abort = owes_abort && !is_lost;
+    state->announced = state->owes_abort;
+  }
+}
+
 /* Of a round that is over, and was kept. */
 void zps_served_give(struct zps_round *base) {
   struct zps_served_round *round = zps_served_of(base);

@@ -294,5 +294,6 @@ const struct zps_round_ops zps_served_ops = {.size = sizeof(struct zps_served_ro
                                              .release = release,
                                              .can_give = zps_served_can_give,
                                              .remap = zps_served_remap,
+                                             .outdate = zps_served_outdate,
                                              .is_still = zps_served_is_still,
                                              .give = zps_served_give};

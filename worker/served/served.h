@@ -189,6 +189,7 @@ extern const char zps_served_sums_lost[];
 void zps_served_servers_init(struct zps_served_round *round);
 bool zps_served_can_give(const struct zps_round *base);
 void zps_served_remap(struct zps_round *base);
+void zps_served_outdate(struct zps_round *base, bool is_wanted);
 bool zps_served_is_still(const struct zps_round *base);
 void zps_served_give(struct zps_round *base);
 /* Nothing of the partition's sum is here: as if it had not been announced. */
