@@ -11,6 +11,7 @@ int main(int argc, char **argv) {
       {api_failure_tests, &n_api_failure_tests},
       {api_death_tests, &n_api_death_tests},
       {api_loss_tests, &n_api_loss_tests},
+      {api_unseen_tests, &n_api_unseen_tests},
       {api_recovery_tests, &n_api_recovery_tests},
       {api_automatic_tests, &n_api_automatic_tests},
       {api_residual_tests, &n_api_residual_tests},

@@ -108,6 +108,7 @@ static void locks_init(struct zenps_job *job) {
   pthread_cond_init(&job->done, &attr);
   pthread_condattr_destroy(&attr);
   zps_waiting_init(&job->waiting, &job->lock);
+  job->unseen_last_p = &job->unseen;
 }
 
 struct zenps_job *zps_worker_job_ref(struct zenps_job *job) {

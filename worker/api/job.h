@@ -63,10 +63,12 @@ struct zenps_job {
   struct zenps_group *groups;
   /* What is left of tensors that were closed, so that who still uses one is told so: of the last ones. */
   struct zenps_tensor *closed[ZPS_CLOSED_KEPT];
-  unsigned n_closed;               /* ever */
-  struct zps_worker_range *ranges; /* registered memory */
-  unsigned n_serving;              /* rounds done here, of which other ranks still read */
-  bool closing;                    /* nothing is canceled any more: all rounds end */
+  unsigned n_closed;                             /* ever */
+  struct zps_worker_range *ranges;               /* registered memory */
+  struct zenps_request *unseen, **unseen_last_p; /* those whose ends the trainer has not seen, the oldest first */
+  uint64_t n_begun;                              /* rounds, ever */
+  unsigned n_serving;                            /* rounds done here, of which other ranks still read */
+  bool closing;                                  /* nothing is canceled any more: all rounds end */
   bool failed;
   struct zps_frame_abort failure;
   struct zps_command failure_command;

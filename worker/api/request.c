@@ -57,6 +57,32 @@ void zps_worker_request_destroy(struct zenps_request *request) {
   free(request);
 }
 
+/* ------------------------------------------------------------ what the trainer has seen */
+
+void zps_worker_request_begun(struct zenps_request *request, struct zps_round_start *start) {
+  struct zenps_job *job = request->job;
+  request->number = ++job->n_begun;
+  if (!request->then) {
+    request->unseen_next = NULL;
+    request->unseen_prev_p = job->unseen_last_p;
+    *job->unseen_last_p = request;
+    job->unseen_last_p = &request->unseen_next;
+  }
+  start->number = request->number;
+  start->seen_to = job->unseen ? job->unseen->number : request->number;
+}
+
+/* Under the job's lock. */
+static void see(struct zenps_request *request) {
+  if (!request->unseen_prev_p) return;
+  *request->unseen_prev_p = request->unseen_next;
+  *(request->unseen_next ? &request->unseen_next->unseen_prev_p : &request->job->unseen_last_p) =
+      request->unseen_prev_p;
+  request->unseen_prev_p = NULL;
+}
+
+/* ------------------------------------------------------------ the end */
+
 void zps_worker_request_cancel(struct zenps_request *request) {
   if (request->is_waiting) request->is_canceled = true;
   if (request->round && !request->job->closing) zps_round_cancel(request->round);
@@ -90,8 +116,9 @@ int zenps_get_fd(zenps_job_t *job) {
 }
 
 /* Under the job's lock. */
-static zenps_status_t outcome(const struct zenps_request *request) {
+static zenps_status_t outcome(struct zenps_request *request) {
   if (!request->done) return ZENPS_IN_PROGRESS;
+  see(request);
   return request->error.status == ZENPS_OK ? ZENPS_OK : zps_worker_raise_detail(&request->error);
 }
 
@@ -180,6 +207,7 @@ void zenps_request_free(zenps_request_t *request) {
   pthread_mutex_lock(&job->lock);
   zps_worker_request_cancel(request);
   while (!request->done) pthread_cond_wait(&job->done, &job->lock);
+  see(request);
   pthread_mutex_unlock(&job->lock);
   zps_worker_request_destroy(request);
 }

@@ -33,6 +33,8 @@ struct zenps_request {
   bool is_expired;         /* its deadline has passed, and its word is set */
   struct zps_wants *wants; /* rows that it asks for; NULL: none by name */
   zenps_grad_t nothing;    /* a gradient or result that the operation does not have; a list for one that is compact */
+  uint64_t number;         /* of its round */
+  struct zenps_request *unseen_next, **unseen_prev_p; /* begun, and the trainer has not seen its end; NULL: it has */
   /* For the library's own requests, which no thread waits for: called on the engine thread when the request is done.
    * Else NULL. */
   void (*then)(struct zenps_request *request, const struct zps_round *round);
@@ -43,6 +45,8 @@ zps_err_t zps_worker_request_create(struct zenps_tensor *tensor, struct zenps_re
 void zps_worker_request_destroy(struct zenps_request *request);
 /* It is to run on this tensor: the trainer's, or the variant that was picked. */
 void zps_worker_request_aim(struct zenps_request *request, struct zenps_tensor *tensor);
+/* Under the job's lock: its round begins. Tells in `start` which rounds the trainer had seen the ends of by then. */
+void zps_worker_request_begun(struct zenps_request *request, struct zps_round_start *start);
 /* Under the job's lock: gives the operation up, unless it is done, or ends with the job. */
 void zps_worker_request_cancel(struct zenps_request *request);
 /* The request is done, and `rows` can be filled in. `call`: for texts. */

@@ -160,6 +160,7 @@ void zps_worker_round_setup(struct zps_round *round, struct zenps_request *reque
   whole.sent = request->sent;
   whole.in_union = request->in_union;
   whole.device = on_device ? request->job->device : NULL;
+  zps_worker_request_begun(request, &whole);
   zps_round_setup(round, &whole);
 }
 

@@ -58,6 +58,8 @@ void zps_round_setup(struct zps_round *round, const struct zps_round_start *star
                          .device = start->device ? start->device : round->device,
                          .request = start->request,
                          .step = start->step,
+                         .number = start->number,
+                         .seen_to = start->seen_to,
                          .start_ns = now_ns,
                          .deadline_ns = deadline_ns,
                          .report_at_ns = deadline_ns,
@@ -148,7 +150,6 @@ static bool finish(struct zps_round *round, bool left, uint64_t now_ns) {
   if (round->only_takes && left && now_ns < round->deadline_ns) return false;
   if (round->ops->deliver(round) || zps_round_deal(round)) return false;
   round->ops->explain(round);
-  round->over_ns = now_ns;
   zps_replay_over(round);
   const bool wakes = zps_round_finish(round, now_ns);
   round->linger_until_ns = lingers_until(round, now_ns);

@@ -100,11 +100,11 @@ void zps_replay_drop(struct zps_rounds *rounds, const struct zps_round_tensor *t
   }
 }
 
-/* No rank can lack these steps: all have begun the round since. */
+/* No rank can lack these steps: all have begun a round since that a program begins only when it has seen them end. */
 static void drop_older(struct zps_rounds *rounds, const struct zps_round *than) {
   for (struct zps_round *round = rounds->replay.kept, *next; round; round = next) {
     next = round->kept_next;
-    if (round->tensor == than->tensor && !round->is_giving && round->over_ns <= than->start_ns) drop(round);
+    if (round->tensor == than->tensor && !round->is_giving && round->number < than->seen_to) drop(round);
   }
 }
 

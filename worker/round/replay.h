@@ -8,10 +8,11 @@
  * the same, bit for bit.
  *
  * A rank may have finished a step that others have not. So what a round has pushed is kept when the round is over:
- * until a round of its tensor is over that began after that, which no rank can have pushed for, in a program where all
- * ranks do the same, before it had finished the earlier one. Kept pushes are let go before that where their memory is
- * needed, or where they take more than the limit: then that step alone fails on the ranks that need it, with
- * ZPS_ERR_SERVER_LOST.
+ * until a round of its tensor is over that began when the program had seen the earlier one end. In a program where all
+ * ranks do the same, no rank can have pushed for the later one before it had finished the earlier one. (That the round
+ * was over is not enough: of several steps in flight a later one may be begun before the program waits for the earlier
+ * one.) Kept pushes are let go before that where their memory is needed, or where they take more than the limit: then
+ * that step alone fails on the ranks that need it, with ZPS_ERR_SERVER_LOST.
  *
  * Everything belongs to the engine thread.
  */

@@ -104,7 +104,8 @@ struct zps_round {
   /* Of the current round: all of it anew with zps_round_setup(). */
   void *request; /* the owner's */
   uint64_t step, start_ns, deadline_ns, linger_until_ns;
-  uint64_t over_ns;       /* when its request was told */
+  uint64_t number;        /* of the rounds that the process has begun in this job, ascending */
+  uint64_t seen_to;       /* as it began, the program had seen the ends of all rounds with lower numbers */
   const uint32_t *owners; /* of its partitions: the tensor's as the round began, or as they were remapped */
   uint32_t map_epoch;     /* of these */
   bool is_asked_again;    /* other ranks need its push once more, when it is over */
@@ -167,6 +168,7 @@ struct zps_round {
 struct zps_round_start {
   void *request;
   uint64_t step, timeout_ms;
+  uint64_t number, seen_to;                              /* as in struct zps_round */
   const zenps_grad_t *in;                                /* copied */
   zenps_grad_t *out;                                     /* borrowed until over() */
   const struct zps_sections *in_sections, *out_sections; /* borrowed until over(), and so is: */
