@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# Faults on real daemons for a minute; and that what is wrong is found, and nothing is left behind.
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../support/tap.sh"
+run=("$here/run" --build "$build" --keep "$scratch/logs")
+
+ok "the sums and the judge find what is wrong" python3 "$here/selftest.py" "$build"
+list() { "$here/run" --list --faults 30 --seed "$1"; }
+is "a seed repeats its sequence" "$(list 1)" "$(list 1)"
+ok "which other seeds do not have" test "$(list 1)" != "$(list 2)"
+ok "a kind that there is not is refused" test "$("$here/run" --kinds kill,flood >/dev/null 2>&1; echo $?)" = 2
+if ! why=$("$here/../cluster/lab" allowed); then
+  skip "faults" "$why"
+  done_testing
+  exit
+fi
+
+faults=${CHAOS_FAULTS:-24} seed=${CHAOS_SEED:-1}
+ok "$faults faults of seed $seed: no hang, no wrong sum, no lost step, no error, no left-over" \
+  timeout 300 "${run[@]}" --faults "$faults" --seed "$seed" --longest 4 --gap 0.6
+cat "$scratch/out" | sed 's/^/# /'
+said "the table has all" "^\| all, also together \| $faults \|"
+
+ok "a rank that is killed is told" test "$(timeout 120 "${run[@]}" --faults 1 --kinds rank-kill --json >"$scratch/killed" 2>/dev/null; echo $?)" = 1
+cp "$scratch/killed" "$scratch/out"
+said "as errors of the others" '"errors": \["job2, rank [0-3]: error [0-9]+ -15 '
+said "and nothing else" '"hangs": \[\], "wrong_sums": \[\], "lost_steps": \[\]'
+
+# A run that is ended, politely or not, takes everything down.
+spaces() { ip netns list | grep -c "^b$1-" || true; }
+are_gone() { [ "$(spaces "$1")" = 0 ]; }
+are_there() { [ "$(spaces "$1")" = 9 ]; }
+for signal in TERM KILL; do
+  "${run[@]}" --faults 100 >/dev/null 2>&1 &
+  victim=$!
+  until_true are_there $((victim % 100000000))
+  kill -$signal $victim
+  wait $victim 2>/dev/null
+  ok "SIG$signal leaves nothing" until_true are_gone $((victim % 100000000))
+done
+done_testing

@@ -1,0 +1,177 @@
+"""Hosts, daemons and ranks, and what can be done to them. Hosts are those of tests/cluster/lab."""
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "cluster"))
+from labbench.lab import Failure, Lab  # noqa: E402
+from labbench.zenps import environment, program  # noqa: E402
+
+WORLD, N_SERVERS, PORT = 4, 3, 7077
+ABSENT = "02:00:00:00:ff:ff"  # nobody has this address
+
+
+def now_us():
+    return time.monotonic_ns() // 1000
+
+
+class Member:
+    """A process on a host of its own, and the fault that it is under."""
+
+    def __init__(self, kind, name, host, process):
+        self.kind, self.name, self.host, self.process = kind, name, host, process
+        self.fault, self.free_us = None, 0  # since when it is under none
+        self.is_killed = False
+
+
+class Cluster:
+    """`with Cluster(...) as cluster:` ranks are on hosts 0 to 3, servers on 4 to 6, the coordinator on 7."""
+
+    def __init__(self, build, dead_ms, beat_ms, log):
+        self.build, self.log, self.env = build, log, environment(build)
+        self.options = [f"--control-heartbeat={beat_ms}ms", f"--control-dead={dead_ms}ms"]
+        self.lab = Lab(WORLD + N_SERVERS + 1, "none")
+        self.host = WORLD + N_SERVERS  # the coordinator's
+        self.address = f"{self.lab.address(self.host)}:{PORT}"
+        self.servers, self.ranks, self.later, self.n_started = {}, [], [], 0  # servers by host; later: (time, what to do)
+
+    def __enter__(self):
+        self.lab.__enter__()
+        try:
+            # Takes all down when this process is killed outright: then its end of the pipe is closed.
+            self.guard = subprocess.Popen(["sh", "-c", 'cat >/dev/null; "$0" down; rm -rf "$1"', self.lab.script, self.lab.scratch],
+                                          stdin=subprocess.PIPE, env={**self.lab.env, "LAB_OWNER": ""}, start_new_session=True)
+            self.start_coordinator()
+            for i in range(N_SERVERS):
+                self.start_server(WORLD + i)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.lab.__exit__()
+        self.guard.stdin.close()
+        self.guard.wait()
+
+    # ---------------------------------------------------------------- processes
+
+    def start_coordinator(self):
+        listening, self.socket = (os.path.join(self.lab.scratch, name) for name in ("address", "socket"))
+        if os.path.exists(listening):
+            os.unlink(listening)
+        process = self.lab.spawn(self.host, [program(self.build, "zenpsd"), "--roles=coordinator", f"--control-listen={self.address}",
+                                             f"--control-socket={self.socket}", f"--control-address-file={listening}",
+                                             f"--coordinator-min-servers={N_SERVERS}", *self.options], self.next_name("coordinator"), self.env)
+        self.coordinator = Member("coordinator", "the coordinator", self.host, process)
+        deadline = time.monotonic() + 20
+        while not os.path.exists(listening):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise Failure(f"the coordinator did not come up: {self.lab.said(process)}")
+            time.sleep(0.01)
+
+    def next_name(self, kind):
+        self.n_started += 1
+        return f"{kind}{self.n_started}"
+
+    def start_server(self, host):
+        name = self.next_name("s")
+        process = self.lab.spawn(host, [program(self.build, "zenpsd"), "--roles=server", f"--control-coordinator={self.address}",
+                                        f"--server-name={name}", "--server-reduce-threads=1", "--fabric-interface=eth0"], name, self.env)
+        self.servers[host] = Member("server", name, host, process)
+        self.log(f"{name} is started on host {host}")
+
+    def start_ranks(self, job, seed, window, wait_ms, end):
+        command = [program(os.path.join(self.build, "tests", "chaos"), "chaos-rank"), self.address, job]
+        env = {**self.env, "ZENPS_INTERFACE": "eth0", "ZENPS_LOG_LEVEL": "info"}
+        self.ranks = []
+        for r in range(WORLD):
+            process = self.lab.spawn(r, [*command, r, WORLD, seed, window, wait_ms, end], f"{job}-rank{r}", env)
+            self.ranks.append(Member("rank", f"rank {r}", r, process))
+
+    def members(self, kind):
+        return {"server": list(self.servers.values()), "rank": self.ranks, "coordinator": [self.coordinator]}[kind]
+
+    def dead_by_itself(self):
+        """A daemon that ended, and that nobody killed."""
+        for member in [self.coordinator, *self.servers.values()]:
+            if member.process.poll() is not None and not member.is_killed:
+                member.is_killed = True
+                return member
+        return None
+
+    def ask(self, what):
+        """What zenpsctl says, as JSON; None when the coordinator does not answer."""
+        done = subprocess.run([program(self.build, "zenpsctl"), "-e", f"unix:{self.socket}", "-o", "json", what],
+                              env={**os.environ, **self.env}, capture_output=True, text=True)
+        return json.loads(done.stdout) if done.returncode == 0 else None
+
+    # ---------------------------------------------------------------- what happens later
+
+    def do_later(self, seconds, what):
+        self.later.append((time.monotonic() + seconds, what))
+
+    def do_due(self):
+        now = time.monotonic()
+        for entry in [entry for entry in self.later if entry[0] <= now]:
+            self.later.remove(entry)
+            entry[1]()
+
+    # ---------------------------------------------------------------- faults
+
+    def kill(self, member, restart_s):
+        member.is_killed = True
+        member.process.send_signal(signal.SIGKILL)
+        member.process.wait()
+        if member.kind == "server":
+            self.do_later(restart_s, lambda: self.start_server(member.host))
+        elif member.kind == "coordinator":
+            self.do_later(restart_s, self.start_coordinator)
+
+    def stop(self, member):
+        member.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self, member):
+        member.process.send_signal(signal.SIGCONT)
+
+    def ip(self, *args, tool="ip"):
+        done = subprocess.run([tool, *map(str, args)], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Failure(f"{tool} {' '.join(map(str, args))}: {done.stderr.strip()}")
+
+    def space(self, host):
+        return f"{self.lab.name}-{host}"
+
+    def ends(self, host, way):
+        """The queues of a host's link in one way or both: namespace and device."""
+        return [end for name, end in (("out", (self.space(host), "eth0")), ("in", (self.space("sw"), f"p{host}"))) if way in (name, "both")]
+
+    def cut(self, host, way):
+        """Nothing comes through, and nobody is told: a queue that holds no packet drops all."""
+        for space, device in self.ends(host, way):
+            self.ip("-n", space, "qdisc", "replace", "dev", device, "root", "bfifo", "limit", 1, tool="tc")
+
+    def mend(self, host, way):
+        for space, device in self.ends(host, way):
+            self.ip("-n", space, "qdisc", "del", "dev", device, "root", tool="tc")
+
+    def interface(self, host, state):
+        """The host sees it: its routes go, and its programs get errors."""
+        self.ip("-n", self.space(host), "link", "set", "eth0", state)
+
+    def neighbours(self, host, others, way, address):
+        for other in others:
+            for here, there in ((host, other), (other, host)):
+                if way == "both" or way == ("out" if here == host else "in"):
+                    self.ip("-n", self.space(here), "neigh", "replace", self.lab.address(there), "lladdr", address(there), "dev", "eth0", "nud",
+                            "permanent")
+
+    def part(self, host, others, way):
+        """Packets between this host and the others go to nobody."""
+        self.neighbours(host, others, way, lambda there: ABSENT)
+
+    def join(self, host, others, way):
+        self.neighbours(host, others, way, lambda there: f"02:00:00:00:00:{there:02x}")

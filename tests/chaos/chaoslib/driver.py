@@ -1,0 +1,177 @@
+"""Injects a sequence of faults into a cluster whose ranks sum without pause, and starts jobs as they are needed."""
+import time
+
+from .cluster import N_SERVERS, now_us
+from .job import Job, run_quiet
+from .leftovers import measure, settle
+
+N_QUIET_STEPS = 40  # of the jobs ahead of the faults and behind them
+PATIENCE_S = 60  # the longest that a fault waits for a target, or a job for its servers
+FAILURES_MAX = 5
+AFTER_S = 1.0  # in which a fault that is over, or whose target was taken for lost, may still hold steps up
+
+
+class Stuck(Exception):
+    """It cannot go on; the text says why."""
+
+
+class Driver:
+    def __init__(self, cluster, args, faults, log):
+        self.cluster, self.args, self.log = cluster, args, log
+        self.waiting, self.active, self.over = list(faults), [], []
+        self.jobs, self.job, self.died = [], None, []
+        self.next_at, self.dead_s = time.monotonic(), args.dead / 1000
+        self.base = self.end = None
+        self.ask_at = 0
+        self.waits_since = time.monotonic()
+
+    # ---------------------------------------------------------------- the whole run
+
+    def run(self):
+        self.quiet_job()
+        self.base = settle(self.cluster)
+        while self.waiting or self.active:
+            self.turn()
+            if self.failures() >= FAILURES_MAX:
+                self.log("too much is wrong already: no more faults")
+                break
+            time.sleep(0.01)
+        self.finish()
+
+    def finish(self):
+        for fault in list(self.active):
+            self.end_fault(fault)
+        if self.job:
+            self.job.end()
+            while not self.job.watch():
+                time.sleep(0.02)
+            self.job_over()
+        self.waits_since = time.monotonic()
+        while not self.is_calm() or not self.all_are_in():
+            self.cluster.do_due()
+            self.must_not_wait("servers to come back")
+            time.sleep(0.1)
+        self.quiet_job()
+        settle(self.cluster)
+        self.end = measure(self.cluster)
+
+    def quiet_job(self):
+        while not self.all_are_in():
+            self.must_not_wait("servers")
+            time.sleep(0.1)
+        self.start_job()
+        run_quiet(self.job, N_QUIET_STEPS)
+        self.job_over()
+
+    def failures(self):
+        return len(self.died) + sum(1 for job in self.jobs if job.is_broken() or job.lost)
+
+    def must_not_wait(self, what):
+        if time.monotonic() - self.waits_since > PATIENCE_S:
+            raise Stuck(f"waited {PATIENCE_S} s for {what}: {self.cluster.ask('members')}")
+
+    def turn(self):
+        self.cluster.do_due()
+        now = now_us()
+        for fault in [fault for fault in self.active if now >= fault.began_us + fault.length_s * 1e6]:
+            self.end_fault(fault)
+        member = self.cluster.dead_by_itself()
+        if member:
+            self.died.append(f"{member.name} ended with status {member.process.poll()}: {self.cluster.lab.said(member.process)}")
+            self.cluster.servers.pop(member.host, None)
+            self.cluster.do_later(0.5, lambda: self.cluster.start_server(member.host))
+        if self.job and self.job.watch():
+            self.job_over()
+        if not self.job and self.waiting and self.is_calm() and time.monotonic() > self.ask_at:
+            self.ask_at = time.monotonic() + 0.1
+            if self.all_are_in():
+                self.start_job()
+        while self.waiting and time.monotonic() >= self.next_at and self.try_begin(self.waiting[0]):
+            self.waiting.pop(0)
+            self.next_at = time.monotonic() + (self.waiting[0].gap_s if self.waiting else 0)
+            self.waits_since = time.monotonic()
+        if self.waiting and time.monotonic() >= self.next_at:
+            self.must_not_wait(f"a target for {self.waiting[0].kind.name}")
+
+    # ---------------------------------------------------------------- jobs
+
+    def is_calm(self):
+        return not self.active and not self.cluster.later
+
+    def all_are_in(self):
+        members = self.cluster.ask("members")
+        names = {row["name"] for row in members["servers"] if row["state"] == "in"} if members else set()
+        return names == {server.name for server in self.cluster.servers.values()} and len(names) == N_SERVERS
+
+    def start_job(self):
+        name = f"job{len(self.jobs) + 1}"
+        self.job = Job(self.cluster, name, self.args.seed * 1000 + len(self.jobs), self.args.window, self.args.wait)
+        self.jobs.append(self.job)
+        self.waits_since = time.monotonic()
+        self.log(f"{name} begins with servers {', '.join(sorted(self.job.servers))}")
+
+    def job_over(self):
+        job, self.job = self.job, None
+        for text in job.wrong + job.errors + job.hangs + job.lost + job.died:
+            self.log("FAILED: " + text)
+        self.log(f"{job.name} is over after {len(job.steps)} steps")
+        self.cluster.ranks = []
+        self.waits_since = time.monotonic()
+
+    # ---------------------------------------------------------------- faults
+
+    def targets(self, fault):
+        """Those that it may befall now: never the last server of the job that is well."""
+        kind = fault.kind
+        free = [member for member in self.cluster.members(kind.target) if not member.fault and not member.is_killed]
+        if kind.target != "server":
+            return [member for member in free if self.are_rested()]
+        well = [server.name for server in self.cluster.servers.values() if server.name in self.job.left and not server.fault]
+        may_not = well[0] if len(well) == 1 else None
+        free = [server for server in free if server.name != may_not]
+        ours = [server for server in free if server.name in self.job.servers]
+        return ours if ours and fault.pick < 0.9 else free
+
+    def are_rested(self):
+        """No rank, and not the coordinator, is under a fault, or was just now: short ones shall not add up to a long one."""
+        members = [*self.cluster.ranks, self.cluster.coordinator]
+        return all(not member.fault and now_us() - member.free_us > 1e6 * self.dead_s for member in members)
+
+    def try_begin(self, fault):
+        if not self.job or not self.job.is_running():
+            return False
+        if fault.kind.target == "server" and len(self.job.left) < 2:
+            if not self.active and now_us() - self.over[-1].ended_us > 1e6 * AFTER_S:  # what came of the last ones was seen
+                self.log(f"{self.job.name} may have but one server left: it ends")
+                self.job.end()
+            return False
+        targets = self.targets(fault)
+        if not targets:
+            return False
+        fault.target = targets[int(fault.pick * 1000) % len(targets)]
+        fault.name, fault.job, fault.step = fault.target.name, self.job.name, max(self.job.done)
+        if fault.kind.target == "server" and fault.kind.may_lose(fault):
+            self.job.left.discard(fault.name)
+        self.log(f"{fault.says()}, {fault.job} at step {fault.step}")
+        fault.began_us = now_us()
+        fault.kind.begin(self.cluster, fault.target, fault)
+        if fault.kind.end:
+            fault.target.fault = fault
+            self.active.append(fault)
+        else:
+            self.close(fault)
+        return True
+
+    def end_fault(self, fault):
+        self.active.remove(fault)
+        fault.kind.end(self.cluster, fault.target, fault)
+        fault.target.fault = None
+        fault.target.free_us = now_us()
+        self.close(fault)
+
+    def close(self, fault):
+        fault.ended_us = now_us()
+        after_us = int(1e6 * AFTER_S)
+        lost_us = min(fault.ended_us, fault.began_us + int(1e6 * self.dead_s))
+        fault.windows = [(fault.began_us, lost_us + after_us), (fault.ended_us, fault.ended_us + after_us)]
+        self.over.append(fault)
