@@ -22,6 +22,12 @@ def test_killed_rank(tmp_path):
     assert outcome.status != 0 and outcome.ranks[2] == {}
 
 
+def test_killed_server(tmp_path):
+    outcome = launch(tmp_path, 3, "failures", cases=["case_killed_server"])
+    outcome.check("case_killed_server")
+    assert outcome.status == 0 and "goes on with 1 server;" in outcome.output, outcome.output[-3000:]
+
+
 def test_missing_rank(tmp_path):
     launch(tmp_path, 3, "missing").check("case_missing")
 

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -49,6 +50,21 @@ def case_killed(job):
     assert isinstance(error, zenps.PeerLost) and error.missing_ranks == (2,), repr(error)
     assert (error.tensor, error.step, error.status) == ("killed", 1, zenps.Status.ERR_PEER_LOST)
     assert "killed" in str(error) and error.job == job.name
+
+
+def case_killed_server(job):
+    """One of the job's servers dies: sums are what they would have been."""
+    tensor = job.tensor("survives", 999, op="sum")
+    rows = list(range(job.rank, 999, job.world)) + [0]
+    for step in range(40):
+        if step == 10 and job.rank == 0:
+            find = ["pgrep", "-P", str(os.getppid()), "-f", "--", "--server-name=server1( |$)"]
+            os.kill(int(subprocess.run(find, stdout=subprocess.PIPE, check=True).stdout), signal.SIGKILL)
+        sums = tensor.allreduce([step + 1.0] * len(rows), rows).wait()
+        assert sums.row_ids.tolist() == list(range(999)), step
+        times = [job.world + 1.0] + [1.0] * 998
+        assert sums.values.tolist() == [[(step + 1.0) * n] for n in times], step
+    job.barrier()
 
 
 def case_interrupted_wait(job):
