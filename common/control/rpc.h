@@ -58,6 +58,9 @@ zps_err_t zps_rpc_listen_for(uv_loop_t *loop, const char *address, const struct 
                              struct zps_rpc_listener **listener_p, struct zps_error *error) ZPS_MUSTCHECK;
 /* The address really bound, "HOST:PORT". */
 const char *zps_rpc_listener_address(const struct zps_rpc_listener *listener);
+/* While held, what is written to its connections waits here, in order; then it leaves. A connection that
+ * is closed meanwhile drops it. NULL is allowed. */
+void zps_rpc_listener_hold(struct zps_rpc_listener *listener, bool held);
 /* Closes the listener and its connections; frees when the loop has run their close callbacks. NULL is allowed. */
 void zps_rpc_listener_close(struct zps_rpc_listener *listener);
 

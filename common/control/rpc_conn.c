@@ -11,11 +11,6 @@
 #include "common/base/log.h"
 #include "common/control/rpc_internal.h"
 
-struct write_request {
-  uv_write_t write;
-  char *line;
-};
-
 zps_err_t zps_rpc_conn_create(uv_loop_t *loop, const char *role, const struct zps_rpc_handler *handler,
                               struct zps_rpc_conn **conn_p) {
   struct zps_rpc_conn *conn = calloc(1, sizeof *conn);
@@ -24,6 +19,7 @@ zps_err_t zps_rpc_conn_create(uv_loop_t *loop, const char *role, const struct zp
   conn->handler = *handler;
   conn->deadline_ns = ZPS_NEVER;
   conn->pending_tail = &conn->pending;
+  conn->held_tail = &conn->held;
   snprintf(conn->self_role, sizeof conn->self_role, "%s", role);
   snprintf(conn->peer, sizeof conn->peer, "?");
   zps_lines_init(&conn->lines, ZPS_RPC_HELLO_LINE_MAX);
@@ -49,6 +45,7 @@ void zps_rpc_conn_unhold(struct zps_rpc_conn *conn) {
   } else {
     zps_log_debug("%s: closed before its hello: %s", conn->peer, conn->close_reason);
   }
+  zps_rpc_conn_release(conn);
   if (conn->listener) zps_rpc_listener_drop(conn->listener, conn);
   zps_rpc_dial_destroy(conn->dial);
   zps_lines_fini(&conn->lines);
@@ -241,7 +238,7 @@ zps_err_t zps_rpc_conn_start(struct zps_rpc_conn *conn, uint64_t deadline_ns, st
 /* ---- Writing ---- */
 
 static void on_written(uv_write_t *request, int status) {
-  struct write_request *write = request->data;
+  struct zps_rpc_write *write = request->data;
   struct zps_rpc_conn *conn = request->handle->data;
   free(write->line);
   free(write);
@@ -249,35 +246,62 @@ static void on_written(uv_write_t *request, int status) {
     zps_rpc_conn_fail(conn, code_of(status), "%s: %s", conn->peer, uv_strerror(status));
 }
 
-zps_err_t zps_rpc_conn_write(struct zps_rpc_conn *conn, zps_json *message) {
+/* Consumes `write` and its line. */
+static zps_err_t write_line(struct zps_rpc_conn *conn, struct zps_rpc_write *write) {
   static char newline[] = "\n";
+  write->write.data = write;
+  const uv_buf_t bufs[] = {uv_buf_init(write->line, (unsigned)write->len), uv_buf_init(newline, 1)};
+  const int status = uv_write(&write->write, &conn->socket.stream, bufs, 2, on_written);
+  if (status == 0) return ZPS_OK;
+  zps_rpc_conn_fail(conn, ZPS_ERR_CLOSED, "%s: %s", conn->peer, uv_strerror(status));
+  free(write->line);
+  free(write);
+  return ZPS_ERR_CLOSED;
+}
+
+void zps_rpc_conn_release(struct zps_rpc_conn *conn) {
+  while (conn->held) {
+    struct zps_rpc_write *write = conn->held;
+    conn->held = write->next;
+    conn->held_bytes -= write->len;
+    if (conn->state == ZPS_RPC_OPEN) {
+      if (write_line(conn, write)) continue; /* it is closing: the rest is dropped */
+    } else {
+      free(write->line);
+      free(write);
+    }
+  }
+  conn->held_tail = &conn->held;
+}
+
+zps_err_t zps_rpc_conn_write(struct zps_rpc_conn *conn, zps_json *message) {
   if (conn->state != ZPS_RPC_HELLO && conn->state != ZPS_RPC_OPEN) {
     zps_json_unref(message);
     return ZPS_ERR_CLOSED;
   }
   char *line = message ? zps_json_dump(message) : NULL;
   zps_json_unref(message);
-  struct write_request *write = line ? malloc(sizeof *write) : NULL;
+  struct zps_rpc_write *write = line ? malloc(sizeof *write) : NULL;
   if (!write) {
     free(line);
     return ZPS_ERR_NOMEM;
   }
   const size_t len = strlen(line);
-  zps_err_t code = ZPS_OK;
+  zps_err_t code;
+  *write = (struct zps_rpc_write){.line = line, .len = len};
   if (len > ZPS_RPC_LINE_MAX) {
     code = ZPS_ERR_TRUNCATED;
-  } else if (uv_stream_get_write_queue_size(&conn->socket.stream) + len > ZPS_RPC_WRITE_MAX) {
+  } else if (zps_rpc_conn_unsent(conn) + len > ZPS_RPC_WRITE_MAX) {
     zps_rpc_conn_fail(conn, ZPS_ERR_CLOSED, "%s: does not read: %u bytes are waiting for it", conn->peer,
                       ZPS_RPC_WRITE_MAX);
     code = ZPS_ERR_CLOSED;
+  } else if (conn->listener && conn->state == ZPS_RPC_OPEN && zps_rpc_listener_is_held(conn->listener)) {
+    *conn->held_tail = write;
+    conn->held_tail = &write->next;
+    conn->held_bytes += len;
+    return ZPS_OK;
   } else {
-    write->line = line;
-    write->write.data = write;
-    const uv_buf_t bufs[] = {uv_buf_init(line, (unsigned)len), uv_buf_init(newline, 1)};
-    const int status = uv_write(&write->write, &conn->socket.stream, bufs, 2, on_written);
-    if (status == 0) return ZPS_OK;
-    zps_rpc_conn_fail(conn, ZPS_ERR_CLOSED, "%s: %s", conn->peer, uv_strerror(status));
-    code = ZPS_ERR_CLOSED;
+    return write_line(conn, write);
   }
   free(write);
   free(line);
@@ -316,5 +340,5 @@ unsigned zps_rpc_conn_pending(const struct zps_rpc_conn *conn) {
   return conn->n_pending;
 }
 size_t zps_rpc_conn_unsent(const struct zps_rpc_conn *conn) {
-  return uv_stream_get_write_queue_size(&conn->socket.stream);
+  return uv_stream_get_write_queue_size(&conn->socket.stream) + conn->held_bytes;
 }

@@ -46,6 +46,13 @@ struct zps_rpc_pending { /* a call of ours, unanswered */
   char method[48]; /* for the error text */
 };
 
+struct zps_rpc_write { /* a line on its way out */
+  uv_write_t write;
+  char *line;
+  size_t len;
+  struct zps_rpc_write *next; /* held back */
+};
+
 struct zps_rpc_dial { /* client: on the way to a connection */
   struct zps_address address;
   char text[300]; /* the address as given */
@@ -88,6 +95,9 @@ struct zps_rpc_conn {
   struct zps_rpc_request *requests;
   unsigned n_requests;
 
+  struct zps_rpc_write *held, **held_tail; /* the listener is held */
+  size_t held_bytes;
+
   zps_err_t close_code;
   char close_reason[400];
 };
@@ -110,6 +120,8 @@ void zps_rpc_conn_fail(struct zps_rpc_conn *conn, zps_err_t code, const char *fm
 void zps_rpc_conn_linger(struct zps_rpc_conn *conn, zps_err_t code, const char *fmt, ...) ZPS_PRINTF(3, 4);
 /* Consumes `message`. */
 zps_err_t zps_rpc_conn_write(struct zps_rpc_conn *conn, zps_json *message) ZPS_MUSTCHECK;
+/* Writes what was held back; a connection that is closing drops it. */
+void zps_rpc_conn_release(struct zps_rpc_conn *conn);
 void zps_rpc_conn_arm_timer(struct zps_rpc_conn *conn);
 /* Takes one off `holds`; frees the connection with the last. */
 void zps_rpc_conn_unhold(struct zps_rpc_conn *conn);
@@ -140,6 +152,7 @@ void zps_rpc_dial_destroy(struct zps_rpc_dial *dial);
 
 /* ---- rpc_listen.c ---- */
 
+bool zps_rpc_listener_is_held(const struct zps_rpc_listener *listener);
 void zps_rpc_listener_drop(struct zps_rpc_listener *listener, struct zps_rpc_conn *conn);
 /* For tests: another limit than ZPS_RPC_HELLO_MS. */
 void zps_rpc_listener_set_hello_ms(struct zps_rpc_listener *listener, uint64_t hello_ms);

@@ -24,7 +24,7 @@ struct zps_rpc_listener {
   struct zps_rpc_conn *conns;
   union zps_rpc_socket refused; /* takes connections that there is no memory for */
   bool refusing, has_refused;
-  bool closing, socket_closed;
+  bool closing, socket_closed, held;
 };
 
 static void free_when_unused(struct zps_rpc_listener *listener) {
@@ -44,6 +44,16 @@ void zps_rpc_listener_drop(struct zps_rpc_listener *listener, struct zps_rpc_con
     listener->conns = conn->next;
   if (conn->next) conn->next->prev = conn->prev;
   free_when_unused(listener);
+}
+
+bool zps_rpc_listener_is_held(const struct zps_rpc_listener *listener) {
+  return listener->held;
+}
+
+void zps_rpc_listener_hold(struct zps_rpc_listener *listener, bool held) {
+  if (!listener) return;
+  listener->held = held;
+  for (struct zps_rpc_conn *conn = listener->conns; conn && !held; conn = conn->next) zps_rpc_conn_release(conn);
 }
 
 void zps_rpc_listener_close(struct zps_rpc_listener *listener) {

@@ -288,6 +288,34 @@ static void test_close_from_inside_a_result(void **state) {
   rpc_world_close(&world);
 }
 
+/* What a listener holds back leaves later, in its order; with a connection that ends meanwhile it is gone. */
+static void test_held_back(void **state) {
+  (void)state;
+  struct world world;
+  rpc_world_open(&world);
+  rpc_world_connect(&world);
+  zps_rpc_listener_hold(world.listener, true);
+  rpc_call(&world, "double", 21, 5000, 0);
+  SPIN_UNTIL(&world, world.server.n_message == 1); /* and answered */
+  assert_int_equal(zps_rpc_notify(world.server.conn, "down", rpc_x_is(8)), ZPS_OK);
+  const size_t unsent = zps_rpc_conn_unsent(world.server.conn);
+  assert_true(unsent > 0);
+  assert_int_equal(zps_rpc_notify(world.client.conn, "up", rpc_x_is(7)), ZPS_OK);
+  SPIN_UNTIL(&world, world.server.n_message == 2);
+  assert_int_equal(zps_rpc_conn_unsent(world.server.conn), unsent);
+  assert_true(world.client.results[0].n == 0 && world.client.n_message == 0);
+  zps_rpc_listener_hold(world.listener, false);
+  SPIN_UNTIL(&world, world.client.n_message);
+  assert_int_equal(world.client.results[0].value, 42);
+  zps_rpc_listener_hold(world.listener, true);
+  assert_int_equal(zps_rpc_notify(world.server.conn, "down", rpc_x_is(9)), ZPS_OK);
+  zps_rpc_close(world.server.conn, false);
+  SPIN_UNTIL(&world, world.client.n_close);
+  assert_int_equal(world.client.n_message, 1);
+  zps_rpc_listener_hold(world.listener, false);
+  rpc_world_close(&world);
+}
+
 /* ---- Without memory ---- */
 
 static zps_err_t sweep_listen(void *ctx) {
@@ -344,6 +372,7 @@ int main(void) {
       cmocka_unit_test(test_close_from_inside_a_result),
       cmocka_unit_test(test_connect_refused_and_bad_addresses),
       cmocka_unit_test(test_close_while_connecting),
+      cmocka_unit_test(test_held_back),
       cmocka_unit_test(test_out_of_memory),
   };
   return cmocka_run_group_tests(tests, expect_warnings, logs_check);
