@@ -21,7 +21,8 @@ may gpu/emu common/base gpu/cuda
 may gpu/bench common/base common/codec gpu gpu/cuda tests/support
 
 may server/shard common/base common/codec common/net common/session proto
-may server/coordinator common/base common/codec common/control common/plan proto
+may server/state common/base
+may server/coordinator common/base common/codec common/control common/plan proto server/state
 may server/daemon common/base common/codec common/control common/net proto server/shard server/coordinator
 may server/ctl common/base common/codec common/control common/plan
 
