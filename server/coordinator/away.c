@@ -94,6 +94,7 @@ void zps_members_server_resume(struct zps_members *members, struct zps_member_se
     if (!has_job(spec, job->job_id)) {
       server->n_jobs--;
       zps_members_job_server_lost(members, job, server, "it has come back without the job");
+      zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB, .job = job});
       continue;
     }
     tell_gone(members, job, i);

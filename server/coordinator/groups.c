@@ -203,13 +203,17 @@ static zps_err_t enter(struct zps_members *members, struct zps_member_client *cl
     return zps_fail(error, ZPS_ERR_BUSY, "rank %u of job '%s' waits for the other ranks' %s%s already", client->rank,
                     job->name, strcmp(name, LINKS) == 0 ? "links" : "opening of group ",
                     strcmp(name, LINKS) == 0 ? "" : name);
+  const bool comes_again = group->is_met && !seat->here;
   group->n_here += !seat->here;
   *seat = (struct zps_member_seat){
       .here = true, .token = token, .timeout_ms = timeout_ms, .deadline_ns = now_ns + timeout_ms * ZPS_NS_PER_MS};
   if (!group->is_met && fail_if_left(members, job, group)) return ZPS_OK;
+  if (comes_again)
+    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_GROUP, .job = job, .group = group});
   if (group->n_here == group->n_ranks && !group->is_met) {
     zps_log_debug("job '%s': the %u ranks of %s have met", job->name, group->n_ranks, group->name);
     group->is_met = true;
+    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_GROUP, .job = job, .group = group});
   }
   for (uint32_t i = 0; i < group->n_ranks && group->is_met; i++)
     if (group->seats[i].token) answer(members, job, group, i, ZPS_OK, NULL);
@@ -260,8 +264,27 @@ zps_err_t zps_members_group_close(struct zps_members *members, struct zps_member
   if (!group || !zps_members_group_has(group, client->rank, &place) || !group->seats[place].here)
     return zps_fail(error, ZPS_ERR_UNKNOWN, "rank %u of job '%s' has no group '%s' open", client->rank, job->name,
                     name);
+  if (group->is_met)
+    zps_members_note(
+        members, &(struct zps_member_note){.type = ZPS_NOTE_SEAT, .job = job, .group = group, .rank = client->rank});
+  zps_members_group_leave(members, job, group, place);
+  return ZPS_OK;
+}
+
+void zps_members_group_leave(struct zps_members *members, struct zps_member_job *job, struct zps_member_group *group,
+                             uint32_t place) {
   leave_seat(members, job, group, place, ZPS_ERR_CLOSED, "the group was closed meanwhile");
   if (group->n_here == 0) group_destroy(job, group);
+}
+
+zps_err_t zps_members_group_meet(struct zps_members *members, struct zps_member_job *job, const char *name,
+                                 const uint32_t *ranks, uint32_t n_ranks, uint32_t first_rank,
+                                 struct zps_member_group **group_p) {
+  const zps_err_t err = group_create(members, job, name, ranks, n_ranks, first_rank, group_p, NULL);
+  if (err) return err;
+  for (uint32_t i = 0; i < n_ranks; i++) (*group_p)->seats[i].here = true;
+  (*group_p)->n_here = n_ranks;
+  (*group_p)->is_met = true;
   return ZPS_OK;
 }
 

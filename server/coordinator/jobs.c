@@ -90,6 +90,8 @@ void zps_members_job_close(struct zps_members *members, struct zps_member_job *j
   while (*link != job) link = &(*link)->next;
   *link = job->next;
   members->n_jobs--;
+  if (job->state >= ZPS_JOB_RUNNING)
+    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB_GONE, .job = job});
   /* Else its first join was refused: there has been no job. */
   if (job->state >= ZPS_JOB_RUNNING || job->error.code)
     zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_JOB_ENDED,
@@ -108,6 +110,7 @@ static void job_fail(struct zps_members *members, struct zps_member_job *job, zp
   zps_fail(&job->error, code, "%s", text);
   job_set_state(job, ZPS_JOB_CLOSING);
   zps_members_map_end(job);
+  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB_FAILED, .job = job});
   zps_members_tensors_fail(members, job, NULL, code, text);
   zps_members_groups_fail(members, job, code, text);
   for (uint32_t r = 0; r < job->world; r++) {
@@ -119,6 +122,11 @@ static void job_fail(struct zps_members *members, struct zps_member_job *job, zp
                                                   .code = code,
                                                   .text = text});
   }
+}
+
+void zps_members_job_break(struct zps_members *members, struct zps_member_job *job, zps_err_t code, uint32_t lost_rank,
+                           const char *text) {
+  job_fail(members, job, code, lost_rank, text);
 }
 
 static void job_open(struct zps_members *members, struct zps_member_job *job) {
@@ -137,6 +145,7 @@ static void job_open(struct zps_members *members, struct zps_member_job *job) {
   }
   job->n_pending = n;
   job->epoch = ++members->epoch;
+  zps_members_note_counters(members); /* servers hear of this epoch, whatever becomes of the job */
   job_set_state(job, ZPS_JOB_OPENING);
   for (uint32_t i = 0; i < n; i++)
     zps_members_act(members, &(struct zps_action){
@@ -207,10 +216,9 @@ void zps_members_job_opened(struct zps_members *members, struct zps_member_clien
   job->started_ns = now_ns;
   job->error.code = ZPS_OK;
   job_set_state(job, ZPS_JOB_RUNNING);
-  for (uint32_t r = 0; r < job->world; r++) {
-    job->ranks[r]->state = ZPS_RANK_IN;
-    zps_members_join_answer(members, job, job->ranks[r], ZPS_OK, NULL);
-  }
+  for (uint32_t r = 0; r < job->world; r++) job->ranks[r]->state = ZPS_RANK_IN;
+  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB, .job = job});
+  for (uint32_t r = 0; r < job->world; r++) zps_members_join_answer(members, job, job->ranks[r], ZPS_OK, NULL);
 }
 
 void zps_members_job_fail(struct zps_members *members, uint64_t job_id, zps_err_t code, const char *text) {
@@ -266,6 +274,7 @@ static void rank_gone(struct zps_members *members, struct zps_member_job *job, s
   rank->state = code == ZPS_ERR_CLOSED ? ZPS_RANK_LEFT : ZPS_RANK_LOST;
   *(code == ZPS_ERR_CLOSED ? &job->n_left : &job->n_lost) += 1;
   job->n_joined--;
+  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_RANK, .job = job, .rank = rank->rank});
   if (rank->client) {
     zps_members_tensors_fail(members, job, rank->client, code, text);
     rank->client->job = NULL;

@@ -20,6 +20,10 @@ static uint32_t count_lost(const struct zps_member_job *job, bool *lost) {
   return n;
 }
 
+bool zps_member_map_is_open(const struct zps_member_job *job) {
+  return job->map.state == ZPS_MAP_SERVERS || job->map.state == ZPS_MAP_RANKS;
+}
+
 zps_err_t zps_member_job_lost(const struct zps_member_job *job, uint32_t **lost_p, uint32_t *n_p) {
   uint32_t *lost = calloc(job->n_servers, sizeof *lost), n = 0;
   if (!lost) return ZPS_ERR_NOMEM;
@@ -75,8 +79,8 @@ static void tell_ranks(struct zps_members *members, const struct zps_member_job 
     if (job->ranks[r]->state == ZPS_RANK_IN) tell_rank(members, job, type, r);
 }
 
-bool zps_members_map_lost(struct zps_members *members, struct zps_member_job *job, uint32_t position,
-                          const struct zps_member_server *server, const char *reason, const struct zps_error *why) {
+/* In an epoch of its own, whatever became of the last one. */
+static bool begin(struct zps_members *members, struct zps_member_job *job, const struct zps_error *why) {
   struct zps_member_map *const map = &job->map;
   uint32_t n_left = 0;
   for (uint32_t i = 0; i < job->n_servers; i++) n_left += job->servers[i] != NULL;
@@ -85,16 +89,30 @@ bool zps_members_map_lost(struct zps_members *members, struct zps_member_job *jo
   if (!map->answered) return false;
   memset(map->answered, 0, job->n_servers * sizeof *map->answered);
   job->epoch = ++members->epoch;
-  zps_log_warn("job '%s': server %u '%s' is lost (%s): its %lu partitions go to the %u servers left; epoch %u",
-               job->name, position, server->name, reason, count_parts(job, position), n_left, job->epoch);
-  if (map->state == ZPS_MAP_NONE || map->state == ZPS_MAP_OVER) map->began_ns = 0;
+  if (!zps_member_map_is_open(job)) map->began_ns = 0;
   zps_job_steps_fini(&map->steps);
   map->state = ZPS_MAP_SERVERS;
   map->n_pending = n_left;
   map->deadline_ns = 0;
   map->why = *why;
+  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB, .job = job});
   tell_servers(members, job, ZPS_ACT_MAP_SERVER);
+  return true;
+}
+
+bool zps_members_map_lost(struct zps_members *members, struct zps_member_job *job, uint32_t position,
+                          const struct zps_member_server *server, const char *reason, const struct zps_error *why) {
+  if (!begin(members, job, why)) return false;
+  zps_log_warn("job '%s': server %u '%s' is lost (%s): its %lu partitions go to the %u servers left; epoch %u",
+               job->name, position, server->name, reason, count_parts(job, position), job->map.n_pending, job->epoch);
   zps_members_tensors_server_lost(members, job, position);
+  return true;
+}
+
+/* Nobody has heard of a replay, so rounds are as they were. */
+bool zps_members_map_restored(struct zps_members *members, struct zps_member_job *job, const struct zps_error *why) {
+  if (!begin(members, job, why)) return false;
+  zps_log_warn("%s: the servers that are left are told anew; epoch %u", why->text, job->epoch);
   return true;
 }
 
@@ -116,6 +134,7 @@ static void try_end(struct zps_members *members, struct zps_member_job *job) {
   char missing[8];
   if (job->map.state != ZPS_MAP_RANKS || missing_ranks(job, missing, sizeof missing)) return;
   job->map.state = ZPS_MAP_OVER;
+  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB, .job = job});
   tell_servers(members, job, ZPS_ACT_REPLAY_SERVER);
   tell_ranks(members, job, ZPS_ACT_REPLAY_RANK);
 }
@@ -177,7 +196,7 @@ void zps_members_map_left(struct zps_members *members, struct zps_member_job *jo
 
 static bool is_over(const struct zps_member_job *job) {
   bool lost[ZPS_SERVERS_MAX];
-  return (job->map.state == ZPS_MAP_NONE || job->map.state == ZPS_MAP_OVER) && count_lost(job, lost) > 0;
+  return !zps_member_map_is_open(job) && count_lost(job, lost) > 0;
 }
 
 /* Whether it has heard of the last call is not known, so it is made again. */

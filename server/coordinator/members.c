@@ -65,3 +65,26 @@ struct zps_member_job *zps_members_job_find(const struct zps_members *members, u
   while (job && job->job_id != job_id) job = job->next;
   return job;
 }
+
+zps_err_t zps_members_server_add(struct zps_members *members, uint32_t index, struct zps_member_server **server_p) {
+  if (members->n_servers == members->cap_servers) {
+    const unsigned cap = members->cap_servers ? 2 * members->cap_servers : 8;
+    struct zps_member_server **grown = realloc(members->servers, cap * sizeof *grown);
+    if (!grown) return ZPS_ERR_NOMEM;
+    members->servers = grown;
+    members->cap_servers = cap;
+  }
+  struct zps_member_server *server = calloc(1, sizeof *server);
+  if (!server) return ZPS_ERR_NOMEM;
+  server->index = index;
+  members->servers[members->n_servers++] = server;
+  *server_p = server;
+  return ZPS_OK;
+}
+
+void zps_members_server_remove(struct zps_members *members, const struct zps_member_server *server) {
+  unsigned at = 0;
+  while (members->servers[at] != server) at++;
+  memmove(members->servers + at, members->servers + at + 1, (members->n_servers - at - 1) * sizeof *members->servers);
+  members->n_servers--;
+}

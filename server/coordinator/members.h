@@ -33,6 +33,7 @@
 
 struct zps_members;
 struct zps_member_job;
+struct zps_member_note;
 
 /* A connected client as this module knows it; embedded in the owner's connection object, zeroed at first, and valid
  * until zps_members_client_lost(). A client is a server, or one rank of one job. */
@@ -206,6 +207,9 @@ struct zps_members_config {
   void (*act)(void *ctx, const struct zps_action *action);
   /* Job ids and seeds. */
   uint64_t (*random)(void *ctx);
+  /* Makes durable what must be known after a new start (notes.h), ahead of the actions that follow from it; NULL:
+   * nothing need be. Must not call into this module. */
+  void (*note)(void *ctx, const struct zps_member_note *note);
 };
 
 /* Of a server, host, job, tensor or rack: 1 to ZPS_NAME_MAX printable bytes. */
@@ -281,6 +285,8 @@ static inline uint32_t zps_member_job_servers_lost(const struct zps_member_job *
   for (uint32_t i = 0; i < job->n_servers; i++) n += !job->servers[i];
   return n;
 }
+/* Whether servers or ranks have yet to answer. */
+bool zps_member_map_is_open(const struct zps_member_job *job);
 /* The positions of the job's servers that are lost, for zps_control_job_map_write(): *lost_p is malloc'd. */
 zps_err_t zps_member_job_lost(const struct zps_member_job *job, uint32_t **lost_p, uint32_t *n_p) ZPS_MUSTCHECK;
 

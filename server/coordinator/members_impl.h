@@ -4,6 +4,7 @@
 
 #include "common/base/clock.h"
 #include "server/coordinator/members.h"
+#include "server/coordinator/notes.h"
 
 struct zps_member_waiter {
   struct zps_member_client *client;
@@ -34,6 +35,14 @@ struct zps_members {
 /* Those that are away hear what they missed when they come back. */
 static inline void zps_members_act(struct zps_members *members, const struct zps_action *action) {
   if (action->client || action->type == ZPS_ACT_JOB_ENDED) members->config.act(members->config.ctx, action);
+}
+static inline void zps_members_note(const struct zps_members *members, const struct zps_member_note *note) {
+  if (members->config.note) members->config.note(members->config.ctx, note);
+}
+static inline void zps_members_note_counters(const struct zps_members *members) {
+  zps_members_note(members,
+                   &(struct zps_member_note){
+                       .type = ZPS_NOTE_COUNTERS, .next_server = members->next_server, .epoch = members->epoch});
 }
 struct zps_member_job *zps_members_job_find(const struct zps_members *members, uint64_t job_id);
 /* Refuses two fabrics that cannot talk with each other. */
@@ -68,6 +77,9 @@ uint64_t zps_members_closing_tick(struct zps_members *members, struct zps_member
 /* May free the job. */
 void zps_members_rank_lost(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
                            const char *reason);
+/* A running job fails; `lost_rank` is to blame, or ZPS_NO_RANK. */
+void zps_members_job_break(struct zps_members *members, struct zps_member_job *job, zps_err_t code, uint32_t lost_rank,
+                           const char *text);
 /* Without telling anybody. */
 void zps_members_job_free(struct zps_member_job *job);
 
@@ -75,6 +87,9 @@ void zps_members_job_free(struct zps_member_job *job);
 /* The server at this position was lost: others take over. False: they cannot, the job fails. */
 bool zps_members_map_lost(struct zps_members *members, struct zps_member_job *job, uint32_t position,
                           const struct zps_member_server *server, const char *reason, const struct zps_error *why);
+/* A coordinator starts again that knows that servers of the job were lost, and not that all have heard: from the
+ * beginning. Likewise. */
+bool zps_members_map_restored(struct zps_members *members, struct zps_member_job *job, const struct zps_error *why);
 /* A rank is no longer in the job: the others may be all that were to answer. */
 void zps_members_map_left(struct zps_members *members, struct zps_member_job *job);
 /* A server or rank is back: what it missed follows. */
@@ -97,7 +112,18 @@ void zps_members_job_drop_joins(struct zps_members *members, struct zps_member_j
                                 const char *text);
 uint64_t zps_members_job_tick(struct zps_members *members, struct zps_member_job *job, uint64_t now_ns);
 
+/* members.c: zeroed, but for its number, which is above the others'; and out of the list. */
+zps_err_t zps_members_server_add(struct zps_members *members, uint32_t index,
+                                 struct zps_member_server **server_p) ZPS_MUSTCHECK;
+void zps_members_server_remove(struct zps_members *members, const struct zps_member_server *server);
+
 /* groups.c */
+/* A group of ranks that have met before; and one of them leaves it, which may destroy it. */
+zps_err_t zps_members_group_meet(struct zps_members *members, struct zps_member_job *job, const char *name,
+                                 const uint32_t *ranks, uint32_t n_ranks, uint32_t first_rank,
+                                 struct zps_member_group **group_p) ZPS_MUSTCHECK;
+void zps_members_group_leave(struct zps_members *members, struct zps_member_job *job, struct zps_member_group *group,
+                             uint32_t place);
 /* Answers all ranks that wait for others of a group with this failure; */
 void zps_members_groups_fail(struct zps_members *members, struct zps_member_job *job, zps_err_t code, const char *text);
 /* answers the rank where it waits, which is not there any more; */
@@ -120,11 +146,24 @@ bool zps_members_group_has(const struct zps_member_group *group, uint32_t rank, 
 zps_err_t zps_members_plan_create(const struct zps_member_job *job, const struct zps_tensor_spec *spec,
                                   struct zps_member_plan **plan_p, struct zps_error *error) ZPS_MUSTCHECK;
 void zps_members_plan_destroy(struct zps_member_plan *plan); /* NULL is allowed */
+/* Notes all runs that are remembered. */
+void zps_members_plan_note(const struct zps_members *members, const struct zps_member_job *job,
+                           const struct zps_member_tensor *tensor);
+/* Whether the run follows on those that are known. */
+bool zps_members_plan_restore(struct zps_member_plan *plan, const struct zps_plan_run *run);
 /* Tells the rank, where it has one, of all runs of its tensors. */
 void zps_members_plans_tell(struct zps_members *members, const struct zps_member_job *job,
                             const struct zps_member_rank *rank);
 
 /* tensors.c */
+/* The tensor as it was, with its number and owners, which are copied; the number is above the others'. */
+zps_err_t zps_members_tensor_append(struct zps_members *members, struct zps_member_job *job,
+                                    const struct zps_tensor_spec *spec, uint32_t first_rank,
+                                    struct zps_member_tensor **tensor_p) ZPS_MUSTCHECK;
+/* Other owners of the same partitions. */
+zps_err_t zps_members_tensor_owners(struct zps_member_tensor *tensor, const struct zps_tensor_spec *spec) ZPS_MUSTCHECK;
+/* Without telling anybody. */
+void zps_members_tensor_remove(struct zps_member_job *job, struct zps_member_tensor *tensor);
 /* Answers the waiting requests of `client`, or of all when NULL, with this failure. */
 void zps_members_tensors_fail(struct zps_members *members, struct zps_member_job *job,
                               const struct zps_member_client *client, zps_err_t code, const char *text);

@@ -351,6 +351,7 @@ zps_err_t zps_members_plan(struct zps_members *members, struct zps_member_client
   choose(plan, job, tensor);
   struct zps_plan_run run;
   zps_plan_schedule_extend(&plan->schedule, told->report.step, window_of(plan), plan->chooser.scheme, &run);
+  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_RUN, .job = job, .tensor = tensor, .run = &run});
   for (uint32_t i = 0; i < count_ranks(job, &tensor->spec); i++) {
     const struct zps_member_rank *rank = rank_at(job, &tensor->spec, i);
     if (rank->state == ZPS_RANK_IN) tell(members, job, tensor, rank->client, &run, 1, false);
@@ -365,4 +366,23 @@ void zps_members_plans_tell(struct zps_members *members, const struct zps_member
     if (!tensor->plan || tensor->plan->schedule.n == 0 || !has_rank(&tensor->spec, rank->rank)) continue;
     tell(members, job, tensor, rank->client, tensor->plan->schedule.runs, tensor->plan->schedule.n, true);
   }
+}
+
+void zps_members_plan_note(const struct zps_members *members, const struct zps_member_job *job,
+                           const struct zps_member_tensor *tensor) {
+  for (unsigned i = 0; tensor->plan && i < tensor->plan->schedule.n; i++)
+    zps_members_note(members,
+                     &(struct zps_member_note){
+                         .type = ZPS_NOTE_RUN, .job = job, .tensor = tensor, .run = &tensor->plan->schedule.runs[i]});
+}
+
+/* The first run that is remembered may begin at any step. The choice begins anew, from the scheme that runs. */
+bool zps_members_plan_restore(struct zps_member_plan *plan, const struct zps_plan_run *run) {
+  struct zps_plan_schedule *schedule = &plan->schedule;
+  const struct zps_plan_policy policy = plan->chooser.policy;
+  if (schedule->n > 0 && run->from != zps_plan_schedule_until(schedule)) return false;
+  if (!(schedule->n > 0 ? zps_plan_schedule_learn(schedule, run) : zps_plan_schedule_learn_all(schedule, run, 1)))
+    return false;
+  if (policy.allowed >> run->scheme & 1) zps_plan_chooser_init(&plan->chooser, &policy, run->scheme);
+  return true;
 }

@@ -51,16 +51,10 @@ zps_err_t zps_members_server_register(struct zps_members *members, struct zps_me
                                    error);
     if (err) return err;
   }
-  if (members->n_servers == members->cap_servers) {
-    const unsigned cap = members->cap_servers ? 2 * members->cap_servers : 8;
-    struct zps_member_server **grown = realloc(members->servers, cap * sizeof *grown);
-    if (!grown) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for another server");
-    members->servers = grown;
-    members->cap_servers = cap;
-  }
-  struct zps_member_server *server = calloc(1, sizeof *server);
-  if (!server) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for another server");
-  server->index = members->next_server++;
+  struct zps_member_server *server = NULL;
+  if (zps_members_server_add(members, members->next_server, &server))
+    return zps_fail(error, ZPS_ERR_NOMEM, "no memory for another server");
+  members->next_server++;
   server->pid = spec->pid;
   strcpy(server->name, spec->name);
   strcpy(server->host, spec->host);
@@ -69,8 +63,8 @@ zps_err_t zps_members_server_register(struct zps_members *members, struct zps_me
   server->draining = spec->draining;
   server->client = client;
   client->server = server;
-  members->servers[members->n_servers++] = server;
   members->epoch++;
+  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SERVER, .server = server});
   zps_log_info("server %u '%s' (host %s, pid %u) is in: %s at %s", server->index, server->name, server->host,
                server->pid, server->fabric.provider, server->fabric.address);
   zps_members_jobs_try_open(members);
@@ -79,20 +73,21 @@ zps_err_t zps_members_server_register(struct zps_members *members, struct zps_me
 
 zps_err_t zps_members_server_drain(struct zps_members *members, struct zps_member_client *client, unsigned *jobs_p,
                                    struct zps_error *error) {
-  (void)members;
   if (!client->server) return zps_fail(error, ZPS_ERR_UNKNOWN, "this connection is not registered as a server");
-  if (!client->server->draining) zps_log_info("server '%s' is draining", client->server->name);
+  const bool is_news = !client->server->draining;
   client->server->draining = true;
+  if (is_news) {
+    zps_log_info("server '%s' is draining", client->server->name);
+    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SERVER, .server = client->server});
+  }
   *jobs_p = client->server->n_jobs;
   return ZPS_OK;
 }
 
 void zps_members_server_lost(struct zps_members *members, struct zps_member_server *server, const char *reason) {
-  unsigned at = 0;
-  while (members->servers[at] != server) at++;
-  memmove(members->servers + at, members->servers + at + 1, (members->n_servers - at - 1) * sizeof *members->servers);
-  members->n_servers--;
+  zps_members_server_remove(members, server);
   members->epoch++;
+  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_SERVER_GONE, .server = server});
   if (server->client) {
     server->client->server = NULL;
   } else {

@@ -194,9 +194,10 @@ static void set_owners(const struct zps_member_job *job, const struct zps_tensor
     zps_layout_owners(layout, spec->tensor, job->n_servers, owners);
 }
 
-static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *job, const struct zps_tensor_spec *spec,
-                            const struct zps_layout *layout, uint32_t rank, struct zps_member_tensor **tensor_p,
-                            struct zps_error *error) {
+/* Without number and owners, for which there is room. */
+static zps_err_t tensor_make(struct zps_members *members, struct zps_member_job *job,
+                             const struct zps_tensor_spec *spec, uint32_t rank, struct zps_member_tensor **tensor_p,
+                             uint32_t **owners_p, struct zps_error *error) {
   if (job->n_tensors >= members->config.max_tensors)
     return zps_fail(error, ZPS_ERR_REFUSED, "job '%s' has %u tensors, the most a job can have", job->name,
                     job->n_tensors);
@@ -225,9 +226,6 @@ static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *
   tensor->plan = plan;
   tensor->spec = *spec;
   tensor->spec.job_id = job->job_id;
-  tensor->spec.tensor = job->next_tensor++;
-  set_owners(job, &tensor->spec, layout, owners);
-  zps_members_map_owners(job, owners, spec->n_parts);
   tensor->spec.owners = owners;
   if (ranks) memcpy(ranks, spec->ranks, spec->n_ranks * sizeof *ranks);
   tensor->spec.ranks = ranks;
@@ -237,9 +235,50 @@ static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *
     opened[i] = !job->servers[i]; /* a lost one is not asked */
     tensor->n_pending += !opened[i];
   }
-  job->tensors[job->n_tensors++] = tensor;
   *tensor_p = tensor;
+  *owners_p = owners;
   return ZPS_OK;
+}
+
+static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *job, const struct zps_tensor_spec *spec,
+                            const struct zps_layout *layout, uint32_t rank, struct zps_member_tensor **tensor_p,
+                            struct zps_error *error) {
+  uint32_t *owners;
+  const zps_err_t err = tensor_make(members, job, spec, rank, tensor_p, &owners, error);
+  if (err) return err;
+  (*tensor_p)->spec.tensor = job->next_tensor++;
+  set_owners(job, &(*tensor_p)->spec, layout, owners);
+  zps_members_map_owners(job, owners, spec->n_parts);
+  job->tensors[job->n_tensors++] = *tensor_p;
+  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_TENSOR, .job = job, .tensor = *tensor_p});
+  return ZPS_OK;
+}
+
+zps_err_t zps_members_tensor_append(struct zps_members *members, struct zps_member_job *job,
+                                    const struct zps_tensor_spec *spec, uint32_t first_rank,
+                                    struct zps_member_tensor **tensor_p) {
+  uint32_t *owners;
+  if (job->n_tensors && job->tensors[job->n_tensors - 1]->spec.tensor >= spec->tensor) return ZPS_ERR_PROTOCOL;
+  const zps_err_t err = tensor_make(members, job, spec, first_rank, tensor_p, &owners, NULL);
+  if (err) return err;
+  memcpy(owners, spec->owners, spec->n_parts * sizeof *owners);
+  if (job->next_tensor <= spec->tensor) job->next_tensor = spec->tensor + 1;
+  job->tensors[job->n_tensors++] = *tensor_p;
+  return ZPS_OK;
+}
+
+zps_err_t zps_members_tensor_owners(struct zps_member_tensor *tensor, const struct zps_tensor_spec *spec) {
+  if (tensor->spec.n_parts != spec->n_parts) return ZPS_ERR_PROTOCOL;
+  memcpy((uint32_t *)(uintptr_t)tensor->spec.owners, spec->owners, spec->n_parts * sizeof *spec->owners);
+  return ZPS_OK;
+}
+
+void zps_members_tensor_remove(struct zps_member_job *job, struct zps_member_tensor *tensor) {
+  uint32_t at = 0;
+  while (job->tensors[at] != tensor) at++;
+  memmove(job->tensors + at, job->tensors + at + 1, (job->n_tensors - at - 1) * sizeof *job->tensors);
+  job->n_tensors--;
+  tensor_free(tensor);
 }
 
 zps_err_t zps_members_tensor_register(struct zps_members *members, struct zps_member_client *client,
@@ -306,6 +345,7 @@ static void answered(struct zps_members *members, struct zps_member_job *job, st
   if (--tensor->n_pending > 0) return;
   tensor->state = ZPS_TENSOR_OPEN;
   tensor->opened_ns = now_ns;
+  zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_TENSOR_STATE, .job = job, .tensor = tensor});
   answer_waiters(members, job, tensor, NULL, ZPS_OK, NULL);
 }
 
@@ -327,6 +367,7 @@ void zps_members_tensor_opened(struct zps_members *members, struct zps_member_cl
     zps_fail(&tensor->error, code, "tensor '%s' of job '%s': server '%s' (host %.40s): %s", tensor->spec.name,
              job->name, server->server->name, server->server->host, text);
     zps_log_warn("%s", tensor->error.text);
+    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_TENSOR_STATE, .job = job, .tensor = tensor});
     answer_waiters(members, job, tensor, NULL, tensor->error.code, tensor->error.text);
     return;
   }
@@ -403,6 +444,7 @@ static void close_all(struct zps_members *members, struct zps_member_job *job, s
       job->tensors[n_left++] = other;
       continue;
     }
+    zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_TENSOR_GONE, .job = job, .tensor = other});
     tell_servers(members, job, other);
     if (other == tensor) continue;
     answer_waiters(members, job, other, NULL, ZPS_ERR_CLOSED, "the tensor that it belongs to was closed");

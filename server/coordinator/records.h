@@ -1,0 +1,23 @@
+/*
+ * Notes of membership (notes.h) as JSON, one record each, and back. The first record of a journal is its header: whose
+ * it is, and in which form.
+ */
+#ifndef ZPS_SERVER_COORDINATOR_RECORDS_H
+#define ZPS_SERVER_COORDINATOR_RECORDS_H
+
+#include "common/control/json.h"
+#include "server/coordinator/notes.h"
+
+#define ZPS_RECORDS_VERSION 1u
+
+/* NULL when memory is short. */
+zps_json *zps_record_write(const struct zps_member_note *note);
+zps_err_t zps_record_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
+                          struct zps_error *error) ZPS_MUSTCHECK;
+
+zps_json *zps_record_header_write(const char *cluster, uint64_t incarnation);
+/* ZPS_ERR_VERSION: another form than this program's. ZPS_ERR_REFUSED: another cluster's state. */
+zps_err_t zps_record_header_read(const zps_json *record, const char *cluster, uint64_t *incarnation_p,
+                                 struct zps_error *error) ZPS_MUSTCHECK;
+
+#endif

@@ -1,0 +1,106 @@
+/* Records of tensors and of the schemes that were chosen for them. */
+#include <string.h>
+
+#include "server/coordinator/records_impl.h"
+
+zps_json *zps_record_tensor_gone_write(const struct zps_member_note *note) {
+  return zps_control_tensor_forget_write(note->job->job_id, note->tensor->spec.tensor);
+}
+
+static const char *const tensor_states[] = {
+    [ZPS_TENSOR_OPENING] = "opening", [ZPS_TENSOR_OPEN] = "open", [ZPS_TENSOR_FAILED] = "failed"};
+
+static zps_json *set_tensor_state(zps_json *record, const struct zps_member_tensor *tensor) {
+  record = zps_json_set_str(record, "state", tensor_states[tensor->state]);
+  return tensor->state == ZPS_TENSOR_FAILED ? zps_record_set_error(record, &tensor->error) : record;
+}
+
+static zps_err_t get_tensor_state(const zps_json *record, enum zps_tensor_state *state_p, struct zps_error *error) {
+  const char *name = "";
+  const zps_err_t err = zps_json_get_str(record, "state", &name, error);
+  if (err) return err;
+  for (unsigned i = 0; i < sizeof tensor_states / sizeof tensor_states[0]; i++) {
+    if (strcmp(name, tensor_states[i]) != 0) continue;
+    *state_p = (enum zps_tensor_state)i;
+    return ZPS_OK;
+  }
+  return zps_fail(error, ZPS_ERR_PROTOCOL, "there is no state '%.40s' of tensors", name);
+}
+
+zps_json *zps_record_tensor_write(const struct zps_member_note *note) {
+  const struct zps_tensor_spec *spec = &note->tensor->spec;
+  zps_json *record = zps_json_set_u64(zps_control_register_write(spec), "tensor", spec->tensor);
+  record = zps_control_set_u32s(record, "owners", spec->owners, spec->n_parts);
+  record = zps_json_set_u64(record, "first_rank", note->tensor->first_rank);
+  return set_tensor_state(record, note->tensor);
+}
+
+zps_err_t zps_record_tensor_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
+                                 struct zps_error *error) {
+  struct zps_tensor_spec spec;
+  struct zps_error why;
+  enum zps_tensor_state state = ZPS_TENSOR_OPEN;
+  uint32_t first_rank = 0, n_owners = 0, *owners = NULL;
+  zps_err_t err = zps_control_register_read(record, &spec, error);
+  if (err) return err;
+  err = zps_control_get_u32(record, "tensor", 0, UINT32_MAX, &spec.tensor, error);
+  if (!err) err = zps_control_get_u32(record, "first_rank", 0, ZPS_WORLD_MAX - 1, &first_rank, error);
+  if (!err) err = get_tensor_state(record, &state, error);
+  zps_record_get_error(record, &why);
+  if (!err)
+    err = zps_control_get_u32s(record, "owners", ZPS_PARTITION_PARTS_MAX, ZPS_SERVERS_MAX, &owners, &n_owners, error);
+  spec.owners = owners;
+  if (!err && n_owners != spec.n_parts)
+    err = zps_fail(error, ZPS_ERR_PROTOCOL, "%u owners of %u partitions", n_owners, spec.n_parts);
+  if (!err) err = zps_record_fits(zps_members_restore_tensor(members, &spec, first_rank, state, &why, now_ns), error);
+  zps_tensor_spec_fini(&spec);
+  return err;
+}
+
+zps_json *zps_record_tensor_state_write(const struct zps_member_note *note) {
+  return set_tensor_state(zps_record_tensor_gone_write(note), note->tensor);
+}
+
+zps_err_t zps_record_tensor_state_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
+                                       struct zps_error *error) {
+  enum zps_tensor_state state = ZPS_TENSOR_OPEN;
+  struct zps_error why;
+  uint64_t job_id = 0;
+  uint32_t tensor = 0;
+  zps_err_t err = zps_control_tensor_forget_read(record, &job_id, &tensor, error);
+  if (!err) err = get_tensor_state(record, &state, error);
+  zps_record_get_error(record, &why);
+  return err ? err
+             : zps_record_fits(zps_members_restore_tensor_state(members, job_id, tensor, state, &why, now_ns), error);
+}
+
+zps_err_t zps_record_tensor_gone_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
+                                      struct zps_error *error) {
+  uint64_t job_id = 0;
+  uint32_t tensor = 0;
+  (void)now_ns;
+  const zps_err_t err = zps_control_tensor_forget_read(record, &job_id, &tensor, error);
+  return err ? err : zps_record_fits(zps_members_restore_tensor_gone(members, job_id, tensor), error);
+}
+
+zps_json *zps_record_run_write(const struct zps_member_note *note) {
+  zps_json *record = zps_json_set_hex(zps_record_tensor_gone_write(note), "from", note->run->from);
+  record = zps_json_set_hex(record, "until", note->run->until);
+  return zps_json_set_str(record, "scheme", zps_plan_scheme_name(note->run->scheme));
+}
+
+zps_err_t zps_record_run_read(struct zps_members *members, const zps_json *record, uint64_t now_ns,
+                              struct zps_error *error) {
+  struct zps_plan_run run = {.from = 0};
+  const char *scheme = "";
+  uint64_t job_id = 0;
+  uint32_t tensor = 0;
+  (void)now_ns;
+  zps_err_t err = zps_control_tensor_forget_read(record, &job_id, &tensor, error);
+  if (!err) err = zps_json_get_hex(record, "from", &run.from, error);
+  if (!err) err = zps_json_get_hex(record, "until", &run.until, error);
+  if (!err) err = zps_json_get_str(record, "scheme", &scheme, error);
+  if (!err && !zps_plan_scheme_parse(scheme, &run.scheme))
+    err = zps_fail(error, ZPS_ERR_PROTOCOL, "there is no scheme '%.40s'", scheme);
+  return err ? err : zps_record_fits(zps_members_restore_run(members, job_id, tensor, &run), error);
+}

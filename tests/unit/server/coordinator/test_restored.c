@@ -1,0 +1,268 @@
+/*
+ * Membership that is made again from records: those of another form, cluster or sense are refused; what the last turn
+ * left half done is brought to its end; and a job that lost a server goes on where all had heard of it, or else from
+ * the beginning.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "server/coordinator/records.h"
+
+enum { RECORDS = 64, JOB = 1 };
+
+static struct {
+  char *notes[RECORDS];
+  unsigned n_notes;
+  unsigned acts[ZPS_ACT_JOB_ENDED + 1];
+  uint32_t steps; /* that the last rank was told to play again */
+} seen;
+
+static void on_note(void *ctx, const struct zps_member_note *note) {
+  (void)ctx;
+  zps_json *record = zps_record_write(note);
+  assert_true(record && seen.n_notes < RECORDS);
+  seen.notes[seen.n_notes++] = zps_json_dump(record);
+  zps_json_unref(record);
+}
+
+static void on_act(void *ctx, const struct zps_action *action) {
+  (void)ctx;
+  seen.acts[action->type]++;
+  const struct zps_job_steps *const steps = &action->job->map.steps;
+  if (action->type == ZPS_ACT_REPLAY_RANK) seen.steps = steps->n_tensors ? steps->tensors[0].n_steps : 0;
+}
+
+static uint64_t on_random(void *ctx) {
+  (void)ctx;
+  return 77;
+}
+
+static void forget(void) {
+  while (seen.n_notes) free(seen.notes[--seen.n_notes]);
+  memset(&seen, 0, sizeof seen);
+}
+
+static struct zps_members *make(bool replays) {
+  const struct zps_members_config config = {.min_servers = 1,
+                                            .max_jobs = 8,
+                                            .max_tensors = 64,
+                                            .replays = replays,
+                                            .act = on_act,
+                                            .random = on_random,
+                                            .note = on_note};
+  struct zps_members *members;
+  forget();
+  assert_int_equal(zps_members_create(&config, &members), ZPS_OK);
+  return members;
+}
+
+static struct zps_members *make_again(bool replays, const char *const *lines, unsigned n) {
+  struct zps_members *const members = make(replays);
+  for (unsigned i = 0; i < n; i++) {
+    struct zps_error error;
+    zps_json *record;
+    assert_int_equal(zps_json_parse(lines[i], strlen(lines[i]), &record, &error), ZPS_OK);
+    if (zps_record_read(members, record, 5, &error)) fail_msg("%s: %s", lines[i], error.text);
+    zps_json_unref(record);
+  }
+  zps_members_restored(members, 1000);
+  return members;
+}
+
+static void test_header(void **state) {
+  (void)state;
+  uint64_t incarnation = 0;
+  struct zps_error error;
+  zps_json *header = zps_record_header_write("blue", 7);
+  assert_int_equal(zps_record_header_read(header, "blue", &incarnation, &error), ZPS_OK);
+  assert_int_equal(incarnation, 7);
+  assert_int_equal(zps_record_header_read(header, "green", &incarnation, &error), ZPS_ERR_REFUSED);
+  assert_non_null(strstr(error.text, "of cluster 'blue', and this coordinator of cluster 'green'"));
+  header = zps_json_set_u64(header, "version", 2);
+  assert_int_equal(zps_record_header_read(header, "blue", &incarnation, &error), ZPS_ERR_VERSION);
+  assert_non_null(strstr(error.text, "it is of version 2, and this program's of version 1"));
+  zps_json_unref(header);
+  header = zps_json_set_str(zps_json_object(), "what", "job");
+  assert_int_equal(zps_record_header_read(header, "blue", &incarnation, &error), ZPS_ERR_VERSION);
+  zps_json_unref(header);
+}
+
+/* ------------------------------------------------------------ a death, and not what follows from it */
+
+#define FABRIC                                                                                                   \
+  "\"fabric\":{\"provider\":\"tcp\",\"protocol\":\"\",\"addr_format\":\"f\",\"domain\":\"\",\"address\":\"01\"," \
+  "\"printable\":\"\"}"
+#define SERVER(number, name)                                                                                           \
+  "{\"what\":\"server\",\"server\":" number ",\"name\":\"" name "\",\"host\":\"h\",\"pid\":1,\"secret\":\"0x10" number \
+  "\"," FABRIC "}"
+#define RANK(number) \
+  "{\"state\":\"in\",\"host\":\"h\",\"rack\":\"\",\"pid\":1,\"secret\":\"0x20" number "\"," FABRIC "}"
+#define JOB_OF(servers)                                                                                             \
+  "{\"what\":\"job\",\"job_id\":\"0x1\",\"name\":\"j\",\"seed\":\"0x2\",\"epoch\":7,\"next_tensor\":0,\"servers\":" \
+  "[" servers "],\"ranks\":[" RANK("0") "," RANK("1") "]}"
+static const char tensor_opening[] =
+    "{\"what\":\"tensor\",\"job_id\":\"0x1\",\"tensor\":0,\"name\":\"w\",\"rows\":4,\"width\":1,\"dtype\":\"f32\","
+    "\"op\":"
+    "\"sum\",\"partitions\":2,\"block_bits\":0,\"scheme\":{\"name\":\"balanced\"},\"owners\":[0,1],\"first_rank\":0,"
+    "\"state\":"
+    "\"opening\"}";
+
+static const struct zps_member_job *job_of(const struct zps_members *members) {
+  return zps_members_job_first(members);
+}
+
+static void test_where_losses_are_to_fail_jobs(void **state) {
+  (void)state;
+  static const char *const lines[] = {SERVER("0", "a"), SERVER("1", "b"), JOB_OF("0,1"),
+                                      "{\"what\":\"server.gone\",\"server\":0}"};
+  struct zps_members *const members = make_again(false, lines, 4);
+  assert_int_equal(job_of(members)->state, ZPS_JOB_CLOSING);
+  assert_int_equal(job_of(members)->error.code, ZPS_ERR_SERVER_LOST);
+  assert_int_equal(seen.n_notes, 1);
+  zps_members_destroy(members);
+}
+
+/* ------------------------------------------------------------ a job that goes on without a server */
+
+static void server_back(struct zps_members *members, struct zps_member_client *client, const char *name,
+                        uint64_t secret) {
+  static const struct zps_net_info fabric = {.provider = "tcp", .addr_format = "f", .addr = {1}, .addr_len = 1};
+  uint64_t jobs[] = {JOB};
+  const struct zps_server_spec spec = {
+      .name = name, .host = "h", .pid = 1, .fabric = &fabric, .secret = secret, .jobs = jobs, .n_jobs = 1};
+  struct zps_error error;
+  if (zps_members_server_register(members, client, &spec, true, &error)) fail_msg("%s", error.text);
+}
+
+static void rank_back(struct zps_members *members, struct zps_member_client *client, uint32_t rank) {
+  const struct zps_resume_spec spec = {.job_id = JOB, .rank = rank, .secret = 0x200 + rank};
+  struct zps_error error;
+  if (zps_members_resume(members, client, &spec, &error)) fail_msg("%s", error.text);
+}
+
+static void mapped(struct zps_members *members, struct zps_member_client *client, uint64_t step) {
+  struct zps_tensor_steps of = {.tensor = 0, .n_steps = 1, .cap_steps = 1, .steps = &step};
+  const struct zps_job_steps steps = {.job_id = JOB, .epoch = job_of(members)->epoch, .n_tensors = 1, .tensors = &of};
+  assert_int_equal(zps_members_mapped(members, client, &steps, NULL), ZPS_OK);
+}
+
+static void leave(struct zps_members *members, struct zps_member_client *clients, unsigned n) {
+  for (unsigned i = 0; i < n; i++) zps_members_client_lost(members, &clients[i], "end");
+  zps_members_destroy(members);
+}
+
+static void test_a_map_under_way_begins_anew(void **state) {
+  (void)state;
+  static const char *const lines[] = {SERVER("0", "a"), SERVER("1", "b"), SERVER("2", "c"),
+                                      JOB_OF("0,1,2"),  tensor_opening,   "{\"what\":\"server.gone\",\"server\":1}"};
+  struct zps_member_client clients[4] = {{.server = NULL}};
+  struct zps_members *members = make_again(true, lines, 6);
+  const struct zps_member_job *job = job_of(members);
+  assert_true(job->state == ZPS_JOB_RUNNING && job->map.state == ZPS_MAP_SERVERS && job->epoch > 7);
+  assert_true(job->map.n_pending == 2 && job->tensors[0]->n_pending == 2);
+  assert_int_equal(seen.n_notes, 1); /* the epoch is durable before anybody hears of it */
+  assert_int_equal(seen.acts[ZPS_ACT_MAP_SERVER], 0);
+  server_back(members, &clients[0], "a", 0x100);
+  rank_back(members, &clients[2], 0);
+  assert_true(seen.acts[ZPS_ACT_MAP_SERVER] == 1 && seen.acts[ZPS_ACT_TENSOR_OPEN] == 1);
+  zps_members_map_answered(members, &clients[0], JOB, job->epoch, ZPS_OK, NULL);
+  assert_int_equal(job->map.state, ZPS_MAP_SERVERS);
+  server_back(members, &clients[1], "c", 0x102);
+  zps_members_map_answered(members, &clients[1], JOB, job->epoch, ZPS_OK, NULL);
+  assert_true(job->map.state == ZPS_MAP_RANKS && seen.acts[ZPS_ACT_MAP_RANK] == 1);
+  rank_back(members, &clients[3], 1);
+  assert_int_equal(seen.acts[ZPS_ACT_MAP_RANK], 2);
+  mapped(members, &clients[2], 8);
+  assert_int_equal(seen.acts[ZPS_ACT_REPLAY_RANK], 0);
+  mapped(members, &clients[3], 9);
+  assert_true(seen.acts[ZPS_ACT_REPLAY_RANK] == 2 && seen.acts[ZPS_ACT_REPLAY_SERVER] == 2 && seen.steps == 2);
+  /* Once more: all have heard, or are told of the same steps in the same epoch. */
+  const uint32_t epoch = job->epoch;
+  char *all[RECORDS];
+  const unsigned n = seen.n_notes;
+  zps_members_note_all(members);
+  const unsigned n_all = seen.n_notes - n;
+  memcpy(all, seen.notes + n, n_all * sizeof *all);
+  seen.n_notes = n;
+  leave(members, clients, 4);
+  memset(clients, 0, sizeof clients);
+  members = make_again(true, (const char *const *)all, n_all);
+  job = job_of(members);
+  assert_true(job->state == ZPS_JOB_RUNNING && job->map.state == ZPS_MAP_NONE && job->epoch == epoch);
+  assert_int_equal(seen.n_notes, 0);
+  server_back(members, &clients[0], "a", 0x100);
+  rank_back(members, &clients[1], 1);
+  assert_true(seen.acts[ZPS_ACT_MAP_SERVER] == 0 && seen.acts[ZPS_ACT_REPLAY_SERVER] == 1);
+  assert_true(seen.acts[ZPS_ACT_MAP_RANK] == 0 && seen.acts[ZPS_ACT_REPLAY_RANK] == 1 && seen.steps == 2);
+  leave(members, clients, 2);
+  for (unsigned i = 0; i < n_all; i++) free(all[i]);
+}
+
+/* Of the losses, one after another, the state has the first alone with what followed: the second is begun anew. */
+static void test_a_second_loss(void **state) {
+  (void)state;
+  static const char *const lines[] = {SERVER("0", "a"), SERVER("1", "b"), SERVER("2", "c"), JOB_OF("0,1,4294967294"),
+                                      "{\"what\":\"server.gone\",\"server\":1}"};
+  struct zps_members *members = make_again(true, lines, 4);
+  assert_true(job_of(members)->map.state == ZPS_MAP_NONE && job_of(members)->epoch == 7);
+  zps_members_destroy(members);
+  members = make_again(true, lines, 5);
+  assert_true(job_of(members)->map.state == ZPS_MAP_SERVERS && job_of(members)->map.n_pending == 1);
+  zps_members_destroy(members);
+}
+
+/* ------------------------------------------------------------ nonsense */
+
+/* Records that do not fit are refused by name. */
+static void test_nonsense(void **state) {
+  (void)state;
+  static const char *const wrong[] = {"{\"what\":\"nothing\"}",
+                                      "{\"what\":\"job.gone\",\"job_id\":\"0x5\"}",
+                                      "{\"what\":\"server.gone\",\"server\":5}",
+                                      "{\"what\":\"server\"}",
+                                      "{\"what\":\"rank\",\"job_id\":\"0x5\",\"rank\":1,\"state\":\"lost\"}",
+                                      "{\"what\":\"run\",\"job_id\":\"0x5\",\"tensor\":1,\"from\":\"0x0\",\"until\":"
+                                      "\"0x5\",\"scheme\":\"ring\"}"};
+  struct zps_members *const members = make(false);
+  for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
+    struct zps_error error = {.text = ""};
+    zps_json *record;
+    assert_int_equal(zps_json_parse(wrong[i], strlen(wrong[i]), &record, &error), ZPS_OK);
+    assert_int_equal(zps_record_read(members, record, 5, &error), ZPS_ERR_PROTOCOL);
+    assert_true(error.text[0]);
+    zps_json_unref(record);
+  }
+  zps_members_destroy(members);
+}
+
+static int teardown(void **state) {
+  (void)state;
+  forget();
+  return 0;
+}
+
+static void sink(void *ctx, enum zps_log_level level, const char *component, const char *text) {
+  (void)ctx, (void)component, (void)text;
+  assert_true(level > ZPS_LOG_ERROR); /* losing peers is for warnings */
+}
+
+int main(void) {
+  zps_log_set_sink(sink, NULL);
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_teardown(test_header, teardown),
+      cmocka_unit_test_teardown(test_where_losses_are_to_fail_jobs, teardown),
+      cmocka_unit_test_teardown(test_a_map_under_way_begins_anew, teardown),
+      cmocka_unit_test_teardown(test_a_second_loss, teardown),
+      cmocka_unit_test_teardown(test_nonsense, teardown),
+  };
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
