@@ -87,6 +87,7 @@ static void free_when_done(struct zps_coordinator *coordinator) {
   if (!coordinator->closing || coordinator->n_conns || coordinator->n_handles) return;
   zps_members_destroy(coordinator->members);
   zps_coordinator_stats_fini(coordinator);
+  zps_coordinator_state_fini(coordinator);
   free(coordinator);
 }
 
@@ -210,35 +211,41 @@ zps_err_t zps_coordinator_create(uv_loop_t *loop, const struct zps_coordinator_c
                                              .leave_grace_ms = config->leave_grace_ms,
                                              .ctx = coordinator,
                                              .act = zps_coordinator_act,
-                                             .random = on_random};
+                                             .random = on_random,
+                                             .note = zps_coordinator_note};
   zps_err_t err = zps_members_create(&members, &coordinator->members);
   if (err) {
     zps_fail(error, err, "no memory for the coordinator");
     goto err_free;
   }
-  err = listen_on(coordinator, loop, error);
+  err = zps_coordinator_state_open(coordinator, config, error);
+  if (!err) err = listen_on(coordinator, loop, error);
   if (err) goto err_members;
   coordinator->started_ns = zps_clock_ns();
   zps_silence_begin(&coordinator->silence, config->heartbeat_ms, config->dead_ms, coordinator->started_ns);
   uv_timer_init(loop, &coordinator->heartbeat);
   uv_timer_init(loop, &coordinator->deadline);
   uv_timer_init(loop, &coordinator->stats.timer);
-  coordinator->n_handles = 3;
+  zps_coordinator_state_start(coordinator, loop);
+  coordinator->n_handles = 5;
   coordinator->heartbeat.data = coordinator->deadline.data = coordinator->stats.timer.data = coordinator;
   uv_timer_start(&coordinator->heartbeat, on_heartbeat, config->heartbeat_ms, config->heartbeat_ms);
   /* Strings were borrowed. */
   coordinator->config.listen = coordinator->config.socket = NULL;
+  coordinator->config.state_dir = coordinator->config.cluster = NULL;
   *coordinator_p = coordinator;
   return ZPS_OK;
 
 err_members:
+  coordinator->closing = true; /* what is given up now stays noted */
   zps_members_destroy(coordinator->members);
+  zps_coordinator_state_fini(coordinator);
 err_free:
   free(coordinator);
   return err;
 }
 
-static void on_timer_closed(uv_handle_t *handle) {
+static void on_handle_closed(uv_handle_t *handle) {
   struct zps_coordinator *coordinator = handle->data;
   coordinator->n_handles--;
   free_when_done(coordinator);
@@ -246,12 +253,15 @@ static void on_timer_closed(uv_handle_t *handle) {
 
 void zps_coordinator_close(struct zps_coordinator *coordinator) {
   if (!coordinator) return;
-  coordinator->closing = true;
+  zps_coordinator_state_save(coordinator);
+  coordinator->closing = true; /* the clients that go with it are not lost to the next one */
   zps_rpc_listener_close(coordinator->listener);
   zps_rpc_listener_close(coordinator->socket);
-  uv_close((uv_handle_t *)&coordinator->heartbeat, on_timer_closed);
-  uv_close((uv_handle_t *)&coordinator->deadline, on_timer_closed);
-  uv_close((uv_handle_t *)&coordinator->stats.timer, on_timer_closed);
+  uv_close((uv_handle_t *)&coordinator->heartbeat, on_handle_closed);
+  uv_close((uv_handle_t *)&coordinator->deadline, on_handle_closed);
+  uv_close((uv_handle_t *)&coordinator->stats.timer, on_handle_closed);
+  uv_close((uv_handle_t *)&coordinator->before, on_handle_closed);
+  uv_close((uv_handle_t *)&coordinator->after, on_handle_closed);
 }
 
 const char *zps_coordinator_address(const struct zps_coordinator *coordinator) {

@@ -18,7 +18,13 @@ struct zps_coordinator_config {
   uint64_t heartbeat_ms, dead_ms, call_timeout_ms, leave_grace_ms;
   uint64_t resume_grace_ms; /* for a client whose connection ended to come back; 0: it is lost at once */
   uint32_t min_servers;
-  bool server_loss_replays; /* a job that loses a server goes on, as long as it has one */
+  bool server_loss_replays;  /* a job that loses a server goes on, as long as it has one */
+  const char *state_dir;     /* folder for what must be known after a new start; NULL: nothing is kept */
+  const char *cluster;       /* whose state it is */
+  uint64_t restart_grace_ms; /* for servers and ranks to come back after a new start */
+  void *ctx;
+  /* The state can be kept no longer: the process must end. Nothing leaves the coordinator any more. */
+  void (*on_broken)(void *ctx, const struct zps_error *error);
 };
 
 /* Strings are borrowed during the call. */

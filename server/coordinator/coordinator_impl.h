@@ -45,7 +45,13 @@ struct zps_coordinator_stats {
 struct zps_coordinator {
   struct zps_coordinator_config config;
   struct zps_members *members;
-  uint64_t incarnation; /* of what it knows: 0 is none */
+  uint64_t incarnation;    /* of what it knows: 0 is none */
+  struct zps_store *store; /* state.c; NULL: nothing is kept */
+  char *cluster;
+  size_t compact_at;  /* bytes of the journal */
+  bool holds, broken; /* what is written is held back, until the state is durable; it never will be */
+  uv_prepare_t before;
+  uv_check_t after;
   struct zps_history history;
   struct zps_coordinator_stats stats;
   struct zps_rpc_listener *listener, *socket;
@@ -56,7 +62,7 @@ struct zps_coordinator {
   struct zps_coordinator_call *late; /* answers that came meanwhile, last first */
   uint64_t started_ns;
   struct zps_silence silence; /* of clients */
-  unsigned n_handles;         /* timers not yet closed */
+  unsigned n_handles;         /* not yet closed */
   bool draining, closing;
 };
 
@@ -65,6 +71,15 @@ struct zps_coordinator {
 void zps_coordinator_enter(struct zps_coordinator *coordinator);
 void zps_coordinator_leave(struct zps_coordinator *coordinator);
 void zps_coordinator_watch(struct zps_coordinator_conn *conn);
+
+/* state.c */
+zps_err_t zps_coordinator_state_open(struct zps_coordinator *coordinator, const struct zps_coordinator_config *config,
+                                     struct zps_error *error) ZPS_MUSTCHECK;
+void zps_coordinator_note(void *ctx, const struct zps_member_note *note);
+/* Two handles from here on, `before` and `after`. */
+void zps_coordinator_state_start(struct zps_coordinator *coordinator, uv_loop_t *loop);
+void zps_coordinator_state_save(struct zps_coordinator *coordinator);
+void zps_coordinator_state_fini(struct zps_coordinator *coordinator);
 
 /* methods.c */
 void zps_coordinator_message(void *ctx, struct zps_rpc_conn *rpc, const char *method, const zps_json *params,

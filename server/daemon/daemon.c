@@ -38,6 +38,7 @@ struct daemon {
   uv_timer_t drain, watchdog;
   uint64_t drain_deadline_ns;
   bool draining, stopping;
+  struct zps_error broken; /* code ZPS_OK: it ends as asked */
 };
 
 /* ---- The end ---- */
@@ -79,6 +80,11 @@ static void on_terminate(uv_signal_t *handle, int number) {
   zps_log_info("signal %d: draining", number);
   zps_notify_stopping();
   zps_ready_end(&daemon->ready);
+  if (!daemon->shard && daemon->options->coordinator_state_dir) {
+    zps_log_info("the coordinator's state is kept: jobs go on, and wait for the next one");
+    stop(daemon);
+    return;
+  }
   daemon->draining = true;
   daemon->drain_deadline_ns = zps_clock_ns() + daemon->options->drain_timeout_ms * ZPS_NS_PER_MS;
   if (daemon->agent) zps_agent_drain(daemon->agent);
@@ -97,6 +103,12 @@ static void on_option_changed(void *ctx, const char *name, bool taken) {
   }
 }
 
+static void on_broken(void *ctx, const struct zps_error *error) {
+  struct daemon *daemon = ctx;
+  daemon->broken = *error;
+  stop(daemon);
+}
+
 static struct zps_coordinator_config coordinator_config(const struct zps_options *options) {
   return (struct zps_coordinator_config){
       .listen = options->control_listen,
@@ -106,6 +118,9 @@ static struct zps_coordinator_config coordinator_config(const struct zps_options
       .heartbeat_ms = options->control_heartbeat_ms,
       .dead_ms = options->control_dead_ms,
       .resume_grace_ms = options->control_resume_grace_ms,
+      .restart_grace_ms = options->coordinator_restart_grace_ms,
+      .state_dir = options->coordinator_state_dir,
+      .cluster = options->coordinator_cluster,
       .call_timeout_ms = options->coordinator_call_timeout_ms,
       .leave_grace_ms = options->leave_grace_ms,
       .min_servers = (uint32_t)options->coordinator_min_servers,
@@ -214,7 +229,9 @@ static zps_err_t write_address(const char *path, const char *address, struct zps
 
 static zps_err_t start_coordinator(struct daemon *daemon, struct zps_error *error) {
   const struct zps_options *options = daemon->options;
-  const struct zps_coordinator_config config = coordinator_config(options);
+  struct zps_coordinator_config config = coordinator_config(options);
+  config.ctx = daemon;
+  config.on_broken = on_broken;
   const zps_err_t err = zps_coordinator_create(&daemon->loop, &config, &daemon->coordinator, error);
   if (err) return err;
   const char *address = zps_coordinator_address(daemon->coordinator);
@@ -273,5 +290,5 @@ zps_err_t zps_daemon_run(struct zps_options *options, int argc, char **argv, str
   uv_loop_close(&daemon.loop);
   zps_shard_destroy(daemon.shard);
   if (options->control_address_file && !err) unlink(options->control_address_file);
-  return err;
+  return daemon.broken.code ? zps_fail(error, daemon.broken.code, "%s", daemon.broken.text) : err;
 }

@@ -71,6 +71,15 @@ static const struct zps_opt opts[] = {
         .flags = ZPS_OPT_RELOADABLE,
         .help = "time for the ranks of a job that has failed to leave it, after which servers forget it all the same"),
 
+    OPT(ZPS_OPT_STRING, coordinator_state_dir, .name = "coordinator.state_dir", .arg = "FOLDER",
+        .help = "where the coordinator keeps what it must know when it starts again, so that jobs go on meanwhile and "
+                "after (default: nothing is kept)"),
+    OPT(ZPS_OPT_STRING, coordinator_cluster, .name = "coordinator.cluster", .arg = "NAME", .def = "zenps",
+        .help = "whose state that is: a coordinator of another name does not take it over"),
+    OPT(ZPS_OPT_DURATION, coordinator_restart_grace_ms, .name = "coordinator.restart_grace", .arg = "TIME",
+        .def = "30s", .max = BEAT_MS_MAX,
+        .help = "after a start with a state, time for servers and ranks to come back before they are lost"),
+
     OPT(ZPS_OPT_STRING, server_name, .name = "server.name", .arg = "NAME",
         .help = "this server's name, unique among its coordinator's servers (default: the host's name)"),
     OPT(ZPS_OPT_STRING, server_host, .name = "server.host", .arg = "NAME",

@@ -22,7 +22,8 @@ struct zps_options {
   gid_t socket_group; /* ZPS_RPC_ANY_GROUP: none is asked for */
   uint64_t control_heartbeat_ms, control_dead_ms, control_resume_grace_ms;
 
-  uint64_t coordinator_min_servers, coordinator_call_timeout_ms, leave_grace_ms;
+  uint64_t coordinator_min_servers, coordinator_call_timeout_ms, coordinator_restart_grace_ms, leave_grace_ms;
+  char *coordinator_state_dir, *coordinator_cluster;
   int coordinator_server_loss; /* enum zps_server_loss */
 
   char *server_name, *server_host;

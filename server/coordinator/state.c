@@ -1,0 +1,145 @@
+/*
+ * The coordinator's state on disk. What membership notes goes into the journal; what the coordinator says in the same
+ * turn of its loop is held back until that is durable, by one commit a turn for all of it. So nobody knows what the
+ * coordinator might forget.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "server/coordinator/coordinator_impl.h"
+#include "server/coordinator/records.h"
+#include "server/state/store.h"
+
+#define ZPS_LOG_COMPONENT "coordinator"
+#include "common/base/log.h"
+
+#define COMPACT_BYTES ((size_t)4 << 20)
+
+/* ---- Load ---- */
+
+struct loading {
+  struct zps_coordinator *coordinator;
+  const char *cluster;
+  struct zps_error *error;
+  uint64_t n, now_ns;
+};
+
+static zps_err_t take(void *ctx, const char *text, size_t len) {
+  struct loading *loading = ctx;
+  struct zps_coordinator *coordinator = loading->coordinator;
+  struct zps_error why;
+  zps_json *record = NULL;
+  zps_err_t err = zps_json_parse(text, len, &record, &why);
+  if (!err && loading->n == 0)
+    err = zps_record_header_read(record, loading->cluster, &coordinator->incarnation, &why);
+  else if (!err)
+    err = zps_record_read(coordinator->members, record, loading->now_ns, &why);
+  zps_json_unref(record);
+  if (err)
+    return zps_fail(loading->error, err, "the state cannot be taken over: record %llu: %s",
+                    (unsigned long long)loading->n, why.text);
+  loading->n++;
+  return ZPS_OK;
+}
+
+static void append(struct zps_coordinator *coordinator, zps_json *record) {
+  char *const text = record ? zps_json_dump(record) : NULL;
+  zps_store_append(coordinator->store, text);
+  free(text);
+  zps_json_unref(record);
+}
+
+static void append_all(void *ctx) {
+  struct zps_coordinator *coordinator = ctx;
+  append(coordinator, zps_record_header_write(coordinator->cluster, coordinator->incarnation));
+  zps_members_note_all(coordinator->members);
+}
+
+static zps_err_t begin(struct zps_coordinator *coordinator, bool is_new, uint64_t until_ns, struct zps_error *error) {
+  coordinator->compact_at = COMPACT_BYTES;
+  if (is_new) return zps_store_compact(coordinator->store, append_all, coordinator, error);
+  coordinator->depth++; /* no answers can come in meanwhile */
+  zps_members_restored(coordinator->members, until_ns);
+  coordinator->depth--;
+  coordinator->holds = false; /* there is nobody yet to hold anything back from */
+  return zps_store_commit(coordinator->store, error);
+}
+
+zps_err_t zps_coordinator_state_open(struct zps_coordinator *coordinator, const struct zps_coordinator_config *config,
+                                     struct zps_error *error) {
+  struct loading loading = {
+      .coordinator = coordinator, .cluster = config->cluster, .error = error, .now_ns = zps_clock_ns()};
+  struct zps_store_backend *backend;
+  if (!config->state_dir) return ZPS_OK;
+  coordinator->cluster = strdup(config->cluster);
+  if (!coordinator->cluster) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for the state");
+  zps_err_t err = zps_store_file_open(config->state_dir, &backend, error);
+  if (err) return err;
+  err = zps_store_open(backend, take, &loading, &coordinator->store, error);
+  if (err) {
+    backend->ops->close(backend);
+    return err;
+  }
+  zps_log_info("state in %s: %llu records, incarnation 0x%016llx", config->state_dir, (unsigned long long)loading.n,
+               (unsigned long long)coordinator->incarnation);
+  return begin(coordinator, loading.n == 0, loading.now_ns + config->restart_grace_ms * ZPS_NS_PER_MS, error);
+}
+
+/* ---- Notes, and what waits for them ---- */
+
+static void hold(struct zps_coordinator *coordinator, bool held) {
+  coordinator->holds = held;
+  zps_rpc_listener_hold(coordinator->listener, held);
+  zps_rpc_listener_hold(coordinator->socket, held);
+}
+
+void zps_coordinator_note(void *ctx, const struct zps_member_note *note) {
+  struct zps_coordinator *coordinator = ctx;
+  if (!coordinator->store || coordinator->closing) return;
+  append(coordinator, zps_record_write(note));
+  if (!coordinator->holds) hold(coordinator, true);
+}
+
+static zps_err_t save(struct zps_coordinator *coordinator, struct zps_error *error) {
+  zps_err_t err = zps_store_commit(coordinator->store, error);
+  if (err || zps_store_size(coordinator->store) < coordinator->compact_at) return err;
+  err = zps_store_compact(coordinator->store, append_all, coordinator, error);
+  const size_t twice = 2 * zps_store_size(coordinator->store);
+  coordinator->compact_at = twice > COMPACT_BYTES ? twice : COMPACT_BYTES;
+  return err;
+}
+
+/* After a failure nothing that was held back leaves any more. */
+void zps_coordinator_state_save(struct zps_coordinator *coordinator) {
+  struct zps_error error;
+  if (!coordinator->store || coordinator->broken || !coordinator->holds) return;
+  if (save(coordinator, &error)) {
+    coordinator->broken = true;
+    coordinator->config.on_broken(coordinator->config.ctx, &error);
+    return;
+  }
+  hold(coordinator, false);
+}
+
+static void on_prepare(uv_prepare_t *handle) {
+  zps_coordinator_state_save(handle->data);
+}
+static void on_check(uv_check_t *handle) {
+  zps_coordinator_state_save(handle->data);
+}
+
+/* Behind the timers of a turn, and behind its messages. */
+void zps_coordinator_state_start(struct zps_coordinator *coordinator, uv_loop_t *loop) {
+  uv_prepare_init(loop, &coordinator->before);
+  uv_check_init(loop, &coordinator->after);
+  coordinator->before.data = coordinator->after.data = coordinator;
+  if (!coordinator->store) return;
+  uv_prepare_start(&coordinator->before, on_prepare);
+  uv_check_start(&coordinator->after, on_check);
+}
+
+void zps_coordinator_state_fini(struct zps_coordinator *coordinator) {
+  zps_store_close(coordinator->store);
+  free(coordinator->cluster);
+}

@@ -1,0 +1,197 @@
+#!/usr/bin/env bash
+# A coordinator that is killed while jobs run, and starts again from its state: no round fails, and everybody is back.
+. "$(dirname "$0")/../support/tap.sh"
+
+state=$scratch/state
+start() { # NAME ARGUMENTS...: a daemon, whose log is $scratch/NAME.log; its pid in $pid
+  local name=$1
+  shift
+  zenpsd --log-level=info --control-heartbeat=0.2s --control-dead=2s "$@" >>"$scratch/$name.log" 2>&1 &
+  pid=$!
+}
+logged() { grep -qE -- "$2" "$scratch/$1.log"; }
+more_than() { [ "$("${@:2}")" -gt "$1" ]; } # N COMMAND...: which prints a number
+ctl() { zenpsctl -e "$address" --timeout=2s "$@"; }
+table() { ctl members | grep -cE "$1"; }
+both() { [ "$(table '^ *[0-9]+ +s[01] +in ')" -eq 2 ]; }
+coordinator() { # ADDRESS ARGUMENTS...
+  local at=$1
+  shift
+  start c --roles=coordinator --control-listen="$at" --control-address-file="$scratch/address" \
+    --coordinator-state-dir="$state" --coordinator-min-servers=2 "$@"
+  c=$pid
+}
+kill_coordinator() {
+  kill -KILL "$c"
+  wait "$c" 2>/dev/null
+}
+again() { coordinator "$address" "$@"; }
+declare -A jobs
+train() { # NAME: a job of three ranks in the background
+  local name=$1
+  mkdir -p "$scratch/$name"
+  zenpsrun -n 3 --coordinator "$address" --job="$name" --prefix=no -- "$build/tests/integration/restart_trainer" \
+    "$scratch/$name" >"$scratch/$name.out" 2>&1 &
+  jobs[$name]=$!
+}
+rounds() { local n; n=$(cat "$scratch/$1/rounds" 2>/dev/null); echo $((10#${n:-0})); }
+runs_on() { until_true more_than $(($(rounds "$1") + 20)) rounds "$1"; } # NAME: twenty rounds more
+all_in() { [ "$(table "^$1 +[0-2] +in ")" -eq 3 ]; } # NAME
+ends_well() { # NAME: is told to stop, opens a further tensor, and leaves
+  touch "$scratch/$1/stop"
+  wait "${jobs[$1]}" && grep -q '^[0-9]* rounds, and 8 of a further tensor$' "$scratch/$1.out"
+}
+ms() { echo $(($(date +%s%N) / 1000000)); }
+
+coordinator 127.0.0.1:0
+until_true test -s "$scratch/address"
+address=$(cat "$scratch/address")
+for i in 0 1; do
+  start "s$i" --roles=server --control-coordinator="$address" --server-name="s$i"
+  eval "s$i=$pid"
+done
+ok "two servers are in" until_true both
+ok "a second coordinator cannot have the same state" eval \
+  '! zenpsd --roles=coordinator --control-listen=127.0.0.1:0 --coordinator-state-dir="$state" >"$scratch/second" 2>&1'
+ok "and says why" grep -q 'another process keeps its state there' "$scratch/second"
+
+# Rounds go on while it is away, and when it is back; nobody is lost.
+train long
+ok "a job of three ranks runs" runs_on long
+kill_coordinator
+ok "a server sees the coordinator go" until_true logged s0 'connection to the coordinator .* is lost'
+ok "rounds go on without it" runs_on long
+begun=$(ms)
+again
+ok "both servers are back" until_true both
+ok "and all ranks" until_true all_in long
+took=$(($(ms) - begun))
+ok "soon ($took ms)" [ "$took" -lt 15000 ]
+ok "zenpsctl shows the job" eval 'ctl jobs | grep -qE "^long +0x[0-9a-f]{16} +running +3 +3 +0 +0 +2 "'
+ok "and its tensor" eval 'ctl tensors | grep -qE "^long .*first"'
+ok "the servers kept its rounds" eval '! logged s0 "is closed: " && ! logged s1 "is closed: "'
+ok "rounds go on" runs_on long
+train beside
+ok "a new job runs beside it" runs_on beside
+ok "and ends" ends_well beside
+for n in second third; do
+  kill_coordinator
+  again
+  ok "killed a $n time, it is back" until_true both
+done
+ok "the first job has lost no round, opens a further tensor, and leaves" ends_well long
+no_jobs() { ctl jobs >"$scratch/jobs" && ! grep -q 0x "$scratch/jobs"; }
+ok "and is gone" until_true no_jobs
+ok "on the servers, too" until_true eval '[ "$(table "^ *[0-9]+ +s[01] .* 0 +[0-9]+$")" -eq 2 ]'
+ok "nobody was lost" eval '! logged c "(is|was) lost"'
+
+# What is asked while it is away waits for it: a join, a tensor, the scheme of the next step.
+kill_coordinator
+train waits
+ok "a job that starts without a coordinator waits" kill -0 "${jobs[waits]}"
+again
+ok "until there is one" runs_on waits
+kill_coordinator
+touch "$scratch/waits/stop"
+again
+ok "a tensor that is asked for while there is none is opened later" ends_well waits
+ZENPS_SCHEME=auto train auto
+ok "a job whose schemes are chosen" runs_on auto
+kill_coordinator
+again
+ok "goes on when the coordinator is back" runs_on auto
+ok "and ends well" ends_well auto
+
+# A rank that is killed while the coordinator is away is lost when its time is up; so is its job, by name.
+train orphan
+ok "another job runs" runs_on orphan
+ok "and is known" until_true all_in orphan
+victim=$(ctl members | awk '$1 == "orphan" && $2 == 1 { print $5 }')
+kill_coordinator
+kill -KILL "$victim"
+again --coordinator-restart-grace=1s
+wait "${jobs[orphan]}"
+ok "whose rank dies meanwhile fails" [ $? -ne 0 ]
+ok "and the coordinator knows it" until_true logged c 'rank 1 .* was lost: it did not come back in time'
+ok "no job stays" until_true no_jobs
+
+# A server that dies meanwhile is lost likewise; its successor takes its name at once.
+kill_coordinator
+kill -KILL "$s1"
+wait "$s1" 2>/dev/null
+again
+start s1 --roles=server --control-coordinator="$address" --server-name=s1
+s1=$pid
+ok "a new server of an old one's name is in" until_true both
+ok "in place of the old one" logged c "server [0-9]+ 's1' .* is lost: another process has its name"
+
+# Told to go, it goes at once, and leaves the job to the next one.
+train handed
+ok "a job runs again" runs_on handed
+kill -TERM "$c"
+wait "$c"
+is "SIGTERM: the coordinator ends without waiting for the job" $? 0
+again
+ok "which ends well under the next one" ends_well handed
+
+# Stopped for longer than it takes to be dead: everybody connects anew.
+train stopped
+ok "and another one" runs_on stopped
+kill -STOP "$c"
+ok "a server gives the connection up" until_true logged s0 'the coordinator was silent for'
+kill -CONT "$c"
+ok "and is back" until_true both
+ok "the job does not notice" ends_well stopped
+
+# What must not be taken over.
+kill_coordinator
+refused() { # NAME PATTERN ARGUMENTS...
+  local name=$1 pattern=$2
+  shift 2
+  zenpsd --roles=coordinator --control-listen=127.0.0.1:0 --coordinator-state-dir="$state" "$@" >"$scratch/out" 2>&1
+  is "$name: refused" $? 1
+  said "by name" "$pattern"
+}
+refused "another cluster's state" "of cluster 'zenps', and this coordinator of cluster 'other'" --coordinator-cluster=other
+cp "$state/journal" "$scratch/journal"
+printf 'X' | dd of="$state/journal" bs=1 seek=30 conv=notrunc 2>/dev/null
+refused "a damaged record" 'the record at byte 0 \(number 0\) is damaged'
+cp "$scratch/journal" "$state/journal"
+refused "a folder that cannot be made" 'cannot make the folder for the state' --coordinator-state-dir=/proc/none/state
+if unshare -m true 2>/dev/null; then
+  read_only() { # ARGUMENT...: where the folder is on a disk that takes no writes
+    unshare -m sh -c 'mount --bind "$0" "$0" && mount -o remount,ro,bind "$0" && exec "$@"' "$state" zenpsd "$@"
+  }
+  read_only --roles=coordinator --control-listen=127.0.0.1:0 --coordinator-state-dir="$state" >"$scratch/out" 2>&1
+  is "a folder that cannot be written to: refused" $? 1
+  said "by name" 'state/journal: cannot open it: Read-only file system'
+else
+  skip "a folder that cannot be written to" "this user cannot mount"
+fi
+printf '0123456789abcdef 12 {"what' >>"$state/journal"
+again
+ok "a torn tail is cut off" until_true logged c 'a torn tail of 26 bytes is cut off'
+ok "and everybody is back" until_true both
+
+# A disk that is full: nothing that could be forgotten is told, and the process ends. Here the limit is a file's size.
+small() (
+  trap '' XFSZ
+  ulimit -f 1
+  exec zenpsd --roles=coordinator --control-listen=127.0.0.1:0 --control-address-file="$scratch/small.address" \
+    --coordinator-state-dir="$scratch/small" --log-level=error
+)
+small 2>&1 | cat >"$scratch/out" &
+small=$!
+until_true test -s "$scratch/small.address"
+full=()
+for i in 0 1 2 3; do
+  zenpsd --roles=server --control-coordinator="$(cat "$scratch/small.address")" --server-name="full$i" --log-level=error \
+    >/dev/null 2>&1 &
+  full+=($!)
+done
+wait "$small"
+said "a full disk ends it, by name" 'small/journal: cannot write: File too large'
+kill "${full[@]}"
+kill -TERM "$c" "$s0" "$s1"
+wait "$c"
+done_testing
