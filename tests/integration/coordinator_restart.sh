@@ -100,6 +100,11 @@ ok "a job whose schemes are chosen" runs_on auto
 kill_coordinator
 again
 ok "goes on when the coordinator is back" runs_on auto
+kill -STOP "$c" # questions about the next steps' schemes are sent, and nobody reads them
+ok "waits while it is stopped" until_true eval '[ "$(grep -c "the coordinator is out of reach (closed here" "$scratch/auto.out")" -eq 3 ]'
+kill_coordinator
+again
+ok "and asks the next one again" runs_on auto
 ok "and ends well" ends_well auto
 
 # A rank that is killed while the coordinator is away is lost when its time is up; so is its job, by name.

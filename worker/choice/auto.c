@@ -225,3 +225,9 @@ void zps_automatic_learn(struct zps_automatic *automatic, const struct zps_plan_
   automatic->n_learned++;
   pthread_cond_broadcast(automatic->job.learned);
 }
+
+void zps_automatic_unheard(struct zps_automatic *automatic) {
+  zps_plan_follower_unasked(&automatic->follower);
+  automatic->n_learned++; /* that it is to look again */
+  pthread_cond_broadcast(automatic->job.learned);
+}

@@ -88,5 +88,7 @@ void zps_automatic_round_done(struct zps_automatic *automatic, const struct zps_
                               const zenps_request_stats_t *stats);
 /* Under the job's lock: the coordinator has said which schemes steps run as; `whole`: all that it ever said. */
 void zps_automatic_learn(struct zps_automatic *automatic, const struct zps_plan_run *runs, unsigned n, bool whole);
+/* Likewise: the coordinator may not have heard what it was asked; who waits for an answer asks again. */
+void zps_automatic_unheard(struct zps_automatic *automatic);
 
 #endif

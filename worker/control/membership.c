@@ -117,6 +117,7 @@ static zps_err_t on_resumed(void *ctx, const zps_json *result, const struct zps_
   if (!error) {
     const char *const memory = atomic_load(&membership->memory);
     if (memory) zps_membership_memory(membership, memory);
+    if (atomic_load(&membership->joined)) membership->handler.on_back(membership->handler.ctx);
     return ZPS_OK;
   }
   if (error->code != ZPS_ERR_STALE && error->code != ZPS_ERR_UNSUPPORTED) expelled(membership, error);
