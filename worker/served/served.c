@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "common/base/container.h"
+#include "common/base/text.h"
 
 /* ------------------------------------------------------------ life */
 
@@ -109,8 +110,9 @@ static void setup(struct zps_round *base) {
 static void remote_lost(struct zps_round *base, const struct zps_remote *lost, const char *why) {
   if (lost->is_rank) return;
   if (!zps_round_machine_over(base->machine) && zps_round_machine_needs(base->machine, lost->index)) {
-    snprintf(base->reason.text, sizeof base->reason.text, "server %" PRIu32 " (%s) is lost: %s", lost->index,
-             lost->name, why);
+    base->reason.text[0] = '\0';
+    zps_text_add(base->reason.text, sizeof base->reason.text, "server %" PRIu32 " (%s) is lost: %s", lost->index,
+                 lost->name, why);
   }
   zps_round_event(base, ZPS_MACHINE_SERVER_LOST, 0, lost->index, ZPS_OK);
 }

@@ -44,11 +44,12 @@ static zps_err_t map(struct scene *scene, uint32_t epoch, uint32_t lost0, uint32
 
 /* The ranks follow; those of both servers are this one's from here on. */
 static void follow(struct scene *scene, uint32_t epoch, bool has_all) {
+  /* From here on ranks drop what comes of the epoch before, so that they do not look at the tensor. */
+  for (uint32_t rank = 0; rank < RANKS; rank++) rig_epoch(scene->cluster.ranks[rank], epoch);
   for (uint32_t p = 0; has_all && p < PARTS; p++) {
     scene->tensor->owners[p] = 0;
     scene->tensor->sizes[p] = zps_partition_size(&scene->tensor->part, p);
   }
-  for (uint32_t rank = 0; rank < RANKS; rank++) rig_epoch(scene->cluster.ranks[rank], epoch);
 }
 
 static void replay(struct scene *scene, uint32_t epoch) {
