@@ -243,7 +243,7 @@ static zps_err_t tensor_make(struct zps_members *members, struct zps_member_job 
 static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *job, const struct zps_tensor_spec *spec,
                             const struct zps_layout *layout, uint32_t rank, struct zps_member_tensor **tensor_p,
                             struct zps_error *error) {
-  uint32_t *owners;
+  uint32_t *owners = NULL;
   const zps_err_t err = tensor_make(members, job, spec, rank, tensor_p, &owners, error);
   if (err) return err;
   (*tensor_p)->spec.tensor = job->next_tensor++;
@@ -257,7 +257,7 @@ static zps_err_t tensor_add(struct zps_members *members, struct zps_member_job *
 zps_err_t zps_members_tensor_append(struct zps_members *members, struct zps_member_job *job,
                                     const struct zps_tensor_spec *spec, uint32_t first_rank,
                                     struct zps_member_tensor **tensor_p) {
-  uint32_t *owners;
+  uint32_t *owners = NULL;
   if (job->n_tensors && job->tensors[job->n_tensors - 1]->spec.tensor >= spec->tensor) return ZPS_ERR_PROTOCOL;
   const zps_err_t err = tensor_make(members, job, spec, first_rank, tensor_p, &owners, NULL);
   if (err) return err;
