@@ -2,8 +2,10 @@
 import json
 import os
 import signal
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "cluster"))
@@ -11,6 +13,12 @@ from labbench.lab import Failure, Lab  # noqa: E402
 from labbench.zenps import environment, program  # noqa: E402
 
 WORLD, N_SERVERS, PORT = 4, 3, 7077
+# Takes all down when this process is killed outright: then its end of the pipe is closed, and it has not said that all is over. More than
+# once, since what makes the lab may still be at it.
+GUARD = """read -r line && [ "$line" = over ] && exit
+for i in 1 2 3 4 5; do "$0" down; sleep 1; done
+rm -rf "$1"
+"""
 ABSENT = "02:00:00:00:ff:ff"  # nobody has this address
 
 
@@ -39,11 +47,11 @@ class Cluster:
         self.servers, self.ranks, self.later, self.n_started = {}, [], [], 0  # servers by host; later: (time, what to do)
 
     def __enter__(self):
-        self.lab.__enter__()
+        self.folder = tempfile.tempdir = tempfile.mkdtemp(prefix="zenps-chaos.")  # the lab's scratch folder is in it
+        self.guard = subprocess.Popen(["sh", "-c", GUARD, self.lab.script, self.folder], stdin=subprocess.PIPE, env={**self.lab.env, "LAB_OWNER": ""},
+                                      start_new_session=True)
         try:
-            # Takes all down when this process is killed outright: then its end of the pipe is closed.
-            self.guard = subprocess.Popen(["sh", "-c", 'cat >/dev/null; "$0" down; rm -rf "$1"', self.lab.script, self.lab.scratch],
-                                          stdin=subprocess.PIPE, env={**self.lab.env, "LAB_OWNER": ""}, start_new_session=True)
+            self.lab.__enter__()
             self.start_coordinator()
             for i in range(N_SERVERS):
                 self.start_server(WORLD + i)
@@ -53,9 +61,14 @@ class Cluster:
         return self
 
     def __exit__(self, *_):
-        self.lab.__exit__()
-        self.guard.stdin.close()
-        self.guard.wait()
+        try:
+            self.lab.__exit__()
+            self.guard.stdin.write(b"over\n")
+        finally:
+            self.guard.stdin.close()
+            self.guard.wait()
+            tempfile.tempdir = None
+            shutil.rmtree(self.folder, ignore_errors=True)
 
     # ---------------------------------------------------------------- processes
 
