@@ -8,7 +8,7 @@ from .leftovers import measure, settle
 N_QUIET_STEPS = 40  # of the jobs ahead of the faults and behind them
 PATIENCE_S = 60  # the longest that a fault waits for a target, or a job for its servers
 FAILURES_MAX = 5
-AFTER_S = 1.0  # in which a fault that is over, or whose target was taken for lost, may still hold steps up
+AFTER_S = 1.0  # in which a fault that is over may still hold steps up
 
 
 class Stuck(Exception):
@@ -171,7 +171,6 @@ class Driver:
 
     def close(self, fault):
         fault.ended_us = now_us()
-        after_us = int(1e6 * AFTER_S)
-        lost_us = min(fault.ended_us, fault.began_us + int(1e6 * self.dead_s))
-        fault.windows = [(fault.began_us, lost_us + after_us), (fault.ended_us, fault.ended_us + after_us)]
+        # What was sent while a link was down is sent again after up to as long once more.
+        fault.windows = [(fault.began_us, 2 * fault.ended_us - fault.began_us + int(1e6 * AFTER_S))]
         self.over.append(fault)
