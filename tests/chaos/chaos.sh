@@ -21,6 +21,8 @@ ok "$faults faults of seed $seed: no hang, no wrong sum, no lost step, no error,
 cat "$scratch/out" | sed 's/^/# /'
 said "the table has all" "^\| all, also together \| $faults \|"
 
+ok "a coordinator that starts again: the same" \
+  timeout 200 "${run[@]}" --faults 5 --seed "$seed" --kinds coordinator-restart --gap 0.6
 ok "a rank that is killed is told" test "$(timeout 120 "${run[@]}" --faults 1 --kinds rank-kill --json >"$scratch/killed" 2>/dev/null; echo $?)" = 1
 cp "$scratch/killed" "$scratch/out"
 said "as errors of the others" '"errors": \["job2, rank [0-3]: error [0-9]+ -15 '

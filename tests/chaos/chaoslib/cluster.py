@@ -78,7 +78,8 @@ class Cluster:
             os.unlink(listening)
         process = self.lab.spawn(self.host, [program(self.build, "zenpsd"), "--roles=coordinator", f"--control-listen={self.address}",
                                              f"--control-socket={self.socket}", f"--control-address-file={listening}",
-                                             f"--coordinator-min-servers={N_SERVERS}", *self.options], self.next_name("coordinator"), self.env)
+                                             f"--coordinator-min-servers={N_SERVERS}",
+                                             f"--coordinator-state-dir={self.lab.scratch}/state", *self.options], self.next_name("coordinator"), self.env)
         self.coordinator = Member("coordinator", "the coordinator", self.host, process)
         deadline = time.monotonic() + 20
         while not os.path.exists(listening):

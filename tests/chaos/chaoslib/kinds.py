@@ -106,7 +106,8 @@ TABLE = [
     Kind("rank-link", "rank", (SHORT,), _cut, _mend),
     Kind("coordinator-stop", "coordinator", (SHORT,), _stop, _go_on, weight=1),
     Kind("coordinator-link", "coordinator", (SHORT,), _cut, _mend, weight=1),
-    Kind("coordinator-restart", "coordinator", (LONG,), _kill, default=False, why_not="a coordinator that starts anew knows no job"),
+    Kind("coordinator-restart", "coordinator", (LONG,), _kill, default=False,
+         why_not="ranks give a server up that is lost meanwhile before the coordinator does"),
     Kind("rank-kill", "rank", (LONG,), _kill, default=False, why_not="a job ends with any of its ranks"),
 ]
 NAMES = [kind.name for kind in TABLE]
