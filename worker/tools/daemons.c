@@ -156,6 +156,19 @@ zps_err_t zps_daemons_check(struct zps_daemons *daemons, struct zps_error *error
   return ZPS_OK;
 }
 
+zps_err_t zps_daemons_await(struct zps_daemons *daemons, struct zps_error *error) {
+  struct zps_fate fate;
+  const uint64_t deadline_ns = zps_clock_ns() + ZPS_NS_PER_S;
+  zps_err_t err = zps_daemons_check(daemons, error);
+  if (err || !daemons) return err;
+  zps_fate_ask(daemons->address, &fate);
+  while (fate.has_failed && !err && zps_clock_ns() < deadline_ns) {
+    zps_launch_pump(daemons->launch, 10);
+    err = zps_daemons_check(daemons, error);
+  }
+  return err;
+}
+
 /* ------------------------------------------------------------ the beginning and the end */
 
 static bool read_address(struct zps_daemons *daemons) {

@@ -34,6 +34,9 @@ zps_err_t zps_daemons_start(struct zps_launch *launch, const struct zps_daemons_
 const char *zps_daemons_address(const struct zps_daemons *daemons); /* of the coordinator */
 /* To be called after zps_launch_pump(). Not ZPS_OK: a daemon has ended, and the run cannot go on. NULL is allowed. */
 zps_err_t zps_daemons_check(struct zps_daemons *daemons, struct zps_error *error) ZPS_MUSTCHECK;
+/* The same when a rank has failed, and none runs any more: ranks may hear of a server's end ahead of this process, so
+ * where one has failed the job, its end is waited for, a second at most. */
+zps_err_t zps_daemons_await(struct zps_daemons *daemons, struct zps_error *error) ZPS_MUSTCHECK;
 /* When they have ended. NULL is allowed. */
 void zps_daemons_destroy(struct zps_daemons *daemons);
 

@@ -224,6 +224,10 @@ static void linger(struct run *run) {
   }
 }
 
+static void say_lost(zps_err_t code, const struct zps_error *error) {
+  fprintf(stderr, "zenpsrun: %s: %s\n", zps_err_name(code), error->text);
+}
+
 /* Waits until every rank has ended, a rank or a daemon has failed, or a signal asks for a stop; then stops what is
  * left. */
 static int supervise(struct run *run) {
@@ -236,7 +240,7 @@ static int supervise(struct run *run) {
     lost = zps_daemons_check(run->daemons, &error);
   }
   if (!failed) failed = zps_launch_first_failure(run->launch, ZPS_CHILD_RANK);
-  if (lost != ZPS_OK) fprintf(stderr, "zenpsrun: %s: %s\n", zps_err_name(lost), error.text);
+  if (lost != ZPS_OK) say_lost(lost, &error);
   if (lost != ZPS_OK && !failed) {
     /* The ranks learn of it themselves, with a better error than ours. */
     zps_launch_stop(run->launch, ZPS_CHILD_RANK, (unsigned)run->options->grace_ms);
@@ -249,6 +253,7 @@ static int supervise(struct run *run) {
   }
   if (failed) {
     char end[80];
+    if (lost == ZPS_OK && (lost = zps_daemons_await(run->daemons, &error)) != ZPS_OK) say_lost(lost, &error);
     failed = zps_launch_first_failure(run->launch, ZPS_CHILD_RANK); /* more ends are known now */
     fprintf(stderr, "zenpsrun: rank %u (pid %d) %s\n", failed->number, (int)failed->pid,
             zps_child_end_text(failed, end, sizeof end));
