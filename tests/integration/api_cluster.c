@@ -66,7 +66,7 @@ static void wait_for_address(struct cluster *cluster, const char *file) {
   }
 }
 
-void cluster_start(struct cluster *cluster, unsigned n_servers) {
+static void coordinator_start(struct cluster *cluster, const char *roles, unsigned n_servers) {
   static unsigned count;
   char file[600], min[16];
   memset(cluster, 0, sizeof *cluster);
@@ -74,11 +74,19 @@ void cluster_start(struct cluster *cluster, unsigned n_servers) {
            (int)getpid(), count++);
   snprintf(min, sizeof min, "%u", n_servers);
   unlink(file);
-  cluster->n_servers = n_servers;
   cluster->coordinator =
-      daemon_start((const char *const[]){"zenpsd", "--roles", "coordinator", "--control-listen", "127.0.0.1:0",
+      daemon_start((const char *const[]){"zenpsd", "--roles", roles, "--control-listen", "127.0.0.1:0",
                                          "--control-address-file", file, "--coordinator-min-servers", min, NULL});
   wait_for_address(cluster, file);
+}
+
+void cluster_start_one(struct cluster *cluster) {
+  coordinator_start(cluster, "server,coordinator", 1);
+}
+
+void cluster_start(struct cluster *cluster, unsigned n_servers) {
+  coordinator_start(cluster, "coordinator", n_servers);
+  cluster->n_servers = n_servers;
   for (unsigned i = 0; i < n_servers; i++) {
     char name[16];
     snprintf(name, sizeof name, "s%u", i);

@@ -10,6 +10,7 @@ int main(int argc, char **argv) {
       {api_request_tests, &n_api_request_tests},
       {api_failure_tests, &n_api_failure_tests},
       {api_death_tests, &n_api_death_tests},
+      {api_stuck_tests, &n_api_stuck_tests},
       {api_loss_tests, &n_api_loss_tests},
       {api_unseen_tests, &n_api_unseen_tests},
       {api_recovery_tests, &n_api_recovery_tests},
