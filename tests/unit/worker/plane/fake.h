@@ -22,7 +22,7 @@
 
 enum { FAKE_WAIT_S = 30 };
 
-/* A frame that came, with its bytes. */
+/* A frame that came, with its bytes. One of another epoch than the fake's link lives in is dropped. */
 struct fake_frame {
   struct fake_frame *next;
   struct zps_frame frame;

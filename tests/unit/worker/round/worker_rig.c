@@ -30,7 +30,12 @@ static void released(struct zps_round *round) {
   atomic_store(&((struct rig_request *)round->request)->released, true);
 }
 
+static void kept(struct zps_round *round) {
+  atomic_store(&((struct rig_request *)round->request)->kept, true);
+}
+
 static const struct zps_round_owner owner = {.over = over, .wake = wake, .released = released};
+static const struct zps_round_owner keeper = {.over = over, .wake = wake, .released = released, .kept = kept};
 
 /* ------------------------------------------------------------ life */
 
@@ -118,7 +123,7 @@ void rig_close(struct worker_rig *rig) {
 zps_err_t rig_begin(struct worker_rig *rig, struct rig_request *request, struct zps_round_tensor *tensor, uint64_t step,
                     uint64_t timeout_ms, const zenps_grad_t *in) {
   if (!request->round) {
-    const zps_err_t err = zps_round_create(tensor, &owner, &request->round);
+    const zps_err_t err = zps_round_create(tensor, rig->keeps ? &keeper : &owner, &request->round);
     if (err != ZPS_OK) return err;
     request->next = rig->requests;
     rig->requests = request;
@@ -130,6 +135,7 @@ zps_err_t rig_begin(struct worker_rig *rig, struct rig_request *request, struct 
   request->error = (zenps_error_t){0};
   atomic_store(&request->over, false);
   atomic_store(&request->released, false);
+  atomic_store(&request->kept, false);
   zps_round_setup(request->round, &(struct zps_round_start){.request = request,
                                                             .step = step,
                                                             .timeout_ms = timeout_ms,

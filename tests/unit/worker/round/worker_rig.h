@@ -23,8 +23,8 @@ struct rig_request {
   zenps_grad_t out;
   uint32_t sent[RIG_PARTS_MAX], in_union[RIG_PARTS_MAX];
   /* Told by the engine's thread: */
-  atomic_bool over, released;
-  unsigned n_over, number; /* number: how many were over before it */
+  atomic_bool over, released, kept; /* kept: in case a server is lost, where the rig's rounds are */
+  unsigned n_over, number;          /* number: how many were over before it */
   bool serving;
   zenps_error_t error;
   zenps_request_stats_t stats;
@@ -43,6 +43,7 @@ struct worker_rig {
   struct zps_rounds rounds;
   struct fake servers[RIG_FAKES_MAX], ranks[RIG_FAKES_MAX]; /* ranks: but for the worker's own */
   uint32_t n_servers, rank, world;
+  bool keeps;               /* rounds that went well, as the API does */
   pthread_mutex_t lock;     /* a round is not canceled when it is over */
   unsigned n_over, n_woken; /* the engine thread's */
   struct rig_request *requests;

@@ -254,6 +254,13 @@ static void on_frame(struct fake *fake, struct fake_frame *frame) {
         server->n_came = 0;
       }
       break;
+    case ZPS_FRAME_GIVE:
+      if (!server->takes_gifts) {
+        fake_keep(fake, frame);
+        return;
+      }
+      take_push(fake, &frame->frame.u.round);
+      break;
     case ZPS_FRAME_ABORT:
       if (server->answers) {
         server->n_came = 0;

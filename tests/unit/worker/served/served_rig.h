@@ -23,12 +23,13 @@ struct served_config {
 /* The things that a server does with a round by itself. */
 struct served_server {
   struct served_rig *rig;
-  bool answers;    /* with all sums, when all of its partitions have come; to an ABORT with one of its own */
-  bool reads_only; /* sums are for the worker to read, also small ones */
-  bool joins;      /* small sums travel joined */
-  uint64_t n_rows; /* that came with the step at hand, */
-  uint64_t step;   /* which is: */
-  uint32_t n_came; /* partitions of it */
+  bool answers;     /* with all sums, when all of its partitions have come; to an ABORT with one of its own */
+  bool reads_only;  /* sums are for the worker to read, also small ones */
+  bool joins;       /* small sums travel joined */
+  bool takes_gifts; /* as it does pushes */
+  uint64_t n_rows;  /* that came with the step at hand, */
+  uint64_t step;    /* which is: */
+  uint32_t n_came;  /* partitions of it */
 };
 
 struct served_rig {

@@ -1,0 +1,256 @@
+/* A server is lost: rounds under way go on with the others, and those that are over give their pushes again. */
+#include "worker/round/replay.h"
+
+#include "proto/control_map.h"
+#include "tests/unit/worker/served/served_rig.h"
+
+#include "tests/support/logs.h"
+
+enum { PARTS = 4, EPOCH = 2 };
+
+static struct served_rig rig;
+static uint32_t owners_before[PARTS];
+
+/* The word to the coordinator. */
+static struct {
+  atomic_uint n;
+  uint32_t epoch, n_steps;
+  uint64_t step; /* the first one */
+} said;
+
+static void mapped(void *ctx, const struct zps_job_steps *steps) {
+  (void)ctx;
+  said.epoch = steps->epoch;
+  said.n_steps = steps->n_tensors > 0 ? steps->tensors[0].n_steps : 0;
+  said.step = said.n_steps > 0 ? steps->tensors[0].steps[0] : 0;
+  atomic_fetch_add(&said.n, 1);
+}
+
+static struct zps_round_tensor *tensor_of(void *ctx, uint32_t tensor) {
+  (void)ctx;
+  return tensor == rig.tensor.id ? &rig.tensor : NULL;
+}
+
+/* Pushes lie in registered memory, of which so much may be kept. */
+static void open_rig(uint64_t limit_bytes) {
+  logs_allow(ZPS_LOG_WARN, "server 1 (ps-1) is lost: the coordinator says so");
+  served_open(&rig, &(struct served_config){.worker.n_servers = 2, .rows = 30000, .n_parts = PARTS});
+  served_draw(&rig, 2);
+  memcpy(owners_before, rig.owners, sizeof owners_before);
+  rig.tensor.owners = owners_before;
+  rig.worker.keeps = true;
+  memset(&said, 0, sizeof said);
+  zps_replay_init(&rig.worker.rounds, limit_bytes, 0);
+  rig.worker.rounds.replay.mapped = mapped;
+  rig.worker.rounds.tensor_of = tensor_of;
+}
+
+static void map_run(void *ctx) {
+  uint32_t lost[] = {1};
+  const struct zps_job_map map = {.job_id = RIG_JOB, .epoch = EPOCH, .n_lost = 1, .lost = lost};
+  (void)ctx;
+  zps_replay_map(&rig.worker.rounds, &map);
+}
+
+/* Server 1 is lost, and server 0 has heard of it. */
+static void map(void) {
+  for (uint32_t p = 0; p < PARTS; p++) rig.owners[p] = 0;
+  rig.tensor.owners = rig.owners;
+  rig.servers[0].n_came = 0;
+  zps_link_set_epoch(rig.worker.servers[0].link, EPOCH);
+  rig_do(&rig.worker, map_run, NULL);
+}
+
+static void expect_said(unsigned n, uint32_t n_steps, uint64_t step) {
+  UNTIL(atomic_load(&said.n) == n);
+  assert_int_equal(said.epoch, EPOCH);
+  assert_int_equal(said.n_steps, n_steps);
+  assert_int_equal(said.step, step);
+}
+
+static void steps_run(void *ctx) {
+  zps_replay_steps(&rig.worker.rounds, ctx);
+}
+
+/* Some rank has not finished the step; 0: all have all. */
+static void play_again(uint64_t step) {
+  struct zps_job_steps steps = {.job_id = RIG_JOB, .epoch = EPOCH};
+  if (step > 0) assert_int_equal(zps_job_steps_add(&steps, 5, step), ZPS_OK);
+  rig_do(&rig.worker, steps_run, &steps);
+  zps_job_steps_fini(&steps);
+}
+
+static int begin_test(void **state) {
+  (void)state;
+  logs_start();
+  return 0;
+}
+
+static int end_test(void **state) {
+  (void)state;
+  served_close(&rig);
+  logs_finish();
+  return 0;
+}
+
+static void begin_pushed(uint64_t step) {
+  served_begin(&rig, &rig.request, step, RIG_TIMEOUT_MS);
+  for (uint32_t s = 0; s < 2; s++) served_take(&rig, s, step);
+}
+
+/* Step 1 is over here, and its push kept if there is room. */
+static void end_step(void) {
+  begin_pushed(1);
+  for (uint32_t s = 0; s < 2; s++) served_answer(&rig, s, 1);
+  rig_expect_ok(&rig.request);
+  for (uint32_t s = 0; s < 2; s++) fake_expect(&rig.worker.servers[s], ZPS_FRAME_DONE, 5, 1);
+}
+
+/* Server 0 gets all partitions of the step as a gift, with the rows of the gradient; then it says that it has them, and
+ * hears that nothing more is wanted. */
+static void expect_given(uint64_t step) {
+  struct fake *server = &rig.worker.servers[0];
+  struct zps_frame taken = {.header.type = ZPS_FRAME_TAKEN, .u.done = {.tensor = 5, .step = step}};
+  UNTIL(rig.servers[0].step == step && rig.servers[0].n_came == PARTS);
+  for (uint64_t i = 0; i < rig.tensor.part.rows * SERVED_WIDTH; i++) assert_true(rig.sum[i] == rig.in[i]);
+  assert_false(fake_has(server, ZPS_FRAME_DONE, 5, step));
+  fake_send(server, &taken);
+  fake_expect(server, ZPS_FRAME_DONE, 5, step);
+}
+
+/* ------------------------------------------------------------ under way */
+
+/* One server's sums are here, another's are not. */
+static void lost_under_way(void **state) {
+  (void)state;
+  for (uint32_t answered = 0; answered < 3; answered++) { /* 2: no server's */
+    if (answered > 0) served_close(&rig);
+    open_rig(1 << 20);
+    begin_pushed(1);
+    if (answered < 2) served_answer(&rig, answered, 1);
+    map();
+    expect_said(1, 1, 1);
+    assert_int_equal(rig.servers[0].n_came, 0); /* nothing is sent before all ranks know */
+    play_again(1);
+    served_take(&rig, 0, 1);
+    assert_false(atomic_load(&rig.request.over));
+    served_answer(&rig, 0, 1);
+    rig_expect_ok(&rig.request);
+    served_check(&rig);
+    fake_expect(&rig.worker.servers[0], ZPS_FRAME_DONE, 5, 1);
+  }
+}
+
+/* The coordinator asks again, since the answer was lost with its connection. */
+static void asked_twice(void **state) {
+  (void)state;
+  open_rig(1 << 20);
+  begin_pushed(1);
+  map();
+  expect_said(1, 1, 1);
+  rig_do(&rig.worker, map_run, NULL);
+  expect_said(2, 1, 1);
+  play_again(1);
+  served_take(&rig, 0, 1);
+  play_again(1); /* it was told already */
+  rig_do(&rig.worker, map_run, NULL);
+  served_answer(&rig, 0, 1);
+  rig_expect_ok(&rig.request);
+  served_check(&rig);
+  assert_int_equal(atomic_load(&said.n), 2);
+}
+
+/* ------------------------------------------------------------ over */
+
+static void given_again(void **state) {
+  (void)state;
+  open_rig(1 << 20);
+  end_step();
+  UNTIL(atomic_load(&rig.request.kept));
+  map();
+  expect_said(1, 0, 0);
+  rig.servers[0].takes_gifts = true;
+  play_again(1);
+  expect_given(1);
+  assert_false(atomic_load(&rig.request.released)); /* another server may be lost */
+}
+
+/* All ranks have the sum, so nothing is given. */
+static void nobody_lacks_it(void **state) {
+  (void)state;
+  struct rig_request next = {0};
+  open_rig(1 << 20);
+  end_step();
+  UNTIL(atomic_load(&rig.request.kept));
+  map();
+  expect_said(1, 0, 0);
+  play_again(0);
+  served_begin(&rig, &next, 2, RIG_TIMEOUT_MS);
+  served_take(&rig, 0, 2);
+  assert_false(fake_has(&rig.worker.servers[0], ZPS_FRAME_GIVE, 5, 1));
+  served_answer(&rig, 0, 2);
+  rig_expect_ok(&next);
+  served_check(&rig);
+  UNTIL(atomic_load(&next.kept));
+  served_close(&rig); /* before `next` goes */
+}
+
+/* Its push was too large to be kept: the ranks that lack the sum need not wait for it. */
+static void let_go(void **state) {
+  (void)state;
+  open_rig(1000);
+  end_step();
+  rig_expect_released(&rig.request);
+  map();
+  expect_said(1, 0, 0);
+  play_again(1);
+  fake_expect_abort(&rig.worker.servers[0], 5, 1, ZPS_ERR_SERVER_LOST,
+                    "keeps its push of this step no longer, which it had finished");
+}
+
+static void look_landed(void *ctx) {
+  const struct zps_round *round = rig.request.round;
+  const struct zps_served_part *parts = ((const struct zps_served_round *)round)->parts;
+  bool *has_landed = ctx;
+  *has_landed = round->n_reads == 0;
+  for (uint32_t p = 0; p < PARTS; p++) *has_landed &= parts[p].told;
+}
+
+/* All sums are here, and wait for a thread. */
+static bool has_landed(void) {
+  bool landed = false;
+  rig_do(&rig.worker, look_landed, &landed);
+  return landed;
+}
+
+/* The round ends while nothing may be sent. It is said to be under way, and so it is played again. */
+static void ends_meanwhile(void **state) {
+  (void)state;
+  struct rig_block blocks[2];
+  open_rig(1 << 20);
+  begin_pushed(1);
+  for (unsigned i = 0; i < 2; i++) rig_block(&blocks[i], rig.worker.plane.pool);
+  for (uint32_t s = 0; s < 2; s++) served_answer(&rig, s, 1);
+  UNTIL(has_landed());
+  for (uint32_t s = 0; s < 2; s++) fake_expect(&rig.worker.servers[s], ZPS_FRAME_DONE, 5, 1);
+  map();
+  expect_said(1, 1, 1);
+  for (unsigned i = 0; i < 2; i++) rig_unblock(&blocks[i]);
+  rig_expect_ok(&rig.request);
+  served_check(&rig);
+  rig.servers[0].takes_gifts = true;
+  play_again(1);
+  expect_given(1);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test_setup_teardown(lost_under_way, begin_test, end_test),
+      cmocka_unit_test_setup_teardown(asked_twice, begin_test, end_test),
+      cmocka_unit_test_setup_teardown(given_again, begin_test, end_test),
+      cmocka_unit_test_setup_teardown(nobody_lacks_it, begin_test, end_test),
+      cmocka_unit_test_setup_teardown(let_go, begin_test, end_test),
+      cmocka_unit_test_setup_teardown(ends_meanwhile, begin_test, end_test),
+  };
+  return cmocka_run_group_tests_name("served replay", tests, NULL, NULL);
+}
