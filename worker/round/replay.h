@@ -33,8 +33,9 @@ struct zps_rounds;
 
 /* Kept pushes, of all tensors of a job, at most. */
 #define ZPS_REPLAY_BYTES_DEFAULT (256ull << 20)
-/* How long the fabric's loss of a server waits for the coordinator's word. */
-#define ZPS_REPLAY_GRACE_NS (10 * ZPS_NS_PER_S)
+/* How long the fabric's loss of a server waits for the coordinator's word: longer than a coordinator that has started
+ * again waits for its servers (coordinator.restart_grace). */
+#define ZPS_REPLAY_GRACE_NS (40 * ZPS_NS_PER_S)
 
 struct zps_replay {
   uint32_t epoch;    /* of the last map; 0: none has come */

@@ -1,4 +1,5 @@
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
@@ -208,12 +209,28 @@ void zps_served_taken(struct zps_served_round *round, uint32_t server, const str
 
 /* ------------------------------------------------------------ reads */
 
+/* The buffer comes back with the release. Memory of a device is the round's, which waits for it. */
+static void leave_behind(struct zps_served_round *round, struct zps_served_fetch *fetch) {
+  struct zps_served_part *part = fetch->part;
+  if (round->device_pull.is_direct) return;
+  fetch->buf = part->pull_buf;
+  fetch->memory = &round->base.plane->memory;
+  round->base.held.pull -= fetch->buf.cap;
+  part->pull_buf = (struct zps_buf){0};
+  part->sum = NULL;
+  part->fetch = NULL;
+  fetch->part = NULL;
+  round->base.n_reads--;
+}
+
 static void read_done(struct zps_bulk_read *read, zps_err_t code) {
-  struct zps_served_part *part = zps_container_of(read, struct zps_served_part, read);
+  struct zps_served_fetch *fetch = zps_container_of(read, struct zps_served_fetch, read);
+  struct zps_served_part *part = fetch->part;
   struct zps_served_round *round = zps_served_of(part->task.round);
   const uint32_t server = round->base.owners[part->task.arg];
   zps_round_touch(&round->base);
-  if (code == ZPS_ERR_PEER_LOST) { /* the buffer comes back with the release */
+  if (code == ZPS_ERR_PEER_LOST) {
+    leave_behind(round, fetch);
     zps_plane_lose(&round->base.plane->servers[server], "reading a sum from it failed");
     return;
   }
@@ -230,22 +247,32 @@ static void read_done(struct zps_bulk_read *read, zps_err_t code) {
 }
 
 static void read_release(struct zps_bulk_read *read) {
-  struct zps_served_part *part = zps_container_of(read, struct zps_served_part, read);
-  part->task.round->n_reads--;
-  zps_round_touch(part->task.round);
+  struct zps_served_fetch *fetch = zps_container_of(read, struct zps_served_fetch, read);
+  if (fetch->part) {
+    fetch->part->task.round->n_reads--;
+    zps_round_touch(fetch->part->task.round);
+    return;
+  }
+  struct zps_plane_held held = {.pull = fetch->buf.cap};
+  zps_plane_memory_put(fetch->memory, ZPS_LINE_PULL, &held, &fetch->buf);
+  free(fetch);
 }
 
-static void start_read(struct zps_served_part *part, const struct zps_net_mem *mem) {
+static zps_err_t start_read(struct zps_served_part *part, const struct zps_net_mem *mem) {
   struct zps_served_round *round = zps_served_of(part->task.round);
-  part->read = (struct zps_bulk_read){.local = part->sum,
-                                      .mem = mem,
-                                      .len = part->result.len_bytes,
-                                      .addr = part->result.addr,
-                                      .key = part->result.key,
-                                      .done = read_done,
-                                      .release = read_release};
+  if (!part->fetch) part->fetch = malloc(sizeof *part->fetch);
+  if (!part->fetch) return ZPS_ERR_NOMEM;
+  *part->fetch = (struct zps_served_fetch){.part = part,
+                                           .read = {.local = part->sum,
+                                                    .mem = mem,
+                                                    .len = part->result.len_bytes,
+                                                    .addr = part->result.addr,
+                                                    .key = part->result.key,
+                                                    .done = read_done,
+                                                    .release = read_release}};
   round->base.n_reads++;
-  zps_bulk_start(round->base.plane->servers[round->base.owners[part->task.arg]].bulk, &part->read);
+  zps_bulk_start(round->base.plane->servers[round->base.owners[part->task.arg]].bulk, &part->fetch->read);
+  return ZPS_OK;
 }
 
 /* Takes a buffer for the sum and starts to read it. */
@@ -258,16 +285,14 @@ static zps_err_t take(struct zps_plane_wait *wait) {
   if (round->device_pull.is_direct) {
     const struct zps_net_mem *mem;
     const zps_err_t err = zps_device_pull_room(part, zps_engine_net(plane->engine), &mem);
-    if (err == ZPS_OK) start_read(part, mem);
-    return err;
+    return err == ZPS_OK ? start_read(part, mem) : err;
   }
   const bool is_idle = round->base.n_reads == 0 && round->base.n_tasks == 0;
   const zps_err_t err = zps_plane_memory_get(&plane->memory, ZPS_LINE_PULL, &round->base.held, is_idle,
                                              part->result.len_bytes, &part->pull_buf);
   if (err != ZPS_OK) return err;
   part->sum = part->pull_buf.data;
-  start_read(part, part->pull_buf.mem);
-  return ZPS_OK;
+  return start_read(part, part->pull_buf.mem);
 }
 
 static void refused(struct zps_plane_wait *wait, zps_err_t err, const char *text) {

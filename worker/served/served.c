@@ -17,6 +17,7 @@ static void destroy(struct zps_round *base) {
   zps_encoder_destroy(round->encoder);
   zps_blocks_fini(&round->blocks);
   free(round->scans);
+  for (uint32_t p = 0; round->parts && p < base->tensor->part.n_parts; p++) free(round->parts[p].fetch);
   free(round->parts);
   free(round->servers);
   free(round->views);

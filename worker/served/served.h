@@ -29,6 +29,15 @@
 extern const struct zps_round_ops zps_served_ops;
 extern const struct zps_round_machine_ops zps_served_machine;
 
+/* A sum that is read. When the server is lost meanwhile, the fabric may hold the buffer for as long as the server is
+ * silent: it stays behind with this, and the round goes on without. */
+struct zps_served_fetch {
+  struct zps_bulk_read read;
+  struct zps_served_part *part; /* NULL: it was left behind, with */
+  struct zps_buf buf;           /* that came from */
+  struct zps_plane_memory *memory;
+};
+
 struct zps_served_part {
   struct zps_round_task task; /* write, later decode */
   uint32_t m;                 /* rows of the partition */
@@ -51,7 +60,7 @@ struct zps_served_part {
   struct zps_buf pull_buf;
   struct zps_plane_wait wait; /* for pull_buf */
   struct zps_served_part *next_held_back;
-  struct zps_bulk_read read;
+  struct zps_served_fetch *fetch; /* made with the first read, and kept from round to round */
 };
 
 /* One step of scanning the gradient, and what of its partitions travels inside frames. */
