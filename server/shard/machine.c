@@ -183,6 +183,14 @@ static void expire(struct zps_shard_machine *machine, struct zps_shard_machine_a
   zps_text_add(abort->text, sizeof abort->text,
                "the deadline passed with %" PRIu64 " of %" PRIu64 " contributions read and %u of %u partitions summed",
                machine->n_here, (uint64_t)machine->n_needed * machine->n_parts, machine->n_reduced, machine->n_parts);
+  uint32_t n_unread = 0; /* ranks that have announced theirs, and may be stopped, or cut off, since */
+  for (uint32_t rank = 0; rank < machine->world; rank++) {
+    if (machine->rank_here[rank] == machine->n_parts || (machine->ranks[rank] & RANK_IDLE)) continue;
+    name_rank(abort, rank);
+    if (n_unread++ < NAMED_MAX)
+      zps_text_add(abort->text, sizeof abort->text, "%s %u", n_unread > 1 ? "," : "; not all are read of rank", rank);
+  }
+  if (n_unread > NAMED_MAX) zps_text_add(abort->text, sizeof abort->text, " and %u more", n_unread - NAMED_MAX);
 }
 
 static void take_contribution(struct zps_shard_machine *machine, uint32_t part, uint32_t rank,

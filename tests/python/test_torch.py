@@ -51,8 +51,8 @@ def test_a_rank_dies_in_backward(how):
 
 def test_a_rank_stops_in_backward():
     status, output = errors(3, "stop")
-    for rank in (0, 2):
-        assert said(output, rank).startswith("MissingRanks [1] after "), output
+    for rank in (0, 2):  # it may have announced a gradient that nobody can read any more
+        assert re.match(r"(MissingRanks|RoundTimeout) \[1\] after ", said(output, rank)), output
     assert status == 7, output
 
 

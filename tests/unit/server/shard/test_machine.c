@@ -140,16 +140,21 @@ static void test_deadline_with_thousands_missing(void **state) {
 static void test_deadline_while_reading_is_a_timeout(void **state) {
   (void)state;
   struct scene scene;
-  scene_open(&scene, 1, 2);
-  scene_push(&scene, 0, 0, 100);
-  zps_shard_machine_step(scene.machine,
-                         &(struct zps_shard_machine_event){.type = ZPS_SHARD_ANNOUNCED, .part = 1, .deadline_ns = 100},
-                         &scene.actions);
+  scene_open(&scene, 2, 2);
+  for (uint32_t part = 0; part < 2; part++) scene_push(&scene, 0, part, 100);
+  scene_push(&scene, 1, 0, 100);
+  zps_shard_machine_step(
+      scene.machine,
+      &(struct zps_shard_machine_event){.type = ZPS_SHARD_ANNOUNCED, .rank = 1, .part = 1, .deadline_ns = 100},
+      &scene.actions);
   assert_int_equal(scene.actions.list[0].type, ZPS_SHARD_READ);
   scene_tick(&scene, 100);
   assert_int_equal(scene.actions.abort.code, ZPS_ERR_TIMEOUT);
-  assert_non_null(strstr(scene.actions.abort.text, "1 of 2 contributions read and 0 of 2 partitions summed"));
-  assert_int_equal(scene.actions.abort.n_ranks, 0);
+  assert_non_null(strstr(scene.actions.abort.text,
+                         "3 of 4 contributions read and 0 of 2 partitions summed; not all are "
+                         "read of rank 1"));
+  assert_int_equal(scene.actions.abort.n_ranks, 1);
+  assert_int_equal(scene.actions.abort.ranks[0], 1);
   zps_shard_machine_destroy(scene.machine);
 }
 
