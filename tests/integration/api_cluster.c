@@ -95,6 +95,20 @@ void cluster_start(struct cluster *cluster, unsigned n_servers) {
   }
 }
 
+void cluster_start_with(struct cluster *cluster, unsigned n_servers, const char *const *settings) {
+  char name[64];
+  for (const char *const *at = settings; *at; at++) {
+    const char *const value = strchr(*at, '=') + 1;
+    snprintf(name, sizeof name, "%.*s", (int)(value - 1 - *at), *at);
+    setenv(name, value, 1);
+  }
+  cluster_start(cluster, n_servers);
+  for (const char *const *at = settings; *at; at++) {
+    snprintf(name, sizeof name, "%.*s", (int)(strchr(*at, '=') - *at), *at);
+    unsetenv(name);
+  }
+}
+
 void cluster_stop(struct cluster *cluster) {
   for (unsigned i = 0; i < cluster->n_servers; i++) {
     kill(cluster->servers[i], SIGKILL);

@@ -152,9 +152,8 @@ static void dies_with_child(struct rank *rank) {
 static void test_killed_rank_with_child(void **state) {
   (void)state;
   struct cluster cluster;
-  setenv("ZENPS_CONTROL_DEAD", "60s", 1); /* silence tells nothing */
-  cluster_start(&cluster, 2);
-  unsetenv("ZENPS_CONTROL_DEAD");
+  /* silence tells nothing */
+  cluster_start_with(&cluster, 2, (const char *const[]){"ZENPS_CONTROL_DEAD=60s", NULL});
   ranks_run(&cluster, 3, dies_with_child, NULL, 1u << 1);
   cluster_stop(&cluster);
 }
@@ -181,11 +180,8 @@ static void test_all_sleep(void **state) {
   (void)state;
   struct cluster cluster;
   struct ranks ranks;
-  setenv("ZENPS_CONTROL_DEAD", "2s", 1);
-  setenv("ZENPS_CONTROL_HEARTBEAT", "500ms", 1);
-  cluster_start(&cluster, 2);
-  unsetenv("ZENPS_CONTROL_DEAD");
-  unsetenv("ZENPS_CONTROL_HEARTBEAT");
+  cluster_start_with(&cluster, 2,
+                     (const char *const[]){"ZENPS_CONTROL_DEAD=2s", "ZENPS_CONTROL_HEARTBEAT=500ms", NULL});
   ranks_start(&ranks, &cluster, 2, sleeps, NULL);
   const uint64_t begun = now_ms();
   while (atomic_load(&ranks.words[0]) < 2 && now_ms() - begun < 30000) usleep(1000);
@@ -234,9 +230,7 @@ static void server_dies(struct rank *rank) {
 static void test_killed_server(void **state) {
   (void)state;
   struct cluster cluster;
-  setenv("ZENPS_COORDINATOR_SERVER_LOSS", "fail", 1);
-  cluster_start(&cluster, 2);
-  unsetenv("ZENPS_COORDINATOR_SERVER_LOSS");
+  cluster_start_with(&cluster, 2, (const char *const[]){"ZENPS_COORDINATOR_SERVER_LOSS=fail", NULL});
   ranks_run(&cluster, 3, server_dies, NULL, 0);
   cluster_stop(&cluster);
 }
@@ -267,9 +261,7 @@ static void test_hung_server(void **state) {
   struct cluster cluster;
   /* Death is far off, so that rounds may take long enough for ranks that a busy machine starts seconds apart: a server
    * that waited for the later one until its own deadline would name that rank. */
-  setenv("ZENPS_CONTROL_DEAD", "30s", 1);
-  cluster_start(&cluster, 2);
-  unsetenv("ZENPS_CONTROL_DEAD");
+  cluster_start_with(&cluster, 2, (const char *const[]){"ZENPS_CONTROL_DEAD=30s", NULL});
   ranks_run(&cluster, 2, server_hangs, NULL, 0);
   cluster_stop(&cluster);
 }

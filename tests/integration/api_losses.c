@@ -123,11 +123,8 @@ static void test_lost_server_wakes_up(void **state) {
   static const struct scene sleeps = {.losses = {{8, 1, SIGSTOP}, {15, 1, SIGCONT}}};
   static const struct scene dies = {.losses = {{8, 0, SIGKILL}, {16, 2, SIGKILL}}};
   struct cluster cluster;
-  setenv("ZENPS_CONTROL_DEAD", "2s", 1);
-  setenv("ZENPS_CONTROL_HEARTBEAT", "500ms", 1);
-  cluster_start(&cluster, 3);
-  unsetenv("ZENPS_CONTROL_DEAD");
-  unsetenv("ZENPS_CONTROL_HEARTBEAT");
+  cluster_start_with(&cluster, 3,
+                     (const char *const[]){"ZENPS_CONTROL_DEAD=2s", "ZENPS_CONTROL_HEARTBEAT=500ms", NULL});
   ranks_run(&cluster, N_RANKS, trains, &sleeps, 0);
   ranks_run(&cluster, N_RANKS, trains, &dies, 0);
   cluster_stop(&cluster);

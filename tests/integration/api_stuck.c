@@ -51,11 +51,8 @@ static void test_stuck_rank(void **state) {
   (void)state;
   struct cluster cluster;
   struct ranks ranks;
-  setenv("ZENPS_CONTROL_DEAD", "2s", 1);
-  setenv("ZENPS_CONTROL_HEARTBEAT", "500ms", 1);
-  cluster_start(&cluster, 2);
-  unsetenv("ZENPS_CONTROL_DEAD");
-  unsetenv("ZENPS_CONTROL_HEARTBEAT");
+  cluster_start_with(&cluster, 2,
+                     (const char *const[]){"ZENPS_CONTROL_DEAD=2s", "ZENPS_CONTROL_HEARTBEAT=500ms", NULL});
   ranks_start(&ranks, &cluster, 3, is_stuck, NULL);
   const uint64_t begun = now_ms();
   while (atomic_load(&ranks.words[0]) < 3 && now_ms() - begun < 30000) usleep(1000);

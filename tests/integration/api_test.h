@@ -30,6 +30,8 @@ struct cluster {
 
 /* Coordinator and servers, each a process. */
 void cluster_start(struct cluster *cluster, unsigned n_servers);
+/* With settings for them, "NAME=VALUE" each, NULL at the end. */
+void cluster_start_with(struct cluster *cluster, unsigned n_servers, const char *const *settings);
 /* One process for both. */
 void cluster_start_one(struct cluster *cluster);
 void cluster_stop(struct cluster *cluster);
