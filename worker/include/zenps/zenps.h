@@ -51,7 +51,7 @@ typedef enum zenps_status {
   ZENPS_ERR_AGAIN = -1,   /* back-pressure: try again */
   ZENPS_ERR_INVALID = -2, /* an argument cannot be right */
   ZENPS_ERR_NOMEM = -3,
-  ZENPS_ERR_TIMEOUT = -4,      /* a deadline passed and nobody can be blamed by name */
+  ZENPS_ERR_TIMEOUT = -4,      /* a deadline passed; missing_ranks: those that it may be for, where known */
   ZENPS_ERR_CANCELED = -5,     /* by zenps_cancel(), here or on another rank (the text says which) */
   ZENPS_ERR_CLOSED = -6,       /* the job was closed, here or by a rank that left */
   ZENPS_ERR_CONNECT = -7,      /* the coordinator cannot be reached */
