@@ -119,7 +119,9 @@ static struct zps_client *client_open(void) {
       .on_lost = on_lost, .on_away = on_away, .on_resume = on_resume, .on_resumed = on_resumed};
   struct zps_client *client = NULL;
   struct zps_error error = {.text = ""};
-  heard.n_away = heard.n_lost = heard.n_resumed = 0;
+  heard.n_away = 0;
+  heard.n_lost = 0;
+  heard.n_resumed = 0;
   if (zps_client_open(server.address, "worker", 5000, &handler, &client, &error)) fail_msg("%s", error.text);
   return client;
 }

@@ -230,8 +230,8 @@ static void test_nonsense(void **state) {
                                       "{\"what\":\"server.gone\",\"server\":5}",
                                       "{\"what\":\"server\"}",
                                       "{\"what\":\"rank\",\"job_id\":\"0x5\",\"rank\":1,\"state\":\"lost\"}",
-                                      "{\"what\":\"run\",\"job_id\":\"0x5\",\"tensor\":1,\"from\":\"0x0\",\"until\":"
-                                      "\"0x5\",\"scheme\":\"ring\"}"};
+                                      ("{\"what\":\"run\",\"job_id\":\"0x5\",\"tensor\":1,\"from\":\"0x0\",\"until\":"
+                                       "\"0x5\",\"scheme\":\"ring\"}")};
   struct zps_members *const members = make(false);
   for (unsigned i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
     struct zps_error error = {.text = ""};
