@@ -23,6 +23,7 @@ static struct server {
   struct zps_rpc_listener *listener;
   char address[64], heard[200]; /* methods, one behind the other */
   bool refuses;
+  struct zps_rpc_request *held; /* not answered before the end */
 } server;
 
 static void on_message(void *ctx, struct zps_rpc_conn *conn, const char *method, const zps_json *params,
@@ -38,12 +39,16 @@ static void on_message(void *ctx, struct zps_rpc_conn *conn, const char *method,
     zps_rpc_reply(request, NULL);
   } else if (strcmp(method, "resume") == 0 && server.refuses) {
     zps_rpc_reply_error(request, ZPS_ERR_UNKNOWN, "never heard of it");
-  } else if (strcmp(method, "hold") != 0 || again) {
+  } else if (strcmp(method, "hold") == 0 && !again) {
+    server.held = request;
+  } else {
     zps_rpc_reply(request, zps_json_set_u64(zps_json_object(), "y", 5));
   }
 }
 
 static void on_stop(uv_async_t *stop) {
+  if (server.held) zps_rpc_reply(server.held, NULL);
+  server.held = NULL;
   zps_rpc_listener_close(server.listener);
   uv_close((uv_handle_t *)stop, NULL);
 }
