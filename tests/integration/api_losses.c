@@ -210,15 +210,12 @@ static void test_lost_with_sums_for_pulls(void **state) {
 
 /* ------------------------------------------------------------ the last server */
 
-/* The job ends, and says so. */
+/* The job ends, and says so, in whichever step a rank happens to be: rank 0 is a little ahead when it kills. */
 static void loses_all(struct rank *rank) {
   rank_open(rank);
   zenps_tensor_t *const tensor = tensor_open_served(rank, "t", &plain_spec);
-  step_run(tensor, &plain_spec, rank, 1);
-  CHECK_OK(zenps_barrier(rank->zenps));
-  for (unsigned s = 0; rank->rank == 0 && s < rank->cluster->n_servers; s++) kill(rank->cluster->servers[s], SIGKILL);
   zenps_status_t status = ZENPS_OK;
-  for (uint64_t step = 2; status == ZENPS_OK && step < 2000; step++) {
+  for (uint64_t step = 1; status == ZENPS_OK && step < 2000; step++) {
     zenps_grad_t in, out;
     zenps_request_t *request = NULL;
     grad_make(&plain_spec, rank->rank, step, &in);
@@ -229,6 +226,8 @@ static void loses_all(struct rank *rank) {
     zenps_request_free(request);
     out_free(&plain_spec, &in, &out);
     grad_free(&in);
+    for (unsigned s = 0; rank->rank == 0 && step == 1 && s < rank->cluster->n_servers; s++)
+      kill(rank->cluster->servers[s], SIGKILL);
   }
   CHECK_STATUS(status, ZENPS_ERR_SERVER_LOST);
   rank_close(rank);
