@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "common/base/clock.h"
+#include "proto/control_next.h"
 #include "proto/control_plan.h"
 #include "server/coordinator/coordinator_impl.h"
 
@@ -37,6 +38,7 @@ static zps_json *join_result(const struct zps_action *action) {
     copy_address(&job->servers[i]->fabric, join.servers[i].addr, &join.servers[i].addr_len);
   }
   zps_json *result = join.servers ? zps_control_join_answer_write(&join) : NULL;
+  result = zps_control_generation_write(result, &job->generation, action->rank, job->world);
   zps_join_fini(&join);
   return result;
 }
@@ -106,6 +108,9 @@ void zps_coordinator_act(void *ctx, const struct zps_action *action) {
       break;
     case ZPS_ACT_RANK_LEFT:
       tell_worker(action, "rank.left", zps_control_rank_left_write(action->job->job_id, action->rank));
+      break;
+    case ZPS_ACT_JOB_CHANGED:
+      tell_worker(action, "job.changed", zps_control_job_id_write(action->job->job_id));
       break;
     case ZPS_ACT_MAP_RANK:
       tell_worker(action, "job.map", zps_coordinator_map_params(action->job));

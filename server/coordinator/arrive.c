@@ -18,9 +18,9 @@ static struct zps_member_job *job_by_name(struct zps_members *members, const cha
   return found;
 }
 
-static zps_err_t join_check(const struct zps_members *members, const struct zps_member_client *client,
-                            const struct zps_join_spec *spec, struct zps_error *error) {
-  if (client->server || client->job)
+zps_err_t zps_members_join_check(const struct zps_members *members, const struct zps_member_client *client,
+                                 const struct zps_join_spec *spec, struct zps_error *error) {
+  if (client->server || client->job || client->asker)
     return zps_fail(error, ZPS_ERR_BUSY, "this connection has joined already: one server or rank a connection");
   if (!zps_members_name_ok(spec->job) || !zps_members_name_ok(spec->host))
     return zps_fail(error, ZPS_ERR_INVALID, "job and host names are 1 to %u printable bytes", ZPS_NAME_MAX);
@@ -71,9 +71,8 @@ zps_err_t zps_members_memory(struct zps_member_client *client, uint64_t job_id, 
   return zps_fail(error, ZPS_ERR_PROTOCOL, "memory '%.40s' is none of host, staged, hmem and dmabuf", name);
 }
 
-/* The same process over another connection, since it did not hear the answer over the first. */
-static void join_again(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
-                       struct zps_member_client *client, void *token) {
+void zps_members_join_again(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
+                            struct zps_member_client *client, void *token) {
   if (rank->state == ZPS_RANK_IN) {
     zps_members_rank_resume(members, job, rank, client);
     rank->token = token;
@@ -87,30 +86,10 @@ static void join_again(struct zps_members *members, struct zps_member_job *job, 
   client->rank = rank->rank;
 }
 
-zps_err_t zps_members_join(struct zps_members *members, struct zps_member_client *client,
-                           const struct zps_join_spec *spec, void *token, uint64_t now_ns, struct zps_error *error) {
-  zps_err_t err = join_check(members, client, spec, error);
-  if (err) return err;
-  struct zps_member_job *job = job_by_name(members, spec->job);
-  struct zps_member_rank *const holder = job && spec->rank < job->world ? job->ranks[spec->rank] : NULL;
-  if (holder && spec->secret && holder->secret == spec->secret && spec->world == job->world) {
-    join_again(members, job, holder, client, token);
-    return ZPS_OK;
-  }
-  if (!job) {
-    err = zps_members_job_create(members, spec, now_ns, &job, error);
-    if (err) return err;
-  }
-  struct zps_member_rank *rank = NULL;
-  err = join_fits(members, job, spec, error);
-  if (!err) {
-    rank = calloc(1, sizeof *rank);
-    if (!rank) err = zps_fail(error, ZPS_ERR_NOMEM, "no memory for rank %u of job '%s'", spec->rank, spec->job);
-  }
-  if (err) {
-    if (job->n_joined == 0) zps_members_job_close(members, job, "nobody joined");
-    return err;
-  }
+zps_err_t zps_members_rank_make(const struct zps_join_spec *spec, struct zps_member_client *client, void *token,
+                                uint64_t now_ns, struct zps_member_rank **rank_p, struct zps_error *error) {
+  struct zps_member_rank *const rank = calloc(1, sizeof *rank);
+  if (!rank) return zps_fail(error, ZPS_ERR_NOMEM, "no memory for rank %u of job '%s'", spec->rank, spec->job);
   rank->state = ZPS_RANK_JOINING;
   rank->rank = spec->rank;
   rank->pid = spec->pid;
@@ -123,6 +102,31 @@ zps_err_t zps_members_join(struct zps_members *members, struct zps_member_client
   rank->deadline_ns = now_ns + spec->timeout_ms * ZPS_NS_PER_MS;
   rank->token = token;
   rank->client = client;
+  *rank_p = rank;
+  return ZPS_OK;
+}
+
+zps_err_t zps_members_join(struct zps_members *members, struct zps_member_client *client,
+                           const struct zps_join_spec *spec, void *token, uint64_t now_ns, struct zps_error *error) {
+  zps_err_t err = zps_members_join_check(members, client, spec, error);
+  if (err) return err;
+  struct zps_member_job *job = job_by_name(members, spec->job);
+  struct zps_member_rank *const holder = job && spec->rank < job->world ? job->ranks[spec->rank] : NULL;
+  if (holder && spec->secret && holder->secret == spec->secret && spec->world == job->world) {
+    zps_members_join_again(members, job, holder, client, token);
+    return ZPS_OK;
+  }
+  if (!job) {
+    err = zps_members_job_create(members, spec, now_ns, &job, error);
+    if (err) return err;
+  }
+  struct zps_member_rank *rank = NULL;
+  err = join_fits(members, job, spec, error);
+  if (!err) err = zps_members_rank_make(spec, client, token, now_ns, &rank, error);
+  if (err) {
+    if (job->n_joined == 0) zps_members_job_close(members, job, "nobody joined");
+    return err;
+  }
   client->job = job;
   client->rank = spec->rank;
   job->ranks[spec->rank] = rank;

@@ -51,6 +51,7 @@ void zps_members_client_away(struct zps_members *members, struct zps_member_clie
     zps_members_client_lost(members, client, reason);
     return;
   }
+  if (client->asker) zps_members_asker_gone(members, client->asker, false);
   if (client->server) server_away(members, client->server, until_ns, reason);
   if (rank) rank_away(members, job, rank, until_ns, reason);
 }
@@ -128,6 +129,8 @@ void zps_members_rank_resume(struct zps_members *members, struct zps_member_job 
     if (job->ranks[r]->state != ZPS_RANK_LEFT) continue;
     zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_RANK_LEFT, .client = client, .job = job, .rank = r});
   }
+  if (zps_members_elastic_is_changed(job))
+    zps_members_act(members, &(struct zps_action){.type = ZPS_ACT_JOB_CHANGED, .client = client, .job = job});
   zps_members_plans_tell(members, job, rank);
   zps_members_map_rank_back(members, job, rank->rank);
 }

@@ -62,6 +62,7 @@ zps_err_t zps_members_job_create(struct zps_members *members, const struct zps_j
 }
 
 void zps_members_job_free(struct zps_member_job *job) {
+  zps_members_elastic_job_gone(job);
   for (uint32_t i = 0; i < job->world; i++) free(job->ranks[i]);
   zps_members_map_end(job);
   zps_members_groups_free(job);
@@ -217,6 +218,7 @@ void zps_members_job_opened(struct zps_members *members, struct zps_member_clien
   job->error.code = ZPS_OK;
   job_set_state(job, ZPS_JOB_RUNNING);
   for (uint32_t r = 0; r < job->world; r++) job->ranks[r]->state = ZPS_RANK_IN;
+  zps_members_elastic_opened(job);
   zps_members_note(members, &(struct zps_member_note){.type = ZPS_NOTE_JOB, .job = job});
   for (uint32_t r = 0; r < job->world; r++) zps_members_join_answer(members, job, job->ranks[r], ZPS_OK, NULL);
 }
@@ -303,12 +305,14 @@ void zps_members_rank_lost(struct zps_members *members, struct zps_member_job *j
   zps_fail(&error, ZPS_ERR_PEER_LOST, "job '%s': rank %u (host %s, pid %u) was lost: %s", job->name, rank->rank,
            rank->host, rank->pid, reason);
   zps_log_warn("%s", error.text);
-  if (job->state == ZPS_JOB_JOINING) {
+  if (job->state < ZPS_JOB_RUNNING) zps_members_elastic_dropped(members, job, rank, true);
+  if (job->state == ZPS_JOB_JOINING && job->generation.number == 0) {
     zps_members_join_drop(members, job, rank->rank, error.code, error.text);
-  } else if (job->state == ZPS_JOB_OPENING) {
+  } else if (job->state <= ZPS_JOB_OPENING) {
     zps_members_job_drop_joins(members, job, error.code, error.text);
   } else {
     rank_gone(members, job, rank, error.code, error.text);
+    zps_members_elastic_left(members, job, rank->rank, false);
     job_fail(members, job, error.code, rank->rank, error.text);
     if (job->n_joined == 0) zps_members_job_close(members, job, job->error.text);
   }
@@ -320,8 +324,8 @@ zps_err_t zps_members_running(const struct zps_member_job *job, uint64_t job_id,
   return job->state == ZPS_JOB_CLOSING ? zps_fail(error, job->error.code, "%s", job->error.text) : ZPS_OK;
 }
 
-zps_err_t zps_members_leave(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
-                            struct zps_error *error) {
+static zps_err_t leave(struct zps_members *members, struct zps_member_client *client, uint64_t job_id, bool moves,
+                       struct zps_error *error) {
   struct zps_member_job *job = client->job;
   if (!job || job->job_id != job_id || job->state < ZPS_JOB_RUNNING)
     return zps_fail(error, ZPS_ERR_UNKNOWN, "this connection has not joined job 0x%016llx", (unsigned long long)job_id);
@@ -329,6 +333,7 @@ zps_err_t zps_members_leave(struct zps_members *members, struct zps_member_clien
   char text[ZPS_NAME_MAX * 2 + 64];
   snprintf(text, sizeof text, "rank %u (host %s, pid %u) left the job", rank->rank, rank->host, rank->pid);
   rank_gone(members, job, rank, ZPS_ERR_CLOSED, text);
+  zps_members_elastic_left(members, job, rank->rank, moves);
   zps_members_groups_left(members, job, rank->rank, text);
   zps_members_closes_try(members, job);
   if (job->n_joined == 0) {
@@ -343,4 +348,14 @@ zps_err_t zps_members_leave(struct zps_members *members, struct zps_member_clien
                         .type = ZPS_ACT_RANK_LEFT, .client = job->ranks[r]->client, .job = job, .rank = rank->rank});
   }
   return ZPS_OK;
+}
+
+zps_err_t zps_members_leave(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
+                            struct zps_error *error) {
+  return leave(members, client, job_id, false, error);
+}
+
+zps_err_t zps_members_move_on(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
+                              struct zps_error *error) {
+  return leave(members, client, job_id, true, error);
 }

@@ -26,6 +26,7 @@ void zps_members_join_answer(struct zps_members *members, struct zps_member_job 
 void zps_members_join_drop(struct zps_members *members, struct zps_member_job *job, uint32_t r, zps_err_t code,
                            const char *text) {
   if (!job->error.code) zps_fail(&job->error, code, "%s", text);
+  zps_members_elastic_dropped(members, job, job->ranks[r], false);
   zps_members_join_answer(members, job, job->ranks[r], code, text);
   free(job->ranks[r]);
   job->ranks[r] = NULL;
@@ -101,7 +102,7 @@ uint64_t zps_members_job_tick(struct zps_members *members, struct zps_member_job
       zps_log_warn("%s", error.text);
       known = true;
     }
-    if (job->state == ZPS_JOB_OPENING) {
+    if (job->state == ZPS_JOB_OPENING || job->generation.number > 0) { /* no other will come for it */
       zps_members_job_drop_joins(members, job, error.code, error.text);
       return ZPS_NEVER;
     }

@@ -13,6 +13,9 @@
  * hear of it (ZPS_ACT_REPLAY_SERVER, ZPS_ACT_REPLAY_RANK). Another loss meanwhile begins this anew. The job is RUNNING
  * all the while.
  *
+ * The ranks of an elastic job are gathered first (elastic.c): askers, which have no job yet; the job begins with as
+ * many as there are, JOINING, all at once. When a rank is lost the others ask again, and are the next job of its name.
+ *
  * Every request handed in with a token is answered exactly once, by one of the _DONE or _FAILED actions, also when its
  * client is lost; unless the call itself returned an error, then the caller answers it.
  */
@@ -25,6 +28,7 @@
 #include "proto/control_group.h"
 #include "proto/control_job.h"
 #include "proto/control_map.h"
+#include "proto/control_next.h"
 #include "proto/control_server.h"
 #include "proto/control_tensor.h"
 
@@ -39,6 +43,7 @@ struct zps_member_note;
  * until zps_members_client_lost(). A client is a server, or one rank of one job. */
 struct zps_member_client {
   struct zps_member_server *server;
+  struct zps_member_asker *asker; /* it is to be a rank of an elastic job */
   struct zps_member_job *job;
   uint32_t rank;
 };
@@ -71,6 +76,7 @@ struct zps_member_rank {
   struct zps_tally tally; /* of its rounds, but for those of internal tensors */
   uint64_t told_ns;       /* when it last told of them; 0: not yet */
   uint32_t mapped_epoch;  /* the last one of which it has said job.mapped */
+  uint32_t last_seat;     /* of an elastic job: one more than its rank in the last generation; 0: it is new */
 };
 
 /* Ranks that meet, by a name (groups.c). */
@@ -143,6 +149,8 @@ struct zps_member_job {
   char lost_servers[ZPS_LOST_SERVERS_SIZE]; /* by name, as they were lost: "a, c" */
   unsigned n_pending;                       /* OPENING: servers that have not answered job.open */
   struct zps_member_map map;                /* RUNNING */
+  struct zps_generation generation;         /* number 0: the job is not elastic */
+  struct zps_member_elastic *elastic;       /* that it is a generation of; NULL: none, or it is not known any more */
   struct zps_member_group *groups;          /* that ranks have opened, and not all closed */
   uint32_t n_groups;
   struct zps_member_tensor **tensors; /* by ascending number */
@@ -173,6 +181,7 @@ enum zps_action_type {
   ZPS_ACT_GROUP_FAILED,  /* client, token, group, code, text */
   ZPS_ACT_JOB_FAILED,    /* client, job, code, text, rank (or ZPS_NO_RANK) */
   ZPS_ACT_RANK_LEFT,     /* client, job, rank */
+  ZPS_ACT_JOB_CHANGED,   /* client, job */
   ZPS_ACT_MAP_RANK,      /* client, job, rank */
   ZPS_ACT_REPLAY_RANK,   /* client, job, rank; the steps are job->map's */
   ZPS_ACT_TENSOR_PLAN,   /* client, job, tensor, runs, n_runs, whole */
@@ -252,6 +261,14 @@ zps_err_t zps_members_join(struct zps_members *members, struct zps_member_client
                            struct zps_error *error) ZPS_MUSTCHECK;
 zps_err_t zps_members_leave(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
                             struct zps_error *error) ZPS_MUSTCHECK;
+/* Likewise, and will ask for the next generation of the job, which waits for it a while. */
+zps_err_t zps_members_move_on(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,
+                              struct zps_error *error) ZPS_MUSTCHECK;
+/* To be a rank of an elastic job's next generation; answered as for join, when that begins. ZPS_ERR_SHAPE: others of
+ * the job have said other bounds. ZPS_ERR_MISSING, later: too few have come in time, or there was no room. */
+zps_err_t zps_members_next(struct zps_members *members, struct zps_member_client *client,
+                           const struct zps_next_spec *spec, void *token, uint64_t now_ns,
+                           struct zps_error *error) ZPS_MUSTCHECK;
 /* This rank has made its links to the others; answered when all have, as for join. ZPS_ERR_MISSING names the ranks that
  * have not. */
 zps_err_t zps_members_linked(struct zps_members *members, struct zps_member_client *client, uint64_t job_id,

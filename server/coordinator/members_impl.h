@@ -19,12 +19,15 @@ struct zps_member_closer {
   struct zps_member_closer *next;
 };
 
+struct zps_member_elastic;
+
 struct zps_members {
   struct zps_members_config config;
   struct zps_member_server **servers; /* by ascending index */
   unsigned n_servers, cap_servers;
   struct zps_member_job *jobs; /* oldest first */
   unsigned n_jobs;
+  struct zps_member_elastic *elastics; /* jobs whose ranks change */
   uint32_t next_server;
   uint32_t epoch;
   unsigned n_away; /* servers and ranks without a connection that may come back */
@@ -116,6 +119,38 @@ uint64_t zps_members_job_tick(struct zps_members *members, struct zps_member_job
 zps_err_t zps_members_server_add(struct zps_members *members, uint32_t index,
                                  struct zps_member_server **server_p) ZPS_MUSTCHECK;
 void zps_members_server_remove(struct zps_members *members, const struct zps_member_server *server);
+
+/* elastic.c */
+/* A rank is out of a job that has run; `moves`: it will ask for the next generation. */
+void zps_members_elastic_left(struct zps_members *members, struct zps_member_job *job, uint32_t rank, bool moves);
+/* The job runs, */
+void zps_members_elastic_opened(struct zps_member_job *job);
+/* or a rank is out of one that has not run, where it is lost, or since another one is; */
+void zps_members_elastic_dropped(struct zps_members *members, const struct zps_member_job *job,
+                                 const struct zps_member_rank *rank, bool is_lost);
+/* or there is none any more. */
+void zps_members_elastic_job_gone(const struct zps_member_job *job);
+/* An asker's connection has ended; it may ask again over another one, unless it is lost. */
+void zps_members_asker_gone(struct zps_members *members, struct zps_member_asker *asker, bool is_lost);
+/* Ranks of a job that are back hear that others wait. */
+bool zps_members_elastic_is_changed(const struct zps_member_job *job);
+/* Begins generations. */
+uint64_t zps_members_elastic_tick(struct zps_members *members, uint64_t now_ns);
+/* The coordinator is shutting down. */
+void zps_members_elastic_refuse(struct zps_members *members, zps_err_t code, const char *text);
+void zps_members_elastic_fini(struct zps_members *members);
+
+/* arrive.c */
+/* The rank that a spec is of, waiting from now on. */
+zps_err_t zps_members_rank_make(const struct zps_join_spec *spec, struct zps_member_client *client, void *token,
+                                uint64_t now_ns, struct zps_member_rank **rank_p,
+                                struct zps_error *error) ZPS_MUSTCHECK;
+/* Whether what the spec says can be, whatever the others say. */
+zps_err_t zps_members_join_check(const struct zps_members *members, const struct zps_member_client *client,
+                                 const struct zps_join_spec *spec, struct zps_error *error) ZPS_MUSTCHECK;
+/* The same process over another connection, since it did not hear the answer over the first. */
+void zps_members_join_again(struct zps_members *members, struct zps_member_job *job, struct zps_member_rank *rank,
+                            struct zps_member_client *client, void *token);
 
 /* groups.c */
 /* A group of ranks that have met before; and one of them leaves it, which may destroy it. */

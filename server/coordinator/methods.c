@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "proto/control_next.h"
 #include "proto/control_plan.h"
 #include "proto/control_stats.h"
 #include "server/coordinator/coordinator_impl.h"
@@ -78,6 +79,14 @@ static zps_err_t job_join(struct zps_coordinator_conn *conn, const zps_json *par
   return err ? err : zps_members_join(conn->coordinator->members, &conn->client, &spec, request, zps_clock_ns(), error);
 }
 
+static zps_err_t job_next(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
+                          struct zps_error *error) {
+  struct zps_next_spec spec;
+  struct zps_net_info fabric;
+  const zps_err_t err = zps_control_next_read(params, &spec, &fabric, error);
+  return err ? err : zps_members_next(conn->coordinator->members, &conn->client, &spec, request, zps_clock_ns(), error);
+}
+
 /* ZPS_ERR_STALE: this coordinator is none that has let the rank in, or does not know what that one knew. */
 static zps_err_t job_resume(struct zps_coordinator_conn *conn, const zps_json *params, struct zps_rpc_request *request,
                             struct zps_error *error) {
@@ -100,7 +109,9 @@ static zps_err_t job_leave(struct zps_coordinator_conn *conn, const zps_json *pa
                            struct zps_error *error) {
   uint64_t job_id = 0;
   zps_err_t err = zps_control_job_id_read(params, &job_id, error);
-  if (!err) err = zps_members_leave(conn->coordinator->members, &conn->client, job_id, error);
+  if (!err)
+    err = (zps_control_leave_moves(params) ? zps_members_move_on : zps_members_leave)(conn->coordinator->members,
+                                                                                      &conn->client, job_id, error);
   if (!err) zps_rpc_reply(request, NULL);
   return err;
 }
@@ -295,6 +306,7 @@ static const struct method {
     {"server.drain", ZPS_CONN_SERVER, false, server_drain},
     {"away", ZPS_CONN_SERVER | ZPS_CONN_WORKER, true, away},
     {"job.join", ZPS_CONN_WORKER, false, job_join},
+    {"job.next", ZPS_CONN_WORKER, false, job_next},
     {"job.resume", ZPS_CONN_WORKER, false, job_resume},
     {"job.leave", ZPS_CONN_WORKER, false, job_leave},
     {"job.peers", ZPS_CONN_WORKER, false, job_peers},

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "proto/control_map.h"
+#include "proto/control_next.h"
 #include "server/coordinator/records_impl.h"
 
 #define LOST_SERVER (UINT32_MAX - 1)
@@ -58,6 +59,7 @@ zps_json *zps_record_job_write(const struct zps_member_note *note) {
   zps_json *record = zps_json_set_str(zps_control_job_id_write(job->job_id), "name", job->name);
   record = zps_json_set_hex(record, "seed", job->seed);
   record = zps_json_set_u64(record, "epoch", job->epoch);
+  record = zps_control_generation_write(record, &job->generation, 0, job->world);
   record = zps_json_set_u64(record, "next_tensor", job->next_tensor);
   if (job->state == ZPS_JOB_CLOSING) record = zps_record_set_error(record, &job->error);
   record = set_map(record, job, is_whole);
@@ -94,6 +96,10 @@ zps_err_t zps_record_job_read(struct zps_members *members, const zps_json *recor
   struct zps_member_rank *ranks = calloc(image.world, sizeof *ranks);
   if (!ranks) err = zps_fail(error, ZPS_ERR_NOMEM, "no memory for a job of %u ranks", image.world);
   for (uint32_t r = 0; !err && r < image.world; r++) err = rank_read(zps_json_at(from, r), &ranks[r], error);
+  uint32_t unused = 0, world = image.world;
+  if (!err) err = zps_control_generation_read(record, &image.generation, &unused, &world, error);
+  if (!err && world != image.world)
+    err = zps_fail(error, ZPS_ERR_PROTOCOL, "a generation of %u ranks in a job of %u", world, image.world);
   image.ranks = ranks;
   image.servers = servers;
   if (!err) err = get_map(record, &image, error);

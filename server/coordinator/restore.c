@@ -108,6 +108,7 @@ zps_err_t zps_members_restore_job(struct zps_members *members, struct zps_job_im
   job->servers = servers;
   job->n_servers = image->n_servers;
   job->epoch = image->epoch;
+  job->generation = image->generation;
   if (image->next_tensor > job->next_tensor) job->next_tensor = image->next_tensor;
   take_map(job, image);
   if (image->error.code) {

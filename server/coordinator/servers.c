@@ -9,7 +9,7 @@
 
 static zps_err_t server_check(struct zps_members *members, const struct zps_member_client *client,
                               const struct zps_server_spec *spec, struct zps_error *error) {
-  if (client->server || client->job)
+  if (client->server || client->job || client->asker)
     return zps_fail(error, ZPS_ERR_BUSY, "this connection is registered already: one server or rank a connection");
   if (!zps_members_name_ok(spec->name) || !zps_members_name_ok(spec->host))
     return zps_fail(error, ZPS_ERR_INVALID, "server and host names are 1 to %u printable bytes", ZPS_NAME_MAX);
@@ -109,12 +109,15 @@ void zps_members_server_lost(struct zps_members *members, struct zps_member_serv
 
 void zps_members_client_lost(struct zps_members *members, struct zps_member_client *client, const char *reason) {
   if (client->server) zps_members_server_lost(members, client->server, reason);
+  if (client->asker) zps_members_asker_gone(members, client->asker, true);
   if (client->job) zps_members_rank_lost(members, client->job, client->job->ranks[client->rank], reason);
 }
 
 uint64_t zps_members_tick(struct zps_members *members, uint64_t now_ns) {
   members->now_ns = now_ns;
   uint64_t deadline = zps_members_away_tick(members, now_ns);
+  const uint64_t elastic_deadline = zps_members_elastic_tick(members, now_ns);
+  if (elastic_deadline < deadline) deadline = elastic_deadline;
   for (struct zps_member_job *job = members->jobs, *next; job; job = next) {
     next = job->next;
     const uint64_t job_deadline = zps_members_job_tick(members, job, now_ns);
@@ -140,6 +143,7 @@ void zps_members_drain(struct zps_members *members) {
     if (job->state == ZPS_JOB_JOINING)
       zps_members_job_drop_joins(members, job, ZPS_ERR_REFUSED, "the coordinator is shutting down");
   }
+  zps_members_elastic_refuse(members, ZPS_ERR_REFUSED, "the coordinator is shutting down");
 }
 
 void zps_members_set_min_servers(struct zps_members *members, uint32_t min_servers) {
@@ -154,6 +158,7 @@ void zps_members_destroy(struct zps_members *members) {
     members->jobs = job->next;
     zps_members_job_free(job);
   }
+  zps_members_elastic_fini(members);
   for (unsigned i = 0; i < members->n_servers; i++) free(members->servers[i]);
   free(members->servers);
   free(members);

@@ -53,6 +53,7 @@ static void on_failed(void *ctx, const struct zps_frame_abort *failure) {
     pthread_cond_broadcast(&job->waiting.due); /* who waits for a plan waits in vain */
   }
   pthread_mutex_unlock(&job->lock);
+  atomic_store(&job->changed, true);
   if (first) zps_log_warn("job %s failed: %s", job->options.job, failure->text);
 }
 
@@ -67,8 +68,14 @@ zenps_status_t zps_worker_job_check(struct zenps_job *job) {
   return zps_worker_raise_detail(&detail);
 }
 
+static void on_changed(void *ctx) {
+  struct zenps_job *job = ctx;
+  atomic_store(&job->changed, true);
+}
+
 static void on_rank_left(void *ctx, uint32_t rank) {
   struct zenps_job *job = ctx;
+  atomic_store(&job->changed, true);
   zps_plane_rank_left(&job->plane, rank);
 }
 
@@ -151,10 +158,11 @@ static void job_free(struct zenps_job *job) {
   zps_worker_job_unref(job);
 }
 
-static zps_err_t job_open(struct zenps_job *job, struct zps_error *error) {
+static zps_err_t job_open(struct zenps_job *job, const struct zps_last_place *last, struct zps_error *error) {
   const struct zps_membership_handler handler = {.ctx = job,
                                                  .on_failed = on_failed,
                                                  .on_rank_left = on_rank_left,
+                                                 .on_changed = on_changed,
                                                  .on_plan = on_plan,
                                                  .on_map = on_map,
                                                  .on_replay = on_replay,
@@ -181,13 +189,15 @@ static zps_err_t job_open(struct zenps_job *job, struct zps_error *error) {
   job->rounds.replay.ctx = job;
   if (job->device) zps_worker_device_probe(job->device, job->plane.engine);
   const struct zps_net_info *fabric = zps_net_info(zps_engine_net(job->plane.engine));
+  err = zps_membership_open(&job->membership, &job->options, fabric, last, &handler, &job->join, error);
+  job->options.rank = job->membership.rank;
+  job->options.world = job->membership.world;
   zps_log_info("rank %u of job %s: fabric %s on %s, address %s", (unsigned)job->options.rank, job->options.job,
                fabric->provider, fabric->domain, fabric->address);
-  err = zps_membership_open(&job->membership, &job->options, fabric, &handler, &job->join, error);
   if (err == ZPS_OK) err = zps_plane_connect(&job->plane, &job->join, (uint32_t)job->options.rank, error);
   if (err == ZPS_OK && job->device) zps_membership_memory(&job->membership, zps_worker_device_path(job->device));
   if (err != ZPS_OK) {
-    zps_membership_leave(&job->membership);
+    zps_membership_leave(&job->membership, false);
     zps_membership_close(&job->membership);
     zps_plane_disconnect(&job->plane);
     zps_worker_device_stop(job->device);
@@ -200,27 +210,36 @@ static zps_err_t job_open(struct zenps_job *job, struct zps_error *error) {
   return ZPS_OK;
 }
 
-zenps_status_t zenps_open(const zenps_options_t *options, zenps_job_t **job_p) {
-  struct zps_error error = {0};
-  if (!job_p) return zps_worker_fail(ZPS_ERR_INVALID, "zenps_open: job is NULL");
+zps_err_t zps_worker_job_start(struct zps_worker_options *options, const struct zps_last_place *last,
+                               struct zenps_job **job_p, struct zps_error *error) {
   struct zenps_job *job = calloc(1, sizeof *job);
-  if (!job) return zps_worker_fail(ZPS_ERR_NOMEM, "zenps_open: out of memory");
-  if (zps_worker_options_load(options, &job->options, &error) != ZPS_OK) {
-    free(job);
-    return zps_worker_raise(&error);
+  if (!job) {
+    zps_worker_options_fini(options);
+    return zps_fail(error, ZPS_ERR_NOMEM, "zenps_open: out of memory");
   }
+  zps_worker_options_move(&job->options, options);
   atomic_init(&job->refs, 1);
   job->pid = getpid();
   job->event_fd = -1;
   locks_init(job);
   zps_log_set_level((enum zps_log_level)job->options.log_level);
   if (job->options.log) zps_worker_log_take(job, job->options.log, job->options.log_ctx);
-  if (job_open(job, &error) != ZPS_OK) {
+  const zps_err_t err = job_open(job, last, error);
+  if (err != ZPS_OK) {
     job_free(job);
-    return zps_worker_raise(&error);
+    return err;
   }
   *job_p = job;
-  return ZENPS_OK;
+  return ZPS_OK;
+}
+
+zenps_status_t zenps_open(const zenps_options_t *options, zenps_job_t **job_p) {
+  struct zps_error error = {0};
+  struct zps_worker_options loaded;
+  if (!job_p) return zps_worker_fail(ZPS_ERR_INVALID, "zenps_open: job is NULL");
+  zps_err_t err = zps_worker_options_load(options, &loaded, &error);
+  if (err == ZPS_OK) err = zps_worker_job_start(&loaded, &(struct zps_last_place){.generation = 0}, job_p, &error);
+  return err == ZPS_OK ? ZENPS_OK : zps_worker_raise(&error);
 }
 
 /* ------------------------------------------------------------ close */
@@ -264,15 +283,14 @@ static void end_requests(struct zenps_job *job) {
   pthread_cond_broadcast(&job->done);
 }
 
-void zenps_close(zenps_job_t *job) {
-  if (!job || zps_worker_forked(job)) return;
+void zps_worker_job_end(struct zenps_job *job, struct zps_worker_options *options) {
   begin_closing(job);
   zps_waiting_end(&job->waiting);
   zps_rounds_close(&job->rounds);
   drain(job);
   if (!has_failed(job)) zps_plane_drain(&job->plane, CLOSE_WAIT_MS);
   zps_telemetry_end(job);
-  zps_membership_leave(&job->membership);
+  zps_membership_leave(&job->membership, options != NULL);
   zps_membership_close(&job->membership);
   zps_plane_disconnect(&job->plane);
   drain(job);
@@ -280,7 +298,12 @@ void zenps_close(zenps_job_t *job) {
   zps_plane_close(&job->plane);
   end_requests(job);
   zps_rounds_fini(&job->rounds);
+  if (options) zps_worker_options_move(options, &job->options);
   job_free(job);
+}
+
+void zenps_close(zenps_job_t *job) {
+  if (job && !zps_worker_forked(job)) zps_worker_job_end(job, NULL);
 }
 
 /* ------------------------------------------------------------ the log */

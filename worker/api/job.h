@@ -70,9 +70,16 @@ struct zenps_job {
   unsigned n_serving;                            /* rounds done here, of which other ranks still read */
   bool closing;                                  /* nothing is canceled any more: all rounds end */
   bool failed;
+  atomic_bool changed; /* it goes no further, or others wait to be let in */
   struct zps_frame_abort failure;
   struct zps_command failure_command;
 };
+
+/* Opens a job with these options, which are taken over; `last` as zps_membership_open() has it. */
+zps_err_t zps_worker_job_start(struct zps_worker_options *options, const struct zps_last_place *last,
+                               struct zenps_job **job_p, struct zps_error *error) ZPS_MUSTCHECK;
+/* Closes it; `options`, where it is not NULL, takes its options over, for the next generation. */
+void zps_worker_job_end(struct zenps_job *job, struct zps_worker_options *options);
 
 /* For a request. */
 struct zenps_job *zps_worker_job_ref(struct zenps_job *job);

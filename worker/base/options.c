@@ -14,6 +14,7 @@
 #define WORLD_MAX (int)ZPS_LAUNCHER_WORLD_MAX
 
 #define DEVICE_MAX 1023
+#define DAY_MS (24ull * 3600 * 1000)
 
 #define FIELD(member) offsetof(struct zps_worker_options, member)
 
@@ -50,6 +51,24 @@ static const struct zps_opt opts[] = {
      .min = 1,
      .max = WORLD_MAX,
      .help = "Number of ranks; else as the launcher says."},
+    {.name = "min-world-size",
+     .type = ZPS_OPT_UINT,
+     .offset = FIELD(min_world),
+     .arg = "N",
+     .max = WORLD_MAX,
+     .help = "Makes the job elastic: the number of ranks below which it does not go on; 0: as max-world-size says."},
+    {.name = "max-world-size",
+     .type = ZPS_OPT_UINT,
+     .offset = FIELD(max_world),
+     .arg = "N",
+     .max = WORLD_MAX,
+     .help = "Makes the job elastic: the number of ranks beyond which none is let in; 0: as min-world-size says."},
+    {.name = "join-wait",
+     .type = ZPS_OPT_DURATION,
+     .offset = FIELD(join_wait_ms),
+     .def = "5s",
+     .arg = "TIME",
+     .help = "How long the ranks of an elastic job that are there wait for more."},
     {.name = "local-world-size",
      .type = ZPS_OPT_UINT,
      .offset = FIELD(local_world),
@@ -226,7 +245,13 @@ static zps_err_t apply(struct zps_worker_options *options, const zenps_options_t
   if (given->threads < 0 || given->threads > 1024) {
     return zps_fail(error, ZPS_ERR_INVALID, "threads is %d; it must be 1 to 1024, or 0", given->threads);
   }
+  if (given->min_world < 0 || given->min_world > WORLD_MAX || given->max_world < 0 || given->max_world > WORLD_MAX)
+    return zps_fail(error, ZPS_ERR_INVALID, "min_world is %d, max_world %d; both must be 1 to %d, or 0",
+                    given->min_world, given->max_world, WORLD_MAX);
   if (given->rank >= 0) options->rank = (uint64_t)given->rank;
+  if (given->min_world > 0) options->min_world = (uint64_t)given->min_world;
+  if (given->max_world > 0) options->max_world = (uint64_t)given->max_world;
+  if (given->join_wait_ms) options->join_wait_ms = given->join_wait_ms;
   if (given->world > 0) options->world = (uint64_t)given->world;
   if (given->threads > 0) options->threads = (uint64_t)given->threads;
   if (given->join_timeout_ms) options->join_timeout_ms = given->join_timeout_ms;
@@ -275,10 +300,26 @@ static zps_err_t apply_device(struct zps_worker_options *options, int given, str
   return ZPS_OK;
 }
 
+static zps_err_t check_elastic(struct zps_worker_options *options, struct zps_error *error) {
+  if (options->min_world == 0 && options->max_world == 0) return ZPS_OK;
+  if (options->min_world == 0) options->min_world = 1;
+  if (options->max_world == 0)
+    options->max_world = options->world > options->min_world ? options->world : options->min_world;
+  if (options->min_world > options->max_world)
+    return zps_fail(error, ZPS_ERR_INVALID,
+                    "an elastic job of at least %llu and at most %llu ranks: min_world (ZENPS_MIN_WORLD_SIZE) is more "
+                    "than max_world (ZENPS_MAX_WORLD_SIZE)",
+                    (unsigned long long)options->min_world, (unsigned long long)options->max_world);
+  if (options->join_wait_ms > DAY_MS)
+    return zps_fail(error, ZPS_ERR_INVALID, "join wait %llu ms: it must be at most 24 h",
+                    (unsigned long long)options->join_wait_ms);
+  return ZPS_OK;
+}
+
 /* Checks that concern several options at once. */
 static zps_err_t check(const struct zps_worker_options *options, struct zps_error *error) {
-  const uint64_t day_ms = 24ull * 3600 * 1000;
-  if (options->rank >= options->world) {
+  const uint64_t day_ms = DAY_MS;
+  if (options->max_world == 0 && options->rank >= options->world) {
     return zps_fail(error, ZPS_ERR_INVALID, "rank %llu of a world of %llu: ranks are 0 to world - 1",
                     (unsigned long long)options->rank, (unsigned long long)options->world);
   }
@@ -320,6 +361,7 @@ zps_err_t zps_worker_options_load(const zenps_options_t *given, struct zps_worke
   err = find_place(options, &copy, error);
   if (err == ZPS_OK) err = apply(options, &copy, error);
   if (err == ZPS_OK) err = apply_device(options, copy.device, error);
+  if (err == ZPS_OK) err = check_elastic(options, error);
   if (err == ZPS_OK) err = check(options, error);
   if (err != ZPS_OK) {
     zps_worker_options_fini(options);
@@ -327,6 +369,11 @@ zps_err_t zps_worker_options_load(const zenps_options_t *given, struct zps_worke
   }
   fill_defaults(options);
   return ZPS_OK;
+}
+
+void zps_worker_options_move(struct zps_worker_options *to, struct zps_worker_options *from) {
+  *to = *from;
+  *from = (struct zps_worker_options){.device = -1};
 }
 
 void zps_worker_options_fini(struct zps_worker_options *options) {

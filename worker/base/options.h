@@ -15,6 +15,9 @@ struct zps_worker_options {
   char *device_name, *device_library; /* as given: a number; NULL: none, libzenps_cuda.so */
   int device;                         /* of the GPU; -1: none was named */
   uint64_t rank, world;
+  uint64_t min_world,
+      max_world; /* of an elastic job, whose rank and world are wishes until it is open; 0: it is none */
+  uint64_t join_wait_ms;
   uint64_t local_world; /* ranks on this host: they share its cores */
   uint64_t threads;
   uint64_t join_timeout_ms, round_timeout_ms;
@@ -32,6 +35,8 @@ struct zps_worker_options {
 zps_err_t zps_worker_options_load(const zenps_options_t *given, struct zps_worker_options *options,
                                   struct zps_error *error) ZPS_MUSTCHECK;
 void zps_worker_options_fini(struct zps_worker_options *options);
+/* Hands them over; `from` has none then, and need not be freed. */
+void zps_worker_options_move(struct zps_worker_options *to, struct zps_worker_options *from);
 
 /* Copies a size-prefixed struct of the caller's, which may be of an older or a newer header than this library: members
  * that the caller's header lacks keep the value they have in `to`; members that this library does not know must be

@@ -52,6 +52,8 @@ static void on_notify(void *ctx, const char *method, const zps_json *params) {
     err = on_map(membership, params, &error);
   } else if (strcmp(method, "job.replay") == 0) {
     err = on_replay(membership, params, &error);
+  } else if (strcmp(method, "job.changed") == 0) {
+    membership->handler.on_changed(membership->handler.ctx);
   } else if (strcmp(method, "rank.left") == 0) {
     uint32_t rank;
     err = zps_control_rank_left_read(params, &rank, &error);
@@ -151,9 +153,53 @@ static uint64_t with_margin(uint64_t timeout_ms) {
   return timeout_ms - (timeout_ms / 4 < 1000 ? timeout_ms / 4 : 1000);
 }
 
+/* The whole message, for the time that is left. */
+static zps_json *join_params(const struct zps_membership *membership, const struct zps_worker_options *options,
+                             const struct zps_net_info *fabric, const struct zps_last_place *last,
+                             uint64_t timeout_ms) {
+  char host[ZPS_NAME_MAX];
+  struct zps_next_spec spec = {.join = join_spec(options, fabric, with_margin(timeout_ms), host, sizeof host),
+                               .min_world = (uint32_t)options->min_world,
+                               .max_world = (uint32_t)options->max_world,
+                               .wait_ms = options->join_wait_ms,
+                               .generation = last->generation,
+                               .last_rank = last->rank,
+                               .step = last->step};
+  spec.join.secret = membership->secret;
+  return options->max_world > 0 ? zps_control_next_write(&spec) : zps_control_join_write(&spec.join);
+}
+
+/* A generation that falls apart while it begins, since one of its ranks or servers is lost, is followed by another. */
+static bool falls_apart(const struct zps_worker_options *options, zps_err_t err) {
+  return options->max_world > 0 && (err == ZPS_ERR_PEER_LOST || err == ZPS_ERR_SERVER_LOST);
+}
+
+static zps_err_t join_job(struct zps_membership *membership, const struct zps_worker_options *options,
+                          const struct zps_net_info *fabric, const struct zps_last_place *last, uint64_t deadline_ns,
+                          struct zps_join *join, struct zps_error *error) {
+  const char *const method = options->max_world > 0 ? "job.next" : "job.join";
+  zps_json *result = NULL;
+  zps_err_t err;
+  do {
+    const uint64_t timeout_ms = left_ms(deadline_ns);
+    err = zps_client_call(membership->client, method, join_params(membership, options, fabric, last, timeout_ms),
+                          timeout_ms, &result, error);
+  } while (falls_apart(options, err) && zps_clock_ns() < deadline_ns);
+  if (err == ZPS_OK) err = zps_control_join_answer_read(result, join, error);
+  if (err == ZPS_OK && options->max_world > 0) {
+    err = zps_control_generation_read(result, &membership->generation, &membership->rank, &membership->world, error);
+    if (err == ZPS_OK && membership->generation.number == 0)
+      err = zps_fail(error, ZPS_ERR_PROTOCOL, "the coordinator does not say which rank this is");
+    if (err != ZPS_OK) zps_join_fini(join);
+  }
+  zps_json_unref(result);
+  return err;
+}
+
 zps_err_t zps_membership_open(struct zps_membership *membership, const struct zps_worker_options *options,
-                              const struct zps_net_info *fabric, const struct zps_membership_handler *handler,
-                              struct zps_join *join, struct zps_error *error) {
+                              const struct zps_net_info *fabric, const struct zps_last_place *last,
+                              const struct zps_membership_handler *handler, struct zps_join *join,
+                              struct zps_error *error) {
   const uint64_t deadline_ns = zps_clock_ns() + options->join_timeout_ms * ZPS_NS_PER_MS;
   const struct zps_client_handler client_handler = {.ctx = membership,
                                                     .on_notify = on_notify,
@@ -163,10 +209,9 @@ zps_err_t zps_membership_open(struct zps_membership *membership, const struct zp
                                                     .on_away = on_away,
                                                     .on_resume = on_resume,
                                                     .on_resumed = on_resumed};
-  char host[ZPS_NAME_MAX];
-  zps_json *result = NULL;
   membership->handler = *handler;
   membership->rank = (uint32_t)options->rank;
+  membership->world = (uint32_t)options->world;
   if (zps_secret_make(&membership->secret) != ZPS_OK)
     return zps_fail(error, ZPS_ERR_UNSUPPORTED,
                     "getrandom() does not work, which the secret comes from by which the coordinator knows this rank");
@@ -174,12 +219,7 @@ zps_err_t zps_membership_open(struct zps_membership *membership, const struct zp
                                   &membership->client, error);
   if (err != ZPS_OK) return err;
   zps_client_heartbeat(membership->client, JOINING_HEARTBEAT_MS, options->join_timeout_ms);
-  const uint64_t timeout_ms = left_ms(deadline_ns);
-  struct zps_join_spec spec = join_spec(options, fabric, with_margin(timeout_ms), host, sizeof host);
-  spec.secret = membership->secret;
-  err = zps_client_call(membership->client, "job.join", zps_control_join_write(&spec), timeout_ms, &result, error);
-  if (err == ZPS_OK) err = zps_control_join_answer_read(result, join, error);
-  zps_json_unref(result);
+  err = join_job(membership, options, fabric, last, deadline_ns, join, error);
   if (err != ZPS_OK) return err;
   membership->job_id = join->job_id;
   membership->incarnation = join->incarnation;
@@ -283,12 +323,12 @@ void zps_membership_memory(struct zps_membership *membership, const char *memory
 
 /* ------------------------------------------------------------ leave */
 
-void zps_membership_leave(struct zps_membership *membership) {
+void zps_membership_leave(struct zps_membership *membership, bool moves) {
   struct zps_error error;
   if (!membership->client || membership->job_id == 0 || membership->lost) return;
   const uint64_t timeout_ms = membership->away ? LEAVE_AWAY_TIMEOUT_MS : LEAVE_TIMEOUT_MS;
-  if (zps_client_call(membership->client, "job.leave", zps_control_job_id_write(membership->job_id), timeout_ms, NULL,
-                      &error) != ZPS_OK) {
+  if (zps_client_call(membership->client, "job.leave", zps_control_leave_write(membership->job_id, moves), timeout_ms,
+                      NULL, &error) != ZPS_OK) {
     zps_log_info("the coordinator did not take our leave: %s", error.text);
   }
 }

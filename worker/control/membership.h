@@ -8,6 +8,7 @@
 #include "proto/control_group.h"
 #include "proto/control_job.h"
 #include "proto/control_map.h"
+#include "proto/control_next.h"
 #include "proto/control_plan.h"
 #include "proto/control_stats.h"
 #include "proto/control_tensor.h"
@@ -17,6 +18,7 @@ struct zps_membership_handler {
   void *ctx;
   void (*on_rank_left)(void *ctx, uint32_t rank); /* on the control thread, as is on_failed */
   void (*on_failed)(void *ctx, const struct zps_frame_abort *failure);
+  void (*on_changed)(void *ctx); /* processes wait that are to be ranks of the job */
   void (*on_plan)(void *ctx, const struct zps_tensor_plan *plan);
   /* A server is lost, and the servers that are left know; what is to be pushed again (proto/control_map.h). */
   void (*on_map)(void *ctx, const struct zps_job_map *map);
@@ -27,6 +29,12 @@ struct zps_membership_handler {
   uint64_t (*stuck_ns)(void *ctx, const struct zps_silence *silence, uint64_t now_ns);
 };
 
+/* Of an elastic job: where the process was in the last generation, and how far it is. */
+struct zps_last_place {
+  uint32_t generation, rank; /* generation 0: it was in none */
+  uint64_t step;
+};
+
 struct zps_membership {
   struct zps_client *client;
   struct zps_membership_handler handler;
@@ -35,18 +43,21 @@ struct zps_membership {
   atomic_bool away; /* it is out of reach, for now */
   /* What a new connection begins with. */
   uint64_t secret, incarnation;
-  uint32_t rank;
+  uint32_t rank, world; /* as the coordinator has it, where the job is elastic */
+  struct zps_generation generation;
   _Atomic(const char *) memory; /* what the coordinator was told; NULL: nothing */
   atomic_bool joined;           /* the three above and job_id are there */
   atomic_uint n_bare;           /* connections made before that */
 };
 
-/* Connects and joins, within the join timeout. A connection that is lost is made anew, and goes on where it was; what
+/* Connects and joins, within the join timeout; an elastic job's next generation, where options say that it is one: then
+ * `last` is of the last one. A connection that is lost is made anew, and goes on where it was; what
  * is asked of the coordinator meanwhile waits until then, or until its own deadline. On failure, and in the end,
  * zps_membership_close(). */
 zps_err_t zps_membership_open(struct zps_membership *membership, const struct zps_worker_options *options,
-                              const struct zps_net_info *fabric, const struct zps_membership_handler *handler,
-                              struct zps_join *join, struct zps_error *error) ZPS_MUSTCHECK;
+                              const struct zps_net_info *fabric, const struct zps_last_place *last,
+                              const struct zps_membership_handler *handler, struct zps_join *join,
+                              struct zps_error *error) ZPS_MUSTCHECK;
 /* Registers a tensor as the spec asks for it; the answer, which is waited for apart, completes the spec, whose owners
  * are malloc'd. Each start wants its wait. */
 struct zps_client_order;
@@ -79,8 +90,8 @@ zps_err_t zps_membership_stats(struct zps_membership *membership, zps_json *tens
 zps_err_t zps_membership_mapped(struct zps_membership *membership, const struct zps_job_steps *steps) ZPS_MUSTCHECK;
 /* Says how the fabric gets at this rank's gradients (job.memory). */
 void zps_membership_memory(struct zps_membership *membership, const char *memory);
-/* Says goodbye. */
-void zps_membership_leave(struct zps_membership *membership);
+/* Says goodbye; `moves`: until the next generation. */
+void zps_membership_leave(struct zps_membership *membership, bool moves);
 void zps_membership_close(struct zps_membership *membership);
 
 #endif

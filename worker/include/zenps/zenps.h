@@ -193,6 +193,11 @@ typedef struct zenps_options {
   int device; /* number of the GPU that gradients are on [ZENPS_DEVICE; -1: none]. Named here it is opened by
                  zenps_open(), and the fabric is asked whether it reaches its memory; else it is opened with
                  the first gradient or result there, which then goes through host memory. One per process */
+  /* Elastic jobs (zenps/elastic.h). Where one of the first two is given, the coordinator gathers the ranks, and gives
+   * them their numbers: `rank` and `world` are wishes then. All ranks agree on the three. */
+  int min_world; /* fewer ranks do not go on; 0: [ZENPS_MIN_WORLD_SIZE; 1] */
+  int max_world; /* more are not let in; 0: [ZENPS_MAX_WORLD_SIZE; that of `world`, or `min_world` if it is more] */
+  uint64_t join_wait_ms; /* how long ranks that are there wait for more of them [ZENPS_JOIN_WAIT; 5 s] */
 } zenps_options_t;
 
 typedef struct zenps_tensor_options {

@@ -1,0 +1,37 @@
+/* Messages about the generations of an elastic job: job.next and its answer, job.changed. */
+#ifndef ZPS_PROTO_CONTROL_NEXT_H
+#define ZPS_PROTO_CONTROL_NEXT_H
+
+#include "proto/control_job.h"
+
+/* job.next, of a worker: a job.join whose rank and world are wishes. */
+struct zps_next_spec {
+  struct zps_join_spec join;
+  uint32_t min_world, max_world;
+  uint64_t wait_ms; /* for more than are there */
+  uint64_t step;    /* that the process has completed */
+  /* Of the last generation that it was in; 0: none. */
+  uint32_t generation, last_rank;
+};
+zps_json *zps_control_next_write(const struct zps_next_spec *spec);
+zps_err_t zps_control_next_read(const zps_json *params, struct zps_next_spec *spec, struct zps_net_info *fabric,
+                                struct zps_error *error) ZPS_MUSTCHECK;
+
+/* Its answer is that of job.join, with: */
+struct zps_generation {
+  uint32_t number; /* from 1 on; 0: the job is not elastic */
+  uint32_t source; /* the rank whose state is to be taken, */
+  uint64_t step;   /* which it has after so many steps */
+};
+/* Adds the rank and the world that the process has in it; nothing where the number is 0. */
+zps_json *zps_control_generation_write(zps_json *object, const struct zps_generation *generation, uint32_t rank,
+                                       uint32_t world);
+/* Where the object has none, the number is 0, and rank and world are left as they are. */
+zps_err_t zps_control_generation_read(const zps_json *object, struct zps_generation *generation, uint32_t *rank_p,
+                                      uint32_t *world_p, struct zps_error *error) ZPS_MUSTCHECK;
+
+/* job.leave: `moves`: the rank is about to ask for the next generation. */
+zps_json *zps_control_leave_write(uint64_t job_id, bool moves);
+bool zps_control_leave_moves(const zps_json *params);
+
+#endif

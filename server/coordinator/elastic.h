@@ -1,0 +1,45 @@
+/* What the files about elastic jobs have in common. */
+#ifndef ZPS_SERVER_COORDINATOR_ELASTIC_H
+#define ZPS_SERVER_COORDINATOR_ELASTIC_H
+
+#include "server/coordinator/members_impl.h"
+
+/* Of a rank of the last generation: it is in the job still, or on its way, or has asked, or is gone. */
+enum zps_seat_state { ZPS_SEAT_GONE, ZPS_SEAT_IN, ZPS_SEAT_MOVING, ZPS_SEAT_ASKED };
+
+struct zps_member_place {
+  enum zps_seat_state state;
+  uint64_t until_ns; /* MOVING */
+};
+
+/* A process that waits for a place. */
+struct zps_member_asker {
+  struct zps_member_elastic *elastic;
+  struct zps_member_rank *rank; /* as it will be; its number is a wish */
+  uint32_t last_seat;           /* as in struct zps_member_rank */
+  uint64_t step, asked_ns;
+  struct zps_member_asker *next;
+};
+
+struct zps_member_elastic {
+  char name[ZPS_NAME_MAX + 1];
+  uint32_t number; /* of the last generation that was begun */
+  uint32_t min_world, max_world;
+  uint64_t wait_ms;
+  struct zps_member_job *job, *forming; /* the generation that runs, or is over and has ranks in it; the next one */
+  uint32_t last_number, last_world;     /* of the last one that ran; 0: none has */
+  struct zps_member_place *seats, *next_seats; /* last_world of them; those of `forming` */
+  struct zps_member_asker *askers;             /* by arrival */
+  bool is_changed;                             /* the ranks of `job` were told that others wait */
+  struct zps_member_elastic *next;
+};
+
+/* Takes the asker out, and answers it. */
+void zps_members_asker_refuse(struct zps_members *members, struct zps_member_asker *asker, zps_err_t code,
+                              const char *text);
+/* No job is a generation of it any more. */
+void zps_members_elastic_destroy(struct zps_member_elastic *elastic);
+/* Takes it out, and frees it; its rank is its caller's. */
+void zps_members_asker_seated(struct zps_member_asker *asker);
+
+#endif
