@@ -26,9 +26,6 @@ zps_err_t zps_members_join_check(const struct zps_members *members, const struct
     return zps_fail(error, ZPS_ERR_INVALID, "job and host names are 1 to %u printable bytes", ZPS_NAME_MAX);
   if (spec->rack && spec->rack[0] && !zps_members_name_ok(spec->rack))
     return zps_fail(error, ZPS_ERR_INVALID, "rack labels are at most %u printable bytes", ZPS_NAME_MAX);
-  if (spec->world == 0 || spec->world > ZPS_WORLD_MAX || spec->rank >= spec->world)
-    return zps_fail(error, ZPS_ERR_INVALID, "job '%s': rank %u of %u; a job has 1 to %u ranks, numbered from 0",
-                    spec->job, spec->rank, spec->world, ZPS_WORLD_MAX);
   if (members->draining)
     return zps_fail(error, ZPS_ERR_REFUSED, "job '%s': the coordinator is shutting down", spec->job);
   return ZPS_OK;
@@ -110,6 +107,9 @@ zps_err_t zps_members_join(struct zps_members *members, struct zps_member_client
                            const struct zps_join_spec *spec, void *token, uint64_t now_ns, struct zps_error *error) {
   zps_err_t err = zps_members_join_check(members, client, spec, error);
   if (err) return err;
+  if (spec->world == 0 || spec->world > ZPS_WORLD_MAX || spec->rank >= spec->world)
+    return zps_fail(error, ZPS_ERR_INVALID, "job '%s': rank %u of %u; a job has 1 to %u ranks, numbered from 0",
+                    spec->job, spec->rank, spec->world, ZPS_WORLD_MAX);
   struct zps_member_job *job = job_by_name(members, spec->job);
   struct zps_member_rank *const holder = job && spec->rank < job->world ? job->ranks[spec->rank] : NULL;
   if (holder && spec->secret && holder->secret == spec->secret && spec->world == job->world) {

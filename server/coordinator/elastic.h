@@ -34,6 +34,11 @@ struct zps_member_elastic {
   struct zps_member_elastic *next;
 };
 
+struct zps_member_elastic *zps_members_elastic_find(const struct zps_members *members, const char *name);
+/* NULL: memory is short. */
+struct zps_member_elastic *zps_members_elastic_create(struct zps_members *members, const char *name);
+/* The job, which runs or has run, is its last generation. False: memory is short. */
+bool zps_members_elastic_take(struct zps_member_elastic *elastic, struct zps_member_job *job);
 /* Takes the asker out, and answers it. */
 void zps_members_asker_refuse(struct zps_members *members, struct zps_member_asker *asker, zps_err_t code,
                               const char *text);
