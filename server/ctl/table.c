@@ -69,6 +69,7 @@ static const struct view views[] = {
       {"servers", "SERVERS", PLAIN},
       {"lost_servers", "LOST-SERVERS", PLAIN},
       {"epoch", "EPOCH", PLAIN},
+      {"generation", "GENERATION", PLAIN},
       {"tensors", "TENSORS", PLAIN},
       {"rounds", "ROUNDS", PLAIN},
       {"age_s", "AGE/s", RATE},
