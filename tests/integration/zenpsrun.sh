@@ -178,6 +178,65 @@ zenpsrun -n 1 --servers 2 --grace=0.1s -p nonsense -- sleep 600 >"$scratch/out" 
 is "servers that cannot start at all do: status 1" $? 1
 said "with the first of them" '^zenpsrun: ERR_SERVER_LOST: the server [01] \(pid [0-9]+\) exited with code 1$'
 
+# Elastic runs: shell programs that see in "$scratch/out" what zenpsrun has said.
+heard() { echo "until grep -qE '$1' $scratch/out; do sleep 0.05; done"; }
+ended() { echo "until [ -s $scratch/$1 ] && ! kill -0 \"\$(cat $scratch/$1)\" 2>/dev/null; do sleep 0.05; done"; }
+is "an elastic run's environment" "$(ZENPS_JOIN_WAIT=1s zenpsrun -n 1 --prefix=no --elastic 1:4 -- sh -c 'echo "$ZENPS_MIN_WORLD_SIZE $ZENPS_MAX_WORLD_SIZE $ZENPS_JOIN_WAIT"')" "1 4 1s"
+is "with a time to join" "$(zenpsrun -n 1 --prefix=no --elastic 1:1 --join-wait 1.5s -- sh -c 'echo "$ZENPS_JOIN_WAIT"')" 1500ms
+is "that of any other" "$(zenpsrun -n 1 --prefix=no -- sh -c 'echo "${ZENPS_MIN_WORLD_SIZE-none} ${ZENPS_MAX_WORLD_SIZE-none} ${ZENPS_JOIN_WAIT-none}"')" "none none none"
+zenpsrun -n 3 --elastic 2:4 -- sh -c "[ \$RANK = 1 ] && kill -KILL \$\$; $(heard 'goes on')" >"$scratch/out" 2>&1
+is "a rank that is lost and survived: status 0" $? 0
+said "with the rank and those that are left in a line" '^zenpsrun: rank 1 \(pid [0-9]+\) was killed by signal 9 \(Killed\); the job goes on with 2 ranks$'
+is "one alone" "$(grep -c '^zenpsrun: ' "$scratch/out")" 1
+zenpsrun -n 3 --elastic 2:3 --linger=60s -- sh -c "[ \$RANK = 0 ] && echo \$\$ >$scratch/pid; case \$RANK in 0) $(heard 'goes on'); exit 5 ;; 1) exit 3 ;; 2) $(ended pid); echo spoke ;; esac" >"$scratch/out" 2>&1
+is "fewer than --elastic asks for: the last one's code" $? 5
+said "the first is survived" '^zenpsrun: rank 1 \(pid [0-9]+\) exited with code 3; the job goes on with 2 ranks$'
+said "the second is not" '^zenpsrun: rank 0 \(pid [0-9]+\) exited with code 5; 1 rank is left, and --elastic asks for 2$'
+said "those that are left may say why" '^\[2\] spoke$'
+zenpsrun -n 2 --elastic 1:2 --on-rank-loss=fail --linger=0 -- sh -c '[ "$RANK" = 1 ] && exit 7; sleep 600' >"$scratch/out" 2>&1
+is "with --on-rank-loss=fail the first is the end" $? 7
+said "as of any other run" '^zenpsrun: rank 1 \(pid [0-9]+\) exited with code 7$'
+
+zenpsrun -n 3 --elastic 3:3 --on-rank-loss=restart -- sh -c "[ \$RANK = 1 ] && mkdir $scratch/first && kill -KILL \$\$; $(heard 'started rank'); echo I am \$ZENPS_RANK" >"$scratch/out" 2>&1
+is "a rank that is started again: status 0" $? 0
+said "with both in a line" '^zenpsrun: rank 1 \(pid [0-9]+\) was killed by signal 9 \(Killed\); started rank 1-2 \(pid [0-9]+\) in its place; the job goes on with 3 ranks$'
+said "its output has its name" '^\[1-2\] I am 1$'
+zenpsrun -n 3 --elastic 2:3 --on-rank-loss=restart -- sh -c "[ \$RANK = 1 ] && exit 3; $(heard 'in a row')" >"$scratch/out" 2>&1
+is "one that ends again and again is not started for ever: status 0" $? 0
+said "which is said" '^zenpsrun: rank 1-5 \(pid [0-9]+\) exited with code 3; no other is started in its place, since 5 in a row have ended within 10 s of their start; the job goes on with 2 ranks$'
+is "each is told of" "$(grep -c '^zenpsrun: rank 1' "$scratch/out")" 5
+zenpsrun -n 2 --elastic 2:2 --on-rank-loss=restart --linger=0 -- sh -c '[ "$RANK" = 1 ] && exit 3; sleep 600' >"$scratch/out" 2>&1
+is "where the others are too few, its code" $? 3
+said "and that they are" '^zenpsrun: rank 1-5 \(pid [0-9]+\) exited with code 3; 1 rank is left, and --elastic asks for 2$'
+rm -f "$scratch/pid0" "$scratch/pid1"
+zenpsrun -n 3 --elastic 1:3 --on-rank-loss=restart --linger=0 -- sh -c "echo \$\$ >$scratch/new\$RANK; mv $scratch/new\$RANK $scratch/pid\$RANK
+  case \$RANK in 1) $(ended pid0); exit 4 ;; 2) $(ended pid1); sleep 0.5; echo spoke ;; esac" >"$scratch/out" 2>&1
+is "a rank that fails when others have ended: the run fails" $? 4
+said "with its code and why" '^zenpsrun: rank 1 \(pid [0-9]+\) exited with code 4, when others had ended$'
+is "nothing is started in its place" "$(grep -c '^zenpsrun: ' "$scratch/out")" 1
+said "and the others end by themselves" '^\[2\] spoke$'
+
+refused() { # NAME PATTERN OPTION...
+  local name=$1 pattern=$2
+  shift 2
+  env -u RANK -u WORLD_SIZE zenpsrun "$@" -- true >"$scratch/out" 2>&1
+  is "$name: a usage error" $? 2
+  said "which says what would be right" "$pattern"
+}
+for range in 2 2: :4 0:4 2:4: 2:x -1:4 ' 1:4' 1:99999; do
+  refused "--elastic '$range'" "'$range' is not MIN:MAX, two numbers of ranks from 1 to 4096, such as 2:4" -n 2 --elastic "$range"
+done
+refused "more at least than at most" '4 ranks at least are more than 2 at most' -n 3 --elastic 4:2
+refused "fewer ranks than at least" 'give -n from 2 to 4' -n 1 --elastic 2:4
+refused "more ranks than at most" 'give -n from 2 to 4' -n 5 --elastic 2:4
+refused "an elastic run without ranks" 'give -n N .*ZENPS_MIN_WORLD_SIZE=2 and ZENPS_MAX_WORLD_SIZE=4' --elastic 2:4
+for loss in continue restart; do
+  refused "--on-rank-loss=$loss of a job that is not elastic" "$loss needs an elastic job.*give --elastic MIN:MAX" -n 2 --on-rank-loss="$loss"
+done
+refused "a time to join of a job that is not elastic" 'give --elastic MIN:MAX' -n 2 --join-wait 3s
+zenpsrun -n 2 --on-rank-loss=fail --linger=0 -- sh -c '[ "$RANK" = 1 ] && exit 7; sleep 600' >"$scratch/out" 2>&1
+is "--on-rank-loss=fail needs none" $? 7
+
 # Two processes as torchrun would start them; rank 0 brings up the daemons, on a port that is free here.
 port=$((20000 + RANDOM % 12000)) # below those that the system gives to others
 torchrun_rank() { RANK=$1 WORLD_SIZE=2 LOCAL_RANK=$1 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=1 zenpsrun --port "$port" --servers 1 -- \

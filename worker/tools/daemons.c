@@ -145,8 +145,8 @@ static zps_err_t lose(struct zps_daemons *daemons, const struct zps_child *lost,
 zps_err_t zps_daemons_check(struct zps_daemons *daemons, struct zps_error *error) {
   const struct zps_child *child;
   if (!daemons) return ZPS_OK;
-  child = zps_launch_first_failure(daemons->launch, ZPS_CHILD_COORDINATOR);
-  if (!child && !daemons->config.goes_on) child = zps_launch_first_failure(daemons->launch, ZPS_CHILD_SERVER);
+  child = zps_launch_first_failure(daemons->launch, ZPS_CHILD_COORDINATOR, 0);
+  if (!child && !daemons->config.goes_on) child = zps_launch_first_failure(daemons->launch, ZPS_CHILD_SERVER, 0);
   if (child) return fail(child, error);
   while (daemons->config.goes_on && (child = zps_launch_next_end(daemons->launch, ZPS_CHILD_SERVER, daemons->seen))) {
     daemons->seen = child->ended;

@@ -150,7 +150,8 @@ zps_err_t zps_launch_start(struct zps_launch *launch, enum zps_child_kind kind, 
   setpgid(pid, pid); /* also in the child: either may come first */
   close(out[1]);
   close(err[1]);
-  child->pub = (struct zps_child){.kind = kind, .number = number, .pid = pid, .running = true};
+  child->pub =
+      (struct zps_child){.kind = kind, .number = number, .pid = pid, .running = true, .started_ns = zps_clock_ns()};
   snprintf(child->pub.label, sizeof child->pub.label, "%s", label);
   for (int i = 0; i < 2; i++) {
     child->streams[i].fd = i == 0 ? out[0] : err[0];
@@ -242,11 +243,12 @@ static bool was_killed(const struct zps_child *child) {
   return WIFSIGNALED(child->status) && WTERMSIG(child->status) != child->sent;
 }
 
-const struct zps_child *zps_launch_first_failure(const struct zps_launch *launch, enum zps_child_kind kind) {
+const struct zps_child *zps_launch_first_failure(const struct zps_launch *launch, enum zps_child_kind kind,
+                                                 uint64_t ended) {
   const struct zps_child *first = NULL, *killed = NULL;
   for (unsigned i = 0; i < launch->n_children; i++) {
     const struct zps_child *child = &launch->children[i]->pub;
-    if (child->kind != kind || child->running || child->status == 0) continue;
+    if (child->kind != kind || child->running || child->status == 0 || child->ended <= ended) continue;
     if (!first || child->ended < first->ended) first = child;
     if (was_killed(child) && (!killed || child->ended < killed->ended)) killed = child;
   }

@@ -24,6 +24,7 @@ struct zps_child {
   char label[24];  /* in front of every line */
   pid_t pid;
   bool running;
+  uint64_t started_ns;
   int status;     /* as wait() gives it, once it is not running */
   uint64_t ended; /* 1 for the first child that was seen to have ended, 2 for the second, ... */
   uint64_t ended_ns;
@@ -45,10 +46,11 @@ void zps_launch_signal(struct zps_launch *launch, enum zps_child_kind kind, int 
 /* Pumps until no child of the kind runs, at most `grace_ms`, then kills the rest. */
 void zps_launch_stop(struct zps_launch *launch, enum zps_child_kind kind, unsigned grace_ms);
 unsigned zps_launch_running(const struct zps_launch *launch, enum zps_child_kind kind);
-/* The child of the kind that was the first to end otherwise than with status 0, or NULL. One that a signal killed,
- * which was not sent from here, comes ahead of those that exited up to a second before: others may hear of a death, and
- * exit of it, ahead of its end. */
-const struct zps_child *zps_launch_first_failure(const struct zps_launch *launch, enum zps_child_kind kind);
+/* The child of the kind that was the first, after `ended` (zps_child.ended; 0: of all), to end otherwise than with
+ * status 0, or NULL. One that a signal killed, which was not sent from here, comes ahead of those that exited up to a
+ * second before: others may hear of a death, and exit of it, ahead of its end. */
+const struct zps_child *zps_launch_first_failure(const struct zps_launch *launch, enum zps_child_kind kind,
+                                                 uint64_t ended);
 /* The child of the kind whose end was seen next after `ended` (zps_child.ended; 0: the first of all), or NULL. */
 const struct zps_child *zps_launch_next_end(const struct zps_launch *launch, enum zps_child_kind kind, uint64_t ended);
 /* "exited with code 3" or "was killed by signal 9 (Killed)". */

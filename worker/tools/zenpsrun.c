@@ -18,19 +18,23 @@
 #include "common/base/exit.h"
 #include "common/base/launcher.h"
 #include "worker/tools/daemons.h"
+#include "worker/tools/elastic.h"
 #include "worker/tools/launch.h"
 #include "worker/tools/port.h"
+#include "worker/tools/ranks.h"
 #include "worker/tools/strings.h"
 
 struct options {
-  uint64_t ranks, servers, port, linger_ms, grace_ms, start_timeout_ms;
-  char *provider, *interface, *zenpsd, *coordinator, *job, *log_level;
+  uint64_t ranks, servers, port, linger_ms, grace_ms, start_timeout_ms, join_wait_ms;
+  char *provider, *interface, *zenpsd, *coordinator, *job, *log_level, *elastic;
   bool prefix;
   int on_server_loss; /* enum on_loss */
+  int on_rank_loss;   /* enum zps_rank_loss */
 };
 
 enum on_loss { ON_LOSS_CONTINUE, ON_LOSS_FAIL };
 static const char *const losses[] = {"continue", "fail", NULL};
+static const char *const rank_losses[] = {"auto", "continue", "restart", "fail", NULL};
 
 #define OPT(type_, field, ...) \
   { .type = (type_), .offset = offsetof(struct options, field), .flags = ZPS_OPT_NO_FILE | ZPS_OPT_NO_ENV, __VA_ARGS__ }
@@ -43,6 +47,16 @@ static const struct zps_opt opts[] = {
         .help =
             "what becomes of the run when one of these servers ends: continue (the job goes on with the servers that "
             "are left, and another one is started for jobs to come) or fail"),
+    OPT(ZPS_OPT_STRING, elastic, .name = "elastic", .arg = "MIN:MAX",
+        .help =
+            "make the job elastic: it goes on with MIN ranks at least, and takes in MAX at most; -n is between them"),
+    OPT(ZPS_OPT_ENUM, on_rank_loss, .name = "on-rank-loss", .arg = "WHAT", .def = "auto", .values = rank_losses,
+        .help =
+            "what becomes of an elastic run when a rank is killed or fails: continue (the job goes on with the ranks "
+            "that are left, if MIN of --elastic are), restart (another one is started in its place, too) or fail; "
+            "auto is continue with --elastic, else fail"),
+    OPT(ZPS_OPT_DURATION, join_wait_ms, .name = "join-wait", .arg = "TIME", .min = 1, .max = 3600000,
+        .help = "how long the ranks of an elastic job wait for more of them (ZENPS_JOIN_WAIT)"),
     OPT(ZPS_OPT_STRING, coordinator, .name = "coordinator", .arg = "HOST:PORT",
         .help = "use the coordinator and servers that run there instead of starting some"),
     OPT(ZPS_OPT_STRING, provider, .name = "provider", .short_flag = 'p', .arg = "NAME", .def = "auto",
@@ -78,9 +92,15 @@ static const struct zps_opt_table table = {
         "The first rank that fails stops the others, which have the time of --linger to end by themselves. "
         "zenpsrun says which it was, and exits with its code (128 plus the number of a signal).\n"
         "A server that ends is told of in one line, with what has become of the job and what was started in its place. "
-        "Ranks are never started again: where the job fails, since no server of those that it began with is left, or "
-        "with --on-server-loss=fail, or since the coordinator has ended, zenpsrun says so, waits the time of --grace "
-        "for the ranks, stops them, and exits with 1, unless a rank has failed of itself by then.",
+        "Where the job fails, since no server of those that it began with is left, or with --on-server-loss=fail, or "
+        "since the coordinator has ended, zenpsrun says so, waits the time of --grace for the ranks, stops them, and "
+        "exits with 1, unless a rank has failed of itself by then.\n"
+        "With --elastic the ranks find MIN and MAX in ZENPS_MIN_WORLD_SIZE and ZENPS_MAX_WORLD_SIZE, and ZENPS_RANK is "
+        "a wish. A rank that is lost is told of in one line, and the run succeeds if all that are left end with 0. It "
+        "fails as one that is not elastic does once fewer than MIN live, with the code of the rank that was lost last. "
+        "With --on-rank-loss=restart another process takes the place of one that is lost: rank 2-2 that of rank 2, "
+        "unless 5 in a row have ended there within 10 s of their start. When a rank has ended with 0, the job has done "
+        "its work: nothing takes the place of one that is lost then, and the run fails when the others have ended.",
     .opts = opts,
     .config_size = sizeof(struct options),
     .min_args = 1,
@@ -94,7 +114,10 @@ struct run {
   const struct options *options;
   struct zps_launch *launch;
   struct zps_daemons *daemons; /* NULL: others started them */
-  char coordinator[300];       /* its address, unless it is ours to find a port for */
+  struct zps_ranks *ranks;
+  char **program;
+  struct zps_elastic elastic;
+  char coordinator[300]; /* its address, unless it is ours to find a port for */
   unsigned world, first_rank, local_ranks;
   struct zps_launcher launcher; /* without -n: what has started us */
   const char *master; /* where the ranks' own programs may meet; NULL: not known here, and MASTER_ADDR unset */
@@ -137,9 +160,10 @@ static void add_torch(const struct run *run, struct zps_strings *env, unsigned r
   add_unless_set(env, "MASTER_PORT", "%u", run->master_port);
 }
 
-static zps_err_t start_rank(struct run *run, unsigned index, char **program, struct zps_error *error) {
+static zps_err_t start_rank(void *ctx, unsigned index, const char *label, const struct zps_child **child_p,
+                            struct zps_error *error) {
+  struct run *const run = ctx;
   struct zps_strings env = {.n = 0};
-  char label[24];
   const unsigned rank = run->first_rank + index;
   zps_strings_add(&env, "ZENPS_COORDINATOR=%s", run->daemons ? zps_daemons_address(run->daemons) : run->coordinator);
   zps_strings_add(&env, "ZENPS_JOB=%s", run->options->job);
@@ -151,11 +175,16 @@ static zps_err_t start_rank(struct run *run, unsigned index, char **program, str
     zps_strings_add(&env, "ZENPS_LOCAL_RANK=%u", index);
     zps_strings_add(&env, "ZENPS_LOCAL_WORLD_SIZE=%u", run->local_ranks);
   }
+  if (run->elastic.max > 0) {
+    zps_strings_add(&env, "ZENPS_MIN_WORLD_SIZE=%u", run->elastic.min);
+    zps_strings_add(&env, "ZENPS_MAX_WORLD_SIZE=%u", run->elastic.max);
+  }
+  if (run->options->join_wait_ms > 0)
+    zps_strings_add(&env, "ZENPS_JOIN_WAIT=%llums", (unsigned long long)run->options->join_wait_ms);
   add_torch(run, &env, rank, index);
-  snprintf(label, sizeof label, "%u", rank);
   const zps_err_t code = env.failed ? zps_fail(error, ZPS_ERR_NOMEM, "out of memory starting rank %s", label)
-                                    : zps_launch_start(run->launch, ZPS_CHILD_RANK, rank, label, program,
-                                                       (const char *const *)env.items, NULL, error);
+                                    : zps_launch_start(run->launch, ZPS_CHILD_RANK, rank, label, run->program,
+                                                       (const char *const *)env.items, child_p, error);
   zps_strings_fini(&env);
   return code;
 }
@@ -200,6 +229,24 @@ static zps_err_t find_place(struct run *run, struct zps_error *error) {
   return ZPS_OK;
 }
 
+static zps_err_t find_elastic(struct run *run, struct zps_error *error) {
+  const struct zps_elastic_options options = {.range = run->options->elastic,
+                                              .ranks = run->options->ranks,
+                                              .join_wait_ms = run->options->join_wait_ms,
+                                              .loss = (enum zps_rank_loss)run->options->on_rank_loss};
+  return zps_elastic_find(&options, &run->elastic, error);
+}
+
+static zps_err_t start_ranks(struct run *run, struct zps_error *error) {
+  const struct zps_ranks_config config = {.launch = run->launch,
+                                          .n = run->local_ranks,
+                                          .first = run->first_rank,
+                                          .elastic = run->elastic,
+                                          .start = start_rank,
+                                          .ctx = run};
+  return zps_ranks_start(&config, &run->ranks, error);
+}
+
 static zps_err_t start_daemons(struct run *run, struct zps_error *error) {
   const struct options *options = run->options;
   if (!run->starts_daemons) return ZPS_OK;
@@ -228,18 +275,19 @@ static void say_lost(zps_err_t code, const struct zps_error *error) {
   fprintf(stderr, "zenpsrun: %s: %s\n", zps_err_name(code), error->text);
 }
 
-/* Waits until every rank has ended, a rank or a daemon has failed, or a signal asks for a stop; then stops what is
- * left. */
+/* Waits until every rank has ended, one is lost that the others cannot go on without, a daemon has failed, or a signal
+ * asks for a stop; then stops what is left. */
 static int supervise(struct run *run) {
   struct zps_error error;
-  const struct zps_child *failed = NULL;
+  const struct zps_child *failed;
+  bool over = false;
   zps_err_t lost = ZPS_OK;
-  while (zps_launch_running(run->launch, ZPS_CHILD_RANK) > 0 && !failed && lost == ZPS_OK && !run->asked_to_stop) {
+  while (zps_launch_running(run->launch, ZPS_CHILD_RANK) > 0 && !over && lost == ZPS_OK && !run->asked_to_stop) {
     run->asked_to_stop = zps_launch_pump(run->launch, -1);
-    failed = zps_launch_first_failure(run->launch, ZPS_CHILD_RANK);
+    over = zps_ranks_check(run->ranks);
     lost = zps_daemons_check(run->daemons, &error);
   }
-  if (!failed) failed = zps_launch_first_failure(run->launch, ZPS_CHILD_RANK);
+  failed = zps_ranks_failure(run->ranks);
   if (lost != ZPS_OK) say_lost(lost, &error);
   if (lost != ZPS_OK && !failed) {
     /* The ranks learn of it themselves, with a better error than ours. */
@@ -252,11 +300,9 @@ static int supervise(struct run *run) {
     zps_launch_stop(run->launch, ZPS_CHILD_RANK, (unsigned)run->options->grace_ms);
   }
   if (failed) {
-    char end[80];
     if (lost == ZPS_OK && (lost = zps_daemons_await(run->daemons, &error)) != ZPS_OK) say_lost(lost, &error);
-    failed = zps_launch_first_failure(run->launch, ZPS_CHILD_RANK); /* more ends are known now */
-    fprintf(stderr, "zenpsrun: rank %u (pid %d) %s\n", failed->number, (int)failed->pid,
-            zps_child_end_text(failed, end, sizeof end));
+    failed = zps_ranks_failure(run->ranks); /* more ends are known now */
+    zps_ranks_tell_failure(run->ranks, failed);
     return WIFSIGNALED(failed->status) ? 128 + WTERMSIG(failed->status) : WEXITSTATUS(failed->status);
   }
   if (run->asked_to_stop) {
@@ -272,6 +318,7 @@ static void clean_up(struct run *run) {
     zps_launch_stop(run->launch, (enum zps_child_kind)kind, (unsigned)run->options->grace_ms);
   }
   zps_launch_destroy(run->launch);
+  zps_ranks_destroy(run->ranks);
   zps_daemons_destroy(run->daemons);
 }
 
@@ -286,11 +333,13 @@ int main(int argc, char **argv) {
   }
   if (rest.exit_now) return ZPS_EXIT_OK;
   int status = ZPS_EXIT_FAILED;
-  zps_err_t code = find_place(&run, &error);
+  run.program = rest.argv;
+  zps_err_t code = find_elastic(&run, &error);
+  if (code == ZPS_OK) code = find_place(&run, &error);
   if (code == ZPS_OK) code = zps_launch_create(options.prefix, &run.launch, &error);
   if (code == ZPS_OK) {
     code = start_daemons(&run, &error);
-    for (unsigned i = 0; code == ZPS_OK && i < run.local_ranks; i++) code = start_rank(&run, i, rest.argv, &error);
+    if (code == ZPS_OK) code = start_ranks(&run, &error);
     if (code == ZPS_OK) status = supervise(&run);
     clean_up(&run);
   }
