@@ -133,12 +133,13 @@ static zps_err_t lose(struct zps_daemons *daemons, const struct zps_child *lost,
   if (could_not_start(lost) && daemons->turns[lost->number] == 1) return fail(lost, error);
   ending_text(lost, &ending);
   zps_fate_ask(daemons->address, &fate);
-  if (fate.has_failed)
+  if (fate.has_failed && !daemons->config.elastic)
     return zps_fail(error, ZPS_ERR_SERVER_LOST, "the %s; the job has failed: %.330s", ending.text, fate.text);
   replace(daemons, lost, done, sizeof done);
   if (zps_launch_running(daemons->launch, ZPS_CHILD_SERVER) == 0)
     return zps_fail(error, ZPS_ERR_SERVER_LOST, "the %s, the last one; %s", ending.text, done);
-  fprintf(stderr, "zenpsrun: %s: %s; %s\n", ending.text, fate.text, done);
+  fprintf(stderr, "zenpsrun: %s: %s%s; %s\n", ending.text, fate.has_failed ? "the job has failed: " : "", fate.text,
+          done);
   return ZPS_OK;
 }
 

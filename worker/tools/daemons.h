@@ -24,6 +24,7 @@ struct zps_daemons_config {
   unsigned n_servers;
   uint64_t start_timeout_ms;
   bool goes_on; /* a job that loses a server goes on with the others; else it fails, and so does the run */
+  bool elastic; /* a job that fails may have a successor, over servers that are there by then */
 };
 
 /* Starts them all, and waits for the coordinator. ZPS_ERR_CANCELED: *asked_to_stop_p is the signal. What has been

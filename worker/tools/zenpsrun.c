@@ -99,8 +99,9 @@ static const struct zps_opt_table table = {
         "a wish. A rank that is lost is told of in one line, and the run succeeds if all that are left end with 0. It "
         "fails as one that is not elastic does once fewer than MIN live, with the code of the rank that was lost last. "
         "With --on-rank-loss=restart another process takes the place of one that is lost: rank 2-2 that of rank 2, "
-        "unless 5 in a row have ended there within 10 s of their start. When a rank has ended with 0, the job has done "
-        "its work: nothing takes the place of one that is lost then, and the run fails when the others have ended.",
+        "unless 5 in a row have ended there within 10 s of their start. Where the job fails for want of servers, it "
+        "goes on over those that are started in their place. When a rank has ended with 0, the job has done its work: "
+        "nothing takes the place of one that is lost then, and the run fails when the others have ended.",
     .opts = opts,
     .config_size = sizeof(struct options),
     .min_args = 1,
@@ -257,7 +258,8 @@ static zps_err_t start_daemons(struct run *run, struct zps_error *error) {
                                             .log_level = options->log_level,
                                             .n_servers = (unsigned)options->servers,
                                             .start_timeout_ms = options->start_timeout_ms,
-                                            .goes_on = options->on_server_loss == ON_LOSS_CONTINUE};
+                                            .goes_on = options->on_server_loss == ON_LOSS_CONTINUE,
+                                            .elastic = run->elastic.max > 0};
   return zps_daemons_start(run->launch, &config, &run->daemons, &run->asked_to_stop, error);
 }
 
