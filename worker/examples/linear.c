@@ -4,6 +4,7 @@
  */
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #include "common/base/config.h"
 #include "common/base/exit.h"
@@ -59,7 +60,8 @@ static const struct zps_opt_table table = {
     .args = "FILE",
     .description =
         "Example: zenpsrun -n 4 -- zenps-linear --epochs 3 news20.libsvm.xz\n"
-        "FILE may be .xz; of a plain file each rank reads a part only.",
+        "FILE may be .xz; of a plain file each rank reads a part only.\n"
+        "In an elastic job (zenpsrun --elastic) it goes on when ranks are lost or come, and reads FILE again.",
     .opts = opts,
     .config_size = sizeof(struct linear_options),
     .min_args = 1,
@@ -84,48 +86,105 @@ static bool check(const struct linear_options *options) {
   return true;
 }
 
+static const char *unit_of(const struct linear *model) {
+  return model->is_whole ? "coordinates" : "samples";
+}
+
+/* The end of an epoch: what it has come to, and the rate of the next. */
+static bool end_epoch(struct linear *model) {
+  struct linear_progress *const progress = &model->progress;
+  double sums[3] = {model->loss, (double)model->n_samples, (double)linear_evaluate(model)};
+  if (!train_sum(&model->train, sums, 3)) return false;
+  const double held_out = (double)model->data.held_out.n_all;
+  const double loss = sums[1] > 0 ? sums[0] / sums[1] : 0, metric = held_out > 0 ? sums[2] / held_out : 0;
+  if (!train_report(&model->train, (unsigned)progress->epoch + 1, loss, "accuracy", metric, unit_of(model)))
+    return false;
+  progress->rate = rate_of(&model->rate, progress->epoch + 1, loss);
+  progress->loss = loss;
+  progress->metric = metric;
+  progress->epoch++;
+  progress->step = 0;
+  progress->steps++;
+  model->loss = 0;
+  model->n_samples = 0;
+  return true;
+}
+
+/* The state of the rank that has come furthest. */
+static bool take_state(struct linear *model) {
+  struct linear_progress *const progress = &model->progress;
+  const uint64_t epoch = progress->epoch;
+  const struct train_state parts[] = {{model->weights, model->n_weights * sizeof *model->weights},
+                                      {progress, sizeof *progress},
+                                      {&model->rate.now, sizeof model->rate.now},
+                                      {&model->rate.last_loss, sizeof model->rate.last_loss}};
+  if (!train_take(&model->train, parts, sizeof parts / sizeof parts[0])) return false;
+  if (progress->epoch != epoch) {
+    model->loss = 0;
+    model->n_samples = 0;
+  }
+  return !train_is_untold(&model->train, progress->epoch) ||
+         train_report(&model->train, (unsigned)progress->epoch, progress->loss, "accuracy", progress->metric,
+                      unit_of(model));
+}
+
 static bool run_epochs(struct linear *model, struct linear_sgd *sgd, struct linear_scd *scd) {
-  struct train *train = &model->train;
-  struct rate rate;
-  double last_loss = 0;
-  rate_begin(&rate, &model->options.rate);
-  train->start_s = train_seconds();
-  for (uint64_t epoch = 0; epoch < model->options.epochs; epoch++) {
-    double sums[2] = {0, 0};
-    const double now = rate_of(&rate, epoch, last_loss);
-    if (sgd ? !linear_sgd_epoch(sgd, epoch, now, &sums[0]) : !linear_scd_epoch(scd, epoch, now, &sums[0])) return false;
-    sums[1] = (double)linear_evaluate(model);
-    if (!train_sum(train, sums, 2)) return false;
-    const double held_out = (double)model->data.held_out.n_all;
-    last_loss = sums[0];
-    if (!train_report(train, (unsigned)epoch + 1, sums[0] / (double)model->data.training.n_all, "accuracy",
-                      held_out > 0 ? sums[1] / held_out : 0, sgd ? "samples" : "coordinates"))
-      return false;
+  if (model->train.generation.number <= 1) model->train.start_s = train_seconds(); /* what others cost is theirs */
+  while (model->progress.epoch < model->options.epochs) {
+    if (!(sgd ? linear_sgd_epoch(sgd) : linear_scd_epoch(scd))) return false;
+    if (!end_epoch(model)) return false;
   }
   return true;
 }
 
-static bool run(struct linear *model, const char *path) {
+static bool have_weights(struct linear *model, const char *path) {
+  const size_t n = (size_t)model->n_features * model->n_outputs;
+  if (!model->weights) {
+    model->weights = calloc(n, sizeof *model->weights);
+    model->n_weights = n;
+  }
+  if (!model->weights) return linear_fail("out of memory for %u features", model->n_features);
+  return model->n_weights == n ||
+         linear_fail("%s has changed: it had %zu weights, and now has %zu", path, model->n_weights, n);
+}
+
+/* Trains until the end, or until the ranks of the job are others: the samples are divided among those there are. */
+static bool run_generation(struct linear *model, const char *path) {
   struct train *train = &model->train;
   struct linear_sgd *sgd = NULL;
   struct linear_scd *scd = NULL;
+  if (!linear_read(model, path) || !linear_agree(model, path) || !have_weights(model, path)) return false;
+  if (train->rank == 0 && !train->json && train->generation.number <= 1)
+    printf("%llu training and %llu held-out samples, %u features, %u classes, %d ranks over %s\n",
+           (unsigned long long)model->data.training.n_all, (unsigned long long)model->data.held_out.n_all,
+           model->n_features - 1, model->n_classes, train->world, zenps_provider(train->job));
+  const bool ok = take_state(model) &&
+                  (model->is_whole ? linear_scd_open(model, &scd) : linear_sgd_open(model, &sgd)) &&
+                  run_epochs(model, sgd, scd);
+  linear_sgd_close(sgd);
+  linear_scd_close(scd);
+  return ok;
+}
+
+static bool run(struct linear *model, const char *path) {
+  struct stat about;
+  bool is_done;
   model->is_whole = model->options.method == LINEAR_SCD;
   if (model->options.rate.first == 0) model->options.rate.first = model->is_whole ? 1 : 2;
   if (model->options.threads > 1 &&
       zps_workpool_create((unsigned)model->options.threads - 1, "linear", &model->pool) != ZPS_OK)
     return linear_fail("cannot start %llu threads", (unsigned long long)model->options.threads);
-  if (!linear_read(model, path) || !linear_agree(model, path)) return false;
-  model->weights = calloc((size_t)model->n_features * model->n_outputs, sizeof *model->weights);
-  if (!model->weights) return linear_fail("out of memory for %u features", model->n_features);
-  if (train->rank == 0 && !train->json)
-    printf("%llu training and %llu held-out samples, %u features, %u classes, %d ranks over %s\n",
-           (unsigned long long)model->data.training.n_all, (unsigned long long)model->data.held_out.n_all,
-           model->n_features - 1, model->n_classes, train->world, zenps_provider(train->job));
-  const bool opened = model->is_whole ? linear_scd_open(model, &scd) : linear_sgd_open(model, &sgd);
-  const bool ok = opened && run_epochs(model, sgd, scd);
-  linear_sgd_close(sgd);
-  linear_scd_close(scd);
-  return ok;
+  if (model->train.generation.number > 0 && stat(path, &about) == 0 && !S_ISREG(about.st_mode)) {
+    model->train.status = ZPS_EXIT_USAGE;
+    return linear_fail("%s is no file: the ranks of an elastic job read theirs anew when they change", path);
+  }
+  rate_begin(&model->rate, &model->options.rate);
+  model->progress.rate = rate_of(&model->rate, 0, 0);
+  do {
+    is_done = run_generation(model, path);
+    linear_forget(model);
+  } while (!is_done && train_next(&model->train, model->progress.steps));
+  return is_done;
 }
 
 int main(int argc, char **argv) {
@@ -142,7 +201,6 @@ int main(int argc, char **argv) {
       train_open(&model.train, "zenps-linear", &model.options.sync, model.options.json) && run(&model, rest.argv[0]);
   train_close(&model.train);
   zps_workpool_destroy(model.pool);
-  libsvm_free(&model.data);
   free(model.weights);
   zps_config_fini(&table, &model.options);
   return ok ? ZPS_EXIT_OK : model.train.status;

@@ -10,7 +10,7 @@
 #include "common/base/workpool.h"
 #include "worker/examples/libsvm.h"
 #include "worker/examples/rate.h"
-#include "worker/examples/train.h"
+#include "worker/examples/train_elastic.h"
 
 enum { LINEAR_CLASSES_MAX = 256, LINEAR_DELAY_MAX = 16 };
 enum linear_method { LINEAR_SGD, LINEAR_SCD };
@@ -25,6 +25,14 @@ struct linear_options {
   bool json;
 };
 
+/* How far training has come, on all ranks alike. */
+struct linear_progress {
+  uint64_t steps;       /* with the ends of epochs */
+  uint64_t epoch, step; /* those that are done, the steps of this epoch; scd: 1 when its pass is done */
+  double rate;          /* of this epoch */
+  double loss, metric;  /* of the last one */
+};
+
 struct linear {
   struct linear_options options;
   struct train train;
@@ -33,7 +41,12 @@ struct linear {
   double classes[LINEAR_CLASSES_MAX]; /* ascending labels */
   uint32_t n_classes, n_outputs;      /* two classes need one output: positive for the second */
   uint32_t n_features;
-  float *weights;            /* features x outputs */
+  float *weights; /* features x outputs */
+  size_t n_weights;
+  struct rate rate;
+  struct linear_progress progress;
+  double loss;               /* of those samples of this epoch that this rank has seen, */
+  uint64_t n_samples;        /* and how many they are */
   struct zps_workpool *pool; /* NULL: one thread */
 };
 
@@ -44,6 +57,8 @@ bool linear_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 bool linear_read(struct linear *model, const char *path);
 /* Number of features, classes, and the places of the ranks' samples: the same on all ranks. Collective. */
 bool linear_agree(struct linear *model, const char *path);
+/* Frees the samples, and forgets their shape. */
+void linear_forget(struct linear *model);
 /* +1 or -1: is the sample of the class that output `k` stands for? */
 float linear_target(const struct linear *model, double label, uint32_t k);
 /* One score for each output. */
@@ -53,15 +68,14 @@ double linear_loss(const struct linear *model, float y, float score, float *slop
 /* Correct predictions among the held-out samples that this rank evaluates. */
 uint64_t linear_evaluate(const struct linear *model);
 
-/* A method: its state, one epoch of it, whose summed loss over this rank's part is returned in *loss_p, and its end.
- * What fails has been said on stderr. */
+/* A method: its state, an epoch of it, or what is left of one, and its end. What fails has been said on stderr. */
 struct linear_sgd;
 struct linear_scd;
 bool linear_sgd_open(struct linear *model, struct linear_sgd **sgd_p);
-bool linear_sgd_epoch(struct linear_sgd *sgd, uint64_t epoch, double rate, double *loss_p);
+bool linear_sgd_epoch(struct linear_sgd *sgd);
 void linear_sgd_close(struct linear_sgd *sgd); /* NULL is allowed */
 bool linear_scd_open(struct linear *model, struct linear_scd **scd_p);
-bool linear_scd_epoch(struct linear_scd *scd, uint64_t epoch, double rate, double *loss_p);
+bool linear_scd_epoch(struct linear_scd *scd);
 void linear_scd_close(struct linear_scd *scd); /* NULL is allowed */
 
 #endif

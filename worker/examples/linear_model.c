@@ -29,7 +29,7 @@ bool linear_read(struct linear *model, const char *path) {
     double own[] = {share.in_parts, (double)share.n_lines}, *all;
     if (zps_gather(model->train.job, "lines", 0, 2, own, &all) != ZENPS_OK) {
       libsvm_close(&share);
-      return linear_fail("%s", zenps_last_error()->text);
+      return train_fail(&model->train, "cannot divide the file among the ranks");
     }
     bool alike = true;
     for (int rank = 0; rank < share.world; rank++) {
@@ -86,7 +86,7 @@ bool linear_agree(struct linear *model, const char *path) {
   own[N_CLASSES] = model->n_classes;
   memcpy(own + FIRST_CLASS, model->classes, sizeof model->classes);
   if (zps_gather(model->train.job, "shape", 0, SHAPE_WIDTH, own, &all) != ZENPS_OK)
-    return linear_fail("%s", zenps_last_error()->text);
+    return train_fail(&model->train, "cannot agree on the shape of the model");
   uint64_t places[4] = {0};
   bool ok = true;
   for (int rank = 0; ok && rank < model->train.world; rank++)
@@ -100,6 +100,12 @@ bool linear_agree(struct linear *model, const char *path) {
   struct zps_error error;
   if (libsvm_check(&model->data, path, &error) != ZPS_OK) return linear_fail("%s", error.text);
   return true;
+}
+
+void linear_forget(struct linear *model) {
+  libsvm_free(&model->data);
+  model->n_classes = 0;
+  model->n_features = 0;
 }
 
 float linear_target(const struct linear *model, double label, uint32_t k) {

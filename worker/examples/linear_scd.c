@@ -39,6 +39,19 @@ struct linear_scd {
   float *own_steps; /* of each one chosen, n_outputs */
 };
 
+/* Of weights that others have trained. */
+static void score(struct linear_scd *scd) {
+  const struct linear *model = scd->model;
+  const uint32_t n_outputs = model->n_outputs;
+  for (uint32_t j = 0; j < model->n_features; j++) {
+    const float *const weights = model->weights + (size_t)j * n_outputs;
+    for (uint64_t e = scd->column[j]; e < scd->column[j + 1]; e++) {
+      float *const scores = scd->scores + (size_t)scd->entries[e].sample * n_outputs;
+      for (uint32_t k = 0; k < n_outputs; k++) scores[k] += scd->entries[e].value * weights[k];
+    }
+  }
+}
+
 /* Samples become columns. */
 static bool transpose(struct linear_scd *scd) {
   const struct linear *model = scd->model;
@@ -77,6 +90,7 @@ bool linear_scd_open(struct linear *model, struct linear_scd **scd_p) {
   scd->own_steps = malloc((n_step + 1) * model->n_outputs * sizeof *scd->own_steps);
   if (!scd->order || !scd->own_steps || !transpose(scd))
     return linear_fail("out of memory for %u features", model->n_features);
+  if (model->progress.steps > 0) score(scd);
   return train_tensor_open(&model->train, &scd->steps, "weights", n, model->n_outputs, &model->options.sync);
 }
 
@@ -134,29 +148,34 @@ static void apply(struct linear_scd *scd) {
 }
 
 /* The loss of this rank's share of the samples. */
-static double loss_of(const struct linear_scd *scd) {
-  const struct linear *model = scd->model;
+static void sum_loss(struct linear_scd *scd) {
+  struct linear *model = scd->model;
   const struct sample_set *set = &model->data.training;
-  double loss = 0;
   float slope;
-  for (uint64_t i = (uint64_t)model->train.rank; i < set->n_own; i += (uint64_t)model->train.world)
+  model->loss = 0;
+  model->n_samples = 0;
+  for (uint64_t i = (uint64_t)model->train.rank; i < set->n_own; i += (uint64_t)model->train.world) {
     for (uint32_t k = 0; k < model->n_outputs; k++)
-      loss +=
+      model->loss +=
           linear_loss(model, linear_target(model, set->labels[i], k), scd->scores[i * model->n_outputs + k], &slope);
-  return loss;
+    model->n_samples++;
+  }
 }
 
-bool linear_scd_epoch(struct linear_scd *scd, uint64_t epoch, double rate, double *loss_p) {
+/* A pass over all coordinates, in an order of its own. Other ranks than those that began it begin it anew, since they
+ * share the coordinates out anew. */
+static bool pass(struct linear_scd *scd) {
   struct linear *model = scd->model;
   const uint32_t n_step = (uint32_t)model->options.coordinates;
-  struct zps_rng rng = {(model->options.seed * 1000003 + epoch) * 65537 + (uint64_t)model->train.rank};
+  struct zps_rng rng = {(model->options.seed * 1000003 + model->progress.epoch) * 65537 + (uint64_t)model->train.rank};
   for (uint32_t i = 0; i < scd->n_own; i++) { /* a shuffle from the inside out */
     const uint64_t j = zps_rng_below(&rng, (uint64_t)i + 1);
     scd->order[i] = scd->order[j];
     scd->order[j] = scd->first + i;
   }
-  scd->rate = rate;
+  scd->rate = model->progress.rate;
   for (uint32_t at = 0; at < scd->n_most; at += n_step) {
+    if (train_changed(&model->train)) return false;
     const uint32_t begin = at < scd->n_own ? at : scd->n_own, left = scd->n_own - begin;
     const uint32_t n = left < n_step ? left : n_step;
     scd->chosen = scd->order + begin;
@@ -171,7 +190,14 @@ bool linear_scd_epoch(struct linear_scd *scd, uint64_t epoch, double rate, doubl
       return false;
     apply(scd);
     train_sync_done(&scd->steps);
+    model->progress.steps++;
   }
-  *loss_p = loss_of(scd);
+  model->progress.step = 1;
+  return true;
+}
+
+bool linear_scd_epoch(struct linear_scd *scd) {
+  if (scd->model->progress.step == 0 && !pass(scd)) return false;
+  sum_loss(scd);
   return true;
 }

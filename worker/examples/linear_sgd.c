@@ -16,6 +16,8 @@
 /* A step whose sum is on its way. */
 struct flight {
   struct train_tensor gradient;
+  double loss;
+  uint64_t n_samples;
 };
 
 /* What a thread makes of its piece of a batch. */
@@ -28,7 +30,6 @@ struct piece {
 struct linear_sgd {
   struct linear *model;
   uint64_t n_flights, step;
-  uint64_t landed; /* steps of this epoch whose sums are applied */
   struct flight *flights;
   unsigned n_pieces;
   struct piece *pieces;
@@ -143,34 +144,42 @@ static bool land(struct linear_sgd *sgd, struct flight *flight, double rate) {
     for (uint32_t k = 0; k < model->n_outputs; k++) weights[k] = keep * weights[k] - scale * row[k];
   }
   train_sync_done(&flight->gradient);
+  model->loss += flight->loss;
+  model->n_samples += flight->n_samples;
+  model->progress.step++;
+  model->progress.steps++;
   return true;
 }
 
 /* Applies the sums that are due: those that are late enough; with --staleness also what is here already. */
 static bool land_due(struct linear_sgd *sgd, uint64_t started, uint64_t may_be_late, double rate) {
-  for (; sgd->landed < started; sgd->landed++) {
-    struct flight *const oldest = &sgd->flights[sgd->landed % sgd->n_flights];
-    const bool is_due = started - sgd->landed > may_be_late;
+  const uint64_t *const landed = &sgd->model->progress.step;
+  while (*landed < started) {
+    struct flight *const oldest = &sgd->flights[*landed % sgd->n_flights];
+    const bool is_due = started - *landed > may_be_late;
     if (!is_due && !(sgd->model->options.staleness > 0 && train_sync_is_here(&oldest->gradient))) return true;
     if (!land(sgd, oldest, rate)) return false;
   }
   return true;
 }
 
-bool linear_sgd_epoch(struct linear_sgd *sgd, uint64_t epoch, double rate, double *loss_p) {
+bool linear_sgd_epoch(struct linear_sgd *sgd) {
   struct linear *model = sgd->model;
   const struct sample_set *set = &model->data.training;
   const uint64_t n_batch = model->options.batch, n_steps = (set->n_all + n_batch - 1) / n_batch;
-  *loss_p = 0;
-  sgd->landed = 0;
+  const uint64_t epoch = model->progress.epoch;
+  const double rate = model->progress.rate;
   if (!train_epoch(&sgd->flights[0].gradient, &model->options.sync, epoch)) return false;
   shuffle(sgd, epoch);
-  for (uint64_t step = 0; step < n_steps; step++) {
+  for (uint64_t step = model->progress.step; step < n_steps; step++) {
+    if (train_changed(&model->train)) return false;
     struct flight *flight = &sgd->flights[step % sgd->n_flights];
     const uint64_t begin = step * n_batch, end = begin + n_batch < set->n_all ? begin + n_batch : set->n_all;
     sgd->n_batch = 0;
     for (uint64_t i = begin; i < end; i++) sgd->n_batch += sample_own(set, sgd->order[i], &sgd->batch[sgd->n_batch]);
-    if (!compute(sgd, &flight->gradient.grad, loss_p)) return false;
+    flight->loss = 0;
+    flight->n_samples = sgd->n_batch;
+    if (!compute(sgd, &flight->gradient.grad, &flight->loss)) return false;
     model->train.samples += sgd->n_batch;
     if (!train_sync_start(&model->train, &flight->gradient, sgd->step++, rate / (double)(end - begin))) return false;
     if (!land_due(sgd, step + 1, most_late(model), rate)) return false;

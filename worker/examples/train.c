@@ -7,6 +7,7 @@
 
 #include "common/base/exit.h"
 #include "common/codec/values.h"
+#include "worker/examples/train_elastic.h"
 #include "worker/examples/train_select.h"
 #include "worker/tools/gather.h"
 
@@ -16,6 +17,13 @@ static const char *program_name = "example";
 
 static bool fail(const char *what) {
   fprintf(stderr, "%s: %s: %s\n", program_name, what, zenps_last_error()->text);
+  return false;
+}
+
+bool train_fail(struct train *train, const char *what) {
+  if (train->generation.number == 0 || !zenps_status_recoverable(zenps_last_error()->status)) return fail(what);
+  train->goes_on = true;
+  snprintf(train->why, sizeof train->why, "%s: %s", what, zenps_last_error()->text);
   return false;
 }
 
@@ -34,7 +42,7 @@ bool train_open(struct train *train, const char *program, const struct train_syn
   zenps_options_t options;
   struct zps_error error;
   program_name = program;
-  *train = (struct train){.json = json, .status = ZPS_EXIT_FAILED};
+  *train = (struct train){.json = json, .program = program, .status = ZPS_EXIT_FAILED};
   ZENPS_OPTIONS_INIT(&options);
   if (zps_gpu_index(sync->memory, sync->device, &options.device, &error) != ZPS_OK) {
     train->status = ZPS_EXIT_USAGE;
@@ -46,10 +54,10 @@ bool train_open(struct train *train, const char *program, const struct train_syn
     return fail("cannot join the job");
   }
   if (options.device >= 0 && zps_gpu_open(options.device, &train->gpu, &error) != ZPS_OK) return fail_gpu(&error);
-  train->rank = zenps_rank(train->job);
-  train->world = zenps_world(train->job);
+  train_joined(train);
+  if (train->generation.number > 1) train->told = UINT64_MAX;
   train->start_s = train_seconds();
-  return true;
+  return train_meet(train) || train_next(train, 0);
 }
 
 void train_close(struct train *train) {
@@ -85,9 +93,9 @@ bool train_tensor_open(struct train *train, struct train_tensor *tensor, const c
   if (selects && !train_select_open(&tensor->select, sync, rows, width)) return fail("cannot select values");
   if (zenps_tensor_open(train->job, name, selects ? rows * width : rows, selects ? 1 : width, ZENPS_F32, &options,
                         &tensor->tensor) != ZENPS_OK)
-    return fail("cannot open a tensor");
+    return train_fail(train, "cannot open a tensor");
   if (sync->xi > 0 && !train_xi_open(&tensor->select.xi, train->job, name, rows, width, tensor->select.k, sync->xi))
-    return fail("cannot measure xi");
+    return train_fail(train, "cannot measure xi");
   return true;
 }
 
@@ -97,6 +105,7 @@ void train_tensor_close(struct train_tensor *tensor) {
   zps_gpu_release(tensor->gpu, &tensor->in_there);
   zps_gpu_free(&tensor->sum_here);
   grad_fini(&tensor->grad);
+  *tensor = (struct train_tensor){.tensor = NULL};
 }
 
 /* Where the sum comes to lie: rows, or a row for each value that was selected. */
@@ -123,7 +132,7 @@ bool train_sync_start(struct train *train, struct train_tensor *tensor, uint64_t
     return fail("cannot select values");
   if (!train_xi_before(&tensor->select.xi, step, zenps_sparsifier_residual(tensor->select.sparsifier), &tensor->grad,
                        rate))
-    return fail("cannot measure xi");
+    return train_fail(train, "cannot measure xi");
   if (!tensor->select.sparsifier) train->n_selected += in.nnz;
   ZENPS_GRAD_INIT(out);
   out->layout = ZENPS_ROWS; /* arrays left NULL: the library's */
@@ -134,7 +143,7 @@ bool train_sync_start(struct train *train, struct train_tensor *tensor, uint64_t
   }
   const zenps_grad_t *const given = train->gpu ? &tensor->in_there.grad : &in;
   if (zenps_allreduce(tensor->tensor, step, given, out, &tensor->request) != ZENPS_OK)
-    return fail("cannot start a sum");
+    return train_fail(train, "cannot start a sum");
   train->sync_s += train_seconds() - start_s;
   return true;
 }
@@ -148,7 +157,7 @@ bool train_sync_wait(struct train *train, struct train_tensor *tensor) {
   struct zps_error error;
   zenps_grad_t *const out = sum_of(tensor);
   zenps_request_stats_t stats = {.struct_size = sizeof stats};
-  if (zenps_wait(tensor->request, -1) != ZENPS_OK) return fail("a sum failed");
+  if (zenps_wait(tensor->request, -1) != ZENPS_OK) return train_fail(train, "a sum failed");
   if (zenps_request_stats(tensor->request, &stats) != ZENPS_OK) return fail("no statistics");
   if (train->gpu) {
     if (zps_gpu_fetch(train->gpu, out, out->nnz, row_bytes(tensor), &tensor->sum_here, &error) != ZPS_OK)
@@ -163,7 +172,7 @@ bool train_sync_wait(struct train *train, struct train_tensor *tensor) {
     if (zenps_sparsifier_stats(tensor->select.sparsifier, &selected) != ZENPS_OK ||
         !train_select_out(&tensor->select, tensor->request, tensor->grad.width, &tensor->sum) ||
         !train_xi_after(&tensor->select.xi, &tensor->select.values, &is_measured, &xi))
-      return fail("cannot take the sum's values");
+      return train_fail(train, "cannot take the sum's values");
     train->n_selected += tensor->select.n_sent;
     train->n_wanted += tensor->select.in_scheme ? tensor->select.k : selected.k;
     train->xi += xi;
@@ -187,7 +196,8 @@ bool train_sum(struct train *train, double *values, uint32_t n) {
   double *all;
   char name[32];
   snprintf(name, sizeof name, "metrics.%u", n);
-  if (zps_gather(train->job, name, train->gathers++, n, values, &all) != ZENPS_OK) return fail("cannot add up metrics");
+  if (zps_gather(train->job, name, train->gathers++, n, values, &all) != ZENPS_OK)
+    return train_fail(train, "cannot add up metrics");
   for (uint32_t i = 0; i < n; i++) {
     values[i] = 0;
     for (int rank = 0; rank < train->world; rank++) values[i] += all[(uint32_t)rank * n + i];
@@ -228,5 +238,6 @@ bool train_report(struct train *train, unsigned epoch, double loss, const char *
   train->n_selected = train->n_kept = train->n_wanted = 0;
   train->sync_s = 0;
   train->start_s = train_seconds();
+  train->told = epoch;
   return true;
 }

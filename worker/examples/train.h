@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <zenps/elastic.h>
 #include <zenps/sparsify.h>
 #include <zenps/zenps.h>
 
@@ -51,6 +52,7 @@ struct train {
   struct zps_gpu *gpu; /* gradients go through its memory; NULL: they do not */
   int rank, world;
   bool json;
+  const char *program;
   /* since the last train_report() */
   double start_s, sync_s;
   uint64_t bytes_moved, dense_bytes, samples;
@@ -59,6 +61,12 @@ struct train {
   uint64_t n_xi;
   uint64_t gathers;
   int status; /* to exit with, once something has failed: one of enum zps_exit */
+  /* of an elastic job (train_elastic.h) */
+  zenps_generation_t generation, was; /* and the one before it, of this rank; number 0: none */
+  bool goes_on;                       /* what failed is over with this generation */
+  char why[600];                      /* what that was */
+  uint64_t told;                      /* epochs that were reported; UINT64_MAX: it is too new to know */
+  uint64_t told_by_first;             /* what rank 0 said of that when it came; UINT64_MAX: nothing */
 };
 
 /* How gradients travel: options that all trainers have, to be a member `sync` of their options. */
@@ -117,12 +125,15 @@ struct train_sync {
 extern const char *const train_values[], *const train_sparsify[];
 
 double train_seconds(void);
-/* All of these say on stderr what failed and return false. */
+/* All of these say on stderr what failed and return false; but not what the next generation of an elastic job may mend:
+ * train_next() says that, if there is none. */
 bool train_open(struct train *train, const char *program, const struct train_sync *sync, bool json);
 void train_close(struct train *train);
+/* A call of the library's has failed, in which all ranks take part. Returns false. */
+bool train_fail(struct train *train, const char *what);
 bool train_tensor_open(struct train *train, struct train_tensor *tensor, const char *name, uint64_t rows,
                        uint32_t width, const struct train_sync *sync);
-void train_tensor_close(struct train_tensor *tensor);
+void train_tensor_close(struct train_tensor *tensor); /* a second time is allowed */
 
 /* Before each epoch, from 0 on: the density of the warm-up. */
 bool train_epoch(struct train_tensor *tensor, const struct train_sync *sync, uint64_t epoch);

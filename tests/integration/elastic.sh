@@ -1,0 +1,134 @@
+#!/usr/bin/env bash
+# Elastic training: ranks are killed in the middle, with and without others in their place, and it comes to the same end.
+. "$(dirname "$0")/../support/tap.sh"
+
+# Two overlapping topics, 40 words a document out of 3000; sentences of ten words, each on one of thirty topics.
+perl -e 'srand 3; for (1 .. 3000) { my $y = rand() < 0.5 ? 1 : -1; my %s;
+  for (1 .. 40) { my $f = 1 + int(3000 * rand() ** 2.5); $f = 1 + ($f * ($y > 0 ? 7 : 11)) % 3000 if rand() < 0.3; $s{$f} = 1 }
+  print join(" ", $y, map { "$_:0.2" } sort { $a <=> $b } keys %s), "\n" }' >"$scratch/docs.libsvm"
+perl -e 'srand 5; for (1 .. 2000) { my $t = int(rand() ** 1.5 * 30);
+  print join(" ", map { chr(97 + $t % 26) . "topic" . chr(97 + $t / 26) . chr(97 + int(rand(20))) } 1 .. 10), "\n" }' >"$scratch/text"
+linear=(zenps-linear --batch 16 --epochs 20 "$scratch/docs.libsvm")
+embed=(zenps-embed --batch 128 --epochs 4 --min-count 1 --dim 16 "$scratch/text")
+
+# A rank. Each RANK:LINE kills the first process with that rank when the output has the line.
+cat >"$scratch/rank.sh" <<'END'
+folder=$1
+shift
+while [ "$1" != run ]; do
+  if [ "$RANK" = "${1%%:*}" ] && mkdir "$folder/killed-$RANK" 2>/dev/null; then
+    (until grep -q -- "${1#*:}" "$folder/out"; do sleep 0.02; done; kill -KILL $$) &
+  fi
+  shift
+done
+shift
+exec "$@"
+END
+kills=()
+elastic() { # [OPTION]... -- PROGRAM...: zenpsrun's, with the kills of $kills
+  local options=()
+  while [ "$1" != -- ]; do
+    options+=("$1")
+    shift
+  done
+  shift
+  rm -rf "$scratch"/killed-*
+  timeout 100 zenpsrun --prefix=no "${options[@]}" -- sh "$scratch/rank.sh" "$scratch" "${kills[@]}" run "$@" >"$scratch/out" 2>&1
+}
+last() { # LINES: loss and metric of the last epoch
+  sed -n 's/^epoch .* loss \([0-9.]*\) *held-out [a-z]* \([0-9.]*\) .*/\1 \2/p; s/^{"epoch.*"loss": \([^,]*\), "[a-z]*": \([^,]*\),.*/\1 \2/p' "$1" | tail -n 1
+}
+alike() { # A B TOLERANCE METRIC
+  printf '%s %s\n' "$1" "$2" | awk -v tol="$3" -v most="$4" '{ d = ($1 - $3) / $1; m = $2 - $4 }
+    END { exit !(NF == 4 && d < tol && d > -tol && m < most && m > -most) }'
+}
+epochs() { # the epochs that were reported
+  sed -n 's/^epoch *\([0-9]*\)  loss.*/\1/p; s/^{"epoch": \([0-9]*\),.*/\1/p' "$scratch/out" | paste -sd ' '
+}
+fell() { # by how much the loss has fallen
+  sed -n 's/^epoch .* loss \([0-9.]*\) .*/\1/p' "$scratch/out" | awk 'NR == 1 { first = $1 } { final = $1 } END { print (first > 0 && final < 0.9 * first ? "far" : first " to " final) }'
+}
+all20=$(seq 20 | paste -sd ' ')
+
+kills=()
+elastic -n 1 -- "${linear[@]}"
+is "linear, one rank in peace: status 0" $? 0
+calm=$(last "$scratch/out")
+
+kills=('0:epoch  2' '3:generation 2')
+elastic -n 4 --servers 3 --elastic 2:4 --join-wait 0.5s -- "${linear[@]}"
+is "linear, rank 0 is killed, then another: status 0" $? 0
+said "the three that are left go on" '^generation 2: 3 ranks \(rank 0 is gone\), from step [0-9]+$'
+said "and the two" '^generation 3: 2 ranks \(rank 2 is gone\), from step [0-9]+$'
+is "every epoch is reported, once" "$(epochs)" "$all20"
+ok "and the model is that of one rank in peace" alike "$calm" "$(last "$scratch/out")" 0.0005 0.01
+
+kills=('2:"epoch": 2')
+elastic -n 4 --servers 3 --elastic 2:4 --on-rank-loss=restart -- "${linear[@]}" --json
+is "linear, a rank is killed and started again: status 0" $? 0
+said "another takes its place" '^\{"generation": 2, "world": 4, "gone": \[2\], "new": 1, "step": [0-9]+\}$'
+said "four train to the end" '^\{"epoch": 20, .*"world": 4\}$'
+is "every epoch is reported, once" "$(epochs)" "$all20"
+ok "and the model is that of one rank in peace" alike "$calm" "$(last "$scratch/out")" 0.0005 0.01
+
+# What is under way when a rank is lost, or waits in a residual, is another matter for each of these.
+for how in "--delay 2 --threads 2" "--sparsify topk --density 0.05" "--method scd --coordinates 5"; do
+  kills=('1:epoch  1')
+  # shellcheck disable=SC2086
+  elastic -n 2 --elastic 1:2 --on-rank-loss=restart -- "${linear[@]}" --batch 8 $how
+  is "linear $how: status 0" $? 0
+  said "another takes the place" '^generation 2: 2 ranks \(rank 1 is gone, 1 is new\), from step [0-9]+$'
+  is "every epoch is reported, once" "$(epochs)" "$all20"
+  is "and it learns: the loss falls" "$(fell)" far
+done
+
+kills=()
+elastic -n 1 -- "${embed[@]}"
+is "embed, one rank in peace: status 0" $? 0
+calm_embed=$(last "$scratch/out")
+kills=('0:epoch  1' '2:generation 2')
+elastic -n 4 --servers 3 --elastic 2:4 --on-rank-loss=restart -- "${embed[@]}"
+is "embed, rank 0 is killed, then another, and both are started again: status 0" $? 0
+said "a new rank 0 tells" '^generation 2: 4 ranks \(rank 0 is gone, 1 is new\), from step [0-9]+$'
+said "also of the second" '^generation 3: 4 ranks \(rank 2 is gone, 1 is new\), from step [0-9]+$'
+is "every epoch is reported, once" "$(epochs)" "1 2 3 4"
+ok "and the model is that of one rank in peace" alike "$calm_embed" "$(last "$scratch/out")" 0.005 0.02
+
+cat >"$scratch/grow.sh" <<'END'
+folder=$1
+shift
+[ "$RANK" = 0 ] && (until grep -q 'epoch  2' "$folder/out"; do sleep 0.02; done; exec "$@" >"$folder/newcomer" 2>&1) &
+exec "$@"
+END
+timeout 100 zenpsrun --prefix=no -n 2 --elastic 1:3 --join-wait 0.5s -- sh "$scratch/grow.sh" "$scratch" "${linear[@]}" >"$scratch/out" 2>&1
+is "a process that comes in the middle: status 0" $? 0
+said "the job takes it in" '^generation 2: 3 ranks \(1 is new\), from step [0-9]+$'
+is "every epoch is reported, once" "$(epochs)" "$all20"
+is "and the model is that of one rank in peace" "$(alike "$calm" "$(last "$scratch/out")" 0.0005 0.01; echo $?)" 0
+is "the newcomer has nothing to say of it" "$(cat "$scratch/newcomer")" ""
+
+kills=('1:epoch  1')
+ZENPS_JOIN_TIMEOUT=1s elastic -n 2 --linger=60s --elastic 2:2 -- "${linear[@]}"
+is "fewer than the job needs: the code of the one that was lost" $? 137
+said "the other says so" '^zenps-linear: .*rank 1 .*; the job does not go on: .*1 ranks? were there of the 2'
+said "as does zenpsrun" '^zenpsrun: rank 1 \(pid [0-9]+\) was killed by signal 9 \(Killed\); 1 rank is left, and --elastic asks for 2$'
+
+cat >"$scratch/server.sh" <<'END'
+folder=$1 run=$PPID
+shift
+[ "$RANK" = 0 ] && (until grep -q 'epoch  2' "$folder/out"; do sleep 0.02; done; kill -KILL "$(pgrep -P "$run" -f -- '--server-name=server0( |$)')") &
+exec "$@"
+END
+timeout 100 zenpsrun --prefix=no -n 2 --servers 1 --elastic 2:2 -- sh "$scratch/server.sh" "$scratch" "${linear[@]}" >"$scratch/out" 2>&1
+is "the last server is killed: status 0" $? 0
+said "zenpsrun starts another" '^zenpsrun: server 0 \(pid [0-9]+\) was killed by signal 9 \(Killed\): .*; started server 0-2 \(pid [0-9]+\) in its place'
+said "and the ranks go on over it" '^generation 2: 2 ranks, from step [0-9]+$'
+is "every epoch is reported, once" "$(epochs)" "$all20"
+
+kills=()
+mkfifo "$scratch/pipe"
+elastic -n 1 --elastic 1:1 -- zenps-linear "$scratch/pipe"
+is "a pipe cannot be read anew: a usage error" $? 2
+said "which says so" "pipe is no file: the ranks of an elastic job read theirs anew when they change"
+
+done_testing
