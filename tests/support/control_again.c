@@ -5,6 +5,7 @@
 #include "proto/control_group.h"
 #include "proto/control_job.h"
 #include "proto/control_map.h"
+#include "proto/control_next.h"
 #include "proto/control_plan.h"
 #include "proto/control_server.h"
 #include "proto/control_stats.h"
@@ -51,6 +52,33 @@ static zps_err_t join_answer(const zps_json *body, zps_json **written_p, struct 
   *written_p = zps_control_join_answer_write(&answer);
   zps_join_fini(&answer);
   return ZPS_OK;
+}
+
+static zps_err_t next(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  struct zps_next_spec spec;
+  struct zps_net_info fabric;
+  const zps_err_t err = zps_control_next_read(body, &spec, &fabric, error);
+  if (!err) *written_p = zps_control_next_write(&spec);
+  return err;
+}
+
+static zps_err_t next_answer(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  struct zps_join answer;
+  struct zps_generation generation;
+  uint32_t rank = 0, world = 0;
+  zps_err_t err = zps_control_join_answer_read(body, &answer, error);
+  if (err) return err;
+  err = zps_control_generation_read(body, &generation, &rank, &world, error);
+  if (!err) *written_p = zps_control_generation_write(zps_control_join_answer_write(&answer), &generation, rank, world);
+  zps_join_fini(&answer);
+  return err;
+}
+
+static zps_err_t leave(const zps_json *body, zps_json **written_p, struct zps_error *error) {
+  uint64_t id;
+  const zps_err_t err = zps_control_job_id_read(body, &id, error);
+  if (!err) *written_p = zps_control_leave_write(id, zps_control_leave_moves(body));
+  return err;
 }
 
 static zps_err_t job_id(const zps_json *body, zps_json **written_p, struct zps_error *error) {
@@ -251,7 +279,10 @@ static const struct {
                 {"job.peers answer", peers},
                 {"job.linked", linked},
                 {"job.memory", memory},
-                {"job.leave", job_id},
+                {"job.next", next},
+                {"job.next answer", next_answer},
+                {"job.changed", job_id},
+                {"job.leave", leave},
                 {"group.open", group_open},
                 {"group.close", group_close},
                 {"job.open", job_open},

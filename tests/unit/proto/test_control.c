@@ -14,6 +14,7 @@
 #include "proto/control_group.h"
 #include "proto/control_job.h"
 #include "proto/control_map.h"
+#include "proto/control_next.h"
 #include "proto/control_plan.h"
 #include "proto/control_server.h"
 #include "proto/control_stats.h"
@@ -131,6 +132,37 @@ static void test_jobs(void **state) {
   zps_job_steps_fini(&set);
   made[n_made++] = zps_control_job_steps_write(&(struct zps_job_steps){.job_id = JOB, .epoch = 10});
   expect("job");
+}
+
+static void test_generations(void **state) {
+  (void)state;
+  struct zps_join_server servers[] = {{.name = "s0", .addr = {1, 0xff}, .addr_len = 2},
+                                      {.name = "s1", .addr = {2}, .addr_len = 1}};
+  struct zps_next_spec spec = {
+      .join =
+          {.job = "train", .host = "node1", .world = 2, .rank = 1, .pid = 7, .timeout_ms = 30000, .fabric = &fabric},
+      .min_world = 2,
+      .max_world = 8,
+      .wait_ms = 5000,
+      .step = 140,
+      .generation = 3,
+      .last_rank = 2};
+  made[n_made++] = zps_control_next_write(&spec);
+  spec.step = 0;
+  spec.generation = 0;
+  made[n_made++] = zps_control_next_write(&spec);
+  zps_json *const answer =
+      zps_control_join_answer_write(&(struct zps_join){.job_id = JOB,
+                                                       .seed = UINT64_MAX,
+                                                       .epoch = 9,
+                                                       .n_servers = 2,
+                                                       .heartbeat = {.heartbeat_ms = 1000, .dead_ms = 5000},
+                                                       .servers = servers});
+  made[n_made++] =
+      zps_control_generation_write(answer, &(struct zps_generation){.number = 4, .source = 2, .step = 141}, 1, 3);
+  made[n_made++] = zps_control_job_id_write(JOB);
+  made[n_made++] = zps_control_leave_write(JOB, true);
+  expect("next");
 }
 
 static void test_sets_of_steps(void **state) {
@@ -418,6 +450,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(test_servers),
       cmocka_unit_test(test_jobs),
+      cmocka_unit_test(test_generations),
       cmocka_unit_test(test_sets_of_steps),
       cmocka_unit_test(test_stats),
       cmocka_unit_test(test_tensors),

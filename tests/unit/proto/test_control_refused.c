@@ -70,33 +70,52 @@ static zps_json *copy_of(struct spoil *spoil, const zps_json *value) {
 
 /* Members that may be left out, by message and path. */
 static const char *const optional[] = {
-    "server.register draining",   "job.join rack",
-    "job.close reason",           "job.stats tensors.*",
-    "tensor.register codec",      "tensor.register values",
-    "tensor.register block_bits", "tensor.register ranks",
-    "tensor.register scheme",     "tensor.register scheme.*",
-    "tensor.open codec",          "tensor.open values",
-    "tensor.open ranks",          "tensor.report *",
-    "tensor.plan whole",          "job.failed *",
-    "tensor.register group",      "tensor.register partitioner",
-    "tensor.register hash_k",     "tensor.register hash_r1",
-    "tensor.register hash_r2",    "tensor.register keep_zero_rows",
-    "tensor.register staleness",  "tensor.open partitioner",
-    "tensor.open hash_k",         "tensor.open hash_r1",
-    "tensor.open hash_r2",        "tensor.open staleness",
+    "server.register draining",
+    "job.join rack",
+    "job.close reason",
+    "job.stats tensors.*",
+    "tensor.register codec",
+    "tensor.register values",
+    "tensor.register block_bits",
+    "tensor.register ranks",
+    "tensor.register scheme",
+    "tensor.register scheme.*",
+    "tensor.open codec",
+    "tensor.open values",
+    "tensor.open ranks",
+    "tensor.report *",
+    "tensor.plan whole",
+    "job.failed *",
+    "tensor.register group",
+    "tensor.register partitioner",
+    "tensor.register hash_k",
+    "tensor.register hash_r1",
+    "tensor.register hash_r2",
+    "tensor.register keep_zero_rows",
+    "tensor.register staleness",
+    "tensor.open partitioner",
+    "tensor.open hash_k",
+    "tensor.open hash_r1",
+    "tensor.open hash_r2",
+    "tensor.open staleness",
+    "job.next rack",
+    "job.next generation",
+    "job.next answer generation",
+    "job.leave next",
 };
 static const char *const required[] = {"job.stats tensors.tensor",    "job.stats tensors.done",
                                        "tensor.register scheme.name", "tensor.report job_id",
                                        "tensor.report tensor",        "tensor.report step",
                                        "job.failed job_id",           "tensor.register scheme.of_width"};
 /* Values of other types that are taken: texts that may be any, values that count as left out, and any number. */
-static const char *const lenient[] = {"job.close reason",  "rank.gone code",          "rank.gone text",
-                                      "job.memory memory", "tensor.plan whole",       "job.failed *",
-                                      "tensor.report *",   "server.register draining"};
+static const char *const lenient[] = {"job.close reason",  "rank.gone code",           "rank.gone text",
+                                      "job.memory memory", "tensor.plan whole",        "job.failed *",
+                                      "tensor.report *",   "server.register draining", "job.leave next"};
 static const char *const strict[] = {"tensor.report job_id", "tensor.report tensor", "tensor.report step",
                                      "tensor.report scheme", "job.failed job_id"};
 /* Numbers that may be any. */
-static const char *const unbounded[] = {"job.stats tensors.done", "job.stats tensors.step"};
+static const char *const unbounded[] = {"job.stats tensors.done", "job.stats tensors.step", "job.next step",
+                                        "job.next answer step"};
 
 static bool is_among(const char *message, const char *path, const char *const *list, size_t n) {
   char name[200];
@@ -158,7 +177,7 @@ static void spoil_all(const char *line, const char *message, const zps_json *bod
 
 static void test_each_member(void **state) {
   (void)state;
-  static const char *const files[] = {"server", "job", "stats", "tensor", "plan"};
+  static const char *const files[] = {"server", "job", "stats", "tensor", "plan", "next"};
   for (unsigned i = 0; i < sizeof files / sizeof files[0]; i++) assert_true(control_golden(files[i], spoil_all) > 0);
   assert_true(n_refused > 1000);
 }
