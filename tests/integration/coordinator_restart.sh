@@ -178,6 +178,28 @@ again
 ok "a torn tail is cut off" until_true logged c 'a torn tail of 26 bytes is cut off'
 ok "and everybody is back" until_true both
 
+# An elastic job knows which generation it is, and goes on to the next one.
+for i in 1 2 3 4; do echo "1 $i:1"; echo "-1 $((i + 4)):1"; done >"$scratch/rows.libsvm"
+# shellcheck disable=SC2016
+zenpsrun -n 3 --coordinator "$address" --job=elastic --elastic 2:3 --join-wait 0.5s --prefix=no -- \
+  sh -c 'echo $$ >"$0/elastic.$RANK" && exec "$@"' "$scratch" \
+  zenps-linear --batch 1 --epochs 100000 "$scratch/rows.libsvm" >"$scratch/elastic.out" 2>&1 &
+run=$!
+printed() { grep -qE -- "$1" "$scratch/elastic.out"; }
+epochs() { grep -c '^epoch' "$scratch/elastic.out"; }
+trains_on() { until_true more_than $(($(epochs) + 20)) epochs; }
+ok "an elastic job of three ranks trains" trains_on
+kill_coordinator
+again
+ok "the coordinator is killed, and back with everybody" until_true both
+ok "ranks too" until_true all_in elastic
+kill -KILL "$(cat "$scratch/elastic.1")"
+ok "a rank dies: the others go on" until_true printed '^generation 2: 2 ranks \(rank 1 is gone\), from step [0-9]+$'
+ok "and train" trains_on
+ok "zenpsctl shows the generation" eval 'ctl jobs --output=json | tr -d "\n" | grep -qE "\"job\": *\"elastic\".*\"generation\": *2"'
+kill -TERM "$run"
+wait "$run" 2>/dev/null
+
 # A disk that is full: nothing that could be forgotten is told, and the process ends. Here the limit is a file's size.
 small() (
   trap '' XFSZ
