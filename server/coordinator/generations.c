@@ -7,6 +7,8 @@
 #define ZPS_LOG_COMPONENT "members"
 #include "common/base/log.h"
 
+#define SETTLE_NS (5 * ZPS_NS_PER_S) /* in which a generation does not end for the sake of servers */
+
 /* Who waits, and who is waited for. */
 struct count {
   uint32_t survivors, newcomers, expected;
@@ -169,11 +171,27 @@ static void refuse_late(struct zps_members *members, const struct zps_member_ela
   }
 }
 
+/* Servers have gone from the job, and others are there now that could be in the next generation. */
+static bool has_spare_server(const struct zps_members *members, const struct zps_member_job *job) {
+  uint32_t here = 0;
+  for (uint32_t i = 0; i < job->n_servers; i++) here += job->servers[i] != NULL;
+  if (here == job->n_servers) return false;
+  for (unsigned s = 0; s < members->n_servers; s++) {
+    const struct zps_member_server *const server = members->servers[s];
+    uint32_t i = 0;
+    while (i < job->n_servers && job->servers[i] != server) i++;
+    if (i == job->n_servers && server->client && !server->draining) return true;
+  }
+  return false;
+}
+
 /* Once to all ranks of the job. */
-static void tell_changed(struct zps_members *members, struct zps_member_elastic *elastic, const struct count *count) {
+static void tell_changed(struct zps_members *members, struct zps_member_elastic *elastic, const struct count *count,
+                         uint64_t now_ns, uint64_t *deadline_ns) {
   const struct zps_member_job *const job = elastic->job;
-  if (!job || job->state != ZPS_JOB_RUNNING || count->newcomers == 0 || job->world >= elastic->max_world ||
-      elastic->is_changed)
+  if (!job || job->state != ZPS_JOB_RUNNING || elastic->is_changed) return;
+  const bool has_room = count->newcomers > 0 && job->world < elastic->max_world;
+  if (!has_room && !(has_spare_server(members, job) && is_over(job->started_ns + SETTLE_NS, now_ns, deadline_ns)))
     return;
   elastic->is_changed = true;
   for (uint32_t r = 0; r < job->world; r++) {
@@ -193,7 +211,7 @@ uint64_t zps_members_elastic_tick(struct zps_members *members, uint64_t now_ns) 
       begin(members, elastic, &count, now_ns);
     else
       refuse_late(members, elastic, &count, now_ns, &deadline_ns);
-    tell_changed(members, elastic, &count);
+    tell_changed(members, elastic, &count, now_ns, &deadline_ns);
     if (elastic->askers || elastic->forming || elastic->job || count.expected > 0) {
       link = &elastic->next;
       continue;

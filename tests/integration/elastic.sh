@@ -116,7 +116,7 @@ said "as does zenpsrun" '^zenpsrun: rank 1 \(pid [0-9]+\) was killed by signal 9
 cat >"$scratch/server.sh" <<'END'
 folder=$1 run=$PPID
 shift
-[ "$RANK" = 0 ] && (until grep -q 'epoch  2' "$folder/out"; do sleep 0.02; done; kill -KILL "$(pgrep -P "$run" -f -- '--server-name=server0( |$)')") &
+[ "$RANK" = 0 ] && (until grep -q 'epoch *2 ' "$folder/out"; do sleep 0.02; done; kill -KILL "$(pgrep -P "$run" -f -- '--server-name=server0( |$)')") &
 exec "$@"
 END
 timeout 100 zenpsrun --prefix=no -n 2 --servers 1 --elastic 2:2 -- sh "$scratch/server.sh" "$scratch" "${linear[@]}" >"$scratch/out" 2>&1
@@ -124,6 +124,15 @@ is "the last server is killed: status 0" $? 0
 said "zenpsrun starts another" '^zenpsrun: server 0 \(pid [0-9]+\) was killed by signal 9 \(Killed\): .*; started server 0-2 \(pid [0-9]+\) in its place'
 said "and the ranks go on over it" '^generation 2: 2 ranks, from step [0-9]+$'
 is "every epoch is reported, once" "$(epochs)" "$all20"
+
+timeout 100 zenpsrun --prefix=no -n 2 --servers 2 --elastic 2:2 -- sh "$scratch/server.sh" "$scratch" \
+  zenps-linear --batch 16 --epochs 100000 "$scratch/docs.libsvm" >"$scratch/out" 2>&1 &
+run=$!
+ok "one of two servers is killed: the ranks go on, and in a while over the new one, too" until_true \
+  grep -qE '^generation 2: 2 ranks, from step [0-9]+$' "$scratch/out"
+is "no step has failed" "$(grep -c fail "$scratch/out")" 0
+kill -TERM "$run"
+wait "$run" 2>/dev/null
 
 kills=()
 mkfifo "$scratch/pipe"

@@ -50,8 +50,9 @@ typedef struct zenps_generation {
 ZENPS_API zenps_status_t zenps_job_generation(const zenps_job_t *job, zenps_generation_t *generation);
 
 /* Whether the job goes no further, since it has failed, or a rank is lost, has left or moved on; or newcomers wait,
- * and there is room for them. Then zenps_job_next() is to be called, on all ranks: a rank that goes on meanwhile fails
- * in its next step. Costs an atomic load; from any thread. False for NULL. */
+ * and there is room for them; or the job has lost servers, and others are there, which the next generation has. Then
+ * zenps_job_next() is to be called, on all ranks: a rank that goes on meanwhile fails in its next step. Costs an atomic
+ * load; from any thread. False for NULL. */
 ZENPS_API bool zenps_job_changed(const zenps_job_t *job);
 
 /* Whether zenps_job_next() makes sense after this error: a rank or server was lost, has left or did not come

@@ -202,6 +202,32 @@ static void test_grows(void **state) {
   assert_int_equal(newest()->state, ZPS_JOB_RUNNING);
 }
 
+/* A server that comes in a lost one's place is in the next generation, which is not begun at once. */
+static void test_takes_up_servers(void **state) {
+  (void)state;
+  enum { C = W + 5 };
+  zps_members_set_replays(rig.members, true);
+  max_world = 2;
+  runs(2);
+  assert_int_equal(members_server(C, "c", 3, &members_tcp), ZPS_OK);
+  tick(60);
+  assert_int_equal(members_count(ZPS_ACT_JOB_CHANGED, W, NULL), 0); /* nothing has gone from the job */
+  moves(W, 1, 1);
+  moves(W + 1, 1, 1);
+  members_opened(C, newest()->job_id, ZPS_OK);
+  open_newest(); /* at time 0, that is long ago */
+  lose(A);
+  assert_int_equal(members_count(ZPS_ACT_JOB_CHANGED, W, NULL), 0);
+  assert_int_equal(newest()->state, ZPS_JOB_RUNNING);
+  assert_int_equal(members_server(A, "a", 9, &members_tcp), ZPS_OK);
+  tick(0);
+  assert_int_equal(members_count(ZPS_ACT_JOB_CHANGED, W, NULL), 1);
+  assert_int_equal(members_count(ZPS_ACT_JOB_CHANGED, W + 1, NULL), 1);
+  moves(W, 2, 4);
+  moves(W + 1, 2, 4);
+  assert_int_equal(newest()->n_servers, 3);
+}
+
 /* It comes when the others have gone on, and is a new one then. */
 static void test_left_behind(void **state) {
   (void)state;
@@ -340,6 +366,7 @@ int main(void) {
       CASE(test_goes_on_with_those_left),
       CASE(test_waits_for_another),
       CASE(test_grows),
+      CASE(test_takes_up_servers),
       CASE(test_left_behind),
       CASE(test_who_is_not_waited_for),
       CASE(test_falls_apart_while_it_opens),
